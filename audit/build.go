@@ -1,0 +1,126 @@
+package audit
+
+import (
+	"slices"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// NewReport makes the report of an audit.
+func NewReport(st *State, r *Result) *Report {
+	c := st.Cluster
+	rep := &Report{
+		APIVersion: APIVersion, Kind: ReportKind,
+		Cluster: ReportCluster{
+			GUID: c.GUID, Datastore: c.Datastore, APIGroup: c.APIGroup, APIGroupReason: c.APIGroupReason,
+			CalicoVersion: c.CalicoVersion, TakenAt: Time{c.TakenAt},
+		},
+		Complete:      st.Complete(),
+		Gaps:          orEmpty(st.Gaps),
+		SkippedChecks: orEmpty(r.Skipped),
+		Findings:      orEmpty(r.Findings),
+		Summary: Summary{
+			Nodes: len(st.Nodes), Pools: len(st.Pools), Blocks: len(st.IPBlocks),
+			Affinities: len(st.Affinities), Handles: len(st.Handles),
+		},
+		Pools: make([]PoolReport, 0, len(st.Pools)), Nodes: make([]NodeReport, 0, len(st.Hosts)),
+	}
+	for _, b := range st.IPBlocks {
+		rep.Summary.Allocations += b.Used
+	}
+	for _, p := range st.Pools {
+		rep.Pools = append(rep.Pools, PoolReport{
+			Name: p.Name, CIDR: p.CIDR.String(), BlockSize: p.BlockSize, Disabled: p.Disabled, Addresses: p.Addrs,
+			Blocks: PoolBlocksReport{Slots: p.Slots, Reclaimable: p.Reclaimable, Needed: p.Needed},
+		})
+	}
+	for _, h := range st.Hosts {
+		rep.Nodes = append(rep.Nodes, nodeReport(h, st))
+	}
+	rep.countFindings()
+	return rep
+}
+
+func nodeReport(h *Host, st *State) NodeReport {
+	n := NodeReport{Name: h.Name, Blocks: []string{}, Borrowed: len(h.Borrowed), Lent: len(h.Lent)}
+	if _, unread := st.Missing(blocks.Nodes); h.Node == nil && !unread {
+		n.Missing = true
+	}
+	for _, b := range h.Blocks {
+		n.Blocks = append(n.Blocks, b.CIDR.String())
+		n.Addresses += b.Used
+		if b.Used == 0 {
+			n.EmptyBlocks++
+		}
+	}
+	n.BorrowedFrom = names(h.Borrowed, func(b *Borrow) string { return b.Owner })
+	n.LentTo = names(h.Lent, func(b *Borrow) string { return b.User })
+	return n
+}
+
+func names(bs []*Borrow, who func(*Borrow) string) []string {
+	out := make([]string, 0, len(bs))
+	for _, b := range bs {
+		out = append(out, who(b))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func orEmpty[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
+
+func (r *Report) countFindings() {
+	r.Summary.Critical, r.Summary.Error, r.Summary.Warning, r.Summary.Info = 0, 0, 0, 0
+	for _, f := range r.Findings {
+		switch f.Severity {
+		case Critical:
+			r.Summary.Critical++
+		case Error:
+			r.Summary.Error++
+		case Warning:
+			r.Summary.Warning++
+		case Info:
+			r.Summary.Info++
+		}
+	}
+}
+
+// AtOrAbove tells whether a finding is at least as severe as s.
+func (r *Report) AtOrAbove(s Severity) bool {
+	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity >= s })
+}
+
+// Filter keeps the pools, nodes and findings that concern any of the given pools
+// and any of the given nodes; an empty list keeps all. Findings about the whole
+// cluster stay. Counts of findings are taken anew, counts of objects are not.
+func (r *Report) Filter(pools, nodes []string) {
+	if len(pools) > 0 {
+		r.Pools = slices.DeleteFunc(r.Pools, func(p PoolReport) bool { return !slices.Contains(pools, p.Name) })
+	}
+	if len(nodes) > 0 {
+		r.Nodes = slices.DeleteFunc(r.Nodes, func(n NodeReport) bool { return !slices.Contains(nodes, n.Name) })
+	}
+	r.Findings = slices.DeleteFunc(r.Findings, func(f Finding) bool {
+		return len(pools) > 0 && !f.concernsPool(pools) || len(nodes) > 0 && !f.concernsNode(nodes)
+	})
+	r.countFindings()
+}
+
+func (f *Finding) wholeCluster() bool {
+	return f.Subject.Kind == KindConfig || f.Subject.Kind == KindCluster
+}
+
+func (f *Finding) concernsPool(pools []string) bool {
+	return f.wholeCluster() || f.Subject.Kind == KindPool && slices.Contains(pools, f.Subject.Name) ||
+		slices.ContainsFunc(f.Pools, func(p string) bool { return slices.Contains(pools, p) })
+}
+
+func (f *Finding) concernsNode(nodes []string) bool {
+	return f.wholeCluster() || slices.Contains(nodes, f.Subject.Node) ||
+		slices.ContainsFunc(f.Nodes, func(n string) bool { return slices.Contains(nodes, n) })
+}

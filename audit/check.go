@@ -1,0 +1,132 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Check is one question asked of a State.
+type Check struct {
+	// ID is "group/name", such as "pool/no-free-blocks".
+	ID string
+	// Title says in one line when the check fires.
+	Title string
+	// Severity is the range of severities in words, as in the list of checks.
+	Severity string
+	// Why says what a finding means for the people who use the cluster.
+	Why string
+	// Confirm says how to see the same by read-only means.
+	Confirm string
+	// Fix says what to do, and Never what not to.
+	Fix   string
+	Never string
+	// Misread is the mistake most often made about it; empty if there is none.
+	Misread string
+	// Needs are the resources without which there is no verdict: if one was not
+	// read whole, the check is skipped and the report says so.
+	Needs []blocks.Resource
+	// Run returns the findings. It must not keep or change the State.
+	Run func(*State, *Findings)
+}
+
+var registry = map[string]*Check{}
+
+// register is called by each check's file. A second check of the same ID is a
+// mistake in the program.
+func register(c Check) *Check {
+	if _, ok := registry[c.ID]; ok {
+		panic("audit: check registered twice: " + c.ID)
+	}
+	registry[c.ID] = &c
+	return &c
+}
+
+// Checks returns every check, ordered by ID.
+func Checks() []*Check {
+	out := make([]*Check, 0, len(registry))
+	for _, c := range registry {
+		out = append(out, c)
+	}
+	slices.SortFunc(out, func(a, b *Check) int { return strings.Compare(a.ID, b.ID) })
+	return out
+}
+
+// CheckByID returns a check, or an error that names the ones closest to it.
+func CheckByID(id string) (*Check, error) {
+	if c, ok := registry[id]; ok {
+		return c, nil
+	}
+	group, _, _ := strings.Cut(id, "/")
+	var near []string
+	for _, c := range Checks() {
+		if strings.HasPrefix(c.ID, group+"/") || strings.HasSuffix(c.ID, "/"+id) {
+			near = append(near, c.ID)
+		}
+	}
+	if len(near) > 0 {
+		return nil, fmt.Errorf("unknown check %q: did you mean %s?", id, strings.Join(near, ", "))
+	}
+	return nil, fmt.Errorf("unknown check %q: \"calico-audit checks\" lists them all", id)
+}
+
+// SelectChecks returns the checks that patterns name: an ID, a group ("pool" or
+// "pool/*"), or nothing for all. A pattern that names no check is an error.
+func SelectChecks(patterns []string) ([]*Check, error) {
+	if len(patterns) == 0 {
+		return Checks(), nil
+	}
+	var out []*Check
+	for _, p := range patterns {
+		group := strings.TrimSuffix(p, "/*")
+		found := false
+		for _, c := range Checks() {
+			if c.ID == p || strings.HasPrefix(c.ID, group+"/") {
+				found = true
+				if !slices.Contains(out, c) {
+					out = append(out, c)
+				}
+			}
+		}
+		if !found {
+			_, err := CheckByID(p)
+			return nil, err
+		}
+	}
+	slices.SortFunc(out, func(a, b *Check) int { return strings.Compare(a.ID, b.ID) })
+	return out, nil
+}
+
+// Skipped says that a check gave no verdict, or withheld some.
+type Skipped struct {
+	Check  string `json:"check"`
+	Reason string `json:"reason"`
+}
+
+// Findings collects what a check finds.
+type Findings struct {
+	check   *Check
+	all     []Finding
+	skipped []Skipped
+}
+
+// Add records a finding of the running check.
+func (f *Findings) Add(x Finding) {
+	x.Check = f.check.ID
+	x.Fingerprint = Fingerprint(x.Check, x.Subject)
+	if x.Evidence == nil {
+		x.Evidence = []Evidence{}
+	}
+	x.order = subjectOrder(x.Subject)
+	f.all = append(f.all, x)
+}
+
+// Withhold records that the running check left out a verdict, and why.
+func (f *Findings) Withhold(format string, args ...any) {
+	s := Skipped{f.check.ID, fmt.Sprintf(format, args...)}
+	if !slices.Contains(f.skipped, s) {
+		f.skipped = append(f.skipped, s)
+	}
+}

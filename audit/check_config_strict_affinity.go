@@ -1,0 +1,146 @@
+package audit
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var _ = register(Check{
+	ID:       "config/strict-affinity",
+	Title:    "strict affinity is off though the cluster needs it, on while nodes starve, or set in a way that Calico rejects",
+	Severity: "error for a combination that Calico rejects and for Windows nodes; else warning",
+	Why: "strictAffinity decides what a node does when no block is left: off, it borrows single addresses from other nodes' blocks; on, its pods get none. " +
+		"The setting is one for the whole cluster (the object named \"default\"); it holds from the moment it is written, for existing blocks too; " +
+		"a field of the same name in each block is ignored; and addresses already borrowed stay borrowed until their pods restart.",
+	Confirm: "calicoctl ipam show --show-configuration, or kubectl get ipamconfigs.crd.projectcalico.org default -o yaml",
+	Misread: "\"I turned it on and nothing changed\": it stops new borrowing only. \"I set it on the block\": Calico ignores it there.",
+	Fix: "First see that every node has a block or can claim one; then calicoctl ipam configure --strictaffinity=true; " +
+		"then restart the pods that borrow. A block limit (maxBlocksPerHost) needs strict affinity.",
+	Never: "Never turn it on while nodes have no block and none is left: their next pods get no address. Never turn it off with Windows nodes.",
+	Needs: []blocks.Resource{blocks.IPAMConfigs},
+	Run: func(st *State, f *Findings) {
+		for _, judge := range []func(*State) *Finding{rejectedCombination, windowsNeedsStrict, strictStarves, blackholesNeedStrict} {
+			if x := judge(st); x != nil {
+				x.Subject = configSubject()
+				x.Evidence = append(x.Evidence, Evidences(
+					"strictAffinity", fmt.Sprint(st.IPAM.StrictAffinity), "autoAllocateBlocks", fmt.Sprint(st.IPAM.AutoAllocateBlocks),
+					"maxBlocksPerHost", fmt.Sprint(st.IPAM.MaxBlocksPerHost), "object", presentText(st))...)
+				f.Add(*x)
+				return
+			}
+		}
+	},
+})
+
+func presentText(st *State) string {
+	if st.IPAM.Present {
+		return "IPAMConfig default"
+	}
+	return "none: Calico's defaults hold"
+}
+
+// rejectedCombination finds settings that SetIPAMConfig refuses (libcalico-go
+// ipam/ipam.go) and that can only have been written around it.
+func rejectedCombination(st *State) *Finding {
+	var why string
+	switch c := &st.IPAM; {
+	case !c.StrictAffinity && !c.AutoAllocateBlocks:
+		why = "without strict affinity, automatic blocks must be on; as it is, nodes without a free address in a block of their own get none"
+	case c.MaxBlocksPerHost > 0 && !c.StrictAffinity:
+		why = fmt.Sprintf("maxBlocksPerHost (%d) needs strict affinity", c.MaxBlocksPerHost)
+	default:
+		return nil
+	}
+	return &Finding{
+		Severity: Error, Message: "Calico rejects this combination of IPAM settings: " + why,
+		Fix: Fix{"configure", "calicoctl ipam configure --strictaffinity=true"},
+	}
+}
+
+// windowsNeedsStrict: Calico refuses to assign addresses on Windows nodes
+// unless strict affinity is on.
+func windowsNeedsStrict(st *State) *Finding {
+	if st.IPAM.StrictAffinity {
+		return nil
+	}
+	var windows []string
+	for _, h := range st.Hosts {
+		if h.Node != nil && h.Node.Windows {
+			windows = append(windows, h.Name)
+		}
+	}
+	if len(windows) == 0 {
+		return nil
+	}
+	return &Finding{
+		Severity: Error, Nodes: windows, Message: fmt.Sprintf("strict affinity is off, and Windows nodes need it on: %s", list(windows)),
+		Evidence: Evidences("Windows nodes", list(windows)),
+		Fix:      Fix{"configure", "calicoctl ipam configure --strictaffinity=true"},
+	}
+}
+
+// strictStarves finds nodes that strict affinity leaves without addresses.
+func strictStarves(st *State) *Finding {
+	if !st.IPAM.StrictAffinity || st.firstMissing([]blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Blocks, blocks.Pools}) != nil {
+		return nil
+	}
+	var starving []string
+	for _, h := range st.Hosts {
+		for _, n := range h.Needs {
+			if h.Schedulable && n.NoBlock() && n.Cause == CauseStrict && !st.blockMayExist(n) {
+				starving = append(starving, h.Name)
+				break
+			}
+		}
+	}
+	if len(starving) == 0 {
+		return nil
+	}
+	return &Finding{
+		Severity: Warning, Nodes: starving,
+		Message:  fmt.Sprintf("strict affinity is on, and %s can neither claim a block nor borrow: %s", plural(len(starving), "node"), list(starving)),
+		Evidence: Evidences("starving nodes", list(starving)),
+		Fix:      Fix{"look", "calico-audit report -o wide --check pool,node"},
+	}
+}
+
+// blackholesNeedStrict finds clusters that borrow where borrowed addresses do
+// not work.
+func blackholesNeedStrict(st *State) *Finding {
+	if st.IPAM.StrictAffinity {
+		return nil
+	}
+	perPool := map[*Pool]int{}
+	for _, b := range st.Borrows {
+		if b.Block.Pool != nil {
+			perPool[b.Block.Pool]++
+		}
+	}
+	var concerned, reasons []string
+	total := 0
+	for _, p := range st.Pools {
+		if perPool[p] == 0 {
+			continue
+		}
+		if verdict := affinity.PredictBorrowed(st.Snapshot, p.Pool); verdict.Fate == affinity.Dropped {
+			total += perPool[p]
+			concerned = append(concerned, fmt.Sprintf("%s (%d borrowed)", p.Name, perPool[p]))
+			reasons = append(reasons, p.Name+": "+verdict.Reason)
+		}
+	}
+	if total == 0 {
+		return nil
+	}
+	return &Finding{
+		Severity: Warning,
+		Message:  fmt.Sprintf("strict affinity is off, so nodes borrow, and in this topology the owner of a block drops traffic to borrowed addresses: %s", list(concerned)),
+		Evidence: Evidences("topology", strings.Join(reasons, "; "),
+			"scope", "the setting is global and acts at once; strictAffinity inside a block is ignored",
+			"what it does not do", fmt.Sprintf("what is borrowed now (%s) stays borrowed until its pods restart", plural(total, "address")),
+			"before turning it on", "nodes without a block get no addresses under strict affinity: free or add blocks first"),
+		Fix: Fix{"configure", "calicoctl ipam configure --strictaffinity=true"},
+	}
+}

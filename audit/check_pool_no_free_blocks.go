@@ -1,0 +1,180 @@
+package audit
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var _ = register(Check{
+	ID:       "pool/no-free-blocks",
+	Title:    "an enabled workload pool has no block left to claim",
+	Severity: "critical, error or warning",
+	Why: "A node takes addresses from blocks of its own. With no block left to claim, the next node to need one borrows single addresses " +
+		"from other nodes' blocks, which their owners may black-hole, or under strict affinity gets no address at all. " +
+		"Plenty of addresses may be free all the same: addresses and blocks run out separately.",
+	Confirm: "kubectl get ipamblocks.crd.projectcalico.org -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity lists who holds the blocks; " +
+		"calicoctl ipam show --show-blocks shows how full each one is.",
+	Misread: "\"The pool has free addresses, so it is fine\": free addresses inside other nodes' blocks help a node without a block only by borrowing.",
+	Fix: "Add a pool (or give the nodes one with a smaller block size), or free empty blocks of nodes that hold several; " +
+		"then restart the pods that borrow, so that their node claims a block of its own.",
+	Never: "Never delete IPAMBlock objects by hand: that erases the record of addresses that pods still use.",
+	Needs: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
+	Run: func(st *State, f *Findings) {
+		judged := st.starvationJudged(f)
+		for _, p := range st.Pools {
+			if !p.ServesWorkloads() || !p.Slots.Allocatable.IsZero() {
+				continue
+			}
+			sev, cut, next := Warning, []string(nil), []string(nil)
+			if judged {
+				cut, next = st.cutOff(p)
+			}
+			message := fmt.Sprintf("pool %s has none of its %s left to claim; every node that it selects has one", p.Name, pluralCount(p.Slots.Capacity, "block"))
+			switch {
+			case len(cut) > 0:
+				sev = Critical
+				message = fmt.Sprintf("pool %s has none of its %s left to claim, and pods of %s without a block borrow or wait: %s",
+					p.Name, pluralCount(p.Slots.Capacity, "block"), plural(len(cut), "node"), list(cut))
+			case len(next) > 0:
+				sev = Error
+				message = fmt.Sprintf("pool %s has none of its %s left to claim; the next pod of %s without a block will borrow or fail: %s",
+					p.Name, pluralCount(p.Slots.Capacity, "block"), plural(len(next), "node"), list(next))
+			case !judged:
+				message = fmt.Sprintf("pool %s has none of its %s left to claim", p.Name, pluralCount(p.Slots.Capacity, "block"))
+			}
+			f.Add(Finding{
+				Severity: sev, Subject: poolSubject(p), Pools: poolsOf(p), Nodes: append(cut, next...), Absence: sev > Warning, Message: message,
+				Evidence: Evidences(
+					"blocks", fmt.Sprintf("%s of %s claimed, %s reserved, %s allocatable", p.Slots.Claimed, p.Slots.Capacity, p.Slots.Reserved, p.Slots.Allocatable),
+					"addresses", fmt.Sprintf("%s of %s in use, %s available", p.Addrs.InUse, p.Addrs.Capacity, p.Addrs.Available),
+					"nodes borrowing or waiting", list(cut), "nodes next to", list(next),
+					"hoarders", list(st.Hoarders([]*Pool{p})), "reclaimable blocks", st.reclaimableText(p)),
+				Fix: Fix{"look", "calico-audit report -o wide --check node/many-blocks,block/empty --pool " + p.Name},
+			})
+		}
+	},
+})
+
+// starvationJudged tells whether enough was read to say which nodes starve; if
+// not, it withholds that part of the running check's verdict.
+func (st *State) starvationJudged(f *Findings) bool {
+	if g := st.firstMissing([]blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Namespaces, blocks.IPAMConfigs}); g != nil {
+		f.Withhold("which nodes starve was not judged: %s", g)
+		return false
+	}
+	return true
+}
+
+// cutOff returns the schedulable nodes without a block that a pool selects and
+// no other pool can help: those whose pods borrow or wait, and those whose next
+// pod would.
+func (st *State) cutOff(p *Pool) (now, next []string) {
+	for _, h := range st.Hosts {
+		for _, n := range h.Needs {
+			if !h.Schedulable || n.Family != p.Family() || !n.NoBlock() || st.blockMayExist(n) {
+				continue
+			}
+			switch {
+			case st.podsCutOff(n, p):
+				now = append(now, h.Name)
+			case p.Automatic && p.SelectsNode(h.Node) && noneLeft(generalPools(n.Pools)):
+				next = append(next, h.Name)
+			}
+		}
+	}
+	return now, next
+}
+
+// podsCutOff tells whether a pod (or the tunnel) of a node borrows or waits, may
+// use the pool, and has no other pool with a block left.
+func (st *State) podsCutOff(n *Need, p *Pool) bool {
+	concerns := func(w *blocks.Workload) bool {
+		pools := st.PodPools(w, n.Host.Node, n.Family)
+		for _, q := range pools {
+			if q == p {
+				return noneLeft(pools)
+			}
+		}
+		return false
+	}
+	for _, b := range n.Borrowed {
+		if b.Workload != nil && concerns(b.Workload) {
+			return true
+		}
+		if b.Workload == nil && p.Automatic && p.SelectsNode(n.Host.Node) && noneLeft(n.Pools) {
+			return true
+		}
+	}
+	for _, w := range n.Waiting {
+		if concerns(w) {
+			return true
+		}
+	}
+	return false
+}
+
+// generalPools leaves out pools that only some namespaces may use, unless there
+// are no others: they do not help pods of which nothing is known yet.
+func generalPools(ps []*Pool) []*Pool {
+	var out []*Pool
+	for _, p := range ps {
+		if p.NamespaceSelector == "" {
+			out = append(out, p)
+		}
+	}
+	if len(out) == 0 {
+		return ps
+	}
+	return out
+}
+
+func noneLeft(ps []*Pool) bool {
+	for _, p := range ps {
+		if !p.Slots.Allocatable.IsZero() {
+			return false
+		}
+	}
+	return true
+}
+
+// blockMayExist tells whether a block that could not be understood may be one
+// that the node owns.
+func (st *State) blockMayExist(n *Need) bool {
+	for _, g := range st.Unreadable(blocks.Blocks) {
+		if g.OwnerKnown && g.Owner.Node() != n.Host.Name {
+			continue
+		}
+		if g.Prefix.IsValid() && blocks.FamilyOf(g.Prefix.Addr()) != n.Family {
+			continue
+		}
+		return true
+	}
+	return false
+}
+
+func (st *State) reclaimableText(p *Pool) string {
+	if !p.ReclaimableKnown {
+		return "not judged"
+	}
+	var out []string
+	for _, b := range p.Blocks {
+		if b.Release.OK {
+			out = append(out, fmt.Sprintf("%s of %s", b.CIDR, ownerText(b.Owner)))
+		}
+	}
+	if len(out) == 0 {
+		return "none"
+	}
+	return list(out)
+}
+
+func ownerText(o blocks.Owner) string {
+	if o == (blocks.Owner{}) {
+		return "nobody"
+	}
+	if n := o.Node(); n != "" {
+		return n
+	}
+	return o.String()
+}

@@ -1,0 +1,97 @@
+package audit
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var _ = register(Check{
+	ID:       "pool/undersized",
+	Title:    "a pool has fewer blocks than its nodes will need",
+	Severity: "warning, or info if other pools make up for it",
+	Why: "Each node needs at least one block, and ⌈allocatable pods / block size⌉ of them when it is full of pods. " +
+		"A pool with fewer blocks works until the nodes fill up, and then some nodes get none.",
+	Confirm: "Compare the pool's number of blocks, 2^(blockSize - prefix length), with the nodes that its nodeSelector matches.",
+	Fix:     "Add a pool for the same nodes, choose a larger CIDR, or a larger block size in a new pool where nodes run few pods.",
+	Never:   "Never change the CIDR or block size of a pool in use.",
+	Needs:   []blocks.Resource{blocks.Pools, blocks.Nodes, blocks.Reservations},
+	Run: func(st *State, f *Findings) {
+		for _, p := range st.Pools {
+			usable := st.usableSlots(p)
+			if p.Needed.Cmp(usable) <= 0 {
+				continue
+			}
+			sev, others := Warning, ""
+			short := p.Needed.Sub(usable)
+			if spare := st.spareElsewhere(p); spare.Cmp(short) >= 0 {
+				sev = Info
+				others = fmt.Sprintf("other pools for the same nodes have %s to spare", pluralCount(spare, "block"))
+			}
+			selected, _ := st.selected(p)
+			message := fmt.Sprintf("pool %s has %s, and its %s will need %s when full", p.Name, pluralCount(usable, "block"), plural(selected, "node"), p.Needed)
+			if others != "" {
+				message += "; " + others
+			}
+			f.Add(Finding{
+				Severity: sev, Subject: poolSubject(p), Pools: poolsOf(p), Message: message,
+				Evidence: Evidences(
+					"needed", p.Needed.String(), "usable", usable.String(), "nodes", fmt.Sprint(selected),
+					"addresses in a block", p.BlockAddresses().String(), "elsewhere", others),
+				Fix: Fix{"manual", fmt.Sprintf("add a pool for the same nodes with at least %s", pluralCount(short, "block"))},
+			})
+		}
+	},
+})
+
+// usableSlots is how many blocks a pool can have in use at once.
+func (st *State) usableSlots(p *Pool) blocks.Count {
+	none := blocks.PoolSlots(p.Pool, nil, st.reserved)
+	return none.Free
+}
+
+// selected counts the nodes that a pool selects.
+func (st *State) selected(p *Pool) (n int, which map[string]bool) {
+	which = map[string]bool{}
+	for _, h := range st.Hosts {
+		if h.Node != nil && p.SelectsNode(h.Node) {
+			which[h.Name] = true
+		}
+	}
+	return len(which), which
+}
+
+// spareElsewhere is how many blocks other pools have for all the nodes that p
+// selects, beyond what nodes outside p need of them.
+func (st *State) spareElsewhere(p *Pool) blocks.Count {
+	_, mine := st.selected(p)
+	spare := blocks.Count{}
+	for _, q := range st.Pools {
+		if q == p || q.Family() != p.Family() || !q.ServesWorkloads() || !q.Automatic || q.NamespaceSelector != "" {
+			continue
+		}
+		n, theirs := st.selected(q)
+		if n < len(mine) || !containsAll(theirs, mine) {
+			continue
+		}
+		outside := 0
+		for name := range theirs {
+			if !mine[name] {
+				outside += nodeDemand(st.hosts[name].Node, q)
+			}
+		}
+		if left := st.usableSlots(q).Sub(blocks.CountOf(outside)); left.Cmp(blocks.Count{}) > 0 {
+			spare = spare.Add(left)
+		}
+	}
+	return spare
+}
+
+func containsAll(set, subset map[string]bool) bool {
+	for x := range subset {
+		if !set[x] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,116 @@
+package audit
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/projectcalico/calico/libcalico-go/lib/selector"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// selectorOrError is a parsed selector; sel is nil for one that selects all.
+type selectorOrError struct {
+	sel *selector.Selector
+	err error
+}
+
+func parseSelector(text string) *selectorOrError {
+	if text == "" {
+		return &selectorOrError{}
+	}
+	sel, err := selector.Parse(text)
+	return &selectorOrError{sel, err}
+}
+
+func (s *selectorOrError) matches(labels map[string]string) bool {
+	if s.err != nil {
+		return false
+	}
+	return s.sel == nil || s.sel.Evaluate(labels)
+}
+
+// SelectorError returns what is wrong with the pool's selectors, or nil. Calico
+// refuses every automatic assignment of the family while an enabled pool has
+// such a selector (libcalico-go ipam/ipam.go, determinePools).
+func (p *Pool) SelectorError() error {
+	if p.nodeSelector.err != nil {
+		return p.nodeSelector.err
+	}
+	return p.namespaceSelector.err
+}
+
+// SelectsNode tells whether the pool's node selector matches a node.
+func (p *Pool) SelectsNode(n *blocks.Node) bool { return p.nodeSelector.matches(n.Labels) }
+
+// SelectsNamespace tells whether the pool's namespace selector matches a
+// namespace; nil stands for one that is not known, which has no labels.
+func (p *Pool) SelectsNamespace(ns *blocks.Namespace) bool {
+	if ns == nil {
+		return p.namespaceSelector.matches(map[string]string{})
+	}
+	return p.namespaceSelector.matches(ns.Labels)
+}
+
+// WorkloadPools returns the pools of a family that serve workloads, assign
+// automatically and select a node, whatever the namespace.
+func (st *State) WorkloadPools(n *blocks.Node, f blocks.Family) []*Pool {
+	var out []*Pool
+	for _, p := range st.Pools {
+		if p.ServesWorkloads() && p.Automatic && p.Family() == f && p.SelectsNode(n) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// RequestedPools returns the pools that a pod, or else its namespace, asks for
+// by annotation, and whether it asks at all. Such pools are used whatever their
+// selectors and assignment mode (libcalico-go ipam/ipam.go, determinePools; the
+// order of precedence is that of cni-plugin/pkg/k8s). Names that no enabled pool
+// has are left out.
+func (st *State) RequestedPools(w *blocks.Workload, f blocks.Family) (pools []*Pool, asked bool) {
+	names := w.PoolsV4
+	if f == blocks.IPv6 {
+		names = w.PoolsV6
+	}
+	if len(names) == 0 {
+		if ns := st.Namespace(w.Namespace); ns != nil {
+			names = ns.PoolsV4
+			if f == blocks.IPv6 {
+				names = ns.PoolsV6
+			}
+		}
+	}
+	for _, name := range names {
+		if p := st.poolByNameOrCIDR(name); p != nil && !p.Disabled && p.Family() == f {
+			pools = append(pools, p)
+		}
+	}
+	return pools, len(names) > 0
+}
+
+// PodPools returns the pools that a pod may get an address of a family from.
+func (st *State) PodPools(w *blocks.Workload, n *blocks.Node, f blocks.Family) []*Pool {
+	if pools, asked := st.RequestedPools(w, f); asked {
+		return slices.DeleteFunc(pools, func(p *Pool) bool { return !p.Allows(blocks.UseWorkload) })
+	}
+	ns := st.Namespace(w.Namespace)
+	return slices.DeleteFunc(st.WorkloadPools(n, f), func(p *Pool) bool { return !p.SelectsNamespace(ns) })
+}
+
+func (st *State) poolByNameOrCIDR(s string) *Pool {
+	for _, p := range st.Pools {
+		if p.Name == s {
+			return p
+		}
+	}
+	if cidr, err := netip.ParsePrefix(s); err == nil {
+		for _, p := range st.Pools {
+			if p.CIDR == cidr.Masked() {
+				return p
+			}
+		}
+	}
+	return nil
+}

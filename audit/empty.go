@@ -1,0 +1,168 @@
+package audit
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Release is the verdict on an empty block: whether it may be released now and,
+// if not, why it is held.
+type Release struct {
+	OK bool
+	// Held says why the block stays; empty if OK.
+	Held string
+	// EmptySince is when the block was last written, which is the latest time at
+	// which it can have become empty; zero if unknown.
+	EmptySince time.Time
+}
+
+// releaseNeeds are the reads without which no block may be called releasable.
+var releaseNeeds = []blocks.Resource{
+	blocks.Pools, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Namespaces, blocks.IPAMConfigs, blocks.ClusterInfos,
+}
+
+// ReclaimableKnown tells whether all was read that the verdict on empty blocks
+// needs.
+func (st *State) ReclaimableKnown() bool { return st.firstMissing(releaseNeeds) == nil }
+
+func (st *State) firstMissing(rs []blocks.Resource) *blocks.Gap {
+	for _, r := range rs {
+		if g, missing := st.Missing(r); missing {
+			return &g
+		}
+	}
+	return nil
+}
+
+// flannelLabel marks nodes on their way from Flannel to Calico; Calico's own
+// collector leaves their blocks alone (kube-controllers
+// pkg/controllers/flannelmigration).
+const flannelLabel, flannelDone = "projectcalico.org/node-network-during-migration", "calico"
+
+func (st *State) judgeEmptyBlocks() {
+	missing := st.firstMissing(releaseNeeds)
+	for _, b := range st.IPBlocks {
+		if b.Used > 0 {
+			continue
+		}
+		b.Release = st.judgeAlone(b)
+		if b.Release.Held == "" && missing != nil {
+			b.Release.Held = "not judged: " + missing.String()
+		}
+	}
+	for _, h := range st.Hosts {
+		if h.Node != nil {
+			st.keepLastBlocks(h)
+		}
+	}
+	for _, b := range st.IPBlocks {
+		b.Release.OK = b.Used == 0 && b.Release.Held == ""
+	}
+}
+
+// judgeAlone judges an empty block without regard to its owner's other blocks.
+func (st *State) judgeAlone(b *Block) Release {
+	r := Release{}
+	since, known := b.LastWrite()
+	if b.Claimed.After(since) {
+		since = b.Claimed
+	}
+	now := st.Cluster.TakenAt
+	known = known && !now.IsZero() && !since.After(now)
+	if known {
+		r.EmptySince = since
+	}
+	switch {
+	case b.Owner.Kind == blocks.VirtualOwner:
+		r.Held = "it serves LoadBalancer services"
+	case b.SoftDeleted:
+		r.Held = "it is marked deleted already"
+	case len(b.Faults) > 0:
+		r.Held = "it is corrupt: " + b.Faults[0]
+	case st.Info.Locked:
+		r.Held = "the datastore is locked"
+	case since.After(now) && !now.IsZero():
+		r.Held = "its age is unknown: it was last written in the future, at " + FormatTime(since)
+	case !known:
+		r.Held = "its age is unknown: nothing records when it was last written (kubectl hides managedFields unless asked with --show-managed-fields)"
+	case now.Sub(since) < st.Grace:
+		r.Held = fmt.Sprintf("it was written less than %s ago, at %s", shortDuration(st.Grace), FormatTime(since))
+	}
+	if h := st.hosts[b.Owner.Node()]; r.Held == "" && h != nil {
+		switch {
+		case h.Node == nil && st.unreadableNode(h.Name):
+			r.Held = "not judged: its node could not be read"
+		case h.Node != nil && h.Node.Labels[flannelLabel] != "" && h.Node.Labels[flannelLabel] != flannelDone:
+			r.Held = "its node is being moved from Flannel"
+		}
+	}
+	return r
+}
+
+// unreadableNode tells whether a node exists but could not be understood.
+func (st *State) unreadableNode(name string) bool {
+	for _, g := range st.Unreadable(blocks.Nodes) {
+		if g.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// keepLastBlocks holds the blocks that a node must keep: one usable block per
+// family in the pools that serve it, and one in each pool that its pods ask for.
+func (st *State) keepLastBlocks(h *Host) {
+	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+		pools := st.WorkloadPools(h.Node, f)
+		st.keepOne(h, func(b *Block) bool { return inPools(b, pools) },
+			fmt.Sprintf("it is the last %s block of its node", f))
+		for _, w := range h.Workloads {
+			asked, _ := st.RequestedPools(w, f)
+			for _, p := range asked {
+				st.keepOne(h, func(b *Block) bool { return b.Pool == p },
+					fmt.Sprintf("it is its node's last block of pool %s, which pods there ask for", p.Name))
+			}
+		}
+	}
+}
+
+// keepOne holds the host's lowest empty block among those that belong to a set,
+// if the host has no usable block in use there.
+func (st *State) keepOne(h *Host, member func(*Block) bool, why string) {
+	var lowest *Block
+	for _, b := range h.Blocks {
+		if !b.Usable() || !member(b) {
+			continue
+		}
+		if b.Used > 0 {
+			return
+		}
+		if lowest == nil {
+			lowest = b
+		}
+	}
+	if lowest != nil && lowest.Release.Held == "" {
+		lowest.Release.Held = why
+	}
+}
+
+func inPools(b *Block, pools []*Pool) bool {
+	for _, p := range pools {
+		if b.Pool == p {
+			return true
+		}
+	}
+	return false
+}
+
+func shortDuration(d time.Duration) string {
+	s := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if len(s) > len(zero) && s[len(s)-len(zero):] == zero {
+			s = s[:len(s)-2]
+		}
+	}
+	return s
+}

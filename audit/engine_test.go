@@ -1,0 +1,259 @@
+package audit_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/sketch"
+)
+
+const starving = `
+pool pods 10.0.0.0/25
+node old pods=110
+node new pods=110
+block 10.0.0.0/26 old
+block 10.0.0.64/26 old
+fill 10.0.0.0/26 64 old
+fill 10.0.0.64/26 6 old
+use 10.0.0.80 shop/a new
+`
+
+func state(t *testing.T, text string) *audit.State {
+	t.Helper()
+	snap, err := sketch.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return audit.NewState(snap, audit.Options{})
+}
+
+func ids(r *audit.Result) (out []string) {
+	for _, f := range r.Findings {
+		out = append(out, f.Severity.String()+" "+f.Check+" "+f.Subject.ID())
+	}
+	return out
+}
+
+// TestConfirm plays a cluster that changes between two readings.
+func TestConfirm(t *testing.T) {
+	still := audit.Run(state(t, "live\n"+starving), nil)
+	if need := still.NeedsConfirmation(); len(need) == 0 {
+		t.Fatal("a grave finding that rests on a missing block needs no second reading")
+	}
+	// In the second reading the node has its block: it was being claimed.
+	healed := audit.Run(state(t, "live\n"+strings.Replace(starving, "10.0.0.0/25", "10.0.0.0/24", 1)+"block 10.0.0.128/26 new\n"), nil)
+
+	if got, want := ids(audit.Confirm(still, still)), ids(still); !cmp.Equal(got, want) {
+		t.Errorf("two readings that agree: %s", cmp.Diff(want, got))
+	}
+	for _, f := range audit.Confirm(still, healed).Findings {
+		if f.Check == "node/no-block" {
+			t.Errorf("reported although the second reading shows a block: %s", f.Message)
+		}
+	}
+	late := audit.Confirm(healed, still)
+	for _, f := range late.Findings {
+		if f.Absence && f.Severity >= audit.Error {
+			t.Errorf("reported although one reading only shows it: %s %s", f.Check, f.Message)
+		}
+	}
+	if said := fmtSkipped(late); !strings.Contains(said, "node/no-block: withheld for node/new: seen in the second of two readings only") {
+		t.Errorf("a withheld finding is not mentioned: %s", said)
+	}
+	if kept := strings.Join(ids(late), "\n"); !strings.Contains(kept, "ip/borrowed 10.0.0.80") {
+		t.Errorf("a finding that rests on no absence was lost: %s", kept)
+	}
+}
+
+func TestConfirmFailsToRead(t *testing.T) {
+	still := audit.Run(state(t, "live\n"+starving), nil)
+	blind := audit.Run(state(t, "live\n"+starving+"gap pods connection refused\n"), nil)
+	out := audit.Confirm(still, blind)
+	if said := fmtSkipped(out); !strings.Contains(said, "withheld for node/new: it could not be confirmed by a second reading") {
+		t.Errorf("got %s", said)
+	}
+	for _, r := range []*audit.Result{out, still.Withhold("the API server went away")} {
+		for _, f := range r.Findings {
+			if f.Check == "node/no-block" {
+				t.Errorf("reported without confirmation: %s", f.Message)
+			}
+		}
+	}
+}
+
+func fmtSkipped(r *audit.Result) string {
+	var out []string
+	for _, s := range r.Skipped {
+		out = append(out, s.Check+": "+s.Reason)
+	}
+	return strings.Join(out, "\n")
+}
+
+// TestFilesNeedNoConfirmation: a file does not change between two looks at it.
+func TestFilesNeedNoConfirmation(t *testing.T) {
+	if need := audit.Run(state(t, starving), nil).NeedsConfirmation(); len(need) > 0 {
+		t.Errorf("got %v", need)
+	}
+}
+
+// TestOrderOfObjects: the report does not depend on the order in which objects
+// were read.
+func TestOrderOfObjects(t *testing.T) {
+	text := starving + `
+pool more 10.1.0.0/24 nodes=rack=='b'
+pool over 10.1.0.0/16 disabled
+namespace shop pools=more
+block 10.1.0.0/26 gone
+block 10.1.0.64/26 gone
+affinity 10.0.0.0/26 old
+affinity 10.0.0.64/26 old
+pod shop/w new phase=Pending
+gap bgppeers forbidden
+gap felixconfigurations forbidden
+`
+	var want []byte
+	seed := uint64(rand.Int64())
+	r := rand.New(rand.NewPCG(seed, 2))
+	for i := range 20 {
+		snap, err := sketch.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i > 0 {
+			shuffle(r, snap)
+		}
+		st := audit.NewState(snap, audit.Options{})
+		got, err := json.MarshalIndent(audit.NewReport(st, audit.Run(st, nil)), "", " ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want == nil {
+			want = got
+		}
+		if !bytes.Equal(got, want) {
+			t.Fatalf("seed %d: another order gives another report:\n%s", seed, cmp.Diff(string(want), string(got)))
+		}
+	}
+}
+
+func shuffle(r *rand.Rand, s *blocks.Snapshot) {
+	mix := func(n int, swap func(i, j int)) { r.Shuffle(n, swap) }
+	mix(len(s.Pools), func(i, j int) { s.Pools[i], s.Pools[j] = s.Pools[j], s.Pools[i] })
+	mix(len(s.Blocks), func(i, j int) { s.Blocks[i], s.Blocks[j] = s.Blocks[j], s.Blocks[i] })
+	mix(len(s.Affinities), func(i, j int) { s.Affinities[i], s.Affinities[j] = s.Affinities[j], s.Affinities[i] })
+	mix(len(s.Nodes), func(i, j int) { s.Nodes[i], s.Nodes[j] = s.Nodes[j], s.Nodes[i] })
+	mix(len(s.Workloads), func(i, j int) { s.Workloads[i], s.Workloads[j] = s.Workloads[j], s.Workloads[i] })
+	mix(len(s.Gaps), func(i, j int) { s.Gaps[i], s.Gaps[j] = s.Gaps[j], s.Gaps[i] })
+}
+
+// TestGapsMakeNoVerdicts: taking a kind of object away never adds a finding
+// that was not there, but for those that say that something was not read.
+func TestGapsMakeNoVerdicts(t *testing.T) {
+	whole := map[string]bool{}
+	for _, f := range audit.Run(state(t, starving), nil).Findings {
+		whole[f.Fingerprint] = true
+	}
+	for _, res := range blocks.Resources {
+		snap, err := sketch.Parse(starving)
+		if err != nil {
+			t.Fatal(err)
+		}
+		drop(snap, res)
+		snap.Gaps = append(snap.Gaps, blocks.Gap{Resource: res, Reason: "forbidden"})
+		st := audit.NewState(snap, audit.Options{})
+		for _, f := range audit.Run(st, nil).Findings {
+			if !whole[f.Fingerprint] {
+				t.Errorf("without %s: new finding %s %s", res, f.Check, f.Message)
+			}
+		}
+		for _, p := range audit.NewReport(st, audit.Run(st, nil)).Pools {
+			if !p.Blocks.Reclaimable.IsZero() {
+				t.Errorf("without %s: %s blocks are called reclaimable", res, p.Blocks.Reclaimable)
+			}
+		}
+	}
+}
+
+func drop(s *blocks.Snapshot, r blocks.Resource) {
+	switch r {
+	case blocks.Pools:
+		s.Pools = nil
+	case blocks.Blocks:
+		s.Blocks = nil
+	case blocks.Nodes:
+		s.Nodes = nil
+	case blocks.Pods:
+		s.Workloads = nil
+	}
+}
+
+// TestReportNumbers holds the rows of pools and nodes to the state.
+func TestReportNumbers(t *testing.T) {
+	st := state(t, starving)
+	r := audit.NewReport(st, audit.Run(st, nil))
+	got, err := json.Marshal(struct{ P, N, S any }{r.Pools, r.Nodes, r.Summary})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"P":[{"name":"pods","cidr":"10.0.0.0/25","blockSize":26,"disabled":false,` +
+		`"addresses":{"capacity":128,"inUse":71,"reserved":0,"available":57},` +
+		`"blocks":{"capacity":2,"claimed":2,"free":0,"reserved":0,"allocatable":0,"reclaimable":0,"needed":4}}],` +
+		`"N":[{"name":"new","blocks":[],"emptyBlocks":0,"addresses":0,"borrowedFrom":["old"],"borrowed":1,"lentTo":[],"lent":0},` +
+		`{"name":"old","blocks":["10.0.0.0/26","10.0.0.64/26"],"emptyBlocks":0,"addresses":71,"borrowedFrom":[],"borrowed":0,"lentTo":["new"],"lent":1}],` +
+		`"S":{"critical":1,"error":1,"warning":4,"info":0,"nodes":2,"pools":1,"blocks":2,"affinities":0,"allocations":71,"handles":0}}`
+	if string(got) != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestFilter(t *testing.T) {
+	st := state(t, starving+"locked\npool other 10.9.0.0/31 size=31 uses=LoadBalancer\nblock 10.9.0.0/31 virtual:load-balancer\nfill 10.9.0.0/31 2 old\n")
+	r := audit.NewReport(st, audit.Run(st, nil))
+	r.Filter([]string{"other"}, nil)
+	for _, f := range r.Findings {
+		if f.Subject.Name != "other" && f.Check != "config/datastore-locked" {
+			t.Errorf("--pool other keeps %s %s", f.Check, f.Message)
+		}
+	}
+	if len(r.Pools) != 1 || len(r.Findings) == 0 || r.Summary.Critical != 0 {
+		t.Errorf("pools %v, findings %d, critical %d", r.Pools, len(r.Findings), r.Summary.Critical)
+	}
+	r = audit.NewReport(st, audit.Run(st, nil))
+	r.Filter(nil, []string{"old"})
+	var checks []string
+	for _, f := range r.Findings {
+		checks = append(checks, f.Check)
+	}
+	if got := strings.Join(checks, " "); !strings.Contains(got, "ip/borrowed") || !strings.Contains(got, "node/many-blocks") || strings.Contains(got, "node/no-block") {
+		t.Errorf("--node old keeps %s", got)
+	}
+}
+
+func TestSelectChecks(t *testing.T) {
+	for pattern, want := range map[string]int{"ip/borrowed": 1, "node": 3, "node/*": 3} {
+		got, err := audit.SelectChecks([]string{pattern})
+		if err != nil || len(got) != want {
+			t.Errorf("%s: %d checks, %v", pattern, len(got), err)
+		}
+	}
+	if _, err := audit.SelectChecks([]string{"pool/no-blocks"}); err == nil || !strings.Contains(err.Error(), "did you mean") || !strings.Contains(err.Error(), "pool/no-free-blocks") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestFingerprints do not change with what may change while the fact stays.
+func TestFingerprints(t *testing.T) {
+	a := audit.Fingerprint("block/empty", audit.Subject{Kind: audit.KindBlock, Name: "10-0-0-0-26", CIDR: "10.0.0.0/26"})
+	b := audit.Fingerprint("block/empty", audit.Subject{Kind: audit.KindBlock, Name: "spelled-otherwise", CIDR: "10.0.0.0/26"})
+	c := audit.Fingerprint("block/empty", audit.Subject{Kind: audit.KindBlock, Name: "10-0-0-0-26", CIDR: "10.0.0.64/26"})
+	if a != b || a == c {
+		t.Errorf("got %s, %s, %s", a, b, c)
+	}
+}

@@ -1,0 +1,126 @@
+package audit
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// APIVersion and ReportKind identify a report.
+const (
+	APIVersion = "calico-audit/v1alpha1"
+	ReportKind = "AuditReport"
+)
+
+// Report is the result of an audit. Every output renders this value. Everything
+// in it is sorted: the same state gives the same bytes, cluster.takenAt aside.
+type Report struct {
+	APIVersion string        `json:"apiVersion"`
+	Kind       string        `json:"kind"`
+	Cluster    ReportCluster `json:"cluster"`
+	// Complete is false if something that an audit reads could not be read.
+	Complete      bool         `json:"complete"`
+	Gaps          []blocks.Gap `json:"gaps"`
+	SkippedChecks []Skipped    `json:"skippedChecks"`
+	Summary       Summary      `json:"summary"`
+	Pools         []PoolReport `json:"pools"`
+	Nodes         []NodeReport `json:"nodes"`
+	Findings      []Finding    `json:"findings"`
+}
+
+// ReportCluster says which cluster was audited and how it was read.
+type ReportCluster struct {
+	GUID           string `json:"guid"`
+	Datastore      string `json:"datastore"`
+	APIGroup       string `json:"apiGroup"`
+	APIGroupReason string `json:"apiGroupReason,omitempty"`
+	CalicoVersion  string `json:"calicoVersion"`
+	// TakenAt is the time that all ages are counted from.
+	TakenAt Time `json:"takenAt"`
+}
+
+// Time is a time in a report: RFC 3339 in UTC, or "" when unknown.
+type Time struct{ time.Time }
+
+// MarshalJSON writes the time in RFC 3339, or "" for the zero time.
+func (t Time) MarshalJSON() ([]byte, error) { return json.Marshal(FormatTime(t.Time)) }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (t *Time) UnmarshalJSON(b []byte) error {
+	var s string
+	if err := json.Unmarshal(b, &s); err != nil || s == "" {
+		return err
+	}
+	parsed, err := time.Parse(time.RFC3339Nano, s)
+	t.Time = parsed
+	return err
+}
+
+// FormatTime writes a time as reports and evidence do.
+func FormatTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// Summary counts findings by severity, and objects.
+type Summary struct {
+	Critical int `json:"critical"`
+	Error    int `json:"error"`
+	Warning  int `json:"warning"`
+	Info     int `json:"info"`
+
+	Nodes       int `json:"nodes"`
+	Pools       int `json:"pools"`
+	Blocks      int `json:"blocks"`
+	Affinities  int `json:"affinities"`
+	Allocations int `json:"allocations"`
+	Handles     int `json:"handles"`
+}
+
+// PoolReport is a pool with its numbers.
+type PoolReport struct {
+	Name      string           `json:"name"`
+	CIDR      string           `json:"cidr"`
+	BlockSize int              `json:"blockSize"`
+	Disabled  bool             `json:"disabled"`
+	Addresses blocks.Addrs     `json:"addresses"`
+	Blocks    PoolBlocksReport `json:"blocks"`
+}
+
+// PoolBlocksReport counts a pool's blocks. Claimed, Free and Reserved are
+// disjoint and make up Capacity; Reclaimable is a part of Claimed.
+type PoolBlocksReport struct {
+	blocks.Slots
+	// Reclaimable is how many slots would become free if every empty block that
+	// may be released were.
+	Reclaimable blocks.Count `json:"reclaimable"`
+	// Needed is how many blocks the nodes that the pool selects will need: the
+	// sum of max(1, ⌈allocatable pods / block size⌉). 0 for pools that do not
+	// serve workloads by themselves.
+	Needed blocks.Count `json:"needed"`
+}
+
+// NodeReport is a host with what it holds. Hosts that own blocks but are no
+// node are listed, too.
+type NodeReport struct {
+	Name string `json:"name"`
+	// Missing is true for a host that owns blocks and is no node.
+	Missing bool `json:"missing,omitempty"`
+	// Blocks are the CIDRs of the blocks that the node owns.
+	Blocks []string `json:"blocks"`
+	// EmptyBlocks counts those of them without any allocation.
+	EmptyBlocks int `json:"emptyBlocks"`
+	// Addresses counts the addresses allocated in the node's own blocks.
+	Addresses int `json:"addresses"`
+	// BorrowedFrom names the nodes in whose blocks this node uses addresses, and
+	// Borrowed counts those addresses.
+	BorrowedFrom []string `json:"borrowedFrom"`
+	Borrowed     int      `json:"borrowed"`
+	// LentTo names the nodes that use addresses of this node's blocks, and Lent
+	// counts those addresses.
+	LentTo []string `json:"lentTo"`
+	Lent   int      `json:"lent"`
+}

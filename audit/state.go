@@ -1,0 +1,385 @@
+package audit
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// DefaultGrace is how long a state must have held before it is acted on, unless
+// set otherwise: as long as Calico's own collector waits.
+const DefaultGrace = 15 * time.Minute
+
+// Options are the settings of an audit.
+type Options struct {
+	// Grace is how long a state must have held before it counts as lasting.
+	// Zero means [DefaultGrace].
+	Grace time.Duration
+}
+
+// State is a snapshot with indexes and shared verdicts. It is immutable once
+// made.
+type State struct {
+	// Snapshot is what was read, in canonical order.
+	*blocks.Snapshot
+	Grace time.Duration
+
+	// Pools, by name; IPBlocks, by CIDR; Hosts, by name.
+	Pools    []*Pool
+	IPBlocks []*Block
+	Hosts    []*Host
+	// Borrows are the borrowed addresses, in order.
+	Borrows []*Borrow
+	// Families are the address families that at least one workload uses.
+	Families []blocks.Family
+
+	hosts    map[string]*Host
+	uses     []use
+	reserved blocks.ReservedSet
+	spaces   map[string]*blocks.Namespace
+}
+
+// Pool is a pool with its numbers.
+type Pool struct {
+	*blocks.Pool
+	Addrs blocks.Addrs
+	Slots blocks.Slots
+	// Reclaimable is how many slots would become free if every block that may be
+	// released were. It is unknown, and 0, unless ReclaimableKnown.
+	Reclaimable      blocks.Count
+	ReclaimableKnown bool
+	// Needed is how many blocks the nodes that the pool selects will need.
+	Needed blocks.Count
+	// Blocks are the blocks that lie in the pool or overlap it.
+	Blocks []*Block
+
+	nodeSelector, namespaceSelector *selectorOrError
+}
+
+// Block is a block with the verdicts on it.
+type Block struct {
+	*blocks.Block
+	// Pool is the most specific pool that the block lies in; nil if none.
+	Pool *Pool
+	// Used is the number of allocated ordinals.
+	Used int
+	// Faults are the contradictions within the block; a block with any is
+	// corrupt.
+	Faults []string
+	// Release is the verdict on an empty block; meaningless for others.
+	Release Release
+}
+
+// Usable is true for a block that addresses can be handed out of: neither
+// soft-deleted nor corrupt.
+func (b *Block) Usable() bool { return !b.SoftDeleted && len(b.Faults) == 0 }
+
+// Unused returns how many addresses of the block could still be assigned.
+func (b *Block) unused(reserved blocks.ReservedSet) int {
+	n := 0
+	touched := reserved.Overlaps(b.CIDR)
+	for i, o := range b.Ordinals {
+		if o == blocks.Free && (!touched || !reserved.Contains(b.Address(i))) {
+			n++
+		}
+	}
+	return n
+}
+
+// Host is a node, or the owner of blocks that is no node.
+type Host struct {
+	Name string
+	// Node is nil for a host that owns blocks and is no node.
+	Node *blocks.Node
+	// Blocks are those that name the host as owner.
+	Blocks []*Block
+	// Workloads are the pods bound to the node, host-network ones left out.
+	Workloads []*blocks.Workload
+	// Affinities are the host's affinity objects.
+	Affinities []*blocks.Affinity
+	// Borrowed are the addresses it uses of other hosts' blocks, Lent those of
+	// its blocks that others use.
+	Borrowed, Lent []*Borrow
+	// Schedulable tells whether pods of the pod network may come to the node:
+	// neither cordoned nor tainted, or such pods run on it already.
+	Schedulable bool
+	// Needs says, per family that counts, how the node stands with blocks.
+	Needs []*Need
+}
+
+// Borrow is an address that is used on another node than its block's owner.
+type Borrow struct {
+	Addr  netip.Addr
+	Block *Block
+	// Owner is the block's owner and User the node that uses the address.
+	Owner, User string
+	Attributes  *blocks.Attributes
+	// Workload is the live pod that holds the address; nil if none was seen.
+	Workload *blocks.Workload
+	// Tunnel is true if the address is that of a tunnel device.
+	Tunnel bool
+}
+
+type use struct {
+	addr     netip.Addr
+	workload *blocks.Workload
+}
+
+// NewState builds the State of a snapshot, which it sorts and keeps.
+func NewState(s *blocks.Snapshot, o Options) *State {
+	s.Sort()
+	st := &State{Snapshot: s, Grace: cmp.Or(o.Grace, DefaultGrace), hosts: map[string]*Host{}, spaces: map[string]*blocks.Namespace{}}
+	st.reserved = blocks.NewReservedSet(s.Reservations)
+	for i := range s.Namespaces {
+		st.spaces[s.Namespaces[i].Name] = &s.Namespaces[i]
+	}
+	st.indexPools()
+	st.indexBlocks()
+	st.indexHosts()
+	st.indexWorkloads()
+	st.findBorrows()
+	st.countPools()
+	st.judgeHosts()
+	st.judgeEmptyBlocks()
+	st.countReclaimable()
+	return st
+}
+
+func (st *State) indexPools() {
+	for i := range st.Snapshot.Pools {
+		p := &st.Snapshot.Pools[i]
+		st.Pools = append(st.Pools, &Pool{
+			Pool:         p,
+			nodeSelector: parseSelector(p.NodeSelector), namespaceSelector: parseSelector(p.NamespaceSelector),
+		})
+	}
+}
+
+func (st *State) indexBlocks() {
+	st.IPBlocks = make([]*Block, len(st.Snapshot.Blocks))
+	for i := range st.Snapshot.Blocks {
+		b := &Block{Block: &st.Snapshot.Blocks[i]}
+		b.Used = b.InUse()
+		b.Faults = faults(b.Block)
+		b.Pool = st.PoolOf(b.CIDR)
+		st.IPBlocks[i] = b
+		for _, p := range st.Pools {
+			if p.CIDR.Overlaps(b.CIDR) {
+				p.Blocks = append(p.Blocks, b)
+			}
+		}
+	}
+}
+
+// PoolOf returns the most specific pool that a CIDR lies in or, if it lies in
+// none, the first that it overlaps; nil if there is none. Of two pools alike the
+// enabled one is meant, then the first by name.
+func (st *State) PoolOf(p netip.Prefix) *Pool {
+	var best, overlapping *Pool
+	for _, q := range st.Pools {
+		switch {
+		case blocks.PrefixContains(q.CIDR, p):
+			if best == nil || q.CIDR.Bits() > best.CIDR.Bits() ||
+				q.CIDR.Bits() == best.CIDR.Bits() && best.Disabled && !q.Disabled {
+				best = q
+			}
+		case overlapping == nil && q.CIDR.Overlaps(p):
+			overlapping = q
+		}
+	}
+	if best == nil {
+		return overlapping
+	}
+	return best
+}
+
+func (st *State) indexHosts() {
+	for i := range st.Nodes {
+		n := &st.Nodes[i]
+		if st.hosts[n.Name] == nil {
+			st.addHost(n.Name, n)
+		}
+	}
+	for _, b := range st.IPBlocks {
+		if name := b.Owner.Node(); name != "" {
+			h := st.hosts[name]
+			if h == nil {
+				h = st.addHost(name, nil)
+			}
+			h.Blocks = append(h.Blocks, b)
+		}
+	}
+	for i := range st.Affinities {
+		a := &st.Affinities[i]
+		if h := st.hosts[a.Owner.Node()]; h != nil {
+			h.Affinities = append(h.Affinities, a)
+		}
+	}
+	slices.SortFunc(st.Hosts, func(a, b *Host) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+func (st *State) addHost(name string, n *blocks.Node) *Host {
+	h := &Host{Name: name, Node: n}
+	st.hosts[name] = h
+	st.Hosts = append(st.Hosts, h)
+	return h
+}
+
+// Host returns a host by name, or nil.
+func (st *State) Host(name string) *Host { return st.hosts[name] }
+
+// Namespace returns a namespace by name, or nil.
+func (st *State) Namespace(name string) *blocks.Namespace { return st.spaces[name] }
+
+func (st *State) indexWorkloads() {
+	var families [7]bool
+	for i := range st.Workloads {
+		w := &st.Workloads[i]
+		if w.HostNetwork {
+			continue
+		}
+		for a := range w.Addresses {
+			st.uses = append(st.uses, use{a, w})
+			families[blocks.FamilyOf(a)] = families[blocks.FamilyOf(a)] || w.Live()
+		}
+		if h := st.hosts[w.Node]; h != nil {
+			h.Workloads = append(h.Workloads, w)
+		}
+	}
+	slices.SortStableFunc(st.uses, func(a, b use) int { return a.addr.Compare(b.addr) })
+	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+		if families[f] {
+			st.Families = append(st.Families, f)
+		}
+	}
+}
+
+// Users returns the pods that name an address in their status or annotations,
+// finished ones included, host-network ones not.
+func (st *State) Users(a netip.Addr) []*blocks.Workload {
+	i, _ := slices.BinarySearchFunc(st.uses, a, func(u use, a netip.Addr) int { return u.addr.Compare(a) })
+	var out []*blocks.Workload
+	for ; i < len(st.uses) && st.uses[i].addr == a; i++ {
+		out = append(out, st.uses[i].workload)
+	}
+	return out
+}
+
+// LiveUser returns the live pod that holds an address; of several, the one that
+// the allocation names. Nil if there is none.
+func (st *State) LiveUser(a netip.Addr, attr *blocks.Attributes) *blocks.Workload {
+	i, _ := slices.BinarySearchFunc(st.uses, a, func(u use, a netip.Addr) int { return u.addr.Compare(a) })
+	var first *blocks.Workload
+	for ; i < len(st.uses) && st.uses[i].addr == a; i++ {
+		w := st.uses[i].workload
+		if !w.Live() {
+			continue
+		}
+		if attr != nil && w.Name == attr.Pod && w.Namespace == attr.Namespace {
+			return w
+		}
+		if first == nil {
+			first = w
+		}
+	}
+	return first
+}
+
+// findBorrows lists the allocations that are used on another node than their
+// block's owner. The node that uses one is that of the live pod holding it, or
+// of the tunnel, or the one the allocation names.
+func (st *State) findBorrows() {
+	tunnels := map[netip.Addr]string{}
+	for i := range st.Nodes {
+		for _, t := range st.Nodes[i].Tunnels {
+			tunnels[t.Addr] = st.Nodes[i].Name
+		}
+	}
+	for _, b := range st.IPBlocks {
+		owner := b.Owner.Node()
+		if owner == "" {
+			continue
+		}
+		for i := range b.Ordinals {
+			if b.Ordinals[i] == blocks.Free {
+				continue
+			}
+			attr := b.At(i)
+			if attr == nil || attr.Cooling() || attr.WindowsReserved() {
+				continue
+			}
+			addr := b.Address(i)
+			br := Borrow{Addr: addr, Block: b, Owner: owner, User: attr.Node, Attributes: attr, Tunnel: attr.Tunnel()}
+			if node, ok := tunnels[addr]; ok && br.Tunnel {
+				br.User = node
+			} else if w := st.LiveUser(addr, attr); w != nil && w.Node != "" {
+				br.User, br.Workload = w.Node, w
+			}
+			if br.User == "" || br.User == owner {
+				continue
+			}
+			st.Borrows = append(st.Borrows, &br)
+			if h := st.hosts[br.User]; h != nil {
+				h.Borrowed = append(h.Borrowed, &br)
+			}
+			st.hosts[owner].Lent = append(st.hosts[owner].Lent, &br)
+		}
+	}
+}
+
+func (st *State) countPools() {
+	for _, p := range st.Pools {
+		all := bare(p.Blocks)
+		p.Addrs = blocks.PoolAddresses(p.Pool, all, st.reserved)
+		p.Slots = blocks.PoolSlots(p.Pool, all, st.reserved)
+		p.Needed = st.demand(p)
+	}
+}
+
+// countReclaimable counts the slots that releasing every releasable block would
+// free; a slot that another block overlaps as well stays claimed.
+func (st *State) countReclaimable() {
+	known := st.ReclaimableKnown()
+	for _, p := range st.Pools {
+		p.ReclaimableKnown = known
+		kept := slices.DeleteFunc(slices.Clone(p.Blocks), func(b *Block) bool { return b.Release.OK })
+		if len(kept) < len(p.Blocks) {
+			p.Reclaimable = p.Slots.Claimed.Sub(blocks.ClaimedSlots(p.Pool, bare(kept)))
+		}
+	}
+}
+
+func bare(bs []*Block) []*blocks.Block {
+	out := make([]*blocks.Block, len(bs))
+	for i, b := range bs {
+		out[i] = b.Block
+	}
+	return out
+}
+
+// demand is how many blocks the nodes that a pool selects will need.
+func (st *State) demand(p *Pool) blocks.Count {
+	if !p.ServesWorkloads() || !p.Automatic {
+		return blocks.Count{}
+	}
+	n := 0
+	for _, h := range st.Hosts {
+		if h.Node != nil && p.SelectsNode(h.Node) {
+			n += nodeDemand(h.Node, p)
+		}
+	}
+	return blocks.CountOf(n)
+}
+
+// nodeDemand is how many blocks of a pool one node needs for as many pods as it
+// may run, one at least.
+func nodeDemand(n *blocks.Node, p *Pool) int {
+	size, small := p.BlockAddresses().Int()
+	if !small || size == 0 {
+		return 1
+	}
+	return max(1, (n.AllocatablePods+size-1)/size)
+}

@@ -1,0 +1,92 @@
+package audit
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+func poolSubject(p *Pool) Subject {
+	return Subject{Kind: KindPool, Name: p.Name, CIDR: p.CIDR.String()}
+}
+
+func nodeSubject(name string) Subject { return Subject{Kind: KindNode, Name: name, Node: name} }
+
+func blockSubject(b *Block) Subject {
+	return Subject{Kind: KindBlock, Name: b.Name, CIDR: b.CIDR.String()}
+}
+
+func ipSubject(a netip.Addr, node string) Subject {
+	return Subject{Kind: KindIP, IP: a.String(), Node: node}
+}
+
+func configSubject() Subject { return Subject{Kind: KindConfig, Name: "default"} }
+
+func clusterSubject(st *State) Subject {
+	name := st.Cluster.GUID
+	if name == "" {
+		name = "cluster"
+	}
+	return Subject{Kind: KindCluster, Name: name}
+}
+
+// poolsOf returns the names that a finding's Pools takes.
+func poolsOf(ps ...*Pool) []string {
+	var out []string
+	for _, p := range ps {
+		if p != nil {
+			out = append(out, p.Name)
+		}
+	}
+	return out
+}
+
+// poolName returns a pool's name for texts.
+func poolName(p *Pool) string {
+	if p == nil {
+		return "none"
+	}
+	return p.Name
+}
+
+// listLimit is how many things a text lists before it only counts the rest.
+const listLimit = 10
+
+// list joins words, counting what is beyond the limit.
+func list(words []string) string {
+	if len(words) <= listLimit {
+		return strings.Join(words, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(words[:listLimit], ", "), len(words)-listLimit)
+}
+
+// plural writes a number with its noun: "1 block", "2 blocks", "3 addresses".
+func plural(n int, noun string) string { return pluralCount(blocks.CountOf(n), noun) }
+
+func pluralCount(n blocks.Count, noun string) string {
+	if n.Cmp(blocks.CountOf(1)) == 0 {
+		return "1 " + noun
+	}
+	if strings.HasSuffix(noun, "s") {
+		return n.String() + " " + noun + "es"
+	}
+	return n.String() + " " + noun + "s"
+}
+
+func cidrs(bs []*Block) []string {
+	out := make([]string, len(bs))
+	for i, b := range bs {
+		out[i] = b.CIDR.String()
+	}
+	return out
+}
+
+func fullNames(ws []*blocks.Workload) []string {
+	out := make([]string, len(ws))
+	for i, w := range ws {
+		out[i] = w.FullName()
+	}
+	return out
+}

@@ -1,0 +1,252 @@
+package blocks
+
+import (
+	"encoding/binary"
+	"math/big"
+	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
+)
+
+// Addrs counts a pool's addresses.
+type Addrs struct {
+	// Capacity is the size of the pool's CIDR.
+	Capacity Count `json:"capacity"`
+	// InUse are the allocated addresses, those cooling down and those that
+	// Windows nodes keep back included. It agrees with "calicoctl ipam show".
+	InUse Count `json:"inUse"`
+	// Reserved are the addresses that IPReservations cover, in use or not.
+	Reserved Count `json:"reserved"`
+	// Available is Capacity less the addresses that are in use or reserved.
+	Available Count `json:"available"`
+}
+
+// Slots counts a pool's blocks. A slot is one of the block-sized CIDRs that the
+// pool divides into.
+type Slots struct {
+	// Capacity is the number of slots; Claimed + Free + Reserved.
+	Capacity Count `json:"capacity"`
+	// Claimed slots are covered or overlapped by a block that exists, of
+	// whatever size, soft-deleted ones included.
+	Claimed Count `json:"claimed"`
+	// Free slots are neither claimed nor wholly reserved.
+	Free Count `json:"free"`
+	// Reserved slots are wholly covered by IPReservations, and not claimed.
+	Reserved Count `json:"reserved"`
+	// Allocatable is what Calico's allocator would take: slots without a block
+	// of exactly that CIDR and not wholly reserved (libcalico-go
+	// ipam/ipam_block_reader_writer.go, findUsableBlock). It exceeds Free where
+	// blocks of another size lie in the pool.
+	Allocatable Count `json:"allocatable"`
+}
+
+// ReservedSet is the union of reservations, for repeated questions.
+type ReservedSet struct{ set *netipx.IPSet }
+
+// NewReservedSet joins reservations.
+func NewReservedSet(rs []Reservation) ReservedSet {
+	var b netipx.IPSetBuilder
+	for i := range rs {
+		for _, p := range rs[i].CIDRs {
+			b.AddPrefix(p)
+		}
+	}
+	set, _ := b.IPSet() // prefixes are valid by construction: readers drop others as gaps
+	return ReservedSet{set}
+}
+
+// Contains tells whether an address is reserved.
+func (r ReservedSet) Contains(a netip.Addr) bool { return r.set != nil && r.set.Contains(a) }
+
+// Covers tells whether every address of a CIDR is reserved.
+func (r ReservedSet) Covers(p netip.Prefix) bool { return r.set != nil && r.set.ContainsPrefix(p) }
+
+// Overlaps tells whether some address of a CIDR is reserved.
+func (r ReservedSet) Overlaps(p netip.Prefix) bool { return r.set != nil && r.set.OverlapsPrefix(p) }
+
+// PoolAddresses counts a pool's addresses. all are the blocks that overlap the
+// pool; others are ignored.
+func PoolAddresses(p *Pool, all []*Block, reserved ReservedSet) Addrs {
+	total := Addresses(p.CIDR)
+	inUse, inUseReserved := 0, 0
+	seen := overlapFilter(all)
+	for _, b := range all {
+		if !b.CIDR.Overlaps(p.CIDR) {
+			continue
+		}
+		inside := PrefixContains(p.CIDR, b.CIDR)
+		touched := reserved.Overlaps(b.CIDR)
+		if inside && !touched && seen == nil {
+			inUse += b.InUse()
+			continue
+		}
+		for i, o := range b.Ordinals {
+			if o == Free {
+				continue
+			}
+			a := b.Address(i)
+			if !inside && !p.CIDR.Contains(a) {
+				continue
+			}
+			if seen != nil {
+				if seen[a] {
+					continue
+				}
+				seen[a] = true
+			}
+			inUse++
+			if touched && reserved.Contains(a) {
+				inUseReserved++
+			}
+		}
+	}
+	r := setSize(intersect(reserved.set, p.CIDR))
+	taken := CountOf(inUse).Add(r).Sub(CountOf(inUseReserved))
+	return Addrs{Capacity: total, InUse: CountOf(inUse), Reserved: r, Available: total.Sub(taken)}
+}
+
+// overlapFilter returns a set to count each address once with if some of the
+// blocks overlap each other, else nil. Blocks are in CIDR order.
+func overlapFilter(all []*Block) map[netip.Addr]bool {
+	for i := 1; i < len(all); i++ {
+		if all[i-1].CIDR.Overlaps(all[i].CIDR) {
+			return map[netip.Addr]bool{}
+		}
+	}
+	return nil
+}
+
+// PoolSlots counts a pool's blocks. all are the blocks that overlap the pool;
+// others are ignored. A pool whose blockSize is shorter than its own prefix has
+// no slot.
+func PoolSlots(p *Pool, all []*Block, reserved ReservedSet) Slots {
+	capacity := PowerOfTwo(p.BlockSize - p.CIDR.Bits())
+	if capacity.IsZero() {
+		return Slots{}
+	}
+	claimedSet := slotsOf(p, all)
+	claimed := slotsIn(p, claimedSet)
+	reservedInPool := intersect(reserved.set, p.CIDR)
+	wholly := slotsIn(p, reservedInPool)
+	whollyUnclaimed := slotsIn(p, subtract(reservedInPool, claimedSet))
+
+	exact := map[netip.Prefix]bool{}
+	exactReserved := 0
+	for _, b := range all {
+		if b.CIDR.Bits() == p.BlockSize && PrefixContains(p.CIDR, b.CIDR) && !exact[b.CIDR] {
+			exact[b.CIDR] = true
+			if reserved.Covers(b.CIDR) {
+				exactReserved++
+			}
+		}
+	}
+	return Slots{
+		Capacity:    capacity,
+		Claimed:     claimed,
+		Reserved:    whollyUnclaimed,
+		Free:        capacity.Sub(claimed).Sub(whollyUnclaimed),
+		Allocatable: capacity.Sub(CountOf(len(exact))).Sub(wholly).Add(CountOf(exactReserved)),
+	}
+}
+
+// ClaimedSlots counts the slots of a pool that blocks cover or overlap.
+func ClaimedSlots(p *Pool, all []*Block) Count { return slotsIn(p, slotsOf(p, all)) }
+
+// slotsOf returns the union of the pool's slots that blocks cover or overlap.
+func slotsOf(p *Pool, all []*Block) *netipx.IPSet {
+	var b netipx.IPSetBuilder
+	for _, blk := range all {
+		switch {
+		case !blk.CIDR.Overlaps(p.CIDR):
+		case blk.CIDR.Bits() <= p.CIDR.Bits():
+			b.AddPrefix(p.CIDR)
+		case blk.CIDR.Bits() <= p.BlockSize:
+			b.AddPrefix(blk.CIDR)
+		default:
+			slot, _ := blk.CIDR.Addr().Prefix(p.BlockSize)
+			b.AddPrefix(slot)
+		}
+	}
+	set, _ := b.IPSet()
+	return set
+}
+
+// slotsIn counts the slots of a pool that a set covers wholly.
+func slotsIn(p *Pool, set *netipx.IPSet) Count {
+	if set == nil {
+		return Count{}
+	}
+	size := p.BlockAddresses().value()
+	n := new(big.Int)
+	for _, r := range set.Ranges() {
+		// Slots are aligned to their size in the whole address space, so the
+		// first whole slot starts at the next multiple of the size.
+		from, to := addrInt(r.From()), addrInt(r.To())
+		first := new(big.Int).Add(from, new(big.Int).Sub(size, big.NewInt(1)))
+		first.Div(first, size)
+		end := new(big.Int).Add(to, big.NewInt(1))
+		end.Div(end, size)
+		if d := end.Sub(end, first); d.Sign() > 0 {
+			n.Add(n, d)
+		}
+	}
+	return Count{n}
+}
+
+func setSize(set *netipx.IPSet) Count {
+	n := new(big.Int)
+	if set != nil {
+		for _, r := range set.Ranges() {
+			d := new(big.Int).Sub(addrInt(r.To()), addrInt(r.From()))
+			n.Add(n, d.Add(d, big.NewInt(1)))
+		}
+	}
+	return Count{n}
+}
+
+func intersect(set *netipx.IPSet, p netip.Prefix) *netipx.IPSet {
+	if set == nil || !set.OverlapsPrefix(p) {
+		return nil
+	}
+	var b netipx.IPSetBuilder
+	b.AddPrefix(p)
+	b.Intersect(set)
+	out, _ := b.IPSet()
+	return out
+}
+
+func subtract(set, minus *netipx.IPSet) *netipx.IPSet {
+	if set == nil {
+		return nil
+	}
+	var b netipx.IPSetBuilder
+	b.AddSet(set)
+	b.RemoveSet(minus)
+	out, _ := b.IPSet()
+	return out
+}
+
+func addrInt(a netip.Addr) *big.Int {
+	if a.Is4() {
+		b := a.As4()
+		return new(big.Int).SetUint64(uint64(binary.BigEndian.Uint32(b[:])))
+	}
+	b := a.As16()
+	return new(big.Int).SetBytes(b[:])
+}
+
+// PrefixContains tells whether inner lies wholly within outer.
+func PrefixContains(outer, inner netip.Prefix) bool {
+	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
+}
+
+// SortBlocks orders blocks by CIDR, then name.
+func SortBlocks(bs []*Block) {
+	slices.SortStableFunc(bs, func(a, b *Block) int {
+		if c := ComparePrefixes(a.CIDR, b.CIDR); c != 0 {
+			return c
+		}
+		return compareNames(a.Meta, b.Meta)
+	})
+}

@@ -1,0 +1,220 @@
+package blocks
+
+import (
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// OwnerKind is the type part of an affinity.
+type OwnerKind string
+
+// The kinds of owner. Calico writes "host:NODE" for nodes and
+// "virtual:load-balancer" for the blocks of LoadBalancer services.
+const (
+	NoOwner      OwnerKind = ""
+	HostOwner    OwnerKind = "host"
+	VirtualOwner OwnerKind = "virtual"
+)
+
+// Owner is who a block belongs to. The zero Owner means that nobody owns it.
+type Owner struct {
+	Kind OwnerKind
+	Name string
+}
+
+// ParseOwner reads a block's affinity, such as "host:node-1". A kind other than
+// host and virtual is kept as it stands, and so is a text without a colon (as a
+// name without kind), so that nothing is hidden.
+func ParseOwner(s string) Owner {
+	kind, name, found := strings.Cut(s, ":")
+	if !found {
+		return Owner{Name: s}
+	}
+	return Owner{Kind: OwnerKind(kind), Name: name}
+}
+
+// Node returns the owning node's name, or "" if the owner is not a node.
+func (o Owner) Node() string {
+	if o.Kind == HostOwner {
+		return o.Name
+	}
+	return ""
+}
+
+// String writes the owner as Calico does.
+func (o Owner) String() string {
+	if o.Kind == NoOwner {
+		return o.Name
+	}
+	return string(o.Kind) + ":" + o.Name
+}
+
+// Free is the owner index of an ordinal that is not allocated.
+const Free = int32(-1)
+
+// Block is an IPAMBlock.
+type Block struct {
+	Meta
+	CIDR netip.Prefix
+	// Owner is the block's affinity; the zero Owner when it has none.
+	Owner Owner
+	// Ordinals holds, for each address of the block in order, the index into
+	// Attributes of what it is allocated to, or [Free]. An index that Attributes
+	// does not have is kept as it stands: it makes the block corrupt.
+	Ordinals []int32
+	// Unallocated is the queue of ordinals that may be handed out next, as
+	// stored.
+	Unallocated []int32
+	// Attributes says what the allocations are for; several ordinals may share
+	// one entry.
+	Attributes []Attributes
+	// Sequence is the block's sequenceNumber, which every write raises.
+	Sequence uint64
+	// OrdinalSequences are the block's sequence numbers at the time of each
+	// allocation, by ordinal.
+	OrdinalSequences []OrdinalSequence
+	// SoftDeleted is spec.deleted: a deletion that was begun.
+	SoftDeleted bool
+	// DeprecatedStrict is the block's own strictAffinity, which Calico ignores.
+	DeprecatedStrict bool
+	// Claimed is spec.affinityClaimTime (Calico v3.32 and newer); zero if unset.
+	Claimed time.Time
+}
+
+// OrdinalSequence is one entry of a block's sequenceNumberForAllocation.
+type OrdinalSequence struct {
+	Ordinal  int32
+	Sequence uint64
+}
+
+// Attributes says what an allocation is for. Field names follow the keys that
+// Calico writes (libcalico-go backend/model/block.go).
+type Attributes struct {
+	// Handle is the handle's ID; HasHandle is false where none was stored.
+	Handle    string
+	HasHandle bool
+	Pod       string
+	Namespace string
+	Node      string
+	// Type is set for tunnel addresses ("ipipTunnelAddress", …) and
+	// LoadBalancer services.
+	Type    string
+	Service string
+	// Assigned is when the address was assigned; zero if not recorded.
+	Assigned time.Time
+	// Released is when a released address began to cool down (newer Calico);
+	// zero for one in use.
+	Released time.Time
+	// VM is true if KubeVirt attributes are present (vmi-*, vm-uid).
+	VM bool
+}
+
+// Values of [Attributes.Type], after libcalico-go backend/model/block.go.
+const (
+	TypeIPIP         = "ipipTunnelAddress"
+	TypeVXLAN        = "vxlanTunnelAddress"
+	TypeVXLANv6      = "vxlanV6TunnelAddress"
+	TypeWireguard    = "wireguardTunnelAddress"
+	TypeWireguardV6  = "wireguardV6TunnelAddress"
+	TypeLoadBalancer = "LoadBalancer"
+)
+
+// WindowsReservedHandle is the handle of the addresses that Windows nodes keep
+// back in each block (libcalico-go ipam/ipam_block.go).
+const WindowsReservedHandle = "windows-reserved-ipam-handle"
+
+// Tunnel tells whether the allocation is a node's tunnel address.
+func (a *Attributes) Tunnel() bool { return strings.HasSuffix(a.Type, "TunnelAddress") }
+
+// Cooling tells whether the address was released and waits out its cooldown.
+func (a *Attributes) Cooling() bool { return !a.Released.IsZero() }
+
+// WindowsReserved tells whether the address is one that a Windows node keeps
+// back.
+func (a *Attributes) WindowsReserved() bool {
+	return strings.EqualFold(a.Handle, WindowsReservedHandle)
+}
+
+// Family returns the block's address family.
+func (b *Block) Family() Family { return FamilyOf(b.CIDR.Addr()) }
+
+// InUse returns how many of the block's ordinals are allocated, those cooling
+// down and those reserved for Windows included.
+func (b *Block) InUse() int {
+	n := 0
+	for _, o := range b.Ordinals {
+		if o != Free {
+			n++
+		}
+	}
+	return n
+}
+
+// Empty is true if no ordinal is allocated. Calico's library also calls a block
+// empty that holds only Windows-reserved ordinals; here it is not, because a
+// Windows node uses it.
+func (b *Block) Empty() bool { return b.InUse() == 0 }
+
+// Address returns the address of an ordinal.
+func (b *Block) Address(ordinal int) netip.Addr { return addOffset(b.CIDR.Addr(), uint64(ordinal)) }
+
+// Ordinal returns the ordinal of an address, and false if the block does not
+// contain it or it lies beyond what the block records.
+func (b *Block) Ordinal(a netip.Addr) (int, bool) {
+	if !b.CIDR.Contains(a) {
+		return 0, false
+	}
+	n := offset(b.CIDR.Addr(), a)
+	if n >= uint64(len(b.Ordinals)) {
+		return 0, false
+	}
+	return int(n), true
+}
+
+// At returns the attributes of an allocated ordinal; nil if it is free or points
+// to attributes that do not exist.
+func (b *Block) At(ordinal int) *Attributes {
+	i := b.Ordinals[ordinal]
+	if i < 0 || int(i) >= len(b.Attributes) {
+		return nil
+	}
+	return &b.Attributes[i]
+}
+
+// SequenceAt returns the sequence number stored for an ordinal's allocation.
+func (b *Block) SequenceAt(ordinal int) (uint64, bool) {
+	for _, s := range b.OrdinalSequences {
+		if int(s.Ordinal) == ordinal {
+			return s.Sequence, true
+		}
+	}
+	return 0, false
+}
+
+// addOffset and offset work on the low 64 bits, which suffices within a block:
+// Calico's largest has 4,096 addresses.
+func addOffset(a netip.Addr, n uint64) netip.Addr {
+	if a.Is4() {
+		b := a.As4()
+		v := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
+		v += uint32(n)
+		return netip.AddrFrom4([4]byte{byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)})
+	}
+	b := a.As16()
+	for i := 15; i >= 0 && n > 0; i-- {
+		n += uint64(b[i])
+		b[i] = byte(n)
+		n >>= 8
+	}
+	return netip.AddrFrom16(b)
+}
+
+func offset(base, a netip.Addr) uint64 {
+	x, y := base.As16(), a.As16()
+	var n, m uint64
+	for i := 8; i < 16; i++ {
+		n, m = n<<8|uint64(x[i]), m<<8|uint64(y[i])
+	}
+	return m - n
+}

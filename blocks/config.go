@@ -1,0 +1,96 @@
+package blocks
+
+import "time"
+
+// DefaultMaxBlocks is how many blocks of one family a node may hold when the
+// IPAM configuration sets no limit (libcalico-go ipam/ipam.go, autoAssign).
+const DefaultMaxBlocks = 20
+
+// IPAMConfig is Calico's global IPAM configuration, the object named "default".
+type IPAMConfig struct {
+	Meta
+	// Present is false where no object exists; Calico then works with, and at
+	// its next assignment writes, the values that [DefaultIPAMConfig] returns.
+	Present bool
+	// StrictAffinity forbids borrowing: a node uses addresses of its own blocks
+	// only.
+	StrictAffinity bool
+	// AutoAllocateBlocks lets nodes claim blocks by themselves.
+	AutoAllocateBlocks bool
+	// MaxBlocksPerHost limits a node's blocks per family; 0 means
+	// [DefaultMaxBlocks].
+	MaxBlocksPerHost int
+}
+
+// DefaultIPAMConfig is what Calico assumes where no configuration exists.
+func DefaultIPAMConfig() IPAMConfig { return IPAMConfig{AutoAllocateBlocks: true} }
+
+// BlockLimit returns how many blocks of one family a node may hold.
+func (c *IPAMConfig) BlockLimit() int {
+	if c.MaxBlocksPerHost > 0 {
+		return c.MaxBlocksPerHost
+	}
+	return DefaultMaxBlocks
+}
+
+// ClusterInfo is the ClusterInformation named "default".
+type ClusterInfo struct {
+	Meta
+	Present       bool
+	GUID          string
+	CalicoVersion string
+	// Locked is true if datastoreReady is false: somebody ran
+	// "calicoctl datastore migrate lock", and IPAM stands still until it is
+	// unlocked.
+	Locked bool
+}
+
+// ControllersConfig is the KubeControllersConfiguration named "default".
+type ControllersConfig struct {
+	Meta
+	Present bool
+	// NodeController is false if controllers.node is absent: nothing then
+	// collects leaked addresses or empty blocks.
+	NodeController bool
+	// LeakGrace is the node controller's leakGracePeriod; LeakGraceSet is false
+	// where it is absent, and Calico's default of 15 minutes holds.
+	LeakGrace    time.Duration
+	LeakGraceSet bool
+}
+
+// FelixConfig is the FelixConfiguration named "default".
+type FelixConfig struct {
+	Meta
+	Present bool
+	// BPFEnabled is true under the eBPF data plane.
+	BPFEnabled bool
+	// ProgramClusterRoutes tells who programs the routes of IPIP and
+	// unencapsulated pools: "Enabled" Felix, "Disabled" BIRD; empty for the
+	// version's default.
+	ProgramClusterRoutes string
+}
+
+// BGPConfig is the BGPConfiguration named "default".
+type BGPConfig struct {
+	Meta
+	Present bool
+	// Mesh is the node-to-node mesh; on by default.
+	Mesh bool
+	// ASNumber is the cluster's AS; 64512 by default.
+	ASNumber uint32
+}
+
+// DefaultBGPConfig is what Calico assumes where no configuration exists.
+func DefaultBGPConfig() BGPConfig { return BGPConfig{Mesh: true, ASNumber: 64512} }
+
+// BGPPeer is a BGPPeer.
+type BGPPeer struct {
+	Meta
+	// Node, NodeSelector: which nodes the peering is for; both empty for all.
+	Node, NodeSelector string
+	// PeerIP and ASNumber describe an outside peer; PeerSelector selects nodes
+	// as peers.
+	PeerIP       string
+	ASNumber     uint32
+	PeerSelector string
+}

@@ -1,0 +1,95 @@
+package blocks
+
+import (
+	"fmt"
+	"math/big"
+	"net/netip"
+)
+
+// Count is a number of addresses or blocks. An IPv6 pool holds more addresses
+// than 64 bits can count, so a Count has no upper bound. The zero value is 0;
+// a Count is never changed once made.
+type Count struct{ big *big.Int }
+
+// CountOf returns n as a Count.
+func CountOf(n int) Count { return Count{big.NewInt(int64(n))} }
+
+// PowerOfTwo returns 2^n, and 0 for a negative n.
+func PowerOfTwo(n int) Count {
+	if n < 0 {
+		return Count{}
+	}
+	return Count{new(big.Int).Lsh(big.NewInt(1), uint(n))}
+}
+
+// Addresses returns how many addresses a CIDR spans.
+func Addresses(p netip.Prefix) Count {
+	if !p.IsValid() {
+		return Count{}
+	}
+	return PowerOfTwo(p.Addr().BitLen() - p.Bits())
+}
+
+func (c Count) value() *big.Int {
+	if c.big == nil {
+		return new(big.Int)
+	}
+	return c.big
+}
+
+// Add returns c + d.
+func (c Count) Add(d Count) Count { return Count{new(big.Int).Add(c.value(), d.value())} }
+
+// Sub returns c - d.
+func (c Count) Sub(d Count) Count { return Count{new(big.Int).Sub(c.value(), d.value())} }
+
+// Cmp returns -1, 0 or 1 as c is less than, equal to or greater than d.
+func (c Count) Cmp(d Count) int { return c.value().Cmp(d.value()) }
+
+// IsZero tells whether c is 0.
+func (c Count) IsZero() bool { return c.value().Sign() == 0 }
+
+// Times returns c × n.
+func (c Count) Times(n int) Count {
+	return Count{new(big.Int).Mul(c.value(), big.NewInt(int64(n)))}
+}
+
+// Int returns c as an int and whether it fits into one.
+func (c Count) Int() (int, bool) {
+	if !c.value().IsInt64() {
+		return 0, false
+	}
+	n := c.value().Int64()
+	return int(n), int64(int(n)) == n
+}
+
+// Float returns the float64 nearest to c, for ratios and metrics.
+func (c Count) Float() float64 {
+	f, _ := new(big.Float).SetInt(c.value()).Float64()
+	return f
+}
+
+// Share returns c as a part of whole, between 0 and 1; 0 when whole is 0.
+func (c Count) Share(whole Count) float64 {
+	if whole.IsZero() {
+		return 0
+	}
+	f, _ := new(big.Rat).SetFrac(c.value(), whole.value()).Float64()
+	return f
+}
+
+// String writes all digits.
+func (c Count) String() string { return c.value().String() }
+
+// MarshalJSON writes an integer with all its digits.
+func (c Count) MarshalJSON() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalJSON reads an integer of any size.
+func (c *Count) UnmarshalJSON(b []byte) error {
+	n, ok := new(big.Int).SetString(string(b), 10)
+	if !ok {
+		return fmt.Errorf("reading a count: %q is not an integer", b)
+	}
+	c.big = n
+	return nil
+}

@@ -1,0 +1,43 @@
+package blocks
+
+import (
+	"cmp"
+	"time"
+)
+
+// Meta is what an audit needs of an object's Kubernetes metadata.
+type Meta struct {
+	// Name is the object's name. Objects are identified by their spec; the name
+	// serves to show and to find them.
+	Name string
+	// UID and ResourceVersion pin the object as it was read; empty where the
+	// source has none.
+	UID             string
+	ResourceVersion string
+	// Created is metadata.creationTimestamp; zero when absent.
+	Created time.Time
+	// Written is the newest time in metadata.managedFields: the last write that
+	// set or changed a field. (One that only removes fields does not count,
+	// because the API server leaves the times alone then.) Zero when the object
+	// carries no managedFields, as in what kubectl prints by default.
+	Written time.Time
+	// Deleting is metadata.deletionTimestamp; zero when absent.
+	Deleting time.Time
+}
+
+// LastWrite returns when the object was last written, as far as its metadata
+// tells, and false when they do not tell: without managedFields the creation
+// time says nothing about later writes.
+func (m Meta) LastWrite() (time.Time, bool) {
+	if m.Written.IsZero() {
+		return time.Time{}, false
+	}
+	if m.Created.After(m.Written) {
+		return m.Created, true
+	}
+	return m.Written, true
+}
+
+func compareNames(a, b Meta) int {
+	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+}

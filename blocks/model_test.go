@@ -1,0 +1,105 @@
+package blocks
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestOwners(t *testing.T) {
+	for text, want := range map[string]struct {
+		kind OwnerKind
+		node string
+	}{
+		"host:n1":               {HostOwner, "n1"},
+		"host:a:b":              {HostOwner, "a:b"},
+		"virtual:load-balancer": {VirtualOwner, ""},
+		"":                      {NoOwner, ""},
+		"n1":                    {NoOwner, ""},
+		"something:else":        {"something", ""},
+	} {
+		o := ParseOwner(text)
+		if o.Kind != want.kind || o.Node() != want.node || o.String() != text {
+			t.Errorf("%q: got kind %q, node %q, written %q", text, o.Kind, o.Node(), o.String())
+		}
+	}
+}
+
+func TestOrdinals(t *testing.T) {
+	for _, cidr := range []string{"10.0.0.192/26", "fd00::ffc0/122", "fd00::ffff:ffff:ffff:ffc0/122"} {
+		b := &Block{CIDR: netip.MustParsePrefix(cidr), Ordinals: make([]int32, 64)}
+		for i := range 64 {
+			a := b.Address(i)
+			if got, ok := b.Ordinal(a); !ok || got != i || !b.CIDR.Contains(a) {
+				t.Fatalf("%s: ordinal %d is %s, which reads back as %d (%t)", cidr, i, a, got, ok)
+			}
+		}
+		if _, ok := b.Ordinal(b.CIDR.Addr().Prev()); ok {
+			t.Errorf("%s: an address before the block has an ordinal", cidr)
+		}
+	}
+}
+
+// TestLiveness follows Calico's own rule of when a pod has finished.
+func TestLiveness(t *testing.T) {
+	gone := time.Now()
+	for name, c := range map[string]struct {
+		w             Workload
+		live, waiting bool
+	}{
+		"running":                          {Workload{Phase: "Running", Node: "n"}, true, false},
+		"pending without an address":       {Workload{Phase: "Pending", Node: "n"}, true, true},
+		"pending, not scheduled":           {Workload{Phase: "Pending"}, true, false},
+		"pending with an address":          {Workload{Phase: "Pending", Node: "n", AnnotationIPs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}, true, false},
+		"terminating, network up":          {Workload{Phase: "Running", Node: "n", Meta: Meta{Deleting: gone}}, true, false},
+		"terminating, network down":        {Workload{Phase: "Running", Node: "n", Meta: Meta{Deleting: gone}, NetworkRemoved: true}, false, false},
+		"network down but not terminating": {Workload{Phase: "Running", Node: "n", NetworkRemoved: true}, true, false},
+		"succeeded":                        {Workload{Phase: "Succeeded", Node: "n"}, false, false},
+		"failed":                           {Workload{Phase: "Failed", Node: "n"}, false, false},
+		"host network":                     {Workload{Phase: "Running", Node: "n", HostNetwork: true}, false, false},
+	} {
+		if c.w.Live() != c.live || c.w.Waiting() != c.waiting {
+			t.Errorf("%s: live %t, waiting %t; want %t, %t", name, c.w.Live(), c.w.Waiting(), c.live, c.waiting)
+		}
+	}
+}
+
+func TestWorkloadAddressesOnce(t *testing.T) {
+	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")
+	w := Workload{StatusIPs: []netip.Addr{a}, AnnotationIPs: []netip.Addr{a, b, b}}
+	if got := slices.Collect(w.Addresses); !slices.Equal(got, []netip.Addr{a, b}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestLastWrite(t *testing.T) {
+	day := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	if _, known := (Meta{Created: day}).LastWrite(); known {
+		t.Error("without managedFields the last write is unknown")
+	}
+	if at, known := (Meta{Created: day, Written: day.Add(time.Hour)}).LastWrite(); !known || !at.Equal(day.Add(time.Hour)) {
+		t.Errorf("got %v, %t", at, known)
+	}
+}
+
+func TestUntainted(t *testing.T) {
+	for taint, want := range map[string]bool{
+		"node.kubernetes.io/not-ready":          true,
+		"node.kubernetes.io/unreachable":        true,
+		"node-role.kubernetes.io/control-plane": false,
+		"dedicated":                             false,
+	} {
+		if n := (&Node{Taints: []string{taint}}); n.Untainted() != want {
+			t.Errorf("%s: got %t", taint, !want)
+		}
+	}
+}
+
+func TestInternerShares(t *testing.T) {
+	var in Interner
+	a, b := in.String("node-1"), in.Bytes([]byte("node-1"))
+	if a != b || testing.AllocsPerRun(100, func() { in.Bytes([]byte("node-1")) }) != 0 {
+		t.Error("an interned string was made twice")
+	}
+}

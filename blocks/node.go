@@ -1,0 +1,157 @@
+package blocks
+
+import (
+	"cmp"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// Node is a Kubernetes node, with what Calico keeps in its annotations.
+type Node struct {
+	Meta
+	Labels map[string]string
+	// Unschedulable is true for a cordoned node.
+	Unschedulable bool
+	// Taints that keep pods away: effect NoSchedule or NoExecute.
+	Taints []string
+	// AllocatablePods is status.allocatable.pods; 0 when unknown.
+	AllocatablePods int
+	// Tunnels are the addresses of the node's own tunnel devices.
+	Tunnels []Tunnel
+	// Windows is true for nodes that run Windows.
+	Windows bool
+	// Ready is the node's Ready condition.
+	Ready bool
+	// Addresses are the node's BGP addresses with the length of their subnet
+	// (projectcalico.org/IPv4Address and IPv6Address).
+	Addresses []netip.Prefix
+	// ASNumber is the node's own BGP AS number; 0 when it has none.
+	ASNumber uint32
+	// RouteReflectorID is the node's BGP cluster ID; set on route reflectors.
+	RouteReflectorID string
+}
+
+// Tunnel is an address of a node's tunnel device.
+type Tunnel struct {
+	// Type is the allocation type that Calico records for it, such as
+	// [TypeVXLAN].
+	Type string
+	Addr netip.Addr
+}
+
+// Untainted is true if no taint but those of the node life-cycle itself
+// (node.kubernetes.io/…: not ready, unreachable, memory pressure, …) keeps pods
+// away.
+func (n *Node) Untainted() bool {
+	for _, t := range n.Taints {
+		if !strings.HasPrefix(t, "node.kubernetes.io/") {
+			return false
+		}
+	}
+	return true
+}
+
+// Namespace is a Kubernetes namespace.
+type Namespace struct {
+	Meta
+	Labels map[string]string
+	// PoolsV4 and PoolsV6 are the pools that the namespace's pods ask for
+	// (cni.projectcalico.org/ipv4pools, ipv6pools): names or CIDRs.
+	PoolsV4, PoolsV6 []string
+}
+
+// Workload is a pod.
+type Workload struct {
+	Meta
+	Namespace string
+	// Node is the node the pod is bound to; empty before scheduling.
+	Node string
+	// Phase is status.phase.
+	Phase string
+	// HostNetwork pods use their node's address and none of Calico's.
+	HostNetwork bool
+	// StatusIPs are the addresses in the pod's status.
+	StatusIPs []netip.Addr
+	// AnnotationIPs are the addresses in Calico's annotations
+	// (cni.projectcalico.org/podIP and podIPs).
+	AnnotationIPs []netip.Addr
+	// NetworkRemoved is true if Calico's podIP annotation is present and empty:
+	// the CNI plugin has taken the network down.
+	NetworkRemoved bool
+	// ContainerID is Calico's record of the sandbox.
+	ContainerID string
+	// PoolsV4 and PoolsV6 are the pools that the pod asks for.
+	PoolsV4, PoolsV6 []string
+	// Started is status.startTime; zero when absent.
+	Started time.Time
+}
+
+// FullName returns "namespace/name".
+func (w *Workload) FullName() string { return w.Namespace + "/" + w.Name }
+
+// Finished is true for a pod that will not use its addresses again: its phase
+// is Succeeded or Failed, or it is being deleted and Calico has taken its
+// network down (libcalico-go backend/k8s/conversion, IsFinished).
+func (w *Workload) Finished() bool {
+	switch w.Phase {
+	case "Succeeded", "Failed", "Completed":
+		return true
+	}
+	return !w.Deleting.IsZero() && w.NetworkRemoved
+}
+
+// Live is true for a pod of the pod network that is not finished.
+func (w *Workload) Live() bool { return !w.HostNetwork && !w.Finished() }
+
+// HasFamily tells whether the pod has an address of a family, by status or
+// annotation.
+func (w *Workload) HasFamily(f Family) bool {
+	for _, a := range w.StatusIPs {
+		if FamilyOf(a) == f {
+			return true
+		}
+	}
+	for _, a := range w.AnnotationIPs {
+		if FamilyOf(a) == f {
+			return true
+		}
+	}
+	return false
+}
+
+// Waiting is true for a live pod that is bound to a node, still Pending, not
+// being deleted, and has no address yet.
+func (w *Workload) Waiting() bool {
+	return w.Live() && w.Node != "" && w.Phase == "Pending" && w.Deleting.IsZero() &&
+		len(w.StatusIPs) == 0 && len(w.AnnotationIPs) == 0
+}
+
+// Addresses calls yield for each address of the pod, status first, each once.
+func (w *Workload) Addresses(yield func(netip.Addr) bool) {
+	for _, a := range w.StatusIPs {
+		if !yield(a) {
+			return
+		}
+	}
+next:
+	for i, a := range w.AnnotationIPs {
+		for _, b := range w.StatusIPs {
+			if a == b {
+				continue next
+			}
+		}
+		for _, b := range w.AnnotationIPs[:i] {
+			if a == b {
+				continue next
+			}
+		}
+		if !yield(a) {
+			return
+		}
+	}
+}
+
+func compareWorkloads(a, b Workload) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), compareNames(a.Meta, b.Meta))
+}

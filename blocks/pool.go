@@ -1,0 +1,104 @@
+package blocks
+
+import "net/netip"
+
+// Use is what a pool's addresses may serve for (IPPool spec.allowedUses).
+type Use string
+
+// The uses that Calico knows. A pool that names none allows workloads and
+// tunnels (libcalico-go clientv3/ippool.go, convertIpPoolFromStorage).
+const (
+	UseWorkload     Use = "Workload"
+	UseTunnel       Use = "Tunnel"
+	UseLoadBalancer Use = "LoadBalancer"
+)
+
+// Encap is how a pool's traffic is encapsulated (ipipMode, vxlanMode).
+type Encap string
+
+// The encapsulation modes of a pool.
+const (
+	EncapNever       Encap = "Never"
+	EncapAlways      Encap = "Always"
+	EncapCrossSubnet Encap = "CrossSubnet"
+)
+
+// Pool is an IPPool, with Calico's defaults filled in.
+type Pool struct {
+	Meta
+	// CIDR is the pool's range.
+	CIDR netip.Prefix
+	// BlockSize is the prefix length of the blocks that the pool is cut into.
+	BlockSize int
+	// Disabled pools hand out nothing; what they handed out stays in use.
+	Disabled bool
+	// NodeSelector and NamespaceSelector limit who may use the pool; empty
+	// selects all.
+	NodeSelector      string
+	NamespaceSelector string
+	// Uses are the pool's allowed uses.
+	Uses []Use
+	// Automatic is false for assignmentMode "Manual": such a pool is used only
+	// where a pod or its namespace asks for it.
+	Automatic bool
+	// IPIP and VXLAN are the encapsulation modes.
+	IPIP, VXLAN Encap
+	// DisableBGPExport keeps the pool's routes from BGP peers.
+	DisableBGPExport bool
+	// NotAllocatable is the reason of a false "Allocatable" condition (Calico
+	// v3.32 and newer), such as "CIDROverlap"; empty otherwise.
+	NotAllocatable string
+}
+
+// Allows tells whether the pool's addresses may serve for a use.
+func (p *Pool) Allows(u Use) bool {
+	for _, have := range p.Uses {
+		if have == u {
+			return true
+		}
+	}
+	return false
+}
+
+// ServesWorkloads is true for an enabled pool whose addresses pods may get.
+func (p *Pool) ServesWorkloads() bool { return !p.Disabled && p.Allows(UseWorkload) }
+
+// Family returns the pool's address family.
+func (p *Pool) Family() Family { return FamilyOf(p.CIDR.Addr()) }
+
+// BlockAddresses returns how many addresses one block of the pool holds.
+func (p *Pool) BlockAddresses() Count {
+	return PowerOfTwo(p.CIDR.Addr().BitLen() - p.BlockSize)
+}
+
+// Family is an IP version, 4 or 6.
+type Family int
+
+// The two address families.
+const (
+	IPv4 Family = 4
+	IPv6 Family = 6
+)
+
+// FamilyOf returns the family of an address. An IPv4 address mapped into IPv6
+// counts as IPv4, as Calico reads it.
+func FamilyOf(a netip.Addr) Family {
+	if a.Is4() || a.Is4In6() {
+		return IPv4
+	}
+	return IPv6
+}
+
+// String returns "IPv4" or "IPv6".
+func (f Family) String() string {
+	if f == IPv4 {
+		return "IPv4"
+	}
+	return "IPv6"
+}
+
+// Reservation is an IPReservation: addresses that automatic assignment skips.
+type Reservation struct {
+	Meta
+	CIDRs []netip.Prefix
+}

@@ -1,0 +1,89 @@
+package blocks
+
+import (
+	"cmp"
+	"fmt"
+)
+
+// Resource names a kind of object that an audit reads, by the plural that the
+// Kubernetes API serves it under in the older API group.
+type Resource string
+
+// The resources of an audit. The newer API group calls IPAMConfigs
+// "ipamconfigurations"; the model has one name for both.
+const (
+	Pools            Resource = "ippools"
+	Blocks           Resource = "ipamblocks"
+	Affinities       Resource = "blockaffinities"
+	Handles          Resource = "ipamhandles"
+	IPAMConfigs      Resource = "ipamconfigs"
+	Reservations     Resource = "ipreservations"
+	ClusterInfos     Resource = "clusterinformations"
+	ControllerConfig Resource = "kubecontrollersconfigurations"
+	FelixConfigs     Resource = "felixconfigurations"
+	BGPConfigs       Resource = "bgpconfigurations"
+	BGPPeers         Resource = "bgppeers"
+	Nodes            Resource = "nodes"
+	Pods             Resource = "pods"
+	Namespaces       Resource = "namespaces"
+)
+
+// Resources lists every resource of an audit, in the order in which they are
+// read and shown.
+var Resources = []Resource{
+	Pools, Blocks, Affinities, Handles, IPAMConfigs, Reservations, ClusterInfos,
+	ControllerConfig, FelixConfigs, BGPConfigs, BGPPeers, Nodes, Pods, Namespaces,
+}
+
+// A Gap is something that an audit wanted to read and could not. Verdicts that
+// need it are withheld.
+type Gap struct {
+	// Resource is the kind that was not read, or not read whole.
+	Resource Resource `json:"resource"`
+	// Name is the one object that could not be understood. Empty when the gap
+	// concerns the whole resource.
+	Name string `json:"name,omitempty"`
+	// Field is the field of the object that could not be understood, as a path
+	// such as "spec.cidr". Empty when the gap concerns the whole resource.
+	Field string `json:"field,omitempty"`
+	// Source is the file that holds the object, for snapshots read from files.
+	Source string `json:"source,omitempty"`
+	// Reason says in one sentence what went wrong and, where a right was
+	// missing, which.
+	Reason string `json:"reason"`
+
+	// Prefix is the block's CIDR and Owner its owner as far as they could be
+	// read from an object that as a whole could not. They keep the harm of one
+	// bad object to the verdicts that it touches. The zero value means unknown.
+	Prefix Prefix `json:"-"`
+	Owner  Owner  `json:"-"`
+	// OwnerKnown is true if the object's owner field was readable, so that Owner
+	// (also the zero Owner, "no owner") can be relied on.
+	OwnerKnown bool `json:"-"`
+}
+
+// Whole tells whether the resource as a whole is missing or incomplete, as
+// against one object of it.
+func (g Gap) Whole() bool { return g.Name == "" }
+
+// String says the gap in one line.
+func (g Gap) String() string {
+	if g.Whole() {
+		return fmt.Sprintf("%s: %s", g.Resource, g.Reason)
+	}
+	where := fmt.Sprintf("%s %q", g.Resource, g.Name)
+	if g.Field != "" {
+		where += " " + g.Field
+	}
+	if g.Source != "" {
+		where = g.Source + ": " + where
+	}
+	return where + ": " + g.Reason
+}
+
+// CompareGaps orders gaps by resource, name and field.
+func CompareGaps(a, b Gap) int {
+	return cmp.Or(
+		cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Field, b.Field),
+		cmp.Compare(a.Source, b.Source), cmp.Compare(a.Reason, b.Reason))
+}

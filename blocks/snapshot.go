@@ -1,0 +1,120 @@
+package blocks
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Prefix is the CIDR of a pool or block, always masked (no host bits).
+type Prefix = netip.Prefix
+
+// Snapshot is one reading of a cluster. Its slices are in no particular order;
+// [Snapshot.Sort] puts them into the canonical one.
+type Snapshot struct {
+	Cluster Cluster
+
+	Pools        []Pool
+	Blocks       []Block
+	Affinities   []Affinity
+	Handles      []Handle
+	Reservations []Reservation
+	Nodes        []Node
+	Workloads    []Workload
+	Namespaces   []Namespace
+	BGPPeers     []BGPPeer
+
+	// IPAM is Calico's IPAM configuration; Calico's defaults where no object
+	// exists (see [IPAMConfig.Present]).
+	IPAM IPAMConfig
+	// Info is the cluster's ClusterInformation.
+	Info ClusterInfo
+	// Controllers is the KubeControllersConfiguration named "default".
+	Controllers ControllersConfig
+	// Felix is the FelixConfiguration named "default".
+	Felix FelixConfig
+	// BGP is the BGPConfiguration named "default".
+	BGP BGPConfig
+
+	// Gaps says what could not be read.
+	Gaps []Gap
+}
+
+// Cluster says where a snapshot comes from.
+type Cluster struct {
+	// GUID is the cluster's identity as ClusterInformation records it; empty
+	// when that was not read.
+	GUID string
+	// Datastore is "kubernetes", "etcdv3" or "files".
+	Datastore string
+	// APIGroup is the API group that the IPAM objects were read from,
+	// "crd.projectcalico.org/v1" or "projectcalico.org/v3". Empty for etcdv3,
+	// and for files without any Calico object.
+	APIGroup string
+	// APIGroupReason says why that group was read.
+	APIGroupReason string
+	// CalicoVersion as ClusterInformation records it, such as "v3.31.0".
+	CalicoVersion string
+	// TakenAt is the time that all ages are counted from: the API server's
+	// clock when reading began or, for files, when they were written. Zero when
+	// unknown.
+	TakenAt time.Time
+	// Live is true for a snapshot of a running cluster, whose objects may have
+	// changed between one list and the next.
+	Live bool
+}
+
+// Missing returns the gap that makes a resource as a whole unusable for verdicts
+// about absence, if there is one.
+func (s *Snapshot) Missing(r Resource) (Gap, bool) {
+	for _, g := range s.Gaps {
+		if g.Resource == r && g.Whole() {
+			return g, true
+		}
+	}
+	return Gap{}, false
+}
+
+// Unreadable returns the single objects of a resource that could not be
+// understood.
+func (s *Snapshot) Unreadable(r Resource) []Gap {
+	var out []Gap
+	for _, g := range s.Gaps {
+		if g.Resource == r && !g.Whole() {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// Complete is true if nothing is missing from the snapshot.
+func (s *Snapshot) Complete() bool { return len(s.Gaps) == 0 }
+
+// Sort puts every slice into its canonical order, so that what is computed from
+// a snapshot does not depend on the order in which objects were read.
+func (s *Snapshot) Sort() {
+	slices.SortStableFunc(s.Pools, func(a, b Pool) int { return compareNames(a.Meta, b.Meta) })
+	slices.SortStableFunc(s.Blocks, func(a, b Block) int {
+		if c := ComparePrefixes(a.CIDR, b.CIDR); c != 0 {
+			return c
+		}
+		return compareNames(a.Meta, b.Meta)
+	})
+	slices.SortStableFunc(s.Affinities, compareAffinities)
+	slices.SortStableFunc(s.Handles, func(a, b Handle) int { return compareNames(a.Meta, b.Meta) })
+	slices.SortStableFunc(s.Reservations, func(a, b Reservation) int { return compareNames(a.Meta, b.Meta) })
+	slices.SortStableFunc(s.Nodes, func(a, b Node) int { return compareNames(a.Meta, b.Meta) })
+	slices.SortStableFunc(s.Workloads, compareWorkloads)
+	slices.SortStableFunc(s.Namespaces, func(a, b Namespace) int { return compareNames(a.Meta, b.Meta) })
+	slices.SortStableFunc(s.BGPPeers, func(a, b BGPPeer) int { return compareNames(a.Meta, b.Meta) })
+	slices.SortStableFunc(s.Gaps, CompareGaps)
+}
+
+// ComparePrefixes orders CIDRs: IPv4 before IPv6, then by address, then the
+// larger (shorter prefix) first.
+func ComparePrefixes(a, b netip.Prefix) int {
+	if c := a.Addr().Compare(b.Addr()); c != 0 {
+		return c
+	}
+	return a.Bits() - b.Bits()
+}

@@ -1,0 +1,159 @@
+// Package house holds the tests that keep the layout of the repository true:
+// who may import whom, and what may lie where.
+package house
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/calico-audit/calico-audit"
+
+// mayImport says, for each directory, which of the project's own packages its
+// code may import. Data runs one way: objects, snapshot, state, findings, plan.
+// A directory not listed falls under its nearest listed parent.
+var mayImport = map[string][]string{
+	"blocks":               {},
+	"blocks/source":        {"blocks"},
+	"affinity":             {"blocks"},
+	"affinity/host":        {"blocks", "affinity"},
+	"audit":                {"blocks", "affinity"},
+	"repair":               {"blocks", "affinity", "audit"},
+	"repair/datastore":     {"blocks", "affinity", "audit", "repair"},
+	"metrics":              {"blocks", "affinity", "audit"},
+	"cmd":                  {"blocks", "blocks/source", "affinity", "affinity/host", "audit", "repair", "repair/datastore", "metrics", "cmd/internal"},
+	"internal/sketch":      {"blocks"},
+	"internal/testcluster": {"internal/testcluster"},
+	"internal/house":       {},
+}
+
+// onlyIn says which packages may import what talks to clusters and kernels.
+// The selector and type packages of libcalico-go are pure and free to all.
+var onlyIn = []struct {
+	imports string
+	except  []string
+	dirs    []string
+}{
+	{"k8s.io/client-go", []string{"k8s.io/client-go/util/jsonpath"}, []string{"blocks/source", "repair/datastore", "internal/testcluster", "cmd"}},
+	{"github.com/projectcalico/calico", []string{"github.com/projectcalico/calico/libcalico-go/lib/selector"}, []string{"blocks/source", "repair/datastore", "internal/testcluster"}},
+	{"github.com/vishvananda/netlink", nil, []string{"affinity/host"}},
+	{"github.com/spf13/cobra", nil, []string{"cmd"}},
+	{"os/exec", nil, []string{"internal/testcluster", "internal/house"}},
+}
+
+type goPackage struct {
+	ImportPath string
+	Imports    []string
+}
+
+func packages(t *testing.T) []goPackage {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", "./...")
+	cmd.Dir = root(t)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("listing packages: %v", err)
+	}
+	var all []goPackage
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p goPackage
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("reading the list of packages: %v", err)
+		}
+		all = append(all, p)
+	}
+	if len(all) < 5 {
+		t.Fatalf("only %d packages were listed", len(all))
+	}
+	return all
+}
+
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestImports holds the packages to the layout.
+func TestImports(t *testing.T) {
+	for _, p := range packages(t) {
+		dir := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
+		room := nearest(dir)
+		if room == "" {
+			t.Errorf("%s lies in no room of the house: give it a place in this test, or move it", dir)
+			continue
+		}
+		for _, imp := range p.Imports {
+			if own, ok := strings.CutPrefix(imp, module+"/"); ok && own != dir && !within(own, mayImport[room]) && nearest(own) != room {
+				t.Errorf("%s must not import %s", dir, own)
+			}
+			for _, rule := range onlyIn {
+				if within(imp, []string{rule.imports}) && !within(imp, rule.except) && !within(dir, rule.dirs) {
+					t.Errorf("%s must not import %s: only %s may", dir, imp, strings.Join(rule.dirs, ", "))
+				}
+			}
+		}
+	}
+}
+
+func within(path string, roots []string) bool {
+	for _, r := range roots {
+		if path == r || strings.HasPrefix(path, r+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+func nearest(dir string) string {
+	for d := dir; d != "." && d != "/" && d != ""; d = filepath.Dir(d) {
+		if _, ok := mayImport[d]; ok {
+			return d
+		}
+	}
+	return ""
+}
+
+// TestTopLevel: the top of the repository stays as small as it is.
+func TestTopLevel(t *testing.T) {
+	allowed := map[string]bool{
+		"go.mod": true, "go.sum": true, "Makefile": true, "README.md": true, "CONTRIBUTING.md": true, "LICENSE": true,
+		"cmd": true, "audit": true, "blocks": true, "affinity": true, "repair": true, "metrics": true,
+		"examples": true, "internal": true, "bin": true, "dist": true,
+	}
+	entries, err := os.ReadDir(root(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if !allowed[e.Name()] && !strings.HasPrefix(e.Name(), ".") {
+			t.Errorf("%s has no place at the top of the repository", e.Name())
+		}
+	}
+}
+
+// TestNoReplace: with a replace directive in go.mod, "go install …@version"
+// would not work.
+func TestNoReplace(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join(root(t), "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(string(raw), "\n") {
+		if strings.HasPrefix(strings.TrimSpace(line), "replace") || strings.HasPrefix(strings.TrimSpace(line), "exclude") {
+			t.Errorf("go.mod: %s", line)
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package sketch
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+func (p *parser) pool(w words) {
+	cidr := netip.MustParsePrefix(w.at(1))
+	size := 26
+	if !cidr.Addr().Is4() {
+		size = 122
+	}
+	uses := []blocks.Use{blocks.UseWorkload, blocks.UseTunnel}
+	if w.has("uses") {
+		uses = nil
+		for _, u := range w.list("uses") {
+			uses = append(uses, blocks.Use(u))
+		}
+	}
+	p.snap.Pools = append(p.snap.Pools, blocks.Pool{
+		Meta: p.meta(w.at(0), w), CIDR: cidr, BlockSize: w.number("size", size), Disabled: w.has("disabled"),
+		NodeSelector: strings.ReplaceAll(w.get("nodes"), "+", " "), NamespaceSelector: strings.ReplaceAll(w.get("namespaces"), "+", " "),
+		Uses: uses, Automatic: !w.has("manual"), VXLAN: blocks.Encap(w.get("vxlan")), IPIP: blocks.Encap(w.get("ipip")),
+		DisableBGPExport: w.has("noexport"), NotAllocatable: w.get("notAllocatable"),
+	})
+}
+
+var tunnelTypes = map[string]string{
+	"ipip": blocks.TypeIPIP, "vxlan": blocks.TypeVXLAN, "vxlan6": blocks.TypeVXLANv6,
+	"wireguard": blocks.TypeWireguard, "wireguard6": blocks.TypeWireguardV6,
+}
+
+func (p *parser) node(w words) {
+	n := blocks.Node{
+		Meta: p.meta(w.at(0), w), Labels: labels(w), Unschedulable: w.has("cordoned"), Windows: w.has("windows"),
+		Taints: w.opts["taint"], AllocatablePods: w.number("pods", 0), Ready: true, ASNumber: uint32(w.number("as", 0)),
+	}
+	for _, t := range w.opts["tunnel"] {
+		kind, addr, _ := strings.Cut(t, "@")
+		n.Tunnels = append(n.Tunnels, blocks.Tunnel{Type: tunnelTypes[kind], Addr: netip.MustParseAddr(addr)})
+	}
+	p.snap.Nodes = append(p.snap.Nodes, n)
+}
+
+func (p *parser) block(w words) {
+	cidr := netip.MustParsePrefix(w.at(0))
+	size, _ := blocks.Addresses(cidr).Int()
+	name := w.get("name")
+	if name == "" {
+		name = strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(cidr.String())
+	}
+	b := blocks.Block{
+		Meta: p.meta(name, w), CIDR: cidr, Owner: owner(w.at(1)), Sequence: 1000,
+		SoftDeleted: w.has("deleted"), DeprecatedStrict: w.has("strict"), Ordinals: make([]int32, size),
+	}
+	for i := range b.Ordinals {
+		b.Ordinals[i] = blocks.Free
+		b.Unallocated = append(b.Unallocated, int32(i))
+	}
+	p.snap.Blocks = append(p.snap.Blocks, b)
+}
+
+func owner(s string) blocks.Owner {
+	switch {
+	case s == "" || s == "-":
+		return blocks.Owner{}
+	case strings.Contains(s, ":"):
+		return blocks.ParseOwner(s)
+	}
+	return blocks.Owner{Kind: blocks.HostOwner, Name: s}
+}
+
+// blockOf returns the most specific block that contains an address.
+func (p *parser) blockOf(a netip.Addr) *blocks.Block {
+	var best *blocks.Block
+	for i := range p.snap.Blocks {
+		if b := &p.snap.Blocks[i]; b.CIDR.Contains(a) && (best == nil || b.CIDR.Bits() > best.CIDR.Bits()) {
+			best = b
+		}
+	}
+	if best == nil {
+		panic(fmt.Sprintf("no block contains %s", a))
+	}
+	return best
+}
+
+func (p *parser) alloc(w words) error {
+	addr := netip.MustParseAddr(w.at(0))
+	b := p.blockOf(addr)
+	i, ok := b.Ordinal(addr)
+	if !ok || b.Ordinals[i] != blocks.Free {
+		return fmt.Errorf("%s is allocated already", addr)
+	}
+	m := p.meta("", w)
+	ns, pod, _ := strings.Cut(w.get("pod"), "/")
+	a := blocks.Attributes{
+		Handle: w.get("handle"), HasHandle: w.has("handle"), Namespace: ns, Pod: pod, Node: w.get("node"), Type: w.get("type"), Assigned: m.Created,
+	}
+	if w.has("cooling") {
+		a = blocks.Attributes{Released: m.Created}
+	}
+	b.Ordinals[i] = int32(len(b.Attributes))
+	b.Attributes = append(b.Attributes, a)
+	b.Unallocated = slices.DeleteFunc(b.Unallocated, func(u int32) bool { return int(u) == i })
+	b.OrdinalSequences = append(b.OrdinalSequences, blocks.OrdinalSequence{Ordinal: int32(i), Sequence: 10})
+	return nil
+}
+
+func (p *parser) pod(w words) {
+	ns, name, _ := strings.Cut(w.at(0), "/")
+	node := w.at(1)
+	if node == "-" {
+		node = ""
+	}
+	pod := blocks.Workload{
+		Meta: p.meta(name, w), Namespace: ns, Node: node, Phase: "Running", HostNetwork: w.has("hostnet"),
+		NetworkRemoved: w.has("removed"), PoolsV4: w.list("pools"), PoolsV6: w.list("pools"),
+	}
+	if w.has("phase") {
+		pod.Phase = w.get("phase")
+	}
+	if w.has("terminating") {
+		pod.Deleting = p.snap.Cluster.TakenAt
+	}
+	for _, a := range strings.FieldsFunc(w.at(2), func(r rune) bool { return r == ',' }) {
+		pod.StatusIPs = append(pod.StatusIPs, netip.MustParseAddr(a))
+	}
+	for _, a := range w.list("ann") {
+		pod.AnnotationIPs = append(pod.AnnotationIPs, netip.MustParseAddr(a))
+	}
+	p.snap.Workloads = append(p.snap.Workloads, pod)
+}
+
+func (p *parser) fill(w words) error {
+	b := p.blockOf(netip.MustParsePrefix(w.at(0)).Addr())
+	var count int
+	if _, err := fmt.Sscan(w.at(1), &count); err != nil {
+		return fmt.Errorf("reading the count: %w", err)
+	}
+	for i := 0; i < len(b.Ordinals) && count > 0; i++ {
+		if b.Ordinals[i] != blocks.Free {
+			continue
+		}
+		count--
+		addr := b.Address(i).String()
+		name := "filler/" + w.at(2) + "-" + strings.NewReplacer(".", "-", ":", "-").Replace(addr)
+		if err := p.line("use " + addr + " " + name + " " + w.at(2)); err != nil {
+			return err
+		}
+	}
+	if count > 0 {
+		return fmt.Errorf("block %s is full", b.CIDR)
+	}
+	return nil
+}
+
+func (p *parser) gap(w words) {
+	g := blocks.Gap{Resource: blocks.Resource(w.at(0)), Name: w.get("name"), Reason: strings.Join(w.pos[1:], " ")}
+	if w.has("owner") {
+		g.Owner, g.OwnerKnown = owner(w.get("owner")), true
+	}
+	if w.has("cidr") {
+		g.Prefix = netip.MustParsePrefix(w.get("cidr"))
+	}
+	p.snap.Gaps = append(p.snap.Gaps, g)
+}
+
+func labels(w words) map[string]string {
+	out := map[string]string{}
+	for _, l := range w.opts["label"] {
+		k, v, _ := strings.Cut(l, "=")
+		out[k] = v
+	}
+	return out
+}

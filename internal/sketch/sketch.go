@@ -1,0 +1,177 @@
+package sketch
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Clock is the time that a sketch is taken at unless it says otherwise.
+var Clock = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+// Parse makes a snapshot of a sketch. An error names the line.
+func Parse(text string) (*blocks.Snapshot, error) {
+	p := &parser{snap: &blocks.Snapshot{
+		Cluster: blocks.Cluster{GUID: "sketch", Datastore: "files", APIGroup: "crd.projectcalico.org/v1", CalicoVersion: "v3.31.0", TakenAt: Clock},
+		IPAM:    blocks.DefaultIPAMConfig(), BGP: blocks.DefaultBGPConfig(),
+	}}
+	for i, line := range strings.Split(text, "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if err := p.line(line); err != nil {
+			return nil, fmt.Errorf("sketch line %d, %q: %w", i+1, line, err)
+		}
+	}
+	return p.snap, nil
+}
+
+type parser struct{ snap *blocks.Snapshot }
+
+// words are the parts of a line, split into positions, flags and options.
+type words struct {
+	pos  []string
+	opts map[string][]string
+}
+
+var flags = map[string]bool{
+	"disabled": true, "manual": true, "noexport": true, "cordoned": true, "windows": true, "noage": true, "future": true,
+	"deleted": true, "strict": true, "cooling": true, "hostnet": true, "terminating": true, "removed": true,
+	"noauto": true, "none": true, "nomesh": true,
+}
+
+func split(fields []string) words {
+	w := words{opts: map[string][]string{}}
+	for _, f := range fields {
+		k, v, isOption := strings.Cut(f, "=")
+		switch {
+		case isOption:
+			w.opts[k] = append(w.opts[k], v)
+		case flags[f]:
+			w.opts[f] = []string{""}
+		default:
+			w.pos = append(w.pos, f)
+		}
+	}
+	return w
+}
+
+func (w words) has(k string) bool { return w.opts[k] != nil }
+
+func (w words) get(k string) string {
+	if v := w.opts[k]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+func (w words) at(i int) string {
+	if i < len(w.pos) {
+		return w.pos[i]
+	}
+	return ""
+}
+
+func (w words) list(k string) []string {
+	if !w.has(k) {
+		return nil
+	}
+	return strings.Split(w.get(k), ",")
+}
+
+func (w words) number(k string, def int) int {
+	if n, err := strconv.Atoi(w.get(k)); err == nil {
+		return n
+	}
+	return def
+}
+
+// meta makes metadata: created and written an age ago (by default a day).
+func (p *parser) meta(name string, w words) blocks.Meta {
+	age := 24 * time.Hour
+	if d, err := time.ParseDuration(w.get("age")); err == nil {
+		age = d
+	}
+	t := p.snap.Cluster.TakenAt.Add(-age)
+	if w.has("future") {
+		t = p.snap.Cluster.TakenAt.Add(time.Hour)
+	}
+	m := blocks.Meta{Name: name, UID: "uid-" + name, ResourceVersion: "1", Created: t, Written: t}
+	if w.has("noage") {
+		m.Written = time.Time{}
+	}
+	return m
+}
+
+func (p *parser) line(line string) (err error) {
+	defer func() { // MustParse keeps the sketch's own code short; its panics are mistakes in a test's text
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%v", r)
+		}
+	}()
+	fields := strings.Fields(line)
+	kind, w := fields[0], split(fields[1:])
+	s := p.snap
+	switch kind {
+	case "at":
+		s.Cluster.TakenAt, err = time.Parse(time.RFC3339, w.at(0))
+	case "version":
+		s.Cluster.CalicoVersion = w.at(0)
+	case "live":
+		s.Cluster.Live = true
+	case "pool":
+		p.pool(w)
+	case "node":
+		p.node(w)
+	case "namespace":
+		s.Namespaces = append(s.Namespaces, blocks.Namespace{Meta: p.meta(w.at(0), w), Labels: labels(w), PoolsV4: w.list("pools"), PoolsV6: w.list("pools")})
+	case "block":
+		p.block(w)
+	case "alloc":
+		return p.alloc(w)
+	case "pod":
+		p.pod(w)
+	case "use":
+		p.pod(split([]string{w.at(1), w.at(2), w.at(0)}))
+		return p.alloc(split([]string{w.at(0), "pod=" + w.at(1), "node=" + w.at(2), "handle=k8s-pod-network." + w.at(1)}))
+	case "fill":
+		return p.fill(w)
+	case "affinity":
+		p.snap.Affinities = append(s.Affinities, blocks.Affinity{
+			Meta: p.meta(w.at(1)+"-"+w.at(0), w), CIDR: netip.MustParsePrefix(w.at(0)), Owner: owner(w.at(1)),
+			State: blocks.AffinityState(w.get("state")), SoftDeleted: w.has("deleted"),
+		})
+	case "reserve":
+		s.Reservations = append(s.Reservations, blocks.Reservation{Meta: p.meta(w.at(0), w), CIDRs: []netip.Prefix{netip.MustParsePrefix(w.at(0))}})
+	case "config":
+		s.IPAM = blocks.IPAMConfig{Present: true, StrictAffinity: w.has("strict"), AutoAllocateBlocks: !w.has("noauto"), MaxBlocksPerHost: w.number("max", 0)}
+	case "locked":
+		s.Info.Locked = true
+	case "controllers":
+		grace, e := time.ParseDuration(w.get("grace"))
+		s.Controllers = blocks.ControllersConfig{Present: true, NodeController: !w.has("none"), LeakGrace: grace, LeakGraceSet: e == nil}
+	case "bgp":
+		s.BGP = blocks.BGPConfig{Present: true, Mesh: !w.has("nomesh"), ASNumber: uint32(w.number("as", 64512))}
+	case "peer":
+		s.BGPPeers = append(s.BGPPeers, blocks.BGPPeer{Meta: p.meta(w.at(0), w), PeerIP: w.get("ip"), ASNumber: uint32(w.number("as", 0)),
+			NodeSelector: w.get("nodes"), PeerSelector: w.get("reflectors")})
+	case "gap":
+		p.gap(w)
+	case "corrupt":
+		b := p.blockOf(netip.MustParsePrefix(w.at(0)).Addr())
+		for i, o := range b.Ordinals {
+			if o != blocks.Free {
+				b.Unallocated = append(b.Unallocated, int32(i))
+				break
+			}
+		}
+	default:
+		return fmt.Errorf("unknown word %q", kind)
+	}
+	return err
+}
