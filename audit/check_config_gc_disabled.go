@@ -4,33 +4,35 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-var _ = register(Check{
-	ID:       "config/gc-disabled",
-	Title:    "Calico's own garbage collection is off, or its grace is 0",
-	Severity: "warning",
-	Why: "calico-kube-controllers releases leaked addresses, and empty blocks of nodes that hold several. Without it both pile up until pools run out. " +
-		"A leakGracePeriod of 0 does not mean \"at once\": it turns the collection of leaks and blocks off.",
-	Confirm: "kubectl get kubecontrollersconfigurations.crd.projectcalico.org default -o yaml",
-	Fix:     "Give the KubeControllersConfiguration a controllers.node section, and a leakGracePeriod (15m is Calico's default) or none.",
-	Never:   "Never use leakGracePeriod: 0 to speed collection up.",
-	Needs:   []blocks.Resource{blocks.ControllerConfig},
-	Run: func(st *State, f *Findings) {
-		c := &st.Controllers
-		var why string
-		switch {
-		case !c.Present:
-			return
-		case !c.NodeController:
-			why = "controllers.node is not configured, so that nothing collects leaked addresses and empty blocks"
-		case c.LeakGraceSet && c.LeakGrace == 0:
-			why = "leakGracePeriod is 0, which turns the collection of leaked addresses and empty blocks off"
-		default:
-			return
-		}
-		f.Add(Finding{
-			Severity: Warning, Subject: clusterSubject(st), Message: "Calico's garbage collection is off: " + why,
-			Evidence: Evidences("object", "KubeControllersConfiguration default", "last written", FormatTime(c.Written)),
-			Fix:      Fix{"look", "kubectl get kubecontrollersconfigurations.crd.projectcalico.org default -o yaml"},
-		})
-	},
-})
+func init() {
+	register(Check{
+		ID:       "config/gc-disabled",
+		Title:    "Calico's own garbage collection is off, or its grace is 0",
+		Severity: "warning",
+		Why: "Leaked addresses, and empty blocks of nodes that hold several, pile up until pools run out: calico-kube-controllers would release them. " +
+			"A leakGracePeriod of 0 does not mean \"at once\": it turns the collection of leaks and blocks off.",
+		Confirm: "kubectl get kubecontrollersconfigurations.crd.projectcalico.org default -o yaml",
+		Fix:     "Give the KubeControllersConfiguration a controllers.node section, and a leakGracePeriod (15m is Calico's default) or none.",
+		Never:   "Never use leakGracePeriod: 0 to speed collection up.",
+		Needs:   []blocks.Resource{blocks.ControllerConfig},
+		Run: func(st *State, f *Findings) {
+			c := &st.Controllers
+			var why string
+			switch {
+			case !c.Present:
+				return
+			case !c.NodeController:
+				why = "controllers.node is not configured, so that nothing collects leaked addresses and empty blocks"
+			case c.LeakGraceSet && c.LeakGrace == 0:
+				why = "leakGracePeriod is 0, which turns the collection of leaked addresses and empty blocks off"
+			default:
+				return
+			}
+			f.Add(Finding{
+				Severity: Warning, Subject: clusterSubject(st), Message: "Calico's garbage collection is off: " + why,
+				Evidence: Evidences("object", "KubeControllersConfiguration default", "last written", FormatTime(c.Written)),
+				Fix:      Fix{"look", "kubectl get kubecontrollersconfigurations.crd.projectcalico.org default -o yaml"},
+			})
+		},
+	})
+}

@@ -8,32 +8,34 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-var _ = register(Check{
-	ID:       "config/strict-affinity",
-	Title:    "strict affinity is off though the cluster needs it, on while nodes starve, or set in a way that Calico rejects",
-	Severity: "error for a combination that Calico rejects and for Windows nodes; else warning",
-	Why: "strictAffinity decides what a node does when no block is left: off, it borrows single addresses from other nodes' blocks; on, its pods get none. " +
-		"The setting is one for the whole cluster (the object named \"default\"); it holds from the moment it is written, for existing blocks too; " +
-		"a field of the same name in each block is ignored; and addresses already borrowed stay borrowed until their pods restart.",
-	Confirm: "calicoctl ipam show --show-configuration, or kubectl get ipamconfigs.crd.projectcalico.org default -o yaml",
-	Misread: "\"I turned it on and nothing changed\": it stops new borrowing only. \"I set it on the block\": Calico ignores it there.",
-	Fix: "First see that every node has a block or can claim one; then calicoctl ipam configure --strictaffinity=true; " +
-		"then restart the pods that borrow. A block limit (maxBlocksPerHost) needs strict affinity.",
-	Never: "Never turn it on while nodes have no block and none is left: their next pods get no address. Never turn it off with Windows nodes.",
-	Needs: []blocks.Resource{blocks.IPAMConfigs},
-	Run: func(st *State, f *Findings) {
-		for _, judge := range []func(*State) *Finding{rejectedCombination, windowsNeedsStrict, strictStarves, blackholesNeedStrict} {
-			if x := judge(st); x != nil {
-				x.Subject = configSubject()
-				x.Evidence = append(x.Evidence, Evidences(
-					"strictAffinity", fmt.Sprint(st.IPAM.StrictAffinity), "autoAllocateBlocks", fmt.Sprint(st.IPAM.AutoAllocateBlocks),
-					"maxBlocksPerHost", fmt.Sprint(st.IPAM.MaxBlocksPerHost), "object", presentText(st))...)
-				f.Add(*x)
-				return
+func init() {
+	register(Check{
+		ID:       "config/strict-affinity",
+		Title:    "strict affinity is off though the cluster needs it, on while nodes starve, or set in a way that Calico rejects",
+		Severity: "error for a combination that Calico rejects and for Windows nodes; else warning",
+		Why: "The setting decides what a node does when no block is left: off, it borrows single addresses from other nodes' blocks; on, its pods get none. " +
+			"It is one for the whole cluster (the object named \"default\"); it holds from the moment it is written, for existing blocks too; " +
+			"a field of the same name in each block is ignored; and addresses already borrowed stay borrowed until their pods restart.",
+		Confirm: "calicoctl ipam show --show-configuration, or kubectl get ipamconfigs.crd.projectcalico.org default -o yaml",
+		Misread: "\"I turned it on and nothing changed\": it stops new borrowing only. \"I set it on the block\": Calico ignores it there.",
+		Fix: "First see that every node has a block or can claim one; then calicoctl ipam configure --strictaffinity=true; " +
+			"then restart the pods that borrow. A block limit (maxBlocksPerHost) needs strict affinity.",
+		Never: "Never turn it on while nodes have no block and none is left: their next pods get no address. Never turn it off with Windows nodes.",
+		Needs: []blocks.Resource{blocks.IPAMConfigs},
+		Run: func(st *State, f *Findings) {
+			for _, judge := range []func(*State) *Finding{rejectedCombination, windowsNeedsStrict, strictStarves, blackholesNeedStrict} {
+				if x := judge(st); x != nil {
+					x.Subject = configSubject()
+					x.Evidence = append(x.Evidence, Evidences(
+						"strictAffinity", fmt.Sprint(st.IPAM.StrictAffinity), "autoAllocateBlocks", fmt.Sprint(st.IPAM.AutoAllocateBlocks),
+						"maxBlocksPerHost", fmt.Sprint(st.IPAM.MaxBlocksPerHost), "object", presentText(st))...)
+					f.Add(*x)
+					return
+				}
 			}
-		}
-	},
-})
+		},
+	})
+}
 
 func presentText(st *State) string {
 	if st.IPAM.Present {
@@ -48,7 +50,7 @@ func rejectedCombination(st *State) *Finding {
 	var why string
 	switch c := &st.IPAM; {
 	case !c.StrictAffinity && !c.AutoAllocateBlocks:
-		why = "without strict affinity, automatic blocks must be on; as it is, nodes without a free address in a block of their own get none"
+		why = "without strict affinity, automatic blocks must be on; as it is, pods of nodes without a free address in a block of their own get none"
 	case c.MaxBlocksPerHost > 0 && !c.StrictAffinity:
 		why = fmt.Sprintf("maxBlocksPerHost (%d) needs strict affinity", c.MaxBlocksPerHost)
 	default:
@@ -56,7 +58,7 @@ func rejectedCombination(st *State) *Finding {
 	}
 	return &Finding{
 		Severity: Error, Message: "Calico rejects this combination of IPAM settings: " + why,
-		Fix: Fix{"configure", "calicoctl ipam configure --strictaffinity=true"},
+		Fix: strictFix(st),
 	}
 }
 
@@ -78,8 +80,35 @@ func windowsNeedsStrict(st *State) *Finding {
 	return &Finding{
 		Severity: Error, Nodes: windows, Message: fmt.Sprintf("strict affinity is off, and Windows nodes need it on: %s", list(windows)),
 		Evidence: Evidences("Windows nodes", list(windows)),
-		Fix:      Fix{"configure", "calicoctl ipam configure --strictaffinity=true"},
+		Fix:      strictFix(st),
 	}
+}
+
+// wouldStarve lists the nodes whose pods would get no address if strict affinity
+// were on: they have no block, and none is left for them.
+func wouldStarve(st *State) []string {
+	var out []string
+	for _, h := range st.Hosts {
+		for _, n := range h.Needs {
+			if n.NoBlock() && n.Cause != CauseNone {
+				out = append(out, h.Name)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// strictFix is the way to strict affinity that starves nobody.
+func strictFix(st *State) Fix {
+	const command = "calicoctl ipam configure --strictaffinity=true"
+	if starving := wouldStarve(st); len(starving) > 0 {
+		return Fix{"manual", fmt.Sprintf("first free or add blocks, or the next pods of %s get no address; then %s; then restart the pods that borrow", list(starving), command)}
+	}
+	if g := st.firstMissing([]blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes, blocks.Pods}); g != nil {
+		return Fix{"manual", "find out which nodes have no block, which was not judged here; then " + command}
+	}
+	return Fix{"configure", command}
 }
 
 // strictStarves finds nodes that strict affinity leaves without addresses.
@@ -140,7 +169,7 @@ func blackholesNeedStrict(st *State) *Finding {
 		Evidence: Evidences("topology", strings.Join(reasons, "; "),
 			"scope", "the setting is global and acts at once; strictAffinity inside a block is ignored",
 			"what it does not do", fmt.Sprintf("what is borrowed now (%s) stays borrowed until its pods restart", plural(total, "address")),
-			"before turning it on", "nodes without a block get no addresses under strict affinity: free or add blocks first"),
-		Fix: Fix{"configure", "calicoctl ipam configure --strictaffinity=true"},
+			"nodes it would starve now", list(wouldStarve(st))),
+		Fix: strictFix(st),
 	}
 }

@@ -6,40 +6,42 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-var _ = register(Check{
-	ID:       "ip/borrowed",
-	Title:    "an address is used on another node than its block's owner",
-	Severity: "warning, or error for a tunnel address",
-	Why: "The owner of a block drops traffic to all of it that it cannot deliver itself. A borrowed address works only where the owner learns " +
-		"a route to that single address, and in some topologies it does not.",
-	Confirm: "calicoctl ipam show --show-borrowed; on the owner: ip route get ADDRESS (\"Invalid argument\" means that it is black-holed).",
-	Misread: "Calico's \"ipam check\" does not count borrowed addresses as a problem.",
-	Fix: "See to it that the borrowing node can claim a block of its own (see pool/no-free-blocks and node/no-block), " +
-		"then restart the pod: it then gets an address of that block. Turning strict affinity on does not move it.",
-	Never: "Never release the address while its pod runs.",
-	Needs: []blocks.Resource{blocks.Blocks},
-	Run: func(st *State, f *Findings) {
-		for _, b := range st.Borrows {
-			sev, user := Warning, "a pod that was not seen"
-			if b.Attributes.Pod != "" {
-				user = fmt.Sprintf("pod %s/%s, which was not seen alive", b.Attributes.Namespace, b.Attributes.Pod)
+func init() {
+	register(Check{
+		ID:       "ip/borrowed",
+		Title:    "an address is used on another node than its block's owner",
+		Severity: "warning, or error for a tunnel address",
+		Why: "Traffic to the address may be lost on the owner, which drops what it cannot deliver within its own blocks. " +
+			"A borrowed address works only where the owner learns a route to that single address, and in some topologies it does not.",
+		Confirm: "calicoctl ipam show --show-borrowed; on the owner: ip route get ADDRESS (\"Invalid argument\" means that it is black-holed).",
+		Misread: "Calico's \"ipam check\" does not count borrowed addresses as a problem.",
+		Fix: "See to it that the borrowing node can claim a block of its own (see pool/no-free-blocks and node/no-block), " +
+			"then restart the pod: it then gets an address of that block. Turning strict affinity on does not move it.",
+		Never: "Never release the address while its pod runs.",
+		Needs: []blocks.Resource{blocks.Blocks},
+		Run: func(st *State, f *Findings) {
+			for _, b := range st.Borrows {
+				sev, user := Warning, "a pod that was not seen"
+				if b.Attributes.Pod != "" {
+					user = fmt.Sprintf("pod %s/%s, which was not seen alive", b.Attributes.Namespace, b.Attributes.Pod)
+				}
+				fix := Fix{"look", "kubectl get pods --all-namespaces -o wide --field-selector spec.nodeName=" + b.User}
+				switch {
+				case b.Tunnel:
+					sev, user = Error, fmt.Sprintf("the node's own tunnel (%s)", b.Attributes.Type)
+					fix = Fix{"manual", fmt.Sprintf("once %s has a block of its own, restart calico-node there so that its tunnel takes an address of it", b.User)}
+				case b.Workload != nil:
+					user = "pod " + b.Workload.FullName()
+					fix = Fix{"manual", fmt.Sprintf("once %s has a block of its own: kubectl delete pod --namespace %s %s", b.User, b.Workload.Namespace, b.Workload.Name)}
+				}
+				f.Add(Finding{
+					Severity: sev, Subject: ipSubject(b.Addr, b.User), Pools: poolsOf(b.Block.Pool), Nodes: []string{b.Owner},
+					Message: fmt.Sprintf("%s is used on %s by %s, and belongs to a block of %s", b.Addr, b.User, user, b.Owner),
+					Evidence: Evidences("owner", b.Owner, "borrower", b.User, "block", b.Block.CIDR.String(), "pool", poolName(b.Block.Pool),
+						"used by", user, "handle", b.Attributes.Handle, "assigned", FormatTime(b.Attributes.Assigned)),
+					Fix: fix,
+				})
 			}
-			fix := Fix{"look", "kubectl get pods --all-namespaces -o wide --field-selector spec.nodeName=" + b.User}
-			switch {
-			case b.Tunnel:
-				sev, user = Error, fmt.Sprintf("the node's own tunnel (%s)", b.Attributes.Type)
-				fix = Fix{"manual", fmt.Sprintf("once %s has a block of its own, restart calico-node there so that its tunnel takes an address of it", b.User)}
-			case b.Workload != nil:
-				user = "pod " + b.Workload.FullName()
-				fix = Fix{"manual", fmt.Sprintf("once %s has a block of its own: kubectl delete pod --namespace %s %s", b.User, b.Workload.Namespace, b.Workload.Name)}
-			}
-			f.Add(Finding{
-				Severity: sev, Subject: ipSubject(b.Addr, b.User), Pools: poolsOf(b.Block.Pool), Nodes: []string{b.Owner},
-				Message: fmt.Sprintf("%s is used on %s by %s, and belongs to a block of %s", b.Addr, b.User, user, b.Owner),
-				Evidence: Evidences("owner", b.Owner, "borrower", b.User, "block", b.Block.CIDR.String(), "pool", poolName(b.Block.Pool),
-					"used by", user, "handle", b.Attributes.Handle, "assigned", FormatTime(b.Attributes.Assigned)),
-				Fix: fix,
-			})
-		}
-	},
-})
+		},
+	})
+}

@@ -7,38 +7,40 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-var _ = register(Check{
-	ID:       "node/no-block",
-	Title:    "a node has no block of a family, in the pools that select it",
-	Severity: "error, warning or info",
-	Why: "Pods of a node without a block use addresses borrowed from other nodes' blocks, or get none. " +
-		"A borrowed address is routed on its own, and where the owner does not learn that route it drops the traffic.",
-	Confirm: "kubectl get blockaffinities.crd.projectcalico.org -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr,STATE:.spec.state, " +
-		"and look for the node.",
-	Misread: "A node that has run no pod yet has no block, and that is normal: it claims one for its first pod.",
-	Fix: "Remove the cause that the evidence names: add blocks to the pool (or free empty ones), widen a selector, raise the limit. " +
-		"Then restart the node's pods one by one: the first makes it claim a block.",
-	Never: "Never delete another node's blocks to make room: release only blocks that hold no allocation.",
-	Needs: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.IPAMConfigs, blocks.Nodes, blocks.Pods, blocks.Namespaces},
-	Run: func(st *State, f *Findings) {
-		for _, h := range st.Hosts {
-			var open []*Need
-			for _, n := range h.Needs {
-				if !n.NoBlock() {
-					continue
+func init() {
+	register(Check{
+		ID:       "node/no-block",
+		Title:    "a node has no block of a family, in the pools that select it",
+		Severity: "error, warning or info",
+		Why: "Its pods use addresses borrowed from other nodes' blocks, or get none. " +
+			"A borrowed address is routed on its own, and where the owner does not learn that route it drops the traffic.",
+		Confirm: "kubectl get blockaffinities.crd.projectcalico.org -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr,STATE:.spec.state, " +
+			"and look for the node.",
+		Misread: "A node that has run no pod yet has no block, and that is normal: it claims one for its first pod.",
+		Fix: "Remove the cause that the evidence names: add blocks to the pool (or free empty ones), widen a selector, raise the limit. " +
+			"Then restart the node's pods one by one: the first makes it claim a block.",
+		Never: "Never delete another node's blocks to make room: release only blocks that hold no allocation.",
+		Needs: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.IPAMConfigs, blocks.Nodes, blocks.Pods, blocks.Namespaces},
+		Run: func(st *State, f *Findings) {
+			for _, h := range st.Hosts {
+				var open []*Need
+				for _, n := range h.Needs {
+					if !n.NoBlock() {
+						continue
+					}
+					if st.blockMayExist(n) {
+						f.Withhold("not judged for node %s: a block that cannot be read may be its own", h.Name)
+						continue
+					}
+					open = append(open, n)
 				}
-				if st.blockMayExist(n) {
-					f.Withhold("not judged for node %s: a block that cannot be read may be its own", h.Name)
-					continue
+				if len(open) > 0 {
+					f.Add(noBlockFinding(st, h, open))
 				}
-				open = append(open, n)
 			}
-			if len(open) > 0 {
-				f.Add(noBlockFinding(st, h, open))
-			}
-		}
-	},
-})
+		},
+	})
+}
 
 // noBlockFinding makes one finding of a node's families without a block; the
 // worst of them gives the severity.
@@ -64,7 +66,7 @@ func noBlockFinding(st *State, h *Host, open []*Need) Finding {
 		}
 		switch n.Cause {
 		case CauseNoBlocks, CauseStrict, CauseFull:
-			pairs = append(pairs, label("hoarders"), list(st.Hoarders(n.Pools)))
+			pairs = append(pairs, label("hoarders"), listBy("; ", st.Hoarders(n.Pools)))
 			out.Fix = Fix{"look", "calico-audit report -o wide --check node/many-blocks,block/empty --pool " + strings.Join(poolsOf(n.Pools...), ",")}
 		}
 		out.Evidence = append(out.Evidence, Evidences(pairs...)...)

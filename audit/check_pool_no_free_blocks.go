@@ -6,55 +6,56 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-var _ = register(Check{
-	ID:       "pool/no-free-blocks",
-	Title:    "an enabled workload pool has no block left to claim",
-	Severity: "critical, error or warning",
-	Why: "A node takes addresses from blocks of its own. With no block left to claim, the next node to need one borrows single addresses " +
-		"from other nodes' blocks, which their owners may black-hole, or under strict affinity gets no address at all. " +
-		"Plenty of addresses may be free all the same: addresses and blocks run out separately.",
-	Confirm: "kubectl get ipamblocks.crd.projectcalico.org -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity lists who holds the blocks; " +
-		"calicoctl ipam show --show-blocks shows how full each one is.",
-	Misread: "\"The pool has free addresses, so it is fine\": free addresses inside other nodes' blocks help a node without a block only by borrowing.",
-	Fix: "Add a pool (or give the nodes one with a smaller block size), or free empty blocks of nodes that hold several; " +
-		"then restart the pods that borrow, so that their node claims a block of its own.",
-	Never: "Never delete IPAMBlock objects by hand: that erases the record of addresses that pods still use.",
-	Needs: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
-	Run: func(st *State, f *Findings) {
-		judged := st.starvationJudged(f)
-		for _, p := range st.Pools {
-			if !p.ServesWorkloads() || !p.Slots.Allocatable.IsZero() {
-				continue
+func init() {
+	register(Check{
+		ID:       "pool/no-free-blocks",
+		Title:    "an enabled workload pool has no block left to claim",
+		Severity: "critical, error or warning",
+		Why: "A node that needs a block now borrows single addresses from other nodes' blocks, whose owners may drop the traffic; under strict affinity its pods get none. " +
+			"Plenty of addresses may be free all the same: addresses and blocks run out separately.",
+		Confirm: "kubectl get ipamblocks.crd.projectcalico.org -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity lists who holds the blocks; " +
+			"calicoctl ipam show --show-blocks shows how full each one is.",
+		Misread: "\"The pool has free addresses, so it is fine\": free addresses inside other nodes' blocks help a node without a block only by borrowing.",
+		Fix: "Add a pool (or give the nodes one with a smaller block size), or free empty blocks of nodes that hold several; " +
+			"then restart the pods that borrow, so that their node claims a block of its own.",
+		Never: "Never delete IPAMBlock objects by hand: that erases the record of addresses that pods still use.",
+		Needs: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
+		Run: func(st *State, f *Findings) {
+			judged := st.starvationJudged(f)
+			for _, p := range st.Pools {
+				if !p.ServesWorkloads() || !p.Slots.Allocatable.IsZero() {
+					continue
+				}
+				sev, cut, next := Warning, []string(nil), []string(nil)
+				if judged {
+					cut, next = st.cutOff(p)
+				}
+				message := fmt.Sprintf("pool %s has none of its %s left to claim; every node that it selects has one", p.Name, pluralCount(p.Slots.Capacity, "block"))
+				switch {
+				case len(cut) > 0:
+					sev = Critical
+					message = fmt.Sprintf("pool %s has none of its %s left to claim, and pods of %s without a block borrow or wait: %s",
+						p.Name, pluralCount(p.Slots.Capacity, "block"), plural(len(cut), "node"), list(cut))
+				case len(next) > 0:
+					sev = Error
+					message = fmt.Sprintf("pool %s has none of its %s left to claim; the next pod of %s without a block will borrow or fail: %s",
+						p.Name, pluralCount(p.Slots.Capacity, "block"), plural(len(next), "node"), list(next))
+				case !judged:
+					message = fmt.Sprintf("pool %s has none of its %s left to claim", p.Name, pluralCount(p.Slots.Capacity, "block"))
+				}
+				f.Add(Finding{
+					Severity: sev, Subject: poolSubject(p), Pools: poolsOf(p), Nodes: append(cut, next...), Absence: sev > Warning, Message: message,
+					Evidence: Evidences(
+						"blocks", fmt.Sprintf("%s of %s claimed, %s reserved, %s allocatable", p.Slots.Claimed, p.Slots.Capacity, p.Slots.Reserved, p.Slots.Allocatable),
+						"addresses", fmt.Sprintf("%s of %s in use, %s available", p.Addrs.InUse, p.Addrs.Capacity, p.Addrs.Available),
+						"nodes borrowing or waiting", list(cut), "nodes next to", list(next),
+						"hoarders", listBy("; ", st.Hoarders([]*Pool{p})), "reclaimable blocks", st.reclaimableText(p)),
+					Fix: Fix{"look", "calico-audit report -o wide --check node/many-blocks,block/empty --pool " + p.Name},
+				})
 			}
-			sev, cut, next := Warning, []string(nil), []string(nil)
-			if judged {
-				cut, next = st.cutOff(p)
-			}
-			message := fmt.Sprintf("pool %s has none of its %s left to claim; every node that it selects has one", p.Name, pluralCount(p.Slots.Capacity, "block"))
-			switch {
-			case len(cut) > 0:
-				sev = Critical
-				message = fmt.Sprintf("pool %s has none of its %s left to claim, and pods of %s without a block borrow or wait: %s",
-					p.Name, pluralCount(p.Slots.Capacity, "block"), plural(len(cut), "node"), list(cut))
-			case len(next) > 0:
-				sev = Error
-				message = fmt.Sprintf("pool %s has none of its %s left to claim; the next pod of %s without a block will borrow or fail: %s",
-					p.Name, pluralCount(p.Slots.Capacity, "block"), plural(len(next), "node"), list(next))
-			case !judged:
-				message = fmt.Sprintf("pool %s has none of its %s left to claim", p.Name, pluralCount(p.Slots.Capacity, "block"))
-			}
-			f.Add(Finding{
-				Severity: sev, Subject: poolSubject(p), Pools: poolsOf(p), Nodes: append(cut, next...), Absence: sev > Warning, Message: message,
-				Evidence: Evidences(
-					"blocks", fmt.Sprintf("%s of %s claimed, %s reserved, %s allocatable", p.Slots.Claimed, p.Slots.Capacity, p.Slots.Reserved, p.Slots.Allocatable),
-					"addresses", fmt.Sprintf("%s of %s in use, %s available", p.Addrs.InUse, p.Addrs.Capacity, p.Addrs.Available),
-					"nodes borrowing or waiting", list(cut), "nodes next to", list(next),
-					"hoarders", list(st.Hoarders([]*Pool{p})), "reclaimable blocks", st.reclaimableText(p)),
-				Fix: Fix{"look", "calico-audit report -o wide --check node/many-blocks,block/empty --pool " + p.Name},
-			})
-		}
-	},
-})
+		},
+	})
+}
 
 // starvationJudged tells whether enough was read to say which nodes starve; if
 // not, it withholds that part of the running check's verdict.

@@ -77,7 +77,7 @@ type Block struct {
 // soft-deleted nor corrupt.
 func (b *Block) Usable() bool { return !b.SoftDeleted && len(b.Faults) == 0 }
 
-// Unused returns how many addresses of the block could still be assigned.
+// unused returns how many addresses of the block could still be assigned.
 func (b *Block) unused(reserved blocks.ReservedSet) int {
 	n := 0
 	touched := reserved.Overlaps(b.CIDR)

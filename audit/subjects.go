@@ -54,12 +54,15 @@ func poolName(p *Pool) string {
 // listLimit is how many things a text lists before it only counts the rest.
 const listLimit = 10
 
-// list joins words, counting what is beyond the limit.
-func list(words []string) string {
+// list joins words by commas, counting what is beyond the limit.
+func list(words []string) string { return listBy(", ", words) }
+
+// listBy joins words, or clauses that hold commas themselves.
+func listBy(sep string, words []string) string {
 	if len(words) <= listLimit {
-		return strings.Join(words, ", ")
+		return strings.Join(words, sep)
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(words[:listLimit], ", "), len(words)-listLimit)
+	return fmt.Sprintf("%s%sand %d more", strings.Join(words[:listLimit], sep), sep, len(words)-listLimit)
 }
 
 // plural writes a number with its noun: "1 block", "2 blocks", "3 addresses".

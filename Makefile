@@ -1,0 +1,71 @@
+# calico-audit: "make help" lists what can be done.
+
+SHELL := /bin/bash
+GO ?= go
+GOLANGCI_LINT_VERSION := v2.15.0
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS := -s -w -X github.com/calico-audit/calico-audit/cmd/internal/cli.version=$(VERSION)
+PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+FUZZTIME ?= 10s
+
+.DEFAULT_GOAL := help
+.PHONY: help build install test prepare fuzz lint bench generate verify examples dist soak clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+build: ## build bin/calico-audit
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/calico-audit ./cmd/calico-audit
+
+install: build ## install calico-audit, and as a kubectl plugin, into $(go env GOPATH)/bin
+	install -m 0755 bin/calico-audit "$$($(GO) env GOPATH)/bin/calico-audit"
+	ln -sf calico-audit "$$($(GO) env GOPATH)/bin/kubectl-calico_audit"
+
+prepare: ## build what the tests need: a real etcd, kube-apiserver and calicoctl (minutes, once)
+	$(GO) run ./internal/testcluster/prepare
+
+test: prepare ## run all tests, on a real etcd and kube-apiserver
+	$(GO) vet ./...
+	$(GO) test -timeout 20m ./...
+	$(MAKE) --no-print-directory fuzz
+
+fuzz: ## run each fuzz target for FUZZTIME
+	@set -e; for pkg in $$($(GO) list ./...); do \
+		for f in $$($(GO) test -list '^Fuzz' $$pkg 2>/dev/null | grep '^Fuzz' || true); do \
+			echo "$(GO) test -run '^$$' -fuzz '^'$$f'$$' -fuzztime $(FUZZTIME) $$pkg"; \
+			$(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg; \
+		done; \
+	done
+
+lint: ## run the linter
+	$(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION) run ./...
+
+bench: prepare ## run the benchmarks: ratios to a rival or a floor measured in the same run
+	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 60m ./...
+
+soak: prepare ## run the long tests: more fuzzing than CI does
+	$(MAKE) --no-print-directory fuzz FUZZTIME=10m
+
+generate: ## write the generated documents
+	$(GO) run ./cmd/internal/gendoc
+
+verify: ## fail if generated files, modules or formatting are stale
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not formatted:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
+	$(GO) run ./cmd/internal/gendoc -check
+	$(GO) mod tidy -diff
+
+examples: prepare ## make examples/snapshots anew, on a real API server with Calico's own IPAM client
+	$(GO) run ./internal/testcluster/makeexamples
+
+dist: ## build static binaries for release, with checksums
+	@rm -rf dist && mkdir -p dist
+	@set -e; for p in $(PLATFORMS); do \
+		os=$${p%/*}; arch=$${p#*/}; out=dist/calico-audit_$(VERSION)_$${os}_$${arch}; \
+		echo "building $$out"; \
+		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $$out ./cmd/calico-audit; \
+	done
+	@cd dist && { command -v sha256sum >/dev/null && sha256sum calico-audit_* || shasum -a 256 calico-audit_*; } > SHA256SUMS
+	@cat dist/SHA256SUMS
+
+clean: ## remove what was built here
+	rm -rf bin dist

@@ -1,0 +1,227 @@
+package testcluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster/supervise"
+)
+
+func TestBothGroupsAreServed(t *testing.T) {
+	c := Shared(t, Options{Groups: []Group{CRDv1, NativeV3}})
+	for _, group := range c.Groups {
+		served, err := c.served(group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range group.Resources() {
+			if !served[r.Resource] {
+				t.Errorf("discovery does not list %s of %s", r.Resource, group)
+			}
+			if _, err := c.List(t.Context(), r); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func TestKilledProcessLeavesNothingBehind(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), envHelper+"=1")
+	cmd.Stderr = os.Stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var report helperReport
+	err = json.NewDecoder(stdout).Decode(&report)
+	if killErr := cmd.Process.Kill(); killErr != nil {
+		t.Fatal(killErr)
+	}
+	if err != nil {
+		t.Fatalf("reading the helper's report: %v", err)
+	}
+	_ = cmd.Wait()
+
+	if len(report.PIDs) != 4 {
+		t.Fatalf("the helper had processes %v, not two servers with their supervisors", report.PIDs)
+	}
+	eventually(t, "the servers' end", func() error {
+		for _, pid := range report.PIDs {
+			if !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+				return fmt.Errorf("process %d is still there", pid)
+			}
+		}
+		if _, err := os.Stat(report.Dir); !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%s is still there", report.Dir)
+		}
+		return nil
+	})
+}
+
+func TestUserHasJustTheRightsGiven(t *testing.T) {
+	c := Shared(t, Options{})
+	ctx := t.Context()
+	cfg, err := c.UserConfig("reader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := client.Resource(CRDv1.Resource("ipamblocks").GroupVersionResource)
+	if _, err := blocks.List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Fatalf("before any right is given, a LIST gives %v, not Forbidden", err)
+	}
+	err = c.Allow(ctx, "reader", rbacv1.PolicyRule{
+		APIGroups: []string{"crd.projectcalico.org"}, Resources: []string{"ipamblocks"}, Verbs: []string{"list"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the right to list blocks", func() error {
+		_, err := blocks.List(ctx, metav1.ListOptions{})
+		return err
+	})
+	if err := blocks.Delete(ctx, "x", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("a DELETE that is not allowed gives %v, not Forbidden", err)
+	}
+	nodes := client.Resource(Core[1].GroupVersionResource)
+	if _, err := nodes.List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("a LIST of nodes that is not allowed gives %v, not Forbidden", err)
+	}
+}
+
+func TestAPIServerComesBackWithItsData(t *testing.T) {
+	c := Shared(t, Options{})
+	ctx := t.Context()
+	s := newSeeder(t, c)
+	if err := s.Node(ctx, Node{Name: "n1"}); err != nil {
+		t.Fatal(err)
+	}
+	host := c.Config.Host
+	c.StopAPIServer()
+	if _, err := c.List(ctx, Core[1]); err == nil {
+		t.Fatal("a stopped API server answers")
+	}
+	if err := c.StartAPIServer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if c.Config.Host != host {
+		t.Errorf("the API server came back at %s, not %s", c.Config.Host, host)
+	}
+	nodes, err := c.List(ctx, Core[1])
+	if err != nil || len(nodes) != 1 {
+		t.Errorf("after the restart there are %d nodes (%v), not 1", len(nodes), err)
+	}
+}
+
+func TestWatchCacheIsSwitched(t *testing.T) {
+	c := Shared(t, Options{})
+	ctx := t.Context()
+	s := newSeeder(t, c)
+	seedNode(t, s)
+	without := c.apiserver.process.PID()
+	if err := c.SetWatchCache(ctx, true); err != nil {
+		t.Fatal(err)
+	}
+	with := c.apiserver.process.PID()
+	if with == without {
+		t.Error("the API server was not started anew")
+	}
+	nodes, err := c.List(ctx, Core[1])
+	if err != nil || len(nodes) != 1 {
+		t.Errorf("with the cache there are %d nodes (%v), not 1", len(nodes), err)
+	}
+	if err := c.SetWatchCache(ctx, true); err != nil || c.apiserver.process.PID() != with {
+		t.Errorf("the API server was started anew without need (%v)", err)
+	}
+}
+
+func TestTakenPortIsTold(t *testing.T) {
+	etcd, err := Binary(t.Context(), "etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	url := "http://" + l.Addr().String()
+	dir := t.TempDir()
+	s := &server{
+		name: "etcd", logPath: dir + "/log",
+		spec: supervise.Spec{Path: etcd, Args: []string{
+			"--data-dir=" + dir + "/data", "--listen-client-urls=" + url, "--advertise-client-urls=" + url,
+			"--listen-peer-urls=http://127.0.0.1:0", "--initial-advertise-peer-urls=http://127.0.0.1:0",
+			"--initial-cluster=default=http://127.0.0.1:0",
+		}},
+		ready: func(context.Context) error { return errors.New("never") },
+	}
+	if err := s.start(t.Context()); !errors.Is(err, errPortTaken) {
+		t.Errorf("starting on a taken port gives %v, not that the port is taken", err)
+	}
+}
+
+func TestResetEmpties(t *testing.T) {
+	c := Shared(t, Options{})
+	ctx := t.Context()
+	s := newSeeder(t, c)
+	seedPool(t, s)
+	seedNode(t, s)
+	seedPod(t, s, Pod{Namespace: "default", Name: "p1", Node: "n1"})
+	if err := s.Namespace(ctx, "shop", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Reset(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range append(CRDv1.Resources(), Core...) {
+		objects, err := c.List(ctx, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := 0
+		if r.Kind == "Namespace" {
+			want = len(systemNamespaces)
+		}
+		if len(objects) != want {
+			t.Errorf("after a reset there are %d %s, not %d", len(objects), r.Resource, want)
+		}
+	}
+}
+
+// eventually fails the test unless check returns nil within 15 seconds.
+func eventually(t *testing.T, what string, check func() error) {
+	t.Helper()
+	var err error
+	for deadline := time.Now().Add(15 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if err = check(); err == nil {
+			return
+		}
+	}
+	t.Errorf("waiting for %s: %v", what, err)
+}

@@ -1,0 +1,141 @@
+package testcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// Group is an API group and version in which Calico's objects are stored.
+type Group string
+
+const (
+	// CRDv1 is what Calico stores in up to v3.31, and by default later.
+	CRDv1 Group = "crd.projectcalico.org/v1"
+	// NativeV3 is what Calico v3.32 and later can store in instead.
+	NativeV3 Group = "projectcalico.org/v3"
+)
+
+// name is the group without the version.
+func (g Group) name() string {
+	name, _, _ := strings.Cut(string(g), "/")
+	return name
+}
+
+const (
+	apiModule   = "github.com/projectcalico/api"
+	apiTypesPkg = apiModule + "/pkg/apis/projectcalico/v3"
+)
+
+// CRDs returns the CustomResourceDefinitions of one group, sorted by name:
+// those of crd.projectcalico.org/v1 as the Calico module that the main module
+// is built with ships them, those of projectcalico.org/v3 generated from the
+// types of the newer API module in binaries/crds.
+func CRDs(ctx context.Context, group Group) ([]*unstructured.Unstructured, error) {
+	var dir string
+	var err error
+	switch group {
+	case CRDv1:
+		dir, err = calicoModuleDir(ctx)
+		dir = filepath.Join(dir, "libcalico-go", "config", "crd")
+	case NativeV3:
+		dir, err = nativeCRDDir(ctx)
+	default:
+		err = fmt.Errorf("no such group: %q", group)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("finding the CRDs of %s: %w", group, err)
+	}
+	crds, err := readCRDs(dir, group.name())
+	if err == nil && group == NativeV3 {
+		err = allowFreeAddresses(crds)
+	}
+	return crds, err
+}
+
+// allowFreeAddresses lets a block's allocations be null, which is how Calico
+// marks a free address. controller-gen does not see it in a []*int, and Calico
+// adds it by a patch, too (libcalico-go/Makefile).
+func allowFreeAddresses(crds []*unstructured.Unstructured) error {
+	for _, crd := range crds {
+		if crd.GetName() != "ipamblocks.projectcalico.org" {
+			continue
+		}
+		versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+		if err != nil || len(versions) != 1 {
+			return fmt.Errorf("CRD %s has %d versions, not 1: %w", crd.GetName(), len(versions), err)
+		}
+		err = unstructured.SetNestedField(versions[0].(map[string]any), true, "schema", "openAPIV3Schema",
+			"properties", "spec", "properties", "allocations", "items", "nullable")
+		if err != nil {
+			return fmt.Errorf("CRD %s: %w", crd.GetName(), err)
+		}
+		return unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions")
+	}
+	return errors.New("no CRD of IPAMBlock")
+}
+
+// readCRDs reads the CRDs of one API group from the YAML files of a directory.
+func readCRDs(dir, groupName string) ([]*unstructured.Unstructured, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	var crds []*unstructured.Unstructured
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("reading a CRD: %w", err)
+		}
+		crd := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(content, &crd.Object); err != nil {
+			return nil, fmt.Errorf("reading CRD %s: %w", file, err)
+		}
+		if g, _, _ := unstructured.NestedString(crd.Object, "spec", "group"); g == groupName {
+			crds = append(crds, crd)
+		}
+	}
+	if len(crds) == 0 {
+		return nil, fmt.Errorf("no CRD of %s in %s", groupName, dir)
+	}
+	sort.Slice(crds, func(i, j int) bool { return crds[i].GetName() < crds[j].GetName() })
+	return crds, nil
+}
+
+// nativeCRDDir returns a directory of generated CRDs, and generates them first
+// if the user's cache directory does not have them.
+func nativeCRDDir(ctx context.Context) (string, error) {
+	dir, err := packageDir("binaries/crds")
+	if err != nil {
+		return "", err
+	}
+	version, err := moduleVersion(ctx, dir, apiModule)
+	if err != nil {
+		return "", err
+	}
+	key, err := buildKey(ctx, dir)
+	if err != nil {
+		return "", err
+	}
+	path, err := cachePath("crds-" + version + "-" + key)
+	if err != nil {
+		return "", err
+	}
+	return path, once(path, func(tmp string) error {
+		generator, err := Binary(ctx, "controller-gen")
+		if err != nil {
+			return err
+		}
+		progress("generating the CRDs of %s %s (up to 30 seconds, once)", apiModule, version)
+		_, err = runIn(ctx, dir, generator,
+			"crd:allowDangerousTypes=true,crdVersions=v1", "paths="+apiTypesPkg, "output:crd:dir="+tmp)
+		return err
+	})
+}

@@ -1,0 +1,168 @@
+package testcluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+)
+
+var crdResource = schema.GroupVersionResource{
+	Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
+}
+
+// InstallCRDs creates the CRDs of a group and waits until the API server serves
+// them and discovery lists them.
+func (c *Cluster) InstallCRDs(ctx context.Context, group Group) error {
+	crds, err := CRDs(ctx, group)
+	if err != nil {
+		return err
+	}
+	work, workCtx := errgroup.WithContext(ctx)
+	for _, crd := range crds {
+		work.Go(func() error {
+			_, err := c.Dynamic.Resource(crdResource).Create(workCtx, crd, metav1.CreateOptions{})
+			if err != nil && !isAlreadyExists(err) {
+				return fmt.Errorf("creating CRD %s: %w", crd.GetName(), err)
+			}
+			return nil
+		})
+	}
+	if err := work.Wait(); err != nil {
+		return err
+	}
+	return waitFor(ctx, fmt.Sprintf("the CRDs of %s", group), func(ctx context.Context) error {
+		if err := c.crdsEstablished(ctx, crds); err != nil {
+			return err
+		}
+		return c.discovered(ctx, group, crds)
+	})
+}
+
+// RemoveCRDs deletes the CRDs of a group, and with them all of its objects, and
+// waits until discovery does not list the group any more.
+func (c *Cluster) RemoveCRDs(ctx context.Context, group Group) error {
+	crds, err := CRDs(ctx, group)
+	if err != nil {
+		return err
+	}
+	for _, crd := range crds {
+		err := c.Dynamic.Resource(crdResource).Delete(ctx, crd.GetName(), metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("deleting CRD %s: %w", crd.GetName(), err)
+		}
+	}
+	return waitFor(ctx, fmt.Sprintf("the end of %s", group), func(context.Context) error {
+		if served, err := c.served(group); err != nil {
+			return err
+		} else if len(served) > 0 {
+			return fmt.Errorf("%d resources are still served", len(served))
+		}
+		return nil
+	})
+}
+
+// crdsEstablished is an error while one of the CRDs is not established.
+func (c *Cluster) crdsEstablished(ctx context.Context, crds []*unstructured.Unstructured) error {
+	list, err := c.Dynamic.Resource(crdResource).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	established := map[string]bool{}
+	for i := range list.Items {
+		conditions, _, _ := unstructured.NestedSlice(list.Items[i].Object, "status", "conditions")
+		for _, condition := range conditions {
+			m, _ := condition.(map[string]any)
+			if m["type"] == "Established" && m["status"] == "True" {
+				established[list.Items[i].GetName()] = true
+			}
+		}
+	}
+	for _, crd := range crds {
+		if !established[crd.GetName()] {
+			return fmt.Errorf("CRD %s is not established", crd.GetName())
+		}
+	}
+	return nil
+}
+
+// discovered is an error while discovery does not list one of the CRDs. The
+// aggregator, which answers discovery, learns of a CRD later than the server
+// that serves it.
+func (c *Cluster) discovered(ctx context.Context, group Group, crds []*unstructured.Unstructured) error {
+	served, err := c.served(group)
+	if err != nil {
+		return err
+	}
+	for _, crd := range crds {
+		if plural, _, _ := strings.Cut(crd.GetName(), "."); !served[plural] {
+			return fmt.Errorf("discovery does not list %s", crd.GetName())
+		}
+	}
+	return ctx.Err()
+}
+
+// served returns the plural names of a group's resources by discovery, of which
+// there are none if the group is not served at all.
+func (c *Cluster) served(group Group) (map[string]bool, error) {
+	client, err := discovery.NewDiscoveryClientForConfig(c.Config)
+	if err != nil {
+		return nil, err
+	}
+	_, lists, err := client.ServerGroupsAndResources()
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
+		return nil, err
+	}
+	served := map[string]bool{}
+	for _, list := range lists {
+		if list.GroupVersion != string(group) {
+			continue
+		}
+		for _, resource := range list.APIResources {
+			served[resource.Name] = true
+		}
+	}
+	return served, nil
+}
+
+// awaitNamespaces waits for the namespaces that the API server makes itself.
+func (c *Cluster) awaitNamespaces(ctx context.Context) error {
+	return waitFor(ctx, "the default namespaces", func(ctx context.Context) error {
+		for _, name := range systemNamespaces {
+			if _, err := c.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+var systemNamespaces = []string{"default", "kube-node-lease", "kube-public", "kube-system"}
+
+// waitFor calls check until it returns nil.
+func waitFor(ctx context.Context, what string, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	poll := time.NewTicker(50 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		last := check(ctx)
+		if last == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w (%w)", what, last, ctx.Err())
+		case <-poll.C:
+		}
+	}
+}
+
+func isAlreadyExists(err error) bool { return apierrors.IsAlreadyExists(err) }

@@ -1,0 +1,85 @@
+// Makeexamples writes examples/snapshots anew: it starts clusters, has Calico's
+// IPAM bring about the states of the scenarios on them, and dumps what an audit
+// reads. Arguments name the examples to make; without, it is all of them.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+type example struct {
+	name  string
+	group testcluster.Group
+	play  func(context.Context, *testcluster.Cluster) error
+}
+
+var examples = []example{
+	{"story", testcluster.CRDv1, testcluster.Story},
+	{"story-drained", testcluster.CRDv1, testcluster.StoryDrained},
+	{"healthy", testcluster.CRDv1, testcluster.Healthy},
+	{"dual-stack", testcluster.CRDv1, testcluster.DualStack},
+	{"native", testcluster.NativeV3, testcluster.Native},
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "makeexamples:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, names []string) error {
+	root, err := testcluster.ModuleRoot()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(examples, func(e example) bool { return e.name == name }) {
+			return fmt.Errorf("no such example: %q", name)
+		}
+	}
+	for _, e := range examples {
+		if len(names) > 0 && !slices.Contains(names, e.name) {
+			continue
+		}
+		dir := filepath.Join(root, "examples", "snapshots", e.name)
+		if err := makeExample(ctx, e, dir); err != nil {
+			return fmt.Errorf("making example %s: %w", e.name, err)
+		}
+		fmt.Println(dir)
+	}
+	return nil
+}
+
+// makeExample replaces a directory once the example is complete.
+func makeExample(ctx context.Context, e example, dir string) error {
+	c, err := testcluster.New(ctx, testcluster.Options{})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := e.play(ctx, c); err != nil {
+		return err
+	}
+	tmp := dir + ".tmp"
+	if err := os.RemoveAll(tmp); err != nil {
+		return err
+	}
+	if err := c.Dump(ctx, tmp, e.group); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	return os.Rename(tmp, dir)
+}

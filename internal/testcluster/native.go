@@ -1,0 +1,167 @@
+package testcluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// CopyToNative writes all Calico objects that an audit reads and that from has
+// in crd.projectcalico.org/v1 as native objects of projectcalico.org/v3 to
+// another cluster, or to the same one, which must serve that group. Another
+// cluster gets the namespaces, nodes and pods, too.
+//
+// Specifications are the same, but for what the native group calls or types
+// differently (IPAMConfig is IPAMConfiguration, and a BlockAffinity's mark of
+// deletion is a boolean) and for defaults of the native CRDs. Times of creation and of the last writes are kept, so
+// that an audit sees objects of the same age.
+func CopyToNative(ctx context.Context, from, to *Cluster) error {
+	if from != to {
+		for _, r := range Core {
+			if err := copyResource(ctx, from, r, to, r); err != nil {
+				return err
+			}
+		}
+	}
+	native := NativeV3.Resources()
+	for i, r := range CRDv1.Resources() {
+		if err := copyResource(ctx, from, r, to, native[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyResource creates all objects of a kind elsewhere, and then gives them the
+// times of the originals, which the API server does not let a client write.
+func copyResource(ctx context.Context, from *Cluster, fromR Resource, to *Cluster, toR Resource) error {
+	originals, err := from.List(ctx, fromR)
+	if err != nil {
+		return err
+	}
+	times := map[string]metav1.Object{}
+	for i := range originals {
+		original := &originals[i]
+		times[original.GetNamespace()+"/"+original.GetName()] = original
+		if err := to.createCopy(ctx, toR, original); err != nil {
+			return err
+		}
+	}
+	return to.editStored(ctx, toR, func(object runtime.Object) error {
+		m, err := meta.Accessor(object)
+		if err != nil {
+			return err
+		}
+		original, ok := times[m.GetNamespace()+"/"+m.GetName()]
+		if !ok {
+			return nil
+		}
+		m.SetCreationTimestamp(original.GetCreationTimestamp())
+		fields := original.GetManagedFields()
+		for i := range fields {
+			if fields[i].APIVersion == fromR.GroupVersion().String() {
+				fields[i].APIVersion = toR.GroupVersion().String()
+			}
+		}
+		m.SetManagedFields(fields)
+		return nil
+	})
+}
+
+// createCopy creates an object like original. Where it exists already, as the
+// API server's namespaces do, it is left as it is.
+func (c *Cluster) createCopy(ctx context.Context, r Resource, original *unstructured.Unstructured) error {
+	object := map[string]any{"metadata": map[string]any{}}
+	for field, content := range original.DeepCopy().Object {
+		if field != "metadata" && field != "status" {
+			object[field] = content
+		}
+	}
+	fresh := &unstructured.Unstructured{Object: object}
+	fresh.SetNamespace(original.GetNamespace())
+	fresh.SetName(original.GetName())
+	fresh.SetLabels(original.GetLabels())
+	fresh.SetAnnotations(original.GetAnnotations())
+	if err := nativeMetadata(fresh); err != nil {
+		return fmt.Errorf("copying %s %s: %w", r.Kind, original.GetName(), err)
+	}
+	if err := nativeSpec(r, object); err != nil {
+		return fmt.Errorf("copying %s %s: %w", r.Kind, original.GetName(), err)
+	}
+	err := c.Create(ctx, r, object)
+	if isAlreadyExists(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	status, ok := original.Object["status"]
+	if !ok {
+		return nil
+	}
+	current, err := c.Get(ctx, r, original.GetNamespace(), original.GetName())
+	if err != nil {
+		return err
+	}
+	current.Object["status"] = status
+	client := c.client(r, original.GetNamespace())
+	_, err = client.UpdateStatus(ctx, current, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		// The kind's status is no subresource.
+		_, err = client.Update(ctx, current, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("copying the status of %s %s: %w", r.Kind, original.GetName(), err)
+	}
+	return nil
+}
+
+// nativeMetadata takes labels and annotations out of the annotation in which
+// crd.projectcalico.org/v1 stores them, and which native objects do not have.
+func nativeMetadata(u *unstructured.Unstructured) error {
+	annotations := u.GetAnnotations()
+	text, ok := annotations[calicoMetadata]
+	if !ok {
+		return nil
+	}
+	var stored metav1.ObjectMeta
+	if err := json.Unmarshal([]byte(text), &stored); err != nil {
+		return fmt.Errorf("reading annotation %s: %w", calicoMetadata, err)
+	}
+	delete(annotations, calicoMetadata)
+	labels := u.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	maps.Copy(labels, stored.Labels)
+	maps.Copy(annotations, stored.Annotations)
+	u.SetLabels(labels)
+	u.SetAnnotations(annotations)
+	return nil
+}
+
+// nativeSpec changes what the native group types differently.
+func nativeSpec(r Resource, object map[string]any) error {
+	spec, _ := object["spec"].(map[string]any)
+	if r.Kind != "BlockAffinity" || spec == nil {
+		return nil
+	}
+	text, ok := spec["deleted"].(string)
+	if !ok {
+		return nil
+	}
+	deleted, err := strconv.ParseBool(text)
+	if err != nil {
+		return fmt.Errorf("reading its mark of deletion: %w", err)
+	}
+	spec["deleted"] = deleted
+	return nil
+}

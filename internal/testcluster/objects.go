@@ -1,0 +1,81 @@
+package testcluster
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/retry"
+)
+
+// The functions of this file read and write objects as they are, past Calico's
+// client and its checks: to look at what was really stored, and to bring about
+// damage. The namespace of a kind that has none is "".
+
+func (c *Cluster) client(r Resource, namespace string) dynamic.ResourceInterface {
+	if r.Namespaced && namespace != "" {
+		return c.Dynamic.Resource(r.GroupVersionResource).Namespace(namespace)
+	}
+	return c.Dynamic.Resource(r.GroupVersionResource)
+}
+
+// List returns all objects of a kind, of all namespaces.
+func (c *Cluster) List(ctx context.Context, r Resource) ([]unstructured.Unstructured, error) {
+	list, err := c.client(r, "").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing %s: %w", r.Resource, err)
+	}
+	return list.Items, nil
+}
+
+// Get returns one object.
+func (c *Cluster) Get(ctx context.Context, r Resource, namespace, name string) (*unstructured.Unstructured, error) {
+	object, err := c.client(r, namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("reading %s %s: %w", r.Kind, name, err)
+	}
+	return object, nil
+}
+
+// Create creates an object. API version and kind are filled in.
+func (c *Cluster) Create(ctx context.Context, r Resource, object map[string]any) error {
+	u := &unstructured.Unstructured{Object: object}
+	u.SetAPIVersion(r.GroupVersion().String())
+	u.SetKind(r.Kind)
+	if _, err := c.client(r, u.GetNamespace()).Create(ctx, u, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("creating %s %s: %w", r.Kind, u.GetName(), err)
+	}
+	return nil
+}
+
+// Edit changes an object: change gets its content, with numbers as int64 or
+// float64, and alters it in place. It may be called again if somebody else
+// writes the object meanwhile. The API server still checks the object against
+// its schema.
+func (c *Cluster) Edit(ctx context.Context, r Resource, namespace, name string, change func(object map[string]any)) error {
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		object, err := c.client(r, namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		change(object.Object)
+		_, err = c.client(r, namespace).Update(ctx, object, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("editing %s %s: %w", r.Kind, name, err)
+	}
+	return nil
+}
+
+// Delete deletes an object at once.
+func (c *Cluster) Delete(ctx context.Context, r Resource, namespace, name string) error {
+	var now int64
+	err := c.client(r, namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now})
+	if err != nil {
+		return fmt.Errorf("deleting %s %s: %w", r.Kind, name, err)
+	}
+	return nil
+}

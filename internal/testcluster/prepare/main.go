@@ -1,0 +1,42 @@
+// Prepare builds the servers and tools that the tests need, and generates the
+// CRDs of the native API group, into the user's cache directory. What is there
+// already costs nothing. Run it before go test: a first build takes longer than
+// a test may.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := prepare(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "prepare:", err)
+		os.Exit(1)
+	}
+}
+
+func prepare(ctx context.Context) error {
+	for _, name := range testcluster.Binaries {
+		path, err := testcluster.Binary(ctx, name)
+		if err != nil {
+			return err
+		}
+		fmt.Println(path)
+	}
+	for _, group := range []testcluster.Group{testcluster.CRDv1, testcluster.NativeV3} {
+		crds, err := testcluster.CRDs(ctx, group)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%d CRDs of %s\n", len(crds), group)
+	}
+	return nil
+}

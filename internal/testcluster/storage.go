@@ -1,0 +1,174 @@
+package testcluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// The functions of this file read and write objects where the API server
+// stores them. It sees what they write as if another API server had written it.
+
+// storagePrefix is where the API server stores the objects of a kind: custom
+// resources by group, those of the core group without, some under other names.
+func storagePrefix(r Resource) string {
+	if r.Group != "" {
+		return path.Join("/registry", r.Group, r.Resource) + "/"
+	}
+	switch r.Resource {
+	case "nodes":
+		return "/registry/minions/"
+	case "services":
+		return "/registry/services/specs/"
+	default:
+		return "/registry/" + r.Resource + "/"
+	}
+}
+
+var coreSerializer = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
+
+// protobufMagic starts a stored object that is not JSON.
+var protobufMagic = []byte("k8s\x00")
+
+// editStored changes all stored objects of a kind, by calls of change one after
+// the other. Custom resources come as
+// *unstructured.Unstructured, others as their Go types. It fails if somebody
+// writes one of the objects meanwhile.
+func (c *Cluster) editStored(ctx context.Context, r Resource, change func(runtime.Object) error) error {
+	stored, err := c.Etcd.Get(ctx, storagePrefix(r), clientv3.WithPrefix())
+	if err != nil {
+		return fmt.Errorf("reading stored %s: %w", r.Resource, err)
+	}
+	puts, putsCtx := errgroup.WithContext(ctx)
+	puts.SetLimit(parallelPuts)
+	for _, kv := range stored.Kvs {
+		object, err := decodeStored(kv.Value)
+		if err != nil {
+			return fmt.Errorf("reading stored %s: %w", kv.Key, err)
+		}
+		if err := change(object); err != nil {
+			return fmt.Errorf("changing stored %s: %w", kv.Key, err)
+		}
+		value, err := encodeStored(object)
+		if err != nil {
+			return fmt.Errorf("writing stored %s: %w", kv.Key, err)
+		}
+		if !bytes.Equal(value, kv.Value) {
+			puts.Go(func() error { return c.replaceStored(putsCtx, kv, value) })
+		}
+	}
+	return puts.Wait()
+}
+
+// replaceStored stores a new value unless somebody else did.
+func (c *Cluster) replaceStored(ctx context.Context, old *mvccpb.KeyValue, value []byte) error {
+	key := string(old.Key)
+	done, err := c.Etcd.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(key), "=", old.ModRevision)).
+		Then(clientv3.OpPut(key, string(value))).Commit()
+	if err == nil && !done.Succeeded {
+		err = errors.New("somebody else wrote it meanwhile")
+	}
+	if err != nil {
+		return fmt.Errorf("writing stored %s: %w", key, err)
+	}
+	return nil
+}
+
+// getStored reads one stored object.
+func (c *Cluster) getStored(ctx context.Context, key string) (runtime.Object, error) {
+	stored, err := c.Etcd.Get(ctx, key)
+	if err == nil && len(stored.Kvs) == 0 {
+		err = errors.New("not found")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading stored %s: %w", key, err)
+	}
+	return decodeStored(stored.Kvs[0].Value)
+}
+
+func decodeStored(value []byte) (runtime.Object, error) {
+	if bytes.HasPrefix(value, protobufMagic) {
+		object, _, err := coreSerializer.Decode(value, nil, nil)
+		return object, err
+	}
+	u := &unstructured.Unstructured{}
+	return u, utiljson.Unmarshal(value, &u.Object)
+}
+
+func encodeStored(object runtime.Object) ([]byte, error) {
+	if u, ok := object.(*unstructured.Unstructured); ok {
+		value, err := json.Marshal(u.Object)
+		return append(value, '\n'), err
+	}
+	kinds, _, err := scheme.Scheme.ObjectKinds(object)
+	if err != nil {
+		return nil, err
+	}
+	object.GetObjectKind().SetGroupVersionKind(kinds[0])
+	var out bytes.Buffer
+	err = coreSerializer.Encode(object, &out)
+	return out.Bytes(), err
+}
+
+// Reset deletes what tests and seeding make: all nodes, pods, services and
+// objects of Calico's groups, and all namespaces but the API server's own. Users keep
+// their rights, and CRDs stay.
+func (c *Cluster) Reset(ctx context.Context) error {
+	resources := append(CRDv1.Resources(), NativeV3.Resources()...)
+	for _, r := range append(resources, Core[1], Core[2], services) {
+		// The service kubernetes is the API server's own.
+		if err := c.deleteStored(ctx, storagePrefix(r), []string{"kubernetes"}); err != nil {
+			return err
+		}
+	}
+	if err := c.deleteStored(ctx, storagePrefix(Core[0]), systemNamespaces); err != nil {
+		return err
+	}
+	return c.editStored(ctx, Core[0], func(object runtime.Object) error {
+		object.(*corev1.Namespace).Annotations = nil
+		return nil
+	})
+}
+
+// deleteStored deletes all that is stored under a prefix but what bears one of
+// the names to keep. It deletes one object at a time: the API server expects a
+// revision to change one object, and may answer too early where it changes many.
+func (c *Cluster) deleteStored(ctx context.Context, prefix string, keep []string) error {
+	stored, err := c.Etcd.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		return fmt.Errorf("reading stored %s: %w", prefix, err)
+	}
+	deletes, deletesCtx := errgroup.WithContext(ctx)
+	deletes.SetLimit(parallelPuts)
+	for _, kv := range stored.Kvs {
+		key := string(kv.Key)
+		if slices.Contains(keep, path.Base(key)) {
+			continue
+		}
+		deletes.Go(func() error {
+			if _, err := c.Etcd.Delete(deletesCtx, key); err != nil {
+				return fmt.Errorf("deleting stored %s: %w", key, err)
+			}
+			return nil
+		})
+	}
+	return deletes.Wait()
+}
+
+// parallelPuts is how many objects are written to etcd at a time.
+const parallelPuts = 32
