@@ -40,19 +40,16 @@ type Prediction struct {
 // dataplane/linux/route_mgr.go) and from BGP's loop protection: a router drops a
 // route whose AS path holds its own AS number.
 func PredictBorrowed(s *blocks.Snapshot, p *blocks.Pool) Prediction {
-	switch {
-	case p.VXLAN != "" && p.VXLAN != blocks.EncapNever:
+	if p.VXLAN != "" && p.VXLAN != blocks.EncapNever {
 		return Prediction{Delivered, "the pool uses VXLAN: Felix gives every node a route to each borrowed address"}
-	case s.Felix.ProgramClusterRoutes == "Enabled":
-		return Prediction{Delivered, "Felix programs cluster routes and gives every node a route to each borrowed address"}
 	}
 	for _, r := range []blocks.Resource{blocks.BGPConfigs, blocks.BGPPeers, blocks.FelixConfigs} {
 		if g, missing := s.Missing(r); missing {
 			return Prediction{Unknown, "not known because a read is missing: " + g.String()}
 		}
 	}
-	if s.Felix.ProgramClusterRoutes == "" && AtLeast(s.Cluster.CalicoVersion, 3, 33) && p.IPIP != "" && p.IPIP != blocks.EncapNever {
-		return Prediction{Delivered, "Calico " + s.Cluster.CalicoVersion + " lets Felix program the routes of IPIP pools"}
+	if !BIRDRoutes(s, p) {
+		return Prediction{Delivered, "Felix programs the pool's routes and gives every node one to each borrowed address"}
 	}
 	switch {
 	case p.DisableBGPExport:

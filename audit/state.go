@@ -40,6 +40,8 @@ type State struct {
 	uses     []use
 	reserved blocks.ReservedSet
 	spaces   map[string]*blocks.Namespace
+	own      ownership
+	tunnels  map[netip.Addr][]tunnelUse
 }
 
 // Pool is a pool with its numbers.
@@ -140,6 +142,8 @@ func NewState(s *blocks.Snapshot, o Options) *State {
 	st.indexBlocks()
 	st.indexHosts()
 	st.indexWorkloads()
+	st.indexOwnership()
+	st.indexTunnels()
 	st.findBorrows()
 	st.countPools()
 	st.judgeHosts()
@@ -238,12 +242,12 @@ func (st *State) indexWorkloads() {
 	var families [7]bool
 	for i := range st.Workloads {
 		w := &st.Workloads[i]
-		if w.HostNetwork {
-			continue
-		}
 		for a := range w.Addresses {
 			st.uses = append(st.uses, use{a, w})
 			families[blocks.FamilyOf(a)] = families[blocks.FamilyOf(a)] || w.Live()
+		}
+		if w.HostNetwork {
+			continue
 		}
 		if h := st.hosts[w.Node]; h != nil {
 			h.Workloads = append(h.Workloads, w)
@@ -258,7 +262,7 @@ func (st *State) indexWorkloads() {
 }
 
 // Users returns the pods that name an address in their status or annotations,
-// finished ones included, host-network ones not.
+// finished and host-network ones included.
 func (st *State) Users(a netip.Addr) []*blocks.Workload {
 	i, _ := slices.BinarySearchFunc(st.uses, a, func(u use, a netip.Addr) int { return u.addr.Compare(a) })
 	var out []*blocks.Workload
@@ -292,12 +296,6 @@ func (st *State) LiveUser(a netip.Addr, attr *blocks.Attributes) *blocks.Workloa
 // block's owner. The node that uses one is that of the live pod holding it, or
 // of the tunnel, or the one the allocation names.
 func (st *State) findBorrows() {
-	tunnels := map[netip.Addr]string{}
-	for i := range st.Nodes {
-		for _, t := range st.Nodes[i].Tunnels {
-			tunnels[t.Addr] = st.Nodes[i].Name
-		}
-	}
 	for _, b := range st.IPBlocks {
 		owner := b.Owner.Node()
 		if owner == "" {
@@ -313,8 +311,8 @@ func (st *State) findBorrows() {
 			}
 			addr := b.Address(i)
 			br := Borrow{Addr: addr, Block: b, Owner: owner, User: attr.Node, Attributes: attr, Tunnel: attr.Tunnel()}
-			if node, ok := tunnels[addr]; ok && br.Tunnel {
-				br.User = node
+			if t := st.tunnels[addr]; len(t) > 0 && br.Tunnel {
+				br.User = t[0].node.Name
 			} else if w := st.LiveUser(addr, attr); w != nil && w.Node != "" {
 				br.User, br.Workload = w.Node, w
 			}

@@ -61,7 +61,8 @@ type Block struct {
 	Owner Owner
 	// Ordinals holds, for each address of the block in order, the index into
 	// Attributes of what it is allocated to, or [Free]. An index that Attributes
-	// does not have is kept as it stands: it makes the block corrupt.
+	// does not have is kept as it stands: it makes the block corrupt. One that is
+	// negative or too large for an int32 is kept as the largest int32.
 	Ordinals []int32
 	// Unallocated is the queue of ordinals that may be handed out next, as
 	// stored.

@@ -20,11 +20,12 @@
 //	namespace NAME [label=K=V] [pools=A,B]
 //	block CIDR [OWNER] [age=D] [noage] [future] [deleted] [strict] [name=N]
 //	     OWNER is a node's name, "virtual:…" or "-" for none
-//	alloc IP [pod=NS/NAME] [node=N] [handle=H] [type=T] [cooling] [age=D]
+//	alloc IP [pod=NS/NAME] [node=N] [handle=H] [type=T] [service=S] [vm] [cooling] [age=D] [noage]
 //	pod NS/NAME NODE [IP,IP] [phase=P] [hostnet] [terminating] [removed] [ann=IP,IP] [pools=A,B] [age=D]
 //	use IP NS/NAME NODE                          alloc and pod in one
 //	fill CIDR COUNT NODE                         COUNT uses of the block's first free addresses
-//	affinity CIDR OWNER [state=S] [age=D] [deleted]
+//	affinity CIDR OWNER [state=S] [age=D] [deleted] [unlabelled]
+//	handle ID [CIDR=COUNT]… [age=D] [deleted]
 //	reserve CIDR
 //	config [strict] [noauto] [max=N]
 //	locked

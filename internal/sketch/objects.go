@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -100,6 +102,10 @@ func (p *parser) alloc(w words) error {
 	ns, pod, _ := strings.Cut(w.get("pod"), "/")
 	a := blocks.Attributes{
 		Handle: w.get("handle"), HasHandle: w.has("handle"), Namespace: ns, Pod: pod, Node: w.get("node"), Type: w.get("type"), Assigned: m.Created,
+		VM: w.has("vm"), Service: w.get("service"),
+	}
+	if w.has("noage") {
+		a.Assigned = time.Time{}
 	}
 	if w.has("cooling") {
 		a = blocks.Attributes{Released: m.Created}
@@ -157,6 +163,20 @@ func (p *parser) fill(w words) error {
 		return fmt.Errorf("block %s is full", b.CIDR)
 	}
 	return nil
+}
+
+func (p *parser) handle(w words) {
+	h := blocks.Handle{Meta: p.meta(strings.ToLower(w.at(0)), w), ID: w.at(0), SoftDeleted: w.has("deleted")}
+	for key, values := range w.opts {
+		cidr, err := netip.ParsePrefix(key)
+		if err != nil {
+			continue
+		}
+		n, _ := strconv.Atoi(values[0])
+		h.Blocks = append(h.Blocks, blocks.HandleCount{CIDR: cidr, Count: n})
+	}
+	slices.SortFunc(h.Blocks, func(a, b blocks.HandleCount) int { return blocks.ComparePrefixes(a.CIDR, b.CIDR) })
+	p.snap.Handles = append(p.snap.Handles, h)
 }
 
 func (p *parser) gap(w words) {

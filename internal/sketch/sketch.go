@@ -42,7 +42,7 @@ type words struct {
 var flags = map[string]bool{
 	"disabled": true, "manual": true, "noexport": true, "cordoned": true, "windows": true, "noage": true, "future": true,
 	"deleted": true, "strict": true, "cooling": true, "hostnet": true, "terminating": true, "removed": true,
-	"noauto": true, "none": true, "nomesh": true,
+	"noauto": true, "none": true, "nomesh": true, "vm": true, "unlabelled": true,
 }
 
 func split(fields []string) words {
@@ -144,8 +144,10 @@ func (p *parser) line(line string) (err error) {
 	case "affinity":
 		p.snap.Affinities = append(s.Affinities, blocks.Affinity{
 			Meta: p.meta(w.at(1)+"-"+w.at(0), w), CIDR: netip.MustParsePrefix(w.at(0)), Owner: owner(w.at(1)),
-			State: blocks.AffinityState(w.get("state")), SoftDeleted: w.has("deleted"),
+			State: blocks.AffinityState(w.get("state")), SoftDeleted: w.has("deleted"), Unlabelled: w.has("unlabelled"),
 		})
+	case "handle":
+		p.handle(w)
 	case "reserve":
 		s.Reservations = append(s.Reservations, blocks.Reservation{Meta: p.meta(w.at(0), w), CIDRs: []netip.Prefix{netip.MustParsePrefix(w.at(0))}})
 	case "config":

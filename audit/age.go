@@ -1,0 +1,27 @@
+package audit
+
+import (
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// A state that another object's absence or disagreement makes has no age of its
+// own. Findings go by the age of the object at hand, so that a claim in flight,
+// whose other half is just being written or was read a moment earlier, is left
+// alone; that one observation was made is all they say.
+
+// settled tells whether a time lies at least the grace before the reading. An
+// object that carries no time at all counts as settled: nothing says that it is
+// new. One from the future does not.
+func (st *State) settled(t time.Time) bool {
+	now := st.Cluster.TakenAt
+	return t.IsZero() || now.IsZero() || !t.After(now) && now.Sub(t) >= st.Grace
+}
+
+// oldEnough tells whether an object was made and last written at least the
+// grace ago.
+func (st *State) oldEnough(m blocks.Meta) bool { return st.settled(m.Created) && st.settled(m.Written) }
+
+// observed is the evidence for verdicts that rest on what other objects say.
+const observed = "one observation, of objects read one kind after the other"

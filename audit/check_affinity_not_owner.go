@@ -1,0 +1,45 @@
+package audit
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+func init() {
+	register(Check{
+		ID:       "affinity/not-owner",
+		Title:    "an affinity whose block belongs to another host, or to none",
+		Severity: "critical unless pending, where BIRD programs the pool's routes; else error",
+		Why: "The affinity's node drops traffic to all of the block, and may attract it, while the pods live on the block's owner: " +
+			"part or all of their traffic is lost.",
+		Confirm: "On the affinity's node: ip route show type blackhole lists the CIDR, though the block's affinity field names another node.",
+		Misread: "Of two affinities to one block, age does not say which is right: the block's own affinity field does.",
+		Fix:     "The affinity that the block does not name is the wrong one. It goes by itself at its node's next assignment; if that does not come, it may be deleted, and never the other.",
+		Never:   "Never delete the affinity of the node that the block names: that cuts off its pods.",
+		Needs:   []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Pools, blocks.FelixConfigs},
+		Run: func(st *State, f *Findings) {
+			st.eachAffinity(func(a *blocks.Affinity, b *Block) {
+				if affinity.Judge(a, bareOrNil(b)) != affinity.NotOwner {
+					return
+				}
+				// A claim or a release in flight passes through these states.
+				if a.Effective() != blocks.Confirmed && !st.oldEnough(a.Meta) {
+					return
+				}
+				sev, effect := Error, "it is pending, and no route follows from it yet"
+				switch p := st.PoolOf(a.CIDR); {
+				case p != nil && affinity.Blackholes(st.Snapshot, a, p.Pool):
+					sev, effect = Critical, fmt.Sprintf("BIRD on %s drops traffic to the block", ownerText(a.Owner))
+				case a.Effective() != blocks.Pending:
+					effect = "BIRD does not program this pool's routes on the node"
+				}
+				x := affinityFinding(st, a, sev, fmt.Sprintf("%s has an affinity to block %s, which belongs to %s", ownerText(a.Owner), a.CIDR, ownerText(b.Owner)))
+				x.Evidence = append(x.Evidence, Evidences("effect", effect)...)
+				x.Absence = true // it rests on two objects that were read one after the other
+				f.Add(x)
+			})
+		},
+	})
+}

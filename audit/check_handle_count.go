@@ -1,0 +1,67 @@
+package audit
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+func init() {
+	register(Check{
+		ID:       "handle/count",
+		Title:    "a handle's count differs from what the blocks record",
+		Severity: "info",
+		Why: "A count that is too high keeps the handle alive after its last address has gone, and it then shows as leaked. " +
+			"Calico's own code miscounts in two cases: when several addresses of one handle are released in one call, and when one assignment spans blocks.",
+		Confirm: "kubectl get ipamhandles.crd.projectcalico.org NAME -o yaml, beside the blocks that it names.",
+		Fix:     "Nothing is urgent.",
+		Never:   "Never edit the count while the pod is starting or ending.",
+		Needs:   []blocks.Resource{blocks.Handles, blocks.Blocks},
+		Run: func(st *State, f *Findings) {
+			for i := range st.Handles {
+				h := &st.Handles[i]
+				refs := st.HandleRefs(h.ID)
+				if h.SoftDeleted || len(refs) == 0 || !st.oldEnough(h.Meta) || !st.refsSettled(refs) || st.handleMayBeUsed(h) {
+					continue
+				}
+				if wrong := miscounts(h, refs); len(wrong) > 0 {
+					f.Add(Finding{
+						Severity: Info, Subject: handleSubject(h.ID), Pools: st.handlePools(h), Nodes: []string{refs[0].Attributes().Node},
+						Message:  fmt.Sprintf("handle %s counts otherwise than the blocks: %s", h.ID, list(wrong)),
+						Evidence: Evidences("differences", list(wrong), "last written", FormatTime(h.Written), "observed", observed),
+						Fix:      Fix{"look", "calico-audit explain " + refs[0].Addr().String()},
+					})
+				}
+			}
+		},
+	})
+}
+
+// miscounts lists the blocks for which a handle's count is not the number of
+// addresses recorded under it.
+func miscounts(h *blocks.Handle, refs []AllocationRef) (out []string) {
+	have := map[netip.Prefix]int{}
+	for _, r := range refs {
+		have[r.Block.CIDR]++
+	}
+	cidrs := make([]netip.Prefix, 0, len(have))
+	said := map[netip.Prefix]int{}
+	for c := range have {
+		cidrs = append(cidrs, c)
+	}
+	for _, c := range h.Blocks {
+		said[c.CIDR] += c.Count
+		if have[c.CIDR] == 0 {
+			cidrs = append(cidrs, c.CIDR)
+		}
+	}
+	slices.SortFunc(cidrs, blocks.ComparePrefixes)
+	for _, c := range slices.Compact(cidrs) {
+		if said[c] != have[c] {
+			out = append(out, fmt.Sprintf("%s: it says %d, recorded are %d", c, said[c], have[c]))
+		}
+	}
+	return out
+}

@@ -1,0 +1,150 @@
+package audit
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+func init() {
+	register(Check{
+		ID:       "ip/unallocated",
+		Title:    "a pod or tunnel uses an address of an enabled pool that no block records",
+		Severity: "critical",
+		Why: "Calico may hand the address to another pod at any moment: two pods then share it. " +
+			"It comes about when an address is released under a live pod, or its block is deleted by hand.",
+		Confirm: "calicoctl ipam show --ip=ADDRESS says that it is not assigned, while kubectl get pod shows a pod that has it.",
+		Fix:     "Restart the pod, so that it gets an address that is its own. Until then an IPReservation of the single address keeps others from it.",
+		Never:   "Never write the allocation into the block by hand.",
+		Needs:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes, blocks.Pods},
+		Run: func(st *State, f *Findings) {
+			st.eachLiveUse(func(a netip.Addr, users []liveUse) {
+				pool := st.enabledPool(a)
+				if pool == nil || st.recorded(a) {
+					return
+				}
+				if st.blockMayCover(netip.PrefixFrom(a, a.BitLen())) {
+					f.Withhold("not judged for %s: a block that cannot be read may record it", a)
+					return
+				}
+				block := "does not exist"
+				if b := st.coveringBlock(a); b != nil {
+					block = fmt.Sprintf("%s of %s calls it free", b.CIDR, ownerText(b.Owner))
+				}
+				u := users[0]
+				fix := Fix{"manual", fmt.Sprintf("kubectl delete pod --namespace %s %s, so that it gets an address of its own", namespaceOf(u), nameOf(u))}
+				if u.pod == nil {
+					fix = Fix{"manual", fmt.Sprintf("restart calico-node on %s, so that its tunnel gets an address of its own", u.node)}
+				}
+				f.Add(Finding{
+					Severity: Critical, Subject: ipSubject(a, u.node), Pools: poolsOf(pool), Absence: true,
+					Message:  fmt.Sprintf("%s is used by %s on %s, and no block records it", a, u, u.node),
+					Evidence: Evidences("used by", u.String(), "by evidence of", u.source, "pool", pool.Name, "block", block),
+					Fix:      fix,
+				})
+			})
+		},
+	})
+}
+
+// liveUse is a live claim to an address.
+type liveUse struct {
+	pod    *blocks.Workload
+	tunnel string
+	node   string
+	// source says where the claim stands; certain is false for one that only
+	// Calico's annotation makes.
+	source  string
+	certain bool
+}
+
+func (u liveUse) String() string {
+	if u.pod != nil {
+		return "pod " + u.pod.FullName()
+	}
+	return "the tunnel of " + u.node
+}
+
+func namespaceOf(u liveUse) string {
+	if u.pod == nil {
+		return ""
+	}
+	return u.pod.Namespace
+}
+
+func nameOf(u liveUse) string {
+	if u.pod == nil {
+		return ""
+	}
+	return u.pod.Name
+}
+
+// eachLiveUse calls fn for each address that live pods or tunnels use, in
+// order, with all of them.
+func (st *State) eachLiveUse(fn func(netip.Addr, []liveUse)) {
+	emit := func(a netip.Addr, pods []use) {
+		var users []liveUse
+		for _, u := range pods {
+			if !u.workload.Live() {
+				continue
+			}
+			l := liveUse{pod: u.workload, node: u.workload.Node, source: "Calico's annotation"}
+			for _, s := range u.workload.StatusIPs {
+				if s == a {
+					l.source, l.certain = "the pod's status", true
+				}
+			}
+			users = append(users, l)
+		}
+		for _, t := range st.tunnels[a] {
+			users = append(users, liveUse{tunnel: t.kind, node: t.node.Name, source: "the node's " + t.kind, certain: true})
+		}
+		if len(users) > 0 {
+			fn(a, users)
+		}
+	}
+	for i := 0; i < len(st.uses); {
+		j := i
+		for j < len(st.uses) && st.uses[j].addr == st.uses[i].addr {
+			j++
+		}
+		emit(st.uses[i].addr, st.uses[i:j])
+		i = j
+	}
+	for i := range st.Nodes {
+		for _, t := range st.Nodes[i].Tunnels {
+			if len(st.Users(t.Addr)) == 0 && st.tunnels[t.Addr][0].node == &st.Nodes[i] && st.tunnels[t.Addr][0].kind == t.Type {
+				emit(t.Addr, nil)
+			}
+		}
+	}
+}
+
+// enabledPool returns the most specific enabled pool that contains an address.
+func (st *State) enabledPool(a netip.Addr) *Pool {
+	var best *Pool
+	for _, p := range st.Pools {
+		if !p.Disabled && p.CIDR.Contains(a) && (best == nil || p.CIDR.Bits() > best.CIDR.Bits()) {
+			best = p
+		}
+	}
+	return best
+}
+
+// recorded tells whether a block records an address as in use; one that cools
+// down is nobody's.
+func (st *State) recorded(a netip.Addr) bool {
+	r, ok := st.Allocation(a)
+	return ok && (r.Attributes() == nil || !r.Attributes().Cooling())
+}
+
+// coveringBlock returns the most specific block that contains an address.
+func (st *State) coveringBlock(a netip.Addr) *Block {
+	for bits := a.BitLen(); bits >= 0; bits-- {
+		if p, err := a.Prefix(bits); err == nil && st.BlockOf(p) != nil {
+			return st.BlockOf(p)
+		}
+	}
+	return nil
+}

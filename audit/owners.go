@@ -1,0 +1,112 @@
+package audit
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// ownership is what the checks of owners and handles look things up in.
+type ownership struct {
+	// byCIDR holds the blocks; of several objects of one CIDR the first by name.
+	byCIDR map[netip.Prefix]*Block
+	// claims holds the affinities of each CIDR.
+	claims map[netip.Prefix][]*blocks.Affinity
+	// handles are the handle objects, by ID in lower case: the API server keeps
+	// names in lower case, and IDs are compared by name.
+	handles map[string]*blocks.Handle
+	// refs are the addresses that blocks record under each handle.
+	refs map[string][]AllocationRef
+}
+
+// AllocationRef is one allocated address.
+type AllocationRef struct {
+	Block   *Block
+	Ordinal int
+}
+
+// Addr returns the address.
+func (r AllocationRef) Addr() netip.Addr { return r.Block.Address(r.Ordinal) }
+
+// Attributes returns what the address is allocated to; nil in a corrupt block.
+func (r AllocationRef) Attributes() *blocks.Attributes { return r.Block.At(r.Ordinal) }
+
+func (st *State) indexOwnership() {
+	o := &st.own
+	o.byCIDR = make(map[netip.Prefix]*Block, len(st.IPBlocks))
+	for _, b := range st.IPBlocks {
+		if o.byCIDR[b.CIDR] == nil {
+			o.byCIDR[b.CIDR] = b
+		}
+	}
+	o.claims = make(map[netip.Prefix][]*blocks.Affinity, len(st.Affinities))
+	for i := range st.Affinities {
+		a := &st.Affinities[i]
+		o.claims[a.CIDR] = append(o.claims[a.CIDR], a)
+	}
+	o.handles = make(map[string]*blocks.Handle, len(st.Handles))
+	for i := range st.Handles {
+		o.handles[strings.ToLower(st.Handles[i].ID)] = &st.Handles[i]
+	}
+	o.refs = make(map[string][]AllocationRef, len(st.Handles))
+	for _, b := range st.IPBlocks {
+		for i := range b.Ordinals {
+			if b.Ordinals[i] == blocks.Free {
+				continue
+			}
+			if attr := b.At(i); attr != nil && attr.Handle != "" && !attr.WindowsReserved() {
+				id := strings.ToLower(attr.Handle)
+				o.refs[id] = append(o.refs[id], AllocationRef{b, i})
+			}
+		}
+	}
+}
+
+// BlockOf returns the block of exactly that CIDR, or nil.
+func (st *State) BlockOf(p netip.Prefix) *Block { return st.own.byCIDR[p] }
+
+// Claims returns the affinities of a CIDR.
+func (st *State) Claims(p netip.Prefix) []*blocks.Affinity { return st.own.claims[p] }
+
+// Handle returns the handle of an ID, or nil.
+func (st *State) Handle(id string) *blocks.Handle { return st.own.handles[strings.ToLower(id)] }
+
+// HandleRefs returns the addresses that blocks record under a handle.
+func (st *State) HandleRefs(id string) []AllocationRef { return st.own.refs[strings.ToLower(id)] }
+
+// Allocation returns the allocation of an address: of several overlapping
+// blocks, that of the first that records it. False if no block records it.
+func (st *State) Allocation(a netip.Addr) (AllocationRef, bool) {
+	for bits := a.BitLen(); bits >= 0; bits-- {
+		p, err := a.Prefix(bits)
+		if err != nil {
+			continue
+		}
+		b := st.own.byCIDR[p]
+		if b == nil {
+			continue
+		}
+		if i, ok := b.Ordinal(a); ok && b.Ordinals[i] != blocks.Free {
+			return AllocationRef{b, i}, true
+		}
+	}
+	return AllocationRef{}, false
+}
+
+// blockMayCover tells whether a block that could not be understood may be the
+// one of a CIDR or hold a part of it.
+func (st *State) blockMayCover(p netip.Prefix) bool {
+	for _, g := range st.Unreadable(blocks.Blocks) {
+		if !g.Prefix.IsValid() || g.Prefix.Overlaps(p) {
+			return true
+		}
+	}
+	return false
+}
+
+// vanished tells whether a host is no node, as far as nodes could be read.
+func (st *State) vanished(host string) bool {
+	h := st.hosts[host]
+	return host != "" && (h == nil || h.Node == nil) && !st.unreadableNode(host)
+}

@@ -1,0 +1,186 @@
+package source
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// part is what decoders have made of some objects, all kinds alike: the raw
+// material of a snapshot.
+type part struct {
+	pools        []blocks.Pool
+	blocks       []blocks.Block
+	affinities   []blocks.Affinity
+	handles      []blocks.Handle
+	reservations []blocks.Reservation
+	nodes        []blocks.Node
+	workloads    []blocks.Workload
+	namespaces   []blocks.Namespace
+	peers        []blocks.BGPPeer
+	ipam         []blocks.IPAMConfig
+	infos        []blocks.ClusterInfo
+	controllers  []blocks.ControllersConfig
+	felix        []blocks.FelixConfig
+	bgp          []blocks.BGPConfig
+	gaps         []blocks.Gap
+}
+
+// A decoder turns objects into records of a part. It may be used by one
+// goroutine at a time; strings may be shared with other decoders.
+type decoder struct {
+	out     *part
+	strings *sharedStrings
+	// native is true for objects of the projectcalico.org/v3 group.
+	native bool
+	// source is the file that the objects stand in, for gaps.
+	source string
+	// newest is where the newest time met in an object is kept; nil if nobody
+	// asks for it.
+	newest *time.Time
+}
+
+// sharedStrings is an interner that several decoders use at once.
+type sharedStrings struct {
+	mu sync.Mutex
+	in blocks.Interner
+}
+
+func (s *sharedStrings) bytes(b []byte) string {
+	if len(b) == 0 {
+		return ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.in.Bytes(b)
+}
+
+func (d *decoder) str(b []byte) string { return d.strings.bytes(b) }
+
+// text reads a string and shares it; "" if there is none.
+func (d *decoder) text(r *jsonReader) string {
+	b, _ := r.str()
+	return d.str(b)
+}
+
+// saw takes note of a time in an object.
+func (d *decoder) saw(t time.Time) {
+	if d.newest != nil && t.After(*d.newest) {
+		*d.newest = t
+	}
+}
+
+// noName stands for the name of an object that has none, which a gap must not
+// lack: a gap without a name concerns all objects of its kind.
+const noName = "(no name)"
+
+// gap records that the object at hand could not be understood whole.
+func (d *decoder) gap(res blocks.Resource, m *blocks.Meta, f fault) *blocks.Gap {
+	d.out.gaps = append(d.out.gaps, blocks.Gap{
+		Resource: res, Name: cmp.Or(m.Name, noName), Field: f.field, Source: d.source, Reason: f.reason,
+	})
+	return &d.out.gaps[len(d.out.gaps)-1]
+}
+
+// gapPerFault records every fault of an object that is kept in spite of them.
+func (d *decoder) gapPerFault(res blocks.Resource, name string, faults []fault) {
+	for _, f := range faults {
+		d.gap(res, &blocks.Meta{Name: name}, f)
+	}
+}
+
+// checkName is a fault if the object has no name.
+func checkName(r *jsonReader, m *blocks.Meta) {
+	if m.Name == "" {
+		r.faultAt("metadata.name", "is missing")
+	}
+}
+
+// cidr reads a CIDR as Calico does, that is with net.ParseCIDR: host bits are
+// masked, and an IPv4 network mapped into IPv6 counts as IPv4.
+func (d *decoder) cidr(r *jsonReader) (netip.Prefix, bool) {
+	s, ok := r.str()
+	if !ok {
+		return netip.Prefix{}, false
+	}
+	p, ok := parseCIDR(string(s))
+	if !ok {
+		r.fault(notA("CIDR", s))
+	}
+	return p, ok
+}
+
+// notA says that a text is not what it should be.
+func notA[T string | []byte](what string, s T) string {
+	article := "a"
+	if strings.ContainsRune("aAeio", rune(what[0])) {
+		article = "an"
+	}
+	if len(s) == 0 {
+		return "is empty, not " + article + " " + what
+	}
+	return fmt.Sprintf("%q is not %s %s", clip(s), article, what)
+}
+
+func parseCIDR(s string) (netip.Prefix, bool) {
+	p, ok := parseNetwork(s)
+	return p.Masked(), ok
+}
+
+// parseNetwork reads a CIDR and keeps the host bits.
+func parseNetwork(s string) (netip.Prefix, bool) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		// What net.ParseCIDR takes beyond that, such as "10.0.0.0/08".
+		ip, network, err := net.ParseCIDR(s)
+		if err != nil {
+			return netip.Prefix{}, false
+		}
+		a, _ := netip.AddrFromSlice(ip)
+		bits, _ := network.Mask.Size()
+		if a.Is4In6() && len(network.Mask) == net.IPv4len {
+			a = a.Unmap()
+		}
+		p = netip.PrefixFrom(a, bits)
+	}
+	if a := p.Addr(); a.Is4In6() && p.Bits() >= 96 {
+		p = netip.PrefixFrom(a.Unmap(), p.Bits()-96)
+	}
+	return p, p.IsValid()
+}
+
+// parseAddr reads an address, with or without a prefix length.
+func parseAddr(s string) (netip.Addr, bool) {
+	if strings.Contains(s, "/") {
+		p, ok := parseNetwork(s)
+		return p.Addr(), ok
+	}
+	a, err := netip.ParseAddr(s)
+	if err != nil || a.Zone() != "" {
+		return netip.Addr{}, false
+	}
+	return a.Unmap(), true
+}
+
+// prefixFromName reads the CIDR out of the name of a block ("10-64-75-0-26") or
+// the end of an affinity's, the reverse of libcalico-go names/utils.go,
+// CIDRToName. The zero Prefix means that there is none.
+func prefixFromName(name string) blocks.Prefix {
+	cut := strings.LastIndexByte(name, '-')
+	if cut < 0 {
+		return blocks.Prefix{}
+	}
+	addr, bits := name[:cut], name[cut:]
+	sep := ":"
+	if strings.Count(addr, "-") == 3 && !strings.Contains(addr, "--") {
+		sep = "."
+	}
+	p, _ := parseCIDR(strings.ReplaceAll(addr, "-", sep) + "/" + bits[1:])
+	return p
+}

@@ -1,0 +1,233 @@
+package source
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// maxOrdinals is the most addresses that a block may record. Calico's largest
+// block (an IPv4 /20, an IPv6 /116) has 4,096.
+const maxOrdinals = 65536
+
+// block reads an IPAMBlock. Fields are those of libcalico-go
+// lib/apis/v3/ipam_block.go, which both API groups share, and affinityClaimTime
+// (v3.32) and releasedAt (v3.34) of newer ones.
+//
+// What contradicts itself, such as an allocation that points to no attributes,
+// is read as it stands. Only what no [blocks.Block] can hold is a gap: a CIDR
+// that is none, values of a wrong type, too many ordinals.
+func (d *decoder) block(r *jsonReader) {
+	var (
+		b                       blocks.Block
+		hasCIDR, cidrOK         bool
+		hasAffinity, affinityOK bool
+		hasSpec                 bool
+	)
+	found := r.object(func(key []byte) {
+		switch string(key) {
+		case "metadata":
+			d.meta(r, &b.Meta, metaHooks{})
+		case "spec":
+			hasSpec = r.object(func(key []byte) {
+				switch string(key) {
+				case "cidr":
+					if hasCIDR = !r.null(); hasCIDR {
+						b.CIDR, cidrOK = d.cidr(r)
+					}
+				case "affinity":
+					hasAffinity = true
+					b.Owner, affinityOK = d.blockOwner(r)
+				default:
+					d.blockField(r, &b, key)
+				}
+			})
+		}
+	})
+	if r.err != nil {
+		return
+	}
+	if found && !hasCIDR {
+		r.faultAt("spec.cidr", "is missing")
+	}
+	checkName(r, &b.Meta)
+	if len(r.faults) == 0 {
+		d.out.blocks = append(d.out.blocks, b)
+		return
+	}
+	g := d.gap(blocks.Blocks, &b.Meta, r.faults[0])
+	if g.Prefix = b.CIDR; !cidrOK {
+		g.Prefix = prefixFromName(b.Name)
+	}
+	// An absent affinity is known, too: nobody owns the block.
+	if g.OwnerKnown = hasSpec && (affinityOK || !hasAffinity); g.OwnerKnown {
+		g.Owner = b.Owner
+	}
+}
+
+// blockOwner reads a block's affinity. It is known if it is a string, or absent.
+func (d *decoder) blockOwner(r *jsonReader) (owner blocks.Owner, known bool) {
+	if r.null() {
+		return blocks.Owner{}, true
+	}
+	s, ok := r.str()
+	if !ok {
+		return blocks.Owner{}, false
+	}
+	return d.owner(s), true
+}
+
+// owner is blocks.ParseOwner with a shared name.
+func (d *decoder) owner(affinity []byte) blocks.Owner {
+	o := blocks.ParseOwner(d.str(affinity))
+	switch o.Kind {
+	case blocks.HostOwner, blocks.VirtualOwner:
+		return blocks.Owner{Kind: o.Kind, Name: d.str([]byte(o.Name))}
+	}
+	return o
+}
+
+func (d *decoder) blockField(r *jsonReader, b *blocks.Block, key []byte) {
+	switch string(key) {
+	case "affinityClaimTime":
+		b.Claimed = d.seenTime(r)
+	case "allocations":
+		b.Ordinals = ordinals(r, b.Ordinals[:0])
+	case "unallocated":
+		b.Unallocated = b.Unallocated[:0]
+		r.array(func(i int) {
+			if i == maxOrdinals {
+				tooLong(r)
+			}
+			if n, ok := r.int32(); ok && i < maxOrdinals {
+				b.Unallocated = append(b.Unallocated, n)
+			}
+		})
+	case "attributes":
+		b.Attributes = b.Attributes[:0]
+		r.array(func(i int) {
+			if i == maxOrdinals {
+				tooLong(r)
+			}
+			if i < maxOrdinals {
+				b.Attributes = append(b.Attributes, d.attributes(r))
+			}
+		})
+		b.Attributes = slices.Clip(b.Attributes)
+	case "sequenceNumber":
+		b.Sequence, _ = r.uint()
+	case "sequenceNumberForAllocation":
+		b.OrdinalSequences = ordinalSequences(r)
+	case "deleted":
+		b.SoftDeleted, _ = r.boolean()
+	case "strictAffinity":
+		b.DeprecatedStrict, _ = r.boolean()
+	}
+}
+
+func tooLong(r *jsonReader) {
+	r.fault("has more than " + strconv.Itoa(maxOrdinals) + " entries")
+}
+
+// ordinals reads a block's allocations: an index into the attributes for each
+// address, or null. An index that no block can have (a negative one would read
+// as free, a huge one does not fit) is kept as the largest, which attributes do
+// not have either.
+func ordinals(r *jsonReader, out []int32) []int32 {
+	if out == nil {
+		out = make([]int32, 0, 64)
+	}
+	r.array(func(i int) {
+		switch {
+		case i == maxOrdinals:
+			tooLong(r)
+		case i > maxOrdinals:
+		case r.null():
+			out = append(out, blocks.Free)
+		default:
+			if n, ok := r.int32(); ok {
+				if n < 0 {
+					n = math.MaxInt32
+				}
+				out = append(out, n)
+			}
+		}
+	})
+	return slices.Clip(out)
+}
+
+// ordinalSequences reads sequence numbers by ordinal, which stand as text
+// because they are the keys of a JSON object.
+func ordinalSequences(r *jsonReader) []blocks.OrdinalSequence {
+	var out []blocks.OrdinalSequence
+	r.object(func(key []byte) {
+		ordinal, err := strconv.ParseInt(string(key), 10, 32)
+		if err != nil {
+			r.fault("is keyed by " + strconv.Quote(clip(key)) + ", not by an ordinal")
+			return
+		}
+		if n, ok := r.uint(); ok && len(out) < maxOrdinals {
+			out = append(out, blocks.OrdinalSequence{Ordinal: int32(ordinal), Sequence: n})
+		}
+	})
+	slices.SortStableFunc(out, func(a, b blocks.OrdinalSequence) int { return cmp.Compare(a.Ordinal, b.Ordinal) })
+	return out
+}
+
+// attributes reads what an allocation is for. Keys are those of libcalico-go
+// backend/model/block.go.
+func (d *decoder) attributes(r *jsonReader) blocks.Attributes {
+	var a blocks.Attributes
+	r.object(func(key []byte) {
+		switch string(key) {
+		case "handle_id":
+			var s []byte
+			s, a.HasHandle = r.str()
+			a.Handle = d.str(s)
+		case "releasedAt":
+			a.Released = d.seenTime(r)
+		case "secondary":
+			stringMap(r, func(key, value []byte) {
+				switch string(key) {
+				case "pod":
+					a.Pod = d.str(value)
+				case "namespace":
+					a.Namespace = d.str(value)
+				case "node":
+					a.Node = d.str(value)
+				case "type":
+					a.Type = d.str(value)
+				case "service":
+					a.Service = d.str(value)
+				case "timestamp":
+					a.Assigned = parseGoTime(string(value))
+					d.saw(a.Assigned)
+				case "vmi-name", "vmi-uid", "vm-uid", "vmim-uid":
+					a.VM = true
+				}
+			})
+		}
+	})
+	return a
+}
+
+// parseGoTime reads a time as Go's Time.String writes it, which is how Calico's
+// CNI plugin stamps allocations (cni-plugin pkg/ipamplugin/ipam_plugin.go). The
+// zero time, that is unknown, if it is none.
+func parseGoTime(s string) time.Time {
+	// Date, time and offset; then a name for the zone, which need not be one that
+	// can be read back, and perhaps the monotonic clock's reading.
+	fields := strings.SplitN(s, " ", 4)
+	t, err := time.Parse("2006-01-02 15:04:05.999999999 -0700", strings.Join(fields[:min(3, len(fields))], " "))
+	if err != nil {
+		if t, err = time.Parse(time.RFC3339, s); err != nil {
+			return time.Time{}
+		}
+	}
+	return t.UTC()
+}

@@ -1,0 +1,246 @@
+package source
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// defaultName is the name of the one object of a configuration kind that counts
+// for the whole cluster.
+const defaultName = "default"
+
+// configObject reads metadata and spec of an object. It returns false if the
+// object is not to be kept: because it is broken, which is a gap of the whole
+// resource, or because it is not the one named "default".
+func (d *decoder) configObject(r *jsonReader, res blocks.Resource, m *blocks.Meta, spec func(key []byte)) bool {
+	r.object(func(key []byte) {
+		switch string(key) {
+		case "metadata":
+			d.meta(r, m, metaHooks{})
+		case "spec":
+			r.object(spec)
+		}
+	})
+	if r.err != nil {
+		return false
+	}
+	checkName(r, m)
+	if m.Name != "" && m.Name != defaultName {
+		return false
+	}
+	if len(r.faults) > 0 {
+		// There is one such object, so that without it the whole resource is
+		// unknown: Calico's defaults must not be taken for it.
+		f := r.faults[0]
+		d.out.gaps = append(d.out.gaps, blocks.Gap{
+			Resource: res, Field: f.field, Source: d.source,
+			Reason: fmt.Sprintf("object %q: %s", cmp.Or(m.Name, noName), strings.TrimSpace(f.field+" "+f.reason)),
+		})
+		return false
+	}
+	return true
+}
+
+// ipamConfig reads Calico's IPAM configuration: an IPAMConfig of the older API
+// group, or an IPAMConfiguration of the newer, whose API server fills in
+// autoAllocateBlocks where it is absent.
+func (d *decoder) ipamConfig(r *jsonReader) {
+	c := blocks.IPAMConfig{Present: true, AutoAllocateBlocks: d.native}
+	if d.configObject(r, blocks.IPAMConfigs, &c.Meta, func(key []byte) {
+		switch string(key) {
+		case "strictAffinity":
+			c.StrictAffinity, _ = r.boolean()
+		case "autoAllocateBlocks":
+			if !r.null() {
+				c.AutoAllocateBlocks, _ = r.boolean()
+			}
+		case "maxBlocksPerHost":
+			n, _ := r.int32()
+			c.MaxBlocksPerHost = int(n)
+		}
+	}) {
+		d.out.ipam = append(d.out.ipam, c)
+	}
+}
+
+// clusterInfo reads the ClusterInformation.
+func (d *decoder) clusterInfo(r *jsonReader) {
+	c := blocks.ClusterInfo{Present: true}
+	if d.configObject(r, blocks.ClusterInfos, &c.Meta, func(key []byte) {
+		switch string(key) {
+		case "clusterGUID":
+			c.GUID = d.text(r)
+		case "calicoVersion":
+			c.CalicoVersion = d.text(r)
+		case "datastoreReady":
+			ready, set := r.boolean()
+			c.Locked = set && !ready
+		}
+	}) {
+		d.out.infos = append(d.out.infos, c)
+	}
+}
+
+// controllersConfig reads the KubeControllersConfiguration.
+func (d *decoder) controllersConfig(r *jsonReader) {
+	c := blocks.ControllersConfig{Present: true}
+	if d.configObject(r, blocks.ControllerConfig, &c.Meta, func(key []byte) {
+		if string(key) != "controllers" {
+			return
+		}
+		r.object(func(key []byte) {
+			if string(key) != "node" {
+				return
+			}
+			c.NodeController = r.object(func(key []byte) {
+				if string(key) == "leakGracePeriod" {
+					c.LeakGrace, c.LeakGraceSet = duration(r)
+				}
+			})
+		})
+	}) {
+		d.out.controllers = append(d.out.controllers, c)
+	}
+}
+
+// duration reads a duration such as "15m0s".
+func duration(r *jsonReader) (time.Duration, bool) {
+	s, ok := r.str()
+	if !ok {
+		return 0, false
+	}
+	v, err := time.ParseDuration(string(s))
+	if err != nil {
+		r.fault(notA("duration", s))
+		return 0, false
+	}
+	return v, true
+}
+
+// felixConfig reads the FelixConfiguration.
+func (d *decoder) felixConfig(r *jsonReader) {
+	c := blocks.FelixConfig{Present: true}
+	if d.configObject(r, blocks.FelixConfigs, &c.Meta, func(key []byte) {
+		switch string(key) {
+		case "bpfEnabled":
+			c.BPFEnabled, _ = r.boolean()
+		case "programClusterRoutes":
+			c.ProgramClusterRoutes = d.text(r)
+		}
+	}) {
+		d.out.felix = append(d.out.felix, c)
+	}
+}
+
+// bgpConfig reads the BGPConfiguration.
+func (d *decoder) bgpConfig(r *jsonReader) {
+	c := blocks.DefaultBGPConfig()
+	c.Present = true
+	if d.configObject(r, blocks.BGPConfigs, &c.Meta, func(key []byte) {
+		switch string(key) {
+		case "nodeToNodeMeshEnabled":
+			if v, set := r.boolean(); set {
+				c.Mesh = v
+			}
+		case "asNumber":
+			if n, set := asNumber(r); set {
+				c.ASNumber = n
+			}
+		}
+	}) {
+		d.out.bgp = append(d.out.bgp, c)
+	}
+}
+
+// bgpPeer reads a BGPPeer.
+func (d *decoder) bgpPeer(r *jsonReader) {
+	var p blocks.BGPPeer
+	r.object(func(key []byte) {
+		switch string(key) {
+		case "metadata":
+			d.meta(r, &p.Meta, metaHooks{})
+		case "spec":
+			r.object(func(key []byte) {
+				switch string(key) {
+				case "node":
+					p.Node = d.text(r)
+				case "nodeSelector":
+					p.NodeSelector = d.text(r)
+				case "peerIP":
+					p.PeerIP = d.text(r)
+				case "peerSelector":
+					p.PeerSelector = d.text(r)
+				case "asNumber":
+					p.ASNumber, _ = asNumber(r)
+				}
+			})
+		}
+	})
+	if r.err != nil {
+		return
+	}
+	checkName(r, &p.Meta)
+	if len(r.faults) > 0 {
+		d.gap(blocks.BGPPeers, &p.Meta, r.faults[0])
+		return
+	}
+	d.out.peers = append(d.out.peers, p)
+}
+
+// asNumber reads an AS number: an integer, or a text in plain or dotted notation
+// (api/pkg/lib/numorstring/asnumber.go).
+func asNumber(r *jsonReader) (uint32, bool) {
+	if r.peek() == '"' {
+		s, ok := r.str()
+		if !ok {
+			return 0, false
+		}
+		n, ok := parseASNumber(string(s))
+		if !ok {
+			r.fault(notA("AS number", s))
+		}
+		return n, ok
+	}
+	n, ok := r.uint()
+	if ok && n > math.MaxUint32 {
+		r.fault("is " + strconv.FormatUint(n, 10) + ", not an AS number")
+		return 0, false
+	}
+	return uint32(n), ok
+}
+
+func parseASNumber(s string) (uint32, bool) {
+	if n, err := strconv.ParseUint(s, 10, 32); err == nil {
+		return uint32(n), true
+	}
+	high, low, found := strings.Cut(s, ".")
+	h, err1 := strconv.ParseUint(high, 10, 16)
+	l, err2 := strconv.ParseUint(low, 10, 16)
+	if !found || err1 != nil || err2 != nil {
+		return 0, false
+	}
+	return uint32(h<<16 | l), true
+}
+
+// poolNames reads the pools that a pod or namespace asks for: a JSON list of
+// names and CIDRs (cni-plugin pkg/k8s/k8s.go). An empty text asks for none.
+func (d *decoder) poolNames(value []byte) ([]string, bool) {
+	if len(value) == 0 {
+		return nil, true
+	}
+	var names []string
+	if err := json.Unmarshal(value, &names); err != nil {
+		return nil, false
+	}
+	for i, n := range names {
+		names[i] = d.str([]byte(n))
+	}
+	return names, true
+}

@@ -1,0 +1,109 @@
+package source
+
+import (
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// metaHooks are called with labels and annotations, whose bytes are only valid
+// during the call. A nil hook means that nobody wants them.
+type metaHooks struct {
+	label      func(key, value []byte)
+	annotation func(key, value []byte)
+	namespace  func(value []byte)
+	// noWritten leaves managedFields alone, where nobody asks for the last write.
+	noWritten bool
+}
+
+// meta reads an object's metadata.
+func (d *decoder) meta(r *jsonReader, m *blocks.Meta, hooks metaHooks) {
+	var uid, version []byte
+	r.object(func(key []byte) {
+		switch string(key) {
+		case "name":
+			m.Name = d.text(r)
+		case "uid":
+			uid, _ = r.str()
+		case "resourceVersion":
+			version, _ = r.str()
+		case "creationTimestamp":
+			m.Created = d.seenTime(r)
+		case "deletionTimestamp":
+			m.Deleting = timeValue(r) // lies in the future
+		case "managedFields":
+			if hooks.noWritten && d.newest == nil {
+				return
+			}
+			if t := d.newestEntry(r, "time"); !hooks.noWritten {
+				m.Written = t
+			}
+		case "labels":
+			stringMap(r, hooks.label)
+		case "annotations":
+			stringMap(r, hooks.annotation)
+		case "namespace":
+			if hooks.namespace != nil {
+				s, _ := r.str()
+				hooks.namespace(s)
+			}
+		}
+	})
+	setIdentity(m, uid, version)
+}
+
+// setIdentity stores UID and resource version in one piece of memory: they are
+// different in every object.
+func setIdentity(m *blocks.Meta, uid, version []byte) {
+	both := string(uid) + string(version)
+	m.UID, m.ResourceVersion = both[:len(uid)], both[len(uid):]
+}
+
+// newestEntry returns the newest time among a list of objects, each with times
+// in the given members.
+func (d *decoder) newestEntry(r *jsonReader, members ...string) time.Time {
+	var newest time.Time
+	r.array(func(int) {
+		r.object(func(key []byte) {
+			for _, m := range members {
+				if string(key) == m {
+					if t := d.seenTime(r); t.After(newest) {
+						newest = t
+					}
+				}
+			}
+		})
+	})
+	return newest
+}
+
+// stringMap calls fn with each member of an object of strings.
+func stringMap(r *jsonReader, fn func(key, value []byte)) {
+	if fn == nil {
+		return
+	}
+	r.object(func(key []byte) {
+		if v, ok := r.str(); ok {
+			fn(key, v)
+		}
+	})
+}
+
+// timeValue reads a time in RFC 3339; zero, that is unknown, if it is none.
+func timeValue(r *jsonReader) time.Time {
+	s, ok := r.str()
+	if !ok {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339, string(s))
+	if err != nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+func (d *decoder) seenTime(r *jsonReader) time.Time {
+	t := timeValue(r)
+	d.saw(t)
+	return t
+}

@@ -1,0 +1,252 @@
+package source
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Calico's annotations on nodes (libcalico-go backend/k8s/resources/node.go).
+const (
+	annotationCalicoLabels = "projectcalico.org/labels"
+	annotationASNumber     = "projectcalico.org/ASNumber"
+	annotationRRClusterID  = "projectcalico.org/RouteReflectorClusterID"
+)
+
+var nodeAddressAnnotations = []string{
+	"projectcalico.org/IPv4Address", "projectcalico.org/IPv6Address",
+}
+
+// tunnelAnnotations name a node's tunnel addresses, of both families, and the
+// type of their allocations. IPIP exists for IPv4 alone.
+var tunnelAnnotations = map[string]string{
+	"projectcalico.org/IPv4IPIPTunnelAddr":         blocks.TypeIPIP,
+	"projectcalico.org/IPv4VXLANTunnelAddr":        blocks.TypeVXLAN,
+	"projectcalico.org/IPv6VXLANTunnelAddr":        blocks.TypeVXLANv6,
+	"projectcalico.org/IPv4WireguardInterfaceAddr": blocks.TypeWireguard,
+	"projectcalico.org/IPv6WireguardInterfaceAddr": blocks.TypeWireguardV6,
+}
+
+// nodeBuilder makes a node out of its fields, whether they come as JSON or as
+// protobuf.
+type nodeBuilder struct {
+	d      *decoder
+	node   blocks.Node
+	calico map[string]string // Calico's own labels
+	faults []fault
+}
+
+func (b *nodeBuilder) label(key, value []byte) {
+	if b.node.Labels == nil {
+		b.node.Labels = map[string]string{}
+	}
+	b.node.Labels[b.d.str(key)] = b.d.str(value)
+	if string(key) == "kubernetes.io/os" || string(key) == "beta.kubernetes.io/os" {
+		b.operatingSystem(value)
+	}
+}
+
+func (b *nodeBuilder) operatingSystem(value []byte) {
+	b.node.Windows = b.node.Windows || string(value) == "windows"
+}
+
+func (b *nodeBuilder) annotation(key, value []byte) {
+	if len(value) == 0 {
+		return
+	}
+	if kind, ok := tunnelAnnotations[string(key)]; ok {
+		if a, ok := parseAddr(string(value)); ok {
+			b.node.Tunnels = append(b.node.Tunnels, blocks.Tunnel{Type: kind, Addr: a})
+		} else {
+			b.fault(key, notA("address", value))
+		}
+		return
+	}
+	if slices.Contains(nodeAddressAnnotations, string(key)) {
+		if p, ok := parseNodeAddress(string(value)); ok {
+			b.node.Addresses = append(b.node.Addresses, p)
+		} else {
+			b.fault(key, notA("CIDR", value))
+		}
+		return
+	}
+	switch string(key) {
+	case annotationASNumber:
+		n, ok := parseASNumber(string(value))
+		if !ok {
+			b.fault(key, notA("AS number", value))
+		}
+		b.node.ASNumber = n
+	case annotationRRClusterID:
+		b.node.RouteReflectorID = b.d.str(value)
+	case annotationCalicoLabels:
+		if err := json.Unmarshal(value, &b.calico); err != nil {
+			b.fault(key, "is not a JSON object of texts")
+		}
+	}
+}
+
+func (b *nodeBuilder) fault(annotation []byte, reason string) {
+	b.faults = append(b.faults, fault{"metadata.annotations[" + string(annotation) + "]", reason})
+}
+
+// parseNodeAddress reads an address with the length of its subnet, whose host
+// bits are kept: they are the address.
+func parseNodeAddress(s string) (netip.Prefix, bool) {
+	if p, ok := parseNetwork(s); ok {
+		return p, true
+	}
+	a, ok := parseAddr(s)
+	if !ok {
+		return netip.Prefix{}, false
+	}
+	return netip.PrefixFrom(a, a.BitLen()), true
+}
+
+func (b *nodeBuilder) taint(key, effect []byte) {
+	switch string(effect) {
+	case "NoSchedule", "NoExecute":
+		b.node.Taints = append(b.node.Taints, b.d.str(key))
+	}
+}
+
+func (b *nodeBuilder) condition(kind, status string) {
+	if kind == "Ready" {
+		b.node.Ready = status == "True"
+	}
+}
+
+func (b *nodeBuilder) allocatablePods(quantity []byte) {
+	n, err := strconv.Atoi(string(quantity))
+	if err != nil {
+		q, err := resource.ParseQuantity(string(quantity))
+		if err != nil {
+			b.faults = append(b.faults, fault{"status.allocatable.pods", notA("quantity", quantity)})
+			return
+		}
+		n = int(q.Value())
+	}
+	b.node.AllocatablePods = max(n, 0)
+}
+
+// finish adds the node to what was read.
+func (b *nodeBuilder) finish() {
+	n := &b.node
+	// Calico merges its own labels with those of Kubernetes, which win
+	// (libcalico-go backend/k8s/resources/node.go, mergeCalicoAndK8sLabels).
+	for k, v := range b.calico {
+		if _, ok := n.Labels[k]; ok {
+			continue
+		}
+		if n.Labels == nil {
+			n.Labels = map[string]string{}
+		}
+		n.Labels[b.d.str([]byte(k))] = b.d.str([]byte(v))
+	}
+	slices.SortFunc(n.Tunnels, func(a, b blocks.Tunnel) int { return a.Addr.Compare(b.Addr) })
+	slices.SortFunc(n.Addresses, blocks.ComparePrefixes)
+	slices.Sort(n.Taints)
+	b.d.gapPerFault(blocks.Nodes, n.Name, b.faults)
+	b.d.out.nodes = append(b.d.out.nodes, *n)
+}
+
+// node reads a Kubernetes node. An annotation that makes no sense is left out,
+// as Calico does, but as a gap.
+func (d *decoder) node(r *jsonReader) {
+	b := nodeBuilder{d: d}
+	if !r.object(func(key []byte) {
+		switch string(key) {
+		case "metadata":
+			d.meta(r, &b.node.Meta, metaHooks{label: b.label, annotation: b.annotation})
+		case "spec":
+			r.object(func(key []byte) {
+				switch string(key) {
+				case "unschedulable":
+					b.node.Unschedulable, _ = r.boolean()
+				case "taints":
+					b.readTaints(r)
+				}
+			})
+		case "status":
+			r.object(func(key []byte) { b.readStatus(r, key) })
+		}
+	}) {
+		if r.err == nil {
+			d.gap(blocks.Nodes, &b.node.Meta, firstFault(r))
+		}
+		return
+	}
+	checkName(r, &b.node.Meta)
+	if b.node.Name == "" {
+		d.gap(blocks.Nodes, &b.node.Meta, r.faults[0])
+		return
+	}
+	b.faults = append(b.faults, r.faults...)
+	b.finish()
+}
+
+// firstFault returns the first fault of an object that could not be read at all.
+func firstFault(r *jsonReader) fault {
+	if len(r.faults) == 0 {
+		return fault{reason: "is null, not an object"}
+	}
+	return r.faults[0]
+}
+
+func (b *nodeBuilder) readTaints(r *jsonReader) {
+	r.array(func(int) {
+		var taint, effect []byte
+		r.object(func(key []byte) {
+			switch string(key) {
+			case "key":
+				taint, _ = r.str()
+			case "effect":
+				effect, _ = r.str()
+			}
+		})
+		b.taint(taint, effect)
+	})
+}
+
+func (b *nodeBuilder) readStatus(r *jsonReader, key []byte) {
+	switch string(key) {
+	case "allocatable":
+		r.object(func(key []byte) {
+			if string(key) != "pods" {
+				return
+			}
+			if c := r.peek(); c >= '0' && c <= '9' {
+				b.allocatablePods(r.number())
+			} else if q, ok := r.str(); ok {
+				b.allocatablePods(q)
+			}
+		})
+	case "conditions":
+		r.array(func(int) {
+			var kind, status string
+			r.object(func(key []byte) {
+				switch string(key) {
+				case "type":
+					kind = b.d.text(r)
+				case "status":
+					status = b.d.text(r)
+				case "lastHeartbeatTime", "lastTransitionTime":
+					b.d.seenTime(r)
+				}
+			})
+			b.condition(kind, status)
+		})
+	case "nodeInfo":
+		r.object(func(key []byte) {
+			if string(key) == "operatingSystem" {
+				s, _ := r.str()
+				b.operatingSystem(s)
+			}
+		})
+	}
+}

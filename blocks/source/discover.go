@@ -1,0 +1,126 @@
+package source
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// served is what discovery found of Calico's API groups.
+type served struct {
+	group  string // the group to read
+	reason string // why that one
+	// plurals are the resources that the group serves.
+	plurals map[string]bool
+}
+
+// has tells whether a kind's resource is there to be listed.
+func (s *served) has(k *kind) bool { return k.core || s.plurals[k.plural(s.group)] }
+
+// discover decides which API group to read.
+//
+// Calico itself reads projectcalico.org/v3 if that group is served and
+// crd.projectcalico.org is not at all, unless the environment variable
+// CALICO_API_GROUP says otherwise (libcalico-go lib/backend/k8s/discovery.go,
+// UsingV3CRDs). Here the resource ipamblocks decides in place of the group, so
+// that a leftover CRD of the older group does not hide the blocks; where the two
+// rules differ, the reason says so. The older group also counts as the one that
+// Calico reads because Calico's aggregated API server serves
+// projectcalico.org/v3, too: never blocks or handles, and every list of it is
+// made from the older group.
+func (c *apiClient) discover(ctx context.Context, override string) (*served, error) {
+	var groups struct {
+		Kind   string
+		Groups []struct {
+			Versions []struct{ GroupVersion string }
+		}
+	}
+	if err := c.getJSON(ctx, "/apis", &groups); err != nil {
+		if codeOf(err) == http.StatusForbidden {
+			return nil, fmt.Errorf("discovering API groups: forbidden: needs the right to get the URL /apis "+
+				"(ClusterRole system:discovery): %w", err)
+		}
+		return nil, fmt.Errorf("discovering API groups: %w", err)
+	}
+	if groups.Kind != "APIGroupList" {
+		return nil, fmt.Errorf("discovering API groups: the server's answer is no list of API groups; is it a Kubernetes API server?")
+	}
+	have := map[string]bool{}
+	for _, g := range groups.Groups {
+		for _, v := range g.Versions {
+			have[v.GroupVersion] = true
+		}
+	}
+	plurals := map[string]map[string]bool{}
+	failed := map[string]error{}
+	for _, g := range []string{groupCRD, groupNative} {
+		if have[g] {
+			plurals[g], failed[g] = c.resources(ctx, g)
+		}
+	}
+	s := &served{}
+	s.group, s.reason = chooseGroup(override, have, plurals)
+	if err := failed[s.group]; err != nil {
+		return nil, fmt.Errorf("discovering the resources of %s: %w", s.group, err)
+	}
+	s.plurals = plurals[s.group]
+	return s, nil
+}
+
+// chooseGroup is the rule of discover. have are the groups that are served, and
+// plurals the resources of each as far as they could be listed.
+func chooseGroup(override string, have map[string]bool, plurals map[string]map[string]bool) (group, reason string) {
+	const block = string(blocks.Blocks)
+	crd, native := plurals[groupCRD][block], plurals[groupNative][block]
+	switch {
+	case strings.EqualFold(override, groupNative):
+		return groupNative, "CALICO_API_GROUP is " + override
+	case override != "":
+		return groupCRD, "CALICO_API_GROUP is " + override
+	case crd && native:
+		return groupCRD, "both API groups serve ipamblocks, as during a migration: Calico reads " + groupCRD + " while it is there"
+	case crd && have[groupNative]:
+		return groupCRD, groupCRD + " serves ipamblocks, " + groupNative + " does not (it is Calico's aggregated API)"
+	case crd:
+		return groupCRD, "only " + groupCRD + " serves ipamblocks"
+	case native && have[groupCRD]:
+		return groupNative, "only " + groupNative + " serves ipamblocks; but as " + groupCRD +
+			" is served, too, Calico itself reads that unless CALICO_API_GROUP is set for it"
+	case native:
+		return groupNative, "only " + groupNative + " serves ipamblocks"
+	case have[groupNative] && !have[groupCRD]:
+		return groupNative, "only " + groupNative + " is served, without ipamblocks"
+	case have[groupCRD]:
+		return groupCRD, groupCRD + " is served, without ipamblocks"
+	}
+	return groupCRD, "no API group of Calico is served"
+}
+
+// resources lists the plurals of what an API group serves.
+func (c *apiClient) resources(ctx context.Context, group string) (map[string]bool, error) {
+	var list struct{ Resources []struct{ Name string } }
+	if err := c.getJSON(ctx, "/apis/"+group, &list); err != nil {
+		return nil, err
+	}
+	out := map[string]bool{}
+	for _, r := range list.Resources {
+		out[r.Name] = true
+	}
+	return out, nil
+}
+
+func (c *apiClient) getJSON(ctx context.Context, path string, into any) error {
+	return c.get(ctx, path, nil, "application/json", func(a answer) error {
+		if !a.complete {
+			return nil
+		}
+		if err := json.Unmarshal(a.body, into); err != nil {
+			return fmt.Errorf("the answer is no JSON of the expected form: %w", err)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,172 @@
+package source
+
+import (
+	"encoding/json"
+	"slices"
+)
+
+// appendKept appends what a shape keeps of the value at hand to out, as JSON
+// without white space. With names it is written for others to read: see
+// [names.text].
+//
+// A value that is not of the shape's form is replaced by an empty one of its own
+// form: what decoders say of it stays the same, and nothing else is kept.
+func appendKept(out []byte, r *jsonReader, s *shape, n *names) []byte {
+	c := r.peek()
+	if s.whole && n == nil {
+		return appendRaw(out, r)
+	}
+	switch s.form {
+	case formObject:
+		if c == '{' {
+			return appendObject(out, r, s, n)
+		}
+	case formList:
+		if c == '[' {
+			return appendList(out, r, s.parts[0], n)
+		}
+	case formMap, formQuantities:
+		if c == '{' {
+			return appendMap(out, r, s, n)
+		}
+	case formText, formBool, formTime, formQuantity:
+		if c != '{' && c != '[' {
+			return appendScalar(out, r, s.role, n)
+		}
+	}
+	return appendEmpty(out, r)
+}
+
+func appendObject(out []byte, r *jsonReader, s *shape, n *names) []byte {
+	out = append(out, '{')
+	first := true
+	r.object(func(key []byte) {
+		i := slices.IndexFunc(s.parts, func(p *shape) bool { return p.key == string(key) })
+		if i < 0 || n != nil && s.parts[i].role == roleNone && s.parts[i].form == formText {
+			return
+		}
+		out = appendKey(out, &first, s.parts[i].key)
+		out = appendKept(out, r, s.parts[i], n)
+	})
+	return append(out, '}')
+}
+
+func appendList(out []byte, r *jsonReader, element *shape, n *names) []byte {
+	out = append(out, '[')
+	r.array(func(i int) {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = appendKept(out, r, element, n)
+	})
+	return append(out, ']')
+}
+
+func appendMap(out []byte, r *jsonReader, s *shape, n *names) []byte {
+	out = append(out, '{')
+	first := true
+	r.object(func(key []byte) {
+		name := string(key)
+		if s.wants != nil && !s.wants(name) {
+			return
+		}
+		role := s.role
+		if s.roles != nil {
+			role = s.roles[name]
+		}
+		if n != nil {
+			if role == roleNone {
+				return
+			}
+			name = n.key(role, name)
+		}
+		out = appendKey(out, &first, name)
+		if c := r.peek(); c == '{' || c == '[' {
+			out = appendEmpty(out, r)
+			return
+		}
+		if n != nil {
+			n.label = string(key)
+		}
+		out = appendScalar(out, r, role, n)
+	})
+	return append(out, '}')
+}
+
+// appendScalar appends a text, number, boolean or null.
+func appendScalar(out []byte, r *jsonReader, role role, n *names) []byte {
+	if n == nil {
+		return appendRaw(out, r)
+	}
+	switch c := r.peek(); {
+	case c == '"':
+		text, ok := r.str()
+		if !ok {
+			return out
+		}
+		return appendText(out, n.text(role, string(text)))
+	case c == 'n', role.plain():
+		return appendRaw(out, r)
+	}
+	return appendEmpty(out, r)
+}
+
+// appendEmpty appends an empty value of the same form as the one at hand, and
+// steps over that.
+func appendEmpty(out []byte, r *jsonReader) []byte {
+	c := r.peek()
+	r.skip()
+	switch c {
+	case '{':
+		return append(out, "{}"...)
+	case '[':
+		return append(out, "[]"...)
+	case '"':
+		return append(out, `""`...)
+	case 't', 'f':
+		return append(out, "false"...)
+	case 'n':
+		return append(out, "null"...)
+	}
+	return append(out, '0')
+}
+
+// appendRaw appends the value at hand as it stands, white space aside.
+func appendRaw(out []byte, r *jsonReader) []byte {
+	r.peek()
+	from := r.pos
+	r.skip()
+	quoted, escaped := false, false
+	for _, c := range r.text[from:r.pos] {
+		switch {
+		case quoted:
+			out = append(out, c)
+			if c == '"' && !escaped {
+				quoted = false
+			}
+			escaped = c == '\\' && !escaped
+		case c == ' ' || c == '\n' || c == '\r' || c == '\t':
+		default:
+			out = append(out, c)
+			quoted = c == '"'
+		}
+	}
+	return out
+}
+
+func appendKey(out []byte, first *bool, key string) []byte {
+	if !*first {
+		out = append(out, ',')
+	}
+	*first = false
+	return append(appendText(out, key), ':')
+}
+
+// appendText appends a text as a JSON string.
+func appendText(out []byte, s string) []byte {
+	if isPlain(s) {
+		return append(append(append(out, '"'), s...), '"')
+	}
+	b, _ := json.Marshal(s) // a string always can be
+	return append(out, b...)
+}

@@ -1,0 +1,189 @@
+package source
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Progress says how far the reading of one resource has come.
+type Progress struct {
+	Resource blocks.Resource
+	// Done counts the objects read so far. It may fall back to 0 once, when a
+	// list has to be begun again.
+	Done int
+	// Total is how many there are; 0 while unknown.
+	Total int
+}
+
+// KubernetesOptions are choices for reading an API server. The zero value is
+// good for all.
+type KubernetesOptions struct {
+	// Progress is called after each page, by one goroutine at a time.
+	Progress func(Progress)
+	// PageSize is how many objects a page holds; 0 means 1,000.
+	PageSize int64
+	// Now stands in for the API server's clock if that sends no Date header;
+	// nil means time.Now.
+	Now func() time.Time
+}
+
+// defaultPageSize is twice that of kubectl, which makes a reading of a large
+// cluster a quarter faster where the API server has no cache to answer from. A
+// page of blocks, the largest objects, then has some 20 MB.
+const defaultPageSize = 1000
+
+// concurrentLists is how many kinds are read at once. The pages of one kind can
+// only be read one after the other.
+const concurrentLists = 4
+
+// apiGroupVariable is the environment variable by which Calico's programs are
+// told which API group to use.
+const apiGroupVariable = "CALICO_API_GROUP"
+
+// Kubernetes reads snapshots from an API server. It sends LIST and discovery
+// requests alone. Its methods must not be called at the same time.
+type Kubernetes struct {
+	client   *apiClient
+	pageSize int64
+	now      func() time.Time
+	report   func(Progress)
+	override string
+	served   *served // what discovery found last
+}
+
+// NewKubernetes prepares to read the API server that cfg leads to. The rate
+// limit of cfg is not used; its timeout, if set, holds for each page.
+func NewKubernetes(cfg *rest.Config, opts KubernetesOptions) (*Kubernetes, error) {
+	client, err := newAPIClient(cfg)
+	if err != nil {
+		return nil, err
+	}
+	k := &Kubernetes{
+		client: client, pageSize: cmp.Or(opts.PageSize, defaultPageSize), now: opts.Now,
+		report: func(Progress) {}, override: os.Getenv(apiGroupVariable),
+	}
+	if k.now == nil {
+		k.now = time.Now
+	}
+	if opts.Progress != nil {
+		var mu sync.Mutex
+		k.report = func(p Progress) {
+			mu.Lock()
+			defer mu.Unlock()
+			opts.Progress(p)
+		}
+	}
+	return k, nil
+}
+
+// Read reads everything that an audit needs, and returns it sorted. Whatever
+// could not be read, for want of rights, of a CRD or of an answer, is a gap of
+// the snapshot. An error means that nothing could be read at all: the server
+// cannot be reached, refuses the credentials, or does not tell what it serves.
+func (k *Kubernetes) Read(ctx context.Context) (*blocks.Snapshot, error) {
+	k.client.revive()
+	k.served = nil
+	if err := k.discover(ctx); err != nil {
+		return nil, err
+	}
+	p, err := k.list(ctx, kinds)
+	if err != nil {
+		return nil, err
+	}
+	s := p.snapshot()
+	s.Cluster.Datastore, s.Cluster.Live = "kubernetes", true
+	s.Cluster.APIGroup, s.Cluster.APIGroupReason = k.served.group, k.served.reason
+	if s.Cluster.TakenAt = k.client.serverDate(); s.Cluster.TakenAt.IsZero() {
+		s.Cluster.TakenAt = k.now().UTC()
+	}
+	s.Sort()
+	return s, nil
+}
+
+// Reread returns a snapshot in which the given resources were read again, all
+// of them after the call, and everything else is taken over from prev, its clock
+// included: ages keep being counted from when prev was read. prev is not
+// changed, but the result shares memory with it.
+func (k *Kubernetes) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blocks.Resource) (*blocks.Snapshot, error) {
+	k.client.revive()
+	if k.served == nil {
+		if err := k.discover(ctx); err != nil {
+			return nil, err
+		}
+	}
+	var again []*kind
+	for _, kind := range kinds {
+		for _, r := range rs {
+			if kind.resource == r {
+				again = append(again, kind)
+				break
+			}
+		}
+	}
+	p, err := k.list(ctx, again)
+	if err != nil {
+		return nil, err
+	}
+	return p.replacing(prev, again), nil
+}
+
+func (k *Kubernetes) discover(ctx context.Context) error {
+	found, err := k.client.discover(ctx, k.override)
+	if err != nil {
+		if codeOf(err) == http.StatusUnauthorized {
+			return fmt.Errorf("reading the cluster: unauthorized: the API server does not accept the credentials: %w", err)
+		}
+		return fmt.Errorf("reading the cluster at %s: %w", k.client.base.Host, err)
+	}
+	k.served = found
+	return nil
+}
+
+// list reads kinds, several at once, and joins what came of it.
+func (k *Kubernetes) list(ctx context.Context, what []*kind) (*part, error) {
+	parts := make([]*part, len(what))
+	shared := &sharedStrings{}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(concurrentLists)
+	for i, kind := range what {
+		if !k.served.has(kind) {
+			parts[i] = k.notServed(kind)
+			continue
+		}
+		group.Go(func() error {
+			l := &lister{
+				client: k.client, kind: kind, group: k.served.group, pageSize: k.pageSize,
+				strings: shared, progress: k.report,
+			}
+			parts[i] = &l.out
+			return l.run(ctx)
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, fmt.Errorf("reading the cluster: %w", err)
+	}
+	return joinParts(parts), nil
+}
+
+// notServed says that a kind's CRD is missing. For one that an audit can do
+// without there is nothing to say: none served, none exists.
+func (k *Kubernetes) notServed(kind *kind) *part {
+	if kind.optional {
+		return &part{}
+	}
+	reason := "not served: the cluster has no CRD " + kind.plural(k.served.group) + " of " + k.served.group
+	if len(k.served.plurals) == 0 {
+		reason = "not served: the cluster has no CRDs of Calico, neither of " + groupCRD + " nor of " + groupNative
+	}
+	return &part{gaps: []blocks.Gap{{Resource: kind.resource, Reason: reason}}}
+}

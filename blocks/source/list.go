@@ -1,0 +1,217 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// A lister reads all objects of one kind, page by page.
+type lister struct {
+	client   *apiClient
+	kind     *kind
+	group    string // API group, for kinds that are not core
+	pageSize int64
+	strings  *sharedStrings
+	progress func(Progress)
+
+	out      part
+	count    int // objects read
+	next     string
+	restarts int
+}
+
+// maxGrow limits for how many objects room is made on the server's word.
+const maxGrow = 1 << 20
+
+// errPage means that an answer was no page of a list.
+var errPage = errors.New("the answer is no list")
+
+// run reads the list. What cannot be read becomes gaps of the part; the error is
+// the context's alone.
+func (l *lister) run(ctx context.Context) error {
+	for {
+		meta, err := l.page(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if codeOf(err) == http.StatusGone && l.next != "" && l.restarts == 0 {
+			// The continue token has expired: etcd was compacted in between.
+			l.restarts++
+			l.out, l.count, l.next = part{}, 0, ""
+			continue
+		}
+		if err != nil {
+			l.out.gaps = append(l.out.gaps, blocks.Gap{Resource: l.kind.resource, Reason: l.reason(err)})
+			return nil
+		}
+		if meta.next != "" && meta.next == l.next {
+			err := errors.New("the API server gives the same continue token again")
+			l.out.gaps = append(l.out.gaps, blocks.Gap{Resource: l.kind.resource, Reason: l.reason(err)})
+			return nil
+		}
+		if l.next == "" {
+			l.out.grow(l.kind, min(meta.remaining, maxGrow))
+		}
+		l.next = meta.next
+		total := l.count + meta.remaining
+		if l.next != "" && meta.remaining == 0 {
+			total = 0
+		}
+		l.progress(Progress{Resource: l.kind.resource, Done: l.count, Total: total})
+		if l.next == "" {
+			return nil
+		}
+	}
+}
+
+// page reads the next page.
+func (l *lister) page(ctx context.Context) (listMeta, error) {
+	query := url.Values{"limit": {strconv.FormatInt(l.pageSize, 10)}}
+	if l.next != "" {
+		query.Set("continue", l.next)
+	}
+	accept := "application/json"
+	if l.kind.proto != nil {
+		accept = protobufType + ",application/json"
+	}
+	var meta listMeta
+	size, count := l.out.size(), l.count
+	err := l.client.get(ctx, l.path(), query, accept, func(a answer) error {
+		// Of a page that is read again, and of one that was cut off and is not,
+		// what could be read last is kept.
+		l.out.cut(size)
+		l.count = count
+		var err error
+		meta, err = l.decode(a)
+		return err
+	})
+	return meta, err
+}
+
+func (l *lister) path() string {
+	if l.kind.core {
+		return "/api/v1/" + string(l.kind.resource)
+	}
+	return "/apis/" + l.group + "/" + l.kind.plural(l.group)
+}
+
+// decode reads the objects of a page.
+func (l *lister) decode(a answer) (listMeta, error) {
+	d := &decoder{out: &l.out, strings: l.strings, native: l.group == groupNative}
+	if strings.HasPrefix(a.mimeType, protobufType) && l.kind.proto != nil {
+		return protoList(a.body, func(object []byte) error {
+			err := l.kind.proto(d, object)
+			if err == nil {
+				l.count++
+			}
+			return err
+		})
+	}
+	return l.decodeJSON(d, a.body)
+}
+
+func (l *lister) decodeJSON(d *decoder, body []byte) (listMeta, error) {
+	var m listMeta
+	r := newJSONReader(body)
+	list, items := "", false
+	r.object(func(key []byte) {
+		switch string(key) {
+		case "kind":
+			s, _ := r.str()
+			list = string(s)
+		case "metadata":
+			r.object(func(key []byte) {
+				switch string(key) {
+				case "continue":
+					s, _ := r.str()
+					m.next = string(s)
+				case "remainingItemCount":
+					n, _ := r.int32()
+					m.remaining = int(n)
+				}
+			})
+		case "items":
+			items = true
+			r.array(func(int) {
+				r.begin()
+				l.kind.json(d, r)
+				if r.err == nil {
+					l.count++
+				}
+			})
+		}
+	})
+	switch {
+	case r.err != nil:
+		return m, fmt.Errorf("%w: %w", errPage, r.err)
+	case !items, !strings.HasSuffix(list, "List"):
+		return m, errPage
+	}
+	return m, nil
+}
+
+// reason says why a list could not be read, or not to its end.
+func (l *lister) reason(err error) string {
+	name := l.kind.plural(l.group)
+	if !l.kind.core {
+		group, _, _ := strings.Cut(l.group, "/")
+		name += "." + group
+	}
+	var why string
+	switch codeOf(err) {
+	case http.StatusForbidden:
+		why = "forbidden: needs the right to list " + name
+	case http.StatusUnauthorized:
+		why = "unauthorized: the API server does not accept the credentials"
+	case http.StatusNotFound:
+		why = "not served: the API server has no " + name
+	case http.StatusGone:
+		why = "expired: the API server forgot the state of the list twice while it was read"
+	default:
+		why = err.Error()
+	}
+	if l.count > 0 {
+		return fmt.Sprintf("list broke off after %d objects: %s", l.count, why)
+	}
+	return why
+}
+
+// size is how much a part holds, kind by kind.
+func (p *part) size() []int {
+	return []int{
+		len(p.pools), len(p.blocks), len(p.affinities), len(p.handles), len(p.reservations), len(p.nodes),
+		len(p.workloads), len(p.namespaces), len(p.peers), len(p.ipam), len(p.infos), len(p.controllers),
+		len(p.felix), len(p.bgp), len(p.gaps),
+	}
+}
+
+// cut takes a part back to an earlier size.
+func (p *part) cut(size []int) {
+	p.pools, p.blocks, p.affinities = p.pools[:size[0]], p.blocks[:size[1]], p.affinities[:size[2]]
+	p.handles, p.reservations, p.nodes = p.handles[:size[3]], p.reservations[:size[4]], p.nodes[:size[5]]
+	p.workloads, p.namespaces, p.peers = p.workloads[:size[6]], p.namespaces[:size[7]], p.peers[:size[8]]
+	p.ipam, p.infos, p.controllers = p.ipam[:size[9]], p.infos[:size[10]], p.controllers[:size[11]]
+	p.felix, p.bgp, p.gaps = p.felix[:size[12]], p.bgp[:size[13]], p.gaps[:size[14]]
+}
+
+// grow makes room for objects that are still to come.
+func (p *part) grow(k *kind, n int) {
+	switch k.resource {
+	case blocks.Blocks:
+		p.blocks = slices.Grow(p.blocks, n)
+	case blocks.Affinities:
+		p.affinities = slices.Grow(p.affinities, n)
+	case blocks.Handles:
+		p.handles = slices.Grow(p.handles, n)
+	case blocks.Pods:
+		p.workloads = slices.Grow(p.workloads, n)
+	}
+}

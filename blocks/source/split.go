@@ -1,0 +1,127 @@
+package source
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// maxObject limits how large one object of a file may be. Kubernetes stores none
+// of more than a few megabytes.
+const maxObject = 64 << 20
+
+// maxYAMLObject is the limit for YAML, whose parser needs some fifty times the
+// memory of its text.
+const maxYAMLObject = 16 << 20
+
+// rawObject is an object of a file: JSON, and where it comes from.
+type rawObject struct {
+	json []byte
+	// document counts the documents of the file from 1.
+	document int
+	// line is where the object begins, from 1.
+	line int
+	// listKind and listVersion are those of the list that holds the object, for
+	// objects that leave out their own, as they do in what the API server
+	// itself prints.
+	listKind, listVersion string
+}
+
+// fileError is a mistake in a file.
+type fileError struct {
+	document, line int
+	err            error
+}
+
+func (e *fileError) Error() string {
+	at := "document " + strconv.Itoa(e.document)
+	if e.line > 0 {
+		at += ", line " + strconv.Itoa(e.line)
+	}
+	return at + ": " + e.err.Error()
+}
+
+func (e *fileError) Unwrap() error { return e.err }
+
+// splitObjects reads a file's text and calls emit with each object in it: the
+// documents, and the items of those that are lists. Memory is needed for one
+// object at a time, not for the file.
+func splitObjects(text io.Reader, emit func(rawObject) error) (documents int, err error) {
+	in := bufio.NewReaderSize(text, 1<<16)
+	if bom, _ := in.Peek(3); bytes.Equal(bom, []byte("\xef\xbb\xbf")) {
+		_, _ = in.Discard(3)
+	}
+	isJSON, err := startsJSON(in)
+	if err != nil {
+		return 0, err
+	}
+	if isJSON {
+		s := &jsonSplitter{in: in, emit: emit, line: 1}
+		err = s.run()
+		return s.document, err
+	}
+	s := &yamlSplitter{in: in, emit: emit}
+	err = s.run()
+	return s.document, err
+}
+
+// startsJSON tells whether the text begins as JSON does, leading white space and
+// what of it fits into the buffer aside.
+func startsJSON(in *bufio.Reader) (bool, error) {
+	for size := 64; ; size = min(2*size, in.Size()) {
+		head, err := in.Peek(size)
+		if rest := bytes.TrimLeft(head, " \t\r\n"); len(rest) > 0 {
+			return rest[0] == '{' || rest[0] == '[', nil
+		}
+		switch {
+		case err == io.EOF || size == in.Size():
+			return false, nil
+		case err != nil:
+			return false, err
+		}
+	}
+}
+
+// kindAndVersion reads the identity of a list from what is left of it without
+// its items.
+func kindAndVersion(object []byte) (kind, version string) {
+	r := newJSONReader(object)
+	r.object(func(key []byte) {
+		switch string(key) {
+		case "kind":
+			s, _ := r.str()
+			kind = string(s)
+		case "apiVersion":
+			s, _ := r.str()
+			version = string(s)
+		}
+	})
+	return kind, version
+}
+
+var (
+	yamlErrorLine = regexp.MustCompile(`line (\d+): `)
+	// yamlErrorFrom0 matches the errors for which the YAML parser counts lines
+	// from 0; for all others it does from 1.
+	yamlErrorFrom0 = regexp.MustCompile(`did not find expected (',' or|key|'-' indicator|node content|<document start>)`)
+)
+
+// yamlError places an error of the YAML parser, which counts lines from the
+// start of the piece that it was given.
+func yamlError(document, firstLine int, err error) error {
+	text := err.Error()
+	line := firstLine
+	if m := yamlErrorLine.FindStringSubmatchIndex(text); m != nil {
+		n, _ := strconv.Atoi(text[m[2]:m[3]])
+		if !yamlErrorFrom0.MatchString(text) {
+			n--
+		}
+		line += n
+		text = text[:m[0]] + text[m[1]:]
+	}
+	return &fileError{document, line, errors.New("broken YAML: " + strings.TrimPrefix(text, "yaml: "))}
+}

@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+)
+
+// TestExitCode: where several codes hold, the first of 5, 2, 4, 3, 1 counts.
+func TestExitCode(t *testing.T) {
+	usage, unread, findings, fail := usagef("u"), unreadError(errors.New("r")), findingsError(errors.New("f")), failure(errors.New("b"))
+	unfinished := &exitError{code: ExitUnfinished, err: errors.New("s")}
+	for _, c := range []struct {
+		err  error
+		want int
+	}{
+		{nil, 0},
+		{together(nil, nil), 0},
+		{findings, 1},
+		{usage, 2},
+		{unread, 3},
+		{unfinished, 4},
+		{fail, 5},
+		{errors.New("of the parser"), 2},
+		{fmt.Errorf("wrapped: %w", unread), 3},
+		{together(findings, unread), 3},
+		{together(findings, unread, unfinished), 4},
+		{together(unread, usage, unfinished), 2},
+		{together(together(findings, usage), fail), 5},
+	} {
+		if got := exitCode(c.err); got != c.want {
+			t.Errorf("exitCode(%v) = %d, want %d", c.err, got, c.want)
+		}
+	}
+}
+
+func testStreams() (genericiooptions.IOStreams, *bytes.Buffer, *bytes.Buffer) {
+	out, errOut := new(bytes.Buffer), new(bytes.Buffer)
+	return genericiooptions.IOStreams{In: strings.NewReader(""), Out: out, ErrOut: errOut}, out, errOut
+}
+
+// TestPanic: a panic ends with 5, and with what is needed to report it.
+func TestPanic(t *testing.T) {
+	streams, out, errOut := testStreams()
+	code := execute(context.Background(), streams, func() error {
+		c := &cobra.Command{Use: "x", RunE: run(func(*cobra.Command, []string) error { panic("index out of range") })}
+		c.SetArgs(nil)
+		return c.Execute()
+	})
+	if code != ExitFailure {
+		t.Errorf("ended with %d, want %d", code, ExitFailure)
+	}
+	for _, want := range []string{"index out of range", "Please report it", issuesURL, "exit_test.go"} {
+		if !strings.Contains(errOut.String(), want) {
+			t.Errorf("standard error lacks %q:\n%s", want, errOut)
+		}
+	}
+	if out.Len() > 0 {
+		t.Errorf("standard output got %q", out)
+	}
+}
+
+// TestFailure: an error of a command that no exit code was thought of for is a
+// failure of the program, not of its caller.
+func TestFailure(t *testing.T) {
+	streams, _, errOut := testStreams()
+	code := execute(context.Background(), streams, func() error {
+		c := &cobra.Command{Use: "x", RunE: run(func(*cobra.Command, []string) error { return errors.New("unforeseen") }), SilenceErrors: true, SilenceUsage: true}
+		c.SetArgs(nil)
+		return c.Execute()
+	})
+	if code != ExitFailure || !strings.Contains(errOut.String(), "error: unforeseen\n") || !strings.Contains(errOut.String(), "Please report it") {
+		t.Errorf("ended with %d and %q", code, errOut)
+	}
+}
+
+// TestInterrupted: a run that was interrupted has not read the datastore.
+func TestInterrupted(t *testing.T) {
+	streams, _, errOut := testStreams()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	code := execute(ctx, streams, func() error { return unreadError(fmt.Errorf("reading pods: %w", ctx.Err())) })
+	if code != ExitUnread || errOut.String() != "error: interrupted\n" {
+		t.Errorf("ended with %d and %q", code, errOut)
+	}
+}
+
+// TestBrokenPipe: that nobody reads the output to its end is no error, and hides
+// no other.
+func TestBrokenPipe(t *testing.T) {
+	broken := usagef("writing the report: %w", syscall.EPIPE)
+	for _, c := range []struct {
+		err     error
+		code    int
+		message string
+	}{
+		{broken, ExitOK, ""},
+		{together(broken, findingsError(errors.New("findings"))), ExitFindings, "error: findings\n"},
+	} {
+		streams, _, errOut := testStreams()
+		if code := execute(context.Background(), streams, func() error { return c.err }); code != c.code || errOut.String() != c.message {
+			t.Errorf("%v ended with %d and %q, want %d and %q", c.err, code, errOut, c.code, c.message)
+		}
+	}
+}
+
+func TestProgramName(t *testing.T) {
+	for arg0, want := range map[string]string{
+		"calico-audit":                        "calico-audit",
+		"/usr/local/bin/kubectl-calico_audit": "kubectl calico-audit",
+		"kubectl-calico_audit.exe":            "kubectl calico-audit",
+		"/tmp/other":                          "calico-audit",
+	} {
+		if got := programName(arg0); got != want {
+			t.Errorf("programName(%q) = %q, want %q", arg0, got, want)
+		}
+	}
+}
+
+func TestShellQuote(t *testing.T) {
+	for word, want := range map[string]string{
+		"dump/a.yaml": "dump/a.yaml", "": "''", "my dump": "'my dump'", "it's": `'it'\''s'`, "$(x)": "'$(x)'", "a;b": "'a;b'",
+	} {
+		if got := shellQuote(word); got != want {
+			t.Errorf("shellQuote(%q) = %s, want %s", word, got, want)
+		}
+	}
+}
+
+func TestDistance(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"", "ab", 2}, {"pods-v5", "pods-v4", 1}, {"kitten", "sitting", 3}} {
+		if got := distance(c.a, c.b); got != c.want {
+			t.Errorf("distance(%q, %q) = %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}

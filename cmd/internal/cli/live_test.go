@@ -1,0 +1,333 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// outcome is what a person sees of one run of the program.
+type outcome struct {
+	code        int
+	stdout, err string
+}
+
+func calicoAudit(t *testing.T, args ...string) outcome {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	code := cli.Main(t.Context(), append([]string{"calico-audit"}, args...),
+		genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut})
+	return outcome{code, out.String(), errOut.String()}
+}
+
+func (o outcome) report(t *testing.T) *audit.Report {
+	t.Helper()
+	var r audit.Report
+	if err := json.Unmarshal([]byte(o.stdout), &r); err != nil {
+		t.Fatalf("reading the report: %v\nexit code %d\n%s\n%s", err, o.code, o.stdout, o.err)
+	}
+	return &r
+}
+
+// comparable returns the report without what says where it was read.
+func (o outcome) comparable(t *testing.T) string {
+	t.Helper()
+	r := o.report(t)
+	r.Cluster.Datastore, r.Cluster.APIGroup, r.Cluster.APIGroupReason, r.Cluster.TakenAt = "", "", "", audit.Time{}
+	raw, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+func findings(r *audit.Report, check string) (out []audit.Finding) {
+	for _, f := range r.Findings {
+		if f.Check == check {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func evidence(f audit.Finding, name string) string {
+	for _, e := range f.Evidence {
+		if e.Name == name {
+			return e.Value
+		}
+	}
+	return ""
+}
+
+func play(t *testing.T, scenario func(context.Context, *testcluster.Cluster) error) *testcluster.Cluster {
+	t.Helper()
+	c := testcluster.Start(t, testcluster.Options{})
+	if err := scenario(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestStory holds the report on the incident that this program was made for to
+// what its engineers would have needed to read, live and from files, in both
+// API groups.
+func TestStory(t *testing.T) {
+	old := play(t, testcluster.Story)
+	native := testcluster.Start(t, testcluster.Options{Groups: []testcluster.Group{testcluster.NativeV3}})
+	if err := testcluster.CopyToNative(t.Context(), old, native); err != nil {
+		t.Fatal(err)
+	}
+
+	live := calicoAudit(t, "report", "--kubeconfig", old.KubeconfigPath(), "-o", "json", "--fail-on", "error")
+	if live.code != cli.ExitFindings {
+		t.Errorf("exit code %d under --fail-on error, want 1: %s", live.code, live.err)
+	}
+	checkStory(t, live.report(t))
+
+	want := live.comparable(t)
+	for name, args := range map[string][]string{
+		"native group":            {"--kubeconfig", native.KubeconfigPath()},
+		"files of the old group":  {"-f", dump(t, old, testcluster.CRDv1)},
+		"files of the new group":  {"-f", dump(t, native, testcluster.NativeV3)},
+		"the same cluster, again": {"--kubeconfig", old.KubeconfigPath()},
+	} {
+		got := calicoAudit(t, append([]string{"report", "-o", "json"}, args...)...)
+		if got.code != cli.ExitOK {
+			t.Errorf("%s: exit code %d: %s", name, got.code, got.err)
+		}
+		if diff := cmp.Diff(want, got.comparable(t)); diff != "" {
+			t.Errorf("%s: the report differs from the live one of the old group (-live +this):\n%s", name, diff)
+		}
+	}
+}
+
+func dump(t *testing.T, c *testcluster.Cluster, g testcluster.Group) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := c.Dump(t.Context(), dir, g); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func checkStory(t *testing.T, r *audit.Report) {
+	t.Helper()
+	if !r.Complete || len(r.Gaps) > 0 || len(r.SkippedChecks) > 0 {
+		t.Errorf("not everything was judged: gaps %v, skipped %v", r.Gaps, r.SkippedChecks)
+	}
+	if f := findings(r, "pool/no-free-blocks"); len(f) != 1 || f[0].Severity != audit.Critical || f[0].Subject.Name != "pods-v4" {
+		t.Errorf("pool/no-free-blocks: %+v", f)
+	}
+	if f := findings(r, "pool/undersized"); len(f) != 1 || evidence(f[0], "needed") != "8" || evidence(f[0], "usable") != "4" {
+		t.Errorf("pool/undersized: %+v", f)
+	}
+	blocksOf := map[string][]string{}
+	for _, n := range r.Nodes {
+		blocksOf[n.Name] = n.Blocks
+	}
+	var starving, hoarding []string
+	for _, f := range findings(r, "node/no-block") {
+		starving = append(starving, f.Subject.Name)
+		if f.Severity != audit.Error || evidence(f, "cause") != "its pools are out of blocks" {
+			t.Errorf("node/no-block of %s: %s, cause %q", f.Subject.Name, f.Severity, evidence(f, "cause"))
+		}
+		for _, hoarder := range []string{"old-1", "old-2"} {
+			if h := evidence(f, "hoarders"); !strings.Contains(h, hoarder+" holds 2: "+blocksOf[hoarder][0]) {
+				t.Errorf("node/no-block of %s does not name %s as holding two blocks: %s", f.Subject.Name, hoarder, h)
+			}
+		}
+	}
+	for _, f := range findings(r, "node/many-blocks") {
+		hoarding = append(hoarding, f.Subject.Name)
+		if got := evidence(f, "blocks"); got != strings.Join(blocksOf[f.Subject.Name], ", ") || evidence(f, "releasable") == "" {
+			t.Errorf("node/many-blocks of %s: blocks %s, releasable %q", f.Subject.Name, got, evidence(f, "releasable"))
+		}
+	}
+	if !slices.Equal(starving, []string{"new-1", "new-2"}) || !slices.Equal(hoarding, []string{"old-1", "old-2"}) {
+		t.Errorf("nodes without a block: %v; nodes with several: %v", starving, hoarding)
+	}
+	borrowed := findings(r, "ip/borrowed")
+	if len(borrowed) != 4 {
+		t.Errorf("%d borrowed addresses, want 4", len(borrowed))
+	}
+	for _, f := range borrowed {
+		owner, borrower := evidence(f, "owner"), evidence(f, "borrower")
+		if !strings.HasPrefix(owner, "old-") || !strings.HasPrefix(borrower, "new-") || f.Subject.Node != borrower {
+			t.Errorf("%s: owner %s, borrower %s, subject %+v", f.Subject.IP, owner, borrower, f.Subject)
+		}
+	}
+	if f := findings(r, "config/strict-affinity"); len(f) != 1 || !strings.Contains(evidence(f[0], "scope"), "global") {
+		t.Errorf("config/strict-affinity: %+v", f)
+	}
+}
+
+// TestStoryDrained: once the old nodes' second blocks stand empty for longer
+// than the grace, they are what the report says could be released.
+func TestStoryDrained(t *testing.T) {
+	c := play(t, testcluster.StoryDrained)
+	r := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json").report(t)
+	if got := r.Pools[0].Blocks.Reclaimable.String(); got != "2" {
+		t.Errorf("%s blocks are reclaimable, want 2", got)
+	}
+	releasable := 0
+	for _, f := range findings(r, "block/empty") {
+		if evidence(f, "verdict") == "releasable" {
+			releasable++
+		}
+	}
+	if releasable != 2 {
+		t.Errorf("%d blocks are called releasable, want 2: %+v", releasable, findings(r, "block/empty"))
+	}
+	young := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json", "--grace", "10000h").report(t)
+	if got := young.Pools[0].Blocks.Reclaimable.String(); got != "0" {
+		t.Errorf("with a grace longer than the cluster's life, %s blocks are reclaimable", got)
+	}
+}
+
+// TestHealthyClusters: a cluster without trouble gives no finding at warning or
+// above.
+func TestHealthyClusters(t *testing.T) {
+	for name, scenario := range map[string]func(context.Context, *testcluster.Cluster) error{
+		"healthy": testcluster.Healthy, "dual-stack": testcluster.DualStack,
+	} {
+		c := play(t, scenario)
+		for _, args := range [][]string{{"--kubeconfig", c.KubeconfigPath()}, {"-f", filepath.Join("../../../examples/snapshots", name)}} {
+			got := calicoAudit(t, append([]string{"report", "-o", "json", "--fail-on", "warning"}, args...)...)
+			if r := got.report(t); got.code != cli.ExitOK || !r.Complete || len(r.Findings) > r.Summary.Info || r.Summary.Allocations == 0 {
+				t.Errorf("%s %v: exit code %d, complete %t, %+v\n%s", name, args, got.code, r.Complete, r.Summary, got.stdout)
+			}
+		}
+	}
+}
+
+// TestEmptyCluster: nodes, pools and nothing else.
+func TestEmptyCluster(t *testing.T) {
+	c := testcluster.Start(t, testcluster.Options{})
+	got := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json", "--fail-on", "info")
+	if r := got.report(t); got.code != cli.ExitOK || !r.Complete || len(r.Findings) > 0 || r.Pools == nil || r.Nodes == nil {
+		t.Errorf("exit code %d: %s%s", got.code, got.stdout, got.err)
+	}
+	if got := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath()); got.code != cli.ExitOK || !strings.Contains(strings.ToLower(got.stdout), "no finding") && !strings.Contains(strings.ToLower(got.stdout), "nothing") {
+		t.Errorf("the table does not say that nothing was found:\n%s", got.stdout)
+	}
+}
+
+// TestUtilizationAgreesWithCalicoctl compares a pool's numbers with those of
+// "calicoctl ipam show", both families. calicoctl counts reserved addresses as
+// free; the audit keeps them apart.
+func TestUtilizationAgreesWithCalicoctl(t *testing.T) {
+	calicoctl, err := testcluster.Binary(t.Context(), "calicoctl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := play(t, testcluster.DualStack)
+	cmd := exec.CommandContext(t.Context(), calicoctl, "ipam", "show", "--allow-version-mismatch")
+	cmd.Env = append(os.Environ(), "DATASTORE_TYPE=kubernetes", "KUBECONFIG="+c.KubeconfigPath())
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("calicoctl: %v\n%s", err, out)
+	}
+	r := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json").report(t)
+	reserved := false
+	for _, p := range r.Pools {
+		row := calicoctlRow(string(out), p.CIDR)
+		free := p.Addresses.Capacity.Sub(p.Addresses.InUse)
+		want := []string{p.Addresses.Capacity.String(), p.Addresses.InUse.String(), free.String()}
+		if !slices.Equal(row, want) {
+			t.Errorf("%s (%s): calicoctl says total, in use, free %v; the audit %v\n%s", p.Name, p.CIDR, row, want, out)
+		}
+		reserved = reserved || !p.Addresses.Reserved.IsZero()
+	}
+	if len(r.Pools) < 3 || !reserved {
+		t.Errorf("the state does not test both families, a LoadBalancer pool and reservations: %+v", r.Pools)
+	}
+}
+
+// calicoctlRow returns total, in use and free of a pool's row, whose in-use and
+// free columns carry a percentage.
+func calicoctlRow(out, cidr string) []string {
+	for _, line := range strings.Split(out, "\n") {
+		cells := strings.Split(line, "|")
+		if len(cells) < 6 || strings.TrimSpace(cells[2]) != cidr {
+			continue
+		}
+		var row []string
+		for _, cell := range cells[3:6] {
+			row = append(row, strings.Fields(cell)[0])
+		}
+		return row
+	}
+	return nil
+}
+
+// TestRights runs the report under exactly the ClusterRole that the examples
+// ship: with it, everything is read; without any one of its rules, the report
+// names the right that is missing.
+func TestRights(t *testing.T) {
+	for _, group := range []testcluster.Group{testcluster.CRDv1, testcluster.NativeV3} {
+		t.Run(string(group), func(t *testing.T) {
+			c := testcluster.Start(t, testcluster.Options{Groups: []testcluster.Group{group}})
+			kubeconfig, err := c.UserKubeconfig("auditor")
+			if err != nil {
+				t.Fatal(err)
+			}
+			role := shippedRole(t, "../../..")
+			allow := func(left ...string) outcome {
+				t.Helper()
+				if err := c.Allow(t.Context(), "auditor", without(role.Rules, left...)...); err != nil {
+					t.Fatal(err)
+				}
+				return eventually(t, kubeconfig)
+			}
+			if got := allow(); got.code != cli.ExitOK || !got.report(t).Complete {
+				t.Fatalf("under the shipped ClusterRole: exit code %d\n%s%s", got.code, got.stdout, got.err)
+			}
+			for _, right := range rightsOf(role.Rules, string(group)) {
+				got := allow(right)
+				r := got.report(t)
+				if got.code != cli.ExitUnread || r.Complete || len(r.Gaps) != 1 || !strings.Contains(r.Gaps[0].Reason, right) {
+					t.Errorf("without %s: exit code %d, complete %t, gaps %v", right, got.code, r.Complete, r.Gaps)
+				}
+			}
+		})
+	}
+}
+
+func TestServerGone(t *testing.T) {
+	c := testcluster.Start(t, testcluster.Options{})
+	c.StopAPIServer()
+	got := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json")
+	if got.code != cli.ExitUnread || got.stdout != "" || !strings.Contains(got.err, "connection refused") {
+		t.Errorf("exit code %d\nstdout %s\nstderr %s", got.code, got.stdout, got.err)
+	}
+	if got := calicoAudit(t, "report", "--kubeconfig", filepath.Join(t.TempDir(), "none")); got.code != cli.ExitUsage {
+		t.Errorf("a kubeconfig that does not exist: exit code %d, %s", got.code, got.err)
+	}
+}
+
+func TestExamplesAreTheScenarios(t *testing.T) {
+	story := calicoAudit(t, "report", "-f", "../../../examples/snapshots/story", "-o", "json")
+	checkStory(t, story.report(t))
+	native := calicoAudit(t, "report", "-f", "../../../examples/snapshots/native", "-o", "json")
+	checkStory(t, native.report(t))
+	if g := native.report(t).Cluster.APIGroup; g != "projectcalico.org/v3" {
+		t.Errorf("the native example is of group %s", g)
+	}
+	if got := fmt.Sprint(story.code, native.code); got != "0 0" {
+		t.Errorf("exit codes %s", got)
+	}
+}

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+)
+
+// issuesURL is where failures of the program are reported.
+const issuesURL = "https://github.com/calico-audit/calico-audit/issues"
+
+// Main runs the command line and returns the exit code. args are the program's
+// own name and its arguments.
+func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
+	return execute(ctx, streams, func() error {
+		root := NewRoot(programName(args[0]), streams)
+		root.SetArgs(arguments(args))
+		return root.ExecuteContext(ctx)
+	})
+}
+
+// execute runs a command, says on standard error what went wrong, and returns
+// the exit code. A panic is a failure of the program and ends as one.
+func execute(ctx context.Context, streams genericiooptions.IOStreams, run func() error) (code int) {
+	defer func() {
+		if p := recover(); p != nil {
+			_, _ = fmt.Fprintf(streams.ErrOut, "error: calico-audit failed: %v\n\n%s\nThis is a mistake in calico-audit. Please report it, with the lines above, at %s\n",
+				p, debug.Stack(), issuesURL)
+			code = ExitFailure
+		}
+	}()
+	err := run()
+	if err != nil && ctx.Err() != nil {
+		err = unreadError(errors.New("interrupted"))
+	}
+	if errors.Is(err, syscall.EPIPE) {
+		// Whoever reads the output has seen enough: "| head" is no error.
+		err = withoutBrokenPipe(err)
+	}
+	for _, e := range flatten(err) {
+		say(streams, "error: %v", e)
+		var x *exitError
+		if !errors.As(e, &x) {
+			continue
+		}
+		if x.hint != "" {
+			say(streams, "%s", x.hint)
+		}
+		if x.code == ExitFailure {
+			say(streams, "This is a mistake in calico-audit. Please report it at %s", issuesURL)
+		}
+	}
+	return exitCode(err)
+}
+
+func withoutBrokenPipe(err error) error {
+	var rest []error
+	for _, e := range flatten(err) {
+		if !errors.Is(e, syscall.EPIPE) {
+			rest = append(rest, e)
+		}
+	}
+	return together(rest...)
+}
+
+// say writes a line to standard error. That it cannot be written there is of no
+// use to anybody.
+func say(streams genericiooptions.IOStreams, format string, args ...any) {
+	_, _ = fmt.Fprintf(streams.ErrOut, format+"\n", args...)
+}
+
+// The file names under which kubectl runs a plugin, and asks one for completions.
+const (
+	pluginName         = "kubectl-calico_audit"
+	pluginCompleteName = "kubectl_complete-calico_audit"
+)
+
+// programName returns how people start the program.
+func programName(arg0 string) string {
+	switch baseName(arg0) {
+	case pluginName, pluginCompleteName:
+		return "kubectl calico-audit"
+	}
+	return "calico-audit"
+}
+
+// arguments returns the arguments of the command line. Under the name by which
+// kubectl asks for completions they are what is to be completed, so that a link
+// to the program is all that kubectl needs.
+func arguments(args []string) []string {
+	if baseName(args[0]) == pluginCompleteName {
+		return append([]string{cobra.ShellCompRequestCmd}, args[1:]...)
+	}
+	return args[1:]
+}
+
+func baseName(arg0 string) string { return strings.TrimSuffix(filepath.Base(arg0), ".exe") }

@@ -1,0 +1,210 @@
+package cli_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// block is a fenced code block of the README.
+type block struct{ lang, text string }
+
+func readmeBlocks(t *testing.T, readme string) (out []block) {
+	t.Helper()
+	parts := strings.Split(readme, "\n```")
+	for i := 1; i < len(parts); i += 2 {
+		lang, text, _ := strings.Cut(parts[i], "\n")
+		out = append(out, block{lang, text})
+	}
+	if len(parts)%2 == 0 {
+		t.Fatal("a code block of the README does not end")
+	}
+	return out
+}
+
+// TestReadme runs what the README tells people to run. In console blocks the
+// output must be the one shown, where "..." stands for any number of lines and
+// "exit code N" for how the command ended.
+func TestReadme(t *testing.T) {
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster := play(t, testcluster.Story)
+	t.Setenv("KUBECONFIG", cluster.KubeconfigPath())
+	t.Chdir(root)
+	writeDump(t, cluster)
+	ran := map[string]bool{}
+	for _, b := range readmeBlocks(t, string(raw)) {
+		switch b.lang {
+		case "console":
+			for _, c := range strings.Split("\n"+b.text, "\n$ ")[1:] {
+				command, shown, _ := strings.Cut(c, "\n")
+				t.Run(command, func(t *testing.T) { checkConsole(t, command, shown) })
+				ran[command] = true
+			}
+		case "sh":
+			for _, command := range strings.Split(strings.TrimSpace(b.text), "\n") {
+				t.Run(command, func(t *testing.T) { checkShell(t, command) })
+				ran[command] = true
+			}
+		case "text":
+		default:
+			t.Errorf("a code block of kind %q is not tested", b.lang)
+		}
+	}
+	for _, command := range []string{"make test", "go run ./cmd/calico-audit report -f examples/snapshots/story", "calico-audit report"} {
+		if !ran[command] {
+			t.Errorf("the README does not tell people to run %q", command)
+		}
+	}
+}
+
+// writeDump makes the files that the README's kubectl commands write.
+func writeDump(t *testing.T, c *testcluster.Cluster) {
+	t.Helper()
+	dir := dump(t, c, testcluster.CRDv1)
+	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(err, files)
+	}
+	var rest []string
+	for _, f := range files {
+		raw, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if filepath.Base(f) == "pods.yaml" {
+			writeTemp(t, "pods.yaml", string(raw))
+			continue
+		}
+		rest = append(rest, string(raw))
+	}
+	writeTemp(t, "calico.yaml", strings.Join(rest, "\n---\n"))
+}
+
+// writeTemp writes a file that commands of the README name into the working
+// directory's place, and remembers where it really is.
+func writeTemp(t *testing.T, name, text string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	readmeFiles[name] = path
+}
+
+// readmeFiles maps files that the README has people make to where the test
+// keeps them.
+var readmeFiles = map[string]string{}
+
+func checkConsole(t *testing.T, command, shown string) {
+	t.Helper()
+	args := words(command)
+	if len(args) < 2 || args[0] != "calico-audit" {
+		t.Fatalf("%q is no command of calico-audit", command)
+	}
+	for i, a := range args {
+		if path, ok := readmeFiles[a]; ok {
+			args[i] = path
+		}
+	}
+	got := calicoAudit(t, args[1:]...)
+	text := got.stdout
+	if got.code != 0 {
+		text += fmt.Sprintf("exit code %d\n", got.code)
+	}
+	if got.code != 0 && !strings.Contains(shown, "exit code") {
+		t.Errorf("exit code %d: %s", got.code, got.err)
+	}
+	if !matches(strings.Split(strings.TrimSpace(text), "\n"), strings.Split(strings.TrimSpace(shown), "\n")) {
+		t.Errorf("the README shows\n%s\nand it prints\n%s", shown, text)
+	}
+}
+
+// matches compares lines with a pattern in which "..." stands for any lines.
+// Blank lines and indentation at the end do not count.
+func matches(lines, pattern []string) bool {
+	if len(pattern) == 0 {
+		return len(lines) == 0
+	}
+	if strings.TrimSpace(pattern[0]) == "..." {
+		for i := range len(lines) + 1 {
+			if matches(lines[i:], pattern[1:]) {
+				return true
+			}
+		}
+		return false
+	}
+	return len(lines) > 0 && strings.TrimRight(lines[0], " ") == strings.TrimRight(pattern[0], " ") && matches(lines[1:], pattern[1:])
+}
+
+// words splits a command line at spaces outside single quotes.
+func words(s string) (out []string) {
+	for i, part := range strings.Split(s, "'") {
+		if i%2 == 1 {
+			out = append(out, part)
+			continue
+		}
+		out = append(out, strings.Fields(part)...)
+	}
+	return out
+}
+
+// checkShell runs a shell command of the README or, where it would run this
+// very test or needs a cluster's own kubectl or the network, checks that it
+// names what exists.
+func checkShell(t *testing.T, command string) {
+	t.Helper()
+	args := words(command)
+	switch {
+	case args[0] == "go" && args[1] == "run":
+		out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "CRITICAL pool/no-free-blocks") {
+			t.Errorf("%v\n%s", err, out)
+		}
+	case args[0] == "make":
+		if out, err := exec.CommandContext(t.Context(), "make", "--dry-run", args[1]).CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	case args[0] == "go" && args[1] == "install":
+		pkg, _, _ := strings.Cut(args[2], "@")
+		if out, err := exec.CommandContext(t.Context(), "go", "list", pkg).CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	case args[0] == "kubectl" && args[1] == "get":
+		checkDumpCommand(t, args[2])
+	default:
+		t.Errorf("nothing tests %q", command)
+	}
+}
+
+// checkDumpCommand holds the resources that the README has people dump to those
+// that the rights in the examples cover in the older API group.
+func checkDumpCommand(t *testing.T, list string) {
+	t.Helper()
+	named := strings.Split(list, ",")
+	for _, r := range named {
+		found := false
+		for _, group := range []string{"", "crd.projectcalico.org"} {
+			for _, right := range rightsOf(shippedRole(t, ".").Rules, group) {
+				found = found || strings.HasPrefix(right+".", r+".")
+			}
+		}
+		if !found {
+			t.Errorf("the README has people dump %s, which no audit reads", r)
+		}
+	}
+	if len(named) > 1 && len(named) < 13 {
+		t.Errorf("the README has people dump only %v", named)
+	}
+}

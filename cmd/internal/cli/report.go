@@ -1,0 +1,226 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+)
+
+// failNever is the value of --fail-on that lets no finding fail the run.
+const failNever = "never"
+
+// reportCommand is the report command with its flags.
+type reportCommand struct {
+	streams genericiooptions.IOStreams
+	program string
+	sources sources
+
+	output       []string
+	failOn       string
+	checks       []string
+	pools, nodes []string
+	grace        time.Duration
+	color        string
+	noHeaders    bool
+}
+
+// auditRun is what the flags of a report come to.
+type auditRun struct {
+	reader  reader
+	outputs outputs
+	checks  []*audit.Check
+	// failOn is the severity that fails the run; 0 for none.
+	failOn   audit.Severity
+	progress *view.ProgressLine
+}
+
+func newReport(program string, streams genericiooptions.IOStreams) *cobra.Command {
+	r := &reportCommand{program: program, streams: streams}
+	c := &cobra.Command{
+		Use:   "report",
+		Short: "Read everything, run all checks, print the report",
+		Long: `Read what Calico's IPAM holds from a running cluster or from files, run all checks,
+and print what was found, worst first. Nothing is ever changed.
+
+Without -f the cluster of the kubeconfig is read, or, in a pod, the cluster the pod
+runs in. The rights it takes are in examples/kubernetes/rbac.
+
+Exit codes: 0 it ran; 1 there are findings at or above --fail-on; 2 the command line
+makes no sense, or a file cannot be read; 3 the cluster could not be read, or only in
+part (the report says "complete": false); 5 a failure inside the program.`,
+		Example: strings.ReplaceAll(`  # The cluster that kubectl talks to
+  PROGRAM report
+
+  # Files that "kubectl get -o yaml" wrote
+  PROGRAM report -f dump/ --at 2026-01-31T08:00:00Z
+
+  # Everything about one pool
+  PROGRAM report -o wide --pool default-ipv4-ippool
+
+  # For a script: fail on errors, keep the report
+  PROGRAM report --fail-on error -o json=report.json -o table
+
+  # One line per finding
+  PROGRAM report -o custom-columns=CHECK:.check,ABOUT:.subject.name,MESSAGE:.message`, "PROGRAM", program),
+		Args: cobra.NoArgs,
+	}
+	r.sources.addFlags(c)
+	fs := c.Flags()
+	fs.StringArrayVarP(&r.output, "output", "o", []string{"table"},
+		"`FORMAT` or FORMAT=FILE, repeatable with files: "+view.FormatNames())
+	fs.StringVar(&r.failOn, "fail-on", failNever, "exit with 1 if there is a finding at or above this `SEVERITY`: critical|error|warning|info|never")
+	fs.StringSliceVar(&r.checks, "check", nil, "run only the check, or group of checks, of this `ID`, such as ip/borrowed or pool; repeatable, or joined by commas")
+	fs.StringSliceVar(&r.pools, "pool", nil, "show only what concerns the pool of this `NAME`; repeatable, or joined by commas")
+	fs.StringSliceVar(&r.nodes, "node", nil, "show only what concerns the node of this `NAME`; repeatable, or joined by commas")
+	fs.DurationVar(&r.grace, "grace", audit.DefaultGrace, "how long a state must have held before it counts as lasting")
+	fs.StringVar(&r.color, "color", colorAuto, "colour the severities `WHEN`: auto|always|never; auto honours NO_COLOR and TERM=dumb")
+	fs.BoolVar(&r.noHeaders, "no-headers", false, "leave out the heading of custom-columns")
+
+	_ = c.RegisterFlagCompletionFunc("output", completeOutput)
+	_ = c.RegisterFlagCompletionFunc("check", completeChecks)
+	_ = c.RegisterFlagCompletionFunc("fail-on", completeSeverity)
+	_ = c.RegisterFlagCompletionFunc("color", cobra.FixedCompletions([]string{colorAuto, colorAlways, colorNever}, cobra.ShellCompDirectiveNoFileComp))
+	for _, flag := range []string{"pool", "node", "grace", "at"} {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
+	c.RunE = run(func(c *cobra.Command, _ []string) error {
+		a, err := r.complete()
+		if err != nil {
+			return err
+		}
+		return r.run(c.Context(), a)
+	})
+	return c
+}
+
+// complete checks the flags and makes a run of them. All its errors are errors of
+// usage, found before anything is read.
+func (r *reportCommand) complete() (*auditRun, error) {
+	a := &auditRun{progress: view.NewProgressLine(nil)}
+	if r.failOn != failNever {
+		sev, err := audit.ParseSeverity(r.failOn)
+		if err != nil {
+			return nil, usagef("reading --fail-on: %w", err)
+		}
+		a.failOn = sev
+	}
+	if r.grace < 0 {
+		return nil, usagef("--grace %s is negative", r.grace)
+	}
+	if err := checkColor(r.color); err != nil {
+		return nil, usageError(err)
+	}
+	var err error
+	if a.checks, err = audit.SelectChecks(r.checks); err != nil {
+		return nil, usageError(err)
+	}
+	if a.outputs, err = parseOutputs(r.output, r.viewOptions); err != nil {
+		return nil, err
+	}
+	if printers.IsTerminal(r.streams.ErrOut) && os.Getenv("TERM") != "dumb" {
+		a.progress = view.NewProgressLine(r.streams.ErrOut)
+	}
+	a.reader, err = r.sources.open(r.streams, a.progress.Show)
+	return a, err
+}
+
+// viewOptions returns the options of an output.
+func (r *reportCommand) viewOptions(toStdout bool) view.Options {
+	o := view.Options{
+		NoHeaders: r.noHeaders, Program: r.program, Source: r.sources.describe(), ReportArgs: r.sources.arguments(),
+		Now: time.Now(), Color: r.color == colorAlways,
+	}
+	if toStdout {
+		o.Width = terminalWidth(r.streams.Out)
+		o.Color = useColor(r.color, r.streams.Out)
+	}
+	return o
+}
+
+// run reads, judges and prints.
+func (r *reportCommand) run(ctx context.Context, a *auditRun) error {
+	rep, err := r.audit(ctx, a)
+	a.progress.Clear()
+	if err != nil {
+		return err
+	}
+	warnings, err := checkNames(rep, r.pools, r.nodes)
+	if err != nil {
+		return err
+	}
+	for _, w := range warnings {
+		say(r.streams, "warning: %s", w)
+	}
+	rep.Filter(r.pools, r.nodes)
+	errs := []error{a.outputs.write(r.streams, rep)}
+	if !rep.Complete {
+		errs = append(errs, unreadError(incomplete(rep)))
+	}
+	if a.failOn != 0 && rep.AtOrAbove(a.failOn) {
+		errs = append(errs, findingsError(fmt.Errorf("there are findings at or above --fail-on %s", a.failOn)))
+	}
+	return together(errs...)
+}
+
+// audit reads the source and runs the checks; what must be confirmed is read a
+// second time.
+func (r *reportCommand) audit(ctx context.Context, a *auditRun) (*audit.Report, error) {
+	snapshot, err := a.reader.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	opts := audit.Options{Grace: r.grace}
+	if r.grace == 0 {
+		opts.Grace = 1 // no grace at all; zero would mean the default
+	}
+	a.progress.Show("checking")
+	state := audit.NewState(snapshot, opts)
+	result := audit.Run(state, a.checks)
+	again := result.NeedsConfirmation()
+	if len(again) == 0 {
+		return audit.NewReport(state, result), nil
+	}
+	second, err := a.reader.Reread(ctx, snapshot, again)
+	if ctx.Err() != nil {
+		return nil, unreadError(ctx.Err())
+	}
+	if err != nil {
+		return unconfirmed(state, result, again, err), nil
+	}
+	state = audit.NewState(second, opts)
+	return audit.NewReport(state, audit.Confirm(result, audit.Run(state, a.checks))), nil
+}
+
+// unconfirmed makes the report where the second reading failed: findings that
+// needed it are withheld, and the report says that it is not whole.
+func unconfirmed(state *audit.State, result *audit.Result, again []blocks.Resource, err error) *audit.Report {
+	rep := audit.NewReport(state, result.Withhold("the second reading that would confirm it failed"))
+	for _, res := range again {
+		rep.Gaps = append(rep.Gaps, blocks.Gap{Resource: res, Reason: fmt.Sprintf("the second reading failed: %v", err)})
+	}
+	rep.Complete = false
+	return rep
+}
+
+// incomplete says that a report is not whole, and the first reason.
+func incomplete(rep *audit.Report) error {
+	switch n := len(rep.Gaps); n {
+	case 0:
+		return errors.New("the report is incomplete")
+	case 1:
+		return fmt.Errorf("the report is incomplete: %s", rep.Gaps[0])
+	default:
+		return fmt.Errorf("the report is incomplete; its gaps list %d reasons, the first is: %s", n, rep.Gaps[0])
+	}
+}

@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+)
+
+// scriptedReader is a running cluster whose readings are written down.
+type scriptedReader struct {
+	first, second *blocks.Snapshot
+	err           error
+	// asked are the resources of the second reading.
+	asked []blocks.Resource
+}
+
+func (r *scriptedReader) Read(context.Context) (*blocks.Snapshot, error) { return r.first, nil }
+
+func (r *scriptedReader) Reread(_ context.Context, _ *blocks.Snapshot, rs []blocks.Resource) (*blocks.Snapshot, error) {
+	r.asked = rs
+	return r.second, r.err
+}
+
+// liveStory is the story's example, as if just read from a running cluster.
+func liveStory(t *testing.T) *blocks.Snapshot {
+	t.Helper()
+	s, err := source.ReadFiles([]string{filepath.Join("..", "..", "..", "examples", "snapshots", "story")}, source.FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Cluster.Datastore, s.Cluster.Live = "kubernetes", true
+	return s
+}
+
+// runReport runs a report on a reader and returns the exit code, the report, and
+// what was written to standard error.
+func runReport(t *testing.T, r reader) (int, *audit.Report, string) {
+	t.Helper()
+	streams, out, errOut := testStreams()
+	c := &reportCommand{streams: streams, program: "calico-audit", grace: audit.DefaultGrace}
+	code := execute(t.Context(), streams, func() error {
+		outputs, err := parseOutputs([]string{"json"}, func(bool) view.Options { return view.Options{} })
+		if err != nil {
+			return err
+		}
+		return c.run(t.Context(), &auditRun{reader: r, outputs: outputs, failOn: audit.Critical, progress: view.NewProgressLine(nil)})
+	})
+	rep := new(audit.Report)
+	if err := json.Unmarshal(out.Bytes(), rep); err != nil {
+		t.Fatalf("reading the report: %v\n%s\n%s", err, out, errOut)
+	}
+	return code, rep, errOut.String()
+}
+
+// TestConfirmed: what a running cluster's report calls grave was read twice.
+func TestConfirmed(t *testing.T) {
+	r := &scriptedReader{first: liveStory(t), second: liveStory(t)}
+	code, rep, _ := runReport(t, r)
+	if code != ExitFindings || rep.Summary.Critical != 1 || !rep.Complete {
+		t.Errorf("ended with %d, %d critical findings, complete: %v; want 1, 1, true", code, rep.Summary.Critical, rep.Complete)
+	}
+	if len(r.asked) == 0 {
+		t.Error("nothing was read a second time")
+	}
+}
+
+// TestNotConfirmed: what the second reading does not show is not reported.
+func TestNotConfirmed(t *testing.T) {
+	second := liveStory(t)
+	second.Blocks = second.Blocks[:1] // since the first reading blocks were released
+	code, rep, _ := runReport(t, &scriptedReader{first: liveStory(t), second: second})
+	if code != ExitOK || rep.Summary.Critical != 0 {
+		t.Errorf("ended with %d and %d critical findings, want 0 and 0", code, rep.Summary.Critical)
+	}
+}
+
+// TestSecondReadingFails: the report withholds what it could not confirm, says so,
+// and is not called complete.
+func TestSecondReadingFails(t *testing.T) {
+	code, rep, errOut := runReport(t, &scriptedReader{first: liveStory(t), err: errors.New("connection refused")})
+	if code != ExitUnread || rep.Complete {
+		t.Errorf("ended with %d, complete: %v; want 3, false", code, rep.Complete)
+	}
+	if rep.Summary.Critical+rep.Summary.Error != 0 {
+		t.Errorf("the report holds %d critical findings and %d errors that nothing confirmed", rep.Summary.Critical, rep.Summary.Error)
+	}
+	if rep.Summary.Warning == 0 {
+		t.Error("the warnings, which need no second reading, are gone")
+	}
+	withheld := false
+	for _, s := range rep.SkippedChecks {
+		withheld = withheld || s.Check == "pool/no-free-blocks" && strings.Contains(s.Reason, "withheld")
+	}
+	if !withheld {
+		t.Errorf("the skipped checks do not say that pool/no-free-blocks was withheld: %v", rep.SkippedChecks)
+	}
+	if len(rep.Gaps) == 0 || !strings.Contains(rep.Gaps[0].Reason, "connection refused") || !strings.Contains(errOut, "connection refused") {
+		t.Errorf("neither gaps nor standard error tell the cause: %v, %q", rep.Gaps, errOut)
+	}
+}

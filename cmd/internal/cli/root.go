@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+)
+
+// NewRoot returns the command line. program is how people start it:
+// "calico-audit" or "kubectl calico-audit".
+func NewRoot(program string, streams genericiooptions.IOStreams) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "calico-audit",
+		Short: "Find out what is wrong with Calico's IP address management",
+		Long: `calico-audit reads what Calico's IPAM holds (pools, blocks, affinities, addresses),
+compares it with the nodes and pods of the cluster, and says what is wrong, why it
+matters, and what to look at next. It reads a running cluster or files that
+"kubectl get -o yaml" wrote, and never changes anything.`,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: program},
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetIn(streams.In)
+	root.SetOut(streams.Out)
+	root.SetErr(streams.ErrOut)
+	root.SetFlagErrorFunc(flagError)
+	root.SetUsageFunc(func(c *cobra.Command) error { return usage(c, terminalWidth(streams.Out)) })
+	root.AddCommand(
+		newReport(program, streams),
+		newChecks(program, streams),
+		newVersion(streams),
+	)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	if completion, _, err := root.Find([]string{"completion"}); err == nil && completion != root {
+		// Left to itself it prints its help for an unknown shell, and succeeds.
+		completion.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	}
+	return root
+}
+
+// flagError makes a usage error of what the flags' parser says.
+func flagError(c *cobra.Command, err error) error {
+	return &exitError{code: ExitUsage, err: err, hint: helpHint(c)}
+}
+
+func helpHint(c *cobra.Command) string {
+	return "See \"" + c.CommandPath() + " --help\" for usage."
+}
+
+// run makes a command's function out of one of ours: an error that does not say
+// how the program ends is a failure inside it, as against the errors of cobra,
+// which never reach this place and are errors of usage.
+func run(f func(c *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		err := f(c, args)
+		if err == nil {
+			return nil
+		}
+		var all []error
+		for _, e := range flatten(err) {
+			var x *exitError
+			if !errors.As(e, &x) {
+				e = failure(e)
+			}
+			all = append(all, e)
+		}
+		return together(all...)
+	}
+}

@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/term"
+	"k8s.io/cli-runtime/pkg/printers"
+)
+
+// terminalWidth returns how many columns a writer has if it is a terminal, else
+// 0.
+func terminalWidth(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}
+
+// The values of --color.
+const (
+	colorAuto   = "auto"
+	colorAlways = "always"
+	colorNever  = "never"
+)
+
+// checkColor tells whether a value of --color makes sense.
+func checkColor(mode string) error {
+	switch mode {
+	case colorAuto, colorAlways, colorNever:
+		return nil
+	}
+	return fmt.Errorf("unknown value %q of --color: want auto, always or never", mode)
+}
+
+// useColor tells whether output to a writer is coloured: "auto" means on a
+// terminal, unless NO_COLOR or TERM=dumb say no.
+func useColor(mode string, w io.Writer) bool {
+	switch mode {
+	case colorAlways:
+		return true
+	case colorAuto:
+		return printers.AllowsColorOutput(w)
+	}
+	return false
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+)
+
+func TestDocumentsAreTheSameEachTime(t *testing.T) {
+	first, err := documents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := documents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range first {
+		if !bytes.Equal(first[i].text, second[i].text) {
+			t.Errorf("%s differs from one making to the next", first[i].path)
+		}
+	}
+}
+
+// TestDocumentsHoldEverything: a section per check, which the table links to, and
+// every command and flag; nothing of the machine that made them.
+func TestDocumentsHoldEverything(t *testing.T) {
+	t.Setenv("HOME", "/home/somebody-else")
+	docs, err := documents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	checks, commands := string(docs[0].text), string(docs[1].text)
+	for _, c := range audit.Checks() {
+		for _, want := range []string{"\n## " + c.ID + "\n", "(#" + view.CheckAnchor(c.ID) + ")"} {
+			if !strings.Contains(checks, want) {
+				t.Errorf("CHECKS.md lacks %q", want)
+			}
+		}
+	}
+	for _, want := range []string{"## calico-audit report\n", "## calico-audit checks\n", "## calico-audit version\n", "## calico-audit completion\n", "--fail-on", "--kubeconfig", "--filename"} {
+		if !strings.Contains(commands, want) {
+			t.Errorf("COMMANDS.md lacks %q", want)
+		}
+	}
+	for _, text := range []string{checks, commands} {
+		if strings.Contains(text, "somebody-else") {
+			t.Error("a document names the home directory of whoever made it")
+		}
+	}
+}
+
+func TestCheckFindsStaleDocuments(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, dir := range []string{"audit", "cmd"} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := run(false); err != nil {
+		t.Fatalf("writing: %v", err)
+	}
+	if err := run(true); err != nil {
+		t.Errorf("just written, and still: %v", err)
+	}
+	path := filepath.Join("cmd", "COMMANDS.md")
+	if err := os.WriteFile(path, []byte("old"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(true); err == nil || !strings.Contains(err.Error(), "make generate") {
+		t.Errorf("a stale document was not found: %v", err)
+	}
+	if have, err := os.ReadFile(path); err != nil || string(have) != "old" {
+		t.Errorf("-check changed the document: %q, %v", have, err)
+	}
+}

@@ -1,0 +1,110 @@
+package view
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseOutput(t *testing.T) {
+	for _, c := range []struct{ value, format, argument, file, err string }{
+		{value: "table", format: "table"},
+		{value: "json=report.json", format: "json", file: "report.json"},
+		{value: "json=-", format: "json"},
+		{value: "yaml=a=b", format: "yaml", file: "a=b"},
+		{value: "jsonpath={.a}={.b}", format: "jsonpath", argument: "{.a}={.b}"},
+		{value: "custom-columns=A:.check", format: "custom-columns", argument: "A:.check"},
+		{value: "jsonpath", err: "needs an argument: jsonpath=TEMPLATE"},
+		{value: "custom-columns=", err: "needs an argument: custom-columns=SPEC"},
+		{value: "json=", err: "names no file"},
+		{value: "xml", err: `unknown output format "xml": want one of table, wide, json, yaml, name, jsonpath=TEMPLATE, custom-columns=SPEC`},
+		{value: "", err: `unknown output format ""`},
+	} {
+		got, err := ParseOutput(c.value)
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("ParseOutput(%q): error %v, want one that says %q", c.value, err, c.err)
+			}
+			continue
+		}
+		if err != nil || got.Format.Name != c.format || got.Argument != c.argument || got.File != c.file {
+			t.Errorf("ParseOutput(%q) = %s, %q, %q, %v", c.value, got.Format.Name, got.Argument, got.File, err)
+		}
+	}
+}
+
+func TestBadArguments(t *testing.T) {
+	for value, want := range map[string]string{
+		"jsonpath={.a":                   "reading the jsonpath template",
+		"custom-columns=CHECK":           `"CHECK" is not HEADER:PATH`,
+		"custom-columns=A:.check,":       `"" is not HEADER:PATH`,
+		"custom-columns=:.check":         "is not HEADER:PATH",
+		"custom-columns=A:{.check":       "reading custom-columns",
+		"custom-columns=A:.evidence[?(x": "reading custom-columns",
+	} {
+		out, err := ParseOutput(value)
+		if err != nil {
+			t.Errorf("ParseOutput(%q): %v", value, err)
+			continue
+		}
+		if _, err := out.Printer(Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("-o %s: error %v, want one that says %q", value, err, want)
+		}
+	}
+}
+
+// TestTemplateError: a template that cannot be applied is an error of its own,
+// and nothing is written.
+func TestTemplateError(t *testing.T) {
+	for _, value := range []string{`jsonpath={.kind}{.pools[?(@.name>3)].name}`, `custom-columns=A:.evidence[?(@.name>3)].value`} {
+		out, err := ParseOutput(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := out.Printer(Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var buf bytes.Buffer
+		var template *TemplateError
+		if err := p.Print(&buf, loadReport(t, "story")); !errors.As(err, &template) {
+			t.Errorf("-o %s: error %v, want a TemplateError", value, err)
+		}
+		if buf.Len() > 0 {
+			t.Errorf("-o %s wrote %q beside the error", value, buf.String())
+		}
+	}
+}
+
+func TestColumns(t *testing.T) {
+	got := render(t, `custom-columns=CHECK:check,QUOTED:{.evidence[?(@.name=="a,b")].value},FIX:.fix,IP:.subject.ip`, loadReport(t, "healthy"), Options{})
+	if want := "CHECK   QUOTED   FIX   IP\n"; got != want {
+		t.Errorf("without findings: %q, want %q", got, want)
+	}
+	r := loadReport(t, "story")
+	r.Findings = r.Findings[3:4]
+	r.Findings[0].Evidence[0].Name = "a,b"
+	got = render(t, `custom-columns=CHECK:check,QUOTED:{.evidence[?(@.name=="a,b")].value},FIX:.fix.kind,NO:.nothing,SUBJECT:.subject`, r, Options{})
+	want := "CHECK         QUOTED     FIX      NO       SUBJECT\n" +
+		`ip/borrowed   worker-2   manual   <none>   {"ip":"10.64.75.70","kind":"IP","node":"worker-3"}` + "\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("columns differ (-want +got):\n%s", diff)
+	}
+	got = render(t, "custom-columns=CHECK:.check", r, Options{NoHeaders: true})
+	if want := "ip/borrowed\n"; got != want {
+		t.Errorf("without headers: %q, want %q", got, want)
+	}
+}
+
+func TestNameIsUniqueAndSorted(t *testing.T) {
+	r := loadReport(t, "story")
+	r.Findings = append(r.Findings, r.Findings...)
+	want := "cluster/8a1f6c0de5b94f0db1b1d0c3a4e5f607\nip/10.64.75.70\nip/10.64.75.71\nip/10.64.75.72\nip/10.64.75.73\nip/10.64.75.74\n" +
+		"ippool/pods-v4\nnode/worker-3\nnode/worker-4\n"
+	if diff := cmp.Diff(want, render(t, "name", r, Options{})); diff != "" {
+		t.Errorf("names differ (-want +got):\n%s", diff)
+	}
+}

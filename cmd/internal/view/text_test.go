@@ -1,0 +1,133 @@
+package view
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+func TestShort(t *testing.T) {
+	for want, c := range map[string]blocks.Count{
+		"0":        {},
+		"65536":    blocks.PowerOfTwo(16),
+		"16777216": blocks.PowerOfTwo(24),
+		"2^80":     blocks.PowerOfTwo(80),
+		"1.2e24":   blocks.PowerOfTwo(80).Sub(blocks.CountOf(3)),
+		"4.3e9":    blocks.PowerOfTwo(32).Sub(blocks.CountOf(1)),
+	} {
+		if got := short(c); got != want {
+			t.Errorf("short(%s) = %s, want %s", c, got, want)
+		}
+	}
+}
+
+func TestPercent(t *testing.T) {
+	huge := blocks.PowerOfTwo(80)
+	for _, c := range []struct {
+		part, whole blocks.Count
+		want        string
+	}{
+		{blocks.CountOf(0), blocks.CountOf(0), "-"},
+		{blocks.CountOf(0), blocks.CountOf(9), "0%"},
+		{blocks.CountOf(1), blocks.CountOf(1000), "<1%"},
+		{blocks.CountOf(1), blocks.CountOf(2), "50%"},
+		{blocks.CountOf(992), blocks.CountOf(1000), "99%"},
+		{blocks.CountOf(999), blocks.CountOf(1000), ">99%"},
+		{blocks.CountOf(1000), blocks.CountOf(1000), "100%"},
+		{huge.Sub(blocks.CountOf(1)), huge, ">99%"},
+		{blocks.CountOf(1), huge, "<1%"},
+	} {
+		if got := percent(c.part, c.whole); got != c.want {
+			t.Errorf("percent(%s, %s) = %s, want %s", c.part, c.whole, got, c.want)
+		}
+	}
+}
+
+func TestFirstSentence(t *testing.T) {
+	for text, want := range map[string]string{
+		"One. Two.": "One.",
+		"Only one":  "Only one",
+		"In v3.31 it holds, e.g. for nodes. Then.": "In v3.31 it holds, e.g. for nodes.",
+		"Broken\n  over lines. 3 pools.":           "Broken over lines.",
+		"":                                         "",
+	} {
+		if got := firstSentence(text); got != want {
+			t.Errorf("firstSentence(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestDisplayWidth(t *testing.T) {
+	for text, want := range map[string]int{"abc": 3, "日本": 4, "e\u0301": 1, "ｗ": 2, "": 0, "…": 1} {
+		if got := displayWidth(text); got != want {
+			t.Errorf("displayWidth(%q) = %d, want %d", text, got, want)
+		}
+	}
+}
+
+func TestWrapWords(t *testing.T) {
+	got := wrapWords("aa bb  cc ddddddddd e 日本 日本", 5)
+	if diff := cmp.Diff([]string{"aa bb", "cc", "ddddddddd", "e", "日本", "日本"}, got); diff != "" {
+		t.Errorf("lines differ (-want +got):\n%s", diff)
+	}
+}
+
+func TestAge(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		3 * time.Minute: "3 minutes", 90 * time.Minute: "90 minutes", 47 * time.Hour: "47 hours", 49 * time.Hour: "2 days",
+	} {
+		if got := age(d); got != want {
+			t.Errorf("age(%s) = %s, want %s", d, got, want)
+		}
+	}
+}
+
+// TestTakenIsNotAgedWhenFresh: for data just read the table gives no age, and none
+// for a clock that runs ahead.
+func TestTakenIsNotAgedWhenFresh(t *testing.T) {
+	at := time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
+	for _, now := range []time.Time{at.Add(time.Minute), at.Add(-time.Hour), {}} {
+		tab := &table{Options: Options{Now: now}}
+		if got := tab.taken(at); got != "2026-01-31T08:00:00Z" {
+			t.Errorf("at %s: %q", now, got)
+		}
+	}
+}
+
+func FuzzClean(f *testing.F) {
+	for _, s := range []string{"plain", "日本語", "\x1b[31m", "a\nb", "\x80\xff", "\u202e", "\ufffd", "\u009b", "e\u0301", "\u200b", "\U000e0041"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got := clean(s)
+		if !isClean(got) || !utf8.ValidString(got) {
+			t.Errorf("clean(%q) = %q, which is not clean", s, got)
+		}
+		if isClean(s) && got != s {
+			t.Errorf("clean(%q) = %q changed what was clean", s, got)
+		}
+		if clean(got) != got {
+			t.Errorf("clean(%q) is not stable", s)
+		}
+	})
+}
+
+func TestProgressLine(t *testing.T) {
+	var buf bytes.Buffer
+	p := NewProgressLine(&buf)
+	p.Show("reading pods: 1000")
+	p.Show("checking\x1b[31m")
+	p.Clear()
+	if got, want := buf.String(), "\rreading pods: 1000\rchecking\\x1b[31m  \r"+strings.Repeat(" ", 16)+"\r"; got != want {
+		t.Errorf("wrote %q, want %q", got, want)
+	}
+	silent := NewProgressLine(nil)
+	silent.Show("x")
+	silent.Clear()
+}
