@@ -43,7 +43,8 @@ lint: ## run the linter
 bench: prepare ## run the benchmarks: ratios to a rival or a floor measured in the same run
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 60m ./...
 
-soak: prepare ## run the long tests: more fuzzing than CI does
+soak: prepare ## run the long tests: more fuzzing and more random states than CI does
+	$(GO) test -timeout 4h -run AgreesWithCalicoctl -count 60 ./audit
 	$(MAKE) --no-print-directory fuzz FUZZTIME=10m
 
 generate: ## write the generated documents

@@ -61,21 +61,34 @@ func PredictBorrowed(s *blocks.Snapshot, p *blocks.Pool) Prediction {
 }
 
 func predictPeers(s *blocks.Snapshot) Prediction {
+	var dropping *blocks.BGPPeer
+	unknown := "the node-to-node mesh is off and no BGPPeer tells how nodes learn each other's routes"
 	for i := range s.BGPPeers {
 		p := &s.BGPPeers[i]
+		all := p.Node == "" && (p.NodeSelector == "" || p.NodeSelector == "all()")
 		switch {
 		case p.PeerSelector != "":
 			return Prediction{Delivered, fmt.Sprintf("BGPPeer %q peers nodes with route reflectors in the cluster, which pass a route to each borrowed address on", p.Name)}
 		case p.ASNumber == 0:
 		case p.ASNumber == s.BGP.ASNumber:
-			return Prediction{Unknown, fmt.Sprintf("BGPPeer %q is an outside route reflector of the same AS (%d): whether it passes single addresses on is its own configuration", p.Name, p.ASNumber)}
-		case nodesHaveOwnAS(s):
-			return Prediction{Unknown, "nodes have AS numbers of their own: it depends on which two nodes are concerned"}
+			unknown = fmt.Sprintf("BGPPeer %q is an outside route reflector of the same AS (%d): whether it passes single addresses on is its own configuration", p.Name, p.ASNumber)
+		case p.AllowedLocalAS > 0:
+			unknown = fmt.Sprintf("nodes accept their own AS in the path from BGPPeer %q (numAllowedLocalASNumbers): it depends on what that router passes on", p.Name)
+		case all && dropping == nil:
+			dropping = p
 		default:
-			return Prediction{Dropped, fmt.Sprintf("the node-to-node mesh is off and all nodes share AS %d behind AS %d (BGPPeer %q): a route that comes back with their own AS in its path is dropped, so the owner never learns the address and its block's blackhole wins", s.BGP.ASNumber, p.ASNumber, p.Name)}
+			unknown = fmt.Sprintf("BGPPeer %q concerns some nodes only: it depends on which two nodes are concerned", p.Name)
 		}
 	}
-	return Prediction{Unknown, "the node-to-node mesh is off and no BGPPeer tells how nodes learn each other's routes"}
+	switch {
+	case dropping == nil:
+		return Prediction{Unknown, unknown}
+	case nodesHaveOwnAS(s):
+		return Prediction{Unknown, "nodes have AS numbers of their own: it depends on which two nodes are concerned"}
+	case len(s.BGPPeers) > 1 && !strings.HasPrefix(unknown, "the node-to-node mesh"):
+		return Prediction{Unknown, unknown}
+	}
+	return Prediction{Dropped, fmt.Sprintf("the node-to-node mesh is off and all nodes share AS %d behind AS %d (BGPPeer %q): a route that comes back with their own AS in its path is dropped, so the owner never learns the address and its block's blackhole wins", s.BGP.ASNumber, dropping.ASNumber, dropping.Name)}
 }
 
 func nodesHaveOwnAS(s *blocks.Snapshot) bool {

@@ -28,6 +28,10 @@ type Check struct {
 	// Needs are the resources without which there is no verdict: if one was not
 	// read whole, the check is skipped and the report says so.
 	Needs []blocks.Resource
+	// Uses are resources that a part of the verdict needs. If one was not read
+	// whole, that part is withheld; to confirm a finding, they are read again
+	// with Needs.
+	Uses []blocks.Resource
 	// Run returns the findings. It must not keep or change the State.
 	Run func(*State, *Findings)
 }

@@ -14,7 +14,7 @@ func init() {
 		Severity: "error",
 		Why: "Its node drops traffic to the whole CIDR and may attract it, although nobody owns it; and another node may claim the CIDR, " +
 			"so that two nodes then say it is theirs.",
-		Confirm: "kubectl get blockaffinities.crd.projectcalico.org NAME -o yaml, and kubectl get ipamblocks.crd.projectcalico.org for the same CIDR: not found.",
+		Confirm: "kubectl get blockaffinities NAME -o yaml, and kubectl get ipamblocks for the same CIDR: not found.",
 		Misread: "For a moment while a node claims a block this is normal: the affinity is written first. Only one that lasts is wrong.",
 		Fix:     "See that it lasts (the same object, unchanged, some minutes apart). The node's own next assignment may heal it by making the block.",
 		Never:   "Never delete it while the node is claiming the block: look at it twice, and at the block again in between.",
@@ -71,6 +71,6 @@ func affinityFinding(st *State, a *blocks.Affinity, sev Severity, message string
 		Severity: sev, Subject: affinitySubject(a), Pools: poolsOf(p), Nodes: nodes, Message: message,
 		Evidence: Evidences("state", string(a.Effective()), "block", block, "pool", poolName(p),
 			"created", FormatTime(a.Created), "last written", FormatTime(a.Written), "observed", observed),
-		Fix: Fix{"look", fmt.Sprintf("kubectl get blockaffinities.crd.projectcalico.org %s -o yaml", a.Name)},
+		Fix: Fix{"look", fmt.Sprintf("kubectl get blockaffinities %s -o yaml", arg(a.Name))},
 	}
 }

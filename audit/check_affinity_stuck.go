@@ -14,7 +14,7 @@ func init() {
 		Severity: "warning",
 		Why: "A claim or a release broke off half-way. While it is pendingDeletion, BIRD does not advertise the block; " +
 			"the node's next assignment makes it whole again.",
-		Confirm: "kubectl get blockaffinities.crd.projectcalico.org -o custom-columns=NAME:.metadata.name,STATE:.spec.state",
+		Confirm: "kubectl get blockaffinities -o custom-columns=NAME:.metadata.name,STATE:.spec.state",
 		Fix:     "Start a pod on the node: its assignment confirms the affinity. If the block is empty, it may be released instead.",
 		Never:   "Never delete the affinity alone while its block exists: that leaves a block in use without one.",
 		Needs:   []blocks.Resource{blocks.Affinities, blocks.Blocks},

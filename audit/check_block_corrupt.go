@@ -13,7 +13,7 @@ func init() {
 		Severity: "error",
 		Why: "Calico may hand an address of it out twice, never hand one out again, or fail for every pod of the node: its allocator relies on what the block says. " +
 			"A block with an unreadable CIDR makes Calico fail to list any.",
-		Confirm: "kubectl get ipamblocks.crd.projectcalico.org NAME -o yaml",
+		Confirm: "kubectl get ipamblocks NAME -o yaml",
 		Fix: "Take note of the pods that use its addresses, move them off by restarting them where they get another block, " +
 			"and have the block looked at before anything is released.",
 		Never: "Never let a tool release addresses or the block while it contradicts itself.",
@@ -27,7 +27,7 @@ func init() {
 					Severity: Error, Subject: blockSubject(b), Pools: poolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
 					Message:  fmt.Sprintf("block %s of %s contradicts itself: %s", b.CIDR, ownerText(b.Owner), b.Faults[0]),
 					Evidence: Evidences("faults", list(b.Faults), "owner", ownerText(b.Owner), "sequence", fmt.Sprint(b.Sequence)),
-					Fix:      Fix{"look", fmt.Sprintf("kubectl get ipamblocks.crd.projectcalico.org %s -o yaml", b.Name)},
+					Fix:      Fix{"look", fmt.Sprintf("kubectl get ipamblocks %s -o yaml", arg(b.Name))},
 				})
 			}
 			for _, g := range st.Unreadable(blocks.Blocks) {
@@ -35,7 +35,7 @@ func init() {
 					Severity: Error, Subject: Subject{Kind: KindBlock, Name: g.Name}, Nodes: []string{g.Owner.Node()},
 					Message:  fmt.Sprintf("block object %q cannot be understood: %s %s", g.Name, g.Field, g.Reason),
 					Evidence: Evidences("field", g.Field, "reason", g.Reason, "owner", g.Owner.String(), "file", g.Source),
-					Fix:      Fix{"look", fmt.Sprintf("kubectl get ipamblocks.crd.projectcalico.org %s -o yaml", g.Name)},
+					Fix:      Fix{"look", fmt.Sprintf("kubectl get ipamblocks %s -o yaml", arg(g.Name))},
 				})
 			}
 		},

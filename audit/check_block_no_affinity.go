@@ -13,7 +13,7 @@ func init() {
 		Severity: "error",
 		Why: "The owner uses its block without anybody routing it: BIRD makes routes from affinities, and without one the block is not advertised. " +
 			"Calico cannot release such a block either; its own call does nothing and reports success.",
-		Confirm: "kubectl get blockaffinities.crd.projectcalico.org -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr shows no row for the block.",
+		Confirm: "kubectl get blockaffinities -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr shows no row for the block.",
 		Fix:     "The node's next assignment from this block does not restore it; the affinity object has to be given back, after a second look that it is still missing.",
 		Never:   "Never delete the block because its affinity is missing: it may be full of live pods.",
 		Needs:   []blocks.Resource{blocks.Blocks, blocks.Affinities},

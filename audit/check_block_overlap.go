@@ -13,7 +13,7 @@ func init() {
 		Severity: "critical",
 		Why: "One address can be handed out twice, once from each block, and two pods then share it. " +
 			"It comes about when a pool's block size is changed while blocks of the old size exist: Calico compares exact CIDRs only.",
-		Confirm: "kubectl get ipamblocks.crd.projectcalico.org -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity",
+		Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity",
 		Fix:     "Keep new pods off both blocks (cordon their owners), restart the pods of one so that they move to another pool, and release that block once it is empty.",
 		Never:   "Never delete either block while it holds addresses.",
 		Needs:   []blocks.Resource{blocks.Blocks},
@@ -23,19 +23,31 @@ func init() {
 				for len(open) > 0 && !open[len(open)-1].CIDR.Overlaps(b.CIDR) {
 					open = open[:len(open)-1]
 				}
-				for _, outer := range open {
-					f.Add(Finding{
-						Severity: Critical, Subject: blockSubject(b), Pools: poolsOf(b.Pool, outer.Pool), Nodes: []string{b.Owner.Node(), outer.Owner.Node()},
-						Message: fmt.Sprintf("block %s of %s overlaps block %s of %s", b.CIDR, ownerText(b.Owner), outer.CIDR, ownerText(outer.Owner)),
-						Evidence: Evidences("other block", outer.CIDR.String(), "other object", outer.Name, "other owner", ownerText(outer.Owner),
-							"in use", fmt.Sprint(b.Used), "in use in the other", fmt.Sprint(outer.Used), "in use in both", fmt.Sprint(sharedOrdinals(b, outer))),
-						Fix: Fix{"look", "calico-audit explain " + b.CIDR.String()},
-					})
+				if len(open) > 0 {
+					f.Add(blockOverlap(b, open))
 				}
 				open = append(open, b)
 			}
 		},
 	})
+}
+
+// blockOverlap makes the finding of a block that lies in others.
+func blockOverlap(b *Block, outer []*Block) Finding {
+	x := Finding{
+		Severity: Critical, Subject: blockSubject(b), Pools: poolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
+		Evidence: Evidences("in use", fmt.Sprint(b.Used)), Fix: Fix{"look", "calico-audit explain " + b.CIDR.String()},
+	}
+	var with []string
+	for _, o := range outer {
+		with = append(with, fmt.Sprintf("%s of %s", o.CIDR, ownerText(o.Owner)))
+		x.Pools = append(x.Pools, poolsOf(o.Pool)...)
+		x.Nodes = append(x.Nodes, o.Owner.Node())
+		x.Evidence = append(x.Evidence, Evidences("other block", o.CIDR.String(), "other object", o.Name, "other owner", ownerText(o.Owner),
+			"in use in the other", fmt.Sprint(o.Used), "in use in both", fmt.Sprint(sharedOrdinals(b, o)))...)
+	}
+	x.Message = fmt.Sprintf("block %s of %s overlaps block %s", b.CIDR, ownerText(b.Owner), list(with))
+	return x
 }
 
 // sharedOrdinals counts the addresses that both blocks have in use.

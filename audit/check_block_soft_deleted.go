@@ -26,7 +26,7 @@ func init() {
 					Severity: Warning, Subject: s, Pools: poolsOf(pool), Nodes: []string{node},
 					Message:  fmt.Sprintf("%s is marked deleted and was never removed", what),
 					Evidence: Evidences("created", FormatTime(m.Created), "last written", FormatTime(m.Written)),
-					Fix:      Fix{"look", fmt.Sprintf("kubectl get %s %s -o yaml", crdOf[s.Kind], m.Name)},
+					Fix:      Fix{"look", fmt.Sprintf("kubectl get %s %s -o yaml", crdOf[s.Kind], arg(m.Name))},
 				})
 			}
 			for _, b := range st.IPBlocks {
@@ -49,7 +49,7 @@ func init() {
 }
 
 var crdOf = map[string]string{
-	KindBlock: "ipamblocks.crd.projectcalico.org", KindAffinity: "blockaffinities.crd.projectcalico.org", KindHandle: "ipamhandles.crd.projectcalico.org",
+	KindBlock: "ipamblocks", KindAffinity: "blockaffinities", KindHandle: "ipamhandles",
 }
 
 func handleSubject(id string) Subject { return Subject{Kind: KindHandle, Name: id} }

@@ -11,7 +11,7 @@ func init() {
 		Severity: "warning",
 		Why: "While the datastore is locked (for a migration, or an address check) new pods get no network and Calico collects no garbage. " +
 			"A lock is easily forgotten.",
-		Confirm: "kubectl get clusterinformations.crd.projectcalico.org default -o jsonpath={.spec.datastoreReady}",
+		Confirm: "kubectl get clusterinformations default -o jsonpath={.spec.datastoreReady}",
 		Fix:     "If nobody is working under the lock, calicoctl datastore migrate unlock.",
 		Never:   "Never unlock in the middle of somebody's migration.",
 		Needs:   []blocks.Resource{blocks.ClusterInfos},
@@ -22,7 +22,7 @@ func init() {
 			f.Add(Finding{
 				Severity: Warning, Subject: clusterSubject(st), Message: "the datastore is locked: new pods get no network until it is unlocked",
 				Evidence: Evidences("object", "ClusterInformation default", "datastoreReady", "false", "last written", FormatTime(st.Info.Written)),
-				Fix:      Fix{"look", "kubectl get clusterinformations.crd.projectcalico.org default -o yaml"},
+				Fix:      Fix{"look", "kubectl get clusterinformations default -o yaml"},
 			})
 		},
 	})

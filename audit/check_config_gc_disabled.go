@@ -10,9 +10,9 @@ func init() {
 		Title:    "Calico's own garbage collection is off, or its grace is 0",
 		Severity: "warning",
 		Why: "Leaked addresses, and empty blocks of nodes that hold several, pile up until pools run out: calico-kube-controllers would release them. " +
-			"A leakGracePeriod of 0 does not mean \"at once\": it turns the collection of leaks and blocks off.",
-		Confirm: "kubectl get kubecontrollersconfigurations.crd.projectcalico.org default -o yaml",
-		Fix:     "Give the KubeControllersConfiguration a controllers.node section, and a leakGracePeriod (15m is Calico's default) or none.",
+			"A leakGracePeriod of 0, or none, does not mean \"at once\" or \"the default\": it turns the collection of empty blocks off, and that of leaks on nodes that exist.",
+		Confirm: "kubectl get kubecontrollersconfigurations default -o yaml",
+		Fix:     "Give the KubeControllersConfiguration a controllers.node section, and a leakGracePeriod. calicoctl and kube-controllers write 15m when they make the object; one made with kubectl may lack it.",
 		Never:   "Never use leakGracePeriod: 0 to speed collection up.",
 		Needs:   []blocks.Resource{blocks.ControllerConfig},
 		Run: func(st *State, f *Findings) {
@@ -23,7 +23,9 @@ func init() {
 				return
 			case !c.NodeController:
 				why = "controllers.node is not configured, so that nothing collects leaked addresses and empty blocks"
-			case c.LeakGraceSet && c.LeakGrace == 0:
+			case !c.LeakGraceSet:
+				why = "leakGracePeriod is not set, which turns the collection of leaked addresses and empty blocks off"
+			case c.LeakGrace == 0:
 				why = "leakGracePeriod is 0, which turns the collection of leaked addresses and empty blocks off"
 			default:
 				return
@@ -31,7 +33,7 @@ func init() {
 			f.Add(Finding{
 				Severity: Warning, Subject: clusterSubject(st), Message: "Calico's garbage collection is off: " + why,
 				Evidence: Evidences("object", "KubeControllersConfiguration default", "last written", FormatTime(c.Written)),
-				Fix:      Fix{"look", "kubectl get kubecontrollersconfigurations.crd.projectcalico.org default -o yaml"},
+				Fix:      Fix{"look", "kubectl get kubecontrollersconfigurations default -o yaml"},
 			})
 		},
 	})

@@ -16,15 +16,19 @@ func init() {
 		Why: "The setting decides what a node does when no block is left: off, it borrows single addresses from other nodes' blocks; on, its pods get none. " +
 			"It is one for the whole cluster (the object named \"default\"); it holds from the moment it is written, for existing blocks too; " +
 			"a field of the same name in each block is ignored; and addresses already borrowed stay borrowed until their pods restart.",
-		Confirm: "calicoctl ipam show --show-configuration, or kubectl get ipamconfigs.crd.projectcalico.org default -o yaml",
+		Confirm: "calicoctl ipam show --show-configuration, or kubectl get ipamconfigs (ipamconfigurations in the newer API group) default -o yaml",
 		Misread: "\"I turned it on and nothing changed\": it stops new borrowing only. \"I set it on the block\": Calico ignores it there.",
 		Fix: "First see that every node has a block or can claim one; then calicoctl ipam configure --strictaffinity=true; " +
 			"then restart the pods that borrow. A block limit (maxBlocksPerHost) needs strict affinity.",
 		Never: "Never turn it on while nodes have no block and none is left: their next pods get no address. Never turn it off with Windows nodes.",
 		Needs: []blocks.Resource{blocks.IPAMConfigs},
 		Run: func(st *State, f *Findings) {
-			for _, judge := range []func(*State) *Finding{rejectedCombination, windowsNeedsStrict, strictStarves, blackholesNeedStrict} {
-				if x := judge(st); x != nil {
+			for _, part := range strictParts {
+				if g := st.firstMissing(part.needs); g != nil {
+					f.Withhold("%s: %s", part.question, g)
+					continue
+				}
+				if x := part.judge(st); x != nil {
 					x.Subject = configSubject()
 					x.Evidence = append(x.Evidence, Evidences(
 						"strictAffinity", fmt.Sprint(st.IPAM.StrictAffinity), "autoAllocateBlocks", fmt.Sprint(st.IPAM.AutoAllocateBlocks),
@@ -36,6 +40,23 @@ func init() {
 		},
 	})
 }
+
+// strictParts are the questions of the check, the gravest first; the first that
+// finds something speaks.
+var strictParts = []struct {
+	question string
+	needs    []blocks.Resource
+	judge    func(*State) *Finding
+}{
+	{"", nil, rejectedCombination},
+	{"whether Windows nodes need strict affinity was not judged", []blocks.Resource{blocks.Nodes}, windowsNeedsStrict},
+	{"whether nodes starve was not judged", needReads, strictStarves},
+	{"whether owners drop traffic to borrowed addresses was not judged",
+		append([]blocks.Resource{blocks.BGPConfigs, blocks.BGPPeers, blocks.FelixConfigs}, needReads...), blackholesNeedStrict},
+}
+
+// needReads is what it takes to say how nodes stand with blocks.
+var needReads = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.Affinities, blocks.Nodes, blocks.Pods, blocks.Namespaces}
 
 func presentText(st *State) string {
 	if st.IPAM.Present {
@@ -84,13 +105,14 @@ func windowsNeedsStrict(st *State) *Finding {
 	}
 }
 
-// wouldStarve lists the nodes whose pods would get no address if strict affinity
-// were on: they have no block, and none is left for them.
+// wouldStarve lists the nodes whose next pod would get no address if strict
+// affinity were on: their own blocks, if any, are full, and no block is left for
+// them.
 func wouldStarve(st *State) []string {
 	var out []string
 	for _, h := range st.Hosts {
 		for _, n := range h.Needs {
-			if n.NoBlock() && n.Cause != CauseNone {
+			if n.needsBlocks() {
 				out = append(out, h.Name)
 				break
 			}
@@ -105,7 +127,7 @@ func strictFix(st *State) Fix {
 	if starving := wouldStarve(st); len(starving) > 0 {
 		return Fix{"manual", fmt.Sprintf("first free or add blocks, or the next pods of %s get no address; then %s; then restart the pods that borrow", list(starving), command)}
 	}
-	if g := st.firstMissing([]blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes, blocks.Pods}); g != nil {
+	if g := st.firstMissing(needReads); g != nil {
 		return Fix{"manual", "find out which nodes have no block, which was not judged here; then " + command}
 	}
 	return Fix{"configure", command}
@@ -113,13 +135,13 @@ func strictFix(st *State) Fix {
 
 // strictStarves finds nodes that strict affinity leaves without addresses.
 func strictStarves(st *State) *Finding {
-	if !st.IPAM.StrictAffinity || st.firstMissing([]blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Blocks, blocks.Pools}) != nil {
+	if !st.IPAM.StrictAffinity {
 		return nil
 	}
 	var starving []string
 	for _, h := range st.Hosts {
 		for _, n := range h.Needs {
-			if h.Schedulable && n.NoBlock() && n.Cause == CauseStrict && !st.blockMayExist(n) {
+			if h.Schedulable && n.Unused == 0 && n.Cause == CauseStrict && !st.blockMayExist(n) {
 				starving = append(starving, h.Name)
 				break
 			}
@@ -130,10 +152,23 @@ func strictStarves(st *State) *Finding {
 	}
 	return &Finding{
 		Severity: Warning, Nodes: starving,
-		Message:  fmt.Sprintf("strict affinity is on, and %s can neither claim a block nor borrow: %s", plural(len(starving), "node"), list(starving)),
-		Evidence: Evidences("starving nodes", list(starving)),
+		Message:  fmt.Sprintf("strict affinity is on, and %s without an unused address of their own can neither claim a block nor borrow: %s", plural(len(starving), "node"), list(starving)),
+		Evidence: Evidences("starving nodes", list(starving), "waiting pods", list(waitingOn(st, starving))),
 		Fix:      Fix{"look", "calico-audit report -o wide --check pool,node"},
 	}
+}
+
+// waitingOn lists the pods of some nodes that have no address yet.
+func waitingOn(st *State, nodes []string) []string {
+	var out []string
+	for _, name := range nodes {
+		for _, w := range st.hosts[name].Workloads {
+			if w.Waiting() {
+				out = append(out, w.FullName())
+			}
+		}
+	}
+	return out
 }
 
 // blackholesNeedStrict finds clusters that borrow where borrowed addresses do

@@ -15,7 +15,7 @@ func init() {
 		Severity: "info",
 		Why: "A count that is too high keeps the handle alive after its last address has gone, and it then shows as leaked. " +
 			"Calico's own code miscounts in two cases: when several addresses of one handle are released in one call, and when one assignment spans blocks.",
-		Confirm: "kubectl get ipamhandles.crd.projectcalico.org NAME -o yaml, beside the blocks that it names.",
+		Confirm: "kubectl get ipamhandles NAME -o yaml, beside the blocks that it names.",
 		Fix:     "Nothing is urgent.",
 		Never:   "Never edit the count while the pod is starting or ending.",
 		Needs:   []blocks.Resource{blocks.Handles, blocks.Blocks},

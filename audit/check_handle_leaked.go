@@ -14,7 +14,7 @@ func init() {
 		Severity: "warning",
 		Why: "It does no harm by itself; tens of thousands of them slow Calico's tools and the API server down. " +
 			"It is left behind when an address is released and the handle's update is lost, and Calico collects none.",
-		Confirm: "kubectl get ipamhandles.crd.projectcalico.org NAME -o yaml names blocks that do not refer to it.",
+		Confirm: "kubectl get ipamhandles NAME -o yaml names blocks that do not refer to it.",
 		Misread: "For a moment while an address is being assigned this is normal: the handle is written before the block.",
 		Fix:     "See that it lasts. It may then be deleted, if it is still unchanged.",
 		Never:   "Never delete handles in bulk while pods are starting.",
@@ -37,7 +37,7 @@ func init() {
 					Severity: Warning, Subject: handleSubject(h.ID), Pools: st.handlePools(h),
 					Message:  fmt.Sprintf("no block refers to handle %s", h.ID),
 					Evidence: Evidences("it names", orNone(list(named)), "created", FormatTime(h.Created), "last written", FormatTime(h.Written), "observed", observed),
-					Fix:      Fix{"look", fmt.Sprintf("kubectl get ipamhandles.crd.projectcalico.org %s -o yaml", strings.ToLower(h.ID))},
+					Fix:      Fix{"look", fmt.Sprintf("kubectl get ipamhandles %s -o yaml", arg(strings.ToLower(h.ID)))},
 				})
 			}
 		},

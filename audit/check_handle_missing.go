@@ -19,7 +19,7 @@ func init() {
 		Severity: "warning",
 		Why: "Calico releases a pod's addresses through its handle: without one they stay allocated after the pod has gone, " +
 			"until the collector finds them.",
-		Confirm: "kubectl get ipamhandles.crd.projectcalico.org NAME (in lower case): not found.",
+		Confirm: "kubectl get ipamhandles NAME (in lower case): not found.",
 		Misread: "Calico's \"ipam check\" prints such handles and does not count them as a problem.",
 		Fix:     "Nothing is urgent while the pod lives. After it has gone, look for ip/leaked.",
 		Never:   "Never make a handle up by hand.",

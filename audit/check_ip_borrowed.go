@@ -22,17 +22,21 @@ func init() {
 		Run: func(st *State, f *Findings) {
 			for _, b := range st.Borrows {
 				sev, user := Warning, "a pod that was not seen"
-				if b.Attributes.Pod != "" {
+				_, unread := st.Missing(blocks.Pods)
+				switch {
+				case b.Attributes.Pod != "" && unread:
+					user = fmt.Sprintf("pod %s/%s by the allocation's record (pods were not read)", b.Attributes.Namespace, b.Attributes.Pod)
+				case b.Attributes.Pod != "":
 					user = fmt.Sprintf("pod %s/%s, which was not seen alive", b.Attributes.Namespace, b.Attributes.Pod)
 				}
-				fix := Fix{"look", "kubectl get pods --all-namespaces -o wide --field-selector spec.nodeName=" + b.User}
+				fix := Fix{"look", "kubectl get pods --all-namespaces -o wide --field-selector spec.nodeName=" + arg(b.User)}
 				switch {
 				case b.Tunnel:
 					sev, user = Error, fmt.Sprintf("the node's own tunnel (%s)", b.Attributes.Type)
-					fix = Fix{"manual", fmt.Sprintf("once %s has a block of its own, restart calico-node there so that its tunnel takes an address of it", b.User)}
+					fix = Fix{"manual", fmt.Sprintf("once %s can claim a block, restart calico-node there: its tunnel then takes an address of that block", b.User)}
 				case b.Workload != nil:
 					user = "pod " + b.Workload.FullName()
-					fix = Fix{"manual", fmt.Sprintf("once %s has a block of its own: kubectl delete pod --namespace %s %s", b.User, b.Workload.Namespace, b.Workload.Name)}
+					fix = Fix{"manual", fmt.Sprintf("once %s can claim a block: kubectl delete pod --namespace %s %s", b.User, arg(b.Workload.Namespace), arg(b.Workload.Name))}
 				}
 				f.Add(Finding{
 					Severity: sev, Subject: ipSubject(b.Addr, b.User), Pools: poolsOf(b.Block.Pool), Nodes: []string{b.Owner},

@@ -33,7 +33,7 @@ func init() {
 					block = fmt.Sprintf("%s of %s calls it free", b.CIDR, ownerText(b.Owner))
 				}
 				u := users[0]
-				fix := Fix{"manual", fmt.Sprintf("kubectl delete pod --namespace %s %s, so that it gets an address of its own", namespaceOf(u), nameOf(u))}
+				fix := Fix{"manual", fmt.Sprintf("kubectl delete pod --namespace %s %s, so that it gets an address of its own", arg(namespaceOf(u)), arg(nameOf(u)))}
 				if u.pod == nil {
 					fix = Fix{"manual", fmt.Sprintf("restart calico-node on %s, so that its tunnel gets an address of its own", u.node)}
 				}

@@ -1,8 +1,10 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -26,23 +28,35 @@ func init() {
 				for _, b := range h.Blocks {
 					byPool[b.Pool] = append(byPool[b.Pool], b)
 				}
+				var several []*Pool
 				for _, p := range st.Pools {
-					if bs := byPool[p]; len(bs) > 1 {
-						f.Add(manyBlocks(h, p, bs))
+					if len(byPool[p]) > 1 {
+						several = append(several, p)
 					}
+				}
+				if len(several) > 0 {
+					f.Add(manyBlocks(h, several, byPool))
 				}
 			}
 		},
 	})
 }
 
-func manyBlocks(h *Host, p *Pool, bs []*Block) Finding {
-	sev, scarce := Info, ""
-	if p.ServesWorkloads() && p.Slots.Allocatable.IsZero() {
-		sev, scarce = Warning, ", which has none left"
+// manyBlocks makes the finding of one host, over all pools of which it holds
+// several blocks.
+func manyBlocks(h *Host, pools []*Pool, byPool map[*Pool][]*Block) Finding {
+	sev := Info
+	var holds, releasable, held, used []string
+	var all []*Block
+	for _, p := range pools {
+		scarce := ""
+		if p.ServesWorkloads() && p.Slots.Allocatable.IsZero() {
+			sev, scarce = Warning, ", which has none left"
+		}
+		holds = append(holds, fmt.Sprintf("%s of pool %s%s", plural(len(byPool[p]), "block"), p.Name, scarce))
+		all = append(all, byPool[p]...)
 	}
-	var releasable, held, used []string
-	for _, b := range bs {
+	for _, b := range all {
 		switch {
 		case b.Used > 0:
 			used = append(used, fmt.Sprintf("%s (%s)", b.CIDR, inUseText(b)))
@@ -53,22 +67,39 @@ func manyBlocks(h *Host, p *Pool, bs []*Block) Finding {
 		}
 	}
 	could := list(releasable)
+	fix := Fix{"look", "calico-audit report -o wide --check block/empty --node " + arg(h.Name)}
 	switch {
 	case could == "" && len(held) == 0:
 		could = "none: all hold addresses in use"
+		fix = Fix{"manual", drainAdvice(h, all)}
 	case could == "":
 		could = "none now"
 	}
-	fix := Fix{"look", fmt.Sprintf("calico-audit report -o wide --check block/empty --node %s", h.Name)}
-	if len(releasable) == 0 && len(held) == 0 {
-		b := slices.MinFunc(bs, func(x, y *Block) int { return x.Used - y.Used })
-		fix = Fix{"manual", fmt.Sprintf("if blocks are scarce: cordon %s and restart the pods on %s, its emptiest block (%s); it can be released once it is empty", h.Name, b.CIDR, inUseText(b))}
-	}
 	return Finding{
-		Severity: sev, Subject: nodeSubject(h.Name), Pools: poolsOf(p),
-		Message: fmt.Sprintf("%s holds %s of pool %s%s; releasable: %s", h.Name, plural(len(bs), "block"), p.Name, scarce, could),
-		Evidence: Evidences("pool", p.Name, "blocks", list(cidrs(bs)), "releasable", could,
+		Severity: sev, Subject: nodeSubject(h.Name), Pools: poolsOf(pools...),
+		Message: fmt.Sprintf("%s holds %s; releasable: %s", h.Name, strings.Join(holds, " and "), could),
+		Evidence: Evidences("pool", strings.Join(poolsOf(pools...), ", "), "blocks", list(cidrs(all)), "releasable", could,
 			"empty but held", listBy("; ", held), "in use", list(used)),
 		Fix: fix,
 	}
+}
+
+// drainAdvice says how to empty one of a host's blocks: one that nobody borrows
+// from if there is one, and the emptiest of these.
+func drainAdvice(h *Host, bs []*Block) string {
+	lent := map[*Block][]string{}
+	for _, b := range h.Lent {
+		if !slices.Contains(lent[b.Block], b.User) {
+			lent[b.Block] = append(lent[b.Block], b.User)
+		}
+	}
+	b := slices.MinFunc(bs, func(x, y *Block) int {
+		return cmp.Or(cmp.Compare(min(len(lent[x]), 1), min(len(lent[y]), 1)), cmp.Compare(x.Used, y.Used))
+	})
+	advice := fmt.Sprintf("if blocks are scarce: make an IPReservation of %s so that nothing new takes its addresses, restart the pods that hold them (%s), and delete the reservation once the block is released",
+		b.CIDR, inUseText(b))
+	if borrowers := lent[b]; len(borrowers) > 0 {
+		advice += "; pods of " + list(borrowers) + " are among them"
+	}
+	return advice
 }

@@ -14,7 +14,7 @@ func init() {
 		Severity: "error, warning or info",
 		Why: "Its pods use addresses borrowed from other nodes' blocks, or get none. " +
 			"A borrowed address is routed on its own, and where the owner does not learn that route it drops the traffic.",
-		Confirm: "kubectl get blockaffinities.crd.projectcalico.org -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr,STATE:.spec.state, " +
+		Confirm: "kubectl get blockaffinities -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr,STATE:.spec.state, " +
 			"and look for the node.",
 		Misread: "A node that has run no pod yet has no block, and that is normal: it claims one for its first pod.",
 		Fix: "Remove the cause that the evidence names: add blocks to the pool (or free empty ones), widen a selector, raise the limit. " +
@@ -22,6 +22,7 @@ func init() {
 		Never: "Never delete another node's blocks to make room: release only blocks that hold no allocation.",
 		Needs: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.IPAMConfigs, blocks.Nodes, blocks.Pods, blocks.Namespaces},
 		Run: func(st *State, f *Findings) {
+			hoarders := st.rememberHoarders()
 			for _, h := range st.Hosts {
 				var open []*Need
 				for _, n := range h.Needs {
@@ -35,7 +36,7 @@ func init() {
 					open = append(open, n)
 				}
 				if len(open) > 0 {
-					f.Add(noBlockFinding(st, h, open))
+					f.Add(noBlockFinding(st, h, open, hoarders))
 				}
 			}
 		},
@@ -44,8 +45,8 @@ func init() {
 
 // noBlockFinding makes one finding of a node's families without a block; the
 // worst of them gives the severity.
-func noBlockFinding(st *State, h *Host, open []*Need) Finding {
-	out := Finding{Subject: nodeSubject(h.Name), Fix: Fix{"look", "calico-audit report -o wide --node " + h.Name}}
+func noBlockFinding(st *State, h *Host, open []*Need, hoarders func([]*Pool) []string) Finding {
+	out := Finding{Subject: nodeSubject(h.Name), Fix: Fix{"look", "calico-audit report -o wide --node " + arg(h.Name)}}
 	var messages []string
 	for _, n := range open {
 		sev, text := gradeNoBlock(n)
@@ -66,8 +67,8 @@ func noBlockFinding(st *State, h *Host, open []*Need) Finding {
 		}
 		switch n.Cause {
 		case CauseNoBlocks, CauseStrict, CauseFull:
-			pairs = append(pairs, label("hoarders"), listBy("; ", st.Hoarders(n.Pools)))
-			out.Fix = Fix{"look", "calico-audit report -o wide --check node/many-blocks,block/empty --pool " + strings.Join(poolsOf(n.Pools...), ",")}
+			pairs = append(pairs, label("hoarders"), listBy("; ", hoarders(st.poolsAtIssue(n))))
+			out.Fix = Fix{"look", "calico-audit report -o wide --check node/many-blocks,block/empty --pool " + arg(strings.Join(poolsOf(n.Pools...), ","))}
 		}
 		out.Evidence = append(out.Evidence, Evidences(pairs...)...)
 	}
@@ -80,10 +81,12 @@ func causeText(n *Need) string {
 	switch {
 	case n.Cause != CauseNone:
 		return string(n.Cause)
-	case len(n.Borrowed) > 0:
+	case len(n.Borrowed) > 0, len(n.Waiting) > 0:
 		return "none now: its pools have blocks left, and it claims one at its next allocation"
+	case len(n.Elsewhere) > 0:
+		return "none now: it still holds blocks that it cannot take addresses from"
 	case n.Addressed:
-		return "none now: its pods use addresses outside any block of their own"
+		return "none now: its pods use addresses outside any node's blocks"
 	}
 	return "no pod yet"
 }
@@ -95,7 +98,7 @@ func gradeNoBlock(n *Need) (Severity, string) {
 	stuck := len(n.Waiting) > 0 && n.Cause.starves()
 	switch {
 	case len(n.Borrowed) > 0 && stuck:
-		return Error, fmt.Sprintf("%s: it borrows %s, %s wait for one, because %s", what, plural(len(n.Borrowed), "address"), plural(len(n.Waiting), "pod"), n.Cause)
+		return Error, fmt.Sprintf("%s: it borrows %s, and %s waiting for one, because %s", what, plural(len(n.Borrowed), "address"), numberIs(len(n.Waiting), "pod"), n.Cause)
 	case len(n.Borrowed) > 0 && n.Cause == CauseNone:
 		return Error, fmt.Sprintf("%s and borrows %s", what, plural(len(n.Borrowed), "address"))
 	case len(n.Borrowed) > 0:
@@ -103,15 +106,21 @@ func gradeNoBlock(n *Need) (Severity, string) {
 	case stuck:
 		return Error, fmt.Sprintf("%s, and %s cannot get an address, because %s", what, plural(len(n.Waiting), "pod"), n.Cause)
 	case n.Cause != CauseNone && n.Host.Schedulable:
-		effect := "will get no address"
+		who, effect := "its next pod", "will get no address"
 		if !n.Cause.starves() {
 			effect = "will borrow its address"
 		}
-		return Warning, fmt.Sprintf("%s, and its next pod %s, because %s", what, effect, n.Cause)
+		if len(n.Waiting) > 0 {
+			who = fmt.Sprintf("the next of its %s", plural(len(n.Waiting), "waiting pod"))
+		}
+		return Warning, fmt.Sprintf("%s, and %s %s, because %s", what, who, effect, n.Cause)
 	case len(n.Elsewhere) > 0:
 		return Info, fmt.Sprintf("%s in the pools that select it now; it still holds %s", what, list(cidrs(n.Elsewhere)))
 	case n.Addressed:
 		return Info, what + " of its own; its pods use addresses outside any node's blocks"
+	}
+	if len(n.Waiting) > 0 {
+		return Info, fmt.Sprintf("%s yet; %s waiting for an address, and blocks are left to claim", what, numberIs(len(n.Waiting), "pod"))
 	}
 	return Info, what + " yet, as it runs no pod"
 }

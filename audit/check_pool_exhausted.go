@@ -38,7 +38,7 @@ func (st *State) addressFindings(f *Findings, sev Severity, when func(blocks.Cou
 			Evidence: Evidences(
 				"in use", p.Addrs.InUse.String(), "reserved", p.Addrs.Reserved.String(),
 				"available", p.Addrs.Available.String(), "capacity", p.Addrs.Capacity.String()),
-			Fix: Fix{"look", "calico-audit report -o wide --pool " + p.Name},
+			Fix: Fix{"look", "calico-audit report -o wide --pool " + arg(p.Name)},
 		})
 	}
 }

@@ -34,7 +34,7 @@ func init() {
 					Evidence: Evidences(
 						"allocatable", p.Slots.Allocatable.String(), "reclaimable", p.Reclaimable.String(),
 						"claimed", p.Slots.Claimed.String(), "reserved", p.Slots.Reserved.String(), "needed by its nodes", p.Needed.String()),
-					Fix: Fix{"look", "calico-audit report -o wide --check node/many-blocks,block/empty --pool " + p.Name},
+					Fix: Fix{"look", "calico-audit report -o wide --check node/many-blocks,block/empty --pool " + arg(p.Name)},
 				})
 			}
 		},

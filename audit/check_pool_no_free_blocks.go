@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -13,13 +14,14 @@ func init() {
 		Severity: "critical, error or warning",
 		Why: "A node that needs a block now borrows single addresses from other nodes' blocks, whose owners may drop the traffic; under strict affinity its pods get none. " +
 			"Plenty of addresses may be free all the same: addresses and blocks run out separately.",
-		Confirm: "kubectl get ipamblocks.crd.projectcalico.org -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity lists who holds the blocks; " +
+		Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity lists who holds the blocks; " +
 			"calicoctl ipam show --show-blocks shows how full each one is.",
 		Misread: "\"The pool has free addresses, so it is fine\": free addresses inside other nodes' blocks help a node without a block only by borrowing.",
-		Fix: "Add a pool (or give the nodes one with a smaller block size), or free empty blocks of nodes that hold several; " +
+		Fix: "Add a pool (or one with smaller blocks, such as /28 instead of /26), or free empty blocks of nodes that hold several; " +
 			"then restart the pods that borrow, so that their node claims a block of its own.",
 		Never: "Never delete IPAMBlock objects by hand: that erases the record of addresses that pods still use.",
 		Needs: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
+		Uses:  []blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Namespaces, blocks.IPAMConfigs},
 		Run: func(st *State, f *Findings) {
 			judged := st.starvationJudged(f)
 			for _, p := range st.Pools {
@@ -30,8 +32,10 @@ func init() {
 				if judged {
 					cut, next = st.cutOff(p)
 				}
-				message := fmt.Sprintf("pool %s has none of its %s left to claim; every node that it selects has one", p.Name, pluralCount(p.Slots.Capacity, "block"))
+				message := fmt.Sprintf("pool %s has none of its %s left to claim; no node that could take pods lacks one", p.Name, pluralCount(p.Slots.Capacity, "block"))
 				switch {
+				case p.Slots.Capacity.IsZero():
+					message = fmt.Sprintf("pool %s is smaller than one of its own blocks (%s, blocks of /%d) and gives none", p.Name, p.CIDR, p.BlockSize)
 				case len(cut) > 0:
 					sev = Critical
 					message = fmt.Sprintf("pool %s has none of its %s left to claim, and pods of %s without a block borrow or wait: %s",
@@ -40,7 +44,7 @@ func init() {
 					sev = Error
 					message = fmt.Sprintf("pool %s has none of its %s left to claim; the next pod of %s without a block will borrow or fail: %s",
 						p.Name, pluralCount(p.Slots.Capacity, "block"), plural(len(next), "node"), list(next))
-				case !judged:
+				case !judged || !slices.Contains(st.Families, p.Family()):
 					message = fmt.Sprintf("pool %s has none of its %s left to claim", p.Name, pluralCount(p.Slots.Capacity, "block"))
 				}
 				f.Add(Finding{
@@ -50,7 +54,7 @@ func init() {
 						"addresses", fmt.Sprintf("%s of %s in use, %s available", p.Addrs.InUse, p.Addrs.Capacity, p.Addrs.Available),
 						"nodes borrowing or waiting", list(cut), "nodes next to", list(next),
 						"hoarders", listBy("; ", st.Hoarders([]*Pool{p})), "reclaimable blocks", st.reclaimableText(p)),
-					Fix: Fix{"look", "calico-audit report -o wide --check node/many-blocks,block/empty --pool " + p.Name},
+					Fix: Fix{"look", "calico-audit report -o wide --check node/many-blocks,block/empty --pool " + arg(p.Name)},
 				})
 			}
 		},
@@ -60,7 +64,7 @@ func init() {
 // starvationJudged tells whether enough was read to say which nodes starve; if
 // not, it withholds that part of the running check's verdict.
 func (st *State) starvationJudged(f *Findings) bool {
-	if g := st.firstMissing([]blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Namespaces, blocks.IPAMConfigs}); g != nil {
+	if g := st.firstMissing(f.check.Uses); g != nil {
 		f.Withhold("which nodes starve was not judged: %s", g)
 		return false
 	}
@@ -79,7 +83,7 @@ func (st *State) cutOff(p *Pool) (now, next []string) {
 			switch {
 			case st.podsCutOff(n, p):
 				now = append(now, h.Name)
-			case p.Automatic && p.SelectsNode(h.Node) && noneLeft(generalPools(n.Pools)):
+			case p.Automatic && p.SelectsNode(h.Node) && !st.claimable(generalPools(n.Pools), h):
 				next = append(next, h.Name)
 			}
 		}
@@ -94,7 +98,7 @@ func (st *State) podsCutOff(n *Need, p *Pool) bool {
 		pools := st.PodPools(w, n.Host.Node, n.Family)
 		for _, q := range pools {
 			if q == p {
-				return noneLeft(pools)
+				return !st.claimable(pools, n.Host)
 			}
 		}
 		return false
@@ -103,7 +107,7 @@ func (st *State) podsCutOff(n *Need, p *Pool) bool {
 		if b.Workload != nil && concerns(b.Workload) {
 			return true
 		}
-		if b.Workload == nil && p.Automatic && p.SelectsNode(n.Host.Node) && noneLeft(n.Pools) {
+		if b.Workload == nil && p.Automatic && p.SelectsNode(n.Host.Node) && !st.claimable(n.Pools, n.Host) {
 			return true
 		}
 	}
@@ -128,15 +132,6 @@ func generalPools(ps []*Pool) []*Pool {
 		return ps
 	}
 	return out
-}
-
-func noneLeft(ps []*Pool) bool {
-	for _, p := range ps {
-		if !p.Slots.Allocatable.IsZero() {
-			return false
-		}
-	}
-	return true
 }
 
 // blockMayExist tells whether a block that could not be understood may be one

@@ -14,7 +14,7 @@ func init() {
 		Why: "When the nodes fill up with pods, some of them will get no block. " +
 			"Each needs at least one, and ⌈allocatable pods / block size⌉ of them when it runs as many pods as it may.",
 		Confirm: "Compare the pool's number of blocks, 2^(blockSize - prefix length), with the nodes that its nodeSelector matches.",
-		Fix:     "Add a pool for the same nodes, choose a larger CIDR, or a larger block size in a new pool where nodes run few pods.",
+		Fix:     "Add a pool for the same nodes, choose a larger CIDR, or in a new pool smaller blocks (such as /28 instead of /26) where nodes run few pods.",
 		Never:   "Never change the CIDR or block size of a pool in use.",
 		Needs:   []blocks.Resource{blocks.Pools, blocks.Nodes, blocks.Reservations},
 		Run: func(st *State, f *Findings) {
@@ -25,9 +25,9 @@ func init() {
 				}
 				sev, others := Warning, ""
 				short := p.Needed.Sub(usable)
-				if spare := st.spareElsewhere(p); spare.Cmp(short) >= 0 {
+				if spare := st.spareElsewhere(p); spare.Cmp(short.Mul(p.BlockAddresses())) >= 0 {
 					sev = Info
-					others = fmt.Sprintf("other pools for the same nodes have %s to spare", pluralCount(spare, "block"))
+					others = fmt.Sprintf("other pools for the same nodes have %s to spare", pluralCount(spare, "address"))
 				}
 				selected, _ := st.selected(p)
 				message := fmt.Sprintf("pool %s has %s, and its %s will need %s when full", p.Name, pluralCount(usable, "block"), plural(selected, "node"), p.Needed)
@@ -63,8 +63,9 @@ func (st *State) selected(p *Pool) (n int, which map[string]bool) {
 	return len(which), which
 }
 
-// spareElsewhere is how many blocks other pools have for all the nodes that p
-// selects, beyond what nodes outside p need of them.
+// spareElsewhere is how many addresses, in whole blocks, other pools have for all
+// the nodes that p selects, beyond what nodes outside p need of them. Block sizes
+// may differ, so that blocks cannot be compared.
 func (st *State) spareElsewhere(p *Pool) blocks.Count {
 	_, mine := st.selected(p)
 	spare := blocks.Count{}
@@ -76,14 +77,14 @@ func (st *State) spareElsewhere(p *Pool) blocks.Count {
 		if n < len(mine) || !containsAll(theirs, mine) {
 			continue
 		}
-		outside := 0
+		left := st.usableSlots(q)
 		for name := range theirs {
 			if !mine[name] {
-				outside += nodeDemand(st.hosts[name].Node, q)
+				left = left.Sub(nodeDemand(st.hosts[name].Node, q))
 			}
 		}
-		if left := st.usableSlots(q).Sub(blocks.CountOf(outside)); left.Cmp(blocks.Count{}) > 0 {
-			spare = spare.Add(left)
+		if left.Cmp(blocks.Count{}) > 0 {
+			spare = spare.Add(left.Mul(q.BlockAddresses()))
 		}
 	}
 	return spare

@@ -159,7 +159,7 @@ func TestCausesAgreeWithCalico(t *testing.T) {
 			p.must(p.s.EditPool(p.ctx, "pods", func(spec map[string]any) { spec["blockSize"] = int64(29) }))
 		}, audit.CauseNone, claims},
 	}
-	c := testcluster.Start(t, testcluster.Options{})
+	c := testcluster.Shared(t, testcluster.Options{})
 	for _, x := range cases {
 		t.Run(x.name, func(t *testing.T) {
 			p := newPlay(t, c)
@@ -227,7 +227,7 @@ func checkAfter(p *play, did string, cause audit.Cause) {
 // TestBlockLimitAgreesWithCalico: at its limit a node gets no address once its
 // blocks are full, and does not borrow either.
 func TestBlockLimitAgreesWithCalico(t *testing.T) {
-	c := testcluster.Start(t, testcluster.Options{})
+	c := testcluster.Shared(t, testcluster.Options{})
 	p := newPlay(t, c)
 	p.node("old")
 	p.node("new")
@@ -264,7 +264,7 @@ func limitFinding(p *play) *audit.Finding {
 // called allocatable: beside a block of another size, a reservation of a whole
 // block and one of a few addresses.
 func TestAllocatableIsWhatCalicoClaims(t *testing.T) {
-	c := testcluster.Start(t, testcluster.Options{})
+	c := testcluster.Shared(t, testcluster.Options{})
 	for _, family := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
 		t.Run(family.String(), func(t *testing.T) {
 			p := newPlay(t, c)

@@ -30,14 +30,23 @@ func (s *selectorOrError) matches(labels map[string]string) bool {
 	return s.sel == nil || s.sel.Evaluate(labels)
 }
 
-// SelectorError returns what is wrong with the pool's selectors, or nil. Calico
-// refuses every automatic assignment of the family while an enabled pool has
-// such a selector (libcalico-go ipam/ipam.go, determinePools).
+// SelectorError returns what is wrong with the pool's selectors, or nil.
 func (p *Pool) SelectorError() error {
 	if p.nodeSelector.err != nil {
 		return p.nodeSelector.err
 	}
 	return p.namespaceSelector.err
+}
+
+// refuses tells whether a selector of the pool that cannot be parsed makes Calico
+// refuse every unrequested assignment of its family on a node. Pools that are
+// disabled or not automatic are not looked at, and a namespace selector only
+// where the node selector matches (libcalico-go ipam/ipam.go, determinePools).
+func (p *Pool) refuses(n *blocks.Node) bool {
+	if p.Disabled || !p.Automatic {
+		return false
+	}
+	return p.nodeSelector.err != nil || p.namespaceSelector.err != nil && p.SelectsNode(n)
 }
 
 // SelectsNode tells whether the pool's node selector matches a node.

@@ -77,6 +77,8 @@ func (st *State) judgeAlone(b *Block) Release {
 	switch {
 	case b.Owner.Kind == blocks.VirtualOwner:
 		r.Held = "it serves LoadBalancer services"
+	case b.Owner != (blocks.Owner{}) && b.Owner.Kind != blocks.HostOwner:
+		r.Held = fmt.Sprintf("its owner is written as %q, which Calico does not understand", b.Owner)
 	case b.SoftDeleted:
 		r.Held = "it is marked deleted already"
 	case len(b.Faults) > 0:

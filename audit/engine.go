@@ -60,7 +60,8 @@ func (r *Result) NeedsConfirmation() []blocks.Resource {
 	need := map[blocks.Resource]bool{}
 	for i := range r.Findings {
 		if f := &r.Findings[i]; r.unconfirmed(f) {
-			for _, res := range registry[f.Check].Needs {
+			c := registry[f.Check]
+			for _, res := range slices.Concat(c.Needs, c.Uses) {
 				need[res] = true
 			}
 		}

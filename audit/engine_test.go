@@ -112,6 +112,14 @@ func TestOrderOfObjects(t *testing.T) {
 pool more 10.1.0.0/24 nodes=rack=='b'
 pool over 10.1.0.0/16 disabled
 namespace shop pools=more
+namespace other label=team=blue
+bgp nomesh as=64602
+peer tor ip=10.64.0.1 as=14907
+peer spine ip=10.64.0.2 as=14907 nodes=rack=='a'
+reserve 10.1.0.192/26
+reserve 10.1.0.128/27
+handle lonely 10.0.0.0/26=1
+handle lost
 block 10.1.0.0/26 gone
 block 10.1.0.64/26 gone
 pod shop/w new phase=Pending
@@ -150,6 +158,10 @@ func shuffle(r *rand.Rand, s *blocks.Snapshot) {
 	mix(len(s.Affinities), func(i, j int) { s.Affinities[i], s.Affinities[j] = s.Affinities[j], s.Affinities[i] })
 	mix(len(s.Nodes), func(i, j int) { s.Nodes[i], s.Nodes[j] = s.Nodes[j], s.Nodes[i] })
 	mix(len(s.Workloads), func(i, j int) { s.Workloads[i], s.Workloads[j] = s.Workloads[j], s.Workloads[i] })
+	mix(len(s.Handles), func(i, j int) { s.Handles[i], s.Handles[j] = s.Handles[j], s.Handles[i] })
+	mix(len(s.Namespaces), func(i, j int) { s.Namespaces[i], s.Namespaces[j] = s.Namespaces[j], s.Namespaces[i] })
+	mix(len(s.Reservations), func(i, j int) { s.Reservations[i], s.Reservations[j] = s.Reservations[j], s.Reservations[i] })
+	mix(len(s.BGPPeers), func(i, j int) { s.BGPPeers[i], s.BGPPeers[j] = s.BGPPeers[j], s.BGPPeers[i] })
 	mix(len(s.Gaps), func(i, j int) { s.Gaps[i], s.Gaps[j] = s.Gaps[j], s.Gaps[i] })
 }
 
@@ -157,7 +169,7 @@ func shuffle(r *rand.Rand, s *blocks.Snapshot) {
 // kind away would make false verdicts about the rest.
 const sound = `
 config strict
-controllers
+controllers grace=15m
 bgp nomesh as=64602
 peer reflector reflectors=has(rr)
 namespace shop pools=pods
@@ -232,6 +244,52 @@ func verdicts(t *testing.T, text string, without blocks.Resource) (map[string]au
 		}
 	}
 	return found, released
+}
+
+// TestLostVerdictsAreSaid: a check that misses what it needs is listed as
+// skipped, for each thing that it needs.
+func TestLostVerdictsAreSaid(t *testing.T) {
+	for _, c := range audit.Checks() {
+		for _, res := range c.Needs {
+			snap, err := sketch.Parse(sound)
+			if err != nil {
+				t.Fatal(err)
+			}
+			drop(snap, res)
+			snap.Gaps = append(snap.Gaps, blocks.Gap{Resource: res, Reason: "forbidden"})
+			r := audit.Run(audit.NewState(snap, audit.Options{}), []*audit.Check{c})
+			if len(r.Findings) > 0 || !strings.Contains(fmtSkipped(r), c.ID+": "+string(res)+": forbidden") {
+				t.Errorf("%s without %s: findings %v, skipped %v", c.ID, res, ids(r), r.Skipped)
+			}
+		}
+	}
+}
+
+// TestOneFindingASubject: a report never holds one fingerprint twice, for diff
+// and mutes go by it.
+func TestOneFindingASubject(t *testing.T) {
+	st := state(t, sound+`
+pool a 10.5.0.0/24 size=28
+pool b 10.5.0.0/25 size=28
+pool c 10.5.0.0/26 size=28
+block 10.5.0.0/28 n1
+block 10.5.0.16/28 n1
+block 10.5.0.128/28 n1
+block 10.5.0.144/28 n1
+block 10.0.0.0/25 n2
+block 10.0.0.0/24 n2
+config max=1 strict
+`)
+	seen := map[string]audit.Finding{}
+	for _, f := range audit.Run(st, nil).Findings {
+		if other, twice := seen[f.Fingerprint]; twice {
+			t.Errorf("one fingerprint for %q and %q", other.Message, f.Message)
+		}
+		seen[f.Fingerprint] = f
+	}
+	if len(seen) < 10 {
+		t.Errorf("only %d findings: the state tests nothing", len(seen))
+	}
 }
 
 // drop takes what was read of a kind away, as when its list is forbidden.

@@ -51,7 +51,10 @@ type Need struct {
 	// Blocks are the usable blocks that the node owns in these pools, and in
 	// pools that its pods ask for; Elsewhere are its other blocks of the family.
 	Blocks, Elsewhere []*Block
-	// Cause is why the node cannot claim a block now.
+	// Unused is how many addresses of Blocks could still be assigned.
+	Unused int
+	// Cause is why the node cannot claim a block now; judged only where it would
+	// have to, because Blocks have no unused address.
 	Cause Cause
 	// Detail says more about the cause.
 	Detail string
@@ -65,6 +68,13 @@ type Need struct {
 
 // NoBlock is true if the node owns no usable block in its pools.
 func (n *Need) NoBlock() bool { return len(n.Blocks) == 0 }
+
+// Starves is true if the node's next pod would get no address.
+func (n *Need) Starves() bool { return n.Unused == 0 && n.Cause.starves() }
+
+// needsBlocks is true if the node's next pod would have to come from a new block
+// or from a borrowed address, and there is no block to be had.
+func (n *Need) needsBlocks() bool { return n.Unused == 0 && n.Cause != CauseNone }
 
 // judgeHosts settles, for each node, whether it is schedulable and how it stands
 // with blocks of each family that counts.
@@ -101,8 +111,9 @@ func (st *State) need(h *Host, f blocks.Family) *Need {
 	for _, b := range h.Blocks {
 		switch {
 		case b.Family() != f:
-		case b.Usable() && inPools(b, mine):
+		case b.Usable() && inPools(b, mine) && !st.reserved.Covers(b.CIDR):
 			n.Blocks = append(n.Blocks, b)
+			n.Unused += b.unused(st.reserved)
 		default:
 			n.Elsewhere = append(n.Elsewhere, b)
 		}
@@ -112,45 +123,93 @@ func (st *State) need(h *Host, f blocks.Family) *Need {
 			n.Borrowed = append(n.Borrowed, b)
 		}
 	}
-	if n.NoBlock() {
+	if n.Unused == 0 {
 		n.Cause, n.Detail = st.cause(n)
 	}
 	return n
 }
 
+// poolsAtIssue returns the pools that the node could claim a block from: those
+// of the pods that borrow or wait or, where there are none, those that serve any
+// pod.
+func (st *State) poolsAtIssue(n *Need) []*Pool {
+	var out []*Pool
+	add := func(w *blocks.Workload) {
+		for _, p := range st.PodPools(w, n.Host.Node, n.Family) {
+			if !slices.Contains(out, p) {
+				out = append(out, p)
+			}
+		}
+	}
+	for _, b := range n.Borrowed {
+		if b.Workload != nil {
+			add(b.Workload)
+		}
+	}
+	for _, w := range n.Waiting {
+		add(w)
+	}
+	if len(out) == 0 {
+		return generalPools(n.Pools)
+	}
+	return out
+}
+
 func (st *State) cause(n *Need) (Cause, string) {
 	for _, p := range st.Pools {
-		if err := p.SelectorError(); err != nil && !p.Disabled && p.Family() == n.Family {
-			return CauseSelector, fmt.Sprintf("pool %s: %v", p.Name, err)
+		if p.Family() == n.Family && p.refuses(n.Host.Node) {
+			return CauseSelector, fmt.Sprintf("pool %s: %v", p.Name, p.SelectorError())
 		}
 	}
-	if len(n.Pools) == 0 {
+	pools := st.poolsAtIssue(n)
+	if len(pools) == 0 {
 		return CauseNoPool, st.whyNoPool(n)
 	}
+	if st.healsItself(n) {
+		return CauseNone, "it has an affinity whose block does not exist: its next assignment makes the block"
+	}
 	if !st.IPAM.AutoAllocateBlocks {
-		return CauseNoAuto, "autoAllocateBlocks is false in IPAMConfig \"default\": blocks must be assigned to nodes by hand"
+		return CauseNoAuto, "autoAllocateBlocks is false in the IPAM configuration: blocks must be given to nodes by hand"
 	}
 	if have, limit := st.limitCount(n), st.IPAM.BlockLimit(); have >= limit {
-		return CauseLimit, fmt.Sprintf("the node has %d affinities of %d allowed, and none leads to a block of its own", have, limit)
+		return CauseLimit, fmt.Sprintf("the node has %s of %d allowed, and no unused address in a block of its own", plural(have, "affinity"), limit)
 	}
-	available := blocks.Count{}
-	for _, p := range n.Pools {
-		if !p.Slots.Allocatable.IsZero() {
-			return CauseNone, ""
-		}
-		available = available.Add(p.Addrs.Available)
-	}
-	if empty := st.reclaimedByAllocator(n); empty > 0 {
+	if st.claimable(pools, n.Host) {
 		return CauseNone, ""
 	}
-	names := poolNames(n.Pools)
+	available := blocks.Count{}
+	for _, p := range pools {
+		available = available.Add(p.Addrs.Available)
+	}
+	names := poolNames(pools)
 	switch {
 	case st.IPAM.StrictAffinity:
-		return CauseStrict, fmt.Sprintf("no block is left in %s; %s addresses are still unused in other nodes' blocks", names, available)
+		return CauseStrict, fmt.Sprintf("no block is left in %s; %s still unused in other nodes' blocks may not be borrowed", names, pluralCount(available, "address"))
 	case available.IsZero():
 		return CauseFull, "neither a block nor an address is left in " + names
 	}
-	return CauseNoBlocks, fmt.Sprintf("no block is left in %s; its pods borrow from the %s addresses still unused in other nodes' blocks", names, available)
+	return CauseNoBlocks, fmt.Sprintf("no block is left in %s; its pods borrow from the %s still unused in other nodes' blocks", names, pluralCount(available, "address"))
+}
+
+// healsItself tells whether the node has an affinity, in a pool that it may use,
+// whose block does not exist. Calico's allocator walks a node's affinities
+// before anything else and makes such a block (libcalico-go ipam/ipam.go,
+// getBlockFromAffinity).
+func (st *State) healsItself(n *Need) bool {
+	return slices.ContainsFunc(n.Host.Affinities, func(a *blocks.Affinity) bool {
+		return !a.SoftDeleted && blocks.FamilyOf(a.CIDR.Addr()) == n.Family && st.BlockOf(a.CIDR) == nil &&
+			slices.Contains(n.Pools, st.PoolOf(a.CIDR)) && !st.reserved.Covers(a.CIDR)
+	})
+}
+
+// claimable tells whether a host could claim a block of any of the pools now.
+func (st *State) claimable(pools []*Pool, h *Host) bool {
+	for _, p := range pools {
+		if !p.Slots.Allocatable.IsZero() {
+			return true
+		}
+	}
+	return st.reclaimedByAllocator(pools, h) > 0
 }
 
 // emptyBlockMinAge is how long ago a block must have been claimed before Calico
@@ -158,17 +217,17 @@ func (st *State) cause(n *Need) (Cause, string) {
 const emptyBlockMinAge = time.Minute
 
 // reclaimedByAllocator counts the empty blocks of other nodes that the allocator
-// would take for this node: Calico v3.32 and newer release such a block when a
+// would take for a host: Calico v3.32 and newer release such a block when a
 // pool has none left.
-func (st *State) reclaimedByAllocator(n *Need) int {
+func (st *State) reclaimedByAllocator(pools []*Pool, h *Host) int {
 	if !affinity.AtLeast(st.Cluster.CalicoVersion, 3, 32) {
 		return 0
 	}
 	count := 0
-	for _, p := range n.Pools {
+	for _, p := range pools {
 		for _, b := range p.Blocks {
 			claimed := cmp.Or(b.Claimed, b.Created)
-			if b.Used == 0 && b.Usable() && b.Owner.Kind == blocks.HostOwner && b.Owner.Name != n.Host.Name &&
+			if b.Used == 0 && b.Usable() && b.Owner.Kind == blocks.HostOwner && b.Owner.Name != h.Name &&
 				!claimed.IsZero() && st.Cluster.TakenAt.Sub(claimed) > emptyBlockMinAge {
 				count++
 			}
@@ -206,6 +265,10 @@ func (st *State) whyNoPool(n *Need) string {
 		switch {
 		case p.Disabled:
 			why = append(why, p.Name+" is disabled")
+		case p.NotAllocatable != "":
+			why = append(why, fmt.Sprintf("%s is not allocatable (%s)", p.Name, p.NotAllocatable))
+		case !p.Deleting.IsZero():
+			why = append(why, p.Name+" is being deleted")
 		case !p.Allows(blocks.UseWorkload):
 			why = append(why, p.Name+" does not allow workloads")
 		case !p.Automatic:
@@ -249,6 +312,19 @@ func (st *State) Hoarders(pools []*Pool) []string {
 		out[i] = fmt.Sprintf("%s%s holds %d: %s", x.host.Name, gone, len(x.cidrs), strings.Join(x.cidrs, ", "))
 	}
 	return out
+}
+
+// rememberHoarders returns Hoarders with a memory, for asking it of many nodes
+// that use the same few sets of pools.
+func (st *State) rememberHoarders() func([]*Pool) []string {
+	known := map[string][]string{}
+	return func(pools []*Pool) []string {
+		key := poolNames(pools)
+		if _, ok := known[key]; !ok {
+			known[key] = st.Hoarders(pools)
+		}
+		return known[key]
+	}
 }
 
 func inUseText(b *Block) string {

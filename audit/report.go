@@ -23,10 +23,25 @@ type Report struct {
 	Complete      bool         `json:"complete"`
 	Gaps          []blocks.Gap `json:"gaps"`
 	SkippedChecks []Skipped    `json:"skippedChecks"`
-	Summary       Summary      `json:"summary"`
-	Pools         []PoolReport `json:"pools"`
-	Nodes         []NodeReport `json:"nodes"`
-	Findings      []Finding    `json:"findings"`
+	// Scope is what the report was narrowed to; nil for a whole one.
+	Scope    *Scope       `json:"scope,omitempty"`
+	Summary  Summary      `json:"summary"`
+	Pools    []PoolReport `json:"pools"`
+	Nodes    []NodeReport `json:"nodes"`
+	Findings []Finding    `json:"findings"`
+	// Muted are the rules that findings were muted by, with those findings, which
+	// are not among the others and do not count.
+	Muted []Muted `json:"muted,omitempty"`
+}
+
+// Scope says what a report was narrowed to. What lies outside was not judged, or is
+// not shown.
+type Scope struct {
+	// Checks are the IDs of the checks that ran; empty for all.
+	Checks []string `json:"checks,omitempty"`
+	// Pools and Nodes are those that findings concern; empty for all.
+	Pools []string `json:"pools,omitempty"`
+	Nodes []string `json:"nodes,omitempty"`
 }
 
 // ReportCluster says which cluster was audited and how it was read.
@@ -71,6 +86,8 @@ type Summary struct {
 	Error    int `json:"error"`
 	Warning  int `json:"warning"`
 	Info     int `json:"info"`
+	// Muted counts the findings that rules muted, which are in no other count.
+	Muted int `json:"muted,omitempty"`
 
 	Nodes       int `json:"nodes"`
 	Pools       int `json:"pools"`

@@ -33,7 +33,9 @@ type State struct {
 	Hosts    []*Host
 	// Borrows are the borrowed addresses, in order.
 	Borrows []*Borrow
-	// Families are the address families that at least one workload uses.
+	// Families are the address families that count: those of which at least one
+	// workload has an address or, while none has any and some wait, those of the
+	// pools.
 	Families []blocks.Family
 
 	hosts    map[string]*Host
@@ -254,6 +256,13 @@ func (st *State) indexWorkloads() {
 		}
 	}
 	slices.SortStableFunc(st.uses, func(a, b use) int { return a.addr.Compare(b.addr) })
+	if !families[blocks.IPv4] && !families[blocks.IPv6] && slices.ContainsFunc(st.Workloads, func(w blocks.Workload) bool { return w.Waiting() }) {
+		// No pod has an address and some wait for one: the families are those that
+		// they could get, so that a cluster in which nothing starts is judged.
+		for _, p := range st.Pools {
+			families[p.Family()] = families[p.Family()] || p.Allows(blocks.UseWorkload)
+		}
+	}
 	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
 		if families[f] {
 			st.Families = append(st.Families, f)
@@ -363,21 +372,21 @@ func (st *State) demand(p *Pool) blocks.Count {
 	if !p.ServesWorkloads() || !p.Automatic {
 		return blocks.Count{}
 	}
-	n := 0
+	n := blocks.Count{}
 	for _, h := range st.Hosts {
 		if h.Node != nil && p.SelectsNode(h.Node) {
-			n += nodeDemand(h.Node, p)
+			n = n.Add(nodeDemand(h.Node, p))
 		}
 	}
-	return blocks.CountOf(n)
+	return n
 }
 
 // nodeDemand is how many blocks of a pool one node needs for as many pods as it
 // may run, one at least.
-func nodeDemand(n *blocks.Node, p *Pool) int {
+func nodeDemand(n *blocks.Node, p *Pool) blocks.Count {
 	size, small := p.BlockAddresses().Int()
-	if !small || size == 0 {
-		return 1
+	if !small || size == 0 || n.AllocatablePods < 1 {
+		return blocks.CountOf(1)
 	}
-	return max(1, (n.AllocatablePods+size-1)/size)
+	return blocks.CountOf((n.AllocatablePods-1)/size + 1)
 }

@@ -72,10 +72,34 @@ func pluralCount(n blocks.Count, noun string) string {
 	if n.Cmp(blocks.CountOf(1)) == 0 {
 		return "1 " + noun
 	}
-	if strings.HasSuffix(noun, "s") {
+	switch {
+	case strings.HasSuffix(noun, "s"):
 		return n.String() + " " + noun + "es"
+	case strings.HasSuffix(noun, "ty"):
+		return n.String() + " " + strings.TrimSuffix(noun, "y") + "ies"
 	}
 	return n.String() + " " + noun + "s"
+}
+
+// numberIs writes a number with its noun and verb: "1 pod is", "2 pods are".
+func numberIs(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun + " is"
+	}
+	return plural(n, noun) + " are"
+}
+
+// arg writes a name for use in a command line that people copy: names come from
+// the cluster, and one that holds anything but letters, digits and the signs
+// usual in names is quoted.
+func arg(name string) string {
+	plain := name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(".-_:/,", r)
+	}) && !strings.HasPrefix(name, "-")
+	if plain {
+		return name
+	}
+	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
 }
 
 func cidrs(bs []*Block) []string {

@@ -53,7 +53,8 @@ type ControllersConfig struct {
 	// collects leaked addresses or empty blocks.
 	NodeController bool
 	// LeakGrace is the node controller's leakGracePeriod; LeakGraceSet is false
-	// where it is absent, and Calico's default of 15 minutes holds.
+	// where it is absent. Calico fills in 15 minutes when its own clients write the
+	// object, and takes absence for "off" when it reads one.
 	LeakGrace    time.Duration
 	LeakGraceSet bool
 }
@@ -93,4 +94,7 @@ type BGPPeer struct {
 	PeerIP       string
 	ASNumber     uint32
 	PeerSelector string
+	// AllowedLocalAS is how often a node accepts its own AS in the path of a
+	// route from this peer (numAllowedLocalASNumbers); 0 by default.
+	AllowedLocalAS int
 }

@@ -54,6 +54,9 @@ func (c Count) Times(n int) Count {
 	return Count{new(big.Int).Mul(c.value(), big.NewInt(int64(n)))}
 }
 
+// Mul returns c × d.
+func (c Count) Mul(d Count) Count { return Count{new(big.Int).Mul(c.value(), d.value())} }
+
 // Int returns c as an int and whether it fits into one.
 func (c Count) Int() (int, bool) {
 	if !c.value().IsInt64() {

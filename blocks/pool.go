@@ -60,8 +60,12 @@ func (p *Pool) Allows(u Use) bool {
 	return false
 }
 
-// ServesWorkloads is true for an enabled pool whose addresses pods may get.
-func (p *Pool) ServesWorkloads() bool { return !p.Disabled && p.Allows(UseWorkload) }
+// ServesWorkloads is true for a pool whose addresses pods may get: it is
+// enabled, allows workloads, and is neither being deleted nor marked as not
+// allocatable (both of which Calico v3.32 and newer heed).
+func (p *Pool) ServesWorkloads() bool {
+	return !p.Disabled && p.Allows(UseWorkload) && p.NotAllocatable == "" && p.Deleting.IsZero()
+}
 
 // Family returns the pool's address family.
 func (p *Pool) Family() Family { return FamilyOf(p.CIDR.Addr()) }

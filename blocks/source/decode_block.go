@@ -85,9 +85,8 @@ func (d *decoder) blockOwner(r *jsonReader) (owner blocks.Owner, known bool) {
 // owner is blocks.ParseOwner with a shared name.
 func (d *decoder) owner(affinity []byte) blocks.Owner {
 	o := blocks.ParseOwner(d.str(affinity))
-	switch o.Kind {
-	case blocks.HostOwner, blocks.VirtualOwner:
-		return blocks.Owner{Kind: o.Kind, Name: d.str([]byte(o.Name))}
+	if o.Kind == blocks.HostOwner || o.Kind == blocks.VirtualOwner {
+		o.Name = d.str([]byte(o.Name))
 	}
 	return o
 }

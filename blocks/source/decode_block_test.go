@@ -59,8 +59,8 @@ func TestBlock(t *testing.T) {
 	}}, p.blocks)
 }
 
-// spec wraps the spec of an object named as given.
-func named(name, spec string) string {
+// objectNamed wraps the spec of an object named as given.
+func objectNamed(name, spec string) string {
 	return fmt.Sprintf(`{"metadata": {"name": %q}, "spec": {%s}}`, name, spec)
 }
 
@@ -106,7 +106,7 @@ func TestBlockKeepsContradictions(t *testing.T) {
 			blocks.Block{CIDR: prefix("10.0.0.0/30"), Attributes: []blocks.Attributes{{}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := decodeOne(t, (*decoder).block, named("b", c.spec))
+			p := decodeOne(t, (*decoder).block, objectNamed("b", c.spec))
 			noGaps(t, p)
 			c.want.Name = "b"
 			diff(t, "block", []blocks.Block{c.want}, p.blocks)
@@ -122,49 +122,49 @@ func TestBlockGaps(t *testing.T) {
 		want   blocks.Gap
 	}{
 		"garbage CIDR, read from the name": {
-			named("10-64-75-0-26", `"cidr": "10.64.75.0", "affinity": "host:n1"`),
+			objectNamed("10-64-75-0-26", `"cidr": "10.64.75.0", "affinity": "host:n1"`),
 			blocks.Gap{Name: "10-64-75-0-26", Field: "spec.cidr", Reason: `"10.64.75.0" is not a CIDR`,
 				Prefix: prefix("10.64.75.0/26"), Owner: owner, OwnerKnown: true}},
 		"garbage IPv6 CIDR, read from the name": {
-			named("fd00-10--40-122", `"cidr": "x"`),
+			objectNamed("fd00-10--40-122", `"cidr": "x"`),
 			blocks.Gap{Name: "fd00-10--40-122", Field: "spec.cidr", Reason: `"x" is not a CIDR`,
 				Prefix: prefix("fd00:10::40/122"), OwnerKnown: true}},
 		"garbage CIDR and name": {
-			named("what", `"cidr": ""`),
+			objectNamed("what", `"cidr": ""`),
 			blocks.Gap{Name: "what", Field: "spec.cidr", Reason: "is empty, not a CIDR", OwnerKnown: true}},
 		"no CIDR": {
-			named("10-64-75-0-26", `"affinity": "host:n1"`),
+			objectNamed("10-64-75-0-26", `"affinity": "host:n1"`),
 			blocks.Gap{Name: "10-64-75-0-26", Field: "spec.cidr", Reason: "is missing",
 				Prefix: prefix("10.64.75.0/26"), Owner: owner, OwnerKnown: true}},
 		"affinity of a wrong type": {
-			named("b", `"cidr": "10.0.0.0/26", "affinity": {"host": "n1"}`),
+			objectNamed("b", `"cidr": "10.0.0.0/26", "affinity": {"host": "n1"}`),
 			blocks.Gap{Name: "b", Field: "spec.affinity", Reason: "is an object, not a string", Prefix: prefix("10.0.0.0/26")}},
 		"allocations of a wrong type": {
-			named("b", `"cidr": "10.0.0.0/26", "affinity": "host:n1", "allocations": {"0": 1}`),
+			objectNamed("b", `"cidr": "10.0.0.0/26", "affinity": "host:n1", "allocations": {"0": 1}`),
 			blocks.Gap{Name: "b", Field: "spec.allocations", Reason: "is an object, not a list",
 				Prefix: prefix("10.0.0.0/26"), Owner: owner, OwnerKnown: true}},
 		"an allocation of a wrong type": {
-			named("b", `"cidr": "10.0.0.0/26", "allocations": [0, null, "1"]`),
+			objectNamed("b", `"cidr": "10.0.0.0/26", "allocations": [0, null, "1"]`),
 			blocks.Gap{Name: "b", Field: "spec.allocations[2]", Reason: "is a string, not an integer",
 				Prefix: prefix("10.0.0.0/26"), OwnerKnown: true}},
 		"a fraction": {
-			named("b", `"cidr": "10.0.0.0/26", "allocations": [0.5]`),
+			objectNamed("b", `"cidr": "10.0.0.0/26", "allocations": [0.5]`),
 			blocks.Gap{Name: "b", Field: "spec.allocations[0]", Reason: "is 0.5, not an integer",
 				Prefix: prefix("10.0.0.0/26"), OwnerKnown: true}},
 		"too many allocations": {
-			named("b", `"cidr": "10.0.0.0/8", "allocations": [`+repeat("null", maxOrdinals+2, ",")+`]`),
+			objectNamed("b", `"cidr": "10.0.0.0/8", "allocations": [`+repeat("null", maxOrdinals+2, ",")+`]`),
 			blocks.Gap{Name: "b", Field: "spec.allocations[65536]", Reason: "has more than 65536 entries",
 				Prefix: prefix("10.0.0.0/8"), OwnerKnown: true}},
 		"an attribute of a wrong type": {
-			named("b", `"cidr": "10.0.0.0/26", "attributes": [{}, {"secondary": {"pod": 5}}]`),
+			objectNamed("b", `"cidr": "10.0.0.0/26", "attributes": [{}, {"secondary": {"pod": 5}}]`),
 			blocks.Gap{Name: "b", Field: "spec.attributes[1].secondary.pod", Reason: "is a number, not a string",
 				Prefix: prefix("10.0.0.0/26"), OwnerKnown: true}},
 		"a sequence number by no ordinal": {
-			named("b", `"cidr": "10.0.0.0/26", "sequenceNumberForAllocation": {"first": 1}`),
+			objectNamed("b", `"cidr": "10.0.0.0/26", "sequenceNumberForAllocation": {"first": 1}`),
 			blocks.Gap{Name: "b", Field: "spec.sequenceNumberForAllocation.first", Reason: `is keyed by "first", not by an ordinal`,
 				Prefix: prefix("10.0.0.0/26"), OwnerKnown: true}},
 		"a negative sequence number": {
-			named("b", `"cidr": "10.0.0.0/26", "sequenceNumber": -1`),
+			objectNamed("b", `"cidr": "10.0.0.0/26", "sequenceNumber": -1`),
 			blocks.Gap{Name: "b", Field: "spec.sequenceNumber", Reason: "is -1, not an integer from 0 to 2^64-1",
 				Prefix: prefix("10.0.0.0/26"), OwnerKnown: true}},
 		"spec of a wrong type": {
@@ -212,8 +212,8 @@ func TestGoTime(t *testing.T) {
 func FuzzBlock(f *testing.F) {
 	f.Add([]byte(goodBlock))
 	for _, seed := range []string{
-		named("10-0-0-0-26", `"cidr": "x"`), named("b", `"cidr": "10.0.0.0/26", "allocations": [-1, 1e9, null]`),
-		named("b", `"cidr": "0.0.0.0/0", "allocations": [0]`), `{"metadata": null, "spec": {"cidr": "::/0"}}`, `null`, `[1`,
+		objectNamed("10-0-0-0-26", `"cidr": "x"`), objectNamed("b", `"cidr": "10.0.0.0/26", "allocations": [-1, 1e9, null]`),
+		objectNamed("b", `"cidr": "0.0.0.0/0", "allocations": [0]`), `{"metadata": null, "spec": {"cidr": "::/0"}}`, `null`, `[1`,
 	} {
 		f.Add([]byte(seed))
 	}

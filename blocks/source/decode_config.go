@@ -179,6 +179,9 @@ func (d *decoder) bgpPeer(r *jsonReader) {
 					p.PeerSelector = d.text(r)
 				case "asNumber":
 					p.ASNumber, _ = asNumber(r)
+				case "numAllowedLocalASNumbers":
+					n, _ := r.int32()
+					p.AllowedLocalAS = int(n)
 				}
 			})
 		}

@@ -73,12 +73,12 @@ func TestAffinity(t *testing.T) {
 func TestAffinityGaps(t *testing.T) {
 	n1 := blocks.Owner{Kind: "host", Name: "n1"}
 	for object, want := range map[string]blocks.Gap{
-		named("n1-10-0-0-0-26", `"cidr": "10.0.0.0", "node": "n1"`): {Name: "n1-10-0-0-0-26", Field: "spec.cidr",
+		objectNamed("n1-10-0-0-0-26", `"cidr": "10.0.0.0", "node": "n1"`): {Name: "n1-10-0-0-0-26", Field: "spec.cidr",
 			Reason: `"10.0.0.0" is not a CIDR`, Prefix: prefix("10.0.0.0/26"), Owner: n1, OwnerKnown: true},
-		named("a", `"cidr": "10.0.0.0/26"`): {Name: "a", Field: "spec.node", Reason: "is missing", Prefix: prefix("10.0.0.0/26")},
-		named("a", `"cidr": "10.0.0.0/26", "node": 7`): {Name: "a", Field: "spec.node", Reason: "is a number, not a string",
+		objectNamed("a", `"cidr": "10.0.0.0/26"`): {Name: "a", Field: "spec.node", Reason: "is missing", Prefix: prefix("10.0.0.0/26")},
+		objectNamed("a", `"cidr": "10.0.0.0/26", "node": 7`): {Name: "a", Field: "spec.node", Reason: "is a number, not a string",
 			Prefix: prefix("10.0.0.0/26")},
-		named("a", `"cidr": "10.0.0.0/26", "node": "n1", "deleted": "perhaps"`): {Name: "a", Field: "spec.deleted",
+		objectNamed("a", `"cidr": "10.0.0.0/26", "node": "n1", "deleted": "perhaps"`): {Name: "a", Field: "spec.deleted",
 			Reason: `"perhaps" is not a boolean`, Prefix: prefix("10.0.0.0/26"), Owner: n1, OwnerKnown: true},
 	} {
 		p := decodeOne(t, (*decoder).affinity, object)
@@ -91,7 +91,7 @@ func TestAffinityGaps(t *testing.T) {
 }
 
 func TestHandle(t *testing.T) {
-	p := decodeOne(t, (*decoder).handle, named("k8s-pod-network.ab",
+	p := decodeOne(t, (*decoder).handle, objectNamed("k8s-pod-network.ab",
 		`"handleID": "k8s-pod-network.AB", "block": {"fd00::/122": 1, "10.0.0.9/26": 2}, "deleted": true`))
 	noGaps(t, p)
 	diff(t, "handle", []blocks.Handle{{
@@ -100,7 +100,7 @@ func TestHandle(t *testing.T) {
 	}}, p.handles)
 
 	// One bad count does not hide the others.
-	p = decodeOne(t, (*decoder).handle, named("h", `"handleID": "h", "block": {"10.0.0.0/26": 1, "here": 1, "10.0.1.0/26": "2"}`))
+	p = decodeOne(t, (*decoder).handle, objectNamed("h", `"handleID": "h", "block": {"10.0.0.0/26": 1, "here": 1, "10.0.1.0/26": "2"}`))
 	diff(t, "handle", []blocks.Handle{{Meta: blocks.Meta{Name: "h"}, ID: "h",
 		Blocks: []blocks.HandleCount{{CIDR: prefix("10.0.0.0/26"), Count: 1}}}}, p.handles)
 	diff(t, "gaps", []blocks.Gap{
@@ -109,8 +109,8 @@ func TestHandle(t *testing.T) {
 	}, p.gaps)
 
 	for object, want := range map[string]blocks.Gap{
-		named("h", `"block": {}`):                 {Name: "h", Field: "spec.handleID", Reason: "is missing"},
-		named("h", `"handleID": "h", "block": 1`): {Name: "h", Field: "spec.block", Reason: "is a number, not an object"},
+		objectNamed("h", `"block": {}`):                 {Name: "h", Field: "spec.handleID", Reason: "is missing"},
+		objectNamed("h", `"handleID": "h", "block": 1`): {Name: "h", Field: "spec.block", Reason: "is a number, not an object"},
 	} {
 		p := decodeOne(t, (*decoder).handle, object)
 		want.Resource = blocks.Handles
@@ -128,11 +128,11 @@ func TestPool(t *testing.T) {
 		want   blocks.Pool
 	}{
 		"defaults": {
-			named("p", `"cidr": "10.0.0.0/16"`),
+			objectNamed("p", `"cidr": "10.0.0.0/16"`),
 			blocks.Pool{CIDR: prefix("10.0.0.0/16"), BlockSize: 26, NodeSelector: "all()", Uses: both, Automatic: true,
 				IPIP: blocks.EncapNever, VXLAN: blocks.EncapNever}},
 		"defaults of IPv6, as the API may store them": {
-			named("p", `"cidr": "fd00::/48", "blockSize": 0, "allowedUses": [], "assignmentMode": null, "ipipMode": ""`),
+			objectNamed("p", `"cidr": "fd00::/48", "blockSize": 0, "allowedUses": [], "assignmentMode": null, "ipipMode": ""`),
 			blocks.Pool{CIDR: prefix("fd00::/48"), BlockSize: 122, NodeSelector: "all()", Uses: both, Automatic: true,
 				IPIP: blocks.EncapNever, VXLAN: blocks.EncapNever}},
 		"everything set": {
@@ -151,15 +151,15 @@ func TestPool(t *testing.T) {
 			blocks.Pool{CIDR: prefix("10.0.0.0/16"), BlockSize: 26, NodeSelector: "all()", Uses: both, Automatic: true,
 				IPIP: blocks.EncapNever, VXLAN: blocks.EncapNever}},
 		"stored by Calico v2": {
-			named("p", `"cidr": "10.0.0.0/16", "ipip": {"enabled": true, "mode": "cross-subnet"}, "nat-outgoing": true`),
+			objectNamed("p", `"cidr": "10.0.0.0/16", "ipip": {"enabled": true, "mode": "cross-subnet"}, "nat-outgoing": true`),
 			blocks.Pool{CIDR: prefix("10.0.0.0/16"), BlockSize: 26, NodeSelector: "all()", Uses: both, Automatic: true,
 				IPIP: blocks.EncapCrossSubnet, VXLAN: blocks.EncapNever}},
 		"stored by Calico v2, always": {
-			named("p", `"ipip": {"enabled": true}, "ipipMode": "Never", "cidr": "10.0.0.0/16"`),
+			objectNamed("p", `"ipip": {"enabled": true}, "ipipMode": "Never", "cidr": "10.0.0.0/16"`),
 			blocks.Pool{CIDR: prefix("10.0.0.0/16"), BlockSize: 26, NodeSelector: "all()", Uses: both, Automatic: true,
 				IPIP: blocks.EncapAlways, VXLAN: blocks.EncapNever}},
 		"smaller than a block": {
-			named("p", `"cidr": "10.0.0.0/28"`),
+			objectNamed("p", `"cidr": "10.0.0.0/28"`),
 			blocks.Pool{CIDR: prefix("10.0.0.0/28"), BlockSize: 26, NodeSelector: "all()", Uses: both, Automatic: true,
 				IPIP: blocks.EncapNever, VXLAN: blocks.EncapNever}},
 	} {
@@ -171,11 +171,11 @@ func TestPool(t *testing.T) {
 		})
 	}
 	for object, want := range map[string]blocks.Gap{
-		named("p", `"cidr": "10.0.0.0"`): {Name: "p", Field: "spec.cidr", Reason: `"10.0.0.0" is not a CIDR`},
-		named("p", `"blockSize": 26`):    {Name: "p", Field: "spec.cidr", Reason: "is missing"},
-		named("p", `"cidr": "10.0.0.0/16", "blockSize": 122`): {Name: "p", Field: "spec.blockSize",
+		objectNamed("p", `"cidr": "10.0.0.0"`): {Name: "p", Field: "spec.cidr", Reason: `"10.0.0.0" is not a CIDR`},
+		objectNamed("p", `"blockSize": 26`):    {Name: "p", Field: "spec.cidr", Reason: "is missing"},
+		objectNamed("p", `"cidr": "10.0.0.0/16", "blockSize": 122`): {Name: "p", Field: "spec.blockSize",
 			Reason: "is 122, not the length of an IPv4 prefix", Prefix: prefix("10.0.0.0/16")},
-		named("p", `"cidr": "10.0.0.0/16", "disabled": "no"`): {Name: "p", Field: "spec.disabled",
+		objectNamed("p", `"cidr": "10.0.0.0/16", "disabled": "no"`): {Name: "p", Field: "spec.disabled",
 			Reason: "is a string, not a boolean", Prefix: prefix("10.0.0.0/16")},
 	} {
 		p := decodeOne(t, (*decoder).pool, object)
@@ -188,7 +188,7 @@ func TestPool(t *testing.T) {
 }
 
 func TestReservation(t *testing.T) {
-	p := decodeOne(t, (*decoder).reservation, named("r", `"reservedCIDRs": ["10.0.0.5/30", "nowhere", " 10.0.0.9 ", "", "fd00::1", 5]`))
+	p := decodeOne(t, (*decoder).reservation, objectNamed("r", `"reservedCIDRs": ["10.0.0.5/30", "nowhere", " 10.0.0.9 ", "", "fd00::1", 5]`))
 	diff(t, "reservation", []blocks.Reservation{{Meta: blocks.Meta{Name: "r"},
 		CIDRs: []blocks.Prefix{prefix("10.0.0.4/30"), prefix("10.0.0.9/32"), prefix("fd00::1/128")}}}, p.reservations)
 	diff(t, "gaps", []blocks.Gap{
@@ -196,47 +196,47 @@ func TestReservation(t *testing.T) {
 		{Resource: blocks.Reservations, Name: "r", Field: "spec.reservedCIDRs[5]", Reason: "is a number, not a string"},
 	}, p.gaps)
 
-	p = decodeOne(t, (*decoder).reservation, named("r", `"reservedCIDRs": "10.0.0.0/8"`))
+	p = decodeOne(t, (*decoder).reservation, objectNamed("r", `"reservedCIDRs": "10.0.0.0/8"`))
 	diff(t, "gap", blocks.Gap{Resource: blocks.Reservations, Name: "r", Field: "spec.reservedCIDRs",
 		Reason: "is a string, not a list"}, oneGap(t, p))
 }
 
 func TestConfigs(t *testing.T) {
-	p := decodeOne(t, (*decoder).ipamConfig, named("default", `"strictAffinity": true, "autoAllocateBlocks": true, "maxBlocksPerHost": 4`))
+	p := decodeOne(t, (*decoder).ipamConfig, objectNamed("default", `"strictAffinity": true, "autoAllocateBlocks": true, "maxBlocksPerHost": 4`))
 	diff(t, "IPAM", []blocks.IPAMConfig{{Meta: blocks.Meta{Name: "default"}, Present: true,
 		StrictAffinity: true, AutoAllocateBlocks: true, MaxBlocksPerHost: 4}}, p.ipam)
 
-	p = decodeOne(t, (*decoder).clusterInfo, named("default", `"clusterGUID": "g", "calicoVersion": "v3.31.0", "datastoreReady": false`))
+	p = decodeOne(t, (*decoder).clusterInfo, objectNamed("default", `"clusterGUID": "g", "calicoVersion": "v3.31.0", "datastoreReady": false`))
 	diff(t, "cluster", []blocks.ClusterInfo{{Meta: blocks.Meta{Name: "default"}, Present: true,
 		GUID: "g", CalicoVersion: "v3.31.0", Locked: true}}, p.infos)
-	p = decodeOne(t, (*decoder).clusterInfo, named("default", `"datastoreReady": null`))
+	p = decodeOne(t, (*decoder).clusterInfo, objectNamed("default", `"datastoreReady": null`))
 	diff(t, "cluster", []blocks.ClusterInfo{{Meta: blocks.Meta{Name: "default"}, Present: true}}, p.infos)
 
-	p = decodeOne(t, (*decoder).controllersConfig, named("default", `"controllers": {"node": {"leakGracePeriod": "0s", "syncLabels": "Enabled"}, "policy": {}}`))
+	p = decodeOne(t, (*decoder).controllersConfig, objectNamed("default", `"controllers": {"node": {"leakGracePeriod": "0s", "syncLabels": "Enabled"}, "policy": {}}`))
 	diff(t, "controllers", []blocks.ControllersConfig{{Meta: blocks.Meta{Name: "default"}, Present: true,
 		NodeController: true, LeakGraceSet: true}}, p.controllers)
-	p = decodeOne(t, (*decoder).controllersConfig, named("default", `"controllers": {"node": {"leakGracePeriod": "1h2m"}}`))
+	p = decodeOne(t, (*decoder).controllersConfig, objectNamed("default", `"controllers": {"node": {"leakGracePeriod": "1h2m"}}`))
 	diff(t, "controllers", []blocks.ControllersConfig{{Meta: blocks.Meta{Name: "default"}, Present: true,
 		NodeController: true, LeakGrace: 62 * time.Minute, LeakGraceSet: true}}, p.controllers)
-	p = decodeOne(t, (*decoder).controllersConfig, named("default", `"controllers": {"node": null}`))
+	p = decodeOne(t, (*decoder).controllersConfig, objectNamed("default", `"controllers": {"node": null}`))
 	diff(t, "controllers", []blocks.ControllersConfig{{Meta: blocks.Meta{Name: "default"}, Present: true}}, p.controllers)
 
-	p = decodeOne(t, (*decoder).felixConfig, named("default", `"bpfEnabled": true, "programClusterRoutes": "Enabled"`))
+	p = decodeOne(t, (*decoder).felixConfig, objectNamed("default", `"bpfEnabled": true, "programClusterRoutes": "Enabled"`))
 	diff(t, "felix", []blocks.FelixConfig{{Meta: blocks.Meta{Name: "default"}, Present: true,
 		BPFEnabled: true, ProgramClusterRoutes: "Enabled"}}, p.felix)
-	p = decodeOne(t, (*decoder).felixConfig, named("node.n1", `"bpfEnabled": true`))
+	p = decodeOne(t, (*decoder).felixConfig, objectNamed("node.n1", `"bpfEnabled": true`))
 	noGaps(t, p)
 	diff(t, "felix of one node", []blocks.FelixConfig(nil), p.felix)
 
-	p = decodeOne(t, (*decoder).bgpConfig, named("default", `"nodeToNodeMeshEnabled": false, "asNumber": "1.10"`))
+	p = decodeOne(t, (*decoder).bgpConfig, objectNamed("default", `"nodeToNodeMeshEnabled": false, "asNumber": "1.10"`))
 	diff(t, "BGP", []blocks.BGPConfig{{Meta: blocks.Meta{Name: "default"}, Present: true, ASNumber: 65546}}, p.bgp)
-	p = decodeOne(t, (*decoder).bgpConfig, named("default", ``))
+	p = decodeOne(t, (*decoder).bgpConfig, objectNamed("default", ``))
 	diff(t, "BGP", []blocks.BGPConfig{{Meta: blocks.Meta{Name: "default"}, Present: true, Mesh: true, ASNumber: 64512}}, p.bgp)
 
-	p = decodeOne(t, (*decoder).bgpPeer, named("tor", `"node": "n1", "nodeSelector": "all()", "peerIP": "10.0.0.1:179", "asNumber": 64600, "peerSelector": "rr == 'y'"`))
+	p = decodeOne(t, (*decoder).bgpPeer, objectNamed("tor", `"node": "n1", "nodeSelector": "all()", "peerIP": "10.0.0.1:179", "asNumber": 64600, "peerSelector": "rr == 'y'"`))
 	diff(t, "peer", []blocks.BGPPeer{{Meta: blocks.Meta{Name: "tor"}, Node: "n1", NodeSelector: "all()",
 		PeerIP: "10.0.0.1:179", ASNumber: 64600, PeerSelector: "rr == 'y'"}}, p.peers)
-	p = decodeOne(t, (*decoder).bgpPeer, named("tor", `"asNumber": 4294967296`))
+	p = decodeOne(t, (*decoder).bgpPeer, objectNamed("tor", `"asNumber": 4294967296`))
 	diff(t, "gap", blocks.Gap{Resource: blocks.BGPPeers, Name: "tor", Field: "spec.asNumber",
 		Reason: "is 4294967296, not an AS number"}, oneGap(t, p))
 }
@@ -244,7 +244,7 @@ func TestConfigs(t *testing.T) {
 // A configuration that cannot be understood is unknown as a whole: taking
 // Calico's defaults for it would be wrong.
 func TestBrokenConfigIsAWholeGap(t *testing.T) {
-	p := decodeOne(t, (*decoder).ipamConfig, named("default", `"strictAffinity": "yes", "autoAllocateBlocks": true`))
+	p := decodeOne(t, (*decoder).ipamConfig, objectNamed("default", `"strictAffinity": "yes", "autoAllocateBlocks": true`))
 	g := oneGap(t, p)
 	if !g.Whole() || g.Reason != `object "default": spec.strictAffinity is a string, not a boolean` {
 		t.Errorf("got gap %+v", g)
@@ -260,7 +260,7 @@ func TestAutoAllocateBlocksDefault(t *testing.T) {
 	for native, want := range map[bool]bool{true: true, false: false} {
 		var p part
 		d := &decoder{out: &p, strings: &sharedStrings{}, native: native}
-		r := newJSONReader([]byte(named("default", `"strictAffinity": false`)))
+		r := newJSONReader([]byte(objectNamed("default", `"strictAffinity": false`)))
 		d.ipamConfig(r)
 		if len(p.ipam) != 1 || p.ipam[0].AutoAllocateBlocks != want {
 			t.Errorf("native %t: got %+v, want %t", native, p.ipam, want)

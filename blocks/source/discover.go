@@ -64,8 +64,12 @@ func (c *apiClient) discover(ctx context.Context, override string) (*served, err
 	}
 	s := &served{}
 	s.group, s.reason = chooseGroup(override, have, plurals)
-	if err := failed[s.group]; err != nil {
-		return nil, fmt.Errorf("discovering the resources of %s: %w", s.group, err)
+	// The older group wins wherever it serves blocks. If it could not be asked,
+	// nobody knows whether it does.
+	for _, g := range []string{s.group, groupCRD} {
+		if err := failed[g]; err != nil && (g == s.group || override == "") {
+			return nil, fmt.Errorf("discovering the resources of %s: %w", g, err)
+		}
 	}
 	s.plurals = plurals[s.group]
 	return s, nil

@@ -8,7 +8,10 @@
 // fails: an object that cannot be understood becomes a [blocks.Gap] that names
 // it and the field, and hides no other.
 //
-// Nothing here writes. Clusters are read with LIST requests and discovery
+// A [Recorder] keeps the objects beside the snapshot that is made of them, so that
+// both can be saved as they were read.
+//
+// Nothing here writes to a cluster. Clusters are read with LIST requests and discovery
 // alone: the Get calls of Calico's own client library delete what they find
 // soft-deleted, and create a configuration where there is none.
 package source

@@ -26,6 +26,8 @@ type FileOptions struct {
 	// that is no error: kinds that an audit does not read, two versions of one
 	// object. nil drops them.
 	Warn func(string)
+	// Record keeps the objects that are read; nil keeps none.
+	Record *Recorder
 }
 
 // ReadFiles makes a snapshot, sorted, of files of Kubernetes objects: whatever

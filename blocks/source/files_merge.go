@@ -33,6 +33,7 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 		s.Cluster.TakenAt = f.newest
 	}
 	f.addMissing(s)
+	f.opts.Record.readWhole(f.info.resources)
 	s.Sort()
 	return s, nil
 }
@@ -221,6 +222,9 @@ func identity(object any) (string, *blocks.Meta) {
 func (f *fileReader) addMissing(s *blocks.Snapshot) {
 	s.Gaps = append(s.Gaps, f.info.gaps...)
 	if len(s.Blocks) == 0 && len(s.Unreadable(blocks.Blocks)) == 0 {
+		if _, known := s.Missing(blocks.Blocks); !known && !f.info.resources[blocks.Blocks] && wantsBlocks(s) {
+			s.Gaps = append(s.Gaps, blocks.Gap{Resource: blocks.Blocks, Reason: "no IPAMBlock in the files, though what they hold belongs to blocks"})
+		}
 		return
 	}
 	missing := func(res blocks.Resource, name string, found int, reason string) {
@@ -235,21 +239,42 @@ func (f *fileReader) addMissing(s *blocks.Snapshot) {
 	if slices.ContainsFunc(s.Pools, func(p blocks.Pool) bool { return p.NamespaceSelector != "" }) {
 		missing(blocks.Namespaces, "Namespace", len(s.Namespaces), ", though a pool selects namespaces by label")
 	}
-	if f.info.resources == nil {
-		f.warnMissing(s)
+	f.warnMissing(s)
+}
+
+// fewWithoutBlock is up to how many objects that belong to blocks are believed
+// to have lost theirs; beyond it, the blocks were not dumped.
+const fewWithoutBlock = 3
+
+// wantsBlocks tells whether files without any block hold so much that belongs to
+// blocks that somebody must have left the blocks out.
+func wantsBlocks(s *blocks.Snapshot) bool {
+	if len(s.Affinities) > fewWithoutBlock || len(s.Handles) > fewWithoutBlock {
+		return true
 	}
+	addressed := 0
+	for i := range s.Workloads {
+		if w := &s.Workloads[i]; w.Live() && len(w.AnnotationIPs) > 0 {
+			addressed++
+		}
+	}
+	return addressed > fewWithoutBlock
 }
 
 // warnMissing points out kinds that a cluster may be without, but whose absence
-// more likely means that nobody dumped them.
+// more likely means that nobody dumped them, unless the snapshot command recorded
+// that it read them.
 func (f *fileReader) warnMissing(s *blocks.Snapshot) {
-	if len(s.Affinities) == 0 && slices.ContainsFunc(s.Blocks, func(b blocks.Block) bool { return b.Owner.Node() != "" }) {
+	if len(s.Affinities) == 0 && !f.info.resources[blocks.Affinities] && slices.ContainsFunc(s.Blocks, func(b blocks.Block) bool { return b.Owner.Node() != "" }) {
 		f.warn("no BlockAffinity in the files, though blocks have owners: were blockaffinities left out?")
 	}
-	if len(s.Handles) == 0 && slices.ContainsFunc(s.Blocks, func(b blocks.Block) bool {
+	if len(s.Handles) == 0 && !f.info.resources[blocks.Handles] && slices.ContainsFunc(s.Blocks, func(b blocks.Block) bool {
 		return slices.ContainsFunc(b.Attributes, func(a blocks.Attributes) bool { return a.HasHandle })
 	}) {
 		f.warn("no IPAMHandle in the files, though addresses have handles: were ipamhandles left out?")
+	}
+	if len(s.Namespaces) == 0 && len(s.Workloads) > 0 && !f.info.resources[blocks.Namespaces] {
+		f.warn("no Namespace in the files: which pools namespaces ask for by annotation is not known")
 	}
 }
 
@@ -286,6 +311,12 @@ func (p *part) holds(res blocks.Resource) bool {
 		return len(p.felix) > 0
 	case blocks.BGPConfigs:
 		return len(p.bgp) > 0
+	case blocks.Nodes:
+		return len(p.nodes) > 0
+	case blocks.Pods:
+		return len(p.workloads) > 0
+	case blocks.Namespaces:
+		return len(p.namespaces) > 0
 	}
 	return false
 }

@@ -148,6 +148,9 @@ func (f *fileReader) decode(o rawObject, e envelope) error {
 	r := newJSONReader(o.json)
 	r.begin()
 	k.json(d, r)
+	record := f.opts.Record.of(k.resource)
+	record.json(e.version, o.json)
+	record.flush()
 	f.objects++
 	return nil
 }

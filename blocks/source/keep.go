@@ -3,8 +3,6 @@ package source
 import (
 	"strings"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -14,7 +12,7 @@ import (
 // stand in its kind's tree; a test holds the two together.
 type shape struct {
 	key string
-	num protowire.Number // of the protobuf field, for core kinds
+	num int // of the protobuf field, for core kinds
 	form
 	parts []*shape // members of an object, or the one shape of a list's elements
 	// whole keeps everything below the value, also what this release does not
@@ -34,25 +32,24 @@ type shape struct {
 type form int
 
 const (
-	formObject   form = iota
-	formList          // of values of one shape
-	formMap           // texts by text
-	formText          // a text, or a number or boolean where JSON has one
-	formBool          // protobuf: a varint
-	formTime          // protobuf: a message of seconds
-	formQuantity      // protobuf: a message of a text
-	formQuantities    // quantities by name
+	formObject     form = iota
+	formList            // of values of one shape
+	formMap             // texts by text
+	formText            // a text, or a number or boolean where JSON has one
+	formBool            // protobuf: a varint
+	formTime            // protobuf: a message of seconds
+	formQuantities      // protobuf: messages of a text, by text
 )
 
-func object(key string, num protowire.Number, parts ...*shape) *shape {
+func object(key string, num int, parts ...*shape) *shape {
 	return &shape{key: key, num: num, form: formObject, parts: parts}
 }
 
-func listOf(key string, num protowire.Number, element *shape) *shape {
+func listOf(key string, num int, element *shape) *shape {
 	return &shape{key: key, num: num, form: formList, parts: []*shape{element}}
 }
 
-func value(key string, num protowire.Number, r role) *shape {
+func value(key string, num int, r role) *shape {
 	return &shape{key: key, num: num, form: formText, role: r}
 }
 

@@ -29,9 +29,9 @@ func appendKept(out []byte, r *jsonReader, s *shape, n *names) []byte {
 		if c == '{' {
 			return appendMap(out, r, s, n)
 		}
-	case formText, formBool, formTime, formQuantity:
+	case formText, formBool, formTime:
 		if c != '{' && c != '[' {
-			return appendScalar(out, r, s.role, n)
+			return appendScalar(out, r, s.role, "", n)
 		}
 	}
 	return appendEmpty(out, r)
@@ -66,35 +66,33 @@ func appendMap(out []byte, r *jsonReader, s *shape, n *names) []byte {
 	out = append(out, '{')
 	first := true
 	r.object(func(key []byte) {
-		name := string(key)
-		if s.wants != nil && !s.wants(name) {
-			return
-		}
-		role := s.role
+		name, role := string(key), s.role
 		if s.roles != nil {
 			role = s.roles[name]
 		}
-		if n != nil {
-			if role == roleNone {
+		c := r.peek()
+		if s.wants != nil && !s.wants(name) || n != nil && role == roleNone {
+			if c == '"' || c == 'n' {
 				return
 			}
+			// A value that should be a text is told of, whatever it belongs to.
+			role = roleNone
+		}
+		if n != nil {
 			name = n.key(role, name)
 		}
 		out = appendKey(out, &first, name)
-		if c := r.peek(); c == '{' || c == '[' {
+		if c == '{' || c == '[' {
 			out = appendEmpty(out, r)
 			return
 		}
-		if n != nil {
-			n.label = string(key)
-		}
-		out = appendScalar(out, r, role, n)
+		out = appendScalar(out, r, role, string(key), n)
 	})
 	return append(out, '}')
 }
 
-// appendScalar appends a text, number, boolean or null.
-func appendScalar(out []byte, r *jsonReader, role role, n *names) []byte {
+// appendScalar appends a text, number, boolean or null; in a map, that of a key.
+func appendScalar(out []byte, r *jsonReader, role role, key string, n *names) []byte {
 	if n == nil {
 		return appendRaw(out, r)
 	}
@@ -104,7 +102,7 @@ func appendScalar(out []byte, r *jsonReader, role role, n *names) []byte {
 		if !ok {
 			return out
 		}
-		return appendText(out, n.text(role, string(text)))
+		return appendText(out, n.text(role, key, string(text)))
 	case c == 'n', role.plain():
 		return appendRaw(out, r)
 	}

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bytes"
 	"strconv"
 	"time"
 )
@@ -16,7 +17,7 @@ func appendProto(out []byte, msg []byte, s *shape) ([]byte, error) {
 		var found [][]byte
 		var number uint64
 		within(&failed, msg, func(f protoField) {
-			if f.num != p.num {
+			if int(f.num) != p.num {
 				return
 			}
 			number = f.value
@@ -28,13 +29,9 @@ func appendProto(out []byte, msg []byte, s *shape) ([]byte, error) {
 		last := found[len(found)-1]
 		switch p.form {
 		case formObject:
-			// Several occurrences of one message are one message in pieces.
-			for _, more := range found[:len(found)-1] {
-				last = append(append([]byte{}, more...), last...)
-			}
 			out = appendKey(out, &first, p.key)
 			var err error
-			out, err = appendProto(out, last, p)
+			out, err = appendProto(out, bytes.Join(found, nil), p) // pieces of one message, if several
 			keepFirst(&failed, err)
 		case formList:
 			out = append(appendKey(out, &first, p.key), '[')
@@ -56,7 +53,7 @@ func appendProto(out []byte, msg []byte, s *shape) ([]byte, error) {
 			if t := protoTime(last); !t.IsZero() {
 				out = appendText(appendKey(out, &first, p.key), t.Format(time.RFC3339))
 			}
-		case formText, formQuantity:
+		case formText:
 			if len(last) > 0 {
 				out = appendText(appendKey(out, &first, p.key), string(last))
 			}
@@ -87,7 +84,7 @@ func appendProtoMap(out []byte, entries [][]byte, s *shape, failed *error) []byt
 // protoText returns the text that a message of one text holds.
 func protoText(msg []byte, failed *error) (text []byte) {
 	within(failed, msg, func(f protoField) {
-		if f.num == 1 {
+		if int(f.num) == 1 {
 			text = f.bytes
 		}
 	})

@@ -35,6 +35,8 @@ type KubernetesOptions struct {
 	// Now stands in for the API server's clock if that sends no Date header;
 	// nil means time.Now.
 	Now func() time.Time
+	// Record keeps the objects that are read; nil keeps none.
+	Record *Recorder
 }
 
 // defaultPageSize is twice that of kubectl, which makes a reading of a large
@@ -59,6 +61,7 @@ type Kubernetes struct {
 	report   func(Progress)
 	override string
 	served   *served // what discovery found last
+	record   *Recorder
 }
 
 // NewKubernetes prepares to read the API server that cfg leads to. The rate
@@ -70,7 +73,7 @@ func NewKubernetes(cfg *rest.Config, opts KubernetesOptions) (*Kubernetes, error
 	}
 	k := &Kubernetes{
 		client: client, pageSize: cmp.Or(opts.PageSize, defaultPageSize), now: opts.Now,
-		report: func(Progress) {}, override: os.Getenv(apiGroupVariable),
+		report: func(Progress) {}, override: os.Getenv(apiGroupVariable), record: opts.Record,
 	}
 	if k.now == nil {
 		k.now = time.Now
@@ -156,6 +159,8 @@ func (k *Kubernetes) list(ctx context.Context, what []*kind) (*part, error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(concurrentLists)
 	for i, kind := range what {
+		record := k.record.of(kind.resource)
+		record.restart()
 		if !k.served.has(kind) {
 			parts[i] = k.notServed(kind)
 			continue
@@ -163,7 +168,7 @@ func (k *Kubernetes) list(ctx context.Context, what []*kind) (*part, error) {
 		group.Go(func() error {
 			l := &lister{
 				client: k.client, kind: kind, group: k.served.group, pageSize: k.pageSize,
-				strings: shared, progress: k.report,
+				strings: shared, progress: k.report, record: record,
 			}
 			parts[i] = &l.out
 			return l.run(ctx)

@@ -21,6 +21,7 @@ type lister struct {
 	pageSize int64
 	strings  *sharedStrings
 	progress func(Progress)
+	record   *spool
 
 	out      part
 	count    int // objects read
@@ -46,6 +47,7 @@ func (l *lister) run(ctx context.Context) error {
 			// The continue token has expired: etcd was compacted in between.
 			l.restarts++
 			l.out, l.count, l.next = part{}, 0, ""
+			l.record.restart()
 			continue
 		}
 		if err != nil {
@@ -84,11 +86,13 @@ func (l *lister) page(ctx context.Context) (listMeta, error) {
 	}
 	var meta listMeta
 	size, count := l.out.size(), l.count
+	l.record.commit()
 	err := l.client.get(ctx, l.path(), query, accept, func(a answer) error {
 		// Of a page that is read again, and of one that was cut off and is not,
 		// what could be read last is kept.
 		l.out.cut(size)
 		l.count = count
+		l.record.drop()
 		var err error
 		meta, err = l.decode(a)
 		return err
@@ -103,6 +107,14 @@ func (l *lister) path() string {
 	return "/apis/" + l.group + "/" + l.kind.plural(l.group)
 }
 
+// version is the API version of the objects.
+func (l *lister) version() string {
+	if l.kind.core {
+		return "v1"
+	}
+	return l.group
+}
+
 // decode reads the objects of a page.
 func (l *lister) decode(a answer) (listMeta, error) {
 	d := &decoder{out: &l.out, strings: l.strings, native: l.group == groupNative}
@@ -111,6 +123,7 @@ func (l *lister) decode(a answer) (listMeta, error) {
 			err := l.kind.proto(d, object)
 			if err == nil {
 				l.count++
+				l.record.proto(object)
 			}
 			return err
 		})
@@ -142,9 +155,11 @@ func (l *lister) decodeJSON(d *decoder, body []byte) (listMeta, error) {
 			items = true
 			r.array(func(int) {
 				r.begin()
+				from := r.pos
 				l.kind.json(d, r)
 				if r.err == nil {
 					l.count++
+					l.record.json(l.version(), r.text[from:r.pos])
 				}
 			})
 		}
@@ -213,5 +228,6 @@ func (p *part) grow(k *kind, n int) {
 		p.handles = slices.Grow(p.handles, n)
 	case blocks.Pods:
 		p.workloads = slices.Grow(p.workloads, n)
+	default: // few of them
 	}
 }

@@ -27,7 +27,7 @@ var protobufMagic = []byte("k8s\x00")
 // A protoField is one field of a message: bytes for texts and messages, a number
 // otherwise.
 type protoField struct {
-	num   int
+	num   protowire.Number
 	bytes []byte
 	value uint64
 }
@@ -42,7 +42,7 @@ func protoFields(msg []byte, fn func(protoField)) error {
 			return fmt.Errorf("%w: %w", errProtobuf, protowire.ParseError(n))
 		}
 		msg = msg[n:]
-		f := protoField{num: int(num)}
+		f := protoField{num: num}
 		switch kind {
 		case protowire.BytesType:
 			f.bytes, n = protowire.ConsumeBytes(msg)
@@ -97,10 +97,10 @@ func protoList(body []byte, item func([]byte) error) (listMeta, error) {
 		if failed != nil {
 			return
 		}
-		switch f.num {
+		switch int(f.num) {
 		case 1:
 			failed = protoFields(f.bytes, func(f protoField) {
-				switch f.num {
+				switch int(f.num) {
 				case 3:
 					m.next = string(f.bytes)
 				case 4:
@@ -135,7 +135,7 @@ func (d *decoder) protoMeta(msg []byte, m *blocks.Meta, hooks metaHooks) error {
 	var uid, version []byte
 	var failed error
 	err := protoFields(msg, func(f protoField) {
-		switch f.num {
+		switch int(f.num) {
 		case 1:
 			m.Name = d.str(f.bytes)
 		case 3:
@@ -178,7 +178,7 @@ func protoEntry(msg []byte, fn func(key, value []byte)) error {
 	}
 	var key, value []byte
 	err := protoFields(msg, func(f protoField) {
-		switch f.num {
+		switch int(f.num) {
 		case 1:
 			key = f.bytes
 		case 2:

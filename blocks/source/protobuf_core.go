@@ -6,7 +6,7 @@ func (d *decoder) protoPod(msg []byte) error {
 	p := &b.pod
 	var failed error
 	within(&failed, msg, func(f protoField) {
-		switch f.num {
+		switch int(f.num) {
 		case 1: // metadata
 			if err := d.protoMeta(f.bytes, &p.Meta, metaHooks{annotation: b.annotation, noWritten: true,
 				namespace: func(v []byte) { p.Namespace = d.str(v) }}); err != nil {
@@ -14,7 +14,7 @@ func (d *decoder) protoPod(msg []byte) error {
 			}
 		case 2: // spec
 			within(&failed, f.bytes, func(f protoField) {
-				switch f.num {
+				switch int(f.num) {
 				case 10:
 					p.Node = d.str(f.bytes)
 				case 11:
@@ -23,7 +23,7 @@ func (d *decoder) protoPod(msg []byte) error {
 			})
 		case 3: // status
 			within(&failed, f.bytes, func(f protoField) {
-				switch f.num {
+				switch int(f.num) {
 				case 1:
 					p.Phase = d.str(f.bytes)
 				case 6:
@@ -51,7 +51,7 @@ func (d *decoder) protoNode(msg []byte) error {
 	b := nodeBuilder{d: d}
 	var failed error
 	within(&failed, msg, func(f protoField) {
-		switch f.num {
+		switch int(f.num) {
 		case 1: // metadata
 			hooks := metaHooks{label: b.label, annotation: b.annotation}
 			if err := d.protoMeta(f.bytes, &b.node.Meta, hooks); err != nil {
@@ -59,13 +59,13 @@ func (d *decoder) protoNode(msg []byte) error {
 			}
 		case 2: // spec
 			within(&failed, f.bytes, func(f protoField) {
-				switch f.num {
+				switch int(f.num) {
 				case 4:
 					b.node.Unschedulable = f.value != 0
 				case 5:
 					var key, effect []byte
 					within(&failed, f.bytes, func(f protoField) {
-						switch f.num {
+						switch int(f.num) {
 						case 1:
 							key = f.bytes
 						case 3:
@@ -86,11 +86,11 @@ func (d *decoder) protoNode(msg []byte) error {
 }
 
 func (b *nodeBuilder) protoStatus(failed *error, f protoField) {
-	switch f.num {
+	switch int(f.num) {
 	case 2: // an entry of allocatable
 		var name, quantity []byte
 		within(failed, f.bytes, func(f protoField) {
-			switch f.num {
+			switch int(f.num) {
 			case 1:
 				name = f.bytes
 			case 2:
@@ -107,7 +107,7 @@ func (b *nodeBuilder) protoStatus(failed *error, f protoField) {
 	case 4: // a condition
 		var kind, status []byte
 		within(failed, f.bytes, func(f protoField) {
-			switch f.num {
+			switch int(f.num) {
 			case 1:
 				kind = f.bytes
 			case 2:

@@ -32,7 +32,7 @@ var errJSONEnd = errors.New("the JSON breaks off")
 func (s *jsonSplitter) run() error {
 	for {
 		c, err := s.next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
@@ -62,7 +62,7 @@ func (s *jsonSplitter) fail(err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
-	if err == io.EOF || err == io.ErrUnexpectedEOF {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = errJSONEnd
 	}
 	return &fileError{max(s.document, 1), s.line, err}

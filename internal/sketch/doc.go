@@ -31,7 +31,7 @@
 //	locked
 //	controllers [none] [grace=D]
 //	bgp [nomesh] [as=N]
-//	peer NAME [ip=IP] [as=N] [nodes=SELECTOR] [reflectors=SELECTOR]
+//	peer NAME [ip=IP] [as=N] [nodes=SELECTOR] [reflectors=SELECTOR] [localas=N]
 //	gap RESOURCE [name=N] [owner=NODE] [cidr=C] REASON…
 //	corrupt CIDR                                 queues an allocated ordinal of the block
 package sketch

@@ -161,7 +161,7 @@ func (p *parser) line(line string) (err error) {
 		s.BGP = blocks.BGPConfig{Present: true, Mesh: !w.has("nomesh"), ASNumber: uint32(w.number("as", 64512))}
 	case "peer":
 		s.BGPPeers = append(s.BGPPeers, blocks.BGPPeer{Meta: p.meta(w.at(0), w), PeerIP: w.get("ip"), ASNumber: uint32(w.number("as", 0)),
-			NodeSelector: w.get("nodes"), PeerSelector: w.get("reflectors")})
+			NodeSelector: w.get("nodes"), PeerSelector: w.get("reflectors"), AllowedLocalAS: w.number("localas", 0)})
 	case "gap":
 		p.gap(w)
 	case "corrupt":

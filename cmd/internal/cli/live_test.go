@@ -75,7 +75,7 @@ func evidence(f audit.Finding, name string) string {
 
 func play(t *testing.T, scenario func(context.Context, *testcluster.Cluster) error) *testcluster.Cluster {
 	t.Helper()
-	c := testcluster.Start(t, testcluster.Options{})
+	c := testcluster.Shared(t, testcluster.Options{})
 	if err := scenario(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func play(t *testing.T, scenario func(context.Context, *testcluster.Cluster) err
 // API groups.
 func TestStory(t *testing.T) {
 	old := play(t, testcluster.Story)
-	native := testcluster.Start(t, testcluster.Options{Groups: []testcluster.Group{testcluster.NativeV3}})
+	native := testcluster.Shared(t, testcluster.Options{Groups: []testcluster.Group{testcluster.NativeV3}})
 	if err := testcluster.CopyToNative(t.Context(), old, native); err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestHealthyClusters(t *testing.T) {
 
 // TestEmptyCluster: nodes, pools and nothing else.
 func TestEmptyCluster(t *testing.T) {
-	c := testcluster.Start(t, testcluster.Options{})
+	c := testcluster.Shared(t, testcluster.Options{})
 	got := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json", "--fail-on", "info")
 	if r := got.report(t); got.code != cli.ExitOK || !r.Complete || len(r.Findings) > 0 || r.Pools == nil || r.Nodes == nil {
 		t.Errorf("exit code %d: %s%s", got.code, got.stdout, got.err)
@@ -280,7 +280,7 @@ func calicoctlRow(out, cidr string) []string {
 func TestRights(t *testing.T) {
 	for _, group := range []testcluster.Group{testcluster.CRDv1, testcluster.NativeV3} {
 		t.Run(string(group), func(t *testing.T) {
-			c := testcluster.Start(t, testcluster.Options{Groups: []testcluster.Group{group}})
+			c := testcluster.Shared(t, testcluster.Options{Groups: []testcluster.Group{group}})
 			kubeconfig, err := c.UserKubeconfig("auditor")
 			if err != nil {
 				t.Fatal(err)
@@ -308,7 +308,7 @@ func TestRights(t *testing.T) {
 }
 
 func TestServerGone(t *testing.T) {
-	c := testcluster.Start(t, testcluster.Options{})
+	c := testcluster.Shared(t, testcluster.Options{})
 	c.StopAPIServer()
 	got := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json")
 	if got.code != cli.ExitUnread || got.stdout != "" || !strings.Contains(got.err, "connection refused") {

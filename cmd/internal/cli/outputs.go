@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -26,25 +27,14 @@ type destination struct {
 // terminal or file.
 func parseOutputs(values []string, options func(toStdout bool) view.Options) (outputs, error) {
 	var out outputs
-	stdout := ""
-	files := map[string]bool{}
+	var places places
 	for _, v := range values {
 		o, err := view.ParseOutput(v)
 		if err != nil {
 			return nil, usageError(err)
 		}
-		switch {
-		case o.File == "" && stdout != "":
-			return nil, usagef("--output %s and --output %s both go to standard output: give one of them a file, as in %s=FILE", stdout, v, o.Format.Name)
-		case o.File == "":
-			stdout = v
-		case files[filepath.Clean(o.File)]:
-			return nil, usagef("two outputs go to %s", o.File)
-		default:
-			files[filepath.Clean(o.File)] = true
-			if err := checkTarget(o.File); err != nil {
-				return nil, usagef("--output %s: %w", v, err)
-			}
+		if err := places.take(v, o.Format.Name, o.File); err != nil {
+			return nil, err
 		}
 		printer, err := o.Printer(options(o.File == ""))
 		if err != nil {
@@ -53,6 +43,34 @@ func parseOutputs(values []string, options func(toStdout bool) view.Options) (ou
 		out = append(out, destination{o, printer})
 	}
 	return out, nil
+}
+
+// places are where outputs go: each to another file, and one to standard output.
+type places struct {
+	stdout string
+	files  map[string]bool
+}
+
+// take takes the place of an output: the value of -o, its format, and its file or
+// "" for standard output.
+func (p *places) take(value, format, file string) error {
+	switch {
+	case file == "" && p.stdout != "":
+		return usagef("--output %s and --output %s both go to standard output: give one of them a file, as in %s=FILE", p.stdout, value, format)
+	case file == "":
+		p.stdout = value
+		return nil
+	case p.files[filepath.Clean(file)]:
+		return usagef("two outputs go to %s", file)
+	}
+	if p.files == nil {
+		p.files = map[string]bool{}
+	}
+	p.files[filepath.Clean(file)] = true
+	if err := checkTarget(file); err != nil {
+		return usagef("--output %s: %w", value, err)
+	}
+	return nil
 }
 
 // checkTarget tells early, before anything is read, that a file cannot be
@@ -85,22 +103,28 @@ func (all outputs) write(streams genericiooptions.IOStreams, r *audit.Report) er
 }
 
 func (d destination) write(streams genericiooptions.IOStreams, r *audit.Report) error {
+	return deliver(streams, "report", d.Format.Name, d.File, func(w io.Writer) error { return d.printer.Print(w, r) })
+}
+
+// deliver makes the whole of an output before it writes it to a file, or to
+// standard output. what it is serves in errors.
+func deliver(streams genericiooptions.IOStreams, what, format, file string, print func(io.Writer) error) error {
 	var buf bytes.Buffer
-	if err := d.printer.Print(&buf, r); err != nil {
+	if err := print(&buf); err != nil {
 		var template *view.TemplateError
 		if errors.As(err, &template) {
 			return usageError(err)
 		}
-		return failure(fmt.Errorf("writing the report as %s: %w", d.Format.Name, err))
+		return failure(fmt.Errorf("writing the %s as %s: %w", what, format, err))
 	}
-	if d.File != "" {
-		if err := os.WriteFile(d.File, buf.Bytes(), 0o644); err != nil {
-			return usagef("writing the report: %w", err)
+	if file != "" {
+		if err := os.WriteFile(file, buf.Bytes(), 0o644); err != nil {
+			return usagef("writing the %s: %w", what, err)
 		}
 		return nil
 	}
 	if _, err := streams.Out.Write(buf.Bytes()); err != nil {
-		return usagef("writing the report: %w", err)
+		return usagef("writing the %s: %w", what, err)
 	}
 	return nil
 }

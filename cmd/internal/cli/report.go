@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -165,7 +164,7 @@ func (r *reportCommand) run(ctx context.Context, a *auditRun) error {
 	rep.Filter(r.pools, r.nodes)
 	errs := []error{a.outputs.write(r.streams, rep)}
 	if !rep.Complete {
-		errs = append(errs, unreadError(incomplete(rep)))
+		errs = append(errs, unreadError(incomplete("report", rep.Gaps)))
 	}
 	if a.failOn != 0 && rep.AtOrAbove(a.failOn) {
 		errs = append(errs, findingsError(fmt.Errorf("there are findings at or above --fail-on %s", a.failOn)))
@@ -176,51 +175,21 @@ func (r *reportCommand) run(ctx context.Context, a *auditRun) error {
 // audit reads the source and runs the checks; what must be confirmed is read a
 // second time.
 func (r *reportCommand) audit(ctx context.Context, a *auditRun) (*audit.Report, error) {
-	snapshot, err := a.reader.Read(ctx)
+	j, err := judge(ctx, a.reader, a.checks, r.grace, a.progress)
 	if err != nil {
 		return nil, err
 	}
-	opts := audit.Options{Grace: r.grace}
-	if r.grace == 0 {
-		opts.Grace = 1 // no grace at all; zero would mean the default
-	}
-	a.progress.Show("checking")
-	state := audit.NewState(snapshot, opts)
-	result := audit.Run(state, a.checks)
-	again := result.NeedsConfirmation()
-	if len(again) == 0 {
-		return audit.NewReport(state, result), nil
-	}
-	second, err := a.reader.Reread(ctx, snapshot, again)
-	if ctx.Err() != nil {
-		return nil, unreadError(ctx.Err())
-	}
-	if err != nil {
-		return unconfirmed(state, result, again, err), nil
-	}
-	state = audit.NewState(second, opts)
-	return audit.NewReport(state, audit.Confirm(result, audit.Run(state, a.checks))), nil
+	return j.report(), nil
 }
 
-// unconfirmed makes the report where the second reading failed: findings that
-// needed it are withheld, and the report says that it is not whole.
-func unconfirmed(state *audit.State, result *audit.Result, again []blocks.Resource, err error) *audit.Report {
-	rep := audit.NewReport(state, result.Withhold("the second reading that would confirm it failed"))
-	for _, res := range again {
-		rep.Gaps = append(rep.Gaps, blocks.Gap{Resource: res, Reason: fmt.Sprintf("the second reading failed: %v", err)})
-	}
-	rep.Complete = false
-	return rep
-}
-
-// incomplete says that a report is not whole, and the first reason.
-func incomplete(rep *audit.Report) error {
-	switch n := len(rep.Gaps); n {
+// incomplete says that what is printed is not whole, and the first reason.
+func incomplete(what string, gaps []blocks.Gap) error {
+	switch n := len(gaps); n {
 	case 0:
-		return errors.New("the report is incomplete")
+		return fmt.Errorf("the %s is incomplete", what)
 	case 1:
-		return fmt.Errorf("the report is incomplete: %s", rep.Gaps[0])
+		return fmt.Errorf("the %s is incomplete: %s", what, gaps[0])
 	default:
-		return fmt.Errorf("the report is incomplete; its gaps list %d reasons, the first is: %s", n, rep.Gaps[0])
+		return fmt.Errorf("the %s is incomplete; its gaps list %d reasons, the first is: %s", what, n, gaps[0])
 	}
 }

@@ -28,6 +28,7 @@ matters, and what to look at next. It reads a running cluster or files that
 	root.SetUsageFunc(func(c *cobra.Command) error { return usage(c, terminalWidth(streams.Out)) })
 	root.AddCommand(
 		newReport(program, streams),
+		newExplain(program, streams),
 		newChecks(program, streams),
 		newVersion(streams),
 	)

@@ -137,15 +137,17 @@ func (t *table) fix(p *page, f *audit.Finding) {
 	p.line(span{text: "    next  " + t.command(f.Fix.Command)})
 }
 
-// command writes a command of ours as it was called, and a report so that it
+// command writes a command of ours as it was called, and one that reads so that it
 // reads the same source.
 func (t *table) command(c string) string {
 	rest, ours := strings.CutPrefix(c, "calico-audit ")
 	if !ours {
 		return c
 	}
-	if args, report := strings.CutPrefix(rest, "report"); report && t.ReportArgs != "" {
-		rest = "report " + t.ReportArgs + args
+	for _, reading := range []string{"report", "explain"} {
+		if args, is := strings.CutPrefix(rest, reading+" "); is && t.ReportArgs != "" {
+			rest = reading + " " + t.ReportArgs + " " + args
+		}
 	}
 	return t.Program + " " + rest
 }

@@ -1,0 +1,215 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// DiffKind identifies a comparison of two reports.
+const DiffKind = "AuditDiff"
+
+// Change says what became of a finding between two reports.
+type Change string
+
+// The changes, in the order in which they are shown.
+const (
+	// Added: in the new report alone.
+	Added Change = "new"
+	// Changed: in both, with another severity.
+	Changed Change = "changed"
+	// Fixed: in the old report alone.
+	Fixed Change = "fixed"
+	// NotJudged: in the old report alone, but the new one could not tell.
+	NotJudged Change = "notJudged"
+	// Unchanged: in both.
+	Unchanged Change = "unchanged"
+	// MutedNow: the new report mutes it.
+	MutedNow Change = "muted"
+)
+
+// Changes lists all changes in the order in which they are shown.
+var Changes = []Change{Added, Changed, Fixed, NotJudged, Unchanged, MutedNow}
+
+// Diff is what changed from one report to another.
+type Diff struct {
+	APIVersion string        `json:"apiVersion"`
+	Kind       string        `json:"kind"`
+	Old        DiffSide      `json:"old"`
+	New        DiffSide      `json:"new"`
+	Summary    DiffSummary   `json:"summary"`
+	Findings   []DiffFinding `json:"findings"`
+}
+
+// DiffSide is one of the two reports.
+type DiffSide struct {
+	// Source is where it came from, such as a file's path.
+	Source   string        `json:"source"`
+	Cluster  ReportCluster `json:"cluster"`
+	Complete bool          `json:"complete"`
+	Summary  Summary       `json:"summary"`
+}
+
+// DiffSummary counts findings by what became of them.
+type DiffSummary struct {
+	New       int `json:"new"`
+	Changed   int `json:"changed"`
+	Fixed     int `json:"fixed"`
+	NotJudged int `json:"notJudged"`
+	Unchanged int `json:"unchanged"`
+	Muted     int `json:"muted"`
+}
+
+// DiffFinding is a finding with what became of it: as the new report has it or,
+// where that does not, the old one.
+type DiffFinding struct {
+	Change Change `json:"change"`
+	// OldSeverity is the severity in the old report, for those that changed.
+	OldSeverity *Severity `json:"oldSeverity,omitempty"`
+	// Reason says why the new report could not judge the finding or which rule
+	// mutes it and, for a new one, why it may be older than it looks.
+	Reason string `json:"reason,omitempty"`
+	Finding
+}
+
+// Rose is true for a finding that has become worse.
+func (f *DiffFinding) Rose() bool { return f.Change == Changed && f.Severity > *f.OldSeverity }
+
+// Compare tells what changed from one report to another, by the findings'
+// fingerprints. Findings that the old report muted were there. One that the new
+// report does not have is fixed only if the new report would have it otherwise:
+// if that is incomplete, was narrowed, or skipped the check, it is not judged.
+func Compare(from, to *Report) *Diff {
+	d := &Diff{
+		APIVersion: APIVersion, Kind: DiffKind, Findings: []DiffFinding{},
+		Old: DiffSide{Cluster: from.Cluster, Complete: from.Complete, Summary: from.Summary},
+		New: DiffSide{Cluster: to.Cluster, Complete: to.Complete, Summary: to.Summary},
+	}
+	before, after := from.byFingerprint(), map[string]bool{}
+	for _, f := range to.Findings {
+		after[fingerprint(&f)] = true
+		x := DiffFinding{Change: Unchanged, Finding: f}
+		old, was := before[fingerprint(&f)]
+		switch {
+		case !was:
+			x.Change = Added
+			if reason := from.blind(&f); reason != "" {
+				x.Reason = "the old report could not tell: " + reason
+			}
+		case old.Severity != f.Severity:
+			x.Change, x.OldSeverity = Changed, &old.Severity
+		}
+		d.Findings = append(d.Findings, x)
+	}
+	for _, m := range to.Muted {
+		for _, f := range m.Findings {
+			if print := fingerprint(&f); !after[print] {
+				after[print] = true
+				d.Findings = append(d.Findings, DiffFinding{Change: MutedNow, Reason: m.text(), Finding: f})
+			}
+		}
+	}
+	for _, f := range from.Findings {
+		if after[fingerprint(&f)] {
+			continue
+		}
+		x := DiffFinding{Change: Fixed, Finding: f}
+		if x.Reason = to.blind(&f); x.Reason != "" {
+			x.Change = NotJudged
+		}
+		d.Findings = append(d.Findings, x)
+	}
+	d.finish()
+	return d
+}
+
+// finish sorts and counts.
+func (d *Diff) finish() {
+	for i := range d.Findings {
+		f := &d.Findings[i]
+		f.order = subjectOrder(f.Subject)
+		switch f.Change {
+		case Added:
+			d.Summary.New++
+		case Changed:
+			d.Summary.Changed++
+		case Fixed:
+			d.Summary.Fixed++
+		case NotJudged:
+			d.Summary.NotJudged++
+		case Unchanged:
+			d.Summary.Unchanged++
+		case MutedNow:
+			d.Summary.Muted++
+		}
+	}
+	slices.SortStableFunc(d.Findings, func(a, b DiffFinding) int {
+		return cmp.Or(slices.Index(Changes, a.Change)-slices.Index(Changes, b.Change), compareFindings(a.Finding, b.Finding))
+	})
+}
+
+// AtOrAbove tells whether a finding at or above a severity is new, or rose to it.
+func (d *Diff) AtOrAbove(s Severity) bool {
+	return slices.ContainsFunc(d.Findings, func(f DiffFinding) bool {
+		return f.Severity >= s && (f.Change == Added || f.Rose() && *f.OldSeverity < s)
+	})
+}
+
+// fingerprint returns a finding's fingerprint, also of one that was read without.
+func fingerprint(f *Finding) string { return cmp.Or(f.Fingerprint, Fingerprint(f.Check, f.Subject)) }
+
+// byFingerprint returns the findings of a report, muted ones too; of several with
+// one fingerprint the worst.
+func (r *Report) byFingerprint() map[string]Finding {
+	out := map[string]Finding{}
+	add := func(findings []Finding) {
+		for _, f := range findings {
+			if have, ok := out[fingerprint(&f)]; !ok || have.Severity < f.Severity {
+				out[fingerprint(&f)] = f
+			}
+		}
+	}
+	for _, m := range r.Muted {
+		add(m.Findings)
+	}
+	add(r.Findings)
+	return out
+}
+
+// blind says why a report that does not have a finding might have it if more had
+// been read or asked; "" if it would have it.
+func (r *Report) blind(f *Finding) string {
+	if s := r.Scope; s != nil {
+		switch {
+		case len(s.Checks) > 0 && !slices.Contains(s.Checks, f.Check):
+			return "the check was not asked for"
+		case len(s.Pools) > 0:
+			return "only what concerns " + strings.Join(s.Pools, ", ") + " was asked for"
+		case len(s.Nodes) > 0:
+			return "only what concerns " + strings.Join(s.Nodes, ", ") + " was asked for"
+		}
+	}
+	for _, s := range r.SkippedChecks {
+		if s.Check == f.Check {
+			return s.Reason
+		}
+	}
+	switch {
+	case r.Complete:
+		return ""
+	case len(r.Gaps) == 0:
+		return "incomplete"
+	case len(r.Gaps) == 1:
+		return "incomplete: " + r.Gaps[0].String()
+	}
+	return fmt.Sprintf("incomplete: %s; and %d more", r.Gaps[0], len(r.Gaps)-1)
+}
+
+// text says what muted something.
+func (m *Muted) text() string {
+	if m.Baseline {
+		return "baseline " + m.Rule
+	}
+	return m.Rule
+}

@@ -1,0 +1,147 @@
+package audit
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// lines says a comparison in a line a finding.
+func lines(d *Diff) (out []string) {
+	for i := range d.Findings {
+		f := &d.Findings[i]
+		text := fmt.Sprintf("%s %s %s %s", f.Change, f.Severity, f.Check, f.Subject.ID())
+		if f.OldSeverity != nil {
+			text += " was " + f.OldSeverity.String()
+		}
+		if f.Reason != "" {
+			text += ": " + f.Reason
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+func expectDiff(t *testing.T, from, to *Report, want ...string) *Diff {
+	t.Helper()
+	d := Compare(reread(t, from), reread(t, to))
+	if diff := cmp.Diff(want, lines(d)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	return d
+}
+
+var (
+	poolGold   = Subject{Kind: KindPool, Name: "gold"}
+	poolTin    = Subject{Kind: KindPool, Name: "tin"}
+	nodeOne    = Subject{Kind: KindNode, Name: "n1", Node: "n1"}
+	address    = Subject{Kind: KindIP, IP: "10.0.0.10", Node: "n1"}
+	address9   = Subject{Kind: KindIP, IP: "10.0.0.9", Node: "n1"}
+	inTrouble  = finding("pool/no-free-blocks", Critical, poolGold)
+	inTroubleW = finding("pool/no-free-blocks", Warning, poolGold)
+)
+
+func TestCompare(t *testing.T) {
+	from := report(inTroubleW, finding("pool/undersized", Warning, poolTin), finding("node/no-block", Error, nodeOne), finding("ip/borrowed", Warning, address))
+	to := report(inTrouble, finding("pool/undersized", Info, poolTin), finding("ip/borrowed", Warning, address9), finding("ip/borrowed", Warning, address),
+		finding("ip/leaked", Warning, address))
+	d := expectDiff(t, from, to,
+		"new warning ip/borrowed 10.0.0.9",
+		"new warning ip/leaked 10.0.0.10",
+		"changed critical pool/no-free-blocks gold was warning",
+		"changed info pool/undersized tin was warning",
+		"fixed error node/no-block n1",
+		"unchanged warning ip/borrowed 10.0.0.10")
+	if d.Summary != (DiffSummary{New: 2, Changed: 2, Fixed: 1, Unchanged: 1}) {
+		t.Errorf("%+v", d.Summary)
+	}
+	text, err := json.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"kind":"AuditDiff"`, `"change":"changed","oldSeverity":"warning","check":"pool/no-free-blocks"`, `"fixed":1`} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the data lack %s: %s", want, text)
+		}
+	}
+	expectDiff(t, to, to, "unchanged critical pool/no-free-blocks gold", "unchanged warning ip/borrowed 10.0.0.9", "unchanged warning ip/borrowed 10.0.0.10",
+		"unchanged warning ip/leaked 10.0.0.10", "unchanged info pool/undersized tin")
+	if d := Compare(report(), report()); d.Findings == nil || len(d.Findings) > 0 {
+		t.Errorf("two empty reports: %+v", d)
+	}
+}
+
+// TestDiffFails: only what is new, and what rose to the severity, counts.
+func TestDiffFails(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		from, to *Report
+		at       Severity
+		want     bool
+	}{
+		{"new", report(), report(inTrouble), Critical, true},
+		{"new, but less severe", report(), report(inTroubleW), Error, false},
+		{"old", report(inTrouble), report(inTrouble), Info, false},
+		{"fixed", report(inTrouble), report(), Info, false},
+		{"rose to it", report(inTroubleW), report(inTrouble), Error, true},
+		{"rose above it", report(inTroubleW), report(inTrouble), Warning, false},
+		{"fell", report(inTrouble), report(inTroubleW), Warning, false},
+	} {
+		if got := Compare(c.from, c.to).AtOrAbove(c.at); got != c.want {
+			t.Errorf("%s, at or above %s: %t", c.name, c.at, got)
+		}
+	}
+}
+
+// TestNotJudged: what is missing from a report that could not tell is not fixed.
+func TestNotJudged(t *testing.T) {
+	from := report(inTrouble, finding("ip/borrowed", Warning, address))
+	incomplete := report()
+	incomplete.Complete, incomplete.Gaps = false, []blocks.Gap{{Resource: blocks.Pods, Reason: "forbidden"}}
+	expectDiff(t, from, incomplete, "notJudged critical pool/no-free-blocks gold: incomplete: pods: forbidden",
+		"notJudged warning ip/borrowed 10.0.0.10: incomplete: pods: forbidden")
+
+	skipped := report()
+	skipped.SkippedChecks = []Skipped{{"ip/borrowed", "pods: forbidden"}}
+	expectDiff(t, from, skipped, "fixed critical pool/no-free-blocks gold", "notJudged warning ip/borrowed 10.0.0.10: pods: forbidden")
+
+	narrowed := report()
+	narrowed.Scope = &Scope{Checks: []string{"ip/borrowed"}}
+	expectDiff(t, from, narrowed, "fixed warning ip/borrowed 10.0.0.10", "notJudged critical pool/no-free-blocks gold: the check was not asked for")
+	narrowed.Scope = &Scope{Nodes: []string{"n2"}}
+	expectDiff(t, from, narrowed, "notJudged critical pool/no-free-blocks gold: only what concerns n2 was asked for",
+		"notJudged warning ip/borrowed 10.0.0.10: only what concerns n2 was asked for")
+
+	// The other way round, a finding is new, and may be older than it looks.
+	expectDiff(t, skipped, from, "new critical pool/no-free-blocks gold", "new warning ip/borrowed 10.0.0.10: the old report could not tell: pods: forbidden")
+}
+
+// TestDiffOfMuted: what is muted is neither fixed nor, once it no longer is, new.
+func TestDiffOfMuted(t *testing.T) {
+	open := report(inTrouble)
+	muted := report(inTrouble)
+	rule, err := ParseMuteRule("pool=gold")
+	if err != nil {
+		t.Fatal(err)
+	}
+	muted.Mute(&Mutes{Rules: []MuteRule{rule}})
+	expectDiff(t, open, muted, "muted critical pool/no-free-blocks gold: pool=gold")
+	expectDiff(t, muted, open, "unchanged critical pool/no-free-blocks gold")
+	expectDiff(t, muted, muted, "muted critical pool/no-free-blocks gold: pool=gold")
+	based := report(inTrouble)
+	based.Mute(&Mutes{Baselines: []*Baseline{NewBaseline("base.json", open)}})
+	expectDiff(t, open, based, "muted critical pool/no-free-blocks gold: baseline base.json")
+}
+
+// TestDiffWithoutFingerprints: reports that were made or edited by hand may lack
+// fingerprints.
+func TestDiffWithoutFingerprints(t *testing.T) {
+	bare := report(inTrouble)
+	bare.Findings[0].Fingerprint = ""
+	expectDiff(t, bare, report(inTrouble), "unchanged critical pool/no-free-blocks gold")
+}

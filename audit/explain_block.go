@@ -1,0 +1,297 @@
+package audit
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// block explains the block of a CIDR, or says why there is none.
+func (x *explainer) block(p netip.Prefix) Explained {
+	b := x.BlockOf(p)
+	if b == nil {
+		return x.absentBlock(p)
+	}
+	s := newSheet(blockSubject(b))
+	x.poolSection(s, p)
+	x.blockSection(s, b)
+	x.ownerSection(s, p, b)
+	x.emptySection(s, b)
+	x.fillSection(s, b)
+	x.holderSections(s, b)
+	x.blockFindings(s, p)
+	x.blockOutlook(s, b)
+	s.Summary = x.blockSummary(b)
+	return s.done()
+}
+
+// absentBlock explains a CIDR that no block has.
+func (x *explainer) absentBlock(p netip.Prefix) Explained {
+	s := newSheet(Subject{Kind: KindBlock, CIDR: p.String()})
+	x.poolSection(s, p)
+	x.noBlockSection(s, p)
+	if others := x.overlapping(p); len(others) > 0 {
+		s.listed("Blocks that overlap it")
+		for _, b := range others {
+			s.factf(blockSource(b), b.CIDR.String(), "%s, %s", ownerWord(b.Owner), inUseText(b))
+		}
+	}
+	x.blockFindings(s, p)
+	x.findingOutlooks(s)
+	pool := x.PoolOf(p)
+	state := x.absentState(p, pool)
+	switch {
+	case x.unread(blocks.Blocks) != "":
+		s.Summary = "Whether there is such a block is " + x.unread(blocks.Blocks) + "."
+	case len(x.Claims(p)) > 0:
+		s.Summary = fmt.Sprintf("No such block exists, though %s: %s.", x.claimants(p), state)
+	default:
+		s.Summary = fmt.Sprintf("No such block exists: %s.", state)
+	}
+	return s.done()
+}
+
+// claimants says who has an affinity to a CIDR.
+func (x *explainer) claimants(p netip.Prefix) string {
+	var names []string
+	for _, a := range x.Claims(p) {
+		names = append(names, ownerText(a.Owner))
+	}
+	if len(names) == 1 {
+		return names[0] + " has an affinity to it"
+	}
+	return each(names) + " have affinities to it"
+}
+
+// blockSection is what a block says of itself.
+func (x *explainer) blockSection(s *sheet, b *Block) {
+	src := blockSource(b)
+	s.section("Block %s", b.CIDR)
+	s.fact(src, "in use", fillText(b, x.reserved))
+	if b.Pool != nil && b.CIDR.Bits() != b.Pool.BlockSize {
+		s.factf(src, "size", "/%d, and the pool is cut into /%d", b.CIDR.Bits(), b.Pool.BlockSize)
+	}
+	if b.SoftDeleted {
+		s.fact(src, "deleted", "marked deleted: a release that was begun")
+	}
+	for _, f := range b.Faults {
+		s.fact(src, "corrupt", f)
+	}
+	if b.DeprecatedStrict {
+		s.fact(src, "strictAffinity", "set on the block, where Calico ignores it")
+	}
+	s.fact(src, "created", FormatTime(b.Created))
+	s.fact(src, "claimed", FormatTime(b.Claimed))
+	if at, ok := b.LastWrite(); ok {
+		s.fact(src, "last written", FormatTime(at))
+	} else {
+		s.fact(src, "last written", "not known: it carries no managedFields")
+	}
+	s.factf(src, "sequence", "%d", b.Sequence)
+	for _, other := range x.IPBlocks {
+		if other != b && other.CIDR.Overlaps(b.CIDR) {
+			s.factf(blockSource(other), "overlaps", "block %s of %s", other.CIDR, ownerText(other.Owner))
+		}
+	}
+}
+
+// fillText says how full a block is.
+func fillText(b *Block, reserved blocks.ReservedSet) string {
+	free := len(b.Ordinals) - b.Used
+	unused := b.unused(reserved)
+	out := fmt.Sprintf("%d of %s, %d free", b.Used, plural(len(b.Ordinals), "address"), free)
+	if unused < free {
+		out += fmt.Sprintf(", %d of them reserved", free-unused)
+	}
+	return out
+}
+
+// ownerSection says who owns a block, by its own record and by the affinity
+// objects of its CIDR; b is nil for a block that does not exist.
+func (x *explainer) ownerSection(s *sheet, p netip.Prefix, b *Block) {
+	if b == nil && len(x.Claims(p)) == 0 && x.unread(blocks.Affinities) == "" {
+		return // nobody claims what does not exist
+	}
+	s.section("Owner of %s", p)
+	if b != nil {
+		s.fact(blockSource(b), "by the block", ownerWord(b.Owner))
+	}
+	claims := x.Claims(p)
+	for _, a := range claims {
+		s.fact(sourceOf("blockaffinity", a.Meta), "by affinity", x.claimText(a, b))
+	}
+	switch why := x.unread(blocks.Affinities); {
+	case why != "":
+		s.fact("", "by affinity", why)
+	case b != nil && b.Owner.Node() != "" && !x.claimedBy(b, b.Owner.Node()):
+		s.factf("", "by affinity", "%s has none", b.Owner.Node())
+	}
+	var names []string
+	if b != nil {
+		names = append(names, b.Owner.Node())
+	}
+	for _, a := range claims {
+		names = append(names, a.Owner.Node())
+	}
+	for i, name := range names {
+		if name == "" || slices.Contains(names[:i], name) {
+			continue
+		}
+		if n := x.nodeNamed(name); n != nil {
+			s.factf(nodeSource(n), "node "+name, "exists%s", readyText(n))
+		} else {
+			s.fact("", "node "+name, x.noNode(name))
+		}
+	}
+}
+
+func readyText(n *blocks.Node) string {
+	if n.Ready {
+		return ", and is ready"
+	}
+	return ", and is not ready"
+}
+
+// claimText says how an affinity stands to the block.
+func (x *explainer) claimText(a *blocks.Affinity, b *Block) string {
+	out := fmt.Sprintf("%s, %s", ownerWord(a.Owner), a.Effective())
+	if a.SoftDeleted {
+		out += ", marked deleted"
+	}
+	if a.Unlabelled {
+		out += ", without the label that newer Calico lists a node's affinities by"
+	}
+	if x.unread(blocks.Blocks) != "" {
+		return out
+	}
+	drops := ""
+	if p := x.PoolOf(a.CIDR); p != nil && affinity.Blackholes(x.Snapshot, a, p.Pool) {
+		drops = fmt.Sprintf("; BIRD on %s drops traffic to the block", ownerText(a.Owner))
+	}
+	switch affinity.Judge(a, bareOrNil(b)) {
+	case affinity.Confirmed:
+		return out + "; the block agrees"
+	case affinity.Unsettled:
+		return out + "; the block agrees, so that the node's next assignment settles it"
+	case affinity.NoBlock:
+		return out + "; there is no such block" + drops
+	default:
+		return out + "; the block names " + ownerText(b.Owner) + drops
+	}
+}
+
+// emptySection is the verdict on a block without allocations.
+func (x *explainer) emptySection(s *sheet, b *Block) {
+	if b.Used > 0 {
+		return
+	}
+	s.section("Empty")
+	if b.Release.OK {
+		s.fact("", "verdict", "it could be released now")
+	} else {
+		s.fact("", "verdict", "held: "+b.Release.Held)
+	}
+	s.fact(blockSource(b), "since at least", FormatTime(b.Release.EmptySince))
+}
+
+// blockSummary answers what a block is in a sentence or two.
+func (x *explainer) blockSummary(b *Block) string {
+	owner := "belongs to " + ownerWord(b.Owner)
+	if b.Owner == (blocks.Owner{}) {
+		owner = "belongs to nobody"
+	} else if n := b.Owner.Node(); n != "" && x.unread(blocks.Nodes) == "" && x.vanished(n) {
+		owner += ", which does not exist"
+	}
+	out := fmt.Sprintf("It %s and holds %s of %d", owner, plural(b.Used, "address"), len(b.Ordinals))
+	switch {
+	case len(b.Faults) > 0:
+		return out + "; it is corrupt: " + b.Faults[0] + "."
+	case b.Used == 0 && b.Release.OK:
+		return fmt.Sprintf("It %s and is empty: it could be released now.", owner)
+	case b.Used == 0:
+		return fmt.Sprintf("It %s and is empty; it is held: %s.", owner, b.Release.Held)
+	}
+	if n := x.lentFrom(b); len(n) > 0 {
+		out += fmt.Sprintf(", %d of them borrowed by %s", len(n), each(borrowers(n)))
+	}
+	return out + "."
+}
+
+// lentFrom returns the borrowed addresses of a block.
+func (x *explainer) lentFrom(b *Block) (out []*Borrow) {
+	for _, br := range x.Borrows {
+		if br.Block == b {
+			out = append(out, br)
+		}
+	}
+	return out
+}
+
+func borrowers(bs []*Borrow) []string { return names(bs, func(b *Borrow) string { return b.User }) }
+
+// handleSection says what a handle's object and the blocks say of each other.
+func (x *explainer) handleSection(s *sheet, id string) {
+	s.section("Handle")
+	h, refs := x.Handle(id), x.HandleRefs(id)
+	src := ""
+	switch {
+	case h != nil:
+		src = sourceOf("ipamhandle", h.Meta)
+		s.fact(src, "object", "exists"+comma(since(h.Created)))
+		if h.SoftDeleted {
+			s.fact(src, "deleted", "marked deleted")
+		}
+	case x.unread(blocks.Handles) != "":
+		s.fact("", "object", x.unread(blocks.Handles))
+	default:
+		s.fact("", "object", "none of this ID exists")
+	}
+	for _, p := range handleBlocks(h, refs) {
+		said, have := 0, 0
+		if h != nil {
+			for _, c := range h.Blocks {
+				if c.CIDR == p {
+					said += c.Count
+				}
+			}
+		}
+		for _, r := range refs {
+			if r.Block.CIDR == p {
+				have++
+			}
+		}
+		switch {
+		case h == nil:
+			s.factf("", "in "+p.String(), "the block records %s", plural(have, "address"))
+		case said == have:
+			s.factf(src, "in "+p.String(), "it counts %d, as the block does", said)
+		default:
+			s.factf(src, "in "+p.String(), "it counts %d, and the block records %d", said, have)
+		}
+	}
+	if len(refs) > 1 {
+		var addrs []string
+		for _, r := range refs {
+			addrs = append(addrs, r.Addr().String())
+		}
+		s.factf(src, "addresses", "%s, which stand or fall together", strings.Join(addrs, ", "))
+	}
+}
+
+// handleBlocks returns the blocks that a handle names or that refer to it.
+func handleBlocks(h *blocks.Handle, refs []AllocationRef) (out []netip.Prefix) {
+	if h != nil {
+		for _, c := range h.Blocks {
+			out = append(out, c.CIDR)
+		}
+	}
+	for _, r := range refs {
+		out = append(out, r.Block.CIDR)
+	}
+	slices.SortFunc(out, blocks.ComparePrefixes)
+	return slices.Compact(out)
+}

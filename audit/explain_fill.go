@@ -1,0 +1,120 @@
+package audit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// fillSection counts what a block's addresses are allocated to.
+func (x *explainer) fillSection(s *sheet, b *Block) {
+	if b.Used == 0 {
+		return
+	}
+	src := blockSource(b)
+	counts := map[string]int{}
+	for i := range b.Ordinals {
+		if b.Ordinals[i] != blocks.Free {
+			counts[allocationSort(b.At(i))]++
+		}
+	}
+	s.section("Allocated to")
+	for _, sort := range allocationSorts {
+		if n := counts[sort]; n > 0 {
+			s.fact(src, sort, fmt.Sprint(n))
+		}
+	}
+	if x.firstMissing(useNeeds) != nil {
+		return
+	}
+	nobody := 0
+	for i := range b.Ordinals {
+		if b.Ordinals[i] != blocks.Free && !x.Judge(AllocationRef{b, i}).Owned {
+			nobody++
+		}
+	}
+	if nobody > 0 {
+		s.factf("", "not owned", "%d of these: nothing seems to own them", nobody)
+	}
+}
+
+// allocationSorts are the sorts of allocation, in the order in which they are
+// counted.
+var allocationSorts = []string{"pods", "virtual machines", "tunnels", "services", "kept back by Windows", "cooling down", "others"}
+
+func allocationSort(a *blocks.Attributes) string {
+	switch {
+	case a == nil:
+		return "others"
+	case a.Cooling():
+		return "cooling down"
+	case a.WindowsReserved():
+		return "kept back by Windows"
+	case a.Tunnel():
+		return "tunnels"
+	case a.Service != "" || a.Type == blocks.TypeLoadBalancer:
+		return "services"
+	case a.VM:
+		return "virtual machines"
+	case a.Pod != "":
+		return "pods"
+	}
+	return "others"
+}
+
+// holderSections list who holds a block's addresses, node by node: the owner
+// first, then those that borrow, then what no node uses.
+func (x *explainer) holderSections(s *sheet, b *Block) {
+	byNode := map[string][]int{}
+	for i := range b.Ordinals {
+		if b.Ordinals[i] != blocks.Free {
+			n := x.addressNode(b.Address(i), AllocationRef{b, i}, true)
+			byNode[n] = append(byNode[n], i)
+		}
+	}
+	owner := b.Owner.Node()
+	order := slices.SortedFunc(maps.Keys(byNode), func(m, n string) int {
+		rank := func(s string) string {
+			switch s {
+			case owner:
+				return "0"
+			case "":
+				return "2"
+			}
+			return "1" + s
+		}
+		return strings.Compare(rank(m), rank(n))
+	})
+	for _, node := range order {
+		count := plural(len(byNode[node]), "address")
+		switch {
+		case node == "":
+			s.listed("On no node: %s", count)
+		case owner != "" && node != owner:
+			s.listed("Borrowed by %s: %s", node, count)
+		default:
+			s.listed("On %s: %s", node, count)
+		}
+		for _, i := range byNode[node] {
+			s.fact(blockSource(b), b.Address(i).String(), x.holderText(b, i))
+		}
+	}
+}
+
+// holderText says who holds an address, and whether that is believed.
+func (x *explainer) holderText(b *Block, i int) string {
+	out := x.holder(b, i)
+	attr := b.At(i)
+	if w := x.LiveUser(b.Address(i), attr); w != nil && attr != nil && attr.Pod != "" && (w.Name != attr.Pod || w.Namespace != attr.Namespace) {
+		out = fmt.Sprintf("pod %s, though allocated to %s", w.FullName(), out)
+	}
+	if x.firstMissing(useNeeds) == nil {
+		if v := x.Judge(AllocationRef{b, i}); !v.Owned {
+			out += " (nothing seems to own it: " + v.Why + ")"
+		}
+	}
+	return out
+}

@@ -1,0 +1,369 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// node explains a node, or what is left of one that does not exist.
+func (x *explainer) node(name string) Explained {
+	h := x.Host(name)
+	if h == nil {
+		h = &Host{Name: name}
+		for i := range x.Affinities {
+			if a := &x.Affinities[i]; a.Owner.Node() == name {
+				h.Affinities = append(h.Affinities, a)
+			}
+		}
+	}
+	s := newSheet(nodeSubject(name))
+	x.nodeSection(s, h)
+	if h.Node != nil {
+		x.nodePoolsSection(s, h.Node)
+	}
+	x.nodeBlocksSection(s, h)
+	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+		x.needSection(s, h, f)
+	}
+	x.tunnelSection(s, h)
+	x.nodeBorrowSections(s, h)
+	x.strandedSection(s, h)
+	x.nodeFindings(s, name)
+	x.nodeOutlook(s, h)
+	s.Summary = x.nodeSummary(h)
+	return s.done()
+}
+
+// nodeSection is what the node says of itself.
+func (x *explainer) nodeSection(s *sheet, h *Host) {
+	s.section("Node")
+	n := h.Node
+	if n == nil {
+		s.fact("", "exists", x.noNode(h.Name))
+		return
+	}
+	src := nodeSource(n)
+	s.fact(src, "exists", "yes"+comma(since(n.Created))+readyText(n))
+	s.fact(src, "schedulable", schedulableText(h))
+	if n.Windows {
+		s.fact(src, "system", "Windows")
+	}
+	if n.AllocatablePods > 0 {
+		s.factf(src, "room for", "%s", plural(n.AllocatablePods, "pod"))
+	}
+	live, waiting := 0, 0
+	for _, w := range h.Workloads {
+		if w.Live() {
+			live++
+		}
+		if w.Waiting() {
+			waiting++
+		}
+	}
+	if x.unread(blocks.Pods) == "" {
+		s.factf("", "runs", "%s of the pod network, %d waiting for an address", plural(live, "pod"), waiting)
+	} else {
+		s.fact("", "runs", x.unread(blocks.Pods))
+	}
+	for _, a := range n.Addresses {
+		s.fact(src, "address", a.String())
+	}
+	if n.ASNumber != 0 {
+		s.factf(src, "AS number", "%d", n.ASNumber)
+	}
+	if n.RouteReflectorID != "" {
+		s.factf(src, "route reflector", "cluster ID %s", n.RouteReflectorID)
+	}
+}
+
+func schedulableText(h *Host) string {
+	var against []string
+	if h.Node.Unschedulable {
+		against = append(against, "it is cordoned")
+	}
+	for _, t := range h.Node.Taints {
+		if !strings.HasPrefix(t, "node.kubernetes.io/") {
+			against = append(against, "it has the taint "+t)
+		}
+	}
+	switch {
+	case len(against) == 0:
+		return "yes"
+	case h.Schedulable:
+		return "yes, as pods of the pod network run on it, although " + each(against)
+	}
+	return "no: " + each(against)
+}
+
+// nodePoolsSection says which pools serve a node, and why others do not.
+func (x *explainer) nodePoolsSection(s *sheet, n *blocks.Node) {
+	s.listed("Pools")
+	if why := x.unread(blocks.Pools); why != "" {
+		s.fact("", "not known", why)
+	}
+	for _, p := range x.Pools {
+		text := fmt.Sprintf("%s, %s", p.CIDR, x.whyPoolServes(p, n))
+		if x.unread(blocks.Blocks) == "" && !p.Disabled && p.SelectsNode(n) {
+			text += fmt.Sprintf("; %s of %s blocks left to claim", p.Slots.Allocatable, p.Slots.Capacity)
+		}
+		s.fact(poolSource(p), p.Name, text)
+	}
+}
+
+// whyPoolServes says whether a pool serves a node's pods, and why.
+func (x *explainer) whyPoolServes(p *Pool, n *blocks.Node) string {
+	switch {
+	case p.Disabled:
+		return "disabled"
+	case p.SelectorError() != nil:
+		return fmt.Sprintf("serves nobody: a selector cannot be parsed (%v)", p.SelectorError())
+	case !p.Allows(blocks.UseWorkload):
+		return "does not serve pods: it serves " + usesText(p)
+	case !p.SelectsNode(n) && !p.Automatic:
+		return "serves only pods that ask for it"
+	case !p.SelectsNode(n):
+		return fmt.Sprintf("does not select the node (%s)", p.NodeSelector)
+	case !p.Automatic:
+		return "serves only pods that ask for it"
+	}
+	out := "selects the node"
+	if p.NodeSelector != "" && p.NodeSelector != "all()" {
+		out += fmt.Sprintf(" (%s)", p.NodeSelector)
+	}
+	if p.NamespaceSelector != "" && p.NamespaceSelector != "all()" {
+		out += fmt.Sprintf(", and pods of namespaces that match %s", p.NamespaceSelector)
+	}
+	return out
+}
+
+// nodeBlocksSection lists the blocks that name the node as owner, and the
+// affinities of the node that lead to no such block.
+func (x *explainer) nodeBlocksSection(s *sheet, h *Host) {
+	s.listed("Blocks")
+	if why := x.unread(blocks.Blocks); why != "" {
+		s.fact("", "not known", why)
+	}
+	for _, b := range h.Blocks {
+		text := inUseText(b)
+		if free := b.unused(x.reserved); b.Used > 0 {
+			text += fmt.Sprintf(", %d left", free)
+		} else if b.Release.OK {
+			text += ", could be released now"
+		} else {
+			text += ", held: " + b.Release.Held
+		}
+		switch {
+		case b.Pool == nil:
+			text += "; in no pool"
+		default:
+			text += "; in pool " + b.Pool.Name
+		}
+		text += x.affinityNote(h.Name, b)
+		if b.SoftDeleted {
+			text += "; marked deleted"
+		}
+		if len(b.Faults) > 0 {
+			text += "; corrupt: " + b.Faults[0]
+		}
+		s.fact(blockSource(b), b.CIDR.String(), text)
+	}
+	for _, a := range h.Affinities {
+		if b := x.BlockOf(a.CIDR); b == nil || b.Owner != a.Owner {
+			s.factf(sourceOf("blockaffinity", a.Meta), a.CIDR.String(), "not its own, though it has an affinity: %s", x.claimText(a, b))
+		}
+	}
+}
+
+// affinityNote says how the node's affinity to its own block stands, unless it is
+// as it should be.
+func (x *explainer) affinityNote(node string, b *Block) string {
+	if x.unread(blocks.Affinities) != "" {
+		return ""
+	}
+	for _, a := range x.Claims(b.CIDR) {
+		if a.Owner.Node() == node {
+			if a.Effective() == blocks.Confirmed {
+				return ""
+			}
+			return "; its affinity is " + string(a.Effective())
+		}
+	}
+	return "; without an affinity"
+}
+
+// needSection says how a node stands with blocks of a family.
+func (x *explainer) needSection(s *sheet, h *Host, f blocks.Family) {
+	i := slices.IndexFunc(h.Needs, func(n *Need) bool { return n.Family == f })
+	if i < 0 {
+		return
+	}
+	n := h.Needs[i]
+	s.section("%s for its pods", f)
+	if g := x.firstMissing([]blocks.Resource{blocks.Pools, blocks.Blocks}); g != nil {
+		s.fact("", "not judged", g.String())
+		return
+	}
+	unused := 0
+	for _, b := range n.Blocks {
+		unused += b.unused(x.reserved)
+	}
+	if n.NoBlock() {
+		s.fact("", "blocks", "none of its own")
+		s.fact("", "cause", causeText(n))
+		s.fact("", "detail", n.Detail)
+	} else {
+		s.factf("", "blocks", "%s; %s left", list(cidrs(n.Blocks)), plural(unused, "address"))
+	}
+	if len(n.Elsewhere) > 0 {
+		s.factf("", "not for them", "%s: its pods cannot use these", list(cidrs(n.Elsewhere)))
+	}
+	s.fact("", "waiting", list(fullNames(n.Waiting)))
+	s.factf(sourceOf("ipamconfig", x.IPAM.Meta), "block limit", "%d of %s", x.limitCount(n), limitText(x.State))
+	s.fact("", "its next pod", x.nextPod(n, unused))
+}
+
+// nextPod says what the next pod of a node gets.
+func (x *explainer) nextPod(n *Need, unused int) string {
+	switch {
+	case x.Info.Locked:
+		return "gets no address: the datastore is locked"
+	case unused > 0:
+		return "gets an address of the node's own blocks"
+	case n.NoBlock() && n.Cause == CauseNoBlocks:
+		return "borrows an address"
+	case n.NoBlock() && n.Cause != CauseNone:
+		return "gets no address"
+	case n.NoBlock():
+		return "makes the node claim a block"
+	}
+	for _, p := range n.Pools {
+		if !p.Slots.Allocatable.IsZero() && x.IPAM.AutoAllocateBlocks && x.limitCount(n) < x.IPAM.BlockLimit() {
+			return "makes the node claim another block: its own are full"
+		}
+	}
+	return "" // full blocks and nothing to claim: what then happens the checks say
+}
+
+// tunnelSection lists a node's tunnel addresses and where they lie.
+func (x *explainer) tunnelSection(s *sheet, h *Host) {
+	if h.Node == nil {
+		return
+	}
+	s.section("Tunnel addresses")
+	for _, t := range h.Node.Tunnels {
+		s.factf(nodeSource(h.Node), t.Addr.String(), "%s; %s", tunnelName(t.Type), x.placeText(t.Addr, h.Name))
+	}
+}
+
+// nodeBorrowSections list what a node borrows and lends.
+func (x *explainer) nodeBorrowSections(s *sheet, h *Host) {
+	s.listed("Borrowed by it: %s", plural(len(h.Borrowed), "address"))
+	for _, br := range h.Borrowed {
+		s.factf(blockSource(br.Block), br.Addr.String(), "%s, from %s of %s%s", x.borrowUser(br), br.Block.CIDR, br.Owner, x.trafficNote(br))
+	}
+	s.listed("Lent by it: %s", plural(len(h.Lent), "address"))
+	for _, br := range h.Lent {
+		s.factf(blockSource(br.Block), br.Addr.String(), "to %s, for %s%s", br.User, x.borrowUser(br), x.trafficNote(br))
+	}
+	s.section("Traffic to borrowed addresses")
+	seen := map[*Pool]bool{}
+	for _, br := range append(slices.Clone(h.Borrowed), h.Lent...) {
+		if p := br.Block.Pool; p != nil && !seen[p] {
+			seen[p] = true
+			v := affinity.PredictBorrowed(x.Snapshot, p.Pool)
+			s.factf("", "pool "+p.Name, "%s: %s", fateText(v.Fate), v.Reason)
+		}
+	}
+}
+
+func (x *explainer) borrowUser(br *Borrow) string {
+	if br.Workload != nil {
+		return "pod " + br.Workload.FullName()
+	}
+	if i, ok := br.Block.Ordinal(br.Addr); ok {
+		return x.holder(br.Block, i)
+	}
+	return "something unseen"
+}
+
+// strandedSection lists, for a node that does not exist, the addresses still
+// allocated to it.
+func (x *explainer) strandedSection(s *sheet, h *Host) {
+	if h.Node != nil {
+		return
+	}
+	s.listed("Allocated to it")
+	for _, b := range x.IPBlocks {
+		for i := range b.Ordinals {
+			if a := b.allocated(i); a != nil && a.Node == h.Name {
+				s.factf(blockSource(b), b.Address(i).String(), "%s, in %s of %s", x.holderText(b, i), b.CIDR, ownerText(b.Owner))
+			}
+		}
+	}
+}
+
+// nodeSummary answers how a node stands in a sentence or two.
+func (x *explainer) nodeSummary(h *Host) string {
+	if h.Node == nil {
+		out := capital(x.noNode(h.Name))
+		var left []string
+		if len(h.Blocks) > 0 {
+			left = append(left, plural(len(h.Blocks), "block")+" in its name: "+list(cidrs(h.Blocks)))
+		}
+		if len(h.Affinities) > 0 {
+			noun := "affinities"
+			if len(h.Affinities) == 1 {
+				noun = "affinity"
+			}
+			left = append(left, fmt.Sprintf("%d %s", len(h.Affinities), noun))
+		}
+		if len(left) > 0 {
+			out += "; it left " + each(left)
+		}
+		return out + "."
+	}
+	if x.unread(blocks.Blocks) != "" {
+		return "The node exists; its blocks are " + x.unread(blocks.Blocks) + "."
+	}
+	var parts []string
+	for _, n := range h.Needs {
+		if n.NoBlock() {
+			_, text := gradeNoBlock(n)
+			parts = append(parts, text)
+		}
+	}
+	if len(h.Blocks) > 0 {
+		used := 0
+		for _, b := range h.Blocks {
+			used += b.Used
+		}
+		own := fmt.Sprintf("owns %s with %s in use", plural(len(h.Blocks), "block"), plural(used, "address"))
+		if len(h.Lent) > 0 {
+			own += fmt.Sprintf(", %d of them lent to %s", len(h.Lent), each(borrowers(h.Lent)))
+		}
+		parts = append([]string{own}, parts...)
+	}
+	if len(h.Borrowed) > 0 && !slices.ContainsFunc(h.Needs, (*Need).NoBlock) {
+		lenders := names(h.Borrowed, func(b *Borrow) string { return b.Owner })
+		parts = append(parts, fmt.Sprintf("borrows %s from %s", plural(len(h.Borrowed), "address"), each(lenders)))
+	}
+	if len(h.Blocks) == 0 && x.unread(blocks.Pods) != "" {
+		parts = append(parts, "owns no block; whether its pods need one is "+x.unread(blocks.Pods))
+	}
+	if len(parts) == 0 {
+		parts = []string{"owns no block, and needs none"}
+	}
+	return "The node " + strings.Join(parts, "; ") + "."
+}
+
+// capital writes the first letter of a sentence as a capital one.
+func capital(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}

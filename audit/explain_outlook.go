@@ -1,0 +1,246 @@
+package audit
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// findingOutlooks says of each check among a sheet's findings, unless something
+// closer was said already, what its documentation says to do.
+func (x *explainer) findingOutlooks(s *sheet) {
+	for i := range s.Findings {
+		id := s.Findings[i].Check
+		if slices.ContainsFunc(s.Outlook, func(o Outlook) bool { return o.Verdict == id }) {
+			continue
+		}
+		if c := registry[id]; c != nil {
+			s.outlook(id, "%s", c.Fix)
+		}
+	}
+}
+
+// addressOutlook says what would change the verdicts on an address.
+func (x *explainer) addressOutlook(s *sheet, a netip.Addr, users []user, ref AllocationRef, allocated bool) {
+	defer x.findingOutlooks(s)
+	if !allocated {
+		x.freeOutlook(s, a, users)
+		return
+	}
+	if br := x.borrowOf(ref); br != nil {
+		s.outlook("ip/borrowed", "%s", x.borrowOutlook(br))
+	}
+	attr := ref.Attributes()
+	if attr == nil || x.firstMissing(useNeeds) != nil {
+		return
+	}
+	node := orNone(attr.Node)
+	live := slices.IndexFunc(users, func(u user) bool { return !u.past })
+	switch v := x.Judge(ref); {
+	case attr.Cooling():
+		s.outlook("cooling down", "free again once its cooldown has passed (ipCooldownSeconds of Calico's IPAM configuration), counted from %s", FormatTime(attr.Released))
+	case attr.WindowsReserved():
+		s.outlook("kept back", "for as long as the Windows node owns the block")
+	case len(x.tunnels[a]) > 0:
+		s.outlook("owned", "released when node %s is deleted, or calico-node there takes another tunnel address", x.tunnels[a][0].node.Name)
+	case !v.Owned:
+		s.outlook("ip/leaked", "%s", x.leakOutlook(attr))
+	case attr.Tunnel():
+		s.outlook("owned", "nothing owns it any more once node %s is deleted", node)
+	case live >= 0:
+		s.outlook("owned", "released when %s goes: Calico's CNI plugin then gives all addresses of the handle back", users[live].what)
+	case len(users) > 0:
+		s.outlook("owned", "nothing owns it any more once the object of %s is deleted; it is then called leaked if it is still allocated", users[0].what)
+	case x.leftForAge(ref):
+		s.outlook("owned", "called leaked at %s, if nothing names it until then", FormatTime(ref.allocatedAt().Add(x.Grace)))
+	}
+}
+
+// leakOutlook says what would end a leak.
+func (x *explainer) leakOutlook(attr *blocks.Attributes) string {
+	const again = "owned again as soon as a pod or tunnel names it"
+	switch {
+	case attr.VM:
+		return again + ". A virtual machine keeps its address while it is stopped, which pods do not show: look for the machine first"
+	case !attr.HasHandle:
+		return again + ". Calico's own collector leaves addresses without a handle alone"
+	}
+	return again + ". " + x.collectorText()
+}
+
+// leftForAge tells whether an allocation is left alone for its age alone.
+func (x *explainer) leftForAge(ref AllocationRef) bool { return !x.settled(ref.allocatedAt()) }
+
+// allocatedAt is when an address was assigned or, where that is not recorded, its
+// block last written.
+func (r AllocationRef) allocatedAt() time.Time {
+	if a := r.Attributes(); a != nil && !a.Assigned.IsZero() {
+		return a.Assigned
+	}
+	return r.Block.Written
+}
+
+// collectorText says whether Calico's own collector would release a leak, and
+// when.
+func (x *explainer) collectorText() string {
+	c := &x.Controllers
+	grace := DefaultGrace
+	if c.LeakGraceSet {
+		grace = c.LeakGrace
+	}
+	switch {
+	case x.unread(blocks.ControllerConfig) != "":
+		return "Whether Calico's own collector releases it is " + x.unread(blocks.ControllerConfig) + "."
+	case x.Info.Locked:
+		return "Calico's own collector stands still while the datastore is locked."
+	case c.Present && !c.NodeController || c.LeakGraceSet && grace == 0:
+		return "Calico's own collector is switched off, and will not release it (config/gc-disabled)."
+	}
+	return fmt.Sprintf("Calico's own collector, if it runs, releases it once it has seen it unowned for %s, or at once after its node is deleted.", shortDuration(grace))
+}
+
+// freeOutlook is about an address that is not allocated.
+func (x *explainer) freeOutlook(s *sheet, a netip.Addr, users []user) {
+	p := x.PoolOf(netip.PrefixFrom(a, a.BitLen()))
+	if len(users) > 0 || p == nil || x.unread(blocks.Blocks) != "" {
+		return
+	}
+	b := x.coveringBlock(a)
+	switch {
+	case x.reserved.Contains(a):
+		s.outlook("reserved", "handed out only where a pod asks for this very address, or once %s no longer covers it", each(x.reservedBy(netip.PrefixFrom(a, a.BitLen()))))
+	case b == nil:
+		if _, claimable := x.slotState(x.slotOf(a), p); claimable {
+			s.outlook("free", "handed out once its block %s is claimed", x.slotOf(a))
+		}
+	case b.Owner == (blocks.Owner{}):
+		if x.IPAM.StrictAffinity {
+			s.outlook("free", "not handed out any more: its block has no owner, and strict affinity is on")
+		} else {
+			s.outlook("free", "handed out only to pods that borrow: its block has no owner")
+		}
+	case b.Owner.Node() != "":
+		if x.IPAM.StrictAffinity {
+			s.outlook("free", "handed out to pods on %s only: strict affinity is on", b.Owner.Node())
+		} else {
+			s.outlook("free", "handed out to pods on %s and, where a node can claim no block, to pods that borrow", b.Owner.Node())
+		}
+	}
+}
+
+// borrowOutlook says what would end a borrow.
+func (x *explainer) borrowOutlook(br *Borrow) string {
+	f := blocks.FamilyOf(br.Addr)
+	var need *Need
+	if h := x.Host(br.User); h != nil {
+		for _, n := range h.Needs {
+			if n.Family == f {
+				need = n
+			}
+		}
+	}
+	move := "its pod restarts there, or on a node that has room in a block of its own"
+	switch {
+	case br.Tunnel:
+		move = "calico-node is restarted there, so that the tunnel takes an address of it"
+	case br.Workload != nil:
+		move = fmt.Sprintf("pod %s restarts there", br.Workload.FullName())
+	}
+	if h := x.Host(br.User); (h == nil || h.Node == nil) && x.unread(blocks.Nodes) == "" {
+		return fmt.Sprintf("ends when the address is released: %s", x.noNode(br.User))
+	}
+	if need == nil {
+		return fmt.Sprintf("ends once %s has a block of its own and %s", br.User, move)
+	}
+	unused := 0
+	for _, b := range need.Blocks {
+		unused += b.unused(x.reserved)
+	}
+	switch {
+	case unused > 0:
+		return fmt.Sprintf("ends once %s: %s has %s left in blocks of its own (%s)", move, br.User, plural(unused, "address"), list(cidrs(need.Blocks)))
+	case need.NoBlock() && need.Cause != CauseNone:
+		return fmt.Sprintf("ends once %s can claim a block (now: %s) and then %s", br.User, need.Cause, move)
+	}
+	return fmt.Sprintf("ends once %s: %s then claims a block of its own", move, br.User)
+}
+
+// nodeOutlook says what would give a node the blocks that it lacks.
+func (x *explainer) nodeOutlook(s *sheet, h *Host) {
+	defer x.findingOutlooks(s)
+	if h.Node == nil && len(h.Blocks) > 0 {
+		s.outlook("vanished", "its blocks can go once they are empty; a node of the same name that comes back takes them over")
+	}
+	if x.firstMissing([]blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes}) != nil {
+		return
+	}
+	for _, n := range h.Needs {
+		if n.NoBlock() {
+			s.outlook("node/no-block", "%s", x.needOutlook(n))
+		}
+	}
+}
+
+// needOutlook says how a node comes by a block of a family.
+func (x *explainer) needOutlook(n *Need) string {
+	f := n.Family.String()
+	switch n.Cause {
+	case CauseNone:
+		return fmt.Sprintf("it claims an %s block with its next pod", f)
+	case CauseSelector:
+		return fmt.Sprintf("it can claim an %s block once the selector is put right: %s", f, n.Detail)
+	case CauseNoPool:
+		return fmt.Sprintf("it can claim an %s block once an enabled pool for workloads selects it (now: %s)", f, n.Detail)
+	case CauseNoAuto:
+		return fmt.Sprintf("it can claim an %s block once autoAllocateBlocks is on", f)
+	case CauseLimit:
+		return fmt.Sprintf("it can claim an %s block once its affinities that lead to no block of its own are gone, or the limit is raised", f)
+	}
+	if free := releasable(n.Pools); len(free) > 0 {
+		return fmt.Sprintf("it claims an %s block with its next pod once one of %s is free; these could be released now: %s", f, poolNames(n.Pools), list(cidrs(free)))
+	}
+	return fmt.Sprintf("it claims an %s block with its next pod once %s has one left: a pool is added for it, or other nodes' blocks become empty and are released (none could be now)", f, poolNames(n.Pools))
+}
+
+// podOutlook says what would change the verdicts on a pod's addresses.
+func (x *explainer) podOutlook(s *sheet, w *blocks.Workload, addrs []netip.Addr) {
+	defer x.findingOutlooks(s)
+	if w != nil && w.HostNetwork {
+		return
+	}
+	for _, br := range x.Borrows {
+		if slices.Contains(addrs, br.Addr) {
+			s.outlook("ip/borrowed", "%s: %s", br.Addr, x.borrowOutlook(br))
+		}
+	}
+	if w == nil || !w.Waiting() {
+		return
+	}
+	if h := x.Host(w.Node); h != nil {
+		for _, n := range h.Needs {
+			if n.NoBlock() && n.Cause.starves() {
+				s.outlook("waiting", "its node: %s", x.needOutlook(n))
+			}
+		}
+	}
+}
+
+// poolOutlook says what would give a pool blocks to claim again.
+func (x *explainer) poolOutlook(s *sheet, p *Pool) {
+	defer x.findingOutlooks(s)
+	if x.unread(blocks.Blocks) != "" || p.Disabled || !p.Slots.Allocatable.IsZero() || p.Slots.Capacity.IsZero() {
+		return
+	}
+	if free := releasable([]*Pool{p}); len(free) > 0 {
+		s.outlook("pool/no-free-blocks", "has blocks to claim again once empty ones are released; these could be now: %s", list(cidrs(free)))
+		return
+	}
+	none := "none could be now"
+	if !p.ReclaimableKnown {
+		none = "whether one could be now is not known"
+	}
+	s.outlook("pool/no-free-blocks", "has blocks to claim again once a block of it is empty for %s and released (%s), or nodes are given another pool", shortDuration(x.Grace), none)
+}

@@ -1,0 +1,220 @@
+package audit_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/internal/sketch"
+)
+
+// TestExplain explains subjects of the states in testdata/explain. A file holds
+// cases, and a case one or more questions about its state:
+//
+//	== name of the case
+//	a sketch of the state (see internal/sketch)
+//	-- explain SUBJECT [KIND]
+//	~ text                      a line of the explanation holds it
+//	!~ text                     no line holds it
+//	not found: text             there is no such subject, and the error holds it
+//
+// A line of the explanation is one of
+//
+//	KIND NAME
+//	summary: TEXT
+//	SECTION | NAME: VALUE [SOURCE]
+//	finding: SEVERITY CHECK SUBJECT
+//	beside: SEVERITY CHECK SUBJECT
+//	change: VERDICT: TEXT
+func TestExplain(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("testdata", "explain", "*.txt"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no test data: %v", err)
+	}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range strings.Split("\n"+string(raw), "\n== ")[1:] {
+			name, rest, _ := strings.Cut(text, "\n")
+			parts := strings.Split(rest, "-- explain ")
+			if len(parts) < 2 {
+				t.Fatalf("%s: case %q asks nothing", file, name)
+			}
+			for _, q := range parts[1:] {
+				subject, want, _ := strings.Cut(q, "\n")
+				t.Run(strings.TrimSuffix(filepath.Base(file), ".txt")+"/"+name+"/"+subject, func(t *testing.T) {
+					explainCase(t, parts[0], subject, want)
+				})
+			}
+		}
+	}
+}
+
+func explainCase(t *testing.T, state, subject, want string) {
+	text, kind, _ := strings.Cut(subject, " ")
+	q, err := audit.ParseQuery(text, kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := explainSketch(t, state, q)
+	lines := []string{}
+	if err != nil {
+		lines = append(lines, "not found: "+err.Error())
+	} else {
+		lines = explanationLines(e)
+	}
+	asked := 0
+	for _, w := range strings.Split(strings.TrimSpace(want), "\n") {
+		switch {
+		case w == "":
+		case strings.HasPrefix(w, "~ "), strings.HasPrefix(w, "!~ "):
+			asked++
+			sign, text, _ := strings.Cut(w, "~ ")
+			if holds(lines, text) != (sign == "") {
+				t.Errorf("want %q", w)
+			}
+		case strings.HasPrefix(w, "not found: "):
+			asked++
+			if !holds(lines, "not found: ") || !holds(lines, strings.TrimPrefix(w, "not found: ")) {
+				t.Errorf("want %q", w)
+			}
+		default:
+			t.Fatalf("line %q of the test data means nothing", w)
+		}
+	}
+	if asked == 0 {
+		t.Error("the case expects nothing")
+	}
+	if t.Failed() || os.Getenv("SHOW") != "" {
+		t.Logf("have\n%s", strings.Join(lines, "\n"))
+	}
+}
+
+func explainSketch(t *testing.T, state string, q audit.Query) (*audit.Explanation, error) {
+	t.Helper()
+	snap, err := sketch.Parse(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := audit.NewState(snap, audit.Options{})
+	return audit.Explain(st, audit.Run(st, nil), q)
+}
+
+func holds(lines []string, text string) bool {
+	for _, l := range lines {
+		if strings.Contains(l, text) {
+			return true
+		}
+	}
+	return false
+}
+
+func explanationLines(e *audit.Explanation) (out []string) {
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	for _, s := range e.Subjects {
+		add("%s %s", s.Subject.Kind, s.Subject.ID())
+		add("summary: %s", s.Summary)
+		for _, sec := range s.Sections {
+			for _, f := range sec.Facts {
+				add("%s | %s: %s [%s]", sec.Title, f.Name, f.Value, f.Source)
+			}
+		}
+		for _, f := range s.Findings {
+			add("finding: %s %s %s", f.Severity, f.Check, f.Subject.ID())
+		}
+		for _, f := range s.Related {
+			add("beside: %s %s %s", f.Severity, f.Check, f.Subject.ID())
+		}
+		for _, o := range s.Outlook {
+			add("change: %s: %s", o.Verdict, o.Change)
+		}
+	}
+	return out
+}
+
+// TestExplanationIsData: an explanation is versioned, has no null where a list is
+// meant, and comes back from JSON as it was.
+func TestExplanationIsData(t *testing.T) {
+	q, err := audit.ParseQuery("8.8.8.8", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := explainSketch(t, "pool pods 10.0.0.0/24\nnode n1", q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`{"apiVersion":"calico-audit/v1alpha1","kind":"Explanation","query":"8.8.8.8","cluster":{`, `"findings":[]`, `"related":[]`, `"outlook":[]`, `"gaps":[]`} {
+		if !strings.Contains(string(raw), want) {
+			t.Errorf("the JSON lacks %s:\n%s", want, raw)
+		}
+	}
+	if strings.Contains(string(raw), "null") {
+		t.Errorf("the JSON holds null:\n%s", raw)
+	}
+	var back audit.Explanation
+	if err := json.Unmarshal(raw, &back); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(explanationLines(e), explanationLines(&back)); diff != "" {
+		t.Errorf("it comes back otherwise (-written +read):\n%s", diff)
+	}
+}
+
+// TestParseQuery: what cannot be a subject is told before anything is read, and
+// says why.
+func TestParseQuery(t *testing.T) {
+	for _, c := range []struct{ text, kind, want string }{
+		{"", "", "nothing to explain"},
+		{"a b", "", "nothing to explain"},
+		{"10.0.0.0/33", "", "prefix length out of range"},
+		{"fe80::1%eth0", "", "zone"},
+		{"ip/10.0.0.0/99", "", "prefix length out of range"},
+		{"worker-1", "ip", "not an address"},
+		{"web", "pod", "not NAMESPACE/POD"},
+		{"a/b/c", "pod", "not NAMESPACE/POD"},
+		{"worker-1", "service", "want one of ip, block, node"},
+		{"ip/lost", "check", "did you mean"},
+	} {
+		if _, err := audit.ParseQuery(c.text, c.kind); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q of kind %q: %v, want %q", c.text, c.kind, err, c.want)
+		}
+	}
+	q, err := audit.ParseQuery("ip/borrowed", "")
+	if err != nil || q.Check == nil || q.Check.ID != "ip/borrowed" {
+		t.Errorf("ip/borrowed: %+v, %v", q.Check, err)
+	}
+	if q, err := audit.ParseQuery("ip/borrowed", "pod"); err != nil || q.Check != nil {
+		t.Errorf("the pod ip/borrowed: check %+v, %v", q.Check, err)
+	}
+}
+
+// TestNotFoundNames: the error knows the names that there are.
+func TestNotFoundNames(t *testing.T) {
+	q, err := audit.ParseQuery("nodes-1", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = explainSketch(t, "pool pods 10.0.0.0/24\nnode node-1\npod shop/web node-1 10.0.0.1", q)
+	var unknown *audit.NotFoundError
+	if !errors.As(err, &unknown) {
+		t.Fatalf("got %v", err)
+	}
+	for _, want := range []string{"node-1", "pods", "shop/web", "ip/borrowed"} {
+		if !holds(unknown.Names, want) {
+			t.Errorf("the names lack %s: %v", want, unknown.Names)
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package audit
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// useNeeds are the reads without which it is not known whether an address is
+// used.
+var useNeeds = []blocks.Resource{blocks.Nodes, blocks.Pods}
+
+// user is something that names an address as its own.
+type user struct {
+	// what it is, such as "pod shop/web"; where is the node that it is on.
+	what, where string
+	// how it names the address, and the object that does.
+	how, source string
+	// past is true for a pod that will not use the address again.
+	past bool
+}
+
+// describe writes users for a sentence.
+func describe(users []user) []string {
+	out := make([]string, len(users))
+	for i, u := range users {
+		out[i] = u.what + nodePhrase(u.where)
+		if u.past {
+			out[i] += ", which is finished"
+		}
+	}
+	return out
+}
+
+// allPast tells whether there are users, and none that uses the address still.
+func allPast(users []user) bool {
+	return len(users) > 0 && !slices.ContainsFunc(users, func(u user) bool { return !u.past })
+}
+
+// usersOf returns what names an address: tunnels and nodes first, then pods, the
+// live ones first.
+func (x *explainer) usersOf(a netip.Addr) (out []user) {
+	for _, t := range x.tunnels[a] {
+		out = append(out, user{
+			what: "the " + tunnelName(t.kind) + " of node " + t.node.Name,
+			how:  "the node's annotations give its " + tunnelName(t.kind) + " this address", source: nodeSource(t.node),
+		})
+	}
+	for i := range x.Nodes {
+		n := &x.Nodes[i]
+		if slices.ContainsFunc(n.Addresses, func(p netip.Prefix) bool { return p.Addr() == a }) {
+			out = append(out, user{what: "node " + n.Name + " itself", how: "the node's own address, by which Calico reaches it", source: nodeSource(n)})
+		}
+	}
+	var past []user
+	hosts := 0
+	for _, w := range x.Users(a) {
+		u := user{what: "pod " + w.FullName(), where: w.Node, how: podClaim(w, a), source: podSource(w), past: w.Finished()}
+		switch {
+		case u.past:
+			past = append(past, u)
+		case w.HostNetwork:
+			if hosts++; hosts <= 1 {
+				u.what, u.how = "the host network of "+orNone(w.Node), "pods on the host's network have it, such as "+w.FullName()
+				u.where = ""
+				out = append(out, u)
+			}
+		default:
+			out = append(out, u)
+		}
+	}
+	return append(out, past...)
+}
+
+// podClaim says how a pod names an address, and how the pod stands.
+func podClaim(w *blocks.Workload, a netip.Addr) string {
+	status, annotation := slices.Contains(w.StatusIPs, a), slices.Contains(w.AnnotationIPs, a)
+	where := "in its status"
+	switch {
+	case status && annotation:
+		where = "in its status and in Calico's annotation"
+	case annotation:
+		where = "in Calico's annotation, and not in its status"
+	}
+	return where + "; " + podState(w)
+}
+
+// podState says how a pod stands: "Running on n1 since …".
+func podState(w *blocks.Workload) string {
+	out := w.Phase
+	if out == "" {
+		out = "without a phase"
+	}
+	if w.Node == "" {
+		out += ", not bound to a node"
+	}
+	out += nodePhrase(w.Node) + since(w.Started)
+	if !w.Deleting.IsZero() {
+		out += ", being deleted since " + FormatTime(w.Deleting)
+	}
+	if w.NetworkRemoved {
+		out += ", its network taken down"
+	}
+	return out
+}
+
+// usedBySection lists what names an address, what became of what the allocation
+// names, and what that comes to.
+func (x *explainer) usedBySection(s *sheet, a netip.Addr, users []user, ref AllocationRef, allocated bool) {
+	s.section("Used by")
+	for _, u := range users {
+		s.fact(u.source, strings.TrimPrefix(u.what, "the "), u.how)
+	}
+	attr := ref.attributesIf(allocated)
+	if attr != nil {
+		x.namedByAllocation(s, a, ref, attr)
+	}
+	if g := x.firstMissing(useNeeds); g != nil {
+		s.fact("", "not known", g.String())
+	} else if len(users) == 0 && !x.servesNoPod(ref, attr) {
+		s.fact("", "nobody", "no pod and no node names it")
+	}
+	if attr != nil && x.firstMissing(useNeeds) == nil {
+		v := x.Judge(ref)
+		if v.Owned {
+			s.fact("", "verdict", "owned: "+v.Why)
+		} else {
+			s.fact("", "verdict", "nothing seems to own it: "+v.Why)
+		}
+	}
+}
+
+// servesNoPod tells whether an allocation is for something that neither pods nor
+// nodes would name.
+func (x *explainer) servesNoPod(ref AllocationRef, attr *blocks.Attributes) bool {
+	return attr != nil && (ref.Block.Owner.Kind == blocks.VirtualOwner || allocationSort(attr) == "services" ||
+		attr.Cooling() || attr.WindowsReserved())
+}
+
+// namedByAllocation says how the pod or node stands that an allocation names and
+// that does not name the address itself.
+func (x *explainer) namedByAllocation(s *sheet, a netip.Addr, ref AllocationRef, attr *blocks.Attributes) {
+	switch {
+	case attr.Tunnel() && len(x.tunnels[a]) == 0 && attr.Node != "":
+		if n := x.nodeNamed(attr.Node); n != nil {
+			s.factf(nodeSource(n), "node "+attr.Node, "the allocation is for its %s; the node's annotations do not name the address", tunnelName(attr.Type))
+		} else {
+			s.factf("", "node "+attr.Node, "the allocation is for its %s; %s", tunnelName(attr.Type), x.noNode(attr.Node))
+		}
+	case attr.Pod != "" && !slices.ContainsFunc(x.Users(a), func(w *blocks.Workload) bool { return w.Name == attr.Pod && w.Namespace == attr.Namespace }):
+		name := "pod " + attr.Namespace + "/" + attr.Pod
+		if w := x.Pod(attr.Namespace, attr.Pod); w != nil {
+			s.factf(podSource(w), name, "the allocation is for it, and it does not name the address: %s; %s", podState(w), podAddresses(w))
+		} else if x.unread(blocks.Pods) == "" {
+			s.fact("", name, "the allocation is for it, and no such pod exists")
+		}
+	case ref.Block.Owner.Kind == blocks.VirtualOwner || allocationSort(attr) == "services":
+		s.fact(blockSource(ref.Block), "service", "the allocation is for a LoadBalancer service; services are not read")
+	}
+}
+
+// podAddresses lists the addresses of a pod for a sentence.
+func podAddresses(w *blocks.Workload) string {
+	var out []string
+	for a := range w.Addresses {
+		out = append(out, a.String())
+	}
+	if len(out) == 0 {
+		return "it has no address yet"
+	}
+	return "it has " + each(out)
+}
+
+// nodeNamed returns a node that exists, or nil.
+func (x *explainer) nodeNamed(name string) *blocks.Node {
+	if h := x.Host(name); h != nil {
+		return h.Node
+	}
+	return nil
+}
+
+// noNode says that a node does not exist, or why that is not known.
+func (x *explainer) noNode(name string) string {
+	switch {
+	case x.unread(blocks.Nodes) != "":
+		return "whether the node exists is " + x.unread(blocks.Nodes)
+	case x.unreadableNode(name):
+		return "the node could not be understood"
+	}
+	return fmt.Sprintf("no node %s exists", name)
+}

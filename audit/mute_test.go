@@ -1,0 +1,199 @@
+package audit
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func finding(check string, sev Severity, s Subject, change ...func(*Finding)) Finding {
+	f := Finding{Check: check, Severity: sev, Subject: s, Message: s.ID(), Evidence: []Evidence{}, Fingerprint: Fingerprint(check, s)}
+	for _, c := range change {
+		c(&f)
+	}
+	return f
+}
+
+func onNodes(names ...string) func(*Finding) { return func(f *Finding) { f.Nodes = names } }
+func inPoolsOf(names ...string) func(*Finding) {
+	return func(f *Finding) { f.Pools = names }
+}
+
+// known are findings of every kind of subject.
+func known() []Finding {
+	return []Finding{
+		finding("pool/no-free-blocks", Critical, Subject{Kind: KindPool, Name: "gold"}, inPoolsOf("gold"), onNodes("n1", "n2")),
+		finding("ip/borrowed", Warning, Subject{Kind: KindIP, IP: "10.0.0.1", Node: "n1"}, inPoolsOf("gold"), onNodes("n2")),
+		finding("ip/borrowed", Warning, Subject{Kind: KindIP, IP: "10.0.0.2", Node: "n2"}, inPoolsOf("tin"), onNodes("n1")),
+		finding("block/empty", Info, Subject{Kind: KindBlock, Name: "b", CIDR: "10.0.0.0/26"}, inPoolsOf("gold"), onNodes("n1")),
+		finding("block/overlap", Critical, Subject{Kind: KindBlock, Name: "c", CIDR: "10.0.1.0/26"}, inPoolsOf("gold", "tin"), onNodes("n1", "n2")),
+		finding("block/empty", Info, Subject{Kind: KindBlock, Name: "d", CIDR: "10.0.2.0/26"}, onNodes("")),
+		finding("config/strict-affinity", Error, Subject{Kind: KindConfig, Name: "default"}, onNodes("n1")),
+		finding("node/no-block", Error, Subject{Kind: KindNode, Name: "n1", Node: "n1"}, inPoolsOf("gold", "tin")),
+		finding("pool/overlap", Error, Subject{Kind: KindPool, Name: "tin"}, inPoolsOf("gold", "tin")),
+	}
+}
+
+func ids(findings []Finding) (out []string) {
+	for i := range findings {
+		out = append(out, findings[i].Check+" "+findings[i].Subject.ID())
+	}
+	return out
+}
+
+func TestMuteRules(t *testing.T) {
+	for rule, want := range map[string][]string{
+		"check=ip/borrowed":             {"ip/borrowed 10.0.0.1", "ip/borrowed 10.0.0.2"},
+		"check=ip":                      {"ip/borrowed 10.0.0.1", "ip/borrowed 10.0.0.2"},
+		" check = block/* , node = n1 ": {"block/empty 10.0.0.0/26"},
+		"node=n1":                       {"ip/borrowed 10.0.0.1", "block/empty 10.0.0.0/26", "config/strict-affinity default", "node/no-block n1"},
+		"node=n2":                       {"ip/borrowed 10.0.0.2"},
+		"pool=gold":                     {"pool/no-free-blocks gold", "ip/borrowed 10.0.0.1", "block/empty 10.0.0.0/26"},
+		"pool=tin":                      {"ip/borrowed 10.0.0.2", "pool/overlap tin"},
+		"pool=gold,node=n1,check=ip":    {"ip/borrowed 10.0.0.1"},
+		"pool=tin,node=n1":              nil,
+		"check=pool,until=2026-01-31":   {"pool/no-free-blocks gold", "pool/overlap tin"},
+		"check=pool,until=2026-01-30":   nil,
+		"check=config,until=" + "2026-01-31T12:00:01Z": {"config/strict-affinity default"},
+		"check=config,until=2026-01-31T12:00:00Z":      nil,
+		"check=config,until=2026-01-31T12:00:01+00:01": nil,
+	} {
+		r, err := ParseMuteRule(rule)
+		if err != nil {
+			t.Errorf("%s: %v", rule, err)
+			continue
+		}
+		m := Mutes{Rules: []MuteRule{r}}
+		left, muted := m.Apply(known(), time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC))
+		if d := cmp.Diff(want, ids(muted[0].Findings)); d != "" {
+			t.Errorf("%s mutes (-want +got):\n%s", rule, d)
+		}
+		if len(left)+muted[0].Count != len(known()) || muted[0].Count != len(want) || muted[0].Rule != rule {
+			t.Errorf("%s: %d left, %+v", rule, len(left), muted[0])
+		}
+	}
+}
+
+func TestMuteRuleErrors(t *testing.T) {
+	for rule, want := range map[string]string{
+		"":                         `"" is not KEY=VALUE`,
+		"ip/borrowed":              `"ip/borrowed" is not KEY=VALUE`,
+		"chek=ip/borrowed":         `unknown key "chek": want one of check, node, pool, until`,
+		"check=ip/lost":            `unknown check "ip/lost": did you mean`,
+		"check=nonsense":           `unknown check "nonsense"`,
+		"check=":                   "check is empty",
+		"node=n1,node=n2":          "node is given twice",
+		"until=2026-01-31":         "would mute everything",
+		"node=n1,until=tomorrow":   "until=tomorrow is neither a time",
+		"node=n1,until=2026-02-30": "is neither a time",
+		"node=n1,":                 `"" is not KEY=VALUE`,
+	} {
+		_, err := ParseMuteRule(rule)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "ignore entry") {
+			t.Errorf("%q: %v, want %q", rule, err, want)
+		}
+		if err != nil && !strings.Contains(err.Error(), `"`+rule+`"`) {
+			t.Errorf("%q: the error does not name the entry: %v", rule, err)
+		}
+	}
+}
+
+func TestMuteFile(t *testing.T) {
+	rules, err := ReadMuteRules(strings.NewReader("\ufeff# known\r\n\ncheck=ip/borrowed # TICKET-1\n  node=n#1\t# odd\n"), "ignore.txt")
+	if err != nil || len(rules) != 2 || rules[0].Text != "check=ip/borrowed" || rules[1].Node != "n#1" {
+		t.Errorf("%+v, %v", rules, err)
+	}
+	_, err = ReadMuteRules(strings.NewReader("check=pool\n\nnode\n"), "ignore.txt")
+	if err == nil || !strings.Contains(err.Error(), "ignore.txt, line 3: ") || !strings.Contains(err.Error(), `"node"`) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestExpired: a rule whose time has come mutes nothing and says so, and so does
+// one that ends where the time is not known.
+func TestExpired(t *testing.T) {
+	r, err := ParseMuteRule("node=n1,until=2026-01-31")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := Mutes{Rules: []MuteRule{r}}
+	for at, expired := range map[time.Time]bool{
+		time.Date(2026, 1, 31, 23, 59, 59, 0, time.UTC): false, time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC): true, {}: true,
+	} {
+		_, muted := m.Apply(known(), at)
+		if muted[0].Expired != expired || (muted[0].Count == 0) != expired || FormatTime(muted[0].Until.Time) != "2026-02-01T00:00:00Z" {
+			t.Errorf("at %s: %+v", at, muted[0])
+		}
+	}
+}
+
+func report(findings ...Finding) *Report {
+	r := &Report{APIVersion: APIVersion, Kind: ReportKind, Complete: true, Findings: findings}
+	r.countFindings()
+	return r
+}
+
+// reread returns a report as it comes back out of a file.
+func reread(t *testing.T, r *Report) *Report {
+	t.Helper()
+	text, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := new(Report)
+	if err := json.Unmarshal(text, out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestBaseline: what was there before is muted, unless it is worse now; rules come
+// first.
+func TestBaseline(t *testing.T) {
+	old := report(known()[:4]...)
+	old.Findings[3].Severity = Info
+	base := NewBaseline("old.json", reread(t, old))
+	rule, err := ParseMuteRule("check=ip/borrowed,pool=gold")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := report(known()...)
+	now.Findings[3].Severity = Warning // worse than before
+	now.Findings[2].Severity = Info    // better
+	now.Mute(&Mutes{Rules: []MuteRule{rule}, Baselines: []*Baseline{base}})
+	want := []string{"block/empty 10.0.0.0/26", "block/overlap 10.0.1.0/26", "block/empty 10.0.2.0/26", "config/strict-affinity default",
+		"node/no-block n1", "pool/overlap tin"}
+	if d := cmp.Diff(want, ids(now.Findings)); d != "" {
+		t.Errorf("left (-want +got):\n%s", d)
+	}
+	if now.Summary.Muted != 3 || now.Summary.Critical != 1 || now.Summary.Warning != 1 || now.Muted[0].Count != 1 || now.Muted[1].Count != 2 || !now.Muted[1].Baseline {
+		t.Errorf("%+v, %+v", now.Summary, now.Muted)
+	}
+
+	// The next baseline, made of what is left, knows what this one muted, and
+	// leaves to the rule what that muted.
+	next := report(known()...)
+	next.Mute(&Mutes{Baselines: []*Baseline{NewBaseline("now.json", reread(t, now))}})
+	if d := cmp.Diff([]string{"ip/borrowed 10.0.0.1", "ip/borrowed 10.0.0.2"}, ids(next.Findings)); d != "" {
+		t.Errorf("left by the next baseline (-want +got):\n%s", d)
+	}
+}
+
+// TestMutedDoNotCount: what is muted fails no run.
+func TestMutedDoNotCount(t *testing.T) {
+	r := report(known()[0])
+	rule, err := ParseMuteRule("pool=gold")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.AtOrAbove(Critical) {
+		t.Fatal("the state is not the one meant")
+	}
+	r.Mute(&Mutes{Rules: []MuteRule{rule}})
+	if r.AtOrAbove(Info) || len(r.Findings) != 0 || r.Findings == nil {
+		t.Errorf("%+v", r)
+	}
+}

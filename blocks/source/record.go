@@ -1,0 +1,303 @@
+package source
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// A Recorder keeps the objects of a reading, as bytes, beside the snapshot that
+// is made of them, so that both can be saved as they were read, once. It keeps
+// them in temporary files that only their owner can read; memory is needed for a
+// page of a list at a time.
+//
+// It holds what an audit reads and no more: Calico's own objects with their whole
+// spec, of nodes, namespaces and pods a few fields (no labels of pods, nothing of
+// their containers), of all of them no annotations but Calico's, and of
+// managedFields who wrote when.
+//
+// Give it to [KubernetesOptions] or [FileOptions]. A resource that is read again
+// replaces what was recorded of it.
+type Recorder struct {
+	dir    string
+	spools map[blocks.Resource]*spool
+	// whole are resources that files said were read whole, also where no object
+	// of them exists.
+	whole map[blocks.Resource]bool
+}
+
+// NewRecorder returns an empty Recorder. It must be closed.
+func NewRecorder() (*Recorder, error) {
+	dir, err := os.MkdirTemp("", "calico-audit-snapshot-")
+	if err != nil {
+		return nil, fmt.Errorf("keeping what is read: %w", err)
+	}
+	r := &Recorder{dir: dir, spools: map[blocks.Resource]*spool{}, whole: map[blocks.Resource]bool{}}
+	for _, k := range kinds {
+		r.spools[k.resource] = &spool{kind: k, path: filepath.Join(dir, string(k.resource))}
+	}
+	return r, nil
+}
+
+// Close removes the temporary files.
+func (r *Recorder) Close() error {
+	var errs []error
+	for _, s := range r.spools {
+		if s.file != nil {
+			errs = append(errs, s.file.Close())
+		}
+	}
+	return errors.Join(append(errs, os.RemoveAll(r.dir))...)
+}
+
+// of returns the spool of a resource; nil, which records nothing, for a nil
+// Recorder.
+func (r *Recorder) of(res blocks.Resource) *spool {
+	if r == nil {
+		return nil
+	}
+	return r.spools[res]
+}
+
+// readWhole takes note of what files say was read whole.
+func (r *Recorder) readWhole(resources map[blocks.Resource]bool) {
+	if r == nil {
+		return
+	}
+	for res := range resources {
+		r.whole[res] = true
+	}
+}
+
+// spool keeps the objects of one resource: in a file those of finished pages, in
+// memory those of the page at hand, which may yet be read again. Only one
+// goroutine may use it at a time. A nil spool keeps nothing.
+type spool struct {
+	kind *kind
+	path string
+	file *os.File
+	page bytes.Buffer
+	// scratch is the object at hand.
+	scratch []byte
+	err     error
+}
+
+// restart forgets everything.
+func (s *spool) restart() {
+	if s == nil {
+		return
+	}
+	s.page.Reset()
+	if s.file != nil {
+		_, err := s.file.Seek(0, io.SeekStart)
+		s.fail(err)
+		s.fail(s.file.Truncate(0))
+	}
+}
+
+// drop forgets the page at hand.
+func (s *spool) drop() {
+	if s != nil {
+		s.page.Reset()
+	}
+}
+
+// commit keeps the page at hand for good.
+func (s *spool) commit() {
+	if s == nil || s.page.Len() == 0 {
+		return
+	}
+	if s.file == nil {
+		file, err := os.OpenFile(s.path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+		if err != nil {
+			s.fail(err)
+			return
+		}
+		s.file = file
+	}
+	_, err := s.page.WriteTo(s.file)
+	s.fail(err)
+	s.page.Reset()
+}
+
+func (s *spool) fail(err error) {
+	if s.err == nil {
+		s.err = err
+	}
+}
+
+// json keeps an object that came as JSON, of the API version given.
+func (s *spool) json(version string, object []byte) {
+	if s == nil {
+		return
+	}
+	s.scratch = appendSaved(s.scratch[:0], version, s.kind.name(version), object, s.kind, nil)
+	s.line()
+}
+
+// proto keeps an object that came as protobuf.
+func (s *spool) proto(msg []byte) {
+	if s == nil {
+		return
+	}
+	const version = "v1"
+	members, err := appendProto(nil, msg, keeps[s.kind.resource])
+	if err != nil {
+		return // as the page that it stands in
+	}
+	s.scratch = appendHead(s.scratch[:0], version, s.kind.name(version), members)
+	s.line()
+}
+
+func (s *spool) line() {
+	s.page.Write(s.scratch)
+	s.page.WriteByte('\n')
+}
+
+// commitAt is how much of a file's objects may wait in memory.
+const commitAt = 1 << 20
+
+// flush commits once enough has come together.
+func (s *spool) flush() {
+	if s != nil && s.page.Len() > commitAt {
+		s.commit()
+	}
+}
+
+// name returns what an API group calls objects of a kind.
+func (k *kind) name(version string) string {
+	if version == groupNative {
+		return k.names[len(k.names)-1]
+	}
+	return k.names[0]
+}
+
+// appendSaved appends what a snapshot keeps of an object.
+func appendSaved(out []byte, version, name string, object []byte, k *kind, n *names) []byte {
+	return appendHead(out, version, name, appendKept(nil, newJSONReader(object), keeps[k.resource], n))
+}
+
+// appendHead appends an object of the given members, which are those of a JSON
+// object, with its version and kind in front.
+func appendHead(out []byte, version, name string, members []byte) []byte {
+	out = appendText(append(out, `{"apiVersion":`...), version)
+	out = appendText(append(out, `,"kind":`...), name)
+	if len(members) > 2 && members[0] == '{' {
+		return append(append(out, ','), members[1:]...)
+	}
+	return append(out, '}')
+}
+
+// each calls fn with each object that was kept.
+func (s *spool) each(fn func(line []byte) error) error {
+	s.commit()
+	if s.err != nil {
+		return fmt.Errorf("keeping what was read: %w", s.err)
+	}
+	if s.file == nil {
+		return nil
+	}
+	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("keeping what was read: %w", err)
+	}
+	in := bufio.NewReaderSize(s.file, 1<<16)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("keeping what was read: %w", err)
+		}
+		if err := fn(line[:len(line)-1]); err != nil {
+			return err
+		}
+	}
+}
+
+// SaveOptions are choices for saving a snapshot.
+type SaveOptions struct {
+	// Anonymize replaces names: of nodes, pods, namespaces, pools, handles and
+	// other objects, the cluster's GUID, UIDs, label keys and values. Addresses,
+	// CIDRs, times, versions and AS numbers stay, and of Calico's objects only
+	// those fields do that an audit reads.
+	Anonymize bool
+}
+
+// Save calls emit with the objects of a saved snapshot, each as JSON on one line:
+// first one of kind SnapshotInfo that says when and where s was read and what is
+// missing from it, then the recorded objects. s must be the snapshot that was made
+// of them. [ReadFiles] makes the same snapshot of what was emitted.
+//
+// The bytes are only valid during the call. The names are nil unless replaced.
+func (r *Recorder) Save(s *blocks.Snapshot, o SaveOptions, emit func(object []byte) error) (Names, error) {
+	var n *names
+	if o.Anonymize {
+		n = newNames()
+		if err := r.eachSaved(n, func([]byte) error { return nil }); err != nil {
+			return nil, err
+		}
+		n.settle()
+	}
+	if err := emit(r.info(s, n)); err != nil {
+		return nil, err
+	}
+	if err := r.eachSaved(n, emit); err != nil || n == nil {
+		return nil, err
+	}
+	return n.table(), nil
+}
+
+func (r *Recorder) eachSaved(n *names, emit func(object []byte) error) error {
+	var out []byte
+	for _, res := range blocks.Resources {
+		s := r.spools[res]
+		if err := s.each(func(line []byte) error {
+			if n == nil {
+				return emit(line)
+			}
+			kind, version := kindAndVersion(line)
+			n.claimant = claimant(line)
+			out = appendSaved(out[:0], version, kind, line, s.kind, n)
+			return emit(out)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// claimant returns the field spec.node of an affinity.
+func claimant(object []byte) (node string) {
+	r := newJSONReader(object)
+	r.object(func(key []byte) {
+		if string(key) != "spec" || r.peek() != '{' {
+			return
+		}
+		r.object(func(key []byte) {
+			if string(key) == "node" && r.peek() == '"' {
+				s, _ := r.str()
+				node = string(s)
+			}
+		})
+	})
+	return node
+}
+
+// readWholly returns the resources that were read whole, in order.
+func (r *Recorder) readWholly(s *blocks.Snapshot) []blocks.Resource {
+	out := []blocks.Resource{}
+	for _, res := range blocks.Resources {
+		if _, missing := s.Missing(res); !missing && (s.Cluster.Live || r.whole[res]) {
+			out = append(out, res)
+		}
+	}
+	return slices.Clip(out)
+}

@@ -1,0 +1,230 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+)
+
+// explainCommand is the explain command with its flags.
+type explainCommand struct {
+	streams genericiooptions.IOStreams
+	program string
+	sources sources
+
+	output []string
+	kind   string
+	grace  time.Duration
+	color  string
+}
+
+// explainRun is what the flags of an explanation come to.
+type explainRun struct {
+	query    audit.Query
+	outputs  []view.ExplainOutput
+	reader   reader
+	progress *view.ProgressLine
+}
+
+func newExplain(program string, streams genericiooptions.IOStreams) *cobra.Command {
+	x := &explainCommand{program: program, streams: streams}
+	c := &cobra.Command{
+		Use:   "explain SUBJECT",
+		Short: "Tell everything known about an address, block, node, pod, pool, handle or check",
+		Long: `Tell everything that is known about one subject, in the order in which an engineer
+would ask: where it lies, who owns it, who uses it and by what evidence, what the
+checks find about it, and what would change each verdict. Nothing is ever changed.
+
+SUBJECT is an address, the CIDR of a block or pool, the name of a node, a pool or a
+handle, NAMESPACE/POD, or the ID of a check, whose documentation is then printed
+without reading anything. Names as "report -o name" and "kubectl get -o name" write
+them (ip/10.0.0.5, node/worker-1, ipamblock/10-0-0-0-26) are understood, too. Where
+several things have a name, all are explained; --kind picks one.
+
+An address or a CIDR that nothing knows gets an answer all the same: in which pool it
+lies, and whether it is free to be claimed, reserved, or outside all pools.
+
+Exit codes: 0 it ran; 2 the command line makes no sense, nothing has that name, or a
+file cannot be read; 3 the cluster could not be read, or only in part (what is known
+is printed all the same); 5 a failure inside the program.`,
+		Example: strings.ReplaceAll(`  # Who has this address, and why does it not answer?
+  PROGRAM explain 10.64.75.134
+
+  # What is in this block, and could it be released?
+  PROGRAM explain 10.64.75.128/26
+
+  # Why does this node have no block, and this pod no address?
+  PROGRAM explain worker-1
+  PROGRAM explain shop/web-7f9d8c6b54-xdfkh
+
+  # From files, as data
+  PROGRAM explain 10.64.75.134 -f dump/ -o json
+
+  # What does a check mean, and what is to be done about it?
+  PROGRAM explain ip/borrowed`, "PROGRAM", program),
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeSubject,
+	}
+	x.sources.addFlags(c)
+	fs := c.Flags()
+	fs.StringArrayVarP(&x.output, "output", "o", []string{"table"}, "`FORMAT` or FORMAT=FILE, repeatable with files: "+view.ExplainFormatNames())
+	fs.StringVar(&x.kind, "kind", "", "explain only what is of this `KIND`: "+strings.Join(audit.QueryKinds, "|"))
+	fs.DurationVar(&x.grace, "grace", audit.DefaultGrace, "how long a state must have held before it counts as lasting")
+	fs.StringVar(&x.color, "color", colorAuto, "colour the severities `WHEN`: auto|always|never; auto honours NO_COLOR and TERM=dumb")
+	_ = c.RegisterFlagCompletionFunc("output", completeExplainOutput)
+	_ = c.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(audit.QueryKinds, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("color", cobra.FixedCompletions([]string{colorAuto, colorAlways, colorNever}, cobra.ShellCompDirectiveNoFileComp))
+	for _, flag := range []string{"grace", "at"} {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
+	c.RunE = run(func(c *cobra.Command, args []string) error {
+		r, err := x.complete(args[0])
+		if err != nil {
+			return err
+		}
+		if r.query.Check != nil {
+			return x.check(r)
+		}
+		if r.reader, err = x.sources.open(x.streams, r.progress.Show); err != nil {
+			return err
+		}
+		return x.run(c.Context(), r)
+	})
+	return c
+}
+
+// complete checks the flags and makes a run of them. All its errors are errors of
+// usage.
+func (x *explainCommand) complete(subject string) (*explainRun, error) {
+	r := &explainRun{progress: view.NewProgressLine(nil)}
+	var err error
+	if r.query, err = audit.ParseQuery(subject, x.kind); err != nil {
+		return nil, usageError(err)
+	}
+	if x.grace < 0 {
+		return nil, usagef("--grace %s is negative", x.grace)
+	}
+	if err := checkColor(x.color); err != nil {
+		return nil, usageError(err)
+	}
+	var places places
+	for _, v := range x.output {
+		o, err := view.ParseExplainOutput(v)
+		if err != nil {
+			return nil, usageError(err)
+		}
+		if err := places.take(v, o.Format, o.File); err != nil {
+			return nil, err
+		}
+		r.outputs = append(r.outputs, o)
+	}
+	if printers.IsTerminal(x.streams.ErrOut) && os.Getenv("TERM") != "dumb" {
+		r.progress = view.NewProgressLine(x.streams.ErrOut)
+	}
+	return r, nil
+}
+
+// viewOptions returns the options of an output.
+func (x *explainCommand) viewOptions(toStdout bool) view.Options {
+	o := view.Options{Program: x.program, Now: time.Now(), Color: x.color == colorAlways}
+	if toStdout {
+		o.Width = terminalWidth(x.streams.Out)
+		o.Color = useColor(x.color, x.streams.Out)
+	}
+	return o
+}
+
+// check prints the documentation of a check.
+func (x *explainCommand) check(r *explainRun) error {
+	var errs []error
+	for _, o := range r.outputs {
+		opts := x.viewOptions(o.File == "")
+		errs = append(errs, deliver(x.streams, "check", o.Format, o.File, func(w io.Writer) error { return o.WriteCheck(w, r.query.Check, opts) }))
+	}
+	return together(errs...)
+}
+
+// run reads, judges and explains.
+func (x *explainCommand) run(ctx context.Context, r *explainRun) error {
+	j, err := judge(ctx, r.reader, nil, x.grace, r.progress)
+	r.progress.Clear()
+	if err != nil {
+		return err
+	}
+	e, err := audit.Explain(j.state, j.result, r.query)
+	var unknown *audit.NotFoundError
+	if errors.As(err, &unknown) {
+		return notFound(unknown, j.report())
+	}
+	if err != nil {
+		return failure(err)
+	}
+	if len(j.unconfirmed) > 0 {
+		e.Gaps, e.Complete = append(e.Gaps, j.unconfirmed...), false
+	}
+	var errs []error
+	for _, o := range r.outputs {
+		opts := x.viewOptions(o.File == "")
+		opts.Source, opts.ReportArgs = x.sources.describe(), x.sources.arguments()
+		errs = append(errs, deliver(x.streams, "explanation", o.Format, o.File, func(w io.Writer) error { return o.Write(w, e, opts) }))
+	}
+	if !e.Complete {
+		errs = append(errs, unreadError(incomplete("explanation", e.Gaps)))
+	}
+	return together(errs...)
+}
+
+// notFound says that nothing has a name, with those closest to it. Where not
+// everything could be read, that is no mistake of the caller.
+func notFound(unknown *audit.NotFoundError, rep *audit.Report) error {
+	if !rep.Complete {
+		return unreadError(fmt.Errorf("%w was seen; %w", unknown, incomplete("reading", rep.Gaps)))
+	}
+	return usagef("%w%s", unknown, nearest(unknown))
+}
+
+// nearest names what is nearest to a name that does not exist, if anything is.
+func nearest(unknown *audit.NotFoundError) string {
+	for _, name := range []string{unknown.Name, unknown.Query.Text} {
+		if s := suggestion(name, unknown.Names); strings.HasPrefix(s, "; did you mean") {
+			return s
+		}
+	}
+	return "; an address, a CIDR, a node, NAMESPACE/POD, a pool, a handle or a check can be explained"
+}
+
+// completeSubject completes what can be completed without reading a cluster: the
+// IDs of checks.
+func completeSubject(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []cobra.Completion
+	for _, c := range audit.Checks() {
+		out = append(out, cobra.CompletionWithDesc(c.ID, c.Title))
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeExplainOutput completes a value of -o. What follows a "=" is a file.
+func completeExplainOutput(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if strings.Contains(toComplete, "=") {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	var out []cobra.Completion
+	for _, f := range view.ExplainFormats() {
+		out = append(out, cobra.CompletionWithDesc(f.Name, f.Help))
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
