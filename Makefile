@@ -20,6 +20,7 @@ build: ## build bin/calico-audit
 install: build ## install calico-audit, and as a kubectl plugin, into $(go env GOPATH)/bin
 	install -m 0755 bin/calico-audit "$$($(GO) env GOPATH)/bin/calico-audit"
 	ln -sf calico-audit "$$($(GO) env GOPATH)/bin/kubectl-calico_audit"
+	ln -sf calico-audit "$$($(GO) env GOPATH)/bin/kubectl_complete-calico_audit"
 
 prepare: ## build what the tests need: a real etcd, kube-apiserver and calicoctl (minutes, once)
 	$(GO) run ./internal/testcluster/prepare
@@ -32,8 +33,8 @@ test: prepare ## run all tests, on a real etcd and kube-apiserver
 fuzz: ## run each fuzz target for FUZZTIME
 	@set -e; for pkg in $$($(GO) list ./...); do \
 		for f in $$($(GO) test -list '^Fuzz' $$pkg 2>/dev/null | grep '^Fuzz' || true); do \
-			echo "$(GO) test -run '^$$' -fuzz '^'$$f'$$' -fuzztime $(FUZZTIME) $$pkg"; \
-			$(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg; \
+			echo "$(GO) test -run '^$$' -fuzz '^'$$f'$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$pkg"; \
+			$(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$pkg; \
 		done; \
 	done
 

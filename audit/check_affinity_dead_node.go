@@ -25,6 +25,7 @@ func init() {
 					if a.Unlabelled {
 						x.Evidence = append(x.Evidence, Evidence{"label", "missing: Calico's own clean-up of the node does not see it"})
 					}
+					x.Absence = true
 					f.Add(x)
 				}
 			})

@@ -30,7 +30,7 @@ func init() {
 					}
 				}
 				f.Add(Finding{
-					Severity: Warning, Subject: blockSubject(b), Pools: poolsOf(b.Pool), Nodes: []string{host},
+					Absence: true, Severity: Warning, Subject: blockSubject(b), Pools: poolsOf(b.Pool), Nodes: []string{host},
 					Message: fmt.Sprintf("block %s belongs to %s, which is no node; it holds %s", b.CIDR, host, plural(b.Used, "address")),
 					Evidence: Evidences("owner", host, "in use", fmt.Sprint(b.Used), "used by live pods elsewhere", listBy("; ", lent),
 						"created", FormatTime(b.Created), "observed", observed),

@@ -151,7 +151,7 @@ func strictStarves(st *State) *Finding {
 		return nil
 	}
 	return &Finding{
-		Severity: Warning, Nodes: starving,
+		Absence: true, Severity: Warning, Nodes: starving,
 		Message:  fmt.Sprintf("strict affinity is on, and %s without an unused address of their own can neither claim a block nor borrow: %s", plural(len(starving), "node"), list(starving)),
 		Evidence: Evidences("starving nodes", list(starving), "waiting pods", list(waitingOn(st, starving))),
 		Fix:      Fix{"look", "calico-audit report -o wide --check pool,node"},

@@ -28,7 +28,7 @@ func init() {
 				}
 				if wrong := miscounts(h, refs); len(wrong) > 0 {
 					f.Add(Finding{
-						Severity: Info, Subject: handleSubject(h.ID), Pools: st.handlePools(h), Nodes: []string{refs[0].Attributes().Node},
+						Absence: true, Severity: Info, Subject: handleSubject(h.ID), Pools: st.handlePools(h), Nodes: []string{refs[0].Attributes().Node},
 						Message:  fmt.Sprintf("handle %s counts otherwise than the blocks: %s", h.ID, list(wrong)),
 						Evidence: Evidences("differences", list(wrong), "last written", FormatTime(h.Written), "observed", observed),
 						Fix:      Fix{"look", "calico-audit explain " + refs[0].Addr().String()},

@@ -34,7 +34,7 @@ func init() {
 					named = append(named, fmt.Sprintf("%d in %s", c.Count, c.CIDR))
 				}
 				f.Add(Finding{
-					Severity: Warning, Subject: handleSubject(h.ID), Pools: st.handlePools(h),
+					Absence: true, Severity: Warning, Subject: handleSubject(h.ID), Pools: st.handlePools(h),
 					Message:  fmt.Sprintf("no block refers to handle %s", h.ID),
 					Evidence: Evidences("it names", orNone(list(named)), "created", FormatTime(h.Created), "last written", FormatTime(h.Written), "observed", observed),
 					Fix:      Fix{"look", fmt.Sprintf("kubectl get ipamhandles %s -o yaml", arg(strings.ToLower(h.ID)))},

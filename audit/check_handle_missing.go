@@ -44,7 +44,7 @@ func init() {
 					addrs = append(addrs, r.Addr().String())
 				}
 				f.Add(Finding{
-					Severity: Warning, Subject: handleSubject(attr.Handle), Pools: poolsOf(refs[0].Block.Pool), Nodes: []string{attr.Node},
+					Absence: true, Severity: Warning, Subject: handleSubject(attr.Handle), Pools: poolsOf(refs[0].Block.Pool), Nodes: []string{attr.Node},
 					Message: fmt.Sprintf("handle %s does not exist, and %s under it: %s", attr.Handle, isOrAre(len(refs)), list(addrs)),
 					Evidence: Evidences("addresses", list(addrs), "pod", joinNonEmpty(attr.Namespace, attr.Pod), "node", attr.Node,
 						"assigned", FormatTime(attr.Assigned), "observed", observed),

@@ -41,7 +41,7 @@ func init() {
 					named = strings.TrimSpace(fmt.Sprintf("%s/%s %s on %s", attr.Namespace, attr.Pod, attr.Type, attr.Node))
 				}
 				f.Add(Finding{
-					Severity: Critical, Subject: Subject{Kind: KindIP, IP: a.String()}, Pools: poolsOf(st.enabledPool(a)), Nodes: nodes,
+					Absence: true, Severity: Critical, Subject: Subject{Kind: KindIP, IP: a.String()}, Pools: poolsOf(st.enabledPool(a)), Nodes: nodes,
 					Message:  fmt.Sprintf("%s is used by %s", a, strings.Join(who, " and by ")),
 					Evidence: Evidences("used by", listBy("; ", who), "allocated to", named),
 					Fix:      Fix{"look", "calico-audit explain " + a.String()},

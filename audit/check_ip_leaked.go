@@ -50,7 +50,7 @@ func leakFinding(r AllocationRef, v Validity) Finding {
 		sequence = fmt.Sprint(n)
 	}
 	return Finding{
-		Severity: Warning, Subject: ipSubject(r.Addr(), attr.Node), Pools: poolsOf(r.Block.Pool), Nodes: []string{r.Block.Owner.Node()},
+		Absence: true, Severity: Warning, Subject: ipSubject(r.Addr(), attr.Node), Pools: poolsOf(r.Block.Pool), Nodes: []string{r.Block.Owner.Node()},
 		Message: fmt.Sprintf("%s is allocated, and nothing seems to own it: %s", r.Addr(), v.Why),
 		Evidence: Evidences("block", r.Block.CIDR.String(), "owner of the block", ownerText(r.Block.Owner), "handle", handle,
 			"node", attr.Node, "type", attr.Type, "assigned", FormatTime(attr.Assigned), "sequence", sequence, "caution", caution, "observed", observed),

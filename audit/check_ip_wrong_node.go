@@ -32,7 +32,7 @@ func init() {
 						continue
 					}
 					f.Add(Finding{
-						Severity: Warning, Subject: ipSubject(b.Address(i), w.Node), Pools: poolsOf(b.Pool), Nodes: []string{attr.Node, b.Owner.Node()},
+						Absence: true, Severity: Warning, Subject: ipSubject(b.Address(i), w.Node), Pools: poolsOf(b.Pool), Nodes: []string{attr.Node, b.Owner.Node()},
 						Message:  fmt.Sprintf("%s is used by pod %s on %s, and its allocation names node %s", b.Address(i), w.FullName(), w.Node, attr.Node),
 						Evidence: Evidences("pod's node", w.Node, "recorded node", attr.Node, "block", b.CIDR.String(), "handle", attr.Handle),
 						Fix:      Fix{"manual", fmt.Sprintf("kubectl delete pod --namespace %s %s, so that its address is recorded anew", arg(w.Namespace), arg(w.Name))},

@@ -65,15 +65,14 @@ func noBlockFinding(st *State, h *Host, open []*Need, hoarders func([]*Pool) []s
 			label("waiting pods"), list(fullNames(n.Waiting)),
 			label("blocks it cannot use"), list(cidrs(n.Elsewhere)),
 		}
-		switch n.Cause {
-		case CauseNoBlocks, CauseStrict, CauseFull:
+		if n.Cause == CauseNoBlocks || n.Cause == CauseStrict || n.Cause == CauseFull {
 			pairs = append(pairs, label("hoarders"), listBy("; ", hoarders(st.poolsAtIssue(n))))
 			out.Fix = Fix{"look", "calico-audit report -o wide --check node/many-blocks,block/empty --pool " + arg(strings.Join(poolsOf(n.Pools...), ","))}
 		}
 		out.Evidence = append(out.Evidence, Evidences(pairs...)...)
 	}
 	out.Message = fmt.Sprintf("node %s %s", h.Name, strings.Join(messages, "; "))
-	out.Absence = out.Severity >= Error
+	out.Absence = out.Severity > Info
 	return out
 }
 

@@ -274,7 +274,8 @@ func TestAllocatableIsWhatCalicoClaims(t *testing.T) {
 			}
 			p.pool(cidr, func(s *apiv3.IPPoolSpec) { s.BlockSize = size + 1 })
 			p.node("first")
-			p.claim("first", family)
+			_, err := p.claim("first", family)
+			p.must(err)
 			p.must(p.s.EditPool(p.ctx, "pods", func(spec map[string]any) { spec["blockSize"] = int64(size) }))
 			p.must(p.s.Reservation(p.ctx, "some", netip.MustParsePrefix(whole), netip.MustParsePrefix(part)))
 

@@ -48,14 +48,12 @@ func (r *Result) sort() {
 }
 
 // unconfirmed tells whether a finding counts only once a second reading agrees.
-func (r *Result) unconfirmed(f *Finding) bool {
-	return r.live && f.Absence && f.Severity >= Error
-}
+func (r *Result) unconfirmed(f *Finding) bool { return r.live && f.Absence }
 
 // NeedsConfirmation returns the resources that must be read again before the
 // findings may be reported: objects of different kinds are read one after the
 // other, and what looks absent may have appeared in between. It is empty for
-// files and where no grave finding rests on absence.
+// files and where no finding rests on absence.
 func (r *Result) NeedsConfirmation() []blocks.Resource {
 	need := map[blocks.Resource]bool{}
 	for i := range r.Findings {
@@ -76,20 +74,22 @@ func (r *Result) NeedsConfirmation() []blocks.Resource {
 }
 
 // Confirm joins two results, the second made from a reading that began after
-// the first had ended. It is the second, less the findings from error upwards
-// that rest on absence and that the first does not have at error or above. Of
-// those that the second cannot judge it says that they are withheld.
+// the first had ended. It is the second, less the findings that rest on absence
+// and that the first does not have, or has only below error where the second
+// says error or worse. Of those that are graver than a warning, and of those that
+// the second cannot judge, it says that they are withheld.
 func Confirm(first, second *Result) *Result {
-	seen := map[string]bool{}
+	seen := map[string]Severity{}
 	for i := range first.Findings {
-		if f := &first.Findings[i]; f.Severity >= Error {
-			seen[f.Fingerprint] = true
-		}
+		f := &first.Findings[i]
+		seen[f.Fingerprint] = f.Severity
 	}
 	out := &Result{live: second.live, Skipped: slices.Clone(second.Skipped)}
 	for _, f := range second.Findings {
-		if second.unconfirmed(&f) && !seen[f.Fingerprint] {
-			out.Skipped = append(out.Skipped, Skipped{f.Check, "withheld for " + f.Subject.ResourceName() + ": seen in the second of two readings only; run again to confirm it"})
+		if before := seen[f.Fingerprint]; second.unconfirmed(&f) && (before == 0 || f.Severity >= Error && before < Error) {
+			if f.Severity >= Error {
+				out.Skipped = append(out.Skipped, Skipped{f.Check, "withheld for " + f.Subject.ResourceName() + ": seen in the second of two readings only; run again to confirm it"})
+			}
 			continue
 		}
 		out.Findings = append(out.Findings, f)

@@ -266,7 +266,7 @@ func (x *explainer) addressSummary(a netip.Addr, users []user, ref AllocationRef
 	b := x.coveringBlock(a)
 	switch {
 	case allocated && allPast(users):
-		return fmt.Sprintf("Allocated to %s, and named by %s alone.", x.holder(ref.Block, ref.Ordinal), who)
+		return fmt.Sprintf("Allocated to %s; only %s, names it.", x.holder(ref.Block, ref.Ordinal), who)
 	case allocated && len(users) > 0:
 		out := fmt.Sprintf("Used by %s.", who)
 		if br := x.borrowOf(ref); br != nil {

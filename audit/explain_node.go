@@ -103,7 +103,7 @@ func schedulableText(h *Host) string {
 func (x *explainer) nodePoolsSection(s *sheet, n *blocks.Node) {
 	s.listed("Pools")
 	if why := x.unread(blocks.Pools); why != "" {
-		s.fact("", "not known", why)
+		s.fact("", "pools", why)
 	}
 	for _, p := range x.Pools {
 		text := fmt.Sprintf("%s, %s", p.CIDR, x.whyPoolServes(p, n))
@@ -145,7 +145,7 @@ func (x *explainer) whyPoolServes(p *Pool, n *blocks.Node) string {
 func (x *explainer) nodeBlocksSection(s *sheet, h *Host) {
 	s.listed("Blocks")
 	if why := x.unread(blocks.Blocks); why != "" {
-		s.fact("", "not known", why)
+		s.fact("", "blocks", why)
 	}
 	for _, b := range h.Blocks {
 		text := inUseText(b)
@@ -322,7 +322,11 @@ func (x *explainer) nodeSummary(h *Host) string {
 			left = append(left, fmt.Sprintf("%d %s", len(h.Affinities), noun))
 		}
 		if len(left) > 0 {
-			out += "; it left " + each(left)
+			verb := "left"
+			if !x.vanished(h.Name) {
+				verb = "has"
+			}
+			out += "; it " + verb + " " + each(left)
 		}
 		return out + "."
 	}

@@ -167,7 +167,7 @@ func (x *explainer) strayAllocationSection(s *sheet, w *blocks.Workload, r Alloc
 func (x *explainer) podPoolsSection(s *sheet, w *blocks.Workload) {
 	s.listed("Pools it may use")
 	if why := x.unread(blocks.Pools); why != "" {
-		s.fact("", "not known", why)
+		s.fact("", "pools", why)
 	}
 	n := x.nodeNamed(w.Node)
 	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {

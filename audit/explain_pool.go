@@ -36,7 +36,7 @@ func (x *explainer) pool(p *Pool) Explained {
 func (x *explainer) poolNumbers(s *sheet, p *Pool) {
 	s.section("Numbers")
 	if why := x.unread(blocks.Blocks); why != "" {
-		s.fact("", "not known", why)
+		s.fact("", "blocks", why)
 		return
 	}
 	a, b := p.Addrs, p.Slots
@@ -80,7 +80,7 @@ func (x *explainer) poolNodesSection(s *sheet, p *Pool) {
 	}
 	s.listed("Nodes it selects")
 	if why := x.unread(blocks.Nodes); why != "" {
-		s.fact("", "not known", why)
+		s.fact("", "nodes", why)
 		return
 	}
 	for _, h := range x.Hosts {

@@ -154,8 +154,8 @@ type Finding struct {
 	// filters: the pool an address lies in, the owner it was borrowed from.
 	Pools []string `json:"-"`
 	Nodes []string `json:"-"`
-	// Absence is true if the verdict rests on an object not being there. On a
-	// running cluster such a finding, from error upwards, counts only if a second
+	// Absence is true if the verdict rests on an object not being there, or on two
+	// that disagree. On a running cluster such a finding counts only if a second
 	// reading agrees, because objects of different kinds are read one after the
 	// other.
 	Absence bool `json:"-"`
