@@ -156,6 +156,11 @@ func readyText(n *blocks.Node) string {
 	return ", and is not ready"
 }
 
+// gone tells whether a name is known to be that of no node.
+func (x *explainer) gone(node string) bool {
+	return node != "" && x.unread(blocks.Nodes) == "" && x.vanished(node)
+}
+
 // claimText says how an affinity stands to the block.
 func (x *explainer) claimText(a *blocks.Affinity, b *Block) string {
 	out := fmt.Sprintf("%s, %s", ownerWord(a.Owner), a.Effective())
@@ -169,7 +174,7 @@ func (x *explainer) claimText(a *blocks.Affinity, b *Block) string {
 		return out
 	}
 	drops := ""
-	if p := x.PoolOf(a.CIDR); p != nil && affinity.Blackholes(x.Snapshot, a, p.Pool) {
+	if p := x.PoolOf(a.CIDR); p != nil && affinity.Blackholes(x.Snapshot, a, p.Pool) && !x.gone(a.Owner.Node()) {
 		drops = fmt.Sprintf("; BIRD on %s drops traffic to the block", ownerText(a.Owner))
 	}
 	switch affinity.Judge(a, bareOrNil(b)) {
@@ -203,7 +208,7 @@ func (x *explainer) blockSummary(b *Block) string {
 	owner := "belongs to " + ownerWord(b.Owner)
 	if b.Owner == (blocks.Owner{}) {
 		owner = "belongs to nobody"
-	} else if n := b.Owner.Node(); n != "" && x.unread(blocks.Nodes) == "" && x.vanished(n) {
+	} else if x.gone(b.Owner.Node()) {
 		owner += ", which does not exist"
 	}
 	out := fmt.Sprintf("It %s and holds %s of %d", owner, plural(b.Used, "address"), len(b.Ordinals))

@@ -240,12 +240,28 @@ func (x *explainer) nextPod(n *Need, unused int) string {
 	case n.NoBlock():
 		return "makes the node claim a block"
 	}
-	for _, p := range n.Pools {
-		if !p.Slots.Allocatable.IsZero() && x.IPAM.AutoAllocateBlocks && x.limitCount(n) < x.IPAM.BlockLimit() {
+	return x.beyondFull(n)
+}
+
+// beyondFull says what the next pod gets of a node whose blocks are all full
+// (libcalico-go ipam/ipam.go, autoAssign: at the limit nothing is borrowed).
+func (x *explainer) beyondFull(n *Need) string {
+	if x.IPAM.AutoAllocateBlocks {
+		if x.limitCount(n) >= x.IPAM.BlockLimit() {
+			return "gets no address: the node's blocks are full, and it may hold no more"
+		}
+		left := slices.ContainsFunc(n.Pools, func(p *Pool) bool { return !p.Slots.Allocatable.IsZero() })
+		if left || x.reclaimedByAllocator(n.Pools, n.Host) > 0 {
 			return "makes the node claim another block: its own are full"
 		}
 	}
-	return "" // full blocks and nothing to claim: what then happens the checks say
+	switch some := slices.ContainsFunc(n.Pools, func(p *Pool) bool { return !p.Addrs.Available.IsZero() }); {
+	case x.IPAM.StrictAffinity:
+		return "gets no address: the node's blocks are full, none is left to claim, and strict affinity forbids borrowing"
+	case some:
+		return "borrows an address: the node's blocks are full, and none is left to claim"
+	}
+	return "gets no address: its pools have neither a block nor an address left"
 }
 
 // tunnelSection lists a node's tunnel addresses and where they lie.
@@ -323,7 +339,7 @@ func (x *explainer) nodeSummary(h *Host) string {
 		}
 		if len(left) > 0 {
 			verb := "left"
-			if !x.vanished(h.Name) {
+			if !x.gone(h.Name) {
 				verb = "has"
 			}
 			out += "; it " + verb + " " + each(left)

@@ -171,7 +171,7 @@ func (x *explainer) borrowOutlook(br *Borrow) string {
 // nodeOutlook says what would give a node the blocks that it lacks.
 func (x *explainer) nodeOutlook(s *sheet, h *Host) {
 	defer x.findingOutlooks(s)
-	if h.Node == nil && len(h.Blocks) > 0 {
+	if x.gone(h.Name) && len(h.Blocks) > 0 {
 		s.outlook("vanished", "its blocks can go once they are empty; a node of the same name that comes back takes them over")
 	}
 	if x.firstMissing([]blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes}) != nil {

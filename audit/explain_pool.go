@@ -134,7 +134,7 @@ func (x *explainer) poolOwnersSection(s *sheet, p *Pool) {
 		}
 		note := ""
 		switch n := h.owner.Node(); {
-		case n != "" && x.unread(blocks.Nodes) == "" && x.vanished(n):
+		case x.gone(n):
 			note = " (no such node)"
 		case n != "" && len(h.bs) > 1:
 			note = " (holds several)"

@@ -1,0 +1,53 @@
+package audit_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestReadmeAddsACheck follows audit/README.md: the files that it shows are put
+// into a copy of the package, and the new check's tests must run and pass.
+func TestReadmeAddsACheck(t *testing.T) {
+	raw, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, states := fenced(t, string(raw), "go"), fenced(t, string(raw), "text")
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay := filepath.Join(t.TempDir(), "overlay.json")
+	check := filepath.Join(t.TempDir(), "check.go")
+	if err := os.WriteFile(check, []byte(code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	target := filepath.Join(root, "audit", "check_ip_reserved.go")
+	if err := os.WriteFile(overlay, []byte(`{"Replace":{"`+target+`":"`+check+`"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "ip_reserved.txt"), []byte(states), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-v", "-overlay", overlay, "-run", "^TestChecks$/^ip$/^reserved$", ".")
+	cmd.Env = append(os.Environ(), extraChecks+"="+dir)
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestChecks/ip/reserved/in_use_before_it_was_reserved") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// fenced returns the first code block of a language.
+func fenced(t *testing.T, text, lang string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(text, "\n```"+lang+"\n")
+	block, _, end := strings.Cut(rest, "\n```")
+	if !ok || !end {
+		t.Fatalf("README.md shows no %s block", lang)
+	}
+	return block + "\n"
+}
