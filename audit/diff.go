@@ -206,6 +206,23 @@ func (r *Report) blind(f *Finding) string {
 	return fmt.Sprintf("incomplete: %s; and %d more", r.Gaps[0], len(r.Gaps)-1)
 }
 
+// Keep leaves out of a report what is not of the given checks, and counts anew.
+func (r *Report) Keep(checks []*Check) {
+	other := func(id string) bool {
+		return !slices.ContainsFunc(checks, func(c *Check) bool { return c.ID == id })
+	}
+	r.Findings = slices.DeleteFunc(r.Findings, func(f Finding) bool { return other(f.Check) })
+	r.SkippedChecks = slices.DeleteFunc(r.SkippedChecks, func(s Skipped) bool { return other(s.Check) })
+	r.Summary.Muted = 0
+	for i := range r.Muted {
+		m := &r.Muted[i]
+		m.Findings = slices.DeleteFunc(m.Findings, func(f Finding) bool { return other(f.Check) })
+		m.Count = len(m.Findings)
+		r.Summary.Muted += m.Count
+	}
+	r.countFindings()
+}
+
 // text says what muted something.
 func (m *Muted) text() string {
 	if m.Baseline {

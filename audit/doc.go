@@ -11,6 +11,10 @@
 // lies beside it under testdata/checks/<group>_<name>/. Nothing else needs to
 // change to add one.
 //
+// [Explain] tells all that a State and its findings say about one subject;
+// [Compare] tells the findings of two reports apart, and [Mutes] leave out what
+// is known or accepted, counted.
+//
 // What could not be read withholds verdicts, it never makes them: a check whose
 // needs lie in a gap is skipped by name, and findings of a running cluster that
 // rest on something being absent are confirmed by a second reading (see

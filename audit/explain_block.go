@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -237,66 +236,3 @@ func (x *explainer) lentFrom(b *Block) (out []*Borrow) {
 }
 
 func borrowers(bs []*Borrow) []string { return names(bs, func(b *Borrow) string { return b.User }) }
-
-// handleSection says what a handle's object and the blocks say of each other.
-func (x *explainer) handleSection(s *sheet, id string) {
-	s.section("Handle")
-	h, refs := x.Handle(id), x.HandleRefs(id)
-	src := ""
-	switch {
-	case h != nil:
-		src = sourceOf("ipamhandle", h.Meta)
-		s.fact(src, "object", "exists"+comma(since(h.Created)))
-		if h.SoftDeleted {
-			s.fact(src, "deleted", "marked deleted")
-		}
-	case x.unread(blocks.Handles) != "":
-		s.fact("", "object", x.unread(blocks.Handles))
-	default:
-		s.fact("", "object", "none of this ID exists")
-	}
-	for _, p := range handleBlocks(h, refs) {
-		said, have := 0, 0
-		if h != nil {
-			for _, c := range h.Blocks {
-				if c.CIDR == p {
-					said += c.Count
-				}
-			}
-		}
-		for _, r := range refs {
-			if r.Block.CIDR == p {
-				have++
-			}
-		}
-		switch {
-		case h == nil:
-			s.factf("", "in "+p.String(), "the block records %s", plural(have, "address"))
-		case said == have:
-			s.factf(src, "in "+p.String(), "it counts %d, as the block does", said)
-		default:
-			s.factf(src, "in "+p.String(), "it counts %d, and the block records %d", said, have)
-		}
-	}
-	if len(refs) > 1 {
-		var addrs []string
-		for _, r := range refs {
-			addrs = append(addrs, r.Addr().String())
-		}
-		s.factf(src, "addresses", "%s, which stand or fall together", strings.Join(addrs, ", "))
-	}
-}
-
-// handleBlocks returns the blocks that a handle names or that refer to it.
-func handleBlocks(h *blocks.Handle, refs []AllocationRef) (out []netip.Prefix) {
-	if h != nil {
-		for _, c := range h.Blocks {
-			out = append(out, c.CIDR)
-		}
-	}
-	for _, r := range refs {
-		out = append(out, r.Block.CIDR)
-	}
-	slices.SortFunc(out, blocks.ComparePrefixes)
-	return slices.Compact(out)
-}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -156,10 +155,9 @@ func (x *explainer) nodeBlocksSection(s *sheet, h *Host) {
 		} else {
 			text += ", held: " + b.Release.Held
 		}
-		switch {
-		case b.Pool == nil:
+		if b.Pool == nil {
 			text += "; in no pool"
-		default:
+		} else {
 			text += "; in pool " + b.Pool.Name
 		}
 		text += x.affinityNote(h.Name, b)
@@ -193,133 +191,6 @@ func (x *explainer) affinityNote(node string, b *Block) string {
 		}
 	}
 	return "; without an affinity"
-}
-
-// needSection says how a node stands with blocks of a family.
-func (x *explainer) needSection(s *sheet, h *Host, f blocks.Family) {
-	i := slices.IndexFunc(h.Needs, func(n *Need) bool { return n.Family == f })
-	if i < 0 {
-		return
-	}
-	n := h.Needs[i]
-	s.section("%s for its pods", f)
-	if g := x.firstMissing([]blocks.Resource{blocks.Pools, blocks.Blocks}); g != nil {
-		s.fact("", "not judged", g.String())
-		return
-	}
-	unused := 0
-	for _, b := range n.Blocks {
-		unused += b.unused(x.reserved)
-	}
-	if n.NoBlock() {
-		s.fact("", "blocks", "none of its own")
-		s.fact("", "cause", causeText(n))
-		s.fact("", "detail", n.Detail)
-	} else {
-		s.factf("", "blocks", "%s; %s left", list(cidrs(n.Blocks)), plural(unused, "address"))
-	}
-	if len(n.Elsewhere) > 0 {
-		s.factf("", "not for them", "%s: its pods cannot use these", list(cidrs(n.Elsewhere)))
-	}
-	s.fact("", "waiting", list(fullNames(n.Waiting)))
-	s.factf(sourceOf("ipamconfig", x.IPAM.Meta), "block limit", "%d of %s", x.limitCount(n), limitText(x.State))
-	s.fact("", "its next pod", x.nextPod(n, unused))
-}
-
-// nextPod says what the next pod of a node gets.
-func (x *explainer) nextPod(n *Need, unused int) string {
-	switch {
-	case x.Info.Locked:
-		return "gets no address: the datastore is locked"
-	case unused > 0:
-		return "gets an address of the node's own blocks"
-	case n.NoBlock() && n.Cause == CauseNoBlocks:
-		return "borrows an address"
-	case n.NoBlock() && n.Cause != CauseNone:
-		return "gets no address"
-	case n.NoBlock():
-		return "makes the node claim a block"
-	}
-	return x.beyondFull(n)
-}
-
-// beyondFull says what the next pod gets of a node whose blocks are all full
-// (libcalico-go ipam/ipam.go, autoAssign: at the limit nothing is borrowed).
-func (x *explainer) beyondFull(n *Need) string {
-	if x.IPAM.AutoAllocateBlocks {
-		if x.limitCount(n) >= x.IPAM.BlockLimit() {
-			return "gets no address: the node's blocks are full, and it may hold no more"
-		}
-		left := slices.ContainsFunc(n.Pools, func(p *Pool) bool { return !p.Slots.Allocatable.IsZero() })
-		if left || x.reclaimedByAllocator(n.Pools, n.Host) > 0 {
-			return "makes the node claim another block: its own are full"
-		}
-	}
-	switch some := slices.ContainsFunc(n.Pools, func(p *Pool) bool { return !p.Addrs.Available.IsZero() }); {
-	case x.IPAM.StrictAffinity:
-		return "gets no address: the node's blocks are full, none is left to claim, and strict affinity forbids borrowing"
-	case some:
-		return "borrows an address: the node's blocks are full, and none is left to claim"
-	}
-	return "gets no address: its pools have neither a block nor an address left"
-}
-
-// tunnelSection lists a node's tunnel addresses and where they lie.
-func (x *explainer) tunnelSection(s *sheet, h *Host) {
-	if h.Node == nil {
-		return
-	}
-	s.section("Tunnel addresses")
-	for _, t := range h.Node.Tunnels {
-		s.factf(nodeSource(h.Node), t.Addr.String(), "%s; %s", tunnelName(t.Type), x.placeText(t.Addr, h.Name))
-	}
-}
-
-// nodeBorrowSections list what a node borrows and lends.
-func (x *explainer) nodeBorrowSections(s *sheet, h *Host) {
-	s.listed("Borrowed by it: %s", plural(len(h.Borrowed), "address"))
-	for _, br := range h.Borrowed {
-		s.factf(blockSource(br.Block), br.Addr.String(), "%s, from %s of %s%s", x.borrowUser(br), br.Block.CIDR, br.Owner, x.trafficNote(br))
-	}
-	s.listed("Lent by it: %s", plural(len(h.Lent), "address"))
-	for _, br := range h.Lent {
-		s.factf(blockSource(br.Block), br.Addr.String(), "to %s, for %s%s", br.User, x.borrowUser(br), x.trafficNote(br))
-	}
-	s.section("Traffic to borrowed addresses")
-	seen := map[*Pool]bool{}
-	for _, br := range append(slices.Clone(h.Borrowed), h.Lent...) {
-		if p := br.Block.Pool; p != nil && !seen[p] {
-			seen[p] = true
-			v := affinity.PredictBorrowed(x.Snapshot, p.Pool)
-			s.factf("", "pool "+p.Name, "%s: %s", fateText(v.Fate), v.Reason)
-		}
-	}
-}
-
-func (x *explainer) borrowUser(br *Borrow) string {
-	if br.Workload != nil {
-		return "pod " + br.Workload.FullName()
-	}
-	if i, ok := br.Block.Ordinal(br.Addr); ok {
-		return x.holder(br.Block, i)
-	}
-	return "something unseen"
-}
-
-// strandedSection lists, for a node that does not exist, the addresses still
-// allocated to it.
-func (x *explainer) strandedSection(s *sheet, h *Host) {
-	if h.Node != nil {
-		return
-	}
-	s.listed("Allocated to it")
-	for _, b := range x.IPBlocks {
-		for i := range b.Ordinals {
-			if a := b.allocated(i); a != nil && a.Node == h.Name {
-				s.factf(blockSource(b), b.Address(i).String(), "%s, in %s of %s", x.holderText(b, i), b.CIDR, ownerText(b.Owner))
-			}
-		}
-	}
 }
 
 // nodeSummary answers how a node stands in a sentence or two.

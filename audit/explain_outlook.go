@@ -198,6 +198,7 @@ func (x *explainer) needOutlook(n *Need) string {
 		return fmt.Sprintf("it can claim an %s block once autoAllocateBlocks is on", f)
 	case CauseLimit:
 		return fmt.Sprintf("it can claim an %s block once its affinities that lead to no block of its own are gone, or the limit is raised", f)
+	case CauseStrict, CauseFull, CauseNoBlocks:
 	}
 	if free := releasable(n.Pools); len(free) > 0 {
 		return fmt.Sprintf("it claims an %s block with its next pod once one of %s is free; these could be released now: %s", f, poolNames(n.Pools), list(cidrs(free)))

@@ -131,10 +131,10 @@ func (x *explainer) placeText(a netip.Addr, node string) string {
 		return "no block holds it"
 	}
 	out := fmt.Sprintf("in block %s of %s", r.Block.CIDR, ownerText(r.Block.Owner))
-	switch owner := r.Block.Owner.Node(); {
-	case owner == "":
+	switch r.Block.Owner.Node() {
+	case "":
 		return out
-	case owner == node:
+	case node:
 		return fmt.Sprintf("in block %s, the node's own", r.Block.CIDR)
 	}
 	return "borrowed: " + out
@@ -155,12 +155,7 @@ func (x *explainer) strayAllocationSection(s *sheet, w *blocks.Workload, r Alloc
 		s.fact("", "verdict", "not known: "+g.String())
 		return
 	}
-	v := x.Judge(r)
-	if v.Owned {
-		s.fact("", "verdict", "owned: "+v.Why)
-	} else {
-		s.fact("", "verdict", "nothing seems to own it: "+v.Why)
-	}
+	s.fact("", "verdict", verdictText(x.Judge(r)))
 }
 
 // podPoolsSection says which pools a pod may get addresses from, and why.

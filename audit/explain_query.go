@@ -59,6 +59,10 @@ func ParseQuery(text, kind string) (Query, error) {
 		}
 	}
 	if word, rest, ok := strings.Cut(q.name, "/"); ok && kind == "" && rest != "" {
+		switch strings.ToLower(word) {
+		case "ipamconfig", "ipamconfiguration", "cluster":
+			return q, fmt.Errorf("%q is of the whole cluster: \"calico-audit report -o wide --check config\" shows what is found about it", text)
+		}
 		if k := typedKinds[strings.ToLower(word)]; k != "" {
 			if err := q.parseNumbers(rest); err != nil {
 				return q, err
@@ -85,11 +89,8 @@ func (q *Query) parseNumbers(text string) error {
 		return nil
 	}
 	before, _, cidr := strings.Cut(text, "/")
-	if !cidr {
-		return nil
-	}
-	if _, err := netip.ParseAddr(before); err != nil {
-		return nil // NAMESPACE/POD
+	if a, _ := netip.ParseAddr(before); !cidr || !a.IsValid() {
+		return nil // a name, or NAMESPACE/POD
 	}
 	p, err := netip.ParsePrefix(text)
 	if err != nil {

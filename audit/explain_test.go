@@ -187,6 +187,7 @@ func TestParseQuery(t *testing.T) {
 		{"a/b/c", "pod", "not NAMESPACE/POD"},
 		{"worker-1", "service", "want one of ip, block, node"},
 		{"ip/lost", "check", "did you mean"},
+		{"ipamconfig/default", "", "report -o wide --check config"},
 	} {
 		if _, err := audit.ParseQuery(c.text, c.kind); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q of kind %q: %v, want %q", c.text, c.kind, err, c.want)
@@ -250,7 +251,7 @@ gap ipamblocks name=bad cidr=10.0.0.192/26 broken
 
 // subjects are questions about the crowded state, and about what is not in it.
 var subjects = []string{
-	"10.0.0.5", "10.0.0.6", "10.0.0.7", "10.0.0.9", "10.0.0.61", "10.0.0.130", "10.0.0.200", "fd00::5", "fd00::80", "192.0.2.1", "9.9.9.9",
+	"10.0.0.5", "10.0.0.6", "10.0.0.7", "10.0.0.9", "10.0.0.61", "10.0.0.130", "10.0.0.200", "fd00::5", "fd00::30", "fd00::80", "192.0.2.1", "9.9.9.9",
 	"10.0.0.0/26", "10.0.0.64/26", "10.0.0.128/26", "10.0.0.128/25", "10.0.0.192/26", "10.0.0.0/24", "10.0.0.0/8", "fd00::40/122", "192.0.2.0/28", "::/0", "0.0.0.0/0",
 	"n1", "n2", "n9", "shop/web", "shop/new", "shop/gone", "v4", "v6", "lb", "h1", "h2", "h3",
 }

@@ -124,13 +124,19 @@ func (x *explainer) usedBySection(s *sheet, a netip.Addr, users []user, ref Allo
 		s.fact("", "nobody", "no pod and no node names it")
 	}
 	if attr != nil && x.firstMissing(useNeeds) == nil {
-		v := x.Judge(ref)
-		if v.Owned {
-			s.fact("", "verdict", "owned: "+v.Why)
-		} else {
-			s.fact("", "verdict", "nothing seems to own it: "+v.Why)
-		}
+		s.fact("", "verdict", verdictText(x.Judge(ref)))
 	}
+}
+
+// verdictText is a verdict on an allocation, with its reason.
+func verdictText(v Validity) string {
+	switch {
+	case strings.HasPrefix(v.Why, "not judged"):
+		return v.Why
+	case v.Owned:
+		return "owned: " + v.Why
+	}
+	return "nothing seems to own it: " + v.Why
 }
 
 // servesNoPod tells whether an allocation is for something that neither pods nor

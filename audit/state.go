@@ -305,6 +305,8 @@ func (st *State) LiveUser(a netip.Addr, attr *blocks.Attributes) *blocks.Workloa
 // block's owner. The node that uses one is that of the live pod holding it, or
 // of the tunnel, or the one the allocation names.
 func (st *State) findBorrows() {
+	_, unread := st.Missing(blocks.Nodes)
+	nodesRead := !unread
 	for _, b := range st.IPBlocks {
 		owner := b.Owner.Node()
 		if owner == "" {
@@ -325,8 +327,8 @@ func (st *State) findBorrows() {
 			} else if w := st.LiveUser(addr, attr); w != nil && w.Node != "" {
 				br.User, br.Workload = w.Node, w
 			}
-			if br.User == "" || br.User == owner {
-				continue
+			if br.User == "" || br.User == owner || br.Workload == nil && nodesRead && st.vanished(br.User) {
+				continue // nobody, the owner itself, or a node that is gone uses it
 			}
 			st.Borrows = append(st.Borrows, &br)
 			if h := st.hosts[br.User]; h != nil {

@@ -273,7 +273,7 @@ func (f *fileReader) warnMissing(s *blocks.Snapshot) {
 	}) {
 		f.warn("no IPAMHandle in the files, though addresses have handles: were ipamhandles left out?")
 	}
-	if len(s.Namespaces) == 0 && len(s.Workloads) > 0 && !f.info.resources[blocks.Namespaces] {
+	if len(s.Namespaces) == 0 && len(s.Workloads) > 0 && len(s.Pools) > 1 && !f.info.resources[blocks.Namespaces] {
 		f.warn("no Namespace in the files: which pools namespaces ask for by annotation is not known")
 	}
 }

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 )
@@ -45,8 +46,12 @@ func appendObject(out []byte, r *jsonReader, s *shape, n *names) []byte {
 		if i < 0 || n != nil && s.parts[i].role == roleNone && s.parts[i].form == formText {
 			return
 		}
+		mark, alone := len(out), first
 		out = appendKey(out, &first, s.parts[i].key)
 		out = appendKept(out, r, s.parts[i], n)
+		if s.parts[i].form == formMap && bytes.HasSuffix(out, []byte("{}")) {
+			out, first = out[:mark], alone // nothing of the map is kept
+		}
 	})
 	return append(out, '}')
 }

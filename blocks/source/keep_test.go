@@ -199,7 +199,7 @@ func TestKeptOfProtobuf(t *testing.T) {
 		Annotations: map[string]string{"cni.projectcalico.org/podIP": "", "projectcalico.org/IPv4Address": "172.16.0.1/24", "other": "x",
 			"cni.projectcalico.org/ipv4pools": "[\"a\\u003c\"]"},
 		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: "Update", Time: &beat, Subresource: "status",
-			FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:x":{}}`)}}, {Manager: "m"}},
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:x":{}}`)}, {Manager: "m"}},
 	}
 	pod := &corev1.Pod{ObjectMeta: meta,
 		Spec: corev1.PodSpec{NodeName: "n1", HostNetwork: true, Containers: []corev1.Container{{Name: "c", Env: []corev1.EnvVar{{Name: "A", Value: "b"}}}}},

@@ -104,8 +104,6 @@ func (n *names) text(r role, key, s string) string {
 		return n.name(c, s)
 	}
 	switch r {
-	case roleNone, roleStub, roleNumber, roleByOrdinal, roleByCIDR:
-		return bad
 	case roleBool, roleAS, roleQuantity, roleTime, roleDuration, roleVersion, roleEndpoint:
 		return kept(s, r.means(s))
 	case roleAddresses:
@@ -138,8 +136,9 @@ func (n *names) text(r role, key, s string) string {
 		return n.labelText(s)
 	case roleNodeSelector, roleNamespaceSelector:
 		return n.selector(s)
+	default:
+		return bad
 	}
-	return bad
 }
 
 func kept(s string, ok bool) string {
@@ -201,8 +200,9 @@ func (n *names) key(r role, s string) string {
 	case roleByCIDR:
 		_, ok := parseCIDR(s)
 		return kept(s, ok)
+	default:
+		return s
 	}
-	return s
 }
 
 func (n *names) word(s string) string {

@@ -141,7 +141,6 @@ func TestSelectorsGoOnSelecting(t *testing.T) {
 	pick := func(from ...string) string { return from[random.IntN(len(from))] }
 	key := func() string { return pick("rack", "Rack", "company.example/row", "kubernetes.io/os", "nowhere") }
 	val := func() string { return pick("a", "A", "ab", "b-1", "linux", "windows", "", "gone", "it's") }
-	quote := func(s string) string { return literal(s) }
 	var expression func(depth int) string
 	expression = func(depth int) string {
 		if depth > 0 {
@@ -160,11 +159,11 @@ func TestSelectorsGoOnSelecting(t *testing.T) {
 		case 1:
 			return "has(" + key() + ")"
 		case 2:
-			return key() + pick(" == ", " != ") + quote(val())
+			return key() + pick(" == ", " != ") + literal(val())
 		case 3:
-			return key() + pick(" in ", " not in ") + "{" + quote(val()) + ", " + quote(val()) + "}"
+			return key() + pick(" in ", " not in ") + "{" + literal(val()) + ", " + literal(val()) + "}"
 		case 4:
-			return key() + pick(" contains ", " starts with ", " ends with ") + quote(val())
+			return key() + pick(" contains ", " starts with ", " ends with ") + literal(val())
 		}
 		return key() + pick(" in ", " not in ") + "{}"
 	}

@@ -142,7 +142,7 @@ func (p *parser) line(line string) (err error) {
 	case "fill":
 		return p.fill(w)
 	case "affinity":
-		p.snap.Affinities = append(s.Affinities, blocks.Affinity{
+		s.Affinities = append(s.Affinities, blocks.Affinity{
 			Meta: p.meta(w.at(1)+"-"+w.at(0), w), CIDR: netip.MustParsePrefix(w.at(0)), Owner: owner(w.at(1)),
 			State: blocks.AffinityState(w.get("state")), SoftDeleted: w.has("deleted"), Unlabelled: w.has("unlabelled"),
 		})

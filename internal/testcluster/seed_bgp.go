@@ -19,7 +19,7 @@ func (s *Seeder) TopOfRack(ctx context.Context, nodesAS uint32, router netip.Add
 	mesh, as := false, numorstring.ASNumber(nodesAS)
 	config := apiv3.NewBGPConfiguration()
 	config.Name = "default"
-	config.Spec = apiv3.BGPConfigurationSpec{NodeToNodeMeshEnabled: &mesh, ASNumber: &as}
+	config.Spec = apiv3.BGPConfigurationSpec{NodeToNodeMeshEnabled: &mesh, ASNumber: &as, LogSeverityScreen: "Info"}
 	peer := apiv3.NewBGPPeer()
 	peer.Name = "top-of-rack"
 	peer.Spec = apiv3.BGPPeerSpec{PeerIP: router.String(), ASNumber: numorstring.ASNumber(routerAS)}

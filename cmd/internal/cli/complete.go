@@ -42,11 +42,16 @@ func checkCompletions(before string) []cobra.Completion {
 // completeOutput completes a value of -o. What follows a "=" is a file, and the
 // shell completes it.
 func completeOutput(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return completeFormats(view.Formats(), toComplete)
+}
+
+// completeFormats completes a value of -o out of formats.
+func completeFormats(formats []view.Format, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if strings.Contains(toComplete, "=") {
 		return nil, cobra.ShellCompDirectiveDefault
 	}
 	var out []cobra.Completion
-	for _, f := range view.Formats() {
+	for _, f := range formats {
 		name := f.Name
 		if f.Argument != "" {
 			name += "="

@@ -217,14 +217,7 @@ func completeSubject(_ *cobra.Command, args []string, _ string) ([]cobra.Complet
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeExplainOutput completes a value of -o. What follows a "=" is a file.
+// completeExplainOutput completes a value of -o.
 func completeExplainOutput(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if strings.Contains(toComplete, "=") {
-		return nil, cobra.ShellCompDirectiveDefault
-	}
-	var out []cobra.Completion
-	for _, f := range view.ExplainFormats() {
-		out = append(out, cobra.CompletionWithDesc(f.Name, f.Help))
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
+	return completeFormats(view.ExplainFormats(), toComplete)
 }

@@ -43,6 +43,7 @@ func TestReadme(t *testing.T) {
 	t.Setenv("KUBECONFIG", cluster.KubeconfigPath())
 	t.Chdir(root)
 	writeDump(t, cluster)
+	readmeFiles["cluster.json.gz"] = filepath.Join(t.TempDir(), "cluster.json.gz")
 	ran := map[string]bool{}
 	for _, b := range readmeBlocks(t, string(raw)) {
 		switch b.lang {

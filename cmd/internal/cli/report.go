@@ -24,6 +24,7 @@ type reportCommand struct {
 	streams genericiooptions.IOStreams
 	program string
 	sources sources
+	mutes   muteFlags
 
 	output       []string
 	failOn       string
@@ -32,6 +33,8 @@ type reportCommand struct {
 	grace        time.Duration
 	color        string
 	noHeaders    bool
+
+	severity audit.Severity // of failOn; 0 for none
 }
 
 // auditRun is what the flags of a report come to.
@@ -41,6 +44,8 @@ type auditRun struct {
 	checks  []*audit.Check
 	// failOn is the severity that fails the run; 0 for none.
 	failOn   audit.Severity
+	mutes    *audit.Mutes
+	known    []*audit.Report // the baselines of mutes
 	progress *view.ProgressLine
 }
 
@@ -70,6 +75,10 @@ part (the report says "complete": false); 5 a failure inside the program.`,
   # For a script: fail on errors, keep the report
   PROGRAM report --fail-on error -o json=report.json -o table
 
+  # In CI: test results, and failure only for what is not known
+  PROGRAM report -o junit=audit.xml --fail-on warning --baseline known.json \
+    --ignore check=block/empty --ignore node=lab-1,until=2026-03-31
+
   # One line per finding
   PROGRAM report -o custom-columns=CHECK:.check,ABOUT:.subject.name,MESSAGE:.message`, "PROGRAM", program),
 		Args: cobra.NoArgs,
@@ -82,6 +91,7 @@ part (the report says "complete": false); 5 a failure inside the program.`,
 	fs.StringSliceVar(&r.checks, "check", nil, "run only the check, or group of checks, of this `ID`, such as ip/borrowed or pool; repeatable, or joined by commas")
 	fs.StringSliceVar(&r.pools, "pool", nil, "show only what concerns the pool of this `NAME`; repeatable, or joined by commas")
 	fs.StringSliceVar(&r.nodes, "node", nil, "show only what concerns the node of this `NAME`; repeatable, or joined by commas")
+	r.mutes.addFlags(c)
 	fs.DurationVar(&r.grace, "grace", audit.DefaultGrace, "how long a state must have held before it counts as lasting")
 	fs.StringVar(&r.color, "color", colorAuto, "colour the severities `WHEN`: auto|always|never; auto honours NO_COLOR and TERM=dumb")
 	fs.BoolVar(&r.noHeaders, "no-headers", false, "leave out the heading of custom-columns")
@@ -114,6 +124,7 @@ func (r *reportCommand) complete() (*auditRun, error) {
 		}
 		a.failOn = sev
 	}
+	r.severity = a.failOn
 	if r.grace < 0 {
 		return nil, usagef("--grace %s is negative", r.grace)
 	}
@@ -127,6 +138,9 @@ func (r *reportCommand) complete() (*auditRun, error) {
 	if a.outputs, err = parseOutputs(r.output, r.viewOptions); err != nil {
 		return nil, err
 	}
+	if a.mutes, a.known, err = r.mutes.read(r.streams.In); err != nil {
+		return nil, err
+	}
 	if printers.IsTerminal(r.streams.ErrOut) && os.Getenv("TERM") != "dumb" {
 		a.progress = view.NewProgressLine(r.streams.ErrOut)
 	}
@@ -138,7 +152,7 @@ func (r *reportCommand) complete() (*auditRun, error) {
 func (r *reportCommand) viewOptions(toStdout bool) view.Options {
 	o := view.Options{
 		NoHeaders: r.noHeaders, Program: r.program, Source: r.sources.describe(), ReportArgs: r.sources.arguments(),
-		Now: time.Now(), Color: r.color == colorAlways,
+		Now: time.Now(), Color: r.color == colorAlways, FailOn: r.severity,
 	}
 	if toStdout {
 		o.Width = terminalWidth(r.streams.Out)
@@ -162,6 +176,11 @@ func (r *reportCommand) run(ctx context.Context, a *auditRun) error {
 		say(r.streams, "warning: %s", w)
 	}
 	rep.Filter(r.pools, r.nodes)
+	rep.Scope = r.scope(a)
+	if a.mutes != nil {
+		rep.Mute(a.mutes)
+		r.warnMuted(rep, a.known)
+	}
 	errs := []error{a.outputs.write(r.streams, rep)}
 	if !rep.Complete {
 		errs = append(errs, unreadError(incomplete("report", rep.Gaps)))
@@ -170,6 +189,34 @@ func (r *reportCommand) run(ctx context.Context, a *auditRun) error {
 		errs = append(errs, findingsError(fmt.Errorf("there are findings at or above --fail-on %s", a.failOn)))
 	}
 	return together(errs...)
+}
+
+// scope says what the report was narrowed to; nil for a whole one.
+func (r *reportCommand) scope(a *auditRun) *audit.Scope {
+	if len(r.checks)+len(r.pools)+len(r.nodes) == 0 {
+		return nil
+	}
+	s := &audit.Scope{Pools: r.pools, Nodes: r.nodes}
+	if len(r.checks) > 0 {
+		for _, c := range a.checks {
+			s.Checks = append(s.Checks, c.ID)
+		}
+	}
+	return s
+}
+
+// warnMuted points out rules that have ended, and baselines of other clusters.
+func (r *reportCommand) warnMuted(rep *audit.Report, baselines []*audit.Report) {
+	for _, m := range rep.Muted {
+		if m.Expired {
+			say(r.streams, "warning: the rule %q has ended and mutes nothing any more", m.Rule)
+		}
+	}
+	for i, b := range baselines {
+		if guid := b.Cluster.GUID; guid != rep.Cluster.GUID && guid != "" && rep.Cluster.GUID != "" {
+			say(r.streams, "warning: the baseline %s is of another cluster, %s", r.mutes.baselines[i], guid)
+		}
+	}
 }
 
 // audit reads the source and runs the checks; what must be confirmed is read a

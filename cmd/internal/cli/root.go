@@ -29,6 +29,8 @@ matters, and what to look at next. It reads a running cluster or files that
 	root.AddCommand(
 		newReport(program, streams),
 		newExplain(program, streams),
+		newSnapshot(program, streams),
+		newDiff(program, streams),
 		newChecks(program, streams),
 		newVersion(streams),
 	)

@@ -33,6 +33,8 @@ type sources struct {
 	files   []string
 	at      string
 	cluster *genericclioptions.ConfigFlags
+	// record keeps the objects that are read; nil keeps none.
+	record *source.Recorder
 
 	fileFlags, clusterFlags *pflag.FlagSet
 }
@@ -107,7 +109,9 @@ func (s *sources) open(streams genericiooptions.IOStreams, show func(string)) (r
 	if set := changedFlags(s.clusterFlags); len(set) > 0 {
 		return nil, usagef("--filename and --%s name two sources: give one of them", set[0].Name)
 	}
-	r := &fileReader{paths: s.files, opts: source.FileOptions{Warn: func(text string) { say(streams, "warning: %s", text) }}}
+	r := &fileReader{paths: s.files, opts: source.FileOptions{
+		Warn: func(text string) { say(streams, "warning: %s", text) }, Record: s.record,
+	}}
 	if s.at != "" {
 		at, err := time.Parse(time.RFC3339, s.at)
 		if err != nil {
@@ -129,7 +133,9 @@ func (s *sources) openCluster(streams genericiooptions.IOStreams, show func(stri
 	}
 	cfg.UserAgent = "calico-audit/" + buildVersion().Version
 	cfg.WarningHandler = rest.NewWarningWriter(streams.ErrOut, rest.WarningWriterOptions{Deduplicate: true})
-	k, err := source.NewKubernetes(cfg, source.KubernetesOptions{Progress: func(p source.Progress) { show(progressText(p)) }})
+	k, err := source.NewKubernetes(cfg, source.KubernetesOptions{
+		Progress: func(p source.Progress) { show(progressText(p)) }, Record: s.record,
+	})
 	if err != nil {
 		return nil, unreadError(err)
 	}

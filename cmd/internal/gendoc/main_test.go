@@ -43,7 +43,7 @@ func TestDocumentsHoldEverything(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{"## calico-audit report\n", "## calico-audit checks\n", "## calico-audit version\n", "## calico-audit completion\n", "--fail-on", "--kubeconfig", "--filename"} {
+	for _, want := range []string{"## calico-audit report\n", "## calico-audit checks\n", "## calico-audit explain\n", "## calico-audit version\n", "## calico-audit completion\n", "--fail-on", "--kubeconfig", "--filename"} {
 		if !strings.Contains(commands, want) {
 			t.Errorf("COMMANDS.md lacks %q", want)
 		}

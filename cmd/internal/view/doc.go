@@ -1,4 +1,5 @@
-// Package view writes reports and check documentation for people and programs.
+// Package view writes reports, explanations and check documentation for people
+// and programs.
 //
 // One file is one output, and all of them write the same [audit.Report]. What
 // programs read (json, yaml, jsonpath, custom-columns, name) is the report as it

@@ -35,6 +35,9 @@ type Options struct {
 	Source string
 	// Now is the time that the age of the data is told from; zero tells none.
 	Now time.Time
+	// FailOn is the severity from which findings are failures, for formats that
+	// tell success from failure; zero means warning.
+	FailOn audit.Severity
 	// Why says why a check's findings matter; nil takes the first sentence of the
 	// check's documentation.
 	Why func(check string) string
@@ -66,6 +69,8 @@ func Formats() []Format {
 		{"name", "", "the names of what the findings are about, one a line", newName},
 		{"jsonpath", "TEMPLATE", "parts of the report, as kubectl's jsonpath", newJSONPath},
 		{"custom-columns", "SPEC", "a line per finding with columns HEADER:PATH,…", newColumns},
+		{"junit", "", "a test case per check, for CI systems", newJUnit},
+		{"markdown", "", "for tickets", newMarkdown},
 	}
 }
 

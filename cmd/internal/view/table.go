@@ -45,6 +45,7 @@ func (t *table) Print(w io.Writer, r *audit.Report) error {
 	}
 	t.findings(p, r)
 	t.notSeen(p, r)
+	t.muted(p, r)
 	t.foot(p, r)
 	return p.writeTo(w)
 }
@@ -122,9 +123,9 @@ func (t *table) foot(p *page, r *audit.Report) {
 		case s.Pools == 0 && s.Blocks == 0:
 			p.wrap("", 0, "No IP pool and no block was seen, so there was nothing to judge. Does this cluster use Calico's IPAM?")
 		case !r.Complete:
-			p.wrap("", 0, "No findings in what could be read: "+looked+".")
+			p.wrap("", 0, noFindings(s)+" in what could be read: "+looked+".")
 		default:
-			p.wrap("", 0, "No findings. Looked at: "+looked+".")
+			p.wrap("", 0, noFindings(s)+". Looked at: "+looked+".")
 		}
 		return
 	}
@@ -145,7 +146,18 @@ func (t *table) foot(p *page, r *audit.Report) {
 		}
 		spans = append(spans, span{plural(c.n, c.one, c.many), severityStyle(c.severity)})
 	}
+	if s.Muted > 0 {
+		spans = append(spans, span{text: fmt.Sprintf(", %d muted", s.Muted)})
+	}
 	p.line(spans...)
 	p.wrap("Looked at: ", 2, looked+".")
 	p.line(span{text: "More about a check: " + t.Program + " checks " + r.Findings[0].Check})
+}
+
+// noFindings says that there is nothing to show.
+func noFindings(s audit.Summary) string {
+	if s.Muted > 0 {
+		return "No findings but muted ones"
+	}
+	return "No findings"
 }

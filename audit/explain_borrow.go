@@ -1,0 +1,83 @@
+package audit
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// borrowedSection says whether an address is used outside its owner's node, and
+// what that means for its traffic.
+func (x *explainer) borrowedSection(s *sheet, ref AllocationRef) {
+	b := ref.Block
+	br := x.borrowOf(ref)
+	s.section("Borrowed")
+	owner := b.Owner.Node()
+	if br == nil {
+		switch attr := ref.Attributes(); {
+		case owner == "" && b.Owner.Kind == blocks.NoOwner:
+			s.fact("", "borrowed", "no: the block belongs to nobody, and each address in it is routed by itself")
+		case owner == "" || attr == nil || attr.Node == "" || attr.WindowsReserved():
+		default:
+			s.factf("", "borrowed", "no: it is used on %s, which owns the block", owner)
+		}
+		return
+	}
+	s.factf("", "borrowed", "yes: it is used on %s, and the block belongs to %s%s", br.User, br.Owner, x.byRecord(br))
+	s.fact("", "traffic", x.trafficText(br))
+}
+
+// byRecord says that a borrow is known by the allocation alone, pods not having
+// been read.
+func (x *explainer) byRecord(br *Borrow) string {
+	if br.Workload == nil && !br.Tunnel && x.unread(blocks.Pods) != "" {
+		return ", by the allocation's record (pods were not read)"
+	}
+	return ""
+}
+
+// borrowOf returns the borrow of an allocation, or nil.
+func (x *explainer) borrowOf(ref AllocationRef) *Borrow {
+	for _, br := range x.Borrows {
+		if br.Block == ref.Block && br.Addr == ref.Addr() {
+			return br
+		}
+	}
+	return nil
+}
+
+// trafficText says what becomes of traffic to a borrowed address on the owner.
+func (x *explainer) trafficText(br *Borrow) string {
+	if br.Block.Pool == nil {
+		return "not known: the block lies in no pool"
+	}
+	p := affinity.PredictBorrowed(x.Snapshot, br.Block.Pool.Pool)
+	if p.Fate == affinity.Unknown {
+		return "not known: " + strings.TrimPrefix(p.Reason, "not known because ")
+	}
+	return fmt.Sprintf("%s, when it reaches %s: %s", fateText(p.Fate), br.Owner, p.Reason)
+}
+
+// fateText is a fate in a word or two.
+func fateText(f affinity.Fate) string {
+	if f == affinity.Unknown {
+		return "not known"
+	}
+	return f.String()
+}
+
+// drops tells whether a borrowed address's owner is predicted to drop traffic to
+// it.
+func (x *explainer) drops(br *Borrow) bool {
+	return br.Block.Pool != nil && affinity.PredictBorrowed(x.Snapshot, br.Block.Pool.Pool).Fate == affinity.Dropped
+}
+
+// trafficNote is trafficText for lists, whose reason stands elsewhere.
+func (x *explainer) trafficNote(br *Borrow) string {
+	if x.drops(br) {
+		return "; " + br.Owner + " drops traffic to it"
+	}
+	return ""
+}

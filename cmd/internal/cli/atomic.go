@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// writeAtomically writes a file that only its owner may read. It appears under its
+// name once it is whole: whoever reads it meanwhile, and a run that is interrupted,
+// finds what was there before. What exists and is no plain file, such as a pipe, is
+// written to as it is.
+func writeAtomically(path string, write func(io.Writer) error) (err error) {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target // a link stays one
+	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return writeThrough(path, write)
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = file.Close()
+			_ = os.Remove(file.Name())
+		}
+	}()
+	out := bufio.NewWriterSize(file, 1<<16)
+	if err := errors.Join(write(out), out.Flush()); err != nil {
+		return err
+	}
+	if err := file.Sync(); err != nil {
+		return err
+	}
+	if err := file.Close(); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), path)
+}
+
+func writeThrough(path string, write func(io.Writer) error) error {
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriterSize(file, 1<<16)
+	return errors.Join(write(out), out.Flush(), file.Close())
+}

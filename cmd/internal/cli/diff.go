@@ -1,0 +1,257 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+)
+
+// diffCommand is the diff command with its flags.
+type diffCommand struct {
+	streams genericiooptions.IOStreams
+	program string
+
+	output []string
+	failOn string
+	checks []string
+	grace  time.Duration
+	color  string
+}
+
+// diffRun is what the flags of a comparison come to.
+type diffRun struct {
+	outputs  []view.DiffOutput
+	failOn   audit.Severity
+	checks   []*audit.Check
+	progress *view.ProgressLine
+}
+
+func newDiff(program string, streams genericiooptions.IOStreams) *cobra.Command {
+	d := &diffCommand{program: program, streams: streams}
+	c := &cobra.Command{
+		Use:   "diff OLD NEW",
+		Short: "Findings new, fixed and unchanged between two reports or snapshots",
+		Long: `Compare two reports, or what two snapshots or dumps hold, finding by finding: which
+are new, which are fixed, which have another severity, and which are as they were.
+
+OLD and NEW are each a report that "report -o json" or "-o yaml" wrote, or a file or
+directory as "report -f" reads it, which is audited first, both with the same options.
+"-" is standard input. They need not be of the same sort.
+
+A finding is the same if its check and what it is about are the same, whatever its
+severity and message. One that NEW does not have is called fixed only if NEW could have
+it: where NEW is incomplete, was narrowed to other checks, pools or nodes, or skipped
+the check, the finding is "not judged"; where NEW mutes it, it is "muted".
+
+Exit codes: 0 it ran; 1 under --fail-on, a finding at or above that severity is new, or
+has risen to it; 2 the command line makes no sense, or a file cannot be read; 3 NEW is
+incomplete (what can be told is printed all the same); 5 a failure inside the program.`,
+		Example: strings.ReplaceAll(`  # What did the change do?
+  PROGRAM snapshot -o before.yaml
+  PROGRAM snapshot -o after.yaml
+  PROGRAM diff before.yaml after.yaml
+
+  # For a pipeline: fail on what was not there before
+  PROGRAM report -o json | PROGRAM diff yesterday.json - --fail-on error`, "PROGRAM", program),
+		Args: cobra.ExactArgs(2),
+	}
+	fs := c.Flags()
+	fs.StringArrayVarP(&d.output, "output", "o", []string{"table"}, "`FORMAT` or FORMAT=FILE, repeatable with files: "+view.DiffFormatNames())
+	fs.StringVar(&d.failOn, "fail-on", failNever, "exit with 1 if a finding at or above this `SEVERITY` is new: critical|error|warning|info|never")
+	fs.StringSliceVar(&d.checks, "check", nil, "compare only the check, or group of checks, of this `ID`, such as ip/borrowed or pool; repeatable, or joined by commas")
+	fs.DurationVar(&d.grace, "grace", audit.DefaultGrace, "how long a state must have held before it counts as lasting; of no effect on reports")
+	fs.StringVar(&d.color, "color", colorAuto, "colour the severities `WHEN`: auto|always|never; auto honours NO_COLOR and TERM=dumb")
+	_ = c.RegisterFlagCompletionFunc("output", completeDiffOutput)
+	_ = c.RegisterFlagCompletionFunc("check", completeChecks)
+	_ = c.RegisterFlagCompletionFunc("fail-on", completeSeverity)
+	_ = c.RegisterFlagCompletionFunc("color", cobra.FixedCompletions([]string{colorAuto, colorAlways, colorNever}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("grace", cobra.NoFileCompletions)
+	c.RunE = run(func(c *cobra.Command, args []string) error {
+		r, err := d.complete(args)
+		if err != nil {
+			return err
+		}
+		return d.run(c.Context(), r, args[0], args[1])
+	})
+	return c
+}
+
+// complete checks the flags. All its errors are errors of usage, found before
+// anything is read.
+func (d *diffCommand) complete(args []string) (*diffRun, error) {
+	r := &diffRun{progress: view.NewProgressLine(nil)}
+	if args[0] == "-" && args[1] == "-" {
+		return nil, usagef("OLD and NEW are both standard input")
+	}
+	if d.failOn != failNever {
+		severity, err := audit.ParseSeverity(d.failOn)
+		if err != nil {
+			return nil, usagef("reading --fail-on: %w", err)
+		}
+		r.failOn = severity
+	}
+	if d.grace < 0 {
+		return nil, usagef("--grace %s is negative", d.grace)
+	}
+	if err := checkColor(d.color); err != nil {
+		return nil, usageError(err)
+	}
+	var err error
+	if r.checks, err = audit.SelectChecks(d.checks); err != nil {
+		return nil, usageError(err)
+	}
+	var places places
+	for _, v := range d.output {
+		o, err := view.ParseDiffOutput(v)
+		if err != nil {
+			return nil, usageError(err)
+		}
+		if err := places.take(v, o.Format, o.File); err != nil {
+			return nil, err
+		}
+		r.outputs = append(r.outputs, o)
+	}
+	if printers.IsTerminal(d.streams.ErrOut) && os.Getenv("TERM") != "dumb" {
+		r.progress = view.NewProgressLine(d.streams.ErrOut)
+	}
+	return r, nil
+}
+
+// run reads both sides, compares and prints.
+func (d *diffCommand) run(ctx context.Context, r *diffRun, from, to string) error {
+	reports := make([]*audit.Report, 2)
+	for i, path := range []string{from, to} {
+		var err error
+		reports[i], err = d.side(ctx, r, path)
+		r.progress.Clear()
+		if err != nil {
+			return err
+		}
+	}
+	before, after := reports[0], reports[1]
+	if a, b := before.Cluster.GUID, after.Cluster.GUID; a != b && a != "" && b != "" {
+		say(d.streams, "warning: these are two clusters: %s is of %s, and %s of %s", from, a, to, b)
+	}
+	if !before.Complete {
+		say(d.streams, "warning: %s is incomplete: what is new may be older than it looks", from)
+	}
+	compared := audit.Compare(before, after)
+	compared.Old.Source, compared.New.Source = sideName(from), sideName(to)
+	var errs []error
+	for _, o := range r.outputs {
+		errs = append(errs, deliver(d.streams, "comparison", o.Format, o.File, func(w io.Writer) error { return o.Write(w, compared, d.viewOptions(o.File == "")) }))
+	}
+	if !after.Complete {
+		errs = append(errs, unreadError(incomplete("new report", after.Gaps)))
+	}
+	if r.failOn != 0 && compared.AtOrAbove(r.failOn) {
+		errs = append(errs, findingsError(fmt.Errorf("there are new findings at or above --fail-on %s", r.failOn)))
+	}
+	return together(errs...)
+}
+
+func sideName(path string) string {
+	if path == "-" {
+		return "standard input"
+	}
+	return path
+}
+
+// viewOptions returns the options of an output.
+func (d *diffCommand) viewOptions(toStdout bool) view.Options {
+	o := view.Options{Program: d.program, Color: d.color == colorAlways}
+	if toStdout {
+		o.Width, o.Color = terminalWidth(d.streams.Out), useColor(d.color, d.streams.Out)
+	}
+	return o
+}
+
+// side returns the report of one side: as it was written, or made of a snapshot.
+func (d *diffCommand) side(ctx context.Context, r *diffRun, path string) (*audit.Report, error) {
+	if path == "-" {
+		kept, remove, err := keepInput(d.streams.In)
+		if err != nil {
+			return nil, err
+		}
+		defer remove()
+		path = kept
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, usagef("reading files: %w", err)
+	}
+	if !info.IsDir() {
+		text, head, done, err := openText(path, nil)
+		if err != nil {
+			return nil, usagef("reading %s: %w", path, err)
+		}
+		defer done()
+		if isReport(identity(head)) {
+			rep, err := decodeReport(path, text)
+			if err == nil {
+				d.narrow(rep, r.checks)
+			}
+			return rep, err
+		}
+	}
+	files := &fileReader{paths: []string{path}, opts: source.FileOptions{Warn: func(text string) { say(d.streams, "warning: %s: %s", path, text) }}}
+	j, err := judge(ctx, files, r.checks, d.grace, r.progress)
+	if err != nil {
+		return nil, err
+	}
+	return j.report(), nil
+}
+
+// narrow leaves out of a report the findings of checks that were not asked for.
+func (d *diffCommand) narrow(r *audit.Report, checks []*audit.Check) {
+	if len(d.checks) == 0 {
+		return
+	}
+	r.Keep(checks)
+}
+
+// keepInput saves standard input to a temporary file, which can be read twice.
+func keepInput(in io.Reader) (path string, remove func(), err error) {
+	dir, err := os.MkdirTemp("", "calico-audit-diff-")
+	if err != nil {
+		return "", nil, usagef("reading standard input: %w", err)
+	}
+	remove = func() { _ = os.RemoveAll(dir) }
+	path = filepath.Join(dir, "standard-input")
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = io.Copy(file, in)
+		if e := file.Close(); err == nil {
+			err = e
+		}
+	}
+	if err != nil {
+		remove()
+		return "", nil, usagef("reading standard input: %w", err)
+	}
+	return path, remove, nil
+}
+
+// completeDiffOutput completes a value of -o. What follows a "=" is a file.
+func completeDiffOutput(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if strings.Contains(toComplete, "=") {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	var out []cobra.Completion
+	for _, f := range view.DiffFormats() {
+		out = append(out, cobra.CompletionWithDesc(f.Name, f.Help))
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}

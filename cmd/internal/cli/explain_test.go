@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+)
+
+// runExplain explains a subject of a reader and returns the exit code, the
+// explanation, and what was written to standard error.
+func runExplain(t *testing.T, r reader, subject string) (int, *audit.Explanation, string) {
+	t.Helper()
+	streams, out, errOut := testStreams()
+	c := &explainCommand{streams: streams, program: "calico-audit", grace: audit.DefaultGrace, output: []string{"json"}, color: colorNever}
+	c.sources.addFlags(newExplain("calico-audit", streams))
+	code := execute(t.Context(), streams, func() error {
+		run, err := c.complete(subject)
+		if err != nil {
+			return err
+		}
+		run.reader, run.progress = r, view.NewProgressLine(nil)
+		return c.run(t.Context(), run)
+	})
+	e := new(audit.Explanation)
+	if out.Len() > 0 {
+		if err := json.Unmarshal(out.Bytes(), e); err != nil {
+			t.Fatalf("reading the explanation: %v\n%s", err, out)
+		}
+	}
+	return code, e, errOut.String()
+}
+
+// checksOf are the checks of the findings about the first subject, and beside it.
+func checksOf(e *audit.Explanation) string {
+	var out []string
+	for _, s := range e.Subjects {
+		for _, f := range append(s.Findings, s.Related...) {
+			out = append(out, f.Check)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// TestExplainConfirms: what a running cluster's explanation calls grave was read
+// twice, and what the second reading does not show is not said.
+func TestExplainConfirms(t *testing.T) {
+	r := &scriptedReader{first: liveStory(t), second: liveStory(t)}
+	code, e, _ := runExplain(t, r, "new-1")
+	if code != ExitOK || !strings.Contains(checksOf(e), "pool/no-free-blocks") || !strings.Contains(checksOf(e), "node/no-block") {
+		t.Errorf("ended with %d and the findings %s", code, checksOf(e))
+	}
+	if len(r.asked) == 0 {
+		t.Error("nothing was read a second time")
+	}
+
+	second := liveStory(t)
+	second.Blocks = second.Blocks[:1] // since the first reading blocks were released
+	code, e, _ = runExplain(t, &scriptedReader{first: liveStory(t), second: second}, "pods-v4")
+	if code != ExitOK || strings.Contains(checksOf(e), "pool/no-free-blocks") {
+		t.Errorf("ended with %d and the findings %s", code, checksOf(e))
+	}
+	if !strings.Contains(e.Subjects[0].Summary, "3 of its 4 blocks left to claim") {
+		t.Errorf("the explanation is not of the second reading: %s", e.Subjects[0].Summary)
+	}
+}
+
+// TestExplainUnconfirmed: where the second reading fails, what it would confirm
+// is withheld, the explanation is not called complete, and a name that was not
+// seen is no mistake of the caller.
+func TestExplainUnconfirmed(t *testing.T) {
+	failing := func() *scriptedReader {
+		return &scriptedReader{first: liveStory(t), err: errors.New("connection refused")}
+	}
+	code, e, errOut := runExplain(t, failing(), "new-1")
+	if code != ExitUnread || e.Complete || !strings.Contains(errOut, "connection refused") {
+		t.Errorf("ended with %d, complete: %t, %q; want 3, false", code, e.Complete, errOut)
+	}
+	for _, s := range e.Subjects {
+		for _, f := range append(s.Findings, s.Related...) {
+			if f.Severity >= audit.Error {
+				t.Errorf("nothing confirmed this: %s %s", f.Severity, f.Message)
+			}
+		}
+	}
+	withheld := false
+	for _, s := range e.SkippedChecks {
+		withheld = withheld || s.Check == "node/no-block" && strings.Contains(s.Reason, "withheld")
+	}
+	if !withheld {
+		t.Errorf("the skipped checks do not say that node/no-block was withheld: %v", e.SkippedChecks)
+	}
+	if code, _, errOut := runExplain(t, failing(), "new-9"); code != ExitUnread || !strings.Contains(errOut, `"new-9" was seen`) {
+		t.Errorf("an unseen name ended with %d: %s", code, errOut)
+	}
+	if code, _, errOut := runExplain(t, &scriptedReader{first: liveStory(t), second: liveStory(t)}, "new-9"); code != ExitUsage || !strings.Contains(errOut, "did you mean") {
+		t.Errorf("an unknown name ended with %d: %s", code, errOut)
+	}
+}

@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks/source"
+)
+
+// headSize is how much of a file is looked at to tell what it is.
+const headSize = 1 << 20
+
+// openText opens a file, or standard input for "-", for reading; what is
+// compressed is decompressed. The head is what the text begins with.
+func openText(path string, stdin io.Reader) (text io.Reader, head []byte, closer func(), err error) {
+	in, closer := stdin, func() {}
+	if path != "-" {
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		in, closer = file, func() { _ = file.Close() }
+	}
+	raw := bufio.NewReader(in)
+	text = raw
+	if magic, _ := raw.Peek(2); string(magic) == "\x1f\x8b" {
+		packed, err := gzip.NewReader(raw)
+		if err != nil {
+			closer()
+			return nil, nil, nil, err
+		}
+		text = packed
+	}
+	buffered := bufio.NewReaderSize(text, headSize)
+	head, err = buffered.Peek(headSize)
+	if err != nil && err != io.EOF {
+		closer()
+		return nil, nil, nil, err
+	}
+	return buffered, head, closer, nil
+}
+
+// identity tells apiVersion and kind of the first object of a text, as far as its
+// head has them.
+func identity(head []byte) (version, kind string) {
+	head = bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\ufeff")), " \t\r\n")
+	if len(head) > 0 && head[0] == '{' {
+		return identityJSON(head)
+	}
+	for i, line := range strings.Split(string(head), "\n") {
+		if i > 0 && strings.HasPrefix(line, "---") {
+			break
+		}
+		key, value, _ := strings.Cut(strings.TrimSuffix(line, "\r"), ":")
+		value, _, _ = strings.Cut(value, " #")
+		value = strings.Trim(strings.TrimSpace(value), `"'`)
+		switch key {
+		case "apiVersion":
+			version = value
+		case "kind":
+			kind = value
+		}
+	}
+	return version, kind
+}
+
+// identityJSON reads members of an object until it has found both, or the text
+// breaks off.
+func identityJSON(head []byte) (version, kind string) {
+	d := json.NewDecoder(bytes.NewReader(head))
+	if _, err := d.Token(); err != nil {
+		return "", ""
+	}
+	for d.More() && (version == "" || kind == "") {
+		key, err := d.Token()
+		if err != nil {
+			break
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			break
+		}
+		switch key {
+		case "apiVersion":
+			_ = json.Unmarshal(value, &version)
+		case "kind":
+			_ = json.Unmarshal(value, &kind)
+		}
+	}
+	return version, kind
+}
+
+// isReport tells whether an object is a report. One whose kind lies far behind, as
+// when its members were sorted, is known by its version.
+func isReport(version, kind string) bool {
+	return kind == audit.ReportKind || kind == "" && version == audit.APIVersion
+}
+
+// readReport reads a report that -o json or -o yaml wrote. An error names the path.
+func readReport(path string, stdin io.Reader) (*audit.Report, error) {
+	text, head, done, err := openText(path, stdin)
+	if err != nil {
+		return nil, usagef("reading a report: %w", err)
+	}
+	defer done()
+	if version, kind := identity(head); !isReport(version, kind) {
+		what := "no " + audit.ReportKind
+		if kind != "" {
+			what = "of kind " + kind + ", not " + audit.ReportKind
+		}
+		return nil, usagef("%s is %s: reports are written by \"report -o json\" or \"-o yaml\"", path, what)
+	}
+	return decodeReport(path, text)
+}
+
+func decodeReport(path string, text io.Reader) (*audit.Report, error) {
+	raw, err := io.ReadAll(text)
+	if err != nil {
+		return nil, usagef("reading %s: %w", path, err)
+	}
+	raw, err = source.DocumentJSON(bytes.TrimPrefix(raw, []byte("\ufeff")))
+	if err != nil {
+		return nil, usagef("reading %s: %w", path, err)
+	}
+	r := new(audit.Report)
+	if err := json.Unmarshal(raw, r); err != nil {
+		return nil, usagef("reading %s: it is no report: %w", path, err)
+	}
+	if r.APIVersion != audit.APIVersion || r.Kind != audit.ReportKind {
+		return nil, usageError(fmt.Errorf("reading %s: it is a %s of %s, not a %s of %s", path, r.Kind, r.APIVersion, audit.ReportKind, audit.APIVersion))
+	}
+	return r, nil
+}

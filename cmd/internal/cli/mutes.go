@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/calico-audit/calico-audit/audit"
+)
+
+// muteFlags are the flags that say which findings are known.
+type muteFlags struct {
+	ignore, ignoreFiles, baselines []string
+}
+
+// addFlags adds the flags to a command.
+func (m *muteFlags) addFlags(c *cobra.Command) {
+	fs := c.Flags()
+	fs.StringArrayVar(&m.baselines, "baseline", nil, "mute the findings of an earlier `REPORT` (what -o json or yaml wrote), unless they are worse now; repeatable")
+	fs.StringArrayVar(&m.ignore, "ignore", nil, "mute the findings of a `RULE` such as check=ip/borrowed,node=n1,until=2026-03-31 (keys: check, node, pool, until); repeatable")
+	fs.StringArrayVar(&m.ignoreFiles, "ignore-file", nil, "read rules as of --ignore from this `FILE`, one a line, with # comments; repeatable")
+	_ = c.RegisterFlagCompletionFunc("ignore", completeIgnore)
+}
+
+// completeIgnore completes a rule.
+func completeIgnore(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	const directive = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	before := ""
+	if i := lastComma(toComplete); i >= 0 {
+		before = toComplete[:i+1]
+	}
+	out := checkCompletions(before + "check=")
+	for _, key := range []string{"node=", "pool=", "until="} {
+		out = append(out, before+key)
+	}
+	return out, directive
+}
+
+func lastComma(s string) int {
+	for i := len(s) - 1; i >= 0; i-- {
+		if s[i] == ',' {
+			return i
+		}
+	}
+	return -1
+}
+
+// read reads the rules and reports. All its errors are errors of usage. It returns
+// nil if nothing is to be muted. The reports are those of the baselines.
+func (m *muteFlags) read(stdin io.Reader) (*audit.Mutes, []*audit.Report, error) {
+	if len(m.ignore)+len(m.ignoreFiles)+len(m.baselines) == 0 {
+		return nil, nil, nil
+	}
+	out := &audit.Mutes{}
+	for _, text := range m.ignore {
+		r, err := audit.ParseMuteRule(text)
+		if err != nil {
+			return nil, nil, usagef("reading --ignore: %w", err)
+		}
+		out.Rules = append(out.Rules, r)
+	}
+	for _, path := range m.ignoreFiles {
+		rules, err := readRules(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		out.Rules = append(out.Rules, rules...)
+	}
+	var reports []*audit.Report
+	for _, path := range m.baselines {
+		r, err := readReport(path, stdin)
+		if err != nil {
+			return nil, nil, err
+		}
+		reports = append(reports, r)
+		out.Baselines = append(out.Baselines, audit.NewBaseline(path, r))
+	}
+	return out, reports, nil
+}
+
+func readRules(path string) ([]audit.MuteRule, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, usagef("reading --ignore-file: %w", err)
+	}
+	defer file.Close()
+	rules, err := audit.ReadMuteRules(file, path)
+	if err != nil {
+		return nil, usagef("reading --ignore-file: %w", err)
+	}
+	return rules, nil
+}

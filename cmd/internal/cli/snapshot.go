@@ -1,0 +1,263 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+)
+
+// snapshotCommand is the snapshot command with its flags.
+type snapshotCommand struct {
+	streams genericiooptions.IOStreams
+	sources sources
+
+	output    string
+	format    string
+	anonymize bool
+	names     string
+}
+
+func newSnapshot(program string, streams genericiooptions.IOStreams) *cobra.Command {
+	s := &snapshotCommand{streams: streams}
+	c := &cobra.Command{
+		Use:   "snapshot -o FILE",
+		Short: "Save what an audit reads, for offline use",
+		Long: `Save what an audit reads from a running cluster, or from files, as one file that
+"report -f FILE" makes the same report of. Nothing in the cluster is ever changed.
+
+The file holds Calico's IPAM objects and configuration, and of nodes, namespaces and
+pods what an audit needs: the labels of nodes and namespaces, Calico's annotations,
+which node and addresses a pod has. It holds nothing of a pod's containers, no other
+annotations and no Secrets, and only its owner may read it. Its first object says when
+the cluster was read, and what could not be read: a partial snapshot stays one.
+
+--anonymize replaces names so that the file can be attached to a bug report: those of
+nodes, pods, namespaces, pools, handles and all other objects, the cluster's GUID,
+UIDs, and the keys and values of labels but for a few that every cluster has. Equal
+names get equal replacements, selectors go on selecting the same, and the findings are
+the same but for the names. Addresses, CIDRs, times, versions and AS numbers stay.
+--names keeps a list of what the replacements stand for; do not give that away.
+
+Exit codes: 0 it ran; 2 the command line makes no sense, or a file cannot be read or
+written; 3 the cluster could not be read, or only in part (the file is written all the
+same, and says so); 5 a failure inside the program.`,
+		Example: strings.ReplaceAll(`  # Save the cluster that kubectl talks to, and look at it elsewhere
+  PROGRAM snapshot -o calico.yaml.gz
+  PROGRAM report -f calico.yaml.gz
+
+  # For a bug report
+  PROGRAM snapshot --anonymize --names names.json -o calico.yaml.gz
+
+  # Anonymize a dump that exists already
+  PROGRAM snapshot -f dump/ --anonymize -o calico.json
+
+  # To standard output
+  PROGRAM snapshot -o - --format json`, "PROGRAM", program),
+		Args: cobra.NoArgs,
+	}
+	s.sources.addFlags(c)
+	fs := c.Flags()
+	fs.StringVarP(&s.output, "output", "o", "", "the `FILE` to write, .yaml or .json, each also .gz; \"-\" is standard output")
+	fs.StringVar(&s.format, "format", "", "the `FORMAT` to write: "+strings.Join(view.SnapshotFormats, "|")+" (default: what FILE ends in; yaml for standard output)")
+	fs.BoolVar(&s.anonymize, "anonymize", false, "replace names, so that the file can be given away")
+	fs.StringVar(&s.names, "names", "", "with --anonymize, write to this `FILE` what the replacements stand for, as JSON")
+	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(view.SnapshotFormats, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("at", cobra.NoFileCompletions)
+	c.RunE = run(func(c *cobra.Command, _ []string) error {
+		if err := s.complete(); err != nil {
+			return err
+		}
+		return s.run(c.Context())
+	})
+	return c
+}
+
+// complete checks the flags. All its errors are errors of usage, found before
+// anything is read.
+func (s *snapshotCommand) complete() error {
+	if s.output == "" {
+		return usagef("no file to write: give one with -o, or \"-o -\" for standard output")
+	}
+	if s.format == "" {
+		format, known := view.SnapshotFormat(s.output)
+		switch {
+		case s.output == "-":
+			format = view.SnapshotFormats[0]
+		case !known:
+			return usagef("--output %s: its name does not tell the format: let it end in .yaml or .json, with or without .gz, or give --format", s.output)
+		}
+		s.format = format
+	}
+	if _, err := view.NewSnapshotWriter(io.Discard, s.format); err != nil {
+		return usagef("--format: %w", err)
+	}
+	if s.names != "" && !s.anonymize {
+		return usagef("--names goes with --anonymize: no name is replaced without")
+	}
+	for _, file := range []struct{ flag, path string }{{"output", s.output}, {"names", s.names}} {
+		if file.path == "" || file.path == "-" {
+			continue
+		}
+		if err := checkTarget(file.path); err != nil {
+			return usagef("--%s %s: %w", file.flag, file.path, err)
+		}
+	}
+	if s.names != "" && filepath.Clean(s.names) == filepath.Clean(s.output) {
+		return usagef("--output and --names both go to %s", s.names)
+	}
+	return nil
+}
+
+// run reads and saves.
+func (s *snapshotCommand) run(ctx context.Context) error {
+	recorder, err := source.NewRecorder()
+	if err != nil {
+		return usageError(err)
+	}
+	defer func() { _ = recorder.Close() }()
+	progress := view.NewProgressLine(nil)
+	if printers.IsTerminal(s.streams.ErrOut) && os.Getenv("TERM") != "dumb" {
+		progress = view.NewProgressLine(s.streams.ErrOut)
+	}
+	s.sources.record = recorder
+	from, err := s.sources.open(s.streams, progress.Show)
+	if err != nil {
+		return err
+	}
+	snapshot, unsettled, err := settle(ctx, from, progress)
+	if err != nil {
+		progress.Clear()
+		return err
+	}
+	progress.Show("writing")
+	written, err := s.write(recorder, snapshot)
+	progress.Clear()
+	if err != nil {
+		return err
+	}
+	for _, u := range unsettled {
+		say(s.streams, "warning: the cluster did not keep still while it was read: %s: %s", u.Check, u.Reason)
+	}
+	say(s.streams, "%s", s.wrote(written, snapshot))
+	if !snapshot.Complete() {
+		return unreadError(incomplete("snapshot", snapshot.Gaps))
+	}
+	return nil
+}
+
+// settleTries is how often a cluster is read again until its objects agree.
+const settleTries = 3
+
+// settle reads everything and, from a running cluster, reads again what grave
+// findings would rest on, as a report does: objects of different kinds are read one
+// after the other, and what came or went in between would look like damage to
+// whoever reads the snapshot. Findings that the last reading showed and the one
+// before did not are returned.
+func settle(ctx context.Context, from reader, progress *view.ProgressLine) (*blocks.Snapshot, []audit.Skipped, error) {
+	snapshot, err := from.Read(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !snapshot.Cluster.Live {
+		return snapshot, nil, nil
+	}
+	progress.Show("checking")
+	result := audit.Run(audit.NewState(snapshot, audit.Options{}), nil)
+	var unsettled []audit.Skipped
+	for range settleTries {
+		again := result.NeedsConfirmation()
+		if len(again) == 0 {
+			return snapshot, nil, nil
+		}
+		second, err := from.Reread(ctx, snapshot, again)
+		if err != nil {
+			return nil, nil, unreadError(fmt.Errorf("reading the cluster a second time: %w", err))
+		}
+		next := audit.Run(audit.NewState(second, audit.Options{}), nil)
+		confirmed := audit.Confirm(result, next)
+		snapshot, result = second, next
+		if len(confirmed.Findings) == len(next.Findings) {
+			return snapshot, nil, nil
+		}
+		unsettled = confirmed.Skipped
+	}
+	return snapshot, unsettled, nil
+}
+
+// write writes the file, or to standard output, and returns the number of objects.
+func (s *snapshotCommand) write(recorder *source.Recorder, snapshot *blocks.Snapshot) (int, error) {
+	count := -1 // the SnapshotInfo does not count
+	var names source.Names
+	err := s.to(s.output, func(w io.Writer) error {
+		out, err := view.NewSnapshotWriter(w, s.format)
+		if err != nil {
+			return err
+		}
+		names, err = recorder.Save(snapshot, source.SaveOptions{Anonymize: s.anonymize}, func(object []byte) error {
+			count++
+			return out.Object(object)
+		})
+		if err != nil {
+			return err
+		}
+		return out.Close()
+	})
+	if err != nil {
+		return 0, usagef("writing the snapshot: %w", err)
+	}
+	if s.names == "" {
+		return count, nil
+	}
+	text, err := json.MarshalIndent(names, "", "  ")
+	if err != nil {
+		return 0, failure(err)
+	}
+	err = s.to(s.names, func(w io.Writer) error {
+		_, err := w.Write(append(text, '\n'))
+		return err
+	})
+	if err != nil {
+		return 0, usagef("writing the names: %w", err)
+	}
+	return count, nil
+}
+
+// to writes a file, or to standard output for "-".
+func (s *snapshotCommand) to(path string, write func(io.Writer) error) error {
+	if path != "-" {
+		return writeAtomically(path, write)
+	}
+	out := bufio.NewWriterSize(s.streams.Out, 1<<16)
+	return errors.Join(write(out), out.Flush())
+}
+
+// wrote says what was written.
+func (s *snapshotCommand) wrote(objects int, snapshot *blocks.Snapshot) string {
+	where := s.output
+	if where == "-" {
+		where = "standard output"
+	}
+	text := fmt.Sprintf("wrote %d objects to %s", objects, where)
+	if at := audit.FormatTime(snapshot.Cluster.TakenAt); at != "" {
+		text += ", taken at " + at
+	}
+	if s.anonymize {
+		text += "; names are replaced, but addresses, CIDRs and times are not"
+	}
+	return text
+}

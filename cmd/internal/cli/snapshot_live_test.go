@@ -1,0 +1,106 @@
+package cli_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// TestSnapshotIsTheCluster: a snapshot of a running cluster gives the report that
+// the cluster gives, byte for byte but for where it was read, in either API group.
+func TestSnapshotIsTheCluster(t *testing.T) {
+	for name, scenario := range map[string]func(context.Context, *testcluster.Cluster) error{
+		"story": testcluster.Story, "dual-stack": testcluster.DualStack,
+	} {
+		c := play(t, scenario)
+		sameFromSnapshot(t, name, c)
+		if name == "story" {
+			native := testcluster.Start(t, testcluster.Options{Groups: []testcluster.Group{testcluster.NativeV3}})
+			if err := testcluster.CopyToNative(t.Context(), c, native); err != nil {
+				t.Fatal(err)
+			}
+			sameFromSnapshot(t, "native", native)
+		}
+	}
+}
+
+func sameFromSnapshot(t *testing.T, name string, c *testcluster.Cluster) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "snapshot.yaml.gz")
+	if got := calicoAudit(t, "snapshot", "--kubeconfig", c.KubeconfigPath(), "-o", path); got.code != cli.ExitOK || got.stdout != "" || !strings.HasPrefix(got.err, "wrote ") {
+		t.Fatalf("%s: exit code %d: %s%s", name, got.code, got.stdout, got.err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%s: %v, mode %v", name, err, info.Mode())
+	}
+	live := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json").report(t)
+	saved := calicoAudit(t, "report", "-f", path, "-o", "json")
+	if saved.err != "" {
+		t.Errorf("%s: reading the snapshot: %s", name, saved.err)
+	}
+	r := saved.report(t)
+	if live.Cluster.Datastore != "kubernetes" || r.Cluster.Datastore != "files" || r.Cluster.TakenAt.IsZero() {
+		t.Errorf("%s: %+v and %+v", name, live.Cluster, r.Cluster)
+	}
+	r.Cluster.Datastore = live.Cluster.Datastore
+	live.Cluster.TakenAt, r.Cluster.TakenAt = audit.Time{}, audit.Time{}
+	if d := cmp.Diff(asText(t, live), asText(t, r)); d != "" {
+		t.Errorf("%s (-live +snapshot):\n%s", name, d)
+	}
+	if got := calicoAudit(t, "diff", path, path, "--fail-on", "info"); got.code != cli.ExitOK {
+		t.Errorf("%s: it differs from itself: %s", name, got.stdout)
+	}
+}
+
+func asText(t *testing.T, r *audit.Report) string {
+	t.Helper()
+	raw, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// TestPartialSnapshot: what may not be read is missing from the snapshot, which is
+// written, says so, and does not look complete wherever it is read.
+func TestPartialSnapshot(t *testing.T) {
+	c := play(t, testcluster.Story)
+	kubeconfig, err := c.UserKubeconfig("auditor")
+	if err != nil {
+		t.Fatal(err)
+	}
+	role := shippedRole(t, "../../..")
+	if err := c.Allow(t.Context(), "auditor", without(role.Rules, "pods")...); err != nil {
+		t.Fatal(err)
+	}
+	live := eventually(t, kubeconfig)
+	path := filepath.Join(t.TempDir(), "snapshot.json")
+	got := calicoAudit(t, "snapshot", "--kubeconfig", kubeconfig, "-o", path)
+	if got.code != cli.ExitUnread || !strings.Contains(got.err, "needs the right to list pods") {
+		t.Errorf("exit code %d: %s", got.code, got.err)
+	}
+	saved := calicoAudit(t, "report", "-f", path, "-o", "json")
+	if saved.code != cli.ExitUnread {
+		t.Errorf("exit code %d of the saved one: %s", saved.code, saved.err)
+	}
+	if d := cmp.Diff(live.comparable(t), saved.comparable(t)); d != "" {
+		t.Errorf("(-live +snapshot):\n%s", d)
+	}
+	whole := filepath.Join(t.TempDir(), "whole.json")
+	if got := calicoAudit(t, "snapshot", "--kubeconfig", c.KubeconfigPath(), "-o", whole); got.code != cli.ExitOK {
+		t.Fatal(got.err)
+	}
+	compared := calicoAudit(t, "diff", whole, path, "-o", "json", "--fail-on", "info")
+	if compared.code != cli.ExitUnread || strings.Contains(compared.stdout, `"change": "fixed"`) || !strings.Contains(compared.stdout, `"change": "notJudged"`) {
+		t.Errorf("compared with the whole one: exit code %d\n%s", compared.code, compared.stdout)
+	}
+}

@@ -1,0 +1,233 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+)
+
+// calico runs the program and returns what it wrote, which must have worked.
+func calico(t *testing.T, args ...string) string {
+	t.Helper()
+	streams, out, errOut := testStreams()
+	if code := Main(t.Context(), append([]string{"calico-audit"}, args...), streams); code != ExitOK {
+		t.Fatalf("%q ended with %d: %s", args, code, errOut)
+	}
+	return out.String()
+}
+
+func reportOf(t *testing.T, path string) *audit.Report {
+	t.Helper()
+	r := new(audit.Report)
+	if err := json.Unmarshal([]byte(calico(t, "report", "-f", path, "-o", "json")), r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestAnonymizedFindings: without names a snapshot gives the same report about
+// other names: the same findings in the same order, with the same numbers.
+func TestAnonymizedFindings(t *testing.T) {
+	found, err := filepath.Glob("../../../examples/snapshots/*")
+	if err != nil || len(found) < 4 {
+		t.Fatal(err, found)
+	}
+	for _, example := range found {
+		dir := t.TempDir()
+		path, names := filepath.Join(dir, "a.json"), filepath.Join(dir, "names.json")
+		calico(t, "snapshot", "-f", example, "--anonymize", "--names", names, "-o", path)
+		raw, err := os.ReadFile(names)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var table source.Names
+		if err := json.Unmarshal(raw, &table); err != nil {
+			t.Fatal(err)
+		}
+		want, got := reportOf(t, example), reportOf(t, path)
+		for _, r := range []*audit.Report{want, got} {
+			for i := range r.Findings {
+				r.Findings[i].Fingerprint = ""
+			}
+		}
+		named := renamed(t, got, table)
+		if d := cmp.Diff(indented(t, want), named); d != "" {
+			t.Errorf("%s, with the names put back (-original +anonymized):\n%s", example, d)
+		}
+	}
+}
+
+func indented(t *testing.T, r *audit.Report) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := view.WriteJSON(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// replacement matches what names are replaced by.
+var replacement = regexp.MustCompile(`(?i)\b(node|pod|namespace|pool|sandbox|network|handle|reservation|peer|service|taint|label|value|word|cluster)-[0-9]+\b`)
+
+// renamed puts the names back into a report.
+func renamed(t *testing.T, r *audit.Report, table source.Names) string {
+	t.Helper()
+	return replacement.ReplaceAllStringFunc(indented(t, r), func(word string) string {
+		kind, _, _ := strings.Cut(word, "-")
+		if name, ok := table[strings.ToLower(kind)][word]; ok {
+			return name
+		}
+		return word
+	})
+}
+
+// movingReader is a running cluster whose objects come and go between readings.
+type movingReader struct {
+	readings []*blocks.Snapshot
+	asked    int
+	err      error
+}
+
+func (r *movingReader) next() *blocks.Snapshot {
+	s := r.readings[min(r.asked, len(r.readings)-1)]
+	r.asked++
+	return s
+}
+
+func (r *movingReader) Read(context.Context) (*blocks.Snapshot, error) { return r.next(), nil }
+
+func (r *movingReader) Reread(context.Context, *blocks.Snapshot, []blocks.Resource) (*blocks.Snapshot, error) {
+	return r.next(), r.err
+}
+
+// TestSettle: a snapshot of a running cluster is read again until what grave
+// findings rest on has been seen twice, as a report would.
+func TestSettle(t *testing.T) {
+	calm := func() *blocks.Snapshot {
+		s, err := source.ReadFiles([]string{"../../../examples/snapshots/healthy"}, source.FileOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Cluster.Datastore, s.Cluster.Live = "kubernetes", true
+		return s
+	}
+	ask := func(r *movingReader) (int, int) {
+		s, unsettled, err := settle(t.Context(), r, view.NewProgressLine(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(s.Blocks), len(unsettled)
+	}
+	for _, c := range []struct {
+		name                     string
+		readings                 []*blocks.Snapshot
+		asked, blocks, unsettled int
+	}{
+		{"nothing grave", []*blocks.Snapshot{calm()}, 1, len(calm().Blocks), 0},
+		{"trouble that lasts", []*blocks.Snapshot{liveStory(t)}, 2, 4, 0},
+		{"trouble that was none", []*blocks.Snapshot{liveStory(t), calm()}, 2, len(calm().Blocks), 0},
+	} {
+		r := &movingReader{readings: c.readings}
+		if blocks, unsettled := ask(r); r.asked != c.asked || blocks != c.blocks || unsettled != c.unsettled {
+			t.Errorf("%s: read %d times, %d blocks, %d unsettled; want %d, %d, %d", c.name, r.asked, blocks, unsettled, c.asked, c.blocks, c.unsettled)
+		}
+	}
+	if _, _, err := settle(t.Context(), &movingReader{readings: []*blocks.Snapshot{liveStory(t)}, err: errors.New("connection refused")}, view.NewProgressLine(nil)); exitCode(err) != ExitUnread {
+		t.Errorf("a second reading that fails: %v", err)
+	}
+	files := liveStory(t)
+	files.Cluster.Live = false
+	r := &movingReader{readings: []*blocks.Snapshot{files}}
+	if ask(r); r.asked != 1 {
+		t.Error("files were read again")
+	}
+}
+
+// TestSettleGivesUp: a cluster that never keeps still is saved as it was last seen,
+// and it is said.
+func TestSettleGivesUp(t *testing.T) {
+	r := &movingReader{}
+	for i := range 10 { // trouble on another node each time
+		s := liveStory(t)
+		for j := range s.Nodes {
+			if strings.HasPrefix(s.Nodes[j].Name, "new") {
+				s.Nodes[j].Name = fmt.Sprintf("%s-%d", s.Nodes[j].Name, i)
+			}
+		}
+		for j := range s.Workloads {
+			if strings.HasPrefix(s.Workloads[j].Node, "new") {
+				s.Workloads[j].Node = fmt.Sprintf("%s-%d", s.Workloads[j].Node, i)
+			}
+		}
+		r.readings = append(r.readings, s)
+	}
+	s, unsettled, err := settle(t.Context(), r, view.NewProgressLine(nil))
+	if err != nil || len(unsettled) == 0 || r.asked != 1+settleTries || s != r.readings[settleTries] {
+		t.Errorf("read %d times, unsettled %v, %v", r.asked, unsettled, err)
+	}
+}
+
+func TestWriteAtomically(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	if err := os.WriteFile(path, []byte("before"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	failed := errors.New("out of ink")
+	err := writeAtomically(path, func(w io.Writer) error {
+		_, _ = io.WriteString(w, strings.Repeat("half", 100000))
+		if now, err := os.ReadFile(path); err != nil || string(now) != "before" {
+			t.Errorf("meanwhile the file holds %q, %v", now, err)
+		}
+		return failed
+	})
+	if text, e := os.ReadFile(path); !errors.Is(err, failed) || string(text) != "before" || e != nil {
+		t.Errorf("%v, and the file holds %q, %v", err, text, e)
+	}
+	if err := writeAtomically(path, func(w io.Writer) error { _, err := io.WriteString(w, "after"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	info, _ := os.Stat(path)
+	entries, _ := os.ReadDir(dir)
+	if err != nil || string(text) != "after" || info.Mode().Perm() != 0o600 || len(entries) != 1 {
+		t.Errorf("%q, %v, mode %v, files %v", text, err, info.Mode(), entries)
+	}
+}
+
+// TestIdentity: what a file holds is told by its beginning, however it is written.
+func TestIdentity(t *testing.T) {
+	report := audit.APIVersion + " " + audit.ReportKind
+	for text, want := range map[string]string{
+		`{"apiVersion":"calico-audit/v1alpha1","kind":"AuditReport"}`:                              report,
+		"\ufeff \n{\"kind\": \"AuditReport\", \"apiVersion\": \"calico-audit/v1alpha1\", \"x\": [": report,
+		"apiVersion: calico-audit/v1alpha1\r\nkind: \"AuditReport\"\r\n":                           report,
+		"---\nkind: AuditReport # x": " AuditReport",
+		"findings: []\nkind: AuditReport\napiVersion: 'calico-audit/v1alpha1'\n": report,
+		"apiVersion: v1\nitems:\n- kind: Pod\nkind: List\n":                      "v1 List",
+		"apiVersion: v1\nkind: Pod\n---\nkind: AuditReport\n":                    "v1 Pod",
+		`{"items":[{"kind":"Pod"}],"kind":"List"}`:                               " List",
+		`{"apiVersion":"calico-audit/v1alpha1","findings":[{"a":`:                audit.APIVersion + " ",
+		"": " ", "[": " ", `{"kind": 5}`: " ", "\x1f\x8b": " ",
+	} {
+		version, kind := identity([]byte(text))
+		if got := version + " " + kind; got != want {
+			t.Errorf("%q is a %q, want %q", text, got, want)
+		}
+	}
+}

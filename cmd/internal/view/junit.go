@@ -1,0 +1,188 @@
+package view
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit"
+)
+
+// junit writes a report as JUnit's XML, which CI systems show as test results.
+type junit struct{ failOn audit.Severity }
+
+func newJUnit(_ string, o Options) (Printer, error) {
+	return junit{cmp.Or(o.FailOn, audit.Warning)}, nil
+}
+
+type junitSuites struct {
+	XMLName  xml.Name   `xml:"testsuites"`
+	Name     string     `xml:"name,attr"`
+	Tests    int        `xml:"tests,attr"`
+	Failures int        `xml:"failures,attr"`
+	Errors   int        `xml:"errors,attr"`
+	Skipped  int        `xml:"skipped,attr"`
+	Suite    junitSuite `xml:"testsuite"`
+}
+
+type junitSuite struct {
+	Name       string          `xml:"name,attr"`
+	Tests      int             `xml:"tests,attr"`
+	Failures   int             `xml:"failures,attr"`
+	Errors     int             `xml:"errors,attr"`
+	Skipped    int             `xml:"skipped,attr"`
+	Timestamp  string          `xml:"timestamp,attr,omitempty"`
+	Properties []junitProperty `xml:"properties>property"`
+	Cases      []junitCase     `xml:"testcase"`
+}
+
+type junitProperty struct {
+	Name  string `xml:"name,attr"`
+	Value string `xml:"value,attr"`
+}
+
+type junitCase struct {
+	ClassName string       `xml:"classname,attr"`
+	Name      string       `xml:"name,attr"`
+	Skipped   *junitResult `xml:"skipped"`
+	Errors    []junitText  `xml:"error"`
+	Failures  []junitText  `xml:"failure"`
+	Output    *junitOutput `xml:"system-out"`
+}
+
+type junitOutput struct {
+	Text string `xml:",cdata"`
+}
+
+type junitResult struct {
+	Message string `xml:"message,attr"`
+}
+
+type junitText struct {
+	Message string `xml:"message,attr"`
+	Type    string `xml:"type,attr"`
+	Text    string `xml:",cdata"`
+}
+
+// Print writes a test case per check, in the order of their IDs. Findings from the
+// severity of --fail-on upwards are its failures, lesser and muted ones its output.
+// A check that gave no verdict was skipped. What could not be read is an error of a
+// case of its own, since a partial reading must not look like a clean one.
+func (j junit) Print(w io.Writer, r *audit.Report) error {
+	s := junitSuite{Name: "calico-audit", Timestamp: audit.FormatTime(r.Cluster.TakenAt.Time), Properties: []junitProperty{
+		{"cluster", clean(r.Cluster.GUID)}, {"calicoVersion", clean(r.Cluster.CalicoVersion)}, {"failOn", j.failOn.String()},
+	}}
+	for _, id := range checksOf(r) {
+		s.Cases = append(s.Cases, j.check(r, id))
+	}
+	if !r.Complete {
+		c := junitCase{ClassName: "calico-audit", Name: "everything could be read"}
+		for _, g := range r.Gaps {
+			c.Errors = append(c.Errors, junitText{clean(g.String()), "incomplete", clean(g.String())})
+		}
+		if len(c.Errors) == 0 {
+			c.Errors = append(c.Errors, junitText{"the report is incomplete", "incomplete", ""})
+		}
+		s.Cases = append(s.Cases, c)
+	}
+	for _, c := range s.Cases {
+		s.Tests++
+		switch {
+		case len(c.Failures) > 0:
+			s.Failures++
+		case len(c.Errors) > 0:
+			s.Errors++
+		case c.Skipped != nil:
+			s.Skipped++
+		}
+	}
+	var buf bytes.Buffer
+	buf.WriteString(xml.Header)
+	e := xml.NewEncoder(&buf)
+	e.Indent("", "  ")
+	all := junitSuites{Name: s.Name, Tests: s.Tests, Failures: s.Failures, Errors: s.Errors, Skipped: s.Skipped, Suite: s}
+	if err := e.Encode(all); err != nil {
+		return fmt.Errorf("writing XML: %w", err)
+	}
+	buf.WriteByte('\n')
+	_, err := w.Write(buf.Bytes())
+	return err
+}
+
+// checksOf returns the IDs of the checks that ran, and of those that a report of
+// another version tells of.
+func checksOf(r *audit.Report) []string {
+	var ids []string
+	if r.Scope != nil && len(r.Scope.Checks) > 0 {
+		ids = append(ids, r.Scope.Checks...)
+	} else {
+		for _, c := range audit.Checks() {
+			ids = append(ids, c.ID)
+		}
+	}
+	for i := range r.Findings {
+		ids = append(ids, r.Findings[i].Check)
+	}
+	for _, s := range r.SkippedChecks {
+		ids = append(ids, s.Check)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+func (j junit) check(r *audit.Report, id string) junitCase {
+	group, _, _ := strings.Cut(id, "/")
+	c := junitCase{ClassName: "calico-audit." + clean(group), Name: clean(id)}
+	var said []string
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		switch {
+		case f.Check != id:
+		case f.Severity >= j.failOn:
+			c.Failures = append(c.Failures, junitText{clean(message(f)), f.Severity.String(), findingText(f)})
+		default:
+			said = append(said, findingText(f))
+		}
+	}
+	for _, m := range r.Muted {
+		for i := range m.Findings {
+			if f := &m.Findings[i]; f.Check == id {
+				said = append(said, "muted by "+clean(m.Rule)+": "+clean(message(f)))
+			}
+		}
+	}
+	var skipped []string
+	for _, s := range r.SkippedChecks {
+		if s.Check == id {
+			skipped = append(skipped, clean(s.Reason))
+		}
+	}
+	if len(skipped) > 0 && len(c.Failures) == 0 {
+		c.Skipped = &junitResult{strings.Join(skipped, "; ")}
+	} else {
+		for _, reason := range skipped {
+			said = append(said, "not judged: "+reason)
+		}
+	}
+	if len(said) > 0 {
+		c.Output = &junitOutput{strings.Join(said, "\n")}
+	}
+	return c
+}
+
+// findingText writes a finding with its evidence, a line each.
+func findingText(f *audit.Finding) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s\n", f.Severity, clean(message(f)))
+	for _, e := range f.Evidence {
+		fmt.Fprintf(&b, "  %s: %s\n", clean(e.Name), clean(e.Value))
+	}
+	if f.Fix.Command != "" {
+		fmt.Fprintf(&b, "  next: %s\n", clean(f.Fix.Command))
+	}
+	return b.String()
+}

@@ -1,0 +1,305 @@
+package view
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/audit"
+)
+
+// TestTicketGolden holds the outputs for tickets and CI systems, and those of what
+// is muted. JUnit's list of checks is narrowed, since it grows with each new one.
+func TestTicketGolden(t *testing.T) {
+	for _, name := range append([]string{"muted"}, reports...) {
+		r := loadReport(t, name)
+		golden(t, name+".markdown", render(t, "markdown", r, testOptions(0)))
+		r.Scope = &audit.Scope{Checks: []string{"handle/leaked", "ip/borrowed"}}
+		golden(t, name+".junit", render(t, "junit", r, testOptions(0)))
+	}
+	for _, c := range []struct{ file, output string }{{"table.80", "table"}, {"wide.80", "wide"}, {"json", "json"}, {"yaml", "yaml"}} {
+		golden(t, "muted."+c.file, render(t, c.output, loadReport(t, "muted"), testOptions(80)))
+	}
+}
+
+// parsed is a JUnit file as a CI system reads it.
+type parsed struct {
+	Tests    int `xml:"tests,attr"`
+	Failures int `xml:"failures,attr"`
+	Errors   int `xml:"errors,attr"`
+	Skipped  int `xml:"skipped,attr"`
+	Suites   []struct {
+		Tests int `xml:"tests,attr"`
+		Cases []struct {
+			Name     string `xml:"name,attr"`
+			Class    string `xml:"classname,attr"`
+			Failures []struct {
+				Message string `xml:"message,attr"`
+				Type    string `xml:"type,attr"`
+				Text    string `xml:",chardata"`
+			} `xml:"failure"`
+			Errors  []struct{} `xml:"error"`
+			Skipped *struct {
+				Message string `xml:"message,attr"`
+			} `xml:"skipped"`
+			Output string `xml:"system-out"`
+		} `xml:"testcase"`
+	} `xml:"testsuite"`
+}
+
+func junitOf(t *testing.T, r *audit.Report, o Options) parsed {
+	t.Helper()
+	text := render(t, "junit", r, o)
+	d := xml.NewDecoder(strings.NewReader(text))
+	for {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("no XML: %v\n%s", err, text)
+		}
+	}
+	var p parsed
+	if err := xml.Unmarshal([]byte(text), &p); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return p
+}
+
+// TestJUnit: a case per check; failures are the findings from the threshold up.
+func TestJUnit(t *testing.T) {
+	for _, c := range []struct {
+		report                            string
+		failOn                            audit.Severity
+		failures, errors, skipped, extras int
+	}{
+		{"story", 0, 4, 0, 0, 0}, {"story", audit.Critical, 1, 0, 0, 0}, {"healthy", audit.Info, 0, 0, 0, 0}, {"incomplete", 0, 0, 1, 3, 1}, {"empty", 0, 0, 0, 0, 0},
+	} {
+		r := loadReport(t, c.report)
+		p := junitOf(t, r, Options{FailOn: c.failOn})
+		cases := p.Suites[0].Cases
+		known := map[string]bool{}
+		for _, check := range audit.Checks() {
+			known[check.ID] = true
+		}
+		failed, found := 0, 0
+		for _, x := range cases {
+			delete(known, x.Name)
+			found += len(x.Failures)
+			if len(x.Failures) > 0 {
+				failed++
+			}
+		}
+		want := 0
+		for _, f := range r.Findings {
+			if f.Severity >= max(c.failOn, audit.Warning) || c.failOn == audit.Info {
+				want++
+			}
+		}
+		if len(known) > 0 || found != want || p.Tests != len(cases) || p.Tests != p.Suites[0].Tests || len(cases) != len(audit.Checks())+c.extras {
+			t.Errorf("%s, %v: %d cases for %d checks, %v missing, %d failures of %d findings", c.report, c.failOn, len(cases), len(audit.Checks()), known, found, want)
+		}
+		if failed != p.Failures || p.Failures != c.failures || p.Errors != c.errors || p.Skipped != c.skipped {
+			t.Errorf("%s, %v: counted %d failures, %d errors, %d skipped; want %d, %d, %d", c.report, c.failOn, p.Failures, p.Errors, p.Skipped, c.failures, c.errors, c.skipped)
+		}
+	}
+}
+
+// hostileTexts are what people may call things who mean ill, and the unlucky.
+var hostileTexts = []string{
+	"]]>", "<failure/>", "&amp;", "\x00\x01\x1b[31m", "\ufffe\uffff", "bad\xff\xfeutf8", "\u202eevil", "a\nb\r\nc", `"quotes" 'and'`, "```", "``a` b",
+	"| cell |", "[click](http://example.org)", "![x](y)", "<script>alert(1)</script>", "@everyone", "#1", "**bold** __x__ _y_ ~~z~~", "- list", "1. list", "+ x",
+	"=====", "---", "# head", "> quote", `\`, "a_b_c", "&lt;", "$x$", "http://example.org/a_b", strings.Repeat("x", 5000),
+}
+
+func hostile(text string) *audit.Report {
+	return &audit.Report{
+		APIVersion: audit.APIVersion, Kind: audit.ReportKind,
+		Cluster:       audit.ReportCluster{GUID: text, CalicoVersion: text, APIGroup: text, Datastore: text},
+		SkippedChecks: []audit.Skipped{{Check: text, Reason: text}},
+		Pools:         []audit.PoolReport{{Name: text, CIDR: text}},
+		Findings: []audit.Finding{{Check: "ip/borrowed", Severity: audit.Warning, Subject: audit.Subject{Kind: audit.KindNode, Name: text}, Message: text,
+			Evidence: []audit.Evidence{{Name: text, Value: text}}, Fix: audit.Fix{Kind: "look", Command: text}}},
+		Muted: []audit.Muted{{Rule: text, Count: 1, Findings: []audit.Finding{{Check: "ip/borrowed", Severity: audit.Info, Message: text}}}},
+	}
+}
+
+// TestHostileXML: whatever things are called, the XML is well-formed and says it.
+func TestHostileXML(t *testing.T) {
+	for _, text := range hostileTexts {
+		p := junitOf(t, hostile(text), Options{})
+		found := false
+		for _, c := range p.Suites[0].Cases {
+			for _, f := range c.Failures {
+				found = found || strings.Contains(f.Message, clean(text)) && strings.Contains(f.Text, clean(text)) && strings.Contains(c.Output, clean(text))
+			}
+		}
+		if !found {
+			t.Errorf("%.40q is lost", text)
+		}
+	}
+}
+
+// TestHostileMarkdown: whatever things are called, no line of the text begins or
+// holds markup that a name brought along.
+func TestHostileMarkdown(t *testing.T) {
+	plain := strings.Count(render(t, "markdown", hostile("plain"), Options{}), "\n")
+	for _, text := range hostileTexts {
+		out := render(t, "markdown", hostile(text), Options{})
+		if n := strings.Count(out, "\n"); n != plain {
+			t.Errorf("%.40q makes %d lines, not %d:\n%.2000s", text, n, plain, out)
+		}
+		for _, line := range strings.Split(out, "\n") {
+			outside := withoutCode(line)
+			for _, bad := range []string{"<script", "<failure", "](", "**bold", "__x", "@everyone", "~~", "> quote"} {
+				if strings.Contains(strings.ReplaceAll(outside, `\`+bad[:1], ""), bad) {
+					t.Errorf("%.40q: %q is markup", text, line)
+				}
+			}
+			if rest, item := strings.CutPrefix(strings.TrimSpace(line), "- "); item && (strings.HasPrefix(rest, "- ") || strings.HasPrefix(rest, "1. ") || strings.HasPrefix(rest, "# ") || rest == "---") {
+				t.Errorf("%.40q: %q is a list, heading or rule", text, line)
+			}
+		}
+		if cells := strings.Count(strings.ReplaceAll(rowOf(out), `\|`, ""), "|"); cells != 9 {
+			t.Errorf("%.40q: the row of the pool has %d bars: %q", text, cells, rowOf(out))
+		}
+	}
+}
+
+// rowOf returns the row of the only pool.
+func rowOf(out string) string {
+	_, rest, _ := strings.Cut(out, "|--:|\n")
+	row, _, _ := strings.Cut(rest, "\n")
+	return row
+}
+
+// withoutCode takes the code spans out of a line.
+func withoutCode(line string) string {
+	var b strings.Builder
+	for line != "" {
+		i := strings.IndexByte(line, '`')
+		if i < 0 || i > 0 && line[i-1] == '\\' {
+			if i < 0 {
+				i = len(line) - 1
+			}
+			b.WriteString(line[:i+1])
+			line = line[i+1:]
+			continue
+		}
+		b.WriteString(line[:i])
+		fence := line[i : i+len(line[i:])-len(strings.TrimLeft(line[i:], "`"))]
+		rest := line[i+len(fence):]
+		end := strings.Index(rest, fence)
+		if end < 0 {
+			b.WriteString(line[i:])
+			break
+		}
+		line = rest[end+len(fence):]
+	}
+	return b.String()
+}
+
+func TestMarkdownText(t *testing.T) {
+	for in, want := range map[string]string{
+		"node new-1 has 10.64.75.128/26": "node new-1 has 10.64.75.128/26", "10.0.0.1 is used": "10.0.0.1 is used", "a_b_c": "a_b_c", "_a_": `\_a\_`, "a__b": `a\_\_b`,
+		"1. x": `1\. x`, "- x": `\- x`, "-": `\-`, "---": `\---`, "====": `\====`, "-x": "-x", "a | b": `a \| b`, "<a&b>": "&lt;a&amp;b&gt;", "pods (4)": "pods (4)",
+		"mail a@b": "mail a@<!-- -->b", "": "",
+	} {
+		if got := mdText(in); got != want {
+			t.Errorf("mdText(%q) = %q, want %q", in, got, want)
+		}
+	}
+	for in, want := range map[string]string{"a": "`a`", "a`b": "`` a`b ``", "``": "``` `` ```", "": "", "a\nb": "`a\\nb`"} {
+		if got := mdCode(in); got != want {
+			t.Errorf("mdCode(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+// TestMarkdownIsBounded: a thousand alike findings make no ticket that cannot be
+// posted.
+func TestMarkdownIsBounded(t *testing.T) {
+	r := loadReport(t, "healthy")
+	for i := range 1000 {
+		r.Findings = append(r.Findings, audit.Finding{Check: "ip/leaked", Severity: audit.Warning, Message: fmt.Sprintf("10.0.%d.%d is leaked", i/250, i%250),
+			Subject: audit.Subject{Kind: audit.KindIP, IP: fmt.Sprintf("10.0.%d.%d", i/250, i%250)}, Evidence: []audit.Evidence{{Name: "block", Value: "10.0.0.0/26"}}})
+	}
+	out := render(t, "markdown", r, Options{})
+	if len(out) > 30000 || !strings.Contains(out, "… and 990 more: `10.0.0.10`") {
+		t.Errorf("%d bytes:\n%.3000s", len(out), out)
+	}
+}
+
+// comparison is one of everything.
+func comparison(t *testing.T) *audit.Diff {
+	t.Helper()
+	from, to := loadReport(t, "story"), loadReport(t, "story")
+	from.Findings = from.Findings[:len(from.Findings)-1]
+	from.Findings[1].Severity = audit.Info
+	to.Findings = to.Findings[1:]
+	to.SkippedChecks = []audit.Skipped{{Check: from.Findings[len(from.Findings)-1].Check, Reason: "pods: forbidden"}}
+	to.Findings = slices.DeleteFunc(to.Findings, func(f audit.Finding) bool { return f.Check == to.SkippedChecks[0].Check })
+	to.Findings = append(to.Findings, audit.Finding{Check: "ip/leaked", Severity: audit.Error, Message: "leaked", Subject: audit.Subject{Kind: audit.KindIP, IP: "10.0.0.1"}})
+	d := audit.Compare(from, to)
+	d.Old.Source, d.New.Source = "old.json", "new|dump/"
+	return d
+}
+
+func TestDiffGolden(t *testing.T) {
+	for _, format := range DiffFormats() {
+		o, err := ParseDiffOutput(format.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var buf bytes.Buffer
+		if err := o.Write(&buf, comparison(t), testOptions(80)); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, "diff."+format.Name, buf.String())
+		if format.Name == "json" {
+			var again audit.Diff
+			if err := json.Unmarshal(buf.Bytes(), &again); err != nil || again.Summary != comparison(t).Summary || len(again.Findings) != len(comparison(t).Findings) {
+				t.Errorf("it reads back as %+v, %v", again, err)
+			}
+		}
+	}
+}
+
+// TestDiffIsSafe: names from the cluster write no line of their own, and a hundred
+// alike findings do not hide the others.
+func TestDiffIsSafe(t *testing.T) {
+	from, to := loadReport(t, "empty"), loadReport(t, "hostile")
+	for i := range 100 {
+		to.Findings = append(to.Findings, audit.Finding{Check: "ip/leaked", Severity: audit.Info, Message: "leaked", Subject: audit.Subject{Kind: audit.KindIP, IP: fmt.Sprintf("10.0.0.%d", i)}})
+	}
+	for _, format := range []string{"table", "name", "markdown"} {
+		var buf bytes.Buffer
+		if err := (DiffOutput{Format: format}).Write(&buf, audit.Compare(from, to), testOptions(80)); err != nil {
+			t.Fatal(err)
+		}
+		for i, line := range strings.Split(buf.String(), "\n") {
+			if !isClean(line) || strings.HasPrefix(line, "ERROR") {
+				t.Errorf("%s, line %d: %q", format, i+1, line)
+			}
+		}
+		if format != "name" && !strings.Contains(buf.String(), "and 80 more of ip/leaked") {
+			t.Errorf("%s writes all of them", format)
+		}
+	}
+}
+
+func TestSnapshotFormats(t *testing.T) {
+	for name, want := range map[string]string{
+		"a.yaml": "yaml", "a.yml": "yaml", "a.YAML": "yaml", "a.json": "json", "a.json.gz": "json.gz", "a.yaml.gz": "yaml.gz", "dir/a.yml.gz": "yaml.gz",
+		"a": "", "yaml": "", "a.gz": "", "a.txt": "", "-": "",
+	} {
+		if got, known := SnapshotFormat(name); got != want || known != (want != "") {
+			t.Errorf("%s is of the format %q, %t; want %q", name, got, known, want)
+		}
+	}
+}
