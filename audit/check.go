@@ -23,6 +23,9 @@ type Check struct {
 	// Fix says what to do, and Never what not to.
 	Fix   string
 	Never string
+	// Verify says how to see, beyond a report without the finding, that what
+	// people suffered has ended; empty if the report says it all.
+	Verify string
 	// Misread is the mistake most often made about it; empty if there is none.
 	Misread string
 	// Needs are the resources without which there is no verdict: if one was not
@@ -34,6 +37,15 @@ type Check struct {
 	Uses []blocks.Resource
 	// Run returns the findings. It must not keep or change the State.
 	Run func(*State, *Findings)
+}
+
+// Verification says how to see that the finding's cause is mended.
+func (c *Check) Verification() string {
+	text := "calico-audit report --check " + c.ID + " no longer lists it."
+	if c.Verify != "" {
+		text += " " + c.Verify
+	}
+	return text
 }
 
 var registry = map[string]*Check{}

@@ -17,6 +17,7 @@ func init() {
 		Confirm: "kubectl get blockaffinities NAME -o yaml, and kubectl get ipamblocks for the same CIDR: not found.",
 		Misread: "For a moment while a node claims a block this is normal: the affinity is written first. Only one that lasts is wrong.",
 		Fix:     "See that it lasts (the same object, unchanged, some minutes apart). The node's own next assignment may heal it by making the block.",
+		Verify:  "On the affinity's node, ip route show type blackhole no longer lists the CIDR.",
 		Never:   "Never delete it while the node is claiming the block: look at it twice, and at the block again in between.",
 		Needs:   []blocks.Resource{blocks.Affinities, blocks.Blocks},
 		Run: func(st *State, f *Findings) {

@@ -17,6 +17,7 @@ func init() {
 		Confirm: "On the affinity's node: ip route show type blackhole lists the CIDR, though the block's affinity field names another node.",
 		Misread: "Of two affinities to one block, age does not say which is right: the block's own affinity field does.",
 		Fix:     "The affinity that the block does not name is the wrong one. It goes by itself at its node's next assignment; if that does not come, it may be deleted, and never the other.",
+		Verify:  "On the affinity's node, ip route show type blackhole no longer lists the CIDR, and pods there reach the pods of the owner.",
 		Never:   "Never delete the affinity of the node that the block names: that cuts off its pods.",
 		Needs:   []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Pools, blocks.FelixConfigs},
 		Run: func(st *State, f *Findings) {

@@ -20,8 +20,9 @@ func init() {
 		Misread: "\"I turned it on and nothing changed\": it stops new borrowing only. \"I set it on the block\": Calico ignores it there.",
 		Fix: "First see that every node has a block or can claim one; then calicoctl ipam configure --strictaffinity=true; " +
 			"then restart the pods that borrow. A block limit (maxBlocksPerHost) needs strict affinity.",
-		Never: "Never turn it on while nodes have no block and none is left: their next pods get no address. Never turn it off with Windows nodes.",
-		Needs: []blocks.Resource{blocks.IPAMConfigs},
+		Verify: "New pods of every node get addresses of blocks of their own node.",
+		Never:  "Never turn it on while nodes have no block and none is left: their next pods get no address. Never turn it off with Windows nodes.",
+		Needs:  []blocks.Resource{blocks.IPAMConfigs},
 		Run: func(st *State, f *Findings) {
 			for _, part := range strictParts {
 				if g := st.firstMissing(part.needs); g != nil {

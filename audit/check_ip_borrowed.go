@@ -17,8 +17,9 @@ func init() {
 		Misread: "Calico's \"ipam check\" does not count borrowed addresses as a problem.",
 		Fix: "See to it that the borrowing node can claim a block of its own (see pool/no-free-blocks and node/no-block), " +
 			"then restart the pod: it then gets an address of that block. Turning strict affinity on does not move it.",
-		Never: "Never release the address while its pod runs.",
-		Needs: []blocks.Resource{blocks.Blocks},
+		Verify: "The restarted pod has an address of a block of its own node, and pods on the former owner reach it.",
+		Never:  "Never release the address while its pod runs.",
+		Needs:  []blocks.Resource{blocks.Blocks},
 		Run: func(st *State, f *Findings) {
 			for _, b := range st.Borrows {
 				sev, user := Warning, "a pod that was not seen"

@@ -17,6 +17,7 @@ func init() {
 		Confirm:  "kubectl get pods --all-namespaces -o wide, and look for the address; calicoctl ipam show --ip=ADDRESS names the one that the allocation is for.",
 		Misread:  "A finished pod keeps its last address in its status, and so does one being deleted after its network is gone: these do not count.",
 		Fix:      "Restart the pod that the allocation does not name. Find out how it came about: an address released under a live pod, or overlapping blocks.",
+		Verify:   "Both pods answer at addresses of their own.",
 		Never:    "Never release the address: one of the two owns it.",
 		Needs:    []blocks.Resource{blocks.Nodes, blocks.Pods},
 		Run: func(st *State, f *Findings) {

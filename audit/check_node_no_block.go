@@ -19,8 +19,9 @@ func init() {
 		Misread: "A node that has run no pod yet has no block, and that is normal: it claims one for its first pod.",
 		Fix: "Remove the cause that the evidence names: add blocks to the pool (or free empty ones), widen a selector, raise the limit. " +
 			"Then restart the node's pods one by one: the first makes it claim a block.",
-		Never: "Never delete another node's blocks to make room: release only blocks that hold no allocation.",
-		Needs: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.IPAMConfigs, blocks.Nodes, blocks.Pods, blocks.Namespaces},
+		Verify: "Start a pod on the node: kubectl get blockaffinities then shows a block of it, and the pod has an address of that block.",
+		Never:  "Never delete another node's blocks to make room: release only blocks that hold no allocation.",
+		Needs:  []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.IPAMConfigs, blocks.Nodes, blocks.Pods, blocks.Namespaces},
 		Run: func(st *State, f *Findings) {
 			hoarders := st.rememberHoarders()
 			for _, h := range st.Hosts {

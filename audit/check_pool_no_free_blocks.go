@@ -19,9 +19,10 @@ func init() {
 		Misread: "\"The pool has free addresses, so it is fine\": free addresses inside other nodes' blocks help a node without a block only by borrowing.",
 		Fix: "Add a pool (or one with smaller blocks, such as /28 instead of /26), or free empty blocks of nodes that hold several; " +
 			"then restart the pods that borrow, so that their node claims a block of its own.",
-		Never: "Never delete IPAMBlock objects by hand: that erases the record of addresses that pods still use.",
-		Needs: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
-		Uses:  []blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Namespaces, blocks.IPAMConfigs},
+		Verify: "Start a pod on each node that had no block: kubectl get blockaffinities then shows a block of that node.",
+		Never:  "Never delete IPAMBlock objects by hand: that erases the record of addresses that pods still use.",
+		Needs:  []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
+		Uses:   []blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Namespaces, blocks.IPAMConfigs},
 		Run: func(st *State, f *Findings) {
 			judged := st.starvationJudged(f)
 			for _, p := range st.Pools {

@@ -94,7 +94,7 @@ func Compare(from, to *Report) *Diff {
 		switch {
 		case !was:
 			x.Change = Added
-			if reason := from.blind(&f); reason != "" {
+			if reason := from.blind(&f, to.Scope); reason != "" {
 				x.Reason = "the old report could not tell: " + reason
 			}
 		case old.Severity != f.Severity:
@@ -115,7 +115,7 @@ func Compare(from, to *Report) *Diff {
 			continue
 		}
 		x := DiffFinding{Change: Fixed, Finding: f}
-		if x.Reason = to.blind(&f); x.Reason != "" {
+		if x.Reason = to.blind(&f, from.Scope); x.Reason != "" {
 			x.Change = NotJudged
 		}
 		d.Findings = append(d.Findings, x)
@@ -178,15 +178,19 @@ func (r *Report) byFingerprint() map[string]Finding {
 }
 
 // blind says why a report that does not have a finding might have it if more had
-// been read or asked; "" if it would have it.
-func (r *Report) blind(f *Finding) string {
+// been read or asked; "" if it would have it. other is what the report with the
+// finding was narrowed to.
+func (r *Report) blind(f *Finding, other *Scope) string {
+	if other == nil {
+		other = &Scope{}
+	}
 	if s := r.Scope; s != nil {
 		switch {
 		case len(s.Checks) > 0 && !slices.Contains(s.Checks, f.Check):
 			return "the check was not asked for"
-		case len(s.Pools) > 0:
+		case !covers(s.Pools, other.Pools):
 			return "only what concerns " + strings.Join(s.Pools, ", ") + " was asked for"
-		case len(s.Nodes) > 0:
+		case !covers(s.Nodes, other.Nodes):
 			return "only what concerns " + strings.Join(s.Nodes, ", ") + " was asked for"
 		}
 	}
@@ -204,6 +208,12 @@ func (r *Report) blind(f *Finding) string {
 		return "incomplete: " + r.Gaps[0].String()
 	}
 	return fmt.Sprintf("incomplete: %s; and %d more", r.Gaps[0], len(r.Gaps)-1)
+}
+
+// covers tells whether what concerns any of the others concerns any of these;
+// empty lists stand for all.
+func covers(these, others []string) bool {
+	return len(these) == 0 || len(others) > 0 && !slices.ContainsFunc(others, func(o string) bool { return !slices.Contains(these, o) })
 }
 
 // Keep leaves out of a report what is not of the given checks, and counts anew.

@@ -117,6 +117,14 @@ func TestNotJudged(t *testing.T) {
 	expectDiff(t, from, narrowed, "notJudged critical pool/no-free-blocks gold: only what concerns n2 was asked for",
 		"notJudged warning ip/borrowed 10.0.0.10: only what concerns n2 was asked for")
 
+	// One that was narrowed in the same way could tell.
+	same := report(from.Findings...)
+	same.Scope = &Scope{Nodes: []string{"n2"}}
+	expectDiff(t, same, narrowed, "fixed critical pool/no-free-blocks gold", "fixed warning ip/borrowed 10.0.0.10")
+	same.Scope = &Scope{Nodes: []string{"n1", "n2"}}
+	expectDiff(t, same, narrowed, "notJudged critical pool/no-free-blocks gold: only what concerns n2 was asked for",
+		"notJudged warning ip/borrowed 10.0.0.10: only what concerns n2 was asked for")
+
 	// The other way round, a finding is new, and may be older than it looks.
 	expectDiff(t, skipped, from, "new critical pool/no-free-blocks gold", "new warning ip/borrowed 10.0.0.10: the old report could not tell: pods: forbidden")
 }

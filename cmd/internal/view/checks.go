@@ -19,6 +19,7 @@ type CheckDoc struct {
 	Misread  string            `json:"misread,omitempty"`
 	Fix      string            `json:"fix"`
 	Never    string            `json:"never,omitempty"`
+	Verify   string            `json:"verify"`
 	Needs    []blocks.Resource `json:"needs"`
 }
 
@@ -35,7 +36,7 @@ func NewCheckDocs(checks []*audit.Check) CheckDocs {
 	for _, c := range checks {
 		out.Checks = append(out.Checks, CheckDoc{
 			ID: c.ID, Title: c.Title, Severity: c.Severity, Why: c.Why, Confirm: c.Confirm,
-			Misread: c.Misread, Fix: c.Fix, Never: c.Never, Needs: append([]blocks.Resource{}, c.Needs...),
+			Misread: c.Misread, Fix: c.Fix, Never: c.Never, Verify: c.Verification(), Needs: append([]blocks.Resource{}, c.Needs...),
 		})
 	}
 	return out
@@ -116,6 +117,7 @@ func checkParts(c *audit.Check) []checkPart {
 		{"Often misread", c.Misread},
 		{"What to do", c.Fix},
 		{"What not to do", c.Never},
+		{"How to verify", c.Verification()},
 		{"Needs to read", needs(c.Needs)},
 	} {
 		if p.text != "" {
