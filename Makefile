@@ -7,6 +7,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -s -w -X github.com/calico-audit/calico-audit/cmd/internal/cli.version=$(VERSION)
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 FUZZTIME ?= 10s
+FUZZ ?= ^Fuzz
 
 .DEFAULT_GOAL := help
 .PHONY: help build install test prepare fuzz lint bench generate verify examples dist soak clean
@@ -25,14 +26,14 @@ install: build ## install calico-audit, and as a kubectl plugin, into $(go env G
 prepare: ## build what the tests need: a real etcd, kube-apiserver and calicoctl (minutes, once)
 	$(GO) run ./internal/testcluster/prepare
 
-test: prepare ## run all tests, on a real etcd and kube-apiserver
+test: prepare ## run all tests, on a real etcd and kube-apiserver, and fuzz the readers for a moment
 	$(GO) vet ./...
 	$(GO) test -timeout 20m ./...
-	$(MAKE) --no-print-directory fuzz
+	$(MAKE) --no-print-directory fuzz FUZZ='^Fuzz(Block|Files|JSON|YAML)$$'
 
-fuzz: ## run each fuzz target for FUZZTIME
+fuzz: ## run each fuzz target that FUZZ matches for FUZZTIME
 	@set -e; for pkg in $$($(GO) list ./...); do \
-		for f in $$($(GO) test -list '^Fuzz' $$pkg 2>/dev/null | grep '^Fuzz' || true); do \
+		for f in $$($(GO) test -list '$(FUZZ)' $$pkg 2>/dev/null | grep '^Fuzz' || true); do \
 			echo "$(GO) test -run '^$$' -fuzz '^'$$f'$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$pkg"; \
 			$(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$pkg; \
 		done; \

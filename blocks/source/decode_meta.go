@@ -35,9 +35,11 @@ func (d *decoder) meta(r *jsonReader, m *blocks.Meta, hooks metaHooks) {
 			if hooks.noWritten && d.newest == nil {
 				return
 			}
-			if t := d.newestEntry(r, "time"); !hooks.noWritten {
-				m.Written = t
+			if hooks.noWritten {
+				clockOnly(r, func() { d.newestEntry(r, "time") })
+				return
 			}
+			m.Written = d.newestEntry(r, "time")
 		case "labels":
 			stringMap(r, hooks.label)
 		case "annotations":
@@ -75,6 +77,14 @@ func (d *decoder) newestEntry(r *jsonReader, members ...string) time.Time {
 		})
 	})
 	return newest
+}
+
+// clockOnly reads something that tells nothing but how late it is. What is wrong
+// with it is nobody's business.
+func clockOnly(r *jsonReader, read func()) {
+	before := len(r.faults)
+	read()
+	r.faults = r.faults[:before]
 }
 
 // stringMap calls fn with each member of an object of strings.

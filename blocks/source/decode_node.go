@@ -236,7 +236,7 @@ func (b *nodeBuilder) readStatus(r *jsonReader, key []byte) {
 				case "status":
 					status = b.d.text(r)
 				case "lastHeartbeatTime", "lastTransitionTime":
-					b.d.seenTime(r)
+					clockOnly(r, func() { b.d.seenTime(r) })
 				}
 			})
 			b.condition(kind, status)

@@ -60,6 +60,10 @@ func (c *apiClient) discover(ctx context.Context, override string) (*served, err
 	for _, g := range []string{groupCRD, groupNative} {
 		if have[g] {
 			plurals[g], failed[g] = c.resources(ctx, g)
+			if codeOf(failed[g]) == http.StatusNotFound {
+				// Its last CRD went a moment ago, and the list of groups lags behind.
+				have[g], plurals[g], failed[g] = false, nil, nil
+			}
 		}
 	}
 	s := &served{}

@@ -104,3 +104,53 @@ func TestPartialSnapshot(t *testing.T) {
 		t.Errorf("compared with the whole one: exit code %d\n%s", compared.code, compared.stdout)
 	}
 }
+
+// TestSnapshotOfRandomStates: in whatever state a cluster is, its snapshot gives
+// the cluster's report and, with the names replaced, the same findings by check,
+// severity, address and CIDR.
+func TestSnapshotOfRandomStates(t *testing.T) {
+	for seed := uint64(1); seed <= 2; seed++ {
+		c := testcluster.Start(t, testcluster.Options{})
+		if err := testcluster.Random(t.Context(), c, seed); err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		path, other := filepath.Join(dir, "s.json"), filepath.Join(dir, "a.json")
+		for _, args := range [][]string{
+			{"snapshot", "--kubeconfig", c.KubeconfigPath(), "-o", path}, {"snapshot", "-f", path, "--anonymize", "-o", other},
+		} {
+			if got := calicoAudit(t, args...); got.code != cli.ExitOK {
+				t.Fatalf("seed %d: %q: exit code %d: %s", seed, args, got.code, got.err)
+			}
+		}
+		live := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json")
+		saved := calicoAudit(t, "report", "-f", path, "-o", "json")
+		if d := cmp.Diff(live.comparable(t), saved.comparable(t)); d != "" {
+			t.Errorf("seed %d (-live +snapshot):\n%s", seed, d)
+		}
+		want, got := saved.report(t), calicoAudit(t, "report", "-f", other, "-o", "json").report(t)
+		if d := cmp.Diff(nameless(want), nameless(got)); d != "" || len(want.Findings) < 5 {
+			t.Errorf("seed %d, %d findings (-named +anonymized):\n%s", seed, len(want.Findings), d)
+		}
+	}
+}
+
+// nameless says the findings and numbers of a report without names.
+func nameless(r *audit.Report) (out []string) {
+	for _, f := range r.Findings {
+		// Handles have no identity but their names: they are counted.
+		line := strings.Join([]string{f.Severity.String(), f.Check, f.Subject.Kind, f.Subject.CIDR, f.Subject.IP}, " ")
+		for _, e := range f.Evidence {
+			line += " " + e.Name
+		}
+		out = append(out, line)
+	}
+	for _, s := range r.SkippedChecks {
+		out = append(out, "skipped "+s.Check)
+	}
+	for _, p := range r.Pools {
+		out = append(out, strings.Join([]string{p.CIDR, p.Addresses.InUse.String(), p.Addresses.Available.String(), p.Blocks.Claimed.String(),
+			p.Blocks.Reclaimable.String(), p.Blocks.Needed.String()}, " "))
+	}
+	return out
+}
