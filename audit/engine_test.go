@@ -292,6 +292,38 @@ config max=1 strict
 	}
 }
 
+// TestUnrelatedObjects: objects that have nothing to do with the rest add no
+// finding and take none away, each alone and all together.
+func TestUnrelatedObjects(t *testing.T) {
+	unrelated := []string{
+		"namespace far label=team=green",
+		"reserve 172.30.0.0/24",
+		"pool asked 172.31.0.0/24 manual",
+		"pool lb 172.29.0.0/24 uses=LoadBalancer\nblock 172.29.0.0/26 virtual:load-balancer\naffinity 172.29.0.0/26 virtual:load-balancer\n" +
+			"alloc 172.29.0.1 type=LoadBalancer service=far/web",
+		"pool off 172.28.0.0/24 disabled",
+		"pod kube-system/proxy old 192.168.7.7 hostnet",
+		"pod far/done old 192.168.9.9 phase=Succeeded",
+		"peer else ip=192.0.2.1 as=64999 nodes=has(nothing)",
+	}
+	for _, base := range []string{starving, sound} {
+		before, _ := verdicts(t, base, "")
+		for _, extra := range append(unrelated, strings.Join(unrelated, "\n")) {
+			after, _ := verdicts(t, base+"\n"+extra+"\n", "")
+			for id, f := range after {
+				if _, ok := before[id]; !ok {
+					t.Errorf("with %q: new finding %s %s", extra, f.Check, f.Message)
+				}
+			}
+			for id, f := range before {
+				if _, ok := after[id]; !ok {
+					t.Errorf("with %q: lost finding %s %s", extra, f.Check, f.Message)
+				}
+			}
+		}
+	}
+}
+
 // drop takes what was read of a kind away, as when its list is forbidden.
 func drop(s *blocks.Snapshot, r blocks.Resource) {
 	switch r {
