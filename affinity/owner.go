@@ -39,13 +39,16 @@ func Judge(a *blocks.Affinity, b *blocks.Block) Standing {
 // block, except in pools whose routes others program (confd
 // pkg/backends/calico/client.go and the bird_ipam template).
 func Blackholes(s *blocks.Snapshot, a *blocks.Affinity, p *blocks.Pool) bool {
-	return a.Effective() != blocks.Pending && !a.CIDR.IsSingleIP() && p != nil && BIRDRoutes(s, p)
+	return a.Effective() != blocks.Pending && !a.CIDR.IsSingleIP() && BIRDRoutes(s, p)
 }
 
 // BIRDRoutes tells whether BIRD programs the routes of a pool: those of pools
 // without VXLAN, unless Felix was told to, or does so by its version's default.
+// Nil stands for a CIDR in no pool, which BIRD's kernel filter lets pass.
 func BIRDRoutes(s *blocks.Snapshot, p *blocks.Pool) bool {
 	switch {
+	case p == nil:
+		return s.Felix.ProgramClusterRoutes != "Enabled"
 	case p.VXLAN != "" && p.VXLAN != blocks.EncapNever:
 		return false
 	case s.Felix.ProgramClusterRoutes == "Enabled":

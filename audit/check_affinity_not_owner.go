@@ -20,6 +20,7 @@ func init() {
 		Verify:  "On the affinity's node, ip route show type blackhole no longer lists the CIDR, and pods there reach the pods of the owner.",
 		Never:   "Never delete the affinity of the node that the block names: that cuts off its pods.",
 		Needs:   []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Pools, blocks.FelixConfigs},
+		Uses:    []blocks.Resource{blocks.Nodes},
 		Run: func(st *State, f *Findings) {
 			st.eachAffinity(func(a *blocks.Affinity, b *Block) {
 				if affinity.Judge(a, bareOrNil(b)) != affinity.NotOwner {
@@ -30,8 +31,16 @@ func init() {
 					return
 				}
 				sev, effect := Error, "it is pending, and no route follows from it yet"
-				switch p := st.PoolOf(a.CIDR); {
-				case p != nil && affinity.Blackholes(st.Snapshot, a, p.Pool):
+				var pool *blocks.Pool
+				if p := st.PoolOf(a.CIDR); p != nil {
+					pool = p.Pool
+				}
+				switch {
+				case a.Owner.Kind != blocks.HostOwner || st.nodesRead() && st.vanished(a.Owner.Node()):
+					effect = "its host is no node, and no route follows from it"
+				case pool == nil && len(st.Unreadable(blocks.Pools)) > 0:
+					effect = "not known: a pool that cannot be read may be its own"
+				case affinity.Blackholes(st.Snapshot, a, pool):
 					sev, effect = Critical, fmt.Sprintf("BIRD on %s drops traffic to the block", ownerText(a.Owner))
 				case a.Effective() != blocks.Pending:
 					effect = "BIRD does not program this pool's routes on the node"

@@ -44,10 +44,10 @@ func init() {
 }
 
 // claimedBy tells whether a host has an affinity object for a block, whatever
-// its state.
+// its state. One that stays marked deleted is none: Calico no longer lists it.
 func (st *State) claimedBy(b *Block, host string) bool {
 	for _, a := range st.Claims(b.CIDR) {
-		if a.Owner.Node() == host {
+		if a.Owner.Node() == host && !(a.SoftDeleted && st.oldEnough(a.Meta)) {
 			return true
 		}
 	}

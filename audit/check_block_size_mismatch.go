@@ -48,7 +48,7 @@ func init() {
 // not wholly reserved.
 func (st *State) claimableOver(b *Block) (netip.Prefix, bool) {
 	p := b.Pool
-	if p.Disabled || p.BlockSize < p.CIDR.Bits() {
+	if p.Disabled || p.NotAllocatable != "" || !p.Deleting.IsZero() || p.BlockSize < p.CIDR.Bits() {
 		return netip.Prefix{}, false
 	}
 	from := b.CIDR.Addr()

@@ -51,9 +51,14 @@ func orNone(s string) string {
 	return s
 }
 
-// handleMayBeUsed tells whether a block that could not be understood may refer
-// to a handle.
+// handleMayBeUsed tells whether a block that could not be understood, or that
+// contradicts itself, may refer to a handle.
 func (st *State) handleMayBeUsed(h *blocks.Handle) bool {
+	for _, c := range h.Blocks {
+		if b := st.BlockOf(c.CIDR); b != nil && len(b.Faults) > 0 {
+			return true
+		}
+	}
 	for _, g := range st.Unreadable(blocks.Blocks) {
 		if !g.Prefix.IsValid() || len(h.Blocks) == 0 {
 			return true

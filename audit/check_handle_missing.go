@@ -73,7 +73,7 @@ func joinNonEmpty(namespace, name string) string {
 // grace.
 func (st *State) refsSettled(refs []AllocationRef) bool {
 	for _, r := range refs {
-		if !st.settled(r.Attributes().Assigned) {
+		if !st.settled(assignedAt(r)) {
 			return false
 		}
 	}

@@ -19,6 +19,9 @@ func init() {
 		Never:   "Never release an address on one look, and never by \"calicoctl ipam release --ip\", which checks neither handle nor sequence number.",
 		Needs:   []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
 		Run: func(st *State, f *Findings) {
+			if name, unread := st.podUnread(); unread {
+				f.Withhold("not judged where only pods could tell: pod %s could not be read", name)
+			}
 			for _, b := range st.IPBlocks {
 				for i, o := range b.Ordinals {
 					if o == blocks.Free {

@@ -3,6 +3,7 @@ package audit
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -26,6 +27,10 @@ func init() {
 				}
 				if st.blockMayCover(netip.PrefixFrom(a, a.BitLen())) {
 					f.Withhold("not judged for %s: a block that cannot be read may record it", a)
+					return
+				}
+				if !st.Cluster.Live && !slices.ContainsFunc(users, func(u liveUse) bool { return u.pod == nil || st.settled(u.pod.Created) }) {
+					f.Withhold("not judged for %s: its pod is younger than the grace, and files hold one reading only", a)
 					return
 				}
 				block := "does not exist"
@@ -97,7 +102,10 @@ func (st *State) eachLiveUse(fn func(netip.Addr, []liveUse)) {
 			}
 			users = append(users, l)
 		}
-		for _, t := range st.tunnels[a] {
+		for i, t := range st.tunnels[a] {
+			if slices.ContainsFunc(st.tunnels[a][:i], func(other tunnelUse) bool { return other.node == t.node }) {
+				continue // one node, two of its annotations
+			}
 			users = append(users, liveUse{tunnel: t.kind, node: t.node.Name, source: "the node's " + t.kind, certain: true})
 		}
 		if len(users) > 0 {

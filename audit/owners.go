@@ -105,6 +105,12 @@ func (st *State) blockMayCover(p netip.Prefix) bool {
 	return false
 }
 
+// nodesRead tells whether nodes were read whole.
+func (st *State) nodesRead() bool {
+	_, missing := st.Missing(blocks.Nodes)
+	return !missing
+}
+
 // vanished tells whether a host is no node, as far as nodes could be read.
 func (st *State) vanished(host string) bool {
 	h := st.hosts[host]

@@ -305,8 +305,7 @@ func (st *State) LiveUser(a netip.Addr, attr *blocks.Attributes) *blocks.Workloa
 // block's owner. The node that uses one is that of the live pod holding it, or
 // of the tunnel, or the one the allocation names.
 func (st *State) findBorrows() {
-	_, unread := st.Missing(blocks.Nodes)
-	nodesRead := !unread
+	nodesRead := st.nodesRead()
 	for _, b := range st.IPBlocks {
 		owner := b.Owner.Node()
 		if owner == "" {

@@ -2,8 +2,10 @@ package audit
 
 import (
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -74,20 +76,20 @@ func (st *State) judgeAddress(r AllocationRef) Validity {
 	if users := st.Users(addr); len(users) > 0 {
 		return owned("pod " + users[0].FullName() + " names it")
 	}
-	if attr.Tunnel() {
-		if st.vanished(attr.Node) {
-			return Validity{Why: "it is a tunnel address of " + attr.Node + ", which is no node"}
+	if node, tunnel := tunnelNode(attr); tunnel {
+		if st.vanished(node) {
+			return Validity{Why: "it is a tunnel address of " + node + ", which is no node"}
 		}
-		return owned("tunnel address of node " + attr.Node)
+		return owned("tunnel address of node " + node)
+	}
+	if name, unread := st.podUnread(); unread {
+		return owned("not judged: pod " + name + " could not be read, and may name it")
 	}
 	if w := st.Pod(attr.Namespace, attr.Pod); w != nil {
 		if st.mayStillUse(w) {
 			return owned("pod " + w.FullName() + " is starting or ending")
 		}
 		return st.young(r, "pod "+w.FullName()+" has another address")
-	}
-	if st.unreadablePod(attr.Namespace, attr.Pod) {
-		return owned("not judged: pod " + attr.Namespace + "/" + attr.Pod + " could not be read")
 	}
 	if attr.Pod == "" {
 		return st.young(r, "it names neither a pod nor a tunnel")
@@ -104,14 +106,26 @@ func (st *State) mayStillUse(w *blocks.Workload) bool {
 // young leaves an allocation alone that is younger than the grace: its pod may
 // have been made after pods were read.
 func (st *State) young(r AllocationRef, why string) Validity {
-	at := r.Attributes().Assigned
-	if at.IsZero() {
-		at = r.Block.Written
-	}
+	at := assignedAt(r)
 	if !st.settled(at) {
 		return Validity{true, why + ", but it was assigned only at " + FormatTime(at)}
 	}
 	return Validity{Why: why}
+}
+
+// assignedAt returns when an address was assigned, as far as is known: where the
+// allocation does not say, it is not older than its block.
+func assignedAt(r AllocationRef) time.Time {
+	at := r.Attributes().Assigned
+	if !at.IsZero() {
+		return at
+	}
+	for _, t := range []time.Time{r.Block.Created, r.Block.Claimed, r.Block.Written} {
+		if t.After(at) {
+			at = t
+		}
+	}
+	return at
 }
 
 // Pod returns a pod by namespace and name, or nil.
@@ -128,11 +142,31 @@ func (st *State) Pod(namespace, name string) *blocks.Workload {
 	return &st.Workloads[i]
 }
 
-func (st *State) unreadablePod(namespace, name string) bool {
+// podUnread returns a pod that could not be understood at all. It may name any
+// address.
+func (st *State) podUnread() (string, bool) {
 	for _, g := range st.Unreadable(blocks.Pods) {
-		if g.Name == namespace+"/"+name || g.Name == name {
-			return true
+		namespace, name, _ := strings.Cut(g.Name, "/")
+		if st.Pod(namespace, name) == nil {
+			return g.Name, true
 		}
 	}
-	return false
+	return "", false
+}
+
+// tunnelHandle is what the handles of tunnel addresses have before the node's
+// name (node/pkg/allocateip/allocateip.go).
+var tunnelHandle = regexp.MustCompile(`^(?:ipip|vxlan|vxlan-v6|wireguard|wireguard-v6)-tunnel-addr-(.+)$`)
+
+// tunnelNode returns the node whose tunnel an allocation is for, by its type or
+// its handle.
+func tunnelNode(attr *blocks.Attributes) (node string, tunnel bool) {
+	m := tunnelHandle.FindStringSubmatch(attr.Handle)
+	switch {
+	case attr.Node != "" && (attr.Tunnel() || m != nil):
+		return attr.Node, true
+	case m != nil:
+		return m[1], true
+	}
+	return attr.Node, attr.Tunnel()
 }
