@@ -47,7 +47,7 @@ func init() {
 // its state. One that stays marked deleted is none: Calico no longer lists it.
 func (st *State) claimedBy(b *Block, host string) bool {
 	for _, a := range st.Claims(b.CIDR) {
-		if a.Owner.Node() == host && !(a.SoftDeleted && st.oldEnough(a.Meta)) {
+		if a.Owner.Node() == host && (!a.SoftDeleted || !st.oldEnough(a.Meta)) {
 			return true
 		}
 	}
