@@ -45,7 +45,7 @@ func init() {
 				}
 				f.Add(Finding{
 					Absence: true, Severity: Warning, Subject: handleSubject(attr.Handle), Pools: poolsOf(refs[0].Block.Pool), Nodes: []string{attr.Node},
-					Message: fmt.Sprintf("handle %s does not exist, and %s under it: %s", attr.Handle, isOrAre(len(refs)), list(addrs)),
+					Message: fmt.Sprintf("handle %s does not exist, and %s recorded under it: %s", attr.Handle, numberIs(len(refs), "address"), list(addrs)),
 					Evidence: Evidences("addresses", list(addrs), "pod", joinNonEmpty(attr.Namespace, attr.Pod), "node", attr.Node,
 						"assigned", FormatTime(attr.Assigned), "observed", observed),
 					Fix: Fix{"look", "calico-audit explain " + addrs[0]},
@@ -53,13 +53,6 @@ func init() {
 			}
 		},
 	})
-}
-
-func isOrAre(n int) string {
-	if n == 1 {
-		return "1 address is recorded"
-	}
-	return fmt.Sprintf("%d addresses are recorded", n)
 }
 
 func joinNonEmpty(namespace, name string) string {

@@ -38,9 +38,9 @@ func init() {
 					block = fmt.Sprintf("%s of %s calls it free", b.CIDR, ownerText(b.Owner))
 				}
 				u := users[0]
-				fix := Fix{"manual", fmt.Sprintf("kubectl delete pod --namespace %s %s, so that it gets an address of its own", arg(namespaceOf(u)), arg(nameOf(u)))}
-				if u.pod == nil {
-					fix = Fix{"manual", fmt.Sprintf("restart calico-node on %s, so that its tunnel gets an address of its own", u.node)}
+				fix := Fix{"manual", fmt.Sprintf("restart calico-node on %s, so that its tunnel gets an address of its own", u.node)}
+				if w := u.pod; w != nil {
+					fix = Fix{"manual", fmt.Sprintf("kubectl delete pod --namespace %s %s, so that it gets an address of its own", arg(w.Namespace), arg(w.Name))}
 				}
 				f.Add(Finding{
 					Severity: Critical, Subject: ipSubject(a, u.node), Pools: poolsOf(pool), Absence: true,
@@ -69,20 +69,6 @@ func (u liveUse) String() string {
 		return "pod " + u.pod.FullName()
 	}
 	return "the tunnel of " + u.node
-}
-
-func namespaceOf(u liveUse) string {
-	if u.pod == nil {
-		return ""
-	}
-	return u.pod.Namespace
-}
-
-func nameOf(u liveUse) string {
-	if u.pod == nil {
-		return ""
-	}
-	return u.pod.Name
 }
 
 // eachLiveUse calls fn for each address that live pods or tunnels use, in

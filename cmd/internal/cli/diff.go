@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks/source"
@@ -123,9 +122,7 @@ func (d *diffCommand) complete(args []string) (*diffRun, error) {
 		}
 		r.outputs = append(r.outputs, o)
 	}
-	if printers.IsTerminal(d.streams.ErrOut) && os.Getenv("TERM") != "dumb" {
-		r.progress = view.NewProgressLine(d.streams.ErrOut)
-	}
+	r.progress = progressLine(d.streams)
 	return r, nil
 }
 

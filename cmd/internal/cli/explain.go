@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
@@ -129,9 +127,7 @@ func (x *explainCommand) complete(subject string) (*explainRun, error) {
 		}
 		r.outputs = append(r.outputs, o)
 	}
-	if printers.IsTerminal(x.streams.ErrOut) && os.Getenv("TERM") != "dumb" {
-		r.progress = view.NewProgressLine(x.streams.ErrOut)
-	}
+	r.progress = progressLine(x.streams)
 	return r, nil
 }
 

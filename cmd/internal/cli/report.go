@@ -3,13 +3,11 @@ package cli
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -141,9 +139,7 @@ func (r *reportCommand) complete() (*auditRun, error) {
 	if a.mutes, a.known, err = r.mutes.read(r.streams.In); err != nil {
 		return nil, err
 	}
-	if printers.IsTerminal(r.streams.ErrOut) && os.Getenv("TERM") != "dumb" {
-		a.progress = view.NewProgressLine(r.streams.ErrOut)
-	}
+	a.progress = progressLine(r.streams)
 	a.reader, err = r.sources.open(r.streams, a.progress.Show)
 	return a, err
 }

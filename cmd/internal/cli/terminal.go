@@ -6,7 +6,10 @@ import (
 	"os"
 
 	"golang.org/x/term"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
 // terminalWidth returns how many columns a writer has if it is a terminal, else
@@ -49,4 +52,13 @@ func useColor(mode string, w io.Writer) bool {
 		return printers.AllowsColorOutput(w)
 	}
 	return false
+}
+
+// progressLine returns the line that shows how far reading has come: on a
+// terminal only, and not on one that can do nothing.
+func progressLine(streams genericiooptions.IOStreams) *view.ProgressLine {
+	if printers.IsTerminal(streams.ErrOut) && os.Getenv("TERM") != "dumb" {
+		return view.NewProgressLine(streams.ErrOut)
+	}
+	return view.NewProgressLine(nil)
 }
