@@ -23,7 +23,7 @@ install: build ## install calico-audit, and as a kubectl plugin, into $(go env G
 	ln -sf calico-audit "$$($(GO) env GOPATH)/bin/kubectl-calico_audit"
 	ln -sf calico-audit "$$($(GO) env GOPATH)/bin/kubectl_complete-calico_audit"
 
-prepare: ## build what the tests need: a real etcd, kube-apiserver and calicoctl (minutes, once)
+prepare: ## build what the tests need: a real etcd, kube-apiserver and Calico's programs (minutes, once)
 	$(GO) run ./internal/testcluster/prepare
 
 test: prepare ## run all tests, on a real etcd and kube-apiserver, and fuzz the readers for a moment
@@ -45,8 +45,10 @@ lint: ## run the linter
 bench: prepare ## run the benchmarks: ratios to a rival or a floor measured in the same run
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 60m ./...
 
-soak: prepare ## run the long tests: more fuzzing and more random states than CI does
+soak: prepare ## run the long tests: more fuzzing, more random states, longer storms, every crash point
 	$(GO) test -timeout 4h -run AgreesWithCalicoctl -count 60 ./audit
+	CALICO_AUDIT_EVERY_WRITE=1 $(GO) test -tags soak -timeout 4h -run 'Crash|ActsBetween|Killed' ./internal/storm
+	CALICO_AUDIT_STORM=10m $(GO) test -tags soak -timeout 4h -run TestStorm -count 3 -v ./internal/storm
 	$(MAKE) --no-print-directory fuzz FUZZTIME=10m
 
 generate: ## write the generated documents

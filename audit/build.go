@@ -37,6 +37,7 @@ func NewReport(st *State, r *Result) *Report {
 	for _, h := range st.Hosts {
 		rep.Nodes = append(rep.Nodes, nodeReport(h, st))
 	}
+	rep.addHosts(st)
 	rep.countFindings()
 	return rep
 }

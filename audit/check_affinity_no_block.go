@@ -16,7 +16,7 @@ func init() {
 			"so that two nodes then say it is theirs.",
 		Confirm: "kubectl get blockaffinities NAME -o yaml, and kubectl get ipamblocks for the same CIDR: not found.",
 		Misread: "For a moment while a node claims a block this is normal: the affinity is written first. Only one that lasts is wrong.",
-		Fix:     "See that it lasts (the same object, unchanged, some minutes apart). The node's own next assignment may heal it by making the block.",
+		Fix:     "See that it lasts (the same object, unchanged, some minutes apart). The node's own next assignment may heal it by making the block. calico-audit repair --orphan-affinities looks twice, and deletes it.",
 		Verify:  "On the affinity's node, ip route show type blackhole no longer lists the CIDR.",
 		Never:   "Never delete it while the node is claiming the block: look at it twice, and at the block again in between.",
 		Needs:   []blocks.Resource{blocks.Affinities, blocks.Blocks},
@@ -30,7 +30,7 @@ func init() {
 					return
 				}
 				x := affinityFinding(st, a, Error, fmt.Sprintf("affinity of %s to %s leads to no block", ownerText(a.Owner), a.CIDR))
-				x.Absence = true
+				x.Absence, x.Fix = true, repairFix("--orphan-affinities")
 				f.Add(x)
 			})
 		},

@@ -16,7 +16,7 @@ func init() {
 			"part or all of their traffic is lost.",
 		Confirm: "On the affinity's node: ip route show type blackhole lists the CIDR, though the block's affinity field names another node.",
 		Misread: "Of two affinities to one block, age does not say which is right: the block's own affinity field does.",
-		Fix:     "The affinity that the block does not name is the wrong one. It goes by itself at its node's next assignment; if that does not come, it may be deleted, and never the other.",
+		Fix:     "The affinity that the block does not name is the wrong one. It goes by itself at its node's next assignment; if that does not come, it may be deleted, and never the other: calico-audit repair --orphan-affinities does that.",
 		Verify:  "On the affinity's node, ip route show type blackhole no longer lists the CIDR, and pods there reach the pods of the owner.",
 		Never:   "Never delete the affinity of the node that the block names: that cuts off its pods.",
 		Needs:   []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Pools, blocks.FelixConfigs},
@@ -30,23 +30,22 @@ func init() {
 				if a.Effective() != blocks.Confirmed && !st.oldEnough(a.Meta) {
 					return
 				}
-				sev, effect := Error, "it is pending, and no route follows from it yet"
+				sev := Error
 				var pool *blocks.Pool
 				if p := st.PoolOf(a.CIDR); p != nil {
 					pool = p.Pool
 				}
+				stale := st.routing.Stale(a, b.Block, pool)
+				effect := stale.Text
 				switch {
-				case a.Owner.Kind != blocks.HostOwner || st.nodesRead() && st.vanished(a.Owner.Node()):
-					effect = "its host is no node, and no route follows from it"
 				case pool == nil && len(st.Unreadable(blocks.Pools)) > 0:
 					effect = "not known: a pool that cannot be read may be its own"
-				case affinity.Blackholes(st.Snapshot, a, pool):
-					sev, effect = Critical, fmt.Sprintf("BIRD on %s drops traffic to the block", ownerText(a.Owner))
-				case a.Effective() != blocks.Pending:
-					effect = "BIRD does not program this pool's routes on the node"
+				case stale.Drops:
+					sev = Critical
 				}
 				x := affinityFinding(st, a, sev, fmt.Sprintf("%s has an affinity to block %s, which belongs to %s", ownerText(a.Owner), a.CIDR, ownerText(b.Owner)))
 				x.Evidence = append(x.Evidence, Evidences("effect", effect)...)
+				x.Fix = repairFix("--orphan-affinities")
 				x.Absence = true // it rests on two objects that were read one after the other
 				f.Add(x)
 			})

@@ -16,7 +16,7 @@ func init() {
 		Confirm: "calicoctl ipam show --show-blocks",
 		Misread: "A block that shows no allocation may be an instant from its first: a node claims the block, then the address. Its age matters.",
 		Fix: "Calico's own collector releases empty blocks of nodes that hold others, after a grace period of 15 minutes; " +
-			"see that it runs (config/gc-disabled). A node's last block should stay.",
+			"see that it runs (config/gc-disabled). calico-audit repair --empty-blocks plans the release of those that may go, and carries it out. A node's last block should stay.",
 		Never: "Never delete the IPAMBlock object by hand: its affinity stays behind, and the node goes on dropping the block's traffic.",
 		Needs: []blocks.Resource{blocks.Blocks, blocks.Pools, blocks.Reservations},
 		Run: func(st *State, f *Findings) {
@@ -28,16 +28,16 @@ func init() {
 				if b.Pool != nil && b.Pool.ServesWorkloads() && b.Pool.Slots.Allocatable.IsZero() {
 					sev = Warning
 				}
-				verdict := "releasable"
+				verdict, fix := "releasable", repairFix("--empty-blocks")
 				if !b.Release.OK {
-					verdict = "held: " + b.Release.Held
+					verdict, fix = "held: "+b.Release.Held, Fix{"look", "calico-audit checks block/empty"}
 				}
 				f.Add(Finding{
 					Severity: sev, Subject: blockSubject(b), Pools: poolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
 					Message: fmt.Sprintf("block %s of %s holds no allocation; %s", b.CIDR, ownerText(b.Owner), verdict),
 					Evidence: Evidences("owner", ownerText(b.Owner), "pool", poolName(b.Pool), "verdict", verdict,
 						"empty since at least", FormatTime(b.Release.EmptySince)),
-					Fix: Fix{"look", "calico-audit checks block/empty"},
+					Fix: fix,
 				})
 			}
 		},

@@ -14,7 +14,7 @@ func init() {
 		Why: "The owner uses its block without anybody routing it: BIRD makes routes from affinities, and without one the block is not advertised. " +
 			"Calico cannot release such a block either; its own call does nothing and reports success.",
 		Confirm: "kubectl get blockaffinities -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr shows no row for the block.",
-		Fix:     "The node's next assignment from this block does not restore it; the affinity object has to be given back, after a second look that it is still missing.",
+		Fix:     "The node's next assignment from this block does not restore it; the affinity object has to be given back, after a second look that it is still missing: calico-audit repair --missing-affinities does that.",
 		Never:   "Never delete the block because its affinity is missing: it may be full of live pods.",
 		Needs:   []blocks.Resource{blocks.Blocks, blocks.Affinities},
 		Run: func(st *State, f *Findings) {
@@ -31,12 +31,16 @@ func init() {
 				for _, a := range st.Claims(b.CIDR) {
 					others = append(others, ownerText(a.Owner))
 				}
+				fix := repairFix("--missing-affinities")
+				if st.nodesRead() && st.vanished(host) || len(others) > 0 {
+					fix = Fix{"look", "calico-audit explain " + b.CIDR.String()} // what is wrong there comes first
+				}
 				f.Add(Finding{
 					Severity: Error, Subject: blockSubject(b), Pools: poolsOf(b.Pool), Nodes: []string{host}, Absence: true,
 					Message: fmt.Sprintf("block %s belongs to %s, which has no affinity to it", b.CIDR, host),
 					Evidence: Evidences("owner", host, "in use", fmt.Sprint(b.Used), "affinities of others", list(others),
 						"created", FormatTime(b.Created), "observed", observed),
-					Fix: Fix{"look", "calico-audit explain " + b.CIDR.String()},
+					Fix: fix,
 				})
 			}
 		},

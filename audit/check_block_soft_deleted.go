@@ -14,7 +14,7 @@ func init() {
 		Why: "A deletion was begun and never finished: the object is in the way of the next claim of its CIDR, and Calico's tools no longer show it. " +
 			"Calico deletes in two steps on Kubernetes, first the mark, then the object.",
 		Confirm: "kubectl get with -o yaml shows spec.deleted: true (in an affinity of the older API group the text \"true\").",
-		Fix:     "Calico finishes the deletion when it next reads the object by name. It may also be deleted by hand if it is unchanged and, for a block, holds no address.",
+		Fix:     "Calico finishes the deletion when it next reads the object by name. It may also be deleted by hand if it is unchanged and, for a block, holds no address: calico-audit repair --soft-deleted does that.",
 		Never:   "Never take the mark away: some component believes that the object is gone.",
 		Needs:   []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles},
 		Run: func(st *State, f *Findings) {
@@ -26,7 +26,7 @@ func init() {
 					Severity: Warning, Subject: s, Pools: poolsOf(pool), Nodes: []string{node},
 					Message:  fmt.Sprintf("%s is marked deleted and was never removed", what),
 					Evidence: Evidences("created", FormatTime(m.Created), "last written", FormatTime(m.Written)),
-					Fix:      Fix{"look", fmt.Sprintf("kubectl get %s %s -o yaml", crdOf[s.Kind], arg(m.Name))},
+					Fix:      repairFix("--soft-deleted"),
 				})
 			}
 			for _, b := range st.IPBlocks {
@@ -46,10 +46,6 @@ func init() {
 			}
 		},
 	})
-}
-
-var crdOf = map[string]string{
-	KindBlock: "ipamblocks", KindAffinity: "blockaffinities", KindHandle: "ipamhandles",
 }
 
 func handleSubject(id string) Subject { return Subject{Kind: KindHandle, Name: id} }

@@ -69,19 +69,25 @@ func presentText(st *State) string {
 // rejectedCombination finds settings that SetIPAMConfig refuses (libcalico-go
 // ipam/ipam.go) and that can only have been written around it.
 func rejectedCombination(st *State) *Finding {
-	var why string
-	switch c := &st.IPAM; {
-	case !c.StrictAffinity && !c.AutoAllocateBlocks:
-		why = "without strict affinity, automatic blocks must be on; as it is, pods of nodes without a free address in a block of their own get none"
-	case c.MaxBlocksPerHost > 0 && !c.StrictAffinity:
-		why = fmt.Sprintf("maxBlocksPerHost (%d) needs strict affinity", c.MaxBlocksPerHost)
-	default:
+	why := rejectedSettings(&st.IPAM)
+	if why == "" {
 		return nil
 	}
 	return &Finding{
 		Severity: Error, Message: "Calico rejects this combination of IPAM settings: " + why,
 		Fix: strictFix(st),
 	}
+}
+
+// rejectedSettings says why Calico rejects settings; empty if it does not.
+func rejectedSettings(c *blocks.IPAMConfig) string {
+	switch {
+	case !c.StrictAffinity && !c.AutoAllocateBlocks:
+		return "without strict affinity, automatic blocks must be on; as it is, pods of nodes without a free address in a block of their own get none"
+	case c.MaxBlocksPerHost > 0 && !c.StrictAffinity:
+		return fmt.Sprintf("maxBlocksPerHost (%d) needs strict affinity", c.MaxBlocksPerHost)
+	}
+	return ""
 }
 
 // windowsNeedsStrict: Calico refuses to assign addresses on Windows nodes
@@ -124,14 +130,14 @@ func wouldStarve(st *State) []string {
 
 // strictFix is the way to strict affinity that starves nobody.
 func strictFix(st *State) Fix {
-	const command = "calicoctl ipam configure --strictaffinity=true"
+	const command = "calico-audit repair --strict-affinity=true"
 	if starving := wouldStarve(st); len(starving) > 0 {
 		return Fix{"manual", fmt.Sprintf("first free or add blocks, or the next pods of %s get no address; then %s; then restart the pods that borrow", list(starving), command)}
 	}
 	if g := st.firstMissing(needReads); g != nil {
 		return Fix{"manual", "find out which nodes have no block, which was not judged here; then " + command}
 	}
-	return Fix{"configure", command}
+	return repairFix("--strict-affinity=true")
 }
 
 // strictStarves finds nodes that strict affinity leaves without addresses.
@@ -178,22 +184,21 @@ func blackholesNeedStrict(st *State) *Finding {
 	if st.IPAM.StrictAffinity {
 		return nil
 	}
-	perPool := map[*Pool]int{}
+	dropped, example := map[*Pool]int{}, map[*Pool]*Borrow{}
 	for _, b := range st.Borrows {
-		if b.Block.Pool != nil {
-			perPool[b.Block.Pool]++
+		if b.Block.Pool != nil && st.Predict(b).Fate == affinity.Dropped {
+			if dropped[b.Block.Pool]++; example[b.Block.Pool] == nil {
+				example[b.Block.Pool] = b
+			}
 		}
 	}
 	var concerned, reasons []string
 	total := 0
 	for _, p := range st.Pools {
-		if perPool[p] == 0 {
-			continue
-		}
-		if verdict := affinity.PredictBorrowed(st.Snapshot, p.Pool); verdict.Fate == affinity.Dropped {
-			total += perPool[p]
-			concerned = append(concerned, fmt.Sprintf("%s (%d borrowed)", p.Name, perPool[p]))
-			reasons = append(reasons, p.Name+": "+verdict.Reason)
+		if n := dropped[p]; n > 0 {
+			total += n
+			concerned = append(concerned, fmt.Sprintf("%s (%d borrowed)", p.Name, n))
+			reasons = append(reasons, fmt.Sprintf("%s: %s, such as %s: %s", p.Name, st.outlookText(p), example[p].Addr, st.Predict(example[p]).Reason))
 		}
 	}
 	if total == 0 {
@@ -207,5 +212,24 @@ func blackholesNeedStrict(st *State) *Finding {
 			"what it does not do", fmt.Sprintf("what is borrowed now (%s) stays borrowed until its pods restart", plural(total, "address")),
 			"nodes it would starve now", list(wouldStarve(st))),
 		Fix: strictFix(st),
+	}
+}
+
+// outlookText says between how many pairs of the nodes that a pool selects
+// borrowing does not work.
+func (st *State) outlookText(p *Pool) string {
+	var nodes []*blocks.Node
+	for _, h := range st.Hosts {
+		if h.Node != nil && p.SelectsNode(h.Node) {
+			nodes = append(nodes, h.Node)
+		}
+	}
+	switch o := st.routing.Pool(p.Pool, nodes); {
+	case o.AllDropped():
+		return "owners drop traffic to whatever any other of the pool's nodes borrows"
+	case !o.Whole:
+		return "owners drop traffic to what some other nodes borrow"
+	default:
+		return fmt.Sprintf("owners drop traffic in %d of %d pairs of the pool's nodes", o.Dropped, o.Dropped+o.Delivered+o.Unknown)
 	}
 }

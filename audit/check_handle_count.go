@@ -16,7 +16,7 @@ func init() {
 		Why: "A count that is too high keeps the handle alive after its last address has gone, and it then shows as leaked. " +
 			"Calico's own code miscounts in two cases: when several addresses of one handle are released in one call, and when one assignment spans blocks.",
 		Confirm: "kubectl get ipamhandles NAME -o yaml, beside the blocks that it names.",
-		Fix:     "Nothing is urgent.",
+		Fix:     "Nothing is urgent. calico-audit repair --leaked-handles writes the counts that the blocks record.",
 		Never:   "Never edit the count while the pod is starting or ending.",
 		Needs:   []blocks.Resource{blocks.Handles, blocks.Blocks},
 		Run: func(st *State, f *Findings) {
@@ -31,7 +31,7 @@ func init() {
 						Absence: true, Severity: Info, Subject: handleSubject(h.ID), Pools: st.handlePools(h), Nodes: []string{refs[0].Attributes().Node},
 						Message:  fmt.Sprintf("handle %s counts otherwise than the blocks: %s", h.ID, list(wrong)),
 						Evidence: Evidences("differences", list(wrong), "last written", FormatTime(h.Written), "observed", observed),
-						Fix:      Fix{"look", "calico-audit explain " + refs[0].Addr().String()},
+						Fix:      repairFix("--leaked-handles"),
 					})
 				}
 			}

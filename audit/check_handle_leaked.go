@@ -2,7 +2,6 @@ package audit
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -16,7 +15,7 @@ func init() {
 			"It is left behind when an address is released and the handle's update is lost, and Calico collects none.",
 		Confirm: "kubectl get ipamhandles NAME -o yaml names blocks that do not refer to it.",
 		Misread: "For a moment while an address is being assigned this is normal: the handle is written before the block.",
-		Fix:     "See that it lasts. It may then be deleted, if it is still unchanged.",
+		Fix:     "See that it lasts. It may then be deleted, if it is still unchanged: calico-audit repair --leaked-handles looks twice, and deletes it.",
 		Never:   "Never delete handles in bulk while pods are starting.",
 		Needs:   []blocks.Resource{blocks.Handles, blocks.Blocks},
 		Run: func(st *State, f *Findings) {
@@ -37,7 +36,7 @@ func init() {
 					Absence: true, Severity: Warning, Subject: handleSubject(h.ID), Pools: st.handlePools(h),
 					Message:  fmt.Sprintf("no block refers to handle %s", h.ID),
 					Evidence: Evidences("it names", orNone(list(named)), "created", FormatTime(h.Created), "last written", FormatTime(h.Written), "observed", observed),
-					Fix:      Fix{"look", fmt.Sprintf("kubectl get ipamhandles %s -o yaml", arg(strings.ToLower(h.ID)))},
+					Fix:      repairFix("--leaked-handles"),
 				})
 			}
 		},

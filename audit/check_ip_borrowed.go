@@ -22,31 +22,45 @@ func init() {
 		Needs:  []blocks.Resource{blocks.Blocks},
 		Run: func(st *State, f *Findings) {
 			for _, b := range st.Borrows {
-				sev, user := Warning, "a pod that was not seen"
-				_, unread := st.Missing(blocks.Pods)
-				switch {
-				case b.Attributes.Pod != "" && unread:
-					user = fmt.Sprintf("pod %s/%s by the allocation's record (pods were not read)", b.Attributes.Namespace, b.Attributes.Pod)
-				case b.Attributes.Pod != "":
-					user = fmt.Sprintf("pod %s/%s, which was not seen alive", b.Attributes.Namespace, b.Attributes.Pod)
-				}
-				fix := Fix{"look", "kubectl get pods --all-namespaces -o wide --field-selector spec.nodeName=" + arg(b.User)}
-				switch {
-				case b.Tunnel:
-					sev, user = Error, fmt.Sprintf("the node's own tunnel (%s)", b.Attributes.Type)
-					fix = Fix{"manual", fmt.Sprintf("once %s can claim a block, restart calico-node there: its tunnel then takes an address of that block", b.User)}
-				case b.Workload != nil:
-					user = "pod " + b.Workload.FullName()
-					fix = Fix{"manual", fmt.Sprintf("once %s can claim a block: kubectl delete pod --namespace %s %s", b.User, arg(b.Workload.Namespace), arg(b.Workload.Name))}
+				sev, user := Warning, st.borrowUser(b)
+				if b.Tunnel {
+					sev = Error
 				}
 				f.Add(Finding{
 					Severity: sev, Subject: ipSubject(b.Addr, b.User), Pools: poolsOf(b.Block.Pool), Nodes: []string{b.Owner},
 					Message: fmt.Sprintf("%s is used on %s by %s, and belongs to a block of %s", b.Addr, b.User, user, b.Owner),
 					Evidence: Evidences("owner", b.Owner, "borrower", b.User, "block", b.Block.CIDR.String(), "pool", poolName(b.Block.Pool),
 						"used by", user, "handle", b.Attributes.Handle, "assigned", FormatTime(b.Attributes.Assigned)),
-					Fix: fix,
+					Fix: st.borrowFix(b),
 				})
 			}
 		},
 	})
+}
+
+// borrowUser says in words who uses a borrowed address.
+func (st *State) borrowUser(b *Borrow) string {
+	_, unread := st.Missing(blocks.Pods)
+	switch {
+	case b.Tunnel:
+		return fmt.Sprintf("the node's own tunnel (%s)", b.Attributes.Type)
+	case b.Workload != nil:
+		return "pod " + b.Workload.FullName()
+	case b.Attributes.Pod != "" && unread:
+		return fmt.Sprintf("pod %s/%s by the allocation's record (pods were not read)", b.Attributes.Namespace, b.Attributes.Pod)
+	case b.Attributes.Pod != "":
+		return fmt.Sprintf("pod %s/%s, which was not seen alive", b.Attributes.Namespace, b.Attributes.Pod)
+	}
+	return "a pod that was not seen"
+}
+
+// borrowFix is what ends a borrow.
+func (st *State) borrowFix(b *Borrow) Fix {
+	switch {
+	case b.Tunnel:
+		return Fix{"manual", fmt.Sprintf("once %s can claim a block, restart calico-node there: its tunnel then takes an address of that block", b.User)}
+	case b.Workload != nil:
+		return Fix{"manual", fmt.Sprintf("once %s can claim a block: kubectl delete pod --namespace %s %s", b.User, arg(b.Workload.Namespace), arg(b.Workload.Name))}
+	}
+	return Fix{"look", "kubectl get pods --all-namespaces -o wide --field-selector spec.nodeName=" + arg(b.User)}
 }

@@ -16,38 +16,56 @@ func init() {
 		Why:      "Traffic for one of them reaches the other, or neither: routes for one address can lead to one node only.",
 		Confirm:  "kubectl get pods --all-namespaces -o wide, and look for the address; calicoctl ipam show --ip=ADDRESS names the one that the allocation is for.",
 		Misread:  "A finished pod keeps its last address in its status, and so does one being deleted after its network is gone: these do not count.",
-		Fix:      "Restart the pod that the allocation does not name. Find out how it came about: an address released under a live pod, or overlapping blocks.",
-		Verify:   "Both pods answer at addresses of their own.",
-		Never:    "Never release the address: one of the two owns it.",
-		Needs:    []blocks.Resource{blocks.Nodes, blocks.Pods},
+		Fix: "Restart the pod that the allocation does not name. Find out how it came about: an address released under a live pod, or overlapping blocks. " +
+			"Where a host view shows a namespace that no pod owns any more, end what runs in it on that node.",
+		Verify: "Both pods answer at addresses of their own.",
+		Never:  "Never release the address: one of the two owns it.",
+		Needs:  []blocks.Resource{blocks.Nodes, blocks.Pods},
+		Uses:   []blocks.Resource{blocks.Blocks, blocks.Pools},
 		Run: func(st *State, f *Findings) {
+			if g := st.firstMissing([]blocks.Resource{blocks.Blocks, blocks.Pools}); g != nil && len(st.kernels.uses) > 0 {
+				f.Withhold("not judged by host views: %s", g)
+			}
 			st.eachLiveUse(func(a netip.Addr, all []liveUse) {
-				var users []liveUse
-				for _, u := range all {
-					if u.certain {
-						users = append(users, u)
-					}
+				st.addDuplicate(f, a, certain(all))
+			})
+			// Addresses that nodes show in use twice, and that no live pod names.
+			st.eachHostUse(func(a netip.Addr, _ []hostUse) {
+				if len(st.kernels.seconds[a]) > 1 && len(st.liveUses(a, st.namedBy(a))) == 0 {
+					st.addDuplicate(f, a, nil)
 				}
-				if len(users) < 2 {
-					return
-				}
-				var who, nodes []string
-				for _, u := range users {
-					who = append(who, fmt.Sprintf("%s on %s", u, u.node))
-					nodes = append(nodes, u.node)
-				}
-				named := "nobody"
-				if r, ok := st.Allocation(a); ok && r.Attributes() != nil {
-					attr := r.Attributes()
-					named = strings.TrimSpace(fmt.Sprintf("%s/%s %s on %s", attr.Namespace, attr.Pod, attr.Type, attr.Node))
-				}
-				f.Add(Finding{
-					Absence: true, Severity: Critical, Subject: Subject{Kind: KindIP, IP: a.String()}, Pools: poolsOf(st.enabledPool(a)), Nodes: nodes,
-					Message:  fmt.Sprintf("%s is used by %s", a, strings.Join(who, " and by ")),
-					Evidence: Evidences("used by", listBy("; ", who), "allocated to", named),
-					Fix:      Fix{"look", "calico-audit explain " + a.String()},
-				})
 			})
 		},
 	})
+}
+
+// addDuplicate records that several owners use an address, if there are: live pods
+// and tunnels, and the namespaces that host views show besides.
+func (st *State) addDuplicate(f *Findings, a netip.Addr, users []liveUse) {
+	second := st.kernels.seconds[a]
+	if len(users)+len(second) < 2 {
+		return
+	}
+	var who, nodes []string
+	for _, u := range users {
+		who = append(who, fmt.Sprintf("%s on %s", u, u.node))
+		nodes = append(nodes, u.node)
+	}
+	for _, u := range second {
+		who = append(who, namespaceText(u.k.Node, u.ns))
+		nodes = append(nodes, u.k.Node)
+	}
+	named := "nobody"
+	if r, ok := st.Allocation(a); ok && r.Attributes() != nil {
+		attr := r.Attributes()
+		named = strings.TrimSpace(fmt.Sprintf("%s/%s %s on %s", attr.Namespace, attr.Pod, attr.Type, attr.Node))
+	}
+	x := Finding{
+		Absence: true, Severity: Critical, Subject: Subject{Kind: KindIP, IP: a.String()}, Pools: poolsOf(st.enabledPool(a)), Nodes: nodes,
+		Message:  fmt.Sprintf("%s is used by %s", a, strings.Join(who, " and by ")),
+		Evidence: Evidences("used by", listBy("; ", who), "allocated to", named),
+		Fix:      Fix{"look", "calico-audit explain " + a.String()},
+	}
+	x.Evidence = append(x.Evidence, hostEvidence(second...)...)
+	f.Add(x)
 }

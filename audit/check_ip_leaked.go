@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -15,7 +16,7 @@ func init() {
 			"It comes about when a pod dies without Calico's CNI plugin being told.",
 		Confirm: "calicoctl ipam show --ip=ADDRESS names the pod; kubectl get pod shows that it is gone. On its node, crictl pods shows whether the sandbox still lives.",
 		Misread: "A pod that was deleted by force may still run on its node and use the address: the API alone cannot tell.",
-		Fix:     "Calico's own collector releases leaks after its grace period; see that it runs (config/gc-disabled). Look twice before anything is released by hand.",
+		Fix:     "Calico's own collector releases leaks after its grace period; see that it runs (config/gc-disabled). calico-audit repair --leaked-ips looks twice, and releases what nothing owns either time.",
 		Never:   "Never release an address on one look, and never by \"calicoctl ipam release --ip\", which checks neither handle nor sequence number.",
 		Needs:   []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
 		Run: func(st *State, f *Findings) {
@@ -32,14 +33,14 @@ func init() {
 					if v.Owned {
 						continue
 					}
-					f.Add(leakFinding(r, v))
+					f.Add(st.leakFinding(r, v))
 				}
 			}
 		},
 	})
 }
 
-func leakFinding(r AllocationRef, v Validity) Finding {
+func (st *State) leakFinding(r AllocationRef, v Validity) Finding {
 	attr := r.Attributes()
 	handle, caution := attr.Handle, ""
 	switch {
@@ -52,11 +53,39 @@ func leakFinding(r AllocationRef, v Validity) Finding {
 	if n, ok := r.Block.SequenceAt(r.Ordinal); ok {
 		sequence = fmt.Sprint(n)
 	}
-	return Finding{
+	x := Finding{
 		Absence: true, Severity: Warning, Subject: ipSubject(r.Addr(), attr.Node), Pools: poolsOf(r.Block.Pool), Nodes: []string{r.Block.Owner.Node()},
 		Message: fmt.Sprintf("%s is allocated, and nothing seems to own it: %s", r.Addr(), v.Why),
 		Evidence: Evidences("block", r.Block.CIDR.String(), "owner of the block", ownerText(r.Block.Owner), "handle", handle,
 			"node", attr.Node, "type", attr.Type, "assigned", FormatTime(attr.Assigned), "sequence", sequence, "caution", caution, "observed", observed),
-		Fix: Fix{"look", "calico-audit explain " + r.Addr().String()},
+		Fix: repairFix("--leaked-ips"),
+	}
+	if !attr.HasHandle || attr.VM || len(st.usesOfHost(r.Addr())) > 0 {
+		x.Fix = Fix{"look", "calico-audit explain " + r.Addr().String()} // a repair would refuse it
+	}
+	st.addHolders(&x, r)
+	return x
+}
+
+// addHolders says of a leaked address where a node still uses it: it is lost to the
+// datastore only, and must not be handed out.
+func (st *State) addHolders(x *Finding, r AllocationRef) {
+	if held := st.heldBy(r); len(held) > 0 {
+		var where, nodes []string
+		for _, u := range held {
+			where = append(where, namespaceText(u.k.Node, u.ns))
+			if !slices.Contains(nodes, u.k.Node) {
+				nodes = append(nodes, u.k.Node)
+			}
+		}
+		x.Message = fmt.Sprintf("%s is allocated, no object owns it (%s), and it is still in use on %s", r.Addr(), st.Judge(r).Why, each(nodes))
+		x.Evidence = append(x.Evidence, Evidence{"still in use", listBy("; ", where) + "; not reclaimable"})
+		x.Evidence = append(x.Evidence, hostEvidence(held...)...)
+		x.Fix = Fix{"manual", fmt.Sprintf("end what runs in the namespace on %s; only then can the address be released", each(nodes))}
+		x.Nodes = append(x.Nodes, nodes...)
+		return
+	}
+	for _, u := range st.usesOfHost(r.Addr()) {
+		x.Evidence = append(x.Evidence, Evidence{"may be in use", fmt.Sprintf("%s, by %s, which proves nothing now", namespaceText(u.k.Node, u.ns), u.k.words())})
 	}
 }

@@ -75,26 +75,7 @@ func (u liveUse) String() string {
 // order, with all of them.
 func (st *State) eachLiveUse(fn func(netip.Addr, []liveUse)) {
 	emit := func(a netip.Addr, pods []use) {
-		var users []liveUse
-		for _, u := range pods {
-			if !u.workload.Live() {
-				continue
-			}
-			l := liveUse{pod: u.workload, node: u.workload.Node, source: "Calico's annotation"}
-			for _, s := range u.workload.StatusIPs {
-				if s == a {
-					l.source, l.certain = "the pod's status", true
-				}
-			}
-			users = append(users, l)
-		}
-		for i, t := range st.tunnels[a] {
-			if slices.ContainsFunc(st.tunnels[a][:i], func(other tunnelUse) bool { return other.node == t.node }) {
-				continue // one node, two of its annotations
-			}
-			users = append(users, liveUse{tunnel: t.kind, node: t.node.Name, source: "the node's " + t.kind, certain: true})
-		}
-		if len(users) > 0 {
+		if users := st.liveUses(a, pods); len(users) > 0 {
 			fn(a, users)
 		}
 	}
@@ -113,6 +94,39 @@ func (st *State) eachLiveUse(fn func(netip.Addr, []liveUse)) {
 			}
 		}
 	}
+}
+
+// liveUses returns the live claims to an address; pods are those that name it.
+func (st *State) liveUses(a netip.Addr, pods []use) (users []liveUse) {
+	for _, u := range pods {
+		if !u.workload.Live() {
+			continue
+		}
+		l := liveUse{pod: u.workload, node: u.workload.Node, source: "Calico's annotation"}
+		for _, s := range u.workload.StatusIPs {
+			if s == a {
+				l.source, l.certain = "the pod's status", true
+			}
+		}
+		users = append(users, l)
+	}
+	for i, t := range st.tunnels[a] {
+		if slices.ContainsFunc(st.tunnels[a][:i], func(other tunnelUse) bool { return other.node == t.node }) {
+			continue // one node, two of its annotations
+		}
+		users = append(users, liveUse{tunnel: t.kind, node: t.node.Name, source: "the node's " + t.kind, certain: true})
+	}
+	return users
+}
+
+// certain returns the uses that more than Calico's annotation proves.
+func certain(all []liveUse) (users []liveUse) {
+	for _, u := range all {
+		if u.certain {
+			users = append(users, u)
+		}
+	}
+	return users
 }
 
 // enabledPool returns the most specific enabled pool that contains an address.

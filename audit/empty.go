@@ -2,6 +2,8 @@ package audit
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -11,8 +13,9 @@ import (
 // if not, why it is held.
 type Release struct {
 	OK bool
-	// Held says why the block stays; empty if OK.
+	// Held says why the block stays, and Code the same in one word; empty if OK.
 	Held string
+	Code Hold
 	// EmptySince is when the block was last written, which is the latest time at
 	// which it can have become empty; zero if unknown.
 	EmptySince time.Time
@@ -20,7 +23,7 @@ type Release struct {
 
 // releaseNeeds are the reads without which no block may be called releasable.
 var releaseNeeds = []blocks.Resource{
-	blocks.Pools, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Namespaces, blocks.IPAMConfigs, blocks.ClusterInfos,
+	blocks.Pools, blocks.Blocks, blocks.Affinities, blocks.Nodes, blocks.Pods, blocks.Namespaces, blocks.IPAMConfigs, blocks.ClusterInfos,
 }
 
 // ReclaimableKnown tells whether all was read that the verdict on empty blocks
@@ -48,8 +51,8 @@ func (st *State) judgeEmptyBlocks() {
 			continue
 		}
 		b.Release = st.judgeAlone(b)
-		if b.Release.Held == "" && missing != nil {
-			b.Release.Held = "not judged: " + missing.String()
+		if missing != nil {
+			b.Release.hold(HeldNotRead, "not judged: %s", missing)
 		}
 	}
 	for _, h := range st.Hosts {
@@ -76,31 +79,42 @@ func (st *State) judgeAlone(b *Block) Release {
 	}
 	switch {
 	case b.Owner.Kind == blocks.VirtualOwner:
-		r.Held = "it serves LoadBalancer services"
+		r.hold(HeldSpecial, "it serves LoadBalancer services")
 	case b.Owner != (blocks.Owner{}) && b.Owner.Kind != blocks.HostOwner:
-		r.Held = fmt.Sprintf("its owner is written as %q, which Calico does not understand", b.Owner)
+		r.hold(HeldSpecial, "its owner is written as %q, which Calico does not understand", b.Owner)
 	case b.SoftDeleted:
-		r.Held = "it is marked deleted already"
+		r.hold(HeldMarked, "it is marked deleted already")
 	case len(b.Faults) > 0:
-		r.Held = "it is corrupt: " + b.Faults[0]
+		r.hold(HeldCorrupt, "it is corrupt: %s", b.Faults[0])
 	case st.Info.Locked:
-		r.Held = "the datastore is locked"
+		r.hold(HeldLocked, "the datastore is locked")
 	case since.After(now) && !now.IsZero():
-		r.Held = "its age is unknown: it was last written in the future, at " + FormatTime(since)
+		r.hold(HeldUnknownAge, "its age is unknown: it was last written in the future, at %s", FormatTime(since))
 	case !known:
-		r.Held = "its age is unknown: nothing records when it was last written (kubectl hides managedFields unless asked with --show-managed-fields)"
+		r.hold(HeldUnknownAge, "its age is unknown: nothing records when it was last written (kubectl hides managedFields unless asked with --show-managed-fields)")
 	case now.Sub(since) < st.Grace:
-		r.Held = fmt.Sprintf("it was written less than %s ago, at %s", shortDuration(st.Grace), FormatTime(since))
+		r.hold(HeldYoung, "it was written less than %s ago, at %s", shortDuration(st.Grace), FormatTime(since))
 	}
-	if h := st.hosts[b.Owner.Node()]; r.Held == "" && h != nil {
-		switch {
-		case h.Node == nil && st.unreadableNode(h.Name):
-			r.Held = "not judged: its node could not be read"
-		case h.Node != nil && h.Node.Labels[flannelLabel] != "" && h.Node.Labels[flannelLabel] != flannelDone:
-			r.Held = "its node is being moved from Flannel"
+	st.holdByOthers(b, &r)
+	return r
+}
+
+// unrecordedUser names a live pod or a tunnel that uses an address of an empty
+// block, as after a datastore was restored from a backup. Released, the block
+// could be claimed anew and the address be handed out a second time.
+func (st *State) unrecordedUser(p netip.Prefix) string {
+	i, _ := slices.BinarySearchFunc(st.uses, p.Addr(), func(u use, a netip.Addr) int { return u.addr.Compare(a) })
+	for ; i < len(st.uses) && p.Contains(st.uses[i].addr); i++ {
+		if w := st.uses[i].workload; w.Live() {
+			return fmt.Sprintf("pod %s uses %s of it", w.FullName(), st.uses[i].addr)
 		}
 	}
-	return r
+	j, _ := slices.BinarySearchFunc(st.tunnelAddrs, p.Addr(), netip.Addr.Compare)
+	if j < len(st.tunnelAddrs) && p.Contains(st.tunnelAddrs[j]) {
+		a := st.tunnelAddrs[j]
+		return fmt.Sprintf("the tunnel of %s uses %s of it", st.tunnels[a][0].node.Name, a)
+	}
+	return ""
 }
 
 // unreadableNode tells whether a node exists but could not be understood.
@@ -145,8 +159,8 @@ func (st *State) keepOne(h *Host, member func(*Block) bool, why string) {
 			lowest = b
 		}
 	}
-	if lowest != nil && lowest.Release.Held == "" {
-		lowest.Release.Held = why
+	if lowest != nil {
+		lowest.Release.hold(HeldLast, "%s", why)
 	}
 }
 

@@ -162,6 +162,7 @@ func shuffle(r *rand.Rand, s *blocks.Snapshot) {
 	mix(len(s.Namespaces), func(i, j int) { s.Namespaces[i], s.Namespaces[j] = s.Namespaces[j], s.Namespaces[i] })
 	mix(len(s.Reservations), func(i, j int) { s.Reservations[i], s.Reservations[j] = s.Reservations[j], s.Reservations[i] })
 	mix(len(s.BGPPeers), func(i, j int) { s.BGPPeers[i], s.BGPPeers[j] = s.BGPPeers[j], s.BGPPeers[i] })
+	mix(len(s.BGPFilters), func(i, j int) { s.BGPFilters[i], s.BGPFilters[j] = s.BGPFilters[j], s.BGPFilters[i] })
 	mix(len(s.Gaps), func(i, j int) { s.Gaps[i], s.Gaps[j] = s.Gaps[j], s.Gaps[i] })
 }
 
@@ -349,6 +350,8 @@ func drop(s *blocks.Snapshot, r blocks.Resource) {
 		s.BGP = blocks.DefaultBGPConfig()
 	case blocks.BGPPeers:
 		s.BGPPeers = nil
+	case blocks.BGPFilters:
+		s.BGPFilters = nil
 	case blocks.Nodes:
 		s.Nodes = nil
 	case blocks.Pods:

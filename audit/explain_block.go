@@ -22,6 +22,7 @@ func (x *explainer) block(p netip.Prefix) Explained {
 	x.emptySection(s, b)
 	x.fillSection(s, b)
 	x.holderSections(s, b)
+	x.blockHostsSection(s, p)
 	x.blockFindings(s, p)
 	x.blockOutlook(s, b)
 	s.Summary = x.blockSummary(b)
@@ -149,10 +150,13 @@ func (x *explainer) ownerSection(s *sheet, p netip.Prefix, b *Block) {
 }
 
 func readyText(n *blocks.Node) string {
-	if n.Ready {
+	switch {
+	case n.Ready:
 		return ", and is ready"
+	case n.NotReady:
+		return ", and is not ready"
 	}
-	return ", and is not ready"
+	return ", and does not say whether it is ready"
 }
 
 // gone tells whether a name is known to be that of no node.
@@ -173,8 +177,10 @@ func (x *explainer) claimText(a *blocks.Affinity, b *Block) string {
 		return out
 	}
 	drops := ""
-	if p := x.PoolOf(a.CIDR); p != nil && affinity.Blackholes(x.Snapshot, a, p.Pool) && !x.gone(a.Owner.Node()) {
-		drops = fmt.Sprintf("; BIRD on %s drops traffic to the block", ownerText(a.Owner))
+	if p := x.PoolOf(a.CIDR); p != nil {
+		if stale := x.routing.Stale(a, bareOrNil(b), p.Pool); stale.Drops {
+			drops = "; " + stale.Text
+		}
 	}
 	switch affinity.Judge(a, bareOrNil(b)) {
 	case affinity.Confirmed:

@@ -2,7 +2,6 @@ package audit
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -27,6 +26,9 @@ func (x *explainer) borrowedSection(s *sheet, ref AllocationRef) {
 	}
 	s.factf("", "borrowed", "yes: it is used on %s, and the block belongs to %s%s", br.User, br.Owner, x.byRecord(br))
 	s.fact("", "traffic", x.trafficText(br))
+	if p := x.Predict(br); p.Fate == affinity.Unknown && p.Settle != "" {
+		s.fact("", "to settle it", p.Settle)
+	}
 }
 
 // byRecord says that a borrow is known by the allocation alone, pods not having
@@ -50,12 +52,9 @@ func (x *explainer) borrowOf(ref AllocationRef) *Borrow {
 
 // trafficText says what becomes of traffic to a borrowed address on the owner.
 func (x *explainer) trafficText(br *Borrow) string {
-	if br.Block.Pool == nil {
-		return "not known: the block lies in no pool"
-	}
-	p := affinity.PredictBorrowed(x.Snapshot, br.Block.Pool.Pool)
+	p := x.Predict(br)
 	if p.Fate == affinity.Unknown {
-		return "not known: " + strings.TrimPrefix(p.Reason, "not known because ")
+		return "not known: " + p.Reason
 	}
 	return fmt.Sprintf("%s, when it reaches %s: %s", fateText(p.Fate), br.Owner, p.Reason)
 }
@@ -71,7 +70,7 @@ func fateText(f affinity.Fate) string {
 // drops tells whether a borrowed address's owner is predicted to drop traffic to
 // it.
 func (x *explainer) drops(br *Borrow) bool {
-	return br.Block.Pool != nil && affinity.PredictBorrowed(x.Snapshot, br.Block.Pool.Pool).Fate == affinity.Dropped
+	return x.Predict(br).Fate == affinity.Dropped
 }
 
 // trafficNote is trafficText for lists, whose reason stands elsewhere.

@@ -33,6 +33,11 @@ func (x *explainer) ip(a netip.Addr) Explained {
 	if allocated {
 		x.borrowedSection(s, ref)
 	}
+	var owners []string
+	for _, b := range covering {
+		owners = append(owners, b.Owner.Node())
+	}
+	x.hostsSection(s, a, owners)
 	x.addressFindings(s, a, ref, allocated)
 	x.addressOutlook(s, a, users, ref, allocated)
 	s.Summary = x.addressSummary(a, users, ref, allocated)

@@ -31,6 +31,7 @@ func (x *explainer) node(name string) Explained {
 	x.tunnelSection(s, h)
 	x.nodeBorrowSections(s, h)
 	x.strandedSection(s, h)
+	x.nodeHostsSection(s, name)
 	x.nodeFindings(s, name)
 	x.nodeOutlook(s, h)
 	s.Summary = x.nodeSummary(h)

@@ -2,8 +2,6 @@ package audit
 
 import (
 	"slices"
-
-	"github.com/calico-audit/calico-audit/affinity"
 )
 
 // tunnelSection lists a node's tunnel addresses and where they lie.
@@ -27,14 +25,36 @@ func (x *explainer) nodeBorrowSections(s *sheet, h *Host) {
 	for _, br := range h.Lent {
 		s.factf(blockSource(br.Block), br.Addr.String(), "to %s, for %s%s", br.User, x.borrowUser(br), x.trafficNote(br))
 	}
-	s.section("Traffic to borrowed addresses")
-	seen := map[*Pool]bool{}
-	for _, br := range append(slices.Clone(h.Borrowed), h.Lent...) {
-		if p := br.Block.Pool; p != nil && !seen[p] {
-			seen[p] = true
-			v := affinity.PredictBorrowed(x.Snapshot, p.Pool)
-			s.factf("", "pool "+p.Name, "%s: %s", fateText(v.Fate), v.Reason)
+	x.borrowFateSection(s, append(slices.Clone(h.Borrowed), h.Lent...))
+}
+
+// maxFates is how many pairs of nodes a node's explanation gives reasons for.
+const maxFates = 8
+
+// borrowFateSection says once for each two nodes what becomes of traffic to what
+// one borrows of the other, and why.
+func (x *explainer) borrowFateSection(s *sheet, borrows []*Borrow) {
+	type pair struct{ owner, user, fate, reason string }
+	var pairs []pair
+	seen := map[pair]bool{}
+	for _, br := range borrows {
+		v := x.Predict(br)
+		p := pair{br.Owner, br.User, fateText(v.Fate), v.Reason}
+		if v.Settle != "" {
+			p.reason += "; to settle it: " + v.Settle
 		}
+		if !seen[p] {
+			seen[p] = true
+			pairs = append(pairs, p)
+		}
+	}
+	s.section("Traffic to borrowed addresses")
+	for i, p := range pairs {
+		if i == maxFates {
+			s.factf("", "more", "%s: calico-audit explain tells of each address", plural(len(pairs)-i, "more reason"))
+			break
+		}
+		s.factf("", "on "+p.owner+", for "+p.user, "%s: %s", p.fate, p.reason)
 	}
 }
 

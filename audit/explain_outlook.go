@@ -32,6 +32,9 @@ func (x *explainer) addressOutlook(s *sheet, a netip.Addr, users []user, ref All
 	}
 	if br := x.borrowOf(ref); br != nil {
 		s.outlook("ip/borrowed", "%s", x.borrowOutlook(br))
+		if slices.ContainsFunc(s.Findings, func(f Finding) bool { return f.Check == "route/blackhole" }) {
+			s.outlook("route/blackhole", "ends when the address is no longer borrowed, or once %s learns a route to it alone", br.Owner)
+		}
 	}
 	attr := ref.Attributes()
 	if attr == nil || x.firstMissing(useNeeds) != nil {

@@ -41,6 +41,15 @@ func (x *explainer) blockOutlook(s *sheet, b *Block) {
 	then := x.releaseIf(b, func(s *blocks.Snapshot, e *blocks.Block) {
 		s.Cluster.TakenAt = later(s.Cluster.TakenAt, lastTouch(b).Add(x.Grace))
 		takeAll(e)
+		s.Hosts = blocks.HostReading{}
+		for i := range s.Workloads {
+			if w := &s.Workloads[i]; slices.ContainsFunc(slices.Collect(w.Addresses), b.CIDR.Contains) {
+				w.StatusIPs, w.AnnotationIPs = nil, nil
+			}
+		}
+		for i := range s.Nodes {
+			s.Nodes[i].Tunnels = slices.DeleteFunc(slices.Clone(s.Nodes[i].Tunnels), func(t blocks.Tunnel) bool { return b.CIDR.Contains(t.Addr) })
+		}
 	})
 	if !then.OK {
 		s.outlook("in use", "once %s it is empty, and would still be held: %s", need, then.Held)
@@ -131,7 +140,7 @@ func (x *explainer) releaseIf(b *Block, edit func(*blocks.Snapshot, *blocks.Bloc
 	s.Pools, s.Blocks, s.Affinities = slices.Clone(s.Pools), slices.Clone(s.Blocks), slices.Clone(s.Affinities)
 	s.Handles, s.Reservations, s.Nodes = slices.Clone(s.Handles), slices.Clone(s.Reservations), slices.Clone(s.Nodes)
 	s.Workloads, s.Namespaces = slices.Clone(s.Workloads), slices.Clone(s.Namespaces)
-	s.BGPPeers, s.Gaps = slices.Clone(s.BGPPeers), slices.Clone(s.Gaps)
+	s.BGPPeers, s.BGPFilters, s.Gaps = slices.Clone(s.BGPPeers), slices.Clone(s.BGPFilters), slices.Clone(s.Gaps)
 	same := func(e *blocks.Block) bool { return e.CIDR == b.CIDR && e.Name == b.Name && e.UID == b.UID }
 	for i := range s.Blocks {
 		if same(&s.Blocks[i]) {

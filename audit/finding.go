@@ -140,6 +140,9 @@ type Fix struct {
 	Command string `json:"command"`
 }
 
+// repairFix names the kind of repair that plans what is to be done about a finding.
+func repairFix(flag string) Fix { return Fix{"repair", "calico-audit repair " + flag} }
+
 // Finding is one thing that a check found.
 type Finding struct {
 	Check       string     `json:"check"`

@@ -11,6 +11,8 @@ import (
 type ownership struct {
 	// byCIDR holds the blocks; of several objects of one CIDR the first by name.
 	byCIDR map[netip.Prefix]*Block
+	// objects counts the block objects of CIDRs that have several.
+	objects map[netip.Prefix]int
 	// claims holds the affinities of each CIDR.
 	claims map[netip.Prefix][]*blocks.Affinity
 	// handles are the handle objects, by ID in lower case: the API server keeps
@@ -38,7 +40,12 @@ func (st *State) indexOwnership() {
 	for _, b := range st.IPBlocks {
 		if o.byCIDR[b.CIDR] == nil {
 			o.byCIDR[b.CIDR] = b
+			continue
 		}
+		if o.objects == nil {
+			o.objects = map[netip.Prefix]int{}
+		}
+		o.objects[b.CIDR] = max(o.objects[b.CIDR], 1) + 1
 	}
 	o.claims = make(map[netip.Prefix][]*blocks.Affinity, len(st.Affinities))
 	for i := range st.Affinities {

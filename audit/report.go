@@ -24,11 +24,16 @@ type Report struct {
 	Gaps          []blocks.Gap `json:"gaps"`
 	SkippedChecks []Skipped    `json:"skippedChecks"`
 	// Scope is what the report was narrowed to; nil for a whole one.
-	Scope    *Scope       `json:"scope,omitempty"`
-	Summary  Summary      `json:"summary"`
-	Pools    []PoolReport `json:"pools"`
-	Nodes    []NodeReport `json:"nodes"`
-	Findings []Finding    `json:"findings"`
+	Scope   *Scope       `json:"scope,omitempty"`
+	Summary Summary      `json:"summary"`
+	Pools   []PoolReport `json:"pools"`
+	Nodes   []NodeReport `json:"nodes"`
+	// HostViews are the host views that verdicts could rest on, HostGaps those that
+	// could not be had or prove nothing. Nil where none were asked for. A gap
+	// among them does not make the report incomplete.
+	HostViews []HostViewReport `json:"hostViews,omitzero"`
+	HostGaps  []HostGapReport  `json:"hostGaps,omitzero"`
+	Findings  []Finding        `json:"findings"`
 	// Muted are the rules that findings were muted by, with those findings, which
 	// are not among the others and do not count.
 	Muted []Muted `json:"muted,omitempty"`

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -44,6 +45,10 @@ type State struct {
 	spaces   map[string]*blocks.Namespace
 	own      ownership
 	tunnels  map[netip.Addr][]tunnelUse
+	// tunnelAddrs are the keys of tunnels, in order.
+	tunnelAddrs []netip.Addr
+	routing     *affinity.Routing
+	kernels     kernels
 }
 
 // Pool is a pool with its numbers.
@@ -137,6 +142,7 @@ func NewState(s *blocks.Snapshot, o Options) *State {
 	s.Sort()
 	st := &State{Snapshot: s, Grace: cmp.Or(o.Grace, DefaultGrace), hosts: map[string]*Host{}, spaces: map[string]*blocks.Namespace{}}
 	st.reserved = blocks.NewReservedSet(s.Reservations)
+	st.routing = affinity.NewRouting(s)
 	for i := range s.Namespaces {
 		st.spaces[s.Namespaces[i].Name] = &s.Namespaces[i]
 	}
@@ -149,6 +155,7 @@ func NewState(s *blocks.Snapshot, o Options) *State {
 	st.findBorrows()
 	st.countPools()
 	st.judgeHosts()
+	st.judgeKernels()
 	st.judgeEmptyBlocks()
 	st.countReclaimable()
 	return st

@@ -22,6 +22,9 @@ func ipSubject(a netip.Addr, node string) Subject {
 	return Subject{Kind: KindIP, IP: a.String(), Node: node}
 }
 
+// ipPrefix returns an address as a CIDR.
+func ipPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
 func configSubject() Subject { return Subject{Kind: KindConfig, Name: "default"} }
 
 func clusterSubject(st *State) Subject {

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"maps"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -23,6 +24,7 @@ func (st *State) indexTunnels() {
 			st.tunnels[t.Addr] = append(st.tunnels[t.Addr], tunnelUse{&st.Nodes[i], t.Type})
 		}
 	}
+	st.tunnelAddrs = slices.SortedFunc(maps.Keys(st.tunnels), netip.Addr.Compare)
 }
 
 // Validity says whether an allocation is owned by something, and by what
@@ -32,6 +34,9 @@ type Validity struct {
 	Owned bool
 	// Why is the evidence for or against.
 	Why string
+	// Young is true if the allocation counts as owned only because it is younger
+	// than the grace, Shared if only because of another address of its handle.
+	Young, Shared bool
 }
 
 // Judge says whether anything owns an allocation. It is proved by any source and
@@ -52,7 +57,7 @@ func (st *State) Judge(r AllocationRef) Validity {
 			continue
 		}
 		if o := st.judgeAddress(other); o.Owned {
-			return Validity{true, "its handle also holds " + other.Addr().String() + ": " + o.Why}
+			return Validity{Owned: true, Why: "its handle also holds " + other.Addr().String() + ": " + o.Why, Shared: true}
 		}
 	}
 	return v
@@ -60,7 +65,7 @@ func (st *State) Judge(r AllocationRef) Validity {
 
 func (st *State) judgeAddress(r AllocationRef) Validity {
 	attr, addr := r.Attributes(), r.Addr()
-	owned := func(why string) Validity { return Validity{true, why} }
+	owned := func(why string) Validity { return Validity{Owned: true, Why: why} }
 	switch {
 	case attr == nil || len(r.Block.Faults) > 0:
 		return owned("not judged: the block is corrupt")
@@ -108,7 +113,7 @@ func (st *State) mayStillUse(w *blocks.Workload) bool {
 func (st *State) young(r AllocationRef, why string) Validity {
 	at := assignedAt(r)
 	if !st.settled(at) {
-		return Validity{true, why + ", but it was assigned only at " + FormatTime(at)}
+		return Validity{Owned: true, Why: why + ", but it was assigned only at " + FormatTime(at), Young: true}
 	}
 	return Validity{Why: why}
 }

@@ -20,6 +20,10 @@ type IPAMConfig struct {
 	// MaxBlocksPerHost limits a node's blocks per family; 0 means
 	// [DefaultMaxBlocks].
 	MaxBlocksPerHost int
+	// Cooldown is how long a released address waits before it is handed out again
+	// (ipCooldownSeconds, Calico v3.33 and newer); 0 where Calico knows no such
+	// thing.
+	Cooldown time.Duration
 }
 
 // DefaultIPAMConfig is what Calico assumes where no configuration exists.
@@ -66,35 +70,12 @@ type FelixConfig struct {
 	// BPFEnabled is true under the eBPF data plane.
 	BPFEnabled bool
 	// ProgramClusterRoutes tells who programs the routes of IPIP and
-	// unencapsulated pools: "Enabled" Felix, "Disabled" BIRD; empty for the
-	// version's default.
+	// unencapsulated pools: "Enabled" Felix, "Disabled" BIRD, "EnabledIPIPOnly"
+	// (Calico v3.33 and newer) Felix those of IPIP pools and BIRD the others;
+	// empty for the version's default.
 	ProgramClusterRoutes string
-}
-
-// BGPConfig is the BGPConfiguration named "default".
-type BGPConfig struct {
-	Meta
-	Present bool
-	// Mesh is the node-to-node mesh; on by default.
-	Mesh bool
-	// ASNumber is the cluster's AS; 64512 by default.
-	ASNumber uint32
-}
-
-// DefaultBGPConfig is what Calico assumes where no configuration exists.
-func DefaultBGPConfig() BGPConfig { return BGPConfig{Mesh: true, ASNumber: 64512} }
-
-// BGPPeer is a BGPPeer.
-type BGPPeer struct {
-	Meta
-	// Node, NodeSelector: which nodes the peering is for; both empty for all.
-	Node, NodeSelector string
-	// PeerIP and ASNumber describe an outside peer; PeerSelector selects nodes
-	// as peers.
-	PeerIP       string
-	ASNumber     uint32
-	PeerSelector string
-	// AllowedLocalAS is how often a node accepts its own AS in the path of a
-	// route from this peer (numAllowedLocalASNumbers); 0 by default.
-	AllowedLocalAS int
+	// RouteSource is what Felix makes routes from: "CalicoIPAM" the blocks and
+	// their allocations, which is what empty means, "WorkloadIPs" each pod's
+	// address by itself.
+	RouteSource string
 }

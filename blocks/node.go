@@ -21,8 +21,9 @@ type Node struct {
 	Tunnels []Tunnel
 	// Windows is true for nodes that run Windows.
 	Windows bool
-	// Ready is the node's Ready condition.
-	Ready bool
+	// Ready is true if the node's Ready condition is, NotReady if there is such a
+	// condition and it is not. A node that never reported has neither.
+	Ready, NotReady bool
 	// Addresses are the node's BGP addresses with the length of their subnet
 	// (projectcalico.org/IPv4Address and IPv6Address).
 	Addresses []netip.Prefix

@@ -23,6 +23,7 @@ const (
 	FelixConfigs     Resource = "felixconfigurations"
 	BGPConfigs       Resource = "bgpconfigurations"
 	BGPPeers         Resource = "bgppeers"
+	BGPFilters       Resource = "bgpfilters"
 	Nodes            Resource = "nodes"
 	Pods             Resource = "pods"
 	Namespaces       Resource = "namespaces"
@@ -32,7 +33,7 @@ const (
 // read and shown.
 var Resources = []Resource{
 	Pools, Blocks, Affinities, Handles, IPAMConfigs, Reservations, ClusterInfos,
-	ControllerConfig, FelixConfigs, BGPConfigs, BGPPeers, Nodes, Pods, Namespaces,
+	ControllerConfig, FelixConfigs, BGPConfigs, BGPPeers, BGPFilters, Nodes, Pods, Namespaces,
 }
 
 // A Gap is something that an audit wanted to read and could not. Verdicts that
@@ -86,4 +87,14 @@ func CompareGaps(a, b Gap) int {
 	return cmp.Or(
 		cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Field, b.Field),
 		cmp.Compare(a.Source, b.Source), cmp.Compare(a.Reason, b.Reason))
+}
+
+// Ref names objects that are to be read again.
+type Ref struct {
+	Resource Resource
+	// Namespace and Name name one object; the namespace is empty for kinds that
+	// have none.
+	Namespace, Name string
+	// Node, for pods and instead of a name, means all pods bound to that node.
+	Node string
 }

@@ -23,6 +23,7 @@ type Snapshot struct {
 	Workloads    []Workload
 	Namespaces   []Namespace
 	BGPPeers     []BGPPeer
+	BGPFilters   []BGPFilter
 
 	// IPAM is Calico's IPAM configuration; Calico's defaults where no object
 	// exists (see [IPAMConfig.Present]).
@@ -35,6 +36,9 @@ type Snapshot struct {
 	Felix FelixConfig
 	// BGP is the BGPConfiguration named "default".
 	BGP BGPConfig
+
+	// Hosts is what is known of the nodes' kernels.
+	Hosts HostReading
 
 	// Gaps says what could not be read.
 	Gaps []Gap
@@ -107,7 +111,9 @@ func (s *Snapshot) Sort() {
 	slices.SortStableFunc(s.Workloads, compareWorkloads)
 	slices.SortStableFunc(s.Namespaces, func(a, b Namespace) int { return compareNames(a.Meta, b.Meta) })
 	slices.SortStableFunc(s.BGPPeers, func(a, b BGPPeer) int { return compareNames(a.Meta, b.Meta) })
+	slices.SortStableFunc(s.BGPFilters, func(a, b BGPFilter) int { return compareNames(a.Meta, b.Meta) })
 	slices.SortStableFunc(s.Gaps, CompareGaps)
+	s.Hosts.sort()
 }
 
 // ComparePrefixes orders CIDRs: IPv4 before IPv6, then by address, then the

@@ -23,6 +23,7 @@ func joinParts(parts []*part) *part {
 		join(&out.workloads, p.workloads)
 		join(&out.namespaces, p.namespaces)
 		join(&out.peers, p.peers)
+		join(&out.filters, p.filters)
 		join(&out.ipam, p.ipam)
 		join(&out.infos, p.infos)
 		join(&out.controllers, p.controllers)
@@ -47,7 +48,7 @@ func (p *part) snapshot() *blocks.Snapshot {
 	s := &blocks.Snapshot{
 		Pools: p.pools, Blocks: p.blocks, Affinities: p.affinities, Handles: p.handles,
 		Reservations: p.reservations, Nodes: p.nodes, Workloads: p.workloads, Namespaces: p.namespaces,
-		BGPPeers: p.peers, Gaps: p.gaps,
+		BGPPeers: p.peers, BGPFilters: p.filters, Gaps: p.gaps,
 		IPAM: blocks.DefaultIPAMConfig(), BGP: blocks.DefaultBGPConfig(),
 	}
 	last(&s.IPAM, p.ipam)
@@ -98,6 +99,8 @@ func (p *part) replacing(prev *blocks.Snapshot, again []*kind) *blocks.Snapshot 
 			s.Namespaces = read.Namespaces
 		case blocks.BGPPeers:
 			s.BGPPeers = read.BGPPeers
+		case blocks.BGPFilters:
+			s.BGPFilters = read.BGPFilters
 		case blocks.IPAMConfigs:
 			s.IPAM = read.IPAM
 		case blocks.ClusterInfos:

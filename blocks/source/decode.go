@@ -24,6 +24,7 @@ type part struct {
 	workloads    []blocks.Workload
 	namespaces   []blocks.Namespace
 	peers        []blocks.BGPPeer
+	filters      []blocks.BGPFilter
 	ipam         []blocks.IPAMConfig
 	infos        []blocks.ClusterInfo
 	controllers  []blocks.ControllersConfig

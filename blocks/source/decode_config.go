@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"math"
-	"strconv"
 	"strings"
 	"time"
 
@@ -64,6 +62,9 @@ func (d *decoder) ipamConfig(r *jsonReader) {
 		case "maxBlocksPerHost":
 			n, _ := r.int32()
 			c.MaxBlocksPerHost = int(n)
+		case "ipCooldownSeconds":
+			n, _ := r.int32()
+			c.Cooldown = time.Duration(n) * time.Second
 		}
 	}) {
 		d.out.ipam = append(d.out.ipam, c)
@@ -133,103 +134,12 @@ func (d *decoder) felixConfig(r *jsonReader) {
 			c.BPFEnabled, _ = r.boolean()
 		case "programClusterRoutes":
 			c.ProgramClusterRoutes = d.text(r)
+		case "routeSource":
+			c.RouteSource = d.text(r)
 		}
 	}) {
 		d.out.felix = append(d.out.felix, c)
 	}
-}
-
-// bgpConfig reads the BGPConfiguration.
-func (d *decoder) bgpConfig(r *jsonReader) {
-	c := blocks.DefaultBGPConfig()
-	c.Present = true
-	if d.configObject(r, blocks.BGPConfigs, &c.Meta, func(key []byte) {
-		switch string(key) {
-		case "nodeToNodeMeshEnabled":
-			if v, set := r.boolean(); set {
-				c.Mesh = v
-			}
-		case "asNumber":
-			if n, set := asNumber(r); set {
-				c.ASNumber = n
-			}
-		}
-	}) {
-		d.out.bgp = append(d.out.bgp, c)
-	}
-}
-
-// bgpPeer reads a BGPPeer.
-func (d *decoder) bgpPeer(r *jsonReader) {
-	var p blocks.BGPPeer
-	r.object(func(key []byte) {
-		switch string(key) {
-		case "metadata":
-			d.meta(r, &p.Meta, metaHooks{})
-		case "spec":
-			r.object(func(key []byte) {
-				switch string(key) {
-				case "node":
-					p.Node = d.text(r)
-				case "nodeSelector":
-					p.NodeSelector = d.text(r)
-				case "peerIP":
-					p.PeerIP = d.text(r)
-				case "peerSelector":
-					p.PeerSelector = d.text(r)
-				case "asNumber":
-					p.ASNumber, _ = asNumber(r)
-				case "numAllowedLocalASNumbers":
-					n, _ := r.int32()
-					p.AllowedLocalAS = int(n)
-				}
-			})
-		}
-	})
-	if r.err != nil {
-		return
-	}
-	checkName(r, &p.Meta)
-	if len(r.faults) > 0 {
-		d.gap(blocks.BGPPeers, &p.Meta, r.faults[0])
-		return
-	}
-	d.out.peers = append(d.out.peers, p)
-}
-
-// asNumber reads an AS number: an integer, or a text in plain or dotted notation
-// (api/pkg/lib/numorstring/asnumber.go).
-func asNumber(r *jsonReader) (uint32, bool) {
-	if r.peek() == '"' {
-		s, ok := r.str()
-		if !ok {
-			return 0, false
-		}
-		n, ok := parseASNumber(string(s))
-		if !ok {
-			r.fault(notA("AS number", s))
-		}
-		return n, ok
-	}
-	n, ok := r.uint()
-	if ok && n > math.MaxUint32 {
-		r.fault("is " + strconv.FormatUint(n, 10) + ", not an AS number")
-		return 0, false
-	}
-	return uint32(n), ok
-}
-
-func parseASNumber(s string) (uint32, bool) {
-	if n, err := strconv.ParseUint(s, 10, 32); err == nil {
-		return uint32(n), true
-	}
-	high, low, found := strings.Cut(s, ".")
-	h, err1 := strconv.ParseUint(high, 10, 16)
-	l, err2 := strconv.ParseUint(low, 10, 16)
-	if !found || err1 != nil || err2 != nil {
-		return 0, false
-	}
-	return uint32(h<<16 | l), true
 }
 
 // poolNames reads the pools that a pod or namespace asks for: a JSON list of

@@ -118,6 +118,7 @@ func (b *nodeBuilder) taint(key, effect []byte) {
 func (b *nodeBuilder) condition(kind, status string) {
 	if kind == "Ready" {
 		b.node.Ready = status == "True"
+		b.node.NotReady = !b.node.Ready
 	}
 }
 

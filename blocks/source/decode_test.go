@@ -1,6 +1,7 @@
 package source
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -202,9 +203,9 @@ func TestReservation(t *testing.T) {
 }
 
 func TestConfigs(t *testing.T) {
-	p := decodeOne(t, (*decoder).ipamConfig, objectNamed("default", `"strictAffinity": true, "autoAllocateBlocks": true, "maxBlocksPerHost": 4`))
+	p := decodeOne(t, (*decoder).ipamConfig, objectNamed("default", `"strictAffinity": true, "autoAllocateBlocks": true, "maxBlocksPerHost": 4, "ipCooldownSeconds": 30`))
 	diff(t, "IPAM", []blocks.IPAMConfig{{Meta: blocks.Meta{Name: "default"}, Present: true,
-		StrictAffinity: true, AutoAllocateBlocks: true, MaxBlocksPerHost: 4}}, p.ipam)
+		StrictAffinity: true, AutoAllocateBlocks: true, MaxBlocksPerHost: 4, Cooldown: 30 * time.Second}}, p.ipam)
 
 	p = decodeOne(t, (*decoder).clusterInfo, objectNamed("default", `"clusterGUID": "g", "calicoVersion": "v3.31.0", "datastoreReady": false`))
 	diff(t, "cluster", []blocks.ClusterInfo{{Meta: blocks.Meta{Name: "default"}, Present: true,
@@ -221,9 +222,9 @@ func TestConfigs(t *testing.T) {
 	p = decodeOne(t, (*decoder).controllersConfig, objectNamed("default", `"controllers": {"node": null}`))
 	diff(t, "controllers", []blocks.ControllersConfig{{Meta: blocks.Meta{Name: "default"}, Present: true}}, p.controllers)
 
-	p = decodeOne(t, (*decoder).felixConfig, objectNamed("default", `"bpfEnabled": true, "programClusterRoutes": "Enabled"`))
+	p = decodeOne(t, (*decoder).felixConfig, objectNamed("default", `"bpfEnabled": true, "programClusterRoutes": "Enabled", "routeSource": "WorkloadIPs"`))
 	diff(t, "felix", []blocks.FelixConfig{{Meta: blocks.Meta{Name: "default"}, Present: true,
-		BPFEnabled: true, ProgramClusterRoutes: "Enabled"}}, p.felix)
+		BPFEnabled: true, ProgramClusterRoutes: "Enabled", RouteSource: "WorkloadIPs"}}, p.felix)
 	p = decodeOne(t, (*decoder).felixConfig, objectNamed("node.n1", `"bpfEnabled": true`))
 	noGaps(t, p)
 	diff(t, "felix of one node", []blocks.FelixConfig(nil), p.felix)
@@ -239,6 +240,32 @@ func TestConfigs(t *testing.T) {
 	p = decodeOne(t, (*decoder).bgpPeer, objectNamed("tor", `"asNumber": 4294967296`))
 	diff(t, "gap", blocks.Gap{Resource: blocks.BGPPeers, Name: "tor", Field: "spec.asNumber",
 		Reason: "is 4294967296, not an AS number"}, oneGap(t, p))
+	p = decodeOne(t, (*decoder).bgpPeer, objectNamed("rr", `"peerSelector": "has(rr)", "asNumber": 0, "localASNumber": "1.10", "reversePeering": "Manual", "filters": ["b", "a"]`))
+	diff(t, "peer", []blocks.BGPPeer{{Meta: blocks.Meta{Name: "rr"}, PeerSelector: "has(rr)", LocalAS: 65546, ManualReverse: true, Filters: []string{"b", "a"}}}, p.peers)
+	p = decodeOne(t, (*decoder).bgpPeer, objectNamed("pod", `"localWorkloadSelector": "app == 'bird'", "asNumber": 64600, "reversePeering": "Auto"`))
+	diff(t, "peer", []blocks.BGPPeer{{Meta: blocks.Meta{Name: "pod"}, ASNumber: 64600, LocalWorkloads: true}}, p.peers)
+}
+
+func TestBGPFilter(t *testing.T) {
+	p := decodeOne(t, (*decoder).bgpFilter, objectNamed("f", `"exportV4": [
+		{"cidr": "10.0.0.9/8", "matchOperator": "In", "prefixLength": {"min": 0, "max": 26}, "action": "Reject"},
+		{"source": "RemotePeers", "interface": "eth*", "action": "Accept"}],
+		"importV4": [{"action": "Reject"}], "exportV6": [{"cidr": "fd00::/64", "matchOperator": "NotEqual", "action": "Accept", "prefixLength": {"min": 128}}],
+		"importV6": []`))
+	noGaps(t, p)
+	diff(t, "filter", []blocks.BGPFilter{{
+		Meta: blocks.Meta{Name: "f"},
+		ExportV4: []blocks.BGPFilterRule{
+			{CIDR: netip.MustParsePrefix("10.0.0.0/8"), Operator: "In", MinLength: 0, MaxLength: 26, Action: "Reject"},
+			{Source: "RemotePeers", Interface: "eth*", Action: "Accept", MinLength: -1, MaxLength: -1}},
+		ImportV4: []blocks.BGPFilterRule{{Action: "Reject", MinLength: -1, MaxLength: -1}},
+		ExportV6: []blocks.BGPFilterRule{{CIDR: netip.MustParsePrefix("fd00::/64"), Operator: "NotEqual", MinLength: 128, MaxLength: -1, Action: "Accept"}},
+	}}, p.filters)
+	p = decodeOne(t, (*decoder).bgpFilter, objectNamed("f", `"importV6": [{"action": "Accept"}, {"cidr": "fd00::/x", "action": "Reject"}]`))
+	diff(t, "gap", blocks.Gap{Resource: blocks.BGPFilters, Name: "f", Field: "spec.importV6[1].cidr", Reason: `"fd00::/x" is not a CIDR`}, oneGap(t, p))
+	if len(p.filters) > 0 {
+		t.Errorf("kept a filter that could not be understood: %+v", p.filters)
+	}
 }
 
 // A configuration that cannot be understood is unknown as a whole: taking

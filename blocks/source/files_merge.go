@@ -99,6 +99,7 @@ func (f *fileReader) merge(group string) *part {
 		handles:      merged(f, blocks.Handles, chosen.handles, other.handles),
 		reservations: merged(f, blocks.Reservations, chosen.reservations, other.reservations),
 		peers:        merged(f, blocks.BGPPeers, chosen.peers, other.peers),
+		filters:      merged(f, blocks.BGPFilters, chosen.filters, other.filters),
 		ipam:         merged(f, blocks.IPAMConfigs, chosen.ipam, other.ipam),
 		infos:        merged(f, blocks.ClusterInfos, chosen.infos, other.infos),
 		controllers:  merged(f, blocks.ControllerConfig, chosen.controllers, other.controllers),
@@ -203,6 +204,8 @@ func identity(object any) (string, *blocks.Meta) {
 		return o.Name, &o.Meta
 	case *blocks.BGPPeer:
 		return o.Name, &o.Meta
+	case *blocks.BGPFilter:
+		return o.Name, &o.Meta
 	case *blocks.IPAMConfig:
 		return o.Name, &o.Meta
 	case *blocks.ClusterInfo:
@@ -238,6 +241,9 @@ func (f *fileReader) addMissing(s *blocks.Snapshot) {
 	missing(blocks.Pools, "IPPool", len(s.Pools), "")
 	if slices.ContainsFunc(s.Pools, func(p blocks.Pool) bool { return p.NamespaceSelector != "" }) {
 		missing(blocks.Namespaces, "Namespace", len(s.Namespaces), ", though a pool selects namespaces by label")
+	}
+	if slices.ContainsFunc(s.BGPPeers, func(p blocks.BGPPeer) bool { return len(p.Filters) > 0 }) {
+		missing(blocks.BGPFilters, "BGPFilter", len(s.BGPFilters), ", though a BGPPeer names one")
 	}
 	f.warnMissing(s)
 }
@@ -301,6 +307,8 @@ func (p *part) holds(res blocks.Resource) bool {
 		return len(p.reservations) > 0
 	case blocks.BGPPeers:
 		return len(p.peers) > 0
+	case blocks.BGPFilters:
+		return len(p.filters) > 0
 	case blocks.IPAMConfigs:
 		return len(p.ipam) > 0
 	case blocks.ClusterInfos:

@@ -27,6 +27,7 @@ type apiClient struct {
 	mu   sync.Mutex
 	met  bool      // whether the server has ever answered
 	date time.Time // its clock at the first answer
+	last time.Time // and at the last
 	dead error     // why it is taken for gone
 }
 
@@ -210,14 +211,20 @@ func (a answer) message() string {
 	return ""
 }
 
-// note remembers the server's clock as the first answer tells it.
+// note remembers the server's clock as the first and the last answer tell it.
 func (c *apiClient) note(date string) {
 	t, err := http.ParseTime(date)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.met = true
-	if err == nil && c.date.IsZero() {
+	if err != nil {
+		return
+	}
+	if c.date.IsZero() {
 		c.date = t.UTC()
+	}
+	if t.After(c.last) {
+		c.last = t.UTC()
 	}
 }
 
@@ -227,6 +234,13 @@ func (c *apiClient) serverDate() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.date
+}
+
+// lastDate is like serverDate, at the last answer.
+func (c *apiClient) lastDate() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last
 }
 
 // plain takes the method and address off an error of the HTTP client: they

@@ -128,5 +128,5 @@ func (c *apiClient) gone() error {
 func (c *apiClient) revive() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.dead, c.date = nil, time.Time{}
+	c.dead, c.date, c.last = nil, time.Time{}, time.Time{}
 }

@@ -156,17 +156,29 @@ var keeps = map[blocks.Resource]*shape{
 		value("handleID", 0, roleHandle), &shape{key: "block", form: formMap, role: roleByCIDR}, value("deleted", 0, roleBool)),
 	blocks.Reservations: calicoObject(roleReservation, listOf("reservedCIDRs", 0, value("", 0, roleAddresses))),
 	blocks.IPAMConfigs: calicoObject(roleDefault,
-		value("strictAffinity", 0, roleNumber), value("autoAllocateBlocks", 0, roleNumber), value("maxBlocksPerHost", 0, roleNumber)),
+		value("strictAffinity", 0, roleNumber), value("autoAllocateBlocks", 0, roleNumber), value("maxBlocksPerHost", 0, roleNumber),
+		value("ipCooldownSeconds", 0, roleNumber)),
 	blocks.ClusterInfos: calicoObject(roleDefault,
 		value("clusterGUID", 0, roleGUID), value("calicoVersion", 0, roleVersion), value("datastoreReady", 0, roleNumber)),
 	blocks.ControllerConfig: calicoObject(roleDefault,
 		object("controllers", 0, object("node", 0, value("leakGracePeriod", 0, roleDuration)))),
-	blocks.FelixConfigs: calicoObject(roleDefault, value("bpfEnabled", 0, roleNumber), value("programClusterRoutes", 0, roleWord)),
-	blocks.BGPConfigs:   calicoObject(roleDefault, value("nodeToNodeMeshEnabled", 0, roleNumber), value("asNumber", 0, roleAS)),
+	blocks.FelixConfigs: calicoObject(roleDefault, value("bpfEnabled", 0, roleNumber), value("programClusterRoutes", 0, roleWord),
+		value("routeSource", 0, roleWord)),
+	blocks.BGPConfigs: calicoObject(roleDefault, value("nodeToNodeMeshEnabled", 0, roleNumber), value("asNumber", 0, roleAS)),
 	blocks.BGPPeers: calicoObject(rolePeer,
 		value("node", 0, roleNode), value("nodeSelector", 0, roleNodeSelector), value("peerIP", 0, roleEndpoint),
-		value("peerSelector", 0, roleNodeSelector), value("asNumber", 0, roleAS)),
+		value("peerSelector", 0, roleNodeSelector), value("asNumber", 0, roleAS), value("localASNumber", 0, roleAS),
+		value("numAllowedLocalASNumbers", 0, roleNumber), value("reversePeering", 0, roleWord),
+		value("localWorkloadSelector", 0, roleWorkloadSelector), listOf("filters", 0, value("", 0, roleFilter))),
+	blocks.BGPFilters: calicoObject(roleFilter,
+		listOf("exportV4", 0, filterRuleShape), listOf("importV4", 0, filterRuleShape),
+		listOf("exportV6", 0, filterRuleShape), listOf("importV6", 0, filterRuleShape)),
 }
+
+var filterRuleShape = object("", 0,
+	value("cidr", 0, roleAddresses), value("matchOperator", 0, roleWord), value("source", 0, roleWord),
+	value("interface", 0, roleWord), value("action", 0, roleWord),
+	object("prefixLength", 0, value("min", 0, roleNumber), value("max", 0, roleNumber)))
 
 func nodeAnnotationRoles() map[string]role {
 	roles := map[string]role{

@@ -78,7 +78,7 @@ var odd = map[blocks.Resource][]string{
 		`{"metadata":{"name":"r"},"spec":{"reservedCIDRs":["10.0.0.0/30","10.0.0.9","",null,"x",5]}}`, `{"metadata":{"name":"r"},"spec":{"reservedCIDRs":{}}}`,
 	},
 	blocks.IPAMConfigs: {
-		`{"metadata":{"name":"default"},"spec":{"strictAffinity":true,"autoAllocateBlocks":null,"maxBlocksPerHost":3}}`,
+		`{"metadata":{"name":"default"},"spec":{"strictAffinity":true,"autoAllocateBlocks":null,"maxBlocksPerHost":3,"ipCooldownSeconds":30}}`,
 		`{"metadata":{"name":"default"},"spec":{"strictAffinity":"yes"}}`, `{"metadata":{"name":"other"},"spec":{"strictAffinity":true}}`, `{"spec":{}}`,
 	},
 	blocks.ClusterInfos: {
@@ -91,15 +91,24 @@ var odd = map[blocks.Resource][]string{
 		`{"metadata":{"name":"default"},"spec":{"controllers":{"node":[]}}}`,
 	},
 	blocks.FelixConfigs: {
-		`{"metadata":{"name":"default"},"spec":{"bpfEnabled":true,"programClusterRoutes":"Enabled"}}`, `{"metadata":{"name":"node.x"},"spec":{"bpfEnabled":5}}`,
+		`{"metadata":{"name":"default"},"spec":{"bpfEnabled":true,"programClusterRoutes":"Enabled","routeSource":"WorkloadIPs"}}`, `{"metadata":{"name":"node.x"},"spec":{"bpfEnabled":5}}`,
 	},
 	blocks.BGPConfigs: {
 		`{"metadata":{"name":"default"},"spec":{"nodeToNodeMeshEnabled":false,"asNumber":"1.10"}}`, `{"metadata":{"name":"default"},"spec":{"asNumber":4294967296}}`,
 		`{"metadata":{"name":"default"},"spec":{"asNumber":"x"}}`,
 	},
 	blocks.BGPPeers: {
-		`{"metadata":{"name":"p"},"spec":{"node":"n1","nodeSelector":"has(x)","peerIP":"10.0.0.1:179","peerSelector":"all()","asNumber":64512}}`,
-		`{"metadata":{"name":"p"},"spec":{"asNumber":"x"}}`,
+		`{"metadata":{"name":"p"},"spec":{"node":"n1","nodeSelector":"has(x)","peerIP":"10.0.0.1:179","peerSelector":"all()","asNumber":64512,
+		"localASNumber":"1.10","numAllowedLocalASNumbers":2,"reversePeering":"Manual","localWorkloadSelector":"app == 'bird'","filters":["f","g",5]}}`,
+		`{"metadata":{"name":"p"},"spec":{"asNumber":"x"}}`, `{"metadata":{"name":"p"},"spec":{"filters":"f","localASNumber":5}}`,
+		`{"metadata":{"name":"p"},"spec":{"filters":["f","g"],"localWorkloadSelector":"is odd","reversePeering":"Auto","numAllowedLocalASNumbers":2}}`,
+	},
+	blocks.BGPFilters: {
+		`{"metadata":{"name":"f"},"spec":{"exportV4":[{"cidr":"10.0.0.0/8","matchOperator":"In","prefixLength":{"min":8,"max":32},"action":"Reject"},
+		{"source":"RemotePeers","interface":"cali*","action":"Accept"},{"matchOperator":"Near","action":"Drop","source":"Moon"}],
+		"importV4":[{"action":"Accept"}],"exportV6":[{"cidr":"fd00::/64","matchOperator":"NotIn","action":"Reject","prefixLength":{"min":null}}],"importV6":[{}]}}`,
+		`{"metadata":{"name":"f"},"spec":{"exportV4":[{"cidr":"x"}]}}`, `{"metadata":{"name":"f"},"spec":{"exportV4":{},"importV6":[5]}}`,
+		`{"metadata":{"name":"f"},"spec":{"importV4":[{"cidr":null,"prefixLength":{"min":"8"}}]}}`, `{"metadata":{},"spec":{}}`,
 	},
 }
 

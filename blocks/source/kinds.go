@@ -54,6 +54,7 @@ var kinds = []*kind{
 	{resource: blocks.FelixConfigs, names: []string{"FelixConfiguration"}, optional: true, json: (*decoder).felixConfig},
 	{resource: blocks.BGPConfigs, names: []string{"BGPConfiguration"}, optional: true, json: (*decoder).bgpConfig},
 	{resource: blocks.BGPPeers, names: []string{"BGPPeer"}, optional: true, json: (*decoder).bgpPeer},
+	{resource: blocks.BGPFilters, names: []string{"BGPFilter"}, optional: true, json: (*decoder).bgpFilter},
 	{resource: blocks.Namespaces, names: []string{"Namespace"}, core: true,
 		json: (*decoder).namespace, proto: (*decoder).protoNamespace},
 }

@@ -22,9 +22,12 @@ type lister struct {
 	strings  *sharedStrings
 	progress func(Progress)
 	record   *spool
+	// namespace and selector, a field selector, narrow the list; empty for all.
+	namespace, selector string
 
 	out      part
-	count    int // objects read
+	failed   error // why the list could not be read, or not to its end
+	count    int   // objects read
 	next     string
 	restarts int
 }
@@ -50,13 +53,12 @@ func (l *lister) run(ctx context.Context) error {
 			l.record.restart()
 			continue
 		}
-		if err != nil {
-			l.out.gaps = append(l.out.gaps, blocks.Gap{Resource: l.kind.resource, Reason: l.reason(err)})
-			return nil
+		if err == nil && meta.next != "" && meta.next == l.next {
+			err = errors.New("the API server gives the same continue token again")
 		}
-		if meta.next != "" && meta.next == l.next {
-			err := errors.New("the API server gives the same continue token again")
-			l.out.gaps = append(l.out.gaps, blocks.Gap{Resource: l.kind.resource, Reason: l.reason(err)})
+		if err != nil {
+			l.failed = errors.New(l.reason(err))
+			l.out.gaps = append(l.out.gaps, blocks.Gap{Resource: l.kind.resource, Reason: l.failed.Error()})
 			return nil
 		}
 		if l.next == "" {
@@ -80,6 +82,9 @@ func (l *lister) page(ctx context.Context) (listMeta, error) {
 	if l.next != "" {
 		query.Set("continue", l.next)
 	}
+	if l.selector != "" {
+		query.Set("fieldSelector", l.selector)
+	}
 	accept := "application/json"
 	if l.kind.proto != nil {
 		accept = protobufType + ",application/json"
@@ -101,7 +106,10 @@ func (l *lister) page(ctx context.Context) (listMeta, error) {
 }
 
 func (l *lister) path() string {
-	if l.kind.core {
+	switch {
+	case l.kind.core && l.namespace != "":
+		return "/api/v1/namespaces/" + url.PathEscape(l.namespace) + "/" + string(l.kind.resource)
+	case l.kind.core:
 		return "/api/v1/" + string(l.kind.resource)
 	}
 	return "/apis/" + l.group + "/" + l.kind.plural(l.group)
@@ -204,7 +212,7 @@ func (p *part) size() []int {
 	return []int{
 		len(p.pools), len(p.blocks), len(p.affinities), len(p.handles), len(p.reservations), len(p.nodes),
 		len(p.workloads), len(p.namespaces), len(p.peers), len(p.ipam), len(p.infos), len(p.controllers),
-		len(p.felix), len(p.bgp), len(p.gaps),
+		len(p.felix), len(p.bgp), len(p.gaps), len(p.filters),
 	}
 }
 
@@ -215,6 +223,7 @@ func (p *part) cut(size []int) {
 	p.workloads, p.namespaces, p.peers = p.workloads[:size[6]], p.namespaces[:size[7]], p.peers[:size[8]]
 	p.ipam, p.infos, p.controllers = p.ipam[:size[9]], p.infos[:size[10]], p.controllers[:size[11]]
 	p.felix, p.bgp, p.gaps = p.felix[:size[12]], p.bgp[:size[13]], p.gaps[:size[14]]
+	p.filters = p.filters[:size[15]]
 }
 
 // grow makes room for objects that are still to come.

@@ -52,6 +52,7 @@ func cluster(t *testing.T) *testcluster.Cluster {
 	must(t, c.Create(ctx, testcluster.CRDv1.Resource("bgppeers"), map[string]any{
 		"metadata": map[string]any{"name": "tor"}, "spec": map[string]any{"peerIP": "172.16.0.1", "asNumber": int64(64600)},
 	}))
+	must(t, s.BGPFilter(ctx, "hosts-only", apiv3.BGPFilterSpec{ExportV4: []apiv3.BGPFilterRuleV4{{Action: apiv3.Reject}}}))
 	must(t, c.Create(ctx, testcluster.CRDv1.Resource("bgpconfigurations"), map[string]any{
 		"metadata": map[string]any{"name": "default"}, "spec": map[string]any{"nodeToNodeMeshEnabled": false},
 	}))
@@ -110,9 +111,9 @@ func TestReadCluster(t *testing.T) {
 	if len(owners) != 4 || !strings.HasPrefix(owners[0], "10.64.75.0/26 n") || !strings.HasPrefix(owners[3], "10.64.75.192/26 n") {
 		t.Errorf("blocks %v, want one of each node, in order", owners)
 	}
-	if len(s.Nodes) != 4 || len(s.Pools) != 1 || len(s.Affinities) != 4 || len(s.Reservations) != 1 || len(s.BGPPeers) != 1 {
-		t.Errorf("%d nodes, %d pools, %d affinities, %d reservations, %d peers",
-			len(s.Nodes), len(s.Pools), len(s.Affinities), len(s.Reservations), len(s.BGPPeers))
+	if len(s.Nodes) != 4 || len(s.Pools) != 1 || len(s.Affinities) != 4 || len(s.Reservations) != 1 || len(s.BGPPeers) != 1 || len(s.BGPFilters) != 1 {
+		t.Errorf("%d nodes, %d pools, %d affinities, %d reservations, %d peers, %d filters",
+			len(s.Nodes), len(s.Pools), len(s.Affinities), len(s.Reservations), len(s.BGPPeers), len(s.BGPFilters))
 	}
 	if !s.IPAM.Present || !s.Controllers.NodeController || s.BGP.Mesh || !s.Felix.Present {
 		t.Errorf("configuration %+v %+v %+v %+v", s.IPAM, s.Controllers, s.BGP, s.Felix)
@@ -274,7 +275,7 @@ func TestForbidden(t *testing.T) {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: []string{"list"}}
 	}
 	allow(list("", "nodes", "namespaces"), list("crd.projectcalico.org", "ippools", "blockaffinities", "ipamhandles", "ipamconfigs",
-		"clusterinformations", "kubecontrollersconfigurations", "felixconfigurations", "bgpconfigurations", "bgppeers"))
+		"clusterinformations", "kubecontrollersconfigurations", "felixconfigurations", "bgpconfigurations", "bgppeers", "bgpfilters"))
 	s := readLive(t, cfg, KubernetesOptions{})
 	diff(t, "gaps", []string{
 		"ipamblocks: forbidden: needs the right to list ipamblocks.crd.projectcalico.org",

@@ -38,6 +38,7 @@ const (
 	someHandle      category = "handle"
 	someReservation category = "reservation"
 	somePeer        category = "peer"
+	someFilter      category = "filter"
 	someService     category = "service"
 	someVM          category = "vm"
 	someTaint       category = "taint"

@@ -50,6 +50,7 @@ const (
 	roleSandbox
 	roleReservation
 	rolePeer
+	roleFilter
 	roleService
 	roleVM
 	roleTaint
@@ -65,6 +66,7 @@ const (
 	roleLabelText
 	roleNodeSelector
 	roleNamespaceSelector
+	roleWorkloadSelector
 )
 
 // plain tells whether a number or boolean in place of a text is kept.
@@ -73,7 +75,7 @@ func (r role) plain() bool { return r >= roleNumber && r <= roleByCIDR }
 // categories are the roles of plain names.
 var categories = map[role]category{
 	rolePod: somePod, roleNamespace: someNamespace, rolePool: somePool, roleSandbox: someSandbox,
-	roleReservation: someReservation, rolePeer: somePeer, roleService: someService, roleVM: someVM,
+	roleReservation: someReservation, rolePeer: somePeer, roleFilter: someFilter, roleService: someService, roleVM: someVM,
 	roleUID: someUID, roleGUID: someCluster,
 }
 
@@ -87,6 +89,8 @@ var words = []string{
 	"DiskPressure", "PIDPressure", "NetworkUnavailable", "NoSchedule", "NoExecute", "PreferNoSchedule", "linux", "windows",
 	"Update", "Apply", "status", "Workload", "Tunnel", "LoadBalancer", "Never", "Always", "CrossSubnet", "cross-subnet", "always",
 	"Automatic", "Manual", "Enabled", "Disabled", "Allocatable", "CIDROverlap", "PoolDisabled", "Terminating", "OK",
+	"EnabledIPIPOnly", "CalicoIPAM", "WorkloadIPs", "Auto", blocks.FilterAccept, blocks.FilterReject,
+	blocks.FilterEqual, blocks.FilterNotEqual, blocks.FilterIn, blocks.FilterNotIn, blocks.FilterRemotePeers,
 	string(blocks.Pending), string(blocks.Confirmed), string(blocks.PendingDeletion), string(blocks.HostOwner), string(blocks.VirtualOwner),
 	blocks.TypeIPIP, blocks.TypeVXLAN, blocks.TypeVXLANv6, blocks.TypeWireguard, blocks.TypeWireguardV6,
 }
@@ -134,7 +138,7 @@ func (n *names) text(r role, key, s string) string {
 		return n.poolList(s)
 	case roleLabelText:
 		return n.labelText(s)
-	case roleNodeSelector, roleNamespaceSelector:
+	case roleNodeSelector, roleNamespaceSelector, roleWorkloadSelector:
 		return n.selector(s)
 	default:
 		return bad

@@ -50,6 +50,9 @@ func TestAnonymizedNamesNobody(t *testing.T) {
 		for _, p := range before.BGPPeers {
 			meta("peer", p.Meta)
 		}
+		for _, f := range before.BGPFilters {
+			meta("filter", f.Meta)
+		}
 		delete(private, "")
 		delete(private, "default") // a namespace, and the name of every configuration
 		for name, what := range private {

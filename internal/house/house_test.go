@@ -30,7 +30,10 @@ var mayImport = map[string][]string{
 	"cmd":                  {"blocks", "blocks/source", "affinity", "affinity/host", "audit", "repair", "repair/datastore", "metrics", "cmd/internal"},
 	"internal/sketch":      {"blocks"},
 	"internal/testcluster": {"internal/testcluster"},
+	"internal/storm":       {"blocks", "blocks/source", "affinity", "audit", "repair", "repair/datastore", "internal/testcluster", "internal/needs"},
 	"internal/house":       {},
+	"internal/needs":       {},
+	"internal/lab":         {"blocks", "blocks/source", "affinity", "affinity/host", "audit", "internal/testcluster", "internal/needs"},
 }
 
 // onlyIn says which packages may import what talks to clusters and kernels.
@@ -40,11 +43,11 @@ var onlyIn = []struct {
 	except  []string
 	dirs    []string
 }{
-	{"k8s.io/client-go", []string{"k8s.io/client-go/util/jsonpath"}, []string{"blocks/source", "repair/datastore", "internal/testcluster", "cmd"}},
-	{"github.com/projectcalico/calico", []string{"github.com/projectcalico/calico/libcalico-go/lib/selector"}, []string{"blocks/source", "repair/datastore", "internal/testcluster"}},
+	{"k8s.io/client-go", []string{"k8s.io/client-go/util/jsonpath"}, []string{"blocks/source", "repair/datastore", "internal/testcluster", "internal/storm", "cmd"}},
+	{"github.com/projectcalico/calico", []string{"github.com/projectcalico/calico/libcalico-go/lib/selector"}, []string{"blocks/source", "repair/datastore", "internal/testcluster", "internal/storm"}},
 	{"github.com/vishvananda/netlink", nil, []string{"affinity/host"}},
 	{"github.com/spf13/cobra", nil, []string{"cmd"}},
-	{"os/exec", nil, []string{"internal/testcluster", "internal/house"}}, // and tests
+	{"os/exec", nil, []string{"internal/testcluster", "internal/house", "internal/needs", "internal/lab"}}, // and tests
 }
 
 type goPackage struct {

@@ -16,22 +16,39 @@
 //	live                                         objects may change between reads
 //	pool NAME CIDR [size=N] [disabled] [manual] [uses=A,B] [nodes=SELECTOR]
 //	     [namespaces=SELECTOR] [vxlan=MODE] [ipip=MODE] [noexport] [notAllocatable=REASON]
-//	node NAME [pods=N] [cordoned] [windows] [taint=KEY] [label=K=V] [tunnel=TYPE@IP] [as=N]
+//	node NAME [pods=N] [cordoned] [windows] [notready] [taint=KEY] [label=K=V] [tunnel=TYPE@IP] [as=N]
+//	     [addr=IP/LEN] [rr=ID]                   its BGP addresses and cluster ID
 //	namespace NAME [label=K=V] [pools=A,B]
 //	block CIDR [OWNER] [age=D] [noage] [future] [deleted] [strict] [name=N]
 //	     OWNER is a node's name, "virtual:…" or "-" for none
-//	alloc IP [pod=NS/NAME] [node=N] [handle=H] [type=T] [service=S] [vm] [cooling] [age=D] [noage]
-//	pod NS/NAME NODE [IP,IP] [phase=P] [hostnet] [terminating] [removed] [ann=IP,IP] [pools=A,B] [age=D]
+//	alloc IP [pod=NS/NAME] [node=N] [handle=H] [type=T] [service=S] [vm] [cooling] [age=D] [noage] [seq=N] [noseq]
+//	pod NS/NAME NODE [IP,IP] [phase=P] [hostnet] [terminating] [removed] [ann=IP,IP] [pools=A,B] [age=D] [cid=ID]
 //	use IP NS/NAME NODE                          alloc and pod in one
 //	fill CIDR COUNT NODE                         COUNT uses of the block's first free addresses
 //	affinity CIDR OWNER [state=S] [age=D] [deleted] [unlabelled]
 //	handle ID [CIDR=COUNT]… [age=D] [deleted]
 //	reserve CIDR
-//	config [strict] [noauto] [max=N]
+//	config [strict] [noauto] [max=N] [cooldown=D]
 //	locked
 //	controllers [none] [grace=D]
 //	bgp [nomesh] [as=N]
-//	peer NAME [ip=IP] [as=N] [nodes=SELECTOR] [reflectors=SELECTOR] [localas=N]
+//	felix [routes=WHO] [source=WHAT] [bpf]       programClusterRoutes, routeSource
+//	peer NAME [ip=IP] [as=N] [node=NODE] [nodes=SELECTOR] [reflectors=SELECTOR] [localas=N]
+//	     [ownas=N] [oneway] [workloads] [filters=A,B]
+//	     localas is numAllowedLocalASNumbers, ownas localASNumber, oneway reversePeering: Manual
+//	filter NAME [export=RULE]… [import=RULE]…    a BGPFilter
+//	     RULE is ACTION[,OPERATOR,CIDR[,MIN-MAX]][,source=S][,if=NAME], such as
+//	     export=Reject,In,10.0.0.0/8,32-; without a CIDR it is one for both families
+//	view NODE [age=D] [agent|routes] [partial]   a host view; the next lines fill it
+//	     routes makes it a listing of routes, partial one that was not understood whole
+//	route NODE CIDR TYPE [proto=P] [table=T] [metric=N] [via=IP] [dev=D]
+//	lookup NODE CIDR RESULT [match=CIDR] [table=T] [via=IP] [dev=D]
+//	netns NODE ID IP[/LEN][,IP] [pids=N,N] [cmd=C,C] [state=S,S] [sandbox=ID] [uid=PODUID] [name=N] [host] [inner]
+//	     inner is a namespace without a veth pair that ends on the host
+//	hostgap NODE REASON…                         a host view that could not be had
 //	gap RESOURCE [name=N] [owner=NODE] [cidr=C] REASON…
 //	corrupt CIDR                                 queues an allocated ordinal of the block
+//
+// Every object has the UID "uid-NAME" and the resourceVersion "1" unless uid=,
+// rv= or unpinned (neither) say otherwise.
 package sketch

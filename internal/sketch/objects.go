@@ -40,7 +40,11 @@ var tunnelTypes = map[string]string{
 func (p *parser) node(w words) {
 	n := blocks.Node{
 		Meta: p.meta(w.at(0), w), Labels: labels(w), Unschedulable: w.has("cordoned"), Windows: w.has("windows"),
-		Taints: w.opts["taint"], AllocatablePods: w.number("pods", 0), Ready: true, ASNumber: uint32(w.number("as", 0)),
+		Taints: w.opts["taint"], AllocatablePods: w.number("pods", 0), Ready: !w.has("notready"), NotReady: w.has("notready"), ASNumber: uint32(w.number("as", 0)),
+		RouteReflectorID: w.get("rr"),
+	}
+	for _, a := range w.opts["addr"] {
+		n.Addresses = append(n.Addresses, netip.MustParsePrefix(a))
 	}
 	for _, t := range w.opts["tunnel"] {
 		kind, addr, _ := strings.Cut(t, "@")
@@ -113,7 +117,9 @@ func (p *parser) alloc(w words) error {
 	b.Ordinals[i] = int32(len(b.Attributes))
 	b.Attributes = append(b.Attributes, a)
 	b.Unallocated = slices.DeleteFunc(b.Unallocated, func(u int32) bool { return int(u) == i })
-	b.OrdinalSequences = append(b.OrdinalSequences, blocks.OrdinalSequence{Ordinal: int32(i), Sequence: 10})
+	if !w.has("noseq") {
+		b.OrdinalSequences = append(b.OrdinalSequences, blocks.OrdinalSequence{Ordinal: int32(i), Sequence: uint64(w.number("seq", 10))})
+	}
 	return nil
 }
 
@@ -125,7 +131,7 @@ func (p *parser) pod(w words) {
 	}
 	pod := blocks.Workload{
 		Meta: p.meta(name, w), Namespace: ns, Node: node, Phase: "Running", HostNetwork: w.has("hostnet"),
-		NetworkRemoved: w.has("removed"), PoolsV4: w.list("pools"), PoolsV6: w.list("pools"),
+		NetworkRemoved: w.has("removed"), PoolsV4: w.list("pools"), PoolsV6: w.list("pools"), ContainerID: w.get("cid"),
 	}
 	if w.has("phase") {
 		pod.Phase = w.get("phase")

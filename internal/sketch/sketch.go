@@ -42,7 +42,9 @@ type words struct {
 var flags = map[string]bool{
 	"disabled": true, "manual": true, "noexport": true, "cordoned": true, "windows": true, "noage": true, "future": true,
 	"deleted": true, "strict": true, "cooling": true, "hostnet": true, "terminating": true, "removed": true,
-	"noauto": true, "none": true, "nomesh": true, "vm": true, "unlabelled": true,
+	"noauto": true, "none": true, "nomesh": true, "vm": true, "unlabelled": true, "bpf": true, "oneway": true, "workloads": true,
+	"agent": true, "routes": true, "partial": true, "host": true, "inner": true,
+	"unpinned": true, "noseq": true, "notready": true,
 }
 
 func split(fields []string) words {
@@ -105,6 +107,15 @@ func (p *parser) meta(name string, w words) blocks.Meta {
 	if w.has("noage") {
 		m.Written = time.Time{}
 	}
+	if w.has("uid") {
+		m.UID = w.get("uid")
+	}
+	if w.has("rv") {
+		m.ResourceVersion = w.get("rv")
+	}
+	if w.has("unpinned") {
+		m.UID, m.ResourceVersion = "", ""
+	}
 	return m
 }
 
@@ -151,7 +162,8 @@ func (p *parser) line(line string) (err error) {
 	case "reserve":
 		s.Reservations = append(s.Reservations, blocks.Reservation{Meta: p.meta(w.at(0), w), CIDRs: []netip.Prefix{netip.MustParsePrefix(w.at(0))}})
 	case "config":
-		s.IPAM = blocks.IPAMConfig{Present: true, StrictAffinity: w.has("strict"), AutoAllocateBlocks: !w.has("noauto"), MaxBlocksPerHost: w.number("max", 0)}
+		cooldown, _ := time.ParseDuration(w.get("cooldown"))
+		s.IPAM = blocks.IPAMConfig{Meta: p.meta("default", w), Cooldown: cooldown, Present: true, StrictAffinity: w.has("strict"), AutoAllocateBlocks: !w.has("noauto"), MaxBlocksPerHost: w.number("max", 0)}
 	case "locked":
 		s.Info.Locked = true
 	case "controllers":
@@ -160,10 +172,23 @@ func (p *parser) line(line string) (err error) {
 	case "bgp":
 		s.BGP = blocks.BGPConfig{Present: true, Mesh: !w.has("nomesh"), ASNumber: uint32(w.number("as", 64512))}
 	case "peer":
-		s.BGPPeers = append(s.BGPPeers, blocks.BGPPeer{Meta: p.meta(w.at(0), w), PeerIP: w.get("ip"), ASNumber: uint32(w.number("as", 0)),
-			NodeSelector: w.get("nodes"), PeerSelector: w.get("reflectors"), AllowedLocalAS: w.number("localas", 0)})
+		p.peer(w)
+	case "filter":
+		return p.filter(w)
+	case "felix":
+		s.Felix = blocks.FelixConfig{Present: true, BPFEnabled: w.has("bpf"), ProgramClusterRoutes: w.get("routes"), RouteSource: w.get("source")}
 	case "gap":
 		p.gap(w)
+	case "view":
+		p.view(w)
+	case "route":
+		p.route(w)
+	case "lookup":
+		p.lookup(w)
+	case "netns":
+		p.netns(w)
+	case "hostgap":
+		p.hostGap(w)
 	case "corrupt":
 		b := p.blockOf(netip.MustParsePrefix(w.at(0)).Addr())
 		for i, o := range b.Ordinals {

@@ -48,6 +48,16 @@ var programs = map[string]program{
 		module:     calicoModule,
 		versionVar: calicoModule + "/pkg/buildinfo.Version", release: true, cold: "3 minutes",
 	},
+	"confd": {
+		dir: "binaries/calico", pkg: "github.com/projectcalico/calico/confd",
+		module:     calicoModule,
+		versionVar: calicoModule + "/pkg/buildinfo.Version", release: true, cold: "1 minute",
+	},
+	"kube-controllers": {
+		dir: "binaries/calico", pkg: "github.com/projectcalico/calico/kube-controllers/cmd/kube-controllers",
+		module:     calicoModule,
+		versionVar: calicoModule + "/pkg/buildinfo.Version", release: true, cold: "4 minutes",
+	},
 	"controller-gen": {
 		dir: "binaries/crds", pkg: "sigs.k8s.io/controller-tools/cmd/controller-gen",
 		module: "sigs.k8s.io/controller-tools", cold: "30 seconds",
@@ -56,11 +66,11 @@ var programs = map[string]program{
 
 // Binaries are the names that Binary knows and that tests need, in the order in
 // which it is best to build them.
-var Binaries = []string{"etcd", "kube-apiserver", "calicoctl"}
+var Binaries = []string{"etcd", "kube-apiserver", "calicoctl", "confd", "kube-controllers"}
 
 // Binary returns the path of a server or tool, and builds it first if the
-// user's cache directory does not have it. It knows etcd, kube-apiserver and
-// calicoctl. Building says so on stderr; several processes that want the same
+// user's cache directory does not have it. It knows etcd, kube-apiserver,
+// calicoctl, confd and kube-controllers. Building says so on stderr; several processes that want the same
 // program wait for one of them to build it.
 //
 // The version is the one in the go.mod of the module that builds the program.

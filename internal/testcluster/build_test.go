@@ -17,7 +17,8 @@ import (
 func TestProgramsHaveTheVersionsOfTheirModules(t *testing.T) {
 	ctx := t.Context()
 	for name, arg := range map[string]string{
-		"etcd": "--version", "kube-apiserver": "--version", "calicoctl": "version",
+		"etcd": "--version", "kube-apiserver": "--version", "calicoctl": "version", "confd": "-version",
+		"kube-controllers": "-version",
 	} {
 		path, err := Binary(ctx, name)
 		if err != nil {

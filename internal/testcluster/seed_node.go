@@ -33,6 +33,9 @@ type Node struct {
 	IPv6 netip.Prefix
 	// ASNumber is the BGP AS of the node, where it differs from the cluster's.
 	ASNumber string
+	// RouteReflectorID is the node's BGP cluster ID, which makes it a route
+	// reflector; "" for none.
+	RouteReflectorID string
 	// NotReady makes a node whose kubelet reports that it is not ready.
 	NotReady bool
 	// OS is the operating system; "" means linux.
@@ -108,6 +111,9 @@ func nodeObject(n Node, ordinal int, version string) *corev1.Node {
 	}
 	if n.ASNumber != "" {
 		annotations["projectcalico.org/ASNumber"] = n.ASNumber
+	}
+	if n.RouteReflectorID != "" {
+		annotations["projectcalico.org/RouteReflectorClusterID"] = n.RouteReflectorID
 	}
 	maps.Copy(annotations, n.Annotations)
 	addresses = append(addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: n.Name})

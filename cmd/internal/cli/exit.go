@@ -45,6 +45,9 @@ func usagef(format string, args ...any) error { return usageError(fmt.Errorf(for
 // unreadError says that the datastore could not be read, or only in part.
 func unreadError(err error) error { return &exitError{code: ExitUnread, err: err} }
 
+// unfinishedError says that steps of a change were left undone.
+func unfinishedError(err error) error { return &exitError{code: ExitUnfinished, err: err} }
+
 // findingsError says that there are findings at or above --fail-on.
 func findingsError(err error) error { return &exitError{code: ExitFindings, err: err} }
 

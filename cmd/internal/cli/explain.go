@@ -20,6 +20,7 @@ type explainCommand struct {
 	streams genericiooptions.IOStreams
 	program string
 	sources sources
+	hosts   hostFlags
 
 	output []string
 	kind   string
@@ -75,6 +76,7 @@ is printed all the same); 5 a failure inside the program.`,
 		ValidArgsFunction: completeSubject,
 	}
 	x.sources.addFlags(c)
+	x.hosts.addFlags(c)
 	fs := c.Flags()
 	fs.StringArrayVarP(&x.output, "output", "o", []string{"table"}, "`FORMAT` or FORMAT=FILE, repeatable with files: "+view.ExplainFormatNames())
 	fs.StringVar(&x.kind, "kind", "", "explain only what is of this `KIND`: "+strings.Join(audit.QueryKinds, "|"))
@@ -95,6 +97,9 @@ is printed all the same); 5 a failure inside the program.`,
 			return x.check(r)
 		}
 		if r.reader, err = x.sources.open(x.streams, r.progress.Show); err != nil {
+			return err
+		}
+		if r.reader, err = x.hosts.wrap(r.reader, r.progress.Show); err != nil {
 			return err
 		}
 		return x.run(c.Context(), r)
@@ -172,7 +177,7 @@ func (x *explainCommand) run(ctx context.Context, r *explainRun) error {
 	var errs []error
 	for _, o := range r.outputs {
 		opts := x.viewOptions(o.File == "")
-		opts.Source, opts.ReportArgs = x.sources.describe(), x.sources.arguments()
+		opts.Source, opts.ReportArgs = x.sources.describe(), strings.TrimSpace(x.sources.arguments()+x.hosts.arguments())
 		errs = append(errs, deliver(x.streams, "explanation", o.Format, o.File, func(w io.Writer) error { return o.Write(w, e, opts) }))
 	}
 	if !e.Complete {

@@ -28,8 +28,14 @@ type outcome struct {
 
 func calicoAudit(t *testing.T, args ...string) outcome {
 	t.Helper()
+	return calicoAuditUntil(t, t.Context(), args...)
+}
+
+// calicoAuditUntil runs the program until the context ends.
+func calicoAuditUntil(t *testing.T, ctx context.Context, args ...string) outcome {
+	t.Helper()
 	var out, errOut bytes.Buffer
-	code := cli.Main(t.Context(), append([]string{"calico-audit"}, args...),
+	code := cli.Main(ctx, append([]string{"calico-audit"}, args...),
 		genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut})
 	return outcome{code, out.String(), errOut.String()}
 }

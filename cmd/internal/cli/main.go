@@ -37,8 +37,8 @@ func execute(ctx context.Context, streams genericiooptions.IOStreams, run func()
 		}
 	}()
 	err := run()
-	if err != nil && ctx.Err() != nil {
-		err = unreadError(errors.New("interrupted"))
+	if err != nil && ctx.Err() != nil && exitCode(err) != ExitUnfinished {
+		err = unreadError(errors.New("interrupted")) // what was left undone is said as such
 	}
 	if errors.Is(err, syscall.EPIPE) {
 		// Whoever reads the output has seen enough: "| head" is no error.

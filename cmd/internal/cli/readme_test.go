@@ -43,7 +43,9 @@ func TestReadme(t *testing.T) {
 	t.Setenv("KUBECONFIG", cluster.KubeconfigPath())
 	t.Chdir(root)
 	writeDump(t, cluster)
-	readmeFiles["cluster.json.gz"] = filepath.Join(t.TempDir(), "cluster.json.gz")
+	for _, name := range []string{"cluster.json.gz", "plan.json"} {
+		readmeFiles[name] = filepath.Join(t.TempDir(), name)
+	}
 	ran := map[string]bool{}
 	for _, b := range readmeBlocks(t, string(raw)) {
 		switch b.lang {
@@ -181,6 +183,12 @@ func checkShell(t *testing.T, command string) {
 		pkg, _, _ := strings.Cut(args[2], "@")
 		if out, err := exec.CommandContext(t.Context(), "go", "list", pkg).CombinedOutput(); err != nil {
 			t.Errorf("%v\n%s", err, out)
+		}
+	case args[0] == "calico-audit" && args[1] == "repair":
+		// It would ask, or needs what a run left: that there is such a command, with
+		// such arguments, is all that can be told here.
+		if got := calicoAudit(t, append(args[1:], "--help")...); got.code != 0 || !strings.Contains(got.stdout, "calico-audit repair "+args[2]) {
+			t.Errorf("exit code %d: %s", got.code, got.err)
 		}
 	case args[0] == "kubectl" && args[1] == "get":
 		checkDumpCommand(t, args[2])

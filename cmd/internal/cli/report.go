@@ -22,6 +22,7 @@ type reportCommand struct {
 	streams genericiooptions.IOStreams
 	program string
 	sources sources
+	hosts   hostFlags
 	mutes   muteFlags
 
 	output       []string
@@ -70,6 +71,10 @@ part (the report says "complete": false); 5 a failure inside the program.`,
   # Everything about one pool
   PROGRAM report -o wide --pool default-ipv4-ippool
 
+  # With proof from the nodes: their own routes, and the addresses in use there
+  PROGRAM report --agents
+  PROGRAM report -f dump/ --host-views views/
+
   # For a script: fail on errors, keep the report
   PROGRAM report --fail-on error -o json=report.json -o table
 
@@ -82,6 +87,7 @@ part (the report says "complete": false); 5 a failure inside the program.`,
 		Args: cobra.NoArgs,
 	}
 	r.sources.addFlags(c)
+	r.hosts.addFlags(c)
 	fs := c.Flags()
 	fs.StringArrayVarP(&r.output, "output", "o", []string{"table"},
 		"`FORMAT` or FORMAT=FILE, repeatable with files: "+view.FormatNames())
@@ -140,14 +146,17 @@ func (r *reportCommand) complete() (*auditRun, error) {
 		return nil, err
 	}
 	a.progress = progressLine(r.streams)
-	a.reader, err = r.sources.open(r.streams, a.progress.Show)
+	if a.reader, err = r.sources.open(r.streams, a.progress.Show); err != nil {
+		return nil, err
+	}
+	a.reader, err = r.hosts.wrap(a.reader, a.progress.Show)
 	return a, err
 }
 
 // viewOptions returns the options of an output.
 func (r *reportCommand) viewOptions(toStdout bool) view.Options {
 	o := view.Options{
-		NoHeaders: r.noHeaders, Program: r.program, Source: r.sources.describe(), ReportArgs: r.sources.arguments(),
+		NoHeaders: r.noHeaders, Program: r.program, Source: r.sources.describe(), ReportArgs: strings.TrimSpace(r.sources.arguments() + r.hosts.arguments()),
 		Now: time.Now(), Color: r.color == colorAlways, FailOn: r.severity,
 	}
 	if toStdout {

@@ -36,6 +36,9 @@ func TestScripts(t *testing.T) {
 			if err := os.Symlink(examples, filepath.Join(e.WorkDir, "examples")); err != nil {
 				return err
 			}
+			if err := os.Symlink(filepath.Join(filepath.Dir(examples), "hostviews"), filepath.Join(e.WorkDir, "hostviews")); err != nil {
+				return err
+			}
 			e.Setenv("EXAMPLES", "examples")
 			e.Setenv("HOME", e.WorkDir)
 			return nil

@@ -46,7 +46,13 @@ func (s *sources) addFlags(c *cobra.Command) {
 		"file or directory `PATH` of Kubernetes objects to read instead of a cluster; repeatable, \"-\" is standard input")
 	s.fileFlags.StringVar(&s.at, "at", "", "the `TIME` at which the files were read from the cluster, such as 2026-01-31T08:00:00Z (default: what the files tell)")
 	inGroup(s.fileFlags, groupSource)
+	c.Flags().AddFlagSet(s.fileFlags)
+	s.addClusterFlags(c)
+}
 
+// addClusterFlags adds the flags that name a cluster alone, for commands that need
+// a running one.
+func (s *sources) addClusterFlags(c *cobra.Command) {
 	s.cluster = genericclioptions.NewConfigFlags(true)
 	s.cluster.Namespace = nil // an audit reads all namespaces
 	s.cluster.CacheDir = nil  // and keeps no cache
@@ -54,7 +60,6 @@ func (s *sources) addFlags(c *cobra.Command) {
 	s.cluster.AddFlags(s.clusterFlags)
 	inGroup(s.clusterFlags, groupCluster)
 
-	c.Flags().AddFlagSet(s.fileFlags)
 	c.Flags().AddFlagSet(s.clusterFlags)
 	s.completeFlags(c)
 }
@@ -123,6 +128,19 @@ func (s *sources) open(streams genericiooptions.IOStreams, show func(string)) (r
 }
 
 func (s *sources) openCluster(streams genericiooptions.IOStreams, show func(string)) (reader, error) {
+	cfg, err := s.restConfig(streams)
+	if err != nil {
+		return nil, err
+	}
+	k, err := s.openKubernetes(cfg, show)
+	if err != nil {
+		return nil, err
+	}
+	return &clusterReader{k}, nil
+}
+
+// restConfig returns the configuration of the cluster's client.
+func (s *sources) restConfig(streams genericiooptions.IOStreams) (*rest.Config, error) {
 	if s.nowhere() {
 		return nil, usagef("no cluster to read: there is no kubeconfig (--kubeconfig, KUBECONFIG or ~/.kube/config), " +
 			"and this is not inside a cluster. Files are read with -f")
@@ -133,13 +151,17 @@ func (s *sources) openCluster(streams genericiooptions.IOStreams, show func(stri
 	}
 	cfg.UserAgent = "calico-audit/" + buildVersion().Version
 	cfg.WarningHandler = rest.NewWarningWriter(streams.ErrOut, rest.WarningWriterOptions{Deduplicate: true})
+	return cfg, nil
+}
+
+func (s *sources) openKubernetes(cfg *rest.Config, show func(string)) (*source.Kubernetes, error) {
 	k, err := source.NewKubernetes(cfg, source.KubernetesOptions{
 		Progress: func(p source.Progress) { show(progressText(p)) }, Record: s.record,
 	})
 	if err != nil {
 		return nil, unreadError(err)
 	}
-	return &clusterReader{k}, nil
+	return k, nil
 }
 
 // progressText says how far the reading of a resource has come.
@@ -191,9 +213,18 @@ func (s *sources) arguments() string {
 	if s.at != "" {
 		out = append(out, "--at "+shellQuote(s.at))
 	}
+	if args := s.clusterArguments(); args != "" {
+		out = append(out, args)
+	}
+	return strings.Join(out, " ")
+}
+
+// clusterArguments returns those that name the cluster.
+func (s *sources) clusterArguments() string {
+	var out []string
 	for _, f := range changedFlags(s.clusterFlags) {
 		switch f.Name {
-		case "kubeconfig", "context", "cluster", "user", "server", "as", "tls-server-name", "certificate-authority":
+		case "kubeconfig", "context", "cluster", "user", "server", "as", "as-group", "as-uid", "tls-server-name", "certificate-authority":
 			out = append(out, "--"+f.Name+" "+shellQuote(f.Value.String()))
 		}
 	}

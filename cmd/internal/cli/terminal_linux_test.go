@@ -20,6 +20,13 @@ import (
 // what was written to it.
 func openTerminal(t *testing.T, columns uint16) (tty *os.File, drain func() string) {
 	t.Helper()
+	tty, _, drain = openKeyboard(t, columns)
+	return tty, drain
+}
+
+// openKeyboard is openTerminal with a keyboard: what is written to it is typed.
+func openKeyboard(t *testing.T, columns uint16) (tty *os.File, keyboard io.Writer, drain func() string) {
+	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
 		t.Fatalf("this test needs a pseudo-terminal: %v", err)
@@ -43,7 +50,7 @@ func openTerminal(t *testing.T, columns uint16) (tty *os.File, drain func() stri
 	var got strings.Builder
 	var reading sync.WaitGroup
 	reading.Go(func() { _, _ = io.Copy(&got, master) }) // ends with EIO once the terminal is closed
-	return tty, func() string {
+	return tty, master, func() string {
 		_ = tty.Close()
 		reading.Wait()
 		return strings.ReplaceAll(got.String(), "\r\n", "\n")

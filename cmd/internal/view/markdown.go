@@ -28,6 +28,7 @@ func (m markdownPrinter) Print(w io.Writer, r *audit.Report) error {
 	fmt.Fprintf(&b, "## calico-audit: %s\n\n", counted)
 	m.cluster(&b, r)
 	m.missing(&b, r)
+	markdownHosts(&b, r)
 	markdownPools(&b, r)
 	explained := map[string]bool{}
 	for _, g := range groups(r) {

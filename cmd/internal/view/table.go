@@ -45,6 +45,7 @@ func (t *table) Print(w io.Writer, r *audit.Report) error {
 	}
 	t.findings(p, r)
 	t.notSeen(p, r)
+	t.hosts(p, r)
 	t.muted(p, r)
 	t.foot(p, r)
 	return p.writeTo(w)

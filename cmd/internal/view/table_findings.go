@@ -144,7 +144,7 @@ func (t *table) command(c string) string {
 	if !ours {
 		return c
 	}
-	for _, reading := range []string{"report", "explain"} {
+	for _, reading := range []string{"report", "explain", "repair"} {
 		if args, is := strings.CutPrefix(rest, reading+" "); is && t.ReportArgs != "" {
 			rest = reading + " " + t.ReportArgs + " " + args
 		}

@@ -1,6 +1,7 @@
 // Makeexamples writes examples/snapshots anew: it starts clusters, has Calico's
 // IPAM bring about the states of the scenarios on them, and dumps what an audit
-// reads. Arguments name the examples to make; without, it is all of them.
+// reads. Arguments name the examples to make; without, it is all of them. The story
+// gets host views to go with it, which "hostviews" makes of the dump that is there.
 package main
 
 import (
@@ -43,6 +44,9 @@ func run(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
+	if slices.Equal(names, []string{"hostviews"}) {
+		return storyViews(root)
+	}
 	for _, name := range names {
 		if !slices.ContainsFunc(examples, func(e example) bool { return e.name == name }) {
 			return fmt.Errorf("no such example: %q", name)
@@ -56,7 +60,20 @@ func run(ctx context.Context, names []string) error {
 		if err := makeExample(ctx, e, dir); err != nil {
 			return fmt.Errorf("making example %s: %w", e.name, err)
 		}
+		if e.name == "story" {
+			if err := storyViews(root); err != nil {
+				return err
+			}
+		}
 		fmt.Println(dir)
+	}
+	return nil
+}
+
+// storyViews makes the host views that go with the dump of the story.
+func storyViews(root string) error {
+	if err := makeHostViews(filepath.Join(root, "examples", "snapshots", "story"), filepath.Join(root, "examples", "hostviews", "story")); err != nil {
+		return fmt.Errorf("making host views of the story: %w", err)
 	}
 	return nil
 }

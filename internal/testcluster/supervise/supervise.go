@@ -35,6 +35,8 @@ type Spec struct {
 	// Path is the executable to run, and Args its arguments without the name.
 	Path string
 	Args []string
+	// Env is added to the environment of the starting process.
+	Env []string
 	// RemoveIfOrphaned is a directory that is removed after the server was
 	// killed because the starting process is gone. Empty: nothing is removed.
 	RemoveIfOrphaned string
@@ -172,6 +174,7 @@ func run(encoded string) error {
 	swallowSignals()
 
 	cmd := exec.Command(spec.Path, spec.Args...)
+	cmd.Env = append(os.Environ(), spec.Env...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = serverAttr()
 	if err := cmd.Start(); err != nil {

@@ -7,4 +7,6 @@ package calico
 import (
 	_ "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 	_ "github.com/projectcalico/calico/calicoctl/calicoctl"
+	_ "github.com/projectcalico/calico/confd"
+	_ "github.com/projectcalico/calico/kube-controllers/cmd/kube-controllers"
 )

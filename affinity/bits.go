@@ -1,0 +1,23 @@
+package affinity
+
+// bits is a set of small numbers.
+type bits []uint64
+
+func newBits(n int) bits { return make(bits, (n+63)/64) }
+
+func (b bits) set(i int) { b[i/64] |= 1 << (i % 64) }
+
+func (b bits) has(i int) bool { return b[i/64]&(1<<(i%64)) != 0 }
+
+// any tells whether the set has a number at all.
+func (b bits) any() bool { return b.meets(b) }
+
+// meets tells whether two sets have a number in common.
+func (b bits) meets(c bits) bool {
+	for i := range b {
+		if b[i]&c[i] != 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,176 @@
+package affinity
+
+import (
+	"net/netip"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// felix predicts for a pool whose routes Felix programs: the owner has a
+// blackhole for the block, by the block's own record of its owner, and a route
+// to each address in it that is allocated to another node (felix
+// calc/l3_route_resolver.go, routesFromBlock; dataplane/linux/route_mgr.go).
+func (r *Routing) felix(b Borrowed) Prediction {
+	if r.s.Felix.RouteSource == "WorkloadIPs" {
+		return Prediction{Fate: Delivered, Reason: "Felix makes routes from each pod's address (routeSource: WorkloadIPs) and no blackholes from blocks"}
+	}
+	p := r.felixByIPAM(b)
+	if g, missing := r.s.Missing(blocks.FelixConfigs); missing && p.Fate == Dropped {
+		return unknown("the FelixConfiguration's routeSource", "a read is missing: %s; unless routeSource is WorkloadIPs the traffic is dropped, because %s", g, p.Reason)
+	}
+	return p
+}
+
+func (r *Routing) felixByIPAM(b Borrowed) Prediction {
+	if g, missing := r.s.Missing(blocks.Nodes); missing && (b.Tunnel || b.Attributes != nil && b.Attributes.Node != "") {
+		return unknown("the right, or the file, to read nodes", "a read is missing: %s; so whether Felix knows %s is not known", g, b.User)
+	}
+	if b.Tunnel {
+		if g, bad := r.nodeFault(b.User); bad {
+			return unknown("what node "+b.User+" records", "node %s could not be read whole: %s", b.User, g)
+		}
+		// A node's own record of its tunnel address makes a route, whatever the
+		// allocation says.
+		if n := r.nodes[b.User]; n != nil && hasTunnel(n, b.Addr) {
+			return r.felixRoute(b, n)
+		}
+	}
+	named := ""
+	if b.Attributes != nil {
+		named = b.Attributes.Node
+	}
+	if g, bad := r.nodeFault(named); bad && named != "" {
+		return unknown("what node "+named+" records", "node %s could not be read whole: %s", named, g)
+	}
+	switch n := r.nodes[named]; {
+	case named == "":
+		return dropped("the allocation does not record the node that uses the address, and without it Felix makes no route to the address, so the blackhole of the block wins on %s", b.Owner)
+	case named == b.Owner:
+		return dropped("the allocation names %s itself, the block's owner, as the node that uses the address, so Felix makes no separate route to it and the block's blackhole wins", b.Owner)
+	case n == nil:
+		return dropped("the allocation names %s as the node that uses the address, which is no node of the cluster, so Felix makes no route to it and the block's blackhole wins", named)
+	case named != b.User:
+		return unknown("on which node the pod runs", "the allocation names %s as the node that uses the address: Felix routes it there, and not to %s", named, b.User)
+	default:
+		return r.felixRoute(b, n)
+	}
+}
+
+// felixRoute says whether Felix on the owner has what a route to a node takes.
+func (r *Routing) felixRoute(b Borrowed, n *blocks.Node) Prediction {
+	what := "Felix programs this pool's routes"
+	if encapsulated(b.Pool.VXLAN) {
+		what = "the pool uses VXLAN: Felix programs its routes"
+	}
+	family := blocks.FamilyOf(b.Addr)
+	owner := r.nodes[b.Owner]
+	if g, bad := r.nodeFault(b.Owner); bad {
+		return unknown("what node "+b.Owner+" records", "node %s could not be read whole: %s", b.Owner, g)
+	}
+	if !encapsulated(b.Pool.VXLAN) {
+		if r.addressMissing(n, family) {
+			return unknown("whether "+n.Name+" has an "+family.String()+" address (kubectl get node -o wide): Felix then takes that",
+				"%s, and %s records no %s address for Calico", what, n.Name, family)
+		}
+		return Prediction{Fate: Delivered, Reason: what + " and gives " + b.Owner + " one to the address, by way of " + n.Name}
+	}
+	same := b.Pool.VXLAN == blocks.EncapCrossSubnet && sameSubnet(owner, n, family) == yes
+	for _, end := range []*blocks.Node{owner, n} {
+		switch {
+		case end == nil:
+		case r.addressMissing(end, family):
+			return dropped("%s records no %s address for Calico, so Felix cannot set up VXLAN between it and the other nodes, and on %s the block's blackhole wins", end.Name, family, b.Owner)
+		case r.vtepMissing(end, family) && (!same || end == owner):
+			return dropped("%s has no VXLAN tunnel address (%s), so Felix on %s has no way to it and the block's blackhole wins", end.Name, family, b.Owner)
+		}
+	}
+	return Prediction{Fate: Delivered, Reason: what + " and gives " + b.Owner + " one to the address, by way of " + n.Name}
+}
+
+func dropped(format string, args ...any) Prediction {
+	p := unknown("", format, args...)
+	p.Fate = Dropped
+	return p
+}
+
+func hasTunnel(n *blocks.Node, a netip.Addr) bool {
+	for _, t := range n.Tunnels {
+		if t.Addr == a {
+			return true
+		}
+	}
+	return false
+}
+
+// addressMissing tells whether a node records no address of a family while other
+// nodes do. Where none does, the snapshot is one that does not hold such records.
+func (r *Routing) addressMissing(n *blocks.Node, f blocks.Family) bool {
+	return !addressOf(n, f).IsValid() && r.sessionsOf(f).recorded
+}
+
+// vtepMissing tells the same of VXLAN tunnel addresses.
+func (r *Routing) vtepMissing(n *blocks.Node, f blocks.Family) bool {
+	r.vtepsOnce.Do(func() {
+		for i := range r.s.Nodes {
+			for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+				r.vteps[index(f)] = r.vteps[index(f)] || hasVTEP(&r.s.Nodes[i], f)
+			}
+		}
+	})
+	return r.vteps[index(f)] && !hasVTEP(n, f)
+}
+
+func hasVTEP(n *blocks.Node, f blocks.Family) bool {
+	for _, t := range n.Tunnels {
+		if t.Type == blocks.TypeVXLAN && f == blocks.IPv4 || t.Type == blocks.TypeVXLANv6 && f == blocks.IPv6 {
+			return true
+		}
+	}
+	return false
+}
+
+// addressOf returns a node's BGP address of a family; the zero Prefix if it
+// records none.
+func addressOf(n *blocks.Node, f blocks.Family) netip.Prefix {
+	for _, a := range n.Addresses {
+		if blocks.FamilyOf(a.Addr()) == f {
+			return a
+		}
+	}
+	return netip.Prefix{}
+}
+
+// index is a family's place in a pair.
+func index(f blocks.Family) int {
+	if f == blocks.IPv6 {
+		return 1
+	}
+	return 0
+}
+
+// answer is yes, no, or not known.
+type answer int
+
+const (
+	perhaps answer = iota
+	yes
+	no
+)
+
+// sameSubnet tells whether two nodes' addresses lie in one subnet. It is not
+// known where an address is recorded without the length of its subnet.
+func sameSubnet(a, b *blocks.Node, f blocks.Family) answer {
+	if a == nil || b == nil {
+		return perhaps
+	}
+	x, y := addressOf(a, f), addressOf(b, f)
+	switch {
+	case !x.IsValid() || !y.IsValid() || x.IsSingleIP() || y.IsSingleIP():
+		return perhaps
+	case x.Contains(y.Addr()) && y.Contains(x.Addr()):
+		return yes
+	case !x.Contains(y.Addr()) && !y.Contains(x.Addr()):
+		return no
+	}
+	return perhaps
+}

@@ -1,0 +1,113 @@
+package affinity_test
+
+import (
+	"testing"
+
+	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// without takes a kind of object out of a snapshot, as a reader leaves it that
+// may not read it, or one object of it (i >= 0), as one that it cannot
+// understand. It returns false if there is no such object.
+func without(s *blocks.Snapshot, r blocks.Resource, i int) bool {
+	gap := blocks.Gap{Resource: r, Reason: "forbidden"}
+	named := func(n int, name func(int) string, drop func()) bool {
+		if i >= n {
+			return false
+		}
+		gap.Name, gap.Field, gap.Reason = name(i), "spec", "broken"
+		drop()
+		return true
+	}
+	found := true
+	switch {
+	case r == blocks.BGPPeers && i >= 0:
+		found = named(len(s.BGPPeers), func(i int) string { return s.BGPPeers[i].Name }, func() { s.BGPPeers = append(s.BGPPeers[:i:i], s.BGPPeers[i+1:]...) })
+	case r == blocks.BGPFilters && i >= 0:
+		found = named(len(s.BGPFilters), func(i int) string { return s.BGPFilters[i].Name }, func() { s.BGPFilters = append(s.BGPFilters[:i:i], s.BGPFilters[i+1:]...) })
+	case r == blocks.Nodes && i >= 0:
+		found = named(len(s.Nodes), func(i int) string { return s.Nodes[i].Name }, func() { s.Nodes = append(s.Nodes[:i:i], s.Nodes[i+1:]...) })
+	case i >= 0:
+		return false
+	case r == blocks.BGPConfigs:
+		s.BGP = blocks.DefaultBGPConfig()
+	case r == blocks.BGPPeers:
+		s.BGPPeers = nil
+	case r == blocks.BGPFilters:
+		s.BGPFilters = nil
+	case r == blocks.FelixConfigs:
+		s.Felix = blocks.FelixConfig{}
+	case r == blocks.Nodes:
+		s.Nodes = nil
+	case r == blocks.ClusterInfos:
+		s.Info, s.Cluster.CalicoVersion = blocks.ClusterInfo{}, ""
+	}
+	s.Gaps = append(s.Gaps, gap)
+	return found
+}
+
+// TestGapsProveNothing: whatever is missing of a state, whether all objects of a
+// kind or one of them, the verdict is the one of the whole state or none.
+func TestGapsProveNothing(t *testing.T) {
+	states := map[string]string{}
+	for name, c := range birdCases {
+		states[name] = c.state + pair
+	}
+	for name, c := range filterCases {
+		states["filter "+name] = nodes + offMesh + plain + c.state + pair
+	}
+	for name, c := range felixCases {
+		states["Felix, "+name] = c.state
+	}
+	withheld := 0
+	for name, text := range states {
+		whole := parse(t, text)
+		if !whole.Complete() {
+			continue
+		}
+		want := affinity.NewRouting(whole).Borrowed(borrowed(t, whole))
+		for _, r := range []blocks.Resource{blocks.BGPConfigs, blocks.BGPPeers, blocks.BGPFilters, blocks.FelixConfigs, blocks.Nodes, blocks.ClusterInfos} {
+			for i := -1; ; i++ {
+				s := parse(t, text)
+				if !without(s, r, i) {
+					break
+				}
+				got := affinity.NewRouting(s).Borrowed(borrowed(t, s))
+				if got.Fate != want.Fate && got.Fate != affinity.Unknown {
+					t.Errorf("%s, without %s (%d): %s because %s; it is %s because %s", name, r, i, got.Fate, got.Reason, want.Fate, want.Reason)
+				}
+				if got.Fate == affinity.Unknown && got.Settle == "" {
+					t.Errorf("%s, without %s (%d): not known because %s, and nothing would settle it", name, r, i, got.Reason)
+				}
+				if got.Fate != want.Fate {
+					withheld++
+				}
+			}
+		}
+	}
+	if withheld < 100 {
+		t.Errorf("only %d verdicts were withheld: the test tests little", withheld)
+	}
+}
+
+// TestGapsThatChangeNothing: what could not be read withholds no verdict that it
+// has no part in.
+func TestGapsThatChangeNothing(t *testing.T) {
+	for name, c := range map[string]testCase{
+		"one peer, under a mesh":         {nodes + plain + "gap bgppeers name=x broken\n", verdict{delivered, "mesh", ""}},
+		"one peer, off the mesh":         {nodes + offMesh + tor + plain + "gap bgppeers name=x broken\n", verdict{unsure, "may carry a route", `BGPPeer "x"`}},
+		"one peer, beside a reflector":   {nodes + rr + offMesh + toRR + plain + "gap bgppeers name=x broken\n", verdict{unsure, "may change the sessions", `BGPPeer "x"`}},
+		"one filter, not used":           {nodes + rr + offMesh + toRR + plain + "gap bgpfilters name=x broken\n", verdict{delivered, "rr1", ""}},
+		"another node":                   {nodes + plain + "gap nodes name=x broken\n", verdict{delivered, "mesh", ""}},
+		"another node, off the mesh":     {nodes + offMesh + tor + plain + "gap nodes name=x broken\n", verdict{unsure, "may pass a route on", "what node x records"}},
+		"the version, where it is one":   {nodes + plain + "version master\ngap clusterinformations forbidden\n", verdict{delivered, "mesh", ""}},
+		"whole peers":                    {nodes + plain + "gap bgppeers forbidden\n", verdict{unsure, "forbidden", "bgppeers"}},
+		"whole BGP configuration":        {nodes + plain + "gap bgpconfigurations forbidden\n", verdict{unsure, "forbidden", "bgpconfigurations"}},
+		"whole nodes":                    {nodes + plain + "gap nodes forbidden\n", verdict{unsure, "forbidden", "nodes"}},
+		"Felix's, where it is the same":  {nodes + plain + "gap felixconfigurations forbidden\n", verdict{delivered, "it comes to the same", ""}},
+		"the pods of no BGP kind at all": {nodes + plain + "gap pods forbidden\n", verdict{delivered, "mesh", ""}},
+	} {
+		check(t, name, c.state+pair, c.want)
+	}
+}

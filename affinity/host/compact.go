@@ -1,0 +1,91 @@
+package host
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// candidates returns the CIDRs whose addresses are to be looked up: the destinations
+// of routes that drop or refuse, unless they hold more than maxCIDR addresses or
+// lie within another.
+func candidates(routes []blocks.HostRoute) []netip.Prefix {
+	var all []netip.Prefix
+	for _, r := range routes {
+		if drops(r.Type) && r.Dst.Addr().BitLen()-r.Dst.Bits() <= maxHostBits {
+			all = append(all, r.Dst)
+		}
+	}
+	slices.SortFunc(all, netip.Prefix.Compare) // what contains another comes before it
+	var out []netip.Prefix
+	for _, p := range all {
+		if n := len(out); n == 0 || !out[n-1].Overlaps(p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// size is the number of addresses of a CIDR that candidates returned.
+func size(p netip.Prefix) int { return 1 << (p.Addr().BitLen() - p.Bits()) }
+
+// compact says the answers for the addresses of a CIDR, in their order, in few
+// lookups: one with the most common answer for all of it, and more specific ones
+// where the answer differs. An answer without a result is not known; the addresses
+// are then said in as many lookups as needed so that none covers them.
+func compact(cidr netip.Prefix, answers []blocks.HostLookup) []blocks.HostLookup {
+	var out []blocks.HostLookup
+	if slices.ContainsFunc(answers, unknown) {
+		out = split(nil, cidr, answers, blocks.HostLookup{})
+	} else {
+		common := mostCommon(answers)
+		out = split([]blocks.HostLookup{at(common, cidr)}, cidr, answers, common)
+	}
+	slices.SortFunc(out, func(a, b blocks.HostLookup) int { return a.Dst.Compare(b.Dst) })
+	return out
+}
+
+// split adds lookups for those parts of a CIDR whose answer is not the one that is
+// already said of it.
+func split(out []blocks.HostLookup, cidr netip.Prefix, answers []blocks.HostLookup, said blocks.HostLookup) []blocks.HostLookup {
+	if uniform(answers) {
+		if answers[0] != said && !unknown(answers[0]) {
+			out = append(out, at(answers[0], cidr))
+		}
+		return out
+	}
+	half := len(answers) / 2
+	low := netip.PrefixFrom(cidr.Addr(), cidr.Bits()+1)
+	high := netip.PrefixFrom(netipx.PrefixLastIP(low).Next(), cidr.Bits()+1)
+	return split(split(out, low, answers[:half], said), high, answers[half:], said)
+}
+
+func unknown(l blocks.HostLookup) bool { return l.Result == "" }
+
+func uniform(answers []blocks.HostLookup) bool {
+	for _, a := range answers[1:] {
+		if a != answers[0] {
+			return false
+		}
+	}
+	return true
+}
+
+func at(l blocks.HostLookup, cidr netip.Prefix) blocks.HostLookup {
+	l.Dst = cidr
+	return l
+}
+
+// mostCommon returns the answer that most addresses have; of several the one that
+// comes first.
+func mostCommon(answers []blocks.HostLookup) blocks.HostLookup {
+	count := map[blocks.HostLookup]int{}
+	for _, a := range answers {
+		count[a]++
+	}
+	return slices.MaxFunc(answers, func(a, b blocks.HostLookup) int { return cmp.Compare(count[a], count[b]) })
+}

@@ -1,0 +1,192 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink/nl"
+	"go4.org/netipx"
+	"golang.org/x/sys/unix"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// lookupsAtOnce is how many addresses the kernel is asked for in one go. Its answers
+// wait in the socket's buffer, which is not large.
+const lookupsAtOnce = 16
+
+// lookup asks the kernel where packets to addresses go: ones without a mark that
+// the node itself sends from no address in particular. An answer without a result
+// means nothing.
+func (k *kernel) lookup(addresses []netip.Addr, table *covers, t *texts) ([]blocks.HostLookup, error) {
+	requests := make([]*nl.NetlinkRequest, len(addresses))
+	for i, a := range addresses {
+		family := unix.AF_INET
+		if a.Is6() {
+			family = unix.AF_INET6
+		}
+		requests[i] = newRequest(unix.RTM_GETROUTE, 0, &nl.RtMsg{RtMsg: unix.RtMsg{
+			Family: uint8(family), Dst_len: uint8(a.BitLen()),
+			Flags: unix.RTM_F_LOOKUP_TABLE | unix.RTM_F_FIB_MATCH,
+		}}, nl.NewRtAttr(unix.RTA_DST, a.AsSlice()))
+	}
+	answers := make([]blocks.HostLookup, len(addresses))
+	var odd error
+	err := k.routes.ask(requests, func(i int, message []byte, err error) {
+		if err == nil {
+			answers[i] = t.answer(message)
+			return
+		}
+		if answers[i], err = table.refused(addresses[i], err); err != nil {
+			odd = err
+		}
+	})
+	return answers, errors.Join(err, odd)
+}
+
+// answer reads the kernel's answer to a lookup.
+func (t *texts) answer(message []byte) blocks.HostLookup {
+	r, ok := parseRoute(message)
+	if !ok {
+		return blocks.HostLookup{}
+	}
+	l := blocks.HostLookup{Result: typeName(r.kind), Gateway: t.gateway(r.gateway), Dev: t.link(r.link), Table: tableName(r.table)}
+	if !r.cloned { // else the kernel is too old to name the route that matched
+		l.Match = r.dst
+	}
+	return l
+}
+
+// refused says what a refusal of the kernel means. It refuses instead of answering
+// where a route drops or refuses: EINVAL for a blackhole, EHOSTUNREACH for
+// unreachable, EACCES for prohibit (fib_props in net/ipv4/fib_semantics.c,
+// ip6_rt_type_to_error in net/ipv6/route.c), ENETUNREACH where no route matches. It
+// refuses with EINVAL for other reasons, too, such as a source address that may not
+// be one; so that a blackhole is believed only where the listed routes have one.
+func (c *covers) refused(a netip.Addr, err error) (blocks.HostLookup, error) {
+	var l blocks.HostLookup
+	switch {
+	case errors.Is(err, unix.EINVAL):
+		l.Result = blocks.RouteBlackhole
+	case errors.Is(err, unix.EHOSTUNREACH):
+		l.Result = blocks.RouteUnreachable
+	case errors.Is(err, unix.EACCES):
+		l.Result = blocks.RouteProhibit
+	case errors.Is(err, unix.ENETUNREACH):
+		return blocks.HostLookup{Result: blocks.RouteNone}, nil
+	default:
+		return l, fmt.Errorf("looking up %s: %w", a, err)
+	}
+	var listed bool
+	l.Match, l.Table, listed = c.refusal(a, l.Result)
+	if l.Result == blocks.RouteBlackhole && !listed {
+		return blocks.HostLookup{}, nil
+	}
+	return l, nil
+}
+
+// lookups are the kernel's answers for the addresses within the routes that drop or
+// refuse.
+func (s *scan) lookups(ctx context.Context, k *kernel, t *texts) error {
+	cidrs := candidates(s.view.Routes)
+	table := newCovers(s.view.Routes, cidrs, s.blackholeRule)
+	left := s.MaxLookups
+	var beyond int
+	var odd []netip.Addr
+	for _, cidr := range cidrs {
+		if size(cidr) > left {
+			beyond++
+			continue
+		}
+		left -= size(cidr)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		all := make([]netip.Addr, size(cidr))
+		for i, a := 0, cidr.Addr(); i < len(all); i, a = i+1, a.Next() {
+			all[i] = a
+		}
+		answers := make([]blocks.HostLookup, 0, len(all))
+		for some := range slices.Chunk(all, lookupsAtOnce) {
+			part, err := k.lookup(some, table, t)
+			if err != nil {
+				return err
+			}
+			answers = append(answers, part...)
+		}
+		for i, a := range answers {
+			if unknown(a) {
+				odd = append(odd, all[i])
+			}
+		}
+		s.view.Lookups = append(s.view.Lookups, compact(cidr, answers)...)
+	}
+	if beyond > 0 {
+		s.gap("the addresses of %d blackhole, unreachable or prohibit routes were not looked up: together they hold more than %d", beyond, s.MaxLookups)
+	}
+	if len(odd) > 0 {
+		s.gap("the kernel refused to look up %s with \"invalid argument\", though no listed route is a blackhole for it; its answer is left out", few(odd))
+	}
+	return nil
+}
+
+// covers finds the listed routes for an address that is looked up.
+type covers struct {
+	tables        map[string]map[netip.Prefix]blocks.HostRoute
+	blackholeRule bool
+}
+
+// newCovers takes the routes that may be for an address of the CIDRs, which are in
+// order and apart from each other.
+func newCovers(routes []blocks.HostRoute, cidrs []netip.Prefix, blackholeRule bool) *covers {
+	c := &covers{tables: map[string]map[netip.Prefix]blocks.HostRoute{}, blackholeRule: blackholeRule}
+	for _, r := range routes {
+		// The first CIDR that does not end before the route's destination begins.
+		i, _ := slices.BinarySearchFunc(cidrs, r.Dst.Addr(), func(p netip.Prefix, a netip.Addr) int {
+			return netipx.PrefixLastIP(p).Compare(a)
+		})
+		if i == len(cidrs) || !cidrs[i].Overlaps(r.Dst) {
+			continue
+		}
+		t := c.tables[r.Table]
+		if t == nil {
+			t = map[netip.Prefix]blocks.HostRoute{}
+			c.tables[r.Table] = t
+		}
+		if old, ok := t[r.Dst]; !ok || r.Metric < old.Metric {
+			t[r.Dst] = r
+		}
+	}
+	return c
+}
+
+// refusal returns the destination and table of the listed route that makes the
+// kernel refuse a lookup with a result. If routes of several tables may do so, or
+// a rule, it returns none of them, and still true.
+func (c *covers) refusal(a netip.Addr, result string) (match netip.Prefix, table string, listed bool) {
+	var found []blocks.HostRoute
+	for _, t := range c.tables {
+		for bits := a.BitLen(); bits >= 0; bits-- {
+			p, err := a.Prefix(bits)
+			if err != nil {
+				break
+			}
+			if r, ok := t[p]; ok {
+				if r.Type == result {
+					found = append(found, r)
+				}
+				break
+			}
+		}
+	}
+	switch {
+	case len(found) == 1 && !c.blackholeRule:
+		return found[0].Dst, found[0].Table, true
+	case len(found) > 0:
+		return netip.Prefix{}, "", true
+	}
+	return netip.Prefix{}, "", c.blackholeRule && result == blocks.RouteBlackhole
+}

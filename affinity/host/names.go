@@ -1,0 +1,53 @@
+package host
+
+import (
+	"strconv"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// The names that the ip command gives to numbers of the kernel (rtnetlink.h, and
+// the files rt_protos and rt_tables that come with iproute2). Numbers without a
+// name are written as such.
+
+var typeNames = map[uint8]string{
+	1: blocks.RouteUnicast, 2: blocks.RouteLocal, 3: "broadcast", 4: "anycast", 5: "multicast",
+	6: blocks.RouteBlackhole, 7: blocks.RouteUnreachable, 8: blocks.RouteProhibit, 9: blocks.RouteThrow,
+	10: "nat", 11: "xresolve",
+}
+
+var protocolNames = map[uint8]string{
+	1: "redirect", 2: "kernel", 3: "boot", 4: "static", 8: "gated", 9: "ra", 10: "mrt",
+	11: "zebra", 12: "bird", 13: "dnrouted", 14: "xorp", 15: "ntk", 16: "dhcp",
+	18: "keepalived", 42: "babel", 99: "openr", 186: "bgp", 187: "isis", 188: "ospf",
+	189: "rip", 192: "eigrp",
+}
+
+const (
+	tableDefault = 253
+	tableMain    = 254
+	tableLocal   = 255
+)
+
+func typeName(t uint8) string { return name(typeNames, t) }
+
+func protocolName(p uint8) string { return name(protocolNames, p) }
+
+func name(names map[uint8]string, n uint8) string {
+	if s, ok := names[n]; ok {
+		return s
+	}
+	return strconv.Itoa(int(n))
+}
+
+func tableName(t uint32) string {
+	switch t {
+	case tableDefault:
+		return "default"
+	case tableMain:
+		return "main"
+	case tableLocal:
+		return "local"
+	}
+	return strconv.FormatUint(uint64(t), 10)
+}

@@ -1,0 +1,92 @@
+package host
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// show puts the namespaces into the view: the node's own first, then by number.
+func (s *scan) show(spaces map[uint64]*space, own uint64, links []netlink.Link) {
+	peers := s.peers(spaces, links)
+	s.view.Namespaces = []blocks.HostNamespace{}
+	for _, inode := range sortedKeys(spaces) {
+		sp := spaces[inode]
+		n := blocks.HostNamespace{
+			ID: strconv.FormatUint(inode, 10), Name: sp.name, Host: inode == own,
+			Addresses: sp.addresses, HostInterfaces: peers[inode],
+			Sandbox: sp.container.id, PodUID: sp.podUID,
+			Pids: []int{}, States: []string{}, Processes: len(sp.processes),
+		}
+		if n.Addresses == nil {
+			n.Addresses = []netip.Prefix{}
+		}
+		if n.HostInterfaces == nil && (n.Host || sp.peerID != peerUnknown) {
+			n.HostInterfaces = []string{}
+		}
+		slices.SortStableFunc(sp.processes, func(a, b process) int {
+			return cmp.Compare(rank(a), rank(b))
+		})
+		for _, p := range sp.processes[:min(len(sp.processes), s.MaxListed)] {
+			n.Pids = append(n.Pids, p.pid)
+			n.Commands = append(n.Commands, p.comm)
+			n.States = append(n.States, p.state)
+		}
+		s.view.Namespaces = append(s.view.Namespaces, n)
+	}
+	slices.SortStableFunc(s.view.Namespaces, func(a, b blocks.HostNamespace) int {
+		switch {
+		case a.Host == b.Host:
+			return 0
+		case a.Host:
+			return -1
+		}
+		return 1
+	})
+}
+
+// rank puts processes in uninterruptible sleep before the others.
+func rank(p process) int {
+	if p.state == "D" {
+		return 0
+	}
+	return 1
+}
+
+// peers finds the node's ends of the veth pairs that lead into namespaces.
+func (s *scan) peers(spaces map[uint64]*space, links []netlink.Link) map[uint64][]string {
+	byID := map[int]uint64{}
+	for inode, sp := range spaces {
+		if sp.peerID >= 0 {
+			byID[sp.peerID] = inode
+		}
+	}
+	out := map[uint64][]string{}
+	var hidden []string
+	for _, l := range links {
+		if kind := l.Type(); kind != "veth" && kind != "netkit" {
+			continue
+		}
+		a := l.Attrs()
+		if a.NetNsID < 0 {
+			continue // its peer lies in the node's own namespace
+		}
+		if inode, ok := byID[a.NetNsID]; ok {
+			out[inode] = append(out[inode], a.Name)
+		} else {
+			hidden = append(hidden, a.Name)
+		}
+	}
+	for _, names := range out {
+		slices.Sort(names)
+	}
+	if slices.Sort(hidden); len(hidden) > 0 {
+		s.gap("%s: the other end lies in a network namespace that no readable process and no name shows", few(hidden))
+	}
+	return out
+}

@@ -1,0 +1,53 @@
+package affinity
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Fate is what happens to traffic that reaches a block's owner for an address
+// that another node borrowed.
+type Fate int
+
+// The fates of such traffic.
+const (
+	// Unknown: it depends on something that the cluster's objects do not tell.
+	Unknown Fate = iota
+	// Delivered: the owner learns a route to the address, or drops nothing.
+	Delivered
+	// Dropped: the owner's blackhole route wins.
+	Dropped
+)
+
+// String returns the fate in one word.
+func (f Fate) String() string { return [...]string{"unknown", "delivered", "dropped"}[f] }
+
+// Prediction is a fate with the reason for it.
+type Prediction struct {
+	Fate Fate
+	// Reason says why, in a clause without a full stop. Where the fate rests on
+	// something that no object of the cluster tells, such as what a router outside
+	// does, the reason says so.
+	Reason string
+	// Settle says, where the fate is unknown, which fact would settle it.
+	Settle string
+}
+
+// AtLeast tells whether a Calico version such as "v3.32.1" is major.minor or
+// newer. An unknown version is not.
+func AtLeast(version string, major, minor int) bool {
+	a, b, ok := parseVersion(version)
+	return ok && (a > major || a == major && b >= minor)
+}
+
+// parseVersion returns the first two numbers of a version, and false for one
+// that has none, such as "master".
+func parseVersion(version string) (major, minor int, ok bool) {
+	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
+	if len(parts) < 2 {
+		return 0, 0, false
+	}
+	major, errA := strconv.Atoi(parts[0])
+	minor, errB := strconv.Atoi(parts[1])
+	return major, minor, errA == nil && errB == nil
+}

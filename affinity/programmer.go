@@ -1,0 +1,60 @@
+package affinity
+
+import "github.com/calico-audit/calico-audit/blocks"
+
+// programmer is who programs the routes of a pool into the nodes' kernels, the
+// blackholes among them.
+type programmer int
+
+const (
+	byBIRD programmer = iota
+	byFelix
+	byEither // not known
+)
+
+// programmer says who programs a pool's routes and, where that is not known,
+// which fact would tell.
+//
+// Felix programs those of VXLAN pools, which BIRD's kernel filter rejects
+// (confd's bird_ipam template). Of other pools it is BIRD unless the
+// FelixConfiguration says otherwise (programClusterRoutes); from v3.33 on Felix
+// programs IPIP pools by default (projectcalico/calico pull request 13470).
+func (r *Routing) programmer(p *blocks.Pool) (programmer, string) {
+	ipip := encapsulated(p.IPIP)
+	if encapsulated(p.VXLAN) {
+		return byFelix, ""
+	}
+	if g, missing := r.s.Missing(blocks.FelixConfigs); missing {
+		return byEither, "the FelixConfiguration, which was not read (" + g.String() + ")"
+	}
+	switch value := r.s.Felix.ProgramClusterRoutes; value {
+	case "Enabled":
+		return byFelix, ""
+	case "Disabled":
+		return byBIRD, ""
+	case "EnabledIPIPOnly":
+		return choose(ipip), ""
+	case "EnabledNoEncapOnly":
+		return choose(!ipip), ""
+	case "":
+	default:
+		return byEither, "what programClusterRoutes: " + value + " means in this version of Calico"
+	}
+	if !ipip {
+		return byBIRD, ""
+	}
+	version := r.s.Cluster.CalicoVersion
+	if _, _, known := parseVersion(version); !known {
+		return byEither, "Calico's version (calicoctl version): from v3.33 on Felix programs the routes of IPIP pools, before it BIRD does"
+	}
+	return choose(AtLeast(version, 3, 33)), ""
+}
+
+func choose(felix bool) programmer {
+	if felix {
+		return byFelix
+	}
+	return byBIRD
+}
+
+func encapsulated(e blocks.Encap) bool { return e != "" && e != blocks.EncapNever }

@@ -1,0 +1,162 @@
+package affinity
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Routing answers how routes spread among the nodes of a snapshot. It is made
+// once for a snapshot and asked for each borrowed address; what costs time is
+// worked out when it is first asked for. It may be used by several goroutines.
+type Routing struct {
+	s     *blocks.Snapshot
+	nodes map[string]*blocks.Node
+
+	claimsOnce sync.Once
+	claims     claims
+
+	sessionsOnce [2]sync.Once
+	sessions     [2]*sessions
+
+	vtepsOnce sync.Once
+	vteps     [2]bool
+}
+
+// NewRouting indexes a snapshot's nodes, peers and filters.
+func NewRouting(s *blocks.Snapshot) *Routing {
+	r := &Routing{s: s, nodes: make(map[string]*blocks.Node, len(s.Nodes))}
+	for i := range s.Nodes {
+		r.nodes[s.Nodes[i].Name] = &s.Nodes[i]
+	}
+	return r
+}
+
+// Borrowed is an address of one node's block that another node uses.
+type Borrowed struct {
+	Addr  netip.Addr
+	Block *blocks.Block
+	// Pool is the pool that the block lies in; nil if none.
+	Pool *blocks.Pool
+	// Owner is the node that owns the block, User the one that uses the address.
+	Owner, User string
+	// Attributes is what the address is allocated to.
+	Attributes *blocks.Attributes
+	// Tunnel is true for the address of a tunnel device.
+	Tunnel bool
+
+	// supposed is true for an address that nobody borrowed.
+	supposed bool
+}
+
+// Borrowed says what becomes of traffic to a borrowed address when it reaches
+// the block's owner, or originates there: both meet the same routes.
+//
+// The owner drops what it cannot deliver within its block. The address is saved
+// if the owner has a longer route to it, which Felix programs from the block's
+// allocations or BIRD learns by BGP. Nothing here looks at what is running: a
+// session that is down, or a node without BIRD, is not seen.
+func (r *Routing) Borrowed(b Borrowed) Prediction {
+	switch {
+	case b.Owner == "":
+		return Prediction{Fate: Delivered, Reason: "the block belongs to no node, so no node has a blackhole for it"}
+	case b.Block.CIDR.IsSingleIP():
+		return Prediction{Fate: Delivered, Reason: "a block of a single address gets no blackhole"}
+	case b.Pool == nil:
+		return unknown("on "+b.Owner+": ip route get "+b.Addr.String(),
+			"the block lies in no pool: BIRD, if it runs, drops traffic to it on %s and tells no other node of %s; Felix leaves it alone", b.Owner, b.Addr)
+	case r.noNode(b.Owner):
+		return Prediction{Fate: Delivered, Reason: b.Owner + " is no node of the cluster, and none drops the traffic in its place"}
+	}
+	p := r.predict(b)
+	if p.Fate == Dropped && r.wireguard(b) {
+		return unknown("on "+b.Owner+": ip route get "+b.Addr.String(),
+			"%s and %s have WireGuard addresses: if WireGuard is up between them, its own routes, which are asked first, lead to the address; without it the traffic is dropped, because %s", b.Owner, b.User, p.Reason)
+	}
+	return p
+}
+
+func (r *Routing) predict(b Borrowed) Prediction {
+	who, settle := r.programmer(b.Pool)
+	switch who {
+	case byFelix:
+		return r.felix(b)
+	case byBIRD:
+		return r.bird(b)
+	case byEither:
+	}
+	f, g := r.felix(b), r.bird(b)
+	if f.Fate == g.Fate {
+		return Prediction{Fate: f.Fate, Settle: g.Settle,
+			Reason: fmt.Sprintf("whether Felix or BIRD programs the pool's routes is not known, and it comes to the same: if BIRD, %s; if Felix, %s", g.Reason, f.Reason)}
+	}
+	return unknown(settle, "whether Felix or BIRD programs the pool's routes is not known: if BIRD, it is %s, because %s; if Felix, %s, because %s",
+		fateOr(g.Fate), g.Reason, fateOr(f.Fate), f.Reason)
+}
+
+func fateOr(f Fate) string {
+	if f == Unknown {
+		return "not known"
+	}
+	return f.String()
+}
+
+func unknown(settle, format string, args ...any) Prediction {
+	return Prediction{Fate: Unknown, Settle: settle, Reason: fmt.Sprintf(format, args...)}
+}
+
+// unread is the prediction where a whole kind of object was not read.
+func (r *Routing) unread(kinds ...blocks.Resource) (Prediction, bool) {
+	for _, k := range kinds {
+		if g, missing := r.s.Missing(k); missing {
+			return unknown("the right, or the file, to read "+string(k), "a read is missing: %s", g), true
+		}
+	}
+	return Prediction{}, false
+}
+
+// noNode is true for a name that no node has, as far as nodes were read.
+func (r *Routing) noNode(name string) bool {
+	if _, missing := r.s.Missing(blocks.Nodes); missing || r.nodes[name] != nil {
+		return false
+	}
+	for _, g := range r.s.Unreadable(blocks.Nodes) {
+		if g.Name == name || strings.HasPrefix(g.Name, "(") {
+			return false
+		}
+	}
+	return true
+}
+
+// nodeFault returns the gap that keeps a node's addresses, AS number, labels or
+// cluster ID from being known.
+func (r *Routing) nodeFault(name string) (blocks.Gap, bool) {
+	for _, g := range r.s.Unreadable(blocks.Nodes) {
+		if g.Name == name && (r.nodes[name] == nil || g.Field == "" || strings.HasPrefix(g.Field, "metadata")) {
+			return g, true
+		}
+	}
+	return blocks.Gap{}, false
+}
+
+// wireguard tells whether both nodes have an address of a WireGuard device and
+// the allocation is of the using node, so that WireGuard would carry it.
+func (r *Routing) wireguard(b Borrowed) bool {
+	f := blocks.FamilyOf(b.Addr)
+	return b.Attributes != nil && b.Attributes.Node == b.User && hasWireguard(r.nodes[b.Owner], f) && hasWireguard(r.nodes[b.User], f)
+}
+
+func hasWireguard(n *blocks.Node, f blocks.Family) bool {
+	if n == nil {
+		return false
+	}
+	for _, t := range n.Tunnels {
+		if (t.Type == blocks.TypeWireguard || t.Type == blocks.TypeWireguardV6) && blocks.FamilyOf(t.Addr) == f {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,141 @@
+package affinity
+
+import (
+	"net/netip"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// rules are the BGPFilters by name.
+type rules struct {
+	byName map[string]*blocks.BGPFilter
+	// gap says what of them was not read; unreadable are those that could not be
+	// understood.
+	gap        string
+	unreadable map[string]string
+}
+
+func newRules(s *blocks.Snapshot) rules {
+	r := rules{byName: map[string]*blocks.BGPFilter{}, unreadable: map[string]string{}}
+	for i := range s.BGPFilters {
+		r.byName[s.BGPFilters[i].Name] = &s.BGPFilters[i]
+	}
+	if g, missing := s.Missing(blocks.BGPFilters); missing {
+		r.gap = g.String()
+	}
+	for _, g := range s.Unreadable(blocks.BGPFilters) {
+		r.unreadable[g.Name] = g.String()
+	}
+	return r
+}
+
+// outcome is what the filters of a session make of a route. Several may be
+// possible where a rule depends on something that is not known.
+type outcome struct {
+	accept, reject, none bool
+	// filter is the one that decides or, where that is not known, the one in doubt.
+	filter, doubt string
+}
+
+// judge asks the filters of a session about the route to one address, in order.
+// learned is true for a route that came from a BGP peer, false for one of the
+// node's own workloads.
+func (r *rules) judge(names []string, a netip.Addr, export, learned bool) outcome {
+	var o outcome
+	for _, name := range names {
+		why, bad := r.unreadable[name]
+		if !bad && r.byName[name] == nil && r.gap != "" {
+			why, bad = r.gap, true
+		}
+		if bad {
+			return outcome{accept: true, reject: true, none: true, filter: name, doubt: why}
+		}
+		f := r.byName[name]
+		if f == nil {
+			continue // confd leaves out a filter that does not exist
+		}
+		for _, rule := range f.Rules(blocks.FamilyOf(a), export) {
+			m, doubt := matches(rule, a, learned)
+			if m == no {
+				continue
+			}
+			o.filter = name
+			if m == perhaps {
+				o.doubt = doubt
+			}
+			switch rule.Action {
+			case blocks.FilterAccept:
+				o.accept = true
+			case blocks.FilterReject:
+				o.reject = true
+			default:
+				return outcome{accept: true, reject: true, none: true, filter: name, doubt: "it has an action that Calico does not know"}
+			}
+			if m == yes {
+				return o
+			}
+		}
+	}
+	o.none = true
+	return o
+}
+
+// matches tells whether a rule means the route to one address (confd
+// pkg/resource/template/template_funcs.go, filterStatement). Where that cannot be
+// said it says why.
+func matches(rule blocks.BGPFilterRule, a netip.Addr, learned bool) (answer, string) {
+	m, doubt := matchesCIDR(rule, a)
+	switch {
+	case m == no:
+		return no, ""
+	case rule.Source == blocks.FilterRemotePeers && !learned:
+		return no, ""
+	case rule.Source != "" && rule.Source != blocks.FilterRemotePeers:
+		return perhaps, "it has a source that Calico does not know"
+	case rule.Interface != "":
+		return perhaps, "it has a rule about interfaces"
+	}
+	return m, doubt
+}
+
+func matchesCIDR(rule blocks.BGPFilterRule, a netip.Addr) (answer, string) {
+	if !rule.CIDR.IsValid() {
+		return yes, ""
+	}
+	if rule.CIDR.Addr().Is4() != a.Is4() {
+		return perhaps, "it has a CIDR of the other family"
+	}
+	bounded := rule.MinLength >= 0 || rule.MaxLength >= 0
+	in := rule.CIDR.Contains(a)
+	if bounded {
+		low, high := max(rule.CIDR.Bits(), rule.MinLength), a.BitLen()
+		if rule.MaxLength >= 0 {
+			high = min(high, rule.MaxLength)
+		}
+		if low > high {
+			return perhaps, "it bounds the length of prefixes from above below their lower bound"
+		}
+		in = in && high == a.BitLen()
+	}
+	same := rule.CIDR.Bits() == a.BitLen() && rule.CIDR.Addr() == a
+	switch op := rule.Operator; {
+	case op == blocks.FilterIn:
+		return truth(in), ""
+	case op == blocks.FilterNotIn:
+		return truth(!in), ""
+	case bounded:
+		return perhaps, "it compares for equality and bounds the length of prefixes"
+	case op == blocks.FilterEqual:
+		return truth(same), ""
+	case op == blocks.FilterNotEqual:
+		return truth(!same), ""
+	}
+	return perhaps, "it has an operator that Calico does not know"
+}
+
+func truth(b bool) answer {
+	if b {
+		return yes
+	}
+	return no
+}

@@ -1,0 +1,218 @@
+package affinity
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// certainty is how sure it is that a route gets somewhere.
+type certainty int
+
+const (
+	sure certainty = iota
+	// assumed: if a router outside does what routers do.
+	assumed
+	// doubtful: it depends on something that is not known.
+	doubtful
+	certainties
+)
+
+// origin is how a speaker came by a route.
+type origin int
+
+const (
+	ownRoute   origin = iota // one of its own workloads
+	fromClient               // a peer of its own AS that is its route reflector client
+	fromInside               // another peer of its own AS
+	fromOutside
+)
+
+// route is the route to the address as it arrived at a node or router.
+type route struct {
+	// at is the node, router the router that it arrived at; one of them is set.
+	at     *speaker
+	router netip.Addr
+	// routerAS and routerBy are the router's AS and the session it came over.
+	routerAS uint32
+	routerBy side
+
+	origin   origin
+	path     []uint32 // AS numbers, as often as they were added
+	clusters []string // reflectors' cluster IDs that it went through
+	cert     certainty
+	// peered is true where a BGPPeer, and not the mesh alone, carried it.
+	peered bool
+	// way names what it went through; why and settle say what it rests on.
+	way         []string
+	why, settle string
+}
+
+// search looks for a way of one address's route from its user to the block's
+// owner.
+type search struct {
+	*sessions
+	b           Borrowed
+	owner, user *speaker
+	keepers     map[string]netip.Prefix
+	queues      [certainties][]*route
+	seen        map[string]bool
+	best        *route
+	steps       int
+	obstacles   []obstacle
+}
+
+// maxSteps ends a search in a topology in which routes have too many ways.
+const maxSteps = 20_000
+
+// run returns the surest route that arrives at the owner; nil if none does.
+func (s *search) run() *route {
+	s.seen = map[string]bool{}
+	s.add(&route{at: s.user, origin: ownRoute})
+	for c := sure; c < certainties; c++ {
+		for len(s.queues[c]) > 0 {
+			if s.best != nil && s.best.cert <= c {
+				return s.best
+			}
+			r := s.queues[c][0]
+			s.queues[c] = s.queues[c][1:]
+			if s.steps++; s.steps > maxSteps {
+				return s.best
+			}
+			if r.at != nil {
+				s.fromNode(r)
+			} else {
+				s.fromRouter(r)
+			}
+		}
+	}
+	return s.best
+}
+
+// add takes note of a route that arrived.
+func (s *search) add(r *route) {
+	if r.at == s.owner {
+		if s.best == nil || r.cert < s.best.cert {
+			s.best = r
+		}
+		return
+	}
+	at := r.router.String()
+	if r.at != nil {
+		at = r.at.Name
+	}
+	key := fmt.Sprint(at, r.origin, r.path, r.clusters, r.routerAS)
+	if !s.seen[key] {
+		s.seen[key] = true
+		s.queues[r.cert] = append(s.queues[r.cert], r)
+	}
+}
+
+// transits calls do with one node of each group through which a route could
+// go on.
+func (s *search) transits(do func(*speaker)) {
+	for _, g := range s.groups {
+		for _, sp := range g.members {
+			if _, keeps := s.keepers[sp.Name]; sp != s.owner && sp != s.user && !keeps {
+				if s.mixed || sp.remote.any() || s.hasOutside(sp) {
+					do(sp)
+				}
+				break
+			}
+		}
+	}
+}
+
+// hasOutside tells whether a node has a session with a router of another AS.
+func (s *search) hasOutside(x *speaker) bool {
+	for _, to := range x.group.routers {
+		for _, mine := range to.sides {
+			if !mine.internal() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (s *search) fromNode(r *route) {
+	s.toNode(r, s.owner)
+	if s.best != nil && s.best.cert == r.cert {
+		return
+	}
+	s.transits(func(y *speaker) {
+		if y != r.at {
+			s.toNode(r, y)
+		}
+	})
+	for _, to := range r.at.group.routers {
+		s.toRouter(r, to.router, to.sides)
+	}
+}
+
+// toNode passes a route on over each session that two nodes have.
+func (s *search) toNode(r *route, y *speaker) {
+	x := r.at
+	if m := s.meshes(x, y); m != no {
+		mesh := side{localAS: x.as, remoteAS: y.as}
+		back := side{localAS: y.as, remoteAS: x.as}
+		if next := s.pass(r, mesh, y, back); next != nil {
+			if m == perhaps {
+				next.doubt(fmt.Sprintf("%s and %s are meshed and have different AS numbers (%d, %d): their session comes up on a common subnet only", x.Name, y.Name, x.as, y.as),
+					"calicoctl node status on "+y.Name)
+			}
+			s.add(next)
+		}
+	} else if y == s.owner && s.r.s.BGP.Mesh && x.as != y.as {
+		s.block(blockMesh, "%s and %s have different AS numbers (%d, %d) and no common subnet, so their session of the node-to-node mesh does not come up", x.Name, y.Name, x.as, y.as)
+	}
+	var passed []*route
+	tried := 0
+	for _, mine := range s.sides(x, y) {
+		for _, theirs := range s.sides(y, x) {
+			if mine.localAS != theirs.remoteAS || mine.remoteAS != theirs.localAS {
+				s.blockTo(y, blockAS, "%s and %s do not agree on each other's AS number (%s), so their session does not come up", x.Name, y.Name, mine.name())
+				continue
+			}
+			tried++
+			if next := s.pass(r, mine, y, theirs); next != nil {
+				passed = append(passed, next)
+			}
+		}
+	}
+	s.addAny(passed, tried)
+}
+
+// addAny adds the least sure of what several configurations of one session let
+// through. confd takes one of them, nobody knows which.
+func (s *search) addAny(passed []*route, tried int) {
+	if len(passed) == 0 {
+		return
+	}
+	first := passed[0]
+	for _, p := range passed {
+		if p.cert > first.cert {
+			first = p
+		}
+	}
+	if len(passed) < tried {
+		first.doubt("several BGPPeers configure one session, and which of them counts is not certain", "the BGPPeers, each session once")
+	}
+	s.add(first)
+}
+
+// doubt makes a route doubtful, for the first reason found.
+func (r *route) doubt(why, settle string) {
+	if r.cert < doubtful {
+		r.cert, r.why, r.settle = doubtful, why, settle
+	}
+}
+
+func nodeText(x *speaker) string {
+	if x.RouteReflectorID != "" {
+		return "route reflector " + x.Name
+	}
+	return x.Name
+}
+
+func through(way []string) string { return strings.Join(way, ", then ") }

@@ -1,0 +1,109 @@
+package affinity
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// This file follows a route through routers outside the cluster. How they are
+// configured is not known: they are taken to exchange routes with each other, to
+// pass single addresses on, and to leave AS paths as they are. Only the last is a
+// thing that BGP's loop protection makes a definite verdict of.
+
+// toRouter announces a route to a router.
+func (s *search) toRouter(r *route, router netip.Addr, sides []side) {
+	var passed []*route
+	for _, mine := range sides {
+		next := s.export(r, mine, router.String(), false)
+		if next == nil || !mine.internal() && slices.Contains(r.path, mine.remoteAS) {
+			continue
+		}
+		next.router, next.routerAS, next.routerBy, next.cert = router, mine.remoteAS, mine, max(next.cert, assumed)
+		next.origin = fromOutside
+		if mine.internal() {
+			next.origin = fromInside
+		}
+		if r.at != s.user {
+			next.way = append(slices.Clone(r.way), nodeText(r.at))
+		}
+		if mine.remoteAS == 0 {
+			next.doubt(fmt.Sprintf("%s gives no AS number for %s", mine.name(), router), "the AS number of "+router.String())
+		}
+		passed = append(passed, next)
+	}
+	s.addAny(passed, len(sides))
+}
+
+// fromRouter passes a route on to the nodes that have sessions with that router
+// or with others.
+func (s *search) fromRouter(r *route) {
+	s.routerToNode(r, s.owner)
+	if s.best != nil && s.best.cert == r.cert {
+		return
+	}
+	s.transits(func(y *speaker) { s.routerToNode(r, y) })
+}
+
+func (s *search) routerToNode(r *route, y *speaker) {
+	for _, from := range y.group.routers {
+		var passed []*route
+		for _, theirs := range from.sides {
+			if next := s.fromRouterOver(r, from.router, y, theirs); next != nil {
+				passed = append(passed, next)
+			}
+		}
+		s.addAny(passed, len(from.sides))
+	}
+}
+
+func (s *search) fromRouterOver(r *route, router netip.Addr, y *speaker, theirs side) *route {
+	if y != s.owner && theirs.remoteAS != 0 && occurs(r.path, theirs.localAS) > theirs.allow {
+		return nil // what most end in, where the nodes share an AS
+	}
+	same := router == r.router
+	next := &route{
+		at: y, origin: fromOutside, path: slices.Clone(r.path), cert: r.cert,
+		way: append(slices.Clone(r.way), routerText(r, router, theirs)), why: r.why, settle: r.settle, peered: true,
+		routerBy: theirs, routerAS: theirs.remoteAS,
+	}
+	if !same && r.routerAS != theirs.remoteAS {
+		next.path = append(next.path, r.routerAS)
+	}
+	if theirs.internal() {
+		next.origin = fromInside
+		if theirs.client {
+			next.origin = fromClient
+		}
+	} else {
+		next.path = append(next.path, theirs.remoteAS)
+	}
+	if theirs.remoteAS == 0 {
+		next.doubt(fmt.Sprintf("%s gives no AS number for %s", theirs.name(), router), "the AS number of "+router.String())
+		return next
+	}
+	if next = s.imports(next, y, theirs); next == nil {
+		return nil
+	}
+	switch {
+	case theirs.allow > 0 && slices.Contains(next.path, theirs.localAS):
+		next.doubt(fmt.Sprintf("%s accepts its own AS %d in the path of routes from %s (numAllowedLocalASNumbers: %d, %s): it depends on whether that router sends the route back to the AS it came from", y.Name, theirs.localAS, router, theirs.allow, theirs.name()),
+			fmt.Sprintf("whether %s passes single addresses on to nodes of the AS that they came from", router))
+	case r.origin == fromOutside && (!theirs.internal() || same), r.origin == fromInside && same && !theirs.internal():
+	case same:
+		next.doubt(fmt.Sprintf("%s (AS %d, %s) is an outside router of the nodes' own AS, an outside route reflector at best: whether it passes single addresses on is its own configuration", router, theirs.remoteAS, theirs.name()),
+			fmt.Sprintf("whether %s is a route reflector for these nodes and passes single addresses on", router))
+	default:
+		next.doubt(fmt.Sprintf("the route would have to go from router %s (AS %d) to %s (AS %d), within their own network", r.router, r.routerAS, router, theirs.remoteAS),
+			fmt.Sprintf("whether %s learns single addresses from %s and passes them on", router, r.router))
+	}
+	return next
+}
+
+// routerText names the router, or routers, that a route went through.
+func routerText(r *route, router netip.Addr, theirs side) string {
+	if router == r.router {
+		return fmt.Sprintf("router %s (AS %d, %s)", router, theirs.remoteAS, theirs.name())
+	}
+	return fmt.Sprintf("routers %s (AS %d, %s) and %s (AS %d, %s)", r.router, r.routerAS, r.routerBy.name(), router, theirs.remoteAS, theirs.name())
+}

@@ -1,0 +1,111 @@
+package affinity
+
+import "github.com/calico-audit/calico-audit/blocks"
+
+// Outlook is what would become of addresses that nodes borrowed from each other:
+// how many pairs of nodes there are of each fate.
+type Outlook struct {
+	Dropped, Delivered, Unknown int
+	// Example is the prediction for one pair: one that drops, if any does.
+	Example Prediction
+	// Whole is false where there are too many different pairs to look at each.
+	Whole bool
+}
+
+// AllDropped is true if borrowing works between no two nodes.
+func (o Outlook) AllDropped() bool {
+	return o.Whole && o.Dropped > 0 && o.Delivered+o.Unknown == 0
+}
+
+// maxPairs is how many different pairs of nodes an [Outlook] looks at.
+const maxPairs = 1_000
+
+// Pool says what would become of borrowed addresses of a pool among some nodes,
+// such as those that the pool selects. Nodes that are alike are looked at once,
+// and each stands for all of them.
+func (r *Routing) Pool(p *blocks.Pool, nodes []*blocks.Node) Outlook {
+	o := Outlook{Whole: true}
+	ss := r.sessionsOf(p.Family())
+	var order []likeness
+	alike := map[likeness][]*blocks.Node{}
+	for _, n := range nodes {
+		k := r.likeness(ss, p, n)
+		if alike[k] == nil {
+			order = append(order, k)
+		}
+		alike[k] = append(alike[k], n)
+	}
+	looked := 0
+	for _, k := range order {
+		for _, l := range order {
+			owner, user, pairs := alike[k][0], alike[l][0], len(alike[k])*len(alike[l])
+			if k == l {
+				if len(alike[k]) < 2 {
+					continue
+				}
+				user, pairs = alike[k][1], len(alike[k])*(len(alike[k])-1)
+			}
+			if looked++; looked > maxPairs {
+				o.Whole = false
+				return o
+			}
+			o.count(r.supposed(p, owner.Name, user.Name), pairs)
+		}
+	}
+	return o
+}
+
+// likeness is what a prediction about two nodes goes by; nodes of the same one
+// are alike.
+type likeness struct {
+	group            *group
+	name             string // of a node that could not be read whole
+	address, vtep    bool
+	subnet           blocks.Prefix
+	wireguard, known bool
+}
+
+func (r *Routing) likeness(ss *sessions, p *blocks.Pool, n *blocks.Node) likeness {
+	f := p.Family()
+	k := likeness{address: addressOf(n, f).IsValid(), wireguard: hasWireguard(n, f), known: ss.speakers[n.Name] != nil}
+	if _, bad := r.nodeFault(n.Name); bad {
+		k.name = n.Name
+	}
+	if !encapsulated(p.VXLAN) {
+		if k.known {
+			k.group = ss.speakers[n.Name].group
+		}
+		return k
+	}
+	if k.vtep = hasVTEP(n, f); !k.vtep && p.VXLAN == blocks.EncapCrossSubnet {
+		k.subnet = addressOf(n, f).Masked()
+	}
+	return k
+}
+
+func (o *Outlook) count(p Prediction, pairs int) {
+	if o.Dropped == 0 && (p.Fate == Dropped || o.Delivered+o.Unknown == 0) {
+		o.Example = p
+	}
+	switch p.Fate {
+	case Dropped:
+		o.Dropped += pairs
+	case Delivered:
+		o.Delivered += pairs
+	default:
+		o.Unknown += pairs
+	}
+}
+
+// supposed predicts for the first block of a pool as if one node owned it and
+// another used its first address.
+func (r *Routing) supposed(p *blocks.Pool, owner, user string) Prediction {
+	cidr, err := p.CIDR.Addr().Prefix(max(p.BlockSize, p.CIDR.Bits()))
+	if err != nil {
+		cidr = p.CIDR
+	}
+	return r.Borrowed(Borrowed{
+		Addr: cidr.Addr(), Block: &blocks.Block{CIDR: cidr, Owner: blocks.Owner{Kind: blocks.HostOwner, Name: owner}},
+		Pool: p, Owner: owner, User: user, Attributes: &blocks.Attributes{Node: user}, supposed: true,
+	})
+}

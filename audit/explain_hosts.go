@@ -1,0 +1,108 @@
+package audit
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// hostsSection says what host views show of an address: what the kernel of its
+// block's owner does with it, and where it is in use.
+func (x *explainer) hostsSection(s *sheet, a netip.Addr, owners []string) {
+	if !x.Snapshot.Hosts.Asked {
+		return
+	}
+	s.section("On the nodes")
+	for i, node := range owners {
+		k := x.kernels.views[node]
+		if node == "" || slices.Contains(owners[:i], node) {
+			continue
+		}
+		if k == nil {
+			s.fact("", "routes of "+node, "not known: there is no host view of it")
+			continue
+		}
+		b := x.coveringBlock(a)
+		if b == nil {
+			continue
+		}
+		answer := k.answerAt(ipPrefix(a), b.CIDR)
+		s.fact(k.Source, "routes of "+node, answer.String()+x.viewNote(k))
+	}
+	for _, u := range x.usesOfHost(a) {
+		text := namespaceText("", u.ns)
+		if len(u.ns.HostInterfaces) > 0 {
+			text += ", joined to the host by " + strings.Join(u.ns.HostInterfaces, ", ")
+		}
+		s.fact(u.k.Source, "in use on "+u.k.Node, text+x.viewNote(u.k))
+	}
+}
+
+// viewNote says when a view was taken, and whether it proves anything.
+func (x *explainer) viewNote(k *kernel) string {
+	if k.useless != "" {
+		return fmt.Sprintf(" (taken at %s, which proves nothing now)", FormatTime(k.TakenAt))
+	}
+	return fmt.Sprintf(" (at %s)", FormatTime(k.TakenAt))
+}
+
+// blockHostsSection says which nodes have routes that drop traffic to a block.
+func (x *explainer) blockHostsSection(s *sheet, p netip.Prefix) {
+	if !x.Snapshot.Hosts.Asked {
+		return
+	}
+	s.listed("On the nodes")
+	for i := range x.Snapshot.Hosts.Views {
+		k := x.kernels.views[x.Snapshot.Hosts.Views[i].Node]
+		if k == nil || k.HostView != &x.Snapshot.Hosts.Views[i] {
+			continue
+		}
+		for j := range k.Routes {
+			r := &k.Routes[j]
+			if drops(r.Type) && r.Dst.Bits() > 0 && r.Dst.Overlaps(p) {
+				s.fact(k.Source, k.Node, routeText(r)+x.viewNote(k))
+			}
+		}
+	}
+}
+
+// nodeHostsSection says what the host view of a node is.
+func (x *explainer) nodeHostsSection(s *sheet, node string) {
+	if !x.Snapshot.Hosts.Asked {
+		return
+	}
+	s.section("Host view")
+	if k := x.kernels.views[node]; k != nil {
+		s.fact(k.Source, "taken", FormatTime(k.TakenAt))
+		var dropping []string
+		for i := range k.Routes {
+			if r := &k.Routes[i]; drops(r.Type) && r.Dst.Bits() > 0 {
+				dropping = append(dropping, routeText(r))
+			}
+		}
+		s.fact(k.Source, "drops", list(dropping))
+		s.factf(k.Source, "namespaces", "%d with addresses of the cluster's pools", len(k.Namespaces))
+	}
+	found := false
+	for _, g := range x.HostGaps() {
+		if g.Node == node {
+			found = true
+			s.fact(g.Source, "gap", g.Reason)
+		}
+	}
+	if x.kernels.views[node] == nil && !found {
+		s.fact("", "gap", "there is no host view of it")
+	}
+}
+
+// routeText says a route in the words of the ip command.
+func routeText(r *blocks.HostRoute) string {
+	out := r.Type + " " + r.Dst.String()
+	if r.Protocol != "" {
+		out += " of protocol " + r.Protocol
+	}
+	return out + " in table " + tableName(r.Table)
+}

@@ -1,0 +1,49 @@
+package audit
+
+import (
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// HostViewReport is a host view that an audit had.
+type HostViewReport struct {
+	Node    string `json:"node"`
+	TakenAt Time   `json:"takenAt"`
+	// Source is the file or the pod that it came from.
+	Source string `json:"source"`
+	// Agent is true for a view of an agent, false for a listing of routes.
+	Agent bool `json:"agent"`
+	// Namespaces and Routes count what of the view was of use.
+	Namespaces int `json:"namespaces"`
+	Routes     int `json:"routes"`
+}
+
+// HostGapReport is a host view that could not be had, or that proves nothing or
+// not everything.
+type HostGapReport struct {
+	Node   string `json:"node,omitempty"`
+	Source string `json:"source,omitempty"`
+	Reason string `json:"reason"`
+}
+
+// String says the gap in one line.
+func (g HostGapReport) String() string {
+	return blocks.HostGap{Node: g.Node, Source: g.Source, Reason: g.Reason}.String()
+}
+
+// addHosts says which host views there are; nothing if none were asked for.
+func (r *Report) addHosts(st *State) {
+	hosts := st.Snapshot.Hosts
+	if !hosts.Asked {
+		return
+	}
+	r.HostViews, r.HostGaps = []HostViewReport{}, []HostGapReport{}
+	for i := range hosts.Views {
+		v := &hosts.Views[i]
+		r.HostViews = append(r.HostViews, HostViewReport{
+			Node: v.Node, TakenAt: Time{v.TakenAt}, Source: v.Source, Agent: v.RulesKnown, Namespaces: len(v.Namespaces), Routes: len(v.Routes),
+		})
+	}
+	for _, g := range st.HostGaps() {
+		r.HostGaps = append(r.HostGaps, HostGapReport{g.Node, g.Source, g.Reason})
+	}
+}

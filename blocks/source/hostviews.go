@@ -1,0 +1,264 @@
+package source
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// maxHostView limits how large a file with a host view may be, unpacked.
+const maxHostView = 64 << 20
+
+// maxHostViewYAML is the limit for one in YAML, whose parser needs some fifty times
+// the memory of its text.
+const maxHostViewYAML = 4 << 20
+
+// HostViewOptions are choices for reading host views.
+type HostViewOptions struct {
+	// At is when listings of routes were taken, which carry no time. Zero: when the
+	// snapshot was, if that is one of files; for one of a running cluster they are
+	// then gaps.
+	At time.Time
+	// Until is when reading ended, by the snapshot's clock: what is newer by more
+	// than a minute lies in the future. Zero: when the snapshot was taken.
+	Until time.Time
+}
+
+// ReadHostViews reads host views from files, for a snapshot: what "calico-audit
+// agent --once -o json" prints, or listings of "ip -j route show table all" that
+// are named NODE.json. A path is a file or a directory, as for [ReadFiles]. Of the
+// routes and namespaces only those are kept that concern the snapshot's pools and
+// blocks.
+//
+// What makes no sense is a gap that names file and field, and so is a file of more
+// than 64 MiB. An error is a mistake in the call: a path that cannot be read, or a
+// file that is named as such and is broken JSON, YAML or gzip; within a directory
+// that is a gap, too.
+func ReadHostViews(s *blocks.Snapshot, paths []string, opts HostViewOptions) (blocks.HostReading, error) {
+	g := newViewReader(s, opts)
+	for _, path := range paths {
+		files, err := expand(path)
+		if err != nil {
+			return blocks.HostReading{}, fmt.Errorf("reading host views: %w", err)
+		}
+		named := len(files) == 1 && files[0] == path
+		for _, file := range files {
+			err := g.file(file)
+			var broken *brokenView
+			switch {
+			case err == nil:
+			case errors.As(err, &broken) && !named:
+				g.gap("", file, broken.err.Error())
+			default:
+				return blocks.HostReading{}, fmt.Errorf("reading host view %s: %w", file, err)
+			}
+		}
+	}
+	return JoinHostReadings(blocks.HostReading{Views: g.views, Gaps: g.gaps}), nil
+}
+
+// agentPreferred is for how long an agent's view counts before a newer listing of
+// routes.
+const agentPreferred = 10 * time.Minute
+
+// JoinHostReadings puts host views from several places together. Of two of one
+// node the newer counts, and the other becomes a gap.
+func JoinHostReadings(readings ...blocks.HostReading) blocks.HostReading {
+	out := blocks.HostReading{Asked: true}
+	var all []blocks.HostView
+	for _, r := range readings {
+		all = append(all, r.Views...)
+		out.Gaps = append(out.Gaps, r.Gaps...)
+		if r.Until.After(out.Until) {
+			out.Until = r.Until
+		}
+	}
+	// An agent tells more than a listing, whose time is only assumed.
+	agent := func(v blocks.HostView) int {
+		if v.RulesKnown && !v.TakenAt.Before(out.Until.Add(-agentPreferred)) && !v.TakenAt.After(out.Until.Add(time.Minute)) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(all, func(a, b blocks.HostView) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(agent(a), agent(b)), b.TakenAt.Compare(a.TakenAt), cmp.Compare(a.Source, b.Source))
+	})
+	for _, v := range all {
+		if n := len(out.Views); n > 0 && out.Views[n-1].Node == v.Node {
+			out.Gaps = append(out.Gaps, blocks.HostGap{Node: v.Node, Source: v.Source, Reason: fmt.Sprintf(
+				"left out for the newer view in %s, or the one that tells more: this one was taken at %s", out.Views[n-1].Source, v.TakenAt.UTC().Format(time.RFC3339))})
+			continue
+		}
+		out.Views = append(out.Views, v)
+	}
+	slices.SortStableFunc(out.Gaps, blocks.CompareHostGaps)
+	out.Gaps = slices.Compact(out.Gaps)
+	return out
+}
+
+// brokenView is a file whose text is no JSON, YAML or gzip.
+type brokenView struct{ err error }
+
+func (e *brokenView) Error() string { return e.err.Error() }
+func (e *brokenView) Unwrap() error { return e.err }
+
+// file reads the views of one file.
+func (g *viewReader) file(path string) error {
+	text, tooLarge, err := readBounded(path)
+	if err != nil {
+		return err
+	}
+	if tooLarge != "" {
+		g.gap(nodeOfFile(path), path, tooLarge)
+		return nil
+	}
+	text = bytes.TrimLeft(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")), " \t\r\n")
+	switch {
+	case len(text) == 0:
+		return &brokenView{errors.New("it is empty")}
+	case text[0] == '[':
+		if err := checkSyntax(text, 1, 1); err != nil {
+			return &brokenView{err}
+		}
+		g.listing(path, text)
+		return nil
+	case text[0] == '{':
+		return g.objects(path, text)
+	case len(text) > maxHostViewYAML:
+		g.gap(nodeOfFile(path), path, fmt.Sprintf("it has %d bytes of YAML; up to %d MiB are read, and of JSON %d MiB", len(text), maxHostViewYAML>>20, maxHostView>>20))
+		return nil
+	}
+	found, err := splitObjects(bytes.NewReader(text), func(o rawObject) error {
+		if err := checkSyntax(o.json, o.document, o.line); err != nil {
+			return err
+		}
+		g.object(path, bytes.Clone(o.json))
+		return nil
+	})
+	switch {
+	case err != nil:
+		return &brokenView{err}
+	case found == 0:
+		return &brokenView{errors.New("it holds no object")}
+	}
+	return nil
+}
+
+// objects reads views in JSON, one after the other.
+func (g *viewReader) objects(path string, text []byte) error {
+	r := newJSONReader(text)
+	var found [][]byte
+	for !r.atEnd() {
+		from := r.pos
+		if r.skip(); r.err != nil {
+			line := 1 + bytes.Count(text[:min(r.pos, len(text))], []byte("\n"))
+			return &brokenView{fmt.Errorf("line %d: %w", line, r.err)}
+		}
+		found = append(found, text[from:r.pos])
+	}
+	for _, object := range found {
+		g.object(path, object)
+	}
+	return nil
+}
+
+// readBounded reads a file, unpacked if it is gzip. Of one that is larger than
+// [maxHostView] it says so and reads no more than it takes to know.
+func readBounded(path string) (text []byte, tooLarge string, err error) {
+	size, packed, err := unpackedSize(path)
+	if err != nil {
+		return nil, "", err
+	}
+	if size > maxHostView {
+		have := fmt.Sprintf("%d MiB", size>>20)
+		if packed {
+			have = "more than that, unpacked"
+		}
+		return nil, fmt.Sprintf("the file is too large: it has %s, and the limit is %d MiB", have, maxHostView>>20), nil
+	}
+	in, done, err := openUnpacked(path)
+	if err != nil {
+		return nil, "", err
+	}
+	defer done()
+	text = make([]byte, 0, size+1)
+	buf := bytes.NewBuffer(text)
+	if _, err := buf.ReadFrom(io.LimitReader(in, maxHostView+1)); err != nil {
+		return nil, "", unpackError(packed, err)
+	}
+	if buf.Len() > maxHostView {
+		return nil, fmt.Sprintf("the file is too large: the limit is %d MiB", maxHostView>>20), nil
+	}
+	return buf.Bytes(), "", nil
+}
+
+// unpackedSize returns how large a file is unpacked; of one above the limit only
+// that it is larger.
+func unpackedSize(path string) (size int64, packed bool, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, false, err
+	}
+	if info.IsDir() {
+		return 0, false, errors.New("it is a directory")
+	}
+	if !info.Mode().IsRegular() {
+		return 0, false, nil // a pipe can be read once only
+	}
+	in, done, err := openUnpacked(path)
+	if err != nil {
+		return 0, false, err
+	}
+	defer done()
+	if _, plain := in.(*bufio.Reader); plain {
+		return info.Size(), false, nil
+	}
+	n, err := io.Copy(io.Discard, io.LimitReader(in, maxHostView+1))
+	if err != nil {
+		return 0, true, unpackError(true, err)
+	}
+	return n, true, nil
+}
+
+func openUnpacked(path string) (io.Reader, func(), error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	text, err := decompress(file)
+	if err != nil {
+		_ = file.Close()
+		return nil, nil, &brokenView{err}
+	}
+	return text, func() { _ = file.Close() }, nil
+}
+
+// unpackError tells a broken archive from a file that cannot be read.
+func unpackError(packed bool, err error) error {
+	if packed && (errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) || !errors.As(err, new(*os.PathError))) {
+		return &brokenView{fmt.Errorf("reading gzip: %w", err)}
+	}
+	return err
+}
+
+// nodeOfFile returns the node that a file is named for: NODE.json, NODE.json.gz.
+func nodeOfFile(path string) string {
+	name := filepath.Base(path)
+	for _, end := range []string{".gz", ".json", ".yaml", ".yml"} {
+		if len(name) > len(end) && strings.EqualFold(name[len(name)-len(end):], end) {
+			name = name[:len(name)-len(end)]
+		}
+	}
+	return name
+}

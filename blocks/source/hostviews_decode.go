@@ -1,0 +1,250 @@
+package source
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"go4.org/netipx"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+const (
+	// maxViewEntries limits how many routes, lookups and namespaces of a view are
+	// kept, each.
+	maxViewEntries = 200_000
+	// maxViewGaps limits how many gaps of one view are told one by one.
+	maxViewGaps = 5
+	// maxViewProcesses limits how many processes of a namespace are kept.
+	maxViewProcesses = 8
+	// viewSkew is by how much a view may be newer than the end of the reading.
+	viewSkew = time.Minute
+)
+
+// viewReader gathers host views for a snapshot.
+type viewReader struct {
+	snapshot *blocks.Snapshot
+	opts     HostViewOptions
+	// nodes are the cluster's; nil if they were not read whole.
+	nodes map[string]bool
+	// concerned are the addresses of pools and blocks.
+	concerned *netipx.IPSet
+	// owned are each node's blocks.
+	owned   map[string][]netip.Prefix
+	strings *sharedStrings
+
+	views []blocks.HostView
+	gaps  []blocks.HostGap
+}
+
+func newViewReader(s *blocks.Snapshot, opts HostViewOptions) *viewReader {
+	g := &viewReader{snapshot: s, opts: opts, owned: map[string][]netip.Prefix{}, strings: &sharedStrings{}}
+	if opts.Until.IsZero() {
+		g.opts.Until = s.Cluster.TakenAt
+	}
+	if _, missing := s.Missing(blocks.Nodes); !missing {
+		g.nodes = make(map[string]bool, len(s.Nodes))
+		for i := range s.Nodes {
+			g.nodes[s.Nodes[i].Name] = true
+		}
+		for _, unread := range s.Unreadable(blocks.Nodes) {
+			g.nodes[unread.Name] = true
+		}
+	}
+	var all netipx.IPSetBuilder
+	for i := range s.Pools {
+		all.AddPrefix(s.Pools[i].CIDR)
+	}
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		all.AddPrefix(b.CIDR)
+		if node := b.Owner.Node(); node != "" {
+			g.owned[node] = append(g.owned[node], b.CIDR)
+		}
+	}
+	g.concerned, _ = all.IPSet() // all prefixes are valid: readers drop others as gaps
+	return g
+}
+
+// gap notes a view, or a part of one, that could not be had.
+func (g *viewReader) gap(node, source, reason string) {
+	g.gaps = append(g.gaps, blocks.HostGap{Node: node, Source: source, Reason: reason})
+}
+
+// viewDraft is a view in the making.
+type viewDraft struct {
+	*viewReader
+	view blocks.HostView
+	// taken is takenAt as it is written, refused why the view as a whole is no good.
+	taken, refused string
+	// problems are what was left out: the first of them, and how many there are.
+	problems  []string
+	forgotten int
+	// listing is true for what the ip command lists.
+	listing bool
+}
+
+// problem notes that a part of the view was left out.
+func (d *viewDraft) problem(field, reason string) {
+	if len(d.problems) == maxViewGaps {
+		d.forgotten++
+		return
+	}
+	d.problems = append(d.problems, field+" "+reason+": it was left out")
+}
+
+func (d *viewDraft) text(r *jsonReader) string { return d.strings.bytes(orEmpty(r.str())) }
+
+// listing reads a listing of routes.
+func (g *viewReader) listing(path string, text []byte) {
+	node := nodeOfFile(path)
+	d := &viewDraft{viewReader: g, view: blocks.HostView{Node: node, Source: path}, listing: true}
+	switch at := g.opts.At; {
+	case !at.IsZero():
+		d.view.TakenAt = at
+	case g.snapshot.Cluster.Live:
+		g.gap(node, path, "a listing of routes carries no time: --host-views-at must say when it was taken")
+		return
+	default:
+		d.view.TakenAt = g.snapshot.Cluster.TakenAt
+	}
+	r := newJSONReader(text)
+	d.routes(r)
+	d.finish("")
+}
+
+// object reads a host view in JSON whose syntax is good.
+func (g *viewReader) object(source string, text []byte) {
+	d := &viewDraft{viewReader: g}
+	d.view.Source, d.view.RulesKnown = source, true
+	d.decode(newJSONReader(text))
+	d.finish(nodeOfFile(source))
+}
+
+// agentView reads the view that the agent of a node gave.
+func (g *viewReader) agentView(source, node string, text []byte) {
+	if err := checkSyntax(text, 1, 1); err != nil {
+		g.gap(node, source, "the agent's answer is no JSON: "+err.Error())
+		return
+	}
+	d := &viewDraft{viewReader: g}
+	d.view.Source, d.view.RulesKnown = source, true
+	d.decode(newJSONReader(text))
+	if d.refused == "" && d.view.Node != node {
+		d.refused = fmt.Sprintf("the agent says that it is on node %q, and its pod is on %q", clip(d.view.Node), node)
+	}
+	d.view.Node = node
+	d.finish("")
+}
+
+func (d *viewDraft) decode(r *jsonReader) {
+	if r.peek() != '{' {
+		d.refused = "it is no HostView, but " + clip(r.text[r.pos:])
+		return
+	}
+	kind, version := "", ""
+	has := map[string]bool{}
+	r.object(func(key []byte) {
+		has[string(key)] = true
+		switch string(key) {
+		case "apiVersion":
+			version = string(orEmpty(r.str()))
+		case "kind":
+			kind = string(orEmpty(r.str()))
+		case "node":
+			d.view.Node = d.text(r)
+		case "takenAt":
+			d.taken = string(orEmpty(r.str()))
+		case "routes":
+			d.routes(r)
+		case "lookups":
+			d.lookups(r)
+		case "namespaces":
+			d.namespaces(r)
+		case "gaps":
+			r.array(func(int) {
+				if text := string(orEmpty(r.str())); text != "" && len(d.view.Gaps) <= maxViewGaps {
+					d.view.Gaps = append(d.view.Gaps, clipMessage(text))
+				}
+			})
+		}
+	})
+	at, err := time.Parse(time.RFC3339, d.taken)
+	switch {
+	case d.refused != "":
+	case kind != blocks.HostViewKind || version != infoVersion:
+		d.refused = fmt.Sprintf("it is of kind %q and apiVersion %q, not a %s of %s", clip(kind), clip(version), blocks.HostViewKind, infoVersion)
+	case d.view.Node == "":
+		d.refused = "node is missing: it does not say which node it is of"
+	case d.taken == "":
+		d.refused = "takenAt is missing: when it was taken is not known"
+	case err != nil:
+		d.refused = "takenAt: " + notA("time such as 2026-01-31T08:00:00Z", d.taken)
+	default:
+		d.view.TakenAt = at.UTC()
+	}
+}
+
+// finish checks a view as a whole and keeps it if it is good. named is the node that
+// the file's name may mean.
+func (d *viewDraft) finish(named string) {
+	v := &d.view
+	switch {
+	case d.refused != "":
+	case d.nodes != nil && !d.nodes[v.Node]:
+		d.refused = fmt.Sprintf("the cluster has no node %q", clip(v.Node))
+	case named != v.Node && d.nodes[named]:
+		d.refused = fmt.Sprintf("node: it is of %s, and the file is named for %s", v.Node, named)
+	case !d.opts.Until.IsZero() && v.TakenAt.After(d.opts.Until.Add(viewSkew)):
+		d.refused = fmt.Sprintf("takenAt: %s lies in the future: the cluster was read until %s", v.TakenAt.UTC().Format(time.RFC3339), d.opts.Until.UTC().Format(time.RFC3339))
+	}
+	if d.refused != "" {
+		d.gap(v.Node, v.Source, d.refused)
+		return
+	}
+	for _, p := range d.problems {
+		d.gap(v.Node, v.Source, p)
+	}
+	if d.forgotten > 0 {
+		d.gap(v.Node, v.Source, fmt.Sprintf("%d more entries could not be understood and were left out", d.forgotten))
+	}
+	for i, text := range v.Gaps {
+		if i == maxViewGaps {
+			d.gap(v.Node, v.Source, fmt.Sprintf("%d more things could not be read on the node", len(v.Gaps)-i))
+			break
+		}
+		d.gap(v.Node, v.Source, "not read on the node: "+text)
+	}
+	d.trim()
+	d.views = append(d.views, *v)
+}
+
+// trim leaves out the routes that no verdict goes by: those that lead somewhere and
+// touch neither a route that drops traffic nor a block of the node's own. In a
+// large cluster a node has a route to each block.
+func (d *viewDraft) trim() {
+	var touching netipx.IPSetBuilder
+	for i := range d.view.Routes {
+		if r := &d.view.Routes[i]; r.Type != blocks.RouteUnicast && r.Dst.Bits() > 0 {
+			touching.AddPrefix(r.Dst)
+		}
+	}
+	for _, p := range d.owned[d.view.Node] {
+		touching.AddPrefix(p)
+	}
+	set, _ := touching.IPSet()
+	d.view.Routes = slices.Clone(slices.DeleteFunc(d.view.Routes, func(r blocks.HostRoute) bool {
+		return !set.OverlapsPrefix(r.Dst)
+	}))
+}
+
+// full tells whether a view has as many entries as are kept, and refuses it then.
+func (d *viewDraft) full(n int, what string) bool {
+	if n < maxViewEntries {
+		return false
+	}
+	d.refused = fmt.Sprintf("it has more than %d %s that concern the cluster's pools", maxViewEntries, what)
+	return true
+}

@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/calico-audit/calico-audit/affinity/host"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/metrics"
+)
+
+// agentListen is the agent's default address. The port lies below those that
+// Kubernetes gives to services, and is none of Calico's (Typha has 9098, Felix 9099).
+const agentListen = ":19098"
+
+// nodeNameVariable is the environment variable that names the node, which a
+// manifest fills from the pod's spec.nodeName.
+const nodeNameVariable = "NODE_NAME"
+
+// agentCommand is the agent command with its flags.
+type agentCommand struct {
+	streams genericiooptions.IOStreams
+	serving serveFlags
+	logs    logFlags
+
+	once     bool
+	output   string
+	node     string
+	procRoot string
+	netnsDir []string
+	maxAge   time.Duration
+}
+
+func newAgent(program string, streams genericiooptions.IOStreams) *cobra.Command {
+	a := &agentCommand{streams: streams}
+	c := &cobra.Command{
+		Use:   "agent [--once]",
+		Short: "On a node: read the kernel's routes and network namespaces, and serve them",
+		Long: `Read, on one node, what its kernel says: the routes, its own answers for the addresses
+that a blackhole route covers, and which addresses are in use in the network namespaces
+of its pods and of what is left of them. That is the node's host view. A report that
+is given host views proves with them what it can otherwise only conclude.
+
+With --once the host view is printed. Without, the agent serves it, and metrics of it:
+
+  /hostview  the host view as JSON; 503 and the reason where it cannot be made
+  /metrics   metrics for Prometheus, with the prefix calico_audit_agent_
+  /healthz   200 as long as the agent answers
+  /readyz    200 if the last reading of the kernel succeeded
+
+The kernel is read when somebody asks and the last reading is older than --max-age.
+Nothing is ever changed. The agent reads nothing from the network, needs no credentials
+of the cluster, and runs no other program. It must run in the network and process
+namespaces of the node (hostNetwork and hostPID), as root, with the capability
+SYS_PTRACE to see other users' network namespaces; to look into those that no process
+holds it takes SYS_ADMIN, too. What it may not read is named in the view's "gaps".
+examples/kubernetes/agent has a DaemonSet.
+
+A host view tells the names of the node's processes, its routes and its addresses. Keep
+the port to the cluster: a NetworkPolicy does not apply to hostNetwork, and without
+--web.config.file whoever reaches the node may read. --listen 127.0.0.1` + agentListen + ` serves
+the node alone.
+
+Exit codes: 0 it ran; 2 the command line makes no sense, an address cannot be listened
+on, or this is not Linux; 3 the node's kernel could not be read; 5 a failure inside
+the program.`,
+		Example: strings.ReplaceAll(`  # Print this node's host view
+  PROGRAM agent --once -o json > "$(hostname).json"
+
+  # Serve it on the node alone
+  PROGRAM agent --listen 127.0.0.1`+agentListen+`
+
+  # Serve it with TLS and a password
+  PROGRAM agent --web.config.file web.yaml
+
+  # web.yaml:
+  #   tls_server_config: {cert_file: tls.crt, key_file: tls.key}
+  #   basic_auth_users: {auditor: $2y$10$...}    # of htpasswd -nB auditor`, "PROGRAM", program),
+		Args: cobra.NoArgs,
+	}
+	fs := c.Flags()
+	fs.BoolVar(&a.once, "once", false, "print the host view and end")
+	fs.StringVarP(&a.output, "output", "o", "json", "with --once, the `FORMAT`: json|yaml")
+	fs.StringVar(&a.node, "node", "", "the `NAME` of the Kubernetes node (default: the environment variable "+nodeNameVariable+", else the host's name)")
+	fs.StringVar(&a.procRoot, "proc-root", "/proc", "the `DIRECTORY` where the node's processes are shown, if not in /proc")
+	fs.StringArrayVar(&a.netnsDir, "netns-dir", nil, "`DIRECTORY` of named network namespaces; repeatable (default: those of ip, containerd, CRI-O and Docker)")
+	fs.DurationVar(&a.maxAge, "max-age", 10*time.Second, "how old a host view may be that is served again")
+	a.serving.addFlags(c, agentListen)
+	a.logs.addFlags(c)
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	for _, flag := range []string{"node", "max-age"} {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
+	for _, flag := range []string{"proc-root", "netns-dir"} {
+		_ = c.MarkFlagDirname(flag)
+	}
+	c.RunE = run(func(c *cobra.Command, _ []string) error {
+		options, err := a.complete(c)
+		if err != nil {
+			return err
+		}
+		if a.once {
+			return a.print(c.Context(), options)
+		}
+		return a.serve(c.Context(), options)
+	})
+	return c
+}
+
+// complete checks the flags.
+func (a *agentCommand) complete(c *cobra.Command) (host.Options, error) {
+	servingFlags := []string{"listen", "web.config.file", "pprof", "max-age", "log-format"}
+	for _, f := range changedFlags(c.Flags()) {
+		switch {
+		case a.once && slices.Contains(servingFlags, f.Name):
+			return host.Options{}, usagef("--%s does not go with --once, which serves nothing", f.Name)
+		case !a.once && f.Name == "output":
+			return host.Options{}, usagef("--output goes with --once: without it the host view is served as JSON")
+		}
+	}
+	if a.output != "json" && a.output != "yaml" {
+		return host.Options{}, usagef("unknown output format %q: want json or yaml", a.output)
+	}
+	if a.maxAge < 0 {
+		return host.Options{}, usagef("--max-age %s is negative", a.maxAge)
+	}
+	node := cmp.Or(a.node, os.Getenv(nodeNameVariable))
+	if node == "" {
+		var err error
+		if node, err = os.Hostname(); err != nil {
+			return host.Options{}, usagef("the node's name is not known: give it with --node (%w)", err)
+		}
+	}
+	return host.Options{Node: node, ProcRoot: a.procRoot, NetnsDirs: a.netnsDir}, nil
+}
+
+// print prints one host view.
+func (a *agentCommand) print(ctx context.Context, o host.Options) error {
+	v, err := host.Scan(ctx, o)
+	if err != nil {
+		return scanError(err)
+	}
+	for _, g := range v.Gaps {
+		say(a.streams, "warning: %s", g)
+	}
+	write := view.WriteJSON
+	if a.output == "yaml" {
+		write = view.WriteYAML
+	}
+	if err := write(a.streams.Out, v); err != nil {
+		return usagef("writing the host view: %w", err)
+	}
+	return nil
+}
+
+// scanError says how the program ends when there is no host view.
+func scanError(err error) error {
+	err = fmt.Errorf("reading the node's kernel: %w", err)
+	if errors.Is(err, host.ErrUnsupported) {
+		return usageError(err)
+	}
+	return unreadError(err)
+}
+
+// serve serves host views until ctx ends.
+func (a *agentCommand) serve(ctx context.Context, o host.Options) error {
+	log, err := a.logs.logger(a.streams.ErrOut)
+	if err != nil {
+		return err
+	}
+	// The agent shares its node with others. A scan leaves garbage and then little
+	// happens, so that a smaller heap costs next to nothing.
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(agentGCPercent)
+	}
+	built := buildVersion()
+	agent := metrics.NewAgent(metrics.AgentOptions{
+		Scan:   func(ctx context.Context) (*blocks.HostView, error) { return host.Scan(ctx, o) },
+		MaxAge: a.maxAge, Log: log, Pprof: a.serving.pprof,
+		Build: metrics.Build{Version: built.Version, Revision: built.Commit, GoVersion: built.Go},
+	})
+	// Somebody who starts it where it cannot work should learn that at once; but it
+	// stays, and says so when asked, so that the reason can be had from outside.
+	if first, err := agent.View(ctx); err != nil {
+		if errors.Is(err, host.ErrUnsupported) {
+			return scanError(err)
+		}
+	} else {
+		log.Info("read the node's kernel", "node", o.Node, "routes", len(first.Routes), "namespaces", len(first.Namespaces))
+		for _, g := range first.Gaps {
+			log.Warn("could not be read", "gap", g)
+		}
+	}
+	return a.serving.serve(ctx, log, agent.Handler())
+}
+
+// agentGCPercent is how much the agent's heap may grow between collections, in
+// percent.
+const agentGCPercent = 50

@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/source"
+)
+
+// hostFlags are the flags that say where host views come from.
+type hostFlags struct {
+	paths []string
+	at    string
+
+	agents    bool
+	selector  string
+	namespace string
+	scheme    string
+	timeout   time.Duration
+
+	fs *pflag.FlagSet
+}
+
+// addFlags adds the flags to a command.
+func (h *hostFlags) addFlags(c *cobra.Command) {
+	h.fs = pflag.NewFlagSet("hosts", pflag.ContinueOnError)
+	h.fs.StringArrayVar(&h.paths, "host-views", nil,
+		"file or directory `PATH` of host views, by which routes and addresses in use are proven: what \"calico-audit agent --once -o json\" prints, or NODE.json of \"ip -j route show table all\"; repeatable")
+	h.fs.StringVar(&h.at, "host-views-at", "", "the `TIME` at which listings of routes were taken, which carry none (default, with -f: the time of the files)")
+	h.fs.BoolVar(&h.agents, "agents", false, "ask the agents on the cluster's nodes for their host views, through the API server; it takes the right to get pods/proxy")
+	h.fs.StringVar(&h.selector, "agents-selector", source.DefaultAgentSelector, "the `LABELS` of the agents' pods")
+	h.fs.StringVar(&h.namespace, "agents-namespace", "", "the `NAMESPACE` of the agents' pods (default: any)")
+	h.fs.StringVar(&h.scheme, "agents-scheme", "", "how the agents are spoken to: `http|https` (default: what the pod's annotation "+source.AgentSchemeAnnotation+" says, else http)")
+	h.fs.DurationVar(&h.timeout, "agents-timeout", source.DefaultAgentTimeout, "how long one agent may take; all together may take ten times as long")
+	inGroup(h.fs, groupSource)
+	c.Flags().AddFlagSet(h.fs)
+	for _, flag := range []string{"host-views-at", "agents-selector", "agents-namespace", "agents-timeout"} {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
+	_ = c.RegisterFlagCompletionFunc("agents-scheme", cobra.FixedCompletions([]string{"http", "https"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// wrap returns a reader that adds host views to what another reads; that one
+// itself if none are asked for. All its errors are errors of usage.
+func (h *hostFlags) wrap(from reader, show func(string)) (reader, error) {
+	for _, f := range h.changed() {
+		switch f.Name {
+		case "agents-selector", "agents-namespace", "agents-scheme", "agents-timeout":
+			if !h.agents {
+				return nil, usagef("--%s goes with --agents", f.Name)
+			}
+		case "host-views-at":
+			if len(h.paths) == 0 {
+				return nil, usagef("--host-views-at goes with --host-views")
+			}
+		}
+	}
+	r := &hostReader{inner: from, paths: h.paths, show: show}
+	if h.at != "" {
+		at, err := time.Parse(time.RFC3339, h.at)
+		if err != nil {
+			return nil, usagef("reading --host-views-at: %q is not a time such as 2026-01-31T08:00:00Z", h.at)
+		}
+		r.opts.At = at.UTC()
+	}
+	if h.agents {
+		live, ok := from.(*clusterReader)
+		switch {
+		case !ok:
+			return nil, usagef("--agents asks a running cluster, and -f names files: of files, host views are read with --host-views")
+		case h.timeout <= 0:
+			return nil, usagef("--agents-timeout %s is not positive", h.timeout)
+		case h.selector == "":
+			return nil, usagef("--agents-selector is empty, which would take every pod for an agent")
+		case h.scheme != "" && h.scheme != "http" && h.scheme != "https":
+			return nil, usagef("unknown value %q of --agents-scheme: want http or https", h.scheme)
+		}
+		r.agents = live.k
+		r.ask = source.AgentOptions{
+			Selector: h.selector, Namespace: h.namespace, Scheme: h.scheme, Timeout: h.timeout,
+			Progress: func(done, total int) { show(fmt.Sprintf("asking agents: %d of %d", done, total)) },
+		}
+	}
+	if len(h.paths) == 0 && !h.agents {
+		return from, nil
+	}
+	return r, nil
+}
+
+// changed returns the flags that were given.
+func (h *hostFlags) changed() []*pflag.Flag {
+	if h.fs == nil {
+		return nil
+	}
+	return changedFlags(h.fs)
+}
+
+// arguments returns the flags that make another run read the same host views,
+// ready for a shell.
+func (h *hostFlags) arguments() string {
+	var out string
+	for _, p := range h.paths {
+		out += " --host-views " + shellQuote(p)
+	}
+	for _, f := range h.changed() {
+		switch f.Name {
+		case "host-views-at", "agents-selector", "agents-namespace", "agents-scheme", "agents-timeout":
+			out += " --" + f.Name + " " + shellQuote(f.Value.String())
+		}
+	}
+	if h.agents {
+		out += " --agents"
+	}
+	return out
+}
+
+// hostReader adds host views to the snapshots of another reader. They are read
+// after the snapshot, so that they are not older than what they are to prove.
+type hostReader struct {
+	inner  reader
+	paths  []string
+	opts   source.HostViewOptions
+	agents *source.Kubernetes // nil if they are not asked
+	ask    source.AgentOptions
+	show   func(string)
+
+	began time.Time
+	files blocks.HostReading
+}
+
+// Read reads a snapshot, then the host views.
+func (r *hostReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
+	r.began = time.Now()
+	s, err := r.inner.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(r.paths) > 0 {
+		r.show("reading host views")
+		opts := r.opts
+		opts.Until = r.until(s)
+		if r.files, err = source.ReadHostViews(s, r.paths, opts); err != nil {
+			return nil, usageError(err)
+		}
+	}
+	return s, r.join(ctx, s)
+}
+
+// Reread reads some resources again, and asks the agents anew.
+func (r *hostReader) Reread(ctx context.Context, prev *blocks.Snapshot, resources []blocks.Resource) (*blocks.Snapshot, error) {
+	s, err := r.inner.Reread(ctx, prev, resources)
+	if err != nil {
+		return nil, err
+	}
+	return s, r.join(ctx, s)
+}
+
+// join asks the agents and puts all views into a snapshot.
+func (r *hostReader) join(ctx context.Context, s *blocks.Snapshot) error {
+	asked := blocks.HostReading{}
+	if r.agents != nil {
+		r.show("asking agents")
+		var err error
+		opts := r.opts
+		// Their views are taken while they are asked, which may last.
+		opts.Until = r.until(s).Add(10 * r.ask.Timeout)
+		if asked, err = r.agents.AgentViews(ctx, s, opts, r.ask); err != nil {
+			return unreadError(err)
+		}
+	}
+	s.Hosts = source.JoinHostReadings(r.files, asked)
+	s.Hosts.Until = r.until(s)
+	return nil
+}
+
+// until is the time now, by the clock that the snapshot's ages are counted from;
+// for files that is the time of the files.
+func (r *hostReader) until(s *blocks.Snapshot) time.Time {
+	if at := s.Cluster.TakenAt; s.Cluster.Live && !at.IsZero() {
+		return at.Add(time.Since(r.began))
+	}
+	return s.Cluster.TakenAt
+}

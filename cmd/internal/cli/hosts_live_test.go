@@ -1,0 +1,391 @@
+package cli_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// ownAddress is an address of this machine that the API server proxies to: it
+// refuses loopback and link-local ones.
+func ownAddress(t *testing.T) string {
+	t.Helper()
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() && n.IP.To4() != nil {
+			return n.IP.String()
+		}
+	}
+	t.Fatal("this test needs a network address other than a loopback or link-local one: the API server does not proxy to those")
+	return ""
+}
+
+// agentServer serves host views as an agent does, and returns its port.
+func agentServer(t *testing.T, tls bool, handler http.HandlerFunc) int32 {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(ownAddress(t), "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(handler)
+	_ = s.Listener.Close()
+	s.Listener = l
+	if tls {
+		s.StartTLS()
+	} else {
+		s.Start()
+	}
+	t.Cleanup(s.Close)
+	return int32(l.Addr().(*net.TCPAddr).Port)
+}
+
+// agentPod makes the pod of an agent, as a DaemonSet's on the host's network.
+func agentPod(t *testing.T, c *testcluster.Cluster, node string, port int32, change func(*corev1.Pod)) {
+	t.Helper()
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "calico-audit-agent-" + node, Labels: map[string]string{"app.kubernetes.io/name": "calico-audit-agent"}},
+		Spec: corev1.PodSpec{NodeName: node, HostNetwork: true, Containers: []corev1.Container{{
+			Name: "agent", Image: "registry.example.org/calico-audit:1", Ports: []corev1.ContainerPort{{Name: "other", ContainerPort: 1, HostPort: 1}, {Name: "agent", ContainerPort: port, HostPort: port}},
+		}}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ownAddress(t), PodIPs: []corev1.PodIP{{IP: ownAddress(t)}},
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+	}
+	if change != nil {
+		change(p)
+	}
+	status := p.Status
+	made, err := c.Kube.CoreV1().Pods(p.Namespace).Create(t.Context(), p, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made.Status = status
+	if _, err := c.Kube.CoreV1().Pods(p.Namespace).UpdateStatus(t.Context(), made, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// viewJSON is a host view of a node whose kernel drops what lies in its blocks.
+func viewJSON(node string, at time.Time, blocks ...string) string {
+	var routes []string
+	for _, b := range blocks {
+		routes = append(routes, fmt.Sprintf(`{"dst":%q,"type":"blackhole","protocol":"bird","table":"main","metric":0}`, b))
+	}
+	return fmt.Sprintf(`{"apiVersion":"calico-audit/v1alpha1","kind":"HostView","node":%q,"takenAt":%q,"routes":[%s],"namespaces":[]}`,
+		node, at.UTC().Format(time.RFC3339), strings.Join(routes, ","))
+}
+
+// hostGapOf returns the gaps of a node.
+func hostGapOf(r *audit.Report, node string) string {
+	var out []string
+	for _, g := range r.HostGaps {
+		if g.Node == node {
+			out = append(out, g.String())
+		}
+	}
+	return strings.Join(out, "\n")
+}
+
+// TestAgents has a real API server pass the questions on to agents, and proves the
+// story's blackhole by them.
+func TestAgents(t *testing.T) {
+	c := play(t, testcluster.Story)
+	r := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json").report(t)
+	blocksOf := map[string][]string{}
+	for _, n := range r.Nodes {
+		blocksOf[n.Name] = n.Blocks
+	}
+	if got := findings(r, "route/blackhole"); len(got) != 4 || got[0].Severity != audit.Error || r.HostViews != nil || r.HostGaps != nil {
+		t.Fatalf("without views: %+v, views %v, gaps %v", got, r.HostViews, r.HostGaps)
+	}
+
+	var asked atomic.Int64
+	serve := func(view func() string) http.HandlerFunc {
+		return func(w http.ResponseWriter, q *http.Request) {
+			if q.URL.Path != "/hostview" || q.Method != http.MethodGet {
+				http.NotFound(w, q)
+				return
+			}
+			asked.Add(1)
+			_, _ = w.Write([]byte(view()))
+		}
+	}
+	agentPod(t, c, "old-1", agentServer(t, false, serve(func() string { return viewJSON("old-1", time.Now(), blocksOf["old-1"]...) })), nil)
+	agentPod(t, c, "old-2", agentServer(t, true, serve(func() string { return viewJSON("old-2", time.Now(), blocksOf["old-2"]...) })), func(p *corev1.Pod) {
+		p.Annotations = map[string]string{"calico-audit/agent-scheme": "https"}
+	})
+	// new-1 has an agent that says it is elsewhere, new-2 has none.
+	agentPod(t, c, "new-1", agentServer(t, false, serve(func() string { return viewJSON("old-1", time.Now(), "10.64.75.0/24") })), nil)
+
+	got := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "--agents", "-o", "json")
+	r = got.report(t)
+	if got.code != cli.ExitOK || !r.Complete {
+		t.Errorf("exit code %d, complete %t: %s", got.code, r.Complete, got.err)
+	}
+	var views []string
+	for _, v := range r.HostViews {
+		views = append(views, fmt.Sprintf("%s %t %s %d", v.Node, v.Agent, v.Source, v.Routes))
+	}
+	if want := []string{"old-1 true pod kube-system/calico-audit-agent-old-1 2", "old-2 true pod kube-system/calico-audit-agent-old-2 2"}; !slices.Equal(views, want) {
+		t.Errorf("views %v, want %v; gaps %v", views, want, r.HostGaps)
+	}
+	for node, want := range map[string]string{
+		"new-1": `the agent says that it is on node "old-1", and its pod is on "new-1"`,
+		"new-2": "no agent runs on it: no pod in any namespace with the labels app.kubernetes.io/name=calico-audit-agent is bound to it",
+	} {
+		if got := hostGapOf(r, node); !strings.Contains(got, want) {
+			t.Errorf("gap of %s: %q, want %q", node, got, want)
+		}
+	}
+	proven := findings(r, "route/blackhole")
+	for _, f := range proven {
+		if f.Severity != audit.Critical || !strings.Contains(evidence(f, "host view"), "pod kube-system/calico-audit-agent-"+evidence(f, "owner")) {
+			t.Errorf("%s %s: %v", f.Severity, f.Subject.IP, f.Evidence)
+		}
+	}
+	if stray := findings(r, "route/stray-blackhole"); len(proven) != 4 || len(stray) > 0 {
+		t.Errorf("%d blackholes proven, want 4; strays %v", len(proven), stray)
+	}
+	// A grave finding is read again, and the agents are asked again for it.
+	if n := asked.Load(); n != 6 {
+		t.Errorf("the agents were asked %d times, want twice each", n)
+	}
+	table := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "--agents")
+	if !strings.Contains(table.stdout, "Host views: of 2 of 4 nodes") || !strings.Contains(table.stdout, "new-2: no agent runs on it") {
+		t.Errorf("the table does not tell of the views:\n%s", table.stdout)
+	}
+	explained := calicoAudit(t, "explain", proven[0].Subject.IP, "--kubeconfig", c.KubeconfigPath(), "--agents")
+	if !strings.Contains(explained.stdout, "blackhole, by the route to ") {
+		t.Errorf("explain does not tell what the node says:\n%s%s", explained.stdout, explained.err)
+	}
+}
+
+// TestAgentsThatFail: whatever an agent does, the report is made, and names the
+// node.
+func TestAgentsThatFail(t *testing.T) {
+	c := testcluster.Shared(t, testcluster.Options{})
+	s, err := testcluster.NewSeeder(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	t.Cleanup(func() { close(ended) })
+	text := func(s string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(s)) }
+	}
+	cases := []struct {
+		node    string
+		handler http.HandlerFunc
+		change  func(*corev1.Pod)
+		want    string
+	}{
+		{"silent", func(_ http.ResponseWriter, q *http.Request) {
+			select {
+			case <-q.Context().Done():
+			case <-ended:
+			}
+		}, nil, "its agent did not answer within 2s"},
+		{"broken", text(`{"apiVersion": "calico-audit/v1alpha1",`), nil, "the agent's answer is no JSON"},
+		{"wrong", text(`{"kind": "Status"}`), nil, `it is of kind "Status"`},
+		{"failing", func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "no netlink", http.StatusInternalServerError)
+		}, nil, "500 Internal Server Error: no netlink"},
+		{"moved", func(w http.ResponseWriter, q *http.Request) {
+			http.Redirect(w, q, "http://192.0.2.1/", http.StatusFound)
+		}, nil, "302 Found"},
+		{"large", func(w http.ResponseWriter, _ *http.Request) {
+			chunk := make([]byte, 1<<20)
+			for range 20 {
+				if _, err := w.Write(chunk); err != nil {
+					return
+				}
+			}
+		}, nil, "its answer has more than 16 MiB"},
+		{"stale", text(viewJSON("stale", time.Now().Add(-11*time.Minute))), nil, "more than 10 minutes before the cluster was read"},
+		{"fast", text(viewJSON("fast", time.Now().Add(5*time.Minute))), nil, "lies in the future"},
+		{"plain", text(viewJSON("plain", time.Now())), func(p *corev1.Pod) { p.Annotations = map[string]string{"calico-audit/agent-scheme": "https"} }, "its agent could not be asked: "},
+		{"pending", text(""), func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }, "its agent's pod is not running, but Pending"},
+		{"portless", text(""), func(p *corev1.Pod) { p.Spec.Containers[0].Ports = nil }, "names no container port"},
+		{"loopback", text(""), func(p *corev1.Pod) { p.Status.PodIP, p.Status.PodIPs = "127.0.0.1", []corev1.PodIP{{IP: "127.0.0.1"}} }, "its agent could not be asked: "},
+		{"good", text(viewJSON("good", time.Now())), nil, ""},
+	}
+	for _, x := range cases {
+		if err := s.Node(t.Context(), testcluster.Node{Name: x.node}); err != nil {
+			t.Fatal(err)
+		}
+		agentPod(t, c, x.node, agentServer(t, false, x.handler), x.change)
+	}
+	got := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "--agents", "--agents-timeout", "2s", "--agents-namespace", "kube-system", "-o", "json")
+	r := got.report(t)
+	if got.code != cli.ExitOK || !r.Complete || len(r.Findings) > 0 {
+		t.Errorf("exit code %d, complete %t, findings %v: %s", got.code, r.Complete, r.Findings, got.err)
+	}
+	for _, x := range cases {
+		if gap := hostGapOf(r, x.node); !strings.Contains(gap, x.want) || x.want == "" && gap != "" {
+			t.Errorf("%s: gap %q, want %q", x.node, gap, x.want)
+		}
+	}
+	none := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "--agents", "--agents-selector", "app=none", "-o", "json").report(t)
+	if len(none.HostGaps) != 1 || !strings.Contains(none.HostGaps[0].Reason, "no agent was found: no pod in any namespace has the labels app=none") {
+		t.Errorf("gaps %v", none.HostGaps)
+	}
+}
+
+// TestAgentRights: what examples/kubernetes/rbac-agents adds is enough to ask the
+// agents, and without it the report names the right.
+func TestAgentRights(t *testing.T) {
+	c := testcluster.Shared(t, testcluster.Options{})
+	kubeconfig, err := c.UserKubeconfig("asker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := testcluster.NewSeeder(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Node(t.Context(), testcluster.Node{Name: "n1"}); err != nil {
+		t.Fatal(err)
+	}
+	agentPod(t, c, "n1", agentServer(t, false, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(viewJSON("n1", time.Now())))
+	}), nil)
+	if err := c.Allow(t.Context(), "asker", shippedRole(t, "../../..").Rules...); err != nil {
+		t.Fatal(err)
+	}
+	ask := func() *audit.Report {
+		return calicoAudit(t, "report", "--kubeconfig", kubeconfig, "--agents", "-o", "json").report(t)
+	}
+	awaitReport(t, "the base rights alone", ask, func(r *audit.Report) bool {
+		return r.Complete && len(r.HostViews) == 0 && strings.Contains(hostGapOf(r, "n1"), "forbidden: needs the right to get pods/proxy")
+	})
+	var role rbacv1.ClusterRole
+	var binding rbacv1.RoleBinding
+	readExample(t, "rbac-agents/clusterrole.yaml", &role)
+	readExample(t, "rbac-agents/rolebinding.yaml", &binding)
+	if got := fmt.Sprint(role.Rules); got != fmt.Sprint([]rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods/proxy"}}}) {
+		t.Errorf("the role allows more than to ask agents, or less: %s", got)
+	}
+	if err := c.ApplyClusterRole(t.Context(), &role); err != nil {
+		t.Fatal(err)
+	}
+	binding.Subjects = []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "asker"}}
+	if _, err := c.Kube.RbacV1().RoleBindings(binding.Namespace).Create(t.Context(), &binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	awaitReport(t, "the rights of rbac-agents as well", ask, func(r *audit.Report) bool {
+		return r.Complete && len(r.HostViews) == 1 && len(r.HostGaps) == 0
+	})
+}
+
+func readExample(t *testing.T, name string, into any) {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("../../../examples/kubernetes", name))
+	if err == nil {
+		err = yaml.UnmarshalStrict(raw, into)
+	}
+	if err != nil {
+		t.Fatalf("reading %s: %v", name, err)
+	}
+}
+
+// awaitReport waits for a report that is as it should be: the API server takes a
+// moment to heed changed rights.
+func awaitReport(t *testing.T, with string, ask func() *audit.Report, good func(*audit.Report) bool) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	defer stop()
+	for {
+		r := ask()
+		if good(r) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			text, _ := json.Marshal([]any{r.Complete, r.Gaps, r.HostViews, r.HostGaps})
+			t.Fatalf("with %s: %s", with, text)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// TestHostFlags: flags that make no sense are mistakes in the command line.
+func TestHostFlags(t *testing.T) {
+	story := "../../../examples/snapshots/story"
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"-f", story, "--agents"}, "--agents asks a running cluster"},
+		{[]string{"-f", story, "--agents-namespace", "x"}, "--agents-namespace goes with --agents"},
+		{[]string{"-f", story, "--host-views-at", "2026-01-01T00:00:00Z"}, "--host-views-at goes with --host-views"},
+		{[]string{"-f", story, "--host-views", story, "--host-views-at", "noon"}, `reading --host-views-at: "noon" is not a time`},
+		{[]string{"-f", story, "--host-views", "nowhere"}, "nowhere"},
+		{[]string{"-f", story, "--host-views", "../../../Makefile"}, "Makefile: document 1, line "},
+	} {
+		for _, command := range [][]string{{"report"}, {"explain", "old-1"}} {
+			got := calicoAudit(t, append(command, c.args...)...)
+			if got.code != cli.ExitUsage || !strings.Contains(got.err, c.want) || got.stdout != "" {
+				t.Errorf("%v %v: exit code %d, %s", command, c.args, got.code, got.err)
+			}
+		}
+	}
+}
+
+// TestProvenStory: the shipped host views prove what the topology says of the
+// shipped story, and change nothing else.
+func TestProvenStory(t *testing.T) {
+	args := []string{"report", "-f", "../../../examples/snapshots/story", "-o", "json"}
+	before := calicoAudit(t, args...).report(t)
+	got := calicoAudit(t, append(args, "--host-views", "../../../examples/hostviews/story")...)
+	after := got.report(t)
+	if got.code != cli.ExitOK || !after.Complete || len(after.HostViews) != 2 || len(after.HostGaps) > 0 {
+		t.Fatalf("exit code %d, views %v, gaps %v", got.code, after.HostViews, after.HostGaps)
+	}
+	severities := map[string]string{}
+	for _, f := range before.Findings {
+		severities[f.Fingerprint] = f.Severity.String()
+	}
+	if len(after.Findings) != len(before.Findings) {
+		t.Errorf("%d findings with views, %d without", len(after.Findings), len(before.Findings))
+	}
+	proven := 0
+	for _, f := range after.Findings {
+		switch was := severities[f.Fingerprint]; {
+		case f.Check == "route/blackhole" && was == "error" && f.Severity == audit.Critical:
+			proven++
+		case was != f.Severity.String():
+			t.Errorf("%s of %s was %q, and is %s with views", f.Check, f.Subject.ID(), was, f.Severity)
+		}
+	}
+	if proven != 4 {
+		t.Errorf("%d blackholes proven, want 4 (%s)", proven, strconv.Quote(got.err))
+	}
+}

@@ -1,0 +1,37 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"github.com/spf13/cobra"
+
+	"github.com/calico-audit/calico-audit/metrics"
+)
+
+// serveFlags are the flags of commands that serve over HTTP.
+type serveFlags struct {
+	listen    []string
+	webConfig string
+	pprof     bool
+}
+
+func (s *serveFlags) addFlags(c *cobra.Command, listen string) {
+	fs := c.Flags()
+	fs.StringArrayVar(&s.listen, "listen", []string{listen}, "the `ADDRESS` to serve on, as in 127.0.0.1"+listen+"; repeatable")
+	fs.StringVar(&s.webConfig, "web.config.file", "", "`FILE` that asks for TLS, client certificates or passwords, in the format of Prometheus' exporter-toolkit (default: plain HTTP for everybody)")
+	fs.BoolVar(&s.pprof, "pprof", false, "serve profiles of the program under /debug/pprof/")
+	_ = c.RegisterFlagCompletionFunc("listen", cobra.NoFileCompletions)
+}
+
+// serve serves until ctx ends. That it cannot begin is an error of usage.
+func (s *serveFlags) serve(ctx context.Context, log *slog.Logger, handler http.Handler) error {
+	err := metrics.Serve(ctx, metrics.ServeOptions{Addresses: s.listen, WebConfig: s.webConfig, Log: log}, handler)
+	var setup *metrics.SetupError
+	if errors.As(err, &setup) {
+		return usageError(err)
+	}
+	return err
+}

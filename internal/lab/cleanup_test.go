@@ -1,0 +1,75 @@
+package lab
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/calico-audit/calico-audit/internal/needs"
+)
+
+// envLeave makes a copy of the test executable make a namespace with a process in it,
+// name both, and wait to be killed.
+const envLeave = "CALICO_AUDIT_LAB_LEAVE"
+
+// TestNothingIsLeftBehind is about tests that are killed.
+func TestNothingIsLeftBehind(t *testing.T) {
+	needs.Root(t)
+	needs.Program(t, "ip", "iproute2")
+	if os.Getenv(envLeave) != "" {
+		leave(t)
+	}
+	self, err := os.Executable()
+	must(t, err)
+	cmd := exec.Command(self, "-test.run", "^TestNothingIsLeftBehind$")
+	cmd.Env = append(os.Environ(), envLeave+"=1")
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	must(t, err)
+	var name string
+	var pid int
+	if _, err := fmt.Sscan(line, &name, &pid); err != nil {
+		t.Fatalf("the test that is to be killed says %q: %v", line, err)
+	}
+	if !exists(Namespace{name}.Path()) || !exists(fmt.Sprint("/proc/", pid)) {
+		t.Fatalf("there is no namespace %s, or no process %d in it", name, pid)
+	}
+	must(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for exists(Namespace{name}.Path()) || !ended(pid) {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("the namespace is there: %t, the process has ended: %t", exists(Namespace{name}.Path()), ended(pid))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// ended tells whether a process is no more, or is dead and nobody has asked how.
+func ended(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return strings.HasPrefix(rest, "Z")
+}
+
+func leave(t *testing.T) {
+	ns, err := newNamespace(t, "left")
+	must(t, err)
+	cmd := exec.Command("ip", ns.command([]string{"sleep", "600"})...)
+	must(t, cmd.Start())
+	fmt.Println(ns.name, cmd.Process.Pid)
+	select {}
+}

@@ -1,0 +1,135 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Row is what was measured for one borrowed address in one topology, and what
+// calico-audit says to it.
+type Row struct {
+	Topology string
+	Addr     netip.Addr
+	// Kernel is the answer of the owner's kernel to where the address lies.
+	Kernel string
+	// FromPod, FromOwner, FromRouter and FromThird tell whether packets arrive that
+	// are sent by a pod of the owner, by the owner itself, by the router, and by a
+	// pod of a third node.
+	FromPod, FromOwner, FromRouter, FromThird bool
+	// Split tells whether between the third node and the borrower there are several
+	// ways, here or back, and it depends on the flow which one packets take.
+	Split bool
+	// Seen is what the audit makes of the owner's host view.
+	Seen audit.HostRoute
+	// Predicted is what it concludes from the datastore alone.
+	Predicted affinity.Prediction
+	// ByTopology and ByView are the severities of its finding, without a host view and
+	// with one; "none" if it finds nothing.
+	ByTopology, ByView string
+}
+
+// Measure sends packets to the borrower's addresses, scans the owner, and audits the
+// datastore without and with what the scan saw. It returns a row for each family.
+func (l *Lab) Measure(ctx context.Context) ([]Row, error) {
+	view, err := l.View(ctx, Owner)
+	if err != nil {
+		return nil, err
+	}
+	alone := audit.NewState(l.with(nil), audit.Options{})
+	joined := audit.NewState(l.with(view), audit.Options{})
+	var rows []Row
+	for _, addr := range l.Borrowed() {
+		r := Row{Topology: l.Topology.Name, Addr: addr}
+		if r.Kernel, err = l.Nodes[Owner].Verdict(ctx, addr); err != nil {
+			return nil, err
+		}
+		for _, from := range []struct {
+			ns      Namespace
+			reached *bool
+		}{
+			{l.Workloads[Owner].Namespace, &r.FromPod}, {l.Nodes[Owner].Namespace, &r.FromOwner},
+			{l.Router, &r.FromRouter}, {l.Workloads[Third].Namespace, &r.FromThird},
+		} {
+			if *from.reached, err = from.ns.Ping(ctx, addr); err != nil {
+				return nil, err
+			}
+		}
+		if r.Split, err = l.split(ctx, addr); err != nil {
+			return nil, err
+		}
+		borrow, err := borrowOf(alone, addr)
+		if err != nil {
+			return nil, err
+		}
+		r.Predicted = alone.Predict(borrow)
+		if borrow, err = borrowOf(joined, addr); err != nil {
+			return nil, err
+		}
+		r.Seen, _ = joined.HostAnswer(borrow)
+		r.ByTopology, r.ByView = severity(alone, "route/blackhole", addr.String()), severity(joined, "route/blackhole", addr.String())
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+// split tells whether there are several ways from the third node to an address of the
+// borrower's pod, or back to the pod of the third node.
+func (l *Lab) split(ctx context.Context, addr netip.Addr) (bool, error) {
+	there, err := l.Nodes[Third].Split(ctx, addr)
+	if err != nil || there {
+		return there, err
+	}
+	for _, back := range l.Workloads[Third].Addrs {
+		if back.Is4() == addr.Is4() {
+			return l.Nodes[Borrower].Split(ctx, back)
+		}
+	}
+	return false, nil
+}
+
+// with is the plan's snapshot with host views, which may be none.
+func (l *Lab) with(views ...*blocks.HostView) *blocks.Snapshot {
+	s := *l.Snapshot
+	s.Hosts = blocks.HostReading{Asked: true, Until: time.Now()}
+	for _, v := range views {
+		if v != nil {
+			s.Hosts.Views = append(s.Hosts.Views, *v)
+		}
+	}
+	return &s
+}
+
+func borrowOf(st *audit.State, addr netip.Addr) (*audit.Borrow, error) {
+	for _, b := range st.Borrows {
+		if b.Addr == addr {
+			return b, nil
+		}
+	}
+	return nil, fmt.Errorf("%s is not borrowed", addr)
+}
+
+// severity is that of a check's finding about an address or CIDR, or "none".
+func severity(st *audit.State, check, subject string) string {
+	for _, f := range findings(st, check) {
+		if f.Subject.IP == subject || f.Subject.CIDR == subject {
+			return f.Severity.String()
+		}
+	}
+	return "none"
+}
+
+// findings are those of one check.
+func findings(st *audit.State, check string) []audit.Finding {
+	for _, c := range audit.Checks() {
+		if c.ID == check {
+			return audit.Run(st, []*audit.Check{c}).Findings
+		}
+	}
+	return nil
+}

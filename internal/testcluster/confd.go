@@ -1,0 +1,99 @@
+package testcluster
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// birdFiles are the files that confd renders for the two BIRDs of a node, with the
+// beginning of the keys that their templates read: prefix and keys of
+// confd/etc/calico/confd/conf.d.
+var birdFiles = []struct {
+	name, prefix string
+	keys         []string
+}{
+	{"bird.cfg", "/calico/", []string{"/bgp/v1/host", "/bgp/v1/global", "/resources/v3/projectcalico.org/bgpfilters"}},
+	{"bird_aggr.cfg", "/calico/", []string{"/bgp/v1/host", "/bgp/v1/global", "/ipam/v2/host//NODENAME/ipv4/block", "/staticroutes"}},
+	{"bird_ipam.cfg", "/calico", []string{"/v1/ipam/v4/pool", "/bgp/v1/host//NODENAME", "/bgp/v1/global/svc_loadbalancer_ips", "/staticroutes", "/rejectcidrs"}},
+	{"bird6.cfg", "/calico/", []string{"/bgp/v1/host", "/bgp/v1/global", "/resources/v3/projectcalico.org/bgpfilters"}},
+	{"bird6_aggr.cfg", "/calico/", []string{"/bgp/v1/host", "/bgp/v1/global", "/ipam/v2/host//NODENAME/ipv6/block", "/staticroutesv6"}},
+	{"bird6_ipam.cfg", "/calico", []string{"/v1/ipam/v6/pool", "/bgp/v1/host//NODENAME", "/bgp/v1/global/svc_loadbalancer_ips", "/staticroutesv6", "/rejectcidrsv6"}},
+}
+
+// Confd renders the configuration of a node's BIRDs, for IPv4 and IPv6, from the
+// cluster's state as it is now: by Calico's own confd with the templates of the
+// same release. It returns the files by name.
+func (c *Cluster) Confd(ctx context.Context, node string) (map[string]string, error) {
+	files, err := c.confd(ctx, node)
+	if err != nil {
+		return nil, fmt.Errorf("rendering the BIRD configuration of node %s: %w", node, err)
+	}
+	return files, nil
+}
+
+func (c *Cluster) confd(ctx context.Context, node string) (map[string]string, error) {
+	path, err := Binary(ctx, "confd")
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(c.dir, "confd-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	config, err := c.confdFiles(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	var output bytes.Buffer
+	cmd := exec.CommandContext(ctx, path, "-onetime", "-confdir", dir, "-calicoconfig", config)
+	cmd.Env = []string{"NODENAME=" + node, "DATASTORE_TYPE=kubernetes", "KUBECONFIG=" + c.KubeconfigPath(), "PATH=" + os.Getenv("PATH")}
+	cmd.Stdout, cmd.Stderr = &output, &output
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("confd: %w\n%s", err, lastBytes(output.Bytes(), 2000))
+	}
+	rendered := map[string]string{}
+	for _, f := range birdFiles {
+		content, err := os.ReadFile(filepath.Join(dir, "out", f.name))
+		if err != nil {
+			return nil, fmt.Errorf("%w\n%s", err, lastBytes(output.Bytes(), 2000))
+		}
+		rendered[f.name] = string(content)
+	}
+	return rendered, nil
+}
+
+// confdFiles writes what confd reads into dir, and returns the path of its client
+// configuration. Its own template resources name absolute paths and commands that
+// restart BIRD; these name dir, and no command.
+func (c *Cluster) confdFiles(ctx context.Context, dir string) (string, error) {
+	calico, err := calicoModuleDir(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, sub := range []string{"conf.d", "out"} {
+		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
+			return "", err
+		}
+	}
+	templates := filepath.Join(calico, "confd", "etc", "calico", "confd", "templates")
+	if err := os.Symlink(templates, filepath.Join(dir, "templates")); err != nil {
+		return "", err
+	}
+	for _, f := range birdFiles {
+		text := fmt.Sprintf("[template]\nsrc = %q\ndest = %q\nprefix = %q\nkeys = [\"%s\"]\n",
+			f.name+".template", filepath.Join(dir, "out", f.name), f.prefix, strings.Join(f.keys, `", "`))
+		name := strings.TrimSuffix(f.name, ".cfg") + ".toml"
+		if err := os.WriteFile(filepath.Join(dir, "conf.d", name), []byte(text), 0o644); err != nil {
+			return "", err
+		}
+	}
+	client := filepath.Join(dir, "client.yaml")
+	text := fmt.Sprintf("apiVersion: projectcalico.org/v3\nkind: CalicoAPIConfig\nmetadata: {}\nspec: {datastoreType: kubernetes, kubeconfig: %q}\n", c.KubeconfigPath())
+	return client, os.WriteFile(client, []byte(text), 0o600)
+}

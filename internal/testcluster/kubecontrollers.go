@@ -1,0 +1,103 @@
+package testcluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster/supervise"
+)
+
+// KubeControllers is a running kube-controllers of Calico, with its node
+// controller alone: the one that collects leaked addresses, gives up empty blocks
+// and cleans up after vanished nodes. Like the servers it ends with the process
+// that started it, however that ends.
+type KubeControllers struct{ server *server }
+
+// StartKubeControllers starts Calico's kube-controllers, of the release that the
+// main module is built with, as the cluster's administrator. It returns when the
+// controller runs; its caches may still be filling. It stops with the test; if the
+// test failed, the end of its log is shown.
+//
+// It reads how long a leak must last from the KubeControllersConfiguration: see
+// [Seeder.SetLeakGrace].
+func (c *Cluster) StartKubeControllers(tb testing.TB) *KubeControllers {
+	tb.Helper()
+	k, err := c.newKubeControllers(tb.Context())
+	if err != nil {
+		tb.Fatalf("starting kube-controllers: %v", err)
+	}
+	if err := k.Start(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		k.Stop()
+		if tb.Failed() {
+			tb.Logf("the log of kube-controllers ends with:\n%s", k.server.logTail())
+		}
+	})
+	return k
+}
+
+func (c *Cluster) newKubeControllers(ctx context.Context) (*KubeControllers, error) {
+	path, err := Binary(ctx, "kube-controllers")
+	if err != nil {
+		return nil, err
+	}
+	log := c.path("kube-controllers.log")
+	ready := func(context.Context) error {
+		content, err := os.ReadFile(log)
+		if err != nil {
+			return err
+		}
+		// A restarted one appends to the log.
+		run := bytes.LastIndex(content, []byte("Loaded configuration from environment"))
+		if run < 0 || !bytes.Contains(content[run:], []byte("Starting Node controller")) {
+			return errors.New("it has not started its node controller")
+		}
+		return nil
+	}
+	return &KubeControllers{&server{
+		name: "kube-controllers", logPath: log, ready: ready,
+		spec: supervise.Spec{
+			Path: path, Args: []string{"-status-file=" + c.path("kube-controllers-status.json")}, RemoveIfOrphaned: c.dir,
+			Env: []string{
+				"DATASTORE_TYPE=kubernetes", "KUBECONFIG=" + c.KubeconfigPath(), "ENABLED_CONTROLLERS=node",
+				"HEALTH_ENABLED=false", "LOG_LEVEL=info",
+			},
+		},
+	}}, nil
+}
+
+// Start starts it again after Stop, or after it ended.
+func (k *KubeControllers) Start(ctx context.Context) error { return k.server.start(ctx) }
+
+// Stop kills it. Stopping twice is fine.
+func (k *KubeControllers) Stop() { k.server.stop() }
+
+// Running tells whether it was started and has not ended. It ends by itself when
+// its configuration changes, as it does in a pod, which is restarted then.
+func (k *KubeControllers) Running() bool { return k.server.running() }
+
+// Log is all that it has logged.
+func (k *KubeControllers) Log() string {
+	content, err := os.ReadFile(k.server.logPath)
+	if err != nil {
+		return err.Error()
+	}
+	return string(content)
+}
+
+// SetLeakGrace sets how long kube-controllers waits until it takes an address for
+// leaked or an empty block for spare; it looks for them twice in that time. What
+// runs must be restarted.
+func (s *Seeder) SetLeakGrace(ctx context.Context, grace time.Duration) error {
+	return s.Cluster.Edit(ctx, CRDv1.Resource("kubecontrollersconfigurations"), "", "default", func(object map[string]any) {
+		controllers := object["spec"].(map[string]any)["controllers"].(map[string]any)
+		controllers["node"].(map[string]any)["leakGracePeriod"] = fmt.Sprint(grace)
+	})
+}

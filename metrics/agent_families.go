@@ -1,0 +1,123 @@
+package metrics
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+const agentPrefix = "calico_audit_agent_"
+
+// The families of an agent's metrics.
+var (
+	agentBuild = agentFamily("build_info", "What the agent is built from. The value is always 1.", "version", "revision", "goversion")
+	agentScans = agentFamily("scans_total", "Scans of the node's kernel since the agent started.")
+	agentFails = agentFamily("scan_errors_total", "Scans that failed. After one that failed, the metrics of the view are absent.")
+	agentTook  = agentFamily("scan_duration_seconds", "How long the last scan took.")
+
+	agentTaken      = agentFamily("view_timestamp_seconds", "When the last scan began, in seconds since 1970, by the node's clock.")
+	agentGaps       = agentFamily("gaps", "Things that the agent could not read. The host view names them.")
+	agentRoutes     = agentFamily("routes", "Routes of the routing tables in use, without the local table, by type and by the protocol that made them.", "type", "protocol")
+	agentBlackholes = agentFamily("blackhole_routes", "Routes that drop what they match.", "ip_family")
+	agentSpaces     = agentFamily("network_namespaces", "Network namespaces of the node, its own among them.")
+	agentAddresses  = agentFamily("namespace_addresses", "Addresses in network namespaces other than the node's own.", "ip_family")
+	agentStuck      = agentFamily("processes_uninterruptible",
+		"Processes in uninterruptible sleep (state D), by which a network namespace with addresses is held, other than the node's own. A moment of it is normal; one that stays holds its addresses though nothing can end it.")
+)
+
+func agentFamily(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(agentPrefix+name, help, labels, nil)
+}
+
+// Describe implements [prometheus.Collector].
+func (a *Agent) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		agentBuild, agentScans, agentFails, agentTook, agentTaken, agentGaps, agentRoutes, agentBlackholes, agentSpaces, agentAddresses, agentStuck,
+	} {
+		ch <- d
+	}
+}
+
+// Collect implements [prometheus.Collector]: the metrics of the last scan. It makes
+// none.
+func (a *Agent) Collect(ch chan<- prometheus.Metric) {
+	a.mu.Lock()
+	view, duration, scans, failures := a.view, a.duration, a.scans, a.failures
+	a.mu.Unlock()
+
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	gauge(agentBuild, 1, a.Build.Version, a.Build.Revision, a.Build.GoVersion)
+	ch <- prometheus.MustNewConstMetric(agentScans, prometheus.CounterValue, float64(scans))
+	ch <- prometheus.MustNewConstMetric(agentFails, prometheus.CounterValue, float64(failures))
+	if scans > 0 {
+		gauge(agentTook, duration.Seconds())
+	}
+	if view == nil {
+		return
+	}
+	gauge(agentTaken, float64(view.TakenAt.UnixMilli())/1000)
+	gauge(agentGaps, float64(len(view.Gaps)))
+	routes, blackholes := countRoutes(view.Routes)
+	for _, k := range slices.SortedFunc(maps.Keys(routes), func(a, b routeKind) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.protocol, b.protocol))
+	}) {
+		gauge(agentRoutes, float64(routes[k]), k.kind, k.protocol)
+	}
+	addresses, stuck := countNamespaces(view.Namespaces)
+	gauge(agentSpaces, float64(len(view.Namespaces)))
+	for _, family := range ipFamilies {
+		gauge(agentBlackholes, float64(blackholes[family]), family)
+		gauge(agentAddresses, float64(addresses[family]), family)
+	}
+	gauge(agentStuck, float64(stuck))
+}
+
+var ipFamilies = []string{"IPv4", "IPv6"}
+
+func ipFamily(a netip.Addr) string {
+	if a.Unmap().Is4() {
+		return ipFamilies[0]
+	}
+	return ipFamilies[1]
+}
+
+type routeKind struct{ kind, protocol string }
+
+func countRoutes(all []blocks.HostRoute) (kinds map[routeKind]int, blackholes map[string]int) {
+	kinds, blackholes = map[routeKind]int{}, map[string]int{}
+	for _, r := range all {
+		kinds[routeKind{r.Type, r.Protocol}]++
+		if r.Type == blocks.RouteBlackhole {
+			blackholes[ipFamily(r.Dst.Addr())]++
+		}
+	}
+	return kinds, blackholes
+}
+
+func countNamespaces(all []blocks.HostNamespace) (addresses map[string]int, stuck int) {
+	addresses = map[string]int{}
+	for _, n := range all {
+		if n.Host {
+			continue
+		}
+		for _, a := range n.Addresses {
+			addresses[ipFamily(a.Addr())]++
+		}
+		if len(n.Addresses) == 0 {
+			continue
+		}
+		for _, state := range n.States { // cut after some, those in state D first
+			if state == "D" {
+				stuck++
+			}
+		}
+	}
+	return addresses, stuck
+}
