@@ -16,7 +16,8 @@ func NewRoot(program string, streams genericiooptions.IOStreams) *cobra.Command 
 		Long: `calico-audit reads what Calico's IPAM holds (pools, blocks, affinities, addresses),
 compares it with the nodes and pods of the cluster, and says what is wrong, why it
 matters, and what to look at next. It reads a running cluster or files that
-"kubectl get -o yaml" wrote. It never changes anything.`,
+"kubectl get -o yaml" wrote. Nothing but "repair --apply", "repair apply" and "repair
+undo" ever changes anything, and these ask first.`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: program},
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -32,6 +33,7 @@ matters, and what to look at next. It reads a running cluster or files that
 		newSnapshot(program, streams),
 		newDiff(program, streams),
 		newChecks(program, streams),
+		newRepair(program, streams),
 		newAgent(program, streams),
 		newVersion(streams),
 	)

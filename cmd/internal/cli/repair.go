@@ -1,0 +1,233 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// repairCommand is the repair command with its flags.
+type repairCommand struct {
+	streams genericiooptions.IOStreams
+	program string
+	sources sources
+	hosts   hostFlags
+
+	request repair.Request
+	strict  string
+	grace   time.Duration
+	out     string
+	print   planOutputs
+	apply   bool
+	exit    bool // --detailed-exitcode
+	carry   carryFlags
+}
+
+// repairKinds are the kinds of repair: the flag, and what it answers.
+var repairKinds = []struct {
+	flag, help, answers string
+	of                  func(*repair.Request) *bool
+}{
+	{"empty-blocks", "release empty blocks that no node has to keep", "block/empty, block/dead-node",
+		func(r *repair.Request) *bool { return &r.EmptyBlocks }},
+	{"orphan-affinities", "delete affinities whose block is gone or belongs to another", "affinity/no-block, affinity/not-owner, affinity/dead-node",
+		func(r *repair.Request) *bool { return &r.OrphanAffinities }},
+	{"missing-affinities", "give blocks the affinity of their owner back", "block/no-affinity",
+		func(r *repair.Request) *bool { return &r.MissingAffinities }},
+	{"leaked-ips", "free addresses that nothing owns", "ip/leaked",
+		func(r *repair.Request) *bool { return &r.LeakedIPs }},
+	{"leaked-handles", "delete handles that no block refers to, and put right what others count", "handle/leaked, handle/count",
+		func(r *repair.Request) *bool { return &r.LeakedHandles }},
+	{"soft-deleted", "finish deletions that were begun and left", "block/soft-deleted",
+		func(r *repair.Request) *bool { return &r.SoftDeleted }},
+}
+
+const strictAnswers = "config/strict-affinity"
+
+func newRepair(program string, streams genericiooptions.IOStreams) *cobra.Command {
+	r := &repairCommand{program: program, streams: streams}
+	c := &cobra.Command{
+		Use:   "repair --KIND...",
+		Short: "Plan repairs, and carry them out",
+		Long: `Make a plan: what may be repaired without ever harming a live pod, step by step with
+the reason for each; what must not be touched, and why; what people have to do by hand,
+and in which order; and the pools' numbers before and after. Nothing is written without
+--apply or "repair apply".
+
+At least one kind of repair must be asked for; the flags name them.
+
+A plan may be made from files. To be carried out it needs the cluster that it was made
+for. Every step is then judged anew by what the cluster holds at that moment, so that a
+plan that has grown old loses steps, and does nothing else. Some states must be seen
+twice, a grace apart: the plan is the first time, carrying it out the second.
+
+Every object is written to a journal before it is changed; "repair undo" takes back what
+can be taken back.
+
+Exit codes: 0 it ran; 1 under --detailed-exitcode, the plan has steps; 2 the command line
+makes no sense, or a file cannot be read; 3 the cluster could not be read, or only in
+part (the plan is still printed, "complete": false); 4 under --apply, steps were left
+undone, or a right is missing (nothing is written then); 5 a failure inside the program.
+
+Under --apply the plan is shown on standard error, and what became of it is the output.`,
+		Example: strings.ReplaceAll(`  # What could be released, and what happens then?
+  PROGRAM repair --empty-blocks
+
+  # Keep the plan, put it into the ticket, and carry it out later
+  PROGRAM repair --empty-blocks --orphan-affinities --out plan.json -o markdown=ticket.md
+  PROGRAM repair apply plan.json
+
+  # What would strict affinity mean here?
+  PROGRAM repair --strict-affinity=true -f dump/
+
+  # Unattended, at most ten steps
+  PROGRAM repair --empty-blocks --max-steps 10 --apply --yes`, "PROGRAM", program),
+		Args: cobra.NoArgs,
+	}
+	r.sources.addFlags(c)
+	r.hosts.addFlags(c)
+	fs := c.Flags()
+	for _, k := range repairKinds {
+		fs.BoolVar(k.of(&r.request), k.flag, false, k.help+" (answers "+k.answers+")")
+	}
+	fs.StringVar(&r.strict, "strict-affinity", "", "set strict affinity to `BOOL`, true or false (answers "+strictAnswers+")")
+	fs.StringSliceVar(&r.request.Pools, "pool", nil, "plan only what concerns the pool of this `NAME`; repeatable, or joined by commas")
+	fs.StringSliceVar(&r.request.Nodes, "node", nil, "plan only what concerns the node of this `NAME`; repeatable, or joined by commas")
+	fs.IntVar(&r.request.MaxSteps, "max-steps", 0, "plan at most this `NUMBER` of steps; 0 for no bound")
+	fs.DurationVar(&r.grace, "grace", audit.DefaultGrace, "how long a state must have held before it is acted on")
+	fs.BoolVar(&r.request.ObserveTwice, "observe-twice", false, "trust no age that is written in an object: after a datastore was restored from a backup")
+	fs.BoolVar(&r.request.AllowNewer, "allow-newer-calico", false, "plan steps although the cluster's Calico is newer than this program knows")
+	fs.StringVar(&r.out, "out", "", "write the plan to this `FILE`, for \"repair apply\"")
+	fs.BoolVar(&r.apply, "apply", false, "carry the plan out, after a question")
+	fs.BoolVar(&r.exit, "detailed-exitcode", false, "exit with 1 if the plan has steps")
+	r.print.addFlags(c)
+	r.carry.addFlags(c)
+	_ = c.RegisterFlagCompletionFunc("strict-affinity", cobra.FixedCompletions([]string{"true", "false"}, cobra.ShellCompDirectiveNoFileComp))
+	for _, flag := range []string{"pool", "node", "grace", "at", "max-steps", "pace"} {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
+	c.RunE = run(func(c *cobra.Command, _ []string) error {
+		if err := r.complete(); err != nil {
+			return err
+		}
+		return r.run(c.Context())
+	})
+	c.AddCommand(newRepairShow(program, streams), newRepairApply(program, streams), newRepairUndo(program, streams))
+	return c
+}
+
+// complete checks the flags. All its errors are errors of usage, found before
+// anything is read.
+func (r *repairCommand) complete() error {
+	if r.strict != "" {
+		on, err := strconv.ParseBool(r.strict)
+		if err != nil {
+			return usagef("--strict-affinity %q is neither true nor false", r.strict)
+		}
+		r.request.StrictAffinity = &on
+	}
+	asked := r.request.StrictAffinity != nil
+	for _, k := range repairKinds {
+		asked = asked || *k.of(&r.request)
+	}
+	switch {
+	case !asked:
+		return noKind()
+	case r.grace < 0:
+		return usagef("--grace %s is negative", r.grace)
+	case r.request.MaxSteps < 0:
+		return usagef("--max-steps %d is negative", r.request.MaxSteps)
+	case r.apply && len(r.sources.files) > 0:
+		return usagef("--apply needs the cluster: a plan made from files (-f) is kept with --out, and carried out there with \"%s repair apply\"", r.program)
+	case !r.apply && r.carry.set():
+		return usagef("--yes, --wait, --pace and --journal go with --apply: without it nothing is written")
+	}
+	if r.out != "" {
+		if err := checkTarget(r.out); err != nil {
+			return usagef("--out %s: %w", r.out, err)
+		}
+	}
+	if err := r.print.complete(r.out); err != nil {
+		return err
+	}
+	if r.apply {
+		return r.carry.complete(r.streams)
+	}
+	return nil
+}
+
+// noKind says which kinds of repair there are.
+func noKind() error {
+	var b strings.Builder
+	b.WriteString("no kind of repair was asked for. Give one or several of:\n")
+	for _, k := range repairKinds {
+		fmt.Fprintf(&b, "  --%-27s %s\n  %-29s (answers %s)\n", k.flag, k.help, "", k.answers)
+	}
+	fmt.Fprintf(&b, "  --%-27s %s\n  %-29s (answers %s)", "strict-affinity=true|false", "set strict affinity", "", strictAnswers)
+	return &exitError{code: ExitUsage, err: fmt.Errorf("%s", b.String())}
+}
+
+// run makes the plan, prints it, and carries it out if that was asked for.
+func (r *repairCommand) run(ctx context.Context) error {
+	progress := progressLine(r.streams)
+	from, err := r.sources.open(r.streams, progress.Show)
+	if err != nil {
+		return err
+	}
+	if from, err = r.hosts.wrap(from, progress.Show); err != nil {
+		return err
+	}
+	plan, gaps, err := r.plan(ctx, from, progress)
+	progress.Clear()
+	if err != nil {
+		return err
+	}
+	if r.out != "" {
+		err := writeAtomically(r.out, func(w io.Writer) error { return view.WriteJSON(w, plan) })
+		if err != nil {
+			return usagef("writing the plan: %w", err)
+		}
+	}
+	var errs []error
+	if len(gaps) > 0 {
+		errs = append(errs, unreadError(incomplete("plan", gaps)))
+	}
+	if r.exit && len(plan.Steps) > 0 {
+		errs = append(errs, findingsError(fmt.Errorf("the plan has %d steps", len(plan.Steps))))
+	}
+	if r.apply {
+		errs = append(errs, r.carryOut(ctx, plan))
+	} else {
+		errs = append(errs, r.print.plan(r.streams, plan, r.viewOptions(plan)))
+	}
+	return together(errs...)
+}
+
+// carryOut shows the plan on standard error, and carries it out; what became of it
+// is the result, and goes where -o says.
+func (r *repairCommand) carryOut(ctx context.Context, plan *repair.Plan) error {
+	c := &carrier{streams: r.streams, program: r.program, sources: &r.sources, hosts: &r.hosts, flags: &r.carry, print: &r.print, planFile: r.out}
+	if err := c.show(plan, r.viewOptions(plan)); err != nil {
+		return err
+	}
+	return c.applyPlan(ctx, plan, nil)
+}
+
+// viewOptions returns what an output of the plan needs to know.
+func (r *repairCommand) viewOptions(plan *repair.Plan) view.PlanOptions {
+	o := view.PlanOptions{Options: view.Options{Program: r.program, Source: r.sources.describe()}}
+	if !r.apply {
+		o.Next = r.next(plan)
+	}
+	return o
+}

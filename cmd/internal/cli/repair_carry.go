@@ -1,0 +1,194 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// show shows a plan on standard error.
+func (c *carrier) show(plan *repair.Plan, o view.PlanOptions) error {
+	shown := &planOutputs{outputs: []view.PlanOutput{{Format: "table"}}, color: c.print.color}
+	return shown.plan(toStderr(c.streams), plan, o)
+}
+
+// toStderr returns the streams with standard output going to standard error: what
+// is shown before a question is not the result.
+func toStderr(s genericiooptions.IOStreams) genericiooptions.IOStreams {
+	return genericiooptions.IOStreams{In: s.In, Out: s.ErrOut, ErrOut: s.ErrOut}
+}
+
+// carrier carries out plans and undoes journals on a cluster.
+type carrier struct {
+	streams  genericiooptions.IOStreams
+	program  string
+	sources  *sources
+	hosts    *hostFlags
+	flags    *carryFlags
+	print    *planOutputs
+	planFile string
+	maxSteps int
+}
+
+// applyPlan asks, checks the rights, carries the plan out and prints what became of
+// it.
+func (c *carrier) applyPlan(ctx context.Context, plan *repair.Plan, resume *repair.JournalFile) error {
+	if len(plan.Steps) == 0 {
+		return c.finish(&repair.Result{
+			APIVersion: audit.APIVersion, Kind: repair.ResultKind, Cluster: plan.Cluster, StartedAt: plan.CreatedAt, Outcomes: []repair.Outcome{},
+		}, nil)
+	}
+	progress := progressLine(c.streams)
+	defer progress.Clear()
+	target, err := openTarget(c.sources, c.hosts, plan.Cluster.APIGroup, c.streams, progress.Show)
+	if err != nil {
+		return err
+	}
+	if err := target.check(ctx, plan.Steps, false); err != nil {
+		return err
+	}
+	progress.Clear()
+	if err := c.ask(ctx, stepsText(len(plan.Steps), "carried out"), plan.Cluster.GUID); err != nil {
+		return err
+	}
+	journal, err := c.openJournal(plan, resume)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = journal.Close() }()
+	writer, err := target.writer(journal)
+	if err != nil {
+		return c.nothingDone(err, journal, resume == nil)
+	}
+	defer context.AfterFunc(ctx, func() {
+		progress.Clear()
+		say(c.streams, "interrupted: the object in hand is finished first, which may take a minute; a second interrupt stops at once")
+	})()
+	n := 0
+	res, err := repair.Apply(ctx, plan, target.reader, writer, journal, repair.ApplyOptions{
+		Pace: c.flags.pace, MaxSteps: c.maxSteps, Wait: c.flags.wait, Resume: resume, Restore: writer,
+		Progress: func(o repair.Outcome) {
+			if o.Status == "" {
+				n++
+				progress.Show(fmt.Sprintf("step %d of %d: %s", n, len(plan.Steps), o.Step.ID))
+			}
+		},
+		Waiting: func(until time.Time) {
+			progress.Clear()
+			say(c.streams, "waiting until %s for the second observation", audit.FormatTime(until))
+		},
+	})
+	progress.Clear()
+	if err != nil {
+		return c.nothingDone(err, journal, resume == nil)
+	}
+	return c.finish(res, c.afterApply(plan, res))
+}
+
+// stepsText says what is about to be done.
+func stepsText(n int, verb string) string {
+	if n == 1 {
+		return "1 step is to be " + verb
+	}
+	return fmt.Sprintf("%d steps are to be %s", n, verb)
+}
+
+// openJournal creates the journal, or goes on in one.
+func (c *carrier) openJournal(plan *repair.Plan, resume *repair.JournalFile) (*repair.Journal, error) {
+	now := audit.Time{Time: time.Now().UTC()}
+	if resume != nil {
+		j, err := repair.ResumeJournal(resume.Path, now)
+		if err != nil {
+			return nil, usageError(err)
+		}
+		return j, nil
+	}
+	j, err := repair.CreateJournal(c.flags.journalPath(plan.Cluster.GUID, now.Time), repair.JournalHeader{StartedAt: now, Cluster: plan.Cluster, Plan: plan})
+	if err != nil {
+		return nil, usagef("nothing was written: %w", err)
+	}
+	return j, nil
+}
+
+// nothingDone says why nothing was tried. The journal, which holds nothing, goes.
+func (c *carrier) nothingDone(err error, journal *repair.Journal, fresh bool) error {
+	_ = journal.Close()
+	if fresh {
+		_ = os.Remove(journal.Path())
+	}
+	if errors.Is(err, repair.ErrNoPlan) {
+		return usageError(err)
+	}
+	return unfinishedError(fmt.Errorf("nothing was written: %w", err))
+}
+
+// finish prints a result, and says how the run ends.
+func (c *carrier) finish(res *repair.Result, next []view.NextStep) error {
+	o := view.PlanOptions{Options: view.Options{Program: c.program}, Next: next}
+	errs := []error{c.print.result(c.streams, res, o)}
+	if n := c.left(res); n > 0 {
+		verb := "carried out"
+		if res.Undo {
+			verb = "taken back"
+		}
+		errs = append(errs, unfinishedError(fmt.Errorf("%d of %d steps were not %s", n, len(res.Outcomes), verb)))
+	}
+	if len(res.Gaps) > 0 {
+		errs = append(errs, unreadError(fmt.Errorf("the cluster was read only in part: %s", res.Gaps[0])))
+	}
+	return together(errs...)
+}
+
+func (c *carrier) left(res *repair.Result) int {
+	n := 0
+	for i := range res.Outcomes {
+		if res.Outcomes[i].Open() {
+			n++
+		}
+	}
+	return n
+}
+
+// afterApply says how to go on after a plan was carried out.
+func (c *carrier) afterApply(plan *repair.Plan, res *repair.Result) []view.NextStep {
+	var out []view.NextStep
+	var soon, retry bool
+	for i := range res.Outcomes {
+		switch o := &res.Outcomes[i]; o.Code {
+		case repair.SkipTooSoon:
+			soon = true
+		case repair.SkipInterrupted, repair.SkipUnread, repair.SkipStopped, repair.SkipLimit:
+			retry = true
+		default: // another run would come to the same
+		}
+	}
+	args := ""
+	if a := c.sources.clusterArguments(); a != "" {
+		args = " " + a
+	}
+	switch again := c.program + " repair apply " + shellQuote(c.planFile) + args + c.hosts.arguments(); {
+	case (soon || retry) && (c.planFile == "" || c.planFile == "-"):
+		out = append(out, view.NextStep{Text: "To go on, make a new plan and apply it."})
+	case soon && plan.OfFiles():
+		out = append(out, view.NextStep{Text: "Some steps must be seen twice, and a plan made of files is no observation:", Command: again + " --wait"})
+	case soon:
+		out = append(out, view.NextStep{Text: fmt.Sprintf("Some steps are due after %s:", audit.FormatTime(plan.CreatedAt.Add(plan.Grace.Duration))), Command: again})
+	case retry:
+		out = append(out, view.NextStep{Text: "To go on:", Command: again})
+	}
+	if res.Count(repair.Done) > 0 {
+		out = append(out, view.NextStep{Text: "To take back what can be taken back:", Command: c.program + " repair undo " + shellQuote(res.Journal) + args})
+		if len(plan.Manual) > 0 {
+			out = append(out, view.NextStep{Text: fmt.Sprintf("%d things are left to do by hand: the plan lists them, in order.", len(plan.Manual))})
+		}
+	}
+	return out
+}

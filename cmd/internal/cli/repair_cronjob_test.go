@@ -1,0 +1,121 @@
+package cli_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// cronJob reads a manifest of the example.
+func cronJob(t *testing.T, name string, into any) {
+	t.Helper()
+	path := filepath.Join("..", "..", "..", "examples", "kubernetes", "repair-cronjob", name)
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.UnmarshalStrict(raw, into); err != nil {
+		t.Fatalf("reading %s: %v", path, err)
+	}
+}
+
+// TestCronJob: the example's CronJob runs its own command line, under exactly its
+// own role, and releases the empty blocks.
+func TestCronJob(t *testing.T) {
+	var job batchv1.CronJob
+	var role rbacv1.ClusterRole
+	cronJob(t, "cronjob.yaml", &job)
+	cronJob(t, "clusterrole.yaml", &role)
+	checkCronJob(t, &job)
+	args := job.Spec.JobTemplate.Spec.Template.Spec.Containers[0].Args
+
+	c := play(t, testcluster.StoryDrained)
+	t.Chdir(t.TempDir()) // as workingDir is
+	kubeconfig, err := c.UserKubeconfig("repairer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(rules []rbacv1.PolicyRule) outcome {
+		t.Helper()
+		if err := c.Allow(t.Context(), "repairer", rules...); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // the API server takes a moment to heed changed rights
+		return calicoAudit(t, append(slices.Clone(args), "--kubeconfig", kubeconfig)...)
+	}
+	for _, verb := range []string{"patch", "delete"} {
+		got := run(withoutVerb(role.Rules, "ipamblocks", verb))
+		if got.code != cli.ExitUnfinished || !strings.Contains(got.err, "the right to "+verb+" ipamblocks.crd.projectcalico.org (for release-block)") {
+			t.Errorf("without the right to %s blocks it ends with %d: %s", verb, got.code, got.err)
+		}
+		if emptyBlocks(t, c) != 2 {
+			t.Fatal("something was written without the right to carry the plan out")
+		}
+	}
+	got := run(role.Rules)
+	if got.code != cli.ExitOK || emptyBlocks(t, c) != 0 || !strings.Contains(got.stdout, "Of 2 steps: 2 done.") {
+		t.Errorf("it ends with %d, %d empty blocks\n%s%s", got.code, emptyBlocks(t, c), got.stdout, got.err)
+	}
+	if journals, err := filepath.Glob("calico-audit-journal-*.jsonl"); err != nil || len(journals) != 1 {
+		t.Errorf("journals %v, %v", journals, err)
+	}
+	if got := run(role.Rules); got.code != cli.ExitOK || !strings.Contains(got.stdout, "No steps: nothing to do.") {
+		t.Errorf("the next night it ends with %d\n%s%s", got.code, got.stdout, got.err)
+	}
+	for _, kind := range []string{"--leaked-ips", "--leaked-handles", "--strict-affinity=true"} {
+		got := calicoAudit(t, "repair", kind, "--apply", "--yes", "--kubeconfig", kubeconfig)
+		if kind == "--strict-affinity=true" && got.code != cli.ExitUnfinished {
+			t.Errorf("the role is good for %s, too: exit code %d\n%s", kind, got.code, got.stdout)
+		}
+	}
+}
+
+// checkCronJob holds the manifest to what makes it safe to run unattended.
+func checkCronJob(t *testing.T, job *batchv1.CronJob) {
+	t.Helper()
+	spec := job.Spec.JobTemplate.Spec
+	pod := spec.Template.Spec
+	container := pod.Containers[0]
+	if job.Spec.ConcurrencyPolicy != batchv1.ForbidConcurrent || spec.ActiveDeadlineSeconds == nil || spec.BackoffLimit == nil || *spec.BackoffLimit != 0 {
+		t.Error("two runs at once, runs without an end or runs that are repeated are possible")
+	}
+	if s := container.SecurityContext; s == nil || !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || !*pod.SecurityContext.RunAsNonRoot {
+		t.Error("the container may write to its root file system, or run as root")
+	}
+	mounted := slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.EmptyDir != nil && v.Name == container.VolumeMounts[0].Name })
+	if container.WorkingDir != container.VolumeMounts[0].MountPath || !mounted {
+		t.Errorf("the journal goes to %s, where nothing is mounted that can be written", container.WorkingDir)
+	}
+	if !slices.Contains(container.Args, "--yes") || !slices.ContainsFunc(container.Args, func(a string) bool { return strings.HasPrefix(a, "--max-steps=") }) {
+		t.Errorf("the arguments are %v", container.Args)
+	}
+	var binding rbacv1.ClusterRoleBinding
+	cronJob(t, "clusterrolebinding.yaml", &binding)
+	if s := binding.Subjects[0]; s.Name != pod.ServiceAccountName || s.Namespace != job.Namespace {
+		t.Errorf("the role is bound to %s/%s, and the job runs as %s/%s", s.Namespace, s.Name, job.Namespace, pod.ServiceAccountName)
+	}
+}
+
+// withoutVerb returns the rules less one verb on one resource.
+func withoutVerb(rules []rbacv1.PolicyRule, resource, verb string) []rbacv1.PolicyRule {
+	var out []rbacv1.PolicyRule
+	for _, r := range rules {
+		r = *r.DeepCopy()
+		if slices.Contains(r.Resources, resource) {
+			r.Verbs = slices.DeleteFunc(r.Verbs, func(v string) bool { return v == verb })
+		}
+		out = append(out, r)
+	}
+	return out
+}

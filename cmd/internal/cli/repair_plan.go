@@ -1,0 +1,209 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// plan reads the source and builds the plan. From a running cluster what the steps
+// rest on is read a second time, and only steps that both readings give are held.
+func (r *repairCommand) plan(ctx context.Context, from reader, progress *view.ProgressLine) (*repair.Plan, []blocks.Gap, error) {
+	snapshot, err := from.Read(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	opts := audit.Options{Grace: r.grace}
+	if r.grace == 0 {
+		opts.Grace = 1 // no grace at all; zero would mean the default
+	}
+	progress.Show("planning")
+	state := audit.NewState(snapshot, opts)
+	if err := r.checkNames(state); err != nil {
+		return nil, nil, err
+	}
+	req := r.request
+	if snapshot.Cluster.Live {
+		req.MaxSteps = 0 // which steps the bound cuts off is decided after the second reading
+	}
+	plan := repair.Build(state, req)
+	if snapshot.Cluster.Live && len(plan.Steps) > 0 {
+		second, err := from.Reread(ctx, snapshot, confirmedBy)
+		if err != nil {
+			return nil, nil, unreadError(fmt.Errorf("reading the cluster a second time, to confirm the plan: %w", err))
+		}
+		state = audit.NewState(second, opts)
+		plan = repair.Confirm(plan, state, r.request)
+	}
+	plan.Grace.Duration = r.grace
+	return plan, state.Gaps, nil
+}
+
+// confirmedBy are the resources that are read a second time before a plan is
+// shown: objects of different kinds are read one after the other, and what came or
+// went in between looks like damage.
+var confirmedBy = []blocks.Resource{
+	blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.IPAMConfigs, blocks.Pools, blocks.Nodes, blocks.Namespaces, blocks.Pods,
+}
+
+// checkNames tells whether the pools and nodes of --pool and --node are there.
+func (r *repairCommand) checkNames(st *audit.State) error {
+	rep := audit.NewReport(st, &audit.Result{})
+	for i := range st.Affinities {
+		// A host that has but an affinity is no node and in no report.
+		if n := st.Affinities[i].Owner.Node(); n != "" && st.Host(n) == nil {
+			rep.Nodes = append(rep.Nodes, audit.NodeReport{Name: n})
+		}
+	}
+	warnings, err := checkNames(rep, r.request.Pools, r.request.Nodes)
+	for _, w := range warnings {
+		say(r.streams, "warning: %s", w)
+	}
+	return err
+}
+
+// planOutputs are the flags that say how plans and results are printed.
+type planOutputs struct {
+	values []string
+	color  string
+
+	outputs []view.PlanOutput
+}
+
+func (p *planOutputs) addFlags(c *cobra.Command) {
+	fs := c.Flags()
+	fs.StringArrayVarP(&p.values, "output", "o", []string{"table"}, "`FORMAT` or FORMAT=FILE, repeatable with files: "+view.PlanFormatNames())
+	fs.StringVar(&p.color, "color", colorAuto, "colour `WHEN`: auto|always|never; auto honours NO_COLOR and TERM=dumb")
+	_ = c.RegisterFlagCompletionFunc("output", completePlanOutput)
+	_ = c.RegisterFlagCompletionFunc("color", cobra.FixedCompletions([]string{colorAuto, colorAlways, colorNever}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// completePlanOutput completes a value of -o.
+func completePlanOutput(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return completeFormats(view.PlanFormats(), toComplete)
+}
+
+// complete reads the values. Files that are taken may not be written to.
+func (p *planOutputs) complete(taken string) error {
+	if err := checkColor(p.color); err != nil {
+		return usageError(err)
+	}
+	var places places
+	if taken != "" {
+		if err := places.take("--out", "plan", taken); err != nil {
+			return err
+		}
+	}
+	for _, v := range p.values {
+		o, err := view.ParsePlanOutput(v)
+		if err != nil {
+			return usageError(err)
+		}
+		if err := places.take(v, o.Format, o.File); err != nil {
+			return err
+		}
+		p.outputs = append(p.outputs, o)
+	}
+	return nil
+}
+
+// plan prints a plan to every output.
+func (p *planOutputs) plan(streams genericiooptions.IOStreams, plan *repair.Plan, o view.PlanOptions) error {
+	return p.each(streams, "plan", o, func(w io.Writer, x view.PlanOutput, o view.PlanOptions) error { return x.WritePlan(w, plan, o) })
+}
+
+// result prints what became of a plan to every output.
+func (p *planOutputs) result(streams genericiooptions.IOStreams, r *repair.Result, o view.PlanOptions) error {
+	return p.each(streams, "result", o, func(w io.Writer, x view.PlanOutput, o view.PlanOptions) error { return x.WriteResult(w, r, o) })
+}
+
+func (p *planOutputs) each(streams genericiooptions.IOStreams, what string, o view.PlanOptions, write func(io.Writer, view.PlanOutput, view.PlanOptions) error) error {
+	var errs []error
+	for _, x := range p.outputs {
+		opts := o
+		opts.Now, opts.Color = time.Now(), p.color == colorAlways
+		if x.File == "" {
+			opts.Width, opts.Color = terminalWidth(streams.Out), useColor(p.color, streams.Out)
+		}
+		errs = append(errs, deliver(streams, what, x.Format, x.File, func(w io.Writer) error { return write(w, x, opts) }))
+	}
+	return together(errs...)
+}
+
+// readPlan reads a plan that --out, -o json or -o yaml wrote.
+func readPlan(path string, stdin io.Reader) (*repair.Plan, error) {
+	text, head, done, err := openText(path, stdin)
+	if err != nil {
+		return nil, usagef("reading the plan: %w", err)
+	}
+	defer done()
+	if _, kind := identity(head); kind != "" && kind != repair.PlanKind {
+		return nil, usagef("%s is of kind %s, not %s: plans are written by \"repair --out\"", path, kind, repair.PlanKind)
+	}
+	raw, err := io.ReadAll(text)
+	if err != nil {
+		return nil, usagef("reading the plan %s: %w", path, err)
+	}
+	raw, err = source.DocumentJSON(bytes.TrimPrefix(raw, []byte("\ufeff")))
+	if err != nil {
+		return nil, usagef("reading the plan %s: %w", path, err)
+	}
+	plan := new(repair.Plan)
+	if err := json.Unmarshal(raw, plan); err != nil {
+		return nil, usagef("reading the plan %s: it is no plan: %w", path, err)
+	}
+	if plan.APIVersion != audit.APIVersion || plan.Kind != repair.PlanKind {
+		return nil, usagef("reading the plan %s: it is a %q of %q, not a %s of %s", path, plan.Kind, plan.APIVersion, repair.PlanKind, audit.APIVersion)
+	}
+	var given struct{ Grace *string }
+	if err := json.Unmarshal(raw, &given); err != nil || given.Grace == nil {
+		return nil, usagef("reading the plan %s: grace is missing: it says how long a state must have held", path)
+	}
+	return plan, nil
+}
+
+func newRepairShow(program string, streams genericiooptions.IOStreams) *cobra.Command {
+	var p planOutputs
+	c := &cobra.Command{
+		Use:   "show PLAN",
+		Short: "Print a plan that was kept",
+		Long: `Print a plan that "repair --out" wrote, in any format, without reading a cluster.
+"-" is standard input.
+
+Exit codes: 0 it ran; 2 the file cannot be read, or is no plan.`,
+		Example: strings.ReplaceAll(`  PROGRAM repair show plan.json -o markdown`, "PROGRAM", program),
+		Args:    cobra.ExactArgs(1),
+	}
+	p.addFlags(c)
+	c.RunE = run(func(_ *cobra.Command, args []string) error {
+		if err := p.complete(""); err != nil {
+			return err
+		}
+		plan, err := readPlan(args[0], streams.In)
+		if err != nil {
+			return err
+		}
+		o := view.PlanOptions{Options: view.Options{Program: program}}
+		if len(plan.Steps) > 0 {
+			n := applyNext(plan)
+			n.Text = strings.Replace(n.Text, "Nothing was written. ", "", 1)
+			n.Command = program + " repair apply " + shellQuote(args[0])
+			o.Next = append(o.Next, n)
+		}
+		return p.plan(streams, plan, o)
+	})
+	return c
+}

@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/datastore"
+)
+
+// target is a cluster that is written to.
+type target struct {
+	cfg    *rest.Config
+	group  string
+	reader *repairReader
+}
+
+// openTarget returns the cluster that the flags name, whose objects are to be in an
+// API group; hosts may be nil.
+func openTarget(s *sources, hosts *hostFlags, group string, streams genericiooptions.IOStreams, show func(string)) (*target, error) {
+	cfg, err := s.restConfig(streams)
+	if err != nil {
+		return nil, err
+	}
+	k, err := s.openKubernetes(cfg, show)
+	if err != nil {
+		return nil, err
+	}
+	var from reader = &clusterReader{k}
+	if hosts != nil {
+		if from, err = hosts.wrap(from, show); err != nil {
+			return nil, err
+		}
+	}
+	return &target{cfg: cfg, group: group, reader: &repairReader{reader: from, k: k, group: group}}, nil
+}
+
+// repairReader reads a cluster for the engine: everything with host views, where
+// these are asked for, and single objects, which keep the host views that there
+// are.
+type repairReader struct {
+	reader
+	k     *source.Kubernetes
+	group string
+}
+
+// Read reads everything. It is an error if Calico's objects are in another API
+// group than when the plan was made: what would be written is not what Calico reads.
+func (r *repairReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
+	s, err := r.reader.Read(ctx)
+	if err == nil && s.Cluster.APIGroup != r.group {
+		err = fmt.Errorf("objects of Calico were of %s when the plan was made, and are of %s now: make a new plan", r.group, s.Cluster.APIGroup)
+	}
+	return s, err
+}
+
+// Refresh reads single objects again.
+func (r *repairReader) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []blocks.Ref) (*blocks.Snapshot, error) {
+	s, err := r.k.Refresh(ctx, prev, refs)
+	if err != nil {
+		return nil, err
+	}
+	s.Hosts = prev.Hosts
+	return s, nil
+}
+
+// writer returns what writes to the cluster. record is nil for asking for rights
+// alone.
+func (t *target) writer(record repair.Recorder) (*datastore.Kubernetes, error) {
+	w, err := datastore.New(t.cfg, t.group, datastore.Options{Recorder: record})
+	if err != nil {
+		return nil, unfinishedError(fmt.Errorf("nothing was written: %w", err))
+	}
+	return w, nil
+}
+
+// check tells before the first write whether a right is missing that the steps
+// need, or that taking them back needs.
+func (t *target) check(ctx context.Context, steps []repair.Step, undo bool) error {
+	w, err := t.writer(nil)
+	if err != nil {
+		return err
+	}
+	var kinds []repair.Kind
+	for i := range steps {
+		kinds = append(kinds, steps[i].Kind)
+	}
+	ask := w.Rights
+	if undo {
+		ask = w.UndoRights
+	}
+	missing, err := ask(ctx, kinds)
+	if err != nil {
+		return unfinishedError(fmt.Errorf("nothing was written: %w", err))
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	var texts []string
+	for _, m := range missing {
+		texts = append(texts, m.String())
+	}
+	return unfinishedError(errors.New("nothing was written, because what is planned cannot be carried out; missing are:\n  " + strings.Join(texts, "\n  ")))
+}

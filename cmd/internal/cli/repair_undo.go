@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+func newRepairUndo(program string, streams genericiooptions.IOStreams) *cobra.Command {
+	var (
+		s sources
+		p planOutputs
+		f carryFlags
+	)
+	c := &cobra.Command{
+		Use:   "undo JOURNAL",
+		Short: "Take back what a journal says was written",
+		Long: `Take back what a run of "repair apply" has written, the newest first, as far as that
+does no harm now: an affinity is created again only if nobody has claimed its block
+since, an address is recorded again only if it is still free. An empty block needs no
+restoring. What would be done is shown first, and a question asked.
+
+The journal of an undo cannot be undone in its turn.
+
+Exit codes: 0 everything was taken back, or needed no undoing; 2 the command line makes no
+sense, or the journal cannot be read; 3 the cluster was read only in part; 4 something
+could not be taken back, or the journal is another cluster's; 5 a failure inside the
+program.`,
+		Example: strings.ReplaceAll(`  PROGRAM repair undo calico-audit-journal-5ca1ab1e-20260203T090000.000Z.jsonl`, "PROGRAM", program),
+		Args:    cobra.ExactArgs(1),
+	}
+	s.addClusterFlags(c)
+	p.addFlags(c)
+	fs := c.Flags()
+	fs.BoolVar(&f.yes, "yes", false, "do not ask before anything is written; needed where there is no terminal")
+	fs.DurationVar(&f.pace, "pace", defaultPace, "pause this long after each step that wrote something")
+	fs.StringVar(&f.journal, "journal", "", "write this undo's own journal to this new `FILE` (default: calico-audit-journal-CLUSTER-TIME.jsonl in the working directory)")
+	_ = c.RegisterFlagCompletionFunc("pace", cobra.NoFileCompletions)
+	c.RunE = run(func(c *cobra.Command, args []string) error {
+		if err := together(p.complete(""), f.complete(streams)); err != nil {
+			return err
+		}
+		file, err := repair.ReadJournal(args[0])
+		if err != nil {
+			return usageError(err)
+		}
+		x := &carrier{streams: streams, program: program, sources: &s, flags: &f, print: &p}
+		return x.undo(c.Context(), file)
+	})
+	return c
+}
+
+// undo shows what can be taken back, asks, and takes it back.
+func (c *carrier) undo(ctx context.Context, file *repair.JournalFile) error {
+	progress := progressLine(c.streams)
+	defer progress.Clear()
+	target, err := openTarget(c.sources, nil, file.Cluster.APIGroup, c.streams, progress.Show)
+	if err != nil {
+		return err
+	}
+	preview, err := repair.PreviewUndo(ctx, file, target.reader)
+	progress.Clear()
+	switch {
+	case errors.Is(err, repair.ErrNoPlan):
+		return usageError(err)
+	case err != nil:
+		return unfinishedError(fmt.Errorf("nothing was written: %w", err))
+	case preview.Count(repair.Planned) == 0:
+		return c.finish(preview, nil)
+	}
+	if err := target.check(ctx, undone(preview), true); err != nil {
+		return err
+	}
+	if !c.flags.yes {
+		shown := &planOutputs{outputs: []view.PlanOutput{{Format: "table"}}, color: c.print.color}
+		if err := shown.result(toStderr(c.streams), preview, view.PlanOptions{Options: view.Options{Program: c.program}}); err != nil {
+			return err
+		}
+	}
+	if err := c.ask(ctx, stepsText(preview.Count(repair.Planned), "taken back"), preview.Cluster.GUID); err != nil {
+		return err
+	}
+	now := audit.Time{Time: time.Now().UTC()}
+	journal, err := repair.CreateJournal(c.flags.journalPath(preview.Cluster.GUID, now.Time), repair.JournalHeader{StartedAt: now, Cluster: preview.Cluster, Undoes: file.Path})
+	if err != nil {
+		return usagef("nothing was written: %w", err)
+	}
+	defer func() { _ = journal.Close() }()
+	writer, err := target.writer(journal)
+	if err != nil {
+		return c.nothingDone(err, journal, true)
+	}
+	n := 0
+	res, err := repair.Undo(ctx, file, target.reader, writer, writer, journal, repair.ApplyOptions{
+		Pace: c.flags.pace,
+		Progress: func(o repair.Outcome) {
+			if o.Status == "" {
+				n++
+				progress.Show(fmt.Sprintf("step %d of %d: %s", n, len(preview.Outcomes), o.Step.ID))
+			}
+		},
+	})
+	progress.Clear()
+	if err != nil {
+		return c.nothingDone(err, journal, true)
+	}
+	return c.finish(res, nil)
+}
+
+// undone returns the steps that would be taken back.
+func undone(preview *repair.Result) []repair.Step {
+	var out []repair.Step
+	for i := range preview.Outcomes {
+		if preview.Outcomes[i].Status == repair.Planned {
+			out = append(out, preview.Outcomes[i].Step)
+		}
+	}
+	return out
+}

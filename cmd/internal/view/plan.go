@@ -1,0 +1,135 @@
+package view
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"k8s.io/client-go/util/jsonpath"
+
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// PlanFormats returns the formats of a plan and of what became of one, in the
+// order in which they are shown.
+func PlanFormats() []Format {
+	return []Format{
+		{Name: "table", Help: "for people; alike steps and refusals are collapsed"},
+		{Name: "wide", Help: "the same with every step, its evidence and its guards, and every refusal"},
+		{Name: "json", Help: "the whole as JSON, as \"repair apply\" reads it"},
+		{Name: "yaml", Help: "the whole as YAML"},
+		{Name: "name", Help: "the IDs of the steps, one a line"},
+		{Name: "jsonpath", Argument: "TEMPLATE", Help: "parts of it, as kubectl's jsonpath"},
+		{Name: "markdown", Help: "for the change ticket"},
+	}
+}
+
+// PlanFormatNames returns the names of the formats, joined for messages.
+func PlanFormatNames() string {
+	var names []string
+	for _, f := range PlanFormats() {
+		names = append(names, f.usage())
+	}
+	return strings.Join(names, ", ")
+}
+
+// PlanOptions are the options of a plan, beside those of every output.
+type PlanOptions struct {
+	Options
+	// Next says how to go on: what to know, and command lines.
+	Next []NextStep
+}
+
+// NextStep is a remark on how to go on, with a command line where there is one.
+type NextStep struct{ Text, Command string }
+
+// PlanOutput is one value of repair's -o: a format, and where its output goes.
+type PlanOutput struct {
+	Format string
+	// File is the path of the file to write; empty for standard output.
+	File string
+
+	path *jsonpath.JSONPath
+}
+
+// ParsePlanOutput reads a value of -o: FORMAT, FORMAT=FILE or jsonpath=TEMPLATE.
+func ParsePlanOutput(value string) (PlanOutput, error) {
+	name, rest, given := strings.Cut(value, "=")
+	formats := PlanFormats()
+	i := slices.IndexFunc(formats, func(f Format) bool { return f.Name == name })
+	if i < 0 {
+		return PlanOutput{}, fmt.Errorf("unknown output format %q: want one of %s", name, PlanFormatNames())
+	}
+	o := PlanOutput{Format: name}
+	switch {
+	case formats[i].Argument != "" && rest == "":
+		return o, fmt.Errorf("output format %s needs an argument: %s", name, formats[i].usage())
+	case formats[i].Argument != "":
+		path, err := parsePath("output", rest)
+		if err != nil {
+			return o, err
+		}
+		o.path = path
+	case given && rest == "":
+		return o, fmt.Errorf("output %q names no file after the \"=\"", value)
+	case rest != "-":
+		o.File = rest
+	}
+	return o, nil
+}
+
+// WritePlan writes a plan.
+func (x PlanOutput) WritePlan(w io.Writer, p *repair.Plan, o PlanOptions) error {
+	o.Options = o.defaults()
+	switch x.Format {
+	case "name":
+		var ids []string
+		for i := range p.Steps {
+			ids = append(ids, clean(p.Steps[i].ID)+"\n")
+		}
+		_, err := io.WriteString(w, strings.Join(ids, ""))
+		return err
+	case "markdown":
+		return writePlanMarkdown(w, p, o)
+	case "table", "wide":
+		return (&planTable{PlanOptions: o, wide: x.Format == "wide"}).print(w, p)
+	}
+	return x.writeData(w, p)
+}
+
+// WriteResult writes what became of a plan, or of an undo.
+func (x PlanOutput) WriteResult(w io.Writer, r *repair.Result, o PlanOptions) error {
+	o.Options = o.defaults()
+	switch x.Format {
+	case "name":
+		var ids []string
+		for i := range r.Outcomes {
+			ids = append(ids, clean(r.Outcomes[i].Step.ID)+"\n")
+		}
+		_, err := io.WriteString(w, strings.Join(ids, ""))
+		return err
+	case "markdown":
+		return writeResultMarkdown(w, r, o)
+	case "table", "wide":
+		return writeResultTable(w, r, o, x.Format == "wide")
+	}
+	return x.writeData(w, r)
+}
+
+func (x PlanOutput) writeData(w io.Writer, v any) error {
+	switch x.Format {
+	case "json":
+		return WriteJSON(w, v)
+	case "yaml":
+		return WriteYAML(w, v)
+	}
+	data, err := decoded(v)
+	if err != nil {
+		return err
+	}
+	if err := x.path.Execute(w, data); err != nil {
+		return &TemplateError{err}
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package view
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// plans and results are the names of the plans and results under testdata/plans.
+var (
+	plans   = []string{"story", "strict", "empty", "many", "hostile"}
+	results = []string{"result-mixed", "result-undo", "result-good", "result-hostile"}
+)
+
+func loadJSON(t *testing.T, name string, into any) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", "plans", name+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		t.Fatalf("reading %s: %v", name, err)
+	}
+}
+
+func planOptions() PlanOptions {
+	o := PlanOptions{Options: testOptions(80)}
+	o.Next = []NextStep{{Text: "Nothing was written. To carry the plan out:", Command: "calico-audit repair apply plan.json"}}
+	return o
+}
+
+// renderPlan writes a plan or a result.
+func renderPlan(t *testing.T, output, name string, o PlanOptions) string {
+	t.Helper()
+	out, err := ParsePlanOutput(output)
+	if err != nil {
+		t.Fatalf("ParsePlanOutput(%q): %v", output, err)
+	}
+	var buf bytes.Buffer
+	if strings.HasPrefix(name, "result-") {
+		r := new(repair.Result)
+		loadJSON(t, name, r)
+		err = out.WriteResult(&buf, r, o)
+	} else {
+		p := new(repair.Plan)
+		loadJSON(t, name, p)
+		err = out.WritePlan(&buf, p, o)
+	}
+	if err != nil {
+		t.Fatalf("writing %q: %v", output, err)
+	}
+	return buf.String()
+}
+
+func TestPlanGolden(t *testing.T) {
+	for _, name := range append(append([]string{}, plans...), results...) {
+		for _, c := range []struct{ file, output string }{
+			{"table.80", "table"}, {"wide.80", "wide"}, {"yaml", "yaml"}, {"name", "name"}, {"markdown", "markdown"},
+			{"jsonpath", `jsonpath={range .steps[*]}{.kind} {.target.cidr}{"\n"}{end}{range .outcomes[*]}{.status}{"\n"}{end}`},
+		} {
+			t.Run(name+"."+c.file, func(t *testing.T) {
+				golden(t, "plan."+name+"."+c.file, renderPlan(t, c.output, name, planOptions()))
+			})
+		}
+	}
+}
+
+// TestPlanJSONIsWhole: what "repair apply" reads is the plan that was made.
+func TestPlanJSONIsWhole(t *testing.T) {
+	for _, name := range plans {
+		want, got := new(repair.Plan), new(repair.Plan)
+		loadJSON(t, name, want)
+		if err := json.Unmarshal([]byte(renderPlan(t, "json", name, PlanOptions{})), got); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		wantJSON, errWant := json.Marshal(want)
+		gotJSON, errGot := json.Marshal(got)
+		if errWant != nil || errGot != nil {
+			t.Fatal(errWant, errGot)
+		}
+		if diff := cmp.Diff(string(wantJSON), string(gotJSON)); diff != "" {
+			t.Errorf("%s (-written +read):\n%s", name, diff)
+		}
+	}
+}
+
+// TestPlanTextIsSafe: whatever the cluster's names hold, no line holds a character
+// that a terminal acts upon, or looks like another part of the plan.
+func TestPlanTextIsSafe(t *testing.T) {
+	for _, name := range []string{"hostile", "result-hostile"} {
+		for _, output := range []string{"table", "wide", "name", "markdown"} {
+			for i, line := range strings.Split(renderPlan(t, output, name, planOptions()), "\n") {
+				if !isClean(line) {
+					t.Errorf("%s %s, line %d is not safe to print: %q", name, output, i+1, line)
+				}
+				if strings.HasPrefix(line, "STEPS (9)") || strings.HasPrefix(line, "FAILED |") || strings.Contains(line, "<script>") && output == "markdown" {
+					t.Errorf("%s %s, line %d was made up by a name: %q", name, output, i+1, line)
+				}
+			}
+		}
+	}
+}
+
+// TestPlanFitsTerminal: at 80 columns no line of the table is wider, but for
+// commands to be copied and single words.
+func TestPlanFitsTerminal(t *testing.T) {
+	for _, name := range append(append([]string{}, plans...), results...) {
+		for i, line := range strings.Split(renderPlan(t, "table", name, planOptions()), "\n") {
+			text := strings.TrimSpace(line)
+			if strings.HasPrefix(text, "$ ") || strings.HasPrefix(line, "  calico-audit ") || !strings.Contains(text, " ") {
+				continue
+			}
+			if w := displayWidth(line); w > 80 {
+				t.Errorf("%s, line %d is %d columns wide: %q", name, i+1, w, line)
+			}
+		}
+	}
+}
+
+// TestLongPlan: the table cuts what is alike, and says so; wide does not.
+func TestLongPlan(t *testing.T) {
+	table, wide := renderPlan(t, "table", "many", planOptions()), renderPlan(t, "wide", "many", planOptions())
+	if !strings.Contains(table, "STEPS (40)") || !strings.Contains(table, "and 30 more of release-ip (-o wide shows each)") {
+		t.Errorf("the table does not say what it leaves out:\n%s", table)
+	}
+	for i := range 40 {
+		if ip := fmt.Sprintf("release-ip 10.64.75.%d (", i); !strings.Contains(wide, ip) {
+			t.Errorf("the wide table lacks %s", ip)
+		}
+	}
+}
+
+// TestParsePlanOutput: values of -o that mean nothing are told, with the ones that
+// do.
+func TestParsePlanOutput(t *testing.T) {
+	for value, want := range map[string]string{
+		"xml":          "want one of table, wide, json, yaml, name, jsonpath=TEMPLATE, markdown",
+		"markdown=":    "names no file",
+		"jsonpath":     "needs an argument",
+		"jsonpath={.x": "jsonpath template",
+	} {
+		if _, err := ParsePlanOutput(value); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", value, err, want)
+		}
+	}
+	if o, err := ParsePlanOutput("markdown=ticket.md"); err != nil || o.File != "ticket.md" {
+		t.Errorf("markdown=ticket.md: %+v, %v", o, err)
+	}
+}

@@ -1,0 +1,259 @@
+package storm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// Gate stands between one client and the API server: a proxy that speaks for the
+// cluster's administrator. It counts writes, and can die before or after any of
+// them: from then on no request gets through and no answer comes back, as if the
+// client's process had been killed or its machine had lost power.
+type Gate struct {
+	// URL is where the client finds the gate, by plain HTTP on the loopback.
+	URL string
+	// Agent is the name under which all requests go on, if it is not empty: that
+	// is the manager of what they write. (Calico's client gives no name of its own,
+	// so that all that use it look alike.)
+	Agent string
+
+	server *httptest.Server
+
+	mu     sync.Mutex
+	writes []Write
+	death  int // counted from now; 0 for never
+	after  bool
+	dead   bool
+	hold   func(n int, w Write) bool
+	died   func()
+	lag    func() time.Duration
+	busy   int // writes on their way
+	idle   *sync.Cond
+}
+
+// Write is one write that came to a gate.
+type Write struct {
+	Verb, Path string
+}
+
+func (w Write) String() string { return w.Verb + " " + w.Path }
+
+// Sort is what it does to which resource.
+func (w Write) Sort() string {
+	parts := strings.Split(strings.Trim(w.Path, "/"), "/")
+	if len(parts) > 3 { // apis/GROUP/VERSION/RESOURCE/NAME
+		return w.Verb + " " + parts[3]
+	}
+	return w.String()
+}
+
+// NewGate returns an open gate to the API server of a configuration. It ends with
+// the test.
+func NewGate(tb testing.TB, to *rest.Config, agent string) *Gate {
+	tb.Helper()
+	target, err := url.Parse(to.Host)
+	if err != nil {
+		tb.Fatalf("opening a gate: %v", err)
+	}
+	transport, err := rest.TransportFor(to)
+	if err != nil {
+		tb.Fatalf("opening a gate: %v", err)
+	}
+	g := &Gate{Agent: agent}
+	g.idle = sync.NewCond(&g.mu)
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			if g.Agent != "" {
+				r.Out.Header.Set("User-Agent", g.Agent)
+			}
+		},
+		Transport:     transport,
+		FlushInterval: -1, // a watch must not wait for a buffer to fill
+		ErrorHandler:  broken,
+		ErrorLog:      log.New(io.Discard, "", 0), // of answers that break off when the API server is killed
+	}
+	g.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.serve(proxy, w, r) }))
+	g.URL = g.server.URL
+	tb.Cleanup(func() {
+		g.server.CloseClientConnections()
+		g.server.Close()
+	})
+	return g
+}
+
+func (g *Gate) serve(proxy http.Handler, w http.ResponseWriter, r *http.Request) {
+	g.mu.Lock()
+	lag := g.lag
+	g.mu.Unlock()
+	if lag != nil {
+		time.Sleep(lag())
+	}
+	if !isWrite(r) {
+		if g.isDead() {
+			unheard(w)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+		return
+	}
+	g.enter(1)
+	defer g.enter(-1)
+	// What is sent goes on, though its sender may be dead by then.
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	r = r.WithContext(context.WithoutCancel(r.Context()))
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	n, last, after, hold := g.count(Write{r.Method, r.URL.Path})
+	switch {
+	case n == 0, last && !after:
+		unheard(w)
+	case last:
+		// The write arrives; its answer does not.
+		proxy.ServeHTTP(&deaf{header: http.Header{}}, r)
+		unheard(w)
+	case hold != nil && !hold(n, Write{r.Method, r.URL.Path}):
+		panic(http.ErrAbortHandler)
+	default:
+		proxy.ServeHTTP(w, r)
+	}
+}
+
+// unheard ends a call of a client that is dead, with an error that nobody tries
+// again: for the dead try nothing, and what they make of the answer comes too late
+// to matter.
+func unheard(w http.ResponseWriter) { http.Error(w, "the client is dead", http.StatusForbidden) }
+
+// broken passes on what goes wrong behind the gate: a connection that cannot be made
+// is an error at once, and one that breaks breaks before the gate, too.
+func broken(w http.ResponseWriter, _ *http.Request, err error) {
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	panic(http.ErrAbortHandler)
+}
+
+// isWrite tells whether a request can change an object. Reviews of rights and
+// tokens are written, but nothing is stored.
+func isWrite(r *http.Request) bool {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		return false
+	}
+	return !strings.Contains(r.URL.Path, "/authorization.k8s.io/") && !strings.Contains(r.URL.Path, "/authentication.k8s.io/")
+}
+
+func (g *Gate) isDead() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.dead
+}
+
+// count takes down a write and returns its number, which is 0 for one that comes
+// too late, and whether the gate dies with it.
+func (g *Gate) count(w Write) (n int, last, after bool, hold func(int, Write) bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.dead {
+		return 0, false, false, nil
+	}
+	g.writes = append(g.writes, w)
+	if n = len(g.writes); n == g.death {
+		g.dead = true
+		if g.died != nil {
+			g.died()
+		}
+		return n, true, g.after, nil
+	}
+	return n, false, false, g.hold
+}
+
+// Die makes the gate die with the k-th write from now, counted from 1: before it
+// is sent, or after, when it was carried out and the answer has not come.
+func (g *Gate) Die(k int, after bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.death, g.after = len(g.writes)+k, after
+}
+
+// Revive opens a gate that died or was about to, as for a process that was started
+// again. It tells whether it had died.
+func (g *Gate) Revive() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	was := g.dead
+	g.dead, g.death = false, 0
+	return was
+}
+
+// OnDeath has f called when the gate dies; nil for nothing.
+func (g *Gate) OnDeath(f func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.died = f
+}
+
+// Lag has each request wait for a while, which f says, before it goes on, as on a slow
+// network: there is time for others between a reading and the write that rests on
+// it. f is called by several goroutines.
+func (g *Gate) Lag(f func() time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.lag = f
+}
+
+// Hold calls f before each write is let through, with its number; f may wait. The
+// write is sent if f returns true, else its connection breaks.
+func (g *Gate) Hold(f func(n int, w Write) bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.hold = f
+}
+
+func (g *Gate) enter(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.busy += n
+	g.idle.Broadcast()
+}
+
+// Settle waits until no write is on its way any more.
+func (g *Gate) Settle() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for g.busy > 0 {
+		g.idle.Wait()
+	}
+}
+
+// Writes are the writes that came to the gate while it was open, the one it died
+// with included.
+func (g *Gate) Writes() []Write {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return append([]Write(nil), g.writes...)
+}
+
+// deaf takes an answer and keeps it to itself.
+type deaf struct{ header http.Header }
+
+func (d *deaf) Header() http.Header         { return d.header }
+func (d *deaf) Write(b []byte) (int, error) { return len(b), nil }
+func (d *deaf) WriteHeader(int)             {}

@@ -1,0 +1,181 @@
+package storm
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// maxHealing is how many repairs in good order may be needed after a storm: one
+// step may be what another waits for.
+const maxHealing = 8
+
+// Heal repairs, with nobody else about, until there is nothing left to repair, and
+// tells in how many runs.
+func (w *World) Heal(ctx context.Context) (int, error) {
+	t, err := newTool(w.cluster.Config)
+	if err != nil {
+		return 0, err
+	}
+	for n := range maxHealing {
+		plan, err := t.plan(ctx, everything, w.Grace)
+		if err != nil {
+			return n, err
+		}
+		if len(plan.Steps) == 0 && !waits(plan) {
+			return n, nil
+		}
+		res, err := t.apply(ctx, plan, filepath.Join(w.Journals, fmt.Sprintf("heal-%d-%d.journal", time.Now().UnixNano(), n)), repair.ApplyOptions{Wait: true})
+		if err != nil {
+			return n, err
+		}
+		for _, o := range res.Outcomes {
+			w.made.add(fmt.Sprintf("healing: %s: %s", o.Step.Kind, o.Status))
+			if o.Open() {
+				w.tb.Logf("healing, run %d: %s is %s: %s", n, o.Step.ID, o.Status, o.Reason)
+			}
+		}
+		if len(plan.Steps) == 0 {
+			time.Sleep(w.Grace) // what is refused is too young
+		}
+	}
+	plan, err := t.plan(ctx, everything, w.Grace)
+	if err != nil {
+		return maxHealing, err
+	}
+	if len(plan.Steps) > 0 {
+		return maxHealing, fmt.Errorf("after %d repairs with nobody else about there are still steps, the first: %s, because %s", maxHealing, plan.Steps[0].ID, plan.Steps[0].Because)
+	}
+	return maxHealing, nil
+}
+
+// waits tells whether something is refused only for its age.
+func waits(p *repair.Plan) bool {
+	return slices.ContainsFunc(p.Refused, func(r repair.Refusal) bool { return r.Code == repair.RefusedYoung })
+}
+
+// Touch has every node do what it does by and by: it writes the status of pods that
+// wait for it, gives back tunnel addresses that it does not use, and allocates and
+// releases once in each family, so that it confirms what it finds unconfirmed.
+func (w *World) Touch(ctx context.Context) error {
+	for _, k := range w.workers.all {
+		for _, p := range k.pods {
+			if !p.due.IsZero() {
+				p.due = time.Time{}
+				k.writeStatus(ctx, p)
+			}
+		}
+	}
+	client := NewClient(w.tb, w.cluster, "touch")
+	for i, n := range w.nodes {
+		k := &worker{World: w, id: 100 + i, node: n, client: client, r: rand.New(rand.NewPCG(w.Seed, uint64(i)))}
+		p := &pod{namespace: namespace, name: "touch-" + n.name}
+		k.sandbox(p)
+		args := k.request(p)
+		args.Num4, args.Num6 = 1, 1
+		if _, err := client.autoAssign(ctx, args); err != nil {
+			w.made.add("touch failed")
+		}
+		handles := []string{p.handle}
+		for _, t := range tunnels {
+			if !slices.ContainsFunc(n.tunnels, func(h *Hold) bool { return h.Handle == t.Handle(n.name) }) {
+				handles = append(handles, t.Handle(n.name))
+			}
+		}
+		for _, h := range handles {
+			if err := client.releaseHandle(ctx, h); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Inspect judges what is left after the storm was healed: what it returns must not
+// be.
+func (w *World) Inspect(ctx context.Context) ([]string, error) {
+	t, err := newTool(w.cluster.Config)
+	if err != nil {
+		return nil, err
+	}
+	st, err := t.read(ctx, w.Grace)
+	if err != nil {
+		return nil, err
+	}
+	return append(findings(st), w.compare(st)...), nil
+}
+
+// findings are those that a repair must not leave, and whatever kept an audit from
+// finding them.
+func findings(st *audit.State) []string {
+	var wrong []string
+	for _, g := range st.Gaps {
+		wrong = append(wrong, "could not be read: "+g.String())
+	}
+	res := audit.Run(st, nil)
+	for _, s := range res.Skipped {
+		wrong = append(wrong, fmt.Sprintf("no verdict: %s: %s", s.Check, s.Reason))
+	}
+	for _, f := range res.Findings {
+		if !mayStay(f.Check) {
+			wrong = append(wrong, fmt.Sprintf("%s %s: %s", f.Severity, f.Check, f.Message))
+		}
+	}
+	return wrong
+}
+
+// mayStay tells whether findings of a check may be left by a storm and a repair:
+// they tell of how the pools are used, not of contradictions.
+func mayStay(check string) bool {
+	for _, prefix := range []string{"pool/", "node/", "config/", "block/empty", "block/unaffine", "ip/borrowed", "route/blackhole"} {
+		if strings.HasPrefix(check, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// compare holds what is allocated against what is used, both ways.
+func (w *World) compare(st *audit.State) []string {
+	var wrong []string
+	used := map[netip.Addr]*Hold{}
+	for _, h := range w.referee.Open() {
+		used[h.Addr] = h
+	}
+	for i := range st.Blocks {
+		b := &st.Blocks[i]
+		addr := b.CIDR.Addr()
+		for _, index := range b.Ordinals {
+			if index >= 0 {
+				if used[addr] == nil {
+					wrong = append(wrong, fmt.Sprintf("%s is allocated (%s), and nobody uses it", addr, short(b.Attributes[index].Handle)))
+				}
+				delete(used, addr)
+			}
+			addr = addr.Next()
+		}
+	}
+	for addr, h := range used {
+		wrong = append(wrong, fmt.Sprintf("%s is used by %s and not allocated", addr, h.User))
+	}
+	return wrong
+}
+
+// objects are the names of the objects of a kind.
+func (w *World) objects(ctx context.Context, plural string) ([]string, error) {
+	list, err := w.cluster.List(ctx, testcluster.CRDv1.Resource(plural))
+	var names []string
+	for i := range list {
+		names = append(names, list[i].GetName())
+	}
+	return names, err
+}

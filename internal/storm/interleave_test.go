@@ -1,0 +1,302 @@
+package storm
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// disturbances are what a cluster may do with the very objects that a step is about,
+// by Calico's own client, while one of its writes is on its way.
+var disturbances = []struct {
+	name string
+	do   func(d *disturbance)
+}{
+	{"its node claims the block", func(d *disturbance) { d.claim(d.node) }},
+	{"another node claims the block", func(d *disturbance) { d.claim(d.other()) }},
+	{"a pod of its node gets an address of the block", func(d *disturbance) { d.pod(d.node, true) }},
+	{"a pod of another node gets an address of the block", func(d *disturbance) { d.pod(d.other(), true) }},
+	{"its node's next pod", func(d *disturbance) { d.pod(d.node, false) }},
+	{"its node releases what is empty", func(d *disturbance) {
+		_ = d.client.IPAM.ReleaseHostAffinities(d.ctx, host(d.node), true)
+	}},
+	{"kube-controllers releases the block", func(d *disturbance) {
+		if d.cidr.IsValid() {
+			_ = d.client.IPAM.ReleaseAffinity(d.ctx, calicoNet(d.cidr), d.node, true)
+		}
+	}},
+	{"its node registers again, and its pod comes", func(d *disturbance) {
+		_ = d.seeder.Node(d.ctx, testcluster.Node{Name: "ghost"})
+		d.pod("ghost", true)
+	}},
+}
+
+type disturbance struct {
+	*ruined
+	ctx    context.Context
+	seeder *testcluster.Seeder
+	client *Client
+	live   map[netip.Addr]string
+	node   string
+	cidr   netip.Prefix
+	id     string
+}
+
+func (d *disturbance) other() string {
+	if d.node == "n1" {
+		return "n2"
+	}
+	return "n1"
+}
+
+func (d *disturbance) claim(node string) {
+	if d.cidr.IsValid() && d.exists(node) {
+		_, _, _ = d.client.IPAM.ClaimAffinity(d.ctx, calicoNet(d.cidr), host(node))
+	}
+}
+
+func (d *disturbance) exists(node string) bool {
+	_, err := d.Get(d.ctx, testcluster.Core[1], "", node)
+	return err == nil
+}
+
+// pod starts a pod, with the last address of the block if so asked. It may get none.
+func (d *disturbance) pod(node string, fixed bool) {
+	if !d.exists(node) {
+		return
+	}
+	p := testcluster.Pod{Namespace: "default", Name: "late-" + node, Node: node}
+	if fixed {
+		if !d.cidr.IsValid() {
+			return
+		}
+		addr := d.cidr.Addr()
+		for range 7 {
+			addr = addr.Next()
+		}
+		p.Annotations = map[string]string{"cni.projectcalico.org/ipAddrs": fmt.Sprintf("[%q]", addr)}
+	}
+	addrs, err := d.seeder.Pod(d.ctx, p)
+	if err != nil {
+		return
+	}
+	for _, a := range addrs {
+		d.live[a] = testcluster.Handle("default", p.Name)
+	}
+}
+
+// While any of a repair's writes is on its way, the cluster does something with the
+// same objects. Afterwards nobody has been harmed, and what is left contradicts
+// itself nowhere, or the next repair mends it.
+func TestClusterActsBetweenWrites(t *testing.T) {
+	r := rand.New(rand.NewPCG(seed(t), 1))
+	x := newRuined(t, testcluster.CRDv1)
+	request := requests()["all"]
+	plan := x.plan(t, request)
+	before := len(x.gate.Writes())
+	_, err := x.tool.apply(t.Context(), plan, filepath.Join(t.TempDir(), "journal"), repair.ApplyOptions{})
+	must(t, err)
+	writes := x.gate.Writes()[before:]
+	for k := range writes {
+		for _, i := range x.chosen(writes, k, r) {
+			name := fmt.Sprintf("write-%d-%s", k+1, strings.ReplaceAll(disturbances[i].name, " ", "-"))
+			t.Run(name, func(t *testing.T) { x.disturbed(t, request, k+1, disturbances[i].do) })
+		}
+	}
+}
+
+// chosen are the disturbances to be tried at a write: all of them, or, at one write
+// of each verb and resource, the two that have done most harm in the field and one
+// more.
+func (x *ruined) chosen(writes []Write, k int, r *rand.Rand) []int {
+	if everyWrite() {
+		all := make([]int, len(disturbances))
+		for i := range all {
+			all[i] = i
+		}
+		return all
+	}
+	var alike []int
+	for i, w := range writes {
+		if w.Sort() == writes[k].Sort() {
+			alike = append(alike, i)
+		}
+	}
+	if x.chose == nil {
+		x.chose = map[string]int{}
+	}
+	sort := writes[k].Sort()
+	if _, done := x.chose[sort]; !done {
+		x.chose[sort] = alike[r.IntN(len(alike))]
+	}
+	if x.chose[sort] != k {
+		return nil
+	}
+	return []int{0, 2, 3 + r.IntN(len(disturbances)-3)}
+}
+
+func (x *ruined) disturbed(t *testing.T, request repair.Request, k int, disturb func(*disturbance)) {
+	plan := x.plan(t, request)
+	seeder, err := testcluster.NewSeeder(x.Cluster)
+	must(t, err)
+	d := &disturbance{ruined: x, ctx: t.Context(), seeder: seeder, client: x.ruin.client, live: maps.Clone(x.ruin.Live)}
+	journal := filepath.Join(t.TempDir(), "journal")
+	base := len(x.gate.Writes())
+	held := ""
+	x.gate.Hold(func(n int, w Write) bool {
+		if n == base+k {
+			held = w.String()
+			d.about(journal)
+			disturb(d)
+		}
+		return true
+	})
+	res, err := x.tool.apply(t.Context(), plan, journal, repair.ApplyOptions{})
+	x.gate.Hold(nil)
+	must(t, err)
+	t.Logf("at %s of step %s", held, d.id)
+	for _, o := range res.Outcomes {
+		if o.Open() {
+			t.Logf("%s is %s: %s %s", o.Step.ID, o.Status, o.Code, o.Reason)
+		}
+		if o.Status == repair.Failed {
+			t.Errorf("%s failed: %s", o.Step.ID, o.Reason)
+		}
+	}
+	x.leaves(t, request, d)
+}
+
+// about finds out what the step in hand is about.
+func (d *disturbance) about(journal string) {
+	d.node = "n1"
+	file, err := repair.ReadJournal(journal)
+	if err != nil {
+		return
+	}
+	for i := range file.Plan.Steps {
+		s := &file.Plan.Steps[i]
+		if !file.Started(s.ID) {
+			continue
+		}
+		d.id = s.ID
+		if s.Target.Node != "" {
+			d.node = s.Target.Node
+		} else if len(s.Nodes) > 0 {
+			d.node = s.Nodes[0]
+		}
+		if cidr, err := netip.ParsePrefix(s.Target.CIDR); err == nil {
+			d.cidr = cidr
+		} else if addr, err := netip.ParseAddr(s.Target.IP); err == nil {
+			d.cidr = netip.PrefixFrom(addr, addr.BitLen()-3).Masked()
+		}
+	}
+}
+
+// calls are what Calico's client does with the blocks and affinities of a ruin.
+var calls = []struct {
+	name string
+	do   func(d *disturbance)
+}{
+	{"a claim of a block that only an affinity is left of", func(d *disturbance) { d.claimLeft("n3") }},
+	{"a claim of it by another node", func(d *disturbance) { d.claimLeft("n1") }},
+	{"the next pod of a node with affinities to nothing", func(d *disturbance) { d.pod("n2", false) }},
+	{"the next pod of a node with an empty block", func(d *disturbance) { d.pod("n1", false) }},
+	{"the next pod of a node whose affinity is missing", func(d *disturbance) { d.pod("n4", false) }},
+	{"a release of all that a node has empty", func(d *disturbance) {
+		_ = d.client.IPAM.ReleaseHostAffinities(d.ctx, host("n1"), true)
+	}},
+	{"a release of what a vanished node has", func(d *disturbance) {
+		_ = d.client.IPAM.ReleaseHostAffinities(d.ctx, host("ghost"), true)
+	}},
+	{"a release of leaked addresses", func(d *disturbance) {
+		_ = d.client.releaseHandle(d.ctx, testcluster.Handle("default", "leak-2"))
+	}},
+}
+
+// claimLeft has a node claim the block whose confirmed affinity of n3 leads to
+// nothing: for n3, Calico takes that affinity for its own without writing it.
+func (d *disturbance) claimLeft(node string) {
+	_, _, _ = d.client.IPAM.ClaimAffinity(d.ctx, calicoNet(d.ruin.left), host(node))
+}
+
+// Calico's client stands still before one of its writes, and a whole repair goes by.
+// Then it goes on with what it has read before.
+func TestRepairActsBetweenCalicosWrites(t *testing.T) {
+	r := rand.New(rand.NewPCG(seed(t), 3))
+	x := newRuined(t, testcluster.CRDv1)
+	request := requests()["all"]
+	request.StrictAffinity = nil
+	for _, call := range calls {
+		for k := 1; ; k++ {
+			if !everyWrite() {
+				k += r.IntN(4)
+			}
+			more := false
+			t.Run(fmt.Sprintf("%s/before-write-%d", strings.ReplaceAll(call.name, " ", "-"), k), func(t *testing.T) {
+				more = x.overtaken(t, request, k, call.do)
+			})
+			if !more || t.Failed() {
+				break
+			}
+		}
+	}
+}
+
+// overtaken tells whether the call came to a k-th write.
+func (x *ruined) overtaken(t *testing.T, request repair.Request, k int, call func(*disturbance)) bool {
+	plan := x.plan(t, request)
+	client := NewClient(t, x.Cluster, "calico")
+	seeder, err := testcluster.NewSeeder(x.Cluster)
+	must(t, err)
+	seeder.Calico = client.Calico
+	d := &disturbance{ruined: x, ctx: t.Context(), seeder: seeder, client: client, live: maps.Clone(x.ruin.Live)}
+	came := false
+	client.Gate.Hold(func(n int, w Write) bool {
+		if n == k {
+			came = true
+			res, err := x.tool.apply(d.ctx, plan, filepath.Join(t.TempDir(), "journal"), repair.ApplyOptions{})
+			if err != nil {
+				t.Errorf("repairing before %s: %v", w, err)
+				return true
+			}
+			t.Logf("repaired before %s", w)
+			for _, o := range res.Outcomes {
+				if o.Open() {
+					t.Logf("%s is %s: %s %s", o.Step.ID, o.Status, o.Code, o.Reason)
+				}
+				if o.Status == repair.Failed {
+					t.Errorf("%s failed: %s", o.Step.ID, o.Reason)
+				}
+			}
+		}
+		return true
+	})
+	call(d)
+	x.leaves(t, request, d)
+	return came
+}
+
+// leaves fails the test if somebody was harmed, or if the next repair leaves
+// anything that contradicts itself.
+func (x *ruined) leaves(t *testing.T, request repair.Request, d *disturbance) {
+	t.Helper()
+	wrong, err := Harm(t.Context(), x.Cluster, x.group, d.live)
+	must(t, err)
+	x.again(t, request)
+	later, err := Harm(t.Context(), x.Cluster, x.group, d.live)
+	must(t, err)
+	for _, w := range append(wrong, later...) {
+		t.Errorf("HARM: %s", w)
+	}
+	for _, f := range findings(x.state(t)) {
+		t.Errorf("left after another repair: %s", f)
+	}
+}

@@ -1,0 +1,122 @@
+package storm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// Nodes come and go.
+
+// tunnels are those that a node may have.
+var tunnels = []testcluster.Tunnel{testcluster.VXLAN, testcluster.VXLANv6}
+
+// startNode registers a node and gives it its tunnel addresses, as kubelet and
+// calico/node do. A node that gets no address has no tunnel.
+func (w *World) startNode(ctx context.Context, n *node, hasTunnels bool) error {
+	err := persist(ctx, "creating node "+n.name, func(ctx context.Context) error {
+		return exists(w.seeder.Node(ctx, testcluster.Node{Name: n.name}))
+	})
+	if err != nil || !hasTunnels {
+		return err
+	}
+	for _, t := range tunnels {
+		if err := w.startTunnel(ctx, n, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startTunnel first gives back what the node's last life may have left
+// (ensureHostTunnelAddress of node/pkg/allocateip/allocateip.go).
+func (w *World) startTunnel(ctx context.Context, n *node, t testcluster.Tunnel) error {
+	err := w.seeder.ReleaseHandle(ctx, t.Handle(n.name))
+	var addr netip.Addr
+	if err == nil {
+		addr, err = w.seeder.Tunnel(ctx, t, n.name)
+	}
+	if err != nil {
+		w.made.add("tunnel failed") // the pool is full, or the API server was killed
+		return w.dropTunnel(ctx, n, t)
+	}
+	holds, err := w.referee.Held(ctx, "the tunnel of "+n.name, t.Handle(n.name), []netip.Addr{addr}, NodeKey(n.name))
+	n.tunnels = append(n.tunnels, holds...)
+	w.made.add("tunnel")
+	return err
+}
+
+// dropTunnel takes back what may have been allocated for a tunnel that failed, and
+// written to its Node.
+func (w *World) dropTunnel(ctx context.Context, n *node, t testcluster.Tunnel) error {
+	annotation := "projectcalico.org/IPv4VXLANTunnelAddr"
+	if t.Handle(n.name) == testcluster.VXLANv6.Handle(n.name) {
+		annotation = "projectcalico.org/IPv6VXLANTunnelAddr"
+	}
+	return persist(ctx, "taking back the tunnel address of "+n.name, func(ctx context.Context) error {
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, annotation)
+		_, err := w.cluster.Kube.CoreV1().Nodes().Patch(ctx, n.name, types.MergePatchType, patch, metav1.PatchOptions{})
+		return errors.Join(gone(err), w.seeder.ReleaseHandle(ctx, t.Handle(n.name)))
+	})
+}
+
+// stopNode deletes a Node and nothing else.
+func (w *World) stopNode(ctx context.Context, n *node) error {
+	if err := w.referee.Release(ctx, n.tunnels); err != nil {
+		return err
+	}
+	n.tunnels = nil
+	return persist(ctx, "deleting node "+n.name, func(ctx context.Context) error {
+		return gone(w.cluster.Kube.CoreV1().Nodes().Delete(ctx, n.name, metav1.DeleteOptions{}))
+	})
+}
+
+// nodesComeAndGo ends the life of one node after the other, in all the ways, and
+// starts it again under the same name.
+func (w *World) nodesComeAndGo(ctx context.Context, r *rand.Rand) {
+	for ctx.Err() == nil {
+		pause(ctx, time.Duration(300+r.IntN(1500))*time.Millisecond)
+		n := w.nodes[r.IntN(len(w.nodes))]
+		kind := []fate{drained, lost, survived}[r.IntN(3)]
+		if ctx.Err() != nil {
+			return
+		}
+		w.endNode(ctx, n, kind, r)
+	}
+}
+
+func (w *World) endNode(ctx context.Context, n *node, kind fate, r *rand.Rand) {
+	n.fate.Store(int32(kind))
+	defer n.fate.Store(int32(up))
+	if kind == drained {
+		deadline := time.Now().Add(10 * time.Second)
+		for n.pods.Load() > 0 && time.Now().Before(deadline) {
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	if err := w.stopNode(ctx, n); err != nil {
+		w.troubles.add(err)
+		return
+	}
+	w.made.add(fmt.Sprintf("node %s", [...]string{"up", "drained", "lost", "survived"}[kind]))
+	if r.IntN(3) > 0 {
+		pause(ctx, time.Duration(r.IntN(4000))*time.Millisecond)
+	}
+	if r.IntN(3) == 0 { // what kube-controllers does; calicoctl does not require emptiness
+		release, cancel := context.WithTimeout(ctx, callTimeout)
+		err := w.seeder.Calico.IPAM().ReleaseHostAffinities(release, host(n.name), r.IntN(4) > 0)
+		cancel()
+		if err == nil {
+			w.made.add("host affinities released")
+		}
+	}
+	w.troubles.add(w.startNode(context.WithoutCancel(ctx), n, r.IntN(4) > 0))
+}

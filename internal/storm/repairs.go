@@ -1,0 +1,131 @@
+package storm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"time"
+
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// repairs runs plan after plan with no pause until the context ends: each made
+// anew, and carried out with a journal of its own. It is interrupted in the middle
+// now and then, and killed at a write.
+func (w *World) repairs(ctx context.Context, id int, gate *Gate, r *rand.Rand) {
+	t, err := newTool(gate.Config())
+	if err != nil {
+		w.troubles.add(err)
+		return
+	}
+	for n := 0; ctx.Err() == nil; n++ {
+		journal := filepath.Join(w.Journals, fmt.Sprintf("repair-%d-%d.journal", id, n))
+		request := w.request(r)
+		if id == 0 && r.IntN(8) > 0 {
+			request = repair.Request{EmptyBlocks: true} // as the CronJob does, but without a pause
+		}
+		w.repair(ctx, t, gate, journal, request, r)
+	}
+}
+
+// repair is one run, from the plan to the last step.
+func (w *World) repair(ctx context.Context, t *tool, gate *Gate, journal string, request repair.Request, r *rand.Rand) {
+	run, cancel := context.WithCancel(ctx)
+	defer cancel()
+	plan, err := t.plan(run, request, w.Grace)
+	if err != nil {
+		w.made.add("repair: not read")
+		pause(ctx, 200*time.Millisecond)
+		return
+	}
+	if len(plan.Steps) == 0 {
+		w.made.add("repair: nothing to do")
+		pause(ctx, 200*time.Millisecond)
+		return
+	}
+	opts := repair.ApplyOptions{Wait: r.IntN(4) > 0}
+	switch r.IntN(6) {
+	case 0:
+		if t.killed(run, gate, 1+r.IntN(8), r.IntN(2) == 0, plan, journal) {
+			w.made.add("repair: killed")
+			if r.IntN(2) == 0 {
+				w.resume(ctx, t, journal)
+			}
+		}
+		return
+	case 1: // interrupted
+		stop := time.AfterFunc(time.Duration(r.IntN(4000))*time.Millisecond, cancel)
+		defer stop.Stop()
+	case 2: // applied when the world has moved on
+		pause(ctx, time.Duration(r.IntN(6000))*time.Millisecond)
+	}
+	res, err := t.apply(run, plan, journal, opts)
+	switch {
+	case err != nil:
+		w.made.add("repair: not begun")
+		if !errors.Is(err, repair.ErrUnread) && ctx.Err() == nil && run.Err() == nil {
+			w.troubles.add(fmt.Errorf("a repair could not begin: %w", err))
+		}
+		pause(ctx, 200*time.Millisecond)
+	default:
+		w.take(res)
+		if r.IntN(8) == 0 {
+			w.undo(ctx, t, journal)
+		}
+	}
+}
+
+// undo takes a whole run back, as far as that can be done without harm by then.
+func (w *World) undo(ctx context.Context, t *tool, journal string) {
+	res, err := t.undo(ctx, journal)
+	if err != nil {
+		w.made.add("repair: not undone")
+		return
+	}
+	for _, o := range res.Outcomes {
+		w.made.add(fmt.Sprintf("undo %s: %s", o.Step.Kind, o.Status))
+	}
+}
+
+// request is what one run is asked for: mostly everything, with or without a bound
+// on steps; now and then one kind alone, or the setting.
+func (w *World) request(r *rand.Rand) repair.Request {
+	q := everything
+	switch r.IntN(10) {
+	case 0, 1:
+		q = repair.Request{EmptyBlocks: true}
+	case 2:
+		q = repair.Request{OrphanAffinities: true, MissingAffinities: true}
+	case 3:
+		q = repair.Request{LeakedIPs: true}
+	case 4:
+		strict := r.IntN(3) == 0
+		q.StrictAffinity = &strict
+	}
+	q.MaxSteps = []int{0, 5, 10, 20}[r.IntN(4)]
+	q.ObserveTwice = r.IntN(8) == 0
+	return q
+}
+
+// resume goes on where a run was killed.
+func (w *World) resume(ctx context.Context, t *tool, journal string) {
+	res, err := t.resume(ctx, journal, repair.ApplyOptions{})
+	if err != nil {
+		w.made.add("repair: not resumed")
+		return
+	}
+	w.made.add("repair: resumed")
+	w.take(res)
+}
+
+// take counts what became of the steps, by kind.
+func (w *World) take(res *repair.Result) {
+	for _, o := range res.Outcomes {
+		w.made.add(fmt.Sprintf("%s: %s", o.Step.Kind, o.Status))
+		if o.Status == repair.Failed {
+			w.failures.add(fmt.Errorf("%s: %s", o.Step.ID, o.Reason))
+		}
+	}
+}

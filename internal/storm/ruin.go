@@ -1,0 +1,222 @@
+package storm
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// Ruin is a state in which there is something for every kind of repair, beside pods
+// that live. All of it was made by Calico's own client, by its death at a certain
+// write, or by the hands of people who delete objects.
+type Ruin struct {
+	// Live are the addresses in use, and their handles.
+	Live map[netip.Addr]string
+
+	tb      testing.TB
+	seeder  *testcluster.Seeder
+	client  *Client
+	claimed map[netip.Prefix]bool
+	left    netip.Prefix // the block that only a confirmed affinity of n3 is left of
+}
+
+// NewRuin makes the ruin, in a group of Calico's API. Everything is an hour old.
+func NewRuin(tb testing.TB, c *testcluster.Cluster, group testcluster.Group) *Ruin {
+	tb.Helper()
+	ctx := tb.Context()
+	seeder, err := testcluster.NewSeeder(c)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r := &Ruin{Live: map[netip.Addr]string{}, tb: tb, seeder: seeder, client: NewClient(tb, c, "calico"), claimed: map[netip.Prefix]bool{}}
+	r.must(seeder.Init(ctx))
+	r.must(seeder.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}))
+	r.must(seeder.Pool(ctx, "four", apiv3.IPPoolSpec{CIDR: "10.90.0.0/24", BlockSize: 29, VXLANMode: apiv3.VXLANModeAlways}))
+	r.must(seeder.Pool(ctx, "six", apiv3.IPPoolSpec{CIDR: "fd00:90::/122", BlockSize: 125, VXLANMode: apiv3.VXLANModeAlways}))
+	for _, n := range []string{"n1", "n2", "n3", "n4", "n5", "ghost"} {
+		r.must(seeder.Node(ctx, testcluster.Node{Name: n}))
+	}
+	r.pods(ctx)
+	r.handles(ctx)
+	r.blocks(ctx)
+	r.affinities(ctx)
+	r.must(seeder.DeleteNode(ctx, "ghost"))
+	if group == testcluster.NativeV3 {
+		r.must(testcluster.MoveToNative(ctx, c))
+	}
+	r.must(c.Backdate(ctx, time.Hour))
+	r.must(c.Heartbeat(ctx))
+	return r
+}
+
+func (r *Ruin) must(err error) {
+	r.tb.Helper()
+	if err != nil {
+		r.tb.Fatalf("making the ruin: %v", err)
+	}
+}
+
+func (r *Ruin) pod(ctx context.Context, name, node string, dual bool) []netip.Addr {
+	r.tb.Helper()
+	addrs, err := r.seeder.Pod(ctx, testcluster.Pod{Namespace: "default", Name: name, Node: node, DualStack: dual})
+	r.must(err)
+	for _, a := range addrs {
+		r.Live[a] = testcluster.Handle("default", name)
+	}
+	return addrs
+}
+
+// leak removes a pod and leaves its addresses.
+func (r *Ruin) leak(ctx context.Context, name string) {
+	r.tb.Helper()
+	r.must(r.seeder.DeletePod(ctx, "default", name, false))
+	r.forget(name)
+}
+
+func (r *Ruin) forget(name string) {
+	for a, handle := range r.Live {
+		if handle == testcluster.Handle("default", name) {
+			delete(r.Live, a)
+		}
+	}
+}
+
+func (r *Ruin) pods(ctx context.Context) {
+	for i, node := range []string{"n1", "n2", "n3", "n4", "n5"} {
+		r.pod(ctx, "live-"+node, node, i < 2)
+	}
+	for _, t := range []testcluster.Tunnel{testcluster.VXLAN, testcluster.VXLANv6} {
+		addr, err := r.seeder.Tunnel(ctx, t, "n1")
+		r.must(err)
+		r.Live[addr] = t.Handle("n1")
+	}
+	r.pod(ctx, "leak-1", "n1", false)
+	r.pod(ctx, "leak-2", "n2", true)
+	r.leak(ctx, "leak-1")
+	r.leak(ctx, "leak-2")
+}
+
+// handles: one of an allocation that never came, one marked deleted, and one that
+// counts too many.
+func (r *Ruin) handles(ctx context.Context) {
+	handle := "k8s-pod-network.never"
+	r.dies(1, true, func() {
+		_, _, _ = r.client.IPAM.AutoAssign(ctx, ipam.AutoAssignArgs{
+			Num4: 1, HandleID: &handle, Hostname: "n1", IntendedUse: apiv3.IPPoolAllowedUseWorkload,
+			Attrs: map[string]string{ipam.AttributeNode: "n1", ipam.AttributePod: "never", ipam.AttributeNamespace: "default"},
+		})
+	})
+	r.pod(ctx, "half-released", "n3", false)
+	r.dies(2, true, func() {
+		_ = r.client.IPAM.ReleaseByHandle(ctx, testcluster.Handle("default", "half-released"))
+	})
+	r.leak(ctx, "half-released")
+	resource := testcluster.CRDv1.Resource("ipamhandles")
+	r.must(r.seeder.Cluster.Edit(ctx, resource, "", testcluster.Handle("default", "live-n3"), func(object map[string]any) {
+		counts := object["spec"].(map[string]any)["block"].(map[string]any)
+		for block := range counts {
+			counts[block] = int64(3)
+		}
+	}))
+}
+
+// blocks: empty ones beside another of their node's, of both families; one of a
+// vanished node; and one marked deleted.
+func (r *Ruin) blocks(ctx context.Context) {
+	r.claim(ctx, "n1", four)
+	r.claim(ctx, "n1", six)
+	r.claim(ctx, "ghost", four)
+	marked := r.claim(ctx, "n3", four)
+	r.dies(2, true, func() { _ = r.client.IPAM.ReleaseAffinity(ctx, calicoNet(marked), "n3", true) })
+}
+
+// affinities: left by Calico's own release, without a block, in two states; with
+// the block deleted by hand; with the block taken by another node since; with a
+// block that has no owner; and one that is missing.
+func (r *Ruin) affinities(ctx context.Context) {
+	orphan := r.claim(ctx, "n2", four)
+	r.dies(4, false, func() { _ = r.client.IPAM.ReleaseAffinity(ctx, calicoNet(orphan), "n2", true) })
+	marked := r.claim(ctx, "n2", four)
+	r.dies(4, true, func() { _ = r.client.IPAM.ReleaseAffinity(ctx, calicoNet(marked), "n2", true) })
+	r.left = r.claim(ctx, "n3", four)
+	r.losesBlock(ctx, r.left)
+	taken := r.claim(ctx, "n2", four)
+	r.losesBlock(ctx, taken)
+	r.must(r.seeder.ClaimBlocks(ctx, "n4", taken))
+
+	disowned := r.blockOf(ctx, "live-n5")
+	r.dies(3, false, func() { _ = r.client.IPAM.ReleaseAffinity(ctx, calicoNet(disowned), "n5", false) })
+	r.must(r.seeder.Cluster.Delete(ctx, testcluster.CRDv1.Resource("blockaffinities"), "", affinityName("n4", r.blockOf(ctx, "live-n4"))))
+}
+
+// dies lets the client die before or after a write of what it does.
+func (r *Ruin) dies(k int, after bool, do func()) {
+	r.tb.Helper()
+	r.client.Gate.Die(k, after)
+	do()
+	if !r.client.Gate.Revive() {
+		r.tb.Fatalf("making the ruin: the client ended after %v, before write %d", r.client.Gate.Writes(), k)
+	}
+}
+
+var (
+	four = netip.MustParsePrefix("10.90.0.0/24")
+	six  = netip.MustParsePrefix("fd00:90::/122")
+)
+
+// claim makes a node the owner of the next block that nobody has.
+func (r *Ruin) claim(ctx context.Context, node string, pool netip.Prefix) netip.Prefix {
+	r.tb.Helper()
+	state, err := r.seeder.Cluster.ReadIPAM(ctx, testcluster.CRDv1)
+	r.must(err)
+	for _, cidrs := range state.Blocks {
+		for _, cidr := range cidrs {
+			r.claimed[cidr] = true
+		}
+	}
+	block := netip.PrefixFrom(pool.Addr(), pool.Addr().BitLen()-3)
+	for r.claimed[block] {
+		addr := block.Addr()
+		for range 8 {
+			addr = addr.Next()
+		}
+		block = netip.PrefixFrom(addr, block.Bits())
+	}
+	r.claimed[block] = true
+	r.must(r.seeder.ClaimBlocks(ctx, node, block))
+	return block
+}
+
+// losesBlock deletes a block as people do with kubectl.
+func (r *Ruin) losesBlock(ctx context.Context, block netip.Prefix) {
+	r.tb.Helper()
+	r.must(r.seeder.Cluster.Delete(ctx, testcluster.CRDv1.Resource("ipamblocks"), "", blockName(block)))
+}
+
+// blockOf is the block of a pod's IPv4 address.
+func (r *Ruin) blockOf(ctx context.Context, pod string) netip.Prefix {
+	r.tb.Helper()
+	state, err := r.seeder.Cluster.ReadIPAM(ctx, testcluster.CRDv1)
+	r.must(err)
+	for a, handle := range r.Live {
+		if handle != testcluster.Handle("default", pod) || !a.Is4() {
+			continue
+		}
+		for _, cidrs := range state.Blocks {
+			for _, cidr := range cidrs {
+				if cidr.Contains(a) {
+					return cidr
+				}
+			}
+		}
+	}
+	r.must(fmt.Errorf("pod %s has no block", pod))
+	return netip.Prefix{}
+}

@@ -1,0 +1,216 @@
+package storm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// Storm lets everything happen at once for a while, and then waits until all of it
+// has come to rest. It fails the test for each foul. What it leaves behind is for
+// [World.Heal] and [World.Inspect].
+func Storm(tb testing.TB, c *testcluster.Cluster, config Config) *World {
+	tb.Helper()
+	seeder, err := testcluster.NewSeeder(c)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	seeder.Calico = NewClient(tb, c, "calico-node").Calico
+	w := &World{Config: config, tb: tb, cluster: c, seeder: seeder}
+	chronicle, err := Follow(tb.Context(), c)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ctx, halt := context.WithTimeoutCause(tb.Context(), config.For, errTime)
+	defer halt()
+	ctx, w.halt = context.WithCancelCause(ctx)
+	defer w.halt(nil)
+	w.referee = NewReferee(chronicle, w.foul)
+	if err := w.prepare(tb.Context()); err != nil {
+		tb.Fatalf("preparing the storm: %v", err)
+	}
+	controllers := c.StartKubeControllers(tb)
+	w.rage(ctx, controllers)
+	controllers.Stop()
+	if err := w.referee.Judge(tb.Context()); err != nil {
+		tb.Fatalf("judging the storm: %v", err)
+	}
+	w.Report()
+	return w
+}
+
+// Report fails the test for what went wrong since the last report, and tells what
+// happened.
+func (w *World) Report() {
+	w.tb.Helper()
+	if err := w.troubles.take(); err != nil {
+		w.tb.Errorf("what the storm itself could not do:\n%v", err)
+	}
+	for _, f := range w.referee.TakeFouls() {
+		w.tb.Errorf("FOUL: %s", f)
+	}
+	holds, moments := w.referee.Counts()
+	w.tb.Logf("%d uses of addresses, %d changes of allocations; %s", holds, moments, &w.made)
+	if err := w.failures.take(); err != nil {
+		w.tb.Logf("steps that failed:\n%v", err)
+	}
+}
+
+// Leave tears down all that still runs, in good order.
+func (w *World) Leave(ctx context.Context) error {
+	for _, k := range w.workers.all {
+		for p := k.take(); p != nil; p = k.take() {
+			k.teardown(ctx, p, false)
+		}
+	}
+	for _, n := range w.nodes {
+		if err := w.referee.Release(ctx, n.tunnels); err != nil {
+			return err
+		}
+		for _, h := range n.tunnels {
+			if err := w.seeder.ReleaseHandle(ctx, h.Handle); err != nil {
+				return err
+			}
+		}
+		n.tunnels = nil
+		if err := w.stopNode(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// workers are those of a storm.
+type workers struct {
+	mu  sync.Mutex
+	all []*worker
+}
+
+func (w *workers) add(k *worker) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = append(w.all, k)
+}
+
+var errTime = errors.New("the storm's time is over")
+
+// foul ends the storm, so that the cluster is found as it was then.
+func (w *World) foul(f Foul) { w.halt(errors.New(f.What)) }
+
+// rage runs everybody until the context ends.
+func (w *World) rage(ctx context.Context, controllers *testcluster.KubeControllers) {
+	var all sync.WaitGroup
+	run := func(stream uint64, f func(r *rand.Rand)) {
+		all.Go(func() { f(rand.New(rand.NewPCG(w.Seed, stream))) })
+	}
+	for i := range w.Clients {
+		client := NewClient(w.tb, w.cluster, fmt.Sprintf("cni-%d", i))
+		run(uint64(i), func(r *rand.Rand) {
+			k := &worker{World: w, id: i, node: w.nodes[i%len(w.nodes)], client: client, r: r}
+			w.workers.add(k)
+			k.run(ctx)
+		})
+	}
+	crasher := NewClient(w.tb, w.cluster, "crasher")
+	run(1000, func(r *rand.Rand) { w.crash(ctx, crasher, r) })
+	for i := range w.Repairs {
+		gate := NewGate(w.tb, w.cluster.Config, fmt.Sprintf("repair-%d", i))
+		gate.Lag(lag(w.Seed, uint64(3000+i)))
+		run(uint64(2000+i), func(r *rand.Rand) { w.repairs(ctx, i, gate, r) })
+	}
+	run(1001, func(r *rand.Rand) { w.nodesComeAndGo(ctx, r) })
+	run(1002, func(r *rand.Rand) { w.killAPIServer(ctx, r) })
+	run(1003, func(*rand.Rand) { w.keepControllers(ctx, controllers) })
+	run(1004, func(*rand.Rand) { w.keepJudging(ctx) })
+	ended := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(ended)
+	}()
+	<-ctx.Done()
+	select {
+	case <-ended:
+	case <-time.After(maxEnding):
+		panic(fmt.Sprintf("%s after the storm was over, somebody has not come to an end", maxEnding)) // with everybody's stack
+	}
+}
+
+// lag is the delay of a network on which one request in six takes a while.
+func lag(seed, stream uint64) func() time.Duration {
+	var mu sync.Mutex
+	r := rand.New(rand.NewPCG(seed, stream))
+	return func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		if r.IntN(6) > 0 {
+			return 0
+		}
+		return time.Duration(r.IntN(300)) * time.Millisecond
+	}
+}
+
+// maxEnding bounds how long anything may take that was begun in the storm: repairs
+// finish the object in hand, pods are written until they are written.
+const maxEnding = 4 * time.Minute
+
+// killAPIServer kills the API server now and then, and starts it again.
+func (w *World) killAPIServer(ctx context.Context, r *rand.Rand) {
+	for {
+		pause(ctx, time.Duration(12+r.IntN(12))*time.Second)
+		if ctx.Err() != nil {
+			return
+		}
+		w.cluster.StopAPIServer()
+		pause(ctx, time.Duration(r.IntN(1500))*time.Millisecond)
+		if err := w.cluster.StartAPIServer(context.WithoutCancel(ctx)); err != nil {
+			w.troubles.add(err)
+			w.halt(err)
+			return
+		}
+		w.made.add("API server killed")
+	}
+}
+
+// keepControllers starts kube-controllers again when it ends, as kubelet does.
+func (w *World) keepControllers(ctx context.Context, k *testcluster.KubeControllers) {
+	for ctx.Err() == nil {
+		pause(ctx, time.Second)
+		if ctx.Err() == nil && !k.Running() {
+			w.made.add("kube-controllers started again")
+			w.tb.Logf("kube-controllers ended, having said:\n%s", lastWords(k.Log()))
+			_ = k.Start(ctx) // it needs the API server: tried again in a second
+		}
+	}
+}
+
+// lastWords is what a program said when it ended: why it panicked, or its last line.
+func lastWords(log string) string {
+	lines := strings.Split(strings.TrimSpace(log), "\n")
+	for i := len(lines) - 1; i >= max(0, len(lines)-2000); i-- {
+		if strings.HasPrefix(lines[i], "panic:") || strings.HasPrefix(lines[i], "fatal error:") || strings.Contains(lines[i], "[FATAL]") {
+			return strings.Join(lines[i:min(len(lines), i+12)], "\n")
+		}
+	}
+	return lines[len(lines)-1]
+}
+
+// keepJudging holds everything against the chronicle now and then, exactly.
+func (w *World) keepJudging(ctx context.Context) {
+	for {
+		pause(ctx, 2*time.Second)
+		if ctx.Err() != nil {
+			return
+		}
+		if err := w.referee.Judge(context.WithoutCancel(ctx)); err != nil {
+			w.halt(fmt.Errorf("judging: %w", err))
+			w.troubles.add(err)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package storm
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// EnvStorm says how long a storm lasts, EnvSeed with what seed it begins.
+const (
+	EnvStorm = "CALICO_AUDIT_STORM"
+	EnvSeed  = "CALICO_AUDIT_SEED"
+)
+
+func seed(t *testing.T) uint64 {
+	t.Helper()
+	s := rand.Uint64()
+	if text := os.Getenv(EnvSeed); text != "" {
+		var err error
+		if s, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("%s: %v", EnvSeed, err)
+		}
+	}
+	t.Logf("%s=%d", EnvSeed, s)
+	return s
+}
+
+func length(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv(EnvStorm)
+	if text == "" {
+		return time.Minute
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatalf("%s: %v", EnvStorm, err)
+	}
+	return d
+}
+
+// TestStorm: nobody is harmed while everything happens at once, repairs among it;
+// afterwards repairs come to an end, and what they leave contradicts itself nowhere.
+func TestStorm(t *testing.T) {
+	ctx := t.Context()
+	s := seed(t)
+	// Most API servers answer lists from a cache; some do not.
+	c := testcluster.Start(t, testcluster.Options{WatchCache: s%2 == 0})
+	w := Storm(t, c, Config{
+		Seed: s, For: length(t), Clients: 16, Nodes: 8, Repairs: 3, Grace: 2 * time.Second, Journals: t.TempDir(),
+	})
+	w.settle(t)
+	if used := len(w.referee.Open()); used == 0 {
+		t.Error("nobody uses an address after the storm: it proves nothing")
+	}
+	w.didWork(t, length(t) >= 5*time.Minute)
+
+	must(t, w.Leave(ctx))
+	w.settle(t)
+	for _, kind := range []string{"ipamblocks", "blockaffinities", "ipamhandles"} {
+		left, err := w.objects(ctx, kind)
+		must(t, err)
+		if len(left) > 0 {
+			t.Errorf("when all nodes and pods are gone, there are %s left: %v", kind, left)
+		}
+	}
+}
+
+// settle repairs with nobody else about until there is nothing left to repair, with
+// one pod of each node in between, and looks at what is left.
+func (w *World) settle(t *testing.T) {
+	t.Helper()
+	ctx := t.Context()
+	must(t, w.seeder.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}))
+	for _, then := range []func(context.Context) error{w.Touch, func(context.Context) error { return nil }} {
+		n, err := w.Heal(ctx)
+		t.Logf("healed in %d repairs", n)
+		must(t, err)
+		must(t, then(ctx))
+	}
+	must(t, w.referee.Judge(ctx))
+	w.Report()
+	wrong, err := w.Inspect(ctx)
+	must(t, err)
+	for _, f := range wrong {
+		t.Errorf("left after the storm was healed: %s", f)
+	}
+}
+
+// didWork fails the test unless repairs have done something in the midst of the
+// storm: in a long one, steps of every kind.
+func (w *World) didWork(t *testing.T, long bool) {
+	t.Helper()
+	all := 0
+	for _, k := range stepKinds {
+		n := w.made.get(fmt.Sprintf("%s: %s", k, repair.Done))
+		all += n
+		if n == 0 && long {
+			t.Errorf("no step of kind %s was done in the storm", k)
+		}
+	}
+	if all == 0 {
+		t.Error("not one step was done in the storm")
+	}
+}
+
+func everyWrite() bool { return os.Getenv(EnvEveryWrite) != "" }

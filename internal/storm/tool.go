@@ -1,0 +1,138 @@
+package storm
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// tool plans and applies repairs as the program does, behind a client
+// configuration.
+type tool struct {
+	config *rest.Config
+	reader *source.Kubernetes
+}
+
+func newTool(config *rest.Config) (*tool, error) {
+	reader, err := source.NewKubernetes(config, source.KubernetesOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return &tool{config: config, reader: reader}, nil
+}
+
+// everything asks for all kinds of repair but strict affinity.
+var everything = repair.Request{
+	EmptyBlocks: true, OrphanAffinities: true, MissingAffinities: true, LeakedIPs: true, LeakedHandles: true, SoftDeleted: true,
+}
+
+// read reads the cluster for a grace. No grace at all is one nanosecond, for zero
+// means the default.
+func (t *tool) read(ctx context.Context, grace time.Duration) (*audit.State, error) {
+	s, err := t.reader.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return audit.NewState(s, audit.Options{Grace: max(grace, 1)}), nil
+}
+
+func (t *tool) plan(ctx context.Context, request repair.Request, grace time.Duration) (*repair.Plan, error) {
+	st, err := t.read(ctx, grace)
+	if err != nil {
+		return nil, err
+	}
+	plan := repair.Build(st, request)
+	plan.Grace = repair.Duration{Duration: grace}
+	return plan, nil
+}
+
+// apply carries a plan out under a new journal.
+func (t *tool) apply(ctx context.Context, plan *repair.Plan, journal string, opts repair.ApplyOptions) (*repair.Result, error) {
+	j, err := repair.CreateJournal(journal, repair.JournalHeader{StartedAt: plan.CreatedAt, Cluster: plan.Cluster, Plan: plan})
+	if err != nil {
+		return nil, err
+	}
+	defer j.Close()
+	w, err := t.writer(plan, j)
+	if err != nil {
+		return nil, err
+	}
+	return repair.Apply(ctx, plan, t.reader, w, j, opts)
+}
+
+// resume goes on with the plan of a journal that broke off.
+func (t *tool) resume(ctx context.Context, journal string, opts repair.ApplyOptions) (*repair.Result, error) {
+	file, err := repair.ReadJournal(journal)
+	if err != nil {
+		return nil, err
+	}
+	j, err := repair.ResumeJournal(journal, file.StartedAt)
+	if err != nil {
+		return nil, err
+	}
+	defer j.Close()
+	w, err := t.writer(file.Plan, j)
+	if err != nil {
+		return nil, err
+	}
+	opts.Resume, opts.Restore = file, w
+	return repair.Apply(ctx, file.Plan, t.reader, w, j, opts)
+}
+
+// undo takes back what a journal says was written, under a journal of its own.
+func (t *tool) undo(ctx context.Context, journal string) (*repair.Result, error) {
+	file, err := repair.ReadJournal(journal)
+	if err != nil {
+		return nil, err
+	}
+	j, err := repair.CreateJournal(journal+".undo", repair.JournalHeader{StartedAt: file.StartedAt, Cluster: file.Cluster, Undoes: journal})
+	if err != nil {
+		return nil, err
+	}
+	defer j.Close()
+	w, err := t.writer(file.Plan, j)
+	if err != nil {
+		return nil, err
+	}
+	return repair.Undo(ctx, file, t.reader, w, w, j, repair.ApplyOptions{})
+}
+
+// killed carries a plan out and is killed at its k-th write, before or after it. It
+// tells whether it came so far. What goes on in this process after the death is not
+// seen by the cluster, and is taken out of the journal, too.
+func (t *tool) killed(ctx context.Context, gate *Gate, k int, after bool, plan *repair.Plan, journal string) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var written int64
+	gate.OnDeath(func() {
+		if info, err := os.Stat(journal); err == nil {
+			written = info.Size()
+		}
+		cancel()
+	})
+	gate.Die(k, after)
+	_, _ = t.apply(ctx, plan, journal, repair.ApplyOptions{Wait: true, Sleep: sleepUnless(gate)})
+	gate.OnDeath(nil)
+	gate.Settle()
+	if !gate.Revive() {
+		return false
+	}
+	return os.Truncate(journal, written) == nil
+}
+
+// sleepUnless sleeps, unless the gate is dead: nobody waits for the dead.
+func sleepUnless(gate *Gate) func(context.Context, time.Duration) error {
+	return func(ctx context.Context, d time.Duration) error {
+		if gate.isDead() {
+			d = 0
+		}
+		pause(ctx, d)
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,155 @@
+package storm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// Harm tells what is wrong with the addresses in use: those that are not allocated
+// to their users, or more than once. It reads what is stored, and trusts no code of
+// the project.
+func Harm(ctx context.Context, c *testcluster.Cluster, group testcluster.Group, live map[netip.Addr]string) ([]string, error) {
+	found := map[netip.Addr][]string{}
+	prefix := "/registry/" + group.Resource("ipamblocks").Group + "/ipamblocks/"
+	image, err := TakeImage(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	for key, value := range image {
+		if !strings.HasPrefix(key, prefix) {
+			continue
+		}
+		b := &storedBlock{}
+		if err := json.Unmarshal(value, b); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", key, err)
+		}
+		for addr, u := range b.uses() {
+			found[addr] = append(found[addr], u.handle)
+		}
+	}
+	var wrong []string
+	for addr, handle := range live {
+		switch handles := found[addr]; {
+		case len(handles) == 0:
+			wrong = append(wrong, fmt.Sprintf("%s is in use by %s, and was freed", addr, short(handle)))
+		case len(handles) > 1:
+			wrong = append(wrong, fmt.Sprintf("%s is allocated %d times", addr, len(handles)))
+		case handles[0] != handle:
+			wrong = append(wrong, fmt.Sprintf("%s is in use by %s, and allocated to %s", addr, short(handle), short(handles[0])))
+		}
+	}
+	slices.Sort(wrong)
+	return wrong, nil
+}
+
+// transitional are the findings that a step which broke off may leave about its own
+// target, and why the next run completes it. Anything else that is new, or worse
+// than before, is a fault.
+var transitional = map[repair.Kind][]struct{ check, because string }{
+	repair.ReleaseBlock: {
+		{"affinity/stuck", "the affinity is pendingDeletion, as Calico's own release makes it first"},
+		{"block/soft-deleted", "block or affinity is marked deleted, as Calico marks it before it deletes"},
+		{"affinity/no-block", "the block is gone, and its affinity is pendingDeletion: the affinity is deleted last, as in Calico"},
+		{"affinity/dead-node", "the same, of a vanished node: as long as the block is there, it is the block that is told of"},
+	},
+	repair.DeleteAffinity: {
+		{"block/soft-deleted", "the affinity is marked deleted, as Calico marks it before it deletes"},
+	},
+	repair.RestoreAffinity: {
+		{"affinity/stuck", "the affinity was created pending, and not confirmed yet"},
+	},
+	repair.ReleaseIP: {
+		{"handle/leaked", "the address was freed; its handle is lowered after that"},
+		{"handle/count", "the same, for a handle that has other addresses"},
+		{"block/soft-deleted", "the handle is marked deleted, as Calico marks it before it deletes"},
+		{"block/empty", "the block holds nothing any more"},
+	},
+	repair.FinishDelete: {
+		{"block/soft-deleted", "the affinity of a block that was marked goes with it, and is marked, too"},
+		{"affinity/no-block", "the block is gone, and its affinity, which was pendingDeletion, not yet"},
+	},
+	repair.DeleteHandle: {
+		{"block/soft-deleted", "the handle is marked deleted, as Calico marks it before it deletes"},
+	},
+}
+
+// Worse compares the findings of two states: what is new or graver in the second
+// must be explained by the step that broke off, or be what the repair comes to
+// without a crash.
+func Worse(before, after *audit.State, step repair.Kind, meant map[string]audit.Severity) []string {
+	was := map[string]audit.Severity{}
+	for _, f := range audit.Run(before, nil).Findings {
+		was[f.Fingerprint] = f.Severity
+	}
+	var wrong []string
+	for _, f := range audit.Run(after, nil).Findings {
+		if was[f.Fingerprint] >= f.Severity || meant[f.Fingerprint] >= f.Severity {
+			continue
+		}
+		if !explained(step, f.Check) {
+			wrong = append(wrong, fmt.Sprintf("%s %s %s: %s", f.Severity, f.Check, f.Subject.ResourceName(), f.Message))
+		}
+	}
+	return wrong
+}
+
+func explained(step repair.Kind, check string) bool {
+	for _, t := range transitional[step] {
+		if t.check == check {
+			return true
+		}
+	}
+	return false
+}
+
+// Essence is what a state comes down to, for comparison: the specification of each
+// object of IPAM, without what every write raises.
+func Essence(ctx context.Context, c *testcluster.Cluster, group testcluster.Group) (map[string]string, error) {
+	out := map[string]string{}
+	for _, plural := range []string{"ipamblocks", "blockaffinities", "ipamhandles", "ipamconfigs"} {
+		list, err := c.List(ctx, group.Resource(plural))
+		if err != nil {
+			return nil, err
+		}
+		for i := range list {
+			spec, _ := list[i].Object["spec"].(map[string]any)
+			spec = maps.Clone(spec)
+			delete(spec, "sequenceNumber")
+			delete(spec, "sequenceNumberForAllocation")
+			text, err := json.Marshal(map[string]any{"spec": spec, "labels": list[i].GetLabels()})
+			if err != nil {
+				return nil, err
+			}
+			out[plural+"/"+list[i].GetName()] = string(text)
+		}
+	}
+	return out, nil
+}
+
+// Differ tells in what two essences differ.
+func Differ(want, got map[string]string) []string {
+	var out []string
+	for name, text := range want {
+		if other, has := got[name]; !has {
+			out = append(out, name+" is missing")
+		} else if other != text {
+			out = append(out, fmt.Sprintf("%s is\n  %s\nand should be\n  %s", name, other, text))
+		}
+	}
+	for name, text := range got {
+		if _, has := want[name]; !has {
+			out = append(out, fmt.Sprintf("%s should not be there: %s", name, text))
+		}
+	}
+	slices.Sort(out)
+	return out
+}

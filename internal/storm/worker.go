@@ -1,0 +1,241 @@
+package storm
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"time"
+
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+	"github.com/projectcalico/calico/libcalico-go/lib/backend/k8s/conversion"
+	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
+	cnet "github.com/projectcalico/calico/libcalico-go/lib/net"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// worker is the kubelet and the CNI plugin of a node, or one of several beside
+// each other: it starts pods and ends them in all the ways in which pods end.
+type worker struct {
+	*World
+	id     int
+	node   *node
+	client *Client
+	r      *rand.Rand
+	pods   []*pod
+	serial int // of pods and sandboxes
+	want   int // how many pods it wants now
+}
+
+type pod struct {
+	namespace, name, handle string
+	addrs                   []netip.Addr
+	holds                   []*Hold
+	due                     time.Time // when its status is written; zero if it was
+}
+
+func (p *pod) key() string { return PodKey(p.namespace, p.name) }
+
+func (k *worker) run(ctx context.Context) {
+	changeMind := time.Now()
+	for ctx.Err() == nil {
+		if time.Now().After(changeMind) {
+			k.want = max(0, k.r.IntN(16)-5)
+			changeMind = time.Now().Add(time.Duration(2000+k.r.IntN(6000)) * time.Millisecond)
+		}
+		k.step(ctx)
+		pause(ctx, time.Duration(k.r.IntN(60))*time.Millisecond)
+	}
+}
+
+// step does one thing, as the node's fate allows.
+func (k *worker) step(ctx context.Context) {
+	k.catchUp(ctx)
+	switch k.node.is() {
+	case drained:
+		if p := k.take(); p != nil {
+			k.teardown(ctx, p, k.r.IntN(4) == 0)
+		}
+		return
+	case lost:
+		if p := k.take(); p != nil {
+			k.vanish(ctx, p)
+		}
+		return
+	case survived:
+		return
+	case up:
+	}
+	switch {
+	case len(k.pods) < k.want:
+		k.start(ctx)
+	case len(k.pods) > k.want:
+		k.end(ctx)
+	case k.r.IntN(3) == 0: // a turnover
+		k.end(ctx)
+		k.start(ctx)
+	}
+}
+
+func (k *worker) take() *pod {
+	if len(k.pods) == 0 {
+		return nil
+	}
+	i := k.r.IntN(len(k.pods))
+	p := k.pods[i]
+	k.pods = append(k.pods[:i], k.pods[i+1:]...)
+	k.node.pods.Add(-1)
+	return p
+}
+
+// sandbox gives a pod a sandbox of its own, whose ID is the allocation's handle.
+func (k *worker) sandbox(p *pod) {
+	k.serial++
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d/%d/%d", k.Seed, k.id, k.serial))
+	p.handle = "k8s-pod-network." + hex.EncodeToString(sum[:])
+}
+
+// start starts a pod: the object first, then the network, then its status.
+func (k *worker) start(ctx context.Context) {
+	k.serial++
+	p := &pod{namespace: namespace, name: fmt.Sprintf("w%d-%d", k.id, k.serial)}
+	if k.r.IntN(4) == 0 { // a StatefulSet's pod comes back under its name
+		p.name = fmt.Sprintf("set%d-%d", k.id, k.r.IntN(3))
+		for _, other := range k.pods {
+			if other.name == p.name {
+				return
+			}
+		}
+	}
+	if k.r.IntN(5) == 0 {
+		p.namespace = fixedNamespace
+	}
+	object := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: p.name},
+		Spec:       corev1.PodSpec{NodeName: k.node.name, Containers: []corev1.Container{{Name: "main", Image: "registry.example.org/app:1"}}},
+	}
+	err := persist(ctx, "creating pod "+p.name, func(ctx context.Context) error {
+		_, err := k.cluster.Kube.CoreV1().Pods(p.namespace).Create(ctx, object, metav1.CreateOptions{})
+		return exists(err)
+	})
+	if err != nil {
+		k.troubles.add(err)
+		return
+	}
+	if !k.network(ctx, p) {
+		k.deleteObject(ctx, p)
+		return
+	}
+	k.pods = append(k.pods, p)
+	k.node.pods.Add(1)
+	if k.r.IntN(10) == 0 { // a slow kubelet: Pending, without an address, for many graces
+		p.due = time.Now().Add(time.Duration(k.r.IntN(30)) * time.Second)
+		return
+	}
+	k.writeStatus(ctx, p)
+}
+
+// catchUp writes the status of pods whose kubelet was slow.
+func (k *worker) catchUp(ctx context.Context) {
+	for _, p := range k.pods {
+		if !p.due.IsZero() && time.Now().After(p.due) {
+			p.due = time.Time{}
+			k.writeStatus(ctx, p)
+		}
+	}
+}
+
+// network allocates a pod's addresses. Where that fails it does what kubelet does:
+// it tears the sandbox down, and tries once more with another.
+func (k *worker) network(ctx context.Context, p *pod) bool {
+	for range 2 {
+		k.sandbox(p)
+		dies := k.r.IntN(15) == 0
+		if dies {
+			k.client.Gate.Die(1+k.r.IntN(5), k.r.IntN(2) == 0)
+		}
+		addrs, err := k.client.autoAssign(ctx, k.request(p))
+		k.client.Gate.Settle()
+		died := k.client.Gate.Revive()
+		if died {
+			k.made.add("died assigning")
+		}
+		if err == nil {
+			holds, err := k.referee.Held(context.WithoutCancel(ctx), "pod "+p.namespace+"/"+p.name, p.handle, addrs, p.key(), NodeKey(k.node.name))
+			if err != nil {
+				k.troubles.add(err)
+				return false
+			}
+			p.addrs, p.holds = addrs, holds
+			k.made.add("assigned")
+			return true
+		}
+		k.made.add("not assigned")
+		if died && k.r.IntN(2) == 0 {
+			return false // the machine was lost: nobody tears down
+		}
+		_ = k.client.releaseHandle(ctx, p.handle)
+	}
+	return false
+}
+
+func (k *worker) request(p *pod) ipam.AutoAssignArgs {
+	args := ipam.AutoAssignArgs{
+		HandleID: &p.handle, Hostname: k.node.name, Num4: 1,
+		Attrs: map[string]string{
+			ipam.AttributeNode: k.node.name, ipam.AttributePod: p.name, ipam.AttributeNamespace: p.namespace,
+			ipam.AttributeTimestamp: time.Now().UTC().String(),
+		},
+		IntendedUse: apiv3.IPPoolAllowedUseWorkload,
+		Namespace:   &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.namespace}},
+	}
+	switch {
+	case p.namespace == fixedNamespace:
+		args.IPv4Pools = []cnet.IPNet{cnet.MustParseCIDR(pools["fixed"].CIDR)}
+	case k.r.IntN(3) == 0:
+		args.Num6 = 1
+	case k.r.IntN(8) == 0:
+		args.Num4 = 2 // where they come from two blocks, Calico counts the handle too high
+	}
+	return args
+}
+
+// writeStatus writes what the CNI plugin and kubelet write once a pod has its
+// addresses.
+func (k *worker) writeStatus(ctx context.Context, p *pod) {
+	var nets []string
+	var ips []corev1.PodIP
+	// The status has room for one address of each family; Calico's annotation
+	// names them all.
+	seen := map[bool]bool{}
+	for _, a := range p.addrs {
+		nets = append(nets, netip.PrefixFrom(a, a.BitLen()).String())
+		if seen[a.Is4()] {
+			continue
+		}
+		seen[a.Is4()] = true
+		ips = append(ips, corev1.PodIP{IP: a.String()})
+	}
+	k.patch(ctx, p, map[string]any{"metadata": map[string]any{"annotations": map[string]string{
+		conversion.AnnotationPodIP: nets[0], conversion.AnnotationPodIPs: strings.Join(nets, ","),
+		conversion.AnnotationContainerID: strings.TrimPrefix(p.handle, "k8s-pod-network."),
+	}}})
+	k.patch(ctx, p, map[string]any{"status": corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ips[0].IP, PodIPs: ips}})
+}
+
+func (k *worker) patch(ctx context.Context, p *pod, patch any) {
+	body, err := json.Marshal(patch)
+	if err == nil {
+		err = persist(ctx, "writing pod "+p.name, func(ctx context.Context) error {
+			_, err := k.cluster.Kube.CoreV1().Pods(p.namespace).Patch(ctx, p.name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+			return gone(err)
+		})
+	}
+	k.troubles.add(err)
+}

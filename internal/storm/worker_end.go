@@ -1,0 +1,105 @@
+package storm
+
+import (
+	"context"
+	"time"
+
+	"github.com/projectcalico/calico/libcalico-go/lib/backend/k8s/conversion"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// How pods end.
+
+// end ends one of the pods.
+func (k *worker) end(ctx context.Context) {
+	p := k.take()
+	if p == nil {
+		return
+	}
+	switch k.r.IntN(8) {
+	case 0, 1:
+		k.vanish(ctx, p)
+	case 2: // the plugin dies while it tears down, and nobody tries again
+		k.client.Gate.Die(1+k.r.IntN(4), k.r.IntN(2) == 0)
+		k.teardown(ctx, p, false)
+		if k.client.Gate.Revive() {
+			k.made.add("died releasing")
+		}
+	case 3:
+		k.finish(ctx, p)
+	default:
+		k.teardown(ctx, p, k.r.IntN(2) == 0)
+	}
+}
+
+// giveBack tells the referee that a pod ends. Nothing may be sent before.
+func (k *worker) giveBack(ctx context.Context, p *pod) bool {
+	err := k.referee.Release(context.WithoutCancel(ctx), p.holds)
+	k.troubles.add(err)
+	return err == nil
+}
+
+// teardown ends a pod in good order: it terminates first, for a while, if so
+// asked; then its network is given back; then the object goes.
+func (k *worker) teardown(ctx context.Context, p *pod, terminates bool) {
+	if terminates {
+		// What kubelet has not written yet it writes no more.
+		err := persist(ctx, "terminating pod "+p.name, func(ctx context.Context) error {
+			return gone(k.cluster.Kube.CoreV1().Pods(p.namespace).Delete(ctx, p.name, metav1.DeleteOptions{}))
+		})
+		k.troubles.add(err)
+		pause(ctx, time.Duration(k.r.IntN(1500))*time.Millisecond)
+	}
+	if !k.giveBack(ctx, p) {
+		return
+	}
+	k.release(ctx, p)
+	if k.r.IntN(2) == 0 {
+		k.patch(ctx, p, map[string]any{"metadata": map[string]any{"annotations": map[string]string{
+			conversion.AnnotationPodIP: "", conversion.AnnotationPodIPs: "",
+		}}})
+	}
+	k.deleteObject(ctx, p)
+	k.made.add("torn down")
+}
+
+// release is CNI DEL; kubelet tries it again for a while, unless it died.
+func (k *worker) release(ctx context.Context, p *pod) {
+	for range 3 {
+		if k.client.releaseHandle(context.WithoutCancel(ctx), p.handle) == nil || k.client.Gate.isDead() {
+			return
+		}
+		pause(ctx, 200*time.Millisecond)
+	}
+}
+
+// vanish removes a pod's object; its addresses stay allocated.
+func (k *worker) vanish(ctx context.Context, p *pod) {
+	if k.giveBack(ctx, p) {
+		k.deleteObject(ctx, p)
+		k.made.add("vanished")
+	}
+}
+
+// finish lets a pod end by itself: its network is torn down or not, its object
+// stays for a while.
+func (k *worker) finish(ctx context.Context, p *pod) {
+	if !k.giveBack(ctx, p) {
+		return
+	}
+	k.patch(ctx, p, map[string]any{"status": corev1.PodStatus{Phase: corev1.PodSucceeded}})
+	if k.r.IntN(2) == 0 {
+		k.release(ctx, p)
+	}
+	pause(ctx, time.Duration(k.r.IntN(800))*time.Millisecond)
+	k.deleteObject(ctx, p)
+	k.made.add("finished")
+}
+
+func (k *worker) deleteObject(ctx context.Context, p *pod) {
+	var now int64
+	k.troubles.add(persist(ctx, "deleting pod "+p.name, func(ctx context.Context) error {
+		return gone(k.cluster.Kube.CoreV1().Pods(p.namespace).Delete(ctx, p.name, metav1.DeleteOptions{GracePeriodSeconds: &now}))
+	}))
+}

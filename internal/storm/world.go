@@ -1,0 +1,175 @@
+package storm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// Config says how to storm.
+type Config struct {
+	Seed uint64
+	For  time.Duration
+	// Clients is the number of CNI plugins, Nodes that of nodes among which they
+	// are dealt out.
+	Clients, Nodes int
+	// Repairs is the number of repairs that run beside each other.
+	Repairs int
+	// Grace is that of the repairs.
+	Grace time.Duration
+	// Journals is the directory for the repairs' journals.
+	Journals string
+}
+
+// World is a cluster in which everything happens at once.
+type World struct {
+	Config
+	tb      testing.TB
+	cluster *testcluster.Cluster
+	seeder  *testcluster.Seeder
+	referee *Referee
+	nodes   []*node
+	workers workers
+	// made counts what happened, by name; troubles are errors that must not be,
+	// failures are steps that failed, which an API server that dies explains.
+	made     tally
+	troubles troubles
+	failures troubles
+	halt     context.CancelCauseFunc // ends the storm early
+}
+
+// tally counts things by name.
+type tally struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (t *tally) add(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.n == nil {
+		t.n = map[string]int{}
+	}
+	t.n[name]++
+}
+
+func (t *tally) get(name string) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.n[name]
+}
+
+func (t *tally) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var out strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(t.n)) {
+		fmt.Fprintf(&out, "\n%6d %s", t.n[name], name)
+	}
+	return out.String()
+}
+
+// troubles collects errors of several goroutines.
+type troubles struct {
+	mu   sync.Mutex
+	errs []error
+}
+
+func (t *troubles) add(err error) {
+	if err != nil {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.errs = append(t.errs, err)
+	}
+}
+
+// take returns the errors and forgets them.
+func (t *troubles) take() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	err := errors.Join(t.errs...)
+	t.errs = nil
+	return err
+}
+
+// fate is what is happening to a node.
+type fate int32
+
+const (
+	up       fate = iota
+	drained       // its pods are torn down in good order; then the Node is deleted
+	lost          // the Node is deleted; its pods vanish without CNI DEL
+	survived      // the Node is deleted, and its pods live on
+)
+
+type node struct {
+	name    string
+	fate    atomic.Int32
+	pods    atomic.Int32 // of all its clients
+	tunnels []*Hold
+}
+
+func (n *node) is() fate { return fate(n.fate.Load()) }
+
+const (
+	namespace = "storm"
+	// fixedNamespace asks for addresses of the second pool.
+	fixedNamespace = "storm-fixed"
+)
+
+// The pools are small: blocks of four addresses, which fill and become empty all the
+// time, and fewer than the nodes would like to have, so that they compete for blocks
+// and borrow.
+var pools = map[string]apiv3.IPPoolSpec{
+	"four":  {CIDR: "10.90.0.0/25", BlockSize: 30, VXLANMode: apiv3.VXLANModeAlways},
+	"fixed": {CIDR: "10.91.0.0/26", BlockSize: 30, VXLANMode: apiv3.VXLANModeAlways},
+	"six":   {CIDR: "fd00:90::/122", BlockSize: 126, VXLANMode: apiv3.VXLANModeAlways},
+}
+
+// prepare makes pools, namespaces and nodes.
+func (w *World) prepare(ctx context.Context) error {
+	s := w.seeder
+	err := errors.Join(
+		// Repairs are faster than kube-controllers, so that both find work.
+		s.Init(ctx), s.SetLeakGrace(ctx, 3*w.Grace),
+		s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}),
+		s.Namespace(ctx, namespace, nil, nil),
+		s.Namespace(ctx, fixedNamespace, nil, map[string]string{"cni.projectcalico.org/ipv4pools": `["fixed"]`}),
+	)
+	for name, spec := range pools {
+		err = errors.Join(err, s.Pool(ctx, name, spec))
+	}
+	if err != nil {
+		return err
+	}
+	for i := range w.Nodes {
+		n := &node{name: fmt.Sprintf("node-%d", i)}
+		w.nodes = append(w.nodes, n)
+		if err := w.startNode(ctx, n, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pause waits, or returns early when the context ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

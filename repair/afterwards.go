@@ -1,0 +1,117 @@
+package repair
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// afterwards returns the state as it would be if steps were carried out and nothing
+// else happened. It is what a plan's numbers afterwards come from.
+func afterwards(st *audit.State, steps []Step) *audit.State {
+	if len(steps) == 0 {
+		return st
+	}
+	x := newPretence(st.Snapshot)
+	for i := range steps {
+		if k := kindOf(steps[i].Kind); k != nil {
+			k.pretend(x, &steps[i])
+		}
+	}
+	return audit.NewState(x.done(), audit.Options{Grace: max(st.Grace, 1)})
+}
+
+// pretence is a snapshot that steps are carried out on in memory.
+type pretence struct {
+	*blocks.Snapshot
+	blocks                            map[string]*blocks.Block
+	handles                           map[string]*blocks.Handle
+	noBlocks, noAffinities, noHandles map[string]bool
+}
+
+// newPretence copies a snapshot, as far as steps change it.
+func newPretence(s *blocks.Snapshot) *pretence {
+	c := *s
+	// A State sorts what it gets, and the slices of the other one are shared.
+	c.Pools, c.Blocks, c.Affinities = slices.Clone(s.Pools), slices.Clone(s.Blocks), slices.Clone(s.Affinities)
+	c.Handles, c.Reservations, c.Nodes = slices.Clone(s.Handles), slices.Clone(s.Reservations), slices.Clone(s.Nodes)
+	c.Workloads, c.Namespaces = slices.Clone(s.Workloads), slices.Clone(s.Namespaces)
+	c.BGPPeers, c.BGPFilters, c.Gaps = slices.Clone(s.BGPPeers), slices.Clone(s.BGPFilters), slices.Clone(s.Gaps)
+	c.Hosts.Views, c.Hosts.Gaps = slices.Clone(s.Hosts.Views), slices.Clone(s.Hosts.Gaps)
+	x := &pretence{
+		Snapshot: &c, blocks: map[string]*blocks.Block{}, handles: map[string]*blocks.Handle{},
+		noBlocks: map[string]bool{}, noAffinities: map[string]bool{}, noHandles: map[string]bool{},
+	}
+	for i := range c.Blocks {
+		x.blocks[c.Blocks[i].Name] = &c.Blocks[i]
+	}
+	for i := range c.Handles {
+		x.handles[c.Handles[i].Name] = &c.Handles[i]
+	}
+	return x
+}
+
+// done returns the snapshot without what was dropped.
+func (x *pretence) done() *blocks.Snapshot {
+	s := x.Snapshot
+	s.Blocks = slices.DeleteFunc(s.Blocks, func(b blocks.Block) bool { return x.noBlocks[b.Name] })
+	s.Affinities = slices.DeleteFunc(s.Affinities, func(a blocks.Affinity) bool { return x.noAffinities[a.Name] })
+	s.Handles = slices.DeleteFunc(s.Handles, func(h blocks.Handle) bool { return x.noHandles[h.Name] })
+	return s
+}
+
+// free gives an address back the way Calico does: its ordinal goes to the end of
+// the queue, attributes that nothing refers to any more are dropped, and the
+// handle's count is lowered (libcalico-go ipam/ipam_block.go, release, and
+// ipam/ipam.go, decrementHandle).
+func (x *pretence) free(name string, a netip.Addr) {
+	b := x.blocks[name]
+	if b == nil {
+		return
+	}
+	i, ok := b.Ordinal(a)
+	if !ok || b.Ordinals[i] == blocks.Free {
+		return
+	}
+	attr := b.At(i)
+	if attr != nil {
+		x.uncount(attr.Handle, b.CIDR)
+	}
+	gone := b.Ordinals[i]
+	b.Ordinals = slices.Clone(b.Ordinals)
+	b.Ordinals[i] = blocks.Free
+	b.Unallocated = append(slices.Clone(b.Unallocated), int32(i))
+	b.OrdinalSequences = slices.DeleteFunc(slices.Clone(b.OrdinalSequences), func(s blocks.OrdinalSequence) bool { return int(s.Ordinal) == i })
+	b.Sequence++
+	b.Written = x.Cluster.TakenAt
+	if slices.Contains(b.Ordinals, gone) || attr == nil {
+		return
+	}
+	b.Attributes = slices.Delete(slices.Clone(b.Attributes), int(gone), int(gone)+1)
+	for j, o := range b.Ordinals {
+		if o > gone {
+			b.Ordinals[j] = o - 1
+		}
+	}
+}
+
+// uncount lowers a handle's count for a block, and drops the handle with its last.
+func (x *pretence) uncount(id string, cidr netip.Prefix) {
+	h := x.handles[strings.ToLower(id)]
+	if h == nil {
+		return
+	}
+	h.Blocks = slices.Clone(h.Blocks)
+	h.Written = x.Cluster.TakenAt
+	if i := slices.IndexFunc(h.Blocks, func(c blocks.HandleCount) bool { return c.CIDR == cidr }); i >= 0 {
+		if h.Blocks[i].Count--; h.Blocks[i].Count <= 0 {
+			h.Blocks = slices.Delete(h.Blocks, i, i+1)
+		}
+	}
+	if len(h.Blocks) == 0 {
+		x.noHandles[h.Name] = true
+	}
+}

@@ -1,0 +1,159 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// retries are the pauses before a reading is tried again: an API server that is
+// restarted is back within them. Nothing is in the air meanwhile.
+var retries = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 15 * time.Second}
+
+// writeTimeout bounds what is done to one object once it was begun, whatever
+// becomes of the run's context.
+const writeTimeout = 2 * time.Minute
+
+// inHand returns a context for finishing the object in hand.
+func inHand(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+}
+
+// read reads the whole cluster.
+func (x *run) read(ctx context.Context) error {
+	s, err := x.reader.Read(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnread, err)
+	}
+	x.take(s)
+	x.whole = s.Cluster.TakenAt
+	if x.guid == "" {
+		return nil
+	}
+	return x.sameCluster(x.guid) // what leads to the cluster may lead elsewhere by now
+}
+
+// maxAge is how long a reading of everything serves. What a step's verdict rests on
+// is read again for each step; what could contradict it from elsewhere, such as a
+// pod on another node with an address of the block, is seen again after that time.
+const maxAge = 5 * time.Minute
+
+// look reads the objects of a step again and, if that was too long ago, everything.
+func (x *run) look(ctx context.Context, refs func() []blocks.Ref) error {
+	if err := x.refreshAll(ctx, refs); err != nil || x.state.Cluster.TakenAt.Sub(x.whole) < maxAge {
+		return err
+	}
+	if err := x.reread(ctx); err != nil {
+		return err
+	}
+	return x.refreshAll(ctx, refs)
+}
+
+func (x *run) take(s *blocks.Snapshot) {
+	grace := x.grace
+	if grace == 0 {
+		grace = 1 // no grace at all; zero would mean the default
+	}
+	x.state = audit.NewState(s, audit.Options{Grace: grace})
+	if x.journal != nil {
+		x.journal.Clock(s.Cluster.TakenAt)
+	}
+}
+
+// refresh reads the objects of a step anew, and tries again for a while where the
+// API server does not answer.
+func (x *run) refresh(ctx context.Context, refs []blocks.Ref) error {
+	for try := 0; ; try++ {
+		s, err := x.reader.Refresh(ctx, x.state.Snapshot, refs)
+		if err == nil {
+			x.take(s)
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if try >= len(retries) {
+			return err
+		}
+		if x.opts.Sleep(ctx, retries[try]) != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// maxRefresh is how often the objects of a step are read until they lead to no
+// others: an address that was given to another pod leads to that pod.
+const maxRefresh = 3
+
+// errRestless says that the objects of a step kept leading to others.
+var errRestless = errors.New("what it rests on changes faster than it can be read")
+
+// refreshAll reads the objects of a step anew, and then those that what was read
+// leads to. It is errRestless if that does not end: some of what the step rests on
+// was then read a while ago.
+func (x *run) refreshAll(ctx context.Context, refs func() []blocks.Ref) error {
+	read := map[blocks.Ref]bool{}
+	for range maxRefresh {
+		more := false
+		all := refs()
+		for _, r := range all {
+			more = more || !read[r]
+			read[r] = true
+		}
+		if !more {
+			return nil
+		}
+		if err := x.refresh(ctx, all); err != nil {
+			return err
+		}
+	}
+	for _, r := range refs() {
+		if !read[r] {
+			return errRestless
+		}
+	}
+	return nil
+}
+
+// reread reads the whole cluster anew, and tries again as refresh does.
+func (x *run) reread(ctx context.Context) error {
+	for try := 0; ; try++ {
+		err := x.read(ctx)
+		if err == nil || try >= len(retries) {
+			return err
+		}
+		if ctx.Err() != nil || x.opts.Sleep(ctx, retries[try]) != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// unread is the outcome of a step whose objects could not be read: nothing was
+// written, and the run ends, for the next step would fare no better.
+func (x *run) unread(ctx context.Context, err error) Outcome {
+	if ctx.Err() != nil {
+		return interrupted()
+	}
+	x.stop(SkipUnread, fmt.Sprintf("the run stopped because the API server could not be read: %v", err))
+	return Outcome{Status: Skipped, Code: SkipUnread, Reason: fmt.Sprintf("its objects could not be read again: %v", err)}
+}
+
+// waitUntil waits until a time by the API server's clock, and then reads the whole
+// cluster anew.
+func (x *run) waitUntil(ctx context.Context, due time.Time) error {
+	x.opts.Waiting(due)
+	for x.state.Cluster.TakenAt.Before(due) {
+		d := max(due.Sub(x.state.Cluster.TakenAt), time.Second)
+		if err := x.opts.Sleep(ctx, d); err != nil {
+			return err
+		}
+		if err := x.reread(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,221 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit"
+)
+
+// Why a plan as a whole is not carried out. Nothing was written then.
+var (
+	// ErrNoPlan: it is not a plan that this version can read.
+	ErrNoPlan = errors.New("this is no plan that can be carried out")
+	// ErrOtherCluster: the plan was made for another cluster, or one of the two
+	// does not say which it is. It cannot be forced.
+	ErrOtherCluster = errors.New("the plan is not for this cluster")
+	// ErrLocked: Calico's datastore is locked.
+	ErrLocked = errors.New("the datastore is locked")
+	// ErrUnread: the cluster could not be read.
+	ErrUnread = errors.New("the cluster could not be read")
+)
+
+// futureLeeway is how far two API servers' clocks may be apart.
+const futureLeeway = time.Minute
+
+// run is one run of a plan or an undo.
+type run struct {
+	reader  Reader
+	journal *Journal
+	opts    ApplyOptions
+	grace   time.Duration
+
+	guid  string       // of the cluster that the run is for
+	first time.Time    // when the run read everything first
+	state *audit.State // of the last reading
+	whole time.Time    // when everything was read last, by the API server's clock
+	wrote int          // steps that wrote something
+	// failures counts those in a row; stopped says why the run goes no further.
+	failures int
+	stopped  *Outcome
+}
+
+// maxFailures is how many steps in a row may fail before the run stops: a cluster
+// in which nothing can be written does not get better by trying every step.
+const maxFailures = 3
+
+func newRun(r Reader, j *Journal, grace time.Duration, opts ApplyOptions) *run {
+	if opts.Sleep == nil {
+		opts.Sleep = sleep
+	}
+	if opts.Progress == nil {
+		opts.Progress = func(Outcome) {}
+	}
+	if opts.Waiting == nil {
+		opts.Waiting = func(time.Time) {}
+	}
+	return &run{reader: r, journal: j, grace: grace, opts: opts}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Apply carries a plan out, step by step and in the plan's order, and says of each
+// step what became of it. It takes nothing from the plan but which steps there
+// are and what they stood on: each is derived anew from what the cluster holds at
+// that moment. Every change goes into the journal first, which the writer has as
+// its [Recorder].
+//
+// An error means that nothing was written and no step tried: the plan is none,
+// is another cluster's, or the cluster cannot be read. When the context ends, the
+// object in hand is finished and the rest is not tried.
+func Apply(ctx context.Context, plan *Plan, r Reader, w Writer, j *Journal, opts ApplyOptions) (*Result, error) {
+	x := newRun(r, j, plan.Grace.Duration, opts)
+	if err := x.begin(ctx, plan); err != nil {
+		return nil, err
+	}
+	a := &applying{run: x, plan: plan, request: plan.Request, writer: w, seen: map[string]bool{}}
+	// What narrowed the plan must not make a step disappear now.
+	a.request.Pools, a.request.Nodes, a.request.MaxSteps = nil, nil, 0
+	res := &Result{
+		APIVersion: audit.APIVersion, Kind: ResultKind, Cluster: reportCluster(x.state),
+		StartedAt: audit.Time{Time: x.state.Cluster.TakenAt}, Outcomes: []Outcome{}, Gaps: gapTexts(x.state), Journal: j.Path(),
+	}
+	for i := range plan.Steps {
+		step := &plan.Steps[i]
+		res.Outcomes = append(res.Outcomes, x.each(ctx, step, func() Outcome { return a.step(ctx, step) }))
+	}
+	return res, nil
+}
+
+// begin reads the cluster, and checks that the plan is for it.
+func (x *run) begin(ctx context.Context, plan *Plan) error {
+	switch {
+	case plan.APIVersion != audit.APIVersion || plan.Kind != PlanKind:
+		return fmt.Errorf("%w: it is a %q of %q", ErrNoPlan, plan.Kind, plan.APIVersion)
+	case plan.CreatedAt.IsZero():
+		return fmt.Errorf("%w: it does not say when it was made, which is the first of two observations", ErrNoPlan)
+	case plan.Grace.Duration < 0:
+		return fmt.Errorf("%w: its grace is %s", ErrNoPlan, plan.Grace)
+	}
+	if err := x.read(ctx); err != nil {
+		return err
+	}
+	if err := x.sameCluster(plan.Cluster.GUID); err != nil {
+		return err
+	}
+	x.guid, x.first = plan.Cluster.GUID, x.state.Cluster.TakenAt
+	if x.state.Info.Locked {
+		return fmt.Errorf("%w: \"calicoctl datastore migrate lock\" was run, and IPAM must stand still until it is unlocked", ErrLocked)
+	}
+	now := x.state.Cluster.TakenAt
+	if now.IsZero() {
+		return fmt.Errorf("%w: the API server does not tell the time", ErrUnread)
+	}
+	if plan.CreatedAt.After(now.Add(futureLeeway)) {
+		return fmt.Errorf("%w: it was made at %s, and by the API server's clock it is %s now: make a new one",
+			ErrNoPlan, audit.FormatTime(plan.CreatedAt.Time), audit.FormatTime(now))
+	}
+	return nil
+}
+
+// sameCluster compares the cluster that something was made for with this one. Both
+// identities must be known; that this one could not be read is no word about it.
+func (x *run) sameCluster(made string) error {
+	here := x.state.Cluster.GUID
+	if here == "" && !x.state.Complete() {
+		// An API server that just starts may not serve Calico's kinds yet.
+		return fmt.Errorf("%w: %s", ErrUnread, x.state.Gaps[0])
+	}
+	switch {
+	case made == "":
+		return fmt.Errorf("%w: it does not say which cluster it was made for (the ClusterInformation's GUID was not read)", ErrOtherCluster)
+	case here == "":
+		return fmt.Errorf("%w: this cluster does not say which it is (the ClusterInformation's GUID cannot be read)", ErrOtherCluster)
+	case made != here:
+		return fmt.Errorf("%w: it was made for %s, and this is %s", ErrOtherCluster, made, here)
+	}
+	return nil
+}
+
+// each does what is the same for every step: it does not begin it where the run
+// has ended, tells how it goes, writes its outcome to the journal, and counts.
+func (x *run) each(ctx context.Context, step *Step, do func() Outcome) Outcome {
+	var o Outcome
+	switch {
+	case x.stopped != nil:
+		o = *x.stopped
+	case ctx.Err() != nil:
+		o = interrupted()
+	case x.opts.MaxSteps > 0 && x.wrote >= x.opts.MaxSteps:
+		o = Outcome{Status: NotTried, Code: SkipLimit, Reason: fmt.Sprintf("the bound of %d steps (--max-steps) was reached", x.opts.MaxSteps)}
+	default:
+		x.opts.Progress(Outcome{Step: *step})
+		o = do()
+	}
+	o.Step, o.At = *step, audit.Time{Time: x.state.Cluster.TakenAt}
+	x.count(o)
+	if err := x.journal.End(o); err != nil {
+		x.stop(SkipJournal, err.Error())
+	}
+	x.opts.Progress(o)
+	return o
+}
+
+func interrupted() Outcome {
+	return Outcome{Status: NotTried, Code: SkipInterrupted, Reason: "the run was interrupted before it came to this step"}
+}
+
+// count follows how many steps in a row failed.
+func (x *run) count(o Outcome) {
+	switch o.Status {
+	case Failed:
+		if x.failures++; x.failures >= maxFailures {
+			x.stop(SkipStopped, fmt.Sprintf("the run stopped after %d failures in a row, the last: %s", x.failures, o.Reason))
+		}
+	case Done, Already:
+		x.failures = 0
+	default: // nothing was tried
+	}
+}
+
+// stop ends the run before the next step.
+func (x *run) stop(code SkipCode, reason string) {
+	if x.stopped == nil {
+		x.stopped = &Outcome{Status: NotTried, Code: code, Reason: reason}
+	}
+}
+
+// wroteStep counts a step that wrote something, and pauses after it.
+func (x *run) wroteStep(ctx context.Context) {
+	x.wrote++
+	if x.opts.Pace > 0 {
+		_ = x.opts.Sleep(ctx, x.opts.Pace) // the next step sees that the context ended
+	}
+}
+
+func reportCluster(st *audit.State) audit.ReportCluster {
+	c := st.Cluster
+	return audit.ReportCluster{
+		GUID: c.GUID, Datastore: c.Datastore, APIGroup: c.APIGroup, APIGroupReason: c.APIGroupReason,
+		CalicoVersion: c.CalicoVersion, TakenAt: audit.Time{Time: c.TakenAt},
+	}
+}
+
+func gapTexts(st *audit.State) []string {
+	var out []string
+	for _, g := range st.Gaps {
+		out = append(out, g.String())
+	}
+	return out
+}

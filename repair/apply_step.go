@@ -1,0 +1,203 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// applying carries out the steps of one plan.
+type applying struct {
+	*run
+	plan    *Plan
+	request Request
+	writer  Writer
+	seen    map[string]bool
+}
+
+// maxDerivations is how often a step is derived anew because somebody wrote one of
+// its objects at the last moment. A node that keeps writing its block uses it.
+const maxDerivations = 3
+
+// step carries out one step, or says why not.
+func (a *applying) step(ctx context.Context, s *Step) Outcome {
+	if a.seen[s.ID] {
+		return skip(SkipDuplicate, "the plan has this step twice")
+	}
+	a.seen[s.ID] = true
+	kind := kindOf(s.Kind)
+	if kind == nil {
+		return skip(SkipUnknown, "this version knows no steps of kind %q", s.Kind)
+	}
+	if a.opts.Resume != nil {
+		if o, settled := a.resume(ctx, kind, s); settled {
+			return o
+		}
+	}
+	for try := 0; ; try++ {
+		derived, o := a.observe(ctx, kind, s)
+		if derived == nil {
+			return o
+		}
+		if o, due := a.second(ctx, s, derived); due != nil {
+			if !a.opts.Wait {
+				return o
+			}
+			if err := a.waitUntil(ctx, *due); err != nil {
+				return a.unread(ctx, err)
+			}
+			continue // what was seen before the wait is no second observation
+		}
+		o, err := a.write(ctx, kind, derived)
+		if !errors.Is(err, ErrChanged) || try+1 >= maxDerivations {
+			return o
+		}
+	}
+}
+
+func skip(code SkipCode, format string, args ...any) Outcome {
+	return Outcome{Status: Skipped, Code: code, Reason: fmt.Sprintf(format, args...)}
+}
+
+// observe reads the objects of a step again and derives it from them. It returns
+// the step as it is now, or nil and the outcome.
+func (a *applying) observe(ctx context.Context, kind *stepKind, s *Step) (*Step, Outcome) {
+	switch err := a.look(ctx, func() []blocks.Ref { return kind.refs(a.state, s) }); {
+	case errors.Is(err, errRestless):
+		return nil, skip(SkipChanged, "%v", err)
+	case err != nil:
+		return nil, a.unread(ctx, err)
+	}
+	derived, refusal := Derive(a.state, a.request, s.ID)
+	if derived == nil {
+		return nil, a.notDerived(kind, s, refusal)
+	}
+	if derived.Kind != s.Kind || !sameTarget(derived.Target, s.Target) {
+		return nil, skip(SkipUnknown, "the plan's step and its ID contradict each other: %s is about %s", s.ID, derived.Target.ResourceName())
+	}
+	if o := changed(kind, s, derived); o != nil {
+		return nil, *o
+	}
+	if ctx.Err() != nil {
+		return nil, interrupted()
+	}
+	return derived, Outcome{}
+}
+
+// sameTarget compares what steps are about, as far as the plan says it. The node
+// of an address may change without another address being meant.
+func sameTarget(now, planned audit.Subject) bool {
+	return now.Kind == planned.Kind && now.CIDR == planned.CIDR && now.IP == planned.IP && now.Name == planned.Name &&
+		(now.Node == planned.Node || now.Kind == audit.KindIP)
+}
+
+// notDerived says why a step does not come out any more.
+func (a *applying) notDerived(kind *stepKind, s *Step, refusal *Refusal) Outcome {
+	if kind.verify(a.state, s) == nil {
+		o := Outcome{Status: Already, Reason: "it is so already"}
+		if refusal != nil {
+			o.Reason = "what the plan is about is gone; what stands in its place is left alone: " + refusal.Reason
+		}
+		return o
+	}
+	switch {
+	case refusal != nil:
+		return skip(SkipCode(refusal.Code), "%s", refusal.Reason)
+	case gone(a.state, s.Target):
+		return skip(SkipGone, "%s does not exist any more", s.Target.ResourceName())
+	}
+	return skip(SkipNotDerived, "what the cluster holds now gives no reason for this step")
+}
+
+// changed compares what must be as it was in the plan, to the letter.
+func changed(kind *stepKind, planned, now *Step) *Outcome {
+	for _, name := range kind.exact {
+		was, is := planned.Guard(name), now.Guard(name)
+		if was == is {
+			continue
+		}
+		o := skip(SkipChanged, "its %s was %s in the plan and is %s now", name, orNotThere(was), orNotThere(is))
+		return &o
+	}
+	return nil
+}
+
+func orNotThere(s string) string {
+	if s == "" {
+		return "not there"
+	}
+	return s
+}
+
+// second tells when the second observation of a step is due, if that is later
+// than now, and the outcome for those who do not wait.
+func (a *applying) second(_ context.Context, planned, now *Step) (Outcome, *time.Time) {
+	if !now.TwoObservations && !planned.TwoObservations {
+		return Outcome{}, nil
+	}
+	due := a.firstSeen().Add(a.grace)
+	if !a.state.Cluster.TakenAt.Before(due) {
+		return Outcome{}, nil
+	}
+	if a.plan.OfFiles() {
+		return skip(SkipTooSoon, "it must be seen twice, %s apart, and the plan was made of files, which tell no certain time: apply it with --wait, or make it of the cluster", a.plan.Grace), &due
+	}
+	return skip(SkipTooSoon, "it must be seen twice, %s apart: apply the plan again after %s", a.plan.Grace, audit.FormatTime(due)), &due
+}
+
+// firstSeen is when the plan's steps were observed first. The time of a plan made
+// of files is the newest that the files name, or what somebody said, and may lie
+// hours before they were read: such a plan counts from when this run read the
+// cluster.
+func (a *applying) firstSeen() time.Time {
+	if a.plan.OfFiles() {
+		return a.first
+	}
+	return a.plan.CreatedAt.Time
+}
+
+// write carries out a step that was derived just now, and verifies it by reading.
+// It finishes what it has begun, whatever becomes of the context.
+func (a *applying) write(ctx context.Context, kind *stepKind, s *Step) (Outcome, error) {
+	if err := a.journal.Start(s.ID); err != nil {
+		a.stop(SkipJournal, err.Error())
+		return skip(SkipJournal, "nothing was written: %v", err), nil
+	}
+	hand, cancel := inHand(ctx)
+	defer cancel()
+	err := kind.do(hand, a.writer, a.state, s)
+	if errors.Is(err, ErrChanged) {
+		return skip(SkipChanged, "%v", err), err
+	}
+	defer a.wroteStep(ctx)
+	return a.verify(hand, kind, s, err), nil
+}
+
+// verify reads the objects of a step after it was written. written is the error of
+// the writer: an answer that was lost does not mean that the write was.
+func (a *applying) verify(ctx context.Context, kind *stepKind, s *Step, written error) Outcome {
+	if err := a.journal.Err(); err != nil {
+		a.stop(SkipJournal, err.Error())
+	}
+	if err := a.refreshAll(ctx, func() []blocks.Ref { return kind.refs(a.state, s) }); err != nil {
+		a.stop(SkipUnread, fmt.Sprintf("the run stopped because the API server could not be read: %v", err))
+		if written != nil {
+			err = written
+		}
+		return Outcome{Status: Failed, Reason: fmt.Sprintf("it is not known whether it was carried out: %v", err)}
+	}
+	wrong := kind.verify(a.state, s)
+	switch {
+	case wrong == nil && written == nil:
+		return Outcome{Status: Done}
+	case wrong == nil:
+		return Outcome{Status: Done, Reason: fmt.Sprintf("the answer was lost (%v), but reading again shows it done", written)}
+	case written != nil:
+		return Outcome{Status: Failed, Reason: written.Error()}
+	}
+	return Outcome{Status: Failed, Reason: fmt.Sprintf("it was written, but reading again does not show it: %v", wrong)}
+}

@@ -1,0 +1,450 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var emptyBlocks = Request{EmptyBlocks: true}
+
+func wantOutcomes(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("what became of the steps (-want +got):\n%s", diff)
+	}
+}
+
+// TestApply: the steps are done in the plan's order, each with its start, its
+// changes and its end in the journal; done twice, nothing is written.
+func TestApply(t *testing.T) {
+	f := storyDrained(t)
+	p := f.plan(t, emptyBlocks)
+	slept := 0
+	r, err := f.apply(t, t.Context(), p, ApplyOptions{Pace: time.Second, Sleep: func(context.Context, time.Duration) error { slept++; return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, outcomes(r), "done", "done")
+	if r.Left() || slept != 2 || r.Cluster.GUID != p.Cluster.GUID {
+		t.Errorf("left %v, pauses %d, cluster %q", r.Left(), slept, r.Cluster.GUID)
+	}
+	for i, name := range f.wrote {
+		if name != p.Steps[i].Guard(GuardName) {
+			t.Errorf("write %d is to %s, not to %s", i, name, p.Steps[i].Guard(GuardName))
+		}
+	}
+	var lines []string
+	for _, e := range readJournal(t, r.Journal).Entries {
+		lines = append(lines, string(e.Event)+" "+e.Step+" "+string(e.Status))
+	}
+	var want []string
+	for _, s := range p.Steps {
+		want = append(want, "start "+s.ID+" ", "change "+s.ID+" ", "end "+s.ID+" done")
+	}
+	if diff := cmp.Diff(want, lines); diff != "" {
+		t.Errorf("the journal (-want +got):\n%s", diff)
+	}
+
+	f.wrote = nil
+	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{}), "already", "already")
+	if len(f.wrote) > 0 {
+		t.Errorf("applied a second time, it wrote %v", f.wrote)
+	}
+}
+
+// TestMaxSteps bounds what is carried out, too.
+func TestMaxSteps(t *testing.T) {
+	f := storyDrained(t)
+	p := f.plan(t, emptyBlocks)
+	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{MaxSteps: 1}), "done", "not-tried MaxSteps")
+	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{MaxSteps: 1}), "already", "done")
+}
+
+// TestNotThisPlan: what is no plan for this cluster is refused as a whole, and
+// nothing is written.
+func TestNotThisPlan(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*fakeCluster, *Plan)
+		want   error
+		text   string
+	}{
+		"another cluster":         {func(_ *fakeCluster, p *Plan) { p.Cluster.GUID = "other" }, ErrOtherCluster, "other"},
+		"plan without a cluster":  {func(_ *fakeCluster, p *Plan) { p.Cluster.GUID = "" }, ErrOtherCluster, "GUID was not read"},
+		"cluster without a GUID":  {func(f *fakeCluster, _ *Plan) { f.s.Cluster.GUID = "" }, ErrOtherCluster, "cannot be read"},
+		"both without":            {func(f *fakeCluster, p *Plan) { f.s.Cluster.GUID, p.Cluster.GUID = "", "" }, ErrOtherCluster, "GUID"},
+		"another kind":            {func(_ *fakeCluster, p *Plan) { p.Kind = audit.ReportKind }, ErrNoPlan, "AuditReport"},
+		"a version to come":       {func(_ *fakeCluster, p *Plan) { p.APIVersion = "calico-audit/v9" }, ErrNoPlan, "v9"},
+		"no time":                 {func(_ *fakeCluster, p *Plan) { p.CreatedAt = audit.Time{} }, ErrNoPlan, "when it was made"},
+		"made in the future":      {func(f *fakeCluster, p *Plan) { p.CreatedAt.Time = f.now.Add(time.Hour) }, ErrNoPlan, "make a new one"},
+		"a grace below nothing":   {func(_ *fakeCluster, p *Plan) { p.Grace.Duration = -time.Hour }, ErrNoPlan, "grace"},
+		"the datastore is locked": {func(f *fakeCluster, _ *Plan) { f.s.Info.Locked = true }, ErrLocked, "unlocked"},
+		"nothing can be read":     {func(f *fakeCluster, _ *Plan) { f.unread = 99 }, ErrUnread, "connection refused"},
+		"its identity is unread": {func(f *fakeCluster, _ *Plan) {
+			f.s.Cluster.GUID = ""
+			f.s.Gaps = append(f.s.Gaps, blocks.Gap{Resource: blocks.ClusterInfos, Reason: "it went away"})
+		}, ErrUnread, "went away"},
+		"no clock": {func(f *fakeCluster, _ *Plan) { f.now = time.Time{} }, ErrUnread, "time"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := storyDrained(t)
+			p := f.plan(t, emptyBlocks)
+			c.change(f, p)
+			_, err := f.apply(t, t.Context(), p, ApplyOptions{})
+			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+				t.Errorf("%v, want %v with %q", err, c.want, c.text)
+			}
+			if len(f.wrote) > 0 {
+				t.Errorf("it wrote %v", f.wrote)
+			}
+		})
+	}
+}
+
+// TestEditedByHand: a plan that somebody has edited gains nothing. No checksum says
+// so, but what the cluster holds.
+func TestEditedByHand(t *testing.T) {
+	inUse := func(f *fakeCluster) *blocks.Block {
+		for i := range f.s.Blocks {
+			if b := &f.s.Blocks[i]; b.InUse() > 0 {
+				return b
+			}
+		}
+		panic("the example has no block in use")
+	}
+	setGuard := func(s *Step, name, value string) {
+		for i := range s.Guards {
+			if s.Guards[i].Name == name {
+				s.Guards[i].Value = value
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		edit func(*fakeCluster, *Plan, *Step)
+		want string
+	}{
+		"to name a block in use, all through": {func(f *fakeCluster, _ *Plan, s *Step) {
+			b := inUse(f)
+			s.Target.CIDR, s.Target.Name, s.Target.Node = b.CIDR.String(), b.Name, b.Owner.Node()
+			s.ID = stepID(s.Kind, s.Target)
+			setGuard(s, GuardName, b.Name)
+			setGuard(s, GuardUID, b.UID)
+			setGuard(s, GuardVersion, b.ResourceVersion)
+			setGuard(s, GuardOwner, b.Owner.String())
+		}, "skipped InUse"},
+		"to name a block in use in the target alone": {func(f *fakeCluster, _ *Plan, s *Step) {
+			s.Target.CIDR = inUse(f).CIDR.String()
+		}, "skipped Unknown"},
+		"an ID of another block": {func(f *fakeCluster, _ *Plan, s *Step) {
+			s.ID = "release-block:" + inUse(f).CIDR.String()
+		}, "skipped InUse"},
+		"a kind that there is none of": {func(_ *fakeCluster, _ *Plan, s *Step) { s.Kind = "drop-everything" }, "skipped Unknown"},
+		"another kind":                 {func(_ *fakeCluster, _ *Plan, s *Step) { s.Kind = DeleteAffinity }, "skipped Unknown"},
+		"no ID":                        {func(_ *fakeCluster, _ *Plan, s *Step) { s.ID = "" }, "skipped NotDerived"},
+		"another UID":                  {func(_ *fakeCluster, _ *Plan, s *Step) { setGuard(s, GuardUID, "x") }, "skipped Changed"},
+		"no guards":                    {func(_ *fakeCluster, _ *Plan, s *Step) { s.Guards = nil }, "skipped Changed"},
+		"not asked for":                {func(_ *fakeCluster, p *Plan, _ *Step) { p.Request = Request{LeakedIPs: true} }, "skipped NotDerived"},
+		"the same step twice":          {func(_ *fakeCluster, p *Plan, _ *Step) { p.Steps[1] = p.Steps[0] }, "done"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := storyDrained(t)
+			p := f.plan(t, emptyBlocks)
+			c.edit(f, p, &p.Steps[0])
+			got := f.mustApply(t, p, ApplyOptions{})
+			second := "done"
+			if name == "the same step twice" {
+				second = "skipped Duplicate"
+			}
+			if name == "not asked for" {
+				second = c.want
+			}
+			wantOutcomes(t, got, c.want, second)
+			held := inUse(f)
+			for _, w := range f.wrote {
+				if w == held.Name {
+					t.Errorf("it wrote to %s, which is in use", w)
+				}
+			}
+		})
+	}
+}
+
+// TestTwoObservations: before the grace has passed since the plan the step is
+// skipped, or waited for: once for all, with everything read anew.
+func TestTwoObservations(t *testing.T) {
+	req := Request{EmptyBlocks: true, ObserveTwice: true}
+	storyDrained := func(t *testing.T) *fakeCluster {
+		f := storyDrained(t)
+		f.s.Cluster.Datastore = "kubernetes"
+		return f
+	}
+	f := storyDrained(t)
+	p := f.plan(t, req)
+	r, err := f.apply(t, t.Context(), p, ApplyOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, outcomes(r), "skipped TooSoon", "skipped TooSoon")
+	due := audit.FormatTime(p.CreatedAt.Add(audit.DefaultGrace))
+	if !strings.Contains(r.Outcomes[0].Reason, due) {
+		t.Errorf("the reason does not say when: %q, want %s", r.Outcomes[0].Reason, due)
+	}
+
+	var waits []time.Time
+	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{Wait: true, Waiting: func(u time.Time) { waits = append(waits, u) }}), "done", "done")
+	if len(waits) != 1 || f.now.Before(p.CreatedAt.Add(audit.DefaultGrace)) {
+		t.Errorf("waits %v, until %s", waits, f.now)
+	}
+
+	f = storyDrained(t)
+	p = f.plan(t, req)
+	f.now = f.now.Add(audit.DefaultGrace)
+	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{}), "done", "done")
+
+	f = storyDrained(t)
+	p = f.plan(t, req)
+	f.now = f.now.Add(audit.DefaultGrace)
+	for i := range f.s.Blocks {
+		f.s.Blocks[i].ResourceVersion += "1" // somebody wrote them in between
+	}
+	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{}), "skipped Changed", "skipped Changed")
+}
+
+// TestFilesAreNoObservation: the time of a plan made of files may lie long before
+// they were read. Only what this run sees twice counts.
+func TestFilesAreNoObservation(t *testing.T) {
+	f := storyDrained(t)
+	f.s.Cluster.Datastore = "files"
+	p := f.plan(t, Request{EmptyBlocks: true, ObserveTwice: true})
+	f.now = f.now.Add(24 * time.Hour)
+	r, err := f.apply(t, t.Context(), p, ApplyOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, outcomes(r), "skipped TooSoon", "skipped TooSoon")
+	if !strings.Contains(r.Outcomes[0].Reason, "--wait") {
+		t.Errorf("the reason does not say what to do: %q", r.Outcomes[0].Reason)
+	}
+	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{Wait: true}), "done", "done")
+}
+
+// TestChangedAtTheLastMoment: a step is derived anew a few times, and then left.
+func TestChangedAtTheLastMoment(t *testing.T) {
+	f := storyDrained(t)
+	p := f.plan(t, emptyBlocks)
+	first, tries := p.Steps[0].Guard(GuardName), 0
+	f.before = func(name string) error {
+		if name == first {
+			tries++
+			return fmt.Errorf("block %s: %w", name, ErrChanged)
+		}
+		return nil
+	}
+	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{}), "skipped Changed", "done")
+	if tries != maxDerivations {
+		t.Errorf("%d tries, want %d", tries, maxDerivations)
+	}
+}
+
+// TestLostAnswer: a write whose answer was lost is not a write that was.
+func TestLostAnswer(t *testing.T) {
+	f := storyDrained(t)
+	f.lost = errors.New("connection reset")
+	r, err := f.apply(t, t.Context(), f.plan(t, emptyBlocks), ApplyOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, outcomes(r), "done", "done")
+	if !strings.Contains(r.Outcomes[0].Reason, "connection reset") {
+		t.Errorf("the reason does not tell: %q", r.Outcomes[0].Reason)
+	}
+}
+
+// TestStops: where nothing can be written, not every step is tried.
+func TestStops(t *testing.T) {
+	f := storyDrained(t)
+	p := f.plan(t, emptyBlocks)
+	f.before = func(string) error { return errors.New("forbidden") }
+	x := newRun(f, newTestJournal(t), p.Grace.Duration, ApplyOptions{})
+	if err := x.begin(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	f.journal = x.journal
+	a := &applying{run: x, plan: p, request: p.Request, writer: f, seen: map[string]bool{}}
+	var got []string
+	for range maxFailures + 1 {
+		a.seen = map[string]bool{}
+		o := x.each(t.Context(), &p.Steps[0], func() Outcome { return a.step(t.Context(), &p.Steps[0]) })
+		got = append(got, strings.TrimSpace(string(o.Status)+" "+string(o.Code)))
+	}
+	wantOutcomes(t, got, "failed", "failed", "failed", "not-tried Stopped")
+}
+
+// TestUnread: a reading that fails is tried again for a while; then the run ends,
+// with nothing written.
+func TestUnread(t *testing.T) {
+	f := storyDrained(t)
+	p := f.plan(t, emptyBlocks)
+	down := len(retries) // just back in time
+	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{Progress: func(o Outcome) {
+		if o.Status == "" {
+			f.unread, down = down, 0
+		}
+	}}), "done", "done")
+
+	f = storyDrained(t)
+	r, err := f.apply(t, t.Context(), p, ApplyOptions{Progress: func(Outcome) { f.unread = 99 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, outcomes(r), "skipped Unread", "not-tried Unread")
+	if len(f.wrote) > 0 || !strings.Contains(r.Outcomes[1].Reason, "connection refused") {
+		t.Errorf("wrote %v; %q", f.wrote, r.Outcomes[1].Reason)
+	}
+}
+
+// TestInterrupted: what was begun is finished and verified, and the rest is left.
+func TestInterrupted(t *testing.T) {
+	f := storyDrained(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	f.before = func(string) error { cancel(); return nil }
+	r, err := f.apply(t, ctx, f.plan(t, emptyBlocks), ApplyOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, outcomes(r), "done", "not-tried Interrupted")
+	if len(f.wrote) != 1 || !r.Left() {
+		t.Errorf("wrote %v, left %v", f.wrote, r.Left())
+	}
+}
+
+// TestNoJournalNoWrite: what cannot be written down is not done.
+func TestNoJournalNoWrite(t *testing.T) {
+	f := storyDrained(t)
+	p := f.plan(t, emptyBlocks)
+	j := newTestJournal(t)
+	f.journal = j
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Apply(t.Context(), p, f, f, j, ApplyOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, outcomes(r), "skipped Journal", "not-tried Journal")
+	if len(f.wrote) > 0 {
+		t.Errorf("it wrote %v", f.wrote)
+	}
+}
+
+// TestOldPlan: a plan that is older than its world loses steps, each for a reason.
+func TestOldPlan(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*fakeCluster, *blocks.Block)
+		want   string
+	}{
+		"an address was given out": {func(_ *fakeCluster, b *blocks.Block) {
+			b.Ordinals = append([]int32{0}, b.Ordinals[1:]...)
+			b.Attributes = []blocks.Attributes{{Handle: "h", HasHandle: true, Node: b.Owner.Node()}}
+			b.Unallocated = b.Unallocated[:0]
+		}, "skipped"},
+		"the block is gone, and its affinity": {func(f *fakeCluster, b *blocks.Block) {
+			dropAffinity(f.s, blocks.AffinityName(b.Owner.Node(), b.CIDR))
+			dropBlock(f.s, b.Name)
+		}, "already"},
+		"the block alone is gone":  {func(f *fakeCluster, b *blocks.Block) { dropBlock(f.s, b.Name) }, "skipped Gone"},
+		"it is another object now": {func(_ *fakeCluster, b *blocks.Block) { b.UID = "other" }, "skipped Changed"},
+		"another node owns it": {func(_ *fakeCluster, b *blocks.Block) {
+			b.Owner.Name = "new-1"
+		}, "skipped"},
+		"it was written just now": {func(f *fakeCluster, b *blocks.Block) { b.Written = f.now }, "skipped TooYoung"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := storyDrained(t)
+			p := f.plan(t, emptyBlocks)
+			for i := range f.s.Blocks {
+				if b := &f.s.Blocks[i]; b.CIDR.String() == p.Steps[0].Target.CIDR {
+					c.change(f, b)
+					break
+				}
+			}
+			got := f.mustApply(t, p, ApplyOptions{})
+			if !strings.HasPrefix(got[0], c.want) {
+				t.Errorf("it came to %q, want %q", got[0], c.want)
+			}
+			for _, w := range f.wrote {
+				if w == p.Steps[0].Guard(GuardName) {
+					t.Error("it was written all the same")
+				}
+			}
+		})
+	}
+}
+
+// TestLongRun: now and then everything is read again, and not only what the next
+// step is about.
+func TestLongRun(t *testing.T) {
+	f := storyDrained(t)
+	p := f.plan(t, emptyBlocks)
+	f.whole = 0
+	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{}), "done", "done")
+	if f.whole != 1 {
+		t.Errorf("a short run reads everything %d times", f.whole)
+	}
+	f = storyDrained(t)
+	f.whole = 0
+	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{Pace: 2 * maxAge}), "done", "done")
+	if f.whole != 2 {
+		t.Errorf("a long run reads everything %d times, want 2", f.whole)
+	}
+}
+
+// TestConfirm: of two readings only the steps that both give are held, and what
+// follows from the steps follows from these.
+func TestConfirm(t *testing.T) {
+	f := storyDrained(t)
+	first := f.plan(t, emptyBlocks)
+	s, err := f.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := audit.NewState(s, audit.Options{})
+	same := Confirm(first, second, emptyBlocks)
+	if diff := cmp.Diff(first, same, cmp.Comparer(func(a, b blocks.Count) bool { return a.Cmp(b) == 0 })); diff != "" {
+		t.Errorf("two readings that agree change the plan (-first +confirmed):\n%s", diff)
+	}
+
+	only := *first
+	only.Steps = first.Steps[1:]
+	got := Confirm(&only, second, emptyBlocks)
+	if len(got.Steps) != 1 || got.Steps[0].ID != first.Steps[1].ID {
+		t.Fatalf("the steps are %+v", got.Steps)
+	}
+	if len(got.Refused) != 1 || got.Refused[0].Code != RefusedUnconfirmed || got.Refused[0].Target != first.Steps[0].Target {
+		t.Errorf("refused: %+v", got.Refused)
+	}
+	if free := got.After[0].Blocks.Allocatable; free.Cmp(blocks.CountOf(1)) != 0 {
+		t.Errorf("one step frees %s blocks to claim", free)
+	}
+
+	only.Steps = []Step{first.Steps[0], first.Steps[1]}
+	only.Steps[0].Guards = guards(GuardUID, "another")
+	if got := Confirm(&only, second, emptyBlocks); len(got.Steps) != 1 {
+		t.Errorf("an object that was replaced between the readings is in the plan: %+v", got.Steps)
+	}
+
+	bounded := emptyBlocks
+	bounded.MaxSteps = 1
+	got = Confirm(first, second, bounded)
+	if len(got.Steps) != 1 || len(got.Refused) != 1 || got.Refused[0].Code != RefusedLimit || got.Request.MaxSteps != 1 {
+		t.Errorf("bounded to one step: %+v, refused %+v", got.Steps, got.Refused)
+	}
+}

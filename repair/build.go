@@ -1,0 +1,174 @@
+package repair
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit"
+)
+
+// Build makes a plan from a state: what would be done, what must not be and why,
+// and what people should do. It reads and writes nothing. The same state and
+// request give the same plan.
+func Build(st *audit.State, req Request) *Plan {
+	report := audit.NewReport(st, &audit.Result{})
+	p := &Plan{
+		APIVersion: audit.APIVersion, Kind: PlanKind, Cluster: report.Cluster,
+		CreatedAt: audit.Time{Time: st.Cluster.TakenAt}, Grace: Duration{st.Grace}, Request: req,
+		Complete: st.Complete(), Steps: []Step{}, Refused: []Refusal{}, Manual: []Manual{}, Before: report.Pools,
+	}
+	for _, g := range st.Gaps {
+		p.Gaps = append(p.Gaps, g.String())
+	}
+	for _, k := range kinds {
+		if k != setStrictAffinity {
+			p.collect(st, k)
+		}
+	}
+	p.narrow()
+	p.sort(st)
+	p.limit()
+	// The setting comes last: whom it would starve depends on what is freed before.
+	after := afterwards(st, p.Steps)
+	p.collect(after, setStrictAffinity)
+	p.limit()
+	p.sort(st)
+	if req.StrictAffinity != nil && st.FirstMissing(setStrictAffinity.needs) == nil {
+		p.Strict = previewStrict(st, after, *req.StrictAffinity)
+	}
+	after = afterwards(st, p.Steps)
+	p.After = audit.NewReport(after, &audit.Result{}).Pools
+	p.Manual = append(p.Manual, manual(st, after, p)...)
+	p.Warnings = warnings(st, after, p)
+	return p
+}
+
+// Derive returns the step of an ID if the state gives reason for it, or why it is
+// refused, or neither. It is the same code that [Build] uses, so that a step comes
+// out of a state if and only if a plan made of that state would have it. Pools,
+// nodes and the bound on steps are not looked at.
+func Derive(st *audit.State, req Request, id string) (*Step, *Refusal) {
+	name, _, _ := strings.Cut(id, ":")
+	k := kindOf(Kind(name))
+	if k == nil || !k.asked(req) {
+		return nil, nil
+	}
+	x := propose(st, req, k, id)
+	if len(x.steps) > 0 {
+		return &x.steps[0], nil
+	}
+	if len(x.refused) > 0 {
+		return nil, &x.refused[0]
+	}
+	return nil, nil
+}
+
+// propose asks one kind what it finds; only is the ID of the one step that is of
+// interest, or empty.
+func propose(st *audit.State, req Request, k *stepKind, only string) *proposals {
+	x := &proposals{st: st, req: req, kind: k, only: only}
+	if x.unread() {
+		return x
+	}
+	k.propose(x)
+	x.dropAmbiguous()
+	return x
+}
+
+// dropAmbiguous refuses steps that several objects give the same identity: which
+// one is meant cannot be told.
+func (p *proposals) dropAmbiguous() {
+	count := map[string]int{}
+	for i := range p.steps {
+		count[p.steps[i].ID]++
+	}
+	p.steps = slices.DeleteFunc(p.steps, func(s Step) bool {
+		if count[s.ID] < 2 {
+			return false
+		}
+		p.refuse(concern{s.Target, s.Pools, s.Nodes}, RefusedConflict, "there are %d objects that say the same of it, object %s among them: look at them by hand", count[s.ID], s.Target.Name)
+		return true
+	})
+}
+
+func (p *Plan) collect(st *audit.State, k *stepKind) {
+	if !k.asked(p.Request) {
+		return
+	}
+	x := propose(st, p.Request, k, "")
+	p.Steps = append(p.Steps, x.steps...)
+	p.Refused = append(p.Refused, x.refused...)
+}
+
+// narrow keeps what concerns any of the pools and any of the nodes asked for. What
+// concerns the whole cluster stays.
+func (p *Plan) narrow() {
+	beside := func(t audit.Subject, pools, nodes []string) bool {
+		if t.Kind == audit.KindCluster || t.Kind == audit.KindConfig {
+			return false
+		}
+		return !meet(p.Request.Pools, pools) || !meet(p.Request.Nodes, nodes)
+	}
+	p.Steps = slices.DeleteFunc(p.Steps, func(s Step) bool { return beside(s.Target, s.Pools, s.Nodes) })
+	p.Refused = slices.DeleteFunc(p.Refused, func(r Refusal) bool { return beside(r.Target, r.Pools, r.Nodes) })
+}
+
+// meet tells whether any of the wanted is among those there are; nothing wanted
+// means all.
+func meet(wanted, have []string) bool {
+	return len(wanted) == 0 || slices.ContainsFunc(have, func(s string) bool { return slices.Contains(wanted, s) })
+}
+
+// limit cuts steps off beyond the bound, and says so of each.
+func (p *Plan) limit() {
+	n := p.Request.MaxSteps
+	if n <= 0 || len(p.Steps) <= n {
+		return
+	}
+	for _, s := range p.Steps[n:] {
+		p.Refused = append(p.Refused, Refusal{
+			Kind: s.Kind, Target: s.Target, Code: RefusedLimit, Pools: s.Pools, Nodes: s.Nodes,
+			Reason: "it is beyond the bound on steps (--max-steps): plan again when these are done",
+		})
+	}
+	p.Steps = p.Steps[:n]
+}
+
+// sort puts the steps into the order in which they are carried out: by kind; then
+// those of pools that have no block left, for whom others wait; then by address.
+func (p *Plan) sort(st *audit.State) {
+	scarce := map[string]bool{}
+	for _, q := range st.Pools {
+		scarce[q.Name] = q.ServesWorkloads() && q.Slots.Allocatable.IsZero()
+	}
+	urgency := func(pools []string) int {
+		if slices.ContainsFunc(pools, func(name string) bool { return scarce[name] }) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(p.Steps, func(a, b Step) int {
+		return cmp.Or(cmp.Compare(rank(a.Kind), rank(b.Kind)), cmp.Compare(urgency(a.Pools), urgency(b.Pools)),
+			compareTargets(a.Target, b.Target), cmp.Compare(a.ID, b.ID))
+	})
+	slices.SortStableFunc(p.Refused, func(a, b Refusal) int {
+		return cmp.Or(cmp.Compare(rank(a.Kind), rank(b.Kind)), compareTargets(a.Target, b.Target),
+			cmp.Compare(a.Code, b.Code), cmp.Compare(a.Reason, b.Reason))
+	})
+}
+
+// compareTargets orders subjects by address, then by name.
+func compareTargets(a, b audit.Subject) int {
+	return cmp.Or(placeOf(a).Addr().Compare(placeOf(b).Addr()), cmp.Compare(placeOf(a).Bits(), placeOf(b).Bits()),
+		cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Name, b.Name))
+}
+
+func placeOf(s audit.Subject) netip.Prefix {
+	if a, err := netip.ParseAddr(s.IP); err == nil {
+		return netip.PrefixFrom(a, a.BitLen())
+	}
+	c, _ := netip.ParsePrefix(s.CIDR)
+	return c
+}

@@ -1,0 +1,218 @@
+package datastore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// ReleaseIP frees an ordinal of a block and then lowers its handle's count, as
+// ReleaseIPs with handle and sequence number does (libcalico-go ipam/ipam_block.go,
+// release). A block that belongs to nobody and becomes empty is deleted.
+//
+// Handle and sequence number pin the allocation itself, so that the block may have
+// been written since it was judged: its node uses it. The write is conditional on
+// the version that is read here.
+//
+// Two things that Calico does on the way it does not do: it takes no block away from
+// a node that the pool has ceased to select (ensureConsistentAffinity), and it
+// deletes no block that holds addresses which Windows keeps back.
+func (k *Kubernetes) ReleaseIP(ctx context.Context, block repair.ObjectRef, ordinal int, handle string, sequence uint64) error {
+	b, err := k.same(ctx, block)
+	if err != nil {
+		return fmt.Errorf("releasing an address: %w", err)
+	}
+	r, err := newAllocation(b, ordinal)
+	if err == nil {
+		err = r.is(handle, sequence)
+	}
+	var e *edit
+	if err == nil {
+		e, err = k.freeing(r)
+	}
+	if err != nil {
+		return fmt.Errorf("releasing ordinal %d of %s: %w", ordinal, b, err)
+	}
+	ctx, done, err := k.finish(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	now, err := k.patch(ctx, b, e)
+	if err != nil {
+		return fmt.Errorf("releasing ordinal %d of %s: %w", ordinal, b, err)
+	}
+	var left error
+	if gone, _ := now.marked(); gone {
+		if left = k.remove(ctx, now); left != nil {
+			left = fmt.Errorf("its block, which belongs to nobody and is empty, is marked deleted and still there: %w", detached(left))
+		}
+	}
+	if handle != "" {
+		left = errors.Join(left, k.lowerHandle(ctx, handle, b.text("spec", "cidr")))
+	}
+	if left != nil {
+		return fmt.Errorf("ordinal %d of %s is released, but %w", ordinal, b, left)
+	}
+	return nil
+}
+
+// allocation is an allocated ordinal of a block.
+type allocation struct {
+	block       *object
+	ordinal     int
+	allocations []any
+	index       int // of its attributes
+	attributes  []any
+}
+
+// newAllocation finds an allocation in a block.
+func newAllocation(b *object, ordinal int) (*allocation, error) {
+	r := &allocation{block: b, ordinal: ordinal}
+	v, _ := dig(b.tree, "spec", "allocations")
+	r.allocations, _ = v.([]any)
+	v, _ = dig(b.tree, "spec", "attributes")
+	r.attributes, _ = v.([]any)
+	switch marked, err := b.marked(); {
+	case err != nil:
+		return nil, err
+	case marked:
+		return nil, changedf("%s is marked deleted", b)
+	case ordinal < 0 || ordinal >= len(r.allocations):
+		return nil, fmt.Errorf("it has %d ordinals", len(r.allocations))
+	case r.allocations[ordinal] == nil:
+		return nil, changedf("it is free")
+	}
+	var ok bool
+	if r.index, ok = integer(r.allocations[ordinal]); !ok || r.index < 0 || r.index >= len(r.attributes) {
+		return nil, fmt.Errorf("it points to attributes %v of %d", r.allocations[ordinal], len(r.attributes))
+	}
+	return r, nil
+}
+
+// integer reads an index.
+func integer(v any) (int, bool) {
+	n, ok := v.(json.Number)
+	if !ok {
+		return 0, false
+	}
+	i, err := strconv.Atoi(n.String())
+	return i, err == nil
+}
+
+// unsigned reads a sequence number.
+func unsigned(v any) (uint64, bool) {
+	n, ok := v.(json.Number)
+	if !ok {
+		return 0, false
+	}
+	u, err := strconv.ParseUint(n.String(), 10, 64)
+	return u, err == nil
+}
+
+// sanitizeHandle cuts a handle at a carriage return, with which handles that were
+// taken over from host-local begin their rubbish (libcalico-go ipam/ipam_block.go,
+// sanitizeHandle).
+func sanitizeHandle(h string) string {
+	h, _, _ = strings.Cut(h, "\r")
+	return h
+}
+
+// is makes sure that it is the allocation that was judged.
+func (r *allocation) is(handle string, sequence uint64) error {
+	v, _ := dig(r.attributes[r.index], "handle_id")
+	now, _ := v.(string)
+	if now != handle {
+		return changedf("its handle is %q and was %q", now, handle)
+	}
+	if v, ok := dig(r.attributes[r.index], "releasedAt"); ok && v != nil {
+		return changedf("it was released already, at %v, and waits out its cooldown", v)
+	}
+	v, known := dig(r.block.tree, "spec", "sequenceNumberForAllocation", strconv.Itoa(r.ordinal))
+	at, ok := unsigned(v)
+	switch {
+	case known && !ok:
+		return fmt.Errorf("its sequence number is %v, not a number", v)
+	case at != sequence:
+		return changedf("its sequence number is %d and was %d", at, sequence)
+	}
+	return nil
+}
+
+// freeing is the change of the block that frees the ordinal.
+func (k *Kubernetes) freeing(r *allocation) (*edit, error) {
+	owner, err := r.block.owner()
+	if err != nil {
+		return nil, err
+	}
+	e, b, empty := newEdit(r.block), r.block, true
+	if v, _ := dig(b.tree, "spec", "unallocated"); slices.ContainsFunc(asList(v), func(o any) bool { return o == number(r.ordinal) }) {
+		return nil, errors.New("it is also among the free ones: the block contradicts itself")
+	}
+	used := 0
+	for o, index := range r.allocations {
+		if o != r.ordinal && index != nil {
+			empty = false
+			if i, ok := integer(index); ok && i == r.index {
+				used++
+			}
+		}
+	}
+	e.set(nil, "spec", "allocations", r.ordinal)
+	if used == 0 {
+		if err := r.dropAttributes(e); err != nil {
+			return nil, err
+		}
+	}
+	e.add(number(r.ordinal), "spec", "unallocated")
+	e.remove("spec", "sequenceNumberForAllocation", strconv.Itoa(r.ordinal))
+	if empty && owner == (blocks.Owner{}) {
+		k.setMark(e, blocks.Blocks) // deleted, as Calico does, without another number
+		return e, nil
+	}
+	return e, raiseSequence(e, b)
+}
+
+func asList(v any) []any {
+	list, _ := v.([]any)
+	return list
+}
+
+// dropAttributes takes the attributes away that nothing points to any more, and
+// makes those who point to later ones point one lower.
+func (r *allocation) dropAttributes(e *edit) error {
+	e.remove("spec", "attributes", r.index)
+	for o, index := range r.allocations {
+		if o == r.ordinal || index == nil {
+			continue
+		}
+		i, ok := integer(index)
+		if !ok || i < 0 || i >= len(r.attributes) {
+			return fmt.Errorf("its block contradicts itself: ordinal %d points to attributes %v of %d", o, index, len(r.attributes))
+		}
+		if i > r.index {
+			e.set(number(i-1), "spec", "allocations", o)
+		}
+	}
+	return nil
+}
+
+// raiseSequence raises a block's sequence number by one, which every write of its
+// content does (libcalico-go ipam/ipam_block_reader_writer.go, updateBlock).
+func raiseSequence(e *edit, b *object) error {
+	v, known := dig(b.tree, "spec", "sequenceNumber")
+	n, ok := unsigned(v)
+	if known && !ok || n >= math.MaxInt64 {
+		return fmt.Errorf("spec.sequenceNumber of %s is %v, which cannot be raised", b, v)
+	}
+	e.set(number(n+1), "spec", "sequenceNumber")
+	return nil
+}

@@ -1,0 +1,213 @@
+package datastore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// RestoreAffinity creates the affinity object of the host that a block names, as
+// Calico claims a block that exists (libcalico-go ipam/ipam_block_reader_writer.go,
+// getPendingAffinity and claimAffineBlock): pending, then the block is read again,
+// then confirmed. Beyond that, no other affinity to the CIDR may exist, and what was
+// created is deleted again if the block is no longer that host's.
+func (k *Kubernetes) RestoreAffinity(ctx context.Context, block repair.ObjectRef) error {
+	b, err := k.judged(ctx, block)
+	if err != nil {
+		return fmt.Errorf("restoring an affinity: %w", err)
+	}
+	c, err := claimOf(b)
+	if err == nil {
+		err = k.mayRestore(ctx, b, c)
+	}
+	if err != nil {
+		return fmt.Errorf("restoring the affinity of %s: %w", b, err)
+	}
+	ctx, done, err := k.finish(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := k.restore(ctx, b.uid(), c, true); err != nil {
+		return fmt.Errorf("restoring the affinity of %s: %w", b, err)
+	}
+	return nil
+}
+
+// mayRestore makes sure that a block is a node's, is to stay, and that nobody has
+// an affinity to it.
+func (k *Kubernetes) mayRestore(ctx context.Context, b *object, c claim) error {
+	switch marked, err := b.marked(); {
+	case err != nil:
+		return err
+	case marked:
+		return changedf("%s is marked deleted", b)
+	case c.owner.Node() == "":
+		return changedf("%s belongs to %q, which is no node", b, c.owner)
+	}
+	return k.onlyClaim(ctx, c, "")
+}
+
+// onlyClaim is [repair.ErrChanged] if an affinity to the CIDR exists under another
+// name than that given.
+func (k *Kubernetes) onlyClaim(ctx context.Context, c claim, except string) error {
+	next := ""
+	for {
+		query := url.Values{"limit": {"500"}}
+		if next != "" {
+			query.Set("continue", next)
+		}
+		body, err := k.client.read(ctx, request{method: "GET", path: k.path(blocks.Affinities, ""), query: query})
+		if err != nil {
+			return fmt.Errorf("looking for other affinities: %w", err)
+		}
+		var list struct {
+			Metadata struct{ Continue string }
+			Items    []struct {
+				Metadata struct{ Name string }
+				Spec     struct{ CIDR string }
+			}
+		}
+		if err := json.Unmarshal(body, &list); err != nil {
+			return fmt.Errorf("looking for other affinities: %w", err)
+		}
+		for _, a := range list.Items {
+			if p, err := netip.ParsePrefix(a.Spec.CIDR); err == nil && p.Masked() == c.cidr && a.Metadata.Name != except {
+				return changedf("%s claims the block, too", describe(blocks.Affinities, a.Metadata.Name))
+			}
+		}
+		if next = list.Metadata.Continue; next == "" {
+			return nil
+		}
+	}
+}
+
+// newAffinity is an affinity as Calico's client creates it.
+func (k *Kubernetes) newAffinity(c claim, state blocks.AffinityState) (map[string]any, error) {
+	var deleted any = false
+	if !k.native() {
+		deleted = "false"
+	}
+	tree := rawSpec(k.kind(blocks.Affinities), k.group, blocks.AffinityName(c.owner.Name, c.cidr), map[string]any{
+		"cidr": c.cidr.String(), "node": c.owner.Name, "type": string(c.owner.Kind), "state": string(state), "deleted": deleted,
+	})
+	return tree, k.asCalico(tree, affinityLabels(c))
+}
+
+// restore creates an affinity pending, and confirms it if the block still is the
+// host's and, where that is asked for, nobody else has an affinity to it.
+func (k *Kubernetes) restore(ctx context.Context, blockUID string, c claim, alone bool) error {
+	tree, err := k.newAffinity(c, blocks.Pending)
+	if err != nil {
+		return err
+	}
+	a, err := k.create(ctx, blocks.Affinities, tree)
+	if err != nil {
+		return err
+	}
+	if err := k.stillIts(ctx, blockUID, c); err != nil {
+		return k.takeBack(ctx, err, a)
+	}
+	if alone {
+		if err := k.onlyClaim(ctx, c, a.name()); err != nil {
+			return k.takeBack(ctx, err, a)
+		}
+	}
+	if _, err = k.setState(ctx, a, blocks.Confirmed); !isChanged(err) {
+		return leftPending(a, err)
+	}
+	return k.confirmedByOther(ctx, err, a)
+}
+
+// confirmedByOther is no error if the host has confirmed the affinity itself.
+func (k *Kubernetes) confirmedByOther(ctx context.Context, failed error, a *object) error {
+	now, err := k.get(ctx, blocks.Affinities, a.name())
+	if err != nil {
+		return leftPending(a, errors.Join(detached(failed), err))
+	}
+	if now != nil && now.state() == blocks.Confirmed {
+		return nil
+	}
+	return failed
+}
+
+func leftPending(a *object, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s is left %s, until its node assigns its next address from the block: %w", a, blocks.Pending, detached(err))
+}
+
+// stillIts is [repair.ErrChanged] unless the block is the same object, its owner's
+// and to stay.
+func (k *Kubernetes) stillIts(ctx context.Context, uid string, c claim) error {
+	b, err := k.blockOf(ctx, c)
+	switch {
+	case err != nil:
+		return err
+	case b == nil:
+		return changedf("%s does not exist any more", describe(blocks.Blocks, blocks.BlockName(c.cidr)))
+	case b.uid() != uid:
+		return changedf("%s was deleted and made anew", b)
+	case b.deleting():
+		return changedf("%s is being deleted", b)
+	}
+	now, err := claimOf(b)
+	if err != nil {
+		return err
+	}
+	switch marked, err := b.marked(); {
+	case err != nil:
+		return err
+	case marked:
+		return changedf("%s is marked deleted", b)
+	case now != c:
+		return changedf("%s belongs to %q by now", b, now.owner)
+	}
+	return nil
+}
+
+// takeBack deletes an affinity that was created a moment ago, unless its host has
+// written it since, and says why.
+func (k *Kubernetes) takeBack(ctx context.Context, why error, a *object) error {
+	marked, err := k.mark(ctx, a)
+	if err == nil {
+		err = k.remove(ctx, marked)
+	}
+	if err != nil && !isChanged(err) {
+		return leftPending(a, errors.Join(why, err))
+	}
+	return why
+}
+
+// restoreIfClaimed gives the host of an affinity that was deleted its affinity back
+// if the block names it, and is [repair.ErrChanged] then. If there is an affinity
+// again, the host is claiming the block at this moment, and finishes that itself.
+func (k *Kubernetes) restoreIfClaimed(ctx context.Context, c claim) error {
+	if c.owner.Node() == "" {
+		return nil
+	}
+	b, err := k.blockOf(ctx, c)
+	if err != nil {
+		return fmt.Errorf("it is not known whether its host claimed the block meanwhile: %w", err)
+	}
+	if b == nil {
+		return nil
+	}
+	if now, err := claimOf(b); err != nil || now != c {
+		return err
+	}
+	if marked, err := b.marked(); err != nil || marked {
+		return err
+	}
+	if err := k.restore(ctx, b.uid(), c, false); err != nil && !isChanged(err) {
+		return fmt.Errorf("its host claimed the block meanwhile, and has no affinity: %w", err)
+	}
+	return changedf("%s was claimed by its host meanwhile", b)
+}

@@ -1,0 +1,251 @@
+package datastore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// ReleaseBlock deletes an empty block and then its owner's affinity, as
+// releaseBlockAffinity does (libcalico-go ipam/ipam_block_reader_writer.go): the
+// affinity becomes pendingDeletion, the block is marked deleted in the very version
+// that was judged empty and deleted, the affinity is marked and deleted.
+//
+// Where somebody wrote the block in between, the affinity gets its state back.
+// Where the owner claims the CIDR anew in between, the affinity is its again.
+// Beyond what Calico does, the block is looked at once more at the end: a client
+// that had found the affinity confirmed before all this may have made it anew, and
+// it then gets an affinity again.
+func (k *Kubernetes) ReleaseBlock(ctx context.Context, block repair.ObjectRef, affinity *repair.ObjectRef) error {
+	b, err := k.judged(ctx, block)
+	if err != nil {
+		return fmt.Errorf("releasing a block: %w", err)
+	}
+	claim, err := k.emptyBlock(b)
+	if err != nil {
+		return fmt.Errorf("releasing %s: %w", b, err)
+	}
+	a, err := k.affinityOf(ctx, claim, affinity)
+	if err != nil {
+		return fmt.Errorf("releasing %s: %w", b, err)
+	}
+	ctx, done, err := k.finish(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := k.release(ctx, b, a, claim); err != nil {
+		return fmt.Errorf("releasing %s: %w", b, err)
+	}
+	return nil
+}
+
+// claim is who holds or claims which block.
+type claim struct {
+	owner blocks.Owner
+	cidr  netip.Prefix
+}
+
+// emptyBlock makes sure by the block itself that it may be deleted, and returns
+// whose it is.
+func (k *Kubernetes) emptyBlock(b *object) (claim, error) {
+	c, err := claimOf(b)
+	if err != nil {
+		return c, err
+	}
+	switch marked, err := b.marked(); {
+	case err != nil:
+		return c, err
+	case marked:
+		return c, changedf("%s is marked deleted", b)
+	case c.owner != (blocks.Owner{}) && c.owner.Kind != blocks.HostOwner:
+		return c, fmt.Errorf("%s belongs to %q, which is no node", b, c.owner)
+	}
+	return c, noAllocation(b)
+}
+
+// claimOf returns whose a block is, or who claims which block by an affinity.
+func claimOf(o *object) (claim, error) {
+	owner, err := o.owner()
+	if err != nil {
+		return claim{}, err
+	}
+	cidr, err := o.cidr()
+	return claim{owner, cidr}, err
+}
+
+// noAllocation makes sure that a block holds no allocation: every entry of its
+// allocations is null.
+func noAllocation(b *object) error {
+	v, _ := dig(b.tree, "spec", "allocations")
+	list, ok := v.([]any)
+	if !ok {
+		return fmt.Errorf("spec.allocations of %s is no list", b)
+	}
+	for ordinal, index := range list {
+		if index != nil {
+			return changedf("%s holds an allocation, at ordinal %d", b, ordinal)
+		}
+	}
+	return nil
+}
+
+// affinityOf reads the owner's affinity to a block. If none was judged to exist,
+// none may be where Calico would make it.
+func (k *Kubernetes) affinityOf(ctx context.Context, c claim, ref *repair.ObjectRef) (*object, error) {
+	if ref == nil {
+		if c.owner.Node() == "" {
+			return nil, nil
+		}
+		a, err := k.get(ctx, blocks.Affinities, blocks.AffinityName(c.owner.Name, c.cidr))
+		if err == nil && a != nil {
+			err = changedf("%s exists by now", a)
+		}
+		return nil, err
+	}
+	a, err := k.judged(ctx, *ref)
+	if err != nil {
+		return nil, err
+	}
+	claims, err := claimOf(a)
+	if err == nil && claims != c {
+		err = fmt.Errorf("%s is of %s to %s, and the block is %s of %q", a, claims.owner, claims.cidr, c.cidr, c.owner)
+	}
+	return a, err
+}
+
+// release is ReleaseBlock from its first write on.
+func (k *Kubernetes) release(ctx context.Context, b, a *object, c claim) error {
+	r := &releasing{Kubernetes: k, block: b, affinity: a, claim: c}
+	if a != nil {
+		r.was = a.state()
+		var err error
+		if r.affinity, err = k.setState(ctx, a, blocks.PendingDeletion); err != nil {
+			return err
+		}
+	}
+	marked, err := k.mark(ctx, b)
+	if err == nil {
+		err = k.remove(ctx, marked)
+	}
+	if err != nil {
+		return r.notDeleted(ctx, err)
+	}
+	return r.deleted(ctx)
+}
+
+// releasing is a block that is being released.
+type releasing struct {
+	*Kubernetes
+	claim    claim
+	block    *object
+	affinity *object              // as it was written last; nil if there is none
+	was      blocks.AffinityState // its state before
+}
+
+// deleted goes on when the block is gone, whoever deleted it.
+func (r *releasing) deleted(ctx context.Context) error {
+	if r.affinity != nil {
+		if err := r.dropAffinity(ctx, r.affinity); err != nil {
+			return fmt.Errorf("the block is deleted, but not its owner's affinity: %w", err)
+		}
+	}
+	err := r.dropConfirmed(ctx)
+	if err == nil {
+		err = r.restoreIfClaimed(ctx, r.claim)
+	}
+	if err != nil && !isChanged(err) {
+		return fmt.Errorf("the block is deleted: %w", err)
+	}
+	return nil
+}
+
+// dropConfirmed deletes an affinity that its host has confirmed although the block
+// is gone. Calico's claimAffineBlock confirms an affinity when it finds the block
+// to be the host's already, and does not write the block: it may have done so right
+// before the block was marked here. A claim that is pending goes on by itself.
+func (r *releasing) dropConfirmed(ctx context.Context) error {
+	if r.claim.owner.Node() == "" {
+		return nil
+	}
+	name := blocks.AffinityName(r.claim.owner.Name, r.claim.cidr)
+	if r.affinity != nil {
+		name = r.affinity.name()
+	}
+	a, err := r.get(ctx, blocks.Affinities, name)
+	if err != nil || a == nil || a.state() != blocks.Confirmed {
+		return err
+	}
+	if now, err := claimOf(a); err != nil || now != r.claim {
+		return err
+	}
+	if b, err := r.blockOf(ctx, r.claim); err != nil || b != nil {
+		return err
+	}
+	return r.deleteAffinity(ctx, a, r.claim)
+}
+
+// notDeleted puts right what it can when the block could not be deleted, and says
+// how things stand.
+func (r *releasing) notDeleted(ctx context.Context, failed error) error {
+	now, err := r.get(ctx, blocks.Blocks, r.block.name())
+	if err != nil {
+		return inBetween(r.affinity, errors.Join(failed, err))
+	}
+	if now == nil {
+		return r.deleted(ctx) // by somebody else, or by a request whose answer was lost
+	}
+	marked, err := now.marked()
+	switch c, bad := claimOf(now); {
+	case err != nil || bad != nil:
+		return inBetween(r.affinity, errors.Join(failed, err, bad))
+	case c != r.claim:
+		return r.deleted(ctx) // it is another's now, and the affinity stale
+	case marked:
+		return inBetween(r.affinity, fmt.Errorf("the block is marked deleted and still there, until Calico or a repair reads it next: %w", failed))
+	case errors.Is(failed, errUnknown):
+		return inBetween(r.affinity, failed) // the mark may still come
+	}
+	return r.keep(ctx, failed)
+}
+
+// keep gives the affinity its state back, because the block has stayed its host's.
+func (r *releasing) keep(ctx context.Context, failed error) error {
+	if r.affinity == nil {
+		return failed
+	}
+	back, err := r.putBack(ctx, r.affinity, r.was)
+	if err != nil {
+		return inBetween(r.affinity, errors.Join(failed, err))
+	}
+	if back == nil || back.state() == blocks.PendingDeletion {
+		return failed
+	}
+	// Somebody else may be releasing the block at the same moment. To them the
+	// affinity was pendingDeletion already, so that they did not write it, and now
+	// they fail to delete it.
+	now, err := r.get(ctx, blocks.Blocks, r.block.name())
+	if err != nil || now != nil {
+		return failed
+	}
+	if r.affinity, err = r.setBack(ctx, back, blocks.PendingDeletion); err != nil {
+		return failed // it is its host's again
+	}
+	return r.deleted(ctx)
+}
+
+// detached is an error that is not [repair.ErrChanged], for an end that left
+// something to be put right.
+func detached(err error) error { return errors.New(err.Error()) }
+
+// inBetween says in what state an affinity is left.
+func inBetween(a *object, err error) error {
+	if a == nil {
+		return err
+	}
+	return fmt.Errorf("%w; %s may be left %s, until its node assigns its next address from the block or a repair finds it", detached(err), a, blocks.PendingDeletion)
+}

@@ -1,0 +1,72 @@
+package datastore_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/internal/storm"
+)
+
+// TestSteps carries every step out, in both API groups and on objects with fields
+// that no Calico of today knows: these stay, and so do labels and annotations; what
+// is written was in the journal before; and no live pod is harmed. Then the writer
+// dies before and after each of its writes. Nothing is worse then than before, and
+// whoever comes after completes the step to the very same result.
+func TestSteps(t *testing.T) {
+	inBothGroups(t, func(t *testing.T, w *world) {
+		w.fromTheFuture()
+		for _, s := range steps {
+			t.Run(s.name, func(t *testing.T) { w.in(t).crash(s) })
+		}
+	})
+}
+
+func (w *world) crash(s step) {
+	w.restoreFor(s)
+	before, unknown := audit.NewState(read(w.bench), audit.Options{}), w.unknown()
+	whole, taken := &tap{}, &journal{}
+	if err := s.do(w, w.writer(whole.wrap, taken)); err != nil {
+		w.Fatal(err)
+	}
+	if len(taken.changes) != len(whole.writes) {
+		w.Errorf("the writes were %v, and the journal has %s", whole.writes, taken)
+	}
+	w.kept("afterwards", unknown)
+	w.unharmed("afterwards")
+	want := w.contents()
+	meant := map[string]audit.Severity{}
+	for _, f := range audit.Run(audit.NewState(read(w.bench), audit.Options{}), nil).Findings {
+		meant[f.Fingerprint] = f.Severity
+	}
+	wanted := sampled(w.T, 2)
+	for k := range whole.writes {
+		for _, after := range []bool{false, true} {
+			if !wanted() {
+				continue
+			}
+			when := fmt.Sprintf("dead before write %d (%s)", k+1, whole.writes[k])
+			if after {
+				when = fmt.Sprintf("dead after write %d (%s)", k+1, whole.writes[k])
+			}
+			w.restoreFor(s)
+			dying := &tap{dieAt: k + 1, after: after}
+			if err := s.do(w, w.writer(dying.wrap, &journal{})); err == nil {
+				w.Errorf("%s: no error", when)
+			}
+			if len(dying.writes) != k+1 {
+				w.Errorf("%s: it wrote %v", when, dying.writes)
+			}
+			w.kept(when, unknown)
+			w.unharmed(when)
+			for _, worse := range storm.Worse(before, audit.NewState(read(w.bench), audit.Options{}), s.kind, meant) {
+				w.Errorf("%s: %s", when, worse)
+			}
+			if err := s.again(w, w.writer(nil, &journal{})); err != nil {
+				w.Errorf("%s: and again: %v", when, err)
+			}
+			same(w.T, when+", and completed", want, w.contents())
+			w.unharmed(when + ", and completed")
+		}
+	}
+}

@@ -1,0 +1,271 @@
+package datastore_test
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/projectcalico/calico/libcalico-go/lib/backend/model"
+	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/internal/storm"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair/datastore"
+)
+
+// deed is something that Calico's own client can do, and a step does.
+type deed struct {
+	name   string
+	calico func(b *bench, c ipam.Interface) error
+	ours   func(b *bench, k *datastore.Kubernetes) error
+}
+
+// TestEquivalence brings random states about, does one thing after the other to
+// copies of them, once with Calico's own client and once with this writer, in each
+// API group, and compares all objects of IPAM field for field.
+func TestEquivalence(t *testing.T) {
+	seeds := []uint64{1, uint64(time.Now().UnixNano() % 1e6)}
+	if os.Getenv(everyWrite) != "" {
+		for range 8 {
+			seeds = append(seeds, rand.Uint64()%1e6)
+		}
+	}
+	if s, err := strconv.ParseUint(os.Getenv(envSeed), 10, 64); err == nil {
+		seeds = []uint64{s}
+	}
+	for _, seed := range seeds {
+		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) { equivalence(t, seed) })
+	}
+}
+
+func equivalence(t *testing.T, seed uint64) {
+	t.Logf("%s=%d", envSeed, seed)
+	ctx := t.Context()
+	old := &bench{t, testcluster.Shared(t, testcluster.Options{}), testcluster.CRDv1}
+	native := &bench{t, testcluster.Shared(t, testcluster.Options{Groups: []testcluster.Group{testcluster.NativeV3}}), testcluster.NativeV3}
+	must(t, testcluster.Random(ctx, old.Cluster, seed))
+	s, err := testcluster.NewSeeder(old.Cluster)
+	must(t, err)
+	r := rand.New(rand.NewPCG(seed, 7))
+	state := enrich(old, s, r)
+	image, err := storm.TakeImage(ctx, old.Cluster)
+	must(t, err)
+	must(t, testcluster.CopyToNative(ctx, old.Cluster, native.Cluster))
+	nativeImage, err := storm.TakeImage(ctx, native.Cluster)
+	must(t, err)
+
+	done := map[string]int{}
+	for _, d := range deeds(state, r) {
+		must(t, image.Restore(ctx, old.Cluster))
+		if err := d.calico(old, s.Calico.IPAM()); err != nil {
+			t.Errorf("%s: Calico: %v", d.name, err)
+			continue
+		}
+		want := old.contents()
+		must(t, storm.Image{}.Restore(ctx, native.Cluster))
+		must(t, testcluster.CopyToNative(ctx, old.Cluster, native.Cluster))
+		wantNative := native.contents()
+
+		must(t, image.Restore(ctx, old.Cluster))
+		if err := d.ours(old, old.writer(nil, nil)); err != nil {
+			t.Errorf("%s: %v", d.name, err)
+		}
+		same(t, d.name, want, old.contents())
+
+		must(t, nativeImage.Restore(ctx, native.Cluster))
+		if err := d.ours(native, native.writer(nil, nil)); err != nil {
+			t.Errorf("%s in the newer group: %v", d.name, err)
+		}
+		same(t, d.name+" in the newer group", wantNative, native.contents())
+		kind, _, _ := strings.Cut(d.name, " ")
+		done[kind]++
+		if t.Failed() {
+			t.FailNow()
+		}
+	}
+	t.Logf("%v", done)
+	for _, kind := range []string{"release-block", "release-ip", "restore-affinity", "delete-affinity", "set-strict-affinity"} {
+		if done[kind] == 0 {
+			t.Errorf("nothing to do for %s", kind)
+		}
+	}
+}
+
+func read(b *bench) *blocks.Snapshot {
+	b.Helper()
+	k, err := source.NewKubernetes(b.Config, source.KubernetesOptions{})
+	must(b.T, err)
+	s, err := k.Read(b.Context())
+	must(b.T, err)
+	return s
+}
+
+// enrich adds what a random state may lack: empty blocks, and blocks that belong to
+// nobody.
+func enrich(b *bench, s *testcluster.Seeder, r *rand.Rand) *blocks.Snapshot {
+	b.Helper()
+	st := read(b)
+	for _, n := range st.Nodes {
+		for _, p := range st.Pools {
+			if cidr, ok := unclaimed(st, p, r); ok {
+				_ = s.ClaimBlocks(b.Context(), n.Name, cidr)
+				st = read(b)
+			}
+		}
+	}
+	orphaned := 0
+	for i := range st.Blocks {
+		if owned := &st.Blocks[i]; owned.InUse() > 0 && owned.Owner.Node() != "" && orphaned < 2 {
+			must(b.T, s.ReleaseBlocks(b.Context(), owned.Owner.Node(), owned.CIDR, false))
+			orphaned++
+		}
+	}
+	must(b.T, b.Backdate(b.Context(), time.Hour))
+	return read(b)
+}
+
+// unclaimed returns a slot of a pool that has no block.
+func unclaimed(st *blocks.Snapshot, p blocks.Pool, r *rand.Rand) (netip.Prefix, bool) {
+	var free []netip.Prefix
+	slot := netip.PrefixFrom(p.CIDR.Addr(), p.BlockSize)
+	for ; p.CIDR.Contains(slot.Addr()); slot = next(slot) {
+		if !slices.ContainsFunc(st.Blocks, func(b blocks.Block) bool { return b.CIDR.Overlaps(slot) }) {
+			free = append(free, slot)
+		}
+	}
+	if len(free) == 0 {
+		return slot, false
+	}
+	return free[r.IntN(len(free))], true
+}
+
+// next returns the prefix of the same size that follows.
+func next(p netip.Prefix) netip.Prefix {
+	a := p.Addr()
+	for range 1 << (a.BitLen() - p.Bits()) {
+		a = a.Next()
+	}
+	return netip.PrefixFrom(a, p.Bits())
+}
+
+// most is how many deeds of a kind are tried in one state.
+const most = 3
+
+// deeds are what can be done to a state.
+func deeds(st *blocks.Snapshot, r *rand.Rand) []deed {
+	var empty, used, addresses, stale []deed
+	for i := range st.Blocks {
+		b := &st.Blocks[i]
+		host := b.Owner.Node()
+		switch {
+		case host != "" && b.Empty():
+			empty = append(empty, releaseBlock(b))
+			stale = append(stale, staleAffinity(b, "somebody-else"))
+		case host != "":
+			used = append(used, restoreAffinity(b))
+			stale = append(stale, staleAffinity(b, "somebody-else"))
+		}
+		for o := range b.Ordinals {
+			if a := b.At(o); a != nil && a.HasHandle {
+				addresses = append(addresses, releaseIP(b, o))
+			}
+		}
+	}
+	out := []deed{setStrict(st)}
+	for _, of := range [][]deed{empty, used, stale} {
+		r.Shuffle(len(of), func(i, j int) { of[i], of[j] = of[j], of[i] })
+		out = append(out, of[:min(most, len(of))]...)
+	}
+	// Addresses of blocks of nobody, and the others.
+	r.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
+	slices.SortStableFunc(addresses, func(a, b deed) int {
+		return cmp.Compare(strings.Index(b.name, "nobody"), strings.Index(a.name, "nobody"))
+	})
+	return append(out, slices.Concat(addresses[:min(most, len(addresses))], addresses[max(0, len(addresses)-2*most):])...)
+}
+
+func releaseBlock(b *blocks.Block) deed {
+	owner, cidr, name := b.Owner, b.CIDR, b.Name
+	return deed{"release-block " + cidr.String(),
+		func(x *bench, c ipam.Interface) error {
+			affinity := owner.String()
+			return c.ReleaseBlockAffinity(x.Context(), &model.AllocationBlock{CIDR: calicoNet(cidr), Affinity: &affinity}, true)
+		},
+		func(x *bench, k *datastore.Kubernetes) error {
+			a := x.ref(blocks.Affinities, blocks.AffinityName(owner.Name, cidr))
+			return k.ReleaseBlock(x.Context(), x.ref(blocks.Blocks, name), &a)
+		}}
+}
+
+func releaseIP(b *blocks.Block, ordinal int) deed {
+	handle, addr, name := b.At(ordinal).Handle, b.Address(ordinal), b.Name
+	sequence, _ := b.SequenceAt(ordinal)
+	of := "of " + b.Owner.Node()
+	if b.Owner == (blocks.Owner{}) {
+		of = "of nobody"
+	}
+	return deed{fmt.Sprintf("release-ip %s %s", addr, of),
+		func(x *bench, c ipam.Interface) error {
+			_, _, err := c.ReleaseIPs(x.Context(), ipam.ReleaseOptions{Address: addr.String(), Handle: handle, SequenceNumber: &sequence})
+			return err
+		},
+		func(x *bench, k *datastore.Kubernetes) error {
+			return k.ReleaseIP(x.Context(), x.ref(blocks.Blocks, name), ordinal, handle, sequence)
+		}}
+}
+
+func restoreAffinity(b *blocks.Block) deed {
+	owner, cidr, name := b.Owner, b.CIDR, b.Name
+	lose := func(x *bench) {
+		must(x.T, x.Delete(x.Context(), x.group.Resource("blockaffinities"), "", blocks.AffinityName(owner.Name, cidr)))
+	}
+	return deed{"restore-affinity " + cidr.String(),
+		func(x *bench, c ipam.Interface) error {
+			lose(x)
+			_, failed, err := c.ClaimAffinity(x.Context(), calicoNet(cidr), ipam.AffinityConfig{AffinityType: ipam.AffinityTypeHost, Host: owner.Name})
+			if len(failed) > 0 {
+				return fmt.Errorf("others own %v", failed)
+			}
+			return err
+		},
+		func(x *bench, k *datastore.Kubernetes) error {
+			lose(x)
+			return k.RestoreAffinity(x.Context(), x.ref(blocks.Blocks, name))
+		}}
+}
+
+// staleAffinity is another host's affinity to a block.
+func staleAffinity(b *blocks.Block, host string) deed {
+	cidr := b.CIDR
+	return deed{"delete-affinity " + host + " " + cidr.String(),
+		func(x *bench, c ipam.Interface) error {
+			x.claim(host, cidr, blocks.Confirmed)
+			affinity := "host:" + host
+			return c.ReleaseBlockAffinity(x.Context(), &model.AllocationBlock{CIDR: calicoNet(cidr), Affinity: &affinity}, true)
+		},
+		func(x *bench, k *datastore.Kubernetes) error {
+			x.claim(host, cidr, blocks.Confirmed)
+			return k.DeleteAffinity(x.Context(), x.ref(blocks.Affinities, blocks.AffinityName(host, cidr)))
+		}}
+}
+
+func setStrict(st *blocks.Snapshot) deed {
+	strict := !st.IPAM.StrictAffinity
+	return deed{"set-strict-affinity",
+		func(x *bench, c ipam.Interface) error {
+			return c.SetIPAMConfig(x.Context(), ipam.IPAMConfig{StrictAffinity: strict, AutoAllocateBlocks: true})
+		},
+		func(x *bench, k *datastore.Kubernetes) error {
+			ref := x.ref(blocks.IPAMConfigs, "default")
+			return k.SetStrictAffinity(x.Context(), &ref, strict)
+		}}
+}

@@ -1,0 +1,18 @@
+package datastore
+
+import "time"
+
+// Impatient makes a writer give up soon, for tests in which the API server is gone.
+func (k *Kubernetes) Impatient() *Kubernetes {
+	k.client.wait = waits{
+		step: 5 * time.Second, request: 2 * time.Second, retry: []time.Duration{time.Millisecond, time.Millisecond},
+		gone: 200 * time.Millisecond, poll: 10 * time.Millisecond,
+	}
+	return k
+}
+
+// AllRights and AllUndoRights are what the steps and their undoing need.
+var (
+	AllRights     = rights
+	AllUndoRights = undoRights
+)

@@ -1,0 +1,59 @@
+package datastore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// FinishDelete deletes an object that is marked deleted, as Calico does when it
+// reads one. A block must hold no allocation. Where a block still names the host of
+// an affinity, the affinity is made anew and confirmed.
+func (k *Kubernetes) FinishDelete(ctx context.Context, object repair.ObjectRef) error {
+	o, err := k.judged(ctx, object)
+	if err == nil {
+		err = k.mayFinish(o)
+	}
+	if err != nil {
+		return fmt.Errorf("finishing a deletion: %w", err)
+	}
+	ctx, done, err := k.finish(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := k.remove(ctx, o); err != nil {
+		return fmt.Errorf("finishing the deletion of %s: %w", o, err)
+	}
+	if o.resource != blocks.Affinities {
+		return nil
+	}
+	c, err := claimOf(o)
+	if err != nil {
+		return nil // it says of no block that it is its host's
+	}
+	if err := k.restoreIfClaimed(ctx, c); err != nil && !isChanged(err) {
+		return fmt.Errorf("%s is deleted: %w", o, err)
+	}
+	return nil
+}
+
+func (k *Kubernetes) mayFinish(o *object) error {
+	switch o.resource {
+	case blocks.Blocks, blocks.Affinities, blocks.Handles:
+	default:
+		return fmt.Errorf("%s is of a kind that is not marked", o)
+	}
+	marked, err := o.marked()
+	switch {
+	case err != nil:
+		return err
+	case !marked:
+		return changedf("%s is not marked deleted any more", o)
+	case o.resource == blocks.Blocks:
+		return noAllocation(o)
+	}
+	return nil
+}

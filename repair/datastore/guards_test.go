@@ -1,0 +1,227 @@
+package datastore_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/datastore"
+)
+
+// inUseSpec changes the block in use.
+func inUseSpec(change func(spec map[string]any)) func(*world) {
+	return func(w *world) { w.edit(blocks.Blocks, blocks.BlockName(inUse), change) }
+}
+
+func emptySpec(change func(spec map[string]any)) func(*world) {
+	return func(w *world) { w.edit(blocks.Blocks, blocks.BlockName(empty), change) }
+}
+
+func doStep(i int) func(*world, *datastore.Kubernetes) error { return steps[i].do }
+
+// TestGuards: what an object itself speaks against is not written, whoever asks for
+// it. An empty want stands for ErrChanged.
+func TestGuards(t *testing.T) {
+	pinned := func(r blocks.Resource, name string, do func(w *world, k *datastore.Kubernetes, ref repair.ObjectRef) error, then func(*world)) func(*world, *datastore.Kubernetes) error {
+		return func(w *world, k *datastore.Kubernetes) error {
+			ref := w.ref(r, name)
+			then(w)
+			w.seen = w.contents()
+			return do(w, k, ref)
+		}
+	}
+	orphanRef := func(w *world, k *datastore.Kubernetes, ref repair.ObjectRef) error {
+		return k.DeleteHandle(w.Context(), ref)
+	}
+	cases := []struct {
+		name string
+		prep func(*world)
+		do   func(*world, *datastore.Kubernetes) error
+		want string
+	}{
+		{"a block that holds an address", emptySpec(func(s map[string]any) { s["allocations"].([]any)[63] = int64(0) }), doStep(0), ""},
+		{"a block without allocations", func(w *world) {
+			w.LoosenCRD(w.T, w.group.Resource("ipamblocks"))
+			emptySpec(func(s map[string]any) { delete(s, "allocations") })(w)
+		}, doStep(0), "spec.allocations of block 10-64-0-64-26 is no list"},
+		{"a block of LoadBalancers", func(w *world) {
+			emptySpec(func(s map[string]any) { s["affinity"] = "virtual:load-balancer" })(w)
+		}, doStep(0), "which is no node"},
+		{"a block that is marked deleted", emptySpec(func(s map[string]any) { s["deleted"] = true }), doStep(0), ""},
+		{"a block of another owner than the affinity's", emptySpec(func(s map[string]any) { s["affinity"] = "host:n2" }), doStep(0), "is of host:n1"},
+		{"a block whose affinity is said to be missing", nil, doStep(1), ""},
+		{"an affinity to its own host's block", nil, func(w *world, k *datastore.Kubernetes) error { return w.drop(k, "n1", inUse) }, ""},
+		{"an affinity of LoadBalancers", func(w *world) {
+			w.edit(blocks.Affinities, blocks.AffinityName("n3", noBlock), func(s map[string]any) { s["type"] = "virtual" })
+		}, doStep(2), "which is no node"},
+		{"an affinity beside another", func(w *world) { w.claim("n3", lost, blocks.Pending) }, doStep(4), ""},
+		{"the affinity of nobody's block", nil, func(w *world, k *datastore.Kubernetes) error {
+			return k.RestoreAffinity(w.Context(), w.ref(blocks.Blocks, blocks.BlockName(nobodys)))
+		}, ""},
+		{"an affinity that is there", nil, func(w *world, k *datastore.Kubernetes) error {
+			return k.RestoreAffinity(w.Context(), w.ref(blocks.Blocks, blocks.BlockName(inUse)))
+		}, ""},
+		{"an address that is free", nil, func(w *world, k *datastore.Kubernetes) error { return w.free(k, inUse, 60, "gone") }, ""},
+		{"an address out of the block", nil, func(w *world, k *datastore.Kubernetes) error { return w.free(k, inUse, 64, "gone") }, "it has 64 ordinals"},
+		{"an address of another handle", nil, func(w *world, k *datastore.Kubernetes) error { return w.free(k, inUse, leaked, "a") }, ""},
+		{"an address of another sequence number", nil, func(w *world, k *datastore.Kubernetes) error {
+			return k.ReleaseIP(w.Context(), w.ref(blocks.Blocks, blocks.BlockName(inUse)), leaked, testcluster.Handle("default", "gone"), 1)
+		}, ""},
+		{"an address that cools down", func(w *world) {
+			w.LoosenCRD(w.T, w.group.Resource("ipamblocks"))
+			inUseSpec(func(s map[string]any) {
+				for _, a := range s["attributes"].([]any) {
+					a.(map[string]any)["releasedAt"] = "2026-11-21T10:00:00Z"
+				}
+			})(w)
+		}, doStep(5), ""},
+		{"an address that is also free", inUseSpec(func(s map[string]any) { s["unallocated"] = append(s["unallocated"].([]any), int64(leaked)) }), doStep(5), "contradicts itself"},
+		{"an address without attributes", inUseSpec(func(s map[string]any) { s["allocations"].([]any)[leaked] = int64(9) }), doStep(5), "points to attributes 9 of 3"},
+		{"an address of a block that cannot count on", inUseSpec(func(s map[string]any) { s["sequenceNumber"] = int64(9223372036854775807) }), doStep(5), "cannot be raised"},
+		{"a handle that a block refers to", nil, func(w *world, k *datastore.Kubernetes) error { return w.forget(k, testcluster.Handle("default", "a")) }, ""},
+		{"a count of nothing", nil, func(w *world, k *datastore.Kubernetes) error {
+			return k.SetHandleCounts(w.Context(), w.ref(blocks.Handles, orphan), nil)
+		}, "is to be deleted"},
+		{"a deletion that nobody has begun", nil, func(w *world, k *datastore.Kubernetes) error {
+			return k.FinishDelete(w.Context(), w.ref(blocks.Blocks, blocks.BlockName(empty)))
+		}, ""},
+		{"a deletion of a block that is in use", inUseSpec(func(s map[string]any) { s["deleted"] = true }), func(w *world, k *datastore.Kubernetes) error {
+			return k.FinishDelete(w.Context(), w.ref(blocks.Blocks, blocks.BlockName(inUse)))
+		}, ""},
+		{"a configuration that exists", nil, doStep(13), ""},
+		{"a configuration that Calico rejects", func(w *world) {
+			w.edit(blocks.IPAMConfigs, "default", func(s map[string]any) { s["autoAllocateBlocks"], s["strictAffinity"] = false, true })
+		}, func(w *world, k *datastore.Kubernetes) error {
+			ref := w.ref(blocks.IPAMConfigs, "default")
+			return k.SetStrictAffinity(w.Context(), &ref, false)
+		}, "rejected by Calico"},
+		{"a limit that Calico rejects", func(w *world) {
+			w.edit(blocks.IPAMConfigs, "default", func(s map[string]any) { s["maxBlocksPerHost"], s["strictAffinity"] = int64(4), true })
+		}, func(w *world, k *datastore.Kubernetes) error {
+			ref := w.ref(blocks.IPAMConfigs, "default")
+			return k.SetStrictAffinity(w.Context(), &ref, false)
+		}, "rejected by Calico"},
+		{"an object that was written since", nil, pinned(blocks.Handles, orphan, orphanRef, func(w *world) {
+			w.edit(blocks.Handles, orphan, func(s map[string]any) { s["block"] = map[string]any{} })
+		}), ""},
+		{"an object that is gone", nil, pinned(blocks.Handles, orphan, orphanRef, func(w *world) {
+			must(w.T, w.Delete(w.Context(), w.group.Resource("ipamhandles"), "", orphan))
+		}), ""},
+		{"an object that was made anew", nil, pinned(blocks.Handles, orphan, orphanRef, func(w *world) {
+			must(w.T, w.Delete(w.Context(), w.group.Resource("ipamhandles"), "", orphan))
+			must(w.T, w.Create(w.Context(), w.group.Resource("ipamhandles"), map[string]any{
+				"metadata": map[string]any{"name": orphan}, "spec": map[string]any{"handleID": orphan, "block": map[string]any{}, "deleted": false},
+			}))
+		}), ""},
+		{"an object without a version", nil, func(w *world, k *datastore.Kubernetes) error {
+			return k.DeleteHandle(w.Context(), repair.ObjectRef{Resource: blocks.Handles, Name: orphan, UID: w.ref(blocks.Handles, orphan).UID})
+		}, "is not pinned"},
+	}
+	inBothGroups(t, func(t *testing.T, w *world) {
+		for _, c := range cases {
+			t.Run(c.name, func(t *testing.T) {
+				w := w.in(t)
+				w.restore()
+				if c.prep != nil {
+					c.prep(w)
+				}
+				w.seen = w.contents()
+				x := &tap{}
+				err := c.do(w, w.writer(x.wrap, nil))
+				switch {
+				case err == nil:
+					t.Error("it was done")
+				case c.want == "" && !errors.Is(err, repair.ErrChanged):
+					t.Errorf("got %v, not that something changed", err)
+				case c.want != "" && (errors.Is(err, repair.ErrChanged) || !strings.Contains(err.Error(), c.want)):
+					t.Errorf("got %v, want %q", err, c.want)
+				}
+				if len(x.writes) > 0 {
+					t.Errorf("it wrote %v", x.writes)
+				}
+				same(t, "what was not to be written", w.seen, w.contents())
+			})
+		}
+	})
+}
+
+// TestJournalFirst: what the journal does not take down is not written, and what it
+// holds is the object as it was stored, to the digit.
+func TestJournalFirst(t *testing.T) {
+	inBothGroups(t, func(t *testing.T, w *world) {
+		w.fromTheFuture()
+		for _, s := range steps {
+			w.restoreFor(s)
+			before := w.contents()
+			x := &tap{}
+			err := s.do(w, w.writer(x.wrap, full{}))
+			if err == nil || !strings.Contains(err.Error(), "the disk is full") || errors.Is(err, repair.ErrChanged) {
+				t.Errorf("%s: %v", s.name, err)
+			}
+			if len(x.writes) > 0 {
+				t.Errorf("%s: wrote %v", s.name, x.writes)
+			}
+			same(t, s.name, before, w.contents())
+
+			taken := &journal{}
+			y := &tap{before: func(_ int, r *http.Request) {
+				if r.Method == http.MethodGet || r.Method == http.MethodPost {
+					return
+				}
+				c := taken.changes[len(taken.changes)-1]
+				o, err := w.Get(t.Context(), w.group.Resource(string(c.Resource)), "", c.Name)
+				must(t, err)
+				var kept unstructured.Unstructured
+				must(t, json.Unmarshal(c.Before, &kept.Object))
+				if kept.GetUID() != o.GetUID() || kept.GetResourceVersion() != o.GetResourceVersion() {
+					t.Errorf("%s: the journal has version %s of %s, and %s is stored", s.name, kept.GetResourceVersion(), c.Name, o.GetResourceVersion())
+				}
+				if n, ok := o.Object["spec"].(map[string]any)["sequenceNumber"]; ok && !strings.Contains(string(c.Before), jsonOf(t, n)) {
+					t.Errorf("%s: the journal has lost the digits of %v", s.name, n)
+				}
+			}}
+			must(t, s.do(w, w.writer(y.wrap, taken)))
+		}
+	})
+}
+
+func jsonOf(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	must(t, err)
+	return string(text)
+}
+
+// full takes nothing down.
+type full struct{}
+
+// Record fails.
+func (full) Record(repair.Change) error { return errors.New("the disk is full") }
+
+// TestFinalizers: an object that finalizers hold is said to be there still.
+func TestFinalizers(t *testing.T) {
+	w := newWorld(t, testcluster.CRDv1)
+	r := w.group.Resource("ipamhandles")
+	must(t, w.Edit(t.Context(), r, "", orphan, func(o map[string]any) {
+		o["metadata"].(map[string]any)["finalizers"] = []any{"example.com/keep"}
+	}))
+	err := w.forget(w.writer(nil, nil), orphan)
+	if err == nil || errors.Is(err, repair.ErrChanged) || !strings.Contains(err.Error(), "example.com/keep") {
+		t.Errorf("got %v", err)
+	}
+	// Asked again, it is being deleted.
+	if err := w.forget(w.writer(nil, nil), orphan); !errors.Is(err, repair.ErrChanged) {
+		t.Errorf("got %v", err)
+	}
+	must(t, w.Edit(t.Context(), r, "", orphan, func(o map[string]any) { delete(o["metadata"].(map[string]any), "finalizers") }))
+	if w.has(blocks.Handles, orphan) {
+		t.Error("the handle is still there")
+	}
+}

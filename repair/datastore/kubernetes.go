@@ -1,0 +1,170 @@
+package datastore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// The API groups that Calico's objects may live in, with their versions.
+const (
+	groupCRD    = "crd.projectcalico.org/v1"
+	groupNative = "projectcalico.org/v3"
+)
+
+// manager is the name under which the API server takes down, in the managedFields
+// of an object, what was written here.
+const manager = "calico-audit"
+
+// Options are choices for writing.
+type Options struct {
+	// Recorder takes down each change before it is sent; nil keeps no journal.
+	Recorder repair.Recorder
+}
+
+// Kubernetes writes to an API server. It is a [repair.Writer] and a
+// [repair.Restorer]. Its methods may be called from several goroutines.
+type Kubernetes struct {
+	client   *client
+	group    string
+	recorder repair.Recorder
+}
+
+var (
+	_ repair.Writer   = (*Kubernetes)(nil)
+	_ repair.Restorer = (*Kubernetes)(nil)
+)
+
+// New prepares to write to the API server that cfg leads to. group is the API group
+// that Calico's objects are in, as the snapshot that was judged says it
+// ([blocks.Cluster.APIGroup]). The rate limit of cfg is not used.
+func New(cfg *rest.Config, group string, opts Options) (*Kubernetes, error) {
+	if group != groupCRD && group != groupNative {
+		return nil, fmt.Errorf("writing to Calico's datastore: %q is none of Calico's API groups", group)
+	}
+	c, err := newClient(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("writing to Calico's datastore: %w", err)
+	}
+	return &Kubernetes{client: c, group: group, recorder: opts.Recorder}, nil
+}
+
+// native tells whether the objects are in the newer API group.
+func (k *Kubernetes) native() bool { return k.group == groupNative }
+
+// plural is what the API group serves a resource as.
+func (k *Kubernetes) plural(r blocks.Resource) string {
+	if r == blocks.IPAMConfigs && k.native() {
+		return "ipamconfigurations"
+	}
+	return string(r)
+}
+
+// kind is what the API group calls an object of a resource.
+func (k *Kubernetes) kind(r blocks.Resource) string {
+	if r == blocks.IPAMConfigs && k.native() {
+		return "IPAMConfiguration"
+	}
+	return objectKinds[r]
+}
+
+var objectKinds = map[blocks.Resource]string{
+	blocks.Blocks: "IPAMBlock", blocks.Affinities: "BlockAffinity", blocks.Handles: "IPAMHandle", blocks.IPAMConfigs: "IPAMConfig",
+}
+
+func (k *Kubernetes) path(r blocks.Resource, name string) string {
+	p := "/apis/" + k.group + "/" + k.plural(r)
+	if name != "" {
+		p += "/" + url.PathEscape(name)
+	}
+	return p
+}
+
+// get reads an object from the API server's own store. It returns nil if there is
+// none. An error leaves open whether there is.
+func (k *Kubernetes) get(ctx context.Context, r blocks.Resource, name string) (*object, error) {
+	body, err := k.client.read(ctx, request{method: "GET", path: k.path(r, name)})
+	if absent(err, name) {
+		return nil, nil
+	}
+	var o *object
+	if err == nil {
+		o, err = parseObject(r, body)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", describe(r, name), err)
+	}
+	return o, nil
+}
+
+// judged reads the object that was judged. It is [repair.ErrChanged] if it is
+// another, was written since, or is being deleted.
+func (k *Kubernetes) judged(ctx context.Context, ref repair.ObjectRef) (*object, error) {
+	o, err := k.same(ctx, ref)
+	if err == nil && o.version() != ref.ResourceVersion {
+		return nil, changedf("%s was written: its resourceVersion is %s and was %s", o, o.version(), ref.ResourceVersion)
+	}
+	return o, err
+}
+
+// same is like judged, and takes the object in any version.
+func (k *Kubernetes) same(ctx context.Context, ref repair.ObjectRef) (*object, error) {
+	if ref.Name == "" || ref.UID == "" || ref.ResourceVersion == "" {
+		return nil, fmt.Errorf("%s is not pinned by UID and resourceVersion", describe(ref.Resource, ref.Name))
+	}
+	o, err := k.get(ctx, ref.Resource, ref.Name)
+	switch {
+	case err != nil:
+		return nil, err
+	case o == nil:
+		return nil, changedf("%s does not exist any more", describe(ref.Resource, ref.Name))
+	case o.uid() != ref.UID:
+		return nil, changedf("%s was deleted and made anew", o)
+	case o.deleting():
+		return nil, changedf("%s is being deleted", o)
+	}
+	return o, nil
+}
+
+// changedf says why an object is no longer the one that was judged.
+func changedf(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", repair.ErrChanged, fmt.Sprintf(format, args...))
+}
+
+func isChanged(err error) bool { return errors.Is(err, repair.ErrChanged) }
+
+// finish returns a context for a step whose first write is about to be sent: it
+// outlives ctx, so that nothing is left half-done, and ends by itself. If ctx has
+// ended already, nothing is begun.
+func (k *Kubernetes) finish(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.client.wait.step)
+	return ctx, cancel, nil
+}
+
+// record takes down a change that is about to be sent.
+func (k *Kubernetes) record(verb string, r blocks.Resource, name string, before, after []byte, back bool) error {
+	if k.recorder == nil {
+		return nil
+	}
+	c := repair.Change{Verb: verb, Resource: r, Name: name, Back: back}
+	if before != nil {
+		c.Before = json.RawMessage(before)
+	}
+	if after != nil {
+		c.After = json.RawMessage(after)
+	}
+	if err := k.recorder.Record(c); err != nil {
+		return fmt.Errorf("nothing was written to %s, because the journal does not take it down: %w", describe(r, name), err)
+	}
+	return nil
+}

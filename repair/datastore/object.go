@@ -1,0 +1,196 @@
+package datastore
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// object is a stored object: its bytes as the API server sent them, and the same
+// as a tree in which numbers are [json.Number], so that no digit is lost.
+type object struct {
+	resource blocks.Resource
+	raw      json.RawMessage
+	tree     map[string]any
+}
+
+func parseObject(r blocks.Resource, raw []byte) (*object, error) {
+	tree, err := parseTree(raw)
+	if err != nil {
+		return nil, fmt.Errorf("the answer is no object: %w", err)
+	}
+	o := &object{resource: r, raw: raw, tree: tree}
+	if o.name() == "" || o.uid() == "" || o.version() == "" {
+		return nil, errors.New("the answer is no object: it lacks name, uid or resourceVersion")
+	}
+	return o, nil
+}
+
+func parseTree(raw []byte) (map[string]any, error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var tree map[string]any
+	if err := dec.Decode(&tree); err != nil {
+		return nil, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows the object")
+	}
+	if tree == nil {
+		return nil, errors.New("it is null")
+	}
+	return tree, nil
+}
+
+// dig returns the value at a path of field names; false if there is none.
+func dig(tree any, path ...string) (any, bool) {
+	for _, field := range path {
+		m, ok := tree.(map[string]any)
+		if !ok {
+			return nil, false
+		}
+		if tree, ok = m[field]; !ok {
+			return nil, false
+		}
+	}
+	return tree, true
+}
+
+// text returns the text at a path, "" if there is none or something else.
+func (o *object) text(path ...string) string {
+	v, _ := dig(o.tree, path...)
+	s, _ := v.(string)
+	return s
+}
+
+func (o *object) name() string    { return o.text("metadata", "name") }
+func (o *object) uid() string     { return o.text("metadata", "uid") }
+func (o *object) version() string { return o.text("metadata", "resourceVersion") }
+
+// deleting tells whether a deletion was asked for that finalizers hold up.
+func (o *object) deleting() bool { return o.text("metadata", "deletionTimestamp") != "" }
+
+// String names the object as messages do.
+func (o *object) String() string { return describe(o.resource, o.name()) }
+
+// words are what messages call one object of a kind.
+var words = map[blocks.Resource]string{
+	blocks.Blocks: "block", blocks.Affinities: "affinity", blocks.Handles: "handle", blocks.IPAMConfigs: "IPAM configuration",
+}
+
+func describe(r blocks.Resource, name string) string { return words[r] + " " + name }
+
+// marked tells whether the object is marked deleted: spec.deleted, which is a text
+// for affinities of the older API group and else a boolean.
+func (o *object) marked() (bool, error) {
+	v, ok := dig(o.tree, "spec", "deleted")
+	if !ok || v == nil || v == "" {
+		return false, nil
+	}
+	switch v := v.(type) {
+	case bool:
+		return v, nil
+	case string:
+		if b, err := strconv.ParseBool(v); err == nil {
+			return b, nil
+		}
+	}
+	return false, fmt.Errorf("spec.deleted of %s is %v, not a boolean", o, v)
+}
+
+// cidr returns spec.cidr.
+func (o *object) cidr() (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(o.text("spec", "cidr"))
+	if err != nil {
+		return p, fmt.Errorf("spec.cidr of %s is %q, not a CIDR", o, o.text("spec", "cidr"))
+	}
+	return p.Masked(), nil
+}
+
+// owner returns the owner that a block names, or that claims by an affinity; the
+// zero value for a block of nobody.
+func (o *object) owner() (blocks.Owner, error) {
+	if o.resource == blocks.Affinities {
+		kind, node := o.text("spec", "type"), o.text("spec", "node")
+		if kind == "" {
+			kind = string(blocks.HostOwner)
+		}
+		if node == "" {
+			return blocks.Owner{}, fmt.Errorf("spec.node of %s is missing", o)
+		}
+		return blocks.Owner{Kind: blocks.OwnerKind(kind), Name: node}, nil
+	}
+	v, ok := dig(o.tree, "spec", "affinity")
+	if !ok || v == nil {
+		return blocks.Owner{}, nil
+	}
+	s, ok := v.(string)
+	if !ok {
+		return blocks.Owner{}, fmt.Errorf("spec.affinity of %s is %v, not a text", o, v)
+	}
+	return blocks.ParseOwner(s), nil
+}
+
+// state returns an affinity's state as stored.
+func (o *object) state() blocks.AffinityState { return blocks.AffinityState(o.text("spec", "state")) }
+
+// sameContent tells whether an object holds what a tree says, whoever wrote it and
+// when: labels, annotations and specification are equal.
+func (o *object) sameContent(tree map[string]any) bool {
+	for _, path := range [][]string{{"spec"}, {"metadata", "labels"}, {"metadata", "annotations"}} {
+		a, _ := dig(o.tree, path...)
+		b, _ := dig(tree, path...)
+		if !reflect.DeepEqual(a, b) {
+			return false
+		}
+	}
+	return true
+}
+
+// holds tells whether an object holds all that a tree says. The API server may have
+// filled in what the tree leaves open.
+func (o *object) holds(tree map[string]any) bool {
+	for _, path := range [][]string{{"spec"}, {"metadata", "labels"}, {"metadata", "annotations"}} {
+		a, _ := dig(o.tree, path...)
+		b, _ := dig(tree, path...)
+		have, _ := a.(map[string]any)
+		want, _ := b.(map[string]any)
+		for field, v := range want {
+			if got, ok := have[field]; !ok || !reflect.DeepEqual(got, v) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// writtenBy tells whether a manager wrote the object, as its managedFields say.
+func (o *object) writtenBy(manager string) bool {
+	v, _ := dig(o.tree, "metadata", "managedFields")
+	entries, _ := v.([]any)
+	for _, e := range entries {
+		if m, _ := dig(e, "manager"); m == manager {
+			return true
+		}
+	}
+	return false
+}
+
+// finalizers names what holds up the object's deletion.
+func (o *object) finalizers() string {
+	v, _ := dig(o.tree, "metadata", "finalizers")
+	list, _ := v.([]any)
+	var names []string
+	for _, f := range list {
+		names = append(names, fmt.Sprint(f))
+	}
+	return strings.Join(names, ", ")
+}

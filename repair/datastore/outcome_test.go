@@ -1,0 +1,112 @@
+package datastore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// hiccups are what may happen to a write whose writer lives on.
+var hiccups = []struct {
+	name   string
+	after  bool // the write was carried out
+	answer func() (*http.Response, error)
+}{
+	{"a connection that breaks before the request arrives", false, func() (*http.Response, error) { return nil, errors.New("connection reset") }},
+	{"a connection that breaks before the answer", true, func() (*http.Response, error) { return nil, errors.New("connection reset") }},
+	{"a server that fails after it wrote", true, status(http.StatusInternalServerError)},
+	{"a server that gives up waiting for itself", true, status(http.StatusGatewayTimeout)},
+	{"a server that has too much to do", false, status(http.StatusTooManyRequests)},
+	{"an answer that is cut off", true, func() (*http.Response, error) { return response(http.StatusOK, `{"metadata":{"na`), nil }},
+}
+
+func status(code int) func() (*http.Response, error) {
+	return func() (*http.Response, error) {
+		return response(code, `{"kind":"Status","message":"as the test wants it"}`), nil
+	}
+}
+
+func response(code int, body string) *http.Response {
+	return &http.Response{StatusCode: code, Body: io.NopCloser(strings.NewReader(body)), Header: http.Header{}}
+}
+
+// TestHiccups: whether a write was carried out is found out, whatever became of its
+// answer; every step comes to its end, to the same result, and is in the journal
+// once.
+func TestHiccups(t *testing.T) {
+	inBothGroups(t, func(t *testing.T, w *world) {
+		for _, s := range steps {
+			t.Run(s.name, func(t *testing.T) {
+				w := w.in(t)
+				w.restoreFor(s)
+				whole, taken := &tap{}, &journal{}
+				must(t, s.do(w, w.writer(whole.wrap, taken)))
+				want := w.contents()
+				wanted := sampled(t, 3)
+				for k := range whole.writes {
+					for _, h := range hiccups {
+						if !wanted() {
+							continue
+						}
+						w.restoreFor(s)
+						what, again := fmt.Sprintf("write %d, %s", k+1, h.name), &journal{}
+						x := &tap{dieAt: k + 1, after: h.after, answer: h.answer}
+						if err := s.do(w, w.writer(x.wrap, again)); err != nil {
+							t.Errorf("%s: %v", what, err)
+						}
+						same(t, what, want, w.contents())
+						if again.String() != taken.String() {
+							t.Errorf("%s: the journal has %s, and without it %s", what, again, taken)
+						}
+					}
+				}
+			})
+		}
+	})
+}
+
+// TestInterrupted: a step whose context ends before its first write writes nothing,
+// and one whose context ends later is finished.
+func TestInterrupted(t *testing.T) {
+	w := newWorld(t, "crd.projectcalico.org/v1")
+	for _, s := range steps {
+		if s.name == twoCalls {
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) {
+			w := w.in(t)
+			w.restoreFor(s)
+			untouched, whole := w.contents(), &tap{}
+			must(t, s.do(w, w.writer(whole.wrap, nil)))
+			want := w.contents()
+			for n := range whole.sent {
+				w.restoreFor(s)
+				ctx, cancel := context.WithCancel(t.Context())
+				x := &tap{before: func(i int, _ *http.Request) {
+					if i == n {
+						cancel()
+					}
+				}}
+				w.interrupted = ctx
+				err := s.do(w, w.writer(x.wrap, nil))
+				w.interrupted = nil
+				cancel()
+				switch {
+				case len(x.writes) == 0:
+					if !errors.Is(err, context.Canceled) {
+						t.Errorf("interrupted at request %d, before any write: %v", n, err)
+					}
+					same(t, "what was not begun", untouched, w.contents())
+				case err != nil:
+					t.Errorf("interrupted at request %d (%s): %v", n, x.sent[n], err)
+				default:
+					same(t, fmt.Sprintf("interrupted at request %d (%s)", n, x.sent[n]), want, w.contents())
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,196 @@
+package datastore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"testing"
+	"time"
+
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/storm"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// TestUnseenReclaim stops Calico's own client in the middle of a claim, before each
+// of its writes, and lets it go on before each request of a step that deletes an
+// affinity: above all where it has found the affinity confirmed, which it then takes
+// for its own without writing it, so that no version tells. Whoever claims in vain
+// learns of it; the claim that succeeds has its affinity; and with the node's next
+// pod at the latest nothing is wrong.
+func TestUnseenReclaim(t *testing.T) {
+	w := newWorld(t, testcluster.CRDv1)
+	client := storm.NewClient(t, w.Cluster, "slow-client")
+	claims := map[string]func(ctx context.Context, node string, cidr netip.Prefix) (bool, error){
+		"a claim": func(ctx context.Context, node string, cidr netip.Prefix) (bool, error) {
+			won, _, err := client.IPAM.ClaimAffinity(ctx, calicoNet(cidr), ipam.AffinityConfig{AffinityType: ipam.AffinityTypeHost, Host: node})
+			return len(won) > 0, err
+		},
+		"an assignment": func(ctx context.Context, node string, _ netip.Prefix) (bool, error) {
+			handle := testcluster.Handle("default", "slow")
+			_, _, err := client.IPAM.AutoAssign(ctx, ipam.AutoAssignArgs{
+				Num4: 1, HandleID: &handle, Hostname: node, IntendedUse: apiv3.IPPoolAllowedUseWorkload,
+				Attrs: map[string]string{ipam.AttributeNode: node, ipam.AttributePod: "slow", ipam.AttributeNamespace: "default"},
+			})
+			return false, err
+		},
+	}
+	for _, x := range []struct {
+		step int
+		node string
+		cidr netip.Prefix
+	}{{0, "n1", empty}, {2, "n3", noBlock}, {3, "n3", contested}} {
+		for name, claim := range claims {
+			t.Run(steps[x.step].name+", "+name, func(t *testing.T) {
+				w := w.in(t)
+				before, wanted := w.found(), sampled(t, 3)
+				for write := 1; write <= 4; write++ {
+					for gap := range maxRequests {
+						if !wanted() {
+							continue
+						}
+						r := &reclaim{world: w.in(t), step: steps[x.step], client: client, node: x.node, cidr: x.cidr, claim: claim}
+						if !r.run(write, gap, before) {
+							break
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// maxRequests is more than any step needs.
+const maxRequests = 20
+
+type reclaim struct {
+	*world
+	step   step
+	client *storm.Client
+	node   string
+	cidr   netip.Prefix
+	claim  func(context.Context, string, netip.Prefix) (bool, error)
+}
+
+// found are the findings of the world as it was.
+func (w *world) found() map[string]audit.Finding {
+	w.restore()
+	return w.findings()
+}
+
+// run stops the client before one of its writes, and lets it go on before a request
+// of the step. It returns false if the step does not have as many requests.
+func (r *reclaim) run(write, gap int, before map[string]audit.Finding) bool {
+	r.restoreFor(r.step)
+	reached, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	first := len(r.client.Gate.Writes())
+	r.client.Gate.Hold(func(n int, _ storm.Write) bool {
+		if n == first+write {
+			close(reached)
+			<-goOn
+		}
+		return true
+	})
+	var won bool
+	var claimErr error
+	go func() {
+		defer close(ended)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), time.Minute)
+		defer cancel()
+		won, claimErr = r.claim(ctx, r.node, r.cidr)
+	}()
+	select {
+	case <-reached:
+	case <-ended: // it has no such write
+	}
+	released := false
+	release := func() {
+		if !released {
+			released = true
+			close(goOn)
+			<-ended
+		}
+	}
+	defer release()
+	x := &tap{before: func(n int, _ *http.Request) {
+		if n == gap {
+			release()
+		}
+	}}
+	err := r.step.do(r.world, r.writer(x.wrap, nil))
+	within := released
+	release()
+	r.client.Gate.Hold(nil)
+
+	when := fmt.Sprintf("the client went on from write %d before request %d", write, gap+1)
+	if gap < len(x.sent) {
+		when += " (" + x.sent[gap] + ")"
+	}
+	if err != nil && !errors.Is(err, repair.ErrChanged) {
+		r.Errorf("%s: %v", when, err)
+	}
+	r.unharmed(when)
+	if won && claimErr == nil {
+		r.owned(when)
+	}
+	// The node's next pod.
+	nextPod(r.node)(r.world)
+	for _, f := range r.findings() {
+		was, known := before[f.Fingerprint]
+		// See DeleteAffinity: what nobody can see any more who has ended.
+		if !within && claimErr != nil && f.Check == "block/no-affinity" && f.Subject.CIDR == r.cidr.String() {
+			continue
+		}
+		if f.Severity >= audit.Error && r.integrity(f) && (!known || was.Severity < f.Severity) {
+			r.Errorf("%s (%v; the client: %t, %v): %s %s: %s", when, err, won, claimErr, f.Severity, f.Check, f.Message)
+		}
+	}
+	return within
+}
+
+// owned fails the test if the block of a claim that has succeeded has no affinity
+// of its node.
+func (r *reclaim) owned(when string) {
+	r.Helper()
+	block, affinity := blocks.BlockName(r.cidr), blocks.AffinityName(r.node, r.cidr)
+	if r.has(blocks.Blocks, block) && r.spec(blocks.Blocks, block)["affinity"] == "host:"+r.node && !r.has(blocks.Affinities, affinity) {
+		r.Errorf("%s: the claim succeeded, and the block has no affinity", when)
+	}
+}
+
+// TestAffinityIsKept: where the block names the host right after the affinity was
+// made pendingDeletion, the very same affinity gets its state back.
+func TestAffinityIsKept(t *testing.T) {
+	inBothGroups(t, func(t *testing.T, w *world) {
+		name := blocks.AffinityName("n3", noBlock)
+		before := w.ref(blocks.Affinities, name)
+		x := &tap{}
+		x.before = func(_ int, r *http.Request) {
+			if len(x.writes) == 1 && r.Method == http.MethodGet && !w.has(blocks.Blocks, blocks.BlockName(noBlock)) {
+				must(t, w.Create(t.Context(), w.group.Resource("ipamblocks"), map[string]any{
+					"metadata": map[string]any{"name": blocks.BlockName(noBlock)},
+					"spec": map[string]any{
+						"cidr": noBlock.String(), "affinity": "host:n3", "allocations": make([]any, 64), "unallocated": []any{}, "attributes": []any{},
+						"sequenceNumber": int64(1), "sequenceNumberForAllocation": map[string]any{}, "deleted": false, "strictAffinity": false,
+					},
+				}))
+			}
+		}
+		if err := w.drop(w.writer(x.wrap, nil), "n3", noBlock); !errors.Is(err, repair.ErrChanged) {
+			t.Errorf("got %v", err)
+		}
+		if after := w.ref(blocks.Affinities, name); after.UID != before.UID || len(x.writes) != 2 {
+			t.Errorf("the affinity was %s and is %s, after %v", before.UID, after.UID, x.writes)
+		}
+		if state := w.spec(blocks.Affinities, name)["state"]; state != "confirmed" {
+			t.Errorf("the affinity is %v", state)
+		}
+	})
+}

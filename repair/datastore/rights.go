@@ -1,0 +1,186 @@
+package datastore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// A Right is what RBAC must allow: verbs on a resource of Calico's API group.
+type Right struct {
+	Resource blocks.Resource
+	Verbs    []string
+}
+
+// rights are what each kind of step needs, beyond what an audit needs for reading.
+// The ClusterRole in examples/kubernetes/rbac-repair is the sum of them and of
+// undoRights; a test holds it to that.
+var rights = map[repair.Kind][]Right{
+	repair.ReleaseBlock: {
+		{blocks.Blocks, []string{"get", "patch", "delete"}},
+		{blocks.Affinities, []string{"get", "create", "patch", "delete"}},
+	},
+	repair.DeleteAffinity: {
+		{blocks.Blocks, []string{"get"}},
+		{blocks.Affinities, []string{"get", "create", "patch", "delete"}},
+	},
+	repair.RestoreAffinity: {
+		{blocks.Blocks, []string{"get"}},
+		{blocks.Affinities, []string{"get", "list", "create", "patch", "delete"}},
+	},
+	repair.ReleaseIP: {
+		{blocks.Blocks, []string{"get", "patch", "delete"}},
+		{blocks.Handles, []string{"get", "patch", "delete"}},
+	},
+	repair.DeleteHandle: {
+		{blocks.Blocks, []string{"get"}},
+		{blocks.Handles, []string{"get", "patch", "delete"}},
+	},
+	repair.FixHandleCount: {
+		{blocks.Handles, []string{"get", "patch"}},
+	},
+	repair.FinishDelete: {
+		{blocks.Blocks, []string{"get", "delete"}},
+		{blocks.Affinities, []string{"get", "create", "patch", "delete"}},
+		{blocks.Handles, []string{"get", "delete"}},
+	},
+	repair.SetStrictAffinity: {
+		{blocks.IPAMConfigs, []string{"get", "create", "patch"}},
+	},
+}
+
+// undoRights are what taking each kind of step back needs.
+var undoRights = map[repair.Kind][]Right{
+	repair.ReleaseBlock: {
+		{blocks.Blocks, []string{"get"}},
+		{blocks.Affinities, []string{"get", "patch"}},
+	},
+	repair.DeleteAffinity: {
+		{blocks.Blocks, []string{"get"}},
+		{blocks.Affinities, []string{"get", "list", "create", "patch", "delete"}},
+	},
+	repair.ReleaseIP: {
+		{blocks.Blocks, []string{"get", "patch"}},
+		{blocks.Handles, []string{"get", "create", "patch", "delete"}},
+	},
+	repair.DeleteHandle: {
+		{blocks.Handles, []string{"get", "create"}},
+	},
+	repair.FixHandleCount: {
+		{blocks.Handles, []string{"get", "patch"}},
+	},
+	repair.SetStrictAffinity: {
+		{blocks.IPAMConfigs, []string{"get", "patch"}},
+	},
+}
+
+// MissingRight is a right that whoever writes does not have.
+type MissingRight struct {
+	// Verb, Resource and Group are as RBAC has them.
+	Verb, Resource, Group string
+	// Kinds are the kinds of step that need it.
+	Kinds []repair.Kind
+	// Reason is what the API server says about it; often empty.
+	Reason string
+}
+
+// String says the right in one line.
+func (m MissingRight) String() string {
+	var kinds []string
+	for _, k := range m.Kinds {
+		kinds = append(kinds, string(k))
+	}
+	text := fmt.Sprintf("the right to %s %s.%s (for %s)", m.Verb, m.Resource, m.Group, strings.Join(kinds, ", "))
+	if m.Reason != "" {
+		text += ": " + m.Reason
+	}
+	return text
+}
+
+// Rights asks the API server which of the rights that steps of the given kinds need
+// are missing. An error means that it is not known.
+func (k *Kubernetes) Rights(ctx context.Context, kinds []repair.Kind) ([]MissingRight, error) {
+	return k.missing(ctx, kinds, rights)
+}
+
+// UndoRights is like Rights, for taking such steps back.
+func (k *Kubernetes) UndoRights(ctx context.Context, kinds []repair.Kind) ([]MissingRight, error) {
+	return k.missing(ctx, kinds, undoRights)
+}
+
+func (k *Kubernetes) missing(ctx context.Context, kinds []repair.Kind, table map[repair.Kind][]Right) ([]MissingRight, error) {
+	var out []MissingRight
+	for _, need := range k.needed(kinds, table) {
+		allowed, reason, err := k.allowed(ctx, need)
+		if err != nil {
+			return nil, fmt.Errorf("asking for the right to %s %s.%s: %w", need.Verb, need.Resource, need.Group, err)
+		}
+		if !allowed {
+			need.Reason = reason
+			out = append(out, need)
+		}
+	}
+	return out, nil
+}
+
+// needed lists the single rights that kinds of step need, each once, in the order
+// of the resources.
+func (k *Kubernetes) needed(kinds []repair.Kind, table map[repair.Kind][]Right) []MissingRight {
+	group, _, _ := strings.Cut(k.group, "/")
+	kinds = slices.Compact(slices.Sorted(slices.Values(kinds)))
+	var out []MissingRight
+	for _, r := range []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.IPAMConfigs} {
+		for _, verb := range []string{"get", "list", "create", "patch", "delete"} {
+			need := MissingRight{Verb: verb, Resource: k.plural(r), Group: group}
+			for _, kind := range kinds {
+				if slices.ContainsFunc(table[kind], func(n Right) bool { return n.Resource == r && slices.Contains(n.Verbs, verb) }) {
+					need.Kinds = append(need.Kinds, kind)
+				}
+			}
+			if len(need.Kinds) > 0 {
+				out = append(out, need)
+			}
+		}
+	}
+	return out
+}
+
+// allowed asks for one right, by a SelfSubjectAccessReview, which every
+// authenticated user may create.
+func (k *Kubernetes) allowed(ctx context.Context, need MissingRight) (ok bool, reason string, err error) {
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+		"spec": map[string]any{"resourceAttributes": map[string]any{"group": need.Group, "resource": need.Resource, "verb": need.Verb}},
+	})
+	if err != nil {
+		return false, "", err
+	}
+	answer, err := k.client.read(ctx, request{
+		method: http.MethodPost, path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", contentType: "application/json", body: body,
+	})
+	if err != nil {
+		return false, "", err
+	}
+	var review struct {
+		Kind   string
+		Status *struct {
+			Allowed         bool
+			Reason          string
+			EvaluationError string
+		}
+	}
+	if err := json.Unmarshal(answer, &review); err != nil || review.Kind != "SelfSubjectAccessReview" || review.Status == nil {
+		return false, "", fmt.Errorf("the answer is no SelfSubjectAccessReview")
+	}
+	reason = review.Status.Reason
+	if reason == "" {
+		reason = review.Status.EvaluationError
+	}
+	return review.Status.Allowed, reason, nil
+}

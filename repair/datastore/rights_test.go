@@ -1,0 +1,195 @@
+package datastore_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/datastore"
+)
+
+// exampleRole is the ClusterRole for repairs that ships with the examples.
+func exampleRole(t *testing.T) *rbacv1.ClusterRole {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("..", "..", "examples", "kubernetes", "rbac-repair", "clusterrole.yaml"))
+	must(t, err)
+	role := &rbacv1.ClusterRole{}
+	must(t, yaml.UnmarshalStrict(data, role))
+	return role
+}
+
+// TestClusterRole: the example allows what the steps and their undoing need, in each
+// API group, and nothing else.
+func TestClusterRole(t *testing.T) {
+	want := map[string][]string{}
+	for _, table := range []map[repair.Kind][]datastore.Right{datastore.AllRights, datastore.AllUndoRights} {
+		for _, needs := range table {
+			for _, n := range needs {
+				native := string(n.Resource)
+				if n.Resource == blocks.IPAMConfigs {
+					native = "ipamconfigurations"
+				}
+				want[string(n.Resource)+".crd.projectcalico.org"] = append(want[string(n.Resource)+".crd.projectcalico.org"], n.Verbs...)
+				want[native+".projectcalico.org"] = append(want[native+".projectcalico.org"], n.Verbs...)
+			}
+		}
+	}
+	got := map[string][]string{}
+	for _, rule := range exampleRole(t).Rules {
+		if len(rule.ResourceNames)+len(rule.NonResourceURLs) > 0 {
+			t.Errorf("unexpected rule %+v", rule)
+		}
+		for _, group := range rule.APIGroups {
+			for _, r := range rule.Resources {
+				got[r+"."+group] = append(got[r+"."+group], rule.Verbs...)
+			}
+		}
+	}
+	for _, m := range []map[string][]string{want, got} {
+		for r, verbs := range m {
+			slices.Sort(verbs)
+			m[r] = slices.Compact(verbs)
+		}
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("rights (-what steps need +the role):\n%s", d)
+	}
+}
+
+// as prepares to write in a user's name.
+func (w *world) as(user string) *datastore.Kubernetes {
+	w.Helper()
+	cfg, err := w.UserConfig(user)
+	must(w.T, err)
+	k, err := datastore.New(cfg, string(w.group), datastore.Options{})
+	must(w.T, err)
+	return k.Impatient()
+}
+
+// TestRights: each step works with the example's rights and no others. With none, or
+// without a single one of those that its kind needs, that is said before, and by
+// name.
+func TestRights(t *testing.T) {
+	inBothGroups(t, func(t *testing.T, w *world) {
+		role := exampleRole(t)
+		must(t, w.Allow(t.Context(), "repairer", role.Rules...))
+		for _, s := range steps {
+			w.restoreFor(s)
+			w.missing("repairer", s.kind)
+			if err := s.do(w, w.as("repairer")); err != nil {
+				t.Errorf("%s: %v", s.name, err)
+			}
+		}
+		missing, err := w.as("repairer").UndoRights(t.Context(), kindsOf(steps))
+		if err != nil || len(missing) > 0 {
+			t.Errorf("undo: missing %v, %v", missing, err)
+		}
+
+		missing, err = w.as("nobody").Rights(t.Context(), []repair.Kind{repair.FixHandleCount, repair.DeleteHandle})
+		must(t, err)
+		group, _, _ := strings.Cut(string(w.group), "/")
+		var got []string
+		for _, m := range missing {
+			got = append(got, m.String())
+		}
+		want := []string{
+			"the right to get ipamblocks." + group + " (for delete-handle)",
+			"the right to get ipamhandles." + group + " (for delete-handle, fix-handle-count)",
+			"the right to patch ipamhandles." + group + " (for delete-handle, fix-handle-count)",
+			"the right to delete ipamhandles." + group + " (for delete-handle)",
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("missing (-want +got):\n%s", d)
+		}
+		for kind, needs := range datastore.AllRights {
+			for _, n := range needs {
+				for _, verb := range n.Verbs {
+					w.without(kind, n.Resource, verb, group)
+				}
+			}
+		}
+	})
+}
+
+// without takes one right away, and expects it to be missed.
+func (w *world) without(kind repair.Kind, r blocks.Resource, verb, group string) {
+	w.Helper()
+	plural := w.group.Resource(string(r)).Resource
+	var rules []rbacv1.PolicyRule
+	for _, rule := range exampleRole(w.T).Rules {
+		if rule.Resources[0] == plural && rule.APIGroups[0] == group {
+			rule.Verbs = slices.DeleteFunc(rule.Verbs, func(v string) bool { return v == verb })
+		}
+		rules = append(rules, rule)
+	}
+	must(w.T, w.Allow(w.Context(), "short-of-one", rules...))
+	w.missing("short-of-one", kind, verb+" "+plural+"."+group)
+}
+
+// missing fails the test unless a user comes to miss just these rights. The API
+// server takes a moment to hear of a new role.
+func (w *world) missing(user string, kind repair.Kind, want ...string) {
+	w.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		missing, err := w.as(user).Rights(w.Context(), []repair.Kind{kind})
+		must(w.T, err)
+		var got []string
+		for _, m := range missing {
+			got = append(got, m.Verb+" "+m.Resource+"."+m.Group)
+		}
+		if slices.Equal(got, want) {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.Fatalf("%s misses %v for %s, want %v", user, got, kind, want)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// TestForbidden: a step that lacks a right in the middle says so, and puts back what
+// it can: the affinity of a block that may not be deleted has its state again.
+func TestForbidden(t *testing.T) {
+	w := newWorld(t, "crd.projectcalico.org/v1")
+	before := w.contents()
+	must(t, w.Allow(t.Context(), "half", rbacv1.PolicyRule{
+		APIGroups: []string{"crd.projectcalico.org"}, Resources: []string{"ipamblocks"}, Verbs: []string{"get"},
+	}, rbacv1.PolicyRule{
+		APIGroups: []string{"crd.projectcalico.org"}, Resources: []string{"blockaffinities"}, Verbs: []string{"get", "patch"},
+	}))
+	w.missing("half", repair.ReleaseBlock, "patch ipamblocks.crd.projectcalico.org", "delete ipamblocks.crd.projectcalico.org",
+		"create blockaffinities.crd.projectcalico.org", "delete blockaffinities.crd.projectcalico.org")
+	err := steps[0].do(w, w.as("half"))
+	if err == nil || !strings.Contains(err.Error(), "cannot patch resource") {
+		t.Errorf("got %v", err)
+	}
+	same(t, "what must be as before", before, w.contents())
+}
+
+// TestNoAPIServer: an API server that is gone is said to be so, soon.
+func TestNoAPIServer(t *testing.T) {
+	k, err := datastore.New(&rest.Config{Host: "https://127.0.0.1:1"}, "crd.projectcalico.org/v1", datastore.Options{})
+	must(t, err)
+	k.Impatient()
+	ref := repair.ObjectRef{Resource: blocks.Handles, Name: "x", UID: "u", ResourceVersion: "1"}
+	if err := k.DeleteHandle(t.Context(), ref); err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := k.Rights(t.Context(), []repair.Kind{repair.DeleteHandle}); err == nil {
+		t.Error("rights are known without an API server")
+	}
+	if _, err := datastore.New(&rest.Config{}, "example.com/v1", datastore.Options{}); err == nil {
+		t.Error("any API group will do")
+	}
+}

@@ -1,0 +1,415 @@
+package datastore_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/storm"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/datastore"
+)
+
+// The blocks of a world.
+var (
+	inUse     = prefix("10.64.0.0/26")   // of n1
+	empty     = prefix("10.64.0.64/26")  // of n1
+	contested = prefix("10.64.0.128/26") // of n2, to which n3 has an affinity, too
+	noBlock   = prefix("10.64.0.192/26") // n3 has an affinity to it
+	nobodys   = prefix("10.65.0.0/28")   // with one leaked address
+	lost      = prefix("10.65.0.16/28")  // of n2, which has no affinity to it
+	marked    = prefix("10.65.0.32/28")  // of n2, marked deleted
+	forgotten = prefix("10.65.0.48/28")  // n3's affinity to it is marked deleted
+)
+
+const (
+	leaked  = 3 // the ordinal of a leaked address of inUse
+	orphan  = "k8s-pod-network.orphan"
+	doomed  = "k8s-pod-network.doomed"
+	miscont = "a" // the pod whose handle counts too many
+)
+
+// world is a small cluster with something to do for every kind of step.
+type world struct {
+	*bench
+	seeder *testcluster.Seeder
+	live   map[netip.Addr]string
+	image  storm.Image
+	seen   map[string]string // the contents when a step began
+	// interrupted is the context of steps; nil for one that is not.
+	interrupted context.Context
+}
+
+// ctx is the context of a step.
+func (w *world) ctx() context.Context {
+	if w.interrupted != nil {
+		return w.interrupted
+	}
+	return w.Context()
+}
+
+// newWorld makes the world; everything in it is an hour old.
+func newWorld(t *testing.T, group testcluster.Group) *world {
+	t.Helper()
+	ctx := t.Context()
+	c := testcluster.Shared(t, testcluster.Options{})
+	s, err := testcluster.NewSeeder(c)
+	must(t, err)
+	w := &world{bench: &bench{t, c, testcluster.CRDv1}, seeder: s, live: map[netip.Addr]string{}}
+	must(t, s.Init(ctx))
+	must(t, s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}))
+	must(t, s.Pool(ctx, "pods", apiv3.IPPoolSpec{CIDR: "10.64.0.0/24", BlockSize: 26}))
+	must(t, s.Pool(ctx, "more", apiv3.IPPoolSpec{CIDR: "10.65.0.0/26", BlockSize: 28}))
+	for i := range 3 {
+		must(t, s.Node(ctx, testcluster.Node{Name: fmt.Sprintf("n%d", i+1)}))
+	}
+	w.pod("a", "n1", "10.64.0.1")
+	w.pod("b", "n1", "10.64.0.2")
+	w.pod("gone", "n1", "10.64.0.3")
+	w.pod("c", "n2", "10.64.0.129")
+	w.pod("gone-too", "n1", "10.65.0.1")
+	w.pod("d", "n2", "10.65.0.17")
+	for _, name := range []string{"gone", "gone-too"} {
+		must(t, s.DeletePod(ctx, "default", name, false))
+		maps.DeleteFunc(w.live, func(_ netip.Addr, h string) bool { return h == testcluster.Handle("default", name) })
+	}
+	must(t, s.ClaimBlocks(ctx, "n1", empty))
+	must(t, s.ClaimBlocks(ctx, "n2", marked))
+	must(t, s.ReleaseBlocks(ctx, "n1", nobodys, false))
+	for _, cidr := range []netip.Prefix{contested, noBlock, forgotten} {
+		must(t, s.Affinity(ctx, "n3", cidr, string(blocks.Confirmed)))
+	}
+	w.edit(blocks.Affinities, blocks.AffinityName("n3", forgotten), func(spec map[string]any) { spec["deleted"], spec["state"] = "true", "pendingDeletion" })
+	w.edit(blocks.Affinities, blocks.AffinityName("n2", marked), func(spec map[string]any) { spec["state"] = "pendingDeletion" })
+	w.edit(blocks.Blocks, blocks.BlockName(marked), func(spec map[string]any) { spec["deleted"] = true })
+	must(t, c.Delete(ctx, w.group.Resource("blockaffinities"), "", blocks.AffinityName("n2", lost)))
+	w.edit(blocks.Handles, testcluster.Handle("default", miscont), func(spec map[string]any) { spec["block"] = map[string]any{inUse.String(): int64(3)} })
+	for name, deleted := range map[string]bool{orphan: false, doomed: true} {
+		must(t, c.Create(ctx, w.group.Resource("ipamhandles"), map[string]any{
+			"metadata": map[string]any{"name": name},
+			"spec":     map[string]any{"handleID": name, "block": map[string]any{inUse.String(): int64(1)}, "deleted": deleted},
+		}))
+	}
+	must(t, c.Backdate(ctx, time.Hour))
+	if group == testcluster.NativeV3 {
+		native := testcluster.Shared(t, testcluster.Options{Groups: []testcluster.Group{group}})
+		must(t, testcluster.CopyToNative(ctx, c, native))
+		w.bench = &bench{t, native, group}
+	}
+	w.take()
+	return w
+}
+
+// in makes the world usable by a test within the test.
+func (w *world) in(t *testing.T) *world {
+	out := *w
+	out.bench, out.live = &bench{t, w.Cluster, w.group}, maps.Clone(w.live)
+	return &out
+}
+
+// take and restore keep the world and bring it back.
+func (w *world) take() {
+	w.Helper()
+	var err error
+	w.image, err = storm.TakeImage(w.Context(), w.Cluster)
+	must(w.T, err)
+}
+
+func (w *world) restore() {
+	w.Helper()
+	must(w.T, w.image.Restore(w.Context(), w.Cluster))
+}
+
+// pod starts a pod with an address of its choice.
+func (w *world) pod(name, node, addr string) {
+	w.Helper()
+	addrs, err := w.seeder.Pod(w.Context(), testcluster.Pod{
+		Namespace: "default", Name: name, Node: node, Annotations: map[string]string{"cni.projectcalico.org/ipAddrs": `["` + addr + `"]`},
+	})
+	must(w.T, err)
+	w.live[addrs[0]] = testcluster.Handle("default", name)
+}
+
+// unharmed fails the test if a live pod's address was freed or given twice.
+func (w *world) unharmed(when string) {
+	w.Helper()
+	harm, err := storm.Harm(context.WithoutCancel(w.Context()), w.Cluster, w.group, w.live)
+	must(w.T, err)
+	for _, h := range harm {
+		w.Errorf("%s: %s", when, h)
+	}
+}
+
+// step is one step for the world.
+type step struct {
+	name string
+	kind repair.Kind
+	do   func(w *world, k *datastore.Kubernetes) error
+	// again completes what was left of the step by a writer that died, as a repair
+	// that is run again does.
+	again func(w *world, k *datastore.Kubernetes) error
+	// lacks names an object that must not exist, if any.
+	lacks func(w *world) (blocks.Resource, string)
+}
+
+// restoreFor brings the world back for a step.
+func (w *world) restoreFor(s step) {
+	w.Helper()
+	w.restore()
+	if s.lacks != nil {
+		r, name := s.lacks(w)
+		must(w.T, w.Delete(w.Context(), w.group.Resource(string(r)), "", name))
+	}
+}
+
+// twoCalls is a step for which a repair calls the writer twice: for the block, and
+// for its owner's affinity.
+const twoCalls = "finish deleting a block"
+
+var steps = []step{
+	{"release an empty block", repair.ReleaseBlock,
+		func(w *world, k *datastore.Kubernetes) error { return w.release(k, empty, "n1") },
+		func(w *world, k *datastore.Kubernetes) error { return w.releaseAgain(k, empty, "n1") }, nil},
+	{"release a block whose affinity is missing", repair.ReleaseBlock,
+		func(w *world, k *datastore.Kubernetes) error {
+			return k.ReleaseBlock(w.ctx(), w.ref(blocks.Blocks, blocks.BlockName(empty)), nil)
+		},
+		func(w *world, k *datastore.Kubernetes) error { return w.releaseAgain(k, empty, "n1") },
+		func(*world) (blocks.Resource, string) { return blocks.Affinities, blocks.AffinityName("n1", empty) }},
+	{"delete an affinity without a block", repair.DeleteAffinity,
+		func(w *world, k *datastore.Kubernetes) error { return w.drop(k, "n3", noBlock) },
+		func(w *world, k *datastore.Kubernetes) error { return w.dropAgain(k, "n3", noBlock) }, nil},
+	{"delete an affinity to another's block", repair.DeleteAffinity,
+		func(w *world, k *datastore.Kubernetes) error { return w.drop(k, "n3", contested) },
+		func(w *world, k *datastore.Kubernetes) error { return w.dropAgain(k, "n3", contested) }, nil},
+	{"restore an affinity", repair.RestoreAffinity,
+		func(w *world, k *datastore.Kubernetes) error {
+			return k.RestoreAffinity(w.ctx(), w.ref(blocks.Blocks, blocks.BlockName(lost)))
+		},
+		func(w *world, k *datastore.Kubernetes) error {
+			name := blocks.AffinityName("n2", lost)
+			if w.has(blocks.Affinities, name) {
+				return k.PutAffinityState(w.ctx(), w.ref(blocks.Affinities, name), blocks.Confirmed)
+			}
+			return k.RestoreAffinity(w.ctx(), w.ref(blocks.Blocks, blocks.BlockName(lost)))
+		}, nil},
+	{"release an address", repair.ReleaseIP,
+		func(w *world, k *datastore.Kubernetes) error { return w.free(k, inUse, leaked, "gone") },
+		func(w *world, k *datastore.Kubernetes) error { return w.freeAgain(k, inUse, leaked, "gone") }, nil},
+	{"release an address of nobody's block", repair.ReleaseIP,
+		func(w *world, k *datastore.Kubernetes) error { return w.free(k, nobodys, 1, "gone-too") },
+		func(w *world, k *datastore.Kubernetes) error { return w.freeAgain(k, nobodys, 1, "gone-too") }, nil},
+	{"delete a handle", repair.DeleteHandle,
+		func(w *world, k *datastore.Kubernetes) error { return w.forget(k, orphan) },
+		func(w *world, k *datastore.Kubernetes) error { return w.forget(k, orphan) }, nil},
+	{"correct a handle's count", repair.FixHandleCount, correct, correct, nil},
+	{twoCalls, repair.FinishDelete, finishBlock, finishBlock, nil},
+	{"finish deleting an affinity", repair.FinishDelete,
+		finish(blocks.Affinities, blocks.AffinityName("n3", forgotten)), finish(blocks.Affinities, blocks.AffinityName("n3", forgotten)), nil},
+	{"finish deleting a handle", repair.FinishDelete, finish(blocks.Handles, doomed), finish(blocks.Handles, doomed), nil},
+	{"set strict affinity", repair.SetStrictAffinity, strict, strict, nil},
+	{"set strict affinity without a configuration", repair.SetStrictAffinity,
+		func(w *world, k *datastore.Kubernetes) error { return k.SetStrictAffinity(w.ctx(), nil, true) },
+		func(w *world, k *datastore.Kubernetes) error {
+			if !w.has(blocks.IPAMConfigs, "default") {
+				return k.SetStrictAffinity(w.ctx(), nil, true)
+			}
+			return strict(w, k)
+		},
+		func(*world) (blocks.Resource, string) { return blocks.IPAMConfigs, "default" }},
+}
+
+func (w *world) release(k *datastore.Kubernetes, cidr netip.Prefix, host string) error {
+	w.Helper()
+	a := w.ref(blocks.Affinities, blocks.AffinityName(host, cidr))
+	return k.ReleaseBlock(w.ctx(), w.ref(blocks.Blocks, blocks.BlockName(cidr)), &a)
+}
+
+func (w *world) releaseAgain(k *datastore.Kubernetes, cidr netip.Prefix, host string) error {
+	w.Helper()
+	name := blocks.BlockName(cidr)
+	switch {
+	case !w.has(blocks.Blocks, name):
+	case w.spec(blocks.Blocks, name)["deleted"] == true:
+		if err := k.FinishDelete(w.ctx(), w.ref(blocks.Blocks, name)); err != nil {
+			return err
+		}
+	case w.has(blocks.Affinities, blocks.AffinityName(host, cidr)):
+		return w.release(k, cidr, host)
+	default:
+		return k.ReleaseBlock(w.ctx(), w.ref(blocks.Blocks, name), nil)
+	}
+	return w.dropAgain(k, host, cidr)
+}
+
+func (w *world) drop(k *datastore.Kubernetes, host string, cidr netip.Prefix) error {
+	w.Helper()
+	return k.DeleteAffinity(w.ctx(), w.ref(blocks.Affinities, blocks.AffinityName(host, cidr)))
+}
+
+func (w *world) dropAgain(k *datastore.Kubernetes, host string, cidr netip.Prefix) error {
+	w.Helper()
+	name := blocks.AffinityName(host, cidr)
+	if !w.has(blocks.Affinities, name) {
+		return nil
+	}
+	if fmt.Sprint(w.spec(blocks.Affinities, name)["deleted"]) == "true" {
+		return k.FinishDelete(w.ctx(), w.ref(blocks.Affinities, name))
+	}
+	return w.drop(k, host, cidr)
+}
+
+func (w *world) free(k *datastore.Kubernetes, cidr netip.Prefix, ordinal int, pod string) error {
+	w.Helper()
+	name := blocks.BlockName(cidr)
+	sequence, _, _ := unstructured.NestedInt64(w.spec(blocks.Blocks, name), "sequenceNumberForAllocation", fmt.Sprint(ordinal))
+	return k.ReleaseIP(w.ctx(), w.ref(blocks.Blocks, name), ordinal, testcluster.Handle("default", pod), uint64(sequence))
+}
+
+func (w *world) freeAgain(k *datastore.Kubernetes, cidr netip.Prefix, ordinal int, pod string) error {
+	w.Helper()
+	if name := blocks.BlockName(cidr); w.has(blocks.Blocks, name) {
+		spec := w.spec(blocks.Blocks, name)
+		switch {
+		case spec["deleted"] == true:
+			if err := k.FinishDelete(w.ctx(), w.ref(blocks.Blocks, name)); err != nil {
+				return err
+			}
+		case spec["allocations"].([]any)[ordinal] != nil:
+			return w.free(k, cidr, ordinal, pod)
+		}
+	}
+	return w.forget(k, testcluster.Handle("default", pod))
+}
+
+func (w *world) forget(k *datastore.Kubernetes, handle string) error {
+	w.Helper()
+	switch {
+	case !w.has(blocks.Handles, handle):
+		return nil
+	case w.spec(blocks.Handles, handle)["deleted"] == true:
+		return k.FinishDelete(w.ctx(), w.ref(blocks.Handles, handle))
+	}
+	return k.DeleteHandle(w.ctx(), w.ref(blocks.Handles, handle))
+}
+
+func correct(w *world, k *datastore.Kubernetes) error {
+	return k.SetHandleCounts(w.ctx(), w.ref(blocks.Handles, testcluster.Handle("default", miscont)), []blocks.HandleCount{{CIDR: inUse, Count: 1}})
+}
+
+func finish(r blocks.Resource, name string) func(*world, *datastore.Kubernetes) error {
+	return func(w *world, k *datastore.Kubernetes) error {
+		if !w.has(r, name) {
+			return nil
+		}
+		return k.FinishDelete(w.ctx(), w.ref(r, name))
+	}
+}
+
+func finishBlock(w *world, k *datastore.Kubernetes) error {
+	if err := finish(blocks.Blocks, blocks.BlockName(marked))(w, k); err != nil {
+		return err
+	}
+	return w.dropAgain(k, "n2", marked)
+}
+
+func strict(w *world, k *datastore.Kubernetes) error {
+	ref := w.ref(blocks.IPAMConfigs, "default")
+	return k.SetStrictAffinity(w.Context(), &ref, true)
+}
+
+// inBothGroups runs a test on a world of each API group.
+func inBothGroups(t *testing.T, test func(*testing.T, *world)) {
+	for _, g := range []testcluster.Group{testcluster.CRDv1, testcluster.NativeV3} {
+		name, _, _ := strings.Cut(string(g), "/")
+		t.Run(name, func(t *testing.T) { test(t, newWorld(t, g)) })
+	}
+}
+
+// fromTheFuture adds to every object of IPAM what a newer Calico and people may
+// have added.
+func (w *world) fromTheFuture() {
+	w.Helper()
+	for _, r := range []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.IPAMConfigs} {
+		w.LoosenCRD(w.T, w.group.Resource(string(r)))
+		all, err := w.List(w.Context(), w.group.Resource(string(r)))
+		must(w.T, err)
+		for i := range all {
+			must(w.T, w.Edit(w.Context(), w.group.Resource(string(r)), "", all[i].GetName(), func(o map[string]any) {
+				u := &unstructured.Unstructured{Object: o}
+				u.SetLabels(merged(u.GetLabels(), "example.com/team", "a-b"))
+				u.SetAnnotations(merged(u.GetAnnotations(), "example.com/note", "a<b & \"c\" \u2028 é"))
+				spec := o["spec"].(map[string]any)
+				spec["unheardOf"] = map[string]any{"deep": []any{int64(1), "two", nil, map[string]any{"n": int64(9007199254740993)}}}
+				if attributes, ok := spec["attributes"].([]any); ok {
+					for _, a := range attributes {
+						a.(map[string]any)["unheardOf"] = fmt.Sprint("of <", a.(map[string]any)["handle_id"], "> & \u2028 é")
+					}
+				}
+			}))
+		}
+	}
+	w.take()
+}
+
+func merged(m map[string]string, key, value string) map[string]string {
+	out := map[string]string{key: value}
+	maps.Copy(out, m)
+	return out
+}
+
+// unknown is what an object of IPAM holds that no step is about, by UID and name.
+func (w *world) unknown() map[string]any {
+	w.Helper()
+	out := map[string]any{}
+	for _, r := range []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.IPAMConfigs} {
+		all, err := w.List(context.WithoutCancel(w.Context()), w.group.Resource(string(r)))
+		must(w.T, err)
+		for i := range all {
+			spec := all[i].Object["spec"].(map[string]any)
+			kept := map[string]any{"labels": all[i].GetLabels(), "annotations": all[i].GetAnnotations(), "unheardOf": spec["unheardOf"]}
+			id := fmt.Sprint(r, "/", all[i].GetName(), "/", all[i].GetUID())
+			out[id] = kept
+			attributes, _ := spec["attributes"].([]any)
+			for _, a := range attributes {
+				m := a.(map[string]any)
+				out[fmt.Sprint(id, "/", m["handle_id"])] = m
+			}
+		}
+	}
+	return out
+}
+
+// kept fails the test if what no step is about has changed in an object that is
+// still there.
+func (w *world) kept(when string, before map[string]any) {
+	w.Helper()
+	for id, now := range w.unknown() {
+		if was, ok := before[id]; ok {
+			if d := cmp.Diff(was, now); d != "" {
+				w.Errorf("%s: %s (-before +after):\n%s", when, id, d)
+			}
+		}
+	}
+}
+
+func kindsOf(all []step) []repair.Kind {
+	var out []repair.Kind
+	for _, s := range all {
+		out = append(out, s.kind)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

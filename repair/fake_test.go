@@ -1,0 +1,164 @@
+package repair
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/source"
+)
+
+// fakeCluster is a cluster in memory, for what can only be tested where one decides
+// when what goes wrong. What a real API server can show is tested on one.
+type fakeCluster struct {
+	s       *blocks.Snapshot
+	now     time.Time
+	journal Recorder
+	// unread makes the next readings fail.
+	unread int
+	// before is called before each write; its error is returned, and nothing
+	// written. lost is returned though the write took place.
+	before func(name string) error
+	lost   error
+	wrote  []string
+	whole  int // readings of everything
+}
+
+// storyDrained is the example of a cluster with two empty blocks.
+func storyDrained(t *testing.T) *fakeCluster {
+	t.Helper()
+	s, err := source.ReadFiles([]string{filepath.Join("..", "examples", "snapshots", "story-drained")}, source.FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &fakeCluster{s: s, now: s.Cluster.TakenAt}
+}
+
+func (f *fakeCluster) Read(ctx context.Context) (*blocks.Snapshot, error) {
+	f.whole++
+	return f.read(ctx)
+}
+
+func (f *fakeCluster) read(ctx context.Context) (*blocks.Snapshot, error) {
+	if f.unread > 0 {
+		f.unread--
+		return nil, errors.New("connection refused")
+	}
+	s := *f.s
+	s.Blocks, s.Affinities, s.Handles = slices.Clone(s.Blocks), slices.Clone(s.Affinities), slices.Clone(s.Handles)
+	s.Nodes, s.Workloads, s.Pools = slices.Clone(s.Nodes), slices.Clone(s.Workloads), slices.Clone(s.Pools)
+	s.Cluster.TakenAt, s.Cluster.Live = f.now, true
+	return &s, ctx.Err()
+}
+
+func (f *fakeCluster) Refresh(ctx context.Context, _ *blocks.Snapshot, _ []blocks.Ref) (*blocks.Snapshot, error) {
+	return f.read(ctx)
+}
+
+// write is what every write does.
+func (f *fakeCluster) write(r blocks.Resource, name string, change func()) error {
+	if f.before != nil {
+		if err := f.before(name); err != nil {
+			return err
+		}
+	}
+	if err := f.journal.Record(Change{Verb: VerbDelete, Resource: r, Name: name, Before: json.RawMessage(`{}`)}); err != nil {
+		return err
+	}
+	f.wrote = append(f.wrote, name)
+	change()
+	return f.lost
+}
+
+func (f *fakeCluster) ReleaseBlock(_ context.Context, block ObjectRef, affinity *ObjectRef) error {
+	return f.write(blocks.Blocks, block.Name, func() {
+		dropBlock(f.s, block.Name)
+		if affinity != nil {
+			dropAffinity(f.s, affinity.Name)
+		}
+	})
+}
+
+func (f *fakeCluster) DeleteAffinity(_ context.Context, a ObjectRef) error {
+	return f.write(blocks.Affinities, a.Name, func() { dropAffinity(f.s, a.Name) })
+}
+
+func (f *fakeCluster) SetStrictAffinity(_ context.Context, _ *ObjectRef, strict bool) error {
+	return f.write(blocks.IPAMConfigs, "default", func() { f.s.IPAM.Present, f.s.IPAM.StrictAffinity = true, strict })
+}
+
+var errNotFaked = errors.New("not faked")
+
+func (f *fakeCluster) RestoreAffinity(context.Context, ObjectRef) error { return errNotFaked }
+func (f *fakeCluster) ReleaseIP(context.Context, ObjectRef, int, string, uint64) error {
+	return errNotFaked
+}
+func (f *fakeCluster) DeleteHandle(context.Context, ObjectRef) error { return errNotFaked }
+func (f *fakeCluster) SetHandleCounts(context.Context, ObjectRef, []blocks.HandleCount) error {
+	return errNotFaked
+}
+func (f *fakeCluster) FinishDelete(context.Context, ObjectRef) error { return errNotFaked }
+
+// plan makes a plan of the cluster as it is.
+func (f *fakeCluster) plan(t *testing.T, req Request) *Plan {
+	t.Helper()
+	s, err := f.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Build(audit.NewState(s, audit.Options{}), req)
+	if len(p.Steps) == 0 {
+		t.Fatalf("the plan has no steps; refused: %+v", p.Refused)
+	}
+	return p
+}
+
+// apply carries a plan out with a new journal.
+func (f *fakeCluster) apply(t *testing.T, ctx context.Context, p *Plan, opts ApplyOptions) (*Result, error) {
+	t.Helper()
+	j := newTestJournal(t)
+	f.journal = j
+	if opts.Sleep == nil {
+		opts.Sleep = func(ctx context.Context, d time.Duration) error {
+			f.now = f.now.Add(d)
+			return ctx.Err()
+		}
+	}
+	return Apply(ctx, p, f, f, j, opts)
+}
+
+// mustApply is apply where no error is expected; it returns statuses with codes.
+func (f *fakeCluster) mustApply(t *testing.T, p *Plan, opts ApplyOptions) []string {
+	t.Helper()
+	r, err := f.apply(t, t.Context(), p, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return outcomes(r)
+}
+
+func outcomes(r *Result) []string {
+	var out []string
+	for _, o := range r.Outcomes {
+		text := string(o.Status)
+		if o.Code != "" {
+			text += " " + string(o.Code)
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+func dropBlock(s *blocks.Snapshot, name string) {
+	s.Blocks = slices.DeleteFunc(slices.Clone(s.Blocks), func(b blocks.Block) bool { return b.Name == name })
+}
+
+func dropAffinity(s *blocks.Snapshot, name string) {
+	s.Affinities = slices.DeleteFunc(slices.Clone(s.Affinities), func(a blocks.Affinity) bool { return a.Name == name })
+}

@@ -1,0 +1,95 @@
+package repair
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// NewestKnown is the newest Calico release whose IPAM objects this version knows
+// the meaning of. v3.33 and newer let released addresses cool down: an ordinal
+// that is allocated to nobody but a release time must not be freed early, and one
+// that is released has to pass through that state. What later releases add is not
+// known; so blocks, affinities and handles of newer clusters are left alone unless
+// the operator says otherwise.
+const NewestKnown = "v3.32"
+
+const newestMajor, newestMinor = 3, 32
+
+// barred says why nothing of the kind may be done in this cluster at all; an empty
+// code if it may.
+func (p *proposals) barred() (RefusalCode, string) {
+	if p.st.Info.Locked {
+		return RefusedLocked, "the datastore is locked (\"calicoctl datastore migrate lock\" was run): IPAM must stand still until it is unlocked"
+	}
+	if reason := newerThanKnown(p.st); reason != "" && !p.kind.plain && !p.req.AllowNewer {
+		return RefusedVersion, reason
+	}
+	return "", ""
+}
+
+// newerThanKnown says why the cluster's Calico may be newer than is known; "" if
+// it is not.
+func newerThanKnown(st *audit.State) string {
+	v := st.Cluster.CalicoVersion
+	switch {
+	case v == "" && !st.Cluster.Live:
+		return "" // files without ClusterInformation; whoever applies the plan reads it
+	case v == "":
+		return "ClusterInformation does not say which Calico release runs, and releases newer than " + NewestKnown + " may mean something else by their objects"
+	case !affinity.AtLeast(v, 0, 0):
+		return fmt.Sprintf("this cluster runs Calico %q, which is no release, and may be newer than %s, the newest whose objects are known", v, NewestKnown)
+	case affinity.AtLeast(v, newestMajor, newestMinor+1):
+		return fmt.Sprintf("this cluster runs Calico %s, and the newest whose objects are known is %s: use a newer calico-audit, or let it pass (--allow-newer-calico)", v, NewestKnown)
+	}
+	return ""
+}
+
+// unread refuses a kind as a whole if a read that it needs is missing, and tells
+// whether it did.
+func (p *proposals) unread() bool {
+	needs := append([]blocks.Resource{blocks.ClusterInfos}, p.kind.needs...)
+	if p.kind.needsAffinities() && withoutAffinities(p.st) {
+		p.refuse(concern{target: audit.ClusterSubject(p.st)}, RefusedNotRead, "no %s is planned, because the files hold no affinity at all: they seem to have been made without blockaffinities", p.kind.kind)
+		return true
+	}
+	g := p.st.FirstMissing(needs)
+	if g == nil {
+		return false
+	}
+	p.refuse(concern{target: audit.ClusterSubject(p.st)}, RefusedNotRead, "no %s is planned, because a read that it needs is missing: %s", p.kind.kind, g)
+	return true
+}
+
+// podsUnread refuses a kind as a whole if a pod could not be read, and tells
+// whether it did: that pod may be the one that uses what looks unused.
+func (p *proposals) podsUnread() bool {
+	name, unread := p.st.UnreadPod()
+	if unread {
+		p.refuse(concern{target: audit.ClusterSubject(p.st)}, RefusedNotRead, "no %s is planned, because pod %s could not be read and may be its user", p.kind.kind, name)
+	}
+	return unread
+}
+
+func (k *stepKind) needsAffinities() bool { return slices.Contains(k.needs, blocks.Affinities) }
+
+// fewBlocks is up to how many blocks without any affinity are believed of files.
+const fewBlocks = 3
+
+// withoutAffinities tells whether files were made without affinities: nodes own
+// more than a few blocks, and not one has an affinity to its own.
+func withoutAffinities(st *audit.State) bool {
+	if st.Cluster.Live || len(st.Affinities) > 0 {
+		return false
+	}
+	n := 0
+	for _, b := range st.IPBlocks {
+		if b.Owner.Node() != "" {
+			n++
+		}
+	}
+	return n > fewBlocks
+}

@@ -1,0 +1,192 @@
+package repair
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// holdPlan holds a plan to what every plan must keep, whatever the state.
+func holdPlan(t *testing.T, st *audit.State, req Request, p *Plan) {
+	t.Helper()
+	after := afterwards(st, p.Steps)
+	holdSame(t, st, req, p)
+	holdDerived(t, st, req, p)
+	holdUsers(t, st, p)
+	holdLastBlocks(t, st, after, p)
+	holdFindings(t, st, after)
+	holdDone(t, after, req, p)
+}
+
+// holdSame: the same state and request give the same bytes, and a plan read back
+// is the plan.
+func holdSame(t *testing.T, st *audit.State, req Request, p *Plan) {
+	t.Helper()
+	first, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := json.Marshal(Build(st, req))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(first), string(second)); diff != "" {
+		t.Errorf("the same state and request give another plan:\n%s", diff)
+	}
+	var back Plan
+	if err := json.Unmarshal(first, &back); err != nil {
+		t.Fatal(err)
+	}
+	again, err := json.Marshal(&back)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(first), string(again)); diff != "" {
+		t.Errorf("a plan that is written and read is another:\n%s", diff)
+	}
+}
+
+// holdDerived: each step comes out of the state by itself, with all its guards, and
+// each refusal as well.
+func holdDerived(t *testing.T, st *audit.State, req Request, p *Plan) {
+	t.Helper()
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		from := st
+		if s.Kind == SetStrictAffinity {
+			from = afterwards(st, slices.DeleteFunc(slices.Clone(p.Steps), func(s Step) bool { return s.Kind == SetStrictAffinity }))
+		}
+		derived, refusal := Derive(from, req, s.ID)
+		if derived == nil {
+			t.Errorf("%s is planned and not derived: %+v", s.ID, refusal)
+			continue
+		}
+		if diff := cmp.Diff(s, derived); diff != "" {
+			t.Errorf("%s is derived otherwise than planned:\n%s", s.ID, diff)
+		}
+		if kindOf(s.Kind).verify(from, s) == nil {
+			t.Errorf("%s is not done, and its outcome is seen all the same", s.ID)
+		}
+		if len(kindOf(s.Kind).refs(from, s)) < 3 {
+			t.Errorf("%s reads next to nothing again", s.ID)
+		}
+	}
+	codes := map[string][]RefusalCode{}
+	for _, r := range p.Refused {
+		codes[stepID(r.Kind, r.Target)] = append(codes[stepID(r.Kind, r.Target)], r.Code)
+	}
+	for _, r := range p.Refused {
+		if r.Code == RefusedLimit || r.Target.Kind == audit.KindCluster || r.Kind == ReleaseIP && r.Target.Kind == audit.KindBlock {
+			continue
+		}
+		id := stepID(r.Kind, r.Target)
+		derived, refusal := Derive(st, req, id)
+		if derived != nil || refusal == nil || refusal.Code != RefusedInUse && !slices.Contains(codes[id], refusal.Code) {
+			t.Errorf("%s of %s is refused as %s, and by itself: step %v, refusal %+v", r.Kind, r.Target.ID(), r.Code, derived, refusal)
+		}
+	}
+}
+
+// holdUsers: no step touches an address that anything names, nor a block with
+// addresses in use.
+func holdUsers(t *testing.T, st *audit.State, p *Plan) {
+	t.Helper()
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		for j := range st.Workloads {
+			for a := range st.Workloads[j].Addresses {
+				inBlock := (s.Kind == ReleaseBlock || s.Kind == FinishDelete && s.Target.Kind == audit.KindBlock) && prefixOf(s.Target).Contains(a) && st.Workloads[j].Live()
+				if s.Target.IP == a.String() || inBlock {
+					t.Errorf("%s touches %s, which pod %s names", s.ID, a, st.Workloads[j].FullName())
+				}
+			}
+		}
+		for j := range st.Nodes {
+			for _, tunnel := range st.Nodes[j].Tunnels {
+				if s.Target.IP == tunnel.Addr.String() {
+					t.Errorf("%s touches %s, the tunnel address of %s", s.ID, tunnel.Addr, st.Nodes[j].Name)
+				}
+			}
+		}
+		if b := blockAt(st, s.Target.CIDR); b != nil && b.Used > 0 && (s.Kind == ReleaseBlock || s.Kind == FinishDelete && s.Target.Kind == audit.KindBlock) {
+			t.Errorf("%s deletes a block with %d addresses in use", s.ID, b.Used)
+		}
+	}
+}
+
+// holdLastBlocks: a node that has a usable block in the pools that serve it keeps
+// one, of each family.
+func holdLastBlocks(t *testing.T, st, after *audit.State, p *Plan) {
+	t.Helper()
+	for _, h := range st.Hosts {
+		if h.Node == nil {
+			continue
+		}
+		for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+			if n := usable(st, h.Name, f); n > 0 && usable(after, h.Name, f) == 0 {
+				t.Errorf("the plan takes all %d usable %s blocks of %s: %v", n, f, h.Name, stepIDs(p))
+			}
+		}
+	}
+}
+
+func usable(st *audit.State, host string, f blocks.Family) int {
+	h, n := st.Host(host), 0
+	if h == nil || h.Node == nil {
+		return 0
+	}
+	for _, b := range h.Blocks {
+		if b.Usable() && slices.Contains(st.WorkloadPools(h.Node, f), b.Pool) {
+			n++
+		}
+	}
+	return n
+}
+
+func stepIDs(p *Plan) []string {
+	var out []string
+	for _, s := range p.Steps {
+		out = append(out, s.ID)
+	}
+	return out
+}
+
+// holdFindings: with the steps done, no subject has a finding at error or above
+// that is worse than the worst it had before.
+func holdFindings(t *testing.T, st, after *audit.State) {
+	t.Helper()
+	worst := map[string]audit.Severity{}
+	for _, f := range audit.Run(st, nil).Findings {
+		worst[subjectKey(f.Subject)] = max(worst[subjectKey(f.Subject)], f.Severity)
+	}
+	for _, f := range audit.Run(after, nil).Findings {
+		if f.Severity >= audit.Error && f.Severity > worst[subjectKey(f.Subject)] {
+			t.Errorf("with the steps done there is a new finding: %s %s %s: %s", f.Severity, f.Check, f.Subject.ID(), f.Message)
+		}
+	}
+}
+
+func subjectKey(s audit.Subject) string { return s.Kind + "|" + s.ID() }
+
+// holdDone: with the steps done, each shows its outcome, and a new plan has none
+// of them.
+func holdDone(t *testing.T, after *audit.State, req Request, p *Plan) {
+	t.Helper()
+	for i := range p.Steps {
+		if err := kindOf(p.Steps[i].Kind).verify(after, &p.Steps[i]); err != nil {
+			t.Errorf("%s is done, and its outcome is not seen: %v", p.Steps[i].ID, err)
+		}
+	}
+	req.MaxSteps = 0
+	again := stepIDs(Build(after, req))
+	for _, s := range p.Steps {
+		if slices.Contains(again, s.ID) {
+			t.Errorf("%s is done, and planned again", s.ID)
+		}
+	}
+}

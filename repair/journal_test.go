@@ -1,0 +1,178 @@
+package repair
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+func testHeader() JournalHeader {
+	return JournalHeader{
+		StartedAt: audit.Time{Time: time.Date(2026, 2, 3, 9, 0, 0, 0, time.UTC)}, Cluster: audit.ReportCluster{GUID: "g"},
+		Plan: &Plan{APIVersion: audit.APIVersion, Kind: PlanKind, Steps: []Step{{ID: "a"}, {ID: "b"}}},
+	}
+}
+
+func newTestJournal(t *testing.T) *Journal {
+	t.Helper()
+	j, err := CreateJournal(filepath.Join(t.TempDir(), "journal.jsonl"), testHeader())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = j.Close() })
+	return j
+}
+
+func readJournal(t *testing.T, path string) *JournalFile {
+	t.Helper()
+	f, err := ReadJournal(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// writeTwoSteps writes a step that ended and one that broke off.
+func writeTwoSteps(t *testing.T, j *Journal) {
+	t.Helper()
+	change := Change{Verb: VerbPatch, Resource: blocks.Affinities, Name: "x", Before: json.RawMessage(`{"metadata":{"uid":"u"}}`), After: json.RawMessage(`{}`)}
+	for _, err := range []error{
+		j.Start("a"), j.Record(change), j.End(Outcome{Step: Step{ID: "a"}, Status: Done}), j.Start("b"), j.Record(change),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestJournal: what was written is read back, by step.
+func TestJournal(t *testing.T) {
+	j := newTestJournal(t)
+	writeTwoSteps(t, j)
+	f := readJournal(t, j.Path())
+	if diff := cmp.Diff([]string{"b", "a"}, f.Written()); diff != "" {
+		t.Errorf("steps with changes, newest first (-want +got):\n%s", diff)
+	}
+	if o, ok := f.Outcome("a"); !ok || o.Status != Done || f.Started("a") {
+		t.Errorf("step a: outcome %+v, %v; begun %v", o, ok, f.Started("a"))
+	}
+	if _, ok := f.Outcome("b"); ok || !f.Started("b") {
+		t.Error("step b broke off, and the journal does not tell")
+	}
+	if c := f.Changes("b"); len(c) != 1 || c[0].Step != "b" || storedObject(c[0].Before).Metadata.UID != "u" {
+		t.Errorf("changes of b: %+v", c)
+	}
+	if f.Step("b") == nil || f.Step("c") != nil || f.Cluster.GUID != "g" || f.Torn != 0 {
+		t.Errorf("header %+v, torn %d", f.JournalHeader, f.Torn)
+	}
+	if info, err := os.Stat(j.Path()); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v: others may read it", info.Mode(), err)
+	}
+}
+
+// TestJournalIsNotOverwritten: a journal is what an undo lives on.
+func TestJournalIsNotOverwritten(t *testing.T) {
+	j := newTestJournal(t)
+	before, err := os.ReadFile(j.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := CreateJournal(j.Path(), testHeader()); err == nil || !errors.Is(err, os.ErrExist) {
+		t.Errorf("creating it a second time: %v", err)
+	}
+	after, err := os.ReadFile(j.Path())
+	if err != nil || string(before) != string(after) {
+		t.Errorf("it was changed: %v", err)
+	}
+}
+
+// TestTornJournal: a crash in the middle of a line costs that line alone, whose
+// write was not sent; anywhere else a broken line is an error.
+func TestTornJournal(t *testing.T) {
+	j := newTestJournal(t)
+	writeTwoSteps(t, j)
+	whole, err := os.ReadFile(j.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(whole), "\n")
+	last := lines[len(lines)-2]
+	torn := strings.TrimSuffix(string(whole), last) + last[:len(last)/2]
+	path := filepath.Join(t.TempDir(), "torn.jsonl")
+	if err := os.WriteFile(path, []byte(torn), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := readJournal(t, path)
+	if f.Torn != 1 || len(f.Changes("b")) != 0 || !f.Started("b") || len(f.Changes("a")) != 1 {
+		t.Errorf("torn %d, changes of b %v, of a %v", f.Torn, f.Changes("b"), f.Changes("a"))
+	}
+
+	again, err := ResumeJournal(path, audit.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Start("c"); err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if f := readJournal(t, path); f.Torn != 1 || !f.Started("c") || !f.Started("b") {
+		t.Errorf("after another run went on: torn %d, %+v", f.Torn, f.Entries)
+	}
+
+	lines[2] = lines[2][:len(lines[2])/2] + "\n"
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadJournal(path); err == nil || !strings.Contains(err.Error(), "line 3 is broken") {
+		t.Errorf("a line broken in the middle: %v", err)
+	}
+}
+
+// TestNoJournal: files that are none say so.
+func TestNoJournal(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                          "it is empty",
+		"{\"apiVersion\":\n":        "no header",
+		"{\"kind\":\"RepairPlan\"}": `it is a "RepairPlan"`,
+		"kind: RepairJournal\n":     "no header",
+		"{\"kind\":\"RepairJournal\",\"apiVersion\":\"calico-audit/v9\"}": "calico-audit/v9",
+	} {
+		path := filepath.Join(t.TempDir(), "x.jsonl")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadJournal(path); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+	if _, err := ReadJournal(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+// TestJournalStaysBroken: after one line that could not be written no other is
+// taken, so that no write follows.
+func TestJournalStaysBroken(t *testing.T) {
+	j := newTestJournal(t)
+	if err := j.file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	first := j.Record(Change{Verb: VerbDelete, Name: "x"})
+	if first == nil || j.Err() == nil {
+		t.Fatalf("a line that could not be written: %v, %v", first, j.Err())
+	}
+	if err := j.Start("b"); err == nil || err.Error() != first.Error() {
+		t.Errorf("the next line: %v, want %v", err, first)
+	}
+}

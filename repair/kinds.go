@@ -1,0 +1,168 @@
+package repair
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// stepKind is one kind of step. Each has a file of its own, step_<kind>.go, which
+// is all that there is to know about it: when it is proposed and when it is
+// refused, what must not have changed, what is read again right before, how it is
+// written and how one sees that it is done.
+type stepKind struct {
+	kind Kind
+	// flag is the command's flag that asks for it.
+	flag string
+	// asked tells whether a request asks for it.
+	asked func(Request) bool
+	// needs are the reads without which nothing of the kind is proposed.
+	needs []blocks.Resource
+	// plain is true for a kind that writes no object whose meaning a newer Calico
+	// may have changed.
+	plain bool
+	// propose finds what could be done, and what must not be.
+	propose func(*proposals)
+	// exact are the guards whose values must be equal in the plan and in the step
+	// as derived again. One that is in neither is equal.
+	exact []string
+	// refs are the objects that the verdict rests on. They are read again right
+	// before and right after.
+	refs func(*audit.State, *Step) []blocks.Ref
+	// do carries a step out that was derived from exactly this state.
+	do func(context.Context, Writer, *audit.State, *Step) error
+	// verify returns nil if the state shows the outcome of the step, and otherwise
+	// what is wrong.
+	verify func(*audit.State, *Step) error
+	// pretend carries the step out on a snapshot in memory.
+	pretend func(*pretence, *Step)
+}
+
+// kinds are all kinds, in the order in which a plan carries them out: what
+// misroutes traffic first; affinities before the blocks that they claim, so that
+// the facts that an affinity's step stands on are still there; counts before the
+// addresses that lower them; the setting last, when blocks are free.
+var kinds = []*stepKind{
+	restoreAffinity, deleteAffinity, finishDelete, releaseBlock, fixHandleCount, releaseIP, deleteHandle, setStrictAffinity,
+}
+
+// kindOf returns a kind; nil for one that this version does not know.
+func kindOf(k Kind) *stepKind {
+	i := slices.IndexFunc(kinds, func(x *stepKind) bool { return x.kind == k })
+	if i < 0 {
+		return nil
+	}
+	return kinds[i]
+}
+
+// rank is the place of a kind in the order of a plan.
+func rank(k Kind) int {
+	return slices.IndexFunc(kinds, func(x *stepKind) bool { return x.kind == k })
+}
+
+// proposals collects what one kind finds in a state.
+type proposals struct {
+	st   *audit.State
+	req  Request
+	kind *stepKind
+	// only is the ID of the one step that is asked for; empty for all.
+	only string
+
+	steps   []Step
+	refused []Refusal
+}
+
+// concern is what a step or a refusal is about.
+type concern struct {
+	target audit.Subject
+	pools  []string
+	nodes  []string
+}
+
+// wants tells whether a target is asked for at all.
+func (p *proposals) wants(t audit.Subject) bool {
+	return p.only == "" || p.only == stepID(p.kind.kind, t)
+}
+
+// refuse notes that something must not be done, and why.
+func (p *proposals) refuse(c concern, code RefusalCode, format string, args ...any) {
+	p.refused = append(p.refused, Refusal{
+		Kind: p.kind.kind, Target: c.target, Code: code, Reason: fmt.Sprintf(format, args...), Pools: tidy(c.pools), Nodes: tidy(c.nodes),
+	})
+}
+
+// add proposes a step. pinned are the objects that it would write, each of which
+// must say which it is.
+func (p *proposals) add(c concern, s Step, pinned ...blocks.Meta) {
+	for _, m := range pinned {
+		if m.UID == "" || m.ResourceVersion == "" {
+			p.refuse(c, RefusedUnpinned, "object %s carries no UID or no resourceVersion (they are missing in what was read), so nothing says later that it is still the same", m.Name)
+			return
+		}
+	}
+	if code, reason := p.barred(); code != "" {
+		p.refuse(c, code, "%s", reason)
+		return
+	}
+	s.ID, s.Kind, s.Target = stepID(p.kind.kind, c.target), p.kind.kind, c.target
+	s.Pools, s.Nodes = tidy(c.pools), tidy(c.nodes)
+	s.TwoObservations = s.TwoObservations || p.req.ObserveTwice
+	p.steps = append(p.steps, s)
+}
+
+// stepID names a step: its kind and what identifies its target by spec.
+func stepID(k Kind, t audit.Subject) string {
+	id := t.Name
+	switch t.Kind {
+	case audit.KindIP:
+		id = t.IP
+	case audit.KindBlock:
+		id = t.CIDR
+	case audit.KindAffinity:
+		id = t.Node + ":" + t.CIDR
+	}
+	if k == FinishDelete {
+		id = t.Kind + ":" + id
+	}
+	return string(k) + ":" + id
+}
+
+// tidy sorts names and leaves out empty ones and repetitions.
+func tidy(names []string) []string {
+	out := slices.DeleteFunc(slices.Clone(names), func(s string) bool { return s == "" })
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// guards makes guards of name, value pairs, leaving out empty values.
+func guards(pairs ...string) []Guard {
+	out := make([]Guard, 0, len(pairs)/2)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			out = append(out, Guard{pairs[i], pairs[i+1]})
+		}
+	}
+	return out
+}
+
+// orAbsent is the value of a guard, with [Absent] for an empty one.
+func orAbsent(s string) string {
+	if s == "" {
+		return Absent
+	}
+	return s
+}
+
+// ownerGuard is the value of [GuardOwner].
+func ownerGuard(o blocks.Owner) string { return orAbsent(o.String()) }
+
+// onlyIf returns a value if a condition holds, and otherwise nothing.
+func onlyIf(ok bool, value string) string {
+	if ok {
+		return value
+	}
+	return ""
+}

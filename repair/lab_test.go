@@ -1,0 +1,215 @@
+package repair_test
+
+import (
+	"context"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/datastore"
+)
+
+// The CRDs that tests look at and damage.
+var (
+	blockCRD    = testcluster.CRDv1.Resource("ipamblocks")
+	affinityCRD = testcluster.CRDv1.Resource("blockaffinities")
+	handleCRD   = testcluster.CRDv1.Resource("ipamhandles")
+	configCRD   = testcluster.CRDv1.Resource("ipamconfigs")
+	infoCRD     = testcluster.CRDv1.Resource("clusterinformations")
+)
+
+// lab is a real cluster with a pool of blocks of 16 addresses and three nodes, each
+// with a pod and a block of its own.
+type lab struct {
+	t      *testing.T
+	c      *testcluster.Cluster
+	group  testcluster.Group
+	s      *testcluster.Seeder
+	reader *source.Kubernetes
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	c := testcluster.Shared(t, testcluster.Options{})
+	s, err := testcluster.NewSeeder(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, err := source.NewKubernetes(c.Config, source.KubernetesOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lab{t: t, c: c, group: testcluster.CRDv1, s: s, reader: reader}
+	ctx := t.Context()
+	l.must(s.Init(ctx))
+	l.must(s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}))
+	l.must(s.Pool(ctx, "pods", apiv3.IPPoolSpec{CIDR: "10.7.0.0/24", BlockSize: 28, IPIPMode: apiv3.IPIPModeNever, VXLANMode: apiv3.VXLANModeNever}))
+	for i, node := range []string{"n1", "n2", "n3"} {
+		l.must(s.Node(ctx, testcluster.Node{Name: node}))
+		l.claim(node, labBlock(i))
+		l.pod(node, "web-"+node)
+	}
+	return l
+}
+
+// labBlock is the i-th block of the pool.
+func labBlock(i int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 7, 0, byte(16 * i)}), 28)
+}
+
+func (l *lab) must(err error) {
+	l.t.Helper()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *lab) claim(node string, p netip.Prefix) {
+	l.t.Helper()
+	l.must(l.s.ClaimBlocks(l.t.Context(), node, p))
+}
+
+func (l *lab) pod(node, name string) netip.Addr {
+	l.t.Helper()
+	addrs, err := l.s.Pod(l.t.Context(), testcluster.Pod{Namespace: "default", Name: name, Node: node})
+	l.must(err)
+	return addrs[0]
+}
+
+// native moves everything to a cluster of the newer API group, in which no more can
+// be seeded.
+func (l *lab) native() {
+	l.t.Helper()
+	c := testcluster.Shared(l.t, testcluster.Options{Groups: []testcluster.Group{testcluster.NativeV3}})
+	l.must(testcluster.CopyToNative(l.t.Context(), l.c, c))
+	reader, err := source.NewKubernetes(c.Config, source.KubernetesOptions{})
+	l.must(err)
+	l.c, l.group, l.reader, l.s = c, testcluster.NativeV3, reader, nil
+	l.age()
+}
+
+// age makes everything an hour old.
+func (l *lab) age() {
+	l.t.Helper()
+	l.must(l.c.Backdate(l.t.Context(), time.Hour))
+	l.must(l.c.Heartbeat(l.t.Context()))
+}
+
+func (l *lab) edit(r testcluster.Resource, name string, change func(spec map[string]any)) {
+	l.t.Helper()
+	l.must(l.c.Edit(l.t.Context(), r, "", name, func(o map[string]any) { change(o["spec"].(map[string]any)) }))
+}
+
+// spec returns what is stored of an object; nil if it does not exist.
+func (l *lab) spec(r testcluster.Resource, name string) map[string]any {
+	l.t.Helper()
+	objects, err := l.c.List(l.t.Context(), r)
+	l.must(err)
+	for _, o := range objects {
+		if o.GetName() == name {
+			return o.Object["spec"].(map[string]any)
+		}
+	}
+	return nil
+}
+
+// grace is short, so that tests need not wait long for a second observation.
+const grace = 2 * time.Second
+
+var everything = repair.Request{
+	EmptyBlocks: true, OrphanAffinities: true, MissingAffinities: true, LeakedIPs: true, LeakedHandles: true, SoftDeleted: true,
+}
+
+// plan makes a plan of the cluster, which must hold these steps.
+func (l *lab) plan(req repair.Request, steps ...string) *repair.Plan {
+	l.t.Helper()
+	s, err := l.reader.Read(l.t.Context())
+	l.must(err)
+	p := repair.Build(audit.NewState(s, audit.Options{Grace: grace}), req)
+	var have []string
+	for _, step := range p.Steps {
+		have = append(have, step.ID)
+	}
+	if !slices.Equal(have, steps) {
+		l.t.Fatalf("the plan has the steps\n %s\nand should have\n %s\nrefused: %+v", strings.Join(have, "\n "), strings.Join(steps, "\n "), p.Refused)
+	}
+	return p
+}
+
+func (l *lab) journal(h repair.JournalHeader) *repair.Journal {
+	l.t.Helper()
+	j, err := repair.CreateJournal(filepath.Join(l.t.TempDir(), "journal.jsonl"), h)
+	l.must(err)
+	l.t.Cleanup(func() { _ = j.Close() })
+	return j
+}
+
+func (l *lab) writer(j *repair.Journal) *datastore.Kubernetes {
+	l.t.Helper()
+	w, err := datastore.New(l.c.Config, string(l.group), datastore.Options{Recorder: j})
+	l.must(err)
+	return w
+}
+
+// apply carries a plan out.
+func (l *lab) apply(ctx context.Context, p *repair.Plan, opts repair.ApplyOptions) *repair.Result {
+	l.t.Helper()
+	j := l.journal(repair.JournalHeader{StartedAt: p.CreatedAt, Cluster: p.Cluster, Plan: p})
+	r, err := repair.Apply(ctx, p, l.reader, l.writer(j), j, opts)
+	l.must(err)
+	return r
+}
+
+// undo takes back what a result's journal tells.
+func (l *lab) undo(r *repair.Result) *repair.Result {
+	l.t.Helper()
+	f, err := repair.ReadJournal(r.Journal)
+	l.must(err)
+	j := l.journal(repair.JournalHeader{Cluster: r.Cluster, Undoes: r.Journal})
+	w := l.writer(j)
+	out, err := repair.Undo(l.t.Context(), f, l.reader, w, w, j, repair.ApplyOptions{})
+	l.must(err)
+	return out
+}
+
+// became says what became of each step, as "ID: status code".
+func became(r *repair.Result) []string {
+	var out []string
+	for _, o := range r.Outcomes {
+		out = append(out, strings.TrimSpace(o.Step.ID+": "+string(o.Status)+" "+string(o.Code)))
+	}
+	return out
+}
+
+func (l *lab) wantOutcomes(r *repair.Result, want ...string) {
+	l.t.Helper()
+	if got := became(r); !slices.Equal(got, want) {
+		var reasons []string
+		for _, o := range r.Outcomes {
+			reasons = append(reasons, o.Reason)
+		}
+		l.t.Errorf("it came to\n %s\nand should have to\n %s\nreasons:\n %s", strings.Join(got, "\n "), strings.Join(want, "\n "), strings.Join(reasons, "\n "))
+	}
+}
+
+// settled fails unless an audit finds nothing wrong any more.
+func (l *lab) settled() {
+	l.t.Helper()
+	s, err := l.reader.Read(l.t.Context())
+	l.must(err)
+	for _, f := range audit.Run(audit.NewState(s, audit.Options{Grace: grace}), nil).Findings {
+		if f.Severity >= audit.Warning && f.Check != "pool/undersized" {
+			l.t.Errorf("%s %s: %s", f.Severity, f.Check, f.Message)
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package repair
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// manual lists what only people should do so that the trouble ends: nodes borrow
+// because no block was left for them, and go on borrowing until the pods concerned
+// are started anew, when a block is there. So room comes first, then the pods.
+func manual(st, after *audit.State, p *Plan) []Manual {
+	m := &manuals{st: st, after: after, plan: p, restarted: map[netip.Addr]bool{}}
+	if (p.Request.EmptyBlocks || p.Request.StrictAffinity != nil) && st.FirstMissing(setStrictAffinity.needs) == nil {
+		m.short = shortage(after)
+		m.addRoom()
+		m.cordon()
+		m.empty()
+		m.uncordon()
+		m.restart()
+		m.tunnels()
+	}
+	m.holders()
+	return m.out
+}
+
+// manuals collects the manual steps, group by group.
+type manuals struct {
+	st, after *audit.State
+	plan      *Plan
+	short     []shortfall
+
+	out   []Manual
+	order int
+	// cordoned are the nodes that the list has cordoned, restarted the addresses
+	// whose pods it has restarted.
+	cordoned  []string
+	restarted map[netip.Addr]bool
+}
+
+// group begins steps that come after those before; within a group any order will
+// do.
+func (m *manuals) group(items ...Manual) {
+	if len(items) == 0 {
+		return
+	}
+	m.order++
+	for _, x := range items {
+		x.Order = m.order
+		m.out = append(m.out, x)
+	}
+}
+
+// concerns tells whether pools and nodes are among those asked for.
+func (m *manuals) concerns(pools, nodes []string) bool {
+	return meet(m.plan.Request.Pools, pools) && meet(m.plan.Request.Nodes, nodes)
+}
+
+// shortfall is a pool with the nodes that need a block of it and get none.
+type shortfall struct {
+	pool  *audit.Pool
+	nodes []string
+}
+
+func (s *shortfall) text() string {
+	return fmt.Sprintf("%s a block, and pool %s has none for %s", need(s.nodes), s.pool.Name, them(s.nodes))
+}
+
+func need(nodes []string) string {
+	if len(nodes) == 1 {
+		return nodes[0] + " needs"
+	}
+	return audit.List(nodes) + " need"
+}
+
+func them(nodes []string) string {
+	if len(nodes) == 1 {
+		return "it"
+	}
+	return "them"
+}
+
+// shortage says for which nodes no block is left when every node that needs one
+// takes one: each by itself may look as if it could, when there are fewer blocks
+// than nodes.
+func shortage(st *audit.State) []shortfall {
+	left := map[*audit.Pool]blocks.Count{}
+	for _, p := range st.Pools {
+		left[p] = p.Slots.Allocatable
+	}
+	lack := map[*audit.Pool][]string{}
+	for _, n := range needy(st) {
+		pools := st.PoolsAtIssue(n)
+		if len(pools) == 0 {
+			continue
+		}
+		i := slices.IndexFunc(pools, func(p *audit.Pool) bool { return !left[p].IsZero() })
+		switch {
+		case i >= 0:
+			left[pools[i]] = left[pools[i]].Sub(blocks.CountOf(1))
+		case n.Cause == audit.CauseNone && pools[0].Slots.Allocatable.IsZero():
+			// It gets one all the same: of an affinity that it has, or of a block that a
+			// newer Calico takes from another node.
+		default:
+			lack[pools[0]] = append(lack[pools[0]], n.Host.Name)
+		}
+	}
+	var out []shortfall
+	for _, p := range st.Pools {
+		if nodes := tidy(lack[p]); len(nodes) > 0 {
+			out = append(out, shortfall{p, nodes})
+		}
+	}
+	return out
+}
+
+// needy returns how nodes stand that need a block for their next pod: those that
+// borrow or wait first, then those that have none and could take pods.
+func needy(st *audit.State) []*audit.Need {
+	var out []*audit.Need
+	for _, h := range st.Hosts {
+		for _, n := range h.Needs {
+			if n.Unused == 0 && (suffers(n) || n.NoBlock() && h.Schedulable) && !barredOtherwise(n.Cause) {
+				out = append(out, n)
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *audit.Need) int { return cmp.Compare(worth(a), worth(b)) })
+	return out
+}
+
+func suffers(n *audit.Need) bool { return len(n.Borrowed)+len(n.Waiting) > 0 }
+
+func worth(n *audit.Need) int {
+	if suffers(n) {
+		return 0
+	}
+	return 1
+}
+
+// barredOtherwise tells whether something else than a lack of blocks keeps a node
+// from claiming one.
+func barredOtherwise(c audit.Cause) bool {
+	return mends[c] != ""
+}

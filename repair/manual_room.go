@@ -1,0 +1,211 @@
+package repair
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// addRoom says what keeps nodes from getting a block even when the plan is applied.
+func (m *manuals) addRoom() {
+	var items []Manual
+	for _, s := range m.short {
+		if !m.concerns([]string{s.pool.Name}, s.nodes) {
+			continue
+		}
+		items = append(items, Manual{
+			Target:  audit.PoolSubject(s.pool),
+			Action:  fmt.Sprintf("make room: add a pool that selects %s (smaller blocks, such as /28 instead of /26, make more of them), or empty a block as below", audit.List(s.nodes)),
+			Because: s.text() + ", even when this plan is applied: pods that restart before that borrow again",
+			Risk:    "a new pool needs the routes, firewall rules and NAT that the others have; addresses in use do not change",
+			Command: "calico-audit explain " + audit.Arg(s.pool.Name),
+		})
+	}
+	for _, h := range m.after.Hosts {
+		for _, n := range h.Needs {
+			if n.Unused > 0 || !suffers(n) || !barredOtherwise(n.Cause) || !m.concerns(poolsOf(n), []string{h.Name}) {
+				continue
+			}
+			items = append(items, Manual{
+				Target: audit.NodeSubject(h.Name), Action: mends[n.Cause],
+				Because: fmt.Sprintf("%s claims no %s block, however many are free: %s", h.Name, n.Family, n.Detail),
+				Risk:    "it holds for the whole cluster, at once", Command: "calico-audit explain " + audit.Arg(h.Name),
+			})
+		}
+	}
+	m.group(items...)
+}
+
+func poolsOf(n *audit.Need) []string {
+	var out []string
+	for _, p := range n.Pools {
+		out = append(out, p.Name)
+	}
+	return out
+}
+
+// mends says what to do about what keeps a node from claiming a block.
+var mends = map[audit.Cause]string{
+	audit.CauseSelector: "mend the pool's selector",
+	audit.CauseNoPool:   "let an enabled pool select the node",
+	audit.CauseNoAuto:   "turn autoAllocateBlocks on, or give the node a block by hand",
+	audit.CauseLimit:    "raise maxBlocksPerHost, or move pods to other nodes",
+}
+
+// cordon keeps pods away from nodes that would borrow for them.
+func (m *manuals) cordon() {
+	var items []Manual
+	for _, h := range m.st.Hosts {
+		if h.Node == nil || h.Node.Unschedulable || !m.concerns(nil, []string{h.Name}) {
+			continue
+		}
+		i := slices.IndexFunc(h.Needs, func(n *audit.Need) bool {
+			return suffers(n) && n.NeedsBlocks() && !barredOtherwise(n.Cause) && m.concerns(poolsOf(n), nil)
+		})
+		if i < 0 {
+			continue
+		}
+		m.cordoned = append(m.cordoned, h.Name)
+		items = append(items, Manual{
+			Target: audit.NodeSubject(h.Name), Action: "cordon it, until a block is there for it",
+			Because: fmt.Sprintf("%s cannot claim a block now (%s): each pod that starts there meanwhile %s", h.Name, h.Needs[i].Cause, fateOf(h.Needs[i])),
+			Risk:    "no pod but those of DaemonSets starts on it meanwhile; those that run go on",
+			Command: "kubectl cordon " + audit.Arg(h.Name),
+		})
+	}
+	m.group(items...)
+}
+
+func fateOf(n *audit.Need) string {
+	if n.Starves() {
+		return "gets no address"
+	}
+	return "borrows again"
+}
+
+// pinned is a block that few addresses keep from being released.
+type pinned struct {
+	block *audit.Block
+	host  *audit.Host
+	// room is how many addresses of the host's other blocks are unused.
+	room int
+}
+
+// maxPinned is up to how many addresses in use a block is worth emptying by hand.
+const maxPinned = 16
+
+// pins returns the blocks of a pool that could be emptied: of each node that holds
+// several, the one with the fewest addresses in use; the least work first.
+func pins(st *audit.State, pool *audit.Pool) []pinned {
+	var out []pinned
+	for _, h := range st.Hosts {
+		var best *audit.Block
+		count, room := 0, 0
+		for _, b := range h.Blocks {
+			if b.Pool != pool || !b.Usable() {
+				continue
+			}
+			count++
+			room += st.Unused(b)
+			if b.Used > 0 && (best == nil || b.Used < best.Used) {
+				best = b
+			}
+		}
+		if best != nil && best.Used <= maxPinned && (count > 1 || h.Node == nil) {
+			out = append(out, pinned{best, h, room - st.Unused(best)})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b pinned) int { return cmp.Compare(a.block.Used, b.block.Used) })
+	return out
+}
+
+// empty says how to empty as many blocks as nodes lack.
+func (m *manuals) empty() {
+	for _, s := range m.short {
+		if !m.concerns([]string{s.pool.Name}, nil) {
+			continue
+		}
+		candidates := pins(m.after, s.pool)
+		for _, c := range candidates[:min(len(candidates), len(s.nodes))] {
+			m.emptyBlock(c)
+		}
+	}
+}
+
+func (m *manuals) emptyBlock(c pinned) {
+	b, target := c.block, audit.BlockSubject(c.block)
+	name := "emptying-" + b.Name
+	m.group(Manual{
+		Target: target, Action: "reserve it, so that no new pod takes an address of it",
+		Because: fmt.Sprintf("%s in use %s it from being released; %s", audit.Plural(b.Used, "address"), keep(b.Used), othersText(c)),
+		Risk:    "its free addresses are used by nobody until the reservation is deleted",
+		Command: fmt.Sprintf(`echo '{"apiVersion":"projectcalico.org/v3","kind":"IPReservation","metadata":{"name":%q},"spec":{"reservedCIDRs":[%q]}}' | calicoctl create -f -`, name, b.CIDR.String()),
+	})
+	if c.host.Node != nil && c.room < b.Used && !c.host.Node.Unschedulable && !slices.Contains(m.cordoned, c.host.Name) {
+		m.cordoned = append(m.cordoned, c.host.Name)
+		m.group(Manual{
+			Target: audit.NodeSubject(c.host.Name), Action: "cordon it, until its pods have started elsewhere",
+			Because: fmt.Sprintf("its other blocks have room for %s only: pods that start there again would borrow", audit.Plural(c.room, "address")),
+			Risk:    "no pod but those of DaemonSets starts on it meanwhile; those that run go on",
+			Command: "kubectl cordon " + audit.Arg(c.host.Name),
+		})
+	}
+	var items []Manual
+	for i, o := range b.Ordinals {
+		if o == blocks.Free {
+			continue
+		}
+		items = append(items, m.vacate(b, i))
+	}
+	m.group(items...)
+	m.group(Manual{
+		Target: target, Action: fmt.Sprintf("when it has been empty for %s, release it with a new plan, and delete the reservation", m.st.Grace),
+		Because: "releasing it frees a block for the nodes that lack one",
+		Command: "calico-audit repair --empty-blocks --node " + audit.Arg(b.Owner.Node()) + "; calicoctl delete ipreservation " + name,
+	})
+}
+
+func keep(n int) string {
+	if n == 1 {
+		return "keeps"
+	}
+	return "keep"
+}
+
+func othersText(c pinned) string {
+	if c.host.Node == nil {
+		return c.host.Name + " is no node"
+	}
+	return c.host.Name + " holds other blocks of the pool"
+}
+
+// vacate says how one address of a block comes to be given back.
+func (m *manuals) vacate(b *audit.Block, ordinal int) Manual {
+	addr, attr := b.Address(ordinal), b.At(ordinal)
+	if attr == nil {
+		return Manual{Target: audit.IPSubject(addr, ""), Action: "find out what uses it", Because: "it keeps block " + b.CIDR.String()}
+	}
+	because := fmt.Sprintf("its address %s keeps block %s", addr, b.CIDR)
+	if w := m.st.LiveUser(addr, attr); w != nil {
+		m.restarted[addr] = true
+		return restartPod(w, audit.IPSubject(addr, w.Node), because)
+	}
+	x := Manual{Target: audit.IPSubject(addr, attr.Node), Action: "find out what uses it", Because: because, Command: "calico-audit explain " + addr.String()}
+	if !m.st.Judge(audit.AllocationRef{Block: b, Ordinal: ordinal}).Owned {
+		x.Action, x.Command = "release it as a leaked address", "calico-audit repair --leaked-ips --node "+audit.Arg(strings.TrimSpace(attr.Node))
+	}
+	return x
+}
+
+// restartPod is the step of starting a pod anew.
+func restartPod(w *blocks.Workload, target audit.Subject, because string) Manual {
+	return Manual{
+		Target: target, Action: "restart pod " + w.FullName(), Because: because,
+		Risk:    "the pod ends, and whoever owns it starts another: see first that it has an owner, that other replicas serve meanwhile, and what its PodDisruptionBudget allows (deleting a pod does not ask it)",
+		Command: fmt.Sprintf("kubectl -n %s delete pod %s", audit.Arg(w.Namespace), audit.Arg(w.Name)),
+	}
+}

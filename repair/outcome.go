@@ -1,0 +1,50 @@
+package repair
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// errGone is the error of a step whose object is not in the state that it was
+// derived from.
+func errGone(s *Step) error { return fmt.Errorf("%s: %w: it is gone", s.ID, ErrChanged) }
+
+// replaced says whether the object that stands where a step's target stood is
+// still that target. It is not if it is another object that was made later: the
+// one that the step meant is gone, and somebody has claimed its place anew.
+func replaced(s *Step, what string, m blocks.Meta) error {
+	if m.UID == s.Guard(GuardUID) {
+		return fmt.Errorf("%s %s is still there", what, m.Name)
+	}
+	made, err := time.Parse(time.RFC3339, s.Guard(GuardCreated))
+	if err != nil || m.Created.Before(made) {
+		return fmt.Errorf("%s %s is there, and is not the one that the step is about", what, m.Name)
+	}
+	return nil
+}
+
+// claimedAnew tells whether an affinity that a step has made pendingDeletion is its
+// node's again: a claim makes it pending first (getPendingAffinity of
+// libcalico-go/lib/ipam/ipam_block_reader_writer.go), before there is a block.
+func claimedAnew(a *blocks.Affinity) bool { return a.State == blocks.Pending && !a.SoftDeleted }
+
+// hostOf returns the node that the value of [GuardOwner] names; "" if none.
+func hostOf(owner string) string { return blocks.ParseOwner(owner).Node() }
+
+// poolNames returns the name of a pool as a list; empty for nil.
+func poolNames(p *audit.Pool) []string {
+	if p == nil {
+		return nil
+	}
+	return []string{p.Name}
+}
+
+func poolName(p *audit.Pool) string {
+	if p == nil {
+		return "none"
+	}
+	return p.Name
+}

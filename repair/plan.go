@@ -1,0 +1,250 @@
+package repair
+
+import (
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit"
+)
+
+// PlanKind is the kind of a plan as stored.
+const PlanKind = "RepairPlan"
+
+// Kind is a kind of step: one change, as small as it can be made.
+type Kind string
+
+// The kinds of step.
+const (
+	// ReleaseBlock deletes an empty block and its owner's affinity to it.
+	ReleaseBlock Kind = "release-block"
+	// DeleteAffinity deletes an affinity that no block bears out.
+	DeleteAffinity Kind = "delete-affinity"
+	// RestoreAffinity gives a block's owner its affinity object back.
+	RestoreAffinity Kind = "restore-affinity"
+	// ReleaseIP frees one address that nothing owns.
+	ReleaseIP Kind = "release-ip"
+	// DeleteHandle deletes a handle that no block refers to.
+	DeleteHandle Kind = "delete-handle"
+	// FixHandleCount writes the counts that the blocks record into a handle.
+	FixHandleCount Kind = "fix-handle-count"
+	// FinishDelete deletes an object that was marked deleted and left.
+	FinishDelete Kind = "finish-delete"
+	// SetStrictAffinity writes the setting into the IPAM configuration.
+	SetStrictAffinity Kind = "set-strict-affinity"
+)
+
+// Request is what a plan is asked for.
+type Request struct {
+	EmptyBlocks       bool `json:"emptyBlocks,omitempty"`
+	OrphanAffinities  bool `json:"orphanAffinities,omitempty"`
+	MissingAffinities bool `json:"missingAffinities,omitempty"`
+	LeakedIPs         bool `json:"leakedIPs,omitempty"`
+	LeakedHandles     bool `json:"leakedHandles,omitempty"`
+	SoftDeleted       bool `json:"softDeleted,omitempty"`
+	// StrictAffinity is the setting asked for; nil leaves it alone.
+	StrictAffinity *bool `json:"strictAffinity,omitempty"`
+
+	// Pools and Nodes narrow the steps to those that concern any of them; empty
+	// for all.
+	Pools []string `json:"pools,omitempty"`
+	Nodes []string `json:"nodes,omitempty"`
+	// MaxSteps bounds the number of steps; 0 for no bound. What it cuts off is
+	// refused by name.
+	MaxSteps int `json:"maxSteps,omitempty"`
+	// ObserveTwice trusts no age that is written in an object: every step then
+	// needs two observations. It is for the time after a datastore was restored
+	// from a backup.
+	ObserveTwice bool `json:"observeTwice,omitempty"`
+	// AllowNewer lets steps through although the cluster's Calico is newer than
+	// [NewestKnown].
+	AllowNewer bool `json:"allowNewer,omitempty"`
+}
+
+// Plan is what would be done, what must not be, and what people should do.
+// Everything in it is sorted: the same state and request give the same bytes.
+type Plan struct {
+	APIVersion string              `json:"apiVersion"`
+	Kind       string              `json:"kind"`
+	Cluster    audit.ReportCluster `json:"cluster"`
+	// CreatedAt is the time of the reading that the plan was made of, by the
+	// clock that ages are counted from: the first of two observations.
+	CreatedAt audit.Time `json:"createdAt"`
+	// Grace is how long a state must have held before it is acted on.
+	Grace   Duration `json:"grace"`
+	Request Request  `json:"request"`
+	// Complete is false if something could not be read; Gaps says what, in words.
+	Complete bool     `json:"complete"`
+	Gaps     []string `json:"gaps,omitempty"`
+	// Warnings are remarks about the plan as a whole.
+	Warnings []string `json:"warnings,omitempty"`
+
+	Steps   []Step    `json:"steps"`
+	Refused []Refusal `json:"refused"`
+	Manual  []Manual  `json:"manual"`
+	// Before and After are the pools as they are, and as they would be if every
+	// step were done and nothing else happened.
+	Before []audit.PoolReport `json:"before"`
+	After  []audit.PoolReport `json:"after"`
+	// Strict is what a change of strict affinity would mean; nil without one.
+	Strict *StrictPreview `json:"strictAffinity,omitempty"`
+}
+
+// OfFiles tells whether the plan was made of files. Its time is then the newest that
+// the files name, and no observation of the cluster.
+func (p *Plan) OfFiles() bool { return p.Cluster.Datastore == "files" }
+
+// Step is one change.
+type Step struct {
+	// ID names the step within its plan: its kind and its target's identity, such
+	// as "release-block:10.0.0.64/26". It is the same in every plan that holds
+	// the step.
+	ID     string        `json:"id"`
+	Kind   Kind          `json:"kind"`
+	Target audit.Subject `json:"target"`
+	// Because says why, in one sentence.
+	Because  string           `json:"because"`
+	Evidence []audit.Evidence `json:"evidence,omitempty"`
+	// Guards are the facts that must still hold when the step is carried out.
+	Guards []Guard `json:"guards"`
+	// TwoObservations is true if the state must be seen twice, a grace apart, at
+	// unchanged identity and version: the plan is the first time.
+	TwoObservations bool `json:"twoObservations,omitempty"`
+	// Pools and Nodes are those that the step concerns, for filters.
+	Pools []string `json:"pools,omitempty"`
+	Nodes []string `json:"nodes,omitempty"`
+}
+
+// Guard is a fact that a step stands on.
+type Guard struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// The names of guards. A guard whose fact is that an object does not exist has
+// the value [Absent].
+const (
+	// GuardUID and GuardVersion pin the target object, GuardName its name.
+	GuardName    = "name"
+	GuardUID     = "uid"
+	GuardVersion = "resourceVersion"
+	// GuardCreated is when the target object was made. One that was made later in
+	// its place is another.
+	GuardCreated = "created"
+	// GuardBlock, GuardBlockUID and GuardBlockVersion pin the block that an affinity
+	// or an address belongs to.
+	GuardBlock        = "block"
+	GuardBlockUID     = "block.uid"
+	GuardBlockVersion = "block.resourceVersion"
+	// GuardOwner is the owner that the block names.
+	GuardOwner = "owner"
+	// The owner's affinity object to the block.
+	GuardAffinity        = "affinity"
+	GuardAffinityUID     = "affinity.uid"
+	GuardAffinityVersion = "affinity.resourceVersion"
+	GuardAffinityState   = "affinity.state"
+	// GuardEmptySince is the latest time at which the block can have become empty.
+	GuardEmptySince = "emptySince"
+	// GuardHandle and GuardSequence pin an allocation: its handle, and the block's
+	// sequence number at the time it was made.
+	GuardHandle   = "handle"
+	GuardSequence = "sequence"
+	// GuardCounts are a handle's counts as they should be.
+	GuardCounts = "counts"
+	// GuardKeeps names the block that the node keeps.
+	GuardKeeps = "keeps"
+	// GuardStrict is the setting before.
+	GuardStrict = "strictAffinity"
+	// GuardStarves names the nodes that the setting leaves without addresses.
+	GuardStarves = "starves"
+)
+
+// Absent is the value of a guard whose object must not exist.
+const Absent = "none"
+
+// Guard returns the value of a guard; "" if the step has none of that name.
+func (s *Step) Guard(name string) string {
+	for _, g := range s.Guards {
+		if g.Name == name {
+			return g.Value
+		}
+	}
+	return ""
+}
+
+// Refusal is something that a plan could have done and must not.
+type Refusal struct {
+	Kind   Kind          `json:"kind"`
+	Target audit.Subject `json:"target"`
+	// Code is one word for programs, Reason the sentence for people.
+	Code   RefusalCode `json:"code"`
+	Reason string      `json:"reason"`
+	Pools  []string    `json:"pools,omitempty"`
+	Nodes  []string    `json:"nodes,omitempty"`
+}
+
+// RefusalCode is why something is refused or skipped, in one word.
+type RefusalCode string
+
+// Why something is refused in a plan.
+const (
+	RefusedLastBlock  RefusalCode = "LastBlock"       // its node would keep no block
+	RefusedYoung      RefusalCode = "TooYoung"        // the state has not held for the grace
+	RefusedUnknownAge RefusalCode = "UnknownAge"      // nothing tells how long it has held
+	RefusedInUse      RefusalCode = "InUse"           // something uses it
+	RefusedHostView   RefusalCode = "HostView"        // a node's kernel contradicts
+	RefusedLocked     RefusalCode = "DatastoreLocked" // Calico's datastore is locked
+	RefusedCorrupt    RefusalCode = "Corrupt"         // the object contradicts itself
+	RefusedSpecial    RefusalCode = "NotOurs"         // LoadBalancer, Windows, VM, Flannel migration, cooldown
+	RefusedNotRead    RefusalCode = "NotRead"         // a read that the verdict needs is missing
+	RefusedVersion    RefusalCode = "NewerCalico"     // this Calico is newer than is known
+	RefusedRejected   RefusalCode = "Rejected"        // Calico would reject the result
+	RefusedConflict   RefusalCode = "Conflict"        // objects contradict one another
+	RefusedHeals      RefusalCode = "Heals"           // Calico heals it by itself
+	RefusedLimit      RefusalCode = "MaxSteps"        // cut off by the bound on steps
+	RefusedUnpinned   RefusalCode = "Unpinned"        // nothing identifies what would be written
+	RefusedMarked     RefusalCode = "MarkedDeleted"   // a deletion was begun, which has to be finished first
+	RefusedNotReady   RefusalCode = "NodeNotReady"    // its node does not say what still runs there
+	// RefusedUnconfirmed: two readings, one right after the other, do not agree.
+	RefusedUnconfirmed RefusalCode = "Unconfirmed"
+)
+
+// Manual is something that only people should do.
+type Manual struct {
+	// Order counts from 1; what has the same order may be done in any order.
+	Order   int           `json:"order"`
+	Target  audit.Subject `json:"target"`
+	Action  string        `json:"action"`
+	Because string        `json:"because"`
+	// Risk says what the action costs.
+	Risk string `json:"risk,omitempty"`
+	// Command is a command line for it, where there is one.
+	Command string `json:"command,omitempty"`
+}
+
+// StrictPreview is what a change of strict affinity would mean.
+type StrictPreview struct {
+	From bool `json:"from"`
+	To   bool `json:"to"`
+	// Borrowers are the addresses borrowed now; they stay borrowed until their
+	// pods restart.
+	Borrowers []string `json:"borrowers"`
+	// Starve are the nodes whose next pod would get no address.
+	Starve []string `json:"starve"`
+	// Unusable counts the free addresses that no node could use any more: those
+	// of blocks whose owner is nobody, or no node. 0 where the setting goes off.
+	Unusable int `json:"unusableAddresses"`
+	// Windows are the Windows nodes, which need strict affinity.
+	Windows []string `json:"windowsNodes"`
+}
+
+// Duration is a time span that is written as Go does, such as "15m0s".
+type Duration struct{ time.Duration }
+
+// MarshalText writes the duration.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText reads the duration.
+func (d *Duration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
+	d.Duration = v
+	return err
+}

@@ -1,0 +1,84 @@
+package repair
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Reader reads the cluster. Package blocks/source has one.
+type Reader interface {
+	// Read reads everything that an audit reads.
+	Read(ctx context.Context) (*blocks.Snapshot, error)
+	// Refresh returns prev with some objects read anew, each by itself and from
+	// the API server's own store: one that is gone is gone from the result, one
+	// that is new is in it. An object that cannot be understood becomes a gap. Any
+	// error means that nothing can be relied on. Cluster.TakenAt is the API
+	// server's time of the new reading.
+	Refresh(ctx context.Context, prev *blocks.Snapshot, refs []blocks.Ref) (*blocks.Snapshot, error)
+}
+
+// ObjectRef pins one stored object.
+type ObjectRef struct {
+	Resource        blocks.Resource
+	Name            string
+	UID             string
+	ResourceVersion string
+}
+
+// Writer makes the changes. Every method is one step of a plan: it carries out
+// Calico's own protocol for it, each write conditional on the version given or on
+// that of the write before it. It never retries a conditional write under another
+// version. A method that stops half-way puts back what it can and returns an
+// error that says in what state it leaves the objects.
+//
+// Its errors are, by errors.Is: [ErrChanged] if an object is no longer the one
+// that was judged (nothing harmful was written, and the step may be derived
+// anew), and any other error where the outcome is not known.
+type Writer interface {
+	// ReleaseBlock deletes an empty block. The affinity is its owner's object, nil
+	// if there is none: it becomes pendingDeletion first, and is deleted last.
+	ReleaseBlock(ctx context.Context, block ObjectRef, affinity *ObjectRef) error
+	// DeleteAffinity deletes an affinity of a host to a CIDR, whose block does not
+	// exist or names another owner. The block is read again before and after; if
+	// it names the host, the affinity is put back.
+	DeleteAffinity(ctx context.Context, affinity ObjectRef) error
+	// RestoreAffinity creates the affinity object of the host that a block names:
+	// pending, then the block is read again, then confirmed.
+	RestoreAffinity(ctx context.Context, block ObjectRef) error
+	// ReleaseIP frees one ordinal of a block and lowers its handle's count. The
+	// ordinal's handle and sequence number must be those given.
+	ReleaseIP(ctx context.Context, block ObjectRef, ordinal int, handle string, sequence uint64) error
+	// DeleteHandle deletes a handle.
+	DeleteHandle(ctx context.Context, handle ObjectRef) error
+	// SetHandleCounts replaces a handle's counts.
+	SetHandleCounts(ctx context.Context, handle ObjectRef, counts []blocks.HandleCount) error
+	// FinishDelete deletes an object that is marked deleted.
+	FinishDelete(ctx context.Context, object ObjectRef) error
+	// SetStrictAffinity writes the setting; a nil object means that none exists,
+	// and one is created with automatic blocks on and no limit.
+	SetStrictAffinity(ctx context.Context, config *ObjectRef, strict bool) error
+}
+
+// ErrChanged says that an object is no longer the one that was judged.
+var ErrChanged = errors.New("it changed since it was judged")
+
+// Restorer takes changes back. Like a [Writer]'s, its writes are conditional, and
+// its errors are [ErrChanged] where somebody else got there first.
+type Restorer interface {
+	// PutAffinityState gives an affinity the state that it had, "" included.
+	PutAffinityState(ctx context.Context, affinity ObjectRef, state blocks.AffinityState) error
+	// RecreateAffinity creates an affinity as it was stored. Its block is read
+	// before and after: the block must not exist, or name the affinity's owner;
+	// else what was created is deleted again.
+	RecreateAffinity(ctx context.Context, stored json.RawMessage) error
+	// RecreateHandle creates a handle as it was stored.
+	RecreateHandle(ctx context.Context, stored json.RawMessage) error
+	// RecordIP allocates an ordinal of a block anew as it was in the block as
+	// stored, and raises its handle's count; handle is the handle as stored, which
+	// is created anew if it is gone, and nil where the allocation had none. The
+	// ordinal must be free.
+	RecordIP(ctx context.Context, block ObjectRef, ordinal int, stored, handle json.RawMessage) error
+}

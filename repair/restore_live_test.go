@@ -1,0 +1,171 @@
+package repair_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// stored returns an object as a journal holds it.
+func (l *lab) stored(r testcluster.Resource, name string) json.RawMessage {
+	l.t.Helper()
+	return l.patched(repair.VerbPatch, r, name).Before
+}
+
+func (l *lab) ref(r testcluster.Resource, name string) repair.ObjectRef {
+	l.t.Helper()
+	o, err := l.c.Get(l.t.Context(), r, "", name)
+	l.must(err)
+	return repair.ObjectRef{Resource: blocks.Resource(r.Resource), Name: name, UID: string(o.GetUID()), ResourceVersion: o.GetResourceVersion()}
+}
+
+// TestRecordIP: an address that was released is recorded as it was, sequence
+// numbers aside, and Calico's own client releases it like any other; what is not
+// free, or not that block any more, is left alone.
+func TestRecordIP(t *testing.T) {
+	const block = "10-7-0-16-28"
+	l := newLab(t)
+	ctx := t.Context()
+	addr := l.pod("n2", "leaver")
+	ordinal := int(addr.As4()[3]) - 16
+	handle := testcluster.Handle("default", "leaver")
+	before, counted := l.stored(blockCRD, block), l.stored(handleCRD, handle)
+	spec, handleSpec := l.spec(blockCRD, block), l.spec(handleCRD, handle)
+	l.must(l.s.DeletePod(ctx, "default", "leaver", true))
+	w := l.writer(l.journal(repair.JournalHeader{}))
+
+	if err := w.RecordIP(ctx, l.ref(blockCRD, block), 0, before, counted); !errors.Is(err, repair.ErrChanged) {
+		t.Errorf("an ordinal in use: %v", err)
+	}
+	if err := w.RecordIP(ctx, l.ref(blockCRD, block), ordinal+1, before, counted); err == nil {
+		t.Error("an ordinal that was free was recorded")
+	}
+	stale := l.ref(blockCRD, block)
+	stale.ResourceVersion = "1"
+	if err := w.RecordIP(ctx, stale, ordinal, before, counted); !errors.Is(err, repair.ErrChanged) {
+		t.Errorf("a version that was not judged: %v", err)
+	}
+	if l.spec(handleCRD, handle) != nil {
+		t.Fatal("what was refused has left a handle")
+	}
+
+	for name, h := range map[string]json.RawMessage{"with its handle as stored": counted, "with a handle of its own making": nil} {
+		l.must(w.RecordIP(ctx, l.ref(blockCRD, block), ordinal, before, h))
+		after := l.spec(blockCRD, block)
+		if diff := cmp.Diff(withoutSequences(spec), withoutSequences(after)); diff != "" {
+			t.Errorf("%s, the block (-before +recorded again):\n%s", name, diff)
+		}
+		if diff := cmp.Diff(handleSpec, l.spec(handleCRD, handle)); diff != "" {
+			t.Errorf("%s, the handle (-before +created again):\n%s", name, diff)
+		}
+		l.must(l.s.ReleaseHandle(ctx, handle))
+		if l.spec(handleCRD, handle) != nil {
+			t.Errorf("%s: Calico's release leaves the handle", name)
+		}
+		free := l.spec(blockCRD, block)["unallocated"].([]any)
+		if !slices.Contains(free, any(int64(ordinal))) {
+			t.Errorf("%s: Calico's release leaves the address taken", name)
+		}
+	}
+	if err := w.RecordIP(ctx, l.ref(blockCRD, "10-7-0-0-28"), ordinal, before, counted); !errors.Is(err, repair.ErrChanged) {
+		t.Errorf("another block: %v", err)
+	}
+}
+
+// withoutSequences returns a block without what differs from one allocation to the
+// next, and its free ordinals in order.
+func withoutSequences(spec map[string]any) map[string]any {
+	out := map[string]any{}
+	for k, v := range spec {
+		switch k {
+		case "sequenceNumber", "sequenceNumberForAllocation", "unallocated":
+		default:
+			out[k] = v
+		}
+	}
+	var free []int64
+	for _, o := range spec["unallocated"].([]any) {
+		free = append(free, o.(int64))
+	}
+	slices.Sort(free)
+	out["unallocated"] = free
+	return out
+}
+
+// TestRecreateAffinity: an affinity comes back as it was, labels included, unless
+// somebody has claimed the block.
+func TestRecreateAffinity(t *testing.T) {
+	l := newLab(t)
+	ctx := t.Context()
+	w := l.writer(l.journal(repair.JournalHeader{}))
+	orphan := func(node string, p netip.Prefix) (string, json.RawMessage) {
+		l.t.Helper()
+		l.must(l.s.Affinity(ctx, node, p, "confirmed"))
+		name := blocks.AffinityName(node, p)
+		stored := l.stored(affinityCRD, name)
+		l.must(l.s.DeleteAffinity(ctx, node, p))
+		return name, stored
+	}
+	name, stored := orphan("n3", labBlock(9))
+	was := new(struct {
+		Metadata struct{ Labels map[string]string }
+	})
+	l.must(json.Unmarshal(stored, was))
+	l.must(w.RecreateAffinity(ctx, stored))
+	now, err := l.c.Get(ctx, affinityCRD, "", name)
+	l.must(err)
+	if diff := cmp.Diff(was.Metadata.Labels, now.GetLabels()); diff != "" || len(now.GetLabels()) == 0 || l.spec(affinityCRD, name)["state"] != "confirmed" {
+		t.Errorf("labels (-before +created again):\n%s\n%v", diff, l.spec(affinityCRD, name))
+	}
+	if err := w.RecreateAffinity(ctx, stored); !errors.Is(err, repair.ErrChanged) {
+		t.Errorf("one that exists: %v", err)
+	}
+
+	for what, claim := range map[string]func(p netip.Prefix){
+		"another node's block":    func(p netip.Prefix) { l.claim("n1", p) },
+		"another node's affinity": func(p netip.Prefix) { l.must(l.s.Affinity(ctx, "n1", p, "pending")) },
+	} {
+		p := labBlock(10 + len(what)%2)
+		name, stored := orphan("n3", p)
+		claim(p)
+		if err := w.RecreateAffinity(ctx, stored); !errors.Is(err, repair.ErrChanged) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if a := l.spec(affinityCRD, name); a != nil {
+			t.Errorf("%s: the affinity is back: %v", what, a)
+		}
+	}
+	marked := json.RawMessage(strings.Replace(string(stored), `"deleted":"false"`, `"deleted":"true"`, 1))
+	if err := w.RecreateAffinity(ctx, marked); err == nil {
+		t.Error("an affinity that was marked deleted is created again")
+	}
+}
+
+// TestRecreateHandle: a handle comes back as it was, unless there is one again.
+func TestRecreateHandle(t *testing.T) {
+	l := newLab(t)
+	ctx := t.Context()
+	w := l.writer(l.journal(repair.JournalHeader{}))
+	name := testcluster.Handle("default", "web-n1")
+	stored, spec := l.stored(handleCRD, name), l.spec(handleCRD, name)
+	if err := w.RecreateHandle(ctx, stored); !errors.Is(err, repair.ErrChanged) {
+		t.Errorf("one that exists: %v", err)
+	}
+	l.must(l.c.Delete(ctx, handleCRD, "", name))
+	l.must(w.RecreateHandle(ctx, stored))
+	if diff := cmp.Diff(spec, l.spec(handleCRD, name)); diff != "" {
+		t.Errorf("the handle (-before +created again):\n%s", diff)
+	}
+	if err := w.RecreateHandle(ctx, json.RawMessage(`{"kind":"IPAMHandle"}`)); err == nil {
+		t.Error("what is no object is created")
+	}
+}

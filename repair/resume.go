@@ -1,0 +1,263 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// resume settles a step that an earlier run has done or begun, as its journal
+// tells. It returns false if the step is to be carried out like any other: it was
+// never begun, or nothing of it was written.
+//
+// What that run had begun it had the right to begin: it judged the objects and
+// pinned them. So what it left marked for deletion is deleted, if it is still the
+// same object and nothing has been done with it since; and an affinity that it
+// left in pendingDeletion, though the block is its host's after all, gets its
+// state back.
+func (a *applying) resume(ctx context.Context, kind *stepKind, s *Step) (Outcome, bool) {
+	before, ended := a.opts.Resume.Outcome(s.ID)
+	begun := a.opts.Resume.Started(s.ID)
+	changes := a.opts.Resume.Changes(s.ID)
+	done := ended && !begun && (before.Status == Done || before.Status == Already)
+	if !done && len(changes) == 0 {
+		return Outcome{}, false
+	}
+	// What was begun was begun for the journal's own plan. The one at hand may have
+	// been made or edited otherwise since.
+	own := a.opts.Resume.Step(s.ID)
+	if own == nil || own.Kind != s.Kind || !sameTarget(own.Target, s.Target) {
+		return skip(SkipUnknown, "the journal's own plan lacks this step, or means something else by it: apply the plan that the journal was begun with"), true
+	}
+	h := &halfDone{applying: a, step: own, kind: kind, changes: changes, asked: a.opts.Resume.Plan.Request}
+	if err := a.look(ctx, h.refs); err != nil {
+		return a.unread(ctx, err), true
+	}
+	if begun {
+		if o, settled := h.complete(ctx); settled {
+			return o, true
+		}
+	}
+	if kind.verify(a.state, own) == nil {
+		return Outcome{Status: Already, Reason: "the run that broke off had carried it out" + h.remark()}, true
+	}
+	return Outcome{}, false
+}
+
+// halfDone is a step that a run broke off in.
+type halfDone struct {
+	*applying
+	step    *Step
+	kind    *stepKind
+	changes []Change
+	asked   Request // of the journal's plan
+	stays   string  // why the affinity does not get its state back
+}
+
+// refs are the objects of the step, and those that the run wrote.
+func (h *halfDone) refs() []blocks.Ref {
+	out := slices.Concat(newRefs(h.state).out, h.kind.refs(h.state, h.step))
+	for _, c := range h.changes {
+		out = append(out, blocks.Ref{Resource: c.Resource, Name: c.Name})
+	}
+	return out
+}
+
+// remark says what of a release is left all the same: the handle's count is lowered
+// after the address was freed.
+func (h *halfDone) remark() string {
+	if h.step.Kind != ReleaseIP {
+		return ""
+	}
+	hd := h.state.Handle(h.step.Guard(GuardHandle))
+	if hd == nil {
+		return ""
+	}
+	if wrong, _ := h.state.Miscounts(hd); len(wrong) == 0 && len(h.state.HandleRefs(hd.ID)) > 0 {
+		return ""
+	}
+	return "; its handle counts too many, which \"repair --leaked-handles\" puts right"
+}
+
+// maxCompletions is how many writes a half-done step can need.
+const maxCompletions = 4
+
+// complete does what is left of the step, one write at a time.
+func (h *halfDone) complete(ctx context.Context) (Outcome, bool) {
+	wrote := false
+	for range maxCompletions {
+		next, what := h.next()
+		if next == nil {
+			if !wrote && h.stays != "" {
+				return skip(SkipChanged, "the affinity that was left in pendingDeletion is not put back: %s; %s", h.stays, staysText), true
+			}
+			if !wrote {
+				return Outcome{}, false
+			}
+			break
+		}
+		if code, why := closed(h.state, h.asked, h.kind); code != "" {
+			return skip(SkipCode(code), "it was left half-done, and is not completed now: %s", why), true
+		}
+		if ctx.Err() != nil {
+			return interrupted(), true
+		}
+		if err := h.journal.Start(h.step.ID); err != nil {
+			h.stop(SkipJournal, err.Error())
+			return skip(SkipJournal, "nothing was written: %v", err), true
+		}
+		hand, cancel := inHand(ctx)
+		err := next(hand)
+		readErr := h.refreshAll(hand, h.refs)
+		cancel()
+		switch {
+		case err != nil && !errors.Is(err, ErrChanged):
+			return Outcome{Status: Failed, Reason: fmt.Sprintf("completing what was left half-done (%s): %v", what, err)}, true
+		case readErr != nil:
+			return h.unread(ctx, readErr), true
+		}
+		wrote = wrote || err == nil
+		if what == putBack && err == nil {
+			h.wroteStep(ctx)
+			return skip(SkipChanged, "the block is in use by its host: the affinity, which was left in pendingDeletion, got its state back"), true
+		}
+	}
+	if wrote {
+		h.wroteStep(ctx)
+	}
+	if wrong := h.kind.verify(h.state, h.step); wrong != nil {
+		return Outcome{Status: Failed, Reason: fmt.Sprintf("it was left half-done, and could not be completed: %v", wrong)}, true
+	}
+	return Outcome{Status: Done, Reason: "completed what the run that broke off had begun" + h.remark()}, true
+}
+
+const putBack = "giving an affinity its state back"
+
+// next returns the next write that a half-done step needs, and what it does; nil
+// if none, so that the step is carried out like any other.
+func (h *halfDone) next() (do func(context.Context) error, what string) {
+	switch h.step.Kind {
+	case ReleaseBlock:
+		if b := blockAt(h.state, h.step.Target.CIDR); b != nil {
+			if b.UID == h.step.Guard(GuardUID) && b.SoftDeleted && b.Used == 0 {
+				ref := pin(blocks.Blocks, b.Meta)
+				return func(ctx context.Context) error { return h.writer.FinishDelete(ctx, ref) }, "deleting the block that was marked"
+			}
+			if b.UID == h.step.Guard(GuardUID) && b.Used == 0 {
+				return h.release(b.Meta)
+			}
+		}
+		return h.affinity()
+	case DeleteAffinity:
+		return h.affinity()
+	case RestoreAffinity:
+		return h.confirm()
+	case DeleteHandle:
+		if hd := handleNamed(h.state, h.nameOf(blocks.Handles)); hd != nil && hd.SoftDeleted {
+			return h.markedHandle(hd)
+		}
+	case FinishDelete:
+		return h.alongside()
+	case ReleaseIP:
+		return h.lowered()
+	default: // one write: it is done, or it is not
+	}
+	return nil, ""
+}
+
+// release goes on with a block of which only the affinity was written, if the
+// step still comes out; else the affinity gets its state back.
+func (h *halfDone) release(block blocks.Meta) (func(context.Context) error, string) {
+	a := h.left()
+	if a == nil {
+		return nil, ""
+	}
+	if derived, _ := Derive(h.state, h.asked, h.step.ID); derived == nil {
+		return h.putBack(a)
+	}
+	ref, affinity := pin(blocks.Blocks, block), pin(blocks.Affinities, a.Meta)
+	return func(ctx context.Context) error { return h.writer.ReleaseBlock(ctx, ref, &affinity) }, "releasing the block"
+}
+
+// left returns the affinity that the run wrote, if it is still the same object, is
+// what the step is about, and still as the run left it.
+func (h *halfDone) left() *blocks.Affinity {
+	a := affinityNamed(h.state, h.nameOf(blocks.Affinities))
+	if a == nil || a.UID != h.uidOf(blocks.Affinities) || !h.mine(a) || a.State != blocks.PendingDeletion && !a.SoftDeleted {
+		return nil
+	}
+	return a
+}
+
+// mine tells whether an affinity is of the block and the owner that the step is
+// about.
+func (h *halfDone) mine(a *blocks.Affinity) bool {
+	if a.CIDR != prefixOf(h.step.Target) {
+		return false
+	}
+	if h.step.Target.Kind == audit.KindBlock {
+		return ownerGuard(a.Owner) == h.step.Guard(GuardOwner)
+	}
+	return a.Owner.Node() == h.step.Target.Node
+}
+
+// affinity completes the deletion of an affinity, or takes it back where the block
+// is the host's.
+func (h *halfDone) affinity() (func(context.Context) error, string) {
+	a := h.left()
+	if a == nil {
+		return nil, ""
+	}
+	if b := blockAt(h.state, a.CIDR.String()); b != nil && b.Owner == a.Owner {
+		return h.putBack(a)
+	}
+	ref := pin(blocks.Affinities, a.Meta)
+	if a.SoftDeleted {
+		return func(ctx context.Context) error { return h.writer.FinishDelete(ctx, ref) }, "deleting the affinity that was marked"
+	}
+	return func(ctx context.Context) error { return h.writer.DeleteAffinity(ctx, ref) }, "deleting the affinity"
+}
+
+func (h *halfDone) putBack(a *blocks.Affinity) (func(context.Context) error, string) {
+	if h.opts.Restore == nil || a.SoftDeleted {
+		return nil, ""
+	}
+	c := firstChange(h.changes, blocks.Affinities)
+	if h.stays = mustStay(h.state, h.opts.Resume, h.step.ID, a, c); h.stays != "" {
+		return nil, ""
+	}
+	was := blocks.AffinityState(storedObject(c.Before).Spec.State)
+	ref := pin(blocks.Affinities, a.Meta)
+	return func(ctx context.Context) error { return h.opts.Restore.PutAffinityState(ctx, ref, was) }, putBack
+}
+
+// confirm confirms the affinity that the run created, if the block still names its
+// host.
+func (h *halfDone) confirm() (func(context.Context) error, string) {
+	b := blockAt(h.state, h.step.Target.CIDR)
+	a := affinityNamed(h.state, h.nameOf(blocks.Affinities))
+	if h.opts.Restore == nil || b == nil || a == nil || b.Owner != a.Owner || a.State != blocks.Pending || a.CIDR != b.CIDR {
+		return nil, ""
+	}
+	ref := pin(blocks.Affinities, a.Meta)
+	return func(ctx context.Context) error { return h.opts.Restore.PutAffinityState(ctx, ref, blocks.Confirmed) }, "confirming the affinity"
+}
+
+// nameOf and uidOf are those of the object of a resource that the run wrote.
+func (h *halfDone) nameOf(r blocks.Resource) string {
+	if c := firstChange(h.changes, r); c != nil {
+		return c.Name
+	}
+	return ""
+}
+
+func (h *halfDone) uidOf(r blocks.Resource) string {
+	if c := firstChange(h.changes, r); c != nil {
+		return storedObject(c.Before).Metadata.UID
+	}
+	return ""
+}

@@ -1,0 +1,131 @@
+package repair_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// crash is a journal of a run that died in its first step, after the changes given:
+// each an object and what became of it.
+func (l *lab) crash(p *repair.Plan, changes ...repair.Change) *repair.Journal {
+	l.t.Helper()
+	j := l.journal(repair.JournalHeader{StartedAt: p.CreatedAt, Cluster: p.Cluster, Plan: p})
+	l.must(j.Start(p.Steps[0].ID))
+	for _, c := range changes {
+		l.must(j.Record(c))
+	}
+	return j
+}
+
+// patched is a change to an object that exists.
+func (l *lab) patched(verb string, r testcluster.Resource, name string) repair.Change {
+	l.t.Helper()
+	o, err := l.c.Get(l.t.Context(), r, "", name)
+	l.must(err)
+	raw, err := json.Marshal(o.Object)
+	l.must(err)
+	return repair.Change{Verb: verb, Resource: blocks.Resource(r.Resource), Name: name, Before: raw}
+}
+
+// resume applies a plan in the journal of a run that died.
+func (l *lab) resume(p *repair.Plan, j *repair.Journal) *repair.Result {
+	l.t.Helper()
+	f, err := repair.ReadJournal(j.Path())
+	l.must(err)
+	again, err := repair.ResumeJournal(j.Path(), p.CreatedAt)
+	l.must(err)
+	l.t.Cleanup(func() { _ = again.Close() })
+	w := l.writer(again)
+	r, err := repair.Apply(l.t.Context(), p, l.reader, w, again, repair.ApplyOptions{Resume: f, Restore: w})
+	l.must(err)
+	return r
+}
+
+// TestResume: whatever write a run died after, the next one completes the step, or
+// takes it back where the world has moved on.
+func TestResume(t *testing.T) {
+	const block, affinity, step = "10-7-0-48-28", "n1-10-7-0-48-28", "release-block:10.7.0.48/28"
+	pendingDeletion := func(l *lab) repair.Change {
+		c := l.patched(repair.VerbPatch, affinityCRD, affinity)
+		l.edit(affinityCRD, affinity, func(spec map[string]any) { spec["state"] = "pendingDeletion" })
+		c.After = l.patched(repair.VerbPatch, affinityCRD, affinity).Before
+		return c
+	}
+	marked := func(l *lab) repair.Change {
+		c := l.patched(repair.VerbPatch, blockCRD, block)
+		l.edit(blockCRD, block, func(spec map[string]any) { spec["deleted"] = true })
+		return c
+	}
+	deleted := func(l *lab) repair.Change {
+		c := l.patched(repair.VerbDelete, blockCRD, block)
+		l.must(l.c.Delete(l.t.Context(), blockCRD, "", block))
+		return c
+	}
+	for name, c := range map[string]struct {
+		did  []func(l *lab) repair.Change
+		then func(l *lab)
+		want string
+		// state is that of the affinity in the end; "" if it is to be gone.
+		state string
+	}{
+		"before any write":                   {want: "done"},
+		"after the affinity was marked":      {did: []func(*lab) repair.Change{pendingDeletion}, want: "done"},
+		"after the block was marked deleted": {did: []func(*lab) repair.Change{pendingDeletion, marked}, want: "done"},
+		"after the block was deleted":        {did: []func(*lab) repair.Change{pendingDeletion, marked, deleted}, want: "done"},
+		"after the affinity was marked, and a pod came": {
+			did: []func(*lab) repair.Change{pendingDeletion},
+			then: func(l *lab) {
+				// An allocation that does not confirm the affinity: one by hand.
+				l.edit(blockCRD, block, func(spec map[string]any) {
+					allocations := spec["allocations"].([]any)
+					allocations[0] = int64(0)
+					spec["unallocated"] = spec["unallocated"].([]any)[1:]
+					spec["attributes"] = []any{map[string]any{"handle_id": "somebody", "secondary": map[string]any{"node": "n1"}}}
+				})
+			},
+			want: "skipped Changed", state: "confirmed",
+		},
+		"after the block was deleted, and its node claimed it again": {
+			did:  []func(*lab) repair.Change{pendingDeletion, marked, deleted},
+			then: func(l *lab) { l.claim("n1", labBlock(3)) },
+			want: "already", state: "confirmed",
+		},
+		"after the block was deleted, and another node claimed it": {
+			did:  []func(*lab) repair.Change{pendingDeletion, marked, deleted},
+			then: func(l *lab) { l.claim("n2", labBlock(3)) },
+			want: "done",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			l.claim("n1", labBlock(3))
+			l.age()
+			p := l.plan(everything, step)
+			var changes []repair.Change
+			for _, do := range c.did {
+				changes = append(changes, do(l))
+			}
+			j := l.crash(p, changes...)
+			l.must(j.Close())
+			if c.then != nil {
+				c.then(l)
+			}
+			r := l.resume(p, j)
+			if got := became(r)[0]; !strings.HasPrefix(got, step+": "+c.want) {
+				t.Errorf("it came to %q (%s), want %q", got, r.Outcomes[0].Reason, c.want)
+			}
+			var state any
+			if a := l.spec(affinityCRD, affinity); a != nil {
+				state = a["state"]
+			}
+			if c.state == "" && state != nil || c.state != "" && state != c.state {
+				t.Errorf("the affinity's state is %v, want %q", state, c.state)
+			}
+		})
+	}
+}

@@ -1,0 +1,185 @@
+package repair
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// deleteAffinity deletes an affinity that no block bears out: its block does not
+// exist, or names another owner or none. Whatever the affinity's state and age, the
+// block's own field decides who is right. An affinity to its own host's block is
+// never deleted alone: that would leave the block in use without one.
+var deleteAffinity = &stepKind{
+	kind:  DeleteAffinity,
+	flag:  "--orphan-affinities",
+	asked: func(r Request) bool { return r.OrphanAffinities },
+	needs: []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Pools},
+	exact: []string{GuardName, GuardUID, GuardVersion, GuardAffinityState, GuardBlockUID, GuardOwner},
+	propose: func(p *proposals) {
+		for i := range p.st.Affinities {
+			a := &p.st.Affinities[i]
+			if a.SoftDeleted || !p.wants(audit.AffinitySubject(a)) {
+				continue
+			}
+			switch affinity.Judge(a, bare(p.st.BlockOf(a.CIDR))) {
+			case affinity.NoBlock, affinity.NotOwner:
+				p.proposeDelete(a)
+			case affinity.Unsettled:
+				p.refuseUnsettled(a)
+			case affinity.Confirmed:
+				if p.only != "" {
+					p.refuse(p.affinityConcern(a), RefusedInUse, "its block names the same host: it is the owner's own")
+				}
+			}
+		}
+	},
+	refs: func(st *audit.State, s *Step) []blocks.Ref {
+		r := newRefs(st)
+		cidr := prefixOf(s.Target)
+		r.one(blocks.Affinities, s.Guard(GuardName))
+		r.claims(cidr, s.Target.Node)
+		r.block(cidr)
+		r.node(s.Target.Node)
+		return r.out
+	},
+	do: func(ctx context.Context, w Writer, st *audit.State, s *Step) error {
+		a := affinityNamed(st, s.Guard(GuardName))
+		if a == nil {
+			return errGone(s)
+		}
+		return w.DeleteAffinity(ctx, pin(blocks.Affinities, a.Meta))
+	},
+	verify: func(st *audit.State, s *Step) error {
+		if a := affinityNamed(st, s.Guard(GuardName)); a != nil {
+			return replaced(s, "affinity", a.Meta)
+		}
+		if a := affinityOf(st, s.Target.CIDR, s.Target.Node); a != nil {
+			return replaced(s, "affinity", a.Meta)
+		}
+		return nil
+	},
+	pretend: func(x *pretence, step *Step) { x.noAffinities[step.Guard(GuardName)] = true },
+}
+
+func bare(b *audit.Block) *blocks.Block {
+	if b == nil {
+		return nil
+	}
+	return b.Block
+}
+
+func (p *proposals) affinityConcern(a *blocks.Affinity) concern {
+	c := concern{audit.AffinitySubject(a), poolNames(p.st.PoolOf(a.CIDR)), []string{a.Owner.Node()}}
+	if b := p.st.BlockOf(a.CIDR); b != nil {
+		c.nodes = append(c.nodes, b.Owner.Node())
+	}
+	return c
+}
+
+// proposeDelete judges an affinity whose block does not exist or is not its
+// owner's.
+func (p *proposals) proposeDelete(a *blocks.Affinity) {
+	c, st, b := p.affinityConcern(a), p.st, p.st.BlockOf(a.CIDR)
+	if code, why := p.mustKeep(a, b); code != "" {
+		p.refuse(c, code, "%s", why)
+		return
+	}
+	because := fmt.Sprintf("affinity of %s to %s leads to no block", audit.OwnerText(a.Owner), a.CIDR)
+	block, uid, owner := "none exists", Absent, ""
+	if b != nil {
+		because = fmt.Sprintf("%s has an affinity to block %s, which belongs to %s", audit.OwnerText(a.Owner), a.CIDR, audit.OwnerText(b.Owner))
+		block, uid, owner = fmt.Sprintf("%s, owner %s, %s in use", b.Name, audit.OwnerText(b.Owner), audit.Plural(b.Used, "address")), b.UID, ownerGuard(b.Owner)
+		if b.UID == "" {
+			p.refuse(c, RefusedUnpinned, "its block's object carries no UID, so nothing says later that it is still the same")
+			return
+		}
+	}
+	p.add(c, Step{
+		TwoObservations: true,
+		Because:         because,
+		Evidence: audit.Evidences("state", string(a.Effective()), "block", block, "host", hostText(st, a.Owner.Node()),
+			"created", audit.FormatTime(a.Created), "last written", audit.FormatTime(a.Written)),
+		Guards: guards(GuardName, a.Name, GuardUID, a.UID, GuardVersion, a.ResourceVersion, GuardCreated, audit.FormatTime(a.Created),
+			GuardAffinityState, string(a.Effective()), GuardBlockUID, uid, GuardOwner, owner),
+	}, a.Meta)
+}
+
+// mustKeep says why an affinity that no block bears out must not be deleted; an
+// empty code if it may.
+func (p *proposals) mustKeep(a *blocks.Affinity, b *audit.Block) (RefusalCode, string) {
+	st := p.st
+	switch {
+	case a.Owner.Kind == blocks.VirtualOwner:
+		return RefusedSpecial, "it serves LoadBalancer services"
+	case a.Owner.Kind != blocks.HostOwner:
+		return RefusedSpecial, fmt.Sprintf("its owner is written as %q, which Calico does not understand", a.Owner)
+	case st.BlockObjects(a.CIDR) > 1:
+		return RefusedConflict, "there are several block objects of its CIDR"
+	case st.BlockMayCover(a.CIDR):
+		return RefusedNotRead, "a block that cannot be read may be its own"
+	case b != nil && len(b.Faults) > 0:
+		return RefusedCorrupt, "its block is corrupt, so its word about the owner is not relied on: " + b.Faults[0]
+	case !st.OldEnough(a.Meta) && (b == nil || a.Effective() != blocks.Confirmed):
+		return RefusedYoung, fmt.Sprintf("it was written less than %s ago, at %s: a claim or a release in flight passes through this state", st.Grace, audit.FormatTime(lastWrite(a.Meta)))
+	}
+	if b == nil {
+		return p.heldWithoutBlock(a)
+	}
+	return "", ""
+}
+
+// heldWithoutBlock says whether somebody uses addresses of a CIDR that has no
+// block, as after blocks were deleted by hand. The affinity then is the last that
+// keeps the CIDR from being claimed by another node.
+func (p *proposals) heldWithoutBlock(a *blocks.Affinity) (RefusalCode, string) {
+	if name, unread := p.st.UnreadPod(); unread {
+		return RefusedNotRead, "pod " + name + " could not be read and may use an address of its CIDR"
+	}
+	if who := p.st.UnrecordedUser(a.CIDR); who != "" {
+		return RefusedInUse, "its block is gone, and " + who + " still: without the affinity another node could claim the CIDR"
+	}
+	if uses := p.st.HostUsesIn(a.CIDR); len(uses) > 0 {
+		return RefusedHostView, fmt.Sprintf("its block is gone, and %s of it is in use in %s", uses[0].Addr, uses[0])
+	}
+	return "", ""
+}
+
+// refuseUnsettled says what becomes of an affinity to its own host's block that
+// stays pending or pendingDeletion.
+func (p *proposals) refuseUnsettled(a *blocks.Affinity) {
+	b := p.st.BlockOf(a.CIDR)
+	if !p.st.OldEnough(a.Meta) {
+		return // a claim or a release in flight: nothing is wrong
+	}
+	c, host := p.affinityConcern(a), a.Owner.Node()
+	switch {
+	case a.Owner.Kind != blocks.HostOwner:
+		p.refuse(c, RefusedSpecial, "it is not a node's")
+	case b.Used == 0:
+		if p.only == "" {
+			return // the block may be released with it: release-block says whether
+		}
+		p.refuse(c, RefusedHeals, "its block is empty: release-block releases both, if its node keeps another")
+	case p.st.Vanished(host):
+		p.refuse(c, RefusedInUse, "its block still holds %s, and names %s, which is no node: the affinity can only go with the block", audit.Plural(b.Used, "address"), host)
+	default:
+		p.refuse(c, RefusedHeals, "it is %s on its own node's block, which holds %s: the next pod that starts on %s confirms it", a.Effective(), audit.Plural(b.Used, "address"), host)
+	}
+}
+
+// hostText says what a host is.
+func hostText(st *audit.State, host string) string {
+	switch {
+	case host == "":
+		return ""
+	case st.UnreadableNode(host):
+		return host + ", whose node could not be read"
+	case st.Vanished(host):
+		return host + ", which is no node"
+	}
+	return "node " + host
+}

@@ -1,0 +1,184 @@
+package repair
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// releaseIP frees an address that nothing owns, as far as all evidence together
+// goes, twice. Handle and sequence number pin the allocation itself: the block
+// around it may change, for its node goes on using it.
+var releaseIP = &stepKind{
+	kind:  ReleaseIP,
+	flag:  "--leaked-ips",
+	asked: func(r Request) bool { return r.LeakedIPs },
+	needs: []blocks.Resource{blocks.Blocks, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.IPAMConfigs, blocks.Pools},
+	exact: []string{GuardBlock, GuardBlockUID, GuardHandle, GuardSequence},
+	propose: func(p *proposals) {
+		if p.podsUnread() {
+			return
+		}
+		only, _ := netip.ParseAddr(strings.TrimPrefix(p.only, string(ReleaseIP)+":"))
+		for _, b := range p.st.IPBlocks {
+			switch {
+			case p.only != "" && !b.CIDR.Contains(only):
+				continue
+			case len(b.Faults) > 0 && b.Used > 0:
+				p.refuse(blockConcern(b), RefusedCorrupt, "its %s are not judged, because it contradicts itself: %s", audit.Plural(b.Used, "address"), b.Faults[0])
+				continue
+			}
+			for i, o := range b.Ordinals {
+				r := audit.AllocationRef{Block: b, Ordinal: i}
+				if o != blocks.Free && (p.only == "" || r.Addr() == only) {
+					p.proposeIP(r)
+				}
+			}
+		}
+	},
+	refs: func(st *audit.State, s *Step) []blocks.Ref {
+		r := newRefs(st)
+		a, err := netip.ParseAddr(s.Target.IP)
+		if err != nil {
+			return r.out
+		}
+		r.one(blocks.Blocks, s.Guard(GuardBlock))
+		r.handle(s.Guard(GuardHandle))
+		r.node(s.Target.Node)
+		if ref, ok := st.Allocation(a); ok {
+			r.one(blocks.Blocks, ref.Block.Name)
+			if attr := ref.Attributes(); attr != nil {
+				r.pod(attr.Namespace, attr.Pod)
+				r.node(attr.Node)
+			}
+			r.node(ref.Block.Owner.Node())
+		}
+		return r.out
+	},
+	do: func(ctx context.Context, w Writer, st *audit.State, s *Step) error {
+		a, _ := netip.ParseAddr(s.Target.IP)
+		r, ok := st.Allocation(a)
+		attr := r.Attributes
+		if !ok || attr() == nil {
+			return errGone(s)
+		}
+		sequence, _ := r.Block.SequenceAt(r.Ordinal)
+		return w.ReleaseIP(ctx, pin(blocks.Blocks, r.Block.Meta), r.Ordinal, attr().Handle, sequence)
+	},
+	verify: verifyIP,
+	pretend: func(x *pretence, step *Step) {
+		if a, err := netip.ParseAddr(step.Target.IP); err == nil {
+			x.free(step.Guard(GuardBlock), a)
+		}
+	},
+}
+
+func verifyIP(st *audit.State, s *Step) error {
+	a, err := netip.ParseAddr(s.Target.IP)
+	if err != nil {
+		return err
+	}
+	r, allocated := st.Allocation(a)
+	if !allocated {
+		return nil
+	}
+	was, err := strconv.ParseUint(s.Guard(GuardSequence), 10, 64)
+	now, known := r.Block.SequenceAt(r.Ordinal)
+	if err == nil && known && now > was {
+		return nil // it was freed, and given to somebody since
+	}
+	return fmt.Errorf("%s is still allocated", a)
+}
+
+func ipConcern(r audit.AllocationRef) concern {
+	node := ""
+	if attr := r.Attributes(); attr != nil {
+		node = attr.Node
+	}
+	return concern{audit.IPSubject(r.Addr(), node), poolNames(r.Block.Pool), []string{node, r.Block.Owner.Node()}}
+}
+
+// proposeIP judges one allocation. Those that something owns are passed over, but
+// for the ones that a reader may take for leaked.
+func (p *proposals) proposeIP(r audit.AllocationRef) {
+	v := p.st.Judge(r)
+	c := ipConcern(r)
+	switch {
+	case v.Owned && v.Young:
+		p.refuse(c, RefusedYoung, "%s", v.Why)
+		return
+	case v.Owned && v.Shared:
+		p.refuse(c, RefusedInUse, "%s", v.Why)
+		return
+	case v.Owned:
+		if p.only != "" {
+			p.refuse(c, RefusedInUse, "%s", v.Why)
+		}
+		return
+	}
+	if code, why := p.mustNotFree(r); code != "" {
+		p.refuse(c, code, "nothing seems to own it (%s), but %s", v.Why, why)
+		return
+	}
+	attr := r.Attributes()
+	sequence, _ := r.Block.SequenceAt(r.Ordinal)
+	p.add(c, Step{
+		TwoObservations: true,
+		Because:         fmt.Sprintf("%s is allocated, and nothing owns it: %s", r.Addr(), v.Why),
+		Evidence: audit.Evidences("block", r.Block.CIDR.String(), "owner of the block", audit.OwnerText(r.Block.Owner), "handle", attr.Handle,
+			"pod", podName(attr), "node", attr.Node, "type", attr.Type, "assigned", audit.FormatTime(attr.Assigned)),
+		Guards: guards(GuardBlock, r.Block.Name, GuardBlockUID, r.Block.UID, GuardHandle, attr.Handle, GuardSequence, strconv.FormatUint(sequence, 10)),
+	}, r.Block.Meta)
+}
+
+// mustNotFree says why an address that nothing seems to own must not be freed; an
+// empty code if it may.
+func (p *proposals) mustNotFree(r audit.AllocationRef) (RefusalCode, string) {
+	st, attr, b := p.st, r.Attributes(), r.Block
+	if _, known := b.SequenceAt(r.Ordinal); !known && attr.HasHandle && attr.Handle != "" {
+		return RefusedUnpinned, "its block records no sequence number for it, so nothing says later that it is still the same allocation"
+	}
+	switch {
+	case !attr.HasHandle || attr.Handle == "":
+		return RefusedUnpinned, "it has no handle, so nothing says later that it is still the same allocation"
+	case attr.VM:
+		return RefusedSpecial, "it belongs to a virtual machine, which keeps its address while it is stopped"
+	case b.SoftDeleted:
+		return RefusedMarked, "its block is marked deleted"
+	case st.IPAM.Cooldown > 0:
+		return RefusedSpecial, fmt.Sprintf("Calico lets released addresses cool down here (ipCooldownSeconds, %s), and freed like this it would not", st.IPAM.Cooldown)
+	case recordedTwice(st, b, r.Addr()):
+		return RefusedConflict, "several blocks record it"
+	}
+	if code, why := hostContradicts(st, r.Addr()); code != "" {
+		return code, why
+	}
+	if h := st.Host(attr.Node); h != nil && h.Node != nil && h.Node.NotReady {
+		return RefusedNotReady, fmt.Sprintf("its node %s is not ready: a pod that was deleted by force may still run there", attr.Node)
+	}
+	if h := st.Handle(attr.Handle); h != nil && st.HandleMayBeUsed(h) {
+		return RefusedNotRead, "a block that cannot be judged may hold another address of its handle"
+	}
+	return "", ""
+}
+
+// recordedTwice tells whether another block than this one records an address, too.
+func recordedTwice(st *audit.State, b *audit.Block, a netip.Addr) bool {
+	if st.BlockObjects(b.CIDR) > 1 {
+		return true
+	}
+	o := overlapping(st, b)
+	return o != nil && o.CIDR.Contains(a)
+}
+
+func podName(a *blocks.Attributes) string {
+	if a.Pod == "" {
+		return ""
+	}
+	return a.Namespace + "/" + a.Pod
+}

@@ -1,0 +1,144 @@
+package repair
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// restoreAffinity gives the owner of a block its affinity object back, without
+// which nobody routes the block and Calico cannot release it. The block is in use,
+// and so its version is not pinned: what must not change is who it is, whose it is,
+// and that the affinity is missing both times.
+var restoreAffinity = &stepKind{
+	kind:  RestoreAffinity,
+	flag:  "--missing-affinities",
+	asked: func(r Request) bool { return r.MissingAffinities },
+	needs: []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pools},
+	exact: []string{GuardName, GuardUID, GuardOwner, GuardAffinity},
+	propose: func(p *proposals) {
+		for _, b := range p.st.IPBlocks {
+			host := b.Owner.Node()
+			if host == "" || !p.wants(audit.BlockSubject(b)) {
+				continue
+			}
+			if a := ownAffinity(p.st, b); a != nil {
+				if a.SoftDeleted && p.st.OldEnough(a.Meta) {
+					p.refuse(blockConcern(b), RefusedMarked, "its owner's affinity %s is marked deleted and still there: Calico removes it when it next reads it by name, and then it can be given back", a.Name)
+				}
+				continue
+			}
+			p.proposeRestore(b, host)
+		}
+	},
+	refs: func(st *audit.State, s *Step) []blocks.Ref {
+		r := newRefs(st)
+		cidr := prefixOf(s.Target)
+		host := hostOf(s.Guard(GuardOwner))
+		r.block(cidr)
+		r.claims(cidr, host)
+		r.node(host)
+		return r.out
+	},
+	do: func(ctx context.Context, w Writer, st *audit.State, s *Step) error {
+		b := blockAt(st, s.Target.CIDR)
+		if b == nil {
+			return errGone(s)
+		}
+		return w.RestoreAffinity(ctx, pin(blocks.Blocks, b.Meta))
+	},
+	verify: func(st *audit.State, s *Step) error {
+		a := affinityOf(st, s.Target.CIDR, hostOf(s.Guard(GuardOwner)))
+		switch {
+		case a == nil:
+			return fmt.Errorf("%s still has no affinity to %s", s.Guard(GuardOwner), s.Target.CIDR)
+		case a.SoftDeleted || a.Effective() != blocks.Confirmed:
+			return fmt.Errorf("affinity %s is there and not confirmed", a.Name)
+		}
+		return nil
+	},
+	pretend: func(x *pretence, step *Step) {
+		host, cidr := hostOf(step.Guard(GuardOwner)), prefixOf(step.Target)
+		x.Affinities = append(x.Affinities, blocks.Affinity{
+			Meta: blocks.Meta{Name: blocks.AffinityName(host, cidr), Created: x.Cluster.TakenAt, Written: x.Cluster.TakenAt},
+			CIDR: cidr, Owner: blocks.Owner{Kind: blocks.HostOwner, Name: host}, State: blocks.Confirmed,
+		})
+	},
+}
+
+func (p *proposals) proposeRestore(b *audit.Block, host string) {
+	c, st := blockConcern(b), p.st
+	if code, why := p.mustNotRestore(b, host); code != "" {
+		p.refuse(c, code, "%s", why)
+		return
+	}
+	p.add(c, Step{
+		TwoObservations: true,
+		Because:         fmt.Sprintf("block %s belongs to %s, which has no affinity to it: nobody routes its %s in use as a block", b.CIDR, host, audit.Plural(b.Used, "address")),
+		Evidence: audit.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "affinities to the CIDR", "none", "pool", poolName(b.Pool),
+			"created", audit.FormatTime(b.Created), "host", hostText(st, host)),
+		Guards: guards(GuardName, b.Name, GuardUID, b.UID, GuardCreated, audit.FormatTime(b.Created), GuardOwner, ownerGuard(b.Owner), GuardAffinity, Absent),
+	}, b.Meta)
+}
+
+// mustNotRestore says why a missing affinity must not be given back; an empty code
+// if it may.
+func (p *proposals) mustNotRestore(b *audit.Block, host string) (RefusalCode, string) {
+	st := p.st
+	switch others := claimants(st, b); {
+	case b.SoftDeleted:
+		return RefusedMarked, "it is marked deleted: --soft-deleted finishes that"
+	case len(b.Faults) > 0:
+		return RefusedCorrupt, "it is corrupt, so its word about the owner is not relied on: " + b.Faults[0]
+	case st.BlockObjects(b.CIDR) > 1:
+		return RefusedConflict, "there are several block objects of this CIDR"
+	case st.AffinityMayExist(b, host):
+		return RefusedNotRead, "an affinity that cannot be read may be its own"
+	case st.UnreadableNode(host):
+		return RefusedNotRead, "its node " + host + " could not be read"
+	case st.Vanished(host):
+		return RefusedConflict, fmt.Sprintf("its host %s is no node: nothing is to be routed there (--empty-blocks releases it once it is empty)", host)
+	case len(others) > 0:
+		return RefusedConflict, fmt.Sprintf("%s claims the CIDR, too: that has to be settled first (--orphan-affinities)", audit.List(others))
+	case !st.Settled(b.Created):
+		return RefusedYoung, fmt.Sprintf("it was made less than %s ago, at %s: its claim may be under way", st.Grace, audit.FormatTime(b.Created))
+	case p.req.EmptyBlocks && b.Used == 0 && b.Release.OK:
+		return RefusedConflict, "it is empty, and this plan releases it instead"
+	}
+	if o := overlapping(st, b); o != nil {
+		return RefusedConflict, fmt.Sprintf("block %s of %s overlaps it: two owners would be routed", o.CIDR, audit.OwnerText(o.Owner))
+	}
+	return "", ""
+}
+
+// claimants names those who have an affinity to a block and do not own it.
+func claimants(st *audit.State, b *audit.Block) []string {
+	var out []string
+	for _, a := range st.Claims(b.CIDR) {
+		if a.Owner != b.Owner {
+			out = append(out, strings.TrimSpace(audit.OwnerText(a.Owner)))
+		}
+	}
+	return out
+}
+
+// overlapping returns a block of another size that overlaps a block; nil if there
+// is none.
+func overlapping(st *audit.State, b *audit.Block) *audit.Block {
+	for bits := range b.CIDR.Bits() {
+		if wider, err := b.CIDR.Addr().Prefix(bits); err == nil && st.BlockOf(wider) != nil {
+			return st.BlockOf(wider)
+		}
+	}
+	i := sort.Search(len(st.IPBlocks), func(i int) bool { return st.IPBlocks[i].CIDR.Addr().Compare(b.CIDR.Addr()) >= 0 })
+	for ; i < len(st.IPBlocks) && b.CIDR.Contains(st.IPBlocks[i].CIDR.Addr()); i++ {
+		if st.IPBlocks[i].CIDR != b.CIDR {
+			return st.IPBlocks[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+package repair
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// previewStrict says what a change of strict affinity would mean. st is the state as
+// it is, after the one that the plan's other steps leave.
+func previewStrict(st, after *audit.State, want bool) *StrictPreview {
+	p := &StrictPreview{
+		From: st.IPAM.StrictAffinity, To: want, Borrowers: []string{},
+		Starve: starving(after, want), Windows: windowsNodes(st),
+	}
+	for _, b := range st.Borrows {
+		p.Borrowers = append(p.Borrowers, fmt.Sprintf("%s of %s, used on %s by %s", b.Addr, b.Owner, b.User, borrower(b)))
+	}
+	if want {
+		p.Unusable = unusable(after)
+	}
+	return p
+}
+
+// borrower says what uses a borrowed address.
+func borrower(b *audit.Borrow) string {
+	switch {
+	case b.Workload != nil:
+		return "pod " + b.Workload.FullName()
+	case b.Tunnel:
+		return "its tunnel"
+	case b.Attributes != nil && b.Attributes.Pod != "":
+		return "pod " + podName(b.Attributes) + ", which was not seen"
+	}
+	return "something that was not seen"
+}
+
+// starving lists the nodes whose next pod would get no address under a setting: no
+// address of their own is left, and they can neither claim a block nor borrow.
+// Nodes to which no pod may come count only if a pod of theirs waits already.
+func starving(st *audit.State, strict bool) []string {
+	s := newPretence(st.Snapshot)
+	s.IPAM.StrictAffinity = strict
+	out := []string{}
+	for _, h := range audit.NewState(s.done(), audit.Options{Grace: max(st.Grace, 1)}).Hosts {
+		if slices.ContainsFunc(h.Needs, func(n *audit.Need) bool { return n.Starves() && (h.Schedulable || len(n.Waiting) > 0) }) {
+			out = append(out, h.Name)
+		}
+	}
+	return out
+}
+
+// unusable counts the free addresses that strict affinity takes out of use: those
+// of blocks that no node owns. Without it, nodes borrow them.
+func unusable(st *audit.State) int {
+	n := 0
+	for _, b := range st.IPBlocks {
+		if b.Pool == nil || !b.Pool.ServesWorkloads() || !b.Usable() {
+			continue
+		}
+		if b.Owner == (blocks.Owner{}) || st.Vanished(b.Owner.Node()) {
+			n += st.Unused(b)
+		}
+	}
+	return n
+}
+
+func windowsNodes(st *audit.State) []string {
+	out := []string{}
+	for _, h := range st.Hosts {
+		if h.Node != nil && h.Node.Windows {
+			out = append(out, h.Name)
+		}
+	}
+	return out
+}

@@ -1,0 +1,260 @@
+package repair
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/sketch"
+)
+
+// told is a journal of one step. Its lines are words: start, end:STATUS[:CODE[:REASON]],
+// resume, and VERB:RESOURCE:NAME[:STATE] for a change of an object that existed.
+func told(t *testing.T, step Step, specs map[blocks.Resource]string, words string) *JournalFile {
+	t.Helper()
+	f := &JournalFile{JournalHeader: JournalHeader{Plan: &Plan{Steps: []Step{step}}}}
+	for word := range strings.FieldsSeq(words) {
+		p := append(strings.Split(word, "|"), "", "", "")
+		e := JournalEntry{Event: Event(p[0]), Step: step.ID, At: audit.Time{Time: sketch.Clock}}
+		switch Event(p[0]) {
+		case EventStart:
+		case EventResume:
+			e.Step = ""
+		case EventEnd:
+			e.Status, e.Code, e.Reason = Status(p[1]), SkipCode(p[2]), p[3]
+		default:
+			r, name := blocks.Resource(p[1]), p[2]
+			c := &Change{Step: step.ID, Verb: p[0], Resource: r, Name: name}
+			c.Before = json.RawMessage(fmt.Sprintf(`{"metadata":{"name":%q,"uid":"uid-%s"},"spec":%s}`, name, name, specs[r]))
+			if p[3] != "" {
+				c.After = json.RawMessage(fmt.Sprintf(`{"spec":{"state":%q}}`, p[3]))
+			}
+			e.Event, e.Change = EventChange, c
+		}
+		f.Entries = append(f.Entries, e)
+	}
+	return f
+}
+
+const (
+	undoAffinity = "n2-10.0.3.0/26"
+	leftPatch    = "start patch|blockaffinities|n2-10.0.3.0/26|pendingDeletion "
+	sentDelete   = "patch|blockaffinities|n2-10.0.3.0/26 delete|blockaffinities|n2-10.0.3.0/26 "
+	freedPatch   = "start patch|ipamblocks|10-0-0-0-26 "
+	handleMark   = "start patch|ipamhandles|k8s-pod-network.gone "
+	handleDelete = "delete|ipamhandles|k8s-pod-network.gone "
+	undoWorld    = "pool pods 10.0.0.0/16\nnode n1\nnode n2\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\n"
+	undoLeft     = undoWorld + "affinity 10.0.3.0/26 n2 state=pendingDeletion\n"
+)
+
+// TestUndoNeedsProof: a change is taken down before it is sent, so that what was
+// refused stands in a journal, too. Undo makes nothing again that others took away,
+// and writes nothing that planning would not let through.
+func TestUndoNeedsProof(t *testing.T) {
+	specs := map[blocks.Resource]string{
+		blocks.Affinities: `{"cidr":"10.0.3.0/26","node":"n2","state":"confirmed"}`,
+		blocks.Blocks:     `{"cidr":"10.0.0.0/26","affinity":"host:n1"}`,
+		blocks.Handles:    `{"handleID":"k8s-pod-network.gone"}`,
+	}
+	for name, c := range map[string]struct {
+		kind        Kind
+		says, world string
+		want        string
+	}{
+		"an affinity that was deleted":                  {DeleteAffinity, leftPatch + sentDelete + "end|done", undoWorld, "planned"},
+		"an affinity whose patch was refused":           {DeleteAffinity, leftPatch + "end|skipped|Changed", undoWorld, "not-needed"},
+		"an affinity that somebody deleted first":       {DeleteAffinity, leftPatch + "end|already", undoWorld, "not-needed"},
+		"a crash before the deletion was sent":          {DeleteAffinity, leftPatch, undoWorld, "skipped Unknown"},
+		"a crash after the deletion was sent":           {DeleteAffinity, leftPatch + sentDelete, undoWorld, "planned"},
+		"a failure before the deletion was sent":        {DeleteAffinity, leftPatch + "end|failed", undoWorld, "skipped Unknown"},
+		"a deletion refused, tried again in vain":       {DeleteAffinity, leftPatch + sentDelete + leftPatch + "end|failed", undoWorld, "skipped Unknown"},
+		"found deleted by the run that went on":         {DeleteAffinity, leftPatch + sentDelete + "resume end|already", undoWorld, "planned"},
+		"done, and not tried by the run that went on":   {DeleteAffinity, leftPatch + sentDelete + "end|done resume end|not-tried|Interrupted", undoWorld, "planned"},
+		"an affinity still as it was left":              {DeleteAffinity, leftPatch, undoLeft + "block 10.0.3.0/26 n2", "planned"},
+		"skipped, and still as it was left":             {DeleteAffinity, leftPatch + "end|skipped|Changed", undoLeft + "block 10.0.3.0/26 n2", "planned"},
+		"left, and its block is gone":                   {DeleteAffinity, leftPatch, undoLeft, "skipped Changed"},
+		"left, and its block is being released":         {DeleteAffinity, leftPatch, undoLeft + "block 10.0.3.0/26 n2 deleted", "skipped Changed"},
+		"put back, and marked again by somebody else":   {DeleteAffinity, leftPatch + "patch|blockaffinities|n2-10.0.3.0/26|confirmed", undoLeft + "block 10.0.3.0/26 n2", "skipped Changed"},
+		"a block's affinity still as it was left":       {ReleaseBlock, leftPatch, undoLeft + "block 10.0.3.0/26 n2", "planned"},
+		"an address that was freed":                     {ReleaseIP, freedPatch + "end|done", undoWorld, "planned"},
+		"an address that its node freed":                {ReleaseIP, freedPatch + "end|skipped|Changed", undoWorld, "not-needed"},
+		"a crash after the address's patch was noted":   {ReleaseIP, freedPatch, undoWorld, "skipped Unknown"},
+		"a crash after the address's handle":            {ReleaseIP, freedPatch + "patch|ipamhandles|h", undoWorld, "planned"},
+		"an address whose answer was lost":              {ReleaseIP, freedPatch + "end|done||lost", undoWorld, "skipped Unknown"},
+		"a handle that was deleted":                     {DeleteHandle, handleMark + handleDelete + "end|done", undoWorld, "planned"},
+		"a handle whose mark was refused":               {DeleteHandle, handleMark + "end|skipped|Changed", undoWorld, "not-needed"},
+		"a crash before the handle's deletion was sent": {DeleteHandle, handleMark, undoWorld, "skipped Unknown"},
+		"the datastore is locked":                       {DeleteHandle, handleMark + handleDelete + "end|done", undoWorld + "locked", "skipped DatastoreLocked"},
+		"a newer Calico":                                {DeleteHandle, handleMark + handleDelete + "end|done", undoWorld + "version v3.33.0", "skipped NewerCalico"},
+		"a newer Calico, and nothing to write":          {DeleteHandle, handleMark + "end|skipped|Changed", undoWorld + "version v3.33.0", "not-needed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			step := Step{ID: "x", Kind: c.kind, Target: audit.Subject{CIDR: "10.0.3.0/26", IP: "10.0.0.5", Node: "n2"}}
+			f := told(t, step, specs, c.says)
+			u := &undoing{run: &run{state: sketched(t, c.world, 0)}, file: f}
+			_, act := u.action("x")
+			o := act.outcome()
+			if got := strings.TrimSpace(string(o.Status) + " " + string(o.Code)); got != c.want || o.Reason == "" {
+				t.Errorf("%s (%s), want %s", got, o.Reason, c.want)
+			}
+			asks := false
+			for _, r := range u.refs("x") {
+				asks = asks || r == blocks.Ref{Resource: blocks.ClusterInfos, Name: "default"}
+			}
+			if !asks {
+				t.Error("the lock and the version are not read again")
+			}
+		})
+	}
+}
+
+// TestMustStay: what somebody wrote after this run is theirs, in whatever state.
+func TestMustStay(t *testing.T) {
+	specs := map[blocks.Resource]string{blocks.Affinities: `{"cidr":"10.0.3.0/26","node":"n2","state":"confirmed"}`}
+	f := told(t, Step{ID: "x"}, specs, leftPatch)
+	st := sketched(t, undoLeft+"block 10.0.3.0/26 n2", 0)
+	a, c := affinityNamed(st, undoAffinity), firstChange(f.Changes("x"), blocks.Affinities)
+	if why := mustStay(st, f, "x", a, c); why != "" {
+		t.Errorf("as it was left: %s", why)
+	}
+	a.Written = sketch.Clock.Add(time.Hour)
+	if why := mustStay(st, f, "x", a, c); !strings.Contains(why, "somebody else wrote it") {
+		t.Errorf("written an hour later: %q", why)
+	}
+	a.Written, a.UID = sketch.Clock, "another"
+	if why := mustStay(st, f, "x", a, c); !strings.Contains(why, "another object") {
+		t.Errorf("made anew: %q", why)
+	}
+}
+
+// resumeDelete has a run go on that broke off after an affinity became
+// pendingDeletion.
+func resumeDelete(t *testing.T, world, cidr string, edit func(p *Plan)) (Outcome, bool, *callLog) {
+	t.Helper()
+	specs := map[blocks.Resource]string{blocks.Affinities: `{"cidr":"10.0.3.0/26","node":"n2","state":"confirmed"}`}
+	step := Step{ID: "x", Kind: DeleteAffinity, Target: audit.Subject{Kind: audit.KindAffinity, CIDR: cidr, Node: "n2"}, Guards: guards(GuardName, undoAffinity, GuardUID, "uid-"+undoAffinity)}
+	f := told(t, step, specs, leftPatch)
+	snap, err := sketch.Parse(world)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster := &fakeCluster{s: snap, now: sketch.Clock}
+	plan := *f.Plan
+	plan.Steps = []Step{step}
+	if edit != nil {
+		edit(&plan)
+	}
+	x := newRun(cluster, newTestJournal(t), 0, ApplyOptions{Resume: f})
+	x.guid = snap.Cluster.GUID
+	if err := x.read(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	log := &callLog{}
+	a := &applying{run: x, plan: &plan, request: plan.Request, writer: log, seen: map[string]bool{}}
+	o, settled := a.resume(t.Context(), kindOf(DeleteAffinity), &plan.Steps[0])
+	return o, settled, log
+}
+
+// TestResumeGates: a run that goes on completes what its own journal's plan is
+// about, and only where a new plan would be let through.
+func TestResumeGates(t *testing.T) {
+	const cidr = "10.0.3.0/26"
+	for name, c := range map[string]struct {
+		world, cidr string
+		edit        func(p *Plan)
+		code        SkipCode
+		wrote       bool
+	}{
+		"as it was left":                      {world: undoLeft, cidr: cidr, wrote: true},
+		"the datastore is locked":             {world: undoLeft + "locked", cidr: cidr, code: SkipCode(RefusedLocked)},
+		"a newer Calico":                      {world: undoLeft + "version v3.33.0", cidr: cidr, code: SkipCode(RefusedVersion)},
+		"newer, allowed by another plan only": {world: undoLeft + "version v3.33.0", cidr: cidr, edit: func(p *Plan) { p.Request.AllowNewer = true }, code: SkipCode(RefusedVersion)},
+		"other guards in the plan at hand":    {world: undoLeft, cidr: cidr, edit: func(p *Plan) { p.Steps[0].Guards = nil }, wrote: true},
+		"another target in the plan at hand":  {world: undoLeft, cidr: cidr, edit: func(p *Plan) { p.Steps[0].Target.Node = "n1" }, code: SkipUnknown},
+		"an affinity to another block":        {world: undoLeft, cidr: "10.0.0.0/26"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, _, log := resumeDelete(t, c.world, c.cidr, c.edit)
+			if wrote := len(log.calls) > 0; wrote != c.wrote || c.code != "" && o.Code != c.code {
+				t.Errorf("calls %v, outcome %s %s (%s); want a write %v, code %q", log.calls, o.Status, o.Code, o.Reason, c.wrote, c.code)
+			}
+		})
+	}
+}
+
+// TestResumeAlongside: the affinity that goes with a marked block is the one of that
+// block and of its owner, or it stays.
+func TestResumeAlongside(t *testing.T) {
+	for name, c := range map[string]struct {
+		cidr, owner string
+		want        bool
+	}{
+		"its own":         {"10.0.3.0/26", "host:n2", true},
+		"another block's": {"10.0.9.0/26", "host:n2", false},
+		"another owner's": {"10.0.3.0/26", "host:n1", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &Step{ID: "x", Kind: FinishDelete, Target: audit.Subject{Kind: audit.KindBlock, CIDR: c.cidr}, Guards: guards(
+				GuardOwner, c.owner, GuardAffinity, undoAffinity, GuardAffinityUID, "uid-"+undoAffinity, GuardAffinityState, string(blocks.Confirmed))}
+			st := sketched(t, undoWorld+"affinity 10.0.3.0/26 n2 state=confirmed", 0)
+			h := &halfDone{applying: &applying{run: &run{state: st}}, step: s, kind: finishDelete}
+			if do, _ := h.alongside(); (do != nil) != c.want {
+				t.Errorf("deleted: %v, want %v", do != nil, c.want)
+			}
+		})
+	}
+}
+
+// TestStartedThroughIdleRuns: a run that did not come to a half-done step leaves it
+// half-done for the next.
+func TestStartedThroughIdleRuns(t *testing.T) {
+	for end, want := range map[string]bool{
+		"end|not-tried|Interrupted": true, "end|skipped|Unread": true, "end|skipped|DatastoreLocked": true,
+		"end|skipped|Changed": false, "end|failed": false, "end|done": false,
+	} {
+		if f := told(t, Step{ID: "x"}, nil, leftPatch+"resume "+end); f.Started("x") != want {
+			t.Errorf("after %s: half-done %v, want %v", end, f.Started("x"), want)
+		}
+	}
+}
+
+// TestJournalLetsBack: when the disk is full in the middle of a step, what the step
+// wrote can still be taken back, and nothing else be written.
+func TestJournalLetsBack(t *testing.T) {
+	j, err := CreateJournal(filepath.Join(t.TempDir(), "j.jsonl"), testHeader())
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := Change{Verb: VerbPatch, Resource: blocks.Affinities, Name: "x", Before: json.RawMessage(`{}`)}
+	if err := j.Start("a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Record(change); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	back, other := change, change
+	back.Back, other.Back, other.Name = true, true, "y"
+	if err := j.Record(change); err == nil {
+		t.Error("another write is let through")
+	}
+	if err := j.Record(back); err != nil {
+		t.Errorf("what takes it back: %v", err)
+	}
+	if err := j.Record(other); err == nil {
+		t.Error("an object that the journal does not hold is let through")
+	}
+	if err := j.Start("b"); err == nil {
+		t.Error("the next step is let through")
+	}
+	if err := j.Record(back); err == nil {
+		t.Error("what another step wrote is let through")
+	}
+}

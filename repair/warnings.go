@@ -1,0 +1,69 @@
+package repair
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit"
+)
+
+// warnings are remarks about a plan as a whole.
+func warnings(st, after *audit.State, p *Plan) []string {
+	var out []string
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	has := func(k Kind) bool { return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Kind == k }) }
+
+	if p.Strict != nil {
+		out = append(out, strictWarnings(st, after, p)...)
+	}
+	if len(p.Steps) == 0 {
+		return out
+	}
+	switch {
+	case st.Cluster.GUID == "":
+		say("the cluster does not say which it is (no clusterGUID in ClusterInformation was read): this plan can be looked at, and not be applied")
+	case st.Cluster.TakenAt.IsZero():
+		say("it is not known when the cluster was read: this plan can be looked at, and not be applied (--at says it)")
+	}
+	if reason := newerThanKnown(st); reason != "" && p.Request.AllowNewer {
+		say("%s; you let that pass: what newer releases keep in these objects is kept, and what they mean by it is not heeded", reason)
+	}
+	if has(ReleaseBlock) {
+		say("releasing an empty block frees a block to claim; the number of available addresses does not change by it")
+	}
+	if has(ReleaseIP) && !st.Snapshot.Hosts.Asked {
+		say("no host views were given: a container that outlived its pod object, on a node cut off from the API server, would not be seen (--host-views)")
+	}
+	return out
+}
+
+func strictWarnings(st, after *audit.State, p *Plan) []string {
+	var out []string
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	x := p.Strict
+	if x.From == x.To {
+		how := "by the IPAM configuration"
+		if !st.IPAM.Present {
+			how = "by Calico's default, as no IPAM configuration exists"
+		}
+		say("strictAffinity is %t already, %s: there is nothing to set", x.To, how)
+		return out
+	}
+	if len(p.Request.Pools)+len(p.Request.Nodes) > 0 {
+		say("strict affinity is one for the whole cluster: --pool and --node do not narrow it")
+	}
+	if len(x.Starve) > 0 {
+		say("with strictAffinity %t, the next pod of %s gets no address: %s. They have no unused address of their own and no block is left for them. First make room for them, as the manual steps say",
+			x.To, audit.Plural(len(x.Starve), "node"), audit.List(x.Starve))
+	}
+	if short := shortage(after); x.To && len(short) > 0 && len(x.Starve) == 0 {
+		say("%s: with strict affinity on, those that come too late get no address", short[0].text())
+	}
+	if x.To && x.Unusable > 0 {
+		say("%s in blocks that no node owns can be used by nobody under strict affinity", audit.Plural(x.Unusable, "free address"))
+	}
+	if n := len(x.Borrowers); n > 0 {
+		say("%s borrowed now stay borrowed until their pods restart", audit.Plural(n, "address"))
+	}
+	return out
+}
