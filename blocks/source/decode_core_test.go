@@ -187,7 +187,7 @@ func TestNodes(t *testing.T) {
 		Ready: true, Addresses: []blocks.Prefix{prefix("172.16.0.1/24"), prefix("fd01::1/64")},
 		ASNumber: 65537, RouteReflectorID: "10.9.9.9",
 	}, {
-		Meta: blocks.Meta{Name: "win"}, Windows: true, AllocatablePods: 1000,
+		Meta: blocks.Meta{Name: "win"}, Windows: true, NotReady: true, AllocatablePods: 1000,
 	}}, p.nodes)
 }
 

@@ -16,15 +16,21 @@ import (
 // controller alone: the one that collects leaked addresses, gives up empty blocks
 // and cleans up after vanished nodes. Like the servers it ends with the process
 // that started it, however that ends.
-type KubeControllers struct{ server *server }
+type KubeControllers struct {
+	server  *server
+	cluster *Cluster
+	port    int // where it serves its metrics
+}
 
 // StartKubeControllers starts Calico's kube-controllers, of the release that the
 // main module is built with, as the cluster's administrator. It returns when the
 // controller runs; its caches may still be filling. It stops with the test; if the
 // test failed, the end of its log is shown.
 //
-// It reads how long a leak must last from the KubeControllersConfiguration: see
-// [Seeder.SetLeakGrace].
+// It reads its configuration from the KubeControllersConfiguration, which must be
+// there ([Seeder.Init]): how long a leak must last, see [Seeder.SetLeakGrace], and
+// the port of its metrics, which is set here, because that of its default can be
+// had only once on a machine.
 func (c *Cluster) StartKubeControllers(tb testing.TB) *KubeControllers {
 	tb.Helper()
 	k, err := c.newKubeControllers(tb.Context())
@@ -61,7 +67,11 @@ func (c *Cluster) newKubeControllers(ctx context.Context) (*KubeControllers, err
 		}
 		return nil
 	}
-	return &KubeControllers{&server{
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	return &KubeControllers{cluster: c, port: port, server: &server{
 		name: "kube-controllers", logPath: log, ready: ready,
 		spec: supervise.Spec{
 			Path: path, Args: []string{"-status-file=" + c.path("kube-controllers-status.json")}, RemoveIfOrphaned: c.dir,
@@ -74,7 +84,18 @@ func (c *Cluster) newKubeControllers(ctx context.Context) (*KubeControllers, err
 }
 
 // Start starts it again after Stop, or after it ended.
-func (k *KubeControllers) Start(ctx context.Context) error { return k.server.start(ctx) }
+func (k *KubeControllers) Start(ctx context.Context) error {
+	err := k.cluster.editControllers(ctx, func(spec map[string]any) { spec["prometheusMetricsPort"] = int64(k.port) })
+	if err != nil {
+		return fmt.Errorf("setting the port of kube-controllers' metrics: %w", err)
+	}
+	return k.server.start(ctx)
+}
+
+// MetricsURL is where it serves its metrics while it runs.
+func (k *KubeControllers) MetricsURL() string {
+	return fmt.Sprintf("http://127.0.0.1:%d/metrics", k.port)
+}
 
 // Stop kills it. Stopping twice is fine.
 func (k *KubeControllers) Stop() { k.server.stop() }
@@ -96,8 +117,14 @@ func (k *KubeControllers) Log() string {
 // leaked or an empty block for spare; it looks for them twice in that time. What
 // runs must be restarted.
 func (s *Seeder) SetLeakGrace(ctx context.Context, grace time.Duration) error {
-	return s.Cluster.Edit(ctx, CRDv1.Resource("kubecontrollersconfigurations"), "", "default", func(object map[string]any) {
-		controllers := object["spec"].(map[string]any)["controllers"].(map[string]any)
-		controllers["node"].(map[string]any)["leakGracePeriod"] = fmt.Sprint(grace)
+	return s.Cluster.editControllers(ctx, func(spec map[string]any) {
+		spec["controllers"].(map[string]any)["node"].(map[string]any)["leakGracePeriod"] = fmt.Sprint(grace)
+	})
+}
+
+// editControllers changes the spec of the KubeControllersConfiguration.
+func (c *Cluster) editControllers(ctx context.Context, change func(spec map[string]any)) error {
+	return c.Edit(ctx, CRDv1.Resource("kubecontrollersconfigurations"), "", "default", func(object map[string]any) {
+		change(object["spec"].(map[string]any))
 	})
 }
