@@ -47,8 +47,10 @@ bench: prepare ## run the benchmarks: ratios to a rival or a floor measured in t
 
 soak: prepare ## run the long tests: more fuzzing, more random states, longer storms, every crash point
 	$(GO) test -timeout 4h -run AgreesWithCalicoctl -count 60 ./audit
-	CALICO_AUDIT_EVERY_WRITE=1 $(GO) test -tags soak -timeout 4h -run 'Crash|ActsBetween|Killed' ./internal/storm
-	CALICO_AUDIT_STORM=10m $(GO) test -tags soak -timeout 4h -run TestStorm -count 3 -v ./internal/storm
+	CALICO_AUDIT_EVERY_WRITE=1 $(GO) test -timeout 4h ./repair/datastore
+	CALICO_AUDIT_EVERY_WRITE=1 $(GO) test -timeout 4h -run 'Crash|ActsBetween|Killed' -v ./internal/storm
+	CALICO_AUDIT_STORM=10m $(GO) test -timeout 4h -run TestStorm -count 3 -v ./internal/storm
+	CALICO_AUDIT_CHURN=10m $(GO) test -timeout 4h -run "TestWatch(Follows|IsCut)" -v ./blocks/source
 	$(MAKE) --no-print-directory fuzz FUZZTIME=10m
 
 generate: ## write the generated documents

@@ -16,7 +16,8 @@ import (
 func manual(st, after *audit.State, p *Plan) []Manual {
 	m := &manuals{st: st, after: after, plan: p, restarted: map[netip.Addr]bool{}}
 	if (p.Request.EmptyBlocks || p.Request.StrictAffinity != nil) && st.FirstMissing(setStrictAffinity.needs) == nil {
-		m.short = shortage(after)
+		m.short = shortage(after, nil)
+		m.wait()
 		m.addRoom()
 		m.cordon()
 		m.empty()
@@ -86,11 +87,11 @@ func them(nodes []string) string {
 
 // shortage says for which nodes no block is left when every node that needs one
 // takes one: each by itself may look as if it could, when there are fewer blocks
-// than nodes.
-func shortage(st *audit.State) []shortfall {
+// than nodes. room is what pools have beside the blocks that can be claimed.
+func shortage(st *audit.State, room map[*audit.Pool]blocks.Count) []shortfall {
 	left := map[*audit.Pool]blocks.Count{}
 	for _, p := range st.Pools {
-		left[p] = p.Slots.Allocatable
+		left[p] = p.Slots.Allocatable.Add(room[p])
 	}
 	lack := map[*audit.Pool][]string{}
 	for _, n := range needy(st) {

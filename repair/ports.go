@@ -68,7 +68,10 @@ var ErrChanged = errors.New("it changed since it was judged")
 // Restorer takes changes back. Like a [Writer]'s, its writes are conditional, and
 // its errors are [ErrChanged] where somebody else got there first.
 type Restorer interface {
-	// PutAffinityState gives an affinity the state that it had, "" included.
+	// PutAffinityState gives an affinity the state that it had, "" included, or
+	// confirms one that was created pending. Its block must not be somebody else's,
+	// and out of pendingDeletion it must exist; if it is gone right after the write,
+	// the affinity is deleted, too, which is [ErrChanged].
 	PutAffinityState(ctx context.Context, affinity ObjectRef, state blocks.AffinityState) error
 	// RecreateAffinity creates an affinity as it was stored. Its block is read
 	// before and after: the block must not exist, or name the affinity's owner;

@@ -56,7 +56,7 @@ func strictWarnings(st, after *audit.State, p *Plan) []string {
 		say("with strictAffinity %t, the next pod of %s gets no address: %s. They have no unused address of their own and no block is left for them. First make room for them, as the manual steps say",
 			x.To, audit.Plural(len(x.Starve), "node"), audit.List(x.Starve))
 	}
-	if short := shortage(after); x.To && len(short) > 0 && len(x.Starve) == 0 {
+	if short := shortage(after, nil); x.To && len(short) > 0 && len(x.Starve) == 0 {
 		say("%s: with strict affinity on, those that come too late get no address", short[0].text())
 	}
 	if x.To && x.Unusable > 0 {

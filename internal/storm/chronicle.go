@@ -2,7 +2,6 @@ package storm
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
@@ -126,7 +124,7 @@ func (ch *Chronicle) follow(ctx context.Context, watch clientv3.WatchChan) {
 // Revision is the newest revision of etcd: everything that has ended by now
 // happened at this revision or before.
 func (ch *Chronicle) Revision(ctx context.Context) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	response, err := ch.etcd.Get(ctx, "/registry/none", clientv3.WithCountOnly())
 	if err != nil {
@@ -137,7 +135,7 @@ func (ch *Chronicle) Revision(ctx context.Context) (int64, error) {
 
 // Await waits until the chronicle has taken in everything up to a revision.
 func (ch *Chronicle) Await(ctx context.Context, revision int64) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	asking := make(chan struct{})
 	go func() {
@@ -171,108 +169,6 @@ func (ch *Chronicle) Await(ctx context.Context, revision int64) error {
 		err = context.DeadlineExceeded
 	}
 	return fmt.Errorf("waiting for revision %d, at %d: %w", revision, seen, err)
-}
-
-func (ch *Chronicle) event(e *clientv3.Event) {
-	key, revision := string(e.Kv.Key), e.Kv.ModRevision
-	deleted := e.Type == mvccpb.DELETE
-	switch {
-	case strings.HasPrefix(key, blockPrefix):
-		if deleted {
-			ch.block(revision, key, nil)
-		} else {
-			ch.block(revision, key, e.Kv.Value)
-		}
-	case strings.HasPrefix(key, affinityPrefix):
-		what := "deleted"
-		if !deleted {
-			what = affinityText(e.Kv.Value)
-		}
-		ch.note(key, revision, what)
-	case strings.HasPrefix(key, "/registry/pods/"), strings.HasPrefix(key, "/registry/minions/"),
-		strings.HasPrefix(key, "/registry/crd.projectcalico.org/ipamhandles/"):
-		what := "updated"
-		switch {
-		case deleted:
-			what = "deleted"
-		case e.IsCreate():
-			what = "created"
-		}
-		ch.note(key, revision, what)
-	}
-}
-
-func (ch *Chronicle) note(key string, revision int64, what string) {
-	ch.objects[key] = append(ch.objects[key], Change{revision, time.Now(), what})
-}
-
-func affinityText(value []byte) string {
-	var a struct {
-		Metadata struct {
-			ManagedFields []managedFields `json:"managedFields"`
-		} `json:"metadata"`
-		Spec struct {
-			State   string `json:"state"`
-			Deleted any    `json:"deleted"`
-		} `json:"spec"`
-	}
-	if err := json.Unmarshal(value, &a); err != nil {
-		return err.Error()
-	}
-	return fmt.Sprintf("state %q deleted %v, state written by %s", a.Spec.State, a.Spec.Deleted, manager(a.Metadata.ManagedFields, "f:state"))
-}
-
-// block takes in a version of a block; nil for its end.
-func (ch *Chronicle) block(revision int64, key string, value []byte) {
-	name := strings.TrimPrefix(key, blockPrefix)
-	old := ch.blocks[name]
-	var b *storedBlock
-	writer, what := "its deletion", "deleted"
-	if value != nil {
-		b = &storedBlock{}
-		if err := json.Unmarshal(value, b); err != nil {
-			ch.wrong = append(ch.wrong, fmt.Sprintf("block %s at revision %d cannot be read: %v", name, revision, err))
-			return
-		}
-		writer = manager(b.Metadata.ManagedFields, "f:allocations")
-		owner := "nobody"
-		if b.Spec.Affinity != nil {
-			owner = *b.Spec.Affinity
-		}
-		what = fmt.Sprintf("of %s, deleted %v, allocations written by %s", owner, b.Spec.Deleted, writer)
-		ch.blocks[name] = b
-	} else {
-		delete(ch.blocks, name)
-	}
-	ch.note(key, revision, what)
-	was, is := old.uses(), b.uses()
-	var sequence uint64
-	if b != nil {
-		sequence = b.Spec.Sequence
-	}
-	for addr := range was {
-		if _, still := is[addr]; !still {
-			ch.moment(addr, Moment{Revision: revision, Block: name, Manager: writer, Sequence: sequence})
-		}
-	}
-	for addr, u := range is {
-		if before, had := was[addr]; !had || before != u {
-			ch.moment(addr, Moment{Revision: revision, Block: name, Manager: writer, Sequence: sequence, Allocated: true, Handle: u.handle, Node: u.node})
-		}
-	}
-}
-
-func (ch *Chronicle) moment(addr netip.Addr, m Moment) {
-	m.At = time.Now()
-	if old := ch.addrs[addr]; len(old) > 0 && m.Allocated {
-		if last := old[len(old)-1]; last.Allocated && last.Block != m.Block {
-			ch.wrong = append(ch.wrong, fmt.Sprintf("%s is allocated in two blocks: %s; %s", addr, last, m))
-		}
-	}
-	ch.addrs[addr] = append(ch.addrs[addr], m)
-	if ch.onMoment != nil {
-		ch.onMoment(addr, &m)
-	}
 }
 
 // at returns what an address was allocated to at a revision. The caller holds mu.

@@ -94,10 +94,10 @@ func host(node string) ipam.AffinityConfig {
 }
 
 // persist does something again until it is done, the API server says that it
-// cannot be, or a minute has passed: as kubelet and controllers do while an API
+// cannot be, or three minutes have passed: as kubelet and controllers do while an API
 // server restarts. It does not begin anew once the context has ended.
 func persist(ctx context.Context, what string, do func(context.Context) error) error {
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(3 * time.Minute)
 	for {
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		err := do(attempt)
@@ -105,13 +105,22 @@ func persist(ctx context.Context, what string, do func(context.Context) error) e
 		switch {
 		case err == nil:
 			return nil
-		case apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err), apierrors.IsInvalid(err):
+		case final(err):
 			return err
 		case time.Now().After(deadline):
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
+}
+
+// final tells whether the API server said that something cannot be done. Errors of
+// Calico's client are left aside, as all of them, a lost connection too, say of
+// themselves that the request was invalid (libcalico-go errors/errors.go,
+// ErrorDatastoreError.Status).
+func final(err error) bool {
+	var status *apierrors.StatusError
+	return errors.As(err, &status) && (apierrors.IsNotFound(status) || apierrors.IsAlreadyExists(status) || apierrors.IsInvalid(status))
 }
 
 // gone drops the error of an object that is not there.

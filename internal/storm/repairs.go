@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/calico-audit/calico-audit/repair"
@@ -119,6 +120,30 @@ func (w *World) resume(ctx context.Context, t *tool, journal string) {
 	w.made.add("repair: resumed")
 	w.take(res)
 }
+
+// stepKinds are all kinds of step.
+var stepKinds = []repair.Kind{
+	repair.ReleaseBlock, repair.DeleteAffinity, repair.RestoreAffinity, repair.ReleaseIP,
+	repair.DeleteHandle, repair.FixHandleCount, repair.FinishDelete, repair.SetStrictAffinity,
+}
+
+// lacks tells what repairs would have to have done in the midst of the storm for it
+// to prove anything: one step, and in a long storm one of each kind.
+func (w *World) lacks() string {
+	var none []string
+	for _, k := range stepKinds {
+		if w.made.get(fmt.Sprintf("%s: %s", k, repair.Done)) == 0 {
+			none = append(none, string(k))
+		}
+	}
+	if len(none) == 0 || w.For < longStorm && len(none) < len(stepKinds) {
+		return ""
+	}
+	return strings.Join(none, ", ")
+}
+
+// longStorm is from how long on a storm must bring about steps of every kind.
+const longStorm = 5 * time.Minute
 
 // take counts what became of the steps, by kind.
 func (w *World) take(res *repair.Result) {

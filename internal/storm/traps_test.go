@@ -150,7 +150,7 @@ func TestTrapAffinityThatCalicosReleaseLeaves(t *testing.T) {
 	}
 	// Anybody may claim the block now, and nobody else has a claim to it.
 	must(t, x.seeder.ClaimBlocks(ctx, "n2", block))
-	if got := findings(x.audit(t)); len(got) > 0 {
+	if got := findings(x.audit(t), nil); len(got) > 0 {
 		t.Errorf("after n2 claimed the block: %v", got)
 	}
 }
@@ -194,7 +194,7 @@ func TestTrapBlockWithoutAffinity(t *testing.T) {
 	if addr := x.pod(t, "next", "n1"); !block.Contains(addr) {
 		t.Errorf("the node's next pod has %s, which is not of its block %s", addr, block)
 	}
-	if got := findings(x.audit(t)); len(got) > 0 {
+	if got := findings(x.audit(t), nil); len(got) > 0 {
 		t.Errorf("left: %v", got)
 	}
 }

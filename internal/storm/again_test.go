@@ -1,0 +1,120 @@
+package storm
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// What comes of a repair that died, once repairs were run again.
+
+// is fails the test unless nobody was harmed and the state comes down to what it
+// should be.
+func (x *ruined) is(t *testing.T, want map[string]string, when string) {
+	t.Helper()
+	x.unharmed(t)
+	for _, d := range Differ(want, x.essence(t)) {
+		t.Errorf("%s: %s", when, d)
+	}
+}
+
+// confirmed returns what should be, but with affinities that are left for Calico to
+// confirm as they are; each is confirmed by its node's next allocation.
+func (x *ruined) confirmed(t *testing.T, want map[string]string, heals []repair.Refusal) map[string]string {
+	t.Helper()
+	now := x.essence(t)
+	want = maps.Clone(want)
+	for _, h := range heals {
+		name := "blockaffinities/" + h.Target.Name
+		pending := strings.Replace(want[name], `"state":"confirmed"`, `"state":"pending"`, 1)
+		if now[name] != pending {
+			continue
+		}
+		want[name] = pending
+		if x.group != testcluster.CRDv1 {
+			continue // Calico's client of this release cannot write it
+		}
+		x.heals(t, h.Target.Node, h.Target.Name)
+	}
+	return want
+}
+
+// heals has a node allocate an address and give it back, which must confirm its
+// affinity, and brings everything else back as it was.
+func (x *ruined) heals(t *testing.T, node, affinity string) {
+	t.Helper()
+	ctx := t.Context()
+	before, err := TakeImage(ctx, x.Cluster)
+	must(t, err)
+	handle := "k8s-pod-network.heals"
+	_, err = x.ruin.client.autoAssign(ctx, ipam.AutoAssignArgs{
+		Num4: 1, HandleID: &handle, Hostname: node, IntendedUse: apiv3.IPPoolAllowedUseWorkload,
+		Attrs: map[string]string{ipam.AttributeNode: node},
+	})
+	must(t, err)
+	a, err := x.Get(ctx, x.group.Resource("blockaffinities"), "", affinity)
+	must(t, err)
+	if state, _, _ := unstructured.NestedString(a.Object, "spec", "state"); state != "confirmed" {
+		t.Errorf("%s was left %s for its node to confirm, and the node's next allocation has not", affinity, state)
+	}
+	must(t, before.Restore(ctx, x.Cluster))
+}
+
+// brokeOff is the kind of the step that a run died in.
+func brokeOff(f *repair.JournalFile) repair.Kind {
+	for i := range f.Plan.Steps {
+		if s := &f.Plan.Steps[i]; f.Started(s.ID) {
+			return s.Kind
+		}
+	}
+	// It may have come to write down how the step ended.
+	for i := len(f.Entries) - 1; i >= 0; i-- {
+		if f.Entries[i].Event == repair.EventStart {
+			return f.Step(f.Entries[i].Step).Kind
+		}
+	}
+	return ""
+}
+
+// again repairs with new plans until there is nothing left to do, which must not
+// take more than four. It returns what is left for Calico to heal.
+func (x *ruined) again(t *testing.T, request repair.Request) (heals []repair.Refusal) {
+	t.Helper()
+	repairs, begun := 0, time.Now()
+	for range 20 {
+		plan, err := x.tool.plan(t.Context(), request, 0)
+		must(t, err)
+		if len(plan.Steps) == 0 {
+			// Times are written in whole seconds: only then is anything old enough
+			// to be spoken of.
+			if wait := time.Until(begun.Add(1100 * time.Millisecond)); wait > 0 || waits(plan) {
+				time.Sleep(max(wait, 100*time.Millisecond))
+				continue
+			}
+			return slices.DeleteFunc(plan.Refused, func(r repair.Refusal) bool { return r.Code != repair.RefusedHeals })
+		}
+		if repairs++; repairs > 4 {
+			t.Fatalf("after four repairs there are still steps: %s", plan.Steps[0].ID)
+		}
+		res, err := x.tool.apply(t.Context(), plan, filepath.Join(t.TempDir(), fmt.Sprint("journal-", repairs)), repair.ApplyOptions{})
+		must(t, err)
+		for _, o := range res.Outcomes {
+			if o.Open() {
+				t.Logf("repair %d: %s is %s: %s %s", repairs, o.Step.ID, o.Status, o.Code, o.Reason)
+			}
+		}
+	}
+	t.Fatal("something stays too young to be repaired")
+	return nil
+}

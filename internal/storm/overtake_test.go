@@ -1,0 +1,100 @@
+package storm
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// What Calico's client does with what it has read before a repair.
+
+// calls are what Calico's client does with the blocks and affinities of a ruin.
+var calls = []struct {
+	name string
+	do   func(d *disturbance)
+}{
+	{"a claim of a block that only an affinity is left of", func(d *disturbance) { d.claimLeft("n3") }},
+	{"a claim of it by another node", func(d *disturbance) { d.claimLeft("n1") }},
+	{"the next pod of a node with affinities to nothing", func(d *disturbance) { d.pod("n2", false) }},
+	{"the next pod of a node with an empty block", func(d *disturbance) { d.pod("n1", false) }},
+	{"the next pod of a node whose affinity is missing", func(d *disturbance) { d.pod("n4", false) }},
+	{"a release of all that a node has empty", func(d *disturbance) {
+		_ = d.client.IPAM.ReleaseHostAffinities(d.ctx, host("n1"), true)
+	}},
+	{"a release of what a vanished node has", func(d *disturbance) {
+		_ = d.client.IPAM.ReleaseHostAffinities(d.ctx, host("ghost"), true)
+	}},
+	{"a release of leaked addresses", func(d *disturbance) {
+		_ = d.client.releaseHandle(d.ctx, testcluster.Handle("default", "leak-2"))
+	}},
+}
+
+// claimLeft has a node claim the block whose confirmed affinity of n3 leads to
+// nothing: for n3, Calico takes that affinity for its own without writing it.
+func (d *disturbance) claimLeft(node string) {
+	_, _, _ = d.client.IPAM.ClaimAffinity(d.ctx, calicoNet(d.ruin.left), host(node))
+}
+
+// Calico's client stands still before one of its writes, and a whole repair goes by.
+// Then it goes on with what it has read before.
+func TestRepairActsBetweenCalicosWrites(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(seed(t), 3))
+	x := newRuined(t, testcluster.CRDv1)
+	request := requests()["all"]
+	request.StrictAffinity = nil
+	for _, call := range calls {
+		for k := 1; ; k++ {
+			if !everyWrite() {
+				k += r.IntN(6)
+			}
+			more := false
+			t.Run(fmt.Sprintf("%s/before-write-%d", strings.ReplaceAll(call.name, " ", "-"), k), func(t *testing.T) {
+				more = x.overtaken(t, request, k, call.do)
+			})
+			if !more || t.Failed() {
+				break
+			}
+		}
+	}
+}
+
+// overtaken tells whether the call came to a k-th write.
+func (x *ruined) overtaken(t *testing.T, request repair.Request, k int, call func(*disturbance)) bool {
+	plan := x.plan(t, request)
+	client := NewClient(t, x.Cluster, "calico")
+	seeder, err := testcluster.NewSeeder(x.Cluster)
+	must(t, err)
+	seeder.Calico = client.Calico
+	d := &disturbance{ruined: x, ctx: t.Context(), seeder: seeder, client: client, live: maps.Clone(x.ruin.Live)}
+	came := false
+	client.Gate.Hold(func(n int, w Write) bool {
+		if n == k {
+			came = true
+			res, err := x.tool.apply(d.ctx, plan, filepath.Join(t.TempDir(), "journal"), repair.ApplyOptions{})
+			if err != nil {
+				t.Errorf("repairing before %s: %v", w, err)
+				return true
+			}
+			t.Logf("repaired before %s", w)
+			for _, o := range res.Outcomes {
+				if o.Open() {
+					t.Logf("%s is %s: %s %s", o.Step.ID, o.Status, o.Code, o.Reason)
+				}
+				if o.Status == repair.Failed {
+					t.Errorf("%s failed: %s", o.Step.ID, o.Reason)
+				}
+			}
+		}
+		return true
+	})
+	call(d)
+	x.leaves(t, request, d)
+	return came
+}

@@ -1,0 +1,125 @@
+package datastore_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// TestPutAffinityState: an affinity comes out of pendingDeletion where its block is
+// its host's, and not where it is somebody else's, gone or about to go. If the block
+// goes at the very moment, the affinity does not outlive it.
+func TestPutAffinityState(t *testing.T) {
+	name := blocks.AffinityName("n1", empty)
+	block := blocks.BlockName(empty)
+	pendingDeletion := func(w *world) {
+		w.edit(blocks.Affinities, name, func(spec map[string]any) { spec["state"] = string(blocks.PendingDeletion) })
+	}
+	dropBlock := func(w *world) { must(w.T, w.Delete(w.Context(), w.group.Resource("ipamblocks"), "", block)) }
+	cases := []struct {
+		name   string
+		prep   func(w *world)
+		during func(w *world) // after the state was written, before the block is looked at
+		state  blocks.AffinityState
+		want   string // in the error; "changed" for ErrChanged; "" for none
+		after  string // the affinity's state; "gone" if it must be gone
+	}{
+		{name: "its block is its host's", state: blocks.Confirmed, after: "confirmed"},
+		{name: "it had no state", state: "", after: ""},
+		{name: "its block is gone", prep: dropBlock, state: blocks.Confirmed, want: "changed", after: "pendingDeletion"},
+		{name: "its block goes at the very moment", during: dropBlock, state: blocks.Confirmed, want: "changed", after: "gone"},
+		{
+			name: "its block is another node's", state: blocks.Confirmed, want: "changed", after: "pendingDeletion",
+			prep: func(w *world) {
+				w.edit(blocks.Blocks, block, func(spec map[string]any) { spec["affinity"] = "host:n2" })
+			},
+		},
+		{
+			name: "it is marked deleted", state: blocks.Confirmed, want: "changed", after: "pendingDeletion",
+			prep: func(w *world) {
+				w.edit(blocks.Affinities, name, func(spec map[string]any) { spec["deleted"] = asDeleted(w) })
+			},
+		},
+		{name: "no state of Calico's", state: "comfirmed", want: "is no state of an affinity", after: "pendingDeletion"},
+	}
+	inBothGroups(t, func(t *testing.T, w *world) {
+		for _, c := range cases {
+			t.Run(c.name, func(t *testing.T) {
+				w := w.in(t)
+				w.restore()
+				pendingDeletion(w)
+				if c.prep != nil {
+					c.prep(w)
+				}
+				x := &tap{}
+				x.before = func(_ int, r *http.Request) {
+					if c.during != nil && len(x.writes) == 1 && r.Method == http.MethodGet && w.has(blocks.Blocks, block) {
+						c.during(w)
+					}
+				}
+				err := w.writer(x.wrap, nil).PutAffinityState(t.Context(), w.ref(blocks.Affinities, name), c.state)
+				switch {
+				case c.want == "" && err != nil, c.want == "changed" && !errors.Is(err, repair.ErrChanged):
+					t.Errorf("got %v", err)
+				case c.want != "" && c.want != "changed" && (err == nil || !strings.Contains(err.Error(), c.want)):
+					t.Errorf("got %v, want %q", err, c.want)
+				}
+				after := "gone"
+				if w.has(blocks.Affinities, name) {
+					after, _ = w.spec(blocks.Affinities, name)["state"].(string)
+				}
+				if after != c.after {
+					t.Errorf("the affinity is %q, not %q, after %v", after, c.after, x.writes)
+				}
+			})
+		}
+	})
+}
+
+// asDeleted is the mark of a deleted affinity, a string in the older API group.
+func asDeleted(w *world) any {
+	if strings.HasPrefix(string(w.group), "crd.") {
+		return "true"
+	}
+	return true
+}
+
+// TestTakenBackOnAFullDisk: a step that has to take back what it wrote does so even
+// where the journal takes no more lines by then.
+func TestTakenBackOnAFullDisk(t *testing.T) {
+	inBothGroups(t, func(t *testing.T, w *world) {
+		w.seen = w.contents()
+		disk := &filling{room: 1}
+		err := w.release(w.writer(nil, disk), empty, "n1")
+		if err == nil || !strings.Contains(err.Error(), "the disk is full") {
+			t.Errorf("got %v", err)
+		}
+		if !disk.back {
+			t.Error("nothing was taken back")
+		}
+		same(t, "what could not be released", w.seen, w.contents())
+	})
+}
+
+// filling is a journal on a disk that has room for some lines; it lets pass what takes
+// a line back, as the real one does.
+type filling struct {
+	room int
+	back bool
+}
+
+// Record fails when the disk is full.
+func (f *filling) Record(c repair.Change) error {
+	if c.Back {
+		f.back = true
+		return nil
+	}
+	if f.room--; f.room < 0 {
+		return full{}.Record(c)
+	}
+	return nil
+}
