@@ -61,8 +61,9 @@ verify: ## fail if generated files, modules or formatting are stale
 	$(GO) run ./cmd/internal/gendoc -check
 	$(GO) mod tidy -diff
 
-examples: prepare ## make examples/snapshots anew, on a real API server with Calico's own IPAM client
+examples: prepare ## make examples/snapshots anew, on a real API server with Calico's own IPAM client, and their pictures
 	$(GO) run ./internal/testcluster/makeexamples
+	$(GO) run ./cmd/internal/gendoc
 
 dist: ## build static binaries for release, with checksums
 	@rm -rf dist && mkdir -p dist

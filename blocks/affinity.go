@@ -1,9 +1,6 @@
 package blocks
 
-import (
-	"cmp"
-	"net/netip"
-)
+import "net/netip"
 
 // AffinityState is how far a BlockAffinity's claim has come.
 type AffinityState string
@@ -39,12 +36,6 @@ func (a *Affinity) Effective() AffinityState {
 		return Confirmed
 	}
 	return a.State
-}
-
-func compareAffinities(a, b Affinity) int {
-	return cmp.Or(
-		ComparePrefixes(a.CIDR, b.CIDR), cmp.Compare(a.Owner.Kind, b.Owner.Kind), cmp.Compare(a.Owner.Name, b.Owner.Name),
-		compareNames(a.Meta, b.Meta))
 }
 
 // Handle is an IPAMHandle: how many addresses of which blocks were assigned

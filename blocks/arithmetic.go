@@ -247,6 +247,6 @@ func SortBlocks(bs []*Block) {
 		if c := ComparePrefixes(a.CIDR, b.CIDR); c != 0 {
 			return c
 		}
-		return compareNames(a.Meta, b.Meta)
+		return CompareMeta(&a.Meta, &b.Meta)
 	})
 }

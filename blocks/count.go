@@ -30,6 +30,16 @@ func Addresses(p netip.Prefix) Count {
 	return PowerOfTwo(p.Addr().BitLen() - p.Bits())
 }
 
+// SlotsBetween counts the whole slots, of a prefix length, from an address up to
+// another, which is not counted; 0 if there are none.
+func SlotsBetween(from, to netip.Addr, bits int) Count {
+	if !from.IsValid() || from.Compare(to) >= 0 {
+		return Count{}
+	}
+	d := new(big.Int).Sub(addrInt(to), addrInt(from))
+	return Count{d.Rsh(d, uint(to.BitLen()-bits))}
+}
+
 func (c Count) value() *big.Int {
 	if c.big == nil {
 		return new(big.Int)

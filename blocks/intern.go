@@ -28,6 +28,9 @@ func (in *Interner) Bytes(b []byte) string {
 	return in.add(string(b))
 }
 
+// Len is how many strings are shared.
+func (in *Interner) Len() int { return len(in.seen) }
+
 func (in *Interner) add(s string) string {
 	if in.seen == nil {
 		in.seen = map[string]string{}

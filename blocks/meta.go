@@ -1,9 +1,6 @@
 package blocks
 
-import (
-	"cmp"
-	"time"
-)
+import "time"
 
 // Meta is what an audit needs of an object's Kubernetes metadata.
 type Meta struct {
@@ -36,8 +33,4 @@ func (m Meta) LastWrite() (time.Time, bool) {
 		return m.Created, true
 	}
 	return m.Written, true
-}
-
-func compareNames(a, b Meta) int {
-	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }

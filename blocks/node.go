@@ -1,7 +1,6 @@
 package blocks
 
 import (
-	"cmp"
 	"net/netip"
 	"strings"
 	"time"
@@ -151,8 +150,4 @@ next:
 			return
 		}
 	}
-}
-
-func compareWorkloads(a, b Workload) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), compareNames(a.Meta, b.Meta))
 }

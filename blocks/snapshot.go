@@ -97,21 +97,16 @@ func (s *Snapshot) Complete() bool { return len(s.Gaps) == 0 }
 // Sort puts every slice into its canonical order, so that what is computed from
 // a snapshot does not depend on the order in which objects were read.
 func (s *Snapshot) Sort() {
-	slices.SortStableFunc(s.Pools, func(a, b Pool) int { return compareNames(a.Meta, b.Meta) })
-	slices.SortStableFunc(s.Blocks, func(a, b Block) int {
-		if c := ComparePrefixes(a.CIDR, b.CIDR); c != 0 {
-			return c
-		}
-		return compareNames(a.Meta, b.Meta)
-	})
-	slices.SortStableFunc(s.Affinities, compareAffinities)
-	slices.SortStableFunc(s.Handles, func(a, b Handle) int { return compareNames(a.Meta, b.Meta) })
-	slices.SortStableFunc(s.Reservations, func(a, b Reservation) int { return compareNames(a.Meta, b.Meta) })
-	slices.SortStableFunc(s.Nodes, func(a, b Node) int { return compareNames(a.Meta, b.Meta) })
-	slices.SortStableFunc(s.Workloads, compareWorkloads)
-	slices.SortStableFunc(s.Namespaces, func(a, b Namespace) int { return compareNames(a.Meta, b.Meta) })
-	slices.SortStableFunc(s.BGPPeers, func(a, b BGPPeer) int { return compareNames(a.Meta, b.Meta) })
-	slices.SortStableFunc(s.BGPFilters, func(a, b BGPFilter) int { return compareNames(a.Meta, b.Meta) })
+	slices.SortStableFunc(s.Pools, func(a, b Pool) int { return CompareMeta(&a.Meta, &b.Meta) })
+	slices.SortStableFunc(s.Blocks, func(a, b Block) int { return CompareBlocks(&a, &b) })
+	slices.SortStableFunc(s.Affinities, func(a, b Affinity) int { return CompareAffinities(&a, &b) })
+	slices.SortStableFunc(s.Handles, func(a, b Handle) int { return CompareMeta(&a.Meta, &b.Meta) })
+	slices.SortStableFunc(s.Reservations, func(a, b Reservation) int { return CompareMeta(&a.Meta, &b.Meta) })
+	slices.SortStableFunc(s.Nodes, func(a, b Node) int { return CompareMeta(&a.Meta, &b.Meta) })
+	slices.SortStableFunc(s.Workloads, func(a, b Workload) int { return CompareWorkloads(&a, &b) })
+	slices.SortStableFunc(s.Namespaces, func(a, b Namespace) int { return CompareMeta(&a.Meta, &b.Meta) })
+	slices.SortStableFunc(s.BGPPeers, func(a, b BGPPeer) int { return CompareMeta(&a.Meta, &b.Meta) })
+	slices.SortStableFunc(s.BGPFilters, func(a, b BGPFilter) int { return CompareMeta(&a.Meta, &b.Meta) })
 	slices.SortStableFunc(s.Gaps, CompareGaps)
 	s.Hosts.sort()
 }

@@ -21,6 +21,19 @@ type served struct {
 // has tells whether a kind's resource is there to be listed.
 func (s *served) has(k *kind) bool { return k.core || s.plurals[k.plural(s.group)] }
 
+// absence says that a kind's CRD is missing. For one that an audit can do without
+// there is nothing to say: none served, none exists.
+func (s *served) absence(k *kind) *part {
+	if k.optional {
+		return &part{}
+	}
+	reason := "not served: the cluster has no CRD " + k.plural(s.group) + " of " + s.group
+	if len(s.plurals) == 0 {
+		reason = "not served: the cluster has no CRDs of Calico, neither of " + groupCRD + " nor of " + groupNative
+	}
+	return &part{gaps: []blocks.Gap{{Resource: k.resource, Reason: reason}}}
+}
+
 // discover decides which API group to read.
 //
 // Calico itself reads projectcalico.org/v3 if that group is served and

@@ -8,10 +8,20 @@
 // fails: an object that cannot be understood becomes a [blocks.Gap] that names
 // it and the field, and hides no other.
 //
+// A [Watch] keeps a snapshot of a cluster current. Each kind is listed page by page
+// and then watched, through the same decoders, which make a record of each object as
+// its bytes arrive; the bytes are used again for the next. That is a loop of this
+// package's own and not client-go's informers, for two reasons. Their Reflector wants
+// every object as a Go value with its metadata behind an interface, keeps a list as
+// such values until it is whole, and a store of pointers by key beside the sorted
+// records that a snapshot is made of: a multiple of what the records take (see
+// BenchmarkWatchSnapshot). And it does not tell what a snapshot must know: whether its
+// stream is open, has caught up and is still proven to be current, or why it is not.
+//
 // A [Recorder] keeps the objects beside the snapshot that is made of them, so that
 // both can be saved as they were read.
 //
-// Nothing here writes to a cluster. Clusters are read with LIST requests and discovery
-// alone: the Get calls of Calico's own client library delete what they find
+// Nothing here writes to a cluster. Clusters are read with LIST requests, watches and
+// discovery alone: the Get calls of Calico's own client library delete what they find
 // soft-deleted, and create a configuration where there is none.
 package source

@@ -162,7 +162,7 @@ func (k *Kubernetes) list(ctx context.Context, what []*kind) (*part, error) {
 		record := k.record.of(kind.resource)
 		record.restart()
 		if !k.served.has(kind) {
-			parts[i] = k.notServed(kind)
+			parts[i] = k.served.absence(kind)
 			continue
 		}
 		group.Go(func() error {
@@ -178,17 +178,4 @@ func (k *Kubernetes) list(ctx context.Context, what []*kind) (*part, error) {
 		return nil, fmt.Errorf("reading the cluster: %w", err)
 	}
 	return joinParts(parts), nil
-}
-
-// notServed says that a kind's CRD is missing. For one that an audit can do
-// without there is nothing to say: none served, none exists.
-func (k *Kubernetes) notServed(kind *kind) *part {
-	if kind.optional {
-		return &part{}
-	}
-	reason := "not served: the cluster has no CRD " + kind.plural(k.served.group) + " of " + k.served.group
-	if len(k.served.plurals) == 0 {
-		reason = "not served: the cluster has no CRDs of Calico, neither of " + groupCRD + " nor of " + groupNative
-	}
-	return &part{gaps: []blocks.Gap{{Resource: kind.resource, Reason: reason}}}
 }

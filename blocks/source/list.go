@@ -26,8 +26,10 @@ type lister struct {
 	namespace, selector string
 
 	out      part
-	failed   error // why the list could not be read, or not to its end
-	count    int   // objects read
+	failed   error  // why the list could not be read, or not to its end
+	cause    error  // what made it fail
+	revision string // resource version of the first page
+	count    int    // objects read
 	next     string
 	restarts int
 }
@@ -57,12 +59,13 @@ func (l *lister) run(ctx context.Context) error {
 			err = errors.New("the API server gives the same continue token again")
 		}
 		if err != nil {
-			l.failed = errors.New(l.reason(err))
+			l.failed, l.cause = errors.New(l.reason(err)), err
 			l.out.gaps = append(l.out.gaps, blocks.Gap{Resource: l.kind.resource, Reason: l.failed.Error()})
 			return nil
 		}
 		if l.next == "" {
 			l.out.grow(l.kind, min(meta.remaining, maxGrow))
+			l.revision = meta.revision
 		}
 		l.next = meta.next
 		total := l.count + meta.remaining
@@ -154,6 +157,9 @@ func (l *lister) decodeJSON(d *decoder, body []byte) (listMeta, error) {
 				case "continue":
 					s, _ := r.str()
 					m.next = string(s)
+				case "resourceVersion":
+					s, _ := r.str()
+					m.revision = string(s)
 				case "remainingItemCount":
 					n, _ := r.int32()
 					m.remaining = int(n)
@@ -183,11 +189,7 @@ func (l *lister) decodeJSON(d *decoder, body []byte) (listMeta, error) {
 
 // reason says why a list could not be read, or not to its end.
 func (l *lister) reason(err error) string {
-	name := l.kind.plural(l.group)
-	if !l.kind.core {
-		group, _, _ := strings.Cut(l.group, "/")
-		name += "." + group
-	}
+	name := l.name()
 	var why string
 	switch codeOf(err) {
 	case http.StatusForbidden:
@@ -205,6 +207,16 @@ func (l *lister) reason(err error) string {
 		return fmt.Sprintf("list broke off after %d objects: %s", l.count, why)
 	}
 	return why
+}
+
+// name is what RBAC calls the kind.
+func (l *lister) name() string {
+	name := l.kind.plural(l.group)
+	if l.kind.core {
+		return name
+	}
+	group, _, _ := strings.Cut(l.group, "/")
+	return name + "." + group
 }
 
 // size is how much a part holds, kind by kind.

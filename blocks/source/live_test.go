@@ -31,8 +31,13 @@ import (
 // block and three pods, and one object of every other kind.
 func cluster(t *testing.T) *testcluster.Cluster {
 	t.Helper()
+	return seeded(t, testcluster.Options{})
+}
+
+func seeded(t *testing.T, opts testcluster.Options) *testcluster.Cluster {
+	t.Helper()
 	ctx := t.Context()
-	c := testcluster.Shared(t, testcluster.Options{})
+	c := testcluster.Shared(t, opts)
 	s, err := testcluster.NewSeeder(c)
 	must(t, err)
 	must(t, s.Init(ctx))

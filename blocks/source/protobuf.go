@@ -82,6 +82,7 @@ func protoUnwrap(body []byte) ([]byte, error) {
 // listMeta is what matters of a list's metadata.
 type listMeta struct {
 	next      string // continue token of the next page
+	revision  string // resource version of the list
 	remaining int    // objects after this page; 0 when unknown
 }
 
@@ -101,6 +102,8 @@ func protoList(body []byte, item func([]byte) error) (listMeta, error) {
 		case 1:
 			failed = protoFields(f.bytes, func(f protoField) {
 				switch int(f.num) {
+				case 2:
+					m.revision = string(f.bytes)
 				case 3:
 					m.next = string(f.bytes)
 				case 4:

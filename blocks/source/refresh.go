@@ -72,7 +72,7 @@ func (k *Kubernetes) refreshLists(refs []blocks.Ref) (byName, byNode []*lister, 
 		switch {
 		case !k.served.has(kind) && kind.optional:
 		case !k.served.has(kind):
-			return nil, nil, fmt.Errorf("reading %s again: %s", refText(ref), k.notServed(kind).gaps[0].Reason)
+			return nil, nil, fmt.Errorf("reading %s again: %s", refText(ref), k.served.absence(kind).gaps[0].Reason)
 		case ref.Node != "":
 			l.selector = fields.OneTermEqualSelector("spec.nodeName", ref.Node).String()
 			byNode = append(byNode, l)

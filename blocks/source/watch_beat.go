@@ -1,0 +1,165 @@
+package source
+
+import (
+	"context"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// A stream without events tells nothing: the objects may rest, the connection may
+// be dead, or the API server may have lost its datastore. So one object of a watched
+// kind is read every few seconds, by a request that the server answers from its
+// datastore or from a cache that it has compared with it. An answer proves for every
+// stream that had caught up when the question was sent that nothing is missing from
+// before; so does an event.
+//
+// That holds if it is one server that sends all of it. HTTP/2 makes sure of that
+// with one connection for everything; a stream that is left on an older one, which
+// may lead to another server, is moved. For HTTP/1.1, which needs a connection for
+// each stream, it must be believed.
+//
+// Kinds take turns with the question, so that a right taken away, or a CRD, is
+// noticed though its stream stays open.
+
+// beatFor asks until ctx ends.
+func (w *Watch) beatFor(ctx context.Context) {
+	for turn := 0; ctx.Err() == nil; turn++ {
+		sent := time.Now()
+		k := w.nextOpen(turn)
+		if k == nil {
+			w.signal() // time passes, and makes gaps
+			pause(ctx, w.pace.beat, w.wakeBeat)
+			pause(ctx, w.pace.settle, nil)
+			continue
+		}
+		conn, err := w.ask(ctx, k)
+		if ctx.Err() != nil {
+			return
+		}
+		pause(ctx, w.answered(k, conn, sent, err), w.wakeBeat)
+		// Streams that have just begun are to catch up first.
+		pause(ctx, w.pace.settle, nil)
+	}
+}
+
+// nextOpen returns a keeper with an open stream, another at each turn.
+func (w *Watch) nextOpen(turn int) *keeper {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.newest()
+	if s == nil {
+		return nil
+	}
+	for i := range s.kinds {
+		if k := s.kinds[(turn+i)%len(s.kinds)]; !k.opened.IsZero() {
+			return k
+		}
+	}
+	return nil
+}
+
+// ask reads one object of a kind.
+func (w *Watch) ask(ctx context.Context, k *keeper) (net.Conn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, w.pace.answer, errSlow)
+	defer cancel()
+	w.mu.Lock()
+	l := &lister{kind: k.kind, group: k.s.served.group}
+	w.mu.Unlock()
+	resp, conn, err := w.client.open(ctx, l.path(), url.Values{"limit": {"1"}}, "application/json")
+	if err != nil {
+		return nil, because(ctx, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, answerError(resp)
+	}
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return nil, because(ctx, err)
+	}
+	return conn, nil
+}
+
+// answered draws the conclusions from an answer, and returns when to ask again.
+func (w *Watch) answered(k *keeper, conn net.Conn, sent time.Time, err error) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	defer w.signal()
+	switch code := codeOf(err); {
+	case err == nil:
+	case code == http.StatusForbidden, code == http.StatusUnauthorized, code == http.StatusNotFound:
+		// The server is well, but this kind is not to be had any more.
+		if k.stop != nil {
+			k.stop(err)
+		}
+		return w.pace.hurry
+	default:
+		if w.trouble == nil {
+			w.log.Warn("the API server does not answer as it should", "error", err)
+		}
+		w.trouble = err
+		if time.Since(w.asked) > w.pace.stall {
+			w.asked = time.Now()
+			w.conns.CloseAll()
+		}
+		return w.pace.hurry
+	}
+	if w.trouble != nil {
+		w.log.Info("the API server answers again")
+	}
+	w.asked, w.trouble = sent, nil
+	next := w.pace.beat
+	for k := range w.keepers() {
+		switch {
+		case k.opened.IsZero():
+		case sent.Sub(k.opened) < w.pace.settle:
+			next = 0 // a settling time passes anyway
+		case k.conn != conn:
+			k.live = false
+			k.stop(errMoved)
+			next = 0
+		default:
+			k.live = true
+		}
+	}
+	w.prove(sent, conn)
+	return next
+}
+
+// prove takes note of a sign of life at a time: nothing from before, but for what may
+// be on its way still, is missing from the kinds whose streams have caught up and come
+// by a connection. The watch must be locked.
+func (w *Watch) prove(t time.Time, conn net.Conn) {
+	t = t.Add(-w.pace.settle)
+	for k := range w.keepers() {
+		if k.live && k.conn == conn {
+			k.current = later(k.current, t)
+		}
+	}
+}
+
+// keepers yields those of both sessions. The watch must be locked.
+func (w *Watch) keepers() iter.Seq[*keeper] {
+	return func(yield func(*keeper) bool) {
+		for _, s := range []*session{w.active, w.next} {
+			if s == nil {
+				continue
+			}
+			for _, k := range s.kinds {
+				if !yield(k) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

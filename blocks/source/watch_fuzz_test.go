@@ -1,0 +1,40 @@
+package source
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+)
+
+// FuzzWatchEvents reads streams of anything as those of a watch: every event has a
+// type and an object that decoders can be given, or the stream is an error.
+func FuzzWatchEvents(f *testing.F) {
+	f.Add([]byte(`{"type": "ADDED", "object": {"metadata": {"name": "a", "resourceVersion": "3"}, "spec": {"cidr": "10.0.0.0/26"}}}`))
+	f.Add([]byte(`{"type": "ERROR", "object": {"code": 410}}`))
+	f.Add([]byte("\x00\x00\x00\x1d\x0a\x05ADDED\x12\x14\x0a\x12k8s\x00\x12\x0c\x0a\x0a\x0a\x01a\x1a\x02nsx\x013"))
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		for _, events := range []eventReader{
+			&jsonEvents{in: json.NewDecoder(bytes.NewReader(stream))}, &protoEvents{in: bytes.NewReader(stream)},
+		} {
+			for {
+				e, err := events.next()
+				if err != nil {
+					break
+				}
+				if e.what == "ERROR" && e.err() == nil {
+					t.Error("an error event without an error")
+				}
+				meta, err := e.meta()
+				for _, k := range kinds {
+					if e.proto != (k.proto != nil) {
+						continue
+					}
+					p, failed := e.decode(k, groupCRD, &sharedStrings{})
+					if failed == nil && err == nil && len(p.workloads) == 1 && p.workloads[0].Name != meta.key.name {
+						t.Errorf("pod %q is called %q", p.workloads[0].Name, meta.key.name)
+					}
+				}
+			}
+		}
+	})
+}

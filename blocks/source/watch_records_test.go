@@ -1,0 +1,172 @@
+package source
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Changes in whatever order give the same records, in the same order, as the objects
+// that are left would give in one piece; and records handed out do not change.
+func TestRecordsFollowChanges(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	pods := newColumn(blocks.Pods)
+	truth := map[objectKey]blocks.Workload{}
+	read := func() []blocks.Workload {
+		p := &part{}
+		pods.fill(p)
+		return p.workloads
+	}
+	all := func() []blocks.Workload {
+		s := blocks.Snapshot{}
+		for _, w := range truth {
+			s.Workloads = append(s.Workloads, w)
+		}
+		s.Sort()
+		return s.Workloads
+	}
+	for round := range 200 {
+		if round%50 == 0 {
+			clear(truth)
+			list := &part{}
+			for i := range r.IntN(300) {
+				w := blocks.Workload{Meta: blocks.Meta{Name: fmt.Sprint("pod-", i), UID: "listed"}, Namespace: fmt.Sprint("ns-", i%3)}
+				list.workloads = append(list.workloads, w)
+				truth[objectKey{w.Namespace, w.Name}] = w
+			}
+			r.Shuffle(len(list.workloads), func(i, j int) {
+				list.workloads[i], list.workloads[j] = list.workloads[j], list.workloads[i]
+			})
+			pods.replace(list)
+		}
+		handedOut := read()
+		was := append([]blocks.Workload(nil), handedOut...)
+		for range r.IntN(40) {
+			i := r.IntN(400)
+			w := blocks.Workload{Meta: blocks.Meta{Name: fmt.Sprint("pod-", i), UID: fmt.Sprint(round)}, Namespace: fmt.Sprint("ns-", i%3)}
+			key := objectKey{w.Namespace, w.Name}
+			if r.IntN(3) == 0 {
+				delete(truth, key)
+				pods.put(key, &part{})
+			} else {
+				truth[key] = w
+				pods.put(key, &part{workloads: []blocks.Workload{w}})
+			}
+		}
+		diff(t, "records", all(), read())
+		diff(t, "records handed out before", was, handedOut)
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// Every kind has a store that keeps what its decoder makes.
+func TestEveryKindHasRecords(t *testing.T) {
+	for _, k := range kinds {
+		p := &part{}
+		d := &decoder{out: p, strings: &sharedStrings{}}
+		r := newJSONReader([]byte(`{"metadata": {"name": "default", "namespace": "ns"}, "spec": {"cidr": "10.0.0.0/24", "handleID": "h", "node": "n"}}`))
+		r.begin()
+		k.json(d, r)
+		c := newColumn(k.resource)
+		c.put(objectKey{"ns", "default"}, p)
+		out := &part{}
+		c.fill(out)
+		diff(t, string(k.resource), fmt.Sprint(p.size()), fmt.Sprint(out.size()))
+		if len(p.gaps) > 0 {
+			t.Errorf("%s: %v", k.resource, p.gaps)
+		}
+	}
+}
+
+// Names of objects that have gone do not stay in memory for ever.
+func TestWatchForgetsNames(t *testing.T) {
+	w := &Watch{strings: &sharedStrings{}}
+	most := 0
+	for i := range 1_000_000 {
+		s := w.sharing()
+		s.bytes([]byte(fmt.Sprint("pod-", i)))
+		most = max(most, s.len())
+	}
+	if most > 150_000 {
+		t.Errorf("%d names of no object are kept", most)
+	}
+}
+
+// A stream that is none of a watch ends with an error.
+func TestBadEvents(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"type": "ADDED", "object": {"metadata": {"name": "a"}}}{"type"`: "unexpected EOF",
+		`{"type": "ADDED"}`: "the answer is no watch event",
+		`<html>`:            "invalid character '<'",
+		`{"type": "ERROR", "object": {"code": 410, "message": "too old resource version: 1 (2)"}}`: "410 Gone: too old resource version",
+		`{"type": "ERROR", "object": {}}`:             "500 Internal Server Error",
+		`{"type": "ERROR", "object": ["no status"]}`:  "the answer is no watch event",
+		`{"type": "ADDED", "object": {"metadata": 3}`: "unexpected EOF",
+	} {
+		if err := drain(&jsonEvents{in: json.NewDecoder(strings.NewReader(text))}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got error %v, want %s", text, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"\x00\x00":                           "unexpected EOF",
+		"\xff\xff\xff\xff":                   "the answer is no watch event: it has 4294967295 bytes",
+		"\x00\x00\x00\x05\x0a\x05AD":         "unexpected EOF",
+		"\x00\x00\x00\x07\x0a\x05ADDED":      "malformed protobuf",
+		"\x00\x00\x00\x03\x0a\x05A":          "malformed protobuf",
+		"\x00\x00\x00\x06\x12\x04\x0a\x02k8": "malformed protobuf",
+	} {
+		if err := drain(&protoEvents{in: strings.NewReader(text)}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got error %v, want %s", text, err, want)
+		}
+	}
+}
+
+// drain reads events to the first error.
+func drain(events eventReader) error {
+	for {
+		e, err := events.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case e.what == "ERROR":
+			return e.err()
+		}
+	}
+}
+
+// The server's clock is never taken to be ahead of what it is, and is followed when
+// it is set.
+func TestWatchClock(t *testing.T) {
+	local := time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)
+	c := newServerClock(func() time.Time { return local })
+	if got := c.at(time.Now()); local.Sub(got) > 2*time.Second || got.After(local) {
+		t.Errorf("without a Date header: %v, want %v", got, local)
+	}
+	for _, hours := range []int{0, 5, -5} {
+		server := time.Now().Add(time.Duration(hours) * time.Hour)
+		for range clockMemory {
+			c.saw(server.UTC().Format(http.TimeFormat))
+			server = server.Add(time.Millisecond)
+		}
+		if got := c.at(time.Now()); got.After(server.Add(time.Second)) || server.Sub(got) > 3*time.Second {
+			t.Errorf("%d hours off: %v, want %v", hours, got, server)
+		}
+	}
+	was := c.at(time.Now())
+	c.saw("yesterday")
+	if got := c.at(time.Now()); got.Sub(was) > 2*time.Second {
+		t.Errorf("%v after no Date header, %v before", got, was)
+	}
+}
