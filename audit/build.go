@@ -24,6 +24,7 @@ func NewReport(st *State, r *Result) *Report {
 			Affinities: len(st.Affinities), Handles: len(st.Handles),
 		},
 		Pools: make([]PoolReport, 0, len(st.Pools)), Nodes: make([]NodeReport, 0, len(st.Hosts)),
+		Blocks: blockReports(st),
 	}
 	for _, b := range st.IPBlocks {
 		rep.Summary.Allocations += b.Used
@@ -31,7 +32,8 @@ func NewReport(st *State, r *Result) *Report {
 	for _, p := range st.Pools {
 		rep.Pools = append(rep.Pools, PoolReport{
 			Name: p.Name, CIDR: p.CIDR.String(), BlockSize: p.BlockSize, Disabled: p.Disabled, Addresses: p.Addrs,
-			Blocks: PoolBlocksReport{Slots: p.Slots, Reclaimable: p.Reclaimable, Needed: p.Needed},
+			Blocks:       PoolBlocksReport{Slots: p.Slots, Reclaimable: p.Reclaimable, Needed: p.Needed},
+			Reservations: st.reservationsIn(p),
 		})
 	}
 	for _, h := range st.Hosts {
@@ -98,9 +100,12 @@ func (r *Report) AtOrAbove(s Severity) bool {
 
 // Filter keeps the pools, nodes and findings that concern any of the given pools
 // and any of the given nodes; an empty list keeps all. Findings about the whole
-// cluster stay. Counts of findings are taken anew, counts of objects are not.
+// cluster stay, and so do all blocks of the pools that stay: a pool with some of its
+// blocks left out would look free. Counts of findings are taken anew, counts of
+// objects are not.
 func (r *Report) Filter(pools, nodes []string) {
 	if len(pools) > 0 {
+		r.filterBlocks(pools)
 		r.Pools = slices.DeleteFunc(r.Pools, func(p PoolReport) bool { return !slices.Contains(pools, p.Name) })
 	}
 	if len(nodes) > 0 {

@@ -37,6 +37,18 @@ func Run(st *State, checks []*Check) *Result {
 	return r
 }
 
+// Join makes one result of several that were made from the same State.
+func Join(results ...*Result) *Result {
+	out := &Result{}
+	for _, r := range results {
+		out.live = out.live || r.live
+		out.Findings = append(out.Findings, r.Findings...)
+		out.Skipped = append(out.Skipped, r.Skipped...)
+	}
+	out.sort()
+	return out
+}
+
 func (r *Result) sort() {
 	slices.SortStableFunc(r.Findings, compareFindings)
 	slices.SortStableFunc(r.Skipped, func(a, b Skipped) int {

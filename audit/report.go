@@ -28,6 +28,9 @@ type Report struct {
 	Summary Summary      `json:"summary"`
 	Pools   []PoolReport `json:"pools"`
 	Nodes   []NodeReport `json:"nodes"`
+	// Blocks are all blocks, by CIDR. With the pools they are what the block map
+	// draws.
+	Blocks []BlockReport `json:"blocks"`
 	// HostViews are the host views that verdicts could rest on, HostGaps those that
 	// could not be had or prove nothing. Nil where none were asked for. A gap
 	// among them does not make the report incomplete.
@@ -37,6 +40,11 @@ type Report struct {
 	// Muted are the rules that findings were muted by, with those findings, which
 	// are not among the others and do not count.
 	Muted []Muted `json:"muted,omitempty"`
+
+	// Usage says what the single addresses are in use for; nil where no output asked
+	// for it. It is not part of the report as data: in a large cluster it is many
+	// times the rest.
+	Usage *Usage `json:"-"`
 }
 
 // Scope says what a report was narrowed to. What lies outside was not judged, or is
@@ -110,6 +118,8 @@ type PoolReport struct {
 	Disabled  bool             `json:"disabled"`
 	Addresses blocks.Addrs     `json:"addresses"`
 	Blocks    PoolBlocksReport `json:"blocks"`
+	// Reservations are the parts of the pool that IPReservations cover.
+	Reservations []string `json:"reservations,omitempty"`
 }
 
 // PoolBlocksReport counts a pool's blocks. Claimed, Free and Reserved are

@@ -11,37 +11,29 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-const agentPrefix = "calico_audit_agent_"
-
 // The families of an agent's metrics.
 var (
-	agentBuild = agentFamily("build_info", "What the agent is built from. The value is always 1.", "version", "revision", "goversion")
-	agentScans = agentFamily("scans_total", "Scans of the node's kernel since the agent started.")
-	agentFails = agentFamily("scan_errors_total", "Scans that failed. After one that failed, the metrics of the view are absent.")
-	agentTook  = agentFamily("scan_duration_seconds", "How long the last scan took.")
+	agentGroup = familyGroup{
+		title: "The agent", prefix: exporterPrefix + "agent_", stable: true,
+		about: "What `calico-audit agent` serves of its node, beside the usual metrics of Go programs and processes.",
+	}
+	agentBuild = agentGroup.gauge("build_info", "", "What the agent is built from. The value is always 1.", "version", "revision", "goversion")
+	agentScans = agentGroup.counter("scans_total", "scans", "Scans of the node's kernel since the agent started.")
+	agentFails = agentGroup.counter("scan_errors_total", "scans", "Scans that failed. After one that failed, the metrics of the view are absent.")
+	agentTook  = agentGroup.gauge("scan_duration_seconds", "seconds", "How long the last scan took.")
 
-	agentTaken      = agentFamily("view_timestamp_seconds", "When the last scan began, in seconds since 1970, by the node's clock.")
-	agentGaps       = agentFamily("gaps", "Things that the agent could not read. The host view names them.")
-	agentRoutes     = agentFamily("routes", "Routes of the routing tables in use, without the local table, by type and by the protocol that made them.", "type", "protocol")
-	agentBlackholes = agentFamily("blackhole_routes", "Routes that drop what they match.", "ip_family")
-	agentSpaces     = agentFamily("network_namespaces", "Network namespaces of the node, its own among them.")
-	agentAddresses  = agentFamily("namespace_addresses", "Addresses in network namespaces other than the node's own.", "ip_family")
-	agentStuck      = agentFamily("processes_uninterruptible",
+	agentTaken      = agentGroup.gauge("view_timestamp_seconds", "seconds", "When the last scan began, in seconds since 1970, by the node's clock.")
+	agentGaps       = agentGroup.gauge("gaps", "gaps", "Things that the agent could not read. The host view names them.")
+	agentRoutes     = agentGroup.gauge("routes", "routes", "Routes of the routing tables in use, without the local table, by type and by the protocol that made them.", "type", "protocol")
+	agentBlackholes = agentGroup.gauge("blackhole_routes", "routes", "Routes that drop what they match.", "ip_family")
+	agentSpaces     = agentGroup.gauge("network_namespaces", "namespaces", "Network namespaces of the node, its own among them.")
+	agentAddresses  = agentGroup.gauge("namespace_addresses", "addresses", "Addresses in network namespaces other than the node's own.", "ip_family")
+	agentStuck      = agentGroup.gauge("processes_uninterruptible", "processes",
 		"Processes in uninterruptible sleep (state D), by which a network namespace with addresses is held, other than the node's own. A moment of it is normal; one that stays holds its addresses though nothing can end it.")
 )
 
-func agentFamily(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(agentPrefix+name, help, labels, nil)
-}
-
 // Describe implements [prometheus.Collector].
-func (a *Agent) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		agentBuild, agentScans, agentFails, agentTook, agentTaken, agentGaps, agentRoutes, agentBlackholes, agentSpaces, agentAddresses, agentStuck,
-	} {
-		ch <- d
-	}
-}
+func (a *Agent) Describe(ch chan<- *prometheus.Desc) { describe(ch, []*familyGroup{&agentGroup}) }
 
 // Collect implements [prometheus.Collector]: the metrics of the last scan. It makes
 // none.
@@ -50,12 +42,10 @@ func (a *Agent) Collect(ch chan<- prometheus.Metric) {
 	view, duration, scans, failures := a.view, a.duration, a.scans, a.failures
 	a.mu.Unlock()
 
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
+	gauge := func(f *Family, v float64, labels ...string) { ch <- f.metric(v, labels...) }
 	gauge(agentBuild, 1, a.Build.Version, a.Build.Revision, a.Build.GoVersion)
-	ch <- prometheus.MustNewConstMetric(agentScans, prometheus.CounterValue, float64(scans))
-	ch <- prometheus.MustNewConstMetric(agentFails, prometheus.CounterValue, float64(failures))
+	ch <- agentScans.metric(float64(scans))
+	ch <- agentFails.metric(float64(failures))
 	if scans > 0 {
 		gauge(agentTook, duration.Seconds())
 	}

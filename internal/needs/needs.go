@@ -7,10 +7,15 @@
 package needs
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"testing"
+	"time"
 )
 
 // NoSkip is the environment variable that turns skips into failures if it is "1".
@@ -51,4 +56,51 @@ func lack(t testing.TB, format string, args ...any) {
 		t.Fatalf(format, args...)
 	}
 	t.Skipf(format, args...)
+}
+
+// NodeModules installs what a package-lock.json in dir names, once, into the user's
+// cache directory, and returns the directory of the modules. It skips the test where
+// there is no npm, or what is named cannot be had. No script of a package is run.
+func NodeModules(t testing.TB, dir string) string {
+	t.Helper()
+	npm := Program(t, "npm", "npm")
+	lock, err := os.ReadFile(filepath.Join(dir, "package-lock.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		lack(t, "this test needs a cache directory: %v", err)
+	}
+	sum := sha256.Sum256(lock)
+	at := filepath.Join(cache, "calico-audit", "node-"+hex.EncodeToString(sum[:6]))
+	modules := filepath.Join(at, "node_modules")
+	if _, err := os.Stat(modules); err == nil {
+		return modules
+	}
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	fresh, err := os.MkdirTemp(filepath.Dir(at), "node-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(fresh) }()
+	if err := os.CopyFS(fresh, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	install := exec.CommandContext(ctx, npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+	install.Dir = fresh
+	if out, err := install.CombinedOutput(); err != nil {
+		lack(t, "this test needs what %s/package-lock.json names, and npm cannot get it: %v\n%s", dir, err, out)
+	}
+	// Whoever was faster has installed the same.
+	if err := os.Rename(fresh, at); err != nil {
+		if _, there := os.Stat(modules); there != nil {
+			t.Fatal(err)
+		}
+	}
+	return modules
 }

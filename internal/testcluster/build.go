@@ -43,6 +43,9 @@ var programs = map[string]program{
 		dir: "binaries", pkg: "k8s.io/kubernetes/cmd/kube-apiserver", module: "k8s.io/kubernetes",
 		versionVar: "k8s.io/component-base/version.gitVersion", cold: "6 minutes",
 	},
+	"kubectl": {
+		dir: "binaries/kubectl", pkg: ".", module: "k8s.io/kubectl", cold: "2 minutes",
+	},
 	"calicoctl": {
 		dir: "binaries/calico", pkg: "github.com/projectcalico/calico/calicoctl/calicoctl",
 		module:     calicoModule,
@@ -66,11 +69,11 @@ var programs = map[string]program{
 
 // Binaries are the names that Binary knows and that tests need, in the order in
 // which it is best to build them.
-var Binaries = []string{"etcd", "kube-apiserver", "calicoctl", "confd", "kube-controllers"}
+var Binaries = []string{"etcd", "kube-apiserver", "kubectl", "calicoctl", "confd", "kube-controllers"}
 
 // Binary returns the path of a server or tool, and builds it first if the
 // user's cache directory does not have it. It knows etcd, kube-apiserver,
-// calicoctl, confd and kube-controllers. Building says so on stderr; several processes that want the same
+// kubectl, calicoctl, confd and kube-controllers. Building says so on stderr; several processes that want the same
 // program wait for one of them to build it.
 //
 // The version is the one in the go.mod of the module that builds the program.

@@ -46,6 +46,12 @@ func agentManifests(t *testing.T, patches ...string) []*unstructured.Unstructure
 		defer f.Close()
 		fmt.Fprintf(f, "patches:\n- path: %s\n", strings.Join(patches, "\n- path: "))
 	}
+	return kustomize(t, dir)
+}
+
+// kustomize builds a kustomization as "kubectl apply -k" does.
+func kustomize(t *testing.T, dir string) []*unstructured.Unstructured {
+	t.Helper()
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +134,7 @@ func TestAgentManifests(t *testing.T) {
 		if c.Resources.Requests.Memory().IsZero() || c.Resources.Limits.Memory().IsZero() {
 			t.Errorf("resources: %+v", c.Resources)
 		}
-		checkAgentFlags(t, c.Args)
+		checkFlags(t, "agent", c.Args)
 
 		// How "report --agents" finds and asks it.
 		key, value, _ := strings.Cut(source.DefaultAgentSelector, "=")
@@ -138,7 +144,7 @@ func TestAgentManifests(t *testing.T) {
 		if len(c.Ports) != 1 || c.Ports[0].Name != "agent" {
 			t.Errorf("ports: %+v", c.Ports)
 		}
-		listen := agentFlag(t, "listen")
+		listen := flagDefault(t, "agent", "listen")
 		if want := fmt.Sprintf("[:%d]", c.Ports[0].ContainerPort); listen != want {
 			t.Errorf("it listens on %s by default, and the port is %s", listen, want)
 		}
@@ -151,28 +157,29 @@ func TestAgentManifests(t *testing.T) {
 	}
 }
 
-// agentFlag returns the default of a flag of the agent command.
-func agentFlag(t *testing.T, name string) string {
+// flagDefault returns the default of a flag of a command.
+func flagDefault(t *testing.T, command, name string) string {
 	t.Helper()
 	root := cli.NewRoot("calico-audit", genericiooptions.IOStreams{Out: io.Discard, ErrOut: io.Discard})
-	c, _, err := root.Find([]string{"agent"})
+	c, _, err := root.Find([]string{command})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := c.Flags().Lookup(name)
 	if f == nil {
-		t.Fatalf("the agent has no flag --%s", name)
+		t.Fatalf("%s has no flag --%s", command, name)
 	}
 	return f.DefValue
 }
 
-// checkAgentFlags parses the arguments of a container as the program does.
-func checkAgentFlags(t *testing.T, args []string) {
+// checkFlags parses the arguments of a container that runs a command, as the program
+// does.
+func checkFlags(t *testing.T, command string, args []string) {
 	t.Helper()
 	root := cli.NewRoot("calico-audit", genericiooptions.IOStreams{Out: io.Discard, ErrOut: io.Discard})
 	c, rest, err := root.Find(args)
-	if err != nil || c.Name() != "agent" {
-		t.Fatalf("%q is no agent: %v", args, err)
+	if err != nil || c.Name() != command {
+		t.Fatalf("%q is no %s: %v", args, command, err)
 	}
 	if err := c.ParseFlags(rest); err != nil {
 		t.Errorf("%q: %v", args, err)

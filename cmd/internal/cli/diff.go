@@ -195,7 +195,7 @@ func (d *diffCommand) side(ctx context.Context, r *diffRun, path string) (*audit
 			return nil, usagef("reading %s: %w", path, err)
 		}
 		defer done()
-		if isReport(identity(head)) {
+		if view.IsHTML(head) || isReport(identity(head)) {
 			rep, err := decodeReport(path, text)
 			if err == nil {
 				d.narrow(rep, r.checks)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
 // headSize is how much of a file is looked at to tell what it is.
@@ -103,19 +104,20 @@ func isReport(version, kind string) bool {
 	return kind == audit.ReportKind || kind == "" && version == audit.APIVersion
 }
 
-// readReport reads a report that -o json or -o yaml wrote. An error names the path.
+// readReport reads a report that -o json, yaml or html wrote. An error names the
+// path.
 func readReport(path string, stdin io.Reader) (*audit.Report, error) {
 	text, head, done, err := openText(path, stdin)
 	if err != nil {
 		return nil, usagef("reading a report: %w", err)
 	}
 	defer done()
-	if version, kind := identity(head); !isReport(version, kind) {
+	if version, kind := identity(head); !isReport(version, kind) && !view.IsHTML(head) {
 		what := "no " + audit.ReportKind
 		if kind != "" {
 			what = "of kind " + kind + ", not " + audit.ReportKind
 		}
-		return nil, usagef("%s is %s: reports are written by \"report -o json\" or \"-o yaml\"", path, what)
+		return nil, usagef("%s is %s: reports are written by \"report -o json\", \"-o yaml\" or \"-o html\"", path, what)
 	}
 	return decodeReport(path, text)
 }
@@ -125,6 +127,13 @@ func decodeReport(path string, text io.Reader) (*audit.Report, error) {
 	if err != nil {
 		return nil, usagef("reading %s: %w", path, err)
 	}
+	if view.IsHTML(raw) {
+		r, _, err := view.ReadHTML(raw)
+		if err != nil {
+			return nil, usagef("reading %s: %w", path, err)
+		}
+		return checkReport(path, r)
+	}
 	raw, err = source.DocumentJSON(bytes.TrimPrefix(raw, []byte("\ufeff")))
 	if err != nil {
 		return nil, usagef("reading %s: %w", path, err)
@@ -133,6 +142,11 @@ func decodeReport(path string, text io.Reader) (*audit.Report, error) {
 	if err := json.Unmarshal(raw, r); err != nil {
 		return nil, usagef("reading %s: it is no report: %w", path, err)
 	}
+	return checkReport(path, r)
+}
+
+// checkReport tells whether what was read is a report that this version knows.
+func checkReport(path string, r *audit.Report) (*audit.Report, error) {
 	if r.APIVersion != audit.APIVersion || r.Kind != audit.ReportKind {
 		return nil, usageError(fmt.Errorf("reading %s: it is a %s of %s, not a %s of %s", path, r.Kind, r.APIVersion, audit.ReportKind, audit.APIVersion))
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
@@ -88,6 +89,11 @@ func checkTarget(path string) error {
 		return fmt.Errorf("%s is no directory", dir)
 	}
 	return nil
+}
+
+// showAddresses tells whether any output shows single addresses.
+func (all outputs) showAddresses() bool {
+	return slices.ContainsFunc(all, func(d destination) bool { return d.Format.Addresses() })
 }
 
 // write writes a report to every destination. Each is made as a whole before it

@@ -2,10 +2,12 @@ package cli_test
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
@@ -39,6 +41,7 @@ func TestReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv("LC_ALL", "C.UTF-8") // the README shows what is drawn there
 	cluster := play(t, testcluster.Story)
 	t.Setenv("KUBECONFIG", cluster.KubeconfigPath())
 	t.Chdir(root)
@@ -47,6 +50,11 @@ func TestReadme(t *testing.T) {
 		readmeFiles[name] = filepath.Join(t.TempDir(), name)
 	}
 	ran := map[string]bool{}
+	serving := sync.OnceValue(func() *running {
+		e := exporter(t, cluster.KubeconfigPath())
+		e.restarted = true
+		return e
+	})
 	for _, b := range readmeBlocks(t, string(raw)) {
 		switch b.lang {
 		case "console":
@@ -57,7 +65,7 @@ func TestReadme(t *testing.T) {
 			}
 		case "sh":
 			for _, command := range strings.Split(strings.TrimSpace(b.text), "\n") {
-				t.Run(command, func(t *testing.T) { checkShell(t, command) })
+				t.Run(command, func(t *testing.T) { checkShell(t, command, serving) })
 				ran[command] = true
 			}
 		case "text":
@@ -165,8 +173,8 @@ func words(s string) (out []string) {
 
 // checkShell runs a shell command of the README or, where it would run this
 // very test or needs a cluster's own kubectl or the network, checks that it
-// names what exists.
-func checkShell(t *testing.T, command string) {
+// names what exists. serving starts the exporter that is asked with curl.
+func checkShell(t *testing.T, command string, serving func() *running) {
 	t.Helper()
 	args := words(command)
 	switch {
@@ -189,6 +197,20 @@ func checkShell(t *testing.T, command string) {
 		// such arguments, is all that can be told here.
 		if got := calicoAudit(t, append(args[1:], "--help")...); got.code != 0 || !strings.Contains(got.stdout, "calico-audit repair "+args[2]) {
 			t.Errorf("exit code %d: %s", got.code, got.err)
+		}
+	case args[0] == "calico-audit" && args[1] == "exporter":
+		if got := calicoAudit(t, append(args[1:], "--help")...); got.code != 0 {
+			t.Errorf("exit code %d: %s", got.code, got.err)
+		}
+		serving().ready()
+	case args[0] == "curl":
+		_, path, ours := strings.Cut(args[1], "127.0.0.1:19099")
+		if status, body := serving().get(path); !ours || status != http.StatusOK || !strings.Contains(body, "pods-v4") {
+			t.Errorf("%d %s", status, body)
+		}
+	case args[0] == "kubectl" && args[1] == "apply" && args[2] == "-k":
+		if _, err := os.Stat(filepath.Join(args[3], "kustomization.yaml")); err != nil {
+			t.Error(err)
 		}
 	case args[0] == "kubectl" && args[1] == "get":
 		checkDumpCommand(t, args[2])

@@ -12,6 +12,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -87,6 +88,9 @@ Under --apply the plan is shown on standard error, and what became of it is the 
   PROGRAM repair --empty-blocks --orphan-affinities --out plan.json -o markdown=ticket.md
   PROGRAM repair apply plan.json
 
+  # A page with the report, and what the plan would change of it
+  PROGRAM repair --empty-blocks -o html=plan.html --out plan.json
+
   # What would strict affinity mean here?
   PROGRAM repair --strict-affinity=true -f dump/
 
@@ -161,6 +165,9 @@ func (r *repairCommand) complete() error {
 		return err
 	}
 	if r.apply {
+		if err := r.print.noPage(); err != nil {
+			return err
+		}
 		return r.carry.complete(r.streams)
 	}
 	return nil
@@ -187,7 +194,12 @@ func (r *repairCommand) run(ctx context.Context) error {
 	if from, err = r.hosts.wrap(from, progress.Show); err != nil {
 		return err
 	}
-	plan, gaps, err := r.plan(ctx, from, progress)
+	plan, state, err := r.plan(ctx, from, progress)
+	if err != nil {
+		progress.Clear()
+		return err
+	}
+	report, err := r.report(ctx, from, state, progress)
 	progress.Clear()
 	if err != nil {
 		return err
@@ -199,33 +211,56 @@ func (r *repairCommand) run(ctx context.Context) error {
 		}
 	}
 	var errs []error
-	if len(gaps) > 0 {
-		errs = append(errs, unreadError(incomplete("plan", gaps)))
+	if len(state.Gaps) > 0 {
+		errs = append(errs, unreadError(incomplete("plan", state.Gaps)))
 	}
 	if r.exit && len(plan.Steps) > 0 {
 		errs = append(errs, findingsError(fmt.Errorf("the plan has %d steps", len(plan.Steps))))
 	}
 	if r.apply {
-		errs = append(errs, r.carryOut(ctx, plan))
+		errs = append(errs, r.carryOut(ctx, plan, report))
 	} else {
-		errs = append(errs, r.print.plan(r.streams, plan, r.viewOptions(plan)))
+		errs = append(errs, r.print.plan(r.streams, plan, r.viewOptions(plan, report)))
 	}
 	return together(errs...)
 }
 
 // carryOut shows the plan on standard error, and carries it out; what became of it
 // is the result, and goes where -o says.
-func (r *repairCommand) carryOut(ctx context.Context, plan *repair.Plan) error {
+func (r *repairCommand) carryOut(ctx context.Context, plan *repair.Plan, report *audit.Report) error {
 	c := &carrier{streams: r.streams, program: r.program, sources: &r.sources, hosts: &r.hosts, flags: &r.carry, print: &r.print, planFile: r.out}
-	if err := c.show(plan, r.viewOptions(plan)); err != nil {
+	if err := c.show(plan, r.viewOptions(plan, report)); err != nil {
 		return err
 	}
 	return c.applyPlan(ctx, plan, nil)
 }
 
+// report makes the report that the plan is shown with. Only a page shows more of it
+// than the map, and needs what the checks find.
+func (r *repairCommand) report(ctx context.Context, from reader, state *audit.State, progress *view.ProgressLine) (*audit.Report, error) {
+	if !r.print.page() {
+		return audit.NewReport(state, &audit.Result{}), nil
+	}
+	j, err := judge(ctx, &alreadyRead{from, state.Snapshot}, nil, r.grace, progress)
+	if err != nil {
+		return nil, err
+	}
+	rep := j.report()
+	rep.Usage = audit.NewUsage(j.state, j.result)
+	return rep, nil
+}
+
+// alreadyRead is a source of which a snapshot was taken before.
+type alreadyRead struct {
+	reader
+	snapshot *blocks.Snapshot
+}
+
+func (a *alreadyRead) Read(context.Context) (*blocks.Snapshot, error) { return a.snapshot, nil }
+
 // viewOptions returns what an output of the plan needs to know.
-func (r *repairCommand) viewOptions(plan *repair.Plan) view.PlanOptions {
-	o := view.PlanOptions{Options: view.Options{Program: r.program, Source: r.sources.describe()}}
+func (r *repairCommand) viewOptions(plan *repair.Plan, report *audit.Report) view.PlanOptions {
+	o := view.PlanOptions{Options: view.Options{Program: r.program, Source: r.sources.describe(), ReportArgs: strings.TrimSpace(r.sources.arguments() + r.hosts.arguments())}, Report: report}
 	if !r.apply {
 		o.Next = r.next(plan)
 	}

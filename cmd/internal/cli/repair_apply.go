@@ -128,7 +128,7 @@ cluster cannot be read (nothing is written then); 5 a failure inside the program
 		if resume != "" && f.journal != "" {
 			return usagef("--resume goes on in its own journal: --journal makes no sense with it")
 		}
-		if err := together(p.complete(""), f.complete(streams)); err != nil {
+		if err := together(p.complete(""), p.noPage(), f.complete(streams)); err != nil {
 			return err
 		}
 		plan, err := readPlan(args[0], streams.In)

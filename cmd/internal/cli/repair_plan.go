@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,8 +21,9 @@ import (
 )
 
 // plan reads the source and builds the plan. From a running cluster what the steps
-// rest on is read a second time, and only steps that both readings give are held.
-func (r *repairCommand) plan(ctx context.Context, from reader, progress *view.ProgressLine) (*repair.Plan, []blocks.Gap, error) {
+// rest on is read a second time, and only steps that both readings give are held. The
+// state is the one that the plan is made of.
+func (r *repairCommand) plan(ctx context.Context, from reader, progress *view.ProgressLine) (*repair.Plan, *audit.State, error) {
 	snapshot, err := from.Read(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -49,7 +51,7 @@ func (r *repairCommand) plan(ctx context.Context, from reader, progress *view.Pr
 		plan = repair.Confirm(plan, state, r.request)
 	}
 	plan.Grace.Duration = r.grace
-	return plan, state.Gaps, nil
+	return plan, state, nil
 }
 
 // confirmedBy are the resources that are read a second time before a plan is
@@ -120,6 +122,19 @@ func (p *planOutputs) complete(taken string) error {
 	return nil
 }
 
+// page tells whether any output is a page.
+func (p *planOutputs) page() bool {
+	return slices.ContainsFunc(p.outputs, func(o view.PlanOutput) bool { return o.Format == "html" })
+}
+
+// noPage refuses a page, for what was kept or done.
+func (p *planOutputs) noPage() error {
+	if !p.page() {
+		return nil
+	}
+	return usagef("-o html shows a plan upon the report of the same moment: it goes with \"repair\" without --apply")
+}
+
 // plan prints a plan to every output.
 func (p *planOutputs) plan(streams genericiooptions.IOStreams, plan *repair.Plan, o view.PlanOptions) error {
 	return p.each(streams, "plan", o, func(w io.Writer, x view.PlanOutput, o view.PlanOptions) error { return x.WritePlan(w, plan, o) })
@@ -136,7 +151,7 @@ func (p *planOutputs) each(streams genericiooptions.IOStreams, what string, o vi
 		opts := o
 		opts.Now, opts.Color = time.Now(), p.color == colorAlways
 		if x.File == "" {
-			opts.Width, opts.Color = terminalWidth(streams.Out), useColor(p.color, streams.Out)
+			opts.Width, opts.Color, opts.ASCII = terminalWidth(streams.Out), useColor(p.color, streams.Out), asciiOnly(streams.Out)
 		}
 		errs = append(errs, deliver(streams, what, x.Format, x.File, func(w io.Writer) error { return write(w, x, opts) }))
 	}
@@ -189,7 +204,7 @@ Exit codes: 0 it ran; 2 the file cannot be read, or is no plan.`,
 	}
 	p.addFlags(c)
 	c.RunE = run(func(_ *cobra.Command, args []string) error {
-		if err := p.complete(""); err != nil {
+		if err := together(p.complete(""), p.noPage()); err != nil {
 			return err
 		}
 		plan, err := readPlan(args[0], streams.In)

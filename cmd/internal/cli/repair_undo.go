@@ -46,7 +46,7 @@ program.`,
 	fs.StringVar(&f.journal, "journal", "", "write this undo's own journal to this new `FILE` (default: calico-audit-journal-CLUSTER-TIME.jsonl in the working directory)")
 	_ = c.RegisterFlagCompletionFunc("pace", cobra.NoFileCompletions)
 	c.RunE = run(func(c *cobra.Command, args []string) error {
-		if err := together(p.complete(""), f.complete(streams)); err != nil {
+		if err := together(p.complete(""), p.noPage(), f.complete(streams)); err != nil {
 			return err
 		}
 		file, err := repair.ReadJournal(args[0])

@@ -32,8 +32,10 @@ type reportCommand struct {
 	grace        time.Duration
 	color        string
 	noHeaders    bool
+	ascii        bool
 
 	severity audit.Severity // of failOn; 0 for none
+	stored   *audit.Report  // the report that -f names; nil if it names objects
 }
 
 // auditRun is what the flags of a report come to.
@@ -57,7 +59,8 @@ func newReport(program string, streams genericiooptions.IOStreams) *cobra.Comman
 and print what was found, worst first. Nothing is ever changed.
 
 Without -f the cluster of the kubeconfig is read, or, in a pod, the cluster the pod
-runs in. The rights it takes are in examples/kubernetes/rbac.
+runs in. The rights it takes are in examples/kubernetes/rbac. A report that -o json,
+yaml or html wrote may be given to -f, too, and is printed as it was made.
 
 Exit codes: 0 it ran; 1 there are findings at or above --fail-on; 2 the command line
 makes no sense, or a file cannot be read; 3 the cluster could not be read, or only in
@@ -68,12 +71,19 @@ part (the report says "complete": false); 5 a failure inside the program.`,
   # Files that "kubectl get -o yaml" wrote
   PROGRAM report -f dump/ --at 2026-01-31T08:00:00Z
 
+  # The map of all blocks: how full, whose, what is broken
+  PROGRAM report -o map
+
   # Everything about one pool
   PROGRAM report -o wide --pool default-ipv4-ippool
 
   # With proof from the nodes: their own routes, and the addresses in use there
   PROGRAM report --agents
   PROGRAM report -f dump/ --host-views views/
+
+  # A page to keep and pass on; it holds the report, which is read back out of it
+  PROGRAM report -o html=report.html
+  PROGRAM report -f report.html
 
   # For a script: fail on errors, keep the report
   PROGRAM report --fail-on error -o json=report.json -o table
@@ -98,6 +108,7 @@ part (the report says "complete": false); 5 a failure inside the program.`,
 	r.mutes.addFlags(c)
 	fs.DurationVar(&r.grace, "grace", audit.DefaultGrace, "how long a state must have held before it counts as lasting")
 	fs.StringVar(&r.color, "color", colorAuto, "colour the severities `WHEN`: auto|always|never; auto honours NO_COLOR and TERM=dumb")
+	fs.BoolVar(&r.ascii, "ascii", false, "draw with ASCII characters only; also where the locale is none of UTF-8, or TERM=dumb")
 	fs.BoolVar(&r.noHeaders, "no-headers", false, "leave out the heading of custom-columns")
 
 	_ = c.RegisterFlagCompletionFunc("output", completeOutput)
@@ -139,6 +150,9 @@ func (r *reportCommand) complete() (*auditRun, error) {
 	if a.checks, err = audit.SelectChecks(r.checks); err != nil {
 		return nil, usageError(err)
 	}
+	if r.stored, err = r.storedReport(a.checks); err != nil {
+		return nil, err
+	}
 	if a.outputs, err = parseOutputs(r.output, r.viewOptions); err != nil {
 		return nil, err
 	}
@@ -157,18 +171,25 @@ func (r *reportCommand) complete() (*auditRun, error) {
 func (r *reportCommand) viewOptions(toStdout bool) view.Options {
 	o := view.Options{
 		NoHeaders: r.noHeaders, Program: r.program, Source: r.sources.describe(), ReportArgs: strings.TrimSpace(r.sources.arguments() + r.hosts.arguments()),
-		Now: time.Now(), Color: r.color == colorAlways, FailOn: r.severity,
+		Now: time.Now(), Color: r.color == colorAlways, FailOn: r.severity, ASCII: r.ascii,
+	}
+	if r.stored != nil {
+		o.ReportArgs = "" // the other commands read objects, not reports
 	}
 	if toStdout {
 		o.Width = terminalWidth(r.streams.Out)
 		o.Color = useColor(r.color, r.streams.Out)
+		o.ASCII = r.ascii || asciiOnly(r.streams.Out)
 	}
 	return o
 }
 
 // run reads, judges and prints.
 func (r *reportCommand) run(ctx context.Context, a *auditRun) error {
-	rep, err := r.audit(ctx, a)
+	rep, err := r.stored, error(nil)
+	if rep == nil {
+		rep, err = r.audit(ctx, a)
+	}
 	a.progress.Clear()
 	if err != nil {
 		return err
@@ -181,7 +202,7 @@ func (r *reportCommand) run(ctx context.Context, a *auditRun) error {
 		say(r.streams, "warning: %s", w)
 	}
 	rep.Filter(r.pools, r.nodes)
-	rep.Scope = r.scope(a)
+	rep.Scope = r.scope(a, rep.Scope)
 	if a.mutes != nil {
 		rep.Mute(a.mutes)
 		r.warnMuted(rep, a.known)
@@ -196,12 +217,16 @@ func (r *reportCommand) run(ctx context.Context, a *auditRun) error {
 	return together(errs...)
 }
 
-// scope says what the report was narrowed to; nil for a whole one.
-func (r *reportCommand) scope(a *auditRun) *audit.Scope {
+// scope says what the report was narrowed to; nil for a whole one. before is what a
+// stored report was narrowed to when it was made.
+func (r *reportCommand) scope(a *auditRun, before *audit.Scope) *audit.Scope {
 	if len(r.checks)+len(r.pools)+len(r.nodes) == 0 {
-		return nil
+		return before
 	}
 	s := &audit.Scope{Pools: r.pools, Nodes: r.nodes}
+	if before != nil {
+		s.Pools, s.Nodes = before.Pools, before.Nodes
+	}
 	if len(r.checks) > 0 {
 		for _, c := range a.checks {
 			s.Checks = append(s.Checks, c.ID)
@@ -231,7 +256,11 @@ func (r *reportCommand) audit(ctx context.Context, a *auditRun) (*audit.Report, 
 	if err != nil {
 		return nil, err
 	}
-	return j.report(), nil
+	rep := j.report()
+	if a.outputs.showAddresses() {
+		rep.Usage = audit.NewUsage(j.state, j.result)
+	}
+	return rep, nil
 }
 
 // incomplete says that what is printed is not whole, and the first reason.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/calico-audit/calico-audit/metrics"
 )
@@ -34,4 +35,12 @@ func (s *serveFlags) serve(ctx context.Context, log *slog.Logger, handler http.H
 		return usageError(err)
 	}
 	return err
+}
+
+// beside serves while work goes on. Where one of the two fails, both end.
+func (s *serveFlags) beside(ctx context.Context, log *slog.Logger, handler http.Handler, work func(context.Context) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return work(ctx) })
+	group.Go(func() error { return s.serve(ctx, log, handler) })
+	return group.Wait()
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"golang.org/x/term"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -61,4 +62,21 @@ func progressLine(streams genericiooptions.IOStreams) *view.ProgressLine {
 		return view.NewProgressLine(streams.ErrOut)
 	}
 	return view.NewProgressLine(nil)
+}
+
+// asciiOnly tells whether output to a writer must do with ASCII: the locale names
+// another character set than UTF-8, or the terminal is a dumb one. Where nothing
+// names a locale, as in many containers, UTF-8 is meant.
+func asciiOnly(w io.Writer) bool {
+	if terminalWidth(w) > 0 && os.Getenv("TERM") == "dumb" {
+		return true
+	}
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} { // the first that is set counts, as everywhere
+		if locale := os.Getenv(name); locale != "" {
+			_, charset, _ := strings.Cut(strings.ToLower(locale), ".")
+			charset, _, _ = strings.Cut(charset, "@")
+			return charset != "utf-8" && charset != "utf8"
+		}
+	}
+	return false
 }

@@ -1,6 +1,7 @@
 // Gendoc writes the documents that are made from the program itself: the command
-// reference, cmd/COMMANDS.md, and the documentation of the checks,
-// audit/CHECKS.md. It is run from the repository's root. With -check it writes
+// reference, cmd/COMMANDS.md, the documentation of the checks, audit/CHECKS.md, and
+// of the metrics, metrics/METRICS.md, and the pictures of the shipped snapshots,
+// examples/pictures. It is run from the repository's root. With -check it writes
 // nothing and fails if a document is stale.
 package main
 
@@ -9,9 +10,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/metrics"
 )
 
 // generated is put on top of each document.
@@ -44,6 +47,9 @@ func run(check bool) error {
 			}
 			continue
 		}
+		if err := os.MkdirAll(filepath.Dir(d.path), 0o755); err != nil {
+			return fmt.Errorf("writing %s: %w", d.path, err)
+		}
 		if err := os.WriteFile(d.path, d.text, 0o644); err != nil {
 			return fmt.Errorf("writing %s: %w", d.path, err)
 		}
@@ -67,8 +73,18 @@ func documents() ([]document, error) {
 	if err := view.WriteChecksMarkdown(&checks, audit.Checks()); err != nil {
 		return nil, fmt.Errorf("making the documentation of the checks: %w", err)
 	}
-	return []document{
+	var families bytes.Buffer
+	families.WriteString(generated)
+	if err := metrics.WriteMarkdown(&families); err != nil {
+		return nil, fmt.Errorf("making the documentation of the metrics: %w", err)
+	}
+	drawn, err := pictures()
+	if err != nil {
+		return nil, err
+	}
+	return append([]document{
 		{"audit/CHECKS.md", checks.Bytes()},
+		{"metrics/METRICS.md", families.Bytes()},
 		{"cmd/COMMANDS.md", append([]byte(generated), commands()...)},
-	}, nil
+	}, drawn...), nil
 }

@@ -9,7 +9,17 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/metrics"
 )
+
+// Tests write elsewhere, and read the snapshots from where they lie.
+func TestMain(m *testing.M) {
+	var err error
+	if root, err = filepath.Abs("../../.."); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 func TestDocumentsAreTheSameEachTime(t *testing.T) {
 	first, err := documents()
@@ -35,7 +45,7 @@ func TestDocumentsHoldEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checks, commands := string(docs[0].text), string(docs[1].text)
+	checks, families, commands := string(docs[0].text), string(docs[1].text), string(docs[2].text)
 	for _, c := range audit.Checks() {
 		for _, want := range []string{"\n## " + c.ID + "\n", "(#" + view.CheckAnchor(c.ID) + ")"} {
 			if !strings.Contains(checks, want) {
@@ -48,7 +58,17 @@ func TestDocumentsHoldEverything(t *testing.T) {
 			t.Errorf("COMMANDS.md lacks %q", want)
 		}
 	}
-	for _, text := range []string{checks, commands} {
+	for _, f := range metrics.Families() {
+		if !strings.Contains(families, "\n| `"+f.Name+"` | ") {
+			t.Errorf("METRICS.md lacks %s", f.Name)
+		}
+		for _, l := range f.Labels {
+			if !strings.Contains(families, "\n| `"+l+"` | ") {
+				t.Errorf("METRICS.md does not say what label %s is", l)
+			}
+		}
+	}
+	for _, text := range []string{checks, families, commands} {
 		if strings.Contains(text, "somebody-else") {
 			t.Error("a document names the home directory of whoever made it")
 		}
@@ -57,7 +77,7 @@ func TestDocumentsHoldEverything(t *testing.T) {
 
 func TestCheckFindsStaleDocuments(t *testing.T) {
 	t.Chdir(t.TempDir())
-	for _, dir := range []string{"audit", "cmd"} {
+	for _, dir := range []string{"audit", "cmd", "metrics"} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}

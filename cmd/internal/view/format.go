@@ -22,6 +22,8 @@ type Options struct {
 	Width int
 	// Color turns colours on.
 	Color bool
+	// ASCII writes nothing beyond ASCII but what names from the cluster hold.
+	ASCII bool
 	// NoHeaders leaves out the headings of custom-columns.
 	NoHeaders bool
 	// Program is the command line that people start the program by, such as
@@ -59,16 +61,22 @@ type Format struct {
 	make func(argument string, o Options) (Printer, error)
 }
 
+// Addresses tells whether the format shows single addresses: it takes the report's
+// Usage.
+func (f Format) Addresses() bool { return f.Name == "html" }
+
 // Formats returns the formats of a report, in the order in which they are shown.
 func Formats() []Format {
 	return []Format{
 		{"table", "", "an overview for people; alike findings are collapsed", newTable},
 		{"wide", "", "the same with every finding, its evidence, and the nodes", newWide},
+		{"map", "", "the map of the pools' blocks, drawn with characters", newMap},
 		{"json", "", "the whole report as JSON", newJSON},
 		{"yaml", "", "the whole report as YAML", newYAML},
 		{"name", "", "the names of what the findings are about, one a line", newName},
 		{"jsonpath", "TEMPLATE", "parts of the report, as kubectl's jsonpath", newJSONPath},
 		{"custom-columns", "SPEC", "a line per finding with columns HEADER:PATH,…", newColumns},
+		{"html", "", "a page of its own to keep, look at and pass on", newHTML},
 		{"junit", "", "a test case per check, for CI systems", newJUnit},
 		{"markdown", "", "for tickets", newMarkdown},
 	}

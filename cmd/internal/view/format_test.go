@@ -20,7 +20,7 @@ func TestParseOutput(t *testing.T) {
 		{value: "jsonpath", err: "needs an argument: jsonpath=TEMPLATE"},
 		{value: "custom-columns=", err: "needs an argument: custom-columns=SPEC"},
 		{value: "json=", err: "names no file"},
-		{value: "xml", err: `unknown output format "xml": want one of table, wide, json, yaml, name, jsonpath=TEMPLATE, custom-columns=SPEC`},
+		{value: "xml", err: `unknown output format "xml": want one of table, wide, map, json, yaml, name, jsonpath=TEMPLATE, custom-columns=SPEC`},
 		{value: "", err: `unknown output format ""`},
 	} {
 		got, err := ParseOutput(c.value)

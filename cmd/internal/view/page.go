@@ -13,6 +13,7 @@ type page struct {
 	buf   bytes.Buffer
 	width int
 	color bool
+	ascii bool
 }
 
 func newPage(o Options) *page {
@@ -20,7 +21,7 @@ func newPage(o Options) *page {
 	if w <= 0 {
 		w = PipeWidth
 	}
-	return &page{width: max(w, 40), color: o.Color}
+	return &page{width: max(w, 40), color: o.Color, ascii: o.ASCII}
 }
 
 // span is a piece of a line in one style.
@@ -78,6 +79,10 @@ func (p *page) flow(spans ...span) {
 }
 
 func (p *page) writeTo(w io.Writer) error {
-	_, err := w.Write(p.buf.Bytes())
+	text := p.buf.Bytes()
+	if p.ascii {
+		text = []byte(asciiTexts.Replace(string(text)))
+	}
+	_, err := w.Write(text)
 	return err
 }

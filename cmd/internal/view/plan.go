@@ -1,6 +1,7 @@
 package view
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -8,6 +9,7 @@ import (
 
 	"k8s.io/client-go/util/jsonpath"
 
+	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -22,6 +24,7 @@ func PlanFormats() []Format {
 		{Name: "name", Help: "the IDs of the steps, one a line"},
 		{Name: "jsonpath", Argument: "TEMPLATE", Help: "parts of it, as kubectl's jsonpath"},
 		{Name: "markdown", Help: "for the change ticket"},
+		{Name: "html", Help: "a page with the report and what the plan would change of it; only of a plan as it is made"},
 	}
 }
 
@@ -39,6 +42,9 @@ type PlanOptions struct {
 	Options
 	// Next says how to go on: what to know, and command lines.
 	Next []NextStep
+	// Report is of the state that the plan was made of, for the maps before and
+	// after it; nil where it is not at hand, as for a plan that was kept.
+	Report *audit.Report
 }
 
 // NextStep is a remark on how to go on, with a command line where there is one.
@@ -92,6 +98,11 @@ func (x PlanOutput) WritePlan(w io.Writer, p *repair.Plan, o PlanOptions) error 
 		return err
 	case "markdown":
 		return writePlanMarkdown(w, p, o)
+	case "html":
+		if o.Report == nil {
+			return errors.New("there is no report to show the plan with")
+		}
+		return WriteHTML(w, o.Report, HTMLOptions{Options: o.Options, Plan: p, Next: o.Next})
 	case "table", "wide":
 		return (&planTable{PlanOptions: o, wide: x.Format == "wide"}).print(w, p)
 	}
@@ -111,6 +122,8 @@ func (x PlanOutput) WriteResult(w io.Writer, r *repair.Result, o PlanOptions) er
 		return err
 	case "markdown":
 		return writeResultMarkdown(w, r, o)
+	case "html":
+		return errors.New("there is no page of what became of a plan")
 	case "table", "wide":
 		return writeResultTable(w, r, o, x.Format == "wide")
 	}

@@ -26,6 +26,7 @@ func (t *planTable) print(w io.Writer, plan *repair.Plan) error {
 	t.head(p, plan)
 	t.steps(p, plan)
 	t.pools(p, plan)
+	t.maps(p, plan)
 	t.strict(p, plan.Strict)
 	t.refused(p, plan)
 	t.manual(p, plan)

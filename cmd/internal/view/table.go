@@ -40,6 +40,13 @@ func (t *table) Print(w io.Writer, r *audit.Report) error {
 	p := newPage(t.Options)
 	t.head(p, r)
 	t.pools(p, r)
+	if drawable(r) {
+		size := mapShort
+		if t.wide {
+			size = mapWhole
+		}
+		t.drawMap(p, r, size)
+	}
 	if t.wide {
 		t.nodes(p, r)
 	}

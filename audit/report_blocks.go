@@ -1,0 +1,189 @@
+package audit
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Condition is something that sets a block apart from one in good order.
+type Condition string
+
+// The conditions of a block, the worst first. Of the first three nothing may be
+// handed out with safety, whatever the block records.
+const (
+	// BlockCorrupt: what the block records contradicts itself.
+	BlockCorrupt Condition = "corrupt"
+	// BlockOverlap: another block holds some of its addresses.
+	BlockOverlap Condition = "overlap"
+	// BlockDeleted: the block is marked deleted.
+	BlockDeleted Condition = "deleted"
+	// BlockDeadNode: its owner is no node. Never said while nodes are not read.
+	BlockDeadNode Condition = "deadNode"
+	// BlockNoOwner: nobody owns it.
+	BlockNoOwner Condition = "noOwner"
+)
+
+// Broken tells whether nothing may be handed out of a block in the condition.
+func (c Condition) Broken() bool {
+	return c == BlockCorrupt || c == BlockOverlap || c == BlockDeleted
+}
+
+// BlockReport is a block with its numbers. A block in good order is owned, and has
+// no conditions.
+type BlockReport struct {
+	CIDR string `json:"cidr"`
+	// Pool is the most specific pool that the block lies in or, if it lies in none,
+	// the one that it overlaps; empty if there is none.
+	Pool string `json:"pool"`
+	// Owner is who the block belongs to, as Calico writes it: "host:NODE" or
+	// "virtual:load-balancer"; empty if nobody owns it.
+	Owner string `json:"owner"`
+	// InUse counts the allocated addresses, those cooling down and those that
+	// Windows nodes keep back included. Cooling is a part of it.
+	InUse   int `json:"inUse"`
+	Cooling int `json:"cooling,omitempty"`
+	// Available counts the addresses that could still be assigned.
+	Available int `json:"available"`
+	// LentTo names the nodes other than the owner that use addresses of the block,
+	// and Lent counts those addresses.
+	LentTo []string `json:"lentTo,omitempty"`
+	Lent   int      `json:"lent,omitempty"`
+	// Conditions are what is out of order, the worst first.
+	Conditions []Condition `json:"conditions,omitempty"`
+	// Reclaimable is true for an empty block that may be released now.
+	Reclaimable bool `json:"reclaimable,omitempty"`
+}
+
+// Prefix returns the block's CIDR; the zero Prefix if it cannot be read.
+func (b *BlockReport) Prefix() netip.Prefix {
+	p, err := netip.ParsePrefix(b.CIDR)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return p.Masked()
+}
+
+// OwnerNode returns the name of the node that owns the block; empty if nobody does
+// or something else than a node.
+func (b *BlockReport) OwnerNode() string { return blocks.ParseOwner(b.Owner).Node() }
+
+// Is tells whether the block is in a condition.
+func (b *BlockReport) Is(c Condition) bool { return slices.Contains(b.Conditions, c) }
+
+// Broken tells whether nothing may be handed out of the block.
+func (b *BlockReport) Broken() bool { return slices.ContainsFunc(b.Conditions, Condition.Broken) }
+
+// blockReports makes the reports of all blocks, in the order of their CIDRs.
+func blockReports(st *State) []BlockReport {
+	lent := map[*Block][]*Borrow{}
+	for _, br := range st.Borrows {
+		lent[br.Block] = append(lent[br.Block], br)
+	}
+	overlaps := overlappingBlocks(st.IPBlocks)
+	out := make([]BlockReport, 0, len(st.IPBlocks))
+	for _, b := range st.IPBlocks {
+		r := BlockReport{
+			CIDR: b.CIDR.String(), Owner: b.Owner.String(), InUse: b.Used, Available: b.unused(st.reserved),
+			Lent: len(lent[b]), Reclaimable: b.Release.OK,
+		}
+		if b.Pool != nil {
+			r.Pool = b.Pool.Name
+		}
+		if r.Lent > 0 {
+			r.LentTo = names(lent[b], func(br *Borrow) string { return br.User })
+		}
+		for i := range b.Attributes {
+			if b.Attributes[i].Cooling() {
+				r.Cooling += b.sharing(i)
+			}
+		}
+		for _, c := range []struct {
+			is bool
+			Condition
+		}{
+			{len(b.Faults) > 0, BlockCorrupt}, {overlaps[b], BlockOverlap}, {b.SoftDeleted, BlockDeleted},
+			{st.nodesRead() && st.vanished(b.Owner.Node()), BlockDeadNode}, {b.Owner == blocks.Owner{}, BlockNoOwner},
+		} {
+			if c.is {
+				r.Conditions = append(r.Conditions, c.Condition)
+			}
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// sharing counts the ordinals that point to one entry of the attributes.
+func (b *Block) sharing(attributes int) int {
+	n := 0
+	for _, o := range b.Ordinals {
+		if int(o) == attributes {
+			n++
+		}
+	}
+	return n
+}
+
+// overlappingBlocks returns the blocks that share addresses with another. They come
+// in CIDR order, so that a block that lies in others follows them.
+func overlappingBlocks(all []*Block) map[*Block]bool {
+	out := map[*Block]bool{}
+	var open []*Block
+	for _, b := range all {
+		open = slices.DeleteFunc(open, func(o *Block) bool { return !o.CIDR.Overlaps(b.CIDR) })
+		if len(open) > 0 {
+			out[b] = true
+		}
+		for _, o := range open {
+			out[o] = true
+		}
+		open = append(open, b)
+	}
+	return out
+}
+
+// reservationsIn returns the parts of a pool that IPReservations cover, in order.
+func (st *State) reservationsIn(p *Pool) []string {
+	var in []netip.Prefix
+	for i := range st.Reservations {
+		for _, c := range st.Reservations[i].CIDRs {
+			switch {
+			case blocks.PrefixContains(c, p.CIDR):
+				in = append(in, p.CIDR)
+			case blocks.PrefixContains(p.CIDR, c):
+				in = append(in, c)
+			}
+		}
+	}
+	slices.SortFunc(in, blocks.ComparePrefixes)
+	var out []string
+	for _, c := range slices.Compact(in) {
+		out = append(out, c.String())
+	}
+	return out
+}
+
+// filterBlocks keeps the blocks that share addresses with any of the given pools,
+// and what is said of their addresses.
+func (r *Report) filterBlocks(pools []string) {
+	var in []netip.Prefix
+	for i := range r.Pools {
+		if p, err := netip.ParsePrefix(r.Pools[i].CIDR); err == nil && slices.Contains(pools, r.Pools[i].Name) {
+			in = append(in, p)
+		}
+	}
+	kept := make([]BlockReport, 0, len(r.Blocks))
+	var indexes []int
+	for i := range r.Blocks {
+		p := r.Blocks[i].Prefix()
+		if slices.ContainsFunc(in, p.Overlaps) {
+			kept, indexes = append(kept, r.Blocks[i]), append(indexes, i)
+		}
+	}
+	r.Blocks = kept
+	if r.Usage != nil {
+		r.Usage = r.Usage.of(indexes)
+	}
+}

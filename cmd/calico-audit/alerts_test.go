@@ -1,0 +1,190 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// pods are n pods of a node, the first of number from.
+func pods(node string, from, n int) []testcluster.Pod {
+	var out []testcluster.Pod
+	for i := from; i < from+n; i++ {
+		out = append(out, testcluster.Pod{Namespace: "shop", Name: fmt.Sprintf("web-%s-%d", node, i), Node: node})
+	}
+	return out
+}
+
+// TestAlertsOfTheStory plays the story that this project comes from, from its
+// beginning, on a real API server with Calico's own IPAM, watched by the exporter
+// under the role that is shipped for it, a real Prometheus and a real Alertmanager
+// with the shipped rules, which only wait for less long. Somebody must be told before
+// the first address is borrowed, be paged when a node has no block, and hear the end
+// of it after the repair and the restart of the borrowers.
+func TestAlertsOfTheStory(t *testing.T) {
+	cluster := testcluster.Start(t, testcluster.Options{WatchCache: true})
+	seeder, err := testcluster.NewSeeder(cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(seeder.Init(ctx))
+	must(seeder.TopOfRack(ctx, 64602, netip.MustParseAddr("172.16.0.1"), 14907))
+	must(seeder.Pool(ctx, "pods-v4", apiv3.IPPoolSpec{CIDR: "10.64.75.0/24", BlockSize: 26, NATOutgoing: true}))
+	must(seeder.Namespace(ctx, "shop", nil, nil))
+	for _, node := range []string{"old-1", "old-2"} {
+		must(seeder.Node(ctx, testcluster.Node{Name: node}))
+		must(seeder.Pods(ctx, pods(node, 0, 10)))
+	}
+	borrowed := func() int {
+		t.Helper()
+		state, err := cluster.ReadIPAM(ctx, testcluster.CRDv1)
+		must(err)
+		return len(state.Borrowed)
+	}
+
+	m := monitor(t, runExporter(t, "--kubeconfig", exporterUser(t, cluster), "--grace", "3s", "--interval", "1s"))
+	m.await("Prometheus has a whole view", func() bool { return m.query("calico_audit_snapshot_complete == 1") == 1 })
+	m.await("the rules were evaluated", func() bool { return m.query("calico_audit:pool_obtainable_blocks:current == 2") == 1 })
+	if told := m.heard(); told != "" {
+		t.Errorf("in a healthy cluster somebody was told:\n%s", told)
+	}
+
+	t.Log("pods pile up on the first node, which claims a second block")
+	must(seeder.Pods(ctx, pods("old-1", 10, 60)))
+	m.await("somebody was told that few blocks are free", func() bool { return m.firing("CalicoPoolFewFreeBlocks") })
+	if n := borrowed(); n != 0 {
+		t.Fatalf("%d addresses are borrowed by then", n)
+	}
+	must(seeder.Pods(ctx, pods("old-2", 10, 60)))
+	if n := borrowed(); n != 0 {
+		t.Fatalf("the old nodes borrow %d addresses", n)
+	}
+
+	t.Log("new nodes join, find no block, and borrow")
+	for _, node := range []string{"new-1", "new-2"} {
+		must(seeder.Node(ctx, testcluster.Node{Name: node}))
+		must(seeder.Pods(ctx, pods(node, 0, 2)))
+	}
+	if n := borrowed(); n != 4 {
+		t.Fatalf("%d addresses are borrowed, not 4", n)
+	}
+	m.await("somebody was paged", func() bool { return m.firing("CalicoPoolOutOfBlocks") })
+	if n := m.state("CalicoPoolOutOfBlocks"); n.receiver != "page" || !strings.Contains(n.summary, "pods-v4") {
+		t.Errorf("the page: %+v", n)
+	}
+	for _, name := range []string{"CalicoAddressesBorrowed", "CalicoTrafficMayBeBlackholed"} {
+		m.await("somebody was told by "+name, func() bool { return m.firing(name) })
+	}
+	checkDashboard(m)
+
+	t.Log("most pods leave the old nodes; the empty blocks are released; the borrowers are restarted")
+	for _, node := range []string{"old-1", "old-2"} {
+		for _, p := range pods(node, 0, 64) {
+			must(seeder.DeletePod(ctx, p.Namespace, p.Name, true))
+		}
+	}
+	m.await("the empty blocks may be released", func() bool {
+		return m.query(`calico_audit_pool_reclaimable_blocks{ippool="pods-v4"} == 2`) == 1
+	})
+	repair, said := program(t, "repair", "--empty-blocks", "--grace", "3s", "--apply", "--yes", "--kubeconfig", cluster.KubeconfigPath())
+	repair.Dir = t.TempDir() // where the journal goes
+	if out, err := repair.Output(); err != nil {
+		t.Fatalf("repairing: %v\n%s%s", err, out, said)
+	}
+	for _, node := range []string{"new-1", "new-2"} {
+		for _, p := range pods(node, 0, 2) {
+			must(seeder.DeletePod(ctx, p.Namespace, p.Name, true))
+		}
+		must(seeder.Pods(ctx, pods(node, 2, 2)))
+	}
+	if n := borrowed(); n != 0 {
+		t.Fatalf("after the restart %d addresses are borrowed", n)
+	}
+	for _, name := range []string{"CalicoPoolOutOfBlocks", "CalicoAddressesBorrowed", "CalicoTrafficMayBeBlackholed"} {
+		m.await("somebody was told of the end of "+name, func() bool { return m.state(name).status == "resolved" })
+	}
+	// Four blocks for four nodes: the next node would find none.
+	m.await("somebody is told that few blocks are free", func() bool { return m.firing("CalicoPoolFewFreeBlocks") })
+	t.Logf("what was told:\n%s", m.heard())
+}
+
+// exporterUser returns the kubeconfig of a user who has just the rights of the role
+// that is shipped for the exporter.
+func exporterUser(t *testing.T, cluster *testcluster.Cluster) string {
+	t.Helper()
+	if err := cluster.Allow(t.Context(), "exporter", exporterRole(t).Rules...); err != nil {
+		t.Fatal(err)
+	}
+	path, err := cluster.UserKubeconfig("exporter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// exporterRole is the role that is shipped for the exporter.
+func exporterRole(t *testing.T) *rbacv1.ClusterRole {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "examples", "kubernetes", "rbac-exporter", "clusterrole.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	role := new(rbacv1.ClusterRole)
+	if err := yaml.UnmarshalStrict(text, role); err != nil {
+		t.Fatal(err)
+	}
+	return role
+}
+
+// checkDashboard holds that every query of the shipped dashboard finds something.
+func checkDashboard(m *monitoring) {
+	m.t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "examples", "grafana", "calico-audit.json"))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	type panel struct {
+		Title   string
+		Targets []struct{ Expr string }
+		Panels  []json.RawMessage
+	}
+	var board struct{ Panels []panel }
+	if err := json.Unmarshal(text, &board); err != nil {
+		m.t.Fatal(err)
+	}
+	variables := strings.NewReplacer("$job", "calico-audit", "$pool", ".*")
+	queries := 0
+	for _, p := range board.Panels {
+		if len(p.Panels) > 0 {
+			m.t.Errorf("row %q has panels of its own, which this test does not see", p.Title)
+		}
+		for _, target := range p.Targets {
+			queries++
+			expr := variables.Replace(target.Expr)
+			if strings.Contains(expr, "$") {
+				m.t.Errorf("panel %q: a variable is left in %s", p.Title, expr)
+			}
+			m.await(fmt.Sprintf("panel %q shows anything of %s", p.Title, expr), func() bool { return m.query(expr) > 0 })
+		}
+	}
+	if queries < 20 {
+		m.t.Errorf("the dashboard has only %d queries", queries)
+	}
+}

@@ -1,0 +1,287 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/calico-audit/calico-audit/internal/needs"
+)
+
+// monitoring is a Prometheus and an Alertmanager as people run them, with the
+// shipped rules, and somebody who is told of alerts.
+type monitoring struct {
+	t          *testing.T
+	prometheus string // its URL
+
+	mu   sync.Mutex
+	told []notice
+}
+
+// notice is what somebody is told of one alert.
+type notice struct {
+	receiver, status, name, severity, summary string
+}
+
+// patience is how long a state may take to come about; a busy machine is slow.
+const patience = 3 * time.Minute
+
+// monitor starts both, on the exporter at an address.
+func monitor(t *testing.T, exporter string) *monitoring {
+	t.Helper()
+	prometheus := needs.Program(t, "prometheus", "prometheus")
+	alertmanager := needs.Program(t, "prometheus-alertmanager", "prometheus-alertmanager")
+	m := &monitoring{t: t}
+	hook := httptest.NewServer(http.HandlerFunc(m.hear))
+	t.Cleanup(hook.Close)
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	config := write("alertmanager.yml", fmt.Sprintf(`
+route:
+  receiver: ticket
+  group_by: ["..."]
+  group_wait: 0s
+  group_interval: 1s
+  repeat_interval: 1h
+  routes:
+  - matchers: [severity = "critical"]
+    receiver: page
+receivers:
+- name: ticket
+  webhook_configs: [{url: "%[1]s/ticket", send_resolved: true}]
+- name: page
+  webhook_configs: [{url: "%[1]s/page", send_resolved: true}]
+`, hook.URL))
+	alerts := serve(t, "/-/ready", func(listen string) *exec.Cmd {
+		return exec.Command(alertmanager, "--config.file="+config, "--storage.path="+filepath.Join(dir, "alertmanager"),
+			"--web.listen-address="+listen, "--cluster.listen-address=")
+	})
+	write("calico-audit.rules.yaml", hurried(t))
+	config = write("prometheus.yml", fmt.Sprintf(`
+global: {scrape_interval: 1s, evaluation_interval: 1s}
+rule_files: [calico-audit.rules.yaml]
+scrape_configs:
+- job_name: calico-audit
+  static_configs: [{targets: [%q]}]
+alerting:
+  alertmanagers:
+  - static_configs: [{targets: [%q]}]
+`, exporter, alerts))
+	m.prometheus = "http://" + serve(t, "/-/ready", func(listen string) *exec.Cmd {
+		return exec.Command(prometheus, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "prometheus"), "--web.listen-address="+listen)
+	})
+	return m
+}
+
+// hurried returns the shipped rules with the least patience.
+func hurried(t *testing.T) string {
+	t.Helper()
+	rules, err := os.ReadFile(filepath.Join("..", "..", "examples", "prometheus", "calico-audit.rules.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wait := regexp.MustCompile(`(?m)^( +for:) .*$`)
+	if n := len(wait.FindAll(rules, -1)); n < 10 {
+		t.Fatalf("only %d rules wait", n)
+	}
+	return string(wait.ReplaceAll(rules, []byte("$1 1s")))
+}
+
+// serve starts a server on a free port of the loopback interface, waits until it is
+// ready, and ends it with the test. It returns the address.
+func serve(t *testing.T, ready string, command func(listen string) *exec.Cmd) string {
+	t.Helper()
+	var said []byte
+	for range 3 { // somebody else may take the port in between
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		address := l.Addr().String()
+		_ = l.Close()
+		cmd := command(address)
+		log, err := os.CreateTemp(t.TempDir(), "log")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.Stdout, cmd.Stderr = log, log
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			_ = cmd.Wait()
+			close(ended)
+		}()
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			<-ended
+			_ = log.Close()
+		})
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+			if status, _, err := get(t.Context(), "http://"+address+ready); err == nil && status == http.StatusOK {
+				return address
+			}
+			select {
+			case <-ended:
+				deadline = time.Now()
+			default:
+			}
+		}
+		said, _ = os.ReadFile(log.Name())
+	}
+	t.Fatalf("a server did not start:\n%s", said)
+	return ""
+}
+
+func get(ctx context.Context, address string) (status int, body []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err = io.ReadAll(resp.Body)
+	return resp.StatusCode, body, err
+}
+
+// hear takes what Alertmanager tells.
+func (m *monitoring) hear(_ http.ResponseWriter, r *http.Request) {
+	var message struct {
+		Alerts []struct {
+			Status              string
+			Labels, Annotations map[string]string
+		}
+	}
+	if err := json.NewDecoder(r.Body).Decode(&message); err != nil {
+		m.t.Errorf("what Alertmanager sent: %v", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, a := range message.Alerts {
+		m.told = append(m.told, notice{strings.TrimPrefix(r.URL.Path, "/"), a.Status, a.Labels["alertname"], a.Labels["severity"], a.Annotations["summary"]})
+	}
+}
+
+// state is what somebody was told last of an alert; nil if nothing.
+func (m *monitoring) state(name string) *notice {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var last *notice
+	for _, n := range m.told {
+		if n.name == name {
+			last = &n
+		}
+	}
+	return last
+}
+
+// firing tells whether somebody was told of an alert, and not yet of its end.
+func (m *monitoring) firing(name string) bool {
+	n := m.state(name)
+	return n != nil && n.status == "firing"
+}
+
+// heard is all that somebody was told.
+func (m *monitoring) heard() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var b strings.Builder
+	for _, n := range m.told {
+		fmt.Fprintf(&b, "%-8s %-6s %-8s %s: %s\n", n.status, n.receiver, n.severity, n.name, n.summary)
+	}
+	return b.String()
+}
+
+// await waits for a state.
+func (m *monitoring) await(what string, holds func() bool) {
+	m.t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			m.t.Fatalf("waited in vain until %s; what was told:\n%s", what, m.heard())
+		}
+	}
+}
+
+// query returns how many series an expression has now.
+func (m *monitoring) query(expr string) int {
+	m.t.Helper()
+	status, body, err := get(m.t.Context(), m.prometheus+"/api/v1/query?query="+url.QueryEscape(expr))
+	var answer struct {
+		Data struct{ Result []json.RawMessage }
+	}
+	if err == nil {
+		err = json.Unmarshal(body, &answer)
+	}
+	if err != nil || status != http.StatusOK {
+		m.t.Fatalf("asking Prometheus for %s: %d %v %s", expr, status, err, body)
+	}
+	return len(answer.Data.Result)
+}
+
+// runExporter starts the exporter as a process, and ends it with the test; that must
+// go well. It returns where it serves.
+func runExporter(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd, _ := program(t, append([]string{"exporter", "--listen", "127.0.0.1:0", "--log-format", "json"}, args...)...)
+	cmd.Stderr = nil
+	logs, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	address := make(chan string, 1)
+	read := make(chan struct{})
+	var said strings.Builder
+	go func() {
+		defer close(read)
+		defer close(address)
+		for lines := bufio.NewScanner(logs); lines.Scan(); {
+			said.WriteString(lines.Text() + "\n")
+			var line struct{ Msg, Address string }
+			if json.Unmarshal(lines.Bytes(), &line) == nil && strings.HasPrefix(line.Msg, "Listening") {
+				address <- line.Address
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		timer := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+		defer timer.Stop()
+		<-read
+		_ = cmd.Wait()
+		if got := cmd.ProcessState.ExitCode(); got != 0 || t.Failed() {
+			t.Errorf("the exporter ended with %d and said:\n%s", got, &said)
+		}
+	})
+	where, ok := <-address
+	if !ok {
+		t.Fatal("the exporter ended before it listened")
+	}
+	return where
+}

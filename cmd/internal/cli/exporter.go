@@ -1,0 +1,206 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/metrics"
+)
+
+// exporterListen is the exporter's default address. The port lies below those that
+// Kubernetes gives to services, is that of the agent (19098) plus one, and none of
+// Calico's: Felix has 9091 and 9099, Typha 9093 and 9098, kube-controllers 9094.
+// It serves as a sidecar of the last.
+const exporterListen = ":19099"
+
+// exporterGCPercent is how much the exporter's heap may grow between collections, in
+// percent: most of it stays, and each audit leaves garbage.
+const exporterGCPercent = 50
+
+// exporterCommand is the exporter command with its flags.
+type exporterCommand struct {
+	streams genericiooptions.IOStreams
+	program string
+	sources sources
+	serving serveFlags
+	logs    logFlags
+	mutes   muteFlags
+	events  eventFlags
+
+	interval, maxAge, grace time.Duration
+	nodeMetrics             bool
+}
+
+func newExporter(program string, streams genericiooptions.IOStreams) *cobra.Command {
+	e := &exporterCommand{program: program, streams: streams}
+	c := &cobra.Command{
+		Use:   "exporter",
+		Short: "Watch a cluster and serve metrics, health and the live report",
+		Long: `Watch a cluster, audit it again after each change, and serve the last audit:
+
+  /metrics      metrics for Prometheus, with the prefix calico_audit_; metrics/METRICS.md
+                describes them
+  /report       the report for people: for browsers a page that follows the cluster, else
+                text
+  /report.json  the report as data, as "report -o json" writes it
+  /healthz      200 as long as the exporter answers
+  /readyz       200 once everything was listed and audited; 503 and the reason before, and
+                while what is known is older than --max-age
+
+A request never reaches the cluster. After a change an audit follows within about a
+second, and without one after --interval, because states are judged by their age, too.
+All numbers of one scrape belong to one audit. Findings at error or critical that rest
+on something not being there count once a second reading has confirmed them, which
+takes some seconds more; what is withheld until then is counted and named.
+
+While the API server cannot be reached, the last state is served with its time,
+calico_audit_snapshot_timestamp_seconds, and calico_audit_snapshot_complete tells that
+it is not whole or too old. What could not be read is absent, never 0.
+
+Nothing is ever changed, and several replicas may run. The rights it takes are those of
+a report, and "watch" besides. Only with --events it writes, and only Kubernetes Events:
+for each finding at error or critical one on its node, or on the Lease by which replicas
+agree on the one that writes them, or on the object that --events-object names. It is
+brought up to date as long as the finding stays, and followed by one that says the end.
+That takes rights of its own: examples/kubernetes/exporter-events has them, and "get" on
+the object where one is named. Reports tell the names of pods, nodes and addresses:
+without --web.config.file whoever reaches the port may read them.
+
+Exit codes: 0 it was told to end; 2 the command line makes no sense, or an address
+cannot be listened on; 3 the cluster cannot be watched at all; 5 a failure inside the
+program. That the cluster does not answer ends nothing: the exporter goes on trying.`,
+		Example: strings.ReplaceAll(`  # Inside the cluster, or on the cluster that kubectl talks to
+  PROGRAM exporter
+
+  # On the loopback interface alone, for a look at the live report
+  PROGRAM exporter --listen 127.0.0.1`+exporterListen+`
+
+  # In a large cluster: no series for each node
+  PROGRAM exporter --node-metrics=false
+
+  # What is known does not count as a finding
+  PROGRAM exporter --ignore check=block/empty --ignore node=lab-1,until=2026-03-31
+
+  # Without Prometheus: have "kubectl describe node" show what is found
+  PROGRAM exporter --events
+
+  # With TLS and a password
+  PROGRAM exporter --web.config.file web.yaml
+
+  # web.yaml:
+  #   tls_server_config: {cert_file: tls.crt, key_file: tls.key}
+  #   basic_auth_users: {prometheus: $2y$10$...}    # of htpasswd -nB prometheus`, "PROGRAM", program),
+		Args: cobra.NoArgs,
+	}
+	e.sources.addClusterFlags(c)
+	fs := c.Flags()
+	fs.DurationVar(&e.interval, "interval", metrics.DefaultInterval, "how long at most passes from one audit to the next; after a change there is one within about a second")
+	fs.DurationVar(&e.maxAge, "max-age", metrics.DefaultMaxAge, "how old the state may be known to be before the exporter is not ready and its numbers count as incomplete")
+	fs.BoolVar(&e.nodeMetrics, "node-metrics", true, "serve series for each node and pool; =false leaves them out")
+	fs.DurationVar(&e.grace, "grace", audit.DefaultGrace, "how long a state must have held before it counts as lasting")
+	e.mutes.addRuleFlags(c)
+	e.events.addFlags(c)
+	e.serving.addFlags(c, exporterListen)
+	e.logs.addFlags(c)
+	for _, flag := range []string{"interval", "max-age", "grace"} {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
+	c.RunE = run(func(c *cobra.Command, _ []string) error { return e.run(c) })
+	return c
+}
+
+// minInterval is the least value of --interval: audits are never closer together.
+const minInterval = time.Second
+
+// options checks the flags. All its errors are errors of usage.
+func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
+	o := metrics.ExporterOptions{
+		Interval: e.interval, MaxAge: e.maxAge, Grace: e.grace, NodeMetrics: e.nodeMetrics, Pprof: e.serving.pprof,
+		JSON: func(w io.Writer, r *audit.Report) error { return view.WriteJSON(w, r) },
+		HTML: func(w io.Writer, r *audit.Report) error {
+			return view.WriteHTML(w, r, view.HTMLOptions{Options: e.viewOptions(), Live: true})
+		},
+	}
+	switch {
+	case e.interval < minInterval:
+		return o, usagef("--interval %s is less than %s", e.interval, minInterval)
+	case e.maxAge <= e.interval:
+		return o, usagef("--max-age %s is not longer than --interval %s", e.maxAge, e.interval)
+	case e.grace < 0:
+		return o, usagef("--grace %s is negative", e.grace)
+	case e.grace == 0:
+		o.Grace = 1 // no grace at all; zero would mean the default
+	}
+	text, err := e.text()
+	if err != nil {
+		return o, err
+	}
+	o.Text = text
+	if o.Log, err = e.logs.logger(e.streams.ErrOut); err != nil {
+		return o, err
+	}
+	if o.Mutes, _, err = e.mutes.read(e.streams.In); err != nil {
+		return o, err
+	}
+	built := buildVersion()
+	o.Build = metrics.Build{Version: built.Version, Revision: built.Commit, GoVersion: built.Go}
+	return o, nil
+}
+
+// text returns what writes the report for people.
+func (e *exporterCommand) text() (metrics.Renderer, error) {
+	out, err := view.ParseOutput("wide")
+	if err != nil {
+		return nil, err
+	}
+	return func(w io.Writer, r *audit.Report) error {
+		p, err := out.Printer(e.viewOptions())
+		if err != nil {
+			return err
+		}
+		return p.Print(w, r)
+	}, nil
+}
+
+func (e *exporterCommand) viewOptions() view.Options {
+	return view.Options{Program: e.program, Source: e.sources.describe(), ReportArgs: e.sources.arguments(), Now: time.Now()}
+}
+
+// run watches and serves until ctx ends.
+func (e *exporterCommand) run(c *cobra.Command) error {
+	o, err := e.options()
+	if err != nil {
+		return err
+	}
+	cfg, err := e.sources.restConfig(e.streams)
+	if err != nil {
+		return err
+	}
+	events, err := e.tellByEvents(c, cfg, &o)
+	if err != nil {
+		return err
+	}
+	if o.Source, err = source.NewWatch(cfg, source.WatchOptions{Log: o.Log}); err != nil {
+		return unreadError(err)
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(exporterGCPercent)
+	}
+	exporter := metrics.NewExporter(o)
+	return e.serving.beside(c.Context(), o.Log, exporter.Handler(), func(ctx context.Context) error {
+		if err := both(ctx, events, exporter.Run); err != nil {
+			return unreadError(err)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,328 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// exporterComponents are the components for the exporter's own Deployment.
+var exporterComponents = []string{"exporter-prometheus-operator", "exporter-networkpolicy", "exporter-events"}
+
+// exampleManifests builds a kustomization of the examples, or of files under files,
+// with components.
+func exampleManifests(t *testing.T, resources, components []string, files map[string]string) []*unstructured.Unstructured {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join("..", "..", "..", "examples", "kubernetes"))); err != nil {
+		t.Fatal(err)
+	}
+	top := filepath.Join(dir, "top")
+	if err := os.Mkdir(top, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	list := map[string][]string{"resources": {}, "components": {}}
+	for _, r := range resources {
+		list["resources"] = append(list["resources"], "../"+r)
+	}
+	for _, c := range components {
+		list["components"] = append(list["components"], "../"+c)
+	}
+	for name, text := range files {
+		list["resources"] = append(list["resources"], name)
+		if err := os.WriteFile(filepath.Join(top, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := yaml.Marshal(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(top, "kustomization.yaml"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return kustomize(t, top)
+}
+
+// calicoManifest is the manifest by which the Calico release that the tests use is
+// installed.
+func calicoManifest(t *testing.T) string {
+	t.Helper()
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/projectcalico/calico").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "manifests", "calico.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// decode decodes an object strictly.
+func decode[T any](t *testing.T, o *unstructured.Unstructured) *T {
+	t.Helper()
+	text, err := json.Marshal(o.Object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	into := new(T)
+	if err := yaml.UnmarshalStrict(text, into); err != nil {
+		t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)
+	}
+	return into
+}
+
+// the returns the one object of a kind and name.
+func the[T any](t *testing.T, objects []*unstructured.Unstructured, kind, name string) *T {
+	t.Helper()
+	var found []*T
+	for _, o := range objects {
+		if o.GetKind() == kind && o.GetName() == name {
+			found = append(found, decode[T](t, o))
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("there are %d of %s %s", len(found), kind, name)
+	}
+	return found[0]
+}
+
+// checkExporterContainer holds the exporter's container to what it promises.
+func checkExporterContainer(t *testing.T, pod *corev1.PodSpec, c *corev1.Container, port string) {
+	t.Helper()
+	checkFlags(t, "exporter", c.Args)
+	s := c.SecurityContext
+	if *s.Privileged || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem ||
+		!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(s.Capabilities.Add) > 0 {
+		t.Errorf("rights of the container: %+v", s)
+	}
+	nonRoot, profile := s.RunAsNonRoot, s.SeccompProfile
+	if p := pod.SecurityContext; nonRoot == nil {
+		nonRoot, profile = p.RunAsNonRoot, p.SeccompProfile
+	}
+	if !*nonRoot || profile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("it may run as root (%v), or under the profile %v", *nonRoot, profile)
+	}
+	if pod.HostNetwork || pod.HostPID || len(c.VolumeMounts) > 0 {
+		t.Errorf("it is let near the host, or mounts %v", c.VolumeMounts)
+	}
+	if c.Resources.Requests.Memory().IsZero() || c.Resources.Requests.Cpu().IsZero() || c.Resources.Limits.Memory().IsZero() {
+		t.Errorf("resources: %+v", c.Resources)
+	}
+	if len(c.Ports) != 1 || c.Ports[0].Name != port {
+		t.Fatalf("ports: %+v", c.Ports)
+	}
+	if listen, want := flagDefault(t, "exporter", "listen"), fmt.Sprintf("[:%d]", c.Ports[0].ContainerPort); listen != want {
+		t.Errorf("it listens on %s by default, and the port is %s", listen, want)
+	}
+	if p := c.LivenessProbe; p == nil || p.HTTPGet.Path != "/healthz" || p.HTTPGet.Port.String() != port {
+		t.Errorf("liveness: %+v", p)
+	}
+	if c.Image != "registry.example.com/calico-audit:v1" {
+		t.Errorf("the image is %s", c.Image)
+	}
+}
+
+// TestExporterManifests: what the exporter's Deployment promises, alone, with each
+// component and beside the agents, and that its parts find each other.
+func TestExporterManifests(t *testing.T) {
+	for _, components := range [][]string{nil, exporterComponents[:1], exporterComponents[1:2], exporterComponents[2:], exporterComponents} {
+		objects := exampleManifests(t, []string{"exporter", "agent"}, components, nil)
+		d := the[appsv1.Deployment](t, objects, "Deployment", "calico-audit-exporter")
+		pod := &d.Spec.Template.Spec
+		c := &pod.Containers[0]
+		checkExporterContainer(t, pod, c, "metrics")
+		if p := c.ReadinessProbe; p == nil || p.HTTPGet.Path != "/readyz" || p.HTTPGet.Port.String() != "metrics" {
+			t.Errorf("readiness: %+v", p)
+		}
+		if got, want := slices.Contains(c.Args, "--events"), slices.Contains(components, "exporter-events"); got != want {
+			t.Errorf("with %q the arguments are %q", components, c.Args)
+		}
+		podLabels := labels.Set(d.Spec.Template.Labels)
+		account := the[corev1.ServiceAccount](t, objects, "ServiceAccount", pod.ServiceAccountName)
+		checkBindings(t, objects, account.Namespace, account.Name, components)
+		service := the[corev1.Service](t, objects, "Service", "calico-audit-exporter")
+		if !labels.SelectorFromSet(service.Spec.Selector).Matches(podLabels) || service.Spec.Ports[0].TargetPort.String() != "metrics" {
+			t.Errorf("the Service looks for %v, port %s", service.Spec.Selector, service.Spec.Ports[0].TargetPort.String())
+		}
+		for _, o := range objects {
+			if o.GetNamespace() != "" && o.GetNamespace() != "kube-system" && (o.GetNamespace() != "default" || !strings.HasSuffix(o.GetName(), "-events")) {
+				t.Errorf("%s %s lies in %s", o.GetKind(), o.GetName(), o.GetNamespace())
+			}
+		}
+		if slices.Contains(components, "exporter-prometheus-operator") {
+			checkMonitor(t, objects, service)
+		}
+		if slices.Contains(components, "exporter-networkpolicy") {
+			p := the[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy", "calico-audit-exporter")
+			selector, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
+			if err != nil || !selector.Matches(podLabels) || p.Spec.Ingress[0].Ports[0].Port.String() != "metrics" {
+				t.Errorf("the NetworkPolicy is for %v: %v", p.Spec, err)
+			}
+			agents := the[appsv1.DaemonSet](t, objects, "DaemonSet", "calico-audit-agent")
+			if selector.Matches(labels.Set(agents.Spec.Template.Labels)) {
+				t.Error("the NetworkPolicy is for the agents, too")
+			}
+		}
+	}
+}
+
+// checkBindings: the service account has the exporter's rights, by each binding that
+// there is, and no binding gives them to another.
+func checkBindings(t *testing.T, objects []*unstructured.Unstructured, namespace, account string, components []string) {
+	t.Helper()
+	bound := []string{}
+	for _, o := range objects {
+		if !strings.HasSuffix(o.GetKind(), "RoleBinding") || !strings.HasPrefix(o.GetName(), "calico-audit-exporter") {
+			continue
+		}
+		b := decode[rbacv1.ClusterRoleBinding](t, o)
+		if diff := cmp.Diff([]rbacv1.Subject{{Kind: "ServiceAccount", Name: account, Namespace: namespace}}, b.Subjects); diff != "" {
+			t.Errorf("%s %s: %s", o.GetKind(), o.GetName(), diff)
+		}
+		exists := slices.ContainsFunc(objects, func(r *unstructured.Unstructured) bool {
+			return r.GetKind() == b.RoleRef.Kind && r.GetName() == b.RoleRef.Name && (r.GetNamespace() == "" || r.GetNamespace() == o.GetNamespace())
+		})
+		if !exists {
+			t.Errorf("%s %s gives a role that does not exist: %v", o.GetKind(), o.GetName(), b.RoleRef)
+		}
+		bound = append(bound, o.GetNamespace()+"/"+b.RoleRef.Name)
+	}
+	want := []string{"/calico-audit-exporter"}
+	if slices.Contains(components, "exporter-events") {
+		want = append(want, "default/calico-audit-exporter-events", namespace+"/calico-audit-exporter-events")
+	}
+	slices.Sort(bound)
+	if diff := cmp.Diff(want, bound); diff != "" {
+		t.Errorf("bindings (-want +got):\n%s", diff)
+	}
+}
+
+// checkMonitor: the Prometheus operator would scrape the Service and load the rules,
+// and knows each field.
+func checkMonitor(t *testing.T, objects []*unstructured.Unstructured, service *corev1.Service) {
+	t.Helper()
+	m := the[monitoringv1.ServiceMonitor](t, objects, "ServiceMonitor", "calico-audit-exporter")
+	selector, err := metav1.LabelSelectorAsSelector(&m.Spec.Selector)
+	if err != nil || !selector.Matches(labels.Set(service.Labels)) || m.Namespace != service.Namespace {
+		t.Errorf("the ServiceMonitor looks for %v in %s: %v", m.Spec.Selector, m.Namespace, err)
+	}
+	if len(m.Spec.Endpoints) != 1 || m.Spec.Endpoints[0].Port != service.Spec.Ports[0].Name {
+		t.Errorf("the ServiceMonitor asks %+v", m.Spec.Endpoints)
+	}
+	r := the[monitoringv1.PrometheusRule](t, objects, "PrometheusRule", "calico-audit")
+	if r.Namespace != service.Namespace || len(r.Spec.Groups) == 0 || len(r.Spec.Groups[0].Rules) < 20 {
+		t.Errorf("the PrometheusRule holds %d groups", len(r.Spec.Groups))
+	}
+}
+
+// TestExporterSidecar: Calico's own manifest takes the exporter as a second container
+// of calico-kube-controllers, and keeps what it has.
+func TestExporterSidecar(t *testing.T) {
+	files := map[string]string{"calico.yaml": calicoManifest(t)}
+	before := exampleManifests(t, nil, nil, files)
+	objects := exampleManifests(t, nil, []string{"exporter-sidecar", "exporter-prometheus-operator"}, files)
+	const name = "calico-kube-controllers"
+	was := the[appsv1.Deployment](t, before, "Deployment", name)
+	d := the[appsv1.Deployment](t, objects, "Deployment", name)
+	pod := &d.Spec.Template.Spec
+	i := slices.IndexFunc(pod.Containers, func(c corev1.Container) bool { return c.Name == "calico-audit" })
+	if i < 0 || len(pod.Containers) != 2 {
+		t.Fatalf("there are %d containers", len(pod.Containers))
+	}
+	c := pod.Containers[i]
+	checkExporterContainer(t, pod, &c, "audit-metrics")
+	if c.ReadinessProbe != nil {
+		t.Error("calico-kube-controllers would be unready because the audit is")
+	}
+	checkBindings(t, objects, d.Namespace, pod.ServiceAccountName, nil)
+	service := the[corev1.Service](t, objects, "Service", "calico-audit-exporter")
+	if !labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(d.Spec.Template.Labels)) || service.Namespace != d.Namespace ||
+		service.Spec.Ports[0].TargetPort.String() != "audit-metrics" {
+		t.Errorf("the Service looks for %v in %s", service.Spec.Selector, service.Namespace)
+	}
+	checkMonitor(t, objects, service)
+	pod.Containers = slices.Delete(pod.Containers, i, i+1)
+	if diff := cmp.Diff(was, d); diff != "" {
+		t.Errorf("the rest of the Deployment (-before +after):\n%s", diff)
+	}
+	if added := len(objects) - len(before); added != 5 {
+		t.Errorf("%d objects are new", added)
+	}
+}
+
+// TestExporterRole: the exporter's role is that of a report, with watch.
+func TestExporterRole(t *testing.T) {
+	objects := exampleManifests(t, []string{"rbac", "rbac-exporter"}, nil, nil)
+	report := the[rbacv1.ClusterRole](t, objects, "ClusterRole", "calico-audit")
+	exporter := the[rbacv1.ClusterRole](t, objects, "ClusterRole", "calico-audit-exporter")
+	for i := range report.Rules {
+		report.Rules[i].Verbs = append(report.Rules[i].Verbs, "watch")
+	}
+	if diff := cmp.Diff(report.Rules, exporter.Rules); diff != "" {
+		t.Errorf("the role (-of a report, with watch +of the exporter):\n%s", diff)
+	}
+}
+
+// manifestResources are the resources of the kinds that the manifests hold.
+var manifestResources = map[string]schema.GroupVersionResource{
+	"ServiceAccount":     {Version: "v1", Resource: "serviceaccounts"},
+	"Service":            {Version: "v1", Resource: "services"},
+	"Deployment":         {Group: appsv1.GroupName, Version: "v1", Resource: "deployments"},
+	"NetworkPolicy":      {Group: networkingv1.GroupName, Version: "v1", Resource: "networkpolicies"},
+	"ClusterRole":        {Group: rbacv1.GroupName, Version: "v1", Resource: "clusterroles"},
+	"ClusterRoleBinding": {Group: rbacv1.GroupName, Version: "v1", Resource: "clusterrolebindings"},
+	"Role":               {Group: rbacv1.GroupName, Version: "v1", Resource: "roles"},
+	"RoleBinding":        {Group: rbacv1.GroupName, Version: "v1", Resource: "rolebindings"},
+}
+
+// TestExporterManifestsOnServer: a real API server takes the manifests as they are.
+func TestExporterManifestsOnServer(t *testing.T) {
+	cluster := testcluster.Shared(t, testcluster.Options{})
+	client, err := dynamic.NewForConfig(cluster.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sidecar := exampleManifests(t, nil, []string{"exporter-sidecar"}, map[string]string{"calico.yaml": calicoManifest(t)})
+	own := slices.DeleteFunc(sidecar, func(o *unstructured.Unstructured) bool {
+		return o.GetKind() != "Deployment" && !strings.HasPrefix(o.GetName(), "calico-audit")
+	})
+	tried := map[string]int{}
+	for _, o := range slices.Concat(exampleManifests(t, []string{"exporter"}, exporterComponents, nil), own) {
+		if o.GroupVersionKind().Group == "monitoring.coreos.com" {
+			continue // types that this server does not have
+		}
+		_, err := client.Resource(manifestResources[o.GetKind()]).Namespace(o.GetNamespace()).Create(t.Context(), o, metav1.CreateOptions{
+			DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict,
+		})
+		if err != nil {
+			t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
+		}
+		tried[o.GetKind()]++
+	}
+	want := map[string]int{"ServiceAccount": 1, "ClusterRole": 2, "ClusterRoleBinding": 2, "Role": 2, "RoleBinding": 2, "Deployment": 2, "Service": 2, "NetworkPolicy": 1}
+	if diff := cmp.Diff(want, tried); diff != "" {
+		t.Errorf("objects that were tried (-want +got):\n%s", diff)
+	}
+}

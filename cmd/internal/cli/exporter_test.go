@@ -1,0 +1,30 @@
+package cli_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+)
+
+// TestExporterUsage: what makes no sense is said before anything is watched.
+func TestExporterUsage(t *testing.T) {
+	for want, args := range map[string][]string{
+		"--interval 10ms is less than 1s":                     {"--interval", "10ms"},
+		"--max-age 30s is not longer than --interval 30s":     {"--max-age", "30s"},
+		"--grace -1s is negative":                             {"--grace", "-1s"},
+		"reading --ignore":                                    {"--ignore", "check=no/such"},
+		"unknown value \"xml\" of --log-format":               {"--log-format", "xml"},
+		"missing.yaml: no such file":                          {"--server", "http://127.0.0.1:1", "--listen", "127.0.0.1:0", "--web.config.file", "missing.yaml"},
+		"listening on nonsense":                               {"--server", "http://127.0.0.1:1", "--listen", "nonsense"},
+		"no cluster to read":                                  {},
+		"unknown shorthand flag: 'f'":                         {"-f", "examples/snapshots/story"},
+		"unknown command \"now\" for \"calico-audit exporter": {"now"},
+	} {
+		t.Setenv("KUBECONFIG", "/nowhere")
+		t.Setenv("HOME", t.TempDir())
+		if got := calicoAudit(t, append([]string{"exporter"}, args...)...); got.code != cli.ExitUsage || !strings.Contains(got.err, want) {
+			t.Errorf("%q: exit code %d, want %q in: %s", args, got.code, want, got.err)
+		}
+	}
+}

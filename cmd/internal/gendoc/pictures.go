@@ -1,0 +1,38 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+)
+
+// root is where the snapshots are read from.
+var root = "."
+
+// pictured are the snapshots that there is a picture of.
+var pictured = []string{"story", "dual-stack"}
+
+// pictures draws the maps of shipped snapshots.
+func pictures() ([]document, error) {
+	var out []document
+	for _, name := range pictured {
+		s, err := source.ReadFiles([]string{filepath.Join(root, "examples/snapshots", name)}, source.FileOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("drawing the snapshot %s: %w", name, err)
+		}
+		st := audit.NewState(s, audit.Options{})
+		result := audit.Run(st, nil)
+		r := audit.NewReport(st, result)
+		r.Usage = audit.NewUsage(st, result)
+		var picture bytes.Buffer
+		if err := view.WriteMapSVG(&picture, r, nil); err != nil {
+			return nil, fmt.Errorf("drawing the snapshot %s: %w", name, err)
+		}
+		out = append(out, document{"examples/pictures/" + name + ".svg", picture.Bytes()})
+	}
+	return out, nil
+}

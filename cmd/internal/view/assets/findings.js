@@ -1,0 +1,69 @@
+// Findings: more of them, and the commands to copy.
+
+// fillFinding makes the text of a finding that the page holds as data only.
+function fillFinding(i) {
+  const f = held.report.findings[i], e = $("#blank-finding").content.firstElementChild.cloneNode(true);
+  e.id = "finding-" + f.fingerprint;
+  $(".message", e).textContent = clean(held.page.messages[i]);
+  const manual = f.fix.kind === "manual", command = held.page.commands[i], next = $(".next", e);
+  if (command) {
+    $("code", next).textContent = clean(command);
+    $("code", next).classList.toggle("prose", manual);
+    if (manual) $(".copy", next).remove();
+  } else next.remove();
+  const evidence = $(".evidence", e);
+  if (f.evidence?.length) {
+    $(".count", evidence).textContent = f.evidence.length;
+    $("tbody", evidence).replaceChildren(...f.evidence.map((x) => el("tr", {}, el("th", { scope: "row" }, clean(x.name)), el("td", {}, name(x.value)))));
+  } else evidence.remove();
+  const show = $(".show", e), subject = held.page.subjects[i];
+  if (subject) show.dataset.show = subject;
+  else show.remove();
+  return e;
+}
+
+// moreFindings shows so many more of a group.
+function moreFindings(button, count) {
+  const [first, total, shown] = button.dataset.more.split(" ").map(Number), to = Math.min(shown + count, total);
+  const list = $(".list", button.closest(".inside")), rows = [];
+  for (let i = first + shown; i < first + to; i++) rows.push(fillFinding(i));
+  list.append(...rows);
+  button.dataset.more = `${first} ${total} ${to}`;
+  if (to === total) button.parentElement.remove();
+  else $("[data-rest]", button.parentElement).textContent = `${total - to} more of this check are in this page's data.`;
+  return rows[0];
+}
+
+// openFinding goes to a finding, and shows as many as it takes for it to be there.
+function openFinding(i) {
+  const id = "finding-" + held.report.findings[i].fingerprint;
+  if (!document.getElementById(id)) {
+    const button = $$("[data-more]").find((b) => { const [first, total] = b.dataset.more.split(" ").map(Number); return i >= first && i < first + total; });
+    if (!button) return;
+    const [first, , shown] = button.dataset.more.split(" ").map(Number);
+    moreFindings(button, i - first - shown + 1);
+  }
+  const e = document.getElementById(id);
+  for (let d = e.closest("details"); d; d = d.parentElement.closest("details")) d.open = true;
+  if (matchMedia("(max-width: 640px)").matches) closeCard();
+  e.tabIndex = -1;
+  e.focus({ preventScroll: true });
+  e.scrollIntoView({ block: "center" });
+}
+
+async function copy(button) {
+  const text = $("code", button.parentElement).textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch { // without the right to the clipboard, as in a page that is a file in some browsers
+    const area = el("textarea", { "aria-hidden": "true" }, text);
+    button.after(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+    button.focus();
+  }
+  button.textContent = "Copied";
+  say("Copied.");
+  setTimeout(() => { button.textContent = "Copy"; }, 2000);
+}

@@ -1,0 +1,105 @@
+// Times, and a live page that fetches itself anew.
+
+// skew is how far the server's clock is ahead of this one, in milliseconds.
+let skew = 0;
+
+function age(seconds) {
+  if (seconds < 90) return plural(Math.max(Math.round(seconds), 0), "second");
+  if (seconds < 5400) return plural(Math.round(seconds / 60), "minute");
+  if (seconds < 172800) return plural(Math.round(seconds / 3600), "hour");
+  return plural(Math.round(seconds / 86400), "day");
+}
+
+function showAges() {
+  for (const e of $$("[data-age-of]")) {
+    const seconds = (Date.now() + skew - Date.parse(e.dataset.ageOf)) / 1000;
+    e.textContent = `(${age(seconds)} ago${live.failed ? "; the exporter does not answer" : ""})`;
+    e.classList.toggle("old", live.on && (seconds > 300 || live.failed));
+  }
+}
+
+const live = { on: false, failed: false, base: 15000 };
+
+// The parts of the page that follow the state.
+const liveSections = ["verdict", "pools", "map", "findings", "plan", "unseen"];
+
+// place remembers where the reader is: what is at the top of the window.
+function place() {
+  const e = $$("main > section, .group, .finding, figure.map").filter((x) => x.getBoundingClientRect().bottom > 60)
+    .reduce((a, b) => (a === null || Math.abs(b.getBoundingClientRect().top - 60) < Math.abs(a.getBoundingClientRect().top - 60) ? b : a), null);
+  const key = (x) => (x?.id ? "#" + CSS.escape(x.id) : x?.dataset?.map ? `figure[data-map="${x.dataset.map}"]` : null);
+  const focus = document.activeElement;
+  return {
+    at: key(e), top: e?.getBoundingClientRect().top,
+    open: $$("details").map((d) => [detailsKey(d), d.open]).filter(([k]) => k),
+    more: $$("[data-more]").map((b) => b.dataset.more.split(" ").map(Number)),
+    shown: $$(".group").map((g) => [g.id, $$(".finding", g).length]),
+    mode: $("#map").dataset.mode,
+    cursors: held.views.map((v) => v.place),
+    focus: focus?.id ? "#" + CSS.escape(focus.id) : focus?.closest?.("figure[data-map]") ? `figure[data-map="${focus.closest("figure[data-map]").dataset.map}"] .plot` : null,
+  };
+}
+
+function detailsKey(d) {
+  if (d.id) return "#" + d.id;
+  const within = d.parentElement.closest("[id]");
+  return within ? `#${within.id} ${d.className}` : null;
+}
+
+function restore(was) {
+  const open = new Map(was.open);
+  for (const [id, n] of was.shown) {
+    const button = document.getElementById(id)?.querySelector("[data-more]");
+    const have = document.getElementById(id) ? $$(".finding", document.getElementById(id)).length : 0;
+    if (button && n > have) moreFindings(button, n - have);
+  }
+  for (const d of $$("details")) if (open.has(detailsKey(d))) d.open = open.get(detailsKey(d));
+  setMode(was.mode);
+  held.views.forEach((v, i) => { v.place = Math.min(was.cursors[i] ?? -1, v.data.places - 1); });
+  if (was.focus && document.activeElement === document.body) $(was.focus)?.focus({ preventScroll: true });
+  if (was.at && $(was.at)) scrollBy({ top: $(was.at).getBoundingClientRect().top - was.top, behavior: "instant" });
+}
+
+async function refresh() {
+  const began = performance.now();
+  try {
+    const answer = await fetch(location.href, { cache: "no-store", headers: { Accept: "text/html" } });
+    if (!answer.ok) throw new Error(answer.status);
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    if (!fresh.getElementById("data-report")) throw new Error("no report");
+    skew = Date.parse(fresh.documentElement.dataset.now) - Date.now();
+    await takeOver(fresh);
+    live.failed = false;
+  } catch {
+    live.failed = true;
+  }
+  showAges();
+  return performance.now() - began;
+}
+
+async function takeOver(fresh) {
+  const was = place();
+  await hold(fresh);
+  document.title = fresh.title;
+  for (const id of liveSections) {
+    const old = document.getElementById(id), now = fresh.getElementById(id);
+    if (old && now) old.replaceWith(document.adoptNode(now));
+  }
+  const count = fresh.querySelector("#nodes .count");
+  if (count && $("#nodes .count")) $("#nodes .count").textContent = count.textContent;
+  begin();
+  restore(was);
+  warmUp();
+  if (cardShows) cardShows();
+}
+
+function startLive() {
+  const html = document.documentElement;
+  if (!html.dataset.live) return;
+  live.on = true;
+  live.base = Number(html.dataset.live) * 1000;
+  skew = Date.parse(html.dataset.now) - Date.now();
+  const next = (took) => setTimeout(async () => next(document.hidden ? 0 : await refresh()), Math.max(live.base, took * 4));
+  next(0);
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
+}

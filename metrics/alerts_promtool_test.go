@@ -1,0 +1,140 @@
+package metrics_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/calico-audit/calico-audit/internal/needs"
+)
+
+// promtool runs Prometheus' promtool in a directory.
+func promtool(t *testing.T, dir string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), needs.Program(t, "promtool", "prometheus"), args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// TestAlertRules: Prometheus takes the rules, and they pass their unit tests.
+func TestAlertRules(t *testing.T) {
+	dir := filepath.Join("..", "examples", "prometheus")
+	for _, args := range [][]string{{"check", "rules", rulesName}, {"test", "rules", rulesTestName}} {
+		if out, err := promtool(t, dir, args...); err != nil {
+			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+}
+
+// ruleTests are promtool's unit tests, each test kept as it is.
+type ruleTests struct {
+	RuleFiles          []string         `json:"rule_files"`
+	EvaluationInterval string           `json:"evaluation_interval"`
+	Tests              []map[string]any `json:"tests"`
+}
+
+func shippedRuleTests(t *testing.T) ruleTests {
+	t.Helper()
+	var f ruleTests
+	if err := yaml.UnmarshalStrict(example(t, "prometheus", rulesTestName), &f); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// expectations counts, in the unit tests, when an alert is to be silent, and when
+// it is to fire.
+func (f ruleTests) expectations(t *testing.T, alert string) (silent, firing int) {
+	t.Helper()
+	for _, test := range f.Tests {
+		cases, _ := test["promql_expr_test"].([]any)
+		for _, c := range cases {
+			c := c.(map[string]any)
+			if c["expr"] != `ALERTS{alertname="`+alert+`", alertstate="firing"}` {
+				continue
+			}
+			if samples, _ := c["exp_samples"].([]any); len(samples) > 0 {
+				firing++
+			} else {
+				silent++
+			}
+		}
+	}
+	return silent, firing
+}
+
+// TestEveryAlertIsTested: each alert has unit tests in which it is silent, fires,
+// and is silent again.
+func TestEveryAlertIsTested(t *testing.T) {
+	alerts, _ := shippedRules(t)
+	tests := shippedRuleTests(t)
+	for _, a := range alerts {
+		if silent, firing := tests.expectations(t, a.Alert); silent < 2 || firing < 1 {
+			t.Errorf("%s is to be silent %d times and to fire %d times", a.Alert, silent, firing)
+		}
+	}
+}
+
+// TestAlertTestsNotice: the unit tests fail where a rule is changed.
+func TestAlertTestsNotice(t *testing.T) {
+	tests := shippedRuleTests(t)
+	for _, m := range []struct{ tests, old, new string }{
+		{"CalicoPoolOutOfBlocks", `pool_allocatable_blocks:current == 0`, `pool_allocatable_blocks:current <= 1`},
+		{"CalicoPoolOutOfBlocks", `severity=~"critical|error"} > 0`, `severity=~"critical"} > 0`},
+		{"CalicoPoolOutOfBlocks", `severity=~"critical|error"} > 0`, `severity=~"critical|error|warning"} > 0`},
+		{"CalicoPoolFewFreeBlocks", `pool_obtainable_blocks:current < 2`, `pool_obtainable_blocks:current < 1`},
+		{"CalicoPoolFewFreeBlocks", `ratio:current < 0.1`, `ratio:current < 0.09`},
+		{"CalicoPoolBlocksRunOut", `86400) < 0`, `43200) < 0`},
+		{"CalicoPoolBlocksRunOut", ` offset 1h`, ` offset 5m`},
+		{"CalicoPoolOutOfAddresses", `ratio:current == 0`, `ratio:current < 0.01`},
+		{"CalicoPoolFewAddresses", `ratio:current < 0.1`, `ratio:current < 0.12`},
+		{"CalicoLeaksPileUp", `> 10`, `> 9`},
+		{"CalicoLeaksPileUp", `> 10`, `> 11`},
+		{"CalicoAddressConflict", `ip/duplicate|`, ``},
+		{"CalicoAuditStale", `> 900`, `> 600`},
+		{"CalicoAuditIncomplete", `max without (instance, pod, node) (calico_audit_snapshot_complete) == 0`, `min without (instance, pod, node) (calico_audit_snapshot_complete) == 0`},
+		{"CalicoAuditFailing", `min without`, `max without`},
+		{"clusters with pools of one name are kept apart", `min without (instance, pod, node) (`, `min by (ippool, ip_family) (`},
+		{"a replica that lags behind is not believed", `- 300)`, `- 30000)`},
+		{"a check that cannot be made ends no alert at once", `[30m]`, `[5m]`},
+		{"a check that cannot be made ends no alert at once", `[30m]`, `[2h]`},
+	} {
+		t.Run(m.tests+" "+m.old+" to "+m.new, func(t *testing.T) {
+			part := ruleTests{RuleFiles: tests.RuleFiles, EvaluationInterval: tests.EvaluationInterval}
+			for _, test := range tests.Tests {
+				if strings.HasPrefix(test["name"].(string), m.tests) {
+					part.Tests = append(part.Tests, test)
+				}
+			}
+			rules := string(example(t, "prometheus", rulesName))
+			changed := strings.ReplaceAll(rules, m.old, m.new) // in the recording rules
+			if before, alert, ok := strings.Cut(rules, "- alert: "+m.tests+"\n"); ok {
+				changed = before + "- alert: " + m.tests + "\n" + strings.Replace(alert, m.old, m.new, 1)
+			}
+			if len(part.Tests) == 0 || changed == rules {
+				t.Fatal("there is no such test, or no such rule")
+			}
+			raw, err := yaml.Marshal(part)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			for name, text := range map[string]string{rulesName: changed, rulesTestName: string(raw)} {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			out, err := promtool(t, dir, "test", "rules", rulesTestName)
+			if err == nil {
+				t.Error("the unit tests pass all the same")
+			} else if !strings.Contains(out, "got:") {
+				t.Errorf("they do not fail by what they expect: %v\n%s", err, out)
+			}
+		})
+	}
+}

@@ -1,0 +1,183 @@
+package metrics_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// dashboard is what Grafana reads of a dashboard, as far as the tests look at it.
+type dashboard struct {
+	UID           string `json:"uid"`
+	Title         string `json:"title"`
+	SchemaVersion int    `json:"schemaVersion"`
+	Templating    struct {
+		List []variable `json:"list"`
+	} `json:"templating"`
+	Panels []panel `json:"panels"`
+}
+
+type variable struct {
+	Name       string          `json:"name"`
+	Type       string          `json:"type"`
+	Definition string          `json:"definition"`
+	Datasource *datasource     `json:"datasource"`
+	Query      json.RawMessage `json:"query"`
+}
+
+type datasource struct {
+	Type string `json:"type"`
+	UID  string `json:"uid"`
+}
+
+type panel struct {
+	ID         int         `json:"id"`
+	Type       string      `json:"type"`
+	Title      string      `json:"title"`
+	Repeat     string      `json:"repeat"`
+	Datasource *datasource `json:"datasource"`
+	GridPos    struct{ H, W, X, Y int }
+	Targets    []struct {
+		RefID        string      `json:"refId"`
+		Datasource   *datasource `json:"datasource"`
+		Expr         string      `json:"expr"`
+		LegendFormat string      `json:"legendFormat"`
+	} `json:"targets"`
+}
+
+func shippedDashboard(t *testing.T) dashboard {
+	t.Helper()
+	var d dashboard
+	if err := json.Unmarshal(example(t, "grafana", "calico-audit.json"), &d); err != nil {
+		t.Fatal(err)
+	}
+	if d.UID == "" || d.Title == "" || d.SchemaVersion == 0 || len(d.Panels) < 10 {
+		t.Fatalf("dashboard %q, %q, schema %d, %d panels", d.UID, d.Title, d.SchemaVersion, len(d.Panels))
+	}
+	return d
+}
+
+// TestDashboardLayout: panels have IDs of their own, lie beside each other on
+// Grafana's 24 columns, and need no plugin and no data source but the one that the
+// reader chooses.
+func TestDashboardLayout(t *testing.T) {
+	d := shippedDashboard(t)
+	chosen := datasource{Type: "prometheus", UID: "${datasource}"}
+	taken := map[[2]int]int{}
+	ids := map[int]bool{}
+	for _, p := range d.Panels {
+		if p.ID == 0 || ids[p.ID] {
+			t.Errorf("%q: the ID %d is not its own", p.Title, p.ID)
+		}
+		ids[p.ID] = true
+		g := p.GridPos
+		if g.X < 0 || g.W < 1 || g.X+g.W > 24 || g.H < 1 {
+			t.Errorf("%q lies at %+v", p.Title, g)
+		}
+		for x := g.X; x < g.X+g.W; x++ {
+			for y := g.Y; y < g.Y+g.H; y++ {
+				if other, ok := taken[[2]int{x, y}]; ok {
+					t.Fatalf("panels %d and %d overlap", other, p.ID)
+				}
+				taken[[2]int{x, y}] = p.ID
+			}
+		}
+		if !slices.Contains([]string{"row", "stat", "timeseries", "table", "bargauge"}, p.Type) {
+			t.Errorf("%q is a %s, which may need a plugin", p.Title, p.Type)
+		}
+		if p.Type == "row" {
+			continue
+		}
+		if p.Datasource == nil || *p.Datasource != chosen || len(p.Targets) == 0 {
+			t.Errorf("%q has %d queries to %v", p.Title, len(p.Targets), p.Datasource)
+		}
+		refs := map[string]bool{}
+		for _, q := range p.Targets {
+			if q.Datasource == nil || *q.Datasource != chosen || q.RefID == "" || refs[q.RefID] {
+				t.Errorf("%q: query %q to %v", p.Title, q.RefID, q.Datasource)
+			}
+			refs[q.RefID] = true
+		}
+	}
+}
+
+var variableName = regexp.MustCompile(`\$\{?(\w+)\}?`)
+
+// TestDashboardQueries: Prometheus takes each query, and it asks for metrics and
+// labels that there are.
+func TestDashboardQueries(t *testing.T) {
+	d := shippedDashboard(t)
+	families := documentedFamilies(t)
+	variables := []string{}
+	for _, v := range d.Templating.List {
+		variables = append(variables, v.Name)
+	}
+	if !slices.Equal(variables, []string{"datasource", "job", "pool"}) {
+		t.Errorf("the variables are %q", variables)
+	}
+	texts := map[string]string{}
+	var rules []rule
+	used := map[string]bool{}
+	for _, v := range d.Templating.List {
+		if v.Type == "query" {
+			texts["variable "+v.Name] = v.Definition
+		}
+	}
+	for _, p := range d.Panels {
+		for _, q := range p.Targets {
+			where := fmt.Sprintf("%s, query %s", p.Title, q.RefID)
+			texts[where] = q.Expr
+			for _, m := range checkNames(t, where, q.Expr, families) {
+				used[m] = true
+			}
+			rules = append(rules, rule{Record: fmt.Sprintf("panel:%d:%s", p.ID, q.RefID), Expr: q.Expr})
+			for _, m := range regexp.MustCompile(`\{\{(\w+)\}\}`).FindAllStringSubmatch(q.LegendFormat, -1) {
+				kept := regexp.MustCompile(`by \([^)]*\b` + m[1] + `\b[^)]*\)`).MatchString(q.Expr)
+				if !kept && (m[1] != "instance" || strings.Contains(q.Expr, "by (")) {
+					t.Errorf("%s: the legend names %s, which the query drops", where, m[1])
+				}
+			}
+		}
+		if p.Repeat != "" && !slices.Contains(variables, p.Repeat) {
+			t.Errorf("%q is repeated for %s", p.Title, p.Repeat)
+		}
+	}
+	for where, text := range texts {
+		for _, m := range variableName.FindAllStringSubmatch(text, -1) {
+			if !slices.Contains(variables, m[1]) {
+				t.Errorf("%s: there is no variable %s", where, m[1])
+			}
+		}
+		if !strings.Contains(text, `"$job"`) && where != "variable job" {
+			t.Errorf("%s asks all exporters, whichever is chosen: %s", where, text)
+		}
+	}
+	for _, m := range []string{
+		"findings", "findings_muted", "snapshot_complete", "snapshot_timestamp_seconds", "nodes_without_block", "check_success",
+		"pool_blocks", "pool_allocatable_blocks", "pool_reclaimable_blocks", "pool_needed_blocks", "pool_in_use_addresses", "pool_available_addresses",
+		"node_blocks", "node_empty_blocks", "node_borrowed_addresses", "node_lent_addresses", "audits_total", "audit_errors_total", "watch_restarts_total",
+	} {
+		if !used["calico_audit_"+m] {
+			t.Errorf("the dashboard does not show calico_audit_%s", m)
+		}
+	}
+
+	raw, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": rules}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "panels.yaml"), raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := promtool(t, dir, "check", "rules", "panels.yaml"); err != nil {
+		t.Errorf("promtool: %v\n%s", err, out)
+	}
+}

@@ -1,0 +1,150 @@
+package metrics
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// judged is a snapshot with what the checks found in it.
+type judged struct {
+	state  *audit.State
+	result *audit.Result
+	checks []checkRun
+}
+
+// judge runs checks over a snapshot. A check that fails takes no other with it.
+func (e *Exporter) judge(s *blocks.Snapshot, checks []*audit.Check) (*judged, error) {
+	var st *audit.State
+	if err := e.guarded(func() { st = audit.NewState(s, audit.Options{Grace: e.Grace}) }); err != nil {
+		return nil, fmt.Errorf("auditing: %w", err)
+	}
+	out := &judged{state: st}
+	results := make([]*audit.Result, 0, len(checks))
+	for _, c := range checks {
+		began := time.Now()
+		var r *audit.Result
+		err := e.guarded(func() { r = audit.Run(st, []*audit.Check{c}) })
+		if err != nil {
+			e.Log.Error("a check failed: this is a mistake in calico-audit", "check", c.ID, "error", err)
+			r = &audit.Result{Skipped: []audit.Skipped{{Check: c.ID, Reason: "it failed: " + err.Error()}}}
+		}
+		results = append(results, r)
+		out.checks = append(out.checks, checkRun{c.ID, time.Since(began), err == nil && st.FirstMissing(c.Needs) == nil})
+	}
+	out.result = audit.Join(results...)
+	return out, nil
+}
+
+// judged returns the IDs of the checks that gave a verdict.
+func (j *judged) judged() map[string]bool {
+	out := map[string]bool{}
+	for _, c := range j.checks {
+		out[c.id] = c.judged
+	}
+	return out
+}
+
+// guarded calls f and turns a panic into an error: of what is served, a wrong
+// object somewhere must not take all.
+func (e *Exporter) guarded(f func()) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			e.errors.Add(1)
+			err = fmt.Errorf("%v", p)
+			e.Log.Error("failure inside the program", "error", err, "stack", string(debug.Stack()))
+		}
+	}()
+	f()
+	return nil
+}
+
+// reread reads what checks need once more and runs them.
+func (e *Exporter) reread(ctx context.Context, s *blocks.Snapshot, resources []blocks.Resource, checks []*audit.Check) (*judged, error) {
+	e.readings.Add(1)
+	second, err := e.Source.Reread(ctx, s, resources)
+	if err != nil {
+		return nil, err
+	}
+	return e.judge(second, checks)
+}
+
+// unreadGaps says of resources that they could not be read a second time.
+func unreadGaps(resources []blocks.Resource, err error) []blocks.Gap {
+	out := make([]blocks.Gap, len(resources))
+	for i, r := range resources {
+		out[i] = blocks.Gap{Resource: r, Reason: fmt.Sprintf("the second reading failed: %v", err)}
+	}
+	return out
+}
+
+// publish makes the audit of a judgement the current one.
+func (e *Exporter) publish(ctx context.Context, j *judged, unread []blocks.Gap, unsure int, took time.Duration) {
+	a := &Audit{
+		Report: audit.NewReport(j.state, j.result), Duration: took, checks: j.checks, unsure: unsure,
+		points: numbersOf(j.state, e.NodeMetrics).all, seen: time.Now(),
+	}
+	snapshot, result := j.state.Snapshot, j.result // and not the State, which is not kept
+	a.usage = sync.OnceValue(func() *audit.Usage { return e.usageOf(snapshot, result) })
+	if len(unread) > 0 {
+		a.Report.Gaps = append(a.Report.Gaps, unread...)
+		a.Report.Complete = false
+	}
+	if e.Mutes != nil {
+		a.Report.Mute(e.Mutes)
+	}
+	if last := e.Current(); last != nil && last.Report.Cluster.TakenAt.Equal(a.Report.Cluster.TakenAt.Time) {
+		a.seen = last.seen
+	}
+	e.audits.Add(1)
+	e.current.Store(a)
+	if e.After != nil {
+		e.After(ctx, a)
+	}
+}
+
+// usageOf returns what the single addresses of a snapshot are in use for; nil if that
+// fails. The State is made anew: few ask, and it is larger than what it is made of.
+func (e *Exporter) usageOf(s *blocks.Snapshot, r *audit.Result) (out *audit.Usage) {
+	_ = e.guarded(func() { out = audit.NewUsage(audit.NewState(s, audit.Options{Grace: e.Grace}), r) }) // logged; the report is good without
+	return out
+}
+
+// hold keeps the current audit, but says that it is no longer known to be up to
+// date.
+func (e *Exporter) hold(gaps []blocks.Gap) {
+	a := *e.Current()
+	old := *a.Report
+	old.Complete, old.Gaps = false, gaps
+	a.Report = &old
+	e.current.Store(&a)
+}
+
+// touch keeps the current audit, which is known to be of a later time, too.
+func (e *Exporter) touch(takenAt time.Time) {
+	a := *e.Current()
+	later := *a.Report
+	later.Cluster.TakenAt = audit.Time{Time: takenAt}
+	a.Report, a.seen = &later, time.Now()
+	e.current.Store(&a)
+}
+
+// sameObjects tells whether two snapshots, of which nothing is ever changed, hold the
+// very same objects, so that they differ by their time alone.
+func sameObjects(a, b *blocks.Snapshot) bool {
+	return same(a.Pools, b.Pools) && same(a.Blocks, b.Blocks) && same(a.Affinities, b.Affinities) && same(a.Handles, b.Handles) &&
+		same(a.Reservations, b.Reservations) && same(a.Nodes, b.Nodes) && same(a.Workloads, b.Workloads) && same(a.Namespaces, b.Namespaces) &&
+		same(a.BGPPeers, b.BGPPeers) && same(a.BGPFilters, b.BGPFilters) &&
+		same(a.Hosts.Views, b.Hosts.Views) && same(a.Hosts.Gaps, b.Hosts.Gaps) && slices.Equal(a.Gaps, b.Gaps) &&
+		a.IPAM == b.IPAM && a.Info == b.Info && a.Controllers == b.Controllers && a.Felix == b.Felix && a.BGP == b.BGP &&
+		a.Cluster.APIGroup == b.Cluster.APIGroup && a.Cluster.CalicoVersion == b.Cluster.CalicoVersion && a.Cluster.GUID == b.Cluster.GUID
+}
+
+// same tells whether two slices are one.
+func same[T any](a, b []T) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }

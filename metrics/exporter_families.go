@@ -1,0 +1,158 @@
+package metrics
+
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+const exporterPrefix = "calico_audit_"
+
+// The values of labels that name no object.
+const (
+	// noPool is the label ippool of what lies outside all pools.
+	noPool = "none"
+	// noNode is the label node of what no node owns or uses.
+	noNode = "none"
+)
+
+// slotReads are what the numbers of blocks and available addresses need.
+var slotReads = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations}
+
+// Pools.
+var (
+	poolGroup = familyGroup{
+		title: "Pools", prefix: exporterPrefix, stable: true,
+		about: "Each pool has all of these. Counts of IPv6 pools may be larger than the 53 bits that a sample holds exactly; " +
+			"such a sample is the nearest number that it can hold, so that ratios are good and small differences are not. " +
+			"`/report.json` has every digit.",
+	}
+	poolInfo = poolGroup.gauge("pool_info", "", "What the pool is. The value is always 1. workloads is true if pods may get addresses of the pool without asking for it: "+
+		"it is enabled, allows workloads, and assigns automatically.", "ippool", "ip_family", "cidr", "block_size", "workloads").unstable().with(blocks.Pools)
+	poolCapacity = poolGroup.gauge("pool_capacity_addresses", "addresses", "Addresses of the pool's CIDR.", "ippool", "ip_family").with(blocks.Pools)
+	poolInUse    = poolGroup.gauge("pool_in_use_addresses", "addresses",
+		"Addresses of the pool that are allocated, those that cool down or that Windows nodes keep back included.", "ippool", "ip_family").with(blocks.Pools, blocks.Blocks)
+	poolReserved = poolGroup.gauge("pool_reserved_addresses", "addresses",
+		"Addresses of the pool that IPReservations cover, in use or not.", "ippool", "ip_family").with(blocks.Pools, blocks.Reservations)
+	poolAvailable = poolGroup.gauge("pool_available_addresses", "addresses",
+		"Addresses of the pool that are neither in use nor reserved.", "ippool", "ip_family").with(slotReads...)
+	poolBorrowed = poolGroup.gauge("pool_borrowed_addresses", "addresses",
+		"Addresses of the pool that are used on another node than their block's owner.", "ippool", "ip_family").unstable().with(blocks.Pools, blocks.Blocks)
+	poolBlocks = poolGroup.gauge("pool_blocks", "blocks",
+		"Blocks that the pool divides into, by state: claimed (a block that exists covers or overlaps it), reserved (wholly, and not claimed), or free. Each counts once.",
+		"ippool", "ip_family", "state").with(slotReads...)
+	poolAllocatable = poolGroup.gauge("pool_allocatable_blocks", "blocks",
+		"Blocks that Calico's allocator would still let a node claim. It compares exact CIDRs only, so that this exceeds the free ones where blocks of another size lie in the pool.",
+		"ippool", "ip_family").with(slotReads...)
+	poolReclaimable = poolGroup.gauge("pool_reclaimable_blocks", "blocks",
+		"Claimed blocks that calico-audit repair --empty-blocks would release now.", "ippool", "ip_family").with(audit.ReleaseNeeds()...)
+	poolNeeded = poolGroup.gauge("pool_needed_blocks", "blocks",
+		"Blocks that the nodes that the pool selects will need when they run as many pods as they may. 0 for a pool that pods do not get addresses from by themselves.",
+		"ippool", "ip_family").with(blocks.Pools, blocks.Nodes)
+)
+
+// Nodes.
+var (
+	nodeGroup = familyGroup{
+		title: "Nodes", prefix: exporterPrefix, stable: true,
+		about: "The series with a label `node` can be switched off with `--node-metrics=false`. A node has series for the pools that serve its pods " +
+			"and for those in which it has anything; hosts that own blocks and are no node are among them. `ippool=\"none\"` is what lies outside all pools.",
+	}
+	nodeBlocks   = nodeGroup.gauge("node_blocks", "blocks", "Blocks that the node owns; node=\"none\" has those that no node owns.", "node", "ippool").with(blocks.Pools, blocks.Blocks)
+	nodeEmpty    = nodeGroup.gauge("node_empty_blocks", "blocks", "Blocks that the node owns and that hold no allocation.", "node", "ippool").with(blocks.Pools, blocks.Blocks)
+	nodeBorrowed = nodeGroup.gauge("node_borrowed_addresses", "addresses", "Addresses of other nodes' blocks that the node uses.", "node", "ippool").with(blocks.Pools, blocks.Blocks)
+	nodeLent     = nodeGroup.gauge("node_lent_addresses", "addresses", "Addresses of the node's blocks that other nodes use.", "node", "ippool").with(blocks.Pools, blocks.Blocks)
+	nodeInUse    = nodeGroup.gauge("node_in_use_addresses", "addresses",
+		"Allocated addresses by the node that the allocation names (none: it names none) and by who owns the block: self, the same node; other, another node; none, no node. "+
+			"Series with other and none exist where there are any.",
+		"node", "ippool", "block_owner").unstable().with(blocks.Pools, blocks.Blocks)
+	nodesWithout = nodeGroup.gauge("nodes_without_block", "nodes",
+		"Schedulable nodes that own no block of the family, in whatever pool. 0 for a family of which no pod has an address.", "ip_family").
+		with(blocks.Blocks, blocks.Nodes, blocks.Pods)
+)
+
+// Findings.
+var (
+	findingGroup = familyGroup{
+		title: "Findings", prefix: exporterPrefix, stable: true,
+		about: "`check` is the ID of a check in [CHECKS.md](../audit/CHECKS.md). A check that gave a verdict has a series for each severity, 0 among them; " +
+			"one that did not has none, and `calico_audit_check_success` 0.",
+	}
+	findings          = findingGroup.gauge("findings", "findings", "Findings that are not muted.", "check", "severity")
+	findingsMuted     = findingGroup.gauge("findings_muted", "findings", "Findings that rules (--ignore) mute. They count nowhere else.")
+	findingsUnsure    = findingGroup.gauge("findings_unconfirmed", "findings", "Findings at error or critical that rest on something not being there, and are withheld until a second reading confirms them.").unstable()
+	checkSuccess      = findingGroup.gauge("check_success", "", "1 if the check gave a verdict, 0 if something that it needs could not be read or it failed.", "check")
+	checkTook         = findingGroup.gauge("check_duration_seconds", "seconds", "How long the check took in the last audit.", "check")
+	datastoreIsLocked = findingGroup.gauge("datastore_locked", "", "1 if the datastore is locked, so that no pod can get an address; else 0.").unstable().with(blocks.ClusterInfos)
+)
+
+// The exporter itself.
+var (
+	stateGroup = familyGroup{
+		title: "The exporter", prefix: exporterPrefix, stable: true,
+		about: "Besides these there are the usual metrics of Go programs and processes (`go_`, `process_`). Alert on the age, " +
+			"`time() - calico_audit_snapshot_timestamp_seconds`, and on `calico_audit_snapshot_complete == 0` beside every alert on the state.",
+	}
+	snapshotTime       = stateGroup.gauge("snapshot_timestamp_seconds", "seconds", "The time as of which everything here is known, in seconds since 1970, by the API server's clock. It stands still while the API server cannot be reached.")
+	snapshotComplete   = stateGroup.gauge("snapshot_complete", "", "1 if everything that an audit reads was read and is up to date, else 0.")
+	snapshotGaps       = stateGroup.gauge("snapshot_gaps", "gaps", "What could not be read, or is no longer known to be up to date. The report names each.").unstable()
+	auditTook          = stateGroup.gauge("audit_duration_seconds", "seconds", "How long the last audit took.").unstable()
+	auditsTotal        = stateGroup.counter("audits_total", "audits", "Audits since the exporter started.")
+	auditErrorsTotal   = stateGroup.counter("audit_errors_total", "errors", "Checks that failed inside the program, and second readings that could not be made.")
+	secondReadingTotal = stateGroup.counter("second_readings_total", "readings", "Second readings that were made to confirm findings.").unstable()
+	watchRestartsTotal = stateGroup.counter("watch_restarts_total", "restarts", "Watches that had to be begun again for another reason than their planned end.", "resource")
+	buildInfo          = stateGroup.gauge("build_info", "", "What the exporter is built from. The value is always 1.", "version", "revision", "goversion")
+)
+
+// exporterGroups are the sections of METRICS.md that an exporter serves.
+var exporterGroups = []*familyGroup{&poolGroup, &nodeGroup, &findingGroup, &stateGroup, &eventGroup}
+
+// slotStates are the values of the label state.
+var slotStates = []string{"claimed", "free", "reserved"}
+
+// point is one number of an audit.
+type point struct {
+	family *Family
+	value  float64
+	labels []string
+}
+
+// points collects the numbers of an audit. Families whose numbers would be wrong
+// are left out.
+type points struct {
+	state *audit.State
+	all   []point
+	knows map[*Family]bool
+}
+
+func (s *points) add(f *Family, value float64, labels ...string) {
+	known, judged := s.knows[f]
+	if !judged {
+		known = s.state.FirstMissing(f.Needs) == nil
+		s.knows[f] = known
+	}
+	if known {
+		s.all = append(s.all, point{f, value, labels})
+	}
+}
+
+// describe sends the descriptions of the families of groups.
+func describe(ch chan<- *prometheus.Desc, groups []*familyGroup) {
+	for _, g := range groups {
+		for _, f := range g.families {
+			ch <- f.desc
+		}
+	}
+}
+
+// Families returns all families that an exporter serves, in the order of METRICS.md.
+func Families() []*Family {
+	var out []*Family
+	for _, g := range exporterGroups {
+		out = slices.Concat(out, g.families)
+	}
+	return out
+}

@@ -1,0 +1,209 @@
+package metrics
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/calico-audit/calico-audit/audit"
+)
+
+func registered(t *testing.T, e *Exporter) *prometheus.Registry {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	if err := r.Register(e); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// value returns the sum of a family's series that have labels, given as
+// name, value pairs; -1 if there is none.
+func value(t *testing.T, e *Exporter, name string, labels ...string) float64 {
+	t.Helper()
+	families, err := registered(t, e).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, found := 0.0, false
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+	series:
+		for _, m := range f.GetMetric() {
+			have := map[string]string{}
+			for _, l := range m.GetLabel() {
+				have[l.GetName()] = l.GetValue()
+			}
+			for i := 0; i < len(labels); i += 2 {
+				if have[labels[i]] != labels[i+1] {
+					continue series
+				}
+			}
+			found = true
+			sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	if !found {
+		return -1
+	}
+	return sum
+}
+
+// borrowing: n3 has no block and borrows, a LoadBalancer block belongs to no node, a
+// block lies outside the pools, and a node that is gone left a block.
+const borrowing = `
+controllers grace=15m
+bgp
+namespace default
+pool pods 10.0.0.0/25 26
+pool six fd00::/64 122
+node n1
+node n2
+node n3
+block 10.0.0.0/26 n1
+affinity 10.0.0.0/26 n1
+block 10.0.0.64/26 n2
+affinity 10.0.0.64/26 n2
+block 10.9.0.0/26 gone
+block 10.8.0.0/26 virtual:load-balancer
+use 10.0.0.1 a n1
+use 10.0.0.65 b n2
+use 10.0.0.66 c n3
+alloc 10.8.0.1
+`
+
+// TestFamilies: every family is served and documented in a way that Prometheus'
+// linter has nothing to say about, and the numbers are those of the state.
+func TestFamilies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFed(t)
+		played(t, f, ExporterOptions{NodeMetrics: true, Build: Build{"v1", "abc", "go1"}, Events: func() EventCounts { return EventCounts{Written: 3, Waiting: 2, Leading: true} }}, func(e *Exporter) {
+			if problems, err := testutil.GatherAndLint(registered(t, e)); err != nil || len(problems) > 0 {
+				t.Errorf("before the first audit: %v, %v", problems, err)
+			}
+			f.is(borrowing)
+			pass(3 * time.Second)
+			if problems, err := testutil.GatherAndLint(registered(t, e)); err != nil || len(problems) > 0 {
+				t.Errorf("lint: %v, %v", problems, err)
+			}
+			for _, family := range Families() {
+				if value(t, e, family.Name) < 0 {
+					t.Errorf("%s is not served", family.Name)
+				}
+			}
+			for _, c := range []struct {
+				want   float64
+				name   string
+				labels string
+			}{
+				{128, "pool_capacity_addresses", "ippool=pods ip_family=IPv4"},
+				{3, "pool_in_use_addresses", "ippool=pods"},
+				{125, "pool_available_addresses", "ippool=pods"},
+				{1, "pool_borrowed_addresses", "ippool=pods"},
+				{2, "pool_blocks", "ippool=pods state=claimed"},
+				{0, "pool_blocks", "ippool=pods state=free"},
+				{0, "pool_allocatable_blocks", "ippool=pods"},
+				{1 << 58, "pool_blocks", "ippool=six state=free"},
+				{1.8446744073709552e19, "pool_available_addresses", "ippool=six ip_family=IPv6"},
+				{1, "pool_info", "ippool=pods cidr=10.0.0.0/25 block_size=26 workloads=true"},
+				{1, "node_blocks", "node=n1 ippool=pods"},
+				{0, "node_blocks", "node=n3 ippool=pods"},
+				{1, "node_blocks", "node=gone ippool=none"},
+				{1, "node_empty_blocks", "node=gone ippool=none"},
+				{1, "node_blocks", "node=none ippool=none"},
+				{1, "node_borrowed_addresses", "node=n3 ippool=pods"},
+				{1, "node_lent_addresses", "node=n2 ippool=pods"},
+				{1, "node_in_use_addresses", "node=n2 ippool=pods block_owner=self"},
+				{1, "node_in_use_addresses", "node=n3 ippool=pods block_owner=other"},
+				{-1, "node_in_use_addresses", "node=n1 block_owner=other"},
+				{1, "nodes_without_block", "ip_family=IPv4"},
+				{0, "nodes_without_block", "ip_family=IPv6"},
+				{1, "findings", "check=pool/no-free-blocks severity=critical"},
+				{0, "findings", "check=ip/duplicate severity=critical"},
+				{1, "findings", "check=ip/borrowed severity=warning"},
+				{1, "check_success", "check=ip/borrowed"},
+				{3, "events_written_total", ""},
+				{0, "event_errors_total", ""},
+				{2, "events_waiting", ""},
+				{1, "events_writer", ""},
+				{0, "findings_muted", ""},
+				{0, "datastore_locked", ""},
+				{1, "snapshot_complete", ""},
+				{3, "watch_restarts_total", "resource=pods"},
+				{0, "watch_restarts_total", "resource=nodes"},
+			} {
+				labels := strings.FieldsFunc(c.labels, func(r rune) bool { return r == ' ' || r == '=' })
+				if got := value(t, e, "calico_audit_"+c.name, labels...); got != c.want {
+					t.Errorf("%s{%s} is %v, want %v", c.name, c.labels, got, c.want)
+				}
+			}
+			f.is(strings.ReplaceAll(borrowing, "node n2\n", "") + "locked\n")
+			pass(2 * time.Second)
+			if got := value(t, e, "calico_audit_node_in_use_addresses", "node", "n2", "block_owner", "self"); got != 1 {
+				t.Errorf("a block of a node that is gone has %v of its addresses", got)
+			}
+			f.is(strings.ReplaceAll(calm, "n2", "n3"))
+			pass(2 * time.Second)
+			if got := value(t, e, "calico_audit_node_blocks", "node", "n2"); got != -1 {
+				t.Errorf("a node that is gone still has series: %v", got)
+			}
+		})
+	})
+}
+
+// TestAbsent: numbers that would be wrong because something was not read are not
+// served, and neither are the findings of checks that need it.
+func TestAbsent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFed(t)
+		f.is(calm + "gap ipamblocks forbidden\n")
+		played(t, f, ExporterOptions{NodeMetrics: true}, func(e *Exporter) {
+			pass(3 * time.Second)
+			for name, want := range map[string]float64{
+				"pool_capacity_addresses": 256, "pool_in_use_addresses": -1, "pool_available_addresses": -1, "pool_blocks": -1,
+				"pool_reclaimable_blocks": -1, "node_blocks": -1, "nodes_without_block": -1, "snapshot_complete": 0, "snapshot_gaps": 1,
+			} {
+				if got := value(t, e, "calico_audit_"+name); got != want {
+					t.Errorf("%s is %v, want %v", name, got, want)
+				}
+			}
+			if value(t, e, "calico_audit_findings", "check", "ip/borrowed") != -1 || value(t, e, "calico_audit_check_success", "check", "ip/borrowed") != 0 {
+				t.Error("a check that could not judge has findings")
+			}
+			if value(t, e, "calico_audit_check_success", "check", "pool/overlap") != 1 {
+				t.Error("a check that could judge has no success")
+			}
+		})
+	})
+}
+
+// TestSwitches: series of nodes are left out where asked for, and muted findings
+// count as such.
+func TestSwitches(t *testing.T) {
+	rule, err := audit.ParseMuteRule("check=ip/borrowed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		f := newFed(t)
+		f.is(borrowing)
+		played(t, f, ExporterOptions{Mutes: &audit.Mutes{Rules: []audit.MuteRule{rule}}, Events: func() EventCounts { return EventCounts{} }}, func(e *Exporter) {
+			pass(3 * time.Second)
+			for _, family := range Families() {
+				perNode := len(family.Labels) > 0 && family.Labels[0] == "node"
+				if served := value(t, e, family.Name) >= 0; served == perNode {
+					t.Errorf("%s: served %t", family.Name, served)
+				}
+			}
+			if value(t, e, "calico_audit_findings", "check", "ip/borrowed") != 0 || value(t, e, "calico_audit_findings_muted") != 1 {
+				t.Error("a muted finding is not counted as such")
+			}
+		})
+	})
+}

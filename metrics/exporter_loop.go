@@ -1,0 +1,231 @@
+package metrics
+
+import (
+	"context"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// How often is audited after changes: debounce gathers what changes together, and
+// auditGap is the time from the start of one audit to that of the next. An audit
+// that takes long waits for as long again, so that at most half of a processor goes
+// into them.
+const (
+	debounce = 200 * time.Millisecond
+	auditGap = time.Second
+)
+
+// loop audits, again and again. All of it runs in one goroutine, second readings
+// excepted.
+type loop struct {
+	*Exporter
+	ledger ledger
+
+	// last is the snapshot that was looked at last, and audited that of the last
+	// audit, which began and ended then.
+	last, audited *blocks.Snapshot
+	began, ended  time.Time
+	// again is true if an audit is due though the snapshot may be the same, and aged
+	// is when one is due because ages are others by then.
+	again bool
+	aged  time.Time
+	// due is when the next audit is due.
+	due time.Time
+
+	// reading delivers the second reading that is under way; nil if none is.
+	reading     chan secondReading
+	nextReading time.Time
+	// unread is what the last second reading could not read.
+	unread []blocks.Gap
+}
+
+// secondReading is what came of reading anew what findings rest on.
+type secondReading struct {
+	prints    []string
+	resources []blocks.Resource
+	found     *judged
+	err       error
+	took      time.Duration
+}
+
+func newLoop(e *Exporter) *loop { return &loop{Exporter: e} }
+
+// run audits until ctx ends.
+func (l *loop) run(ctx context.Context) {
+	timer := time.NewTimer(l.Interval)
+	defer timer.Stop()
+	l.due = time.Now()
+	for {
+		timer.Reset(time.Until(l.wake()))
+		select {
+		case <-ctx.Done():
+			if l.reading != nil {
+				<-l.reading
+			}
+			return
+		case <-l.Source.Changed():
+			l.soon()
+		case r := <-l.reading:
+			l.settle(ctx, r)
+		case <-timer.C:
+			if !time.Now().Before(l.due) {
+				l.due = time.Now().Add(l.Interval)
+				l.audit(ctx)
+			}
+			l.confirm(ctx)
+		}
+	}
+}
+
+// soon makes an audit due as soon as may be.
+func (l *loop) soon() {
+	at := time.Now().Add(debounce)
+	for _, earliest := range []time.Time{l.began.Add(auditGap), l.ended.Add(l.ended.Sub(l.began))} {
+		if at.Before(earliest) {
+			at = earliest
+		}
+	}
+	if at.Before(l.due) {
+		l.due = at
+	}
+}
+
+// wake returns when there is something to do.
+func (l *loop) wake() time.Time {
+	at := l.due
+	if ready := l.ledger.next(); l.reading == nil && !ready.IsZero() {
+		if ready.Before(l.nextReading) {
+			ready = l.nextReading
+		}
+		if ready.Before(at) {
+			at = ready
+		}
+	}
+	return at
+}
+
+// audit audits what is known now, unless it is what was looked at last.
+func (l *loop) audit(ctx context.Context) {
+	s := l.Source.Snapshot()
+	if s == nil || s == l.last && !l.again {
+		return
+	}
+	l.began = time.Now()
+	defer func() { l.ended = time.Now() }()
+	again := l.again || l.ledger.unsettled
+	l.last, l.again = s, false
+	switch {
+	case l.Current() == nil:
+	case l.outage(s):
+		l.hold(s.Gaps)
+		l.again = true
+		return
+	case !again && l.began.Before(l.aged) && sameObjects(s, l.audited):
+		l.touch(s.Cluster.TakenAt)
+		l.audited, l.due = s, l.aged
+		return
+	}
+	l.audited, l.aged = s, l.began.Add(l.Interval)
+	j, err := l.judge(s, audit.Checks())
+	if err != nil {
+		return // it was logged and counted; what is known gets old
+	}
+	if l.Current() == nil {
+		// What is served first is as confirmed as a report: an exporter that starts
+		// anew must not make an alert end for a moment.
+		j = l.confirmed(ctx, j)
+	} else {
+		j.result = l.ledger.sift(j.result, j.state.Cluster.TakenAt, j.judged())
+		if l.ledger.unsure == 0 {
+			l.unread = nil
+		}
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if soon := l.began.Add(settle); l.ledger.unsettled && soon.Before(l.due) {
+		l.due = soon
+	}
+	l.publish(ctx, j, l.unread, l.ledger.unsure, time.Since(l.began))
+}
+
+// outage tells whether a snapshot says no more than that what was audited is no
+// longer known to be current: of the same time, some of it is now a gap. The last
+// audit then still tells what was known at that time, and alerts that rest on it
+// must not end because an API server is restarted.
+func (l *loop) outage(s *blocks.Snapshot) bool {
+	if s.Cluster.TakenAt.After(l.audited.Cluster.TakenAt) {
+		return false
+	}
+	for _, g := range s.Gaps {
+		if _, before := l.audited.Missing(g.Resource); g.Whole() && !before {
+			return true
+		}
+	}
+	return false
+}
+
+// confirmed confirms the first judgement, as a report does.
+func (l *loop) confirmed(ctx context.Context, j *judged) *judged {
+	defer func() { l.ledger.confirm(j.result, j.state.Cluster.TakenAt) }()
+	resources := j.result.NeedsConfirmation()
+	if len(resources) == 0 {
+		return j
+	}
+	second, err := l.reread(ctx, j.state.Snapshot, resources, audit.Checks())
+	if err != nil {
+		l.failed(resources, err)
+		j.result = j.result.Withhold("the second reading that would confirm it failed")
+		l.again, l.due = true, time.Now().Add(auditGap) // which takes them up as it takes up new ones
+		return j
+	}
+	second.result = audit.Confirm(j.result, second.result)
+	j = second
+	return j
+}
+
+// confirm begins a second reading if findings await one and it may begin now.
+func (l *loop) confirm(ctx context.Context) {
+	now := time.Now()
+	if l.reading != nil || now.Before(l.nextReading) {
+		return
+	}
+	prints, checks := l.ledger.waiting(now)
+	s := l.Source.Snapshot()
+	if len(prints) == 0 || s == nil {
+		return
+	}
+	l.reading = make(chan secondReading, 1)
+	go func(out chan<- secondReading) {
+		r := secondReading{prints: prints, resources: readsOf(checks)}
+		r.found, r.err = l.reread(ctx, s, r.resources, checks)
+		r.took = time.Since(now)
+		out <- r
+	}(l.reading)
+}
+
+// settle takes in a second reading, and has its outcome published.
+func (l *loop) settle(ctx context.Context, r secondReading) {
+	l.reading, l.nextReading = nil, time.Now().Add(max(readingGap, 9*r.took))
+	if ctx.Err() != nil {
+		return
+	}
+	l.unread = nil
+	if r.err != nil {
+		l.failed(r.resources, r.err)
+		l.ledger.settleWith(r.prints, nil)
+	} else {
+		l.ledger.settleWith(r.prints, r.found.result)
+	}
+	l.again = true
+	l.soon()
+}
+
+// failed notes that a second reading failed.
+func (l *loop) failed(resources []blocks.Resource, err error) {
+	l.errors.Add(1)
+	l.unread = unreadGaps(resources, err)
+	l.Log.Warn("findings could not be confirmed by a second reading", "error", err)
+}

@@ -1,0 +1,167 @@
+package metrics
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// numbersOf returns the numbers of a State.
+func numbersOf(st *audit.State, nodes bool) *points {
+	s := &points{state: st, knows: map[*Family]bool{}}
+	s.pools()
+	s.nodesWithoutBlock()
+	if nodes {
+		s.nodes()
+	}
+	s.add(datastoreIsLocked, number(st.Info.Locked))
+	return s
+}
+
+// pools adds the numbers of the pools.
+func (s *points) pools() {
+	borrowed := map[*audit.Pool]int{}
+	for _, b := range s.state.Borrows {
+		borrowed[b.Block.Pool]++
+	}
+	seen := map[string]bool{}
+	for _, p := range s.state.Pools {
+		if seen[p.Name] {
+			continue // a series stands for one pool
+		}
+		seen[p.Name] = true
+		family := p.Family().String()
+		s.add(poolInfo, 1, p.Name, family, p.CIDR.String(), strconv.Itoa(p.BlockSize), strconv.FormatBool(p.ServesWorkloads() && p.Automatic))
+		s.add(poolCapacity, p.Addrs.Capacity.Float(), p.Name, family)
+		s.add(poolInUse, p.Addrs.InUse.Float(), p.Name, family)
+		s.add(poolReserved, p.Addrs.Reserved.Float(), p.Name, family)
+		s.add(poolAvailable, p.Addrs.Available.Float(), p.Name, family)
+		s.add(poolBorrowed, float64(borrowed[p]), p.Name, family)
+		for i, n := range []blocks.Count{p.Slots.Claimed, p.Slots.Free, p.Slots.Reserved} {
+			s.add(poolBlocks, n.Float(), p.Name, family, slotStates[i])
+		}
+		s.add(poolAllocatable, p.Slots.Allocatable.Float(), p.Name, family)
+		s.add(poolReclaimable, p.Reclaimable.Float(), p.Name, family)
+		s.add(poolNeeded, p.Needed.Float(), p.Name, family)
+	}
+}
+
+// nodesWithoutBlock counts, per family, the schedulable nodes without any block.
+func (s *points) nodesWithoutBlock() {
+	without := map[blocks.Family]int{}
+	for _, h := range s.state.Hosts {
+		for _, n := range h.Needs {
+			if h.Schedulable && n.NoBlock() && len(n.Elsewhere) == 0 {
+				without[n.Family]++
+			}
+		}
+	}
+	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+		s.add(nodesWithout, float64(without[f]), f.String())
+	}
+}
+
+// place is a node and a pool.
+type place struct{ node, pool string }
+
+// share is what a node has of a pool.
+type share struct {
+	blocks, empty, borrowed, lent int
+	own, others, unowned          int // addresses in use, by who owns the block
+}
+
+// nodes adds the numbers of each node in each pool.
+func (s *points) nodes() {
+	shares := s.shares()
+	order := slices.SortedFunc(maps.Keys(shares), func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.pool, b.pool))
+	})
+	for _, at := range order {
+		n := shares[at]
+		s.add(nodeBlocks, float64(n.blocks), at.node, at.pool)
+		s.add(nodeEmpty, float64(n.empty), at.node, at.pool)
+		s.add(nodeBorrowed, float64(n.borrowed), at.node, at.pool)
+		s.add(nodeLent, float64(n.lent), at.node, at.pool)
+		s.add(nodeInUse, float64(n.own), at.node, at.pool, "self")
+		if n.others > 0 {
+			s.add(nodeInUse, float64(n.others), at.node, at.pool, "other")
+		}
+		if n.unowned > 0 {
+			s.add(nodeInUse, float64(n.unowned), at.node, at.pool, "none")
+		}
+	}
+}
+
+// shares counts what each node has of each pool. A node that exists has a share,
+// if only of nothing, of each pool that serves its pods.
+func (s *points) shares() map[place]*share {
+	out := map[place]*share{}
+	at := func(node, pool string) *share {
+		p := place{cmp.Or(node, noNode), cmp.Or(pool, noPool)}
+		if out[p] == nil {
+			out[p] = &share{}
+		}
+		return out[p]
+	}
+	for _, h := range s.state.Hosts {
+		if h.Node == nil {
+			continue
+		}
+		for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+			for _, p := range s.state.WorkloadPools(h.Node, f) {
+				at(h.Name, p.Name)
+			}
+		}
+	}
+	for _, b := range s.state.IPBlocks {
+		owner, pool := b.Owner.Node(), poolName(b.Pool)
+		own := at(owner, pool)
+		own.blocks++
+		if b.Used == 0 {
+			own.empty++
+			continue
+		}
+		for i := range b.Ordinals {
+			if b.Ordinals[i] == blocks.Free {
+				continue
+			}
+			node := ""
+			if a := b.At(i); a != nil {
+				node = a.Node
+			}
+			switch {
+			case owner == "":
+				at(node, pool).unowned++
+			case node == owner:
+				own.own++
+			default:
+				at(node, pool).others++
+			}
+		}
+	}
+	for _, b := range s.state.Borrows {
+		pool := poolName(b.Block.Pool)
+		at(b.User, pool).borrowed++
+		at(b.Owner, pool).lent++
+	}
+	return out
+}
+
+func poolName(p *audit.Pool) string {
+	if p == nil {
+		return ""
+	}
+	return p.Name
+}
+
+// number is 1 for true and 0 for false.
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

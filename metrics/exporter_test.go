@@ -1,0 +1,408 @@
+package metrics
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/sketch"
+)
+
+// fed is a source that a test feeds by hand.
+type fed struct {
+	t       *testing.T
+	changed chan struct{}
+
+	mu       sync.Mutex
+	now      *blocks.Snapshot
+	second   func() (*blocks.Snapshot, error) // what a second reading gives; nil: what is known now
+	readings atomic.Int32
+}
+
+func newFed(t *testing.T) *fed { return &fed{t: t, changed: make(chan struct{}, 1)} }
+
+func (f *fed) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+func (f *fed) Changed() <-chan struct{}      { return f.changed }
+func (f *fed) Restarts() map[blocks.Resource]uint64 {
+	return map[blocks.Resource]uint64{blocks.Pods: 3}
+}
+
+func (f *fed) Snapshot() *blocks.Snapshot {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.now
+}
+
+func (f *fed) Reread(_ context.Context, _ *blocks.Snapshot, rs []blocks.Resource) (*blocks.Snapshot, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.readings.Add(1)
+	if len(rs) == 0 {
+		f.t.Error("a second reading of nothing")
+	}
+	if f.second != nil {
+		return f.second()
+	}
+	return f.now, nil
+}
+
+// is makes a state known, as of now.
+func (f *fed) is(text string) {
+	f.mu.Lock()
+	f.now = known(f.t, text, time.Now())
+	f.mu.Unlock()
+	select {
+	case f.changed <- struct{}{}:
+	default:
+	}
+}
+
+// reads says what a second reading gives.
+func (f *fed) reads(second func() (*blocks.Snapshot, error)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.second = second
+}
+
+func known(t *testing.T, text string, at time.Time) *blocks.Snapshot {
+	t.Helper()
+	s, err := sketch.Parse("at " + at.UTC().Format(time.RFC3339) + "\nlive\n" + text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Cluster.TakenAt = at
+	s.Sort()
+	return s
+}
+
+// The states of the tests: a healthy cluster, and the same with a pod whose address
+// no block records.
+const (
+	calm = `
+controllers grace=15m
+bgp
+namespace default
+pool pods 10.0.0.0/24 26
+node n1
+node n2
+block 10.0.0.0/26 n1
+affinity 10.0.0.0/26 n1
+block 10.0.0.64/26 n2
+affinity 10.0.0.64/26 n2
+use 10.0.0.1 a n1
+use 10.0.0.65 b n2
+handle k8s-pod-network.a 10.0.0.0/26=1
+handle k8s-pod-network.b 10.0.0.64/26=1
+`
+	unrecorded = calm + "pod c n1 10.0.0.9\n"
+)
+
+// played runs an exporter in a bubble of its own, in which time passes as fast as
+// nothing happens, until the test ends.
+func played(t *testing.T, f *fed, o ExporterOptions, test func(*Exporter)) {
+	t.Helper()
+	o.Source = f
+	o.JSON = func(w io.Writer, r *audit.Report) error { return json.NewEncoder(w).Encode(r) }
+	o.Text = func(w io.Writer, _ *audit.Report) error { _, err := io.WriteString(w, "for people"); return err }
+	e := NewExporter(o)
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	test(e)
+	end()
+	if err := <-ended; err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+// pass lets time pass, and everything happen that is due.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func critical(e *Exporter) int { return e.Current().Report.Summary.Critical }
+
+func withheld(e *Exporter) int {
+	n := 0
+	for _, s := range e.Current().Report.SkippedChecks {
+		if strings.Contains(s.Reason, "withheld") {
+			n++
+		}
+	}
+	return n
+}
+
+func ask(e *Exporter, path string) (int, string) {
+	w := httptest.NewRecorder()
+	e.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w.Code, w.Body.String()
+}
+
+// TestPace: nothing before the first listing; however much changes, audits are a
+// second apart, and what changed last is known in less than two; without changes
+// they are --interval apart.
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFed(t)
+		var mu sync.Mutex
+		var times []time.Time
+		o := ExporterOptions{After: func(context.Context, *Audit) {
+			mu.Lock()
+			defer mu.Unlock()
+			times = append(times, time.Now())
+		}}
+		audits := func() []time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(times)
+		}
+		played(t, f, o, func(e *Exporter) {
+			pass(time.Minute)
+			if status, why := ask(e, "/readyz"); e.Current() != nil || status != 503 || !strings.Contains(why, "not been audited yet") {
+				t.Errorf("before anything was listed: %d %s", status, why)
+			}
+			f.is(calm)
+			pass(time.Second)
+			if status, why := ask(e, "/readyz"); status != 200 {
+				t.Errorf("after the first audit: %d %s", status, why)
+			}
+			for range 1000 {
+				f.is(calm)
+				time.Sleep(20 * time.Millisecond)
+			}
+			f.is(calm + "node last\n")
+			changed := time.Now()
+			for e.Current().Report.Summary.Nodes != 3 {
+				pass(10 * time.Millisecond)
+			}
+			if took := time.Since(changed); took >= 2*time.Second {
+				t.Errorf("a change was known after %s", took)
+			}
+			began := audits()
+			for i := range began[1:] {
+				if gap := began[i+1].Sub(began[i]); gap < time.Second || gap > 2*time.Second {
+					t.Errorf("audits are %s apart", gap)
+				}
+			}
+			n := len(began)
+			if n < 15 {
+				t.Errorf("in twenty seconds of changes there were %d audits", n)
+			}
+			for range 10 { // the time goes on, and no signal comes
+				f.mu.Lock()
+				f.now = known(t, calm, time.Now())
+				f.mu.Unlock()
+				pass(DefaultInterval)
+			}
+			if quiet := len(audits()) - n; quiet < 9 || quiet > 11 {
+				t.Errorf("in ten intervals without a change there were %d audits", quiet)
+			}
+		})
+	})
+}
+
+// TestTime: where the source says nothing but that all is as before, the time of the
+// state goes on without an audit, until ages are due.
+func TestTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFed(t)
+		played(t, f, ExporterOptions{}, func(e *Exporter) {
+			f.is(calm)
+			pass(3 * time.Second)
+			for range 60 {
+				f.mu.Lock()
+				later := *f.now
+				later.Cluster.TakenAt = time.Now()
+				f.now = &later
+				f.mu.Unlock()
+				f.changed <- struct{}{}
+				pass(5 * time.Second)
+				if got := e.Current().Report.Cluster.TakenAt; !got.Equal(later.Cluster.TakenAt) {
+					t.Errorf("the state is known as of %s, and the metrics say %s", later.Cluster.TakenAt, got)
+				}
+			}
+			if audits := e.audits.Load(); audits < 9 || audits > 12 {
+				t.Errorf("in five minutes without a change there were %d audits", audits)
+			}
+			later := *f.now
+			later.Info.Locked = true
+			f.mu.Lock()
+			f.now = &later
+			f.mu.Unlock()
+			f.changed <- struct{}{}
+			pass(2 * time.Second)
+			if value(t, e, "calico_audit_datastore_locked") != 1 {
+				t.Error("a setting that was changed is not known")
+			}
+		})
+	})
+}
+
+// TestSecondReading: what rests on absence is withheld, and named, until a second
+// reading finds it; once confirmed it causes no other reading; it goes when it goes.
+func TestSecondReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFed(t)
+		played(t, f, ExporterOptions{}, func(e *Exporter) {
+			f.is(calm)
+			pass(10 * time.Second)
+			f.is(unrecorded)
+			pass(1500 * time.Millisecond)
+			if critical(e) != 0 || withheld(e) != 1 || f.readings.Load() != 0 {
+				t.Errorf("when it is new: %d critical, %d withheld, %d readings", critical(e), withheld(e), f.readings.Load())
+			}
+			if got := value(t, e, "calico_audit_findings_unconfirmed"); got != 1 {
+				t.Errorf("%v findings count as unconfirmed", got)
+			}
+			pass(3 * time.Second)
+			if critical(e) != 1 || withheld(e) != 0 || f.readings.Load() != 1 || !e.Current().Report.Complete {
+				t.Errorf("after a second reading: %d critical, %d withheld, %d readings", critical(e), withheld(e), f.readings.Load())
+			}
+			for range 120 {
+				f.is(unrecorded)
+				pass(time.Second)
+			}
+			if critical(e) != 1 || f.readings.Load() != 1 {
+				t.Errorf("after two minutes: %d critical, %d readings", critical(e), f.readings.Load())
+			}
+			f.is(calm)
+			pass(2 * time.Second)
+			if critical(e) != 0 || withheld(e) != 0 {
+				t.Errorf("when it is gone: %d critical, %d withheld", critical(e), withheld(e))
+			}
+		})
+	})
+}
+
+// TestPassing: pods come and go, each for a moment without a record. None of it is
+// told, and none of it makes the cluster be read.
+func TestPassing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFed(t)
+		played(t, f, ExporterOptions{After: func(_ context.Context, a *Audit) {
+			if n := a.Report.Summary.Critical; n > 0 {
+				t.Errorf("%d critical findings", n)
+			}
+		}}, func(*Exporter) {
+			f.is(calm)
+			pass(5 * time.Second)
+			for i := range 300 {
+				f.is(calm + "pod c n1 10.0.0." + string('2'+rune(i%7)) + "\n")
+				pass(time.Second)
+			}
+			if f.readings.Load() > 0 {
+				t.Errorf("%d readings", f.readings.Load())
+			}
+		})
+	})
+}
+
+// TestDoubtful: a second reading that finds something else keeps a finding back, and
+// one that fails says that not everything was read. The readings are far apart.
+func TestDoubtful(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFed(t)
+		played(t, f, ExporterOptions{}, func(e *Exporter) {
+			f.is(calm)
+			pass(10 * time.Second)
+			f.reads(func() (*blocks.Snapshot, error) { time.Sleep(3 * time.Second); return known(t, calm, time.Now()), nil })
+			f.is(unrecorded)
+			pass(time.Minute)
+			if critical(e) != 0 || withheld(e) != 1 || f.readings.Load() < 2 || f.readings.Load() > 3 {
+				t.Errorf("not found again: %d critical, %d withheld, %d readings", critical(e), withheld(e), f.readings.Load())
+			}
+			f.reads(func() (*blocks.Snapshot, error) { return nil, errors.New("forbidden") })
+			pass(time.Minute)
+			r := e.Current().Report
+			if critical(e) != 0 || r.Complete || !slices.ContainsFunc(r.Gaps, func(g blocks.Gap) bool { return strings.Contains(g.Reason, "second reading failed: forbidden") }) {
+				t.Errorf("not read again: %d critical, complete %t, gaps %v", critical(e), r.Complete, r.Gaps)
+			}
+			if value(t, e, "calico_audit_audit_errors_total") < 1 || value(t, e, "calico_audit_snapshot_complete") != 0 {
+				t.Error("the metrics do not tell that a reading failed")
+			}
+			f.reads(nil)
+			pass(time.Minute)
+			if critical(e) != 1 || !e.Current().Report.Complete {
+				t.Errorf("read again: %d critical, gaps %v", critical(e), e.Current().Report.Gaps)
+			}
+		})
+	})
+}
+
+// TestFirst: what is served first is confirmed, so that an alert does not end for a
+// moment when the exporter is started anew.
+func TestFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFed(t)
+		f.is(unrecorded)
+		played(t, f, ExporterOptions{After: func(_ context.Context, a *Audit) {
+			if n := a.Report.Summary.Critical; n != 1 {
+				t.Errorf("%d critical findings", n)
+			}
+		}}, func(e *Exporter) {
+			pass(3 * time.Second)
+			if e.Current() == nil || f.readings.Load() != 1 {
+				t.Errorf("%d readings", f.readings.Load())
+			}
+		})
+	})
+}
+
+// TestOutage: while the API server does not answer, the last state is served with
+// its time, as one that is not complete; after a bound the exporter is not ready.
+// When it answers again, what was confirmed still is.
+func TestOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFed(t)
+		played(t, f, ExporterOptions{MaxAge: 3 * time.Minute}, func(e *Exporter) {
+			f.is(unrecorded)
+			pass(5 * time.Second)
+			at := value(t, e, "calico_audit_snapshot_timestamp_seconds")
+			readings := f.readings.Load()
+			f.mu.Lock()
+			gone := *f.now
+			gone.Gaps = []blocks.Gap{{Resource: blocks.Pods, Reason: "not known to be current"}}
+			f.now = &gone
+			f.mu.Unlock()
+			f.changed <- struct{}{}
+			pass(time.Minute)
+			if critical(e) != 1 || value(t, e, "calico_audit_snapshot_complete") != 0 || value(t, e, "calico_audit_snapshot_gaps") != 1 {
+				t.Errorf("in the outage: %d critical, gaps %v", critical(e), e.Current().Report.Gaps)
+			}
+			if now := value(t, e, "calico_audit_snapshot_timestamp_seconds"); now != at {
+				t.Errorf("the time moved from %v to %v", at, now)
+			}
+			if status, _ := ask(e, "/readyz"); status != 200 {
+				t.Errorf("after a minute: %d", status)
+			}
+			pass(3 * time.Minute)
+			if status, why := ask(e, "/readyz"); status != 503 || !strings.Contains(why, "nothing newer than") {
+				t.Errorf("after four minutes: %d %s", status, why)
+			}
+			if _, body := ask(e, "/report.json"); !strings.Contains(body, `"complete":false`) || !strings.Contains(body, "nothing newer than") {
+				t.Errorf("the report does not tell: %s", body)
+			}
+			f.is(unrecorded)
+			pass(time.Second)
+			if critical(e) != 1 || !e.Current().Report.Complete || f.readings.Load() != readings {
+				t.Errorf("after the outage: %d critical, gaps %v, %d readings", critical(e), e.Current().Report.Gaps, f.readings.Load()-readings)
+			}
+			if status, _ := ask(e, "/readyz"); status != 200 {
+				t.Errorf("after the outage: %d", status)
+			}
+		})
+	})
+}

@@ -1,0 +1,87 @@
+package metrics
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// labelMeanings say what the values of labels are.
+var labelMeanings = [][2]string{
+	{"ippool", "the name of an IPPool"},
+	{"ip_family", "`IPv4` or `IPv6`"},
+	{"node", "the name of a Kubernetes node, as Calico's IPAM has it"},
+	{"state", "of a block: `claimed`, `free` or `reserved`"},
+	{"block_owner", "`self`, `other` or `none`, as seen from the node"},
+	{"cidr", "the CIDR of a pool"},
+	{"block_size", "the prefix length of a pool's blocks"},
+	{"workloads", "`true` or `false`"},
+	{"check", "the ID of a check, such as `pool/no-free-blocks`"},
+	{"severity", "`critical`, `error`, `warning` or `info`"},
+	{"resource", "a kind of object, by its plural in the older API group, such as `ipamblocks`"},
+	{"version", "the version of calico-audit"},
+	{"revision", "the commit it was built from"},
+	{"goversion", "the version of Go it was built with"},
+	{"type", "of a route: `unicast`, `blackhole` and the like"},
+	{"protocol", "what made a route, such as `bird`, or its number"},
+}
+
+// WriteMarkdown writes the documentation of all families, METRICS.md.
+func WriteMarkdown(w io.Writer) error {
+	var b bytes.Buffer
+	b.WriteString(`# Metrics
+
+What ` + "`calico-audit exporter` and `calico-audit agent`" + ` serve under ` + "`/metrics`" + `. All numbers of one scrape
+belong to one audit of one state: a node or pool that is gone is gone from the next
+scrape. No series has an address, a pod or a block for a label.
+
+A number that would be wrong because something could not be read is absent, not 0:
+"needs" names what a family needs, and ` + "`calico_audit_snapshot_complete`" + ` is 0 then.
+
+"stable" families keep their names, labels and meaning; "may change" tells of a family
+that is younger than that promise.
+`)
+	groups := slices.Concat(exporterGroups, []*familyGroup{&agentGroup})
+	for _, g := range groups {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| name | type | labels | unit | meaning | needs | |\n|---|---|---|---|---|---|---|\n", g.title, g.about)
+		for _, f := range g.families {
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s |\n", f.Name, typeName(f.Type), codes(f.Labels), f.Unit, inCell(f.Help), codes(f.Needs), stability(f))
+		}
+	}
+	b.WriteString("\n## Labels\n\n| label | values |\n|---|---|\n")
+	for _, l := range labelMeanings {
+		fmt.Fprintf(&b, "| `%s` | %s |\n", l[0], l[1])
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+func typeName(t prometheus.ValueType) string {
+	if t == prometheus.CounterValue {
+		return "counter"
+	}
+	return "gauge"
+}
+
+func stability(f *Family) string {
+	if f.Stable {
+		return "stable"
+	}
+	return "may change"
+}
+
+// codes writes words as code.
+func codes[T ~string](words []T) string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = "`" + string(w) + "`"
+	}
+	return strings.Join(out, ", ")
+}
+
+// inCell escapes what Markdown would take for markup.
+var inCell = strings.NewReplacer("|", "\\|", "*", "\\*", "_", "\\_", "<", "&lt;").Replace

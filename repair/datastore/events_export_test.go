@@ -1,0 +1,27 @@
+package datastore
+
+import (
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// QuickEvents is NewEvents for tests, which have no minute to wait: change alters the
+// pace further.
+func QuickEvents(cfg *rest.Config, opts EventOptions, change func(burst *int, interval *time.Duration)) (*Events, error) {
+	p := eventPace{
+		burst: 1000, interval: 10 * time.Millisecond, quiet: 1100 * time.Millisecond, request: 2 * time.Second,
+		backoff: 20 * time.Millisecond, most: 200 * time.Millisecond,
+		lease: 5 * time.Second, renew: 3 * time.Second, retry: 200 * time.Millisecond,
+	}
+	if change != nil {
+		change(&p.burst, &p.interval)
+	}
+	return newEvents(cfg, opts, p)
+}
+
+// The texts of Events.
+var (
+	EventReason    = eventReason
+	FindingMessage = findingMessage
+)
