@@ -3,6 +3,8 @@ package testcluster
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 )
 
@@ -59,14 +62,41 @@ func (c *Cluster) RemoveCRDs(ctx context.Context, group Group) error {
 			return fmt.Errorf("deleting CRD %s: %w", crd.GetName(), err)
 		}
 	}
-	return waitFor(ctx, fmt.Sprintf("the end of %s", group), func(context.Context) error {
-		if served, err := c.served(group); err != nil {
+	nudge := time.Now().Add(nudgePause)
+	return waitFor(ctx, fmt.Sprintf("the end of %s", group), func(ctx context.Context) error {
+		served, err := c.served(group)
+		if err != nil || len(served) == 0 {
 			return err
-		} else if len(served) > 0 {
-			return fmt.Errorf("%d resources are still served", len(served))
 		}
-		return nil
+		if time.Now().After(nudge) {
+			nudge = time.Now().Add(nudgePause)
+			return c.nudgeCRDs(ctx, crds)
+		}
+		return fmt.Errorf("still served: %v", slices.Sorted(maps.Keys(served)))
 	})
+}
+
+// nudgePause is how long the end of a CRD may take until the API server is reminded.
+const nudgePause = 5 * time.Second
+
+// nudgeCRDs changes the CRDs that are being deleted, in a way that means nothing, so
+// that the API server goes on at once with deleting their objects. When that failed, as
+// on a busy machine, it waits ever longer between its tries. It is an error as long as
+// there are any.
+func (c *Cluster) nudgeCRDs(ctx context.Context, crds []*unstructured.Unstructured) error {
+	var left []string
+	for _, crd := range crds {
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"calico-audit/nudged":%q}}}`, time.Now().Format(time.RFC3339Nano))
+		_, err := c.Dynamic.Resource(crdResource).Patch(ctx, crd.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		left = append(left, crd.GetName())
+	}
+	return fmt.Errorf("not yet deleted: %v", left)
 }
 
 // crdsEstablished is an error while one of the CRDs is not established.
@@ -148,7 +178,7 @@ var systemNamespaces = []string{"default", "kube-node-lease", "kube-public", "ku
 
 // waitFor calls check until it returns nil.
 func waitFor(ctx context.Context, what string, check func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	poll := time.NewTicker(50 * time.Millisecond)
 	defer poll.Stop()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"testing"
 	"time"
@@ -20,6 +21,8 @@ type KubeControllers struct {
 	server  *server
 	cluster *Cluster
 	port    int // where it serves its metrics
+	// logged is how long the log was before the last start: each appends to it.
+	logged int
 }
 
 // StartKubeControllers starts Calico's kube-controllers, of the release that the
@@ -54,24 +57,27 @@ func (c *Cluster) newKubeControllers(ctx context.Context) (*KubeControllers, err
 	if err != nil {
 		return nil, err
 	}
-	log := c.path("kube-controllers.log")
-	ready := func(context.Context) error {
-		content, err := os.ReadFile(log)
-		if err != nil {
-			return err
-		}
-		// A restarted one appends to the log.
-		run := bytes.LastIndex(content, []byte("Loaded configuration from environment"))
-		if run < 0 || !bytes.Contains(content[run:], []byte("Starting Node controller")) {
-			return errors.New("it has not started its node controller")
-		}
-		return nil
-	}
 	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
-	return &KubeControllers{cluster: c, port: port, server: &server{
+	log := c.path("kube-controllers.log")
+	k := &KubeControllers{cluster: c, port: port}
+	ready := func(ctx context.Context) error {
+		content, err := os.ReadFile(log)
+		if err != nil {
+			return err
+		}
+		if !bytes.Contains(content[min(k.logged, len(content)):], []byte("Starting Node controller")) {
+			return errors.New("it has not started its node controller")
+		}
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			return fmt.Errorf("it does not serve its metrics: %w", err)
+		}
+		return conn.Close()
+	}
+	k.server = &server{
 		name: "kube-controllers", logPath: log, ready: ready,
 		spec: supervise.Spec{
 			Path: path, Args: []string{"-status-file=" + c.path("kube-controllers-status.json")}, RemoveIfOrphaned: c.dir,
@@ -80,7 +86,8 @@ func (c *Cluster) newKubeControllers(ctx context.Context) (*KubeControllers, err
 				"HEALTH_ENABLED=false", "LOG_LEVEL=info",
 			},
 		},
-	}}, nil
+	}
+	return k, nil
 }
 
 // Start starts it again after Stop, or after it ended.
@@ -89,6 +96,10 @@ func (k *KubeControllers) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("setting the port of kube-controllers' metrics: %w", err)
 	}
+	k.logged = 0
+	if info, err := os.Stat(k.server.logPath); err == nil {
+		k.logged = int(info.Size())
+	}
 	return k.server.start(ctx)
 }
 
@@ -96,6 +107,9 @@ func (k *KubeControllers) Start(ctx context.Context) error {
 func (k *KubeControllers) MetricsURL() string {
 	return fmt.Sprintf("http://127.0.0.1:%d/metrics", k.port)
 }
+
+// PID is the ID of its process; 0 while it does not run.
+func (k *KubeControllers) PID() int { return k.server.pid() }
 
 // Stop kills it. Stopping twice is fine.
 func (k *KubeControllers) Stop() { k.server.stop() }

@@ -110,6 +110,16 @@ func (s *server) running() bool {
 	}
 }
 
+// pid is the ID of the server's process; 0 if it was not started, or was stopped.
+func (s *server) pid() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process == nil {
+		return 0
+	}
+	return s.process.PID()
+}
+
 // setArg replaces the value of an argument, which takes effect at the next
 // start, and tells whether it was another.
 func (s *server) setArg(prefix, value string) bool {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
@@ -313,8 +314,14 @@ func TestExporterManifestsOnServer(t *testing.T) {
 		if o.GroupVersionKind().Group == "monitoring.coreos.com" {
 			continue // types that this server does not have
 		}
-		_, err := client.Resource(manifestResources[o.GetKind()]).Namespace(o.GetNamespace()).Create(t.Context(), o, metav1.CreateOptions{
-			DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict,
+		text, err := o.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Applied, not created: an earlier test may have left objects of these names.
+		force := true
+		_, err = client.Resource(manifestResources[o.GetKind()]).Namespace(o.GetNamespace()).Patch(t.Context(), o.GetName(), types.ApplyPatchType, text, metav1.PatchOptions{
+			DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict, FieldManager: "test", Force: &force,
 		})
 		if err != nil {
 			t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
