@@ -12,11 +12,11 @@ import (
 // only what other checks found, and what is muted, may be left out.
 func (r *reportCommand) storedReport(checks []*audit.Check) (*audit.Report, error) {
 	if len(r.sources.files) != 1 || r.sources.files[0] == "-" {
-		return nil, nil //nolint:nilnil // no report, and no error
+		return nil, nil // no report, and no error
 	}
 	path := r.sources.files[0]
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-		return nil, nil //nolint:nilnil,nilerr // whoever reads it next tells why it cannot be read
+		return nil, nil // whoever reads it next tells why it cannot be read
 	}
 	text, head, done, err := openText(path, nil)
 	if err != nil {
@@ -24,7 +24,7 @@ func (r *reportCommand) storedReport(checks []*audit.Check) (*audit.Report, erro
 	}
 	defer done()
 	if !view.IsHTML(head) && !isReport(identity(head)) {
-		return nil, nil //nolint:nilnil // no report, and no error
+		return nil, nil // no report, and no error
 	}
 	switch {
 	case r.sources.at != "":

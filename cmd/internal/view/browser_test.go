@@ -84,7 +84,7 @@ func (b browser) open(t testing.TB, url string) *tab {
 			}
 		}
 	})
-	x.run(network.Enable(), log.Enable(), chromedp.EmulateViewport(1440, 900), chromedp.Navigate(url), chromedp.WaitReady("html[data-ready]", chromedp.ByQuery))
+	x.run(network.Enable(), log.Enable(), chromedp.EmulateViewport(1440, 900), media("light"), chromedp.Navigate(url), chromedp.WaitReady("html[data-ready]", chromedp.ByQuery))
 	return x
 }
 
@@ -139,7 +139,7 @@ func (x *tab) point(of, place int, click bool) {
 	x.t.Helper()
 	at := eval[[]float64](x, fmt.Sprintf(`(() => {
 		const plot = document.querySelector('figure[data-map="%d"] .plot'), base = plot.querySelector(".base");
-		plot.scrollIntoView({ block: "center", behavior: "instant" });
+		plot.scrollIntoView();
 		const box = base.getBoundingClientRect(), cell = Number(plot.className.match(/c(\d+)/)[1]);
 		const scale = box.width / base.viewBox.baseVal.width, columns = base.viewBox.baseVal.width / cell;
 		return [box.left + ((%d %% columns) + .5) * cell * scale, box.top + (Math.floor(%d / columns) + .5) * cell * scale];
@@ -183,7 +183,15 @@ func (x *tab) dark(on bool) {
 	if on {
 		scheme = "dark"
 	}
-	x.run(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
+	x.run(media(scheme))
+}
+
+// media sets what the reader prefers; motion is never wanted, so that what is scrolled
+// to is there at once.
+func media(scheme string) chromedp.Action {
+	return emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
+	})
 }
 
 // accessible fails the test where axe-core finds a violation.

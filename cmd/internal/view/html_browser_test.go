@@ -104,6 +104,9 @@ func TestPageCard(t *testing.T) {
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("%s: the card of %s says otherwise (-want +got):\n%s", name, r.Blocks[i].CIDR, diff)
 				}
+				if text := x.text("#card"); strings.Contains(text, "null") || strings.Contains(text, "undefined") {
+					t.Errorf("%s: the card of %s shows what is not there: %s", name, r.Blocks[i].CIDR, text)
+				}
 				x.key(kb.Escape)
 				x.until(`document.querySelector("#card").hidden`)
 			}

@@ -46,7 +46,7 @@ func TestPageLive(t *testing.T) {
 	x.point(0, 2, true)
 	x.until(`document.querySelector("#card tr:not(.freed)")`)
 	eval[int](x, `(document.querySelector("`+group+`").open = true, document.querySelector("#check-critical-poolno-free-blocks").open = false,
-		document.querySelector("`+group+`").scrollIntoView({ behavior: "instant" }), 1)`)
+		document.querySelector("`+group+`").scrollIntoView(), 1)`)
 	const top = `Math.round(document.querySelector("` + group + `").getBoundingClientRect().top)`
 	before := eval[int](x, top)
 

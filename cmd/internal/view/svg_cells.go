@@ -2,7 +2,6 @@ package view
 
 import (
 	"strconv"
-	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
 )
@@ -224,42 +223,3 @@ func (p *painter) has(layer, class string) bool { return p.paths[layer+" "+class
 
 // severityClass is the class of a severity in texts.
 func severityClass(s audit.Severity) string { return "sev-" + s.String() }
-
-// pathData is the data of an SVG path.
-type pathData struct{ strings.Builder }
-
-func (d *pathData) write(op byte, numbers ...int) {
-	var buf [64]byte
-	out := append(buf[:0], op)
-	for i, n := range numbers {
-		if i > 0 {
-			out = append(out, ' ')
-		}
-		out = strconv.AppendInt(out, int64(n), 10)
-	}
-	d.Write(out)
-}
-
-func (d *pathData) rect(x, y, w, h int) *pathData {
-	d.write('M', x, y)
-	d.write('h', w)
-	d.write('v', h)
-	d.write('h', -w)
-	d.WriteByte('z')
-	return d
-}
-
-func (d *pathData) line(x, y, dx, dy int) *pathData {
-	d.write('M', x, y)
-	d.write('l', dx, dy)
-	return d
-}
-
-// triangle is one in the upper right corner of its box.
-func (d *pathData) triangle(x, y, w, h int) *pathData {
-	d.write('M', x, y)
-	d.write('h', w)
-	d.write('v', h)
-	d.WriteByte('z')
-	return d
-}

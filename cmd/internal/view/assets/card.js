@@ -11,7 +11,7 @@ function showCard(title, from, ...children) {
   const card = $("#card");
   if (card.hidden) cardFrom = from ?? document.activeElement;
   const heading = el("h2", { id: "card-title", tabindex: "-1" }, title);
-  card.replaceChildren(el("button", { type: "button", class: "close", click: closeCard }, "Close"), heading, ...children);
+  card.replaceChildren(el("button", { type: "button", class: "close", click: closeCard }, "Close"), heading, ...children.filter(Boolean));
   card.hidden = false;
   return heading;
 }

@@ -19,7 +19,7 @@ function begin() {
 function warmUp() {
   held.ready = null;
   const idle = window.requestIdleCallback ?? ((f) => setTimeout(f, 200));
-  idle(async () => { const from = held.source; const u = await usage(); if (from === held.source) held.ready = u; });
+  idle(async () => { const from = held.source; const u = await usage(); if (from === held.source) { held.ready = u; relight(); performance.mark("addresses"); } });
 }
 
 async function save(what) {
@@ -55,10 +55,10 @@ document.addEventListener("keydown", (e) => {
 
 $("#nodes-filter")?.addEventListener("input", (e) => { matrix.filter = e.target.value; matrix.box.scrollTop = 0; filterNodes(); });
 
-// On paper everything is open, and all nodes are listed.
+// On paper all but the documentation of the checks is open, and all nodes are listed.
 let folded = [];
 addEventListener("beforeprint", () => {
-  folded = $$("details:not([open])");
+  folded = $$("details:not([open]):not(.docs)");
   for (const d of folded) d.open = true;
   matrix.printing = true;
   drawNodes();

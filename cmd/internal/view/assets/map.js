@@ -175,6 +175,13 @@ function light(owner) {
   if (node && held.ready) dot(owner, node, held.ready);
 }
 
+// relight lights what is lit once more, when more has become known about it.
+function relight() {
+  const owner = litNow;
+  litNow = undefined;
+  light(owner ?? null);
+}
+
 // dot marks the single addresses that a node borrows, where they are drawn large
 // enough to be told apart.
 function dot(owner, node, u) {
