@@ -246,8 +246,19 @@ func (m *monitoring) query(expr string) int {
 // go well. It returns where it serves.
 func runExporter(t *testing.T, args ...string) string {
 	t.Helper()
-	cmd, _ := program(t, append([]string{"exporter", "--listen", "127.0.0.1:0", "--log-format", "json"}, args...)...)
+	cmd, _ := program(t, exporterArgs(args...)...)
 	cmd.Stderr = nil
+	return startExporter(t, cmd)
+}
+
+func exporterArgs(args ...string) []string {
+	return append([]string{"exporter", "--listen", "127.0.0.1:0", "--log-format", "json"}, args...)
+}
+
+// startExporter starts a command that is the exporter with exporterArgs, like
+// runExporter.
+func startExporter(t testing.TB, cmd *exec.Cmd) string {
+	t.Helper()
 	logs, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

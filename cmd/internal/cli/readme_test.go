@@ -198,6 +198,15 @@ func checkShell(t *testing.T, command string, serving func() *running) {
 		if got := calicoAudit(t, append(args[1:], "--help")...); got.code != 0 || !strings.Contains(got.stdout, "calico-audit repair "+args[2]) {
 			t.Errorf("exit code %d: %s", got.code, got.err)
 		}
+	case args[0] == "calico-audit" && args[1] == "report":
+		page := filepath.Join(t.TempDir(), "report.html")
+		last := len(args) - 1
+		if got := calicoAudit(t, append(args[1:last:last], strings.Replace(args[last], "report.html", page, 1))...); got.code != 0 {
+			t.Errorf("exit code %d: %s", got.code, got.err)
+		}
+		if got := calicoAudit(t, "report", "-f", page); got.code != 0 || !strings.Contains(got.stdout, "CRITICAL pool/no-free-blocks") {
+			t.Errorf("read again: exit code %d: %s\n%s", got.code, got.err, got.stdout)
+		}
 	case args[0] == "calico-audit" && args[1] == "exporter":
 		if got := calicoAudit(t, append(args[1:], "--help")...); got.code != 0 {
 			t.Errorf("exit code %d: %s", got.code, got.err)
