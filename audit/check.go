@@ -35,6 +35,9 @@ type Check struct {
 	// whole, that part is withheld; to confirm a finding, they are read again
 	// with Needs.
 	Uses []blocks.Resource
+	// HostViews is true if all that the check judges is what host views show: where
+	// there is none, it finds nothing, which says nothing about the cluster.
+	HostViews bool
 	// Run returns the findings. It must not keep or change the State.
 	Run func(*State, *Findings)
 }
@@ -125,6 +128,8 @@ type Findings struct {
 	check   *Check
 	all     []Finding
 	skipped []Skipped
+	// unjudged is true if what was found is no verdict.
+	unjudged bool
 }
 
 // Add records a finding of the running check.
@@ -138,10 +143,18 @@ func (f *Findings) Add(x Finding) {
 	f.all = append(f.all, x)
 }
 
-// Withhold records that the running check left out a verdict, and why.
+// Withhold records that the running check left out a part of its verdict, such as
+// that on one object, and why.
 func (f *Findings) Withhold(format string, args ...any) {
 	s := Skipped{f.check.ID, fmt.Sprintf(format, args...)}
 	if !slices.Contains(f.skipped, s) {
 		f.skipped = append(f.skipped, s)
 	}
+}
+
+// Unjudged records that the running check gave no verdict as a whole, and why:
+// that it found nothing, or nothing grave, does not mean that nothing is there.
+func (f *Findings) Unjudged(format string, args ...any) {
+	f.unjudged = true
+	f.Withhold(format, args...)
 }

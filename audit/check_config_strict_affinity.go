@@ -26,7 +26,7 @@ func init() {
 		Run: func(st *State, f *Findings) {
 			for _, part := range strictParts {
 				if g := st.firstMissing(part.needs); g != nil {
-					f.Withhold("%s: %s", part.question, g)
+					f.Unjudged("%s: %s", part.question, g)
 					continue
 				}
 				if x := part.judge(st); x != nil {

@@ -26,7 +26,7 @@ func init() {
 		Needs:   []blocks.Resource{blocks.Handles, blocks.Blocks},
 		Run: func(st *State, f *Findings) {
 			if !st.Cluster.Live && len(st.Handles) == 0 && len(st.own.refs) > fewHandles {
-				f.Withhold("blocks refer to %d handles and the files hold none: they seem to have been made without ipamhandles", len(st.own.refs))
+				f.Unjudged("blocks refer to %d handles and the files hold none: they seem to have been made without ipamhandles", len(st.own.refs))
 				return
 			}
 			unread := map[string]bool{}

@@ -19,7 +19,7 @@ func init() {
 			"then restart the pod: it then gets an address of that block. Turning strict affinity on does not move it.",
 		Verify: "The restarted pod has an address of a block of its own node, and pods on the former owner reach it.",
 		Never:  "Never release the address while its pod runs.",
-		Needs:  []blocks.Resource{blocks.Blocks},
+		Needs:  []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
 		Run: func(st *State, f *Findings) {
 			for _, b := range st.Borrows {
 				sev, user := Warning, st.borrowUser(b)

@@ -20,6 +20,8 @@ func init() {
 		Verify: "The node's next host view no longer shows the address.",
 		Never:  "Never write the allocation into the block by hand, and never release its block.",
 		Needs:  []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
+
+		HostViews: true,
 		Run: func(st *State, f *Findings) {
 			seen := map[Subject]bool{}
 			for _, u := range st.kernels.freeUses {

@@ -21,7 +21,7 @@ func init() {
 		Needs:   []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
 		Run: func(st *State, f *Findings) {
 			if name, unread := st.podUnread(); unread {
-				f.Withhold("not judged where only pods could tell: pod %s could not be read", name)
+				f.Unjudged("not judged where only pods could tell: pod %s could not be read", name)
 			}
 			for _, b := range st.IPBlocks {
 				for i, o := range b.Ordinals {

@@ -20,7 +20,7 @@ func init() {
 		Needs:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
 		Run: func(st *State, f *Findings) {
 			if !st.ReclaimableKnown() {
-				f.Withhold("reclaimable blocks were not judged: %s", st.firstMissing(releaseNeeds))
+				f.Unjudged("reclaimable blocks were not judged: %s", st.firstMissing(releaseNeeds))
 				return
 			}
 			for _, p := range st.Pools {

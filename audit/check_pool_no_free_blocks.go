@@ -63,10 +63,10 @@ func init() {
 }
 
 // starvationJudged tells whether enough was read to say which nodes starve; if
-// not, it withholds that part of the running check's verdict.
+// not, it says so: how grave it is that no block is left is then not known.
 func (st *State) starvationJudged(f *Findings) bool {
 	if g := st.firstMissing(f.check.Uses); g != nil {
-		f.Withhold("which nodes starve was not judged: %s", g)
+		f.Unjudged("which nodes starve was not judged: %s", g)
 		return false
 	}
 	return true

@@ -43,7 +43,7 @@ func init() {
 					x.Message = fmt.Sprintf("traffic to %s (%s on %s) dies on %s, which owns its block: %s %s",
 						b.Addr, user, b.User, b.Owner, saysWhat(answer), answer)
 				case missing != nil:
-					f.Withhold("not judged for %s: %s", b.Addr, missing)
+					f.Unjudged("not judged for %s: %s", b.Addr, missing)
 					continue
 				case p.Fate == affinity.Delivered && proven && answer.Fate == HostDelivers:
 					x.Severity, x.Absence = Warning, true

@@ -21,6 +21,8 @@ func init() {
 		Never:  "Never delete the block, nor the affinity of the node that the block names.",
 		Needs:  []blocks.Resource{blocks.Blocks},
 		Uses:   []blocks.Resource{blocks.Affinities},
+
+		HostViews: true,
 		Run: func(st *State, f *Findings) {
 			for i := range st.kernels.strays {
 				s := &st.kernels.strays[i]

@@ -13,6 +13,9 @@ type Result struct {
 	Findings []Finding
 	// Skipped are the checks that gave no verdict, and verdicts withheld.
 	Skipped []Skipped
+	// Unjudged are the IDs of the checks that gave no verdict as a whole. What they
+	// found nevertheless stands, and what they did not find may be there.
+	Unjudged []string
 
 	live bool
 }
@@ -26,12 +29,16 @@ func Run(st *State, checks []*Check) *Result {
 	for _, c := range checks {
 		if g := st.firstMissing(c.Needs); g != nil {
 			r.Skipped = append(r.Skipped, Skipped{c.ID, g.String()})
+			r.Unjudged = append(r.Unjudged, c.ID)
 			continue
 		}
 		f := Findings{check: c}
 		c.Run(st, &f)
 		r.Findings = append(r.Findings, f.all...)
 		r.Skipped = append(r.Skipped, f.skipped...)
+		if f.unjudged {
+			r.Unjudged = append(r.Unjudged, c.ID)
+		}
 	}
 	r.sort()
 	return r
@@ -44,6 +51,7 @@ func Join(results ...*Result) *Result {
 		out.live = out.live || r.live
 		out.Findings = append(out.Findings, r.Findings...)
 		out.Skipped = append(out.Skipped, r.Skipped...)
+		out.Unjudged = append(out.Unjudged, r.Unjudged...)
 	}
 	out.sort()
 	return out
@@ -96,7 +104,7 @@ func Confirm(first, second *Result) *Result {
 		f := &first.Findings[i]
 		seen[f.Fingerprint] = f.Severity
 	}
-	out := &Result{live: second.live, Skipped: slices.Clone(second.Skipped)}
+	out := &Result{live: second.live, Skipped: slices.Clone(second.Skipped), Unjudged: second.Unjudged}
 	for _, f := range second.Findings {
 		if before := seen[f.Fingerprint]; second.unconfirmed(&f) && (before == 0 || f.Severity >= Error && before < Error) {
 			if f.Severity >= Error {
@@ -127,7 +135,7 @@ func skips(r *Result, check string) bool {
 // Withhold returns the result without the findings that would have needed
 // confirmation, saying so of each: for when a second reading failed.
 func (r *Result) Withhold(reason string) *Result {
-	out := &Result{live: r.live, Skipped: slices.Clone(r.Skipped)}
+	out := &Result{live: r.live, Skipped: slices.Clone(r.Skipped), Unjudged: r.Unjudged}
 	for _, f := range r.Findings {
 		if r.unconfirmed(&f) {
 			out.Skipped = append(out.Skipped, Skipped{f.Check, "withheld for " + f.Subject.ResourceName() + ": " + reason})

@@ -53,6 +53,9 @@ type Gap struct {
 	// missing, which.
 	Reason string `json:"reason"`
 
+	// Stale is true if the kind was read whole and its objects are there as they
+	// were then, but are no longer known to be current.
+	Stale bool `json:"-"`
 	// Prefix is the block's CIDR and Owner its owner as far as they could be
 	// read from an object that as a whole could not. They keep the harm of one
 	// bad object to the verdicts that it touches. The zero value means unknown.

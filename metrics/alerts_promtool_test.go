@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -43,6 +44,13 @@ func shippedRuleTests(t *testing.T) ruleTests {
 	var f ruleTests
 	if err := yaml.UnmarshalStrict(example(t, "prometheus", rulesTestName), &f); err != nil {
 		t.Fatal(err)
+	}
+	for _, test := range f.Tests {
+		for _, series := range test["input_series"].([]any) {
+			if values := series.(map[string]any)["values"]; reflect.TypeOf(values).Kind() != reflect.String {
+				t.Fatalf("%s: %v is a hexadecimal number to a reader of YAML: quote it", test["name"], values)
+			}
+		}
 	}
 	return f
 }
@@ -90,14 +98,32 @@ func TestAlertTestsNotice(t *testing.T) {
 		{"CalicoPoolFewFreeBlocks", `pool_obtainable_blocks:current < 2`, `pool_obtainable_blocks:current < 1`},
 		{"CalicoPoolFewFreeBlocks", `ratio:current < 0.1`, `ratio:current < 0.09`},
 		{"CalicoPoolBlocksRunOut", `86400) < 0`, `43200) < 0`},
-		{"CalicoPoolBlocksRunOut", ` offset 1h`, ` offset 5m`},
+		{"CalicoPoolBlocksRunOut", `>= 3`, `>= 1`},
+		{"CalicoPoolBlocksRunOut", `[2h]) >`, `[3h]) >`},
+		{"CalicoPoolBlocksRunOut", `and max_over_time(calico_audit:pool_allocatable_blocks:current[6h]) > max_over_time(calico_audit:pool_allocatable_blocks:current[2h])`, ``},
+		{"CalicoPoolBlocksRunOut", `max_over_time(calico_audit:pool_allocatable_blocks:current[15m]) > 0`, `calico_audit:pool_allocatable_blocks:current > 0`},
+		{"CalicoPoolNoFreeBlocks", `severity="warning"`, `severity="error"`},
+		{"CalicoPoolNoFreeBlocks", `pool_allocatable_blocks:current == 0`, `pool_allocatable_blocks:current <= 1`},
+		{"CalicoPoolOutOfBlocks does not name pools that are fine", `(last_over_time(calico_audit_pool_needed_blocks[30m])) > 0`, `(last_over_time(calico_audit_pool_needed_blocks[30m])) >= 0`},
+		{"CalicoPoolOutOfBlocks does not name pools that are fine", `unless ignoring (ippool, ip_family)`, `unless`},
+		{"CalicoPoolOutOfBlocks names a pool that pods choose by hand", `        or
+      (
+        calico_audit:pool_allocatable_blocks:current == 0`, `        or
+      (
+        calico_audit:pool_allocatable_blocks:current == 1`},
 		{"CalicoPoolOutOfAddresses", `ratio:current == 0`, `ratio:current < 0.01`},
+		{"CalicoPoolOutOfAddresses does not name pools that are fine", `(last_over_time(calico_audit_pool_needed_blocks[30m])) > 0`, `(last_over_time(calico_audit_pool_needed_blocks[30m])) >= 0`},
+		{"CalicoPoolOutOfAddresses does not name pools that are fine", `unless ignoring (ippool, ip_family)`, `unless`},
 		{"CalicoPoolFewAddresses", `ratio:current < 0.1`, `ratio:current < 0.12`},
 		{"CalicoLeaksPileUp", `> 10`, `> 9`},
 		{"CalicoLeaksPileUp", `> 10`, `> 11`},
 		{"CalicoAddressConflict", `ip/duplicate|`, ``},
 		{"CalicoAuditStale", `> 900`, `> 600`},
-		{"CalicoAuditIncomplete", `max without (instance, pod, node) (calico_audit_snapshot_complete) == 0`, `min without (instance, pod, node) (calico_audit_snapshot_complete) == 0`},
+		{"CalicoAuditAbsent", `[1d]`, `[1h]`},
+		{"CalicoAuditAbsent", `absent_over_time(calico_audit_snapshot_complete[23h])`, `absent(calico_audit_snapshot_complete)`},
+		{"CalicoAuditIncomplete", `max without (instance, pod, node) (avg_over_time(calico_audit_snapshot_complete[10m]))`, `min without (instance, pod, node) (avg_over_time(calico_audit_snapshot_complete[10m]))`},
+		{"CalicoAuditIncomplete in ten of eleven minutes", `avg_over_time(calico_audit_snapshot_complete[10m])`, `calico_audit_snapshot_complete`},
+		{"CalicoAuditIncomplete for a check that is seen", `avg_over_time(calico_audit_check_success[10m])`, `calico_audit_check_success`},
 		{"CalicoAuditFailing", `min without`, `max without`},
 		{"clusters with pools of one name are kept apart", `min without (instance, pod, node) (`, `min by (ippool, ip_family) (`},
 		{"a replica that lags behind is not believed", `- 300)`, `- 30000)`},
@@ -113,8 +139,15 @@ func TestAlertTestsNotice(t *testing.T) {
 			}
 			rules := string(example(t, "prometheus", rulesName))
 			changed := strings.ReplaceAll(rules, m.old, m.new) // in the recording rules
-			if before, alert, ok := strings.Cut(rules, "- alert: "+m.tests+"\n"); ok {
-				changed = before + "- alert: " + m.tests + "\n" + strings.Replace(alert, m.old, m.new, 1)
+			name, _, _ := strings.Cut(m.tests, " ")
+			if before, rest, ok := strings.Cut(rules, "- alert: "+name+"\n"); ok {
+				alert, after, more := strings.Cut(rest, "\n  - alert: ")
+				if more {
+					after = "\n  - alert: " + after
+				}
+				if strings.Contains(alert, m.old) {
+					changed = before + "- alert: " + name + "\n" + strings.Replace(alert, m.old, m.new, 1) + after
+				}
 			}
 			if len(part.Tests) == 0 || changed == rules {
 				t.Fatal("there is no such test, or no such rule")

@@ -84,7 +84,13 @@ type Exporter struct {
 	audits   atomic.Uint64
 	errors   atomic.Uint64
 	readings atomic.Uint64
+	// pages holds one element for each page that is being written.
+	pages chan struct{}
 }
+
+// maxPages is how many pages are written at the same time: those of large clusters
+// take as much memory as an audit.
+const maxPages = 2
 
 // NewExporter returns an exporter.
 func NewExporter(o ExporterOptions) *Exporter {
@@ -93,7 +99,7 @@ func NewExporter(o ExporterOptions) *Exporter {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Exporter{ExporterOptions: o}
+	return &Exporter{ExporterOptions: o, pages: make(chan struct{}, maxPages)}
 }
 
 // Run watches and audits until ctx ends, and returns nil then.

@@ -36,7 +36,10 @@ func (e *Exporter) judge(s *blocks.Snapshot, checks []*audit.Check) (*judged, er
 			r = &audit.Result{Skipped: []audit.Skipped{{Check: c.ID, Reason: "it failed: " + err.Error()}}}
 		}
 		results = append(results, r)
-		out.checks = append(out.checks, checkRun{c.ID, time.Since(began), err == nil && st.FirstMissing(c.Needs) == nil})
+		if c.HostViews && len(s.Hosts.Views) == 0 {
+			continue // that it found nothing is no verdict, and no failure either
+		}
+		out.checks = append(out.checks, checkRun{c.ID, time.Since(began), err == nil && !slices.Contains(r.Unjudged, c.ID)})
 	}
 	out.result = audit.Join(results...)
 	return out, nil
@@ -84,21 +87,24 @@ func unreadGaps(resources []blocks.Resource, err error) []blocks.Gap {
 	return out
 }
 
-// publish makes the audit of a judgement the current one.
-func (e *Exporter) publish(ctx context.Context, j *judged, unread []blocks.Gap, unsure int, took time.Duration) {
-	a := &Audit{
-		Report: audit.NewReport(j.state, j.result), Duration: took, checks: j.checks, unsure: unsure,
-		points: numbersOf(j.state, e.NodeMetrics).all, seen: time.Now(),
+// publish makes the audit of a judgement the current one, unless it fails.
+func (e *Exporter) publish(ctx context.Context, j *judged, unread []blocks.Gap, unsure int, took time.Duration) error {
+	a := &Audit{Duration: took, checks: j.checks, unsure: unsure, seen: time.Now()}
+	err := e.guarded(func() {
+		a.Report, a.points = audit.NewReport(j.state, j.result), numbersOf(j.state, e.NodeMetrics).all
+		if len(unread) > 0 {
+			a.Report.Gaps = append(a.Report.Gaps, unread...)
+			a.Report.Complete = false
+		}
+		if e.Mutes != nil {
+			a.Report.Mute(e.Mutes)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("making the report: %w", err)
 	}
 	snapshot, result := j.state.Snapshot, j.result // and not the State, which is not kept
 	a.usage = sync.OnceValue(func() *audit.Usage { return e.usageOf(snapshot, result) })
-	if len(unread) > 0 {
-		a.Report.Gaps = append(a.Report.Gaps, unread...)
-		a.Report.Complete = false
-	}
-	if e.Mutes != nil {
-		a.Report.Mute(e.Mutes)
-	}
 	if last := e.Current(); last != nil && last.Report.Cluster.TakenAt.Equal(a.Report.Cluster.TakenAt.Time) {
 		a.seen = last.seen
 	}
@@ -107,6 +113,7 @@ func (e *Exporter) publish(ctx context.Context, j *judged, unread []blocks.Gap, 
 	if e.After != nil {
 		e.After(ctx, a)
 	}
+	return nil
 }
 
 // usageOf returns what the single addresses of a snapshot are in use for; nil if that

@@ -22,6 +22,10 @@ const (
 // slotReads are what the numbers of blocks and available addresses need.
 var slotReads = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations}
 
+// borrowReads are what the numbers of borrowed addresses need: an allocation may name
+// a node that is gone, or another one than that on which its pod runs.
+var borrowReads = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes, blocks.Pods}
+
 // Pools.
 var (
 	poolGroup = familyGroup{
@@ -40,7 +44,7 @@ var (
 	poolAvailable = poolGroup.gauge("pool_available_addresses", "addresses",
 		"Addresses of the pool that are neither in use nor reserved.", "ippool", "ip_family").with(slotReads...)
 	poolBorrowed = poolGroup.gauge("pool_borrowed_addresses", "addresses",
-		"Addresses of the pool that are used on another node than their block's owner.", "ippool", "ip_family").unstable().with(blocks.Pools, blocks.Blocks)
+		"Addresses of the pool that are used on another node than their block's owner.", "ippool", "ip_family").unstable().with(borrowReads...)
 	poolBlocks = poolGroup.gauge("pool_blocks", "blocks",
 		"Blocks that the pool divides into, by state: claimed (a block that exists covers or overlaps it), reserved (wholly, and not claimed), or free. Each counts once.",
 		"ippool", "ip_family", "state").with(slotReads...)
@@ -63,8 +67,8 @@ var (
 	}
 	nodeBlocks   = nodeGroup.gauge("node_blocks", "blocks", "Blocks that the node owns; node=\"none\" has those that no node owns.", "node", "ippool").with(blocks.Pools, blocks.Blocks)
 	nodeEmpty    = nodeGroup.gauge("node_empty_blocks", "blocks", "Blocks that the node owns and that hold no allocation.", "node", "ippool").with(blocks.Pools, blocks.Blocks)
-	nodeBorrowed = nodeGroup.gauge("node_borrowed_addresses", "addresses", "Addresses of other nodes' blocks that the node uses.", "node", "ippool").with(blocks.Pools, blocks.Blocks)
-	nodeLent     = nodeGroup.gauge("node_lent_addresses", "addresses", "Addresses of the node's blocks that other nodes use.", "node", "ippool").with(blocks.Pools, blocks.Blocks)
+	nodeBorrowed = nodeGroup.gauge("node_borrowed_addresses", "addresses", "Addresses of other nodes' blocks that the node uses.", "node", "ippool").with(borrowReads...)
+	nodeLent     = nodeGroup.gauge("node_lent_addresses", "addresses", "Addresses of the node's blocks that other nodes use.", "node", "ippool").with(borrowReads...)
 	nodeInUse    = nodeGroup.gauge("node_in_use_addresses", "addresses",
 		"Allocated addresses by the node that the allocation names (none: it names none) and by who owns the block: self, the same node; other, another node; none, no node. "+
 			"Series with other and none exist where there are any.",
@@ -79,7 +83,9 @@ var (
 	findingGroup = familyGroup{
 		title: "Findings", prefix: exporterPrefix, stable: true,
 		about: "`check` is the ID of a check in [CHECKS.md](../audit/CHECKS.md). A check that gave a verdict has a series for each severity, 0 among them; " +
-			"one that did not has none, and `calico_audit_check_success` 0.",
+			"one that did not has none, and `calico_audit_check_success` 0. A check that leaves out single objects, which the report names, gave a verdict. " +
+			"Checks of what nodes themselves tell (" + hostViewChecks() + ") have no series of this section at all, not even `calico_audit_check_success`, " +
+			"unless there are host views, which an exporter does not read.",
 	}
 	findings          = findingGroup.gauge("findings", "findings", "Findings that are not muted.", "check", "severity")
 	findingsMuted     = findingGroup.gauge("findings_muted", "findings", "Findings that rules (--ignore) mute. They count nowhere else.")
@@ -155,4 +161,15 @@ func Families() []*Family {
 		out = slices.Concat(out, g.families)
 	}
 	return out
+}
+
+// hostViewChecks names the checks that judge nothing without host views, as code.
+func hostViewChecks() string {
+	var ids []string
+	for _, c := range audit.Checks() {
+		if c.HostViews {
+			ids = append(ids, c.ID)
+		}
+	}
+	return codes(ids)
 }

@@ -69,6 +69,14 @@ func (e *Exporter) Handler() http.Handler {
 // serveReport serves the report in some format, with the use of single addresses if
 // the format shows that.
 func (e *Exporter) serveReport(w http.ResponseWriter, r *http.Request, contentType string, render Renderer, addresses bool) {
+	if addresses {
+		select {
+		case e.pages <- struct{}{}:
+			defer func() { <-e.pages }()
+		case <-r.Context().Done():
+			return
+		}
+	}
 	a := e.Current()
 	if a == nil {
 		writeText(w, http.StatusServiceUnavailable, notYet)

@@ -24,13 +24,17 @@ type loop struct {
 	ledger ledger
 
 	// last is the snapshot that was looked at last, and audited that of the last
-	// audit, which began and ended then.
+	// audit that succeeded. The last one, if it did or not, began and ended then.
 	last, audited *blocks.Snapshot
 	began, ended  time.Time
 	// again is true if an audit is due though the snapshot may be the same, and aged
 	// is when one is due because ages are others by then.
 	again bool
 	aged  time.Time
+	// While the last audit is held, heldAt is the time that is known to be current of
+	// what can be watched, moved when it last changed, and moving since when it goes
+	// on; all zero if the last audit is not held.
+	heldAt, moved, moving time.Time
 	// due is when the next audit is due.
 	due time.Time
 
@@ -127,9 +131,10 @@ func (l *loop) audit(ctx context.Context) {
 		l.audited, l.due = s, l.aged
 		return
 	}
-	l.audited, l.aged = s, l.began.Add(l.Interval)
+	l.heldAt, l.moved, l.moving = time.Time{}, time.Time{}, time.Time{}
 	j, err := l.judge(s, audit.Checks())
 	if err != nil {
+		l.again = true
 		return // it was logged and counted; what is known gets old
 	}
 	if l.Current() == nil {
@@ -148,23 +153,11 @@ func (l *loop) audit(ctx context.Context) {
 	if soon := l.began.Add(settle); l.ledger.unsettled && soon.Before(l.due) {
 		l.due = soon
 	}
-	l.publish(ctx, j, l.unread, l.ledger.unsure, time.Since(l.began))
-}
-
-// outage tells whether a snapshot says no more than that what was audited is no
-// longer known to be current: of the same time, some of it is now a gap. The last
-// audit then still tells what was known at that time, and alerts that rest on it
-// must not end because an API server is restarted.
-func (l *loop) outage(s *blocks.Snapshot) bool {
-	if s.Cluster.TakenAt.After(l.audited.Cluster.TakenAt) {
-		return false
+	if err := l.publish(ctx, j, l.unread, l.ledger.unsure, time.Since(l.began)); err != nil {
+		l.again = true
+		return
 	}
-	for _, g := range s.Gaps {
-		if _, before := l.audited.Missing(g.Resource); g.Whole() && !before {
-			return true
-		}
-	}
-	return false
+	l.audited, l.aged = s, l.began.Add(l.Interval)
 }
 
 // confirmed confirms the first judgement, as a report does.

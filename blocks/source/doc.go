@@ -18,6 +18,12 @@
 // BenchmarkWatchSnapshot). And it does not tell what a snapshot must know: whether its
 // stream is open, has caught up and is still proven to be current, or why it is not.
 //
+// The proof has two limits. One answer of the server, about one kind, stands for all:
+// a server whose cache of a single kind is stuck is found out only when the question
+// comes to that kind and fails, when its bookmarks stay away, or when its stream ends.
+// And a watch knows that it talks with one server by its connection; behind a proxy
+// that spreads the requests of a connection over several servers, it does not.
+//
 // A [Recorder] keeps the objects beside the snapshot that is made of them, so that
 // both can be saved as they were read.
 //

@@ -14,13 +14,20 @@ import (
 // be dead, or the API server may have lost its datastore. So one object of a watched
 // kind is read every few seconds, by a request that the server answers from its
 // datastore or from a cache that it has compared with it. An answer proves for every
-// stream that had caught up when the question was sent that nothing is missing from
-// before; so does an event.
+// stream that was open in good time before the question was sent that nothing is
+// missing from before, once what has come by it is taken over. An event proves
+// nothing: those of other kinds, or older ones of its own, may be waiting still.
+//
+// An answer is about one kind, and is taken as proof that the server sends what there
+// is of the others, too. It keeps a cache of each kind: when one of these gets stuck
+// and the others do not, that is noticed only when the question comes to that kind and
+// fails, when its bookmarks stay away, or when its stream ends after some minutes.
 //
 // That holds if it is one server that sends all of it. HTTP/2 makes sure of that
 // with one connection for everything; a stream that is left on an older one, which
 // may lead to another server, is moved. For HTTP/1.1, which needs a connection for
-// each stream, it must be believed.
+// each stream, it must be believed; and so it must behind a proxy that speaks HTTP/2
+// itself and spreads the requests of one connection over several servers.
 //
 // Kinds take turns with the question, so that a right taken away, or a CRD, is
 // noticed though its stream stays open.
@@ -37,10 +44,14 @@ func (w *Watch) beatFor(ctx context.Context) {
 			continue
 		}
 		conn, err := w.ask(ctx, k)
+		var drained map[*keeper]bool
+		if err == nil {
+			drained = w.drain(ctx)
+		}
 		if ctx.Err() != nil {
 			return
 		}
-		pause(ctx, w.answered(k, conn, sent, err), w.wakeBeat)
+		pause(ctx, w.answered(k, conn, drained, sent, err), w.wakeBeat)
 		// Streams that have just begun are to catch up first.
 		pause(ctx, w.pace.settle, nil)
 	}
@@ -83,8 +94,9 @@ func (w *Watch) ask(ctx context.Context, k *keeper) (net.Conn, error) {
 	return conn, nil
 }
 
-// answered draws the conclusions from an answer, and returns when to ask again.
-func (w *Watch) answered(k *keeper, conn net.Conn, sent time.Time, err error) time.Duration {
+// answered draws the conclusions from an answer, and returns when to ask again. The
+// streams of the drained keepers hold nothing that had come when it came.
+func (w *Watch) answered(k *keeper, conn net.Conn, drained map[*keeper]bool, sent time.Time, err error) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	defer w.signal()
@@ -118,27 +130,16 @@ func (w *Watch) answered(k *keeper, conn net.Conn, sent time.Time, err error) ti
 		case sent.Sub(k.opened) < w.pace.settle:
 			next = 0 // a settling time passes anyway
 		case k.conn != conn:
-			k.live = false
 			k.stop(errMoved)
 			next = 0
+		case !drained[k]:
+			next = 0
 		default:
-			k.live = true
+			// What was sent last may be on its way still.
+			k.current = later(k.current, sent.Add(-w.pace.settle))
 		}
 	}
-	w.prove(sent, conn)
 	return next
-}
-
-// prove takes note of a sign of life at a time: nothing from before, but for what may
-// be on its way still, is missing from the kinds whose streams have caught up and come
-// by a connection. The watch must be locked.
-func (w *Watch) prove(t time.Time, conn net.Conn) {
-	t = t.Add(-w.pace.settle)
-	for k := range w.keepers() {
-		if k.live && k.conn == conn {
-			k.current = later(k.current, t)
-		}
-	}
 }
 
 // keepers yields those of both sessions. The watch must be locked.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -18,6 +19,9 @@ type keeper struct {
 	s    *session
 	kind *kind
 	wake chan struct{} // ends a pause
+	// reads counts when the stream began to wait for bytes and when it had some, so
+	// that it is odd while it waits.
+	reads atomic.Uint64
 
 	// What follows is guarded by the watch's mutex.
 	store    column
@@ -27,7 +31,6 @@ type keeper struct {
 	missing  string                     // why not; empty for a kind that need not be there
 	revision string                     // resource version of the last event
 	opened   time.Time                  // when the stream began; zero if there is none
-	live     bool                       // the stream has caught up
 	current  time.Time                  // up to when the objects are known to be current
 	trouble  error                      // what keeps the stream from being open
 	stalled  string                     // the gap of being out of date for too long, while it lasts
@@ -227,6 +230,12 @@ func (k *keeper) poke() {
 	if k.stop != nil && !k.s.served.has(k.kind) {
 		k.stop(errUnserved)
 	}
+}
+
+// behind tells whether the objects are those of an older time than the snapshot's:
+// the kind was a gap while the others went on, and has yet to catch up.
+func (k *keeper) behind() bool {
+	return k.known && !k.absent && k.current.Before(k.w.taken)
 }
 
 // stale tells whether the objects have not been known to be current for too long.

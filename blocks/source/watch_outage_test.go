@@ -67,7 +67,7 @@ func outage(t *testing.T, w *Watch, v *witness) {
 	before := w.Snapshot()
 	s := eventually(t, w, "all kinds are gaps", func(s *blocks.Snapshot) bool { return len(s.Gaps) == len(blocks.Resources) })
 	for _, g := range s.Gaps {
-		if !g.Whole() || !strings.HasPrefix(g.Reason, "not current since 2") {
+		if !g.Whole() || !g.Stale || !strings.HasPrefix(g.Reason, "not current since 2") {
 			t.Errorf("gap %v", g)
 		}
 	}

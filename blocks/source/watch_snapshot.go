@@ -17,7 +17,7 @@ import (
 // while one of the kinds cannot be watched. When that lasts longer than
 // [WatchOptions.Patience], the kind is a gap though its last known objects are still
 // there, and the clock goes on for the others; it stands still for good while none
-// can be watched.
+// can be watched. A kind that comes back is a gap until it has caught up with that.
 func (w *Watch) Snapshot() *blocks.Snapshot {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -68,7 +68,7 @@ func (w *Watch) assemble(missing []blocks.Gap) *blocks.Snapshot {
 func (w *Watch) tick() {
 	var oldest time.Time
 	for _, k := range w.active.kinds {
-		if !k.absent && !k.stale() && (oldest.IsZero() || k.current.Before(oldest)) {
+		if !k.absent && !k.stale() && !k.behind() && (oldest.IsZero() || k.current.Before(oldest)) {
 			oldest = k.current
 		}
 	}
@@ -85,7 +85,10 @@ func (w *Watch) missing() []blocks.Gap {
 		case k.absent && k.missing != "":
 			out = append(out, blocks.Gap{Resource: k.kind.resource, Reason: k.missing})
 		case k.stale():
-			out = append(out, blocks.Gap{Resource: k.kind.resource, Reason: k.staleness()})
+			out = append(out, blocks.Gap{Resource: k.kind.resource, Reason: k.staleness(), Stale: true})
+		case k.behind():
+			k.stalled = ""
+			out = append(out, blocks.Gap{Resource: k.kind.resource, Reason: k.since() + ": catching up", Stale: true})
 		default:
 			k.stalled = ""
 		}
@@ -97,10 +100,14 @@ func (w *Watch) missing() []blocks.Gap {
 // when that was noticed.
 func (k *keeper) staleness() string {
 	if k.stalled == "" {
-		k.stalled = "not current since " + k.w.clock.at(k.current).Format(time.RFC3339)
+		k.stalled = k.since()
 		if why := cmp.Or(k.trouble, k.w.trouble); why != nil {
 			k.stalled += ": " + why.Error()
 		}
 	}
 	return k.stalled
+}
+
+func (k *keeper) since() string {
+	return "not current since " + k.w.clock.at(k.current).Format(time.RFC3339)
 }

@@ -41,9 +41,10 @@ func (k *keeper) stream(ctx context.Context, from string, opened func()) error {
 	began := time.Now()
 	ends := began.Add(life + k.w.pace.header)
 	guard.Reset(time.Until(ends))
-	var events eventReader = &jsonEvents{in: json.NewDecoder(resp.Body)}
+	body := &attentive{resp.Body, &k.reads}
+	var events eventReader = &jsonEvents{in: json.NewDecoder(body)}
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), protobufType) && k.kind.proto != nil {
-		events = &protoEvents{in: resp.Body}
+		events = &protoEvents{in: body}
 	}
 	for {
 		e, err := events.next()
@@ -162,9 +163,6 @@ func (k *keeper) apply(e *event, group string) error {
 		k.gaps[meta.key] = now.gaps
 	}
 	w.dirty = true
-	if k.live && w.trouble == nil {
-		w.prove(time.Now(), k.conn)
-	}
 	w.signal()
 	return nil
 }
@@ -177,7 +175,7 @@ func (k *keeper) open() {
 	if k.trouble != nil {
 		w.log.Info("a watch is open again", "resource", k.kind.resource)
 	}
-	k.opened, k.live, k.trouble = time.Now(), false, nil
+	k.opened, k.trouble = time.Now(), nil
 	select {
 	case w.wakeBeat <- struct{}{}:
 	default:
@@ -189,7 +187,7 @@ func (k *keeper) close(ctx context.Context, err error) {
 	w := k.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	k.opened, k.live, k.stop, k.conn = time.Time{}, false, nil, nil
+	k.opened, k.stop, k.conn = time.Time{}, nil, nil
 	if err == nil || ctx.Err() != nil {
 		return
 	}

@@ -76,6 +76,7 @@ func TestAlertsOfTheStory(t *testing.T) {
 	if n := borrowed(); n != 0 {
 		t.Fatalf("the old nodes borrow %d addresses", n)
 	}
+	m.await("somebody was told that no block is free", func() bool { return m.firing("CalicoPoolNoFreeBlocks") })
 
 	t.Log("new nodes join, find no block, and borrow")
 	for _, node := range []string{"new-1", "new-2"} {

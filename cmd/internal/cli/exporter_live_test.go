@@ -194,6 +194,9 @@ func checkNumbers(t *testing.T, s series, r *audit.Report, nodes bool) {
 		want[fmt.Sprintf(`calico_audit_findings{check=%q,severity=%q}`, f.Check, f.Severity)]++
 	}
 	for _, c := range audit.Checks() {
+		if c.HostViews {
+			continue // an exporter reads none
+		}
 		want[fmt.Sprintf(`calico_audit_check_success{check=%q}`, c.ID)] = 1
 		for _, sev := range audit.Severities {
 			want[fmt.Sprintf(`calico_audit_findings{check=%q,severity=%q}`, c.ID, sev)] += 0

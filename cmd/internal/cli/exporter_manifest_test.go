@@ -34,11 +34,7 @@ var exporterComponents = []string{"exporter-prometheus-operator", "exporter-netw
 // with components.
 func exampleManifests(t *testing.T, resources, components []string, files map[string]string) []*unstructured.Unstructured {
 	t.Helper()
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(filepath.Join("..", "..", "..", "examples", "kubernetes"))); err != nil {
-		t.Fatal(err)
-	}
-	top := filepath.Join(dir, "top")
+	top := filepath.Join(copyOfExamples(t), "top")
 	if err := os.Mkdir(top, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -63,6 +59,16 @@ func exampleManifests(t *testing.T, resources, components []string, files map[st
 		t.Fatal(err)
 	}
 	return kustomize(t, top)
+}
+
+// copyOfExamples copies the manifests of the examples, and returns where they are.
+func copyOfExamples(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join("..", "..", "..", "examples", "kubernetes"))); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // calicoManifest is the manifest by which the Calico release that the tests use is
@@ -214,6 +220,7 @@ func checkBindings(t *testing.T, objects []*unstructured.Unstructured, namespace
 	if slices.Contains(components, "exporter-events") {
 		want = append(want, "default/calico-audit-exporter-events", namespace+"/calico-audit-exporter-events")
 	}
+	slices.Sort(want)
 	slices.Sort(bound)
 	if diff := cmp.Diff(want, bound); diff != "" {
 		t.Errorf("bindings (-want +got):\n%s", diff)

@@ -1,0 +1,220 @@
+package metrics
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// starved is a cluster whose pool has no block left, and n3 borrows; in this topology
+// owners drop what is borrowed.
+const starved = borrowing + "bgp mesh=off\n"
+
+// TestUnjudged: a check that could not give its verdict because a kind could not be
+// read has no findings, not even 0, and no success, so that what it found before is
+// held by the rules; the report says that it withheld, and what was confirmed still is
+// when the kind can be read again.
+func TestUnjudged(t *testing.T) {
+	for _, c := range []struct {
+		gap    string
+		checks string
+	}{
+		{"pods", "pool/no-free-blocks pool/low-free-blocks config/strict-affinity ip/borrowed route/blackhole"},
+		{"nodes", "pool/no-free-blocks pool/low-free-blocks config/strict-affinity ip/borrowed route/blackhole"},
+		{"namespaces", "pool/no-free-blocks config/strict-affinity"},
+		{"ipamconfigs", "pool/no-free-blocks config/strict-affinity"},
+		{"bgppeers", "route/blackhole config/strict-affinity"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFed(t)
+			f.is(starved)
+			played(t, f, ExporterOptions{NodeMetrics: true}, func(e *Exporter) {
+				pass(5 * time.Second)
+				if critical(e) == 0 || value(t, e, "calico_audit_findings", "check", "pool/no-free-blocks", "severity", "critical") != 1 {
+					t.Fatalf("%d critical findings", critical(e))
+				}
+				readings := f.readings.Load()
+				f.is(starved + "gap " + c.gap + " forbidden\n")
+				pass(5 * time.Second)
+				for _, check := range strings.Fields(c.checks) {
+					if found, ok := value(t, e, "calico_audit_findings", "check", check), value(t, e, "calico_audit_check_success", "check", check); found != -1 || ok != 0 {
+						t.Errorf("without %s: %s has %v findings, success %v", c.gap, check, found, ok)
+					}
+					if !slices.ContainsFunc(e.Current().Report.SkippedChecks, func(s audit.Skipped) bool { return s.Check == check }) {
+						t.Errorf("without %s: the report does not say that %s withheld", c.gap, check)
+					}
+				}
+				for _, name := range []string{"pool_borrowed_addresses", "node_borrowed_addresses", "node_lent_addresses"} {
+					known := c.gap != "pods" && c.gap != "nodes"
+					if got := value(t, e, "calico_audit_"+name); got >= 0 != known {
+						t.Errorf("without %s: %s is %v", c.gap, name, got)
+					}
+				}
+				f.is(starved)
+				pass(1500 * time.Millisecond)
+				if got := value(t, e, "calico_audit_findings", "check", "pool/no-free-blocks", "severity", "critical"); got != 1 || f.readings.Load() != readings {
+					t.Errorf("%s can be read again: %v critical, %d readings", c.gap, got, f.readings.Load()-readings)
+				}
+			})
+		})
+	}
+}
+
+// TestHostViews: checks of what host views show have no series without any, which is
+// neither a verdict nor a failure.
+func TestHostViews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFed(t)
+		f.is(starved)
+		played(t, f, ExporterOptions{}, func(e *Exporter) {
+			pass(3 * time.Second)
+			for _, c := range audit.Checks() {
+				want := 1.0
+				if c.ID == "route/stray-blackhole" || c.ID == "ip/host-in-use" {
+					want = -1
+				}
+				if got := value(t, e, "calico_audit_check_success", "check", c.ID); got != want {
+					t.Errorf("%s: success %v", c.ID, got)
+				}
+				if got := value(t, e, "calico_audit_findings", "check", c.ID); got >= 0 != (want == 1) {
+					t.Errorf("%s: %v findings", c.ID, got)
+				}
+			}
+			f.mu.Lock()
+			seen := *f.now
+			seen.Hosts.Views = []blocks.HostView{{Node: "n1", TakenAt: time.Now()}}
+			f.now = &seen
+			f.mu.Unlock()
+			f.changed <- struct{}{}
+			pass(2 * time.Second)
+			if got := value(t, e, "calico_audit_findings", "check", "ip/host-in-use"); got != 0 {
+				t.Errorf("with a host view, ip/host-in-use has %v findings", got)
+			}
+		})
+	})
+}
+
+// TestFailure: an audit that fails inside the program is an error, and neither the end
+// of the exporter nor news of the cluster: what is known gets old.
+func TestFailure(t *testing.T) {
+	for what, o := range map[string]ExporterOptions{
+		"the state":  {},
+		"the report": {Mutes: &audit.Mutes{}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFed(t)
+			o.MaxAge = 3 * time.Minute
+			played(t, f, o, func(e *Exporter) {
+				f.is(calm)
+				pass(3 * time.Second)
+				at, errs := e.Current().Report.Cluster.TakenAt, value(t, e, "calico_audit_audit_errors_total")
+				if o.Mutes != nil {
+					o.Mutes.Baselines = []*audit.Baseline{nil}
+				}
+				later := known(t, calm, time.Now())
+				if o.Mutes == nil {
+					later.Pools[0].BlockSize = 300 // no reader lets that through
+				}
+				for range 50 { // the time goes on, and nothing else
+					next := *later
+					next.Cluster.TakenAt = time.Now()
+					later = &next
+					f.mu.Lock()
+					f.now = later
+					f.mu.Unlock()
+					f.changed <- struct{}{}
+					pass(5 * time.Second)
+				}
+				if got := e.Current().Report.Cluster.TakenAt; !got.Equal(at.Time) {
+					t.Errorf("%s fails: the last audit was of %s, and claims to be of %s", what, at, got)
+				}
+				if value(t, e, "calico_audit_audit_errors_total") <= errs {
+					t.Errorf("%s fails: no error is counted", what)
+				}
+				if status, _ := ask(e, "/readyz"); status != 503 {
+					t.Errorf("%s fails for four minutes: /readyz answers %d", what, status)
+				}
+				if o.Mutes != nil {
+					o.Mutes.Baselines = nil
+				}
+				f.is(unrecorded)
+				pass(30 * time.Second)
+				if critical(e) != 1 {
+					t.Errorf("%s does not fail any more: %d critical findings", what, critical(e))
+				}
+			})
+		})
+	}
+}
+
+// loses makes kinds stale, and the rest known as of now.
+func (f *fed) loses(kinds ...blocks.Resource) {
+	s := known(f.t, unrecorded, time.Now())
+	for _, r := range kinds {
+		s.Gaps = append(s.Gaps, blocks.Gap{Resource: r, Reason: "not current since then", Stale: true})
+	}
+	f.mu.Lock()
+	f.now = s
+	f.mu.Unlock()
+	f.changed <- struct{}{}
+}
+
+// TestStaggered: in an outage some kinds are known to be stale before others, and
+// afterwards some are back before others. What was found stays through both, and the
+// rest counts alone if a kind stays away while others do not.
+func TestStaggered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFed(t)
+		found := true
+		played(t, f, ExporterOptions{After: func(_ context.Context, a *Audit) {
+			if found && a.Report.Summary.Critical != 1 {
+				t.Errorf("%d critical findings, gaps %v", a.Report.Summary.Critical, a.Report.Gaps)
+			}
+		}}, func(e *Exporter) {
+			f.is(unrecorded)
+			pass(5 * time.Second)
+			holds := func(when string, gaps int) {
+				t.Helper()
+				if critical(e) != 1 || value(t, e, "calico_audit_snapshot_complete") != 0 || len(e.Current().Report.Gaps) != gaps {
+					t.Errorf("%s: %d critical, gaps %v", when, critical(e), e.Current().Report.Gaps)
+				}
+				if got := value(t, e, "calico_audit_check_success", "check", "ip/unallocated"); got != 1 {
+					t.Errorf("%s: success %v", when, got)
+				}
+			}
+			f.loses(blocks.Pods)
+			pass(5 * time.Second)
+			holds("one kind is stale first", 1)
+			f.loses(blocks.Resources...)
+			pass(time.Hour)
+			holds("all are stale", 15)
+			f.loses(blocks.Resources[1:]...)
+			pass(5 * time.Second)
+			holds("one kind is back", 14)
+			for range 4 {
+				f.loses(blocks.Blocks)
+				pass(20 * time.Second)
+				holds("all but one are back", 1)
+			}
+			found = false
+			for range 4 {
+				f.loses(blocks.Blocks)
+				pass(20 * time.Second)
+			}
+			if got := value(t, e, "calico_audit_check_success", "check", "ip/unallocated"); got != 0 || critical(e) != 0 {
+				t.Errorf("one kind stays away: success %v, %d critical", got, critical(e))
+			}
+			f.is(unrecorded)
+			pass(2 * time.Second)
+			if critical(e) != 1 || !e.Current().Report.Complete {
+				t.Errorf("all are back: %d critical, gaps %v", critical(e), e.Current().Report.Gaps)
+			}
+		})
+	})
+}
