@@ -1,10 +1,7 @@
 package view
 
 import (
-	"fmt"
 	"io"
-	"slices"
-	"strings"
 
 	"k8s.io/client-go/util/jsonpath"
 
@@ -24,13 +21,7 @@ func ExplainFormats() []Format {
 }
 
 // ExplainFormatNames returns the names of the formats, joined for messages.
-func ExplainFormatNames() string {
-	var names []string
-	for _, f := range ExplainFormats() {
-		names = append(names, f.usage())
-	}
-	return strings.Join(names, ", ")
-}
+func ExplainFormatNames() string { return formatNames(ExplainFormats()) }
 
 // ExplainOutput is one value of explain's -o: a format, and where its output
 // goes.
@@ -45,28 +36,8 @@ type ExplainOutput struct {
 // ParseExplainOutput reads a value of -o: FORMAT, FORMAT=FILE or
 // jsonpath=TEMPLATE.
 func ParseExplainOutput(value string) (ExplainOutput, error) {
-	name, rest, given := strings.Cut(value, "=")
-	formats := ExplainFormats()
-	i := slices.IndexFunc(formats, func(f Format) bool { return f.Name == name })
-	if i < 0 {
-		return ExplainOutput{}, fmt.Errorf("unknown output format %q: want one of %s", name, ExplainFormatNames())
-	}
-	o := ExplainOutput{Format: name}
-	switch {
-	case formats[i].Argument != "" && rest == "":
-		return o, fmt.Errorf("output format %s needs an argument: %s", name, formats[i].usage())
-	case formats[i].Argument != "":
-		path, err := parsePath("output", rest)
-		if err != nil {
-			return o, err
-		}
-		o.path = path
-	case given && rest == "":
-		return o, fmt.Errorf("output %q names no file after the \"=\"", value)
-	case rest != "-":
-		o.File = rest
-	}
-	return o, nil
+	o, path, err := parsePathOutput(value, ExplainFormats())
+	return ExplainOutput{Format: o.Format.Name, File: o.File, path: path}, err
 }
 
 // Write writes an explanation.
@@ -77,7 +48,7 @@ func (x ExplainOutput) Write(w io.Writer, e *audit.Explanation, o Options) error
 	case "yaml":
 		return WriteYAML(w, e)
 	case "jsonpath":
-		return x.writePath(w, e)
+		return writePath(w, x.path, e)
 	}
 	t := &explainTable{table{o.defaults(), x.Format == "wide"}}
 	return t.print(w, e)
@@ -87,20 +58,9 @@ func (x ExplainOutput) Write(w io.Writer, e *audit.Explanation, o Options) error
 func (x ExplainOutput) WriteCheck(w io.Writer, c *audit.Check, o Options) error {
 	switch x.Format {
 	case "jsonpath":
-		return x.writePath(w, NewCheckDocs([]*audit.Check{c}))
+		return writePath(w, x.path, NewCheckDocs([]*audit.Check{c}))
 	case "wide":
 		return WriteChecks(w, "table", []*audit.Check{c}, true, o)
 	}
 	return WriteChecks(w, x.Format, []*audit.Check{c}, true, o)
-}
-
-func (x ExplainOutput) writePath(w io.Writer, v any) error {
-	data, err := decoded(v)
-	if err != nil {
-		return err
-	}
-	if err := x.path.Execute(w, data); err != nil {
-		return &TemplateError{err}
-	}
-	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/client-go/util/jsonpath"
+
 	"github.com/calico-audit/calico-audit/audit"
 )
 
@@ -84,9 +86,11 @@ func Formats() []Format {
 
 // FormatNames returns the names of the formats, joined for messages:
 // "table, wide, …".
-func FormatNames() string {
+func FormatNames() string { return formatNames(Formats()) }
+
+func formatNames(formats []Format) string {
 	var names []string
-	for _, f := range Formats() {
+	for _, f := range formats {
 		names = append(names, f.usage())
 	}
 	return strings.Join(names, ", ")
@@ -110,12 +114,13 @@ type Output struct {
 
 // ParseOutput reads a value of -o: FORMAT or FORMAT=FILE or, for formats that
 // take an argument, FORMAT=ARGUMENT.
-func ParseOutput(value string) (Output, error) {
+func ParseOutput(value string) (Output, error) { return parseOutput(value, Formats()) }
+
+func parseOutput(value string, formats []Format) (Output, error) {
 	name, rest, given := strings.Cut(value, "=")
-	formats := Formats()
 	i := slices.IndexFunc(formats, func(f Format) bool { return f.Name == name })
 	if i < 0 {
-		return Output{}, fmt.Errorf("unknown output format %q: want one of %s", name, FormatNames())
+		return Output{}, fmt.Errorf("unknown output format %q: want one of %s", name, formatNames(formats))
 	}
 	out := Output{Format: formats[i]}
 	switch {
@@ -129,6 +134,16 @@ func ParseOutput(value string) (Output, error) {
 		out.File = rest
 	}
 	return out, nil
+}
+
+// parsePathOutput is parseOutput for formats of which jsonpath alone takes an argument;
+// its template is nil for the others.
+func parsePathOutput(value string, formats []Format) (o Output, path *jsonpath.JSONPath, err error) {
+	o, err = parseOutput(value, formats)
+	if err == nil && o.Argument != "" {
+		path, err = parsePath("output", o.Argument)
+	}
+	return o, path, err
 }
 
 // Printer makes the printer of an output. It fails where the format's argument

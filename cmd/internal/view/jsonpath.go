@@ -28,16 +28,19 @@ func parsePath(name, template string) (*jsonpath.JSONPath, error) {
 	return path, nil
 }
 
-// Print writes what the template selects, as kubectl does: without a newline of
-// its own, and nothing for what does not exist.
-func (j *jsonPathPrinter) Print(w io.Writer, r *audit.Report) error {
-	data, err := decoded(r)
+// Print writes what the template selects of a report.
+func (j *jsonPathPrinter) Print(w io.Writer, r *audit.Report) error { return writePath(w, j.path, r) }
+
+// writePath writes what a template selects, as kubectl does: without a newline of its
+// own, and nothing for what does not exist.
+func writePath(w io.Writer, path *jsonpath.JSONPath, v any) error {
+	data, err := decoded(v)
 	if err != nil {
 		return err
 	}
 	// The whole is made first: a template that fails half way writes nothing.
 	var buf bytes.Buffer
-	if err := j.path.Execute(&buf, data); err != nil {
+	if err := path.Execute(&buf, data); err != nil {
 		return &TemplateError{err}
 	}
 	_, err = w.Write(buf.Bytes())

@@ -2,9 +2,7 @@ package view
 
 import (
 	"errors"
-	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"k8s.io/client-go/util/jsonpath"
@@ -29,13 +27,7 @@ func PlanFormats() []Format {
 }
 
 // PlanFormatNames returns the names of the formats, joined for messages.
-func PlanFormatNames() string {
-	var names []string
-	for _, f := range PlanFormats() {
-		names = append(names, f.usage())
-	}
-	return strings.Join(names, ", ")
-}
+func PlanFormatNames() string { return formatNames(PlanFormats()) }
 
 // PlanOptions are the options of a plan, beside those of every output.
 type PlanOptions struct {
@@ -61,28 +53,8 @@ type PlanOutput struct {
 
 // ParsePlanOutput reads a value of -o: FORMAT, FORMAT=FILE or jsonpath=TEMPLATE.
 func ParsePlanOutput(value string) (PlanOutput, error) {
-	name, rest, given := strings.Cut(value, "=")
-	formats := PlanFormats()
-	i := slices.IndexFunc(formats, func(f Format) bool { return f.Name == name })
-	if i < 0 {
-		return PlanOutput{}, fmt.Errorf("unknown output format %q: want one of %s", name, PlanFormatNames())
-	}
-	o := PlanOutput{Format: name}
-	switch {
-	case formats[i].Argument != "" && rest == "":
-		return o, fmt.Errorf("output format %s needs an argument: %s", name, formats[i].usage())
-	case formats[i].Argument != "":
-		path, err := parsePath("output", rest)
-		if err != nil {
-			return o, err
-		}
-		o.path = path
-	case given && rest == "":
-		return o, fmt.Errorf("output %q names no file after the \"=\"", value)
-	case rest != "-":
-		o.File = rest
-	}
-	return o, nil
+	o, path, err := parsePathOutput(value, PlanFormats())
+	return PlanOutput{Format: o.Format.Name, File: o.File, path: path}, err
 }
 
 // WritePlan writes a plan.
@@ -137,12 +109,5 @@ func (x PlanOutput) writeData(w io.Writer, v any) error {
 	case "yaml":
 		return WriteYAML(w, v)
 	}
-	data, err := decoded(v)
-	if err != nil {
-		return err
-	}
-	if err := x.path.Execute(w, data); err != nil {
-		return &TemplateError{err}
-	}
-	return nil
+	return writePath(w, x.path, v)
 }

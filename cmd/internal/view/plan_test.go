@@ -3,6 +3,7 @@ package view
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -153,5 +154,33 @@ func TestParsePlanOutput(t *testing.T) {
 	}
 	if o, err := ParsePlanOutput("markdown=ticket.md"); err != nil || o.File != "ticket.md" {
 		t.Errorf("markdown=ticket.md: %+v, %v", o, err)
+	}
+}
+
+// TestTemplateErrorBesideReports: a template that cannot be applied to a plan or an
+// explanation is an error of its own, and nothing is written, as with a report.
+func TestTemplateErrorBesideReports(t *testing.T) {
+	plan := new(repair.Plan)
+	loadJSON(t, "story", plan)
+	planOut, err := ParsePlanOutput(`jsonpath={.kind}{.steps[?(@.id>3)].id}{.manual[?(@.action>3)].action}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	explainOut, err := ParseExplainOutput(`jsonpath={.kind}{.subjects[?(@.summary>3)].summary}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var buf bytes.Buffer
+	for what, err := range map[string]error{
+		"plan":        planOut.WritePlan(&buf, plan, PlanOptions{}),
+		"explanation": explainOut.Write(&buf, loadExplanation(t, explanations[0]), Options{}),
+	} {
+		var template *TemplateError
+		if !errors.As(err, &template) {
+			t.Errorf("%s: error %v, want a TemplateError", what, err)
+		}
+	}
+	if buf.Len() > 0 {
+		t.Errorf("written: %q", &buf)
 	}
 }
