@@ -95,10 +95,6 @@ func (n *Need) NeedsBlocks() bool { return n.needsBlocks() }
 // it does not.
 func RejectedSettings(c blocks.IPAMConfig) string { return rejectedSettings(&c) }
 
-// TunnelNode returns the node whose tunnel an allocation is for, by its type or its
-// handle, and whether it is for one.
-func TunnelNode(a *blocks.Attributes) (node string, tunnel bool) { return tunnelNode(a) }
-
 // The subjects of findings, for those who speak of the same things.
 
 // PoolSubject is a pool as a subject.

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"math/big"
 	"net/netip"
-	"slices"
 
 	"go4.org/netipx"
 )
@@ -239,14 +238,4 @@ func addrInt(a netip.Addr) *big.Int {
 // PrefixContains tells whether inner lies wholly within outer.
 func PrefixContains(outer, inner netip.Prefix) bool {
 	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
-}
-
-// SortBlocks orders blocks by CIDR, then name.
-func SortBlocks(bs []*Block) {
-	slices.SortStableFunc(bs, func(a, b *Block) int {
-		if c := ComparePrefixes(a.CIDR, b.CIDR); c != 0 {
-			return c
-		}
-		return CompareMeta(&a.Meta, &b.Meta)
-	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 )
 
@@ -27,7 +28,7 @@ func TestSlotsAgreeWithCounting(t *testing.T) {
 		for range r.IntN(12) {
 			all = append(all, randomBlock(r, p))
 		}
-		SortBlocks(all)
+		slices.SortFunc(all, CompareBlocks)
 		var rs []Reservation
 		for range r.IntN(4) {
 			rs = append(rs, Reservation{CIDRs: []netip.Prefix{randomPrefix(r, p, bits+offset+r.IntN(10))}})
