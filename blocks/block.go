@@ -107,8 +107,20 @@ type Attributes struct {
 	// Released is when a released address began to cool down (newer Calico);
 	// zero for one in use.
 	Released time.Time
-	// VM is true if KubeVirt attributes are present (vmi-*, vm-uid).
-	VM bool
+	// VM is true if any of KubeVirt's attributes is present, in either attribute map
+	// (vmi-name, vmi-uid, vm-uid, vmim-uid; Calico v3.32). VMI is vmi-name, which is
+	// the name of the VirtualMachine, too; empty where no map has it. A stopped
+	// virtual machine keeps the handle and has no attributes: see [VMOfHandle].
+	VM  bool
+	VMI string
+	// Alternate is alternateOwnerAttrs (Calico v3.32): a second pod that may take the
+	// address over, the target of a live migration. Nil where the map is absent or
+	// empty. Of it only Pod, Namespace, Node, VM and VMI are set.
+	Alternate *Attributes
+	// Digest is a hash of all keys and values of both attribute maps as stored, also
+	// of those that no field here holds: it changes whenever either map does. 0 where
+	// both are empty.
+	Digest uint64
 }
 
 // Values of [Attributes.Type], after libcalico-go backend/model/block.go.
@@ -120,6 +132,31 @@ const (
 	TypeWireguardV6  = "wireguardV6TunnelAddress"
 	TypeLoadBalancer = "LoadBalancer"
 )
+
+// vmHandle comes between the network's name and the virtual machine in a handle:
+// "NETWORK.vmi.NAMESPACE.NAME" (libcalico-go ipam/vmipam of Calico v3.32,
+// CreateVMHandleID).
+const vmHandle = ".vmi."
+
+// VMOfHandle returns the virtual machine that a handle is for. isVM reports whether
+// it is one's at all; namespace and name are empty for a handle so long that Calico
+// hashed what follows the network ("NETWORK.vmi._…"), which does not tell which.
+// Names of namespaces hold no dot, so that the first one after the marker ends
+// theirs. Names of networks may hold some: the first marker counts.
+func VMOfHandle(handle string) (namespace, name string, isVM bool) {
+	network, rest, found := strings.Cut(handle, vmHandle)
+	if !found || network == "" || rest == "" {
+		return "", "", false
+	}
+	if strings.HasPrefix(rest, "_") {
+		return "", "", true
+	}
+	namespace, name, found = strings.Cut(rest, ".")
+	if !found || namespace == "" || name == "" {
+		return "", "", true
+	}
+	return namespace, name, true
+}
 
 // WindowsReservedHandle is the handle of the addresses that Windows nodes keep
 // back in each block (libcalico-go ipam/ipam_block.go).

@@ -21,6 +21,10 @@ type HostView struct {
 	Kind       string `json:"kind"`
 	// Node is the name of the Kubernetes node.
 	Node string `json:"node"`
+	// BootID identifies the machine's current boot (/proc/sys/kernel/random/boot_id);
+	// empty in views of older agents and in listings of routes. Of several views with
+	// one boot ID, whatever node they name, only the newest says what is.
+	BootID string `json:"bootID,omitempty"`
 	// TakenAt is when the reading of the kernel began, by the node's clock.
 	TakenAt time.Time `json:"takenAt"`
 	// Routes are the routes of all tables that routing rules reach, less those of
@@ -37,6 +41,10 @@ type HostView struct {
 
 	// Source is the file or the pod that the view comes from.
 	Source string `json:"-"`
+	// Authenticated is true if it is certain that the node's agent said it: a file
+	// that the operator names. A view that came over a connection that proves nothing
+	// about its other end may refuse a step, and never allows one.
+	Authenticated bool `json:"-"`
 	// RulesKnown is true for views of an agent, which leave out the tables that no
 	// routing rule reaches. A plain listing of routes does not tell which tables
 	// are asked, nor in which order.

@@ -103,3 +103,25 @@ func TestInternerShares(t *testing.T) {
 		t.Error("an interned string was made twice")
 	}
 }
+
+func TestVMOfHandle(t *testing.T) {
+	for handle, want := range map[string]struct {
+		namespace, name string
+		isVM            bool
+	}{
+		"k8s-pod-network.vmi.shop.db":       {"shop", "db", true},
+		"k8s-pod-network.vmi.shop.db.main":  {"shop", "db.main", true},
+		"k8s-pod-network.vmi.vmi.db":        {"vmi", "db", true},
+		"net1.vmi._0123456789abcdef":        {"", "", true},
+		"net1.vmi.nodot":                    {"", "", true},
+		"k8s-pod-network.0123456789abcdef0": {"", "", false},
+		".vmi.shop.db":                      {"", "", false},
+		"vmi.shop.db":                       {"", "", false},
+		"":                                  {"", "", false},
+	} {
+		namespace, name, isVM := VMOfHandle(handle)
+		if namespace != want.namespace || name != want.name || isVM != want.isVM {
+			t.Errorf("VMOfHandle(%q) = %q, %q, %v, want %+v", handle, namespace, name, isVM, want)
+		}
+	}
+}

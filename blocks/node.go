@@ -2,6 +2,7 @@ package blocks
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 )
@@ -20,6 +21,9 @@ type Node struct {
 	Tunnels []Tunnel
 	// Windows is true for nodes that run Windows.
 	Windows bool
+	// OutOfService is true for a node with the taint
+	// node.kubernetes.io/out-of-service: somebody says that its machine is off.
+	OutOfService bool
 	// Ready is true if the node's Ready condition is, NotReady if there is such a
 	// condition and it is not. A node that never reported has neither.
 	Ready, NotReady bool
@@ -76,6 +80,16 @@ type Workload struct {
 	// AnnotationIPs are the addresses in Calico's annotations
 	// (cni.projectcalico.org/podIP and podIPs).
 	AnnotationIPs []netip.Addr
+	// NetworkIPs are the addresses of all its interfaces, secondary ones included, in
+	// the annotation k8s.v1.cni.cncf.io/network-status.
+	NetworkIPs []netip.Addr
+	// Unreadable names the status field or annotation that could name an address of
+	// the pod and cannot be parsed; empty if there is none. Such a pod may have any
+	// address whose allocation names it.
+	Unreadable string
+	// VM is the name of the KubeVirt VirtualMachineInstance that the pod runs, by the
+	// label vm.kubevirt.io/name or by an owner reference; empty for other pods.
+	VM string
 	// NetworkRemoved is true if Calico's podIP annotation is present and empty:
 	// the CNI plugin has taken the network down.
 	NetworkRemoved bool
@@ -127,27 +141,18 @@ func (w *Workload) Waiting() bool {
 		len(w.StatusIPs) == 0 && len(w.AnnotationIPs) == 0
 }
 
-// Addresses calls yield for each address of the pod, status first, each once.
+// Addresses calls yield for each address that the pod names anywhere, status first,
+// each once.
 func (w *Workload) Addresses(yield func(netip.Addr) bool) {
-	for _, a := range w.StatusIPs {
-		if !yield(a) {
-			return
-		}
-	}
-next:
-	for i, a := range w.AnnotationIPs {
-		for _, b := range w.StatusIPs {
-			if a == b {
-				continue next
+	all := [...][]netip.Addr{w.StatusIPs, w.AnnotationIPs, w.NetworkIPs}
+	for i, list := range all {
+		for j, a := range list {
+			if slices.Contains(list[:j], a) || slices.ContainsFunc(all[:i], func(before []netip.Addr) bool { return slices.Contains(before, a) }) {
+				continue
 			}
-		}
-		for _, b := range w.AnnotationIPs[:i] {
-			if a == b {
-				continue next
+			if !yield(a) {
+				return
 			}
-		}
-		if !yield(a) {
-			return
 		}
 	}
 }

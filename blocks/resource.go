@@ -27,6 +27,8 @@ const (
 	Nodes            Resource = "nodes"
 	Pods             Resource = "pods"
 	Namespaces       Resource = "namespaces"
+	VMs              Resource = "virtualmachines"
+	VMInstances      Resource = "virtualmachineinstances"
 )
 
 // Resources lists every resource of an audit, in the order in which they are
@@ -34,6 +36,7 @@ const (
 var Resources = []Resource{
 	Pools, Blocks, Affinities, Handles, IPAMConfigs, Reservations, ClusterInfos,
 	ControllerConfig, FelixConfigs, BGPConfigs, BGPPeers, BGPFilters, Nodes, Pods, Namespaces,
+	VMs, VMInstances,
 }
 
 // A Gap is something that an audit wanted to read and could not. Verdicts that
@@ -52,6 +55,11 @@ type Gap struct {
 	// Reason says in one sentence what went wrong and, where a right was
 	// missing, which.
 	Reason string `json:"reason"`
+
+	// Held is true if the object was read but for the field, and whatever the field
+	// may say is taken into account: no verdict is lost, and the snapshot counts as
+	// complete. Anybody who may write a pod's annotations could make such a gap.
+	Held bool `json:"held,omitempty"`
 
 	// Stale is true if the kind was read whole and its objects are there as they
 	// were then, but are no longer known to be current.

@@ -24,6 +24,11 @@ type Snapshot struct {
 	Namespaces   []Namespace
 	BGPPeers     []BGPPeer
 	BGPFilters   []BGPFilter
+	// VMs and VMInstances are KubeVirt's virtual machines. VMsKnown is true if both
+	// kinds were read whole: where KubeVirt's API is not served, not permitted or not
+	// in the files, a virtual machine that is not here may exist all the same.
+	VMs, VMInstances []VirtualMachine
+	VMsKnown         bool
 
 	// IPAM is Calico's IPAM configuration; Calico's defaults where no object
 	// exists (see [IPAMConfig.Present]).
@@ -80,19 +85,21 @@ func (s *Snapshot) Missing(r Resource) (Gap, bool) {
 }
 
 // Unreadable returns the single objects of a resource that could not be
-// understood.
+// understood, less those that are held ([Gap.Held]).
 func (s *Snapshot) Unreadable(r Resource) []Gap {
 	var out []Gap
 	for _, g := range s.Gaps {
-		if g.Resource == r && !g.Whole() {
+		if g.Resource == r && !g.Whole() && !g.Held {
 			out = append(out, g)
 		}
 	}
 	return out
 }
 
-// Complete is true if nothing is missing from the snapshot.
-func (s *Snapshot) Complete() bool { return len(s.Gaps) == 0 }
+// Complete is true if nothing is missing from the snapshot that a verdict needs.
+func (s *Snapshot) Complete() bool {
+	return !slices.ContainsFunc(s.Gaps, func(g Gap) bool { return !g.Held })
+}
 
 // Sort puts every slice into its canonical order, so that what is computed from
 // a snapshot does not depend on the order in which objects were read.
@@ -107,6 +114,8 @@ func (s *Snapshot) Sort() {
 	slices.SortStableFunc(s.Namespaces, func(a, b Namespace) int { return CompareMeta(&a.Meta, &b.Meta) })
 	slices.SortStableFunc(s.BGPPeers, func(a, b BGPPeer) int { return CompareMeta(&a.Meta, &b.Meta) })
 	slices.SortStableFunc(s.BGPFilters, func(a, b BGPFilter) int { return CompareMeta(&a.Meta, &b.Meta) })
+	slices.SortStableFunc(s.VMs, func(a, b VirtualMachine) int { return CompareVirtualMachines(&a, &b) })
+	slices.SortStableFunc(s.VMInstances, func(a, b VirtualMachine) int { return CompareVirtualMachines(&a, &b) })
 	slices.SortStableFunc(s.Gaps, CompareGaps)
 	s.Hosts.sort()
 }

@@ -16,13 +16,16 @@
 //	live                                         objects may change between reads
 //	pool NAME CIDR [size=N] [disabled] [manual] [uses=A,B] [nodes=SELECTOR]
 //	     [namespaces=SELECTOR] [vxlan=MODE] [ipip=MODE] [noexport] [notAllocatable=REASON]
-//	node NAME [pods=N] [cordoned] [windows] [notready] [taint=KEY] [label=K=V] [tunnel=TYPE@IP] [as=N]
+//	node NAME [pods=N] [cordoned] [windows] [notready] [outofservice] [taint=KEY] [label=K=V] [tunnel=TYPE@IP] [as=N]
 //	     [addr=IP/LEN] [rr=ID]                   its BGP addresses and cluster ID
 //	namespace NAME [label=K=V] [pools=A,B]
 //	block CIDR [OWNER] [age=D] [noage] [future] [deleted] [strict] [name=N]
 //	     OWNER is a node's name, "virtual:…" or "-" for none
 //	alloc IP [pod=NS/NAME] [node=N] [handle=H] [type=T] [service=S] [vm] [cooling] [age=D] [noage] [seq=N] [noseq]
+//	     [vmi=NAME] [alt=NS/NAME altnode=N]      KubeVirt's attributes, and alternateOwnerAttrs
 //	pod NS/NAME NODE [IP,IP] [phase=P] [hostnet] [terminating] [removed] [ann=IP,IP] [pools=A,B] [age=D] [cid=ID]
+//	     [net=IP,IP] [vmi=NAME] [unreadable=FIELD]  addresses in network-status, its virtual machine
+//	vm NS/NAME|none; vmi NS/NAME [ofvm]          KubeVirt's objects; either says that both kinds were read
 //	use IP NS/NAME NODE                          alloc and pod in one
 //	fill CIDR COUNT NODE                         COUNT uses of the block's first free addresses
 //	affinity CIDR OWNER [state=S] [age=D] [deleted] [unlabelled]

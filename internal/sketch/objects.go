@@ -40,7 +40,7 @@ var tunnelTypes = map[string]string{
 func (p *parser) node(w words) {
 	n := blocks.Node{
 		Meta: p.meta(w.at(0), w), Labels: labels(w), Unschedulable: w.has("cordoned"), Windows: w.has("windows"),
-		Taints: w.opts["taint"], AllocatablePods: w.number("pods", 0), Ready: !w.has("notready"), NotReady: w.has("notready"), ASNumber: uint32(w.number("as", 0)),
+		Taints: w.opts["taint"], AllocatablePods: w.number("pods", 0), Ready: !w.has("notready"), NotReady: w.has("notready"), OutOfService: w.has("outofservice"), ASNumber: uint32(w.number("as", 0)),
 		RouteReflectorID: w.get("rr"),
 	}
 	for _, a := range w.opts["addr"] {
@@ -108,6 +108,13 @@ func (p *parser) alloc(w words) error {
 		Handle: w.get("handle"), HasHandle: w.has("handle"), Namespace: ns, Pod: pod, Node: w.get("node"), Type: w.get("type"), Assigned: m.Created,
 		VM: w.has("vm"), Service: w.get("service"),
 	}
+	if w.has("vmi") {
+		a.VM, a.VMI = true, w.get("vmi")
+	}
+	if w.has("alt") {
+		altNS, altPod, _ := strings.Cut(w.get("alt"), "/")
+		a.Alternate = &blocks.Attributes{Namespace: altNS, Pod: altPod, Node: w.get("altnode"), VM: a.VM, VMI: a.VMI}
+	}
 	if w.has("noage") {
 		a.Assigned = time.Time{}
 	}
@@ -145,7 +152,22 @@ func (p *parser) pod(w words) {
 	for _, a := range w.list("ann") {
 		pod.AnnotationIPs = append(pod.AnnotationIPs, netip.MustParseAddr(a))
 	}
+	for _, a := range w.list("net") {
+		pod.NetworkIPs = append(pod.NetworkIPs, netip.MustParseAddr(a))
+	}
+	pod.VM, pod.Unreadable = w.get("vmi"), w.get("unreadable")
 	p.snap.Workloads = append(p.snap.Workloads, pod)
+}
+
+// vm adds a virtual machine, or an instance of one: "vm NS/NAME", "vmi NS/NAME ofvm".
+// Either says that both kinds were read.
+func (p *parser) vm(w words, into *[]blocks.VirtualMachine) {
+	p.snap.VMsKnown = true
+	if w.at(0) == "none" || w.has("none") {
+		return
+	}
+	ns, name, _ := strings.Cut(w.at(0), "/")
+	*into = append(*into, blocks.VirtualMachine{Meta: p.meta(name, w), Namespace: ns, OfVM: w.has("ofvm")})
 }
 
 func (p *parser) fill(w words) error {

@@ -44,7 +44,7 @@ var flags = map[string]bool{
 	"deleted": true, "strict": true, "cooling": true, "hostnet": true, "terminating": true, "removed": true,
 	"noauto": true, "none": true, "nomesh": true, "vm": true, "unlabelled": true, "bpf": true, "oneway": true, "workloads": true,
 	"agent": true, "routes": true, "partial": true, "host": true, "inner": true,
-	"unpinned": true, "noseq": true, "notready": true,
+	"unpinned": true, "noseq": true, "notready": true, "outofservice": true, "ofvm": true,
 }
 
 func split(fields []string) words {
@@ -145,6 +145,10 @@ func (p *parser) line(line string) (err error) {
 		p.block(w)
 	case "alloc":
 		return p.alloc(w)
+	case "vm":
+		p.vm(w, &p.snap.VMs)
+	case "vmi":
+		p.vm(w, &p.snap.VMInstances)
 	case "pod":
 		p.pod(w)
 	case "use":

@@ -1,0 +1,23 @@
+package blocks
+
+import "cmp"
+
+// VirtualMachine is a KubeVirt VirtualMachine or VirtualMachineInstance, of which an
+// audit reads the metadata alone. A VirtualMachine owns its addresses running or
+// not; an instance of the same name is what runs.
+type VirtualMachine struct {
+	Meta
+	Namespace string
+	// OfVM is true for an instance that an owner reference ties to a VirtualMachine:
+	// where that is gone, the instance is on its way out and owns nothing (Calico
+	// v3.32, kube-controllers pkg/controllers/node/ipam.go, hasVMOwner).
+	OfVM bool
+}
+
+// FullName returns "namespace/name".
+func (v *VirtualMachine) FullName() string { return v.Namespace + "/" + v.Name }
+
+// CompareVirtualMachines orders virtual machines by namespace and name.
+func CompareVirtualMachines(a, b *VirtualMachine) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
