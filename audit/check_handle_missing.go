@@ -34,8 +34,8 @@ func init() {
 				unread[g.Name] = true
 			}
 			for _, id := range slices.Sorted(maps.Keys(st.own.refs)) {
-				refs := st.own.refs[id]
-				if st.own.handles[id] != nil || unread[id] || !st.refsSettled(refs) {
+				refs := slices.DeleteFunc(slices.Clone(st.own.refs[id]), func(r AllocationRef) bool { return r.Block.SoftDeleted })
+				if len(refs) == 0 || st.own.handles[id] != nil || unread[id] || !st.refsSettled(refs) {
 					continue
 				}
 				attr := refs[0].Attributes()

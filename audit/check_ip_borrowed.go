@@ -15,7 +15,7 @@ func init() {
 			"A borrowed address works only where the owner learns a route to that single address, and in some topologies it does not.",
 		Confirm: "calicoctl ipam show --show-borrowed; on the owner: ip route get ADDRESS (\"Invalid argument\" means that it is black-holed).",
 		Misread: "Calico's \"ipam check\" does not count borrowed addresses as a problem.",
-		Fix: "See to it that the borrowing node can claim a block of its own (see pool/no-free-blocks and node/no-block), " +
+		Fix: "A virtual machine keeps the address of the node it began on, also when it is migrated: leave it. Otherwise see to it that the borrowing node can claim a block of its own (see pool/no-free-blocks and node/no-block), " +
 			"then restart the pod: it then gets an address of that block. Turning strict affinity on does not move it.",
 		Verify: "The restarted pod has an address of a block of its own node, and pods on the former owner reach it.",
 		Never:  "Never release the address while its pod runs.",
@@ -41,9 +41,13 @@ func init() {
 // borrowUser says in words who uses a borrowed address.
 func (st *State) borrowUser(b *Borrow) string {
 	_, unread := st.Missing(blocks.Pods)
+	kind, _ := b.Attributes.TunnelOf()
+	namespace, vm, _ := b.Attributes.VMOf()
 	switch {
 	case b.Tunnel:
-		return fmt.Sprintf("the node's own tunnel (%s)", b.Attributes.Type)
+		return fmt.Sprintf("the node's own tunnel (%s)", kind)
+	case b.VM && vm != "":
+		return "virtual machine " + namespace + "/" + vm
 	case b.Workload != nil:
 		return "pod " + b.Workload.FullName()
 	case b.Attributes.Pod != "" && unread:
@@ -59,6 +63,8 @@ func (st *State) borrowFix(b *Borrow) Fix {
 	switch {
 	case b.Tunnel:
 		return Fix{"manual", fmt.Sprintf("once %s can claim a block, restart calico-node there: its tunnel then takes an address of that block", b.User)}
+	case b.VM:
+		return Fix{"look", "calico-audit explain " + b.Addr.String()} // kept by design; nothing is to be restarted
 	case b.Workload != nil:
 		return Fix{"manual", fmt.Sprintf("once %s can claim a block: kubectl delete pod --namespace %s %s", b.User, arg(b.Workload.Namespace), arg(b.Workload.Name))}
 	}

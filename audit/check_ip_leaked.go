@@ -10,15 +10,17 @@ import (
 func init() {
 	register(Check{
 		ID:       "ip/leaked",
-		Title:    "an allocation that nothing owns, as far as was observed",
+		Title:    "an allocation whose owner is gone, as far as was observed",
 		Severity: "warning",
-		Why: "The address is lost to other pods, and its block can never be released, which is how pools run out while few pods run. " +
+		Why: "It names a pod, a virtual machine or a node's tunnel that no longer exists. The address is lost to other pods, and its block can never be released, which is how pools run out while few pods run. " +
 			"It comes about when a pod dies without Calico's CNI plugin being told.",
 		Confirm: "calicoctl ipam show --ip=ADDRESS names the pod; kubectl get pod shows that it is gone. On its node, crictl pods shows whether the sandbox still lives.",
-		Misread: "A pod that was deleted by force may still run on its node and use the address: the API alone cannot tell.",
-		Fix:     "Calico's own collector releases leaks after its grace period; see that it runs (config/gc-disabled). calico-audit repair --leaked-ips looks twice, and releases what nothing owns either time.",
-		Never:   "Never release an address on one look, and never by \"calicoctl ipam release --ip\", which checks neither handle nor sequence number.",
-		Needs:   []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
+		Misread: "A pod that was deleted by force, and one whose Node object was deleted, may still run on its machine and use the address: the API alone cannot tell. " +
+			"What names no owner that can be looked up is no leak: see ip/unknown-owner.",
+		Fix:   "Calico's own collector releases leaks after its grace period; see that it runs (config/gc-disabled). calico-audit repair --leaked-ips looks twice, and releases what nothing owns either time and what a view of its node's machine shows to be out of use.",
+		Never: "Never release an address on one look, and never by \"calicoctl ipam release --ip\", which checks neither handle nor sequence number.",
+		Needs: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
+		Uses:  []blocks.Resource{blocks.VMs, blocks.VMInstances},
 		Run: func(st *State, f *Findings) {
 			if name, unread := st.podUnread(); unread {
 				f.Unjudged("not judged where only pods could tell: pod %s could not be read", name)
@@ -43,11 +45,8 @@ func init() {
 func (st *State) leakFinding(r AllocationRef, v Validity) Finding {
 	attr := r.Attributes()
 	handle, caution := attr.Handle, ""
-	switch {
-	case !attr.HasHandle:
+	if !attr.HasHandle {
 		handle, caution = "none", "without a handle nothing pins what was assigned"
-	case attr.VM:
-		caution = "it belongs to a virtual machine, which keeps its address while it is stopped"
 	}
 	sequence := ""
 	if n, ok := r.Block.SequenceAt(r.Ordinal); ok {
@@ -57,14 +56,33 @@ func (st *State) leakFinding(r AllocationRef, v Validity) Finding {
 		Absence: true, Severity: Warning, Subject: ipSubject(r.Addr(), attr.Node), Pools: poolsOf(r.Block.Pool), Nodes: []string{r.Block.Owner.Node()},
 		Message: fmt.Sprintf("%s is allocated, and nothing seems to own it: %s", r.Addr(), v.Why),
 		Evidence: Evidences("block", r.Block.CIDR.String(), "owner of the block", ownerText(r.Block.Owner), "handle", handle,
-			"node", attr.Node, "type", attr.Type, "assigned", FormatTime(attr.Assigned), "sequence", sequence, "caution", caution, "observed", observed),
+			"node", attr.Node, "machine", st.machineNote(attr.Node), "type", attr.Type, "assigned", FormatTime(attr.Assigned), "sequence", sequence, "caution", caution, "observed", observed),
 		Fix: repairFix("--leaked-ips"),
 	}
-	if !attr.HasHandle || attr.VM || len(st.usesOfHost(r.Addr())) > 0 {
+	if !attr.HasHandle || len(st.usesOfHost(r.Addr())) > 0 {
 		x.Fix = Fix{"look", "calico-audit explain " + r.Addr().String()} // a repair would refuse it
 	}
 	st.addHolders(&x, r)
 	return x
+}
+
+// machineNote says what is known of the machine of a node that is gone or not ready:
+// the pods whose objects are gone may still run there.
+func (st *State) machineNote(node string) string {
+	h := st.hosts[node]
+	state := ""
+	switch {
+	case node == "":
+		return ""
+	case st.vanished(node):
+		state = "node " + node + " no longer exists"
+	case h != nil && h.Node != nil && h.Node.NotReady:
+		state = "node " + node + " is not ready"
+	default:
+		return ""
+	}
+	_, why := st.MachineOff(node)
+	return state + "; " + why
 }
 
 // addHolders says of a leaked address where a node still uses it: it is lost to the

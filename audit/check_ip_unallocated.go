@@ -40,7 +40,7 @@ func init() {
 				u := users[0]
 				fix := Fix{"manual", fmt.Sprintf("restart calico-node on %s, so that its tunnel gets an address of its own", u.node)}
 				if w := u.pod; w != nil {
-					fix = Fix{"manual", fmt.Sprintf("kubectl delete pod --namespace %s %s, so that it gets an address of its own", arg(w.Namespace), arg(w.Name))}
+					fix = restartFix(w, "so that it gets an address of its own")
 				}
 				f.Add(Finding{
 					Severity: Critical, Subject: ipSubject(a, u.node), Pools: poolsOf(pool), Absence: true,
@@ -51,6 +51,15 @@ func init() {
 			})
 		},
 	})
+}
+
+// restartFix is to restart a pod, for a reason. A virtual machine's pod is never
+// restarted on our word: that stops the machine, and does not change its address.
+func restartFix(w *blocks.Workload, why string) Fix {
+	if w.VM != "" {
+		return Fix{"look", "kubectl get virtualmachineinstance --namespace " + arg(w.Namespace) + " " + arg(w.VM)}
+	}
+	return Fix{"manual", fmt.Sprintf("kubectl delete pod --namespace %s %s, %s", arg(w.Namespace), arg(w.Name), why)}
 }
 
 // liveUse is a live claim to an address.
@@ -99,7 +108,7 @@ func (st *State) eachLiveUse(fn func(netip.Addr, []liveUse)) {
 // liveUses returns the live claims to an address; pods are those that name it.
 func (st *State) liveUses(a netip.Addr, pods []use) (users []liveUse) {
 	for _, u := range pods {
-		if !u.workload.Live() {
+		if !u.workload.Live() || u.elsewhere {
 			continue
 		}
 		l := liveUse{pod: u.workload, node: u.workload.Node, source: "Calico's annotation"}

@@ -35,7 +35,7 @@ func init() {
 					}
 				}
 				if len(several) > 0 {
-					f.Add(manyBlocks(h, several, byPool))
+					f.Add(st.manyBlocks(h, several, byPool))
 				}
 			}
 		},
@@ -44,7 +44,7 @@ func init() {
 
 // manyBlocks makes the finding of one host, over all pools of which it holds
 // several blocks.
-func manyBlocks(h *Host, pools []*Pool, byPool map[*Pool][]*Block) Finding {
+func (st *State) manyBlocks(h *Host, pools []*Pool, byPool map[*Pool][]*Block) Finding {
 	sev := Info
 	var holds, releasable, held, used []string
 	var all []*Block
@@ -71,7 +71,7 @@ func manyBlocks(h *Host, pools []*Pool, byPool map[*Pool][]*Block) Finding {
 	switch {
 	case could == "" && len(held) == 0:
 		could = "none: all hold addresses in use"
-		fix = Fix{"manual", drainAdvice(h, all)}
+		fix = Fix{"manual", st.drainAdvice(h, all)}
 	case could == "":
 		could = "none now"
 	}
@@ -86,12 +86,16 @@ func manyBlocks(h *Host, pools []*Pool, byPool map[*Pool][]*Block) Finding {
 
 // drainAdvice says how to empty one of a host's blocks: one that nobody borrows
 // from if there is one, and the emptiest of these.
-func drainAdvice(h *Host, bs []*Block) string {
+func (st *State) drainAdvice(h *Host, bs []*Block) string {
 	lent := map[*Block][]string{}
 	for _, b := range h.Lent {
 		if !slices.Contains(lent[b.Block], b.User) {
 			lent[b.Block] = append(lent[b.Block], b.User)
 		}
+	}
+	bs = slices.DeleteFunc(slices.Clone(bs), func(b *Block) bool { return !st.EmptiesByRestarts(b) })
+	if len(bs) == 0 {
+		return "none of its blocks empties by restarting pods: virtual machines, or owners that cannot be looked up, hold addresses in each"
 	}
 	b := slices.MinFunc(bs, func(x, y *Block) int {
 		return cmp.Or(cmp.Compare(min(len(lent[x]), 1), min(len(lent[y]), 1)), cmp.Compare(x.Used, y.Used))

@@ -18,7 +18,7 @@ func (x *explainer) fillSection(s *sheet, b *Block) {
 	counts := map[string]int{}
 	for i := range b.Ordinals {
 		if b.Ordinals[i] != blocks.Free {
-			counts[allocationSort(b.At(i))]++
+			counts[allocationSort(b, b.At(i))]++
 		}
 	}
 	s.section("Allocated to")
@@ -45,22 +45,21 @@ func (x *explainer) fillSection(s *sheet, b *Block) {
 // counted.
 var allocationSorts = []string{"pods", "virtual machines", "tunnels", "services", "kept back by Windows", "cooling down", "others"}
 
-func allocationSort(a *blocks.Attributes) string {
-	switch {
-	case a == nil:
-		return "others"
-	case a.Cooling():
+func allocationSort(b *Block, a *blocks.Attributes) string {
+	switch sortOf(b, a) {
+	case UseCooling:
 		return "cooling down"
-	case a.WindowsReserved():
+	case UseWindows:
 		return "kept back by Windows"
-	case a.Tunnel():
+	case UseTunnel:
 		return "tunnels"
-	case a.Service != "" || a.Type == blocks.TypeLoadBalancer:
+	case UseService:
 		return "services"
-	case a.VM:
+	case UseVM:
 		return "virtual machines"
-	case a.Pod != "":
+	case UsePod:
 		return "pods"
+	case UseUnknown:
 	}
 	return "others"
 }

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -134,8 +135,8 @@ func (x *explainer) allocationSection(s *sheet, b *Block, a netip.Addr) {
 		s.fact(src, "service", joinNonEmpty(attr.Namespace, attr.Service))
 		s.fact(src, "node", attr.Node)
 		s.fact(src, "type", attr.Type)
-		if attr.VM {
-			s.fact(src, "virtual machine", "yes: KubeVirt attributes are present")
+		if namespace, vm, isVM := attr.VMOf(); isVM {
+			s.fact(src, "virtual machine", cmp.Or(joinNonEmpty(namespace, vm), "one; nothing tells which"))
 		}
 		s.fact(src, "assigned", FormatTime(attr.Assigned))
 	}

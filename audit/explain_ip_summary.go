@@ -73,6 +73,9 @@ func (x *explainer) unusedSummary(ref AllocationRef) string {
 		return out + ". Whether anything uses it is not known: " + g.String() + "."
 	}
 	v := x.Judge(ref)
+	if v.Unknown {
+		return out + ", and who owns it is not known: " + v.Why + "."
+	}
 	if v.Owned {
 		return out + ": " + v.Why + "."
 	}

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -40,7 +41,8 @@ func (x *explainer) addressOutlook(s *sheet, a netip.Addr, users []user, ref All
 	if attr == nil || x.firstMissing(useNeeds) != nil {
 		return
 	}
-	node := orNone(attr.Node)
+	_, tunnelNode := attr.TunnelOf()
+	node := orNone(cmp.Or(tunnelNode, attr.Node))
 	live := slices.IndexFunc(users, func(u user) bool { return !u.past })
 	switch v := x.Judge(ref); {
 	case attr.Cooling():
@@ -51,6 +53,12 @@ func (x *explainer) addressOutlook(s *sheet, a netip.Addr, users []user, ref All
 		s.outlook("owned", "released when node %s is deleted, or calico-node there takes another tunnel address", x.tunnels[a][0].node.Name)
 	case !v.Owned:
 		s.outlook("ip/leaked", "%s", x.leakOutlook(attr))
+	case v.Unknown && len(users) == 0:
+		s.outlook("ip/unknown-owner", "released by whoever assigned it; neither Calico's collector nor calico-audit does")
+	case attr.Tunnel() && x.vanished(node):
+		s.outlook("owned", "nothing owns it any more once the machine of %s is known to be off (calico-audit repair --leaked-ips --terminated %s) and no other address of it is in use", node, arg(node))
+	case sortOf(ref.Block, attr) == UseVM && !v.Young:
+		s.outlook("owned", "released when the virtual machine is deleted")
 	case attr.Tunnel():
 		s.outlook("owned", "nothing owns it any more once node %s is deleted", node)
 	case live >= 0:
@@ -64,11 +72,8 @@ func (x *explainer) addressOutlook(s *sheet, a netip.Addr, users []user, ref All
 
 // leakOutlook says what would end a leak.
 func (x *explainer) leakOutlook(attr *blocks.Attributes) string {
-	const again = "owned again as soon as a pod or tunnel names it"
-	switch {
-	case attr.VM:
-		return again + ". A virtual machine keeps its address while it is stopped, which pods do not show: look for the machine first"
-	case !attr.HasHandle:
+	const again = "owned again as soon as its owner is there again, or a pod or tunnel names it"
+	if !attr.HasHandle {
 		return again + ". Calico's own collector leaves addresses without a handle alone"
 	}
 	return again + ". " + x.collectorText()

@@ -44,7 +44,7 @@ func (x *explainer) blockOutlook(s *sheet, b *Block) {
 		s.Hosts = blocks.HostReading{}
 		for i := range s.Workloads {
 			if w := &s.Workloads[i]; slices.ContainsFunc(slices.Collect(w.Addresses), b.CIDR.Contains) {
-				w.StatusIPs, w.AnnotationIPs = nil, nil
+				w.StatusIPs, w.AnnotationIPs, w.NetworkIPs = nil, nil, nil
 			}
 		}
 		for i := range s.Nodes {

@@ -122,22 +122,32 @@ func comma(phrase string) string {
 // holder says in a few words what an allocated ordinal is for.
 func (x *explainer) holder(b *Block, ordinal int) string {
 	a := b.At(ordinal)
-	switch {
-	case a == nil:
+	if a == nil {
 		return "attributes that do not exist"
-	case a.Cooling():
+	}
+	switch sortOf(b, a) {
+	case UseCooling:
 		return "nobody: released at " + FormatTime(a.Released) + " and cooling down"
-	case a.WindowsReserved():
+	case UseWindows:
 		return "nobody: a Windows node keeps it back"
-	case a.Tunnel():
-		return "the " + tunnelName(a.Type) + " of node " + orNone(a.Node)
-	case a.Pod != "":
+	case UseTunnel:
+		kind, node := a.TunnelOf()
+		return "the " + tunnelName(kind) + " of node " + orNone(node)
+	case UseVM:
+		if namespace, name, _ := a.VMOf(); name != "" {
+			return "virtual machine " + namespace + "/" + name
+		}
+		return "a virtual machine"
+	case UsePod:
 		return "pod " + a.Namespace + "/" + a.Pod
-	case a.Service != "":
-		return "service " + joinNonEmpty(a.Namespace, a.Service)
-	case a.Type == blocks.TypeLoadBalancer:
+	case UseService:
+		if a.Service != "" {
+			return "service " + joinNonEmpty(a.Namespace, a.Service)
+		}
 		return "a LoadBalancer service"
-	case a.Handle != "":
+	case UseUnknown:
+	}
+	if a.Handle != "" {
 		return "handle " + a.Handle
 	}
 	return "something without a name"

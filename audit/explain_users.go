@@ -84,6 +84,8 @@ func podClaim(w *blocks.Workload, a netip.Addr) string {
 		where = "in its status and in Calico's annotation"
 	case annotation:
 		where = "in Calico's annotation, and not in its status"
+	case !status:
+		where = "for a secondary interface, in the annotation k8s.v1.cni.cncf.io/network-status alone"
 	}
 	return where + "; " + podState(w)
 }
@@ -133,6 +135,8 @@ func verdictText(v Validity) string {
 	switch {
 	case strings.HasPrefix(v.Why, "not judged"):
 		return v.Why
+	case v.Unknown:
+		return "owner not known: " + v.Why
 	case v.Owned:
 		return "owned: " + v.Why
 	}
@@ -142,19 +146,28 @@ func verdictText(v Validity) string {
 // servesNoPod tells whether an allocation is for something that neither pods nor
 // nodes would name.
 func (x *explainer) servesNoPod(ref AllocationRef, attr *blocks.Attributes) bool {
-	return attr != nil && (ref.Block.Owner.Kind == blocks.VirtualOwner || allocationSort(attr) == "services" ||
-		attr.Cooling() || attr.WindowsReserved())
+	switch sortOf(ref.Block, attr) {
+	case UseService, UseCooling, UseWindows:
+		return true
+	case UseUnknown, UsePod, UseTunnel, UseVM:
+	}
+	return false
 }
 
 // namedByAllocation says how the pod or node stands that an allocation names and
 // that does not name the address itself.
 func (x *explainer) namedByAllocation(s *sheet, a netip.Addr, ref AllocationRef, attr *blocks.Attributes) {
+	sort := sortOf(ref.Block, attr)
+	if sort == UseVM {
+		x.namedVM(s, attr)
+	}
+	kind, node := attr.TunnelOf()
 	switch {
-	case attr.Tunnel() && len(x.tunnels[a]) == 0 && attr.Node != "":
-		if n := x.nodeNamed(attr.Node); n != nil {
-			s.factf(nodeSource(n), "node "+attr.Node, "the allocation is for its %s; the node's annotations do not name the address", tunnelName(attr.Type))
+	case sort == UseTunnel && len(x.tunnels[a]) == 0 && node != "":
+		if n := x.nodeNamed(node); n != nil {
+			s.factf(nodeSource(n), "node "+node, "the allocation is for its %s; the node's annotations do not name the address", tunnelName(kind))
 		} else {
-			s.factf("", "node "+attr.Node, "the allocation is for its %s; %s", tunnelName(attr.Type), x.noNode(attr.Node))
+			s.factf("", "node "+node, "the allocation is for its %s; %s", tunnelName(kind), x.noNode(node))
 		}
 	case attr.Pod != "" && !slices.ContainsFunc(x.Users(a), func(w *blocks.Workload) bool { return w.Name == attr.Pod && w.Namespace == attr.Namespace }):
 		name := "pod " + attr.Namespace + "/" + attr.Pod
@@ -163,8 +176,35 @@ func (x *explainer) namedByAllocation(s *sheet, a netip.Addr, ref AllocationRef,
 		} else if x.unread(blocks.Pods) == "" {
 			s.fact("", name, "the allocation is for it, and no such pod exists")
 		}
-	case ref.Block.Owner.Kind == blocks.VirtualOwner || allocationSort(attr) == "services":
+	case sort == UseService:
 		s.fact(blockSource(ref.Block), "service", "the allocation is for a LoadBalancer service; services are not read")
+	}
+}
+
+// namedVM says how the virtual machine stands that an allocation is for.
+func (x *explainer) namedVM(s *sheet, attr *blocks.Attributes) {
+	namespace, name, _ := attr.VMOf()
+	if name == "" {
+		s.fact("", "virtual machine", "the allocation is for one, and does not tell which")
+		return
+	}
+	what := "virtual machine " + namespace + "/" + name
+	_, exists := x.vmNamed(x.VMs, namespace, name)
+	_, runs := x.vmNamed(x.VMInstances, namespace, name)
+	switch {
+	case !x.VMsKnown:
+		s.fact("", what, "the allocation is for it; virtual machines were not read")
+	case exists && runs:
+		s.fact("virtualmachine/"+namespace+"/"+name, what, "the allocation is for it; it exists, and an instance of it")
+	case exists:
+		s.fact("virtualmachine/"+namespace+"/"+name, what, "the allocation is for it; it exists, without an instance: it is stopped")
+	case runs:
+		s.fact("virtualmachineinstance/"+namespace+"/"+name, what, "the allocation is for it; an instance exists, and no VirtualMachine")
+	default:
+		s.fact("", what, "the allocation is for it, and neither it nor an instance of it exists")
+	}
+	if alt := attr.Alternate; alt != nil {
+		s.factf("", "alternate owner", "pod %s%s, which takes the address over when the migration ends", alt.Namespace+"/"+alt.Pod, nodePhrase(alt.Node))
 	}
 }
 

@@ -19,6 +19,8 @@ type Options struct {
 	// Grace is how long a state must have held before it counts as lasting.
 	// Zero means [DefaultGrace].
 	Grace time.Duration
+	// Terminated are nodes whose machines are off, by the word of somebody who knows.
+	Terminated []string
 }
 
 // State is a snapshot with indexes and shared verdicts. It is immutable once
@@ -27,6 +29,8 @@ type State struct {
 	// Snapshot is what was read, in canonical order.
 	*blocks.Snapshot
 	Grace time.Duration
+	// Terminated are the nodes whose machines somebody says are off.
+	Terminated []string
 
 	// Pools, by name; IPBlocks, by CIDR; Hosts, by name.
 	Pools    []*Pool
@@ -45,6 +49,9 @@ type State struct {
 	spaces   map[string]*blocks.Namespace
 	own      ownership
 	tunnels  map[netip.Addr][]tunnelUse
+	// nodeUses has the nodes that no longer exist and have a tunnel address, with
+	// what else of them is still in use; "" for nothing.
+	nodeUses map[string]string
 	// tunnelAddrs are the keys of tunnels, in order.
 	tunnelAddrs []netip.Addr
 	routing     *affinity.Routing
@@ -130,17 +137,26 @@ type Borrow struct {
 	Workload *blocks.Workload
 	// Tunnel is true if the address is that of a tunnel device.
 	Tunnel bool
+	// VM is true if the address is a virtual machine's. Calico keeps it while the
+	// machine moves between nodes, so that it is borrowed for good and on purpose:
+	// restarting anything does not end that.
+	VM bool
 }
 
+// use is an address that a pod names.
 type use struct {
 	addr     netip.Addr
 	workload *blocks.Workload
+	// elsewhere is true if only network-status names it: the interface may be on any
+	// network, with any IPAM. That is enough to leave the address alone, and not to
+	// say that the pod has it from Calico.
+	elsewhere bool
 }
 
 // NewState builds the State of a snapshot, which it sorts and keeps.
 func NewState(s *blocks.Snapshot, o Options) *State {
 	s.Sort()
-	st := &State{Snapshot: s, Grace: cmp.Or(o.Grace, DefaultGrace), hosts: map[string]*Host{}, spaces: map[string]*blocks.Namespace{}}
+	st := &State{Snapshot: s, Grace: cmp.Or(o.Grace, DefaultGrace), Terminated: o.Terminated, hosts: map[string]*Host{}, spaces: map[string]*blocks.Namespace{}}
 	st.reserved = blocks.NewReservedSet(s.Reservations)
 	st.routing = affinity.NewRouting(s)
 	for i := range s.Namespaces {
@@ -152,6 +168,7 @@ func NewState(s *blocks.Snapshot, o Options) *State {
 	st.indexWorkloads()
 	st.indexOwnership()
 	st.indexTunnels()
+	st.indexVanished()
 	st.findBorrows()
 	st.countPools()
 	st.judgeHosts()
@@ -252,8 +269,9 @@ func (st *State) indexWorkloads() {
 	for i := range st.Workloads {
 		w := &st.Workloads[i]
 		for a := range w.Addresses {
-			st.uses = append(st.uses, use{a, w})
-			families[blocks.FamilyOf(a)] = families[blocks.FamilyOf(a)] || w.Live()
+			elsewhere := !slices.Contains(w.StatusIPs, a) && !slices.Contains(w.AnnotationIPs, a)
+			st.uses = append(st.uses, use{a, w, elsewhere})
+			families[blocks.FamilyOf(a)] = families[blocks.FamilyOf(a)] || w.Live() && !elsewhere
 		}
 		if w.HostNetwork {
 			continue
@@ -277,7 +295,7 @@ func (st *State) indexWorkloads() {
 	}
 }
 
-// Users returns the pods that name an address in their status or annotations,
+// Users returns the pods that name an address in their status or any annotation,
 // finished and host-network ones included.
 func (st *State) Users(a netip.Addr) []*blocks.Workload {
 	i, _ := slices.BinarySearchFunc(st.uses, a, func(u use, a netip.Addr) int { return u.addr.Compare(a) })
@@ -289,7 +307,8 @@ func (st *State) Users(a netip.Addr) []*blocks.Workload {
 }
 
 // LiveUser returns the live pod that holds an address; of several, the one that
-// the allocation names. Nil if there is none.
+// the allocation names. One that only network-status names counts for the pod that
+// the allocation names alone. Nil if there is none.
 func (st *State) LiveUser(a netip.Addr, attr *blocks.Attributes) *blocks.Workload {
 	i, _ := slices.BinarySearchFunc(st.uses, a, func(u use, a netip.Addr) int { return u.addr.Compare(a) })
 	var first *blocks.Workload
@@ -301,7 +320,7 @@ func (st *State) LiveUser(a netip.Addr, attr *blocks.Attributes) *blocks.Workloa
 		if attr != nil && w.Name == attr.Pod && w.Namespace == attr.Namespace {
 			return w
 		}
-		if first == nil {
+		if first == nil && !st.uses[i].elsewhere {
 			first = w
 		}
 	}
@@ -327,7 +346,9 @@ func (st *State) findBorrows() {
 				continue
 			}
 			addr := b.Address(i)
-			br := Borrow{Addr: addr, Block: b, Owner: owner, User: attr.Node, Attributes: attr, Tunnel: attr.Tunnel()}
+			kind, node := attr.TunnelOf()
+			br := Borrow{Addr: addr, Block: b, Owner: owner, User: cmp.Or(attr.Node, node), Attributes: attr, Tunnel: kind != ""}
+			br.VM = sortOf(b, attr) == UseVM
 			if t := st.tunnels[addr]; len(t) > 0 && br.Tunnel {
 				br.User = t[0].node.Name
 			} else if w := st.LiveUser(addr, attr); w != nil && w.Node != "" {

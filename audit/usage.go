@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -19,6 +20,11 @@ const (
 	UseService
 	// UseWindows: a Windows node keeps the address back.
 	UseWindows
+	// UseVM: a KubeVirt virtual machine, running or not.
+	UseVM
+	// UseCooling: nothing; it was released, and waits out its cooldown. A [Usage] says
+	// so by [MarkCooling].
+	UseCooling
 )
 
 // Mark says what is out of the ordinary about an address; marks are added up.
@@ -40,8 +46,9 @@ type AddressUse struct {
 	Ordinal int
 	Kind    UseKind
 	// Namespace and Name are those of the pod that holds the address or, where none
-	// is seen, of the pod that the allocation names. For a service the name alone is
-	// set, as Calico writes it ("NAMESPACE/NAME"), and for a tunnel its type.
+	// is seen, of the pod or the virtual machine that the allocation names. For a
+	// service the name alone is set, as Calico writes it ("NAMESPACE/NAME"), and for a
+	// tunnel its type.
 	Namespace, Name string
 	// Node is the node that uses the address, as far as is known.
 	Node string
@@ -130,24 +137,28 @@ func (st *State) addressUse(r AllocationRef) AddressUse {
 		return AddressUse{}
 	}
 	x := AddressUse{Node: attr.Node, Handle: attr.Handle}
-	if attr.Cooling() {
-		x.Marks |= MarkCooling
+	x.Kind = sortOf(r.Block, attr)
+	switch x.Kind {
+	case UseCooling:
+		x.Kind, x.Marks = UseUnknown, x.Marks|MarkCooling
+	case UseTunnel:
+		x.Name, x.Node = attr.TunnelOf()
+	case UseService:
+		x.Name = attr.Service
+	case UseVM:
+		x.Namespace, x.Name, _ = attr.VMOf()
+	case UsePod:
+		x.Namespace, x.Name = attr.Namespace, attr.Pod
+	case UseUnknown, UseWindows:
 	}
-	node, tunnel := tunnelNode(attr)
-	switch w := st.LiveUser(r.Addr(), attr); {
-	case attr.WindowsReserved():
-		x.Kind = UseWindows
-	case tunnel:
-		x.Kind, x.Name, x.Node = UseTunnel, attr.Type, node
-	case attr.Service != "" || attr.Type == blocks.TypeLoadBalancer:
-		x.Kind, x.Name = UseService, attr.Service
-	case w != nil:
-		x.Kind, x.Namespace, x.Name = UsePod, w.Namespace, w.Name
-		if w.Node != "" {
-			x.Node = w.Node
+	if w := st.LiveUser(r.Addr(), attr); w != nil {
+		switch x.Kind {
+		case UsePod, UseUnknown:
+			x.Kind, x.Namespace, x.Name, x.Node = UsePod, w.Namespace, w.Name, cmp.Or(w.Node, x.Node)
+		case UseVM:
+			x.Node = cmp.Or(w.Node, x.Node)
+		case UseTunnel, UseService, UseWindows, UseCooling:
 		}
-	case attr.Pod != "":
-		x.Kind, x.Namespace, x.Name = UsePod, attr.Namespace, attr.Pod
 	}
 	return x
 }

@@ -1,6 +1,7 @@
 package blocks
 
 import (
+	"cmp"
 	"net/netip"
 	"strings"
 	"time"
@@ -162,8 +163,53 @@ func VMOfHandle(handle string) (namespace, name string, isVM bool) {
 // back in each block (libcalico-go ipam/ipam_block.go).
 const WindowsReservedHandle = "windows-reserved-ipam-handle"
 
-// Tunnel tells whether the allocation is a node's tunnel address.
-func (a *Attributes) Tunnel() bool { return strings.HasSuffix(a.Type, "TunnelAddress") }
+// tunnelHandles are what the handles of tunnel addresses begin with, before the
+// node's name, and the type of each (node/pkg/allocateip/allocateip.go). Old releases
+// recorded no type, so that the handle alone tells.
+var tunnelHandles = []struct{ prefix, kind string }{
+	{"ipip-tunnel-addr-", TypeIPIP},
+	{"vxlan-tunnel-addr-", TypeVXLAN},
+	{"vxlan-v6-tunnel-addr-", TypeVXLANv6},
+	{"wireguard-tunnel-addr-", TypeWireguard},
+	{"wireguard-v6-tunnel-addr-", TypeWireguardV6},
+}
+
+// TunnelOf returns the type of tunnel that the allocation is for and its node, by the
+// type attribute or by the handle; "" for both if it is for none. The node is empty
+// where only a type is recorded.
+func (a *Attributes) TunnelOf() (kind, node string) {
+	if strings.HasSuffix(a.Type, "TunnelAddress") {
+		kind, node = a.Type, a.Node
+	}
+	for _, h := range tunnelHandles {
+		if name, ok := strings.CutPrefix(a.Handle, h.prefix); ok && name != "" {
+			return cmp.Or(kind, h.kind), cmp.Or(a.Node, name)
+		}
+	}
+	return kind, node
+}
+
+// Tunnel reports whether the allocation is a node's tunnel address.
+func (a *Attributes) Tunnel() bool {
+	kind, _ := a.TunnelOf()
+	return kind != ""
+}
+
+// VMOf returns the virtual machine that the allocation is for, by its handle or by
+// KubeVirt's attributes. isVM reports whether it is one's at all; namespace and name
+// are empty where nothing tells which.
+func (a *Attributes) VMOf() (namespace, name string, isVM bool) {
+	namespace, name, isVM = VMOfHandle(a.Handle)
+	if name != "" || !a.VM {
+		return namespace, name, isVM
+	}
+	for _, owner := range []*Attributes{a, a.Alternate} {
+		if owner != nil && owner.Namespace != "" && owner.VMI != "" {
+			return owner.Namespace, owner.VMI, true
+		}
+	}
+	return "", "", true
+}
 
 // Cooling tells whether the address was released and waits out its cooldown.
 func (a *Attributes) Cooling() bool { return !a.Released.IsZero() }

@@ -28,7 +28,7 @@ func (m *manuals) uncordon() {
 func (m *manuals) restart() {
 	var items []Manual
 	for _, b := range m.st.Borrows {
-		if b.Workload == nil || b.Tunnel || m.restarted[b.Addr] || !m.concerns(poolNames(b.Block.Pool), []string{b.User, b.Owner}) {
+		if b.Workload == nil || b.Tunnel || b.VM || b.Workload.VM != "" || m.restarted[b.Addr] || !m.concerns(poolNames(b.Block.Pool), []string{b.User, b.Owner}) {
 			continue
 		}
 		because := fmt.Sprintf("it uses %s of block %s, which belongs to %s; started anew it takes an address of a block of its own node", b.Addr, b.Block.CIDR, b.Owner)

@@ -111,7 +111,7 @@ func pins(st *audit.State, pool *audit.Pool) []pinned {
 			}
 			count++
 			room += st.Unused(b)
-			if b.Used > 0 && (best == nil || b.Used < best.Used) {
+			if b.Used > 0 && st.EmptiesByRestarts(b) && (best == nil || b.Used < best.Used) {
 				best = b
 			}
 		}

@@ -108,6 +108,9 @@ type Step struct {
 	// TwoObservations is true if the state must be seen twice, a grace apart, at
 	// unchanged identity and version: the plan is the first time.
 	TwoObservations bool `json:"twoObservations,omitempty"`
+	// Apart is how far apart the two observations are at least, where that is not the
+	// plan's grace; zero for the grace alone.
+	Apart Duration `json:"apart,omitzero"`
 	// Pools and Nodes are those that the step concerns, for filters.
 	Pools []string `json:"pools,omitempty"`
 	Nodes []string `json:"nodes,omitempty"`
@@ -147,6 +150,9 @@ const (
 	// sequence number at the time it was made.
 	GuardHandle   = "handle"
 	GuardSequence = "sequence"
+	// GuardAttributes is a digest of both attribute maps of an allocation: a virtual
+	// machine that starts again keeps handle and sequence number.
+	GuardAttributes = "attributes"
 	// GuardCounts are a handle's counts as they should be.
 	GuardCounts = "counts"
 	// GuardKeeps names the block that the node keeps.
@@ -200,9 +206,11 @@ const (
 	RefusedConflict   RefusalCode = "Conflict"        // objects contradict one another
 	RefusedHeals      RefusalCode = "Heals"           // Calico heals it by itself
 	RefusedLimit      RefusalCode = "MaxSteps"        // cut off by the bound on steps
-	RefusedUnpinned   RefusalCode = "Unpinned"        // nothing identifies what would be written
-	RefusedMarked     RefusalCode = "MarkedDeleted"   // a deletion was begun, which has to be finished first
-	RefusedNotReady   RefusalCode = "NodeNotReady"    // its node does not say what still runs there
+	// RefusedUnknownOwner: it names no owner that could be looked up.
+	RefusedUnknownOwner RefusalCode = "UnknownOwner"
+	RefusedUnpinned     RefusalCode = "Unpinned"      // nothing identifies what would be written
+	RefusedMarked       RefusalCode = "MarkedDeleted" // a deletion was begun, which has to be finished first
+	RefusedNotReady     RefusalCode = "NodeNotReady"  // its node does not say what still runs there
 	// RefusedUnconfirmed: two readings, one right after the other, do not agree.
 	RefusedUnconfirmed RefusalCode = "Unconfirmed"
 )

@@ -112,9 +112,39 @@ func (r *refs) handle(id string) {
 	}
 	for _, ref := range r.st.HandleRefs(id) {
 		r.one(blocks.Blocks, ref.Block.Name)
-		if attr := ref.Attributes(); attr != nil {
-			r.pod(attr.Namespace, attr.Pod)
-			r.node(attr.Node)
+		r.owner(ref)
+	}
+}
+
+// owner adds what an allocation names as its owner: pods, also the one that takes the
+// address over when a migration ends, the virtual machine, and the node with its pods.
+// A tunnel is owned as long as anything else of its node is.
+func (r *refs) owner(ref audit.AllocationRef) {
+	attr := ref.Attributes()
+	if attr == nil {
+		return
+	}
+	r.pod(attr.Namespace, attr.Pod)
+	r.node(attr.Node)
+	if alt := attr.Alternate; alt != nil {
+		r.pod(alt.Namespace, alt.Pod)
+		r.node(alt.Node)
+	}
+	if namespace, name, _ := attr.VMOf(); name != "" {
+		r.add(blocks.Ref{Resource: blocks.VMs, Namespace: namespace, Name: name})
+		r.add(blocks.Ref{Resource: blocks.VMInstances, Namespace: namespace, Name: name})
+	}
+	kind, node := attr.TunnelOf()
+	if kind == "" {
+		return
+	}
+	r.node(node)
+	for _, b := range r.st.IPBlocks {
+		for i := range b.Attributes {
+			if b.Attributes[i].Node == node {
+				r.one(blocks.Blocks, b.Name)
+				break
+			}
 		}
 	}
 }

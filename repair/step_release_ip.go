@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -19,7 +20,7 @@ var releaseIP = &stepKind{
 	flag:  "--leaked-ips",
 	asked: func(r Request) bool { return r.LeakedIPs },
 	needs: []blocks.Resource{blocks.Blocks, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.IPAMConfigs, blocks.Pools},
-	exact: []string{GuardBlock, GuardBlockUID, GuardHandle, GuardSequence},
+	exact: []string{GuardBlock, GuardBlockUID, GuardHandle, GuardSequence, GuardAttributes},
 	propose: func(p *proposals) {
 		if p.podsUnread() {
 			return
@@ -52,10 +53,7 @@ var releaseIP = &stepKind{
 		r.node(s.Target.Node)
 		if ref, ok := st.Allocation(a); ok {
 			r.one(blocks.Blocks, ref.Block.Name)
-			if attr := ref.Attributes(); attr != nil {
-				r.pod(attr.Namespace, attr.Pod)
-				r.node(attr.Node)
-			}
+			r.owner(ref)
 			r.node(ref.Block.Owner.Node())
 		}
 		return r.out
@@ -112,6 +110,9 @@ func (p *proposals) proposeIP(r audit.AllocationRef) {
 	case v.Owned && v.Young:
 		p.refuse(c, RefusedYoung, "%s", v.Why)
 		return
+	case v.Unknown:
+		p.refuse(c, RefusedUnknownOwner, "who owns it is not known: %s", v.Why)
+		return
 	case v.Owned && v.Shared:
 		p.refuse(c, RefusedInUse, "%s", v.Why)
 		return
@@ -128,11 +129,12 @@ func (p *proposals) proposeIP(r audit.AllocationRef) {
 	attr := r.Attributes()
 	sequence, _ := r.Block.SequenceAt(r.Ordinal)
 	p.add(c, Step{
-		TwoObservations: true,
-		Because:         fmt.Sprintf("%s is allocated, and nothing owns it: %s", r.Addr(), v.Why),
+		TwoObservations: true, Apart: apart(r),
+		Because: fmt.Sprintf("%s is allocated, and nothing owns it: %s", r.Addr(), v.Why),
 		Evidence: audit.Evidences("block", r.Block.CIDR.String(), "owner of the block", audit.OwnerText(r.Block.Owner), "handle", attr.Handle,
 			"pod", podName(attr), "node", attr.Node, "type", attr.Type, "assigned", audit.FormatTime(attr.Assigned)),
-		Guards: guards(GuardBlock, r.Block.Name, GuardBlockUID, r.Block.UID, GuardHandle, attr.Handle, GuardSequence, strconv.FormatUint(sequence, 10)),
+		Guards: guards(GuardBlock, r.Block.Name, GuardBlockUID, r.Block.UID, GuardHandle, attr.Handle, GuardSequence, strconv.FormatUint(sequence, 10),
+			GuardAttributes, fmt.Sprintf("%016x", attr.Digest)),
 	}, r.Block.Meta)
 }
 
@@ -146,10 +148,6 @@ func (p *proposals) mustNotFree(r audit.AllocationRef) (RefusalCode, string) {
 	switch {
 	case !attr.HasHandle || attr.Handle == "":
 		return RefusedUnpinned, "it has no handle, so nothing says later that it is still the same allocation"
-	case attr.VM:
-		return RefusedSpecial, "it belongs to a virtual machine, which keeps its address while it is stopped"
-	case b.SoftDeleted:
-		return RefusedMarked, "its block is marked deleted"
 	case st.IPAM.Cooldown > 0:
 		return RefusedSpecial, fmt.Sprintf("Calico lets released addresses cool down here (ipCooldownSeconds, %s), and freed like this it would not", st.IPAM.Cooldown)
 	case recordedTwice(st, b, r.Addr()):
@@ -165,6 +163,17 @@ func (p *proposals) mustNotFree(r audit.AllocationRef) (RefusalCode, string) {
 		return RefusedNotRead, "a block that cannot be judged may hold another address of its handle"
 	}
 	return "", ""
+}
+
+// apart is how far apart an allocation must be seen at least: Calico's own collector
+// leaves those of virtual machines alone for five minutes, whatever its grace, since
+// a machine that moves between clusters or is restored comes back under its name
+// (kube-controllers pkg/controllers/node/ipam.go of Calico v3.32).
+func apart(r audit.AllocationRef) Duration {
+	if _, _, isVM := r.Attributes().VMOf(); isVM {
+		return Duration{5 * time.Minute}
+	}
+	return Duration{}
 }
 
 // recordedTwice tells whether another block than this one records an address, too.
