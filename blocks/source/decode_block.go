@@ -5,8 +5,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -176,57 +174,4 @@ func ordinalSequences(r *jsonReader) []blocks.OrdinalSequence {
 	})
 	slices.SortStableFunc(out, func(a, b blocks.OrdinalSequence) int { return cmp.Compare(a.Ordinal, b.Ordinal) })
 	return out
-}
-
-// attributes reads what an allocation is for. Keys are those of libcalico-go
-// backend/model/block.go.
-func (d *decoder) attributes(r *jsonReader) blocks.Attributes {
-	var a blocks.Attributes
-	r.object(func(key []byte) {
-		switch string(key) {
-		case "handle_id":
-			var s []byte
-			s, a.HasHandle = r.str()
-			a.Handle = d.str(s)
-		case "releasedAt":
-			a.Released = d.seenTime(r)
-		case "secondary":
-			stringMap(r, func(key, value []byte) {
-				switch string(key) {
-				case "pod":
-					a.Pod = d.str(value)
-				case "namespace":
-					a.Namespace = d.str(value)
-				case "node":
-					a.Node = d.str(value)
-				case "type":
-					a.Type = d.str(value)
-				case "service":
-					a.Service = d.str(value)
-				case "timestamp":
-					a.Assigned = parseGoTime(string(value))
-					d.saw(a.Assigned)
-				case "vmi-name", "vmi-uid", "vm-uid", "vmim-uid":
-					a.VM = true
-				}
-			})
-		}
-	})
-	return a
-}
-
-// parseGoTime reads a time as Go's Time.String writes it, which is how Calico's
-// CNI plugin stamps allocations (cni-plugin pkg/ipamplugin/ipam_plugin.go). The
-// zero time, that is unknown, if it is none.
-func parseGoTime(s string) time.Time {
-	// Date, time and offset; then a name for the zone, which need not be one that
-	// can be read back, and perhaps the monotonic clock's reading.
-	fields := strings.SplitN(s, " ", 4)
-	t, err := time.Parse("2006-01-02 15:04:05.999999999 -0700", strings.Join(fields[:min(3, len(fields))], " "))
-	if err != nil {
-		if t, err = time.Parse(time.RFC3339, s); err != nil {
-			return time.Time{}
-		}
-	}
-	return t.UTC()
 }

@@ -80,10 +80,14 @@ func TestPods(t *testing.T) {
 		Items: []corev1.Pod{{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: "cart-1", Namespace: "shop", UID: "u", ResourceVersion: "9", CreationTimestamp: metaTime("2025-11-20T09:00:00Z"),
-				Labels: map[string]string{"app": "cart"},
+				Labels: map[string]string{"app": "cart", "vm.kubevirt.io/name": "db-shortened"},
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "cart"},
+					{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachineInstance", Name: "db"}},
 				Annotations: map[string]string{
 					"cni.projectcalico.org/podIP": "10.0.0.5/32", "cni.projectcalico.org/podIPs": "10.0.0.5/32,fd00::5/128",
 					"cni.projectcalico.org/containerID": "c1", "cni.projectcalico.org/ipv4pools": `["pool-a", "10.1.0.0/16"]`,
+					"k8s.v1.cni.cncf.io/network-status": `[{"name": "k8s-pod-network", "ips": ["10.0.0.5"], "default": true},
+						{"name": "shop/storage", "interface": "net1", "ips": ["10.9.0.7/24", "fd09::7"]}]`,
 					"other": "x",
 				},
 				ManagedFields: []metav1.ManagedFieldsEntry{{Time: &start}},
@@ -94,7 +98,9 @@ func TestPods(t *testing.T) {
 		}, {
 			ObjectMeta: metav1.ObjectMeta{
 				Name: "cart-2", Namespace: "shop", DeletionTimestamp: &deletion,
-				Annotations: map[string]string{"cni.projectcalico.org/podIP": "", "cni.projectcalico.org/podIPs": ""},
+				Annotations: map[string]string{"cni.projectcalico.org/podIP": "", "cni.projectcalico.org/podIPs": "",
+					"k8s.v1.cni.cncf.io/networks-status": `[{"name": "net1", "ips": ["::ffff:10.9.0.8"]}]`},
+				Labels: map[string]string{"vm.kubevirt.io/name": "web"},
 			},
 			Spec:   corev1.PodSpec{NodeName: "n1"},
 			Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "::ffff:10.0.0.6"},
@@ -111,10 +117,12 @@ func TestPods(t *testing.T) {
 		Namespace: "shop", Node: "n1", Phase: "Running", ContainerID: "c1",
 		StatusIPs:     []netip.Addr{addr("10.0.0.5"), addr("fd00::5")},
 		AnnotationIPs: []netip.Addr{addr("10.0.0.5"), addr("fd00::5")},
+		NetworkIPs:    []netip.Addr{addr("10.0.0.5"), addr("10.9.0.7"), addr("fd09::7")}, VM: "db",
 		PoolsV4:       []string{"pool-a", "10.1.0.0/16"}, Started: at("2025-11-20T09:00:05Z"),
 	}, {
 		Meta:      blocks.Meta{Name: "cart-2", Deleting: at("2025-11-20T11:00:00Z")},
 		Namespace: "shop", Node: "n1", Phase: "Running", NetworkRemoved: true, StatusIPs: []netip.Addr{addr("10.0.0.6")},
+		NetworkIPs: []netip.Addr{addr("10.9.0.8")}, VM: "web",
 	}, {
 		Meta: blocks.Meta{Name: "proxy"}, Namespace: "kube-system", Node: "n1", Phase: "Pending", HostNetwork: true,
 	}}, p.workloads)
@@ -131,13 +139,14 @@ func TestPodGaps(t *testing.T) {
 		}},
 	}
 	p := bothWays(t, kindOf(t, blocks.Pods), list)
-	diff(t, "pods", []blocks.Workload{{Meta: blocks.Meta{Name: "p"}, Namespace: "ns", StatusIPs: []netip.Addr{addr("10.0.0.1")}}}, p.workloads)
+	diff(t, "pods", []blocks.Workload{{Meta: blocks.Meta{Name: "p"}, Namespace: "ns", StatusIPs: []netip.Addr{addr("10.0.0.1")},
+		Unreadable: "metadata.annotations[cni.projectcalico.org/podIP]"}}, p.workloads)
 	diff(t, "gaps", []blocks.Gap{
 		{Resource: blocks.Pods, Name: "ns/p", Field: "metadata.annotations[cni.projectcalico.org/ipv4pools]",
-			Reason: `"pool-a" is not a JSON list of pools`},
-		{Resource: blocks.Pods, Name: "ns/p", Field: "metadata.annotations[cni.projectcalico.org/podIP]", Reason: `"ten" is not an address`},
-		{Resource: blocks.Pods, Name: "ns/p", Field: "status.podIPs[1].ip", Reason: `"worse" is not an address`},
-		{Resource: blocks.Pods, Name: "ns/p", Field: "status.podIP", Reason: `"bad" is not an address`},
+			Reason: `"pool-a" is not a JSON list of pools`, Held: true},
+		{Resource: blocks.Pods, Name: "ns/p", Field: "metadata.annotations[cni.projectcalico.org/podIP]", Reason: `"ten" is not an address`, Held: true},
+		{Resource: blocks.Pods, Name: "ns/p", Field: "status.podIPs[1].ip", Reason: `"worse" is not an address`, Held: true},
+		{Resource: blocks.Pods, Name: "ns/p", Field: "status.podIP", Reason: `"bad" is not an address`, Held: true},
 	}, p.gaps)
 }
 
@@ -162,6 +171,7 @@ func TestNodes(t *testing.T) {
 			Spec: corev1.NodeSpec{Unschedulable: true, Taints: []corev1.Taint{
 				{Key: "node.kubernetes.io/unschedulable", Effect: corev1.TaintEffectNoSchedule},
 				{Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule},
+				{Key: "node.kubernetes.io/out-of-service", Value: "nodeshutdown", Effect: corev1.TaintEffectPreferNoSchedule},
 				{Key: "dedicated", Value: "db", Effect: corev1.TaintEffectNoExecute}}},
 			Status: corev1.NodeStatus{
 				Allocatable: corev1.ResourceList{"pods": resource.MustParse("110"), "cpu": resource.MustParse("4")},
@@ -180,7 +190,7 @@ func TestNodes(t *testing.T) {
 		Meta: blocks.Meta{Name: "n1", UID: "u", ResourceVersion: "5", Created: at("2025-11-01T00:00:00Z"),
 			Written: at("2025-11-20T10:00:00Z")},
 		Labels:        map[string]string{"kubernetes.io/os": "linux", "zone": "a", "rack": "r1"},
-		Unschedulable: true, Taints: []string{"dedicated", "node.kubernetes.io/unschedulable"}, AllocatablePods: 110,
+		Unschedulable: true, Taints: []string{"dedicated", "node.kubernetes.io/unschedulable"}, AllocatablePods: 110, OutOfService: true,
 		Tunnels: []blocks.Tunnel{{Type: blocks.TypeIPIP, Addr: addr("10.0.0.1")}, {Type: blocks.TypeVXLAN, Addr: addr("10.0.0.2")},
 			{Type: blocks.TypeWireguard, Addr: addr("10.0.0.3")}, {Type: blocks.TypeVXLANv6, Addr: addr("fd00::2")},
 			{Type: blocks.TypeWireguardV6, Addr: addr("fd00::3")}},

@@ -6,12 +6,13 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// metaHooks are called with labels and annotations, whose bytes are only valid
-// during the call. A nil hook means that nobody wants them.
+// metaHooks are called with labels, annotations and owner references, whose bytes are
+// only valid during the call. A nil hook means that nobody wants them.
 type metaHooks struct {
 	label      func(key, value []byte)
 	annotation func(key, value []byte)
 	namespace  func(value []byte)
+	owner      func(ownerRef)
 	// noWritten leaves managedFields alone, where nobody asks for the last write.
 	noWritten bool
 }
@@ -48,6 +49,10 @@ func (d *decoder) meta(r *jsonReader, m *blocks.Meta, hooks metaHooks) {
 			if hooks.namespace != nil {
 				s, _ := r.str()
 				hooks.namespace(s)
+			}
+		case "ownerReferences":
+			if hooks.owner != nil {
+				readOwners(r, hooks.owner)
 			}
 		}
 	})

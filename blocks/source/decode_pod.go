@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -19,6 +20,8 @@ const (
 	annotationPoolsV6     = "cni.projectcalico.org/ipv6pools"
 )
 
+func annotationField(key string) string { return "metadata.annotations[" + key + "]" }
+
 // podBuilder makes a workload out of a pod's fields, whether they come as JSON
 // or as protobuf.
 type podBuilder struct {
@@ -26,6 +29,11 @@ type podBuilder struct {
 	pod    blocks.Workload
 	podIP  []byte // status.podIP, which old clusters have alone
 	faults []fault
+}
+
+func (b *podBuilder) hooks() metaHooks {
+	return metaHooks{label: b.label, annotation: b.annotation, owner: b.owner, noWritten: true,
+		namespace: func(v []byte) { b.pod.Namespace = b.d.str(v) }}
 }
 
 func (b *podBuilder) annotation(key, value []byte) {
@@ -41,6 +49,25 @@ func (b *podBuilder) annotation(key, value []byte) {
 		b.pod.PoolsV4 = b.pools(key, value)
 	case annotationPoolsV6:
 		b.pod.PoolsV6 = b.pools(key, value)
+	case annotationNetworks, annotationNetworksOld:
+		var reason string
+		if b.pod.NetworkIPs, reason = networkIPs(b.pod.NetworkIPs, value); reason != "" {
+			b.fault(annotationField(string(key)), reason)
+		}
+	}
+}
+
+// label and owner tell which virtual machine the pod runs. KubeVirt's label may be a
+// shortened name, so that the owner reference counts where there are both.
+func (b *podBuilder) label(key, value []byte) {
+	if string(key) == labelVM && b.pod.VM == "" {
+		b.pod.VM = b.d.str(value)
+	}
+}
+
+func (b *podBuilder) owner(o ownerRef) {
+	if o.is(kindVMI) && len(o.name) > 0 {
+		b.pod.VM = b.d.str(o.name)
 	}
 }
 
@@ -54,7 +81,7 @@ func (b *podBuilder) annotationIPs(key, value []byte) {
 		a, ok := parseAddr(string(one))
 		switch {
 		case !ok:
-			b.fault("metadata.annotations["+string(key)+"]", notA("address", one))
+			b.fault(annotationField(string(key)), notA("address", one))
 		case !slices.Contains(b.pod.AnnotationIPs, a):
 			b.pod.AnnotationIPs = append(b.pod.AnnotationIPs, a)
 		}
@@ -64,7 +91,7 @@ func (b *podBuilder) annotationIPs(key, value []byte) {
 func (b *podBuilder) pools(key, value []byte) []string {
 	names, ok := b.d.poolNames(value)
 	if !ok {
-		b.fault("metadata.annotations["+string(key)+"]", notA("JSON list of pools", value))
+		b.fault(annotationField(string(key)), notA("JSON list of pools", value))
 	}
 	return names
 }
@@ -90,6 +117,34 @@ func (b *podBuilder) fault(field, reason string) {
 	}
 }
 
+// mayNameAddress reports whether a field of a pod, one that cannot be parsed, may
+// name an address of it.
+func mayNameAddress(field string) bool {
+	switch field {
+	case "status", "metadata.annotations":
+		return true
+	}
+	return heldField(field) && field != annotationField(annotationPoolsV4) && field != annotationField(annotationPoolsV6)
+}
+
+// heldField reports whether a field of a pod that cannot be parsed makes no verdict
+// unsafe ([blocks.Gap.Held]). For one that names addresses, [blocks.Workload.Unreadable]
+// stands in. A pod whose request for pools is not JSON gets no address from Calico at
+// all (cni-plugin pkg/k8s, CmdAddK8s), and keeps one that it has: no address depends
+// on what it asks for. All of these but the status are for the pod's author to write,
+// so that any of them could keep the audit of a whole cluster from being complete.
+func heldField(field string) bool {
+	if strings.HasPrefix(field, "status.podIP") {
+		return true
+	}
+	switch key, _ := strings.CutPrefix(field, "metadata.annotations"); key {
+	case "[" + annotationPodIP + "]", "[" + annotationPodIPs + "]", "[" + annotationNetworks + "]", "[" + annotationNetworksOld + "]",
+		"[" + annotationPoolsV4 + "]", "[" + annotationPoolsV6 + "]":
+		return true
+	}
+	return false
+}
+
 // finish adds the pod to what was read.
 func (b *podBuilder) finish() {
 	p := &b.pod
@@ -101,9 +156,13 @@ func (b *podBuilder) finish() {
 		b.fault("status.podIP", notA("address", b.podIP))
 	}
 	slices.SortFunc(p.AnnotationIPs, netip.Addr.Compare)
-	p.StatusIPs, p.AnnotationIPs = slices.Clip(p.StatusIPs), slices.Clip(p.AnnotationIPs)
-	if len(b.faults) > 0 {
-		b.d.gapPerFault(blocks.Pods, p.FullName(), b.faults)
+	slices.SortFunc(p.NetworkIPs, netip.Addr.Compare)
+	p.StatusIPs, p.AnnotationIPs, p.NetworkIPs = slices.Clip(p.StatusIPs), slices.Clip(p.AnnotationIPs), slices.Clip(p.NetworkIPs)
+	for _, f := range b.faults {
+		if p.Unreadable == "" && mayNameAddress(f.field) {
+			p.Unreadable = f.field
+		}
+		b.d.gap(blocks.Pods, &blocks.Meta{Name: p.FullName()}, f).Held = heldField(f.field)
 	}
 	b.d.out.workloads = append(b.d.out.workloads, *p)
 }
@@ -115,8 +174,7 @@ func (d *decoder) pod(r *jsonReader) {
 	if !r.object(func(key []byte) {
 		switch string(key) {
 		case "metadata":
-			d.meta(r, &p.Meta, metaHooks{annotation: b.annotation, noWritten: true,
-				namespace: func(v []byte) { p.Namespace = d.str(v) }})
+			d.meta(r, &p.Meta, b.hooks())
 		case "spec":
 			r.object(func(key []byte) {
 				switch string(key) {

@@ -19,7 +19,8 @@ type shape struct {
 	// know, unless names are replaced. It is meant for the specs of Calico's
 	// objects, which are what a bug report is about.
 	whole bool
-	// wants tells which entries of a map are kept; nil keeps all.
+	// wants tells which entries of a map are kept, or which elements of a list, by the
+	// field kind; nil keeps all.
 	wants func(key string) bool
 	// role is what the value means, for replacing names.
 	role role
@@ -83,6 +84,19 @@ func calicoAnnotation(key string) bool {
 	return found && (domain == "projectcalico.org" || strings.HasSuffix(domain, ".projectcalico.org")) && name != "metadata"
 }
 
+// podAnnotation reports whether a pod's annotation is kept.
+func podAnnotation(key string) bool {
+	return calicoAnnotation(key) || key == annotationNetworks || key == annotationNetworksOld
+}
+
+// ownersShape keeps owner references to objects of one kind.
+func ownersShape(kind string) *shape {
+	owners := listOf("ownerReferences", 13, object("", 0,
+		value("kind", 1, roleWord), value("name", 3, roleVM), value("apiVersion", 5, roleOwnerVersion)))
+	owners.wants = func(k string) bool { return k == kind }
+	return owners
+}
+
 func annotations(roles map[string]role) *shape {
 	return &shape{key: "annotations", num: 12, form: formMap, wants: calicoAnnotation, roles: roles}
 }
@@ -92,6 +106,16 @@ var (
 	calicoLabels = &shape{key: "labels", form: formMap, wants: calicoAnnotation, roles: map[string]role{hostnameHashLabel: roleStub}}
 
 	poolRequests = map[string]role{annotationPoolsV4: rolePoolList, annotationPoolsV6: rolePoolList}
+
+	podAnnotations = &shape{key: "annotations", num: 12, form: formMap, wants: podAnnotation, roles: map[string]role{
+		annotationPodIP: roleAddresses, annotationPodIPs: roleAddresses, annotationContainerID: roleSandbox,
+		annotationPoolsV4: rolePoolList, annotationPoolsV6: rolePoolList,
+		annotationNetworks: roleNetworks, annotationNetworksOld: roleNetworks,
+	}}
+	ownerAttributes = map[string]role{
+		"pod": rolePod, "namespace": roleNamespace, "node": roleNode, "type": roleWord, "service": roleService,
+		"timestamp": roleTime, "vmi-name": roleVM, "vmi-uid": roleUID, "vm-uid": roleUID, "vmim-uid": roleUID,
+	}
 )
 
 // calicoObject is the shape of an object of Calico's with what decoders read of
@@ -105,10 +129,8 @@ func calicoObject(name role, spec ...*shape) *shape {
 // keeps has the shape of each kind.
 var keeps = map[blocks.Resource]*shape{
 	blocks.Pods: object("", 0,
-		metaShape(rolePod, false, annotations(map[string]role{
-			annotationPodIP: roleAddresses, annotationPodIPs: roleAddresses, annotationContainerID: roleSandbox,
-			annotationPoolsV4: rolePoolList, annotationPoolsV6: rolePoolList,
-		})),
+		metaShape(rolePod, false, podAnnotations, ownersShape(kindVMI),
+			&shape{key: "labels", num: 11, form: formMap, wants: func(k string) bool { return k == labelVM }, role: roleVM}),
 		object("spec", 2,
 			value("nodeName", 10, roleNode),
 			&shape{key: "hostNetwork", num: 11, form: formBool, role: roleNumber}),
@@ -142,10 +164,8 @@ var keeps = map[blocks.Resource]*shape{
 		listOf("allocations", 0, value("", 0, roleNumber)), listOf("unallocated", 0, value("", 0, roleNumber)),
 		listOf("attributes", 0, object("", 0,
 			value("handle_id", 0, roleHandle), value("releasedAt", 0, roleTime),
-			&shape{key: "secondary", form: formMap, roles: map[string]role{
-				"pod": rolePod, "namespace": roleNamespace, "node": roleNode, "type": roleWord, "service": roleService,
-				"timestamp": roleTime, "vmi-name": roleVM, "vmi-uid": roleUID, "vm-uid": roleUID, "vmim-uid": roleUID,
-			}})),
+			&shape{key: "secondary", form: formMap, roles: ownerAttributes},
+			&shape{key: "alternateOwnerAttrs", form: formMap, roles: ownerAttributes})),
 		value("sequenceNumber", 0, roleNumber),
 		&shape{key: "sequenceNumberForAllocation", form: formMap, role: roleByOrdinal},
 		value("deleted", 0, roleNumber), value("strictAffinity", 0, roleNumber)),

@@ -24,7 +24,7 @@ func appendKept(out []byte, r *jsonReader, s *shape, n *names) []byte {
 		}
 	case formList:
 		if c == '[' {
-			return appendList(out, r, s.parts[0], n)
+			return appendList(out, r, s, n)
 		}
 	case formMap, formQuantities:
 		if c == '{' {
@@ -49,22 +49,43 @@ func appendObject(out []byte, r *jsonReader, s *shape, n *names) []byte {
 		mark, alone := len(out), first
 		out = appendKey(out, &first, s.parts[i].key)
 		out = appendKept(out, r, s.parts[i], n)
-		if s.parts[i].form == formMap && bytes.HasSuffix(out, []byte("{}")) {
-			out, first = out[:mark], alone // nothing of the map is kept
+		if p := s.parts[i]; p.form == formMap && bytes.HasSuffix(out, []byte("{}")) ||
+			p.form == formList && p.wants != nil && bytes.HasSuffix(out, []byte("[]")) {
+			out, first = out[:mark], alone // nothing of the map or list is kept
 		}
 	})
 	return append(out, '}')
 }
 
-func appendList(out []byte, r *jsonReader, element *shape, n *names) []byte {
+func appendList(out []byte, r *jsonReader, s *shape, n *names) []byte {
 	out = append(out, '[')
-	r.array(func(i int) {
-		if i > 0 {
+	first := true
+	r.array(func(int) {
+		if s.wants != nil && !s.wants(kindAt(r)) {
+			return
+		}
+		if !first {
 			out = append(out, ',')
 		}
-		out = appendKept(out, r, element, n)
+		first = false
+		out = appendKept(out, r, s.parts[0], n)
 	})
 	return append(out, ']')
+}
+
+// kindAt returns the field kind of the object at hand, without reading it.
+func kindAt(r *jsonReader) (kind string) {
+	ahead := newJSONReader(r.text[r.pos:])
+	if ahead.peek() != '{' {
+		return ""
+	}
+	ahead.object(func(key []byte) {
+		if string(key) == "kind" && ahead.peek() == '"' {
+			s, _ := ahead.str()
+			kind = string(s)
+		}
+	})
+	return kind
 }
 
 func appendMap(out []byte, r *jsonReader, s *shape, n *names) []byte {

@@ -2,6 +2,7 @@ package source
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -34,6 +35,12 @@ func appendProto(out []byte, msg []byte, s *shape) ([]byte, error) {
 			out, err = appendProto(out, bytes.Join(found, nil), p) // pieces of one message, if several
 			keepFirst(&failed, err)
 		case formList:
+			if p.wants != nil {
+				found = slices.DeleteFunc(found, func(element []byte) bool { return !p.wants(string(protoText(element, &failed))) })
+			}
+			if p.wants != nil && len(found) == 0 {
+				continue
+			}
 			out = append(appendKey(out, &first, p.key), '[')
 			for i, element := range found {
 				if i > 0 {
@@ -81,7 +88,7 @@ func appendProtoMap(out []byte, entries [][]byte, s *shape, failed *error) []byt
 	return append(out, '}')
 }
 
-// protoText returns the text that a message of one text holds.
+// protoText returns the text that a message holds first, such as its kind.
 func protoText(msg []byte, failed *error) (text []byte) {
 	within(failed, msg, func(f protoField) {
 		if int(f.num) == 1 {

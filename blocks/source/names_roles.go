@@ -39,6 +39,8 @@ const (
 	roleWord
 	// roleStub is a value of which only the presence matters.
 	roleStub
+	// roleOwnerVersion is the API version of an owner of KubeVirt's.
+	roleOwnerVersion
 	// roleDefault is the name of an object of which the one named "default"
 	// counts.
 	roleDefault
@@ -62,6 +64,7 @@ const (
 	roleCIDRName
 	roleAffinityName
 	rolePoolList
+	roleNetworks
 	roleLabel
 	roleLabelText
 	roleNodeSelector
@@ -89,7 +92,7 @@ var words = []string{
 	"DiskPressure", "PIDPressure", "NetworkUnavailable", "NoSchedule", "NoExecute", "PreferNoSchedule", "linux", "windows",
 	"Update", "Apply", "status", "Workload", "Tunnel", "LoadBalancer", "Never", "Always", "CrossSubnet", "cross-subnet", "always",
 	"Automatic", "Manual", "Enabled", "Disabled", "Allocatable", "CIDROverlap", "PoolDisabled", "Terminating", "OK",
-	"EnabledIPIPOnly", "CalicoIPAM", "WorkloadIPs", "Auto", blocks.FilterAccept, blocks.FilterReject,
+	kindVM, kindVMI, "EnabledIPIPOnly", "CalicoIPAM", "WorkloadIPs", "Auto", blocks.FilterAccept, blocks.FilterReject,
 	blocks.FilterEqual, blocks.FilterNotEqual, blocks.FilterIn, blocks.FilterNotIn, blocks.FilterRemotePeers,
 	string(blocks.Pending), string(blocks.Confirmed), string(blocks.PendingDeletion), string(blocks.HostOwner), string(blocks.VirtualOwner),
 	blocks.TypeIPIP, blocks.TypeVXLAN, blocks.TypeVXLANv6, blocks.TypeWireguard, blocks.TypeWireguardV6,
@@ -108,7 +111,7 @@ func (n *names) text(r role, key, s string) string {
 		return n.name(c, s)
 	}
 	switch r {
-	case roleBool, roleAS, roleQuantity, roleTime, roleDuration, roleVersion, roleEndpoint:
+	case roleBool, roleAS, roleQuantity, roleTime, roleDuration, roleVersion, roleOwnerVersion, roleEndpoint:
 		return kept(s, r.means(s))
 	case roleAddresses:
 		return addresses(s)
@@ -136,6 +139,8 @@ func (n *names) text(r role, key, s string) string {
 		return n.affinityName(s)
 	case rolePoolList:
 		return n.poolList(s)
+	case roleNetworks:
+		return networkAddresses(s)
 	case roleLabelText:
 		return n.labelText(s)
 	case roleNodeSelector, roleNamespaceSelector, roleWorkloadSelector:
@@ -171,12 +176,30 @@ func (r role) means(s string) bool {
 		_, err = time.ParseDuration(s)
 	case roleVersion:
 		return len(s) < 64 && s[0] == 'v'
+	case roleOwnerVersion:
+		group, version, _ := strings.Cut(s, "/")
+		return group == groupVM && strings.Trim(version, "abehlptv0123456789") == "" // v1, v1alpha3
 	case roleEndpoint:
 		return strings.Trim(s, "0123456789abcdefABCDEF.:[]/") == ""
 	default:
 		return false
 	}
 	return err == nil
+}
+
+// networkAddresses keeps the addresses in a network status, and whether anything in
+// it could not be parsed.
+func networkAddresses(s string) string {
+	known, reason := networkIPs(nil, []byte(s))
+	ips := make([]string, len(known))
+	for i, a := range known {
+		ips[i] = a.String()
+	}
+	if reason != "" {
+		ips = append(ips, bad)
+	}
+	out, _ := json.Marshal([]map[string][]string{{"ips": ips}}) // texts always can be
+	return string(out)
 }
 
 // addresses keeps the addresses and CIDRs in a text, with commas between.

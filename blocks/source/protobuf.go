@@ -157,6 +157,22 @@ func (d *decoder) protoMeta(msg []byte, m *blocks.Meta, hooks metaHooks) error {
 			failed = errors.Join(failed, protoEntry(f.bytes, hooks.label))
 		case 12:
 			failed = errors.Join(failed, protoEntry(f.bytes, hooks.annotation))
+		case 13:
+			if hooks.owner == nil {
+				return
+			}
+			var o ownerRef
+			within(&failed, f.bytes, func(f protoField) {
+				switch int(f.num) {
+				case 1:
+					o.kind = f.bytes
+				case 3:
+					o.name = f.bytes
+				case 5:
+					o.version = f.bytes
+				}
+			})
+			hooks.owner(o)
 		case 17:
 			if hooks.noWritten {
 				return

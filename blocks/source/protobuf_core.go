@@ -8,8 +8,7 @@ func (d *decoder) protoPod(msg []byte) error {
 	within(&failed, msg, func(f protoField) {
 		switch int(f.num) {
 		case 1: // metadata
-			if err := d.protoMeta(f.bytes, &p.Meta, metaHooks{annotation: b.annotation, noWritten: true,
-				namespace: func(v []byte) { p.Namespace = d.str(v) }}); err != nil {
+			if err := d.protoMeta(f.bytes, &p.Meta, b.hooks()); err != nil {
 				failed = err
 			}
 		case 2: // spec

@@ -197,6 +197,9 @@ func appendHead(out []byte, version, name string, members []byte) []byte {
 
 // each calls fn with each object that was kept.
 func (s *spool) each(fn func(line []byte) error) error {
+	if s == nil {
+		return nil
+	}
 	s.commit()
 	if s.err != nil {
 		return fmt.Errorf("keeping what was read: %w", s.err)

@@ -1,0 +1,56 @@
+package source
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// The annotation in which Multus, or another plugin that calls several, tells a pod's
+// interfaces and their addresses, and its older name (Kubernetes Network Plumbing
+// Working Group, multi-network specification; k8snetworkplumbingwg
+// network-attachment-definition-client, NetworkStatus).
+const (
+	annotationNetworks    = "k8s.v1.cni.cncf.io/network-status"
+	annotationNetworksOld = "k8s.v1.cni.cncf.io/networks-status"
+)
+
+// networkIPs adds the addresses in a network status to those known: a JSON list of
+// networks, each with a list "ips". The reason says what first could not be parsed;
+// all that could be is added nevertheless. An empty annotation names none.
+func networkIPs(known []netip.Addr, status []byte) (all []netip.Addr, reason string) {
+	r := newJSONReader(status)
+	if r.atEnd() {
+		return known, ""
+	}
+	r.array(func(int) {
+		r.object(func(key []byte) {
+			if !strings.EqualFold(string(key), "ips") { // as Go's decoders take it
+				return
+			}
+			r.array(func(int) {
+				s, ok := r.str()
+				if !ok {
+					return
+				}
+				a, ok := parseAddr(string(s))
+				switch {
+				case !ok:
+					r.fault(notA("address", s))
+				case !slices.Contains(known, a):
+					known = append(known, a)
+				}
+			})
+		})
+	})
+	if r.err == nil && !r.atEnd() {
+		r.failAt("the end")
+	}
+	switch {
+	case r.err != nil:
+		return known, "is not a JSON list of networks: " + r.err.Error()
+	case len(r.faults) > 0:
+		return known, strings.TrimSpace(r.faults[0].field + " " + r.faults[0].reason)
+	}
+	return known, ""
+}
