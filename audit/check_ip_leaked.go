@@ -69,20 +69,11 @@ func (st *State) leakFinding(r AllocationRef, v Validity) Finding {
 // machineNote says what is known of the machine of a node that is gone or not ready:
 // the pods whose objects are gone may still run there.
 func (st *State) machineNote(node string) string {
-	h := st.hosts[node]
-	state := ""
-	switch {
-	case node == "":
-		return ""
-	case st.vanished(node):
-		state = "node " + node + " no longer exists"
-	case h != nil && h.Node != nil && h.Node.NotReady:
-		state = "node " + node + " is not ready"
-	default:
+	if !st.MachineMayRun(node) {
 		return ""
 	}
 	_, why := st.MachineOff(node)
-	return state + "; " + why
+	return why
 }
 
 // addHolders says of a leaked address where a node still uses it: it is lost to the

@@ -29,11 +29,17 @@ use 10.0.0.80 shop/a new
 
 func state(t *testing.T, text string) *audit.State {
 	t.Helper()
+	return stateSaying(t, text)
+}
+
+// stateSaying makes the state of a sketch, with the word that machines are off.
+func stateSaying(t *testing.T, text string, terminated ...string) *audit.State {
+	t.Helper()
 	snap, err := sketch.Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return audit.NewState(snap, audit.Options{})
+	return audit.NewState(snap, audit.Options{Terminated: terminated})
 }
 
 func ids(r *audit.Result) (out []string) {

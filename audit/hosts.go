@@ -22,7 +22,11 @@ const (
 
 // kernels are the host views of a State with what follows from them.
 type kernels struct {
+	// views are those of nodes of the cluster, whose routes are judged: one a node.
+	// all are all views, also of machines that are no nodes: what any of them shows in
+	// use counts.
 	views map[string]*kernel
+	all   []*kernel
 	// uses are the addresses that views show, in order.
 	uses []hostUse
 	// fates are the answers of the owners' kernels for borrowed addresses, as far
@@ -41,6 +45,8 @@ type kernels struct {
 // kernel is a host view with its indexes.
 type kernel struct {
 	*blocks.HostView
+	// node is true if the view is of a node of the cluster, as far as is known.
+	node bool
 	// useless says why the view as a whole proves nothing; empty if it may.
 	useless string
 	routes  map[netip.Prefix][]*blocks.HostRoute
@@ -58,14 +64,20 @@ func (st *State) judgeKernels() {
 	k.gaps = slices.Clone(st.Snapshot.Hosts.Gaps)
 	k.views = make(map[string]*kernel, len(st.Snapshot.Hosts.Views))
 	for i := range st.Snapshot.Hosts.Views {
-		v := &st.Snapshot.Hosts.Views[i]
-		if k.views[v.Node] != nil {
-			k.gaps = append(k.gaps, blocks.HostGap{Node: v.Node, Source: v.Source, Reason: "a second view of the node; it was left out"})
-			continue
+		v := st.newKernel(&st.Snapshot.Hosts.Views[i])
+		k.all = append(k.all, v)
+		switch {
+		case !v.node:
+			k.gaps = append(k.gaps, blocks.HostGap{Node: v.Node, Source: v.Source, Reason: fmt.Sprintf(
+				"node %q does not exist in the cluster: of this view only the addresses in use count, not the routes", v.Node)})
+		case k.views[v.Node] != nil:
+			k.gaps = append(k.gaps, blocks.HostGap{Node: v.Node, Source: v.Source, Reason: fmt.Sprintf(
+				"a second view of the node, besides %s: of this one only the addresses in use count, not the routes", k.views[v.Node].Source)})
+		default:
+			k.views[v.Node] = v
 		}
-		k.views[v.Node] = st.newKernel(v)
 	}
-	if len(k.views) == 0 {
+	if len(k.all) == 0 {
 		return
 	}
 	st.indexHostUses()
@@ -74,7 +86,7 @@ func (st *State) judgeKernels() {
 	st.findFreeUses()
 	st.findSecondOwners()
 	st.countOldLeaks()
-	for _, v := range k.views {
+	for _, v := range k.all {
 		switch {
 		case v.useless != "":
 			k.gaps = append(k.gaps, blocks.HostGap{Node: v.Node, Source: v.Source, Reason: v.useless})
@@ -88,7 +100,7 @@ func (st *State) judgeKernels() {
 
 func (st *State) newKernel(v *blocks.HostView) *kernel {
 	k := &kernel{
-		HostView: v, useless: st.useless(v),
+		HostView: v, node: !st.vanished(v.Node) || !st.nodesRead(), useless: st.useless(v),
 		routes: make(map[netip.Prefix][]*blocks.HostRoute, len(v.Routes)), lookups: make(map[netip.Prefix][]*blocks.HostLookup, len(v.Lookups)),
 	}
 	for i := range v.Routes {
@@ -117,6 +129,8 @@ func (st *State) useless(v *blocks.HostView) string {
 		until = now
 	}
 	switch {
+	case v.Doubt != "":
+		return v.Doubt
 	case now.IsZero():
 		return "it proves nothing, as it is not known when the cluster was read (--at says it)"
 	case v.TakenAt.Before(now.Add(-viewLife)):

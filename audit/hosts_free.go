@@ -103,6 +103,7 @@ func (st *State) findSecondOwners() {
 		if allocated {
 			since = assignedAt(r)
 		}
+		uses = slices.DeleteFunc(uses, func(u hostUse) bool { return !u.k.node && mayBeKnown(u, shown, owners) })
 		for _, o := range owners {
 			if o.pod != nil {
 				uses = withoutOwn(uses, o)
@@ -119,6 +120,15 @@ func (st *State) findSecondOwners() {
 			st.kernels.seconds[a] = uses
 		}
 	})
+}
+
+// mayBeKnown tells whether what a machine that is no node shows in use may be what
+// another view or a pod shows of it: the machine may be a node that the view names
+// otherwise.
+func mayBeKnown(u hostUse, shown []hostUse, owners []liveUse) bool {
+	return u.ns.PodUID == "" ||
+		slices.ContainsFunc(owners, func(o liveUse) bool { return o.pod != nil && o.pod.UID == u.ns.PodUID }) ||
+		slices.ContainsFunc(shown, func(o hostUse) bool { return o.k != u.k && o.ns.PodUID == u.ns.PodUID })
 }
 
 // withoutOwn leaves the namespace of a pod itself out: the one with its UID or,

@@ -43,7 +43,7 @@ func (st *State) indexHostUses() {
 	for i := range st.Workloads {
 		uids[st.Workloads[i].UID] = true
 	}
-	for _, v := range k.views {
+	for _, v := range k.all {
 		for i := range v.Namespaces {
 			ns := &v.Namespaces[i]
 			inner := st.withinPod(ns, uids)
@@ -61,7 +61,10 @@ func (st *State) indexHostUses() {
 		if c := strings.Compare(a.k.Node, b.k.Node); c != 0 {
 			return c
 		}
-		return strings.Compare(a.ns.ID, b.ns.ID)
+		if c := strings.Compare(a.ns.ID, b.ns.ID); c != 0 {
+			return c
+		}
+		return strings.Compare(a.k.Source, b.k.Source)
 	})
 }
 
@@ -91,6 +94,7 @@ func (st *State) eachHostUse(fn func(netip.Addr, []hostUse)) {
 // HostUse is an address that a host view shows in a network namespace.
 type HostUse struct {
 	Addr netip.Addr
+	// Node is the node as the view names it, which need not exist in the cluster.
 	Node string
 	// Source and TakenAt say which view shows it. Stale is true if that view is too
 	// old, or lies in the future, and so proves nothing; it may still be right.

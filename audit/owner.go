@@ -106,7 +106,7 @@ func (st *State) judgeTunnel(r AllocationRef) Validity {
 		return owned("tunnel address of node %s, which no longer exists, but %s", node, st.nodeUses[node])
 	}
 	if off, why := st.MachineOff(node); !off {
-		return owned("tunnel address of node %s, which no longer exists: %s", node, why)
+		return owned("it is a tunnel address, and %s", why)
 	}
 	return st.young(r, fmt.Sprintf("it is a tunnel address of node %s, which no longer exists", node))
 }

@@ -14,8 +14,9 @@ const HostViewKind = "HostView"
 // answers to route lookups, and the addresses in use in its network namespaces.
 // It is what "calico-audit agent --once -o json" prints.
 //
-// A view only ever proves what it shows. That it does not show an address or a
-// route proves nothing, because views may be partial.
+// A view proves what it shows. That it does not show a route proves nothing, because
+// views may be partial. That it does not show an address proves something only if its
+// namespaces are complete: see [HostView.NamespacesComplete].
 type HostView struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -38,7 +39,26 @@ type HostView struct {
 	Namespaces []HostNamespace `json:"namespaces"`
 	// Gaps says what the agent could not read.
 	Gaps []string `json:"gaps,omitempty"`
+	// NamespacesComplete is true if Namespaces are all that hold addresses of the
+	// cluster's pools on the machine: every network namespace that a process, a thread,
+	// a mount or an open file holds or that one of the node's veth pairs leads into was
+	// found, and the addresses of each were read. An agent writes it if no gap of its
+	// own concerns namespaces. Readers set it for views without any gap, too, and clear
+	// it where there are no namespaces, not even the machine's own, where one could not
+	// be understood, and where the view does not show the addresses that its node has
+	// in the cluster. What remains unseen even so is said in package affinity/host.
+	NamespacesComplete bool `json:"namespacesComplete,omitempty"`
 
+	// NamespacesGap says why the namespaces are not complete; empty if they are, or if
+	// nothing more is known than that.
+	NamespacesGap string `json:"-"`
+	// Machine is the same for two views of one running machine: its boot ID together
+	// with the number of its own network namespace, since machines that are containers
+	// share their kernel's boot ID. Empty where the boot ID is.
+	Machine string `json:"-"`
+	// Doubt says why the view as a whole proves nothing, besides its age. What it shows
+	// in use may be so all the same.
+	Doubt string `json:"-"`
 	// Source is the file or the pod that the view comes from.
 	Source string `json:"-"`
 	// Authenticated is true if it is certain that the node's agent said it: a file
@@ -135,7 +155,9 @@ type HostReading struct {
 	// Until is the time after which a view lies in the future: when reading
 	// ended, by the clock that ages are counted from.
 	Until time.Time
-	// Views are the views that could be read, at most one a node: the newest.
+	// Views are the views that could be read, of machines that are nodes of the cluster
+	// or not, the newest of each machine. Of a node there may be several, which do not
+	// stand for one another; the first of them is the one to ask for its routes.
 	Views []HostView
 	// Gaps are the views that could not be had, or that prove nothing.
 	Gaps []HostGap

@@ -42,7 +42,8 @@
 //	filter NAME [export=RULE]… [import=RULE]…    a BGPFilter
 //	     RULE is ACTION[,OPERATOR,CIDR[,MIN-MAX]][,source=S][,if=NAME], such as
 //	     export=Reject,In,10.0.0.0/8,32-; without a CIDR it is one for both families
-//	view NODE [age=D] [agent|routes] [partial]   a host view; the next lines fill it
+//	view NODE [age=D] [agent|routes] [partial] [complete|lacks=WHY] [unauth] [boot=ID] [source=FILE]
+//	                                             a host view; the next lines fill it
 //	     routes makes it a listing of routes, partial one that was not understood whole
 //	route NODE CIDR TYPE [proto=P] [table=T] [metric=N] [via=IP] [dev=D]
 //	lookup NODE CIDR RESULT [match=CIDR] [table=T] [via=IP] [dev=D]

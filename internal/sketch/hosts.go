@@ -18,16 +18,21 @@ func (p *parser) view(w words) {
 	if d, err := time.ParseDuration(w.get("age")); err == nil {
 		at = at.Add(-d)
 	}
+	source := "views/" + w.at(0) + ".json"
+	if w.has("source") {
+		source = w.get("source")
+	}
 	s.Hosts.Views = append(s.Hosts.Views, blocks.HostView{
 		APIVersion: "calico-audit/v1alpha1", Kind: blocks.HostViewKind, Node: w.at(0), TakenAt: at,
-		Source: "views/" + w.at(0) + ".json", RulesKnown: !w.has("routes"), RoutesPartial: w.has("partial"),
-		LookupsPartial: w.has("partial"),
+		Source: source, RulesKnown: !w.has("routes"), RoutesPartial: w.has("partial"),
+		LookupsPartial: w.has("partial"), BootID: w.get("boot"), Machine: w.get("boot"),
+		Authenticated: !w.has("unauth"), NamespacesComplete: w.has("complete"), NamespacesGap: strings.ReplaceAll(w.get("lacks"), "_", " "),
 	})
 }
 
-// viewOf returns the view of a node, which a line before must have made.
+// viewOf returns the last view of a node, which a line before must have made.
 func (p *parser) viewOf(node string) *blocks.HostView {
-	for i := range p.snap.Hosts.Views {
+	for i := len(p.snap.Hosts.Views) - 1; i >= 0; i-- {
 		if v := &p.snap.Hosts.Views[i]; v.Node == node {
 			return v
 		}
