@@ -24,6 +24,8 @@ func joinParts(parts []*part) *part {
 		join(&out.namespaces, p.namespaces)
 		join(&out.peers, p.peers)
 		join(&out.filters, p.filters)
+		join(&out.vms, p.vms)
+		join(&out.vmInstances, p.vmInstances)
 		join(&out.ipam, p.ipam)
 		join(&out.infos, p.infos)
 		join(&out.controllers, p.controllers)
@@ -48,7 +50,7 @@ func (p *part) snapshot() *blocks.Snapshot {
 	s := &blocks.Snapshot{
 		Pools: p.pools, Blocks: p.blocks, Affinities: p.affinities, Handles: p.handles,
 		Reservations: p.reservations, Nodes: p.nodes, Workloads: p.workloads, Namespaces: p.namespaces,
-		BGPPeers: p.peers, BGPFilters: p.filters, Gaps: p.gaps,
+		BGPPeers: p.peers, BGPFilters: p.filters, VMs: p.vms, VMInstances: p.vmInstances, Gaps: p.gaps,
 		IPAM: blocks.DefaultIPAMConfig(), BGP: blocks.DefaultBGPConfig(),
 	}
 	last(&s.IPAM, p.ipam)
@@ -101,6 +103,10 @@ func (p *part) replacing(prev *blocks.Snapshot, again []*kind) *blocks.Snapshot 
 			s.BGPPeers = read.BGPPeers
 		case blocks.BGPFilters:
 			s.BGPFilters = read.BGPFilters
+		case blocks.VMs:
+			s.VMs = read.VMs
+		case blocks.VMInstances:
+			s.VMInstances = read.VMInstances
 		case blocks.IPAMConfigs:
 			s.IPAM = read.IPAM
 		case blocks.ClusterInfos:

@@ -30,6 +30,8 @@ type part struct {
 	controllers  []blocks.ControllersConfig
 	felix        []blocks.FelixConfig
 	bgp          []blocks.BGPConfig
+	vms          []blocks.VirtualMachine
+	vmInstances  []blocks.VirtualMachine
 	gaps         []blocks.Gap
 }
 

@@ -118,7 +118,7 @@ func TestPods(t *testing.T) {
 		StatusIPs:     []netip.Addr{addr("10.0.0.5"), addr("fd00::5")},
 		AnnotationIPs: []netip.Addr{addr("10.0.0.5"), addr("fd00::5")},
 		NetworkIPs:    []netip.Addr{addr("10.0.0.5"), addr("10.9.0.7"), addr("fd09::7")}, VM: "db",
-		PoolsV4:       []string{"pool-a", "10.1.0.0/16"}, Started: at("2025-11-20T09:00:05Z"),
+		PoolsV4: []string{"pool-a", "10.1.0.0/16"}, Started: at("2025-11-20T09:00:05Z"),
 	}, {
 		Meta:      blocks.Meta{Name: "cart-2", Deleting: at("2025-11-20T11:00:00Z")},
 		Namespace: "shop", Node: "n1", Phase: "Running", NetworkRemoved: true, StatusIPs: []netip.Addr{addr("10.0.0.6")},

@@ -16,10 +16,17 @@ type served struct {
 	reason string // why that one
 	// plurals are the resources that the group serves.
 	plurals map[string]bool
+	// foreign are the kinds of other API groups that are served.
+	foreign map[blocks.Resource]bool
 }
 
 // has tells whether a kind's resource is there to be listed.
-func (s *served) has(k *kind) bool { return k.core || s.plurals[k.plural(s.group)] }
+func (s *served) has(k *kind) bool {
+	if k.foreign != "" {
+		return s.foreign[k.resource]
+	}
+	return k.core || s.plurals[k.plural(s.group)]
+}
 
 // absence says that a kind's CRD is missing. For one that an audit can do without
 // there is nothing to say: none served, none exists.
@@ -52,7 +59,8 @@ func (c *apiClient) discover(ctx context.Context, override string) (*served, err
 			Versions []struct{ GroupVersion string }
 		}
 	}
-	if err := c.getJSON(ctx, "/apis", &groups); err != nil {
+	err := c.getJSON(ctx, "/apis", &groups)
+	if err != nil {
 		if codeOf(err) == http.StatusForbidden {
 			return nil, fmt.Errorf("discovering API groups: forbidden: needs the right to get the URL /apis "+
 				"(ClusterRole system:discovery): %w", err)
@@ -89,7 +97,36 @@ func (c *apiClient) discover(ctx context.Context, override string) (*served, err
 		}
 	}
 	s.plurals = plurals[s.group]
-	return s, nil
+	s.foreign, err = c.foreignKinds(ctx, have)
+	return s, err
+}
+
+// foreignKinds returns the kinds of API groups that are neither Kubernetes' nor
+// Calico's and that are served. A group that is there and cannot be asked counts as
+// serving all of its kinds: the list will tell, and make a gap of that kind alone.
+func (c *apiClient) foreignKinds(ctx context.Context, have map[string]bool) (map[blocks.Resource]bool, error) {
+	out := map[blocks.Resource]bool{}
+	plurals := map[string]map[string]bool{}
+	for _, k := range kinds {
+		if k.foreign == "" || !have[k.foreign] {
+			continue
+		}
+		if _, asked := plurals[k.foreign]; !asked {
+			found, err := c.resources(ctx, k.foreign)
+			switch {
+			case ctx.Err() != nil:
+				return nil, ctx.Err()
+			case err != nil && codeOf(err) != http.StatusNotFound:
+				found = nil
+			case err != nil:
+				found = map[string]bool{} // its last CRD went a moment ago
+			}
+			plurals[k.foreign] = found
+		}
+		found := plurals[k.foreign]
+		out[k.resource] = found == nil || found[string(k.resource)]
+	}
+	return out, nil
 }
 
 // chooseGroup is the rule of discover. have are the groups that are served, and

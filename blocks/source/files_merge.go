@@ -33,6 +33,9 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 		s.Cluster.TakenAt = f.newest
 	}
 	f.addMissing(s)
+	// A dump of one kind alone, or of neither, does not tell whether somebody left the
+	// other out, or the cluster has none.
+	setVMsKnown(s, func(r blocks.Resource) bool { return f.info.resources[r] || p.holds(r) })
 	f.opts.Record.readWhole(f.info.resources)
 	s.Sort()
 	return s, nil
@@ -108,6 +111,8 @@ func (f *fileReader) merge(group string) *part {
 		nodes:        merged(f, blocks.Nodes, f.core.nodes, nil),
 		workloads:    merged(f, blocks.Pods, f.core.workloads, nil),
 		namespaces:   merged(f, blocks.Namespaces, f.core.namespaces, nil),
+		vms:          merged(f, blocks.VMs, f.core.vms, nil),
+		vmInstances:  merged(f, blocks.VMInstances, f.core.vmInstances, nil),
 		gaps:         f.core.gaps,
 	}
 	out.gaps = append(out.gaps, chosen.gaps...)
@@ -199,6 +204,8 @@ func identity(object any) (string, *blocks.Meta) {
 	case *blocks.Node:
 		return o.Name, &o.Meta
 	case *blocks.Workload:
+		return o.FullName(), &o.Meta
+	case *blocks.VirtualMachine:
 		return o.FullName(), &o.Meta
 	case *blocks.Namespace:
 		return o.Name, &o.Meta
@@ -325,6 +332,10 @@ func (p *part) holds(res blocks.Resource) bool {
 		return len(p.workloads) > 0
 	case blocks.Namespaces:
 		return len(p.namespaces) > 0
+	case blocks.VMs:
+		return len(p.vms) > 0
+	case blocks.VMInstances:
+		return len(p.vmInstances) > 0
 	}
 	return false
 }

@@ -46,8 +46,8 @@ func newFileReader(opts FileOptions) *fileReader {
 	f := &fileReader{opts: opts, ignored: map[string]int{}, kinds: map[string]*kind{}}
 	for _, k := range kinds {
 		for _, name := range k.names {
-			if k.core {
-				f.kinds["v1/"+name] = k
+			if k.core || k.foreign != "" {
+				f.kinds[k.version("")+"/"+name] = k
 				continue
 			}
 			f.kinds[groupCRD+"/"+name] = k

@@ -151,6 +151,9 @@ var keeps = map[blocks.Resource]*shape{
 	blocks.Namespaces: object("", 0,
 		metaShape(roleNamespace, true, allLabels, annotations(poolRequests))),
 
+	blocks.VMs:         object("", 0, metaShape(roleVM, false)),
+	blocks.VMInstances: object("", 0, metaShape(roleVM, false, ownersShape(kindVM))),
+
 	blocks.Pools: object("", 0, append(calicoObject(rolePool,
 		value("cidr", 0, roleAddresses), value("blockSize", 0, roleNumber), value("disabled", 0, roleNumber),
 		value("nodeSelector", 0, roleNodeSelector), value("namespaceSelector", 0, roleNamespaceSelector),

@@ -51,6 +51,17 @@ var odd = map[blocks.Resource][]string{
 		`{"metadata":{"name":"n","labels":{"a":"b"},"annotations":{"cni.projectcalico.org/ipv4pools":"[\"a\"]","cni.projectcalico.org/ipv6pools":"x"}}}`,
 		`{"metadata":[]}`, `{"metadata":{"labels":{"a":[]}}}`,
 	},
+	blocks.VMs: {
+		`{"metadata":{"name":"db","namespace":"shop","uid":"u","resourceVersion":"3","creationTimestamp":"2026-01-01T00:00:00Z","deletionTimestamp":"2026-01-02T00:00:00Z",
+		"labels":{"a":"b"},"annotations":{"kubevirt.io/x":"y"},"ownerReferences":[{"apiVersion":"pool.kubevirt.io/v1alpha1","kind":"VirtualMachinePool","name":"q"}],
+		"managedFields":[{"time":"2026-01-01T00:00:00Z","manager":"m"}]},"spec":{"running":true},"status":{"ready":false}}`,
+		`{"metadata":{"name":"db","namespace":5,"uid":[]}}`, `{"metadata":{"namespace":"shop"}}`, `{"metadata":[]}`, `{}`,
+	},
+	blocks.VMInstances: {
+		`{"metadata":{"name":"db","namespace":"shop","ownerReferences":[{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","name":"db","uid":"x"}]},"status":{"phase":"Running"}}`,
+		`{"metadata":{"name":"db","namespace":"shop","ownerReferences":[{"apiVersion":"acme/v1","kind":"VirtualMachine","name":"db"},{"kind":"VirtualMachine"},5]}}`,
+		`{"metadata":{"name":"alone","namespace":"shop","ownerReferences":"none"}}`, `{"metadata":{"name":""}}`,
+	},
 	blocks.Pools: {
 		`{"metadata":{"name":"p"},"spec":{"cidr":"10.0.0.0/16","blockSize":26,"disabled":true,"nodeSelector":"a == 'b'","namespaceSelector":"has(x)",
 		"allowedUses":["Workload","Tunnel",5],"assignmentMode":"Manual","ipipMode":"Always","vxlanMode":"Never","disableBGPExport":true},
@@ -235,6 +246,9 @@ func TestKeptOfProtobuf(t *testing.T) {
 		blocks.Pods:       {pod, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "bare"}}},
 		blocks.Nodes:      {node, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bare"}}},
 		blocks.Namespaces: {namespace, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "bare"}}},
+		blocks.VMs:        {&metav1.PartialObjectMetadata{ObjectMeta: meta}},
+		blocks.VMInstances: {&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "ns",
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "x"}}}}},
 	} {
 		k := kindOf(t, res)
 		for _, o := range objects {
@@ -244,8 +258,8 @@ func TestKeptOfProtobuf(t *testing.T) {
 			must(t, err)
 			members, err := appendProto(nil, wire, keeps[res])
 			must(t, err)
-			fromWire := string(appendHead(nil, "v1", k.name("v1"), members))
-			fromText := string(appendSaved(nil, "v1", k.name("v1"), text, k, nil))
+			fromWire := string(appendHead(nil, k.version(""), k.name(""), members))
+			fromText := string(appendSaved(nil, k.version(""), k.name(""), text, k, nil))
 			if d := cmp.Diff(compact(t, fromText), compact(t, fromWire)); d != "" {
 				t.Errorf("%s (-json +protobuf):\n%s", res, d)
 			}

@@ -1,6 +1,10 @@
 package source
 
-import "github.com/calico-audit/calico-audit/blocks"
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
 
 // The two API groups that Calico's objects may live in, with their versions.
 const (
@@ -18,12 +22,45 @@ type kind struct {
 	nativePlural string
 	// core kinds are Kubernetes' own.
 	core bool
+	// foreign is the API group, with its version, of kinds that are neither
+	// Kubernetes' nor Calico's. They are optional, and of their objects only the
+	// metadata is read.
+	foreign string
+	// namespaced kinds have objects of one name in several namespaces.
+	namespaced bool
 	// optional kinds may be absent: an older Calico does not have them, or a
 	// cluster needs none.
 	optional bool
 
 	json  func(*decoder, *jsonReader)
 	proto func(*decoder, []byte) error
+}
+
+// version is the API version of the kind's objects, where Calico's are in a group.
+func (k *kind) version(group string) string {
+	switch {
+	case k.core:
+		return "v1"
+	case k.foreign != "":
+		return k.foreign
+	}
+	return group
+}
+
+// metadataOnly is how the API server is asked for nothing but the metadata of
+// objects.
+const metadataOnly = ";as=PartialObjectMetadata%s;g=meta.k8s.io;v=v1"
+
+// accept is the media types of a list or, with an empty text, of a single object.
+func (k *kind) accept(list string) string {
+	switch {
+	case k.foreign != "":
+		as := fmt.Sprintf(metadataOnly, list)
+		return protobufType + as + ",application/json" + as + ",application/json"
+	case k.proto != nil:
+		return protobufType + ",application/json"
+	}
+	return "application/json"
 }
 
 // plural is what an API group serves the kind as.
@@ -37,7 +74,7 @@ func (k *kind) plural(group string) string {
 // kinds are the kinds of an audit; those with the most objects first, so that
 // reading them begins first.
 var kinds = []*kind{
-	{resource: blocks.Pods, names: []string{"Pod"}, core: true,
+	{resource: blocks.Pods, names: []string{"Pod"}, core: true, namespaced: true,
 		json: (*decoder).pod, proto: (*decoder).protoPod},
 	{resource: blocks.Handles, names: []string{"IPAMHandle"}, json: (*decoder).handle},
 	{resource: blocks.Blocks, names: []string{"IPAMBlock"}, json: (*decoder).block},
@@ -57,4 +94,8 @@ var kinds = []*kind{
 	{resource: blocks.BGPFilters, names: []string{"BGPFilter"}, optional: true, json: (*decoder).bgpFilter},
 	{resource: blocks.Namespaces, names: []string{"Namespace"}, core: true,
 		json: (*decoder).namespace, proto: (*decoder).protoNamespace},
+	{resource: blocks.VMs, names: []string{kindVM}, foreign: versionVM, optional: true, namespaced: true,
+		json: (*decoder).vm, proto: (*decoder).protoVM},
+	{resource: blocks.VMInstances, names: []string{kindVMI}, foreign: versionVM, optional: true, namespaced: true,
+		json: (*decoder).vmInstance, proto: (*decoder).protoVMInstance},
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -109,6 +110,7 @@ func (k *Kubernetes) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	if s.Cluster.TakenAt = k.client.serverDate(); s.Cluster.TakenAt.IsZero() {
 		s.Cluster.TakenAt = k.now().UTC()
 	}
+	setVMsKnown(s, func(r blocks.Resource) bool { return k.served.foreign[r] })
 	s.Sort()
 	return s, nil
 }
@@ -137,7 +139,14 @@ func (k *Kubernetes) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blo
 	if err != nil {
 		return nil, err
 	}
-	return p.replacing(prev, again), nil
+	s := p.replacing(prev, again)
+	setVMsKnown(s, func(r blocks.Resource) bool {
+		if slices.Contains(rs, r) {
+			return k.served.foreign[r]
+		}
+		return prev.VMsKnown
+	})
+	return s, nil
 }
 
 func (k *Kubernetes) discover(ctx context.Context) error {

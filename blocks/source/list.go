@@ -88,14 +88,10 @@ func (l *lister) page(ctx context.Context) (listMeta, error) {
 	if l.selector != "" {
 		query.Set("fieldSelector", l.selector)
 	}
-	accept := "application/json"
-	if l.kind.proto != nil {
-		accept = protobufType + ",application/json"
-	}
 	var meta listMeta
 	size, count := l.out.size(), l.count
 	l.record.commit()
-	err := l.client.get(ctx, l.path(), query, accept, func(a answer) error {
+	err := l.client.get(ctx, l.path(), query, l.kind.accept("List"), func(a answer) error {
 		// Of a page that is read again, and of one that was cut off and is not,
 		// what could be read last is kept.
 		l.out.cut(size)
@@ -109,22 +105,18 @@ func (l *lister) page(ctx context.Context) (listMeta, error) {
 }
 
 func (l *lister) path() string {
-	switch {
-	case l.kind.core && l.namespace != "":
-		return "/api/v1/namespaces/" + url.PathEscape(l.namespace) + "/" + string(l.kind.resource)
-	case l.kind.core:
-		return "/api/v1/" + string(l.kind.resource)
+	path := "/apis/" + l.version()
+	if l.kind.core {
+		path = "/api/v1"
 	}
-	return "/apis/" + l.group + "/" + l.kind.plural(l.group)
+	if l.namespace != "" {
+		path += "/namespaces/" + url.PathEscape(l.namespace)
+	}
+	return path + "/" + l.kind.plural(l.group)
 }
 
 // version is the API version of the objects.
-func (l *lister) version() string {
-	if l.kind.core {
-		return "v1"
-	}
-	return l.group
-}
+func (l *lister) version() string { return l.kind.version(l.group) }
 
 // decode reads the objects of a page.
 func (l *lister) decode(a answer) (listMeta, error) {
@@ -215,7 +207,7 @@ func (l *lister) name() string {
 	if l.kind.core {
 		return name
 	}
-	group, _, _ := strings.Cut(l.group, "/")
+	group, _, _ := strings.Cut(l.version(), "/")
 	return name + "." + group
 }
 
@@ -224,7 +216,7 @@ func (p *part) size() []int {
 	return []int{
 		len(p.pools), len(p.blocks), len(p.affinities), len(p.handles), len(p.reservations), len(p.nodes),
 		len(p.workloads), len(p.namespaces), len(p.peers), len(p.ipam), len(p.infos), len(p.controllers),
-		len(p.felix), len(p.bgp), len(p.gaps), len(p.filters),
+		len(p.felix), len(p.bgp), len(p.gaps), len(p.filters), len(p.vms), len(p.vmInstances),
 	}
 }
 
@@ -235,7 +227,7 @@ func (p *part) cut(size []int) {
 	p.workloads, p.namespaces, p.peers = p.workloads[:size[6]], p.namespaces[:size[7]], p.peers[:size[8]]
 	p.ipam, p.infos, p.controllers = p.ipam[:size[9]], p.infos[:size[10]], p.controllers[:size[11]]
 	p.felix, p.bgp, p.gaps = p.felix[:size[12]], p.bgp[:size[13]], p.gaps[:size[14]]
-	p.filters = p.filters[:size[15]]
+	p.filters, p.vms, p.vmInstances = p.filters[:size[15]], p.vms[:size[16]], p.vmInstances[:size[17]]
 }
 
 // grow makes room for objects that are still to come.

@@ -259,35 +259,6 @@ func (n *names) owner(s string) string {
 	return n.word(kind) + ":" + n.node(name)
 }
 
-// tunnelHandle begins the handles of tunnel addresses, which end in the node's
-// name (node/pkg/allocateip).
-const tunnelHandle = "-tunnel-addr-"
-
-// handle replaces the names in a handle's ID: those of the CNI network and the
-// sandbox for a pod's (cni-plugin/internal/pkg/utils, GetHandleID), the node's
-// for a tunnel's, the hash of a LoadBalancer service.
-func (n *names) handle(s string) string {
-	if strings.EqualFold(s, blocks.WindowsReservedHandle) {
-		return s
-	}
-	if kind, node, ok := strings.Cut(s, tunnelHandle); ok {
-		if kind == "ipip" || kind == "vxlan" || kind == "vxlan-v6" || kind == "wireguard" || kind == "wireguard-v6" {
-			return kind + tunnelHandle + n.node(node)
-		}
-	}
-	if service, ok := strings.CutPrefix(s, "lb-"); ok {
-		return "lb-" + n.name(someHandle, service)
-	}
-	if i := strings.LastIndexByte(s, '.'); i > 0 && i < len(s)-1 {
-		network := s[:i]
-		if network != "k8s-pod-network" { // the name that Calico's manifests give it
-			network = n.name(someNetwork, network)
-		}
-		return network + "." + n.name(someSandbox, s[i+1:])
-	}
-	return n.name(someHandle, s)
-}
-
 // affinityName replaces the node in an affinity's name, which is made of node and
 // CIDR.
 func (n *names) affinityName(s string) string {

@@ -19,9 +19,10 @@ import (
 // page of a list at a time.
 //
 // It holds what an audit reads and no more: Calico's own objects with their whole
-// spec, of nodes, namespaces and pods a few fields (no labels of pods, nothing of
-// their containers), of all of them no annotations but Calico's, and of
-// managedFields who wrote when.
+// spec, of nodes, namespaces and pods a few fields (no labels of pods but KubeVirt's,
+// nothing of their containers), of virtual machines the identity and age, of all of
+// them no annotations but Calico's and the network status, and of managedFields who
+// wrote when.
 //
 // Give it to [KubernetesOptions] or [FileOptions]. A resource that is read again
 // replaces what was recorded of it.
@@ -147,7 +148,7 @@ func (s *spool) proto(msg []byte) {
 	if s == nil {
 		return
 	}
-	const version = "v1"
+	version := s.kind.version("")
 	members, err := appendProto(nil, msg, keeps[s.kind.resource])
 	if err != nil {
 		return // as the page that it stands in
@@ -298,7 +299,11 @@ func claimant(object []byte) (node string) {
 func (r *Recorder) readWholly(s *blocks.Snapshot) []blocks.Resource {
 	out := []blocks.Resource{}
 	for _, res := range blocks.Resources {
-		if _, missing := s.Missing(res); !missing && (s.Cluster.Live || r.whole[res]) {
+		whole := s.Cluster.Live || r.whole[res]
+		if slices.Contains(vmKinds, res) {
+			whole = s.VMsKnown // where they are not served, nothing is known of them
+		}
+		if _, missing := s.Missing(res); !missing && whole {
 			out = append(out, res)
 		}
 	}

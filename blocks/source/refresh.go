@@ -45,6 +45,12 @@ func (k *Kubernetes) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []
 		}
 	}
 	s := newRefreshed(append(byName, byNode...), refs).onto(prev)
+	// The virtual machines that were not asked for are those of prev: they can become
+	// unknown here, and not known.
+	setVMsKnown(s, func(r blocks.Resource) bool {
+		again := slices.ContainsFunc(refs, func(ref blocks.Ref) bool { return ref.Resource == r })
+		return prev.VMsKnown && (!again || k.served.foreign[r])
+	})
 	if s.Cluster.TakenAt = k.client.lastDate(); s.Cluster.TakenAt.IsZero() {
 		s.Cluster.TakenAt = k.now().UTC()
 	}
@@ -88,10 +94,12 @@ func (k *Kubernetes) refreshLists(refs []blocks.Ref) (byName, byNode []*lister, 
 // reference.
 func refKind(ref blocks.Ref) (*kind, error) {
 	i := slices.IndexFunc(kinds, func(k *kind) bool { return k.resource == ref.Resource })
-	switch pods := ref.Resource == blocks.Pods; {
-	case i < 0:
+	if i < 0 {
 		return nil, fmt.Errorf("%q is no resource of an audit", ref.Resource)
-	case (ref.Name == "") == (ref.Node == ""), ref.Node != "" && (!pods || ref.Namespace != ""), pods != (ref.Namespace != "") && ref.Node == "":
+	}
+	named := ref.Name != "" && ref.Node == "" && kinds[i].namespaced == (ref.Namespace != "")
+	ofNode := ref.Node != "" && ref.Name == "" && ref.Namespace == "" && ref.Resource == blocks.Pods
+	if !named && !ofNode {
 		return nil, fmt.Errorf("%+v names no object", ref)
 	}
 	return kinds[i], nil
@@ -129,7 +137,7 @@ func runLists(ctx context.Context, lists []*lister) error {
 // refreshed is what was read of which objects.
 type refreshed struct {
 	part  *part
-	names map[blocks.Resource]map[string]bool // "namespace/name" of pods
+	names map[blocks.Resource]map[string]bool // "namespace/name" of kinds in namespaces
 	nodes map[string]bool                     // whose pods were read
 	kinds []*kind
 }
@@ -181,6 +189,8 @@ func (r *refreshed) onto(prev *blocks.Snapshot) *blocks.Snapshot {
 	p.namespaces = mergeRead(read[blocks.Namespaces], prev.Namespaces, p.namespaces, func(o *blocks.Namespace) string { return o.Name })
 	p.peers = mergeRead(read[blocks.BGPPeers], prev.BGPPeers, p.peers, func(o *blocks.BGPPeer) string { return o.Name })
 	p.filters = mergeRead(read[blocks.BGPFilters], prev.BGPFilters, p.filters, func(o *blocks.BGPFilter) string { return o.Name })
+	p.vms = mergeRead(read[blocks.VMs], prev.VMs, p.vms, (*blocks.VirtualMachine).FullName)
+	p.vmInstances = mergeRead(read[blocks.VMInstances], prev.VMInstances, p.vmInstances, (*blocks.VirtualMachine).FullName)
 	workloads := prev.Workloads
 	if len(r.nodes) > 0 {
 		workloads = slices.DeleteFunc(slices.Clone(workloads), func(w blocks.Workload) bool { return r.nodes[w.Node] })

@@ -80,7 +80,7 @@ func (w *Watch) ask(ctx context.Context, k *keeper) (net.Conn, error) {
 	w.mu.Lock()
 	l := &lister{kind: k.kind, group: k.s.served.group}
 	w.mu.Unlock()
-	resp, conn, err := w.client.open(ctx, l.path(), url.Values{"limit": {"1"}}, "application/json")
+	resp, conn, err := w.client.open(ctx, l.path(), url.Values{"limit": {"1"}}, k.kind.accept("List"))
 	if err != nil {
 		return nil, because(ctx, err)
 	}

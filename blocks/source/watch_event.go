@@ -199,7 +199,7 @@ func keyOf(g blocks.Gap, k *kind) objectKey {
 	switch {
 	case g.Name == "":
 		return objectKey{"", defaultName} // the one of its kind that counts
-	case k.resource == blocks.Pods:
+	case k.namespaced:
 		namespace, name, _ := strings.Cut(g.Name, "/")
 		return objectKey{namespace, name}
 	}

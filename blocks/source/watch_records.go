@@ -109,10 +109,15 @@ func newColumn(res blocks.Resource) column {
 	case blocks.Nodes:
 		return named(func(p *part) *[]blocks.Node { return &p.nodes }, func(o *blocks.Node) *blocks.Meta { return &o.Meta })
 	case blocks.Pods:
-		c := named(func(p *part) *[]blocks.Workload { return &p.workloads }, func(o *blocks.Workload) *blocks.Meta { return &o.Meta })
-		c.key = func(o *blocks.Workload) objectKey { return objectKey{o.Namespace, o.Name} }
-		c.compare = blocks.CompareWorkloads
-		return c
+		return &records[blocks.Workload]{
+			in:      func(p *part) *[]blocks.Workload { return &p.workloads },
+			key:     func(o *blocks.Workload) objectKey { return objectKey{o.Namespace, o.Name} },
+			compare: blocks.CompareWorkloads,
+		}
+	case blocks.VMs:
+		return virtualMachines(func(p *part) *[]blocks.VirtualMachine { return &p.vms })
+	case blocks.VMInstances:
+		return virtualMachines(func(p *part) *[]blocks.VirtualMachine { return &p.vmInstances })
 	case blocks.Namespaces:
 		return named(func(p *part) *[]blocks.Namespace { return &p.namespaces }, func(o *blocks.Namespace) *blocks.Meta { return &o.Meta })
 	case blocks.BGPPeers:
@@ -131,6 +136,14 @@ func newColumn(res blocks.Resource) column {
 		return named(func(p *part) *[]blocks.BGPConfig { return &p.bgp }, func(o *blocks.BGPConfig) *blocks.Meta { return &o.Meta })
 	}
 	panic("no records of " + string(res))
+}
+
+func virtualMachines(in func(*part) *[]blocks.VirtualMachine) column {
+	return &records[blocks.VirtualMachine]{
+		in:      in,
+		key:     func(o *blocks.VirtualMachine) objectKey { return objectKey{o.Namespace, o.Name} },
+		compare: blocks.CompareVirtualMachines,
+	}
 }
 
 // named makes the store of a kind whose objects have no namespace and are in the

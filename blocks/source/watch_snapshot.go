@@ -59,6 +59,9 @@ func (w *Watch) assemble(missing []blocks.Gap) *blocks.Snapshot {
 	}
 	slices.SortFunc(p.gaps, blocks.CompareGaps)
 	s := p.snapshot()
+	setVMsKnown(s, func(r blocks.Resource) bool {
+		return slices.ContainsFunc(w.active.kinds, func(k *keeper) bool { return k.kind.resource == r && k.known && !k.absent })
+	})
 	s.Cluster.Datastore, s.Cluster.Live = "kubernetes", true
 	s.Cluster.APIGroup, s.Cluster.APIGroupReason = w.active.served.group, w.active.served.reason
 	return s

@@ -84,14 +84,10 @@ func (k *keeper) request(ctx context.Context, from string, life time.Duration) (
 	k.w.mu.Lock()
 	l := &lister{kind: k.kind, group: k.s.served.group}
 	k.w.mu.Unlock()
-	accept := "application/json"
-	if k.kind.proto != nil {
-		accept = protobufType + ",application/json"
-	}
 	resp, conn, err := k.w.client.open(ctx, l.path(), url.Values{
 		"watch": {"true"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {from},
 		"timeoutSeconds": {strconv.Itoa(int(life / time.Second))},
-	}, accept)
+	}, k.kind.accept(""))
 	if err != nil {
 		return nil, nil, err
 	}
