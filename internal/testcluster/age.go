@@ -23,8 +23,7 @@ func (c *Cluster) Backdate(ctx context.Context, by time.Duration) error {
 	if by%time.Second != 0 {
 		return fmt.Errorf("backdating by %s: Kubernetes' times have whole seconds", by)
 	}
-	resources := append(CRDv1.Resources(), NativeV3.Resources()...)
-	for _, r := range append(resources, Core...) {
+	for _, r := range append(customResources(), Core...) {
 		err := c.editStored(ctx, r, func(object runtime.Object) error { return backdate(object, by) })
 		if err != nil {
 			return fmt.Errorf("backdating by %s: %w", by, err)

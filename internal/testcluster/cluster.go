@@ -19,7 +19,8 @@ import (
 // Options says what cluster to start. The zero value is a cluster with Calico's
 // default group.
 type Options struct {
-	// Groups are the API groups whose CRDs are installed. None: CRDv1.
+	// Groups are the API groups whose CRDs are installed. None: CRDv1. [KubeVirt]
+	// comes beside one of Calico's.
 	Groups []Group
 	// WatchCache makes the API server answer from its cache, as it does by
 	// default elsewhere. Then every LIST waits up to 100 ms for the cache to catch

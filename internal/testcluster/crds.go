@@ -13,7 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Group is an API group and version in which Calico's objects are stored.
+// Group is an API group and version of custom resources: those in which Calico's
+// objects are stored, and [KubeVirt].
 type Group string
 
 const (
@@ -37,11 +38,14 @@ const (
 // CRDs returns the CustomResourceDefinitions of one group, sorted by name:
 // those of crd.projectcalico.org/v1 as the Calico module that the main module
 // is built with ships them, those of projectcalico.org/v3 generated from the
-// types of the newer API module in binaries/crds.
+// types of the newer API module in binaries/crds, those of [KubeVirt] as they stand
+// here.
 func CRDs(ctx context.Context, group Group) ([]*unstructured.Unstructured, error) {
 	var dir string
 	var err error
 	switch group {
+	case KubeVirt:
+		return kubeVirtCRDs(), nil
 	case CRDv1:
 		dir, err = calicoModuleDir(ctx)
 		dir = filepath.Join(dir, "libcalico-go", "config", "crd")

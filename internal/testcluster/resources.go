@@ -1,6 +1,8 @@
 package testcluster
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -40,7 +42,7 @@ var calicoKinds = []struct{ plural, kind string }{
 	{"kubecontrollersconfigurations", "KubeControllersConfiguration"},
 }
 
-// Resource returns one of the Calico kinds that an audit reads, as the group
+// Resource returns one of the kinds that an audit reads, as the group
 // names it. It panics if the plural name, which is the one that
 // crd.projectcalico.org/v1 has, is not among them.
 func (g Group) Resource(plural string) Resource {
@@ -49,12 +51,15 @@ func (g Group) Resource(plural string) Resource {
 			return r
 		}
 	}
-	panic("testcluster: no Calico resource " + plural)
+	panic("testcluster: no resource " + plural + " of " + string(g))
 }
 
-// Resources returns the Calico kinds that an audit reads, as the group names
+// Resources returns the group's kinds that an audit reads, as the group names
 // them, sorted by plural name.
 func (g Group) Resources() []Resource {
+	if g == KubeVirt {
+		return slices.Clone(kubeVirtKinds)
+	}
 	gv, err := schema.ParseGroupVersion(string(g))
 	if err != nil {
 		panic(err)

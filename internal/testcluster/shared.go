@@ -57,7 +57,7 @@ func (c *Cluster) revive(ctx context.Context, opts Options) error {
 	if err := c.Reset(ctx); err != nil {
 		return err
 	}
-	for _, group := range []Group{CRDv1, NativeV3} {
+	for _, group := range []Group{CRDv1, NativeV3, KubeVirt} {
 		served, err := c.served(group)
 		if err != nil {
 			return err

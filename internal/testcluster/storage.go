@@ -126,11 +126,10 @@ func encodeStored(object runtime.Object) ([]byte, error) {
 }
 
 // Reset deletes what tests and seeding make: all nodes, pods, services and
-// objects of Calico's groups, and all namespaces but the API server's own. Users keep
+// custom resources, and all namespaces but the API server's own. Users keep
 // their rights, and CRDs stay.
 func (c *Cluster) Reset(ctx context.Context) error {
-	resources := append(CRDv1.Resources(), NativeV3.Resources()...)
-	for _, r := range append(resources, Core[1], Core[2], services) {
+	for _, r := range append(customResources(), Core[1], Core[2], services) {
 		// The service kubernetes is the API server's own.
 		if err := c.deleteStored(ctx, storagePrefix(r), []string{"kubernetes"}); err != nil {
 			return err
