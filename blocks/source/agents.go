@@ -99,7 +99,8 @@ func (p *agentPod) port() int {
 }
 
 // AgentViews asks the agents of the cluster's nodes for their host views, through
-// the API server, which takes the right to get pods/proxy. A node whose agent
+// the API server, which takes the right to get pods/proxy. The API server does not
+// make sure who answers, so that their views are not authenticated. A node whose agent
 // cannot be asked, or that has none, is a gap. Only the end of ctx is an error.
 func (k *Kubernetes) AgentViews(ctx context.Context, s *blocks.Snapshot, views HostViewOptions, opts AgentOptions) (blocks.HostReading, error) {
 	opts.Timeout = cmp.Or(opts.Timeout, DefaultAgentTimeout)
@@ -161,7 +162,7 @@ func (k *Kubernetes) AgentViews(ctx context.Context, s *blocks.Snapshot, views H
 		}
 		g.views, g.gaps = append(g.views, read[i].views...), append(g.gaps, read[i].gaps...)
 	}
-	return JoinHostReadings(blocks.HostReading{Views: g.views, Gaps: g.gaps}), nil
+	return JoinHostReadings(blocks.HostReading{Views: g.views, Gaps: g.gaps, Until: g.opts.Until}), nil
 }
 
 // agentPods lists the agents' pods.
@@ -243,6 +244,12 @@ func (g *viewReader) choose(pods []agentPod, opts AgentOptions) (byNode map[stri
 			g.gap(n.Name, p.source(), fmt.Sprintf("its agent's pod names no container port, %q or other", agentPortName))
 		default:
 			order = append(order, n.Name)
+		}
+	}
+	// A machine whose Node object is gone may run on, and its agent with it.
+	for node, p := range byNode {
+		if _, ours := g.nodes[node]; !ours && p.Status.Phase == "Running" && p.port() != 0 && !slices.Contains(order, node) {
+			order = append(order, node)
 		}
 	}
 	slices.Sort(order)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"go4.org/netipx"
@@ -19,16 +20,15 @@ const (
 	maxViewGaps = 5
 	// maxViewProcesses limits how many processes of a namespace are kept.
 	maxViewProcesses = 8
-	// viewSkew is by how much a view may be newer than the end of the reading.
-	viewSkew = time.Minute
 )
 
 // viewReader gathers host views for a snapshot.
 type viewReader struct {
 	snapshot *blocks.Snapshot
 	opts     HostViewOptions
-	// nodes are the cluster's; nil if they were not read whole.
-	nodes map[string]bool
+	// nodes are the cluster's, each with the addresses that it has for BGP; nil if
+	// they were not read whole.
+	nodes map[string][]netip.Prefix
 	// concerned are the addresses of pools and blocks.
 	concerned *netipx.IPSet
 	// owned are each node's blocks.
@@ -45,12 +45,12 @@ func newViewReader(s *blocks.Snapshot, opts HostViewOptions) *viewReader {
 		g.opts.Until = s.Cluster.TakenAt
 	}
 	if _, missing := s.Missing(blocks.Nodes); !missing {
-		g.nodes = make(map[string]bool, len(s.Nodes))
+		g.nodes = make(map[string][]netip.Prefix, len(s.Nodes))
 		for i := range s.Nodes {
-			g.nodes[s.Nodes[i].Name] = true
+			g.nodes[s.Nodes[i].Name] = s.Nodes[i].Addresses
 		}
 		for _, unread := range s.Unreadable(blocks.Nodes) {
-			g.nodes[unread.Name] = true
+			g.nodes[unread.Name] = nil
 		}
 	}
 	var all netipx.IPSetBuilder
@@ -84,10 +84,14 @@ type viewDraft struct {
 	forgotten int
 	// listing is true for what the ip command lists.
 	listing bool
+	spaces  spacesDraft
 }
 
 // problem notes that a part of the view was left out.
 func (d *viewDraft) problem(field, reason string) {
+	if d.spaces.lacking == "" && strings.HasPrefix(field, "namespaces") {
+		d.spaces.lacking = field + " " + reason
+	}
 	if len(d.problems) == maxViewGaps {
 		d.forgotten++
 		return
@@ -118,12 +122,13 @@ func (g *viewReader) listing(path string, text []byte) {
 // object reads a host view in JSON whose syntax is good.
 func (g *viewReader) object(source string, text []byte) {
 	d := &viewDraft{viewReader: g}
-	d.view.Source, d.view.RulesKnown = source, true
+	d.view.Source, d.view.RulesKnown, d.view.Authenticated = source, true, true
 	d.decode(newJSONReader(text))
 	d.finish(nodeOfFile(source))
 }
 
-// agentView reads the view that the agent of a node gave.
+// agentView reads the view that the agent of a node gave. The API server, which it
+// came through, asks no agent to prove who it is, not even one that speaks TLS.
 func (g *viewReader) agentView(source, node string, text []byte) {
 	if err := checkSyntax(text, 1, 1); err != nil {
 		g.gap(node, source, "the agent's answer is no JSON: "+err.Error())
@@ -164,11 +169,12 @@ func (d *viewDraft) decode(r *jsonReader) {
 		case "namespaces":
 			d.namespaces(r)
 		case "gaps":
-			r.array(func(int) {
-				if text := string(orEmpty(r.str())); text != "" && len(d.view.Gaps) <= maxViewGaps {
-					d.view.Gaps = append(d.view.Gaps, clipMessage(text))
-				}
-			})
+			d.gaps(r)
+		case "bootID":
+			d.view.BootID = d.text(r)
+		case "namespacesComplete":
+			d.spaces.said = true
+			d.spaces.complete, _ = r.boolean()
 		}
 	})
 	at, err := time.Parse(time.RFC3339, d.taken)
@@ -187,18 +193,40 @@ func (d *viewDraft) decode(r *jsonReader) {
 	}
 }
 
+// gaps reads what the agent could not read. What makes no sense among it may be
+// anything.
+func (d *viewDraft) gaps(r *jsonReader) {
+	if r.null() {
+		return
+	}
+	if r.peek() != '[' {
+		d.spaces.lacking = "gaps is no list"
+		return
+	}
+	r.array(func(int) {
+		text := string(orEmpty(r.str()))
+		if text == "" {
+			text = "a gap without a text"
+		}
+		if len(d.view.Gaps) <= maxViewGaps {
+			d.view.Gaps = append(d.view.Gaps, clipMessage(text))
+		}
+	})
+}
+
 // finish checks a view as a whole and keeps it if it is good. named is the node that
-// the file's name may mean.
+// the file's name may mean. A view of a machine that is no node of the cluster is
+// kept, and so is one of the future: what they show in use may be so.
 func (d *viewDraft) finish(named string) {
 	v := &d.view
+	_, known := d.nodes[v.Node]
+	_, other := d.nodes[named]
 	switch {
 	case d.refused != "":
-	case d.nodes != nil && !d.nodes[v.Node]:
+	case d.listing && d.nodes != nil && !known:
 		d.refused = fmt.Sprintf("the cluster has no node %q", clip(v.Node))
-	case named != v.Node && d.nodes[named]:
-		d.refused = fmt.Sprintf("node: it is of %s, and the file is named for %s", v.Node, named)
-	case !d.opts.Until.IsZero() && v.TakenAt.After(d.opts.Until.Add(viewSkew)):
-		d.refused = fmt.Sprintf("takenAt: %s lies in the future: the cluster was read until %s", v.TakenAt.UTC().Format(time.RFC3339), d.opts.Until.UTC().Format(time.RFC3339))
+	case other && named != v.Node:
+		v.Doubt = fmt.Sprintf("node: it is of %s, and the file is named for %s, so that it proves nothing", clip(v.Node), named)
 	}
 	if d.refused != "" {
 		d.gap(v.Node, v.Source, d.refused)
@@ -217,6 +245,7 @@ func (d *viewDraft) finish(named string) {
 		}
 		d.gap(v.Node, v.Source, "not read on the node: "+text)
 	}
+	d.finishSpaces()
 	d.trim()
 	d.views = append(d.views, *v)
 }
