@@ -39,7 +39,7 @@ func stateSaying(t *testing.T, text string, terminated ...string) *audit.State {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return audit.NewState(snap, audit.Options{Terminated: terminated})
+	return audit.NewState(snap, audit.Options{}).WithTerminated(terminated)
 }
 
 func ids(r *audit.Result) (out []string) {

@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -41,8 +40,7 @@ func (x *explainer) addressOutlook(s *sheet, a netip.Addr, users []user, ref All
 	if attr == nil || x.firstMissing(useNeeds) != nil {
 		return
 	}
-	_, tunnelNode := attr.TunnelOf()
-	node := orNone(cmp.Or(tunnelNode, attr.Node))
+	node := orNone(nodeOf(attr))
 	live := slices.IndexFunc(users, func(u user) bool { return !u.past })
 	switch v := x.Judge(ref); {
 	case attr.Cooling():

@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -57,8 +56,7 @@ func (st *State) HostEvidence(r AllocationRef) HostEvidence {
 		return HostEvidence{Reason: "its block contradicts itself, so that it is not known what the allocation is for"}
 	}
 	e := HostEvidence{}
-	_, tunnelNode := attr.TunnelOf()
-	if e.Node = cmp.Or(tunnelNode, attr.Node); e.Node == "" {
+	if e.Node = nodeOf(attr); e.Node == "" {
 		e.Reason = "the allocation names no node, so that no host view can tell"
 	}
 	if held := st.usesOfHost(r.Addr()); len(held) > 0 {
@@ -85,7 +83,7 @@ func (st *State) HostEvidence(r AllocationRef) HostEvidence {
 			}
 		}
 		if lack > best {
-			best, e.Reason = lack, fmt.Sprintf("the host view of %s (%s) proves nothing about it: %s", k.Node, k.words(), how)
+			best, e.Reason = lack, fmt.Sprintf("the host view of %s (%s) does not tell: %s", k.Node, k.words(), how)
 		}
 	}
 	if best < 0 {
@@ -140,8 +138,10 @@ func (st *State) lackOf(k *kernel, r AllocationRef) (lack int, how string) {
 	switch {
 	case !k.RulesKnown:
 		return lacksNamespaces, "it lists routes alone, and no network namespaces"
+	case k.Doubt == "" && st.Cluster.TakenAt.Sub(k.TakenAt) > viewLife:
+		return lacksTime, "it was taken more than 10 minutes before the cluster was read, at " + FormatTime(st.Cluster.TakenAt)
 	case k.useless != "":
-		return lacksTime, k.useless
+		return lacksTime, strings.TrimSuffix(k.useless, ", and proves nothing")
 	case k.TakenAt.Before(since):
 		return lacksTime, "it is older than the allocation, of " + FormatTime(since)
 	case !k.NamespacesComplete && k.NamespacesGap != "":
@@ -180,11 +180,11 @@ func ofVirtualMachine(attr *blocks.Attributes) bool {
 // MachineOff tells whether there is evidence that a node's machine is off, so that
 // nothing on it uses any address, and says what speaks for it or why nothing does.
 // Evidence is the taint node.kubernetes.io/out-of-service on a node that is not
-// Ready, or that the operator says so ([Options.Terminated]), which counts as long as
+// Ready, or that the operator says so ([State.WithTerminated]), which counts as long as
 // the node is not Ready. That a Node object is gone or NotReady says
 // that its kubelet is not heard, and nothing about its containers.
 func (st *State) MachineOff(node string) (off bool, why string) {
-	named := slices.Contains(st.Terminated, node)
+	named := slices.Contains(st.terminated, node)
 	h := st.hosts[node]
 	switch {
 	case node == "":
@@ -208,9 +208,33 @@ func (st *State) MachineOff(node string) (off bool, why string) {
 	return false, fmt.Sprintf("nothing says that the machine of node %s is off", node)
 }
 
+// WithTerminated returns the state as it is judged on somebody's word that the machines
+// of some nodes are off.
+func (st *State) WithTerminated(nodes []string) *State {
+	if len(nodes) == 0 {
+		return st
+	}
+	out := *st
+	out.terminated = nodes
+	return &out
+}
+
 // MachineMayRun tells whether a node does not answer for its machine: its object is
 // gone, or it is NotReady. What ran on it may run on.
 func (st *State) MachineMayRun(node string) bool {
 	h := st.hosts[node]
 	return st.nodesRead() && (st.vanished(node) || h != nil && h.Node != nil && h.Node.NotReady)
+}
+
+// EachAllocation calls fn for each allocated address with its own node, which is empty
+// where the allocation names none. Blocks that contradict themselves are left out.
+func (st *State) EachAllocation(fn func(r AllocationRef, node string)) {
+	for _, b := range st.IPBlocks {
+		for i, o := range b.Ordinals {
+			r := AllocationRef{b, i}
+			if attr := r.Attributes(); o != blocks.Free && len(b.Faults) == 0 && attr != nil {
+				fn(r, nodeOf(attr))
+			}
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -238,6 +239,13 @@ func sortOf(b *Block, attr *blocks.Attributes) UseKind {
 		return UsePod
 	}
 	return UseUnknown
+}
+
+// nodeOf returns the node that an allocation names, by its attributes or by a tunnel's
+// handle; "" if neither does.
+func nodeOf(attr *blocks.Attributes) string {
+	_, tunnel := attr.TunnelOf()
+	return cmp.Or(attr.Node, tunnel)
 }
 
 // indexVanished notes for each node that no longer exists, and that has a tunnel

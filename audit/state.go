@@ -19,8 +19,6 @@ type Options struct {
 	// Grace is how long a state must have held before it counts as lasting.
 	// Zero means [DefaultGrace].
 	Grace time.Duration
-	// Terminated are nodes whose machines are off, by the word of somebody who knows.
-	Terminated []string
 }
 
 // State is a snapshot with indexes and shared verdicts. It is immutable once
@@ -29,9 +27,6 @@ type State struct {
 	// Snapshot is what was read, in canonical order.
 	*blocks.Snapshot
 	Grace time.Duration
-	// Terminated are the nodes whose machines somebody says are off.
-	Terminated []string
-
 	// Pools, by name; IPBlocks, by CIDR; Hosts, by name.
 	Pools    []*Pool
 	IPBlocks []*Block
@@ -42,6 +37,9 @@ type State struct {
 	// workload has an address or, while none has any and some wait, those of the
 	// pools.
 	Families []blocks.Family
+
+	// terminated are the nodes whose machines somebody says are off.
+	terminated []string
 
 	hosts    map[string]*Host
 	uses     []use
@@ -156,7 +154,7 @@ type use struct {
 // NewState builds the State of a snapshot, which it sorts and keeps.
 func NewState(s *blocks.Snapshot, o Options) *State {
 	s.Sort()
-	st := &State{Snapshot: s, Grace: cmp.Or(o.Grace, DefaultGrace), Terminated: o.Terminated, hosts: map[string]*Host{}, spaces: map[string]*blocks.Namespace{}}
+	st := &State{Snapshot: s, Grace: cmp.Or(o.Grace, DefaultGrace), hosts: map[string]*Host{}, spaces: map[string]*blocks.Namespace{}}
 	st.reserved = blocks.NewReservedSet(s.Reservations)
 	st.routing = affinity.NewRouting(s)
 	for i := range s.Namespaces {
@@ -346,9 +344,8 @@ func (st *State) findBorrows() {
 				continue
 			}
 			addr := b.Address(i)
-			kind, node := attr.TunnelOf()
-			br := Borrow{Addr: addr, Block: b, Owner: owner, User: cmp.Or(attr.Node, node), Attributes: attr, Tunnel: kind != ""}
-			br.VM = sortOf(b, attr) == UseVM
+			sort := sortOf(b, attr)
+			br := Borrow{Addr: addr, Block: b, Owner: owner, User: nodeOf(attr), Attributes: attr, Tunnel: sort == UseTunnel, VM: sort == UseVM}
 			if t := st.tunnels[addr]; len(t) > 0 && br.Tunnel {
 				br.User = t[0].node.Name
 			} else if w := st.LiveUser(addr, attr); w != nil && w.Node != "" {

@@ -68,7 +68,7 @@ func Derive(st *audit.State, req Request, id string) (*Step, *Refusal) {
 // propose asks one kind what it finds; only is the ID of the one step that is of
 // interest, or empty.
 func propose(st *audit.State, req Request, k *stepKind, only string) *proposals {
-	x := &proposals{st: st, req: req, kind: k, only: only}
+	x := &proposals{st: st.WithTerminated(req.Terminated), req: req, kind: k, only: only}
 	if x.unread() {
 		return x
 	}

@@ -57,6 +57,15 @@ type Request struct {
 	// AllowNewer lets steps through although the cluster's Calico is newer than
 	// [NewestKnown].
 	AllowNewer bool `json:"allowNewer,omitempty"`
+
+	// Consents of the operator, without which no plan has the steps that need them.
+	//
+	// Terminated are the nodes whose machines he knows to be off. It has no effect for
+	// one that is Ready.
+	Terminated []string `json:"terminated,omitempty"`
+	// WithoutHostEvidence lets addresses be released that no node was asked about, as
+	// long as their node answers for itself.
+	WithoutHostEvidence bool `json:"withoutHostEvidence,omitempty"`
 }
 
 // Plan is what would be done, what must not be, and what people should do.
@@ -153,6 +162,11 @@ const (
 	// GuardAttributes is a digest of both attribute maps of an allocation: a virtual
 	// machine that starts again keeps handle and sequence number.
 	GuardAttributes = "attributes"
+	// GuardMachineOff is the evidence that the machine which had an address is off: the
+	// taint or the operator's word. GuardConsent names the consent that an address is
+	// released by.
+	GuardMachineOff = "machineOff"
+	GuardConsent    = "consent"
 	// GuardCounts are a handle's counts as they should be.
 	GuardCounts = "counts"
 	// GuardKeeps names the block that the node keeps.
@@ -210,7 +224,10 @@ const (
 	RefusedUnknownOwner RefusalCode = "UnknownOwner"
 	RefusedUnpinned     RefusalCode = "Unpinned"      // nothing identifies what would be written
 	RefusedMarked       RefusalCode = "MarkedDeleted" // a deletion was begun, which has to be finished first
-	RefusedNotReady     RefusalCode = "NodeNotReady"  // its node does not say what still runs there
+	// RefusedMachineMayRun: its node is gone or NotReady, and its machine may run on.
+	RefusedMachineMayRun RefusalCode = "machine-may-run"
+	// RefusedNoEvidence: no node was asked whether it uses the address.
+	RefusedNoEvidence RefusalCode = "NoHostEvidence"
 	// RefusedUnconfirmed: two readings, one right after the other, do not agree.
 	RefusedUnconfirmed RefusalCode = "Unconfirmed"
 )

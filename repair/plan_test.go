@@ -22,7 +22,7 @@ import (
 //	== name of the case
 //	a sketch of the state (see internal/sketch)
 //	-- request empty-blocks leaked-ips … [strict=true|false] [pool=P] [node=N] [max=N]
-//	   [grace=D] [observe-twice] [allow-newer]
+//	   [grace=D] [observe-twice] [allow-newer] [terminated=NODE] [without-host-evidence]
 //	-- want
 //	step ID                      the steps, in order
 //	refused KIND TARGET CODE     the refusals, in order
@@ -77,6 +77,7 @@ func parseRequest(t *testing.T, text string) (req Request, grace time.Duration) 
 		"empty-blocks": &req.EmptyBlocks, "orphan-affinities": &req.OrphanAffinities, "missing-affinities": &req.MissingAffinities,
 		"leaked-ips": &req.LeakedIPs, "leaked-handles": &req.LeakedHandles, "soft-deleted": &req.SoftDeleted,
 		"observe-twice": &req.ObserveTwice, "allow-newer": &req.AllowNewer,
+		"without-host-evidence": &req.WithoutHostEvidence,
 	}
 	for _, word := range strings.Fields(text) {
 		key, value, _ := strings.Cut(word, "=")
@@ -84,7 +85,7 @@ func parseRequest(t *testing.T, text string) (req Request, grace time.Duration) 
 		switch {
 		case key == "all":
 			for name, f := range flags {
-				*f = name != "observe-twice" && name != "allow-newer"
+				*f = name != "observe-twice" && name != "allow-newer" && name != "without-host-evidence"
 			}
 		case key == "strict":
 			on := value == "true"
@@ -93,6 +94,8 @@ func parseRequest(t *testing.T, text string) (req Request, grace time.Duration) 
 			req.Pools = append(req.Pools, value)
 		case key == "node":
 			req.Nodes = append(req.Nodes, value)
+		case key == "terminated":
+			req.Terminated = append(req.Terminated, value)
 		case key == "max":
 			req.MaxSteps, err = strconv.Atoi(value)
 		case key == "grace":

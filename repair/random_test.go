@@ -42,7 +42,7 @@ func TestRandomPlans(t *testing.T) {
 	}
 	for _, code := range []RefusalCode{
 		RefusedLastBlock, RefusedYoung, RefusedUnknownAge, RefusedInUse, RefusedHostView, RefusedCorrupt, RefusedSpecial,
-		RefusedNotRead, RefusedConflict, RefusedHeals, RefusedLimit, RefusedUnpinned, RefusedMarked, RefusedNotReady, RefusedRejected,
+		RefusedNotRead, RefusedConflict, RefusedHeals, RefusedLimit, RefusedUnpinned, RefusedMarked, RefusedMachineMayRun, RefusedNoEvidence, RefusedRejected,
 	} {
 		if refused[code] == 0 && !t.Failed() {
 			t.Errorf("no random state gives a refusal %s: the states are not random enough", code)

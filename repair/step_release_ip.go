@@ -13,14 +13,14 @@ import (
 )
 
 // releaseIP frees an address that nothing owns, as far as all evidence together
-// goes, twice. Handle and sequence number pin the allocation itself: the block
+// goes, twice, and that nothing uses on its node, as far as that says: see evidence. Handle and sequence number pin the allocation itself: the block
 // around it may change, for its node goes on using it.
 var releaseIP = &stepKind{
 	kind:  ReleaseIP,
 	flag:  "--leaked-ips",
 	asked: func(r Request) bool { return r.LeakedIPs },
 	needs: []blocks.Resource{blocks.Blocks, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.IPAMConfigs, blocks.Pools},
-	exact: []string{GuardBlock, GuardBlockUID, GuardHandle, GuardSequence, GuardAttributes},
+	exact: []string{GuardBlock, GuardBlockUID, GuardHandle, GuardSequence, GuardAttributes, GuardMachineOff},
 	propose: func(p *proposals) {
 		if p.podsUnread() {
 			return
@@ -126,15 +126,20 @@ func (p *proposals) proposeIP(r audit.AllocationRef) {
 		p.refuse(c, code, "nothing seems to own it (%s), but %s", v.Why, why)
 		return
 	}
+	e := evidenceFor(p.st, p.req, r)
+	if e.code != "" {
+		p.refuse(c, e.code, "nothing seems to own it (%s), but %s", v.Why, e.why)
+		return
+	}
 	attr := r.Attributes()
 	sequence, _ := r.Block.SequenceAt(r.Ordinal)
 	p.add(c, Step{
 		TwoObservations: true, Apart: apart(r),
 		Because: fmt.Sprintf("%s is allocated, and nothing owns it: %s", r.Addr(), v.Why),
 		Evidence: audit.Evidences("block", r.Block.CIDR.String(), "owner of the block", audit.OwnerText(r.Block.Owner), "handle", attr.Handle,
-			"pod", podName(attr), "node", attr.Node, "type", attr.Type, "assigned", audit.FormatTime(attr.Assigned)),
+			"pod", podName(attr), "node", attr.Node, "type", attr.Type, "assigned", audit.FormatTime(attr.Assigned), "not in use", e.says),
 		Guards: guards(GuardBlock, r.Block.Name, GuardBlockUID, r.Block.UID, GuardHandle, attr.Handle, GuardSequence, strconv.FormatUint(sequence, 10),
-			GuardAttributes, fmt.Sprintf("%016x", attr.Digest)),
+			GuardAttributes, fmt.Sprintf("%016x", attr.Digest), GuardMachineOff, e.off, GuardConsent, onlyIf(e.consent, "--without-host-evidence")),
 	}, r.Block.Meta)
 }
 
@@ -152,12 +157,6 @@ func (p *proposals) mustNotFree(r audit.AllocationRef) (RefusalCode, string) {
 		return RefusedSpecial, fmt.Sprintf("Calico lets released addresses cool down here (ipCooldownSeconds, %s), and freed like this it would not", st.IPAM.Cooldown)
 	case recordedTwice(st, b, r.Addr()):
 		return RefusedConflict, "several blocks record it"
-	}
-	if code, why := hostContradicts(st, r.Addr()); code != "" {
-		return code, why
-	}
-	if h := st.Host(attr.Node); h != nil && h.Node != nil && h.Node.NotReady {
-		return RefusedNotReady, fmt.Sprintf("its node %s is not ready: a pod that was deleted by force may still run there", attr.Node)
 	}
 	if h := st.Handle(attr.Handle); h != nil && st.HandleMayBeUsed(h) {
 		return RefusedNotRead, "a block that cannot be judged may hold another address of its handle"

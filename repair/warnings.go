@@ -31,10 +31,7 @@ func warnings(st, after *audit.State, p *Plan) []string {
 	if has(ReleaseBlock) {
 		say("releasing an empty block frees a block to claim; the number of available addresses does not change by it")
 	}
-	if has(ReleaseIP) && !st.Snapshot.Hosts.Asked {
-		say("no host views were given: a container that outlived its pod object, on a node cut off from the API server, would not be seen (--host-views)")
-	}
-	return out
+	return append(out, evidenceWarnings(p)...)
 }
 
 func strictWarnings(st, after *audit.State, p *Plan) []string {

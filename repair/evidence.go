@@ -1,0 +1,111 @@
+package repair
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit"
+)
+
+// evidence is why it is believed that nothing on its node uses an address that
+// nothing owns.
+type evidence struct {
+	// code and why say why it is not believed; an empty code if it is.
+	code RefusalCode
+	why  string
+	// says what it rests on; consent is true if on nothing but the operator's word
+	// that no node needs to be asked.
+	says    string
+	consent bool
+	// off names the evidence that the machine is off, if it is that: it must be the
+	// same in both observations.
+	off string
+}
+
+// evidenceFor says whether there is evidence that nobody uses an address, by host
+// views, by what is known of its node's machine, or by consent. A view that shows the
+// address in use is never overruled. Where a node does not answer, because its object
+// is gone or it is NotReady, its pods may run on as if nothing were: that no node was
+// asked about the address is then no oversight to consent to.
+func evidenceFor(st *audit.State, req Request, r audit.AllocationRef) evidence {
+	host := st.HostEvidence(r)
+	if host.Verdict == audit.HostShowsInUse {
+		return evidence{code: RefusedHostView, why: host.Reason + remedy(host.Renew)}
+	}
+	if off, why := st.MachineOff(host.Node); off {
+		e := evidence{says: why, off: "the out-of-service taint of " + host.Node}
+		if slices.Contains(req.Terminated, host.Node) {
+			e.off = "--terminated " + host.Node
+		}
+		return e
+	} else if st.MachineMayRun(host.Node) && host.Verdict != audit.HostShowsFree {
+		say := fmt.Sprintf("say so with --terminated %s", audit.Arg(host.Node))
+		if !st.Vanished(host.Node) {
+			say += ", or by the taint node.kubernetes.io/out-of-service"
+		}
+		if host.Renew != "" {
+			say += "; if it runs, " + host.Renew
+		}
+		return evidence{code: RefusedMachineMayRun, why: fmt.Sprintf("%s: what ran there may run on, and %s. If the machine is off, %s", why, host.Reason, say)}
+	}
+	switch {
+	case host.Verdict == audit.HostShowsFree:
+		return evidence{says: host.Reason}
+	case host.Node != "" && st.UnreadableNode(host.Node):
+		return evidence{code: RefusedNotRead, why: "node " + host.Node + " could not be read, so that it is not known whether it answers; " + host.Reason}
+	case req.WithoutHostEvidence:
+		return evidence{says: host.Reason + "; you let that pass (--without-host-evidence)", consent: true}
+	}
+	return evidence{code: RefusedNoEvidence, why: fmt.Sprintf(
+		"nothing proves that nothing on its node uses it: %s%s (or let it pass with --without-host-evidence)", host.Reason, remedy(host.Renew))}
+}
+
+// remedy is how better evidence is given, as the end of a sentence.
+func remedy(renew string) string {
+	if renew == "" {
+		return ""
+	}
+	return "; " + renew
+}
+
+// UnansweredNodes returns, sorted, the nodes that do not answer for their machines,
+// because their object is gone or they are NotReady, and that leave allocations that
+// nothing owns: those that "--terminated all" means.
+func UnansweredNodes(st *audit.State) []string {
+	var out []string
+	st.EachAllocation(func(r audit.AllocationRef, node string) {
+		if node == "" || slices.Contains(out, node) || !st.MachineMayRun(node) {
+			return
+		}
+		if !st.Judge(r).Owned || !st.WithTerminated([]string{node}).Judge(r).Owned {
+			out = append(out, node)
+		}
+	})
+	slices.Sort(out)
+	return out
+}
+
+// evidenceWarnings say on whose word a plan's steps release addresses.
+func evidenceWarnings(p *Plan) []string {
+	var unasked, off []string
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		switch {
+		case s.Kind != ReleaseIP:
+		case s.Guard(GuardMachineOff) != "":
+			off = append(off, s.Guard(GuardMachineOff))
+		case s.Guard(GuardConsent) != "":
+			unasked = append(unasked, s.Target.IP)
+		}
+	}
+	var out []string
+	if len(unasked) > 0 {
+		out = append(out, fmt.Sprintf("%s would be released without asking any node (--without-host-evidence): %s. A container that outlived its pod object would not be seen, and would share its address with the next pod",
+			audit.Plural(len(unasked), "address"), audit.List(unasked)))
+	}
+	if len(off) > 0 {
+		out = append(out, fmt.Sprintf("%s would be released because the machines that had them are off, by %s: if one of them runs on, its pods share their addresses with others",
+			audit.Plural(len(off), "address"), audit.List(tidy(off))))
+	}
+	return out
+}
