@@ -222,6 +222,7 @@ affinity 10.0.0.64/26 n1
 affinity 10.0.0.128/26 n1
 handle k8s-pod-network.gone
 alloc 10.0.0.1 pod=shop/gone node=n1 handle=k8s-pod-network.a seq=20
+view n1 complete
 `
 	p := Build(sketched(t, before, 0), everything)
 	if len(p.Steps) != 4 {
@@ -269,6 +270,7 @@ alloc 10.0.0.2 pod=shop/gone node=n1 handle=k8s-pod-network.gone
 handle k8s-pod-network.gone 10.0.0.0/26=1
 block 10.0.0.64/26 n1
 affinity 10.0.0.128/26 n2
+view n1 complete
 `, 0)
 	p := Build(st, everything)
 	want := map[string][]string{

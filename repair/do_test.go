@@ -79,6 +79,7 @@ affinity 10.0.5.0/26 n1 rv=101
 block 10.0.6.0/26 n1 deleted rv=102
 affinity 10.0.7.0/26 n2 deleted rv=103
 handle k8s-pod-network.marked deleted rv=104
+view n1 complete
 `
 
 // TestDo: each step becomes the call that it stands for, with the objects as the
@@ -170,6 +171,21 @@ func TestWorldMovesOn(t *testing.T) {
 			"pool p 10.0.0.0/24\nnode n2\nnode n1\npod a/b n2\nblock 10.0.0.0/26 n2\naffinity 10.0.0.0/26 n2\nalloc 10.0.0.9 node=n1 type=vxlanTunnelAddress handle=vxlan-tunnel-addr-n1", RefusedInUse,
 		},
 		{
+			"the machine that was off is Ready again", "release-ip:10.0.0.9",
+			"pool p 10.0.0.0/24\nnode n1 notready\npod a/b n1\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\nalloc 10.0.0.9 pod=a/gone node=n1 handle=h",
+			"pool p 10.0.0.0/24\nnode n1\npod a/b n1\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\nalloc 10.0.0.9 pod=a/gone node=n1 handle=h", RefusedNoEvidence,
+		},
+		{
+			"a view shows it by now", "release-ip:10.0.0.9",
+			"pool p 10.0.0.0/24\nnode n2\npod a/b n2\nblock 10.0.0.0/26 n2\naffinity 10.0.0.0/26 n2\nalloc 10.0.0.9 pod=a/gone node=n2 handle=h\nview n2 complete",
+			"pool p 10.0.0.0/24\nnode n2\npod a/b n2\nblock 10.0.0.0/26 n2\naffinity 10.0.0.0/26 n2\nalloc 10.0.0.9 pod=a/gone node=n2 handle=h\nview n2 complete\nnetns n2 1 10.0.0.9", RefusedHostView,
+		},
+		{
+			"the view is older than ten minutes by now", "release-ip:10.0.0.9",
+			"pool p 10.0.0.0/24\nnode n2\npod a/b n2\nblock 10.0.0.0/26 n2\naffinity 10.0.0.0/26 n2\nalloc 10.0.0.9 pod=a/gone node=n2 handle=h\nview n2 complete age=10m",
+			"pool p 10.0.0.0/24\nnode n2\npod a/b n2\nblock 10.0.0.0/26 n2\naffinity 10.0.0.0/26 n2\nalloc 10.0.0.9 pod=a/gone node=n2 handle=h\nview n2 complete age=10m1s", RefusedNoEvidence,
+		},
+		{
 			"the other block went first", "release-block:10.0.0.64/26",
 			"pool p 10.0.0.0/24\nnode n1\npod a/b n1\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\nblock 10.0.0.64/26 n1\naffinity 10.0.0.64/26 n1",
 			"pool p 10.0.0.0/24\nnode n1\npod a/b n1\nblock 10.0.0.64/26 n1\naffinity 10.0.0.64/26 n1", RefusedLastBlock,
@@ -196,10 +212,12 @@ func TestWorldMovesOn(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if s, r := Derive(sketched(t, c.before, 0), everything, c.id); s == nil {
+			req := everything
+			req.Terminated = []string{"n1"}
+			if s, r := Derive(sketched(t, c.before, 0), req, c.id); s == nil {
 				t.Fatalf("%s is not planned at first: %+v", c.id, r)
 			}
-			s, r := Derive(sketched(t, c.after, 0), everything, c.id)
+			s, r := Derive(sketched(t, c.after, 0), req, c.id)
 			if s != nil || r == nil || r.Code != c.code {
 				t.Errorf("%s comes out as %v, %+v; want it refused: %s", c.id, s, r, c.code)
 			}

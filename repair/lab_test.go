@@ -13,6 +13,7 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/source"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
@@ -35,7 +36,37 @@ type lab struct {
 	c      *testcluster.Cluster
 	group  testcluster.Group
 	s      *testcluster.Seeder
-	reader *source.Kubernetes
+	reader viewedReader
+}
+
+// viewedReader reads a cluster together with a view of each of its nodes, taken at
+// the same moment, that shows nothing in use but what hold returns.
+type viewedReader struct {
+	*source.Kubernetes
+	hold func(node string) []netip.Prefix
+}
+
+func (r viewedReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
+	return r.viewed(r.Kubernetes.Read(ctx))
+}
+
+func (r viewedReader) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []blocks.Ref) (*blocks.Snapshot, error) {
+	return r.viewed(r.Kubernetes.Refresh(ctx, prev, refs))
+}
+
+func (r viewedReader) viewed(s *blocks.Snapshot, err error) (*blocks.Snapshot, error) {
+	if err != nil {
+		return nil, err
+	}
+	s.Hosts = blocks.HostReading{Asked: true}
+	for i := range s.Nodes {
+		v := blocks.HostView{Node: s.Nodes[i].Name, TakenAt: s.Cluster.TakenAt, RulesKnown: true, Authenticated: true, NamespacesComplete: true}
+		if r.hold != nil {
+			v.Namespaces = []blocks.HostNamespace{{ID: "1", Addresses: r.hold(v.Node)}}
+		}
+		s.Hosts.Views = append(s.Hosts.Views, v)
+	}
+	return s, nil
 }
 
 func newLab(t *testing.T) *lab {
@@ -49,7 +80,7 @@ func newLab(t *testing.T) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{t: t, c: c, group: testcluster.CRDv1, s: s, reader: reader}
+	l := &lab{t: t, c: c, group: testcluster.CRDv1, s: s, reader: viewedReader{Kubernetes: reader}}
 	ctx := t.Context()
 	l.must(s.Init(ctx))
 	l.must(s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}))
@@ -94,7 +125,7 @@ func (l *lab) native() {
 	l.must(testcluster.CopyToNative(l.t.Context(), l.c, c))
 	reader, err := source.NewKubernetes(c.Config, source.KubernetesOptions{})
 	l.must(err)
-	l.c, l.group, l.reader, l.s = c, testcluster.NativeV3, reader, nil
+	l.c, l.group, l.reader, l.s = c, testcluster.NativeV3, viewedReader{Kubernetes: reader}, nil
 	l.age()
 }
 

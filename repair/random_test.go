@@ -192,9 +192,13 @@ func (r *random) strangers() {
 	for i := range r.IntN(3) {
 		r.say("pod shop/free%d %s 10.0.%d.%d cid=x%d %s", i, r.host(), r.IntN(2), r.IntN(256), i, r.maybe(.3, "phase=Failed", "phase=Pending"))
 	}
-	if r.Float64() < .2 {
-		r.say("view n0 %s", r.maybe(.3, "age=3h"))
-		r.say("netns n0 42 10.0.0.%d", r.IntN(256))
+	for _, host := range r.hosts {
+		if r.Float64() < .6 {
+			r.say("view %s %s %s", host, r.maybe(.8, "complete"), r.maybe(.2, "age=3h", "unauth", "routes"))
+		}
+		if last := r.lines[len(r.lines)-1]; r.Float64() < .2 && strings.HasPrefix(last, "view "+host) {
+			r.say("netns %s 42 10.0.0.%d", host, r.IntN(256))
+		}
 	}
 	if r.Float64() < .08 {
 		r.say("gap %s", []string{
@@ -211,6 +215,10 @@ func (r *random) request() Request {
 		EmptyBlocks: is(.7), OrphanAffinities: is(.7), MissingAffinities: is(.7), LeakedIPs: is(.7), LeakedHandles: is(.7), SoftDeleted: is(.7),
 		ObserveTwice: is(.2),
 	}
+	if is(.3) {
+		req.Terminated = []string{"gone", r.host()}
+	}
+	req.WithoutHostEvidence = is(.2)
 	if is(.3) {
 		on := is(.5)
 		req.StrictAffinity = &on

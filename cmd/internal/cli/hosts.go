@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"fmt"
+	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,9 +32,9 @@ type hostFlags struct {
 func (h *hostFlags) addFlags(c *cobra.Command) {
 	h.fs = pflag.NewFlagSet("hosts", pflag.ContinueOnError)
 	h.fs.StringArrayVar(&h.paths, "host-views", nil,
-		"file or directory `PATH` of host views, by which routes and addresses in use are proven: what \"calico-audit agent --once -o json\" prints, or NODE.json of \"ip -j route show table all\"; repeatable")
+		"file or directory `PATH` of host views, by which routes and addresses in use, or not in use, are proven: what \"calico-audit agent --once -o json\" prints, or NODE.json of \"ip -j route show table all\"; repeatable")
 	h.fs.StringVar(&h.at, "host-views-at", "", "the `TIME` at which listings of routes were taken, which carry none (default, with -f: the time of the files)")
-	h.fs.BoolVar(&h.agents, "agents", false, "ask the agents on the cluster's nodes for their host views, through the API server; it takes the right to get pods/proxy")
+	h.fs.BoolVar(&h.agents, "agents", false, "ask the agents on the cluster's nodes for their host views, through the API server; it takes the right to get pods/proxy; nothing proves who answers, so that they can refuse a repair and not allow one")
 	h.fs.StringVar(&h.selector, "agents-selector", source.DefaultAgentSelector, "the `LABELS` of the agents' pods")
 	h.fs.StringVar(&h.namespace, "agents-namespace", "", "the `NAMESPACE` of the agents' pods (default: any)")
 	h.fs.StringVar(&h.scheme, "agents-scheme", "", "how the agents are spoken to: `http|https` (default: what the pod's annotation "+source.AgentSchemeAnnotation+" says, else http)")
@@ -130,8 +132,13 @@ type hostReader struct {
 	show   func(string)
 
 	began time.Time
-	files blocks.HostReading
+	// viewed is when the views were read last, files what the files among them held.
+	viewed time.Time
+	files  *blocks.HostReading
 }
+
+// viewsServe is for how long host views serve while single objects are read again.
+const viewsServe = 30 * time.Second
 
 // Read reads a snapshot, then the host views.
 func (r *hostReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
@@ -140,18 +147,10 @@ func (r *hostReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(r.paths) > 0 {
-		r.show("reading host views")
-		opts := r.opts
-		opts.Until = r.until(s)
-		if r.files, err = source.ReadHostViews(s, r.paths, opts); err != nil {
-			return nil, usageError(err)
-		}
-	}
 	return s, r.join(ctx, s)
 }
 
-// Reread reads some resources again, and asks the agents anew.
+// Reread reads some resources again, and the host views.
 func (r *hostReader) Reread(ctx context.Context, prev *blocks.Snapshot, resources []blocks.Resource) (*blocks.Snapshot, error) {
 	s, err := r.inner.Reread(ctx, prev, resources)
 	if err != nil {
@@ -160,22 +159,49 @@ func (r *hostReader) Reread(ctx context.Context, prev *blocks.Snapshot, resource
 	return s, r.join(ctx, s)
 }
 
-// join asks the agents and puts all views into a snapshot.
+// renew puts host views into a snapshot of which single objects were read again:
+// those of the snapshot before, unless they were read a while ago.
+func (r *hostReader) renew(ctx context.Context, prev, s *blocks.Snapshot) error {
+	if time.Since(r.viewed) < viewsServe {
+		s.Hosts = prev.Hosts
+		return nil
+	}
+	r.began = time.Now()
+	return r.join(ctx, s)
+}
+
+// join reads the files, asks the agents and puts all views into a snapshot.
 func (r *hostReader) join(ctx context.Context, s *blocks.Snapshot) error {
-	asked := blocks.HostReading{}
+	var asked blocks.HostReading
+	if r.files == nil || !slices.ContainsFunc(r.paths, pipe) {
+		r.show("reading host views")
+		opts := r.opts
+		opts.Until = r.until(s)
+		files, err := source.ReadHostViews(s, r.paths, opts)
+		if err != nil {
+			return usageError(err)
+		}
+		r.files = &files
+	}
 	if r.agents != nil {
 		r.show("asking agents")
-		var err error
 		opts := r.opts
 		// Their views are taken while they are asked, which may last.
 		opts.Until = r.until(s).Add(10 * r.ask.Timeout)
+		var err error
 		if asked, err = r.agents.AgentViews(ctx, s, opts, r.ask); err != nil {
 			return unreadError(err)
 		}
 	}
-	s.Hosts = source.JoinHostReadings(r.files, asked)
-	s.Hosts.Until = r.until(s)
+	s.Hosts = source.JoinHostReadings(*r.files, asked)
+	s.Hosts.Until, r.viewed = r.until(s), time.Now()
 	return nil
+}
+
+// pipe tells whether a path can be read once only, as the output of a command.
+func pipe(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.Mode().IsRegular() && !info.IsDir()
 }
 
 // until is the time now, by the clock that the snapshot's ages are counted from;

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,13 +26,15 @@ type repairCommand struct {
 	hosts   hostFlags
 
 	request repair.Request
-	strict  string
-	grace   time.Duration
-	out     string
-	print   planOutputs
-	apply   bool
-	exit    bool // --detailed-exitcode
-	carry   carryFlags
+	// terminated is the value of --terminated, which may be "all".
+	terminated []string
+	strict     string
+	grace      time.Duration
+	out        string
+	print      planOutputs
+	apply      bool
+	exit       bool // --detailed-exitcode
+	carry      carryFlags
 }
 
 // repairKinds are the kinds of repair: the flag, and what it answers.
@@ -67,6 +70,11 @@ and in which order; and the pools' numbers before and after. Nothing is written 
 
 At least one kind of repair must be asked for; the flags name them.
 
+An address is released only if a fresh and complete host view of its own node shows that
+nothing uses it there (--host-views), or its machine is known to be off: by the taint
+node.kubernetes.io/out-of-service on a node that is not Ready, or by --terminated. Views of
+--agents can refuse a step, and not allow one, because nothing proves who answered.
+
 A plan may be made from files. To be carried out it needs the cluster that it was made
 for. Every step is then judged anew by what the cluster holds at that moment, so that a
 plan that has grown old loses steps, and does nothing else. Some states must be seen
@@ -91,6 +99,10 @@ Under --apply the plan is shown on standard error, and what became of it is the 
   # A page with the report, and what the plan would change of it
   PROGRAM repair --empty-blocks -o html=plan.html --out plan.json
 
+  # Free leaked addresses: ask the nodes first
+  ssh n1 sudo calico-audit agent --once --node n1 > views/n1.json
+  PROGRAM repair --leaked-ips --host-views views/ --out plan.json
+
   # What would strict affinity mean here?
   PROGRAM repair --strict-affinity=true -f dump/
 
@@ -111,13 +123,17 @@ Under --apply the plan is shown on standard error, and what became of it is the 
 	fs.DurationVar(&r.grace, "grace", audit.DefaultGrace, "how long a state must have held before it is acted on")
 	fs.BoolVar(&r.request.ObserveTwice, "observe-twice", false, "trust no age that is written in an object: after a datastore was restored from a backup")
 	fs.BoolVar(&r.request.AllowNewer, "allow-newer-calico", false, "plan steps although the cluster's Calico is newer than this program knows")
+	fs.StringSliceVar(&r.terminated, "terminated", nil,
+		"consent, with --leaked-ips: the machine of this `NODE` is known to be off; repeatable, or joined by commas; refused for one that is Ready; \"all\" for all nodes that are gone or NotReady and leave addresses behind")
+	fs.BoolVar(&r.request.WithoutHostEvidence, "without-host-evidence", false,
+		"consent, with --leaked-ips: release addresses although no host view proves that their node does not use them, as Calico's own collector does")
 	fs.StringVar(&r.out, "out", "", "write the plan to this `FILE`, for \"repair apply\"")
 	fs.BoolVar(&r.apply, "apply", false, "carry the plan out, after a question")
 	fs.BoolVar(&r.exit, "detailed-exitcode", false, "exit with 1 if the plan has steps")
 	r.print.addFlags(c)
 	r.carry.addFlags(c)
 	_ = c.RegisterFlagCompletionFunc("strict-affinity", cobra.FixedCompletions([]string{"true", "false"}, cobra.ShellCompDirectiveNoFileComp))
-	for _, flag := range []string{"pool", "node", "grace", "at", "max-steps", "pace"} {
+	for _, flag := range []string{"pool", "node", "terminated", "grace", "at", "max-steps", "pace"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
 	c.RunE = run(func(c *cobra.Command, _ []string) error {
@@ -151,6 +167,10 @@ func (r *repairCommand) complete() error {
 		return usagef("--grace %s is negative", r.grace)
 	case r.request.MaxSteps < 0:
 		return usagef("--max-steps %d is negative", r.request.MaxSteps)
+	case !r.request.LeakedIPs && (len(r.terminated) > 0 || r.request.WithoutHostEvidence):
+		return usagef("--terminated and --without-host-evidence go with --leaked-ips: nothing else needs these consents")
+	case slices.Contains(r.terminated, ""):
+		return usagef("--terminated names no node")
 	case r.apply && len(r.sources.files) > 0:
 		return usagef("--apply needs the cluster: a plan made from files (-f) is kept with --out, and carried out there with \"%s repair apply\"", r.program)
 	case !r.apply && r.carry.set():

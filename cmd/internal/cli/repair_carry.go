@@ -83,7 +83,11 @@ func (c *carrier) applyPlan(ctx context.Context, plan *repair.Plan, resume *repa
 		},
 		Waiting: func(until time.Time) {
 			progress.Clear()
-			say(c.streams, "waiting until %s for the second observation", audit.FormatTime(until))
+			text := "waiting until %s for the second observation"
+			if c.hosts != nil && len(c.hosts.paths) > 0 {
+				text += ", for which the host views are read again: take them anew shortly before"
+			}
+			say(c.streams, text, audit.FormatTime(until))
 		},
 	})
 	progress.Clear()

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
@@ -19,6 +20,9 @@ func (r *repairCommand) next(plan *repair.Plan) []view.NextStep {
 		n.Text = "Nothing was written. To carry the plan out, keep it first:"
 		n.Command = r.program + " repair " + r.arguments() + " --out plan.json"
 		return []view.NextStep{n}
+	}
+	if len(r.hosts.paths) > 0 && slices.ContainsFunc(plan.Steps, func(s repair.Step) bool { return s.Kind == repair.ReleaseIP }) {
+		n.Text = strings.TrimSuffix(n.Text, ":") + ". Take the host views anew before: they are read again then, and count for 10 minutes:"
 	}
 	n.Command = r.program + " repair apply " + shellQuote(r.out)
 	if args := strings.TrimSpace(r.sources.clusterArguments() + r.hosts.arguments()); args != "" {
@@ -79,6 +83,12 @@ func (r *repairCommand) arguments() string {
 	}
 	if r.request.AllowNewer {
 		out = append(out, "--allow-newer-calico")
+	}
+	for _, n := range r.request.Terminated {
+		out = append(out, "--terminated "+shellQuote(n))
+	}
+	if r.request.WithoutHostEvidence {
+		out = append(out, "--without-host-evidence")
 	}
 	if args := strings.TrimSpace(r.sources.arguments() + r.hosts.arguments()); args != "" {
 		out = append(out, args)

@@ -37,6 +37,9 @@ func (r *repairCommand) plan(ctx context.Context, from reader, progress *view.Pr
 	if err := r.checkNames(state); err != nil {
 		return nil, nil, err
 	}
+	if r.request.Terminated, err = r.terminatedNodes(state); err != nil {
+		return nil, nil, err
+	}
 	req := r.request
 	if snapshot.Cluster.Live {
 		req.MaxSteps = 0 // which steps the bound cuts off is decided after the second reading
@@ -75,6 +78,36 @@ func (r *repairCommand) checkNames(st *audit.State) error {
 		say(r.streams, "warning: %s", w)
 	}
 	return err
+}
+
+// terminatedNodes returns the nodes that --terminated names, sorted, with those that
+// "all" stands for. It is an error to name one that is Ready, or one that does not exist
+// and owns nothing.
+func (r *repairCommand) terminatedNodes(st *audit.State) ([]string, error) {
+	var out []string
+	for _, name := range r.terminated {
+		if name == "all" {
+			out = append(out, repair.UnansweredNodes(st)...)
+			continue
+		}
+		h := st.Host(name)
+		switch {
+		case h != nil && h.Node != nil && h.Node.Ready:
+			return nil, usagef("--terminated %s: the node is Ready, so that its machine runs", name)
+		case h == nil && st.Complete() && !ownsAllocations(st, name):
+			return nil, usagef("--terminated %s: there is no such node, and no allocation of one", name)
+		}
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// ownsAllocations tells whether any allocation is a node's.
+func ownsAllocations(st *audit.State, node string) bool {
+	found := false
+	st.EachAllocation(func(_ audit.AllocationRef, of string) { found = found || of == node })
+	return found
 }
 
 // planOutputs are the flags that say how plans and results are printed.

@@ -43,8 +43,7 @@ func openTarget(s *sources, hosts *hostFlags, group string, streams genericioopt
 }
 
 // repairReader reads a cluster for the engine: everything with host views, where
-// these are asked for, and single objects, which keep the host views that there
-// are.
+// these are asked for, and single objects, with host views that are not much older.
 type repairReader struct {
 	reader
 	k     *source.Kubernetes
@@ -68,6 +67,9 @@ func (r *repairReader) Refresh(ctx context.Context, prev *blocks.Snapshot, refs 
 		return nil, err
 	}
 	s.Hosts = prev.Hosts
+	if hosts, ok := r.reader.(*hostReader); ok {
+		return s, hosts.renew(ctx, prev, s)
+	}
 	return s, nil
 }
 
