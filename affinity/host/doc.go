@@ -12,14 +12,24 @@
 //     and their addresses from /proc/PID/net, without entering them. Reading the
 //     links of other users' processes takes CAP_SYS_PTRACE and the host's processes
 //     ("hostPID").
-//   - The namespaces that only a file under /run/netns holds. Their addresses cannot
-//     be had without entering them, which takes CAP_SYS_ADMIN.
+//   - The namespaces that only a single thread, an open file or a mount holds, in
+//     whatever mount namespace, and those with a file under /run/netns. The addresses
+//     of one without a process cannot be had without entering it, which takes
+//     CAP_SYS_ADMIN.
 //
-// What may not be read is named in the view's Gaps. What cannot be seen at all: a
-// namespace that nothing but an open file holds, unless a veth pair leads into it;
-// a namespace that single threads of a process have entered; IPv4 addresses of
-// interfaces that are down, in namespaces other than the node's own. Threads of the
-// kernel are left out.
+// What may not be read is named in the view's Gaps. The view's namespaces are called
+// complete if none of the gaps means that a namespace, or an address in one, may be
+// missing. Such gaps are: processes that may not be looked into, or that kept ending;
+// processes or a network that are a container's and not the node's; a namespace that
+// could not be read or entered; a veth pair that leads into a namespace which was not
+// found; a namespace that is joined to the node and shows no address, because what
+// runs in it may keep its addresses to itself (gVisor, bridged virtual machines); a
+// list that never kept still.
+//
+// What cannot be seen even so: a namespace that nothing but a socket holds and that no
+// veth pair joins to the node; IPv4 addresses of interfaces that are down, in
+// namespaces other than the node's own, which answer nobody. Threads of the kernel are
+// left out.
 //
 // It works on Linux alone, from kernel 4.13 on; elsewhere Scan returns
 // [ErrUnsupported].

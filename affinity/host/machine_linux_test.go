@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -26,7 +27,13 @@ import (
 // scanAsProgram makes the test binary print a host view, as a process of its own.
 const scanAsProgram = "CALICO_AUDIT_TEST_SCAN"
 
+// holdAsProgram makes the test binary hold a network namespace: "HOW PATH".
+const holdAsProgram = "CALICO_AUDIT_TEST_HOLD"
+
 func TestMain(m *testing.M) {
+	if how, path, hold := strings.Cut(os.Getenv(holdAsProgram), " "); hold {
+		holdNamespace(how, path)
+	}
 	if os.Getenv(scanAsProgram) == "" {
 		os.Exit(m.Run())
 	}
@@ -42,6 +49,35 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// holdNamespace holds a namespace by an open file, a thread or a socket, says so, and
+// never returns.
+func holdNamespace(how, path string) {
+	fail := func(err error) {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	file, err := os.Open(path)
+	fail(err)
+	if how != "file" {
+		onThread(func() {
+			fail(unix.Setns(int(file.Fd()), unix.CLONE_NEWNET))
+			if how == "socket" {
+				_, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+				fail(err)
+				return // the thread ends, and leaves the namespace
+			}
+			fail(file.Close())
+			fmt.Println("held")
+			select {}
+		})
+		fail(file.Close())
+	}
+	fmt.Println("held")
+	time.Sleep(time.Hour)
 }
 
 // machine makes real network namespaces, and takes them down again however the
@@ -108,6 +144,31 @@ func (m *machine) start(name string, args ...string) *exec.Cmd {
 		_ = c.Wait()
 	})
 	return c
+}
+
+// hold starts a process that holds a namespace, until the test ends.
+func (m *machine) hold(path, how string) {
+	m.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		m.Fatal(err)
+	}
+	c := exec.Command(exe)
+	c.Env, c.Stderr = append(os.Environ(), holdAsProgram+"="+how+" "+path), os.Stderr
+	out, err := c.StdoutPipe()
+	if err != nil {
+		m.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		m.Fatal(err)
+	}
+	m.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	})
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "held\n" {
+		m.Fatalf("holding %s by a %s: %q, %v", path, how, line, err)
+	}
 }
 
 // inside runs f in a named namespace.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,7 +20,7 @@ func (s *scan) addNamed(spaces map[uint64]*space) {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			if !errors.Is(err, fs.ErrNotExist) {
-				s.gap("named network namespaces could not be listed: %v", err)
+				s.spaceGap("named network namespaces could not be listed: %v", err)
 			}
 			continue
 		}
@@ -32,17 +33,17 @@ func (s *scan) addNamed(spaces map[uint64]*space) {
 			case errors.Is(err, errNoNamespace):
 				stale = append(stale, path)
 			case err != nil:
-				s.gap("a named network namespace could not be read: %v", err)
+				s.spaceGap("a named network namespace could not be read: %v", err)
 			default:
 				if spaces[inode] == nil {
 					spaces[inode] = &space{inode: inode, peerID: peerUnknown}
 				}
-				if sp := spaces[inode]; sp.path == "" {
+				if sp := spaces[inode]; sp.name == "" {
 					sp.name, sp.path = e.Name(), path
 				}
 			}
 		}
-		if len(stale) > 0 {
+		if len(stale) > 0 { // not of namespaces: what is mounted anywhere, the processes' mounts tell
 			s.gap("%s: no network namespace is mounted there; what was may be gone, or not passed on to where this runs", few(stale))
 		}
 	}
@@ -64,6 +65,14 @@ func namedInode(path string) (uint64, error) {
 		return 0, &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
 	return st.Ino, nil
+}
+
+// label is the namespace's name or, where it has none, its number.
+func (sp *space) label() string {
+	if sp.name != "" {
+		return sp.name
+	}
+	return strconv.FormatUint(sp.inode, 10)
 }
 
 // openSpace is a namespace that only a name holds, with its file.
@@ -91,10 +100,10 @@ func (s *scan) enterNamed(ctx context.Context, k *kernel, spaces map[uint64]*spa
 		case err == nil:
 			sp.peerID = k.namespaceID(int(f.Fd()))
 			open = append(open, openSpace{sp, f})
-		case errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, fs.ErrNotExist) && sp.name != "":
 			delete(spaces, inode) // it was taken down meanwhile
 		default:
-			s.gap("the addresses of network namespace %s could not be read: %v", sp.name, err)
+			s.spaceGap("the addresses of network namespace %s could not be read: %v", sp.label(), err)
 		}
 	}
 	var denied []string
@@ -104,13 +113,13 @@ func (s *scan) enterNamed(ctx context.Context, k *kernel, spaces map[uint64]*spa
 		case err == nil:
 			o.addresses = addresses
 		case errors.Is(err, fs.ErrPermission):
-			denied = append(denied, o.name)
+			denied = append(denied, o.label())
 		default:
-			s.gap("the addresses of network namespace %s could not be read: %v", o.name, err)
+			s.spaceGap("the addresses of network namespace %s could not be read: %v", o.label(), err)
 		}
 	}
 	if len(denied) > 0 {
-		s.gap("the addresses of network namespaces that no process holds may not be read (it takes CAP_SYS_ADMIN to enter them): %s", few(denied))
+		s.spaceGap("the addresses of network namespaces that no process holds may not be read (it takes CAP_SYS_ADMIN to enter them): %s", few(denied))
 	}
 }
 

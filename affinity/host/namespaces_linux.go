@@ -23,6 +23,8 @@ type space struct {
 	// peerID is the number under which the node's own namespace knows it, noPeer if
 	// it does not, so that no veth pair leads there, peerUnknown if it was not told.
 	peerID int
+	// read is true once it was read through a process, or could not be.
+	read bool
 	container
 }
 
@@ -50,42 +52,53 @@ func (s *scan) place(own uint64) {
 	defer func() { _ = root.Close() }()
 	p := procFS{root: int(root.Fd()), buf: make([]byte, 4096)}
 	if first, err := p.namespace("1"); err == nil && first != own {
-		s.gap("the routes are those of another network namespace than that of process 1: unless that is meant, they are not the node's (hostNetwork)")
+		s.spaceGap("the routes are those of another network namespace than that of process 1: unless that is meant, they are not the node's (hostNetwork)")
 	}
-	if s.ProcRoot == "/proc" && os.Getpid() == 1 {
-		s.gap("only the processes of this container are shown, and not the node's (hostPID)")
+	if why := s.processesOfMachine(&p); why != "" {
+		s.spaceGap("%s", why)
 	}
 }
 
+// rounds is how often processes are listed because some ended before they were read:
+// they may have left what they held to others, which were not there before.
+const rounds = 5
+
 // spaces reads the machine's network namespaces, by inode number.
 func (s *scan) spaces(ctx context.Context, k *kernel, own uint64) (map[uint64]*space, error) {
-	processes, denied, err := s.processes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if len(denied) > 0 {
-		s.gap("of %d processes, %d may not be asked for their network namespace (it takes CAP_SYS_PTRACE, and a security profile that does not forbid it): %s", len(processes)+len(denied), len(denied), few(denied))
-	}
 	spaces := map[uint64]*space{own: {inode: own, peerID: peerUnknown}}
-	for _, p := range processes {
-		if spaces[p.namespace] == nil {
-			spaces[p.namespace] = &space{inode: p.namespace, peerID: peerUnknown}
-		}
-		spaces[p.namespace].processes = append(spaces[p.namespace].processes, p)
-	}
-	s.addNamed(spaces)
-	for _, inode := range sortedKeys(spaces) {
-		if err := ctx.Err(); err != nil {
+	known, mounts := map[int]bool{}, map[uint64]bool{}
+	var denied []int
+	for round := 1; ; round++ {
+		listed, err := s.processes(ctx, known)
+		if err != nil {
 			return nil, err
 		}
-		if inode == own {
-			continue
-		}
-		if sp := spaces[inode]; len(sp.processes) > 0 && !s.look(k, sp) {
-			// All its processes have ended. A name may hold it still.
-			if sp.processes = nil; sp.path == "" {
-				delete(spaces, inode)
+		denied = append(denied, listed.denied...)
+		for _, p := range append(listed.all, s.holders(spaces, listed.all, mounts)...) {
+			if spaces[p.namespace] == nil {
+				spaces[p.namespace] = &space{inode: p.namespace, peerID: peerUnknown}
 			}
+			spaces[p.namespace].processes = append(spaces[p.namespace].processes, p)
+		}
+		ended, err := s.lookAll(ctx, k, spaces, own)
+		if err != nil {
+			return nil, err
+		}
+		if ended = ended || listed.ended; !ended {
+			break
+		}
+		if round == rounds {
+			s.spaceGap("processes kept ending while they were read: a network namespace that one of them left to another may be missing")
+			break
+		}
+	}
+	if len(denied) > 0 {
+		s.spaceGap("of %d processes, %d may not be asked for their network namespace (it takes CAP_SYS_PTRACE, and a security profile that does not forbid it): %s", len(known), len(denied), few(denied))
+	}
+	s.addNamed(spaces)
+	for inode, sp := range spaces {
+		if inode != own && len(sp.processes) == 0 && sp.path == "" {
+			delete(spaces, inode) // all its processes have ended
 		}
 	}
 	if err := s.own(ctx, k, spaces[own]); err != nil {
@@ -93,6 +106,24 @@ func (s *scan) spaces(ctx context.Context, k *kernel, own uint64) (map[uint64]*s
 	}
 	s.enterNamed(ctx, k, spaces, own)
 	return spaces, nil
+}
+
+// lookAll reads the namespaces that have processes and were not read yet, and returns
+// true if all processes of one have ended meanwhile.
+func (s *scan) lookAll(ctx context.Context, k *kernel, spaces map[uint64]*space, own uint64) (ended bool, err error) {
+	for _, inode := range sortedKeys(spaces) {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		sp := spaces[inode]
+		if inode == own || sp.read || len(sp.processes) == 0 {
+			continue
+		}
+		if sp.read = s.look(k, sp); !sp.read {
+			ended, sp.processes = true, nil // a name or another process may hold it still
+		}
+	}
+	return ended, nil
 }
 
 // own reads the addresses of the node's own namespace.
@@ -104,7 +135,7 @@ func (s *scan) own(ctx context.Context, k *kernel, sp *space) error {
 	if err != nil {
 		return fmt.Errorf("listing the node's addresses: %w", err)
 	}
-	s.gapUnless(kept, "the node's addresses")
+	s.spaceGapUnless(kept, "the node's addresses")
 	return nil
 }
 
@@ -144,7 +175,7 @@ func (s *scan) look(k *kernel, sp *space) bool {
 		}
 	}
 	if unreadable != nil {
-		s.gap("the addresses of network namespace %d (process %d, %s) could not be read: %v", sp.inode, sp.processes[0].pid, sp.processes[0].comm, unreadable)
+		s.spaceGap("the addresses of network namespace %d (process %d, %s) could not be read: %v", sp.inode, sp.processes[0].pid, sp.processes[0].comm, unreadable)
 		return true
 	}
 	if seen {

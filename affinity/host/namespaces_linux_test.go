@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -187,25 +188,93 @@ func TestLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// TestHiddenNamespace: a pod's namespace that only an open file holds is not seen;
-// its veth pair betrays it.
-func TestHiddenNamespace(t *testing.T) {
+// TestHolders: a pod's namespace is found whatever holds it, and what only a socket
+// holds is betrayed by its veth pair. (The name is gone each time.)
+func TestHolders(t *testing.T) {
 	m := newMachine(t)
+	needs.Program(t, "unshare", "util-linux")
 	n := m.node()
-	hidden := m.pod(n, "hidden", "10.64.75.9", "2001:db8::c9")
-	file, err := os.Open("/run/netns/" + hidden)
+	for i, how := range []string{"file", "thread", "mount", "another mount namespace", "socket"} {
+		t.Run(how, func(t *testing.T) {
+			address := fmt.Sprintf("10.64.75.%d", 20+i)
+			name := m.pod(n, fmt.Sprintf("hold%d", i), address, fmt.Sprintf("2001:db8::e%d", i))
+			path := "/run/netns/" + name
+			inode := m.inode(path)
+			switch how {
+			case "mount":
+				elsewhere := filepath.Join(t.TempDir(), "a place")
+				if err := os.WriteFile(elsewhere, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				m.run("mount", "--bind", path, elsewhere)
+				t.Cleanup(func() { m.run("umount", elsewhere) })
+			case "another mount namespace":
+				m.awaitComm(m.start("unshare", "--mount", "--propagation", "private", "sleep", "600"), "sleep")
+			default:
+				m.hold(path, how)
+			}
+			if how == "another mount namespace" {
+				m.run("umount", path) // to delete its file would unmount it there, too
+			} else {
+				m.run("ip", "netns", "del", name)
+			}
+			view := m.scan(n, Options{})
+			i := slices.IndexFunc(view.Namespaces, func(h blocks.HostNamespace) bool { return h.ID == inode })
+			gaps := strings.Join(view.Gaps, "\n")
+			hidden := strings.Contains(gaps, "calihold"+name[len(name)-1:]+": the other end lies in a network namespace")
+			switch {
+			case how == "socket":
+				if i >= 0 || !hidden || view.NamespacesComplete {
+					t.Errorf("index %d, complete %t, gaps:\n%s", i, view.NamespacesComplete, gaps)
+				}
+			case i < 0:
+				t.Errorf("it is not seen; gaps:\n%s", gaps)
+			case !slices.Contains(view.Namespaces[i].Addresses, netip.MustParsePrefix(address+"/32")) || hidden:
+				t.Errorf("it is %+v; gaps:\n%s", view.Namespaces[i], gaps)
+			}
+			m.run("ip", "-n", n, "link", "del", "calihold"+name[len(name)-1:])
+		})
+	}
+}
+
+// TestComplete: a machine of which all is seen says so, with its boot; a pod's
+// namespace without an address may be one that hides it.
+func TestComplete(t *testing.T) {
+	newMachine(t)
+	needs.Program(t, "unshare", "util-linux")
+	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
-	inode := m.inode("/run/netns/" + hidden)
-	m.run("ip", "netns", "del", hidden)
-	view := m.scan(n, Options{})
-	if i := slices.IndexFunc(view.Namespaces, func(h blocks.HostNamespace) bool { return h.ID == inode }); i >= 0 {
-		t.Fatalf("it is seen: %+v", view.Namespaces[i])
+	// A machine of its own: processes, mounts and network. What it is given by way of
+	// mounts is unmounted there, so that nothing of the test's machine is left in it.
+	machine := func(script string) *blocks.HostView {
+		t.Helper()
+		c := exec.Command("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "--net", "--mount", "--propagation", "private", "sh", "-ec", `
+			for d in $(awk '$4 ~ /^net:/ {print $5}' /proc/self/mountinfo); do umount $d; done
+			ip link set lo up
+			ip link add cali1 type veth peer name eth0
+			unshare --net sleep 600 &
+			until [ "$(readlink /proc/$!/ns/net)" != "$(readlink /proc/$$/ns/net)" ]; do sleep .01; done
+			ip link set eth0 netns $!
+			ip link set cali1 up
+			`+script+`
+			`+exe+`; exit $?`)
+		c.Env = append(os.Environ(), scanAsProgram+"=1", "KUBERNETES_SERVICE_HOST=")
+		return decodeView(t, c)
 	}
-	if gaps := strings.Join(view.Gaps, "\n"); !strings.Contains(gaps, "calihidden: the other end lies in a network namespace") {
-		t.Errorf("the gaps do not name its interface: %s", gaps)
+	const address = "nsenter -t $! -n ip addr add 10.0.0.5/32 dev eth0; nsenter -t $! -n ip link set eth0 up; "
+	view := machine(address)
+	if !view.NamespacesComplete || len(view.Namespaces) != 2 || view.BootID == "" {
+		t.Errorf("complete %t, boot %q, %d namespaces, gaps %q", view.NamespacesComplete, view.BootID, len(view.Namespaces), view.Gaps)
+	}
+	for name, c := range map[string]struct{ script, gap string }{
+		"no address":   {"", "is joined to the node by cali1 and has no address"},
+		"within a pod": {address + "export KUBERNETES_SERVICE_HOST=10.0.0.1;", "not the node's (hostPID)"},
+	} {
+		if view := machine(c.script); view.NamespacesComplete || !strings.Contains(strings.Join(view.Gaps, "\n"), c.gap) {
+			t.Errorf("%s: complete %t, gaps %q", name, view.NamespacesComplete, view.Gaps)
+		}
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,46 +23,61 @@ type process struct {
 	processStat
 }
 
-// processes lists the processes with the network namespaces that they hold, and
-// returns those that may not be looked into. One that ends meanwhile is left out.
-func (s *scan) processes(ctx context.Context) (all []process, denied []int, err error) {
+// listing is what one listing of the processes gave that were not known before.
+type listing struct {
+	all    []process
+	denied []int
+	// ended is true if one ended before it was read.
+	ended bool
+}
+
+// processes lists the processes with the network namespaces that they hold, less those
+// that are known already, and those that may not be looked into. All of them are
+// known afterwards.
+func (s *scan) processes(ctx context.Context, known map[int]bool) (out listing, err error) {
 	root, err := os.Open(s.ProcRoot)
 	if err != nil {
-		return nil, nil, fmt.Errorf("listing processes: %w", err)
+		return out, fmt.Errorf("listing processes: %w", err)
 	}
 	defer func() { _ = root.Close() }()
 	names, err := root.Readdirnames(-1)
 	if err != nil {
-		return nil, nil, fmt.Errorf("listing processes: %w", err)
+		return out, fmt.Errorf("listing processes: %w", err)
 	}
 	p := procFS{root: int(root.Fd()), buf: make([]byte, 4096)}
 	for i, name := range names {
 		pid, err := strconv.Atoi(name)
-		if err != nil {
+		if err != nil || known[pid] {
 			continue
 		}
 		if i%256 == 0 && ctx.Err() != nil {
-			return nil, nil, ctx.Err()
+			return out, ctx.Err()
 		}
+		known[pid] = true
 		found, err := p.process(pid, name)
 		switch {
 		case err == nil && found.kernel: // they are all in the machine's first namespace, and tell nothing
 		case err == nil:
-			all = append(all, found)
+			out.all = append(out.all, found)
+		case errors.Is(err, errZombie):
 		case errors.Is(err, fs.ErrPermission):
-			denied = append(denied, pid)
+			out.denied = append(out.denied, pid)
 		case gone(err):
+			out.ended = true
 		default:
-			return nil, nil, fmt.Errorf("reading process %d: %w", pid, err)
+			return out, fmt.Errorf("reading process %d: %w", pid, err)
 		}
 	}
-	if len(all)+len(denied) == 0 {
-		return nil, nil, fmt.Errorf("listing processes: %s shows none: it is not a proc file system", s.ProcRoot)
+	if len(known) == 0 {
+		return out, fmt.Errorf("listing processes: %s shows none: it is not a proc file system", s.ProcRoot)
 	}
-	slices.Sort(denied)
-	slices.SortFunc(all, func(a, b process) int { return a.pid - b.pid })
-	return all, denied, nil
+	slices.Sort(out.denied)
+	slices.SortFunc(out.all, func(a, b process) int { return a.pid - b.pid })
+	return out, nil
 }
+
+// errZombie means that a process has ended and holds nothing any more.
+var errZombie = errors.New("it has ended, and its parent has not taken note")
 
 // gone reports whether an error means that a process ended.
 func gone(err error) bool {
@@ -91,8 +105,11 @@ func (p *procFS) process(pid int, dir string) (process, error) {
 	// namespaces while other threads live on. So does a process look that was killed
 	// and one of whose threads sleeps where no signal reaches it.
 	stat, statErr := p.stat(dir)
-	if statErr != nil || stat.threads < 2 {
+	switch {
+	case statErr != nil:
 		return out, err
+	case stat.threads < 2:
+		return out, errZombie
 	}
 	return p.threads(pid, dir)
 }
@@ -140,10 +157,8 @@ func (p *procFS) namespace(dir string) (uint64, error) {
 	if err != nil {
 		return 0, &fs.PathError{Op: "readlink", Path: path, Err: err}
 	}
-	inner, ok := strings.CutPrefix(string(p.buf[:n]), "net:[")
-	inner, closed := strings.CutSuffix(inner, "]")
-	inode, valid := decimal([]byte(inner))
-	if !ok || !closed || !valid {
+	inode := namespaceNumber(string(p.buf[:n]), "net:")
+	if inode == 0 {
 		return 0, fmt.Errorf("%s leads to %q, which is no network namespace", path, p.buf[:n])
 	}
 	return inode, nil

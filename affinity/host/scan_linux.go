@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +27,7 @@ func Scan(ctx context.Context, o Options) (*blocks.HostView, error) {
 		APIVersion: "calico-audit/v1alpha1", Kind: blocks.HostViewKind, Node: o.Node,
 		TakenAt: time.Now().UTC().Truncate(time.Millisecond), RulesKnown: true,
 	}}
+	s.self, _ = os.Readlink(s.ProcRoot + "/self")
 	k, err := openKernel()
 	if err != nil {
 		return nil, err
@@ -36,6 +38,7 @@ func Scan(ctx context.Context, o Options) (*blocks.HostView, error) {
 		return nil, fmt.Errorf("finding the own network namespace: %w", err)
 	}
 	s.place(own)
+	s.boot()
 	// Namespaces before links, so that none is found without its interface.
 	spaces, err := s.spaces(ctx, k, own)
 	if err != nil {
@@ -58,6 +61,7 @@ func Scan(ctx context.Context, o Options) (*blocks.HostView, error) {
 	}
 	slices.Sort(s.view.Gaps)
 	s.view.Gaps = slices.Compact(s.view.Gaps)
+	s.view.NamespacesComplete = !s.incomplete
 	return s.view, nil
 }
 
@@ -65,6 +69,10 @@ func Scan(ctx context.Context, o Options) (*blocks.HostView, error) {
 type scan struct {
 	Options
 	view *blocks.HostView
+	// incomplete is true if a namespace, or an address in one, may be missing.
+	incomplete bool
+	// self is the directory of this process under ProcRoot, empty if it is not there.
+	self string
 	// blackholeRule is true if a routing rule drops packets by itself.
 	blackholeRule bool
 }
@@ -74,11 +82,36 @@ func (s *scan) gap(format string, args ...any) {
 	s.view.Gaps = append(s.view.Gaps, fmt.Sprintf(format, args...))
 }
 
+// spaceGap notes what could not be read, where a namespace or an address may be
+// missing for it.
+func (s *scan) spaceGap(format string, args ...any) {
+	s.incomplete = true
+	s.gap(format, args...)
+}
+
+// spaceGapUnless notes a listing that never kept still, where a namespace or an
+// address may be missing for it.
+func (s *scan) spaceGapUnless(kept bool, what string) {
+	s.incomplete = s.incomplete || !kept
+	s.gapUnless(kept, what)
+}
+
 // gapUnless notes a listing that never kept still.
 func (s *scan) gapUnless(kept bool, what string) {
 	if !kept {
 		s.gap("the list of %s changed each of the %d times that it was read: some may be missing, or twice in it", what, dumpTries)
 	}
+}
+
+// boot reads which boot of which machine this is. Without it, views of the machine are
+// told apart by its name alone.
+func (s *scan) boot() {
+	text, err := os.ReadFile(s.ProcRoot + "/sys/kernel/random/boot_id")
+	if err != nil {
+		s.gap("the boot ID could not be read: %v", err)
+		return
+	}
+	s.view.BootID = strings.TrimSpace(string(text))
 }
 
 func (s *scan) links(ctx context.Context, k *kernel) ([]netlink.Link, error) {
@@ -87,7 +120,7 @@ func (s *scan) links(ctx context.Context, k *kernel) ([]netlink.Link, error) {
 		links, err = k.handle.LinkList()
 		return err
 	})
-	s.gapUnless(kept, "network interfaces")
+	s.spaceGapUnless(kept, "network interfaces")
 	return links, err
 }
 

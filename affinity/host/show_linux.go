@@ -29,6 +29,9 @@ func (s *scan) show(spaces map[uint64]*space, own uint64, links []netlink.Link) 
 		if n.HostInterfaces == nil && (n.Host || sp.peerID != peerUnknown) {
 			n.HostInterfaces = []string{}
 		}
+		if len(n.Addresses) == 0 && len(n.HostInterfaces) > 0 {
+			s.spaceGap("network namespace %s is joined to the node by %s and has no address: what runs in it may keep its addresses to itself, as gVisor and bridged virtual machines do", sp.label(), few(n.HostInterfaces))
+		}
 		slices.SortStableFunc(sp.processes, func(a, b process) int {
 			return cmp.Compare(rank(a), rank(b))
 		})
@@ -86,7 +89,7 @@ func (s *scan) peers(spaces map[uint64]*space, links []netlink.Link) map[uint64]
 		slices.Sort(names)
 	}
 	if slices.Sort(hidden); len(hidden) > 0 {
-		s.gap("%s: the other end lies in a network namespace that no readable process and no name shows", few(hidden))
+		s.spaceGap("%s: the other end lies in a network namespace that no readable process and no name shows", few(hidden))
 	}
 	return out
 }
