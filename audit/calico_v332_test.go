@@ -6,9 +6,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/source"
 )
@@ -279,4 +282,68 @@ func TestCalicoV332Life(t *testing.T) {
 
 func podAndNode(attributes map[string]string) string {
 	return strings.TrimSpace(attributes["pod"] + " " + attributes["node"])
+}
+
+// TestCalicoV332Verdicts: of all owners that exist none is called gone, whoever it
+// is, and no advice restarts a virtual machine.
+func TestCalicoV332Verdicts(t *testing.T) {
+	s := readV332(t, "state.yaml")
+	s.Cluster.TakenAt = s.Cluster.TakenAt.Add(time.Hour)
+	if !s.VMsKnown || len(s.VMs) == 0 || len(s.VMInstances) == 0 {
+		t.Fatalf("virtual machines: known %t, %d, %d instances", s.VMsKnown, len(s.VMs), len(s.VMInstances))
+	}
+	st := audit.NewState(s, audit.Options{})
+	for _, row := range ownersV332(t) {
+		r, ok := st.Allocation(row.address)
+		if !ok {
+			t.Fatalf("%s is not allocated", row.address)
+		}
+		v := st.Judge(r)
+		// That a Node object is gone does not mean that its tunnel is.
+		want := row.exists || row.owner == "unknown" || row.owner == "tunnel"
+		if v.Owned != want || v.Unknown != (row.owner == "unknown") {
+			t.Errorf("%s of %s (exists: %t): owned %t, unknown %t: %s", row.address, row.owner, row.exists, v.Owned, v.Unknown, v.Why)
+		}
+	}
+	found := map[string][]string{}
+	for _, f := range audit.Run(st, nil).Findings {
+		if strings.Contains(f.Fix.Command, "virt-launcher") {
+			t.Errorf("%s of %s advises %q", f.Check, f.Subject.ID(), f.Fix.Command)
+		}
+		if f.Subject.IP != "" {
+			found[f.Check] = append(found[f.Check], f.Subject.IP)
+		}
+	}
+	want := map[string][]string{
+		"ip/leaked":        {"10.65.0.68", "10.65.0.69", "10.65.0.82", "10.65.0.98"},
+		"ip/unknown-owner": {"10.65.0.84", "10.65.0.92", "10.65.0.93"},
+		// The last one is still being migrated; the pod on its old node has ended.
+		"ip/borrowed": {"10.65.0.70", "10.65.0.71", "10.65.0.74"},
+	}
+	for _, check := range []string{"ip/leaked", "ip/unknown-owner", "ip/borrowed", "ip/duplicate", "ip/wrong-node", "ip/unallocated"} {
+		if diff := cmp.Diff(want[check], found[check]); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", check, diff)
+		}
+	}
+}
+
+// TestCalicoV332Migration: at every step of one virtual machine's life its address is
+// its own, and nobody shares it.
+func TestCalicoV332Migration(t *testing.T) {
+	db := netip.MustParseAddr("10.65.0.33")
+	for _, row := range readmeTable(t, "file") {
+		s := readV332(t, row[0])
+		s.Cluster.TakenAt = s.Cluster.TakenAt.Add(time.Hour)
+		s.VMsKnown = true // "deleted" has neither a machine nor an instance that would show that both were read
+		st := audit.NewState(s, audit.Options{})
+		r, _ := st.Allocation(db)
+		if v := st.Judge(r); v.Owned != (row[0] != "deleted.yaml") || v.Unknown {
+			t.Errorf("%s: owned %t, unknown %t: %s", row[0], v.Owned, v.Unknown, v.Why)
+		}
+		for _, f := range audit.Run(st, nil).Findings {
+			if f.Subject.IP == db.String() && f.Severity >= audit.Error {
+				t.Errorf("%s: %s %s: %s", row[0], f.Severity, f.Check, f.Message)
+			}
+		}
+	}
 }
