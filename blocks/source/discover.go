@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -18,7 +19,14 @@ type served struct {
 	plurals map[string]bool
 	// foreign are the kinds of other API groups that are served.
 	foreign map[blocks.Resource]bool
+	// neither is true if neither of Calico's groups is served at all.
+	neither bool
 }
+
+// errNoCalico says that a cluster has nothing that an audit reads, and what was
+// looked for.
+var errNoCalico = errors.New("no Calico found in the cluster: it serves neither API group " + groupCRD + " nor " + groupNative +
+	", which hold Calico's IPAM objects unless its datastore is etcd")
 
 // has tells whether a kind's resource is there to be listed.
 func (s *served) has(k *kind) bool {
@@ -35,7 +43,7 @@ func (s *served) absence(k *kind) *part {
 		return &part{}
 	}
 	reason := "not served: the cluster has no CRD " + k.plural(s.group) + " of " + s.group
-	if len(s.plurals) == 0 {
+	if s.neither {
 		reason = "not served: the cluster has no CRDs of Calico, neither of " + groupCRD + " nor of " + groupNative
 	}
 	return &part{gaps: []blocks.Gap{{Resource: k.resource, Reason: reason}}}
@@ -87,7 +95,7 @@ func (c *apiClient) discover(ctx context.Context, override string) (*served, err
 			}
 		}
 	}
-	s := &served{}
+	s := &served{neither: !have[groupCRD] && !have[groupNative]}
 	s.group, s.reason = chooseGroup(override, have, plurals)
 	// The older group wins wherever it serves blocks. If it could not be asked,
 	// nobody knows whether it does.

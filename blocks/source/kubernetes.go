@@ -93,12 +93,16 @@ func NewKubernetes(cfg *rest.Config, opts KubernetesOptions) (*Kubernetes, error
 // Read reads everything that an audit needs, and returns it sorted. Whatever
 // could not be read, for want of rights, of a CRD or of an answer, is a gap of
 // the snapshot. An error means that nothing could be read at all: the server
-// cannot be reached, refuses the credentials, or does not tell what it serves.
+// cannot be reached, refuses the credentials, does not tell what it serves, or serves
+// neither of Calico's API groups.
 func (k *Kubernetes) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	k.client.revive()
 	k.served = nil
 	if err := k.discover(ctx); err != nil {
 		return nil, err
+	}
+	if k.served.neither {
+		return nil, fmt.Errorf("reading the cluster at %s: %w", k.client.base.Host, errNoCalico)
 	}
 	p, err := k.list(ctx, kinds)
 	if err != nil {

@@ -5,6 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -108,6 +113,29 @@ func TestBrokenPipe(t *testing.T) {
 		if code := execute(context.Background(), streams, func() error { return c.err }); code != c.code || errOut.String() != c.message {
 			t.Errorf("%v ended with %d and %q, want %d and %q", c.err, code, errOut, c.code, c.message)
 		}
+	}
+}
+
+// TestNoCalico: a cluster that serves neither of Calico's API groups has nothing to
+// read, and one line says what was looked for.
+func TestNoCalico(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprint(w, `{"kind":"APIGroupList","groups":[{"name":"apps","versions":[{"groupVersion":"apps/v1"}]}]}`)
+	}))
+	defer server.Close()
+	saved := filepath.Join(t.TempDir(), "s.json")
+	for _, args := range [][]string{
+		{"report"}, {"explain", "10.0.0.1"}, {"repair", "--empty-blocks"}, {"snapshot", "-o", saved},
+	} {
+		streams, out, errOut := testStreams()
+		code := Main(t.Context(), slices.Concat([]string{"calico-audit"}, args, []string{"--server", server.URL}), streams)
+		const want = "no Calico found in the cluster: it serves neither API group crd.projectcalico.org/v1 nor projectcalico.org/v3"
+		if text := errOut.String(); code != ExitUnread || out.Len() > 0 || !strings.Contains(text, want) || strings.Count(text, "\n") != 1 {
+			t.Errorf("%q ended with %d: %s%s", args, code, out, text)
+		}
+	}
+	if _, err := os.Stat(saved); !os.IsNotExist(err) {
+		t.Errorf("a snapshot was written: %v", err)
 	}
 }
 
