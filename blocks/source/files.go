@@ -37,11 +37,19 @@ type FileOptions struct {
 //
 // An error is a mistake in the call, to be put right by its author: a file that
 // is missing or cannot be read, broken YAML or JSON (with file, document and
-// line), a document that is no Kubernetes object, or files without anything to
-// audit. An object that is well-formed and makes no sense is a gap.
+// line), a document that is no Kubernetes object, or files without any object that
+// an audit reads. An object that is well-formed and makes no sense is a gap.
 //
 // Files with blocks but without any node, pod or pool are incomplete: a gap says
 // so, unless the snapshot command recorded that it read that kind.
+//
+// So are files that are cut off, with a gap of each kind of which something may be
+// missing: a list that is a page of a longer one (by its continue token or remaining
+// count), and what the snapshot command wrote, unless it ends as it should and holds
+// as many objects as it says. Such a snapshot stands in one file, from its SnapshotInfo
+// to its SnapshotEnd; those of versions that counted nothing are whole up to the last
+// kind that is there. A list of kubectl in YAML tells its kind after its items; without
+// it, it is an error.
 func ReadFiles(paths []string, opts FileOptions) (*blocks.Snapshot, error) {
 	f := newFileReader(opts)
 	if len(paths) == 0 {
@@ -129,13 +137,16 @@ func (f *fileReader) file(path string) (err error) {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	f.current = name
-	documents, err := splitObjects(text, f.object)
+	f.current, f.document, f.list = name, 0, listed{}
+	documents, err := splitObjects(text, f.object, f.endList)
+	f.endSaved()
 	var syntax *fileError
 	var pathError *fs.PathError
 	switch {
 	case errors.As(err, &syntax):
 		return fmt.Errorf("%s: %w", name, err)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("reading %s: %w of the gzip data; is the file cut off?", name, err)
 	case errors.As(err, &pathError):
 		return fmt.Errorf("reading %s: %w", name, pathError.Err)
 	case err != nil:

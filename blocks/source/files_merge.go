@@ -2,6 +2,7 @@ package source
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,12 +14,14 @@ import (
 
 // snapshot makes a snapshot of all that was read.
 func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
-	if f.objects == 0 && len(f.ignored) > 0 {
-		return nil, fmt.Errorf("%s: no object that an audit reads, only %s",
-			strings.Join(paths, ", "), strings.Join(f.ignoredKinds(), ", "))
+	if f.objects == 0 {
+		return nil, f.nothing(paths)
 	}
 	for _, objects := range f.ignoredKinds() {
 		f.warn("ignored %s: not part of an audit", objects)
+	}
+	if f.info.mixed {
+		f.warn("the files hold %d snapshots of different times, which are read as one", f.info.snapshots)
 	}
 	group, reason := f.chooseGroup()
 	p := f.merge(group)
@@ -39,6 +42,18 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 	f.opts.Record.readWhole(f.info.resources)
 	s.Sort()
 	return s, nil
+}
+
+// nothing says that the files hold nothing to audit, and what else they hold.
+func (f *fileReader) nothing(paths []string) error {
+	text := strings.Join(paths, ", ") + ": no object that an audit reads"
+	if len(f.ignored) > 0 {
+		text += ", only " + strings.Join(f.ignoredKinds(), ", ")
+	}
+	if len(f.info.gaps) > 0 {
+		text += "; " + f.info.gaps[0].String()
+	}
+	return errors.New(text)
 }
 
 func (f *fileReader) warn(format string, args ...any) {

@@ -2,7 +2,6 @@ package source
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -11,14 +10,19 @@ import (
 )
 
 // infoVersion and infoKind identify the object by which "calico-audit snapshot"
-// says what it read and when.
+// says what it read and when, before all others; endKind is that of the last one.
 const (
 	infoVersion = "calico-audit/v1alpha1"
 	infoKind    = "SnapshotInfo"
+	endKind     = "SnapshotEnd"
 )
 
-// snapshotInfo is what a SnapshotInfo says.
+// snapshotInfo is what the SnapshotInfo of files say.
 type snapshotInfo struct {
+	// snapshots is how many there are; mixed is true if they differ in time.
+	snapshots int
+	mixed     bool
+
 	takenAt  time.Time
 	apiGroup string
 	reason   string
@@ -30,8 +34,12 @@ type snapshotInfo struct {
 
 // fileReader gathers the objects of files.
 type fileReader struct {
-	opts    FileOptions
-	current string // the file at hand
+	opts FileOptions
+	// The file, document, list and saved snapshot at hand.
+	current  string
+	document int
+	list     listed
+	saved    savedSnapshot
 
 	core, crd, native part // by API group
 	ignored           map[string]int
@@ -44,6 +52,7 @@ type fileReader struct {
 
 func newFileReader(opts FileOptions) *fileReader {
 	f := &fileReader{opts: opts, ignored: map[string]int{}, kinds: map[string]*kind{}}
+	f.info.resources = map[blocks.Resource]bool{}
 	for _, k := range kinds {
 		for _, name := range k.names {
 			if k.core || k.foreign != "" {
@@ -67,7 +76,12 @@ type envelope struct {
 const maxListDepth = 8
 
 // object takes one object of the file at hand.
-func (f *fileReader) object(o rawObject) error { return f.nested(o, 0) }
+func (f *fileReader) object(o rawObject) error {
+	if o.document != f.document {
+		f.document, f.list = o.document, listed{}
+	}
+	return f.nested(o, 0)
+}
 
 func (f *fileReader) nested(o rawObject, depth int) error {
 	if err := checkSyntax(o.json, o.document, o.line); err != nil {
@@ -107,15 +121,21 @@ func (f *fileReader) nested(o rawObject, depth int) error {
 			return wrong("lists within lists, more than %d deep", maxListDepth)
 		}
 		return f.listItems(o, e, depth)
+	case e.kind == "List" || f.kinds[e.version+"/"+strings.TrimSuffix(e.kind, "List")] != nil && strings.HasSuffix(e.kind, "List"):
+		return wrong("a %s without items; is the file cut off?", e.kind)
 	case e.version == infoVersion && e.kind == infoKind:
 		return f.readInfo(o)
+	case e.version == infoVersion && e.kind == endKind:
+		return f.readEnd(o)
 	}
 	return f.decode(o, e)
 }
 
 // listItems takes the objects of a list that stands within another object.
 func (f *fileReader) listItems(o rawObject, e envelope, depth int) error {
-
+	outer := f.list
+	f.list = listed{}
+	defer func() { f.list = outer }()
 	r := newJSONReader(o.json)
 	var failed error
 	r.object(func(key []byte) {
@@ -133,7 +153,15 @@ func (f *fileReader) listItems(o rawObject, e envelope, depth int) error {
 			}
 		})
 	})
-	return failed
+	if failed != nil {
+		return failed
+	}
+	inner := f.list
+	for _, k := range inner.kinds {
+		outer.add(k)
+	}
+	outer.others = outer.others || inner.others
+	return f.endList(o)
 }
 
 // decode takes an object that is no list.
@@ -141,9 +169,11 @@ func (f *fileReader) decode(o rawObject, e envelope) error {
 	k := f.kinds[e.version+"/"+e.kind]
 	if k == nil {
 		f.ignored[e.kind+" "+e.version]++
+		f.list.others = true
 		return nil
 	}
-	d := &decoder{out: f.group(e.version), strings: &f.strings, native: e.version == groupNative,
+	out := f.group(e.version)
+	d := &decoder{out: out, strings: &f.strings, native: e.version == groupNative,
 		source: f.current, newest: &f.newest}
 	r := newJSONReader(o.json)
 	r.begin()
@@ -152,6 +182,8 @@ func (f *fileReader) decode(o rawObject, e envelope) error {
 	record.json(e.version, o.json)
 	record.flush()
 	f.objects++
+	f.list.add(listedKind{k.resource, out})
+	f.saved.count(k.resource)
 	return nil
 }
 
@@ -165,54 +197,4 @@ func (f *fileReader) group(version string) *part {
 	return &f.core
 }
 
-// readInfo takes what the snapshot command recorded.
-func (f *fileReader) readInfo(o rawObject) error {
-	r := newJSONReader(o.json)
-	r.begin()
-	r.object(func(key []byte) {
-		switch string(key) {
-		case "takenAt":
-			if t := timeValue(r); !t.IsZero() {
-				f.info.takenAt = t
-			} else {
-				r.fault("is no time in RFC 3339")
-			}
-		case "apiGroup":
-			f.info.apiGroup = string(orEmpty(r.str()))
-		case "apiGroupReason":
-			f.info.reason = string(orEmpty(r.str()))
-		case "resources":
-			f.info.resources = map[blocks.Resource]bool{}
-			r.array(func(int) { f.info.resources[blocks.Resource(orEmpty(r.str()))] = true })
-		case "gaps":
-			r.array(func(int) { f.readGap(r) })
-		}
-	})
-	if len(r.faults) > 0 {
-		first := r.faults[0]
-		return &fileError{o.document, o.line, errors.New(infoKind + ": " + first.field + " " + first.reason)}
-	}
-
-	return nil
-}
-
 func orEmpty(s []byte, _ bool) []byte { return s }
-
-// readGap takes a gap that the snapshot command recorded. Gaps of single objects
-// are found again in the objects themselves.
-func (f *fileReader) readGap(r *jsonReader) {
-	var g blocks.Gap
-	r.object(func(key []byte) {
-		switch string(key) {
-		case "resource":
-			g.Resource = blocks.Resource(orEmpty(r.str()))
-		case "name":
-			g.Name = string(orEmpty(r.str()))
-		case "reason":
-			g.Reason = string(orEmpty(r.str()))
-		}
-	})
-	if g.Whole() && g.Resource != "" {
-		f.info.gaps = append(f.info.gaps, g)
-	}
-}

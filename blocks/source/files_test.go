@@ -203,27 +203,39 @@ func TestListsThatNameTheKindOnce(t *testing.T) {
 // Mistakes in the call say where they are.
 func TestFileErrors(t *testing.T) {
 	truncated := "apiVersion: v1\nitems:\n" + indented([]string{nodeYAML, podYAML}, "")
+	list := truncated + "kind: List\nmetadata:\n  resourceVersion: \"\"\n"
+	compressed := gzipped(t, list)
 	for name, c := range map[string]struct{ file, text, want string }{
-		"empty":               {"a.yaml", "", "a.yaml: it holds no object"},
-		"comments":            {"a.yaml", "# nothing\n---\n", "a.yaml: it holds no object"},
-		"broken YAML":         {"a.yaml", poolYAML + "---\nkind: Node\nmetadata: {name: n1\n", "a.yaml: document 2, line 7: "},
-		"broken YAML item":    {"a.yaml", "apiVersion: v1\nitems:\n- kind: Node\n- kind: Pod\n   bad: [\nkind: List\n", "a.yaml: document 1, line "},
-		"YAML list cut off":   {"a.yaml", truncated, "a.yaml: document 1, line 1: a list without kind; is the file cut off?"},
-		"YAML cut off":        {"a.yaml", "apiVersion: v1\nkind: Node\nmetadata:\n  name: \"n1", "a.yaml: document 1, line 4: "},
-		"broken JSON":         {"a.json", "{\"kind\": \"Node\",\n \"apiVersion\" \"v1\"}", `a.json: document 1, line 2: unexpected '"', wanted a colon`},
-		"broken value":        {"a.json", "{\"kind\": \"Node\",\n \"apiVersion\": \"v1\",\n\n\"spec\": {\n\"a\": tru}}", `a.json: document 1, line 5: unexpected 't', wanted a value`},
-		"JSON cut off":        {"a.json", "{\"kind\": \"List\", \"items\": [\n{\"kind\": \"Node\", \"apiVersion\": \"v1\", \"metadata\": {", "a.json: document 1, line 2: the JSON breaks off"},
-		"second document":     {"a.json", "{\"kind\":\"Node\",\"apiVersion\":\"v1\"}\n{\"kind\":}", "a.json: document 2, line 2: "},
-		"no kind":             {"a.yaml", poolYAML + "---\nname: x\n", "a.yaml: document 2, line 6: not a Kubernetes object: it has no kind"},
-		"no apiVersion":       {"a.yaml", "kind: Node\n", "a.yaml: document 1, line 1: not a Kubernetes object: the Node has no apiVersion"},
-		"a text":              {"a.yaml", "hello\n", `a.yaml: document 1, line 1: not a Kubernetes object, but "hello"`},
-		"numbers":             {"a.json", "[1, 2]", "a.json: document 1, line 1: not a Kubernetes object, but 1"},
-		"no JSON":             {"a.json", "{]", `a.json: document 1, line 1: unexpected ']', wanted a key`},
-		"gzip cut off":        {"a.json.gz", gzipped(t, strings.Repeat(" ", 5000)+"{}")[:20], "a.json.gz: unexpected EOF"},
-		"nothing of use":      {"a.yaml", "kind: Service\napiVersion: v1\n---\nkind: Secret\napiVersion: v1\n", "no object that an audit reads, only 1 Secret object, 1 Service object"},
-		"Calico's own nodes":  {"a.yaml", "kind: Node\napiVersion: projectcalico.org/v3\n", "only 1 Node object of projectcalico.org/v3"},
-		"lists without end":   {"a.json", strings.Repeat(`{"kind":"List","apiVersion":"v1","items":[`, 20) + strings.Repeat(`]}`, 20), "lists within lists, more than 8 deep"},
-		"an invalid snapshot": {"a.yaml", "kind: SnapshotInfo\napiVersion: calico-audit/v1alpha1\ntakenAt: noon\n", "SnapshotInfo: takenAt is no time in RFC 3339"},
+		"empty":                  {"a.yaml", "", "a.yaml: it holds no object"},
+		"comments":               {"a.yaml", "# nothing\n---\n", "a.yaml: it holds no object"},
+		"broken YAML":            {"a.yaml", poolYAML + "---\nkind: Node\nmetadata: {name: n1\n", "a.yaml: document 2, line 7: "},
+		"broken YAML item":       {"a.yaml", "apiVersion: v1\nitems:\n- kind: Node\n- kind: Pod\n   bad: [\nkind: List\n", "a.yaml: document 1, line "},
+		"YAML list cut off":      {"a.yaml", truncated, "a.yaml: document 1, line 1: a list without kind; is the file cut off?"},
+		"YAML cut off":           {"a.yaml", "apiVersion: v1\nkind: Node\nmetadata:\n  name: \"n1", "a.yaml: document 1, line 4: "},
+		"broken JSON":            {"a.json", "{\"kind\": \"Node\",\n \"apiVersion\" \"v1\"}", `a.json: document 1, line 2: unexpected '"', wanted a colon`},
+		"broken value":           {"a.json", "{\"kind\": \"Node\",\n \"apiVersion\": \"v1\",\n\n\"spec\": {\n\"a\": tru}}", `a.json: document 1, line 5: unexpected 't', wanted a value`},
+		"JSON cut off":           {"a.json", "{\"kind\": \"List\", \"items\": [\n{\"kind\": \"Node\", \"apiVersion\": \"v1\", \"metadata\": {", "a.json: document 1, line 2: unexpected end of JSON input; is the file cut off?"},
+		"second document":        {"a.json", "{\"kind\":\"Node\",\"apiVersion\":\"v1\"}\n{\"kind\":}", "a.json: document 2, line 2: "},
+		"no kind":                {"a.yaml", poolYAML + "---\nname: x\n", "a.yaml: document 2, line 6: not a Kubernetes object: it has no kind"},
+		"no apiVersion":          {"a.yaml", "kind: Node\n", "a.yaml: document 1, line 1: not a Kubernetes object: the Node has no apiVersion"},
+		"a text":                 {"a.yaml", "hello\n", `a.yaml: document 1, line 1: not a Kubernetes object, but "hello"`},
+		"numbers":                {"a.json", "[1, 2]", "a.json: document 1, line 1: not a Kubernetes object, but 1"},
+		"no JSON":                {"a.json", "{]", `a.json: document 1, line 1: unexpected ']', wanted a key`},
+		"gzip cut off":           {"a.json.gz", gzipped(t, strings.Repeat(" ", 5000)+"{}")[:20], "a.json.gz: unexpected EOF of the gzip data; is the file cut off?"},
+		"gzip of YAML cut off":   {"a.yaml.gz", compressed[:len(compressed)-1], "a.yaml.gz: unexpected EOF of the gzip data; is the file cut off?"},
+		"gzip, cut in its head":  {"a.yaml.gz", compressed[:5], "a.yaml.gz: reading gzip: unexpected EOF"},
+		"two documents in one":   {"a.yaml", nodeYAML + podYAML, `a.yaml: document 1, line 5: broken YAML: the key "apiVersion" is there twice; is a line "---" missing between two documents?`},
+		"two lists in one":       {"a.yaml", list + list, `the key "apiVersion" is there twice`},
+		"a cut list and another": {"a.yaml", truncated + list, `the key "apiVersion" is there twice`},
+		"a list cut in its kind": {"a.yaml", truncated + "kind:", "a list without kind; is the file cut off?"},
+		"a list without items":   {"a.yaml", "apiVersion: v1\nkind: PodList\nmetadata:\n  resourceVersion: \"1\"\n", "a PodList without items; is the file cut off?"},
+		"a List without items":   {"a.json", `{"apiVersion": "v1", "kind": "List"}`, "a List without items; is the file cut off?"},
+		"no object":              {"a.yaml", "apiVersion: v1\nitems: []\nkind: List\nmetadata:\n  resourceVersion: \"\"\n", "a.yaml: no object that an audit reads"},
+		"no object of a kind":    {"d.json", `{"kind": "IPPoolList", "apiVersion": "crd.projectcalico.org/v1", "metadata": {}, "items": null}`, "d.json: no object that an audit reads"},
+		"nothing of use":         {"a.yaml", "kind: Service\napiVersion: v1\n---\nkind: Secret\napiVersion: v1\n", "no object that an audit reads, only 1 Secret object, 1 Service object"},
+		"Calico's own nodes":     {"a.yaml", "kind: Node\napiVersion: projectcalico.org/v3\n", "only 1 Node object of projectcalico.org/v3"},
+		"lists without end":      {"a.json", strings.Repeat(`{"kind":"List","apiVersion":"v1","items":[`, 20) + strings.Repeat(`]}`, 20), "lists within lists, more than 8 deep"},
+		"an invalid snapshot":    {"a.yaml", "kind: SnapshotInfo\napiVersion: calico-audit/v1alpha1\ntakenAt: noon\n", "SnapshotInfo: takenAt is no time in RFC 3339"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(dir(t, map[string]string{c.file: c.text}), c.file)
@@ -305,21 +317,20 @@ func TestMissingKindsAreGaps(t *testing.T) {
 	diff(t, "gaps", []string(nil), reasons(s))
 }
 
-// A cluster without any object, as kubectl prints it, is no mistake.
-func TestEmptyCluster(t *testing.T) {
+// A kind without any object, as kubectl prints it, is no mistake beside others.
+func TestEmptyLists(t *testing.T) {
+	want, _ := read(t, dir(t, map[string]string{"a.yaml": poolYAML}))
 	for name, text := range map[string]string{
 		"a.yaml": "apiVersion: v1\nitems: []\nkind: List\nmetadata:\n  resourceVersion: \"\"\n",
 		"b.yaml": "apiVersion: v1\nitems:\nkind: List\n",
 		"c.json": `{"apiVersion": "v1", "items": [], "kind": "List", "metadata": {"resourceVersion": ""}}`,
-		"d.json": `{"kind": "IPPoolList", "apiVersion": "crd.projectcalico.org/v1", "metadata": {}, "items": null}`,
+		"d.json": `{"kind": "IPReservationList", "apiVersion": "crd.projectcalico.org/v1", "metadata": {}, "items": null}`,
 	} {
-		s, warnings := read(t, dir(t, map[string]string{name: text}))
+		got, warnings := read(t, dir(t, map[string]string{name: text, "pool.yaml": poolYAML}))
 		if len(warnings) > 0 {
 			t.Errorf("%s: warnings %v", name, warnings)
 		}
-		want := &blocks.Snapshot{Cluster: blocks.Cluster{Datastore: "files"},
-			IPAM: blocks.DefaultIPAMConfig(), BGP: blocks.DefaultBGPConfig()}
-		diff(t, name, want, s)
+		diff(t, name, want, got)
 	}
 }
 
@@ -347,23 +358,6 @@ func TestStandardInput(t *testing.T) {
 	if len(s.Pools) != 1 {
 		t.Errorf("pools %+v", s.Pools)
 	}
-}
-
-func TestSnapshotInfo(t *testing.T) {
-	const info = `apiVersion: calico-audit/v1alpha1
-kind: SnapshotInfo
-takenAt: "2026-01-02T03:04:05Z"
-datastore: kubernetes
-apiGroup: crd.projectcalico.org/v1
-resources: [ippools, ipamblocks, nodes]
-gaps:
-- {resource: pods, reason: "forbidden: needs the right to list pods"}
-- {resource: ipamblocks, name: x, reason: found again}
-`
-	s, _ := read(t, dir(t, map[string]string{"info.yaml": info, "block.yaml": blockYAML}))
-	diff(t, "gaps", []blocks.Gap{{Resource: blocks.Pods, Reason: "forbidden: needs the right to list pods"}}, s.Gaps)
-	diff(t, "cluster", blocks.Cluster{Datastore: "files", APIGroup: groupCRD, APIGroupReason: "recorded when the cluster was read",
-		TakenAt: at("2026-01-02T03:04:05Z")}, s.Cluster)
 }
 
 func TestTakenAt(t *testing.T) {
@@ -522,17 +516,20 @@ func FuzzFiles(f *testing.F) {
 	for _, seed := range []string{
 		`{"kind":"NodeList","apiVersion":"v1","items":[{"metadata":{"name":"n"}}]}`, "[{}]", "items:\n-\n-", "---\n...\n---", "{\"items\":[",
 		"items:\n- a\n b\n", "\xef\xbb\xbf", "kind: SnapshotInfo\napiVersion: calico-audit/v1alpha1\ngaps: [{resource: pods}]\n",
+		`{"kind":"SnapshotInfo","apiVersion":"calico-audit/v1alpha1","counts":{"pods":1}}{"kind":"SnapshotEnd","apiVersion":"calico-audit/v1alpha1","objects":1}`,
+		`{"kind":"PodList","apiVersion":"v1","items":[],"metadata":{"continue":"x","remainingItemCount":5}}`,
 	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		r := newFileReader(FileOptions{})
-		if _, err := splitObjects(bytes.NewReader(text), r.object); err != nil {
+		if _, err := splitObjects(bytes.NewReader(text), r.object, r.endList); err != nil {
 			if err.Error() == "" {
 				t.Fatal("an error without words")
 			}
 			return
 		}
+		r.endSaved()
 		s, err := r.snapshot([]string{"x"})
 		if err != nil {
 			return

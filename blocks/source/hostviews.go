@@ -179,7 +179,7 @@ func (g *viewReader) file(path string) error {
 		}
 		g.object(path, bytes.Clone(o.json))
 		return nil
-	})
+	}, func(rawObject) error { return nil })
 	switch {
 	case err != nil:
 		return &brokenView{err}

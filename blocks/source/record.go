@@ -85,6 +85,8 @@ type spool struct {
 	path string
 	file *os.File
 	page bytes.Buffer
+	// count is how many objects the file holds, paged how many the page does.
+	count, paged int
 	// scratch is the object at hand.
 	scratch []byte
 	err     error
@@ -96,6 +98,7 @@ func (s *spool) restart() {
 		return
 	}
 	s.page.Reset()
+	s.count, s.paged = 0, 0
 	if s.file != nil {
 		_, err := s.file.Seek(0, io.SeekStart)
 		s.fail(err)
@@ -107,6 +110,7 @@ func (s *spool) restart() {
 func (s *spool) drop() {
 	if s != nil {
 		s.page.Reset()
+		s.paged = 0
 	}
 }
 
@@ -126,6 +130,7 @@ func (s *spool) commit() {
 	_, err := s.page.WriteTo(s.file)
 	s.fail(err)
 	s.page.Reset()
+	s.count, s.paged = s.count+s.paged, 0
 }
 
 func (s *spool) fail(err error) {
@@ -160,6 +165,7 @@ func (s *spool) proto(msg []byte) {
 func (s *spool) line() {
 	s.page.Write(s.scratch)
 	s.page.WriteByte('\n')
+	s.paged++
 }
 
 // commitAt is how much of a file's objects may wait in memory.
@@ -236,9 +242,11 @@ type SaveOptions struct {
 }
 
 // Save calls emit with the objects of a saved snapshot, each as JSON on one line:
-// first one of kind SnapshotInfo that says when and where s was read and what is
-// missing from it, then the recorded objects. s must be the snapshot that was made
-// of them. [ReadFiles] makes the same snapshot of what was emitted.
+// first one of kind SnapshotInfo that says when and where s was read, what is missing
+// from it and how many objects of which kinds follow; then the recorded objects; and
+// one of kind SnapshotEnd, by which whoever reads them knows that none were lost. s
+// must be the snapshot that was made of them. [ReadFiles] makes the same snapshot of
+// what was emitted.
 //
 // The bytes are only valid during the call. The names are nil unless replaced.
 func (r *Recorder) Save(s *blocks.Snapshot, o SaveOptions, emit func(object []byte) error) (Names, error) {
@@ -253,7 +261,14 @@ func (r *Recorder) Save(s *blocks.Snapshot, o SaveOptions, emit func(object []by
 	if err := emit(r.info(s, n)); err != nil {
 		return nil, err
 	}
-	if err := r.eachSaved(n, emit); err != nil || n == nil {
+	objects := 0
+	if err := r.eachSaved(n, func(object []byte) error {
+		objects++
+		return emit(object)
+	}); err != nil {
+		return nil, err
+	}
+	if err := emit(r.end(s, objects)); err != nil || n == nil {
 		return nil, err
 	}
 	return n.table(), nil

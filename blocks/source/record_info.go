@@ -20,10 +20,22 @@ type savedInfo struct {
 	APIGroupReason string `json:"apiGroupReason,omitempty"`
 	// Anonymized is true if names were replaced.
 	Anonymized bool `json:"anonymized,omitempty"`
+	// Counts are the objects that follow, of each resource that has any.
+	Counts map[blocks.Resource]int `json:"counts"`
 	// Resources were read whole, also where no object of them exists.
 	Resources []blocks.Resource `json:"resources"`
 	// Gaps are resources that were not read, or only in part.
 	Gaps []savedGap `json:"gaps,omitempty"`
+}
+
+// savedEnd is the object SnapshotEnd, the last of a saved snapshot.
+type savedEnd struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// TakenAt is that of the SnapshotInfo.
+	TakenAt string `json:"takenAt,omitempty"`
+	// Objects is how many stand between the two.
+	Objects int `json:"objects"`
 }
 
 type savedGap struct {
@@ -36,10 +48,12 @@ func (r *Recorder) info(s *blocks.Snapshot, n *names) []byte {
 	c := &s.Cluster
 	info := savedInfo{
 		APIVersion: infoVersion, Kind: infoKind, Datastore: c.Datastore, APIGroup: c.APIGroup, APIGroupReason: c.APIGroupReason,
-		Anonymized: n != nil, Resources: r.readWholly(s),
+		TakenAt: savedTime(s), Anonymized: n != nil, Counts: map[blocks.Resource]int{}, Resources: r.readWholly(s),
 	}
-	if !c.TakenAt.IsZero() {
-		info.TakenAt = c.TakenAt.UTC().Format(time.RFC3339Nano)
+	for res, spool := range r.spools {
+		if n := spool.count + spool.paged; n > 0 {
+			info.Counts[res] = n
+		}
 	}
 	for _, g := range s.Gaps {
 		if !g.Whole() || foundInObject(g) {
@@ -54,6 +68,19 @@ func (r *Recorder) info(s *blocks.Snapshot, n *names) []byte {
 	return out
 }
 
+// end returns the SnapshotEnd of a snapshot.
+func (r *Recorder) end(s *blocks.Snapshot, objects int) []byte {
+	out, _ := json.Marshal(savedEnd{APIVersion: infoVersion, Kind: endKind, TakenAt: savedTime(s), Objects: objects})
+	return out
+}
+
+func savedTime(s *blocks.Snapshot) string {
+	if s.Cluster.TakenAt.IsZero() {
+		return ""
+	}
+	return s.Cluster.TakenAt.UTC().Format(time.RFC3339Nano)
+}
+
 // foundInObject tells whether a gap of a whole resource comes from its one
 // object, in which it is found again.
 func foundInObject(g blocks.Gap) bool { return g.Field != "" || strings.HasPrefix(g.Reason, "object ") }
@@ -64,6 +91,9 @@ var plainReasons = []string{"forbidden: ", "not served: ", "unauthorized: ", "ex
 // plainReason takes out of a gap's reason what an error may have told about the
 // cluster's address.
 func plainReason(reason string) string {
+	if strings.HasPrefix(reason, cutOffReason) {
+		return cutOffReason + ": the file that it was read from is not whole"
+	}
 	head, rest := "", reason
 	if strings.HasPrefix(reason, "list broke off after ") {
 		if i := strings.Index(reason, ": "); i >= 0 {

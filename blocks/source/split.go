@@ -48,9 +48,10 @@ func (e *fileError) Error() string {
 func (e *fileError) Unwrap() error { return e.err }
 
 // splitObjects reads a file's text and calls emit with each object in it: the
-// documents, and the items of those that are lists. Memory is needed for one
-// object at a time, not for the file.
-func splitObjects(text io.Reader, emit func(rawObject) error) (documents int, err error) {
+// documents, and the items of those that are lists. After the items of such a
+// document it calls endList with the list itself, without them. Memory is needed
+// for one object at a time, not for the file.
+func splitObjects(text io.Reader, emit, endList func(rawObject) error) (documents int, err error) {
 	in := bufio.NewReaderSize(text, 1<<16)
 	if bom, _ := in.Peek(3); bytes.Equal(bom, []byte("\xef\xbb\xbf")) {
 		_, _ = in.Discard(3)
@@ -60,11 +61,11 @@ func splitObjects(text io.Reader, emit func(rawObject) error) (documents int, er
 		return 0, err
 	}
 	if isJSON {
-		s := &jsonSplitter{in: in, emit: emit, line: 1}
+		s := &jsonSplitter{in: in, emit: emit, endList: endList, line: 1}
 		err = s.run()
 		return s.document, err
 	}
-	s := &yamlSplitter{in: in, emit: emit}
+	s := &yamlSplitter{in: in, emit: emit, endList: endList}
 	err = s.run()
 	return s.document, err
 }

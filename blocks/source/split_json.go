@@ -14,6 +14,7 @@ import (
 type jsonSplitter struct {
 	in       *bufio.Reader
 	emit     func(rawObject) error
+	endList  func(rawObject) error
 	document int
 	line     int
 
@@ -27,7 +28,7 @@ type jsonSplitter struct {
 	api     string
 }
 
-var errJSONEnd = errors.New("the JSON breaks off")
+var errJSONEnd = errors.New("unexpected end of JSON input; is the file cut off?")
 
 func (s *jsonSplitter) run() error {
 	for {
@@ -59,10 +60,10 @@ func (s *jsonSplitter) run() error {
 // fail places an error, unless it has a place.
 func (s *jsonSplitter) fail(err error) error {
 	var known *fileError
-	if errors.As(err, &known) {
-		return err
+	if errors.As(err, &known) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return err // that of what is compressed has no place
 	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	if errors.Is(err, io.EOF) {
 		err = errJSONEnd
 	}
 	return &fileError{max(s.document, 1), s.line, err}
@@ -144,7 +145,7 @@ func (s *jsonSplitter) top() error {
 			return err
 		}
 	}
-	return nil
+	return s.endList(rawObject{json: s.object, document: s.document, line: start})
 }
 
 // topMember reads a member of the top level, whose quote is read already. Items

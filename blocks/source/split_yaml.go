@@ -17,6 +17,7 @@ import (
 type yamlSplitter struct {
 	in       *bufio.Reader
 	emit     func(rawObject) error
+	endList  func(rawObject) error
 	document int
 	line     int
 
@@ -185,7 +186,7 @@ func (s *yamlSplitter) finish() error {
 			return err
 		}
 	}
-	return nil
+	return s.endList(rawObject{json: object, document: s.document, line: s.begin})
 }
 
 // isMarker tells whether a line is a document marker.

@@ -28,11 +28,32 @@ func yamlToJSON(doc []byte) ([]byte, error) {
 	if n := root.Content[0]; n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
 		return nil, nil
 	}
+	if err := checkKeys(root.Content[0]); err != nil {
+		return nil, err
+	}
 	w := &jsonWriter{most: maxObject}
 	if err := w.value(root.Content[0], 0); err != nil {
 		return nil, err
 	}
 	return w.out.Bytes(), nil
+}
+
+// checkKeys finds a key that an object has twice, as where two documents follow each
+// other with nothing between them. The parser would take the last, and all that the
+// first document holds would be lost without a word.
+func checkKeys(n *yaml.Node) error {
+	if n.Kind != yaml.MappingNode {
+		return nil
+	}
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i]
+		if key.Tag != "!!merge" && seen[key.Value] {
+			return fmt.Errorf("line %d: the key %q is there twice; is a line \"---\" missing between two documents?", key.Line, key.Value)
+		}
+		seen[key.Value] = true
+	}
+	return nil
 }
 
 // jsonWriter writes YAML nodes as JSON.

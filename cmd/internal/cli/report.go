@@ -63,8 +63,10 @@ runs in. The rights it takes are in examples/kubernetes/rbac. A report that -o j
 yaml or html wrote may be given to -f, too, and is printed as it was made.
 
 Exit codes: 0 it ran; 1 there are findings at or above --fail-on; 2 the command line
-makes no sense, or a file cannot be read; 3 the cluster could not be read, or only in
-part (the report says "complete": false); 5 a failure inside the program.`,
+makes no sense, or a file cannot be read or holds nothing that an audit reads; 3 the
+cluster could not be read or has no Calico, or it or a snapshot of it was read only in
+part (the report says "complete": false); 5 a failure inside the program. Where several
+hold, the first of 5, 2, 3, 1 counts.`,
 		Example: strings.ReplaceAll(`  # The cluster that kubectl talks to
   PROGRAM report
 

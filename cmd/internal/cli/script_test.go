@@ -39,6 +39,13 @@ func TestScripts(t *testing.T) {
 			if err := os.Symlink(filepath.Join(filepath.Dir(examples), "hostviews"), filepath.Join(e.WorkDir, "hostviews")); err != nil {
 				return err
 			}
+			old, err := filepath.Abs(filepath.Join("testdata", "snapshot-without-counts.json.gz"))
+			if err != nil {
+				return err
+			}
+			if err := os.Symlink(old, filepath.Join(e.WorkDir, "old.json.gz")); err != nil {
+				return err
+			}
 			e.Setenv("EXAMPLES", "examples")
 			e.Setenv("HOME", e.WorkDir)
 			return nil

@@ -44,7 +44,9 @@ The file holds Calico's IPAM objects and configuration, and of nodes, namespaces
 pods what an audit needs: the labels of nodes and namespaces, Calico's annotations,
 which node and addresses a pod has. It holds nothing of a pod's containers, no other
 annotations and no Secrets, and only its owner may read it. Its first object says when
-the cluster was read, and what could not be read: a partial snapshot stays one.
+the cluster was read, what could not be read, and how many objects of each kind follow;
+its last object ends it. A partial snapshot stays one, and so does one that is cut off:
+whoever reads it is told what is missing, and nothing is concluded from that.
 
 --anonymize replaces names so that the file can be attached to a bug report: those of
 nodes, pods, namespaces, pools, handles and all other objects, the cluster's GUID,
@@ -54,7 +56,7 @@ the same but for the names. Addresses, CIDRs, times, versions and AS numbers sta
 --names keeps a list of what the replacements stand for; do not give that away.
 
 Exit codes: 0 it ran; 2 the command line makes no sense, or a file cannot be read or
-written; 3 the cluster could not be read, or only in part (the file is written all the
+written; 3 the source could not be read, or only in part (the file is written all the
 same, and says so); 5 a failure inside the program.`,
 		Example: strings.ReplaceAll(`  # Save the cluster that kubectl talks to, and look at it elsewhere
   PROGRAM snapshot -o calico.yaml.gz
@@ -201,7 +203,7 @@ func settle(ctx context.Context, from reader, progress *view.ProgressLine) (*blo
 
 // write writes the file, or to standard output, and returns the number of objects.
 func (s *snapshotCommand) write(recorder *source.Recorder, snapshot *blocks.Snapshot) (int, error) {
-	count := -1 // the SnapshotInfo does not count
+	count := -2 // SnapshotInfo and SnapshotEnd do not count
 	var names source.Names
 	err := s.to(s.output, func(w io.Writer) error {
 		out, err := view.NewSnapshotWriter(w, s.format)

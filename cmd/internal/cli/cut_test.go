@@ -1,0 +1,256 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// everyRepair asks for every kind of repair that needs no value.
+var everyRepair = []string{
+	"--empty-blocks", "--orphan-affinities", "--missing-affinities", "--leaked-ips", "--leaked-handles", "--soft-deleted",
+}
+
+// verdicts are what is said of a source.
+type verdicts struct {
+	findings map[string]audit.Severity // by check and fingerprint
+	steps    map[string]bool           // by ID
+	complete bool
+	code     int
+}
+
+// verdictsOf makes a report and a plan of files, which must end alike.
+func verdictsOf(t *testing.T, what string, paths ...string) verdicts {
+	t.Helper()
+	v := verdicts{findings: map[string]audit.Severity{}, steps: map[string]bool{}}
+	source := []string{"-o", "json", "--at", "2026-11-22T00:00:00Z"}
+	for _, path := range paths {
+		source = append(source, "-f", path)
+	}
+	streams, out, errOut := testStreams()
+	v.code = Main(t.Context(), append([]string{"calico-audit", "report"}, source...), streams)
+	if v.code != ExitOK && v.code != ExitUnread {
+		if out.Len() > 0 || strings.Count(errOut.String(), "\n") != 1 {
+			t.Errorf("%s: not one line: %s%s", what, out, errOut)
+		}
+		return v
+	}
+	r, p := new(audit.Report), new(repair.Plan)
+	if err := json.Unmarshal(out.Bytes(), r); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	streams, out, _ = testStreams()
+	if code := Main(t.Context(), slices.Concat([]string{"calico-audit", "repair"}, source, everyRepair), streams); code != v.code {
+		t.Errorf("%s: the report ended with %d, the plan with %d", what, v.code, code)
+	}
+	if err := json.Unmarshal(out.Bytes(), p); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	v.complete = r.Complete && p.Complete
+	for _, f := range r.Findings {
+		v.findings[f.Check+" "+f.Fingerprint] = f.Severity
+	}
+	for _, s := range p.Steps {
+		v.steps[s.ID] = true
+	}
+	return v
+}
+
+// wholeVerdicts are those of an example, which must be complete.
+func wholeVerdicts(t *testing.T, path string) verdicts {
+	t.Helper()
+	v := verdictsOf(t, path, path)
+	if !v.complete || v.code != ExitOK {
+		t.Fatalf("%s: %+v", path, v)
+	}
+	return v
+}
+
+// checkPart holds what is said of files that lack something to what is said of the
+// whole: they are refused or incomplete, and nothing is found, or graver, for want of
+// what they lack.
+func checkPart(t *testing.T, what string, whole verdicts, paths ...string) verdicts {
+	t.Helper()
+	part := verdictsOf(t, what, paths...)
+	for f, severity := range part.findings {
+		if severity > whole.findings[f] {
+			t.Errorf("%s: found %s, %s", what, f, severity)
+		}
+	}
+	for step := range part.steps {
+		if !whole.steps[step] {
+			t.Errorf("%s: step %s", what, step)
+		}
+	}
+	if part.complete || part.code != ExitUsage && part.code != ExitUnread {
+		t.Errorf("%s: complete %t, ended with %d; want 2 or 3", what, part.complete, part.code)
+	}
+	return part
+}
+
+func writeFile(t *testing.T, path string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func readFile(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func example(name string) string {
+	return filepath.Join("..", "..", "..", "examples", "snapshots", name)
+}
+
+// cuts are places to cut a text at: n spread over it, each with the end of its line,
+// and some within the last line.
+func cuts(text []byte, n int) (out []int) {
+	for i := 1; i < n; i++ {
+		at := len(text) * i / n
+		out = append(out, at)
+		if line := bytes.IndexByte(text[at:], '\n'); line >= 0 && at+line+1 < len(text) {
+			out = append(out, at+line, at+line+1)
+		}
+	}
+	for at := len(text) - 40; at < len(text)-1; at += 3 {
+		out = append(out, at)
+	}
+	return out
+}
+
+// TestCutSnapshots: a snapshot that is cut off anywhere is refused, or read with gaps;
+// no finding and no step comes of what it lacks.
+func TestCutSnapshots(t *testing.T) {
+	for name, n := range map[string]int{"story": 8, "story-drained": 16} {
+		for _, format := range []string{"yaml", "json", "yaml.gz", "json.gz"} {
+			t.Run(name+"."+format, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "a."+format)
+				calico(t, "snapshot", "-f", example(name), "-o", path)
+				whole, text, printed := wholeVerdicts(t, path), readFile(t, path), 0
+				for _, at := range cuts(text, n) {
+					writeFile(t, path, text[:at])
+					if v := checkPart(t, fmt.Sprintf("cut at %d of %d", at, len(text)), whole, path); v.code == ExitUnread {
+						printed++
+					}
+				}
+				if packed := strings.HasSuffix(format, ".gz"); packed != (printed == 0) {
+					t.Errorf("%d cuts gave a report", printed)
+				}
+			})
+		}
+	}
+}
+
+// TestLostObjects: objects that are lost out of the midst of a snapshot make gaps of
+// their kinds, and what is said of the others does not rest on them.
+func TestLostObjects(t *testing.T) {
+	for _, name := range []string{"story", "story-drained", "dual-stack", "native"} {
+		path := filepath.Join(t.TempDir(), name+".json")
+		calico(t, "snapshot", "-f", example(name), "-o", path)
+		whole, lines := wholeVerdicts(t, path), bytes.SplitAfter(readFile(t, path), []byte("\n"))
+		kind := func(line []byte) string {
+			_, kind := identity(line)
+			return kind
+		}
+		last := map[string]bool{}
+		for i := len(lines) - 3; i > 0; i-- {
+			if k := kind(lines[i]); last[k] && i%20 != 0 {
+				continue // of each kind the last one, and some others
+			} else {
+				last[k] = true
+			}
+			writeFile(t, path, bytes.Join(slices.Delete(slices.Clone(lines), i, i+1), nil))
+			checkPart(t, fmt.Sprintf("%s without line %d, %s", name, i+1, kind(lines[i])), whole, path)
+		}
+		for k := range last {
+			writeFile(t, path, bytes.Join(slices.DeleteFunc(slices.Clone(lines), func(line []byte) bool { return kind(line) == k }), nil))
+			checkPart(t, name+" without any "+k, whole, path)
+		}
+	}
+}
+
+// TestCutSnapshotsOfEarlierVersion: a snapshot without counts is read, and nothing is
+// said that rests on what may be missing from its end.
+func TestCutSnapshotsOfEarlierVersion(t *testing.T) {
+	const old = "testdata/snapshot-without-counts.json.gz" // of the example story-drained
+	whole := wholeVerdicts(t, example("story-drained"))
+	if v := checkPart(t, old, whole, old); v.code != ExitUnread || len(v.findings) == 0 {
+		t.Errorf("%+v", v)
+	}
+	text, _, done, err := openText(old, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	var b bytes.Buffer
+	if _, err := b.ReadFrom(text); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "old.json")
+	for _, at := range cuts(b.Bytes(), 16) {
+		writeFile(t, path, b.Bytes()[:at])
+		checkPart(t, fmt.Sprintf("cut at %d", at), whole, path)
+	}
+}
+
+// TestCutDumps: what kubectl printed and was cut off is refused, whichever file it is.
+func TestCutDumps(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(example("story-drained"), "*.yaml"))
+	if err != nil || len(files) < 10 {
+		t.Fatal(files, err)
+	}
+	path := filepath.Join(t.TempDir(), "cut.yaml")
+	for _, file := range files {
+		text := readFile(t, file)
+		// What follows the list's kind, which follows its items, says nothing.
+		text = text[:bytes.LastIndex(text, []byte("\nkind: List"))+len("\nkind:")]
+		for at := range len(text) + 1 {
+			if at < len(text)-16 && at%(1+len(text)/12) > 0 {
+				continue
+			}
+			writeFile(t, path, text[:at])
+			if v := verdictsOf(t, fmt.Sprintf("%s cut at %d", file, at), path); v.code != ExitUsage {
+				t.Errorf("%s cut at %d: ended with %d", file, at, v.code)
+			}
+		}
+	}
+}
+
+// TestPages: a list of kubectl of which the last items are on another page makes a gap
+// of its kind, and nothing is said for want of those.
+func TestPages(t *testing.T) {
+	for _, name := range []string{"story", "story-drained"} {
+		whole := wholeVerdicts(t, example(name))
+		files, err := filepath.Glob(filepath.Join(example(name), "*.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, file := range files {
+			items := bytes.SplitAfter(readFile(t, file), []byte("\n- "))
+			if len(items) < 3 {
+				continue
+			}
+			text := bytes.TrimSuffix(bytes.Join(items[:len(items)/2+1], nil), []byte("- "))
+			path := filepath.Join(t.TempDir(), "page.yaml")
+			writeFile(t, path, append(text, "kind: List\nmetadata:\n  continue: eyJ2IjoibWV0YS5rOHMuaW8vdjEifQ\n  remainingItemCount: 3\n"...))
+			v := checkPart(t, "half of "+file, whole, append(slices.Delete(slices.Clone(files), i, i+1), path)...)
+			if v.code != ExitUnread {
+				t.Errorf("half of %s: ended with %d", file, v.code)
+			}
+		}
+	}
+}
