@@ -55,8 +55,9 @@ it: where NEW is incomplete, was narrowed to other checks, pools or nodes, or sk
 the check, the finding is "not judged"; where NEW mutes it, it is "muted".
 
 Exit codes: 0 it ran; 1 under --fail-on, a finding at or above that severity is new, or
-has risen to it; 2 the command line makes no sense, or a file cannot be read; 3 NEW is
-incomplete (what can be told is printed all the same); 5 a failure inside the program.`,
+has risen to it; 2 the command line makes no sense, or a file cannot be read; 3 OLD or
+NEW is incomplete (what can be told is printed all the same); 5 a failure inside the
+program.`,
 		Example: strings.ReplaceAll(`  # What did the change do?
   PROGRAM snapshot -o before.yaml
   PROGRAM snapshot -o after.yaml
@@ -141,14 +142,14 @@ func (d *diffCommand) run(ctx context.Context, r *diffRun, from, to string) erro
 	if a, b := before.Cluster.GUID, after.Cluster.GUID; a != b && a != "" && b != "" {
 		say(d.streams, "warning: these are two clusters: %s is of %s, and %s of %s", from, a, to, b)
 	}
-	if !before.Complete {
-		say(d.streams, "warning: %s is incomplete: what is new may be older than it looks", from)
-	}
 	compared := audit.Compare(before, after)
 	compared.Old.Source, compared.New.Source = sideName(from), sideName(to)
 	var errs []error
 	for _, o := range r.outputs {
 		errs = append(errs, deliver(d.streams, "comparison", o.Format, o.File, func(w io.Writer) error { return o.Write(w, compared, d.viewOptions(o.File == "")) }))
+	}
+	if !before.Complete {
+		errs = append(errs, unreadError(fmt.Errorf("%w; what is new may be older than it looks", incomplete("old report", before.Gaps))))
 	}
 	if !after.Complete {
 		errs = append(errs, unreadError(incomplete("new report", after.Gaps)))
