@@ -172,6 +172,22 @@ func TestCutLists(t *testing.T) {
 	}
 }
 
+// A single object in YAML may be cut off and still be one. No tool leaves the last
+// line without its end, but people do.
+func TestUnendedLine(t *testing.T) {
+	saved := "# YAML\n" + strings.Join(savedObjects(t), "---\n")
+	for text, warns := range map[string]bool{
+		poolYAML: false, strings.TrimSuffix(poolYAML, "\n"): true, nodeYAML + "---\n" + poolYAML[:len(poolYAML)-20] + "}": true,
+		poolYAML + "---": false, saved: false, strings.TrimSuffix(saved, "\n"): false,
+	} {
+		root := dir(t, map[string]string{"a.yaml": text})
+		_, warnings := read(t, root)
+		if warned := slices.Contains(warnings, root+"/a.yaml ends within a line: is it cut off?"); warned != warns {
+			t.Errorf("%q: warnings %q", text, warnings)
+		}
+	}
+}
+
 // A list that says that there is more makes a gap of the kinds that are in it.
 func TestPartsOfLists(t *testing.T) {
 	inJSON := clusterJSON(t)

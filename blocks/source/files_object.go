@@ -80,6 +80,9 @@ func (f *fileReader) object(o rawObject) error {
 	if o.document != f.document {
 		f.document, f.list = o.document, listed{}
 	}
+	if o.unended && !f.saved.open {
+		f.warn("%s ends within a line: is it cut off?", f.current)
+	}
 	return f.nested(o, 0)
 }
 

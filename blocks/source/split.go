@@ -29,6 +29,9 @@ type rawObject struct {
 	// objects that leave out their own, as they do in what the API server
 	// itself prints.
 	listKind, listVersion string
+	// unended is true for a YAML document that ends the file in the midst of a line,
+	// which no tool that prints one does.
+	unended bool
 }
 
 // fileError is a mistake in a file.

@@ -25,6 +25,7 @@ type yamlSplitter struct {
 	first int    // where text begins
 	begin int    // where the document's content begins
 	used  bool   // whether the document has any content
+	ended bool   // whether the last line has its end
 
 	inItems bool
 	list    bool
@@ -43,6 +44,7 @@ func (s *yamlSplitter) run() error {
 			if err := s.add(line); err != nil {
 				return s.place(err)
 			}
+			s.ended = line[len(line)-1] == '\n'
 		}
 		if err == io.EOF {
 			return s.place(s.finish())
@@ -174,7 +176,7 @@ func (s *yamlSplitter) finish() error {
 			s.document--
 			return nil
 		}
-		return s.emit(rawObject{json: object, document: s.document, line: s.begin})
+		return s.emit(rawObject{json: object, document: s.document, line: s.begin, unended: !s.ended})
 	}
 	kind, version := kindAndVersion(object)
 	if kind == "" {
