@@ -105,8 +105,11 @@ func TestVirtualMachinesKnown(t *testing.T) {
 		return strings.Join(out, "\n- ")
 	}
 	info := func(resources, gaps string) string {
-		return "---\n" + `{apiVersion: calico-audit/v1alpha1, kind: SnapshotInfo, datastore: kubernetes, resources: [` + resources + `], gaps: [` + gaps + "]}\n---\n"
+		return "---\n" + `{apiVersion: calico-audit/v1alpha1, kind: SnapshotInfo, takenAt: "2026-01-02T03:04:05Z", datastore: kubernetes, counts: {}, resources: [` +
+			resources + `], gaps: [` + gaps + "]}\n---\n"
 	}
+	// The other objects are not counted, which makes gaps of their own kinds alone.
+	const end = "\n---\n{apiVersion: calico-audit/v1alpha1, kind: SnapshotEnd, takenAt: \"2026-01-02T03:04:05Z\", objects: 0}\n"
 	bare := cut(kindVM, kindVMI)
 	for name, c := range map[string]struct {
 		text string
@@ -116,10 +119,11 @@ func TestVirtualMachinesKnown(t *testing.T) {
 		"instances alone":             {cut(kindVM), false},
 		"virtual machines alone":      {cut(kindVMI), false},
 		"neither":                     {bare, false},
-		"a snapshot with both":        {info("virtualmachines, virtualmachineinstances", "") + bare, true},
-		"a snapshot with one of both": {info("virtualmachines", "") + bare, false},
-		"an older snapshot":           {info("pods, nodes", "") + bare, false},
-		"one that was forbidden":      {info("virtualmachines, virtualmachineinstances", "{resource: virtualmachines, reason: 'forbidden: x'}") + bare, false},
+		"a snapshot with both":        {info("virtualmachines, virtualmachineinstances", "") + bare + end, true},
+		"a snapshot with one of both": {info("virtualmachines", "") + bare + end, false},
+		"one that is cut off":         {info("virtualmachines, virtualmachineinstances", "") + bare, false},
+		"an older snapshot":           {info("pods, nodes", "") + bare + end, false},
+		"one that was forbidden":      {info("virtualmachines, virtualmachineinstances", "{resource: virtualmachines, reason: 'forbidden: x'}") + bare + end, false},
 		"one without a name":          {vmDump + "- {apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {namespace: shopping}}\n", false},
 		"another version":             {strings.ReplaceAll(vmDump, "kubevirt.io/v1, kind: VirtualMachine,", "kubevirt.io/v1alpha3, kind: VirtualMachine,"), false},
 	} {
