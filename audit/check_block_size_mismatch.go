@@ -3,6 +3,7 @@ package audit
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -43,37 +44,22 @@ func init() {
 	})
 }
 
-// claimableOver returns a slot of the block's pool that overlaps the block and
-// that the allocator may still claim: no block has exactly that CIDR, and it is
-// not wholly reserved.
+// claimableOver returns the first slot of the block's pool that overlaps the block
+// and that the allocator may still claim.
 func (st *State) claimableOver(b *Block) (netip.Prefix, bool) {
 	p := b.Pool
-	if p.Disabled || p.NotAllocatable != "" || !p.Deleting.IsZero() || p.BlockSize < p.CIDR.Bits() {
+	if !p.handsOut() {
 		return netip.Prefix{}, false
 	}
-	from := b.CIDR.Addr()
-	if !p.CIDR.Contains(from) {
-		from = p.CIDR.Addr() // the block begins before the pool
-	}
-	slot, err := from.Prefix(p.BlockSize)
-	for err == nil && slot.Overlaps(b.CIDR) && p.CIDR.Contains(slot.Addr()) {
-		if st.BlockOf(slot) == nil && !st.reserved.Covers(slot) {
-			return slot, true
-		}
-		next := lastAddr(slot).Next()
-		if !next.IsValid() {
+	var near []*blocks.Block // p.Blocks are in CIDR order, and a slot begins no later than the blocks in it
+	for i, _ := slices.BinarySearchFunc(p.Blocks, b, func(a, b *Block) int { return a.CIDR.Addr().Compare(b.CIDR.Masked().Addr()) }); i < len(p.Blocks); i++ {
+		if !p.Blocks[i].CIDR.Overlaps(b.CIDR) {
 			break
 		}
-		slot, err = next.Prefix(p.BlockSize)
+		near = append(near, p.Blocks[i].Block)
 	}
-	return netip.Prefix{}, false
-}
-
-func lastAddr(p netip.Prefix) netip.Addr {
-	raw := p.Addr().AsSlice()
-	for i := p.Bits(); i < len(raw)*8; i++ {
-		raw[i/8] |= 1 << (7 - i%8)
+	if slot, err := b.CIDR.Addr().Prefix(p.BlockSize); err == nil && st.BlockOf(slot) != nil {
+		near = append(near, st.BlockOf(slot).Block) // the one that the block lies in
 	}
-	a, _ := netip.AddrFromSlice(raw)
-	return a
+	return blocks.FirstAllocatable(p.Pool, b.CIDR, near, st.reserved)
 }

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -53,6 +54,9 @@ func orNone(s string) string {
 // handleMayBeUsed tells whether a block that could not be understood, or that
 // contradicts itself, may refer to a handle.
 func (st *State) handleMayBeUsed(h *blocks.Handle) bool {
+	if st.own.beyond[strings.ToLower(h.ID)] {
+		return true
+	}
 	for _, c := range h.Blocks {
 		if b := st.BlockOf(c.CIDR); b != nil && len(b.Faults) > 0 {
 			return true

@@ -49,6 +49,12 @@ func (p *Pool) refuses(n *blocks.Node) bool {
 	return p.nodeSelector.err != nil || p.namespaceSelector.err != nil && p.SelectsNode(n)
 }
 
+// handsOut tells whether Calico assigns from the pool at all, to whomever: it is
+// enabled, and neither being deleted nor marked as not allocatable.
+func (p *Pool) handsOut() bool {
+	return !p.Disabled && p.NotAllocatable == "" && p.Deleting.IsZero()
+}
+
 // SelectsNode tells whether the pool's node selector matches a node.
 func (p *Pool) SelectsNode(n *blocks.Node) bool { return p.nodeSelector.matches(n.Labels) }
 

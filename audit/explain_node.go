@@ -85,10 +85,8 @@ func schedulableText(h *Host) string {
 	if h.Node.Unschedulable {
 		against = append(against, "it is cordoned")
 	}
-	for _, t := range h.Node.Taints {
-		if !strings.HasPrefix(t, "node.kubernetes.io/") {
-			against = append(against, "it has the taint "+t)
-		}
+	for _, t := range h.Node.KeepsAway() {
+		against = append(against, "it has the taint "+t)
 	}
 	switch {
 	case len(against) == 0:

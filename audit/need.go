@@ -83,9 +83,10 @@ func (st *State) judgeHosts() {
 		if h.Node == nil {
 			continue
 		}
-		h.Schedulable = !h.Node.Unschedulable && h.Node.Untainted() || slices.ContainsFunc(h.Workloads, func(w *blocks.Workload) bool {
+		runs := slices.ContainsFunc(h.Workloads, func(w *blocks.Workload) bool {
 			return w.Live() && (len(w.StatusIPs) > 0 || len(w.AnnotationIPs) > 0)
 		})
+		h.Schedulable = !h.Node.OutOfService && (runs || !h.Node.Unschedulable && len(h.Node.KeepsAway()) == 0)
 		for _, f := range st.Families {
 			h.Needs = append(h.Needs, st.need(h, f))
 		}

@@ -20,6 +20,9 @@ type ownership struct {
 	handles map[string]*blocks.Handle
 	// refs are the addresses that blocks record under each handle.
 	refs map[string][]AllocationRef
+	// beyond are the handles that malformed blocks name for what lies beyond their
+	// CIDRs, in lower case.
+	beyond map[string]bool
 }
 
 // AllocationRef is one allocated address.
@@ -56,6 +59,9 @@ func (st *State) indexOwnership() {
 	for i := range st.Handles {
 		o.handles[strings.ToLower(st.Handles[i].ID)] = &st.Handles[i]
 	}
+	for i := range st.Snapshot.Blocks {
+		o.indexBeyond(&st.Snapshot.Blocks[i])
+	}
 	o.refs = make(map[string][]AllocationRef, len(st.Handles))
 	for _, b := range st.IPBlocks {
 		for i := range b.Ordinals {
@@ -66,6 +72,19 @@ func (st *State) indexOwnership() {
 				id := strings.ToLower(attr.Handle)
 				o.refs[id] = append(o.refs[id], AllocationRef{b, i})
 			}
+		}
+	}
+}
+
+// indexBeyond takes note of the handles that a malformed block names for ordinals
+// that its CIDR has no address for.
+func (o *ownership) indexBeyond(b *blocks.Block) {
+	for i := len(b.Within()); i < len(b.Ordinals); i++ {
+		if attr := b.At(i); attr != nil {
+			if o.beyond == nil {
+				o.beyond = map[string]bool{}
+			}
+			o.beyond[strings.ToLower(attr.Handle)] = true
 		}
 	}
 }

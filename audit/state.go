@@ -118,7 +118,8 @@ type Host struct {
 	// its blocks that others use.
 	Borrowed, Lent []*Borrow
 	// Schedulable tells whether pods of the pod network may come to the node:
-	// neither cordoned nor tainted, or such pods run on it already.
+	// neither cordoned nor tainted, or such pods run on it already; and not out of
+	// service.
 	Schedulable bool
 	// Needs says, per family that counts, how the node stands with blocks.
 	Needs []*Need
@@ -192,6 +193,12 @@ func (st *State) indexBlocks() {
 		b := &Block{Block: &st.Snapshot.Blocks[i]}
 		b.Used = b.InUse()
 		b.Faults = faults(b.Block)
+		if in := b.Within(); len(in) < len(b.Ordinals) {
+			// What lies beyond the CIDR has no address: no verdict may rest on it.
+			c := *b.Block
+			c.Ordinals = in
+			b.Block = &c
+		}
 		b.Pool = st.PoolOf(b.CIDR)
 		st.IPBlocks[i] = b
 		for _, p := range st.Pools {

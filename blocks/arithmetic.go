@@ -80,7 +80,7 @@ func PoolAddresses(p *Pool, all []*Block, reserved ReservedSet) Addrs {
 			inUse += b.InUse()
 			continue
 		}
-		for i, o := range b.Ordinals {
+		for i, o := range b.Within() {
 			if o == Free {
 				continue
 			}
@@ -173,24 +173,59 @@ func slotsOf(p *Pool, all []*Block) *netipx.IPSet {
 
 // slotsIn counts the slots of a pool that a set covers wholly.
 func slotsIn(p *Pool, set *netipx.IPSet) Count {
-	if set == nil {
-		return Count{}
-	}
 	size := p.BlockAddresses().value()
 	n := new(big.Int)
+	eachRunOfSlots(p, set, func(first, end *big.Int) { n.Add(n, end.Sub(end, first)) })
+	if size.Sign() > 0 {
+		n.Div(n, size)
+	}
+	return Count{n}
+}
+
+// eachRunOfSlots calls fn for each run of whole slots that a set covers, with its
+// first address and the one after its last, which fn may change.
+func eachRunOfSlots(p *Pool, set *netipx.IPSet, fn func(first, end *big.Int)) {
+	if set == nil {
+		return
+	}
+	size := p.BlockAddresses().value()
 	for _, r := range set.Ranges() {
 		// Slots are aligned to their size in the whole address space, so the
 		// first whole slot starts at the next multiple of the size.
-		from, to := addrInt(r.From()), addrInt(r.To())
-		first := new(big.Int).Add(from, new(big.Int).Sub(size, big.NewInt(1)))
-		first.Div(first, size)
-		end := new(big.Int).Add(to, big.NewInt(1))
-		end.Div(end, size)
-		if d := end.Sub(end, first); d.Sign() > 0 {
-			n.Add(n, d)
+		first := addrInt(r.From())
+		first.Add(first, size).Sub(first, big.NewInt(1)).Div(first, size).Mul(first, size)
+		end := addrInt(r.To())
+		end.Add(end, big.NewInt(1)).Div(end, size).Mul(end, size)
+		if end.Cmp(first) > 0 {
+			fn(first, end)
 		}
 	}
-	return Count{n}
+}
+
+// FirstAllocatable returns the first slot of a pool, among those that overlap a
+// CIDR, that Calico's allocator may claim: no block has exactly its CIDR, and it is
+// not wholly reserved ([Slots.Allocatable] counts them). near are the pool's blocks
+// that overlap the CIDR; others are ignored.
+func FirstAllocatable(p *Pool, over netip.Prefix, near []*Block, reserved ReservedSet) (netip.Prefix, bool) {
+	if p.BlockSize < p.CIDR.Bits() || !over.Overlaps(p.CIDR) {
+		return netip.Prefix{}, false
+	}
+	var left netipx.IPSetBuilder
+	left.AddSet(slotsOf(p, []*Block{{CIDR: over}}))
+	for _, b := range near {
+		if b.CIDR.Bits() == p.BlockSize {
+			left.RemovePrefix(b.CIDR)
+		}
+	}
+	eachRunOfSlots(p, intersect(reserved.set, p.CIDR), func(first, end *big.Int) {
+		left.RemoveRange(netipx.IPRangeFrom(intAddr(first, p.CIDR), intAddr(end.Sub(end, big.NewInt(1)), p.CIDR)))
+	})
+	set, _ := left.IPSet()
+	if set == nil || len(set.Ranges()) == 0 {
+		return netip.Prefix{}, false
+	}
+	slot, err := set.Ranges()[0].From().Prefix(p.BlockSize)
+	return slot, err == nil
 }
 
 func setSize(set *netipx.IPSet) Count {
@@ -233,6 +268,12 @@ func addrInt(a netip.Addr) *big.Int {
 	}
 	b := a.As16()
 	return new(big.Int).SetBytes(b[:])
+}
+
+// intAddr is the reverse of addrInt, for an address of a CIDR's family.
+func intAddr(n *big.Int, like netip.Prefix) netip.Addr {
+	a, _ := netip.AddrFromSlice(n.FillBytes(make([]byte, like.Addr().BitLen()/8)))
+	return a
 }
 
 // PrefixContains tells whether inner lies wholly within outer.

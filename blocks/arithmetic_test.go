@@ -178,6 +178,23 @@ func TestHugePools(t *testing.T) {
 	}
 }
 
+// TestMoreThanItHolds: a block that records more addresses than its CIDR has takes
+// no more than that of its pool.
+func TestMoreThanItHolds(t *testing.T) {
+	p := &Pool{CIDR: netip.MustParsePrefix("10.0.0.0/26"), BlockSize: 26}
+	b := &Block{CIDR: p.CIDR, Ordinals: make([]int32, 100)}
+	for name, rs := range map[string][]Reservation{"none": nil, "some": {{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/28")}}}} {
+		got := PoolAddresses(p, []*Block{b}, NewReservedSet(rs))
+		if got.InUse.String() != "64" || got.Available.String() != "0" {
+			t.Errorf("with %s reserved: %s in use, %s available of %s", name, got.InUse, got.Available, got.Capacity)
+		}
+	}
+	two := []*Block{b, {CIDR: netip.MustParsePrefix("10.0.0.32/27"), Ordinals: make([]int32, 50)}}
+	if got := PoolAddresses(p, two, ReservedSet{}); got.Available.String() != "0" {
+		t.Errorf("of overlapping blocks: %s available", got.Available)
+	}
+}
+
 // TestForeignSizes shows the difference between what is free and what Calico's
 // allocator would take: it compares exact CIDRs only.
 func TestForeignSizes(t *testing.T) {

@@ -2,6 +2,8 @@ package blocks
 
 import (
 	"cmp"
+	"encoding/binary"
+	"math/bits"
 	"net/netip"
 	"strings"
 	"time"
@@ -223,11 +225,20 @@ func (a *Attributes) WindowsReserved() bool {
 // Family returns the block's address family.
 func (b *Block) Family() Family { return FamilyOf(b.CIDR.Addr()) }
 
-// InUse returns how many of the block's ordinals are allocated, those cooling
+// Within returns the part of Ordinals that the CIDR has addresses for. A malformed
+// block may record more; they are nobody's, and in Calico have no address.
+func (b *Block) Within() []int32 {
+	if free := b.CIDR.Addr().BitLen() - b.CIDR.Bits(); free < 31 && len(b.Ordinals) > 1<<free {
+		return b.Ordinals[:1<<free]
+	}
+	return b.Ordinals
+}
+
+// InUse returns how many of the block's addresses are allocated, those cooling
 // down and those reserved for Windows included.
 func (b *Block) InUse() int {
 	n := 0
-	for _, o := range b.Ordinals {
+	for _, o := range b.Within() {
 		if o != Free {
 			n++
 		}
@@ -249,8 +260,8 @@ func (b *Block) Ordinal(a netip.Addr) (int, bool) {
 	if !b.CIDR.Contains(a) {
 		return 0, false
 	}
-	n := offset(b.CIDR.Addr(), a)
-	if n >= uint64(len(b.Ordinals)) {
+	n, ok := offset(b.CIDR.Addr(), a)
+	if !ok || n >= uint64(len(b.Ordinals)) {
 		return 0, false
 	}
 	return int(n), true
@@ -276,8 +287,7 @@ func (b *Block) SequenceAt(ordinal int) (uint64, bool) {
 	return 0, false
 }
 
-// addOffset and offset work on the low 64 bits, which suffices within a block:
-// Calico's largest has 4,096 addresses.
+// addOffset returns the address n after a.
 func addOffset(a netip.Addr, n uint64) netip.Addr {
 	if a.Is4() {
 		b := a.As4()
@@ -294,11 +304,11 @@ func addOffset(a netip.Addr, n uint64) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-func offset(base, a netip.Addr) uint64 {
+// offset returns how far an address lies after base, and false if that does not
+// fit into 64 bits, as in an IPv6 block that is larger than Calico makes them.
+func offset(base, a netip.Addr) (uint64, bool) {
 	x, y := base.As16(), a.As16()
-	var n, m uint64
-	for i := 8; i < 16; i++ {
-		n, m = n<<8|uint64(x[i]), m<<8|uint64(y[i])
-	}
-	return m - n
+	low, borrow := bits.Sub64(binary.BigEndian.Uint64(y[8:]), binary.BigEndian.Uint64(x[8:]), 0)
+	over, _ := bits.Sub64(binary.BigEndian.Uint64(y[:8]), binary.BigEndian.Uint64(x[:8]), borrow)
+	return low, over == 0
 }

@@ -41,6 +41,32 @@ func TestOrdinals(t *testing.T) {
 	}
 }
 
+// TestOrdinalsBeyond: an address that lies further from the block's first than
+// it records has no ordinal, however far that is, and what is recorded beyond the
+// CIDR counts for nothing.
+func TestOrdinalsBeyond(t *testing.T) {
+	for _, c := range []struct {
+		cidr, addr string
+		ok         bool
+	}{
+		{"fd00::/60", "fd00::5", true},
+		{"fd00::/60", "fd00:0:0:1::5", false},
+		{"fd00::/60", "fd00:0:0:f::", false},
+		{"fd00::/16", "fd00:ffff::3f", false},
+		{"::/0", "8000::1", false},
+		{"10.0.0.0/8", "10.1.0.5", false},
+	} {
+		b := &Block{CIDR: netip.MustParsePrefix(c.cidr), Ordinals: make([]int32, 64)}
+		if got, ok := b.Ordinal(netip.MustParseAddr(c.addr)); ok != c.ok {
+			t.Errorf("%s in %s: got ordinal %d, %t; want %t", c.addr, c.cidr, got, ok, c.ok)
+		}
+	}
+	b := &Block{CIDR: netip.MustParsePrefix("10.0.0.0/26"), Ordinals: make([]int32, 100)}
+	if n := b.InUse(); n != 64 {
+		t.Errorf("a block of 64 addresses that records 100 has %d in use", n)
+	}
+}
+
 // TestLiveness follows Calico's own rule of when a pod has finished.
 func TestLiveness(t *testing.T) {
 	gone := time.Now()
@@ -83,14 +109,15 @@ func TestLastWrite(t *testing.T) {
 	}
 }
 
-func TestUntainted(t *testing.T) {
+func TestKeepsAway(t *testing.T) {
 	for taint, want := range map[string]bool{
 		"node.kubernetes.io/not-ready":          true,
 		"node.kubernetes.io/unreachable":        true,
+		"node.kubernetes.io/out-of-service":     false,
 		"node-role.kubernetes.io/control-plane": false,
 		"dedicated":                             false,
 	} {
-		if n := (&Node{Taints: []string{taint}}); n.Untainted() != want {
+		if n := (&Node{Taints: []string{taint}}); (len(n.KeepsAway()) == 0) != want {
 			t.Errorf("%s: got %t", taint, !want)
 		}
 	}

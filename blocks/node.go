@@ -21,8 +21,7 @@ type Node struct {
 	Tunnels []Tunnel
 	// Windows is true for nodes that run Windows.
 	Windows bool
-	// OutOfService is true for a node with the taint
-	// node.kubernetes.io/out-of-service: somebody says that its machine is off.
+	// OutOfService is true for a node with [TaintOutOfService], of any effect.
 	OutOfService bool
 	// Ready is true if the node's Ready condition is, NotReady if there is such a
 	// condition and it is not. A node that never reported has neither.
@@ -44,16 +43,20 @@ type Tunnel struct {
 	Addr netip.Addr
 }
 
-// Untainted is true if no taint but those of the node life-cycle itself
-// (node.kubernetes.io/…: not ready, unreachable, memory pressure, …) keeps pods
-// away.
-func (n *Node) Untainted() bool {
+// TaintOutOfService is the taint by which an administrator says that a node's
+// machine is shut down (k8s.io/api/core/v1, TaintNodeOutOfService).
+const TaintOutOfService = "node.kubernetes.io/out-of-service"
+
+// KeepsAway returns the taints that keep pods away for good: all but those of the
+// node life-cycle itself (node.kubernetes.io/…: not ready, unreachable, memory
+// pressure, …), which come and go; out of service does not.
+func (n *Node) KeepsAway() (out []string) {
 	for _, t := range n.Taints {
-		if !strings.HasPrefix(t, "node.kubernetes.io/") {
-			return false
+		if t == TaintOutOfService || !strings.HasPrefix(t, "node.kubernetes.io/") {
+			out = append(out, t)
 		}
 	}
-	return true
+	return out
 }
 
 // Namespace is a Kubernetes namespace.

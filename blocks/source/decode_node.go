@@ -108,12 +108,8 @@ func parseNodeAddress(s string) (netip.Prefix, bool) {
 	return netip.PrefixFrom(a, a.BitLen()), true
 }
 
-// taintOutOfService is set by hand on a node whose machine is off, with any effect
-// (k8s.io/api/core/v1 TaintNodeOutOfService).
-const taintOutOfService = "node.kubernetes.io/out-of-service"
-
 func (b *nodeBuilder) taint(key, effect []byte) {
-	if string(key) == taintOutOfService {
+	if string(key) == blocks.TaintOutOfService {
 		b.node.OutOfService = true
 	}
 	switch string(effect) {

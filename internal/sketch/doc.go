@@ -19,8 +19,10 @@
 //	node NAME [pods=N] [cordoned] [windows] [notready] [outofservice] [taint=KEY] [label=K=V] [tunnel=TYPE@IP] [as=N]
 //	     [addr=IP/LEN] [rr=ID]                   its BGP addresses and cluster ID
 //	namespace NAME [label=K=V] [pools=A,B]
-//	block CIDR [OWNER] [age=D] [noage] [future] [deleted] [strict] [name=N]
-//	     OWNER is a node's name, "virtual:…" or "-" for none
+//	block CIDR [OWNER] [age=D] [noage] [future] [deleted] [strict] [name=N] [records=N] [claimed=D]
+//	     OWNER is a node's name, "virtual:…" or "-" for none; records is how many
+//	     addresses it records, those beyond its CIDR as allocated; claimed its
+//	     affinityClaimTime
 //	alloc IP [pod=NS/NAME] [node=N] [handle=H] [type=T] [service=S] [vm] [cooling] [age=D] [noage] [seq=N] [noseq]
 //	     [vmi=NAME] [alt=NS/NAME altnode=N]      KubeVirt's attributes, and alternateOwnerAttrs
 //	pod NS/NAME NODE [IP,IP] [phase=P] [hostnet] [terminating] [removed] [ann=IP,IP] [pools=A,B] [age=D] [cid=ID]
@@ -52,6 +54,9 @@
 //	hostgap NODE REASON…                         a host view that could not be had
 //	gap RESOURCE [name=N] [owner=NODE] [cidr=C] REASON…
 //	corrupt CIDR                                 queues an allocated ordinal of the block
+//
+// Every object was created and last written at its age, unless created=D tells
+// when it was created, and age= then only when it was written.
 //
 // Every object has the UID "uid-NAME" and the resourceVersion "1" unless uid=,
 // rv= or unpinned (neither) say otherwise.

@@ -40,7 +40,7 @@ var tunnelTypes = map[string]string{
 func (p *parser) node(w words) {
 	n := blocks.Node{
 		Meta: p.meta(w.at(0), w), Labels: labels(w), Unschedulable: w.has("cordoned"), Windows: w.has("windows"),
-		Taints: w.opts["taint"], AllocatablePods: w.number("pods", 0), Ready: !w.has("notready"), NotReady: w.has("notready"), OutOfService: w.has("outofservice"), ASNumber: uint32(w.number("as", 0)),
+		Taints: w.opts["taint"], AllocatablePods: w.number("pods", 0), Ready: !w.has("notready"), NotReady: w.has("notready"), OutOfService: w.has("outofservice") || slices.Contains(w.opts["taint"], blocks.TaintOutOfService), ASNumber: uint32(w.number("as", 0)),
 		RouteReflectorID: w.get("rr"),
 	}
 	for _, a := range w.opts["addr"] {
@@ -55,7 +55,12 @@ func (p *parser) node(w words) {
 
 func (p *parser) block(w words) {
 	cidr := netip.MustParsePrefix(w.at(0))
-	size, _ := blocks.Addresses(cidr).Int()
+	size, ok := blocks.Addresses(cidr).Int()
+	if !ok || size > maxRecorded {
+		size = 0
+	}
+	inside := size
+	size = w.number("records", size)
 	name := w.get("name")
 	if name == "" {
 		name = strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(cidr.String())
@@ -64,12 +69,25 @@ func (p *parser) block(w words) {
 		Meta: p.meta(name, w), CIDR: cidr, Owner: owner(w.at(1)), Sequence: 1000,
 		SoftDeleted: w.has("deleted"), DeprecatedStrict: w.has("strict"), Ordinals: make([]int32, size),
 	}
+	if d, err := time.ParseDuration(w.get("claimed")); err == nil {
+		b.Claimed = p.snap.Cluster.TakenAt.Add(-d)
+	}
 	for i := range b.Ordinals {
 		b.Ordinals[i] = blocks.Free
+		if i >= inside && inside > 0 {
+			b.Ordinals[i] = 0
+			continue
+		}
 		b.Unallocated = append(b.Unallocated, int32(i))
+	}
+	if inside > 0 && size > inside {
+		b.Attributes = []blocks.Attributes{{Handle: "beyond", HasHandle: true, Pod: "beyond", Namespace: "shop", Assigned: b.Created}}
 	}
 	p.snap.Blocks = append(p.snap.Blocks, b)
 }
+
+// maxRecorded is up to how many addresses a block records each, unless told.
+const maxRecorded = 1 << 16
 
 func owner(s string) blocks.Owner {
 	switch {

@@ -105,6 +105,9 @@ func (p *parser) meta(name string, w words) blocks.Meta {
 		t = p.snap.Cluster.TakenAt.Add(time.Hour)
 	}
 	m := blocks.Meta{Name: name, UID: "uid-" + name, ResourceVersion: "1", Created: t, Written: t}
+	if d, err := time.ParseDuration(w.get("created")); err == nil {
+		m.Created = p.snap.Cluster.TakenAt.Add(-d)
+	}
 	if w.has("noage") {
 		m.Written = time.Time{}
 	}
