@@ -125,7 +125,7 @@ func (st *State) podsCutOff(n *Need, p *Pool) bool {
 func generalPools(ps []*Pool) []*Pool {
 	var out []*Pool
 	for _, p := range ps {
-		if p.NamespaceSelector == "" {
+		if p.ServesAllNamespaces() {
 			out = append(out, p)
 		}
 	}

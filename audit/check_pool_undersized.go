@@ -70,7 +70,7 @@ func (st *State) spareElsewhere(p *Pool) blocks.Count {
 	_, mine := st.selected(p)
 	spare := blocks.Count{}
 	for _, q := range st.Pools {
-		if q == p || q.Family() != p.Family() || !q.ServesWorkloads() || !q.Automatic || q.NamespaceSelector != "" {
+		if q == p || q.Family() != p.Family() || !q.ServesWorkloads() || !q.Automatic || !q.ServesAllNamespaces() {
 			continue
 		}
 		n, theirs := st.selected(q)

@@ -5,11 +5,13 @@ import (
 	"slices"
 
 	"github.com/projectcalico/calico/libcalico-go/lib/selector"
+	"github.com/projectcalico/calico/libcalico-go/lib/selector/parser"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// selectorOrError is a parsed selector; sel is nil for one that selects all.
+// selectorOrError is a parsed selector; sel is nil for an empty one, which selects
+// all.
 type selectorOrError struct {
 	sel *selector.Selector
 	err error
@@ -29,6 +31,26 @@ func (s *selectorOrError) matches(labels map[string]string) bool {
 	}
 	return s.sel == nil || s.sel.Evaluate(labels)
 }
+
+// selectsAll tells whether the selector matches everything, however it is written.
+func (s *selectorOrError) selectsAll() bool {
+	return s.err == nil && (s.sel == nil || matchesAll(s.sel.Root()))
+}
+
+func matchesAll(n parser.Node) bool {
+	switch n := n.(type) {
+	case *parser.AllNode, *parser.GlobalNode:
+		return true
+	case *parser.AndNode:
+		return !slices.ContainsFunc(n.Operands, func(o parser.Node) bool { return !matchesAll(o) })
+	case *parser.OrNode:
+		return slices.ContainsFunc(n.Operands, matchesAll)
+	}
+	return false
+}
+
+// ServesAllNamespaces tells whether pods of any namespace may use the pool.
+func (p *Pool) ServesAllNamespaces() bool { return p.namespaceSelector.selectsAll() }
 
 // SelectorError returns what is wrong with the pool's selectors, or nil.
 func (p *Pool) SelectorError() error {

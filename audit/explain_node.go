@@ -129,10 +129,10 @@ func (x *explainer) whyPoolServes(p *Pool, n *blocks.Node) string {
 		return "serves only pods that ask for it"
 	}
 	out := "selects the node"
-	if p.NodeSelector != "" && p.NodeSelector != "all()" {
+	if !p.nodeSelector.selectsAll() {
 		out += fmt.Sprintf(" (%s)", p.NodeSelector)
 	}
-	if p.NamespaceSelector != "" && p.NamespaceSelector != "all()" {
+	if !p.ServesAllNamespaces() {
 		out += fmt.Sprintf(", and pods of namespaces that match %s", p.NamespaceSelector)
 	}
 	return out

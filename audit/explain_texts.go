@@ -69,7 +69,7 @@ func selectorText(text string, s *selectorOrError) string {
 	switch {
 	case s.err != nil:
 		return fmt.Sprintf("selector %q cannot be parsed: %v", text, s.err)
-	case text == "" || text == "all()":
+	case s.selectsAll():
 		return "all"
 	}
 	return "those that match " + text
