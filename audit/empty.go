@@ -145,23 +145,51 @@ func (st *State) keepLastBlocks(h *Host) {
 }
 
 // keepOne holds the host's lowest empty block among those that belong to a set,
-// if the host has no usable block in use there.
+// if the host has none in use there that it could take addresses from. A block whose
+// affinity is on its way in or out counts only where there is no other: its release
+// may be finished at any moment.
 func (st *State) keepOne(h *Host, member func(*Block) bool, why string) {
-	var lowest *Block
-	for _, b := range h.Blocks {
-		if !b.Usable() || !member(b) {
-			continue
+	for _, settled := range []bool{true, false} {
+		var lowest *Block
+		for _, b := range h.Blocks {
+			if !st.Keepable(b) || settled && !st.affinitySettled(b) || !member(b) {
+				continue
+			}
+			if b.Used > 0 {
+				return
+			}
+			if lowest == nil {
+				lowest = b
+			}
 		}
-		if b.Used > 0 {
+		if lowest != nil {
+			lowest.Release.hold(HeldLast, "%s", why)
 			return
 		}
-		if lowest == nil {
-			lowest = b
+	}
+}
+
+// Keepable tells whether a block of a node is one that the node can go on with: it is
+// usable, not wholly reserved, and its owner has an affinity to it. In what was read
+// without any affinity they were left out, and none is asked for.
+func (st *State) Keepable(b *Block) bool {
+	return b.Usable() && !st.reserved.Covers(b.CIDR) && (len(st.Affinities) == 0 || st.ownAffinity(b) != nil)
+}
+
+// ownAffinity returns the affinity of a block's owner to it that is not marked
+// deleted; nil if there is none.
+func (st *State) ownAffinity(b *Block) *blocks.Affinity {
+	for _, a := range st.Claims(b.CIDR) {
+		if a.Owner == b.Owner && !a.SoftDeleted {
+			return a
 		}
 	}
-	if lowest != nil {
-		lowest.Release.hold(HeldLast, "%s", why)
-	}
+	return nil
+}
+
+func (st *State) affinitySettled(b *Block) bool {
+	a := st.ownAffinity(b)
+	return a == nil || a.Effective() == blocks.Confirmed
 }
 
 func inPools(b *Block, pools []*Pool) bool {

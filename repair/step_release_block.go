@@ -141,7 +141,7 @@ func keptBlock(st *audit.State, b *audit.Block) string {
 		return ""
 	}
 	for _, other := range h.Blocks {
-		if other == b || other.Family() != b.Family() || !other.Usable() || other.Used == 0 && other.Release.OK {
+		if other == b || other.Family() != b.Family() || !st.Keepable(other) || other.Used == 0 && other.Release.OK {
 			continue
 		}
 		for _, p := range st.WorkloadPools(h.Node, b.Family()) {
