@@ -17,17 +17,8 @@ func init() {
 		Needs:   []blocks.Resource{blocks.ControllerConfig},
 		Run: func(st *State, f *Findings) {
 			c := &st.Controllers
-			var why string
-			switch {
-			case !c.Present:
-				return
-			case !c.NodeController:
-				why = "controllers.node is not configured, so that nothing collects leaked addresses and empty blocks"
-			case !c.LeakGraceSet:
-				why = "leakGracePeriod is not set, which turns the collection of leaked addresses and empty blocks off"
-			case c.LeakGrace == 0:
-				why = "leakGracePeriod is 0, which turns the collection of leaked addresses and empty blocks off"
-			default:
+			why := collectorOff(c)
+			if why == "" {
 				return
 			}
 			f.Add(Finding{
@@ -37,4 +28,20 @@ func init() {
 			})
 		},
 	})
+}
+
+// collectorOff says why Calico's own collector does not work; empty if it does, or if
+// no object configures it and its defaults hold.
+func collectorOff(c *blocks.ControllersConfig) string {
+	switch {
+	case !c.Present:
+		return ""
+	case !c.NodeController:
+		return "controllers.node is not configured, so that nothing collects leaked addresses and empty blocks"
+	case !c.LeakGraceSet:
+		return "leakGracePeriod is not set, which turns the collection of leaked addresses and empty blocks off"
+	case c.LeakGrace == 0:
+		return "leakGracePeriod is 0, which turns the collection of leaked addresses and empty blocks off"
+	}
+	return ""
 }

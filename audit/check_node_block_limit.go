@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -19,10 +20,16 @@ func init() {
 		Fix:     "Look for leaked addresses first. If the pods are real, raise maxBlocksPerHost (which needs strict affinity) or run fewer pods on the node.",
 		Never:   "Never raise the limit to get rid of the alert without knowing what fills the blocks.",
 		Needs:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.IPAMConfigs, blocks.Nodes, blocks.Reservations, blocks.Affinities},
+		Uses:    []blocks.Resource{blocks.Namespaces, blocks.Pods},
 		Run: func(st *State, f *Findings) {
+			alike, restricted := st.namespacesAlike()
+			if g := st.firstMissing(f.check.Uses); g != nil && restricted {
+				f.Unjudged("what pods of each namespace may use was not judged: %s", g)
+				return
+			}
 			for _, h := range st.Hosts {
 				if h.Node != nil {
-					blockLimitFinding(st, h, f)
+					blockLimitFinding(st, h, alike, f)
 				}
 			}
 		},
@@ -31,43 +38,111 @@ func init() {
 
 // blockLimitFinding adds one finding for a host that is at the limit in any
 // family; the worse family gives the severity.
-func blockLimitFinding(st *State, h *Host, f *Findings) {
+func blockLimitFinding(st *State, h *Host, alike []string, f *Findings) {
 	limit := st.IPAM.BlockLimit()
 	x := Finding{Subject: nodeSubject(h.Name), Fix: Fix{"look", "calico-audit report -o wide --node " + arg(h.Name)}}
 	var texts []string
 	for _, family := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
-		n := &Need{Host: h, Family: family, Pools: st.WorkloadPools(h.Node, family)}
-		have := st.limitCount(n)
-		if have < limit {
-			continue
-		}
-		unused := 0
-		var bs []*Block
-		for _, b := range h.Blocks {
-			if b.Family() == family && b.Usable() && inPools(b, n.Pools) {
-				bs = append(bs, b)
-				unused += b.unused(st.reserved)
+		worst := limitState{}
+		for _, s := range st.limitStates(h, family, alike) {
+			if s.have >= limit && (s.severity > worst.severity || s.severity == worst.severity && s.have > worst.have) {
+				worst = s
 			}
 		}
-		sev, room := Warning, plural(unused, "address")+" left in them"
-		switch {
-		case unused > 0:
-		case st.healsItself(n):
-			room = "they are full; one more affinity has no block yet, which its next assignment makes"
-		default:
-			sev, room = Error, "they are full: its next pod gets no address"
+		if worst.severity == 0 {
+			continue
 		}
-		x.Severity = max(x.Severity, sev)
-		x.Pools = append(x.Pools, poolsOf(n.Pools...)...)
-		texts = append(texts, fmt.Sprintf("has as many %s blocks as it may (%d of %d); %s", family, have, limit, room))
-		x.Evidence = append(x.Evidence, Evidences("limit", limitText(st), family.String()+" blocks", list(cidrs(bs)),
-			family.String()+" unused addresses", fmt.Sprint(unused))...)
+		x.Severity = max(x.Severity, worst.severity)
+		x.Pools = append(x.Pools, poolsOf(worst.pools...)...)
+		texts = append(texts, fmt.Sprintf("has as many %s blocks as it may (%d of %d)%s; %s", family, worst.have, limit, worst.who, worst.room))
+		x.Evidence = append(x.Evidence, Evidences("limit", limitText(st), family.String()+" blocks", list(cidrs(worst.blocks)),
+			family.String()+" unused addresses", fmt.Sprint(worst.unused))...)
 	}
 	if len(texts) > 0 {
 		x.Message = fmt.Sprintf("node %s %s", h.Name, strings.Join(texts, "; it "))
 		x.Evidence = append(x.Evidence, Evidences("pods on the node", fmt.Sprint(len(h.Workloads)))...)
 		f.Add(x)
 	}
+}
+
+// limitState is how a host stands to the limit for pods that the same pools serve.
+type limitState struct {
+	pools  []*Pool
+	blocks []*Block
+	have   int
+	unused int
+	// who says which pods these are; empty if they are any.
+	who      string
+	severity Severity
+	room     string
+}
+
+// namespacesAlike returns one namespace for each way in which pools select them, and
+// whether some pool does not serve all.
+func (st *State) namespacesAlike() (out []string, restricted bool) {
+	var names []string
+	for i := range st.Namespaces {
+		names = append(names, st.Namespaces[i].Name)
+	}
+	if len(names) == 0 {
+		names = []string{""} // of which nothing is known
+	}
+	seen := map[string]bool{}
+	for _, name := range names {
+		key := make([]byte, len(st.Pools))
+		for i, p := range st.Pools {
+			restricted = restricted || !p.ServesAllNamespaces()
+			if p.SelectsNamespace(st.Namespace(name)) {
+				key[i] = 1
+			}
+		}
+		if !seen[string(key)] {
+			seen[string(key)] = true
+			out = append(out, name)
+		}
+	}
+	return out, restricted
+}
+
+// limitStates returns how a host stands to the limit of a family, for each set of
+// pools that its pods may use: Calico counts what a pod may use only.
+func (st *State) limitStates(h *Host, f blocks.Family, alike []string) (out []limitState) {
+	n := &Need{Host: h, Family: f}
+	add := func(pools []*Pool, who string) {
+		if slices.ContainsFunc(out, func(s limitState) bool { return slices.Equal(s.pools, pools) }) {
+			return
+		}
+		s := limitState{pools: pools, who: who, have: st.limitCount(n, pools), severity: Warning}
+		for _, b := range h.Blocks {
+			if b.Usable() && inPools(b, pools) {
+				s.blocks = append(s.blocks, b)
+				s.unused += b.unused(st.reserved)
+			}
+		}
+		switch {
+		case s.unused > 0:
+			s.room = plural(s.unused, "address") + " left in them"
+		case st.healsItself(n, pools):
+			s.room = "they are full; one more affinity has no block yet, which its next assignment makes"
+		default:
+			s.severity, s.room = Error, "they are full: its next pod gets no address"
+		}
+		out = append(out, s)
+	}
+	all := st.WorkloadPools(h.Node, f)
+	for _, name := range alike {
+		mine, who := slices.DeleteFunc(slices.Clone(all), func(p *Pool) bool { return !p.SelectsNamespace(st.Namespace(name)) }), ""
+		if len(mine) < len(all) && name != "" {
+			who = " of those that namespace " + name + " may use"
+		}
+		add(mine, who)
+	}
+	for _, w := range h.Workloads {
+		if _, asks := st.RequestedPools(w, f); asks && w.Live() {
+			add(st.PodPools(w, h.Node, f), " of those that pod "+w.FullName()+" asks for")
+		}
+	}
+	return out
 }
 
 func limitText(st *State) string {

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -11,12 +12,13 @@ func init() {
 	register(Check{
 		ID:       "node/no-block",
 		Title:    "a node has no block of a family, in the pools that select it",
-		Severity: "error, warning or info",
+		Severity: "critical if a pod of it waits and can get no address; error if it borrows; warning if its next pod would borrow or fail; else info",
 		Why: "Its pods use addresses borrowed from other nodes' blocks, or get none. " +
-			"A borrowed address is routed on its own, and where the owner does not learn that route it drops the traffic.",
+			"A borrowed address is routed on its own, and where the owner does not learn that route it drops the traffic. " +
+			"A pod that no pool may serve, for its namespace or for the pools that it asks for, never gets an address, whatever blocks its node has.",
 		Confirm: "kubectl get blockaffinities -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr,STATE:.spec.state, " +
 			"and look for the node.",
-		Misread: "A node that has run no pod yet has no block, and that is normal: it claims one for its first pod.",
+		Misread: "A node that has run no pod yet has no block, and that is normal: it claims one for its first pod. Pools that the CNI configuration itself names (ipv4_pools) are not seen here.",
 		Fix: "Remove the cause that the evidence names: add blocks to the pool (or free empty ones), widen a selector, raise the limit. " +
 			"Then restart the node's pods one by one: the first makes it claim a block.",
 		Verify: "Start a pod on the node: kubectl get blockaffinities then shows a block of it, and the pod has an address of that block.",
@@ -27,10 +29,13 @@ func init() {
 			for _, h := range st.Hosts {
 				var open []*Need
 				for _, n := range h.Needs {
-					if !n.NoBlock() {
+					if n.Unjudged != "" {
+						f.Withhold("not judged for every pod that waits on node %s: %s", h.Name, n.Unjudged)
+					}
+					if !n.NoBlock() && n.blockless() == 0 {
 						continue
 					}
-					if st.blockMayExist(n) {
+					if n.needsProof() && st.blockMayExist(n) {
 						f.Withhold("not judged for node %s: a block that cannot be read may be its own", h.Name)
 						continue
 					}
@@ -61,7 +66,7 @@ func noBlockFinding(st *State, h *Host, open []*Need, hoarders func([]*Pool) []s
 			return s
 		}
 		pairs := []string{
-			label("cause"), causeText(n), label("detail"), n.Detail,
+			label("cause"), causeText(n), label("detail"), stuckDetails(n),
 			label("borrowed"), list(borrowedTexts(n.Borrowed)),
 			label("waiting pods"), list(fullNames(n.Waiting)),
 			label("blocks it cannot use"), list(cidrs(n.Elsewhere)),
@@ -79,6 +84,8 @@ func noBlockFinding(st *State, h *Host, open []*Need, hoarders func([]*Pool) []s
 
 func causeText(n *Need) string {
 	switch {
+	case n.blockless() > 0:
+		return stuckCauses(n)
 	case n.Cause != CauseNone:
 		return string(n.Cause)
 	case len(n.Borrowed) > 0, len(n.Waiting) > 0:
@@ -91,20 +98,65 @@ func causeText(n *Need) string {
 	return "no pod yet"
 }
 
-// gradeNoBlock returns how bad it is that a node has no block of a family, and
-// the words for it.
+// blockless counts the pods of the node that can get no address, and none of whose
+// pools the node has a block of.
+func (n *Need) blockless() (count int) {
+	for _, s := range n.Stuck {
+		if s.Blockless {
+			count++
+		}
+	}
+	return count
+}
+
+// needsProof is true unless all that is wrong is that pools do not serve pods, which
+// no block would change.
+func (n *Need) needsProof() bool {
+	return n.NoBlock() || slices.ContainsFunc(n.Stuck, func(s Stuck) bool { return s.Blockless && s.Cause != CauseUnserved })
+}
+
+// stuckCauses are the causes of the pods that blockless counts.
+func stuckCauses(n *Need) string {
+	var out []string
+	for _, s := range n.Stuck {
+		if text := string(s.Cause); s.Blockless && !slices.Contains(out, text) {
+			out = append(out, text)
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+// stuckDetails are the details of the pods that blockless counts, or that of the node.
+func stuckDetails(n *Need) string {
+	var out []string
+	for _, s := range n.Stuck {
+		if s.Blockless && !slices.Contains(out, s.Detail) {
+			out = append(out, s.Detail)
+		}
+	}
+	if len(out) == 0 {
+		return n.Detail
+	}
+	return listBy("; ", out)
+}
+
+// gradeNoBlock returns how bad it is that a node, or some pods of it, have no block
+// of a family, and the words for it.
 func gradeNoBlock(n *Need) (Severity, string) {
 	what := fmt.Sprintf("has no %s block", n.Family)
-	stuck := len(n.Waiting) > 0 && n.Cause.starves()
+	if !n.NoBlock() {
+		what += " for some of its pods"
+	}
+	stuck := n.blockless()
 	switch {
-	case len(n.Borrowed) > 0 && stuck:
-		return Error, fmt.Sprintf("%s: it borrows %s, and %s waiting for one, because %s", what, plural(len(n.Borrowed), "address"), numberIs(len(n.Waiting), "pod"), n.Cause)
+	case len(n.Borrowed) > 0 && stuck > 0:
+		return Critical, fmt.Sprintf("%s: it borrows %s, and %s cannot get one, because %s", what, plural(len(n.Borrowed), "address"), plural(stuck, "pod"), stuckCauses(n))
+	case stuck > 0:
+		return Critical, fmt.Sprintf("%s, and %s cannot get an address, because %s", what, plural(stuck, "pod"), stuckCauses(n))
 	case len(n.Borrowed) > 0 && n.Cause == CauseNone:
 		return Error, fmt.Sprintf("%s and borrows %s", what, plural(len(n.Borrowed), "address"))
 	case len(n.Borrowed) > 0:
 		return Error, fmt.Sprintf("%s and borrows %s, because %s", what, plural(len(n.Borrowed), "address"), n.Cause)
-	case stuck:
-		return Error, fmt.Sprintf("%s, and %s cannot get an address, because %s", what, plural(len(n.Waiting), "pod"), n.Cause)
 	case n.Cause != CauseNone && n.Host.Schedulable:
 		who, effect := "its next pod", "will get no address"
 		if !n.Cause.starves() {

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -74,7 +75,7 @@ func (p *Pool) refuses(n *blocks.Node) bool {
 // handsOut tells whether Calico assigns from the pool at all, to whomever: it is
 // enabled, and neither being deleted nor marked as not allocatable.
 func (p *Pool) handsOut() bool {
-	return !p.Disabled && p.NotAllocatable == "" && p.Deleting.IsZero()
+	return p.whyClosed() == ""
 }
 
 // SelectsNode tells whether the pool's node selector matches a node.
@@ -101,24 +102,29 @@ func (st *State) WorkloadPools(n *blocks.Node, f blocks.Family) []*Pool {
 	return out
 }
 
+// requestedNames returns the names or CIDRs of the pools that a pod, or else its
+// namespace, asks for by annotation.
+func (st *State) requestedNames(w *blocks.Workload, f blocks.Family) []string {
+	of := func(v4, v6 []string) []string {
+		if f == blocks.IPv6 {
+			return v6
+		}
+		return v4
+	}
+	names := of(w.PoolsV4, w.PoolsV6)
+	if ns := st.Namespace(w.Namespace); len(names) == 0 && ns != nil {
+		names = of(ns.PoolsV4, ns.PoolsV6)
+	}
+	return names
+}
+
 // RequestedPools returns the pools that a pod, or else its namespace, asks for
 // by annotation, and whether it asks at all. Such pools are used whatever their
 // selectors and assignment mode (libcalico-go ipam/ipam.go, determinePools; the
 // order of precedence is that of cni-plugin/pkg/k8s). Names that no enabled pool
 // has are left out.
 func (st *State) RequestedPools(w *blocks.Workload, f blocks.Family) (pools []*Pool, asked bool) {
-	names := w.PoolsV4
-	if f == blocks.IPv6 {
-		names = w.PoolsV6
-	}
-	if len(names) == 0 {
-		if ns := st.Namespace(w.Namespace); ns != nil {
-			names = ns.PoolsV4
-			if f == blocks.IPv6 {
-				names = ns.PoolsV6
-			}
-		}
-	}
+	names := st.requestedNames(w, f)
 	for _, name := range names {
 		if p := st.poolByNameOrCIDR(name); p != nil && !p.Disabled && p.Family() == f {
 			pools = append(pools, p)
@@ -127,13 +133,77 @@ func (st *State) RequestedPools(w *blocks.Workload, f blocks.Family) (pools []*P
 	return pools, len(names) > 0
 }
 
-// PodPools returns the pools that a pod may get an address of a family from.
-func (st *State) PodPools(w *blocks.Workload, n *blocks.Node, f blocks.Family) []*Pool {
-	if pools, asked := st.RequestedPools(w, f); asked {
-		return slices.DeleteFunc(pools, func(p *Pool) bool { return !p.Allows(blocks.UseWorkload) })
+// unmetRequest says which pool that a pod asks for Calico does not assign from: it
+// then refuses the pod, whatever else it asks for. Empty if there is none.
+func (st *State) unmetRequest(w *blocks.Workload, f blocks.Family) string {
+	for _, name := range st.requestedNames(w, f) {
+		switch p := st.poolByNameOrCIDR(name); {
+		case p == nil:
+			return fmt.Sprintf("it asks for pool %s, which does not exist", name)
+		case p.Family() != f:
+			return fmt.Sprintf("it asks for pool %s, which is no %s pool", name, f)
+		case !p.handsOut():
+			return fmt.Sprintf("it asks for pool %s: %s", name, p.whyClosed())
+		}
 	}
-	ns := st.Namespace(w.Namespace)
-	return slices.DeleteFunc(st.WorkloadPools(n, f), func(p *Pool) bool { return !p.SelectsNamespace(ns) })
+	return ""
+}
+
+// whyClosed says why Calico assigns nothing from the pool; empty if it does.
+func (p *Pool) whyClosed() string {
+	switch {
+	case p.Disabled:
+		return "it is disabled"
+	case p.NotAllocatable != "":
+		return fmt.Sprintf("Calico marks it not allocatable (%s)", p.NotAllocatable)
+	case !p.Deleting.IsZero():
+		return "it is being deleted"
+	}
+	return ""
+}
+
+// mayServe tells whether a pod on a node may get an address of a pool, and why or why
+// not; n is nil for a pod that is bound to none, or whose node is not known.
+func (st *State) mayServe(p *Pool, w *blocks.Workload, n *blocks.Node) (why string, ok bool) {
+	asked, asks := st.RequestedPools(w, p.Family())
+	unmet := ""
+	if asks {
+		unmet = st.unmetRequest(w, p.Family())
+	}
+	switch {
+	case !p.handsOut():
+		return p.whyClosed(), false
+	case !p.Allows(blocks.UseWorkload):
+		return "it serves " + usesText(p), false
+	case asks && slices.Contains(asked, p) && unmet != "":
+		return "asked for by annotation, and so is one that Calico refuses the pod for: " + unmet, false
+	case asks && slices.Contains(asked, p):
+		return "asked for by annotation", true
+	case asks:
+		return "others are asked for by annotation", false
+	case !p.Automatic:
+		return "it serves only pods that ask for it", false
+	case n == nil:
+		return "the pod is not bound to a node, which a selector could be held to", false
+	case !p.SelectsNode(n):
+		return fmt.Sprintf("it does not select node %s (%s)", n.Name, p.NodeSelector), false
+	case !p.SelectsNamespace(st.Namespace(w.Namespace)):
+		return fmt.Sprintf("it does not select namespace %s (%s)", w.Namespace, p.NamespaceSelector), false
+	}
+	return "it selects the node and the namespace", true
+}
+
+// PodPools returns the pools that a pod may get an address of a family from.
+func (st *State) PodPools(w *blocks.Workload, n *blocks.Node, f blocks.Family) (out []*Pool) {
+	for _, p := range st.Pools {
+		if p.Family() != f {
+			continue
+		}
+		if _, ok := st.mayServe(p, w, n); ok {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 func (st *State) poolByNameOrCIDR(s string) *Pool {

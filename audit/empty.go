@@ -145,14 +145,18 @@ func (st *State) keepLastBlocks(h *Host) {
 }
 
 // keepOne holds the host's lowest empty block among those that belong to a set,
-// if the host has none in use there that it could take addresses from. A block whose
-// affinity is on its way in or out counts only where there is no other: its release
-// may be finished at any moment.
+// if the host has none in use there that is as good: one that it can go on with, with
+// a settled affinity; else one whose affinity is on its way in or out, the release of
+// which may be finished at any moment; else one without an affinity, which can be
+// given back; else any that is usable.
 func (st *State) keepOne(h *Host, member func(*Block) bool, why string) {
-	for _, settled := range []bool{true, false} {
+	for _, good := range []func(*Block) bool{
+		func(b *Block) bool { return st.Keepable(b) && st.affinitySettled(b) }, st.Keepable,
+		func(b *Block) bool { return b.Usable() && !st.reserved.Covers(b.CIDR) }, (*Block).Usable,
+	} {
 		var lowest *Block
 		for _, b := range h.Blocks {
-			if !st.Keepable(b) || settled && !st.affinitySettled(b) || !member(b) {
+			if !good(b) || !member(b) {
 				continue
 			}
 			if b.Used > 0 {

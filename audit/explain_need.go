@@ -18,59 +18,42 @@ func (x *explainer) needSection(s *sheet, h *Host, f blocks.Family) {
 		s.fact("", "not judged", g.String())
 		return
 	}
-	unused := 0
-	for _, b := range n.Blocks {
-		unused += b.unused(x.reserved)
-	}
 	if n.NoBlock() {
 		s.fact("", "blocks", "none of its own")
 		s.fact("", "cause", causeText(n))
 		s.fact("", "detail", n.Detail)
 	} else {
-		s.factf("", "blocks", "%s; %s left", list(cidrs(n.Blocks)), plural(unused, "address"))
+		s.factf("", "blocks", "%s; %s left", list(cidrs(n.Blocks)), plural(n.Unused, "address"))
 	}
 	if len(n.Elsewhere) > 0 {
 		s.factf("", "not for them", "%s: its pods cannot use these", list(cidrs(n.Elsewhere)))
 	}
 	s.fact("", "waiting", list(fullNames(n.Waiting)))
-	s.factf(sourceOf("ipamconfig", x.IPAM.Meta), "block limit", "%d of %s", x.limitCount(n), limitText(x.State))
-	s.fact("", "its next pod", x.nextPod(n, unused))
+	for _, w := range n.Stuck {
+		s.factf(podSource(w.Pod), "gets none", "%s (%s)", w.Cause, w.Detail)
+	}
+	s.factf(sourceOf("ipamconfig", x.IPAM.Meta), "block limit", "%d of %s", x.limitCount(n, x.poolsAtIssue(n)), limitText(x.State))
+	s.fact("", "its next pod", x.nextPod(n))
 }
 
 // nextPod says what the next pod of a node gets.
-func (x *explainer) nextPod(n *Need, unused int) string {
+func (x *explainer) nextPod(n *Need) string {
 	switch {
 	case x.Info.Locked:
 		return "gets no address: the datastore is locked"
-	case unused > 0:
+	case n.Unused > 0:
 		return "gets an address of the node's own blocks"
-	case n.NoBlock() && n.Cause == CauseNoBlocks:
-		return "borrows an address"
-	case n.NoBlock() && n.Cause != CauseNone:
-		return "gets no address"
-	case n.NoBlock():
+	case n.Cause == CauseNone && n.NoBlock():
 		return "makes the node claim a block"
+	case n.Cause == CauseNone:
+		return "makes the node claim another block: its own are full"
 	}
-	return x.beyondFull(n)
-}
-
-// beyondFull says what the next pod gets of a node whose blocks are all full
-// (libcalico-go ipam/ipam.go, autoAssign: at the limit nothing is borrowed).
-func (x *explainer) beyondFull(n *Need) string {
-	if x.IPAM.AutoAllocateBlocks {
-		if x.limitCount(n) >= x.IPAM.BlockLimit() {
-			return "gets no address: the node's blocks are full, and it may hold no more"
-		}
-		left := slices.ContainsFunc(n.Pools, func(p *Pool) bool { return !p.Slots.Allocatable.IsZero() })
-		if left || x.reclaimedByAllocator(n.Pools, n.Host) > 0 {
-			return "makes the node claim another block: its own are full"
-		}
+	gets, why := "borrows an address", string(n.Cause)
+	if n.Cause.starves() {
+		gets = "gets no address"
 	}
-	switch some := slices.ContainsFunc(n.Pools, func(p *Pool) bool { return !p.Addrs.Available.IsZero() }); {
-	case x.IPAM.StrictAffinity:
-		return "gets no address: the node's blocks are full, none is left to claim, and strict affinity forbids borrowing"
-	case some:
-		return "borrows an address: the node's blocks are full, and none is left to claim"
+	if !n.NoBlock() {
+		why = "the node's blocks are full, and " + why
 	}
-	return "gets no address: its pools have neither a block nor an address left"
+	return gets + ": " + why
 }

@@ -117,6 +117,8 @@ func (x *explainer) whyPoolServes(p *Pool, n *blocks.Node) string {
 	switch {
 	case p.Disabled:
 		return "disabled"
+	case !p.handsOut():
+		return "serves nobody: " + p.whyClosed()
 	case p.SelectorError() != nil:
 		return fmt.Sprintf("serves nobody: a selector cannot be parsed (%v)", p.SelectorError())
 	case !p.Allows(blocks.UseWorkload):
@@ -221,7 +223,7 @@ func (x *explainer) nodeSummary(h *Host) string {
 	}
 	var parts []string
 	for _, n := range h.Needs {
-		if n.NoBlock() {
+		if n.NoBlock() || n.blockless() > 0 {
 			_, text := gradeNoBlock(n)
 			parts = append(parts, text)
 		}

@@ -102,7 +102,7 @@ func (x *explainer) collectorText() string {
 		return "Whether Calico's own collector releases it is " + x.unread(blocks.ControllerConfig) + "."
 	case x.Info.Locked:
 		return "Calico's own collector stands still while the datastore is locked."
-	case c.Present && !c.NodeController || c.LeakGraceSet && grace == 0:
+	case collectorOff(c) != "":
 		return "Calico's own collector is switched off, and will not release it (config/gc-disabled)."
 	}
 	return fmt.Sprintf("Calico's own collector, if it runs, releases it once it has seen it unowned for %s, or at once after its node is deleted.", shortDuration(grace))
@@ -161,14 +161,10 @@ func (x *explainer) borrowOutlook(br *Borrow) string {
 	if need == nil {
 		return fmt.Sprintf("ends once %s has a block of its own and %s", br.User, move)
 	}
-	unused := 0
-	for _, b := range need.Blocks {
-		unused += b.unused(x.reserved)
-	}
 	switch {
-	case unused > 0:
-		return fmt.Sprintf("ends once %s: %s has %s left in blocks of its own (%s)", move, br.User, plural(unused, "address"), list(cidrs(need.Blocks)))
-	case need.NoBlock() && need.Cause != CauseNone:
+	case need.Unused > 0:
+		return fmt.Sprintf("ends once %s: %s has %s left in blocks of its own (%s)", move, br.User, plural(need.Unused, "address"), list(cidrs(need.Blocks)))
+	case need.Cause != CauseNone:
 		return fmt.Sprintf("ends once %s can claim a block (now: %s) and then %s", br.User, need.Cause, move)
 	}
 	return fmt.Sprintf("ends once %s: %s then claims a block of its own", move, br.User)
@@ -192,24 +188,32 @@ func (x *explainer) nodeOutlook(s *sheet, h *Host) {
 
 // needOutlook says how a node comes by a block of a family.
 func (x *explainer) needOutlook(n *Need) string {
-	f := n.Family.String()
-	switch n.Cause {
+	return x.causeOutlook(n.Family, n.Cause, n.Detail, x.poolsAtIssue(n))
+}
+
+// causeOutlook says how a node comes by a block of some pools, which a cause keeps it
+// from.
+func (x *explainer) causeOutlook(family blocks.Family, cause Cause, detail string, pools []*Pool) string {
+	f := family.String()
+	switch cause {
 	case CauseNone:
 		return fmt.Sprintf("it claims an %s block with its next pod", f)
+	case CauseUnserved:
+		return fmt.Sprintf("once an %s pool may serve it (now: %s)", f, detail)
 	case CauseSelector:
-		return fmt.Sprintf("it can claim an %s block once the selector is put right: %s", f, n.Detail)
+		return fmt.Sprintf("it can claim an %s block once the selector is put right: %s", f, detail)
 	case CauseNoPool:
-		return fmt.Sprintf("it can claim an %s block once an enabled pool for workloads selects it (now: %s)", f, n.Detail)
+		return fmt.Sprintf("it can claim an %s block once an enabled pool for workloads selects it (now: %s)", f, detail)
 	case CauseNoAuto:
 		return fmt.Sprintf("it can claim an %s block once autoAllocateBlocks is on", f)
 	case CauseLimit:
 		return fmt.Sprintf("it can claim an %s block once its affinities that lead to no block of its own are gone, or the limit is raised", f)
 	case CauseStrict, CauseFull, CauseNoBlocks:
 	}
-	if free := releasable(n.Pools); len(free) > 0 {
-		return fmt.Sprintf("it claims an %s block with its next pod once one of %s is free; these could be released now: %s", f, poolNames(n.Pools), list(cidrs(free)))
+	if free := releasable(pools); len(free) > 0 {
+		return fmt.Sprintf("it claims an %s block with its next pod once one of %s is free; these could be released now: %s", f, poolNames(pools), list(cidrs(free)))
 	}
-	return fmt.Sprintf("it claims an %s block with its next pod once %s has one left: a pool is added for it, or other nodes' blocks become empty and are released (none could be now)", f, poolNames(n.Pools))
+	return fmt.Sprintf("it claims an %s block with its next pod once %s has one left: a pool is added for it, or other nodes' blocks become empty and are released (none could be now)", f, poolNames(pools))
 }
 
 // podOutlook says what would change the verdicts on a pod's addresses.
@@ -228,8 +232,16 @@ func (x *explainer) podOutlook(s *sheet, w *blocks.Workload, addrs []netip.Addr)
 	}
 	if h := x.Host(w.Node); h != nil {
 		for _, n := range h.Needs {
-			if n.NoBlock() && n.Cause.starves() {
-				s.outlook("waiting", "its node: %s", x.needOutlook(n))
+			for _, stuck := range n.Stuck {
+				if stuck.Pod != w {
+					continue
+				}
+				text := x.causeOutlook(n.Family, stuck.Cause, stuck.Detail, x.PodPools(w, h.Node, n.Family))
+				if stuck.Cause == CauseUnserved {
+					s.outlook("waiting", "it gets an address %s", text)
+				} else {
+					s.outlook("waiting", "its node: %s", text)
+				}
 			}
 		}
 	}
@@ -238,7 +250,7 @@ func (x *explainer) podOutlook(s *sheet, w *blocks.Workload, addrs []netip.Addr)
 // poolOutlook says what would give a pool blocks to claim again.
 func (x *explainer) poolOutlook(s *sheet, p *Pool) {
 	defer x.findingOutlooks(s)
-	if x.unread(blocks.Blocks) != "" || p.Disabled || !p.Slots.Allocatable.IsZero() || p.Slots.Capacity.IsZero() {
+	if x.unread(blocks.Blocks) != "" || !p.ServesWorkloads() || !p.Slots.Allocatable.IsZero() || p.Slots.Capacity.IsZero() {
 		return
 	}
 	if free := releasable([]*Pool{p}); len(free) > 0 {

@@ -166,15 +166,14 @@ func (x *explainer) podPoolsSection(s *sheet, w *blocks.Workload) {
 	}
 	n := x.nodeNamed(w.Node)
 	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
-		asked, asks := x.RequestedPools(w, f)
-		if asks {
+		if _, asks := x.RequestedPools(w, f); asks {
 			x.requestFacts(s, w, f)
 		}
 		for _, p := range x.Pools {
 			if p.Family() != f {
 				continue
 			}
-			verdict, yes := x.podPoolVerdict(w, n, p, asks, slices.Contains(asked, p))
+			verdict, yes := x.podPoolVerdict(w, n, p)
 			text := "no: " + verdict
 			if yes {
 				text = fmt.Sprintf("yes: %s; %s of %s blocks left to claim", verdict, p.Slots.Allocatable, p.Slots.Capacity)
@@ -209,28 +208,12 @@ func (x *explainer) requestFacts(s *sheet, w *blocks.Workload, f blocks.Family) 
 }
 
 // podPoolVerdict says whether a pod may get an address of a pool, and why.
-func (x *explainer) podPoolVerdict(w *blocks.Workload, n *blocks.Node, p *Pool, asks, asked bool) (string, bool) {
-	switch {
-	case p.Disabled:
-		return "it is disabled", false
-	case !p.Allows(blocks.UseWorkload):
-		return "it serves " + usesText(p), false
-	case asks && asked:
-		return "asked for by annotation", true
-	case asks:
-		return "others are asked for by annotation", false
-	case !p.Automatic:
-		return "it serves only pods that ask for it", false
-	case n == nil && w.Node == "":
-		return "the pod is not bound to a node, which a selector could be held to", false
-	case n == nil:
+func (x *explainer) podPoolVerdict(w *blocks.Workload, n *blocks.Node, p *Pool) (string, bool) {
+	why, ok := x.mayServe(p, w, n)
+	if _, asks := x.RequestedPools(w, p.Family()); n == nil && w.Node != "" && !asks && p.handsOut() && p.Allows(blocks.UseWorkload) && p.Automatic {
 		return x.noNode(w.Node), false
-	case !p.SelectsNode(n):
-		return fmt.Sprintf("it does not select node %s (%s)", n.Name, p.NodeSelector), false
-	case !p.SelectsNamespace(x.Namespace(w.Namespace)):
-		return fmt.Sprintf("it does not select namespace %s (%s)", w.Namespace, p.NamespaceSelector), false
 	}
-	return "it selects the node and the namespace", true
+	return why, ok
 }
 
 // podSummary answers how a pod stands in a sentence or two.
@@ -283,8 +266,18 @@ func (x *explainer) waitingReason(w *blocks.Workload) string {
 		return ""
 	}
 	for _, n := range h.Needs {
-		if n.Cause.starves() {
-			return fmt.Sprintf(", which has no %s block: %s", n.Family, n.Cause)
+		for _, s := range n.Stuck {
+			switch {
+			case s.Pod != w:
+			case s.Cause == CauseUnserved:
+				return fmt.Sprintf(", and no %s pool may serve it", n.Family)
+			case n.NoBlock():
+				return fmt.Sprintf(", which has no %s block: %s", n.Family, s.Cause)
+			case s.Blockless:
+				return fmt.Sprintf(", which has no %s block for it: %s", n.Family, s.Cause)
+			default:
+				return fmt.Sprintf(", whose %s blocks are full: %s", n.Family, s.Cause)
+			}
 		}
 	}
 	return ""

@@ -39,6 +39,8 @@ func (x *explainer) slotState(slot netip.Prefix, p *Pool) (text string, claimabl
 		return "a block that could not be understood may hold it", false
 	case p.Disabled:
 		return fmt.Sprintf("it cannot be claimed, as pool %s is disabled", p.Name), false
+	case !p.handsOut():
+		return fmt.Sprintf("it cannot be claimed from pool %s: %s", p.Name, p.whyClosed()), false
 	case p.SelectorError() != nil:
 		return fmt.Sprintf("it cannot be claimed, as a selector of pool %s cannot be parsed", p.Name), false
 	case x.reserved.Covers(slot):

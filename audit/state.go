@@ -41,6 +41,9 @@ type State struct {
 	// terminated are the nodes whose machines somebody says are off.
 	terminated []string
 
+	// optional are the families that some live pod does without, having an address
+	// of another.
+	optional map[blocks.Family]bool
 	hosts    map[string]*Host
 	uses     []use
 	reserved blocks.ReservedSet
@@ -271,6 +274,7 @@ func (st *State) Namespace(name string) *blocks.Namespace { return st.spaces[nam
 
 func (st *State) indexWorkloads() {
 	var families [7]bool
+	st.optional = map[blocks.Family]bool{}
 	for i := range st.Workloads {
 		w := &st.Workloads[i]
 		for a := range w.Addresses {
@@ -280,6 +284,9 @@ func (st *State) indexWorkloads() {
 		}
 		if w.HostNetwork {
 			continue
+		}
+		if four, six := w.HasFamily(blocks.IPv4), w.HasFamily(blocks.IPv6); w.Live() && four != six {
+			st.optional[blocks.IPv4], st.optional[blocks.IPv6] = st.optional[blocks.IPv4] || six, st.optional[blocks.IPv6] || four
 		}
 		if h := st.hosts[w.Node]; h != nil {
 			h.Workloads = append(h.Workloads, w)

@@ -141,7 +141,7 @@ func usable(st *audit.State, host string, f blocks.Family) int {
 		return 0
 	}
 	for _, b := range h.Blocks {
-		if b.Usable() && slices.Contains(st.WorkloadPools(h.Node, f), b.Pool) {
+		if st.Keepable(b) && slices.Contains(st.WorkloadPools(h.Node, f), b.Pool) {
 			n++
 		}
 	}

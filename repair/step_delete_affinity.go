@@ -126,6 +126,9 @@ func (p *proposals) mustKeep(a *blocks.Affinity, b *audit.Block) (RefusalCode, s
 	case !st.OldEnough(a.Meta) && (b == nil || a.Effective() != blocks.Confirmed):
 		return RefusedYoung, fmt.Sprintf("it was written less than %s ago, at %s: a claim or a release in flight passes through this state", st.Grace, audit.FormatTime(lastWrite(a.Meta)))
 	}
+	if b == nil && st.OnlyWay(a) {
+		return RefusedHeals, fmt.Sprintf("automatic blocks are off, and the next pod on %s makes its block: it would get no other", a.Owner.Node())
+	}
 	if b == nil {
 		return p.heldWithoutBlock(a)
 	}
