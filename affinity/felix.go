@@ -74,7 +74,7 @@ func (r *Routing) felixRoute(b Borrowed, n *blocks.Node) Prediction {
 		}
 		return Prediction{Fate: Delivered, Reason: what + " and gives " + b.Owner + " one to the address, by way of " + n.Name}
 	}
-	same := b.Pool.VXLAN == blocks.EncapCrossSubnet && sameSubnet(owner, n, family) == yes
+	same := b.Pool.VXLAN == blocks.EncapCrossSubnet && inSubnetOf(owner, n, family)
 	for _, end := range []*blocks.Node{owner, n} {
 		switch {
 		case end == nil:
@@ -146,6 +146,17 @@ func index(f blocks.Family) int {
 		return 1
 	}
 	return 0
+}
+
+// inSubnetOf tells whether Felix on one node routes to another without a tunnel where
+// the pool says CrossSubnet: the other's address lies in the node's own subnet, whatever
+// the other takes for its own (felix calc/l3_route_resolver.go, nodeInOurSubnet).
+func inSubnetOf(here, there *blocks.Node, f blocks.Family) bool {
+	if here == nil || there == nil {
+		return false
+	}
+	own, other := addressOf(here, f), addressOf(there, f)
+	return own.IsValid() && other.IsValid() && own.Contains(other.Addr())
 }
 
 // answer is yes, no, or not known.

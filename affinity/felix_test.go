@@ -1,6 +1,11 @@
 package affinity_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/blocks"
+)
 
 // TestFelix goes through the pools whose routes Felix programs.
 func TestFelix(t *testing.T) {
@@ -33,6 +38,10 @@ var felixCases = map[string]testCase{
 		verdict{delivered, "VXLAN", ""}},
 	"the user has no VTEP, other subnet": {"node a addr=172.16.0.1/24 tunnel=vxlan@10.0.0.1\nnode b addr=172.16.1.2/24\npool p 10.0.0.0/24 vxlan=CrossSubnet\n" + pair,
 		verdict{dropped, "b has no VXLAN tunnel address", ""}},
+	"the user has no VTEP, and lies in the owner's wider subnet": {"node a addr=172.16.0.1/16 tunnel=vxlan@10.0.0.1\nnode b addr=172.16.5.2/24\npool p 10.0.0.0/24 vxlan=CrossSubnet\n" + pair,
+		verdict{delivered, "VXLAN", ""}},
+	"the user has no VTEP, and the owner lies in its wider subnet": {"node a addr=172.16.0.1/24 tunnel=vxlan@10.0.0.1\nnode b addr=172.16.5.2/16\npool p 10.0.0.0/24 vxlan=CrossSubnet\n" + pair,
+		verdict{dropped, "b has no VXLAN tunnel address", ""}},
 	"the user has no address":  {"node a addr=172.16.0.1/24 tunnel=vxlan@10.0.0.1\nnode b tunnel=vxlan@10.0.0.65\n" + vxlan + pair, verdict{dropped, "b records no IPv4 address", ""}},
 	"nothing recorded at all":  {"node a\nnode b\n" + vxlan + pair, verdict{delivered, "VXLAN", ""}},
 	"nodes not read":           {"gap nodes forbidden\n" + vxlan + pair, verdict{unsure, "forbidden", "nodes"}},
@@ -57,4 +66,29 @@ var felixCases = map[string]testCase{
 	"WireGuard": {"node a addr=172.16.0.1/24 tunnel=wireguard@10.0.0.1\nnode b addr=172.16.0.2/24 tunnel=wireguard@10.0.0.65\n" + offMesh + tor + plain + pair,
 		verdict{unsure, "WireGuard", "on a: ip route get 10.0.0.5"}},
 	"WireGuard on one end": {"node a addr=172.16.0.1/24 tunnel=wireguard@10.0.0.1\nnode b addr=172.16.0.2/24\n" + offMesh + tor + plain + pair, verdict{dropped, "share AS", ""}},
+}
+
+// TestCrossSubnetPairs: within the owner's subnet a node needs no VXLAN tunnel address
+// to be reached, and what is counted for all pairs of nodes is the sum of the pairs.
+func TestCrossSubnetPairs(t *testing.T) {
+	for name, c := range map[string]struct {
+		nodes              string
+		dropped, delivered int
+	}{
+		"one without, beside nodes of two subnets": {
+			"node a addr=172.16.1.1/24 tunnel=vxlan@10.0.0.1\nnode b addr=172.16.2.1/24 tunnel=vxlan@10.0.0.65\nnode u addr=172.16.1.9/24\n", 3, 3},
+		"one without, in a part of the owner's subnet": {
+			"node a addr=172.16.0.1/16 tunnel=vxlan@10.0.0.1\nnode b addr=172.16.1.1/24 tunnel=vxlan@10.0.0.65\nnode u addr=172.16.2.9/24\nnode v addr=172.16.1.9/24\n", 7, 5},
+		"all have one": {
+			"node a addr=172.16.1.1/24 tunnel=vxlan@10.0.0.1\nnode b addr=172.16.2.1/24 tunnel=vxlan@10.0.0.65\nnode c addr=172.16.3.1/24 tunnel=vxlan@10.0.0.66\n", 0, 6},
+	} {
+		s := parse(t, c.nodes+"pool p 10.0.0.0/24 vxlan=CrossSubnet\n")
+		var all []*blocks.Node
+		for i := range s.Nodes {
+			all = append(all, &s.Nodes[i])
+		}
+		if o := affinity.NewRouting(s).Pool(&s.Pools[0], all); o.Dropped != c.dropped || o.Delivered != c.delivered || o.Unknown != 0 {
+			t.Errorf("%s: got %d dropped, %d delivered, %d unknown; want %d, %d", name, o.Dropped, o.Delivered, o.Unknown, c.dropped, c.delivered)
+		}
+	}
 }

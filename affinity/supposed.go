@@ -1,6 +1,11 @@
 package affinity
 
-import "github.com/calico-audit/calico-audit/blocks"
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
 
 // Outlook is what would become of addresses that nodes borrowed from each other:
 // how many pairs of nodes there are of each fate.
@@ -28,8 +33,9 @@ func (r *Routing) Pool(p *blocks.Pool, nodes []*blocks.Node) Outlook {
 	ss := r.sessionsOf(p.Family())
 	var order []likeness
 	alike := map[likeness][]*blocks.Node{}
+	subnets := crossSubnets(p, nodes)
 	for _, n := range nodes {
-		k := r.likeness(ss, p, n)
+		k := r.likeness(ss, p, n, subnets)
 		if alike[k] == nil {
 			order = append(order, k)
 		}
@@ -58,14 +64,16 @@ func (r *Routing) Pool(p *blocks.Pool, nodes []*blocks.Node) Outlook {
 // likeness is what a prediction about two nodes goes by; nodes of the same one
 // are alike.
 type likeness struct {
-	group            *group
-	name             string // of a node that could not be read whole
-	address, vtep    bool
-	subnet           blocks.Prefix
+	group         *group
+	name          string // of a node that could not be read whole
+	address, vtep bool
+	// subnet is the node's own subnet, and within the smallest of all in which its
+	// address lies, where routes within a subnet go without a tunnel.
+	subnet, within   blocks.Prefix
 	wireguard, known bool
 }
 
-func (r *Routing) likeness(ss *sessions, p *blocks.Pool, n *blocks.Node) likeness {
+func (r *Routing) likeness(ss *sessions, p *blocks.Pool, n *blocks.Node, cross *subnets) likeness {
 	f := p.Family()
 	k := likeness{address: addressOf(n, f).IsValid(), wireguard: hasWireguard(n, f), known: ss.speakers[n.Name] != nil}
 	if _, bad := r.nodeFault(n.Name); bad {
@@ -77,10 +85,50 @@ func (r *Routing) likeness(ss *sessions, p *blocks.Pool, n *blocks.Node) likenes
 		}
 		return k
 	}
-	if k.vtep = hasVTEP(n, f); !k.vtep && p.VXLAN == blocks.EncapCrossSubnet {
-		k.subnet = addressOf(n, f).Masked()
+	k.vtep = hasVTEP(n, f)
+	if a := addressOf(n, f); cross != nil && a.IsValid() {
+		k.subnet, k.within = a.Masked(), cross.around(a.Addr())
 	}
 	return k
+}
+
+// subnets are those that nodes record.
+type subnets struct {
+	all     map[netip.Prefix]bool
+	lengths []int // the longest first
+}
+
+// crossSubnets returns the nodes' subnets if the fate of an address may depend on
+// them: in a pool that uses VXLAN across subnets only, and with a node that has no
+// VXLAN tunnel address. Else it returns nil.
+func crossSubnets(p *blocks.Pool, nodes []*blocks.Node) *subnets {
+	f := p.Family()
+	if p.VXLAN != blocks.EncapCrossSubnet || !slices.ContainsFunc(nodes, func(n *blocks.Node) bool { return !hasVTEP(n, f) }) {
+		return nil
+	}
+	s := &subnets{all: map[netip.Prefix]bool{}}
+	for _, n := range nodes {
+		if a := addressOf(n, f); a.IsValid() && !s.all[a.Masked()] {
+			s.all[a.Masked()] = true
+			if !slices.Contains(s.lengths, a.Bits()) {
+				s.lengths = append(s.lengths, a.Bits())
+			}
+		}
+	}
+	slices.Sort(s.lengths)
+	slices.Reverse(s.lengths)
+	return s
+}
+
+// around returns the smallest of the subnets that contains an address. Subnets lie in
+// each other or apart, so that it tells all of them that do.
+func (s *subnets) around(a netip.Addr) netip.Prefix {
+	for _, bits := range s.lengths {
+		if p, err := a.Prefix(bits); err == nil && s.all[p] {
+			return p
+		}
+	}
+	return netip.Prefix{}
 }
 
 func (o *Outlook) count(p Prediction, pairs int) {
