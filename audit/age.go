@@ -25,3 +25,11 @@ func (st *State) oldEnough(m blocks.Meta) bool { return st.settled(m.Created) &&
 
 // observed is the evidence for verdicts that rest on what other objects say.
 const observed = "one observation, of objects read one kind after the other"
+
+// ClaimInFlight tells whether an affinity, or the claim of its block (nil if there is
+// none), is younger than the grace: claims and releases pass through states in which
+// the two disagree, and they are read one after the other. A block is written whenever
+// an address of it is, which makes it no younger.
+func (st *State) ClaimInFlight(a *blocks.Affinity, b *Block) bool {
+	return !st.oldEnough(a.Meta) || b != nil && (!st.settled(b.Created) || !st.settled(b.Claimed))
+}

@@ -26,8 +26,7 @@ func init() {
 				if affinity.Judge(a, bareOrNil(b)) != affinity.NotOwner {
 					return
 				}
-				// A claim or a release in flight passes through these states.
-				if a.Effective() != blocks.Confirmed && !st.oldEnough(a.Meta) {
+				if st.ClaimInFlight(a, b) {
 					return
 				}
 				sev := Error

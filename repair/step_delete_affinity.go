@@ -123,8 +123,10 @@ func (p *proposals) mustKeep(a *blocks.Affinity, b *audit.Block) (RefusalCode, s
 		return RefusedNotRead, "a block that cannot be read may be its own"
 	case b != nil && len(b.Faults) > 0:
 		return RefusedCorrupt, "its block is corrupt, so its word about the owner is not relied on: " + b.Faults[0]
-	case !st.OldEnough(a.Meta) && (b == nil || a.Effective() != blocks.Confirmed):
+	case !st.OldEnough(a.Meta):
 		return RefusedYoung, fmt.Sprintf("it was written less than %s ago, at %s: a claim or a release in flight passes through this state", st.Grace, audit.FormatTime(lastWrite(a.Meta)))
+	case st.ClaimInFlight(a, b):
+		return RefusedYoung, fmt.Sprintf("its block was made or claimed less than %s ago: a claim in flight passes through this state", st.Grace)
 	}
 	if b == nil && st.OnlyWay(a) {
 		return RefusedHeals, fmt.Sprintf("automatic blocks are off, and the next pod on %s makes its block: it would get no other", a.Owner.Node())
