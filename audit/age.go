@@ -31,5 +31,9 @@ const observed = "one observation, of objects read one kind after the other"
 // the two disagree, and they are read one after the other. A block is written whenever
 // an address of it is, which makes it no younger.
 func (st *State) ClaimInFlight(a *blocks.Affinity, b *Block) bool {
-	return !st.oldEnough(a.Meta) || b != nil && (!st.settled(b.Created) || !st.settled(b.Claimed))
+	return !st.oldEnough(a.Meta) || b != nil && !st.ClaimSettled(b)
 }
+
+// ClaimSettled tells whether a block was made, and claimed by whom it names, at least
+// the grace ago.
+func (st *State) ClaimSettled(b *Block) bool { return st.settled(b.Created) && st.settled(b.Claimed) }

@@ -154,7 +154,7 @@ func (st *State) reclaimedByAllocator(pools []*Pool, h *Host) int {
 	for _, p := range pools {
 		for _, b := range p.Blocks {
 			claimed := cmp.Or(b.Claimed, b.Created)
-			if b.Used == 0 && b.Usable() && b.Owner.Kind == blocks.HostOwner && b.Owner.Name != h.Name &&
+			if b.Used == 0 && b.Usable() && b.CIDR.Bits() == p.BlockSize && !st.reserved.Covers(b.CIDR) && b.Owner.Kind == blocks.HostOwner && b.Owner.Name != h.Name &&
 				!claimed.IsZero() && st.Cluster.TakenAt.Sub(claimed) > emptyBlockMinAge {
 				count++
 			}

@@ -20,7 +20,7 @@ func init() {
 		Run: func(st *State, f *Findings) {
 			for _, b := range st.IPBlocks {
 				host := b.Owner.Node()
-				if !st.vanished(host) || !st.settled(b.Created) {
+				if !st.vanished(host) || !st.ClaimSettled(b) {
 					continue
 				}
 				var lent []string

@@ -20,7 +20,7 @@ func init() {
 		Run: func(st *State, f *Findings) {
 			for _, b := range st.IPBlocks {
 				host := b.Owner.Node()
-				if host == "" || b.SoftDeleted || !st.settled(b.Created) || st.claimedBy(b, host) {
+				if host == "" || b.SoftDeleted || !st.ClaimSettled(b) || st.claimedBy(b, host) {
 					continue
 				}
 				if st.affinityMayExist(b, host) {

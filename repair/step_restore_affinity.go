@@ -104,7 +104,7 @@ func (p *proposals) mustNotRestore(b *audit.Block, host string) (RefusalCode, st
 		return RefusedConflict, fmt.Sprintf("its host %s is no node: nothing is to be routed there (--empty-blocks releases it once it is empty)", host)
 	case len(others) > 0:
 		return RefusedConflict, fmt.Sprintf("%s claims the CIDR, too: that has to be settled first (--orphan-affinities)", audit.List(others))
-	case !st.Settled(b.Created):
+	case !st.ClaimSettled(b):
 		return RefusedYoung, fmt.Sprintf("it was made less than %s ago, at %s: its claim may be under way", st.Grace, audit.FormatTime(b.Created))
 	case p.req.EmptyBlocks && b.Used == 0 && b.Release.OK:
 		return RefusedConflict, "it is empty, and this plan releases it instead"
