@@ -86,7 +86,8 @@ type Result struct {
 	Outcomes []Outcome `json:"outcomes"`
 	// Gaps says what could not be read, in words.
 	Gaps []string `json:"gaps,omitempty"`
-	// Journal is the file that holds every object as it was.
+	// Journal is the file that holds every object as it was; "" if nothing was
+	// written.
 	Journal string `json:"journal,omitempty"`
 }
 

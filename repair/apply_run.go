@@ -89,11 +89,14 @@ func Apply(ctx context.Context, plan *Plan, r Reader, w Writer, j *Journal, opts
 	a.request.Pools, a.request.Nodes, a.request.MaxSteps = nil, nil, 0
 	res := &Result{
 		APIVersion: audit.APIVersion, Kind: ResultKind, Cluster: reportCluster(x.state),
-		StartedAt: audit.Time{Time: x.state.Cluster.TakenAt}, Outcomes: []Outcome{}, Gaps: gapTexts(x.state), Journal: j.Path(),
+		StartedAt: audit.Time{Time: x.state.Cluster.TakenAt}, Outcomes: []Outcome{}, Gaps: gapTexts(x.state),
 	}
 	for i := range plan.Steps {
 		step := &plan.Steps[i]
 		res.Outcomes = append(res.Outcomes, x.each(ctx, step, func() Outcome { return a.step(ctx, step) }))
+	}
+	if j.Exists() {
+		res.Journal = j.Path()
 	}
 	return res, nil
 }

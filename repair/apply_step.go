@@ -170,6 +170,10 @@ func (a *applying) write(ctx context.Context, kind *stepKind, s *Step) (Outcome,
 	hand, cancel := inHand(ctx)
 	defer cancel()
 	err := kind.do(hand, a.writer, a.state, s)
+	if broken := a.journal.Err(); broken != nil && err != nil && a.journal.untouched() {
+		a.stop(SkipJournal, broken.Error())
+		return skip(SkipJournal, "nothing was written: %v", broken), nil
+	}
 	if errors.Is(err, ErrChanged) {
 		return skip(SkipChanged, "%v", err), err
 	}

@@ -82,6 +82,7 @@ func TestJournal(t *testing.T) {
 // TestJournalIsNotOverwritten: a journal is what an undo lives on.
 func TestJournalIsNotOverwritten(t *testing.T) {
 	j := newTestJournal(t)
+	writeTwoSteps(t, j)
 	before, err := os.ReadFile(j.Path())
 	if err != nil {
 		t.Fatal(err)
@@ -92,6 +93,77 @@ func TestJournalIsNotOverwritten(t *testing.T) {
 	after, err := os.ReadFile(j.Path())
 	if err != nil || string(before) != string(after) {
 		t.Errorf("it was changed: %v", err)
+	}
+}
+
+// TestJournalIsLazy: a run that writes nothing leaves no file, though its path is
+// known; the first change brings the file with all lines before it, and each change
+// is on the disk before it may be sent.
+func TestJournalIsLazy(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal.jsonl")
+	var disk *slowDisk
+	create := createFile
+	t.Cleanup(func() { createFile = create })
+	createFile = func(path string) (journalFile, error) {
+		file, err := create(path)
+		disk = &slowDisk{journalFile: file}
+		return disk, err
+	}
+	j, err := CreateJournal(path, testHeader())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(j.Start("a"), j.End(Outcome{Step: Step{ID: "a"}, Status: Skipped}), j.Start("b")); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) > 0 || j.Exists() || j.Path() != path {
+		t.Errorf("before the first change there is %v (%v), path %q", left, err, j.Path())
+	}
+	change := Change{Verb: VerbDelete, Resource: blocks.Handles, Name: "x", Before: json.RawMessage(`{}`)}
+	for range 2 {
+		if err := j.Record(change); err != nil || disk.unsynced > 0 {
+			t.Errorf("a change may be sent with %d lines that are not on the disk (%v)", disk.unsynced, err)
+		}
+	}
+	if f := readJournal(t, path); len(f.Entries) != 5 || !f.Started("b") || f.Started("a") || !j.Exists() {
+		t.Errorf("the file has %+v", f.Entries)
+	}
+}
+
+// slowDisk counts what was written and is not on the disk.
+type slowDisk struct {
+	journalFile
+	unsynced int
+}
+
+func (d *slowDisk) Write(line []byte) (int, error) { d.unsynced++; return d.journalFile.Write(line) }
+
+func (d *slowDisk) Sync() error { d.unsynced = 0; return d.journalFile.Sync() }
+
+// TestJournalCannotBeMade: a journal that cannot be made is known before anything is
+// written, whenever it comes to that.
+func TestJournalCannotBeMade(t *testing.T) {
+	if _, err := CreateJournal(filepath.Join(t.TempDir(), "none", "j.jsonl"), testHeader()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a directory that is not there: %v", err)
+	}
+	dir := t.TempDir()
+	j, err := CreateJournal(filepath.Join(dir, "j.jsonl"), testHeader())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	f := storyDrained(t)
+	p := f.plan(t, emptyBlocks)
+	f.journal = j
+	r, err := Apply(t.Context(), p, f, f, j, ApplyOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, outcomes(r), "skipped Journal", "not-tried Journal")
+	if len(f.wrote) > 0 || r.Journal != "" {
+		t.Errorf("it wrote %v, journal %q", f.wrote, r.Journal)
 	}
 }
 
@@ -165,6 +237,7 @@ func TestNoJournal(t *testing.T) {
 // taken, so that no write follows.
 func TestJournalStaysBroken(t *testing.T) {
 	j := newTestJournal(t)
+	writeTwoSteps(t, j)
 	if err := j.file.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -14,31 +14,55 @@ import (
 )
 
 // Journal is the file that holds every object as it was before it was written:
-// one JSON value a line, only ever appended to. Each line is on the disk before
-// its method returns. After one line that could not be written no other is taken,
-// so that a broken line is always the last of its run.
+// one JSON value a line, only ever appended to. From the first change on each line
+// is on the disk before its method returns. After one line that could not be
+// written no other is taken, so that a broken line is always the last of its run.
 type Journal struct {
 	path string
 
-	mu   sync.Mutex
-	file *os.File
-	step string
-	kept map[blocks.Ref]bool // the objects that the step has taken down
-	at   audit.Time
-	err  error
+	mu sync.Mutex
+	// file is nil until the first change; waiting are the lines before it. A run
+	// that writes nothing leaves no file.
+	file    journalFile
+	waiting []byte
+	step    string
+	kept    map[blocks.Ref]bool // the objects that the step has taken down
+	at      audit.Time
+	err     error
 }
 
-// CreateJournal makes a new file, which must not exist, for its owner alone to
-// read.
+// journalFile is what a journal needs of a file.
+type journalFile interface {
+	Write(line []byte) (int, error)
+	// Sync returns when what was written is on the disk.
+	Sync() error
+	Close() error
+}
+
+// createFile creates the file of a journal.
+var createFile = func(path string) (journalFile, error) {
+	return os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+}
+
+// CreateJournal prepares a new journal. The file, which must not exist, is for its
+// owner alone to read, and is made with the first change that is taken down. That its
+// directory takes no file is an error at once; should it come to that later, it is an
+// error of that change, which then must not be sent.
 func CreateJournal(path string, h JournalHeader) (*Journal, error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+	if _, err := os.Lstat(path); err == nil {
+		return nil, fmt.Errorf("creating the journal: %w", &os.PathError{Op: "open", Path: path, Err: os.ErrExist})
+	}
+	probe, err := os.CreateTemp(filepath.Dir(path), ".calico-audit-journal-*")
 	if err != nil {
 		return nil, fmt.Errorf("creating the journal: %w", err)
 	}
+	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
+		return nil, fmt.Errorf("creating the journal: %w", err)
+	}
 	h.APIVersion, h.Kind = audit.APIVersion, JournalKind
-	j := &Journal{path: path, file: file, at: h.StartedAt}
-	if err := errors.Join(j.write(h), syncDirectory(filepath.Dir(path))); err != nil {
-		return nil, errors.Join(fmt.Errorf("creating the journal: %w", err), file.Close(), os.Remove(path))
+	j := &Journal{path: path, at: h.StartedAt}
+	if err := j.write(h); err != nil {
+		return nil, fmt.Errorf("creating the journal: %w", err)
 	}
 	return j, nil
 }
@@ -50,7 +74,7 @@ func ResumeJournal(path string, at audit.Time) (*Journal, error) {
 		return nil, fmt.Errorf("opening the journal: %w", err)
 	}
 	j := &Journal{path: path, file: file, at: at}
-	if err := j.endLine(); err != nil {
+	if err := endLine(file); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the journal: %w", err), file.Close())
 	}
 	if err := j.append(JournalEntry{Event: EventResume}); err != nil {
@@ -60,19 +84,19 @@ func ResumeJournal(path string, at audit.Time) (*Journal, error) {
 }
 
 // endLine ends a line that a crash left unfinished.
-func (j *Journal) endLine() error {
-	info, err := j.file.Stat()
+func endLine(file *os.File) error {
+	info, err := file.Stat()
 	if err != nil || info.Size() == 0 {
 		return err
 	}
 	last := make([]byte, 1)
-	if _, err := j.file.ReadAt(last, info.Size()-1); err != nil {
+	if _, err := file.ReadAt(last, info.Size()-1); err != nil {
 		return err
 	}
 	if last[0] == '\n' {
 		return nil
 	}
-	_, err = j.file.Write([]byte("\n"))
+	_, err = file.Write([]byte("\n"))
 	return err
 }
 
@@ -87,8 +111,23 @@ func syncDirectory(path string) error {
 	return dir.Close()
 }
 
-// Path returns the path of the file.
+// Path returns the path of the file, which is known before the file is there.
 func (j *Journal) Path() string { return j.path }
+
+// Exists reports whether there is a file: whether any change was taken down.
+func (j *Journal) Exists() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.file != nil
+}
+
+// untouched reports whether the step in hand has taken no change down: nothing of
+// it was sent then.
+func (j *Journal) untouched() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.kept) == 0
+}
 
 // Err returns why the journal takes no more lines; nil if it does.
 func (j *Journal) Err() error {
@@ -128,6 +167,11 @@ func (j *Journal) Record(c Change) error {
 	}
 	object := blocks.Ref{Resource: c.Resource, Name: c.Name}
 	known := c.Step == j.step && j.kept[object]
+	if j.file == nil {
+		if err := j.create(); err != nil {
+			return err
+		}
+	}
 	err := j.add(JournalEntry{Event: EventChange, Step: c.Step, Change: &c})
 	if err != nil && c.Back && known {
 		return nil
@@ -150,22 +194,51 @@ func (j *Journal) add(e JournalEntry) error {
 	return j.write(e)
 }
 
-// write writes one line, and remembers if that failed.
+// create makes the file, with the lines that were waiting for it.
+func (j *Journal) create() error {
+	if j.err != nil {
+		return j.err
+	}
+	file, err := createFile(j.path)
+	if err != nil {
+		j.err = fmt.Errorf("creating the journal: %w", err)
+		return j.err
+	}
+	if err := errors.Join(put(file, j.waiting), syncDirectory(filepath.Dir(j.path))); err != nil {
+		j.err = fmt.Errorf("creating the journal: %w", errors.Join(err, file.Close(), os.Remove(j.path)))
+		return j.err
+	}
+	j.file, j.waiting = file, nil
+	return nil
+}
+
+// write writes one line, and remembers if that failed. Before there is a file it
+// keeps the line.
 func (j *Journal) write(v any) error {
 	if j.err != nil {
 		return j.err
 	}
 	line, err := json.Marshal(v)
-	if err == nil {
-		_, err = j.file.Write(append(line, '\n'))
-	}
-	if err == nil {
-		err = j.file.Sync()
+	line = append(line, '\n')
+	switch {
+	case err != nil:
+	case j.file == nil:
+		j.waiting = append(j.waiting, line...)
+	default:
+		err = put(j.file, line)
 	}
 	if err != nil {
 		j.err = fmt.Errorf("writing the journal %s: %w", j.path, err)
 	}
 	return j.err
+}
+
+// put brings lines onto the disk: what they announce is sent when it returns.
+func put(file journalFile, lines []byte) error {
+	if _, err := file.Write(lines); err != nil {
+		return err
+	}
+	return file.Sync()
 }
 
 // Close closes the file.
@@ -174,6 +247,9 @@ func (j *Journal) Close() error {
 	defer j.mu.Unlock()
 	if j.err == nil {
 		j.err = fmt.Errorf("writing the journal %s: it is closed", j.path)
+	}
+	if j.file == nil {
+		return nil
 	}
 	return j.file.Close()
 }

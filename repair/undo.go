@@ -42,6 +42,9 @@ func Undo(ctx context.Context, f *JournalFile, r Reader, w Writer, back Restorer
 		step := u.stepOf(id)
 		res.Outcomes = append(res.Outcomes, u.each(ctx, step, func() Outcome { return u.step(ctx, id) }))
 	}
+	if j.Exists() {
+		res.Journal = j.Path()
+	}
 	return res, nil
 }
 
@@ -71,14 +74,10 @@ func (u *undoing) begin(ctx context.Context) error {
 }
 
 func (u *undoing) result() *Result {
-	res := &Result{
+	return &Result{
 		APIVersion: audit.APIVersion, Kind: ResultKind, Cluster: reportCluster(u.state), Undo: true,
 		StartedAt: audit.Time{Time: u.state.Cluster.TakenAt}, Outcomes: []Outcome{}, Gaps: gapTexts(u.state),
 	}
-	if u.journal != nil {
-		res.Journal = u.journal.Path()
-	}
-	return res
 }
 
 // stepOf returns a step of the plan, or as much of one as the journal tells.

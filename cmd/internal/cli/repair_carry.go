@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -66,7 +65,7 @@ func (c *carrier) applyPlan(ctx context.Context, plan *repair.Plan, resume *repa
 	defer func() { _ = journal.Close() }()
 	writer, err := target.writer(journal)
 	if err != nil {
-		return c.nothingDone(err, journal, resume == nil)
+		return c.nothingDone(err)
 	}
 	defer context.AfterFunc(ctx, func() {
 		progress.Clear()
@@ -92,7 +91,7 @@ func (c *carrier) applyPlan(ctx context.Context, plan *repair.Plan, resume *repa
 	})
 	progress.Clear()
 	if err != nil {
-		return c.nothingDone(err, journal, resume == nil)
+		return c.nothingDone(err)
 	}
 	return c.finish(res, c.afterApply(plan, res))
 }
@@ -122,12 +121,8 @@ func (c *carrier) openJournal(plan *repair.Plan, resume *repair.JournalFile) (*r
 	return j, nil
 }
 
-// nothingDone says why nothing was tried. The journal, which holds nothing, goes.
-func (c *carrier) nothingDone(err error, journal *repair.Journal, fresh bool) error {
-	_ = journal.Close()
-	if fresh {
-		_ = os.Remove(journal.Path())
-	}
+// nothingDone says why nothing was tried.
+func (c *carrier) nothingDone(err error) error {
 	if errors.Is(err, repair.ErrNoPlan) {
 		return usageError(err)
 	}

@@ -250,7 +250,7 @@ func TestApplyExits(t *testing.T) {
 	if emptyBlocks(t, c) != 2 {
 		t.Error("something was released")
 	}
-	if journals, _ := filepath.Glob("calico-audit-journal-*"); len(journals) != 1 { // of the one whose steps were tried
+	if journals, _ := filepath.Glob("calico-audit-journal-*"); len(journals) > 0 {
 		t.Errorf("journals of runs that wrote nothing were left: %v", journals)
 	}
 	got := onCluster(t, c, "repair", "apply", "plan.json", "--yes", "--max-steps", "1", "--journal", "m.jsonl")

@@ -97,7 +97,7 @@ func (c *carrier) undo(ctx context.Context, file *repair.JournalFile) error {
 	defer func() { _ = journal.Close() }()
 	writer, err := target.writer(journal)
 	if err != nil {
-		return c.nothingDone(err, journal, true)
+		return c.nothingDone(err)
 	}
 	n := 0
 	res, err := repair.Undo(ctx, file, target.reader, writer, writer, journal, repair.ApplyOptions{
@@ -111,7 +111,7 @@ func (c *carrier) undo(ctx context.Context, file *repair.JournalFile) error {
 	})
 	progress.Clear()
 	if err != nil {
-		return c.nothingDone(err, journal, true)
+		return c.nothingDone(err)
 	}
 	return c.finish(res, nil)
 }
