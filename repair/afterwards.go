@@ -98,6 +98,24 @@ func (x *pretence) free(name string, a netip.Addr) {
 	}
 }
 
+// finishAffinity deletes an affinity that is marked, or makes it anew if its host's
+// block is there.
+func (x *pretence) finishAffinity(s *Step) {
+	cidr := prefixOf(s.Target)
+	owned := slices.ContainsFunc(x.Blocks, func(b blocks.Block) bool {
+		return b.CIDR == cidr && !b.SoftDeleted && b.Owner.Node() == s.Target.Node && !x.noBlocks[b.Name]
+	})
+	if !owned {
+		x.noAffinities[s.Guard(GuardName)] = true
+		return
+	}
+	for i := range x.Affinities {
+		if a := &x.Affinities[i]; a.Name == s.Guard(GuardName) {
+			a.SoftDeleted, a.State, a.UID, a.Created, a.Written = false, blocks.Confirmed, "", x.Cluster.TakenAt, x.Cluster.TakenAt
+		}
+	}
+}
+
 // uncount lowers a handle's count for a block, and drops the handle with its last.
 func (x *pretence) uncount(id string, cidr netip.Prefix) {
 	h := x.handles[strings.ToLower(id)]

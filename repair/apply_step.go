@@ -97,16 +97,24 @@ func sameTarget(now, planned audit.Subject) bool {
 
 // notDerived says why a step does not come out any more.
 func (a *applying) notDerived(kind *stepKind, s *Step, refusal *Refusal) Outcome {
-	if kind.verify(a.state, s) == nil {
+	wrong := kind.verify(a.state, s)
+	if wrong == nil {
 		o := Outcome{Status: Already, Reason: "it is so already"}
 		if refusal != nil {
 			o.Reason = "what the plan is about is gone; what stands in its place is left alone: " + refusal.Reason
 		}
 		return o
 	}
+	var behind *LeftBehindError
 	switch {
 	case refusal != nil:
 		return skip(SkipCode(refusal.Code), "%s", refusal.Reason)
+	case errors.As(wrong, &behind):
+		o := skip(SkipNotDerived, "what the step is about is done already, but %v: make a new plan for it", wrong)
+		if gone(a.state, s.Target) {
+			o.Code = SkipGone
+		}
+		return o
 	case gone(a.state, s.Target):
 		return skip(SkipGone, "%s does not exist any more", s.Target.ResourceName())
 	}
@@ -169,7 +177,8 @@ func (a *applying) write(ctx context.Context, kind *stepKind, s *Step) (Outcome,
 	}
 	hand, cancel := inHand(ctx)
 	defer cancel()
-	err := kind.do(hand, a.writer, a.state, s)
+	before := a.state
+	err := kind.do(hand, a.writer, before, s)
 	if broken := a.journal.Err(); broken != nil && err != nil && a.journal.untouched() {
 		a.stop(SkipJournal, broken.Error())
 		return skip(SkipJournal, "nothing was written: %v", broken), nil
@@ -178,30 +187,70 @@ func (a *applying) write(ctx context.Context, kind *stepKind, s *Step) (Outcome,
 		return skip(SkipChanged, "%v", err), err
 	}
 	defer a.wroteStep(ctx)
-	return a.verify(hand, kind, s, err), nil
+	return a.verify(hand, kind, s, before, err), nil
 }
 
-// verify reads the objects of a step after it was written. written is the error of
-// the writer: an answer that was lost does not mean that the write was.
-func (a *applying) verify(ctx context.Context, kind *stepKind, s *Step, written error) Outcome {
+// verify reads the objects of a step after it was written, and says what became of
+// it: it is done if its whole outcome was read, whatever became of the writer's
+// answer, and not if anything of it is left, whatever else is right.
+func (a *applying) verify(ctx context.Context, kind *stepKind, s *Step, before *audit.State, written error) Outcome {
 	if err := a.journal.Err(); err != nil {
 		a.stop(SkipJournal, err.Error())
 	}
-	if err := a.refreshAll(ctx, func() []blocks.Ref { return kind.refs(a.state, s) }); err != nil {
+	remark, wrong, err := a.outcome(ctx, kind, s, before)
+	if err != nil {
 		a.stop(SkipUnread, fmt.Sprintf("the run stopped because the API server could not be read: %v", err))
 		if written != nil {
 			err = written
 		}
 		return Outcome{Status: Failed, Reason: fmt.Sprintf("it is not known whether it was carried out: %v", err)}
 	}
-	wrong := kind.verify(a.state, s)
+	var behind *LeftBehindError
 	switch {
+	case errors.As(written, &behind):
+		return Outcome{Status: Failed, Reason: written.Error()}
 	case wrong == nil && written == nil:
-		return Outcome{Status: Done}
+		return Outcome{Status: Done, Reason: remark}
 	case wrong == nil:
-		return Outcome{Status: Done, Reason: fmt.Sprintf("the answer was lost (%v), but reading again shows it done", written)}
+		return Outcome{Status: Done, Reason: fmt.Sprintf("reading again shows it done, though the answer was lost (%v)", written)}
+	case errors.As(wrong, &behind) && written != nil:
+		return Outcome{Status: Failed, Reason: fmt.Sprintf("%v; and %v", written, wrong)}
+	case errors.As(wrong, &behind):
+		return Outcome{Status: Failed, Reason: fmt.Sprintf("it was written, and not to the end: %v", wrong)}
 	case written != nil:
 		return Outcome{Status: Failed, Reason: written.Error()}
 	}
 	return Outcome{Status: Failed, Reason: fmt.Sprintf("it was written, but reading again does not show it: %v", wrong)}
+}
+
+// settle is how long the objects of a step get until they agree: whoever writes them
+// at the same moment writes one after the other, too.
+const settle = time.Second
+
+// outcome reads the objects of a step until they show its outcome or, a moment later,
+// still do not. wrong is what is not as it should be, err that they cannot be read.
+func (a *applying) outcome(ctx context.Context, kind *stepKind, s *Step, before *audit.State) (remark string, wrong, err error) {
+	var behind *LeftBehindError
+	for try := 0; ; try++ {
+		if err := a.refreshAll(ctx, func() []blocks.Ref { return kind.refs(a.state, s) }); err != nil {
+			return "", nil, err
+		}
+		if remark, wrong = judgeOutcome(kind, before, a.state, s); !errors.As(wrong, &behind) || try > 0 {
+			return remark, wrong, nil
+		}
+		if err := a.opts.Sleep(ctx, settle); err != nil {
+			return "", nil, err
+		}
+	}
+}
+
+// judgeOutcome is what a state shows of a step that was derived from an earlier one:
+// nil, with a remark perhaps, if it is done.
+func judgeOutcome(kind *stepKind, before, now *audit.State, s *Step) (remark string, wrong error) {
+	wrong = kind.verify(now, s)
+	var behind *LeftBehindError
+	if errors.As(wrong, &behind) && kind.asBefore != nil && kind.asBefore(before, now, s) {
+		return fmt.Sprintf("%v, as it was before: see --leaked-handles and --soft-deleted", wrong), nil
+	}
+	return "", wrong
 }

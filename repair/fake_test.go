@@ -26,6 +26,7 @@ type fakeCluster struct {
 	// written. lost is returned though the write took place.
 	before func(name string) error
 	lost   error
+	leaves bool // a release leaves the affinity, in pendingDeletion
 	wrote  []string
 	whole  int // readings of everything
 }
@@ -79,7 +80,12 @@ func (f *fakeCluster) write(r blocks.Resource, name string, change func()) error
 func (f *fakeCluster) ReleaseBlock(_ context.Context, block ObjectRef, affinity *ObjectRef) error {
 	return f.write(blocks.Blocks, block.Name, func() {
 		dropBlock(f.s, block.Name)
-		if affinity != nil {
+		switch {
+		case affinity != nil && f.leaves:
+			f.s.Affinities = slices.Clone(f.s.Affinities)
+			i := slices.IndexFunc(f.s.Affinities, func(a blocks.Affinity) bool { return a.Name == affinity.Name })
+			f.s.Affinities[i].State = blocks.PendingDeletion
+		case affinity != nil:
 			dropAffinity(f.s, affinity.Name)
 		}
 	})

@@ -34,9 +34,13 @@ type stepKind struct {
 	refs func(*audit.State, *Step) []blocks.Ref
 	// do carries a step out that was derived from exactly this state.
 	do func(context.Context, Writer, *audit.State, *Step) error
-	// verify returns nil if the state shows the outcome of the step, and otherwise
-	// what is wrong.
+	// verify returns nil if the state shows the whole outcome of the step, and
+	// otherwise what is wrong: a [LeftBehindError] where what the step is about is as
+	// it should be, and something of its protocol is left.
 	verify func(*audit.State, *Step) error
+	// asBefore reports whether what verify says is left was so before the step, and is
+	// none of its doing; nil if nothing can be.
+	asBefore func(before, now *audit.State, s *Step) bool
 	// pretend carries the step out on a snapshot in memory.
 	pretend func(*pretence, *Step)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -34,9 +35,10 @@ type ObjectRef struct {
 // version. A method that stops half-way puts back what it can and returns an
 // error that says in what state it leaves the objects.
 //
-// Its errors are, by errors.Is: [ErrChanged] if an object is no longer the one
-// that was judged (nothing harmful was written, and the step may be derived
-// anew), and any other error where the outcome is not known.
+// Its errors are: [ErrChanged], by errors.Is, if an object is no longer the one that
+// was judged (nothing harmful was written, and the step may be derived anew);
+// [LeftBehindError], by errors.As, one or several, if a later write of the protocol
+// failed; and any other error where the outcome is not known.
 type Writer interface {
 	// ReleaseBlock deletes an empty block. The affinity is its owner's object, nil
 	// if there is none: it becomes pendingDeletion first, and is deleted last.
@@ -64,6 +66,33 @@ type Writer interface {
 
 // ErrChanged says that an object is no longer the one that was judged.
 var ErrChanged = errors.New("it changed since it was judged")
+
+// LeftBehindError says that a step has written something and could not finish: an
+// object is left in a state that the step's protocol only passes through, or that
+// contradicts another. The step is not done then, even if what it is about is as it
+// should be. It is never [ErrChanged], whatever its cause.
+type LeftBehindError struct {
+	Resource blocks.Resource
+	Name     string
+	// State says of the object how it is, such as "is left pendingDeletion".
+	State string
+	// Err is why; nil where reading showed it.
+	Err error
+}
+
+// Error names the object as kubectl does, and how it is left.
+func (e *LeftBehindError) Error() string {
+	text := fmt.Sprintf("%s/%s %s", singular[e.Resource], e.Name, e.State)
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// singular is what kubectl calls one object of a resource.
+var singular = map[blocks.Resource]string{
+	blocks.Blocks: "ipamblock", blocks.Affinities: "blockaffinity", blocks.Handles: "ipamhandle", blocks.IPAMConfigs: "ipamconfig",
+}
 
 // Restorer takes changes back. Like a [Writer]'s, its writes are conditional, and
 // its errors are [ErrChanged] where somebody else got there first.

@@ -73,7 +73,9 @@ func TestResume(t *testing.T) {
 		// state is that of the affinity in the end; "" if it is to be gone.
 		state string
 	}{
-		"before any write":                   {want: "done"},
+		"before its first write was sent": {did: []func(*lab) repair.Change{func(l *lab) repair.Change {
+			return l.patched(repair.VerbPatch, affinityCRD, affinity)
+		}}, want: "done"},
 		"after the affinity was marked":      {did: []func(*lab) repair.Change{pendingDeletion}, want: "done"},
 		"after the block was marked deleted": {did: []func(*lab) repair.Change{pendingDeletion, marked}, want: "done"},
 		"after the block was deleted":        {did: []func(*lab) repair.Change{pendingDeletion, marked, deleted}, want: "done"},

@@ -18,7 +18,7 @@ import (
 func (h *halfDone) lowered() (func(context.Context) error, string) {
 	id := h.step.Guard(GuardHandle)
 	hd := h.state.Handle(id)
-	if hd == nil || h.kind.verify(h.state, h.step) != nil {
+	if hd == nil || verifyIP(h.state, h.step) != nil {
 		return nil, ""
 	}
 	if hd.SoftDeleted {

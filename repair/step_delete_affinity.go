@@ -54,13 +54,15 @@ var deleteAffinity = &stepKind{
 		return w.DeleteAffinity(ctx, pin(blocks.Affinities, a.Meta))
 	},
 	verify: func(st *audit.State, s *Step) error {
-		if a := affinityNamed(st, s.Guard(GuardName)); a != nil {
-			return replaced(s, "affinity", a.Meta)
+		for _, a := range []*blocks.Affinity{affinityNamed(st, s.Guard(GuardName)), affinityOf(st, s.Target.CIDR, s.Target.Node)} {
+			if a == nil {
+				continue
+			}
+			if err := replaced(s, "affinity", a.Meta); err != nil {
+				return err
+			}
 		}
-		if a := affinityOf(st, s.Target.CIDR, s.Target.Node); a != nil {
-			return replaced(s, "affinity", a.Meta)
-		}
-		return nil
+		return ownersAffinity(st, s.Target.CIDR, s.Target.Node)
 	},
 	pretend: func(x *pretence, step *Step) { x.noAffinities[step.Guard(GuardName)] = true },
 }

@@ -47,7 +47,7 @@ var deleteHandle = &stepKind{
 		if h := handleNamed(st, s.Guard(GuardName)); h != nil {
 			return replaced(s, "handle", h.Meta)
 		}
-		return nil
+		return usedHandle(st, s.Guard(GuardName), s.Target.Name)
 	},
 	pretend: func(x *pretence, step *Step) { x.noHandles[step.Guard(GuardName)] = true },
 }

@@ -60,12 +60,23 @@ var finishDelete = &stepKind{
 	verify: func(st *audit.State, s *Step) error {
 		m := marked(st, s)
 		if m != nil {
-			return replaced(s, wordOf[s.Target.Kind], *m)
+			if err := replaced(s, wordOf[s.Target.Kind], *m); err != nil {
+				return err
+			}
 		}
-		if a := affinityNamed(st, s.Guard(GuardAffinity)); a != nil && a.UID == s.Guard(GuardAffinityUID) && blockAt(st, s.Target.CIDR) == nil && !claimedAnew(a) {
-			return fmt.Errorf("the block is gone, and its owner's affinity %s is still there", a.Name)
+		switch s.Target.Kind {
+		case audit.KindHandle:
+			if m == nil {
+				return usedHandle(st, s.Guard(GuardName), s.Target.Name)
+			}
+			return nil
+		case audit.KindBlock:
+			if err := releasedAffinity(st, s); err != nil {
+				return err
+			}
+			return ownersAffinity(st, s.Target.CIDR, hostOf(s.Guard(GuardOwner)))
 		}
-		return nil
+		return ownersAffinity(st, s.Target.CIDR, s.Target.Node)
 	},
 	pretend: func(x *pretence, step *Step) {
 		switch step.Target.Kind {
@@ -73,7 +84,7 @@ var finishDelete = &stepKind{
 			x.noBlocks[step.Guard(GuardName)] = true
 			x.noAffinities[step.Guard(GuardAffinity)] = true
 		case audit.KindAffinity:
-			x.noAffinities[step.Guard(GuardName)] = true
+			x.finishAffinity(step)
 		case audit.KindHandle:
 			x.noHandles[step.Guard(GuardName)] = true
 		}

@@ -44,7 +44,7 @@ var fixHandleCount = &stepKind{
 	verify: func(st *audit.State, s *Step) error {
 		h := handleNamed(st, s.Guard(GuardName))
 		if h == nil {
-			return nil // its last address was given back
+			return usedHandle(st, s.Guard(GuardName), s.Target.Name) // unless its last address was given back
 		}
 		wrong, right := st.Miscounts(h)
 		if len(wrong) == 0 || countsGuard(h.Blocks) == s.Guard(GuardCounts) || sameCounts(h.Blocks, right) {

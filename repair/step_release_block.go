@@ -60,14 +60,15 @@ var releaseBlock = &stepKind{
 		return w.ReleaseBlock(ctx, pin(blocks.Blocks, b.Meta), claim)
 	},
 	verify: func(st *audit.State, s *Step) error {
-		b := blockAt(st, s.Target.CIDR)
-		if b != nil {
-			return replaced(s, "block", b.Meta)
+		if b := blockAt(st, s.Target.CIDR); b != nil {
+			if err := replaced(s, "block", b.Meta); err != nil {
+				return err
+			}
 		}
-		if a := affinityNamed(st, s.Guard(GuardAffinity)); a != nil && a.UID == s.Guard(GuardAffinityUID) && !claimedAnew(a) {
-			return fmt.Errorf("the block is gone, and its owner's affinity %s is still there", a.Name)
+		if err := releasedAffinity(st, s); err != nil {
+			return err
 		}
-		return nil
+		return ownersAffinity(st, s.Target.CIDR, hostOf(s.Guard(GuardOwner)))
 	},
 	pretend: func(x *pretence, step *Step) {
 		x.noBlocks[step.Guard(GuardName)] = true

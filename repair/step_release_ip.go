@@ -68,7 +68,16 @@ var releaseIP = &stepKind{
 		sequence, _ := r.Block.SequenceAt(r.Ordinal)
 		return w.ReleaseIP(ctx, pin(blocks.Blocks, r.Block.Meta), r.Ordinal, attr().Handle, sequence)
 	},
-	verify: verifyIP,
+	verify: func(st *audit.State, s *Step) error {
+		if err := verifyIP(st, s); err != nil {
+			return err
+		}
+		if err := hasReleasedBlock(st, s); err != nil {
+			return err
+		}
+		return loweredHandle(st, s.Guard(GuardHandle))
+	},
+	asBefore: asBefore,
 	pretend: func(x *pretence, step *Step) {
 		if a, err := netip.ParseAddr(step.Target.IP); err == nil {
 			x.free(step.Guard(GuardBlock), a)
@@ -76,6 +85,7 @@ var releaseIP = &stepKind{
 	},
 }
 
+// verifyIP is nil if the address is free, or was given to somebody since.
 func verifyIP(st *audit.State, s *Step) error {
 	a, err := netip.ParseAddr(s.Target.IP)
 	if err != nil {

@@ -59,6 +59,12 @@ var restoreAffinity = &stepKind{
 		case a.SoftDeleted || a.Effective() != blocks.Confirmed:
 			return fmt.Errorf("affinity %s is there and not confirmed", a.Name)
 		}
+		switch b := blockAt(st, s.Target.CIDR); {
+		case b == nil:
+			return left(blocks.Affinities, a.Name, "is left confirmed without its block")
+		case b.Owner != a.Owner:
+			return left(blocks.Affinities, a.Name, "is left confirmed to a block of %s", ownerText(b.Owner))
+		}
 		return nil
 	},
 	pretend: func(x *pretence, step *Step) {

@@ -52,8 +52,8 @@ func (k *Kubernetes) ReleaseIP(ctx context.Context, block repair.ObjectRef, ordi
 	}
 	var left error
 	if gone, _ := now.marked(); gone {
-		if left = k.remove(ctx, now); left != nil {
-			left = fmt.Errorf("its block, which belongs to nobody and is empty, is marked deleted and still there: %w", detached(left))
+		if err := k.remove(ctx, now); err != nil {
+			left = leftBehind(blocks.Blocks, b.name(), leftMarked, err)
 		}
 	}
 	if handle != "" {

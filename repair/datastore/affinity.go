@@ -56,11 +56,15 @@ func (k *Kubernetes) setBack(ctx context.Context, a *object, state blocks.Affini
 // it is left to it.
 func (k *Kubernetes) dropAffinity(ctx context.Context, a *object) error {
 	marked, err := k.mark(ctx, a)
+	state := leftPendingDeletion
 	if err == nil {
-		err = k.remove(ctx, marked)
+		err, state = k.remove(ctx, marked), leftMarked
 	}
-	if !isChanged(err) {
-		return err
+	switch {
+	case err == nil:
+		return nil
+	case !isChanged(err):
+		return leftBehind(blocks.Affinities, a.name(), state, err)
 	}
 	now, readErr := k.get(ctx, blocks.Affinities, a.name())
 	switch {
@@ -69,7 +73,7 @@ func (k *Kubernetes) dropAffinity(ctx context.Context, a *object) error {
 	case now == nil, now.uid() != a.uid(), now.state() != blocks.PendingDeletion:
 		return nil
 	}
-	return fmt.Errorf("%s is left %s, because %w", a, blocks.PendingDeletion, detached(err))
+	return leftBehind(blocks.Affinities, a.name(), leftPendingDeletion, err)
 }
 
 // putBack gives an affinity the state back that it had, if it is still as it was
@@ -182,7 +186,7 @@ func (k *Kubernetes) deleteAffinity(ctx context.Context, a *object, c claim) err
 		}
 	}
 	if err := k.remove(ctx, a); err != nil {
-		return fmt.Errorf("it is left marked deleted, and Calico removes it when it reads it next: %w", detached(err))
+		return leftBehind(blocks.Affinities, a.name(), leftMarked, err)
 	}
 	return k.restoreIfClaimed(ctx, c)
 }

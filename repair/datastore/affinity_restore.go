@@ -129,7 +129,7 @@ func (k *Kubernetes) restore(ctx context.Context, blockUID string, c claim, alon
 func (k *Kubernetes) confirmedByOther(ctx context.Context, failed error, a *object) error {
 	now, err := k.get(ctx, blocks.Affinities, a.name())
 	if err != nil {
-		return leftPending(a, errors.Join(detached(failed), err))
+		return leftPending(a, errors.Join(errUnknown, failed, err))
 	}
 	if now != nil && now.state() == blocks.Confirmed {
 		return nil
@@ -141,7 +141,7 @@ func leftPending(a *object, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s is left %s, until its node assigns its next address from the block: %w", a, blocks.Pending, detached(err))
+	return leftBehind(blocks.Affinities, a.name(), fmt.Sprintf("is left %s, until its node assigns its next address from the block", blocks.Pending), err)
 }
 
 // stillIts is [repair.ErrChanged] unless the block is the same object, its owner's
@@ -206,8 +206,13 @@ func (k *Kubernetes) restoreIfClaimed(ctx context.Context, c claim) error {
 	if marked, err := b.marked(); err != nil || marked {
 		return err
 	}
-	if err := k.restore(ctx, b.uid(), c, false); err != nil && !isChanged(err) {
-		return fmt.Errorf("its host claimed the block meanwhile, and has no affinity: %w", err)
+	err = k.restore(ctx, b.uid(), c, false)
+	switch {
+	case err == nil, isChanged(err):
+	case isLeft(err):
+		return fmt.Errorf("its host claimed the block meanwhile: %w", err)
+	default:
+		return leftBehind(blocks.Blocks, b.name(), "is left without an affinity of "+c.owner.Name+", which claimed it meanwhile", err)
 	}
 	return changedf("%s was claimed by its host meanwhile", b)
 }

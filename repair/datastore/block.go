@@ -206,7 +206,11 @@ func (r *releasing) notDeleted(ctx context.Context, failed error) error {
 	case c != r.claim:
 		return r.deleted(ctx) // it is another's now, and the affinity stale
 	case marked:
-		return inBetween(r.affinity, fmt.Errorf("the block is marked deleted and still there, until Calico or a repair reads it next: %w", failed))
+		left := leftBehind(blocks.Blocks, now.name(), leftMarked, failed)
+		if r.affinity != nil {
+			left = fmt.Errorf("%w; and %w", left, inBetween(r.affinity, nil))
+		}
+		return left
 	case errors.Is(failed, errUnknown):
 		return inBetween(r.affinity, failed) // the mark may still come
 	}
@@ -238,14 +242,13 @@ func (r *releasing) keep(ctx context.Context, failed error) error {
 	return r.deleted(ctx)
 }
 
-// detached is an error that is not [repair.ErrChanged], for an end that left
-// something to be put right.
-func detached(err error) error { return errors.New(err.Error()) }
+// leftPendingDeletion is how an affinity is left that was to be deleted.
+const leftPendingDeletion = "is left pendingDeletion, until its node assigns its next address from the block or a repair finds it"
 
 // inBetween says in what state an affinity is left.
 func inBetween(a *object, err error) error {
 	if a == nil {
 		return err
 	}
-	return fmt.Errorf("%w; %s may be left %s, until its node assigns its next address from the block or a repair finds it", detached(err), a, blocks.PendingDeletion)
+	return leftBehind(blocks.Affinities, a.name(), leftPendingDeletion, err)
 }

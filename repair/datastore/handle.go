@@ -43,10 +43,10 @@ func (k *Kubernetes) lowerHandle(ctx context.Context, id, cidr string) error {
 			break
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("the count of handle %s was not lowered: %w", name, detached(err))
+	if err == nil || isLeft(err) {
+		return err
 	}
-	return nil
+	return leftBehind(blocks.Handles, name, "is left counting an address of "+cidr+" too many", err)
 }
 
 // removeHandle writes a change of a handle together with the mark, and deletes it.
@@ -57,7 +57,7 @@ func (k *Kubernetes) removeHandle(ctx context.Context, h *object, e *edit) error
 		return err
 	}
 	if err := k.remove(ctx, marked); err != nil {
-		return fmt.Errorf("%s is marked deleted and still there, until Calico or a repair reads it next: %w", h, detached(err))
+		return leftBehind(blocks.Handles, h.name(), leftMarked, err)
 	}
 	return nil
 }

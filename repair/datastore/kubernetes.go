@@ -140,6 +140,11 @@ func changedf(format string, args ...any) error {
 
 func isChanged(err error) bool { return errors.Is(err, repair.ErrChanged) }
 
+func isLeft(err error) bool {
+	var left *repair.LeftBehindError
+	return errors.As(err, &left)
+}
+
 // finish returns a context for a step whose first write is about to be sent: it
 // outlives ctx, so that nothing is left half-done, and ends by itself. If ctx has
 // ended already, nothing is begun.

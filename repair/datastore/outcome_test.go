@@ -5,9 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/repair"
 )
 
 // hiccups are what may happen to a write whose writer lives on.
@@ -108,5 +114,78 @@ func TestInterrupted(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// refusing is a transport to a server that refuses writes: that of a number, from 1,
+// or all from there on.
+type refusing struct {
+	next     http.RoundTripper
+	at, n    int
+	forGood  bool
+	refusals int
+}
+
+func (p *refusing) wrap(next http.RoundTripper) http.RoundTripper {
+	p.next = next
+	return p
+}
+
+// RoundTrip sends a request on, or refuses it.
+func (p *refusing) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodGet {
+		if p.n++; p.n == p.at || p.forGood && p.n > p.at {
+			p.refusals++
+			return status(http.StatusForbidden)()
+		}
+	}
+	return p.next.RoundTrip(r)
+}
+
+// TestLeftBehind: where a later write of a step's protocol is refused, alone or with
+// all that follow, either what was written is taken back, or the error says which
+// object is left, and how: it is one that is not as the step would have it.
+func TestLeftBehind(t *testing.T) {
+	said := map[string]bool{}
+	inBothGroups(t, func(t *testing.T, w *world) {
+		for _, s := range steps {
+			if s.name == twoCalls {
+				continue // two calls: whoever makes them verifies what the first leaves
+			}
+			t.Run(s.name, func(t *testing.T) {
+				w := w.in(t)
+				w.restoreFor(s)
+				before, whole := w.contents(), &tap{}
+				must(t, s.do(w, w.writer(whole.wrap, nil)))
+				want := w.contents()
+				for k := 1; k <= len(whole.writes); k++ {
+					for _, forGood := range []bool{false, true} {
+						w.restoreFor(s)
+						x, when := &refusing{at: k, forGood: forGood}, fmt.Sprintf("write %d (%s) refused, for good %t", k, whole.writes[k-1], forGood)
+						err := s.do(w, w.writer(x.wrap, nil))
+						now := w.contents()
+						w.unharmed(when)
+						var left *repair.LeftBehindError
+						switch {
+						case err == nil:
+							t.Errorf("%s: no error", when)
+						case errors.Is(err, repair.ErrChanged):
+							t.Errorf("%s: %v", when, err)
+						case errors.As(err, &left):
+							said[s.name] = true
+							id := string(left.Resource) + "/" + left.Name
+							if now[id] == want[id] || !strings.Contains(err.Error(), left.State) {
+								t.Errorf("%s: %v, and it is not: %s", when, err, now[id])
+							}
+						case !maps.Equal(now, before):
+							t.Errorf("%s: something is left, and it is not said: %v\n%s", when, err, cmp.Diff(before, now))
+						}
+					}
+				}
+			})
+		}
+	})
+	if len(said) < 8 {
+		t.Errorf("something is left of %d steps alone: %v", len(said), slices.Sorted(maps.Keys(said)))
 	}
 }

@@ -15,6 +15,22 @@ import (
 // errUnknown says that it is not known whether a write has taken place, or will.
 var errUnknown = errors.New("it is not known whether it was written")
 
+// leftBehind says how a step leaves an object, and why. Where it is not known whether
+// the last write took place, reading again tells, and no more than that is said.
+func leftBehind(r blocks.Resource, name, state string, err error) error {
+	if errors.Is(err, errUnknown) {
+		return fmt.Errorf("%s may be so that it %s: %w", describe(r, name), state, detached(err))
+	}
+	return &repair.LeftBehindError{Resource: r, Name: name, State: state, Err: err}
+}
+
+// leftMarked is how an object is left that was marked deleted, and not deleted.
+const leftMarked = "is left marked deleted, until Calico or a repair reads it next"
+
+// detached is an error that is not [repair.ErrChanged], for an end that left
+// something to be put right.
+func detached(err error) error { return errors.New(err.Error()) }
+
 // The writes of this file end in one of four ways: done; [repair.ErrChanged], and
 // not written; errUnknown; any other error, and not written.
 

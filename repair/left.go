@@ -1,0 +1,118 @@
+package repair
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// The functions of this file look for what a step may have left behind, in the words
+// of [LeftBehindError]; nil if there is nothing.
+
+func left(r blocks.Resource, name, format string, args ...any) error {
+	return &LeftBehindError{Resource: r, Name: name, State: fmt.Sprintf(format, args...)}
+}
+
+// ownersAffinity: a block that names a host must have that host's affinity, and one
+// that is to stay. A host of no interest, or another's block, is none of the step's.
+func ownersAffinity(st *audit.State, cidr, host string) error {
+	b := blockAt(st, cidr)
+	if b == nil || b.SoftDeleted || host == "" || b.Owner.Node() != host {
+		return nil
+	}
+	switch a := ownAffinity(st, b); {
+	case a == nil:
+		return left(blocks.Blocks, b.Name, "is left without an affinity of %s", host)
+	case a.SoftDeleted, a.State == blocks.PendingDeletion:
+		return left(blocks.Affinities, a.Name, "is left %s, and its block names %s", leftState(a), host)
+	}
+	return nil
+}
+
+// releasedAffinity: the affinity that a step deletes along with its block must be gone,
+// unless its host claims the CIDR anew.
+func releasedAffinity(st *audit.State, s *Step) error {
+	a := affinityNamed(st, s.Guard(GuardAffinity))
+	if a == nil || a.UID != s.Guard(GuardAffinityUID) || claimedAnew(a) {
+		return nil
+	}
+	b := blockAt(st, s.Target.CIDR)
+	if b != nil && b.Owner == a.Owner {
+		return nil // its host's again: see ownersAffinity
+	}
+	return left(blocks.Affinities, a.Name, "is left %s, and its block is gone", leftState(a))
+}
+
+func leftState(a *blocks.Affinity) string {
+	if a.SoftDeleted {
+		return "marked deleted"
+	}
+	return string(a.Effective())
+}
+
+// usedHandle: a handle that is gone must be so in the blocks, too.
+func usedHandle(st *audit.State, name, id string) error {
+	if refs := st.HandleRefs(id); len(refs) > 0 {
+		return left(blocks.Handles, name, "is missing, and %s is recorded under it", refs[0].Addr())
+	}
+	return nil
+}
+
+// loweredHandle: the handle of an address that was freed must be gone if no block
+// refers to it, and else count no more than the blocks record.
+func loweredHandle(st *audit.State, id string) error {
+	h := st.Handle(id)
+	switch {
+	case h == nil:
+		return nil
+	case h.SoftDeleted:
+		return left(blocks.Handles, h.Name, "is left marked deleted")
+	case len(st.HandleRefs(id)) == 0:
+		return left(blocks.Handles, h.Name, "is left, and no block refers to it")
+	case excess(st, id) > 0:
+		wrong, _ := st.Miscounts(h)
+		return left(blocks.Handles, h.Name, "is left counting otherwise than the blocks: %s", audit.List(wrong))
+	}
+	return nil
+}
+
+// excess is how many addresses a handle counts that no block records under it.
+func excess(st *audit.State, id string) int {
+	h := st.Handle(id)
+	if h == nil {
+		return 0
+	}
+	recorded := map[string]int{}
+	for _, r := range st.HandleRefs(id) {
+		recorded[r.Block.CIDR.String()]++
+	}
+	n := 0
+	for _, c := range h.Blocks {
+		n += max(0, c.Count-recorded[c.CIDR.String()])
+	}
+	return n
+}
+
+// asBefore reports whether a handle that was marked deleted, or counted otherwise than
+// the blocks, before an address was freed is no worse than it was: the step lowers it
+// by one, whatever it counts, and what is wrong about it is for other kinds.
+func asBefore(before, now *audit.State, s *Step) bool {
+	id := s.Guard(GuardHandle)
+	h, was := now.Handle(id), before.Handle(id)
+	if h == nil || was == nil || h.UID != was.UID || h.SoftDeleted && !was.SoftDeleted {
+		return false
+	}
+	wrong, _ := before.Miscounts(was)
+	return (was.SoftDeleted || len(wrong) > 0) && excess(now, id) <= excess(before, id)
+}
+
+// hasReleasedBlock: a block that belongs to nobody goes with its last address.
+func hasReleasedBlock(st *audit.State, s *Step) error {
+	for _, b := range st.IPBlocks {
+		if b.UID == s.Guard(GuardBlockUID) && b.SoftDeleted && b.Used == 0 && b.Owner == (blocks.Owner{}) {
+			return left(blocks.Blocks, b.Name, "is left marked deleted")
+		}
+	}
+	return nil
+}
