@@ -378,11 +378,11 @@ type cancelling struct {
 	cancel func()
 }
 
-func (c *cancelling) ReleaseBlock(ctx context.Context, block repair.ObjectRef, affinity *repair.ObjectRef) error {
+func (c *cancelling) ReleaseBlock(ctx context.Context, block repair.ObjectRef, affinity, keeps *repair.ObjectRef) error {
 	if c.at--; c.at == 0 {
 		c.cancel()
 	}
-	return c.Writer.ReleaseBlock(ctx, block, affinity)
+	return c.Writer.ReleaseBlock(ctx, block, affinity, keeps)
 }
 
 // TestNoJournalNothingWritten: without a journal nothing is written at all.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
@@ -79,7 +81,7 @@ func (a *applying) observe(ctx context.Context, kind *stepKind, s *Step) (*Step,
 	if derived.Kind != s.Kind || !sameTarget(derived.Target, s.Target) {
 		return nil, skip(SkipUnknown, "the plan's step and its ID contradict each other: %s is about %s", s.ID, derived.Target.ResourceName())
 	}
-	if o := changed(kind, s, derived); o != nil {
+	if o := changed(kind, a.state, s, derived); o != nil {
 		return nil, *o
 	}
 	if ctx.Err() != nil {
@@ -121,8 +123,8 @@ func (a *applying) notDerived(kind *stepKind, s *Step, refusal *Refusal) Outcome
 	return skip(SkipNotDerived, "what the cluster holds now gives no reason for this step")
 }
 
-// changed compares what must be as it was in the plan, to the letter.
-func changed(kind *stepKind, planned, now *Step) *Outcome {
+// changed compares the guards: most must be as they were in the plan, to the letter.
+func changed(kind *stepKind, st *audit.State, planned, now *Step) *Outcome {
 	for _, name := range kind.exact {
 		was, is := planned.Guard(name), now.Guard(name)
 		if was == is {
@@ -130,6 +132,12 @@ func changed(kind *stepKind, planned, now *Step) *Outcome {
 		}
 		o := skip(SkipChanged, "its %s was %s in the plan and is %s now", name, orNotThere(was), orNotThere(is))
 		return &o
+	}
+	for _, name := range slices.Sorted(maps.Keys(kind.loose)) {
+		if !kind.loose[name](st, planned, now) {
+			o := skip(SkipChanged, "its %s was %s in the plan, which does not hold any more", name, orNotThere(planned.Guard(name)))
+			return &o
+		}
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func Confirm(first *Plan, st *audit.State, req Request) *Plan {
 		seen[first.Steps[i].ID] = &first.Steps[i]
 	}
 	p.Steps = slices.DeleteFunc(p.Steps, func(s Step) bool {
-		if before := seen[s.ID]; before != nil && changed(kindOf(s.Kind), before, &s) == nil {
+		if before := seen[s.ID]; before != nil && changed(kindOf(s.Kind), st, before, &s) == nil {
 			return false
 		}
 		p.Refused = append(p.Refused, Refusal{

@@ -31,8 +31,8 @@ func refText(r *ObjectRef) string {
 	return fmt.Sprintf("%s/%s@%s:%s", r.Resource, r.Name, r.UID, r.ResourceVersion)
 }
 
-func (c *callLog) ReleaseBlock(_ context.Context, b ObjectRef, a *ObjectRef) error {
-	return c.note("ReleaseBlock %s %s", refText(&b), refText(a))
+func (c *callLog) ReleaseBlock(_ context.Context, b ObjectRef, a, keeps *ObjectRef) error {
+	return c.note("ReleaseBlock %s %s keeps %s", refText(&b), refText(a), refText(keeps))
 }
 func (c *callLog) DeleteAffinity(_ context.Context, a ObjectRef) error {
 	return c.note("DeleteAffinity %s", refText(&a))
@@ -104,8 +104,8 @@ func TestDo(t *testing.T) {
 		"DeleteAffinity blockaffinities/n1-10.0.5.0/26@uid-n1-10.0.5.0/26:9101",
 		"FinishDelete ipamblocks/10-0-6-0-26@uid-10-0-6-0-26:9102",
 		"FinishDelete blockaffinities/n2-10.0.7.0/26@uid-n2-10.0.7.0/26:9103",
-		"ReleaseBlock ipamblocks/10-0-1-0-26@uid-10-0-1-0-26:950 blockaffinities/n1-10.0.1.0/26@uid-n1-10.0.1.0/26:951",
-		"ReleaseBlock ipamblocks/10-0-2-0-26@uid-10-0-2-0-26:960 none",
+		"ReleaseBlock ipamblocks/10-0-1-0-26@uid-10-0-1-0-26:950 blockaffinities/n1-10.0.1.0/26@uid-n1-10.0.1.0/26:951 keeps ipamblocks/10-0-0-0-26@uid-10-0-0-0-26:910",
+		"ReleaseBlock ipamblocks/10-0-2-0-26@uid-10-0-2-0-26:960 none keeps none",
 		"SetHandleCounts ipamhandles/k8s-pod-network.x@uid-k8s-pod-network.x:930 10.0.0.0/26=1",
 		"ReleaseIP ipamblocks/10-0-0-0-26@uid-10-0-0-0-26:910 1 k8s-pod-network.a 20",
 		"DeleteHandle ipamhandles/k8s-pod-network.gone@uid-k8s-pod-network.gone:940",

@@ -77,7 +77,7 @@ func (f *fakeCluster) write(r blocks.Resource, name string, change func()) error
 	return f.lost
 }
 
-func (f *fakeCluster) ReleaseBlock(_ context.Context, block ObjectRef, affinity *ObjectRef) error {
+func (f *fakeCluster) ReleaseBlock(_ context.Context, block ObjectRef, affinity, _ *ObjectRef) error {
 	return f.write(blocks.Blocks, block.Name, func() {
 		dropBlock(f.s, block.Name)
 		switch {

@@ -27,8 +27,11 @@ type stepKind struct {
 	// propose finds what could be done, and what must not be.
 	propose func(*proposals)
 	// exact are the guards whose values must be equal in the plan and in the step
-	// as derived again. One that is in neither is equal.
+	// as derived again. One that is in neither is equal. loose are those that may
+	// differ, each with whether what the plan says holds still. A step has no others:
+	// what is shown as a guard is held to.
 	exact []string
+	loose map[string]func(now *audit.State, planned, derived *Step) bool
 	// refs are the objects that the verdict rests on. They are read again right
 	// before and right after.
 	refs func(*audit.State, *Step) []blocks.Ref

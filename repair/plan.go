@@ -169,8 +169,10 @@ const (
 	GuardConsent    = "consent"
 	// GuardCounts are a handle's counts as they should be.
 	GuardCounts = "counts"
-	// GuardKeeps names the block that the node keeps.
-	GuardKeeps = "keeps"
+	// GuardKeeps and GuardKeepsUID pin the block that the node keeps. It may be any
+	// that is still kept: its version does not matter, for it is in use.
+	GuardKeeps    = "keeps"
+	GuardKeepsUID = "keeps.uid"
 	// GuardStrict is the setting before.
 	GuardStrict = "strictAffinity"
 	// GuardStarves names the nodes that the setting leaves without addresses.

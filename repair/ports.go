@@ -41,8 +41,10 @@ type ObjectRef struct {
 // failed; and any other error where the outcome is not known.
 type Writer interface {
 	// ReleaseBlock deletes an empty block. The affinity is its owner's object, nil
-	// if there is none: it becomes pendingDeletion first, and is deleted last.
-	ReleaseBlock(ctx context.Context, block ObjectRef, affinity *ObjectRef) error
+	// if there is none: it becomes pendingDeletion first, and is deleted last. keeps
+	// is the block that the owner keeps, nil if none, which must be the same object
+	// and its owner's all the time; if it is not, the released one is put back.
+	ReleaseBlock(ctx context.Context, block ObjectRef, affinity, keeps *ObjectRef) error
 	// DeleteAffinity deletes an affinity of a host to a CIDR, whose block does not
 	// exist or names another owner. The block is read again before and after; if
 	// it names the host, the affinity is put back.

@@ -49,11 +49,18 @@ func (h *halfDone) release(block blocks.Meta) (func(context.Context) error, stri
 	if a == nil {
 		return nil, ""
 	}
-	if derived, _ := Derive(h.state, h.asked, h.step.ID); derived == nil {
+	derived, _ := Derive(h.state, h.asked, h.step.ID)
+	if derived == nil {
 		return h.putBack(a)
 	}
 	ref, affinity := pin(blocks.Blocks, block), pin(blocks.Affinities, a.Meta)
-	return func(ctx context.Context) error { return h.writer.ReleaseBlock(ctx, ref, &affinity) }, "releasing the block"
+	return func(ctx context.Context) error {
+		keeps, err := keptRef(h.state, derived)
+		if err != nil {
+			return err
+		}
+		return h.writer.ReleaseBlock(ctx, ref, &affinity, keeps)
+	}, "releasing the block"
 }
 
 // left returns the affinity that the run wrote, if it is still the same object, is

@@ -18,7 +18,7 @@ var deleteAffinity = &stepKind{
 	flag:  "--orphan-affinities",
 	asked: func(r Request) bool { return r.OrphanAffinities },
 	needs: []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Pools},
-	exact: []string{GuardName, GuardUID, GuardVersion, GuardAffinityState, GuardBlockUID, GuardOwner},
+	exact: []string{GuardName, GuardUID, GuardVersion, GuardCreated, GuardAffinityState, GuardBlockUID, GuardOwner},
 	propose: func(p *proposals) {
 		for i := range p.st.Affinities {
 			a := &p.st.Affinities[i]

@@ -15,7 +15,7 @@ var deleteHandle = &stepKind{
 	flag:  "--leaked-handles",
 	asked: func(r Request) bool { return r.LeakedHandles },
 	needs: []blocks.Resource{blocks.Handles, blocks.Blocks, blocks.Pods},
-	exact: []string{GuardName, GuardUID, GuardVersion},
+	exact: []string{GuardName, GuardUID, GuardVersion, GuardCreated},
 	propose: func(p *proposals) {
 		if p.podsUnread() {
 			return

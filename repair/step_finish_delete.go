@@ -19,7 +19,10 @@ var finishDelete = &stepKind{
 	flag:  "--soft-deleted",
 	asked: func(r Request) bool { return r.SoftDeleted },
 	needs: []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.Pools},
-	exact: []string{GuardName, GuardUID, GuardVersion, GuardOwner, GuardAffinity, GuardAffinityUID, GuardAffinityVersion},
+	exact: []string{
+		GuardName, GuardUID, GuardVersion, GuardCreated, GuardOwner,
+		GuardAffinity, GuardAffinityUID, GuardAffinityVersion, GuardAffinityState,
+	},
 	propose: func(p *proposals) {
 		if p.podsUnread() {
 			return

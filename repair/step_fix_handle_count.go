@@ -15,7 +15,7 @@ var fixHandleCount = &stepKind{
 	flag:  "--leaked-handles",
 	asked: func(r Request) bool { return r.LeakedHandles },
 	needs: []blocks.Resource{blocks.Handles, blocks.Blocks, blocks.Pods},
-	exact: []string{GuardName, GuardUID, GuardVersion, GuardCounts},
+	exact: []string{GuardName, GuardUID, GuardVersion, GuardCreated, GuardCounts},
 	propose: func(p *proposals) {
 		if p.podsUnread() {
 			return

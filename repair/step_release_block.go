@@ -3,6 +3,7 @@ package repair
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit"
@@ -17,7 +18,11 @@ var releaseBlock = &stepKind{
 	flag:  "--empty-blocks",
 	asked: func(r Request) bool { return r.EmptyBlocks || r.OrphanAffinities },
 	needs: audit.ReleaseNeeds(),
-	exact: []string{GuardName, GuardUID, GuardVersion, GuardOwner, GuardAffinity, GuardAffinityUID, GuardAffinityVersion},
+	exact: []string{
+		GuardName, GuardUID, GuardVersion, GuardCreated, GuardOwner, GuardEmptySince,
+		GuardAffinity, GuardAffinityUID, GuardAffinityVersion, GuardAffinityState,
+	},
+	loose: map[string]func(*audit.State, *Step, *Step) bool{GuardKeeps: stillKeeps, GuardKeepsUID: stillKeeps},
 	propose: func(p *proposals) {
 		for _, b := range p.st.IPBlocks {
 			// Asked for orphaned affinities alone, a block goes only if its owner's
@@ -52,12 +57,16 @@ var releaseBlock = &stepKind{
 		if b == nil {
 			return errGone(s)
 		}
+		keeps, err := keptRef(st, s)
+		if err != nil {
+			return err
+		}
 		var claim *ObjectRef
 		if a := ownAffinity(st, b); a != nil {
 			ref := pin(blocks.Affinities, a.Meta)
 			claim = &ref
 		}
-		return w.ReleaseBlock(ctx, pin(blocks.Blocks, b.Meta), claim)
+		return w.ReleaseBlock(ctx, pin(blocks.Blocks, b.Meta), claim, keeps)
 	},
 	verify: func(st *audit.State, s *Step) error {
 		if b := blockAt(st, s.Target.CIDR); b != nil {
@@ -90,12 +99,19 @@ func blockConcern(b *audit.Block) concern {
 
 func (p *proposals) addRelease(b *audit.Block, c concern) {
 	keeps := keptBlock(p.st, b)
+	kept, keptUID := Absent, ""
+	if keeps != nil {
+		kept, keptUID = keeps.CIDR.String(), keeps.UID
+	}
 	twice := p.req.ObserveTwice
 	pairs := []string{
 		GuardName, b.Name, GuardUID, b.UID, GuardVersion, onlyIf(twice, b.ResourceVersion), GuardCreated, audit.FormatTime(b.Created),
-		GuardOwner, ownerGuard(b.Owner), GuardEmptySince, audit.FormatTime(b.Release.EmptySince), GuardKeeps, orAbsent(keeps),
+		GuardOwner, ownerGuard(b.Owner), GuardEmptySince, audit.FormatTime(b.Release.EmptySince), GuardKeeps, kept, GuardKeepsUID, keptUID,
 	}
 	pinned := []blocks.Meta{b.Meta}
+	if keeps != nil {
+		pinned = append(pinned, keeps.Meta)
+	}
 	claim := "no affinity object"
 	if a := ownAffinity(p.st, b); a == nil {
 		pairs = append(pairs, GuardAffinity, Absent)
@@ -134,35 +150,69 @@ func ownAffinity(st *audit.State, b *audit.Block) *blocks.Affinity {
 	return nil
 }
 
-// keptBlock names a block that the owner keeps in the pools that serve its pods: one
-// that is usable and is not released.
-func keptBlock(st *audit.State, b *audit.Block) string {
+// keptBlock returns a block that the owner keeps in the pools that serve its pods, of
+// the same pool where there is one: one that is usable and is not released. It is nil
+// for an owner that is no node, or that no pool serves.
+func keptBlock(st *audit.State, b *audit.Block) *audit.Block {
 	h := st.Host(b.Owner.Node())
-	if h == nil || h.Node == nil {
-		return ""
+	if h == nil {
+		return nil
 	}
+	var out *audit.Block
 	for _, other := range h.Blocks {
-		if other == b || other.Family() != b.Family() || !st.Keepable(other) || other.Used == 0 && other.Release.OK {
-			continue
-		}
-		for _, p := range st.WorkloadPools(h.Node, b.Family()) {
-			if other.Pool == p {
-				return other.CIDR.String()
-			}
+		if keptBeside(st, b, other) && (out == nil || out.Pool != b.Pool && other.Pool == b.Pool) {
+			out = other
 		}
 	}
-	return ""
+	return out
 }
 
-func keepsText(st *audit.State, b *audit.Block, keeps string) string {
+// keptBeside reports whether the owner of a block keeps another one when the block is
+// released.
+func keptBeside(st *audit.State, b, other *audit.Block) bool {
+	h := st.Host(b.Owner.Node())
+	if h == nil || h.Node == nil || other == b || other.Owner != b.Owner || other.Family() != b.Family() {
+		return false
+	}
+	return st.Keepable(other) && (other.Used > 0 || !other.Release.OK) && slices.Contains(st.WorkloadPools(h.Node, b.Family()), other.Pool)
+}
+
+// keptRef pins the block that a step says is kept; nil if none is.
+func keptRef(st *audit.State, s *Step) (*ObjectRef, error) {
+	if s.Guard(GuardKeeps) == Absent {
+		return nil, nil
+	}
+	b := blockAt(st, s.Guard(GuardKeeps))
+	if b == nil {
+		return nil, errGone(s)
+	}
+	ref := pin(blocks.Blocks, b.Meta)
+	return &ref, nil
+}
+
+// stillKeeps reports whether the block that the plan says is kept still is, or that
+// there is none still.
+func stillKeeps(st *audit.State, planned, now *Step) bool {
+	if planned.Guard(GuardKeeps) == Absent || now.Guard(GuardKeeps) == Absent {
+		return planned.Guard(GuardKeeps) == now.Guard(GuardKeeps)
+	}
+	b, other := blockAt(st, now.Target.CIDR), blockAt(st, planned.Guard(GuardKeeps))
+	if b == nil || other == nil || !keptBeside(st, b, other) {
+		return false
+	}
+	uid := planned.Guard(GuardKeepsUID) // plans of earlier versions have none
+	return uid == "" || uid == other.UID
+}
+
+func keepsText(st *audit.State, b, keeps *audit.Block) string {
 	host := b.Owner.Node()
 	switch {
 	case host == "":
 		return "nobody owns it"
 	case st.Vanished(host):
 		return host + " is no node"
-	case keeps == "":
+	case keeps == nil:
 		return fmt.Sprintf("no pool that serves pods of %s has it", host)
 	}
-	return fmt.Sprintf("%s keeps %s", host, keeps)
+	return fmt.Sprintf("%s keeps %s", host, keeps.CIDR)
 }

@@ -19,7 +19,7 @@ var restoreAffinity = &stepKind{
 	flag:  "--missing-affinities",
 	asked: func(r Request) bool { return r.MissingAffinities },
 	needs: []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pools},
-	exact: []string{GuardName, GuardUID, GuardOwner, GuardAffinity},
+	exact: []string{GuardName, GuardUID, GuardCreated, GuardOwner, GuardAffinity},
 	propose: func(p *proposals) {
 		for _, b := range p.st.IPBlocks {
 			host := b.Owner.Node()

@@ -15,12 +15,15 @@ import (
 // affinity becomes pendingDeletion, the block is marked deleted in the very version
 // that was judged empty and deleted, the affinity is marked and deleted.
 //
+// The block that the owner keeps is read before, after the first write, and when the
+// block is gone: where it is being released, too, this one is put back.
+//
 // Where somebody wrote the block in between, the affinity gets its state back.
 // Where the owner claims the CIDR anew in between, the affinity is its again.
 // Beyond what Calico does, the block is looked at once more at the end: a client
 // that had found the affinity confirmed before all this may have made it anew, and
 // it then gets an affinity again.
-func (k *Kubernetes) ReleaseBlock(ctx context.Context, block repair.ObjectRef, affinity *repair.ObjectRef) error {
+func (k *Kubernetes) ReleaseBlock(ctx context.Context, block repair.ObjectRef, affinity, keeps *repair.ObjectRef) error {
 	b, err := k.judged(ctx, block)
 	if err != nil {
 		return fmt.Errorf("releasing a block: %w", err)
@@ -30,6 +33,9 @@ func (k *Kubernetes) ReleaseBlock(ctx context.Context, block repair.ObjectRef, a
 		return fmt.Errorf("releasing %s: %w", b, err)
 	}
 	a, err := k.affinityOf(ctx, claim, affinity)
+	if err == nil {
+		err = k.keeps(ctx, keeps, claim.owner)
+	}
 	if err != nil {
 		return fmt.Errorf("releasing %s: %w", b, err)
 	}
@@ -38,7 +44,8 @@ func (k *Kubernetes) ReleaseBlock(ctx context.Context, block repair.ObjectRef, a
 		return err
 	}
 	defer done()
-	if err := k.release(ctx, b, a, claim); err != nil {
+	r := &releasing{Kubernetes: k, block: b, affinity: a, claim: claim, kept: keeps}
+	if err := r.release(ctx); err != nil {
 		return fmt.Errorf("releasing %s: %w", b, err)
 	}
 	return nil
@@ -119,18 +126,21 @@ func (k *Kubernetes) affinityOf(ctx context.Context, c claim, ref *repair.Object
 }
 
 // release is ReleaseBlock from its first write on.
-func (k *Kubernetes) release(ctx context.Context, b, a *object, c claim) error {
-	r := &releasing{Kubernetes: k, block: b, affinity: a, claim: c}
-	if a != nil {
-		r.was = a.state()
-		var err error
-		if r.affinity, err = k.setState(ctx, a, blocks.PendingDeletion); err != nil {
+func (r *releasing) release(ctx context.Context) error {
+	if r.affinity != nil {
+		r.was = r.affinity.state()
+		a, err := r.setState(ctx, r.affinity, blocks.PendingDeletion)
+		if err != nil {
 			return err
 		}
+		r.affinity = a
+		if err := r.keeps(ctx, r.kept, r.claim.owner); err != nil {
+			return r.keep(ctx, err)
+		}
 	}
-	marked, err := k.mark(ctx, b)
+	marked, err := r.mark(ctx, r.block)
 	if err == nil {
-		err = k.remove(ctx, marked)
+		err = r.remove(ctx, marked)
 	}
 	if err != nil {
 		return r.notDeleted(ctx, err)
@@ -145,10 +155,19 @@ type releasing struct {
 	block    *object
 	affinity *object              // as it was written last; nil if there is none
 	was      blocks.AffinityState // its state before
+	kept     *repair.ObjectRef    // the block that the owner keeps; nil if none
 }
 
 // deleted goes on when the block is gone, whoever deleted it.
 func (r *releasing) deleted(ctx context.Context) error {
+	if err := r.keeps(ctx, r.kept, r.claim.owner); err != nil {
+		return r.lost(ctx, err)
+	}
+	return r.finished(ctx)
+}
+
+// finished deletes what goes with a block that is gone.
+func (r *releasing) finished(ctx context.Context) error {
 	if r.affinity != nil {
 		if err := r.dropAffinity(ctx, r.affinity); err != nil {
 			return fmt.Errorf("the block is deleted, but not its owner's affinity: %w", err)

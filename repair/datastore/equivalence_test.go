@@ -202,7 +202,7 @@ func releaseBlock(b *blocks.Block) deed {
 		},
 		func(x *bench, k *datastore.Kubernetes) error {
 			a := x.ref(blocks.Affinities, blocks.AffinityName(owner.Name, cidr))
-			return k.ReleaseBlock(x.Context(), x.ref(blocks.Blocks, name), &a)
+			return k.ReleaseBlock(x.Context(), x.ref(blocks.Blocks, name), &a, nil)
 		}}
 }
 

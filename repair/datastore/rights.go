@@ -23,7 +23,7 @@ type Right struct {
 // undoRights; a test holds it to that.
 var rights = map[repair.Kind][]Right{
 	repair.ReleaseBlock: {
-		{blocks.Blocks, []string{"get", "patch", "delete"}},
+		{blocks.Blocks, []string{"get", "create", "patch", "delete"}}, // created where it has to be put back
 		{blocks.Affinities, []string{"get", "create", "patch", "delete"}},
 	},
 	repair.DeleteAffinity: {

@@ -184,7 +184,7 @@ var steps = []step{
 		func(w *world, k *datastore.Kubernetes) error { return w.releaseAgain(k, empty, "n1") }, nil},
 	{"release a block whose affinity is missing", repair.ReleaseBlock,
 		func(w *world, k *datastore.Kubernetes) error {
-			return k.ReleaseBlock(w.ctx(), w.ref(blocks.Blocks, blocks.BlockName(empty)), nil)
+			return k.ReleaseBlock(w.ctx(), w.ref(blocks.Blocks, blocks.BlockName(empty)), nil, w.keeper())
 		},
 		func(w *world, k *datastore.Kubernetes) error { return w.releaseAgain(k, empty, "n1") },
 		func(*world) (blocks.Resource, string) { return blocks.Affinities, blocks.AffinityName("n1", empty) }},
@@ -234,7 +234,14 @@ var steps = []step{
 func (w *world) release(k *datastore.Kubernetes, cidr netip.Prefix, host string) error {
 	w.Helper()
 	a := w.ref(blocks.Affinities, blocks.AffinityName(host, cidr))
-	return k.ReleaseBlock(w.ctx(), w.ref(blocks.Blocks, blocks.BlockName(cidr)), &a)
+	return k.ReleaseBlock(w.ctx(), w.ref(blocks.Blocks, blocks.BlockName(cidr)), &a, w.keeper())
+}
+
+// keeper is the block that n1 keeps when it loses its empty one.
+func (w *world) keeper() *repair.ObjectRef {
+	w.Helper()
+	ref := w.ref(blocks.Blocks, blocks.BlockName(inUse))
+	return &ref
 }
 
 func (w *world) releaseAgain(k *datastore.Kubernetes, cidr netip.Prefix, host string) error {
@@ -249,7 +256,7 @@ func (w *world) releaseAgain(k *datastore.Kubernetes, cidr netip.Prefix, host st
 	case w.has(blocks.Affinities, blocks.AffinityName(host, cidr)):
 		return w.release(k, cidr, host)
 	default:
-		return k.ReleaseBlock(w.ctx(), w.ref(blocks.Blocks, name), nil)
+		return k.ReleaseBlock(w.ctx(), w.ref(blocks.Blocks, name), nil, w.keeper())
 	}
 	return w.dropAgain(k, host, cidr)
 }

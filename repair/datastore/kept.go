@@ -1,0 +1,124 @@
+package datastore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// The functions of this file see to it that a node keeps a block when another of its
+// blocks is released. Calico's collector releases empty blocks, too, one of a node
+// that has several (kube-controllers pkg/controllers/node/ipam.go, checkEmptyBlocks),
+// and may take the one that the node was to keep at the same moment.
+
+// keeps is [repair.ErrChanged] unless a block is still the same object, its owner's and
+// to stay. Whoever releases it, which only an empty one can be, makes its affinity
+// pendingDeletion first. nil stands for a node that has none to keep.
+func (k *Kubernetes) keeps(ctx context.Context, kept *repair.ObjectRef, owner blocks.Owner) error {
+	if kept == nil {
+		return nil
+	}
+	b, err := k.same(ctx, *kept)
+	if err != nil {
+		return err
+	}
+	c, err := claimOf(b)
+	if err != nil {
+		return err
+	}
+	switch marked, err := b.marked(); {
+	case err != nil:
+		return err
+	case marked:
+		return changedf("%s is marked deleted", b)
+	case c.owner != owner:
+		return changedf("%s belongs to %q by now", b, c.owner)
+	}
+	if noAllocation(b) != nil {
+		return nil
+	}
+	a, err := k.get(ctx, blocks.Affinities, blocks.AffinityName(owner.Name, c.cidr))
+	if err != nil || a == nil {
+		return err
+	}
+	marked, err := a.marked()
+	if err == nil && (marked || a.state() == blocks.PendingDeletion) {
+		err = changedf("%s is being released", b)
+	}
+	return err
+}
+
+// lost goes on when the block is gone, and with it, or as far as can be told, the one
+// that its owner was to keep. The block is claimed back as Calico claims one
+// (libcalico-go ipam/ipam_block_reader_writer.go, getPendingAffinity and
+// claimAffineBlock), unless somebody has it by now; and the step is not done.
+func (r *releasing) lost(ctx context.Context, why error) error {
+	if !isChanged(why) {
+		left := leftBehind(blocks.Blocks, r.kept.Name, fmt.Sprintf("is not known to be there, though %s was to keep it", r.claim.owner.Name), why)
+		if err := r.finished(ctx); err != nil {
+			left = fmt.Errorf("%w; and %w", left, err)
+		}
+		return left
+	}
+	what, err := r.claimBack(ctx)
+	if err != nil {
+		what = fmt.Sprintf("%s could not be claimed back (%v)", r.block, err)
+	}
+	return leftBehind(blocks.Blocks, r.kept.Name, fmt.Sprintf("is gone or going, though %s was to keep it, and %s", r.claim.owner.Name, what), why)
+}
+
+// claimBack claims the block that was released, and says what became of it.
+func (r *releasing) claimBack(ctx context.Context) (string, error) {
+	_, tree, err := r.asStored(blocks.Blocks, r.block.raw)
+	if err != nil {
+		return "", err
+	}
+	a, err := r.pending(ctx)
+	if isChanged(err) {
+		return fmt.Sprintf("%s is its node's to claim again", r.block), nil
+	}
+	if err != nil {
+		return "", err
+	}
+	_, err = r.create(ctx, blocks.Blocks, tree)
+	if err != nil && !isChanged(err) {
+		return "", leftPending(a, err)
+	}
+	again := r.ownAgain(ctx)
+	if again != nil && !isChanged(again) {
+		return "", leftPending(a, again)
+	}
+	if again != nil {
+		return fmt.Sprintf("%s was claimed by another node meanwhile", r.block), r.takeBack(ctx, nil, a)
+	}
+	if _, err = r.setState(ctx, a, blocks.Confirmed); isChanged(err) {
+		err = r.confirmedByOther(ctx, err, a)
+	}
+	return fmt.Sprintf("%s was claimed back for it", r.block), leftPending(a, err)
+}
+
+// pending makes the affinity pending, as a claim begins.
+func (r *releasing) pending(ctx context.Context) (*object, error) {
+	if r.affinity != nil {
+		return r.setState(ctx, r.affinity, blocks.Pending)
+	}
+	tree, err := r.newAffinity(r.claim, blocks.Pending)
+	if err != nil {
+		return nil, err
+	}
+	return r.create(ctx, blocks.Affinities, tree)
+}
+
+// ownAgain is nil if the block is its owner's.
+func (r *releasing) ownAgain(ctx context.Context) error {
+	b, err := r.blockOf(ctx, r.claim)
+	if err != nil {
+		return err
+	}
+	if b == nil {
+		return changedf("%s does not exist", r.block)
+	}
+	return r.notAnothers(ctx, r.claim)
+}

@@ -1,0 +1,143 @@
+package repair
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// TestGuardsAreHeld: each guard that a step of any kind has, and "show" prints, is held
+// to: if the plan says otherwise of it, or nothing, the step is left.
+func TestGuardsAreHeld(t *testing.T) {
+	seen := map[Kind]map[string]bool{}
+	on := true
+	for seed := range uint64(300) {
+		text, _ := randomState(rand.New(rand.NewPCG(seed, 6)))
+		st := sketched(t, text, 0)
+		req := everything
+		if seed%3 == 0 { // derived from what other steps leave, so that it is asked for alone
+			req = Request{StrictAffinity: &on}
+		}
+		req.ObserveTwice = seed%2 == 0
+		for _, s := range Build(st, req).Steps {
+			derived, _ := Derive(st, req, s.ID)
+			if derived == nil {
+				t.Fatalf("state %d: %s does not come out again", seed, s.ID)
+			}
+			kind := kindOf(s.Kind)
+			if o := changed(kind, st, &s, derived); o != nil {
+				t.Fatalf("state %d: %s is left though nothing has changed: %s", seed, s.ID, o.Reason)
+			}
+			if seen[s.Kind] == nil {
+				seen[s.Kind] = map[string]bool{}
+			}
+			for i, g := range s.Guards {
+				seen[s.Kind][g.Name] = true
+				for _, other := range otherwise(g.Value) {
+					edited := s
+					edited.Guards = slices.Clone(s.Guards)
+					edited.Guards[i].Value = other
+					if changed(kind, st, &edited, derived) == nil {
+						t.Errorf("state %d: %s is not held to its %s: %s for %s", seed, s.ID, g.Name, other, g.Value)
+					}
+				}
+				edited := s
+				edited.Guards = slices.Delete(slices.Clone(s.Guards), i, i+1)
+				if g.Name != GuardKeepsUID && changed(kind, st, &edited, derived) == nil {
+					t.Errorf("state %d: %s is not held to its %s, which the plan lacks", seed, s.ID, g.Name)
+				}
+			}
+		}
+	}
+	for _, k := range kinds {
+		for _, name := range k.exact {
+			if !seen[k.kind][name] {
+				t.Errorf("%s is held to its %s, which no step has", k.kind, name)
+			}
+		}
+	}
+}
+
+// otherwise are other values that a guard could have.
+func otherwise(value string) []string {
+	if at, err := time.Parse(time.RFC3339, value); err == nil {
+		return []string{at.Add(-time.Hour).Format(time.RFC3339), at.Add(time.Second).Format(time.RFC3339)}
+	}
+	if value == Absent {
+		return []string{"10.255.0.0/28"}
+	}
+	return []string{Absent, value + "x"}
+}
+
+// TestUsedInBetween: a block that was used after the plan was made, and is empty again
+// for long enough, is empty otherwise than the plan says, and stays.
+func TestUsedInBetween(t *testing.T) {
+	f := storyDrained(t)
+	p := f.plan(t, emptyBlocks)
+	f.now = f.now.Add(2 * time.Hour)
+	f.s.Blocks = slices.Clone(f.s.Blocks)
+	for i := range f.s.Blocks {
+		if b := &f.s.Blocks[i]; b.CIDR.String() == p.Steps[0].Target.CIDR {
+			b.Written = f.now.Add(-time.Hour)
+		}
+	}
+	r, err := f.apply(t, t.Context(), p, ApplyOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, outcomes(r), "skipped Changed", "done")
+	if why := r.Outcomes[0].Reason; !strings.Contains(why, "emptySince") {
+		t.Errorf("the reason is %q", why)
+	}
+}
+
+// TestKeptIsAnother: that the node keeps another block than the plan says is no reason
+// to leave a step, as long as the one that the plan says is kept, too; that it is lost,
+// or made anew, is.
+func TestKeptIsAnother(t *testing.T) {
+	const before = `
+pool pods 10.0.0.0/24 size=28
+node n1
+pod shop/x n1 10.0.0.33
+block 10.0.0.0/28 n1
+affinity 10.0.0.0/28 n1
+block 10.0.0.16/28 n1
+affinity 10.0.0.16/28 n1
+block 10.0.0.32/28 n1 uid=KEPT
+affinity 10.0.0.32/28 n1
+alloc 10.0.0.33 pod=shop/x node=n1 handle=k8s-pod-network.x
+`
+	const id = "release-block:10.0.0.16/28"
+	planned, _ := Derive(sketched(t, before, 0), emptyBlocks, id)
+	if planned == nil || planned.Guard(GuardKeeps) != "10.0.0.32/28" || planned.Guard(GuardKeepsUID) != "KEPT" {
+		t.Fatalf("planned is %+v", planned)
+	}
+	used := "use 10.0.0.1 shop/y n1\n"
+	for name, c := range map[string]struct {
+		state string
+		held  bool
+	}{
+		"as it was":                        {before, true},
+		"a lower block is in use by now":   {before + used, true},
+		"the kept block was made anew":     {strings.Replace(before, "KEPT", "other", 1), false},
+		"the kept block is lost":           {strings.Replace(strings.Replace(before, "alloc 10.0.0.33", "alloc 10.0.0.1", 1), "block 10.0.0.32/28 n1 uid=KEPT", "", 1), false},
+		"the kept block is another node's": {strings.Replace(before, "block 10.0.0.32/28 n1", "block 10.0.0.32/28 n2", 1) + used, false},
+	} {
+		st := sketched(t, c.state, 0)
+		derived, refusal := Derive(st, emptyBlocks, id)
+		if derived == nil {
+			t.Errorf("%s: refused: %+v", name, refusal)
+			continue
+		}
+		if o := changed(releaseBlock, st, planned, derived); (o == nil) != c.held {
+			t.Errorf("%s: held to: %v, %+v", name, o != nil, o)
+		}
+		if ref, err := keptRef(st, derived); err != nil || ref == nil || ref.Resource != blocks.Blocks {
+			t.Errorf("%s: kept is %+v, %v", name, ref, err)
+		}
+	}
+}
