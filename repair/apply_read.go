@@ -47,6 +47,11 @@ func (x *run) look(ctx context.Context, refs func() []blocks.Ref) error {
 	if err := x.refreshAll(ctx, refs); err != nil || x.state.Cluster.TakenAt.Sub(x.whole) < maxAge {
 		return err
 	}
+	return x.lookAtAll(ctx, refs)
+}
+
+// lookAtAll reads everything, and then the objects of a step.
+func (x *run) lookAtAll(ctx context.Context, refs func() []blocks.Ref) error {
 	if err := x.reread(ctx); err != nil {
 		return err
 	}

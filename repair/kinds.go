@@ -24,6 +24,9 @@ type stepKind struct {
 	// plain is true for a kind that writes no object whose meaning a newer Calico
 	// may have changed.
 	plain bool
+	// whole is true for a kind whose verdict rests on the whole cluster: everything is
+	// read right before it is written.
+	whole bool
 	// propose finds what could be done, and what must not be.
 	propose func(*proposals)
 	// exact are the guards whose values must be equal in the plan and in the step

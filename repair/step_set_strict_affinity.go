@@ -22,6 +22,7 @@ var setStrictAffinity = &stepKind{
 		blocks.IPAMConfigs, blocks.Pools, blocks.Blocks, blocks.Affinities, blocks.Reservations, blocks.Nodes, blocks.Pods, blocks.Namespaces,
 	},
 	plain: true,
+	whole: true,
 	exact: []string{GuardName, GuardUID, GuardStrict, guardWanted, GuardStarves},
 	propose: func(p *proposals) {
 		if p.wants(audit.ConfigSubject()) {
