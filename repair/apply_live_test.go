@@ -140,6 +140,7 @@ func TestTooSoon(t *testing.T) {
 	l.age()
 	p := l.plan(everything, "delete-affinity:n3:10.7.0.16/28")
 	p.Grace.Duration = time.Hour
+	p.Seal()
 	l.wantOutcomes(l.apply(t.Context(), p, repair.ApplyOptions{}), "delete-affinity:n3:10.7.0.16/28: skipped TooSoon")
 	if a := l.spec(affinityCRD, "n3-10-7-0-16-28"); a["state"] != "confirmed" {
 		t.Errorf("the affinity was written: %v", a)
@@ -241,6 +242,7 @@ func TestStaleSteps(t *testing.T) {
 			p.CreatedAt.Time = p.CreatedAt.Add(-grace) // the second observation is due at once
 			c.between(l)
 			p.Grace.Duration = grace
+			p.Seal()
 			r := l.apply(t.Context(), p, repair.ApplyOptions{})
 			if got := became(r)[0]; !strings.HasPrefix(got, c.step+": "+c.want) {
 				t.Errorf("it came to %q (%s), want %q", got, r.Outcomes[0].Reason, c.want)
@@ -263,6 +265,7 @@ func TestNodeComesBackInMidPlan(t *testing.T) {
 	l.age()
 	p := l.plan(everything, "delete-affinity:back:10.7.0.80/28", "delete-affinity:gone:10.7.0.96/28")
 	slices.Reverse(p.Steps)
+	p.Seal()
 	r := l.apply(ctx, p, repair.ApplyOptions{Wait: true, Progress: func(o repair.Outcome) {
 		if o.Step.Target.Node == "gone" && o.Status == repair.Done {
 			l.must(l.s.Node(ctx, testcluster.Node{Name: "back"}))

@@ -80,7 +80,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 // is another cluster's, or the cluster cannot be read. When the context ends, the
 // object in hand is finished and the rest is not tried.
 func Apply(ctx context.Context, plan *Plan, r Reader, w Writer, j *Journal, opts ApplyOptions) (*Result, error) {
-	x := newRun(r, j, plan.Grace.Duration, opts)
+	x := newRun(r, j, plan.trusted(), opts)
 	if err := x.begin(ctx, plan); err != nil {
 		return nil, err
 	}

@@ -163,18 +163,18 @@ func (a *applying) second(_ context.Context, planned, now *Step) (Outcome, *time
 	if !a.state.Cluster.TakenAt.Before(due) {
 		return Outcome{}, nil
 	}
-	if a.plan.OfFiles() {
-		return skip(SkipTooSoon, "it must be seen twice, %s apart, and the plan was made of files, which tell no certain time: apply it with --wait, or make it of the cluster", a.plan.Grace), &due
+	if why := a.plan.Unobserved(); why != "" {
+		return skip(SkipTooSoon, "it must be seen twice, %s apart, and %s: apply it with --wait, by which it would be due at %s, or make a new plan of the cluster", a.grace, why, audit.FormatTime(due)), &due
 	}
-	return skip(SkipTooSoon, "it must be seen twice, %s apart: apply the plan again after %s", a.plan.Grace, audit.FormatTime(due)), &due
+	return skip(SkipTooSoon, "it must be seen twice, %s apart: apply the plan again after %s", a.grace, audit.FormatTime(due)), &due
 }
 
 // firstSeen is when the plan's steps were observed first. The time of a plan made
 // of files is the newest that the files name, or what somebody said, and may lie
-// hours before they were read: such a plan counts from when this run read the
-// cluster.
+// hours before they were read, and that of a plan that was edited may be anything:
+// such plans count from when this run read the cluster.
 func (a *applying) firstSeen() time.Time {
-	if a.plan.OfFiles() {
+	if a.plan.Unobserved() != "" {
 		return a.first
 	}
 	return a.plan.CreatedAt.Time

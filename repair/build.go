@@ -42,6 +42,7 @@ func Build(st *audit.State, req Request) *Plan {
 	p.After = audit.NewReport(after, &audit.Result{}).Pools
 	p.Manual = append(p.Manual, manual(st, after, p)...)
 	p.Warnings = warnings(st, after, p)
+	p.Seal()
 	return p
 }
 

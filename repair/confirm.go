@@ -32,6 +32,7 @@ func Confirm(first *Plan, st *audit.State, req Request) *Plan {
 	p.Request.MaxSteps = req.MaxSteps
 	p.limit()
 	p.conclude(st)
+	p.Seal()
 	return p
 }
 

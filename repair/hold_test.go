@@ -3,7 +3,9 @@ package repair
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -21,6 +23,28 @@ func holdPlan(t *testing.T, st *audit.State, req Request, p *Plan) {
 	holdLastBlocks(t, st, after, p)
 	holdFindings(t, st, after)
 	holdDone(t, st, after, req, p)
+	holdYoung(t, st, req, p)
+}
+
+// holdYoung: what is refused for being too young says when it will not be.
+func holdYoung(t *testing.T, st *audit.State, req Request, p *Plan) {
+	t.Helper()
+	for _, r := range p.Refused {
+		id := stepID(r.Kind, r.Target)
+		_, refusal := Derive(st, req, id)
+		for now := st.Cluster.TakenAt; refusal != nil && refusal.Code == RefusedYoung; {
+			_, text, _ := strings.Cut(refusal.Reason, "; plan again after ")
+			due, err := time.Parse(time.RFC3339, text)
+			if err != nil || !due.After(now) {
+				t.Errorf("%s is too young and does not say until when: %q", id, refusal.Reason)
+				break
+			}
+			now = due
+			later := newPretence(st.Snapshot).done()
+			later.Cluster.TakenAt = now
+			_, refusal = Derive(audit.NewState(later, audit.Options{Grace: max(st.Grace, 1)}), req, id)
+		}
+	}
 }
 
 // holdSame: the same state and request give the same bytes, and a plan read back

@@ -31,6 +31,16 @@ func replaced(s *Step, what string, m blocks.Meta) error {
 // libcalico-go/lib/ipam/ipam_block_reader_writer.go), before there is a block.
 func claimedAnew(a *blocks.Affinity) bool { return a.State == blocks.Pending && !a.SoftDeleted }
 
+// oldFrom says when a state that has held since a time will have held for the grace, to
+// be added to why it is too young; "" if the time is not known.
+func oldFrom(st *audit.State, since time.Time) string {
+	due := since.Add(st.Grace)
+	if since.IsZero() || !due.After(st.Cluster.TakenAt) {
+		return ""
+	}
+	return fmt.Sprintf("; plan again after %s", audit.FormatTime(due.Add(time.Second-1).Truncate(time.Second)))
+}
+
 // hostOf returns the node that the value of [GuardOwner] names; "" if none.
 func hostOf(owner string) string { return blocks.ParseOwner(owner).Node() }
 

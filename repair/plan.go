@@ -95,6 +95,9 @@ type Plan struct {
 	After  []audit.PoolReport `json:"after"`
 	// Strict is what a change of strict affinity would mean; nil without one.
 	Strict *StrictPreview `json:"strictAffinity,omitempty"`
+	// Digest is a checksum of all the rest, by which a plan that was edited is told:
+	// see [Plan.Intact].
+	Digest string `json:"digest,omitempty"`
 }
 
 // OfFiles tells whether the plan was made of files. Its time is then the newest that

@@ -3,6 +3,7 @@ package repair
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit"
@@ -126,9 +127,9 @@ func (p *proposals) mustKeep(a *blocks.Affinity, b *audit.Block) (RefusalCode, s
 	case b != nil && len(b.Faults) > 0:
 		return RefusedCorrupt, "its block is corrupt, so its word about the owner is not relied on: " + b.Faults[0]
 	case !st.OldEnough(a.Meta):
-		return RefusedYoung, fmt.Sprintf("it was written less than %s ago, at %s: a claim or a release in flight passes through this state", st.Grace, audit.FormatTime(lastWrite(a.Meta)))
+		return RefusedYoung, fmt.Sprintf("it was written less than %s ago, at %s: a claim or a release in flight passes through this state", st.Grace, audit.FormatTime(lastWrite(a.Meta))) + oldFrom(st, lastWrite(a.Meta))
 	case st.ClaimInFlight(a, b):
-		return RefusedYoung, fmt.Sprintf("its block was made or claimed less than %s ago: a claim in flight passes through this state", st.Grace)
+		return RefusedYoung, fmt.Sprintf("its block was made or claimed less than %s ago: a claim in flight passes through this state", st.Grace) + oldFrom(st, claimTime(b))
 	}
 	if b == nil && st.OnlyWay(a) {
 		return RefusedHeals, fmt.Sprintf("automatic blocks are off, and the next pod on %s makes its block: it would get no other", a.Owner.Node())
@@ -137,6 +138,14 @@ func (p *proposals) mustKeep(a *blocks.Affinity, b *audit.Block) (RefusalCode, s
 		return p.heldWithoutBlock(a)
 	}
 	return "", ""
+}
+
+// claimTime returns when a block was made or, if that is later, claimed.
+func claimTime(b *audit.Block) time.Time {
+	if b.Claimed.After(b.Created) {
+		return b.Claimed
+	}
+	return b.Created
 }
 
 // heldWithoutBlock says whether somebody uses addresses of a CIDR that has no

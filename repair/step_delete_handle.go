@@ -60,7 +60,7 @@ func (p *proposals) proposeHandle(h *blocks.Handle, doubt *handleDoubt) {
 		p.refuse(c, code, "%s", why)
 		return
 	case !p.st.OldEnough(h.Meta):
-		p.refuse(c, RefusedYoung, "it was written less than %s ago, at %s: a handle is written before the address that it counts", p.st.Grace, audit.FormatTime(lastWrite(h.Meta)))
+		p.refuse(c, RefusedYoung, "it was written less than %s ago, at %s: a handle is written before the address that it counts%s", p.st.Grace, audit.FormatTime(lastWrite(h.Meta)), oldFrom(p.st, lastWrite(h.Meta)))
 		return
 	case doubt.sandboxes[sandboxOf(h.ID)] != nil:
 		p.refuse(c, RefusedInUse, "pod %s names its sandbox, and may be about to use it", doubt.sandboxes[sandboxOf(h.ID)].FullName())

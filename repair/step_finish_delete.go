@@ -151,7 +151,7 @@ func (p *proposals) markAge(m blocks.Meta) (RefusalCode, string) {
 	case at.After(now):
 		return RefusedUnknownAge, "it was last written in the future, at " + audit.FormatTime(at)
 	case now.Sub(at) < p.st.Grace:
-		return RefusedYoung, fmt.Sprintf("it was written less than %s ago, at %s: whoever marked it may be about to delete it", p.st.Grace, audit.FormatTime(at))
+		return RefusedYoung, fmt.Sprintf("it was written less than %s ago, at %s: whoever marked it may be about to delete it", p.st.Grace, audit.FormatTime(at)) + oldFrom(p.st, at)
 	}
 	return "", ""
 }

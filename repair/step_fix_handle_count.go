@@ -84,7 +84,7 @@ func (p *proposals) proposeCounts(h *blocks.Handle, refs []audit.AllocationRef, 
 func (p *proposals) inFlight(h *blocks.Handle, refs []audit.AllocationRef, doubt *handleDoubt) (RefusalCode, string) {
 	st := p.st
 	if !st.OldEnough(h.Meta) {
-		return RefusedYoung, fmt.Sprintf("it was written less than %s ago, at %s", st.Grace, audit.FormatTime(lastWrite(h.Meta)))
+		return RefusedYoung, fmt.Sprintf("it was written less than %s ago, at %s", st.Grace, audit.FormatTime(lastWrite(h.Meta))) + oldFrom(st, lastWrite(h.Meta))
 	}
 	if w := doubt.sandboxes[sandboxOf(h.ID)]; w != nil && moving(w) {
 		return RefusedInUse, "pod " + w.FullName() + " is starting or ending"
@@ -92,7 +92,7 @@ func (p *proposals) inFlight(h *blocks.Handle, refs []audit.AllocationRef, doubt
 	for _, r := range refs {
 		attr := r.Attributes()
 		if at := audit.AssignedAt(r); !st.Settled(at) {
-			return RefusedYoung, fmt.Sprintf("%s was assigned under it less than %s ago, at %s", r.Addr(), st.Grace, audit.FormatTime(at))
+			return RefusedYoung, fmt.Sprintf("%s was assigned under it less than %s ago, at %s", r.Addr(), st.Grace, audit.FormatTime(at)) + oldFrom(st, at)
 		}
 		if w := st.Pod(attr.Namespace, attr.Pod); w != nil && moving(w) {
 			return RefusedInUse, "pod " + w.FullName() + " is starting or ending"

@@ -38,7 +38,11 @@ var releaseBlock = &stepKind{
 				continue
 			}
 			if !b.Release.OK {
-				p.refuse(c, holdCodes[b.Release.Code], "%s", b.Release.Held)
+				why := b.Release.Held
+				if b.Release.Code == audit.HeldYoung {
+					why += oldFrom(p.st, b.Release.EmptySince)
+				}
+				p.refuse(c, holdCodes[b.Release.Code], "%s", why)
 				continue
 			}
 			p.addRelease(b, c)

@@ -118,7 +118,7 @@ func (p *proposals) proposeIP(r audit.AllocationRef) {
 	c := ipConcern(r)
 	switch {
 	case v.Owned && v.Young:
-		p.refuse(c, RefusedYoung, "%s", v.Why)
+		p.refuse(c, RefusedYoung, "%s%s", v.Why, oldFrom(p.st, audit.AssignedAt(r)))
 		return
 	case v.Unknown:
 		p.refuse(c, RefusedUnknownOwner, "who owns it is not known: %s", v.Why)

@@ -111,7 +111,7 @@ func (p *proposals) mustNotRestore(b *audit.Block, host string) (RefusalCode, st
 	case len(others) > 0:
 		return RefusedConflict, fmt.Sprintf("%s claims the CIDR, too: that has to be settled first (--orphan-affinities)", audit.List(others))
 	case !st.ClaimSettled(b):
-		return RefusedYoung, fmt.Sprintf("it was made less than %s ago, at %s: its claim may be under way", st.Grace, audit.FormatTime(b.Created))
+		return RefusedYoung, fmt.Sprintf("it was made or claimed less than %s ago, at %s: its claim may be under way", st.Grace, audit.FormatTime(claimTime(b))) + oldFrom(st, claimTime(b))
 	case p.req.EmptyBlocks && b.Used == 0 && b.Release.OK:
 		return RefusedConflict, "it is empty, and this plan releases it instead"
 	}

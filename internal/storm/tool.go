@@ -49,6 +49,7 @@ func (t *tool) plan(ctx context.Context, request repair.Request, grace time.Dura
 	}
 	plan := repair.Build(st, request)
 	plan.Grace = repair.Duration{Duration: grace}
+	plan.Seal()
 	return plan, nil
 }
 

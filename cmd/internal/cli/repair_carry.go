@@ -45,6 +45,9 @@ func (c *carrier) applyPlan(ctx context.Context, plan *repair.Plan, resume *repa
 			APIVersion: audit.APIVersion, Kind: repair.ResultKind, Cluster: plan.Cluster, StartedAt: plan.CreatedAt, Outcomes: []repair.Outcome{},
 		}, nil)
 	}
+	if !plan.Intact() {
+		say(c.streams, "warning: the plan was edited since it was made, or is of an earlier version: steps that must be seen twice count from this run's own first reading")
+	}
 	progress := progressLine(c.streams)
 	defer progress.Clear()
 	target, err := openTarget(c.sources, c.hosts, plan.Cluster.APIGroup, c.streams, progress.Show)
@@ -176,8 +179,8 @@ func (c *carrier) afterApply(plan *repair.Plan, res *repair.Result) []view.NextS
 	switch again := c.program + " repair apply " + shellQuote(c.planFile) + args + c.hosts.arguments(); {
 	case (soon || retry) && (c.planFile == "" || c.planFile == "-"):
 		out = append(out, view.NextStep{Text: "To go on, make a new plan and apply it."})
-	case soon && plan.OfFiles():
-		out = append(out, view.NextStep{Text: "Some steps must be seen twice, and a plan made of files is no observation:", Command: again + " --wait"})
+	case soon && plan.Unobserved() != "":
+		out = append(out, view.NextStep{Text: fmt.Sprintf("Some steps must be seen twice, and %s:", plan.Unobserved()), Command: again + " --wait"})
 	case soon:
 		out = append(out, view.NextStep{Text: fmt.Sprintf("Some steps are due after %s:", audit.FormatTime(plan.CreatedAt.Add(plan.Grace.Duration))), Command: again})
 	case retry:

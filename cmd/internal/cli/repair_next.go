@@ -47,6 +47,9 @@ func applyNext(plan *repair.Plan) view.NextStep {
 	case twice > 0 && plan.OfFiles():
 		text = fmt.Sprintf("Nothing was written. %d of the %d steps must be seen twice before they are carried out, and files are no observation: apply the plan with --wait:",
 			twice, len(plan.Steps))
+	case twice > 0 && plan.Unobserved() != "":
+		text = fmt.Sprintf("Nothing was written. %d of the %d steps must be seen twice before they are carried out, and %s: apply it with --wait:",
+			twice, len(plan.Steps), plan.Unobserved())
 	case twice > 0:
 		due := audit.FormatTime(plan.CreatedAt.Add(plan.Grace.Duration))
 		text = fmt.Sprintf("Nothing was written. %d of the %d steps must be seen a second time before they are carried out: apply the plan not before %s, or with --wait:",

@@ -54,6 +54,7 @@ func (r *repairCommand) plan(ctx context.Context, from reader, progress *view.Pr
 		plan = repair.Confirm(plan, state, r.request)
 	}
 	plan.Grace.Duration = r.grace
+	plan.Seal()
 	return plan, state, nil
 }
 

@@ -22,7 +22,7 @@ func writePlanMarkdown(w io.Writer, plan *repair.Plan, o PlanOptions) error {
 		s := &plan.Steps[i]
 		text := fmt.Sprintf("%s %s: %s", mdCode(string(s.Kind)), mdCode(targetText(s.Target)), mdText(s.Because))
 		if s.TwoObservations {
-			text += fmt.Sprintf("; not before %s, when it is seen a second time", audit.FormatTime(plan.CreatedAt.Add(plan.Grace.Duration)))
+			text += "; " + dueTwice(plan, "not before %s, when it is seen a second time")
 		}
 		return text
 	})
@@ -45,6 +45,15 @@ func writePlanMarkdown(w io.Writer, plan *repair.Plan, o PlanOptions) error {
 	nextMarkdown(&b, o.Next)
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// dueTwice says from when on a step that must be seen twice can be carried out, in the
+// words of a format for the time, or that only --wait sees it twice.
+func dueTwice(plan *repair.Plan, format string) string {
+	if why := plan.Unobserved(); why != "" {
+		return "must be seen twice: only with --wait, for " + why
+	}
+	return fmt.Sprintf(format, audit.FormatTime(plan.CreatedAt.Add(plan.Grace.Duration)))
 }
 
 // planFacts says which cluster was read, when, and how completely.

@@ -118,7 +118,7 @@ func (t *planTable) step(p *page, number int, plan *repair.Plan) {
 	p.wrap(lead, 5, string(s.Kind)+" "+targetText(s.Target))
 	p.wrap("     ", 5, s.Because)
 	if s.TwoObservations {
-		p.wrap("     ", 5, "must be seen twice: not before "+audit.FormatTime(plan.CreatedAt.Add(plan.Grace.Duration)))
+		p.wrap("     ", 5, dueTwice(plan, "must be seen twice: not before %s"))
 	}
 	if !t.wide {
 		return

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -53,6 +54,7 @@ func renderPlan(t *testing.T, output, name string, o PlanOptions) string {
 	} else {
 		p := new(repair.Plan)
 		loadJSON(t, name, p)
+		p.Seal()
 		err = out.WritePlan(&buf, p, o)
 	}
 	if err != nil {
@@ -79,6 +81,7 @@ func TestPlanJSONIsWhole(t *testing.T) {
 	for _, name := range plans {
 		want, got := new(repair.Plan), new(repair.Plan)
 		loadJSON(t, name, want)
+		want.Seal()
 		if err := json.Unmarshal([]byte(renderPlan(t, "json", name, PlanOptions{})), got); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -89,6 +92,29 @@ func TestPlanJSONIsWhole(t *testing.T) {
 		}
 		if diff := cmp.Diff(string(wantJSON), string(gotJSON)); diff != "" {
 			t.Errorf("%s (-written +read):\n%s", name, diff)
+		}
+	}
+}
+
+// TestPlanThatIsNoObservation: of a plan that was edited, or made of files, nothing is
+// promised for a time that apply does not hold to.
+func TestPlanThatIsNoObservation(t *testing.T) {
+	for _, output := range []string{"table", "markdown"} {
+		for name, change := range map[string]func(*repair.Plan){
+			"edited":     func(p *repair.Plan) { p.CreatedAt.Time = p.CreatedAt.Add(-time.Hour) },
+			"made of fi": func(p *repair.Plan) { p.Cluster.Datastore = "files"; p.Seal() },
+		} {
+			p, out := new(repair.Plan), new(strings.Builder)
+			loadJSON(t, "many", p)
+			p.Seal()
+			change(p)
+			x, err := ParsePlanOutput(output)
+			if err == nil {
+				err = x.WritePlan(out, p, planOptions())
+			}
+			if text := out.String(); err != nil || !strings.Contains(text, "only with --wait") || !strings.Contains(text, name) || strings.Contains(text, "not before") {
+				t.Errorf("%s, %s (%v):\n%.800s", name, output, err, text)
+			}
 		}
 	}
 }
