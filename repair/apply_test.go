@@ -2,20 +2,16 @@ package repair
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"sigs.k8s.io/yaml"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/internal/sketch"
 )
 
 var emptyBlocks = Request{EmptyBlocks: true}
@@ -240,58 +236,6 @@ func TestFilesAreNoObservation(t *testing.T) {
 	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{Wait: true}), "done", "done")
 }
 
-// TestEditedPlanIsNoObservation: nothing that somebody writes into a plan lets a step
-// through earlier: what is not as it was sealed counts from the run's own first reading,
-// and from no less than the default grace. A plan of an earlier version does, too.
-func TestEditedPlanIsNoObservation(t *testing.T) {
-	req := Request{EmptyBlocks: true, ObserveTwice: true}
-	for name, c := range map[string]struct {
-		edit func(*Plan)
-		want string
-	}{
-		"kept and read again":      {func(*Plan) {}, "done"},
-		"made earlier":             {func(p *Plan) { p.CreatedAt.Time = p.CreatedAt.Add(-time.Hour) }, "skipped TooSoon"},
-		"with a shorter grace":     {func(p *Plan) { p.Grace.Duration = time.Second }, "skipped TooSoon"},
-		"of an earlier version":    {func(p *Plan) { p.Digest = "" }, "skipped TooSoon"},
-		"with a step of no matter": {func(p *Plan) { p.Steps[0].Because = "why not" }, "skipped TooSoon"},
-	} {
-		for format, convert := range map[string]func([]byte) ([]byte, error){"json": nil, "yaml": yaml.JSONToYAML} {
-			t.Run(name+" as "+format, func(t *testing.T) {
-				f := storyDrained(t)
-				f.s.Cluster.Datastore = "kubernetes"
-				raw, err := json.Marshal(f.plan(t, req))
-				if err == nil && convert != nil {
-					if raw, err = convert(raw); err == nil {
-						raw, err = yaml.YAMLToJSON(raw)
-					}
-				}
-				p := new(Plan)
-				if err := errors.Join(err, json.Unmarshal(raw, p)); err != nil {
-					t.Fatal(err)
-				}
-				c.edit(p)
-				f.now = f.now.Add(audit.DefaultGrace)
-				r, err := f.apply(t, t.Context(), p, ApplyOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				wantOutcomes(t, outcomes(r), c.want, c.want)
-				if c.want == "done" {
-					return
-				}
-				due := f.now.Add(audit.DefaultGrace)
-				if why := r.Outcomes[0].Reason; !strings.Contains(why, "edited since it was made, or is of an earlier version") || !strings.Contains(why, audit.FormatTime(due)) {
-					t.Errorf("the reason is %q, want it due at %s", why, due)
-				}
-				wantOutcomes(t, f.mustApply(t, p, ApplyOptions{Wait: true}), "done", "done")
-				if f.now.Before(due) {
-					t.Errorf("it was done at %s, and due at %s", f.now, due)
-				}
-			})
-		}
-	}
-}
-
 // TestChangedAtTheLastMoment: a step is derived anew a few times, and then left.
 func TestChangedAtTheLastMoment(t *testing.T) {
 	f := storyDrained(t)
@@ -307,70 +251,6 @@ func TestChangedAtTheLastMoment(t *testing.T) {
 	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{}), "skipped Changed", "done")
 	if tries != maxDerivations {
 		t.Errorf("%d tries, want %d", tries, maxDerivations)
-	}
-}
-
-// TestLostAnswer: a write whose answer was lost is done if its whole outcome is read;
-// whatever the answer, a step is not done if something of it is left, and that is said.
-func TestLostAnswer(t *testing.T) {
-	lost := errors.New("connection reset")
-	behind := fmt.Errorf("releasing it: %w", &LeftBehindError{Resource: blocks.Affinities, Name: "x", State: "is left pendingDeletion", Err: errors.New("forbidden")})
-	for name, c := range map[string]struct {
-		lost   error
-		leaves bool
-		want   string
-		reason string
-	}{
-		"the answer is lost, and all is done":              {lost, false, "done", "connection reset"},
-		"the answer is lost, and the affinity is left":     {lost, true, "failed", "is left pendingDeletion, and its block is gone"},
-		"all went well, and the affinity is left":          {nil, true, "failed", "is left pendingDeletion, and its block is gone"},
-		"the writer knows of more than verify looks at":    {behind, false, "failed", "blockaffinity/x is left pendingDeletion: forbidden"},
-		"the writer says that the affinity is left, it is": {behind, true, "failed", "blockaffinity/x is left pendingDeletion: forbidden"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := storyDrained(t)
-			f.lost, f.leaves = c.lost, c.leaves
-			r, err := f.apply(t, t.Context(), f.plan(t, emptyBlocks), ApplyOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			wantOutcomes(t, outcomes(r), c.want, c.want)
-			if !strings.Contains(r.Outcomes[0].Reason, c.reason) || r.Left() != (c.want == "failed") {
-				t.Errorf("left: %v, and the reason is %q, want %q", r.Left(), r.Outcomes[0].Reason, c.reason)
-			}
-		})
-	}
-}
-
-// TestLeftForAMoment: whoever writes the same objects at the same moment writes one
-// after the other, too, and is given time to come to the end.
-func TestLeftForAMoment(t *testing.T) {
-	f := storyDrained(t)
-	f.leaves = true
-	r, err := f.apply(t, t.Context(), f.plan(t, emptyBlocks), ApplyOptions{Sleep: func(context.Context, time.Duration) error {
-		f.s.Affinities = slices.DeleteFunc(slices.Clone(f.s.Affinities), func(a blocks.Affinity) bool { return a.State == blocks.PendingDeletion })
-		return nil
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantOutcomes(t, outcomes(r), "done", "done")
-}
-
-// TestLeftIsSaidAgain: a plan that is applied again says what is left of it, and does
-// not call the step done already.
-func TestLeftIsSaidAgain(t *testing.T) {
-	f := storyDrained(t)
-	f.leaves = true
-	p := f.plan(t, emptyBlocks)
-	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{}), "failed", "failed")
-	r, err := f.apply(t, t.Context(), p, ApplyOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantOutcomes(t, outcomes(r), "skipped Gone", "skipped Gone")
-	if why := r.Outcomes[0].Reason; !strings.Contains(why, "is left pendingDeletion") {
-		t.Errorf("the reason is %q", why)
 	}
 }
 
@@ -510,45 +390,6 @@ func TestLongRun(t *testing.T) {
 	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{Pace: 2 * maxAge}), "done", "done")
 	if f.whole != 2 {
 		t.Errorf("a long run reads everything %d times, want 2", f.whole)
-	}
-}
-
-// hurried is a cluster whose objects, read again one by one, are as they were: what is
-// not among them is seen only where everything is read.
-type hurried struct{ *fakeCluster }
-
-func (h *hurried) Refresh(_ context.Context, prev *blocks.Snapshot, _ []blocks.Ref) (*blocks.Snapshot, error) {
-	s := *prev
-	s.Cluster.TakenAt, s.IPAM = h.now, h.s.IPAM
-	return &s, nil
-}
-
-// TestStrictAffinityReadsAll: whom the setting would starve depends on the whole
-// cluster, which is read right before the write, not as long ago as other steps allow.
-func TestStrictAffinityReadsAll(t *testing.T) {
-	const text = "version v3.31.0\nconfig\npool pods 10.0.0.0/28 size=28\nnode n1\npod shop/x n1 10.0.0.1\nblock 10.0.0.0/28 n1\naffinity 10.0.0.0/28 n1\n"
-	on := true
-	for name, c := range map[string]struct{ joins, want string }{
-		"nothing changes":   {"", "done"},
-		"a node has joined": {"node n2\npod shop/y n2 phase=Pending\n", "skipped Changed"},
-	} {
-		f := &fakeCluster{s: sketched(t, text, 0).Snapshot, now: sketch.Clock}
-		f.s.Cluster.GUID = "g"
-		p := f.plan(t, Request{StrictAffinity: &on})
-		j := newTestJournal(t)
-		f.journal, f.whole = j, 0
-		r, err := Apply(t.Context(), p, &hurried{f}, f, j, ApplyOptions{Progress: func(o Outcome) {
-			if o.Status == "" {
-				f.s = sketched(t, text+c.joins, 0).Snapshot
-				f.s.Cluster.GUID = "g"
-			}
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := outcomes(r); got[0] != c.want || f.whole != 2 {
-			t.Errorf("%s: it came to %v, having read everything %d times: %s", name, got, f.whole, r.Outcomes[0].Reason)
-		}
 	}
 }
 

@@ -1,0 +1,65 @@
+package repair
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/calico-audit/calico-audit/audit"
+)
+
+// TestEditedPlanIsNoObservation: nothing that somebody writes into a plan lets a step
+// through earlier: what is not as it was sealed counts from the run's own first reading,
+// and from no less than the default grace. A plan of an earlier version does, too.
+func TestEditedPlanIsNoObservation(t *testing.T) {
+	req := Request{EmptyBlocks: true, ObserveTwice: true}
+	for name, c := range map[string]struct {
+		edit func(*Plan)
+		want string
+	}{
+		"kept and read again":      {func(*Plan) {}, "done"},
+		"made earlier":             {func(p *Plan) { p.CreatedAt.Time = p.CreatedAt.Add(-time.Hour) }, "skipped TooSoon"},
+		"with a shorter grace":     {func(p *Plan) { p.Grace.Duration = time.Second }, "skipped TooSoon"},
+		"of an earlier version":    {func(p *Plan) { p.Digest = "" }, "skipped TooSoon"},
+		"with a step of no matter": {func(p *Plan) { p.Steps[0].Because = "why not" }, "skipped TooSoon"},
+	} {
+		for format, convert := range map[string]func([]byte) ([]byte, error){"json": nil, "yaml": yaml.JSONToYAML} {
+			t.Run(name+" as "+format, func(t *testing.T) {
+				f := storyDrained(t)
+				f.s.Cluster.Datastore = "kubernetes"
+				raw, err := json.Marshal(f.plan(t, req))
+				if err == nil && convert != nil {
+					if raw, err = convert(raw); err == nil {
+						raw, err = yaml.YAMLToJSON(raw)
+					}
+				}
+				p := new(Plan)
+				if err := errors.Join(err, json.Unmarshal(raw, p)); err != nil {
+					t.Fatal(err)
+				}
+				c.edit(p)
+				f.now = f.now.Add(audit.DefaultGrace)
+				r, err := f.apply(t, t.Context(), p, ApplyOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				wantOutcomes(t, outcomes(r), c.want, c.want)
+				if c.want == "done" {
+					return
+				}
+				due := f.now.Add(audit.DefaultGrace)
+				if why := r.Outcomes[0].Reason; !strings.Contains(why, "edited since it was made, or is of an earlier version") || !strings.Contains(why, audit.FormatTime(due)) {
+					t.Errorf("the reason is %q, want it due at %s", why, due)
+				}
+				wantOutcomes(t, f.mustApply(t, p, ApplyOptions{Wait: true}), "done", "done")
+				if f.now.Before(due) {
+					t.Errorf("it was done at %s, and due at %s", f.now, due)
+				}
+			})
+		}
+	}
+}
