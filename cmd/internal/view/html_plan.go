@@ -23,10 +23,10 @@ type htmlPlan struct {
 }
 
 type htmlStep struct {
-	Kind, Target, Because, NotBefore string
-	Subject                          string
-	Evidence                         []audit.Evidence
-	Guards                           []repair.Guard
+	Kind, Target, Because, Twice string
+	Subject                      string
+	Evidence                     []audit.Evidence
+	Guards                       []repair.Guard
 }
 
 type htmlRefused struct {
@@ -67,7 +67,7 @@ func newHTMLPlan(r *audit.Report, o HTMLOptions) *htmlPlan {
 		s := &plan.Steps[i]
 		x := htmlStep{Kind: string(s.Kind), Target: targetText(s.Target), Because: s.Because, Evidence: s.Evidence, Guards: s.Guards, Subject: shownSubject(s.Target)}
 		if s.TwoObservations {
-			x.NotBefore = audit.FormatTime(plan.CreatedAt.Add(plan.Grace.Duration))
+			x.Twice = dueTwice(plan, "must be seen twice: not before %s")
 		}
 		h.Steps = append(h.Steps, x)
 	}
