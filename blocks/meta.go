@@ -18,6 +18,10 @@ type Meta struct {
 	// because the API server leaves the times alone then.) Zero when the object
 	// carries no managedFields, as in what kubectl prints by default.
 	Written time.Time
+	// ByUs is true if the newest of those writes was this program's alone: its field
+	// manager is "calico-audit", and no other manager wrote in the same second. An
+	// object that is in between two states then is a step of ours that did not end.
+	ByUs bool
 	// Deleting is metadata.deletionTimestamp; zero when absent.
 	Deleting time.Time
 }

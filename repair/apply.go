@@ -60,6 +60,12 @@ const (
 	SkipLimit SkipCode = "MaxSteps"
 	// SkipHarm: taking the step back would do harm.
 	SkipHarm SkipCode = "Harm"
+	// SkipHalfDone: the step is half-done, and can be neither finished nor taken back
+	// now.
+	SkipHalfDone SkipCode = "HalfDone"
+	// CodeFinished goes with Planned and Done in an undo: the step was half-done and
+	// could not be taken back, and is finished instead.
+	CodeFinished SkipCode = "Finished"
 )
 
 // Outcome is what became of one step.

@@ -20,7 +20,7 @@ import (
 // state back.
 func (a *applying) resume(ctx context.Context, kind *stepKind, s *Step) (Outcome, bool) {
 	before, ended := a.opts.Resume.Outcome(s.ID)
-	begun := a.opts.Resume.Started(s.ID)
+	begun := a.opts.Resume.unfinished(s.ID)
 	changes := a.opts.Resume.Changes(s.ID)
 	done := ended && !begun && (before.Status == Done || before.Status == Already)
 	if !done && len(changes) == 0 {
@@ -55,6 +55,7 @@ type halfDone struct {
 	changes []Change
 	asked   Request // of the journal's plan
 	stays   string  // why the affinity does not get its state back
+	undo    bool    // nothing is carried out but what cannot be taken back
 }
 
 // refs are the objects of the step, and those that the run wrote.

@@ -17,10 +17,9 @@ func (h *halfDone) next() (do func(context.Context) error, what string) {
 	case ReleaseBlock:
 		if b := blockAt(h.state, h.step.Target.CIDR); b != nil {
 			if b.UID == h.step.Guard(GuardUID) && b.SoftDeleted && b.Used == 0 {
-				ref := pin(blocks.Blocks, b.Meta)
-				return func(ctx context.Context) error { return h.writer.FinishDelete(ctx, ref) }, "deleting the block that was marked"
+				return h.markedBlock(b)
 			}
-			if b.UID == h.step.Guard(GuardUID) && b.Used == 0 {
+			if b.UID == h.step.Guard(GuardUID) && b.Used == 0 && !h.undo {
 				return h.release(b.Meta)
 			}
 		}
@@ -36,7 +35,7 @@ func (h *halfDone) next() (do func(context.Context) error, what string) {
 	case FinishDelete:
 		return h.alongside()
 	case ReleaseIP:
-		return h.lowered()
+		return h.freed()
 	default: // one write: it is done, or it is not
 	}
 	return nil, ""

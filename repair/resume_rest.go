@@ -11,6 +11,24 @@ import (
 // after the first: a release of an address lowers its handle, the end of a marked
 // block takes its owner's affinity along.
 
+// markedBlock deletes a block that the run marked.
+func (h *halfDone) markedBlock(b *audit.Block) (func(context.Context) error, string) {
+	ref := pin(blocks.Blocks, b.Meta)
+	return func(ctx context.Context) error { return h.writer.FinishDelete(ctx, ref) }, "deleting the block that was marked"
+}
+
+// freed completes what follows when an address was freed: a block of nobody that
+// became empty goes, and the handle is lowered.
+func (h *halfDone) freed() (func(context.Context) error, string) {
+	for i := range h.state.IPBlocks {
+		b := h.state.IPBlocks[i]
+		if b.Name == h.nameOf(blocks.Blocks) && b.UID == h.uidOf(blocks.Blocks) && b.SoftDeleted && b.Used == 0 {
+			return h.markedBlock(b)
+		}
+	}
+	return h.lowered()
+}
+
 // lowered lowers the handle of an address that was freed, or deletes it, as far as
 // the handle and the blocks now give reason for that: the same verdicts as
 // --leaked-handles, without a second observation, for the run that broke off knew

@@ -28,8 +28,10 @@ func PreviewUndo(ctx context.Context, f *JournalFile, r Reader) (*Result, error)
 
 // Undo takes back what a journal says was written, the newest first, as far as
 // that does no harm now. It puts nothing back under anybody: an affinity returns
-// only if nobody has claimed its block, an address only if it is still free. Its
-// own writes go into a journal of their own.
+// only if its node exists and nobody has claimed its block, an address only if it is
+// still free. A step that its run left half-done is finished where it cannot be
+// taken back; if it can be neither, it is [Skipped], and named. Its own writes go
+// into a journal of their own.
 //
 // An error means that nothing was written.
 func Undo(ctx context.Context, f *JournalFile, r Reader, w Writer, back Restorer, j *Journal, opts ApplyOptions) (*Result, error) {
@@ -88,13 +90,18 @@ func (u *undoing) stepOf(id string) *Step {
 	return &Step{ID: id}
 }
 
-// step takes one step back.
+// step takes one step back, or finishes one that cannot be.
 func (u *undoing) step(ctx context.Context, id string) Outcome {
-	for try := 0; ; try++ {
-		if err := u.look(ctx, func() []blocks.Ref { return u.refs(id) }); err != nil {
+	finished := ""
+	for try, writes := 0, 0; ; {
+		err := u.judgeAnew(ctx, id)
+		if err != nil {
 			return u.unread(ctx, err)
 		}
 		_, act := u.action(id)
+		if act.do == nil && finished != "" && !act.halfDone {
+			return Outcome{Status: Done, Code: CodeFinished, Reason: finished}
+		}
 		if act.do == nil {
 			return act.outcome()
 		}
@@ -102,10 +109,29 @@ func (u *undoing) step(ctx context.Context, id string) Outcome {
 			return interrupted()
 		}
 		o, err := u.write(ctx, id, act)
-		if !errors.Is(err, ErrChanged) || try+1 >= maxDerivations {
+		switch {
+		case errors.Is(err, ErrChanged) && try+1 < maxDerivations:
+			try++
+			continue
+		case err != nil || o.Code != CodeFinished || o.Status != Done || writes >= maxCompletions:
 			return o
+		case finished == "": // the rest of the step is in hand now
+			var cancel context.CancelFunc
+			ctx, cancel = inHand(ctx)
+			defer cancel()
+		}
+		finished, writes = act.what, writes+1
+	}
+}
+
+// judgeAnew reads again what the verdict on a step rests on.
+func (u *undoing) judgeAnew(ctx context.Context, id string) error {
+	if u.stepOf(id).Kind == SetStrictAffinity { // it acts on every node at once
+		if err := u.reread(ctx); err != nil {
+			return err
 		}
 	}
+	return u.look(ctx, func() []blocks.Ref { return u.refs(id) })
 }
 
 func (u *undoing) write(ctx context.Context, id string, act undoAction) (Outcome, error) {
@@ -121,10 +147,12 @@ func (u *undoing) write(ctx context.Context, id string, act undoAction) (Outcome
 	}
 	defer u.wroteStep(ctx)
 	if readErr := u.refresh(hand, u.refs(id)); readErr != nil {
-		return Outcome{Status: Failed, Reason: fmt.Sprintf("it is not known whether it was taken back: %v", errors.Join(err, readErr))}, nil
+		return Outcome{Status: Failed, Reason: fmt.Sprintf("it is not known whether it was written: %v", errors.Join(err, readErr))}, nil
 	}
 	_, now := u.action(id)
 	switch {
+	case act.code == CodeFinished && err == nil: // what is left of the step is judged next
+		return Outcome{Status: Done, Code: CodeFinished, Reason: act.what}, nil
 	case now.do == nil && !open(now.status):
 		return Outcome{Status: Done, Reason: act.what}, nil
 	case err != nil:
@@ -133,16 +161,22 @@ func (u *undoing) write(ctx context.Context, id string, act undoAction) (Outcome
 	return Outcome{Status: Failed, Reason: "it was written, but reading again does not show it: " + now.what}, nil
 }
 
-// refs are the objects of a step: those it wrote, and its block; and what says
-// whether anything may be written at all.
+// refs are the objects of a step: what its kind rests on, those it wrote, and its
+// block; and what says whether anything may be written at all.
 func (u *undoing) refs(id string) []blocks.Ref {
 	r := newRefs(u.state)
+	if s := u.stepOf(id); kindOf(s.Kind) != nil {
+		for _, ref := range kindOf(s.Kind).refs(u.state, s) {
+			r.add(ref)
+		}
+	}
 	for _, c := range u.file.Changes(id) {
 		r.one(c.Resource, c.Name)
 		if s := storedObject(c.Before); c.Resource == blocks.Affinities && s.Spec.CIDR != "" { // its block, and who else claims that
 			cidr := prefixOf(audit.Subject{CIDR: s.Spec.CIDR})
 			r.block(cidr)
 			r.claims(cidr, s.Spec.Node)
+			r.node(s.Spec.Node)
 		}
 	}
 	return r.out
@@ -154,12 +188,15 @@ type undoAction struct {
 	// what says what the write does or, without one, why there is none.
 	what   string
 	status Status
-	code   SkipCode
+	// code is why there is no write, or [CodeFinished] for one that finishes the step.
+	code SkipCode
+	// halfDone is true if there is no write though the step is half-done.
+	halfDone bool
 }
 
 func (a *undoAction) outcome() Outcome {
 	if a.do != nil {
-		return Outcome{Status: Planned, Reason: a.what}
+		return Outcome{Status: Planned, Code: a.code, Reason: a.what}
 	}
 	return Outcome{Status: a.status, Code: a.code, Reason: a.what}
 }
@@ -182,16 +219,19 @@ func cannotUndo(code SkipCode, format string, args ...any) undoAction {
 func (u *undoing) action(id string) (*Step, undoAction) {
 	s, act := u.judge(id)
 	kind := kindOf(s.Kind)
-	if act.do == nil || kind == nil {
+	if act.do == nil {
+		return s, u.named(s, act)
+	}
+	if kind == nil {
 		return s, act
 	}
 	if code, why := closed(u.state, u.file.Plan.Request, kind); code != "" {
-		return s, cannotUndo(SkipCode(code), "%s", why)
+		return s, u.named(s, cannotUndo(SkipCode(code), "%s", why))
 	}
 	return s, act
 }
 
-// judge is action without the gate.
+// judge is action without the gate, and without naming what is left half-done.
 func (u *undoing) judge(id string) (*Step, undoAction) {
 	s := u.stepOf(id)
 	changes := u.file.Changes(id)
@@ -204,6 +244,9 @@ func (u *undoing) judge(id string) (*Step, undoAction) {
 				return s, cannotUndo(SkipCode(RefusedNotRead), "not judged: %s", g)
 			}
 		}
+	}
+	if act := u.finish(s, changes); act.do != nil {
+		return s, act
 	}
 	if u.file.fate(id) == unwritten {
 		return s, u.unwritten(s, changes)

@@ -2,9 +2,11 @@ package repair
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 
+	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -80,11 +82,28 @@ func (u *undoing) deleteAffinity(s *Step, changes []Change) undoAction {
 		}
 		return u.affinityState(s, a, c)
 	}
+	if code, why := u.noNode(was.Spec.Node); code != "" {
+		return cannotUndo(code, "%s", why)
+	}
 	if !u.file.deleteSent(s.ID, c) {
 		return cannotUndo(SkipUnknown, "the affinity %s is gone, and the journal does not show that it was deleted here: its node may have given it up; look at it by hand", c.Name)
 	}
 	return takeBack(func(ctx context.Context) error { return u.back.RecreateAffinity(ctx, c.Before) },
 		"create the affinity %s again", c.Name)
+}
+
+// noNode says why a node gets no affinity: it does not exist, or that is not known.
+func (u *undoing) noNode(name string) (SkipCode, string) {
+	if g, missing := u.state.Missing(blocks.Nodes); missing {
+		return SkipCode(RefusedNotRead), fmt.Sprintf("not judged: %s", g)
+	}
+	switch {
+	case u.state.UnreadableNode(name):
+		return SkipCode(RefusedNotRead), fmt.Sprintf("not judged: node %s could not be read", name)
+	case u.state.Vanished(name):
+		return SkipHarm, fmt.Sprintf("node %s no longer exists: its affinity would keep the block from every other node", name)
+	}
+	return "", ""
 }
 
 func ownerText(o blocks.Owner) string {
@@ -202,8 +221,9 @@ func handleCounts(stored map[string]int) []blocks.HandleCount {
 	return out
 }
 
-// setStrictAffinity puts the setting back, if it is the one that was written. An
-// object that was created stays: without it, Calico would take the same values.
+// setStrictAffinity puts the setting back, if it is the one that was written, and
+// if a plan that asks for it would. An object that was created stays: without it,
+// Calico would take the same values.
 func (u *undoing) setStrictAffinity(changes []Change) undoAction {
 	c := firstChange(changes, blocks.IPAMConfigs)
 	if c == nil || c.After == nil {
@@ -220,9 +240,30 @@ func (u *undoing) setStrictAffinity(changes []Change) undoAction {
 		return nothingToUndo(Already, "the setting is as it was")
 	case !now.Present || wrote == nil || now.StrictAffinity != *wrote:
 		return cannotUndo(SkipChanged, "the setting was written since")
-	case !was && !now.AutoAllocateBlocks:
-		return cannotUndo(SkipCode(RefusedRejected), "Calico rejects a configuration with neither strict affinity nor automatic blocks")
+	}
+	if code, why := u.strictRefused(now.StrictAffinity, was); code != "" {
+		return cannotUndo(code, "%s", why)
 	}
 	ref := pin(blocks.IPAMConfigs, now.Meta)
 	return takeBack(func(ctx context.Context) error { return u.writer.SetStrictAffinity(ctx, &ref, was) }, "set strict affinity to %t again", was)
+}
+
+// strictRefused says why a setting of strict affinity must not be put back: what
+// refuses it in a plan, and nodes that would get no address any more, which in a
+// plan somebody has looked at.
+func (u *undoing) strictRefused(now, was bool) (SkipCode, string) {
+	req := Request{StrictAffinity: &was, AllowNewer: u.file.Plan.Request.AllowNewer}
+	step, refusal := Derive(u.state, req, stepID(SetStrictAffinity, audit.ConfigSubject()))
+	switch {
+	case refusal != nil:
+		return SkipCode(refusal.Code), refusal.Reason
+	case step == nil:
+		return SkipNotDerived, "what the cluster holds now gives no reason for it"
+	}
+	already := starving(u.state, now)
+	starve := slices.DeleteFunc(starving(u.state, was), func(node string) bool { return slices.Contains(already, node) })
+	if len(starve) > 0 {
+		return SkipHarm, fmt.Sprintf("with strict affinity %t the next pod on %s would get no address", was, audit.List(starve))
+	}
+	return "", ""
 }

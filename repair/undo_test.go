@@ -30,7 +30,9 @@ func told(t *testing.T, step Step, specs map[blocks.Resource]string, words strin
 		default:
 			r, name := blocks.Resource(p[1]), p[2]
 			c := &Change{Step: step.ID, Verb: p[0], Resource: r, Name: name}
-			c.Before = json.RawMessage(fmt.Sprintf(`{"metadata":{"name":%q,"uid":"uid-%s"},"spec":%s}`, name, name, specs[r]))
+			if p[0] != VerbCreate {
+				c.Before = json.RawMessage(fmt.Sprintf(`{"metadata":{"name":%q,"uid":"uid-%s"},"spec":%s}`, name, name, specs[r]))
+			}
 			if p[3] != "" {
 				c.After = json.RawMessage(fmt.Sprintf(`{"spec":{"state":%q}}`, p[3]))
 			}
@@ -48,8 +50,12 @@ const (
 	freedPatch   = "start patch|ipamblocks|10-0-0-0-26 "
 	handleMark   = "start patch|ipamhandles|k8s-pod-network.gone "
 	handleDelete = "delete|ipamhandles|k8s-pod-network.gone "
+	blockDelete  = "patch|ipamblocks|10-0-3-0-26 delete|ipamblocks|10-0-3-0-26 "
+	created      = "start create|blockaffinities|n2-10.0.3.0/26|pending "
 	undoWorld    = "pool pods 10.0.0.0/16\nnode n1\nnode n2\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\n"
 	undoLeft     = undoWorld + "affinity 10.0.3.0/26 n2 state=pendingDeletion\n"
+	undoMarked   = undoWorld + "affinity 10.0.3.0/26 n2 state=pendingDeletion deleted\n"
+	undoPending  = undoWorld + "affinity 10.0.3.0/26 n2 state=pending\n"
 )
 
 // TestUndoNeedsProof: a change is taken down before it is sent, so that what was
@@ -77,7 +83,25 @@ func TestUndoNeedsProof(t *testing.T) {
 		"done, and not tried by the run that went on":   {DeleteAffinity, leftPatch + sentDelete + "end|done resume end|not-tried|Interrupted", undoWorld, "planned"},
 		"an affinity still as it was left":              {DeleteAffinity, leftPatch, undoLeft + "block 10.0.3.0/26 n2", "planned"},
 		"skipped, and still as it was left":             {DeleteAffinity, leftPatch + "end|skipped|Changed", undoLeft + "block 10.0.3.0/26 n2", "planned"},
-		"left, and its block is gone":                   {DeleteAffinity, leftPatch, undoLeft, "skipped Changed"},
+		"left, and its block is gone":                   {DeleteAffinity, leftPatch, undoLeft, "planned Finished"},
+		"left, and its block is another node's":         {DeleteAffinity, leftPatch, undoLeft + "block 10.0.3.0/26 n1", "planned Finished"},
+		"marked deleted, and left":                      {DeleteAffinity, leftPatch + sentDelete, undoMarked, "planned Finished"},
+		"marked deleted, and its node claims the block": {DeleteAffinity, leftPatch + sentDelete, undoMarked + "block 10.0.3.0/26 n2", "skipped Changed"},
+		"an affinity of a node that has vanished":       {DeleteAffinity, leftPatch + sentDelete + "end|done", strings.ReplaceAll(undoWorld, "node n2\n", ""), "skipped Harm"},
+		"an affinity, and nodes were not read":          {DeleteAffinity, leftPatch + sentDelete + "end|done", undoWorld + "gap nodes forbidden", "skipped NotRead"},
+		"a released block's affinity, left pending":     {ReleaseBlock, leftPatch + blockDelete, undoLeft, "planned Finished"},
+		"a released block's affinity, left marked":      {ReleaseBlock, leftPatch + blockDelete + sentDelete, undoMarked, "planned Finished"},
+		"a failed release's affinity, left marked":      {ReleaseBlock, leftPatch + blockDelete + sentDelete + "end|failed", undoMarked, "planned Finished"},
+		"a block that was released":                     {ReleaseBlock, leftPatch + blockDelete + sentDelete, undoWorld, "not-needed"},
+		"a block left marked":                           {ReleaseBlock, leftPatch + blockDelete, undoLeft + "block 10.0.3.0/26 n2 deleted", "planned Finished"},
+		"a block left marked, with an address":          {ReleaseBlock, leftPatch + blockDelete, undoLeft + "block 10.0.3.0/26 n2 deleted\nalloc 10.0.3.4 handle=h pod=a/b node=n2", "skipped HalfDone"},
+		"a claim left pending":                          {RestoreAffinity, created, undoPending + "block 10.0.3.0/26 n2", "planned Finished"},
+		"a claim left pending, and the block is gone":   {RestoreAffinity, created, undoPending, "planned Finished"},
+		"a claim left pending by a node that vanished":  {RestoreAffinity, created, strings.ReplaceAll(undoPending, "node n2\n", "") + "block 10.0.3.0/26 n2", "skipped Harm"},
+		"a handle left marked":                          {DeleteHandle, handleMark, undoWorld + "handle k8s-pod-network.gone deleted", "planned Finished"},
+		"a handle left marked, and in use":              {DeleteHandle, handleMark, undoWorld + "handle k8s-pod-network.gone deleted 10.0.0.0/26=1\nalloc 10.0.0.7 handle=k8s-pod-network.gone pod=a/b node=n1", "skipped Changed"},
+		"an address's handle left marked":               {ReleaseIP, freedPatch + "patch|ipamhandles|k8s-pod-network.gone", undoWorld + "handle k8s-pod-network.gone deleted", "planned Finished"},
+		"an address's handle left as it was":            {ReleaseIP, freedPatch, undoWorld + "handle k8s-pod-network.gone 10.0.0.0/26=1", "planned Finished"},
 		"left, and its block is being released":         {DeleteAffinity, leftPatch, undoLeft + "block 10.0.3.0/26 n2 deleted", "skipped Changed"},
 		"put back, and marked again by somebody else":   {DeleteAffinity, leftPatch + "patch|blockaffinities|n2-10.0.3.0/26|confirmed", undoLeft + "block 10.0.3.0/26 n2", "skipped Changed"},
 		"a block's affinity still as it was left":       {ReleaseBlock, leftPatch, undoLeft + "block 10.0.3.0/26 n2", "planned"},
@@ -94,7 +118,8 @@ func TestUndoNeedsProof(t *testing.T) {
 		"a newer Calico, and nothing to write":          {DeleteHandle, handleMark + "end|skipped|Changed", undoWorld + "version v3.33.0", "not-needed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			step := Step{ID: "x", Kind: c.kind, Target: audit.Subject{CIDR: "10.0.3.0/26", IP: "10.0.0.5", Node: "n2"}}
+			step := Step{ID: "x", Kind: c.kind, Target: audit.Subject{CIDR: "10.0.3.0/26", IP: "10.0.0.5", Node: "n2"},
+				Guards: guards(GuardUID, "uid-10-0-3-0-26", GuardOwner, "host:n2", GuardHandle, "k8s-pod-network.gone")}
 			f := told(t, step, specs, c.says)
 			u := &undoing{run: &run{state: sketched(t, c.world, 0)}, file: f}
 			_, act := u.action("x")

@@ -1,0 +1,154 @@
+package repair
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/sketch"
+)
+
+// halfCluster is a cluster in memory that a run has died on.
+type halfCluster struct{ *fakeCluster }
+
+func (h halfCluster) FinishDelete(_ context.Context, o ObjectRef) error {
+	return h.write(o.Resource, o.Name, func() {
+		dropBlock(h.s, o.Name)
+		dropAffinity(h.s, o.Name)
+	})
+}
+
+// undoFake takes back what a journal says on a cluster in memory.
+func undoFake(t *testing.T, world string, f *JournalFile) (*Result, []string, error) {
+	t.Helper()
+	snap, err := sketch.Parse(world)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Cluster.GUID = snap.Cluster.GUID
+	j, err := CreateJournal(filepath.Join(t.TempDir(), "undo.jsonl"), JournalHeader{Undoes: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	cluster := &fakeCluster{s: snap, now: sketch.Clock, journal: j}
+	sleep := func(ctx context.Context, _ time.Duration) error { return ctx.Err() }
+	res, err := Undo(t.Context(), f, cluster, halfCluster{cluster}, nil, j, ApplyOptions{Sleep: sleep})
+	return res, cluster.wrote, err
+}
+
+// TestUndoFinishes: a run that died after it had deleted a block left an affinity in
+// pendingDeletion, or a block that is marked. Undo finishes that, write by write, and
+// says so; undone once more there is nothing left to do.
+func TestUndoFinishes(t *testing.T) {
+	specs := map[blocks.Resource]string{
+		blocks.Affinities: `{"cidr":"10.0.3.0/26","node":"n2","state":"confirmed"}`, blocks.Blocks: `{"cidr":"10.0.3.0/26","affinity":"host:n2"}`,
+	}
+	step := Step{ID: "x", Kind: ReleaseBlock, Target: audit.Subject{Kind: audit.KindBlock, CIDR: "10.0.3.0/26"},
+		Guards: guards(GuardUID, "uid-10-0-3-0-26", GuardOwner, "host:n2", GuardAffinity, undoAffinity, GuardAffinityUID, "uid-"+undoAffinity)}
+	for world, wrote := range map[string][]string{
+		undoLeft:   {undoAffinity},
+		undoMarked: {undoAffinity},
+		undoLeft + "block 10.0.3.0/26 n2 deleted": {"10-0-3-0-26", undoAffinity},
+		undoWorld: nil,
+	} {
+		t.Run(world[len(undoWorld):], func(t *testing.T) {
+			res, did, err := undoFake(t, world, told(t, step, specs, leftPatch+blockDelete))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(wrote, did); diff != "" {
+				t.Errorf("written (-want +got):\n%s", diff)
+			}
+			want := "done Finished"
+			if wrote == nil {
+				want = "not-needed"
+			}
+			if got := outcomes(res); !slices.Equal(got, []string{want}) || res.Left() {
+				t.Errorf("%v (%s), want %s", got, res.Outcomes[0].Reason, want)
+			}
+		})
+	}
+}
+
+// TestUndoLocked: while the datastore is locked an undo does not begin, whatever the
+// journal says, and neither does its preview.
+func TestUndoLocked(t *testing.T) {
+	f := told(t, Step{ID: "x", Kind: ReleaseBlock}, nil, leftPatch+blockDelete)
+	if _, wrote, err := undoFake(t, undoLeft+"locked", f); !errors.Is(err, ErrLocked) || len(wrote) > 0 {
+		t.Errorf("undo: %v, written %v", err, wrote)
+	}
+	snap, err := sketch.Parse(undoLeft + "locked")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, err := PreviewUndo(t.Context(), f, &fakeCluster{s: snap, now: sketch.Clock}); !errors.Is(err, ErrLocked) {
+		t.Errorf("preview: %+v, %v", res, err)
+	}
+}
+
+// TestUndoStrict: a setting goes back only where a plan would write it, and starves
+// no node that gets addresses now.
+func TestUndoStrict(t *testing.T) {
+	const full = "pool pods 10.0.0.0/25 size=26\nnode n1\nnode n2\nnode n3\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\nblock 10.0.0.64/26 n2\naffinity 10.0.0.64/26 n2\n" +
+		"use 10.0.0.1 a/b n1\nuse 10.0.0.65 a/c n2\nuse 10.0.0.2 a/d n3\n"
+	for name, c := range map[string]struct {
+		was   bool
+		world string
+		want  string
+	}{
+		"off again":                        {false, full + "config strict", "planned"},
+		"off again, with Windows":          {false, full + "node w1 windows\nconfig strict", "skipped Rejected"},
+		"off again, without blocks":        {false, full + "config strict noauto", "skipped Rejected"},
+		"on again":                         {true, undoWorld + "config", "planned"},
+		"on again, and a node has nothing": {true, full + "config", "skipped Harm"},
+		"on again, locked":                 {true, undoWorld + "config\nlocked", "skipped DatastoreLocked"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := told(t, Step{ID: "x", Kind: SetStrictAffinity, Target: audit.ConfigSubject()}, nil, "start patch|ipamconfigurations|default end|done")
+			ch := f.Entries[1].Change
+			ch.Before = json.RawMessage(fmt.Sprintf(`{"spec":{"strictAffinity":%t}}`, c.was))
+			ch.After = json.RawMessage(fmt.Sprintf(`{"spec":{"strictAffinity":%t}}`, !c.was))
+			ch.Resource = blocks.IPAMConfigs
+			u := &undoing{run: &run{state: sketched(t, c.world, 0)}, file: f}
+			_, act := u.action("x")
+			o := act.outcome()
+			got := string(o.Status)
+			if o.Code != "" {
+				got += " " + string(o.Code)
+			}
+			if got != c.want {
+				t.Errorf("%s (%s), want %s", got, o.Reason, c.want)
+			}
+		})
+	}
+}
+
+// TestUnfinished: a step that its run died or failed in is unfinished until a later
+// run has brought it to an end; one of which nothing was sent is not.
+func TestUnfinished(t *testing.T) {
+	for words, want := range map[string]bool{
+		"": false, "start": false, leftPatch: true, leftPatch + "end|done": false, leftPatch + "end|skipped|Changed": false,
+		leftPatch + "end|failed": true, leftPatch + "end|failed resume end|not-tried|Interrupted": true,
+		leftPatch + "end|failed resume start end|done": false, leftPatch + "resume end|already": false,
+	} {
+		f := told(t, Step{ID: "x"}, nil, words)
+		if got := f.unfinished("x"); got != want || (len(f.Unfinished()) > 0) != want {
+			t.Errorf("after %q: unfinished %v, want %v", words, got, want)
+		}
+	}
+	for words, want := range map[string]bool{"": true, "start": true, leftPatch + "end|done": false, leftPatch + "end|failed": true, "end|skipped|Changed": false} {
+		if got := told(t, Step{ID: "x"}, nil, words).BrokeOff(); got != want {
+			t.Errorf("after %q: broke off %v, want %v", words, got, want)
+		}
+	}
+}
