@@ -29,9 +29,10 @@ const observed = "one observation, of objects read one kind after the other"
 // ClaimInFlight tells whether an affinity, or the claim of its block (nil if there is
 // none), is younger than the grace: claims and releases pass through states in which
 // the two disagree, and they are read one after the other. A block is written whenever
-// an address of it is, which makes it no younger.
+// an address of it is, which makes it no younger. A deletion that this program began
+// and did not finish is none of these.
 func (st *State) ClaimInFlight(a *blocks.Affinity, b *Block) bool {
-	return !st.oldEnough(a.Meta) || b != nil && !st.ClaimSettled(b)
+	return !HalfDone(a) && (!st.oldEnough(a.Meta) || b != nil && !st.ClaimSettled(b))
 }
 
 // ClaimSettled tells whether a block was made, and claimed by whom it names, at least

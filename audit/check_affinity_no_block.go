@@ -10,7 +10,7 @@ import (
 func init() {
 	register(Check{
 		ID:       "affinity/no-block",
-		Title:    "an affinity whose block does not exist, beyond the grace",
+		Title:    "an affinity whose block does not exist, beyond the grace; at once if a repair by calico-audit left it so",
 		Severity: "error",
 		Why: "Its node drops traffic to the whole CIDR and may attract it, although nobody owns it; and another node may claim the CIDR, " +
 			"so that two nodes then say it is theirs.",
@@ -22,7 +22,7 @@ func init() {
 		Needs:   []blocks.Resource{blocks.Affinities, blocks.Blocks},
 		Run: func(st *State, f *Findings) {
 			st.eachAffinity(func(a *blocks.Affinity, b *Block) {
-				if affinity.Judge(a, bareOrNil(b)) != affinity.NoBlock || !st.oldEnough(a.Meta) {
+				if affinity.Judge(a, bareOrNil(b)) != affinity.NoBlock || !st.lasts(a) {
 					return
 				}
 				if st.blockMayCover(a.CIDR) {
@@ -31,6 +31,7 @@ func init() {
 				}
 				x := affinityFinding(st, a, Error, fmt.Sprintf("affinity of %s to %s leads to no block", ownerText(a.Owner), a.CIDR))
 				x.Absence, x.Fix = true, repairFix("--orphan-affinities")
+				x.begunHere(HalfDone(a))
 				f.Add(x)
 			})
 		},

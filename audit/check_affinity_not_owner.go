@@ -45,6 +45,7 @@ func init() {
 				x := affinityFinding(st, a, sev, fmt.Sprintf("%s has an affinity to block %s, which belongs to %s", ownerText(a.Owner), a.CIDR, ownerText(b.Owner)))
 				x.Evidence = append(x.Evidence, Evidences("effect", effect)...)
 				x.Fix = repairFix("--orphan-affinities")
+				x.begunHere(HalfDone(a))
 				x.Absence = true // it rests on two objects that were read one after the other
 				f.Add(x)
 			})

@@ -10,7 +10,7 @@ import (
 func init() {
 	register(Check{
 		ID:       "affinity/stuck",
-		Title:    "an affinity stays pending or pendingDeletion beyond the grace, with its own host's block",
+		Title:    "an affinity stays pending or pendingDeletion beyond the grace, with its own host's block; at once if a repair by calico-audit left it so",
 		Severity: "warning",
 		Why: "A claim or a release broke off half-way. While it is pendingDeletion, BIRD does not advertise the block; " +
 			"the node's next assignment makes it whole again.",
@@ -20,9 +20,15 @@ func init() {
 		Needs:   []blocks.Resource{blocks.Affinities, blocks.Blocks},
 		Run: func(st *State, f *Findings) {
 			st.eachAffinity(func(a *blocks.Affinity, b *Block) {
-				if affinity.Judge(a, bareOrNil(b)) == affinity.Unsettled && st.oldEnough(a.Meta) {
-					f.Add(affinityFinding(st, a, Warning, fmt.Sprintf("affinity of %s to its block %s stays %s", ownerText(a.Owner), a.CIDR, a.Effective())))
+				if affinity.Judge(a, bareOrNil(b)) != affinity.Unsettled || !st.lasts(a) {
+					return
 				}
+				x := affinityFinding(st, a, Warning, fmt.Sprintf("affinity of %s to its block %s stays %s", ownerText(a.Owner), a.CIDR, a.Effective()))
+				if HalfDone(a) && b.Used == 0 {
+					x.Fix = repairFix("--orphan-affinities")
+				}
+				x.begunHere(HalfDone(a))
+				f.Add(x)
 			})
 		},
 	})

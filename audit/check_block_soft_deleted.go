@@ -9,7 +9,7 @@ import (
 func init() {
 	register(Check{
 		ID:       "block/soft-deleted",
-		Title:    "a block, affinity or handle stays marked deleted beyond the grace",
+		Title:    "a block, affinity or handle stays marked deleted beyond the grace; at once if a repair by calico-audit left it so",
 		Severity: "warning",
 		Why: "A deletion was begun and never finished: the object is in the way of the next claim of its CIDR, and Calico's tools no longer show it. " +
 			"Calico deletes in two steps on Kubernetes, first the mark, then the object.",
@@ -19,15 +19,17 @@ func init() {
 		Needs:   []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles},
 		Run: func(st *State, f *Findings) {
 			add := func(s Subject, what string, m blocks.Meta, pool *Pool, node string) {
-				if !st.oldEnough(m) {
+				if !st.oldEnough(m) && !m.ByUs {
 					return
 				}
-				f.Add(Finding{
+				x := Finding{
 					Severity: Warning, Subject: s, Pools: poolsOf(pool), Nodes: []string{node},
 					Message:  fmt.Sprintf("%s is marked deleted and was never removed", what),
 					Evidence: Evidences("created", FormatTime(m.Created), "last written", FormatTime(m.Written)),
 					Fix:      repairFix("--soft-deleted"),
-				})
+				}
+				x.begunHere(m.ByUs)
+				f.Add(x)
 			}
 			for _, b := range st.IPBlocks {
 				if b.SoftDeleted {

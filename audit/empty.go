@@ -82,6 +82,8 @@ func (st *State) judgeAlone(b *Block) Release {
 		r.hold(HeldSpecial, "it serves LoadBalancer services")
 	case b.Owner != (blocks.Owner{}) && b.Owner.Kind != blocks.HostOwner:
 		r.hold(HeldSpecial, "its owner is written as %q, which Calico does not understand", b.Owner)
+	case b.SoftDeleted && b.ByUs:
+		r.hold(HeldMarked, "it is marked deleted already: a repair by calico-audit did not finish, which \"repair --soft-deleted\" does")
 	case b.SoftDeleted:
 		r.hold(HeldMarked, "it is marked deleted already")
 	case len(b.Faults) > 0:

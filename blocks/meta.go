@@ -19,11 +19,26 @@ type Meta struct {
 	// carries no managedFields, as in what kubectl prints by default.
 	Written time.Time
 	// ByUs is true if the newest of those writes was this program's alone: its field
-	// manager is "calico-audit", and no other manager wrote in the same second. An
+	// manager is [FieldManager], and no other manager wrote in the same second. An
 	// object that is in between two states then is a step of ours that did not end.
 	ByUs bool
 	// Deleting is metadata.deletionTimestamp; zero when absent.
 	Deleting time.Time
+}
+
+// FieldManager is the name under which this program writes, as the API server takes
+// it down in metadata.managedFields.
+const FieldManager = "calico-audit"
+
+// Wrote takes note of one entry of metadata.managedFields.
+func (m *Meta) Wrote(manager []byte, at time.Time) {
+	ours := string(manager) == FieldManager
+	switch {
+	case at.After(m.Written):
+		m.Written, m.ByUs = at, ours
+	case at.Equal(m.Written):
+		m.ByUs = m.ByUs && ours
+	}
 }
 
 // LastWrite returns when the object was last written, as far as its metadata

@@ -126,7 +126,7 @@ func (p *proposals) mustKeep(a *blocks.Affinity, b *audit.Block) (RefusalCode, s
 		return RefusedNotRead, "a block that cannot be read may be its own"
 	case b != nil && len(b.Faults) > 0:
 		return RefusedCorrupt, "its block is corrupt, so its word about the owner is not relied on: " + b.Faults[0]
-	case !st.OldEnough(a.Meta):
+	case !st.OldEnough(a.Meta) && !audit.HalfDone(a):
 		return RefusedYoung, fmt.Sprintf("it was written less than %s ago, at %s: a claim or a release in flight passes through this state", st.Grace, audit.FormatTime(lastWrite(a.Meta))) + oldFrom(st, lastWrite(a.Meta))
 	case st.ClaimInFlight(a, b):
 		return RefusedYoung, fmt.Sprintf("its block was made or claimed less than %s ago: a claim in flight passes through this state", st.Grace) + oldFrom(st, claimTime(b))
@@ -168,7 +168,7 @@ func (p *proposals) heldWithoutBlock(a *blocks.Affinity) (RefusalCode, string) {
 // stays pending or pendingDeletion.
 func (p *proposals) refuseUnsettled(a *blocks.Affinity) {
 	b := p.st.BlockOf(a.CIDR)
-	if !p.st.OldEnough(a.Meta) {
+	if !p.st.OldEnough(a.Meta) && !audit.HalfDone(a) {
 		return // a claim or a release in flight: nothing is wrong
 	}
 	c, host := p.affinityConcern(a), a.Owner.Node()

@@ -141,7 +141,8 @@ func doFinishDelete(ctx context.Context, w Writer, st *audit.State, s *Step) err
 	return nil
 }
 
-// markAge says whether a mark has stood for the grace; an empty code if it has.
+// markAge says whether a mark has stood for the grace; an empty code if it has. A run
+// of this program that marked an object deletes it within writeTimeout or never.
 func (p *proposals) markAge(m blocks.Meta) (RefusalCode, string) {
 	at, known := m.LastWrite()
 	now := p.st.Cluster.TakenAt
@@ -150,7 +151,9 @@ func (p *proposals) markAge(m blocks.Meta) (RefusalCode, string) {
 		return RefusedUnknownAge, "nothing records when it was last written (kubectl hides managedFields unless asked with --show-managed-fields)"
 	case at.After(now):
 		return RefusedUnknownAge, "it was last written in the future, at " + audit.FormatTime(at)
-	case now.Sub(at) < p.st.Grace:
+	case m.ByUs && now.Sub(at) < min(writeTimeout, p.st.Grace):
+		return RefusedYoung, fmt.Sprintf("calico-audit marked it at %s, and that run may be about to delete it: plan again after %s", audit.FormatTime(at), audit.FormatTime(at.Add(writeTimeout)))
+	case now.Sub(at) < p.st.Grace && !m.ByUs:
 		return RefusedYoung, fmt.Sprintf("it was written less than %s ago, at %s: whoever marked it may be about to delete it", p.st.Grace, audit.FormatTime(at)) + oldFrom(p.st, at)
 	}
 	return "", ""

@@ -135,10 +135,10 @@ func (p *proposals) addRelease(b *audit.Block, c concern) {
 }
 
 // brokenOff tells whether the owner's affinity to its own block has stayed pending
-// or pendingDeletion.
+// or pendingDeletion, or was left so by a step of this program.
 func brokenOff(st *audit.State, b *audit.Block) bool {
 	a := ownAffinity(st, b)
-	return a != nil && !a.SoftDeleted && affinity.Judge(a, b.Block) == affinity.Unsettled && st.OldEnough(a.Meta)
+	return a != nil && !a.SoftDeleted && affinity.Judge(a, b.Block) == affinity.Unsettled && (st.OldEnough(a.Meta) || audit.HalfDone(a))
 }
 
 // ownAffinity returns the affinity of a block's owner to it; nil if there is none.

@@ -266,3 +266,31 @@ func FuzzBlock(f *testing.F) {
 		}
 	})
 }
+
+// TestWrittenByUs: an object was written last by this program if its newest write
+// was, and nobody else wrote in the same second.
+func TestWrittenByUs(t *testing.T) {
+	for entries, want := range map[string]bool{
+		``: false,
+		`{"manager":"calico-audit","time":"2026-01-01T00:00:09Z"}`:                                                  true,
+		`{"time":"2026-01-01T00:00:09Z","manager":"calico-audit"},{"manager":"node","time":"2026-01-01T00:00:08Z"}`: true,
+		`{"manager":"node","time":"2026-01-01T00:00:08Z"},{"manager":"calico-audit","time":"2026-01-01T00:00:09Z"}`: true,
+		`{"manager":"calico-audit","time":"2026-01-01T00:00:08Z"},{"manager":"node","time":"2026-01-01T00:00:09Z"}`: false,
+		`{"manager":"calico-audit","time":"2026-01-01T00:00:09Z"},{"manager":"node","time":"2026-01-01T00:00:09Z"}`: false,
+		`{"manager":"node","time":"2026-01-01T00:00:09Z"},{"manager":"calico-audit","time":"2026-01-01T00:00:09Z"}`: false,
+		`{"manager":"calico-audit"}`:                                 false,
+		`{"manager":"calico-audit-2","time":"2026-01-01T00:00:09Z"}`: false,
+	} {
+		object := `{"metadata":{"name":"h","managedFields":[` + entries + `]},"spec":{"handleID":"h","block":{}}}`
+		p := decodeOne(t, (*decoder).handle, object)
+		if got := p.handles[0].ByUs; got != want {
+			t.Errorf("%s: by us %v, want %v", entries, got, want)
+		}
+		for _, replaced := range []*names{nil, newNames()} {
+			kept := decodeOne(t, (*decoder).handle, string(appendKept(nil, newJSONReader([]byte(object)), keeps[blocks.Handles], replaced)))
+			if got := kept.handles[0].ByUs; got != want {
+				t.Errorf("%s: in a snapshot (names replaced: %v) by us %v, want %v", entries, replaced != nil, got, want)
+			}
+		}
+	}
+}

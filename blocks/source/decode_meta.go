@@ -40,7 +40,7 @@ func (d *decoder) meta(r *jsonReader, m *blocks.Meta, hooks metaHooks) {
 				clockOnly(r, func() { d.newestEntry(r, "time") })
 				return
 			}
-			m.Written = d.newestEntry(r, "time")
+			d.written(r, m)
 		case "labels":
 			stringMap(r, hooks.label)
 		case "annotations":
@@ -64,6 +64,23 @@ func (d *decoder) meta(r *jsonReader, m *blocks.Meta, hooks metaHooks) {
 func setIdentity(m *blocks.Meta, uid, version []byte) {
 	both := string(uid) + string(version)
 	m.UID, m.ResourceVersion = both[:len(uid)], both[len(uid):]
+}
+
+// written reads managedFields, which tell who wrote an object last and when.
+func (d *decoder) written(r *jsonReader, m *blocks.Meta) {
+	r.array(func(int) {
+		var manager []byte
+		var at time.Time
+		r.object(func(key []byte) {
+			switch string(key) {
+			case "manager":
+				manager, _ = r.str()
+			case "time":
+				at = d.seenTime(r)
+			}
+		})
+		m.Wrote(manager, at)
+	})
 }
 
 // newestEntry returns the newest time among a list of objects, each with times

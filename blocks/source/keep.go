@@ -67,7 +67,7 @@ func metaShape(name role, managed bool, extra ...*shape) *shape {
 	}
 	if managed {
 		parts = append(parts, listOf("managedFields", 17, object("", 0,
-			value("manager", 1, roleNone),
+			value("manager", 1, roleManager),
 			value("operation", 2, roleWord),
 			value("subresource", 8, roleWord),
 			&shape{key: "time", num: 4, form: formTime, role: roleTime},

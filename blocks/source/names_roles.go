@@ -44,6 +44,8 @@ const (
 	// roleDefault is the name of an object of which the one named "default"
 	// counts.
 	roleDefault
+	// roleManager is who wrote an object, of whom only this program counts.
+	roleManager
 	// Names of one kind, which are replaced.
 	roleNode
 	rolePod
@@ -119,6 +121,8 @@ func (n *names) text(r role, key, s string) string {
 		return n.word(s)
 	case roleDefault:
 		return kept(s, s == defaultName)
+	case roleManager:
+		return kept(s, s == blocks.FieldManager)
 	case roleNode:
 		return n.node(s)
 	case roleTaint:

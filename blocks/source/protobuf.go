@@ -177,13 +177,17 @@ func (d *decoder) protoMeta(msg []byte, m *blocks.Meta, hooks metaHooks) error {
 			if hooks.noWritten {
 				return
 			}
+			var manager []byte
+			var at time.Time
 			failed = errors.Join(failed, protoFields(f.bytes, func(f protoField) {
-				if f.num == 4 {
-					if t := protoTime(f.bytes); t.After(m.Written) {
-						m.Written = t
-					}
+				switch int(f.num) {
+				case 1:
+					manager = f.bytes
+				case 4:
+					at = protoTime(f.bytes)
 				}
 			}))
+			m.Wrote(manager, at)
 		}
 	})
 	setIdentity(m, uid, version)

@@ -59,5 +59,6 @@
 // when it was created, and age= then only when it was written.
 //
 // Every object has the UID "uid-NAME" and the resourceVersion "1" unless uid=,
-// rv= or unpinned (neither) say otherwise.
+// rv= or unpinned (neither) say otherwise, and was written last by this program if
+// it is "ours".
 package sketch

@@ -45,7 +45,7 @@ var flags = map[string]bool{
 	"noauto": true, "none": true, "nomesh": true, "vm": true, "unlabelled": true, "bpf": true, "oneway": true, "workloads": true,
 	"agent": true, "routes": true, "partial": true, "host": true, "inner": true,
 	"unpinned": true, "noseq": true, "notready": true, "outofservice": true, "ofvm": true,
-	"complete": true, "unauth": true,
+	"complete": true, "unauth": true, "ours": true,
 }
 
 func split(fields []string) words {
@@ -108,6 +108,7 @@ func (p *parser) meta(name string, w words) blocks.Meta {
 	if d, err := time.ParseDuration(w.get("created")); err == nil {
 		m.Created = p.snap.Cluster.TakenAt.Add(-d)
 	}
+	m.ByUs = w.has("ours")
 	if w.has("noage") {
 		m.Written = time.Time{}
 	}

@@ -21,7 +21,7 @@ const (
 
 // manager is the name under which the API server takes down, in the managedFields
 // of an object, what was written here.
-const manager = "calico-audit"
+const manager = blocks.FieldManager
 
 // Options are choices for writing.
 type Options struct {
