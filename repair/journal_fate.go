@@ -55,59 +55,6 @@ func (f *JournalFile) fate(step string) fate {
 	return out
 }
 
-// unfinished reports whether a step was begun, something of it may have been written,
-// and no run has brought it to an end: it died in it, or failed in it. A step that
-// a later run did not come to stays unfinished.
-func (f *JournalFile) unfinished(step string) bool {
-	open, wrote := false, false
-	for i := range f.Entries {
-		e := &f.Entries[i]
-		if e.Step != step {
-			continue
-		}
-		switch e.Event {
-		case EventStart:
-			open = true
-		case EventChange:
-			wrote = true
-		case EventEnd:
-			open = open && (e.undecided() || e.Status == Failed)
-		default: // it neither begins nor ends
-		}
-	}
-	return open && wrote
-}
-
-// Unfinished returns the steps of the journal's plan that were begun and not brought
-// to an end, in the plan's order. None are in the journal of an undo.
-func (f *JournalFile) Unfinished() []Step {
-	var out []Step
-	if f.Plan == nil {
-		return nil
-	}
-	for i := range f.Plan.Steps {
-		if s := f.Plan.Steps[i]; f.unfinished(s.ID) {
-			out = append(out, s)
-		}
-	}
-	return out
-}
-
-// BrokeOff reports whether the run that wrote the journal did not come to its end:
-// a step of its plan has no outcome, or is unfinished.
-func (f *JournalFile) BrokeOff() bool {
-	if f.Plan == nil {
-		return false
-	}
-	for i := range f.Plan.Steps {
-		id := f.Plan.Steps[i].ID
-		if _, ended := f.Outcome(id); !ended || f.unfinished(id) {
-			return true
-		}
-	}
-	return false
-}
-
 // deleteSent tells whether the deletion of an object was sent when the step was
 // tried last. It is sent only after the object was marked, so that whoever removed
 // the object then did so because of the mark.

@@ -39,9 +39,16 @@ type journalFile interface {
 	Close() error
 }
 
-// createFile creates the file of a journal.
+// createFile creates the file of a journal, locked for as long as its run lasts.
 var createFile = func(path string) (journalFile, error) {
-	return os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := lockJournal(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
 }
 
 // CreateJournal prepares a new journal. The file, which must not exist, is for its
@@ -67,11 +74,18 @@ func CreateJournal(path string, h JournalHeader) (*Journal, error) {
 	return j, nil
 }
 
-// ResumeJournal opens a journal that broke off, to go on in it.
+// ErrRunning says that another process is writing a journal at this moment.
+var ErrRunning = errors.New("a run that is not over is writing this journal")
+
+// ResumeJournal opens a journal that broke off, to go on in it. It is [ErrRunning] if
+// its run is not over.
 func ResumeJournal(path string, at audit.Time) (*Journal, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
 		return nil, fmt.Errorf("opening the journal: %w", err)
+	}
+	if err := lockJournal(file); err != nil {
+		return nil, errors.Join(fmt.Errorf("opening the journal: %w", err), file.Close())
 	}
 	j := &Journal{path: path, file: file, at: at}
 	if err := endLine(file); err != nil {

@@ -9,6 +9,18 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
+// Finish carries out what a journal's run left half-done, and nothing else of its
+// plan. j must be that journal, opened with [ResumeJournal]. See [Apply].
+func Finish(ctx context.Context, f *JournalFile, r Reader, w Writer, j *Journal, opts ApplyOptions) (*Result, error) {
+	if f.Plan == nil {
+		return nil, fmt.Errorf("%w: this is the journal of an undo", ErrNoPlan)
+	}
+	rest := *f.Plan
+	rest.Steps = f.Unfinished()
+	opts.Resume = f
+	return Apply(ctx, &rest, r, w, j, opts)
+}
+
 // resume settles a step that an earlier run has done or begun, as its journal
 // tells. It returns false if the step is to be carried out like any other: it was
 // never begun, or nothing of it was written.

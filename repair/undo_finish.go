@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -40,7 +39,7 @@ func (u *undoing) finishRestore(s *Step, changes []Change) undoAction {
 		return undoAction{}
 	}
 	a := affinityNamed(u.state, c.Name)
-	if a == nil || a.State != blocks.Pending || a.SoftDeleted || a.CIDR != prefixOf(s.Target) || !u.ours(s.ID, a.Meta) {
+	if a == nil || a.State != blocks.Pending || a.SoftDeleted || a.CIDR != prefixOf(s.Target) || !u.file.ours(s.ID, a.Meta) {
 		return undoAction{}
 	}
 	ref := pin(blocks.Affinities, a.Meta)
@@ -58,18 +57,6 @@ func (u *undoing) finishRestore(s *Step, changes []Change) undoAction {
 		do:   func(ctx context.Context) error { return u.back.PutAffinityState(ctx, ref, blocks.Confirmed) },
 		what: fmt.Sprintf("finish the step, which was left half-done: confirm the affinity %s, without which the block would not be routed", a.Name), code: CodeFinished,
 	}
-}
-
-// ours reports whether an object was not written since by anybody but this program,
-// as far as times tell.
-func (u *undoing) ours(step string, m blocks.Meta) bool {
-	var last audit.Time
-	for _, e := range u.file.Entries {
-		if e.Event == EventChange && e.Step == step {
-			last = e.At
-		}
-	}
-	return m.ByUs || !m.Written.After(last.Add(writeTimeout+futureLeeway))
 }
 
 // named adds to the verdict on a step for which nothing is written what of it is
@@ -97,7 +84,7 @@ func (u *undoing) leftover(s *Step) string {
 			continue
 		}
 		m, what := u.leftObject(c)
-		if m != nil && (c.Before == nil || m.UID == storedObject(c.Before).Metadata.UID) && u.ours(s.ID, *m) {
+		if m != nil && (c.Before == nil || m.UID == storedObject(c.Before).Metadata.UID) && u.file.ours(s.ID, *m) {
 			return what
 		}
 	}

@@ -152,3 +152,47 @@ func TestUnfinished(t *testing.T) {
 		}
 	}
 }
+
+// TestOneRunAtATime: nobody goes on in a journal whose run is not over.
+func TestOneRunAtATime(t *testing.T) {
+	j := newTestJournal(t)
+	writeTwoSteps(t, j)
+	if _, err := ResumeJournal(j.Path(), audit.Time{}); !errors.Is(err, ErrRunning) {
+		t.Errorf("while its run is writing it: %v", err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := ResumeJournal(j.Path(), audit.Time{})
+	if err != nil {
+		t.Fatalf("when its run is over: %v", err)
+	}
+	defer again.Close()
+	if _, err := ResumeJournal(j.Path(), audit.Time{}); !errors.Is(err, ErrRunning) {
+		t.Errorf("while another goes on in it: %v", err)
+	}
+}
+
+// TestFinishedBy: the same command finishes what it began, and another one does not.
+func TestFinishedBy(t *testing.T) {
+	yes, no := true, false
+	for name, c := range map[string]struct {
+		kind Kind
+		req  Request
+		want bool
+	}{
+		"the same kind":     {ReleaseBlock, Request{EmptyBlocks: true}, true},
+		"its node":          {ReleaseBlock, Request{EmptyBlocks: true, Nodes: []string{"n2"}}, true},
+		"another node":      {ReleaseBlock, Request{EmptyBlocks: true, Nodes: []string{"n1"}}, false},
+		"another pool":      {ReleaseBlock, Request{EmptyBlocks: true, Pools: []string{"other"}}, false},
+		"another kind":      {ReleaseBlock, Request{LeakedIPs: true}, false},
+		"the same setting":  {SetStrictAffinity, Request{StrictAffinity: &yes}, true},
+		"the other setting": {SetStrictAffinity, Request{StrictAffinity: &no}, false},
+		"no setting":        {SetStrictAffinity, Request{EmptyBlocks: true}, false},
+	} {
+		step := Step{ID: "x", Kind: c.kind, Nodes: []string{"n2"}, Pools: []string{"pods"}, Guards: guards(guardWanted, "true")}
+		if got := told(t, step, nil, leftPatch).FinishedBy(c.req); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}

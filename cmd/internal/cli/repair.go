@@ -80,8 +80,9 @@ for. Every step is then judged anew by what the cluster holds at that moment, so
 plan that has grown old loses steps, and does nothing else. Some states must be seen
 twice, a grace apart: the plan is the first time, carrying it out the second.
 
-Every object is written to a journal before it is changed; "repair undo" takes back what
-can be taken back.
+Every object is written to a journal before it is changed, whose path is said first;
+"repair undo" takes back what can be taken back. After a crash, the same command again
+finishes what was begun, by the journal that it finds where journals are written.
 
 Exit codes: 0 it ran; 1 under --detailed-exitcode, the plan has steps; 2 the command line
 makes no sense, or a file cannot be read; 3 the cluster could not be read, or only in
@@ -188,7 +189,11 @@ func (r *repairCommand) complete() error {
 		if err := r.print.noPage(); err != nil {
 			return err
 		}
-		return r.carry.complete(r.streams)
+		if err := r.carry.complete(r.streams); err != nil {
+			return err
+		}
+		_, err := r.carry.exists()
+		return err
 	}
 	return nil
 }
@@ -215,9 +220,21 @@ func (r *repairCommand) run(ctx context.Context) error {
 		return err
 	}
 	plan, state, err := r.plan(ctx, from, progress)
+	progress.Clear()
 	if err != nil {
-		progress.Clear()
 		return err
+	}
+	c := &carrier{streams: r.streams, program: r.program, sources: &r.sources, hosts: &r.hosts, flags: &r.carry, print: &r.print, planFile: r.out}
+	if r.apply {
+		switch begun, err := c.finishBegun(ctx, plan.Cluster.GUID, r.request); {
+		case err != nil:
+			return err
+		case begun: // which changed the cluster
+			if plan, state, err = r.plan(ctx, from, progress); err != nil {
+				progress.Clear()
+				return err
+			}
+		}
 	}
 	report, err := r.report(ctx, from, state, progress)
 	progress.Clear()
@@ -238,7 +255,7 @@ func (r *repairCommand) run(ctx context.Context) error {
 		errs = append(errs, findingsError(fmt.Errorf("the plan has %d steps", len(plan.Steps))))
 	}
 	if r.apply {
-		errs = append(errs, r.carryOut(ctx, plan, report))
+		errs = append(errs, r.carryOut(ctx, c, plan, report))
 	} else {
 		errs = append(errs, r.print.plan(r.streams, plan, r.viewOptions(plan, report)))
 	}
@@ -247,8 +264,7 @@ func (r *repairCommand) run(ctx context.Context) error {
 
 // carryOut shows the plan on standard error, and carries it out; what became of it
 // is the result, and goes where -o says.
-func (r *repairCommand) carryOut(ctx context.Context, plan *repair.Plan, report *audit.Report) error {
-	c := &carrier{streams: r.streams, program: r.program, sources: &r.sources, hosts: &r.hosts, flags: &r.carry, print: &r.print, planFile: r.out}
+func (r *repairCommand) carryOut(ctx context.Context, c *carrier, plan *repair.Plan, report *audit.Report) error {
 	if err := c.show(plan, r.viewOptions(plan, report)); err != nil {
 		return err
 	}

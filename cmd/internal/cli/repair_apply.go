@@ -1,8 +1,9 @@
 package cli
 
 import (
-	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +26,7 @@ func (f *carryFlags) addFlags(c *cobra.Command) {
 	fs.BoolVar(&f.yes, "yes", false, "do not ask before anything is written; needed where there is no terminal")
 	fs.BoolVar(&f.wait, "wait", false, "wait for the second observation of steps that need one, instead of skipping them")
 	fs.DurationVar(&f.pace, "pace", defaultPace, "pause this long after each step that wrote something")
-	fs.StringVar(&f.journal, "journal", "", "write the journal to this new `FILE` (default: calico-audit-journal-CLUSTER-TIME.jsonl in the working directory)")
+	fs.StringVar(&f.journal, "journal", "", "write the journal to this new `FILE`, or go on in it after a crash (default: calico-audit-journal-CLUSTER-TIME.jsonl in the working directory)")
 }
 
 // defaultPace leaves the nodes time to take up what each step changes.
@@ -48,28 +49,17 @@ func (f *carryFlags) complete(streams genericiooptions.IOStreams) error {
 		if err := checkTarget(f.journal); err != nil {
 			return usagef("--journal %s: %w", f.journal, err)
 		}
-		if _, err := os.Stat(f.journal); err == nil {
-			return usagef("--journal %s exists already: a journal is never overwritten", f.journal)
-		}
 	}
 	return nil
 }
 
-// journalPath names the journal of a run on a cluster.
+// journalPath names the journal of a run on a cluster: as --journal says, unless that
+// is the journal of an earlier run.
 func (f *carryFlags) journalPath(guid string, now time.Time) string {
-	if f.journal != "" {
+	if _, err := os.Stat(f.journal); f.journal != "" && err != nil {
 		return f.journal
 	}
-	if len(guid) > 8 {
-		guid = guid[:8]
-	}
-	guid = strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
-			return r
-		}
-		return -1
-	}, guid)
-	return fmt.Sprintf("calico-audit-journal-%s-%s.jsonl", guid, now.UTC().Format("20060102T150405.000Z"))
+	return filepath.Join(f.directory(), journalPrefix(guid)+now.UTC().Format("20060102T150405.000Z")+".jsonl")
 }
 
 func newRepairApply(program string, streams genericiooptions.IOStreams) *cobra.Command {
@@ -82,7 +72,7 @@ func newRepairApply(program string, streams genericiooptions.IOStreams) *cobra.C
 		maxSteps int
 	)
 	c := &cobra.Command{
-		Use:   "apply PLAN",
+		Use:   "apply PLAN | --resume JOURNAL",
 		Short: "Carry a plan out",
 		Long: `Carry out a plan that "repair --out" wrote, after a question. "-" is standard input,
 with --yes.
@@ -93,8 +83,10 @@ has changed since is left alone, with the reason. Each object is written to the 
 before it is changed. Ctrl-C finishes the object in hand; what is not done then, a second
 run does.
 
-After a crash, --resume JOURNAL goes on in that run's journal: what it has done is
-verified, and what it left half-done is completed.
+The journal's path is said before anything is written. After a crash, the same command
+again finds the journal where journals are written (the working directory, or where
+--journal says), goes on in it, and completes what was left half-done. So does
+--resume JOURNAL, which needs no plan: the journal holds it.
 
 Exit codes: 0 everything was done, or was so already; 2 the command line makes no sense,
 or a file cannot be read; 3 the cluster was read only in part; 4 steps were left undone,
@@ -105,9 +97,9 @@ cluster cannot be read (nothing is written then); 5 a failure inside the program
   # States that must be seen twice: wait for the second time
   PROGRAM repair apply plan.json --wait --yes
 
-  # After a crash
-  PROGRAM repair apply plan.json --resume calico-audit-journal-5ca1ab1e-20260203T090000.000Z.jsonl`, "PROGRAM", program),
-		Args: cobra.ExactArgs(1),
+  # After a crash, where the plan is lost
+  PROGRAM repair apply --resume calico-audit-journal-5ca1ab1e-20260203T090000.000Z.jsonl`, "PROGRAM", program),
+		Args: cobra.MaximumNArgs(1),
 	}
 	s.addClusterFlags(c)
 	h.addFlags(c)
@@ -119,7 +111,10 @@ cluster cannot be read (nothing is written then); 5 a failure inside the program
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
 	c.RunE = run(func(c *cobra.Command, args []string) error {
-		if args[0] == "-" && !f.yes {
+		if len(args) == 0 && resume == "" {
+			return usagef("give the plan to carry out, or a journal to go on with (--resume)")
+		}
+		if slices.Contains(args, "-") && !f.yes {
 			return usagef("standard input is the plan, and cannot answer a question: give --yes")
 		}
 		if maxSteps < 0 {
@@ -131,21 +126,11 @@ cluster cannot be read (nothing is written then); 5 a failure inside the program
 		if err := together(p.complete(""), p.noPage(), f.complete(streams)); err != nil {
 			return err
 		}
-		plan, err := readPlan(args[0], streams.In)
+		x := &carrier{streams: streams, program: program, sources: &s, hosts: &h, flags: &f, print: &p, maxSteps: maxSteps}
+		plan, before, err := x.planOrJournal(args, resume)
 		if err != nil {
 			return err
 		}
-		var before *repair.JournalFile
-		if resume != "" {
-			if before, err = repair.ReadJournal(resume); err != nil {
-				return usageError(err)
-			}
-			if !samePlan(before.Plan, plan) {
-				return usagef("%s is the journal of another plan", resume)
-			}
-			plan = before.Plan // what was begun is gone on with, whatever became of the file
-		}
-		x := &carrier{streams: streams, program: program, sources: &s, hosts: &h, flags: &f, print: &p, planFile: args[0], maxSteps: maxSteps}
 		if !f.yes {
 			if err := x.show(plan, view.PlanOptions{Options: view.Options{Program: program}}); err != nil {
 				return err
@@ -156,15 +141,37 @@ cluster cannot be read (nothing is written then); 5 a failure inside the program
 	return c
 }
 
-// samePlan tells whether a journal's plan is the one at hand.
-func samePlan(a, b *repair.Plan) bool {
-	if a == nil || a.Cluster.GUID != b.Cluster.GUID || !a.CreatedAt.Equal(b.CreatedAt.Time) || len(a.Steps) != len(b.Steps) {
-		return false
-	}
-	for i := range a.Steps {
-		if a.Steps[i].ID != b.Steps[i].ID {
-			return false
+// planOrJournal returns the plan to carry out, and the journal to go on in; nil for a
+// fresh run. What was begun is gone on with by the journal's own plan, whatever became
+// of the file.
+func (c *carrier) planOrJournal(args []string, resume string) (*repair.Plan, *repair.JournalFile, error) {
+	var plan *repair.Plan
+	var before *repair.JournalFile
+	var err error
+	if len(args) > 0 {
+		c.planFile = args[0]
+		if plan, err = readPlan(args[0], c.streams.In); err != nil {
+			return nil, nil, err
 		}
 	}
-	return true
+	switch {
+	case resume == "":
+		if before, err = c.broken(plan); err != nil {
+			return nil, nil, err
+		}
+	default:
+		if before, err = repair.ReadJournal(resume); err != nil {
+			return nil, nil, usageError(err)
+		}
+		switch {
+		case before.Plan == nil:
+			return nil, nil, usagef("%s is the journal of an undo: run \"%s repair undo %s\" again", resume, c.program, before.Undoes)
+		case plan != nil && !before.Of(plan):
+			return nil, nil, usagef("%s is the journal of another plan", resume)
+		}
+	}
+	if before != nil {
+		plan = before.Plan
+	}
+	return plan, before, nil
 }

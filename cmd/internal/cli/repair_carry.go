@@ -35,6 +35,7 @@ type carrier struct {
 	print    *planOutputs
 	planFile string
 	maxSteps int
+	finished []repair.Outcome // of steps that earlier runs left half-done
 }
 
 // applyPlan asks, checks the rights, carries the plan out and prints what became of
@@ -83,20 +84,25 @@ func (c *carrier) applyPlan(ctx context.Context, plan *repair.Plan, resume *repa
 				progress.Show(fmt.Sprintf("step %d of %d: %s", n, len(plan.Steps), o.Step.ID))
 			}
 		},
-		Waiting: func(until time.Time) {
-			progress.Clear()
-			text := "waiting until %s for the second observation"
-			if c.hosts != nil && len(c.hosts.paths) > 0 {
-				text += ", for which the host views are read again: take them anew shortly before"
-			}
-			say(c.streams, text, audit.FormatTime(until))
-		},
+		Waiting: c.waiting(progress),
 	})
 	progress.Clear()
 	if err != nil {
 		return c.nothingDone(err)
 	}
 	return c.finish(res, c.afterApply(plan, res))
+}
+
+// waiting says that a run waits.
+func (c *carrier) waiting(progress *view.ProgressLine) func(time.Time) {
+	return func(until time.Time) {
+		progress.Clear()
+		text := "waiting until %s for the second observation"
+		if c.hosts != nil && len(c.hosts.paths) > 0 {
+			text += ", for which the host views are read again: take them anew shortly before"
+		}
+		say(c.streams, text, audit.FormatTime(until))
+	}
 }
 
 // stepsText says what is about to be done.
@@ -107,12 +113,15 @@ func stepsText(n int, verb string) string {
 	return fmt.Sprintf("%d steps are to be %s", n, verb)
 }
 
-// openJournal creates the journal, or goes on in one.
+// openJournal creates the journal, or goes on in one, and says where it is.
 func (c *carrier) openJournal(plan *repair.Plan, resume *repair.JournalFile) (*repair.Journal, error) {
 	now := audit.Time{Time: time.Now().UTC()}
 	if resume != nil {
 		j, err := repair.ResumeJournal(resume.Path, now)
-		if err != nil {
+		switch {
+		case errors.Is(err, repair.ErrRunning):
+			return nil, unfinishedError(fmt.Errorf("nothing was written: %w", err))
+		case err != nil:
 			return nil, usageError(err)
 		}
 		return j, nil
@@ -121,6 +130,7 @@ func (c *carrier) openJournal(plan *repair.Plan, resume *repair.JournalFile) (*r
 	if err != nil {
 		return nil, usagef("nothing was written: %w", err)
 	}
+	say(c.streams, "journal: %s", j.Path())
 	return j, nil
 }
 
@@ -134,6 +144,7 @@ func (c *carrier) nothingDone(err error) error {
 
 // finish prints a result, and says how the run ends.
 func (c *carrier) finish(res *repair.Result, next []view.NextStep) error {
+	res.Outcomes = append(c.finished, res.Outcomes...)
 	o := view.PlanOptions{Options: view.Options{Program: c.program}, Next: next}
 	errs := []error{c.print.result(c.streams, res, o)}
 	if n := c.left(res); n > 0 {
@@ -176,8 +187,12 @@ func (c *carrier) afterApply(plan *repair.Plan, res *repair.Result) []view.NextS
 	if a := c.sources.clusterArguments(); a != "" {
 		args = " " + a
 	}
-	switch again := c.program + " repair apply " + shellQuote(c.planFile) + args + c.hosts.arguments(); {
-	case (soon || retry) && (c.planFile == "" || c.planFile == "-"):
+	from := shellQuote(c.planFile)
+	if c.planFile == "" || c.planFile == "-" {
+		from = "--resume " + shellQuote(res.Journal) // which holds the plan
+	}
+	switch again := c.program + " repair apply " + from + args + c.hosts.arguments(); {
+	case (soon || retry) && from != shellQuote(c.planFile) && res.Journal == "":
 		out = append(out, view.NextStep{Text: "To go on, make a new plan and apply it."})
 	case soon && plan.Unobserved() != "":
 		out = append(out, view.NextStep{Text: fmt.Sprintf("Some steps must be seen twice, and %s:", plan.Unobserved()), Command: again + " --wait"})
@@ -185,6 +200,9 @@ func (c *carrier) afterApply(plan *repair.Plan, res *repair.Result) []view.NextS
 		out = append(out, view.NextStep{Text: fmt.Sprintf("Some steps are due after %s:", audit.FormatTime(plan.CreatedAt.Add(plan.Grace.Duration))), Command: again})
 	case retry:
 		out = append(out, view.NextStep{Text: "To go on:", Command: again})
+	}
+	if res.Count(repair.Failed) > 0 && res.Journal != "" {
+		out = append(out, view.NextStep{Text: "To finish what may be half-done:", Command: c.program + " repair apply --resume " + shellQuote(res.Journal) + args})
 	}
 	if res.Count(repair.Done) > 0 {
 		out = append(out, view.NextStep{Text: "To take back what can be taken back:", Command: c.program + " repair undo " + shellQuote(res.Journal) + args})

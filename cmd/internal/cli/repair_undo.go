@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -25,15 +26,16 @@ func newRepairUndo(program string, streams genericiooptions.IOStreams) *cobra.Co
 		Use:   "undo JOURNAL",
 		Short: "Take back what a journal says was written",
 		Long: `Take back what a run of "repair apply" has written, the newest first, as far as that
-does no harm now: an affinity is created again only if nobody has claimed its block
-since, an address is recorded again only if it is still free. An empty block needs no
-restoring. What would be done is shown first, and a question asked.
+does no harm now: an affinity is created again only if its node exists and nobody has
+claimed its block since, an address is recorded again only if it is still free. An empty
+block needs no restoring. A step in which the run died or failed is finished where it
+cannot be taken back. What would be done is shown first, and a question asked.
 
 The journal of an undo cannot be undone in its turn.
 
 Exit codes: 0 everything was taken back, or needed no undoing; 2 the command line makes no
 sense, or the journal cannot be read; 3 the cluster was read only in part; 4 something
-could not be taken back, or the journal is another cluster's; 5 a failure inside the
+could not be taken back, or is left half-done, or the journal is another cluster's; 5 a failure inside the
 program.`,
 		Example: strings.ReplaceAll(`  PROGRAM repair undo calico-audit-journal-5ca1ab1e-20260203T090000.000Z.jsonl`, "PROGRAM", program),
 		Args:    cobra.ExactArgs(1),
@@ -48,6 +50,9 @@ program.`,
 	c.RunE = run(func(c *cobra.Command, args []string) error {
 		if err := together(p.complete(""), p.noPage(), f.complete(streams)); err != nil {
 			return err
+		}
+		if _, err := os.Stat(f.journal); f.journal != "" && err == nil {
+			return usagef("--journal %s exists already: a journal is never overwritten", f.journal)
 		}
 		file, err := repair.ReadJournal(args[0])
 		if err != nil {
@@ -77,7 +82,8 @@ func (c *carrier) undo(ctx context.Context, file *repair.JournalFile) error {
 	case preview.Count(repair.Planned) == 0:
 		return c.finish(preview, nil)
 	}
-	if err := target.check(ctx, undone(preview), true); err != nil {
+	back, ahead := undone(preview)
+	if err := together(target.check(ctx, back, true), target.check(ctx, ahead, false)); err != nil {
 		return err
 	}
 	if !c.flags.yes {
@@ -94,6 +100,7 @@ func (c *carrier) undo(ctx context.Context, file *repair.JournalFile) error {
 	if err != nil {
 		return usagef("nothing was written: %w", err)
 	}
+	say(c.streams, "journal: %s", journal.Path())
 	defer func() { _ = journal.Close() }()
 	writer, err := target.writer(journal)
 	if err != nil {
@@ -116,13 +123,18 @@ func (c *carrier) undo(ctx context.Context, file *repair.JournalFile) error {
 	return c.finish(res, nil)
 }
 
-// undone returns the steps that would be taken back.
-func undone(preview *repair.Result) []repair.Step {
-	var out []repair.Step
+// undone returns the steps that would be taken back, and those that would be finished
+// because they cannot be.
+func undone(preview *repair.Result) (back, ahead []repair.Step) {
 	for i := range preview.Outcomes {
-		if preview.Outcomes[i].Status == repair.Planned {
-			out = append(out, preview.Outcomes[i].Step)
+		o := &preview.Outcomes[i]
+		if o.Status != repair.Planned {
+			continue
+		}
+		back = append(back, o.Step)
+		if o.Code == repair.CodeFinished {
+			ahead = append(ahead, o.Step)
 		}
 	}
-	return out
+	return back, ahead
 }

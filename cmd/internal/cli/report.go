@@ -33,6 +33,7 @@ type reportCommand struct {
 	color        string
 	noHeaders    bool
 	ascii        bool
+	journals     []string
 
 	severity audit.Severity // of failOn; 0 for none
 	stored   *audit.Report  // the report that -f names; nil if it names objects
@@ -41,6 +42,7 @@ type reportCommand struct {
 // auditRun is what the flags of a report come to.
 type auditRun struct {
 	reader  reader
+	journal *journalReader // the reader, if journals are given; else nil
 	outputs outputs
 	checks  []*audit.Check
 	// failOn is the severity that fails the run; 0 for none.
@@ -109,6 +111,7 @@ hold, the first of 5, 2, 3, 1 counts.`,
 	fs.StringSliceVar(&r.nodes, "node", nil, "show only what concerns the node of this `NAME`; repeatable, or joined by commas")
 	r.mutes.addFlags(c)
 	fs.DurationVar(&r.grace, "grace", audit.DefaultGrace, "how long a state must have held before it counts as lasting")
+	fs.StringArrayVar(&r.journals, "journal", nil, "report at once what the run that wrote this `JOURNAL` of a repair left half-done; repeatable")
 	fs.StringVar(&r.color, "color", colorAuto, "colour the severities `WHEN`: auto|always|never; auto honours NO_COLOR and TERM=dumb")
 	fs.BoolVar(&r.ascii, "ascii", false, "draw with ASCII characters only; also where the locale is none of UTF-8, or TERM=dumb")
 	fs.BoolVar(&r.noHeaders, "no-headers", false, "leave out the heading of custom-columns")
@@ -162,10 +165,18 @@ func (r *reportCommand) complete() (*auditRun, error) {
 		return nil, err
 	}
 	a.progress = progressLine(r.streams)
-	if a.reader, err = r.sources.open(r.streams, a.progress.Show); err != nil {
+	from, err := r.sources.open(r.streams, a.progress.Show)
+	if err != nil {
 		return nil, err
 	}
-	a.reader, err = r.hosts.wrap(a.reader, a.progress.Show)
+	if from, err = r.hosts.wrap(from, a.progress.Show); err != nil {
+		return nil, err
+	}
+	a.reader = from
+	if len(r.journals) > 0 {
+		a.journal, err = r.journalReader(from)
+		a.reader = a.journal
+	}
 	return a, err
 }
 
@@ -259,6 +270,9 @@ func (r *reportCommand) audit(ctx context.Context, a *auditRun) (*audit.Report, 
 		return nil, err
 	}
 	rep := j.report()
+	if a.journal != nil {
+		a.journal.fix(rep)
+	}
 	if a.outputs.showAddresses() {
 		rep.Usage = audit.NewUsage(j.state, j.result)
 	}

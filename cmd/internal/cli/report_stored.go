@@ -31,6 +31,8 @@ func (r *reportCommand) storedReport(checks []*audit.Check) (*audit.Report, erro
 		return nil, usagef("--at goes with files of objects: %s is a report, which tells its time", path)
 	case len(r.hosts.changed()) > 0:
 		return nil, usagef("--%s is for making a report: %s is one already", r.hosts.changed()[0].Name, path)
+	case len(r.journals) > 0:
+		return nil, usagef("--journal is for making a report: %s is one already", path)
 	case len(r.pools)+len(r.nodes) > 0:
 		return nil, usagef("--pool and --node are for making a report: %s is one already, and does not tell of each finding which pools and nodes it concerns", path)
 	}

@@ -138,14 +138,14 @@ func (t *table) fix(p *page, f *audit.Finding) {
 }
 
 // command writes a command of ours as it was called, and one that reads so that it
-// reads the same source.
+// reads the same source. One that applies names its cluster itself.
 func (t *table) command(c string) string {
 	rest, ours := strings.CutPrefix(c, "calico-audit ")
 	if !ours {
 		return c
 	}
 	for _, reading := range []string{"report", "explain", "repair"} {
-		if args, is := strings.CutPrefix(rest, reading+" "); is && t.ReportArgs != "" {
+		if args, is := strings.CutPrefix(rest, reading+" "); is && t.ReportArgs != "" && !strings.HasPrefix(args, "apply ") {
 			rest = reading + " " + t.ReportArgs + " " + args
 		}
 	}

@@ -1,0 +1,194 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// The functions of this file find runs that broke off in mid-step, by the journals
+// that they left, and finish what they began.
+
+// journalPrefix begins the names of the journals of a cluster, where --journal says
+// nothing else.
+func journalPrefix(guid string) string {
+	if len(guid) > 8 {
+		guid = guid[:8]
+	}
+	guid = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return -1
+	}, guid)
+	return "calico-audit-journal-" + guid + "-"
+}
+
+// directory is where journals are written.
+func (f *carryFlags) directory() string {
+	if f.journal == "" {
+		return "."
+	}
+	return filepath.Dir(f.journal)
+}
+
+// exists returns the journal that --journal names, if it is there already: the same
+// command again goes on in it. It is an error if there is nothing to go on with, for
+// no journal is ever overwritten.
+func (f *carryFlags) exists() (*repair.JournalFile, error) {
+	if f.journal == "" {
+		return nil, nil // no journal, and no error
+	}
+	if _, err := os.Stat(f.journal); err != nil {
+		return nil, nil // no journal, and no error
+	}
+	file, err := repair.ReadJournal(f.journal)
+	if err != nil || !file.BrokeOff() {
+		return nil, usagef("--journal %s exists already: a journal is never overwritten", f.journal)
+	}
+	return file, nil
+}
+
+// halfDone returns the journals of runs on a cluster that left a step half-done, in
+// the order in which the runs began.
+func (c *carrier) halfDone(guid string) []*repair.JournalFile {
+	entries, err := os.ReadDir(c.flags.directory())
+	if err != nil || guid == "" {
+		return nil
+	}
+	var out []*repair.JournalFile
+	for _, e := range entries {
+		path := filepath.Join(c.flags.directory(), e.Name())
+		named := c.flags.journal != "" && path == filepath.Clean(c.flags.journal)
+		if !named && (!strings.HasPrefix(e.Name(), journalPrefix(guid)) || !strings.HasSuffix(e.Name(), ".jsonl")) {
+			continue
+		}
+		file, err := repair.ReadJournal(path)
+		if err != nil {
+			say(c.streams, "warning: whether a run left something half-done is not known: %v", err)
+			continue
+		}
+		if file.Cluster.GUID == guid && len(file.Unfinished()) > 0 {
+			out = append(out, file)
+		}
+	}
+	return out
+}
+
+// finishCommand is the command line that finishes what a journal's run left half-done.
+func (c *carrier) finishCommand(file *repair.JournalFile) string {
+	command := c.program + " repair apply --resume " + shellQuote(file.Path)
+	if args := c.sources.clusterArguments(); args != "" {
+		command += " " + args
+	}
+	return command
+}
+
+func unfinishedText(file *repair.JournalFile) string {
+	steps := file.Unfinished()
+	if len(steps) == 1 {
+		return fmt.Sprintf("a run that began at %s left step %s half-done", audit.FormatTime(file.StartedAt.Time), steps[0].ID)
+	}
+	return fmt.Sprintf("a run that began at %s left %d steps half-done", audit.FormatTime(file.StartedAt.Time), len(steps))
+}
+
+// name says of a journal that is left to another command which that is.
+func (c *carrier) name(file *repair.JournalFile) {
+	say(c.streams, "%s; to finish it: %s", unfinishedText(file), c.finishCommand(file))
+}
+
+// broken returns the journal of a run of a plan that broke off, which is gone on with;
+// nil if there is none. Those of other plans are named.
+func (c *carrier) broken(plan *repair.Plan) (*repair.JournalFile, error) {
+	own, err := c.flags.exists()
+	if err != nil {
+		return nil, err
+	}
+	if own != nil && !own.Of(plan) {
+		return nil, usagef("--journal %s exists already, and is the journal of another plan: a journal is never overwritten", c.flags.journal)
+	}
+	for _, file := range c.halfDone(plan.Cluster.GUID) {
+		switch {
+		case own != nil && file.Path == filepath.Clean(own.Path):
+		case own == nil && file.Of(plan):
+			own = file
+		default:
+			c.name(file)
+		}
+	}
+	if own != nil {
+		say(c.streams, "an earlier run of this plan broke off: going on in its journal, %s", own.Path)
+	}
+	return own, nil
+}
+
+// finishBegun finishes what earlier runs left half-done of the kinds that a request
+// asks for, and names the rest. It returns whether anything was tried; the outcomes
+// come first in the result of the run.
+func (c *carrier) finishBegun(ctx context.Context, guid string, req repair.Request) (bool, error) {
+	var files []*repair.JournalFile
+	steps := 0
+	for _, file := range c.halfDone(guid) {
+		if !file.FinishedBy(req) {
+			c.name(file)
+			continue
+		}
+		say(c.streams, "%s (journal %s): it is finished first", unfinishedText(file), file.Path)
+		files, steps = append(files, file), steps+len(file.Unfinished())
+	}
+	if len(files) == 0 {
+		return false, nil
+	}
+	if err := c.ask(ctx, stepsText(steps, "finished"), guid); err != nil {
+		return false, err
+	}
+	for _, file := range files {
+		if err := c.finishOne(ctx, file); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func (c *carrier) finishOne(ctx context.Context, file *repair.JournalFile) error {
+	progress := progressLine(c.streams)
+	defer progress.Clear()
+	target, err := openTarget(c.sources, c.hosts, file.Plan.Cluster.APIGroup, c.streams, progress.Show)
+	if err != nil {
+		return err
+	}
+	if err := target.check(ctx, file.Unfinished(), false); err != nil {
+		return err
+	}
+	journal, err := repair.ResumeJournal(file.Path, audit.Time{Time: time.Now().UTC()})
+	if errors.Is(err, repair.ErrRunning) {
+		say(c.streams, "%s: it is left to that run", err)
+		return nil
+	}
+	if err != nil {
+		return unfinishedError(fmt.Errorf("nothing was written: %w", err))
+	}
+	defer func() { _ = journal.Close() }()
+	if file, err = repair.ReadJournal(file.Path); err != nil { // its run may have ended meanwhile
+		return unfinishedError(fmt.Errorf("nothing was written: %w", err))
+	}
+	writer, err := target.writer(journal)
+	if err != nil {
+		return err
+	}
+	res, err := repair.Finish(ctx, file, target.reader, writer, journal, repair.ApplyOptions{
+		Pace: c.flags.pace, Wait: c.flags.wait, Restore: writer, Waiting: c.waiting(progress),
+	})
+	if err != nil {
+		return unfinishedError(fmt.Errorf("nothing was written: %w", err))
+	}
+	c.finished = append(c.finished, res.Outcomes...)
+	return nil
+}
