@@ -16,6 +16,9 @@ func warnings(st, after *audit.State, p *Plan) []string {
 	if p.Strict != nil {
 		out = append(out, strictWarnings(st, after, p)...)
 	}
+	if names := leftAlone(st, p); len(names) > 0 {
+		say("an earlier repair by calico-audit did not finish, or still runs, and nothing is planned about what it left half-done: %s. Its journal finishes it (\"repair apply --resume JOURNAL\"), and without it --soft-deleted and --orphan-affinities", audit.List(names))
+	}
 	if len(p.Steps) == 0 {
 		return out
 	}
@@ -32,6 +35,34 @@ func warnings(st, after *audit.State, p *Plan) []string {
 		say("releasing an empty block frees a block to claim; the number of available addresses does not change by it")
 	}
 	return append(out, evidenceWarnings(p)...)
+}
+
+// leftAlone names the objects that a step of this program left half-done and that no
+// step of the plan is about.
+func leftAlone(st *audit.State, p *Plan) []string {
+	var out []string
+	add := func(t audit.Subject, what string) {
+		// A block's step is about its owner's affinity, too.
+		if !slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Target == t || t.CIDR != "" && s.Target.CIDR == t.CIDR }) {
+			out = append(out, what)
+		}
+	}
+	for _, b := range st.IPBlocks {
+		if b.ByUs && b.SoftDeleted {
+			add(audit.BlockSubject(b), "ipamblock/"+b.Name)
+		}
+	}
+	for i := range st.Affinities {
+		if a := &st.Affinities[i]; audit.HalfDone(a) {
+			add(audit.AffinitySubject(a), "blockaffinity/"+a.Name)
+		}
+	}
+	for i := range st.Handles {
+		if h := &st.Handles[i]; h.ByUs && h.SoftDeleted {
+			add(audit.HandleSubject(h.ID), "ipamhandle/"+h.Name)
+		}
+	}
+	return out
 }
 
 func strictWarnings(st, after *audit.State, p *Plan) []string {

@@ -1,131 +1,131 @@
 package storm
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
-	"syscall"
+	"strings"
 	"testing"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// program builds calico-audit, as it is installed.
-func program(t *testing.T) string {
-	t.Helper()
-	root, err := testcluster.ModuleRoot()
-	must(t, err)
-	path := filepath.Join(t.TempDir(), "calico-audit")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./cmd/calico-audit")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building calico-audit: %v\n%s", err, out)
-	}
-	return path
-}
-
-// The real program is killed (SIGKILL) while one of its writes is on its way, which
-// then arrives or does not. What it leaves harms nobody, and the program, told to
-// resume, completes it.
+// The real program is killed while one of its writes is on its way. What it leaves
+// harms nobody, and is reported at once. The program told to resume completes it, and
+// so does the same command again, with a plan or without; undo finishes it or takes it
+// back, or names it.
 func TestKilledProgram(t *testing.T) {
 	t.Parallel()
-	path := program(t)
-	r := rand.New(rand.NewPCG(seed(t), 2))
-	x := newRuined(t, testcluster.CRDv1)
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	content, err := x.gate.Kubeconfig()
-	must(t, err)
-	must(t, os.WriteFile(kubeconfig, content, 0o600))
-	run := func(plan *repair.Plan, args ...string) (*exec.Cmd, *bytes.Buffer) {
-		file := filepath.Join(t.TempDir(), "plan.json")
-		text, err := json.Marshal(plan)
-		must(t, err)
-		must(t, os.WriteFile(file, text, 0o600))
-		var out bytes.Buffer
-		c := exec.CommandContext(t.Context(), path, append([]string{"repair", "apply", file, "--yes", "--pace=0s", "--kubeconfig", kubeconfig}, args...)...)
-		c.Stdout, c.Stderr = &out, &out
-		return c, &out
-	}
-
-	request := requests()["all"]
-	plan := x.plan(t, request)
-	base := len(x.gate.Writes())
-	c, out := run(plan, "--journal", filepath.Join(t.TempDir(), "journal"))
-	if err := c.Run(); err != nil {
-		t.Fatalf("the program, not killed: %v\n%s", err, out)
-	}
-	x.unharmed(t)
-	want, meant := x.essence(t), map[string]audit.Severity{}
-	for _, f := range audit.Run(x.state(t), nil).Findings {
-		meant[f.Fingerprint] = f.Severity
-	}
-	writes := x.gate.Writes()[base:]
-	for _, p := range resumed(writes, r) {
-		t.Run(p.String(), func(t *testing.T) {
-			plan := x.plan(t, request)
-			before := x.state(t)
-			journal := filepath.Join(t.TempDir(), "journal")
-			c, out := run(plan, "--journal", journal)
-			base := len(x.gate.Writes())
-			ended := make(chan error, 1)
-			x.gate.Hold(func(n int, _ Write) bool {
-				if n != base+p.k {
-					return true
-				}
-				_ = c.Process.Kill()
-				ended <- c.Wait()
-				return p.after
-			})
-			must(t, c.Start())
-			err := <-ended
-			x.gate.Hold(nil)
-			if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
-				t.Fatalf("it was not killed, but ended with %v\n%s", err, out)
+	v := newVictim(t)
+	ends := map[string]func(t *testing.T, p killPoint){"resumed": v.resumed, "again": v.again, "planned-again": v.plannedAgain, "undone": v.undone}
+	names := slices.Sorted(maps.Keys(ends))
+	did := map[repair.Kind]bool{}
+	for i, p := range v.points(rand.New(rand.NewPCG(seed(t), 2))) {
+		did[v.kinds[p.k-1]] = true
+		for j, name := range names {
+			// In a sample, each point comes to one of the ends that finish, and every
+			// other one to an undo.
+			if everyWrite() || j == i%3 || name == "undone" && i%2 == 0 {
+				t.Run(p.String()+"-"+name, func(t *testing.T) { ends[name](t, p) })
 			}
-			x.gate.Settle()
-			x.unharmed(t)
-			file, err := repair.ReadJournal(journal)
-			must(t, err)
-			broke := brokeOff(file)
-			for _, w := range Worse(before, x.state(t), broke, meant) {
-				t.Errorf("killed in a %s step, at %s, worse than before: %s", broke, writes[p.k-1], w)
-			}
-			c, out = run(plan, "--resume", journal)
-			if err := c.Run(); err != nil {
-				t.Errorf("resumed after it was killed in a %s step, at %s: %v\n%s", broke, writes[p.k-1], err, out)
-			}
-			x.is(t, want, fmt.Sprintf("resumed after it was killed in a %s step, at %s", broke, writes[p.k-1]))
-		})
+		}
+	}
+	if v.leftHalf == 0 {
+		t.Error("wherever it was killed, it left nothing half-done")
+	}
+	for _, k := range stepKinds {
+		if !did[k] {
+			t.Errorf("it was not killed in a step of kind %s", k)
+		}
 	}
 }
 
-// resumed are points at which the program is killed and goes on with its journal;
-// planning anew is for the other crash test. In a sample there is one for each sort
-// of write.
-func resumed(writes []Write, r *rand.Rand) []crashPoint {
-	var all []crashPoint
-	sorts := map[string][]crashPoint{}
-	for i, w := range writes {
-		for _, after := range []bool{false, true} {
-			p := crashPoint{k: i + 1, after: after, resume: true}
-			all = append(all, p)
-			sorts[w.Sort()] = append(sorts[w.Sort()], p)
+func (v *victim) resumed(t *testing.T, p killPoint) {
+	dir := v.planned(t)
+	v.killed(t, p, dir, "repair", "apply", "plan.json", "--journal", "journal")
+	v.ends(t, dir, 0, "repair", "apply", "--resume", "journal")
+	v.is(t, v.want, "resumed after it was killed "+v.at(p))
+	v.whole(t, p)
+}
+
+// again: the very same command.
+func (v *victim) again(t *testing.T, p killPoint) {
+	dir, args := v.planned(t), []string{"repair", "apply", "plan.json"}
+	if p.k%2 == 0 {
+		args = append(args, "--journal", "journal")
+	}
+	v.killed(t, p, dir, args...)
+	v.ends(t, dir, 0, args...)
+	v.is(t, v.want, "run again after it was killed "+v.at(p))
+	v.whole(t, p)
+}
+
+// plannedAgain: the very same command, which keeps no plan.
+func (v *victim) plannedAgain(t *testing.T, p killPoint) {
+	must(t, v.image.Restore(t.Context(), v.Cluster))
+	dir, args := t.TempDir(), append([]string{"repair", "--apply"}, kindFlags...)
+	v.killed(t, p, dir, args...)
+	v.ends(t, dir, 0, args...)
+	v.is(t, v.want, "planned again after it was killed "+v.at(p))
+	v.whole(t, p)
+}
+
+// whole fails the test if something is still half-done.
+func (v *victim) whole(t *testing.T, p killPoint) {
+	t.Helper()
+	if left := halfDone(v.state(t)); len(left) > 0 {
+		t.Errorf("killed %s, and then gone on: %v are left half-done", v.at(p), left)
+	}
+}
+
+func (v *victim) undone(t *testing.T, p killPoint) {
+	dir := v.planned(t)
+	before := v.state(t)
+	v.killed(t, p, dir, "repair", "apply", "plan.json", "--journal", "journal")
+	code, out := v.run(t, dir, "repair", "undo", "journal", "-o", "wide")
+	v.unharmed(t)
+	after := v.state(t)
+	for _, name := range halfDone(after) {
+		if was, now := affinityState(before, name), affinityState(after, name); was != "" && was == now {
+			continue // it is as it was
+		}
+		if code != 4 || !strings.Contains(out, name) {
+			t.Errorf("killed %s, and undone with exit code %d: %s is left half-done, and not named:\n%s", v.at(p), code, name, out)
 		}
 	}
-	if everyWrite() {
-		return all
+	if code != 0 && code != 4 {
+		t.Errorf("killed %s, and undone with exit code %d:\n%s", v.at(p), code, out)
 	}
-	var sample []crashPoint
-	for _, sort := range slices.Sorted(maps.Keys(sorts)) {
-		sample = append(sample, sorts[sort][r.IntN(len(sorts[sort]))])
+	for _, w := range Worse(before, after, "", v.known(before, after)) {
+		t.Errorf("killed %s, and undone, worse than before: %s\n%s", v.at(p), w, out)
 	}
-	return sample
+}
+
+// known are the findings that a repair comes to undisturbed, and those about objects
+// that had a finding as grave before: an affinity that comes back to a block that was
+// released is as wrong as it was.
+func (v *victim) known(before, after *audit.State) map[string]audit.Severity {
+	was, known := map[string]audit.Severity{}, maps.Clone(v.meant)
+	for _, f := range audit.Run(before, nil).Findings {
+		was[f.Subject.ResourceName()] = max(was[f.Subject.ResourceName()], f.Severity)
+	}
+	for _, f := range audit.Run(after, nil).Findings {
+		if was[f.Subject.ResourceName()] >= f.Severity {
+			known[f.Fingerprint] = max(known[f.Fingerprint], f.Severity)
+		}
+	}
+	return known
+}
+
+// affinityState is the state of an affinity that is not marked deleted; "" if there is
+// none.
+func affinityState(st *audit.State, name string) blocks.AffinityState {
+	for i := range st.Affinities {
+		if a := &st.Affinities[i]; a.Name == name && !a.SoftDeleted {
+			return a.State
+		}
+	}
+	return ""
 }

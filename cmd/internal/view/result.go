@@ -3,6 +3,8 @@ package view
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
@@ -28,6 +30,17 @@ func statusText(s repair.Status, undo bool) string {
 	return string(s)
 }
 
+// outcomeText says what became of a step; an undo may have finished it.
+func outcomeText(x *repair.Outcome, undo bool) string {
+	switch {
+	case undo && x.Code == repair.CodeFinished && x.Status == repair.Planned:
+		return "to finish"
+	case undo && x.Code == repair.CodeFinished:
+		return "finished"
+	}
+	return statusText(x.Status, undo)
+}
+
 // resultOrder lists the statuses in the order in which they are counted.
 var resultOrder = []repair.Status{
 	repair.Done, repair.Planned, repair.Already, repair.NotNeeded, repair.Skipped, repair.Failed, repair.NotTried,
@@ -37,8 +50,14 @@ var resultOrder = []repair.Status{
 func resultTotals(r *repair.Result) string {
 	var out []string
 	for _, s := range resultOrder {
-		if n := r.Count(s); n > 0 {
-			out = append(out, fmt.Sprintf("%d %s", n, statusText(s, r.Undo)))
+		counts := map[string]int{}
+		for i := range r.Outcomes {
+			if x := &r.Outcomes[i]; x.Status == s {
+				counts[outcomeText(x, r.Undo)]++
+			}
+		}
+		for _, text := range slices.Sorted(maps.Keys(counts)) {
+			out = append(out, fmt.Sprintf("%d %s", counts[text], text))
 		}
 	}
 	if len(out) == 0 {
@@ -88,7 +107,7 @@ func writeResultTable(w io.Writer, r *repair.Result, o PlanOptions, wide bool) e
 const resultIndent = 16
 
 func writeOutcome(p *page, x *repair.Outcome, undo bool) {
-	lead, text := pad(statusText(x.Status, undo), resultIndent-2, false)+"  ", string(x.Step.Kind)+" "+targetText(x.Step.Target)
+	lead, text := pad(outcomeText(x, undo), resultIndent-2, false)+"  ", string(x.Step.Kind)+" "+targetText(x.Step.Target)
 	if x.Step.Kind == "" {
 		text = x.Step.ID
 	}
@@ -117,7 +136,7 @@ func writeResultMarkdown(w io.Writer, r *repair.Result, o PlanOptions) error {
 			break
 		}
 		x := &r.Outcomes[i]
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", mdText(statusText(x.Status, r.Undo)), mdCell(mdCode(string(x.Step.Kind))),
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", mdText(outcomeText(x, r.Undo)), mdCell(mdCode(string(x.Step.Kind))),
 			mdCell(mdCode(targetText(x.Step.Target))), mdText(x.Reason))
 	}
 	for _, g := range r.Gaps {

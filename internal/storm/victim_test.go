@@ -1,0 +1,239 @@
+package storm
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// program builds calico-audit, as it is installed.
+func program(t *testing.T) string {
+	t.Helper()
+	root, err := testcluster.ModuleRoot()
+	must(t, err)
+	path := filepath.Join(t.TempDir(), "calico-audit")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./cmd/calico-audit")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building calico-audit: %v\n%s", err, out)
+	}
+	return path
+}
+
+// victim is the real program on a ruin, to be killed (SIGKILL) while one of its
+// writes is on its way.
+type victim struct {
+	*ruined
+	path, kubeconfig string
+	want             map[string]string         // what comes of the repair undisturbed
+	meant            map[string]audit.Severity // and what is found then
+	writes           []Write
+	kinds            []repair.Kind // of the step that each write belongs to
+	leftHalf         int           // objects that it left half-done, in all
+}
+
+// everyKind is the request of a killed run, and kindFlags are the flags that make it.
+var (
+	everyKind = requests()["all"]
+	kindFlags = []string{
+		"--empty-blocks", "--orphan-affinities", "--missing-affinities", "--leaked-ips", "--leaked-handles", "--soft-deleted",
+		"--strict-affinity=true", "--grace=0s",
+	}
+)
+
+func newVictim(t *testing.T) *victim {
+	t.Helper()
+	v := &victim{ruined: newRuined(t, testcluster.CRDv1), path: program(t), meant: map[string]audit.Severity{}}
+	v.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	content, err := v.gate.Kubeconfig()
+	must(t, err)
+	must(t, os.WriteFile(v.kubeconfig, content, 0o600))
+
+	dir, base := v.planned(t), len(v.gate.Writes())
+	v.ends(t, dir, 0, "repair", "apply", "plan.json", "--journal", "journal")
+	v.unharmed(t)
+	v.want, v.writes = v.essence(t), v.gate.Writes()[base:]
+	for _, f := range audit.Run(v.state(t), nil).Findings {
+		v.meant[f.Fingerprint] = f.Severity
+	}
+	file, err := repair.ReadJournal(filepath.Join(dir, "journal"))
+	must(t, err)
+	for _, e := range file.Entries {
+		if e.Event == repair.EventChange {
+			v.kinds = append(v.kinds, file.Step(e.Step).Kind)
+		}
+	}
+	if len(v.kinds) != len(v.writes) {
+		t.Fatalf("%d changes in the journal, and %d writes", len(v.kinds), len(v.writes))
+	}
+	return v
+}
+
+// planned brings the ruin back, and returns a directory with a plan of its repair.
+func (v *victim) planned(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	text, err := json.Marshal(v.plan(t, everyKind))
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "plan.json"), text, 0o600))
+	return dir
+}
+
+func (v *victim) command(t *testing.T, dir string, args ...string) (*exec.Cmd, *bytes.Buffer) {
+	var out bytes.Buffer
+	args = append(args, "--kubeconfig", v.kubeconfig)
+	if args[0] == "repair" {
+		args = append(args, "--yes", "--pace=0s")
+	}
+	c := exec.CommandContext(t.Context(), v.path, args...)
+	c.Dir, c.Stdout, c.Stderr = dir, &out, &out
+	return c, &out
+}
+
+// ends runs the program, which must end with one of some codes, and returns what it
+// says.
+func (v *victim) ends(t *testing.T, dir string, code int, args ...string) string {
+	t.Helper()
+	got, out := v.run(t, dir, args...)
+	if got != code {
+		t.Errorf("%v ends with %d, want %d:\n%s", args, got, code, out)
+	}
+	return out
+}
+
+func (v *victim) run(t *testing.T, dir string, args ...string) (int, string) {
+	t.Helper()
+	c, out := v.command(t, dir, args...)
+	err := c.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return c.ProcessState.ExitCode(), out.String()
+}
+
+// killed runs the program and kills it at a write, which then arrives or does not.
+// Nobody is harmed by what it leaves, and nothing is worse that its step does not
+// explain.
+func (v *victim) killed(t *testing.T, p killPoint, dir string, args ...string) {
+	t.Helper()
+	before := v.state(t)
+	c, out := v.command(t, dir, args...)
+	base := len(v.gate.Writes())
+	ended := make(chan error, 1)
+	v.gate.Hold(func(n int, _ Write) bool {
+		if n != base+p.k {
+			return true
+		}
+		_ = c.Process.Kill()
+		ended <- c.Wait()
+		return p.after
+	})
+	must(t, c.Start())
+	err := <-ended
+	v.gate.Hold(nil)
+	if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
+		t.Fatalf("it was not killed, but ended with %v\n%s", err, out)
+	}
+	v.gate.Settle()
+	v.unharmed(t)
+	for _, w := range Worse(before, v.state(t), v.kinds[p.k-1], v.meant) {
+		t.Errorf("killed %s, worse than before: %s", v.at(p), w)
+	}
+	v.reported(t, p)
+}
+
+// at says where the program was killed.
+func (v *victim) at(p killPoint) string {
+	return fmt.Sprintf("in a %s step, %s", v.kinds[p.k-1], v.writes[p.k-1])
+}
+
+// reported fails the test unless a report names what was left half-done, whatever
+// the grace.
+func (v *victim) reported(t *testing.T, p killPoint) {
+	t.Helper()
+	var report audit.Report
+	out, err := exec.CommandContext(t.Context(), v.path, "report", "-o", "json", "--kubeconfig", v.kubeconfig).Output()
+	must(t, err)
+	must(t, json.Unmarshal(out, &report))
+	for _, name := range halfDone(v.state(t)) {
+		v.leftHalf++
+		named := slices.ContainsFunc(report.Findings, func(f audit.Finding) bool {
+			return f.Subject.Name == name && strings.Contains(f.Message, "a repair by calico-audit did not finish")
+		})
+		if !named {
+			t.Errorf("killed %s, %s is half-done, and the report does not say so:\n%s", v.at(p), name, out)
+		}
+	}
+}
+
+// halfDone names the objects that a step of ours has left in between.
+func halfDone(st *audit.State) []string {
+	var out []string
+	for _, b := range st.IPBlocks {
+		if b.ByUs && b.SoftDeleted {
+			out = append(out, b.Name)
+		}
+	}
+	for i := range st.Affinities {
+		if audit.HalfDone(&st.Affinities[i]) {
+			out = append(out, st.Affinities[i].Name)
+		}
+	}
+	for i := range st.Handles {
+		if h := &st.Handles[i]; h.ByUs && h.SoftDeleted {
+			out = append(out, h.Name)
+		}
+	}
+	return out
+}
+
+// killPoint is a write that the program is killed at, and whether it arrives.
+type killPoint struct {
+	k     int
+	after bool
+}
+
+func (p killPoint) String() string {
+	if p.after {
+		return fmt.Sprintf("after-write-%d", p.k)
+	}
+	return fmt.Sprintf("before-write-%d", p.k)
+}
+
+// points are all writes, before and after; in a sample one for each sort of write of
+// each kind of step.
+func (v *victim) points(r *rand.Rand) []killPoint {
+	var all, sample []killPoint
+	sorts := map[string][]killPoint{}
+	for i, w := range v.writes {
+		for _, after := range []bool{false, true} {
+			p := killPoint{i + 1, after}
+			all = append(all, p)
+			sort := string(v.kinds[i]) + " " + w.Sort()
+			sorts[sort] = append(sorts[sort], p)
+		}
+	}
+	if everyWrite() {
+		return all
+	}
+	for _, sort := range slices.Sorted(maps.Keys(sorts)) {
+		sample = append(sample, sorts[sort][r.IntN(len(sorts[sort]))])
+	}
+	r.Shuffle(len(sample), func(i, j int) { sample[i], sample[j] = sample[j], sample[i] })
+	return sample
+}
