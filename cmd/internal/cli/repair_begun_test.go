@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// left is a plan of one step, and the journal of a run of it that died in the step, or
+// came to its end.
+func left(t *testing.T, path, guid string, kind repair.Kind, ended bool) *repair.Plan {
+	t.Helper()
+	cluster := audit.ReportCluster{GUID: guid}
+	plan := &repair.Plan{APIVersion: audit.APIVersion, Kind: repair.PlanKind, Cluster: cluster, CreatedAt: audit.Time{Time: time.Unix(1767225600, 0).UTC()},
+		Steps: []repair.Step{{ID: string(kind) + ":x", Kind: kind}}}
+	j, err := repair.CreateJournal(path, repair.JournalHeader{StartedAt: plan.CreatedAt, Cluster: cluster, Plan: plan})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	step := plan.Steps[0]
+	errs := []error{j.Start(step.ID), j.Record(repair.Change{Verb: repair.VerbPatch, Resource: blocks.Blocks, Name: "x", Before: []byte("{}")})}
+	if ended {
+		errs = append(errs, j.End(repair.Outcome{Step: step, Status: repair.Done}))
+	}
+	for _, err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return plan
+}
+
+// TestBrokenJournals: of the journals where a run would write its own, the one of the
+// same plan that broke off is gone on with, those of other plans of the cluster are
+// named with the command that finishes them, and all others are no matter.
+func TestBrokenJournals(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	plan := left(t, "calico-audit-journal-5ca1ab1e-1.jsonl", "5ca1ab1e-0000", repair.ReleaseBlock, false)
+	left(t, "calico-audit-journal-5ca1ab1e-2.jsonl", "5ca1ab1e-0000", repair.ReleaseIP, false)
+	left(t, "calico-audit-journal-5ca1ab1e-3.jsonl", "5ca1ab1e-0000", repair.DeleteHandle, true)
+	left(t, "calico-audit-journal-5ca1ab1e-4.jsonl", "5ca1ab1e-9999", repair.DeleteAffinity, false)
+	left(t, "calico-audit-journal-0ddba11-1.jsonl", "0ddba11", repair.DeleteAffinity, false)
+	left(t, "mine.jsonl", "5ca1ab1e-0000", repair.ReleaseBlock, false)
+	if err := os.WriteFile("calico-audit-journal-5ca1ab1e-5.jsonl", []byte("?\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		flags carryFlags
+		want  string
+		says  []string
+	}{
+		"by default": {carryFlags{}, "calico-audit-journal-5ca1ab1e-1.jsonl", []string{
+			"going on in its journal, calico-audit-journal-5ca1ab1e-1.jsonl",
+			"left step release-ip:x half-done; to finish it: calico-audit repair apply --resume calico-audit-journal-5ca1ab1e-2.jsonl\n",
+			"calico-audit-journal-5ca1ab1e-5.jsonl: its first line is no header",
+		}},
+		"as --journal says":           {carryFlags{journal: filepath.Join(dir, "mine.jsonl")}, filepath.Join(dir, "mine.jsonl"), nil},
+		"where --journal would write": {carryFlags{journal: filepath.Join(dir, "new.jsonl")}, filepath.Join(dir, "calico-audit-journal-5ca1ab1e-1.jsonl"), nil},
+		"elsewhere":                   {carryFlags{journal: filepath.Join(t.TempDir(), "new.jsonl")}, "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var said bytes.Buffer
+			x := &carrier{streams: genericiooptions.IOStreams{ErrOut: &said}, program: "calico-audit", sources: new(sources), flags: &c.flags}
+			x.sources.addClusterFlags(new(cobra.Command))
+			file, err := x.broken(plan)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			if file != nil {
+				got = file.Path
+			}
+			if got != c.want {
+				t.Errorf("it goes on in %q, want %q", got, c.want)
+			}
+			for _, want := range c.says {
+				if !strings.Contains(said.String(), want) {
+					t.Errorf("it does not say %q:\n%s", want, said.String())
+				}
+			}
+			for _, never := range []string{"-3.jsonl", "-4.jsonl", "0ddba11"} {
+				if strings.Contains(said.String(), never) {
+					t.Errorf("it speaks of %s:\n%s", never, said.String())
+				}
+			}
+		})
+	}
+}
+
+// TestJournalOfAnotherPlan: a journal is not gone on with for another plan, and never
+// overwritten.
+func TestJournalOfAnotherPlan(t *testing.T) {
+	t.Chdir(t.TempDir())
+	plan := left(t, "one.jsonl", "g", repair.ReleaseBlock, false)
+	left(t, "two.jsonl", "g", repair.ReleaseIP, false)
+	left(t, "ended.jsonl", "g", repair.ReleaseBlock, true)
+	for path, want := range map[string]string{"two.jsonl": "is the journal of another plan", "ended.jsonl": "exists already"} {
+		x := &carrier{streams: genericiooptions.IOStreams{ErrOut: new(bytes.Buffer)}, sources: new(sources), flags: &carryFlags{journal: path}}
+		if file, err := x.broken(plan); file != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+	f := &carryFlags{journal: filepath.Join(".", "two.jsonl")}
+	if path := f.journalPath("g", time.Now()); path == f.journal || filepath.Dir(path) != "." {
+		t.Errorf("a new plan's journal would go to %s", path)
+	}
+}
