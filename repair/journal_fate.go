@@ -25,7 +25,7 @@ const (
 // come to it, or could not judge it.
 func (e *JournalEntry) undecided() bool {
 	switch e.Code {
-	case SkipUnread, SkipJournal, SkipCode(RefusedLocked), SkipCode(RefusedVersion), SkipCode(RefusedNotRead):
+	case SkipUnread, SkipJournal, SkipHalfDone, SkipCode(RefusedLocked), SkipCode(RefusedVersion), SkipCode(RefusedNotRead):
 		return e.Status == Skipped || e.Status == NotTried
 	default:
 		return e.Status == NotTried

@@ -67,6 +67,7 @@ type halfDone struct {
 	changes []Change
 	asked   Request // of the journal's plan
 	stays   string  // why the affinity does not get its state back
+	held    string  // why what was left cannot be finished
 	undo    bool    // nothing is carried out but what cannot be taken back
 }
 
@@ -104,6 +105,12 @@ func (h *halfDone) complete(ctx context.Context) (Outcome, bool) {
 	for range maxCompletions {
 		next, what := h.next()
 		if next == nil {
+			if h.held != "" {
+				if wrote {
+					h.wroteStep(ctx)
+				}
+				return skip(SkipHalfDone, "it was left half-done, and is not completed now: %s", h.held), true
+			}
 			if !wrote && h.stays != "" {
 				return skip(SkipChanged, "the affinity that was left in pendingDeletion is not put back: %s; %s", h.stays, staysText), true
 			}

@@ -2,6 +2,7 @@ package repair
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -13,6 +14,10 @@ import (
 // next returns the next write that a half-done step needs, and what it does; nil
 // if none, so that the step is carried out like any other.
 func (h *halfDone) next() (do func(context.Context) error, what string) {
+	if g := h.state.FirstMissing(h.kind.needs); g != nil {
+		h.held = fmt.Sprintf("a read that this needs is missing: %s", g)
+		return nil, ""
+	}
 	switch h.step.Kind {
 	case ReleaseBlock:
 		if b := blockAt(h.state, h.step.Target.CIDR); b != nil {
@@ -91,8 +96,14 @@ func (h *halfDone) affinity() (func(context.Context) error, string) {
 	if a == nil {
 		return nil, ""
 	}
-	if b := blockAt(h.state, a.CIDR.String()); b != nil && b.Owner == a.Owner {
+	b := blockAt(h.state, a.CIDR.String())
+	if b != nil && b.Owner == a.Owner {
 		return h.putBack(a)
+	}
+	if b == nil {
+		if _, h.held = (&proposals{st: h.state}).heldWithoutBlock(a); h.held != "" {
+			return nil, ""
+		}
 	}
 	ref := pin(blocks.Affinities, a.Meta)
 	if a.SoftDeleted {

@@ -245,7 +245,7 @@ func (u *undoing) judge(id string) (*Step, undoAction) {
 			}
 		}
 	}
-	if act := u.finish(s, changes); act.do != nil {
+	if act := u.finish(s, changes); act.do != nil || act.status != "" {
 		return s, act
 	}
 	if u.file.fate(id) == unwritten {

@@ -21,7 +21,11 @@ func (u *undoing) finish(s *Step, changes []Change) undoAction {
 	if s.Kind == RestoreAffinity {
 		return u.finishRestore(s, changes)
 	}
-	do, what := u.half(s, kind, changes).next()
+	h := u.half(s, kind, changes)
+	do, what := h.next()
+	if do == nil && h.held != "" {
+		return cannotUndo(SkipHalfDone, "it is not finished: %s", h.held)
+	}
 	return undoAction{do: do, what: "finish the step, which was left half-done: " + what, code: CodeFinished}
 }
 

@@ -85,6 +85,8 @@ func TestUndoNeedsProof(t *testing.T) {
 		"skipped, and still as it was left":             {DeleteAffinity, leftPatch + "end|skipped|Changed", undoLeft + "block 10.0.3.0/26 n2", "planned"},
 		"left, and its block is gone":                   {DeleteAffinity, leftPatch, undoLeft, "planned Finished"},
 		"left, and its block is another node's":         {DeleteAffinity, leftPatch, undoLeft + "block 10.0.3.0/26 n1", "planned Finished"},
+		"left, and a pod uses an address of it":         {DeleteAffinity, leftPatch, undoLeft + "pod a/b n2 10.0.3.7", "skipped HalfDone"},
+		"left, and pods were not read":                  {ReleaseBlock, leftPatch + blockDelete, undoLeft + "gap pods forbidden", "skipped HalfDone"},
 		"marked deleted, and left":                      {DeleteAffinity, leftPatch + sentDelete, undoMarked, "planned Finished"},
 		"marked deleted, and its node claims the block": {DeleteAffinity, leftPatch + sentDelete, undoMarked + "block 10.0.3.0/26 n2", "skipped Changed"},
 		"an affinity of a node that has vanished":       {DeleteAffinity, leftPatch + sentDelete + "end|done", strings.ReplaceAll(undoWorld, "node n2\n", ""), "skipped Harm"},
@@ -202,6 +204,8 @@ func TestResumeGates(t *testing.T) {
 		"other guards in the plan at hand":    {world: undoLeft, cidr: cidr, edit: func(p *Plan) { p.Steps[0].Guards = nil }, wrote: true},
 		"another target in the plan at hand":  {world: undoLeft, cidr: cidr, edit: func(p *Plan) { p.Steps[0].Target.Node = "n1" }, code: SkipUnknown},
 		"an affinity to another block":        {world: undoLeft, cidr: "10.0.0.0/26"},
+		"a pod uses an address of it":         {world: undoLeft + "pod a/b n2 10.0.3.7", cidr: cidr, code: SkipHalfDone},
+		"blocks were not read":                {world: undoLeft + "gap ipamblocks forbidden", cidr: cidr, code: SkipHalfDone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, _, log := resumeDelete(t, c.world, c.cidr, c.edit)
