@@ -105,6 +105,7 @@ func (u *undoing) leftover(s *Step) string {
 		if verifyIP(u.state, s) == nil && u.half(s, kind, changes).remark() != "" {
 			return "the address is free, and its handle counts too many, which \"repair --leaked-handles\" puts right"
 		}
+	default: // what it writes is looked at above
 	}
 	return ""
 }

@@ -45,7 +45,7 @@ func TestKilledProgram(t *testing.T) {
 func (v *victim) resumed(t *testing.T, p killPoint) {
 	dir := v.planned(t)
 	v.killed(t, p, dir, "repair", "apply", "plan.json", "--journal", "journal")
-	v.ends(t, dir, 0, "repair", "apply", "--resume", "journal")
+	v.ends(t, dir, "repair", "apply", "--resume", "journal")
 	v.is(t, v.want, "resumed after it was killed "+v.at(p))
 	v.whole(t, p)
 }
@@ -57,7 +57,7 @@ func (v *victim) again(t *testing.T, p killPoint) {
 		args = append(args, "--journal", "journal")
 	}
 	v.killed(t, p, dir, args...)
-	v.ends(t, dir, 0, args...)
+	v.ends(t, dir, args...)
 	v.is(t, v.want, "run again after it was killed "+v.at(p))
 	v.whole(t, p)
 }
@@ -67,7 +67,7 @@ func (v *victim) plannedAgain(t *testing.T, p killPoint) {
 	must(t, v.image.Restore(t.Context(), v.Cluster))
 	dir, args := t.TempDir(), append([]string{"repair", "--apply"}, kindFlags...)
 	v.killed(t, p, dir, args...)
-	v.ends(t, dir, 0, args...)
+	v.ends(t, dir, args...)
 	v.is(t, v.want, "planned again after it was killed "+v.at(p))
 	v.whole(t, p)
 }

@@ -43,10 +43,7 @@ func (f *carryFlags) directory() string {
 // command again goes on in it. It is an error if there is nothing to go on with, for
 // no journal is ever overwritten.
 func (f *carryFlags) exists() (*repair.JournalFile, error) {
-	if f.journal == "" {
-		return nil, nil // no journal, and no error
-	}
-	if _, err := os.Stat(f.journal); err != nil {
+	if _, err := os.Stat(f.journal); f.journal == "" || errors.Is(err, os.ErrNotExist) {
 		return nil, nil // no journal, and no error
 	}
 	file, err := repair.ReadJournal(f.journal)
