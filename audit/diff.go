@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // DiffKind identifies a comparison of two reports.
@@ -199,15 +201,16 @@ func (r *Report) blind(f *Finding, other *Scope) string {
 			return s.Reason
 		}
 	}
+	gaps := blocks.NotHeld(r.Gaps)
 	switch {
 	case r.Complete:
 		return ""
-	case len(r.Gaps) == 0:
+	case len(gaps) == 0:
 		return "incomplete"
-	case len(r.Gaps) == 1:
-		return "incomplete: " + r.Gaps[0].String()
+	case len(gaps) == 1:
+		return "incomplete: " + gaps[0].String()
 	}
-	return fmt.Sprintf("incomplete: %s; and %d more", r.Gaps[0], len(r.Gaps)-1)
+	return fmt.Sprintf("incomplete: %s; and %d more", gaps[0], len(gaps)-1)
 }
 
 // covers tells whether what concerns any of the others concerns any of these;

@@ -3,6 +3,7 @@ package blocks
 import (
 	"cmp"
 	"fmt"
+	"slices"
 )
 
 // Resource names a kind of object that an audit reads, by the plural that the
@@ -91,6 +92,15 @@ func (g Gap) String() string {
 		where = g.Source + ": " + where
 	}
 	return where + ": " + g.Reason
+}
+
+// NotHeld returns the gaps that make a reading incomplete: those that are not held
+// ([Gap.Held]).
+func NotHeld(gaps []Gap) []Gap {
+	if !slices.ContainsFunc(gaps, func(g Gap) bool { return g.Held }) {
+		return gaps
+	}
+	return slices.DeleteFunc(slices.Clone(gaps), func(g Gap) bool { return g.Held })
 }
 
 // CompareGaps orders gaps by resource, name and field.

@@ -97,9 +97,7 @@ func (s *Snapshot) Unreadable(r Resource) []Gap {
 }
 
 // Complete is true if nothing is missing from the snapshot that a verdict needs.
-func (s *Snapshot) Complete() bool {
-	return !slices.ContainsFunc(s.Gaps, func(g Gap) bool { return !g.Held })
-}
+func (s *Snapshot) Complete() bool { return len(NotHeld(s.Gaps)) == 0 }
 
 // Sort puts every slice into its canonical order, so that what is computed from
 // a snapshot does not depend on the order in which objects were read.

@@ -34,7 +34,7 @@ func (e *Exporter) Collect(ch chan<- prometheus.Metric) {
 		send(snapshotTime, float64(at.UnixMilli())/1000)
 	}
 	send(snapshotComplete, number(rep.Complete))
-	send(snapshotGaps, float64(len(rep.Gaps)))
+	send(snapshotGaps, float64(len(blocks.NotHeld(rep.Gaps))))
 	send(auditTook, a.Duration.Seconds())
 	for _, p := range a.points {
 		send(p.family, p.value, append([]string(nil), p.labels...)...)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // Why a plan as a whole is not carried out. Nothing was written then.
@@ -138,7 +139,7 @@ func (x *run) sameCluster(made string) error {
 	here := x.state.Cluster.GUID
 	if here == "" && !x.state.Complete() {
 		// An API server that just starts may not serve Calico's kinds yet.
-		return fmt.Errorf("%w: %s", ErrUnread, x.state.Gaps[0])
+		return fmt.Errorf("%w: %s", ErrUnread, blocks.NotHeld(x.state.Gaps)[0])
 	}
 	switch {
 	case made == "":
@@ -217,7 +218,7 @@ func reportCluster(st *audit.State) audit.ReportCluster {
 
 func gapTexts(st *audit.State) []string {
 	var out []string
-	for _, g := range st.Gaps {
+	for _, g := range blocks.NotHeld(st.Gaps) {
 		out = append(out, g.String())
 	}
 	return out

@@ -248,7 +248,7 @@ func (r *repairCommand) run(ctx context.Context) error {
 		}
 	}
 	var errs []error
-	if len(state.Gaps) > 0 {
+	if !state.Complete() {
 		errs = append(errs, unreadError(incomplete("plan", state.Gaps)))
 	}
 	if r.exit && len(plan.Steps) > 0 {

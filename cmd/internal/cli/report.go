@@ -281,6 +281,7 @@ func (r *reportCommand) audit(ctx context.Context, a *auditRun) (*audit.Report, 
 
 // incomplete says that what is printed is not whole, and the first reason.
 func incomplete(what string, gaps []blocks.Gap) error {
+	gaps = blocks.NotHeld(gaps)
 	switch n := len(gaps); n {
 	case 0:
 		return fmt.Errorf("the %s is incomplete", what)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // markdownShown is how many alike findings are written out: a ticket has its
@@ -73,9 +74,15 @@ func (m markdownPrinter) cluster(b *bytes.Buffer, r *audit.Report) {
 func (m markdownPrinter) missing(b *bytes.Buffer, r *audit.Report) {
 	if !r.Complete {
 		b.WriteString("\n**Incomplete.** Not seen:\n\n")
-		for _, g := range r.Gaps {
+		for _, g := range blocks.NotHeld(r.Gaps) {
 			fmt.Fprintf(b, "- %s\n", mdText(g.String()))
 		}
+	}
+	for i, g := range held(r.Gaps) {
+		if i == 0 {
+			fmt.Fprintf(b, "\n**Unreadable** (%s):\n\n", heldMeans)
+		}
+		fmt.Fprintf(b, "- %s\n", mdText(g.String()))
 	}
 	if len(r.SkippedChecks) > 0 {
 		b.WriteString("\n**Not judged:**\n\n")
