@@ -286,7 +286,7 @@ func calicoctlRow(out, cidr string) []string {
 func TestRights(t *testing.T) {
 	for _, group := range []testcluster.Group{testcluster.CRDv1, testcluster.NativeV3} {
 		t.Run(string(group), func(t *testing.T) {
-			c := testcluster.Shared(t, testcluster.Options{Groups: []testcluster.Group{group}})
+			c := testcluster.Shared(t, testcluster.Options{Groups: []testcluster.Group{group, testcluster.KubeVirt}})
 			kubeconfig, err := c.UserKubeconfig("auditor")
 			if err != nil {
 				t.Fatal(err)

@@ -31,6 +31,10 @@ func TestClusterRole(t *testing.T) {
 			want[""] = append(want[""], string(r))
 			continue
 		}
+		if r == blocks.VMs || r == blocks.VMInstances {
+			want["kubevirt.io"] = append(want["kubevirt.io"], string(r))
+			continue
+		}
 		want["crd.projectcalico.org"] = append(want["crd.projectcalico.org"], string(r))
 		if r == blocks.IPAMConfigs {
 			r = "ipamconfigurations"

@@ -38,13 +38,13 @@ func rightName(group, resource string) string {
 	return resource + "." + group
 }
 
-// rightsOf lists the rights that a role gives on one Calico group and on core
-// resources.
+// rightsOf lists the rights that a role gives on one Calico group, on core resources
+// and on KubeVirt's.
 func rightsOf(rules []rbacv1.PolicyRule, calico string) (out []string) {
 	calico, _, _ = strings.Cut(calico, "/")
 	for _, rule := range rules {
 		for _, g := range rule.APIGroups {
-			if g != "" && g != calico {
+			if g != "" && g != calico && g != "kubevirt.io" {
 				continue
 			}
 			for _, r := range rule.Resources {

@@ -42,11 +42,13 @@ func newSnapshot(program string, streams genericiooptions.IOStreams) *cobra.Comm
 
 The file holds Calico's IPAM objects and configuration, and of nodes, namespaces and
 pods what an audit needs: the labels of nodes and namespaces, Calico's annotations,
-which node and addresses a pod has. It holds nothing of a pod's containers, no other
-annotations and no Secrets, and only its owner may read it. Its first object says when
-the cluster was read, what could not be read, and how many objects of each kind follow;
-its last object ends it. A partial snapshot stays one, and so does one that is cut off:
-whoever reads it is told what is missing, and nothing is concluded from that.
+which node and addresses a pod has (also by the network-status annotation), and which
+virtual machine it runs; of KubeVirt's virtual machines the metadata alone. It holds
+nothing of a pod's containers, no other annotations and no Secrets, and only its owner
+may read it. Its first object says when the cluster was read, what could not be read,
+and how many objects of each kind follow; its last object ends it. A partial snapshot
+stays one, and so does one that is cut off: whoever reads it is told what is missing,
+and nothing is concluded from that.
 
 --anonymize replaces names so that the file can be attached to a bug report: those of
 nodes, pods, namespaces, pools, handles and all other objects, the cluster's GUID,
