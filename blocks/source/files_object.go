@@ -80,9 +80,6 @@ func (f *fileReader) object(o rawObject) error {
 	if o.document != f.document {
 		f.document, f.list = o.document, listed{}
 	}
-	if o.unended && !f.saved.open {
-		f.warn("%s ends within a line: is it cut off?", f.current)
-	}
 	return f.nested(o, 0)
 }
 
@@ -187,6 +184,9 @@ func (f *fileReader) decode(o rawObject, e envelope) error {
 	f.objects++
 	f.list.add(listedKind{k.resource, out})
 	f.saved.count(k.resource)
+	if o.unended && !f.saved.open {
+		f.warn("%s ends within a line: is it cut off?", f.current)
+	}
 	return nil
 }
 
