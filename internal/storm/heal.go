@@ -23,7 +23,7 @@ const maxHealing = 8
 // Heal repairs, with nobody else about, until there is nothing left to repair, and
 // tells in how many runs.
 func (w *World) Heal(ctx context.Context) (int, error) {
-	t, err := newTool(w.cluster.Config)
+	t, err := newTool(w.cluster.Config, w.referee.machines)
 	if err != nil {
 		return 0, err
 	}
@@ -104,7 +104,7 @@ func (w *World) Touch(ctx context.Context) error {
 // Inspect judges what is left after the storm was healed: what it returns must not
 // be.
 func (w *World) Inspect(ctx context.Context) ([]string, error) {
-	t, err := newTool(w.cluster.Config)
+	t, err := newTool(w.cluster.Config, w.referee.machines)
 	if err != nil {
 		return nil, err
 	}

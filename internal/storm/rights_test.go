@@ -113,7 +113,7 @@ func (x *ruined) as(t *testing.T, user string, u *used) *tool {
 	t.Helper()
 	config, err := x.UserConfig(user)
 	must(t, err)
-	out, err := newTool(config)
+	out, err := newTool(config, somewhere(x.ruin.Live))
 	must(t, err)
 	out.config = rest.CopyConfig(config)
 	out.config.Wrap(u.wrap)

@@ -29,7 +29,7 @@ func newRuined(t *testing.T, group testcluster.Group) *ruined {
 	x.image, err = TakeImage(t.Context(), c)
 	must(t, err)
 	x.gate = NewGate(t, c.Config, "calico-audit")
-	x.tool, err = newTool(x.gate.Config())
+	x.tool, err = newTool(x.gate.Config(), somewhere(x.ruin.Live))
 	must(t, err)
 	return x
 }

@@ -16,15 +16,16 @@ import (
 // configuration.
 type tool struct {
 	config *rest.Config
-	reader *source.Kubernetes
+	reader *viewedReader
 }
 
-func newTool(config *rest.Config) (*tool, error) {
+// newTool returns a tool that asks the machines what they use.
+func newTool(config *rest.Config, machines machines) (*tool, error) {
 	reader, err := source.NewKubernetes(config, source.KubernetesOptions{})
 	if err != nil {
 		return nil, err
 	}
-	return &tool{config: config, reader: reader}, nil
+	return &tool{config: config, reader: &viewedReader{reader, machines}}, nil
 }
 
 // everything asks for all kinds of repair but strict affinity.

@@ -36,7 +36,7 @@ func newTrap(t *testing.T) *trap {
 	s, err := testcluster.NewSeeder(c)
 	must(t, err)
 	x := &trap{Cluster: c, seeder: s, client: NewClient(t, c, "calico"), live: map[netip.Addr]string{}, blocks: map[string]netip.Prefix{}}
-	x.tool, err = newTool(c.Config)
+	x.tool, err = newTool(c.Config, somewhere(x.live))
 	must(t, err)
 	must(t, s.Init(ctx))
 	must(t, s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}))

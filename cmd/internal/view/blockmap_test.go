@@ -272,7 +272,8 @@ alloc 10.0.0.70 pod=shop/old node=n1 handle=h age=2h
 block 10.0.0.128/26 n1 age=2h
 affinity 10.0.0.128/26 n1 age=2h
 use 10.0.0.130 shop/web n1
-namespace shop`)
+namespace shop
+view n1 complete`)
 	if err != nil {
 		t.Fatal(err)
 	}

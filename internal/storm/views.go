@@ -1,0 +1,108 @@
+package storm
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/source"
+)
+
+// machines says which addresses are in use on which machine now, by the machine's
+// name, which is its node's, whether a Node object of it exists or not. It is the
+// storm's own knowledge, and owes nothing to the cluster. A machine that is not in it
+// uses nothing.
+type machines func() map[string][]inUse
+
+// inUse is an address in use on a machine.
+type inUse struct {
+	addr netip.Addr
+	// host is true for one of the machine's own, such as its tunnels'.
+	host bool
+}
+
+// viewedReader reads the cluster, and has each machine say right after what it uses, as
+// its agent would: the views are complete, authenticated, and as new as the reading.
+// There is one of every node, and of every machine that an allocation or the storm
+// names.
+type viewedReader struct {
+	*source.Kubernetes
+	machines machines
+}
+
+func (r *viewedReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
+	return r.viewed(r.Kubernetes.Read(ctx))
+}
+
+func (r *viewedReader) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []blocks.Ref) (*blocks.Snapshot, error) {
+	return r.viewed(r.Kubernetes.Refresh(ctx, prev, refs))
+}
+
+func (r *viewedReader) viewed(s *blocks.Snapshot, err error) (*blocks.Snapshot, error) {
+	if err != nil {
+		return nil, err
+	}
+	uses := map[string][]inUse{}
+	if r.machines != nil {
+		uses = r.machines()
+	}
+	now := time.Now().UTC()
+	var none []inUse // a machine that uses nothing says so
+	for i := range s.Nodes {
+		uses[s.Nodes[i].Name] = append(uses[s.Nodes[i].Name], none...)
+	}
+	for i := range s.Blocks {
+		for j := range s.Blocks[i].Attributes {
+			attr := &s.Blocks[i].Attributes[j]
+			if _, name, tunnel := strings.Cut(attr.Handle, "-tunnel-addr-"); tunnel {
+				uses[name] = append(uses[name], none...)
+			}
+			if attr.Node != "" {
+				uses[attr.Node] = append(uses[attr.Node], none...)
+			}
+		}
+	}
+	s.Hosts = blocks.HostReading{Asked: true, Until: now}
+	for name, all := range uses {
+		host, pods := blocks.HostNamespace{ID: "1", Host: true}, blocks.HostNamespace{ID: "2", HostInterfaces: []string{"cali"}}
+		for _, u := range all {
+			ns := &pods
+			if u.host {
+				ns = &host
+			}
+			ns.Addresses = append(ns.Addresses, netip.PrefixFrom(u.addr, u.addr.BitLen()))
+		}
+		s.Hosts.Views = append(s.Hosts.Views, blocks.HostView{
+			Node: name, Source: "the storm", TakenAt: now, RulesKnown: true, Authenticated: true, NamespacesComplete: true,
+			Namespaces: []blocks.HostNamespace{host, pods},
+		})
+	}
+	return s, nil
+}
+
+// machines are the addresses that the referee knows to be in use, by the node that the
+// user's keys name.
+func (r *Referee) machines() map[string][]inUse {
+	out := map[string][]inUse{}
+	for _, h := range r.Open() {
+		for _, key := range h.Keys {
+			if node, ok := strings.CutPrefix(key, NodeKey("")); ok {
+				out[node] = append(out[node], inUse{h.Addr, strings.Contains(h.Handle, "-tunnel-addr-")})
+			}
+		}
+	}
+	return out
+}
+
+// somewhere are addresses that are in use, nobody says where.
+func somewhere[T any](live map[netip.Addr]T) machines {
+	return func() map[string][]inUse {
+		out := map[string][]inUse{}
+		for addr := range live {
+			out["somewhere"] = append(out["somewhere"], inUse{addr: addr})
+		}
+		return out
+	}
+}
