@@ -1,0 +1,284 @@
+package cli_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/internal/needs"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// nodeMachine is a machine with processes, mounts and a network of its own, which has
+// a node's address, and pods.
+type nodeMachine struct {
+	t    *testing.T
+	pid  string
+	node string
+}
+
+func newNodeMachine(t *testing.T, node string, address netip.Prefix) *nodeMachine {
+	t.Helper()
+	needs.Root(t)
+	needs.Program(t, "ip", "iproute2")
+	needs.Program(t, "unshare", "util-linux")
+	needs.Program(t, "nsenter", "util-linux")
+	// What is mounted on the test's machine is none of it.
+	c := exec.Command("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "--net", "--mount", "--propagation", "private", "sh", "-ec", `
+		for d in $(awk '$4 ~ /^net:/ {print $5}' /proc/self/mountinfo); do umount $d; done
+		ip link set lo up
+		ip link add uplink type veth peer name far
+		ip addr add `+address.String()+` dev uplink
+		ip link set uplink up
+		echo ready
+		exec sleep 3600`)
+	c.SysProcAttr, c.Stderr = &syscall.SysProcAttr{Setpgid: true}, os.Stderr
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL)
+		_ = c.Wait()
+	})
+	ready := make([]byte, 6)
+	if _, err := out.Read(ready); err != nil || string(ready) != "ready\n" {
+		t.Fatalf("the machine does not start: %q, %v", ready, err)
+	}
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", c.Process.Pid, c.Process.Pid))
+	if err != nil || len(bytes.Fields(children)) != 1 {
+		t.Fatalf("the machine's first process: %q, %v", children, err)
+	}
+	return &nodeMachine{t, string(bytes.TrimSpace(children)), node}
+}
+
+// command is a command on the machine.
+func (m *nodeMachine) command(args ...string) *exec.Cmd {
+	c := exec.Command("nsenter", append([]string{"-t", m.pid, "--pid", "--net", "--mount", "--"}, args...)...)
+	c.Env = append(os.Environ(), "KUBERNETES_SERVICE_HOST=")
+	return c
+}
+
+// pod runs a process with an address of its own, and returns how to end it.
+func (m *nodeMachine) pod(address netip.Addr) (end func()) {
+	m.t.Helper()
+	c := m.command("sh", "-ec", `
+		ip link add cali1 type veth peer name eth0
+		unshare --net sleep 3600 &
+		until [ "$(readlink /proc/$!/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do sleep .01; done
+		ip link set eth0 netns $!
+		ip link set cali1 up
+		nsenter -t $! -n ip addr add `+address.String()+`/32 dev eth0
+		nsenter -t $! -n ip link set eth0 up
+		echo $!
+		wait`)
+	out, err := c.StdoutPipe()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	var errOut bytes.Buffer
+	c.Stderr = &errOut
+	if err := c.Start(); err != nil {
+		m.t.Fatal(err)
+	}
+	text := make([]byte, 32)
+	n, err := out.Read(text)
+	if err != nil {
+		m.t.Fatalf("the pod does not start: %v: %s", err, &errOut)
+	}
+	pid := strings.TrimSpace(string(text[:n]))
+	return func() {
+		m.t.Helper()
+		if out, err := m.command("kill", "-9", pid).CombinedOutput(); err != nil {
+			m.t.Fatalf("ending the pod: %v: %s", err, out)
+		}
+		_ = c.Wait()
+		// The kernel takes its namespace down a moment later, and with it the veth pair.
+		for end := time.Now().Add(20 * time.Second); m.command("ip", "link", "show", "cali1").Run() == nil; time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(end) {
+				m.t.Fatal("the pod's interface does not go away")
+			}
+		}
+	}
+}
+
+// view has the program on the machine write its host view into a directory.
+func (m *nodeMachine) view(dir string) *blocks.HostView {
+	m.t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	program := filepath.Join(m.t.TempDir(), "calico-audit") // TestMain makes it the program by that name
+	if err := os.Symlink(exe, program); err != nil {
+		m.t.Fatal(err)
+	}
+	c := m.command(program, "agent", "--once", "--node", m.node, "-o", "json")
+	var errOut bytes.Buffer
+	c.Stderr = &errOut
+	text, err := c.Output()
+	if err != nil {
+		m.t.Fatalf("%v: %s", err, &errOut)
+	}
+	view := new(blocks.HostView)
+	if err := json.Unmarshal(text, view); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, m.node+".json"), text, 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+	return view
+}
+
+// TestEvidence: a leaked address of a real cluster, on a machine with a real kernel.
+// It is released once the machine itself shows that nothing uses it, when it is
+// planned and when the plan is applied, and not before.
+func TestEvidence(t *testing.T) {
+	ctx := t.Context()
+	cluster := testcluster.Shared(t, testcluster.Options{})
+	s, err := testcluster.NewSeeder(cluster)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(err)
+	address := netip.MustParsePrefix("172.16.7.1/16")
+	must(s.Init(ctx))
+	must(s.Pool(ctx, "pods", apiv3.IPPoolSpec{CIDR: "10.7.0.0/24", BlockSize: 28}))
+	must(s.Node(ctx, testcluster.Node{Name: "n1", IPv4: address}))
+	must(s.Node(ctx, testcluster.Node{Name: "n2", NotReady: true}))
+	pod := func(name, node string) netip.Addr {
+		t.Helper()
+		addrs, err := s.Pod(ctx, testcluster.Pod{Namespace: "default", Name: name, Node: node})
+		must(err)
+		return addrs[0]
+	}
+	pod("stays", "n1")
+	leaked, silent := pod("leaver", "n1"), pod("silent", "n2")
+	must(s.DeletePod(ctx, "default", "leaver", false))
+	must(s.DeletePod(ctx, "default", "silent", false))
+	must(cluster.Backdate(ctx, time.Hour))
+	must(cluster.Heartbeat(ctx))
+	t.Chdir(t.TempDir())
+	must(os.Mkdir("views", 0o700))
+	m := newNodeMachine(t, "n1", address)
+
+	plan := func(args ...string) (*repair.Plan, outcome) {
+		t.Helper()
+		got := onCluster(t, cluster, append([]string{"repair", "--leaked-ips", "--grace", "2s", "--out", "plan.json", "-o", "json"}, args...)...)
+		if got.code != cli.ExitOK {
+			t.Fatalf("%v: exit code %d: %s", args, got.code, got.err)
+		}
+		return got.plan(t), got
+	}
+	steps := func(p *repair.Plan) string {
+		var out []string
+		for _, s := range p.Steps {
+			out = append(out, s.Target.IP)
+		}
+		return strings.Join(out, " ")
+	}
+	refusal := func(p *repair.Plan, ip netip.Addr) string {
+		for _, r := range p.Refused {
+			if r.Target.IP == ip.String() {
+				return string(r.Code) + ": " + r.Reason
+			}
+		}
+		return ""
+	}
+	applied := func(code int, want string, args ...string) {
+		t.Helper()
+		got := onCluster(t, cluster, append([]string{"repair", "apply", "plan.json", "--yes", "--wait", "-o", "json"}, args...)...)
+		if has := statuses(got.result(t)); got.code != code || has != want {
+			t.Errorf("apply %v ends with %d, %s; want %d, %s: %s%s", args, got.code, has, code, want, got.stdout, got.err)
+		}
+	}
+
+	p, _ := plan()
+	if r := refusal(p, leaked); steps(p) != "" || !strings.HasPrefix(r, "NoHostEvidence: ") || !strings.Contains(r, "calico-audit agent --once --node n1 -o json > n1.json") {
+		t.Errorf("without any view: steps %s, %s", steps(p), r)
+	}
+	if r := refusal(p, silent); !strings.HasPrefix(r, "MachineMayRun: ") || !strings.Contains(r, "--terminated n2") {
+		t.Errorf("of a node that is not Ready: %s", r)
+	}
+
+	end := m.pod(leaked)
+	if v := m.view("views"); !v.NamespacesComplete || v.BootID == "" {
+		t.Fatalf("the machine's view is not complete: %q", v.Gaps)
+	}
+	p, _ = plan("--host-views", "views", "--without-host-evidence")
+	if r := refusal(p, leaked); steps(p) != "" || !strings.HasPrefix(r, "HostView: ") {
+		t.Errorf("while a process uses it: steps %s, %s", steps(p), r)
+	}
+
+	end()
+	m.view("views")
+	if p, _ = plan("--host-views", "views"); steps(p) != leaked.String() {
+		t.Fatalf("once nothing uses it: steps %s, refused %+v", steps(p), p.Refused)
+	}
+	applied(cli.ExitUnfinished, "skipped NoHostEvidence")
+	old, err := os.ReadFile("views/n1.json")
+	must(err)
+	var view map[string]any
+	must(json.Unmarshal(old, &view))
+	view["takenAt"] = time.Now().Add(-11 * time.Minute).UTC().Format(time.RFC3339)
+	stale, err := json.Marshal(view)
+	must(err)
+	must(os.WriteFile("views/n1.json", stale, 0o600))
+	applied(cli.ExitUnfinished, "skipped NoHostEvidence", "--host-views", "views")
+	end = m.pod(leaked)
+	m.view("views")
+	applied(cli.ExitUnfinished, "skipped HostView", "--host-views", "views")
+	end()
+	m.view("views")
+	applied(cli.ExitOK, "done", "--host-views", "views")
+
+	// The other one: its machine is off, as the operator says, until it is Ready again.
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--terminated", "n1"}, "--terminated n1: the node is Ready"},
+		{[]string{"--terminated", "n9"}, "--terminated n9: there is no such node"},
+	} {
+		got := calicoAudit(t, append([]string{"repair", "--leaked-ips"}, append(c.args, "--kubeconfig", cluster.KubeconfigPath())...)...)
+		if got.code != cli.ExitUsage || !strings.Contains(got.err, c.want) || strings.Count(strings.TrimSpace(got.err), "\n") > 0 {
+			t.Errorf("%v: exit code %d: %s", c.args, got.code, got.err)
+		}
+	}
+	p, got := plan("--terminated", "all")
+	if steps(p) != silent.String() || fmt.Sprint(p.Request.Terminated) != "[n2]" || p.Request.WithoutHostEvidence {
+		t.Fatalf("steps %s, request %+v, refused %+v: %s", steps(p), p.Request, p.Refused, got.err)
+	}
+	node, err := cluster.Kube.CoreV1().Nodes().Get(ctx, "n2", metav1.GetOptions{})
+	must(err)
+	for i := range node.Status.Conditions {
+		if x := &node.Status.Conditions[i]; x.Type == corev1.NodeReady {
+			x.Status = corev1.ConditionTrue
+		}
+	}
+	_, err = cluster.Kube.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
+	must(err)
+	applied(cli.ExitUnfinished, "skipped NoHostEvidence")
+}
