@@ -17,7 +17,7 @@ func init() {
 		Confirm: "calicoctl ipam show --ip=ADDRESS names the pod; kubectl get pod shows that it is gone. On its node, crictl pods shows whether the sandbox still lives.",
 		Misread: "A pod that was deleted by force, and one whose Node object was deleted, may still run on its machine and use the address: the API alone cannot tell. " +
 			"What names no owner that can be looked up is no leak: see ip/unknown-owner.",
-		Fix:   "Calico's own collector releases leaks after its grace period; see that it runs (config/gc-disabled). calico-audit repair --leaked-ips looks twice, and releases what nothing owns either time. " +
+		Fix: "Calico's own collector releases leaks after its grace period; see that it runs (config/gc-disabled). calico-audit repair --leaked-ips looks twice, and releases what nothing owns either time. " +
 			"It needs evidence from the address's own node: a complete host view that is not older than ten minutes and does not show the address " +
 			"(calico-audit agent --once -o json > NODE.json on the node, and --host-views NODE.json for the plan and again, freshly taken, for apply). " +
 			"A Node object that is gone or NotReady is no evidence: say that its machine is off with --terminated NODE, or taint a node that is not Ready " +

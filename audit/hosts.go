@@ -100,7 +100,7 @@ func (st *State) judgeKernels() {
 
 func (st *State) newKernel(v *blocks.HostView) *kernel {
 	k := &kernel{
-		HostView: v, node: !st.vanished(v.Node) || !st.nodesRead(), useless: st.useless(v),
+		HostView: v, node: st.mayBeNode(v.Node), useless: st.useless(v),
 		routes: make(map[netip.Prefix][]*blocks.HostRoute, len(v.Routes)), lookups: make(map[netip.Prefix][]*blocks.HostLookup, len(v.Lookups)),
 	}
 	for i := range v.Routes {
@@ -119,6 +119,9 @@ func (st *State) newKernel(v *blocks.HostView) *kernel {
 	}
 	return k
 }
+
+// mayBeNode tells whether the cluster has a node of a name, as far as is known.
+func (st *State) mayBeNode(name string) bool { return !st.nodesRead() || !st.vanished(name) }
 
 // useless says why a view proves nothing at all, whatever the fact; empty if it
 // may prove something.

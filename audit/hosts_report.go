@@ -10,6 +10,9 @@ type HostViewReport struct {
 	TakenAt Time   `json:"takenAt"`
 	// Source is the file or the pod that it came from.
 	Source string `json:"source"`
+	// NoNode is true if the cluster has no node of that name: only the addresses that
+	// the view shows in use count.
+	NoNode bool `json:"noNode,omitempty"`
 	// Agent is true for a view of an agent, false for a listing of routes.
 	Agent bool `json:"agent"`
 	// Namespaces and Routes count what of the view was of use.
@@ -40,7 +43,7 @@ func (r *Report) addHosts(st *State) {
 	for i := range hosts.Views {
 		v := &hosts.Views[i]
 		r.HostViews = append(r.HostViews, HostViewReport{
-			Node: v.Node, TakenAt: Time{v.TakenAt}, Source: v.Source, Agent: v.RulesKnown, Namespaces: len(v.Namespaces), Routes: len(v.Routes),
+			Node: v.Node, NoNode: !st.mayBeNode(v.Node), TakenAt: Time{v.TakenAt}, Source: v.Source, Agent: v.RulesKnown, Namespaces: len(v.Namespaces), Routes: len(v.Routes),
 		})
 	}
 	for _, g := range st.HostGaps() {

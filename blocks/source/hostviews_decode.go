@@ -138,7 +138,7 @@ func (g *viewReader) agentView(source, node string, text []byte) {
 	d.view.Source, d.view.RulesKnown = source, true
 	d.decode(newJSONReader(text))
 	if d.refused == "" && d.view.Node != node {
-		d.refused = fmt.Sprintf("the agent says that it is on node %q, and its pod is on %q", clip(d.view.Node), node)
+		d.view.Doubt = fmt.Sprintf("the agent says that it is on node %q, and its pod is on %q, so that it proves nothing", clip(d.view.Node), node)
 	}
 	d.view.Node = node
 	d.finish("")

@@ -148,7 +148,7 @@ func TestAgents(t *testing.T) {
 	for _, v := range r.HostViews {
 		views = append(views, fmt.Sprintf("%s %t %s %d", v.Node, v.Agent, v.Source, v.Routes))
 	}
-	if want := []string{"old-1 true pod kube-system/calico-audit-agent-old-1 2", "old-2 true pod kube-system/calico-audit-agent-old-2 2"}; !slices.Equal(views, want) {
+	if want := []string{"new-1 true pod kube-system/calico-audit-agent-new-1 1", "old-1 true pod kube-system/calico-audit-agent-old-1 2", "old-2 true pod kube-system/calico-audit-agent-old-2 2"}; !slices.Equal(views, want) {
 		t.Errorf("views %v, want %v; gaps %v", views, want, r.HostGaps)
 	}
 	for node, want := range map[string]string{
@@ -173,7 +173,7 @@ func TestAgents(t *testing.T) {
 		t.Errorf("the agents were asked %d times, want twice each", n)
 	}
 	table := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "--agents")
-	if !strings.Contains(table.stdout, "Host views: of 2 of 4 nodes") || !strings.Contains(table.stdout, "new-2: no agent runs on it") {
+	if !strings.Contains(table.stdout, "Host views: of 3 of 4 nodes") || !strings.Contains(table.stdout, "new-2: no agent runs on it") {
 		t.Errorf("the table does not tell of the views:\n%s", table.stdout)
 	}
 	explained := calicoAudit(t, "explain", proven[0].Subject.IP, "--kubeconfig", c.KubeconfigPath(), "--agents")

@@ -40,7 +40,18 @@ func (t *table) hosts(p *page, r *audit.Report) {
 
 // hostCount says of how many nodes there are views.
 func hostCount(r *audit.Report) string {
-	text := fmt.Sprintf("of %d of %s", len(r.HostViews), plural(r.Summary.Nodes, "node", "nodes"))
+	nodes, others := map[string]bool{}, map[string]bool{}
+	for _, v := range r.HostViews {
+		if v.NoNode {
+			others[v.Node] = true
+		} else {
+			nodes[v.Node] = true
+		}
+	}
+	text := fmt.Sprintf("of %d of %s", len(nodes), plural(r.Summary.Nodes, "node", "nodes"))
+	if n := len(others); n > 0 {
+		text += fmt.Sprintf(", and of %s not in the cluster", plural(n, "machine", "machines"))
+	}
 	if n := len(r.HostGaps); n > 0 {
 		text += "; " + plural(n, "gap", "gaps")
 	}
