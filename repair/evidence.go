@@ -57,7 +57,7 @@ func evidenceFor(st *audit.State, req Request, r audit.AllocationRef) evidence {
 		return evidence{says: host.Reason + "; you let that pass (--without-host-evidence)", consent: true}
 	}
 	return evidence{code: RefusedNoEvidence, why: fmt.Sprintf(
-		"nothing proves that nothing on its node uses it: %s%s (or let it pass with --without-host-evidence)", host.Reason, remedy(host.Renew))}
+		"it is not known whether its node still uses it: %s%s (or let it pass with --without-host-evidence)", host.Reason, remedy(host.Renew))}
 }
 
 // remedy is how better evidence is given, as the end of a sentence.
