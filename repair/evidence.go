@@ -32,13 +32,15 @@ func evidenceFor(st *audit.State, req Request, r audit.AllocationRef) evidence {
 	if host.Verdict == audit.HostShowsInUse {
 		return evidence{code: RefusedHostView, why: host.Reason + remedy(host.Renew)}
 	}
-	if off, why := st.MachineOff(host.Node); off {
+	off, why := st.MachineOff(host.Node)
+	if off {
 		e := evidence{says: why, off: "the out-of-service taint of " + host.Node}
 		if slices.Contains(req.Terminated, host.Node) {
 			e.off = "--terminated " + host.Node
 		}
 		return e
-	} else if st.MachineMayRun(host.Node) && host.Verdict != audit.HostShowsFree {
+	}
+	if st.MachineMayRun(host.Node) && host.Verdict != audit.HostShowsFree {
 		say := fmt.Sprintf("say so with --terminated %s", audit.Arg(host.Node))
 		if !st.Vanished(host.Node) {
 			say += ", or by the taint node.kubernetes.io/out-of-service"

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,10 +35,8 @@ func (s *scan) heldBy(p *procFS, of process) (held, error) {
 			if t.namespace, err = p.namespace(t.dir); err != nil {
 				return err
 			}
-			for _, other := range append(out.threads, of) {
-				if other.namespace == t.namespace {
-					return nil
-				}
+			if t.namespace == of.namespace || slices.ContainsFunc(out.threads, func(o process) bool { return o.namespace == t.namespace }) {
+				return nil
 			}
 			out.threads = append(out.threads, t)
 			return nil
