@@ -137,6 +137,12 @@ var birdCases = map[string]testCase{
 	"the owner's AS is its neighbour's router's": {"node a addr=172.16.1.1/24 as=64701 label=rack=1\nnode b addr=172.16.2.2/24 as=64702 label=rack=2\n" + offMesh +
 		"peer t1 ip=172.16.1.254 as=65001 nodes=rack=='1'\npeer t2 ip=172.16.2.254 as=64701 nodes=rack=='2'\n" + plain,
 		verdict{dropped, "its own AS 64701 stands in the path", ""}},
+	"a router's own AS stands in the path": {"node a addr=172.16.0.1/24 as=65003 label=tor=1\nnode b addr=172.16.0.2/24 as=65001 label=user=1\nnode c addr=172.16.0.3/24 as=65002 label=tor=1 label=between=1\n" + offMesh +
+		"peer between reflectors=has(between) nodes=has(user)\npeer tor ip=172.16.0.254 as=65001 nodes=has(tor)\n" + plain,
+		verdict{dropped, "no chain of BGP sessions", ""}},
+	"a router's own AS does not stand in the path": {"node a addr=172.16.0.1/24 as=65003 label=tor=1\nnode b addr=172.16.0.2/24 as=65001 label=user=1\nnode c addr=172.16.0.3/24 as=65002 label=tor=1 label=between=1\n" + offMesh +
+		"peer between reflectors=has(between) nodes=has(user)\npeer tor ip=172.16.0.254 as=65004 nodes=has(tor)\n" + plain,
+		verdict{delivered, "router 172.16.0.254 (AS 65004", ""}},
 	"localASNumber tells them apart": {nodes + offMesh + "peer t1 ip=172.16.0.254 as=14907 nodes=rack=='1'\npeer t2 ip=172.16.0.254 as=14907 nodes=rack=='2' ownas=64999\n" + plain,
 		verdict{delivered, "provided", ""}},
 	"its own AS is accepted": {nodes + offMesh + "peer tor ip=172.16.0.254 as=14907 localas=1\n" + plain,
