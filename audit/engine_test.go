@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,6 +78,19 @@ func TestConfirm(t *testing.T) {
 	}
 	if kept := strings.Join(ids(late), "\n"); !strings.Contains(kept, "ip/borrowed 10.0.0.80") {
 		t.Errorf("a finding that rests on no absence was lost: %s", kept)
+	}
+}
+
+// TestConfirmWarnings: what rests on absence and hurts nobody yet is confirmed, too.
+func TestConfirmWarnings(t *testing.T) {
+	const world = "live\npool pods 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\nalloc 10.0.0.5 pod=shop/a node=n1 handle=h\nhandle h 10.0.0.0/26=1\n"
+	before, gone := audit.Run(state(t, world+"pod shop/a n1 10.0.0.5\n"), nil), audit.Run(state(t, world), nil)
+	const leaked = "warning ip/leaked 10.0.0.5"
+	if got := ids(audit.Confirm(gone, gone)); !slices.Contains(got, leaked) {
+		t.Errorf("two readings that agree: %v", got)
+	}
+	if got := ids(audit.Confirm(before, gone)); slices.Contains(got, leaked) {
+		t.Errorf("reported although one reading only shows it: %v", got)
 	}
 }
 
