@@ -157,6 +157,23 @@ func TestFamilies(t *testing.T) {
 	})
 }
 
+// TestNothingRead: before anything was read there are no numbers, and what is known
+// is not complete.
+func TestNothingRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		played(t, newFed(t), ExporterOptions{NodeMetrics: true}, func(e *Exporter) {
+			pass(3 * time.Second)
+			for name, want := range map[string]float64{
+				"snapshot_complete": 0, "snapshot_timestamp_seconds": -1, "snapshot_gaps": -1, "pool_capacity_addresses": -1, "findings": -1,
+			} {
+				if got := value(t, e, "calico_audit_"+name); got != want {
+					t.Errorf("%s is %v, want %v", name, got, want)
+				}
+			}
+		})
+	})
+}
+
 // TestAbsent: numbers that would be wrong because something was not read are not
 // served, and neither are the findings of checks that need it.
 func TestAbsent(t *testing.T) {

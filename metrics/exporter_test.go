@@ -342,6 +342,29 @@ func TestDoubtful(t *testing.T) {
 	})
 }
 
+// TestDoubtfulForLong: however long the watches show an absence, at error or critical
+// it does not count while no second reading finds it.
+func TestDoubtfulForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFed(t)
+		played(t, f, ExporterOptions{}, func(e *Exporter) {
+			f.is(calm)
+			pass(10 * time.Second)
+			f.reads(func() (*blocks.Snapshot, error) { return known(t, calm, time.Now()), nil })
+			for range 60 {
+				f.is(unrecorded)
+				pass(time.Second)
+				if critical(e) != 0 {
+					t.Fatalf("%d critical after %d readings", critical(e), f.readings.Load())
+				}
+			}
+			if f.readings.Load() < 2 || withheld(e) != 1 {
+				t.Errorf("%d readings, %d withheld", f.readings.Load(), withheld(e))
+			}
+		})
+	})
+}
+
 // TestFirst: what is served first is confirmed, so that an alert does not end for a
 // moment when the exporter is started anew.
 func TestFirst(t *testing.T) {
