@@ -249,3 +249,70 @@ func TestJournalStaysBroken(t *testing.T) {
 		t.Errorf("the next line: %v, want %v", err, first)
 	}
 }
+
+// disk is a journal's file that knows whether what was written is on the disk.
+type disk struct {
+	journalFile
+	unsynced bool
+	broken   bool // nothing is synced any more
+}
+
+func (d *disk) Write(p []byte) (int, error) {
+	d.unsynced = true
+	return d.journalFile.Write(p)
+}
+
+func (d *disk) Sync() error {
+	if d.broken {
+		return errors.New("input/output error")
+	}
+	d.unsynced = false
+	return d.journalFile.Sync()
+}
+
+// sending is a journal before a writer that sends as soon as a change is recorded.
+type sending struct {
+	*Journal
+	send func(Change)
+}
+
+func (s sending) Record(c Change) error {
+	err := s.Journal.Record(c)
+	if err == nil {
+		s.send(c)
+	}
+	return err
+}
+
+// TestJournalIsSynced: whatever a run writes is on the disk in the journal when it is
+// sent, not only in the file. What could not be synced is not sent.
+func TestJournalIsSynced(t *testing.T) {
+	var d *disk
+	create := createFile
+	t.Cleanup(func() { createFile = create })
+	createFile = func(path string) (journalFile, error) {
+		file, err := create(path)
+		d = &disk{journalFile: file}
+		return d, err
+	}
+	f := storyDrained(t)
+	p := f.plan(t, emptyBlocks)
+	j := newTestJournal(t)
+	sent := 0
+	f.journal = sending{j, func(c Change) {
+		sent++
+		if d.unsynced {
+			t.Errorf("%s %s is sent, and its line is not on the disk", c.Verb, c.Name)
+		}
+	}}
+	if _, err := Apply(t.Context(), p, f, f, j, ApplyOptions{}); err != nil || sent != len(p.Steps) {
+		t.Fatalf("%d writes of %d steps: %v", sent, len(p.Steps), err)
+	}
+	if d.unsynced {
+		t.Error("the end of the last step is not on the disk")
+	}
+	d.broken = true
+	if err := j.Record(Change{Verb: VerbDelete, Name: "x"}); err == nil || !strings.Contains(err.Error(), "input/output error") {
+		t.Errorf("a line that could not be synced: %v", err)
+	}
+}
