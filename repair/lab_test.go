@@ -11,6 +11,7 @@ import (
 
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
+	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -187,7 +188,9 @@ func (l *lab) journal(h repair.JournalHeader) *repair.Journal {
 
 func (l *lab) writer(j *repair.Journal) *datastore.Kubernetes {
 	l.t.Helper()
-	w, err := datastore.New(l.c.Config, string(l.group), datastore.Options{Recorder: j})
+	cfg := rest.CopyConfig(l.c.Config)
+	cfg.Wrap(testcluster.Conditional(l.t))
+	w, err := datastore.New(cfg, string(l.group), datastore.Options{Recorder: j})
 	l.must(err)
 	return w
 }

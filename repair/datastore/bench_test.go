@@ -74,13 +74,14 @@ func calicoNet(p netip.Prefix) cnet.IPNet {
 }
 
 // writer prepares to write, through a transport that the tests look into if one is
-// given.
+// given. Each of its writes must be conditional.
 func (b *bench) writer(wrap func(http.RoundTripper) http.RoundTripper, recorder repair.Recorder) *datastore.Kubernetes {
 	b.Helper()
 	cfg := rest.CopyConfig(b.Config)
 	if wrap != nil {
 		cfg.Wrap(wrap)
 	}
+	cfg.Wrap(testcluster.Conditional(b.T))
 	k, err := datastore.New(cfg, string(b.group), datastore.Options{Recorder: recorder})
 	must(b.T, err)
 	return k.Impatient()

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/datastore"
 )
@@ -71,6 +72,7 @@ func (w *world) as(user string) *datastore.Kubernetes {
 	w.Helper()
 	cfg, err := w.UserConfig(user)
 	must(w.T, err)
+	cfg.Wrap(testcluster.Conditional(w.T))
 	k, err := datastore.New(cfg, string(w.group), datastore.Options{})
 	must(w.T, err)
 	return k.Impatient()

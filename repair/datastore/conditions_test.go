@@ -1,0 +1,306 @@
+package datastore_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/datastore"
+)
+
+// small is a few objects in memory, with something to do for every method that
+// writes: those of [newWorld], as far as one object is concerned.
+type small struct {
+	*memory
+	group testcluster.Group
+}
+
+func newSmall(t *testing.T, group testcluster.Group) *small {
+	s := &small{&memory{t: t, objects: map[string]json.RawMessage{}}, group}
+	s.block(inUse, "host:n1", map[int]string{1: "a", leaked: "gone"})
+	s.block(empty, "host:n1", nil)
+	s.block(contested, "host:n2", map[int]string{1: "c"})
+	s.block(nobodys, nil, map[int]string{1: "gone-too"})
+	s.block(lost, "host:n2", map[int]string{1: "d"})
+	s.block(marked, "host:n2", nil)
+	s.edit(s.path(blocks.Blocks, blocks.BlockName(marked)), func(o map[string]any) { o["spec"].(map[string]any)["deleted"] = true })
+	s.affinity("n1", inUse, blocks.Confirmed)
+	s.affinity("n1", empty, blocks.Confirmed)
+	s.affinity("n2", contested, blocks.PendingDeletion)
+	s.affinity("n3", noBlock, blocks.Confirmed)
+	s.handle("gone", inUse, 1)
+	s.handle("gone-too", nobodys, 1)
+	s.handle("a", inUse, 3)
+	s.handle(orphan, inUse, 1)
+	s.create(blocks.IPAMConfigs, "default", map[string]any{"strictAffinity": false, "autoAllocateBlocks": true})
+	return s
+}
+
+func (s *small) path(r blocks.Resource, name string) string {
+	return "/apis/" + string(s.group) + "/" + s.group.Resource(string(r)).Resource + "/" + name
+}
+
+func (s *small) create(r blocks.Resource, name string, spec map[string]any) {
+	kinds := map[blocks.Resource]string{blocks.Blocks: "IPAMBlock", blocks.Affinities: "BlockAffinity", blocks.Handles: "IPAMHandle", blocks.IPAMConfigs: "IPAMConfig"}
+	s.put(s.path(r, name), map[string]any{"apiVersion": string(s.group), "kind": kinds[r], "metadata": map[string]any{"name": name}, "spec": spec})
+}
+
+// block makes a block; handles are who has which ordinal.
+func (s *small) block(cidr netip.Prefix, owner any, handles map[int]string) {
+	size := 1 << (32 - cidr.Bits())
+	allocations, unallocated, attributes, sequences := make([]any, size), []any{}, []any{}, map[string]any{}
+	for o := range size {
+		if h, used := handles[o]; used {
+			allocations[o], sequences[fmt.Sprint(o)] = len(attributes), o
+			attributes = append(attributes, map[string]any{"handle_id": h})
+			continue
+		}
+		unallocated = append(unallocated, o)
+	}
+	s.create(blocks.Blocks, blocks.BlockName(cidr), map[string]any{
+		"cidr": cidr.String(), "affinity": owner, "allocations": allocations, "unallocated": unallocated, "attributes": attributes,
+		"sequenceNumber": 100, "sequenceNumberForAllocation": sequences, "deleted": false, "strictAffinity": false,
+	})
+}
+
+func (s *small) affinity(host string, cidr netip.Prefix, state blocks.AffinityState) {
+	var deleted any = false
+	if s.group == testcluster.CRDv1 {
+		deleted = "false"
+	}
+	s.create(blocks.Affinities, blocks.AffinityName(host, cidr), map[string]any{
+		"cidr": cidr.String(), "node": host, "type": "host", "state": string(state), "deleted": deleted,
+	})
+}
+
+func (s *small) handle(id string, cidr netip.Prefix, count int) {
+	s.create(blocks.Handles, id, map[string]any{"handleID": id, "block": map[string]any{cidr.String(): count}, "deleted": false})
+}
+
+// ref pins an object as it is.
+func (s *small) ref(r blocks.Resource, name string) repair.ObjectRef {
+	meta := s.get(s.path(r, name))["metadata"].(map[string]any)
+	return repair.ObjectRef{Resource: r, Name: name, UID: meta["uid"].(string), ResourceVersion: meta["resourceVersion"].(string)}
+}
+
+func (s *small) blockRef(cidr netip.Prefix) repair.ObjectRef {
+	return s.ref(blocks.Blocks, blocks.BlockName(cidr))
+}
+
+func (s *small) affinityRef(host string, cidr netip.Prefix) repair.ObjectRef {
+	return s.ref(blocks.Affinities, blocks.AffinityName(host, cidr))
+}
+
+// calls are the methods that write, by name; of some there are several cases, told
+// apart by what follows a blank.
+var calls = map[string]func(s *small, k *datastore.Kubernetes) error{
+	"ReleaseBlock": func(s *small, k *datastore.Kubernetes) error {
+		a := s.affinityRef("n1", empty)
+		return k.ReleaseBlock(s.t.Context(), s.blockRef(empty), &a)
+	},
+	"DeleteAffinity": func(s *small, k *datastore.Kubernetes) error {
+		return k.DeleteAffinity(s.t.Context(), s.affinityRef("n3", noBlock))
+	},
+	"RestoreAffinity": func(s *small, k *datastore.Kubernetes) error {
+		return k.RestoreAffinity(s.t.Context(), s.blockRef(lost))
+	},
+	"ReleaseIP": func(s *small, k *datastore.Kubernetes) error {
+		return k.ReleaseIP(s.t.Context(), s.blockRef(inUse), leaked, "gone", leaked)
+	},
+	"ReleaseIP of a block that belongs to nobody": func(s *small, k *datastore.Kubernetes) error {
+		return k.ReleaseIP(s.t.Context(), s.blockRef(nobodys), 1, "gone-too", 1)
+	},
+	"DeleteHandle": func(s *small, k *datastore.Kubernetes) error {
+		return k.DeleteHandle(s.t.Context(), s.ref(blocks.Handles, orphan))
+	},
+	"SetHandleCounts": func(s *small, k *datastore.Kubernetes) error {
+		return k.SetHandleCounts(s.t.Context(), s.ref(blocks.Handles, "a"), []blocks.HandleCount{{CIDR: inUse, Count: 1}})
+	},
+	"FinishDelete": func(s *small, k *datastore.Kubernetes) error {
+		return k.FinishDelete(s.t.Context(), s.blockRef(marked))
+	},
+	"SetStrictAffinity": func(s *small, k *datastore.Kubernetes) error {
+		ref := s.ref(blocks.IPAMConfigs, "default")
+		return k.SetStrictAffinity(s.t.Context(), &ref, true)
+	},
+	"PutAffinityState": func(s *small, k *datastore.Kubernetes) error {
+		return k.PutAffinityState(s.t.Context(), s.affinityRef("n2", contested), blocks.Confirmed)
+	},
+	"RecreateAffinity": func(s *small, k *datastore.Kubernetes) error {
+		return k.RecreateAffinity(s.t.Context(), s.taken(blocks.Affinities, blocks.AffinityName("n3", noBlock)))
+	},
+	"RecreateHandle": func(s *small, k *datastore.Kubernetes) error {
+		return k.RecreateHandle(s.t.Context(), s.taken(blocks.Handles, orphan))
+	},
+	"RecordIP": func(s *small, k *datastore.Kubernetes) error {
+		path := s.path(blocks.Blocks, blocks.BlockName(inUse))
+		was := s.objects[path]
+		s.edit(path, func(o map[string]any) { o["spec"].(map[string]any)["allocations"].([]any)[leaked] = nil })
+		return k.RecordIP(s.t.Context(), s.blockRef(inUse), leaked, was, s.objects[s.path(blocks.Handles, "gone")])
+	},
+}
+
+// taken takes an object away and returns it as it was.
+func (s *small) taken(r blocks.Resource, name string) json.RawMessage {
+	was := s.objects[s.path(r, name)]
+	delete(s.objects, s.path(r, name))
+	return was
+}
+
+// each runs a test for each call, in each API group.
+func each(t *testing.T, test func(t *testing.T, s func(*testing.T) *small, call func(*small, *datastore.Kubernetes) error)) {
+	for _, group := range []testcluster.Group{testcluster.CRDv1, testcluster.NativeV3} {
+		for name, call := range calls {
+			t.Run(string(group)+"/"+name, func(t *testing.T) {
+				test(t, func(t *testing.T) *small { return newSmall(t, group) }, call)
+			})
+		}
+	}
+}
+
+// TestEveryWriteIsConditional: whatever is deleted or changed is that only in the
+// version that was read, and only if it is the same object: by every method that
+// writes, in either API group.
+func TestEveryWriteIsConditional(t *testing.T) {
+	for _, of := range []reflect.Type{reflect.TypeFor[repair.Writer](), reflect.TypeFor[repair.Restorer]()} {
+		for i := range of.NumMethod() {
+			if calls[of.Method(i).Name] == nil {
+				t.Errorf("no case for %s", of.Method(i).Name)
+			}
+		}
+	}
+	each(t, func(t *testing.T, world func(*testing.T) *small, call func(*small, *datastore.Kubernetes) error) {
+		s := world(t)
+		if err := call(s, s.writer(s.group)); err != nil {
+			t.Error(err)
+		}
+		if len(s.writes) == 0 {
+			t.Error("nothing was written")
+		}
+		for _, w := range s.writes {
+			if !w.done {
+				t.Errorf("%s was refused", w.what)
+			}
+		}
+	})
+}
+
+// TestWrittenBetweenReadAndWrite writes each object in the moment between the last
+// reading of it and each write: a block as a node does that assigns an address of
+// it. That write is not carried out, and the address stays assigned.
+func TestWrittenBetweenReadAndWrite(t *testing.T) {
+	each(t, func(t *testing.T, world func(*testing.T) *small, call func(*small, *datastore.Kubernetes) error) {
+		whole := world(t)
+		must(t, call(whole, whole.writer(whole.group)))
+		for i, w := range whole.writes {
+			method, path, _ := strings.Cut(w.what, " ")
+			if method == "POST" {
+				continue // an object of that name refuses it
+			}
+			s := world(t)
+			assigned := -1
+			s.before = func(n int, _ string) {
+				if n == i+1 {
+					s.edit(path, func(o map[string]any) { assigned = writtenByOther(o) })
+				}
+			}
+			err := call(s, s.writer(s.group))
+			if len(s.writes) <= i || s.writes[i].what != w.what || s.writes[i].done {
+				t.Errorf("write %d, %s, was carried out although somebody wrote the object since (%v): %v", i+1, w.what, err, s.writes)
+			}
+			if assigned < 0 {
+				continue
+			}
+			if o := s.get(path); o == nil || o["spec"].(map[string]any)["allocations"].([]any)[assigned] == nil {
+				t.Errorf("write %d, %s: an address that was assigned in between is free (%v)", i+1, w.what, err)
+			}
+		}
+	})
+}
+
+// writtenByOther changes an object as somebody else may: an address of a block is
+// assigned, and its ordinal returned; anything else gets a label.
+func writtenByOther(o map[string]any) (assigned int) {
+	spec := o["spec"].(map[string]any)
+	free, isBlock := spec["unallocated"].([]any)
+	if !isBlock {
+		o["metadata"].(map[string]any)["labels"] = map[string]any{"example.com/written": "since"}
+		return -1
+	}
+	ordinal, attributes := int(free[len(free)-1].(float64)), spec["attributes"].([]any)
+	spec["unallocated"] = free[:len(free)-1]
+	spec["allocations"].([]any)[ordinal] = len(attributes)
+	spec["attributes"] = append(attributes, map[string]any{"handle_id": "newcomer"})
+	return ordinal
+}
+
+// TestPinned: a step is about one object. Where another stands in its place, the same
+// but for its UID, or where it is about to go, nothing is written.
+func TestPinned(t *testing.T) {
+	for name, change := range map[string]func(s *small, path string){
+		"gone": func(s *small, path string) { delete(s.objects, path) },
+		"being deleted": func(s *small, path string) {
+			s.edit(path, func(o map[string]any) { o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-02T12:00:00Z" })
+		},
+		"made anew": func(s *small, path string) {
+			o := s.get(path)
+			delete(s.objects, path)
+			s.put(path, o)
+		},
+	} {
+		for method, call := range calls {
+			if strings.HasPrefix(method, "Recreate") {
+				continue // it is about an object that is gone
+			}
+			t.Run(name+"/"+method, func(t *testing.T) {
+				s := newSmall(t, testcluster.CRDv1)
+				s.reading = func(path string) { change(s, path) }
+				if err := call(s, s.writer(s.group)); !errors.Is(err, repair.ErrChanged) {
+					t.Errorf("got %v", err)
+				}
+				if len(s.writes) > 0 {
+					t.Errorf("it wrote %v", s.writes)
+				}
+			})
+		}
+	}
+}
+
+// TestEveryLostAnswer loses the answer of each write, carried out or not: the step
+// ends as if nothing had happened, and no write is carried out twice.
+func TestEveryLostAnswer(t *testing.T) {
+	each(t, func(t *testing.T, world func(*testing.T) *small, call func(*small, *datastore.Kubernetes) error) {
+		whole := world(t)
+		must(t, call(whole, whole.writer(whole.group)))
+		for i, w := range whole.writes {
+			for _, arrives := range []bool{true, false} {
+				s := world(t)
+				s.lost = func(n int) (bool, bool) { return n == i+1, arrives }
+				if err := call(s, s.writer(s.group)); err != nil {
+					t.Errorf("write %d, %s, arrived %t: %v", i+1, w.what, arrives, err)
+				}
+				if d := cmp.Diff(whole.specs(), s.specs()); d != "" {
+					t.Errorf("write %d, %s, arrived %t (-undisturbed +now):\n%s", i+1, w.what, arrives, d)
+				}
+			}
+		}
+	})
+}
+
+// specs are the specifications of all objects.
+func (s *small) specs() map[string]any {
+	out := map[string]any{}
+	for path := range s.objects {
+		out[path] = s.get(path)["spec"]
+	}
+	return out
+}
