@@ -10,7 +10,7 @@ FUZZTIME ?= 10s
 FUZZ ?= ^Fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help build install test prepare fuzz lint bench generate verify examples dist soak clean
+.PHONY: help build install test prepare fuzz lint bench mutants generate verify examples dist soak clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -44,6 +44,9 @@ lint: ## run the linter
 
 bench: prepare ## run the benchmarks: ratios to a rival or a floor measured in the same run
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 60m ./...
+
+mutants: prepare ## break guards of the code one by one, and fail if a test that should notice does not
+	$(GO) run ./internal/mutants
 
 soak: prepare ## run the long tests: more fuzzing, more random states, longer storms, every crash point
 	$(GO) test -timeout 4h -run AgreesWithCalicoctl -count 60 ./audit

@@ -32,6 +32,7 @@ var mayImport = map[string][]string{
 	"internal/testcluster": {"internal/testcluster"},
 	"internal/storm":       {"blocks", "blocks/source", "affinity", "audit", "repair", "repair/datastore", "internal/testcluster", "internal/needs"},
 	"internal/house":       {},
+	"internal/mutants":     {},
 	"internal/needs":       {},
 	"internal/lab":         {"blocks", "blocks/source", "affinity", "affinity/host", "audit", "internal/testcluster", "internal/needs"},
 }
@@ -47,7 +48,7 @@ var onlyIn = []struct {
 	{"github.com/projectcalico/calico", []string{"github.com/projectcalico/calico/libcalico-go/lib/selector"}, []string{"blocks/source", "repair/datastore", "internal/testcluster", "internal/storm"}},
 	{"github.com/vishvananda/netlink", nil, []string{"affinity/host"}},
 	{"github.com/spf13/cobra", nil, []string{"cmd"}},
-	{"os/exec", nil, []string{"internal/testcluster", "internal/house", "internal/needs", "internal/lab"}}, // and tests
+	{"os/exec", nil, []string{"internal/testcluster", "internal/house", "internal/needs", "internal/lab", "internal/mutants"}}, // and tests
 }
 
 type goPackage struct {

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// mutant is one edit of the code, and the test that must notice it.
+type mutant struct {
+	// name says what the edited code does wrong.
+	name string
+	// file is the path of the edited file, and pkg that of the test's package, from
+	// the top of the repository.
+	file, pkg string
+	// old occurs exactly once in the file; new takes its place.
+	old, new string
+	// test is the test that must fail, or a subtest of it: Test/sub/test.
+	test string
+}
+
+// parse reads a list of mutants: for each a line "== name", the file, the text to
+// be replaced in lines that begin with "- " and the text in its place in lines that
+// begin with "+ ", and a line "fails PACKAGE TEST". Lines that begin with # are
+// comments. The text need not be whole lines.
+func parse(text string) ([]mutant, error) {
+	var all []mutant
+	for i, line := range strings.Split(text, "\n") {
+		bad := func(what string) error { return fmt.Errorf("line %d, %q: %s", i+1, line, what) }
+		if name, begins := strings.CutPrefix(line, "== "); begins {
+			if n := len(all); n > 0 && all[n-1].test == "" {
+				return nil, bad("the mutant before lacks its \"fails\" line")
+			}
+			all = append(all, mutant{name: name})
+			continue
+		}
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if len(all) == 0 {
+			return nil, bad("no \"== name\" line before")
+		}
+		m := &all[len(all)-1]
+		old, isOld := strings.CutPrefix(line, "- ")
+		now, isNew := strings.CutPrefix(line, "+ ")
+		fails, isTest := strings.CutPrefix(line, "fails ")
+		switch {
+		case isOld:
+			m.old = joined(m.old, old)
+		case isNew:
+			m.new = joined(m.new, now)
+		case isTest:
+			var ok bool
+			if m.pkg, m.test, ok = strings.Cut(fails, " "); !ok || m.file == "" || m.old == "" {
+				return nil, bad("a file, a \"- \" line, or the package or test is missing")
+			}
+		case m.file == "":
+			m.file = line
+		default:
+			return nil, bad("not understood")
+		}
+	}
+	if n := len(all); n == 0 || all[n-1].test == "" {
+		return nil, fmt.Errorf("the last mutant lacks its \"fails\" line, or there is none")
+	}
+	return all, nil
+}
+
+func joined(text, line string) string {
+	if text == "" {
+		return line
+	}
+	return text + "\n" + line
+}
+
+// edited returns the content of the file with the edit made. It is an error if the
+// text to be replaced does not occur exactly once, or if the result is not Go.
+func (m *mutant) edited(root string) ([]byte, error) {
+	src, err := os.ReadFile(filepath.Join(root, m.file))
+	if err != nil {
+		return nil, err
+	}
+	if n := strings.Count(string(src), m.old); n != 1 {
+		return nil, fmt.Errorf("%s has the text to be replaced %d times, not once: %s", m.file, n, m.old)
+	}
+	out := strings.Replace(string(src), m.old, m.new, 1)
+	if _, err := parser.ParseFile(token.NewFileSet(), m.file, out, parser.SkipObjectResolution); err != nil {
+		return nil, fmt.Errorf("edited, it is not Go: %w", err)
+	}
+	return []byte(out), nil
+}
+
+// testFunc is the function of the test that must fail.
+func (m *mutant) testFunc() string {
+	name, _, _ := strings.Cut(m.test, "/")
+	return name
+}
+
+// hasTest reports whether the test's function exists in its package.
+func (m *mutant) hasTest(root string) (bool, error) {
+	files, err := filepath.Glob(filepath.Join(root, m.pkg, "*_test.go"))
+	if err != nil {
+		return false, err
+	}
+	function := regexp.MustCompile(`(?m)^func ` + regexp.QuoteMeta(m.testFunc()) + `\(t \*testing\.T\)`)
+	for _, f := range files {
+		src, err := os.ReadFile(f)
+		if err != nil {
+			return false, err
+		}
+		if function.Match(src) {
+			return true, nil
+		}
+	}
+	return false, nil
+}

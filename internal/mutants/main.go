@@ -1,0 +1,66 @@
+// Mutants breaks guards of the code on purpose, one at a time, and runs the test
+// that must notice: who runs it learns whether the tests still hold what they are
+// there to hold. The list is mutants.txt; "make mutants" runs it.
+package main
+
+import (
+	"context"
+	_ "embed"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"time"
+)
+
+//go:embed mutants.txt
+var list string
+
+func main() {
+	only := flag.String("only", "", "run the mutants whose name, file or test matches this `regexp`")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := runAll(ctx, *only); err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+// runAll runs those of the list that match, and prints what becomes of each.
+func runAll(ctx context.Context, only string) error {
+	all, err := parse(list)
+	if err != nil {
+		return fmt.Errorf("reading the list: %w", err)
+	}
+	wanted, err := regexp.Compile(only)
+	if err != nil {
+		return fmt.Errorf("reading -only: %w", err)
+	}
+	r, ran, bad := &runner{root: ".", green: map[string]result{}}, 0, 0
+	for i := range all {
+		m := &all[i]
+		if !wanted.MatchString(m.name + "\n" + m.file + "\n" + m.test) {
+			continue
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		ran++
+		got := r.run(ctx, m)
+		fmt.Printf("%-16s %6s  %s\n%27s%s: %s\n", got.status, got.took.Round(100*time.Millisecond), m.name, "", m.pkg, m.test)
+		if got.status != caught {
+			bad++
+			fmt.Println(got.output)
+		}
+	}
+	switch {
+	case ran == 0:
+		return fmt.Errorf("no mutant matches %q", only)
+	case bad > 0:
+		return fmt.Errorf("%d of %d mutants were not caught", bad, ran)
+	}
+	fmt.Printf("%d mutants, all caught\n", ran)
+	return nil
+}
