@@ -18,6 +18,7 @@ func init() {
 		Fix:     "See that calico-kube-controllers runs; it releases the blocks of deleted nodes once no address of them is in use. calico-audit repair --orphan-affinities deletes the affinity if its block is gone or another's, and --empty-blocks releases it with its empty block.",
 		Never:   "Never release a block of it that still holds addresses of pods on other nodes.",
 		Needs:   []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes},
+		Uses:    releaseNeeds,
 		Run: func(st *State, f *Findings) {
 			st.eachAffinity(func(a *blocks.Affinity, b *Block) {
 				if host := a.Owner.Node(); st.vanished(host) && st.settled(a.Created) {

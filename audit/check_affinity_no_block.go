@@ -20,6 +20,7 @@ func init() {
 		Verify:  "On the affinity's node, ip route show type blackhole no longer lists the CIDR.",
 		Never:   "Never delete it while the node is claiming the block: look at it twice, and at the block again in between.",
 		Needs:   []blocks.Resource{blocks.Affinities, blocks.Blocks},
+		Uses:    []blocks.Resource{blocks.Pools},
 		Run: func(st *State, f *Findings) {
 			st.eachAffinity(func(a *blocks.Affinity, b *Block) {
 				if affinity.Judge(a, bareOrNil(b)) != affinity.NoBlock || !st.lasts(a) {

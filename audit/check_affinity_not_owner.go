@@ -20,7 +20,7 @@ func init() {
 		Verify:  "On the affinity's node, ip route show type blackhole no longer lists the CIDR, and pods there reach the pods of the owner.",
 		Never:   "Never delete the affinity of the node that the block names: that cuts off its pods.",
 		Needs:   []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Pools, blocks.FelixConfigs},
-		Uses:    []blocks.Resource{blocks.Nodes},
+		Uses:    []blocks.Resource{blocks.Nodes, blocks.BGPConfigs, blocks.BGPPeers, blocks.ClusterInfos},
 		Run: func(st *State, f *Findings) {
 			st.eachAffinity(func(a *blocks.Affinity, b *Block) {
 				if affinity.Judge(a, bareOrNil(b)) != affinity.NotOwner {

@@ -18,6 +18,7 @@ func init() {
 		Fix:     "Start a pod on the node: its assignment confirms the affinity. If the block is empty, it may be released instead.",
 		Never:   "Never delete the affinity alone while its block exists: that leaves a block in use without one.",
 		Needs:   []blocks.Resource{blocks.Affinities, blocks.Blocks},
+		Uses:    []blocks.Resource{blocks.Pools},
 		Run: func(st *State, f *Findings) {
 			st.eachAffinity(func(a *blocks.Affinity, b *Block) {
 				if affinity.Judge(a, bareOrNil(b)) != affinity.Unsettled || !st.lasts(a) {

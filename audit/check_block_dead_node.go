@@ -17,6 +17,7 @@ func init() {
 		Fix:      "See that calico-kube-controllers runs. Addresses that pods of other nodes borrow go when these pods restart; the empty block is then released, by it or by calico-audit repair --empty-blocks.",
 		Never:    "Never delete the block while it holds an address that a live pod uses.",
 		Needs:    []blocks.Resource{blocks.Blocks, blocks.Nodes},
+		Uses:     releaseNeeds,
 		Run: func(st *State, f *Findings) {
 			for _, b := range st.IPBlocks {
 				host := b.Owner.Node()

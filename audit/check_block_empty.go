@@ -19,6 +19,7 @@ func init() {
 			"see that it runs (config/gc-disabled). calico-audit repair --empty-blocks plans the release of those that may go, and carries it out. A node's last block should stay.",
 		Never: "Never delete the IPAMBlock object by hand: its affinity stays behind, and the node goes on dropping the block's traffic.",
 		Needs: []blocks.Resource{blocks.Blocks, blocks.Pools, blocks.Reservations},
+		Uses:  releaseNeeds,
 		Run: func(st *State, f *Findings) {
 			for _, b := range st.IPBlocks {
 				if b.Used > 0 {

@@ -17,6 +17,7 @@ func init() {
 		Fix:     "The node's next assignment from this block does not restore it; the affinity object has to be given back, after a second look that it is still missing: calico-audit repair --missing-affinities does that.",
 		Never:   "Never delete the block because its affinity is missing: it may be full of live pods.",
 		Needs:   []blocks.Resource{blocks.Blocks, blocks.Affinities},
+		Uses:    []blocks.Resource{blocks.Nodes},
 		Run: func(st *State, f *Findings) {
 			for _, b := range st.IPBlocks {
 				host := b.Owner.Node()

@@ -17,6 +17,7 @@ func init() {
 		Fix:     "Nothing is urgent. To get the block back, restart the pods that use it.",
 		Never:   "Never give the block an owner by editing it: the pods that use it are on several nodes.",
 		Needs:   []blocks.Resource{blocks.Blocks, blocks.IPAMConfigs},
+		Uses:    []blocks.Resource{blocks.Pools},
 		Run: func(st *State, f *Findings) {
 			for _, b := range st.IPBlocks {
 				if b.Used == 0 || b.Owner != (blocks.Owner{}) {

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/affinity"
@@ -23,6 +24,7 @@ func init() {
 		Verify: "New pods of every node get addresses of blocks of their own node.",
 		Never:  "Never turn it on while nodes have no block and none is left: their next pods get no address. Never turn it off with Windows nodes.",
 		Needs:  []blocks.Resource{blocks.IPAMConfigs},
+		Uses:   slices.Concat(needReads, blackholeReads),
 		Run: func(st *State, f *Findings) {
 			for _, part := range strictParts {
 				if g := st.firstMissing(part.needs); g != nil {
@@ -55,6 +57,10 @@ var strictParts = []struct {
 	{"whether owners drop traffic to borrowed addresses was not judged",
 		append([]blocks.Resource{blocks.BGPConfigs, blocks.BGPPeers, blocks.FelixConfigs}, needReads...), blackholesNeedStrict},
 }
+
+// blackholeReads is what may tell, beside needReads, whether owners drop traffic to
+// what is borrowed, and whether the allocator takes over empty blocks.
+var blackholeReads = []blocks.Resource{blocks.BGPConfigs, blocks.BGPPeers, blocks.BGPFilters, blocks.FelixConfigs, blocks.ClusterInfos}
 
 // needReads is what it takes to say how nodes stand with blocks.
 var needReads = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.Affinities, blocks.Nodes, blocks.Pods, blocks.Namespaces}

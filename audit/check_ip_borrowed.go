@@ -20,6 +20,7 @@ func init() {
 		Verify: "The restarted pod has an address of a block of its own node, and pods on the former owner reach it.",
 		Never:  "Never release the address while its pod runs.",
 		Needs:  []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
+		Uses:   []blocks.Resource{blocks.Pools},
 		Run: func(st *State, f *Findings) {
 			for _, b := range st.Borrows {
 				sev, user := Warning, st.borrowUser(b)

@@ -20,6 +20,7 @@ func init() {
 		Verify: "The node's next host view no longer shows the address.",
 		Never:  "Never write the allocation into the block by hand, and never release its block.",
 		Needs:  []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
+		Uses:   []blocks.Resource{blocks.Pods},
 
 		HostViews: true,
 		Run: func(st *State, f *Findings) {

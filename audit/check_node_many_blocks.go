@@ -22,6 +22,7 @@ func init() {
 			"(with the node cordoned, or they may get addresses of the same block again), and release it once it is empty.",
 		Never: "Never release a block that holds allocations: all its addresses would then be borrowed from nobody.",
 		Needs: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
+		Uses:  releaseNeeds,
 		Run: func(st *State, f *Findings) {
 			for _, h := range st.Hosts {
 				byPool := map[*Pool][]*Block{}

@@ -24,6 +24,7 @@ func init() {
 		Verify: "Start a pod on the node: kubectl get blockaffinities then shows a block of it, and the pod has an address of that block.",
 		Never:  "Never delete another node's blocks to make room: release only blocks that hold no allocation.",
 		Needs:  []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.IPAMConfigs, blocks.Nodes, blocks.Pods, blocks.Namespaces},
+		Uses:   []blocks.Resource{blocks.Affinities, blocks.ClusterInfos},
 		Run: func(st *State, f *Findings) {
 			hoarders := st.rememberHoarders()
 			for _, h := range st.Hosts {

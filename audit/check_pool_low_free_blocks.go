@@ -18,6 +18,7 @@ func init() {
 		Fix:     "Add a pool, or release blocks that stand empty on nodes holding several.",
 		Never:   "Never shrink the block size of a pool in use to gain blocks: blocks of the old size stay, and new ones may overlap them.",
 		Needs:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
+		Uses:    releaseNeeds,
 		Run: func(st *State, f *Findings) {
 			if !st.ReclaimableKnown() {
 				f.Unjudged("reclaimable blocks were not judged: %s", st.firstMissing(releaseNeeds))

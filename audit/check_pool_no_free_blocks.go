@@ -22,7 +22,7 @@ func init() {
 		Verify: "Start a pod on each node that had no block: kubectl get blockaffinities then shows a block of that node.",
 		Never:  "Never delete IPAMBlock objects by hand: that erases the record of addresses that pods still use.",
 		Needs:  []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
-		Uses:   []blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Namespaces, blocks.IPAMConfigs},
+		Uses:   append(slices.Clip(starvationReads), releaseNeeds...),
 		Run: func(st *State, f *Findings) {
 			judged := st.starvationJudged(f)
 			for _, p := range st.Pools {
@@ -62,10 +62,14 @@ func init() {
 	})
 }
 
+// starvationReads is what it takes, beside the pool's own numbers, to say which nodes
+// starve.
+var starvationReads = []blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Namespaces, blocks.IPAMConfigs}
+
 // starvationJudged tells whether enough was read to say which nodes starve; if
 // not, it says so: how grave it is that no block is left is then not known.
 func (st *State) starvationJudged(f *Findings) bool {
-	if g := st.firstMissing(f.check.Uses); g != nil {
+	if g := st.firstMissing(starvationReads); g != nil {
 		f.Unjudged("which nodes starve was not judged: %s", g)
 		return false
 	}

@@ -3,6 +3,7 @@ package audit
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/affinity"
@@ -23,10 +24,8 @@ func init() {
 		Verify: "From the former owner, the restarted pod answers at its new address.",
 		Never:  "Never delete the blackhole route by hand: BIRD or Felix puts it back, and it keeps packets from going in circles.",
 		Needs:  []blocks.Resource{blocks.Blocks},
-		Uses: []blocks.Resource{blocks.Pools, blocks.FelixConfigs, blocks.BGPConfigs, blocks.BGPPeers, blocks.BGPFilters,
-			blocks.Nodes, blocks.Pods},
+		Uses:   append(slices.Clip(routeReads), blocks.Affinities, blocks.ClusterInfos),
 		Run: func(st *State, f *Findings) {
-			c := registry["route/blackhole"]
 			for _, b := range st.Borrows {
 				answer, proven := st.HostAnswer(b)
 				if proven && answer.Fate == HostForwards {
@@ -37,7 +36,7 @@ func init() {
 					Subject: ipSubject(b.Addr, b.User), Pools: poolsOf(b.Block.Pool), Nodes: []string{b.Owner}, Fix: st.borrowFix(b),
 				}
 				user := st.borrowUser(b)
-				switch missing := st.firstMissing(c.Uses); {
+				switch missing := st.firstMissing(routeReads); {
 				case proven && answer.Fate == HostDrops:
 					x.Severity, x.Absence = Critical, true // both are read once more
 					x.Message = fmt.Sprintf("traffic to %s (%s on %s) dies on %s, which owns its block: %s %s",
@@ -64,6 +63,11 @@ func init() {
 			}
 		},
 	})
+}
+
+// routeReads is what it takes to predict what becomes of a borrowed address.
+var routeReads = []blocks.Resource{
+	blocks.Pools, blocks.FelixConfigs, blocks.BGPConfigs, blocks.BGPPeers, blocks.BGPFilters, blocks.Nodes, blocks.Pods,
 }
 
 // blackholeEvidence is what the fate of a borrowed address is concluded from.

@@ -24,6 +24,7 @@ type Release struct {
 // releaseNeeds are the reads without which no block may be called releasable.
 var releaseNeeds = []blocks.Resource{
 	blocks.Pools, blocks.Blocks, blocks.Affinities, blocks.Nodes, blocks.Pods, blocks.Namespaces, blocks.IPAMConfigs, blocks.ClusterInfos,
+	blocks.Reservations,
 }
 
 // ReclaimableKnown tells whether all was read that the verdict on empty blocks
