@@ -159,14 +159,15 @@ func (a *applying) second(_ context.Context, planned, now *Step) (Outcome, *time
 	if !now.TwoObservations && !planned.TwoObservations {
 		return Outcome{}, nil
 	}
-	due := a.firstSeen().Add(a.grace)
+	apart := max(a.grace, now.Apart.Duration)
+	due := a.firstSeen().Add(apart)
 	if !a.state.Cluster.TakenAt.Before(due) {
 		return Outcome{}, nil
 	}
 	if why := a.plan.Unobserved(); why != "" {
-		return skip(SkipTooSoon, "it must be seen twice, %s apart, and %s: apply it with --wait, by which it would be due at %s, or make a new plan of the cluster", a.grace, why, audit.FormatTime(due)), &due
+		return skip(SkipTooSoon, "it must be seen twice, %s apart, and %s: apply it with --wait, by which it would be due at %s, or make a new plan of the cluster", apart, why, audit.FormatTime(due)), &due
 	}
-	return skip(SkipTooSoon, "it must be seen twice, %s apart: apply the plan again after %s", a.grace, audit.FormatTime(due)), &due
+	return skip(SkipTooSoon, "it must be seen twice, %s apart: apply the plan again after %s", apart, audit.FormatTime(due)), &due
 }
 
 // firstSeen is when the plan's steps were observed first. The time of a plan made

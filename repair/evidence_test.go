@@ -40,7 +40,7 @@ alloc 10.0.0.9 pod=a/gone node=n1 handle=h
 			t.Errorf("%s: not derived: %+v, %+v", name, refused, refusedNow)
 			continue
 		}
-		if o := changed(releaseIP, planned, now); (o == nil) != c.same || o != nil && o.Code != SkipChanged {
+		if o := changed(releaseIP, sketched(t, c.after, 0), planned, now); (o == nil) != c.same || o != nil && o.Code != SkipChanged {
 			t.Errorf("%s: %+v", name, o)
 		}
 	}

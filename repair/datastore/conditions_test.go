@@ -105,7 +105,7 @@ func (s *small) affinityRef(host string, cidr netip.Prefix) repair.ObjectRef {
 var calls = map[string]func(s *small, k *datastore.Kubernetes) error{
 	"ReleaseBlock": func(s *small, k *datastore.Kubernetes) error {
 		a := s.affinityRef("n1", empty)
-		return k.ReleaseBlock(s.t.Context(), s.blockRef(empty), &a)
+		return k.ReleaseBlock(s.t.Context(), s.blockRef(empty), &a, nil)
 	},
 	"DeleteAffinity": func(s *small, k *datastore.Kubernetes) error {
 		return k.DeleteAffinity(s.t.Context(), s.affinityRef("n3", noBlock))
