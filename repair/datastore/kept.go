@@ -36,8 +36,11 @@ func (k *Kubernetes) keeps(ctx context.Context, kept *repair.ObjectRef, owner bl
 	case c.owner != owner:
 		return changedf("%s belongs to %q by now", b, c.owner)
 	}
-	if noAllocation(b) != nil {
-		return nil
+	switch err := noAllocation(b); {
+	case isChanged(err):
+		return nil // it is in use
+	case err != nil:
+		return err
 	}
 	a, err := k.get(ctx, blocks.Affinities, blocks.AffinityName(owner.Name, c.cidr))
 	if err != nil || a == nil {
