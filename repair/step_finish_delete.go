@@ -152,7 +152,8 @@ func (p *proposals) markAge(m blocks.Meta) (RefusalCode, string) {
 	case at.After(now):
 		return RefusedUnknownAge, "it was last written in the future, at " + audit.FormatTime(at)
 	case m.ByUs && now.Sub(at) < min(writeTimeout, p.st.Grace):
-		return RefusedYoung, fmt.Sprintf("calico-audit marked it at %s, and that run may be about to delete it: plan again after %s", audit.FormatTime(at), audit.FormatTime(at.Add(writeTimeout)))
+		return RefusedYoung, fmt.Sprintf("calico-audit marked it at %s, and that run may be about to delete it; plan again after %s",
+			audit.FormatTime(at), audit.FormatTime(at.Add(min(writeTimeout, p.st.Grace)).Add(time.Second-1).Truncate(time.Second)))
 	case now.Sub(at) < p.st.Grace && !m.ByUs:
 		return RefusedYoung, fmt.Sprintf("it was written less than %s ago, at %s: whoever marked it may be about to delete it", p.st.Grace, audit.FormatTime(at)) + oldFrom(p.st, at)
 	}
