@@ -7,6 +7,9 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 )
 
+// withoutHostEvidence is the consent to release what no node was asked about.
+const withoutHostEvidence = "--without-host-evidence"
+
 // evidence is why it is believed that nothing on its node uses an address that
 // nothing owns.
 type evidence struct {
@@ -96,7 +99,7 @@ func evidenceWarnings(p *Plan) []string {
 		case s.Kind != ReleaseIP:
 		case s.Guard(GuardMachineOff) != "":
 			off = append(off, s.Guard(GuardMachineOff))
-		case s.Guard(GuardConsent) != "":
+		case slices.Contains(s.Evidence, audit.Evidence{Name: "consent", Value: withoutHostEvidence}):
 			unasked = append(unasked, s.Target.IP)
 		}
 	}

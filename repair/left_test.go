@@ -39,6 +39,7 @@ handle k8s-pod-network.leaked
 block 10.0.0.96/28 -
 alloc 10.0.0.97 pod=shop/late node=n1 handle=k8s-pod-network.late seq=22
 use 10.0.0.49 shop/y n1
+view n1 complete
 `
 
 const kept = `

@@ -166,10 +166,8 @@ const (
 	// machine that starts again keeps handle and sequence number.
 	GuardAttributes = "attributes"
 	// GuardMachineOff is the evidence that the machine which had an address is off: the
-	// taint or the operator's word. GuardConsent names the consent that an address is
-	// released by.
+	// taint or the operator's word.
 	GuardMachineOff = "machineOff"
-	GuardConsent    = "consent"
 	// GuardCounts are a handle's counts as they should be.
 	GuardCounts = "counts"
 	// GuardKeeps and GuardKeepsUID pin the block that the node keeps. It may be any

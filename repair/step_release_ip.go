@@ -147,9 +147,9 @@ func (p *proposals) proposeIP(r audit.AllocationRef) {
 		TwoObservations: true, Apart: apart(r),
 		Because: fmt.Sprintf("%s is allocated, and nothing owns it: %s", r.Addr(), v.Why),
 		Evidence: audit.Evidences("block", r.Block.CIDR.String(), "owner of the block", audit.OwnerText(r.Block.Owner), "handle", attr.Handle,
-			"pod", podName(attr), "node", attr.Node, "type", attr.Type, "assigned", audit.FormatTime(attr.Assigned), "not in use", e.says),
+			"pod", podName(attr), "node", attr.Node, "type", attr.Type, "assigned", audit.FormatTime(attr.Assigned), "not in use", e.says, "consent", onlyIf(e.consent, withoutHostEvidence)),
 		Guards: guards(GuardBlock, r.Block.Name, GuardBlockUID, r.Block.UID, GuardHandle, attr.Handle, GuardSequence, strconv.FormatUint(sequence, 10),
-			GuardAttributes, fmt.Sprintf("%016x", attr.Digest), GuardMachineOff, e.off, GuardConsent, onlyIf(e.consent, "--without-host-evidence")),
+			GuardAttributes, fmt.Sprintf("%016x", attr.Digest), GuardMachineOff, e.off),
 	}, r.Block.Meta)
 }
 
