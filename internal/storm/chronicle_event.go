@@ -82,6 +82,10 @@ func (ch *Chronicle) block(revision int64, key string, value []byte) {
 		what = fmt.Sprintf("of %s, deleted %v, allocations written by %s", owner, b.Spec.Deleted, writer)
 		ch.blocks[name] = b
 	} else {
+		// Calico marks a block first and deletes it then.
+		if old != nil && old.Spec.Deleted {
+			writer = manager(old.Metadata.ManagedFields, "f:deleted")
+		}
 		delete(ch.blocks, name)
 	}
 	ch.note(key, revision, what)

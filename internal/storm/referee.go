@@ -24,7 +24,7 @@ type Referee struct {
 	open   map[netip.Addr]*Hold
 	ended  []*Hold
 	fouls  []Foul
-	counts struct{ holds, moments int }
+	counts struct{ holds, moments, collected int }
 }
 
 // Hold is the use of an address by somebody.
@@ -33,10 +33,12 @@ type Hold struct {
 	Handle string
 	User   string // a pod or tunnel, for people
 	Keys   []string
+	Use
 
 	from, to int64 // revisions; to is 0 while it lasts
 	checked  bool  // the beginning was held against the chronicle
 	foul     bool
+	taken    bool // Calico's own collector freed it, and it ended with that
 	began    time.Time
 }
 
@@ -64,8 +66,16 @@ func NewReferee(ch *Chronicle, onFoul func(Foul)) *Referee {
 // Held tells that addresses are in a user's hand now. keys are the etcd keys of
 // objects that matter for the story: the pod, the node.
 func (r *Referee) Held(ctx context.Context, user, handle string, addrs []netip.Addr, keys ...string) ([]*Hold, error) {
+	return r.HeldAs(ctx, Use{}, user, handle, addrs, keys...)
+}
+
+// HeldAs is Held for addresses that are used in a certain way.
+func (r *Referee) HeldAs(ctx context.Context, use Use, user, handle string, addrs []netip.Addr, keys ...string) ([]*Hold, error) {
 	revision, err := r.chronicle.Revision(context.WithoutCancel(ctx))
 	if err != nil {
+		return nil, err
+	}
+	if err := r.awaitCollector(ctx, addrs, revision); err != nil {
 		return nil, err
 	}
 	// The chronicle's lock comes first wherever both are held.
@@ -75,7 +85,7 @@ func (r *Referee) Held(ctx context.Context, user, handle string, addrs []netip.A
 	defer r.mu.Unlock()
 	var out []*Hold
 	for _, addr := range addrs {
-		h := &Hold{Addr: addr, Handle: handle, User: user, Keys: keys, from: revision, began: time.Now()}
+		h := &Hold{Addr: addr, Handle: handle, User: user, Keys: keys, Use: use, from: revision, began: time.Now()}
 		if other := r.open[addr]; other != nil {
 			r.foul(Foul{What: fmt.Sprintf("%s was given to %s (%s) while %s (%s) uses it", addr, user, short(handle), other.User, short(other.Handle)), Hold: h})
 			r.ended = append(r.ended, other)
@@ -100,6 +110,9 @@ func (r *Referee) Release(ctx context.Context, holds []*Hold) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, h := range holds {
+		if h.taken {
+			continue
+		}
 		h.to = revision
 		if r.open[h.Addr] == h {
 			delete(r.open, h.Addr)
@@ -124,8 +137,13 @@ func (r *Referee) moment(addr netip.Addr, m *Moment) {
 	}
 }
 
-// broken is a foul against a hold. Both locks are held.
+// broken is a foul against a hold, unless Calico's own collector is known to do
+// that. Both locks are held.
 func (r *Referee) broken(h *Hold, m *Moment) {
+	if h.Collectable && m.byCollector() {
+		r.collected(h)
+		return
+	}
 	h.foul = true
 	r.foul(Foul{
 		What: fmt.Sprintf("%s, used by %s (%s) from revision %d to %s, is not allocated to it: %s",
@@ -176,7 +194,7 @@ func (r *Referee) Judge(ctx context.Context) error {
 	}
 	r.ended = later
 	for _, h := range r.open {
-		if h.from <= revision {
+		if h.from <= revision { // it may end here
 			r.judge(h, revision)
 		}
 	}
@@ -191,7 +209,7 @@ func (r *Referee) Judge(ctx context.Context) error {
 // the beginning for another user's address that was given away: then only the
 // beginning counts.
 func (r *Referee) judge(h *Hold, to int64) {
-	if h.foul {
+	if h.foul || h.taken {
 		return
 	}
 	if !h.checked {

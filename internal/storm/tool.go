@@ -16,7 +16,10 @@ import (
 // configuration.
 type tool struct {
 	config *rest.Config
-	reader *viewedReader
+	reader repair.Reader
+	// heard is called with each state that a plan is made of, and with when reading it
+	// began; nil for nobody listens.
+	heard func(st *audit.State, begun time.Time)
 }
 
 // newTool returns a tool that asks the machines what they use.
@@ -36,11 +39,16 @@ var everything = repair.Request{
 // read reads the cluster for a grace. No grace at all is one nanosecond, for zero
 // means the default.
 func (t *tool) read(ctx context.Context, grace time.Duration) (*audit.State, error) {
+	begun := time.Now()
 	s, err := t.reader.Read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return audit.NewState(s, audit.Options{Grace: max(grace, 1)}), nil
+	st := audit.NewState(s, audit.Options{Grace: max(grace, 1)})
+	if t.heard != nil {
+		t.heard(st, begun)
+	}
+	return st, nil
 }
 
 func (t *tool) plan(ctx context.Context, request repair.Request, grace time.Duration) (*repair.Plan, error) {
