@@ -5,10 +5,14 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 	cnet "github.com/projectcalico/calico/libcalico-go/lib/net"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
@@ -58,6 +62,10 @@ func (w *World) crash(ctx context.Context, client *Client, r *rand.Rand) {
 func (w *World) loseAffinity(ctx context.Context, r *rand.Rand) {
 	resource := testcluster.CRDv1.Resource("blockaffinities")
 	all, err := w.cluster.List(ctx, resource)
+	// What serves services, Calico's own controller alone makes good again.
+	all = slices.DeleteFunc(all, func(u unstructured.Unstructured) bool {
+		return strings.HasPrefix(u.GetName(), apiv3.VirtualLoadBalancer)
+	})
 	if err == nil && len(all) > 0 {
 		_ = w.cluster.Delete(ctx, resource, "", all[r.IntN(len(all))].GetName())
 	}

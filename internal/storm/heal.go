@@ -23,7 +23,7 @@ const maxHealing = 8
 // Heal repairs, with nobody else about, until there is nothing left to repair, and
 // tells in how many runs.
 func (w *World) Heal(ctx context.Context) (int, error) {
-	t, err := newTool(w.cluster.Config, w.referee.machines)
+	t, err := w.tool(nil, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -77,7 +77,7 @@ func (w *World) Touch(ctx context.Context) error {
 		}
 	}
 	client := NewClient(w.tb, w.cluster, "touch")
-	for i, n := range w.nodes {
+	for i, n := range w.machines() {
 		k := &worker{World: w, id: 100 + i, node: n, client: client, r: rand.New(rand.NewPCG(w.Seed, uint64(i)))}
 		p := &pod{namespace: namespace, name: "touch-" + n.name}
 		k.sandbox(p)
@@ -104,7 +104,7 @@ func (w *World) Touch(ctx context.Context) error {
 // Inspect judges what is left after the storm was healed: what it returns must not
 // be.
 func (w *World) Inspect(ctx context.Context) ([]string, error) {
-	t, err := newTool(w.cluster.Config, w.referee.machines)
+	t, err := w.tool(nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func findings(st *audit.State, except func(audit.Finding) bool) []string {
 // mayStay tells whether findings of a check may be left by a storm and a repair:
 // they tell of how the pools are used, not of contradictions.
 func mayStay(check string) bool {
-	for _, prefix := range []string{"pool/", "node/", "config/", "block/empty", "block/unaffine", "ip/borrowed", "route/blackhole"} {
+	for _, prefix := range []string{"pool/", "node/", "config/", "block/empty", "block/unaffine", "ip/borrowed", "ip/unknown-owner", "route/blackhole"} {
 		if strings.HasPrefix(check, prefix) {
 			return true
 		}
@@ -167,7 +167,7 @@ func (w *World) compare(st *audit.State) []string {
 			switch {
 			case used[r.Addr()] != nil:
 				delete(used, r.Addr())
-			case attr != nil && handles[attr.Handle]:
+			case attr != nil && (handles[attr.Handle] || attr.WindowsReserved()):
 				w.made.add("second address of a handle in use")
 			default:
 				wrong = append(wrong, fmt.Sprintf("%s is allocated (%+v), and nobody uses it; %s", r.Addr(), attr, st.Judge(r).Why))

@@ -22,11 +22,20 @@ var tunnels = []testcluster.Tunnel{testcluster.VXLAN, testcluster.VXLANv6}
 // startNode registers a node and gives it its tunnel addresses, as kubelet and
 // calico/node do. A node that gets no address has no tunnel.
 func (w *World) startNode(ctx context.Context, n *node, hasTunnels bool) error {
+	// What tunnels the last life of the Node left is given up.
+	if err := w.referee.Release(ctx, n.tunnels); err != nil {
+		return err
+	}
+	n.tunnels = nil
 	err := persist(ctx, "creating node "+n.name, func(ctx context.Context) error {
 		return exists(w.seeder.Node(ctx, testcluster.Node{Name: n.name}))
 	})
-	if err != nil || !hasTunnels {
+	if err != nil {
 		return err
+	}
+	n.machine.set(true, true)
+	if !hasTunnels {
+		return nil
 	}
 	for _, t := range tunnels {
 		if err := w.startTunnel(ctx, n, t); err != nil {
@@ -48,7 +57,7 @@ func (w *World) startTunnel(ctx context.Context, n *node, t testcluster.Tunnel) 
 		w.made.add("tunnel failed") // the pool is full, or the API server was killed
 		return w.dropTunnel(ctx, n, t)
 	}
-	holds, err := w.referee.Held(ctx, "the tunnel of "+n.name, t.Handle(n.name), []netip.Addr{addr}, NodeKey(n.name))
+	holds, err := w.referee.HeldAs(ctx, Use{Machine: n.name, Device: true}, "the tunnel of "+n.name, t.Handle(n.name), []netip.Addr{addr}, NodeKey(n.name))
 	n.tunnels = append(n.tunnels, holds...)
 	w.made.add("tunnel")
 	return err
@@ -68,15 +77,25 @@ func (w *World) dropTunnel(ctx context.Context, n *node, t testcluster.Tunnel) e
 	})
 }
 
-// stopNode deletes a Node and nothing else.
-func (w *World) stopNode(ctx context.Context, n *node) error {
-	if err := w.referee.Release(ctx, n.tunnels); err != nil {
+// stopNode deletes a Node and nothing else. Where its machine runs on, so do its
+// tunnels, and whatever else runs there.
+func (w *World) stopNode(ctx context.Context, n *node, runsOn bool) error {
+	n.machine.set(runsOn, false)
+	if runsOn {
+		w.referee.Change(n.tunnels, func(u *Use) { u.Collectable = true })
+	} else if err := w.powerOff(ctx, n); err != nil {
 		return err
 	}
-	n.tunnels = nil
 	return persist(ctx, "deleting node "+n.name, func(ctx context.Context) error {
 		return gone(w.cluster.Kube.CoreV1().Nodes().Delete(ctx, n.name, metav1.DeleteOptions{}))
 	})
+}
+
+// powerOff ends what no object shows of what runs on a machine, and its tunnels.
+func (w *World) powerOff(ctx context.Context, n *node) error {
+	err := w.referee.Release(ctx, append(n.ghosts.take(0), n.tunnels...))
+	n.tunnels = nil
+	return err
 }
 
 // nodesComeAndGo ends the life of one node after the other, in all the ways, and
@@ -94,7 +113,9 @@ func (w *World) nodesComeAndGo(ctx context.Context, r *rand.Rand) {
 }
 
 func (w *World) endNode(ctx context.Context, n *node, kind fate, r *rand.Rand) {
-	n.fate.Store(int32(kind))
+	if !n.fate.CompareAndSwap(int32(up), int32(kind)) {
+		return // something else happens to it
+	}
 	defer n.fate.Store(int32(up))
 	if kind == drained {
 		deadline := time.Now().Add(10 * time.Second)
@@ -102,12 +123,15 @@ func (w *World) endNode(ctx context.Context, n *node, kind fate, r *rand.Rand) {
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
-	if err := w.stopNode(ctx, n); err != nil {
+	if err := w.stopNode(ctx, n, kind == survived); err != nil {
 		w.troubles.add(err)
 		return
 	}
-	w.made.add(fmt.Sprintf("node %s", [...]string{"up", "drained", "lost", "survived"}[kind]))
-	if r.IntN(3) > 0 {
+	w.made.add("node " + kind.String())
+	switch {
+	case kind == survived:
+		pause(ctx, time.Duration(4000+r.IntN(6000))*time.Millisecond)
+	case r.IntN(3) > 0:
 		pause(ctx, time.Duration(r.IntN(4000))*time.Millisecond)
 	}
 	if r.IntN(3) == 0 { // what kube-controllers does; calicoctl does not require emptiness

@@ -16,7 +16,7 @@ import (
 // anew, and carried out with a journal of its own. It is interrupted in the middle
 // now and then, and killed at a write.
 func (w *World) repairs(ctx context.Context, id int, gate *Gate, r *rand.Rand) {
-	t, err := newTool(gate.Config(), w.referee.machines)
+	t, err := w.tool(gate, r)
 	if err != nil {
 		w.troubles.add(err)
 		return

@@ -36,8 +36,12 @@ func Storm(tb testing.TB, c *testcluster.Cluster, config Config) *World {
 		tb.Fatalf("preparing the storm: %v", err)
 	}
 	controllers := c.StartKubeControllers(tb)
+	w.raging = time.Now()
 	w.rage(ctx, controllers)
 	controllers.Stop()
+	if err := w.layGhosts(tb.Context()); err != nil {
+		tb.Fatalf("ending what no object shows: %v", err)
+	}
 	if err := w.referee.Judge(tb.Context()); err != nil {
 		tb.Fatalf("judging the storm: %v", err)
 	}
@@ -56,7 +60,7 @@ func (w *World) Report() {
 		w.tb.Errorf("FOUL: %s", f)
 	}
 	holds, moments := w.referee.Counts()
-	w.tb.Logf("%d uses of addresses, %d changes of allocations; %s", holds, moments, &w.made)
+	w.tb.Logf("%d uses of addresses, %d of them ended by Calico's collector, %d changes of allocations; %s", holds, w.referee.Collected(), moments, &w.made)
 	if err := w.failures.take(); err != nil {
 		w.tb.Logf("steps that failed:\n%v", err)
 	}
@@ -69,6 +73,9 @@ func (w *World) Leave(ctx context.Context) error {
 			k.teardown(ctx, p, false)
 		}
 	}
+	if err := w.leaveGhosts(ctx); err != nil {
+		return err
+	}
 	for _, n := range w.nodes {
 		if err := w.referee.Release(ctx, n.tunnels); err != nil {
 			return err
@@ -79,7 +86,7 @@ func (w *World) Leave(ctx context.Context) error {
 			}
 		}
 		n.tunnels = nil
-		if err := w.stopNode(ctx, n); err != nil {
+		if err := w.stopNode(ctx, n, false); err != nil {
 			return err
 		}
 	}
@@ -101,7 +108,12 @@ func (w *workers) add(k *worker) {
 var errTime = errors.New("the storm's time is over")
 
 // foul ends the storm, so that the cluster is found as it was then.
-func (w *World) foul(f Foul) { w.halt(errors.New(f.What)) }
+func (w *World) foul(f Foul) {
+	if !w.raging.IsZero() {
+		w.tb.Logf("a foul %s after the storm began, by %s", time.Since(w.raging).Round(time.Second), f.Manager)
+	}
+	w.halt(errors.New(f.What))
+}
 
 // rage runs everybody until the context ends.
 func (w *World) rage(ctx context.Context, controllers *testcluster.KubeControllers) {
@@ -117,6 +129,12 @@ func (w *World) rage(ctx context.Context, controllers *testcluster.KubeControlle
 			k.run(ctx)
 		})
 	}
+	client := NewClient(w.tb, w.cluster, "cni-windows")
+	run(999, func(r *rand.Rand) {
+		k := &worker{World: w, id: 999, node: w.windows, client: client, r: r}
+		w.workers.add(k)
+		k.run(ctx)
+	})
 	crasher := NewClient(w.tb, w.cluster, "crasher")
 	run(1000, func(r *rand.Rand) { w.crash(ctx, crasher, r) })
 	for i := range w.Repairs {
@@ -125,10 +143,12 @@ func (w *World) rage(ctx context.Context, controllers *testcluster.KubeControlle
 		run(uint64(2000+i), func(r *rand.Rand) { w.repairs(ctx, i, gate, r) })
 	}
 	run(1001, func(r *rand.Rand) { w.nodesComeAndGo(ctx, r) })
+	run(1006, func(r *rand.Rand) { w.nodesComeAndGo(ctx, r) })
 	run(1002, func(r *rand.Rand) { w.killAPIServer(ctx, r) })
-	run(1003, func(*rand.Rand) { w.keepControllers(ctx, controllers) })
+	run(1003, func(r *rand.Rand) { w.keepControllers(ctx, controllers, r) })
 	run(1004, func(*rand.Rand) { w.keepJudging(ctx) })
 	run(1005, func(*rand.Rand) { w.keepTime(ctx) })
+	w.haunt(ctx, run)
 	ended := make(chan struct{})
 	go func() {
 		all.Wait()
@@ -192,10 +212,17 @@ func (w *World) killAPIServer(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// keepControllers starts kube-controllers again when it ends, as kubelet does.
-func (w *World) keepControllers(ctx context.Context, k *testcluster.KubeControllers) {
+// keepControllers starts kube-controllers again when it ends, as kubelet does. It also
+// ends it for a while now and then: it would take most of what ghosts have before
+// repairs could.
+func (w *World) keepControllers(ctx context.Context, k *testcluster.KubeControllers, r *rand.Rand) {
 	for ctx.Err() == nil {
 		pause(ctx, time.Second)
+		if r.IntN(15) == 0 {
+			k.Stop()
+			w.made.add("kube-controllers stopped")
+			pause(ctx, time.Duration(8+r.IntN(8))*time.Second)
+		}
 		if ctx.Err() == nil && !k.Running() {
 			w.made.add("kube-controllers started again")
 			w.tb.Logf("kube-controllers ended, having said:\n%s", lastWords(k.Log()))

@@ -52,7 +52,7 @@ func TestStorm(t *testing.T) {
 	ctx := t.Context()
 	s := seed(t)
 	// Most API servers answer lists from a cache; some do not.
-	c := testcluster.Start(t, testcluster.Options{WatchCache: s%2 == 0})
+	c := testcluster.Start(t, testcluster.Options{Groups: []testcluster.Group{testcluster.CRDv1, testcluster.KubeVirt}, WatchCache: s%2 == 0})
 	w := Storm(t, c, Config{
 		Seed: s, For: length(t), Clients: 16, Nodes: 8, Repairs: 3, Grace: 2 * time.Second, Journals: t.TempDir(),
 	})

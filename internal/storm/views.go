@@ -82,20 +82,6 @@ func (r *viewedReader) viewed(s *blocks.Snapshot, err error) (*blocks.Snapshot, 
 	return s, nil
 }
 
-// machines are the addresses that the referee knows to be in use, by the node that the
-// user's keys name.
-func (r *Referee) machines() map[string][]inUse {
-	out := map[string][]inUse{}
-	for _, h := range r.Open() {
-		for _, key := range h.Keys {
-			if node, ok := strings.CutPrefix(key, NodeKey("")); ok {
-				out[node] = append(out[node], inUse{h.Addr, strings.Contains(h.Handle, "-tunnel-addr-")})
-			}
-		}
-	}
-	return out
-}
-
 // somewhere are addresses that are in use, nobody says where.
 func somewhere[T any](live map[netip.Addr]T) machines {
 	return func() map[string][]inUse {

@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"strings"
 	"time"
 
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
-	"github.com/projectcalico/calico/libcalico-go/lib/backend/k8s/conversion"
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 	cnet "github.com/projectcalico/calico/libcalico-go/lib/net"
 	corev1 "k8s.io/api/core/v1"
@@ -35,7 +33,9 @@ type worker struct {
 
 type pod struct {
 	namespace, name, handle string
+	shape                   shape
 	addrs                   []netip.Addr
+	second                  netip.Addr // of another network; none if invalid
 	holds                   []*Hold
 	due                     time.Time // when its status is written; zero if it was
 }
@@ -56,6 +56,8 @@ func (k *worker) run(ctx context.Context) {
 
 // step does one thing, as the node's fate allows.
 func (k *worker) step(ctx context.Context) {
+	k.node.steps.RLock()
+	defer k.node.steps.RUnlock()
 	k.catchUp(ctx)
 	switch k.node.is() {
 	case drained:
@@ -68,7 +70,17 @@ func (k *worker) step(ctx context.Context) {
 			k.vanish(ctx, p)
 		}
 		return
-	case survived:
+	case off:
+		if p := k.take(); p != nil {
+			k.vanish(ctx, p)
+		}
+		return
+	case survived, silent:
+		if k.r.IntN(20) == 0 { // the API server's own collector of pods, or somebody's --force
+			if p := k.take(); p != nil {
+				k.forceDelete(ctx, p)
+			}
+		}
 		return
 	case up:
 	}
@@ -104,7 +116,7 @@ func (k *worker) sandbox(p *pod) {
 // start starts a pod: the object first, then the network, then its status.
 func (k *worker) start(ctx context.Context) {
 	k.serial++
-	p := &pod{namespace: namespace, name: fmt.Sprintf("w%d-%d", k.id, k.serial)}
+	p := &pod{namespace: namespace, name: fmt.Sprintf("w%d-%d", k.id, k.serial), shape: k.shape()}
 	if k.r.IntN(4) == 0 { // a StatefulSet's pod comes back under its name
 		p.name = fmt.Sprintf("set%d-%d", k.id, k.r.IntN(3))
 		for _, other := range k.pods {
@@ -113,7 +125,7 @@ func (k *worker) start(ctx context.Context) {
 			}
 		}
 	}
-	if k.r.IntN(5) == 0 {
+	if k.r.IntN(5) == 0 && k.node != k.windows {
 		p.namespace = fixedNamespace
 	}
 	object := &corev1.Pod{
@@ -154,6 +166,8 @@ func (k *worker) catchUp(ctx context.Context) {
 // network allocates a pod's addresses. Where that fails it does what kubelet does:
 // it tears the sandbox down, and tries once more with another.
 func (k *worker) network(ctx context.Context, p *pod) bool {
+	k.node.begun.Add(1)
+	defer k.node.ended.Add(1)
 	for range 2 {
 		k.sandbox(p)
 		dies := k.r.IntN(15) == 0
@@ -167,13 +181,16 @@ func (k *worker) network(ctx context.Context, p *pod) bool {
 			k.made.add("died assigning")
 		}
 		if err == nil {
-			holds, err := k.referee.Held(context.WithoutCancel(ctx), "pod "+p.namespace+"/"+p.name, p.handle, addrs, p.key(), NodeKey(k.node.name))
+			use := Use{Machine: k.node.name, Unseen: p.shape.unseen(), Collectable: p.shape.collectable()}
+			holds, err := k.referee.HeldAs(context.WithoutCancel(ctx), use, "pod "+p.namespace+"/"+p.name, p.handle, addrs, p.key(), NodeKey(k.node.name))
 			if err != nil {
 				k.troubles.add(err)
 				return false
 			}
 			p.addrs, p.holds = addrs, holds
 			k.made.add("assigned")
+			k.keepBack(ctx, p)
+			k.secondNetwork(ctx, p)
 			return true
 		}
 		k.made.add("not assigned")
@@ -196,6 +213,9 @@ func (k *worker) request(p *pod) ipam.AutoAssignArgs {
 		Namespace:   &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.namespace}},
 	}
 	switch {
+	case k.node == k.windows:
+		args.IPv4Pools = []cnet.IPNet{cnet.MustParseCIDR(pools["windows"].CIDR)}
+		args.HostReservedAttrIPv4s = keptByWindows
 	case p.namespace == fixedNamespace:
 		args.IPv4Pools = []cnet.IPNet{cnet.MustParseCIDR(pools["fixed"].CIDR)}
 	case k.r.IntN(3) == 0:
@@ -204,29 +224,6 @@ func (k *worker) request(p *pod) ipam.AutoAssignArgs {
 		args.Num4 = 2 // where they come from two blocks, Calico counts the handle too high
 	}
 	return args
-}
-
-// writeStatus writes what the CNI plugin and kubelet write once a pod has its
-// addresses.
-func (k *worker) writeStatus(ctx context.Context, p *pod) {
-	var nets []string
-	var ips []corev1.PodIP
-	// The status has room for one address of each family; Calico's annotation
-	// names them all.
-	seen := map[bool]bool{}
-	for _, a := range p.addrs {
-		nets = append(nets, netip.PrefixFrom(a, a.BitLen()).String())
-		if seen[a.Is4()] {
-			continue
-		}
-		seen[a.Is4()] = true
-		ips = append(ips, corev1.PodIP{IP: a.String()})
-	}
-	k.patch(ctx, p, map[string]any{"metadata": map[string]any{"annotations": map[string]string{
-		conversion.AnnotationPodIP: nets[0], conversion.AnnotationPodIPs: strings.Join(nets, ","),
-		conversion.AnnotationContainerID: strings.TrimPrefix(p.handle, "k8s-pod-network."),
-	}}})
-	k.patch(ctx, p, map[string]any{"status": corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ips[0].IP, PodIPs: ips}})
 }
 
 func (k *worker) patch(ctx context.Context, p *pod, patch any) {

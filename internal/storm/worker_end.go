@@ -17,7 +17,7 @@ func (k *worker) end(ctx context.Context) {
 	if p == nil {
 		return
 	}
-	switch k.r.IntN(8) {
+	switch k.r.IntN(9) {
 	case 0, 1:
 		k.vanish(ctx, p)
 	case 2: // the plugin dies while it tears down, and nobody tries again
@@ -28,6 +28,8 @@ func (k *worker) end(ctx context.Context) {
 		}
 	case 3:
 		k.finish(ctx, p)
+	case 4:
+		k.forceDelete(ctx, p)
 	default:
 		k.teardown(ctx, p, k.r.IntN(2) == 0)
 	}
@@ -64,13 +66,16 @@ func (k *worker) teardown(ctx context.Context, p *pod, terminates bool) {
 	k.made.add("torn down")
 }
 
-// release is CNI DEL; kubelet tries it again for a while, unless it died.
+// release is CNI DEL, once for each network; kubelet tries it again for a while,
+// unless it died.
 func (k *worker) release(ctx context.Context, p *pod) {
-	for range 3 {
-		if k.client.releaseHandle(context.WithoutCancel(ctx), p.handle) == nil || k.client.Gate.isDead() {
-			return
+	for _, handle := range p.handles() {
+		for range 3 {
+			if k.client.releaseHandle(context.WithoutCancel(ctx), handle) == nil || k.client.Gate.isDead() {
+				break
+			}
+			pause(ctx, 200*time.Millisecond)
 		}
-		pause(ctx, 200*time.Millisecond)
 	}
 }
 

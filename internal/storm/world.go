@@ -41,12 +41,17 @@ type World struct {
 	seeder  *testcluster.Seeder
 	referee *Referee
 	nodes   []*node
+	windows *node // which stays
 	workers workers
+	vms     vms
+	others  others
 	// made counts what happened, by name; troubles are errors that must not be,
 	// failures are steps that failed, which an API server that dies explains.
 	made     tally
+	foreign  atomic.Uint32 // counts addresses that are none of Calico's
 	troubles troubles
 	failures troubles
+	raging   time.Time               // when the storm began
 	halt     context.CancelCauseFunc // ends the storm early
 }
 
@@ -112,13 +117,24 @@ const (
 	drained       // its pods are torn down in good order; then the Node is deleted
 	lost          // the Node is deleted; its pods vanish without CNI DEL
 	survived      // the Node is deleted, and its pods live on
+	silent        // the Node is NotReady, and its pods live on
+	off           // the same, but the machine is off, and the Node is marked out of service
 )
+
+func (f fate) String() string {
+	return [...]string{"up", "drained", "lost", "survived", "silent", "off"}[f]
+}
 
 type node struct {
 	name    string
 	fate    atomic.Int32
 	pods    atomic.Int32 // of all its clients
+	begun   atomic.Int32 // networks of pods that were begun to be set up there
+	ended   atomic.Int32 // and those whose setting up has ended
+	steps   sync.RWMutex // held for reading by a client that does something there
 	tunnels []*Hold
+	machine machine
+	ghosts  ghosts
 }
 
 func (n *node) is() fate { return fate(n.fate.Load()) }
@@ -136,7 +152,12 @@ var pools = map[string]apiv3.IPPoolSpec{
 	"four":  {CIDR: "10.90.0.0/25", BlockSize: 30, VXLANMode: apiv3.VXLANModeAlways},
 	"fixed": {CIDR: "10.91.0.0/26", BlockSize: 30, VXLANMode: apiv3.VXLANModeAlways},
 	"six":   {CIDR: "fd00:90::/122", BlockSize: 126, VXLANMode: apiv3.VXLANModeAlways},
+	// Windows nodes keep four addresses of a block back.
+	"windows":  {CIDR: "10.92.0.0/26", BlockSize: 29, NodeSelector: "kubernetes.io/os == 'windows'", AllowedUses: workloads},
+	"services": {CIDR: "10.93.0.0/27", BlockSize: 30, AllowedUses: []apiv3.IPPoolAllowedUse{apiv3.IPPoolAllowedUseLoadBalancer}},
 }
+
+var workloads = []apiv3.IPPoolAllowedUse{apiv3.IPPoolAllowedUseWorkload}
 
 // prepare makes pools, namespaces and nodes.
 func (w *World) prepare(ctx context.Context) error {
@@ -161,7 +182,12 @@ func (w *World) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	w.vms.client = NewClient(w.tb, w.cluster, "kubevirt")
+	w.others.client = NewClient(w.tb, w.cluster, "others")
+	w.windows = &node{name: "windows"}
+	err = s.Node(ctx, testcluster.Node{Name: w.windows.name, OS: "windows"})
+	w.windows.machine.set(true, true)
+	return err
 }
 
 // pause waits, or returns early when the context ends.

@@ -1,0 +1,189 @@
+package storm
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Ghosts: users of addresses that no object shows any more, and nodes that do not say
+// what runs on their machines.
+
+// ghosts are those on one machine.
+type ghosts struct {
+	mu    sync.Mutex
+	holds []*Hold
+	since []time.Time
+}
+
+func (g *ghosts) add(holds []*Hold) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, h := range holds {
+		g.holds, g.since = append(g.holds, h), append(g.since, time.Now())
+	}
+}
+
+// take returns those that have been ghosts for so long, and forgets them.
+func (g *ghosts) take(age time.Duration) []*Hold {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := 0
+	for n < len(g.since) && time.Since(g.since[n]) >= age {
+		n++
+	}
+	old := g.holds[:n:n]
+	g.holds, g.since = g.holds[n:], g.since[n:]
+	return old
+}
+
+// forceDelete deletes a pod's object and nothing else: its containers run on. What no
+// network namespace shows nobody could know of then, so that such pods really end.
+func (k *worker) forceDelete(ctx context.Context, p *pod) {
+	for _, h := range p.holds {
+		if h.Unseen {
+			k.vanish(ctx, p)
+			return
+		}
+	}
+	k.referee.Change(p.holds, func(u *Use) { u.Ghost, u.Collectable = true, true })
+	k.node.ghosts.add(p.holds)
+	k.deleteObject(ctx, p)
+	k.made.add("force deleted, and running on")
+}
+
+// haunt runs all that makes use of addresses in ways that pods and tunnels do not.
+func (w *World) haunt(ctx context.Context, run func(stream uint64, f func(*rand.Rand))) {
+	run(1100, func(r *rand.Rand) { w.ghostsEnd(ctx, r) })
+	run(1101, func(r *rand.Rand) { w.nodesFallSilent(ctx, silent, r) })
+	run(1106, func(r *rand.Rand) { w.nodesFallSilent(ctx, off, r) })
+	run(1102, func(r *rand.Rand) { w.virtualMachines(ctx, r) })
+	run(1103, func(r *rand.Rand) { w.othersComeAndGo(ctx, r) })
+	run(1104, func(r *rand.Rand) { w.servicesComeAndGo(ctx, r) })
+	run(1105, func(r *rand.Rand) { w.reservationsComeAndGo(ctx, r) })
+}
+
+// ghostsEnd ends containers that nobody knows of, by and by.
+func (w *World) ghostsEnd(ctx context.Context, r *rand.Rand) {
+	for ctx.Err() == nil {
+		pause(ctx, time.Duration(r.IntN(1500))*time.Millisecond)
+		n := w.nodes[r.IntN(len(w.nodes))]
+		w.troubles.add(w.referee.Release(ctx, n.ghosts.take(15*time.Second)))
+	}
+}
+
+// nodesFallSilent makes nodes NotReady: some for a network that is cut, others as
+// their machine is off, which an operator then says by the taint for it.
+func (w *World) nodesFallSilent(ctx context.Context, kind fate, r *rand.Rand) {
+	for ctx.Err() == nil {
+		pause(ctx, time.Duration(500+r.IntN(1500))*time.Millisecond)
+		n := w.nodes[r.IntN(len(w.nodes))]
+		if ctx.Err() != nil {
+			return
+		}
+		if n.fate.CompareAndSwap(int32(up), int32(kind)) {
+			w.troubles.add(w.silence(ctx, n, kind, r))
+			n.fate.Store(int32(up))
+			w.made.add("node " + kind.String())
+		}
+	}
+}
+
+func (w *World) silence(ctx context.Context, n *node, kind fate, r *rand.Rand) error {
+	n.machine.set(true, false)
+	if err := w.setReady(ctx, n, false); err != nil {
+		return err
+	}
+	if kind == silent {
+		pause(ctx, time.Duration(5000+r.IntN(7000))*time.Millisecond)
+	} else if err := w.turnOff(ctx, n, r); err != nil {
+		return err
+	}
+	if err := w.setReady(ctx, n, true); err != nil {
+		return err
+	}
+	n.machine.set(true, true)
+	return nil
+}
+
+// turnOff turns a machine off for a while, and has its Node say so once it is. The
+// Node keeps its tunnels, which come back with it.
+func (w *World) turnOff(ctx context.Context, n *node, r *rand.Rand) error {
+	n.steps.Lock()   // whoever does something there does it to its end, and then sees the node's fate
+	n.steps.Unlock() //nolint:staticcheck // nothing is to be done in between
+	for n.pods.Load() > 0 && ctx.Err() == nil {
+		pause(ctx, 20*time.Millisecond)
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err := w.referee.Release(ctx, n.ghosts.take(0)); err != nil {
+		return err
+	}
+	n.machine.set(false, false)
+	err := w.taint(ctx, n, `[{"key":"node.kubernetes.io/out-of-service","value":"nodeshutdown","effect":"NoExecute"}]`)
+	if err != nil {
+		return err
+	}
+	pause(ctx, time.Duration(6000+r.IntN(6000))*time.Millisecond)
+	return w.taint(ctx, n, "null")
+}
+
+func (w *World) taint(ctx context.Context, n *node, taints string) error {
+	return w.patchNode(ctx, n, types.MergePatchType, fmt.Sprintf(`{"spec":{"taints":%s}}`, taints))
+}
+
+func (w *World) setReady(ctx context.Context, n *node, ready bool) error {
+	status := map[bool]string{true: "True", false: "Unknown"}[ready]
+	return w.patchNode(ctx, n, types.StrategicMergePatchType, fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":%q}]}}`, status), "status")
+}
+
+func (w *World) patchNode(ctx context.Context, n *node, how types.PatchType, patch string, subresources ...string) error {
+	return persist(context.WithoutCancel(ctx), "writing node "+n.name, func(ctx context.Context) error {
+		_, err := w.cluster.Kube.CoreV1().Nodes().Patch(ctx, n.name, how, []byte(patch), metav1.PatchOptions{}, subresources...)
+		return gone(err)
+	})
+}
+
+// layGhosts ends all that no object shows: what is left of it in IPAM is for repairs.
+func (w *World) layGhosts(ctx context.Context) error {
+	for _, n := range w.machines() {
+		if err := w.referee.Release(ctx, n.ghosts.take(0)); err != nil {
+			return err
+		}
+	}
+	for _, k := range w.workers.all {
+		for _, p := range k.pods {
+			k.forget(ctx, p)
+		}
+	}
+	w.vms.all = slices.DeleteFunc(w.vms.all, func(v *vm) bool {
+		taken := w.referee.Taken(v.holds)
+		if taken {
+			w.troubles.add(w.deleteVM(ctx, v))
+		}
+		return taken
+	})
+	return w.settleUnsure(ctx)
+}
+
+// leaveGhosts ends what is no pod, as its owners do.
+func (w *World) leaveGhosts(ctx context.Context) error {
+	for _, v := range w.vms.all {
+		if err := w.deleteVM(ctx, v); err != nil {
+			return err
+		}
+	}
+	w.vms.all = nil
+	if err := w.leaveOthers(ctx); err != nil {
+		return err
+	}
+	return w.leaveWindows(ctx)
+}

@@ -1,0 +1,145 @@
+package storm
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/source"
+)
+
+// The machines of a storm, what their agents say, and how repairs hear of it.
+
+// machine is what a node runs on. It outlives the Node object.
+type machine struct {
+	mu      sync.Mutex
+	boot    int  // counts its boots
+	runs    bool // what was started on it runs on
+	answers bool // its agent can be asked
+	last    *blocks.HostView
+}
+
+// set says whether the machine runs and whether it answers. One that ran no more and
+// runs again was booted.
+func (m *machine) set(runs, answers bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if runs && !m.runs {
+		m.boot++
+	}
+	m.runs, m.answers = runs, answers
+}
+
+// view is what there is to see of a node's machine: what it shows now if it answers.
+// Of one that does not there is at times a view of earlier, and at times somebody
+// goes there and makes one by hand; never if r is nil.
+func (w *World) view(n *node, r *rand.Rand) *blocks.HostView {
+	m := &n.machine
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.answers {
+		how := 7
+		if r != nil {
+			how = r.IntN(8)
+		}
+		switch {
+		case how == 0:
+			return m.last
+		case how > 1 || !m.runs:
+			return nil
+		}
+	}
+	begun, ended := n.begun.Load(), n.ended.Load()
+	boot := fmt.Sprintf("%s-boot-%d", n.name, m.boot)
+	v := &blocks.HostView{
+		APIVersion: "v1", Kind: blocks.HostViewKind, Node: n.name, BootID: boot, Machine: boot, TakenAt: time.Now(),
+		NamespacesComplete: true, Authenticated: true, RulesKnown: true, Source: "the agent of " + n.name,
+	}
+	own := blocks.HostNamespace{ID: "1", Host: true, HostInterfaces: []string{}, Processes: 1}
+	for i, h := range w.referee.On(n.name) {
+		one := netip.PrefixFrom(h.Addr, h.Addr.BitLen())
+		if h.Device {
+			own.Addresses = append(own.Addresses, one)
+			continue
+		}
+		v.Namespaces = append(v.Namespaces, blocks.HostNamespace{
+			ID: fmt.Sprint(100 + i), Addresses: []netip.Prefix{one}, HostInterfaces: []string{fmt.Sprintf("cali%d", i)},
+			Pids: []int{1000 + i}, States: []string{"S"}, Processes: 1,
+		})
+	}
+	v.Namespaces = append(v.Namespaces, own)
+	// An address that is assigned already and not configured yet is missing in a view
+	// that is newer than its assignment. Before it is used by a ghost, another view is
+	// asked for; but of this one no copy must be left that speaks later.
+	if begun == ended && n.begun.Load() == begun {
+		m.last = v
+	}
+	return v
+}
+
+// views are those of all machines.
+func (w *World) views(r *rand.Rand) blocks.HostReading {
+	out := blocks.HostReading{Asked: true}
+	for _, n := range w.machines() {
+		if v := w.view(n, r); v != nil {
+			out.Views = append(out.Views, *v)
+		}
+	}
+	return out
+}
+
+// machines are all nodes, also those that are no part of the coming and going.
+func (w *World) machines() []*node {
+	if w.windows == nil {
+		return w.nodes
+	}
+	return append(w.nodes[:len(w.nodes):len(w.nodes)], w.windows)
+}
+
+// seeing reads a cluster and its nodes. Nodes are asked first: whoever gets an address
+// after that got it after the view, which says so, and whoever has it shows it.
+type seeing struct {
+	*source.Kubernetes
+	views func() blocks.HostReading
+}
+
+func (s *seeing) with(read func() (*blocks.Snapshot, error)) (*blocks.Snapshot, error) {
+	hosts := s.views()
+	snapshot, err := read()
+	if err == nil {
+		hosts.Until = time.Now()
+		snapshot.Hosts = source.JoinHostReadings(hosts)
+	}
+	return snapshot, err
+}
+
+// Read reads everything.
+func (s *seeing) Read(ctx context.Context) (*blocks.Snapshot, error) {
+	return s.with(func() (*blocks.Snapshot, error) { return s.Kubernetes.Read(ctx) })
+}
+
+// Refresh reads single objects again.
+func (s *seeing) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []blocks.Ref) (*blocks.Snapshot, error) {
+	return s.with(func() (*blocks.Snapshot, error) { return s.Kubernetes.Refresh(ctx, prev, refs) })
+}
+
+// tool is the tool as it is used in a storm: it hears of the nodes, and is heard by
+// the referee.
+func (w *World) tool(gate *Gate, r *rand.Rand) (*tool, error) {
+	config := w.cluster.Config
+	if gate != nil {
+		config = gate.Config()
+	}
+	reader, err := source.NewKubernetes(config, source.KubernetesOptions{})
+	if err != nil {
+		return nil, err
+	}
+	t := &tool{config: config, reader: &seeing{Kubernetes: reader, views: func() blocks.HostReading { return w.views(r) }}}
+	t.heard = func(st *audit.State, begun time.Time) { w.referee.Hear(st, begun) }
+	return t, nil
+}

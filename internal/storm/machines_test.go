@@ -1,0 +1,92 @@
+package storm
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// shows is what a view shows, by whether it is in the machine's own namespace.
+func shows(v *blocks.HostView) map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	for _, ns := range v.Namespaces {
+		for _, p := range ns.Addresses {
+			out[p.Addr()] = ns.Host
+		}
+	}
+	return out
+}
+
+// TestMachinesShowWhatIsUsed: a view shows what is used on its machine, ghosts among
+// it, and nothing else; a machine that does not answer gives none of its own accord.
+func TestMachinesShowWhatIsUsed(t *testing.T) {
+	addr := netip.MustParseAddr
+	w := &World{referee: &Referee{open: map[netip.Addr]*Hold{}}}
+	for a, use := range map[string]Use{
+		"10.0.0.1": {Machine: "n1"},
+		"10.0.0.2": {Machine: "n1", Ghost: true},
+		"10.0.0.3": {Machine: "n1", Device: true},
+		"10.0.0.4": {Machine: "n1", Unseen: true},
+		"10.0.0.5": {Machine: "n2"},
+		"10.0.0.6": {},
+	} {
+		w.referee.open[addr(a)] = &Hold{Addr: addr(a), Use: use}
+	}
+	n := &node{name: "n1"}
+	n.machine.set(true, true)
+	v := w.view(n, nil)
+	got := shows(v)
+	if host, shown := got[addr("10.0.0.1")]; !shown || host {
+		t.Errorf("a pod's address is shown: %v, in the host's namespace: %v", shown, host)
+	}
+	if _, shown := got[addr("10.0.0.2")]; !shown {
+		t.Error("a ghost's address is not shown")
+	}
+	if host := got[addr("10.0.0.3")]; !host {
+		t.Error("a tunnel's address is not shown in the host's namespace")
+	}
+	if len(got) != 3 {
+		t.Errorf("shown are %v", got)
+	}
+
+	n.machine.set(true, false)
+	if v := w.view(n, nil); v != nil {
+		t.Errorf("a machine that does not answer shows %v", shows(v))
+	}
+	n.machine.set(false, false)
+	n.machine.set(true, true)
+	if again := w.view(n, nil); again.BootID == v.BootID {
+		t.Errorf("after a boot its ID is still %s", v.BootID)
+	}
+}
+
+// TestNoViewIsKeptOfPodsThatStart: what is being set up while a view is made is not in
+// it, so that no copy may speak for the machine when it answers no more.
+func TestNoViewIsKeptOfPodsThatStart(t *testing.T) {
+	w := &World{referee: &Referee{open: map[netip.Addr]*Hold{}}}
+	n := &node{name: "n1"}
+	r := rand.New(rand.NewPCG(1, 1))
+	kept := func() bool {
+		n.machine.set(false, false) // so that nobody goes there, either
+		for range 100 {
+			if w.view(n, r) != nil {
+				return true
+			}
+		}
+		return false
+	}
+	n.machine.set(true, true)
+	n.begun.Add(1)
+	w.view(n, r)
+	if kept() {
+		t.Error("a view is kept that was made while a pod's network was set up")
+	}
+	n.machine.set(true, true)
+	n.ended.Add(1)
+	w.view(n, r)
+	if !kept() {
+		t.Error("a view is not kept that was made while nothing started")
+	}
+}

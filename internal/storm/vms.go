@@ -1,0 +1,273 @@
+package storm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// Virtual machines of KubeVirt, with the address persistence of Calico v3.32: a
+// machine keeps one address under one handle wherever it runs, and while it does not
+// (cni-plugin pkg/ipamplugin, libcalico-go lib/ipam/vmipam). Two pods of a machine that
+// moves have one address; alternateOwnerAttrs, which would name the second, is not in
+// the CRDs of the Calico that storms here, and KubeVirt's label joins them.
+
+// vms are the virtual machines of a storm.
+type vms struct {
+	client *Client
+	all    []*vm
+	serial int
+}
+
+// vm is one virtual machine.
+type vm struct {
+	name  string
+	alone bool // an instance without a VirtualMachine
+	node  *node
+	pod   string // that runs it; empty while it is stopped
+	addr  netip.Addr
+	holds []*Hold
+	due   time.Time
+}
+
+func (v *vm) handle() string { return "k8s-pod-network.vmi." + namespace + "." + v.name }
+
+func (v *vm) resource() testcluster.Resource {
+	if v.alone {
+		return testcluster.KubeVirt.Resource("virtualmachineinstances")
+	}
+	return testcluster.KubeVirt.Resource("virtualmachines")
+}
+
+const maxVMs = 5
+
+// virtualMachines has virtual machines come, stop, start, move and go.
+func (w *World) virtualMachines(ctx context.Context, r *rand.Rand) {
+	for ctx.Err() == nil {
+		pause(ctx, time.Duration(100+r.IntN(400))*time.Millisecond)
+		if ctx.Err() != nil {
+			return
+		}
+		if err := w.stepVM(context.WithoutCancel(ctx), r); err != nil {
+			w.troubles.add(err)
+		}
+	}
+}
+
+// stepVM does one thing with one machine.
+func (w *World) stepVM(ctx context.Context, r *rand.Rand) error {
+	if len(w.vms.all) < maxVMs {
+		return w.createVM(ctx, r)
+	}
+	i := r.IntN(len(w.vms.all))
+	v := w.vms.all[i]
+	switch {
+	case w.referee.Taken(v.holds):
+		w.made.add("VM lost its address to Calico's collector")
+		w.vms.all = append(w.vms.all[:i:i], w.vms.all[i+1:]...)
+		return w.deleteVM(ctx, v)
+	case v.pod != "" && v.node.is() == off:
+		return w.crashVM(ctx, v)
+	case time.Now().Before(v.due):
+		return nil
+	}
+	v.due = time.Now().Add(time.Duration(1000+r.IntN(6000)) * time.Millisecond)
+	switch {
+	case r.IntN(8) == 0:
+		w.vms.all = append(w.vms.all[:i:i], w.vms.all[i+1:]...)
+		return w.deleteVM(ctx, v)
+	case v.pod == "":
+		return w.runVM(ctx, v, w.nodes[r.IntN(len(w.nodes))])
+	case r.IntN(2) == 0:
+		return w.runVM(ctx, v, w.nodes[r.IntN(len(w.nodes))]) // it moves
+	case v.alone: // nobody stops it
+		return w.crashVM(ctx, v)
+	}
+	return w.stopVM(ctx, v)
+}
+
+// createVM makes a machine and gives it its address.
+func (w *World) createVM(ctx context.Context, r *rand.Rand) error {
+	w.vms.serial++
+	v := &vm{name: fmt.Sprintf("vm%d", w.vms.serial), alone: r.IntN(4) == 0, node: w.nodes[r.IntN(len(w.nodes))]}
+	err := persist(ctx, "creating virtual machine "+v.name, func(ctx context.Context) error {
+		return exists(w.cluster.Create(ctx, v.resource(), map[string]any{"metadata": map[string]any{"namespace": namespace, "name": v.name}}))
+	})
+	if err != nil {
+		return err
+	}
+	pod := w.nextLauncher(v)
+	if err := w.createLauncher(ctx, v, v.node, pod); err != nil {
+		return err
+	}
+	handle := v.handle()
+	addrs, err := w.vms.client.autoAssign(ctx, ipam.AutoAssignArgs{
+		HandleID: &handle, Hostname: v.node.name, Num4: 1, Attrs: w.ownerOfVM(v, pod, v.node),
+		IntendedUse: apiv3.IPPoolAllowedUseWorkload, Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
+	})
+	if err != nil { // no room, a node that is gone, an API server that is
+		return errors.Join(w.deleteLauncher(ctx, pod), w.deleteVM(ctx, v))
+	}
+	v.addr, v.pod = addrs[0], pod
+	use := Use{Machine: v.node.name, Unseen: r.IntN(2) == 0, Collectable: true}
+	v.holds, err = w.referee.HeldAs(ctx, use, "virtual machine "+v.name, handle, addrs, PodKey(namespace, pod))
+	if err != nil {
+		return err
+	}
+	w.vms.all = append(w.vms.all, v)
+	w.made.add("VM created")
+	return w.launched(ctx, v, pod)
+}
+
+// runVM runs a machine on a node, after a stop or while it runs elsewhere: then it
+// moves. Handle, address and sequence number stay.
+func (w *World) runVM(ctx context.Context, v *vm, to *node) error {
+	before, pod := v.pod, w.nextLauncher(v)
+	if to.is() != up {
+		return nil
+	}
+	if err := w.createLauncher(ctx, v, to, pod); err != nil {
+		return err
+	}
+	if before != "" { // both have it for a moment
+		if err := w.launched(ctx, v, pod); err != nil {
+			return err
+		}
+	}
+	if !w.writeOwner(ctx, v, w.ownerOfVM(v, pod, to)) {
+		return w.deleteLauncher(ctx, pod)
+	}
+	w.referee.Change(v.holds, func(u *Use) { u.Machine = to.name })
+	v.pod, v.node = pod, to
+	if before != "" {
+		w.made.add("VM moved")
+		return w.deleteLauncher(ctx, before)
+	}
+	w.made.add("VM started")
+	return w.launched(ctx, v, pod)
+}
+
+// stopVM ends a machine's pod; it keeps the address, and who has it is not written any
+// more (CNI DEL of Calico v3.32).
+func (w *World) stopVM(ctx context.Context, v *vm) error {
+	w.referee.Change(v.holds, func(u *Use) { u.Machine = "" })
+	w.writeOwner(ctx, v, map[string]string{})
+	pod := v.pod
+	v.pod = ""
+	w.made.add("VM stopped")
+	return w.deleteLauncher(ctx, pod)
+}
+
+// crashVM is what becomes of a machine whose pod's object is deleted by force, as on a
+// node that is off: what is written of it stays.
+func (w *World) crashVM(ctx context.Context, v *vm) error {
+	w.referee.Change(v.holds, func(u *Use) { u.Machine = "" })
+	pod := v.pod
+	v.pod, v.due = "", time.Now().Add(5*time.Second)
+	w.made.add("VM crashed")
+	return w.deleteLauncher(ctx, pod)
+}
+
+// deleteVM ends a machine for good, and gives its address back.
+func (w *World) deleteVM(ctx context.Context, v *vm) error {
+	if err := w.referee.Release(ctx, v.holds); err != nil {
+		return err
+	}
+	err := persist(ctx, "deleting virtual machine "+v.name, func(ctx context.Context) error {
+		return gone(w.cluster.Delete(ctx, v.resource(), namespace, v.name))
+	})
+	if v.pod != "" {
+		err = errors.Join(err, w.deleteLauncher(ctx, v.pod))
+	}
+	w.made.add("VM deleted")
+	return errors.Join(err, persist(ctx, "giving back the address of virtual machine "+v.name, func(ctx context.Context) error {
+		return w.vms.client.releaseHandle(ctx, v.handle())
+	}))
+}
+
+// nextLauncher names the next pod that runs a machine.
+func (w *World) nextLauncher(v *vm) string {
+	w.vms.serial++
+	return fmt.Sprintf("virt-launcher-%s-%d", v.name, w.vms.serial)
+}
+
+func (w *World) createLauncher(ctx context.Context, v *vm, n *node, pod string) error {
+	object := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pod, Labels: map[string]string{"vm.kubevirt.io/name": v.name}},
+		Spec:       corev1.PodSpec{NodeName: n.name, Containers: []corev1.Container{{Name: "compute", Image: "registry.example.org/virt-launcher:1"}}},
+	}
+	return persist(ctx, "creating pod "+pod, func(ctx context.Context) error {
+		_, err := w.cluster.Kube.CoreV1().Pods(namespace).Create(ctx, object, metav1.CreateOptions{})
+		return exists(err)
+	})
+}
+
+// launched writes the status of a machine's pod.
+func (w *World) launched(ctx context.Context, v *vm, pod string) error {
+	patch := fmt.Appendf(nil, `{"status":{"phase":"Running","podIP":%[1]q,"podIPs":[{"ip":%[1]q}]}}`, v.addr)
+	return persist(ctx, "writing pod "+pod, func(ctx context.Context) error {
+		_, err := w.cluster.Kube.CoreV1().Pods(namespace).Patch(ctx, pod, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+		return gone(err)
+	})
+}
+
+func (w *World) deleteLauncher(ctx context.Context, pod string) error {
+	var now int64
+	return persist(ctx, "deleting pod "+pod, func(ctx context.Context) error {
+		return gone(w.cluster.Kube.CoreV1().Pods(namespace).Delete(ctx, pod, metav1.DeleteOptions{GracePeriodSeconds: &now}))
+	})
+}
+
+func (w *World) ownerOfVM(v *vm, pod string, n *node) map[string]string {
+	return map[string]string{
+		ipam.AttributeNode: n.name, ipam.AttributePod: pod, ipam.AttributeNamespace: namespace,
+		ipam.AttributeTimestamp: time.Now().UTC().String(), "vmi-name": v.name,
+	}
+}
+
+// writeOwner writes who has a machine's address, as SetOwnerAttributes of Calico v3.32
+// does: into the entry of the block's attributes, with the block's sequence number
+// raised and that of the allocation left. It tells whether the address was still the
+// machine's.
+func (w *World) writeOwner(ctx context.Context, v *vm, attrs map[string]string) bool {
+	block, err := v.addr.Prefix(30)
+	if err != nil {
+		panic(err)
+	}
+	found := false
+	err = persist(ctx, "writing the owner of "+v.addr.String(), func(ctx context.Context) error {
+		found = false
+		err := w.cluster.Edit(ctx, testcluster.CRDv1.Resource("ipamblocks"), "", blockName(block), func(object map[string]any) {
+			spec := object["spec"].(map[string]any)
+			ordinal := int(v.addr.As4()[3] & 3)
+			index, allocated := spec["allocations"].([]any)[ordinal].(int64)
+			if !allocated {
+				return
+			}
+			entry := spec["attributes"].([]any)[index].(map[string]any)
+			if entry["handle_id"] != v.handle() {
+				return
+			}
+			secondary := map[string]any{}
+			for key, value := range attrs {
+				secondary[key] = value
+			}
+			entry["secondary"], found = secondary, true
+			spec["sequenceNumber"] = spec["sequenceNumber"].(int64) + 1
+		})
+		return gone(err)
+	})
+	w.troubles.add(err)
+	return found && err == nil
+}

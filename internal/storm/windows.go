@@ -1,0 +1,53 @@
+package storm
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A Windows node, which keeps addresses of each of its blocks back.
+
+// keptByWindows is what Calico's CNI plugin asks for on Windows
+// (cni-plugin/pkg/ipamplugin/ipam_plugin.go).
+var keptByWindows = &ipam.HostReservedAttr{StartOfBlock: 3, EndOfBlock: 1, Handle: ipam.WindowsReservedHandle, Note: "windows host rsvd"}
+
+// keepBack tells of the addresses that a Windows node keeps back of the block of a
+// pod's address. Whoever deletes the block, as Calico does when no pod has an address
+// of it, ends that; no repair may free one.
+func (k *worker) keepBack(ctx context.Context, p *pod) {
+	if k.node != k.windows {
+		return
+	}
+	block, err := p.addrs[0].Prefix(pools["windows"].BlockSize)
+	if err != nil {
+		panic(err)
+	}
+	kept := []netip.Addr{block.Addr(), block.Addr().Next(), block.Addr().Next().Next()}
+	last := kept[2]
+	for a := last; block.Contains(a); a = a.Next() {
+		last = a
+	}
+	kept = append(kept, last)
+	if k.referee.Uses(kept[0]) {
+		return
+	}
+	holds, err := k.referee.HeldAs(context.WithoutCancel(ctx), Use{Collectable: true}, "the Windows node", ipam.WindowsReservedHandle, kept)
+	k.troubles.add(err)
+	k.windows.tunnels = append(k.windows.tunnels, holds...)
+	k.made.add("block of a Windows node")
+}
+
+// leaveWindows gives the blocks of the Windows node back, and deletes it.
+func (w *World) leaveWindows(ctx context.Context) error {
+	if err := w.referee.Release(ctx, w.windows.tunnels); err != nil {
+		return err
+	}
+	if err := w.seeder.Calico.IPAM().ReleaseHostAffinities(ctx, host(w.windows.name), true); err != nil {
+		return err
+	}
+	return gone(w.cluster.Kube.CoreV1().Nodes().Delete(ctx, w.windows.name, metav1.DeleteOptions{}))
+}
