@@ -17,6 +17,9 @@ func Finish(ctx context.Context, f *JournalFile, r Reader, w Writer, j *Journal,
 	}
 	rest := *f.Plan
 	rest.Steps = f.Unfinished()
+	if f.Plan.Intact() {
+		rest.Seal()
+	}
 	opts.Resume = f
 	return Apply(ctx, &rest, r, w, j, opts)
 }
