@@ -136,6 +136,8 @@ type ApplyOptions struct {
 	// puts back what that run left half-done and must not be completed.
 	Resume  *JournalFile
 	Restore Restorer
+	// finish carries out only what Resume's run has left half-done.
+	finish bool
 	// Progress is called before each step, with an empty status, and after it.
 	Progress func(Outcome)
 	// Waiting is called before a wait for the second observation.

@@ -92,9 +92,15 @@ func Apply(ctx context.Context, plan *Plan, r Reader, w Writer, j *Journal, opts
 		APIVersion: audit.APIVersion, Kind: ResultKind, Cluster: reportCluster(x.state),
 		StartedAt: audit.Time{Time: x.state.Cluster.TakenAt}, Outcomes: []Outcome{}, Gaps: gapTexts(x.state),
 	}
-	for i := range plan.Steps {
-		step := &plan.Steps[i]
-		res.Outcomes = append(res.Outcomes, x.each(ctx, step, func() Outcome { return a.step(ctx, step) }))
+	// What was left half-done comes first: until then, what ended before looks wrong.
+	for _, unfinished := range []bool{true, false} {
+		for i := range plan.Steps {
+			step := &plan.Steps[i]
+			if unfinished != (opts.Resume != nil && opts.Resume.unfinished(step.ID)) || opts.finish && !unfinished {
+				continue
+			}
+			res.Outcomes = append(res.Outcomes, x.each(ctx, step, func() Outcome { return a.step(ctx, step) }))
+		}
 	}
 	if j.Exists() {
 		res.Journal = j.Path()

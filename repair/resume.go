@@ -15,13 +15,8 @@ func Finish(ctx context.Context, f *JournalFile, r Reader, w Writer, j *Journal,
 	if f.Plan == nil {
 		return nil, fmt.Errorf("%w: this is the journal of an undo", ErrNoPlan)
 	}
-	rest := *f.Plan
-	rest.Steps = f.Unfinished()
-	if f.Plan.Intact() {
-		rest.Seal()
-	}
-	opts.Resume = f
-	return Apply(ctx, &rest, r, w, j, opts)
+	opts.Resume, opts.finish = f, true
+	return Apply(ctx, f.Plan, r, w, j, opts)
 }
 
 // resume settles a step that an earlier run has done or begun, as its journal

@@ -37,7 +37,7 @@ func (d *decoder) meta(r *jsonReader, m *blocks.Meta, hooks metaHooks) {
 				return
 			}
 			if hooks.noWritten {
-				clockOnly(r, func() { d.newestEntry(r, "time") })
+				clockOnly(r, func() { d.sawEntries(r, "time") })
 				return
 			}
 			d.written(r, m)
@@ -83,22 +83,16 @@ func (d *decoder) written(r *jsonReader, m *blocks.Meta) {
 	})
 }
 
-// newestEntry returns the newest time among a list of objects, each with times
-// in the given members.
-func (d *decoder) newestEntry(r *jsonReader, members ...string) time.Time {
-	var newest time.Time
+// sawEntries takes note of the times among a list of objects, each with times in the
+// given member, for the clock.
+func (d *decoder) sawEntries(r *jsonReader, member string) {
 	r.array(func(int) {
 		r.object(func(key []byte) {
-			for _, m := range members {
-				if string(key) == m {
-					if t := d.seenTime(r); t.After(newest) {
-						newest = t
-					}
-				}
+			if string(key) == member {
+				d.seenTime(r)
 			}
 		})
 	})
-	return newest
 }
 
 // clockOnly reads something that tells nothing but how late it is. What is wrong

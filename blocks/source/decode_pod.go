@@ -221,7 +221,7 @@ func (b *podBuilder) readStatus(r *jsonReader, key []byte) {
 		b.pod.Started = b.d.seenTime(r)
 	case "conditions":
 		if b.d.newest != nil {
-			clockOnly(r, func() { b.d.newestEntry(r, "lastTransitionTime") })
+			clockOnly(r, func() { b.d.sawEntries(r, "lastTransitionTime") })
 		}
 	}
 }

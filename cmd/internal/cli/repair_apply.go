@@ -154,8 +154,8 @@ func (c *carrier) planOrJournal(args []string, resume string) (*repair.Plan, *re
 			return nil, nil, err
 		}
 	}
-	switch {
-	case resume == "":
+	switch resume {
+	case "":
 		if before, err = c.broken(plan); err != nil {
 			return nil, nil, err
 		}
