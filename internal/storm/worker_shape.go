@@ -131,17 +131,3 @@ func (k *worker) secondNetwork(ctx context.Context, p *pod) {
 	p.second, p.holds = addrs[0], append(p.holds, holds...)
 	k.made.add("second network")
 }
-
-// forget drops what a pod's object names for good though Calico's collector took it.
-func (k *worker) forget(ctx context.Context, p *pod) {
-	gone := map[string]string{}
-	if p.second.IsValid() && k.referee.Taken(p.holds[len(p.holds)-1:]) {
-		gone[networkStatus] = ""
-	}
-	if p.shape == byCalico && k.referee.Taken(p.holds[:1]) {
-		gone[conversion.AnnotationPodIP], gone[conversion.AnnotationPodIPs] = "", ""
-	}
-	if len(gone) > 0 {
-		k.patch(ctx, p, map[string]any{"metadata": map[string]any{"annotations": gone}})
-	}
-}
