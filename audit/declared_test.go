@@ -92,5 +92,7 @@ func takeAway(s *blocks.Snapshot, r blocks.Resource) {
 		blocks.Nodes:            func() { s.Nodes = nil },
 		blocks.Pods:             func() { s.Workloads = nil },
 		blocks.Namespaces:       func() { s.Namespaces = nil },
+		blocks.VMs:              func() { s.VMs, s.VMsKnown = nil, false },
+		blocks.VMInstances:      func() { s.VMInstances, s.VMsKnown = nil, false },
 	}[r]()
 }
