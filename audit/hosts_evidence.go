@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -43,8 +44,9 @@ type HostEvidence struct {
 // however it came here. That nothing uses the address is proved only by a view that is
 //
 //   - of the allocation's own node;
-//   - not older than 10 minutes by the clock of the reading, and taken after the
-//     address was assigned (where that is not known, after the block's last write);
+//   - not older than 10 minutes by the clock of the reading, and taken so long after
+//     the address was assigned (where that is not known, after the block's last write)
+//     that its owner must have set it up;
 //   - complete in its namespaces (see [blocks.HostView.NamespacesComplete]);
 //   - authenticated, so that nobody but the operator or the node can have said it.
 //
@@ -129,6 +131,11 @@ const (
 	proofWhole
 )
 
+// setUp is how long after its assignment an address may first appear in a network
+// namespace: Calico's CNI plugin assigns it before it configures the interface, and
+// gives up after 90 s (cni-plugin pkg/ipamplugin).
+const setUp = 2 * time.Minute
+
 // lackOf says what a view lacks to prove that an allocation's address is not in use.
 func (st *State) lackOf(k *kernel, r AllocationRef) (lack int, how string) {
 	since := assignedAt(r)
@@ -142,8 +149,8 @@ func (st *State) lackOf(k *kernel, r AllocationRef) (lack int, how string) {
 		return lacksTime, "it was taken more than 10 minutes before the cluster was read, at " + FormatTime(st.Cluster.TakenAt)
 	case k.useless != "":
 		return lacksTime, strings.TrimSuffix(k.useless, ", and proves nothing")
-	case k.TakenAt.Before(since):
-		return lacksTime, "it is older than the allocation, of " + FormatTime(since)
+	case k.TakenAt.Before(since.Add(min(setUp, st.Grace))):
+		return lacksTime, "it is not newer than the allocation, of " + FormatTime(since) + ", by as much as it takes to set up a pod's network"
 	case !k.NamespacesComplete && k.NamespacesGap != "":
 		return lacksCompleteness, "its network namespaces may not be all: " + k.NamespacesGap
 	case !k.NamespacesComplete:

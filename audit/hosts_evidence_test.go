@@ -41,7 +41,9 @@ func TestHostEvidence(t *testing.T) {
 		"unauthenticated":                {leak + "view n1 complete unauth\n", "", unknown, "may refuse a repair but never allow one", "--node n1"},
 		"too old":                        {leak + "view n1 complete age=11m\n", "", unknown, "more than 10 minutes before the cluster was read", "--node n1"},
 		"of the future":                  {leak + "view n1 complete age=-2m\n", "", unknown, "lies in the future", "--node n1"},
-		"older than the allocation":      {strings.ReplaceAll(leak, "age=1h", "age=1m") + "view n1 complete age=2m\n", "", unknown, "it is older than the allocation", "--node n1"},
+		"older than the allocation":      {strings.ReplaceAll(leak, "age=1h", "age=1m") + "view n1 complete age=2m\n", "", unknown, "it is not newer than the allocation", "--node n1"},
+		"while the pod was being set up": {strings.ReplaceAll(leak, "age=1h", "age=9m") + "view n1 complete age=8m\n", "", unknown, "by as much as it takes to set up a pod's network", "--node n1"},
+		"after the pod was set up":       {strings.ReplaceAll(leak, "age=1h", "age=9m") + "view n1 complete age=7m\n", "", free, "is complete and does not show it", ""},
 		"two views, one of them whole":   {leak + "view n1 age=11m\nview n1 complete source=b.json\n", "", free, "b.json", ""},
 		"two views, the nearer is named": {leak + "view n1 routes\nview n1 complete unauth source=b.json\n", "", unknown, "b.json", "--node n1"},
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/sketch"
 )
 
 var emptyBlocks = Request{EmptyBlocks: true}
@@ -432,5 +433,40 @@ func TestConfirm(t *testing.T) {
 	got = Confirm(first, second, bounded)
 	if len(got.Steps) != 1 || len(got.Refused) != 1 || got.Refused[0].Code != RefusedLimit || got.Request.MaxSteps != 1 {
 		t.Errorf("bounded to one step: %+v, refused %+v", got.Steps, got.Refused)
+	}
+}
+
+// TestApart: what a virtual machine had is seen twice, five minutes apart at least,
+// however short the plan's grace is: Calico's own collector waits as long.
+func TestApart(t *testing.T) {
+	const state = `
+pool pods 10.0.0.0/24
+node n1
+pod shop/x n1
+vm none
+block 10.0.0.0/26 n1
+affinity 10.0.0.0/26 n1
+alloc 10.0.0.1 handle=k8s-pod-network.vmi.shop.gone
+handle k8s-pod-network.vmi.shop.gone 10.0.0.0/26=1
+`
+	req := Request{LeakedIPs: true, WithoutHostEvidence: true}
+	for after, soon := range map[time.Duration]bool{2 * time.Minute: true, 5 * time.Minute: false} {
+		snap, err := sketch.Parse(state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		snap.Cluster.Datastore = "kubernetes"
+		f := &fakeCluster{s: snap, now: snap.Cluster.TakenAt}
+		p := f.plan(t, req)
+		if len(p.Steps) != 1 {
+			t.Fatalf("steps %v, refused %+v", stepIDs(p), p.Refused)
+		}
+		p.Grace.Duration = time.Minute
+		p.Seal()
+		f.now = f.now.Add(after)
+		// The cluster in memory releases nothing: that it was asked to is enough.
+		if got := f.mustApply(t, p, ApplyOptions{}); len(got) != 1 || got[0] != "failed" && !soon || got[0] != "skipped TooSoon" && soon {
+			t.Errorf("after %s: %v; too soon: %t", after, got, soon)
+		}
 	}
 }

@@ -219,7 +219,7 @@ func TestEvidence(t *testing.T) {
 	if r := refusal(p, leaked); steps(p) != "" || !strings.HasPrefix(r, "NoHostEvidence: ") || !strings.Contains(r, "calico-audit agent --once --node n1 -o json > n1.json") {
 		t.Errorf("without any view: steps %s, %s", steps(p), r)
 	}
-	if r := refusal(p, silent); !strings.HasPrefix(r, "MachineMayRun: ") || !strings.Contains(r, "--terminated n2") {
+	if r := refusal(p, silent); !strings.HasPrefix(r, "machine-may-run: ") || !strings.Contains(r, "--terminated n2") {
 		t.Errorf("of a node that is not Ready: %s", r)
 	}
 

@@ -124,7 +124,7 @@ func TestStoryIsRepaired(t *testing.T) {
 		t.Errorf("applied again it ends with %d: %s", got.code, s)
 	}
 	journals, err := filepath.Glob("calico-audit-journal-*.jsonl")
-	if err != nil || len(journals) != 2 {
+	if err != nil || len(journals) != 1 { // the second run wrote nothing
 		t.Fatalf("journals %v, %v", journals, err)
 	}
 	got = onCluster(t, c, "repair", "undo", journals[0], "--yes", "-o", "json")
