@@ -193,10 +193,10 @@ func TestStaggered(t *testing.T) {
 			holds("one kind is stale first", 1)
 			f.loses(blocks.Resources...)
 			pass(time.Hour)
-			holds("all are stale", 15)
+			holds("all are stale", len(blocks.Resources))
 			f.loses(blocks.Resources[1:]...)
 			pass(5 * time.Second)
-			holds("one kind is back", 14)
+			holds("one kind is back", len(blocks.Resources)-1)
 			for range 4 {
 				f.loses(blocks.Blocks)
 				pass(20 * time.Second)
