@@ -60,12 +60,13 @@ func TestWatchIsCut(t *testing.T) {
 }
 
 // outage checks what is seen of an API server that is away for longer than the
-// watch's patience: the last state, its time standing still, and then gaps.
-func outage(t *testing.T, w *Watch, v *witness) {
+// watch's patience: the last state, its time standing still, and then gaps of the
+// kinds that it served.
+func outage(t *testing.T, w *Watch, v *witness, kinds []blocks.Resource) {
 	t.Helper()
 	away := time.Now()
 	before := w.Snapshot()
-	s := eventually(t, w, "all kinds are gaps", func(s *blocks.Snapshot) bool { return len(s.Gaps) == len(blocks.Resources) })
+	s := allGaps(t, w, kinds)
 	for _, g := range s.Gaps {
 		if !g.Whole() || !g.Stale || !strings.HasPrefix(g.Reason, "not current since 2") {
 			t.Errorf("gap %v", g)
@@ -85,19 +86,23 @@ func outage(t *testing.T, w *Watch, v *witness) {
 
 func TestWatchOutlivesServers(t *testing.T) {
 	for _, outside := range []struct {
-		name string
-		away func(*testcluster.Cluster, *relay)
-		back func(context.Context, *testcluster.Cluster, *relay) error
+		name  string
+		kinds []blocks.Resource
+		away  func(*testcluster.Cluster, *relay)
+		back  func(context.Context, *testcluster.Cluster, *relay) error
 	}{
-		{"API server killed", func(c *testcluster.Cluster, _ *relay) { c.StopAPIServer() },
+		{"API server killed", withoutKubeVirt, func(c *testcluster.Cluster, _ *relay) { c.StopAPIServer() },
 			func(ctx context.Context, c *testcluster.Cluster, _ *relay) error { return c.StartAPIServer(ctx) }},
-		{"etcd killed", func(c *testcluster.Cluster, _ *relay) { c.StopEtcd() },
+		{"etcd killed", withoutKubeVirt, func(c *testcluster.Cluster, _ *relay) { c.StopEtcd() },
 			func(ctx context.Context, c *testcluster.Cluster, _ *relay) error { return c.StartEtcd(ctx) }},
-		{"silence", func(_ *testcluster.Cluster, r *relay) { r.hush() },
+		{"silence, with KubeVirt", blocks.Resources, func(_ *testcluster.Cluster, r *relay) { r.hush() },
 			func(_ context.Context, _ *testcluster.Cluster, r *relay) error { r.speak(); return nil }},
 	} {
 		t.Run(outside.name, func(t *testing.T) {
 			c := cached(t)
+			if slices.ContainsFunc(outside.kinds, ofVirtualMachines) {
+				must(t, c.InstallCRDs(t.Context(), testcluster.KubeVirt))
+			}
 			r, cfg := through(t, c.Config)
 			w, _ := watching(t, cfg)
 			becomesEqual(t, w, c.Config)
@@ -109,7 +114,7 @@ func TestWatchOutlivesServers(t *testing.T) {
 					_ = outside.back(context.Background(), c, r)
 				}
 			})
-			outage(t, w, v)
+			outage(t, w, v, outside.kinds)
 			must(t, outside.back(t.Context(), c, r))
 			eventually(t, w, "no gaps", func(s *blocks.Snapshot) bool { return len(s.Gaps) == 0 })
 			time.Sleep(time.Second)

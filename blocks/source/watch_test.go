@@ -2,7 +2,9 @@ package source
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -71,6 +73,18 @@ func eventually(t *testing.T, w *Watch, what string, holds func(*blocks.Snapshot
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+// withoutKubeVirt are the kinds that a cluster without KubeVirt serves.
+var withoutKubeVirt = slices.DeleteFunc(slices.Clone(blocks.Resources), ofVirtualMachines)
+
+// allGaps waits until the given kinds are gaps, and no other is.
+func allGaps(t *testing.T, w *Watch, kinds []blocks.Resource) *blocks.Snapshot {
+	t.Helper()
+	want := slices.Sorted(slices.Values(kinds))
+	return eventually(t, w, fmt.Sprintf("the gaps are %v", want), func(s *blocks.Snapshot) bool {
+		return slices.EqualFunc(want, s.Gaps, func(r blocks.Resource, g blocks.Gap) bool { return g.Resource == r })
+	})
 }
 
 func gapTextsOf(s *blocks.Snapshot) []string {
