@@ -76,6 +76,11 @@ func said(t *testing.T, text string, without blocks.Resource) map[string]string 
 // takeAway leaves a snapshot as a reader does that has no right to read a kind.
 func takeAway(s *blocks.Snapshot, r blocks.Resource) {
 	s.Gaps = append(slices.DeleteFunc(s.Gaps, func(g blocks.Gap) bool { return g.Resource == r }), blocks.Gap{Resource: r, Reason: "forbidden"})
+	drop(s, r)
+}
+
+// drop takes what was read of a kind away.
+func drop(s *blocks.Snapshot, r blocks.Resource) {
 	map[blocks.Resource]func(){
 		blocks.Pools:            func() { s.Pools = nil },
 		blocks.Blocks:           func() { s.Blocks = nil },

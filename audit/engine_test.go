@@ -345,42 +345,6 @@ func TestUnrelatedObjects(t *testing.T) {
 	}
 }
 
-// drop takes what was read of a kind away, as when its list is forbidden.
-func drop(s *blocks.Snapshot, r blocks.Resource) {
-	switch r {
-	case blocks.Pools:
-		s.Pools = nil
-	case blocks.Blocks:
-		s.Blocks = nil
-	case blocks.Affinities:
-		s.Affinities = nil
-	case blocks.Handles:
-		s.Handles = nil
-	case blocks.Reservations:
-		s.Reservations = nil
-	case blocks.IPAMConfigs:
-		s.IPAM = blocks.DefaultIPAMConfig()
-	case blocks.ClusterInfos:
-		s.Info = blocks.ClusterInfo{}
-	case blocks.ControllerConfig:
-		s.Controllers = blocks.ControllersConfig{}
-	case blocks.FelixConfigs:
-		s.Felix = blocks.FelixConfig{}
-	case blocks.BGPConfigs:
-		s.BGP = blocks.DefaultBGPConfig()
-	case blocks.BGPPeers:
-		s.BGPPeers = nil
-	case blocks.BGPFilters:
-		s.BGPFilters = nil
-	case blocks.Nodes:
-		s.Nodes = nil
-	case blocks.Pods:
-		s.Workloads = nil
-	case blocks.Namespaces:
-		s.Namespaces = nil
-	}
-}
-
 // TestReportNumbers holds the rows of pools and nodes to the state.
 func TestReportNumbers(t *testing.T) {
 	st := state(t, starving)

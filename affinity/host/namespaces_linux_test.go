@@ -46,15 +46,16 @@ func (m *machine) pod(node, name, address4, address6 string) string {
 func (m *machine) sleepIn(namespace string) *exec.Cmd {
 	m.Helper()
 	c := m.start("ip", "netns", "exec", namespace, "sleep", "600")
-	m.awaitComm(c, "sleep")
+	m.awaitSleep(c)
 	return c
 }
 
-func (m *machine) awaitComm(c *exec.Cmd, comm string) {
+// awaitSleep waits until what was started has become the sleep that it ends in.
+func (m *machine) awaitSleep(c *exec.Cmd) {
 	m.Helper()
-	m.await("process "+comm, func() bool {
+	m.await("sleep", func() bool {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", c.Process.Pid))
-		return err == nil && string(bytes.TrimSpace(text)) == comm
+		return err == nil && string(bytes.TrimSpace(text)) == "sleep"
 	})
 }
 
@@ -80,7 +81,7 @@ func TestNamespaces(t *testing.T) {
 	anonymous := m.start("unshare", "-n", "sh", "-c", `
 		ip link set lo up && ip link add eth0 type veth peer name eth1 && ip link set eth0 up && ip link set eth1 up &&
 		ip addr add 10.64.75.7/32 dev eth0 && exec sleep 600`)
-	m.awaitComm(anonymous, "sleep")
+	m.awaitSleep(anonymous)
 
 	view := m.scan(n, Options{})
 
@@ -209,7 +210,7 @@ func TestHolders(t *testing.T) {
 				m.run("mount", "--bind", path, elsewhere)
 				t.Cleanup(func() { m.run("umount", elsewhere) })
 			case "another mount namespace":
-				m.awaitComm(m.start("unshare", "--mount", "--propagation", "private", "sleep", "600"), "sleep")
+				m.awaitSleep(m.start("unshare", "--mount", "--propagation", "private", "sleep", "600"))
 			default:
 				m.hold(path, how)
 			}
@@ -404,7 +405,7 @@ func TestWithoutRights(t *testing.T) {
 	foreign := m.pod(n, "foreign", "10.64.75.13", "2001:db8::cd")
 	named := m.pod(n, "named", "10.64.75.14", "2001:db8::ce")
 	process := m.start("ip", "netns", "exec", foreign, "setpriv", "--reuid", "65534", "--clear-groups", "sleep", "600")
-	m.awaitComm(process, "sleep")
+	m.awaitSleep(process)
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -21,8 +21,9 @@ func main() {
 	only := flag.String("only", "", "run the mutants whose name, file or test matches this `regexp`")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := runAll(ctx, *only); err != nil {
+	err := runAll(ctx, *only)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}

@@ -121,8 +121,8 @@ func (m *nodeMachine) pod(address netip.Addr) (end func()) {
 	}
 }
 
-// view has the program on the machine write its host view into a directory.
-func (m *nodeMachine) view(dir string) *blocks.HostView {
+// view has the program on the machine write its host view into the directory of views.
+func (m *nodeMachine) view() *blocks.HostView {
 	m.t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -143,7 +143,7 @@ func (m *nodeMachine) view(dir string) *blocks.HostView {
 	if err := json.Unmarshal(text, view); err != nil {
 		m.t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, m.node+".json"), text, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join("views", m.node+".json"), text, 0o600); err != nil {
 		m.t.Fatal(err)
 	}
 	return view
@@ -224,7 +224,7 @@ func TestEvidence(t *testing.T) {
 	}
 
 	end := m.pod(leaked)
-	if v := m.view("views"); !v.NamespacesComplete || v.BootID == "" {
+	if v := m.view(); !v.NamespacesComplete || v.BootID == "" {
 		t.Fatalf("the machine's view is not complete: %q", v.Gaps)
 	}
 	p, _ = plan("--host-views", "views", "--without-host-evidence")
@@ -233,7 +233,7 @@ func TestEvidence(t *testing.T) {
 	}
 
 	end()
-	m.view("views")
+	m.view()
 	if p, _ = plan("--host-views", "views"); steps(p) != leaked.String() {
 		t.Fatalf("once nothing uses it: steps %s, refused %+v", steps(p), p.Refused)
 	}
@@ -248,10 +248,10 @@ func TestEvidence(t *testing.T) {
 	must(os.WriteFile("views/n1.json", stale, 0o600))
 	applied(cli.ExitUnfinished, "skipped NoHostEvidence", "--host-views", "views")
 	end = m.pod(leaked)
-	m.view("views")
+	m.view()
 	applied(cli.ExitUnfinished, "skipped HostView", "--host-views", "views")
 	end()
-	m.view("views")
+	m.view()
 	applied(cli.ExitOK, "done", "--host-views", "views")
 
 	// The other one: its machine is off, as the operator says, until it is Ready again.
