@@ -170,7 +170,8 @@ func TestForbidden(t *testing.T) {
 	}, rbacv1.PolicyRule{
 		APIGroups: []string{"crd.projectcalico.org"}, Resources: []string{"blockaffinities"}, Verbs: []string{"get", "patch"},
 	}))
-	w.missing("half", repair.ReleaseBlock, "patch ipamblocks.crd.projectcalico.org", "delete ipamblocks.crd.projectcalico.org",
+	w.missing("half", repair.ReleaseBlock,
+		"create ipamblocks.crd.projectcalico.org", "patch ipamblocks.crd.projectcalico.org", "delete ipamblocks.crd.projectcalico.org",
 		"create blockaffinities.crd.projectcalico.org", "delete blockaffinities.crd.projectcalico.org")
 	err := steps[0].do(w, w.as("half"))
 	if err == nil || !strings.Contains(err.Error(), "cannot patch resource") {
