@@ -95,20 +95,27 @@ func Worse(before, after *audit.State, step repair.Kind, meant map[string]audit.
 		if was[f.Fingerprint] >= f.Severity || meant[f.Fingerprint] >= f.Severity {
 			continue
 		}
-		if !explained(step, f.Check) {
+		if !explained(step, f) {
 			wrong = append(wrong, fmt.Sprintf("%s %s %s: %s", f.Severity, f.Check, f.Subject.ResourceName(), f.Message))
 		}
 	}
 	return wrong
 }
 
-func explained(step repair.Kind, check string) bool {
+func explained(step repair.Kind, f audit.Finding) bool {
 	for _, t := range transitional[step] {
-		if t.check == check {
+		if t.check == f.Check {
 			return true
 		}
 	}
-	return false
+	// What was wrong with the affinity before may have been too young to be spoken of.
+	return step == repair.DeleteAffinity && saysHalfDone(f) && (f.Check == "affinity/no-block" || f.Check == "affinity/not-owner")
+}
+
+// saysHalfDone tells whether a finding says of its subject that a step of ours has left
+// it in between, which is said at once, whatever the grace.
+func saysHalfDone(f audit.Finding) bool {
+	return strings.Contains(f.Message, "a repair by calico-audit did not finish")
 }
 
 // Essence is what a state comes down to, for comparison: the specification of each
