@@ -11,11 +11,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -40,6 +40,7 @@ type victim struct {
 	*ruined
 	path, kubeconfig string
 	want             map[string]string         // what comes of the repair undisturbed
+	healed           map[string]string         // and of a second one after it
 	meant            map[string]audit.Severity // and what is found then
 	writes           []Write
 	kinds            []repair.Kind // of the step that each write belongs to
@@ -54,6 +55,9 @@ var (
 		"--strict-affinity=true", "--grace=0s",
 	}
 )
+
+// anew is the command that keeps no plan.
+func (v *victim) anew() []string { return append([]string{"repair", "--apply"}, kindFlags...) }
 
 func newVictim(t *testing.T) *victim {
 	t.Helper()
@@ -77,6 +81,9 @@ func newVictim(t *testing.T) *victim {
 			v.kinds = append(v.kinds, file.Step(e.Step).Kind)
 		}
 	}
+	v.ends(t, dir, v.anew()...)
+	v.unharmed(t)
+	v.healed = v.essence(t)
 	if len(v.kinds) != len(v.writes) {
 		t.Fatalf("%d changes in the journal, and %d writes", len(v.kinds), len(v.writes))
 	}
@@ -94,14 +101,38 @@ func (v *victim) planned(t *testing.T) string {
 }
 
 func (v *victim) command(t *testing.T, dir string, args ...string) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
 	var out bytes.Buffer
-	args = append(args, "--kubeconfig", v.kubeconfig)
-	if args[0] == "repair" {
-		args = append(args, "--yes", "--pace=0s")
+	if args[1] != "undo" {
+		args = append(args, "--host-views", v.views(t, dir))
 	}
+	args = append(args, "--kubeconfig", v.kubeconfig, "--yes", "--pace=0s")
 	c := exec.CommandContext(t.Context(), v.path, args...)
 	c.Dir, c.Stdout, c.Stderr = dir, &out, &out
 	return c, &out
+}
+
+// views writes down what the machines use now, as their agents would, and returns the
+// directory: an operator takes them anew before each run.
+func (v *victim) views(t *testing.T, dir string) string {
+	t.Helper()
+	st, err := v.tool.reader.Read(t.Context())
+	must(t, err)
+	dir = filepath.Join(dir, "views")
+	must(t, os.MkdirAll(dir, 0o700))
+	for _, view := range st.Hosts.Views {
+		view.APIVersion, view.Kind = audit.APIVersion, blocks.HostViewKind
+		host := &view.Namespaces[slices.IndexFunc(view.Namespaces, func(n blocks.HostNamespace) bool { return n.Host })]
+		for i := range st.Nodes {
+			if st.Nodes[i].Name == view.Node {
+				host.Addresses = append(host.Addresses, st.Nodes[i].Addresses...)
+			}
+		}
+		text, err := json.Marshal(view)
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(dir, view.Node+".json"), text, 0o600))
+	}
+	return dir
 }
 
 // ends runs the program, which must end well.
@@ -170,7 +201,7 @@ func (v *victim) reported(t *testing.T, p killPoint) {
 	for _, name := range halfDone(v.state(t)) {
 		v.leftHalf++
 		named := slices.ContainsFunc(report.Findings, func(f audit.Finding) bool {
-			return f.Subject.Name == name && strings.Contains(f.Message, "a repair by calico-audit did not finish")
+			return f.Subject.Name == name && saysHalfDone(f)
 		})
 		if !named {
 			t.Errorf("killed %s, %s is half-done, and the report does not say so:\n%s", v.at(p), name, out)
