@@ -230,7 +230,7 @@ func (st *State) WithTerminated(nodes []string) *State {
 // gone, or it is NotReady. What ran on it may run on.
 func (st *State) MachineMayRun(node string) bool {
 	h := st.hosts[node]
-	return st.nodesRead() && (st.vanished(node) || h != nil && h.Node != nil && h.Node.NotReady)
+	return st.nodesRead() && (st.vanished(node) || h != nil && h.Node != nil && !h.Node.Ready)
 }
 
 // EachAllocation calls fn for each allocated address with its own node, which is empty

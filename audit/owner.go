@@ -31,6 +31,10 @@ func unknownOwner(format string, args ...any) Validity {
 	return Validity{Owned: true, Unknown: true, Why: fmt.Sprintf(format, args...)}
 }
 
+// maxShared is how many addresses of one handle are judged together. A pod has a few;
+// of thousands under one handle, in damaged data, nothing is believed.
+const maxShared = 1024
+
 // Judge says whether anything owns an allocation. It is proved by any source and
 // disproved only by all: Windows, a cooldown, a service, a tunnel of a node that
 // exists or whose machine may run, a virtual machine, running or not, a pod that
@@ -45,7 +49,11 @@ func (st *State) Judge(r AllocationRef) Validity {
 	if v.Owned || attr == nil || attr.Handle == "" {
 		return v
 	}
-	for _, other := range st.HandleRefs(attr.Handle) {
+	refs := st.HandleRefs(attr.Handle)
+	if len(refs) > maxShared {
+		return Validity{Owned: true, Unknown: true, Shared: true, Why: fmt.Sprintf("%d addresses share its handle, which are no one owner's", len(refs))}
+	}
+	for _, other := range refs {
 		if other == r {
 			continue
 		}
@@ -129,13 +137,15 @@ func (st *State) judgeVM(r AllocationRef) Validity {
 		return unknownOwner("it is a virtual machine's, and its attributes do not tell which")
 	case !st.VMsKnown:
 		return unknownOwner("it is for virtual machine %s, and virtual machines were not read", full)
-	case len(st.Unreadable(blocks.VMs)) > 0 || len(st.Unreadable(blocks.VMInstances)) > 0:
+	case st.vmUnread:
 		return unknownOwner("it is for virtual machine %s, and some virtual machines could not be read", full)
 	}
 	if _, exists := st.vmNamed(st.VMs, namespace, name); exists {
 		return owned("virtual machine %s exists, and keeps it also while it is stopped", full)
 	}
-	if vmi, exists := st.vmNamed(st.VMInstances, namespace, name); exists && !vmi.OfVM {
+	// Calico gives up the address of an instance whose machine is gone (hasVMOwner). As
+	// long as the instance exists, its guest may run.
+	if _, exists := st.vmNamed(st.VMInstances, namespace, name); exists {
 		return owned("virtual machine instance %s exists", full)
 	}
 	return st.young(r, fmt.Sprintf("no virtual machine %s exists, nor an instance of it", full))
@@ -235,7 +245,7 @@ func sortOf(b *Block, attr *blocks.Attributes) UseKind {
 		return UseTunnel
 	case isVM:
 		return UseVM
-	case attr.Pod != "":
+	case attr.Pod != "" && attr.Namespace != "":
 		return UsePod
 	}
 	return UseUnknown

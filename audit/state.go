@@ -38,6 +38,10 @@ type State struct {
 	// pools.
 	Families []blocks.Family
 
+	// unreadPod is a pod that could not be understood at all, "" if there is none;
+	// vmUnread is true if there is such a virtual machine.
+	unreadPod string
+	vmUnread  bool
 	// terminated are the nodes whose machines somebody says are off.
 	terminated []string
 
@@ -161,6 +165,7 @@ func NewState(s *blocks.Snapshot, o Options) *State {
 	st := &State{Snapshot: s, Grace: cmp.Or(o.Grace, DefaultGrace), hosts: map[string]*Host{}, spaces: map[string]*blocks.Namespace{}}
 	st.reserved = blocks.NewReservedSet(s.Reservations)
 	st.routing = affinity.NewRouting(s)
+	st.indexUnread()
 	for i := range s.Namespaces {
 		st.spaces[s.Namespaces[i].Name] = &s.Namespaces[i]
 	}

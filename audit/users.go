@@ -57,12 +57,17 @@ func (st *State) Pod(namespace, name string) *blocks.Workload {
 
 // podUnread returns a pod that could not be understood at all. It may name any
 // address.
-func (st *State) podUnread() (string, bool) {
+func (st *State) podUnread() (string, bool) { return st.unreadPod, st.unreadPod != "" }
+
+// indexUnread notes what could not be understood at all, once: it is asked for each
+// address, and anybody who may write pods can make many gaps.
+func (st *State) indexUnread() {
+	st.vmUnread = len(st.Unreadable(blocks.VMs)) > 0 || len(st.Unreadable(blocks.VMInstances)) > 0
 	for _, g := range st.Unreadable(blocks.Pods) {
 		namespace, name, _ := strings.Cut(g.Name, "/")
 		if st.Pod(namespace, name) == nil {
-			return g.Name, true
+			st.unreadPod = g.Name
+			return
 		}
 	}
-	return "", false
 }

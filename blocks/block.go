@@ -145,13 +145,14 @@ const vmHandle = ".vmi."
 // it is one's at all; namespace and name are empty for a handle so long that Calico
 // hashed what follows the network ("NETWORK.vmi._…"), which does not tell which.
 // Names of namespaces hold no dot, so that the first one after the marker ends
-// theirs. Names of networks may hold some: the first marker counts.
+// theirs. A handle that holds the marker twice, because the network or the machine is
+// called so, does not tell either.
 func VMOfHandle(handle string) (namespace, name string, isVM bool) {
 	network, rest, found := strings.Cut(handle, vmHandle)
 	if !found || network == "" || rest == "" {
 		return "", "", false
 	}
-	if strings.HasPrefix(rest, "_") {
+	if strings.HasPrefix(rest, "_") || strings.Contains(handle[len(network)+1:], vmHandle) {
 		return "", "", true
 	}
 	namespace, name, found = strings.Cut(rest, ".")
@@ -202,7 +203,7 @@ func (a *Attributes) Tunnel() bool {
 // are empty where nothing tells which.
 func (a *Attributes) VMOf() (namespace, name string, isVM bool) {
 	namespace, name, isVM = VMOfHandle(a.Handle)
-	if name != "" || !a.VM {
+	if isVM || !a.VM {
 		return namespace, name, isVM
 	}
 	for _, owner := range []*Attributes{a, a.Alternate} {

@@ -138,7 +138,7 @@ func TestVMOfHandle(t *testing.T) {
 	}{
 		"k8s-pod-network.vmi.shop.db":       {"shop", "db", true},
 		"k8s-pod-network.vmi.shop.db.main":  {"shop", "db.main", true},
-		"k8s-pod-network.vmi.vmi.db":        {"vmi", "db", true},
+		"k8s-pod-network.vmi.vmi.db":        {"", "", true}, // a network "k8s-pod-network.vmi", or a namespace "vmi"
 		"net1.vmi._0123456789abcdef":        {"", "", true},
 		"net1.vmi.nodot":                    {"", "", true},
 		"k8s-pod-network.0123456789abcdef0": {"", "", false},

@@ -8,9 +8,10 @@ import "cmp"
 type VirtualMachine struct {
 	Meta
 	Namespace string
-	// OfVM is true for an instance that an owner reference ties to a VirtualMachine:
-	// where that is gone, the instance is on its way out and owns nothing (Calico
-	// v3.32, kube-controllers pkg/controllers/node/ipam.go, hasVMOwner).
+	// OfVM is true for an instance that an owner reference ties to a VirtualMachine.
+	// Where that is gone, the instance is on its way out and Calico gives its address up
+	// (v3.32, kube-controllers pkg/controllers/node/ipam.go, hasVMOwner); an audit does
+	// not, for its guest may run as long as the instance exists.
 	OfVM bool
 }
 

@@ -85,9 +85,10 @@ func Apply(ctx context.Context, plan *Plan, r Reader, w Writer, j *Journal, opts
 	if err := x.begin(ctx, plan); err != nil {
 		return nil, err
 	}
-	a := &applying{run: x, plan: plan, request: plan.Request, writer: w, seen: map[string]bool{}}
+	a := &applying{run: x, plan: plan, request: plan.Request, writer: w, seen: map[string]bool{}, derived: map[string]time.Time{}}
 	// What narrowed the plan must not make a step disappear now.
 	a.request.Pools, a.request.Nodes, a.request.MaxSteps = nil, nil, 0
+	a.observeAll()
 	res := &Result{
 		APIVersion: audit.APIVersion, Kind: ResultKind, Cluster: reportCluster(x.state),
 		StartedAt: audit.Time{Time: x.state.Cluster.TakenAt}, Outcomes: []Outcome{}, Gaps: gapTexts(x.state),

@@ -19,6 +19,8 @@ type applying struct {
 	request Request
 	writer  Writer
 	seen    map[string]bool
+	// derived is when this run derived a step first, for plans that are no observation.
+	derived map[string]time.Time
 }
 
 // maxDerivations is how often a step is derived anew because somebody wrote one of
@@ -160,7 +162,7 @@ func (a *applying) second(_ context.Context, planned, now *Step) (Outcome, *time
 		return Outcome{}, nil
 	}
 	apart := max(a.grace, now.Apart.Duration)
-	due := a.firstSeen().Add(apart)
+	due := a.firstSeen(planned.ID).Add(apart)
 	if !a.state.Cluster.TakenAt.Before(due) {
 		return Outcome{}, nil
 	}
@@ -173,12 +175,30 @@ func (a *applying) second(_ context.Context, planned, now *Step) (Outcome, *time
 // firstSeen is when the plan's steps were observed first. The time of a plan made
 // of files is the newest that the files name, or what somebody said, and may lie
 // hours before they were read, and that of a plan that was edited may be anything:
-// such plans count from when this run read the cluster.
-func (a *applying) firstSeen() time.Time {
-	if a.plan.Unobserved() != "" {
-		return a.first
+// of such plans each step counts from when this run derived it first.
+func (a *applying) firstSeen(id string) time.Time {
+	if a.plan.Unobserved() == "" {
+		return a.plan.CreatedAt.Time
 	}
-	return a.plan.CreatedAt.Time
+	if _, seen := a.derived[id]; !seen {
+		a.derived[id] = a.state.Cluster.TakenAt
+	}
+	return a.derived[id]
+}
+
+// observeAll derives each step of a plan that is no observation from the run's first
+// reading, which so becomes the first of two.
+func (a *applying) observeAll() {
+	if a.plan.Unobserved() == "" {
+		return
+	}
+	for i := range a.plan.Steps {
+		s := &a.plan.Steps[i]
+		kind := kindOf(s.Kind)
+		if derived, _ := Derive(a.state, a.request, s.ID); derived != nil && kind != nil && changed(kind, a.state, s, derived) == nil {
+			a.derived[s.ID] = a.first
+		}
+	}
 }
 
 // write carries out a step that was derived just now, and verifies it by reading.

@@ -36,6 +36,14 @@ func evidenceFor(st *audit.State, req Request, r audit.AllocationRef) evidence {
 		return evidence{code: RefusedHostView, why: host.Reason + remedy(host.Renew)}
 	}
 	off, why := st.MachineOff(host.Node)
+	// A live migration may have brought the machine to the alternate owner's node.
+	if alt := r.Attributes().Alternate; alt != nil && alt.Node != "" && alt.Node != host.Node {
+		altOff, altWhy := st.MachineOff(alt.Node)
+		if !altOff && st.MachineMayRun(alt.Node) {
+			return evidence{code: RefusedMachineMayRun, why: altWhy + ": it is the node of the alternate owner, and what ran there may run on"}
+		}
+		off = off && altOff
+	}
 	if off {
 		e := evidence{says: why, off: "the out-of-service taint of " + host.Node}
 		if slices.Contains(req.Terminated, host.Node) {

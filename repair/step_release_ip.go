@@ -62,7 +62,7 @@ var releaseIP = &stepKind{
 		a, _ := netip.ParseAddr(s.Target.IP)
 		r, ok := st.Allocation(a)
 		attr := r.Attributes
-		if !ok || attr() == nil {
+		if !ok || attr() == nil || r.Block.Name != s.Guard(GuardBlock) || attr().Handle != s.Guard(GuardHandle) {
 			return errGone(s)
 		}
 		sequence, _ := r.Block.SequenceAt(r.Ordinal)
@@ -190,8 +190,12 @@ func recordedTwice(st *audit.State, b *audit.Block, a netip.Addr) bool {
 	if st.BlockObjects(b.CIDR) > 1 {
 		return true
 	}
-	o := overlapping(st, b)
-	return o != nil && o.CIDR.Contains(a)
+	for bits := range a.BitLen() + 1 {
+		if p, err := a.Prefix(bits); err == nil && p != b.CIDR && st.BlockOf(p) != nil {
+			return true
+		}
+	}
+	return false
 }
 
 func podName(a *blocks.Attributes) string {

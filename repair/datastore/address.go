@@ -26,7 +26,13 @@ import (
 // a node that the pool has ceased to select (ensureConsistentAffinity), and it
 // deletes no block that holds addresses which Windows keeps back.
 func (k *Kubernetes) ReleaseIP(ctx context.Context, block repair.ObjectRef, ordinal int, handle string, sequence uint64) error {
-	b, err := k.same(ctx, block)
+	read := k.same
+	if _, _, isVM := blocks.VMOfHandle(handle); isVM {
+		// A machine that starts again keeps handle and sequence number, so that these
+		// do not tell that it did: nothing of the block may have been written.
+		read = k.judged
+	}
+	b, err := read(ctx, block)
 	if err != nil {
 		return fmt.Errorf("releasing an address: %w", err)
 	}

@@ -304,3 +304,29 @@ func (s *small) specs() map[string]any {
 	}
 	return out
 }
+
+// TestVirtualMachineStartsAgain: a machine that starts again keeps handle and sequence
+// number of its address, so that any write to the block since it was judged counts.
+func TestVirtualMachineStartsAgain(t *testing.T) {
+	const machine = "k8s-pod-network.vmi.shop.db"
+	s := newSmall(t, testcluster.CRDv1)
+	path := s.path(blocks.Blocks, blocks.BlockName(inUse))
+	s.edit(path, func(o map[string]any) {
+		for _, a := range o["spec"].(map[string]any)["attributes"].([]any) {
+			if a := a.(map[string]any); a["handle_id"] == "gone" {
+				a["handle_id"] = machine
+			}
+		}
+	})
+	judged := s.blockRef(inUse)
+	s.edit(path, func(o map[string]any) {
+		for _, a := range o["spec"].(map[string]any)["attributes"].([]any) {
+			if a := a.(map[string]any); a["handle_id"] == machine {
+				a["secondary"] = map[string]any{"pod": "virt-launcher-db-1", "namespace": "shop", "node": "n1"}
+			}
+		}
+	})
+	if err := s.writer(s.group).ReleaseIP(t.Context(), judged, leaked, machine, leaked); !errors.Is(err, repair.ErrChanged) || len(s.writes) > 0 {
+		t.Errorf("got %v, and it wrote %v", err, s.writes)
+	}
+}
