@@ -112,7 +112,16 @@ func (w *World) Inspect(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(findings(st, nil), w.compare(st)...), nil
+	// Where Calico's collector took the address of a pod that lives, the handle may stay
+	// for as long as the pod names its sandbox: no repair deletes it before.
+	living := map[string]bool{}
+	for _, k := range w.workers.all {
+		for _, p := range k.pods {
+			living[p.handle], living[p.secondHandle()] = true, true
+		}
+	}
+	except := func(f audit.Finding) bool { return f.Check == "handle/leaked" && living[f.Subject.Name] }
+	return append(findings(st, except), w.compare(st)...), nil
 }
 
 // findings are those that a repair must not leave, and whatever kept an audit from
