@@ -189,8 +189,8 @@ func (x *explainer) namedVM(s *sheet, attr *blocks.Attributes) {
 		return
 	}
 	what := "virtual machine " + namespace + "/" + name
-	_, exists := x.vmNamed(x.VMs, namespace, name)
-	_, runs := x.vmNamed(x.VMInstances, namespace, name)
+	exists := hasVM(x.VMs, namespace, name)
+	runs := hasVM(x.VMInstances, namespace, name)
 	switch {
 	case !x.VMsKnown:
 		s.fact("", what, "the allocation is for it; virtual machines were not read")

@@ -140,12 +140,12 @@ func (st *State) judgeVM(r AllocationRef) Validity {
 	case st.vmUnread:
 		return unknownOwner("it is for virtual machine %s, and some virtual machines could not be read", full)
 	}
-	if _, exists := st.vmNamed(st.VMs, namespace, name); exists {
+	if hasVM(st.VMs, namespace, name) {
 		return owned("virtual machine %s exists, and keeps it also while it is stopped", full)
 	}
 	// Calico gives up the address of an instance whose machine is gone (hasVMOwner). As
 	// long as the instance exists, its guest may run.
-	if _, exists := st.vmNamed(st.VMInstances, namespace, name); exists {
+	if hasVM(st.VMInstances, namespace, name) {
 		return owned("virtual machine instance %s exists", full)
 	}
 	return st.young(r, fmt.Sprintf("no virtual machine %s exists, nor an instance of it", full))
@@ -215,14 +215,11 @@ func (st *State) young(r AllocationRef, why string) Validity {
 	return Validity{Why: why}
 }
 
-// vmNamed finds a virtual machine in a sorted list.
-func (st *State) vmNamed(list []blocks.VirtualMachine, namespace, name string) (*blocks.VirtualMachine, bool) {
-	i, found := slices.BinarySearchFunc(list, blocks.VirtualMachine{Meta: blocks.Meta{Name: name}, Namespace: namespace},
+// hasVM reports whether a sorted list has a virtual machine.
+func hasVM(list []blocks.VirtualMachine, namespace, name string) bool {
+	_, found := slices.BinarySearchFunc(list, blocks.VirtualMachine{Meta: blocks.Meta{Name: name}, Namespace: namespace},
 		func(a, b blocks.VirtualMachine) int { return blocks.CompareVirtualMachines(&a, &b) })
-	if !found {
-		return nil, false
-	}
-	return &list[i], true
+	return found
 }
 
 // sortOf says what kind of thing an allocation is for, by what it records. It is asked
