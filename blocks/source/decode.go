@@ -47,6 +47,8 @@ type decoder struct {
 	// newest is where the newest time met in an object is kept; nil if nobody
 	// asks for it.
 	newest *time.Time
+	// kept is what is kept of the object at hand, if it came as protobuf.
+	kept []byte
 }
 
 // sharedStrings is an interner that several decoders use at once.

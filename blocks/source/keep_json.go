@@ -187,10 +187,10 @@ func appendKey(out []byte, first *bool, key string) []byte {
 }
 
 // appendText appends a text as a JSON string.
-func appendText(out []byte, s string) []byte {
+func appendText[T string | []byte](out []byte, s T) []byte {
 	if isPlain(s) {
 		return append(append(append(out, '"'), s...), '"')
 	}
-	b, _ := json.Marshal(s) // a string always can be
+	b, _ := json.Marshal(string(s)) // a string always can be
 	return append(out, b...)
 }

@@ -1,8 +1,6 @@
 package source
 
 import (
-	"bytes"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -13,93 +11,109 @@ import (
 func appendProto(out []byte, msg []byte, s *shape) ([]byte, error) {
 	out = append(out, '{')
 	first := true
+	var open *shape // the list or map whose entries are being written
 	var failed error
-	for _, p := range s.parts {
-		var found [][]byte
-		var number uint64
-		within(&failed, msg, func(f protoField) {
-			if int(f.num) != p.num {
-				return
-			}
-			number = f.value
-			found = append(found, f.bytes)
-		})
-		if len(found) == 0 {
-			continue
+	err := protoFields(msg, func(f protoField) {
+		p := s.field(int(f.num))
+		if open != nil && p != open {
+			out, open = append(out, open.end()), nil
 		}
-		last := found[len(found)-1]
-		switch p.form {
-		case formObject:
-			out = appendKey(out, &first, p.key)
-			var err error
-			out, err = appendProto(out, bytes.Join(found, nil), p) // pieces of one message, if several
-			keepFirst(&failed, err)
-		case formList:
-			if p.wants != nil {
-				found = slices.DeleteFunc(found, func(element []byte) bool { return !p.wants(string(protoText(element, &failed))) })
+		switch {
+		case p == nil || failed != nil:
+		case p.form == formObject:
+			out, failed = appendProto(appendKey(out, &first, p.key), f.bytes, p)
+		case p.form == formBool:
+			out = append(appendKey(out, &first, p.key), strconv.FormatBool(f.value != 0)...)
+		case p.form == formTime:
+			if t := protoTime(f.bytes); !t.IsZero() {
+				out = append(t.AppendFormat(append(appendKey(out, &first, p.key), '"'), time.RFC3339), '"')
 			}
-			if p.wants != nil && len(found) == 0 {
-				continue
+		case p.form == formText:
+			if len(f.bytes) > 0 {
+				out = appendText(appendKey(out, &first, p.key), f.bytes)
 			}
-			out = append(appendKey(out, &first, p.key), '[')
-			for i, element := range found {
-				if i > 0 {
-					out = append(out, ',')
-				}
-				var err error
-				out, err = appendProto(out, element, p.parts[0])
-				keepFirst(&failed, err)
-			}
-			out = append(out, ']')
-		case formMap, formQuantities:
-			out = appendKey(out, &first, p.key)
-			out = appendProtoMap(out, found, p, &failed)
-		case formBool:
-			out = append(appendKey(out, &first, p.key), strconv.FormatBool(number != 0)...)
-		case formTime:
-			if t := protoTime(last); !t.IsZero() {
-				out = appendText(appendKey(out, &first, p.key), t.Format(time.RFC3339))
-			}
-		case formText:
-			if len(last) > 0 {
-				out = appendText(appendKey(out, &first, p.key), string(last))
-			}
+		default:
+			out, failed = appendProtoEntry(out, f.bytes, p, &first, &open)
 		}
+	})
+	if open != nil {
+		out = append(out, open.end())
+	}
+	if failed == nil {
+		failed = err
 	}
 	return append(out, '}'), failed
 }
 
-// appendProtoMap appends a map, each of whose entries is a message of key and
-// value.
-func appendProtoMap(out []byte, entries [][]byte, s *shape, failed *error) []byte {
-	out = append(out, '{')
-	first := true
-	for _, entry := range entries {
-		keepFirst(failed, protoEntry(entry, func(key, value []byte) {
-			if s.wants != nil && !s.wants(string(key)) {
-				return
-			}
-			if s.form == formQuantities {
-				value = protoText(value, failed)
-			}
-			out = appendText(appendKey(out, &first, string(key)), string(value))
-		}))
+// appendProtoEntry appends an entry of a list or map, if it is wanted. open is the
+// list or map that is being written.
+func appendProtoEntry(out []byte, msg []byte, p *shape, first *bool, open **shape) ([]byte, error) {
+	var key, value []byte // the first field of an element tells its kind
+	err := protoFields(msg, func(f protoField) {
+		switch int(f.num) {
+		case 1:
+			key = f.bytes
+		case 2:
+			value = f.bytes
+		}
+	})
+	if err != nil || p.wants != nil && !p.wants(string(key)) {
+		return out, err
 	}
-	return append(out, '}')
+	if *open == nil {
+		out = append(appendKey(out, first, p.key), p.end()-2) // '[' or '{'
+		*open = p
+	} else {
+		out = append(out, ',')
+	}
+	if p.form == formList {
+		return appendProto(out, msg, p.parts[0])
+	}
+	if p.form == formQuantities {
+		if value, err = protoText(value); err != nil {
+			return out, err
+		}
+	}
+	return appendText(append(appendText(out, key), ':'), value), nil
+}
+
+// field returns the part with the number of a protobuf field; nil for none.
+func (s *shape) field(num int) *shape {
+	for _, p := range s.parts {
+		if p.num == num {
+			return p
+		}
+	}
+	return nil
+}
+
+// end is what closes a list or map in JSON.
+func (s *shape) end() byte {
+	if s.form == formList {
+		return ']'
+	}
+	return '}'
 }
 
 // protoText returns the text that a message holds first, such as its kind.
-func protoText(msg []byte, failed *error) (text []byte) {
-	within(failed, msg, func(f protoField) {
+func protoText(msg []byte) (text []byte, err error) {
+	err = protoFields(msg, func(f protoField) {
 		if int(f.num) == 1 {
 			text = f.bytes
 		}
 	})
-	return text
+	return text, err
 }
 
-func keepFirst(failed *error, err error) {
-	if *failed == nil {
-		*failed = err
+// protobuf reads an object that came as protobuf by way of what its kind's shape
+// keeps of it, which it returns as JSON, valid until the next call.
+func (d *decoder) protobuf(k *kind, msg []byte) ([]byte, error) {
+	var err error
+	if d.kept, err = appendProto(d.kept[:0], msg, keeps[k.resource]); err != nil {
+		return nil, err
 	}
+	r := newJSONReader(d.kept)
+	r.begin()
+	k.json(d, r)
+	return d.kept, r.err
 }

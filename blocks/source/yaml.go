@@ -237,7 +237,7 @@ func (w *jsonWriter) text(s string) {
 }
 
 // isPlain tells whether a text stands in JSON as it is.
-func isPlain(s string) bool {
+func isPlain[T string | []byte](s T) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
 			return false
