@@ -15,8 +15,8 @@ func NewReport(st *State, r *Result) *Report {
 			GUID: c.GUID, Datastore: c.Datastore, APIGroup: c.APIGroup, APIGroupReason: c.APIGroupReason,
 			CalicoVersion: c.CalicoVersion, TakenAt: Time{c.TakenAt},
 		},
-		Complete:      st.Complete(),
-		Gaps:          orEmpty(st.Gaps),
+		Complete:      st.Complete() && len(r.Unread) == 0,
+		Gaps:          orEmpty(slices.Concat(st.Gaps, r.Unread)),
 		SkippedChecks: orEmpty(r.Skipped),
 		Findings:      orEmpty(r.Findings),
 		Summary: Summary{

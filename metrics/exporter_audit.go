@@ -33,25 +33,16 @@ func (e *Exporter) judge(s *blocks.Snapshot, checks []*audit.Check) (*judged, er
 		err := e.guarded(func() { r = audit.Run(st, []*audit.Check{c}) })
 		if err != nil {
 			e.Log.Error("a check failed: this is a mistake in calico-audit", "check", c.ID, "error", err)
-			r = &audit.Result{Skipped: []audit.Skipped{{Check: c.ID, Reason: "it failed: " + err.Error()}}}
+			r = &audit.Result{Skipped: []audit.Skipped{{Check: c.ID, Reason: "it failed: " + err.Error()}}, Unjudged: []string{c.ID}}
 		}
 		results = append(results, r)
 		if c.HostViews && len(s.Hosts.Views) == 0 {
 			continue // that it found nothing is no verdict, and no failure either
 		}
-		out.checks = append(out.checks, checkRun{c.ID, time.Since(began), err == nil && !slices.Contains(r.Unjudged, c.ID)})
+		out.checks = append(out.checks, checkRun{c.ID, time.Since(began), !slices.Contains(r.Unjudged, c.ID)})
 	}
 	out.result = audit.Join(results...)
 	return out, nil
-}
-
-// judged returns the IDs of the checks that gave a verdict.
-func (j *judged) judged() map[string]bool {
-	out := map[string]bool{}
-	for _, c := range j.checks {
-		out[c.id] = c.judged
-	}
-	return out
 }
 
 // guarded calls f and turns a panic into an error: of what is served, a wrong
@@ -78,24 +69,11 @@ func (e *Exporter) reread(ctx context.Context, s *blocks.Snapshot, resources []b
 	return e.judge(second, checks)
 }
 
-// unreadGaps says of resources that they could not be read a second time.
-func unreadGaps(resources []blocks.Resource, err error) []blocks.Gap {
-	out := make([]blocks.Gap, len(resources))
-	for i, r := range resources {
-		out[i] = blocks.Gap{Resource: r, Reason: fmt.Sprintf("the second reading failed: %v", err)}
-	}
-	return out
-}
-
 // publish makes the audit of a judgement the current one, unless it fails.
-func (e *Exporter) publish(ctx context.Context, j *judged, unread []blocks.Gap, unsure int, took time.Duration) error {
+func (e *Exporter) publish(ctx context.Context, j *judged, unsure int, took time.Duration) error {
 	a := &Audit{Duration: took, checks: j.checks, unsure: unsure, seen: time.Now()}
 	err := e.guarded(func() {
 		a.Report, a.points = audit.NewReport(j.state, j.result), numbersOf(j.state, e.NodeMetrics).all
-		if len(unread) > 0 {
-			a.Report.Gaps = append(a.Report.Gaps, unread...)
-			a.Report.Complete = false
-		}
 		if e.Mutes != nil {
 			a.Report.Mute(e.Mutes)
 		}

@@ -17,11 +17,20 @@ const (
 	auditGap = time.Second
 )
 
+// settle is how long a finding that rests on absence must have been found before it
+// is confirmed. A second reading is of all findings that await one; the next begins
+// readingGap after it has ended, or nine times as long as it took if that is longer: at
+// most a tenth of the time is spent on them.
+const (
+	settle     = 2 * time.Second
+	readingGap = 10 * time.Second
+)
+
 // loop audits, again and again. All of it runs in one goroutine, second readings
 // excepted.
 type loop struct {
 	*Exporter
-	ledger ledger
+	tracker audit.Tracker
 
 	// last is the snapshot that was looked at last, and audited that of the last
 	// audit that succeeded. The last one, if it did or not, began and ended then.
@@ -54,7 +63,7 @@ type secondReading struct {
 	took      time.Duration
 }
 
-func newLoop(e *Exporter) *loop { return &loop{Exporter: e} }
+func newLoop(e *Exporter) *loop { return &loop{Exporter: e, tracker: audit.Tracker{Settle: settle}} }
 
 // run audits until ctx ends.
 func (l *loop) run(ctx context.Context) {
@@ -99,7 +108,7 @@ func (l *loop) soon() {
 // wake returns when there is something to do.
 func (l *loop) wake() time.Time {
 	at := l.due
-	if ready := l.ledger.next(); l.reading == nil && !ready.IsZero() {
+	if ready := l.tracker.NextPending(); l.reading == nil && !ready.IsZero() {
 		if ready.Before(l.nextReading) {
 			ready = l.nextReading
 		}
@@ -118,7 +127,7 @@ func (l *loop) audit(ctx context.Context) {
 	}
 	l.began = time.Now()
 	defer func() { l.ended = time.Now() }()
-	again := l.again || l.ledger.unsettled
+	again := l.again || l.tracker.Unsettled
 	l.last, l.again = s, false
 	switch {
 	case l.Current() == nil:
@@ -142,18 +151,19 @@ func (l *loop) audit(ctx context.Context) {
 		// anew must not make an alert end for a moment.
 		j = l.confirmed(ctx, j)
 	} else {
-		j.result = l.ledger.sift(j.result, j.state.Cluster.TakenAt, j.judged())
-		if l.ledger.unsure == 0 {
+		j.result = l.tracker.Observe(j.result, j.state.Cluster.TakenAt)
+		if l.tracker.Unsure == 0 {
 			l.unread = nil
 		}
 	}
 	if ctx.Err() != nil {
 		return
 	}
-	if soon := l.began.Add(settle); l.ledger.unsettled && soon.Before(l.due) {
+	if soon := l.began.Add(settle); l.tracker.Unsettled && soon.Before(l.due) {
 		l.due = soon
 	}
-	if err := l.publish(ctx, j, l.unread, l.ledger.unsure, time.Since(l.began)); err != nil {
+	j.result.Unread = l.unread
+	if err := l.publish(ctx, j, l.tracker.Unsure, time.Since(l.began)); err != nil {
 		l.again = true
 		return
 	}
@@ -162,7 +172,7 @@ func (l *loop) audit(ctx context.Context) {
 
 // confirmed confirms the first judgement, as a report does.
 func (l *loop) confirmed(ctx context.Context, j *judged) *judged {
-	defer func() { l.ledger.confirm(j.result, j.state.Cluster.TakenAt) }()
+	defer func() { l.tracker.Accept(j.result, j.state.Cluster.TakenAt) }()
 	resources := j.result.NeedsConfirmation()
 	if len(resources) == 0 {
 		return j
@@ -170,7 +180,7 @@ func (l *loop) confirmed(ctx context.Context, j *judged) *judged {
 	second, err := l.reread(ctx, j.state.Snapshot, resources, audit.Checks())
 	if err != nil {
 		l.failed(resources, err)
-		j.result = j.result.Withhold("the second reading that would confirm it failed")
+		j.result = j.result.Unconfirmed(err)
 		l.again, l.due = true, time.Now().Add(auditGap) // which takes them up as it takes up new ones
 		return j
 	}
@@ -185,14 +195,14 @@ func (l *loop) confirm(ctx context.Context) {
 	if l.reading != nil || now.Before(l.nextReading) {
 		return
 	}
-	prints, checks := l.ledger.waiting(now)
+	prints, checks := l.tracker.Pending(now)
 	s := l.Source.Snapshot()
 	if len(prints) == 0 || s == nil {
 		return
 	}
 	l.reading = make(chan secondReading, 1)
 	go func(out chan<- secondReading) {
-		r := secondReading{prints: prints, resources: readsOf(checks)}
+		r := secondReading{prints: prints, resources: audit.Reads(checks)}
 		r.found, r.err = l.reread(ctx, s, r.resources, checks)
 		r.took = time.Since(now)
 		out <- r
@@ -205,12 +215,12 @@ func (l *loop) settle(ctx context.Context, r secondReading) {
 	if ctx.Err() != nil {
 		return
 	}
-	l.unread = nil
 	if r.err != nil {
 		l.failed(r.resources, r.err)
-		l.ledger.settleWith(r.prints, nil)
+		l.tracker.Reread(r.prints, nil)
 	} else {
-		l.ledger.settleWith(r.prints, r.found.result)
+		l.unread = nil
+		l.tracker.Reread(r.prints, r.found.result)
 	}
 	l.again = true
 	l.soon()
@@ -219,6 +229,6 @@ func (l *loop) settle(ctx context.Context, r secondReading) {
 // failed notes that a second reading failed.
 func (l *loop) failed(resources []blocks.Resource, err error) {
 	l.errors.Add(1)
-	l.unread = unreadGaps(resources, err)
+	l.unread = audit.UnreadGaps(resources, err)
 	l.Log.Warn("findings could not be confirmed by a second reading", "error", err)
 }

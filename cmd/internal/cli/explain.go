@@ -171,9 +171,6 @@ func (x *explainCommand) run(ctx context.Context, r *explainRun) error {
 	if err != nil {
 		return failure(err)
 	}
-	if len(j.unconfirmed) > 0 {
-		e.Gaps, e.Complete = append(e.Gaps, j.unconfirmed...), false
-	}
 	var errs []error
 	for _, o := range r.outputs {
 		opts := x.viewOptions(o.File == "")

@@ -1,0 +1,265 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Why findings are withheld.
+const (
+	awaitsReading   = "it awaits a second reading that confirms it"
+	seenOnce        = "seen in the second of two readings only; run again to confirm it"
+	readingFailed   = "the second reading that would confirm it failed"
+	readingSkipped  = "it could not be confirmed by a second reading"
+	readingDisagree = "a second reading did not find it; it is read again"
+)
+
+// unconfirmed reports whether a finding counts only once a second reading agrees:
+// objects of different kinds are read one after the other, and what looks absent may
+// have appeared in between. A file does not change between two looks at it.
+func (r *Result) unconfirmed(f *Finding) bool { return r.live && f.Absence }
+
+// Reads returns what checks need and use, in the order of reading.
+func Reads(checks []*Check) []blocks.Resource {
+	var out []blocks.Resource
+	for _, r := range blocks.Resources {
+		if slices.ContainsFunc(checks, func(c *Check) bool { return slices.Contains(c.Needs, r) || slices.Contains(c.Uses, r) }) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// NeedsConfirmation returns the resources that must be read again before the
+// findings may be reported. It is empty for files and where no finding rests on
+// absence.
+func (r *Result) NeedsConfirmation() []blocks.Resource {
+	var checks []*Check
+	for i := range r.Findings {
+		if f := &r.Findings[i]; r.unconfirmed(f) && !slices.Contains(checks, registry[f.Check]) {
+			checks = append(checks, registry[f.Check])
+		}
+	}
+	return Reads(checks)
+}
+
+// Confirm joins two results, the second made from a reading that began after
+// the first had ended. It is the second, less the findings that rest on absence
+// and that the first does not have, or has only below error where the second
+// says error or worse. Of those that are graver than a warning, and of those that
+// the second cannot judge, it says that they are withheld.
+func Confirm(first, second *Result) *Result {
+	t := Tracker{awaits: seenOnce, entries: map[string]*tracked{}}
+	for i := range first.Findings {
+		f := &first.Findings[i]
+		t.entries[f.Fingerprint] = &tracked{check: f.Check, sure: f.Severity}
+	}
+	out := t.Observe(second, time.Time{})
+	for _, f := range first.Findings {
+		if first.unconfirmed(&f) && second.skips(f.Check) && !second.has(f.Fingerprint) {
+			out.withhold(&f, readingSkipped)
+		}
+	}
+	out.sort()
+	out.Skipped = slices.Compact(out.Skipped)
+	return out
+}
+
+// Unconfirmed returns the result without the findings that would have needed
+// confirmation, saying so of each, and with what could not be read: for when a second
+// reading failed.
+func (r *Result) Unconfirmed(err error) *Result {
+	out := r.Withhold(readingFailed)
+	out.Unread = UnreadGaps(r.NeedsConfirmation(), err)
+	return out
+}
+
+// UnreadGaps says of resources that they could not be read a second time.
+func UnreadGaps(resources []blocks.Resource, err error) []blocks.Gap {
+	out := make([]blocks.Gap, len(resources))
+	for i, r := range resources {
+		out[i] = blocks.Gap{Resource: r, Reason: fmt.Sprintf("the second reading failed: %v", err)}
+	}
+	return out
+}
+
+// Withhold returns the result without the findings that would have needed
+// confirmation, saying why of each.
+func (r *Result) Withhold(reason string) *Result {
+	out := r.without()
+	for _, f := range r.Findings {
+		if r.unconfirmed(&f) {
+			out.withhold(&f, reason)
+			continue
+		}
+		out.Findings = append(out.Findings, f)
+	}
+	out.sort()
+	return out
+}
+
+// without returns the result without its findings.
+func (r *Result) without() *Result {
+	return &Result{live: r.live, Skipped: slices.Clone(r.Skipped), Unjudged: r.Unjudged}
+}
+
+func (r *Result) withhold(f *Finding, reason string) {
+	r.Skipped = append(r.Skipped, Skipped{f.Check, "withheld for " + f.Subject.ResourceName() + ": " + reason})
+}
+
+func (r *Result) has(fingerprint string) bool {
+	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Fingerprint == fingerprint })
+}
+
+func (r *Result) skips(check string) bool {
+	return slices.ContainsFunc(r.Skipped, func(s Skipped) bool { return s.Check == check })
+}
+
+// Tracker knows which findings are confirmed while a cluster is watched. Watches of
+// different kinds are not at the same point, so that each pod that starts may seem,
+// for a moment, to use an address that no block records.
+//
+//  1. What does not rest on absence counts at once.
+//  2. Below error it counts once it was found throughout for Settle, by the API
+//     server's clock: the state was then known to be current after it was first
+//     found, which makes the later audit a second look.
+//  3. At error or critical it counts once it was found throughout for Settle, and
+//     then a second reading of all that its check needs and uses, which began after
+//     that, finds it too. What comes and goes with the churn of pods therefore
+//     causes no reading.
+//  4. What was confirmed stays so until its check, run again, does not find it. If it
+//     grows to error or worse, it is shown as before until that is confirmed.
+//  5. Until it counts, a finding at error or critical is named as withheld.
+type Tracker struct {
+	// Settle is how long a finding must have been found throughout.
+	Settle time.Duration
+	// Unsettled is true if findings of the last result only have to be found for
+	// longer, and Unsure counts those at error or critical that are withheld.
+	Unsettled bool
+	Unsure    int
+
+	entries map[string]*tracked
+	awaits  string // what is said of findings that no second reading was made for; "" for [awaitsReading]
+}
+
+// tracked is a finding of the last result.
+type tracked struct {
+	check string
+	// since is the state's time at which it was first found, and seen the same by the
+	// clock here.
+	since, seen time.Time
+	// sure is the severity up to which it is confirmed; 0 if it is not.
+	sure Severity
+	// shown is the finding as it was last shown; nil if it was not.
+	shown *Finding
+	// pending is true if only a second reading can confirm it, and why says what came
+	// of the last one.
+	pending bool
+	why     string
+}
+
+// Accept takes all findings of a result that was current at takenAt for confirmed.
+func (t *Tracker) Accept(r *Result, takenAt time.Time) {
+	t.entries = map[string]*tracked{}
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		t.entries[f.Fingerprint] = &tracked{check: f.Check, since: takenAt, seen: time.Now(), sure: f.Severity, shown: f}
+	}
+}
+
+// Observe returns the part of a result that counts. The result is one of a state that
+// was known to be current at takenAt. What was confirmed of a check that gave no
+// verdict now is remembered.
+func (t *Tracker) Observe(r *Result, takenAt time.Time) *Result {
+	next := make(map[string]*tracked, len(r.Findings))
+	for print, e := range t.entries {
+		if slices.Contains(r.Unjudged, e.check) {
+			e.pending, next[print] = false, e
+		}
+	}
+	out := r.without()
+	t.Unsettled, t.Unsure = false, 0
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		e, known := t.entries[f.Fingerprint]
+		if !known {
+			e = &tracked{check: f.Check, since: takenAt, seen: time.Now()}
+		}
+		next[f.Fingerprint] = e
+		if !r.unconfirmed(f) || known && f.Severity < Error && takenAt.Sub(e.since) >= t.Settle {
+			e.sure = max(e.sure, f.Severity)
+		}
+		if e.sure >= min(f.Severity, Error) {
+			e.pending, e.why, e.shown = false, "", f
+			out.Findings = append(out.Findings, *f)
+			continue
+		}
+		if e.pending = f.Severity >= Error; !e.pending {
+			t.Unsettled = true
+		} else {
+			t.Unsure++
+			out.withhold(f, cmp.Or(e.why, t.awaits, awaitsReading))
+		}
+		if e.shown != nil {
+			out.Findings = append(out.Findings, *e.shown)
+		}
+	}
+	t.entries = next
+	out.sort()
+	return out
+}
+
+// Pending returns the fingerprints of findings that a second reading can confirm by
+// now, and the checks that made them.
+func (t *Tracker) Pending(now time.Time) (prints []string, checks []*Check) {
+	for print, e := range t.entries {
+		if !e.pending || now.Sub(e.seen) < t.Settle {
+			continue
+		}
+		prints = append(prints, print)
+		if c, err := CheckByID(e.check); err == nil && !slices.Contains(checks, c) {
+			checks = append(checks, c)
+		}
+	}
+	return prints, checks
+}
+
+// NextPending returns when the first finding can be confirmed by a reading; zero if
+// none awaits one.
+func (t *Tracker) NextPending() time.Time {
+	var first time.Time
+	for _, e := range t.entries {
+		if at := e.seen.Add(t.Settle); e.pending && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	return first
+}
+
+// Reread takes in what a second reading found of pending findings; nil if it failed.
+func (t *Tracker) Reread(prints []string, second *Result) {
+	found := map[string]Severity{}
+	if second != nil {
+		for i := range second.Findings {
+			found[second.Findings[i].Fingerprint] = second.Findings[i].Severity
+		}
+	}
+	for _, print := range prints {
+		e := t.entries[print]
+		switch {
+		case e == nil:
+		case second == nil:
+			e.why = readingFailed
+		case found[print] >= Error:
+			e.sure = max(e.sure, found[print])
+		case second.skips(e.check):
+			e.why = readingSkipped
+		default:
+			e.why = readingDisagree
+		}
+	}
+}
