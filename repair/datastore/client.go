@@ -1,27 +1,27 @@
 package datastore
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 )
 
 // client sends single requests to an API server. It has no rate limit: how fast
 // steps follow each other is for whoever carries them out.
 type client struct {
-	http *http.Client
-	base *url.URL
+	rest *rest.RESTClient
 	wait waits
 }
 
@@ -51,17 +51,19 @@ const maxAnswer = 64 << 20
 
 func newClient(cfg *rest.Config) (*client, error) {
 	cfg = rest.CopyConfig(cfg)
-	cfg.GroupVersion, cfg.NegotiatedSerializer = nil, nil
+	cfg.GroupVersion, cfg.NegotiatedSerializer = &schema.GroupVersion{}, scheme.Codecs.WithoutConversion()
 	cfg.UserAgent = cmp.Or(cfg.UserAgent, rest.DefaultKubernetesUserAgent())
-	base, _, err := rest.DefaultServerUrlFor(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("using the cluster's address: %w", err)
-	}
+	cfg.RateLimiter, cfg.QPS = nil, -1
+	cfg.WarningHandler, cfg.WarningHandlerWithContext = rest.NoWarnings{}, nil
 	h, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("using the client configuration: %w", err)
 	}
-	return &client{http: h, base: base, wait: defaultWaits}, nil
+	c, err := rest.RESTClientForConfigAndClient(cfg, h)
+	if err != nil {
+		return nil, fmt.Errorf("using the cluster's address: %w", err)
+	}
+	return &client{rest: c, wait: defaultWaits}, nil
 }
 
 // request is one request.
@@ -72,21 +74,15 @@ type request struct {
 	body         []byte
 }
 
-// statusError is an answer of the API server that is an error.
-type statusError struct {
-	code int
-	// reason and message are those of the server; name is that of the object that
-	// it speaks of, which tells an object that does not exist from a kind that is
-	// not served.
-	reason, message, name string
-	// after is how long the server asks to wait before another try.
-	after time.Duration
-}
+// statusError is an answer of the API server that is an error. Its details name the
+// object that it speaks of, which tells an object that does not exist from a kind
+// that is not served.
+type statusError metav1.Status
 
 func (e *statusError) Error() string {
-	text := fmt.Sprintf("the API server answered %d %s", e.code, http.StatusText(e.code))
-	if e.message != "" {
-		text += ": " + e.message
+	text := fmt.Sprintf("the API server answered %d %s", e.Code, http.StatusText(int(e.Code)))
+	if e.Message != "" {
+		text += ": " + clip(e.Message)
 	}
 	return text
 }
@@ -103,7 +99,7 @@ func statusOf(err error) *statusError {
 // absent tells whether an error says that an object does not exist.
 func absent(err error, name string) bool {
 	s := statusOf(err)
-	return s != nil && s.code == http.StatusNotFound && s.name == name
+	return s != nil && s.Code == http.StatusNotFound && s.Details != nil && s.Details.Name == name
 }
 
 // refused tells whether an error says for certain that a request was not carried
@@ -111,62 +107,43 @@ func absent(err error, name string) bool {
 // gives an error of its own may have written before.
 func refused(err error) bool {
 	s := statusOf(err)
-	return s != nil && s.code >= 400 && s.code < 500 && s.code != http.StatusRequestTimeout
+	return s != nil && s.Code >= 400 && s.Code < 500 && s.Code != http.StatusRequestTimeout
 }
 
 // throttled tells whether the server refused a request for having too much to do.
 func throttled(err error) bool {
 	s := statusOf(err)
-	return s != nil && s.code == http.StatusTooManyRequests
+	return s != nil && s.Code == http.StatusTooManyRequests
 }
 
-// send sends a request once and returns the body of a good answer.
+// send sends a request once and returns the body of a good answer. The library's
+// retries are not used: one that follows a lost answer would hide that the first may
+// have been carried out.
 func (c *client) send(ctx context.Context, r request) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.wait.request)
 	defer cancel()
-	u := *c.base
-	u.Path = strings.TrimSuffix(u.Path, "/") + r.path
-	u.RawQuery = r.query.Encode()
-	req, err := http.NewRequestWithContext(ctx, r.method, u.String(), bytes.NewReader(r.body))
-	if err != nil {
-		return nil, err
+	req := c.rest.Verb(r.method).AbsPath(r.path).SetHeader("Accept", "application/json").MaxRetries(0)
+	for name, values := range r.query {
+		for _, v := range values {
+			req.Param(name, v)
+		}
 	}
-	req.Header.Set("Accept", "application/json")
 	if r.contentType != "" {
-		req.Header.Set("Content-Type", r.contentType)
+		req.SetHeader("Content-Type", r.contentType).Body(r.body)
 	}
-	resp, err := c.http.Do(req)
+	answer, err := req.Stream(ctx)
 	if err != nil {
 		return nil, plain(err)
 	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	defer answer.Close()
+	body, err := io.ReadAll(io.LimitReader(answer, maxAnswer+1))
 	switch {
-	case resp.StatusCode >= 300:
-		return nil, newStatusError(resp, body)
 	case err != nil:
 		return nil, plain(err)
 	case len(body) > maxAnswer:
 		return nil, fmt.Errorf("an answer of more than %d bytes", maxAnswer)
 	}
 	return body, nil
-}
-
-func newStatusError(resp *http.Response, body []byte) *statusError {
-	e := &statusError{code: resp.StatusCode}
-	var status struct {
-		Kind, Reason, Message string
-		Details               struct{ Name string }
-	}
-	if json.Unmarshal(body, &status) == nil && status.Kind == "Status" {
-		e.reason, e.message, e.name = status.Reason, clip(status.Message), status.Details.Name
-	} else {
-		e.message = clip(string(body))
-	}
-	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
-		e.after = time.Duration(seconds) * time.Second
-	}
-	return e
 }
 
 func clip(s string) string {
@@ -178,10 +155,19 @@ func clip(s string) string {
 	return s
 }
 
-// plain takes the method and the address off an error of the HTTP client.
+// plain takes the method and the address off an error of the HTTP client, and the
+// library's words off an answer that says nothing.
 func plain(err error) error {
+	var status *apierrors.StatusError
 	var u *url.Error
-	if errors.As(err, &u) {
+	switch {
+	case errors.As(err, &status):
+		s := statusError(status.ErrStatus)
+		if cause, unexpected := apierrors.StatusCause(err, metav1.CauseTypeUnexpectedServerResponse); unexpected {
+			s.Message = strings.TrimPrefix(cause.Message, "unknown")
+		}
+		return &s
+	case errors.As(err, &u):
 		return u.Err
 	}
 	return err
@@ -204,8 +190,8 @@ func (c *client) pause(ctx context.Context, try int, err error) bool {
 		return false
 	}
 	d := c.wait.retry[try]
-	if s := statusOf(err); s != nil {
-		d = max(d, min(s.after, 5*time.Second))
+	if s := statusOf(err); s != nil && s.Details != nil {
+		d = max(d, min(time.Duration(s.Details.RetryAfterSeconds)*time.Second, 5*time.Second))
 	}
 	return sleep(ctx, d)
 }

@@ -174,5 +174,5 @@ func (e *Events) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		e.term(ctx)
 	}
-	e.client.http.CloseIdleConnections()
+	e.client.rest.Client.CloseIdleConnections()
 }

@@ -74,7 +74,7 @@ func (t *troubles) note(x trouble, where, kind string, err error, args ...any) {
 // read differently each time.
 func troubleKind(err error) string {
 	if s := statusOf(err); s != nil {
-		return http.StatusText(s.code)
+		return http.StatusText(int(s.Code))
 	}
 	return "no answer"
 }

@@ -60,7 +60,7 @@ func (e *Events) write(ctx context.Context, b *eventBoard, t *eventTask) eventOu
 	case exists && absent(err, v.Name):
 		delete(b.counts, key) // it has expired, or somebody deleted it
 		return eventDone
-	case !exists && status != nil && status.code == http.StatusConflict:
+	case !exists && status != nil && status.Code == http.StatusConflict:
 		if e.conflict == key { // it exists, and does not say that it is ours
 			b.counts[key] = 1
 			return eventDone
@@ -69,7 +69,7 @@ func (e *Events) write(ctx context.Context, b *eventBoard, t *eventTask) eventOu
 		return eventLost // made by a request whose answer was lost
 	}
 	e.failed.Add(1)
-	if refused(err) && !throttled(err) && status.code != http.StatusUnauthorized {
+	if refused(err) && !throttled(err) && status.Code != http.StatusUnauthorized {
 		// It may be about this one Event: let others have their turn.
 		e.troubles.note(troubleRefused, "", troubleKind(err), err, "namespace", v.Namespace, "event", v.Name)
 		e.putOff(r)

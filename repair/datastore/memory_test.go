@@ -117,7 +117,7 @@ func (m *memory) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func refusal(code int, at string) *http.Response {
-	return response(code, fmt.Sprintf(`{"kind":"Status","message":"refused","details":{"name":%q}}`, path.Base(at)))
+	return response(code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"message":"refused","details":{"name":%q}}`, code, path.Base(at)))
 }
 
 func (m *memory) read(at string) *http.Response {

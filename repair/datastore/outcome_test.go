@@ -32,12 +32,12 @@ var hiccups = []struct {
 
 func status(code int) func() (*http.Response, error) {
 	return func() (*http.Response, error) {
-		return response(code, `{"kind":"Status","message":"as the test wants it"}`), nil
+		return response(code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"message":"as the test wants it"}`, code)), nil
 	}
 }
 
 func response(code int, body string) *http.Response {
-	return &http.Response{StatusCode: code, Body: io.NopCloser(strings.NewReader(body)), Header: http.Header{}}
+	return &http.Response{StatusCode: code, Body: io.NopCloser(strings.NewReader(body)), Header: http.Header{"Content-Type": {"application/json"}}}
 }
 
 // TestHiccups: whether a write was carried out is found out, whatever became of its

@@ -117,7 +117,7 @@ func (k *Kubernetes) create(ctx context.Context, res blocks.Resource, tree map[s
 		if throttled(err) && k.client.pause(ctx, try, err) {
 			continue
 		}
-		if s := statusOf(err); s != nil && s.code == http.StatusConflict && !doubt {
+		if s := statusOf(err); s != nil && s.Code == http.StatusConflict && !doubt {
 			return nil, changedf("%s exists by now", what)
 		}
 		if refused(err) && !doubt {
