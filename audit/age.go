@@ -11,17 +11,19 @@ import (
 // whose other half is just being written or was read a moment earlier, is left
 // alone; that one observation was made is all they say.
 
-// settled tells whether a time lies at least the grace before the reading. An
+// PastGrace tells whether a time lies at least the grace before the reading. An
 // object that carries no time at all counts as settled: nothing says that it is
 // new. One from the future does not.
-func (st *State) settled(t time.Time) bool {
+func (st *State) PastGrace(t time.Time) bool {
 	now := st.Cluster.TakenAt
 	return t.IsZero() || now.IsZero() || !t.After(now) && now.Sub(t) >= st.Grace
 }
 
-// oldEnough tells whether an object was made and last written at least the
+// OldEnough tells whether an object was made and last written at least the
 // grace ago.
-func (st *State) oldEnough(m blocks.Meta) bool { return st.settled(m.Created) && st.settled(m.Written) }
+func (st *State) OldEnough(m blocks.Meta) bool {
+	return st.PastGrace(m.Created) && st.PastGrace(m.Written)
+}
 
 // observed is the evidence for verdicts that rest on what other objects say.
 const observed = "one observation, of objects read one kind after the other"
@@ -32,9 +34,11 @@ const observed = "one observation, of objects read one kind after the other"
 // an address of it is, which makes it no younger. A deletion that this program began
 // and did not finish is none of these.
 func (st *State) ClaimInFlight(a *blocks.Affinity, b *Block) bool {
-	return !HalfDone(a) && (!st.oldEnough(a.Meta) || b != nil && !st.ClaimSettled(b))
+	return !HalfDone(a) && (!st.OldEnough(a.Meta) || b != nil && !st.ClaimSettled(b))
 }
 
 // ClaimSettled tells whether a block was made, and claimed by whom it names, at least
 // the grace ago.
-func (st *State) ClaimSettled(b *Block) bool { return st.settled(b.Created) && st.settled(b.Claimed) }
+func (st *State) ClaimSettled(b *Block) bool {
+	return st.PastGrace(b.Created) && st.PastGrace(b.Claimed)
+}

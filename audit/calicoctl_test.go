@@ -85,7 +85,7 @@ func TestAgreesWithCalicoctl(t *testing.T) {
 		p.must(c.Reset(p.ctx))
 		p.must(testcluster.Random(p.ctx, c, seed))
 		st := p.read()
-		r := audit.Run(st, nil)
+		r := audit.Run(st, audit.Checks())
 		theirs := calicoCheck(p)
 
 		leaked := ours(r, "ip/leaked")

@@ -86,7 +86,7 @@ func (st *State) causeFor(n *Need, pools []*Pool) (Cause, string) {
 		return CauseNoAuto, "autoAllocateBlocks is false in the IPAM configuration: blocks must be given to nodes by hand"
 	}
 	if have, limit := st.limitCount(n, pools), st.IPAM.BlockLimit(); have >= limit {
-		return CauseLimit, fmt.Sprintf("the node has %s of %d allowed, and no unused address in a block of its own", plural(have, "affinity"), limit)
+		return CauseLimit, fmt.Sprintf("the node has %s of %d allowed, and no unused address in a block of its own", Plural(have, "affinity"), limit)
 	}
 	if st.claimable(pools, n.Host) {
 		return CauseNone, ""
@@ -111,7 +111,7 @@ func (st *State) causeFor(n *Need, pools []*Pool) (Cause, string) {
 func (st *State) healsItself(n *Need, pools []*Pool) bool {
 	return slices.ContainsFunc(n.Host.Affinities, func(a *blocks.Affinity) bool {
 		return !a.SoftDeleted && blocks.FamilyOf(a.CIDR.Addr()) == n.Family && st.BlockOf(a.CIDR) == nil &&
-			slices.Contains(pools, st.PoolOf(a.CIDR)) && !st.reserved.Covers(a.CIDR)
+			slices.Contains(pools, st.PoolOf(a.CIDR)) && !st.Reserved.Covers(a.CIDR)
 	})
 }
 
@@ -154,7 +154,7 @@ func (st *State) reclaimedByAllocator(pools []*Pool, h *Host) int {
 	for _, p := range pools {
 		for _, b := range p.Blocks {
 			claimed := cmp.Or(b.Claimed, b.Created)
-			if b.Used == 0 && b.Usable() && b.CIDR.Bits() == p.BlockSize && !st.reserved.Covers(b.CIDR) && b.Owner.Kind == blocks.HostOwner && b.Owner.Name != h.Name &&
+			if b.Used == 0 && b.Usable() && b.CIDR.Bits() == p.BlockSize && !st.Reserved.Covers(b.CIDR) && b.Owner.Kind == blocks.HostOwner && b.Owner.Name != h.Name &&
 				!claimed.IsZero() && st.Cluster.TakenAt.Sub(claimed) > emptyBlockMinAge {
 				count++
 			}

@@ -3,7 +3,6 @@ package audit
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -51,72 +50,6 @@ func (c *Check) Verification() string {
 	return text
 }
 
-var registry = map[string]*Check{}
-
-// register is called by each check's file. A second check of the same ID is a
-// mistake in the program.
-func register(c Check) {
-	if _, ok := registry[c.ID]; ok {
-		panic("audit: check registered twice: " + c.ID)
-	}
-	registry[c.ID] = &c
-}
-
-// Checks returns every check, ordered by ID.
-func Checks() []*Check {
-	out := make([]*Check, 0, len(registry))
-	for _, c := range registry {
-		out = append(out, c)
-	}
-	slices.SortFunc(out, func(a, b *Check) int { return strings.Compare(a.ID, b.ID) })
-	return out
-}
-
-// CheckByID returns a check, or an error that names the ones closest to it.
-func CheckByID(id string) (*Check, error) {
-	if c, ok := registry[id]; ok {
-		return c, nil
-	}
-	group, _, _ := strings.Cut(id, "/")
-	var near []string
-	for _, c := range Checks() {
-		if strings.HasPrefix(c.ID, group+"/") || strings.HasSuffix(c.ID, "/"+id) {
-			near = append(near, c.ID)
-		}
-	}
-	if len(near) > 0 {
-		return nil, fmt.Errorf("unknown check %q: did you mean %s?", id, strings.Join(near, ", "))
-	}
-	return nil, fmt.Errorf("unknown check %q: \"calico-audit checks\" lists them all", id)
-}
-
-// SelectChecks returns the checks that patterns name: an ID, a group ("pool" or
-// "pool/*"), or nothing for all. A pattern that names no check is an error.
-func SelectChecks(patterns []string) ([]*Check, error) {
-	if len(patterns) == 0 {
-		return Checks(), nil
-	}
-	var out []*Check
-	for _, p := range patterns {
-		group := strings.TrimSuffix(p, "/*")
-		found := false
-		for _, c := range Checks() {
-			if c.ID == p || strings.HasPrefix(c.ID, group+"/") {
-				found = true
-				if !slices.Contains(out, c) {
-					out = append(out, c)
-				}
-			}
-		}
-		if !found {
-			_, err := CheckByID(p)
-			return nil, err
-		}
-	}
-	slices.SortFunc(out, func(a, b *Check) int { return strings.Compare(a.ID, b.ID) })
-	return out, nil
-}
-
 // Skipped says that a check gave no verdict, or withheld some.
 type Skipped struct {
 	Check  string `json:"check"`
@@ -134,7 +67,7 @@ type Findings struct {
 
 // Add records a finding of the running check.
 func (f *Findings) Add(x Finding) {
-	x.Check = f.check.ID
+	x.Check, x.by = f.check.ID, f.check
 	x.Fingerprint = Fingerprint(x.Check, x.Subject)
 	if x.Evidence == nil {
 		x.Evidence = []Evidence{}

@@ -7,30 +7,28 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-func init() {
-	register(Check{
-		ID:       "affinity/stuck",
-		Title:    "an affinity stays pending or pendingDeletion beyond the grace, with its own host's block; at once if a repair by calico-audit left it so",
-		Severity: "warning",
-		Why: "A claim or a release broke off half-way. While it is pendingDeletion, BIRD does not advertise the block; " +
-			"the node's next assignment makes it whole again.",
-		Confirm: "kubectl get blockaffinities -o custom-columns=NAME:.metadata.name,STATE:.spec.state",
-		Fix:     "Start a pod on the node: its assignment confirms the affinity. If the block is empty, it may be released instead.",
-		Never:   "Never delete the affinity alone while its block exists: that leaves a block in use without one.",
-		Needs:   []blocks.Resource{blocks.Affinities, blocks.Blocks},
-		Uses:    []blocks.Resource{blocks.Pools},
-		Run: func(st *State, f *Findings) {
-			st.eachAffinity(func(a *blocks.Affinity, b *Block) {
-				if affinity.Judge(a, bareOrNil(b)) != affinity.Unsettled || !st.lasts(a) {
-					return
-				}
-				x := affinityFinding(st, a, Warning, fmt.Sprintf("affinity of %s to its block %s stays %s", ownerText(a.Owner), a.CIDR, a.Effective()))
-				if HalfDone(a) && b.Used == 0 {
-					x.Fix = repairFix("--orphan-affinities")
-				}
-				x.begunHere(HalfDone(a))
-				f.Add(x)
-			})
-		},
-	})
+var affinityStuck = Check{
+	ID:       "affinity/stuck",
+	Title:    "an affinity stays pending or pendingDeletion beyond the grace, with its own host's block; at once if a repair by calico-audit left it so",
+	Severity: "warning",
+	Why: "A claim or a release broke off half-way. While it is pendingDeletion, BIRD does not advertise the block; " +
+		"the node's next assignment makes it whole again.",
+	Confirm: "kubectl get blockaffinities -o custom-columns=NAME:.metadata.name,STATE:.spec.state",
+	Fix:     "Start a pod on the node: its assignment confirms the affinity. If the block is empty, it may be released instead.",
+	Never:   "Never delete the affinity alone while its block exists: that leaves a block in use without one.",
+	Needs:   []blocks.Resource{blocks.Affinities, blocks.Blocks},
+	Uses:    []blocks.Resource{blocks.Pools},
+	Run: func(st *State, f *Findings) {
+		st.eachAffinity(func(a *blocks.Affinity, b *Block) {
+			if affinity.Judge(a, bareOrNil(b)) != affinity.Unsettled || !st.lasts(a) {
+				return
+			}
+			x := affinityFinding(st, a, Warning, fmt.Sprintf("affinity of %s to its block %s stays %s", OwnerText(a.Owner), a.CIDR, a.Effective()))
+			if HalfDone(a) && b.Used == 0 {
+				x.Fix = repairFix("--orphan-affinities")
+			}
+			x.begunHere(HalfDone(a))
+			f.Add(x)
+		})
+	},
 }

@@ -6,38 +6,36 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-func init() {
-	register(Check{
-		ID:       "block/corrupt",
-		Title:    "a block contradicts itself, or cannot be understood",
-		Severity: "error",
-		Why: "Calico may hand an address of it out twice, never hand one out again, or fail for every pod of the node: its allocator relies on what the block says. " +
-			"A block with an unreadable CIDR makes Calico fail to list any.",
-		Confirm: "kubectl get ipamblocks NAME -o yaml",
-		Fix: "Take note of the pods that use its addresses, move them off by restarting them where they get another block, " +
-			"and have the block looked at before anything is released.",
-		Never: "Never let a tool release addresses or the block while it contradicts itself.",
-		Needs: []blocks.Resource{blocks.Blocks},
-		Run: func(st *State, f *Findings) {
-			for _, b := range st.IPBlocks {
-				if len(b.Faults) == 0 {
-					continue
-				}
-				f.Add(Finding{
-					Severity: Error, Subject: blockSubject(b), Pools: poolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
-					Message:  fmt.Sprintf("block %s of %s contradicts itself: %s", b.CIDR, ownerText(b.Owner), b.Faults[0]),
-					Evidence: Evidences("faults", list(b.Faults), "owner", ownerText(b.Owner), "sequence", fmt.Sprint(b.Sequence)),
-					Fix:      Fix{"look", fmt.Sprintf("kubectl get ipamblocks %s -o yaml", arg(b.Name))},
-				})
+var blockCorrupt = Check{
+	ID:       "block/corrupt",
+	Title:    "a block contradicts itself, or cannot be understood",
+	Severity: "error",
+	Why: "Calico may hand an address of it out twice, never hand one out again, or fail for every pod of the node: its allocator relies on what the block says. " +
+		"A block with an unreadable CIDR makes Calico fail to list any.",
+	Confirm: "kubectl get ipamblocks NAME -o yaml",
+	Fix: "Take note of the pods that use its addresses, move them off by restarting them where they get another block, " +
+		"and have the block looked at before anything is released.",
+	Never: "Never let a tool release addresses or the block while it contradicts itself.",
+	Needs: []blocks.Resource{blocks.Blocks},
+	Run: func(st *State, f *Findings) {
+		for _, b := range st.IPBlocks {
+			if len(b.Faults) == 0 {
+				continue
 			}
-			for _, g := range st.Unreadable(blocks.Blocks) {
-				f.Add(Finding{
-					Severity: Error, Subject: Subject{Kind: KindBlock, Name: g.Name}, Nodes: []string{g.Owner.Node()},
-					Message:  fmt.Sprintf("block object %q cannot be understood: %s %s", g.Name, g.Field, g.Reason),
-					Evidence: Evidences("field", g.Field, "reason", g.Reason, "owner", g.Owner.String(), "file", g.Source),
-					Fix:      Fix{"look", fmt.Sprintf("kubectl get ipamblocks %s -o yaml", arg(g.Name))},
-				})
-			}
-		},
-	})
+			f.Add(Finding{
+				Severity: Error, Subject: BlockSubject(b), Pools: poolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
+				Message:  fmt.Sprintf("block %s of %s contradicts itself: %s", b.CIDR, OwnerText(b.Owner), b.Faults[0]),
+				Evidence: Evidences("faults", List(b.Faults), "owner", OwnerText(b.Owner), "sequence", fmt.Sprint(b.Sequence)),
+				Fix:      Fix{"look", fmt.Sprintf("kubectl get ipamblocks %s -o yaml", Arg(b.Name))},
+			})
+		}
+		for _, g := range st.Unreadable(blocks.Blocks) {
+			f.Add(Finding{
+				Severity: Error, Subject: Subject{Kind: KindBlock, Name: g.Name}, Nodes: []string{g.Owner.Node()},
+				Message:  fmt.Sprintf("block object %q cannot be understood: %s %s", g.Name, g.Field, g.Reason),
+				Evidence: Evidences("field", g.Field, "reason", g.Reason, "owner", g.Owner.String(), "file", g.Source),
+				Fix:      Fix{"look", fmt.Sprintf("kubectl get ipamblocks %s -o yaml", Arg(g.Name))},
+			})
+		}
+	},
 }

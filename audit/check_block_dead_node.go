@@ -6,42 +6,40 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-func init() {
-	register(Check{
-		ID:       "block/dead-node",
-		Title:    "a block's host is no node",
-		Severity: "warning",
-		Why:      "Nobody can use the block, and what it still holds keeps it from being released: one leaked or borrowed address is enough.",
-		Confirm:  "kubectl get node NAME: not found. calicoctl ipam show --show-blocks shows how full the block is.",
-		Misread:  "Addresses in it may be in use all the same: pods of other nodes may have borrowed them.",
-		Fix:      "See that calico-kube-controllers runs. Addresses that pods of other nodes borrow go when these pods restart; the empty block is then released, by it or by calico-audit repair --empty-blocks.",
-		Never:    "Never delete the block while it holds an address that a live pod uses.",
-		Needs:    []blocks.Resource{blocks.Blocks, blocks.Nodes},
-		Uses:     releaseNeeds,
-		Run: func(st *State, f *Findings) {
-			for _, b := range st.IPBlocks {
-				host := b.Owner.Node()
-				if !st.vanished(host) || !st.ClaimSettled(b) {
-					continue
-				}
-				var lent []string
-				for _, br := range st.hosts[host].Lent {
-					if br.Block == b && br.Workload != nil {
-						lent = append(lent, fmt.Sprintf("%s by %s on %s", br.Addr, br.Workload.FullName(), br.User))
-					}
-				}
-				fix := Fix{"look", "calico-audit explain " + b.CIDR.String()}
-				if b.Release.OK {
-					fix = repairFix("--empty-blocks")
-				}
-				f.Add(Finding{
-					Absence: true, Severity: Warning, Subject: blockSubject(b), Pools: poolsOf(b.Pool), Nodes: []string{host},
-					Message: fmt.Sprintf("block %s belongs to %s, which is no node; it holds %s", b.CIDR, host, plural(b.Used, "address")),
-					Evidence: Evidences("owner", host, "in use", fmt.Sprint(b.Used), "used by live pods elsewhere", listBy("; ", lent),
-						"created", FormatTime(b.Created), "observed", observed),
-					Fix: fix,
-				})
+var blockDeadNode = Check{
+	ID:       "block/dead-node",
+	Title:    "a block's host is no node",
+	Severity: "warning",
+	Why:      "Nobody can use the block, and what it still holds keeps it from being released: one leaked or borrowed address is enough.",
+	Confirm:  "kubectl get node NAME: not found. calicoctl ipam show --show-blocks shows how full the block is.",
+	Misread:  "Addresses in it may be in use all the same: pods of other nodes may have borrowed them.",
+	Fix:      "See that calico-kube-controllers runs. Addresses that pods of other nodes borrow go when these pods restart; the empty block is then released, by it or by calico-audit repair --empty-blocks.",
+	Never:    "Never delete the block while it holds an address that a live pod uses.",
+	Needs:    []blocks.Resource{blocks.Blocks, blocks.Nodes},
+	Uses:     ReleaseNeeds,
+	Run: func(st *State, f *Findings) {
+		for _, b := range st.IPBlocks {
+			host := b.Owner.Node()
+			if !st.Vanished(host) || !st.ClaimSettled(b) {
+				continue
 			}
-		},
-	})
+			var lent []string
+			for _, br := range st.Host(host).Lent {
+				if br.Block == b && br.Workload != nil {
+					lent = append(lent, fmt.Sprintf("%s by %s on %s", br.Addr, br.Workload.FullName(), br.User))
+				}
+			}
+			fix := Fix{"look", "calico-audit explain " + b.CIDR.String()}
+			if b.Release.OK {
+				fix = repairFix("--empty-blocks")
+			}
+			f.Add(Finding{
+				Absence: true, Severity: Warning, Subject: BlockSubject(b), Pools: poolsOf(b.Pool), Nodes: []string{host},
+				Message: fmt.Sprintf("block %s belongs to %s, which is no node; it holds %s", b.CIDR, host, Plural(b.Used, "address")),
+				Evidence: Evidences("owner", host, "in use", fmt.Sprint(b.Used), "used by live pods elsewhere", listBy("; ", lent),
+					"created", FormatTime(b.Created), "observed", observed),
+				Fix: fix,
+			})
+		}
+	},
 }

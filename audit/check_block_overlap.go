@@ -6,47 +6,45 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-func init() {
-	register(Check{
-		ID:       "block/overlap",
-		Title:    "two blocks overlap",
-		Severity: "critical",
-		Why: "One address can be handed out twice, once from each block, and two pods then share it. " +
-			"It comes about when a pool's block size is changed while blocks of the old size exist: Calico compares exact CIDRs only.",
-		Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity",
-		Fix:     "Keep new pods off both blocks (cordon their owners), restart the pods of one so that they move to another pool, and release that block once it is empty.",
-		Never:   "Never delete either block while it holds addresses.",
-		Needs:   []blocks.Resource{blocks.Blocks},
-		Run: func(st *State, f *Findings) {
-			var open []*Block // blocks that reach to where we are, outermost first
-			for _, b := range st.IPBlocks {
-				for len(open) > 0 && !open[len(open)-1].CIDR.Overlaps(b.CIDR) {
-					open = open[:len(open)-1]
-				}
-				if len(open) > 0 {
-					f.Add(blockOverlap(b, open))
-				}
-				open = append(open, b)
+var blockOverlap = Check{
+	ID:       "block/overlap",
+	Title:    "two blocks overlap",
+	Severity: "critical",
+	Why: "One address can be handed out twice, once from each block, and two pods then share it. " +
+		"It comes about when a pool's block size is changed while blocks of the old size exist: Calico compares exact CIDRs only.",
+	Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity",
+	Fix:     "Keep new pods off both blocks (cordon their owners), restart the pods of one so that they move to another pool, and release that block once it is empty.",
+	Never:   "Never delete either block while it holds addresses.",
+	Needs:   []blocks.Resource{blocks.Blocks},
+	Run: func(st *State, f *Findings) {
+		var open []*Block // blocks that reach to where we are, outermost first
+		for _, b := range st.IPBlocks {
+			for len(open) > 0 && !open[len(open)-1].CIDR.Overlaps(b.CIDR) {
+				open = open[:len(open)-1]
 			}
-		},
-	})
+			if len(open) > 0 {
+				f.Add(overlapFinding(b, open))
+			}
+			open = append(open, b)
+		}
+	},
 }
 
-// blockOverlap makes the finding of a block that lies in others.
-func blockOverlap(b *Block, outer []*Block) Finding {
+// overlapFinding makes the finding of a block that lies in others.
+func overlapFinding(b *Block, outer []*Block) Finding {
 	x := Finding{
-		Severity: Critical, Subject: blockSubject(b), Pools: poolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
+		Severity: Critical, Subject: BlockSubject(b), Pools: poolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
 		Evidence: Evidences("in use", fmt.Sprint(b.Used)), Fix: Fix{"look", "calico-audit explain " + b.CIDR.String()},
 	}
 	var with []string
 	for _, o := range outer {
-		with = append(with, fmt.Sprintf("%s of %s", o.CIDR, ownerText(o.Owner)))
+		with = append(with, fmt.Sprintf("%s of %s", o.CIDR, OwnerText(o.Owner)))
 		x.Pools = append(x.Pools, poolsOf(o.Pool)...)
 		x.Nodes = append(x.Nodes, o.Owner.Node())
-		x.Evidence = append(x.Evidence, Evidences("other block", o.CIDR.String(), "other object", o.Name, "other owner", ownerText(o.Owner),
+		x.Evidence = append(x.Evidence, Evidences("other block", o.CIDR.String(), "other object", o.Name, "other owner", OwnerText(o.Owner),
 			"in use in the other", fmt.Sprint(o.Used), "in use in both", fmt.Sprint(sharedOrdinals(b, o)))...)
 	}
-	x.Message = fmt.Sprintf("block %s of %s overlaps block %s", b.CIDR, ownerText(b.Owner), list(with))
+	x.Message = fmt.Sprintf("block %s of %s overlaps block %s", b.CIDR, OwnerText(b.Owner), List(with))
 	return x
 }
 

@@ -8,40 +8,38 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-func init() {
-	register(Check{
-		ID:       "block/size-mismatch",
-		Title:    "a block's size is not its pool's",
-		Severity: "info, or error if it overlaps what the allocator may still claim",
-		Why: "Calico looks for free blocks by exact CIDR: it may claim a block of the pool's size that overlaps this one, and hand its addresses out twice. " +
-			"Where every such block exists already, the mismatch is harmless.",
-		Confirm: "calicoctl ipam show --show-blocks, beside the pool's blockSize.",
-		Misread: "\"I changed blockSize, and new nodes still get the old size\": blocks that exist keep theirs.",
-		Fix:     "Disable the pool at once, add one with the wanted block size and another CIDR, and move the pods by restarting them.",
-		Never:   "Never change the blockSize of a pool that has blocks.",
-		Needs:   []blocks.Resource{blocks.Blocks, blocks.Pools, blocks.Reservations},
-		Run: func(st *State, f *Findings) {
-			for _, b := range st.IPBlocks {
-				if b.Pool == nil || b.CIDR.Bits() == b.Pool.BlockSize {
-					continue
-				}
-				sev, risk := Info, ""
-				if slot, ok := st.claimableOver(b); ok {
-					sev, risk = Error, slot.String()
-				}
-				message := fmt.Sprintf("block %s is not of pool %s's block size /%d", b.CIDR, b.Pool.Name, b.Pool.BlockSize)
-				if risk != "" {
-					message += fmt.Sprintf("; Calico may still claim %s, which overlaps it", risk)
-				}
-				f.Add(Finding{
-					Severity: sev, Subject: blockSubject(b), Pools: poolsOf(b.Pool), Nodes: []string{b.Owner.Node()}, Message: message, Absence: sev == Error,
-					Evidence: Evidences("pool", b.Pool.Name, "pool's block size", fmt.Sprintf("/%d", b.Pool.BlockSize), "claimable over it", risk,
-						"owner", ownerText(b.Owner), "in use", fmt.Sprint(b.Used)),
-					Fix: Fix{"manual", fmt.Sprintf("set disabled: true on pool %s until no block of another size is left in it", b.Pool.Name)},
-				})
+var blockSizeMismatch = Check{
+	ID:       "block/size-mismatch",
+	Title:    "a block's size is not its pool's",
+	Severity: "info, or error if it overlaps what the allocator may still claim",
+	Why: "Calico looks for free blocks by exact CIDR: it may claim a block of the pool's size that overlaps this one, and hand its addresses out twice. " +
+		"Where every such block exists already, the mismatch is harmless.",
+	Confirm: "calicoctl ipam show --show-blocks, beside the pool's blockSize.",
+	Misread: "\"I changed blockSize, and new nodes still get the old size\": blocks that exist keep theirs.",
+	Fix:     "Disable the pool at once, add one with the wanted block size and another CIDR, and move the pods by restarting them.",
+	Never:   "Never change the blockSize of a pool that has blocks.",
+	Needs:   []blocks.Resource{blocks.Blocks, blocks.Pools, blocks.Reservations},
+	Run: func(st *State, f *Findings) {
+		for _, b := range st.IPBlocks {
+			if b.Pool == nil || b.CIDR.Bits() == b.Pool.BlockSize {
+				continue
 			}
-		},
-	})
+			sev, risk := Info, ""
+			if slot, ok := st.claimableOver(b); ok {
+				sev, risk = Error, slot.String()
+			}
+			message := fmt.Sprintf("block %s is not of pool %s's block size /%d", b.CIDR, b.Pool.Name, b.Pool.BlockSize)
+			if risk != "" {
+				message += fmt.Sprintf("; Calico may still claim %s, which overlaps it", risk)
+			}
+			f.Add(Finding{
+				Severity: sev, Subject: BlockSubject(b), Pools: poolsOf(b.Pool), Nodes: []string{b.Owner.Node()}, Message: message, Absence: sev == Error,
+				Evidence: Evidences("pool", b.Pool.Name, "pool's block size", fmt.Sprintf("/%d", b.Pool.BlockSize), "claimable over it", risk,
+					"owner", OwnerText(b.Owner), "in use", fmt.Sprint(b.Used)),
+				Fix: Fix{"manual", fmt.Sprintf("set disabled: true on pool %s until no block of another size is left in it", b.Pool.Name)},
+			})
+		}
+	},
 }
 
 // claimableOver returns the first slot of the block's pool that overlaps the block
@@ -61,5 +59,5 @@ func (st *State) claimableOver(b *Block) (netip.Prefix, bool) {
 	if slot, err := b.CIDR.Addr().Prefix(p.BlockSize); err == nil && st.BlockOf(slot) != nil {
 		near = append(near, st.BlockOf(slot).Block) // the one that the block lies in
 	}
-	return blocks.FirstAllocatable(p.Pool, b.CIDR, near, st.reserved)
+	return blocks.FirstAllocatable(p.Pool, b.CIDR, near, st.Reserved)
 }

@@ -6,48 +6,46 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-func init() {
-	register(Check{
-		ID:       "block/soft-deleted",
-		Title:    "a block, affinity or handle stays marked deleted beyond the grace; at once if a repair by calico-audit left it so",
-		Severity: "warning",
-		Why: "A deletion was begun and never finished: the object is in the way of the next claim of its CIDR, and Calico's tools no longer show it. " +
-			"Calico deletes in two steps on Kubernetes, first the mark, then the object.",
-		Confirm: "kubectl get with -o yaml shows spec.deleted: true (in an affinity of the older API group the text \"true\").",
-		Fix:     "Calico finishes the deletion when it next reads the object by name. It may also be deleted by hand if it is unchanged and, for a block, holds no address: calico-audit repair --soft-deleted does that.",
-		Never:   "Never take the mark away: some component believes that the object is gone.",
-		Needs:   []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles},
-		Run: func(st *State, f *Findings) {
-			add := func(s Subject, what string, m blocks.Meta, pool *Pool, node string) {
-				if !st.oldEnough(m) && !m.ByUs {
-					return
-				}
-				x := Finding{
-					Severity: Warning, Subject: s, Pools: poolsOf(pool), Nodes: []string{node},
-					Message:  fmt.Sprintf("%s is marked deleted and was never removed", what),
-					Evidence: Evidences("created", FormatTime(m.Created), "last written", FormatTime(m.Written)),
-					Fix:      repairFix("--soft-deleted"),
-				}
-				x.begunHere(m.ByUs)
-				f.Add(x)
+var blockSoftDeleted = Check{
+	ID:       "block/soft-deleted",
+	Title:    "a block, affinity or handle stays marked deleted beyond the grace; at once if a repair by calico-audit left it so",
+	Severity: "warning",
+	Why: "A deletion was begun and never finished: the object is in the way of the next claim of its CIDR, and Calico's tools no longer show it. " +
+		"Calico deletes in two steps on Kubernetes, first the mark, then the object.",
+	Confirm: "kubectl get with -o yaml shows spec.deleted: true (in an affinity of the older API group the text \"true\").",
+	Fix:     "Calico finishes the deletion when it next reads the object by name. It may also be deleted by hand if it is unchanged and, for a block, holds no address: calico-audit repair --soft-deleted does that.",
+	Never:   "Never take the mark away: some component believes that the object is gone.",
+	Needs:   []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles},
+	Run: func(st *State, f *Findings) {
+		add := func(s Subject, what string, m blocks.Meta, pool *Pool, node string) {
+			if !st.OldEnough(m) && !m.ByUs {
+				return
 			}
-			for _, b := range st.IPBlocks {
-				if b.SoftDeleted {
-					add(blockSubject(b), fmt.Sprintf("block %s of %s", b.CIDR, ownerText(b.Owner)), b.Meta, b.Pool, b.Owner.Node())
-				}
+			x := Finding{
+				Severity: Warning, Subject: s, Pools: poolsOf(pool), Nodes: []string{node},
+				Message:  fmt.Sprintf("%s is marked deleted and was never removed", what),
+				Evidence: Evidences("created", FormatTime(m.Created), "last written", FormatTime(m.Written)),
+				Fix:      repairFix("--soft-deleted"),
 			}
-			for i := range st.Affinities {
-				if a := &st.Affinities[i]; a.SoftDeleted {
-					add(affinitySubject(a), fmt.Sprintf("affinity of %s to %s", ownerText(a.Owner), a.CIDR), a.Meta, st.PoolOf(a.CIDR), a.Owner.Node())
-				}
+			x.begunHere(m.ByUs)
+			f.Add(x)
+		}
+		for _, b := range st.IPBlocks {
+			if b.SoftDeleted {
+				add(BlockSubject(b), fmt.Sprintf("block %s of %s", b.CIDR, OwnerText(b.Owner)), b.Meta, b.Pool, b.Owner.Node())
 			}
-			for i := range st.Handles {
-				if h := &st.Handles[i]; h.SoftDeleted {
-					add(handleSubject(h.ID), "handle "+h.ID, h.Meta, nil, "")
-				}
+		}
+		for i := range st.Affinities {
+			if a := &st.Affinities[i]; a.SoftDeleted {
+				add(AffinitySubject(a), fmt.Sprintf("affinity of %s to %s", OwnerText(a.Owner), a.CIDR), a.Meta, st.PoolOf(a.CIDR), a.Owner.Node())
 			}
-		},
-	})
+		}
+		for i := range st.Handles {
+			if h := &st.Handles[i]; h.SoftDeleted {
+				add(HandleSubject(h.ID), "handle "+h.ID, h.Meta, nil, "")
+			}
+		}
+	},
 }
 
-func handleSubject(id string) Subject { return Subject{Kind: KindHandle, Name: id} }
+func HandleSubject(id string) Subject { return Subject{Kind: KindHandle, Name: id} }

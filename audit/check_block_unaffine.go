@@ -6,43 +6,41 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-func init() {
-	register(Check{
-		ID:       "block/unaffine",
-		Title:    "a block with allocations has no owner",
-		Severity: "info, or warning under strict affinity",
-		Why: "Nothing is broken: its addresses are routed one by one, and the block goes when the last of them is released. " +
-			"Under strict affinity nobody may take a further address of it: the rest of the block is lost until then.",
-		Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity",
-		Fix:     "Nothing is urgent. To get the block back, restart the pods that use it.",
-		Never:   "Never give the block an owner by editing it: the pods that use it are on several nodes.",
-		Needs:   []blocks.Resource{blocks.Blocks, blocks.IPAMConfigs},
-		Uses:    []blocks.Resource{blocks.Pools},
-		Run: func(st *State, f *Findings) {
-			for _, b := range st.IPBlocks {
-				if b.Used == 0 || b.Owner != (blocks.Owner{}) {
-					continue
-				}
-				sev, lost := Info, ""
-				if st.IPAM.StrictAffinity {
-					sev = Warning
-					lost = fmt.Sprintf("; strict affinity makes its other %s unusable", plural(b.unused(st.reserved), "address"))
-				}
-				var nodes []string
-				seen := map[string]bool{}
-				for i := range b.Attributes {
-					if n := b.Attributes[i].Node; n != "" && !seen[n] {
-						seen[n] = true
-						nodes = append(nodes, n)
-					}
-				}
-				f.Add(Finding{
-					Severity: sev, Subject: blockSubject(b), Pools: poolsOf(b.Pool), Nodes: nodes,
-					Message:  fmt.Sprintf("block %s has no owner and %s in use%s", b.CIDR, plural(b.Used, "address"), lost),
-					Evidence: Evidences("pool", poolName(b.Pool), "in use", fmt.Sprint(b.Used), "used on", list(nodes)),
-					Fix:      Fix{"manual", "restart the pods that use addresses of " + b.CIDR.String() + "; the block goes with the last of them"},
-				})
+var blockUnaffine = Check{
+	ID:       "block/unaffine",
+	Title:    "a block with allocations has no owner",
+	Severity: "info, or warning under strict affinity",
+	Why: "Nothing is broken: its addresses are routed one by one, and the block goes when the last of them is released. " +
+		"Under strict affinity nobody may take a further address of it: the rest of the block is lost until then.",
+	Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity",
+	Fix:     "Nothing is urgent. To get the block back, restart the pods that use it.",
+	Never:   "Never give the block an owner by editing it: the pods that use it are on several nodes.",
+	Needs:   []blocks.Resource{blocks.Blocks, blocks.IPAMConfigs},
+	Uses:    []blocks.Resource{blocks.Pools},
+	Run: func(st *State, f *Findings) {
+		for _, b := range st.IPBlocks {
+			if b.Used == 0 || b.Owner != (blocks.Owner{}) {
+				continue
 			}
-		},
-	})
+			sev, lost := Info, ""
+			if st.IPAM.StrictAffinity {
+				sev = Warning
+				lost = fmt.Sprintf("; strict affinity makes its other %s unusable", Plural(st.Unused(b), "address"))
+			}
+			var nodes []string
+			seen := map[string]bool{}
+			for i := range b.Attributes {
+				if n := b.Attributes[i].Node; n != "" && !seen[n] {
+					seen[n] = true
+					nodes = append(nodes, n)
+				}
+			}
+			f.Add(Finding{
+				Severity: sev, Subject: BlockSubject(b), Pools: poolsOf(b.Pool), Nodes: nodes,
+				Message:  fmt.Sprintf("block %s has no owner and %s in use%s", b.CIDR, Plural(b.Used, "address"), lost),
+				Evidence: Evidences("pool", poolName(b.Pool), "in use", fmt.Sprint(b.Used), "used on", List(nodes)),
+				Fix:      Fix{"manual", "restart the pods that use addresses of " + b.CIDR.String() + "; the block goes with the last of them"},
+			})
+		}
+	},
 }

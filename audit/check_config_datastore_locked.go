@@ -4,26 +4,24 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-func init() {
-	register(Check{
-		ID:       "config/datastore-locked",
-		Title:    "the datastore is locked",
-		Severity: "warning",
-		Why: "While the datastore is locked (for a migration, or an address check) new pods get no network and Calico collects no garbage. " +
-			"A lock is easily forgotten.",
-		Confirm: "kubectl get clusterinformations default -o jsonpath={.spec.datastoreReady}",
-		Fix:     "If nobody is working under the lock, calicoctl datastore migrate unlock.",
-		Never:   "Never unlock in the middle of somebody's migration.",
-		Needs:   []blocks.Resource{blocks.ClusterInfos},
-		Run: func(st *State, f *Findings) {
-			if !st.Info.Locked {
-				return
-			}
-			f.Add(Finding{
-				Severity: Warning, Subject: clusterSubject(st), Message: "the datastore is locked: new pods get no network until it is unlocked",
-				Evidence: Evidences("object", "ClusterInformation default", "datastoreReady", "false", "last written", FormatTime(st.Info.Written)),
-				Fix:      Fix{"look", "kubectl get clusterinformations default -o yaml"},
-			})
-		},
-	})
+var configDatastoreLocked = Check{
+	ID:       "config/datastore-locked",
+	Title:    "the datastore is locked",
+	Severity: "warning",
+	Why: "While the datastore is locked (for a migration, or an address check) new pods get no network and Calico collects no garbage. " +
+		"A lock is easily forgotten.",
+	Confirm: "kubectl get clusterinformations default -o jsonpath={.spec.datastoreReady}",
+	Fix:     "If nobody is working under the lock, calicoctl datastore migrate unlock.",
+	Never:   "Never unlock in the middle of somebody's migration.",
+	Needs:   []blocks.Resource{blocks.ClusterInfos},
+	Run: func(st *State, f *Findings) {
+		if !st.Info.Locked {
+			return
+		}
+		f.Add(Finding{
+			Severity: Warning, Subject: ClusterSubject(st), Message: "the datastore is locked: new pods get no network until it is unlocked",
+			Evidence: Evidences("object", "ClusterInformation default", "datastoreReady", "false", "last written", FormatTime(st.Info.Written)),
+			Fix:      Fix{"look", "kubectl get clusterinformations default -o yaml"},
+		})
+	},
 }

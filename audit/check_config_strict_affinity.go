@@ -9,39 +9,37 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-func init() {
-	register(Check{
-		ID:       "config/strict-affinity",
-		Title:    "strict affinity is off though the cluster needs it, on while nodes starve, or set in a way that Calico rejects",
-		Severity: "error for a combination that Calico rejects and for Windows nodes; else warning",
-		Why: "The setting decides what a node does when no block is left: off, it borrows single addresses from other nodes' blocks; on, its pods get none. " +
-			"It is one for the whole cluster (the object named \"default\"); it holds from the moment it is written, for existing blocks too; " +
-			"a field of the same name in each block is ignored; and addresses already borrowed stay borrowed until their pods restart.",
-		Confirm: "calicoctl ipam show --show-configuration, or kubectl get ipamconfigs (ipamconfigurations in the newer API group) default -o yaml",
-		Misread: "\"I turned it on and nothing changed\": it stops new borrowing only. \"I set it on the block\": Calico ignores it there.",
-		Fix: "First see that every node has a block or can claim one; then calicoctl ipam configure --strictaffinity=true; " +
-			"then restart the pods that borrow. A block limit (maxBlocksPerHost) needs strict affinity.",
-		Verify: "New pods of every node get addresses of blocks of their own node.",
-		Never:  "Never turn it on while nodes have no block and none is left: their next pods get no address. Never turn it off with Windows nodes.",
-		Needs:  []blocks.Resource{blocks.IPAMConfigs},
-		Uses:   slices.Concat(needReads, blackholeReads),
-		Run: func(st *State, f *Findings) {
-			for _, part := range strictParts {
-				if g := st.firstMissing(part.needs); g != nil {
-					f.Unjudged("%s: %s", part.question, g)
-					continue
-				}
-				if x := part.judge(st); x != nil {
-					x.Subject = configSubject()
-					x.Evidence = append(x.Evidence, Evidences(
-						"strictAffinity", fmt.Sprint(st.IPAM.StrictAffinity), "autoAllocateBlocks", fmt.Sprint(st.IPAM.AutoAllocateBlocks),
-						"maxBlocksPerHost", fmt.Sprint(st.IPAM.MaxBlocksPerHost), "object", presentText(st))...)
-					f.Add(*x)
-					return
-				}
+var configStrictAffinity = Check{
+	ID:       "config/strict-affinity",
+	Title:    "strict affinity is off though the cluster needs it, on while nodes starve, or set in a way that Calico rejects",
+	Severity: "error for a combination that Calico rejects and for Windows nodes; else warning",
+	Why: "The setting decides what a node does when no block is left: off, it borrows single addresses from other nodes' blocks; on, its pods get none. " +
+		"It is one for the whole cluster (the object named \"default\"); it holds from the moment it is written, for existing blocks too; " +
+		"a field of the same name in each block is ignored; and addresses already borrowed stay borrowed until their pods restart.",
+	Confirm: "calicoctl ipam show --show-configuration, or kubectl get ipamconfigs (ipamconfigurations in the newer API group) default -o yaml",
+	Misread: "\"I turned it on and nothing changed\": it stops new borrowing only. \"I set it on the block\": Calico ignores it there.",
+	Fix: "First see that every node has a block or can claim one; then calicoctl ipam configure --strictaffinity=true; " +
+		"then restart the pods that borrow. A block limit (maxBlocksPerHost) needs strict affinity.",
+	Verify: "New pods of every node get addresses of blocks of their own node.",
+	Never:  "Never turn it on while nodes have no block and none is left: their next pods get no address. Never turn it off with Windows nodes.",
+	Needs:  []blocks.Resource{blocks.IPAMConfigs},
+	Uses:   slices.Concat(needReads, blackholeReads),
+	Run: func(st *State, f *Findings) {
+		for _, part := range strictParts {
+			if g := st.FirstMissing(part.needs); g != nil {
+				f.Unjudged("%s: %s", part.question, g)
+				continue
 			}
-		},
-	})
+			if x := part.judge(st); x != nil {
+				x.Subject = ConfigSubject()
+				x.Evidence = append(x.Evidence, Evidences(
+					"strictAffinity", fmt.Sprint(st.IPAM.StrictAffinity), "autoAllocateBlocks", fmt.Sprint(st.IPAM.AutoAllocateBlocks),
+					"maxBlocksPerHost", fmt.Sprint(st.IPAM.MaxBlocksPerHost), "object", presentText(st))...)
+				f.Add(*x)
+				return
+			}
+		}
+	},
 }
 
 // strictParts are the questions of the check, the gravest first; the first that
@@ -75,7 +73,7 @@ func presentText(st *State) string {
 // rejectedCombination finds settings that SetIPAMConfig refuses (libcalico-go
 // ipam/ipam.go) and that can only have been written around it.
 func rejectedCombination(st *State) *Finding {
-	why := rejectedSettings(&st.IPAM)
+	why := RejectedSettings(st.IPAM)
 	if why == "" {
 		return nil
 	}
@@ -85,8 +83,8 @@ func rejectedCombination(st *State) *Finding {
 	}
 }
 
-// rejectedSettings says why Calico rejects settings; empty if it does not.
-func rejectedSettings(c *blocks.IPAMConfig) string {
+// RejectedSettings says why Calico rejects settings; empty if it does not.
+func RejectedSettings(c blocks.IPAMConfig) string {
 	switch {
 	case !c.StrictAffinity && !c.AutoAllocateBlocks:
 		return "without strict affinity, automatic blocks must be on; as it is, pods of nodes without a free address in a block of their own get none"
@@ -112,8 +110,8 @@ func windowsNeedsStrict(st *State) *Finding {
 		return nil
 	}
 	return &Finding{
-		Severity: Error, Nodes: windows, Message: fmt.Sprintf("strict affinity is off, and Windows nodes need it on: %s", list(windows)),
-		Evidence: Evidences("Windows nodes", list(windows)),
+		Severity: Error, Nodes: windows, Message: fmt.Sprintf("strict affinity is off, and Windows nodes need it on: %s", List(windows)),
+		Evidence: Evidences("Windows nodes", List(windows)),
 		Fix:      strictFix(st),
 	}
 }
@@ -125,7 +123,7 @@ func wouldStarve(st *State) []string {
 	var out []string
 	for _, h := range st.Hosts {
 		for _, n := range h.Needs {
-			if n.needsBlocks() {
+			if n.NeedsBlocks() {
 				out = append(out, h.Name)
 				break
 			}
@@ -138,9 +136,9 @@ func wouldStarve(st *State) []string {
 func strictFix(st *State) Fix {
 	const command = "calico-audit repair --strict-affinity=true"
 	if starving := wouldStarve(st); len(starving) > 0 {
-		return Fix{"manual", fmt.Sprintf("first free or add blocks, or the next pods of %s get no address; then %s; then restart the pods that borrow", list(starving), command)}
+		return Fix{"manual", fmt.Sprintf("first free or add blocks, or the next pods of %s get no address; then %s; then restart the pods that borrow", List(starving), command)}
 	}
-	if g := st.firstMissing(needReads); g != nil {
+	if g := st.FirstMissing(needReads); g != nil {
 		return Fix{"manual", "find out which nodes have no block, which was not judged here; then " + command}
 	}
 	return repairFix("--strict-affinity=true")
@@ -165,8 +163,8 @@ func strictStarves(st *State) *Finding {
 	}
 	return &Finding{
 		Absence: true, Severity: Warning, Nodes: starving,
-		Message:  fmt.Sprintf("strict affinity is on, and %s without an unused address of their own can neither claim a block nor borrow: %s", plural(len(starving), "node"), list(starving)),
-		Evidence: Evidences("starving nodes", list(starving), "waiting pods", list(waitingOn(st, starving))),
+		Message:  fmt.Sprintf("strict affinity is on, and %s without an unused address of their own can neither claim a block nor borrow: %s", Plural(len(starving), "node"), List(starving)),
+		Evidence: Evidences("starving nodes", List(starving), "waiting pods", List(waitingOn(st, starving))),
 		Fix:      Fix{"look", "calico-audit report -o wide --check pool,node"},
 	}
 }
@@ -175,7 +173,7 @@ func strictStarves(st *State) *Finding {
 func waitingOn(st *State, nodes []string) []string {
 	var out []string
 	for _, name := range nodes {
-		for _, w := range st.hosts[name].Workloads {
+		for _, w := range st.Host(name).Workloads {
 			if w.Waiting() {
 				out = append(out, w.FullName())
 			}
@@ -212,11 +210,11 @@ func blackholesNeedStrict(st *State) *Finding {
 	}
 	return &Finding{
 		Severity: Warning,
-		Message:  fmt.Sprintf("strict affinity is off, so nodes borrow, and in this topology the owner of a block drops traffic to borrowed addresses: %s", list(concerned)),
+		Message:  fmt.Sprintf("strict affinity is off, so nodes borrow, and in this topology the owner of a block drops traffic to borrowed addresses: %s", List(concerned)),
 		Evidence: Evidences("topology", strings.Join(reasons, "; "),
 			"scope", "the setting is global and acts at once; strictAffinity inside a block is ignored",
-			"what it does not do", fmt.Sprintf("what is borrowed now (%s) stays borrowed until its pods restart", plural(total, "address")),
-			"nodes it would starve now", list(wouldStarve(st))),
+			"what it does not do", fmt.Sprintf("what is borrowed now (%s) stays borrowed until its pods restart", Plural(total, "address")),
+			"nodes it would starve now", List(wouldStarve(st))),
 		Fix: strictFix(st),
 	}
 }
@@ -230,7 +228,7 @@ func (st *State) outlookText(p *Pool) string {
 			nodes = append(nodes, h.Node)
 		}
 	}
-	switch o := st.routing.Pool(p.Pool, nodes); {
+	switch o := st.Routing.Pool(p.Pool, nodes); {
 	case o.AllDropped():
 		return "owners drop traffic to whatever any other of the pool's nodes borrows"
 	case !o.Whole:

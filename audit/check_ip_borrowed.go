@@ -6,37 +6,35 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-func init() {
-	register(Check{
-		ID:       "ip/borrowed",
-		Title:    "an address is used on another node than its block's owner",
-		Severity: "warning, or error for a tunnel address",
-		Why: "Traffic to the address may be lost on the owner, which drops what it cannot deliver within its own blocks. " +
-			"A borrowed address works only where the owner learns a route to that single address, and in some topologies it does not.",
-		Confirm: "calicoctl ipam show --show-borrowed; on the owner: ip route get ADDRESS (\"Invalid argument\" means that it is black-holed).",
-		Misread: "Calico's \"ipam check\" does not count borrowed addresses as a problem.",
-		Fix: "A virtual machine keeps the address of the node it began on, also when it is migrated: leave it. Otherwise see to it that the borrowing node can claim a block of its own (see pool/no-free-blocks and node/no-block), " +
-			"then restart the pod: it then gets an address of that block. Turning strict affinity on does not move it.",
-		Verify: "The restarted pod has an address of a block of its own node, and pods on the former owner reach it.",
-		Never:  "Never release the address while its pod runs.",
-		Needs:  []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
-		Uses:   []blocks.Resource{blocks.Pools},
-		Run: func(st *State, f *Findings) {
-			for _, b := range st.Borrows {
-				sev, user := Warning, st.borrowUser(b)
-				if b.Tunnel {
-					sev = Error
-				}
-				f.Add(Finding{
-					Severity: sev, Subject: ipSubject(b.Addr, b.User), Pools: poolsOf(b.Block.Pool), Nodes: []string{b.Owner},
-					Message: fmt.Sprintf("%s is used on %s by %s, and belongs to a block of %s", b.Addr, b.User, user, b.Owner),
-					Evidence: Evidences("owner", b.Owner, "borrower", b.User, "block", b.Block.CIDR.String(), "pool", poolName(b.Block.Pool),
-						"used by", user, "handle", b.Attributes.Handle, "assigned", FormatTime(b.Attributes.Assigned)),
-					Fix: st.borrowFix(b),
-				})
+var ipBorrowed = Check{
+	ID:       "ip/borrowed",
+	Title:    "an address is used on another node than its block's owner",
+	Severity: "warning, or error for a tunnel address",
+	Why: "Traffic to the address may be lost on the owner, which drops what it cannot deliver within its own blocks. " +
+		"A borrowed address works only where the owner learns a route to that single address, and in some topologies it does not.",
+	Confirm: "calicoctl ipam show --show-borrowed; on the owner: ip route get ADDRESS (\"Invalid argument\" means that it is black-holed).",
+	Misread: "Calico's \"ipam check\" does not count borrowed addresses as a problem.",
+	Fix: "A virtual machine keeps the address of the node it began on, also when it is migrated: leave it. Otherwise see to it that the borrowing node can claim a block of its own (see pool/no-free-blocks and node/no-block), " +
+		"then restart the pod: it then gets an address of that block. Turning strict affinity on does not move it.",
+	Verify: "The restarted pod has an address of a block of its own node, and pods on the former owner reach it.",
+	Never:  "Never release the address while its pod runs.",
+	Needs:  []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
+	Uses:   []blocks.Resource{blocks.Pools},
+	Run: func(st *State, f *Findings) {
+		for _, b := range st.Borrows {
+			sev, user := Warning, st.borrowUser(b)
+			if b.Tunnel {
+				sev = Error
 			}
-		},
-	})
+			f.Add(Finding{
+				Severity: sev, Subject: IPSubject(b.Addr, b.User), Pools: poolsOf(b.Block.Pool), Nodes: []string{b.Owner},
+				Message: fmt.Sprintf("%s is used on %s by %s, and belongs to a block of %s", b.Addr, b.User, user, b.Owner),
+				Evidence: Evidences("owner", b.Owner, "borrower", b.User, "block", b.Block.CIDR.String(), "pool", poolName(b.Block.Pool),
+					"used by", user, "handle", b.Attributes.Handle, "assigned", FormatTime(b.Attributes.Assigned)),
+				Fix: st.borrowFix(b),
+			})
+		}
+	},
 }
 
 // borrowUser says in words who uses a borrowed address.
@@ -67,7 +65,7 @@ func (st *State) borrowFix(b *Borrow) Fix {
 	case b.VM:
 		return Fix{"look", "calico-audit explain " + b.Addr.String()} // kept by design; nothing is to be restarted
 	case b.Workload != nil:
-		return Fix{"manual", fmt.Sprintf("once %s can claim a block: kubectl delete pod --namespace %s %s", b.User, arg(b.Workload.Namespace), arg(b.Workload.Name))}
+		return Fix{"manual", fmt.Sprintf("once %s can claim a block: kubectl delete pod --namespace %s %s", b.User, Arg(b.Workload.Namespace), Arg(b.Workload.Name))}
 	}
-	return Fix{"look", "kubectl get pods --all-namespaces -o wide --field-selector spec.nodeName=" + arg(b.User)}
+	return Fix{"look", "kubectl get pods --all-namespaces -o wide --field-selector spec.nodeName=" + Arg(b.User)}
 }

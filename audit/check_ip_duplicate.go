@@ -9,42 +9,40 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-func init() {
-	register(Check{
-		ID:       "ip/duplicate",
-		Title:    "two live owners use one address",
-		Severity: "critical",
-		Why:      "Traffic for one of them reaches the other, or neither: routes for one address can lead to one node only.",
-		Confirm:  "kubectl get pods --all-namespaces -o wide, and look for the address; calicoctl ipam show --ip=ADDRESS names the one that the allocation is for.",
-		Misread: "A finished pod keeps its last address in its status, and so does one being deleted after its network is gone: these do not count. " +
-			"Nor do the two pods of a virtual machine that is being migrated.",
-		Fix: "Restart the pod that the allocation does not name. Find out how it came about: an address released under a live pod, or overlapping blocks. " +
-			"Where a host view shows a namespace that no pod owns any more, end what runs in it on that node.",
-		Verify: "Both pods answer at addresses of their own.",
-		Never:  "Never release the address: one of the two owns it.",
-		Needs:  []blocks.Resource{blocks.Nodes, blocks.Pods},
-		Uses:   []blocks.Resource{blocks.Blocks, blocks.Pools},
-		Run: func(st *State, f *Findings) {
-			if g := st.firstMissing([]blocks.Resource{blocks.Blocks, blocks.Pools}); g != nil && len(st.kernels.uses) > 0 {
-				f.Withhold("not judged by host views: %s", g)
+var ipDuplicate = Check{
+	ID:       "ip/duplicate",
+	Title:    "two live owners use one address",
+	Severity: "critical",
+	Why:      "Traffic for one of them reaches the other, or neither: routes for one address can lead to one node only.",
+	Confirm:  "kubectl get pods --all-namespaces -o wide, and look for the address; calicoctl ipam show --ip=ADDRESS names the one that the allocation is for.",
+	Misread: "A finished pod keeps its last address in its status, and so does one being deleted after its network is gone: these do not count. " +
+		"Nor do the two pods of a virtual machine that is being migrated.",
+	Fix: "Restart the pod that the allocation does not name. Find out how it came about: an address released under a live pod, or overlapping blocks. " +
+		"Where a host view shows a namespace that no pod owns any more, end what runs in it on that node.",
+	Verify: "Both pods answer at addresses of their own.",
+	Never:  "Never release the address: one of the two owns it.",
+	Needs:  []blocks.Resource{blocks.Nodes, blocks.Pods},
+	Uses:   []blocks.Resource{blocks.Blocks, blocks.Pools},
+	Run: func(st *State, f *Findings) {
+		if g := st.FirstMissing([]blocks.Resource{blocks.Blocks, blocks.Pools}); g != nil && st.ViewsShowUses() {
+			f.Withhold("not judged by host views: %s", g)
+		}
+		st.eachLiveUse(func(a netip.Addr, all []liveUse) {
+			st.addDuplicate(f, a, certain(all))
+		})
+		// Addresses that nodes show in use twice, and that no live pod names.
+		st.EachHostUse(func(a netip.Addr, _ []HostUse) {
+			if len(st.SecondOwners(a)) > 1 && len(st.liveUses(a, st.namedBy(a))) == 0 {
+				st.addDuplicate(f, a, nil)
 			}
-			st.eachLiveUse(func(a netip.Addr, all []liveUse) {
-				st.addDuplicate(f, a, certain(all))
-			})
-			// Addresses that nodes show in use twice, and that no live pod names.
-			st.eachHostUse(func(a netip.Addr, _ []hostUse) {
-				if len(st.kernels.seconds[a]) > 1 && len(st.liveUses(a, st.namedBy(a))) == 0 {
-					st.addDuplicate(f, a, nil)
-				}
-			})
-		},
-	})
+		})
+	},
 }
 
 // addDuplicate records that several owners use an address, if there are: live pods
 // and tunnels, and the namespaces that host views show besides.
 func (st *State) addDuplicate(f *Findings, a netip.Addr, users []liveUse) {
-	second := st.kernels.seconds[a]
+	second := st.SecondOwners(a)
 	r, allocated := st.Allocation(a)
 	users = st.joinOwners(users, r.attributesIf(allocated))
 	if len(users)+len(second) < 2 {
@@ -56,8 +54,8 @@ func (st *State) addDuplicate(f *Findings, a netip.Addr, users []liveUse) {
 		nodes = append(nodes, u.node)
 	}
 	for _, u := range second {
-		who = append(who, namespaceText(u.k.Node, u.ns))
-		nodes = append(nodes, u.k.Node)
+		who = append(who, NamespaceText(u.View.Node, u.Namespace))
+		nodes = append(nodes, u.View.Node)
 	}
 	named := "nobody"
 	if attr := r.attributesIf(allocated); attr != nil {
@@ -69,7 +67,7 @@ func (st *State) addDuplicate(f *Findings, a netip.Addr, users []liveUse) {
 		Evidence: Evidences("used by", listBy("; ", who), "allocated to", named),
 		Fix:      Fix{"look", "calico-audit explain " + a.String()},
 	}
-	x.Evidence = append(x.Evidence, hostEvidence(second...)...)
+	x.Evidence = append(x.Evidence, HostUseEvidence(second...)...)
 	f.Add(x)
 }
 

@@ -7,43 +7,41 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-func init() {
-	register(Check{
-		ID:       "ip/leaked",
-		Title:    "an allocation whose owner is gone, as far as was observed",
-		Severity: "warning",
-		Why: "It names a pod, a virtual machine or a node's tunnel that no longer exists. The address is lost to other pods, and its block can never be released, which is how pools run out while few pods run. " +
-			"It comes about when a pod dies without Calico's CNI plugin being told.",
-		Confirm: "calicoctl ipam show --ip=ADDRESS names the pod; kubectl get pod shows that it is gone. On its node, crictl pods shows whether the sandbox still lives.",
-		Misread: "A pod that was deleted by force, and one whose Node object was deleted, may still run on its machine and use the address: the API alone cannot tell. " +
-			"What names no owner that can be looked up is no leak: see ip/unknown-owner.",
-		Fix: "Calico's own collector releases leaks after its grace period; see that it runs (config/gc-disabled). calico-audit repair --leaked-ips looks twice, and releases what nothing owns either time. " +
-			"It needs evidence from the address's own node: a complete host view that is not older than ten minutes and does not show the address " +
-			"(calico-audit agent --once -o json > NODE.json on the node, and --host-views NODE.json for the plan and again, freshly taken, for apply). " +
-			"A Node object that is gone or NotReady is no evidence: say that its machine is off with --terminated NODE, or taint a node that is not Ready " +
-			"with node.kubernetes.io/out-of-service. --without-host-evidence releases addresses of other nodes unasked; nothing releases one that a view shows in use.",
-		Never: "Never release an address on one look, and never by \"calicoctl ipam release --ip\", which checks neither handle nor sequence number.",
-		Needs: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
-		Uses:  []blocks.Resource{blocks.VMs, blocks.VMInstances},
-		Run: func(st *State, f *Findings) {
-			if name, unread := st.podUnread(); unread {
-				f.Unjudged("not judged where only pods could tell: pod %s could not be read", name)
-			}
-			for _, b := range st.IPBlocks {
-				for i, o := range b.Ordinals {
-					if o == blocks.Free {
-						continue
-					}
-					r := AllocationRef{b, i}
-					v := st.Judge(r)
-					if v.Owned {
-						continue
-					}
-					f.Add(st.leakFinding(r, v))
+var ipLeaked = Check{
+	ID:       "ip/leaked",
+	Title:    "an allocation whose owner is gone, as far as was observed",
+	Severity: "warning",
+	Why: "It names a pod, a virtual machine or a node's tunnel that no longer exists. The address is lost to other pods, and its block can never be released, which is how pools run out while few pods run. " +
+		"It comes about when a pod dies without Calico's CNI plugin being told.",
+	Confirm: "calicoctl ipam show --ip=ADDRESS names the pod; kubectl get pod shows that it is gone. On its node, crictl pods shows whether the sandbox still lives.",
+	Misread: "A pod that was deleted by force, and one whose Node object was deleted, may still run on its machine and use the address: the API alone cannot tell. " +
+		"What names no owner that can be looked up is no leak: see ip/unknown-owner.",
+	Fix: "Calico's own collector releases leaks after its grace period; see that it runs (config/gc-disabled). calico-audit repair --leaked-ips looks twice, and releases what nothing owns either time. " +
+		"It needs evidence from the address's own node: a complete host view that is not older than ten minutes and does not show the address " +
+		"(calico-audit agent --once -o json > NODE.json on the node, and --host-views NODE.json for the plan and again, freshly taken, for apply). " +
+		"A Node object that is gone or NotReady is no evidence: say that its machine is off with --terminated NODE, or taint a node that is not Ready " +
+		"with node.kubernetes.io/out-of-service. --without-host-evidence releases addresses of other nodes unasked; nothing releases one that a view shows in use.",
+	Never: "Never release an address on one look, and never by \"calicoctl ipam release --ip\", which checks neither handle nor sequence number.",
+	Needs: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
+	Uses:  []blocks.Resource{blocks.VMs, blocks.VMInstances},
+	Run: func(st *State, f *Findings) {
+		if name, unread := st.UnreadPod(); unread {
+			f.Unjudged("not judged where only pods could tell: pod %s could not be read", name)
+		}
+		for _, b := range st.IPBlocks {
+			for i, o := range b.Ordinals {
+				if o == blocks.Free {
+					continue
 				}
+				r := AllocationRef{b, i}
+				v := st.Judge(r)
+				if v.Owned {
+					continue
+				}
+				f.Add(st.leakFinding(r, v))
 			}
-		},
-	})
+		}
+	},
 }
 
 func (st *State) leakFinding(r AllocationRef, v Validity) Finding {
@@ -57,13 +55,13 @@ func (st *State) leakFinding(r AllocationRef, v Validity) Finding {
 		sequence = fmt.Sprint(n)
 	}
 	x := Finding{
-		Absence: true, Severity: Warning, Subject: ipSubject(r.Addr(), attr.Node), Pools: poolsOf(r.Block.Pool), Nodes: []string{r.Block.Owner.Node()},
+		Absence: true, Severity: Warning, Subject: IPSubject(r.Addr(), attr.Node), Pools: poolsOf(r.Block.Pool), Nodes: []string{r.Block.Owner.Node()},
 		Message: fmt.Sprintf("%s is allocated, and nothing seems to own it: %s", r.Addr(), v.Why),
-		Evidence: Evidences("block", r.Block.CIDR.String(), "owner of the block", ownerText(r.Block.Owner), "handle", handle,
+		Evidence: Evidences("block", r.Block.CIDR.String(), "owner of the block", OwnerText(r.Block.Owner), "handle", handle,
 			"node", attr.Node, "machine", st.machineNote(attr.Node), "type", attr.Type, "assigned", FormatTime(attr.Assigned), "sequence", sequence, "caution", caution, "observed", observed),
 		Fix: repairFix("--leaked-ips"),
 	}
-	if !attr.HasHandle || len(st.usesOfHost(r.Addr())) > 0 {
+	if !attr.HasHandle || len(st.HostUses(r.Addr())) > 0 {
 		x.Fix = Fix{"look", "calico-audit explain " + r.Addr().String()} // a repair would refuse it
 	}
 	st.addHolders(&x, r)
@@ -86,19 +84,19 @@ func (st *State) addHolders(x *Finding, r AllocationRef) {
 	if held := st.heldBy(r); len(held) > 0 {
 		var where, nodes []string
 		for _, u := range held {
-			where = append(where, namespaceText(u.k.Node, u.ns))
-			if !slices.Contains(nodes, u.k.Node) {
-				nodes = append(nodes, u.k.Node)
+			where = append(where, NamespaceText(u.View.Node, u.Namespace))
+			if !slices.Contains(nodes, u.View.Node) {
+				nodes = append(nodes, u.View.Node)
 			}
 		}
 		x.Message = fmt.Sprintf("%s is allocated, no object owns it (%s), and it is still in use on %s", r.Addr(), st.Judge(r).Why, each(nodes))
 		x.Evidence = append(x.Evidence, Evidence{"still in use", listBy("; ", where) + "; not reclaimable"})
-		x.Evidence = append(x.Evidence, hostEvidence(held...)...)
+		x.Evidence = append(x.Evidence, HostUseEvidence(held...)...)
 		x.Fix = Fix{"manual", fmt.Sprintf("end what runs in the namespace on %s; only then can the address be released", each(nodes))}
 		x.Nodes = append(x.Nodes, nodes...)
 		return
 	}
-	for _, u := range st.usesOfHost(r.Addr()) {
-		x.Evidence = append(x.Evidence, Evidence{"may be in use", fmt.Sprintf("%s, by %s, which proves nothing now", namespaceText(u.k.Node, u.ns), u.k.words())})
+	for _, u := range st.HostUses(r.Addr()) {
+		x.Evidence = append(x.Evidence, Evidence{"may be in use", fmt.Sprintf("%s, by %s, which proves nothing now", NamespaceText(u.View.Node, u.Namespace), u.View.Text())})
 	}
 }

@@ -8,58 +8,56 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-func init() {
-	register(Check{
-		ID:       "ip/unallocated",
-		Title:    "a pod or tunnel uses an address of an enabled pool that no block records",
-		Severity: "critical",
-		Why: "Calico may hand the address to another pod at any moment: two pods then share it. " +
-			"It comes about when an address is released under a live pod, or its block is deleted by hand.",
-		Confirm: "calicoctl ipam show --ip=ADDRESS says that it is not assigned, while kubectl get pod shows a pod that has it.",
-		Fix:     "Restart the pod, so that it gets an address that is its own. Until then an IPReservation of the single address keeps others from it.",
-		Never:   "Never write the allocation into the block by hand.",
-		Needs:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes, blocks.Pods},
-		Run: func(st *State, f *Findings) {
-			st.eachLiveUse(func(a netip.Addr, users []liveUse) {
-				pool := st.enabledPool(a)
-				if pool == nil || st.recorded(a) {
-					return
-				}
-				if st.blockMayCover(netip.PrefixFrom(a, a.BitLen())) {
-					f.Withhold("not judged for %s: a block that cannot be read may record it", a)
-					return
-				}
-				if !st.Cluster.Live && !slices.ContainsFunc(users, func(u liveUse) bool { return u.pod == nil || st.settled(u.pod.Created) }) {
-					f.Withhold("not judged for %s: its pod is younger than the grace, and files hold one reading only", a)
-					return
-				}
-				block := "does not exist"
-				if b := st.coveringBlock(a); b != nil {
-					block = fmt.Sprintf("%s of %s calls it free", b.CIDR, ownerText(b.Owner))
-				}
-				u := users[0]
-				fix := Fix{"manual", fmt.Sprintf("restart calico-node on %s, so that its tunnel gets an address of its own", u.node)}
-				if w := u.pod; w != nil {
-					fix = restartFix(w, "so that it gets an address of its own")
-				}
-				f.Add(Finding{
-					Severity: Critical, Subject: ipSubject(a, u.node), Pools: poolsOf(pool), Absence: true,
-					Message:  fmt.Sprintf("%s is used by %s on %s, and no block records it", a, u, u.node),
-					Evidence: Evidences("used by", u.String(), "by evidence of", u.source, "pool", pool.Name, "block", block),
-					Fix:      fix,
-				})
+var ipUnallocated = Check{
+	ID:       "ip/unallocated",
+	Title:    "a pod or tunnel uses an address of an enabled pool that no block records",
+	Severity: "critical",
+	Why: "Calico may hand the address to another pod at any moment: two pods then share it. " +
+		"It comes about when an address is released under a live pod, or its block is deleted by hand.",
+	Confirm: "calicoctl ipam show --ip=ADDRESS says that it is not assigned, while kubectl get pod shows a pod that has it.",
+	Fix:     "Restart the pod, so that it gets an address that is its own. Until then an IPReservation of the single address keeps others from it.",
+	Never:   "Never write the allocation into the block by hand.",
+	Needs:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes, blocks.Pods},
+	Run: func(st *State, f *Findings) {
+		st.eachLiveUse(func(a netip.Addr, users []liveUse) {
+			pool := st.enabledPool(a)
+			if pool == nil || st.recorded(a) {
+				return
+			}
+			if st.BlockMayCover(netip.PrefixFrom(a, a.BitLen())) {
+				f.Withhold("not judged for %s: a block that cannot be read may record it", a)
+				return
+			}
+			if !st.Cluster.Live && !slices.ContainsFunc(users, func(u liveUse) bool { return u.pod == nil || st.PastGrace(u.pod.Created) }) {
+				f.Withhold("not judged for %s: its pod is younger than the grace, and files hold one reading only", a)
+				return
+			}
+			block := "does not exist"
+			if b := st.coveringBlock(a); b != nil {
+				block = fmt.Sprintf("%s of %s calls it free", b.CIDR, OwnerText(b.Owner))
+			}
+			u := users[0]
+			fix := Fix{"manual", fmt.Sprintf("restart calico-node on %s, so that its tunnel gets an address of its own", u.node)}
+			if w := u.pod; w != nil {
+				fix = restartFix(w, "so that it gets an address of its own")
+			}
+			f.Add(Finding{
+				Severity: Critical, Subject: IPSubject(a, u.node), Pools: poolsOf(pool), Absence: true,
+				Message:  fmt.Sprintf("%s is used by %s on %s, and no block records it", a, u, u.node),
+				Evidence: Evidences("used by", u.String(), "by evidence of", u.source, "pool", pool.Name, "block", block),
+				Fix:      fix,
 			})
-		},
-	})
+		})
+	},
 }
 
 // restartFix is to restart a pod, for a reason. A virtual machine's pod is never
 // restarted on our word: that stops the machine, and does not change its address.
 func restartFix(w *blocks.Workload, why string) Fix {
 	if w.VM != "" {
-		return Fix{"look", "kubectl get virtualmachineinstance --namespace " + arg(w.Namespace) + " " + arg(w.VM)}
+		return Fix{"look", "kubectl get virtualmachineinstance --namespace " + Arg(w.Namespace) + " " + Arg(w.VM)}
 	}
-	return Fix{"manual", fmt.Sprintf("kubectl delete pod --namespace %s %s, %s", arg(w.Namespace), arg(w.Name), why)}
+	return Fix{"manual", fmt.Sprintf("kubectl delete pod --namespace %s %s, %s", Arg(w.Namespace), Arg(w.Name), why)}
 }
 
 // liveUse is a live claim to an address.
@@ -98,7 +96,7 @@ func (st *State) eachLiveUse(fn func(netip.Addr, []liveUse)) {
 	}
 	for i := range st.Nodes {
 		for _, t := range st.Nodes[i].Tunnels {
-			if len(st.Users(t.Addr)) == 0 && st.tunnels[t.Addr][0].node == &st.Nodes[i] && st.tunnels[t.Addr][0].kind == t.Type {
+			if len(st.Users(t.Addr)) == 0 && st.TunnelsAt(t.Addr)[0].Node == &st.Nodes[i] && st.TunnelsAt(t.Addr)[0].Type == t.Type {
 				emit(t.Addr, nil)
 			}
 		}
@@ -119,11 +117,11 @@ func (st *State) liveUses(a netip.Addr, pods []use) (users []liveUse) {
 		}
 		users = append(users, l)
 	}
-	for i, t := range st.tunnels[a] {
-		if slices.ContainsFunc(st.tunnels[a][:i], func(other tunnelUse) bool { return other.node == t.node }) {
+	for i, t := range st.TunnelsAt(a) {
+		if slices.ContainsFunc(st.TunnelsAt(a)[:i], func(other TunnelUse) bool { return other.Node == t.Node }) {
 			continue // one node, two of its annotations
 		}
-		users = append(users, liveUse{tunnel: t.kind, node: t.node.Name, source: "the node's " + t.kind, certain: true})
+		users = append(users, liveUse{tunnel: t.Type, node: t.Node.Name, source: "the node's " + t.Type, certain: true})
 	}
 	return users
 }

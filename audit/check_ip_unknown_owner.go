@@ -6,43 +6,41 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-func init() {
-	register(Check{
-		ID:       "ip/unknown-owner",
-		Title:    "an allocation that names no owner that can be looked up",
-		Severity: "info",
-		Why: "The address is in use as far as anybody can tell: by a container of another runtime, a virtual machine, an address that somebody assigned by hand. " +
-			"Neither Calico's own collector nor calico-audit ever releases it, so that one that was forgotten holds its block for good.",
-		Confirm: "calicoctl ipam show --ip=ADDRESS prints the handle and the attributes. podman ps on the node lists containers whose handle is podman.ID; " +
-			"kubectl get virtualmachines --all-namespaces the machine of a handle NETWORK.vmi.NAMESPACE.NAME.",
-		Misread: "It is no leak: that no pod names the address says nothing about an owner that is no pod.",
-		Fix: "Find out who assigned it. If virtual machines could not be read, permit that (get, list and watch on virtualmachines and virtualmachineinstances of kubevirt.io). " +
-			"Where its owner is certainly gone, whoever assigned it gives it back: podman network disconnect, calicoctl ipam release.",
-		Never: "Never release it because nothing that Kubernetes knows uses it.",
-		Needs: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
-		Uses:  []blocks.Resource{blocks.VMs, blocks.VMInstances},
-		Run: func(st *State, f *Findings) {
-			for _, b := range st.IPBlocks {
-				for i, o := range b.Ordinals {
-					if o == blocks.Free {
-						continue
-					}
-					r := AllocationRef{b, i}
-					v := st.Judge(r)
-					if !v.Unknown {
-						continue
-					}
-					attr := r.Attributes()
-					namespace, vm, _ := attr.VMOf()
-					f.Add(Finding{
-						Absence: true, Severity: Info, Subject: ipSubject(r.Addr(), attr.Node), Pools: poolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
-						Message: fmt.Sprintf("%s is allocated, and who owns it is not known: %s", r.Addr(), v.Why),
-						Evidence: Evidences("block", b.CIDR.String(), "owner of the block", ownerText(b.Owner), "handle", orNone(attr.Handle),
-							"virtual machine", joinNonEmpty(namespace, vm), "node", attr.Node, "assigned", FormatTime(attr.Assigned)),
-						Fix: Fix{"look", "calico-audit explain " + r.Addr().String()},
-					})
+var ipUnknownOwner = Check{
+	ID:       "ip/unknown-owner",
+	Title:    "an allocation that names no owner that can be looked up",
+	Severity: "info",
+	Why: "The address is in use as far as anybody can tell: by a container of another runtime, a virtual machine, an address that somebody assigned by hand. " +
+		"Neither Calico's own collector nor calico-audit ever releases it, so that one that was forgotten holds its block for good.",
+	Confirm: "calicoctl ipam show --ip=ADDRESS prints the handle and the attributes. podman ps on the node lists containers whose handle is podman.ID; " +
+		"kubectl get virtualmachines --all-namespaces the machine of a handle NETWORK.vmi.NAMESPACE.NAME.",
+	Misread: "It is no leak: that no pod names the address says nothing about an owner that is no pod.",
+	Fix: "Find out who assigned it. If virtual machines could not be read, permit that (get, list and watch on virtualmachines and virtualmachineinstances of kubevirt.io). " +
+		"Where its owner is certainly gone, whoever assigned it gives it back: podman network disconnect, calicoctl ipam release.",
+	Never: "Never release it because nothing that Kubernetes knows uses it.",
+	Needs: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
+	Uses:  []blocks.Resource{blocks.VMs, blocks.VMInstances},
+	Run: func(st *State, f *Findings) {
+		for _, b := range st.IPBlocks {
+			for i, o := range b.Ordinals {
+				if o == blocks.Free {
+					continue
 				}
+				r := AllocationRef{b, i}
+				v := st.Judge(r)
+				if !v.Unknown {
+					continue
+				}
+				attr := r.Attributes()
+				namespace, vm, _ := attr.VMOf()
+				f.Add(Finding{
+					Absence: true, Severity: Info, Subject: IPSubject(r.Addr(), attr.Node), Pools: poolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
+					Message: fmt.Sprintf("%s is allocated, and who owns it is not known: %s", r.Addr(), v.Why),
+					Evidence: Evidences("block", b.CIDR.String(), "owner of the block", OwnerText(b.Owner), "handle", orNone(attr.Handle),
+						"virtual machine", joinNonEmpty(namespace, vm), "node", attr.Node, "assigned", FormatTime(attr.Assigned)),
+					Fix: Fix{"look", "calico-audit explain " + r.Addr().String()},
+				})
 			}
-		},
-	})
+		}
+	},
 }

@@ -8,39 +8,37 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-func init() {
-	register(Check{
-		ID:       "node/block-limit",
-		Title:    "a node has as many blocks as it may",
-		Severity: "warning, or error if they are full",
-		Why: "At the limit (maxBlocksPerHost; 20 unless set) a node claims no further block and, unlike in a pool without blocks, borrows nothing either: " +
-			"its next pod gets no address once its blocks are full.",
-		Confirm: "calicoctl ipam show --show-configuration shows maxBlocksPerHost; calicoctl ipam show --show-blocks shows the node's blocks.",
-		Misread: "A node at its limit is more often full of leaked addresses than of pods: see how many pods it runs.",
-		Fix:     "Look for leaked addresses first. If the pods are real, raise maxBlocksPerHost (which needs strict affinity) or run fewer pods on the node.",
-		Never:   "Never raise the limit to get rid of the alert without knowing what fills the blocks.",
-		Needs:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.IPAMConfigs, blocks.Nodes, blocks.Reservations, blocks.Affinities},
-		Uses:    []blocks.Resource{blocks.Namespaces, blocks.Pods},
-		Run: func(st *State, f *Findings) {
-			alike, restricted := st.namespacesAlike()
-			if g := st.firstMissing(f.check.Uses); g != nil && restricted {
-				f.Unjudged("what pods of each namespace may use was not judged: %s", g)
-				return
+var nodeBlockLimit = Check{
+	ID:       "node/block-limit",
+	Title:    "a node has as many blocks as it may",
+	Severity: "warning, or error if they are full",
+	Why: "At the limit (maxBlocksPerHost; 20 unless set) a node claims no further block and, unlike in a pool without blocks, borrows nothing either: " +
+		"its next pod gets no address once its blocks are full.",
+	Confirm: "calicoctl ipam show --show-configuration shows maxBlocksPerHost; calicoctl ipam show --show-blocks shows the node's blocks.",
+	Misread: "A node at its limit is more often full of leaked addresses than of pods: see how many pods it runs.",
+	Fix:     "Look for leaked addresses first. If the pods are real, raise maxBlocksPerHost (which needs strict affinity) or run fewer pods on the node.",
+	Never:   "Never raise the limit to get rid of the alert without knowing what fills the blocks.",
+	Needs:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.IPAMConfigs, blocks.Nodes, blocks.Reservations, blocks.Affinities},
+	Uses:    []blocks.Resource{blocks.Namespaces, blocks.Pods},
+	Run: func(st *State, f *Findings) {
+		alike, restricted := st.namespacesAlike()
+		if g := st.FirstMissing(f.check.Uses); g != nil && restricted {
+			f.Unjudged("what pods of each namespace may use was not judged: %s", g)
+			return
+		}
+		for _, h := range st.Hosts {
+			if h.Node != nil {
+				blockLimitFinding(st, h, alike, f)
 			}
-			for _, h := range st.Hosts {
-				if h.Node != nil {
-					blockLimitFinding(st, h, alike, f)
-				}
-			}
-		},
-	})
+		}
+	},
 }
 
 // blockLimitFinding adds one finding for a host that is at the limit in any
 // family; the worse family gives the severity.
 func blockLimitFinding(st *State, h *Host, alike []string, f *Findings) {
 	limit := st.IPAM.BlockLimit()
-	x := Finding{Subject: nodeSubject(h.Name), Fix: Fix{"look", "calico-audit report -o wide --node " + arg(h.Name)}}
+	x := Finding{Subject: NodeSubject(h.Name), Fix: Fix{"look", "calico-audit report -o wide --node " + Arg(h.Name)}}
 	var texts []string
 	for _, family := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
 		worst := limitState{}
@@ -55,7 +53,7 @@ func blockLimitFinding(st *State, h *Host, alike []string, f *Findings) {
 		x.Severity = max(x.Severity, worst.severity)
 		x.Pools = append(x.Pools, poolsOf(worst.pools...)...)
 		texts = append(texts, fmt.Sprintf("has as many %s blocks as it may (%d of %d)%s; %s", family, worst.have, limit, worst.who, worst.room))
-		x.Evidence = append(x.Evidence, Evidences("limit", limitText(st), family.String()+" blocks", list(cidrs(worst.blocks)),
+		x.Evidence = append(x.Evidence, Evidences("limit", limitText(st), family.String()+" blocks", List(cidrs(worst.blocks)),
 			family.String()+" unused addresses", fmt.Sprint(worst.unused))...)
 	}
 	if len(texts) > 0 {
@@ -116,12 +114,12 @@ func (st *State) limitStates(h *Host, f blocks.Family, alike []string) (out []li
 		for _, b := range h.Blocks {
 			if b.Usable() && inPools(b, pools) {
 				s.blocks = append(s.blocks, b)
-				s.unused += b.unused(st.reserved)
+				s.unused += st.Unused(b)
 			}
 		}
 		switch {
 		case s.unused > 0:
-			s.room = plural(s.unused, "address") + " left in them"
+			s.room = Plural(s.unused, "address") + " left in them"
 		case st.healsItself(n, pools):
 			s.room = "they are full; one more affinity has no block yet, which its next assignment makes"
 		default:

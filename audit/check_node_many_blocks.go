@@ -9,38 +9,36 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-func init() {
-	register(Check{
-		ID:       "node/many-blocks",
-		Title:    "a host holds several blocks of one pool",
-		Severity: "info, or warning if the pool has no free block",
-		Why: "In a pool without blocks left, what one node holds beyond its need is what others lack. " +
-			"A node claims a further block when its first is full, and keeps it after its pods have gone.",
-		Confirm: "calicoctl ipam show --show-blocks",
-		Misread: "Several blocks are normal for a node that runs more pods than one block holds.",
-		Fix: "Release the blocks that the evidence calls releasable. For a block with few addresses in use, restart the pods that hold them " +
-			"(with the node cordoned, or they may get addresses of the same block again), and release it once it is empty.",
-		Never: "Never release a block that holds allocations: all its addresses would then be borrowed from nobody.",
-		Needs: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
-		Uses:  releaseNeeds,
-		Run: func(st *State, f *Findings) {
-			for _, h := range st.Hosts {
-				byPool := map[*Pool][]*Block{}
-				for _, b := range h.Blocks {
-					byPool[b.Pool] = append(byPool[b.Pool], b)
-				}
-				var several []*Pool
-				for _, p := range st.Pools {
-					if len(byPool[p]) > 1 {
-						several = append(several, p)
-					}
-				}
-				if len(several) > 0 {
-					f.Add(st.manyBlocks(h, several, byPool))
+var nodeManyBlocks = Check{
+	ID:       "node/many-blocks",
+	Title:    "a host holds several blocks of one pool",
+	Severity: "info, or warning if the pool has no free block",
+	Why: "In a pool without blocks left, what one node holds beyond its need is what others lack. " +
+		"A node claims a further block when its first is full, and keeps it after its pods have gone.",
+	Confirm: "calicoctl ipam show --show-blocks",
+	Misread: "Several blocks are normal for a node that runs more pods than one block holds.",
+	Fix: "Release the blocks that the evidence calls releasable. For a block with few addresses in use, restart the pods that hold them " +
+		"(with the node cordoned, or they may get addresses of the same block again), and release it once it is empty.",
+	Never: "Never release a block that holds allocations: all its addresses would then be borrowed from nobody.",
+	Needs: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
+	Uses:  ReleaseNeeds,
+	Run: func(st *State, f *Findings) {
+		for _, h := range st.Hosts {
+			byPool := map[*Pool][]*Block{}
+			for _, b := range h.Blocks {
+				byPool[b.Pool] = append(byPool[b.Pool], b)
+			}
+			var several []*Pool
+			for _, p := range st.Pools {
+				if len(byPool[p]) > 1 {
+					several = append(several, p)
 				}
 			}
-		},
-	})
+			if len(several) > 0 {
+				f.Add(st.manyBlocks(h, several, byPool))
+			}
+		}
+	},
 }
 
 // manyBlocks makes the finding of one host, over all pools of which it holds
@@ -54,7 +52,7 @@ func (st *State) manyBlocks(h *Host, pools []*Pool, byPool map[*Pool][]*Block) F
 		if p.ServesWorkloads() && p.Slots.Allocatable.IsZero() {
 			sev, scarce = Warning, ", which has none left"
 		}
-		holds = append(holds, fmt.Sprintf("%s of pool %s%s", plural(len(byPool[p]), "block"), p.Name, scarce))
+		holds = append(holds, fmt.Sprintf("%s of pool %s%s", Plural(len(byPool[p]), "block"), p.Name, scarce))
 		all = append(all, byPool[p]...)
 	}
 	for _, b := range all {
@@ -67,8 +65,8 @@ func (st *State) manyBlocks(h *Host, pools []*Pool, byPool map[*Pool][]*Block) F
 			held = append(held, fmt.Sprintf("%s: %s", b.CIDR, b.Release.Held))
 		}
 	}
-	could := list(releasable)
-	fix := Fix{"look", "calico-audit report -o wide --check block/empty --node " + arg(h.Name)}
+	could := List(releasable)
+	fix := Fix{"look", "calico-audit report -o wide --check block/empty --node " + Arg(h.Name)}
 	switch {
 	case could == "" && len(held) == 0:
 		could = "none: all hold addresses in use"
@@ -77,10 +75,10 @@ func (st *State) manyBlocks(h *Host, pools []*Pool, byPool map[*Pool][]*Block) F
 		could = "none now"
 	}
 	return Finding{
-		Severity: sev, Subject: nodeSubject(h.Name), Pools: poolsOf(pools...),
+		Severity: sev, Subject: NodeSubject(h.Name), Pools: poolsOf(pools...),
 		Message: fmt.Sprintf("%s holds %s; releasable: %s", h.Name, strings.Join(holds, " and "), could),
-		Evidence: Evidences("pool", strings.Join(poolsOf(pools...), ", "), "blocks", list(cidrs(all)), "releasable", could,
-			"empty but held", listBy("; ", held), "in use", list(used)),
+		Evidence: Evidences("pool", strings.Join(poolsOf(pools...), ", "), "blocks", List(cidrs(all)), "releasable", could,
+			"empty but held", listBy("; ", held), "in use", List(used)),
 		Fix: fix,
 	}
 }
@@ -104,7 +102,7 @@ func (st *State) drainAdvice(h *Host, bs []*Block) string {
 	advice := fmt.Sprintf("if blocks are scarce: make an IPReservation of %s so that nothing new takes its addresses, restart the pods that hold them (%s), and delete the reservation once the block is released",
 		b.CIDR, inUseText(b))
 	if borrowers := lent[b]; len(borrowers) > 0 {
-		advice += "; pods of " + list(borrowers) + " are among them"
+		advice += "; pods of " + List(borrowers) + " are among them"
 	}
 	return advice
 }

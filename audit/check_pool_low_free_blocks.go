@@ -6,38 +6,36 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-func init() {
-	register(Check{
-		ID:       "pool/low-free-blocks",
-		Title:    "the blocks of a pool that are allocatable or reclaimable are under 10 % or under 2",
-		Severity: "warning",
-		Why: "The next nodes to join, or nodes that fill their block, take the last blocks; after that nodes borrow addresses or get none. " +
-			"This is the time to add a pool: before it, not after.",
-		Confirm: "calicoctl ipam show --show-blocks, and count the blocks of the pool against what its CIDR holds.",
-		Misread: "A percentage misleads for a small pool: with four blocks, one left is 25 % and still only enough for one node.",
-		Fix:     "Add a pool, or release blocks that stand empty on nodes holding several.",
-		Never:   "Never shrink the block size of a pool in use to gain blocks: blocks of the old size stay, and new ones may overlap them.",
-		Needs:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
-		Uses:    releaseNeeds,
-		Run: func(st *State, f *Findings) {
-			if !st.ReclaimableKnown() {
-				f.Unjudged("reclaimable blocks were not judged: %s", st.firstMissing(releaseNeeds))
-				return
+var poolLowFreeBlocks = Check{
+	ID:       "pool/low-free-blocks",
+	Title:    "the blocks of a pool that are allocatable or reclaimable are under 10 % or under 2",
+	Severity: "warning",
+	Why: "The next nodes to join, or nodes that fill their block, take the last blocks; after that nodes borrow addresses or get none. " +
+		"This is the time to add a pool: before it, not after.",
+	Confirm: "calicoctl ipam show --show-blocks, and count the blocks of the pool against what its CIDR holds.",
+	Misread: "A percentage misleads for a small pool: with four blocks, one left is 25 % and still only enough for one node.",
+	Fix:     "Add a pool, or release blocks that stand empty on nodes holding several.",
+	Never:   "Never shrink the block size of a pool in use to gain blocks: blocks of the old size stay, and new ones may overlap them.",
+	Needs:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
+	Uses:    ReleaseNeeds,
+	Run: func(st *State, f *Findings) {
+		if !st.ReclaimableKnown() {
+			f.Unjudged("reclaimable blocks were not judged: %s", st.FirstMissing(ReleaseNeeds))
+			return
+		}
+		for _, p := range st.Pools {
+			left := p.Slots.Allocatable.Add(p.Reclaimable)
+			if !p.ServesWorkloads() || left.Cmp(blocks.CountOf(2)) >= 0 && left.Times(10).Cmp(p.Slots.Capacity) >= 0 {
+				continue
 			}
-			for _, p := range st.Pools {
-				left := p.Slots.Allocatable.Add(p.Reclaimable)
-				if !p.ServesWorkloads() || left.Cmp(blocks.CountOf(2)) >= 0 && left.Times(10).Cmp(p.Slots.Capacity) >= 0 {
-					continue
-				}
-				f.Add(Finding{
-					Severity: Warning, Subject: poolSubject(p), Pools: poolsOf(p),
-					Message: fmt.Sprintf("pool %s has %s allocatable and %s reclaimable of %s", p.Name, pluralCount(p.Slots.Allocatable, "block"), p.Reclaimable, p.Slots.Capacity),
-					Evidence: Evidences(
-						"allocatable", p.Slots.Allocatable.String(), "reclaimable", p.Reclaimable.String(),
-						"claimed", p.Slots.Claimed.String(), "reserved", p.Slots.Reserved.String(), "needed by its nodes", p.Needed.String()),
-					Fix: Fix{"look", "calico-audit report -o wide --check node/many-blocks,block/empty --pool " + arg(p.Name)},
-				})
-			}
-		},
-	})
+			f.Add(Finding{
+				Severity: Warning, Subject: PoolSubject(p), Pools: poolsOf(p),
+				Message: fmt.Sprintf("pool %s has %s allocatable and %s reclaimable of %s", p.Name, pluralCount(p.Slots.Allocatable, "block"), p.Reclaimable, p.Slots.Capacity),
+				Evidence: Evidences(
+					"allocatable", p.Slots.Allocatable.String(), "reclaimable", p.Reclaimable.String(),
+					"claimed", p.Slots.Claimed.String(), "reserved", p.Slots.Reserved.String(), "needed by its nodes", p.Needed.String()),
+				Fix: Fix{"look", "calico-audit report -o wide --check node/many-blocks,block/empty --pool " + Arg(p.Name)},
+			})
+		}
+	},
 }

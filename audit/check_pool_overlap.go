@@ -7,37 +7,35 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-func init() {
-	register(Check{
-		ID:       "pool/overlap",
-		Title:    "two pools overlap",
-		Severity: "error, or warning where Calico marks one of them not allocatable",
-		Why: "Where the block sizes differ, one address may be handed out twice; " +
-			"and encapsulation, NAT and selectors of an address depend on which of the two pools is looked at.",
-		Confirm: "kubectl get ippools -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr",
-		Misread: "Calico v3.32 and newer accept overlapping pools and use only one of them: see the pool's Allocatable condition.",
-		Fix:     "Disable one of the two, let its pods move by restarting them, and delete it when nothing uses it any more.",
-		Never:   "Never delete a pool whose addresses are in use: their blocks then belong to the other pool.",
-		Needs:   []blocks.Resource{blocks.Pools},
-		Run: func(st *State, f *Findings) {
-			for i, later := range st.Pools {
-				var others []*Pool
-				for _, earlier := range st.Pools[:i] {
-					if later.CIDR.Overlaps(earlier.CIDR) {
-						others = append(others, earlier)
-					}
-				}
-				if len(others) > 0 {
-					f.Add(poolOverlap(later, others))
+var poolOverlap = Check{
+	ID:       "pool/overlap",
+	Title:    "two pools overlap",
+	Severity: "error, or warning where Calico marks one of them not allocatable",
+	Why: "Where the block sizes differ, one address may be handed out twice; " +
+		"and encapsulation, NAT and selectors of an address depend on which of the two pools is looked at.",
+	Confirm: "kubectl get ippools -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr",
+	Misread: "Calico v3.32 and newer accept overlapping pools and use only one of them: see the pool's Allocatable condition.",
+	Fix:     "Disable one of the two, let its pods move by restarting them, and delete it when nothing uses it any more.",
+	Never:   "Never delete a pool whose addresses are in use: their blocks then belong to the other pool.",
+	Needs:   []blocks.Resource{blocks.Pools},
+	Run: func(st *State, f *Findings) {
+		for i, later := range st.Pools {
+			var others []*Pool
+			for _, earlier := range st.Pools[:i] {
+				if later.CIDR.Overlaps(earlier.CIDR) {
+					others = append(others, earlier)
 				}
 			}
-		},
-	})
+			if len(others) > 0 {
+				f.Add(poolOverlapFinding(later, others))
+			}
+		}
+	},
 }
 
-// poolOverlap makes the finding of a pool that overlaps others; it is settled
+// poolOverlapFinding makes the finding of a pool that overlaps others; it is settled
 // where Calico allocates from all but one of each two.
-func poolOverlap(later *Pool, others []*Pool) Finding {
+func poolOverlapFinding(later *Pool, others []*Pool) Finding {
 	sev := Warning
 	var with, sizes, settled []string
 	for _, o := range others {
@@ -53,10 +51,10 @@ func poolOverlap(later *Pool, others []*Pool) Finding {
 		}
 	}
 	return Finding{
-		Severity: sev, Subject: poolSubject(later), Pools: append(poolsOf(later), poolsOf(others...)...),
-		Message: fmt.Sprintf("pool %s (%s) overlaps pool %s", later.Name, later.CIDR, list(with)),
-		Evidence: Evidences("other pools", list(with), "block sizes", fmt.Sprintf("/%d here, %s", later.BlockSize, list(sizes)),
-			"settled", list(slices.Compact(settled))),
-		Fix: Fix{"manual", fmt.Sprintf("set disabled: true on one of %s and %s, and restart the pods that use it", later.Name, list(poolsOf(others...)))},
+		Severity: sev, Subject: PoolSubject(later), Pools: append(poolsOf(later), poolsOf(others...)...),
+		Message: fmt.Sprintf("pool %s (%s) overlaps pool %s", later.Name, later.CIDR, List(with)),
+		Evidence: Evidences("other pools", List(with), "block sizes", fmt.Sprintf("/%d here, %s", later.BlockSize, List(sizes)),
+			"settled", List(slices.Compact(settled))),
+		Fix: Fix{"manual", fmt.Sprintf("set disabled: true on one of %s and %s, and restart the pods that use it", later.Name, List(poolsOf(others...)))},
 	}
 }

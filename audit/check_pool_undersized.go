@@ -6,49 +6,47 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-func init() {
-	register(Check{
-		ID:       "pool/undersized",
-		Title:    "a pool has fewer blocks than its nodes will need",
-		Severity: "warning, or info if other pools make up for it",
-		Why: "When the nodes fill up with pods, some of them will get no block. " +
-			"Each needs at least one, and ⌈allocatable pods / block size⌉ of them when it runs as many pods as it may.",
-		Confirm: "Compare the pool's number of blocks, 2^(blockSize - prefix length), with the nodes that its nodeSelector matches.",
-		Fix:     "Add a pool for the same nodes, choose a larger CIDR, or in a new pool smaller blocks (such as /28 instead of /26) where nodes run few pods.",
-		Never:   "Never change the CIDR or block size of a pool in use.",
-		Needs:   []blocks.Resource{blocks.Pools, blocks.Nodes, blocks.Reservations},
-		Run: func(st *State, f *Findings) {
-			for _, p := range st.Pools {
-				usable := st.usableSlots(p)
-				if p.Needed.Cmp(usable) <= 0 {
-					continue
-				}
-				sev, others := Warning, ""
-				short := p.Needed.Sub(usable)
-				if spare := st.spareElsewhere(p); spare.Cmp(short.Mul(p.BlockAddresses())) >= 0 {
-					sev = Info
-					others = fmt.Sprintf("other pools for the same nodes have %s to spare", pluralCount(spare, "address"))
-				}
-				selected, _ := st.selected(p)
-				message := fmt.Sprintf("pool %s has %s, and its %s will need %s when full", p.Name, pluralCount(usable, "block"), plural(selected, "node"), p.Needed)
-				if others != "" {
-					message += "; " + others
-				}
-				f.Add(Finding{
-					Severity: sev, Subject: poolSubject(p), Pools: poolsOf(p), Message: message,
-					Evidence: Evidences(
-						"needed", p.Needed.String(), "usable", usable.String(), "nodes", fmt.Sprint(selected),
-						"addresses in a block", p.BlockAddresses().String(), "elsewhere", others),
-					Fix: Fix{"manual", fmt.Sprintf("add a pool for the same nodes with at least %s", pluralCount(short, "block"))},
-				})
+var poolUndersized = Check{
+	ID:       "pool/undersized",
+	Title:    "a pool has fewer blocks than its nodes will need",
+	Severity: "warning, or info if other pools make up for it",
+	Why: "When the nodes fill up with pods, some of them will get no block. " +
+		"Each needs at least one, and ⌈allocatable pods / block size⌉ of them when it runs as many pods as it may.",
+	Confirm: "Compare the pool's number of blocks, 2^(blockSize - prefix length), with the nodes that its nodeSelector matches.",
+	Fix:     "Add a pool for the same nodes, choose a larger CIDR, or in a new pool smaller blocks (such as /28 instead of /26) where nodes run few pods.",
+	Never:   "Never change the CIDR or block size of a pool in use.",
+	Needs:   []blocks.Resource{blocks.Pools, blocks.Nodes, blocks.Reservations},
+	Run: func(st *State, f *Findings) {
+		for _, p := range st.Pools {
+			usable := st.usableSlots(p)
+			if p.Needed.Cmp(usable) <= 0 {
+				continue
 			}
-		},
-	})
+			sev, others := Warning, ""
+			short := p.Needed.Sub(usable)
+			if spare := st.spareElsewhere(p); spare.Cmp(short.Mul(p.BlockAddresses())) >= 0 {
+				sev = Info
+				others = fmt.Sprintf("other pools for the same nodes have %s to spare", pluralCount(spare, "address"))
+			}
+			selected, _ := st.selected(p)
+			message := fmt.Sprintf("pool %s has %s, and its %s will need %s when full", p.Name, pluralCount(usable, "block"), Plural(selected, "node"), p.Needed)
+			if others != "" {
+				message += "; " + others
+			}
+			f.Add(Finding{
+				Severity: sev, Subject: PoolSubject(p), Pools: poolsOf(p), Message: message,
+				Evidence: Evidences(
+					"needed", p.Needed.String(), "usable", usable.String(), "nodes", fmt.Sprint(selected),
+					"addresses in a block", p.BlockAddresses().String(), "elsewhere", others),
+				Fix: Fix{"manual", fmt.Sprintf("add a pool for the same nodes with at least %s", pluralCount(short, "block"))},
+			})
+		}
+	},
 }
 
 // usableSlots is how many blocks a pool can have in use at once.
 func (st *State) usableSlots(p *Pool) blocks.Count {
-	none := blocks.PoolSlots(p.Pool, nil, st.reserved)
+	none := blocks.PoolSlots(p.Pool, nil, st.Reserved)
 	return none.Free
 }
 
@@ -80,7 +78,7 @@ func (st *State) spareElsewhere(p *Pool) blocks.Count {
 		left := st.usableSlots(q)
 		for name := range theirs {
 			if !mine[name] {
-				left = left.Sub(nodeDemand(st.hosts[name].Node, q))
+				left = left.Sub(nodeDemand(st.Host(name).Node, q))
 			}
 		}
 		if left.Cmp(blocks.Count{}) > 0 {

@@ -40,8 +40,8 @@ func Reads(checks []*Check) []blocks.Resource {
 func (r *Result) NeedsConfirmation() []blocks.Resource {
 	var checks []*Check
 	for i := range r.Findings {
-		if f := &r.Findings[i]; r.unconfirmed(f) && !slices.Contains(checks, registry[f.Check]) {
-			checks = append(checks, registry[f.Check])
+		if f := &r.Findings[i]; r.unconfirmed(f) && !slices.Contains(checks, f.by) {
+			checks = append(checks, f.by)
 		}
 	}
 	return Reads(checks)
@@ -56,7 +56,7 @@ func Confirm(first, second *Result) *Result {
 	t := Tracker{awaits: seenOnce, entries: map[string]*tracked{}}
 	for i := range first.Findings {
 		f := &first.Findings[i]
-		t.entries[f.Fingerprint] = &tracked{check: f.Check, sure: f.Severity}
+		t.entries[f.Fingerprint] = &tracked{check: f.by, sure: f.Severity}
 	}
 	out := t.Observe(second, time.Time{})
 	for _, f := range first.Findings {
@@ -148,7 +148,7 @@ type Tracker struct {
 
 // tracked is a finding of the last result.
 type tracked struct {
-	check string
+	check *Check
 	// since is the state's time at which it was first found, and seen the same by the
 	// clock here.
 	since, seen time.Time
@@ -167,7 +167,7 @@ func (t *Tracker) Accept(r *Result, takenAt time.Time) {
 	t.entries = map[string]*tracked{}
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		t.entries[f.Fingerprint] = &tracked{check: f.Check, since: takenAt, seen: time.Now(), sure: f.Severity, shown: f}
+		t.entries[f.Fingerprint] = &tracked{check: f.by, since: takenAt, seen: time.Now(), sure: f.Severity, shown: f}
 	}
 }
 
@@ -177,7 +177,7 @@ func (t *Tracker) Accept(r *Result, takenAt time.Time) {
 func (t *Tracker) Observe(r *Result, takenAt time.Time) *Result {
 	next := make(map[string]*tracked, len(r.Findings))
 	for print, e := range t.entries {
-		if slices.Contains(r.Unjudged, e.check) {
+		if slices.Contains(r.Unjudged, e.check.ID) {
 			e.pending, next[print] = false, e
 		}
 	}
@@ -187,7 +187,7 @@ func (t *Tracker) Observe(r *Result, takenAt time.Time) *Result {
 		f := &r.Findings[i]
 		e, known := t.entries[f.Fingerprint]
 		if !known {
-			e = &tracked{check: f.Check, since: takenAt, seen: time.Now()}
+			e = &tracked{check: f.by, since: takenAt, seen: time.Now()}
 		}
 		next[f.Fingerprint] = e
 		if !r.unconfirmed(f) || known && f.Severity < Error && takenAt.Sub(e.since) >= t.Settle {
@@ -221,8 +221,8 @@ func (t *Tracker) Pending(now time.Time) (prints []string, checks []*Check) {
 			continue
 		}
 		prints = append(prints, print)
-		if c, err := CheckByID(e.check); err == nil && !slices.Contains(checks, c) {
-			checks = append(checks, c)
+		if !slices.Contains(checks, e.check) {
+			checks = append(checks, e.check)
 		}
 	}
 	return prints, checks
@@ -256,7 +256,7 @@ func (t *Tracker) Reread(prints []string, second *Result) {
 			e.why = readingFailed
 		case found[print] >= Error:
 			e.sure = max(e.sure, found[print])
-		case second.skips(e.check):
+		case second.skips(e.check.ID):
 			e.why = readingSkipped
 		default:
 			e.why = readingDisagree

@@ -21,17 +21,18 @@ type Release struct {
 	EmptySince time.Time
 }
 
-// releaseNeeds are the reads without which no block may be called releasable.
-var releaseNeeds = []blocks.Resource{
+// ReleaseNeeds are the reads without which no block may be called releasable.
+// ReleaseNeeds are the reads without which no block may be called releasable.
+var ReleaseNeeds = []blocks.Resource{
 	blocks.Pools, blocks.Blocks, blocks.Affinities, blocks.Nodes, blocks.Pods, blocks.Namespaces, blocks.IPAMConfigs, blocks.ClusterInfos,
 	blocks.Reservations,
 }
 
 // ReclaimableKnown tells whether all was read that the verdict on empty blocks
 // needs.
-func (st *State) ReclaimableKnown() bool { return st.firstMissing(releaseNeeds) == nil }
+func (st *State) ReclaimableKnown() bool { return st.FirstMissing(ReleaseNeeds) == nil }
 
-func (st *State) firstMissing(rs []blocks.Resource) *blocks.Gap {
+func (st *State) FirstMissing(rs []blocks.Resource) *blocks.Gap {
 	for _, r := range rs {
 		if g, missing := st.Missing(r); missing {
 			return &g
@@ -46,7 +47,7 @@ func (st *State) firstMissing(rs []blocks.Resource) *blocks.Gap {
 const flannelLabel, flannelDone = "projectcalico.org/node-network-during-migration", "calico"
 
 func (st *State) judgeEmptyBlocks() {
-	missing := st.firstMissing(releaseNeeds)
+	missing := st.FirstMissing(ReleaseNeeds)
 	for _, b := range st.IPBlocks {
 		if b.Used > 0 {
 			continue
@@ -102,10 +103,10 @@ func (st *State) judgeAlone(b *Block) Release {
 	return r
 }
 
-// unrecordedUser names a live pod or a tunnel that uses an address of an empty
+// UnrecordedUser names a live pod or a tunnel that uses an address of an empty
 // block, as after a datastore was restored from a backup. Released, the block
 // could be claimed anew and the address be handed out a second time.
-func (st *State) unrecordedUser(p netip.Prefix) string {
+func (st *State) UnrecordedUser(p netip.Prefix) string {
 	i, _ := slices.BinarySearchFunc(st.uses, p.Addr(), func(u use, a netip.Addr) int { return u.addr.Compare(a) })
 	for ; i < len(st.uses) && p.Contains(st.uses[i].addr); i++ {
 		if w := st.uses[i].workload; w.Live() {
@@ -115,13 +116,13 @@ func (st *State) unrecordedUser(p netip.Prefix) string {
 	j, _ := slices.BinarySearchFunc(st.tunnelAddrs, p.Addr(), netip.Addr.Compare)
 	if j < len(st.tunnelAddrs) && p.Contains(st.tunnelAddrs[j]) {
 		a := st.tunnelAddrs[j]
-		return fmt.Sprintf("the tunnel of %s uses %s of it", st.tunnels[a][0].node.Name, a)
+		return fmt.Sprintf("the tunnel of %s uses %s of it", st.TunnelsAt(a)[0].Node.Name, a)
 	}
 	return ""
 }
 
-// unreadableNode tells whether a node exists but could not be understood.
-func (st *State) unreadableNode(name string) bool {
+// UnreadableNode tells whether a node exists but could not be understood.
+func (st *State) UnreadableNode(name string) bool {
 	for _, g := range st.Unreadable(blocks.Nodes) {
 		if g.Name == name {
 			return true
@@ -155,7 +156,7 @@ func (st *State) keepLastBlocks(h *Host) {
 func (st *State) keepOne(h *Host, member func(*Block) bool, why string) {
 	for _, good := range []func(*Block) bool{
 		func(b *Block) bool { return st.Keepable(b) && st.affinitySettled(b) }, st.Keepable,
-		func(b *Block) bool { return b.Usable() && !st.reserved.Covers(b.CIDR) }, (*Block).Usable,
+		func(b *Block) bool { return b.Usable() && !st.Reserved.Covers(b.CIDR) }, (*Block).Usable,
 	} {
 		var lowest *Block
 		for _, b := range h.Blocks {
@@ -180,7 +181,7 @@ func (st *State) keepOne(h *Host, member func(*Block) bool, why string) {
 // usable, not wholly reserved, and its owner has an affinity to it. In what was read
 // without any affinity they were left out, and none is asked for.
 func (st *State) Keepable(b *Block) bool {
-	return b.Usable() && !st.reserved.Covers(b.CIDR) && (len(st.Affinities) == 0 || st.ownAffinity(b) != nil)
+	return b.Usable() && !st.Reserved.Covers(b.CIDR) && (len(st.Affinities) == 0 || st.ownAffinity(b) != nil)
 }
 
 // ownAffinity returns the affinity of a block's owner to it that is not marked

@@ -22,14 +22,11 @@ type Result struct {
 	live bool
 }
 
-// Run runs checks over a State; nil runs all.
+// Run runs checks over a State.
 func Run(st *State, checks []*Check) *Result {
-	if checks == nil {
-		checks = Checks()
-	}
 	r := &Result{live: st.Cluster.Live}
 	for _, c := range checks {
-		if g := st.firstMissing(c.Needs); g != nil {
+		if g := st.FirstMissing(c.Needs); g != nil {
 			r.Skipped = append(r.Skipped, Skipped{c.ID, g.String()})
 			r.Unjudged = append(r.Unjudged, c.ID)
 			continue

@@ -15,7 +15,7 @@ func (x *explainer) block(p netip.Prefix) Explained {
 	if b == nil {
 		return x.absentBlock(p)
 	}
-	s := newSheet(blockSubject(b))
+	s := newSheet(BlockSubject(b))
 	x.poolSection(s, p)
 	x.blockSection(s, b)
 	x.ownerSection(s, p, b)
@@ -59,7 +59,7 @@ func (x *explainer) absentBlock(p netip.Prefix) Explained {
 func (x *explainer) claimants(p netip.Prefix) string {
 	var names []string
 	for _, a := range x.Claims(p) {
-		names = append(names, ownerText(a.Owner))
+		names = append(names, OwnerText(a.Owner))
 	}
 	if len(names) == 1 {
 		return names[0] + " has an affinity to it"
@@ -71,7 +71,7 @@ func (x *explainer) claimants(p netip.Prefix) string {
 func (x *explainer) blockSection(s *sheet, b *Block) {
 	src := blockSource(b)
 	s.section("Block %s", b.CIDR)
-	s.fact(src, "in use", fillText(b, x.reserved))
+	s.fact(src, "in use", x.fillText(b))
 	if b.Pool != nil && b.CIDR.Bits() != b.Pool.BlockSize {
 		s.factf(src, "size", "/%d, and the pool is cut into /%d", b.CIDR.Bits(), b.Pool.BlockSize)
 	}
@@ -94,16 +94,16 @@ func (x *explainer) blockSection(s *sheet, b *Block) {
 	s.factf(src, "sequence", "%d", b.Sequence)
 	for _, other := range x.IPBlocks {
 		if other != b && other.CIDR.Overlaps(b.CIDR) {
-			s.factf(blockSource(other), "overlaps", "block %s of %s", other.CIDR, ownerText(other.Owner))
+			s.factf(blockSource(other), "overlaps", "block %s of %s", other.CIDR, OwnerText(other.Owner))
 		}
 	}
 }
 
 // fillText says how full a block is.
-func fillText(b *Block, reserved blocks.ReservedSet) string {
+func (x *explainer) fillText(b *Block) string {
 	free := len(b.Ordinals) - b.Used
-	unused := b.unused(reserved)
-	out := fmt.Sprintf("%d of %s, %d free", b.Used, plural(len(b.Ordinals), "address"), free)
+	unused := x.Unused(b)
+	out := fmt.Sprintf("%d of %s, %d free", b.Used, Plural(len(b.Ordinals), "address"), free)
 	if unused < free {
 		out += fmt.Sprintf(", %d of them reserved", free-unused)
 	}
@@ -161,7 +161,7 @@ func readyText(n *blocks.Node) string {
 
 // gone tells whether a name is known to be that of no node.
 func (x *explainer) gone(node string) bool {
-	return node != "" && x.unread(blocks.Nodes) == "" && x.vanished(node)
+	return node != "" && x.unread(blocks.Nodes) == "" && x.Vanished(node)
 }
 
 // claimText says how an affinity stands to the block.
@@ -178,7 +178,7 @@ func (x *explainer) claimText(a *blocks.Affinity, b *Block) string {
 	}
 	drops := ""
 	if p := x.PoolOf(a.CIDR); p != nil {
-		if stale := x.routing.Stale(a, bareOrNil(b), p.Pool); stale.Drops {
+		if stale := x.Routing.Stale(a, bareOrNil(b), p.Pool); stale.Drops {
 			drops = "; " + stale.Text
 		}
 	}
@@ -190,7 +190,7 @@ func (x *explainer) claimText(a *blocks.Affinity, b *Block) string {
 	case affinity.NoBlock:
 		return out + "; there is no such block" + drops
 	default:
-		return out + "; the block names " + ownerText(b.Owner) + drops
+		return out + "; the block names " + OwnerText(b.Owner) + drops
 	}
 }
 
@@ -216,7 +216,7 @@ func (x *explainer) blockSummary(b *Block) string {
 	} else if x.gone(b.Owner.Node()) {
 		owner += ", which does not exist"
 	}
-	out := fmt.Sprintf("It %s and holds %s of %d", owner, plural(b.Used, "address"), len(b.Ordinals))
+	out := fmt.Sprintf("It %s and holds %s of %d", owner, Plural(b.Used, "address"), len(b.Ordinals))
 	switch {
 	case len(b.Faults) > 0:
 		return out + "; it is corrupt: " + b.Faults[0] + "."

@@ -19,7 +19,7 @@ func (x *explainer) borrowedSection(s *sheet, ref AllocationRef) {
 		case owner == "" && b.Owner.Kind == blocks.NoOwner:
 			s.fact("", "borrowed", "no: the block belongs to nobody, and each address in it is routed by itself")
 		case owner == "" || attr == nil || attr.Node == "" || attr.WindowsReserved():
-		case x.firstMissing(useNeeds) == nil && x.vanished(attr.Node) && attr.Node != owner:
+		case x.FirstMissing(useNeeds) == nil && x.Vanished(attr.Node) && attr.Node != owner:
 			s.factf("", "borrowed", "no: it was assigned on %s, which no longer exists", attr.Node)
 		default:
 			s.factf("", "borrowed", "no: it is used on %s, which owns the block", owner)

@@ -27,7 +27,7 @@ func (x *explainer) fillSection(s *sheet, b *Block) {
 			s.fact(src, sort, fmt.Sprint(n))
 		}
 	}
-	if x.firstMissing(useNeeds) != nil {
+	if x.FirstMissing(useNeeds) != nil {
 		return
 	}
 	nobody := 0
@@ -88,7 +88,7 @@ func (x *explainer) holderSections(s *sheet, b *Block) {
 		return strings.Compare(rank(m), rank(n))
 	})
 	for _, node := range order {
-		count := plural(len(byNode[node]), "address")
+		count := Plural(len(byNode[node]), "address")
 		switch {
 		case node == "":
 			s.listed("On no node: %s", count)
@@ -110,7 +110,7 @@ func (x *explainer) holderText(b *Block, i int) string {
 	if w := x.LiveUser(b.Address(i), attr); w != nil && attr != nil && attr.Pod != "" && (w.Name != attr.Pod || w.Namespace != attr.Namespace) {
 		out = fmt.Sprintf("pod %s, though allocated to %s", w.FullName(), out)
 	}
-	if x.firstMissing(useNeeds) == nil {
+	if x.FirstMissing(useNeeds) == nil {
 		if v := x.Judge(AllocationRef{b, i}); !v.Owned {
 			out += " (nothing seems to own it: " + v.Why + ")"
 		}

@@ -11,28 +11,28 @@ import (
 
 // handle explains a handle.
 func (x *explainer) handle(id string) Explained {
-	s := newSheet(handleSubject(id))
+	s := newSheet(HandleSubject(id))
 	x.handleSection(s, id)
 	refs := x.HandleRefs(id)
 	s.listed("Addresses")
 	for _, r := range refs {
 		s.factf(blockSource(r.Block), r.Addr().String(), "%s%s, in block %s of %s", x.holderText(r.Block, r.Ordinal),
-			nodePhrase(x.addressNode(r.Addr(), r, true)), r.Block.CIDR, ownerText(r.Block.Owner))
+			nodePhrase(x.addressNode(r.Addr(), r, true)), r.Block.CIDR, OwnerText(r.Block.Owner))
 	}
 	x.handleFindings(s, id, refs)
 	x.findingOutlooks(s)
 	h := x.Handle(id)
 	switch {
 	case h == nil && x.unread(blocks.Handles) != "":
-		s.Summary = fmt.Sprintf("Blocks record %s under it; its object is %s.", plural(len(refs), "address"), x.unread(blocks.Handles))
+		s.Summary = fmt.Sprintf("Blocks record %s under it; its object is %s.", Plural(len(refs), "address"), x.unread(blocks.Handles))
 	case h == nil:
-		s.Summary = fmt.Sprintf("Blocks record %s under it, and no such handle exists.", plural(len(refs), "address"))
+		s.Summary = fmt.Sprintf("Blocks record %s under it, and no such handle exists.", Plural(len(refs), "address"))
 	case x.unread(blocks.Blocks) != "":
 		s.Summary = "The handle exists; what blocks record under it is " + x.unread(blocks.Blocks) + "."
 	case len(refs) == 0:
 		s.Summary = "The handle exists, and no block refers to it."
 	default:
-		s.Summary = fmt.Sprintf("The handle exists, and blocks record %s under it.", plural(len(refs), "address"))
+		s.Summary = fmt.Sprintf("The handle exists, and blocks record %s under it.", Plural(len(refs), "address"))
 	}
 	return s.done()
 }
@@ -70,7 +70,7 @@ func (x *explainer) handleSection(s *sheet, id string) {
 		}
 		switch {
 		case h == nil:
-			s.factf("", "in "+p.String(), "the block records %s", plural(have, "address"))
+			s.factf("", "in "+p.String(), "the block records %s", Plural(have, "address"))
 		case said == have:
 			s.factf(src, "in "+p.String(), "it counts %d, as the block does", said)
 		default:

@@ -17,7 +17,7 @@ func (x *explainer) hostsSection(s *sheet, a netip.Addr, owners []string) {
 	}
 	s.section("On the nodes")
 	for i, node := range owners {
-		k := x.kernels.views[node]
+		k := x.NodeView(node)
 		if node == "" || slices.Contains(owners[:i], node) {
 			continue
 		}
@@ -29,21 +29,21 @@ func (x *explainer) hostsSection(s *sheet, a netip.Addr, owners []string) {
 		if b == nil {
 			continue
 		}
-		answer := k.answerAt(ipPrefix(a), b.CIDR)
+		answer := k.answerAt(IPPrefix(a), b.CIDR)
 		s.fact(k.Source, "routes of "+node, answer.String()+x.viewNote(k))
 	}
-	for _, u := range x.usesOfHost(a) {
-		text := namespaceText("", u.ns)
-		if len(u.ns.HostInterfaces) > 0 {
-			text += ", joined to the host by " + strings.Join(u.ns.HostInterfaces, ", ")
+	for _, u := range x.HostUses(a) {
+		text := NamespaceText("", u.Namespace)
+		if len(u.Namespace.HostInterfaces) > 0 {
+			text += ", joined to the host by " + strings.Join(u.Namespace.HostInterfaces, ", ")
 		}
-		s.fact(u.k.Source, "in use on "+u.k.Node, text+x.viewNote(u.k))
+		s.fact(u.View.Source, "in use on "+u.View.Node, text+x.viewNote(u.View))
 	}
 }
 
 // viewNote says when a view was taken, and whether it proves anything.
-func (x *explainer) viewNote(k *kernel) string {
-	if k.useless != "" {
+func (x *explainer) viewNote(k *NodeView) string {
+	if k.Stale() {
 		return fmt.Sprintf(" (taken at %s, which proves nothing now)", FormatTime(k.TakenAt))
 	}
 	return fmt.Sprintf(" (at %s)", FormatTime(k.TakenAt))
@@ -56,7 +56,7 @@ func (x *explainer) blockHostsSection(s *sheet, p netip.Prefix) {
 	}
 	s.listed("On the nodes")
 	for i := range x.Snapshot.Hosts.Views {
-		k := x.kernels.views[x.Snapshot.Hosts.Views[i].Node]
+		k := x.NodeView(x.Snapshot.Hosts.Views[i].Node)
 		if k == nil || k.HostView != &x.Snapshot.Hosts.Views[i] {
 			continue
 		}
@@ -75,7 +75,7 @@ func (x *explainer) nodeHostsSection(s *sheet, node string) {
 		return
 	}
 	s.section("Host view")
-	if k := x.kernels.views[node]; k != nil {
+	if k := x.NodeView(node); k != nil {
 		s.fact(k.Source, "taken", FormatTime(k.TakenAt))
 		var dropping []string
 		for i := range k.Routes {
@@ -83,7 +83,7 @@ func (x *explainer) nodeHostsSection(s *sheet, node string) {
 				dropping = append(dropping, routeText(r))
 			}
 		}
-		s.fact(k.Source, "drops", list(dropping))
+		s.fact(k.Source, "drops", List(dropping))
 		s.factf(k.Source, "namespaces", "%d with addresses of the cluster's pools", len(k.Namespaces))
 	}
 	found := false
@@ -93,7 +93,7 @@ func (x *explainer) nodeHostsSection(s *sheet, node string) {
 			s.fact(g.Source, "gap", g.Reason)
 		}
 	}
-	if x.kernels.views[node] == nil && !found {
+	if x.NodeView(node) == nil && !found {
 		s.fact("", "gap", "there is no host view of it")
 	}
 }

@@ -14,7 +14,7 @@ import (
 func (x *explainer) ip(a netip.Addr) Explained {
 	ref, allocated := x.Allocation(a)
 	users := x.usersOf(a)
-	s := newSheet(ipSubject(a, x.addressNode(a, ref, allocated)))
+	s := newSheet(IPSubject(a, x.addressNode(a, ref, allocated)))
 
 	single := netip.PrefixFrom(a, a.BitLen())
 	x.poolSection(s, single)
@@ -57,8 +57,8 @@ func (r AllocationRef) attributesIf(allocated bool) *blocks.Attributes {
 func (x *explainer) addressNode(a netip.Addr, ref AllocationRef, allocated bool) string {
 	attr := ref.attributesIf(allocated)
 	switch w := x.LiveUser(a, attr); {
-	case len(x.tunnels[a]) > 0:
-		return x.tunnels[a][0].node.Name
+	case len(x.TunnelsAt(a)) > 0:
+		return x.TunnelsAt(a)[0].Node.Name
 	case w != nil:
 		return w.Node
 	case attr != nil:
@@ -157,12 +157,12 @@ func (x *explainer) ordinalState(b *Block, i int) string {
 		switch {
 		case q < 0:
 			return "free, but not queued for assignment: the block is corrupt"
-		case x.reserved.Contains(b.Address(i)):
+		case x.Reserved.Contains(b.Address(i)):
 			return "free, and reserved"
 		}
 		before := 0
 		for _, u := range b.Unallocated[:q] {
-			if !x.reserved.Contains(b.Address(int(u))) {
+			if !x.Reserved.Contains(b.Address(int(u))) {
 				before++
 			}
 		}

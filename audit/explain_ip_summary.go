@@ -44,7 +44,7 @@ func (x *explainer) unallocatedNote(a netip.Addr, b *Block) string {
 		return "; whether it is allocated is " + x.unread(blocks.Blocks) + "."
 	case b != nil:
 		return fmt.Sprintf(", though block %s calls it free.", b.CIDR)
-	case x.blockMayCover(single):
+	case x.BlockMayCover(single):
 		return "; a block that could not be understood may hold it."
 	case x.PoolOf(single) != nil:
 		return ", though no block holds it."
@@ -63,13 +63,13 @@ func (x *explainer) unusedSummary(ref AllocationRef) string {
 	case attr == nil:
 		return fmt.Sprintf("Block %s is corrupt: it allocates the address to attributes that do not exist.", b.CIDR)
 	case attr.Cooling(), attr.WindowsReserved():
-		return fmt.Sprintf("Not in use: %s, in block %s of %s.", strings.TrimPrefix(x.holder(b, i), "nobody: "), b.CIDR, ownerText(b.Owner))
+		return fmt.Sprintf("Not in use: %s, in block %s of %s.", strings.TrimPrefix(x.holder(b, i), "nobody: "), b.CIDR, OwnerText(b.Owner))
 	}
 	out := fmt.Sprintf("Allocated to %s%s", x.holder(b, i), nodePhrase(attr.Node))
 	if attr.Tunnel() {
 		out = "Allocated to " + x.holder(b, i)
 	}
-	if g := x.firstMissing(useNeeds); g != nil {
+	if g := x.FirstMissing(useNeeds); g != nil {
 		return out + ". Whether anything uses it is not known: " + g.String() + "."
 	}
 	v := x.Judge(ref)
@@ -86,13 +86,13 @@ func (x *explainer) unusedSummary(ref AllocationRef) string {
 // nothing uses.
 func (x *explainer) freeSummary(a netip.Addr, b *Block) string {
 	tail := ""
-	if g := x.firstMissing(useNeeds); g != nil {
+	if g := x.FirstMissing(useNeeds); g != nil {
 		tail = " Whether anything uses it all the same is not known: " + g.String() + "."
 	}
-	if x.reserved.Contains(a) {
-		return fmt.Sprintf("Free and reserved: block %s of %s holds it, and automatic assignment skips it.%s", b.CIDR, ownerText(b.Owner), tail)
+	if x.Reserved.Contains(a) {
+		return fmt.Sprintf("Free and reserved: block %s of %s holds it, and automatic assignment skips it.%s", b.CIDR, OwnerText(b.Owner), tail)
 	}
-	return fmt.Sprintf("Free: it lies in block %s of %s, which has not allocated it.%s", b.CIDR, ownerText(b.Owner), tail)
+	return fmt.Sprintf("Free: it lies in block %s of %s, which has not allocated it.%s", b.CIDR, OwnerText(b.Owner), tail)
 }
 
 // unknownSummary is about an address that nothing knows.
@@ -104,11 +104,11 @@ func (x *explainer) unknownSummary(a netip.Addr) string {
 		return "Outside all pools: nothing of Calico's IPAM names it."
 	case x.unread(blocks.Blocks) != "":
 		return fmt.Sprintf("It lies in pool %s; whether it is allocated is %s.", p.Name, x.unread(blocks.Blocks))
-	case x.blockMayCover(netip.PrefixFrom(a, a.BitLen())):
+	case x.BlockMayCover(netip.PrefixFrom(a, a.BitLen())):
 		return fmt.Sprintf("It lies in pool %s; a block that could not be understood may hold it.", p.Name)
 	default:
 		who := "Nobody uses it"
-		if g := x.firstMissing(useNeeds); g != nil {
+		if g := x.FirstMissing(useNeeds); g != nil {
 			who = "Whether anything uses it is not known: " + g.String()
 		}
 		if names := x.reservedBy(netip.PrefixFrom(a, a.BitLen())); len(names) > 0 {

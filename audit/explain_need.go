@@ -14,7 +14,7 @@ func (x *explainer) needSection(s *sheet, h *Host, f blocks.Family) {
 	}
 	n := h.Needs[i]
 	s.section("%s for its pods", f)
-	if g := x.firstMissing([]blocks.Resource{blocks.Pools, blocks.Blocks}); g != nil {
+	if g := x.FirstMissing([]blocks.Resource{blocks.Pools, blocks.Blocks}); g != nil {
 		s.fact("", "not judged", g.String())
 		return
 	}
@@ -23,16 +23,16 @@ func (x *explainer) needSection(s *sheet, h *Host, f blocks.Family) {
 		s.fact("", "cause", causeText(n))
 		s.fact("", "detail", n.Detail)
 	} else {
-		s.factf("", "blocks", "%s; %s left", list(cidrs(n.Blocks)), plural(n.Unused, "address"))
+		s.factf("", "blocks", "%s; %s left", List(cidrs(n.Blocks)), Plural(n.Unused, "address"))
 	}
 	if len(n.Elsewhere) > 0 {
-		s.factf("", "not for them", "%s: its pods cannot use these", list(cidrs(n.Elsewhere)))
+		s.factf("", "not for them", "%s: its pods cannot use these", List(cidrs(n.Elsewhere)))
 	}
-	s.fact("", "waiting", list(fullNames(n.Waiting)))
+	s.fact("", "waiting", List(fullNames(n.Waiting)))
 	for _, w := range n.Stuck {
 		s.factf(podSource(w.Pod), "gets none", "%s (%s)", w.Cause, w.Detail)
 	}
-	s.factf(sourceOf("ipamconfig", x.IPAM.Meta), "block limit", "%d of %s", x.limitCount(n, x.poolsAtIssue(n)), limitText(x.State))
+	s.factf(sourceOf("ipamconfig", x.IPAM.Meta), "block limit", "%d of %s", x.limitCount(n, x.PoolsAtIssue(n)), limitText(x.State))
 	s.fact("", "its next pod", x.nextPod(n))
 }
 

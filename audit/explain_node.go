@@ -19,7 +19,7 @@ func (x *explainer) node(name string) Explained {
 			}
 		}
 	}
-	s := newSheet(nodeSubject(name))
+	s := newSheet(NodeSubject(name))
 	x.nodeSection(s, h)
 	if h.Node != nil {
 		x.nodePoolsSection(s, h.Node)
@@ -53,7 +53,7 @@ func (x *explainer) nodeSection(s *sheet, h *Host) {
 		s.fact(src, "system", "Windows")
 	}
 	if n.AllocatablePods > 0 {
-		s.factf(src, "room for", "%s", plural(n.AllocatablePods, "pod"))
+		s.factf(src, "room for", "%s", Plural(n.AllocatablePods, "pod"))
 	}
 	live, waiting := 0, 0
 	for _, w := range h.Workloads {
@@ -65,7 +65,7 @@ func (x *explainer) nodeSection(s *sheet, h *Host) {
 		}
 	}
 	if x.unread(blocks.Pods) == "" {
-		s.factf("", "runs", "%s of the pod network, %d waiting for an address", plural(live, "pod"), waiting)
+		s.factf("", "runs", "%s of the pod network, %d waiting for an address", Plural(live, "pod"), waiting)
 	} else {
 		s.fact("", "runs", x.unread(blocks.Pods))
 	}
@@ -149,7 +149,7 @@ func (x *explainer) nodeBlocksSection(s *sheet, h *Host) {
 	}
 	for _, b := range h.Blocks {
 		text := inUseText(b)
-		if free := b.unused(x.reserved); b.Used > 0 {
+		if free := x.Unused(b); b.Used > 0 {
 			text += fmt.Sprintf(", %d left", free)
 		} else if b.Release.OK {
 			text += ", could be released now"
@@ -200,7 +200,7 @@ func (x *explainer) nodeSummary(h *Host) string {
 		out := capital(x.noNode(h.Name))
 		var left []string
 		if len(h.Blocks) > 0 {
-			left = append(left, plural(len(h.Blocks), "block")+" in its name: "+list(cidrs(h.Blocks)))
+			left = append(left, Plural(len(h.Blocks), "block")+" in its name: "+List(cidrs(h.Blocks)))
 		}
 		if len(h.Affinities) > 0 {
 			noun := "affinities"
@@ -233,7 +233,7 @@ func (x *explainer) nodeSummary(h *Host) string {
 		for _, b := range h.Blocks {
 			used += b.Used
 		}
-		own := fmt.Sprintf("owns %s with %s in use", plural(len(h.Blocks), "block"), plural(used, "address"))
+		own := fmt.Sprintf("owns %s with %s in use", Plural(len(h.Blocks), "block"), Plural(used, "address"))
 		if len(h.Lent) > 0 {
 			own += fmt.Sprintf(", %d of them lent to %s", len(h.Lent), each(borrowers(h.Lent)))
 		}
@@ -241,7 +241,7 @@ func (x *explainer) nodeSummary(h *Host) string {
 	}
 	if len(h.Borrowed) > 0 && !slices.ContainsFunc(h.Needs, (*Need).NoBlock) {
 		lenders := names(h.Borrowed, func(b *Borrow) string { return b.Owner })
-		parts = append(parts, fmt.Sprintf("borrows %s from %s", plural(len(h.Borrowed), "address"), each(lenders)))
+		parts = append(parts, fmt.Sprintf("borrows %s from %s", Plural(len(h.Borrowed), "address"), each(lenders)))
 	}
 	if len(h.Blocks) == 0 && x.unread(blocks.Pods) != "" {
 		parts = append(parts, "owns no block; whether its pods need one is "+x.unread(blocks.Pods))

@@ -17,11 +17,11 @@ func (x *explainer) tunnelSection(s *sheet, h *Host) {
 
 // nodeBorrowSections list what a node borrows and lends.
 func (x *explainer) nodeBorrowSections(s *sheet, h *Host) {
-	s.listed("Borrowed by it: %s", plural(len(h.Borrowed), "address"))
+	s.listed("Borrowed by it: %s", Plural(len(h.Borrowed), "address"))
 	for _, br := range h.Borrowed {
 		s.factf(blockSource(br.Block), br.Addr.String(), "%s, from %s of %s%s", x.borrowUser(br), br.Block.CIDR, br.Owner, x.trafficNote(br))
 	}
-	s.listed("Lent by it: %s", plural(len(h.Lent), "address"))
+	s.listed("Lent by it: %s", Plural(len(h.Lent), "address"))
 	for _, br := range h.Lent {
 		s.factf(blockSource(br.Block), br.Addr.String(), "to %s, for %s%s", br.User, x.borrowUser(br), x.trafficNote(br))
 	}
@@ -51,7 +51,7 @@ func (x *explainer) borrowFateSection(s *sheet, borrows []*Borrow) {
 	s.section("Traffic to borrowed addresses")
 	for i, p := range pairs {
 		if i == maxFates {
-			s.factf("", "more", "%s: calico-audit explain tells of each address", plural(len(pairs)-i, "more reason"))
+			s.factf("", "more", "%s: calico-audit explain tells of each address", Plural(len(pairs)-i, "more reason"))
 			break
 		}
 		s.factf("", "on "+p.owner+", for "+p.user, "%s: %s", p.fate, p.reason)
@@ -78,7 +78,7 @@ func (x *explainer) strandedSection(s *sheet, h *Host) {
 	for _, b := range x.IPBlocks {
 		for i := range b.Ordinals {
 			if a := b.allocated(i); a != nil && a.Node == h.Name {
-				s.factf(blockSource(b), b.Address(i).String(), "%s, in %s of %s", x.holderText(b, i), b.CIDR, ownerText(b.Owner))
+				s.factf(blockSource(b), b.Address(i).String(), "%s, in %s of %s", x.holderText(b, i), b.CIDR, OwnerText(b.Owner))
 			}
 		}
 	}

@@ -17,7 +17,7 @@ func (x *explainer) findingOutlooks(s *sheet) {
 		if slices.ContainsFunc(s.Outlook, func(o Outlook) bool { return o.Verdict == id }) {
 			continue
 		}
-		if c := registry[id]; c != nil {
+		if c, err := CheckByID(id); err == nil {
 			s.outlook(id, "%s", c.Fix)
 		}
 	}
@@ -37,7 +37,7 @@ func (x *explainer) addressOutlook(s *sheet, a netip.Addr, users []user, ref All
 		}
 	}
 	attr := ref.Attributes()
-	if attr == nil || x.firstMissing(useNeeds) != nil {
+	if attr == nil || x.FirstMissing(useNeeds) != nil {
 		return
 	}
 	node := orNone(nodeOf(attr))
@@ -47,14 +47,14 @@ func (x *explainer) addressOutlook(s *sheet, a netip.Addr, users []user, ref All
 		s.outlook("cooling down", "free again once its cooldown has passed (ipCooldownSeconds of Calico's IPAM configuration), counted from %s", FormatTime(attr.Released))
 	case attr.WindowsReserved():
 		s.outlook("kept back", "for as long as the Windows node owns the block")
-	case len(x.tunnels[a]) > 0:
-		s.outlook("owned", "released when node %s is deleted, or calico-node there takes another tunnel address", x.tunnels[a][0].node.Name)
+	case len(x.TunnelsAt(a)) > 0:
+		s.outlook("owned", "released when node %s is deleted, or calico-node there takes another tunnel address", x.TunnelsAt(a)[0].Node.Name)
 	case !v.Owned:
 		s.outlook("ip/leaked", "%s", x.leakOutlook(attr))
 	case v.Unknown && len(users) == 0:
 		s.outlook("ip/unknown-owner", "released by whoever assigned it; neither Calico's collector nor calico-audit does")
-	case attr.Tunnel() && x.vanished(node):
-		s.outlook("owned", "nothing owns it any more once the machine of %s is known to be off (calico-audit repair --leaked-ips --terminated %s) and no other address of it is in use", node, arg(node))
+	case attr.Tunnel() && x.Vanished(node):
+		s.outlook("owned", "nothing owns it any more once the machine of %s is known to be off (calico-audit repair --leaked-ips --terminated %s) and no other address of it is in use", node, Arg(node))
 	case sortOf(ref.Block, attr) == UseVM && !v.Young:
 		s.outlook("owned", "released when the virtual machine is deleted")
 	case attr.Tunnel():
@@ -78,7 +78,7 @@ func (x *explainer) leakOutlook(attr *blocks.Attributes) string {
 }
 
 // leftForAge tells whether an allocation is left alone for its age alone.
-func (x *explainer) leftForAge(ref AllocationRef) bool { return !x.settled(ref.allocatedAt()) }
+func (x *explainer) leftForAge(ref AllocationRef) bool { return !x.PastGrace(ref.allocatedAt()) }
 
 // allocatedAt is when an address was assigned or, where that is not recorded, its
 // block last written.
@@ -116,7 +116,7 @@ func (x *explainer) freeOutlook(s *sheet, a netip.Addr, users []user) {
 	}
 	b := x.coveringBlock(a)
 	switch {
-	case x.reserved.Contains(a):
+	case x.Reserved.Contains(a):
 		s.outlook("reserved", "handed out only where a pod asks for this very address, or once %s no longer covers it", each(x.reservedBy(netip.PrefixFrom(a, a.BitLen()))))
 	case b == nil:
 		if _, claimable := x.slotState(x.slotOf(a), p); claimable {
@@ -163,7 +163,7 @@ func (x *explainer) borrowOutlook(br *Borrow) string {
 	}
 	switch {
 	case need.Unused > 0:
-		return fmt.Sprintf("ends once %s: %s has %s left in blocks of its own (%s)", move, br.User, plural(need.Unused, "address"), list(cidrs(need.Blocks)))
+		return fmt.Sprintf("ends once %s: %s has %s left in blocks of its own (%s)", move, br.User, Plural(need.Unused, "address"), List(cidrs(need.Blocks)))
 	case need.Cause != CauseNone:
 		return fmt.Sprintf("ends once %s can claim a block (now: %s) and then %s", br.User, need.Cause, move)
 	}
@@ -176,7 +176,7 @@ func (x *explainer) nodeOutlook(s *sheet, h *Host) {
 	if x.gone(h.Name) && len(h.Blocks) > 0 {
 		s.outlook("vanished", "its blocks can go once they are empty; a node of the same name that comes back takes them over")
 	}
-	if x.firstMissing([]blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes}) != nil {
+	if x.FirstMissing([]blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes}) != nil {
 		return
 	}
 	for _, n := range h.Needs {
@@ -188,7 +188,7 @@ func (x *explainer) nodeOutlook(s *sheet, h *Host) {
 
 // needOutlook says how a node comes by a block of a family.
 func (x *explainer) needOutlook(n *Need) string {
-	return x.causeOutlook(n.Family, n.Cause, n.Detail, x.poolsAtIssue(n))
+	return x.causeOutlook(n.Family, n.Cause, n.Detail, x.PoolsAtIssue(n))
 }
 
 // causeOutlook says how a node comes by a block of some pools, which a cause keeps it
@@ -211,7 +211,7 @@ func (x *explainer) causeOutlook(family blocks.Family, cause Cause, detail strin
 	case CauseStrict, CauseFull, CauseNoBlocks:
 	}
 	if free := releasable(pools); len(free) > 0 {
-		return fmt.Sprintf("it claims an %s block with its next pod once one of %s is free; these could be released now: %s", f, poolNames(pools), list(cidrs(free)))
+		return fmt.Sprintf("it claims an %s block with its next pod once one of %s is free; these could be released now: %s", f, poolNames(pools), List(cidrs(free)))
 	}
 	return fmt.Sprintf("it claims an %s block with its next pod once %s has one left: a pool is added for it, or other nodes' blocks become empty and are released (none could be now)", f, poolNames(pools))
 }
@@ -254,7 +254,7 @@ func (x *explainer) poolOutlook(s *sheet, p *Pool) {
 		return
 	}
 	if free := releasable([]*Pool{p}); len(free) > 0 {
-		s.outlook("pool/no-free-blocks", "has blocks to claim again once empty ones are released; these could be now: %s", list(cidrs(free)))
+		s.outlook("pool/no-free-blocks", "has blocks to claim again once empty ones are released; these could be now: %s", List(cidrs(free)))
 		return
 	}
 	none := "none could be now"

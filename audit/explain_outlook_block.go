@@ -15,7 +15,7 @@ func (x *explainer) blockOutlook(s *sheet, b *Block) {
 		x.emptyOutlook(s, b)
 		return
 	}
-	if x.firstMissing(useNeeds) != nil || x.firstMissing(releaseNeeds) != nil {
+	if x.FirstMissing(useNeeds) != nil || x.FirstMissing(ReleaseNeeds) != nil {
 		return
 	}
 	owned, leaked := 0, 0
@@ -32,11 +32,11 @@ func (x *explainer) blockOutlook(s *sheet, b *Block) {
 	var need string
 	switch {
 	case owned == 0:
-		need = fmt.Sprintf("the %s that nothing seems to own %s released", plural(leaked, "address"), beVerb(leaked))
+		need = fmt.Sprintf("the %s that nothing seems to own %s released", Plural(leaked, "address"), beVerb(leaked))
 	case leaked > 0:
-		need = fmt.Sprintf("the %s in use %s given back, and the %d that nothing seems to own released", plural(owned, "address"), beVerb(owned), leaked)
+		need = fmt.Sprintf("the %s in use %s given back, and the %d that nothing seems to own released", Plural(owned, "address"), beVerb(owned), leaked)
 	default:
-		need = fmt.Sprintf("the %s in use %s given back", plural(owned, "address"), beVerb(owned))
+		need = fmt.Sprintf("the %s in use %s given back", Plural(owned, "address"), beVerb(owned))
 	}
 	then := x.releaseIf(b, func(s *blocks.Snapshot, e *blocks.Block) {
 		s.Cluster.TakenAt = later(s.Cluster.TakenAt, lastTouch(b).Add(x.Grace))
@@ -109,8 +109,8 @@ func (x *explainer) emptyOutlook(s *sheet, b *Block) {
 		s.outlook(verdict, "gone once the deletion that was begun is finished")
 	case x.Info.Locked:
 		s.outlook(verdict, "judged anew once the datastore is unlocked: calicoctl datastore migrate unlock")
-	case x.firstMissing(releaseNeeds) != nil:
-		s.outlook(verdict, "judged once this can be read: %s", x.firstMissing(releaseNeeds).Resource)
+	case x.FirstMissing(ReleaseNeeds) != nil:
+		s.outlook(verdict, "judged once this can be read: %s", x.FirstMissing(ReleaseNeeds).Resource)
 	case !known:
 		s.outlook(verdict, "judged once its last write is known: read the cluster itself, or files made with kubectl get --show-managed-fields")
 	case h != nil && h.Node != nil && x.releaseIf(b, withoutNode).OK:

@@ -53,7 +53,7 @@ func (x *explainer) podSection(s *sheet, w *blocks.Workload) {
 		h := x.Host(w.Node)
 		owns := "no block"
 		if len(h.Blocks) > 0 {
-			owns = list(cidrs(h.Blocks))
+			owns = List(cidrs(h.Blocks))
 		}
 		s.fact(nodeSource(n), "node", w.Node+", which owns "+owns)
 	} else if w.Node != "" {
@@ -122,15 +122,15 @@ func (x *explainer) placeText(a netip.Addr, node string) string {
 	if !ok {
 		switch b := x.coveringBlock(a); {
 		case b != nil:
-			return fmt.Sprintf("block %s of %s calls it free", b.CIDR, ownerText(b.Owner))
+			return fmt.Sprintf("block %s of %s calls it free", b.CIDR, OwnerText(b.Owner))
 		case x.PoolOf(netip.PrefixFrom(a, a.BitLen())) == nil && x.unread(blocks.Pools) == "":
 			return "outside all pools"
-		case x.blockMayCover(netip.PrefixFrom(a, a.BitLen())):
+		case x.BlockMayCover(netip.PrefixFrom(a, a.BitLen())):
 			return "no block that could be understood holds it"
 		}
 		return "no block holds it"
 	}
-	out := fmt.Sprintf("in block %s of %s", r.Block.CIDR, ownerText(r.Block.Owner))
+	out := fmt.Sprintf("in block %s of %s", r.Block.CIDR, OwnerText(r.Block.Owner))
 	switch r.Block.Owner.Node() {
 	case "":
 		return out
@@ -145,13 +145,13 @@ func (x *explainer) placeText(a netip.Addr, node string) string {
 func (x *explainer) strayAllocationSection(s *sheet, w *blocks.Workload, r AllocationRef) {
 	src := blockSource(r.Block)
 	s.section("Address %s", r.Addr())
-	s.factf(src, "allocated to it", "in block %s of %s, on %s", r.Block.CIDR, ownerText(r.Block.Owner), orNone(r.Attributes().Node))
+	s.factf(src, "allocated to it", "in block %s of %s, on %s", r.Block.CIDR, OwnerText(r.Block.Owner), orNone(r.Attributes().Node))
 	if w != nil {
 		s.fact(podSource(w), "named", "the pod does not name it: "+podAddresses(w))
 	}
 	s.fact(src, "handle", r.Attributes().Handle)
 	s.fact(src, "assigned", FormatTime(r.Attributes().Assigned))
-	if g := x.firstMissing(useNeeds); g != nil {
+	if g := x.FirstMissing(useNeeds); g != nil {
 		s.fact("", "verdict", "not known: "+g.String())
 		return
 	}

@@ -12,7 +12,7 @@ import (
 
 // pool explains a pool.
 func (x *explainer) pool(p *Pool) Explained {
-	s := newSheet(poolSubject(p))
+	s := newSheet(PoolSubject(p))
 	s.section("Pool")
 	x.poolFacts(s, p)
 	for _, q := range x.Pools {
@@ -45,7 +45,7 @@ func (x *explainer) poolNumbers(s *sheet, p *Pool) {
 	s.factf("", "left to claim", "%s", b.Allocatable)
 	if p.ReclaimableKnown {
 		s.factf("", "reclaimable", "%s%s", p.Reclaimable, releasableNote(p))
-	} else if g := x.firstMissing(releaseNeeds); g != nil {
+	} else if g := x.FirstMissing(ReleaseNeeds); g != nil {
 		s.fact("", "reclaimable", "not known: "+g.String())
 	}
 	if x.unread(blocks.Nodes) == "" && p.ServesWorkloads() && p.Automatic {
@@ -55,7 +55,7 @@ func (x *explainer) poolNumbers(s *sheet, p *Pool) {
 
 func releasableNote(p *Pool) string {
 	if names := cidrs(releasable([]*Pool{p})); len(names) > 0 {
-		return ": " + list(names)
+		return ": " + List(names)
 	}
 	return ""
 }
@@ -93,7 +93,7 @@ func (x *explainer) poolNodesSection(s *sheet, p *Pool) {
 				own++
 			}
 		}
-		text := plural(own, "block")
+		text := Plural(own, "block")
 		if need := nodeDemand(h.Node, p); p.ServesWorkloads() && p.Automatic {
 			text += fmt.Sprintf(", may need %v", need)
 		}
@@ -139,7 +139,7 @@ func (x *explainer) poolOwnersSection(s *sheet, p *Pool) {
 		case n != "" && len(h.bs) > 1:
 			note = " (holds several)"
 		}
-		s.factf("", ownerText(h.owner), "%d%s: %s", len(h.bs), note, strings.Join(words, ", "))
+		s.factf("", OwnerText(h.owner), "%d%s: %s", len(h.bs), note, strings.Join(words, ", "))
 	}
 }
 
@@ -192,14 +192,14 @@ func (x *explainer) poolSummary(p *Pool) string {
 			p.Slots.Allocatable, pluralCount(p.Slots.Capacity, "block"), p.Addrs.Available, pluralCount(p.Addrs.Capacity, "address"))
 	}
 	if n := releasable([]*Pool{p}); p.ReclaimableKnown && len(n) > 0 {
-		out += fmt.Sprintf(". %s could be released now", capital(plural(len(n), "block")))
+		out += fmt.Sprintf(". %s could be released now", capital(Plural(len(n), "block")))
 	}
 	if without := x.withoutBlock(p); len(without) > 0 {
 		verb := "have"
 		if len(without) == 1 {
 			verb = "has"
 		}
-		out += fmt.Sprintf(". Of the nodes that it selects, %s %s no block of their own: %s", plural(len(without), "node"), verb, list(without))
+		out += fmt.Sprintf(". Of the nodes that it selects, %s %s no block of their own: %s", Plural(len(without), "node"), verb, List(without))
 	}
 	return out + "."
 }

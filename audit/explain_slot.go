@@ -35,7 +35,7 @@ func (x *explainer) slotState(slot netip.Prefix, p *Pool) (text string, claimabl
 		return fmt.Sprintf("pool %s is smaller than one of its own blocks (/%d), so that nothing can be claimed in it", p.Name, p.BlockSize), false
 	case !slot.IsValid() || slot.Bits() != p.BlockSize || !blocks.PrefixContains(p.CIDR, slot):
 		return fmt.Sprintf("pool %s is cut into blocks of /%d, of which it is none", p.Name, p.BlockSize), false
-	case x.blockMayCover(slot):
+	case x.BlockMayCover(slot):
 		return "a block that could not be understood may hold it", false
 	case p.Disabled:
 		return fmt.Sprintf("it cannot be claimed, as pool %s is disabled", p.Name), false
@@ -43,7 +43,7 @@ func (x *explainer) slotState(slot netip.Prefix, p *Pool) (text string, claimabl
 		return fmt.Sprintf("it cannot be claimed from pool %s: %s", p.Name, p.whyClosed()), false
 	case p.SelectorError() != nil:
 		return fmt.Sprintf("it cannot be claimed, as a selector of pool %s cannot be parsed", p.Name), false
-	case x.reserved.Covers(slot):
+	case x.Reserved.Covers(slot):
 		return fmt.Sprintf("it is reserved as a whole by %s, so that no node claims it", each(reserved)), false
 	case len(others) > 0:
 		return fmt.Sprintf("it overlaps %s; Calico's allocator compares exact CIDRs only, and may claim it all the same", each(cidrs(others))), true
@@ -67,7 +67,7 @@ func (x *explainer) absentState(p netip.Prefix, pool *Pool) string {
 	}
 	part := *pool.Pool
 	part.CIDR = p
-	n := blocks.PoolSlots(&part, bare(pool.Blocks), x.reserved)
+	n := blocks.PoolSlots(&part, bare(pool.Blocks), x.Reserved)
 	return fmt.Sprintf("%s; it spans %s of them: %s claimed, %s free, %s reserved", state, n.Capacity, n.Claimed, n.Free, n.Reserved)
 }
 
@@ -97,7 +97,7 @@ func (x *explainer) noBlockSection(s *sheet, slot netip.Prefix) {
 	s.fact("", "state", x.absentState(slot, p))
 	if names := x.reservedBy(slot); len(names) > 0 {
 		extent := "in part"
-		if x.reserved.Covers(slot) {
+		if x.Reserved.Covers(slot) {
 			extent = "as a whole"
 		}
 		s.fact(names[0], "reserved", extent+", by "+strings.Join(names, ", "))
@@ -123,9 +123,9 @@ func (x *explainer) selectedText(p *Pool) string {
 	case len(names) == 0:
 		return "none: the pool selects no node"
 	case len(names) == len(x.Nodes):
-		return fmt.Sprintf("all %s: %s", plural(len(names), "node"), list(names))
+		return fmt.Sprintf("all %s: %s", Plural(len(names), "node"), List(names))
 	}
-	return fmt.Sprintf("%d of %s: %s", len(names), plural(len(x.Nodes), "node"), list(names))
+	return fmt.Sprintf("%d of %s: %s", len(names), Plural(len(x.Nodes), "node"), List(names))
 }
 
 // poolLeftSection says what a pool has left.

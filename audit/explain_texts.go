@@ -83,7 +83,7 @@ func ownerWord(o blocks.Owner) string {
 	case o.Kind == blocks.VirtualOwner:
 		return o.String() + ", which serves LoadBalancer services"
 	}
-	return ownerText(o)
+	return OwnerText(o)
 }
 
 // tunnelName calls a type of tunnel address by its name.

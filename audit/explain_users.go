@@ -43,10 +43,10 @@ func allPast(users []user) bool {
 // usersOf returns what names an address: tunnels and nodes first, then pods, the
 // live ones first.
 func (x *explainer) usersOf(a netip.Addr) (out []user) {
-	for _, t := range x.tunnels[a] {
+	for _, t := range x.TunnelsAt(a) {
 		out = append(out, user{
-			what: "the " + tunnelName(t.kind) + " of node " + t.node.Name,
-			how:  "the node's annotations give its " + tunnelName(t.kind) + " this address", source: nodeSource(t.node),
+			what: "the " + tunnelName(t.Type) + " of node " + t.Node.Name,
+			how:  "the node's annotations give its " + tunnelName(t.Type) + " this address", source: nodeSource(t.Node),
 		})
 	}
 	for i := range x.Nodes {
@@ -120,12 +120,12 @@ func (x *explainer) usedBySection(s *sheet, a netip.Addr, users []user, ref Allo
 	if attr != nil {
 		x.namedByAllocation(s, a, ref, attr)
 	}
-	if g := x.firstMissing(useNeeds); g != nil {
+	if g := x.FirstMissing(useNeeds); g != nil {
 		s.fact("", "not known", g.String())
 	} else if len(users) == 0 && !x.servesNoPod(ref, attr) {
 		s.fact("", "nobody", "no pod and no node names it")
 	}
-	if attr != nil && x.firstMissing(useNeeds) == nil {
+	if attr != nil && x.FirstMissing(useNeeds) == nil {
 		s.fact("", "verdict", verdictText(x.Judge(ref)))
 	}
 }
@@ -163,7 +163,7 @@ func (x *explainer) namedByAllocation(s *sheet, a netip.Addr, ref AllocationRef,
 	}
 	kind, node := attr.TunnelOf()
 	switch {
-	case sort == UseTunnel && len(x.tunnels[a]) == 0 && node != "":
+	case sort == UseTunnel && len(x.TunnelsAt(a)) == 0 && node != "":
 		if n := x.nodeNamed(node); n != nil {
 			s.factf(nodeSource(n), "node "+node, "the allocation is for its %s; the node's annotations do not name the address", tunnelName(kind))
 		} else {
@@ -233,7 +233,7 @@ func (x *explainer) noNode(name string) string {
 	switch {
 	case x.unread(blocks.Nodes) != "":
 		return "whether the node exists is " + x.unread(blocks.Nodes)
-	case x.unreadableNode(name):
+	case x.UnreadableNode(name):
 		return "the node could not be understood"
 	}
 	return fmt.Sprintf("no node %s exists", name)

@@ -162,6 +162,8 @@ type Finding struct {
 	// reading agrees, because objects of different kinds are read one after the
 	// other.
 	Absence bool `json:"-"`
+	// by is the check that made it; nil for one that was read from a report.
+	by *Check
 	// order places findings about addresses and CIDRs in numerical order.
 	order netip.Prefix
 }

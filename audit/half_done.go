@@ -17,7 +17,7 @@ func HalfDone(a *blocks.Affinity) bool {
 
 // lasts reports whether an affinity's state has held for the grace, or is a step of
 // this program that did not finish.
-func (st *State) lasts(a *blocks.Affinity) bool { return st.oldEnough(a.Meta) || HalfDone(a) }
+func (st *State) lasts(a *blocks.Affinity) bool { return st.OldEnough(a.Meta) || HalfDone(a) }
 
 // begunHere says in a finding's message and evidence that a step of this program did
 // not finish, if it is one.

@@ -45,7 +45,7 @@ func (r *Release) hold(code Hold, format string, args ...any) {
 // holdByOthers holds an empty block for what other objects and the nodes' kernels
 // say about it.
 func (st *State) holdByOthers(b *Block, r *Release) {
-	if who := st.unrecordedUser(b.CIDR); who != "" {
+	if who := st.UnrecordedUser(b.CIDR); who != "" {
 		r.hold(HeldInUse, "%s, though the block does not record it", who)
 	}
 	if uses := st.HostContradictsFree(b); len(uses) > 0 {
@@ -54,7 +54,7 @@ func (st *State) holdByOthers(b *Block, r *Release) {
 	if st.BlockObjects(b.CIDR) > 1 {
 		r.hold(HeldConflict, "there are several block objects of this CIDR")
 	}
-	if name, unread := st.podUnread(); unread {
+	if name, unread := st.UnreadPod(); unread {
 		r.hold(HeldNotRead, "not judged: pod %s could not be read, and may use an address of it", name)
 	}
 	if b.Pool == nil && len(st.Unreadable(blocks.Pools)) > 0 {
@@ -76,12 +76,12 @@ func (st *State) holdByOthers(b *Block, r *Release) {
 	if own > 1 {
 		r.hold(HeldConflict, "its owner has several affinity objects to it")
 	}
-	if own == 0 && st.affinityMayExist(b, host) {
+	if own == 0 && st.AffinityMayExist(b, host) {
 		r.hold(HeldNotRead, "not judged: an affinity that cannot be read may be its own")
 	}
 	if h := st.hosts[host]; h != nil {
 		switch {
-		case h.Node == nil && st.unreadableNode(h.Name):
+		case h.Node == nil && st.UnreadableNode(h.Name):
 			r.hold(HeldNotRead, "not judged: its node could not be read")
 		case h.Node != nil && h.Node.Labels[flannelLabel] != "" && h.Node.Labels[flannelLabel] != flannelDone:
 			r.hold(HeldSpecial, "its node is being moved from Flannel")

@@ -20,30 +20,30 @@ const (
 	viewLife = 10 * time.Minute
 )
 
-// kernels are the host views of a State with what follows from them.
-type kernels struct {
+// hostViews are the host views of a State with what follows from them.
+type hostViews struct {
 	// views are those of nodes of the cluster, whose routes are judged: one a node.
 	// all are all views, also of machines that are no nodes: what any of them shows in
 	// use counts.
-	views map[string]*kernel
-	all   []*kernel
+	views map[string]*NodeView
+	all   []*NodeView
 	// uses are the addresses that views show, in order.
-	uses []hostUse
+	uses []HostUse
 	// fates are the answers of the owners' kernels for borrowed addresses, as far
 	// as a view proves one.
 	fates map[*Borrow]HostRoute
-	// strays are the routes that drop traffic to blocks of other owners.
-	strays []strayRoute
+	// foreign are the routes that drop traffic to blocks of other owners.
+	foreign []*ForeignBlackhole
 	// freeUses are addresses in use that the datastore calls free.
-	freeUses []freeUse
+	freeUses []FreeUse
 	// seconds are the namespaces that have an address besides its live owners.
-	seconds map[netip.Addr][]hostUse
+	seconds map[netip.Addr][]HostUse
 	// gaps are the views that prove nothing, and those that could not be had.
 	gaps []blocks.HostGap
 }
 
-// kernel is a host view with its indexes.
-type kernel struct {
+// NodeView is a host view with its indexes.
+type NodeView struct {
 	*blocks.HostView
 	// node is true if the view is of a node of the cluster, as far as is known.
 	node bool
@@ -58,13 +58,13 @@ type kernel struct {
 	olderFact string
 }
 
-// judgeKernels indexes the host views and joins them with what IPAM holds.
-func (st *State) judgeKernels() {
-	k := &st.kernels
+// evaluateViews indexes the host views and joins them with what IPAM holds.
+func (st *State) evaluateViews() {
+	k := &st.views
 	k.gaps = slices.Clone(st.Snapshot.Hosts.Gaps)
-	k.views = make(map[string]*kernel, len(st.Snapshot.Hosts.Views))
+	k.views = make(map[string]*NodeView, len(st.Snapshot.Hosts.Views))
 	for i := range st.Snapshot.Hosts.Views {
-		v := st.newKernel(&st.Snapshot.Hosts.Views[i])
+		v := st.newNodeView(&st.Snapshot.Hosts.Views[i])
 		k.all = append(k.all, v)
 		switch {
 		case !v.node:
@@ -82,7 +82,7 @@ func (st *State) judgeKernels() {
 	}
 	st.indexHostUses()
 	st.judgeBorrowRoutes()
-	st.findStrays()
+	st.findForeignBlackholes()
 	st.findFreeUses()
 	st.findSecondOwners()
 	st.countOldLeaks()
@@ -98,8 +98,8 @@ func (st *State) judgeKernels() {
 	slices.SortFunc(k.gaps, blocks.CompareHostGaps)
 }
 
-func (st *State) newKernel(v *blocks.HostView) *kernel {
-	k := &kernel{
+func (st *State) newNodeView(v *blocks.HostView) *NodeView {
+	k := &NodeView{
 		HostView: v, node: st.mayBeNode(v.Node), useless: st.useless(v),
 		routes: make(map[netip.Prefix][]*blocks.HostRoute, len(v.Routes)), lookups: make(map[netip.Prefix][]*blocks.HostLookup, len(v.Lookups)),
 	}
@@ -121,7 +121,7 @@ func (st *State) newKernel(v *blocks.HostView) *kernel {
 }
 
 // mayBeNode tells whether the cluster has a node of a name, as far as is known.
-func (st *State) mayBeNode(name string) bool { return !st.nodesRead() || !st.vanished(name) }
+func (st *State) mayBeNode(name string) bool { return !st.nodesRead() || !st.Vanished(name) }
 
 // useless says why a view proves nothing at all, whatever the fact; empty if it
 // may prove something.
@@ -148,7 +148,7 @@ func (st *State) useless(v *blocks.HostView) string {
 // time. The zero time stands for a fact whose age is not known: it may be as new
 // as the reading of the cluster. A view that is older than the fact is noted as a
 // gap that names the fact.
-func (st *State) proves(k *kernel, since time.Time, fact string) bool {
+func (st *State) proves(k *NodeView, since time.Time, fact string) bool {
 	if k.useless != "" {
 		return false
 	}
@@ -168,7 +168,7 @@ func (st *State) proves(k *kernel, since time.Time, fact string) bool {
 
 // newEnough tells whether a view is newer than a fact, give or take what clocks
 // may be off.
-func (st *State) newEnough(k *kernel, since time.Time) bool {
+func (st *State) newEnough(k *NodeView, since time.Time) bool {
 	if since.IsZero() {
 		since = st.Cluster.TakenAt
 	}
@@ -180,7 +180,7 @@ func newerFacts(n int) string {
 	if n == 1 {
 		return "1 fact that is"
 	}
-	return plural(n, "fact") + " that are"
+	return Plural(n, "fact") + " that are"
 }
 
 // claimed returns since when a block has had its owner: its claim or, where that is
@@ -194,11 +194,18 @@ func claimed(b *Block) time.Time {
 	return time.Time{}
 }
 
+// NodeView returns the host view of a node of the cluster, or nil.
+func (st *State) NodeView(node string) *NodeView { return st.views.views[node] }
+
 // HostGaps returns the host views that could not be had, and those that prove
 // nothing or not everything that they were asked.
-func (st *State) HostGaps() []blocks.HostGap { return st.kernels.gaps }
+func (st *State) HostGaps() []blocks.HostGap { return st.views.gaps }
 
-// words says which view it is.
-func (k *kernel) words() string {
+// Stale is true if the view is too old, or lies in the future, and so proves nothing;
+// it may still be right.
+func (k *NodeView) Stale() bool { return k.useless != "" }
+
+// Text says which view it is.
+func (k *NodeView) Text() string {
 	return fmt.Sprintf("%s, taken at %s", k.Source, FormatTime(k.TakenAt))
 }

@@ -71,7 +71,7 @@ func criticals(t *testing.T, dir string) map[string]string {
 	}
 	st := audit.NewState(snap, audit.Options{})
 	out := map[string]string{}
-	for _, f := range audit.Run(st, nil).Findings {
+	for _, f := range audit.Run(st, audit.Checks()).Findings {
 		if f.Severity == audit.Critical {
 			out[f.Check+" "+f.Subject.ID()+" "+f.Subject.Node] = f.Message
 		}
@@ -187,7 +187,7 @@ hostgap n2 none
 		}
 		st := audit.NewState(snap, audit.Options{})
 		var out strings.Builder
-		for _, f := range audit.Run(st, nil).Findings {
+		for _, f := range audit.Run(st, audit.Checks()).Findings {
 			fmt.Fprintf(&out, "%s %s %s %v %v\n", f.Check, f.Subject.ID(), f.Message, f.Evidence, f.Fix)
 		}
 		fmt.Fprintln(&out, st.HostGaps())
@@ -222,7 +222,7 @@ func TestViewsSuppressNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	st := audit.NewState(snap, audit.Options{})
-	if r := audit.NewReport(st, audit.Run(st, nil)); !r.Complete || len(r.HostGaps) != 1 || r.HostViews == nil {
+	if r := audit.NewReport(st, audit.Run(st, audit.Checks())); !r.Complete || len(r.HostGaps) != 1 || r.HostViews == nil {
 		t.Errorf("complete %t, host gaps %v, views %v", r.Complete, r.HostGaps, r.HostViews)
 	}
 }
@@ -244,8 +244,8 @@ netns n2 3 10.0.0.5/24
 netns n2 4 10.0.0.7
 `)
 	var got []string
-	for _, u := range st.HostUse(st.IPBlocks[0].Address(5)) {
-		got = append(got, fmt.Sprintf("%s %t %t", u, u.Stale, u.Owner))
+	for _, u := range st.HostUses(st.IPBlocks[0].Address(5)) {
+		got = append(got, fmt.Sprintf("%s %t %t", u, u.View.Stale(), u.Owner()))
 	}
 	want := "namespace 1 on n1, with process 4 java (state D: uninterruptible sleep, it cannot be killed) false true; namespace 3 on n2, which no process is in true false"
 	if text := strings.Join(got, "; "); text != want {
@@ -253,7 +253,7 @@ netns n2 4 10.0.0.7
 	}
 	got = nil
 	for _, u := range st.HostContradictsFree(st.IPBlocks[0]) {
-		got = append(got, u.Addr.String()+" "+u.Node)
+		got = append(got, u.Addr.String()+" "+u.View.Node)
 	}
 	if text := strings.Join(got, ", "); text != "10.0.0.6 n1, 10.0.0.7 n2" {
 		t.Errorf("in use though free: %s", text)

@@ -61,7 +61,7 @@ func (st *State) HostEvidence(r AllocationRef) HostEvidence {
 	if e.Node = nodeOf(attr); e.Node == "" {
 		e.Reason = "the allocation names no node, so that no host view can tell"
 	}
-	if held := st.usesOfHost(r.Addr()); len(held) > 0 {
+	if held := st.HostUses(r.Addr()); len(held) > 0 {
 		return st.inUse(e, r, held)
 	}
 	switch {
@@ -73,7 +73,7 @@ func (st *State) HostEvidence(r AllocationRef) HostEvidence {
 	}
 	e.Renew = renewCommand(e.Node)
 	best := -1
-	for _, k := range st.kernels.all {
+	for _, k := range st.views.all {
 		if k.Node != e.Node {
 			continue
 		}
@@ -81,11 +81,11 @@ func (st *State) HostEvidence(r AllocationRef) HostEvidence {
 		if lack == proofWhole {
 			return HostEvidence{
 				Verdict: HostShowsFree, Node: e.Node,
-				Reason: fmt.Sprintf("the host view of %s (%s) is complete and does not show it", k.Node, k.words()),
+				Reason: fmt.Sprintf("the host view of %s (%s) is complete and does not show it", k.Node, k.Text()),
 			}
 		}
 		if lack > best {
-			best, e.Reason = lack, fmt.Sprintf("the host view of %s (%s) does not tell: %s", k.Node, k.words(), how)
+			best, e.Reason = lack, fmt.Sprintf("the host view of %s (%s) does not tell: %s", k.Node, k.Text(), how)
 		}
 	}
 	if best < 0 {
@@ -95,12 +95,12 @@ func (st *State) HostEvidence(r AllocationRef) HostEvidence {
 }
 
 // inUse is the verdict on an address that views show.
-func (st *State) inUse(e HostEvidence, r AllocationRef, held []hostUse) HostEvidence {
+func (st *State) inUse(e HostEvidence, r AllocationRef, held []HostUse) HostEvidence {
 	e.Verdict = HostShowsInUse
-	since := assignedAt(r)
-	proves := func(u hostUse) bool { return st.newEnough(u.k, since) }
+	since := AssignedAt(r)
+	proves := func(u HostUse) bool { return st.newEnough(u.View, since) }
 	held = slices.Clone(held)
-	slices.SortStableFunc(held, func(a, b hostUse) int {
+	slices.SortStableFunc(held, func(a, b HostUse) int {
 		switch {
 		case proves(a) == proves(b):
 			return 0
@@ -110,13 +110,13 @@ func (st *State) inUse(e HostEvidence, r AllocationRef, held []hostUse) HostEvid
 		return 1
 	})
 	for _, u := range held {
-		e.Uses = append(e.Uses, st.exported(u))
+		e.Uses = append(e.Uses, u)
 	}
 	first := held[0]
-	e.Reason = fmt.Sprintf("it is in use in %s (%s)", namespaceText(first.k.Node, first.ns), first.k.words())
+	e.Reason = fmt.Sprintf("it is in use in %s (%s)", NamespaceText(first.View.Node, first.Namespace), first.View.Text())
 	if !proves(first) {
-		e.Renew = renewCommand(first.k.Node)
-		e.Reason = fmt.Sprintf("it was in use in %s (%s), and that host view is too old to tell whether it still is", namespaceText(first.k.Node, first.ns), first.k.words())
+		e.Renew = renewCommand(first.View.Node)
+		e.Reason = fmt.Sprintf("it was in use in %s (%s), and that host view is too old to tell whether it still is", NamespaceText(first.View.Node, first.Namespace), first.View.Text())
 	}
 	return e
 }
@@ -137,8 +137,8 @@ const (
 const setUp = 2 * time.Minute
 
 // lackOf says what a view lacks to prove that an allocation's address is not in use.
-func (st *State) lackOf(k *kernel, r AllocationRef) (lack int, how string) {
-	since := assignedAt(r)
+func (st *State) lackOf(k *NodeView, r AllocationRef) (lack int, how string) {
+	since := AssignedAt(r)
 	if since.IsZero() {
 		since = st.Cluster.TakenAt
 	}
@@ -163,7 +163,7 @@ func (st *State) lackOf(k *kernel, r AllocationRef) (lack int, how string) {
 
 // whyNoView says why there is no view of a node, where that is known.
 func (st *State) whyNoView(node string) string {
-	for _, g := range st.kernels.gaps {
+	for _, g := range st.views.gaps {
 		if g.Node == node {
 			return " (" + g.Reason + ")"
 		}
@@ -173,7 +173,7 @@ func (st *State) whyNoView(node string) string {
 
 // renewCommand says how a view is made that proves something.
 func renewCommand(node string) string {
-	return fmt.Sprintf("run \"calico-audit agent --once --node %[1]s -o json > %[1]s.json\" on %[1]s and name the file with --host-views", arg(node))
+	return fmt.Sprintf("run \"calico-audit agent --once --node %[1]s -o json > %[1]s.json\" on %[1]s and name the file with --host-views", Arg(node))
 }
 
 // ofVirtualMachine tells whether a virtual machine may have the address of an
@@ -196,7 +196,7 @@ func (st *State) MachineOff(node string) (off bool, why string) {
 	switch {
 	case node == "":
 		return false, "no node is named"
-	case !st.nodesRead() || st.unreadableNode(node):
+	case !st.nodesRead() || st.UnreadableNode(node):
 		return false, fmt.Sprintf("node %s could not be read", node)
 	case h == nil || h.Node == nil:
 		if named {
@@ -230,7 +230,7 @@ func (st *State) WithTerminated(nodes []string) *State {
 // gone, or it is NotReady. What ran on it may run on.
 func (st *State) MachineMayRun(node string) bool {
 	h := st.hosts[node]
-	return st.nodesRead() && (st.vanished(node) || h != nil && h.Node != nil && !h.Node.Ready)
+	return st.nodesRead() && (st.Vanished(node) || h != nil && h.Node != nil && !h.Node.Ready)
 }
 
 // EachAllocation calls fn for each allocated address with its own node, which is empty

@@ -8,25 +8,32 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// freeUse is an address in use that the datastore calls free.
-type freeUse struct {
-	use  hostUse
-	pool *Pool
-	// block is the block that calls it free; nil where there is none.
-	block *Block
+// FreeUse is an address in use that the datastore calls free.
+type FreeUse struct {
+	Use  HostUse
+	Pool *Pool
+	// Block is the block that calls it free; nil where there is none.
+	Block *Block
 }
+
+// FreeUses returns the addresses in use that no block records, as far as a view
+// proves that.
+func (st *State) FreeUses() []FreeUse { return st.views.freeUses }
+
+// SecondOwners returns the namespaces that have an address besides its live owners.
+func (st *State) SecondOwners(a netip.Addr) []HostUse { return st.views.seconds[a] }
 
 // findFreeUses finds the addresses in use that no block records: free ones of a
 // block, and those of an enabled pool that lie in no block.
 func (st *State) findFreeUses() {
-	st.eachHostUse(func(a netip.Addr, uses []hostUse) {
-		if !slices.ContainsFunc(uses, hostUse.owner) || st.reserved.Contains(a) {
+	st.EachHostUse(func(a netip.Addr, uses []HostUse) {
+		if !slices.ContainsFunc(uses, HostUse.Owner) || st.Reserved.Contains(a) {
 			return
 		}
 		if _, allocated := st.Allocation(a); allocated {
 			return // a cooling one, too, which is not handed out yet
 		}
-		pool, b := st.PoolOf(ipPrefix(a)), st.coveringBlock(a)
+		pool, b := st.PoolOf(IPPrefix(a)), st.coveringBlock(a)
 		switch {
 		case pool == nil || !pool.Allows(blocks.UseWorkload) && !pool.Allows(blocks.UseTunnel):
 			return
@@ -40,18 +47,18 @@ func (st *State) findFreeUses() {
 			since, _ = b.LastWrite()
 		}
 		for _, u := range uses {
-			if u.owner() && st.proves(u.k, since, "that "+a.String()+" is free") {
-				st.kernels.freeUses = append(st.kernels.freeUses, freeUse{u, pool, b})
+			if u.Owner() && st.proves(u.View, since, "that "+a.String()+" is free") {
+				st.views.freeUses = append(st.views.freeUses, FreeUse{u, pool, b})
 			}
 		}
 	})
 }
 
 // heldBy returns the uses of an allocated address that views prove.
-func (st *State) heldBy(r AllocationRef) (out []hostUse) {
-	since := assignedAt(r)
-	for _, u := range st.usesOfHost(r.Addr()) {
-		if st.newEnough(u.k, since) {
+func (st *State) heldBy(r AllocationRef) (out []HostUse) {
+	since := AssignedAt(r)
+	for _, u := range st.HostUses(r.Addr()) {
+		if st.newEnough(u.View, since) {
 			out = append(out, u)
 		}
 	}
@@ -61,14 +68,14 @@ func (st *State) heldBy(r AllocationRef) (out []hostUse) {
 // countOldLeaks notes the views that show a leaked address in use and are older
 // than the allocation.
 func (st *State) countOldLeaks() {
-	st.eachHostUse(func(a netip.Addr, uses []hostUse) {
+	st.EachHostUse(func(a netip.Addr, uses []HostUse) {
 		r, allocated := st.Allocation(a)
 		if !allocated || len(st.Users(a)) > 0 || r.Attributes() == nil {
 			return
 		}
 		for _, u := range uses {
-			if u.k.useless == "" && !st.newEnough(u.k, assignedAt(r)) && !st.Judge(r).Owned {
-				st.proves(u.k, assignedAt(r), "the allocation of "+a.String())
+			if u.View.useless == "" && !st.newEnough(u.View, AssignedAt(r)) && !st.Judge(r).Owned {
+				st.proves(u.View, AssignedAt(r), "the allocation of "+a.String())
 			}
 		}
 	})
@@ -79,17 +86,17 @@ func (st *State) countOldLeaks() {
 // addresses of virtual machines, which two pods hold while the machine moves, nor
 // of addresses that are free: each use of one is ip/host-in-use.
 func (st *State) findSecondOwners() {
-	st.kernels.seconds = map[netip.Addr][]hostUse{}
+	st.views.seconds = map[netip.Addr][]HostUse{}
 	if _, missing := st.Missing(blocks.Blocks); missing {
 		return
 	}
-	st.eachHostUse(func(a netip.Addr, shown []hostUse) {
-		uses := slices.DeleteFunc(slices.Clone(shown), func(u hostUse) bool { return !u.owner() })
+	st.EachHostUse(func(a netip.Addr, shown []HostUse) {
+		uses := slices.DeleteFunc(slices.Clone(shown), func(u HostUse) bool { return !u.Owner() })
 		if len(uses) == 0 {
 			return
 		}
 		owners := certain(st.liveUses(a, st.namedBy(a)))
-		pool := st.PoolOf(ipPrefix(a))
+		pool := st.PoolOf(IPPrefix(a))
 		r, allocated := st.Allocation(a)
 		switch {
 		case pool == nil || !pool.Allows(blocks.UseWorkload) && !pool.Allows(blocks.UseTunnel):
@@ -101,9 +108,9 @@ func (st *State) findSecondOwners() {
 		}
 		since := time.Time{}
 		if allocated {
-			since = assignedAt(r)
+			since = AssignedAt(r)
 		}
-		uses = slices.DeleteFunc(uses, func(u hostUse) bool { return !u.k.node && mayBeKnown(u, shown, owners) })
+		uses = slices.DeleteFunc(uses, func(u HostUse) bool { return !u.View.node && mayBeKnown(u, shown, owners) })
 		for _, o := range owners {
 			if o.pod != nil {
 				uses = withoutOwn(uses, o)
@@ -115,9 +122,9 @@ func (st *State) findSecondOwners() {
 		if len(uses) == 0 || len(uses)+len(owners) < 2 {
 			return
 		}
-		uses = slices.DeleteFunc(uses, func(u hostUse) bool { return !st.proves(u.k, since, "who has "+a.String()) })
+		uses = slices.DeleteFunc(uses, func(u HostUse) bool { return !st.proves(u.View, since, "who has "+a.String()) })
 		if len(uses) > 0 && len(uses)+len(owners) > 1 {
-			st.kernels.seconds[a] = uses
+			st.views.seconds[a] = uses
 		}
 	})
 }
@@ -125,20 +132,20 @@ func (st *State) findSecondOwners() {
 // mayBeKnown tells whether what a machine that is no node shows in use may be what
 // another view or a pod shows of it: the machine may be a node that the view names
 // otherwise.
-func mayBeKnown(u hostUse, shown []hostUse, owners []liveUse) bool {
-	return u.ns.PodUID == "" ||
-		slices.ContainsFunc(owners, func(o liveUse) bool { return o.pod != nil && o.pod.UID == u.ns.PodUID }) ||
-		slices.ContainsFunc(shown, func(o hostUse) bool { return o.k != u.k && o.ns.PodUID == u.ns.PodUID })
+func mayBeKnown(u HostUse, shown []HostUse, owners []liveUse) bool {
+	return u.Namespace.PodUID == "" ||
+		slices.ContainsFunc(owners, func(o liveUse) bool { return o.pod != nil && o.pod.UID == u.Namespace.PodUID }) ||
+		slices.ContainsFunc(shown, func(o HostUse) bool { return o.View != u.View && o.Namespace.PodUID == u.Namespace.PodUID })
 }
 
 // withoutOwn leaves the namespace of a pod itself out: the one with its UID or,
 // where that is not known, any one of its node.
-func withoutOwn(uses []hostUse, o liveUse) []hostUse {
-	i := slices.IndexFunc(uses, func(u hostUse) bool {
-		return u.k.Node == o.node && u.ns.PodUID != "" && u.ns.PodUID == o.pod.UID
+func withoutOwn(uses []HostUse, o liveUse) []HostUse {
+	i := slices.IndexFunc(uses, func(u HostUse) bool {
+		return u.View.Node == o.node && u.Namespace.PodUID != "" && u.Namespace.PodUID == o.pod.UID
 	})
 	if i < 0 {
-		i = slices.IndexFunc(uses, func(u hostUse) bool { return u.k.Node == o.node })
+		i = slices.IndexFunc(uses, func(u HostUse) bool { return u.View.Node == o.node })
 	}
 	if i < 0 {
 		return uses

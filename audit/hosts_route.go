@@ -75,7 +75,7 @@ func (r HostRoute) basis() string {
 // answerAt says what a view's kernel does with packets to an address of a block,
 // given as a CIDR of one address: by its own answer where one was asked for, else
 // by its routes.
-func (k *kernel) answerAt(p, block netip.Prefix) HostRoute {
+func (k *NodeView) answerAt(p, block netip.Prefix) HostRoute {
 	out := k.byRoutes(p, block)
 	if len(k.lookups) > 0 || k.LookupsPartial {
 		if asked, ok := k.byLookup(p, block); ok {
@@ -88,7 +88,7 @@ func (k *kernel) answerAt(p, block netip.Prefix) HostRoute {
 
 // general says what becomes of the addresses of a block that no route is for that is
 // more specific than the block.
-func (k *kernel) general(block netip.Prefix) HostRoute {
+func (k *NodeView) general(block netip.Prefix) HostRoute {
 	out := k.byRoutes(block, block)
 	if out.Fate == HostUnclear {
 		if asked, ok := k.byLookup(block, block); ok {
@@ -117,7 +117,7 @@ func unclear(format string, args ...any) HostRoute {
 
 // byLookup returns the kernel's own answer, and false if it was not asked about
 // the address.
-func (k *kernel) byLookup(of, block netip.Prefix) (HostRoute, bool) {
+func (k *NodeView) byLookup(of, block netip.Prefix) (HostRoute, bool) {
 	if k.LookupsPartial {
 		return unclear("an answer of the kernel could not be understood"), true
 	}
@@ -155,7 +155,7 @@ func (k *kernel) byLookup(of, block netip.Prefix) (HostRoute, bool) {
 
 // leading finds the route that an answer leads along, where the kernel did not
 // tell which route matched: the most specific that leads there.
-func (k *kernel) leading(of netip.Prefix, l *blocks.HostLookup) netip.Prefix {
+func (k *NodeView) leading(of netip.Prefix, l *blocks.HostLookup) netip.Prefix {
 	for bits := of.Bits(); bits >= 0; bits-- {
 		p, _ := of.Addr().Prefix(bits)
 		for _, r := range k.routes[p] {
@@ -170,7 +170,7 @@ func (k *kernel) leading(of netip.Prefix, l *blocks.HostLookup) netip.Prefix {
 func sameTable(a, b string) bool { return b == "" || tableName(a) == tableName(b) }
 
 // judge settles the fate that a kind of route means.
-func (k *kernel) judge(r *HostRoute, block netip.Prefix) {
+func (k *NodeView) judge(r *HostRoute, block netip.Prefix) {
 	switch r.Result {
 	case blocks.RouteBlackhole, blocks.RouteUnreachable, blocks.RouteProhibit, blocks.RouteNone:
 		r.Fate = HostDrops
@@ -229,14 +229,14 @@ func (st *State) elsewhere(r HostRoute, user string) string {
 
 // judgeBorrowRoutes asks the owners' views what becomes of borrowed addresses.
 func (st *State) judgeBorrowRoutes() {
-	st.kernels.fates = map[*Borrow]HostRoute{}
+	st.views.fates = map[*Borrow]HostRoute{}
 	for _, b := range st.Borrows {
-		k := st.kernels.views[b.Owner]
+		k := st.NodeView(b.Owner)
 		if k == nil {
 			continue
 		}
 		r, _ := b.Block.Ordinal(b.Addr)
-		since := assignedAt(AllocationRef{b.Block, r})
+		since := AssignedAt(AllocationRef{b.Block, r})
 		for _, t := range []time.Time{b.Block.Claimed, b.Block.Created} {
 			if t.After(since) {
 				since = t
@@ -245,17 +245,17 @@ func (st *State) judgeBorrowRoutes() {
 		if !st.proves(k, since, "the allocation of "+b.Addr.String()) {
 			continue
 		}
-		answer := k.answerAt(ipPrefix(b.Addr), b.Block.CIDR)
+		answer := k.answerAt(IPPrefix(b.Addr), b.Block.CIDR)
 		if other := st.elsewhere(answer, b.User); answer.Fate == HostForwards && other != "" {
 			answer.Fate, answer.Why = HostUnclear, fmt.Sprintf("its route leads to %s, which does not use the address", other)
 		}
-		st.kernels.fates[b] = answer
+		st.views.fates[b] = answer
 	}
 }
 
 // HostAnswer returns what the kernel of a borrowed address's owner does with
 // traffic to it, if a host view proves it.
 func (st *State) HostAnswer(b *Borrow) (HostRoute, bool) {
-	r, ok := st.kernels.fates[b]
+	r, ok := st.views.fates[b]
 	return r, ok
 }

@@ -10,18 +10,18 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// strayRoute is what a node does to a block that it does not own.
-type strayRoute struct {
-	k     *kernel
-	block *Block
-	// routes are those that drop traffic to the block or to a part of it, the
+// ForeignBlackhole is what a node does to a block that it does not own.
+type ForeignBlackhole struct {
+	View  *NodeView
+	Block *Block
+	// Routes are those that drop traffic to the block or to a part of it, the
 	// least specific first.
-	routes []*blocks.HostRoute
-	// dropped counts the allocated addresses of the block that the node drops
+	Routes []*blocks.HostRoute
+	// Dropped counts the allocated addresses of the block that the node drops
 	// traffic to.
-	dropped int
-	// example is what the kernel answers for one of the addresses that it drops.
-	example HostRoute
+	Dropped int
+	// Example is what the kernel answers for one of the addresses that it drops.
+	Example HostRoute
 }
 
 // drops tells whether a route of a kind ends traffic.
@@ -29,15 +29,18 @@ func drops(kind string) bool {
 	return kind == blocks.RouteBlackhole || kind == blocks.RouteUnreachable || kind == blocks.RouteProhibit
 }
 
-// findStrays finds the routes of nodes that drop traffic to blocks of others.
-func (st *State) findStrays() {
+// ForeignBlackholes returns the routes of nodes that drop traffic to blocks of others.
+func (st *State) ForeignBlackholes() []*ForeignBlackhole { return st.views.foreign }
+
+// findForeignBlackholes finds the routes of nodes that drop traffic to blocks of others.
+func (st *State) findForeignBlackholes() {
 	var nodes []string
-	for name := range st.kernels.views {
+	for name := range st.views.views {
 		nodes = append(nodes, name)
 	}
 	sort.Strings(nodes)
 	for _, name := range nodes {
-		k := st.kernels.views[name]
+		k := st.views.views[name]
 		if k.useless != "" {
 			continue
 		}
@@ -61,7 +64,7 @@ func (st *State) findStrays() {
 		}
 		slices.SortFunc(around, func(a, b *Block) int { return blocks.ComparePrefixes(a.CIDR, b.CIDR) })
 		for _, b := range around {
-			st.judgeStray(k, b, found[b])
+			st.evaluateForeignBlackhole(k, b, found[b])
 		}
 	}
 }
@@ -96,17 +99,17 @@ func (st *State) blocksAround(p netip.Prefix) (out []*Block) {
 	return out
 }
 
-// judgeStray asks the kernel about the addresses of a block that its node does not
+// evaluateForeignBlackhole asks the kernel about the addresses of a block that its node does not
 // own and has dropping routes for. An empty block is judged as a whole, one with
 // allocations by those.
-func (st *State) judgeStray(k *kernel, b *Block, routes []*blocks.HostRoute) {
+func (st *State) evaluateForeignBlackhole(k *NodeView, b *Block, routes []*blocks.HostRoute) {
 	routes = slices.DeleteFunc(routes, func(r *blocks.HostRoute) bool { return st.ownRoute(k.Node, r.Dst, b) })
 	slices.SortStableFunc(routes, func(a, c *blocks.HostRoute) int { return blocks.ComparePrefixes(a.Dst, c.Dst) })
 	if len(routes) == 0 {
 		return
 	}
 	whole := k.general(b.CIDR)
-	s := strayRoute{k: k, block: b, routes: routes, example: whole}
+	s := &ForeignBlackhole{View: k, Block: b, Routes: routes, Example: whole}
 	inner := routes[len(routes)-1].Dst.Bits() > b.CIDR.Bits()
 	if whole.Fate != HostDrops && !inner {
 		return // a route to the block overrides the wider ones that drop
@@ -116,21 +119,21 @@ func (st *State) judgeStray(k *kernel, b *Block, routes []*blocks.HostRoute) {
 			continue
 		}
 		a := b.Address(i)
-		if answer := k.answerAt(ipPrefix(a), b.CIDR); answer.Fate == HostDrops && coveredBy(routes, a) {
-			if s.dropped++; s.dropped == 1 {
-				s.example = answer
+		if answer := k.answerAt(IPPrefix(a), b.CIDR); answer.Fate == HostDrops && coveredBy(routes, a) {
+			if s.Dropped++; s.Dropped == 1 {
+				s.Example = answer
 			}
 		}
 	}
-	if s.dropped == 0 && (b.Used > 0 || whole.Fate != HostDrops) {
+	if s.Dropped == 0 && (b.Used > 0 || whole.Fate != HostDrops) {
 		return
 	}
 	since := claimed(b)
 	if b.Owner.Kind != blocks.HostOwner {
 		since = time.Time{} // when its owner left it is not recorded
 	}
-	if st.proves(k, since, "that block "+b.CIDR.String()+" belongs to "+ownerText(b.Owner)) {
-		st.kernels.strays = append(st.kernels.strays, s)
+	if st.proves(k, since, "that block "+b.CIDR.String()+" belongs to "+OwnerText(b.Owner)) {
+		st.views.foreign = append(st.views.foreign, s)
 	}
 }
 
@@ -147,13 +150,13 @@ func (st *State) ownRoute(node string, dst netip.Prefix, b *Block) bool {
 	})
 }
 
-// text names the routes of a stray.
-func (s *strayRoute) text() string {
-	out := make([]string, len(s.routes))
-	for i, r := range s.routes {
+// Text names the routes.
+func (s *ForeignBlackhole) Text() string {
+	out := make([]string, len(s.Routes))
+	for i, r := range s.Routes {
 		out[i] = routeText(r)
 	}
-	return list(out)
+	return List(out)
 }
 
 // protocolText says who makes routes of a protocol.

@@ -11,7 +11,7 @@ import (
 // the most specific route to an address and, of several, the one with the lowest
 // metric. Which tables are asked is known of an agent's views only, and in which
 // order of none, so that tables which disagree leave it open.
-func (k *kernel) scanRoutes(of, block netip.Prefix) HostRoute {
+func (k *NodeView) scanRoutes(of, block netip.Prefix) HostRoute {
 	a := of.Addr()
 	best := map[string]*blocks.HostRoute{}
 	passed := map[string]bool{}
@@ -70,7 +70,7 @@ func (k *kernel) scanRoutes(of, block netip.Prefix) HostRoute {
 
 // byRoutes is scanRoutes, which proves no drop where a route may be missing: one
 // that could not be understood, or that the agent could not read.
-func (k *kernel) byRoutes(of, block netip.Prefix) HostRoute {
+func (k *NodeView) byRoutes(of, block netip.Prefix) HostRoute {
 	if k.RoutesPartial {
 		return unclear("a route could not be understood, and may be the one to %s", of.Addr())
 	}
@@ -92,7 +92,7 @@ func firstOther(best map[string]*blocks.HostRoute) string {
 	return first
 }
 
-func (k *kernel) routeAnswer(r *blocks.HostRoute, block netip.Prefix) HostRoute {
+func (k *NodeView) routeAnswer(r *blocks.HostRoute, block netip.Prefix) HostRoute {
 	out := HostRoute{Result: r.Type, Match: r.Dst, Table: cmp.Or(r.Table, "main"), Protocol: r.Protocol, Gateway: r.Gateway, Dev: r.Dev}
 	k.judge(&out, block)
 	return out

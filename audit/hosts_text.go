@@ -9,7 +9,7 @@ import (
 )
 
 // namespaceText says which namespace of a node it is, and what runs in it.
-func namespaceText(node string, ns *blocks.HostNamespace) string {
+func NamespaceText(node string, ns *blocks.HostNamespace) string {
 	name := "namespace " + ns.ID
 	if ns.Name != "" {
 		name = fmt.Sprintf("namespace %s (%s)", ns.Name, ns.ID)
@@ -45,7 +45,7 @@ func processText(ns *blocks.HostNamespace) string {
 		shown = append(shown, text)
 	}
 	if len(shown) == 0 {
-		return "with " + plural(total, "process")
+		return "with " + Plural(total, "process")
 	}
 	out := "with process " + strings.Join(shown, ", ")
 	if len(shown) > 1 {

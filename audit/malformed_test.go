@@ -48,7 +48,7 @@ func TestMalformed(t *testing.T) {
 		t.Fatal(err)
 	}
 	st := audit.NewState(snap, audit.Options{})
-	r := audit.Run(st, nil)
+	r := audit.Run(st, audit.Checks())
 	rep := audit.NewReport(st, r)
 	audit.NewUsage(st, r)
 	none := blocks.Count{}

@@ -41,9 +41,9 @@ func (n *Need) NoBlock() bool { return len(n.Blocks) == 0 }
 // Starves is true if the node's next pod would get no address.
 func (n *Need) Starves() bool { return n.Unused == 0 && n.Cause.starves() }
 
-// needsBlocks is true if the node's next pod would have to come from a new block
+// NeedsBlocks is true if the node's next pod would have to come from a new block
 // or from a borrowed address, and there is no block to be had.
-func (n *Need) needsBlocks() bool { return n.Unused == 0 && n.Cause != CauseNone }
+func (n *Need) NeedsBlocks() bool { return n.Unused == 0 && n.Cause != CauseNone }
 
 // judgeHosts settles, for each node, whether it is schedulable and how it stands
 // with blocks of each family that counts.
@@ -82,9 +82,9 @@ func (st *State) need(h *Host, f blocks.Family) *Need {
 	for _, b := range h.Blocks {
 		switch {
 		case b.Family() != f:
-		case b.Usable() && inPools(b, mine) && !st.reserved.Covers(b.CIDR):
+		case b.Usable() && inPools(b, mine) && !st.Reserved.Covers(b.CIDR):
 			n.Blocks = append(n.Blocks, b)
-			n.Unused += b.unused(st.reserved)
+			n.Unused += st.Unused(b)
 		default:
 			n.Elsewhere = append(n.Elsewhere, b)
 		}
@@ -100,10 +100,10 @@ func (st *State) need(h *Host, f blocks.Family) *Need {
 	return n
 }
 
-// poolsAtIssue returns the pools that the node could claim a block from: those
+// PoolsAtIssue returns the pools that the node could claim a block from: those
 // of the pods that borrow or wait or, where there are none, those that serve any
 // pod.
-func (st *State) poolsAtIssue(n *Need) (out []*Pool) {
+func (st *State) PoolsAtIssue(n *Need) (out []*Pool) {
 	for _, pools := range st.requests(n) {
 		for _, p := range pools {
 			if !slices.Contains(out, p) {

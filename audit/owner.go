@@ -83,7 +83,7 @@ func (st *State) judgeAddress(r AllocationRef) Validity {
 	case UseUnknown, UsePod, UseTunnel, UseVM:
 	}
 	if t := st.tunnels[r.Addr()]; len(t) > 0 {
-		return owned("tunnel address of node %s", t[0].node.Name)
+		return owned("tunnel address of node %s", t[0].Node.Name)
 	}
 	if users := st.Users(r.Addr()); len(users) > 0 {
 		return owned("pod %s names it", users[0].FullName())
@@ -109,7 +109,7 @@ func (st *State) judgeAddress(r AllocationRef) Validity {
 func (st *State) judgeTunnel(r AllocationRef) Validity {
 	_, node := r.Attributes().TunnelOf()
 	switch {
-	case !st.vanished(node):
+	case !st.Vanished(node):
 		return owned("tunnel address of node %s", node)
 	case st.nodeUses[node] != "":
 		return owned("tunnel address of node %s, which no longer exists, but %s", node, st.nodeUses[node])
@@ -167,7 +167,7 @@ func (st *State) judgePods(r AllocationRef) Validity {
 // though it does not name it itself: as owner, or as the alternate owner that a live
 // migration makes.
 func (st *State) heldByNamedPods(r AllocationRef) (Validity, bool) {
-	if name, unread := st.podUnread(); unread {
+	if name, unread := st.UnreadPod(); unread {
 		return owned("not judged: pod %s could not be read, and may name it", name), true
 	}
 	attr := r.Attributes()
@@ -208,8 +208,8 @@ func sandboxHandle(handle, containerID string) bool {
 // young leaves an allocation alone that is younger than the grace: its owner may
 // have been made after owners were read.
 func (st *State) young(r AllocationRef, why string) Validity {
-	at := assignedAt(r)
-	if !st.settled(at) {
+	at := AssignedAt(r)
+	if !st.PastGrace(at) {
 		return Validity{Owned: true, Why: why + ", but it was assigned only at " + FormatTime(at), Young: true}
 	}
 	return Validity{Why: why}
@@ -265,7 +265,7 @@ func (st *State) indexVanished() {
 				continue
 			}
 			if attr := b.At(i); attr != nil && attr.Tunnel() {
-				if _, node := attr.TunnelOf(); st.vanished(node) {
+				if _, node := attr.TunnelOf(); st.Vanished(node) {
 					st.nodeUses[node] = ""
 				}
 			}

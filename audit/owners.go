@@ -1,7 +1,9 @@
 package audit
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -98,6 +100,10 @@ func (st *State) Claims(p netip.Prefix) []*blocks.Affinity { return st.own.claim
 // Handle returns the handle of an ID, or nil.
 func (st *State) Handle(id string) *blocks.Handle { return st.own.handles[strings.ToLower(id)] }
 
+// ReferencedHandles returns the IDs of the handles that blocks refer to, in lower case,
+// in order.
+func (st *State) ReferencedHandles() []string { return slices.Sorted(maps.Keys(st.own.refs)) }
+
 // HandleRefs returns the addresses that blocks record under a handle.
 func (st *State) HandleRefs(id string) []AllocationRef { return st.own.refs[strings.ToLower(id)] }
 
@@ -120,9 +126,9 @@ func (st *State) Allocation(a netip.Addr) (AllocationRef, bool) {
 	return AllocationRef{}, false
 }
 
-// blockMayCover tells whether a block that could not be understood may be the
+// BlockMayCover tells whether a block that could not be understood may be the
 // one of a CIDR or hold a part of it.
-func (st *State) blockMayCover(p netip.Prefix) bool {
+func (st *State) BlockMayCover(p netip.Prefix) bool {
 	for _, g := range st.Unreadable(blocks.Blocks) {
 		if !g.Prefix.IsValid() || g.Prefix.Overlaps(p) {
 			return true
@@ -137,8 +143,8 @@ func (st *State) nodesRead() bool {
 	return !missing
 }
 
-// vanished tells whether a host is no node, as far as nodes could be read.
-func (st *State) vanished(host string) bool {
+// Vanished tells whether a host is no node, as far as nodes could be read.
+func (st *State) Vanished(host string) bool {
 	h := st.hosts[host]
-	return host != "" && (h == nil || h.Node == nil) && !st.unreadableNode(host)
+	return host != "" && (h == nil || h.Node == nil) && !st.UnreadableNode(host)
 }

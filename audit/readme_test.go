@@ -1,6 +1,7 @@
 package audit_test
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,13 +21,31 @@ func TestReadmeAddsACheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	overlay := filepath.Join(t.TempDir(), "overlay.json")
-	check := filepath.Join(t.TempDir(), "check.go")
-	if err := os.WriteFile(check, []byte(code), 0o600); err != nil {
+	list, err := os.ReadFile("check_all.go")
+	if err != nil {
 		t.Fatal(err)
 	}
-	target := filepath.Join(root, "audit", "check_ip_reserved.go")
-	if err := os.WriteFile(overlay, []byte(`{"Replace":{"`+target+`":"`+check+`"}}`), 0o600); err != nil {
+	const before = "\t&ipUnallocated,\n"
+	if !strings.Contains(string(list), before) {
+		t.Fatalf("the list of checks has no line %q", before)
+	}
+	replace := map[string]string{}
+	for name, text := range map[string]string{
+		"check_ip_reserved.go": code,
+		"check_all.go":         strings.Replace(string(list), before, "\t&ipReserved,\n"+before, 1),
+	} {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		replace[filepath.Join(root, "audit", name)] = path
+	}
+	files, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay := filepath.Join(t.TempDir(), "overlay.json")
+	if err := os.WriteFile(overlay, files, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()

@@ -85,7 +85,7 @@ func blockReports(st *State) []BlockReport {
 	out := make([]BlockReport, 0, len(st.IPBlocks))
 	for _, b := range st.IPBlocks {
 		r := BlockReport{
-			CIDR: b.CIDR.String(), Owner: b.Owner.String(), InUse: b.Used, Available: b.unused(st.reserved),
+			CIDR: b.CIDR.String(), Owner: b.Owner.String(), InUse: b.Used, Available: st.Unused(b),
 			Lent: len(lent[b]), Reclaimable: b.Release.OK,
 		}
 		if b.Pool != nil {
@@ -104,7 +104,7 @@ func blockReports(st *State) []BlockReport {
 			Condition
 		}{
 			{len(b.Faults) > 0, BlockCorrupt}, {overlaps[b], BlockOverlap}, {b.SoftDeleted, BlockDeleted},
-			{st.nodesRead() && st.vanished(b.Owner.Node()), BlockDeadNode}, {b.Owner == blocks.Owner{}, BlockNoOwner},
+			{st.nodesRead() && st.Vanished(b.Owner.Node()), BlockDeadNode}, {b.Owner == blocks.Owner{}, BlockNoOwner},
 		} {
 			if c.is {
 				r.Conditions = append(r.Conditions, c.Condition)

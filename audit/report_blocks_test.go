@@ -48,7 +48,7 @@ func mixedReport(t *testing.T, text string) (*audit.State, *audit.Result, *audit
 		t.Fatal(err)
 	}
 	st := audit.NewState(s, audit.Options{})
-	res := audit.Run(st, nil)
+	res := audit.Run(st, audit.Checks())
 	return st, res, audit.NewReport(st, res)
 }
 

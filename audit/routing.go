@@ -12,7 +12,7 @@ func (st *State) Predict(b *Borrow) affinity.Prediction {
 	if b.Block.Pool != nil {
 		pool = b.Block.Pool.Pool
 	}
-	return st.routing.Borrowed(affinity.Borrowed{
+	return st.Routing.Borrowed(affinity.Borrowed{
 		Addr: b.Addr, Block: b.Block.Block, Pool: pool, Owner: b.Owner, User: b.User, Attributes: b.Attributes, Tunnel: b.Tunnel,
 	})
 }

@@ -37,6 +37,10 @@ type State struct {
 	// workload has an address or, while none has any and some wait, those of the
 	// pools.
 	Families []blocks.Family
+	// Reserved are the addresses that IPReservations keep from being handed out.
+	Reserved blocks.ReservedSet
+	// Routing predicts what routers do with traffic to blocks.
+	Routing *affinity.Routing
 
 	// unreadPod is a pod that could not be understood at all, "" if there is none;
 	// vmUnread is true if there is such a virtual machine.
@@ -50,17 +54,15 @@ type State struct {
 	optional map[blocks.Family]bool
 	hosts    map[string]*Host
 	uses     []use
-	reserved blocks.ReservedSet
 	spaces   map[string]*blocks.Namespace
 	own      ownership
-	tunnels  map[netip.Addr][]tunnelUse
+	tunnels  map[netip.Addr][]TunnelUse
 	// nodeUses has the nodes that no longer exist and have a tunnel address, with
 	// what else of them is still in use; "" for nothing.
 	nodeUses map[string]string
 	// tunnelAddrs are the keys of tunnels, in order.
 	tunnelAddrs []netip.Addr
-	routing     *affinity.Routing
-	kernels     kernels
+	views       hostViews
 }
 
 // Pool is a pool with its numbers.
@@ -98,12 +100,12 @@ type Block struct {
 // soft-deleted nor corrupt.
 func (b *Block) Usable() bool { return !b.SoftDeleted && len(b.Faults) == 0 }
 
-// unused returns how many addresses of the block could still be assigned.
-func (b *Block) unused(reserved blocks.ReservedSet) int {
+// Unused returns how many addresses of a block could still be assigned.
+func (st *State) Unused(b *Block) int {
 	n := 0
-	touched := reserved.Overlaps(b.CIDR)
+	touched := st.Reserved.Overlaps(b.CIDR)
 	for i, o := range b.Ordinals {
-		if o == blocks.Free && (!touched || !reserved.Contains(b.Address(i))) {
+		if o == blocks.Free && (!touched || !st.Reserved.Contains(b.Address(i))) {
 			n++
 		}
 	}
@@ -163,8 +165,8 @@ type use struct {
 func NewState(s *blocks.Snapshot, o Options) *State {
 	s.Sort()
 	st := &State{Snapshot: s, Grace: cmp.Or(o.Grace, DefaultGrace), hosts: map[string]*Host{}, spaces: map[string]*blocks.Namespace{}}
-	st.reserved = blocks.NewReservedSet(s.Reservations)
-	st.routing = affinity.NewRouting(s)
+	st.Reserved = blocks.NewReservedSet(s.Reservations)
+	st.Routing = affinity.NewRouting(s)
 	st.indexUnread()
 	for i := range s.Namespaces {
 		st.spaces[s.Namespaces[i].Name] = &s.Namespaces[i]
@@ -179,7 +181,7 @@ func NewState(s *blocks.Snapshot, o Options) *State {
 	st.findBorrows()
 	st.countPools()
 	st.judgeHosts()
-	st.judgeKernels()
+	st.evaluateViews()
 	st.judgeEmptyBlocks()
 	st.countReclaimable()
 	return st
@@ -366,11 +368,11 @@ func (st *State) findBorrows() {
 			sort := sortOf(b, attr)
 			br := Borrow{Addr: addr, Block: b, Owner: owner, User: nodeOf(attr), Attributes: attr, Tunnel: sort == UseTunnel, VM: sort == UseVM}
 			if t := st.tunnels[addr]; len(t) > 0 && br.Tunnel {
-				br.User = t[0].node.Name
+				br.User = t[0].Node.Name
 			} else if w := st.LiveUser(addr, attr); w != nil && w.Node != "" {
 				br.User, br.Workload = w.Node, w
 			}
-			if br.User == "" || br.User == owner || br.Workload == nil && nodesRead && st.vanished(br.User) {
+			if br.User == "" || br.User == owner || br.Workload == nil && nodesRead && st.Vanished(br.User) {
 				continue // nobody, the owner itself, or a node that is gone uses it
 			}
 			st.Borrows = append(st.Borrows, &br)
@@ -385,8 +387,8 @@ func (st *State) findBorrows() {
 func (st *State) countPools() {
 	for _, p := range st.Pools {
 		all := bare(p.Blocks)
-		p.Addrs = blocks.PoolAddresses(p.Pool, all, st.reserved)
-		p.Slots = blocks.PoolSlots(p.Pool, all, st.reserved)
+		p.Addrs = blocks.PoolAddresses(p.Pool, all, st.Reserved)
+		p.Slots = blocks.PoolSlots(p.Pool, all, st.Reserved)
 		p.Needed = st.demand(p)
 	}
 }

@@ -53,9 +53,9 @@ func (st *State) judgeWaiting(n *Need) {
 // addresses of them could still be assigned.
 func (st *State) ownRoom(h *Host, pools []*Pool) (own, room int) {
 	for _, b := range h.Blocks {
-		if b.Usable() && inPools(b, pools) && !st.reserved.Covers(b.CIDR) {
+		if b.Usable() && inPools(b, pools) && !st.Reserved.Covers(b.CIDR) {
 			own++
-			room += b.unused(st.reserved)
+			room += st.Unused(b)
 		}
 	}
 	return own, room
@@ -83,7 +83,7 @@ func (st *State) mayBeServed(w *blocks.Workload) string {
 			return fmt.Sprintf("the namespace of pod %s cannot be read", w.FullName())
 		}
 	}
-	if g := st.firstMissing([]blocks.Resource{blocks.Pools, blocks.Namespaces}); g != nil {
+	if g := st.FirstMissing([]blocks.Resource{blocks.Pools, blocks.Namespaces}); g != nil {
 		return g.String()
 	}
 	return ""

@@ -8,26 +8,26 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-func poolSubject(p *Pool) Subject {
+func PoolSubject(p *Pool) Subject {
 	return Subject{Kind: KindPool, Name: p.Name, CIDR: p.CIDR.String()}
 }
 
-func nodeSubject(name string) Subject { return Subject{Kind: KindNode, Name: name, Node: name} }
+func NodeSubject(name string) Subject { return Subject{Kind: KindNode, Name: name, Node: name} }
 
-func blockSubject(b *Block) Subject {
+func BlockSubject(b *Block) Subject {
 	return Subject{Kind: KindBlock, Name: b.Name, CIDR: b.CIDR.String()}
 }
 
-func ipSubject(a netip.Addr, node string) Subject {
+func IPSubject(a netip.Addr, node string) Subject {
 	return Subject{Kind: KindIP, IP: a.String(), Node: node}
 }
 
 // ipPrefix returns an address as a CIDR.
-func ipPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+func IPPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-func configSubject() Subject { return Subject{Kind: KindConfig, Name: "default"} }
+func ConfigSubject() Subject { return Subject{Kind: KindConfig, Name: "default"} }
 
-func clusterSubject(st *State) Subject {
+func ClusterSubject(st *State) Subject {
 	name := st.Cluster.GUID
 	if name == "" {
 		name = "cluster"
@@ -57,8 +57,8 @@ func poolName(p *Pool) string {
 // listLimit is how many things a text lists before it only counts the rest.
 const listLimit = 10
 
-// list joins words by commas, counting what is beyond the limit.
-func list(words []string) string { return listBy(", ", words) }
+// List joins words by commas, counting what is beyond the limit.
+func List(words []string) string { return listBy(", ", words) }
 
 // listBy joins words, or clauses that hold commas themselves.
 func listBy(sep string, words []string) string {
@@ -68,8 +68,8 @@ func listBy(sep string, words []string) string {
 	return fmt.Sprintf("%s%sand %d more", strings.Join(words[:listLimit], sep), sep, len(words)-listLimit)
 }
 
-// plural writes a number with its noun: "1 block", "2 blocks", "3 addresses".
-func plural(n int, noun string) string { return pluralCount(blocks.CountOf(n), noun) }
+// Plural writes a number with its noun: "1 block", "2 blocks", "3 addresses".
+func Plural(n int, noun string) string { return pluralCount(blocks.CountOf(n), noun) }
 
 func pluralCount(n blocks.Count, noun string) string {
 	if n.Cmp(blocks.CountOf(1)) == 0 {
@@ -89,13 +89,13 @@ func numberIs(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun + " is"
 	}
-	return plural(n, noun) + " are"
+	return Plural(n, noun) + " are"
 }
 
-// arg writes a name for use in a command line that people copy: names come from
+// Arg writes a name for use in a command line that people copy: names come from
 // the cluster, and one that holds anything but letters, digits and the signs
 // usual in names is quoted.
-func arg(name string) string {
+func Arg(name string) string {
 	plain := name != "" && !strings.ContainsFunc(name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(".-_:/,", r)
 	}) && !strings.HasPrefix(name, "-")

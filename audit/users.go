@@ -10,25 +10,29 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// tunnelUse is an address that a node says its tunnel device has.
-type tunnelUse struct {
-	node *blocks.Node
-	kind string
+// TunnelUse is an address that a node says its tunnel device has.
+type TunnelUse struct {
+	Node *blocks.Node
+	// Type is the type of the tunnel, as [blocks.Tunnel] has it.
+	Type string
 }
 
+// TunnelsAt returns the tunnels that nodes say have an address.
+func (st *State) TunnelsAt(a netip.Addr) []TunnelUse { return st.tunnels[a] }
+
 func (st *State) indexTunnels() {
-	st.tunnels = map[netip.Addr][]tunnelUse{}
+	st.tunnels = map[netip.Addr][]TunnelUse{}
 	for i := range st.Nodes {
 		for _, t := range st.Nodes[i].Tunnels {
-			st.tunnels[t.Addr] = append(st.tunnels[t.Addr], tunnelUse{&st.Nodes[i], t.Type})
+			st.tunnels[t.Addr] = append(st.tunnels[t.Addr], TunnelUse{&st.Nodes[i], t.Type})
 		}
 	}
 	st.tunnelAddrs = slices.SortedFunc(maps.Keys(st.tunnels), netip.Addr.Compare)
 }
 
-// assignedAt returns when an address was assigned, as far as is known: where the
+// AssignedAt returns when an address was assigned, as far as is known: where the
 // allocation does not say, it is not older than its block.
-func assignedAt(r AllocationRef) time.Time {
+func AssignedAt(r AllocationRef) time.Time {
 	at := r.Attributes().Assigned
 	if !at.IsZero() {
 		return at
@@ -55,9 +59,9 @@ func (st *State) Pod(namespace, name string) *blocks.Workload {
 	return &st.Workloads[i]
 }
 
-// podUnread returns a pod that could not be understood at all. It may name any
+// UnreadPod returns a pod that could not be understood at all. It may name any
 // address.
-func (st *State) podUnread() (string, bool) { return st.unreadPod, st.unreadPod != "" }
+func (st *State) UnreadPod() (string, bool) { return st.unreadPod, st.unreadPod != "" }
 
 // indexUnread notes what could not be understood at all, once: it is asked for each
 // address, and anybody who may write pods can make many gaps.

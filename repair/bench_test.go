@@ -57,7 +57,7 @@ func BenchmarkBuild(b *testing.B) {
 	})
 	b.Run("checks", func(b *testing.B) {
 		for b.Loop() {
-			audit.Run(st, nil)
+			audit.Run(st, audit.Checks())
 		}
 	})
 	b.Run("build", func(b *testing.B) {

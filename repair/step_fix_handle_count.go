@@ -91,7 +91,7 @@ func (p *proposals) inFlight(h *blocks.Handle, refs []audit.AllocationRef, doubt
 	}
 	for _, r := range refs {
 		attr := r.Attributes()
-		if at := audit.AssignedAt(r); !st.Settled(at) {
+		if at := audit.AssignedAt(r); !st.PastGrace(at) {
 			return RefusedYoung, fmt.Sprintf("%s was assigned under it less than %s ago, at %s", r.Addr(), st.Grace, audit.FormatTime(at)) + oldFrom(st, at)
 		}
 		if w := st.Pod(attr.Namespace, attr.Pod); w != nil && moving(w) {

@@ -17,7 +17,7 @@ var releaseBlock = &stepKind{
 	kind:  ReleaseBlock,
 	flag:  "--empty-blocks",
 	asked: func(r Request) bool { return r.EmptyBlocks || r.OrphanAffinities },
-	needs: audit.ReleaseNeeds(),
+	needs: audit.ReleaseNeeds,
 	exact: []string{
 		GuardName, GuardUID, GuardVersion, GuardCreated, GuardOwner, GuardEmptySince,
 		GuardAffinity, GuardAffinityUID, GuardAffinityVersion, GuardAffinityState,
