@@ -26,6 +26,24 @@ type Meta struct {
 	Deleting time.Time
 }
 
+// Key names an object among those of its kind. Namespace is empty for kinds that have
+// none.
+type Key struct{ Namespace, Name string }
+
+// String returns "namespace/name", or the name alone.
+func (k Key) String() string {
+	if k.Namespace == "" {
+		return k.Name
+	}
+	return k.Namespace + "/" + k.Name
+}
+
+// Key names the object among those of its kind.
+func (m *Meta) Key() Key { return Key{Name: m.Name} }
+
+// Metadata returns m, of whatever object it is.
+func (m *Meta) Metadata() *Meta { return m }
+
 // FieldManager is the name under which this program writes, as the API server takes
 // it down in metadata.managedFields.
 const FieldManager = "calico-audit"

@@ -104,6 +104,9 @@ type Workload struct {
 	Started time.Time
 }
 
+// Key names the pod among all pods.
+func (w *Workload) Key() Key { return Key{w.Namespace, w.Name} }
+
 // FullName returns "namespace/name".
 func (w *Workload) FullName() string { return w.Namespace + "/" + w.Name }
 

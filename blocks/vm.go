@@ -15,6 +15,9 @@ type VirtualMachine struct {
 	OfVM bool
 }
 
+// Key names the virtual machine among those of its kind.
+func (v *VirtualMachine) Key() Key { return Key{v.Namespace, v.Name} }
+
 // FullName returns "namespace/name".
 func (v *VirtualMachine) FullName() string { return v.Namespace + "/" + v.Name }
 

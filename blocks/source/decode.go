@@ -12,33 +12,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// part is what decoders have made of some objects, all kinds alike: the raw
-// material of a snapshot.
-type part struct {
-	pools        []blocks.Pool
-	blocks       []blocks.Block
-	affinities   []blocks.Affinity
-	handles      []blocks.Handle
-	reservations []blocks.Reservation
-	nodes        []blocks.Node
-	workloads    []blocks.Workload
-	namespaces   []blocks.Namespace
-	peers        []blocks.BGPPeer
-	filters      []blocks.BGPFilter
-	ipam         []blocks.IPAMConfig
-	infos        []blocks.ClusterInfo
-	controllers  []blocks.ControllersConfig
-	felix        []blocks.FelixConfig
-	bgp          []blocks.BGPConfig
-	vms          []blocks.VirtualMachine
-	vmInstances  []blocks.VirtualMachine
-	gaps         []blocks.Gap
-}
-
-// A decoder turns objects into records of a part. It may be used by one
+// A decoder turns objects of one kind into records. It may be used by one
 // goroutine at a time; strings may be shared with other decoders.
 type decoder struct {
-	out     *part
+	out     *objects
 	strings *sharedStrings
 	// native is true for objects of the projectcalico.org/v3 group.
 	native bool
@@ -86,17 +63,17 @@ func (d *decoder) saw(t time.Time) {
 const noName = "(no name)"
 
 // gap records that the object at hand could not be understood whole.
-func (d *decoder) gap(res blocks.Resource, m *blocks.Meta, f fault) *blocks.Gap {
+func (d *decoder) gap(m *blocks.Meta, f fault) *blocks.Gap {
 	d.out.gaps = append(d.out.gaps, blocks.Gap{
-		Resource: res, Name: cmp.Or(m.Name, noName), Field: f.field, Source: d.source, Reason: f.reason,
+		Resource: d.out.kind.resource, Name: cmp.Or(m.Name, noName), Field: f.field, Source: d.source, Reason: f.reason,
 	})
 	return &d.out.gaps[len(d.out.gaps)-1]
 }
 
 // gapPerFault records every fault of an object that is kept in spite of them.
-func (d *decoder) gapPerFault(res blocks.Resource, name string, faults []fault) {
+func (d *decoder) gapPerFault(name string, faults []fault) {
 	for _, f := range faults {
-		d.gap(res, &blocks.Meta{Name: name}, f)
+		d.gap(&blocks.Meta{Name: name}, f)
 	}
 }
 
@@ -105,6 +82,77 @@ func checkName(r *jsonReader, m *blocks.Meta) {
 	if m.Name == "" {
 		r.faultAt("metadata.name", "is missing")
 	}
+}
+
+// object reads an object: its metadata, and the members of its spec and status with
+// functions that are nil where nothing of them is wanted. It returns whether there is
+// an object at all.
+func (d *decoder) object(r *jsonReader, m *blocks.Meta, hooks metaHooks, spec, status func(key []byte)) (found bool) {
+	return r.object(func(key []byte) {
+		switch string(key) {
+		case "metadata":
+			d.meta(r, m, hooks)
+		case "spec":
+			if spec != nil {
+				r.object(spec)
+			}
+		case "status":
+			if status != nil {
+				r.object(status)
+			}
+		}
+	})
+}
+
+// whole reports whether the object that was read is to be kept. One that is not is a
+// gap: it has a fault other than in an entry of the list or map that partial names.
+// Faults in those are gaps of their own.
+func (d *decoder) whole(r *jsonReader, m *blocks.Meta, partial string) bool {
+	if r.err != nil {
+		return false
+	}
+	checkName(r, m)
+	if f, ok := faultOutside(r.faults, partial); ok {
+		d.gap(m, f)
+		return false
+	}
+	d.gapPerFault(m.Name, r.faults)
+	return true
+}
+
+// named reports whether an object has a name, without which nothing of it is kept.
+func (d *decoder) named(r *jsonReader, m *blocks.Meta, found bool) bool {
+	if r.err != nil {
+		return false
+	}
+	if found {
+		checkName(r, m)
+	}
+	if m.Name != "" {
+		return true
+	}
+	d.gap(m, firstFault(r))
+	return false
+}
+
+// firstFault returns the first fault of an object that could not be read at all.
+func firstFault(r *jsonReader) fault {
+	if len(r.faults) == 0 {
+		return fault{reason: "is null, not an object"}
+	}
+	return r.faults[0]
+}
+
+// faultOutside returns the first fault that does not merely concern an entry of
+// the given list or map.
+func faultOutside(faults []fault, list string) (fault, bool) {
+	for _, f := range faults {
+		rest, inside := strings.CutPrefix(f.field, list)
+		if !inside || list == "" || rest == "" || rest[0] != '[' && rest[0] != '.' {
+			return f, true
+		}
+	}
+	return fault{}, false
 }
 
 // cidr reads a CIDR as Calico does, that is with net.ParseCIDR: host bits are

@@ -40,7 +40,7 @@ const goodBlock = `{
 }`
 
 func TestBlock(t *testing.T) {
-	p := decodeOne(t, (*decoder).block, goodBlock)
+	p := decodeOne(t, ipamBlocks, goodBlock)
 	noGaps(t, p)
 	sameBlock(t, blocks.Block{
 		Meta: blocks.Meta{
@@ -61,7 +61,7 @@ func TestBlock(t *testing.T) {
 		OrdinalSequences: []blocks.OrdinalSequence{{Ordinal: 0, Sequence: 1763632800123456789}, {Ordinal: 2, Sequence: 11}, {Ordinal: 3, Sequence: 12}},
 		DeprecatedStrict: true,
 		Claimed:          at("2025-11-20T10:00:00Z"),
-	}, p.blocks)
+	}, all[blocks.Block](p))
 }
 
 // sameBlock compares the one block with what is wanted, but for the digests, which
@@ -120,10 +120,10 @@ func TestBlockKeepsContradictions(t *testing.T) {
 			blocks.Block{CIDR: prefix("10.0.0.0/30"), Attributes: []blocks.Attributes{{}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := decodeOne(t, (*decoder).block, objectNamed("b", c.spec))
+			p := decodeOne(t, ipamBlocks, objectNamed("b", c.spec))
 			noGaps(t, p)
 			c.want.Name = "b"
-			sameBlock(t, c.want, p.blocks)
+			sameBlock(t, c.want, all[blocks.Block](p))
 		})
 	}
 }
@@ -193,9 +193,9 @@ func TestBlockGaps(t *testing.T) {
 			`[]`, blocks.Gap{Name: "(no name)", Reason: "is a list, not an object"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := decodeOne(t, (*decoder).block, c.object)
-			if len(p.blocks) > 0 {
-				t.Errorf("kept as %v", p.blocks)
+			p := decodeOne(t, ipamBlocks, c.object)
+			if len(all[blocks.Block](p)) > 0 {
+				t.Errorf("kept as %v", all[blocks.Block](p))
 			}
 			c.want.Resource = blocks.Blocks
 			diff(t, "gap", c.want, oneGap(t, p))
@@ -232,27 +232,27 @@ func FuzzBlock(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, object []byte) {
-		var p part
-		d := &decoder{out: &p, strings: &sharedStrings{}}
+		p := newObjects(ipamBlocks)
+		d := &decoder{out: p, strings: &sharedStrings{}}
 		r := newJSONReader(object)
 		r.begin()
-		d.block(r)
+		ipamBlocks.json(d, r)
 		if r.err != nil {
-			if len(p.blocks)+len(p.gaps) > 0 {
+			if len(all[blocks.Block](p))+len(p.gaps) > 0 {
 				t.Fatal("something was made of broken JSON")
 			}
 			return
 		}
-		if len(p.blocks)+len(p.gaps) != 1 {
-			t.Fatalf("%d blocks, gaps %v", len(p.blocks), p.gaps)
+		if len(all[blocks.Block](p))+len(p.gaps) != 1 {
+			t.Fatalf("%d blocks, gaps %v", len(all[blocks.Block](p)), p.gaps)
 		}
 		for _, g := range p.gaps {
 			if g.Whole() || g.Reason == "" {
 				t.Fatalf("gap %+v names no object or no reason", g)
 			}
 		}
-		for i := range p.blocks {
-			b := &p.blocks[i]
+		for i := range all[blocks.Block](p) {
+			b := &all[blocks.Block](p)[i]
 			if !b.CIDR.IsValid() || b.CIDR != b.CIDR.Masked() || b.CIDR.Addr().Is4In6() {
 				t.Fatalf("CIDR %v", b.CIDR)
 			}
@@ -282,13 +282,13 @@ func TestWrittenByUs(t *testing.T) {
 		`{"manager":"calico-audit-2","time":"2026-01-01T00:00:09Z"}`: false,
 	} {
 		object := `{"metadata":{"name":"h","managedFields":[` + entries + `]},"spec":{"handleID":"h","block":{}}}`
-		p := decodeOne(t, (*decoder).handle, object)
-		if got := p.handles[0].ByUs; got != want {
+		p := decodeOne(t, handles, object)
+		if got := all[blocks.Handle](p)[0].ByUs; got != want {
 			t.Errorf("%s: by us %v, want %v", entries, got, want)
 		}
 		for _, replaced := range []*names{nil, newNames()} {
-			kept := decodeOne(t, (*decoder).handle, string(appendKept(nil, newJSONReader([]byte(object)), keeps[blocks.Handles], replaced)))
-			if got := kept.handles[0].ByUs; got != want {
+			kept := decodeOne(t, handles, string(appendKept(nil, newJSONReader([]byte(object)), handles.keeps, replaced)))
+			if got := all[blocks.Handle](kept)[0].ByUs; got != want {
 				t.Errorf("%s: in a snapshot (names replaced: %v) by us %v, want %v", entries, replaced != nil, got, want)
 			}
 		}

@@ -22,7 +22,7 @@ func metaTime(s string) metav1.Time { return metav1.NewTime(at(s)) }
 // bothWays decodes objects of Kubernetes as the API server sends them, in
 // protobuf, and as kubectl prints them, in JSON, and checks that both give the
 // same.
-func bothWays(t *testing.T, k *kind, list runtime.Object) *part {
+func bothWays(t *testing.T, k *kind, list runtime.Object) *objects {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
@@ -38,8 +38,8 @@ func bothWays(t *testing.T, k *kind, list runtime.Object) *part {
 	if err != nil {
 		t.Fatal(err)
 	}
-	read := func(body []byte, mime string) *part {
-		l := &lister{kind: k, strings: &sharedStrings{}}
+	read := func(body []byte, mime string) *objects {
+		l := &lister{kind: k, out: newObjects(k), strings: &sharedStrings{}}
 		m, err := l.decode(answer{body: body, mimeType: mime, complete: true})
 		if err != nil {
 			t.Fatalf("%s: %v", mime, err)
@@ -47,25 +47,12 @@ func bothWays(t *testing.T, k *kind, list runtime.Object) *part {
 		if m.next != "more" || m.remaining != 7 {
 			t.Errorf("%s: list metadata %+v", mime, m)
 		}
-		return &l.out
+		return l.out
 	}
 	fromWire, fromText := read(wire.Bytes(), protobufType), read(text, "application/json")
 	diff(t, "protobuf against JSON: gaps", fromText.gaps, fromWire.gaps)
-	diff(t, "protobuf against JSON: workloads", fromText.workloads, fromWire.workloads)
-	diff(t, "protobuf against JSON: nodes", fromText.nodes, fromWire.nodes)
-	diff(t, "protobuf against JSON: namespaces", fromText.namespaces, fromWire.namespaces)
+	diff(t, "protobuf against JSON", newSnapshot(fromText), newSnapshot(fromWire))
 	return fromWire
-}
-
-func kindOf(t *testing.T, res blocks.Resource) *kind {
-	t.Helper()
-	for _, k := range kinds {
-		if k.resource == res {
-			return k
-		}
-	}
-	t.Fatalf("no kind for %s", res)
-	return nil
 }
 
 func more() metav1.ListMeta {
@@ -110,7 +97,7 @@ func TestPods(t *testing.T) {
 			Status:     corev1.PodStatus{Phase: corev1.PodPending},
 		}},
 	}
-	p := bothWays(t, kindOf(t, blocks.Pods), list)
+	p := bothWays(t, kindOf(blocks.Pods), list)
 	noGaps(t, p)
 	diff(t, "pods", []blocks.Workload{{
 		Meta:      blocks.Meta{Name: "cart-1", UID: "u", ResourceVersion: "9", Created: at("2025-11-20T09:00:00Z")},
@@ -125,7 +112,7 @@ func TestPods(t *testing.T) {
 		NetworkIPs: []netip.Addr{addr("10.9.0.8")}, VM: "web",
 	}, {
 		Meta: blocks.Meta{Name: "proxy"}, Namespace: "kube-system", Node: "n1", Phase: "Pending", HostNetwork: true,
-	}}, p.workloads)
+	}}, all[blocks.Workload](p))
 }
 
 func TestPodGaps(t *testing.T) {
@@ -138,9 +125,9 @@ func TestPodGaps(t *testing.T) {
 			Status: corev1.PodStatus{PodIP: "bad", PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "worse"}}},
 		}},
 	}
-	p := bothWays(t, kindOf(t, blocks.Pods), list)
+	p := bothWays(t, kindOf(blocks.Pods), list)
 	diff(t, "pods", []blocks.Workload{{Meta: blocks.Meta{Name: "p"}, Namespace: "ns", StatusIPs: []netip.Addr{addr("10.0.0.1")},
-		Unreadable: "metadata.annotations[cni.projectcalico.org/podIP]"}}, p.workloads)
+		Unreadable: "metadata.annotations[cni.projectcalico.org/podIP]"}}, all[blocks.Workload](p))
 	diff(t, "gaps", []blocks.Gap{
 		{Resource: blocks.Pods, Name: "ns/p", Field: "metadata.annotations[cni.projectcalico.org/ipv4pools]",
 			Reason: `"pool-a" is not a JSON list of pools`, Held: true},
@@ -184,7 +171,7 @@ func TestNodes(t *testing.T) {
 				Conditions:  []corev1.NodeCondition{{Type: "Ready", Status: "Unknown"}}},
 		}},
 	}
-	p := bothWays(t, kindOf(t, blocks.Nodes), list)
+	p := bothWays(t, kindOf(blocks.Nodes), list)
 	noGaps(t, p)
 	diff(t, "nodes", []blocks.Node{{
 		Meta: blocks.Meta{Name: "n1", UID: "u", ResourceVersion: "5", Created: at("2025-11-01T00:00:00Z"),
@@ -198,7 +185,7 @@ func TestNodes(t *testing.T) {
 		ASNumber: 65537, RouteReflectorID: "10.9.9.9",
 	}, {
 		Meta: blocks.Meta{Name: "win"}, Windows: true, NotReady: true, AllocatablePods: 1000,
-	}}, p.nodes)
+	}}, all[blocks.Node](p))
 }
 
 func TestNodeGaps(t *testing.T) {
@@ -209,8 +196,8 @@ func TestNodeGaps(t *testing.T) {
 			"projectcalico.org/IPv4Address": "here", "projectcalico.org/IPv6Address": "", "projectcalico.org/labels": "[]",
 		}}}},
 	}
-	p := bothWays(t, kindOf(t, blocks.Nodes), list)
-	diff(t, "nodes", []blocks.Node{{Meta: blocks.Meta{Name: "n"}}}, p.nodes)
+	p := bothWays(t, kindOf(blocks.Nodes), list)
+	diff(t, "nodes", []blocks.Node{{Meta: blocks.Meta{Name: "n"}}}, all[blocks.Node](p))
 	var got []string
 	for _, g := range p.gaps {
 		got = append(got, g.String())
@@ -231,10 +218,10 @@ func TestNamespaces(t *testing.T) {
 			Annotations: map[string]string{"cni.projectcalico.org/ipv4pools": `["a"]`, "cni.projectcalico.org/ipv6pools": `["b"]`},
 		}}},
 	}
-	p := bothWays(t, kindOf(t, blocks.Namespaces), list)
+	p := bothWays(t, kindOf(blocks.Namespaces), list)
 	noGaps(t, p)
 	diff(t, "namespaces", []blocks.Namespace{{Meta: blocks.Meta{Name: "shop"}, Labels: map[string]string{"team": "b"},
-		PoolsV4: []string{"a"}, PoolsV6: []string{"b"}}}, p.namespaces)
+		PoolsV4: []string{"a"}, PoolsV6: []string{"b"}}}, all[blocks.Namespace](p))
 }
 
 // A message that is cut off is an error, and never a shorter list.
@@ -246,12 +233,12 @@ func TestProtobufCutOff(t *testing.T) {
 	}
 	body := protowire.AppendBytes([]byte("k8s\x00\x12"), raw)
 	for n := range body {
-		l := &lister{kind: kindOf(t, blocks.Pods), strings: &sharedStrings{}}
+		l := &lister{kind: kindOf(blocks.Pods), out: newObjects(kindOf(blocks.Pods)), strings: &sharedStrings{}}
 		if _, err := l.decode(answer{body: body[:n], mimeType: protobufType}); err == nil {
 			t.Fatalf("no error for the first %d of %d bytes", n, len(body))
 		}
 	}
-	l := &lister{kind: kindOf(t, blocks.Pods), strings: &sharedStrings{}}
+	l := &lister{kind: kindOf(blocks.Pods), out: newObjects(kindOf(blocks.Pods)), strings: &sharedStrings{}}
 	if _, err := l.decode(answer{body: body, mimeType: protobufType}); err != nil || l.count != 2 {
 		t.Fatalf("whole body: %d pods, %v", l.count, err)
 	}
@@ -263,13 +250,13 @@ func TestAnswerThatIsNoList(t *testing.T) {
 	for _, body := range []string{
 		`{}`, `{"kind": "Status"}`, `{"kind": "IPPoolList"}`, `{"items": []}`, `<html>`, ``, `{"kind":"IPPoolList","items":[{}`,
 	} {
-		l := &lister{kind: kindOf(t, blocks.Pools), strings: &sharedStrings{}}
+		l := &lister{kind: kindOf(blocks.Pools), out: newObjects(kindOf(blocks.Pools)), strings: &sharedStrings{}}
 		if _, err := l.decode(answer{body: []byte(body), mimeType: "application/json"}); err == nil {
 			t.Errorf("no error for %q", body)
 		}
 	}
 	for _, body := range [][]byte{nil, []byte("k8s\x00"), []byte("<html>")} {
-		l := &lister{kind: kindOf(t, blocks.Pods), strings: &sharedStrings{}}
+		l := &lister{kind: kindOf(blocks.Pods), out: newObjects(kindOf(blocks.Pods)), strings: &sharedStrings{}}
 		if _, err := l.decode(answer{body: body, mimeType: protobufType}); err == nil {
 			t.Errorf("no error for protobuf %q", body)
 		}

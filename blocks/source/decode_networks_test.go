@@ -37,12 +37,12 @@ func TestNetworkStatus(t *testing.T) {
 		{`[{"ips": [""]}]`, nil, "[0].ips[0] is empty, not an address"},
 	} {
 		t.Run(c.status, func(t *testing.T) {
-			p := bothWays(t, kindOf(t, blocks.Pods), &corev1.PodList{
+			p := bothWays(t, kindOf(blocks.Pods), &corev1.PodList{
 				TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, ListMeta: more(),
 				Items: []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns",
 					Annotations: map[string]string{annotationNetworks: c.status}}}},
 			})
-			diff(t, "addresses", c.ips, p.workloads[0].NetworkIPs)
+			diff(t, "addresses", c.ips, all[blocks.Workload](p)[0].NetworkIPs)
 			var want []blocks.Gap
 			unreadable := ""
 			if c.reason != "" {
@@ -50,8 +50,8 @@ func TestNetworkStatus(t *testing.T) {
 				want = []blocks.Gap{{Resource: blocks.Pods, Name: "ns/p", Field: field, Reason: c.reason, Held: true}}
 			}
 			diff(t, "gaps", want, p.gaps)
-			diff(t, "unreadable", unreadable, p.workloads[0].Unreadable)
-			if s := p.snapshot(); !s.Complete() || len(s.Unreadable(blocks.Pods)) > 0 {
+			diff(t, "unreadable", unreadable, all[blocks.Workload](p)[0].Unreadable)
+			if s := newSnapshot(p); !s.Complete() || len(s.Unreadable(blocks.Pods)) > 0 {
 				t.Errorf("incomplete: %v", s.Gaps)
 			}
 		})
@@ -74,9 +74,9 @@ func TestUnreadablePods(t *testing.T) {
 		`"status": {"phase": 5}`:              {"", false},
 		`"spec": {"hostNetwork": "yes"}`:      {"", false},
 	} {
-		p := decodeOne(t, (*decoder).pod, `{"metadata": {"name": "p", "namespace": "ns"}, `+text+`}`)
-		if g := oneGap(t, p); g.Held != c.held || p.workloads[0].Unreadable != c.unreadable || p.snapshot().Complete() != c.held {
-			t.Errorf("%s: unreadable %q, gap %+v", text, p.workloads[0].Unreadable, g)
+		p := decodeOne(t, pods, `{"metadata": {"name": "p", "namespace": "ns"}, `+text+`}`)
+		if g := oneGap(t, p); g.Held != c.held || all[blocks.Workload](p)[0].Unreadable != c.unreadable || newSnapshot(p).Complete() != c.held {
+			t.Errorf("%s: unreadable %q, gap %+v", text, all[blocks.Workload](p)[0].Unreadable, g)
 		}
 	}
 	for key, c := range map[string]struct {
@@ -86,16 +86,16 @@ func TestUnreadablePods(t *testing.T) {
 		annotationPoolsV4: {false, true}, annotationPoolsV6: {false, true},
 	} {
 		text, _ := json.Marshal(map[string]any{"metadata": map[string]any{"name": "p", "annotations": map[string]string{key: "x,"}}})
-		p := decodeOne(t, (*decoder).pod, string(text))
-		if g := oneGap(t, p); g.Held != c.held || (p.workloads[0].Unreadable == g.Field) != c.unreadable {
-			t.Errorf("%s: unreadable %q, gap %+v", key, p.workloads[0].Unreadable, g)
+		p := decodeOne(t, pods, string(text))
+		if g := oneGap(t, p); g.Held != c.held || (all[blocks.Workload](p)[0].Unreadable == g.Field) != c.unreadable {
+			t.Errorf("%s: unreadable %q, gap %+v", key, all[blocks.Workload](p)[0].Unreadable, g)
 		}
 	}
-	p := decodeOne(t, (*decoder).pod, `{"metadata": {"name": "p", "annotations": []}}`)
-	if g := oneGap(t, p); g.Held || p.workloads[0].Unreadable != "metadata.annotations" {
-		t.Errorf("unreadable %q, gap %+v", p.workloads[0].Unreadable, g)
+	p := decodeOne(t, pods, `{"metadata": {"name": "p", "annotations": []}}`)
+	if g := oneGap(t, p); g.Held || all[blocks.Workload](p)[0].Unreadable != "metadata.annotations" {
+		t.Errorf("unreadable %q, gap %+v", all[blocks.Workload](p)[0].Unreadable, g)
 	}
-	if p := decodeOne(t, (*decoder).pod, `{"metadata": {"name": ""}}`); oneGap(t, p).Held || len(p.workloads) > 0 {
+	if p := decodeOne(t, pods, `{"metadata": {"name": ""}}`); oneGap(t, p).Held || len(all[blocks.Workload](p)) > 0 {
 		t.Errorf("a pod without a name is held: %v", p.gaps)
 	}
 }

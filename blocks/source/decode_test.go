@@ -63,10 +63,10 @@ func TestAffinity(t *testing.T) {
 			blocks.Affinity{CIDR: prefix("10.0.0.0/26"), Owner: blocks.Owner{Kind: "virtual", Name: "load-balancer"}, Unlabelled: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := decodeOne(t, (*decoder).affinity, c.object)
+			p := decodeOne(t, affinities, c.object)
 			noGaps(t, p)
 			c.want.Name = "n1-10-0-0-0-26"
-			diff(t, "affinity", []blocks.Affinity{c.want}, p.affinities)
+			diff(t, "affinity", []blocks.Affinity{c.want}, all[blocks.Affinity](p))
 		})
 	}
 }
@@ -82,8 +82,8 @@ func TestAffinityGaps(t *testing.T) {
 		objectNamed("a", `"cidr": "10.0.0.0/26", "node": "n1", "deleted": "perhaps"`): {Name: "a", Field: "spec.deleted",
 			Reason: `"perhaps" is not a boolean`, Prefix: prefix("10.0.0.0/26"), Owner: n1, OwnerKnown: true},
 	} {
-		p := decodeOne(t, (*decoder).affinity, object)
-		if len(p.affinities) > 0 {
+		p := decodeOne(t, affinities, object)
+		if len(all[blocks.Affinity](p)) > 0 {
 			t.Errorf("%s: kept", object)
 		}
 		want.Resource = blocks.Affinities
@@ -92,18 +92,18 @@ func TestAffinityGaps(t *testing.T) {
 }
 
 func TestHandle(t *testing.T) {
-	p := decodeOne(t, (*decoder).handle, objectNamed("k8s-pod-network.ab",
+	p := decodeOne(t, handles, objectNamed("k8s-pod-network.ab",
 		`"handleID": "k8s-pod-network.AB", "block": {"fd00::/122": 1, "10.0.0.9/26": 2}, "deleted": true`))
 	noGaps(t, p)
 	diff(t, "handle", []blocks.Handle{{
 		Meta: blocks.Meta{Name: "k8s-pod-network.ab"}, ID: "k8s-pod-network.AB", SoftDeleted: true,
 		Blocks: []blocks.HandleCount{{CIDR: prefix("10.0.0.0/26"), Count: 2}, {CIDR: prefix("fd00::/122"), Count: 1}},
-	}}, p.handles)
+	}}, all[blocks.Handle](p))
 
 	// One bad count does not hide the others.
-	p = decodeOne(t, (*decoder).handle, objectNamed("h", `"handleID": "h", "block": {"10.0.0.0/26": 1, "here": 1, "10.0.1.0/26": "2"}`))
+	p = decodeOne(t, handles, objectNamed("h", `"handleID": "h", "block": {"10.0.0.0/26": 1, "here": 1, "10.0.1.0/26": "2"}`))
 	diff(t, "handle", []blocks.Handle{{Meta: blocks.Meta{Name: "h"}, ID: "h",
-		Blocks: []blocks.HandleCount{{CIDR: prefix("10.0.0.0/26"), Count: 1}}}}, p.handles)
+		Blocks: []blocks.HandleCount{{CIDR: prefix("10.0.0.0/26"), Count: 1}}}}, all[blocks.Handle](p))
 	diff(t, "gaps", []blocks.Gap{
 		{Resource: blocks.Handles, Name: "h", Field: "spec.block.here", Reason: `"here" is not a CIDR`},
 		{Resource: blocks.Handles, Name: "h", Field: "spec.block[10.0.1.0/26]", Reason: "is a string, not an integer"},
@@ -113,10 +113,10 @@ func TestHandle(t *testing.T) {
 		objectNamed("h", `"block": {}`):                 {Name: "h", Field: "spec.handleID", Reason: "is missing"},
 		objectNamed("h", `"handleID": "h", "block": 1`): {Name: "h", Field: "spec.block", Reason: "is a number, not an object"},
 	} {
-		p := decodeOne(t, (*decoder).handle, object)
+		p := decodeOne(t, handles, object)
 		want.Resource = blocks.Handles
 		diff(t, object, want, oneGap(t, p))
-		if len(p.handles) > 0 {
+		if len(all[blocks.Handle](p)) > 0 {
 			t.Errorf("%s: kept", object)
 		}
 	}
@@ -165,10 +165,10 @@ func TestPool(t *testing.T) {
 				IPIP: blocks.EncapNever, VXLAN: blocks.EncapNever}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := decodeOne(t, (*decoder).pool, c.object)
+			p := decodeOne(t, pools, c.object)
 			noGaps(t, p)
 			c.want.Name = "p"
-			diff(t, "pool", []blocks.Pool{c.want}, p.pools)
+			diff(t, "pool", []blocks.Pool{c.want}, all[blocks.Pool](p))
 		})
 	}
 	for object, want := range map[string]blocks.Gap{
@@ -179,75 +179,75 @@ func TestPool(t *testing.T) {
 		objectNamed("p", `"cidr": "10.0.0.0/16", "disabled": "no"`): {Name: "p", Field: "spec.disabled",
 			Reason: "is a string, not a boolean", Prefix: prefix("10.0.0.0/16")},
 	} {
-		p := decodeOne(t, (*decoder).pool, object)
+		p := decodeOne(t, pools, object)
 		want.Resource = blocks.Pools
 		diff(t, object, want, oneGap(t, p))
-		if len(p.pools) > 0 {
+		if len(all[blocks.Pool](p)) > 0 {
 			t.Errorf("%s: kept", object)
 		}
 	}
 }
 
 func TestReservation(t *testing.T) {
-	p := decodeOne(t, (*decoder).reservation, objectNamed("r", `"reservedCIDRs": ["10.0.0.5/30", "nowhere", " 10.0.0.9 ", "", "fd00::1", 5]`))
+	p := decodeOne(t, reservations, objectNamed("r", `"reservedCIDRs": ["10.0.0.5/30", "nowhere", " 10.0.0.9 ", "", "fd00::1", 5]`))
 	diff(t, "reservation", []blocks.Reservation{{Meta: blocks.Meta{Name: "r"},
-		CIDRs: []blocks.Prefix{prefix("10.0.0.4/30"), prefix("10.0.0.9/32"), prefix("fd00::1/128")}}}, p.reservations)
+		CIDRs: []blocks.Prefix{prefix("10.0.0.4/30"), prefix("10.0.0.9/32"), prefix("fd00::1/128")}}}, all[blocks.Reservation](p))
 	diff(t, "gaps", []blocks.Gap{
 		{Resource: blocks.Reservations, Name: "r", Field: "spec.reservedCIDRs[1]", Reason: `"nowhere" is not a CIDR`},
 		{Resource: blocks.Reservations, Name: "r", Field: "spec.reservedCIDRs[5]", Reason: "is a number, not a string"},
 	}, p.gaps)
 
-	p = decodeOne(t, (*decoder).reservation, objectNamed("r", `"reservedCIDRs": "10.0.0.0/8"`))
+	p = decodeOne(t, reservations, objectNamed("r", `"reservedCIDRs": "10.0.0.0/8"`))
 	diff(t, "gap", blocks.Gap{Resource: blocks.Reservations, Name: "r", Field: "spec.reservedCIDRs",
 		Reason: "is a string, not a list"}, oneGap(t, p))
 }
 
 func TestConfigs(t *testing.T) {
-	p := decodeOne(t, (*decoder).ipamConfig, objectNamed("default", `"strictAffinity": true, "autoAllocateBlocks": true, "maxBlocksPerHost": 4, "ipCooldownSeconds": 30`))
+	p := decodeOne(t, ipamConfigs, objectNamed("default", `"strictAffinity": true, "autoAllocateBlocks": true, "maxBlocksPerHost": 4, "ipCooldownSeconds": 30`))
 	diff(t, "IPAM", []blocks.IPAMConfig{{Meta: blocks.Meta{Name: "default"}, Present: true,
-		StrictAffinity: true, AutoAllocateBlocks: true, MaxBlocksPerHost: 4, Cooldown: 30 * time.Second}}, p.ipam)
+		StrictAffinity: true, AutoAllocateBlocks: true, MaxBlocksPerHost: 4, Cooldown: 30 * time.Second}}, all[blocks.IPAMConfig](p))
 
-	p = decodeOne(t, (*decoder).clusterInfo, objectNamed("default", `"clusterGUID": "g", "calicoVersion": "v3.31.0", "datastoreReady": false`))
+	p = decodeOne(t, clusterInfos, objectNamed("default", `"clusterGUID": "g", "calicoVersion": "v3.31.0", "datastoreReady": false`))
 	diff(t, "cluster", []blocks.ClusterInfo{{Meta: blocks.Meta{Name: "default"}, Present: true,
-		GUID: "g", CalicoVersion: "v3.31.0", Locked: true}}, p.infos)
-	p = decodeOne(t, (*decoder).clusterInfo, objectNamed("default", `"datastoreReady": null`))
-	diff(t, "cluster", []blocks.ClusterInfo{{Meta: blocks.Meta{Name: "default"}, Present: true}}, p.infos)
+		GUID: "g", CalicoVersion: "v3.31.0", Locked: true}}, all[blocks.ClusterInfo](p))
+	p = decodeOne(t, clusterInfos, objectNamed("default", `"datastoreReady": null`))
+	diff(t, "cluster", []blocks.ClusterInfo{{Meta: blocks.Meta{Name: "default"}, Present: true}}, all[blocks.ClusterInfo](p))
 
-	p = decodeOne(t, (*decoder).controllersConfig, objectNamed("default", `"controllers": {"node": {"leakGracePeriod": "0s", "syncLabels": "Enabled"}, "policy": {}}`))
+	p = decodeOne(t, controllersConfigs, objectNamed("default", `"controllers": {"node": {"leakGracePeriod": "0s", "syncLabels": "Enabled"}, "policy": {}}`))
 	diff(t, "controllers", []blocks.ControllersConfig{{Meta: blocks.Meta{Name: "default"}, Present: true,
-		NodeController: true, LeakGraceSet: true}}, p.controllers)
-	p = decodeOne(t, (*decoder).controllersConfig, objectNamed("default", `"controllers": {"node": {"leakGracePeriod": "1h2m"}}`))
+		NodeController: true, LeakGraceSet: true}}, all[blocks.ControllersConfig](p))
+	p = decodeOne(t, controllersConfigs, objectNamed("default", `"controllers": {"node": {"leakGracePeriod": "1h2m"}}`))
 	diff(t, "controllers", []blocks.ControllersConfig{{Meta: blocks.Meta{Name: "default"}, Present: true,
-		NodeController: true, LeakGrace: 62 * time.Minute, LeakGraceSet: true}}, p.controllers)
-	p = decodeOne(t, (*decoder).controllersConfig, objectNamed("default", `"controllers": {"node": null}`))
-	diff(t, "controllers", []blocks.ControllersConfig{{Meta: blocks.Meta{Name: "default"}, Present: true}}, p.controllers)
+		NodeController: true, LeakGrace: 62 * time.Minute, LeakGraceSet: true}}, all[blocks.ControllersConfig](p))
+	p = decodeOne(t, controllersConfigs, objectNamed("default", `"controllers": {"node": null}`))
+	diff(t, "controllers", []blocks.ControllersConfig{{Meta: blocks.Meta{Name: "default"}, Present: true}}, all[blocks.ControllersConfig](p))
 
-	p = decodeOne(t, (*decoder).felixConfig, objectNamed("default", `"bpfEnabled": true, "programClusterRoutes": "Enabled", "routeSource": "WorkloadIPs"`))
+	p = decodeOne(t, felixConfigs, objectNamed("default", `"bpfEnabled": true, "programClusterRoutes": "Enabled", "routeSource": "WorkloadIPs"`))
 	diff(t, "felix", []blocks.FelixConfig{{Meta: blocks.Meta{Name: "default"}, Present: true,
-		BPFEnabled: true, ProgramClusterRoutes: "Enabled", RouteSource: "WorkloadIPs"}}, p.felix)
-	p = decodeOne(t, (*decoder).felixConfig, objectNamed("node.n1", `"bpfEnabled": true`))
+		BPFEnabled: true, ProgramClusterRoutes: "Enabled", RouteSource: "WorkloadIPs"}}, all[blocks.FelixConfig](p))
+	p = decodeOne(t, felixConfigs, objectNamed("node.n1", `"bpfEnabled": true`))
 	noGaps(t, p)
-	diff(t, "felix of one node", []blocks.FelixConfig(nil), p.felix)
+	diff(t, "felix of one node", []blocks.FelixConfig(nil), all[blocks.FelixConfig](p))
 
-	p = decodeOne(t, (*decoder).bgpConfig, objectNamed("default", `"nodeToNodeMeshEnabled": false, "asNumber": "1.10"`))
-	diff(t, "BGP", []blocks.BGPConfig{{Meta: blocks.Meta{Name: "default"}, Present: true, ASNumber: 65546}}, p.bgp)
-	p = decodeOne(t, (*decoder).bgpConfig, objectNamed("default", ``))
-	diff(t, "BGP", []blocks.BGPConfig{{Meta: blocks.Meta{Name: "default"}, Present: true, Mesh: true, ASNumber: 64512}}, p.bgp)
+	p = decodeOne(t, bgpConfigs, objectNamed("default", `"nodeToNodeMeshEnabled": false, "asNumber": "1.10"`))
+	diff(t, "BGP", []blocks.BGPConfig{{Meta: blocks.Meta{Name: "default"}, Present: true, ASNumber: 65546}}, all[blocks.BGPConfig](p))
+	p = decodeOne(t, bgpConfigs, objectNamed("default", ``))
+	diff(t, "BGP", []blocks.BGPConfig{{Meta: blocks.Meta{Name: "default"}, Present: true, Mesh: true, ASNumber: 64512}}, all[blocks.BGPConfig](p))
 
-	p = decodeOne(t, (*decoder).bgpPeer, objectNamed("tor", `"node": "n1", "nodeSelector": "all()", "peerIP": "10.0.0.1:179", "asNumber": 64600, "peerSelector": "rr == 'y'"`))
+	p = decodeOne(t, bgpPeers, objectNamed("tor", `"node": "n1", "nodeSelector": "all()", "peerIP": "10.0.0.1:179", "asNumber": 64600, "peerSelector": "rr == 'y'"`))
 	diff(t, "peer", []blocks.BGPPeer{{Meta: blocks.Meta{Name: "tor"}, Node: "n1", NodeSelector: "all()",
-		PeerIP: "10.0.0.1:179", ASNumber: 64600, PeerSelector: "rr == 'y'"}}, p.peers)
-	p = decodeOne(t, (*decoder).bgpPeer, objectNamed("tor", `"asNumber": 4294967296`))
+		PeerIP: "10.0.0.1:179", ASNumber: 64600, PeerSelector: "rr == 'y'"}}, all[blocks.BGPPeer](p))
+	p = decodeOne(t, bgpPeers, objectNamed("tor", `"asNumber": 4294967296`))
 	diff(t, "gap", blocks.Gap{Resource: blocks.BGPPeers, Name: "tor", Field: "spec.asNumber",
 		Reason: "is 4294967296, not an AS number"}, oneGap(t, p))
-	p = decodeOne(t, (*decoder).bgpPeer, objectNamed("rr", `"peerSelector": "has(rr)", "asNumber": 0, "localASNumber": "1.10", "reversePeering": "Manual", "filters": ["b", "a"]`))
-	diff(t, "peer", []blocks.BGPPeer{{Meta: blocks.Meta{Name: "rr"}, PeerSelector: "has(rr)", LocalAS: 65546, ManualReverse: true, Filters: []string{"b", "a"}}}, p.peers)
-	p = decodeOne(t, (*decoder).bgpPeer, objectNamed("pod", `"localWorkloadSelector": "app == 'bird'", "asNumber": 64600, "reversePeering": "Auto"`))
-	diff(t, "peer", []blocks.BGPPeer{{Meta: blocks.Meta{Name: "pod"}, ASNumber: 64600, LocalWorkloads: true}}, p.peers)
+	p = decodeOne(t, bgpPeers, objectNamed("rr", `"peerSelector": "has(rr)", "asNumber": 0, "localASNumber": "1.10", "reversePeering": "Manual", "filters": ["b", "a"]`))
+	diff(t, "peer", []blocks.BGPPeer{{Meta: blocks.Meta{Name: "rr"}, PeerSelector: "has(rr)", LocalAS: 65546, ManualReverse: true, Filters: []string{"b", "a"}}}, all[blocks.BGPPeer](p))
+	p = decodeOne(t, bgpPeers, objectNamed("pod", `"localWorkloadSelector": "app == 'bird'", "asNumber": 64600, "reversePeering": "Auto"`))
+	diff(t, "peer", []blocks.BGPPeer{{Meta: blocks.Meta{Name: "pod"}, ASNumber: 64600, LocalWorkloads: true}}, all[blocks.BGPPeer](p))
 }
 
 func TestBGPFilter(t *testing.T) {
-	p := decodeOne(t, (*decoder).bgpFilter, objectNamed("f", `"exportV4": [
+	p := decodeOne(t, bgpFilters, objectNamed("f", `"exportV4": [
 		{"cidr": "10.0.0.9/8", "matchOperator": "In", "prefixLength": {"min": 0, "max": 26}, "action": "Reject"},
 		{"source": "RemotePeers", "interface": "eth*", "action": "Accept"}],
 		"importV4": [{"action": "Reject"}], "exportV6": [{"cidr": "fd00::/64", "matchOperator": "NotEqual", "action": "Accept", "prefixLength": {"min": 128}}],
@@ -260,24 +260,24 @@ func TestBGPFilter(t *testing.T) {
 			{Source: "RemotePeers", Interface: "eth*", Action: "Accept", MinLength: -1, MaxLength: -1}},
 		ImportV4: []blocks.BGPFilterRule{{Action: "Reject", MinLength: -1, MaxLength: -1}},
 		ExportV6: []blocks.BGPFilterRule{{CIDR: netip.MustParsePrefix("fd00::/64"), Operator: "NotEqual", MinLength: 128, MaxLength: -1, Action: "Accept"}},
-	}}, p.filters)
-	p = decodeOne(t, (*decoder).bgpFilter, objectNamed("f", `"importV6": [{"action": "Accept"}, {"cidr": "fd00::/x", "action": "Reject"}]`))
+	}}, all[blocks.BGPFilter](p))
+	p = decodeOne(t, bgpFilters, objectNamed("f", `"importV6": [{"action": "Accept"}, {"cidr": "fd00::/x", "action": "Reject"}]`))
 	diff(t, "gap", blocks.Gap{Resource: blocks.BGPFilters, Name: "f", Field: "spec.importV6[1].cidr", Reason: `"fd00::/x" is not a CIDR`}, oneGap(t, p))
-	if len(p.filters) > 0 {
-		t.Errorf("kept a filter that could not be understood: %+v", p.filters)
+	if len(all[blocks.BGPFilter](p)) > 0 {
+		t.Errorf("kept a filter that could not be understood: %+v", all[blocks.BGPFilter](p))
 	}
 }
 
 // A configuration that cannot be understood is unknown as a whole: taking
 // Calico's defaults for it would be wrong.
 func TestBrokenConfigIsAWholeGap(t *testing.T) {
-	p := decodeOne(t, (*decoder).ipamConfig, objectNamed("default", `"strictAffinity": "yes", "autoAllocateBlocks": true`))
+	p := decodeOne(t, ipamConfigs, objectNamed("default", `"strictAffinity": "yes", "autoAllocateBlocks": true`))
 	g := oneGap(t, p)
 	if !g.Whole() || g.Reason != `object "default": spec.strictAffinity is a string, not a boolean` {
 		t.Errorf("got gap %+v", g)
 	}
-	if len(p.ipam) > 0 {
-		t.Errorf("kept as %+v", p.ipam)
+	if len(all[blocks.IPAMConfig](p)) > 0 {
+		t.Errorf("kept as %+v", all[blocks.IPAMConfig](p))
 	}
 }
 
@@ -285,12 +285,12 @@ func TestBrokenConfigIsAWholeGap(t *testing.T) {
 // type reads an absent one as false.
 func TestAutoAllocateBlocksDefault(t *testing.T) {
 	for native, want := range map[bool]bool{true: true, false: false} {
-		var p part
-		d := &decoder{out: &p, strings: &sharedStrings{}, native: native}
+		p := newObjects(ipamConfigs)
+		d := &decoder{out: p, strings: &sharedStrings{}, native: native}
 		r := newJSONReader([]byte(objectNamed("default", `"strictAffinity": false`)))
-		d.ipamConfig(r)
-		if len(p.ipam) != 1 || p.ipam[0].AutoAllocateBlocks != want {
-			t.Errorf("native %t: got %+v, want %t", native, p.ipam, want)
+		ipamConfigs.json(d, r)
+		if len(all[blocks.IPAMConfig](p)) != 1 || all[blocks.IPAMConfig](p)[0].AutoAllocateBlocks != want {
+			t.Errorf("native %t: got %+v, want %t", native, all[blocks.IPAMConfig](p), want)
 		}
 	}
 }

@@ -38,15 +38,17 @@ func (s *served) has(k *kind) bool {
 
 // absence says that a kind's CRD is missing. For one that an audit can do without
 // there is nothing to say: none served, none exists.
-func (s *served) absence(k *kind) *part {
+func (s *served) absence(k *kind) *objects {
+	none := newObjects(k)
 	if k.optional {
-		return &part{}
+		return none
 	}
 	reason := "not served: the cluster has no CRD " + k.plural(s.group) + " of " + s.group
 	if s.neither {
 		reason = "not served: the cluster has no CRDs of Calico, neither of " + groupCRD + " nor of " + groupNative
 	}
-	return &part{gaps: []blocks.Gap{{Resource: k.resource, Reason: reason}}}
+	none.gaps = []blocks.Gap{{Resource: k.resource, Reason: reason}}
+	return none
 }
 
 // discover decides which API group to read.

@@ -203,19 +203,14 @@ func faultOf(o rawObject, r *jsonReader, kind string) error {
 	return &fileError{o.document, o.line, errors.New(kind + ": " + r.faults[0].field + " " + r.faults[0].reason)}
 }
 
-// listed are the kinds of a list's items, and the parts that they are in.
+// listed are the kinds of a list's items, by where they are put.
 type listed struct {
-	kinds []listedKind
+	kinds []*objects
 	// others is true if there are items of other kinds than an audit reads.
 	others bool
 }
 
-type listedKind struct {
-	resource blocks.Resource
-	out      *part
-}
-
-func (l *listed) add(k listedKind) {
+func (l *listed) add(k *objects) {
 	// The items of a list are of one kind mostly.
 	if n := len(l.kinds); n > 0 && l.kinds[n-1] == k || slices.Contains(l.kinds, k) {
 		return
@@ -235,14 +230,14 @@ func (f *fileReader) endList(o rawObject) error {
 	}
 	item := strings.TrimSuffix(kind, "List")
 	if k := f.kinds[version+"/"+item]; k != nil {
-		items.add(listedKind{k.resource, f.group(version)})
+		items.add(f.group(version).of(k))
 	}
 	const format = ": the list in %s is a part of a longer one: %s"
 	if len(items.kinds) == 0 && item == "" && !items.others {
 		f.cutOff(blocks.Resources, format, f.current, more)
 	}
 	for _, k := range items.kinds {
-		k.out.gaps = append(k.out.gaps, blocks.Gap{Resource: k.resource, Reason: cutOffReason + fmt.Sprintf(format, f.current, more)})
+		k.gaps = append(k.gaps, blocks.Gap{Resource: k.kind.resource, Reason: cutOffReason + fmt.Sprintf(format, f.current, more)})
 	}
 	return nil
 }

@@ -24,8 +24,8 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 		f.warn("the files hold %d snapshots of different times, which are read as one", f.info.snapshots)
 	}
 	group, reason := f.chooseGroup()
-	p := f.merge(group)
-	s := p.snapshot()
+	read := f.merge(group)
+	s := newSnapshot(read...)
 	s.Cluster.Datastore = "files"
 	s.Cluster.APIGroup, s.Cluster.APIGroupReason = group, reason
 	s.Cluster.TakenAt = f.opts.At.UTC()
@@ -38,7 +38,9 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 	f.addMissing(s)
 	// A dump of one kind alone, or of neither, does not tell whether somebody left the
 	// other out, or the cluster has none.
-	setVMsKnown(s, func(r blocks.Resource) bool { return f.info.resources[r] || p.holds(r) })
+	setVMsKnown(s, func(r blocks.Resource) bool {
+		return f.info.resources[r] || slices.ContainsFunc(read, func(o *objects) bool { return o.kind.resource == r && o.read() })
+	})
 	f.opts.Record.readWhole(f.info.resources)
 	s.Sort()
 	return s, nil
@@ -88,9 +90,9 @@ func (f *fileReader) chooseGroup() (group, reason string) {
 	switch g := f.info.apiGroup; {
 	case g == groupCRD || g == groupNative:
 		return g, cmp.Or(f.info.reason, "recorded when the cluster was read")
-	case crd && native && f.crd.holds(blocks.Blocks):
+	case crd && native && f.crd.of(ipamBlocks).read():
 		return groupCRD, "the files hold objects of both API groups: " + groupCRD + " counts, as Calico reads it while it is there"
-	case crd && native && f.native.holds(blocks.Blocks):
+	case crd && native && f.native.of(ipamBlocks).read():
 		return groupNative, "the files hold objects of both API groups, and blocks of " + groupNative + " alone"
 	case crd && native:
 		return groupCRD, "the files hold objects of both API groups: " + groupCRD + " counts, as Calico reads it while it is there"
@@ -102,97 +104,109 @@ func (f *fileReader) chooseGroup() (group, reason string) {
 	return "", ""
 }
 
+// groupObjects are the objects of one API group.
+type groupObjects map[*kind]*objects
+
+// of returns those of a kind.
+func (g groupObjects) of(k *kind) *objects {
+	if g[k] == nil {
+		g[k] = newObjects(k)
+	}
+	return g[k]
+}
+
+// empty tells whether nothing was read.
+func (g groupObjects) empty() bool {
+	for _, o := range g {
+		if o.read() {
+			return false
+		}
+	}
+	return true
+}
+
+// read tells whether there is any object, be it one that could not be understood.
+func (o *objects) read() bool { return o.len() > 0 || len(o.gaps) > 0 }
+
 // merge joins the objects of all groups. Of a kind that the chosen group has
 // objects of, those of the other group are left out; of another kind, such as
 // pools that were dumped through the aggregated API, they are taken.
-func (f *fileReader) merge(group string) *part {
-	chosen, other := &f.crd, &f.native
+func (f *fileReader) merge(group string) []*objects {
+	chosen, other := f.crd, f.native
 	if group == groupNative {
 		chosen, other = other, chosen
 	}
-	out := &part{
-		pools:        merged(f, blocks.Pools, chosen.pools, other.pools),
-		blocks:       merged(f, blocks.Blocks, chosen.blocks, other.blocks),
-		affinities:   merged(f, blocks.Affinities, chosen.affinities, other.affinities),
-		handles:      merged(f, blocks.Handles, chosen.handles, other.handles),
-		reservations: merged(f, blocks.Reservations, chosen.reservations, other.reservations),
-		peers:        merged(f, blocks.BGPPeers, chosen.peers, other.peers),
-		filters:      merged(f, blocks.BGPFilters, chosen.filters, other.filters),
-		ipam:         merged(f, blocks.IPAMConfigs, chosen.ipam, other.ipam),
-		infos:        merged(f, blocks.ClusterInfos, chosen.infos, other.infos),
-		controllers:  merged(f, blocks.ControllerConfig, chosen.controllers, other.controllers),
-		felix:        merged(f, blocks.FelixConfigs, chosen.felix, other.felix),
-		bgp:          merged(f, blocks.BGPConfigs, chosen.bgp, other.bgp),
-		nodes:        merged(f, blocks.Nodes, f.core.nodes, nil),
-		workloads:    merged(f, blocks.Pods, f.core.workloads, nil),
-		namespaces:   merged(f, blocks.Namespaces, f.core.namespaces, nil),
-		vms:          merged(f, blocks.VMs, f.core.vms, nil),
-		vmInstances:  merged(f, blocks.VMInstances, f.core.vmInstances, nil),
-		gaps:         f.core.gaps,
-	}
-	out.gaps = append(out.gaps, chosen.gaps...)
-	for _, g := range other.gaps {
-		if !chosen.holds(g.Resource) {
-			out.gaps = append(out.gaps, g)
+	var out []*objects
+	for _, res := range blocks.Resources {
+		k := kindOf(res)
+		if k.core || k.foreign != "" {
+			f.once(f.core.of(k))
+			out = append(out, f.core.of(k))
+			continue
 		}
+		out = append(out, f.merged(chosen.of(k), other.of(k)))
 	}
 	return out
 }
 
 // merged returns the objects of the chosen group, or of the other one if that
 // alone has any, each object once.
-func merged[T any](f *fileReader, res blocks.Resource, chosen, other []T) []T {
-	if len(chosen) == 0 {
-		return once(f, res, other)
+func (f *fileReader) merged(chosen, other *objects) *objects {
+	if !chosen.read() {
+		chosen.gaps = other.gaps
 	}
-	chosen = once(f, res, chosen)
-	if len(other) > 0 {
-		have := map[string]bool{}
-		for i := range chosen {
-			name, _ := identity(&chosen[i])
-			have[name] = true
+	if chosen.len() == 0 {
+		f.once(other)
+		chosen.records = other.records
+		return chosen
+	}
+	f.once(chosen)
+	have := map[blocks.Key]bool{}
+	for i := range chosen.len() {
+		key, _ := chosen.at(i)
+		have[key] = true
+	}
+	missing := 0
+	for i := range other.len() {
+		if key, _ := other.at(i); !have[key] {
+			missing++
 		}
-		missing := 0
-		for i := range other {
-			if name, _ := identity(&other[i]); !have[name] {
-				missing++
-			}
-		}
-		if missing > 0 {
-			f.warn("left out %d %s that only the other API group has", missing, res)
-		}
+	}
+	if missing > 0 {
+		f.warn("left out %d %s that only the other API group has", missing, chosen.kind.resource)
 	}
 	return chosen
 }
 
-// once returns each object once: of several with one name, the newest.
-func once[T any](f *fileReader, res blocks.Resource, objects []T) []T {
-	at := make(map[string]int, len(objects))
-	out := objects[:0]
+// once leaves each object once: of several with one name, the newest.
+func (f *fileReader) once(objects *objects) {
+	newest := make(map[blocks.Key]int, objects.len())
 	var twice []string // under different UIDs, which one cluster has not at one time
-	for i := range objects {
-		name, meta := identity(&objects[i])
-		j, seen := at[name]
+	for i := range objects.len() {
+		key, meta := objects.at(i)
+		j, seen := newest[key]
 		if !seen {
-			at[name] = len(out)
-			out = append(out, objects[i])
+			newest[key] = i
 			continue
 		}
-		_, have := identity(&out[j])
+		_, have := objects.at(j)
 		if have.UID != meta.UID && have.UID != "" && meta.UID != "" {
-			twice = append(twice, name)
+			twice = append(twice, key.String())
 		}
 		if !newer(have, meta) {
-			out[j] = objects[i]
+			newest[key] = i
 		}
 	}
+	objects.only(func(i int) bool {
+		key, _ := objects.at(i)
+		return newest[key] == i
+	})
 	switch n := len(twice); {
 	case n == 1:
-		f.warn("%s %q stands in the files twice, with different UIDs: the newer one counts", res, twice[0])
+		f.warn("%s %q stands in the files twice, with different UIDs: the newer one counts", objects.kind.resource, twice[0])
 	case n > 1:
-		f.warn("%s %q and %d more stand in the files twice, with different UIDs: the newer one of each counts", res, twice[0], n-1)
+		f.warn("%s %q and %d more stand in the files twice, with different UIDs: the newer one of each counts", objects.kind.resource, twice[0], n-1)
 	}
-	return out
 }
 
 // newer tells whether a was written after b, by resource version. Versions that
@@ -201,45 +215,6 @@ func newer(a, b *blocks.Meta) bool {
 	x, err1 := strconv.ParseUint(a.ResourceVersion, 10, 64)
 	y, err2 := strconv.ParseUint(b.ResourceVersion, 10, 64)
 	return err1 == nil && err2 == nil && x > y
-}
-
-// identity returns the name by which an object is told from others of its kind.
-func identity(object any) (string, *blocks.Meta) {
-	switch o := object.(type) {
-	case *blocks.Pool:
-		return o.Name, &o.Meta
-	case *blocks.Block:
-		return o.Name, &o.Meta
-	case *blocks.Affinity:
-		return o.Name, &o.Meta
-	case *blocks.Handle:
-		return o.Name, &o.Meta
-	case *blocks.Reservation:
-		return o.Name, &o.Meta
-	case *blocks.Node:
-		return o.Name, &o.Meta
-	case *blocks.Workload:
-		return o.FullName(), &o.Meta
-	case *blocks.VirtualMachine:
-		return o.FullName(), &o.Meta
-	case *blocks.Namespace:
-		return o.Name, &o.Meta
-	case *blocks.BGPPeer:
-		return o.Name, &o.Meta
-	case *blocks.BGPFilter:
-		return o.Name, &o.Meta
-	case *blocks.IPAMConfig:
-		return o.Name, &o.Meta
-	case *blocks.ClusterInfo:
-		return o.Name, &o.Meta
-	case *blocks.ControllersConfig:
-		return o.Name, &o.Meta
-	case *blocks.FelixConfig:
-		return o.Name, &o.Meta
-	case *blocks.BGPConfig:
-		return o.Name, &o.Meta
-	}
-	panic(fmt.Sprintf("source: no identity for %T", object))
 }
 
 // addMissing adds gaps for kinds that no cluster with blocks is without, and
@@ -304,53 +279,4 @@ func (f *fileReader) warnMissing(s *blocks.Snapshot) {
 	if len(s.Namespaces) == 0 && len(s.Workloads) > 0 && len(s.Pools) > 1 && !f.info.resources[blocks.Namespaces] {
 		f.warn("no Namespace in the files: which pools namespaces ask for by annotation is not known")
 	}
-}
-
-// empty tells whether nothing was read.
-func (p *part) empty() bool { return len(p.gaps) == 0 && slices.Max(p.size()) == 0 }
-
-// holds tells whether anything of a resource was read.
-func (p *part) holds(res blocks.Resource) bool {
-	for _, g := range p.gaps {
-		if g.Resource == res {
-			return true
-		}
-	}
-	switch res {
-	case blocks.Pools:
-		return len(p.pools) > 0
-	case blocks.Blocks:
-		return len(p.blocks) > 0
-	case blocks.Affinities:
-		return len(p.affinities) > 0
-	case blocks.Handles:
-		return len(p.handles) > 0
-	case blocks.Reservations:
-		return len(p.reservations) > 0
-	case blocks.BGPPeers:
-		return len(p.peers) > 0
-	case blocks.BGPFilters:
-		return len(p.filters) > 0
-	case blocks.IPAMConfigs:
-		return len(p.ipam) > 0
-	case blocks.ClusterInfos:
-		return len(p.infos) > 0
-	case blocks.ControllerConfig:
-		return len(p.controllers) > 0
-	case blocks.FelixConfigs:
-		return len(p.felix) > 0
-	case blocks.BGPConfigs:
-		return len(p.bgp) > 0
-	case blocks.Nodes:
-		return len(p.nodes) > 0
-	case blocks.Pods:
-		return len(p.workloads) > 0
-	case blocks.Namespaces:
-		return len(p.namespaces) > 0
-	case blocks.VMs:
-		return len(p.vms) > 0
-	case blocks.VMInstances:
-		return len(p.vmInstances) > 0
-	}
-	return false
 }

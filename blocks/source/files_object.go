@@ -41,7 +41,7 @@ type fileReader struct {
 	list     listed
 	saved    savedSnapshot
 
-	core, crd, native part // by API group
+	core, crd, native groupObjects // by API group
 	ignored           map[string]int
 	objects           int // of kinds that an audit reads
 	newest            time.Time
@@ -51,7 +51,7 @@ type fileReader struct {
 }
 
 func newFileReader(opts FileOptions) *fileReader {
-	f := &fileReader{opts: opts, ignored: map[string]int{}, kinds: map[string]*kind{}}
+	f := &fileReader{opts: opts, ignored: map[string]int{}, kinds: map[string]*kind{}, core: groupObjects{}, crd: groupObjects{}, native: groupObjects{}}
 	f.info.resources = map[blocks.Resource]bool{}
 	for _, k := range kinds {
 		for _, name := range k.names {
@@ -172,7 +172,7 @@ func (f *fileReader) decode(o rawObject, e envelope) error {
 		f.list.others = true
 		return nil
 	}
-	out := f.group(e.version)
+	out := f.group(e.version).of(k)
 	d := &decoder{out: out, strings: &f.strings, native: e.version == groupNative,
 		source: f.current, newest: &f.newest}
 	r := newJSONReader(o.json)
@@ -182,7 +182,7 @@ func (f *fileReader) decode(o rawObject, e envelope) error {
 	record.json(e.version, o.json)
 	record.flush()
 	f.objects++
-	f.list.add(listedKind{k.resource, out})
+	f.list.add(out)
 	f.saved.count(k.resource)
 	if o.unended && !f.saved.open {
 		f.warn("%s ends within a line: is it cut off?", f.current)
@@ -190,14 +190,14 @@ func (f *fileReader) decode(o rawObject, e envelope) error {
 	return nil
 }
 
-func (f *fileReader) group(version string) *part {
+func (f *fileReader) group(version string) groupObjects {
 	switch version {
 	case groupCRD:
-		return &f.crd
+		return f.crd
 	case groupNative:
-		return &f.native
+		return f.native
 	}
-	return &f.core
+	return f.core
 }
 
 func orEmpty(s []byte, _ bool) []byte { return s }

@@ -16,22 +16,34 @@ import (
 var equal = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty()}
 
 // decodeOne runs one object through a decoder.
-func decodeOne(t *testing.T, decode func(*decoder, *jsonReader), object string) *part {
+func decodeOne(t *testing.T, k *kind, object string) *objects {
 	t.Helper()
-	var p part
+	p := newObjects(k)
 	var newest time.Time
-	d := &decoder{out: &p, strings: &sharedStrings{}, newest: &newest}
+	d := &decoder{out: p, strings: &sharedStrings{}, newest: &newest}
 	r := newJSONReader([]byte(object))
 	r.begin()
-	decode(d, r)
+	k.json(d, r)
 	if r.err != nil {
 		t.Fatalf("the object is no JSON: %v", r.err)
 	}
-	return &p
+	return p
 }
 
-// oneGap returns the only gap of a part, which must hold nothing else.
-func oneGap(t *testing.T, p *part) blocks.Gap {
+// all returns the records of a kind.
+func all[T any, P record[T]](o *objects) []T { return o.records.(*list[T, P]).all }
+
+// objectsOf returns records as objects.
+func objectsOf[T any, P record[T]](k *kind, all ...T) *objects {
+	o := newObjects(k)
+	for _, one := range all {
+		add[T, P](o, one)
+	}
+	return o
+}
+
+// oneGap returns the only gap of some objects, which must hold nothing else.
+func oneGap(t *testing.T, p *objects) blocks.Gap {
 	t.Helper()
 	if len(p.gaps) != 1 {
 		t.Fatalf("got gaps %v, want one", p.gaps)
@@ -40,7 +52,7 @@ func oneGap(t *testing.T, p *part) blocks.Gap {
 }
 
 // noGaps fails the test if something could not be understood.
-func noGaps(t *testing.T, p *part) {
+func noGaps(t *testing.T, p *objects) {
 	t.Helper()
 	if len(p.gaps) != 0 {
 		t.Fatalf("got gaps %v, want none", p.gaps)

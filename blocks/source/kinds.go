@@ -12,7 +12,15 @@ const (
 	groupNative = "projectcalico.org/v3"
 )
 
-// A kind is a kind of object that an audit reads.
+// kinds are the kinds of an audit; those with the most objects first, so that
+// reading them begins first. Each is described in a file of its own.
+var kinds = []*kind{
+	pods, handles, ipamBlocks, affinities, nodes, pools, ipamConfigs, reservations, clusterInfos, controllersConfigs,
+	felixConfigs, bgpConfigs, bgpPeers, bgpFilters, namespaces, virtualMachines, virtualMachineInstances,
+}
+
+// A kind describes a kind of object that an audit reads. What works on objects of
+// any kind works by this, and names none.
 type kind struct {
 	resource blocks.Resource
 	// names are the values of the field kind: one, or two where the API groups
@@ -31,9 +39,20 @@ type kind struct {
 	// optional kinds may be absent: an older Calico does not have them, or a
 	// cluster needs none.
 	optional bool
+	// keeps is what a saved snapshot keeps of an object, and how its names are
+	// replaced.
+	keeps *shape
+	// single kinds have one object that counts, which is called "default".
+	single bool
 
+	// What follows is made by describe, of a column: json and proto decode an object,
+	// proto is nil for kinds that are not served as protobuf.
 	json  func(*decoder, *jsonReader)
 	proto func(*decoder, []byte) error
+	// none returns a list of no objects, in which there is room for some.
+	none func() records
+	// store returns an empty store of its records.
+	store func() storedRecords
 }
 
 // version is the API version of the kind's objects, where Calico's are in a group.
@@ -71,31 +90,20 @@ func (k *kind) plural(group string) string {
 	return string(k.resource)
 }
 
-// kinds are the kinds of an audit; those with the most objects first, so that
-// reading them begins first.
-var kinds = []*kind{
-	{resource: blocks.Pods, names: []string{"Pod"}, core: true, namespaced: true,
-		json: (*decoder).pod, proto: (*decoder).protoPod},
-	{resource: blocks.Handles, names: []string{"IPAMHandle"}, json: (*decoder).handle},
-	{resource: blocks.Blocks, names: []string{"IPAMBlock"}, json: (*decoder).block},
-	{resource: blocks.Affinities, names: []string{"BlockAffinity"}, json: (*decoder).affinity},
-	{resource: blocks.Nodes, names: []string{"Node"}, core: true,
-		json: (*decoder).node, proto: (*decoder).protoNode},
-	{resource: blocks.Pools, names: []string{"IPPool"}, json: (*decoder).pool},
-	{resource: blocks.IPAMConfigs, names: []string{"IPAMConfig", "IPAMConfiguration"},
-		nativePlural: "ipamconfigurations", json: (*decoder).ipamConfig},
-	{resource: blocks.Reservations, names: []string{"IPReservation"}, optional: true, json: (*decoder).reservation},
-	{resource: blocks.ClusterInfos, names: []string{"ClusterInformation"}, optional: true, json: (*decoder).clusterInfo},
-	{resource: blocks.ControllerConfig, names: []string{"KubeControllersConfiguration"}, optional: true,
-		json: (*decoder).controllersConfig},
-	{resource: blocks.FelixConfigs, names: []string{"FelixConfiguration"}, optional: true, json: (*decoder).felixConfig},
-	{resource: blocks.BGPConfigs, names: []string{"BGPConfiguration"}, optional: true, json: (*decoder).bgpConfig},
-	{resource: blocks.BGPPeers, names: []string{"BGPPeer"}, optional: true, json: (*decoder).bgpPeer},
-	{resource: blocks.BGPFilters, names: []string{"BGPFilter"}, optional: true, json: (*decoder).bgpFilter},
-	{resource: blocks.Namespaces, names: []string{"Namespace"}, core: true,
-		json: (*decoder).namespace, proto: (*decoder).protoNamespace},
-	{resource: blocks.VMs, names: []string{kindVM}, foreign: versionVM, optional: true, namespaced: true,
-		json: (*decoder).vm, proto: (*decoder).protoVM},
-	{resource: blocks.VMInstances, names: []string{kindVMI}, foreign: versionVM, optional: true, namespaced: true,
-		json: (*decoder).vmInstance, proto: (*decoder).protoVMInstance},
+// name returns what an API group calls objects of a kind.
+func (k *kind) name(version string) string {
+	if version == groupNative {
+		return k.names[len(k.names)-1]
+	}
+	return k.names[0]
+}
+
+// kindOf returns the kind of a resource, or nil.
+func kindOf(res blocks.Resource) *kind {
+	for _, k := range kinds {
+		if k.resource == res {
+			return k
+		}
+	}
+	return nil
 }

@@ -104,11 +104,11 @@ func (k *Kubernetes) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	if k.served.neither {
 		return nil, fmt.Errorf("reading the cluster at %s: %w", k.client.base.Host, errNoCalico)
 	}
-	p, err := k.list(ctx, kinds)
+	lists, err := k.list(ctx, kinds)
 	if err != nil {
 		return nil, err
 	}
-	s := p.snapshot()
+	s := newSnapshot(lists...)
 	s.Cluster.Datastore, s.Cluster.Live = "kubernetes", true
 	s.Cluster.APIGroup, s.Cluster.APIGroupReason = k.served.group, k.served.reason
 	if s.Cluster.TakenAt = k.client.serverDate(); s.Cluster.TakenAt.IsZero() {
@@ -139,11 +139,11 @@ func (k *Kubernetes) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blo
 			}
 		}
 	}
-	p, err := k.list(ctx, again)
+	lists, err := k.list(ctx, again)
 	if err != nil {
 		return nil, err
 	}
-	s := p.replacing(prev, again)
+	s := replaced(prev, lists)
 	setVMsKnown(s, func(r blocks.Resource) bool {
 		if slices.Contains(rs, r) {
 			return k.served.foreign[r]
@@ -165,9 +165,9 @@ func (k *Kubernetes) discover(ctx context.Context) error {
 	return nil
 }
 
-// list reads kinds, several at once, and joins what came of it.
-func (k *Kubernetes) list(ctx context.Context, what []*kind) (*part, error) {
-	parts := make([]*part, len(what))
+// list reads kinds, several at once.
+func (k *Kubernetes) list(ctx context.Context, what []*kind) ([]*objects, error) {
+	lists := make([]*objects, len(what))
 	shared := &sharedStrings{}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(concurrentLists)
@@ -175,7 +175,7 @@ func (k *Kubernetes) list(ctx context.Context, what []*kind) (*part, error) {
 		record := k.record.of(kind.resource)
 		record.restart()
 		if !k.served.has(kind) {
-			parts[i] = k.served.absence(kind)
+			lists[i] = k.served.absence(kind)
 			continue
 		}
 		group.Go(func() error {
@@ -183,12 +183,13 @@ func (k *Kubernetes) list(ctx context.Context, what []*kind) (*part, error) {
 				client: k.client, kind: kind, group: k.served.group, pageSize: k.pageSize,
 				strings: shared, progress: k.report, record: record,
 			}
-			parts[i] = &l.out
-			return l.run(ctx)
+			err := l.run(ctx)
+			lists[i] = l.out
+			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return nil, fmt.Errorf("reading the cluster: %w", err)
 	}
-	return joinParts(parts), nil
+	return lists, nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -25,7 +24,7 @@ type lister struct {
 	// namespace and selector, a field selector, narrow the list; empty for all.
 	namespace, selector string
 
-	out      part
+	out      *objects
 	failed   error  // why the list could not be read, or not to its end
 	cause    error  // what made it fail
 	revision string // resource version of the first page
@@ -43,6 +42,7 @@ var errPage = errors.New("the answer is no list")
 // run reads the list. What cannot be read becomes gaps of the part; the error is
 // the context's alone.
 func (l *lister) run(ctx context.Context) error {
+	l.out = newObjects(l.kind)
 	for {
 		meta, err := l.page(ctx)
 		if ctx.Err() != nil {
@@ -51,7 +51,7 @@ func (l *lister) run(ctx context.Context) error {
 		if codeOf(err) == http.StatusGone && l.next != "" && l.restarts == 0 {
 			// The continue token has expired: etcd was compacted in between.
 			l.restarts++
-			l.out, l.count, l.next = part{}, 0, ""
+			l.out, l.count, l.next = newObjects(l.kind), 0, ""
 			l.record.restart()
 			continue
 		}
@@ -64,7 +64,7 @@ func (l *lister) run(ctx context.Context) error {
 			return nil
 		}
 		if l.next == "" {
-			l.out.grow(l.kind, min(meta.remaining, maxGrow))
+			l.out.grow(min(meta.remaining, maxGrow))
 			l.revision = meta.revision
 		}
 		l.next = meta.next
@@ -89,12 +89,13 @@ func (l *lister) page(ctx context.Context) (listMeta, error) {
 		query.Set("fieldSelector", l.selector)
 	}
 	var meta listMeta
-	size, count := l.out.size(), l.count
+	read, gaps, count := l.out.len(), len(l.out.gaps), l.count
 	l.record.commit()
 	err := l.client.get(ctx, l.path(), query, l.kind.accept("List"), func(a answer) error {
 		// Of a page that is read again, and of one that was cut off and is not,
 		// what could be read last is kept.
-		l.out.cut(size)
+		l.out.truncate(read)
+		l.out.gaps = l.out.gaps[:gaps]
 		l.count = count
 		l.record.drop()
 		var err error
@@ -120,7 +121,7 @@ func (l *lister) version() string { return l.kind.version(l.group) }
 
 // decode reads the objects of a page.
 func (l *lister) decode(a answer) (listMeta, error) {
-	d := &decoder{out: &l.out, strings: l.strings, native: l.group == groupNative}
+	d := &decoder{out: l.out, strings: l.strings, native: l.group == groupNative}
 	if strings.HasPrefix(a.mimeType, protobufType) && l.kind.proto != nil {
 		return protoList(a.body, func(object []byte) error {
 			err := l.kind.proto(d, object)
@@ -209,38 +210,4 @@ func (l *lister) name() string {
 	}
 	group, _, _ := strings.Cut(l.version(), "/")
 	return name + "." + group
-}
-
-// size is how much a part holds, kind by kind.
-func (p *part) size() []int {
-	return []int{
-		len(p.pools), len(p.blocks), len(p.affinities), len(p.handles), len(p.reservations), len(p.nodes),
-		len(p.workloads), len(p.namespaces), len(p.peers), len(p.ipam), len(p.infos), len(p.controllers),
-		len(p.felix), len(p.bgp), len(p.gaps), len(p.filters), len(p.vms), len(p.vmInstances),
-	}
-}
-
-// cut takes a part back to an earlier size.
-func (p *part) cut(size []int) {
-	p.pools, p.blocks, p.affinities = p.pools[:size[0]], p.blocks[:size[1]], p.affinities[:size[2]]
-	p.handles, p.reservations, p.nodes = p.handles[:size[3]], p.reservations[:size[4]], p.nodes[:size[5]]
-	p.workloads, p.namespaces, p.peers = p.workloads[:size[6]], p.namespaces[:size[7]], p.peers[:size[8]]
-	p.ipam, p.infos, p.controllers = p.ipam[:size[9]], p.infos[:size[10]], p.controllers[:size[11]]
-	p.felix, p.bgp, p.gaps = p.felix[:size[12]], p.bgp[:size[13]], p.gaps[:size[14]]
-	p.filters, p.vms, p.vmInstances = p.filters[:size[15]], p.vms[:size[16]], p.vmInstances[:size[17]]
-}
-
-// grow makes room for objects that are still to come.
-func (p *part) grow(k *kind, n int) {
-	switch k.resource {
-	case blocks.Blocks:
-		p.blocks = slices.Grow(p.blocks, n)
-	case blocks.Affinities:
-		p.affinities = slices.Grow(p.affinities, n)
-	case blocks.Handles:
-		p.handles = slices.Grow(p.handles, n)
-	case blocks.Pods:
-		p.workloads = slices.Grow(p.workloads, n)
-	default: // few of them
-	}
 }

@@ -73,9 +73,9 @@ func TestOlderGroupUnknown(t *testing.T) {
 }
 
 func TestPeerAcceptsItsOwnAS(t *testing.T) {
-	p := decodeOne(t, (*decoder).bgpPeer, objectNamed("tor", `"peerIP": "10.0.0.1", "asNumber": 64600, "numAllowedLocalASNumbers": 2`))
+	p := decodeOne(t, bgpPeers, objectNamed("tor", `"peerIP": "10.0.0.1", "asNumber": 64600, "numAllowedLocalASNumbers": 2`))
 	noGaps(t, p)
-	if p.peers[0].AllowedLocalAS != 2 {
-		t.Errorf("got %+v", p.peers[0])
+	if all[blocks.BGPPeer](p)[0].AllowedLocalAS != 2 {
+		t.Errorf("got %+v", all[blocks.BGPPeer](p)[0])
 	}
 }

@@ -1,7 +1,9 @@
 package source
 
+import "github.com/calico-audit/calico-audit/blocks"
+
 // protoPod reads a Pod, as pod does.
-func (d *decoder) protoPod(msg []byte) error {
+func (d *decoder) protoPod(msg []byte) (blocks.Workload, error) {
 	b := podBuilder{d: d}
 	p := &b.pod
 	var failed error
@@ -39,14 +41,14 @@ func (d *decoder) protoPod(msg []byte) error {
 			})
 		}
 	})
-	if failed == nil {
-		b.finish()
+	if failed != nil {
+		return b.pod, failed
 	}
-	return failed
+	return b.finish(), nil
 }
 
 // protoNode reads a Node, as node does.
-func (d *decoder) protoNode(msg []byte) error {
+func (d *decoder) protoNode(msg []byte) (blocks.Node, error) {
 	b := nodeBuilder{d: d}
 	var failed error
 	within(&failed, msg, func(f protoField) {
@@ -78,10 +80,10 @@ func (d *decoder) protoNode(msg []byte) error {
 			within(&failed, f.bytes, func(f protoField) { b.protoStatus(&failed, f) })
 		}
 	})
-	if failed == nil {
-		b.finish()
+	if failed != nil {
+		return b.node, failed
 	}
-	return failed
+	return b.finish(), nil
 }
 
 func (b *nodeBuilder) protoStatus(failed *error, f protoField) {
@@ -124,7 +126,7 @@ func (b *nodeBuilder) protoStatus(failed *error, f protoField) {
 }
 
 // protoNamespace reads a Namespace, as namespace does.
-func (d *decoder) protoNamespace(msg []byte) error {
+func (d *decoder) protoNamespace(msg []byte) (blocks.Namespace, error) {
 	b := namespaceBuilder{d: d}
 	var failed error
 	within(&failed, msg, func(f protoField) {
@@ -136,8 +138,8 @@ func (d *decoder) protoNamespace(msg []byte) error {
 			failed = err
 		}
 	})
-	if failed == nil {
-		b.finish()
+	if failed != nil {
+		return b.ns, failed
 	}
-	return failed
+	return b.finish(), nil
 }

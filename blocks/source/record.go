@@ -154,7 +154,7 @@ func (s *spool) proto(msg []byte) {
 		return
 	}
 	version := s.kind.version("")
-	members, err := appendProto(nil, msg, keeps[s.kind.resource])
+	members, err := appendProto(nil, msg, s.kind.keeps)
 	if err != nil {
 		return // as the page that it stands in
 	}
@@ -178,17 +178,9 @@ func (s *spool) flush() {
 	}
 }
 
-// name returns what an API group calls objects of a kind.
-func (k *kind) name(version string) string {
-	if version == groupNative {
-		return k.names[len(k.names)-1]
-	}
-	return k.names[0]
-}
-
 // appendSaved appends what a snapshot keeps of an object.
 func appendSaved(out []byte, version, name string, object []byte, k *kind, n *names) []byte {
-	return appendHead(out, version, name, appendKept(nil, newJSONReader(object), keeps[k.resource], n))
+	return appendHead(out, version, name, appendKept(nil, newJSONReader(object), k.keeps, n))
 }
 
 // appendHead appends an object of the given members, which are those of a JSON

@@ -44,7 +44,11 @@ func (k *Kubernetes) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []
 			return nil, err
 		}
 	}
-	s := newRefreshed(append(byName, byNode...), refs).onto(prev)
+	var read []*objects
+	for _, r := range newRefreshed(append(byName, byNode...), refs) {
+		read = append(read, r.onto(prev))
+	}
+	s := replaced(prev, read)
 	// The virtual machines that were not asked for are those of prev: they can become
 	// unknown here, and not known.
 	setVMsKnown(s, func(r blocks.Resource) bool {
@@ -93,26 +97,24 @@ func (k *Kubernetes) refreshLists(refs []blocks.Ref) (byName, byNode []*lister, 
 // refKind returns the kind of what is referred to, or what is wrong with the
 // reference.
 func refKind(ref blocks.Ref) (*kind, error) {
-	i := slices.IndexFunc(kinds, func(k *kind) bool { return k.resource == ref.Resource })
-	if i < 0 {
+	kind := kindOf(ref.Resource)
+	if kind == nil {
 		return nil, fmt.Errorf("%q is no resource of an audit", ref.Resource)
 	}
-	named := ref.Name != "" && ref.Node == "" && kinds[i].namespaced == (ref.Namespace != "")
+	named := ref.Name != "" && ref.Node == "" && kind.namespaced == (ref.Namespace != "")
 	ofNode := ref.Node != "" && ref.Name == "" && ref.Namespace == "" && ref.Resource == blocks.Pods
 	if !named && !ofNode {
 		return nil, fmt.Errorf("%+v names no object", ref)
 	}
-	return kinds[i], nil
+	return kind, nil
 }
 
 func refText(ref blocks.Ref) string {
 	switch {
 	case ref.Node != "":
 		return string(ref.Resource) + " of node " + ref.Node
-	case ref.Namespace != "":
-		return string(ref.Resource) + " " + ref.Namespace + "/" + ref.Name
 	}
-	return string(ref.Resource) + " " + ref.Name
+	return string(ref.Resource) + " " + blocks.Key{Namespace: ref.Namespace, Name: ref.Name}.String()
 }
 
 // runLists reads lists, several at once. A list that could not be read is an error.
@@ -134,122 +136,85 @@ func runLists(ctx context.Context, lists []*lister) error {
 	return group.Wait()
 }
 
-// refreshed is what was read of which objects.
+// refreshed is what was read of which objects of one kind.
 type refreshed struct {
-	part  *part
-	names map[blocks.Resource]map[string]bool // "namespace/name" of kinds in namespaces
-	nodes map[string]bool                     // whose pods were read
-	kinds []*kind
+	*objects
+	names map[string]bool // that were asked for
+	nodes map[string]bool // whose pods were read
 }
 
-func newRefreshed(lists []*lister, refs []blocks.Ref) *refreshed {
-	parts := make([]*part, len(lists))
-	for i, l := range lists {
-		parts[i] = &l.out
-	}
-	r := &refreshed{part: joinParts(parts), names: map[blocks.Resource]map[string]bool{}, nodes: map[string]bool{}}
+// newRefreshed returns what was read, kind by kind.
+func newRefreshed(lists []*lister, refs []blocks.Ref) []*refreshed {
+	var out []*refreshed
 	for _, k := range kinds {
+		r := &refreshed{objects: newObjects(k), names: map[string]bool{}, nodes: map[string]bool{}}
 		for _, ref := range refs {
-			if ref.Resource == k.resource && (!singletons[k.resource] || ref.Name == defaultName) {
-				r.kinds = append(r.kinds, k)
-				r.names[k.resource] = map[string]bool{}
-				break
+			switch {
+			case ref.Resource != k.resource || k.single && ref.Name != defaultName:
+			case ref.Node != "":
+				r.nodes[ref.Node] = true
+			default:
+				r.names[blocks.Key{Namespace: ref.Namespace, Name: ref.Name}.String()] = true
 			}
 		}
-	}
-	for _, ref := range refs {
-		if ref.Node != "" {
-			r.nodes[ref.Node] = true
+		if len(r.names) == 0 && len(r.nodes) == 0 {
 			continue
 		}
-		if names := r.names[ref.Resource]; names != nil {
-			names[refName(ref.Namespace, ref.Name)] = true
+		for _, l := range lists {
+			if l.kind == k {
+				r.join(l.out.records)
+				r.gaps = append(r.gaps, l.out.gaps...)
+			}
 		}
-	}
-	return r
-}
-
-func refName(namespace, name string) string {
-	if namespace == "" {
-		return name
-	}
-	return namespace + "/" + name
-}
-
-// onto returns prev with what was read in the place of what it holds of the same
-// objects.
-func (r *refreshed) onto(prev *blocks.Snapshot) *blocks.Snapshot {
-	p, read := *r.part, r.names
-	p.pools = mergeRead(read[blocks.Pools], prev.Pools, p.pools, func(o *blocks.Pool) string { return o.Name })
-	p.blocks = mergeRead(read[blocks.Blocks], prev.Blocks, p.blocks, func(o *blocks.Block) string { return o.Name })
-	p.affinities = mergeRead(read[blocks.Affinities], prev.Affinities, p.affinities, func(o *blocks.Affinity) string { return o.Name })
-	p.handles = mergeRead(read[blocks.Handles], prev.Handles, p.handles, func(o *blocks.Handle) string { return o.Name })
-	p.reservations = mergeRead(read[blocks.Reservations], prev.Reservations, p.reservations, func(o *blocks.Reservation) string { return o.Name })
-	p.nodes = mergeRead(read[blocks.Nodes], prev.Nodes, p.nodes, func(o *blocks.Node) string { return o.Name })
-	p.namespaces = mergeRead(read[blocks.Namespaces], prev.Namespaces, p.namespaces, func(o *blocks.Namespace) string { return o.Name })
-	p.peers = mergeRead(read[blocks.BGPPeers], prev.BGPPeers, p.peers, func(o *blocks.BGPPeer) string { return o.Name })
-	p.filters = mergeRead(read[blocks.BGPFilters], prev.BGPFilters, p.filters, func(o *blocks.BGPFilter) string { return o.Name })
-	p.vms = mergeRead(read[blocks.VMs], prev.VMs, p.vms, (*blocks.VirtualMachine).FullName)
-	p.vmInstances = mergeRead(read[blocks.VMInstances], prev.VMInstances, p.vmInstances, (*blocks.VirtualMachine).FullName)
-	workloads := prev.Workloads
-	if len(r.nodes) > 0 {
-		workloads = slices.DeleteFunc(slices.Clone(workloads), func(w blocks.Workload) bool { return r.nodes[w.Node] })
-	}
-	p.workloads = mergeRead(read[blocks.Pods], workloads, p.workloads, (*blocks.Workload).FullName)
-	p.gaps = r.gaps(prev)
-	return p.replacing(prev, r.kinds)
-}
-
-// mergeRead returns the objects of prev that were not read anew, by name or
-// otherwise, and those that were. Of one that was read twice, the last counts. nil
-// names mean that nothing of the kind was read.
-func mergeRead[T any](names map[string]bool, prev, read []T, name func(*T) string) []T {
-	if names == nil {
-		return nil
-	}
-	last := map[string]int{}
-	for i := range read {
-		last[name(&read[i])] = i
-	}
-	out := make([]T, 0, len(prev)+len(last))
-	for i := range prev {
-		n := name(&prev[i])
-		if _, again := last[n]; !again && !names[n] {
-			out = append(out, prev[i])
-		}
-	}
-	for i := range read {
-		if last[name(&read[i])] == i {
-			out = append(out, read[i])
-		}
+		out = append(out, r)
 	}
 	return out
 }
 
-// gaps returns those of the kinds of which something was read: the new ones, and
-// the old ones about anything else. A gap of a whole kind stays, unless the kind is
-// one of whose objects there is only one that counts.
-func (r *refreshed) gaps(prev *blocks.Snapshot) []blocks.Gap {
-	out := slices.Clone(r.part.gaps)
-	decoded := map[string]bool{}
-	for i := range r.part.workloads {
-		decoded[r.part.workloads[i].FullName()] = true
+// onto returns what was read in the place of what prev holds of the same objects. Of
+// one that was read twice, the last counts.
+func (r *refreshed) onto(prev *blocks.Snapshot) *objects {
+	last := map[string]int{}
+	for i := range r.len() {
+		key, _ := r.at(i)
+		last[key.String()] = i
 	}
+	r.only(func(i int) bool {
+		key, _ := r.at(i)
+		return last[key.String()] == i
+	})
+	if len(r.nodes) > 0 {
+		without := *prev
+		without.Workloads = slices.DeleteFunc(slices.Clone(prev.Workloads), func(w blocks.Workload) bool { return r.nodes[w.Node] })
+		prev = &without
+	}
+	out := newObjects(r.kind)
+	out.take(prev)
+	out.only(func(i int) bool {
+		key, _ := out.at(i)
+		_, again := last[key.String()]
+		return !again && !r.names[key.String()]
+	})
+	out.join(r.records)
+	out.gaps = r.gapsOnto(prev, last)
+	return out
+}
+
+// gapsOnto returns the gaps of the kind: the new ones, and the old ones about anything
+// else. A gap of a whole kind stays, unless the kind is one of whose objects there is
+// only one that counts.
+func (r *refreshed) gapsOnto(prev *blocks.Snapshot, read map[string]int) []blocks.Gap {
+	out := slices.Clone(r.gaps)
 	for _, g := range prev.Gaps {
-		names, again := r.names[g.Resource]
+		_, decoded := read[g.Name]
 		switch {
-		case !again: // replacing takes it over
-		case g.Whole() && names[defaultName] && singletons[g.Resource]:
-		case !g.Whole() && (names[g.Name] || g.Resource == blocks.Pods && decoded[g.Name]):
+		case g.Resource != r.kind.resource:
+		case g.Whole() && r.kind.single:
+		case !g.Whole() && (r.names[g.Name] || r.kind == pods && decoded):
 		default:
 			out = append(out, g)
 		}
 	}
 	slices.SortFunc(out, blocks.CompareGaps)
 	return slices.Compact(out)
-}
-
-// singletons are the kinds of which only the object named "default" counts.
-var singletons = map[blocks.Resource]bool{
-	blocks.IPAMConfigs: true, blocks.ClusterInfos: true, blocks.ControllerConfig: true, blocks.FelixConfigs: true, blocks.BGPConfigs: true,
 }

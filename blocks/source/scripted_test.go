@@ -138,7 +138,7 @@ func TestExpiredWatch(t *testing.T) {
 			must(t, err)
 			w.pace.patience, w.pace.retry, w.pace.longest = time.Hour, time.Millisecond, time.Millisecond
 			ses := &session{w: w, served: &served{group: groupCRD}, began: time.Now()}
-			k := &keeper{w: w, s: ses, kind: kindNamed(t, blocks.Namespaces), store: newColumn(blocks.Namespaces), wake: make(chan struct{}, 1)}
+			k := &keeper{w: w, s: ses, kind: kindOf(blocks.Namespaces), store: newStore(namespaces), wake: make(chan struct{}, 1)}
 			ses.kinds, w.active = []*keeper{k}, ses
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan struct{})
@@ -164,7 +164,7 @@ func TestStaleIsAGap(t *testing.T) {
 	began := time.Now()
 	keeps := map[blocks.Resource]*keeper{}
 	for _, r := range []blocks.Resource{blocks.Namespaces, blocks.Nodes, blocks.Pods} {
-		keeps[r] = &keeper{w: w, s: ses, kind: kindNamed(t, r), store: newColumn(r), known: true, current: began}
+		keeps[r] = &keeper{w: w, s: ses, kind: kindOf(r), store: newStore(kindOf(r)), known: true, current: began}
 		ses.kinds = append(ses.kinds, keeps[r])
 	}
 	age := func(r blocks.Resource, d time.Duration) { keeps[r].current = began.Add(-d) }
@@ -194,17 +194,6 @@ func TestStaleIsAGap(t *testing.T) {
 	wants("caught up", 0)
 }
 
-func kindNamed(t *testing.T, r blocks.Resource) *kind {
-	t.Helper()
-	for _, k := range kinds {
-		if k.resource == r {
-			return k
-		}
-	}
-	t.Fatalf("no kind %s", r)
-	return nil
-}
-
 // TestListIsWholeOrAGap: of a list that is not read to its end, what came is kept,
 // and the kind is a gap, whatever the reason.
 func TestListIsWholeOrAGap(t *testing.T) {
@@ -231,10 +220,10 @@ func TestListIsWholeOrAGap(t *testing.T) {
 			client, err := newAPIClient(&rest.Config{Host: s.URL})
 			must(t, err)
 			client.wait.retry, client.wait.probe = nil, 10*time.Millisecond
-			l := &lister{client: client, kind: kindNamed(t, blocks.Namespaces), group: groupCRD, pageSize: 1, strings: &sharedStrings{}, progress: func(Progress) {}}
+			l := &lister{client: client, kind: kindOf(blocks.Namespaces), group: groupCRD, pageSize: 1, strings: &sharedStrings{}, progress: func(Progress) {}}
 			must(t, l.run(t.Context()))
-			if len(l.out.namespaces) != c.names {
-				t.Errorf("%d namespaces, want %d", len(l.out.namespaces), c.names)
+			if len(all[blocks.Namespace](l.out)) != c.names {
+				t.Errorf("%d namespaces, want %d", len(all[blocks.Namespace](l.out)), c.names)
 			}
 			switch {
 			case c.gap == "" && len(l.out.gaps) > 0, c.gap != "" && (len(l.out.gaps) != 1 || !l.out.gaps[0].Whole()):

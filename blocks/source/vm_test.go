@@ -215,17 +215,13 @@ func TestVirtualMachineMetadata(t *testing.T) {
 				Meta: blocks.Meta{Name: name, UID: "u", ResourceVersion: "7", Created: created.Time}})
 		}
 		for mime, body := range map[string][]byte{protobufType: protowire.AppendBytes([]byte("k8s\x00\x12"), wire), "application/json": text} {
-			l := &lister{kind: kindOf(t, res), strings: &sharedStrings{}}
+			l := &lister{kind: kindOf(res), out: newObjects(kindOf(res)), strings: &sharedStrings{}}
 			m, err := l.decode(answer{body: body, mimeType: mime, complete: true})
 			must(t, err)
 			if m.next != "more" || l.count != 3 || len(l.out.gaps) > 0 {
 				t.Errorf("%s: %+v, %d objects, gaps %v", mime, m, l.count, l.out.gaps)
 			}
-			got := l.out.vms
-			if res == blocks.VMInstances {
-				got = l.out.vmInstances
-			}
-			diff(t, mime, want, got)
+			diff(t, mime, want, all[blocks.VirtualMachine](l.out))
 		}
 	}
 }

@@ -75,13 +75,13 @@ func change(w *Watch, s *blocks.Snapshot, turn int) {
 			switch k.kind.resource {
 			case blocks.Pods:
 				p := s.Workloads[at%len(s.Workloads)]
-				k.store.put(objectKey{p.Namespace, p.Name}, &part{workloads: []blocks.Workload{p}})
+				k.store.put(p.Key(), objectsOf(pods, p))
 			case blocks.Handles:
 				h := s.Handles[at%len(s.Handles)]
-				k.store.put(objectKey{"", h.Name}, &part{handles: []blocks.Handle{h}})
+				k.store.put(h.Key(), objectsOf(handles, h))
 			case blocks.Blocks:
 				o := s.Blocks[at%len(s.Blocks)]
-				k.store.put(objectKey{"", o.Name}, &part{blocks: []blocks.Block{o}})
+				k.store.put(o.Key(), objectsOf(ipamBlocks, o))
 			default: // hardly ever change
 			}
 		}

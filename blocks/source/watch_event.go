@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -107,7 +106,7 @@ const maxEvent = 16 << 20
 
 // eventMeta is what the metadata of an event's object say.
 type eventMeta struct {
-	key      objectKey
+	key      blocks.Key
 	revision string
 }
 
@@ -122,9 +121,9 @@ func (e *event) meta() (eventMeta, error) {
 			within(&failed, f.bytes, func(f protoField) {
 				switch int(f.num) {
 				case 1:
-					id.key.name = string(f.bytes)
+					id.key.Name = string(f.bytes)
 				case 3:
-					id.key.namespace = string(f.bytes)
+					id.key.Namespace = string(f.bytes)
 				case 6:
 					id.revision = string(f.bytes)
 				}
@@ -144,9 +143,9 @@ func (e *event) meta() (eventMeta, error) {
 		r.object(func(key []byte) {
 			switch string(key) {
 			case "name":
-				text(&id.key.name)
+				text(&id.key.Name)
 			case "namespace":
-				text(&id.key.namespace)
+				text(&id.key.Namespace)
 			case "resourceVersion":
 				text(&id.revision)
 			}
@@ -182,8 +181,8 @@ func (e *event) err() error {
 }
 
 // decode returns what a decoder makes of the object.
-func (e *event) decode(k *kind, group string, shared *sharedStrings) (*part, error) {
-	p := &part{}
+func (e *event) decode(k *kind, group string, shared *sharedStrings) (*objects, error) {
+	p := newObjects(k)
 	d := &decoder{out: p, strings: shared, native: group == groupNative}
 	if e.proto {
 		return p, k.proto(d, e.object)
@@ -192,16 +191,4 @@ func (e *event) decode(k *kind, group string, shared *sharedStrings) (*part, err
 	r.begin()
 	k.json(d, r)
 	return p, r.err
-}
-
-// keyOf returns which object a gap is about.
-func keyOf(g blocks.Gap, k *kind) objectKey {
-	switch {
-	case g.Name == "":
-		return objectKey{"", defaultName} // the one of its kind that counts
-	case k.namespaced:
-		namespace, name, _ := strings.Cut(g.Name, "/")
-		return objectKey{namespace, name}
-	}
-	return objectKey{"", g.Name}
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"testing"
+
+	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // FuzzWatchEvents reads streams of anything as those of a watch: every event has a
@@ -30,8 +32,8 @@ func FuzzWatchEvents(f *testing.F) {
 						continue
 					}
 					p, failed := e.decode(k, groupCRD, &sharedStrings{})
-					if failed == nil && err == nil && len(p.workloads) == 1 && p.workloads[0].Name != meta.key.name {
-						t.Errorf("pod %q is called %q", p.workloads[0].Name, meta.key.name)
+					if failed == nil && err == nil && k == pods && p.len() == 1 && all[blocks.Workload](p)[0].Name != meta.key.Name {
+						t.Errorf("pod %q is called %q", all[blocks.Workload](p)[0].Name, meta.key.Name)
 					}
 				}
 			}

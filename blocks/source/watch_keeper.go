@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
-
-	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // A keeper keeps the objects of one kind current: it lists them, follows the watch
@@ -24,18 +22,17 @@ type keeper struct {
 	reads atomic.Uint64
 
 	// What follows is guarded by the watch's mutex.
-	store    column
-	gaps     map[objectKey][]blocks.Gap // of single objects
-	known    bool                       // listed once, or known not to be there
-	absent   bool                       // known not to be there, or not to be read
-	missing  string                     // why not; empty for a kind that need not be there
-	revision string                     // resource version of the last event
-	opened   time.Time                  // when the stream began; zero if there is none
-	current  time.Time                  // up to when the objects are known to be current
-	trouble  error                      // what keeps the stream from being open
-	stalled  string                     // the gap of being out of date for too long, while it lasts
-	stop     context.CancelCauseFunc    // ends the stream
-	conn     net.Conn                   // that carries the stream, for HTTP/2
+	store    *objectStore
+	known    bool                    // listed once, or known not to be there
+	absent   bool                    // known not to be there, or not to be read
+	missing  string                  // why not; empty for a kind that need not be there
+	revision string                  // resource version of the last event
+	opened   time.Time               // when the stream began; zero if there is none
+	current  time.Time               // up to when the objects are known to be current
+	trouble  error                   // what keeps the stream from being open
+	stalled  string                  // the gap of being out of date for too long, while it lasts
+	stop     context.CancelCauseFunc // ends the stream
+	conn     net.Conn                // that carries the stream, for HTTP/2
 }
 
 var (
@@ -163,12 +160,7 @@ func (k *keeper) take(l *lister, began time.Time) {
 	w := k.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	k.store.replace(&l.out)
-	k.gaps = map[objectKey][]blocks.Gap{}
-	for _, g := range l.out.gaps {
-		key := keyOf(g, k.kind)
-		k.gaps[key] = append(k.gaps[key], g)
-	}
+	k.store.replace(l.out)
 	k.revision, k.current = l.revision, later(k.current, began)
 	k.known, k.absent, k.missing = true, false, ""
 	w.dirty = true
@@ -187,8 +179,8 @@ func (k *keeper) drop(reason string) {
 	if reason != "" {
 		w.log.Warn("a resource cannot be watched", "resource", k.kind.resource, "reason", reason)
 	}
-	k.store.replace(&part{})
-	k.gaps, k.revision = nil, ""
+	k.store.replace(newObjects(k.kind))
+	k.revision = ""
 	k.known, k.absent, k.missing = true, true, reason
 	w.dirty = true
 	k.s.settled()

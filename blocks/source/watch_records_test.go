@@ -18,12 +18,12 @@ import (
 // that are left would give in one piece; and records handed out do not change.
 func TestRecordsFollowChanges(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	pods := newColumn(blocks.Pods)
-	truth := map[objectKey]blocks.Workload{}
+	store := newStore(pods)
+	truth := map[blocks.Key]blocks.Workload{}
 	read := func() []blocks.Workload {
-		p := &part{}
-		pods.fill(p)
-		return p.workloads
+		var s blocks.Snapshot
+		store.fill(&s)
+		return s.Workloads
 	}
 	all := func() []blocks.Workload {
 		s := blocks.Snapshot{}
@@ -36,29 +36,27 @@ func TestRecordsFollowChanges(t *testing.T) {
 	for round := range 200 {
 		if round%50 == 0 {
 			clear(truth)
-			list := &part{}
+			var listed []blocks.Workload
 			for i := range r.IntN(300) {
 				w := blocks.Workload{Meta: blocks.Meta{Name: fmt.Sprint("pod-", i), UID: "listed"}, Namespace: fmt.Sprint("ns-", i%3)}
-				list.workloads = append(list.workloads, w)
-				truth[objectKey{w.Namespace, w.Name}] = w
+				listed = append(listed, w)
+				truth[w.Key()] = w
 			}
-			r.Shuffle(len(list.workloads), func(i, j int) {
-				list.workloads[i], list.workloads[j] = list.workloads[j], list.workloads[i]
-			})
-			pods.replace(list)
+			r.Shuffle(len(listed), func(i, j int) { listed[i], listed[j] = listed[j], listed[i] })
+			store.replace(objectsOf(pods, listed...))
 		}
 		handedOut := read()
 		was := append([]blocks.Workload(nil), handedOut...)
 		for range r.IntN(40) {
 			i := r.IntN(400)
 			w := blocks.Workload{Meta: blocks.Meta{Name: fmt.Sprint("pod-", i), UID: fmt.Sprint(round)}, Namespace: fmt.Sprint("ns-", i%3)}
-			key := objectKey{w.Namespace, w.Name}
+			key := w.Key()
 			if r.IntN(3) == 0 {
 				delete(truth, key)
-				pods.put(key, &part{})
+				store.put(key, newObjects(pods))
 			} else {
 				truth[key] = w
-				pods.put(key, &part{workloads: []blocks.Workload{w}})
+				store.put(key, objectsOf(pods, w))
 			}
 		}
 		diff(t, "records", all(), read())
@@ -72,16 +70,19 @@ func TestRecordsFollowChanges(t *testing.T) {
 // Every kind has a store that keeps what its decoder makes.
 func TestEveryKindHasRecords(t *testing.T) {
 	for _, k := range kinds {
-		p := &part{}
+		p := newObjects(k)
 		d := &decoder{out: p, strings: &sharedStrings{}}
 		r := newJSONReader([]byte(`{"metadata": {"name": "default", "namespace": "ns"}, "spec": {"cidr": "10.0.0.0/24", "handleID": "h", "node": "n"}}`))
 		r.begin()
 		k.json(d, r)
-		c := newColumn(k.resource)
-		c.put(objectKey{"ns", "default"}, p)
-		out := &part{}
+		c := newStore(k)
+		c.put(blocks.Key{Namespace: "ns", Name: "default"}, p)
+		out := newSnapshot()
 		c.fill(out)
-		diff(t, string(k.resource), fmt.Sprint(p.size()), fmt.Sprint(out.size()))
+		diff(t, string(k.resource), newSnapshot(p), out)
+		if p.len() != 1 {
+			t.Errorf("%s: %d records", k.resource, p.len())
+		}
 		if len(p.gaps) > 0 {
 			t.Errorf("%s: %v", k.resource, p.gaps)
 		}

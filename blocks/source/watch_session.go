@@ -135,7 +135,7 @@ func (w *Watch) adopt(found *served) *session {
 	w.log.Info("watching Calico's objects", "group", found.group, "because", found.reason)
 	s := &session{w: w, served: found, began: time.Now()}
 	for _, kind := range kinds {
-		s.kinds = append(s.kinds, &keeper{w: w, s: s, kind: kind, store: newColumn(kind.resource), wake: make(chan struct{}, 1)})
+		s.kinds = append(s.kinds, &keeper{w: w, s: s, kind: kind, store: newStore(kind), wake: make(chan struct{}, 1)})
 	}
 	w.next = s
 	return s

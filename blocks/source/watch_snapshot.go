@@ -50,15 +50,12 @@ const clockSlack = 3 * time.Second
 
 // assemble makes a snapshot of what all kinds hold.
 func (w *Watch) assemble(missing []blocks.Gap) *blocks.Snapshot {
-	p := &part{gaps: slices.Clone(missing)}
+	s := newSnapshot()
+	s.Gaps = slices.Clone(missing)
 	for _, k := range w.active.kinds {
-		k.store.fill(p)
-		for _, gaps := range k.gaps {
-			p.gaps = append(p.gaps, gaps...)
-		}
+		k.store.fill(s)
 	}
-	slices.SortFunc(p.gaps, blocks.CompareGaps)
-	s := p.snapshot()
+	slices.SortFunc(s.Gaps, blocks.CompareGaps)
 	setVMsKnown(s, func(r blocks.Resource) bool {
 		return slices.ContainsFunc(w.active.kinds, func(k *keeper) bool { return k.kind.resource == r && k.known && !k.absent })
 	})

@@ -14,8 +14,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // stream watches from a resource version on, until the stream ends: nil if it was
@@ -131,7 +129,7 @@ func (k *keeper) apply(e *event, group string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errEvent, err)
 	}
-	now := &part{}
+	now := newObjects(k.kind)
 	switch e.what {
 	case "ADDED", "MODIFIED":
 		if now, err = e.decode(k.kind, group, k.w.sharing()); err != nil {
@@ -151,13 +149,6 @@ func (k *keeper) apply(e *event, group string) error {
 		return nil
 	}
 	k.store.put(meta.key, now)
-	delete(k.gaps, meta.key)
-	if len(now.gaps) > 0 {
-		if k.gaps == nil {
-			k.gaps = map[objectKey][]blocks.Gap{}
-		}
-		k.gaps[meta.key] = now.gaps
-	}
 	w.dirty = true
 	w.signal()
 	return nil

@@ -1,55 +1,58 @@
 package source
 
 import (
-	"bytes"
+	"cmp"
 	"fmt"
 	"net/netip"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
+var pools = describe(kind{
+	resource: blocks.Pools, names: []string{"IPPool"},
+	keeps: object("", 0, append(calicoObject(rolePool,
+		value("cidr", 0, roleAddresses), value("blockSize", 0, roleNumber), value("disabled", 0, roleNumber),
+		value("nodeSelector", 0, roleNodeSelector), value("namespaceSelector", 0, roleNamespaceSelector),
+		listOf("allowedUses", 0, value("", 0, roleWord)), value("assignmentMode", 0, roleWord),
+		value("ipipMode", 0, roleWord), value("vxlanMode", 0, roleWord), value("disableBGPExport", 0, roleNumber),
+		object("ipip", 0, value("enabled", 0, roleNumber), value("mode", 0, roleWord)),
+	).parts, object("status", 0, listOf("conditions", 0, object("", 0,
+		value("type", 0, roleWord), value("status", 0, roleWord), value("reason", 0, roleWord), value("lastTransitionTime", 0, roleTime)))))...),
+}, column[blocks.Pool]{
+	json: (*decoder).pool,
+	in:   func(s *blocks.Snapshot) *[]blocks.Pool { return &s.Pools },
+})
+
 // pool reads an IPPool, and fills in the defaults of libcalico-go
 // clientv3/ippool.go, convertIpPoolFromStorage. Pools as Calico v2 stored them,
 // with an "ipip" object in place of ipipMode, are converted as in
 // backend/k8s/resources/ippool.go, ConvertFromK8s.
-func (d *decoder) pool(r *jsonReader) {
-	p := blocks.Pool{Automatic: true}
+func (d *decoder) pool(r *jsonReader) (p blocks.Pool, ok bool) {
+	p.Automatic = true
+	var old blocks.Encap
 	hasCIDR, hasSize := false, false
-	found := r.object(func(key []byte) {
+	found := d.object(r, &p.Meta, metaHooks{}, func(key []byte) {
 		switch string(key) {
-		case "metadata":
-			d.meta(r, &p.Meta, metaHooks{})
-		case "spec":
-			var old blocks.Encap
-			r.object(func(key []byte) {
-				switch string(key) {
-				case "cidr":
-					if hasCIDR = !r.null(); hasCIDR {
-						p.CIDR, _ = d.cidr(r)
-					}
-				case "blockSize":
-					var n int32
-					n, hasSize = r.int32()
-					p.BlockSize = int(n)
-				case "ipip":
-					old = oldIPIP(r)
-				default:
-					d.poolField(r, &p, key)
-				}
-			})
-			if old != "" {
-				p.IPIP = old
+		case "cidr":
+			if hasCIDR = !r.null(); hasCIDR {
+				p.CIDR, _ = d.cidr(r)
 			}
-		case "status":
-			r.object(func(key []byte) {
-				if string(key) == "conditions" {
-					d.poolConditions(r, &p)
-				}
-			})
+		case "blockSize":
+			var n int32
+			n, hasSize = r.int32()
+			p.BlockSize = int(n)
+		case "ipip":
+			old = oldIPIP(r)
+		default:
+			d.poolField(r, &p, key)
+		}
+	}, func(key []byte) {
+		if string(key) == "conditions" {
+			d.poolConditions(r, &p)
 		}
 	})
 	if r.err != nil {
-		return
+		return p, false
 	}
 	if found && !hasCIDR {
 		r.faultAt("spec.cidr", "is missing")
@@ -57,15 +60,9 @@ func (d *decoder) pool(r *jsonReader) {
 	if len(p.Uses) == 0 {
 		p.Uses = []blocks.Use{blocks.UseWorkload, blocks.UseTunnel}
 	}
-	if p.NodeSelector == "" {
-		p.NodeSelector = "all()"
-	}
-	if p.IPIP == "" {
-		p.IPIP = blocks.EncapNever
-	}
-	if p.VXLAN == "" {
-		p.VXLAN = blocks.EncapNever
-	}
+	p.NodeSelector = cmp.Or(p.NodeSelector, "all()")
+	p.IPIP = cmp.Or(old, p.IPIP, blocks.EncapNever)
+	p.VXLAN = cmp.Or(p.VXLAN, blocks.EncapNever)
 	if p.CIDR.IsValid() {
 		if p.BlockSize == 0 {
 			p.BlockSize = defaultBlockSize(p.CIDR)
@@ -76,10 +73,10 @@ func (d *decoder) pool(r *jsonReader) {
 	}
 	checkName(r, &p.Meta)
 	if len(r.faults) == 0 {
-		d.out.pools = append(d.out.pools, p)
-		return
+		return p, true
 	}
-	d.gap(blocks.Pools, &p.Meta, r.faults[0]).Prefix = p.CIDR
+	d.gap(&p.Meta, r.faults[0]).Prefix = p.CIDR
+	return p, false
 }
 
 func defaultBlockSize(cidr netip.Prefix) int {
@@ -158,61 +155,7 @@ func (d *decoder) poolConditions(r *jsonReader, p *blocks.Pool) {
 			}
 		})
 		if kind == "Allocatable" && status == "False" {
-			if p.NotAllocatable = reason; reason == "" {
-				p.NotAllocatable = "Unknown"
-			}
+			p.NotAllocatable = cmp.Or(reason, "Unknown")
 		}
 	})
-}
-
-// reservation reads an IPReservation. A CIDR that is none is left out, as a gap
-// of its own. Calico takes single addresses, too, and passes over empty entries
-// (libcalico-go ipam/ipam.go, getReservedIPs).
-func (d *decoder) reservation(r *jsonReader) {
-	var v blocks.Reservation
-	r.object(func(key []byte) {
-		switch string(key) {
-		case "metadata":
-			d.meta(r, &v.Meta, metaHooks{})
-		case "spec":
-			r.object(func(key []byte) {
-				if string(key) != "reservedCIDRs" {
-					return
-				}
-				v.CIDRs = nil
-				r.array(func(int) {
-					s, ok := r.str()
-					if s = bytes.TrimSpace(s); !ok || len(s) == 0 {
-						return
-					}
-					if p, ok := parseReserved(string(s)); ok {
-						v.CIDRs = append(v.CIDRs, p)
-					} else {
-						r.fault(notA("CIDR", s))
-					}
-				})
-			})
-		}
-	})
-	if r.err != nil {
-		return
-	}
-	checkName(r, &v.Meta)
-	if f, ok := faultOutside(r.faults, "spec.reservedCIDRs"); ok {
-		d.gap(blocks.Reservations, &v.Meta, f)
-		return
-	}
-	d.gapPerFault(blocks.Reservations, v.Name, r.faults)
-	d.out.reservations = append(d.out.reservations, v)
-}
-
-func parseReserved(s string) (netip.Prefix, bool) {
-	if p, ok := parseCIDR(s); ok {
-		return p, true
-	}
-	a, ok := parseAddr(s)
-	if !ok {
-		return netip.Prefix{}, false
-	}
-	return netip.PrefixFrom(a, a.BitLen()), true
 }

@@ -32,6 +32,35 @@ var tunnelAnnotations = map[string]string{
 	"projectcalico.org/IPv6WireguardInterfaceAddr": blocks.TypeWireguardV6,
 }
 
+var nodes = describe(kind{
+	resource: blocks.Nodes, names: []string{"Node"}, core: true,
+	keeps: object("", 0,
+		metaShape(roleNode, true, allLabels, annotations(nodeAnnotationRoles())),
+		object("spec", 2,
+			&shape{key: "unschedulable", num: 4, form: formBool, role: roleNumber},
+			listOf("taints", 5, object("", 0, value("key", 1, roleTaint), value("effect", 3, roleWord)))),
+		object("status", 3,
+			&shape{key: "allocatable", num: 2, form: formQuantities, wants: func(k string) bool { return k == "pods" }, role: roleQuantity},
+			listOf("conditions", 4, object("", 0, value("type", 1, roleWord), value("status", 2, roleWord))),
+			object("nodeInfo", 7, value("operatingSystem", 9, roleWord)))),
+}, column[blocks.Node]{
+	json: (*decoder).node, proto: (*decoder).protoNode,
+	in: func(s *blocks.Snapshot) *[]blocks.Node { return &s.Nodes },
+})
+
+func nodeAnnotationRoles() map[string]role {
+	roles := map[string]role{
+		annotationCalicoLabels: roleLabelText, annotationASNumber: roleAS, annotationRRClusterID: roleAddresses,
+	}
+	for _, a := range nodeAddressAnnotations {
+		roles[a] = roleAddresses
+	}
+	for a := range tunnelAnnotations {
+		roles[a] = roleAddresses
+	}
+	return roles
+}
+
 // nodeBuilder makes a node out of its fields, whether they come as JSON or as
 // protobuf.
 type nodeBuilder struct {
@@ -138,8 +167,8 @@ func (b *nodeBuilder) allocatablePods(quantity []byte) {
 	b.node.AllocatablePods = max(n, 0)
 }
 
-// finish adds the node to what was read.
-func (b *nodeBuilder) finish() {
+// finish returns the node.
+func (b *nodeBuilder) finish() blocks.Node {
 	n := &b.node
 	// Calico merges its own labels with those of Kubernetes, which win
 	// (libcalico-go backend/k8s/resources/node.go, mergeCalicoAndK8sLabels).
@@ -155,51 +184,27 @@ func (b *nodeBuilder) finish() {
 	slices.SortFunc(n.Tunnels, func(a, b blocks.Tunnel) int { return a.Addr.Compare(b.Addr) })
 	slices.SortFunc(n.Addresses, blocks.ComparePrefixes)
 	slices.Sort(n.Taints)
-	b.d.gapPerFault(blocks.Nodes, n.Name, b.faults)
-	b.d.out.nodes = append(b.d.out.nodes, *n)
+	b.d.gapPerFault(n.Name, b.faults)
+	return *n
 }
 
 // node reads a Kubernetes node. An annotation that makes no sense is left out,
 // as Calico does, but as a gap.
-func (d *decoder) node(r *jsonReader) {
+func (d *decoder) node(r *jsonReader) (blocks.Node, bool) {
 	b := nodeBuilder{d: d}
-	if !r.object(func(key []byte) {
+	found := d.object(r, &b.node.Meta, metaHooks{label: b.label, annotation: b.annotation}, func(key []byte) {
 		switch string(key) {
-		case "metadata":
-			d.meta(r, &b.node.Meta, metaHooks{label: b.label, annotation: b.annotation})
-		case "spec":
-			r.object(func(key []byte) {
-				switch string(key) {
-				case "unschedulable":
-					b.node.Unschedulable, _ = r.boolean()
-				case "taints":
-					b.readTaints(r)
-				}
-			})
-		case "status":
-			r.object(func(key []byte) { b.readStatus(r, key) })
+		case "unschedulable":
+			b.node.Unschedulable, _ = r.boolean()
+		case "taints":
+			b.readTaints(r)
 		}
-	}) {
-		if r.err == nil {
-			d.gap(blocks.Nodes, &b.node.Meta, firstFault(r))
-		}
-		return
-	}
-	checkName(r, &b.node.Meta)
-	if b.node.Name == "" {
-		d.gap(blocks.Nodes, &b.node.Meta, r.faults[0])
-		return
+	}, func(key []byte) { b.readStatus(r, key) })
+	if !d.named(r, &b.node.Meta, found) {
+		return b.node, false
 	}
 	b.faults = append(b.faults, r.faults...)
-	b.finish()
-}
-
-// firstFault returns the first fault of an object that could not be read at all.
-func firstFault(r *jsonReader) fault {
-	if len(r.faults) == 0 {
-		return fault{reason: "is null, not an object"}
-	}
-	return r.faults[0]
+	return b.finish(), true
 }
 
 func (b *nodeBuilder) readTaints(r *jsonReader) {

@@ -17,6 +17,21 @@ const (
 	labelVM   = "vm.kubevirt.io/name"
 )
 
+var virtualMachines = describe(kind{
+	resource: blocks.VMs, names: []string{kindVM}, foreign: versionVM, optional: true, namespaced: true,
+	keeps: object("", 0, metaShape(roleVM, false)),
+}, vmColumn(func(s *blocks.Snapshot) *[]blocks.VirtualMachine { return &s.VMs }))
+
+var virtualMachineInstances = describe(kind{
+	resource: blocks.VMInstances, names: []string{kindVMI}, foreign: versionVM, optional: true, namespaced: true,
+	keeps: object("", 0, metaShape(roleVM, false, ownersShape(kindVM))),
+}, vmColumn(func(s *blocks.Snapshot) *[]blocks.VirtualMachine { return &s.VMInstances }))
+
+func vmColumn(in func(*blocks.Snapshot) *[]blocks.VirtualMachine) column[blocks.VirtualMachine] {
+	return column[blocks.VirtualMachine]{json: (*decoder).virtualMachine, proto: (*decoder).protoVirtualMachine,
+		compare: blocks.CompareVirtualMachines, in: in}
+}
+
 // vmKinds are the kinds that must both be read before a virtual machine that is not
 // there is known not to exist.
 var vmKinds = []blocks.Resource{blocks.VMs, blocks.VMInstances}
@@ -61,66 +76,32 @@ func readOwners(r *jsonReader, fn func(ownerRef)) {
 	r.faults = r.faults[:before]
 }
 
-func (d *decoder) vm(r *jsonReader)         { d.virtualMachine(r, blocks.VMs) }
-func (d *decoder) vmInstance(r *jsonReader) { d.virtualMachine(r, blocks.VMInstances) }
-
-func (d *decoder) protoVM(msg []byte) error { return d.protoVirtualMachine(msg, blocks.VMs) }
-func (d *decoder) protoVMInstance(msg []byte) error {
-	return d.protoVirtualMachine(msg, blocks.VMInstances)
-}
-
 // virtualMachine reads the metadata of a VirtualMachine or VirtualMachineInstance, of
 // whole objects or of those of kind PartialObjectMetadata.
-func (d *decoder) virtualMachine(r *jsonReader, res blocks.Resource) {
-	var v blocks.VirtualMachine
-	found := r.object(func(key []byte) {
-		if string(key) == "metadata" {
-			d.meta(r, &v.Meta, d.vmHooks(&v, res))
-		}
-	})
-	if r.err != nil {
-		return
+func (d *decoder) virtualMachine(r *jsonReader) (v blocks.VirtualMachine, ok bool) {
+	found := d.object(r, &v.Meta, d.vmHooks(&v), nil, nil)
+	if !d.named(r, &v.Meta, found) {
+		return v, false
 	}
-	checkName(r, &v.Meta)
-	if !found || v.Name == "" {
-		d.gap(res, &v.Meta, firstFault(r))
-		return
-	}
-	d.gapPerFault(res, v.FullName(), r.faults)
-	d.addVM(v, res)
+	d.gapPerFault(v.FullName(), r.faults)
+	return v, true
 }
 
 // protoVirtualMachine reads a PartialObjectMetadata.
-func (d *decoder) protoVirtualMachine(msg []byte, res blocks.Resource) error {
-	var v blocks.VirtualMachine
-	var failed error
-	within(&failed, msg, func(f protoField) {
+func (d *decoder) protoVirtualMachine(msg []byte) (v blocks.VirtualMachine, err error) {
+	within(&err, msg, func(f protoField) {
 		if f.num != 1 {
 			return
 		}
-		if err := d.protoMeta(f.bytes, &v.Meta, d.vmHooks(&v, res)); err != nil {
-			failed = err
+		if failed := d.protoMeta(f.bytes, &v.Meta, d.vmHooks(&v)); failed != nil {
+			err = failed
 		}
 	})
-	if failed == nil {
-		d.addVM(v, res)
-	}
-	return failed
+	return v, err
 }
 
 // vmHooks read what the metadata of a virtual machine tell beyond its name.
-func (d *decoder) vmHooks(v *blocks.VirtualMachine, res blocks.Resource) metaHooks {
-	hooks := metaHooks{noWritten: true, namespace: func(value []byte) { v.Namespace = d.str(value) }}
-	if res == blocks.VMInstances {
-		hooks.owner = func(o ownerRef) { v.OfVM = v.OfVM || o.is(kindVM) }
-	}
-	return hooks
-}
-
-func (d *decoder) addVM(v blocks.VirtualMachine, res blocks.Resource) {
-	if res == blocks.VMs {
-		d.out.vms = append(d.out.vms, v)
-		return
-	}
-	d.out.vmInstances = append(d.out.vmInstances, v)
+func (d *decoder) vmHooks(v *blocks.VirtualMachine) metaHooks {
+	return metaHooks{noWritten: true, namespace: func(value []byte) { v.Namespace = d.str(value) },
+		owner: func(o ownerRef) { v.OfVM = v.OfVM || d.out.kind.resource == blocks.VMInstances && o.is(kindVM) }}
 }

@@ -9,6 +9,20 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
+var ipamBlocks = describe(kind{
+	resource: blocks.Blocks, names: []string{"IPAMBlock"},
+	keeps: calicoObject(roleCIDRName,
+		value("cidr", 0, roleAddresses), value("affinity", 0, roleOwner), value("affinityClaimTime", 0, roleTime),
+		listOf("allocations", 0, value("", 0, roleNumber)), listOf("unallocated", 0, value("", 0, roleNumber)),
+		listOf("attributes", 0, attributesShape),
+		value("sequenceNumber", 0, roleNumber),
+		&shape{key: "sequenceNumberForAllocation", form: formMap, role: roleByOrdinal},
+		value("deleted", 0, roleNumber), value("strictAffinity", 0, roleNumber)),
+}, column[blocks.Block]{
+	json: (*decoder).block, compare: blocks.CompareBlocks,
+	in: func(s *blocks.Snapshot) *[]blocks.Block { return &s.Blocks },
+})
+
 // maxOrdinals is the most addresses that a block may record. Calico's largest
 // block (an IPv4 /20, an IPv6 /116) has 4,096.
 const maxOrdinals = 65536
@@ -20,9 +34,8 @@ const maxOrdinals = 65536
 // What contradicts itself, such as an allocation that points to no attributes,
 // is read as it stands. Only what no [blocks.Block] can hold is a gap: a CIDR
 // that is none, values of a wrong type, too many ordinals.
-func (d *decoder) block(r *jsonReader) {
+func (d *decoder) block(r *jsonReader) (b blocks.Block, ok bool) {
 	var (
-		b                       blocks.Block
 		hasCIDR, cidrOK         bool
 		hasAffinity, affinityOK bool
 		hasSpec                 bool
@@ -48,17 +61,16 @@ func (d *decoder) block(r *jsonReader) {
 		}
 	})
 	if r.err != nil {
-		return
+		return b, false
 	}
 	if found && !hasCIDR {
 		r.faultAt("spec.cidr", "is missing")
 	}
 	checkName(r, &b.Meta)
 	if len(r.faults) == 0 {
-		d.out.blocks = append(d.out.blocks, b)
-		return
+		return b, true
 	}
-	g := d.gap(blocks.Blocks, &b.Meta, r.faults[0])
+	g := d.gap(&b.Meta, r.faults[0])
 	if g.Prefix = b.CIDR; !cidrOK {
 		g.Prefix = prefixFromName(b.Name)
 	}
@@ -66,6 +78,7 @@ func (d *decoder) block(r *jsonReader) {
 	if g.OwnerKnown = hasSpec && (affinityOK || !hasAffinity); g.OwnerKnown {
 		g.Owner = b.Owner
 	}
+	return b, false
 }
 
 // blockOwner reads a block's affinity. It is known if it is a string, or absent.

@@ -9,6 +9,17 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
+// attributesShape is what is kept of an entry of a block's attributes.
+var attributesShape = object("", 0,
+	value("handle_id", 0, roleHandle), value("releasedAt", 0, roleTime),
+	&shape{key: "secondary", form: formMap, roles: ownerAttributes},
+	&shape{key: "alternateOwnerAttrs", form: formMap, roles: ownerAttributes})
+
+var ownerAttributes = map[string]role{
+	"pod": rolePod, "namespace": roleNamespace, "node": roleNode, "type": roleWord, "service": roleService,
+	"timestamp": roleTime, "vmi-name": roleVM, "vmi-uid": roleUID, "vm-uid": roleUID, "vmim-uid": roleUID,
+}
+
 // attributes reads what an allocation is for: a handle and two maps of texts. The
 // map "secondary" is of the active owner (ActiveOwnerAttrs in Calico v3.32), and
 // "alternateOwnerAttrs" of another that may take the address over, the target of a

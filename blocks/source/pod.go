@@ -20,6 +20,35 @@ const (
 	annotationPoolsV6     = "cni.projectcalico.org/ipv6pools"
 )
 
+var pods = describe(kind{
+	resource: blocks.Pods, names: []string{"Pod"}, core: true, namespaced: true,
+	keeps: object("", 0,
+		metaShape(rolePod, false, podAnnotations, ownersShape(kindVMI),
+			&shape{key: "labels", num: 11, form: formMap, wants: func(k string) bool { return k == labelVM }, role: roleVM}),
+		object("spec", 2,
+			value("nodeName", 10, roleNode),
+			&shape{key: "hostNetwork", num: 11, form: formBool, role: roleNumber}),
+		object("status", 3,
+			value("phase", 1, roleWord),
+			value("podIP", 6, roleAddresses),
+			listOf("podIPs", 12, object("", 0, value("ip", 1, roleAddresses))),
+			&shape{key: "startTime", num: 7, form: formTime, role: roleTime})),
+}, column[blocks.Workload]{
+	json: (*decoder).pod, proto: (*decoder).protoPod, compare: blocks.CompareWorkloads,
+	in: func(s *blocks.Snapshot) *[]blocks.Workload { return &s.Workloads },
+})
+
+var podAnnotations = &shape{key: "annotations", num: 12, form: formMap, wants: podAnnotation, roles: map[string]role{
+	annotationPodIP: roleAddresses, annotationPodIPs: roleAddresses, annotationContainerID: roleSandbox,
+	annotationPoolsV4: rolePoolList, annotationPoolsV6: rolePoolList,
+	annotationNetworks: roleNetworks, annotationNetworksOld: roleNetworks,
+}}
+
+// podAnnotation reports whether a pod's annotation is kept.
+func podAnnotation(key string) bool {
+	return calicoAnnotation(key) || key == annotationNetworks || key == annotationNetworksOld
+}
+
 func annotationField(key string) string { return "metadata.annotations[" + key + "]" }
 
 // podBuilder makes a workload out of a pod's fields, whether they come as JSON
@@ -145,8 +174,8 @@ func heldField(field string) bool {
 	return false
 }
 
-// finish adds the pod to what was read.
-func (b *podBuilder) finish() {
+// finish returns the pod.
+func (b *podBuilder) finish() blocks.Workload {
 	p := &b.pod
 	// status.podIP repeats the first of podIPs. A pod of Calico's may have it
 	// alone on a cluster older than dual-stack.
@@ -162,44 +191,28 @@ func (b *podBuilder) finish() {
 		if p.Unreadable == "" && mayNameAddress(f.field) {
 			p.Unreadable = f.field
 		}
-		b.d.gap(blocks.Pods, &blocks.Meta{Name: p.FullName()}, f).Held = heldField(f.field)
+		b.d.gap(&blocks.Meta{Name: p.FullName()}, f).Held = heldField(f.field)
 	}
-	b.d.out.workloads = append(b.d.out.workloads, *p)
+	return *p
 }
 
 // pod reads a pod.
-func (d *decoder) pod(r *jsonReader) {
+func (d *decoder) pod(r *jsonReader) (blocks.Workload, bool) {
 	b := podBuilder{d: d}
 	p := &b.pod
-	if !r.object(func(key []byte) {
+	found := d.object(r, &p.Meta, b.hooks(), func(key []byte) {
 		switch string(key) {
-		case "metadata":
-			d.meta(r, &p.Meta, b.hooks())
-		case "spec":
-			r.object(func(key []byte) {
-				switch string(key) {
-				case "nodeName":
-					p.Node = d.text(r)
-				case "hostNetwork":
-					p.HostNetwork, _ = r.boolean()
-				}
-			})
-		case "status":
-			r.object(func(key []byte) { b.readStatus(r, key) })
+		case "nodeName":
+			p.Node = d.text(r)
+		case "hostNetwork":
+			p.HostNetwork, _ = r.boolean()
 		}
-	}) {
-		if r.err == nil {
-			d.gap(blocks.Pods, &p.Meta, firstFault(r))
-		}
-		return
-	}
-	checkName(r, &p.Meta)
-	if p.Name == "" {
-		d.gap(blocks.Pods, &p.Meta, r.faults[0])
-		return
+	}, func(key []byte) { b.readStatus(r, key) })
+	if !d.named(r, &p.Meta, found) {
+		return *p, false
 	}
 	b.faults = append(b.faults, r.faults...)
-	b.finish()
+	return b.finish(), true
 }
 
 func (b *podBuilder) readStatus(r *jsonReader, key []byte) {
@@ -224,61 +237,4 @@ func (b *podBuilder) readStatus(r *jsonReader, key []byte) {
 			clockOnly(r, func() { b.d.sawEntries(r, "lastTransitionTime") })
 		}
 	}
-}
-
-// namespaceBuilder makes a namespace out of its fields.
-type namespaceBuilder struct {
-	d      *decoder
-	ns     blocks.Namespace
-	faults []fault
-}
-
-func (b *namespaceBuilder) label(key, value []byte) {
-	if b.ns.Labels == nil {
-		b.ns.Labels = map[string]string{}
-	}
-	b.ns.Labels[b.d.str(key)] = b.d.str(value)
-}
-
-func (b *namespaceBuilder) annotation(key, value []byte) {
-	var into *[]string
-	switch string(key) {
-	case annotationPoolsV4:
-		into = &b.ns.PoolsV4
-	case annotationPoolsV6:
-		into = &b.ns.PoolsV6
-	default:
-		return
-	}
-	names, ok := b.d.poolNames(value)
-	if !ok {
-		b.faults = append(b.faults, fault{"metadata.annotations[" + string(key) + "]", notA("JSON list of pools", value)})
-	}
-	*into = names
-}
-
-// finish adds the namespace to what was read.
-func (b *namespaceBuilder) finish() {
-	b.d.gapPerFault(blocks.Namespaces, b.ns.Name, b.faults)
-	b.d.out.namespaces = append(b.d.out.namespaces, b.ns)
-}
-
-// namespace reads a namespace.
-func (d *decoder) namespace(r *jsonReader) {
-	b := namespaceBuilder{d: d}
-	found := r.object(func(key []byte) {
-		if string(key) == "metadata" {
-			d.meta(r, &b.ns.Meta, metaHooks{label: b.label, annotation: b.annotation})
-		}
-	})
-	if r.err != nil {
-		return
-	}
-	checkName(r, &b.ns.Meta)
-	if !found || b.ns.Name == "" {
-		d.gap(blocks.Namespaces, &b.ns.Meta, firstFault(r))
-		return
-	}
-	b.faults = append(b.faults, r.faults...)
-	b.finish()
 }

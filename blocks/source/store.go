@@ -1,0 +1,128 @@
+package source
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// objectStore holds the objects of one kind for a watch: as records in canonical
+// order, shared with the snapshots made of them and never changed in place, and
+// beside them the few that have changed since. Nothing is indexed: a thousand changes
+// cost one walk over the records when the next snapshot is made, and memory holds
+// each record once.
+type objectStore struct {
+	storedRecords
+	kind *kind
+	gaps map[blocks.Key][]blocks.Gap
+}
+
+type storedRecords interface {
+	replaceAll(records)
+	put(blocks.Key, records)
+	fill(*blocks.Snapshot)
+	len() int
+}
+
+func newStore(k *kind) *objectStore {
+	return &objectStore{storedRecords: k.store(), kind: k, gaps: map[blocks.Key][]blocks.Gap{}}
+}
+
+// replace takes the objects of a list in the place of all others.
+func (s *objectStore) replace(all *objects) {
+	s.replaceAll(all.records)
+	s.gaps = map[blocks.Key][]blocks.Gap{}
+	for _, g := range all.gaps {
+		key := s.keyOf(g)
+		s.gaps[key] = append(s.gaps[key], g)
+	}
+}
+
+// put stores what an object has become: the one that now holds, or none.
+func (s *objectStore) put(key blocks.Key, now *objects) {
+	s.storedRecords.put(key, now.records)
+	if delete(s.gaps, key); len(now.gaps) > 0 {
+		s.gaps[key] = now.gaps
+	}
+}
+
+// fill hands out all records and gaps.
+func (s *objectStore) fill(to *blocks.Snapshot) {
+	s.storedRecords.fill(to)
+	for _, gaps := range s.gaps {
+		to.Gaps = append(to.Gaps, gaps...)
+	}
+}
+
+// keyOf returns which object a gap is about.
+func (s *objectStore) keyOf(g blocks.Gap) blocks.Key {
+	switch {
+	case g.Name == "":
+		return blocks.Key{Name: defaultName} // the one of its kind that counts
+	case s.kind.namespaced:
+		namespace, name, _ := strings.Cut(g.Name, "/")
+		return blocks.Key{Namespace: namespace, Name: name}
+	}
+	return blocks.Key{Name: g.Name}
+}
+
+type store[T any, P record[T]] struct {
+	base    list[T, P]
+	changed map[blocks.Key]*T // nil: gone
+}
+
+func (c *store[T, P]) replaceAll(with records) {
+	with.sort()
+	c.base.all, c.changed = slices.Clip(with.(*list[T, P]).all), nil
+}
+
+func (c *store[T, P]) put(key blocks.Key, now records) {
+	var record *T
+	if some := now.(*list[T, P]).all; len(some) > 0 {
+		record = &some[len(some)-1]
+	}
+	if c.changed == nil {
+		c.changed = map[blocks.Key]*T{}
+	}
+	c.changed[key] = record
+	if len(c.changed) > max(1000, len(c.base.all)/4) {
+		c.merge()
+	}
+}
+
+func (c *store[T, P]) fill(s *blocks.Snapshot) {
+	c.merge()
+	c.base.fill(s)
+}
+
+func (c *store[T, P]) len() int { return len(c.base.all) + len(c.changed) }
+
+// merge makes new records of the old ones and the changes.
+func (c *store[T, P]) merge() {
+	if len(c.changed) == 0 {
+		return
+	}
+	fresh := make([]*T, 0, len(c.changed))
+	for _, o := range c.changed {
+		if o != nil {
+			fresh = append(fresh, o)
+		}
+	}
+	slices.SortFunc(fresh, c.base.compare)
+	all := make([]T, 0, len(c.base.all)+len(fresh))
+	for i := range c.base.all {
+		old := &c.base.all[i]
+		if _, again := c.changed[P(old).Key()]; again {
+			continue
+		}
+		for len(fresh) > 0 && c.base.compare(fresh[0], old) < 0 {
+			all, fresh = append(all, *fresh[0]), fresh[1:]
+		}
+		all = append(all, *old)
+	}
+	for _, o := range fresh {
+		all = append(all, *o)
+	}
+	c.base.all, c.changed = slices.Clip(all), nil
+}
