@@ -109,7 +109,7 @@ func protoText(msg []byte) (text []byte, err error) {
 // keeps of it, which it returns as JSON, valid until the next call.
 func (d *decoder) protobuf(k *kind, msg []byte) ([]byte, error) {
 	var err error
-	if d.kept, err = appendProto(d.kept[:0], msg, keeps[k.resource]); err != nil {
+	if d.kept, err = appendProto(d.kept[:0], msg, k.keeps); err != nil {
 		return nil, err
 	}
 	r := newJSONReader(d.kept)

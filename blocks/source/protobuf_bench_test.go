@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
-	"slices"
 	"testing"
 	"time"
 
@@ -19,7 +18,7 @@ import (
 // 150,000 pods, in pages of protobuf as the API server encodes them: with the code
 // that walks the bytes field by field, with k8s.io/api's, and by way of JSON.
 func BenchmarkCoreTypes(b *testing.B) {
-	pods, nodes := podPages(b), nodePages(b)
+	podPages, nodePages := podPages(b), nodePages(b)
 	const podRounds, nodeRounds = 150_000 / 500 / 10, 5_000 / 500
 	arms := []struct {
 		name string
@@ -27,17 +26,17 @@ func BenchmarkCoreTypes(b *testing.B) {
 		node func(*decoder, []byte) error
 		list bool // decodes a page at once
 	}{
-		{name: "walk", pod: (*decoder).protoPod, node: (*decoder).protoNode},
-		{name: "json", pod: viaJSON(blocks.Pods), node: viaJSON(blocks.Nodes)},
+		{name: "walk", pod: pods.proto, node: nodes.proto},
+		{name: "json", pod: viaJSON(pods), node: viaJSON(nodes)},
 		{name: "api", list: true},
 	}
 	var times, heaps, kept [3]float64
 	for b.Loop() {
 		for i, arm := range arms {
-			out := &part{}
+			somePods, someNodes := newObjects(pods), newObjects(nodes)
 			took, heap := measure(func() {
-				d := &decoder{out: out, strings: &sharedStrings{}}
-				out.workloads = slices.Grow(out.workloads, 150_000)
+				d := &decoder{out: somePods, strings: &sharedStrings{}}
+				somePods.grow(150_000)
 				decode := func(page []byte, one func(*decoder, []byte) error, many func(*decoder, []byte) error) {
 					if arm.list {
 						check(b, many(d, page))
@@ -47,18 +46,19 @@ func BenchmarkCoreTypes(b *testing.B) {
 					check(b, err)
 				}
 				for range podRounds {
-					for _, page := range pods {
+					for _, page := range podPages {
 						decode(page, arm.pod, typedPods)
 					}
 				}
+				d.out = someNodes
 				for range nodeRounds {
-					for _, page := range nodes {
+					for _, page := range nodePages {
 						decode(page, arm.node, typedNodes)
 					}
 				}
 			})
-			if len(out.workloads) != 150_000 || len(out.nodes) != 5_000 || len(out.gaps) > 0 {
-				b.Fatalf("%s: %d pods, %d nodes, gaps %v", arm.name, len(out.workloads), len(out.nodes), out.gaps)
+			if somePods.len() != 150_000 || someNodes.len() != 5_000 || len(somePods.gaps)+len(someNodes.gaps) > 0 {
+				b.Fatalf("%s: %d pods, %d nodes, gaps %v", arm.name, somePods.len(), someNodes.len(), append(somePods.gaps, someNodes.gaps...))
 			}
 			times[i] += took.Seconds()
 			heaps[i] += float64(heap) / (1 << 20)
@@ -66,7 +66,7 @@ func BenchmarkCoreTypes(b *testing.B) {
 			runtime.GC()
 			_ = before
 			kept[i] += float64(heapBytes()) / (1 << 20)
-			runtime.KeepAlive(out)
+			runtime.KeepAlive([]*objects{somePods, someNodes})
 		}
 	}
 	b.ReportMetric(0, "ns/op")
@@ -76,16 +76,11 @@ func BenchmarkCoreTypes(b *testing.B) {
 	}
 }
 
-func viaJSON(res blocks.Resource) func(*decoder, []byte) error {
-	for _, k := range kinds {
-		if k.resource == res {
-			return func(d *decoder, msg []byte) error {
-				_, err := d.protobuf(k, msg)
-				return err
-			}
-		}
+func viaJSON(k *kind) func(*decoder, []byte) error {
+	return func(d *decoder, msg []byte) error {
+		_, err := d.protobuf(k, msg)
+		return err
 	}
-	return nil
 }
 
 func typedMeta(d *decoder, o *metav1.ObjectMeta, m *blocks.Meta, hooks metaHooks) {
@@ -144,7 +139,7 @@ func typedPods(d *decoder, page []byte) error {
 		for _, ip := range o.Status.PodIPs {
 			b.statusIP([]byte(ip.IP))
 		}
-		b.finish()
+		add(d.out, b.finish())
 	}
 	return nil
 }
@@ -173,7 +168,7 @@ func typedNodes(d *decoder, page []byte) error {
 			b.condition(string(c.Type), string(c.Status))
 		}
 		b.operatingSystem([]byte(o.Status.NodeInfo.OperatingSystem))
-		b.finish()
+		add(d.out, b.finish())
 	}
 	return nil
 }
