@@ -10,10 +10,10 @@ FUZZTIME ?= 10s
 FUZZ ?= ^Fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help build install test prepare fuzz lint bench mutants generate verify examples dist soak clean
+.PHONY: help build install test prepare fuzz lint bench bench-scale mutants generate verify examples dist soak clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
 
 build: ## build bin/calico-audit
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/calico-audit ./cmd/calico-audit
@@ -44,6 +44,13 @@ lint: ## run the linter
 
 bench: prepare ## run the benchmarks: ratios to a rival or a floor measured in the same run
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 60m ./...
+
+# NODES are the sizes, BINARY the program to measure (or several, as LABEL=PATH joined
+# by commas, which take turns), SCALEFLAGS the rest: -h lists it.
+NODES ?= 1000,5000
+bench-scale: prepare ## measure reports and the exporter on clusters of NODES nodes, beside calicoctl and the API server alone
+	@set -e; binary='$(BINARY)'; [ -n "$$binary" ] || { $(MAKE) --no-print-directory build 1>&2; binary=bin/calico-audit; }; \
+		$(GO) run ./internal/scale -nodes '$(NODES)' -binary "$$binary" $(SCALEFLAGS)
 
 mutants: prepare ## break guards of the code one by one, and fail if a test that should notice does not
 	$(GO) run ./internal/mutants

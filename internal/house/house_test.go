@@ -34,6 +34,7 @@ var mayImport = map[string][]string{
 	"internal/house":       {},
 	"internal/mutants":     {},
 	"internal/needs":       {},
+	"internal/scale":       {"blocks", "audit", "internal/testcluster"},
 	"internal/lab":         {"blocks", "blocks/source", "affinity", "affinity/host", "audit", "internal/testcluster", "internal/needs"},
 }
 
@@ -44,11 +45,11 @@ var onlyIn = []struct {
 	except  []string
 	dirs    []string
 }{
-	{"k8s.io/client-go", []string{"k8s.io/client-go/util/jsonpath"}, []string{"blocks/source", "repair/datastore", "internal/testcluster", "internal/storm", "cmd"}},
-	{"github.com/projectcalico/calico", []string{"github.com/projectcalico/calico/libcalico-go/lib/selector"}, []string{"blocks/source", "repair/datastore", "internal/testcluster", "internal/storm"}},
+	{"k8s.io/client-go", []string{"k8s.io/client-go/util/jsonpath"}, []string{"blocks/source", "repair/datastore", "internal/testcluster", "internal/storm", "internal/scale", "cmd"}},
+	{"github.com/projectcalico/calico", []string{"github.com/projectcalico/calico/libcalico-go/lib/selector"}, []string{"blocks/source", "repair/datastore", "internal/testcluster", "internal/storm", "internal/scale"}},
 	{"github.com/vishvananda/netlink", nil, []string{"affinity/host"}},
 	{"github.com/spf13/cobra", nil, []string{"cmd"}},
-	{"os/exec", nil, []string{"internal/testcluster", "internal/house", "internal/needs", "internal/lab", "internal/mutants"}}, // and tests
+	{"os/exec", nil, []string{"internal/testcluster", "internal/house", "internal/needs", "internal/lab", "internal/mutants", "internal/scale"}}, // and tests
 }
 
 type goPackage struct {

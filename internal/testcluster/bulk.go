@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	bapi "github.com/projectcalico/calico/libcalico-go/lib/backend/api"
 	"github.com/projectcalico/calico/libcalico-go/lib/backend/k8s/resources"
@@ -24,6 +25,9 @@ type Bulk struct {
 	Namespaces int
 	// DualStack gives every pod an address of each family.
 	DualStack bool
+	// Age is how long ago all of it was made, but for the patterns: the first node,
+	// its first pod, and their IPAM objects but the block. Kubelets have reported just now.
+	Age time.Duration
 	// Prefix is what the names of nodes and namespaces begin with; "" means
 	// bulk. Each call needs another.
 	Prefix string
@@ -62,10 +66,10 @@ func (s *Seeder) bulk(ctx context.Context, b Bulk) error {
 			return err
 		}
 	}
-	if err := s.Node(ctx, b.node(0)); err != nil {
+	if err := s.Node(ctx, b.NodeAt(0)); err != nil {
 		return err
 	}
-	if _, err := s.Pod(ctx, b.pod(0, 0)); err != nil {
+	if _, err := s.Pod(ctx, b.PodAt(0, 0)); err != nil {
 		return err
 	}
 	store, client, err := s.inMemory(ctx)
@@ -77,7 +81,7 @@ func (s *Seeder) bulk(ctx context.Context, b Bulk) error {
 		return err
 	}
 	for n := range b.Nodes {
-		node := nodeObject(b.node(n), s.nextNode(), w.version)
+		node := nodeObject(b.NodeAt(n), s.nextNode(), w.version)
 		if n > 0 {
 			if err := w.node(node); err != nil {
 				return err
@@ -94,7 +98,7 @@ func (s *Seeder) bulk(ctx context.Context, b Bulk) error {
 			if n == 0 && p == 0 {
 				continue
 			}
-			pod := b.pod(n, p)
+			pod := b.PodAt(n, p)
 			addrs, err := allocateInMemory(ctx, client, pod, namespaces[b.namespace(n, p)])
 			if err != nil {
 				return err
@@ -107,12 +111,14 @@ func (s *Seeder) bulk(ctx context.Context, b Bulk) error {
 	return w.finish(store)
 }
 
-func (b Bulk) node(n int) Node { return Node{Name: fmt.Sprintf("%s-%05d", b.Prefix, n)} }
+// NodeAt is the node of a number, from 0 on.
+func (b Bulk) NodeAt(n int) Node { return Node{Name: fmt.Sprintf("%s-%05d", b.Prefix, n)} }
 
 func (b Bulk) namespace(n, p int) int { return (n*b.PodsPerNode + p) % b.Namespaces }
 
-func (b Bulk) pod(n, p int) Pod {
-	name := b.node(n).Name
+// PodAt is a node's pod of a number, from 0 on. Namespaces and Prefix must be set.
+func (b Bulk) PodAt(n, p int) Pod {
+	name := b.NodeAt(n).Name
 	return Pod{
 		Namespace: fmt.Sprintf("%s-%03d", b.Prefix, b.namespace(n, p)),
 		Name:      fmt.Sprintf("app-7f9d8c6b54-%s-%03d", name, p),

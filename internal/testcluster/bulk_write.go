@@ -1,7 +1,6 @@
 package testcluster
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -20,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
@@ -30,6 +30,8 @@ type bulkWriter struct {
 	version string
 	// now is the time at which all of it is made.
 	now metav1.Time
+	// age is how much older it is to look.
+	age time.Duration
 
 	nodePattern *corev1.Node
 	podPattern  *corev1.Pod
@@ -45,15 +47,15 @@ func (s *Seeder) newBulkWriter(ctx context.Context, b Bulk) (*bulkWriter, error)
 	puts, putsCtx := errgroup.WithContext(ctx)
 	puts.SetLimit(parallelPuts)
 	w := &bulkWriter{
-		ctx: putsCtx, puts: puts, etcd: s.Cluster.Etcd, version: s.version,
+		ctx: putsCtx, puts: puts, etcd: s.Cluster.Etcd, version: s.version, age: b.Age,
 		now:      metav1.NewTime(time.Now().Truncate(time.Second)),
 		patterns: map[string]*unstructured.Unstructured{}, stored: map[string]*unstructured.Unstructured{},
 	}
-	node, err := s.Cluster.getStored(ctx, storagePrefix(Core[1])+b.node(0).Name)
+	node, err := s.Cluster.getStored(ctx, storagePrefix(Core[1])+b.NodeAt(0).Name)
 	if err != nil {
 		return nil, err
 	}
-	pod := b.pod(0, 0)
+	pod := b.PodAt(0, 0)
 	storedPod, err := s.Cluster.getStored(ctx, storagePrefix(Core[2])+pod.Namespace+"/"+pod.Name)
 	if err != nil {
 		return nil, err
@@ -191,12 +193,13 @@ func toMap(v any) (map[string]any, error) {
 		return nil, err
 	}
 	var m map[string]any
-	decoder := json.NewDecoder(bytes.NewReader(encoded))
-	decoder.UseNumber()
-	return m, decoder.Decode(&m)
+	return m, utiljson.Unmarshal(encoded, &m) // integers as int64
 }
 
 func (w *bulkWriter) put(key string, object runtime.Object) error {
+	if err := w.makeOlder(object); err != nil {
+		return fmt.Errorf("storing %s: %w", key, err)
+	}
 	value, err := encodeStored(object)
 	if err != nil {
 		return fmt.Errorf("storing %s: %w", key, err)
@@ -207,5 +210,20 @@ func (w *bulkWriter) put(key string, object runtime.Object) error {
 		}
 		return nil
 	})
+	return nil
+}
+
+func (w *bulkWriter) makeOlder(object runtime.Object) error {
+	if w.age == 0 {
+		return nil
+	}
+	if err := backdate(object, w.age); err != nil {
+		return err
+	}
+	if node, ok := object.(*corev1.Node); ok {
+		for i := range node.Status.Conditions {
+			node.Status.Conditions[i].LastHeartbeatTime = w.now
+		}
+	}
 	return nil
 }

@@ -184,7 +184,7 @@ func TestBulk(t *testing.T) {
 	}
 	calicoctlCheck(t, c)
 	// Calico's client works on with what it did not write itself.
-	pod := Bulk{Prefix: "bulk", Namespaces: 10, PodsPerNode: 20}.pod(39, 19)
+	pod := Bulk{Prefix: "bulk", Namespaces: 10, PodsPerNode: 20}.PodAt(39, 19)
 	if err := s.DeletePod(ctx, pod.Namespace, pod.Name, true); err != nil {
 		t.Error(err)
 	}

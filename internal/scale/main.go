@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A run is what is to be measured, and what was wrong.
+type run struct {
+	programs []program
+	parts    []string
+	pods     int
+	share    float64
+	seed     uint64
+	// pairs is how often each report is measured, rivalPairs how often calicoctl's.
+	pairs, rivalPairs int
+	// idle and load are how long the exporter is watched without and with load,
+	// rate is the load a second, and probes how many latencies are measured.
+	idle, load   time.Duration
+	rate, probes int
+
+	errs []error
+}
+
+// The parts of a run.
+const (
+	healthyPart  = "healthy"
+	exporterPart = "exporter"
+	damagedPart  = "damaged"
+	statesPart   = "states"
+)
+
+var allParts = []string{healthyPart, exporterPart, damagedPart, statesPart}
+
+func main() {
+	asMeasurer()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := command(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "scale:", err)
+		os.Exit(1)
+	}
+}
+
+func command(ctx context.Context) error {
+	r := &run{}
+	sizes := flag.String("nodes", "1000,5000", "sizes of the clusters, joined by commas")
+	programs := flag.String("binary", "", "the calico-audit to measure, or several as LABEL=PATH joined by commas, which take turns")
+	parts := flag.String("parts", strings.Join(allParts, ","), "what to measure, joined by commas")
+	flag.IntVar(&r.pods, "pods", 30, "pods on each node")
+	flag.Float64Var(&r.share, "share", 0.01, "share of the nodes that each kind of damage is done to")
+	flag.Uint64Var(&r.seed, "seed", 1, "what chooses these nodes")
+	flag.IntVar(&r.pairs, "pairs", 5, "how often a report is measured")
+	flag.IntVar(&r.rivalPairs, "rival-pairs", 5, "in how many of these turns calicoctl ipam check runs, too")
+	flag.DurationVar(&r.idle, "idle", 20*time.Second, "how long the exporter is watched without load")
+	flag.DurationVar(&r.load, "load", time.Minute, "how long it is watched under each load")
+	flag.IntVar(&r.rate, "rate", 50, "changes a second under load")
+	flag.IntVar(&r.probes, "probes", 10, "how many latencies from event to metric are measured, quiet and under load each")
+	flag.Parse()
+	for part := range strings.SplitSeq(*parts, ",") {
+		if !slices.Contains(allParts, part) {
+			return fmt.Errorf("-parts: no part is called %q; there are %s", part, strings.Join(allParts, ", "))
+		}
+		r.parts = append(r.parts, part)
+	}
+	for text := range strings.SplitSeq(*programs, ",") {
+		label, path, ok := strings.Cut(text, "=")
+		if !ok {
+			label, path = "calico-audit", text
+		}
+		if _, err := os.Stat(path); err != nil && r.has(healthyPart, exporterPart, damagedPart) {
+			return fmt.Errorf("-binary: %w", err)
+		}
+		r.programs = append(r.programs, program{label, path})
+	}
+	for text := range strings.SplitSeq(*sizes, ",") {
+		nodes, err := strconv.Atoi(text)
+		if err != nil {
+			return fmt.Errorf("-nodes: %w", err)
+		}
+		if err := r.size(ctx, nodes); err != nil {
+			return err
+		}
+	}
+	return errors.Join(r.errs...)
+}
+
+func (r *run) has(parts ...string) bool {
+	return slices.ContainsFunc(parts, func(p string) bool { return slices.Contains(r.parts, p) })
+}
+
+// wrong keeps an error for the end of the run: figures are taken all the same.
+func (r *run) wrong(what string, err error) {
+	if err != nil {
+		note("WRONG: %s: %v", what, err)
+		r.errs = append(r.errs, fmt.Errorf("%s: %w", what, err))
+	}
+}
+
+// size measures everything at one size, and prints the tables.
+func (r *run) size(ctx context.Context, nodes int) error {
+	fmt.Printf("\n## %d nodes, %d pods\n\n%s, %s/%s, %d processors, shared with etcd and the API server.\n",
+		nodes, nodes*r.pods, time.Now().UTC().Format("2 January 2006 15:04 UTC"), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
+	if r.has(statesPart) {
+		t := newTable("All checks over states in memory, by the code of this checkout")
+		r.measureStates(t, nodes)
+		t.write(os.Stdout)
+	}
+	if !r.has(healthyPart, exporterPart, damagedPart) {
+		return nil
+	}
+	note("making a cluster of %d nodes", nodes)
+	c, err := newCluster(ctx, nodes, r.pods)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	note("made in %s", c.took.Round(time.Second))
+	return r.cluster(ctx, c)
+}
+
+// cluster measures what needs a cluster.
+func (r *run) cluster(ctx context.Context, c *cluster) error {
+	for _, part := range []struct {
+		name, title string
+		do          func(context.Context, *table, *cluster) error
+	}{
+		{healthyPart, "Reports of the healthy cluster", func(ctx context.Context, t *table, c *cluster) error {
+			return r.compareReports(ctx, t, c, expected{})
+		}},
+		{exporterPart, "The exporter on the healthy cluster", r.exporters},
+		{damagedPart, "Reports of the damaged cluster", r.damaged},
+	} {
+		if !r.has(part.name) {
+			continue
+		}
+		t := newTable(part.title)
+		err := part.do(ctx, t, c)
+		t.write(os.Stdout)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// damaged plants the damage, and measures reports that must find it.
+func (r *run) damaged(ctx context.Context, t *table, c *cluster) error {
+	want, err := plant(ctx, c, r.share, r.seed)
+	if err != nil {
+		return err
+	}
+	note("%d findings are planted: %s", len(want), want.counts())
+	fmt.Printf("\nPlanted, and to be found exactly: %d findings (%s).\n", len(want), want.counts())
+	if err := r.compareReports(ctx, t, c, want); err != nil {
+		return err
+	}
+	if err := r.compareSnapshots(ctx, t, c, want); err != nil {
+		return err
+	}
+	return r.exportersFind(ctx, t, c, want)
+}
