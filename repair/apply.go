@@ -132,10 +132,8 @@ type ApplyOptions struct {
 	// Wait waits for the second observation where one is due later, instead of
 	// skipping the step.
 	Wait bool
-	// Resume is the journal of a run that broke off; nil for a fresh run. Restore
-	// puts back what that run left half-done and must not be completed.
-	Resume  *JournalFile
-	Restore Restorer
+	// Resume is the journal of a run that broke off; nil for a fresh run.
+	Resume *JournalFile
 	// finish carries out only what Resume's run has left half-done.
 	finish bool
 	// Progress is called before each step, with an empty status, and after it.

@@ -29,9 +29,12 @@ const futureLeeway = time.Minute
 // run is one run of a plan or an undo.
 type run struct {
 	reader  Reader
+	writer  Writer
 	journal *Journal
-	opts    ApplyOptions
-	grace   time.Duration
+	// file is the journal that is gone on in, or taken back; nil for a fresh run.
+	file  *JournalFile
+	opts  ApplyOptions
+	grace time.Duration
 
 	guid  string       // of the cluster that the run is for
 	first time.Time    // when the run read everything first
@@ -47,7 +50,7 @@ type run struct {
 // in which nothing can be written does not get better by trying every step.
 const maxFailures = 3
 
-func newRun(r Reader, j *Journal, grace time.Duration, opts ApplyOptions) *run {
+func newRun(r Reader, w Writer, j *Journal, grace time.Duration, opts ApplyOptions) *run {
 	if opts.Sleep == nil {
 		opts.Sleep = sleep
 	}
@@ -57,7 +60,7 @@ func newRun(r Reader, j *Journal, grace time.Duration, opts ApplyOptions) *run {
 	if opts.Waiting == nil {
 		opts.Waiting = func(time.Time) {}
 	}
-	return &run{reader: r, journal: j, grace: grace, opts: opts}
+	return &run{reader: r, writer: w, journal: j, file: opts.Resume, grace: grace, opts: opts}
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -81,23 +84,20 @@ func sleep(ctx context.Context, d time.Duration) error {
 // is another cluster's, or the cluster cannot be read. When the context ends, the
 // object in hand is finished and the rest is not tried.
 func Apply(ctx context.Context, plan *Plan, r Reader, w Writer, j *Journal, opts ApplyOptions) (*Result, error) {
-	x := newRun(r, j, plan.trusted(), opts)
+	x := newRun(r, w, j, plan.trusted(), opts)
 	if err := x.begin(ctx, plan); err != nil {
 		return nil, err
 	}
-	a := &applying{run: x, plan: plan, request: plan.Request, writer: w, seen: map[string]bool{}, derived: map[string]time.Time{}}
+	a := &applying{run: x, plan: plan, request: plan.Request, seen: map[string]bool{}, derived: map[string]time.Time{}}
 	// What narrowed the plan must not make a step disappear now.
 	a.request.Pools, a.request.Nodes, a.request.MaxSteps = nil, nil, 0
 	a.observeAll()
-	res := &Result{
-		APIVersion: audit.APIVersion, Kind: ResultKind, Cluster: reportCluster(x.state),
-		StartedAt: audit.Time{Time: x.state.Cluster.TakenAt}, Outcomes: []Outcome{}, Gaps: gapTexts(x.state),
-	}
+	res := x.result()
 	// What was left half-done comes first: until then, what ended before looks wrong.
 	for _, unfinished := range []bool{true, false} {
 		for i := range plan.Steps {
 			step := &plan.Steps[i]
-			if unfinished != (opts.Resume != nil && opts.Resume.unfinished(step.ID)) || opts.finish && !unfinished {
+			if unfinished != (x.file != nil && x.file.log(step.ID).unfinished) || opts.finish && !unfinished {
 				continue
 			}
 			res.Outcomes = append(res.Outcomes, x.each(ctx, step, func() Outcome { return a.step(ctx, step) }))
@@ -215,18 +215,18 @@ func (x *run) wroteStep(ctx context.Context) {
 	}
 }
 
-func reportCluster(st *audit.State) audit.ReportCluster {
-	c := st.Cluster
-	return audit.ReportCluster{
-		GUID: c.GUID, Datastore: c.Datastore, APIGroup: c.APIGroup, APIGroupReason: c.APIGroupReason,
-		CalicoVersion: c.CalicoVersion, TakenAt: audit.Time{Time: c.TakenAt},
+// result is what has become of nothing yet.
+func (x *run) result() *Result {
+	c := x.state.Cluster
+	res := &Result{
+		APIVersion: audit.APIVersion, Kind: ResultKind, StartedAt: audit.Time{Time: c.TakenAt}, Outcomes: []Outcome{},
+		Cluster: audit.ReportCluster{
+			GUID: c.GUID, Datastore: c.Datastore, APIGroup: c.APIGroup, APIGroupReason: c.APIGroupReason,
+			CalicoVersion: c.CalicoVersion, TakenAt: audit.Time{Time: c.TakenAt},
+		},
 	}
-}
-
-func gapTexts(st *audit.State) []string {
-	var out []string
-	for _, g := range blocks.NotHeld(st.Gaps) {
-		out = append(out, g.String())
+	for _, g := range blocks.NotHeld(x.state.Gaps) {
+		res.Gaps = append(res.Gaps, g.String())
 	}
-	return out
+	return res
 }

@@ -17,7 +17,6 @@ type applying struct {
 	*run
 	plan    *Plan
 	request Request
-	writer  Writer
 	seen    map[string]bool
 	// derived is when this run derived a step first, for plans that are no observation.
 	derived map[string]time.Time
@@ -37,8 +36,8 @@ func (a *applying) step(ctx context.Context, s *Step) Outcome {
 	if kind == nil {
 		return skip(SkipUnknown, "this version knows no steps of kind %q", s.Kind)
 	}
-	if a.opts.Resume != nil {
-		if o, settled := a.resume(ctx, kind, s); settled {
+	if a.file != nil {
+		if o, settled := a.resume(ctx, s); settled {
 			return o
 		}
 	}
@@ -47,7 +46,7 @@ func (a *applying) step(ctx context.Context, s *Step) Outcome {
 		if derived == nil {
 			return o
 		}
-		if o, due := a.second(ctx, s, derived); due != nil {
+		if o, due := a.second(s, derived); due != nil {
 			if !a.opts.Wait {
 				return o
 			}
@@ -157,7 +156,7 @@ func orNotThere(s string) string {
 
 // second tells when the second observation of a step is due, if that is later
 // than now, and the outcome for those who do not wait.
-func (a *applying) second(_ context.Context, planned, now *Step) (Outcome, *time.Time) {
+func (a *applying) second(planned, now *Step) (Outcome, *time.Time) {
 	if !now.TwoObservations && !planned.TwoObservations {
 		return Outcome{}, nil
 	}

@@ -260,12 +260,12 @@ func TestStops(t *testing.T) {
 	f := storyDrained(t)
 	p := f.plan(t, emptyBlocks)
 	f.before = func(string) error { return errors.New("forbidden") }
-	x := newRun(f, newTestJournal(t), p.Grace.Duration, ApplyOptions{})
+	x := newRun(f, f, newTestJournal(t), p.Grace.Duration, ApplyOptions{})
 	if err := x.begin(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
 	f.journal = x.journal
-	a := &applying{run: x, plan: p, request: p.Request, writer: f, seen: map[string]bool{}}
+	a := &applying{run: x, plan: p, request: p.Request, seen: map[string]bool{}}
 	var got []string
 	for range maxFailures + 1 {
 		a.seen = map[string]bool{}

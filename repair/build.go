@@ -52,15 +52,22 @@ func Build(st *audit.State, req Request) *Plan {
 // nodes and the bound on steps are not looked at.
 func Derive(st *audit.State, req Request, id string) (*Step, *Refusal) {
 	name, _, _ := strings.Cut(id, ":")
-	k := kindOf(Kind(name))
-	if k == nil || !k.asked(req) {
+	if k := kindOf(Kind(name)); k != nil {
+		return k.derive(st, req, id)
+	}
+	return nil, nil
+}
+
+// derive is [Derive] for a step of the kind.
+func (k *stepKind) derive(st *audit.State, req Request, id string) (*Step, *Refusal) {
+	if !k.asked(req) {
 		return nil, nil
 	}
 	x := propose(st, req, k, id)
-	if len(x.steps) > 0 {
+	switch {
+	case len(x.steps) > 0:
 		return &x.steps[0], nil
-	}
-	if len(x.refused) > 0 {
+	case len(x.refused) > 0:
 		return nil, &x.refused[0]
 	}
 	return nil, nil

@@ -21,14 +21,14 @@ var everything = Request{
 
 // TestKinds: every kind is whole, and has states of its own to be tested with.
 func TestKinds(t *testing.T) {
-	files := map[Kind]string{DeleteHandle: "handles", FixHandleCount: "handles"}
+	files := map[Kind][2]string{DeleteHandle: {"handles", "reconcile_handle"}, FixHandleCount: {"handles", "reconcile_handle"}}
 	for _, k := range []Kind{ReleaseBlock, DeleteAffinity, RestoreAffinity, ReleaseIP, DeleteHandle, FixHandleCount, FinishDelete, SetStrictAffinity} {
 		x := kindOf(k)
 		if x == nil || x.kind != k {
 			t.Errorf("%s is not registered", k)
 			continue
 		}
-		if x.flag == "" || x.asked == nil || x.propose == nil || x.refs == nil || x.do == nil || x.verify == nil || x.pretend == nil {
+		if x.flag == "" || x.asked == nil || x.propose == nil || x.refs == nil || x.do == nil || x.verify == nil || x.undo == nil || x.pretend == nil {
 			t.Errorf("%s is not whole", k)
 		}
 		if len(x.needs) == 0 || !slices.Contains(x.exact, GuardUID) && !slices.Contains(x.exact, GuardBlockUID) {
@@ -37,11 +37,11 @@ func TestKinds(t *testing.T) {
 		if x.asked(Request{}) {
 			t.Errorf("%s is planned without being asked for", k)
 		}
-		name := files[k]
-		if name == "" {
-			name = strings.ReplaceAll(string(k), "-", "_")
+		name, ok := files[k]
+		if !ok {
+			name = [2]string{strings.ReplaceAll(string(k), "-", "_"), strings.ReplaceAll(string(k), "-", "_")}
 		}
-		for _, file := range []string{filepath.Join("testdata", "plans", name+".txt"), "step_" + strings.ReplaceAll(string(k), "-", "_") + ".go"} {
+		for _, file := range []string{filepath.Join("testdata", "plans", name[0]+".txt"), "step_" + name[1] + ".go"} {
 			if _, err := os.Stat(file); err != nil {
 				t.Errorf("%s: %v", k, err)
 			}

@@ -14,6 +14,7 @@ import (
 
 // callLog is a writer that only notes what it is asked for.
 type callLog struct {
+	Writer
 	calls []string
 	fail  map[string]error
 }

@@ -110,6 +110,13 @@ func (f *fakeCluster) SetHandleCounts(context.Context, ObjectRef, []blocks.Handl
 	return errNotFaked
 }
 func (f *fakeCluster) FinishDelete(context.Context, ObjectRef) error { return errNotFaked }
+func (f *fakeCluster) PutAffinityState(context.Context, ObjectRef, blocks.AffinityState) error {
+	return errNotFaked
+}
+func (f *fakeCluster) RecreateHandle(context.Context, json.RawMessage) error { return errNotFaked }
+func (f *fakeCluster) RecordIP(context.Context, ObjectRef, int, json.RawMessage, json.RawMessage) error {
+	return errNotFaked
+}
 
 // plan makes a plan of the cluster as it is.
 func (f *fakeCluster) plan(t *testing.T, req Request) *Plan {

@@ -23,6 +23,11 @@ type Change struct {
 	Back bool `json:"back,omitempty"`
 }
 
+func (c *Change) ref() blocks.Ref { return blocks.Ref{Resource: c.Resource, Name: c.Name} }
+
+// was is the object of a change as it was stored; the zero value if it cannot be read.
+func (c *Change) was() stored { return storedObject(c.Before) }
+
 // The verbs of a change.
 const (
 	VerbCreate = "create"

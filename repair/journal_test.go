@@ -62,13 +62,13 @@ func TestJournal(t *testing.T) {
 	if diff := cmp.Diff([]string{"b", "a"}, f.Written()); diff != "" {
 		t.Errorf("steps with changes, newest first (-want +got):\n%s", diff)
 	}
-	if o, ok := f.Outcome("a"); !ok || o.Status != Done || f.Started("a") {
-		t.Errorf("step a: outcome %+v, %v; begun %v", o, ok, f.Started("a"))
+	if o := f.log("a").end; o == nil || o.Status != Done || f.Started("a") {
+		t.Errorf("step a: outcome %+v; begun %v", o, f.Started("a"))
 	}
-	if _, ok := f.Outcome("b"); ok || !f.Started("b") {
+	if f.log("b").end != nil || !f.Started("b") {
 		t.Error("step b broke off, and the journal does not tell")
 	}
-	if c := f.Changes("b"); len(c) != 1 || c[0].Step != "b" || storedObject(c[0].Before).Metadata.UID != "u" {
+	if c := f.log("b").changes; len(c) != 1 || c[0].Change.Step != "b" || c[0].Change.was().Metadata.UID != "u" {
 		t.Errorf("changes of b: %+v", c)
 	}
 	if f.Step("b") == nil || f.Step("c") != nil || f.Cluster.GUID != "g" || f.Torn != 0 {
@@ -184,8 +184,8 @@ func TestTornJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := readJournal(t, path)
-	if f.Torn != 1 || len(f.Changes("b")) != 0 || !f.Started("b") || len(f.Changes("a")) != 1 {
-		t.Errorf("torn %d, changes of b %v, of a %v", f.Torn, f.Changes("b"), f.Changes("a"))
+	if f.Torn != 1 || len(f.log("b").changes) != 0 || !f.Started("b") || len(f.log("a").changes) != 1 {
+		t.Errorf("torn %d, changes of b %v, of a %v", f.Torn, f.log("b").changes, f.log("a").changes)
 	}
 
 	again, err := ResumeJournal(path, audit.Time{})

@@ -47,6 +47,11 @@ type stepKind struct {
 	// asBefore reports whether what verify says is left was so before the step, and is
 	// none of its doing; nil if nothing can be.
 	asBefore func(before, now *audit.State, s *Step) bool
+	// complete says what a step needs next that a run broke off in; nil if it is one
+	// write, which is done or is not.
+	complete func(*begun) move
+	// undo says how a step that was written is taken back, or why it is not.
+	undo func(*begun) move
 	// pretend carries the step out on a snapshot in memory.
 	pretend func(*pretence, *Step)
 }

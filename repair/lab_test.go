@@ -211,7 +211,7 @@ func (l *lab) undo(r *repair.Result) *repair.Result {
 	l.must(err)
 	j := l.journal(repair.JournalHeader{Cluster: r.Cluster, Undoes: r.Journal})
 	w := l.writer(j)
-	out, err := repair.Undo(l.t.Context(), f, l.reader, w, w, j, repair.ApplyOptions{})
+	out, err := repair.Undo(l.t.Context(), f, l.reader, w, j, repair.ApplyOptions{})
 	l.must(err)
 	return out
 }

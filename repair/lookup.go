@@ -54,6 +54,40 @@ func handleNamed(st *audit.State, name string) *blocks.Handle {
 	return nil
 }
 
+// object is what all kinds of objects have that a repair marks, or changes the state of.
+type object struct {
+	*blocks.Meta
+	word   string // what messages call it
+	marked bool   // deleted
+}
+
+// objectNamed returns an object; nil for those of other kinds, and if there is none of
+// its name.
+func objectNamed(s *blocks.Snapshot, r blocks.Resource, name string) *object {
+	switch r {
+	case blocks.Blocks:
+		for i := range s.Blocks {
+			if b := &s.Blocks[i]; b.Name == name {
+				return &object{&b.Meta, "block", b.SoftDeleted}
+			}
+		}
+	case blocks.Affinities:
+		for i := range s.Affinities {
+			if a := &s.Affinities[i]; a.Name == name {
+				return &object{&a.Meta, "affinity", a.SoftDeleted}
+			}
+		}
+	case blocks.Handles:
+		for i := range s.Handles {
+			if h := &s.Handles[i]; h.Name == name {
+				return &object{&h.Meta, "handle", h.SoftDeleted}
+			}
+		}
+	default: // written at once
+	}
+	return nil
+}
+
 // gone tells whether the object of a target does not exist.
 func gone(st *audit.State, t audit.Subject) bool {
 	switch t.Kind {
@@ -107,14 +141,4 @@ func storedObject(raw json.RawMessage) stored {
 		return stored{}
 	}
 	return s
-}
-
-// firstChange returns the first change of a resource; nil if there is none.
-func firstChange(changes []Change, r blocks.Resource) *Change {
-	for i := range changes {
-		if changes[i].Resource == r {
-			return &changes[i]
-		}
-	}
-	return nil
 }

@@ -64,6 +64,22 @@ type Writer interface {
 	// SetStrictAffinity writes the setting; a nil object means that none exists,
 	// and one is created with automatic blocks on and no limit.
 	SetStrictAffinity(ctx context.Context, config *ObjectRef, strict bool) error
+
+	// What takes changes back is conditional like the rest, and [ErrChanged] where
+	// somebody else got there first.
+
+	// PutAffinityState gives an affinity the state that it had, "" included, or
+	// confirms one that was created pending. Its block must not be somebody else's,
+	// and out of pendingDeletion it must exist; if it is gone right after the write,
+	// the affinity is deleted, too, which is [ErrChanged].
+	PutAffinityState(ctx context.Context, affinity ObjectRef, state blocks.AffinityState) error
+	// RecreateHandle creates a handle as it was stored.
+	RecreateHandle(ctx context.Context, stored json.RawMessage) error
+	// RecordIP allocates an ordinal of a block anew as it was in the block as
+	// stored, and raises its handle's count; handle is the handle as stored, which
+	// is created anew if it is gone, and nil where the allocation had none. The
+	// ordinal must be free.
+	RecordIP(ctx context.Context, block ObjectRef, ordinal int, stored, handle json.RawMessage) error
 }
 
 // ErrChanged says that an object is no longer the one that was judged.
@@ -94,25 +110,4 @@ func (e *LeftBehindError) Error() string {
 // singular is what kubectl calls one object of a resource.
 var singular = map[blocks.Resource]string{
 	blocks.Blocks: "ipamblock", blocks.Affinities: "blockaffinity", blocks.Handles: "ipamhandle", blocks.IPAMConfigs: "ipamconfig",
-}
-
-// Restorer takes changes back. Like a [Writer]'s, its writes are conditional, and
-// its errors are [ErrChanged] where somebody else got there first.
-type Restorer interface {
-	// PutAffinityState gives an affinity the state that it had, "" included, or
-	// confirms one that was created pending. Its block must not be somebody else's,
-	// and out of pendingDeletion it must exist; if it is gone right after the write,
-	// the affinity is deleted, too, which is [ErrChanged].
-	PutAffinityState(ctx context.Context, affinity ObjectRef, state blocks.AffinityState) error
-	// RecreateAffinity creates an affinity as it was stored. Its block is read
-	// before and after: the block must not exist, or name the affinity's owner;
-	// else what was created is deleted again.
-	RecreateAffinity(ctx context.Context, stored json.RawMessage) error
-	// RecreateHandle creates a handle as it was stored.
-	RecreateHandle(ctx context.Context, stored json.RawMessage) error
-	// RecordIP allocates an ordinal of a block anew as it was in the block as
-	// stored, and raises its handle's count; handle is the handle as stored, which
-	// is created anew if it is gone, and nil where the allocation had none. The
-	// ordinal must be free.
-	RecordIP(ctx context.Context, block ObjectRef, ordinal int, stored, handle json.RawMessage) error
 }

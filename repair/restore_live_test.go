@@ -3,9 +3,7 @@ package repair_test
 import (
 	"encoding/json"
 	"errors"
-	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -99,55 +97,6 @@ func withoutSequences(spec map[string]any) map[string]any {
 	slices.Sort(free)
 	out["unallocated"] = free
 	return out
-}
-
-// TestRecreateAffinity: an affinity comes back as it was, labels included, unless
-// somebody has claimed the block.
-func TestRecreateAffinity(t *testing.T) {
-	l := newLab(t)
-	ctx := t.Context()
-	w := l.writer(l.journal(repair.JournalHeader{}))
-	orphan := func(node string, p netip.Prefix) (string, json.RawMessage) {
-		l.t.Helper()
-		l.must(l.s.Affinity(ctx, node, p, "confirmed"))
-		name := blocks.AffinityName(node, p)
-		stored := l.stored(affinityCRD, name)
-		l.must(l.s.DeleteAffinity(ctx, node, p))
-		return name, stored
-	}
-	name, stored := orphan("n3", labBlock(9))
-	was := new(struct {
-		Metadata struct{ Labels map[string]string }
-	})
-	l.must(json.Unmarshal(stored, was))
-	l.must(w.RecreateAffinity(ctx, stored))
-	now, err := l.c.Get(ctx, affinityCRD, "", name)
-	l.must(err)
-	if diff := cmp.Diff(was.Metadata.Labels, now.GetLabels()); diff != "" || len(now.GetLabels()) == 0 || l.spec(affinityCRD, name)["state"] != "confirmed" {
-		t.Errorf("labels (-before +created again):\n%s\n%v", diff, l.spec(affinityCRD, name))
-	}
-	if err := w.RecreateAffinity(ctx, stored); !errors.Is(err, repair.ErrChanged) {
-		t.Errorf("one that exists: %v", err)
-	}
-
-	for what, claim := range map[string]func(p netip.Prefix){
-		"another node's block":    func(p netip.Prefix) { l.claim("n1", p) },
-		"another node's affinity": func(p netip.Prefix) { l.must(l.s.Affinity(ctx, "n1", p, "pending")) },
-	} {
-		p := labBlock(10 + len(what)%2)
-		name, stored := orphan("n3", p)
-		claim(p)
-		if err := w.RecreateAffinity(ctx, stored); !errors.Is(err, repair.ErrChanged) {
-			t.Errorf("%s: %v", what, err)
-		}
-		if a := l.spec(affinityCRD, name); a != nil {
-			t.Errorf("%s: the affinity is back: %v", what, a)
-		}
-	}
-	marked := json.RawMessage(strings.Replace(string(stored), `"deleted":"false"`, `"deleted":"true"`, 1))
-	if err := w.RecreateAffinity(ctx, marked); err == nil {
-		t.Error("an affinity that was marked deleted is created again")
-	}
 }
 
 // TestRecreateHandle: a handle comes back as it was, unless there is one again.

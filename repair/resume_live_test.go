@@ -41,7 +41,7 @@ func (l *lab) resume(p *repair.Plan, j *repair.Journal) *repair.Result {
 	l.must(err)
 	l.t.Cleanup(func() { _ = again.Close() })
 	w := l.writer(again)
-	r, err := repair.Apply(l.t.Context(), p, l.reader, w, again, repair.ApplyOptions{Resume: f, Restore: w})
+	r, err := repair.Apply(l.t.Context(), p, l.reader, w, again, repair.ApplyOptions{Resume: f})
 	l.must(err)
 	return r
 }

@@ -65,6 +65,13 @@ var deleteAffinity = &stepKind{
 		}
 		return ownersAffinity(st, s.Target.CIDR, s.Target.Node)
 	},
+	complete: (*begun).endAffinity,
+	undo: func(b *begun) move {
+		if a := b.sameAffinity(); a != nil {
+			return b.putBack(a)
+		}
+		return cannot(SkipHarm, "an affinity that no block bore out is not created again: its node would black-hole the block or keep it from every other node")
+	},
 	pretend: func(x *pretence, step *Step) { x.noAffinities[step.Guard(GuardName)] = true },
 }
 

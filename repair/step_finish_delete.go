@@ -81,6 +81,24 @@ var finishDelete = &stepKind{
 		}
 		return ownersAffinity(st, s.Target.CIDR, s.Target.Node)
 	},
+	// The affinity that goes with a marked block is deleted once the block is gone. If its
+	// node has written it since, it is the node's.
+	complete: func(b *begun) move {
+		if b.step.Target.Kind != audit.KindBlock || blockAt(b.state, b.step.Target.CIDR) != nil {
+			return move{}
+		}
+		if b.leftAffinity() != nil {
+			return b.endAffinity()
+		}
+		a := affinityNamed(b.state, b.step.Guard(GuardAffinity))
+		if a == nil || a.SoftDeleted || !b.mine(a) || a.UID != b.step.Guard(GuardAffinityUID) || string(a.Effective()) != b.step.Guard(GuardAffinityState) {
+			return move{}
+		}
+		return b.deleteAffinity(a, "deleting the affinity of the block that was marked")
+	},
+	undo: func(*begun) move {
+		return nothing(NotNeeded, "it was marked deleted before, and Calico itself would have removed it at its next reading")
+	},
 	pretend: func(x *pretence, step *Step) {
 		switch step.Target.Kind {
 		case audit.KindBlock:

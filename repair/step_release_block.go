@@ -83,10 +83,52 @@ var releaseBlock = &stepKind{
 		}
 		return ownersAffinity(st, s.Target.CIDR, hostOf(s.Guard(GuardOwner)))
 	},
+	complete: func(b *begun) move {
+		if x := blockAt(b.state, b.step.Target.CIDR); x != nil && x.UID == b.step.Guard(GuardUID) && x.Used == 0 {
+			if x.SoftDeleted {
+				return b.endMark(blocks.Blocks, x.Meta)
+			}
+			if !b.undo {
+				return b.releaseLeft(x)
+			}
+		}
+		return b.endAffinity()
+	},
+	undo: func(b *begun) move {
+		x, a := blockAt(b.state, b.step.Target.CIDR), b.sameAffinity()
+		if x != nil && !x.SoftDeleted && a != nil && a.Owner == x.Owner {
+			return b.putBack(a)
+		}
+		return nothing(NotNeeded, "an empty block needs no restoring: the next node that needs one claims it anew")
+	},
 	pretend: func(x *pretence, step *Step) {
 		x.noBlocks[step.Guard(GuardName)] = true
 		x.noAffinities[step.Guard(GuardAffinity)] = true
 	},
+}
+
+// releaseLeft goes on with a block of which only the affinity was written, if the
+// step still comes out; else the affinity gets its state back.
+func (b *begun) releaseLeft(x *audit.Block) move {
+	a := b.leftAffinity()
+	if a == nil {
+		return move{}
+	}
+	derived, _ := b.kind.derive(b.state, b.asked(), b.step.ID)
+	switch {
+	case derived == nil && a.SoftDeleted:
+		return move{}
+	case derived == nil:
+		return b.putBack(a)
+	}
+	ref, claim := pin(blocks.Blocks, x.Meta), pin(blocks.Affinities, a.Meta)
+	return toWrite(func(ctx context.Context) error {
+		keeps, err := keptRef(b.state, derived)
+		if err != nil {
+			return err
+		}
+		return b.writer.ReleaseBlock(ctx, ref, &claim, keeps)
+	}, "releasing the block")
 }
 
 // holdCodes are the codes of what holds an empty block.

@@ -2,6 +2,7 @@ package repair
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -78,11 +79,84 @@ var releaseIP = &stepKind{
 		return loweredHandle(st, s.Guard(GuardHandle))
 	},
 	asBefore: asBefore,
+	complete: func(b *begun) move {
+		// A block of nobody that became empty goes.
+		if c := b.log.first(blocks.Blocks); c != nil {
+			for _, x := range b.state.IPBlocks {
+				if x.Name == c.Name && x.UID == c.was().Metadata.UID && x.SoftDeleted && x.Used == 0 {
+					return b.endMark(blocks.Blocks, x.Meta)
+				}
+			}
+		}
+		return b.lowerHandle()
+	},
+	undo: (*begun).recordIP,
 	pretend: func(x *pretence, step *Step) {
 		if a, err := netip.ParseAddr(step.Target.IP); err == nil {
 			x.free(step.Guard(GuardBlock), a)
 		}
 	},
+}
+
+// lowerHandle lowers the handle of an address that was freed, or deletes it, as far as
+// the handle and the blocks now give reason for that: the same verdicts as
+// --leaked-handles, without a second observation, for the run that broke off knew
+// why the handle counts too many. What they do not allow is left.
+func (b *begun) lowerHandle() move {
+	h := b.state.Handle(b.step.Guard(GuardHandle))
+	if h == nil || verifyIP(b.state, b.step) != nil {
+		return move{}
+	}
+	if h.SoftDeleted {
+		return b.endHandle(h)
+	}
+	request := Request{LeakedHandles: true, AllowNewer: b.asked().AllowNewer}
+	for _, kind := range []*stepKind{deleteHandle, fixHandleCount} {
+		if derived, _ := kind.derive(b.state, request, stepID(kind.kind, audit.HandleSubject(h.ID))); derived != nil {
+			return toWrite(func(ctx context.Context) error { return kind.do(ctx, b.writer, b.state, derived) }, "lowering the address's handle")
+		}
+	}
+	return move{}
+}
+
+// recordIP records the address anew, if it is still free in the same block.
+func (b *begun) recordIP() move {
+	c := b.log.first(blocks.Blocks)
+	if c == nil || c.Before == nil {
+		return cannot(SkipUnknown, "the journal does not hold the block")
+	}
+	was := c.was()
+	x := blockAt(b.state, was.Spec.CIDR)
+	switch {
+	case x == nil:
+		return cannot(SkipGone, "its block %s does not exist any more", was.Spec.CIDR)
+	case x.UID != was.Metadata.UID:
+		return cannot(SkipChanged, "its block %s was deleted and made anew since", was.Spec.CIDR)
+	case x.SoftDeleted:
+		return cannot(SkipChanged, "its block %s is marked deleted", was.Spec.CIDR)
+	case len(x.Faults) > 0:
+		return cannot(SkipCode(RefusedCorrupt), "its block is corrupt: %s", x.Faults[0])
+	}
+	addr, err := netip.ParseAddr(b.step.Target.IP)
+	ordinal, ok := x.Ordinal(addr)
+	if err != nil || !ok {
+		return cannot(SkipUnknown, "%q is no address of %s", b.step.Target.IP, was.Spec.CIDR)
+	}
+	if x.Ordinals[ordinal] != blocks.Free {
+		if at := x.At(ordinal); at != nil && at.Handle == b.step.Guard(GuardHandle) {
+			return nothing(Already, "the address is recorded again")
+		}
+		return cannot(SkipCode(RefusedInUse), "the address was given to somebody else since")
+	}
+	if !b.log.freed {
+		return cannot(SkipUnknown, "the address is free, and the journal does not show that it was freed here: its node may have released it, and recorded again it would be leaked")
+	}
+	ref := pin(blocks.Blocks, x.Meta)
+	var handle json.RawMessage
+	if h := b.log.first(blocks.Handles); h != nil {
+		handle = h.Before
+	}
+	return toWrite(func(ctx context.Context) error { return b.writer.RecordIP(ctx, ref, ordinal, c.Before, handle) }, "record the address as allocated again")
 }
 
 // verifyIP is nil if the address is free, or was given to somebody since.

@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sort"
@@ -67,6 +68,33 @@ var restoreAffinity = &stepKind{
 		}
 		return nil
 	},
+	// A claim that was left pending is confirmed where the block is its host's; an undo
+	// deletes it where the block is not.
+	complete: func(b *begun) move {
+		a, x := b.affinity(), blockAt(b.state, b.step.Target.CIDR)
+		if a == nil || a.State != blocks.Pending || a.CIDR != prefixOf(b.step.Target) || b.undo && (a.SoftDeleted || !b.log.ours(a.Meta)) {
+			return move{}
+		}
+		its := x != nil && x.Owner == a.Owner
+		switch {
+		case !b.undo && its:
+			return b.setAffinity(a, blocks.Confirmed, "confirming the affinity")
+		case !b.undo || its && !nodeExists(b.state, a.Owner.Node()):
+			return move{}
+		case its:
+			return b.setAffinity(a, blocks.Confirmed, "confirm the affinity %s, without which the block would not be routed", a.Name)
+		}
+		m := b.deleteAffinity(a, fmt.Sprintf("delete the affinity %s, which was created and left pending, and whose block is not its host's", a.Name))
+		m.code = CodeFinished
+		return m
+	},
+	undo: func(b *begun) move {
+		x := blockAt(b.state, b.step.Target.CIDR)
+		if x == nil || affinityOf(b.state, b.step.Target.CIDR, x.Owner.Node()) == nil {
+			return nothing(Already, "the affinity is gone")
+		}
+		return cannot(SkipHarm, "the block belongs to %s: without the affinity it would not be routed or found again", ownerText(x.Owner))
+	},
 	pretend: func(x *pretence, step *Step) {
 		host, cidr := hostOf(step.Guard(GuardOwner)), prefixOf(step.Target)
 		x.Affinities = append(x.Affinities, blocks.Affinity{
@@ -119,6 +147,19 @@ func (p *proposals) mustNotRestore(b *audit.Block, host string) (RefusalCode, st
 		return RefusedConflict, fmt.Sprintf("block %s of %s overlaps it: two owners would be routed", o.CIDR, audit.OwnerText(o.Owner))
 	}
 	return "", ""
+}
+
+// nodeExists tells whether a node is known to exist.
+func nodeExists(st *audit.State, name string) bool {
+	_, missing := st.Missing(blocks.Nodes)
+	return !missing && !st.UnreadableNode(name) && !st.Vanished(name)
+}
+
+func ownerText(o blocks.Owner) string {
+	if o == (blocks.Owner{}) {
+		return "nobody"
+	}
+	return cmp.Or(o.Node(), o.String())
 }
 
 // claimants names those who have an affinity to a block and do not own it.

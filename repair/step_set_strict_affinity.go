@@ -3,6 +3,7 @@ package repair
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -58,6 +59,7 @@ var setStrictAffinity = &stepKind{
 		}
 		return nil
 	},
+	undo: (*begun).undoStrict,
 	pretend: func(x *pretence, step *Step) {
 		x.IPAM.Present, x.IPAM.StrictAffinity = true, step.Guard(guardWanted) == "true"
 	},
@@ -99,4 +101,40 @@ func (p *proposals) proposeStrict(want bool) {
 			"maxBlocksPerHost", fmt.Sprint(st.IPAM.MaxBlocksPerHost), "nodes that it starves", audit.List(starve)),
 		Guards: guards(pairs...),
 	}, pinned...)
+}
+
+// undoStrict puts the setting back, if it is the one that was written, and if a plan
+// that asks for it would. An object that was created stays: without it, Calico would
+// take the same values.
+func (b *begun) undoStrict() move {
+	c := b.log.first(blocks.IPAMConfigs)
+	if c == nil || c.After == nil {
+		return cannot(SkipUnknown, "the journal does not hold the configuration")
+	}
+	was := false // what Calico takes where no object exists
+	if v := c.was().Spec.StrictAffinity; v != nil {
+		was = *v
+	}
+	now, wrote := &b.state.IPAM, storedObject(c.After).Spec.StrictAffinity
+	switch {
+	case now.StrictAffinity == was:
+		return nothing(Already, "the setting is as it was")
+	case !now.Present || wrote == nil || now.StrictAffinity != *wrote:
+		return cannot(SkipChanged, "the setting was written since")
+	}
+	step, refusal := b.kind.derive(b.state, Request{StrictAffinity: &was, AllowNewer: b.asked().AllowNewer}, stepID(SetStrictAffinity, audit.ConfigSubject()))
+	switch {
+	case refusal != nil:
+		return cannot(SkipCode(refusal.Code), "%s", refusal.Reason)
+	case step == nil:
+		return cannot(SkipNotDerived, "what the cluster holds now gives no reason for it")
+	}
+	// Whom a plan's setting starves, somebody has looked at.
+	already := starving(b.state, now.StrictAffinity)
+	starve := slices.DeleteFunc(starving(b.state, was), func(node string) bool { return slices.Contains(already, node) })
+	if len(starve) > 0 {
+		return cannot(SkipHarm, "with strict affinity %t the next pod on %s would get no address", was, audit.List(starve))
+	}
+	ref := pin(blocks.IPAMConfigs, now.Meta)
+	return toWrite(func(ctx context.Context) error { return b.writer.SetStrictAffinity(ctx, &ref, was) }, "set strict affinity to %t again", was)
 }

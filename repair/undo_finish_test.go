@@ -42,7 +42,7 @@ func undoFake(t *testing.T, world string, f *JournalFile) (*Result, []string, er
 	defer j.Close()
 	cluster := &fakeCluster{s: snap, now: sketch.Clock, journal: j}
 	sleep := func(ctx context.Context, _ time.Duration) error { return ctx.Err() }
-	res, err := Undo(t.Context(), f, cluster, halfCluster{cluster}, nil, j, ApplyOptions{Sleep: sleep})
+	res, err := Undo(t.Context(), f, cluster, halfCluster{cluster}, j, ApplyOptions{Sleep: sleep})
 	return res, cluster.wrote, err
 }
 
@@ -119,9 +119,7 @@ func TestUndoStrict(t *testing.T) {
 			ch.Before = json.RawMessage(fmt.Sprintf(`{"spec":{"strictAffinity":%t}}`, c.was))
 			ch.After = json.RawMessage(fmt.Sprintf(`{"spec":{"strictAffinity":%t}}`, !c.was))
 			ch.Resource = blocks.IPAMConfigs
-			u := &undoing{run: &run{state: sketched(t, c.world, 0)}, file: f}
-			_, act := u.action("x")
-			o := act.outcome()
+			o := undoOf(t, c.world, f).action().outcome()
 			got := string(o.Status)
 			if o.Code != "" {
 				got += " " + string(o.Code)
@@ -142,7 +140,7 @@ func TestUnfinished(t *testing.T) {
 		leftPatch + "end|failed resume start end|done": false, leftPatch + "resume end|already": false,
 	} {
 		f := told(t, Step{ID: "x"}, nil, words)
-		if got := f.unfinished("x"); got != want || (len(f.Unfinished()) > 0) != want {
+		if got := f.log("x").unfinished; got != want || (len(f.Unfinished()) > 0) != want {
 			t.Errorf("after %q: unfinished %v, want %v", words, got, want)
 		}
 	}

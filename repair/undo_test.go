@@ -43,6 +43,12 @@ func told(t *testing.T, step Step, specs map[blocks.Resource]string, words strin
 	return f
 }
 
+// undoOf is the undo of the one step of a journal.
+func undoOf(t *testing.T, world string, f *JournalFile) *begun {
+	t.Helper()
+	return (&run{state: sketched(t, world, 0), file: f}).begunStep(f, "x", true)
+}
+
 const (
 	undoAffinity = "n2-10.0.3.0/26"
 	leftPatch    = "start patch|blockaffinities|n2-10.0.3.0/26|pendingDeletion "
@@ -72,15 +78,15 @@ func TestUndoNeedsProof(t *testing.T) {
 		says, world string
 		want        string
 	}{
-		"an affinity that was deleted":                  {DeleteAffinity, leftPatch + sentDelete + "end|done", undoWorld, "planned"},
+		"an affinity that was deleted":                  {DeleteAffinity, leftPatch + sentDelete + "end|done", undoWorld, "skipped Harm"},
 		"an affinity whose patch was refused":           {DeleteAffinity, leftPatch + "end|skipped|Changed", undoWorld, "not-needed"},
 		"an affinity that somebody deleted first":       {DeleteAffinity, leftPatch + "end|already", undoWorld, "not-needed"},
-		"a crash before the deletion was sent":          {DeleteAffinity, leftPatch, undoWorld, "skipped Unknown"},
-		"a crash after the deletion was sent":           {DeleteAffinity, leftPatch + sentDelete, undoWorld, "planned"},
-		"a failure before the deletion was sent":        {DeleteAffinity, leftPatch + "end|failed", undoWorld, "skipped Unknown"},
-		"a deletion refused, tried again in vain":       {DeleteAffinity, leftPatch + sentDelete + leftPatch + "end|failed", undoWorld, "skipped Unknown"},
-		"found deleted by the run that went on":         {DeleteAffinity, leftPatch + sentDelete + "resume end|already", undoWorld, "planned"},
-		"done, and not tried by the run that went on":   {DeleteAffinity, leftPatch + sentDelete + "end|done resume end|not-tried|Interrupted", undoWorld, "planned"},
+		"a crash before the deletion was sent":          {DeleteAffinity, leftPatch, undoWorld, "skipped Harm"},
+		"a crash after the deletion was sent":           {DeleteAffinity, leftPatch + sentDelete, undoWorld, "skipped Harm"},
+		"a failure before the deletion was sent":        {DeleteAffinity, leftPatch + "end|failed", undoWorld, "skipped Harm"},
+		"a deletion refused, tried again in vain":       {DeleteAffinity, leftPatch + sentDelete + leftPatch + "end|failed", undoWorld, "skipped Harm"},
+		"found deleted by the run that went on":         {DeleteAffinity, leftPatch + sentDelete + "resume end|already", undoWorld, "skipped Harm"},
+		"done, and not tried by the run that went on":   {DeleteAffinity, leftPatch + sentDelete + "end|done resume end|not-tried|Interrupted", undoWorld, "skipped Harm"},
 		"an affinity still as it was left":              {DeleteAffinity, leftPatch, undoLeft + "block 10.0.3.0/26 n2", "planned"},
 		"skipped, and still as it was left":             {DeleteAffinity, leftPatch + "end|skipped|Changed", undoLeft + "block 10.0.3.0/26 n2", "planned"},
 		"left, and its block is gone":                   {DeleteAffinity, leftPatch, undoLeft, "planned Finished"},
@@ -90,7 +96,7 @@ func TestUndoNeedsProof(t *testing.T) {
 		"marked deleted, and left":                      {DeleteAffinity, leftPatch + sentDelete, undoMarked, "planned Finished"},
 		"marked deleted, and its node claims the block": {DeleteAffinity, leftPatch + sentDelete, undoMarked + "block 10.0.3.0/26 n2", "skipped Changed"},
 		"an affinity of a node that has vanished":       {DeleteAffinity, leftPatch + sentDelete + "end|done", strings.ReplaceAll(undoWorld, "node n2\n", ""), "skipped Harm"},
-		"an affinity, and nodes were not read":          {DeleteAffinity, leftPatch + sentDelete + "end|done", undoWorld + "gap nodes forbidden", "skipped NotRead"},
+		"an affinity, and nodes were not read":          {DeleteAffinity, leftPatch + sentDelete + "end|done", undoWorld + "gap nodes forbidden", "skipped Harm"},
 		"a released block's affinity, left pending":     {ReleaseBlock, leftPatch + blockDelete, undoLeft, "planned Finished"},
 		"a released block's affinity, left marked":      {ReleaseBlock, leftPatch + blockDelete + sentDelete, undoMarked, "planned Finished"},
 		"a failed release's affinity, left marked":      {ReleaseBlock, leftPatch + blockDelete + sentDelete + "end|failed", undoMarked, "planned Finished"},
@@ -123,14 +129,13 @@ func TestUndoNeedsProof(t *testing.T) {
 			step := Step{ID: "x", Kind: c.kind, Target: audit.Subject{CIDR: "10.0.3.0/26", IP: "10.0.0.5", Node: "n2"},
 				Guards: guards(GuardUID, "uid-10-0-3-0-26", GuardOwner, "host:n2", GuardHandle, "k8s-pod-network.gone")}
 			f := told(t, step, specs, c.says)
-			u := &undoing{run: &run{state: sketched(t, c.world, 0)}, file: f}
-			_, act := u.action("x")
-			o := act.outcome()
+			b := undoOf(t, c.world, f)
+			o := b.action().outcome()
 			if got := strings.TrimSpace(string(o.Status) + " " + string(o.Code)); got != c.want || o.Reason == "" {
 				t.Errorf("%s (%s), want %s", got, o.Reason, c.want)
 			}
 			asks := false
-			for _, r := range u.refs("x") {
+			for _, r := range b.refs() {
 				asks = asks || r == blocks.Ref{Resource: blocks.ClusterInfos, Name: "default"}
 			}
 			if !asks {
@@ -144,17 +149,17 @@ func TestUndoNeedsProof(t *testing.T) {
 func TestMustStay(t *testing.T) {
 	specs := map[blocks.Resource]string{blocks.Affinities: `{"cidr":"10.0.3.0/26","node":"n2","state":"confirmed"}`}
 	f := told(t, Step{ID: "x"}, specs, leftPatch)
-	st := sketched(t, undoLeft+"block 10.0.3.0/26 n2", 0)
-	a, c := affinityNamed(st, undoAffinity), firstChange(f.Changes("x"), blocks.Affinities)
-	if why := mustStay(st, f, "x", a, c); why != "" {
+	b := undoOf(t, undoLeft+"block 10.0.3.0/26 n2", f)
+	a := b.affinity()
+	if why := b.mustStay(a); why != "" {
 		t.Errorf("as it was left: %s", why)
 	}
 	a.Written = sketch.Clock.Add(time.Hour)
-	if why := mustStay(st, f, "x", a, c); !strings.Contains(why, "somebody else wrote it") {
+	if why := b.mustStay(a); !strings.Contains(why, "somebody else wrote it") {
 		t.Errorf("written an hour later: %q", why)
 	}
 	a.Written, a.UID = sketch.Clock, "another"
-	if why := mustStay(st, f, "x", a, c); !strings.Contains(why, "another object") {
+	if why := b.mustStay(a); !strings.Contains(why, "another object") {
 		t.Errorf("made anew: %q", why)
 	}
 }
@@ -176,14 +181,14 @@ func resumeDelete(t *testing.T, world, cidr string, edit func(p *Plan)) (Outcome
 	if edit != nil {
 		edit(&plan)
 	}
-	x := newRun(cluster, newTestJournal(t), 0, ApplyOptions{Resume: f})
+	log := &callLog{}
+	x := newRun(cluster, log, newTestJournal(t), 0, ApplyOptions{Resume: f})
 	x.guid = snap.Cluster.GUID
 	if err := x.read(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	log := &callLog{}
-	a := &applying{run: x, plan: &plan, request: plan.Request, writer: log, seen: map[string]bool{}}
-	o, settled := a.resume(t.Context(), kindOf(DeleteAffinity), &plan.Steps[0])
+	a := &applying{run: x, plan: &plan, request: plan.Request, seen: map[string]bool{}}
+	o, settled := a.resume(t.Context(), &plan.Steps[0])
 	return o, settled, log
 }
 
@@ -231,9 +236,9 @@ func TestResumeAlongside(t *testing.T) {
 			s := &Step{ID: "x", Kind: FinishDelete, Target: audit.Subject{Kind: audit.KindBlock, CIDR: c.cidr}, Guards: guards(
 				GuardOwner, c.owner, GuardAffinity, undoAffinity, GuardAffinityUID, "uid-"+undoAffinity, GuardAffinityState, string(blocks.Confirmed))}
 			st := sketched(t, undoWorld+"affinity 10.0.3.0/26 n2 state=confirmed", 0)
-			h := &halfDone{applying: &applying{run: &run{state: st}}, step: s, kind: finishDelete}
-			if do, _ := h.alongside(); (do != nil) != c.want {
-				t.Errorf("deleted: %v, want %v", do != nil, c.want)
+			b := &begun{run: &run{state: st}, log: &stepLog{}, step: s, kind: finishDelete}
+			if m := finishDelete.complete(b); (m.do != nil) != c.want {
+				t.Errorf("deleted: %v, want %v", m.do != nil, c.want)
 			}
 		})
 	}

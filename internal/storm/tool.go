@@ -91,7 +91,7 @@ func (t *tool) resume(ctx context.Context, journal string, opts repair.ApplyOpti
 	if err != nil {
 		return nil, err
 	}
-	opts.Resume, opts.Restore = file, w
+	opts.Resume = file
 	return repair.Apply(ctx, file.Plan, t.reader, w, j, opts)
 }
 
@@ -110,7 +110,7 @@ func (t *tool) undo(ctx context.Context, journal string) (*repair.Result, error)
 	if err != nil {
 		return nil, err
 	}
-	return repair.Undo(ctx, file, t.reader, w, w, j, repair.ApplyOptions{})
+	return repair.Undo(ctx, file, t.reader, w, j, repair.ApplyOptions{})
 }
 
 // killed carries a plan out and is killed at its k-th write, before or after it. It

@@ -29,18 +29,14 @@ type Options struct {
 	Recorder repair.Recorder
 }
 
-// Kubernetes writes to an API server. It is a [repair.Writer] and a
-// [repair.Restorer]. Its methods may be called from several goroutines.
+// Kubernetes writes to an API server. It is a [repair.Writer]. Its methods may be called from several goroutines.
 type Kubernetes struct {
 	client   *client
 	group    string
 	recorder repair.Recorder
 }
 
-var (
-	_ repair.Writer   = (*Kubernetes)(nil)
-	_ repair.Restorer = (*Kubernetes)(nil)
-)
+var _ repair.Writer = (*Kubernetes)(nil)
 
 // New prepares to write to the API server that cfg leads to. group is the API group
 // that Calico's objects are in, as the snapshot that was judged says it

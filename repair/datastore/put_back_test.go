@@ -21,10 +21,8 @@ func TestNothingIsPutBackUnderAnybody(t *testing.T) {
 		call   string
 		change func(s *small)
 	}{
-		"an address that was assigned again":              {"RecordIP still assigned", func(*small) {}},
-		"an affinity to a block of another node":          {"RecreateAffinity", func(s *small) { s.block(noBlock, "host:n1", nil) }},
-		"an affinity to a block that another node claims": {"RecreateAffinity", func(s *small) { s.affinity("n1", noBlock, blocks.Pending) }},
-		"a state for an affinity without a block":         {"PutAffinityState", func(s *small) { delete(s.objects, s.path(blocks.Blocks, blocks.BlockName(contested))) }},
+		"an address that was assigned again":      {"RecordIP still assigned", func(*small) {}},
+		"a state for an affinity without a block": {"PutAffinityState", func(s *small) { delete(s.objects, s.path(blocks.Blocks, blocks.BlockName(contested))) }},
 		"a state for an affinity to another's block": {"PutAffinityState", func(s *small) {
 			s.edit(s.path(blocks.Blocks, blocks.BlockName(contested)), spec(func(b map[string]any) { b["affinity"] = "host:n1" }))
 		}},

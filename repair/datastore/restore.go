@@ -13,39 +13,6 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// RecreateAffinity creates an affinity as it was stored. The block is looked at
-// before and after, and other affinities to it, too: whoever claims the block in
-// between keeps it.
-func (k *Kubernetes) RecreateAffinity(ctx context.Context, stored json.RawMessage) error {
-	o, tree, err := k.asStored(blocks.Affinities, stored)
-	if err != nil {
-		return err
-	}
-	c, err := claimOf(o)
-	if err == nil {
-		err = k.notAnothers(ctx, c)
-	}
-	if err == nil {
-		err = k.onlyClaim(ctx, c, "")
-	}
-	if err != nil {
-		return fmt.Errorf("creating %s again: %w", o, err)
-	}
-	ctx, done, err := k.finish(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	a, err := k.create(ctx, blocks.Affinities, tree)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(k.notAnothers(ctx, c), k.onlyClaim(ctx, c, a.name())); err != nil {
-		return k.takeBack(ctx, err, a)
-	}
-	return nil
-}
-
 // RecreateHandle creates a handle as it was stored.
 func (k *Kubernetes) RecreateHandle(ctx context.Context, stored json.RawMessage) error {
 	_, tree, err := k.asStored(blocks.Handles, stored)

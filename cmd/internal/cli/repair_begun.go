@@ -181,7 +181,7 @@ func (c *carrier) finishOne(ctx context.Context, file *repair.JournalFile) error
 		return err
 	}
 	res, err := repair.Finish(ctx, file, target.reader, writer, journal, repair.ApplyOptions{
-		Pace: c.flags.pace, Wait: c.flags.wait, Restore: writer, Waiting: c.waiting(progress),
+		Pace: c.flags.pace, Wait: c.flags.wait, Waiting: c.waiting(progress),
 	})
 	if err != nil {
 		return unfinishedError(fmt.Errorf("nothing was written: %w", err))

@@ -77,7 +77,7 @@ func (c *carrier) applyPlan(ctx context.Context, plan *repair.Plan, resume *repa
 	})()
 	n := 0
 	res, err := repair.Apply(ctx, plan, target.reader, writer, journal, repair.ApplyOptions{
-		Pace: c.flags.pace, MaxSteps: c.maxSteps, Wait: c.flags.wait, Resume: resume, Restore: writer,
+		Pace: c.flags.pace, MaxSteps: c.maxSteps, Wait: c.flags.wait, Resume: resume,
 		Progress: func(o repair.Outcome) {
 			if o.Status == "" {
 				n++

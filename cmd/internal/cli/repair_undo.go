@@ -107,7 +107,7 @@ func (c *carrier) undo(ctx context.Context, file *repair.JournalFile) error {
 		return c.nothingDone(err)
 	}
 	n := 0
-	res, err := repair.Undo(ctx, file, target.reader, writer, writer, journal, repair.ApplyOptions{
+	res, err := repair.Undo(ctx, file, target.reader, writer, journal, repair.ApplyOptions{
 		Pace: c.flags.pace,
 		Progress: func(o repair.Outcome) {
 			if o.Status == "" {

@@ -1,0 +1,321 @@
+package repair
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// A handle is made to count what the blocks record under it: one that counts too much
+// would outlive its last address, and one that no block refers to goes. That does no
+// harm by being there, so that the least doubt keeps it. A plan calls the two by kinds
+// of their own, since counts go before the addresses that lower them, and handles after.
+var (
+	fixHandleCount = reconcileHandle(FixHandleCount, GuardCounts)
+	deleteHandle   = reconcileHandle(DeleteHandle)
+)
+
+func reconcileHandle(kind Kind, exact ...string) *stepKind {
+	deletes := kind == DeleteHandle
+	return &stepKind{
+		kind:  kind,
+		flag:  "--leaked-handles",
+		asked: func(r Request) bool { return r.LeakedHandles },
+		needs: []blocks.Resource{blocks.Handles, blocks.Blocks, blocks.Pods},
+		exact: append([]string{GuardName, GuardUID, GuardVersion, GuardCreated}, exact...),
+		propose: func(p *proposals) {
+			if p.podsUnread() {
+				return
+			}
+			doubt := newHandleDoubt(p.st)
+			for i := range p.st.Handles {
+				if h := &p.st.Handles[i]; !h.SoftDeleted && p.wants(audit.HandleSubject(h.ID)) {
+					p.reconcile(h, deletes, doubt)
+				}
+			}
+		},
+		refs: handleStepRefs,
+		do: func(ctx context.Context, w Writer, st *audit.State, s *Step) error {
+			h := handleNamed(st, s.Guard(GuardName))
+			switch {
+			case h == nil:
+				return errGone(s)
+			case deletes:
+				return w.DeleteHandle(ctx, pin(blocks.Handles, h.Meta))
+			}
+			_, right := st.Miscounts(h)
+			return w.SetHandleCounts(ctx, pin(blocks.Handles, h.Meta), right)
+		},
+		verify: func(st *audit.State, s *Step) error {
+			h := handleNamed(st, s.Guard(GuardName))
+			switch {
+			case h == nil: // right for a count, too, if its last address was given back
+				return usedHandle(st, s.Guard(GuardName), s.Target.Name)
+			case deletes:
+				return replaced(s, "handle", h.Meta)
+			}
+			wrong, right := st.Miscounts(h)
+			if len(wrong) == 0 || countsGuard(h.Blocks) == s.Guard(GuardCounts) || sameCounts(h.Blocks, right) {
+				return nil
+			}
+			return fmt.Errorf("handle %s still counts otherwise than the blocks: %s", h.ID, audit.List(wrong))
+		},
+		complete: func(b *begun) move {
+			if c := b.log.first(blocks.Handles); c != nil && deletes {
+				if h := handleNamed(b.state, c.Name); h != nil && h.SoftDeleted {
+					return b.endHandle(h)
+				}
+			}
+			return move{}
+		},
+		undo: func(b *begun) move {
+			if deletes {
+				return b.recreateHandle()
+			}
+			return cannot(SkipHarm, "counts that contradict the blocks are not written again: the handle would outlive its last address, or go before it")
+		},
+		pretend: func(x *pretence, step *Step) {
+			if h := x.handles[step.Guard(GuardName)]; deletes {
+				x.noHandles[step.Guard(GuardName)] = true
+			} else if h != nil {
+				h.Blocks = parseCounts(step.Guard(GuardCounts))
+			}
+		},
+	}
+}
+
+// reconcile proposes a handle's deletion, or its counts.
+func (p *proposals) reconcile(h *blocks.Handle, deletes bool, doubt *handleDoubt) {
+	c, refs := handleConcern(p.st, h), p.st.HandleRefs(h.ID)
+	if deletes != (len(refs) == 0) {
+		if deletes && p.only != "" {
+			p.refuse(c, RefusedInUse, "%s recorded under it", audit.Plural(len(refs), "address"))
+		}
+		return
+	}
+	wrong, right := p.st.Miscounts(h)
+	if !deletes && len(wrong) == 0 {
+		return
+	}
+	code, why := doubt.about(h)
+	if code == "" {
+		code, why = doubt.inFlight(h, refs)
+	}
+	if code != "" {
+		p.refuse(c, code, "%s", why)
+		return
+	}
+	s := Step{TwoObservations: true, Because: fmt.Sprintf("no block refers to handle %s", h.ID)}
+	evidence := []string{"it counts", orAbsent(countsText(h.Blocks))}
+	pairs := []string{GuardName, h.Name, GuardUID, h.UID, GuardVersion, h.ResourceVersion, GuardCreated, audit.FormatTime(h.Created)}
+	if deletes {
+		evidence = append(evidence, "created", audit.FormatTime(h.Created))
+	} else {
+		s.Because = fmt.Sprintf("handle %s counts otherwise than the blocks: %s", h.ID, audit.List(wrong))
+		evidence, pairs = append(evidence, "recorded are", countsText(right)), append(pairs, GuardCounts, countsGuard(right))
+	}
+	s.Evidence, s.Guards = audit.Evidences(append(evidence, "last written", audit.FormatTime(h.Written))...), guards(pairs...)
+	p.add(c, s, h.Meta)
+}
+
+// recreateHandle creates the handle anew, if there is none of its name, and if it was
+// this run that deleted it.
+func (b *begun) recreateHandle() move {
+	c := b.log.first(blocks.Handles)
+	if c == nil || c.Before == nil {
+		return cannot(SkipUnknown, "the journal does not hold the handle")
+	}
+	switch h := handleNamed(b.state, c.Name); {
+	case h == nil && !b.log.deleteSent(c):
+		return cannot(SkipUnknown, "the handle is gone, and the journal does not show that it was deleted here: Calico may have removed it, and created again it would be leaked")
+	case h == nil:
+		return toWrite(func(ctx context.Context) error { return b.writer.RecreateHandle(ctx, c.Before) }, "create the handle again")
+	case h.UID != c.was().Metadata.UID:
+		return nothing(Already, "a handle of this name was made since")
+	case h.SoftDeleted:
+		return cannot(SkipChanged, "it is marked deleted, and Calico removes it at its next reading")
+	}
+	return nothing(Already, "it was not deleted after all")
+}
+
+// endHandle deletes a handle that the run marked.
+func (b *begun) endHandle(h *blocks.Handle) move {
+	c := b.log.first(blocks.Handles)
+	if c == nil || h.UID != c.was().Metadata.UID || len(b.state.HandleRefs(h.ID)) > 0 {
+		return move{}
+	}
+	return b.endMark(blocks.Handles, h.Meta)
+}
+
+func handleConcern(st *audit.State, h *blocks.Handle) concern {
+	c := concern{target: audit.HandleSubject(h.ID)}
+	for _, n := range h.Blocks {
+		c.pools = append(c.pools, poolNames(st.PoolOf(n.CIDR))...)
+	}
+	for _, r := range st.HandleRefs(h.ID) {
+		c.pools = append(c.pools, poolNames(r.Block.Pool)...)
+		if attr := r.Attributes(); attr != nil {
+			c.nodes = append(c.nodes, attr.Node)
+		}
+	}
+	return c
+}
+
+// handleStepRefs are what a step about a handle rests on.
+func handleStepRefs(st *audit.State, s *Step) []blocks.Ref {
+	r := newRefs(st)
+	r.one(blocks.Handles, s.Guard(GuardName))
+	r.handle(s.Target.Name)
+	if w := sandboxes(st)[sandboxOf(s.Target.Name)]; w != nil {
+		r.pod(w.Namespace, w.Name)
+	}
+	return r.out
+}
+
+type handleDoubt struct {
+	st *audit.State
+	// corrupt are the handles that corrupt blocks name anywhere, with the block.
+	corrupt map[string]*audit.Block
+	// sandboxes are the pods by the sandbox that they name.
+	sandboxes map[string]*blocks.Workload
+	// twice are the IDs that several handle objects have.
+	twice map[string]bool
+}
+
+func newHandleDoubt(st *audit.State) *handleDoubt {
+	d := &handleDoubt{st: st, corrupt: map[string]*audit.Block{}, sandboxes: sandboxes(st), twice: map[string]bool{}}
+	for _, b := range st.IPBlocks {
+		if len(b.Faults) == 0 {
+			continue
+		}
+		for i := range b.Attributes {
+			d.corrupt[strings.ToLower(b.Attributes[i].Handle)] = b
+		}
+	}
+	seen := map[string]bool{}
+	for i := range st.Handles {
+		id := strings.ToLower(st.Handles[i].ID)
+		d.twice[id] = seen[id]
+		seen[id] = true
+	}
+	return d
+}
+
+// sandboxes returns the pods that are not finished, by the sandbox that Calico's
+// annotation names.
+func sandboxes(st *audit.State) map[string]*blocks.Workload {
+	out := map[string]*blocks.Workload{}
+	for i := range st.Workloads {
+		if w := &st.Workloads[i]; w.ContainerID != "" && w.Live() {
+			out[strings.ToLower(w.ContainerID)] = w
+		}
+	}
+	return out
+}
+
+// sandboxOf returns the sandbox that a handle is named after: the CNI plugin makes
+// its ID of the network's name, a dot and the container's ID (cni-plugin
+// internal/pkg/utils, GetHandleID).
+func sandboxOf(handle string) string {
+	return strings.ToLower(handle[strings.LastIndex(handle, ".")+1:])
+}
+
+// about says why a handle must not be touched whatever the blocks say; an empty
+// code if it may.
+func (d *handleDoubt) about(h *blocks.Handle) (RefusalCode, string) {
+	id := strings.ToLower(h.ID)
+	switch {
+	case id == strings.ToLower(blocks.WindowsReservedHandle):
+		return RefusedSpecial, "it stands for the addresses that Windows nodes keep back"
+	case d.twice[id]:
+		return RefusedConflict, "several handle objects have this ID"
+	case d.corrupt[id] != nil:
+		return RefusedCorrupt, fmt.Sprintf("block %s names it and contradicts itself: %s", d.corrupt[id].CIDR, d.corrupt[id].Faults[0])
+	case len(d.st.Unreadable(blocks.Blocks)) > 0 && d.st.HandleMayBeUsed(h):
+		return RefusedNotRead, "a block that cannot be read may refer to it"
+	case d.st.HandleMayBeUsed(h):
+		return RefusedCorrupt, "a block that it counts in contradicts itself, and may refer to it"
+	}
+	return "", ""
+}
+
+// inFlight says whether the handle's pod is starting or ending, or anything about
+// it is young: handle and block are written one after the other.
+func (d *handleDoubt) inFlight(h *blocks.Handle, refs []audit.AllocationRef) (RefusalCode, string) {
+	if !d.st.OldEnough(h.Meta) {
+		order := ""
+		if len(refs) == 0 {
+			order = ": a handle is written before the address that it counts"
+		}
+		at := lastWrite(h.Meta)
+		return RefusedYoung, fmt.Sprintf("it was written less than %s ago, at %s%s%s", d.st.Grace, audit.FormatTime(at), order, oldFrom(d.st, at))
+	}
+	w := d.sandboxes[sandboxOf(h.ID)]
+	if w != nil && len(refs) == 0 {
+		return RefusedInUse, fmt.Sprintf("pod %s names its sandbox, and may be about to use it", w.FullName())
+	}
+	if moving(w) {
+		return RefusedInUse, "pod " + w.FullName() + " is starting or ending"
+	}
+	for _, r := range refs {
+		if at := audit.AssignedAt(r); !d.st.PastGrace(at) {
+			return RefusedYoung, fmt.Sprintf("%s was assigned under it less than %s ago, at %s%s", r.Addr(), d.st.Grace, audit.FormatTime(at), oldFrom(d.st, at))
+		}
+		attr := r.Attributes()
+		if w := d.st.Pod(attr.Namespace, attr.Pod); moving(w) {
+			return RefusedInUse, "pod " + w.FullName() + " is starting or ending"
+		}
+	}
+	return "", ""
+}
+
+// moving tells whether a pod's network may be in the making or in the taking down.
+func moving(w *blocks.Workload) bool {
+	return w != nil && (w.Phase == "Pending" || !w.Deleting.IsZero())
+}
+
+func countsText(counts []blocks.HandleCount) string {
+	var out []string
+	for _, c := range counts {
+		out = append(out, fmt.Sprintf("%d in %s", c.Count, c.CIDR))
+	}
+	return audit.List(out)
+}
+
+// countsGuard writes counts as the value of [GuardCounts].
+func countsGuard(counts []blocks.HandleCount) string {
+	var out []string
+	for _, c := range counts {
+		out = append(out, fmt.Sprintf("%s=%d", c.CIDR, c.Count))
+	}
+	return strings.Join(out, ",")
+}
+
+// sameCounts compares counts, whatever their order.
+func sameCounts(a, b []blocks.HandleCount) bool {
+	x, y := slices.Clone(a), slices.Clone(b)
+	for _, s := range [][]blocks.HandleCount{x, y} {
+		slices.SortFunc(s, func(a, b blocks.HandleCount) int { return blocks.ComparePrefixes(a.CIDR, b.CIDR) })
+	}
+	return slices.Equal(x, y)
+}
+
+// parseCounts reads what countsGuard writes; what it cannot read it leaves out.
+func parseCounts(s string) []blocks.HandleCount {
+	var out []blocks.HandleCount
+	for _, part := range strings.Split(s, ",") {
+		cidr, count, _ := strings.Cut(part, "=")
+		p, err := netip.ParsePrefix(cidr)
+		n, err2 := strconv.Atoi(count)
+		if err == nil && err2 == nil {
+			out = append(out, blocks.HandleCount{CIDR: p, Count: n})
+		}
+	}
+	return out
+}
