@@ -152,9 +152,6 @@ func dropPages(b *testing.B, ctx context.Context, k *Kubernetes) {
 		fetch[i] = &kind{}
 		*fetch[i] = *original
 		fetch[i].json = func(_ *decoder, r *jsonReader) { r.skip() }
-		if original.proto != nil {
-			fetch[i].proto = func(*decoder, []byte) error { return nil }
-		}
 	}
 	_, err := k.list(ctx, fetch)
 	check(b, err)

@@ -45,15 +45,17 @@ type kind struct {
 	// single kinds have one object that counts, which is called "default".
 	single bool
 
-	// What follows is made by describe, of a column: json and proto decode an object,
-	// proto is nil for kinds that are not served as protobuf.
-	json  func(*decoder, *jsonReader)
-	proto func(*decoder, []byte) error
+	// What follows is made by describe, of a column: json decodes an object.
+	json func(*decoder, *jsonReader)
 	// none returns a list of no objects, in which there is room for some.
 	none func() records
 	// store returns an empty store of its records.
 	store func() storedRecords
 }
+
+// protobuf tells whether the API server encodes the kind's objects, or their metadata
+// if they are foreign, as protobuf.
+func (k *kind) protobuf() bool { return k.core || k.foreign != "" }
 
 // version is the API version of the kind's objects, where Calico's are in a group.
 func (k *kind) version(group string) string {
@@ -76,7 +78,7 @@ func (k *kind) accept(list string) string {
 	case k.foreign != "":
 		as := fmt.Sprintf(metadataOnly, list)
 		return protobufType + as + ",application/json" + as + ",application/json"
-	case k.proto != nil:
+	case k.core:
 		return protobufType + ",application/json"
 	}
 	return "application/json"

@@ -122,12 +122,12 @@ func (l *lister) version() string { return l.kind.version(l.group) }
 // decode reads the objects of a page.
 func (l *lister) decode(a answer) (listMeta, error) {
 	d := &decoder{out: l.out, strings: l.strings, native: l.group == groupNative}
-	if strings.HasPrefix(a.mimeType, protobufType) && l.kind.proto != nil {
+	if strings.HasPrefix(a.mimeType, protobufType) && l.kind.protobuf() {
 		return protoList(a.body, func(object []byte) error {
-			err := l.kind.proto(d, object)
+			kept, err := d.protobuf(l.kind, object)
 			if err == nil {
 				l.count++
-				l.record.proto(object)
+				l.record.reduced(kept)
 			}
 			return err
 		})

@@ -11,8 +11,8 @@ var namespaces = describe(kind{
 	keeps: object("", 0, metaShape(roleNamespace, true, allLabels,
 		annotations(map[string]role{annotationPoolsV4: rolePoolList, annotationPoolsV6: rolePoolList}))),
 }, column[blocks.Namespace]{
-	json: (*decoder).namespace, proto: (*decoder).protoNamespace,
-	in: func(s *blocks.Snapshot) *[]blocks.Namespace { return &s.Namespaces },
+	json: (*decoder).namespace,
+	in:   func(s *blocks.Snapshot) *[]blocks.Namespace { return &s.Namespaces },
 })
 
 // namespaceBuilder makes a namespace out of its fields.

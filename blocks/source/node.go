@@ -44,8 +44,8 @@ var nodes = describe(kind{
 			listOf("conditions", 4, object("", 0, value("type", 1, roleWord), value("status", 2, roleWord))),
 			object("nodeInfo", 7, value("operatingSystem", 9, roleWord)))),
 }, column[blocks.Node]{
-	json: (*decoder).node, proto: (*decoder).protoNode,
-	in: func(s *blocks.Snapshot) *[]blocks.Node { return &s.Nodes },
+	json: (*decoder).node,
+	in:   func(s *blocks.Snapshot) *[]blocks.Node { return &s.Nodes },
 })
 
 func nodeAnnotationRoles() map[string]role {
@@ -61,8 +61,7 @@ func nodeAnnotationRoles() map[string]role {
 	return roles
 }
 
-// nodeBuilder makes a node out of its fields, whether they come as JSON or as
-// protobuf.
+// nodeBuilder makes a node out of its fields.
 type nodeBuilder struct {
 	d      *decoder
 	node   blocks.Node

@@ -40,8 +40,7 @@ type records interface {
 // snapshot has them.
 type column[T any] struct {
 	// json returns the record of an object; false if there is none.
-	json  func(*decoder, *jsonReader) (T, bool)
-	proto func(*decoder, []byte) (T, error)
+	json func(*decoder, *jsonReader) (T, bool)
 	// in is where a snapshot has the records of the kind, put sets the one of a single
 	// kind, and otherwise is that of a cluster that has no such object.
 	in        func(*blocks.Snapshot) *[]T
@@ -69,15 +68,6 @@ func describe[T any, P record[T]](k kind, c column[T]) *kind {
 	k.json = func(d *decoder, r *jsonReader) {
 		if o, ok := c.json(d, r); ok {
 			add[T, P](d.out, o)
-		}
-	}
-	if c.proto != nil {
-		k.proto = func(d *decoder, msg []byte) error {
-			o, err := c.proto(d, msg)
-			if err == nil {
-				add[T, P](d.out, o)
-			}
-			return err
 		}
 	}
 	return &k

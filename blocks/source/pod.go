@@ -34,7 +34,7 @@ var pods = describe(kind{
 			listOf("podIPs", 12, object("", 0, value("ip", 1, roleAddresses))),
 			&shape{key: "startTime", num: 7, form: formTime, role: roleTime})),
 }, column[blocks.Workload]{
-	json: (*decoder).pod, proto: (*decoder).protoPod, compare: blocks.CompareWorkloads,
+	json: (*decoder).pod, compare: blocks.CompareWorkloads,
 	in: func(s *blocks.Snapshot) *[]blocks.Workload { return &s.Workloads },
 })
 
@@ -51,8 +51,7 @@ func podAnnotation(key string) bool {
 
 func annotationField(key string) string { return "metadata.annotations[" + key + "]" }
 
-// podBuilder makes a workload out of a pod's fields, whether they come as JSON
-// or as protobuf.
+// podBuilder makes a workload out of a pod's fields.
 type podBuilder struct {
 	d      *decoder
 	pod    blocks.Workload

@@ -3,177 +3,47 @@ package source
 import (
 	"fmt"
 	"net/netip"
-	"runtime"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // BenchmarkCoreTypes decodes the pods and nodes of a cluster of 5,000 nodes and
-// 150,000 pods, in pages of protobuf as the API server encodes them: with the code
-// that walks the bytes field by field, with k8s.io/api's, and by way of JSON.
+// 150,000 pods, in pages of protobuf as the API server encodes them.
 func BenchmarkCoreTypes(b *testing.B) {
 	podPages, nodePages := podPages(b), nodePages(b)
-	const podRounds, nodeRounds = 150_000 / 500 / 10, 5_000 / 500
-	arms := []struct {
-		name string
-		pod  func(*decoder, []byte) error
-		node func(*decoder, []byte) error
-		list bool // decodes a page at once
-	}{
-		{name: "walk", pod: pods.proto, node: nodes.proto},
-		{name: "json", pod: viaJSON(pods), node: viaJSON(nodes)},
-		{name: "api", list: true},
-	}
-	var times, heaps, kept [3]float64
+	var times, heaps float64
 	for b.Loop() {
-		for i, arm := range arms {
-			somePods, someNodes := newObjects(pods), newObjects(nodes)
-			took, heap := measure(func() {
-				d := &decoder{out: somePods, strings: &sharedStrings{}}
-				somePods.grow(150_000)
-				decode := func(page []byte, one func(*decoder, []byte) error, many func(*decoder, []byte) error) {
-					if arm.list {
-						check(b, many(d, page))
-						return
-					}
-					_, err := protoList(page, func(object []byte) error { return one(d, object) })
+		shared := &sharedStrings{}
+		read := func(k *kind, pages [][]byte, count int) {
+			l := lister{kind: k, strings: shared, out: newObjects(k)}
+			l.out.grow(count)
+			for range count / 500 / len(pages) {
+				for _, page := range pages {
+					_, err := l.decode(answer{body: page, mimeType: protobufType})
 					check(b, err)
 				}
-				for range podRounds {
-					for _, page := range podPages {
-						decode(page, arm.pod, typedPods)
-					}
-				}
-				d.out = someNodes
-				for range nodeRounds {
-					for _, page := range nodePages {
-						decode(page, arm.node, typedNodes)
-					}
-				}
-			})
-			if somePods.len() != 150_000 || someNodes.len() != 5_000 || len(somePods.gaps)+len(someNodes.gaps) > 0 {
-				b.Fatalf("%s: %d pods, %d nodes, gaps %v", arm.name, somePods.len(), someNodes.len(), append(somePods.gaps, someNodes.gaps...))
 			}
-			times[i] += took.Seconds()
-			heaps[i] += float64(heap) / (1 << 20)
-			before := heapBytes()
-			runtime.GC()
-			_ = before
-			kept[i] += float64(heapBytes()) / (1 << 20)
-			runtime.KeepAlive([]*objects{somePods, someNodes})
+			if l.out.len() != count || len(l.out.gaps) > 0 {
+				b.Fatalf("%d of %d %s, gaps %v", l.out.len(), count, k.resource, l.out.gaps)
+			}
 		}
+		took, heap := measure(func() {
+			read(pods, podPages, 150_000)
+			read(nodes, nodePages, 5_000)
+		})
+		times += took.Seconds()
+		heaps += float64(heap) / (1 << 20)
 	}
 	b.ReportMetric(0, "ns/op")
-	for i, arm := range arms {
-		b.ReportMetric(times[i]/float64(b.N), "s/"+arm.name)
-		b.ReportMetric(heaps[i]/float64(b.N), "MiB-peak/"+arm.name)
-	}
+	b.ReportMetric(times/float64(b.N), "s/read")
+	b.ReportMetric(heaps/float64(b.N), "MiB-peak/read")
 }
 
-func viaJSON(k *kind) func(*decoder, []byte) error {
-	return func(d *decoder, msg []byte) error {
-		_, err := d.protobuf(k, msg)
-		return err
-	}
-}
-
-func typedMeta(d *decoder, o *metav1.ObjectMeta, m *blocks.Meta, hooks metaHooks) {
-	m.Name = d.str([]byte(o.Name))
-	setIdentity(m, []byte(o.UID), []byte(o.ResourceVersion))
-	m.Created = o.CreationTimestamp.UTC()
-	if o.DeletionTimestamp != nil {
-		m.Deleting = o.DeletionTimestamp.UTC()
-	}
-	if hooks.namespace != nil {
-		hooks.namespace([]byte(o.Namespace))
-	}
-	if hooks.label != nil {
-		for k, v := range o.Labels {
-			hooks.label([]byte(k), []byte(v))
-		}
-	}
-	for k, v := range o.Annotations {
-		hooks.annotation([]byte(k), []byte(v))
-	}
-	if hooks.owner != nil {
-		for _, r := range o.OwnerReferences {
-			hooks.owner(ownerRef{[]byte(r.APIVersion), []byte(r.Kind), []byte(r.Name)})
-		}
-	}
-	if !hooks.noWritten {
-		for _, f := range o.ManagedFields {
-			var at time.Time
-			if f.Time != nil {
-				at = f.Time.UTC()
-			}
-			m.Wrote([]byte(f.Manager), at)
-		}
-	}
-}
-
-func typedPods(d *decoder, page []byte) error {
-	raw, err := protoUnwrap(page)
-	if err != nil {
-		return err
-	}
-	var list corev1.PodList
-	if err := list.Unmarshal(raw); err != nil {
-		return err
-	}
-	for i := range list.Items {
-		o := &list.Items[i]
-		b := podBuilder{d: d}
-		p := &b.pod
-		typedMeta(d, &o.ObjectMeta, &p.Meta, b.hooks())
-		p.Node, p.HostNetwork = d.str([]byte(o.Spec.NodeName)), o.Spec.HostNetwork
-		p.Phase, b.podIP = d.str([]byte(o.Status.Phase)), []byte(o.Status.PodIP)
-		if o.Status.StartTime != nil {
-			p.Started = o.Status.StartTime.UTC()
-		}
-		for _, ip := range o.Status.PodIPs {
-			b.statusIP([]byte(ip.IP))
-		}
-		add(d.out, b.finish())
-	}
-	return nil
-}
-
-func typedNodes(d *decoder, page []byte) error {
-	raw, err := protoUnwrap(page)
-	if err != nil {
-		return err
-	}
-	var list corev1.NodeList
-	if err := list.Unmarshal(raw); err != nil {
-		return err
-	}
-	for i := range list.Items {
-		o := &list.Items[i]
-		b := nodeBuilder{d: d}
-		typedMeta(d, &o.ObjectMeta, &b.node.Meta, metaHooks{label: b.label, annotation: b.annotation})
-		b.node.Unschedulable = o.Spec.Unschedulable
-		for _, t := range o.Spec.Taints {
-			b.taint([]byte(t.Key), []byte(t.Effect))
-		}
-		if q, ok := o.Status.Allocatable["pods"]; ok {
-			b.allocatablePods([]byte(q.String()))
-		}
-		for _, c := range o.Status.Conditions {
-			b.condition(string(c.Type), string(c.Status))
-		}
-		b.operatingSystem([]byte(o.Status.NodeInfo.OperatingSystem))
-		add(d.out, b.finish())
-	}
-	return nil
-}
-
-// page encodes a list as the API server does.
+// protoPage encodes a list as the API server does.
 func protoPage(b *testing.B, list interface{ Marshal() ([]byte, error) }) []byte {
 	b.Helper()
 	raw, err := list.Marshal()

@@ -148,16 +148,12 @@ func (s *spool) json(version string, object []byte) {
 	s.line()
 }
 
-// proto keeps an object that came as protobuf.
-func (s *spool) proto(msg []byte) {
+// reduced keeps what the kind's shape keeps of an object that came as protobuf.
+func (s *spool) reduced(members []byte) {
 	if s == nil {
 		return
 	}
 	version := s.kind.version("")
-	members, err := appendProto(nil, msg, s.kind.keeps)
-	if err != nil {
-		return // as the page that it stands in
-	}
 	s.scratch = appendHead(s.scratch[:0], version, s.kind.name(version), members)
 	s.line()
 }

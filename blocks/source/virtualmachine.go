@@ -28,7 +28,7 @@ var virtualMachineInstances = describe(kind{
 }, vmColumn(func(s *blocks.Snapshot) *[]blocks.VirtualMachine { return &s.VMInstances }))
 
 func vmColumn(in func(*blocks.Snapshot) *[]blocks.VirtualMachine) column[blocks.VirtualMachine] {
-	return column[blocks.VirtualMachine]{json: (*decoder).virtualMachine, proto: (*decoder).protoVirtualMachine,
+	return column[blocks.VirtualMachine]{json: (*decoder).virtualMachine,
 		compare: blocks.CompareVirtualMachines, in: in}
 }
 
@@ -85,19 +85,6 @@ func (d *decoder) virtualMachine(r *jsonReader) (v blocks.VirtualMachine, ok boo
 	}
 	d.gapPerFault(v.FullName(), r.faults)
 	return v, true
-}
-
-// protoVirtualMachine reads a PartialObjectMetadata.
-func (d *decoder) protoVirtualMachine(msg []byte) (v blocks.VirtualMachine, err error) {
-	within(&err, msg, func(f protoField) {
-		if f.num != 1 {
-			return
-		}
-		if failed := d.protoMeta(f.bytes, &v.Meta, d.vmHooks(&v)); failed != nil {
-			err = failed
-		}
-	})
-	return v, err
 }
 
 // vmHooks read what the metadata of a virtual machine tell beyond its name.

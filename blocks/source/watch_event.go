@@ -185,7 +185,8 @@ func (e *event) decode(k *kind, group string, shared *sharedStrings) (*objects, 
 	p := newObjects(k)
 	d := &decoder{out: p, strings: shared, native: group == groupNative}
 	if e.proto {
-		return p, k.proto(d, e.object)
+		_, err := d.protobuf(k, e.object)
+		return p, err
 	}
 	r := newJSONReader(e.object)
 	r.begin()

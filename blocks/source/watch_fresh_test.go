@@ -31,18 +31,18 @@ func holdNamespaces(t *testing.T) *sluice {
 		if k.resource != blocks.Namespaces {
 			continue
 		}
-		decode := k.proto
-		k.proto = func(d *decoder, object []byte) error {
-			if g := s.gate.Load(); g != nil && bytes.Contains(object, g.text) {
+		decode := k.json
+		k.json = func(d *decoder, r *jsonReader) {
+			if g := s.gate.Load(); g != nil && bytes.Contains(r.text, g.text) {
 				select {
 				case g.reached <- struct{}{}:
 				default:
 				}
 				<-g.open
 			}
-			return decode(d, object)
+			decode(d, r)
 		}
-		t.Cleanup(func() { k.proto = decode })
+		t.Cleanup(func() { k.json = decode })
 	}
 	return s
 }

@@ -28,7 +28,7 @@ func FuzzWatchEvents(f *testing.F) {
 				}
 				meta, err := e.meta()
 				for _, k := range kinds {
-					if e.proto != (k.proto != nil) {
+					if e.proto != (k.protobuf()) {
 						continue
 					}
 					p, failed := e.decode(k, groupCRD, &sharedStrings{})

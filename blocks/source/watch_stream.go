@@ -41,7 +41,7 @@ func (k *keeper) stream(ctx context.Context, from string, opened func()) error {
 	guard.Reset(time.Until(ends))
 	body := &attentive{resp.Body, &k.reads}
 	var events eventReader = &jsonEvents{in: json.NewDecoder(body)}
-	if strings.HasPrefix(resp.Header.Get("Content-Type"), protobufType) && k.kind.proto != nil {
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), protobufType) && k.kind.protobuf() {
 		events = &protoEvents{in: body}
 	}
 	for {
