@@ -1,0 +1,71 @@
+package source
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// BenchmarkJSON decodes Calico's objects of a cluster of 5,000 nodes as the API
+// server sends them, in pages of JSON: 10,000 blocks, each half full, and a handle
+// for each of 150,000 pods.
+func BenchmarkJSON(b *testing.B) {
+	const meta = `"creationTimestamp":"2025-11-20T09:00:00Z","generation":7,"managedFields":[{"apiVersion":"crd.projectcalico.org/v1","fieldsType":"FieldsV1",` +
+		`"fieldsV1":{"f:metadata":{"f:annotations":{".":{},"f:projectcalico.org/metadata":{}}},"f:spec":{".":{},"f:affinity":{},"f:allocations":{},"f:attributes":{},` +
+		`"f:cidr":{},"f:deleted":{},"f:sequenceNumber":{},"f:strictAffinity":{},"f:unallocated":{}}},"manager":"calico","operation":"Update","time":"2025-11-20T09:30:00Z"}],` +
+		`"resourceVersion":"123456789","uid":"6d5f8c7b-9d1c-4d5e-8f6a-1b2c3d4e5f60"`
+	page := func(kind string, item func(n int) string) []byte {
+		var items []string
+		for n := range 500 {
+			items = append(items, fmt.Sprintf(`{"apiVersion":"crd.projectcalico.org/v1","kind":"%s","metadata":{%s,%s}`, kind, meta, item(n)))
+		}
+		return []byte(fmt.Sprintf(`{"apiVersion":"crd.projectcalico.org/v1","items":[%s],"kind":"%sList","metadata":{"continue":"more","remainingItemCount":500,"resourceVersion":"5"}}`,
+			strings.Join(items, ","), kind))
+	}
+	handle := func(n, i int) string { return fmt.Sprintf("k8s-pod-network.%064d", n*32+i) }
+	pages := map[blocks.Resource][]byte{
+		blocks.Blocks: page("IPAMBlock", func(n int) string {
+			var allocations, attributes, sequences, free []string
+			for i := range 64 {
+				if i >= 32 {
+					allocations, free = append(allocations, "null"), append(free, fmt.Sprint(i))
+					continue
+				}
+				allocations = append(allocations, fmt.Sprint(i))
+				sequences = append(sequences, fmt.Sprintf(`"%d":1763632800123456%03d`, i, n))
+				attributes = append(attributes, fmt.Sprintf(`{"handle_id":"%s","secondary":{"namespace":"shop","node":"node-%04d","pod":"cart-6d5f8c7b9-%05d","timestamp":"2025-11-20 09:00:00.123456789 +0000 UTC"}}`, handle(n, i), n, i))
+			}
+			return fmt.Sprintf(`"name":"10-0-%d-%d-26"},"spec":{"affinity":"host:node-%04d","allocations":[%s],"attributes":[%s],"cidr":"10.0.%d.%d/26","deleted":false,"sequenceNumber":1763632800123456789,"sequenceNumberForAllocation":{%s},"strictAffinity":false,"unallocated":[%s]}`,
+				n/4, n%4*64, n, strings.Join(allocations, ","), strings.Join(attributes, ","), n/4, n%4*64, strings.Join(sequences, ","), strings.Join(free, ","))
+		}),
+		blocks.Handles: page("IPAMHandle", func(n int) string {
+			return fmt.Sprintf(`"name":"%s"},"spec":{"block":{"10.0.%d.%d/26":1},"deleted":false,"handleID":"%s"}`, handle(n, 0), n/4, n%4*64, handle(n, 0))
+		}),
+	}
+	for _, c := range []struct {
+		kind    blocks.Resource
+		objects int
+	}{{blocks.Blocks, 10_000}, {blocks.Handles, 150_000}} {
+		b.Run(string(c.kind), func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(pages[c.kind]) * c.objects / 500))
+			for b.Loop() {
+				l := lister{strings: &sharedStrings{}, group: groupCRD}
+				for _, k := range kinds {
+					if k.resource == c.kind {
+						l.kind = k
+					}
+				}
+				for range c.objects / 500 {
+					_, err := l.decode(answer{body: pages[c.kind], mimeType: "application/json"})
+					check(b, err)
+				}
+				if l.count != c.objects || len(l.out.gaps) > 0 {
+					b.Fatalf("%d objects, gaps %v", l.count, l.out.gaps)
+				}
+			}
+		})
+	}
+}
