@@ -248,10 +248,7 @@ func listHead(object []byte) (kind, version, more string) {
 	var next, remaining string
 	r := newJSONReader(object)
 	value := func(none string) string {
-		r.peek()
-		from := r.pos
-		r.skip()
-		if v := string(r.text[from:r.pos]); v != none && v != "null" {
+		if v := string(r.raw()); v != none && v != "null" {
 			return v
 		}
 		return ""

@@ -84,9 +84,6 @@ func (f *fileReader) object(o rawObject) error {
 }
 
 func (f *fileReader) nested(o rawObject, depth int) error {
-	if err := checkSyntax(o.json, o.document, o.line); err != nil {
-		return err
-	}
 	wrong := func(format string, args ...any) error {
 		return &fileError{o.document, o.line, fmt.Errorf(format, args...)}
 	}
@@ -143,12 +140,10 @@ func (f *fileReader) listItems(o rawObject, e envelope, depth int) error {
 			return
 		}
 		r.array(func(int) {
-			r.peek()
-			from := r.pos
-			r.skip()
+			item := r.raw()
 			if failed == nil && r.err == nil {
 				failed = f.nested(rawObject{
-					json: o.json[from:r.pos], document: o.document, line: o.line, listKind: e.kind, listVersion: e.version,
+					json: item, document: o.document, line: o.line, listKind: e.kind, listVersion: e.version,
 				}, depth+1)
 			}
 		})

@@ -167,16 +167,11 @@ func (g *viewReader) file(path string) error {
 		}
 		g.listing(path, text)
 		return nil
-	case text[0] == '{':
-		return g.objects(path, text)
-	case len(text) > maxHostViewYAML:
+	case text[0] != '{' && len(text) > maxHostViewYAML:
 		g.gap(nodeOfFile(path), path, fmt.Sprintf("it has %d bytes of YAML; up to %d MiB are read, and of JSON %d MiB", len(text), maxHostViewYAML>>20, maxHostView>>20))
 		return nil
 	}
 	found, err := splitObjects(bytes.NewReader(text), func(o rawObject) error {
-		if err := checkSyntax(o.json, o.document, o.line); err != nil {
-			return err
-		}
 		g.object(path, bytes.Clone(o.json))
 		return nil
 	}, func(rawObject) error { return nil })
@@ -185,24 +180,6 @@ func (g *viewReader) file(path string) error {
 		return &brokenView{err}
 	case found == 0:
 		return &brokenView{errors.New("it holds no object")}
-	}
-	return nil
-}
-
-// objects reads views in JSON, one after the other.
-func (g *viewReader) objects(path string, text []byte) error {
-	r := newJSONReader(text)
-	var found [][]byte
-	for !r.atEnd() {
-		from := r.pos
-		if r.skip(); r.err != nil {
-			line := 1 + bytes.Count(text[:min(r.pos, len(text))], []byte("\n"))
-			return &brokenView{fmt.Errorf("line %d: %w", line, r.err)}
-		}
-		found = append(found, text[from:r.pos])
-	}
-	for _, object := range found {
-		g.object(path, object)
 	}
 	return nil
 }

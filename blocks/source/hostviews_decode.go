@@ -146,7 +146,7 @@ func (g *viewReader) agentView(source, node string, text []byte) {
 
 func (d *viewDraft) decode(r *jsonReader) {
 	if r.peek() != '{' {
-		d.refused = "it is no HostView, but " + clip(r.text[r.pos:])
+		d.refused = "it is no HostView, but " + clip(r.text)
 		return
 	}
 	kind, version := "", ""

@@ -75,7 +75,7 @@ func appendList(out []byte, r *jsonReader, s *shape, n *names) []byte {
 
 // kindAt returns the field kind of the object at hand, without reading it.
 func kindAt(r *jsonReader) (kind string) {
-	ahead := newJSONReader(r.text[r.pos:])
+	ahead := newJSONReader(r.text[r.pos():])
 	if ahead.peek() != '{' {
 		return ""
 	}
@@ -157,11 +157,8 @@ func appendEmpty(out []byte, r *jsonReader) []byte {
 
 // appendRaw appends the value at hand as it stands, white space aside.
 func appendRaw(out []byte, r *jsonReader) []byte {
-	r.peek()
-	from := r.pos
-	r.skip()
 	quoted, escaped := false, false
-	for _, c := range r.text[from:r.pos] {
+	for _, c := range r.raw() {
 		switch {
 		case quoted:
 			out = append(out, c)

@@ -162,11 +162,11 @@ func (l *lister) decodeJSON(d *decoder, body []byte) (listMeta, error) {
 			items = true
 			r.array(func(int) {
 				r.begin()
-				from := r.pos
+				from := r.pos()
 				l.kind.json(d, r)
 				if r.err == nil {
 					l.count++
-					l.record.json(l.version(), r.text[from:r.pos])
+					l.record.json(l.version(), r.text[from:r.in.InputOffset()])
 				}
 			})
 		}

@@ -43,9 +43,7 @@ func networkIPs(known []netip.Addr, status []byte) (all []netip.Addr, reason str
 			})
 		})
 	})
-	if r.err == nil && !r.atEnd() {
-		r.failAt("the end")
-	}
+	r.end()
 	switch {
 	case r.err != nil:
 		return known, "is not a JSON list of networks: " + r.err.Error()

@@ -229,7 +229,7 @@ func (b *nodeBuilder) readStatus(r *jsonReader, key []byte) {
 				return
 			}
 			if c := r.peek(); c >= '0' && c <= '9' {
-				b.allocatablePods(r.number())
+				b.allocatablePods(r.raw())
 			} else if q, ok := r.str(); ok {
 				b.allocatablePods(q)
 			}

@@ -64,7 +64,7 @@ func splitObjects(text io.Reader, emit, endList func(rawObject) error) (document
 		return 0, err
 	}
 	if isJSON {
-		s := &jsonSplitter{in: in, emit: emit, endList: endList, line: 1}
+		s := &jsonSplitter{text: lineReader{in: in}, emit: emit, endList: endList}
 		err = s.run()
 		return s.document, err
 	}

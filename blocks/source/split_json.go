@@ -1,55 +1,77 @@
 package source
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // jsonSplitter cuts JSON text into objects: values one after the other, with or
-// without lines between them, and the items of lists. It finds where values end;
-// their syntax is checked when they are decoded.
+// without lines between them, and the items of lists.
 type jsonSplitter struct {
-	in       *bufio.Reader
+	text     lineReader
+	in       *jsontext.Decoder
 	emit     func(rawObject) error
 	endList  func(rawObject) error
 	document int
-	line     int
 
-	object  []byte // the top-level object without its items
-	members int    // how many of its members object holds
-	item    []byte
-	inTop   bool // whether newlines are kept in object, for the lines of errors
-	list    bool
-	early   []rawObject // items before the list's kind was known
-	kind    string
-	api     string
+	object    []byte      // the top-level object without its items
+	early     []rawObject // items before the list's kind was known
+	kind, api string
+}
+
+// lineReader counts the lines of what is read, and limits how much that may be.
+type lineReader struct {
+	in    io.Reader
+	lines int
+	left  int
+	err   error // the first but for the end
+}
+
+func (r *lineReader) Read(p []byte) (int, error) {
+	if r.left <= 0 {
+		r.err = fmt.Errorf("an object of more than %d MiB: %w", maxObject>>20, errTooLarge)
+		return 0, r.err
+	}
+	n, err := r.in.Read(p[:min(len(p), r.left)])
+	r.left -= n
+	r.lines += bytes.Count(p[:n], []byte("\n"))
+	if err != nil && err != io.EOF {
+		r.err = err
+	}
+	return n, err
 }
 
 var errJSONEnd = errors.New("unexpected end of JSON input; is the file cut off?")
 
 func (s *jsonSplitter) run() error {
+	s.in = jsontext.NewDecoder(&s.text, lenient...)
 	for {
-		c, err := s.next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		s.document++
-		switch c {
+		var err error
+		switch kind := s.peek(); kind {
 		case '{':
+			s.document++
 			err = s.top()
 		case '[':
+			s.document++
 			err = s.items(s.emit)
-		case '-':
-			s.document--
-			err = s.separator()
 		default:
-			err = fmt.Errorf("unexpected %q, wanted an object", c)
+			switch again, separatorErr := s.separator(); {
+			case again:
+				continue
+			case separatorErr != nil:
+				err = separatorErr
+			case kind == 0:
+				if _, err = s.in.ReadToken(); err == io.EOF {
+					return nil
+				}
+			default:
+				s.document++
+				err = fmt.Errorf("unexpected %q, wanted an object", s.unread()[0])
+			}
 		}
 		if err != nil {
 			return s.fail(err)
@@ -57,131 +79,106 @@ func (s *jsonSplitter) run() error {
 	}
 }
 
+// peek returns the kind of what comes next; 0 at the end and before an error.
+func (s *jsonSplitter) peek() jsontext.Kind {
+	s.text.left = maxObject
+	return s.in.PeekKind()
+}
+
+// unread is what was read of the text ahead of the decoder, from the next value on.
+func (s *jsonSplitter) unread() []byte {
+	return bytes.TrimLeft(s.in.UnreadBuffer(), " \t\r\n")
+}
+
+// line is the one at which the decoder stands, from 1.
+func (s *jsonSplitter) line() int {
+	return 1 + s.text.lines - bytes.Count(s.in.UnreadBuffer(), []byte("\n"))
+}
+
 // fail places an error, unless it has a place.
 func (s *jsonSplitter) fail(err error) error {
 	var known *fileError
-	if errors.As(err, &known) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return err // that of what is compressed has no place
+	if errors.As(err, &known) {
+		return err
 	}
-	if errors.Is(err, io.EOF) {
-		err = errJSONEnd
-	}
-	return &fileError{max(s.document, 1), s.line, err}
-}
-
-// separator reads the rest of a line "---", which some tools put between JSON
-// documents, too.
-func (s *jsonSplitter) separator() error {
-	for range 2 {
-		c, err := s.in.ReadByte()
-		if err != nil || c != '-' {
-			return fmt.Errorf("unexpected %q, wanted an object", '-')
+	if s.text.err != nil {
+		if err = s.text.err; !errors.Is(err, errTooLarge) {
+			return err // of the file, not of what is in it
 		}
 	}
-	return nil
+	from, unread := int(s.in.InputOffset()), s.in.UnreadBuffer()
+	err, at := syntaxError(err, errJSONEnd, from+len(unread))
+	return &fileError{max(s.document, 1), s.line() + bytes.Count(unread[:min(max(at-from, 0), len(unread))], []byte("\n")), err}
 }
 
-// next returns the next byte that is not white space.
-func (s *jsonSplitter) next() (byte, error) {
-	for {
-		c, err := s.in.ReadByte()
-		if err != nil {
-			return 0, err
-		}
-		switch c {
-		case '\n':
-			s.line++
-			if s.inTop {
-				s.object = append(s.object, '\n')
-			}
-		case ' ', '\t', '\r':
-		default:
-			return c, nil
-		}
+// separator steps over "---", which some tools put between JSON documents, too, and
+// tells whether it is there.
+func (s *jsonSplitter) separator() (bool, error) {
+	if rest := s.unread(); len(rest) == 0 || rest[0] != '-' {
+		return false, nil
 	}
+	ahead := bytes.Clone(s.unread())
+	s.text.lines -= bytes.Count(ahead, []byte("\n"))
+	s.text.in = io.MultiReader(bytes.NewReader(ahead), s.text.in)
+	var dashes [3]byte
+	if _, err := io.ReadFull(&s.text, dashes[:]); err != nil || string(dashes[:]) != "---" {
+		return false, fmt.Errorf("unexpected %q, wanted an object", '-')
+	}
+	s.in.Reset(&s.text, lenient...)
+	return true, nil
 }
 
-// top reads an object of the top level, whose brace is read already.
+// top reads an object of the top level. Items are handed out one by one, all else is
+// kept.
 func (s *jsonSplitter) top() error {
-	start := s.line
-	s.object, s.list, s.early, s.kind, s.api = append(s.object[:0], '{'), false, nil, "", ""
-	s.members, s.inTop = 0, true
-	defer func() { s.inTop = false }()
-	for first := true; ; first = false {
-		c, err := s.next()
+	_, _ = s.in.ReadToken()
+	start := s.line()
+	s.object, s.early, s.kind, s.api = append(s.object[:0], '{'), nil, "", ""
+	list := false
+	for s.peek() == '"' {
+		mark := len(s.object)
+		if mark > 1 {
+			s.object = append(s.object, ',')
+		}
+		key, err := s.in.ReadValue()
 		if err != nil {
 			return err
 		}
-		if c == '}' && first {
-			break
+		s.object = append(append(s.object, key...), ':')
+		if string(s.object[len(s.object)-len(key)-1:]) == `"items":` && s.peek() == '[' {
+			s.object, list = s.object[:mark], true
+			s.kind, s.api = kindAndVersion(append(bytes.Clone(s.object), '}'))
+			if err := s.items(s.listItem); err != nil {
+				return err
+			}
+			continue
 		}
-		if c != '"' {
-			return fmt.Errorf("unexpected %q, wanted a key", c)
-		}
-		if err := s.topMember(); err != nil {
+		s.text.left = maxObject - len(s.object)
+		value, err := s.in.ReadValue()
+		if err != nil {
 			return err
 		}
-		if c, err = s.next(); err != nil {
-			return err
-		}
-		if c == '}' {
-			break
-		}
-		if c != ',' {
-			return fmt.Errorf("unexpected %q, wanted a comma or '}'", c)
-		}
+		s.object = append(s.object, value...)
+	}
+	if kind := s.peek(); kind != '}' && kind != 0 {
+		return fmt.Errorf("unexpected %q, wanted a key", byte(kind))
+	}
+	if _, err := s.in.ReadToken(); err != nil {
+		return err
 	}
 	s.object = append(s.object, '}')
-	if !s.list {
-		return s.emit(rawObject{json: s.object, document: s.document, line: start})
-	}
-	if err := checkSyntax(s.object, s.document, start); err != nil {
-		return err
+	o := rawObject{json: s.object, document: s.document, line: start}
+	if !list {
+		return s.emit(o)
 	}
 	s.kind, s.api = kindAndVersion(s.object)
-	for _, o := range s.early {
-		o.listKind, o.listVersion = s.kind, s.api
-		if err := s.emit(o); err != nil {
+	for _, item := range s.early {
+		item.listKind, item.listVersion = s.kind, s.api
+		if err := s.emit(item); err != nil {
 			return err
 		}
 	}
-	return s.endList(rawObject{json: s.object, document: s.document, line: start})
-}
-
-// topMember reads a member of the top level, whose quote is read already. Items
-// are handed out one by one, all else is kept.
-func (s *jsonSplitter) topMember() error {
-	mark := len(s.object)
-	if s.members > 0 {
-		s.object = append(s.object, ',')
-	}
-	keyFrom := len(s.object)
-	var err error
-	if s.object, err = s.value(s.object, '"'); err != nil {
-		return err
-	}
-	key := s.object[keyFrom:]
-	c, err := s.next()
-	if err != nil {
-		return err
-	}
-	if c != ':' {
-		return fmt.Errorf("unexpected %q, wanted a colon", c)
-	}
-	if c, err = s.next(); err != nil {
-		return err
-	}
-	if c == '[' && bytes.Equal(key, []byte(`"items"`)) {
-		s.object = s.object[:mark]
-		s.list, s.inTop = true, false
-		defer func() { s.inTop = true }()
-		s.kind, s.api = kindAndVersion(append(bytes.Clone(s.object), '}'))
-		return s.items(s.listItem)
-	}
-	s.members++
-	s.object = append(s.object, ':')
-	s.object, err = s.value(s.object, c)
-	return err
+	return s.endList(o)
 }
 
 // listItem hands out an item, or keeps it until its list's kind is known if it
@@ -198,101 +195,17 @@ func (s *jsonSplitter) listItem(o rawObject) error {
 	return s.emit(o)
 }
 
-// items reads a list, whose bracket is read already, and calls emit with each
-// element.
+// items reads a list and calls emit with each element.
 func (s *jsonSplitter) items(emit func(rawObject) error) error {
-	for first := true; ; first = false {
-		c, err := s.next()
-		if err != nil {
-			return err
-		}
-		if c == ']' && first {
-			return nil
-		}
-		start := s.line
-		if s.item, err = s.value(s.item[:0], c); err != nil {
-			return err
-		}
-		if err := emit(rawObject{json: s.item, document: s.document, line: start}); err != nil {
-			return err
-		}
-		if c, err = s.next(); err != nil {
-			return err
-		}
-		if c == ']' {
-			return nil
-		}
-		if c != ',' {
-			return fmt.Errorf("unexpected %q, wanted a comma or ']'", c)
+	_, err := s.in.ReadToken()
+	for err == nil && s.peek() != ']' {
+		var item jsontext.Value
+		if item, err = s.in.ReadValue(); err == nil {
+			err = emit(rawObject{json: item, document: s.document, line: s.line() - bytes.Count(item, []byte("\n"))})
 		}
 	}
-}
-
-// value appends a value, whose first byte is c, to out.
-func (s *jsonSplitter) value(out []byte, c byte) ([]byte, error) {
-	depth, quoted := 0, false
-	for {
-		out = append(out, c)
-		switch {
-		case quoted && c == '\\':
-			next, err := s.in.ReadByte()
-			if err != nil {
-				return out, err
-			}
-			out = append(out, next)
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			depth++
-		case c == '}' || c == ']':
-			depth--
-		}
-		if c == '\n' {
-			s.line++
-		}
-		if depth == 0 && !quoted && s.ended(c) {
-			return out, nil
-		}
-		if len(out) > maxObject {
-			return out, fmt.Errorf("an object of more than %d MiB: %w", maxObject>>20, errTooLarge)
-		}
-		var err error
-		if c, err = s.in.ReadByte(); err != nil {
-			return out, err
-		}
+	if err == nil {
+		_, err = s.in.ReadToken()
 	}
-}
-
-// ended tells whether a value ends with the byte c, outside of brackets and
-// quotes: a bracket or a quote always does, a number or word where another byte
-// follows that cannot be part of it.
-func (s *jsonSplitter) ended(c byte) bool {
-	switch c {
-	case '}', ']', '"':
-		return true
-	}
-	next, err := s.in.Peek(1)
-	if err != nil {
-		return true
-	}
-	switch next[0] {
-	case ',', '}', ']', ' ', '\t', '\r', '\n', ':', '"', '{', '[':
-		return true
-	}
-	return false
-}
-
-// checkSyntax checks the whole of a JSON value and places the error.
-func checkSyntax(object []byte, document, line int) error {
-	r := newJSONReader(object)
-	r.skip()
-	if r.err == nil && !r.atEnd() {
-		r.failAt("the end")
-	}
-	if r.err == nil {
-		return nil
-	}
-	line += bytes.Count(object[:min(r.pos, len(object))], []byte("\n"))
-	return &fileError{document, line, r.err}
+	return err
 }

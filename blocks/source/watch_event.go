@@ -43,9 +43,7 @@ func (s *jsonEvents) next() (event, error) {
 			what, _ := r.str()
 			e.what = string(what)
 		case "object":
-			from := r.pos
-			r.skip()
-			e.object = r.text[from:r.pos]
+			e.object = r.raw()
 		}
 	})
 	if r.err != nil || e.object == nil {
