@@ -27,12 +27,8 @@ func BenchmarkJSON(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(pages[c.kind]) * c.objects / 500))
 			for b.Loop() {
-				l := lister{strings: &sharedStrings{}, group: groupCRD}
-				for _, k := range kinds {
-					if k.resource == c.kind {
-						l.kind = k
-					}
-				}
+				l := lister{kind: kindOf(c.kind), strings: &sharedStrings{}, group: groupCRD}
+				l.out = newObjects(l.kind)
 				for range c.objects / 500 {
 					_, err := l.decode(answer{body: pages[c.kind], mimeType: "application/json"})
 					check(b, err)
