@@ -66,16 +66,16 @@ func BenchmarkChecks(b *testing.B) {
 		}
 	})
 	st := audit.NewState(snap, audit.Options{})
-	if got := audit.Run(st, audit.Checks()); len(got.Findings) > 0 {
+	if got := audit.Run(st, audit.All); len(got.Findings) > 0 {
 		b.Fatalf("the state is not healthy: %s %s", got.Findings[0].Check, got.Findings[0].Message)
 	}
 	b.Run("all", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			audit.Run(st, audit.Checks())
+			audit.Run(st, audit.All)
 		}
 	})
-	for _, c := range audit.Checks() {
+	for _, c := range audit.All {
 		one := []*audit.Check{c}
 		b.Run(c.ID, func(b *testing.B) {
 			b.ReportAllocs()

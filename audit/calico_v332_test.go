@@ -306,7 +306,7 @@ func TestCalicoV332Verdicts(t *testing.T) {
 		}
 	}
 	found := map[string][]string{}
-	for _, f := range audit.Run(st, audit.Checks()).Findings {
+	for _, f := range audit.Run(st, audit.All).Findings {
 		if strings.Contains(f.Fix.Command, "virt-launcher") {
 			t.Errorf("%s of %s advises %q", f.Check, f.Subject.ID(), f.Fix.Command)
 		}
@@ -340,7 +340,7 @@ func TestCalicoV332Migration(t *testing.T) {
 		if v := st.Judge(r); v.Owned != (row[0] != "deleted.yaml") || v.Unknown {
 			t.Errorf("%s: owned %t, unknown %t: %s", row[0], v.Owned, v.Unknown, v.Why)
 		}
-		for _, f := range audit.Run(st, audit.Checks()).Findings {
+		for _, f := range audit.Run(st, audit.All).Findings {
 			if f.Subject.IP == db.String() && f.Severity >= audit.Error {
 				t.Errorf("%s: %s %s: %s", row[0], f.Severity, f.Check, f.Message)
 			}

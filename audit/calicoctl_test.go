@@ -85,7 +85,7 @@ func TestAgreesWithCalicoctl(t *testing.T) {
 		p.must(c.Reset(p.ctx))
 		p.must(testcluster.Random(p.ctx, c, seed))
 		st := p.read()
-		r := audit.Run(st, audit.Checks())
+		r := audit.Run(st, audit.All)
 		theirs := calicoCheck(p)
 
 		leaked := ours(r, "ip/leaked")

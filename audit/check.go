@@ -3,6 +3,7 @@ package audit
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -48,6 +49,54 @@ func (c *Check) Verification() string {
 		text += " " + c.Verify
 	}
 	return text
+}
+
+// Checks are some checks, ordered by ID.
+type Checks []*Check
+
+// ByID returns a check, or an error that names the ones closest to it.
+func (cs Checks) ByID(id string) (*Check, error) {
+	group, _, _ := strings.Cut(id, "/")
+	var near []string
+	for _, c := range cs {
+		if c.ID == id {
+			return c, nil
+		}
+		if strings.HasPrefix(c.ID, group+"/") || strings.HasSuffix(c.ID, "/"+id) {
+			near = append(near, c.ID)
+		}
+	}
+	if len(near) > 0 {
+		return nil, fmt.Errorf("unknown check %q: did you mean %s?", id, strings.Join(near, ", "))
+	}
+	return nil, fmt.Errorf("unknown check %q: \"calico-audit checks\" lists them all", id)
+}
+
+// Select returns the checks that patterns name: an ID, a group ("pool" or
+// "pool/*"), or nothing for all. A pattern that names no check is an error.
+func (cs Checks) Select(patterns []string) (Checks, error) {
+	if len(patterns) == 0 {
+		return cs, nil
+	}
+	var out Checks
+	for _, p := range patterns {
+		group := strings.TrimSuffix(p, "/*")
+		found := false
+		for _, c := range cs {
+			if c.ID == p || strings.HasPrefix(c.ID, group+"/") {
+				found = true
+				if !slices.Contains(out, c) {
+					out = append(out, c)
+				}
+			}
+		}
+		if !found {
+			_, err := cs.ByID(p)
+			return nil, err
+		}
+	}
+	slices.SortFunc(out, func(a, b *Check) int { return strings.Compare(a.ID, b.ID) })
+	return out, nil
 }
 
 // Skipped says that a check gave no verdict, or withheld some.

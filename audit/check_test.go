@@ -30,7 +30,7 @@ const extraChecks = "CALICO_AUDIT_EXTRA_CHECKS"
 //
 // No line after "-- want" means that the check finds nothing.
 func TestChecks(t *testing.T) {
-	for _, c := range audit.Checks() {
+	for _, c := range audit.All {
 		t.Run(c.ID, func(t *testing.T) {
 			file := filepath.Join("testdata", "checks", strings.ReplaceAll(c.ID, "/", "_")+".txt")
 			if _, err := os.Stat(file); err != nil && os.Getenv(extraChecks) != "" {
@@ -114,7 +114,7 @@ func allText(f audit.Finding) string {
 // TestChecksAreDocumented holds every check to saying what its documentation
 // needs.
 func TestChecksAreDocumented(t *testing.T) {
-	for _, c := range audit.Checks() {
+	for _, c := range audit.All {
 		for name, text := range map[string]string{"Title": c.Title, "Severity": c.Severity, "Why": c.Why, "Confirm": c.Confirm, "Fix": c.Fix, "Never": c.Never} {
 			if strings.TrimSpace(text) == "" {
 				t.Errorf("%s: no %s", c.ID, name)

@@ -50,7 +50,7 @@ func TestPodsAgreeWithCalico(t *testing.T) {
 			st := p.read()
 			stuck := st.Host("n1").Needs[0].Stuck
 			var found *audit.Finding
-			for _, f := range audit.Run(st, audit.Checks()).Findings {
+			for _, f := range audit.Run(st, audit.All).Findings {
 				if f.Check == "node/no-block" {
 					found = &f
 				}

@@ -209,7 +209,7 @@ func checkAfter(p *play, did string, cause audit.Cause) {
 	p.t.Helper()
 	st := p.read()
 	var found *audit.Finding
-	for _, f := range audit.Run(st, audit.Checks()).Findings {
+	for _, f := range audit.Run(st, audit.All).Findings {
 		if f.Check == "node/no-block" && f.Subject.Name == "new" {
 			found = &f
 		}
@@ -251,7 +251,7 @@ func TestBlockLimitAgreesWithCalico(t *testing.T) {
 }
 
 func limitFinding(p *play) *audit.Finding {
-	for _, f := range audit.Run(p.read(), audit.Checks()).Findings {
+	for _, f := range audit.Run(p.read(), audit.All).Findings {
 		if f.Check == "node/block-limit" && f.Subject.Name == "old" {
 			return &f
 		}

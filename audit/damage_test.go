@@ -109,7 +109,7 @@ func TestDamage(t *testing.T) {
 			p.must(c.Backdate(p.ctx, time.Hour))
 
 			var got []string
-			for _, f := range audit.Run(p.read(), audit.Checks()).Findings {
+			for _, f := range audit.Run(p.read(), audit.All).Findings {
 				// That n2 has run no pod yet, and that nothing is released, is normal.
 				if s := f.Severity.String() + " " + f.Check; (f.Severity > audit.Info || f.Check == "handle/count" || f.Check == "block/size-mismatch") && !slices.Contains(got, s) {
 					got = append(got, s)
@@ -118,7 +118,7 @@ func TestDamage(t *testing.T) {
 			slices.Sort(got)
 			if !slices.Equal(got, x.want) {
 				t.Errorf("got %v\nwant %v", got, x.want)
-				for _, f := range audit.Run(p.read(), audit.Checks()).Findings {
+				for _, f := range audit.Run(p.read(), audit.All).Findings {
 					t.Logf("%s %s: %s", f.Severity, f.Check, f.Message)
 				}
 			}

@@ -36,7 +36,7 @@ func TestChecksDeclareWhatTheyRead(t *testing.T) {
 			for _, r := range blocks.Resources {
 				for id, without := range said(t, sketched, r) {
 					key := fmt.Sprintf("%s reads %s", id, r)
-					c, _ := audit.CheckByID(id)
+					c, _ := audit.All.ByID(id)
 					if without != whole[id] && undeclared[key] == "" && !slices.Contains(slices.Concat(c.Needs, c.Uses), r) {
 						undeclared[key] = fmt.Sprintf("%s, %q\nwith it:    %s\nwithout it: %s", filepath.Base(file), name, whole[id], without)
 					}
@@ -62,7 +62,7 @@ func said(t *testing.T, text string, without blocks.Resource) map[string]string 
 	}
 	st := audit.NewState(s, audit.Options{})
 	out := map[string]string{}
-	for _, c := range audit.Checks() {
+	for _, c := range audit.All {
 		r := audit.Run(st, []*audit.Check{c})
 		text, err := json.Marshal([]any{r.Findings, r.Skipped})
 		if err != nil {

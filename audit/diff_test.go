@@ -1,4 +1,4 @@
-package audit
+package audit_test
 
 import (
 	"encoding/json"
@@ -8,11 +8,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // lines says a comparison in a line a finding.
-func lines(d *Diff) (out []string) {
+func lines(d *audit.Diff) (out []string) {
 	for i := range d.Findings {
 		f := &d.Findings[i]
 		text := fmt.Sprintf("%s %s %s %s", f.Change, f.Severity, f.Check, f.Subject.ID())
@@ -27,9 +28,9 @@ func lines(d *Diff) (out []string) {
 	return out
 }
 
-func expectDiff(t *testing.T, from, to *Report, want ...string) *Diff {
+func expectDiff(t *testing.T, from, to *audit.Report, want ...string) *audit.Diff {
 	t.Helper()
-	d := Compare(reread(t, from), reread(t, to))
+	d := audit.Compare(reread(t, from), reread(t, to))
 	if diff := cmp.Diff(want, lines(d)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -37,19 +38,19 @@ func expectDiff(t *testing.T, from, to *Report, want ...string) *Diff {
 }
 
 var (
-	poolGold   = Subject{Kind: KindPool, Name: "gold"}
-	poolTin    = Subject{Kind: KindPool, Name: "tin"}
-	nodeOne    = Subject{Kind: KindNode, Name: "n1", Node: "n1"}
-	address    = Subject{Kind: KindIP, IP: "10.0.0.10", Node: "n1"}
-	address9   = Subject{Kind: KindIP, IP: "10.0.0.9", Node: "n1"}
-	inTrouble  = finding("pool/no-free-blocks", Critical, poolGold)
-	inTroubleW = finding("pool/no-free-blocks", Warning, poolGold)
+	poolGold   = audit.Subject{Kind: audit.KindPool, Name: "gold"}
+	poolTin    = audit.Subject{Kind: audit.KindPool, Name: "tin"}
+	nodeOne    = audit.Subject{Kind: audit.KindNode, Name: "n1", Node: "n1"}
+	address    = audit.Subject{Kind: audit.KindIP, IP: "10.0.0.10", Node: "n1"}
+	address9   = audit.Subject{Kind: audit.KindIP, IP: "10.0.0.9", Node: "n1"}
+	inTrouble  = finding("pool/no-free-blocks", audit.Critical, poolGold)
+	inTroubleW = finding("pool/no-free-blocks", audit.Warning, poolGold)
 )
 
 func TestCompare(t *testing.T) {
-	from := report(inTroubleW, finding("pool/undersized", Warning, poolTin), finding("node/no-block", Error, nodeOne), finding("ip/borrowed", Warning, address))
-	to := report(inTrouble, finding("pool/undersized", Info, poolTin), finding("ip/borrowed", Warning, address9), finding("ip/borrowed", Warning, address),
-		finding("ip/leaked", Warning, address))
+	from := report(inTroubleW, finding("pool/undersized", audit.Warning, poolTin), finding("node/no-block", audit.Error, nodeOne), finding("ip/borrowed", audit.Warning, address))
+	to := report(inTrouble, finding("pool/undersized", audit.Info, poolTin), finding("ip/borrowed", audit.Warning, address9), finding("ip/borrowed", audit.Warning, address),
+		finding("ip/leaked", audit.Warning, address))
 	d := expectDiff(t, from, to,
 		"new warning ip/borrowed 10.0.0.9",
 		"new warning ip/leaked 10.0.0.10",
@@ -57,7 +58,7 @@ func TestCompare(t *testing.T) {
 		"changed info pool/undersized tin was warning",
 		"fixed error node/no-block n1",
 		"unchanged warning ip/borrowed 10.0.0.10")
-	if d.Summary != (DiffSummary{New: 2, Changed: 2, Fixed: 1, Unchanged: 1}) {
+	if d.Summary != (audit.DiffSummary{New: 2, Changed: 2, Fixed: 1, Unchanged: 1}) {
 		t.Errorf("%+v", d.Summary)
 	}
 	text, err := json.Marshal(d)
@@ -71,7 +72,7 @@ func TestCompare(t *testing.T) {
 	}
 	expectDiff(t, to, to, "unchanged critical pool/no-free-blocks gold", "unchanged warning ip/borrowed 10.0.0.9", "unchanged warning ip/borrowed 10.0.0.10",
 		"unchanged warning ip/leaked 10.0.0.10", "unchanged info pool/undersized tin")
-	if d := Compare(report(), report()); d.Findings == nil || len(d.Findings) > 0 {
+	if d := audit.Compare(report(), report()); d.Findings == nil || len(d.Findings) > 0 {
 		t.Errorf("two empty reports: %+v", d)
 	}
 }
@@ -80,19 +81,19 @@ func TestCompare(t *testing.T) {
 func TestDiffFails(t *testing.T) {
 	for _, c := range []struct {
 		name     string
-		from, to *Report
-		at       Severity
+		from, to *audit.Report
+		at       audit.Severity
 		want     bool
 	}{
-		{"new", report(), report(inTrouble), Critical, true},
-		{"new, but less severe", report(), report(inTroubleW), Error, false},
-		{"old", report(inTrouble), report(inTrouble), Info, false},
-		{"fixed", report(inTrouble), report(), Info, false},
-		{"rose to it", report(inTroubleW), report(inTrouble), Error, true},
-		{"rose above it", report(inTroubleW), report(inTrouble), Warning, false},
-		{"fell", report(inTrouble), report(inTroubleW), Warning, false},
+		{"new", report(), report(inTrouble), audit.Critical, true},
+		{"new, but less severe", report(), report(inTroubleW), audit.Error, false},
+		{"old", report(inTrouble), report(inTrouble), audit.Info, false},
+		{"fixed", report(inTrouble), report(), audit.Info, false},
+		{"rose to it", report(inTroubleW), report(inTrouble), audit.Error, true},
+		{"rose above it", report(inTroubleW), report(inTrouble), audit.Warning, false},
+		{"fell", report(inTrouble), report(inTroubleW), audit.Warning, false},
 	} {
-		if got := Compare(c.from, c.to).AtOrAbove(c.at); got != c.want {
+		if got := audit.Compare(c.from, c.to).AtOrAbove(c.at); got != c.want {
 			t.Errorf("%s, at or above %s: %t", c.name, c.at, got)
 		}
 	}
@@ -100,28 +101,28 @@ func TestDiffFails(t *testing.T) {
 
 // TestNotJudged: what is missing from a report that could not tell is not fixed.
 func TestNotJudged(t *testing.T) {
-	from := report(inTrouble, finding("ip/borrowed", Warning, address))
+	from := report(inTrouble, finding("ip/borrowed", audit.Warning, address))
 	incomplete := report()
 	incomplete.Complete, incomplete.Gaps = false, []blocks.Gap{{Resource: blocks.Pods, Reason: "forbidden"}}
 	expectDiff(t, from, incomplete, "notJudged critical pool/no-free-blocks gold: incomplete: pods: forbidden",
 		"notJudged warning ip/borrowed 10.0.0.10: incomplete: pods: forbidden")
 
 	skipped := report()
-	skipped.SkippedChecks = []Skipped{{"ip/borrowed", "pods: forbidden"}}
+	skipped.SkippedChecks = []audit.Skipped{{"ip/borrowed", "pods: forbidden"}}
 	expectDiff(t, from, skipped, "fixed critical pool/no-free-blocks gold", "notJudged warning ip/borrowed 10.0.0.10: pods: forbidden")
 
 	narrowed := report()
-	narrowed.Scope = &Scope{Checks: []string{"ip/borrowed"}}
+	narrowed.Scope = &audit.Scope{Checks: []string{"ip/borrowed"}}
 	expectDiff(t, from, narrowed, "fixed warning ip/borrowed 10.0.0.10", "notJudged critical pool/no-free-blocks gold: the check was not asked for")
-	narrowed.Scope = &Scope{Nodes: []string{"n2"}}
+	narrowed.Scope = &audit.Scope{Nodes: []string{"n2"}}
 	expectDiff(t, from, narrowed, "notJudged critical pool/no-free-blocks gold: only what concerns n2 was asked for",
 		"notJudged warning ip/borrowed 10.0.0.10: only what concerns n2 was asked for")
 
 	// One that was narrowed in the same way could tell.
 	same := report(from.Findings...)
-	same.Scope = &Scope{Nodes: []string{"n2"}}
+	same.Scope = &audit.Scope{Nodes: []string{"n2"}}
 	expectDiff(t, same, narrowed, "fixed critical pool/no-free-blocks gold", "fixed warning ip/borrowed 10.0.0.10")
-	same.Scope = &Scope{Nodes: []string{"n1", "n2"}}
+	same.Scope = &audit.Scope{Nodes: []string{"n1", "n2"}}
 	expectDiff(t, same, narrowed, "notJudged critical pool/no-free-blocks gold: only what concerns n2 was asked for",
 		"notJudged warning ip/borrowed 10.0.0.10: only what concerns n2 was asked for")
 
@@ -133,16 +134,16 @@ func TestNotJudged(t *testing.T) {
 func TestDiffOfMuted(t *testing.T) {
 	open := report(inTrouble)
 	muted := report(inTrouble)
-	rule, err := ParseMuteRule("pool=gold")
+	rule, err := audit.All.ParseMuteRule("pool=gold")
 	if err != nil {
 		t.Fatal(err)
 	}
-	muted.Mute(&Mutes{Rules: []MuteRule{rule}})
+	muted.Mute(&audit.Mutes{Rules: []audit.MuteRule{rule}})
 	expectDiff(t, open, muted, "muted critical pool/no-free-blocks gold: pool=gold")
 	expectDiff(t, muted, open, "unchanged critical pool/no-free-blocks gold")
 	expectDiff(t, muted, muted, "muted critical pool/no-free-blocks gold: pool=gold")
 	based := report(inTrouble)
-	based.Mute(&Mutes{Baselines: []*Baseline{NewBaseline("base.json", open)}})
+	based.Mute(&audit.Mutes{Baselines: []*audit.Baseline{audit.NewBaseline("base.json", open)}})
 	expectDiff(t, open, based, "muted critical pool/no-free-blocks gold: baseline base.json")
 }
 

@@ -52,12 +52,12 @@ func ids(r *audit.Result) (out []string) {
 
 // TestConfirm plays a cluster that changes between two readings.
 func TestConfirm(t *testing.T) {
-	still := audit.Run(state(t, "live\n"+starving), audit.Checks())
+	still := audit.Run(state(t, "live\n"+starving), audit.All)
 	if need := still.NeedsConfirmation(); len(need) == 0 {
 		t.Fatal("a grave finding that rests on a missing block needs no second reading")
 	}
 	// In the second reading the node has its block: it was being claimed.
-	healed := audit.Run(state(t, "live\n"+strings.Replace(starving, "10.0.0.0/25", "10.0.0.0/24", 1)+"block 10.0.0.128/26 new\naffinity 10.0.0.128/26 new\n"), audit.Checks())
+	healed := audit.Run(state(t, "live\n"+strings.Replace(starving, "10.0.0.0/25", "10.0.0.0/24", 1)+"block 10.0.0.128/26 new\naffinity 10.0.0.128/26 new\n"), audit.All)
 
 	if got, want := ids(audit.Confirm(still, still)), ids(still); !cmp.Equal(got, want) {
 		t.Errorf("two readings that agree: %s", cmp.Diff(want, got))
@@ -84,7 +84,7 @@ func TestConfirm(t *testing.T) {
 // TestConfirmWarnings: what rests on absence and hurts nobody yet is confirmed, too.
 func TestConfirmWarnings(t *testing.T) {
 	const world = "live\npool pods 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\nalloc 10.0.0.5 pod=shop/a node=n1 handle=h\nhandle h 10.0.0.0/26=1\n"
-	before, gone := audit.Run(state(t, world+"pod shop/a n1 10.0.0.5\n"), audit.Checks()), audit.Run(state(t, world), audit.Checks())
+	before, gone := audit.Run(state(t, world+"pod shop/a n1 10.0.0.5\n"), audit.All), audit.Run(state(t, world), audit.All)
 	const leaked = "warning ip/leaked 10.0.0.5"
 	if got := ids(audit.Confirm(gone, gone)); !slices.Contains(got, leaked) {
 		t.Errorf("two readings that agree: %v", got)
@@ -95,8 +95,8 @@ func TestConfirmWarnings(t *testing.T) {
 }
 
 func TestConfirmFailsToRead(t *testing.T) {
-	still := audit.Run(state(t, "live\n"+starving), audit.Checks())
-	blind := audit.Run(state(t, "live\n"+starving+"gap pods connection refused\n"), audit.Checks())
+	still := audit.Run(state(t, "live\n"+starving), audit.All)
+	blind := audit.Run(state(t, "live\n"+starving+"gap pods connection refused\n"), audit.All)
 	out := audit.Confirm(still, blind)
 	if said := fmtSkipped(out); !strings.Contains(said, "withheld for node/new: it could not be confirmed by a second reading") {
 		t.Errorf("got %s", said)
@@ -120,7 +120,7 @@ func fmtSkipped(r *audit.Result) string {
 
 // TestFilesNeedNoConfirmation: a file does not change between two looks at it.
 func TestFilesNeedNoConfirmation(t *testing.T) {
-	if need := audit.Run(state(t, starving), audit.Checks()).NeedsConfirmation(); len(need) > 0 {
+	if need := audit.Run(state(t, starving), audit.All).NeedsConfirmation(); len(need) > 0 {
 		t.Errorf("got %v", need)
 	}
 }
@@ -158,7 +158,7 @@ gap felixconfigurations forbidden
 			shuffle(r, snap)
 		}
 		st := audit.NewState(snap, audit.Options{})
-		got, err := json.MarshalIndent(audit.NewReport(st, audit.Run(st, audit.Checks())), "", " ")
+		got, err := json.MarshalIndent(audit.NewReport(st, audit.Run(st, audit.All)), "", " ")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +256,7 @@ func verdicts(t *testing.T, text string, without blocks.Resource) (map[string]au
 	}
 	st := audit.NewState(snap, audit.Options{})
 	found, released := map[string]audit.Finding{}, map[string]bool{}
-	for _, f := range audit.Run(st, audit.Checks()).Findings {
+	for _, f := range audit.Run(st, audit.All).Findings {
 		found[f.Fingerprint] = f
 	}
 	for _, b := range st.IPBlocks {
@@ -270,7 +270,7 @@ func verdicts(t *testing.T, text string, without blocks.Resource) (map[string]au
 // TestLostVerdictsAreSaid: a check that misses what it needs is listed as
 // skipped, for each thing that it needs.
 func TestLostVerdictsAreSaid(t *testing.T) {
-	for _, c := range audit.Checks() {
+	for _, c := range audit.All {
 		for _, res := range c.Needs {
 			snap, err := sketch.Parse(sound)
 			if err != nil {
@@ -302,7 +302,7 @@ block 10.0.0.0/24 n2
 config max=1 strict
 `)
 	seen := map[string]audit.Finding{}
-	for _, f := range audit.Run(st, audit.Checks()).Findings {
+	for _, f := range audit.Run(st, audit.All).Findings {
 		if other, twice := seen[f.Fingerprint]; twice {
 			t.Errorf("one fingerprint for %q and %q", other.Message, f.Message)
 		}
@@ -348,7 +348,7 @@ func TestUnrelatedObjects(t *testing.T) {
 // TestReportNumbers holds the rows of pools and nodes to the state.
 func TestReportNumbers(t *testing.T) {
 	st := state(t, starving)
-	r := audit.NewReport(st, audit.Run(st, audit.Checks()))
+	r := audit.NewReport(st, audit.Run(st, audit.All))
 	got, err := json.Marshal(struct{ P, N, S any }{r.Pools, r.Nodes, r.Summary})
 	if err != nil {
 		t.Fatal(err)
@@ -366,7 +366,7 @@ func TestReportNumbers(t *testing.T) {
 
 func TestFilter(t *testing.T) {
 	st := state(t, starving+"locked\npool other 10.9.0.0/31 size=31 uses=LoadBalancer\nblock 10.9.0.0/31 virtual:load-balancer\nfill 10.9.0.0/31 2 old\n")
-	r := audit.NewReport(st, audit.Run(st, audit.Checks()))
+	r := audit.NewReport(st, audit.Run(st, audit.All))
 	r.Filter([]string{"other"}, nil)
 	for _, f := range r.Findings {
 		if f.Subject.Name != "other" && f.Check != "config/datastore-locked" {
@@ -376,7 +376,7 @@ func TestFilter(t *testing.T) {
 	if len(r.Pools) != 1 || len(r.Findings) == 0 || r.Summary.Critical != 0 {
 		t.Errorf("pools %v, findings %d, critical %d", r.Pools, len(r.Findings), r.Summary.Critical)
 	}
-	r = audit.NewReport(st, audit.Run(st, audit.Checks()))
+	r = audit.NewReport(st, audit.Run(st, audit.All))
 	r.Filter(nil, []string{"old"})
 	var checks []string
 	for _, f := range r.Findings {
@@ -389,12 +389,12 @@ func TestFilter(t *testing.T) {
 
 func TestSelectChecks(t *testing.T) {
 	for pattern, want := range map[string]int{"ip/borrowed": 1, "node": 3, "node/*": 3} {
-		got, err := audit.SelectChecks([]string{pattern})
+		got, err := audit.All.Select([]string{pattern})
 		if err != nil || len(got) != want {
 			t.Errorf("%s: %d checks, %v", pattern, len(got), err)
 		}
 	}
-	if _, err := audit.SelectChecks([]string{"pool/no-blocks"}); err == nil || !strings.Contains(err.Error(), "did you mean") || !strings.Contains(err.Error(), "pool/no-free-blocks") {
+	if _, err := audit.All.Select([]string{"pool/no-blocks"}); err == nil || !strings.Contains(err.Error(), "did you mean") || !strings.Contains(err.Error(), "pool/no-free-blocks") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -173,7 +173,7 @@ func (x *explainer) notFound(q Query) error {
 		}
 	}
 	if q.wants("check") {
-		for _, c := range Checks() {
+		for _, c := range All {
 			e.Names = append(e.Names, c.ID)
 		}
 	}

@@ -17,7 +17,7 @@ func (x *explainer) findingOutlooks(s *sheet) {
 		if slices.ContainsFunc(s.Outlook, func(o Outlook) bool { return o.Verdict == id }) {
 			continue
 		}
-		if c, err := CheckByID(id); err == nil {
+		if c, err := All.ByID(id); err == nil {
 			s.outlook(id, "%s", c.Fix)
 		}
 	}

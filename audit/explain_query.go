@@ -49,7 +49,7 @@ func ParseQuery(text, kind string) (Query, error) {
 		return q, fmt.Errorf("%q is nothing to explain: want an address, a CIDR, a node, NAMESPACE/POD, a pool or a check's ID", text)
 	}
 	if q.wants("check") {
-		c, err := CheckByID(q.name)
+		c, err := All.ByID(q.name)
 		if kind == "check" && err != nil {
 			return q, err
 		}

@@ -106,7 +106,7 @@ func explainSketch(t *testing.T, state string, q audit.Query) (*audit.Explanatio
 		t.Fatal(err)
 	}
 	st := audit.NewState(snap, audit.Options{})
-	return audit.Explain(st, audit.Run(st, audit.Checks()), q)
+	return audit.Explain(st, audit.Run(st, audit.All), q)
 }
 
 func holds(lines []string, text string) bool {
@@ -273,7 +273,7 @@ func crowdedState(t *testing.T) (*audit.State, *audit.Result) {
 		}
 	}
 	st := audit.NewState(snap, audit.Options{})
-	return st, audit.Run(st, audit.Checks())
+	return st, audit.Run(st, audit.All)
 }
 
 // TestExplainChangesNothing: explaining leaves the State as it was, however many
@@ -308,7 +308,7 @@ func TestExplainChangesNothing(t *testing.T) {
 			t.Errorf("asked again, it says otherwise:\n%s", diff)
 		}
 	}
-	if diff := cmp.Diff(fmt.Sprint(r.Findings), fmt.Sprint(audit.Run(st, audit.Checks()).Findings)); diff != "" {
+	if diff := cmp.Diff(fmt.Sprint(r.Findings), fmt.Sprint(audit.Run(st, audit.All).Findings)); diff != "" {
 		t.Errorf("explaining changed what the checks find:\n%s", diff)
 	}
 }

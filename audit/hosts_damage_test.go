@@ -71,7 +71,7 @@ func criticals(t *testing.T, dir string) map[string]string {
 	}
 	st := audit.NewState(snap, audit.Options{})
 	out := map[string]string{}
-	for _, f := range audit.Run(st, audit.Checks()).Findings {
+	for _, f := range audit.Run(st, audit.All).Findings {
 		if f.Severity == audit.Critical {
 			out[f.Check+" "+f.Subject.ID()+" "+f.Subject.Node] = f.Message
 		}
@@ -187,7 +187,7 @@ hostgap n2 none
 		}
 		st := audit.NewState(snap, audit.Options{})
 		var out strings.Builder
-		for _, f := range audit.Run(st, audit.Checks()).Findings {
+		for _, f := range audit.Run(st, audit.All).Findings {
 			fmt.Fprintf(&out, "%s %s %s %v %v\n", f.Check, f.Subject.ID(), f.Message, f.Evidence, f.Fix)
 		}
 		fmt.Fprintln(&out, st.HostGaps())
@@ -222,7 +222,7 @@ func TestViewsSuppressNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	st := audit.NewState(snap, audit.Options{})
-	if r := audit.NewReport(st, audit.Run(st, audit.Checks())); !r.Complete || len(r.HostGaps) != 1 || r.HostViews == nil {
+	if r := audit.NewReport(st, audit.Run(st, audit.All)); !r.Complete || len(r.HostGaps) != 1 || r.HostViews == nil {
 		t.Errorf("complete %t, host gaps %v, views %v", r.Complete, r.HostGaps, r.HostViews)
 	}
 }

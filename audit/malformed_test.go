@@ -48,7 +48,7 @@ func TestMalformed(t *testing.T) {
 		t.Fatal(err)
 	}
 	st := audit.NewState(snap, audit.Options{})
-	r := audit.Run(st, audit.Checks())
+	r := audit.Run(st, audit.All)
 	rep := audit.NewReport(st, r)
 	audit.NewUsage(st, r)
 	none := blocks.Count{}

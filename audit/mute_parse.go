@@ -15,7 +15,7 @@ const muteKeys = "check, node, pool, until"
 // A check is given by its ID, or by its group as "pool" or "pool/*". until is a
 // time in RFC 3339 or a date, which means the end of that day in UTC. Errors name
 // the rule.
-func ParseMuteRule(text string) (MuteRule, error) {
+func (cs Checks) ParseMuteRule(text string) (MuteRule, error) {
 	r := MuteRule{Text: text}
 	given := map[string]bool{}
 	wrong := func(format string, args ...any) (MuteRule, error) {
@@ -35,7 +35,7 @@ func ParseMuteRule(text string) (MuteRule, error) {
 		given[key] = true
 		switch key {
 		case "check":
-			checks, err := SelectChecks([]string{value})
+			checks, err := cs.Select([]string{value})
 			if err != nil {
 				return wrong("%w", err)
 			}
@@ -76,7 +76,7 @@ func parseUntil(s string) (time.Time, error) {
 // ReadMuteRules reads rules, one a line. Empty lines do not count, nor what follows
 // a "#" at the beginning of a line or after a blank. Errors name the file, by the
 // name given, and the line.
-func ReadMuteRules(in io.Reader, name string) ([]MuteRule, error) {
+func (cs Checks) ReadMuteRules(in io.Reader, name string) ([]MuteRule, error) {
 	var rules []MuteRule
 	lines := bufio.NewScanner(in)
 	for n := 1; lines.Scan(); n++ {
@@ -87,7 +87,7 @@ func ReadMuteRules(in io.Reader, name string) ([]MuteRule, error) {
 		if text = strings.TrimSpace(text); text == "" {
 			continue
 		}
-		r, err := ParseMuteRule(text)
+		r, err := cs.ParseMuteRule(text)
 		if err != nil {
 			return nil, fmt.Errorf("%s, line %d: %w", name, n, err)
 		}

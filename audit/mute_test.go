@@ -1,4 +1,4 @@
-package audit
+package audit_test
 
 import (
 	"encoding/json"
@@ -7,37 +7,39 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/audit"
 )
 
-func finding(check string, sev Severity, s Subject, change ...func(*Finding)) Finding {
-	f := Finding{Check: check, Severity: sev, Subject: s, Message: s.ID(), Evidence: []Evidence{}, Fingerprint: Fingerprint(check, s)}
+func finding(check string, sev audit.Severity, s audit.Subject, change ...func(*audit.Finding)) audit.Finding {
+	f := audit.Finding{Check: check, Severity: sev, Subject: s, Message: s.ID(), Evidence: []audit.Evidence{}, Fingerprint: audit.Fingerprint(check, s)}
 	for _, c := range change {
 		c(&f)
 	}
 	return f
 }
 
-func onNodes(names ...string) func(*Finding) { return func(f *Finding) { f.Nodes = names } }
-func inPoolsOf(names ...string) func(*Finding) {
-	return func(f *Finding) { f.Pools = names }
+func onNodes(names ...string) func(*audit.Finding) { return func(f *audit.Finding) { f.Nodes = names } }
+func inPoolsOf(names ...string) func(*audit.Finding) {
+	return func(f *audit.Finding) { f.Pools = names }
 }
 
 // known are findings of every kind of subject.
-func known() []Finding {
-	return []Finding{
-		finding("pool/no-free-blocks", Critical, Subject{Kind: KindPool, Name: "gold"}, inPoolsOf("gold"), onNodes("n1", "n2")),
-		finding("ip/borrowed", Warning, Subject{Kind: KindIP, IP: "10.0.0.1", Node: "n1"}, inPoolsOf("gold"), onNodes("n2")),
-		finding("ip/borrowed", Warning, Subject{Kind: KindIP, IP: "10.0.0.2", Node: "n2"}, inPoolsOf("tin"), onNodes("n1")),
-		finding("block/empty", Info, Subject{Kind: KindBlock, Name: "b", CIDR: "10.0.0.0/26"}, inPoolsOf("gold"), onNodes("n1")),
-		finding("block/overlap", Critical, Subject{Kind: KindBlock, Name: "c", CIDR: "10.0.1.0/26"}, inPoolsOf("gold", "tin"), onNodes("n1", "n2")),
-		finding("block/empty", Info, Subject{Kind: KindBlock, Name: "d", CIDR: "10.0.2.0/26"}, onNodes("")),
-		finding("config/strict-affinity", Error, Subject{Kind: KindConfig, Name: "default"}, onNodes("n1")),
-		finding("node/no-block", Error, Subject{Kind: KindNode, Name: "n1", Node: "n1"}, inPoolsOf("gold", "tin")),
-		finding("pool/overlap", Error, Subject{Kind: KindPool, Name: "tin"}, inPoolsOf("gold", "tin")),
+func known() []audit.Finding {
+	return []audit.Finding{
+		finding("pool/no-free-blocks", audit.Critical, audit.Subject{Kind: audit.KindPool, Name: "gold"}, inPoolsOf("gold"), onNodes("n1", "n2")),
+		finding("ip/borrowed", audit.Warning, audit.Subject{Kind: audit.KindIP, IP: "10.0.0.1", Node: "n1"}, inPoolsOf("gold"), onNodes("n2")),
+		finding("ip/borrowed", audit.Warning, audit.Subject{Kind: audit.KindIP, IP: "10.0.0.2", Node: "n2"}, inPoolsOf("tin"), onNodes("n1")),
+		finding("block/empty", audit.Info, audit.Subject{Kind: audit.KindBlock, Name: "b", CIDR: "10.0.0.0/26"}, inPoolsOf("gold"), onNodes("n1")),
+		finding("block/overlap", audit.Critical, audit.Subject{Kind: audit.KindBlock, Name: "c", CIDR: "10.0.1.0/26"}, inPoolsOf("gold", "tin"), onNodes("n1", "n2")),
+		finding("block/empty", audit.Info, audit.Subject{Kind: audit.KindBlock, Name: "d", CIDR: "10.0.2.0/26"}, onNodes("")),
+		finding("config/strict-affinity", audit.Error, audit.Subject{Kind: audit.KindConfig, Name: "default"}, onNodes("n1")),
+		finding("node/no-block", audit.Error, audit.Subject{Kind: audit.KindNode, Name: "n1", Node: "n1"}, inPoolsOf("gold", "tin")),
+		finding("pool/overlap", audit.Error, audit.Subject{Kind: audit.KindPool, Name: "tin"}, inPoolsOf("gold", "tin")),
 	}
 }
 
-func ids(findings []Finding) (out []string) {
+func idsOf(findings []audit.Finding) (out []string) {
 	for i := range findings {
 		out = append(out, findings[i].Check+" "+findings[i].Subject.ID())
 	}
@@ -61,14 +63,14 @@ func TestMuteRules(t *testing.T) {
 		"check=config,until=2026-01-31T12:00:00Z":      nil,
 		"check=config,until=2026-01-31T12:00:01+00:01": nil,
 	} {
-		r, err := ParseMuteRule(rule)
+		r, err := audit.All.ParseMuteRule(rule)
 		if err != nil {
 			t.Errorf("%s: %v", rule, err)
 			continue
 		}
-		m := Mutes{Rules: []MuteRule{r}}
+		m := audit.Mutes{Rules: []audit.MuteRule{r}}
 		left, muted := m.Apply(known(), time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC))
-		if d := cmp.Diff(want, ids(muted[0].Findings)); d != "" {
+		if d := cmp.Diff(want, idsOf(muted[0].Findings)); d != "" {
 			t.Errorf("%s mutes (-want +got):\n%s", rule, d)
 		}
 		if len(left)+muted[0].Count != len(known()) || muted[0].Count != len(want) || muted[0].Rule != rule {
@@ -91,7 +93,7 @@ func TestMuteRuleErrors(t *testing.T) {
 		"node=n1,until=2026-02-30": "is neither a time",
 		"node=n1,":                 `"" is not KEY=VALUE`,
 	} {
-		_, err := ParseMuteRule(rule)
+		_, err := audit.All.ParseMuteRule(rule)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "ignore entry") {
 			t.Errorf("%q: %v, want %q", rule, err, want)
 		}
@@ -102,11 +104,11 @@ func TestMuteRuleErrors(t *testing.T) {
 }
 
 func TestMuteFile(t *testing.T) {
-	rules, err := ReadMuteRules(strings.NewReader("\ufeff# known\r\n\ncheck=ip/borrowed # TICKET-1\n  node=n#1\t# odd\n"), "ignore.txt")
+	rules, err := audit.All.ReadMuteRules(strings.NewReader("\ufeff# known\r\n\ncheck=ip/borrowed # TICKET-1\n  node=n#1\t# odd\n"), "ignore.txt")
 	if err != nil || len(rules) != 2 || rules[0].Text != "check=ip/borrowed" || rules[1].Node != "n#1" {
 		t.Errorf("%+v, %v", rules, err)
 	}
-	_, err = ReadMuteRules(strings.NewReader("check=pool\n\nnode\n"), "ignore.txt")
+	_, err = audit.All.ReadMuteRules(strings.NewReader("check=pool\n\nnode\n"), "ignore.txt")
 	if err == nil || !strings.Contains(err.Error(), "ignore.txt, line 3: ") || !strings.Contains(err.Error(), `"node"`) {
 		t.Errorf("%v", err)
 	}
@@ -115,35 +117,35 @@ func TestMuteFile(t *testing.T) {
 // TestExpired: a rule whose time has come mutes nothing and says so, and so does
 // one that ends where the time is not known.
 func TestExpired(t *testing.T) {
-	r, err := ParseMuteRule("node=n1,until=2026-01-31")
+	r, err := audit.All.ParseMuteRule("node=n1,until=2026-01-31")
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := Mutes{Rules: []MuteRule{r}}
+	m := audit.Mutes{Rules: []audit.MuteRule{r}}
 	for at, expired := range map[time.Time]bool{
 		time.Date(2026, 1, 31, 23, 59, 59, 0, time.UTC): false, time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC): true, {}: true,
 	} {
 		_, muted := m.Apply(known(), at)
-		if muted[0].Expired != expired || (muted[0].Count == 0) != expired || FormatTime(muted[0].Until.Time) != "2026-02-01T00:00:00Z" {
+		if muted[0].Expired != expired || (muted[0].Count == 0) != expired || audit.FormatTime(muted[0].Until.Time) != "2026-02-01T00:00:00Z" {
 			t.Errorf("at %s: %+v", at, muted[0])
 		}
 	}
 }
 
-func report(findings ...Finding) *Report {
-	r := &Report{APIVersion: APIVersion, Kind: ReportKind, Complete: true, Findings: findings}
-	r.countFindings()
+func report(findings ...audit.Finding) *audit.Report {
+	r := &audit.Report{APIVersion: audit.APIVersion, Kind: audit.ReportKind, Complete: true, Findings: findings}
+	r.Filter(nil, nil) // counts the findings
 	return r
 }
 
 // reread returns a report as it comes back out of a file.
-func reread(t *testing.T, r *Report) *Report {
+func reread(t *testing.T, r *audit.Report) *audit.Report {
 	t.Helper()
 	text, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := new(Report)
+	out := new(audit.Report)
 	if err := json.Unmarshal(text, out); err != nil {
 		t.Fatal(err)
 	}
@@ -154,19 +156,19 @@ func reread(t *testing.T, r *Report) *Report {
 // first.
 func TestBaseline(t *testing.T) {
 	old := report(known()[:4]...)
-	old.Findings[3].Severity = Info
-	base := NewBaseline("old.json", reread(t, old))
-	rule, err := ParseMuteRule("check=ip/borrowed,pool=gold")
+	old.Findings[3].Severity = audit.Info
+	base := audit.NewBaseline("old.json", reread(t, old))
+	rule, err := audit.All.ParseMuteRule("check=ip/borrowed,pool=gold")
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := report(known()...)
-	now.Findings[3].Severity = Warning // worse than before
-	now.Findings[2].Severity = Info    // better
-	now.Mute(&Mutes{Rules: []MuteRule{rule}, Baselines: []*Baseline{base}})
+	now.Findings[3].Severity = audit.Warning // worse than before
+	now.Findings[2].Severity = audit.Info    // better
+	now.Mute(&audit.Mutes{Rules: []audit.MuteRule{rule}, Baselines: []*audit.Baseline{base}})
 	want := []string{"block/empty 10.0.0.0/26", "block/overlap 10.0.1.0/26", "block/empty 10.0.2.0/26", "config/strict-affinity default",
 		"node/no-block n1", "pool/overlap tin"}
-	if d := cmp.Diff(want, ids(now.Findings)); d != "" {
+	if d := cmp.Diff(want, idsOf(now.Findings)); d != "" {
 		t.Errorf("left (-want +got):\n%s", d)
 	}
 	if now.Summary.Muted != 3 || now.Summary.Critical != 1 || now.Summary.Warning != 1 || now.Muted[0].Count != 1 || now.Muted[1].Count != 2 || !now.Muted[1].Baseline {
@@ -176,8 +178,8 @@ func TestBaseline(t *testing.T) {
 	// The next baseline, made of what is left, knows what this one muted, and
 	// leaves to the rule what that muted.
 	next := report(known()...)
-	next.Mute(&Mutes{Baselines: []*Baseline{NewBaseline("now.json", reread(t, now))}})
-	if d := cmp.Diff([]string{"ip/borrowed 10.0.0.1", "ip/borrowed 10.0.0.2"}, ids(next.Findings)); d != "" {
+	next.Mute(&audit.Mutes{Baselines: []*audit.Baseline{audit.NewBaseline("now.json", reread(t, now))}})
+	if d := cmp.Diff([]string{"ip/borrowed 10.0.0.1", "ip/borrowed 10.0.0.2"}, idsOf(next.Findings)); d != "" {
 		t.Errorf("left by the next baseline (-want +got):\n%s", d)
 	}
 }
@@ -185,15 +187,15 @@ func TestBaseline(t *testing.T) {
 // TestMutedDoNotCount: what is muted fails no run.
 func TestMutedDoNotCount(t *testing.T) {
 	r := report(known()[0])
-	rule, err := ParseMuteRule("pool=gold")
+	rule, err := audit.All.ParseMuteRule("pool=gold")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.AtOrAbove(Critical) {
+	if !r.AtOrAbove(audit.Critical) {
 		t.Fatal("the state is not the one meant")
 	}
-	r.Mute(&Mutes{Rules: []MuteRule{rule}})
-	if r.AtOrAbove(Info) || len(r.Findings) != 0 || r.Findings == nil {
+	r.Mute(&audit.Mutes{Rules: []audit.MuteRule{rule}})
+	if r.AtOrAbove(audit.Info) || len(r.Findings) != 0 || r.Findings == nil {
 		t.Errorf("%+v", r)
 	}
 }

@@ -96,11 +96,11 @@ func TestPodsThatStartWhileReading(t *testing.T) {
 			if !snap.Complete() {
 				t.Fatalf("gaps: %v", snap.Gaps)
 			}
-			r := audit.Run(audit.NewState(snap, audit.Options{}), audit.Checks())
+			r := audit.Run(audit.NewState(snap, audit.Options{}), audit.All)
 			if again := r.NeedsConfirmation(); len(again) > 0 {
 				second, err := k.Reread(p.ctx, snap, again)
 				p.must(err)
-				r = audit.Confirm(r, audit.Run(audit.NewState(second, audit.Options{}), audit.Checks()))
+				r = audit.Confirm(r, audit.Run(audit.NewState(second, audit.Options{}), audit.All))
 			}
 			for _, f := range r.Findings {
 				if f.Severity > audit.Info {

@@ -48,7 +48,7 @@ func mixedReport(t *testing.T, text string) (*audit.State, *audit.Result, *audit
 		t.Fatal(err)
 	}
 	st := audit.NewState(s, audit.Options{})
-	res := audit.Run(st, audit.Checks())
+	res := audit.Run(st, audit.All)
 	return st, res, audit.NewReport(st, res)
 }
 

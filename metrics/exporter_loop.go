@@ -141,7 +141,7 @@ func (l *loop) audit(ctx context.Context) {
 		return
 	}
 	l.heldAt, l.moved, l.moving = time.Time{}, time.Time{}, time.Time{}
-	j, err := l.judge(s, audit.Checks())
+	j, err := l.judge(s, audit.All)
 	if err != nil {
 		l.again = true
 		return // it was logged and counted; what is known gets old
@@ -177,7 +177,7 @@ func (l *loop) confirmed(ctx context.Context, j *judged) *judged {
 	if len(resources) == 0 {
 		return j
 	}
-	second, err := l.reread(ctx, j.state.Snapshot, resources, audit.Checks())
+	second, err := l.reread(ctx, j.state.Snapshot, resources, audit.All)
 	if err != nil {
 		l.failed(resources, err)
 		j.result = j.result.Unconfirmed(err)

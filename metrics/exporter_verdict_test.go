@@ -74,7 +74,7 @@ func TestHostViews(t *testing.T) {
 		f.is(starved)
 		played(t, f, ExporterOptions{}, func(e *Exporter) {
 			pass(3 * time.Second)
-			for _, c := range audit.Checks() {
+			for _, c := range audit.All {
 				want := 1.0
 				if c.ID == "route/stray-blackhole" || c.ID == "ip/host-in-use" {
 					want = -1

@@ -185,10 +185,10 @@ func stepIDs(p *Plan) []string {
 func holdFindings(t *testing.T, st, after *audit.State) {
 	t.Helper()
 	worst := map[string]audit.Severity{}
-	for _, f := range audit.Run(st, audit.Checks()).Findings {
+	for _, f := range audit.Run(st, audit.All).Findings {
 		worst[subjectKey(f.Subject)] = max(worst[subjectKey(f.Subject)], f.Severity)
 	}
-	for _, f := range audit.Run(after, audit.Checks()).Findings {
+	for _, f := range audit.Run(after, audit.All).Findings {
 		if f.Severity >= audit.Error && f.Severity > worst[subjectKey(f.Subject)] {
 			t.Errorf("with the steps done there is a new finding: %s %s %s: %s", f.Severity, f.Check, f.Subject.ID(), f.Message)
 		}

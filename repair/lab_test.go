@@ -241,7 +241,7 @@ func (l *lab) settled() {
 	l.t.Helper()
 	s, err := l.reader.Read(l.t.Context())
 	l.must(err)
-	for _, f := range audit.Run(audit.NewState(s, audit.Options{Grace: grace}), audit.Checks()).Findings {
+	for _, f := range audit.Run(audit.NewState(s, audit.Options{Grace: grace}), audit.All).Findings {
 		if f.Severity >= audit.Warning && f.Check != "pool/undersized" {
 			l.t.Errorf("%s %s: %s", f.Severity, f.Check, f.Message)
 		}

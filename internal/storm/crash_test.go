@@ -111,7 +111,7 @@ func (x *ruined) crashes(t *testing.T, request repair.Request, r *rand.Rand, did
 	}
 	x.unharmed(t)
 	want := &outcome{writes: x.gate.Writes()[before:], after: x.essence(t), findings: map[string]audit.Severity{}}
-	for _, f := range audit.Run(x.state(t), audit.Checks()).Findings {
+	for _, f := range audit.Run(x.state(t), audit.All).Findings {
 		want.findings[f.Fingerprint] = f.Severity
 	}
 	x.again(t, with(request))

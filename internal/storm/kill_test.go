@@ -112,10 +112,10 @@ func (v *victim) undone(t *testing.T, p killPoint) {
 // released is as wrong as it was.
 func (v *victim) known(before, after *audit.State) map[string]audit.Severity {
 	was, known := map[string]audit.Severity{}, maps.Clone(v.meant)
-	for _, f := range audit.Run(before, audit.Checks()).Findings {
+	for _, f := range audit.Run(before, audit.All).Findings {
 		was[f.Subject.ResourceName()] = max(was[f.Subject.ResourceName()], f.Severity)
 	}
-	for _, f := range audit.Run(after, audit.Checks()).Findings {
+	for _, f := range audit.Run(after, audit.All).Findings {
 		if was[f.Subject.ResourceName()] >= f.Severity {
 			known[f.Fingerprint] = max(known[f.Fingerprint], f.Severity)
 		}

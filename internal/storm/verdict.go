@@ -87,11 +87,11 @@ var transitional = map[repair.Kind][]struct{ check, because string }{
 // without a crash.
 func Worse(before, after *audit.State, step repair.Kind, meant map[string]audit.Severity) []string {
 	was := map[string]audit.Severity{}
-	for _, f := range audit.Run(before, audit.Checks()).Findings {
+	for _, f := range audit.Run(before, audit.All).Findings {
 		was[f.Fingerprint] = f.Severity
 	}
 	var wrong []string
-	for _, f := range audit.Run(after, audit.Checks()).Findings {
+	for _, f := range audit.Run(after, audit.All).Findings {
 		if was[f.Fingerprint] >= f.Severity || meant[f.Fingerprint] >= f.Severity {
 			continue
 		}

@@ -71,7 +71,7 @@ func newVictim(t *testing.T) *victim {
 	v.ends(t, dir, "repair", "apply", "plan.json", "--journal", "journal")
 	v.unharmed(t)
 	v.want, v.writes = v.essence(t), v.gate.Writes()[base:]
-	for _, f := range audit.Run(v.state(t), audit.Checks()).Findings {
+	for _, f := range audit.Run(v.state(t), audit.All).Findings {
 		v.meant[f.Fingerprint] = f.Severity
 	}
 	file, err := repair.ReadJournal(filepath.Join(dir, "journal"))

@@ -36,7 +36,7 @@ func (w *world) crash(s step) {
 	w.unharmed("afterwards")
 	want := w.contents()
 	meant := map[string]audit.Severity{}
-	for _, f := range audit.Run(audit.NewState(read(w.bench), audit.Options{}), audit.Checks()).Findings {
+	for _, f := range audit.Run(audit.NewState(read(w.bench), audit.Options{}), audit.All).Findings {
 		meant[f.Fingerprint] = f.Severity
 	}
 	wanted := sampled(w.T, 2)

@@ -312,7 +312,7 @@ func TestEventTexts(t *testing.T) {
 			t.Errorf("reason of %s: %s, want %s", check, got, want)
 		}
 	}
-	for _, c := range audit.Checks() {
+	for _, c := range audit.All {
 		if got := datastore.EventReason(c.ID); got == "" || strings.ContainsAny(got, "-/ ") || len(got) > 100 {
 			t.Errorf("reason of %s: %q", c.ID, got)
 		}

@@ -184,7 +184,7 @@ func (w *world) findings() map[string]audit.Finding {
 	w.Helper()
 	must(w.T, w.Backdate(w.Context(), time.Hour))
 	out := map[string]audit.Finding{}
-	for _, f := range audit.Run(audit.NewState(read(w.bench), audit.Options{}), audit.Checks()).Findings {
+	for _, f := range audit.Run(audit.NewState(read(w.bench), audit.Options{}), audit.All).Findings {
 		out[f.Fingerprint] = f
 	}
 	return out

@@ -36,7 +36,7 @@ With a group, such as ip, list that group.`,
 		if !slices.Contains(view.CheckFormats, format) {
 			return usagef("unknown output format %q: want one of %s", format, strings.Join(view.CheckFormats, ", "))
 		}
-		checks, err := audit.SelectChecks(args)
+		checks, err := audit.All.Select(args)
 		if err != nil {
 			return usageError(err)
 		}

@@ -29,7 +29,7 @@ func completeChecks(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Co
 func checkCompletions(before string) []cobra.Completion {
 	var out []cobra.Completion
 	lastGroup := ""
-	for _, c := range audit.Checks() {
+	for _, c := range audit.All {
 		if group, _, _ := strings.Cut(c.ID, "/"); group != lastGroup {
 			lastGroup = group
 			out = append(out, cobra.CompletionWithDesc(before+group, "all checks of this group"))

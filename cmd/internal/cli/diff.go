@@ -109,7 +109,7 @@ func (d *diffCommand) complete(args []string) (*diffRun, error) {
 		return nil, usageError(err)
 	}
 	var err error
-	if r.checks, err = audit.SelectChecks(d.checks); err != nil {
+	if r.checks, err = audit.All.Select(d.checks); err != nil {
 		return nil, usageError(err)
 	}
 	var places places

@@ -209,7 +209,7 @@ func completeSubject(_ *cobra.Command, args []string, _ string) ([]cobra.Complet
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var out []cobra.Completion
-	for _, c := range audit.Checks() {
+	for _, c := range audit.All {
 		out = append(out, cobra.CompletionWithDesc(c.ID, c.Title))
 	}
 	return out, cobra.ShellCompDirectiveNoFileComp

@@ -193,7 +193,7 @@ func checkNumbers(t *testing.T, s series, r *audit.Report, nodes bool) {
 	for _, f := range r.Findings {
 		want[fmt.Sprintf(`calico_audit_findings{check=%q,severity=%q}`, f.Check, f.Severity)]++
 	}
-	for _, c := range audit.Checks() {
+	for _, c := range audit.All {
 		if c.HostViews {
 			continue // an exporter reads none
 		}

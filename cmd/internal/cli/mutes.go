@@ -59,7 +59,7 @@ func (m *muteFlags) read(stdin io.Reader) (*audit.Mutes, []*audit.Report, error)
 	}
 	out := &audit.Mutes{}
 	for _, text := range m.ignore {
-		r, err := audit.ParseMuteRule(text)
+		r, err := audit.All.ParseMuteRule(text)
 		if err != nil {
 			return nil, nil, usagef("reading --ignore: %w", err)
 		}
@@ -90,7 +90,7 @@ func readRules(path string) ([]audit.MuteRule, error) {
 		return nil, usagef("reading --ignore-file: %w", err)
 	}
 	defer file.Close()
-	rules, err := audit.ReadMuteRules(file, path)
+	rules, err := audit.All.ReadMuteRules(file, path)
 	if err != nil {
 		return nil, usagef("reading --ignore-file: %w", err)
 	}

@@ -152,7 +152,7 @@ func (r *reportCommand) complete() (*auditRun, error) {
 		return nil, usageError(err)
 	}
 	var err error
-	if a.checks, err = audit.SelectChecks(r.checks); err != nil {
+	if a.checks, err = audit.All.Select(r.checks); err != nil {
 		return nil, usageError(err)
 	}
 	if r.stored, err = r.storedReport(a.checks); err != nil {

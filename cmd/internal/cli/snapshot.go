@@ -181,7 +181,7 @@ func settle(ctx context.Context, from reader, progress *view.ProgressLine) (*blo
 		return snapshot, nil, nil
 	}
 	progress.Show("checking")
-	result := audit.Run(audit.NewState(snapshot, audit.Options{}), audit.Checks())
+	result := audit.Run(audit.NewState(snapshot, audit.Options{}), audit.All)
 	var unsettled []audit.Skipped
 	for range settleTries {
 		again := result.NeedsConfirmation()
@@ -192,7 +192,7 @@ func settle(ctx context.Context, from reader, progress *view.ProgressLine) (*blo
 		if err != nil {
 			return nil, nil, unreadError(fmt.Errorf("reading the cluster a second time: %w", err))
 		}
-		next := audit.Run(audit.NewState(second, audit.Options{}), audit.Checks())
+		next := audit.Run(audit.NewState(second, audit.Options{}), audit.All)
 		confirmed := audit.Confirm(result, next)
 		snapshot, result = second, next
 		if len(confirmed.Findings) == len(next.Findings) {

@@ -70,7 +70,7 @@ type document struct {
 func documents() ([]document, error) {
 	var checks bytes.Buffer
 	checks.WriteString(generated)
-	if err := view.WriteChecksMarkdown(&checks, audit.Checks()); err != nil {
+	if err := view.WriteChecksMarkdown(&checks, audit.All); err != nil {
 		return nil, fmt.Errorf("making the documentation of the checks: %w", err)
 	}
 	var families bytes.Buffer

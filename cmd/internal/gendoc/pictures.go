@@ -25,7 +25,7 @@ func pictures() ([]document, error) {
 			return nil, fmt.Errorf("drawing the snapshot %s: %w", name, err)
 		}
 		st := audit.NewState(s, audit.Options{})
-		result := audit.Run(st, audit.Checks())
+		result := audit.Run(st, audit.All)
 		r := audit.NewReport(st, result)
 		r.Usage = audit.NewUsage(st, result)
 		var picture bytes.Buffer

@@ -100,7 +100,7 @@ func sketchReport(t *testing.T, text string) *audit.Report {
 
 func audited(s *blocks.Snapshot) *audit.Report {
 	st := audit.NewState(s, audit.Options{})
-	return audit.NewReport(st, audit.Run(st, audit.Checks()))
+	return audit.NewReport(st, audit.Run(st, audit.All))
 }
 
 // crowdedReport is of a pool of 16,384 blocks, of which 9,000 lie at its beginning
@@ -278,7 +278,7 @@ view n1 complete`)
 		t.Fatal(err)
 	}
 	st := audit.NewState(s, audit.Options{})
-	r := audit.NewReport(st, audit.Run(st, audit.Checks()))
+	r := audit.NewReport(st, audit.Run(st, audit.All))
 	plan := repair.Build(st, repair.Request{EmptyBlocks: true, LeakedIPs: true})
 	faces := func(m *BlockMap) (out []string) {
 		for _, c := range m.Pools[0].Cells {

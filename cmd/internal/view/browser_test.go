@@ -255,7 +255,7 @@ func readSnapshot(t testing.TB, name string) *blocks.Snapshot {
 
 func auditedWhole(s *blocks.Snapshot) *audit.Report {
 	st := audit.NewState(s, audit.Options{})
-	result := audit.Run(st, audit.Checks())
+	result := audit.Run(st, audit.All)
 	r := audit.NewReport(st, result)
 	r.Usage = audit.NewUsage(st, result)
 	return r

@@ -48,7 +48,7 @@ func htmlGroups(r *audit.Report, t *table) []htmlGroup {
 			ID: "check-" + f.Severity.String() + "-" + CheckAnchor(f.Check), Severity: f.Severity, Check: f.Check, Lead: message(f),
 			Why: t.Why(f.Check), Count: len(g), First: first, Open: f.Severity >= audit.Error,
 		}
-		if c, err := audit.CheckByID(f.Check); err == nil {
+		if c, err := audit.All.ByID(f.Check); err == nil {
 			h.Runbook = runbookBase + CheckAnchor(f.Check)
 			for _, p := range checkParts(c) {
 				h.Docs = append(h.Docs, docPart{p.title, p.text})

@@ -121,7 +121,7 @@ func checksOf(r *audit.Report) []string {
 	if r.Scope != nil && len(r.Scope.Checks) > 0 {
 		ids = append(ids, r.Scope.Checks...)
 	} else {
-		for _, c := range audit.Checks() {
+		for _, c := range audit.All {
 			ids = append(ids, c.ID)
 		}
 	}

@@ -28,7 +28,7 @@ func (o Options) defaults() Options {
 
 // documentedWhy returns the first sentence of a check's own documentation.
 func documentedWhy(check string) string {
-	c, err := audit.CheckByID(check)
+	c, err := audit.All.ByID(check)
 	if err != nil {
 		return "" // a report of another version may name a check this one does not have
 	}

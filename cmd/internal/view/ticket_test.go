@@ -84,7 +84,7 @@ func TestJUnit(t *testing.T) {
 		p := junitOf(t, r, Options{FailOn: c.failOn})
 		cases := p.Suites[0].Cases
 		known := map[string]bool{}
-		for _, check := range audit.Checks() {
+		for _, check := range audit.All {
 			known[check.ID] = true
 		}
 		failed, found := 0, 0
@@ -101,8 +101,8 @@ func TestJUnit(t *testing.T) {
 				want++
 			}
 		}
-		if len(known) > 0 || found != want || p.Tests != len(cases) || p.Tests != p.Suites[0].Tests || len(cases) != len(audit.Checks())+c.extras {
-			t.Errorf("%s, %v: %d cases for %d checks, %v missing, %d failures of %d findings", c.report, c.failOn, len(cases), len(audit.Checks()), known, found, want)
+		if len(known) > 0 || found != want || p.Tests != len(cases) || p.Tests != p.Suites[0].Tests || len(cases) != len(audit.All)+c.extras {
+			t.Errorf("%s, %v: %d cases for %d checks, %v missing, %d failures of %d findings", c.report, c.failOn, len(cases), len(audit.All), known, found, want)
 		}
 		if failed != p.Failures || p.Failures != c.failures || p.Errors != c.errors || p.Skipped != c.skipped {
 			t.Errorf("%s, %v: counted %d failures, %d errors, %d skipped; want %d, %d, %d", c.report, c.failOn, p.Failures, p.Errors, p.Skipped, c.failures, c.errors, c.skipped)
