@@ -99,31 +99,25 @@ func (p *agentPod) port() int {
 }
 
 // AgentViews asks the agents of the cluster's nodes for their host views, through
-// the API server, which takes the right to get pods/proxy. The API server does not
-// make sure who answers, so that their views are not authenticated. A node whose agent
-// cannot be asked, or that has none, is a gap. Only the end of ctx is an error.
-func (k *Kubernetes) AgentViews(ctx context.Context, s *blocks.Snapshot, views HostViewOptions, opts AgentOptions) (blocks.HostReading, error) {
+// the API server, which takes the right to get pods/proxy, and gives each answer to
+// view, by several goroutines at once. The API server does not make sure who answers,
+// so that their views are not authenticated. A node whose agent cannot be asked, or
+// that has none, is a gap. Only the end of ctx is an error.
+func (k *Kubernetes) AgentViews(ctx context.Context, s *blocks.Snapshot, view func(source, node string, text []byte) blocks.HostReading, opts AgentOptions) (blocks.HostReading, error) {
 	opts.Timeout = cmp.Or(opts.Timeout, DefaultAgentTimeout)
-	g := newViewReader(s, views)
 	pods, err := k.agentPods(ctx, opts)
 	if ctx.Err() != nil {
 		return blocks.HostReading{}, ctx.Err()
 	}
 	if err != nil {
-		g.gap("", "", agentListReason(err))
-		return JoinHostReadings(blocks.HostReading{Gaps: g.gaps}), nil
+		return blocks.JoinHostReadings(blocks.HostReading{Gaps: []blocks.HostGap{{Reason: agentListReason(err)}}}), nil
 	}
-	byNode, order := g.choose(pods, opts)
-	type reply struct {
-		body []byte
-		err  error
-	}
-	replies := make([]reply, len(order))
+	byNode, order, gaps := chooseAgents(s, pods, opts)
+	readings, errs := make([]blocks.HostReading, len(order)), make([]error, len(order))
 	bounded, stop := context.WithTimeout(ctx, 10*opts.Timeout)
 	defer stop()
 	group := errgroup.Group{}
 	group.SetLimit(agentsAtOnce)
-	read := make([]*viewReader, len(order))
 	done := make(chan struct{}, len(order))
 	shown := make(chan struct{})
 	go func() {
@@ -139,13 +133,10 @@ func (k *Kubernetes) AgentViews(ctx context.Context, s *blocks.Snapshot, views H
 		group.Go(func() error {
 			defer func() { done <- struct{}{} }()
 			pod := byNode[node]
-			replies[i].body, replies[i].err = k.askAgent(bounded, pod, opts)
+			body, err := k.askAgent(bounded, pod, opts)
 			// Each is decoded at once, so that no more text is kept than is asked for.
-			if replies[i].err == nil {
-				own := *g
-				own.views, own.gaps = nil, nil
-				own.agentView(pod.source(), node, replies[i].body)
-				read[i], replies[i].body = &own, nil
+			if errs[i] = err; err == nil {
+				readings[i] = view(pod.source(), node, body)
 			}
 			return nil
 		})
@@ -156,13 +147,11 @@ func (k *Kubernetes) AgentViews(ctx context.Context, s *blocks.Snapshot, views H
 		return blocks.HostReading{}, ctx.Err()
 	}
 	for i, node := range order {
-		if err := replies[i].err; err != nil {
-			g.gap(node, byNode[node].source(), agentReason(err, bounded, opts.Timeout))
-			continue
+		if errs[i] != nil {
+			gaps = append(gaps, blocks.HostGap{Node: node, Source: byNode[node].source(), Reason: agentReason(errs[i], bounded, opts.Timeout)})
 		}
-		g.views, g.gaps = append(g.views, read[i].views...), append(g.gaps, read[i].gaps...)
 	}
-	return JoinHostReadings(blocks.HostReading{Views: g.views, Gaps: g.gaps, Until: g.opts.Until}), nil
+	return blocks.JoinHostReadings(append(readings, blocks.HostReading{Gaps: gaps})...), nil
 }
 
 // agentPods lists the agents' pods.
@@ -200,17 +189,20 @@ func agentListReason(err error) string {
 	return "the agents could not be found: " + err.Error()
 }
 
-// choose picks an agent for each node, and notes the nodes that have none that
+// chooseAgents picks an agent for each node, and notes the nodes that have none that
 // could be asked.
-func (g *viewReader) choose(pods []agentPod, opts AgentOptions) (byNode map[string]*agentPod, order []string) {
+func chooseAgents(s *blocks.Snapshot, pods []agentPod, opts AgentOptions) (byNode map[string]*agentPod, order []string, gaps []blocks.HostGap) {
 	byNode = map[string]*agentPod{}
+	gap := func(node, source, reason string) {
+		gaps = append(gaps, blocks.HostGap{Node: node, Source: source, Reason: reason})
+	}
 	where := "in any namespace"
 	if opts.Namespace != "" {
 		where = "in namespace " + opts.Namespace
 	}
 	if len(pods) == 0 {
-		g.gap("", "", fmt.Sprintf("no agent was found: no pod %s has the labels %s", where, opts.Selector))
-		return byNode, nil
+		gap("", "", fmt.Sprintf("no agent was found: no pod %s has the labels %s", where, opts.Selector))
+		return byNode, nil, gaps
 	}
 	better := func(a, b *agentPod) bool {
 		for _, yes := range []func(*agentPod) bool{
@@ -230,28 +222,35 @@ func (g *viewReader) choose(pods []agentPod, opts AgentOptions) (byNode map[stri
 			byNode[node] = p
 		}
 	}
-	for i := range g.snapshot.Nodes {
-		n := &g.snapshot.Nodes[i]
+	ours := map[string]bool{}
+	if _, missing := s.Missing(blocks.Nodes); !missing {
+		for _, unread := range s.Unreadable(blocks.Nodes) {
+			ours[unread.Name] = true
+		}
+	}
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
 		p := byNode[n.Name]
+		ours[n.Name] = true
 		switch {
 		case p == nil && n.Windows:
-			g.gap(n.Name, "", "no agent runs on it: the agent reads Linux kernels, and the node runs Windows")
+			gap(n.Name, "", "no agent runs on it: the agent reads Linux kernels, and the node runs Windows")
 		case p == nil:
-			g.gap(n.Name, "", fmt.Sprintf("no agent runs on it: no pod %s with the labels %s is bound to it", where, opts.Selector))
+			gap(n.Name, "", fmt.Sprintf("no agent runs on it: no pod %s with the labels %s is bound to it", where, opts.Selector))
 		case p.Status.Phase != "Running":
-			g.gap(n.Name, p.source(), fmt.Sprintf("its agent's pod is not running, but %s", cmp.Or(p.Status.Phase, "of no phase")))
+			gap(n.Name, p.source(), fmt.Sprintf("its agent's pod is not running, but %s", cmp.Or(p.Status.Phase, "of no phase")))
 		case p.port() == 0:
-			g.gap(n.Name, p.source(), fmt.Sprintf("its agent's pod names no container port, %q or other", agentPortName))
+			gap(n.Name, p.source(), fmt.Sprintf("its agent's pod names no container port, %q or other", agentPortName))
 		default:
 			order = append(order, n.Name)
 		}
 	}
 	// A machine whose Node object is gone may run on, and its agent with it.
 	for node, p := range byNode {
-		if _, ours := g.nodes[node]; !ours && p.Status.Phase == "Running" && p.port() != 0 && !slices.Contains(order, node) {
+		if !ours[node] && p.Status.Phase == "Running" && p.port() != 0 && !slices.Contains(order, node) {
 			order = append(order, node)
 		}
 	}
 	slices.Sort(order)
-	return byNode, order
+	return byNode, order, gaps
 }

@@ -3,14 +3,12 @@ package source
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -65,80 +63,18 @@ func ReadHostViews(s *blocks.Snapshot, paths []string, opts HostViewOptions) (bl
 			}
 		}
 	}
-	return JoinHostReadings(blocks.HostReading{Views: g.views, Gaps: g.gaps, Until: g.opts.Until}), nil
+	return blocks.JoinHostReadings(blocks.HostReading{Views: g.views, Gaps: g.gaps, Until: g.opts.Until}), nil
 }
 
-// agentPreferred is for how long an agent's view counts before a newer listing of
-// routes.
-const agentPreferred = 10 * time.Minute
-
-// viewSkew is by how much a view may be newer than the end of the reading.
-const viewSkew = time.Minute
-
-// JoinHostReadings puts host views from several places together. Of two of one
-// machine the newer counts, whatever nodes they name, and of two of one node where one
-// does not say of which machine it is; the other becomes a gap. What one view shows in
-// use no other makes forgotten that
-//
-//   - lists routes alone;
-//   - lies in the future, so that it may be older than it says;
-//   - is not authenticated, unless the first is not either and they name one node.
-//
-// Of several views of a node the one to ask for its routes comes first.
-func JoinHostReadings(readings ...blocks.HostReading) blocks.HostReading {
-	out := blocks.HostReading{Asked: true}
-	var all []blocks.HostView
-	for _, r := range readings {
-		all = append(all, r.Views...)
-		out.Gaps = append(out.Gaps, r.Gaps...)
-		if r.Until.After(out.Until) {
-			out.Until = r.Until
-		}
+// AgentView returns a function that reads the host view that the agent on a node gave,
+// for a snapshot, as [ReadHostViews] does files.
+func AgentView(s *blocks.Snapshot, opts HostViewOptions) func(source, node string, text []byte) blocks.HostReading {
+	g := newViewReader(s, opts)
+	return func(source, node string, text []byte) blocks.HostReading {
+		own := *g
+		own.agentView(source, node, text)
+		return blocks.HostReading{Views: own.views, Gaps: own.gaps, Until: own.opts.Until}
 	}
-	future := func(v *blocks.HostView) bool { return !out.Until.IsZero() && v.TakenAt.After(out.Until.Add(viewSkew)) }
-	// An agent tells more than a listing, whose time is only assumed.
-	agent := func(v *blocks.HostView) int {
-		if v.RulesKnown && !v.TakenAt.Before(out.Until.Add(-agentPreferred)) && !future(v) {
-			return 0
-		}
-		return 1
-	}
-	slices.SortStableFunc(all, func(a, b blocks.HostView) int {
-		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(agent(&a), agent(&b)), b.TakenAt.Compare(a.TakenAt), cmp.Compare(a.Source, b.Source))
-	})
-	// stands tells whether the view at i makes the one at j superfluous.
-	stands := func(i, j int) bool {
-		a, b := &all[i], &all[j]
-		switch {
-		case i == j || future(a) || b.Authenticated && !a.Authenticated || b.RulesKnown && !a.RulesKnown:
-			return false
-		case a.Machine != "" && a.Machine == b.Machine:
-			newer := cmp.Or(a.TakenAt.Compare(b.TakenAt), cmp.Compare(j, i)) > 0
-			return newer && (a.Node == b.Node || a.Authenticated)
-		}
-		return i < j && a.Node == b.Node && (a.Machine == "" || b.Machine == "")
-	}
-	// Only those of one node or of one machine are to be compared.
-	groups := map[[2]string][]int{}
-	for i := range all {
-		groups[[2]string{"node", all[i].Node}] = append(groups[[2]string{"node", all[i].Node}], i)
-		if m := all[i].Machine; m != "" {
-			groups[[2]string{"machine", m}] = append(groups[[2]string{"machine", m}], i)
-		}
-	}
-	for j, v := range all {
-		others := slices.Concat(groups[[2]string{"node", v.Node}], groups[[2]string{"machine", v.Machine}])
-		k := slices.IndexFunc(others, func(i int) bool { return stands(i, j) })
-		if k < 0 {
-			out.Views = append(out.Views, v)
-			continue
-		}
-		out.Gaps = append(out.Gaps, blocks.HostGap{Node: v.Node, Source: v.Source, Reason: fmt.Sprintf(
-			"left out for the newer view in %s, or the one that tells more: this one was taken at %s", all[others[k]].Source, v.TakenAt.UTC().Format(time.RFC3339))})
-	}
-	slices.SortStableFunc(out.Gaps, blocks.CompareHostGaps)
-	out.Gaps = slices.Compact(out.Gaps)
-	return out
 }
 
 // brokenView is a file whose text is no JSON, YAML or gzip.

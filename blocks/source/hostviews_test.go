@@ -367,7 +367,7 @@ func TestViewsOfOneMachine(t *testing.T) {
 		"not authenticated, and another name": {[]blocks.HostView{view("a", "n1", "x", "1", -9, unauthenticated), view("b", "n2", "x", "1", -8, unauthenticated)}, "a b"},
 	} {
 		for range 2 {
-			r := source.JoinHostReadings(blocks.HostReading{Views: c.views, Until: viewTime})
+			r := blocks.JoinHostReadings(blocks.HostReading{Views: c.views, Until: viewTime})
 			var got []string
 			for _, v := range r.Views {
 				got = append(got, v.Source)

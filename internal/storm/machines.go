@@ -113,7 +113,7 @@ func (s *seeing) with(read func() (*blocks.Snapshot, error)) (*blocks.Snapshot, 
 	snapshot, err := read()
 	if err == nil {
 		hosts.Until = time.Now()
-		snapshot.Hosts = source.JoinHostReadings(hosts)
+		snapshot.Hosts = blocks.JoinHostReadings(hosts)
 	}
 	return snapshot, err
 }

@@ -189,11 +189,11 @@ func (r *hostReader) join(ctx context.Context, s *blocks.Snapshot) error {
 		// Their views are taken while they are asked, which may last.
 		opts.Until = r.until(s).Add(10 * r.ask.Timeout)
 		var err error
-		if asked, err = r.agents.AgentViews(ctx, s, opts, r.ask); err != nil {
+		if asked, err = r.agents.AgentViews(ctx, s, source.AgentView(s, opts), r.ask); err != nil {
 			return unreadError(err)
 		}
 	}
-	s.Hosts = source.JoinHostReadings(*r.files, asked)
+	s.Hosts = blocks.JoinHostReadings(*r.files, asked)
 	s.Hosts.Until, r.viewed = r.until(s), time.Now()
 	return nil
 }
