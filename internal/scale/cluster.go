@@ -109,6 +109,19 @@ func (c *cluster) blocksByNode(ctx context.Context) (map[string]netip.Prefix, er
 	return out, nil
 }
 
+// cpu is the processor time that etcd and the API server have used.
+func (c *cluster) cpu() (time.Duration, error) {
+	var sum time.Duration
+	for _, pid := range c.PIDs() {
+		_, _, used, err := memory(pid)
+		if err != nil {
+			return 0, err
+		}
+		sum += used
+	}
+	return sum, nil
+}
+
 // note says on stderr what is going on.
 func note(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%s %s\n", time.Now().Format(time.TimeOnly), fmt.Sprintf(format, args...))

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 	"github.com/projectcalico/calico/libcalico-go/lib/backend/k8s/conversion"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,9 +55,22 @@ var damages = []damage{
 	{"a block in use without an owner", (*damager).disownBlock},
 	{"a block in use outside all pools", (*damager).strayBlock},
 	{"a block of another size than its pool's", (*damager).smallBlock},
+	{"a block that overlaps another", (*damager).overlapBlock},
+	{"a second block of a pool", (*damager).secondBlock},
 	{"a handle that stays marked deleted", (*damager).softDeleteHandle},
 	{"a node without a block", (*damager).blocklessNode},
 	{"a node that has vanished", (*damager).vanishNode},
+}
+
+// wide are the kinds of damage that a cluster can have but once, or hardly more.
+var wide = []struct {
+	name string
+	do   func(d *damager) error
+}{
+	{"a disabled pool in use", (*damager).disabledPool},
+	{"a pool that overlaps another", (*damager).overlapPool},
+	{"a collector of Calico's that collects nothing", (*damager).disableCollector},
+	{"a block with a setting that Calico ignores", (*damager).ignoredSetting},
 }
 
 // A damager plants damage into a cluster.
@@ -69,11 +83,15 @@ type damager struct {
 	want   expected
 }
 
+// soundNodes is how many nodes at least stay without damage of their own; some have a
+// part in that of others.
+const soundNodes = 6
+
 // plant does each kind of damage to a share of the nodes, at least to one, that a
 // seed chooses, and returns what must be found because of it.
 func plant(ctx context.Context, c *cluster, share float64, seed uint64) (expected, error) {
 	each := max(1, int(float64(c.bulk.Nodes)*share))
-	if least := each*len(damages) + 2; c.bulk.Nodes < least {
+	if least := each*len(damages) + soundNodes; c.bulk.Nodes < least {
 		return nil, fmt.Errorf("%d nodes are too few: damage needs %d", c.bulk.Nodes, least)
 	}
 	byNode, err := c.blocksByNode(ctx)
@@ -94,6 +112,11 @@ func plant(ctx context.Context, c *cluster, share float64, seed uint64) (expecte
 			}
 		}
 		nodes = nodes[each:]
+	}
+	for _, kind := range wide {
+		if err := kind.do(d); err != nil {
+			return nil, fmt.Errorf("planting %s: %w", kind.name, err)
+		}
 	}
 	return d.want, nil
 }
@@ -265,6 +288,67 @@ func (d *damager) smallBlock(node string) error {
 	cidr := netip.PrefixFrom(d.spare().Addr(), blockSize+1)
 	d.want.add("block/size-mismatch", cidr.String())
 	return errors.Join(d.usedBlock(node, cidr), d.newAffinity(node, cidr))
+}
+
+// overlapBlock makes a block of the half of the node's own that no pod uses.
+func (d *damager) overlapBlock(node string) error {
+	a := d.blocks[node].Addr().As4()
+	a[3] += 1 << (31 - blockSize)
+	cidr := netip.PrefixFrom(netip.AddrFrom4(a), blockSize+1)
+	d.want.add("block/overlap", cidr.String())
+	d.want.add("block/size-mismatch", cidr.String())
+	d.want.add("node/many-blocks", node)
+	return errors.Join(d.usedBlock(node, cidr), d.newAffinity(node, cidr))
+}
+
+// secondBlock makes a block of the first CIDR of podPool that none has.
+func (d *damager) secondBlock(node string) error {
+	taken := map[netip.Prefix]bool{}
+	for _, cidr := range d.blocks {
+		taken[cidr] = true
+	}
+	a := netip.MustParsePrefix(podPool).Addr().As4()
+	for i := range 1 << 17 {
+		a[1], a[2], a[3] = byte(i>>10), byte(i>>2), byte(i<<6)
+		cidr := netip.PrefixFrom(netip.AddrFrom4(a), blockSize)
+		if taken[cidr] {
+			continue
+		}
+		d.blocks["the second of "+node] = cidr
+		d.want.add("node/many-blocks", node)
+		return errors.Join(d.usedBlock(node, cidr), d.newAffinity(node, cidr))
+	}
+	return errors.New("no block is left")
+}
+
+func (d *damager) disabledPool() error {
+	const cidr = "172.29.0.0/26"
+	d.want.add("pool/disabled-in-use", "disabled")
+	node := d.sound[3]
+	return errors.Join(
+		d.seeder.Pool(d.ctx, "disabled", apiv3.IPPoolSpec{CIDR: cidr, BlockSize: blockSize, Disabled: true}),
+		d.usedBlock(node, netip.MustParsePrefix(cidr)), d.newAffinity(node, netip.MustParsePrefix(cidr)))
+}
+
+func (d *damager) overlapPool() error {
+	d.want.add("pool/overlap", "twice")
+	return d.seeder.RawPool(d.ctx, "twice", map[string]any{"cidr": "10.255.0.0/16", "blockSize": int64(blockSize), "nodeSelector": "all()"})
+}
+
+func (d *damager) disableCollector() error {
+	d.want.add("config/gc-disabled", testcluster.ClusterGUID)
+	return d.Edit(d.ctx, testcluster.CRDv1.Resource("kubecontrollersconfigurations"), "", "default", func(object map[string]any) {
+		controllers := object["spec"].(map[string]any)["controllers"].(map[string]any)
+		delete(controllers["node"].(map[string]any), "leakGracePeriod")
+	})
+}
+
+func (d *damager) ignoredSetting() error {
+	d.want.add("config/block-strict-affinity", "default")
+	return d.editBlock(d.sound[4], func(b *block) error {
+		b.spec["strictAffinity"] = true
+		return nil
+	})
 }
 
 func (d *damager) softDeleteHandle(node string) error {

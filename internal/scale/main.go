@@ -109,8 +109,9 @@ func (r *run) wrong(what string, err error) {
 
 // size measures everything at one size, and prints the tables.
 func (r *run) size(ctx context.Context, nodes int) error {
-	fmt.Printf("\n## %d nodes, %d pods\n\n%s, %s/%s, %d processors, shared with etcd and the API server.\n",
-		nodes, nodes*r.pods, time.Now().UTC().Format("2 January 2006 15:04 UTC"), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
+	fmt.Printf("\n## %d nodes, %d pods\n\n%s, %s/%s, %d processors, shared with etcd and the API server. Load average before: %s.\n",
+		nodes, nodes*r.pods, time.Now().UTC().Format("2 January 2006 15:04 UTC"), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), loadAverage())
+	defer func() { fmt.Printf("\nLoad average after: %s.\n", loadAverage()) }()
 	if r.has(statesPart) {
 		t := newTable("All checks over states in memory, by the code of this checkout")
 		r.measureStates(t, nodes)
@@ -127,6 +128,15 @@ func (r *run) size(ctx context.Context, nodes int) error {
 	defer c.Close()
 	note("made in %s", c.took.Round(time.Second))
 	return r.cluster(ctx, c)
+}
+
+// loadAverage tells, on Linux, how busy the machine is, with other things too.
+func loadAverage() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	return strings.Join(strings.Fields(string(text))[:3], " ")
 }
 
 // cluster measures what needs a cluster.

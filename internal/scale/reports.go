@@ -14,7 +14,7 @@ type program struct{ label, path string }
 const floorLabel, rivalLabel = "the LISTs alone", "calicoctl ipam check"
 
 // figures are what was measured of one program's runs.
-type figures struct{ wall, cpu, rss series }
+type figures struct{ wall, cpu, rss, served series }
 
 func (f *figures) add(u usage) {
 	f.wall.time(u.Wall)
@@ -63,6 +63,10 @@ func (r *run) compareReports(ctx context.Context, t *table, c *cluster, want exp
 		}
 		for i := range now {
 			it := now[(i+pair)%len(now)]
+			before, err := c.cpu()
+			if err != nil {
+				return err
+			}
 			u, err := it.do()
 			if err != nil {
 				return fmt.Errorf("measuring %s: %w", it.label, err)
@@ -72,6 +76,11 @@ func (r *run) compareReports(ctx context.Context, t *table, c *cluster, want exp
 				all[it.label] = &figures{}
 			}
 			all[it.label].add(u)
+			after, err := c.cpu()
+			if err != nil {
+				return err
+			}
+			all[it.label].served.time(after - before)
 		}
 	}
 	for _, it := range append(turns, rival) {
@@ -80,6 +89,7 @@ func (r *run) compareReports(ctx context.Context, t *table, c *cluster, want exp
 			continue
 		}
 		t.set("report, wall", it.label, f.wall.show(seconds))
+		t.set("CPU of etcd and the API server meanwhile", it.label, f.served.show(seconds))
 		if it.label == floorLabel {
 			t.set("bytes read", it.label, series{bytes[0]}.show(megabytes))
 			continue

@@ -29,18 +29,20 @@ var stateShapes = []struct {
 func (r *run) measureStates(t *table, nodes int) {
 	for _, shape := range stateShapes {
 		snapshot := shape.make(nodes, r.pods)
-		var making, checking series
+		var making, checking, cpu series
 		found := 0
 		for range max(3, r.pairs) {
 			began := time.Now()
 			st := audit.NewState(snapshot, audit.Options{})
 			making.time(time.Since(began))
-			began = time.Now()
+			began, used := time.Now(), ownCPU()
 			found = len(audit.Run(st, nil).Findings)
 			checking.time(time.Since(began))
+			cpu.time(ownCPU() - used)
 		}
 		t.set(shape.name, "making the state", making.show(seconds))
 		t.set(shape.name, "all checks", checking.show(seconds))
+		t.set(shape.name, "all checks, CPU", cpu.show(seconds))
 		t.set(shape.name, "findings", fmt.Sprint(found))
 		note("%s: %s and %s, %d findings", shape.name, making.show(seconds), checking.show(seconds), found)
 	}

@@ -174,6 +174,10 @@ func (c *Cluster) KubeconfigPath() string { return filepath.Join(c.dir, "kubecon
 // EtcdEndpoint is the URL of etcd, which asks for no credentials.
 func (c *Cluster) EtcdEndpoint() string { return c.Etcd.Endpoints()[0] }
 
+// PIDs are the IDs of the processes of etcd and the API server, 0 for one that does
+// not run.
+func (c *Cluster) PIDs() []int { return []int{c.etcd.pid(), c.apiserver.pid()} }
+
 func (c *Cluster) path(name string) string { return filepath.Join(c.dir, name) }
 
 func (c *Cluster) write(name string, content []byte) (string, error) {
