@@ -12,11 +12,12 @@ import (
 
 // candidates returns the CIDRs whose addresses are to be looked up: the destinations
 // of routes that drop or refuse, unless they hold more than maxCIDR addresses or
-// lie within another.
+// lie within another. An IPv4 address written in IPv6 (::ffff:10.0.0.1), which is
+// nobody's, cannot be asked about through the library.
 func candidates(routes []blocks.HostRoute) []netip.Prefix {
 	var all []netip.Prefix
 	for _, r := range routes {
-		if drops(r.Type) && r.Dst.Addr().BitLen()-r.Dst.Bits() <= maxHostBits {
+		if drops(r.Type) && !r.Dst.Addr().Is4In6() && r.Dst.Addr().BitLen()-r.Dst.Bits() <= maxHostBits {
 			all = append(all, r.Dst)
 		}
 	}
@@ -67,12 +68,7 @@ func split(out []blocks.HostLookup, cidr netip.Prefix, answers []blocks.HostLook
 func unknown(l blocks.HostLookup) bool { return l.Result == "" }
 
 func uniform(answers []blocks.HostLookup) bool {
-	for _, a := range answers[1:] {
-		if a != answers[0] {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(answers, func(a blocks.HostLookup) bool { return a != answers[0] })
 }
 
 func at(l blocks.HostLookup, cidr netip.Prefix) blocks.HostLookup {

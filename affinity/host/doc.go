@@ -19,12 +19,9 @@
 //
 // What may not be read is named in the view's Gaps. The view's namespaces are called
 // complete if none of the gaps means that a namespace, or an address in one, may be
-// missing. Such gaps are: processes that may not be looked into, or that kept ending;
-// processes or a network that are a container's and not the node's; a namespace that
-// could not be read or entered; a veth pair that leads into a namespace which was not
-// found; a namespace that is joined to the node and shows no address, because what
-// runs in it may keep its addresses to itself (gVisor, bridged virtual machines); a
-// list that never kept still.
+// missing: a process, namespace or list that could not be read as a whole, processes
+// or a network that are a container's and not the node's, a veth pair whose other end
+// was not found, a namespace that is joined to the node and shows no address.
 //
 // What cannot be seen even so: a namespace that nothing but a socket holds and that no
 // veth pair joins to the node; IPv4 addresses of interfaces that are down, in

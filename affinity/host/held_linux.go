@@ -1,8 +1,8 @@
 package host
 
 import (
-	"errors"
-	"io/fs"
+	"bytes"
+	"cmp"
 	"os"
 	"slices"
 	"strconv"
@@ -15,110 +15,125 @@ import (
 // that have entered it, files that are open on it, and mounts of it, in whatever
 // mount namespace. What only a socket holds is not found like this.
 
-// held is what a process holds beside its own network namespace.
-type held struct {
-	threads []process
-	// files leads from the numbers of namespaces to files that open them.
-	files map[uint64]string
-	// mounts is the number of the process's mount namespace; 0 if it is not known.
-	mounts uint64
-}
-
-// heldBy reads what a process holds. An error means that it may hold more.
-func (s *scan) heldBy(p *procFS, of process) (held, error) {
-	out := held{files: map[uint64]string{}}
+// addHolders adds the namespaces that processes hold beside their own. Mount
+// namespaces that were read are noted in mounts, and not read again.
+func (s *scan) addHolders(processes []process, mounts map[uint64]bool) {
 	// The scan's own threads enter namespaces, and leave them.
-	if of.processStat.threads > 1 && of.dir != s.self {
-		if err := p.list(of.dir+"/task", func(name string) error {
-			t := process{pid: of.pid, dir: of.dir + "/task/" + name, processStat: of.processStat}
-			var err error
-			if t.namespace, err = p.namespace(t.dir); err != nil {
-				return err
-			}
-			if t.namespace == of.namespace || slices.ContainsFunc(out.threads, func(o process) bool { return o.namespace == t.namespace }) {
-				return nil
-			}
-			out.threads = append(out.threads, t)
-			return nil
-		}); err != nil {
-			return out, err
+	self, _ := os.Readlink(s.ProcRoot + "/self")
+	var unread []int
+	for _, p := range processes {
+		var err error
+		if p.threads > 1 && p.dir != s.ProcRoot+"/"+self {
+			err = s.addThreads(p)
+		}
+		if err == nil {
+			err = s.addOpened(p)
+		}
+		if err == nil {
+			err = s.addMounted(p, mounts)
+		}
+		if err != nil && !gone(err) {
+			unread = append(unread, p.pid)
 		}
 	}
-	err := p.list(of.dir+"/fd", func(name string) error {
-		path := of.dir + "/fd/" + name
-		inode, err := p.openedBy(path)
-		if inode != 0 {
-			out.files[inode] = s.ProcRoot + "/" + path
-		}
-		return err
-	})
-	if err != nil {
-		return out, err
+	if len(unread) > 0 {
+		s.spaceGap("of %d processes, the open files, threads or mounts of %d could not be read, which may hold network namespaces: %s", len(processes), len(unread), few(unread))
 	}
-	out.mounts, err = p.link(of.dir+"/ns/mnt", "mnt:")
-	return out, err
 }
 
-// list calls fn for each name in a directory. What is gone by then is passed over.
-func (p *procFS) list(dir string, fn func(name string) error) error {
-	f, err := openAt(p.root, dir)
-	if err != nil {
-		return ignoreGone(err)
-	}
-	names, err := f.Readdirnames(-1)
-	_ = f.Close()
-	if err != nil {
-		return ignoreGone(err)
-	}
-	for _, name := range names {
-		if err := ignoreGone(fn(name)); err != nil {
-			return err
+// eachName calls f for each name in a directory. What is gone by then is passed over.
+func eachName(dir string, f func(path string) error) error {
+	names, err := readNames(dir)
+	for i := 0; err == nil && i < len(names); i++ {
+		if err = f(dir + "/" + names[i]); err != nil && gone(err) {
+			err = nil
 		}
 	}
-	return nil
-}
-
-func ignoreGone(err error) error {
 	if err != nil && gone(err) {
 		return nil
 	}
 	return err
 }
 
-// link returns the number in a link such as "net:[4026531840]"; 0 if it leads to
-// something of another kind. The target is not followed: it may be a file on a server
-// that does not answer.
-func (p *procFS) link(path, kind string) (uint64, error) {
-	n, err := unix.Readlinkat(p.root, path, p.buf)
-	if err != nil {
-		return 0, &fs.PathError{Op: "readlink", Path: path, Err: err}
-	}
-	return namespaceNumber(string(p.buf[:n]), kind), nil
+// addThreads adds the namespaces that threads of a process have entered.
+func (s *scan) addThreads(p process) error {
+	seen := []uint64{p.namespace}
+	return eachName(p.dir+"/task", func(dir string) error {
+		inode, err := netNamespace(dir)
+		if err == nil && !slices.Contains(seen, inode) {
+			seen = append(seen, inode)
+			sp := s.space(inode)
+			sp.processes = append(sp.processes, process{pid: p.pid, dir: dir, processStat: p.processStat, namespace: inode})
+		}
+		return err
+	})
 }
 
-// openedBy returns the number of the network namespace that an open file is of; 0 if
-// it is of anything else.
-func (p *procFS) openedBy(path string) (uint64, error) {
-	n, err := unix.Readlinkat(p.root, path, p.buf)
-	if err != nil {
-		return 0, &fs.PathError{Op: "readlink", Path: path, Err: err}
+// addOpened adds the namespaces that files are open on.
+func (s *scan) addOpened(p process) error {
+	return eachName(p.dir+"/fd", func(path string) error {
+		inode, err := openedNamespace(path)
+		if err == nil && inode != 0 {
+			sp := s.space(inode)
+			sp.path = cmp.Or(sp.path, path)
+		}
+		return err
+	})
+}
+
+// addMounted adds the namespaces that are mounted where a process sees it, with paths
+// that lead there from here.
+func (s *scan) addMounted(p process, mounts map[uint64]bool) error {
+	seenFrom, err := linkedNamespace(p.dir+"/ns/mnt", "mnt:")
+	if err != nil || seenFrom == 0 || mounts[seenFrom] {
+		return err
 	}
+	f, err := os.Open(p.dir + "/mountinfo")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	s.mountinfo.Reset() // the buffer is kept, as there may be a large file for each pod
+	if _, err := s.mountinfo.ReadFrom(f); err != nil {
+		return err
+	}
+	for line := range bytes.Lines(s.mountinfo.Bytes()) {
+		if !bytes.Contains(line, []byte(" net:[")) {
+			continue
+		}
+		// 36 35 0:4 net:[4026532200] /run/netns/x rw shared:1 - nsfs nsfs rw
+		if fields := strings.Fields(string(line)); len(fields) > 4 {
+			if inode := namespaceNumber(fields[3], "net:"); inode != 0 {
+				if sp := s.space(inode); sp.path == "" {
+					sp.path = p.dir + "/root" + unescapeMount(fields[4])
+				}
+			}
+		}
+	}
+	mounts[seenFrom] = true
+	return nil
+}
+
+// openedNamespace returns the number of the network namespace that an open file is of;
+// 0 if it is of anything else.
+func openedNamespace(path string) (uint64, error) {
+	target, err := os.Readlink(path)
 	// One that was opened where the namespace was mounted has that place's name and,
 	// once it is unmounted, this one. While it is, the mounts tell of it.
-	if string(p.buf[:n]) != "/" {
-		return namespaceNumber(string(p.buf[:n]), "net:"), nil
+	if err != nil || target != "/" {
+		return namespaceNumber(target, "net:"), err
 	}
 	var of, own unix.Statx_t
-	if err := unix.Statx(p.root, path, unix.AT_STATX_DONT_SYNC, unix.STATX_INO|unix.STATX_TYPE, &of); err != nil {
-		return 0, &fs.PathError{Op: "statx", Path: path, Err: err}
+	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_INO|unix.STATX_TYPE, &of); err != nil {
+		return 0, os.NewSyscallError("statx", err)
 	}
 	if err := unix.Statx(unix.AT_FDCWD, "/proc/thread-self/ns/net", 0, unix.STATX_INO, &own); err != nil {
-		return 0, &fs.PathError{Op: "statx", Path: "/proc/thread-self/ns/net", Err: err}
+		return 0, os.NewSyscallError("statx", err)
 	}
 	if of.Dev_major != own.Dev_major || of.Dev_minor != own.Dev_minor {
 		return 0, nil
 	}
-	f, err := openAt(p.root, path)
+	f, err := os.Open(path)
 	if err != nil {
 		return 0, err
 	}
@@ -127,38 +142,6 @@ func (p *procFS) openedBy(path string) (uint64, error) {
 		return 0, err
 	}
 	return of.Ino, nil
-}
-
-// namespaceNumber returns the number in "net:[4026531840]"; 0 if it is not of the
-// kind.
-func namespaceNumber(text, kind string) uint64 {
-	inner, ok := strings.CutPrefix(text, kind+"[")
-	inner, closed := strings.CutSuffix(inner, "]")
-	n, valid := decimal([]byte(inner))
-	if !ok || !closed || !valid {
-		return 0
-	}
-	return n
-}
-
-// mounted calls fn for each network namespace that is mounted where a process sees
-// it, with a path that leads there from here.
-func (s *scan) mounted(p *procFS, of process, fn func(inode uint64, path string)) error {
-	text, err := p.read(of.dir + "/mountinfo")
-	if err != nil {
-		return err
-	}
-	for line := range strings.Lines(string(text)) {
-		// 36 35 0:4 net:[4026532200] /run/netns/x rw shared:1 - nsfs nsfs rw
-		fields := strings.Fields(line)
-		if len(fields) < 5 {
-			continue
-		}
-		if inode := namespaceNumber(fields[3], "net:"); inode != 0 {
-			fn(inode, s.ProcRoot+"/"+of.dir+"/root"+unescapeMount(fields[4]))
-		}
-	}
-	return nil
 }
 
 // unescapeMount undoes what proc(5) does to spaces and the like in paths: \040.
@@ -175,73 +158,4 @@ func unescapeMount(path string) string {
 		b.WriteByte(path[i])
 	}
 	return b.String()
-}
-
-// holders reads what processes hold beside their own namespaces. What their threads
-// hold is returned as processes; what files and mounts hold is added to the spaces.
-func (s *scan) holders(spaces map[uint64]*space, processes []process, mounts map[uint64]bool) []process {
-	root, err := os.Open(s.ProcRoot)
-	if err != nil {
-		s.spaceGap("what processes hold could not be read: %v", err)
-		return nil
-	}
-	defer func() { _ = root.Close() }()
-	p := &procFS{root: int(root.Fd()), buf: make([]byte, 4096)}
-	add := func(inode uint64, path string) {
-		if spaces[inode] == nil {
-			spaces[inode] = &space{inode: inode, peerID: peerUnknown}
-		}
-		if sp := spaces[inode]; sp.path == "" {
-			sp.path = path
-		}
-	}
-	var threads []process
-	var unread []int
-	for _, of := range processes {
-		h, err := s.heldBy(p, of)
-		threads = append(threads, h.threads...)
-		for inode, path := range h.files {
-			add(inode, path)
-		}
-		if err == nil && h.mounts != 0 && !mounts[h.mounts] {
-			err = s.mounted(p, of, add)
-			mounts[h.mounts] = err == nil
-		}
-		if err != nil && !gone(err) {
-			unread = append(unread, of.pid)
-		}
-	}
-	if len(unread) > 0 {
-		s.spaceGap("of %d processes, the open files, threads or mounts of %d could not be read, which may hold network namespaces: %s", len(processes), len(unread), few(unread))
-	}
-	return threads
-}
-
-// initPIDNamespace is the number of the machine's first PID namespace
-// (PROC_PID_INIT_INO of the kernel's include/linux/proc_ns.h).
-const initPIDNamespace = 0xEFFFFFFC
-
-// processesOfMachine says why the processes that are shown may not be all of the
-// machine's; empty if nothing speaks against it. A machine may itself be a container,
-// with its own processes. What tells it from the container that this runs in is that
-// this process is not the first of it, and that a pod's containers share their IPC
-// namespace with each other, and not with the node.
-func (s *scan) processesOfMachine(p *procFS) string {
-	const notShared = "only the processes of this container are shown, and not the node's (hostPID)"
-	first, err := p.link("1/ns/pid", "pid:")
-	switch {
-	case errors.Is(err, unix.ENOENT):
-		return "process 1 is not shown: the processes of others may be hidden, or these are not the node's (hostPID)"
-	case err != nil || first == initPIDNamespace:
-		return "" // one that may not be read is named with the others
-	case s.ProcRoot == "/proc" && os.Getpid() == 1:
-		return notShared
-	}
-	ipc, err := p.link("1/ns/ipc", "ipc:")
-	var own [64]byte
-	n, ownErr := unix.Readlink("/proc/self/ns/ipc", own[:])
-	if os.Getenv("KUBERNETES_SERVICE_HOST") != "" && (err != nil || ownErr != nil || namespaceNumber(string(own[:n]), "ipc:") == ipc) {
-		return notShared
-	}
-	return ""
 }

@@ -1,63 +1,38 @@
 package host
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 
-	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netlink"
 	"go4.org/netipx"
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// lookupsAtOnce is how many addresses the kernel is asked for in one go. Its answers
-// wait in the socket's buffer, which is not large.
-const lookupsAtOnce = 16
-
-// lookup asks the kernel where packets to addresses go: ones without a mark that
+// lookup asks the kernel where packets to an address go: ones without a mark that
 // the node itself sends from no address in particular. An answer without a result
 // means nothing.
-func (k *kernel) lookup(addresses []netip.Addr, table *covers, t *texts) ([]blocks.HostLookup, error) {
-	requests := make([]*nl.NetlinkRequest, len(addresses))
-	for i, a := range addresses {
-		family := unix.AF_INET
-		if a.Is6() {
-			family = unix.AF_INET6
-		}
-		requests[i] = newRequest(unix.RTM_GETROUTE, 0, &nl.RtMsg{RtMsg: unix.RtMsg{
-			Family: uint8(family), Dst_len: uint8(a.BitLen()),
-			Flags: unix.RTM_F_LOOKUP_TABLE | unix.RTM_F_FIB_MATCH,
-		}}, nl.NewRtAttr(unix.RTA_DST, a.AsSlice()))
+func (s *scan) lookup(a netip.Addr, table *covers, t *texts) (blocks.HostLookup, error) {
+	answers, err := s.kernel.RouteGetWithOptions(a.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
+	if err != nil {
+		return table.refused(a, err)
 	}
-	answers := make([]blocks.HostLookup, len(addresses))
-	var odd error
-	err := k.routes.ask(requests, func(i int, message []byte, err error) {
-		if err == nil {
-			answers[i] = t.answer(message)
-			return
-		}
-		if answers[i], err = table.refused(addresses[i], err); err != nil {
-			odd = err
-		}
-	})
-	return answers, errors.Join(err, odd)
-}
-
-// answer reads the kernel's answer to a lookup.
-func (t *texts) answer(message []byte) blocks.HostLookup {
-	r, ok := parseRoute(message)
+	if len(answers) == 0 {
+		return blocks.HostLookup{}, nil
+	}
+	r, ok := t.route(&answers[0])
 	if !ok {
-		return blocks.HostLookup{}
+		return blocks.HostLookup{}, nil
 	}
-	l := blocks.HostLookup{Result: typeName(r.kind), Gateway: t.gateway(r.gateway), Dev: t.link(r.link), Table: tableName(r.table)}
-	if !r.cloned { // else the kernel is too old to name the route that matched
-		l.Match = r.dst
+	l := blocks.HostLookup{Result: r.Type, Gateway: r.Gateway, Dev: r.Dev, Table: r.Table}
+	if answers[0].Flags&unix.RTM_F_CLONED == 0 { // else the kernel is too old to name the route that matched
+		l.Match = r.Dst
 	}
-	return l
+	return l, nil
 }
 
 // refused says what a refusal of the kernel means. It refuses instead of answering
@@ -90,7 +65,7 @@ func (c *covers) refused(a netip.Addr, err error) (blocks.HostLookup, error) {
 
 // lookups are the kernel's answers for the addresses within the routes that drop or
 // refuse.
-func (s *scan) lookups(ctx context.Context, k *kernel, t *texts) error {
+func (s *scan) lookups(t *texts) error {
 	cidrs := candidates(s.view.Routes)
 	table := newCovers(s.view.Routes, cidrs, s.blackholeRule)
 	left := s.MaxLookups
@@ -102,24 +77,17 @@ func (s *scan) lookups(ctx context.Context, k *kernel, t *texts) error {
 			continue
 		}
 		left -= size(cidr)
-		if err := ctx.Err(); err != nil {
+		if err := s.ctx.Err(); err != nil {
 			return err
 		}
-		all := make([]netip.Addr, size(cidr))
-		for i, a := 0, cidr.Addr(); i < len(all); i, a = i+1, a.Next() {
-			all[i] = a
-		}
-		answers := make([]blocks.HostLookup, 0, len(all))
-		for some := range slices.Chunk(all, lookupsAtOnce) {
-			part, err := k.lookup(some, table, t)
-			if err != nil {
+		answers := make([]blocks.HostLookup, size(cidr))
+		for i, a := 0, cidr.Addr(); i < len(answers); i, a = i+1, a.Next() {
+			var err error
+			if answers[i], err = s.lookup(a, table, t); err != nil {
 				return err
 			}
-			answers = append(answers, part...)
-		}
-		for i, a := range answers {
-			if unknown(a) {
-				odd = append(odd, all[i])
+			if unknown(answers[i]) {
+				odd = append(odd, a)
 			}
 		}
 		s.view.Lookups = append(s.view.Lookups, compact(cidr, answers)...)

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,13 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
 
-// addNamed finds the namespaces that have a file in a directory of named ones.
-func (s *scan) addNamed(spaces map[uint64]*space) {
+// addNamed adds the namespaces that have a file in a directory of named ones.
+func (s *scan) addNamed() {
 	for _, dir := range s.NetnsDirs {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
@@ -27,18 +25,15 @@ func (s *scan) addNamed(spaces map[uint64]*space) {
 		var stale []string
 		for _, e := range entries { // in the order of their names
 			path := filepath.Join(dir, e.Name())
-			inode, err := namedInode(path)
+			inode, err := mountedNamespace(path)
 			switch {
 			case errors.Is(err, fs.ErrNotExist):
-			case errors.Is(err, errNoNamespace):
-				stale = append(stale, path)
 			case err != nil:
 				s.spaceGap("a named network namespace could not be read: %v", err)
+			case inode == 0:
+				stale = append(stale, path)
 			default:
-				if spaces[inode] == nil {
-					spaces[inode] = &space{inode: inode, peerID: peerUnknown}
-				}
-				if sp := spaces[inode]; sp.name == "" {
+				if sp := s.space(inode); sp.name == "" {
 					sp.name, sp.path = e.Name(), path
 				}
 			}
@@ -49,73 +44,44 @@ func (s *scan) addNamed(spaces map[uint64]*space) {
 	}
 }
 
-var errNoNamespace = errors.New("it is no network namespace")
-
-// namedInode returns the inode number of the namespace that is mounted on a file.
-func namedInode(path string) (uint64, error) {
+// mountedNamespace returns the number of the namespace that is mounted on a file, 0 if
+// none is.
+func mountedNamespace(path string) (uint64, error) {
 	var fsStat unix.Statfs_t
 	if err := unix.Statfs(path, &fsStat); err != nil {
 		return 0, &fs.PathError{Op: "statfs", Path: path, Err: err}
 	}
 	if fsStat.Type != unix.NSFS_MAGIC {
-		return 0, errNoNamespace
+		return 0, nil
 	}
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return 0, &fs.PathError{Op: "stat", Path: path, Err: err}
-	}
-	return st.Ino, nil
+	return inodeOf(path)
 }
 
-// label is the namespace's name or, where it has none, its number.
-func (sp *space) label() string {
-	if sp.name != "" {
-		return sp.name
-	}
-	return strconv.FormatUint(sp.inode, 10)
-}
-
-// openSpace is a namespace that only a name holds, with its file.
-type openSpace struct {
-	*space
-	file *os.File
-}
-
-// enterNamed reads the namespaces that only a name holds: how the node knows them,
-// and, by entering them, their addresses.
-func (s *scan) enterNamed(ctx context.Context, k *kernel, spaces map[uint64]*space, own uint64) {
-	var open []openSpace
-	defer func() {
-		for _, o := range open {
-			_ = o.file.Close()
-		}
-	}()
-	for _, inode := range sortedKeys(spaces) {
-		sp := spaces[inode]
-		if inode == own || sp.path == "" || len(sp.processes) > 0 {
+// enterUnheld reads the namespaces that no process has for its own: how the node knows
+// them, and, by entering them, their addresses.
+func (s *scan) enterUnheld() {
+	var denied []string
+	for _, inode := range s.sortedKeys() {
+		sp := s.spaces[inode]
+		if inode == s.own || sp.path == "" || len(sp.processes) > 0 {
 			continue
 		}
-		f, err := openNamed(sp)
-		switch {
-		case err == nil:
-			sp.peerID = k.namespaceID(int(f.Fd()))
-			open = append(open, openSpace{sp, f})
-		case errors.Is(err, fs.ErrNotExist) && sp.name != "":
-			delete(spaces, inode) // it was taken down meanwhile
-		default:
-			s.spaceGap("the addresses of network namespace %s could not be read: %v", sp.label(), err)
+		file, err := sp.open()
+		if errors.Is(err, fs.ErrNotExist) && sp.name != "" {
+			delete(s.spaces, inode) // it was taken down meanwhile
+			continue
 		}
-	}
-	var denied []string
-	for _, o := range open {
-		addresses, err := enter(ctx, o.file)
-		switch {
-		case err == nil:
-			o.addresses = addresses
-		case errors.Is(err, fs.ErrPermission):
-			denied = append(denied, o.label())
-		default:
-			s.spaceGap("the addresses of network namespace %s could not be read: %v", o.label(), err)
+		if err == nil {
+			sp.peerID = s.peerID(file)
+			sp.addresses, err = s.addressesWithin(file)
+			_ = file.Close()
+			if errors.Is(err, fs.ErrPermission) {
+				denied = append(denied, sp.label())
+				continue
+			}
+		}
+		if err != nil {
+			s.spaceGap("the addresses of network namespace %s could not be read: %v", sp.label(), err)
 		}
 	}
 	if len(denied) > 0 {
@@ -123,42 +89,40 @@ func (s *scan) enterNamed(ctx context.Context, k *kernel, spaces map[uint64]*spa
 	}
 }
 
-// openNamed opens a namespace's file. The error is [fs.ErrNotExist] if the name now
-// stands for another namespace, or none.
-func openNamed(sp *space) (*os.File, error) {
+// open opens a namespace's file. The error is [fs.ErrNotExist] if its path now leads
+// to another namespace, or none.
+func (sp *space) open() (*os.File, error) {
 	f, err := os.Open(sp.path)
 	if err != nil {
 		return nil, err
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		_ = f.Close()
-		return nil, &fs.PathError{Op: "stat", Path: sp.path, Err: err}
+	if err = unix.Fstat(int(f.Fd()), &st); err != nil {
+		err = &fs.PathError{Op: "stat", Path: sp.path, Err: err}
+	} else if st.Ino != sp.inode {
+		err = fs.ErrNotExist
 	}
-	if st.Ino != sp.inode {
+	if err != nil {
 		_ = f.Close()
-		return nil, fs.ErrNotExist
+		return nil, err
 	}
 	return f, nil
 }
 
-// enter lists the addresses of a namespace from within.
-func enter(ctx context.Context, file *os.File) (addresses []netip.Prefix, err error) {
+// addressesWithin lists the addresses of a namespace from within.
+func (s *scan) addressesWithin(file *os.File) (addresses []netip.Prefix, err error) {
 	onThread(func() {
 		if err = unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err != nil {
 			err = fmt.Errorf("entering it: %w", err)
 			return
 		}
-		var k *kernel
-		if k, err = openKernel(); err != nil {
+		k, openErr := openKernel()
+		if err = openErr; err != nil {
 			return
 		}
-		defer k.close()
+		defer k.Close()
 		var kept bool
-		kept, err = steady(ctx, func() (err error) {
-			addresses, err = k.addresses()
-			return err
-		})
+		addresses, kept, err = steady(s.ctx, func() ([]netip.Prefix, error) { return listAddresses(k) })
 		if err == nil && !kept {
 			err = errors.New("they kept changing")
 		}

@@ -2,12 +2,14 @@ package host
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -17,8 +19,8 @@ import (
 type space struct {
 	inode     uint64
 	name      string // its file in a directory of named namespaces, without the directory
-	path      string
-	processes []process // by pid
+	path      string // a file that leads to it, empty if none is known
+	processes []process
 	addresses []netip.Prefix
 	// peerID is the number under which the node's own namespace knows it, noPeer if
 	// it does not, so that no veth pair leads there, peerUnknown if it was not told.
@@ -33,58 +35,52 @@ const (
 	peerUnknown = -2
 )
 
-// ownNamespace returns the inode number of the calling thread's network namespace.
-func ownNamespace() (uint64, error) {
-	var st unix.Stat_t
-	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
-		return 0, &os.PathError{Op: "stat", Path: "/proc/thread-self/ns/net", Err: err}
+// space returns the namespace with a number, a new one if it is not known yet.
+func (s *scan) space(inode uint64) *space {
+	if s.spaces[inode] == nil {
+		s.spaces[inode] = &space{inode: inode, peerID: peerUnknown}
 	}
-	return st.Ino, nil
+	return s.spaces[inode]
 }
 
-// place notes when this runs where the node's routes or processes are not seen,
-// which is easily so in a container. It cannot tell in every case.
-func (s *scan) place(own uint64) {
-	root, err := os.Open(s.ProcRoot)
-	if err != nil {
-		return // listing processes will say it
+// label is the namespace's name or, where it has none, its number.
+func (sp *space) label() string { return cmp.Or(sp.name, strconv.FormatUint(sp.inode, 10)) }
+
+// inodeOf returns the number of the namespace that a path leads to.
+func inodeOf(path string) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return 0, &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
-	defer func() { _ = root.Close() }()
-	p := procFS{root: int(root.Fd()), buf: make([]byte, 4096)}
-	if first, err := p.namespace("1"); err == nil && first != own {
-		s.spaceGap("the routes are those of another network namespace than that of process 1: unless that is meant, they are not the node's (hostNetwork)")
-	}
-	if why := s.processesOfMachine(&p); why != "" {
-		s.spaceGap("%s", why)
-	}
+	return st.Ino, nil
 }
 
 // rounds is how often processes are listed because some ended before they were read:
 // they may have left what they held to others, which were not there before.
 const rounds = 5
 
-// spaces reads the machine's network namespaces, by inode number.
-func (s *scan) spaces(ctx context.Context, k *kernel, own uint64) (map[uint64]*space, error) {
-	spaces := map[uint64]*space{own: {inode: own, peerID: peerUnknown}}
+// findSpaces reads the machine's network namespaces.
+func (s *scan) findSpaces() error {
+	s.spaces = map[uint64]*space{}
+	own := s.space(s.own)
 	known, mounts := map[int]bool{}, map[uint64]bool{}
 	var denied []int
 	for round := 1; ; round++ {
-		listed, err := s.processes(ctx, known)
+		listed, err := s.processes(known)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		denied = append(denied, listed.denied...)
-		for _, p := range append(listed.all, s.holders(spaces, listed.all, mounts)...) {
-			if spaces[p.namespace] == nil {
-				spaces[p.namespace] = &space{inode: p.namespace, peerID: peerUnknown}
-			}
-			spaces[p.namespace].processes = append(spaces[p.namespace].processes, p)
+		for _, p := range listed.all {
+			sp := s.space(p.namespace)
+			sp.processes = append(sp.processes, p)
 		}
-		ended, err := s.lookAll(ctx, k, spaces, own)
+		s.addHolders(listed.all, mounts)
+		ended, err := s.readThroughProcesses()
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if ended = ended || listed.ended; !ended {
+		if !ended && !listed.ended {
 			break
 		}
 		if round == rounds {
@@ -95,53 +91,44 @@ func (s *scan) spaces(ctx context.Context, k *kernel, own uint64) (map[uint64]*s
 	if len(denied) > 0 {
 		s.spaceGap("of %d processes, %d may not be asked for their network namespace (it takes CAP_SYS_PTRACE, and a security profile that does not forbid it): %s", len(known), len(denied), few(denied))
 	}
-	s.addNamed(spaces)
-	for inode, sp := range spaces {
-		if inode != own && len(sp.processes) == 0 && sp.path == "" {
-			delete(spaces, inode) // all its processes have ended
+	s.addNamed()
+	for inode, sp := range s.spaces {
+		if sp != own && len(sp.processes) == 0 && sp.path == "" {
+			delete(s.spaces, inode) // all its processes have ended
 		}
 	}
-	if err := s.own(ctx, k, spaces[own]); err != nil {
-		return nil, err
+	addresses, kept, err := steady(s.ctx, func() ([]netip.Prefix, error) { return listAddresses(s.kernel) })
+	if err != nil {
+		return fmt.Errorf("listing the node's addresses: %w", err)
 	}
-	s.enterNamed(ctx, k, spaces, own)
-	return spaces, nil
+	if own.addresses = addresses; !kept {
+		s.spaceGap(neverSteady, "the node's addresses", dumpTries)
+	}
+	s.enterUnheld()
+	return nil
 }
 
-// lookAll reads the namespaces that have processes and were not read yet, and returns
-// true if all processes of one have ended meanwhile.
-func (s *scan) lookAll(ctx context.Context, k *kernel, spaces map[uint64]*space, own uint64) (ended bool, err error) {
-	for _, inode := range sortedKeys(spaces) {
-		if err := ctx.Err(); err != nil {
+// readThroughProcesses reads the namespaces that have processes and were not read yet,
+// and returns true if all processes of one have ended meanwhile.
+func (s *scan) readThroughProcesses() (ended bool, err error) {
+	for _, inode := range s.sortedKeys() {
+		if err := s.ctx.Err(); err != nil {
 			return false, err
 		}
-		sp := spaces[inode]
-		if inode == own || sp.read || len(sp.processes) == 0 {
+		sp := s.spaces[inode]
+		if inode == s.own || sp.read || len(sp.processes) == 0 {
 			continue
 		}
-		if sp.read = s.look(k, sp); !sp.read {
+		if sp.read = s.readSpace(sp); !sp.read {
 			ended, sp.processes = true, nil // a name or another process may hold it still
 		}
 	}
 	return ended, nil
 }
 
-// own reads the addresses of the node's own namespace.
-func (s *scan) own(ctx context.Context, k *kernel, sp *space) error {
-	kept, err := steady(ctx, func() (err error) {
-		sp.addresses, err = k.addresses()
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("listing the node's addresses: %w", err)
-	}
-	s.spaceGapUnless(kept, "the node's addresses")
-	return nil
-}
-
-// addresses lists the addresses of a kernel's namespace.
-func (k *kernel) addresses() ([]netip.Prefix, error) {
-	all, err := k.handle.AddrList(nil, netlink.FAMILY_ALL)
+// listAddresses lists the addresses of a kernel's namespace.
+func listAddresses(k *netlink.Handle) ([]netip.Prefix, error) {
+	all, err := k.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, err
 	}
@@ -152,23 +139,21 @@ func (k *kernel) addresses() ([]netip.Prefix, error) {
 		}
 		addr, ok := netip.AddrFromSlice(a.IP)
 		if bits, _ := a.Mask.Size(); ok {
-			addr = addr.Unmap()
-			out = append(out, netip.PrefixFrom(addr, bits))
+			out = append(out, netip.PrefixFrom(addr.Unmap(), bits))
 		}
 	}
 	return tidyAddresses(out), nil
 }
 
-// look reads through one of its processes what a namespace has, and returns false
-// if all of them have ended.
-func (s *scan) look(k *kernel, sp *space) bool {
+// readSpace reads through one of its processes what a namespace has, and returns
+// false if all of them have ended.
+func (s *scan) readSpace(sp *space) bool {
 	var unreadable error
-	seen := false
 	for _, p := range sp.processes {
-		err := s.lookThrough(k, sp, p)
+		err := sp.through(p, func(dir string) error { return s.readThrough(sp, dir) })
 		if err == nil {
-			seen, unreadable = true, nil
-			break
+			sp.identify()
+			return true
 		}
 		if !gone(err) {
 			unreadable = err
@@ -176,60 +161,62 @@ func (s *scan) look(k *kernel, sp *space) bool {
 	}
 	if unreadable != nil {
 		s.spaceGap("the addresses of network namespace %d (process %d, %s) could not be read: %v", sp.inode, sp.processes[0].pid, sp.processes[0].comm, unreadable)
-		return true
 	}
-	if seen {
-		s.identify(sp)
-	}
-	return seen
+	return unreadable != nil
 }
 
-// lookThrough reads a namespace through a process. The process's directory is kept
-// open meanwhile, so that another process that gets its number is not mistaken for
-// it.
-func (s *scan) lookThrough(k *kernel, sp *space, p process) error {
-	dir, err := os.Open(s.ProcRoot + "/" + p.dir)
+// through calls f with a path to the directory of a process of the namespace. The
+// directory is kept open meanwhile, so that another process that gets its number is
+// not mistaken for it.
+func (sp *space) through(p process, f func(dir string) error) error {
+	open, err := os.Open(p.dir)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = dir.Close() }()
-	proc := procFS{root: int(dir.Fd()), buf: make([]byte, 4096)}
-	if inode, err := proc.namespace("."); err != nil || inode != sp.inode {
-		return cmp.Or(err, error(unix.ENOENT))
+	defer func() { _ = open.Close() }()
+	dir := fmt.Sprintf("/proc/self/fd/%d", open.Fd())
+	inode, err := netNamespace(dir)
+	if err == nil && inode != sp.inode {
+		err = unix.ENOENT
 	}
-	trie, err := proc.read("net/fib_trie")
+	if err == nil {
+		err = f(dir)
+	}
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		e.Path = p.dir + strings.TrimPrefix(e.Path, dir)
+	}
+	return err
+}
+
+// readThrough reads a namespace through the directory of a process.
+func (s *scan) readThrough(sp *space, dir string) error {
+	trie, err := os.ReadFile(dir + "/net/fib_trie")
 	if err != nil {
 		return err
 	}
-	addresses := parseFibTrie(trie)
-	inet6, err := proc.read("net/if_inet6")
-	switch {
-	case err == nil:
-		addresses = append(addresses, parseIfInet6(inet6)...)
-	case errors.Is(err, unix.ENOENT) && !s.haveIPv6(): // a kernel without IPv6
-	default:
+	inet6, err := os.ReadFile(dir + "/net/if_inet6")
+	if errors.Is(err, unix.ENOENT) {
+		if _, missing := os.Stat("/proc/thread-self/net/if_inet6"); missing != nil {
+			err = nil // a kernel without IPv6
+		}
+	}
+	if err != nil {
 		return err
 	}
-	ns, err := openAt(proc.root, "ns/net")
+	ns, err := os.Open(dir + "/ns/net")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = ns.Close() }()
-	sp.addresses = addresses
-	sp.peerID = k.namespaceID(int(ns.Fd()))
+	sp.addresses = append(parseFibTrie(trie), parseIfInet6(inet6)...)
+	sp.peerID = s.peerID(ns)
 	return nil
 }
 
-// haveIPv6 reports whether the kernel knows IPv6.
-func (s *scan) haveIPv6() bool {
-	_, err := os.Stat("/proc/thread-self/net/if_inet6")
-	return err == nil
-}
-
-// namespaceID returns the number under which the kernel's own namespace knows
-// another. Numbers are never given here: that would be a write.
-func (k *kernel) namespaceID(fd int) int {
-	id, err := k.handle.GetNetNsIdByFd(fd)
+// peerID returns the number under which the node's own namespace knows another.
+// Numbers are never given here: that would be a write.
+func (s *scan) peerID(ns *os.File) int {
+	id, err := s.kernel.GetNetNsIdByFd(int(ns.Fd()))
 	switch {
 	case err != nil:
 		return peerUnknown
@@ -242,31 +229,20 @@ func (k *kernel) namespaceID(fd int) int {
 // identify finds the container of the namespace's oldest process. In a pod that is
 // the sandbox's, which starts before the others; it is an inference, and wrong
 // where the sandbox's process has died before the others.
-func (s *scan) identify(sp *space) {
+func (sp *space) identify() {
 	byAge := slices.SortedFunc(slices.Values(sp.processes), func(a, b process) int {
 		return cmp.Or(cmp.Compare(a.started, b.started), cmp.Compare(a.pid, b.pid))
 	})
 	for _, p := range byAge {
-		dir, err := os.Open(s.ProcRoot + "/" + p.dir)
-		if err != nil {
-			continue
-		}
-		proc := procFS{root: int(dir.Fd()), buf: make([]byte, 4096)}
-		inode, nsErr := proc.namespace(".")
-		text, err := proc.read("cgroup")
-		_ = dir.Close()
-		if nsErr == nil && err == nil && inode == sp.inode {
-			sp.container = parseCgroup(text)
+		err := sp.through(p, func(dir string) error {
+			text, err := os.ReadFile(dir + "/cgroup")
+			if err == nil {
+				sp.container = parseCgroup(text)
+			}
+			return err
+		})
+		if err == nil {
 			return
 		}
 	}
-}
-
-func sortedKeys(spaces map[uint64]*space) []uint64 {
-	out := make([]uint64, 0, len(spaces))
-	for inode := range spaces {
-		out = append(out, inode)
-	}
-	slices.Sort(out)
-	return out
 }

@@ -1,13 +1,13 @@
 package host
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,10 +15,10 @@ import (
 // process is a process that holds a network namespace.
 type process struct {
 	pid int
-	// dir is its directory under the proc file system; that of a thread where only
-	// a thread of the process is left.
+	// dir is its directory in the proc file system; that of a thread where only a
+	// thread of the process is left, or holds the namespace.
 	dir string
-	// namespace is the inode number of the network namespace, 0 if unreadable.
+	// namespace is the number of the network namespace.
 	namespace uint64
 	processStat
 }
@@ -34,27 +34,21 @@ type listing struct {
 // processes lists the processes with the network namespaces that they hold, less those
 // that are known already, and those that may not be looked into. All of them are
 // known afterwards.
-func (s *scan) processes(ctx context.Context, known map[int]bool) (out listing, err error) {
-	root, err := os.Open(s.ProcRoot)
+func (s *scan) processes(known map[int]bool) (out listing, err error) {
+	names, err := readNames(s.ProcRoot)
 	if err != nil {
 		return out, fmt.Errorf("listing processes: %w", err)
 	}
-	defer func() { _ = root.Close() }()
-	names, err := root.Readdirnames(-1)
-	if err != nil {
-		return out, fmt.Errorf("listing processes: %w", err)
-	}
-	p := procFS{root: int(root.Fd()), buf: make([]byte, 4096)}
 	for i, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil || known[pid] {
 			continue
 		}
-		if i%256 == 0 && ctx.Err() != nil {
-			return out, ctx.Err()
+		if i%256 == 0 && s.ctx.Err() != nil {
+			return out, s.ctx.Err()
 		}
 		known[pid] = true
-		found, err := p.process(pid, name)
+		found, err := readProcess(pid, s.ProcRoot+"/"+name)
 		switch {
 		case err == nil && found.kernel: // they are all in the machine's first namespace, and tell nothing
 		case err == nil:
@@ -77,25 +71,18 @@ func (s *scan) processes(ctx context.Context, known map[int]bool) (out listing, 
 }
 
 // errZombie means that a process has ended and holds nothing any more.
-var errZombie = errors.New("it has ended, and its parent has not taken note")
+var errZombie = errors.New("it has ended, and its parent has not waited for it")
 
 // gone reports whether an error means that a process ended.
 func gone(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) || errors.Is(err, errStat)
 }
 
-// procFS reads small files under a proc file system.
-type procFS struct {
-	root int
-	buf  []byte
-}
-
-// process reads one process.
-func (p *procFS) process(pid int, dir string) (process, error) {
+func readProcess(pid int, dir string) (process, error) {
 	out := process{pid: pid, dir: dir}
 	var err error
-	if out.namespace, err = p.namespace(dir); err == nil {
-		out.processStat, err = p.stat(dir)
+	if out.namespace, err = netNamespace(dir); err == nil {
+		out.processStat, err = readStat(dir)
 		return out, err
 	}
 	if !errors.Is(err, unix.ENOENT) {
@@ -104,25 +91,20 @@ func (p *procFS) process(pid int, dir string) (process, error) {
 	// A process whose first thread has ended is shown as a zombie without
 	// namespaces while other threads live on. So does a process look that was killed
 	// and one of whose threads sleeps where no signal reaches it.
-	stat, statErr := p.stat(dir)
+	stat, statErr := readStat(dir)
 	switch {
 	case statErr != nil:
 		return out, err
 	case stat.threads < 2:
 		return out, errZombie
 	}
-	return p.threads(pid, dir)
+	return readThread(pid, dir)
 }
 
-// threads reads what is left of a process: a thread of it that holds a namespace,
+// readThread reads what is left of a process: a thread of it that holds a namespace,
 // one that sleeps uninterruptibly if there is any.
-func (p *procFS) threads(pid int, dir string) (process, error) {
-	f, err := openAt(p.root, dir+"/task")
-	if err != nil {
-		return process{}, err
-	}
-	names, err := f.Readdirnames(-1)
-	_ = f.Close()
+func readThread(pid int, dir string) (process, error) {
+	names, err := readNames(dir + "/task")
 	if err != nil {
 		return process{}, err
 	}
@@ -130,13 +112,13 @@ func (p *procFS) threads(pid int, dir string) (process, error) {
 	found, missing := process{}, error(unix.ENOENT)
 	for _, name := range names {
 		t := process{pid: pid, dir: dir + "/task/" + name}
-		if t.namespace, err = p.namespace(t.dir); err != nil {
+		if t.namespace, err = netNamespace(t.dir); err != nil {
 			if errors.Is(err, fs.ErrPermission) {
 				missing = err
 			}
 			continue
 		}
-		if t.processStat, err = p.stat(t.dir); err != nil {
+		if t.processStat, err = readStat(t.dir); err != nil {
 			continue
 		}
 		if found.pid == 0 || t.state == "D" && found.state != "D" {
@@ -149,57 +131,49 @@ func (p *procFS) threads(pid int, dir string) (process, error) {
 	return found, nil
 }
 
-// namespace returns the inode number of the network namespace of a process, which
-// the link ns/net names as "net:[4026531840]".
-func (p *procFS) namespace(dir string) (uint64, error) {
-	path := dir + "/ns/net"
-	n, err := unix.Readlinkat(p.root, path, p.buf)
+// readNames returns the names in a directory, in no order.
+func readNames(dir string) ([]string, error) {
+	f, err := os.Open(dir)
 	if err != nil {
-		return 0, &fs.PathError{Op: "readlink", Path: path, Err: err}
+		return nil, err
 	}
-	inode := namespaceNumber(string(p.buf[:n]), "net:")
-	if inode == 0 {
-		return 0, fmt.Errorf("%s leads to %q, which is no network namespace", path, p.buf[:n])
-	}
-	return inode, nil
+	defer func() { _ = f.Close() }()
+	return f.Readdirnames(-1)
 }
 
-func (p *procFS) stat(dir string) (processStat, error) {
-	text, err := p.read(dir + "/stat")
+// netNamespace returns the number of a process's network namespace.
+func netNamespace(dir string) (uint64, error) {
+	inode, err := linkedNamespace(dir+"/ns/net", "net:")
+	if err == nil && inode == 0 {
+		err = fmt.Errorf("%s/ns/net does not lead to a network namespace", dir)
+	}
+	return inode, err
+}
+
+// linkedNamespace returns the number in a link such as "net:[4026531840]"; 0 if it
+// leads to something of another kind. The target is not followed: it may be a file on
+// a server that does not answer.
+func linkedNamespace(path, kind string) (uint64, error) {
+	target, err := os.Readlink(path)
+	return namespaceNumber(target, kind), err
+}
+
+// namespaceNumber returns the number in "net:[4026531840]"; 0 if it is not of the
+// kind.
+func namespaceNumber(text, kind string) uint64 {
+	inner, ok := strings.CutPrefix(text, kind+"[")
+	inner, closed := strings.CutSuffix(inner, "]")
+	n, err := strconv.ParseUint(inner, 10, 64)
+	if !ok || !closed || err != nil {
+		return 0
+	}
+	return n
+}
+
+func readStat(dir string) (processStat, error) {
+	text, err := os.ReadFile(dir + "/stat")
 	if err != nil {
 		return processStat{}, err
 	}
 	return parseStat(text)
-}
-
-// read returns a file's content, valid until the next call.
-func (p *procFS) read(path string) ([]byte, error) {
-	fd, err := unix.Openat(p.root, path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
-	}
-	defer func() { _ = unix.Close(fd) }()
-	for n := 0; ; {
-		if n == len(p.buf) {
-			p.buf = append(p.buf, make([]byte, len(p.buf))...)
-		}
-		m, err := unix.Read(fd, p.buf[n:])
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return nil, &fs.PathError{Op: "read", Path: path, Err: err}
-		case m == 0:
-			return p.buf[:n], nil
-		default:
-			n += m
-		}
-	}
-}
-
-func openAt(dir int, path string) (*os.File, error) {
-	fd, err := unix.Openat(dir, path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
-	}
-	return os.NewFile(uintptr(fd), path), nil
 }

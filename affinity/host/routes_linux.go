@@ -3,107 +3,165 @@ package host
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// listRoutes lists the routes of one address family and calls f with each.
-func (k *kernel) listRoutes(family int, f func(rawRoute)) error {
-	request := newRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP, &nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}})
-	return k.routes.list(request, func(message []byte) {
-		if r, ok := parseRoute(message); ok && r.family == family && !r.cloned {
-			f(r)
+// routes reads the routes of the tables that rules reach, of both families.
+func (s *scan) routes(t *texts, links []netlink.Link) error {
+	var all chunks
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		listed, err := s.familyRoutes(t, links, family)
+		all = append(all, listed...)
+		if family == unix.AF_INET6 && (errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP)) {
+			continue // a kernel without IPv6
 		}
+		if err != nil {
+			return err
+		}
+	}
+	s.view.Routes = slices.Concat(all...)
+	slices.SortFunc(s.view.Routes, compareRoutes)
+	// Routes that differ only in what a view does not tell, such as their TOS.
+	s.view.Routes = slices.Compact(s.view.Routes)
+	if s.view.Routes == nil {
+		s.view.Routes = []blocks.HostRoute{}
+	}
+	return nil
+}
+
+// familyRoutes reads the routes of a family. Of ordinary ones only so many
+// are kept; those that drop are what counts.
+func (s *scan) familyRoutes(t *texts, links []netlink.Link, family int) (chunks, error) {
+	name := blocks.IPv4.String()
+	if family == unix.AF_INET6 {
+		name = blocks.IPv6.String()
+	}
+	set, kept, err := steady(s.ctx, func() (ruleSet, error) { return readRules(family) })
+	if err != nil {
+		return nil, fmt.Errorf("listing the %s routing rules: %w", name, err)
+	}
+	if !kept {
+		s.gap(neverSteady, name+" routing rules", dumpTries)
+	}
+	s.blackholeRule = s.blackholeRule || set.blackhole
+	for _, l := range links {
+		if vrf, ok := l.(*netlink.Vrf); ok && set.l3mdev && vrf.Table != 0 {
+			set.tables = append(set.tables, vrf.Table)
+		}
+	}
+	var ordinary, cut int
+	listed, kept, err := steady(s.ctx, func() (out chunks, err error) {
+		ordinary, cut = 0, 0
+		// Without this filter the library lists the main table alone.
+		all := &netlink.Route{Table: unix.RT_TABLE_UNSPEC}
+		err = s.kernel.RouteListFilteredIter(family, all, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
+			if !slices.Contains(set.tables, uint32(r.Table)) {
+				return true
+			}
+			if !drops(typeName(uint8(r.Type))) {
+				if ordinary == s.MaxRoutes {
+					cut++
+					return true
+				}
+				ordinary++
+			}
+			if route, ok := t.route(&r); ok {
+				out.add(route)
+			}
+			return true
+		})
+		return out, err
 	})
+	if err != nil {
+		return nil, fmt.Errorf("listing the %s routes: %w", name, err)
+	}
+	if !kept {
+		s.gap(neverSteady, name+" routes", dumpTries)
+	}
+	if cut > 0 {
+		s.gap("%d %s routes are left out: a view holds %d, and those that drop or refuse traffic", cut, name, s.MaxRoutes)
+	}
+	return listed, nil
 }
 
-// rawRoute is a route in the kernel's numbers.
-type rawRoute struct {
-	family   int
-	dst      netip.Prefix
-	kind     uint8
-	protocol uint8
-	table    uint32
-	metric   uint32
-	gateway  netip.Addr
-	link     int
-	// cloned is true for a route that the kernel derived for one destination: a
-	// cached exception in listings, a plain answer in lookups.
-	cloned bool
+// chunks are routes in portions: a slice that grows and grows would leave several
+// times its size behind.
+type chunks [][]blocks.HostRoute
+
+func (c *chunks) add(r blocks.HostRoute) {
+	if n := len(*c); n == 0 || len((*c)[n-1]) == cap((*c)[n-1]) {
+		*c = append(*c, make([]blocks.HostRoute, 0, 1024))
+	}
+	last := &(*c)[len(*c)-1]
+	*last = append(*last, r)
 }
 
-// parseRoute reads an RTM_NEWROUTE message: an rtmsg, then attributes. It returns
-// false for what is no route to an IP network.
-func parseRoute(m []byte) (rawRoute, bool) {
+// ruleSet is what the routing rules of one address family say.
+type ruleSet struct {
+	// tables are those that a rule may send packets to, other than local, in the
+	// order of the rules.
+	tables []uint32
+	// l3mdev is true if a rule sends packets of VRF devices to the tables of those.
+	l3mdev bool
+	// blackhole is true if a rule itself drops packets.
+	blackhole bool
+}
+
+// readRules lists the routing rules. Which packets a rule concerns (their mark, their
+// source) is not looked at: a table counts if any packet may get there. The library's
+// list of rules says neither their actions nor whether they are for VRF devices.
+func readRules(family int) (ruleSet, error) {
+	var set ruleSet
+	var bad error
+	request := nl.NewNetlinkRequest(unix.RTM_GETRULE, unix.NLM_F_DUMP)
+	request.AddData(nl.NewIfInfomsg(family))
+	err := request.ExecuteIter(unix.NETLINK_ROUTE, unix.RTM_NEWRULE, func(m []byte) bool {
+		bad = set.add(m)
+		return bad == nil
+	})
+	return set, cmp.Or(bad, err)
+}
+
+// add adds a rule as the kernel sent it: a fib_rule_hdr, which is laid out as an
+// rtmsg with the action where that has the type, then attributes.
+func (s *ruleSet) add(m []byte) error {
 	if len(m) < unix.SizeofRtMsg {
-		return rawRoute{}, false
+		return unix.EBADMSG
 	}
-	r := rawRoute{
-		family: int(m[0]), table: uint32(m[4]), protocol: m[5], kind: m[7],
-		cloned: binary.NativeEndian.Uint32(m[8:])&unix.RTM_F_CLONED != 0,
+	attributes, err := nl.ParseRouteAttr(m[unix.SizeofRtMsg:])
+	if err != nil {
+		return err
 	}
-	var dst netip.Addr
-	switch r.family {
-	case unix.AF_INET:
-		dst = netip.IPv4Unspecified()
-	case unix.AF_INET6:
-		dst = netip.IPv6Unspecified()
-	default:
-		return rawRoute{}, false
-	}
-	ok := true
-	attributes(m[unix.SizeofRtMsg:], func(kind uint16, value []byte) {
-		switch kind {
-		case unix.RTA_DST:
-			dst, ok = netip.AddrFromSlice(value)
-		case unix.RTA_TABLE:
-			r.table = number(value)
-		case unix.RTA_PRIORITY:
-			r.metric = number(value)
-		case unix.RTA_MULTIPATH:
-			// A list of struct rtnexthop (length, flags, hops, link), each with attributes.
-			if len(value) < unix.SizeofRtNexthop || r.link != 0 {
-				break
-			}
-			r.link = int(binary.NativeEndian.Uint32(value[4:]))
-			if size := int(binary.NativeEndian.Uint16(value)); size >= unix.SizeofRtNexthop && size <= len(value) {
-				attributes(value[unix.SizeofRtNexthop:size], r.hop)
-			}
-		default:
-			r.hop(kind, value)
-		}
-	})
-	if !ok || int(m[1]) > dst.BitLen() {
-		return rawRoute{}, false
-	}
-	r.dst = netip.PrefixFrom(dst, int(m[1])).Masked()
-	return r, true
-}
-
-// hop reads an attribute that says where a route leads.
-func (r *rawRoute) hop(kind uint16, value []byte) {
-	switch kind {
-	case unix.RTA_OIF:
-		r.link = int(number(value))
-	case unix.RTA_GATEWAY:
-		r.gateway, _ = netip.AddrFromSlice(value)
-	case unix.RTA_VIA: // a gateway of the other family: its family in 2 bytes, its address
-		if len(value) > 2 {
-			r.gateway, _ = netip.AddrFromSlice(value[2:])
+	table, action := uint32(m[4]), m[7]
+	l3mdev := false
+	for _, a := range attributes {
+		switch {
+		case a.Attr.Type == nl.FRA_TABLE && len(a.Value) >= 4:
+			table = binary.NativeEndian.Uint32(a.Value)
+		case a.Attr.Type == nl.FRA_L3MDEV && len(a.Value) > 0:
+			l3mdev = a.Value[0] != 0
 		}
 	}
-}
-
-func number(value []byte) uint32 {
-	if len(value) < 4 {
-		return 0
+	switch {
+	case action == nl.FR_ACT_BLACKHOLE:
+		s.blackhole = true
+	case action == nl.FR_ACT_TO_TBL && l3mdev:
+		s.l3mdev = true
+	case action == nl.FR_ACT_TO_TBL && table != 0 && table != tableLocal && !slices.Contains(s.tables, table):
+		s.tables = append(s.tables, table)
 	}
-	return binary.NativeEndian.Uint32(value)
+	return nil
 }
 
 // texts turns the kernel's numbers into text. Equal texts share memory: a node may
@@ -111,6 +169,31 @@ func number(value []byte) uint32 {
 type texts struct {
 	links    map[int]string
 	gateways map[netip.Addr]string
+}
+
+// route returns a route as a view tells it; of several next hops the first. It
+// returns false for what is no route to an IP network.
+func (t *texts) route(r *netlink.Route) (blocks.HostRoute, bool) {
+	if r.Dst == nil {
+		return blocks.HostRoute{}, false
+	}
+	dst, ok := netip.AddrFromSlice(r.Dst.IP)
+	if r.Family == unix.AF_INET {
+		dst = dst.Unmap() // the library makes 16 bytes of 0.0.0.0
+	}
+	bits, _ := r.Dst.Mask.Size()
+	gateway, link, via := r.Gw, r.LinkIndex, r.Via
+	if link == 0 && len(r.MultiPath) > 0 {
+		first := r.MultiPath[0]
+		gateway, link, via = first.Gw, first.LinkIndex, first.Via
+	}
+	if v, ok := via.(*netlink.Via); ok { // a gateway of the other family
+		gateway = v.Addr
+	}
+	return blocks.HostRoute{
+		Dst: netip.PrefixFrom(dst, bits).Masked(), Type: typeName(uint8(r.Type)), Protocol: protocolName(uint8(r.Protocol)), Table: tableName(uint32(r.Table)),
+		Metric: r.Priority, Gateway: t.gateway(gateway), Dev: t.link(link),
+	}, ok && bits <= dst.BitLen()
 }
 
 func (t *texts) link(index int) string {
@@ -123,8 +206,9 @@ func (t *texts) link(index int) string {
 	return "if" + strconv.Itoa(index) // it came after the links were listed
 }
 
-func (t *texts) gateway(a netip.Addr) string {
-	if !a.IsValid() {
+func (t *texts) gateway(ip net.IP) string {
+	a, ok := netip.AddrFromSlice(ip)
+	if !ok {
 		return ""
 	}
 	text, ok := t.gateways[a]
@@ -135,21 +219,8 @@ func (t *texts) gateway(a netip.Addr) string {
 	return text
 }
 
-func (t *texts) route(r rawRoute) blocks.HostRoute {
-	return blocks.HostRoute{
-		Dst: r.dst, Type: typeName(r.kind), Protocol: protocolName(r.protocol), Table: tableName(r.table),
-		Metric: int(r.metric), Gateway: t.gateway(r.gateway), Dev: t.link(r.link),
-	}
-}
-
 // compareRoutes orders routes: those of the main table first, then by destination.
 func compareRoutes(a, b blocks.HostRoute) int {
-	if a.Table != b.Table && (a.Table == "main" || b.Table == "main") {
-		if a.Table == "main" {
-			return -1
-		}
-		return 1
-	}
-	return cmp.Or(cmp.Compare(a.Table, b.Table), a.Dst.Compare(b.Dst), cmp.Compare(a.Metric, b.Metric),
+	return cmp.Or(before(a.Table == "main", b.Table == "main"), cmp.Compare(a.Table, b.Table), a.Dst.Compare(b.Dst), cmp.Compare(a.Metric, b.Metric),
 		cmp.Compare(a.Type, b.Type), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Gateway, b.Gateway), cmp.Compare(a.Dev, b.Dev))
 }

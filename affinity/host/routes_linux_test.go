@@ -306,17 +306,13 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// FuzzMessages: whatever the kernel of the future sends, nothing breaks.
-func FuzzMessages(f *testing.F) {
-	// A default route by two gateways, and a rule, as a kernel sent them.
-	f.Add([]byte("\x02\x00\x00\x00\xfe\x10\x00\x01\x00\x00\x00\x00\x08\x00\x0f\x00\xfe\x00\x00\x00\x24\x00\x09\x00\x10\x00\x00\x00\x02\x00\x00\x00\x08\x00\x05\x00\xc0\xa8\x07\x01\x10\x00\x00\x00\x02\x00\x00\x00\x08\x00\x05\x00\xc0\xa8\x07\x02"))
+// FuzzRules: whatever the kernel of the future sends, nothing breaks.
+func FuzzRules(f *testing.F) {
+	// A rule as a kernel sent it.
 	f.Add([]byte("\x02\x00\x00\x00\xfe\x00\x00\x01\x00\x00\x00\x00\x08\x00\x0f\x00\xfe\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, message []byte) {
-		if r, ok := parseRoute(message); ok && (!r.dst.IsValid() || r.dst != r.dst.Masked()) {
-			t.Errorf("%x is a route to %v", message, r.dst)
-		}
 		var set ruleSet
-		set.add(message)
+		_ = set.add(message)
 		if slices.Contains(set.tables, tableLocal) || slices.Contains(set.tables, 0) {
 			t.Errorf("%x is a rule for the tables %v", message, set.tables)
 		}

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -12,13 +11,15 @@ import (
 )
 
 // show puts the namespaces into the view: the node's own first, then by number.
-func (s *scan) show(spaces map[uint64]*space, own uint64, links []netlink.Link) {
-	peers := s.peers(spaces, links)
+func (s *scan) show(links []netlink.Link) {
+	peers := s.peers(links)
+	order := s.sortedKeys()
+	slices.SortStableFunc(order, func(a, b uint64) int { return before(a == s.own, b == s.own) })
 	s.view.Namespaces = []blocks.HostNamespace{}
-	for _, inode := range sortedKeys(spaces) {
-		sp := spaces[inode]
+	for _, inode := range order {
+		sp := s.spaces[inode]
 		n := blocks.HostNamespace{
-			ID: strconv.FormatUint(inode, 10), Name: sp.name, Host: inode == own,
+			ID: strconv.FormatUint(inode, 10), Name: sp.name, Host: inode == s.own,
 			Addresses: sp.addresses, HostInterfaces: peers[inode],
 			Sandbox: sp.container.id, PodUID: sp.podUID,
 			Pids: []int{}, States: []string{}, Processes: len(sp.processes),
@@ -32,9 +33,8 @@ func (s *scan) show(spaces map[uint64]*space, own uint64, links []netlink.Link) 
 		if len(n.Addresses) == 0 && len(n.HostInterfaces) > 0 {
 			s.spaceGap("network namespace %s is joined to the node by %s and has no address: what runs in it may keep its addresses to itself, as gVisor and bridged virtual machines do", sp.label(), few(n.HostInterfaces))
 		}
-		slices.SortStableFunc(sp.processes, func(a, b process) int {
-			return cmp.Compare(rank(a), rank(b))
-		})
+		// Those in uninterruptible sleep first.
+		slices.SortStableFunc(sp.processes, func(a, b process) int { return before(a.state == "D", b.state == "D") })
 		for _, p := range sp.processes[:min(len(sp.processes), s.MaxListed)] {
 			n.Pids = append(n.Pids, p.pid)
 			n.Commands = append(n.Commands, p.comm)
@@ -42,29 +42,12 @@ func (s *scan) show(spaces map[uint64]*space, own uint64, links []netlink.Link) 
 		}
 		s.view.Namespaces = append(s.view.Namespaces, n)
 	}
-	slices.SortStableFunc(s.view.Namespaces, func(a, b blocks.HostNamespace) int {
-		switch {
-		case a.Host == b.Host:
-			return 0
-		case a.Host:
-			return -1
-		}
-		return 1
-	})
-}
-
-// rank puts processes in uninterruptible sleep before the others.
-func rank(p process) int {
-	if p.state == "D" {
-		return 0
-	}
-	return 1
 }
 
 // peers finds the node's ends of the veth pairs that lead into namespaces.
-func (s *scan) peers(spaces map[uint64]*space, links []netlink.Link) map[uint64][]string {
+func (s *scan) peers(links []netlink.Link) map[uint64][]string {
 	byID := map[int]uint64{}
-	for inode, sp := range spaces {
+	for inode, sp := range s.spaces {
 		if sp.peerID >= 0 {
 			byID[sp.peerID] = inode
 		}

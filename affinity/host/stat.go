@@ -3,6 +3,7 @@ package host
 import (
 	"bytes"
 	"errors"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -36,15 +37,17 @@ func parseStat(text []byte) (processStat, error) {
 		return processStat{}, errStat
 	}
 	s := processStat{comm: printable(text[open+1 : end]), state: string(fields[state])}
-	bits, okFlags := decimal(fields[flags])
-	s.kernel = bits&kernelThread != 0
-	var okThreads, okStarted bool
-	s.threads, okThreads = decimal(fields[threads])
-	s.started, okStarted = decimal(fields[started])
-	if !okFlags || !okThreads || !okStarted {
-		return processStat{}, errStat
+	var bad error
+	number := func(field int) uint64 {
+		n, err := strconv.ParseUint(string(fields[field]), 10, 64)
+		if err != nil {
+			bad = errStat
+		}
+		return n
 	}
-	return s, nil
+	s.kernel = number(flags)&kernelThread != 0
+	s.threads, s.started = number(threads), number(started)
+	return s, bad
 }
 
 func letter(c byte) bool { return 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' }

@@ -3,8 +3,10 @@ package host
 import (
 	"bytes"
 	"cmp"
+	"encoding/hex"
 	"net/netip"
 	"slices"
+	"strconv"
 )
 
 // parseFibTrie returns the IPv4 addresses that the text of /proc/PID/net/fib_trie
@@ -23,7 +25,7 @@ func parseFibTrie(text []byte) []netip.Prefix {
 	for line := range bytes.Lines(text) {
 		line = bytes.TrimRight(line, "\n")
 		if len(line) > 0 && line[0] != ' ' {
-			inTable = bytes.Equal(line, []byte("Main:")) || bytes.Equal(line, []byte("Local:"))
+			inTable = string(line) == "Main:" || string(line) == "Local:"
 			at = netip.Addr{}
 			continue
 		}
@@ -31,19 +33,17 @@ func parseFibTrie(text []byte) []netip.Prefix {
 			continue
 		}
 		line = bytes.TrimLeft(line, " ")
-		switch {
-		case bytes.HasPrefix(line, []byte("|-- ")):
-			at, _ = netip.ParseAddr(string(line[4:]))
-		case bytes.HasPrefix(line, []byte("+-- ")):
+		if leaf, ok := bytes.CutPrefix(line, []byte("|-- ")); ok {
+			at, _ = netip.ParseAddr(string(leaf))
+		} else if bytes.HasPrefix(line, []byte("+-- ")) {
 			at = netip.Addr{}
-		case bytes.HasPrefix(line, []byte("/")) && at.Is4():
-			switch {
-			case bytes.Equal(line, []byte("/32 host LOCAL")):
-				locals = append(locals, at)
-			case bytes.HasSuffix(line, []byte(" link UNICAST")):
-				if bits, ok := decimal(line[1 : len(line)-len(" link UNICAST")]); ok && bits < 32 {
-					connected = append(connected, netip.PrefixFrom(at, int(bits)))
-				}
+		} else if length, ok := bytes.CutPrefix(line, []byte("/")); !ok || !at.Is4() {
+			continue
+		} else if string(length) == "32 host LOCAL" {
+			locals = append(locals, at)
+		} else if length, ok := bytes.CutSuffix(length, []byte(" link UNICAST")); ok {
+			if bits, err := strconv.ParseUint(string(length), 10, 8); err == nil && bits < 32 {
+				connected = append(connected, netip.PrefixFrom(at, int(bits)))
 			}
 		}
 	}
@@ -59,39 +59,41 @@ func parseFibTrie(text []byte) []netip.Prefix {
 	return tidyAddresses(out)
 }
 
+// parseIfInet6 returns the IPv6 addresses of the text of /proc/PID/net/if_inet6. A
+// line has the address in 32 hexadecimal digits, then, in hexadecimal, the number
+// of the interface, the prefix length, scope and flags, and the interface's name.
+// Lines that are not understood are passed over.
+func parseIfInet6(text []byte) []netip.Prefix {
+	var out []netip.Prefix
+	for line := range bytes.Lines(text) {
+		fields := bytes.Fields(line)
+		if len(fields) < 3 || len(fields[0]) != 32 {
+			continue
+		}
+		var raw [16]byte
+		_, err := hex.Decode(raw[:], fields[0])
+		bits, bitsErr := strconv.ParseUint(string(fields[2]), 16, 8)
+		if err == nil && bitsErr == nil && bits <= 128 {
+			out = append(out, netip.PrefixFrom(netip.AddrFrom16(raw), int(bits)))
+		}
+	}
+	return tidyAddresses(out)
+}
+
 // tidyAddresses sorts addresses and leaves out repeated ones, and those that every
 // namespace has or that mean nothing outside of it: loopback, link-local and
 // multicast addresses.
 func tidyAddresses(all []netip.Prefix) []netip.Prefix {
-	out := make([]netip.Prefix, 0, len(all))
-	for _, p := range all {
+	all = slices.DeleteFunc(all, func(p netip.Prefix) bool {
 		a := p.Addr()
-		if !p.IsValid() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified() {
-			continue
-		}
-		out = append(out, p)
-	}
-	slices.SortFunc(out, compareAddresses)
-	return slices.Compact(out)
+		return !p.IsValid() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified()
+	})
+	slices.SortFunc(all, compareAddresses)
+	return slices.Compact(all)
 }
 
 // compareAddresses orders by address, unlike [netip.Prefix.Compare], which orders
 // networks.
 func compareAddresses(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
-}
-
-// decimal reads an unsigned number that is all of b.
-func decimal(b []byte) (uint64, bool) {
-	if len(b) == 0 || len(b) > 19 {
-		return 0, false
-	}
-	var n uint64
-	for _, c := range b {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		n = n*10 + uint64(c-'0')
-	}
-	return n, true
 }
