@@ -27,7 +27,8 @@ var mayImport = map[string][]string{
 	"repair":               {"blocks", "affinity", "audit"},
 	"repair/datastore":     {"blocks", "affinity", "audit", "repair"},
 	"metrics":              {"blocks", "affinity", "audit"},
-	"cmd":                  {"blocks", "blocks/source", "affinity", "affinity/host", "audit", "repair", "repair/datastore", "metrics", "cmd/internal"},
+	"metrics/events":       {"blocks", "audit", "metrics"},
+	"cmd":                  {"blocks", "blocks/source", "affinity", "affinity/host", "audit", "repair", "repair/datastore", "metrics", "metrics/events", "cmd/internal"},
 	"internal/sketch":      {"blocks"},
 	"internal/testcluster": {"internal/testcluster"},
 	"internal/storm":       {"blocks", "blocks/source", "affinity", "audit", "repair", "repair/datastore", "internal/testcluster", "internal/needs"},
@@ -45,7 +46,7 @@ var onlyIn = []struct {
 	except  []string
 	dirs    []string
 }{
-	{"k8s.io/client-go", []string{"k8s.io/client-go/util/jsonpath"}, []string{"blocks/source", "repair/datastore", "internal/testcluster", "internal/storm", "internal/scale", "cmd"}},
+	{"k8s.io/client-go", []string{"k8s.io/client-go/util/jsonpath"}, []string{"blocks/source", "repair/datastore", "metrics/events", "internal/testcluster", "internal/storm", "internal/scale", "cmd"}},
 	{"github.com/projectcalico/calico", []string{"github.com/projectcalico/calico/libcalico-go/lib/selector"}, []string{"blocks/source", "repair/datastore", "internal/testcluster", "internal/storm", "internal/scale"}},
 	{"github.com/vishvananda/netlink", nil, []string{"affinity/host"}},
 	{"github.com/spf13/cobra", nil, []string{"cmd"}},

@@ -18,7 +18,4 @@
 // Whether a write whose answer was lost has taken place is found out by reading,
 // before anything else happens. Once the first write of a step is sent the step is
 // finished, also if the context ends meanwhile.
-//
-// [Events] writes something else: Kubernetes Events that tell of findings, for an
-// exporter that is asked to. They touch nothing of Calico's.
 package datastore

@@ -12,7 +12,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/metrics"
-	"github.com/calico-audit/calico-audit/repair/datastore"
+	"github.com/calico-audit/calico-audit/metrics/events"
 )
 
 // eventsLease is the default name of the Lease by which replicas agree on who writes.
@@ -32,7 +32,7 @@ func (f *eventFlags) addFlags(c *cobra.Command) {
 	fs.StringVar(&f.object, "events-object", "", "with --events, the `OBJECT` that Events are about that concern no node: TYPE[.GROUP]/[NAMESPACE/]NAME (default: the Lease)")
 	fs.StringVar(&f.namespace, "events-namespace", "", "with --events, the `NAMESPACE` of the Lease (default: the pod's own, or that of the kubeconfig's context)")
 	fs.StringVar(&f.lease, "events-lease", eventsLease, "with --events, the `NAME` of the Lease that the one replica holds that writes")
-	fs.DurationVar(&f.refresh, "events-refresh", datastore.DefaultEventRefresh, "with --events, how often the Event of a finding that stays is written again; less than the API server's --event-ttl")
+	fs.DurationVar(&f.refresh, "events-refresh", events.DefaultRefresh, "with --events, how often the Event of a finding that stays is written again; less than the API server's --event-ttl")
 	var names []string
 	for _, s := range audit.Severities {
 		names = append(names, s.String())
@@ -45,7 +45,7 @@ func (f *eventFlags) addFlags(c *cobra.Command) {
 
 // options checks the flags. All its errors are errors of usage. It returns nil
 // without --events.
-func (f *eventFlags) options(c *cobra.Command) (*datastore.EventOptions, error) {
+func (f *eventFlags) options(c *cobra.Command) (*events.Options, error) {
 	if !f.enabled {
 		for _, changed := range changedFlags(c.Flags()) {
 			if strings.HasPrefix(changed.Name, "events-") {
@@ -54,13 +54,13 @@ func (f *eventFlags) options(c *cobra.Command) (*datastore.EventOptions, error) 
 		}
 		return nil, nil
 	}
-	o := &datastore.EventOptions{Namespace: f.namespace, Lease: f.lease, Refresh: f.refresh}
+	o := &events.Options{Namespace: f.namespace, Lease: f.lease, Refresh: f.refresh}
 	var err error
 	if o.Severity, err = audit.ParseSeverity(f.severity); err != nil {
 		return nil, usagef("reading --events-severity: %w", err)
 	}
 	if f.object != "" {
-		if o.Object, err = datastore.ParseEventObject(f.object); err != nil {
+		if o.Object, err = events.ParseObject(f.object); err != nil {
 			return nil, usagef("reading --events-object: %w", err)
 		}
 	}
@@ -86,16 +86,13 @@ func (e *exporterCommand) tellByEvents(c *cobra.Command, cfg *rest.Config, o *me
 		}
 	}
 	opts.Log = o.Log.With(slog.String("part", "events"))
-	events, err := datastore.NewEvents(cfg, *opts)
+	writer, err := events.New(cfg, *opts)
 	if err != nil {
 		return nil, usageError(err)
 	}
-	o.After = func(_ context.Context, a *metrics.Audit) { events.Tell(a.Report) }
-	o.Events = func() metrics.EventCounts {
-		s := events.Stats()
-		return metrics.EventCounts{Written: s.Written, Failed: s.Failed, Waiting: s.Waiting, Leading: s.Leading}
-	}
-	return events.Run, nil
+	o.After = func(_ context.Context, a *metrics.Audit) { writer.Tell(a.Report) }
+	o.Events = writer.Stats
+	return writer.Run, nil
 }
 
 // both runs work, and beside it what must not disturb it. It returns when both have

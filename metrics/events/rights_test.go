@@ -1,4 +1,4 @@
-package datastore_test
+package events_test
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/repair/datastore"
+	"github.com/calico-audit/calico-audit/metrics/events"
 )
 
 // eventRight is one right in one namespace.
@@ -103,7 +103,7 @@ func (w *eventWorld) user(name string, rights []eventRight) *rest.Config {
 func TestEventsRights(t *testing.T) {
 	w := newEventWorld(t)
 	rights := shippedRights(t)
-	options := replicaOptions{opts: datastore.EventOptions{Refresh: 1500 * time.Millisecond}, quiet: true}
+	options := replicaOptions{opts: events.Options{Refresh: 1500 * time.Millisecond}, quiet: true}
 	report := reportOf(noBlock1, noFree)
 
 	options.cfg = w.user("events-all", rights)
@@ -145,9 +145,9 @@ func (w *eventWorld) denied(options replicaOptions, report *audit.Report, missin
 func TestEventsObjectRight(t *testing.T) {
 	w := newEventWorld(t)
 	w.deployment("calico-kube-controllers")
-	object, err := datastore.ParseEventObject("deployments.apps/calico-kube-controllers")
+	object, err := events.ParseObject("deployments.apps/calico-kube-controllers")
 	must(t, err)
-	options := replicaOptions{opts: datastore.EventOptions{Object: object}, quiet: true}
+	options := replicaOptions{opts: events.Options{Object: object}, quiet: true}
 	get := eventRight{"kube-system", "apps", "deployments", "calico-kube-controllers", "get"}
 	options.cfg = w.user("events-no-object", shippedRights(t))
 	w.denied(options, reportOf(noFree), get)

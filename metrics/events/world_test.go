@@ -1,4 +1,4 @@
-package datastore_test
+package events_test
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
-	"github.com/calico-audit/calico-audit/repair/datastore"
+	"github.com/calico-audit/calico-audit/metrics/events"
 )
 
 // The findings that these tests tell of.
@@ -106,14 +106,14 @@ func (w *eventWorld) deployment(name string) *appsv1.Deployment {
 
 // replica is an exporter's writing of Events.
 type replica struct {
-	*datastore.Events
+	*events.Writer
 	log  *logBuffer
 	stop func()
 }
 
 type replicaOptions struct {
 	cfg   *rest.Config
-	opts  datastore.EventOptions
+	opts  events.Options
 	pace  func(burst *int, interval *time.Duration)
 	quiet bool // it is not to become the writer at once
 }
@@ -128,7 +128,7 @@ func (w *eventWorld) replica(o replicaOptions) *replica {
 		o.cfg = w.Config
 	}
 	var err error
-	r.Events, err = datastore.QuickEvents(o.cfg, o.opts, o.pace)
+	r.Writer, err = events.Quick(o.cfg, o.opts, o.pace)
 	must(w.T, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Context()))
 	done := make(chan struct{})
@@ -229,3 +229,10 @@ func (b *logBuffer) String() string {
 }
 
 func (b *logBuffer) count(text string) int { return strings.Count(b.String(), text) }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,4 +1,4 @@
-package datastore_test
+package events_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
-	"github.com/calico-audit/calico-audit/repair/datastore"
+	"github.com/calico-audit/calico-audit/metrics/events"
 )
 
 // The lines that the findings make.
@@ -75,9 +75,9 @@ func TestEventsDescribed(t *testing.T) {
 	r.stop()
 
 	w.deployment("calico-kube-controllers")
-	object, err := datastore.ParseEventObject("deploy/kube-system/calico-kube-controllers")
+	object, err := events.ParseObject("deploy/kube-system/calico-kube-controllers")
 	must(t, err)
-	w.replica(replicaOptions{opts: datastore.EventOptions{Object: object, Severity: audit.Warning}}).Tell(report)
+	w.replica(replicaOptions{opts: events.Options{Object: object, Severity: audit.Warning}}).Tell(report)
 	w.until("kubectl describe deployment shows all that concerns no node", func() bool {
 		return w.shows("deployment", "kube-system", "calico-kube-controllers", "AffinityDeadNode", "PoolLowFreeBlocks", "PoolNoFreeBlocks")
 	})
@@ -99,7 +99,7 @@ func TestEventsOnce(t *testing.T) {
 	r.stop()
 
 	before := w.event("NodeNoBlock")
-	r = w.replica(replicaOptions{opts: datastore.EventOptions{Refresh: 2 * time.Second}})
+	r = w.replica(replicaOptions{opts: events.Options{Refresh: 2 * time.Second}})
 	worse := noBlock1
 	worse.Message = "Node n1 has no IPv4 block, and two pods wait"
 	r.Tell(reportOf(worse))
@@ -116,8 +116,8 @@ func TestEventsOnce(t *testing.T) {
 // each other's Events alone.
 func TestEventsExpire(t *testing.T) {
 	w := emptied(t, testcluster.Start(t, testcluster.Options{APIServerArgs: []string{"--event-ttl=6s"}}))
-	w.replica(replicaOptions{opts: datastore.EventOptions{Lease: "other", Refresh: time.Hour}}).Tell(reportOf(noBlock1))
-	r := w.replica(replicaOptions{opts: datastore.EventOptions{Refresh: 2 * time.Second}})
+	w.replica(replicaOptions{opts: events.Options{Lease: "other", Refresh: time.Hour}}).Tell(reportOf(noBlock1))
+	r := w.replica(replicaOptions{opts: events.Options{Refresh: 2 * time.Second}})
 	r.Tell(reportOf(blackhole))
 	w.expectReasons("NodeNoBlock", "RouteBlackhole")
 	kept := w.event("RouteBlackhole").UID
@@ -277,9 +277,9 @@ func TestEventsOutage(t *testing.T) {
 // namespace of the object does not exist, keeps no other from being written.
 func TestEventsRefused(t *testing.T) {
 	w := newEventWorld(t)
-	object, err := datastore.ParseEventObject("deployments.apps/nowhere/x")
+	object, err := events.ParseObject("deployments.apps/nowhere/x")
 	must(t, err)
-	r := w.replica(replicaOptions{opts: datastore.EventOptions{Object: object}})
+	r := w.replica(replicaOptions{opts: events.Options{Object: object}})
 	r.Tell(reportOf(noFree, noBlock1, deadNode))
 	w.expect(toldNoBlock)
 	if n := r.log.count("refuses an Event"); n != 1 {
@@ -291,10 +291,10 @@ func TestEventsRefused(t *testing.T) {
 
 	// A type that is not served.
 	must(t, w.Kube.CoreV1().Events("nowhere").DeleteCollection(context.WithoutCancel(t.Context()), metav1.DeleteOptions{}, metav1.ListOptions{}))
-	object, err = datastore.ParseEventObject("gadgets.example.com/x")
+	object, err = events.ParseObject("gadgets.example.com/x")
 	must(t, err)
 	r.stop()
-	r = w.replica(replicaOptions{opts: datastore.EventOptions{Object: object}})
+	r = w.replica(replicaOptions{opts: events.Options{Object: object}})
 	r.Tell(reportOf(noFree, blackhole))
 	w.until("what concerns a node is told", func() bool { return slices.Contains(w.told(), toldBlackhole) })
 	if !strings.Contains(r.log.String(), "gadgets.example.com") {
@@ -308,18 +308,18 @@ func TestEventTexts(t *testing.T) {
 	for check, want := range map[string]string{
 		"route/blackhole": "RouteBlackhole", "ip/host-in-use": "IPHostInUse", "config/gc-disabled": "ConfigGCDisabled",
 	} {
-		if got := datastore.EventReason(check); got != want {
+		if got := events.ReasonOf(check); got != want {
 			t.Errorf("reason of %s: %s, want %s", check, got, want)
 		}
 	}
 	for _, c := range audit.All {
-		if got := datastore.EventReason(c.ID); got == "" || strings.ContainsAny(got, "-/ ") || len(got) > 100 {
+		if got := events.ReasonOf(c.ID); got == "" || strings.ContainsAny(got, "-/ ") || len(got) > 100 {
 			t.Errorf("reason of %s: %q", c.ID, got)
 		}
 	}
 	f := noFree
 	f.Message = "Pool \x1b[31mred\u202e\n\n\xff has " + strings.Repeat("äöü", 600)
-	got := datastore.FindingMessage(&f)
+	got := events.FindingMessage(&f)
 	if len(got) > 1024 || len(got) < 1000 || !utf8.ValidString(got) || strings.ContainsAny(got, "\x1b\n\u202e\ufffd") {
 		t.Errorf("message of %d bytes: %q", len(got), got)
 	}
@@ -339,12 +339,12 @@ func TestEventTexts(t *testing.T) {
 // TestParseEventObject: what names an object, and what does not.
 func TestParseEventObject(t *testing.T) {
 	for _, text := range []string{"deployments.apps/calico-system/calico-kube-controllers", "namespaces/kube-system"} {
-		if o, err := datastore.ParseEventObject(text); err != nil || o.String() != text {
+		if o, err := events.ParseObject(text); err != nil || o.String() != text {
 			t.Errorf("%q is read as %q, %v", text, o, err)
 		}
 	}
 	for _, text := range []string{"", "x", "/x", "x/", "a//b", "a/b/", "a/b/c/d"} {
-		if o, err := datastore.ParseEventObject(text); err == nil {
+		if o, err := events.ParseObject(text); err == nil {
 			t.Errorf("%q is read as %q", text, o)
 		}
 	}

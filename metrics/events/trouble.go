@@ -1,9 +1,10 @@
-package datastore
+package events
 
 import (
 	"log/slog"
-	"net/http"
 	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // trouble is something that can go wrong for long, with what is said when it begins
@@ -50,31 +51,20 @@ type troubleKey struct {
 	where string
 }
 
-// note takes down how something went. It is logged if it went wrong in a way in
-// which it did not before, and if it goes well again.
-func (t *troubles) note(x trouble, where, kind string, err error, args ...any) {
+// note records how something went. It is logged if it went wrong in a way in which
+// it did not before, and if it goes well again. Errors of one kind may read
+// differently each time.
+func (t *troubles) note(x trouble, where string, err error, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	key := troubleKey{x, where}
+	key, kind := troubleKey{x, where}, string(apierrors.ReasonForError(err))
 	before, was := t.now[key]
 	switch {
 	case err == nil && was:
 		delete(t.now, key)
 		t.log.Info(x.good, args...)
 	case err != nil && (!was || before != kind):
-		if t.now == nil {
-			t.now = map[troubleKey]string{}
-		}
 		t.now[key] = kind
 		t.log.Warn(x.bad, append(args, "err", err)...)
 	}
-}
-
-// troubleKind tells one kind of failed request from another: errors of one kind may
-// read differently each time.
-func troubleKind(err error) string {
-	if s := statusOf(err); s != nil {
-		return http.StatusText(int(s.Code))
-	}
-	return "no answer"
 }

@@ -1,4 +1,4 @@
-package datastore
+package events
 
 import (
 	"time"
@@ -6,10 +6,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// QuickEvents is NewEvents for tests, which have no minute to wait: change alters the
+// Quick is New for tests, which have no minute to wait: change alters the
 // pace further.
-func QuickEvents(cfg *rest.Config, opts EventOptions, change func(burst *int, interval *time.Duration)) (*Events, error) {
-	p := eventPace{
+func Quick(cfg *rest.Config, opts Options, change func(burst *int, interval *time.Duration)) (*Writer, error) {
+	p := pace{
 		burst: 1000, interval: 10 * time.Millisecond, quiet: 1100 * time.Millisecond, request: 2 * time.Second,
 		backoff: 20 * time.Millisecond, most: 200 * time.Millisecond,
 		lease: 5 * time.Second, renew: 3 * time.Second, retry: 200 * time.Millisecond,
@@ -17,11 +17,11 @@ func QuickEvents(cfg *rest.Config, opts EventOptions, change func(burst *int, in
 	if change != nil {
 		change(&p.burst, &p.interval)
 	}
-	return newEvents(cfg, opts, p)
+	return newWriter(cfg, opts, p)
 }
 
 // The texts of Events.
 var (
-	EventReason    = eventReason
+	ReasonOf       = reasonOf
 	FindingMessage = findingMessage
 )
