@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+	"unicode/utf8"
 )
 
 // appendKept appends what a shape keeps of the value at hand to out, as JSON
@@ -190,4 +191,14 @@ func appendText[T string | []byte](out []byte, s T) []byte {
 	}
 	b, _ := json.Marshal(string(s)) // a string always can be
 	return append(out, b...)
+}
+
+// isPlain tells whether a text stands in JSON as it is.
+func isPlain[T string | []byte](s T) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }

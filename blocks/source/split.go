@@ -14,6 +14,8 @@ import (
 // of more than a few megabytes.
 const maxObject = 64 << 20
 
+var errTooLarge = errors.New("larger than anything that Kubernetes stores")
+
 // maxYAMLObject is the limit for YAML, whose parser needs some fifty times the
 // memory of its text.
 const maxYAMLObject = 16 << 20
@@ -116,15 +118,15 @@ var (
 
 // yamlError places an error of the YAML parser, which counts lines from the
 // start of the piece that it was given.
-func yamlError(document, firstLine int, err error) error {
+func yamlError(document, firstLine int, piece []byte, err error) error {
 	text := err.Error()
-	line := firstLine
+	line, last := firstLine, firstLine+bytes.Count(bytes.TrimSuffix(piece, []byte("\n")), []byte("\n"))
 	if m := yamlErrorLine.FindStringSubmatchIndex(text); m != nil {
 		n, _ := strconv.Atoi(text[m[2]:m[3]])
 		if !yamlErrorFrom0.MatchString(text) {
 			n--
 		}
-		line += n
+		line = min(line+n, last)
 		text = text[:m[0]] + text[m[1]:]
 	}
 	return &fileError{document, line, errors.New("broken YAML: " + strings.TrimPrefix(text, "yaml: "))}

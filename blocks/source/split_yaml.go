@@ -144,7 +144,7 @@ func (s *yamlSplitter) endItem() error {
 	}
 	object, err := yamlToJSON(s.item)
 	if err != nil {
-		return yamlError(s.document, s.itemAt, err)
+		return yamlError(s.document, s.itemAt, s.item, err)
 	}
 	s.item = s.item[:0]
 	object = bytes.TrimSuffix(bytes.TrimPrefix(object, []byte("[")), []byte("]"))
@@ -169,7 +169,7 @@ func (s *yamlSplitter) finish() error {
 	}
 	object, err := yamlToJSON(s.text)
 	if err != nil {
-		return yamlError(s.document, s.first, err)
+		return yamlError(s.document, s.first, s.text, err)
 	}
 	if !s.list {
 		if object == nil {
