@@ -9,9 +9,11 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -49,50 +51,23 @@ const (
 	maxAgentView = 16 << 20
 )
 
-// agentPod is what of a pod matters for asking it.
-type agentPod struct {
-	Metadata struct {
-		Name, Namespace   string
-		Annotations       map[string]string
-		CreationTimestamp time.Time
-		DeletionTimestamp *time.Time
-	}
-	Spec struct {
-		NodeName   string
-		Containers []struct {
-			Ports []struct {
-				Name          string
-				ContainerPort int
-			}
-		}
-	}
-	Status struct {
-		Phase      string
-		PodIP      string
-		Conditions []struct{ Type, Status string }
-	}
+func podSource(p *corev1.Pod) string { return "pod " + p.Namespace + "/" + p.Name }
+
+func podReady(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 }
 
-func (p *agentPod) source() string { return "pod " + p.Metadata.Namespace + "/" + p.Metadata.Name }
-
-func (p *agentPod) ready() bool {
-	for _, c := range p.Status.Conditions {
-		if c.Type == "Ready" {
-			return c.Status == "True"
-		}
-	}
-	return false
-}
-
-// port is the container port named "agent", else the first.
-func (p *agentPod) port() int {
+// agentPort is the container port named "agent", else the first.
+func agentPort(p *corev1.Pod) int {
 	first := 0
 	for _, c := range p.Spec.Containers {
 		for _, port := range c.Ports {
 			if port.Name == agentPortName {
-				return port.ContainerPort
+				return int(port.ContainerPort)
 			}
-			first = cmp.Or(first, port.ContainerPort)
+			first = cmp.Or(first, int(port.ContainerPort))
 		}
 	}
 	return first
@@ -116,69 +91,60 @@ func (k *Kubernetes) AgentViews(ctx context.Context, s *blocks.Snapshot, view fu
 	readings, errs := make([]blocks.HostReading, len(order)), make([]error, len(order))
 	bounded, stop := context.WithTimeout(ctx, 10*opts.Timeout)
 	defer stop()
-	group := errgroup.Group{}
+	var group errgroup.Group
 	group.SetLimit(agentsAtOnce)
-	done := make(chan struct{}, len(order))
-	shown := make(chan struct{})
-	go func() {
-		defer close(shown)
-		for n := range order {
-			<-done
-			if opts.Progress != nil {
-				opts.Progress(n+1, len(order))
-			}
-		}
-	}()
+	var shown sync.Mutex
+	done := 0
 	for i, node := range order {
 		group.Go(func() error {
-			defer func() { done <- struct{}{} }()
 			pod := byNode[node]
 			body, err := k.askAgent(bounded, pod, opts)
 			// Each is decoded at once, so that no more text is kept than is asked for.
 			if errs[i] = err; err == nil {
-				readings[i] = view(pod.source(), node, body)
+				readings[i] = view(podSource(pod), node, body)
+			}
+			shown.Lock()
+			defer shown.Unlock()
+			if done++; opts.Progress != nil {
+				opts.Progress(done, len(order))
 			}
 			return nil
 		})
 	}
 	_ = group.Wait() // no function returns an error: each is a node's own
-	<-shown
 	if ctx.Err() != nil {
 		return blocks.HostReading{}, ctx.Err()
 	}
 	for i, node := range order {
 		if errs[i] != nil {
-			gaps = append(gaps, blocks.HostGap{Node: node, Source: byNode[node].source(), Reason: agentReason(errs[i], bounded, opts.Timeout)})
+			gaps = append(gaps, blocks.HostGap{Node: node, Source: podSource(byNode[node]), Reason: agentReason(errs[i], bounded, opts.Timeout)})
 		}
 	}
 	return blocks.JoinHostReadings(append(readings, blocks.HostReading{Gaps: gaps})...), nil
 }
 
 // agentPods lists the agents' pods.
-func (k *Kubernetes) agentPods(ctx context.Context, opts AgentOptions) ([]agentPod, error) {
+func (k *Kubernetes) agentPods(ctx context.Context, opts AgentOptions) ([]corev1.Pod, error) {
 	path := "/api/v1/pods"
 	if opts.Namespace != "" {
 		path = "/api/v1/namespaces/" + url.PathEscape(opts.Namespace) + "/pods"
 	}
 	query := url.Values{"labelSelector": {opts.Selector}, "limit": {strconv.FormatInt(k.pageSize, 10)}}
-	var out []agentPod
+	var out []corev1.Pod
 	for {
-		var page struct {
-			Metadata struct{ Continue string }
-			Items    []agentPod
-		}
+		var page corev1.PodList
 		err := k.client.get(ctx, path, query, "application/json", func(a answer) error {
-			page.Items, page.Metadata.Continue = nil, ""
+			page = corev1.PodList{}
 			return json.Unmarshal(a.body, &page)
 		})
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, page.Items...)
-		if page.Metadata.Continue == "" {
+		if page.Continue == "" {
 			return out, nil
 		}
-		query.Set("continue", page.Metadata.Continue)
+		query.Set("continue", page.Continue)
 	}
 }
 
@@ -191,8 +157,8 @@ func agentListReason(err error) string {
 
 // chooseAgents picks an agent for each node, and notes the nodes that have none that
 // could be asked.
-func chooseAgents(s *blocks.Snapshot, pods []agentPod, opts AgentOptions) (byNode map[string]*agentPod, order []string, gaps []blocks.HostGap) {
-	byNode = map[string]*agentPod{}
+func chooseAgents(s *blocks.Snapshot, pods []corev1.Pod, opts AgentOptions) (byNode map[string]*corev1.Pod, order []string, gaps []blocks.HostGap) {
+	byNode = map[string]*corev1.Pod{}
 	gap := func(node, source, reason string) {
 		gaps = append(gaps, blocks.HostGap{Node: node, Source: source, Reason: reason})
 	}
@@ -204,17 +170,17 @@ func chooseAgents(s *blocks.Snapshot, pods []agentPod, opts AgentOptions) (byNod
 		gap("", "", fmt.Sprintf("no agent was found: no pod %s has the labels %s", where, opts.Selector))
 		return byNode, nil, gaps
 	}
-	better := func(a, b *agentPod) bool {
-		for _, yes := range []func(*agentPod) bool{
-			func(p *agentPod) bool { return p.Metadata.DeletionTimestamp == nil },
-			func(p *agentPod) bool { return p.Status.Phase == "Running" },
-			(*agentPod).ready,
+	better := func(a, b *corev1.Pod) bool {
+		for _, yes := range []func(*corev1.Pod) bool{
+			func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil },
+			func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning },
+			podReady,
 		} {
 			if yes(a) != yes(b) {
 				return yes(a)
 			}
 		}
-		return a.Metadata.CreationTimestamp.After(b.Metadata.CreationTimestamp)
+		return a.CreationTimestamp.After(b.CreationTimestamp.Time)
 	}
 	for i := range pods {
 		p := &pods[i]
@@ -237,17 +203,17 @@ func chooseAgents(s *blocks.Snapshot, pods []agentPod, opts AgentOptions) (byNod
 			gap(n.Name, "", "no agent runs on it: the agent reads Linux kernels, and the node runs Windows")
 		case p == nil:
 			gap(n.Name, "", fmt.Sprintf("no agent runs on it: no pod %s with the labels %s is bound to it", where, opts.Selector))
-		case p.Status.Phase != "Running":
-			gap(n.Name, p.source(), fmt.Sprintf("its agent's pod is not running, but %s", cmp.Or(p.Status.Phase, "of no phase")))
-		case p.port() == 0:
-			gap(n.Name, p.source(), fmt.Sprintf("its agent's pod names no container port, %q or other", agentPortName))
+		case p.Status.Phase != corev1.PodRunning:
+			gap(n.Name, podSource(p), fmt.Sprintf("its agent's pod is not running, but %s", cmp.Or(p.Status.Phase, "of no phase")))
+		case agentPort(p) == 0:
+			gap(n.Name, podSource(p), fmt.Sprintf("its agent's pod names no container port, %q or other", agentPortName))
 		default:
 			order = append(order, n.Name)
 		}
 	}
 	// A machine whose Node object is gone may run on, and its agent with it.
 	for node, p := range byNode {
-		if !ours[node] && p.Status.Phase == "Running" && p.port() != 0 && !slices.Contains(order, node) {
+		if !ours[node] && p.Status.Phase == corev1.PodRunning && agentPort(p) != 0 && !slices.Contains(order, node) {
 			order = append(order, node)
 		}
 	}

@@ -40,7 +40,7 @@ func bothWays(t *testing.T, k *kind, list runtime.Object) *objects {
 	}
 	read := func(body []byte, mime string) *objects {
 		l := &lister{kind: k, out: newObjects(k), strings: &sharedStrings{}}
-		m, err := l.decode(answer{body: body, mimeType: mime, complete: true})
+		m, err := l.decode(answer{body: body, complete: true})
 		if err != nil {
 			t.Fatalf("%s: %v", mime, err)
 		}
@@ -234,12 +234,12 @@ func TestProtobufCutOff(t *testing.T) {
 	body := protowire.AppendBytes([]byte("k8s\x00\x12"), raw)
 	for n := range body {
 		l := &lister{kind: kindOf(blocks.Pods), out: newObjects(kindOf(blocks.Pods)), strings: &sharedStrings{}}
-		if _, err := l.decode(answer{body: body[:n], mimeType: protobufType}); err == nil {
+		if _, err := l.decode(answer{body: body[:n]}); err == nil {
 			t.Fatalf("no error for the first %d of %d bytes", n, len(body))
 		}
 	}
 	l := &lister{kind: kindOf(blocks.Pods), out: newObjects(kindOf(blocks.Pods)), strings: &sharedStrings{}}
-	if _, err := l.decode(answer{body: body, mimeType: protobufType}); err != nil || l.count != 2 {
+	if _, err := l.decode(answer{body: body}); err != nil || l.count != 2 {
 		t.Fatalf("whole body: %d pods, %v", l.count, err)
 	}
 }
@@ -251,13 +251,13 @@ func TestAnswerThatIsNoList(t *testing.T) {
 		`{}`, `{"kind": "Status"}`, `{"kind": "IPPoolList"}`, `{"items": []}`, `<html>`, ``, `{"kind":"IPPoolList","items":[{}`,
 	} {
 		l := &lister{kind: kindOf(blocks.Pools), out: newObjects(kindOf(blocks.Pools)), strings: &sharedStrings{}}
-		if _, err := l.decode(answer{body: []byte(body), mimeType: "application/json"}); err == nil {
+		if _, err := l.decode(answer{body: []byte(body)}); err == nil {
 			t.Errorf("no error for %q", body)
 		}
 	}
 	for _, body := range [][]byte{nil, []byte("k8s\x00"), []byte("<html>")} {
 		l := &lister{kind: kindOf(blocks.Pods), out: newObjects(kindOf(blocks.Pods)), strings: &sharedStrings{}}
-		if _, err := l.decode(answer{body: body, mimeType: protobufType}); err == nil {
+		if _, err := l.decode(answer{body: body}); err == nil {
 			t.Errorf("no error for protobuf %q", body)
 		}
 	}

@@ -58,7 +58,6 @@ const apiGroupVariable = "CALICO_API_GROUP"
 type Kubernetes struct {
 	client   *apiClient
 	pageSize int64
-	now      func() time.Time
 	report   func(Progress)
 	override string
 	served   *served // what discovery found last
@@ -68,16 +67,13 @@ type Kubernetes struct {
 // NewKubernetes prepares to read the API server that cfg leads to. The rate
 // limit of cfg is not used; its timeout, if set, holds for each page.
 func NewKubernetes(cfg *rest.Config, opts KubernetesOptions) (*Kubernetes, error) {
-	client, err := newAPIClient(cfg)
+	client, err := newAPIClient(cfg, opts.Now)
 	if err != nil {
 		return nil, err
 	}
 	k := &Kubernetes{
-		client: client, pageSize: cmp.Or(opts.PageSize, defaultPageSize), now: opts.Now,
+		client: client, pageSize: cmp.Or(opts.PageSize, defaultPageSize),
 		report: func(Progress) {}, override: os.Getenv(apiGroupVariable), record: opts.Record,
-	}
-	if k.now == nil {
-		k.now = time.Now
 	}
 	if opts.Progress != nil {
 		var mu sync.Mutex
@@ -96,13 +92,13 @@ func NewKubernetes(cfg *rest.Config, opts KubernetesOptions) (*Kubernetes, error
 // cannot be reached, refuses the credentials, does not tell what it serves, or serves
 // neither of Calico's API groups.
 func (k *Kubernetes) Read(ctx context.Context) (*blocks.Snapshot, error) {
-	k.client.revive()
+	k.client.reset()
 	k.served = nil
 	if err := k.discover(ctx); err != nil {
 		return nil, err
 	}
 	if k.served.neither {
-		return nil, fmt.Errorf("reading the cluster at %s: %w", k.client.base.Host, errNoCalico)
+		return nil, fmt.Errorf("reading the cluster at %s: %w", k.client.host(), errNoCalico)
 	}
 	lists, err := k.list(ctx, kinds)
 	if err != nil {
@@ -111,9 +107,7 @@ func (k *Kubernetes) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	s := newSnapshot(lists...)
 	s.Cluster.Datastore, s.Cluster.Live = "kubernetes", true
 	s.Cluster.APIGroup, s.Cluster.APIGroupReason = k.served.group, k.served.reason
-	if s.Cluster.TakenAt = k.client.serverDate(); s.Cluster.TakenAt.IsZero() {
-		s.Cluster.TakenAt = k.now().UTC()
-	}
+	s.Cluster.TakenAt, _ = k.client.clock.dates()
 	setVMsKnown(s, func(r blocks.Resource) bool { return k.served.foreign[r] })
 	s.Sort()
 	return s, nil
@@ -124,7 +118,7 @@ func (k *Kubernetes) Read(ctx context.Context) (*blocks.Snapshot, error) {
 // included: ages keep being counted from when prev was read. prev is not
 // changed, but the result shares memory with it.
 func (k *Kubernetes) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blocks.Resource) (*blocks.Snapshot, error) {
-	k.client.revive()
+	k.client.reset()
 	if k.served == nil {
 		if err := k.discover(ctx); err != nil {
 			return nil, err
@@ -159,7 +153,7 @@ func (k *Kubernetes) discover(ctx context.Context) error {
 		if codeOf(err) == http.StatusUnauthorized {
 			return fmt.Errorf("reading the cluster: unauthorized: the API server does not accept the credentials: %w", err)
 		}
-		return fmt.Errorf("reading the cluster at %s: %w", k.client.base.Host, err)
+		return fmt.Errorf("reading the cluster at %s: %w", k.client.host(), err)
 	}
 	k.served = found
 	return nil

@@ -122,7 +122,7 @@ func (l *lister) version() string { return l.kind.version(l.group) }
 // decode reads the objects of a page.
 func (l *lister) decode(a answer) (listMeta, error) {
 	d := &decoder{out: l.out, strings: l.strings, native: l.group == groupNative}
-	if strings.HasPrefix(a.mimeType, protobufType) && l.kind.protobuf() {
+	if a.protobuf() && l.kind.protobuf() {
 		return protoList(a.body, func(object []byte) error {
 			kept, err := d.protobuf(l.kind, object)
 			if err == nil {

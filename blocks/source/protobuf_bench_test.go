@@ -23,7 +23,7 @@ func BenchmarkCoreTypes(b *testing.B) {
 			l.out.grow(count)
 			for range count / 500 / len(pages) {
 				for _, page := range pages {
-					_, err := l.decode(answer{body: page, mimeType: protobufType})
+					_, err := l.decode(answer{body: page})
 					check(b, err)
 				}
 			}

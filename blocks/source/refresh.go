@@ -27,7 +27,7 @@ import (
 // An object that cannot be understood is a gap, as after Read. Any list that could
 // not be read is an error: nothing can be relied on then.
 func (k *Kubernetes) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []blocks.Ref) (*blocks.Snapshot, error) {
-	k.client.revive()
+	k.client.reset()
 	if k.served == nil {
 		if err := k.discover(ctx); err != nil {
 			return nil, err
@@ -55,9 +55,7 @@ func (k *Kubernetes) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []
 		again := slices.ContainsFunc(refs, func(ref blocks.Ref) bool { return ref.Resource == r })
 		return prev.VMsKnown && (!again || k.served.foreign[r])
 	})
-	if s.Cluster.TakenAt = k.client.lastDate(); s.Cluster.TakenAt.IsZero() {
-		s.Cluster.TakenAt = k.now().UTC()
-	}
+	_, s.Cluster.TakenAt = k.client.clock.dates()
 	return s, nil
 }
 

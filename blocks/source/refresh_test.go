@@ -249,7 +249,7 @@ func TestRefreshUnreadable(t *testing.T) {
 		k, err := NewKubernetes(c.Config, KubernetesOptions{})
 		must(t, err)
 		k.client.wait.retry = []time.Duration{time.Millisecond}
-		k.client.http = &http.Client{Transport: refusing{}}
+		k.client.rest.Client.Transport = refusing{}
 		if _, err := k.Refresh(ctx, prev, []blocks.Ref{block}); err == nil || !strings.Contains(err.Error(), "no such luck") {
 			t.Errorf("got %v", err)
 		}

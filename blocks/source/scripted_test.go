@@ -217,7 +217,7 @@ func TestListIsWholeOrAGap(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := script(t, c.answers...)
-			client, err := newAPIClient(&rest.Config{Host: s.URL})
+			client, err := newAPIClient(&rest.Config{Host: s.URL}, nil)
 			must(t, err)
 			client.wait.retry, client.wait.probe = nil, 10*time.Millisecond
 			l := &lister{client: client, kind: kindOf(blocks.Namespaces), group: groupCRD, pageSize: 1, strings: &sharedStrings{}, progress: func(Progress) {}}

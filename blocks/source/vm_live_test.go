@@ -81,8 +81,8 @@ func TestReadVirtualMachines(t *testing.T) {
 	shops(t, c)
 	r := recorder(t)
 	k := reader(t, c.Config, KubernetesOptions{PageSize: 1, Record: r})
-	sent := &vmAnswers{RoundTripper: k.client.http.Transport, seen: map[string][]byte{}}
-	k.client.http.Transport = sent
+	sent := &vmAnswers{RoundTripper: k.client.rest.Client.Transport, seen: map[string][]byte{}}
+	k.client.rest.Client.Transport = sent
 	s, err := k.Read(t.Context())
 	must(t, err)
 	diff(t, "virtual machines", []string{"shop/running", "shop/stopped"}, vmNames(s.VMs))

@@ -216,7 +216,7 @@ func TestVirtualMachineMetadata(t *testing.T) {
 		}
 		for mime, body := range map[string][]byte{protobufType: protowire.AppendBytes([]byte("k8s\x00\x12"), wire), "application/json": text} {
 			l := &lister{kind: kindOf(res), out: newObjects(kindOf(res)), strings: &sharedStrings{}}
-			m, err := l.decode(answer{body: body, mimeType: mime, complete: true})
+			m, err := l.decode(answer{body: body, complete: true})
 			must(t, err)
 			if m.next != "more" || l.count != 3 || len(l.out.gaps) > 0 {
 				t.Errorf("%s: %+v, %d objects, gaps %v", mime, m, l.count, l.out.gaps)

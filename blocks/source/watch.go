@@ -9,7 +9,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"os"
 	"sync"
 	"time"
@@ -70,7 +69,6 @@ const watchPageSize = 500
 type Watch struct {
 	client   *apiClient
 	conns    *connrotation.Dialer
-	clock    *serverClock
 	log      *slog.Logger
 	pace     pace
 	pageSize int64
@@ -109,12 +107,6 @@ func NewWatch(cfg *rest.Config, opts WatchOptions) (*Watch, error) {
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)
 	}
-	now := opts.Now
-	if now == nil {
-		now = time.Now
-	}
-	w.clock = newServerClock(now)
-
 	// The connections are this watch's own, to be closed when they are dead and
 	// when it ends.
 	cfg = rest.CopyConfig(cfg)
@@ -125,14 +117,10 @@ func NewWatch(cfg *rest.Config, opts WatchOptions) (*Watch, error) {
 	}
 	w.conns = connrotation.NewDialer(dial)
 	cfg.Dial = w.conns.DialContext
-	client, err := newAPIClient(cfg)
+	client, err := newAPIClient(cfg, opts.Now)
 	if err != nil {
 		return nil, err
 	}
-	if client.http.Transport == nil {
-		client.http.Transport = http.DefaultTransport
-	}
-	client.http.Transport = clockTransport{client.http.Transport, w.clock}
 	w.client = client
 	return w, nil
 }
@@ -152,7 +140,7 @@ func (w *Watch) Run(ctx context.Context) error {
 	w.discoverFor(ctx)
 	beats.Wait()
 	w.conns.CloseAll()
-	w.client.http.CloseIdleConnections()
+	w.client.rest.Client.CloseIdleConnections()
 	return nil
 }
 
@@ -183,8 +171,8 @@ func (w *Watch) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blocks.R
 	w.rereading.Lock()
 	defer w.rereading.Unlock()
 	k := &Kubernetes{
-		client:   &apiClient{http: w.client.http, base: w.client.base, wait: w.client.wait},
-		pageSize: w.pageSize, now: time.Now, report: func(Progress) {}, override: w.override,
+		client:   &apiClient{rest: w.client.rest, clock: w.client.clock, wait: w.client.wait},
+		pageSize: w.pageSize, report: func(Progress) {}, override: w.override,
 	}
 	if err := k.discover(ctx); err != nil {
 		return nil, err

@@ -80,15 +80,12 @@ func (w *Watch) ask(ctx context.Context, k *keeper) (net.Conn, error) {
 	w.mu.Lock()
 	l := &lister{kind: k.kind, group: k.s.served.group}
 	w.mu.Unlock()
-	resp, conn, err := w.client.open(ctx, l.path(), url.Values{"limit": {"1"}}, k.kind.accept("List"))
+	answer, conn, err := w.client.open(ctx, l.path(), url.Values{"limit": {"1"}}, k.kind.accept("List"))
 	if err != nil {
 		return nil, because(ctx, err)
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, answerError(resp)
-	}
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+	defer answer.Close()
+	if _, err := io.Copy(io.Discard, answer); err != nil {
 		return nil, because(ctx, err)
 	}
 	return conn, nil

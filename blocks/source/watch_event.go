@@ -1,187 +1,111 @@
 package source
 
 import (
-	"encoding/binary"
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
+
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// An event is what a watch tells of one object. Its bytes are valid until the
-// next event is read.
+// An event is what a watch tells of one object.
 type event struct {
-	what   string // ADDED, MODIFIED, DELETED, BOOKMARK or ERROR
+	what   watch.EventType
 	object []byte
 	proto  bool // the object is protobuf, not JSON
+	meta   metav1.ObjectMeta
 }
 
-// An eventReader reads a stream of events.
-type eventReader interface{ next() (event, error) }
+func (e *event) key() blocks.Key { return blocks.Key{Namespace: e.meta.Namespace, Name: e.meta.Name} }
 
 // errEvent means that a stream is not what a watch answers.
 var errEvent = errors.New("the answer is no watch event")
 
-// jsonEvents reads events of JSON.
-type jsonEvents struct {
-	in  *json.Decoder
-	raw json.RawMessage // used again and again
+// eventReader reads a stream of events, of JSON or of protobuf, by client-go's framing.
+type eventReader struct {
+	body  *bufio.Reader
+	in    streaming.Decoder
+	proto bool
 }
 
-func (s *jsonEvents) next() (event, error) {
-	if err := s.in.Decode(&s.raw); err != nil {
-		return event{}, err
-	}
-	var e event
-	r := newJSONReader(s.raw)
-	r.object(func(key []byte) {
-		switch string(key) {
-		case "type":
-			what, _ := r.str()
-			e.what = string(what)
-		case "object":
-			e.object = r.raw()
+func newEventReader(body io.Reader) *eventReader { return &eventReader{body: bufio.NewReader(body)} }
+
+// next returns the next event. One of type ERROR is an error.
+func (s *eventReader) next() (*event, error) {
+	if s.in == nil {
+		// A frame of protobuf begins with its length in four bytes, and is not so long
+		// that the first could be anything but zero.
+		first, err := s.body.Peek(1)
+		if err != nil {
+			return nil, err
 		}
-	})
-	if r.err != nil || e.object == nil {
-		return event{}, errors.Join(errEvent, r.err)
+		mediaType := runtime.ContentTypeJSON
+		if s.proto = first[0] == 0; s.proto {
+			mediaType = runtime.ContentTypeProtobuf
+		}
+		info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), mediaType)
+		frames := info.StreamSerializer.NewFrameReader(io.NopCloser(s.body))
+		s.in = streaming.NewDecoder(frames, info.StreamSerializer.Serializer)
+	}
+	var got metav1.WatchEvent
+	if _, _, err := s.in.Decode(nil, &got); err != nil {
+		return nil, err
+	}
+	e := &event{what: watch.EventType(got.Type), object: got.Object.Raw, proto: s.proto}
+	var err error
+	if e.proto {
+		e.object, err = protoUnwrap(e.object)
+	}
+	if err == nil && e.what == watch.Error {
+		var status metav1.Status
+		if err = e.read(&status, status.Unmarshal); err == nil {
+			return nil, eventError(&status)
+		}
+	}
+	if err == nil {
+		var object metav1.PartialObjectMetadata
+		err = e.read(&object, object.Unmarshal)
+		e.meta = object.ObjectMeta
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errEvent, err)
 	}
 	return e, nil
 }
 
-// protoEvents reads events of protobuf, each preceded by its length in four bytes.
-type protoEvents struct {
-	in  io.Reader
-	buf []byte // used again and again
-}
-
-func (s *protoEvents) next() (event, error) {
-	var head [4]byte
-	if _, err := io.ReadFull(s.in, head[:]); err != nil {
-		return event{}, err
-	}
-	size := int(binary.BigEndian.Uint32(head[:]))
-	if size > maxEvent {
-		return event{}, fmt.Errorf("%w: it has %d bytes", errEvent, size)
-	}
-	if cap(s.buf) < size {
-		s.buf = make([]byte, size)
-	}
-	s.buf = s.buf[:size]
-	if _, err := io.ReadFull(s.in, s.buf); err != nil {
-		return event{}, err
-	}
-	e := event{proto: true}
-	var wrapped []byte
-	err := protoFields(s.buf, func(f protoField) {
-		switch int(f.num) {
-		case 1:
-			e.what = string(f.bytes)
-		case 2: // a RawExtension
-			wrapped = f.bytes
-		}
-	})
-	if err != nil {
-		return event{}, err
-	}
-	var object []byte
-	if err := protoFields(wrapped, func(f protoField) {
-		if f.num == 1 {
-			object = f.bytes
-		}
-	}); err != nil {
-		return event{}, err
-	}
-	e.object, err = protoUnwrap(object)
-	return e, err
-}
-
-// maxEvent limits what one event of protobuf may hold; objects have 2 MB at most.
-const maxEvent = 16 << 20
-
-// eventMeta is what the metadata of an event's object say.
-type eventMeta struct {
-	key      blocks.Key
-	revision string
-}
-
-func (e *event) meta() (eventMeta, error) {
-	var id eventMeta
+// read reads the object into one of the API's types, whose decoder of protobuf is given.
+func (e *event) read(into any, proto func([]byte) error) error {
 	if e.proto {
-		var failed error
-		within(&failed, e.object, func(f protoField) {
-			if f.num != 1 {
-				return
-			}
-			within(&failed, f.bytes, func(f protoField) {
-				switch int(f.num) {
-				case 1:
-					id.key.Name = string(f.bytes)
-				case 3:
-					id.key.Namespace = string(f.bytes)
-				case 6:
-					id.revision = string(f.bytes)
-				}
-			})
-		})
-		return id, failed
+		return proto(e.object)
 	}
-	r := newJSONReader(e.object)
-	text := func(into *string) {
-		s, _ := r.str()
-		*into = string(s)
-	}
-	r.object(func(key []byte) {
-		if string(key) != "metadata" {
-			return
-		}
-		r.object(func(key []byte) {
-			switch string(key) {
-			case "name":
-				text(&id.key.Name)
-			case "namespace":
-				text(&id.key.Namespace)
-			case "resourceVersion":
-				text(&id.revision)
-			}
-		})
-	})
-	return id, r.err
+	return json.Unmarshal(e.object, into)
 }
 
-// err is what an ERROR event says.
-func (e *event) err() error {
-	var status struct {
-		Code    int
-		Message string
+// eventError is what an event of type ERROR says.
+func eventError(status *metav1.Status) error {
+	failed := statusError(*status)
+	if failed.Code == 0 {
+		failed.Code = http.StatusInternalServerError
 	}
-	if e.proto {
-		if err := protoFields(e.object, func(f protoField) {
-			switch int(f.num) {
-			case 3:
-				status.Message = string(f.bytes)
-			case 6:
-				status.Code = int(f.value)
-			}
-		}); err != nil {
-			return err
-		}
-	} else if err := json.Unmarshal(e.object, &status); err != nil {
-		return fmt.Errorf("%w: %w", errEvent, err)
-	}
-	if status.Code == 0 {
-		status.Code = http.StatusInternalServerError
-	}
-	return &statusError{status.Code, status.Message}
+	return &failed
 }
 
 // decode returns what a decoder makes of the object.
 func (e *event) decode(k *kind, group string, shared *sharedStrings) (*objects, error) {
 	p := newObjects(k)
 	d := &decoder{out: p, strings: shared, native: group == groupNative}
+	if e.proto && !k.protobuf() {
+		return p, errProtobuf
+	}
 	if e.proto {
 		_, err := d.protobuf(k, e.object)
 		return p, err

@@ -142,7 +142,7 @@ func (k *keeper) list(ctx context.Context) (*lister, error) {
 	k.w.mu.Lock()
 	group := k.s.served.group
 	k.w.mu.Unlock()
-	k.w.client.revive()
+	k.w.client.reset()
 	l := &lister{
 		client: k.w.client, kind: k.kind, group: group, pageSize: k.w.pageSize, strings: k.w.sharing(), progress: func(Progress) {},
 	}

@@ -1,7 +1,6 @@
 package source
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -114,35 +113,31 @@ func TestBadEvents(t *testing.T) {
 		`{"type": "ERROR", "object": ["no status"]}`:  "the answer is no watch event",
 		`{"type": "ADDED", "object": {"metadata": 3}`: "unexpected EOF",
 	} {
-		if err := drain(&jsonEvents{in: json.NewDecoder(strings.NewReader(text))}); err == nil || !strings.Contains(err.Error(), want) {
+		if err := drain(newEventReader(strings.NewReader(text))); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got error %v, want %s", text, err, want)
 		}
 	}
 	for text, want := range map[string]string{
 		"\x00\x00":                           "unexpected EOF",
-		"\xff\xff\xff\xff":                   "the answer is no watch event: it has 4294967295 bytes",
+		"\xff\xff\xff\xff":                   "invalid character",
 		"\x00\x00\x00\x05\x0a\x05AD":         "unexpected EOF",
 		"\x00\x00\x00\x07\x0a\x05ADDED":      "malformed protobuf",
-		"\x00\x00\x00\x03\x0a\x05A":          "malformed protobuf",
+		"\x00\x00\x00\x03\x0a\x05A":          "unexpected EOF",
 		"\x00\x00\x00\x06\x12\x04\x0a\x02k8": "malformed protobuf",
 	} {
-		if err := drain(&protoEvents{in: strings.NewReader(text)}); err == nil || !strings.Contains(err.Error(), want) {
+		if err := drain(newEventReader(strings.NewReader(text))); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got error %v, want %s", text, err, want)
 		}
 	}
 }
 
 // drain reads events to the first error.
-func drain(events eventReader) error {
+func drain(events *eventReader) error {
 	for {
-		e, err := events.next()
-		switch {
-		case errors.Is(err, io.EOF):
+		if _, err := events.next(); errors.Is(err, io.EOF) {
 			return nil
-		case err != nil:
+		} else if err != nil {
 			return err
-		case e.what == "ERROR":
-			return e.err()
 		}
 	}
 }

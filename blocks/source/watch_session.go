@@ -63,7 +63,7 @@ func (w *Watch) discoverFor(ctx context.Context) {
 // believed when the server has said so twice: one that has just started does not
 // know its CRDs yet.
 func (w *Watch) discoverTwice(ctx context.Context) (*served, error) {
-	w.client.revive()
+	w.client.reset()
 	found, err := w.client.discover(ctx, w.override)
 	if err != nil || !w.loses(found) {
 		return found, err

@@ -25,7 +25,7 @@ func (w *Watch) Snapshot() *blocks.Snapshot {
 		return nil
 	}
 	w.tick()
-	takenAt, missing := w.clock.at(w.taken), w.missing()
+	takenAt, missing := w.client.clock.at(w.taken), w.missing()
 	if w.cached != nil {
 		if was := w.cached.Cluster.TakenAt; takenAt.Before(was) && was.Sub(takenAt) < clockSlack {
 			takenAt = was
@@ -109,5 +109,5 @@ func (k *keeper) staleness() string {
 }
 
 func (k *keeper) since() string {
-	return "not current since " + k.w.clock.at(k.current).Format(time.RFC3339)
+	return "not current since " + k.w.client.clock.at(k.current).Format(time.RFC3339)
 }

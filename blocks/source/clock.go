@@ -15,8 +15,12 @@ type serverClock struct {
 	now    func() time.Time
 
 	mu      sync.Mutex
+	met     bool            // whether the server has ever answered
 	offsets []time.Duration // server's time at origin, counted from dawn, as the last answers tell it
 	dawn    time.Time       // the first Date header
+	// first and last are the Date header of the first answer since reset, and the
+	// greatest; zero if no answer had one.
+	first, last time.Time
 }
 
 // clockMemory is how many answers a serverClock remembers, so that it follows a
@@ -27,15 +31,21 @@ func newServerClock(now func() time.Time) *serverClock {
 	return &serverClock{origin: time.Now(), now: now}
 }
 
-// saw takes note of a Date header that has just come.
+// saw takes note of the Date header of an answer that has just come.
 func (c *serverClock) saw(date string) {
 	t, err := http.ParseTime(date)
-	if err != nil {
-		return
-	}
+	t = t.UTC()
 	passed := time.Since(c.origin)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.met = true
+	if err != nil {
+		return
+	}
+	if c.first.IsZero() {
+		c.first = t
+	}
+	c.last = later(c.last, t)
 	if c.dawn.IsZero() {
 		c.dawn = t
 	}
@@ -43,6 +53,31 @@ func (c *serverClock) saw(date string) {
 		c.offsets = slices.Delete(c.offsets, 0, 1)
 	}
 	c.offsets = append(c.offsets, t.Sub(c.dawn)-passed)
+}
+
+func (c *serverClock) answered() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.met
+}
+
+// dates returns the Date headers of the first and the last answer since reset; what
+// stands in for the server's clock if they had none.
+func (c *serverClock) dates() (first, last time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.first.IsZero() {
+		now := c.now().UTC()
+		return now, now
+	}
+	return c.first, c.last
+}
+
+// reset forgets the first and the last answer.
+func (c *serverClock) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.first, c.last = time.Time{}, time.Time{}
 }
 
 // at returns the server's time at a local time, in whole seconds as the server
