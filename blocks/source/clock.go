@@ -91,16 +91,24 @@ func (c *serverClock) at(local time.Time) time.Time {
 	return c.dawn.Add(slices.Max(c.offsets) + local.Sub(c.origin)).UTC().Truncate(time.Second)
 }
 
-// clockTransport lets a clock see the answers that pass through.
+// clockTransport lets a clock see the answers that pass through, and limits what an
+// error may hold.
 type clockTransport struct {
 	http.RoundTripper
 	clock *serverClock
 }
 
+// maxError limits the body of an answer that is an error.
+const maxError = 1 << 20
+
 func (t clockTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := t.RoundTripper.RoundTrip(r)
-	if err == nil {
-		t.clock.saw(resp.Header.Get("Date"))
+	if err != nil {
+		return nil, err
 	}
-	return resp, err
+	t.clock.saw(resp.Header.Get("Date"))
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		resp.Body = http.MaxBytesReader(nil, resp.Body, maxError)
+	}
+	return resp, nil
 }

@@ -116,22 +116,6 @@ func protoList(body []byte, item func([]byte) error) (listMeta, error) {
 	return m, errors.Join(failed, err)
 }
 
-// protoMessage returns the message of an error that the API server encoded as
-// a Status in protobuf; "" if the body is none.
-func protoMessage(body []byte) string {
-	raw, err := protoUnwrap(body)
-	if err != nil {
-		return ""
-	}
-	message := ""
-	_ = protoFields(raw, func(f protoField) {
-		if f.num == 3 {
-			message = string(f.bytes)
-		}
-	})
-	return message
-}
-
 // protoTime reads a Time, in whole seconds as the API's JSON has them. One
 // without seconds is the zero time, which stands for none.
 func protoTime(msg []byte) time.Time {
