@@ -33,28 +33,23 @@ func (k *Kubernetes) ReleaseIP(ctx context.Context, block repair.ObjectRef, ordi
 		read = k.judged
 	}
 	b, err := read(ctx, block)
-	if err != nil {
-		return fmt.Errorf("releasing an address: %w", err)
-	}
-	r, err := newAllocation(b, ordinal)
-	if err == nil {
-		err = r.is(handle, sequence)
-	}
 	var e *edit
-	if err == nil {
-		e, err = k.freeing(r)
-	}
-	if err != nil {
-		return fmt.Errorf("releasing ordinal %d of %s: %w", ordinal, b, err)
-	}
-	ctx, done, err := k.finish(ctx)
-	if err != nil {
+	return k.stepOn(ctx, fmt.Sprintf("releasing ordinal %d of %s", ordinal, describe(blocks.Blocks, block.Name)), b, err, func(_ context.Context, b *object) error {
+		r, err := newAllocation(b, ordinal)
+		if err == nil {
+			err = r.is(handle, sequence)
+		}
+		if err == nil {
+			e, err = k.freeing(r)
+		}
 		return err
-	}
-	defer done()
+	}, func(ctx context.Context, b *object) error { return k.releaseIP(ctx, b, e, handle) })
+}
+
+func (k *Kubernetes) releaseIP(ctx context.Context, b *object, e *edit, handle string) error {
 	now, err := k.patch(ctx, b, e)
 	if err != nil {
-		return fmt.Errorf("releasing ordinal %d of %s: %w", ordinal, b, err)
+		return err
 	}
 	var left error
 	if gone, _ := now.marked(); gone {
@@ -66,7 +61,7 @@ func (k *Kubernetes) ReleaseIP(ctx context.Context, block repair.ObjectRef, ordi
 		left = errors.Join(left, k.lowerHandle(ctx, handle, b.text("spec", "cidr")))
 	}
 	if left != nil {
-		return fmt.Errorf("ordinal %d of %s is released, but %w", ordinal, b, left)
+		return fmt.Errorf("it is released, but %w", left)
 	}
 	return nil
 }
@@ -83,10 +78,7 @@ type allocation struct {
 // newAllocation finds an allocation in a block.
 func newAllocation(b *object, ordinal int) (*allocation, error) {
 	r := &allocation{block: b, ordinal: ordinal}
-	v, _ := dig(b.tree, "spec", "allocations")
-	r.allocations, _ = v.([]any)
-	v, _ = dig(b.tree, "spec", "attributes")
-	r.attributes, _ = v.([]any)
+	r.allocations, r.attributes = listAt(b.tree, "spec", "allocations"), listAt(b.tree, "spec", "attributes")
 	switch marked, err := b.marked(); {
 	case err != nil:
 		return nil, err
@@ -134,9 +126,7 @@ func sanitizeHandle(h string) string {
 
 // is makes sure that it is the allocation that was judged.
 func (r *allocation) is(handle string, sequence uint64) error {
-	v, _ := dig(r.attributes[r.index], "handle_id")
-	now, _ := v.(string)
-	if now != handle {
+	if now := textOf(r.attributes[r.index], "handle_id"); now != handle {
 		return changedf("its handle is %q and was %q", now, handle)
 	}
 	if v, ok := dig(r.attributes[r.index], "releasedAt"); ok && v != nil {
@@ -160,7 +150,7 @@ func (k *Kubernetes) freeing(r *allocation) (*edit, error) {
 		return nil, err
 	}
 	e, b, empty := newEdit(r.block), r.block, true
-	if v, _ := dig(b.tree, "spec", "unallocated"); slices.ContainsFunc(asList(v), func(o any) bool { return o == number(r.ordinal) }) {
+	if slices.ContainsFunc(listAt(b.tree, "spec", "unallocated"), func(o any) bool { return o == number(r.ordinal) }) {
 		return nil, errors.New("it is also among the free ones: the block contradicts itself")
 	}
 	used := 0
@@ -185,11 +175,6 @@ func (k *Kubernetes) freeing(r *allocation) (*edit, error) {
 		return e, nil
 	}
 	return e, raiseSequence(e, b)
-}
-
-func asList(v any) []any {
-	list, _ := v.([]any)
-	return list
 }
 
 // dropAttributes takes the attributes away that nothing points to any more, and

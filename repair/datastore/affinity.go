@@ -21,13 +21,13 @@ const (
 
 // affinityLabels are those that Calico gives the affinity of a host. The host is
 // hashed because its name may be longer than a label.
-func affinityLabels(c claim) map[string]any {
+func affinityLabels(c claim) map[string]string {
 	sum := sha3.Sum256([]byte(c.owner.Name))
 	version := "4"
 	if c.cidr.Addr().Is6() {
 		version = "6"
 	}
-	return map[string]any{
+	return map[string]string{
 		hostnameHashLabel: base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:]),
 		affinityTypeLabel: string(c.owner.Kind),
 		ipVersionLabel:    version,
@@ -46,8 +46,8 @@ func (k *Kubernetes) setState(ctx context.Context, a *object, state blocks.Affin
 // sent even if the journal takes no more lines.
 func (k *Kubernetes) setBack(ctx context.Context, a *object, state blocks.AffinityState) (*object, error) {
 	e := newEdit(a)
-	e.back = true
 	e.set(string(state), "spec", "state")
+	e.back = true
 	return k.patch(ctx, a, e)
 }
 
@@ -119,50 +119,35 @@ func (k *Kubernetes) putBack(ctx context.Context, a *object, was blocks.Affinity
 // the affinity. Its node finds the block and confirms a new affinity when it needs a
 // block; so does a repair.
 func (k *Kubernetes) DeleteAffinity(ctx context.Context, affinity repair.ObjectRef) error {
-	a, err := k.judged(ctx, affinity)
-	if err != nil {
-		return fmt.Errorf("deleting an affinity: %w", err)
-	}
-	c, err := claimOf(a)
-	if err == nil && c.owner.Kind != blocks.HostOwner {
-		err = fmt.Errorf("it is of %q, which is no node", c.owner)
-	}
-	if err == nil {
-		err = k.notItsOwn(ctx, c)
-	}
-	if err != nil {
-		return fmt.Errorf("deleting %s: %w", a, err)
-	}
-	ctx, done, err := k.finish(ctx)
-	if err != nil {
+	var c claim
+	return k.step(ctx, "deleting", affinity, func(ctx context.Context, a *object) (err error) {
+		if c, err = claimOf(a); err == nil && c.owner.Kind != blocks.HostOwner {
+			err = fmt.Errorf("it is of %q, which is no node", c.owner)
+		}
+		if err == nil {
+			err = k.notItsOwn(ctx, c)
+		}
 		return err
-	}
-	defer done()
-	if err := k.deleteAffinity(ctx, a, c); err != nil {
-		return fmt.Errorf("deleting %s: %w", a, err)
-	}
-	return nil
+	}, func(ctx context.Context, a *object) error { return k.deleteAffinity(ctx, a, c) })
 }
 
-// blockOf reads the block that an affinity claims, where Calico would look for it.
-func (k *Kubernetes) blockOf(ctx context.Context, c claim) (*object, error) {
-	return k.get(ctx, blocks.Blocks, blocks.BlockName(c.cidr))
+// blockOf reads the block that an affinity claims, where Calico would look for it, and
+// tells whether it is its owner's; nil if there is none.
+func (k *Kubernetes) blockOf(ctx context.Context, c claim) (b *object, its bool, err error) {
+	if b, err = k.get(ctx, blocks.Blocks, blocks.BlockName(c.cidr)); err != nil || b == nil {
+		return nil, false, err
+	}
+	now, err := claimOf(b)
+	return b, err == nil && now == c, err
 }
 
 // notItsOwn is [repair.ErrChanged] if the block names the affinity's host.
 func (k *Kubernetes) notItsOwn(ctx context.Context, c claim) error {
-	b, err := k.blockOf(ctx, c)
-	if err != nil || b == nil {
-		return err
-	}
-	now, err := claimOf(b)
-	if err != nil {
-		return err
-	}
-	if now == c {
+	b, its, err := k.blockOf(ctx, c)
+	if its {
 		return changedf("%s names its host by now", b)
 	}
-	return nil
+	return err
 }
 
 // deleteAffinity is DeleteAffinity from its first write on.
@@ -182,7 +167,7 @@ func (k *Kubernetes) deleteAffinity(ctx context.Context, a *object, c claim) err
 		}
 		pending := a
 		if a, err = k.mark(ctx, a); err != nil {
-			return k.notMarked(ctx, err, pending, was)
+			return k.markFailed(ctx, err, pending, was)
 		}
 	}
 	if err := k.remove(ctx, a); err != nil {
@@ -191,9 +176,9 @@ func (k *Kubernetes) deleteAffinity(ctx context.Context, a *object, c claim) err
 	return k.restoreIfClaimed(ctx, c)
 }
 
-// notMarked gives an affinity that could not be marked its state back. That it is
+// markFailed gives an affinity that could not be marked its state back. That it is
 // somebody else's by now is no trouble.
-func (k *Kubernetes) notMarked(ctx context.Context, failed error, a *object, was blocks.AffinityState) error {
+func (k *Kubernetes) markFailed(ctx context.Context, failed error, a *object, was blocks.AffinityState) error {
 	if errors.Is(failed, errUnknown) {
 		return inBetween(a, failed)
 	}

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"net/url"
 
+	libapiv3 "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
+
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -18,37 +20,22 @@ import (
 // then confirmed. Beyond that, no other affinity to the CIDR may exist, and what was
 // created is deleted again if the block is no longer that host's.
 func (k *Kubernetes) RestoreAffinity(ctx context.Context, block repair.ObjectRef) error {
-	b, err := k.judged(ctx, block)
-	if err != nil {
-		return fmt.Errorf("restoring an affinity: %w", err)
-	}
-	c, err := claimOf(b)
-	if err == nil {
-		err = k.mayRestore(ctx, b, c)
-	}
-	if err != nil {
-		return fmt.Errorf("restoring the affinity of %s: %w", b, err)
-	}
-	ctx, done, err := k.finish(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := k.restore(ctx, b.uid(), c, true); err != nil {
-		return fmt.Errorf("restoring the affinity of %s: %w", b, err)
-	}
-	return nil
+	var c claim
+	return k.step(ctx, "restoring the affinity of", block, func(ctx context.Context, b *object) (err error) {
+		if c, err = claimOf(b); err != nil {
+			return err
+		}
+		return k.mayRestore(ctx, b, c)
+	}, func(ctx context.Context, b *object) error { return k.restore(ctx, b.uid(), c, true) })
 }
 
 // mayRestore makes sure that a block is a node's, is to stay, and that nobody has
 // an affinity to it.
 func (k *Kubernetes) mayRestore(ctx context.Context, b *object, c claim) error {
-	switch marked, err := b.marked(); {
-	case err != nil:
+	if err := notMarked(b); err != nil {
 		return err
-	case marked:
-		return changedf("%s is marked deleted", b)
-	case c.owner.Node() == "":
+	}
+	if c.owner.Node() == "" {
 		return changedf("%s belongs to %q, which is no node", b, c.owner)
 	}
 	return k.onlyClaim(ctx, c, "")
@@ -90,49 +77,57 @@ func (k *Kubernetes) onlyClaim(ctx context.Context, c claim, except string) erro
 
 // newAffinity is an affinity as Calico's client creates it.
 func (k *Kubernetes) newAffinity(c claim, state blocks.AffinityState) (map[string]any, error) {
-	var deleted any = false
-	if !k.native() {
-		deleted = "false"
+	tree, err := k.newObject(blocks.Affinities, blocks.AffinityName(c.owner.Name, c.cidr), libapiv3.BlockAffinitySpec{
+		CIDR: c.cidr.String(), Node: c.owner.Name, Type: string(c.owner.Kind), State: string(state), Deleted: "false",
+	}, affinityLabels(c))
+	if err == nil && k.native() {
+		mapAt(tree, "spec")["deleted"] = false
 	}
-	tree := rawSpec(k.kind(blocks.Affinities), k.group, blocks.AffinityName(c.owner.Name, c.cidr), map[string]any{
-		"cidr": c.cidr.String(), "node": c.owner.Name, "type": string(c.owner.Kind), "state": string(state), "deleted": deleted,
-	})
-	return tree, k.asCalico(tree, affinityLabels(c))
+	return tree, err
 }
 
 // restore creates an affinity pending, and confirms it if the block still is the
 // host's and, where that is asked for, nobody else has an affinity to it.
 func (k *Kubernetes) restore(ctx context.Context, blockUID string, c claim, alone bool) error {
-	tree, err := k.newAffinity(c, blocks.Pending)
-	if err != nil {
-		return err
-	}
-	a, err := k.create(ctx, blocks.Affinities, tree)
-	if err != nil {
-		return err
-	}
-	if err := k.stillIts(ctx, blockUID, c); err != nil {
-		return k.takeBack(ctx, err, a)
-	}
-	if alone {
-		if err := k.onlyClaim(ctx, c, a.name()); err != nil {
+	return k.makeClaim(ctx, c, nil, func(a *object) error {
+		err := k.stillIts(ctx, blockUID, c)
+		if err == nil && alone {
+			err = k.onlyClaim(ctx, c, a.name())
+		}
+		if err != nil {
 			return k.takeBack(ctx, err, a)
 		}
-	}
-	if _, err = k.setState(ctx, a, blocks.Confirmed); !isChanged(err) {
-		return leftPending(a, err)
-	}
-	return k.confirmedByOther(ctx, err, a)
+		return nil
+	})
 }
 
-// confirmedByOther is no error if the host has confirmed the affinity itself.
-func (k *Kubernetes) confirmedByOther(ctx context.Context, failed error, a *object) error {
+// makeClaim makes the affinity of a claim pending, which is created if there is none, and
+// confirms it if its block is the host's, as its says.
+func (k *Kubernetes) makeClaim(ctx context.Context, c claim, a *object, its func(a *object) error) error {
+	var err error
+	if a != nil {
+		a, err = k.setState(ctx, a, blocks.Pending)
+	} else if tree, bad := k.newAffinity(c, blocks.Pending); bad != nil {
+		err = bad
+	} else {
+		a, err = k.create(ctx, blocks.Affinities, tree)
+	}
+	if err == nil {
+		err = its(a)
+	}
+	if err != nil {
+		return err
+	}
+	failed := error(nil)
+	if _, failed = k.setState(ctx, a, blocks.Confirmed); !isChanged(failed) {
+		return leftPending(a, failed)
+	}
 	now, err := k.get(ctx, blocks.Affinities, a.name())
 	if err != nil {
 		return leftPending(a, errors.Join(errUnknown, failed, err))
 	}
 	if now != nil && now.state() == blocks.Confirmed {
-		return nil
+		return nil // by its host
 	}
 	return failed
 }
@@ -147,30 +142,20 @@ func leftPending(a *object, err error) error {
 // stillIts is [repair.ErrChanged] unless the block is the same object, its owner's
 // and to stay.
 func (k *Kubernetes) stillIts(ctx context.Context, uid string, c claim) error {
-	b, err := k.blockOf(ctx, c)
+	b, its, err := k.blockOf(ctx, c)
 	switch {
+	case b == nil && err == nil:
+		return changedf("%s does not exist any more", describe(blocks.Blocks, blocks.BlockName(c.cidr)))
 	case err != nil:
 		return err
-	case b == nil:
-		return changedf("%s does not exist any more", describe(blocks.Blocks, blocks.BlockName(c.cidr)))
 	case b.uid() != uid:
 		return changedf("%s was deleted and made anew", b)
 	case b.deleting():
 		return changedf("%s is being deleted", b)
+	case !its:
+		return changedf("%s is not its host's by now", b)
 	}
-	now, err := claimOf(b)
-	if err != nil {
-		return err
-	}
-	switch marked, err := b.marked(); {
-	case err != nil:
-		return err
-	case marked:
-		return changedf("%s is marked deleted", b)
-	case now != c:
-		return changedf("%s belongs to %q by now", b, now.owner)
-	}
-	return nil
+	return notMarked(b)
 }
 
 // takeBack deletes an affinity that was created a moment ago, unless its host has
@@ -193,15 +178,12 @@ func (k *Kubernetes) restoreIfClaimed(ctx context.Context, c claim) error {
 	if c.owner.Node() == "" {
 		return nil
 	}
-	b, err := k.blockOf(ctx, c)
+	b, its, err := k.blockOf(ctx, c)
 	if err != nil {
 		return fmt.Errorf("it is not known whether its host claimed the block meanwhile: %w", err)
 	}
-	if b == nil {
+	if !its {
 		return nil
-	}
-	if now, err := claimOf(b); err != nil || now != c {
-		return err
 	}
 	if marked, err := b.marked(); err != nil || marked {
 		return err

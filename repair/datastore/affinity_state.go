@@ -13,23 +13,15 @@ import (
 // none. If the block is gone after that, whoever was releasing it has found the
 // affinity in pendingDeletion and cannot delete it any more: it goes, too.
 func (k *Kubernetes) PutAffinityState(ctx context.Context, affinity repair.ObjectRef, state blocks.AffinityState) error {
-	a, err := k.judged(ctx, affinity)
-	if err == nil {
-		err = k.mayHaveState(ctx, a, state)
-	}
-	if err != nil {
-		return fmt.Errorf("writing an affinity's state: %w", err)
-	}
-	ctx, done, err := k.finish(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	back, err := k.setState(ctx, a, state)
-	if err != nil || a.state() != blocks.PendingDeletion || state == blocks.PendingDeletion {
-		return err
-	}
-	return k.notOutlived(ctx, back)
+	return k.step(ctx, "writing the state of", affinity, func(ctx context.Context, a *object) error {
+		return k.mayHaveState(ctx, a, state)
+	}, func(ctx context.Context, a *object) error {
+		back, err := k.setState(ctx, a, state)
+		if err != nil || a.state() != blocks.PendingDeletion || state == blocks.PendingDeletion {
+			return err
+		}
+		return k.notOutlived(ctx, back)
+	})
 }
 
 // notOutlived deletes an affinity that came out of pendingDeletion just now if its
@@ -39,7 +31,7 @@ func (k *Kubernetes) notOutlived(ctx context.Context, a *object) error {
 	if err != nil {
 		return err
 	}
-	b, err := k.blockOf(ctx, c)
+	b, _, err := k.blockOf(ctx, c)
 	if err != nil {
 		return fmt.Errorf("%s has its state back, and it is not known whether its block is still there: %w", a, err)
 	}
@@ -62,14 +54,11 @@ func (k *Kubernetes) mayHaveState(ctx context.Context, a *object, state blocks.A
 	if err != nil {
 		return err
 	}
-	switch marked, err := a.marked(); {
-	case err != nil:
+	if err := notMarked(a); err != nil {
 		return err
-	case marked:
-		return changedf("%s is marked deleted", a)
 	}
 	if a.state() == blocks.PendingDeletion && state != blocks.PendingDeletion {
-		switch b, err := k.blockOf(ctx, c); {
+		switch b, _, err := k.blockOf(ctx, c); {
 		case err != nil:
 			return err
 		case b == nil:
@@ -82,13 +71,9 @@ func (k *Kubernetes) mayHaveState(ctx context.Context, a *object, state blocks.A
 // notAnothers is [repair.ErrChanged] if the block of a claim exists and is not of
 // its owner.
 func (k *Kubernetes) notAnothers(ctx context.Context, c claim) error {
-	b, err := k.blockOf(ctx, c)
-	if err != nil || b == nil {
-		return err
-	}
-	now, err := claimOf(b)
-	if err == nil && now != c {
-		err = changedf("%s belongs to %q", b, now.owner)
+	b, its, err := k.blockOf(ctx, c)
+	if err == nil && b != nil && !its {
+		err = changedf("%s is not its host's", b)
 	}
 	return err
 }

@@ -24,31 +24,17 @@ import (
 // that had found the affinity confirmed before all this may have made it anew, and
 // it then gets an affinity again.
 func (k *Kubernetes) ReleaseBlock(ctx context.Context, block repair.ObjectRef, affinity, keeps *repair.ObjectRef) error {
-	b, err := k.judged(ctx, block)
-	if err != nil {
-		return fmt.Errorf("releasing a block: %w", err)
-	}
-	claim, err := k.emptyBlock(b)
-	if err != nil {
-		return fmt.Errorf("releasing %s: %w", b, err)
-	}
-	a, err := k.affinityOf(ctx, claim, affinity)
-	if err == nil {
-		err = k.keeps(ctx, keeps, claim.owner)
-	}
-	if err != nil {
-		return fmt.Errorf("releasing %s: %w", b, err)
-	}
-	ctx, done, err := k.finish(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	r := &releasing{Kubernetes: k, block: b, affinity: a, claim: claim, kept: keeps}
-	if err := r.release(ctx); err != nil {
-		return fmt.Errorf("releasing %s: %w", b, err)
-	}
-	return nil
+	r := &releasing{Kubernetes: k, kept: keeps}
+	return k.step(ctx, "releasing", block, func(ctx context.Context, b *object) (err error) {
+		r.block = b
+		if r.claim, err = emptyBlock(b); err != nil {
+			return err
+		}
+		if r.affinity, err = k.affinityOf(ctx, r.claim, affinity); err != nil {
+			return err
+		}
+		return k.keeps(ctx, keeps, r.claim.owner)
+	}, r.release)
 }
 
 // claim is who holds or claims which block.
@@ -59,17 +45,15 @@ type claim struct {
 
 // emptyBlock makes sure by the block itself that it may be deleted, and returns
 // whose it is.
-func (k *Kubernetes) emptyBlock(b *object) (claim, error) {
+func emptyBlock(b *object) (claim, error) {
 	c, err := claimOf(b)
 	if err != nil {
 		return c, err
 	}
-	switch marked, err := b.marked(); {
-	case err != nil:
+	if err := notMarked(b); err != nil {
 		return c, err
-	case marked:
-		return c, changedf("%s is marked deleted", b)
-	case c.owner != (blocks.Owner{}) && c.owner.Kind != blocks.HostOwner:
+	}
+	if c.owner != (blocks.Owner{}) && c.owner.Kind != blocks.HostOwner {
 		return c, fmt.Errorf("%s belongs to %q, which is no node", b, c.owner)
 	}
 	return c, noAllocation(b)
@@ -126,7 +110,7 @@ func (k *Kubernetes) affinityOf(ctx context.Context, c claim, ref *repair.Object
 }
 
 // release is ReleaseBlock from its first write on.
-func (r *releasing) release(ctx context.Context) error {
+func (r *releasing) release(ctx context.Context, _ *object) error {
 	if r.affinity != nil {
 		r.was = r.affinity.state()
 		a, err := r.setState(ctx, r.affinity, blocks.PendingDeletion)
@@ -202,7 +186,7 @@ func (r *releasing) dropConfirmed(ctx context.Context) error {
 	if now, err := claimOf(a); err != nil || now != r.claim {
 		return err
 	}
-	if b, err := r.blockOf(ctx, r.claim); err != nil || b != nil {
+	if b, _, err := r.blockOf(ctx, r.claim); err != nil || b != nil {
 		return err
 	}
 	return r.deleteAffinity(ctx, a, r.claim)

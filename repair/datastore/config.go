@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 
+	libapiv3 "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
+
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
-
-// configName is the name of the one IPAM configuration that counts.
-const configName = "default"
 
 // SetStrictAffinity writes the setting and no other field. Where no object exists,
 // one is created with automatic blocks on and no limit, as Calico's client creates
@@ -20,27 +19,19 @@ func (k *Kubernetes) SetStrictAffinity(ctx context.Context, config *repair.Objec
 	if config == nil {
 		return k.createConfig(ctx, strict)
 	}
-	o, err := k.judged(ctx, *config)
-	if err == nil {
-		err = mayBeStrict(o, strict, k.native())
-	}
-	if err != nil {
-		return fmt.Errorf("setting strict affinity: %w", err)
-	}
-	ctx, done, err := k.finish(ctx)
-	if err != nil {
+	return k.step(ctx, "setting strict affinity in", *config, func(_ context.Context, o *object) error {
+		return mayBeStrict(o, strict, k.native())
+	}, func(ctx context.Context, o *object) error {
+		e := newEdit(o)
+		e.set(strict, "spec", "strictAffinity")
+		_, err := k.patch(ctx, o, e)
 		return err
-	}
-	defer done()
-	e := newEdit(o)
-	e.set(strict, "spec", "strictAffinity")
-	_, err = k.patch(ctx, o, e)
-	return err
+	})
 }
 
 // mayBeStrict makes sure that Calico takes the result.
 func mayBeStrict(o *object, strict, native bool) error {
-	if o.name() != configName {
+	if o.name() != libapiv3.GlobalIPAMConfigName {
 		return fmt.Errorf("%s is not the one that Calico reads", o)
 	}
 	if strict {
@@ -62,24 +53,16 @@ func mayBeStrict(o *object, strict, native bool) error {
 }
 
 func (k *Kubernetes) createConfig(ctx context.Context, strict bool) error {
-	o, err := k.get(ctx, blocks.IPAMConfigs, configName)
-	if err == nil && o != nil {
-		err = changedf("%s exists by now", o)
-	}
-	if err != nil {
-		return fmt.Errorf("setting strict affinity: %w", err)
-	}
-	tree := rawSpec(k.kind(blocks.IPAMConfigs), k.group, configName, map[string]any{
-		"strictAffinity": strict, "autoAllocateBlocks": true,
+	o, err := k.get(ctx, blocks.IPAMConfigs, libapiv3.GlobalIPAMConfigName)
+	var tree map[string]any
+	return k.stepOn(ctx, "setting strict affinity", o, err, func(_ context.Context, o *object) (err error) {
+		if o != nil {
+			return changedf("%s exists by now", o)
+		}
+		tree, err = k.newObject(blocks.IPAMConfigs, libapiv3.GlobalIPAMConfigName, libapiv3.IPAMConfigSpec{StrictAffinity: strict, AutoAllocateBlocks: true}, nil)
+		return err
+	}, func(ctx context.Context, _ *object) error {
+		_, err := k.create(ctx, blocks.IPAMConfigs, tree)
+		return err
 	})
-	if err := k.asCalico(tree, nil); err != nil {
-		return err
-	}
-	ctx, done, err := k.finish(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	_, err = k.create(ctx, blocks.IPAMConfigs, tree)
-	return err
 }

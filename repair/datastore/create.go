@@ -1,37 +1,35 @@
 package datastore
 
-import "encoding/json"
+import (
+	"encoding/json"
 
-// rawSpec makes the specification of an object to be created.
-func rawSpec(kind, group, name string, spec map[string]any) map[string]any {
-	return map[string]any{
-		"apiVersion": group, "kind": kind, "metadata": map[string]any{"name": name}, "spec": spec,
-	}
-}
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
 
 // calicoMetadata is the annotation in which Calico keeps the metadata of its
 // objects in the older API group (libcalico-go backend/k8s/resources/resources.go,
 // ConvertCalicoResourceToK8sResource).
 const calicoMetadata = "projectcalico.org/metadata"
 
-// asCalico adds labels and, in the older API group, the annotation that Calico's
-// own client would.
-func (k *Kubernetes) asCalico(tree map[string]any, labels map[string]any) error {
-	meta, _ := tree["metadata"].(map[string]any)
-	if len(labels) > 0 {
-		meta["labels"] = labels
+// newObject makes an object as Calico's own client creates it: in the older API group
+// with an annotation that tells of its labels.
+func (k *Kubernetes) newObject(r blocks.Resource, name string, spec any, labels map[string]string) (map[string]any, error) {
+	meta := metav1.ObjectMeta{Name: name, Labels: labels}
+	if !k.native() {
+		text, err := json.Marshal(struct {
+			CreationTimestamp any               `json:"creationTimestamp"` // null, as of Calico's own library
+			Labels            map[string]string `json:"labels,omitempty"`
+		}{Labels: labels})
+		if err != nil {
+			return nil, err
+		}
+		meta.Annotations = map[string]string{calicoMetadata: string(text)}
 	}
-	if k.native() {
-		return nil
-	}
-	kept := struct {
-		CreationTimestamp any            `json:"creationTimestamp"`
-		Labels            map[string]any `json:"labels,omitempty"`
-	}{Labels: labels}
-	text, err := json.Marshal(kept)
+	content, err := json.Marshal(map[string]any{"apiVersion": k.group, "kind": k.kind(r), "metadata": meta, "spec": spec})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	meta["annotations"] = map[string]any{calicoMetadata: string(text)}
-	return nil
+	return parseTree(content)
 }

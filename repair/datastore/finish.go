@@ -12,23 +12,12 @@ import (
 // reads one. A block must hold no allocation. Where a block still names the host of
 // an affinity, the affinity is made anew and confirmed.
 func (k *Kubernetes) FinishDelete(ctx context.Context, object repair.ObjectRef) error {
-	o, err := k.judged(ctx, object)
-	if err == nil {
-		err = k.mayFinish(o)
-	}
-	if err != nil {
-		return fmt.Errorf("finishing a deletion: %w", err)
-	}
-	ctx, done, err := k.finish(ctx)
-	if err != nil {
+	return k.step(ctx, "finishing the deletion of", object, mayFinish, k.finishDelete)
+}
+
+func (k *Kubernetes) finishDelete(ctx context.Context, o *object) error {
+	if err := k.remove(ctx, o); err != nil || o.resource != blocks.Affinities {
 		return err
-	}
-	defer done()
-	if err := k.remove(ctx, o); err != nil {
-		return fmt.Errorf("finishing the deletion of %s: %w", o, err)
-	}
-	if o.resource != blocks.Affinities {
-		return nil
 	}
 	c, err := claimOf(o)
 	if err != nil {
@@ -40,7 +29,7 @@ func (k *Kubernetes) FinishDelete(ctx context.Context, object repair.ObjectRef) 
 	return nil
 }
 
-func (k *Kubernetes) mayFinish(o *object) error {
+func mayFinish(_ context.Context, o *object) error {
 	switch o.resource {
 	case blocks.Blocks, blocks.Affinities, blocks.Handles:
 	default:

@@ -2,11 +2,15 @@ package datastore
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
+
+	libapiv3 "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
@@ -16,78 +20,127 @@ import (
 // times (libcalico-go ipam/ipam.go, datastoreRetries).
 const maxCounts = 20
 
-// lowerHandle lowers a handle's count for a block by one, and deletes a handle that
-// counts nothing any more (libcalico-go ipam/ipam.go, decrementHandle). What is
-// written is relative, one less than there is, so that it is right in any version:
-// where somebody else wrote the handle, it is read again. A handle that does not
-// exist or does not count the block is left as it is.
-func (k *Kubernetes) lowerHandle(ctx context.Context, id, cidr string) error {
+// recount changes how many addresses a handle counts of a block by one. What is written
+// is relative to what there is, so that it is right in any version: where somebody else
+// wrote the handle, it is read again.
+func (k *Kubernetes) recount(ctx context.Context, id string, change func(ctx context.Context, name string, h *object) error) error {
 	name := strings.ToLower(sanitizeHandle(id))
 	var err error
 	for range maxCounts {
 		var h *object
-		if h, err = k.get(ctx, blocks.Handles, name); err != nil || h == nil {
-			break
-		}
-		var last bool
-		e := newEdit(h)
-		if last, err = lowerCount(e, h, id, cidr); err != nil || e.empty() {
-			break
-		}
-		if last {
-			err = k.removeHandle(ctx, h, e)
-		} else {
-			_, err = k.patch(ctx, h, e)
+		if h, err = k.get(ctx, blocks.Handles, name); err == nil {
+			err = change(ctx, name, h)
 		}
 		if !isChanged(err) {
 			break
 		}
 	}
+	return err
+}
+
+// standsFor tells whether a handle object is that of a handle.
+func standsFor(h *object, id string) bool {
+	return strings.EqualFold(sanitizeHandle(h.text("spec", "handleID")), sanitizeHandle(id))
+}
+
+// countOf returns how many addresses of a block a handle counts, and the key under which
+// it does; 0 and the CIDR if it counts none.
+func countOf(h *object, cidr string) (key string, n int, err error) {
+	counts := mapAt(h.tree, "spec", "block")
+	key, ok := keyOf(counts, cidr)
+	if !ok {
+		return cidr, 0, nil
+	}
+	if n, ok = integer(counts[key]); !ok {
+		err = fmt.Errorf("it counts %v in %s", counts[key], key)
+	}
+	return key, n, err
+}
+
+// lowerHandle lowers a handle's count for a block by one, and deletes a handle that
+// counts nothing any more (libcalico-go ipam/ipam.go, decrementHandle). A handle that
+// does not exist or does not count the block is left as it is.
+func (k *Kubernetes) lowerHandle(ctx context.Context, id, cidr string) error {
+	err := k.recount(ctx, id, func(ctx context.Context, _ string, h *object) error {
+		if h == nil {
+			return nil
+		}
+		if marked, err := h.marked(); err != nil || marked || h.deleting() || !standsFor(h, id) {
+			return err
+		}
+		key, n, err := countOf(h, cidr)
+		e, counts := newEdit(h), mapAt(h.tree, "spec", "block")
+		_, counted := counts[key]
+		switch {
+		case err != nil || !counted:
+			return err
+		case n > 1:
+			e.set(number(n-1), "spec", "block", key)
+		default:
+			e.remove("spec", "block", key)
+		}
+		if n <= 1 && len(counts) == 1 {
+			return k.markAndRemove(ctx, h, e)
+		}
+		_, err = k.patch(ctx, h, e)
+		return err
+	})
 	if err == nil || isLeft(err) {
 		return err
 	}
-	return leftBehind(blocks.Handles, name, "is left counting an address of "+cidr+" too many", err)
+	return leftBehind(blocks.Handles, strings.ToLower(sanitizeHandle(id)), "is left counting an address of "+cidr+" too many", err)
 }
 
-// removeHandle writes a change of a handle together with the mark, and deletes it.
-func (k *Kubernetes) removeHandle(ctx context.Context, h *object, e *edit) error {
-	k.setMark(e, blocks.Handles)
-	marked, err := k.patch(ctx, h, e)
-	if err != nil {
+// raiseHandle makes a handle count one address more of a block (libcalico-go
+// ipam/ipam.go, incrementHandle), and creates the handle if there is none: as it
+// was stored but for the counts, if that is known.
+func (k *Kubernetes) raiseHandle(ctx context.Context, id, cidr string, stored json.RawMessage) error {
+	err := k.recount(ctx, id, func(ctx context.Context, name string, h *object) error {
+		if h == nil {
+			tree, err := k.oneHandle(name, id, cidr, stored)
+			if err == nil {
+				_, err = k.create(ctx, blocks.Handles, tree)
+			}
+			return err
+		}
+		if marked, err := h.marked(); err != nil {
+			return err
+		} else if marked || h.deleting() {
+			return fmt.Errorf("%s is being deleted", h)
+		}
+		if !standsFor(h, id) {
+			return fmt.Errorf("%s stands for the handle %q", h, h.text("spec", "handleID"))
+		}
+		key, n, err := countOf(h, cidr)
+		if err == nil && n < 0 {
+			err = fmt.Errorf("it counts %d in %s", n, key)
+		}
+		if err != nil {
+			return err
+		}
+		e := newEdit(h)
+		if mapAt(h.tree, "spec", "block") == nil {
+			e.set(map[string]any{}, "spec", "block")
+		}
+		e.set(number(n+1), "spec", "block", key)
+		_, err = k.patch(ctx, h, e)
 		return err
-	}
-	if err := k.remove(ctx, marked); err != nil {
-		return leftBehind(blocks.Handles, h.name(), leftMarked, err)
+	})
+	if err != nil {
+		return fmt.Errorf("the count of handle %s was not raised: %w", strings.ToLower(sanitizeHandle(id)), detached(err))
 	}
 	return nil
 }
 
-// lowerCount makes the change of a handle that lowerHandle is about, and tells
-// whether the handle then counts nothing. Nothing is changed if there is nothing to
-// lower.
-func lowerCount(e *edit, h *object, id, cidr string) (last bool, err error) {
-	if marked, err := h.marked(); err != nil || marked || h.deleting() {
-		return false, err
+// oneHandle is a handle that counts one address.
+func (k *Kubernetes) oneHandle(name, id, cidr string, stored json.RawMessage) (map[string]any, error) {
+	if stored != nil {
+		if o, tree, err := k.asStored(blocks.Handles, stored); err == nil && o.name() == name && textOf(tree, "spec", "handleID") == id {
+			mapAt(tree, "spec")["block"] = map[string]any{cidr: number(1)}
+			return tree, nil
+		}
 	}
-	if !strings.EqualFold(sanitizeHandle(h.text("spec", "handleID")), sanitizeHandle(id)) {
-		return false, nil
-	}
-	v, _ := dig(h.tree, "spec", "block")
-	counts, _ := v.(map[string]any)
-	key, ok := keyOf(counts, cidr)
-	if !ok {
-		return false, nil
-	}
-	n, ok := integer(counts[key])
-	switch {
-	case !ok:
-		return false, fmt.Errorf("it counts %v in %s", counts[key], key)
-	case n > 1:
-		e.set(number(n-1), "spec", "block", key)
-		return false, nil
-	}
-	e.remove("spec", "block", key)
-	return len(counts) == 1, nil
+	return k.newObject(blocks.Handles, name, libapiv3.IPAMHandleSpec{HandleID: id, Block: map[string]int{cidr: 1}}, nil)
 }
 
 // keyOf finds a CIDR among the keys of a map, however it is written.
@@ -110,30 +163,15 @@ func keyOf(m map[string]any, cidr string) (string, bool) {
 // DeleteHandle deletes a handle. None of the blocks that it counts may hold an
 // allocation under it.
 func (k *Kubernetes) DeleteHandle(ctx context.Context, handle repair.ObjectRef) error {
-	h, err := k.judged(ctx, handle)
-	if err == nil {
-		err = k.unused(ctx, h)
-	}
-	if err != nil {
-		return fmt.Errorf("deleting a handle: %w", err)
-	}
-	ctx, done, err := k.finish(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := k.removeHandle(ctx, h, newEdit(h)); err != nil {
-		return fmt.Errorf("deleting %s: %w", h, err)
-	}
-	return nil
+	return k.step(ctx, "deleting", handle, k.unused, func(ctx context.Context, h *object) error {
+		return k.markAndRemove(ctx, h, newEdit(h))
+	})
 }
 
 // unused is [repair.ErrChanged] if a block that the handle counts refers to it.
 func (k *Kubernetes) unused(ctx context.Context, h *object) error {
-	v, _ := dig(h.tree, "spec", "block")
-	counts, _ := v.(map[string]any)
 	id := sanitizeHandle(h.text("spec", "handleID"))
-	for key := range counts {
+	for key := range mapAt(h.tree, "spec", "block") {
 		cidr, err := netip.ParsePrefix(key)
 		if err != nil {
 			continue
@@ -154,13 +192,10 @@ func (k *Kubernetes) unused(ctx context.Context, h *object) error {
 
 // refersTo finds an ordinal of a block that is allocated under a handle.
 func refersTo(b *object, id string) (int, bool) {
-	allocations, _ := dig(b.tree, "spec", "allocations")
-	v, _ := dig(b.tree, "spec", "attributes")
-	attributes := asList(v)
-	for ordinal, index := range asList(allocations) {
+	attributes := listAt(b.tree, "spec", "attributes")
+	for ordinal, index := range listAt(b.tree, "spec", "allocations") {
 		if i, ok := integer(index); ok && i >= 0 && i < len(attributes) {
-			of, _ := dig(attributes[i], "handle_id")
-			if s, ok := of.(string); ok && strings.EqualFold(sanitizeHandle(s), id) {
+			if v, named := dig(attributes[i], "handle_id"); named && v != nil && strings.EqualFold(sanitizeHandle(textOf(attributes[i], "handle_id")), id) {
 				return ordinal, true
 			}
 		}
@@ -172,29 +207,20 @@ func refersTo(b *object, id string) (int, bool) {
 // node that assigns an address under the handle writes the handle first, which makes
 // this fail.
 func (k *Kubernetes) SetHandleCounts(ctx context.Context, handle repair.ObjectRef, counts []blocks.HandleCount) error {
-	h, err := k.judged(ctx, handle)
 	var e *edit
-	if err == nil {
+	return k.step(ctx, "writing the counts of", handle, func(_ context.Context, h *object) (err error) {
 		e, err = counting(h, counts)
-	}
-	if err != nil {
-		return fmt.Errorf("writing a handle's counts: %w", err)
-	}
-	ctx, done, err := k.finish(ctx)
-	if err != nil {
 		return err
-	}
-	defer done()
-	_, err = k.patch(ctx, h, e)
-	return err
+	}, func(ctx context.Context, h *object) error {
+		_, err := k.patch(ctx, h, e)
+		return err
+	})
 }
 
 // counting is the change of a handle's counts.
 func counting(h *object, counts []blocks.HandleCount) (*edit, error) {
-	if marked, err := h.marked(); err != nil {
+	if err := notMarked(h); err != nil {
 		return nil, err
-	} else if marked {
-		return nil, changedf("%s is marked deleted", h)
 	}
 	if len(counts) == 0 {
 		return nil, errors.New("a handle that counts nothing is to be deleted")
@@ -220,15 +246,10 @@ func counting(h *object, counts []blocks.HandleCount) (*edit, error) {
 		kept[key] = true
 		e.set(number(c.Count), "spec", "block", key)
 	}
-	var drop []string
-	for key := range stored {
+	for _, key := range slices.Sorted(maps.Keys(stored)) {
 		if !kept[key] {
-			drop = append(drop, key)
+			e.remove("spec", "block", key)
 		}
 	}
-	slices.Sort(drop)
-	for _, key := range drop {
-		e.remove("spec", "block", key)
-	}
-	return e, e.err
+	return e, nil
 }

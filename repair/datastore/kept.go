@@ -1,6 +1,7 @@
 package datastore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -28,12 +29,10 @@ func (k *Kubernetes) keeps(ctx context.Context, kept *repair.ObjectRef, owner bl
 	if err != nil {
 		return err
 	}
-	switch marked, err := b.marked(); {
-	case err != nil:
+	if err := notMarked(b); err != nil {
 		return err
-	case marked:
-		return changedf("%s is marked deleted", b)
-	case c.owner != owner:
+	}
+	if c.owner != owner {
 		return changedf("%s belongs to %q by now", b, c.owner)
 	}
 	switch err := noAllocation(b); {
@@ -65,63 +64,37 @@ func (r *releasing) lost(ctx context.Context, why error) error {
 		}
 		return left
 	}
-	what, err := r.claimBack(ctx)
-	if err != nil {
-		what = fmt.Sprintf("%s could not be claimed back (%v)", r.block, err)
-	}
-	return leftBehind(blocks.Blocks, r.kept.Name, fmt.Sprintf("is gone or going, though %s was to keep it, and %s", r.claim.owner.Name, what), why)
+	return leftBehind(blocks.Blocks, r.kept.Name, fmt.Sprintf("is gone or going, though %s was to keep it, and %s", r.claim.owner.Name, r.claimBack(ctx)), why)
 }
 
 // claimBack claims the block that was released, and says what became of it.
-func (r *releasing) claimBack(ctx context.Context) (string, error) {
+func (r *releasing) claimBack(ctx context.Context) string {
+	begun, anothers := false, false
 	_, tree, err := r.asStored(blocks.Blocks, r.block.raw)
-	if err != nil {
-		return "", err
+	if err == nil {
+		err = r.makeClaim(ctx, r.claim, r.affinity, func(a *object) error {
+			begun = true
+			if _, err := r.create(ctx, blocks.Blocks, tree); err != nil && !isChanged(err) {
+				return leftPending(a, err)
+			}
+			b, its, err := r.blockOf(ctx, r.claim)
+			switch {
+			case err != nil:
+				return leftPending(a, err)
+			case its:
+				return nil
+			}
+			anothers = true
+			return r.takeBack(ctx, changedf("%s is not its host's", cmp.Or(b, r.block)), a)
+		})
 	}
-	a, err := r.pending(ctx)
-	if isChanged(err) {
-		return fmt.Sprintf("%s is its node's to claim again", r.block), nil
+	switch {
+	case err == nil:
+		return fmt.Sprintf("%s was claimed back for it", r.block)
+	case !begun && isChanged(err):
+		return fmt.Sprintf("%s is its node's to claim again", r.block)
+	case anothers && isChanged(err):
+		return fmt.Sprintf("%s was claimed by another node meanwhile", r.block)
 	}
-	if err != nil {
-		return "", err
-	}
-	_, err = r.create(ctx, blocks.Blocks, tree)
-	if err != nil && !isChanged(err) {
-		return "", leftPending(a, err)
-	}
-	again := r.ownAgain(ctx)
-	if again != nil && !isChanged(again) {
-		return "", leftPending(a, again)
-	}
-	if again != nil {
-		return fmt.Sprintf("%s was claimed by another node meanwhile", r.block), r.takeBack(ctx, nil, a)
-	}
-	if _, err = r.setState(ctx, a, blocks.Confirmed); isChanged(err) {
-		err = r.confirmedByOther(ctx, err, a)
-	}
-	return fmt.Sprintf("%s was claimed back for it", r.block), leftPending(a, err)
-}
-
-// pending makes the affinity pending, as a claim begins.
-func (r *releasing) pending(ctx context.Context) (*object, error) {
-	if r.affinity != nil {
-		return r.setState(ctx, r.affinity, blocks.Pending)
-	}
-	tree, err := r.newAffinity(r.claim, blocks.Pending)
-	if err != nil {
-		return nil, err
-	}
-	return r.create(ctx, blocks.Affinities, tree)
-}
-
-// ownAgain is nil if the block is its owner's.
-func (r *releasing) ownAgain(ctx context.Context) error {
-	b, err := r.blockOf(ctx, r.claim)
-	if err != nil {
-		return err
-	}
-	if b == nil {
-		return changedf("%s does not exist", r.block)
-	}
-	return r.notAnothers(ctx, r.claim)
+	return fmt.Sprintf("%s could not be claimed back (%v)", r.block, err)
 }

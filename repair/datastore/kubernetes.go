@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/url"
 
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+	libapiv3 "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
 	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -16,7 +18,7 @@ import (
 // The API groups that Calico's objects may live in, with their versions.
 const (
 	groupCRD    = "crd.projectcalico.org/v1"
-	groupNative = "projectcalico.org/v3"
+	groupNative = apiv3.GroupVersionCurrent
 )
 
 // manager is the name under which the API server takes down, in the managedFields
@@ -66,13 +68,14 @@ func (k *Kubernetes) plural(r blocks.Resource) string {
 // kind is what the API group calls an object of a resource.
 func (k *Kubernetes) kind(r blocks.Resource) string {
 	if r == blocks.IPAMConfigs && k.native() {
-		return "IPAMConfiguration"
+		return apiv3.KindIPAMConfiguration
 	}
 	return objectKinds[r]
 }
 
 var objectKinds = map[blocks.Resource]string{
-	blocks.Blocks: "IPAMBlock", blocks.Affinities: "BlockAffinity", blocks.Handles: "IPAMHandle", blocks.IPAMConfigs: "IPAMConfig",
+	blocks.Blocks: libapiv3.KindIPAMBlock, blocks.Affinities: libapiv3.KindBlockAffinity,
+	blocks.Handles: libapiv3.KindIPAMHandle, blocks.IPAMConfigs: libapiv3.KindIPAMConfig,
 }
 
 func (k *Kubernetes) path(r blocks.Resource, name string) string {
@@ -139,17 +142,6 @@ func isChanged(err error) bool { return errors.Is(err, repair.ErrChanged) }
 func isLeft(err error) bool {
 	var left *repair.LeftBehindError
 	return errors.As(err, &left)
-}
-
-// finish returns a context for a step whose first write is about to be sent: it
-// outlives ctx, so that nothing is left half-done, and ends by itself. If ctx has
-// ended already, nothing is begun.
-func (k *Kubernetes) finish(ctx context.Context) (context.Context, context.CancelFunc, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.client.wait.step)
-	return ctx, cancel, nil
 }
 
 // record takes down a change that is about to be sent.

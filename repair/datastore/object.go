@@ -64,11 +64,27 @@ func dig(tree any, path ...string) (any, bool) {
 	return tree, true
 }
 
-// text returns the text at a path, "" if there is none or something else.
-func (o *object) text(path ...string) string {
-	v, _ := dig(o.tree, path...)
+// textOf returns the text at a path, "" if there is none or something else.
+func textOf(tree any, path ...string) string {
+	v, _ := dig(tree, path...)
 	s, _ := v.(string)
 	return s
+}
+
+func (o *object) text(path ...string) string { return textOf(o.tree, path...) }
+
+// listAt returns the list at a path, nil if there is none or something else.
+func listAt(tree any, path ...string) []any {
+	v, _ := dig(tree, path...)
+	list, _ := v.([]any)
+	return list
+}
+
+// mapAt returns the map at a path, nil if there is none or something else.
+func mapAt(tree any, path ...string) map[string]any {
+	v, _ := dig(tree, path...)
+	m, _ := v.(map[string]any)
+	return m
 }
 
 func (o *object) name() string    { return o.text("metadata", "name") }
@@ -104,6 +120,15 @@ func (o *object) marked() (bool, error) {
 		}
 	}
 	return false, fmt.Errorf("spec.deleted of %s is %v, not a boolean", o, v)
+}
+
+// notMarked is [repair.ErrChanged] if an object is marked deleted.
+func notMarked(o *object) error {
+	marked, err := o.marked()
+	if err == nil && marked {
+		err = changedf("%s is marked deleted", o)
+	}
+	return err
 }
 
 // cidr returns spec.cidr.

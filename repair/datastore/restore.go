@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -15,17 +16,11 @@ import (
 
 // RecreateHandle creates a handle as it was stored.
 func (k *Kubernetes) RecreateHandle(ctx context.Context, stored json.RawMessage) error {
-	_, tree, err := k.asStored(blocks.Handles, stored)
-	if err != nil {
+	o, tree, err := k.asStored(blocks.Handles, stored)
+	return k.stepOn(ctx, "creating a handle again", o, err, func(context.Context, *object) error { return nil }, func(ctx context.Context, _ *object) error {
+		_, err := k.create(ctx, blocks.Handles, tree)
 		return err
-	}
-	ctx, done, err := k.finish(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	_, err = k.create(ctx, blocks.Handles, tree)
-	return err
+	})
 }
 
 // asStored reads an object that a journal holds, and makes of it one that can be
@@ -41,7 +36,7 @@ func (k *Kubernetes) asStored(r blocks.Resource, stored json.RawMessage) (*objec
 	if marked, err := o.marked(); err != nil || marked {
 		return nil, nil, errors.Join(err, fmt.Errorf("%s was marked deleted when it was written down", o))
 	}
-	tree := deepCopy(o.tree).(map[string]any)
+	tree := maps.Clone(o.tree)
 	delete(tree, "status")
 	meta, _ := tree["metadata"].(map[string]any)
 	kept := map[string]any{}
@@ -66,31 +61,26 @@ func (k *Kubernetes) RecordIP(ctx context.Context, block repair.ObjectRef, ordin
 	if err != nil {
 		return fmt.Errorf("%s as written down does not tell what ordinal %d was allocated to: %w", was, ordinal, detached(err))
 	}
-	b, err := k.judged(ctx, block)
-	if err == nil {
-		err = mayRecord(b, was, ordinal)
-	}
 	var e *edit
-	if err == nil {
-		e, err = recording(b, ordinal, from.attributes[from.index])
-	}
-	if err != nil {
-		return fmt.Errorf("recording ordinal %d of a block again: %w", ordinal, err)
-	}
-	ctx, done, err := k.finish(ctx)
-	if err != nil {
+	return k.step(ctx, fmt.Sprintf("recording ordinal %d again of", ordinal), block, func(_ context.Context, b *object) error {
+		err := mayRecord(b, was, ordinal)
+		if err == nil {
+			e, err = recording(b, ordinal, from.attributes[from.index])
+		}
 		return err
-	}
-	defer done()
-	v, _ := dig(from.attributes[from.index], "handle_id")
-	id, _ := v.(string)
+	}, func(ctx context.Context, b *object) error {
+		return k.recordIP(ctx, b, e, textOf(from.attributes[from.index], "handle_id"), handle)
+	})
+}
+
+func (k *Kubernetes) recordIP(ctx context.Context, b *object, e *edit, id string, handle json.RawMessage) error {
 	cidr := b.text("spec", "cidr")
 	if id != "" {
 		if err := k.raiseHandle(ctx, id, cidr, handle); err != nil {
-			return fmt.Errorf("recording ordinal %d of %s again: %w", ordinal, b, err)
+			return err
 		}
 	}
-	_, err = k.patch(ctx, b, e)
+	_, err := k.patch(ctx, b, e)
 	if err == nil || id == "" || errors.Is(err, errUnknown) {
 		return err // of a block that may be written, the count may be right
 	}
@@ -106,13 +96,10 @@ func mayRecord(b, was *object, ordinal int) error {
 	if b.uid() != was.uid() {
 		return changedf("%s was deleted and made anew", b)
 	}
-	if marked, err := b.marked(); err != nil {
+	if err := notMarked(b); err != nil {
 		return err
-	} else if marked {
-		return changedf("%s is marked deleted", b)
 	}
-	v, _ := dig(b.tree, "spec", "allocations")
-	list := asList(v)
+	list := listAt(b.tree, "spec", "allocations")
 	switch {
 	case ordinal < 0 || ordinal >= len(list):
 		return fmt.Errorf("%s has %d ordinals", b, len(list))
@@ -126,19 +113,17 @@ func mayRecord(b, was *object, ordinal int) error {
 // ipam/ipam_block.go, assign).
 func recording(b *object, ordinal int, attributes any) (*edit, error) {
 	e := newEdit(b)
-	v, _ := dig(b.tree, "spec", "attributes")
-	list := asList(v)
+	list := listAt(b.tree, "spec", "attributes")
 	index := slices.IndexFunc(list, func(have any) bool { return reflect.DeepEqual(have, attributes) })
 	if index < 0 {
 		index = len(list)
 		e.add(attributes, "spec", "attributes")
 	}
 	e.set(number(index), "spec", "allocations", ordinal)
-	v, _ = dig(b.tree, "spec", "unallocated")
-	if i := slices.IndexFunc(asList(v), func(o any) bool { return o == number(ordinal) }); i >= 0 {
+	if i := slices.IndexFunc(listAt(b.tree, "spec", "unallocated"), func(o any) bool { return o == number(ordinal) }); i >= 0 {
 		e.remove("spec", "unallocated", i)
 	}
-	v, _ = dig(b.tree, "spec", "sequenceNumber")
+	v, _ := dig(b.tree, "spec", "sequenceNumber")
 	sequence, ok := unsigned(v)
 	if !ok {
 		return nil, fmt.Errorf("spec.sequenceNumber of %s is %v, not a number", b, v)

@@ -1,12 +1,16 @@
 package datastore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
@@ -63,7 +67,7 @@ var undoRights = map[repair.Kind][]Right{
 	},
 	repair.DeleteAffinity: {
 		{blocks.Blocks, []string{"get"}},
-		{blocks.Affinities, []string{"get", "list", "create", "patch", "delete"}},
+		{blocks.Affinities, []string{"get", "patch"}},
 	},
 	repair.ReleaseIP: {
 		{blocks.Blocks, []string{"get", "patch"}},
@@ -71,9 +75,6 @@ var undoRights = map[repair.Kind][]Right{
 	},
 	repair.DeleteHandle: {
 		{blocks.Handles, []string{"get", "create"}},
-	},
-	repair.FixHandleCount: {
-		{blocks.Handles, []string{"get", "patch"}},
 	},
 	repair.SetStrictAffinity: {
 		{blocks.IPAMConfigs, []string{"get", "patch"}},
@@ -154,10 +155,11 @@ func (k *Kubernetes) needed(kinds []repair.Kind, table map[repair.Kind][]Right) 
 // allowed asks for one right, by a SelfSubjectAccessReview, which every
 // authenticated user may create.
 func (k *Kubernetes) allowed(ctx context.Context, need MissingRight) (ok bool, reason string, err error) {
-	body, err := json.Marshal(map[string]any{
-		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-		"spec": map[string]any{"resourceAttributes": map[string]any{"group": need.Group, "resource": need.Resource, "verb": need.Verb}},
-	})
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: need.Group, Resource: need.Resource, Verb: need.Verb},
+	}}
+	review.SetGroupVersionKind(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"))
+	body, err := json.Marshal(review)
 	if err != nil {
 		return false, "", err
 	}
@@ -167,20 +169,9 @@ func (k *Kubernetes) allowed(ctx context.Context, need MissingRight) (ok bool, r
 	if err != nil {
 		return false, "", err
 	}
-	var review struct {
-		Kind   string
-		Status *struct {
-			Allowed         bool
-			Reason          string
-			EvaluationError string
-		}
+	review.Kind = ""
+	if err := json.Unmarshal(answer, review); err != nil || review.Kind != "SelfSubjectAccessReview" {
+		return false, "", errors.New("the answer is no SelfSubjectAccessReview")
 	}
-	if err := json.Unmarshal(answer, &review); err != nil || review.Kind != "SelfSubjectAccessReview" || review.Status == nil {
-		return false, "", fmt.Errorf("the answer is no SelfSubjectAccessReview")
-	}
-	reason = review.Status.Reason
-	if reason == "" {
-		reason = review.Status.EvaluationError
-	}
-	return review.Status.Allowed, reason, nil
+	return review.Status.Allowed, cmp.Or(review.Status.Reason, review.Status.EvaluationError), nil
 }

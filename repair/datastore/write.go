@@ -8,6 +8,9 @@ import (
 	"net/http"
 	"net/url"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -31,83 +34,50 @@ const leftMarked = "is left marked deleted, until Calico or a repair reads it ne
 // something to be put right.
 func detached(err error) error { return errors.New(err.Error()) }
 
-// The writes of this file end in one of four ways: done; [repair.ErrChanged], and
-// not written; errUnknown; any other error, and not written.
-
-// patch writes a change of an object and returns the object as it is then. The
-// request may be sent several times: its tests make sure that it is carried out at
-// most once.
-func (k *Kubernetes) patch(ctx context.Context, o *object, e *edit) (*object, error) {
-	if e.err == nil && e.empty() {
-		return o, nil
-	}
-	patch, after, err := e.patch()
-	if err != nil {
-		return nil, fmt.Errorf("writing %s: %w", o, err)
-	}
-	if err := k.record(repair.VerbPatch, o.resource, o.name(), o.raw, after, e.back); err != nil {
-		return nil, err
-	}
-	r := request{
-		method: http.MethodPatch, path: k.path(o.resource, o.name()), query: asManager(),
-		contentType: "application/json-patch+json", body: patch,
-	}
-	doubt := false // an earlier try may have been carried out
-	for try := 0; ; try++ {
-		body, err := k.client.send(ctx, r)
-		if err == nil {
-			if now, bad := parseObject(o.resource, body); bad == nil {
-				return now, nil
-			}
-			err = errors.New("the answer is no object")
-		}
-		if throttled(err) && k.client.pause(ctx, try, err) {
-			continue
-		}
-		doubt = doubt || !refused(err)
-		now, readErr := k.get(ctx, o.resource, o.name())
-		switch {
-		case readErr != nil && doubt:
-			return nil, fmt.Errorf("writing %s: %w: %w; and %w", o, errUnknown, err, readErr)
-		case readErr != nil:
-			return nil, fmt.Errorf("writing %s: %w; and %w", o, err, readErr)
-		case now == nil:
-			return nil, changedf("%s does not exist any more", o)
-		case now.uid() != o.uid():
-			return nil, changedf("%s was deleted and made anew", o)
-		case now.version() == o.version() && !doubt:
-			return nil, fmt.Errorf("writing %s was refused: %w", o, err)
-		case now.version() == o.version():
-			if !k.client.pause(ctx, try, err) {
-				return nil, fmt.Errorf("writing %s: %w: %w", o, errUnknown, err)
-			}
-		case doubt && now.sameContent(e.tree):
-			return now, nil // it was carried out, and the answer lost
-		default:
-			return nil, changedf("%s was written by somebody else", o)
-		}
-	}
+// step carries out one step on the object that was judged: the object is read again and
+// must by itself bear out what is done to it, as may says. From the first write on the
+// step outlives ctx, so that nothing is left half-done, and ends by itself. If ctx has
+// ended already, nothing is begun.
+func (k *Kubernetes) step(ctx context.Context, doing string, ref repair.ObjectRef, may, do func(context.Context, *object) error) error {
+	o, err := k.judged(ctx, ref)
+	return k.stepOn(ctx, doing+" "+describe(ref.Resource, ref.Name), o, err, may, do)
 }
 
-// asManager is the query by which the API server learns who writes.
-func asManager() url.Values { return url.Values{"fieldManager": {manager}} }
-
-// create creates an object and returns it as stored. One of that name that exists
-// already is [repair.ErrChanged].
-func (k *Kubernetes) create(ctx context.Context, res blocks.Resource, tree map[string]any) (*object, error) {
-	name, _ := dig(tree, "metadata", "name")
-	what := describe(res, fmt.Sprint(name))
-	content, err := json.Marshal(tree)
+// stepOn is step for an object that was read, or could not be.
+func (k *Kubernetes) stepOn(ctx context.Context, doing string, o *object, err error, may, do func(context.Context, *object) error) error {
+	if err == nil {
+		err = may(ctx, o)
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), k.client.wait.step)
+		defer cancel()
+		err = do(ctx, o)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("creating %s: %w", what, err)
+		return fmt.Errorf("%s: %w", doing, err)
 	}
-	if err := k.record(repair.VerbCreate, res, fmt.Sprint(name), nil, content, false); err != nil {
-		return nil, err
-	}
-	r := request{method: http.MethodPost, path: k.path(res, ""), query: asManager(), contentType: "application/json", body: content}
+	return nil
+}
+
+// The writes below end in one of four ways: done; [repair.ErrChanged], and not written;
+// errUnknown; any other error, and not written.
+
+// write sends a request until it is known what became of it: whether one whose answer
+// was lost has taken place is found out by reading. seen says of the object as it is now
+// (nil if there is none) whether that settles it, as done or by an error; doubt is true
+// if a try may have been carried out. The request's own conditions make sure that it is
+// carried out at most once, however often it is sent.
+func (k *Kubernetes) write(ctx context.Context, doing string, r request, res blocks.Resource, name string, seen func(now *object, doubt bool) (settled bool, err error)) (*object, error) {
 	doubt := false
 	for try := 0; ; try++ {
 		body, err := k.client.send(ctx, r)
+		if r.method == http.MethodDelete && (err == nil || absent(err, name)) {
+			return nil, nil
+		}
 		if err == nil {
 			if now, bad := parseObject(res, body); bad == nil {
 				return now, nil
@@ -117,27 +87,82 @@ func (k *Kubernetes) create(ctx context.Context, res blocks.Resource, tree map[s
 		if throttled(err) && k.client.pause(ctx, try, err) {
 			continue
 		}
-		if s := statusOf(err); s != nil && s.Code == http.StatusConflict && !doubt {
-			return nil, changedf("%s exists by now", what)
-		}
-		if refused(err) && !doubt {
-			return nil, fmt.Errorf("creating %s was refused: %w", what, err)
-		}
-		doubt = true
-		now, readErr := k.get(ctx, res, fmt.Sprint(name))
+		doubt = doubt || !refused(err)
+		now, readErr := k.get(ctx, res, name)
 		switch {
+		case readErr != nil && doubt:
+			return nil, fmt.Errorf("%s: %w: %w; and %w", doing, errUnknown, err, readErr)
 		case readErr != nil:
-			return nil, fmt.Errorf("creating %s: %w: %w; and %w", what, errUnknown, err, readErr)
-		case now == nil:
-			if !k.client.pause(ctx, try, err) {
-				return nil, fmt.Errorf("creating %s: %w: %w", what, errUnknown, err)
-			}
-		case now.writtenBy(manager) && now.holds(tree):
-			return now, nil
-		default:
-			return nil, changedf("%s exists by now", what)
+			return nil, fmt.Errorf("%s: %w; and %w", doing, err, readErr)
+		}
+		if settled, bad := seen(now, doubt); settled {
+			return now, bad
+		}
+		switch {
+		case !doubt:
+			return nil, fmt.Errorf("%s was refused: %w", doing, err)
+		case !k.client.pause(ctx, try, err):
+			return nil, fmt.Errorf("%s: %w: %w", doing, errUnknown, err)
 		}
 	}
+}
+
+// patch writes a change of an object and returns the object as it is then.
+func (k *Kubernetes) patch(ctx context.Context, o *object, e *edit) (*object, error) {
+	if e.empty() {
+		return o, nil
+	}
+	doing := fmt.Sprintf("writing %s", o)
+	patch, after, err := e.patch()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", doing, err)
+	}
+	if err := k.record(repair.VerbPatch, o.resource, o.name(), o.raw, after, e.back); err != nil {
+		return nil, err
+	}
+	r := request{method: http.MethodPatch, path: k.path(o.resource, o.name()), query: asManager(), contentType: string(types.JSONPatchType), body: patch}
+	return k.write(ctx, doing, r, o.resource, o.name(), func(now *object, doubt bool) (bool, error) {
+		meant, bad := parseTree(after)
+		switch {
+		case now == nil:
+			return true, changedf("%s does not exist any more", o)
+		case now.uid() != o.uid():
+			return true, changedf("%s was deleted and made anew", o)
+		case now.version() == o.version():
+			return false, nil
+		case doubt && bad == nil && now.sameContent(meant):
+			return true, nil // it was carried out, and the answer lost
+		}
+		return true, changedf("%s was written by somebody else", o)
+	})
+}
+
+// asManager is the query by which the API server learns who writes.
+func asManager() url.Values { return url.Values{"fieldManager": {manager}} }
+
+// create creates an object and returns it as stored. One of that name that exists
+// already is [repair.ErrChanged].
+func (k *Kubernetes) create(ctx context.Context, res blocks.Resource, tree map[string]any) (*object, error) {
+	v, _ := dig(tree, "metadata", "name")
+	name := fmt.Sprint(v)
+	doing := "creating " + describe(res, name)
+	content, err := json.Marshal(tree)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", doing, err)
+	}
+	if err := k.record(repair.VerbCreate, res, name, nil, content, false); err != nil {
+		return nil, err
+	}
+	r := request{method: http.MethodPost, path: k.path(res, ""), query: asManager(), contentType: "application/json", body: content}
+	return k.write(ctx, doing, r, res, name, func(now *object, doubt bool) (bool, error) {
+		switch {
+		case now == nil:
+			return false, nil
+		case doubt && now.writtenBy(manager) && now.holds(tree):
+			return true, nil
+		}
+		return true, changedf("%s exists by now", now)
+	})
 }
 
 // mark marks an object deleted, as Calico's clients do before they delete it: a
@@ -164,42 +189,40 @@ func (k *Kubernetes) remove(ctx context.Context, o *object) error {
 	if err := k.record(repair.VerbDelete, o.resource, o.name(), o.raw, nil, false); err != nil {
 		return err
 	}
-	body, err := json.Marshal(map[string]any{
-		"apiVersion": "v1", "kind": "DeleteOptions",
-		"preconditions": map[string]any{"uid": o.uid(), "resourceVersion": o.version()},
+	body, err := json.Marshal(metav1.DeleteOptions{
+		TypeMeta:      metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
+		Preconditions: &metav1.Preconditions{UID: new(types.UID(o.uid())), ResourceVersion: new(o.version())},
 	})
 	if err != nil {
 		return err
 	}
 	r := request{method: http.MethodDelete, path: k.path(o.resource, o.name()), contentType: "application/json", body: body}
-	doubt := false
-	for try := 0; ; try++ {
-		_, err := k.client.send(ctx, r)
-		if err == nil || absent(err, o.name()) {
-			return k.awaitGone(ctx, o)
-		}
-		if throttled(err) && k.client.pause(ctx, try, err) {
-			continue
-		}
-		doubt = doubt || !refused(err)
-		now, readErr := k.get(ctx, o.resource, o.name())
+	_, err = k.write(ctx, fmt.Sprintf("deleting %s", o), r, o.resource, o.name(), func(now *object, _ bool) (bool, error) {
 		switch {
-		case readErr != nil && doubt:
-			return fmt.Errorf("deleting %s: %w: %w; and %w", o, errUnknown, err, readErr)
-		case readErr != nil:
-			return fmt.Errorf("deleting %s: %w; and %w", o, err, readErr)
-		case now == nil, now.uid() != o.uid():
-			return nil
-		case now.deleting():
-			return k.awaitGone(ctx, o)
+		case now == nil, now.uid() != o.uid(), now.deleting():
+			return true, nil
 		case now.version() != o.version():
-			return changedf("%s was written by somebody else", o)
-		case !doubt:
-			return fmt.Errorf("deleting %s was refused: %w", o, err)
-		case !k.client.pause(ctx, try, err):
-			return fmt.Errorf("deleting %s: %w: %w", o, errUnknown, err)
+			return true, changedf("%s was written by somebody else", o)
 		}
+		return false, nil
+	})
+	if err != nil {
+		return err
 	}
+	return k.awaitGone(ctx, o)
+}
+
+// markAndRemove marks an object deleted with a change, and deletes it.
+func (k *Kubernetes) markAndRemove(ctx context.Context, o *object, e *edit) error {
+	k.setMark(e, o.resource)
+	marked, err := k.patch(ctx, o, e)
+	if err != nil {
+		return err
+	}
+	if err := k.remove(ctx, marked); err != nil {
+		return leftBehind(o.resource, o.name(), leftMarked, err)
+	}
+	return nil
 }
 
 // awaitGone waits until an object that was deleted is gone. Only finalizers keep it.
