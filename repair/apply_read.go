@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
@@ -69,22 +70,29 @@ func (x *run) take(s *blocks.Snapshot) {
 	}
 }
 
-// refresh reads the objects of a step anew, and tries again for a while where the
-// API server does not answer.
+// refresh reads the objects of a step anew.
 func (x *run) refresh(ctx context.Context, refs []blocks.Ref) error {
-	for try := 0; ; try++ {
+	return x.insist(ctx, func() error {
 		s, err := x.reader.Refresh(ctx, x.state.Snapshot, refs)
 		if err == nil {
 			x.take(s)
+		}
+		return err
+	})
+}
+
+// insist tries a reading again for a while where the API server does not answer.
+func (x *run) insist(ctx context.Context, read func() error) error {
+	for try := 0; ; try++ {
+		err := read()
+		switch {
+		case err == nil:
 			return nil
-		}
-		if ctx.Err() != nil {
+		case ctx.Err() != nil:
 			return ctx.Err()
-		}
-		if try >= len(retries) {
+		case try >= len(retries):
 			return err
-		}
-		if x.opts.Sleep(ctx, retries[try]) != nil {
+		case x.opts.Sleep(ctx, retries[try]) != nil:
 			return ctx.Err()
 		}
 	}
@@ -102,39 +110,26 @@ var errRestless = errors.New("what it rests on changes faster than it can be rea
 // was then read a while ago.
 func (x *run) refreshAll(ctx context.Context, refs func() []blocks.Ref) error {
 	read := map[blocks.Ref]bool{}
-	for range maxRefresh {
-		more := false
+	for try := 0; ; try++ {
 		all := refs()
-		for _, r := range all {
-			more = more || !read[r]
-			read[r] = true
-		}
-		if !more {
+		if !slices.ContainsFunc(all, func(r blocks.Ref) bool { return !read[r] }) {
 			return nil
+		}
+		if try >= maxRefresh {
+			return errRestless
+		}
+		for _, r := range all {
+			read[r] = true
 		}
 		if err := x.refresh(ctx, all); err != nil {
 			return err
 		}
 	}
-	for _, r := range refs() {
-		if !read[r] {
-			return errRestless
-		}
-	}
-	return nil
 }
 
-// reread reads the whole cluster anew, and tries again as refresh does.
+// reread reads the whole cluster anew.
 func (x *run) reread(ctx context.Context) error {
-	for try := 0; ; try++ {
-		err := x.read(ctx)
-		if err == nil || try >= len(retries) {
-			return err
-		}
-		if ctx.Err() != nil || x.opts.Sleep(ctx, retries[try]) != nil {
-			return ctx.Err()
-		}
-	}
+	return x.insist(ctx, func() error { return x.read(ctx) })
 }
 
 // unread is the outcome of a step whose objects could not be read: nothing was

@@ -73,7 +73,7 @@ func (a *applying) observe(ctx context.Context, kind *stepKind, s *Step) (*Step,
 	if kind.whole {
 		look = a.lookAtAll
 	}
-	switch err := look(ctx, func() []blocks.Ref { return kind.refs(a.state, s) }); {
+	switch err := look(ctx, func() []blocks.Ref { return kind.refsOf(a.state, s) }); {
 	case errors.Is(err, errRestless):
 		return nil, skip(SkipChanged, "%v", err)
 	case err != nil:
@@ -264,7 +264,7 @@ const settle = time.Second
 func (a *applying) outcome(ctx context.Context, kind *stepKind, s *Step, before *audit.State) (remark string, wrong, err error) {
 	var behind *LeftBehindError
 	for try := 0; ; try++ {
-		if err := a.refreshAll(ctx, func() []blocks.Ref { return kind.refs(a.state, s) }); err != nil {
+		if err := a.refreshAll(ctx, func() []blocks.Ref { return kind.refsOf(a.state, s) }); err != nil {
 			return "", nil, err
 		}
 		if remark, wrong = judgeOutcome(kind, before, a.state, s); !errors.As(wrong, &behind) || try > 0 {

@@ -83,17 +83,12 @@ func (b *begun) held(code SkipCode, why string) move {
 func (b *begun) refs() []blocks.Ref {
 	r := newRefs(b.state)
 	if b.kind != nil {
-		for _, ref := range b.kind.refs(b.state, b.step) {
-			r.add(ref)
-		}
+		b.kind.refs(r, b.step)
 	}
 	for _, e := range b.log.changes {
 		r.one(e.Change.Resource, e.Change.Name)
 		if was := e.Change.was(); e.Change.Resource == blocks.Affinities && was.Spec.CIDR != "" { // its block, and who else claims that
-			cidr := prefixOf(audit.Subject{CIDR: was.Spec.CIDR})
-			r.block(cidr)
-			r.claims(cidr, was.Spec.Node)
-			r.node(was.Spec.Node)
+			r.claim(prefixOf(audit.Subject{CIDR: was.Spec.CIDR}), was.Spec.Node)
 		}
 	}
 	return r.out
@@ -124,8 +119,8 @@ func (b *begun) next() move {
 func (b *begun) action() move {
 	m := b.judge()
 	if m.do != nil {
-		if code, why := b.closed(); code != "" {
-			m = cannot(SkipCode(code), "%s", why)
+		if r := b.closed(); r.code != "" {
+			m = cannot(SkipCode(r.code), "%s", r.why)
 		}
 	}
 	if m.do != nil {
@@ -173,13 +168,13 @@ func (b *begun) judge() move {
 
 // closed says why nothing of the step may be written now, by the same gate that a plan
 // goes through; an empty code if it may.
-func (b *begun) closed() (RefusalCode, string) {
+func (b *begun) closed() reason {
 	g, missing := b.state.Missing(blocks.ClusterInfos)
 	if unread := b.state.Unreadable(blocks.ClusterInfos); !missing && len(unread) > 0 {
 		g, missing = unread[0], true
 	}
 	if missing {
-		return RefusedNotRead, fmt.Sprintf("whether the datastore is locked is not known: %s", g)
+		return because(RefusedNotRead, "whether the datastore is locked is not known: %s", g)
 	}
 	return (&proposals{st: b.state, req: b.asked(), kind: cmp.Or(b.kind, &stepKind{})}).barred()
 }
@@ -261,8 +256,8 @@ func (b *begun) endAffinity() move {
 	case block != nil && block.Owner == a.Owner:
 		return b.putBack(a)
 	case block == nil:
-		if _, why := (&proposals{st: b.state}).heldWithoutBlock(a); why != "" {
-			return b.held(SkipHalfDone, why)
+		if r := (&proposals{st: b.state}).heldWithoutBlock(a); r.code != "" {
+			return b.held(SkipHalfDone, r.why)
 		}
 	}
 	if a.SoftDeleted {

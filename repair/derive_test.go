@@ -283,7 +283,7 @@ view n1 complete
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		var got []string
-		for _, r := range kindOf(s.Kind).refs(st, s) {
+		for _, r := range kindOf(s.Kind).refsOf(st, s) {
 			switch {
 			case r.Node != "":
 				got = append(got, fmt.Sprintf("%s of %s", r.Resource, r.Node))

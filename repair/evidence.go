@@ -13,9 +13,7 @@ const withoutHostEvidence = "--without-host-evidence"
 // evidence is why it is believed that nothing on its node uses an address that
 // nothing owns.
 type evidence struct {
-	// code and why say why it is not believed; an empty code if it is.
-	code RefusalCode
-	why  string
+	reason // why it is not believed; none if it is
 	// says what it rests on; consent is true if on nothing but the operator's word
 	// that no node needs to be asked.
 	says    string
@@ -33,14 +31,14 @@ type evidence struct {
 func evidenceFor(st *audit.State, req Request, r audit.AllocationRef) evidence {
 	host := st.HostEvidence(r)
 	if host.Verdict == audit.HostShowsInUse {
-		return evidence{code: RefusedHostView, why: host.Reason + remedy(host.Renew)}
+		return evidence{reason: reason{RefusedHostView, host.Reason + remedy(host.Renew)}}
 	}
 	off, why := st.MachineOff(host.Node)
 	// A live migration may have brought the machine to the alternate owner's node.
 	if alt := r.Attributes().Alternate; alt != nil && alt.Node != "" && alt.Node != host.Node {
 		altOff, altWhy := st.MachineOff(alt.Node)
 		if !altOff && st.MachineMayRun(alt.Node) {
-			return evidence{code: RefusedMachineMayRun, why: altWhy + ": it is the node of the alternate owner, and what ran there may run on"}
+			return evidence{reason: reason{RefusedMachineMayRun, altWhy + ": it is the node of the alternate owner, and what ran there may run on"}}
 		}
 		off = off && altOff
 	}
@@ -59,17 +57,17 @@ func evidenceFor(st *audit.State, req Request, r audit.AllocationRef) evidence {
 		if host.Renew != "" {
 			say += "; if it runs, " + host.Renew
 		}
-		return evidence{code: RefusedMachineMayRun, why: fmt.Sprintf("%s: what ran there may run on, and %s. If the machine is off, %s", why, host.Reason, say)}
+		return evidence{reason: because(RefusedMachineMayRun, "%s: what ran there may run on, and %s. If the machine is off, %s", why, host.Reason, say)}
 	}
 	switch {
 	case host.Verdict == audit.HostShowsFree:
 		return evidence{says: host.Reason}
 	case host.Node != "" && st.UnreadableNode(host.Node):
-		return evidence{code: RefusedNotRead, why: "node " + host.Node + " could not be read, so that it is not known whether it answers; " + host.Reason}
+		return evidence{reason: reason{RefusedNotRead, "node " + host.Node + " could not be read, so that it is not known whether it answers; " + host.Reason}}
 	case req.WithoutHostEvidence:
 		return evidence{says: host.Reason + "; you let that pass (--without-host-evidence)", consent: true}
 	}
-	return evidence{code: RefusedNoEvidence, why: fmt.Sprintf(
+	return evidence{reason: because(RefusedNoEvidence,
 		"it is not known whether its node still uses it: %s%s (or let it pass with --without-host-evidence)", host.Reason, remedy(host.Renew))}
 }
 

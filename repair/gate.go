@@ -21,14 +21,14 @@ const newestMajor, newestMinor = 3, 32
 
 // barred says why nothing of the kind may be done in this cluster at all; an empty
 // code if it may.
-func (p *proposals) barred() (RefusalCode, string) {
+func (p *proposals) barred() reason {
 	if p.st.Info.Locked {
-		return RefusedLocked, "the datastore is locked (\"calicoctl datastore migrate lock\" was run): IPAM must stand still until it is unlocked"
+		return reason{RefusedLocked, "the datastore is locked (\"calicoctl datastore migrate lock\" was run): IPAM must stand still until it is unlocked"}
 	}
-	if reason := newerThanKnown(p.st); reason != "" && !p.kind.plain && !p.req.AllowNewer {
-		return RefusedVersion, reason
+	if why := newerThanKnown(p.st); why != "" && !p.kind.plain && !p.req.AllowNewer {
+		return reason{RefusedVersion, why}
 	}
-	return "", ""
+	return reason{}
 }
 
 // newerThanKnown says why the cluster's Calico may be newer than is known; "" if

@@ -96,7 +96,7 @@ func holdDerived(t *testing.T, st *audit.State, req Request, p *Plan) {
 		if kindOf(s.Kind).verify(from, s) == nil {
 			t.Errorf("%s is not done, and its outcome is seen all the same", s.ID)
 		}
-		if len(kindOf(s.Kind).refs(from, s)) < 3 {
+		if len(kindOf(s.Kind).refsOf(from, s)) < 3 {
 			t.Errorf("%s reads next to nothing again", s.ID)
 		}
 	}

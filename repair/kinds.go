@@ -35,9 +35,9 @@ type stepKind struct {
 	// what is shown as a guard is held to.
 	exact []string
 	loose map[string]func(now *audit.State, planned, derived *Step) bool
-	// refs are the objects that the verdict rests on. They are read again right
+	// refs adds the objects that the verdict rests on. They are read again right
 	// before and right after.
-	refs func(*audit.State, *Step) []blocks.Ref
+	refs func(*refs, *Step)
 	// do carries a step out that was derived from exactly this state.
 	do func(context.Context, Writer, *audit.State, *Step) error
 	// verify returns nil if the state shows the whole outcome of the step, and
@@ -109,6 +109,24 @@ func (p *proposals) refuse(c concern, code RefusalCode, format string, args ...a
 	})
 }
 
+// reason is why something must not be done; the zero value is none.
+type reason struct {
+	code RefusalCode
+	why  string
+}
+
+func because(code RefusalCode, format string, args ...any) reason {
+	return reason{code, fmt.Sprintf(format, args...)}
+}
+
+// bars refuses what there is a reason against, and tells whether there is one.
+func (p *proposals) bars(c concern, r reason) bool {
+	if r.code != "" {
+		p.refuse(c, r.code, "%s", r.why)
+	}
+	return r.code != ""
+}
+
 // add proposes a step. pinned are the objects that it would write, each of which
 // must say which it is.
 func (p *proposals) add(c concern, s Step, pinned ...blocks.Meta) {
@@ -118,8 +136,7 @@ func (p *proposals) add(c concern, s Step, pinned ...blocks.Meta) {
 			return
 		}
 	}
-	if code, reason := p.barred(); code != "" {
-		p.refuse(c, code, "%s", reason)
+	if p.bars(c, p.barred()) {
 		return
 	}
 	s.ID, s.Kind, s.Target = stepID(p.kind.kind, c.target), p.kind.kind, c.target

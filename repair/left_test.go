@@ -125,8 +125,8 @@ func TestVerifyLooksAtAll(t *testing.T) {
 			t.Errorf("%s: got %v, want %q\n%s", c.step, err, c.want, strings.TrimPrefix(c.state, kept))
 			continue
 		}
-		read := kindOf(s.Kind).refs(before, s)
-		read = append(read, kindOf(s.Kind).refs(after, s)...)
+		read := kindOf(s.Kind).refsOf(before, s)
+		read = append(read, kindOf(s.Kind).refsOf(after, s)...)
 		if !slices.Contains(read, blocks.Ref{Resource: left.Resource, Name: left.Name}) {
 			t.Errorf("%s: %s/%s may be left, and is not read again: %v", c.step, left.Resource, left.Name, read)
 		}

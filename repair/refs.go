@@ -51,9 +51,11 @@ func (r *refs) block(p netip.Prefix) {
 	}
 }
 
-// claims adds all affinities of a CIDR, and that of a host under its canonical
-// name, where it would be if somebody made it now.
-func (r *refs) claims(p netip.Prefix, host string) {
+// claim adds what says who has a CIDR: its block, all affinities, and that of a host
+// under its canonical name, where it would be if somebody made it now; and the host.
+func (r *refs) claim(p netip.Prefix, host string) {
+	r.block(p)
+	r.node(host)
 	for _, a := range r.st.Claims(p) {
 		r.one(blocks.Affinities, a.Name)
 	}
@@ -153,4 +155,11 @@ func (r *refs) owner(ref audit.AllocationRef) {
 func prefixOf(t audit.Subject) netip.Prefix {
 	p, _ := netip.ParsePrefix(t.CIDR)
 	return p
+}
+
+// refsOf are the objects that a step rests on.
+func (k *stepKind) refsOf(st *audit.State, s *Step) []blocks.Ref {
+	r := newRefs(st)
+	k.refs(r, s)
+	return r.out
 }

@@ -63,8 +63,8 @@ func (b *begun) finish(ctx context.Context) (Outcome, bool) {
 			}
 			break
 		}
-		if code, why := b.closed(); code != "" {
-			return b.held(SkipCode(code), why).outcome(), true
+		if r := b.closed(); r.code != "" {
+			return b.held(SkipCode(r.code), r.why).outcome(), true
 		}
 		err, unread, stopped := b.send(ctx, m)
 		switch {

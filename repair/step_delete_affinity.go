@@ -38,14 +38,9 @@ var deleteAffinity = &stepKind{
 			}
 		}
 	},
-	refs: func(st *audit.State, s *Step) []blocks.Ref {
-		r := newRefs(st)
-		cidr := prefixOf(s.Target)
+	refs: func(r *refs, s *Step) {
 		r.one(blocks.Affinities, s.Guard(GuardName))
-		r.claims(cidr, s.Target.Node)
-		r.block(cidr)
-		r.node(s.Target.Node)
-		return r.out
+		r.claim(prefixOf(s.Target), s.Target.Node)
 	},
 	do: func(ctx context.Context, w Writer, st *audit.State, s *Step) error {
 		a := affinityNamed(st, s.Guard(GuardName))
@@ -94,8 +89,7 @@ func (p *proposals) affinityConcern(a *blocks.Affinity) concern {
 // owner's.
 func (p *proposals) proposeDelete(a *blocks.Affinity) {
 	c, st, b := p.affinityConcern(a), p.st, p.st.BlockOf(a.CIDR)
-	if code, why := p.mustKeep(a, b); code != "" {
-		p.refuse(c, code, "%s", why)
+	if p.bars(c, p.mustKeep(a, b)) {
 		return
 	}
 	because := fmt.Sprintf("affinity of %s to %s leads to no block", audit.OwnerText(a.Owner), a.CIDR)
@@ -120,31 +114,29 @@ func (p *proposals) proposeDelete(a *blocks.Affinity) {
 
 // mustKeep says why an affinity that no block bears out must not be deleted; an
 // empty code if it may.
-func (p *proposals) mustKeep(a *blocks.Affinity, b *audit.Block) (RefusalCode, string) {
+func (p *proposals) mustKeep(a *blocks.Affinity, b *audit.Block) reason {
 	st := p.st
 	switch {
-	case a.Owner.Kind == blocks.VirtualOwner:
-		return RefusedSpecial, "it serves LoadBalancer services"
 	case a.Owner.Kind != blocks.HostOwner:
-		return RefusedSpecial, fmt.Sprintf("its owner is written as %q, which Calico does not understand", a.Owner)
+		return special(a.Owner)
 	case st.BlockObjects(a.CIDR) > 1:
-		return RefusedConflict, "there are several block objects of its CIDR"
+		return reason{RefusedConflict, "there are several block objects of its CIDR"}
 	case st.BlockMayCover(a.CIDR):
-		return RefusedNotRead, "a block that cannot be read may be its own"
+		return reason{RefusedNotRead, "a block that cannot be read may be its own"}
 	case b != nil && len(b.Faults) > 0:
-		return RefusedCorrupt, "its block is corrupt, so its word about the owner is not relied on: " + b.Faults[0]
+		return reason{RefusedCorrupt, "its block is corrupt, so its word about the owner is not relied on: " + b.Faults[0]}
 	case !st.OldEnough(a.Meta) && !audit.HalfDone(a):
-		return RefusedYoung, fmt.Sprintf("it was written less than %s ago, at %s: a claim or a release in flight passes through this state", st.Grace, audit.FormatTime(lastWrite(a.Meta))) + oldFrom(st, lastWrite(a.Meta))
+		return because(RefusedYoung, "it was written less than %s ago, at %s: a claim or a release in flight passes through this state%s", st.Grace, audit.FormatTime(lastWrite(a.Meta)), oldFrom(st, lastWrite(a.Meta)))
 	case st.ClaimInFlight(a, b):
-		return RefusedYoung, fmt.Sprintf("its block was made or claimed less than %s ago: a claim in flight passes through this state", st.Grace) + oldFrom(st, claimTime(b))
+		return because(RefusedYoung, "its block was made or claimed less than %s ago: a claim in flight passes through this state%s", st.Grace, oldFrom(st, claimTime(b)))
 	}
 	if b == nil && st.OnlyWay(a) {
-		return RefusedHeals, fmt.Sprintf("automatic blocks are off, and the next pod on %s makes its block: it would get no other", a.Owner.Node())
+		return because(RefusedHeals, "automatic blocks are off, and the next pod on %s makes its block: it would get no other", a.Owner.Node())
 	}
 	if b == nil {
 		return p.heldWithoutBlock(a)
 	}
-	return "", ""
+	return reason{}
 }
 
 // claimTime returns when a block was made or, if that is later, claimed.
@@ -155,20 +147,31 @@ func claimTime(b *audit.Block) time.Time {
 	return b.Created
 }
 
+// special says that an owner is not a node; none if it is one.
+func special(o blocks.Owner) reason {
+	switch {
+	case o.Kind == blocks.VirtualOwner:
+		return reason{RefusedSpecial, "it serves LoadBalancer services"}
+	case o.Kind != blocks.HostOwner:
+		return because(RefusedSpecial, "its owner is written as %q, which Calico does not understand", o)
+	}
+	return reason{}
+}
+
 // heldWithoutBlock says whether somebody uses addresses of a CIDR that has no
 // block, as after blocks were deleted by hand. The affinity then is the last that
 // keeps the CIDR from being claimed by another node.
-func (p *proposals) heldWithoutBlock(a *blocks.Affinity) (RefusalCode, string) {
+func (p *proposals) heldWithoutBlock(a *blocks.Affinity) reason {
 	if name, unread := p.st.UnreadPod(); unread {
-		return RefusedNotRead, "pod " + name + " could not be read and may use an address of its CIDR"
+		return reason{RefusedNotRead, "pod " + name + " could not be read and may use an address of its CIDR"}
 	}
 	if who := p.st.UnrecordedUser(a.CIDR); who != "" {
-		return RefusedInUse, "its block is gone, and " + who + " still: without the affinity another node could claim the CIDR"
+		return reason{RefusedInUse, "its block is gone, and " + who + " still: without the affinity another node could claim the CIDR"}
 	}
 	if uses := p.st.HostUsesIn(a.CIDR); len(uses) > 0 {
-		return RefusedHostView, fmt.Sprintf("its block is gone, and %s of it is in use in %s", uses[0].Addr, uses[0])
+		return because(RefusedHostView, "its block is gone, and %s of it is in use in %s", uses[0].Addr, uses[0])
 	}
-	return "", ""
+	return reason{}
 }
 
 // refuseUnsettled says what becomes of an affinity to its own host's block that

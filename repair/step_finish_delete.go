@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,42 +45,32 @@ var finishDelete = &stepKind{
 			}
 		}
 	},
-	refs: func(st *audit.State, s *Step) []blocks.Ref {
+	refs: func(r *refs, s *Step) {
 		if s.Target.Kind == audit.KindHandle {
-			return handleStepRefs(st, s)
+			handleStepRefs(r, s)
+			return
 		}
-		r := newRefs(st)
-		cidr, host := prefixOf(s.Target), s.Target.Node
 		r.one(resourceOf[s.Target.Kind], s.Guard(GuardName))
-		if s.Target.Kind == audit.KindBlock {
-			host = hostOf(s.Guard(GuardOwner))
-		}
-		r.block(cidr)
-		r.claims(cidr, host)
-		r.node(host)
-		return r.out
+		r.claim(prefixOf(s.Target), finishedHost(s))
 	},
 	do: doFinishDelete,
 	verify: func(st *audit.State, s *Step) error {
-		m := marked(st, s)
-		if m != nil {
-			if err := replaced(s, wordOf[s.Target.Kind], *m); err != nil {
+		o := marked(st, s)
+		if o != nil {
+			if err := replaced(s, o.word, *o.Meta); err != nil {
 				return err
 			}
 		}
-		switch s.Target.Kind {
-		case audit.KindHandle:
-			if m == nil {
-				return usedHandle(st, s.Guard(GuardName), s.Target.Name)
+		if s.Target.Kind == audit.KindHandle {
+			if o != nil {
+				return nil
 			}
-			return nil
-		case audit.KindBlock:
-			if err := releasedAffinity(st, s); err != nil {
-				return err
-			}
-			return ownersAffinity(st, s.Target.CIDR, hostOf(s.Guard(GuardOwner)))
+			return usedHandle(st, s.Guard(GuardName), s.Target.Name)
 		}
-		return ownersAffinity(st, s.Target.CIDR, s.Target.Node)
+		if err := releasedAffinity(st, s); err != nil {
+			return err
+		}
+		return ownersAffinity(st, s.Target.CIDR, finishedHost(s))
 	},
 	// The affinity that goes with a marked block is deleted once the block is gone. If its
 	// node has written it since, it is the node's.
@@ -112,31 +103,22 @@ var finishDelete = &stepKind{
 	},
 }
 
-var (
-	resourceOf = map[string]blocks.Resource{
-		audit.KindBlock: blocks.Blocks, audit.KindAffinity: blocks.Affinities, audit.KindHandle: blocks.Handles,
-	}
-	wordOf = map[string]string{audit.KindBlock: "block", audit.KindAffinity: "affinity", audit.KindHandle: "handle"}
-)
+var resourceOf = map[string]blocks.Resource{
+	audit.KindBlock: blocks.Blocks, audit.KindAffinity: blocks.Affinities, audit.KindHandle: blocks.Handles,
+}
 
 // marked returns the object that stands where the target of a step stood; nil if
 // there is none.
-func marked(st *audit.State, s *Step) *blocks.Meta {
-	switch s.Target.Kind {
-	case audit.KindBlock:
-		if b := blockAt(st, s.Target.CIDR); b != nil {
-			return &b.Meta
-		}
-	case audit.KindAffinity:
-		if a := affinityNamed(st, s.Guard(GuardName)); a != nil {
-			return &a.Meta
-		}
-	case audit.KindHandle:
-		if h := handleNamed(st, s.Guard(GuardName)); h != nil {
-			return &h.Meta
-		}
+func marked(st *audit.State, s *Step) *object {
+	return objectNamed(st.Snapshot, resourceOf[s.Target.Kind], s.Guard(GuardName))
+}
+
+// finishedHost is the node whose affinity a step is about, or goes with its block.
+func finishedHost(s *Step) string {
+	if s.Target.Kind == audit.KindBlock {
+		return hostOf(s.Guard(GuardOwner))
 	}
-	return nil
+	return s.Target.Node
 }
 
 func doFinishDelete(ctx context.Context, w Writer, st *audit.State, s *Step) error {
@@ -144,7 +126,7 @@ func doFinishDelete(ctx context.Context, w Writer, st *audit.State, s *Step) err
 	if m == nil {
 		return errGone(s)
 	}
-	if err := w.FinishDelete(ctx, pin(resourceOf[s.Target.Kind], *m)); err != nil {
+	if err := w.FinishDelete(ctx, pin(resourceOf[s.Target.Kind], *m.Meta)); err != nil {
 		return err
 	}
 	a := affinityNamed(st, s.Guard(GuardAffinity))
@@ -161,21 +143,21 @@ func doFinishDelete(ctx context.Context, w Writer, st *audit.State, s *Step) err
 
 // markAge says whether a mark has stood for the grace; an empty code if it has. A run
 // of this program that marked an object deletes it within writeTimeout or never.
-func (p *proposals) markAge(m blocks.Meta) (RefusalCode, string) {
+func (p *proposals) markAge(m blocks.Meta) reason {
 	at, known := m.LastWrite()
 	now := p.st.Cluster.TakenAt
 	switch {
 	case !known || now.IsZero():
-		return RefusedUnknownAge, "nothing records when it was last written (kubectl hides managedFields unless asked with --show-managed-fields)"
+		return reason{RefusedUnknownAge, "nothing records when it was last written (kubectl hides managedFields unless asked with --show-managed-fields)"}
 	case at.After(now):
-		return RefusedUnknownAge, "it was last written in the future, at " + audit.FormatTime(at)
+		return reason{RefusedUnknownAge, "it was last written in the future, at " + audit.FormatTime(at)}
 	case m.ByUs && now.Sub(at) < min(writeTimeout, p.st.Grace):
-		return RefusedYoung, fmt.Sprintf("calico-audit marked it at %s, and that run may be about to delete it; plan again after %s",
+		return because(RefusedYoung, "calico-audit marked it at %s, and that run may be about to delete it; plan again after %s",
 			audit.FormatTime(at), audit.FormatTime(at.Add(min(writeTimeout, p.st.Grace)).Add(time.Second-1).Truncate(time.Second)))
 	case now.Sub(at) < p.st.Grace && !m.ByUs:
-		return RefusedYoung, fmt.Sprintf("it was written less than %s ago, at %s: whoever marked it may be about to delete it", p.st.Grace, audit.FormatTime(at)) + oldFrom(p.st, at)
+		return because(RefusedYoung, "it was written less than %s ago, at %s: whoever marked it may be about to delete it%s", p.st.Grace, audit.FormatTime(at), oldFrom(p.st, at))
 	}
-	return "", ""
+	return reason{}
 }
 
 // lastWrite returns the newest time that an object's metadata tell.
@@ -184,4 +166,124 @@ func lastWrite(m blocks.Meta) time.Time {
 		return m.Created
 	}
 	return m.Written
+}
+
+func (p *proposals) finishBlock(b *audit.Block) {
+	c := blockConcern(b)
+	if b.Owner != (blocks.Owner{}) && p.bars(c, special(b.Owner)) || p.bars(c, p.blockMustStay(b)) {
+		return
+	}
+	twice := p.req.ObserveTwice
+	pairs := append(p.markGuards(b.Meta), GuardOwner, ownerGuard(b.Owner))
+	pinned, also := []blocks.Meta{b.Meta}, ""
+	if a := ownAffinity(p.st, b); a == nil || a.SoftDeleted {
+		pairs = append(pairs, GuardAffinity, Absent)
+	} else {
+		pinned, also = append(pinned, a.Meta), ", with its owner's affinity, which would lead to no block"
+		pairs = append(pairs, GuardAffinity, a.Name, GuardAffinityUID, a.UID, GuardAffinityVersion, onlyIf(twice, a.ResourceVersion),
+			GuardAffinityState, string(a.Effective()))
+	}
+	p.add(c, Step{
+		Because:  fmt.Sprintf("block %s of %s was marked deleted by %s and never removed; it holds no address and goes%s", b.CIDR, audit.OwnerText(b.Owner), audit.FormatTime(lastWrite(b.Meta)), also),
+		Evidence: audit.Evidences("owner", audit.OwnerText(b.Owner), "pool", poolName(b.Pool), "created", audit.FormatTime(b.Created), "last written", audit.FormatTime(b.Written)),
+		Guards:   guards(pairs...),
+	}, pinned...)
+}
+
+// markGuards pins an object that is marked deleted.
+func (p *proposals) markGuards(m blocks.Meta) []string {
+	return []string{
+		GuardName, m.Name, GuardUID, m.UID, GuardVersion, onlyIf(p.req.ObserveTwice, m.ResourceVersion), GuardCreated, audit.FormatTime(m.Created),
+	}
+}
+
+func (p *proposals) blockMustStay(b *audit.Block) reason {
+	st := p.st
+	if b.Used > 0 {
+		return because(RefusedInUse, "it is marked deleted and holds %s: whoever uses them must end first", audit.Plural(b.Used, "address"))
+	}
+	if len(b.Faults) > 0 {
+		return reason{RefusedCorrupt, "it is corrupt: " + b.Faults[0]}
+	}
+	if st.BlockObjects(b.CIDR) > 1 {
+		return reason{RefusedConflict, "there are several block objects of this CIDR"}
+	}
+	if r := p.markAge(b.Meta); r.code != "" {
+		return r
+	}
+	if who := st.UnrecordedUser(b.CIDR); who != "" {
+		return reason{RefusedInUse, who + ", though the block does not record it"}
+	}
+	if uses := st.HostUsesIn(b.CIDR); len(uses) > 0 {
+		return because(RefusedHostView, "%s of it is in use in %s", uses[0].Addr, uses[0])
+	}
+	own := 0
+	for _, a := range st.Claims(b.CIDR) {
+		if a.Owner == b.Owner && !a.SoftDeleted {
+			own++
+		}
+	}
+	switch {
+	case own > 1:
+		return reason{RefusedConflict, "its owner has several affinity objects to it"}
+	case own == 0 && st.AffinityMayExist(b, b.Owner.Node()):
+		return reason{RefusedNotRead, "an affinity that cannot be read may be its own"}
+	}
+	return reason{}
+}
+
+func (p *proposals) finishAffinity(a *blocks.Affinity) {
+	c, b := p.affinityConcern(a), p.st.BlockOf(a.CIDR)
+	if p.bars(c, cmp.Or(special(a.Owner), p.affinityMustStay(a, b))) {
+		return
+	}
+	block := "none exists"
+	if b != nil {
+		block = fmt.Sprintf("%s, owner %s, %s in use", b.Name, audit.OwnerText(b.Owner), audit.Plural(b.Used, "address"))
+	}
+	p.add(c, Step{
+		Because: fmt.Sprintf("affinity of %s to %s was marked deleted by %s and never removed", audit.OwnerText(a.Owner), a.CIDR, audit.FormatTime(lastWrite(a.Meta))),
+		Evidence: audit.Evidences("state", string(a.Effective()), "block", block, "host", hostText(p.st, a.Owner.Node()),
+			"created", audit.FormatTime(a.Created), "last written", audit.FormatTime(a.Written)),
+		Guards: guards(p.markGuards(a.Meta)...),
+	}, a.Meta)
+}
+
+func (p *proposals) affinityMustStay(a *blocks.Affinity, b *audit.Block) reason {
+	if r := p.markAge(a.Meta); r.code != "" {
+		return r
+	}
+	switch {
+	case p.st.BlockObjects(a.CIDR) > 1:
+		return reason{RefusedConflict, "there are several block objects of its CIDR"}
+	case p.st.BlockMayCover(a.CIDR):
+		return reason{RefusedNotRead, "a block that cannot be read may be its own"}
+	case b == nil:
+		return p.heldWithoutBlock(a)
+	case len(b.Faults) > 0:
+		return reason{RefusedCorrupt, "its block is corrupt, so its word about the owner is not relied on: " + b.Faults[0]}
+	case b.Owner == a.Owner && b.Used > 0:
+		return because(RefusedInUse, "its block still names %s and holds %s: without the affinity nobody would route it. Once it is gone (Calico removes it when it next reads it by name), --missing-affinities gives it back", audit.OwnerText(a.Owner), audit.Plural(b.Used, "address"))
+	}
+	return reason{}
+}
+
+func (p *proposals) finishHandle(h *blocks.Handle, doubt *handleDoubt) {
+	c := handleConcern(p.st, h)
+	var used, waited reason
+	if n := len(p.st.HandleRefs(h.ID)); n > 0 {
+		used = because(RefusedInUse, "blocks record %s under it: without it they could not be given back", audit.Plural(n, "address"))
+	}
+	if w := doubt.sandboxes[sandboxOf(h.ID)]; w != nil {
+		waited = because(RefusedInUse, "pod %s names its sandbox, and may be about to use it", w.FullName())
+	}
+	if p.bars(c, cmp.Or(doubt.about(h), p.markAge(h.Meta), used, waited)) {
+		return
+	}
+	p.add(c, Step{
+		Because: fmt.Sprintf("handle %s was marked deleted by %s and never removed, and no block refers to it", h.ID, audit.FormatTime(lastWrite(h.Meta))),
+		Evidence: audit.Evidences("it counts", orAbsent(countsText(h.Blocks)), "created", audit.FormatTime(h.Created),
+			"last written", audit.FormatTime(h.Written)),
+		Guards: guards(p.markGuards(h.Meta)...),
+	}, h.Meta)
 }

@@ -103,12 +103,7 @@ func (p *proposals) reconcile(h *blocks.Handle, deletes bool, doubt *handleDoubt
 	if !deletes && len(wrong) == 0 {
 		return
 	}
-	code, why := doubt.about(h)
-	if code == "" {
-		code, why = doubt.inFlight(h, refs)
-	}
-	if code != "" {
-		p.refuse(c, code, "%s", why)
+	if p.bars(c, doubt.inFlight(h, refs)) {
 		return
 	}
 	s := Step{TwoObservations: true, Because: fmt.Sprintf("no block refers to handle %s", h.ID)}
@@ -168,14 +163,12 @@ func handleConcern(st *audit.State, h *blocks.Handle) concern {
 }
 
 // handleStepRefs are what a step about a handle rests on.
-func handleStepRefs(st *audit.State, s *Step) []blocks.Ref {
-	r := newRefs(st)
+func handleStepRefs(r *refs, s *Step) {
 	r.one(blocks.Handles, s.Guard(GuardName))
 	r.handle(s.Target.Name)
-	if w := sandboxes(st)[sandboxOf(s.Target.Name)]; w != nil {
+	if w := sandboxes(r.st)[sandboxOf(s.Target.Name)]; w != nil {
 		r.pod(w.Namespace, w.Name)
 	}
-	return r.out
 }
 
 type handleDoubt struct {
@@ -228,51 +221,54 @@ func sandboxOf(handle string) string {
 
 // about says why a handle must not be touched whatever the blocks say; an empty
 // code if it may.
-func (d *handleDoubt) about(h *blocks.Handle) (RefusalCode, string) {
+func (d *handleDoubt) about(h *blocks.Handle) reason {
 	id := strings.ToLower(h.ID)
 	switch {
 	case id == strings.ToLower(blocks.WindowsReservedHandle):
-		return RefusedSpecial, "it stands for the addresses that Windows nodes keep back"
+		return reason{RefusedSpecial, "it stands for the addresses that Windows nodes keep back"}
 	case d.twice[id]:
-		return RefusedConflict, "several handle objects have this ID"
+		return reason{RefusedConflict, "several handle objects have this ID"}
 	case d.corrupt[id] != nil:
-		return RefusedCorrupt, fmt.Sprintf("block %s names it and contradicts itself: %s", d.corrupt[id].CIDR, d.corrupt[id].Faults[0])
+		return because(RefusedCorrupt, "block %s names it and contradicts itself: %s", d.corrupt[id].CIDR, d.corrupt[id].Faults[0])
 	case len(d.st.Unreadable(blocks.Blocks)) > 0 && d.st.HandleMayBeUsed(h):
-		return RefusedNotRead, "a block that cannot be read may refer to it"
+		return reason{RefusedNotRead, "a block that cannot be read may refer to it"}
 	case d.st.HandleMayBeUsed(h):
-		return RefusedCorrupt, "a block that it counts in contradicts itself, and may refer to it"
+		return reason{RefusedCorrupt, "a block that it counts in contradicts itself, and may refer to it"}
 	}
-	return "", ""
+	return reason{}
 }
 
-// inFlight says whether the handle's pod is starting or ending, or anything about
-// it is young: handle and block are written one after the other.
-func (d *handleDoubt) inFlight(h *blocks.Handle, refs []audit.AllocationRef) (RefusalCode, string) {
+// inFlight is about, and says whether the handle's pod is starting or ending, or anything
+// about it is young: handle and block are written one after the other.
+func (d *handleDoubt) inFlight(h *blocks.Handle, refs []audit.AllocationRef) reason {
+	if r := d.about(h); r.code != "" {
+		return r
+	}
 	if !d.st.OldEnough(h.Meta) {
 		order := ""
 		if len(refs) == 0 {
 			order = ": a handle is written before the address that it counts"
 		}
 		at := lastWrite(h.Meta)
-		return RefusedYoung, fmt.Sprintf("it was written less than %s ago, at %s%s%s", d.st.Grace, audit.FormatTime(at), order, oldFrom(d.st, at))
+		return because(RefusedYoung, "it was written less than %s ago, at %s%s%s", d.st.Grace, audit.FormatTime(at), order, oldFrom(d.st, at))
 	}
 	w := d.sandboxes[sandboxOf(h.ID)]
 	if w != nil && len(refs) == 0 {
-		return RefusedInUse, fmt.Sprintf("pod %s names its sandbox, and may be about to use it", w.FullName())
+		return because(RefusedInUse, "pod %s names its sandbox, and may be about to use it", w.FullName())
 	}
 	if moving(w) {
-		return RefusedInUse, "pod " + w.FullName() + " is starting or ending"
+		return reason{RefusedInUse, "pod " + w.FullName() + " is starting or ending"}
 	}
 	for _, r := range refs {
 		if at := audit.AssignedAt(r); !d.st.PastGrace(at) {
-			return RefusedYoung, fmt.Sprintf("%s was assigned under it less than %s ago, at %s%s", r.Addr(), d.st.Grace, audit.FormatTime(at), oldFrom(d.st, at))
+			return because(RefusedYoung, "%s was assigned under it less than %s ago, at %s%s", r.Addr(), d.st.Grace, audit.FormatTime(at), oldFrom(d.st, at))
 		}
 		attr := r.Attributes()
 		if w := d.st.Pod(attr.Namespace, attr.Pod); moving(w) {
-			return RefusedInUse, "pod " + w.FullName() + " is starting or ending"
+			return reason{RefusedInUse, "pod " + w.FullName() + " is starting or ending"}
 		}
 	}
-	return "", ""
+	return reason{}
 }
 
 // moving tells whether a pod's network may be in the making or in the taking down.

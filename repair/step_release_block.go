@@ -48,13 +48,9 @@ var releaseBlock = &stepKind{
 			p.addRelease(b, c)
 		}
 	},
-	refs: func(st *audit.State, s *Step) []blocks.Ref {
-		r := newRefs(st)
-		cidr := prefixOf(s.Target)
-		r.block(cidr)
-		r.claims(cidr, hostOf(s.Guard(GuardOwner)))
+	refs: func(r *refs, s *Step) {
+		r.claim(prefixOf(s.Target), hostOf(s.Guard(GuardOwner)))
 		r.host(hostOf(s.Guard(GuardOwner)))
-		return r.out
 	},
 	do: func(ctx context.Context, w Writer, st *audit.State, s *Step) error {
 		b := blockAt(st, s.Target.CIDR)

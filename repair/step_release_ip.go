@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -43,21 +44,19 @@ var releaseIP = &stepKind{
 			}
 		}
 	},
-	refs: func(st *audit.State, s *Step) []blocks.Ref {
-		r := newRefs(st)
+	refs: func(r *refs, s *Step) {
 		a, err := netip.ParseAddr(s.Target.IP)
 		if err != nil {
-			return r.out
+			return
 		}
 		r.one(blocks.Blocks, s.Guard(GuardBlock))
 		r.handle(s.Guard(GuardHandle))
 		r.node(s.Target.Node)
-		if ref, ok := st.Allocation(a); ok {
+		if ref, ok := r.st.Allocation(a); ok {
 			r.one(blocks.Blocks, ref.Block.Name)
 			r.owner(ref)
 			r.node(ref.Block.Owner.Node())
 		}
-		return r.out
 	},
 	do: func(ctx context.Context, w Writer, st *audit.State, s *Step) error {
 		a, _ := netip.ParseAddr(s.Target.IP)
@@ -206,13 +205,9 @@ func (p *proposals) proposeIP(r audit.AllocationRef) {
 		}
 		return
 	}
-	if code, why := p.mustNotFree(r); code != "" {
-		p.refuse(c, code, "nothing seems to own it (%s), but %s", v.Why, why)
-		return
-	}
 	e := evidenceFor(p.st, p.req, r)
-	if e.code != "" {
-		p.refuse(c, e.code, "nothing seems to own it (%s), but %s", v.Why, e.why)
+	if no := cmp.Or(p.mustNotFree(r), e.reason); no.code != "" {
+		p.refuse(c, no.code, "nothing seems to own it (%s), but %s", v.Why, no.why)
 		return
 	}
 	attr := r.Attributes()
@@ -229,23 +224,23 @@ func (p *proposals) proposeIP(r audit.AllocationRef) {
 
 // mustNotFree says why an address that nothing seems to own must not be freed; an
 // empty code if it may.
-func (p *proposals) mustNotFree(r audit.AllocationRef) (RefusalCode, string) {
+func (p *proposals) mustNotFree(r audit.AllocationRef) reason {
 	st, attr, b := p.st, r.Attributes(), r.Block
 	if _, known := b.SequenceAt(r.Ordinal); !known && attr.HasHandle && attr.Handle != "" {
-		return RefusedUnpinned, "its block records no sequence number for it, so nothing says later that it is still the same allocation"
+		return reason{RefusedUnpinned, "its block records no sequence number for it, so nothing says later that it is still the same allocation"}
 	}
 	switch {
 	case !attr.HasHandle || attr.Handle == "":
-		return RefusedUnpinned, "it has no handle, so nothing says later that it is still the same allocation"
+		return reason{RefusedUnpinned, "it has no handle, so nothing says later that it is still the same allocation"}
 	case st.IPAM.Cooldown > 0:
-		return RefusedSpecial, fmt.Sprintf("Calico lets released addresses cool down here (ipCooldownSeconds, %s), and freed like this it would not", st.IPAM.Cooldown)
+		return because(RefusedSpecial, "Calico lets released addresses cool down here (ipCooldownSeconds, %s), and freed like this it would not", st.IPAM.Cooldown)
 	case recordedTwice(st, b, r.Addr()):
-		return RefusedConflict, "several blocks record it"
+		return reason{RefusedConflict, "several blocks record it"}
 	}
 	if h := st.Handle(attr.Handle); h != nil && st.HandleMayBeUsed(h) {
-		return RefusedNotRead, "a block that cannot be judged may hold another address of its handle"
+		return reason{RefusedNotRead, "a block that cannot be judged may hold another address of its handle"}
 	}
-	return "", ""
+	return reason{}
 }
 
 // apart is how far apart an allocation must be seen at least: Calico's own collector

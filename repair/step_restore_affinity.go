@@ -36,14 +36,8 @@ var restoreAffinity = &stepKind{
 			p.proposeRestore(b, host)
 		}
 	},
-	refs: func(st *audit.State, s *Step) []blocks.Ref {
-		r := newRefs(st)
-		cidr := prefixOf(s.Target)
-		host := hostOf(s.Guard(GuardOwner))
-		r.block(cidr)
-		r.claims(cidr, host)
-		r.node(host)
-		return r.out
+	refs: func(r *refs, s *Step) {
+		r.claim(prefixOf(s.Target), hostOf(s.Guard(GuardOwner)))
 	},
 	do: func(ctx context.Context, w Writer, st *audit.State, s *Step) error {
 		b := blockAt(st, s.Target.CIDR)
@@ -106,8 +100,7 @@ var restoreAffinity = &stepKind{
 
 func (p *proposals) proposeRestore(b *audit.Block, host string) {
 	c, st := blockConcern(b), p.st
-	if code, why := p.mustNotRestore(b, host); code != "" {
-		p.refuse(c, code, "%s", why)
+	if p.bars(c, p.mustNotRestore(b, host)) {
 		return
 	}
 	p.add(c, Step{
@@ -121,32 +114,32 @@ func (p *proposals) proposeRestore(b *audit.Block, host string) {
 
 // mustNotRestore says why a missing affinity must not be given back; an empty code
 // if it may.
-func (p *proposals) mustNotRestore(b *audit.Block, host string) (RefusalCode, string) {
+func (p *proposals) mustNotRestore(b *audit.Block, host string) reason {
 	st := p.st
 	switch others := claimants(st, b); {
 	case b.SoftDeleted:
-		return RefusedMarked, "it is marked deleted: --soft-deleted finishes that"
+		return reason{RefusedMarked, "it is marked deleted: --soft-deleted finishes that"}
 	case len(b.Faults) > 0:
-		return RefusedCorrupt, "it is corrupt, so its word about the owner is not relied on: " + b.Faults[0]
+		return reason{RefusedCorrupt, "it is corrupt, so its word about the owner is not relied on: " + b.Faults[0]}
 	case st.BlockObjects(b.CIDR) > 1:
-		return RefusedConflict, "there are several block objects of this CIDR"
+		return reason{RefusedConflict, "there are several block objects of this CIDR"}
 	case st.AffinityMayExist(b, host):
-		return RefusedNotRead, "an affinity that cannot be read may be its own"
+		return reason{RefusedNotRead, "an affinity that cannot be read may be its own"}
 	case st.UnreadableNode(host):
-		return RefusedNotRead, "its node " + host + " could not be read"
+		return reason{RefusedNotRead, "its node " + host + " could not be read"}
 	case st.Vanished(host):
-		return RefusedConflict, fmt.Sprintf("its host %s is no node: nothing is to be routed there (--empty-blocks releases it once it is empty)", host)
+		return because(RefusedConflict, "its host %s is no node: nothing is to be routed there (--empty-blocks releases it once it is empty)", host)
 	case len(others) > 0:
-		return RefusedConflict, fmt.Sprintf("%s claims the CIDR, too: that has to be settled first (--orphan-affinities)", audit.List(others))
+		return because(RefusedConflict, "%s claims the CIDR, too: that has to be settled first (--orphan-affinities)", audit.List(others))
 	case !st.ClaimSettled(b):
-		return RefusedYoung, fmt.Sprintf("it was made or claimed less than %s ago, at %s: its claim may be under way", st.Grace, audit.FormatTime(claimTime(b))) + oldFrom(st, claimTime(b))
+		return because(RefusedYoung, "it was made or claimed less than %s ago, at %s: its claim may be under way%s", st.Grace, audit.FormatTime(claimTime(b)), oldFrom(st, claimTime(b)))
 	case p.req.EmptyBlocks && b.Used == 0 && b.Release.OK:
-		return RefusedConflict, "it is empty, and this plan releases it instead"
+		return reason{RefusedConflict, "it is empty, and this plan releases it instead"}
 	}
 	if o := overlapping(st, b); o != nil {
-		return RefusedConflict, fmt.Sprintf("block %s of %s overlaps it: two owners would be routed", o.CIDR, audit.OwnerText(o.Owner))
+		return because(RefusedConflict, "block %s of %s overlaps it: two owners would be routed", o.CIDR, audit.OwnerText(o.Owner))
 	}
-	return "", ""
+	return reason{}
 }
 
 // nodeExists tells whether a node is known to exist.

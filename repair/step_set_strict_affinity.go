@@ -30,17 +30,15 @@ var setStrictAffinity = &stepKind{
 			p.proposeStrict(*p.req.StrictAffinity)
 		}
 	},
-	refs: func(st *audit.State, _ *Step) []blocks.Ref {
-		r := newRefs(st)
-		for _, p := range st.Pools {
+	refs: func(r *refs, _ *Step) {
+		for _, p := range r.st.Pools {
 			r.one(blocks.Pools, p.Name)
 		}
-		for _, h := range st.Hosts {
+		for _, h := range r.st.Hosts {
 			if h.Node != nil && (h.Node.Windows || len(h.Blocks) == 0) {
 				r.one(blocks.Nodes, h.Name)
 			}
 		}
-		return r.out
 	},
 	do: func(ctx context.Context, w Writer, st *audit.State, s *Step) error {
 		want, err := strconv.ParseBool(s.Guard(guardWanted))
