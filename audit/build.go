@@ -78,18 +78,11 @@ func orEmpty[T any](s []T) []T {
 }
 
 func (r *Report) countFindings() {
-	r.Summary.Critical, r.Summary.Error, r.Summary.Warning, r.Summary.Info = 0, 0, 0, 0
-	for _, f := range r.Findings {
-		switch f.Severity {
-		case Critical:
-			r.Summary.Critical++
-		case Error:
-			r.Summary.Error++
-		case Warning:
-			r.Summary.Warning++
-		case Info:
-			r.Summary.Info++
-		}
+	for _, sev := range Severities {
+		*r.Summary.Of(sev) = 0
+	}
+	for i := range r.Findings {
+		*r.Summary.Of(r.Findings[i].Severity)++
 	}
 }
 

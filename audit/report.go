@@ -110,6 +110,22 @@ type Summary struct {
 	Handles     int `json:"handles"`
 }
 
+// Of returns where the findings of a severity are counted; for what is no severity,
+// a count that nothing shows.
+func (s *Summary) Of(severity Severity) *int {
+	switch severity {
+	case Critical:
+		return &s.Critical
+	case Error:
+		return &s.Error
+	case Warning:
+		return &s.Warning
+	case Info:
+		return &s.Info
+	}
+	return new(int)
+}
+
 // PoolReport is a pool with its numbers.
 type PoolReport struct {
 	Name      string           `json:"name"`

@@ -37,6 +37,9 @@ var mayImport = map[string][]string{
 	"internal/needs":       {},
 	"internal/scale":       {"blocks", "audit", "internal/testcluster"},
 	"internal/lab":         {"blocks", "blocks/source", "affinity", "affinity/host", "audit", "internal/testcluster", "internal/needs"},
+
+	"cmd/internal/view":      {"blocks", "audit", "repair"},
+	"cmd/internal/view/page": {"blocks", "audit", "repair", "cmd/internal/view"},
 }
 
 // onlyIn says which packages may import what talks to clusters and kernels.

@@ -129,7 +129,7 @@ func (a *agentCommand) complete(c *cobra.Command) (host.Options, error) {
 			return host.Options{}, usagef("--output goes with --once: without it the host view is served as JSON")
 		}
 	}
-	if a.output != "json" && a.output != "yaml" {
+	if view.Data[a.output] == nil {
 		return host.Options{}, usagef("unknown output format %q: want json or yaml", a.output)
 	}
 	if a.maxAge < 0 {
@@ -154,11 +154,7 @@ func (a *agentCommand) print(ctx context.Context, o host.Options) error {
 	for _, g := range v.Gaps {
 		say(a.streams, "warning: %s", g)
 	}
-	write := view.WriteJSON
-	if a.output == "yaml" {
-		write = view.WriteYAML
-	}
-	if err := write(a.streams.Out, v); err != nil {
+	if err := view.Data[a.output](a.streams.Out, v); err != nil {
 		return usagef("writing the host view: %w", err)
 	}
 	return nil

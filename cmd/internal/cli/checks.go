@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,6 +14,7 @@ import (
 func newChecks(program string, streams genericiooptions.IOStreams) *cobra.Command {
 	var format string
 	var noHeaders bool
+	formats := view.CheckListFormats()
 	c := &cobra.Command{
 		Use:   "checks [ID]",
 		Short: "List the checks, or print the documentation of one",
@@ -29,19 +29,24 @@ With a group, such as ip, list that group.`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeCheckID,
 	}
-	c.Flags().StringVarP(&format, "output", "o", "table", "`FORMAT`: "+strings.Join(view.CheckFormats, "|"))
+	c.Flags().StringVarP(&format, "output", "o", "table", "`FORMAT`: "+strings.Join(formats.Names(), "|"))
 	c.Flags().BoolVar(&noHeaders, "no-headers", false, "leave out the heading of the table")
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(view.CheckFormats, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats.Names(), cobra.ShellCompDirectiveNoFileComp))
 	c.RunE = run(func(_ *cobra.Command, args []string) error {
-		if !slices.Contains(view.CheckFormats, format) {
-			return usagef("unknown output format %q: want one of %s", format, strings.Join(view.CheckFormats, ", "))
+		if _, err := formats.Named(format); err != nil {
+			return usageError(err)
 		}
 		checks, err := audit.All.Select(args)
 		if err != nil {
 			return usageError(err)
 		}
-		one := len(args) == 1 && len(checks) == 1 && checks[0].ID == args[0]
-		err = view.WriteChecks(streams.Out, format, checks, one, view.Options{Width: terminalWidth(streams.Out), NoHeaders: noHeaders})
+		if len(args) == 1 && len(checks) == 1 && checks[0].ID == args[0] {
+			formats = view.CheckFormats()
+		}
+		f, err := formats.Named(format)
+		if err == nil {
+			err = f.Write(streams.Out, view.NewCheckDocs(checks), view.Options{Width: terminalWidth(streams.Out), NoHeaders: noHeaders})
+		}
 		if err != nil {
 			return usageError(fmt.Errorf("writing the checks: %w", err))
 		}

@@ -39,14 +39,9 @@ func checkCompletions(before string) []cobra.Completion {
 	return out
 }
 
-// completeOutput completes a value of -o. What follows a "=" is a file, and the
-// shell completes it.
-func completeOutput(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return completeFormats(view.Formats(), toComplete)
-}
-
-// completeFormats completes a value of -o out of formats.
-func completeFormats(formats []view.Format, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+// completeFormats completes a value of -o out of formats. What follows a "=" is a file,
+// and the shell completes it.
+func completeFormats[T any](formats view.Formats[T], toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if strings.Contains(toComplete, "=") {
 		return nil, cobra.ShellCompDirectiveDefault
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
 
 // diffCommand is the diff command with its flags.
@@ -22,16 +23,15 @@ type diffCommand struct {
 	streams genericiooptions.IOStreams
 	program string
 
-	output []string
+	output outputFlags
 	failOn string
 	checks []string
 	grace  time.Duration
-	color  string
 }
 
 // diffRun is what the flags of a comparison come to.
 type diffRun struct {
-	outputs  []view.DiffOutput
+	outputs  outputs[*audit.Diff]
 	failOn   audit.Severity
 	checks   []*audit.Check
 	progress *view.ProgressLine
@@ -68,15 +68,12 @@ program.`,
 		Args: cobra.ExactArgs(2),
 	}
 	fs := c.Flags()
-	fs.StringArrayVarP(&d.output, "output", "o", []string{"table"}, "`FORMAT` or FORMAT=FILE, repeatable with files: "+view.DiffFormatNames())
+	addOutputFlags(c, &d.output, view.DiffFormats(), "the severities ")
 	fs.StringVar(&d.failOn, "fail-on", failNever, "exit with 1 if a finding at or above this `SEVERITY` is new: critical|error|warning|info|never")
 	fs.StringSliceVar(&d.checks, "check", nil, "compare only the check, or group of checks, of this `ID`, such as ip/borrowed or pool; repeatable, or joined by commas")
 	fs.DurationVar(&d.grace, "grace", audit.DefaultGrace, "how long a state must have held before it counts as lasting; of no effect on reports")
-	fs.StringVar(&d.color, "color", colorAuto, "colour the severities `WHEN`: auto|always|never; auto honours NO_COLOR and TERM=dumb")
-	_ = c.RegisterFlagCompletionFunc("output", completeDiffOutput)
 	_ = c.RegisterFlagCompletionFunc("check", completeChecks)
 	_ = c.RegisterFlagCompletionFunc("fail-on", completeSeverity)
-	_ = c.RegisterFlagCompletionFunc("color", cobra.FixedCompletions([]string{colorAuto, colorAlways, colorNever}, cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("grace", cobra.NoFileCompletions)
 	c.RunE = run(func(c *cobra.Command, args []string) error {
 		r, err := d.complete(args)
@@ -105,26 +102,13 @@ func (d *diffCommand) complete(args []string) (*diffRun, error) {
 	if d.grace < 0 {
 		return nil, usagef("--grace %s is negative", d.grace)
 	}
-	if err := checkColor(d.color); err != nil {
-		return nil, usageError(err)
-	}
 	var err error
 	if r.checks, err = audit.All.Select(d.checks); err != nil {
 		return nil, usageError(err)
 	}
-	var places places
-	for _, v := range d.output {
-		o, err := view.ParseDiffOutput(v)
-		if err != nil {
-			return nil, usageError(err)
-		}
-		if err := places.take(v, o.Format, o.File); err != nil {
-			return nil, err
-		}
-		r.outputs = append(r.outputs, o)
-	}
 	r.progress = progressLine(d.streams)
-	return r, nil
+	r.outputs, err = parseOutputs(view.DiffFormats(), &d.output, places{})
+	return r, err
 }
 
 // run reads both sides, compares and prints.
@@ -144,10 +128,9 @@ func (d *diffCommand) run(ctx context.Context, r *diffRun, from, to string) erro
 	}
 	compared := audit.Compare(before, after)
 	compared.Old.Source, compared.New.Source = sideName(from), sideName(to)
-	var errs []error
-	for _, o := range r.outputs {
-		errs = append(errs, deliver(d.streams, "comparison", o.Format, o.File, func(w io.Writer) error { return o.Write(w, compared, d.viewOptions(o.File == "")) }))
-	}
+	errs := []error{r.outputs.write(d.streams, "comparison", compared, func(toStdout bool) view.Options {
+		return d.output.display(view.Options{Program: d.program}, d.streams, toStdout)
+	})}
 	if !before.Complete {
 		errs = append(errs, unreadError(fmt.Errorf("%w; what is new may be older than it looks", incomplete("old report", before.Gaps))))
 	}
@@ -165,15 +148,6 @@ func sideName(path string) string {
 		return "standard input"
 	}
 	return path
-}
-
-// viewOptions returns the options of an output.
-func (d *diffCommand) viewOptions(toStdout bool) view.Options {
-	o := view.Options{Program: d.program, Color: d.color == colorAlways}
-	if toStdout {
-		o.Width, o.Color = terminalWidth(d.streams.Out), useColor(d.color, d.streams.Out)
-	}
-	return o
 }
 
 // side returns the report of one side: as it was written, or made of a snapshot.
@@ -196,7 +170,7 @@ func (d *diffCommand) side(ctx context.Context, r *diffRun, path string) (*audit
 			return nil, usagef("reading %s: %w", path, err)
 		}
 		defer done()
-		if view.IsHTML(head) || isReport(identity(head)) {
+		if page.Is(head) || isReport(identity(head)) {
 			rep, err := decodeReport(path, text)
 			if err == nil {
 				d.narrow(rep, r.checks)
@@ -240,16 +214,4 @@ func keepInput(in io.Reader) (path string, remove func(), err error) {
 		return "", nil, usagef("reading standard input: %w", err)
 	}
 	return path, remove, nil
-}
-
-// completeDiffOutput completes a value of -o. What follows a "=" is a file.
-func completeDiffOutput(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if strings.Contains(toComplete, "=") {
-		return nil, cobra.ShellCompDirectiveDefault
-	}
-	var out []cobra.Completion
-	for _, f := range view.DiffFormats() {
-		out = append(out, cobra.CompletionWithDesc(f.Name, f.Help))
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
 }

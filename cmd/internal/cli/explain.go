@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -22,16 +21,16 @@ type explainCommand struct {
 	sources sources
 	hosts   hostFlags
 
-	output []string
+	output outputFlags
 	kind   string
 	grace  time.Duration
-	color  string
 }
 
 // explainRun is what the flags of an explanation come to.
 type explainRun struct {
 	query    audit.Query
-	outputs  []view.ExplainOutput
+	outputs  outputs[*audit.Explanation]
+	docs     outputs[view.CheckDocs] // of a check
 	reader   reader
 	progress *view.ProgressLine
 }
@@ -78,13 +77,10 @@ is printed all the same); 5 a failure inside the program.`,
 	x.sources.addFlags(c)
 	x.hosts.addFlags(c)
 	fs := c.Flags()
-	fs.StringArrayVarP(&x.output, "output", "o", []string{"table"}, "`FORMAT` or FORMAT=FILE, repeatable with files: "+view.ExplainFormatNames())
+	addOutputFlags(c, &x.output, view.ExplainFormats(), "the severities ")
 	fs.StringVar(&x.kind, "kind", "", "explain only what is of this `KIND`: "+strings.Join(audit.QueryKinds, "|"))
 	fs.DurationVar(&x.grace, "grace", audit.DefaultGrace, "how long a state must have held before it counts as lasting")
-	fs.StringVar(&x.color, "color", colorAuto, "colour the severities `WHEN`: auto|always|never; auto honours NO_COLOR and TERM=dumb")
-	_ = c.RegisterFlagCompletionFunc("output", completeExplainOutput)
 	_ = c.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(audit.QueryKinds, cobra.ShellCompDirectiveNoFileComp))
-	_ = c.RegisterFlagCompletionFunc("color", cobra.FixedCompletions([]string{colorAuto, colorAlways, colorNever}, cobra.ShellCompDirectiveNoFileComp))
 	for _, flag := range []string{"grace", "at"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
@@ -94,7 +90,9 @@ is printed all the same); 5 a failure inside the program.`,
 			return err
 		}
 		if r.query.Check != nil {
-			return x.check(r)
+			return r.docs.write(x.streams, "check", view.NewCheckDocs([]*audit.Check{r.query.Check}), func(toStdout bool) view.Options {
+				return x.output.display(view.Options{Program: x.program}, x.streams, toStdout)
+			})
 		}
 		if r.reader, err = x.sources.open(x.streams, r.progress.Show); err != nil {
 			return err
@@ -118,42 +116,21 @@ func (x *explainCommand) complete(subject string) (*explainRun, error) {
 	if x.grace < 0 {
 		return nil, usagef("--grace %s is negative", x.grace)
 	}
-	if err := checkColor(x.color); err != nil {
-		return nil, usageError(err)
-	}
-	var places places
-	for _, v := range x.output {
-		o, err := view.ParseExplainOutput(v)
-		if err != nil {
-			return nil, usageError(err)
-		}
-		if err := places.take(v, o.Format, o.File); err != nil {
-			return nil, err
-		}
-		r.outputs = append(r.outputs, o)
-	}
 	r.progress = progressLine(x.streams)
-	return r, nil
+	if r.query.Check != nil {
+		r.docs, err = parseOutputs(view.ExplainCheckFormats(), &x.output, places{})
+	} else {
+		r.outputs, err = parseOutputs(view.ExplainFormats(), &x.output, places{})
+	}
+	return r, err
 }
 
 // viewOptions returns the options of an output.
 func (x *explainCommand) viewOptions(toStdout bool) view.Options {
-	o := view.Options{Program: x.program, Now: time.Now(), Color: x.color == colorAlways}
-	if toStdout {
-		o.Width = terminalWidth(x.streams.Out)
-		o.Color = useColor(x.color, x.streams.Out)
+	o := view.Options{
+		Program: x.program, Now: time.Now(), Source: x.sources.describe(), ReportArgs: strings.TrimSpace(x.sources.arguments() + x.hosts.arguments()),
 	}
-	return o
-}
-
-// check prints the documentation of a check.
-func (x *explainCommand) check(r *explainRun) error {
-	var errs []error
-	for _, o := range r.outputs {
-		opts := x.viewOptions(o.File == "")
-		errs = append(errs, deliver(x.streams, "check", o.Format, o.File, func(w io.Writer) error { return o.WriteCheck(w, r.query.Check, opts) }))
-	}
-	return together(errs...)
+	return x.output.display(o, x.streams, toStdout)
 }
 
 // run reads, judges and explains.
@@ -171,12 +148,7 @@ func (x *explainCommand) run(ctx context.Context, r *explainRun) error {
 	if err != nil {
 		return failure(err)
 	}
-	var errs []error
-	for _, o := range r.outputs {
-		opts := x.viewOptions(o.File == "")
-		opts.Source, opts.ReportArgs = x.sources.describe(), strings.TrimSpace(x.sources.arguments()+x.hosts.arguments())
-		errs = append(errs, deliver(x.streams, "explanation", o.Format, o.File, func(w io.Writer) error { return o.Write(w, e, opts) }))
-	}
+	errs := []error{r.outputs.write(x.streams, "explanation", e, x.viewOptions)}
 	if !e.Complete {
 		errs = append(errs, unreadError(incomplete("explanation", e.Gaps)))
 	}
@@ -213,9 +185,4 @@ func completeSubject(_ *cobra.Command, args []string, _ string) ([]cobra.Complet
 		out = append(out, cobra.CompletionWithDesc(c.ID, c.Title))
 	}
 	return out, cobra.ShellCompDirectiveNoFileComp
-}
-
-// completeExplainOutput completes a value of -o.
-func completeExplainOutput(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return completeFormats(view.ExplainFormats(), toComplete)
 }

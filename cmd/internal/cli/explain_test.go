@@ -15,7 +15,7 @@ import (
 func runExplain(t *testing.T, r reader, subject string) (int, *audit.Explanation, string) {
 	t.Helper()
 	streams, out, errOut := testStreams()
-	c := &explainCommand{streams: streams, program: "calico-audit", grace: audit.DefaultGrace, output: []string{"json"}, color: colorNever}
+	c := &explainCommand{streams: streams, program: "calico-audit", grace: audit.DefaultGrace, output: outputFlags{[]string{"json"}, colorNever}}
 	c.sources.addFlags(newExplain("calico-audit", streams))
 	code := execute(t.Context(), streams, func() error {
 		run, err := c.complete(subject)

@@ -14,6 +14,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 	"github.com/calico-audit/calico-audit/metrics"
 )
 
@@ -130,7 +131,7 @@ func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
 		Interval: e.interval, MaxAge: e.maxAge, Grace: e.grace, NodeMetrics: e.nodeMetrics, Pprof: e.serving.pprof,
 		JSON: func(w io.Writer, r *audit.Report) error { return view.WriteJSON(w, r) },
 		HTML: func(w io.Writer, r *audit.Report) error {
-			return view.WriteHTML(w, r, view.HTMLOptions{Options: e.viewOptions(), Live: true})
+			return page.Write(w, r, page.Options{Options: e.viewOptions(), Live: true})
 		},
 	}
 	switch {
@@ -143,11 +144,11 @@ func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
 	case e.grace == 0:
 		o.Grace = 1 // no grace at all; zero would mean the default
 	}
-	text, err := e.text()
+	wide, err := reportFormats.Named("wide")
 	if err != nil {
 		return o, err
 	}
-	o.Text = text
+	o.Text = func(w io.Writer, r *audit.Report) error { return wide.Write(w, r, e.viewOptions()) }
 	if o.Log, err = e.logs.logger(e.streams.ErrOut); err != nil {
 		return o, err
 	}
@@ -157,21 +158,6 @@ func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
 	built := buildVersion()
 	o.Build = metrics.Build{Version: built.Version, Revision: built.Commit, GoVersion: built.Go}
 	return o, nil
-}
-
-// text returns what writes the report for people.
-func (e *exporterCommand) text() (metrics.Renderer, error) {
-	out, err := view.ParseOutput("wide")
-	if err != nil {
-		return nil, err
-	}
-	return func(w io.Writer, r *audit.Report) error {
-		p, err := out.Printer(e.viewOptions())
-		if err != nil {
-			return err
-		}
-		return p.Print(w, r)
-	}, nil
 }
 
 func (e *exporterCommand) viewOptions() view.Options {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks/source"
-	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
 
 // headSize is how much of a file is looked at to tell what it is.
@@ -112,7 +112,7 @@ func readReport(path string, stdin io.Reader) (*audit.Report, error) {
 		return nil, usagef("reading a report: %w", err)
 	}
 	defer done()
-	if version, kind := identity(head); !isReport(version, kind) && !view.IsHTML(head) {
+	if version, kind := identity(head); !isReport(version, kind) && !page.Is(head) {
 		what := "no " + audit.ReportKind
 		if kind != "" {
 			what = "of kind " + kind + ", not " + audit.ReportKind
@@ -127,8 +127,8 @@ func decodeReport(path string, text io.Reader) (*audit.Report, error) {
 	if err != nil {
 		return nil, usagef("reading %s: %w", path, err)
 	}
-	if view.IsHTML(raw) {
-		r, _, err := view.ReadHTML(raw)
+	if page.Is(raw) {
+		r, _, err := page.Read(raw)
 		if err != nil {
 			return nil, usagef("reading %s: %w", path, err)
 		}

@@ -8,48 +8,73 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
+	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
 
-// outputs are the values of -o, read.
-type outputs []destination
+// The formats of reports, and of plans.
+var (
+	reportFormats = view.ReportFormats(page.Report)
+	planFormats   = view.PlanFormats(page.Plan)
+)
 
-// destination is an output with what prints it.
-type destination struct {
-	view.Output
-	printer view.Printer
+// outputFlags are the flags that say what is printed where, and how it looks.
+type outputFlags struct {
+	values []string
+	color  string
 }
 
-// parseOutputs reads the values of -o. options gives the options for output to a
-// terminal or file.
-func parseOutputs(values []string, options func(toStdout bool) view.Options) (outputs, error) {
-	var out outputs
-	var places places
-	for _, v := range values {
-		o, err := view.ParseOutput(v)
+// addOutputFlags adds the flags to a command. colored says what is coloured.
+func addOutputFlags[T any](c *cobra.Command, f *outputFlags, formats view.Formats[T], colored string) {
+	fs := c.Flags()
+	fs.StringArrayVarP(&f.values, "output", "o", []string{"table"}, "`FORMAT` or FORMAT=FILE, repeatable with files: "+strings.Join(formats.Names(), ", "))
+	fs.StringVar(&f.color, "color", colorAuto, "colour "+colored+"`WHEN`: auto|always|never; auto honours NO_COLOR and TERM=dumb")
+	_ = c.RegisterFlagCompletionFunc("output", func(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return completeFormats(formats, toComplete)
+	})
+	_ = c.RegisterFlagCompletionFunc("color", cobra.FixedCompletions([]string{colorAuto, colorAlways, colorNever}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// display returns options with what the flags, and the terminal if it goes there, say of
+// how an output looks.
+func (f *outputFlags) display(o view.Options, streams genericiooptions.IOStreams, toStdout bool) view.Options {
+	o.Color = f.color == colorAlways
+	if toStdout {
+		o.Width, o.Color = terminalWidth(streams.Out), useColor(f.color, streams.Out)
+	}
+	return o
+}
+
+// outputs are the values of -o, read.
+type outputs[T any] []view.Output[T]
+
+// parseOutputs reads the flags. Files that are taken may not be written to.
+func parseOutputs[T any](formats view.Formats[T], f *outputFlags, taken places) (all outputs[T], err error) {
+	if err := checkColor(f.color); err != nil {
+		return nil, usageError(err)
+	}
+	for _, v := range f.values {
+		o, err := formats.Parse(v)
 		if err != nil {
 			return nil, usageError(err)
 		}
-		if err := places.take(v, o.Format.Name, o.File); err != nil {
+		if err := taken.take(v, o.Name, o.File); err != nil {
 			return nil, err
 		}
-		printer, err := o.Printer(options(o.File == ""))
-		if err != nil {
-			return nil, usageError(err)
-		}
-		out = append(out, destination{o, printer})
+		all = append(all, o)
 	}
-	return out, nil
+	return all, nil
 }
 
 // places are where outputs go: each to another file, and one to standard output.
 type places struct {
 	stdout string
-	files  map[string]bool
+	files  []string
 }
 
 // take takes the place of an output: the value of -o, its format, and its file or
@@ -61,13 +86,10 @@ func (p *places) take(value, format, file string) error {
 	case file == "":
 		p.stdout = value
 		return nil
-	case p.files[filepath.Clean(file)]:
+	case slices.Contains(p.files, filepath.Clean(file)):
 		return usagef("two outputs go to %s", file)
 	}
-	if p.files == nil {
-		p.files = map[string]bool{}
-	}
-	p.files[filepath.Clean(file)] = true
+	p.files = append(p.files, filepath.Clean(file))
 	if err := checkTarget(file); err != nil {
 		return usagef("--output %s: %w", value, err)
 	}
@@ -91,45 +113,40 @@ func checkTarget(path string) error {
 	return nil
 }
 
-// showAddresses tells whether any output shows single addresses.
-func (all outputs) showAddresses() bool {
-	return slices.ContainsFunc(all, func(d destination) bool { return d.Format.Addresses() })
+// page tells whether any output is a page: it shows single addresses.
+func (all outputs[T]) page() bool {
+	return slices.ContainsFunc(all, func(o view.Output[T]) bool { return o.Name == "html" })
 }
 
-// write writes a report to every destination. Each is made as a whole before it
-// is written.
-func (all outputs) write(streams genericiooptions.IOStreams, r *audit.Report) error {
+// write writes a value to every output; what it is serves in errors. options gives the
+// options for standard output or a file. Each output is made as a whole before it is
+// written.
+func (all outputs[T]) write(streams genericiooptions.IOStreams, what string, v T, options func(toStdout bool) view.Options) error {
 	var errs []error
-	for _, d := range all {
-		if err := d.write(streams, r); err != nil {
-			errs = append(errs, err)
+	for _, o := range all {
+		var buf bytes.Buffer
+		var template *view.TemplateError
+		err := o.Write(&buf, v, options(o.File == ""))
+		switch {
+		case errors.As(err, &template):
+			errs = append(errs, usageError(err))
+		case err != nil:
+			errs = append(errs, failure(fmt.Errorf("writing the %s as %s: %w", what, o.Name, err)))
+		default:
+			errs = append(errs, put(streams.Out, what, o.File, buf.Bytes()))
 		}
 	}
 	return together(errs...)
 }
 
-func (d destination) write(streams genericiooptions.IOStreams, r *audit.Report) error {
-	return deliver(streams, "report", d.Format.Name, d.File, func(w io.Writer) error { return d.printer.Print(w, r) })
-}
-
-// deliver makes the whole of an output before it writes it to a file, or to
-// standard output. what it is serves in errors.
-func deliver(streams genericiooptions.IOStreams, what, format, file string, print func(io.Writer) error) error {
-	var buf bytes.Buffer
-	if err := print(&buf); err != nil {
-		var template *view.TemplateError
-		if errors.As(err, &template) {
-			return usageError(err)
-		}
-		return failure(fmt.Errorf("writing the %s as %s: %w", what, format, err))
-	}
+// put writes an output to its file, or to standard output.
+func put(stdout io.Writer, what, file string, text []byte) (err error) {
 	if file != "" {
-		if err := os.WriteFile(file, buf.Bytes(), 0o644); err != nil {
-			return usagef("writing the %s: %w", what, err)
-		}
-		return nil
+		err = os.WriteFile(file, text, 0o644)
+	} else {
+		_, err = stdout.Write(text)
 	}
-	if _, err := streams.Out.Write(buf.Bytes()); err != nil {
+	if err != nil {
 		return usagef("writing the %s: %w", what, err)
 	}
 	return nil

@@ -274,7 +274,7 @@ func (r *repairCommand) carryOut(ctx context.Context, c *carrier, plan *repair.P
 // report makes the report that the plan is shown with. Only a page shows more of it
 // than the map, and needs what the checks find.
 func (r *repairCommand) report(ctx context.Context, from reader, state *audit.State, progress *view.ProgressLine) (*audit.Report, error) {
-	if !r.print.page() {
+	if !r.print.plans.page() {
 		return audit.NewReport(state, &audit.Result{}), nil
 	}
 	j, err := judge(ctx, &alreadyRead{from, state.Snapshot}, nil, r.grace, progress)
@@ -295,8 +295,8 @@ type alreadyRead struct {
 func (a *alreadyRead) Read(context.Context) (*blocks.Snapshot, error) { return a.snapshot, nil }
 
 // viewOptions returns what an output of the plan needs to know.
-func (r *repairCommand) viewOptions(plan *repair.Plan, report *audit.Report) view.PlanOptions {
-	o := view.PlanOptions{Options: view.Options{Program: r.program, Source: r.sources.describe(), ReportArgs: strings.TrimSpace(r.sources.arguments() + r.hosts.arguments())}, Report: report}
+func (r *repairCommand) viewOptions(plan *repair.Plan, report *audit.Report) view.Options {
+	o := view.Options{Program: r.program, Source: r.sources.describe(), ReportArgs: strings.TrimSpace(r.sources.arguments() + r.hosts.arguments()), Report: report}
 	if !r.apply {
 		o.Next = r.next(plan)
 	}

@@ -132,7 +132,7 @@ cluster cannot be read (nothing is written then); 5 a failure inside the program
 			return err
 		}
 		if !f.yes {
-			if err := x.show(plan, view.PlanOptions{Options: view.Options{Program: program}}); err != nil {
+			if err := x.show(plan, view.Options{Program: program}); err != nil {
 				return err
 			}
 		}

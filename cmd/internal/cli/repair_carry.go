@@ -14,8 +14,8 @@ import (
 )
 
 // show shows a plan on standard error.
-func (c *carrier) show(plan *repair.Plan, o view.PlanOptions) error {
-	shown := &planOutputs{outputs: []view.PlanOutput{{Format: "table"}}, color: c.print.color}
+func (c *carrier) show(plan *repair.Plan, o view.Options) error {
+	shown := c.print.table()
 	return shown.plan(toStderr(c.streams), plan, o)
 }
 
@@ -145,7 +145,7 @@ func (c *carrier) nothingDone(err error) error {
 // finish prints a result, and says how the run ends.
 func (c *carrier) finish(res *repair.Result, next []view.NextStep) error {
 	res.Outcomes = append(c.finished, res.Outcomes...)
-	o := view.PlanOptions{Options: view.Options{Program: c.program}, Next: next}
+	o := view.Options{Program: c.program, Next: next}
 	errs := []error{c.print.result(c.streams, res, o)}
 	if n := c.left(res); n > 0 {
 		verb := "carried out"

@@ -113,83 +113,61 @@ func ownsAllocations(st *audit.State, node string) bool {
 
 // planOutputs are the flags that say how plans and results are printed.
 type planOutputs struct {
-	values []string
-	color  string
+	outputFlags
 
-	outputs []view.PlanOutput
+	plans   outputs[*repair.Plan]
+	results outputs[*repair.Result]
 }
 
-func (p *planOutputs) addFlags(c *cobra.Command) {
-	fs := c.Flags()
-	fs.StringArrayVarP(&p.values, "output", "o", []string{"table"}, "`FORMAT` or FORMAT=FILE, repeatable with files: "+view.PlanFormatNames())
-	fs.StringVar(&p.color, "color", colorAuto, "colour `WHEN`: auto|always|never; auto honours NO_COLOR and TERM=dumb")
-	_ = c.RegisterFlagCompletionFunc("output", completePlanOutput)
-	_ = c.RegisterFlagCompletionFunc("color", cobra.FixedCompletions([]string{colorAuto, colorAlways, colorNever}, cobra.ShellCompDirectiveNoFileComp))
-}
-
-// completePlanOutput completes a value of -o.
-func completePlanOutput(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return completeFormats(view.PlanFormats(), toComplete)
-}
+func (p *planOutputs) addFlags(c *cobra.Command) { addOutputFlags(c, &p.outputFlags, planFormats, "") }
 
 // complete reads the values. Files that are taken may not be written to.
-func (p *planOutputs) complete(taken string) error {
-	if err := checkColor(p.color); err != nil {
-		return usageError(err)
-	}
+func (p *planOutputs) complete(taken string) (err error) {
 	var places places
 	if taken != "" {
 		if err := places.take("--out", "plan", taken); err != nil {
 			return err
 		}
 	}
-	for _, v := range p.values {
-		o, err := view.ParsePlanOutput(v)
-		if err != nil {
-			return usageError(err)
-		}
-		if err := places.take(v, o.Format, o.File); err != nil {
-			return err
-		}
-		p.outputs = append(p.outputs, o)
+	if p.plans, err = parseOutputs(planFormats, &p.outputFlags, places); err != nil {
+		return err
 	}
-	return nil
+	p.results, err = parseOutputs(view.ResultFormats(), &p.outputFlags, places)
+	return err
 }
 
-// page tells whether any output is a page.
-func (p *planOutputs) page() bool {
-	return slices.ContainsFunc(p.outputs, func(o view.PlanOutput) bool { return o.Format == "html" })
+// table returns what prints for people alone, whatever -o says.
+func (p *planOutputs) table() *planOutputs {
+	t := &planOutputs{outputFlags: outputFlags{[]string{"table"}, p.color}}
+	if err := t.complete(""); err != nil {
+		panic(err) // there is a table, and the colour was read before
+	}
+	return t
 }
 
 // noPage refuses a page, for what was kept or done.
 func (p *planOutputs) noPage() error {
-	if !p.page() {
+	if !p.plans.page() {
 		return nil
 	}
 	return usagef("-o html shows a plan upon the report of the same moment: it goes with \"repair\" without --apply")
 }
 
 // plan prints a plan to every output.
-func (p *planOutputs) plan(streams genericiooptions.IOStreams, plan *repair.Plan, o view.PlanOptions) error {
-	return p.each(streams, "plan", o, func(w io.Writer, x view.PlanOutput, o view.PlanOptions) error { return x.WritePlan(w, plan, o) })
+func (p *planOutputs) plan(streams genericiooptions.IOStreams, plan *repair.Plan, o view.Options) error {
+	return p.plans.write(streams, "plan", plan, p.options(streams, o))
 }
 
 // result prints what became of a plan to every output.
-func (p *planOutputs) result(streams genericiooptions.IOStreams, r *repair.Result, o view.PlanOptions) error {
-	return p.each(streams, "result", o, func(w io.Writer, x view.PlanOutput, o view.PlanOptions) error { return x.WriteResult(w, r, o) })
+func (p *planOutputs) result(streams genericiooptions.IOStreams, r *repair.Result, o view.Options) error {
+	return p.results.write(streams, "result", r, p.options(streams, o))
 }
 
-func (p *planOutputs) each(streams genericiooptions.IOStreams, what string, o view.PlanOptions, write func(io.Writer, view.PlanOutput, view.PlanOptions) error) error {
-	var errs []error
-	for _, x := range p.outputs {
-		opts := o
-		opts.Now, opts.Color = time.Now(), p.color == colorAlways
-		if x.File == "" {
-			opts.Width, opts.Color, opts.ASCII = terminalWidth(streams.Out), useColor(p.color, streams.Out), asciiOnly(streams.Out)
-		}
-		errs = append(errs, deliver(streams, what, x.Format, x.File, func(w io.Writer) error { return write(w, x, opts) }))
+func (p *planOutputs) options(streams genericiooptions.IOStreams, o view.Options) func(toStdout bool) view.Options {
+	return func(toStdout bool) view.Options {
+		o.Now, o.ASCII = time.Now(), toStdout && asciiOnly(streams.Out)
+		return p.display(o, streams, toStdout)
 	}
-	return together(errs...)
 }
 
 // readPlan reads a plan that --out, -o json or -o yaml wrote.
@@ -245,7 +223,7 @@ Exit codes: 0 it ran; 2 the file cannot be read, or is no plan.`,
 		if err != nil {
 			return err
 		}
-		o := view.PlanOptions{Options: view.Options{Program: program}}
+		o := view.Options{Program: program}
 		if len(plan.Steps) > 0 {
 			n := applyNext(plan)
 			n.Text = strings.Replace(n.Text, "Nothing was written. ", "", 1)

@@ -87,8 +87,8 @@ func (c *carrier) undo(ctx context.Context, file *repair.JournalFile) error {
 		return err
 	}
 	if !c.flags.yes {
-		shown := &planOutputs{outputs: []view.PlanOutput{{Format: "table"}}, color: c.print.color}
-		if err := shown.result(toStderr(c.streams), preview, view.PlanOptions{Options: view.Options{Program: c.program}}); err != nil {
+		shown := c.print.table()
+		if err := shown.result(toStderr(c.streams), preview, view.Options{Program: c.program}); err != nil {
 			return err
 		}
 	}

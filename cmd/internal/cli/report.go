@@ -25,12 +25,11 @@ type reportCommand struct {
 	hosts   hostFlags
 	mutes   muteFlags
 
-	output       []string
+	output       outputFlags
 	failOn       string
 	checks       []string
 	pools, nodes []string
 	grace        time.Duration
-	color        string
 	noHeaders    bool
 	ascii        bool
 	journals     []string
@@ -43,7 +42,7 @@ type reportCommand struct {
 type auditRun struct {
 	reader  reader
 	journal *journalReader // the reader, if journals are given; else nil
-	outputs outputs
+	outputs outputs[*audit.Report]
 	checks  []*audit.Check
 	// failOn is the severity that fails the run; 0 for none.
 	failOn   audit.Severity
@@ -103,8 +102,7 @@ hold, the first of 5, 2, 3, 1 counts.`,
 	r.sources.addFlags(c)
 	r.hosts.addFlags(c)
 	fs := c.Flags()
-	fs.StringArrayVarP(&r.output, "output", "o", []string{"table"},
-		"`FORMAT` or FORMAT=FILE, repeatable with files: "+view.FormatNames())
+	addOutputFlags(c, &r.output, reportFormats, "the severities ")
 	fs.StringVar(&r.failOn, "fail-on", failNever, "exit with 1 if there is a finding at or above this `SEVERITY`: critical|error|warning|info|never")
 	fs.StringSliceVar(&r.checks, "check", nil, "run only the check, or group of checks, of this `ID`, such as ip/borrowed or pool; repeatable, or joined by commas")
 	fs.StringSliceVar(&r.pools, "pool", nil, "show only what concerns the pool of this `NAME`; repeatable, or joined by commas")
@@ -112,14 +110,11 @@ hold, the first of 5, 2, 3, 1 counts.`,
 	r.mutes.addFlags(c)
 	fs.DurationVar(&r.grace, "grace", audit.DefaultGrace, "how long a state must have held before it counts as lasting")
 	fs.StringArrayVar(&r.journals, "journal", nil, "report at once what the run that wrote this `JOURNAL` of a repair left half-done; repeatable")
-	fs.StringVar(&r.color, "color", colorAuto, "colour the severities `WHEN`: auto|always|never; auto honours NO_COLOR and TERM=dumb")
 	fs.BoolVar(&r.ascii, "ascii", false, "draw with ASCII characters only; also where the locale is none of UTF-8, or TERM=dumb")
 	fs.BoolVar(&r.noHeaders, "no-headers", false, "leave out the heading of custom-columns")
 
-	_ = c.RegisterFlagCompletionFunc("output", completeOutput)
 	_ = c.RegisterFlagCompletionFunc("check", completeChecks)
 	_ = c.RegisterFlagCompletionFunc("fail-on", completeSeverity)
-	_ = c.RegisterFlagCompletionFunc("color", cobra.FixedCompletions([]string{colorAuto, colorAlways, colorNever}, cobra.ShellCompDirectiveNoFileComp))
 	for _, flag := range []string{"pool", "node", "grace", "at"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
@@ -148,9 +143,6 @@ func (r *reportCommand) complete() (*auditRun, error) {
 	if r.grace < 0 {
 		return nil, usagef("--grace %s is negative", r.grace)
 	}
-	if err := checkColor(r.color); err != nil {
-		return nil, usageError(err)
-	}
 	var err error
 	if a.checks, err = audit.All.Select(r.checks); err != nil {
 		return nil, usageError(err)
@@ -158,7 +150,7 @@ func (r *reportCommand) complete() (*auditRun, error) {
 	if r.stored, err = r.storedReport(a.checks); err != nil {
 		return nil, err
 	}
-	if a.outputs, err = parseOutputs(r.output, r.viewOptions); err != nil {
+	if a.outputs, err = parseOutputs(reportFormats, &r.output, places{}); err != nil {
 		return nil, err
 	}
 	if a.mutes, a.known, err = r.mutes.read(r.streams.In); err != nil {
@@ -184,17 +176,12 @@ func (r *reportCommand) complete() (*auditRun, error) {
 func (r *reportCommand) viewOptions(toStdout bool) view.Options {
 	o := view.Options{
 		NoHeaders: r.noHeaders, Program: r.program, Source: r.sources.describe(), ReportArgs: strings.TrimSpace(r.sources.arguments() + r.hosts.arguments()),
-		Now: time.Now(), Color: r.color == colorAlways, FailOn: r.severity, ASCII: r.ascii,
+		Now: time.Now(), FailOn: r.severity, ASCII: r.ascii || toStdout && asciiOnly(r.streams.Out),
 	}
 	if r.stored != nil {
 		o.ReportArgs = "" // the other commands read objects, not reports
 	}
-	if toStdout {
-		o.Width = terminalWidth(r.streams.Out)
-		o.Color = useColor(r.color, r.streams.Out)
-		o.ASCII = r.ascii || asciiOnly(r.streams.Out)
-	}
-	return o
+	return r.output.display(o, r.streams, toStdout)
 }
 
 // run reads, judges and prints.
@@ -220,7 +207,7 @@ func (r *reportCommand) run(ctx context.Context, a *auditRun) error {
 		rep.Mute(a.mutes)
 		r.warnMuted(rep, a.known)
 	}
-	errs := []error{a.outputs.write(r.streams, rep)}
+	errs := []error{a.outputs.write(r.streams, "report", rep, r.viewOptions)}
 	if !rep.Complete {
 		errs = append(errs, unreadError(incomplete("report", rep.Gaps)))
 	}
@@ -273,7 +260,7 @@ func (r *reportCommand) audit(ctx context.Context, a *auditRun) (*audit.Report, 
 	if a.journal != nil {
 		a.journal.fix(rep)
 	}
-	if a.outputs.showAddresses() {
+	if a.outputs.page() {
 		rep.Usage = audit.NewUsage(j.state, j.result)
 	}
 	return rep, nil

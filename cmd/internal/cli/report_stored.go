@@ -4,7 +4,7 @@ import (
 	"os"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
 
 // storedReport returns the report that the one file of -f holds, as -o json, yaml
@@ -23,7 +23,7 @@ func (r *reportCommand) storedReport(checks []*audit.Check) (*audit.Report, erro
 		return nil, usagef("reading %s: %w", path, err)
 	}
 	defer done()
-	if !view.IsHTML(head) && !isReport(identity(head)) {
+	if !page.Is(head) && !isReport(identity(head)) {
 		return nil, nil // no report, and no error
 	}
 	switch {

@@ -47,7 +47,7 @@ func runReport(t *testing.T, r reader) (int, *audit.Report, string) {
 	streams, out, errOut := testStreams()
 	c := &reportCommand{streams: streams, program: "calico-audit", grace: audit.DefaultGrace}
 	code := execute(t.Context(), streams, func() error {
-		outputs, err := parseOutputs([]string{"json"}, func(bool) view.Options { return view.Options{} })
+		outputs, err := parseOutputs(reportFormats, &outputFlags{[]string{"json"}, colorAuto}, places{})
 		if err != nil {
 			return err
 		}

@@ -114,7 +114,7 @@ func TestProgressOnTerminal(t *testing.T) {
 	tty, drain := openTerminal(t, 80)
 	streams, out, _ := testStreams()
 	streams.ErrOut = tty
-	c := &reportCommand{streams: streams, failOn: failNever, color: colorAuto, output: []string{"json"}}
+	c := &reportCommand{streams: streams, failOn: failNever, output: outputFlags{[]string{"json"}, colorAuto}}
 	c.sources.addFlags(newVersion(streams))
 	c.sources.files = []string{"unused"}
 	a, err := c.complete()

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -97,18 +98,14 @@ func newVersion(streams genericiooptions.IOStreams) *cobra.Command {
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	c.RunE = run(func(*cobra.Command, []string) error {
 		v := buildVersion()
-		var err error
-		switch format {
-		case "":
-			_, err = fmt.Fprint(streams.Out, v.text())
-		case "json":
-			err = view.WriteJSON(streams.Out, v)
-		case "yaml":
-			err = view.WriteYAML(streams.Out, v)
-		default:
+		write := view.Data[format]
+		switch {
+		case format == "":
+			write = func(w io.Writer, _ any) error { _, err := fmt.Fprint(w, v.text()); return err }
+		case write == nil:
 			return usagef("unknown output format %q: want json or yaml", format)
 		}
-		if err != nil {
+		if err := write(streams.Out, v); err != nil {
 			return usageError(fmt.Errorf("writing the version: %w", err))
 		}
 		return nil

@@ -70,7 +70,11 @@ type document struct {
 func documents() ([]document, error) {
 	var checks bytes.Buffer
 	checks.WriteString(generated)
-	if err := view.WriteChecksMarkdown(&checks, audit.All); err != nil {
+	markdown, err := view.CheckFormats().Named("markdown")
+	if err == nil {
+		err = markdown.Write(&checks, view.NewCheckDocs(audit.All), view.Options{})
+	}
+	if err != nil {
 		return nil, fmt.Errorf("making the documentation of the checks: %w", err)
 	}
 	var families bytes.Buffer

@@ -7,7 +7,6 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks/source"
-	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
 // root is where the snapshots are read from.
@@ -29,7 +28,7 @@ func pictures() ([]document, error) {
 		r := audit.NewReport(st, result)
 		r.Usage = audit.NewUsage(st, result)
 		var picture bytes.Buffer
-		if err := view.WriteMapSVG(&picture, r, nil); err != nil {
+		if err := writeMap(&picture, r); err != nil {
 			return nil, fmt.Errorf("drawing the snapshot %s: %w", name, err)
 		}
 		out = append(out, document{"examples/pictures/" + name + ".svg", picture.Bytes()})

@@ -1,8 +1,6 @@
 package view
 
 import (
-	"fmt"
-	"io"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
@@ -42,95 +40,81 @@ func NewCheckDocs(checks []*audit.Check) CheckDocs {
 	return out
 }
 
-// CheckFormats are the formats of a list of checks.
-var CheckFormats = []string{"table", "json", "yaml", "name", "markdown"}
+// CheckPart is a part of a check's documentation.
+type CheckPart struct{ Title, Text string }
 
-// WriteChecks writes checks in one of [CheckFormats]. As a table it is a line per
-// check, or with full set their whole documentation.
-func WriteChecks(w io.Writer, format string, checks []*audit.Check, full bool, o Options) error {
-	switch format {
-	case "json":
-		return WriteJSON(w, NewCheckDocs(checks))
-	case "yaml":
-		return WriteYAML(w, NewCheckDocs(checks))
-	case "markdown":
-		return WriteChecksMarkdown(w, checks)
-	case "name":
-		for _, c := range checks {
-			if _, err := fmt.Fprintln(w, c.ID); err != nil {
-				return err
-			}
-		}
-		return nil
-	case "table":
-		p := newPage(o)
-		if full {
-			for i, c := range checks {
-				if i > 0 {
-					p.blank()
-				}
-				checkText(p, c)
-			}
-		} else {
-			checkList(p, checks, o)
-		}
-		return p.writeTo(w)
+// Parts returns a check's documentation in the order in which it is read; parts that
+// say nothing are left out.
+func (c CheckDoc) Parts() (out []CheckPart) {
+	needs := make([]string, len(c.Needs))
+	for i, r := range c.Needs {
+		needs[i] = string(r)
 	}
-	return fmt.Errorf("unknown output format %q: want one of %s", format, strings.Join(CheckFormats, ", "))
-}
-
-// checkList writes for each check when it fires and how bad that is.
-func checkList(p *page, checks []*audit.Check, o Options) {
-	idWidth := 0
-	for _, c := range checks {
-		idWidth = max(idWidth, displayWidth(c.ID))
-	}
-	if !o.NoHeaders {
-		p.line(span{text: pad("ID", idWidth, false) + "  FIRES WHEN, AND HOW BAD IT IS"})
-	}
-	for _, c := range checks {
-		p.wrap(pad(c.ID, idWidth, false)+"  ", idWidth+2, c.Title)
-		p.wrap(strings.Repeat(" ", idWidth+4), idWidth+4, c.Severity)
-	}
-}
-
-// checkText writes the documentation of a check.
-func checkText(p *page, c *audit.Check) {
-	p.wrap("", 2, c.ID+": "+c.Title)
-	for _, part := range checkParts(c) {
-		p.blank()
-		p.line(span{text: part.title})
-		p.wrap("  ", 2, part.text)
-	}
-}
-
-type checkPart struct{ title, text string }
-
-// checkParts returns a check's documentation in the order in which it is read;
-// parts that say nothing are left out.
-func checkParts(c *audit.Check) []checkPart {
-	var out []checkPart
-	for _, p := range []checkPart{
+	for _, p := range []CheckPart{
 		{"Severity", c.Severity},
 		{"Why it matters", c.Why},
 		{"How to see it", c.Confirm},
 		{"Often misread", c.Misread},
 		{"What to do", c.Fix},
 		{"What not to do", c.Never},
-		{"How to verify", c.Verification()},
-		{"Needs to read", needs(c.Needs)},
+		{"How to verify", c.Verify},
+		{"Needs to read", strings.Join(needs, ", ")},
 	} {
-		if p.text != "" {
+		if p.Text != "" {
 			out = append(out, p)
 		}
 	}
 	return out
 }
 
-func needs(rs []blocks.Resource) string {
-	names := make([]string, len(rs))
-	for i, r := range rs {
-		names[i] = string(r)
+// CheckAnchor returns the anchor of a check's section: what GitHub makes of a
+// heading that is the check's ID.
+func CheckAnchor(id string) string { return strings.ReplaceAll(id, "/", "") }
+
+// CheckListFormats returns the formats of a list of checks, of which the table has no
+// more than when they fire and how bad that is.
+func CheckListFormats() Formats[CheckDocs] { return checkFormats((*printer).checkList) }
+
+// CheckFormats returns the formats of checks with their whole documentation.
+func CheckFormats() Formats[CheckDocs] { return checkFormats((*printer).checks) }
+
+func checkFormats(table func(*printer, CheckDocs)) Formats[CheckDocs] {
+	return Formats[CheckDocs]{
+		{Name: "table", Write: forPeople(table, false)},
+		{Name: "json", Write: asJSON[CheckDocs]},
+		{Name: "yaml", Write: asYAML[CheckDocs]},
+		{Name: "name", Write: asLines(func(d CheckDocs) (out []string) {
+			for _, c := range d.Checks {
+				out = append(out, c.ID)
+			}
+			return out
+		})},
+		{Name: "markdown", Write: asMarkdown[CheckDocs]("checks")},
 	}
-	return strings.Join(names, ", ")
+}
+
+// checkList writes for each check when it fires and how bad that is.
+func (p *printer) checkList(d CheckDocs) {
+	width := widest(d.Checks, func(c *CheckDoc) string { return c.ID })
+	if !p.NoHeaders {
+		p.say(pad("ID", width, false) + "  FIRES WHEN, AND HOW BAD IT IS")
+	}
+	for _, c := range d.Checks {
+		p.wrap(pad(c.ID, width, false)+"  ", width+2, c.Title)
+		p.wrap(strings.Repeat(" ", width+4), width+4, c.Severity)
+	}
+}
+
+// checks writes the documentation of checks.
+func (p *printer) checks(d CheckDocs) {
+	for i, c := range d.Checks {
+		if i > 0 {
+			p.blank()
+		}
+		p.wrap("", 2, c.ID+": "+c.Title)
+		for _, part := range c.Parts() {
+			p.section(part.Title)
+			p.wrap("  ", 2, part.Text)
+		}
+	}
 }

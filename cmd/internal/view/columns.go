@@ -15,14 +15,11 @@ import (
 // none is what stands for a value that a finding does not have.
 const none = "<none>"
 
-type columnsPrinter struct {
-	titles   []string
-	paths    []*jsonpath.JSONPath
-	noTitles bool
-}
-
-func newColumns(spec string, o Options) (Printer, error) {
-	c := &columnsPrinter{noTitles: o.NoHeaders}
+// asColumns makes a format's Write of custom columns, HEADER:PATH,…: it writes a line
+// per finding.
+func asColumns(spec string) (func(io.Writer, *audit.Report, Options) error, error) {
+	var columns []column
+	var paths []*jsonpath.JSONPath
 	for _, part := range splitColumns(spec) {
 		title, path, ok := strings.Cut(part, ":")
 		if !ok || title == "" || path == "" {
@@ -32,9 +29,31 @@ func newColumns(spec string, o Options) (Printer, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading custom-columns: %w", err)
 		}
-		c.titles, c.paths = append(c.titles, title), append(c.paths, parsed)
+		columns, paths = append(columns, column{title: title}), append(paths, parsed)
 	}
-	return c, nil
+	return func(w io.Writer, r *audit.Report, o Options) error {
+		g := &grid{columns: columns, noTitles: o.NoHeaders, gap: "   "}
+		for i := range r.Findings {
+			data, err := decoded(r.Findings[i])
+			if err != nil {
+				return err
+			}
+			row := make([]string, len(paths))
+			for j, path := range paths {
+				if row[j], err = cell(path, data); err != nil {
+					return err
+				}
+			}
+			g.add(row...)
+		}
+		var buf bytes.Buffer
+		lines, _ := g.lines()
+		for _, l := range lines {
+			buf.WriteString(l + "\n")
+		}
+		_, err := w.Write(buf.Bytes())
+		return err
+	}, nil
 }
 
 // splitColumns splits at commas, except within brackets and quotes, where they
@@ -73,33 +92,6 @@ func relaxed(path string) string {
 	return "{" + path + "}"
 }
 
-// Print writes a line per finding.
-func (c *columnsPrinter) Print(w io.Writer, r *audit.Report) error {
-	g := &grid{noTitles: c.noTitles, gap: 3}
-	for _, t := range c.titles {
-		g.columns = append(g.columns, column{title: t})
-	}
-	for i := range r.Findings {
-		data, err := decoded(r.Findings[i])
-		if err != nil {
-			return err
-		}
-		row := make([]string, len(c.paths))
-		for j, path := range c.paths {
-			if row[j], err = cell(path, data); err != nil {
-				return err
-			}
-		}
-		g.add(row...)
-	}
-	var buf bytes.Buffer
-	for _, l := range g.lines() {
-		buf.WriteString(l + "\n")
-	}
-	_, err := w.Write(buf.Bytes())
-	return err
-}
-
 // cell returns what a path selects: several values are joined by commas.
 func cell(path *jsonpath.JSONPath, data any) (string, error) {
 	results, err := path.FindResults(data)
@@ -109,10 +101,9 @@ func cell(path *jsonpath.JSONPath, data any) (string, error) {
 	var values []string
 	for _, list := range results {
 		for _, v := range list {
-			if !v.IsValid() || !v.CanInterface() {
-				continue
+			if v.IsValid() && v.CanInterface() {
+				values = append(values, cellValue(v.Interface()))
 			}
-			values = append(values, cellValue(v.Interface()))
 		}
 	}
 	if len(values) == 0 {

@@ -1,66 +1,174 @@
 package view
 
 import (
-	"io"
-
-	"k8s.io/client-go/util/jsonpath"
+	"fmt"
+	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
 )
 
-// ExplainFormats returns the formats of an explanation, in the order in which
-// they are shown.
-func ExplainFormats() []Format {
-	return []Format{
-		{Name: "table", Help: "what is known, for people; long lists are cut"},
-		{Name: "wide", Help: "the same in full, with the evidence of findings and the object that each fact is from"},
-		{Name: "json", Help: "the whole explanation as JSON"},
-		{Name: "yaml", Help: "the whole explanation as YAML"},
-		{Name: "jsonpath", Argument: "TEMPLATE", Help: "parts of the explanation, as kubectl's jsonpath"},
+// ExplainFormats returns the formats of an explanation.
+func ExplainFormats() Formats[*audit.Explanation] {
+	return explainFormats((*printer).explanation)
+}
+
+// ExplainCheckFormats returns the formats of a check that is explained. They have the
+// names of [ExplainFormats].
+func ExplainCheckFormats() Formats[CheckDocs] { return explainFormats((*printer).checks) }
+
+func explainFormats[T any](print func(*printer, T)) Formats[T] {
+	return Formats[T]{
+		{Name: "table", Help: "what is known, for people; long lists are cut", Write: forPeople(print, false)},
+		{Name: "wide", Help: "the same in full, with the evidence of findings and the object that each fact is from", Write: forPeople(print, true)},
+		{Name: "json", Help: "the whole explanation as JSON", Write: asJSON[T]},
+		{Name: "yaml", Help: "the whole explanation as YAML", Write: asYAML[T]},
+		{Name: "jsonpath", Argument: "TEMPLATE", Help: "parts of the explanation, as kubectl's jsonpath", with: asPath[T]},
 	}
 }
 
-// ExplainFormatNames returns the names of the formats, joined for messages.
-func ExplainFormatNames() string { return formatNames(ExplainFormats()) }
+const (
+	// widestName is how wide the names of facts may be that values stand beside. A
+	// wider one stands on a line of its own.
+	widestName = 24
+	// listed is how many items of a list the table writes out before it counts the
+	// rest.
+	listed = 10
+)
 
-// ExplainOutput is one value of explain's -o: a format, and where its output
-// goes.
-type ExplainOutput struct {
-	Format string
-	// File is the path of the file to write; empty for standard output.
-	File string
-
-	path *jsonpath.JSONPath
-}
-
-// ParseExplainOutput reads a value of -o: FORMAT, FORMAT=FILE or
-// jsonpath=TEMPLATE.
-func ParseExplainOutput(value string) (ExplainOutput, error) {
-	o, path, err := parsePathOutput(value, ExplainFormats())
-	return ExplainOutput{Format: o.Format.Name, File: o.File, path: path}, err
-}
-
-// Write writes an explanation.
-func (x ExplainOutput) Write(w io.Writer, e *audit.Explanation, o Options) error {
-	switch x.Format {
-	case "json":
-		return WriteJSON(w, e)
-	case "yaml":
-		return WriteYAML(w, e)
-	case "jsonpath":
-		return writePath(w, x.path, e)
+// explanation writes an explanation for people.
+func (p *printer) explanation(e *audit.Explanation) {
+	p.head(&e.Cluster, e.Complete)
+	first := ""
+	var kinds []string
+	for i := range e.Subjects {
+		s := &e.Subjects[i]
+		p.section(strings.ToUpper(kindWord(s.Subject.Kind)) + " " + s.Subject.ID())
+		p.wrap("  ", 2, s.Summary)
+		for j := range s.Sections {
+			p.facts(&s.Sections[j])
+		}
+		p.findings(s.Findings)
+		p.related(s.Related)
+		p.outlook(s.Outlook)
+		if first == "" && len(s.Findings) > 0 {
+			first = s.Findings[0].Check
+		}
+		kinds = append(kinds, strings.ToLower(kindWord(s.Subject.Kind)))
 	}
-	t := &explainTable{table{o.defaults(), x.Format == "wide"}}
-	return t.print(w, e)
+	p.notSeen(e.Gaps, e.SkippedChecks)
+	if first != "" || len(kinds) > 1 {
+		p.blank()
+	}
+	if len(kinds) > 1 {
+		p.wrap("", 2, fmt.Sprintf("%d things go by this name (%s); --kind shows those of one kind.", len(kinds), strings.Join(kinds, ", ")))
+	}
+	if first != "" {
+		p.say("More about a check: " + p.Program + " explain " + first)
+	}
 }
 
-// WriteCheck writes the documentation of a check.
-func (x ExplainOutput) WriteCheck(w io.Writer, c *audit.Check, o Options) error {
-	switch x.Format {
-	case "jsonpath":
-		return writePath(w, x.path, NewCheckDocs([]*audit.Check{c}))
-	case "wide":
-		return WriteChecks(w, "table", []*audit.Check{c}, true, o)
+// kindWord is what people call a kind of subject.
+func kindWord(kind string) string {
+	switch kind {
+	case audit.KindPool:
+		return "Pool"
+	case audit.KindBlock:
+		return "Block"
+	case audit.KindHandle:
+		return "Handle"
 	}
-	return WriteChecks(w, x.Format, []*audit.Check{c}, true, o)
+	return kind
+}
+
+// facts writes the facts of a section under its title. An object that all of
+// them are from stands beside the title.
+func (p *printer) facts(s *audit.Section) {
+	source := commonSource(s.Facts)
+	title := s.Title
+	if source != "" && (p.wide || !s.List && displayWidth(Clean(title+source)) <= p.Width-4) {
+		title += "  (" + source + ")"
+	}
+	p.section(title)
+	facts, rest := s.Facts, 0
+	if s.List {
+		facts, rest = cut(facts, p.atMost(listed))
+	}
+	width := 0
+	for _, f := range facts {
+		if w := displayWidth(Clean(f.Name)); w <= widestName {
+			width = max(width, w)
+		}
+	}
+	last := ""
+	for _, f := range facts {
+		name := Clean(f.Name)
+		if f.Name == last {
+			name = ""
+		}
+		last = f.Name
+		value := f.Value
+		if p.wide && source == "" && f.Source != "" {
+			value += "  [" + f.Source + "]"
+		}
+		if displayWidth(name) > widestName {
+			p.say("  " + name)
+			name = ""
+		}
+		p.wrap("  "+pad(name, width, false)+"  ", width+4, value)
+	}
+	if rest > 0 {
+		p.say(fmt.Sprintf("  … and %d more (-o wide shows each)", rest))
+	}
+}
+
+// commonSource returns the object that all facts are from; empty if they are from
+// several, or some are concluded.
+func commonSource(facts []audit.Fact) string {
+	for _, f := range facts {
+		if f.Source != facts[0].Source {
+			return ""
+		}
+	}
+	return facts[0].Source
+}
+
+// related names the findings about what the subject hangs on or holds, those of
+// one check and severity in one line.
+func (p *printer) related(findings []audit.Finding) {
+	if len(findings) == 0 {
+		return
+	}
+	const hang = 6
+	p.section("Findings beside it")
+	for _, g := range Groups(findings) {
+		severity, after, text := severitySpan(g[0].Severity), " "+g[0].Check+"  ", Message(&g[0])
+		if n := len(g); n > 1 {
+			some, rest := cut(g, p.atMost(listed))
+			ids := make([]string, len(some))
+			for i := range some {
+				ids[i] = some[i].Subject.ID()
+			}
+			if rest > 0 {
+				ids = append(ids, fmt.Sprintf("and %d more", rest))
+			}
+			after, text = fmt.Sprintf(" %s (%d)  ", g[0].Check, n), strings.Join(ids, ", ")
+		}
+		lines := append(wrapWords(Clean(text), p.Width-2-displayWidth(Clean(severity.text+after))), "")
+		p.line(span{text: "  "}, severity, span{text: after + lines[0]})
+		for _, l := range wrapWords(strings.Join(lines[1:], " "), p.Width-hang) {
+			p.say(strings.Repeat(" ", hang) + l)
+		}
+	}
+}
+
+// outlook says of each verdict what would change it.
+func (p *printer) outlook(all []audit.Outlook) {
+	if len(all) == 0 {
+		return
+	}
+	p.section("What would change it")
+	width := widest(all, func(o *audit.Outlook) string { return o.Verdict })
+	for _, o := range all {
+		p.wrap("  "+pad(Clean(o.Verdict), width, false)+"  ", width+4, o.Change)
+	}
 }

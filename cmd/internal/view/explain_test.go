@@ -1,7 +1,6 @@
 package view
 
 import (
-	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -31,15 +30,7 @@ func loadExplanation(t *testing.T, name string) *audit.Explanation {
 
 func renderExplanation(t *testing.T, output, name string, o Options) string {
 	t.Helper()
-	out, err := ParseExplainOutput(output)
-	if err != nil {
-		t.Fatalf("ParseExplainOutput(%q): %v", output, err)
-	}
-	var buf bytes.Buffer
-	if err := out.Write(&buf, loadExplanation(t, name), o); err != nil {
-		t.Fatalf("writing %q: %v", output, err)
-	}
-	return buf.String()
+	return written(t, ExplainFormats(), output, loadExplanation(t, name), o)
 }
 
 func TestExplainGolden(t *testing.T) {
@@ -136,14 +127,14 @@ func TestParseExplainOutput(t *testing.T) {
 		"jsonpath={.x":  "jsonpath template",
 		"custom-column": "unknown output format",
 	} {
-		if _, err := ParseExplainOutput(value); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ExplainFormats().Parse(value); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", value, err, want)
 		}
 	}
-	if o, err := ParseExplainOutput("json=out.json"); err != nil || o.File != "out.json" {
+	if o, err := ExplainFormats().Parse("json=out.json"); err != nil || o.File != "out.json" {
 		t.Errorf("json=out.json: %+v, %v", o, err)
 	}
-	if o, err := ParseExplainOutput("yaml=-"); err != nil || o.File != "" {
+	if o, err := ExplainFormats().Parse("yaml=-"); err != nil || o.File != "" {
 		t.Errorf("yaml=-: %+v, %v", o, err)
 	}
 }

@@ -1,23 +1,88 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"time"
 
-	"k8s.io/client-go/util/jsonpath"
-
 	"github.com/calico-audit/calico-audit/audit"
 )
 
-// Printer writes a report.
-type Printer interface {
-	Print(w io.Writer, r *audit.Report) error
+// Format is a way of writing values of one type, as -o names it.
+type Format[T any] struct {
+	Name string
+	// Argument names what a format takes, as in "jsonpath=TEMPLATE"; empty if it takes
+	// nothing, and a "=" is followed by a file.
+	Argument string
+	// Help says in a few words what is written.
+	Help string
+	// Write writes a value.
+	Write func(w io.Writer, v T, o Options) error
+
+	// with makes Write of an argument, and fails where that makes no sense; for formats
+	// that take one.
+	with func(argument string) (func(w io.Writer, v T, o Options) error, error)
 }
 
-// Options say how a report is written.
+func (f Format[T]) usage() string {
+	if f.Argument != "" {
+		return f.Name + "=" + f.Argument
+	}
+	return f.Name
+}
+
+// Formats are the formats of a command, in the order in which they are shown.
+type Formats[T any] []Format[T]
+
+// Names returns the names of the formats with their arguments, for messages.
+func (all Formats[T]) Names() (out []string) {
+	for _, f := range all {
+		out = append(out, f.usage())
+	}
+	return out
+}
+
+// Named returns the format of a name.
+func (all Formats[T]) Named(name string) (Format[T], error) {
+	i := slices.IndexFunc(all, func(f Format[T]) bool { return f.Name == name })
+	if i < 0 {
+		return Format[T]{}, fmt.Errorf("unknown output format %q: want one of %s", name, strings.Join(all.Names(), ", "))
+	}
+	return all[i], nil
+}
+
+// Output is one value of -o: a format, and where its output goes.
+type Output[T any] struct {
+	Format[T]
+	// File is the path of the file to write; empty for standard output.
+	File string
+}
+
+// Parse reads a value of -o: FORMAT or FORMAT=FILE or, for formats that take an
+// argument, FORMAT=ARGUMENT.
+func (all Formats[T]) Parse(value string) (Output[T], error) {
+	name, rest, given := strings.Cut(value, "=")
+	f, err := all.Named(name)
+	switch {
+	case err != nil:
+		return Output[T]{}, err
+	case f.Argument != "" && rest == "":
+		return Output[T]{}, fmt.Errorf("output format %s needs an argument: %s", name, f.usage())
+	case f.Argument != "":
+		f.Write, err = f.with(rest)
+		return Output[T]{Format: f}, err
+	case given && rest == "":
+		return Output[T]{}, fmt.Errorf("output %q names no file after the \"=\"", value)
+	case rest == "-":
+		rest = ""
+	}
+	return Output[T]{f, rest}, nil
+}
+
+// Options say how a value is written.
 type Options struct {
 	// Width is the number of columns that texts are wrapped to; 0 means
 	// [PipeWidth].
@@ -26,7 +91,7 @@ type Options struct {
 	Color bool
 	// ASCII writes nothing beyond ASCII but what names from the cluster hold.
 	ASCII bool
-	// NoHeaders leaves out the headings of custom-columns.
+	// NoHeaders leaves out the headings of custom-columns and of the list of checks.
 	NoHeaders bool
 	// Program is the command line that people start the program by, such as
 	// "kubectl calico-audit"; it is used in hints. Empty means "calico-audit".
@@ -34,8 +99,8 @@ type Options struct {
 	// ReportArgs are the arguments, ready for a shell, that make another report
 	// read the same source, such as "-f dir"; hints that are reports get them.
 	ReportArgs string
-	// Source says where the report's data came from, such as a file's path;
-	// empty if there is nothing to say.
+	// Source says where the data came from, such as a file's path; empty if there is
+	// nothing to say.
 	Source string
 	// Now is the time that the age of the data is told from; zero tells none.
 	Now time.Time
@@ -45,107 +110,60 @@ type Options struct {
 	// Why says why a check's findings matter; nil takes the first sentence of the
 	// check's documentation.
 	Why func(check string) string
+	// Next says how to go on with a plan: what to know, and command lines.
+	Next []NextStep
+	// Report is of the state that a plan was made of, for the maps before and after
+	// it; nil where it is not at hand, as for a plan that was kept.
+	Report *audit.Report
 }
+
+// NextStep is a remark on how to go on, with a command line where there is one.
+type NextStep struct{ Text, Command string }
 
 // PipeWidth is the width of texts that do not go to a terminal.
 const PipeWidth = 100
 
-// Format is a way of writing reports.
-type Format struct {
-	// Name as it is given to -o.
-	Name string
-	// Argument names the argument of a format that takes one, as in
-	// "jsonpath=TEMPLATE"; empty if it takes none.
-	Argument string
-	// Help says in a few words what is written.
-	Help string
-
-	make func(argument string, o Options) (Printer, error)
+// Defaults fills in what was left out.
+func (o Options) Defaults() Options {
+	o.Program = cmp.Or(o.Program, "calico-audit")
+	if o.Why == nil {
+		o.Why = documentedWhy
+	}
+	return o
 }
 
-// Addresses tells whether the format shows single addresses: it takes the report's
-// Usage.
-func (f Format) Addresses() bool { return f.Name == "html" }
+// documentedWhy returns the first sentence of a check's own documentation.
+func documentedWhy(check string) string {
+	c, err := audit.All.ByID(check)
+	if err != nil {
+		return "" // a report of another version may name a check this one does not have
+	}
+	return firstSentence(c.Why)
+}
 
-// Formats returns the formats of a report, in the order in which they are shown.
-func Formats() []Format {
-	return []Format{
-		{"table", "", "an overview for people; alike findings are collapsed", newTable},
-		{"wide", "", "the same with every finding, its evidence, and the nodes", newWide},
-		{"map", "", "the map of the pools' blocks, drawn with characters", newMap},
-		{"json", "", "the whole report as JSON", newJSON},
-		{"yaml", "", "the whole report as YAML", newYAML},
-		{"name", "", "the names of what the findings are about, one a line", newName},
-		{"jsonpath", "TEMPLATE", "parts of the report, as kubectl's jsonpath", newJSONPath},
-		{"custom-columns", "SPEC", "a line per finding with columns HEADER:PATH,…", newColumns},
-		{"html", "", "a page of its own to keep, look at and pass on", newHTML},
-		{"junit", "", "a test case per check, for CI systems", newJUnit},
-		{"markdown", "", "for tickets", newMarkdown},
+// whyOnce returns what says why a check's findings matter, and says it once.
+func (o Options) whyOnce() func(check string) string {
+	said := map[string]bool{}
+	return func(check string) string {
+		if said[check] {
+			return ""
+		}
+		said[check] = true
+		return o.Why(check)
 	}
 }
 
-// FormatNames returns the names of the formats, joined for messages:
-// "table, wide, …".
-func FormatNames() string { return formatNames(Formats()) }
-
-func formatNames(formats []Format) string {
-	var names []string
-	for _, f := range formats {
-		names = append(names, f.usage())
+// Command writes a command of ours as it was called, and one that reads so that it
+// reads the same source. One that applies names its cluster itself.
+func (o Options) Command(c string) string {
+	rest, ours := strings.CutPrefix(c, "calico-audit ")
+	if !ours {
+		return c
 	}
-	return strings.Join(names, ", ")
-}
-
-func (f Format) usage() string {
-	if f.Argument != "" {
-		return f.Name + "=" + f.Argument
+	for _, reading := range []string{"report", "explain", "repair"} {
+		if args, is := strings.CutPrefix(rest, reading+" "); is && o.ReportArgs != "" && !strings.HasPrefix(args, "apply ") {
+			rest = reading + " " + o.ReportArgs + " " + args
+		}
 	}
-	return f.Name
+	return o.Program + " " + rest
 }
-
-// Output is one value of -o: a format, and where its output goes.
-type Output struct {
-	Format Format
-	// Argument is what a format that takes an argument was given.
-	Argument string
-	// File is the path of the file to write; empty for standard output.
-	File string
-}
-
-// ParseOutput reads a value of -o: FORMAT or FORMAT=FILE or, for formats that
-// take an argument, FORMAT=ARGUMENT.
-func ParseOutput(value string) (Output, error) { return parseOutput(value, Formats()) }
-
-func parseOutput(value string, formats []Format) (Output, error) {
-	name, rest, given := strings.Cut(value, "=")
-	i := slices.IndexFunc(formats, func(f Format) bool { return f.Name == name })
-	if i < 0 {
-		return Output{}, fmt.Errorf("unknown output format %q: want one of %s", name, formatNames(formats))
-	}
-	out := Output{Format: formats[i]}
-	switch {
-	case out.Format.Argument != "" && rest == "":
-		return Output{}, fmt.Errorf("output format %s needs an argument: %s", name, out.Format.usage())
-	case out.Format.Argument != "":
-		out.Argument = rest
-	case given && rest == "":
-		return Output{}, fmt.Errorf("output %q names no file after the \"=\"", value)
-	case rest != "-":
-		out.File = rest
-	}
-	return out, nil
-}
-
-// parsePathOutput is parseOutput for formats of which jsonpath alone takes an argument;
-// its template is nil for the others.
-func parsePathOutput(value string, formats []Format) (o Output, path *jsonpath.JSONPath, err error) {
-	o, err = parseOutput(value, formats)
-	if err == nil && o.Argument != "" {
-		path, err = parsePath("output", o.Argument)
-	}
-	return o, path, err
-}
-
-// Printer makes the printer of an output. It fails where the format's argument
-// makes no sense.
-func (o Output) Printer(opts Options) (Printer, error) { return o.Format.make(o.Argument, opts) }

@@ -10,28 +10,33 @@ import (
 )
 
 func TestParseOutput(t *testing.T) {
-	for _, c := range []struct{ value, format, argument, file, err string }{
+	for _, c := range []struct{ value, format, writes, file, err string }{
 		{value: "table", format: "table"},
 		{value: "json=report.json", format: "json", file: "report.json"},
 		{value: "json=-", format: "json"},
 		{value: "yaml=a=b", format: "yaml", file: "a=b"},
-		{value: "jsonpath={.a}={.b}", format: "jsonpath", argument: "{.a}={.b}"},
-		{value: "custom-columns=A:.check", format: "custom-columns", argument: "A:.check"},
+		{value: "jsonpath={.kind}={.complete}", format: "jsonpath", writes: "AuditReport=true"},
+		{value: "custom-columns=A:.check", format: "custom-columns", writes: "A\n"},
 		{value: "jsonpath", err: "needs an argument: jsonpath=TEMPLATE"},
 		{value: "custom-columns=", err: "needs an argument: custom-columns=SPEC"},
 		{value: "json=", err: "names no file"},
 		{value: "xml", err: `unknown output format "xml": want one of table, wide, map, json, yaml, name, jsonpath=TEMPLATE, custom-columns=SPEC`},
 		{value: "", err: `unknown output format ""`},
 	} {
-		got, err := ParseOutput(c.value)
+		got, err := ReportFormats(nil).Parse(c.value)
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) {
-				t.Errorf("ParseOutput(%q): error %v, want one that says %q", c.value, err, c.err)
+				t.Errorf("Parse(%q): error %v, want one that says %q", c.value, err, c.err)
 			}
 			continue
 		}
-		if err != nil || got.Format.Name != c.format || got.Argument != c.argument || got.File != c.file {
-			t.Errorf("ParseOutput(%q) = %s, %q, %q, %v", c.value, got.Format.Name, got.Argument, got.File, err)
+		if err != nil || got.Name != c.format || got.File != c.file {
+			t.Errorf("Parse(%q) = %s, %q, %v", c.value, got.Name, got.File, err)
+		}
+		if c.writes != "" {
+			if text := render(t, c.value, loadReport(t, "empty"), Options{}); text != c.writes {
+				t.Errorf("-o %s writes %q, want %q", c.value, text, c.writes)
+			}
 		}
 	}
 }
@@ -45,12 +50,7 @@ func TestBadArguments(t *testing.T) {
 		"custom-columns=A:{.check":       "reading custom-columns",
 		"custom-columns=A:.evidence[?(x": "reading custom-columns",
 	} {
-		out, err := ParseOutput(value)
-		if err != nil {
-			t.Errorf("ParseOutput(%q): %v", value, err)
-			continue
-		}
-		if _, err := out.Printer(Options{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ReportFormats(nil).Parse(value); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("-o %s: error %v, want one that says %q", value, err, want)
 		}
 	}
@@ -60,17 +60,13 @@ func TestBadArguments(t *testing.T) {
 // and nothing is written.
 func TestTemplateError(t *testing.T) {
 	for _, value := range []string{`jsonpath={.kind}{.pools[?(@.name>3)].name}`, `custom-columns=A:.evidence[?(@.name>3)].value`} {
-		out, err := ParseOutput(value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := out.Printer(Options{})
+		out, err := ReportFormats(nil).Parse(value)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var buf bytes.Buffer
 		var template *TemplateError
-		if err := p.Print(&buf, loadReport(t, "story")); !errors.As(err, &template) {
+		if err := out.Write(&buf, loadReport(t, "story"), Options{}); !errors.As(err, &template) {
 			t.Errorf("-o %s: error %v, want a TemplateError", value, err)
 		}
 		if buf.Len() > 0 {

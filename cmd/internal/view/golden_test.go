@@ -43,17 +43,19 @@ func testOptions(width int) Options {
 
 func render(t *testing.T, output string, r *audit.Report, o Options) string {
 	t.Helper()
-	out, err := ParseOutput(output)
+	return written(t, ReportFormats(nil), output, r, o)
+}
+
+// written is what a value of -o writes.
+func written[T any](t *testing.T, formats Formats[T], output string, v T, o Options) string {
+	t.Helper()
+	out, err := formats.Parse(output)
 	if err != nil {
-		t.Fatalf("ParseOutput(%q): %v", output, err)
-	}
-	p, err := out.Printer(o)
-	if err != nil {
-		t.Fatalf("Printer of %q: %v", output, err)
+		t.Fatalf("reading -o %q: %v", output, err)
 	}
 	var buf bytes.Buffer
-	if err := p.Print(&buf, r); err != nil {
-		t.Fatalf("printing %q: %v", output, err)
+	if err := out.Write(&buf, v, o); err != nil {
+		t.Fatalf("writing %q: %v", output, err)
 	}
 	return buf.String()
 }

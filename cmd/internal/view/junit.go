@@ -13,13 +13,6 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// junit writes a report as JUnit's XML, which CI systems show as test results.
-type junit struct{ failOn audit.Severity }
-
-func newJUnit(_ string, o Options) (Printer, error) {
-	return junit{cmp.Or(o.FailOn, audit.Warning)}, nil
-}
-
 type junitSuites struct {
 	XMLName  xml.Name   `xml:"testsuites"`
 	Name     string     `xml:"name,attr"`
@@ -69,21 +62,23 @@ type junitText struct {
 	Text    string `xml:",cdata"`
 }
 
-// Print writes a test case per check, in the order of their IDs. Findings from the
-// severity of --fail-on upwards are its failures, lesser and muted ones its output.
-// A check that gave no verdict was skipped. What could not be read is an error of a
-// case of its own, since a partial reading must not look like a clean one.
-func (j junit) Print(w io.Writer, r *audit.Report) error {
+// writeJUnit writes a report as JUnit's XML, which CI systems show as test results: a
+// test case per check, in the order of their IDs. Findings from the severity of
+// --fail-on upwards are its failures, lesser and muted ones its output. A check that
+// gave no verdict was skipped. What could not be read is an error of a case of its own,
+// since a partial reading must not look like a clean one.
+func writeJUnit(w io.Writer, r *audit.Report, o Options) error {
+	failOn := cmp.Or(o.FailOn, audit.Warning)
 	s := junitSuite{Name: "calico-audit", Timestamp: audit.FormatTime(r.Cluster.TakenAt.Time), Properties: []junitProperty{
-		{"cluster", clean(r.Cluster.GUID)}, {"calicoVersion", clean(r.Cluster.CalicoVersion)}, {"failOn", j.failOn.String()},
+		{"cluster", Clean(r.Cluster.GUID)}, {"calicoVersion", Clean(r.Cluster.CalicoVersion)}, {"failOn", failOn.String()},
 	}}
 	for _, id := range checksOf(r) {
-		s.Cases = append(s.Cases, j.check(r, id))
+		s.Cases = append(s.Cases, junitCheck(r, id, failOn))
 	}
 	if !r.Complete {
 		c := junitCase{ClassName: "calico-audit", Name: "everything could be read"}
 		for _, g := range blocks.NotHeld(r.Gaps) {
-			c.Errors = append(c.Errors, junitText{clean(g.String()), "incomplete", clean(g.String())})
+			c.Errors = append(c.Errors, junitText{Clean(g.String()), "incomplete", Clean(g.String())})
 		}
 		if len(c.Errors) == 0 {
 			c.Errors = append(c.Errors, junitText{"the report is incomplete", "incomplete", ""})
@@ -135,16 +130,16 @@ func checksOf(r *audit.Report) []string {
 	return slices.Compact(ids)
 }
 
-func (j junit) check(r *audit.Report, id string) junitCase {
+func junitCheck(r *audit.Report, id string, failOn audit.Severity) junitCase {
 	group, _, _ := strings.Cut(id, "/")
-	c := junitCase{ClassName: "calico-audit." + clean(group), Name: clean(id)}
+	c := junitCase{ClassName: "calico-audit." + Clean(group), Name: Clean(id)}
 	var said []string
 	for i := range r.Findings {
 		f := &r.Findings[i]
 		switch {
 		case f.Check != id:
-		case f.Severity >= j.failOn:
-			c.Failures = append(c.Failures, junitText{clean(message(f)), f.Severity.String(), findingText(f)})
+		case f.Severity >= failOn:
+			c.Failures = append(c.Failures, junitText{Clean(Message(f)), f.Severity.String(), findingText(f)})
 		default:
 			said = append(said, findingText(f))
 		}
@@ -152,14 +147,14 @@ func (j junit) check(r *audit.Report, id string) junitCase {
 	for _, m := range r.Muted {
 		for i := range m.Findings {
 			if f := &m.Findings[i]; f.Check == id {
-				said = append(said, "muted by "+clean(m.Rule)+": "+clean(message(f)))
+				said = append(said, "muted by "+Clean(m.Rule)+": "+Clean(Message(f)))
 			}
 		}
 	}
 	var skipped []string
 	for _, s := range r.SkippedChecks {
 		if s.Check == id {
-			skipped = append(skipped, clean(s.Reason))
+			skipped = append(skipped, Clean(s.Reason))
 		}
 	}
 	if len(skipped) > 0 && len(c.Failures) == 0 {
@@ -178,12 +173,12 @@ func (j junit) check(r *audit.Report, id string) junitCase {
 // findingText writes a finding with its evidence, a line each.
 func findingText(f *audit.Finding) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s\n", f.Severity, clean(message(f)))
+	fmt.Fprintf(&b, "%s: %s\n", f.Severity, Clean(Message(f)))
 	for _, e := range f.Evidence {
-		fmt.Fprintf(&b, "  %s: %s\n", clean(e.Name), clean(e.Value))
+		fmt.Fprintf(&b, "  %s: %s\n", Clean(e.Name), Clean(e.Value))
 	}
 	if f.Fix.Command != "" {
-		fmt.Fprintf(&b, "  next: %s\n", clean(f.Fix.Command))
+		fmt.Fprintf(&b, "  next: %s\n", Clean(f.Fix.Command))
 	}
 	return b.String()
 }

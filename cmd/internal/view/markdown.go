@@ -2,168 +2,147 @@ package view
 
 import (
 	"bytes"
+	_ "embed" // the template
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
+	"text/template"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// markdownShown is how many alike findings are written out: a ticket has its
-// limits, too.
-const markdownShown = 10
+// How many of alike things are written out: a ticket has its limits, too.
+const (
+	markdownShown = 10 // findings, and gaps of host views
+	ticketSteps   = 50 // steps, refusals for one reason, and names
+	ticketRows    = 200
+)
 
-// markdownPrinter writes a report for a ticket.
-type markdownPrinter struct{ Options }
+//go:embed markdown.tmpl
+var markdownText string
 
-func newMarkdown(_ string, o Options) (Printer, error) { return markdownPrinter{o.defaults()}, nil }
+// markdown are the documents for tickets. Nothing but what goes through text, code or
+// cell may come from a cluster.
+var markdown = template.Must(template.New("").Funcs(template.FuncMap{
+	"text": func(v any) string { return mdText(fmt.Sprint(v)) },
+	"code": func(v any) string { return mdCode(fmt.Sprint(v)) },
+	// cell makes something ready for a cell of a table, where a bar would end it even
+	// within code.
+	"cell":    func(s string) string { return strings.ReplaceAll(s, "|", `\|`) },
+	"escaped": escaped.Replace,
+	"upper":   func(v any) string { return strings.ToUpper(fmt.Sprint(v)) },
+	"title":   func(s string) string { return s[:1] + strings.ToLower(s[1:]) },
+	"inc":     func(n int) int { return n + 1 },
+	"sub":     func(a, b int) int { return a - b },
+	"time":    func(t audit.Time) string { return audit.FormatTime(t.Time) },
+	"plural":  Plural, "counts": SeverityCounts, "seen": Seen, "facts": facts, "anchor": CheckAnchor,
 
-// Print writes the report.
-func (m markdownPrinter) Print(w io.Writer, r *audit.Report) error {
-	var b bytes.Buffer
-	counted := severities(r.Summary)
-	if counted == "" {
-		counted = "no findings"
-	}
-	fmt.Fprintf(&b, "## calico-audit: %s\n\n", counted)
-	m.cluster(&b, r)
-	m.missing(&b, r)
-	markdownHosts(&b, r)
-	markdownPools(&b, r)
-	explained := map[string]bool{}
-	for _, g := range groups(r) {
-		fmt.Fprintf(&b, "\n### %s %s", strings.ToUpper(g[0].Severity.String()), mdCode(g[0].Check))
-		if len(g) > 1 {
-			fmt.Fprintf(&b, " (%d)", len(g))
-		}
-		b.WriteString("\n\n")
-		if check := g[0].Check; !explained[check] {
-			explained[check] = true
-			if why := m.Why(check); why != "" {
-				fmt.Fprintf(&b, "%s\n\n", mdText(why))
-			}
-		}
-		m.group(&b, g)
-	}
-	markdownMuted(&b, r)
-	_, err := w.Write(b.Bytes())
-	return err
-}
+	"notHeld": blocks.NotHeld, "held": heldGaps, "heldMeans": func() string { return heldMeans },
+	"byReason": SkippedByReason, "checks": skippedChecks, "hostCount": hostCount, "mutedBy": MutedBy,
+	"groups": Groups, "message": Message, "ids": restCodes,
+	"shown": func(g []audit.Finding) []audit.Finding { shown, _ := cut(g, markdownShown); return shown },
 
-// cluster says which cluster was read, when and from where.
-func (m markdownPrinter) cluster(b *bytes.Buffer, r *audit.Report) {
-	c := r.Cluster
-	cells := []string{}
-	add := func(name, value string) {
-		if value != "" {
-			cells = append(cells, name+" "+mdCode(value))
-		}
-	}
-	add("Cluster", c.GUID)
-	add("Calico", c.CalicoVersion)
-	add("read from", orText(m.Source, c.Datastore))
-	add("API group", c.APIGroup)
-	add("at", audit.FormatTime(c.TakenAt.Time))
-	s := r.Summary
-	fmt.Fprintf(b, "%s\n\nLooked at %s, %s, %s, %s.\n", strings.Join(cells, ", "), plural(s.Nodes, "node", "nodes"), plural(s.Pools, "pool", "pools"),
-		plural(s.Blocks, "block", "blocks"), plural(s.Allocations, "allocated address", "allocated addresses"))
-}
+	"target": TargetText, "grace": ShortGrace, "refusals": Refusals, "refusal": RefusalTitle, "manual": ManualText, "dueTwice": DueTwice,
+	"strict": StrictLines, "codes": codes, "pools": ChangedPools, "outcome": outcomeText, "totals": resultTotals,
 
-// missing says what could not be read and judged.
-func (m markdownPrinter) missing(b *bytes.Buffer, r *audit.Report) {
-	if !r.Complete {
-		b.WriteString("\n**Incomplete.** Not seen:\n\n")
-		for _, g := range blocks.NotHeld(r.Gaps) {
-			fmt.Fprintf(b, "- %s\n", mdText(g.String()))
+	"changes": diffRuns, "change": changeTitle, "diffTotals": diffTotals, "alike": alikeChanges, "cutDiff": cutDiff, "diffCounts": diffCounts,
+}).Parse(markdownText))
+
+// asMarkdown makes a format's Write of a template. It is filled with the value as Of,
+// beside the options.
+func asMarkdown[T any](name string) func(io.Writer, T, Options) error {
+	return func(w io.Writer, v T, o Options) error {
+		var b bytes.Buffer
+		err := markdown.ExecuteTemplate(&b, name, struct {
+			Options
+			Of                T
+			Shown, Most, Rows int
+			WhyOnce           func(string) string
+		}{o.Defaults(), v, markdownShown, ticketSteps, ticketRows, o.Defaults().whyOnce()})
+		if err != nil {
+			return err
 		}
-	}
-	for i, g := range held(r.Gaps) {
-		if i == 0 {
-			fmt.Fprintf(b, "\n**Unreadable** (%s):\n\n", heldMeans)
-		}
-		fmt.Fprintf(b, "- %s\n", mdText(g.String()))
-	}
-	if len(r.SkippedChecks) > 0 {
-		b.WriteString("\n**Not judged:**\n\n")
-		for _, s := range byReason(r.SkippedChecks) {
-			fmt.Fprintf(b, "- %s: %s\n", mdText(strings.Join(s.checks, ", ")), mdText(s.reason))
-		}
+		_, err = w.Write(b.Bytes())
+		return err
 	}
 }
 
-func markdownPools(b *bytes.Buffer, r *audit.Report) {
-	if len(r.Pools) == 0 {
-		return
-	}
-	b.WriteString("\n| pool | CIDR | in use | available | blocks | to claim | reclaimable | needed |\n|---|---|--:|--:|--:|--:|--:|--:|\n")
-	for _, p := range r.Pools {
-		name := mdCode(p.Name)
-		if p.Disabled {
-			name += " (disabled)"
-		}
-		fmt.Fprintf(b, "| %s | %s | %s/%s | %s | %s/%s | %s | %s | %s |\n", mdCell(name), mdCell(mdCode(p.CIDR)),
-			p.Addresses.InUse, p.Addresses.Capacity, p.Addresses.Available,
-			p.Blocks.Claimed, p.Blocks.Capacity, p.Blocks.Allocatable, p.Blocks.Reclaimable, p.Blocks.Needed)
-	}
-}
-
-// group writes alike findings with their evidence, and what to do about each.
-func (m markdownPrinter) group(b *bytes.Buffer, g group) {
-	n := len(g)
-	if n > markdownShown+1 {
-		n = markdownShown
-	}
-	for _, f := range g[:n] {
-		fmt.Fprintf(b, "- %s\n", mdText(message(f)))
-		for _, e := range f.Evidence {
-			fmt.Fprintf(b, "  - %s: %s\n", mdText(e.Name), mdText(e.Value))
-		}
-		switch {
-		case f.Fix.Command == "":
-		case f.Fix.Kind == "manual":
-			fmt.Fprintf(b, "  - **next:** %s\n", mdText(f.Fix.Command))
-		default:
-			t := table{Options: m.Options}
-			fmt.Fprintf(b, "  - **next:** %s\n", mdCode(t.command(f.Fix.Command)))
-		}
-	}
-	if rest := g[n:]; len(rest) > 0 {
-		var ids []string
-		for _, f := range rest {
-			ids = append(ids, mdCode(f.Subject.ID()))
-		}
-		fmt.Fprintf(b, "- … and %d more: %s\n", len(rest), strings.Join(ids, ", "))
-	}
-}
-
-func markdownMuted(b *bytes.Buffer, r *audit.Report) {
-	if len(r.Muted) == 0 {
-		return
-	}
-	fmt.Fprintf(b, "\n**Muted:** %s\n\n", plural(r.Summary.Muted, "finding", "findings"))
-	for i := range r.Muted {
-		fmt.Fprintf(b, "- %s\n", mdText(mutedBy(&r.Muted[i])))
-	}
-}
-
-// severities counts findings in words: "1 critical, 2 errors".
-func severities(s audit.Summary) string {
+// facts joins names and values, without those that have no value.
+func facts(pairs ...string) string {
 	var out []string
-	for _, c := range []struct {
-		n         int
-		one, many string
-	}{{s.Critical, "critical", "critical"}, {s.Error, "error", "errors"}, {s.Warning, "warning", "warnings"}, {s.Info, "info", "info"}} {
-		if c.n > 0 {
-			out = append(out, plural(c.n, c.one, c.many))
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			out = append(out, pairs[i]+" "+mdCode(pairs[i+1]))
 		}
 	}
 	return strings.Join(out, ", ")
 }
 
-func orText(s, other string) string {
-	if s == "" {
-		return other
+// restCodes names what the findings are about that are not written out.
+func restCodes(g []audit.Finding) string {
+	var ids []string
+	for i := range g[markdownShown:] {
+		ids = append(ids, mdCode(g[markdownShown+i].Subject.ID()))
+	}
+	return strings.Join(ids, ", ")
+}
+
+// codes joins names as code, as many as a ticket may have.
+func codes(names []string) string {
+	var out []string
+	for _, n := range names {
+		out = append(out, mdCode(n))
+	}
+	return CutNames(out, ticketSteps, "… %d more")
+}
+
+// mdSpecial are characters that Markdown, or the HTML within it, gives a meaning
+// wherever they stand.
+var mdSpecial = strings.NewReplacer(
+	`\`, `\\`, "`", "\\`", "*", `\*`, "[", `\[`, "]", `\]`, "~", `\~`, "|", `\|`, "#", `\#`, "$", `\$`,
+	"&", "&amp;", "<", "&lt;", ">", "&gt;",
+	"@", "@<!-- -->", // so that a name notifies nobody
+)
+
+// escaped escapes what Markdown would take for markup in texts of our own.
+var escaped = strings.NewReplacer("\\", "\\\\", "|", "\\|", "*", "\\*", "_", "\\_", "`", "\\`", "<", "&lt;", "[", "\\[")
+
+// mdUnderscore matches underscores that may begin or end emphasis: those at the
+// edge of a word, and several in a row.
+var mdUnderscore = regexp.MustCompile(`(^|[^0-9A-Za-z_])_+|_+($|[^0-9A-Za-z_])|__+`)
+
+// mdLineStart matches what would make a list of a line, or a rule or heading.
+var mdLineStart = regexp.MustCompile(`^([-+]|[0-9]+[.)])(\s|$)|^[-=]+$`)
+
+// mdText writes a text so that Markdown shows it as it is, on one line.
+func mdText(s string) string {
+	s = mdSpecial.Replace(Clean(s))
+	s = mdUnderscore.ReplaceAllStringFunc(s, func(m string) string { return strings.ReplaceAll(m, "_", `\_`) })
+	if at := mdLineStart.FindStringSubmatchIndex(s); at != nil {
+		mark := max(at[3]-1, 0) // the last character of the mark, or the first of a rule
+		s = s[:mark] + `\` + s[mark:]
 	}
 	return s
+}
+
+// mdCode writes a text as code, within as many backticks as it needs.
+func mdCode(s string) string {
+	s = Clean(s)
+	if s == "" {
+		return ""
+	}
+	longest, run := 0, 0
+	for _, r := range s {
+		if run++; r != '`' {
+			run = 0
+		}
+		longest = max(longest, run)
+	}
+	fence := strings.Repeat("`", longest+1)
+	if longest > 0 || strings.HasPrefix(s, " ") && strings.HasSuffix(s, " ") {
+		s = " " + s + " "
+	}
+	return fence + s + fence
 }

@@ -1,113 +1,348 @@
 package view
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"io"
+	"slices"
 	"strings"
-
-	"k8s.io/client-go/util/jsonpath"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// PlanFormats returns the formats of a plan and of what became of one, in the
-// order in which they are shown.
-func PlanFormats() []Format {
-	return []Format{
-		{Name: "table", Help: "for people; alike steps and refusals are collapsed"},
-		{Name: "wide", Help: "the same with every step, its evidence and its guards, and every refusal"},
-		{Name: "json", Help: "the whole as JSON, as \"repair apply\" reads it"},
-		{Name: "yaml", Help: "the whole as YAML"},
-		{Name: "name", Help: "the IDs of the steps, one a line"},
-		{Name: "jsonpath", Argument: "TEMPLATE", Help: "parts of it, as kubectl's jsonpath"},
-		{Name: "markdown", Help: "for the change ticket"},
-		{Name: "html", Help: "a page with the report and what the plan would change of it; only of a plan as it is made"},
-	}
+// PlanFormats returns the formats of a plan. page writes it as a page of HTML.
+func PlanFormats(page func(io.Writer, *repair.Plan, Options) error) Formats[*repair.Plan] {
+	return planFormats((*printer).plan, stepIDs, "plan", page)
 }
 
-// PlanFormatNames returns the names of the formats, joined for messages.
-func PlanFormatNames() string { return formatNames(PlanFormats()) }
-
-// PlanOptions are the options of a plan, beside those of every output.
-type PlanOptions struct {
-	Options
-	// Next says how to go on: what to know, and command lines.
-	Next []NextStep
-	// Report is of the state that the plan was made of, for the maps before and
-	// after it; nil where it is not at hand, as for a plan that was kept.
-	Report *audit.Report
-}
-
-// NextStep is a remark on how to go on, with a command line where there is one.
-type NextStep struct{ Text, Command string }
-
-// PlanOutput is one value of repair's -o: a format, and where its output goes.
-type PlanOutput struct {
-	Format string
-	// File is the path of the file to write; empty for standard output.
-	File string
-
-	path *jsonpath.JSONPath
-}
-
-// ParsePlanOutput reads a value of -o: FORMAT, FORMAT=FILE or jsonpath=TEMPLATE.
-func ParsePlanOutput(value string) (PlanOutput, error) {
-	o, path, err := parsePathOutput(value, PlanFormats())
-	return PlanOutput{Format: o.Format.Name, File: o.File, path: path}, err
-}
-
-// WritePlan writes a plan.
-func (x PlanOutput) WritePlan(w io.Writer, p *repair.Plan, o PlanOptions) error {
-	o.Options = o.defaults()
-	switch x.Format {
-	case "name":
-		var ids []string
-		for i := range p.Steps {
-			ids = append(ids, clean(p.Steps[i].ID)+"\n")
-		}
-		_, err := io.WriteString(w, strings.Join(ids, ""))
-		return err
-	case "markdown":
-		return writePlanMarkdown(w, p, o)
-	case "html":
-		if o.Report == nil {
-			return errors.New("there is no report to show the plan with")
-		}
-		return WriteHTML(w, o.Report, HTMLOptions{Options: o.Options, Plan: p, Next: o.Next})
-	case "table", "wide":
-		return (&planTable{PlanOptions: o, wide: x.Format == "wide"}).print(w, p)
-	}
-	return x.writeData(w, p)
-}
-
-// WriteResult writes what became of a plan, or of an undo.
-func (x PlanOutput) WriteResult(w io.Writer, r *repair.Result, o PlanOptions) error {
-	o.Options = o.defaults()
-	switch x.Format {
-	case "name":
-		var ids []string
-		for i := range r.Outcomes {
-			ids = append(ids, clean(r.Outcomes[i].Step.ID)+"\n")
-		}
-		_, err := io.WriteString(w, strings.Join(ids, ""))
-		return err
-	case "markdown":
-		return writeResultMarkdown(w, r, o)
-	case "html":
+// ResultFormats returns the formats of what became of a plan, or of an undo. They have
+// the names of [PlanFormats].
+func ResultFormats() Formats[*repair.Result] {
+	return planFormats((*printer).result, outcomeIDs, "result", func(io.Writer, *repair.Result, Options) error {
 		return errors.New("there is no page of what became of a plan")
-	case "table", "wide":
-		return writeResultTable(w, r, o, x.Format == "wide")
-	}
-	return x.writeData(w, r)
+	})
 }
 
-func (x PlanOutput) writeData(w io.Writer, v any) error {
-	switch x.Format {
-	case "json":
-		return WriteJSON(w, v)
-	case "yaml":
-		return WriteYAML(w, v)
+func planFormats[T any](print func(*printer, T), ids func(T) []string, document string, page func(io.Writer, T, Options) error) Formats[T] {
+	return Formats[T]{
+		{Name: "table", Help: "for people; alike steps and refusals are collapsed", Write: forPeople(print, false)},
+		{Name: "wide", Help: "the same with every step, its evidence and its guards, and every refusal", Write: forPeople(print, true)},
+		{Name: "json", Help: "the whole as JSON, as \"repair apply\" reads it", Write: asJSON[T]},
+		{Name: "yaml", Help: "the whole as YAML", Write: asYAML[T]},
+		{Name: "name", Help: "the IDs of the steps, one a line", Write: asLines(ids)},
+		{Name: "jsonpath", Argument: "TEMPLATE", Help: "parts of it, as kubectl's jsonpath", with: asPath[T]},
+		{Name: "markdown", Help: "for the change ticket", Write: asMarkdown[T](document)},
+		{Name: "html", Help: "a page with the report and what the plan would change of it; only of a plan as it is made", Write: page},
 	}
-	return writePath(w, x.path, v)
+}
+
+func stepIDs(plan *repair.Plan) (out []string) {
+	for i := range plan.Steps {
+		out = append(out, plan.Steps[i].ID)
+	}
+	return out
+}
+
+// planShown is how many alike steps, and how many names, are written out; refusedShown
+// how many refusals for one reason.
+const planShown, refusedShown = 10, 3
+
+// plan writes a plan for people, in the order in which it is to be decided on: what
+// would be done, what that gives, what would not be done, what people have to do.
+func (p *printer) plan(plan *repair.Plan) {
+	p.planHead(plan)
+	p.steps(plan)
+	p.changedPools(plan)
+	p.planMaps(plan)
+	p.strict(plan.Strict)
+	p.refused(plan)
+	p.manual(plan.Manual)
+	p.next()
+}
+
+// planHead says what the plan is for, and how sound its data are.
+func (p *printer) planHead(plan *repair.Plan) {
+	c := plan.Cluster
+	var spans []span
+	for _, s := range []string{
+		"Plan for cluster " + p.guid(c.GUID), prefixed("Calico ", c.CalicoVersion), prefixed("from ", p.Source),
+		"made " + cmp.Or(audit.FormatTime(plan.CreatedAt.Time), "at a time not known"), "grace " + ShortGrace(plan.Grace),
+	} {
+		if s != "" {
+			spans = append(spans, span{text: s})
+		}
+	}
+	if !plan.Complete {
+		spans = append(spans, completeness(false))
+	}
+	p.flow(spans...)
+	p.wrapAll("Note: ", 6, plan.Warnings)
+	if len(plan.Gaps) > 0 {
+		p.blank()
+		p.line(span{"NOT SEEN", styleWarning})
+		p.wrapAll("  ", 4, plan.Gaps)
+	}
+}
+
+// ShortGrace writes a duration without the zeros at its end.
+func ShortGrace(d repair.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// steps writes what would be done.
+func (p *printer) steps(plan *repair.Plan) {
+	if len(plan.Steps) == 0 {
+		p.section("STEPS: none. There is nothing that may be done.")
+		return
+	}
+	p.section(fmt.Sprintf("STEPS (%d)", len(plan.Steps)))
+	number := 0
+	for _, alike := range Runs(plan.Steps, func(a, b *repair.Step) bool { return a.Kind == b.Kind }) {
+		some, rest := cut(alike, p.atMost(planShown))
+		for i := range some {
+			p.step(number+i+1, &some[i], plan)
+		}
+		if number += len(alike); rest > 0 {
+			p.wrap("  … ", 4, fmt.Sprintf("and %d more of %s (-o wide shows each)", rest, alike[0].Kind))
+		}
+	}
+}
+
+func (p *printer) step(number int, s *repair.Step, plan *repair.Plan) {
+	p.wrap(fmt.Sprintf("%3d. ", number), 5, string(s.Kind)+" "+TargetText(s.Target))
+	p.wrap("     ", 5, s.Because)
+	if s.TwoObservations {
+		p.wrap("     ", 5, DueTwice(plan, "must be seen twice: not before %s"))
+	}
+	if !p.wide {
+		return
+	}
+	for _, e := range s.Evidence {
+		p.wrap("     - ", 9, e.Name+": "+e.Value)
+	}
+	for _, g := range s.Guards {
+		p.wrap("     only if ", 14, g.Name+" is "+g.Value)
+	}
+}
+
+// DueTwice says from when on a step that must be seen twice can be carried out, in the
+// words of a format for the time, or that only --wait sees it twice.
+func DueTwice(plan *repair.Plan, format string) string {
+	if why := plan.Unobserved(); why != "" {
+		return "must be seen twice: only with --wait, for " + why
+	}
+	return fmt.Sprintf(format, audit.FormatTime(plan.CreatedAt.Add(plan.Grace.Duration)))
+}
+
+// TargetText names what a step is about as people call it.
+func TargetText(s audit.Subject) string {
+	if s.Kind == audit.KindConfig {
+		return "IPAM configuration"
+	}
+	id := s.ID()
+	if s.Node != "" && s.Kind != audit.KindAffinity && s.Kind != audit.KindNode {
+		return id + " (" + s.Node + ")"
+	}
+	return id
+}
+
+// PoolChange is a pool as it is, and as the steps would leave it.
+type PoolChange struct{ Before, After *audit.PoolReport }
+
+// ChangedPools returns the pools that a plan tells the numbers of; none for a plan
+// without steps.
+func ChangedPools(plan *repair.Plan) (out []PoolChange) {
+	for i := range plan.Before {
+		if after := poolNamed(plan.After, plan.Before[i].Name); after != nil && len(plan.Steps) > 0 {
+			out = append(out, PoolChange{&plan.Before[i], after})
+		}
+	}
+	return out
+}
+
+func poolNamed(pools []audit.PoolReport, name string) *audit.PoolReport {
+	if i := slices.IndexFunc(pools, func(p audit.PoolReport) bool { return p.Name == name }); i >= 0 {
+		return &pools[i]
+	}
+	return nil
+}
+
+// changedPools writes what the steps would change of the pools' numbers.
+func (p *printer) changedPools(plan *repair.Plan) {
+	if len(plan.Steps) == 0 || len(plan.Before) == 0 {
+		return
+	}
+	arrow := func(before, after string) string {
+		if before == after {
+			return before
+		}
+		return before + " → " + after
+	}
+	g := &grid{columns: []column{{title: "POOL"}, {"BLOCKS TO CLAIM", true}, {"AVAILABLE ADDRESSES", true}}}
+	for _, c := range ChangedPools(plan) {
+		g.add(poolLabel(c.Before), arrow(Short(c.Before.Blocks.Allocatable), Short(c.After.Blocks.Allocatable)),
+			arrow(Short(c.Before.Addresses.Available), Short(c.After.Addresses.Available)))
+	}
+	p.blank()
+	p.grid(g, 0)
+}
+
+// strict says what a change of strict affinity would mean.
+func (p *printer) strict(s *repair.StrictPreview) {
+	if s == nil {
+		return
+	}
+	p.section(fmt.Sprintf("STRICT AFFINITY: %t → %t", s.From, s.To))
+	for _, line := range StrictLines(s) {
+		p.wrap("  ", 4, line.Text+CutNames(line.Names, p.atMost(planShown), "… %d more"))
+	}
+}
+
+// StrictLine is a fact about strict affinity, and the names that it ends in.
+type StrictLine struct {
+	Text  string
+	Names []string
+}
+
+// StrictLines says what a change of strict affinity would mean, a fact a line.
+func StrictLines(s *repair.StrictPreview) []StrictLine {
+	out := []StrictLine{{Text: "No address is borrowed now."}}
+	if n := len(s.Borrowers); n > 0 {
+		out[0] = StrictLine{Plural(n, "address is borrowed now and stays so until its pod restarts: ",
+			"addresses are borrowed now and stay so until their pods restart: "), s.Borrowers}
+	}
+	if n := len(s.Starve); n > 0 {
+		out = append(out, StrictLine{Plural(n, "node's next pod gets no address: ", "nodes' next pods get no address: "), s.Starve})
+	}
+	if s.Unusable > 0 {
+		out = append(out, StrictLine{Text: Plural(s.Unusable, "free address cannot be used any more: its block belongs to no node.",
+			"free addresses cannot be used any more: their blocks belong to no node.")})
+	}
+	if len(s.Windows) > 0 {
+		out = append(out, StrictLine{"Windows nodes need strict affinity: ", s.Windows})
+	}
+	return out
+}
+
+// refusalTexts say in a few words what a refusal's code means.
+var refusalTexts = map[repair.RefusalCode]string{
+	repair.RefusedLastBlock:     "its node would keep no block",
+	repair.RefusedYoung:         "the state has not held long enough",
+	repair.RefusedUnknownAge:    "nothing tells how long the state has held",
+	repair.RefusedInUse:         "something uses it",
+	repair.RefusedHostView:      "a node's kernel contradicts",
+	repair.RefusedLocked:        "the datastore is locked",
+	repair.RefusedCorrupt:       "the object contradicts itself",
+	repair.RefusedSpecial:       "it is not for this program to touch",
+	repair.RefusedNotRead:       "something that the verdict needs could not be read",
+	repair.RefusedVersion:       "the cluster's Calico is newer than this program knows",
+	repair.RefusedRejected:      "Calico would reject the result",
+	repair.RefusedConflict:      "objects contradict one another",
+	repair.RefusedHeals:         "Calico heals it by itself",
+	repair.RefusedLimit:         "cut off by --max-steps",
+	repair.RefusedMarked:        "a deletion was begun, which has to be finished first",
+	repair.RefusedMachineMayRun: "its node does not answer, and its machine may run on",
+	repair.RefusedNoEvidence:    "no node was asked whether it uses the address",
+	repair.RefusedUnconfirmed:   "two readings do not agree",
+	repair.RefusedUnpinned:      "nothing identifies what would be written",
+	repair.RefusedUnknownOwner:  "who owns it is not known",
+}
+
+// Refusals groups a plan's refusals by kind of step and reason, the largest group of
+// each kind first.
+func Refusals(plan *repair.Plan) [][]*repair.Refusal {
+	type reason struct {
+		kind repair.Kind
+		code repair.RefusalCode
+	}
+	out := groupBy(plan.Refused, func(r *repair.Refusal) reason { return reason{r.Kind, r.Code} })
+	slices.SortStableFunc(out, func(a, b []*repair.Refusal) int {
+		return cmp.Or(cmp.Compare(a[0].Kind, b[0].Kind), len(b)-len(a))
+	})
+	return out
+}
+
+// RefusalTitle says what a group of [Refusals] is about.
+func RefusalTitle(g []*repair.Refusal) string {
+	return fmt.Sprintf("%s (%d): %s", g[0].Kind, len(g), cmp.Or(refusalTexts[g[0].Code], string(g[0].Code)))
+}
+
+// refused writes what is not touched, grouped, with counts and reasons.
+func (p *printer) refused(plan *repair.Plan) {
+	if len(plan.Refused) == 0 {
+		return
+	}
+	p.section(fmt.Sprintf("NOT TOUCHED (%d)", len(plan.Refused)))
+	for _, g := range Refusals(plan) {
+		p.wrap("  ", 4, RefusalTitle(g))
+		some, rest := cut(g, p.atMost(refusedShown))
+		for _, r := range some {
+			p.wrap("    ", 6, TargetText(r.Target)+": "+r.Reason)
+		}
+		if rest > 0 {
+			p.wrap("    … ", 6, fmt.Sprintf("and %d more (-o wide shows each)", rest))
+		}
+	}
+}
+
+// manual writes what only people should do, in order. What all of one order risk is
+// said once.
+func (p *printer) manual(manual []repair.Manual) {
+	if len(manual) == 0 {
+		return
+	}
+	p.section(fmt.Sprintf("BY HAND (%d), in this order; what has the same number, in any", len(manual)))
+	for _, all := range Runs(manual, func(a, b *repair.Manual) bool { return a.Order == b.Order }) {
+		some, rest := cut(all, p.atMost(planShown))
+		risk := ""
+		for i := range some {
+			m := &some[i]
+			p.wrap(fmt.Sprintf("%3d. ", m.Order), 5, ManualText(m))
+			p.wrap("     ", 5, m.Because)
+			if m.Risk != "" && m.Risk != risk {
+				p.wrap("     risk: ", 11, m.Risk)
+			}
+			if risk = m.Risk; m.Command != "" {
+				p.say("     $ " + m.Command)
+			}
+		}
+		if rest > 0 {
+			p.wrap("  … ", 4, fmt.Sprintf("and %d more of number %d (-o wide shows each)", rest, all[0].Order))
+		}
+	}
+}
+
+// ManualText says what is to be done, and of what, if the action does not say so
+// itself.
+func ManualText(m *repair.Manual) string {
+	id := m.Target.ID()
+	if id == "" || m.Target.Kind == audit.KindIP || strings.Contains(m.Action, id) {
+		return m.Action
+	}
+	if m.Target.Kind == audit.KindNode {
+		id = "node " + id
+	}
+	return id + ": " + m.Action
+}
+
+// next says how to go on.
+func (p *printer) next() {
+	for _, n := range p.Next {
+		p.blank()
+		if n.Text != "" {
+			p.wrap("", 0, n.Text)
+		}
+		if n.Command != "" {
+			p.say("  " + n.Command)
+		}
+	}
 }

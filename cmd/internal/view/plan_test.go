@@ -33,34 +33,24 @@ func loadJSON(t *testing.T, name string, into any) {
 	}
 }
 
-func planOptions() PlanOptions {
-	o := PlanOptions{Options: testOptions(80)}
+func planOptions() Options {
+	o := testOptions(80)
 	o.Next = []NextStep{{Text: "Nothing was written. To carry the plan out:", Command: "calico-audit repair apply plan.json"}}
 	return o
 }
 
 // renderPlan writes a plan or a result.
-func renderPlan(t *testing.T, output, name string, o PlanOptions) string {
+func renderPlan(t *testing.T, output, name string, o Options) string {
 	t.Helper()
-	out, err := ParsePlanOutput(output)
-	if err != nil {
-		t.Fatalf("ParsePlanOutput(%q): %v", output, err)
-	}
-	var buf bytes.Buffer
 	if strings.HasPrefix(name, "result-") {
 		r := new(repair.Result)
 		loadJSON(t, name, r)
-		err = out.WriteResult(&buf, r, o)
-	} else {
-		p := new(repair.Plan)
-		loadJSON(t, name, p)
-		p.Seal()
-		err = out.WritePlan(&buf, p, o)
+		return written(t, ResultFormats(), output, r, o)
 	}
-	if err != nil {
-		t.Fatalf("writing %q: %v", output, err)
-	}
-	return buf.String()
+	p := new(repair.Plan)
+	loadJSON(t, name, p)
+	p.Seal()
+	return written(t, PlanFormats(nil), output, p, o)
 }
 
 func TestPlanGolden(t *testing.T) {
@@ -82,7 +72,7 @@ func TestPlanJSONIsWhole(t *testing.T) {
 		want, got := new(repair.Plan), new(repair.Plan)
 		loadJSON(t, name, want)
 		want.Seal()
-		if err := json.Unmarshal([]byte(renderPlan(t, "json", name, PlanOptions{})), got); err != nil {
+		if err := json.Unmarshal([]byte(renderPlan(t, "json", name, Options{})), got); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		wantJSON, errWant := json.Marshal(want)
@@ -108,9 +98,9 @@ func TestPlanThatIsNoObservation(t *testing.T) {
 			loadJSON(t, "many", p)
 			p.Seal()
 			change(p)
-			x, err := ParsePlanOutput(output)
+			x, err := PlanFormats(nil).Parse(output)
 			if err == nil {
-				err = x.WritePlan(out, p, planOptions())
+				err = x.Write(out, p, planOptions())
 			}
 			if text := out.String(); err != nil || !strings.Contains(text, "only with --wait") || !strings.Contains(text, name) || strings.Contains(text, "not before") {
 				t.Errorf("%s, %s (%v):\n%.800s", name, output, err, text)
@@ -174,11 +164,11 @@ func TestParsePlanOutput(t *testing.T) {
 		"jsonpath":     "needs an argument",
 		"jsonpath={.x": "jsonpath template",
 	} {
-		if _, err := ParsePlanOutput(value); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := PlanFormats(nil).Parse(value); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", value, err, want)
 		}
 	}
-	if o, err := ParsePlanOutput("markdown=ticket.md"); err != nil || o.File != "ticket.md" {
+	if o, err := PlanFormats(nil).Parse("markdown=ticket.md"); err != nil || o.File != "ticket.md" {
 		t.Errorf("markdown=ticket.md: %+v, %v", o, err)
 	}
 }
@@ -188,17 +178,17 @@ func TestParsePlanOutput(t *testing.T) {
 func TestTemplateErrorBesideReports(t *testing.T) {
 	plan := new(repair.Plan)
 	loadJSON(t, "story", plan)
-	planOut, err := ParsePlanOutput(`jsonpath={.kind}{.steps[?(@.id>3)].id}{.manual[?(@.action>3)].action}`)
+	planOut, err := PlanFormats(nil).Parse(`jsonpath={.kind}{.steps[?(@.id>3)].id}{.manual[?(@.action>3)].action}`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	explainOut, err := ParseExplainOutput(`jsonpath={.kind}{.subjects[?(@.summary>3)].summary}`)
+	explainOut, err := ExplainFormats().Parse(`jsonpath={.kind}{.subjects[?(@.summary>3)].summary}`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var buf bytes.Buffer
 	for what, err := range map[string]error{
-		"plan":        planOut.WritePlan(&buf, plan, PlanOptions{}),
+		"plan":        planOut.Write(&buf, plan, Options{}),
 		"explanation": explainOut.Write(&buf, loadExplanation(t, explanations[0]), Options{}),
 	} {
 		var template *TemplateError

@@ -28,7 +28,7 @@ func (p *ProgressLine) Show(text string) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	text = clean(text)
+	text = Clean(text)
 	w := displayWidth(text)
 	_, _ = fmt.Fprint(p.w, "\r"+text+strings.Repeat(" ", max(0, p.width-w)))
 	p.width = w

@@ -21,8 +21,8 @@ func TestShort(t *testing.T) {
 		"1.2e24":   blocks.PowerOfTwo(80).Sub(blocks.CountOf(3)),
 		"4.3e9":    blocks.PowerOfTwo(32).Sub(blocks.CountOf(1)),
 	} {
-		if got := short(c); got != want {
-			t.Errorf("short(%s) = %s, want %s", c, got, want)
+		if got := Short(c); got != want {
+			t.Errorf("Short(%s) = %s, want %s", c, got, want)
 		}
 	}
 }
@@ -93,8 +93,7 @@ func TestAge(t *testing.T) {
 func TestTakenIsNotAgedWhenFresh(t *testing.T) {
 	at := time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
 	for _, now := range []time.Time{at.Add(time.Minute), at.Add(-time.Hour), {}} {
-		tab := &table{Options: Options{Now: now}}
-		if got := tab.taken(at); got != "2026-01-31T08:00:00Z" {
+		if got := newPrinter(Options{Now: now}, false).taken(at); got != "2026-01-31T08:00:00Z" {
 			t.Errorf("at %s: %q", now, got)
 		}
 	}
@@ -105,15 +104,15 @@ func FuzzClean(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		got := clean(s)
+		got := Clean(s)
 		if !isClean(got) || !utf8.ValidString(got) {
-			t.Errorf("clean(%q) = %q, which is not clean", s, got)
+			t.Errorf("Clean(%q) = %q, which is not clean", s, got)
 		}
 		if isClean(s) && got != s {
-			t.Errorf("clean(%q) = %q changed what was clean", s, got)
+			t.Errorf("Clean(%q) = %q changed what was clean", s, got)
 		}
-		if clean(got) != got {
-			t.Errorf("clean(%q) is not stable", s)
+		if Clean(got) != got {
+			t.Errorf("Clean(%q) is not stable", s)
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package view
 
 import (
-	"bytes"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
@@ -136,7 +135,7 @@ func TestHostileXML(t *testing.T) {
 		found := false
 		for _, c := range p.Suites[0].Cases {
 			for _, f := range c.Failures {
-				found = found || strings.Contains(f.Message, clean(text)) && strings.Contains(f.Text, clean(text)) && strings.Contains(c.Output, clean(text))
+				found = found || strings.Contains(f.Message, Clean(text)) && strings.Contains(f.Text, Clean(text)) && strings.Contains(c.Output, Clean(text))
 			}
 		}
 		if !found {
@@ -252,18 +251,11 @@ func comparison(t *testing.T) *audit.Diff {
 
 func TestDiffGolden(t *testing.T) {
 	for _, format := range DiffFormats() {
-		o, err := ParseDiffOutput(format.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var buf bytes.Buffer
-		if err := o.Write(&buf, comparison(t), testOptions(80)); err != nil {
-			t.Fatal(err)
-		}
-		golden(t, "diff."+format.Name, buf.String())
+		text := written(t, DiffFormats(), format.Name, comparison(t), testOptions(80))
+		golden(t, "diff."+format.Name, text)
 		if format.Name == "json" {
 			var again audit.Diff
-			if err := json.Unmarshal(buf.Bytes(), &again); err != nil || again.Summary != comparison(t).Summary || len(again.Findings) != len(comparison(t).Findings) {
+			if err := json.Unmarshal([]byte(text), &again); err != nil || again.Summary != comparison(t).Summary || len(again.Findings) != len(comparison(t).Findings) {
 				t.Errorf("it reads back as %+v, %v", again, err)
 			}
 		}
@@ -278,16 +270,13 @@ func TestDiffIsSafe(t *testing.T) {
 		to.Findings = append(to.Findings, audit.Finding{Check: "ip/leaked", Severity: audit.Info, Message: "leaked", Subject: audit.Subject{Kind: audit.KindIP, IP: fmt.Sprintf("10.0.0.%d", i)}})
 	}
 	for _, format := range []string{"table", "name", "markdown"} {
-		var buf bytes.Buffer
-		if err := (DiffOutput{Format: format}).Write(&buf, audit.Compare(from, to), testOptions(80)); err != nil {
-			t.Fatal(err)
-		}
-		for i, line := range strings.Split(buf.String(), "\n") {
+		text := written(t, DiffFormats(), format, audit.Compare(from, to), testOptions(80))
+		for i, line := range strings.Split(text, "\n") {
 			if !isClean(line) || strings.HasPrefix(line, "ERROR") {
 				t.Errorf("%s, line %d: %q", format, i+1, line)
 			}
 		}
-		if format != "name" && !strings.Contains(buf.String(), "and 80 more of ip/leaked") {
+		if format != "name" && !strings.Contains(text, "and 80 more of ip/leaked") {
 			t.Errorf("%s writes all of them", format)
 		}
 	}

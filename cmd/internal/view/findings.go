@@ -1,0 +1,123 @@
+package view
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit"
+)
+
+// shown is how many alike findings the table writes out before it counts the
+// rest.
+const shown = 3
+
+// Groups splits findings by check and severity; a report is sorted so that all alike
+// ones follow each other.
+func Groups(findings []audit.Finding) [][]audit.Finding {
+	return Runs(findings, func(a, b *audit.Finding) bool { return a.Check == b.Check && a.Severity == b.Severity })
+}
+
+// Message returns what a finding says, and of what, if it does not say so itself.
+func Message(f *audit.Finding) string {
+	if id := f.Subject.ID(); id != "" && !strings.Contains(f.Message, id) {
+		if f.Subject.Kind != audit.KindConfig && f.Subject.Kind != audit.KindCluster {
+			return id + ": " + f.Message
+		}
+	}
+	return f.Message
+}
+
+// findings writes findings, worst first: alike ones as one, with wide set each on its
+// own, with its evidence.
+func (p *printer) findings(findings []audit.Finding) {
+	whyOnce := p.whyOnce()
+	for _, g := range Groups(findings) {
+		why := whyOnce(g[0].Check)
+		if !p.wide {
+			p.group(g, why)
+			continue
+		}
+		for i := range g {
+			f := &g[i]
+			p.heading(g[i:i+1], of(i, len(g)))
+			p.wrap("  ", 4, Message(f))
+			width := widest(f.Evidence, func(e *audit.Evidence) string { return e.Name })
+			for _, e := range f.Evidence {
+				p.wrap("    "+pad(Clean(e.Name), width, false)+"  ", width+6, e.Value)
+			}
+			if i == 0 {
+				p.label("why", why)
+			}
+			p.fix(f)
+		}
+	}
+}
+
+// of counts a finding among alike ones: " (2 of 4)".
+func of(i, n int) string {
+	if n == 1 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d of %d)", i+1, n)
+}
+
+// heading writes severity, check and, for several findings, their number.
+func (p *printer) heading(g []audit.Finding, note string) {
+	if len(g) > 1 {
+		note += fmt.Sprintf(" (%d)", len(g))
+	}
+	p.blank()
+	p.line(severitySpan(g[0].Severity), span{text: " " + g[0].Check + note})
+}
+
+// group writes alike findings as one, with what to do about the first.
+func (p *printer) group(g []audit.Finding, why string) {
+	p.heading(g, "")
+	some, rest := cut(g, shown)
+	for i := range some {
+		p.wrap("  ", 4, Message(&some[i]))
+	}
+	if rest > 0 {
+		p.wrap("  ", 4, fmt.Sprintf("… and %d more: %s", rest, restIDs(g[shown:], p.Width)))
+	}
+	p.label("why", why)
+	var first *audit.Finding
+	for i := range g {
+		switch f := &g[i]; {
+		case f.Fix.Command == "":
+		case first == nil:
+			first = f
+			p.fix(f)
+		case f.Fix.Command != first.Fix.Command:
+			p.label("", "and likewise for the others (-o wide shows each)")
+			return
+		}
+	}
+}
+
+// restIDs names the subjects that are not written out, as many as fit on a line,
+// and says how to see them.
+func restIDs(g []audit.Finding, width int) string {
+	const hint = "-o wide shows each"
+	room := width - len(hint) - 30
+	var ids []string
+	for i := range g {
+		id := g[i].Subject.ID()
+		if room -= displayWidth(Clean(id)) + 2; room < 0 || id == "" {
+			ids = append(ids, "…")
+			break
+		}
+		ids = append(ids, id)
+	}
+	return strings.Join(ids, ", ") + " (" + hint + ")"
+}
+
+// fix writes a finding's next step. Commands stay on one line, so that they can
+// be copied; instructions are wrapped.
+func (p *printer) fix(f *audit.Finding) {
+	if f.Fix.Kind == "manual" {
+		p.label("next", f.Fix.Command)
+		return
+	}
+	p.say("    next  " + p.Command(f.Fix.Command))
+}

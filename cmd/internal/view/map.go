@@ -1,0 +1,185 @@
+package view
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// BlockMap is the picture of a report's blocks, which every output draws in its own
+// way: per pool the blocks in address order, with how full each is, whose it is and
+// what is out of order. Pools are in the report's order; the blocks outside all pools
+// come last, as a PoolMap of their own.
+type BlockMap struct{ Pools []PoolMap }
+
+// PoolMap is the picture of one pool.
+type PoolMap struct {
+	// Pool is the pool's place in the report, -1 for the blocks outside all pools.
+	Pool int
+	// Name and CIDR are the pool's; BlockSize is the prefix length of a place.
+	Name, CIDR string
+	BlockSize  int
+	// Places is how many places the picture has. In a pool of up to 65,536 slots
+	// each slot is a place, and a place without a cell is free to be claimed. In a
+	// larger one, as of IPv6, only what is occupied has a place: the picture is
+	// Sparse, and cells say how much was left out before them.
+	Places int
+	Sparse bool
+	// Cells are the places that are not simply free, in order.
+	Cells []MapCell
+	// Owners are those who own blocks here, those with the most blocks first, then
+	// by name.
+	Owners []MapOwner
+	// Borrowers are the nodes that use addresses of others' blocks here and own no
+	// block here, in order.
+	Borrowers []string
+	// Hidden is true if slots are reserved that a sparse picture does not show.
+	Hidden bool
+}
+
+// MapState is what a place of the map is.
+type MapState string
+
+// The states of a place.
+const (
+	// MapFree: no block, free to be claimed.
+	MapFree MapState = "free"
+	// MapReserved: no block, and an IPReservation keeps all of it back.
+	MapReserved MapState = "reserved"
+	// MapEmpty: claimed, and no address in use.
+	MapEmpty MapState = "empty"
+	// MapUsed: claimed, and addresses in use.
+	MapUsed MapState = "used"
+	// MapBroken: a block that is corrupt, overlaps another or is marked deleted.
+	MapBroken MapState = "broken"
+)
+
+// mapStates are the states by which of several shows, rising.
+var mapStates = []MapState{MapFree, MapReserved, MapEmpty, MapUsed, MapBroken}
+
+// MapCell is one place of the map.
+type MapCell struct {
+	// Place is where it is drawn, from 0.
+	Place int
+	// CIDR is what it covers: a slot of the pool, in sparse pictures also a block
+	// that is larger.
+	CIDR netip.Prefix
+	// Gap is, in sparse pictures, how many slots were left out before it.
+	Gap   blocks.Count
+	State MapState
+	// Fill is how full its blocks are, in eighths begun: 0 is empty, and 8 means that
+	// nothing can be assigned any more.
+	Fill int
+	// Blocks are the places in the report of the blocks in it: one, unless blocks of
+	// other sizes lie here.
+	Blocks []int
+	// Owner is the owner's place in Owners; -1 for none or several.
+	Owner int
+	// InUse, Available and Lent count addresses of its blocks, and Size those that
+	// the blocks span.
+	InUse, Available, Lent, Size int
+	// DeadNode is true if an owner is no node, NoOwner if a block has no owner.
+	DeadNode, NoOwner bool
+	// Stray is true if an affinity claims it and no block exists.
+	Stray bool
+	// Planned is true if the plan changes something here.
+	Planned bool
+	// Severity is that of the worst finding about it, 0 for none; Findings are the
+	// places in the report of those findings.
+	Severity audit.Severity
+	Findings []int
+}
+
+// MapOwner is who owns blocks of a pool.
+type MapOwner struct {
+	// Owner is written as in the report: "host:NODE" for nodes.
+	Owner string
+	// Blocks counts the blocks, Empty those of them without an address in use.
+	Blocks, Empty int
+	// InUse counts the addresses in use in them, Lent those that other nodes use.
+	InUse, Lent int
+	// DeadNode is true if the owner is no node.
+	DeadNode bool
+}
+
+// Name names the owner.
+func (o *MapOwner) Name() string {
+	owner := blocks.ParseOwner(o.Owner)
+	switch name := owner.Node(); {
+	case owner.Kind == blocks.VirtualOwner:
+		return "LoadBalancer services"
+	case name != "":
+		return name
+	}
+	return o.Owner
+}
+
+// Text names the owner with what it has.
+func (o *MapOwner) Text() string {
+	text := o.Name() + ": " + Plural(o.Blocks, "block", "blocks")
+	if o.Empty > 0 {
+		text += fmt.Sprintf(", %d empty", o.Empty)
+	}
+	if o.DeadNode {
+		text += ", no such node"
+	}
+	return text
+}
+
+// NewBlockMap makes the picture of a report. plan marks what it would change; nil
+// marks nothing.
+func NewBlockMap(r *audit.Report, plan *repair.Plan) *BlockMap {
+	ix := newMapIndex(r, plan)
+	m := &BlockMap{}
+	for i := range r.Pools {
+		pool := &r.Pools[i]
+		cidr, err := netip.ParsePrefix(pool.CIDR)
+		if err != nil {
+			continue // a damaged report; the pool's numbers are shown all the same
+		}
+		within := ix.members(func(i int) bool { return ix.prefixes[i].Overlaps(cidr) })
+		m.Pools = append(m.Pools, ix.pool(PoolMap{Pool: i, Name: pool.Name, CIDR: pool.CIDR, BlockSize: pool.BlockSize}, cidr.Masked(), within))
+	}
+	if outside := ix.members(func(i int) bool { return r.Blocks[i].Pool == "" }); len(outside) > 0 {
+		m.Pools = append(m.Pools, ix.pool(PoolMap{Pool: -1}, netip.Prefix{}, outside))
+	}
+	return m
+}
+
+// Changed tells whether a plan changes anything of the pool.
+func (m *PoolMap) Changed() bool {
+	return slices.ContainsFunc(m.Cells, func(c MapCell) bool { return c.Planned })
+}
+
+// AddressBits is the length of the addresses in a CIDR.
+func AddressBits(cidr string) int {
+	if strings.Contains(cidr, ":") {
+		return 128
+	}
+	return 32
+}
+
+// NoMap says why a report has no map; empty if it has one.
+func NoMap(r *audit.Report) string {
+	switch {
+	case !drawable(r):
+		return "There is no map: the blocks could not be read."
+	case len(r.Pools) == 0 && len(r.Blocks) == 0:
+		return "There is nothing to draw: no IP pool and no block was seen."
+	}
+	return ""
+}
+
+// drawable tells whether a report has the blocks that a map takes: they were read,
+// and it is no report of an older version, which had none.
+func drawable(r *audit.Report) bool {
+	unread := func(g blocks.Gap) bool {
+		return g.Whole() && (g.Resource == blocks.Blocks || g.Resource == blocks.Pools)
+	}
+	return !slices.ContainsFunc(r.Gaps, unread) && (len(r.Blocks) > 0 || r.Summary.Blocks == 0)
+}

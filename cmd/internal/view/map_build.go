@@ -1,0 +1,329 @@
+package view
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// mapDense is how many slots a pool may have for all to be drawn.
+const mapDense = 1 << 16
+
+// mapIndex is what the cells of a map are made of.
+type mapIndex struct {
+	report *audit.Report
+	blockFinder
+	// about has the findings about each block, stray those about the CIDR of a block
+	// that does not exist, as an affinity may name one.
+	about   [][]int
+	stray   map[netip.Prefix][]int
+	planned map[int]bool
+}
+
+func newMapIndex(r *audit.Report, plan *repair.Plan) *mapIndex {
+	ix := &mapIndex{
+		report: r, blockFinder: newBlockFinder(r.Blocks), about: make([][]int, len(r.Blocks)), stray: map[netip.Prefix][]int{}, planned: map[int]bool{},
+	}
+	for i := range r.Findings {
+		in, cidr := ix.find(r.Findings[i].Subject)
+		for _, b := range in {
+			ix.about[b] = append(ix.about[b], i)
+		}
+		if len(in) == 0 && cidr.IsValid() {
+			ix.stray[cidr] = append(ix.stray[cidr], i)
+		}
+	}
+	for i := 0; plan != nil && i < len(plan.Steps); i++ {
+		in, _ := ix.find(plan.Steps[i].Target)
+		for _, b := range in {
+			ix.planned[b] = true
+		}
+	}
+	return ix
+}
+
+// members returns the blocks of which something holds, without those of damaged
+// reports that have no CIDR.
+func (ix *mapIndex) members(is func(i int) bool) (out []int) {
+	for i, p := range ix.prefixes {
+		if p.IsValid() && is(i) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// pool fills in the picture of a pool, or of the blocks outside all pools if the
+// CIDR is the zero Prefix.
+func (ix *mapIndex) pool(m PoolMap, cidr netip.Prefix, members []int) PoolMap {
+	slots, few := 0, false
+	if cidr.IsValid() {
+		slots, few = blocks.PowerOfTwo(m.BlockSize - cidr.Bits()).Int()
+	}
+	covered := 0
+	for _, i := range members {
+		covered += 1 << min(max(m.BlockSize-max(ix.prefixes[i].Bits(), cidr.Bits()), 0), 20)
+	}
+	owners := m.addOwners(ix.report, members)
+	// Many blocks larger than the pool's own are as good as never; that they cannot
+	// make the picture huge is what the second bound is for.
+	if m.Sparse = !few || slots == 0 || slots > mapDense || covered > 4*mapDense; m.Sparse {
+		ix.sparse(&m, cidr, members)
+		m.Hidden = m.Pool >= 0 && len(ix.report.Pools[m.Pool].Reservations) > 0
+	} else {
+		m.Places = slots
+		ix.dense(&m, cidr, members)
+	}
+	for i := range m.Cells {
+		ix.finish(&m.Cells[i], owners)
+	}
+	return m
+}
+
+// dense gives each slot its place.
+func (ix *mapIndex) dense(m *PoolMap, cidr netip.Prefix, members []int) {
+	cells := map[int]*MapCell{}
+	at := func(place int) *MapCell {
+		c := cells[place]
+		if c == nil {
+			c = &MapCell{Place: place, State: MapFree, CIDR: SlotAt(cidr, m.BlockSize, place)}
+			cells[place] = c
+		}
+		return c
+	}
+	for _, i := range members {
+		from, n := slotsOf(cidr, m.BlockSize, ix.prefixes[i])
+		for place := from; place < from+n; place++ {
+			c := at(place)
+			c.Blocks = append(c.Blocks, i)
+		}
+	}
+	for p := range ix.stray {
+		if p.Bits() >= m.BlockSize && blocks.PrefixContains(cidr, p) {
+			from, _ := slotsOf(cidr, m.BlockSize, p)
+			at(from)
+		}
+	}
+	if reservations := ix.report.Pools[m.Pool].Reservations; len(reservations) > 0 {
+		reserved := reservedIn(reservations)
+		for place := range m.Places {
+			if reserved.Covers(SlotAt(cidr, m.BlockSize, place)) {
+				if c := at(place); len(c.Blocks) == 0 {
+					c.State = MapReserved
+				}
+			}
+		}
+	}
+	for _, c := range cells {
+		m.Cells = append(m.Cells, *c)
+	}
+	slices.SortFunc(m.Cells, func(a, b MapCell) int { return cmp.Compare(a.Place, b.Place) })
+}
+
+// sparse gives places to what is occupied only. Blocks are in address order, and
+// one that lies in another follows it.
+func (ix *mapIndex) sparse(m *PoolMap, cidr netip.Prefix, members []int) {
+	for _, i := range members {
+		p := ix.prefixes[i]
+		switch {
+		case !cidr.IsValid():
+		case p.Bits() < cidr.Bits():
+			p = cidr
+		case p.Bits() > m.BlockSize && m.BlockSize >= cidr.Bits():
+			p = netip.PrefixFrom(p.Addr(), m.BlockSize).Masked()
+		}
+		n := len(m.Cells)
+		if n > 0 && m.Cells[n-1].CIDR.Overlaps(p) {
+			m.Cells[n-1].Blocks = append(m.Cells[n-1].Blocks, i)
+			continue
+		}
+		c := MapCell{Place: n, CIDR: p, Blocks: []int{i}}
+		if cidr.IsValid() {
+			after := cidr.Addr()
+			if n > 0 {
+				after = netipx.PrefixLastIP(m.Cells[n-1].CIDR).Next()
+			}
+			c.Gap = blocks.SlotsBetween(after, p.Addr(), max(m.BlockSize, cidr.Bits()))
+		}
+		m.Cells = append(m.Cells, c)
+	}
+	m.Places = len(m.Cells)
+}
+
+// finish fills in what a cell's blocks come to. owners has the place of each owner.
+func (ix *mapIndex) finish(c *MapCell, owners map[string]int) {
+	c.Owner = -1
+	if strays := ix.stray[c.CIDR]; len(strays) > 0 {
+		c.Findings, c.Stray = append(c.Findings, strays...), true
+	}
+	for n, i := range c.Blocks {
+		b := &ix.report.Blocks[i]
+		size, _ := blocks.Addresses(ix.prefixes[i]).Int()
+		c.count(&MapCell{
+			InUse: b.InUse, Available: b.Available, Lent: b.Lent, Size: size, DeadNode: b.Is(audit.BlockDeadNode), NoOwner: b.Is(audit.BlockNoOwner), Planned: ix.planned[i],
+		})
+		c.Findings = append(c.Findings, ix.about[i]...)
+		owner, owned := owners[b.Owner]
+		if !owned {
+			owner = -1
+		}
+		if n == 0 {
+			c.Owner = owner
+		} else if c.Owner != owner {
+			c.Owner = -1
+		}
+		if b.Broken() {
+			c.State = MapBroken
+		}
+	}
+	switch {
+	case len(c.Blocks) == 0 || c.State == MapBroken:
+	case c.InUse > 0:
+		c.State = MapUsed
+	default:
+		c.State = MapEmpty
+	}
+	c.Fill = eighths(c.InUse, c.Available, c.Size)
+	slices.Sort(c.Findings)
+	c.Findings = slices.Compact(c.Findings)
+	for _, i := range c.Findings {
+		c.Severity = max(c.Severity, ix.report.Findings[i].Severity)
+	}
+}
+
+// count adds what another counts and is marked with.
+func (c *MapCell) count(d *MapCell) {
+	c.InUse, c.Available, c.Lent, c.Size = c.InUse+d.InUse, c.Available+d.Available, c.Lent+d.Lent, c.Size+d.Size
+	c.DeadNode, c.NoOwner = c.DeadNode || d.DeadNode, c.NoOwner || d.NoOwner
+	c.Stray, c.Planned = c.Stray || d.Stray, c.Planned || d.Planned
+	c.Severity = max(c.Severity, d.Severity)
+}
+
+// eighths returns how full something is: 0 is empty, and 8 means that nothing is
+// left to be assigned.
+func eighths(inUse, available, size int) int {
+	switch {
+	case inUse <= 0 || size <= 0:
+		return 0
+	case available <= 0:
+		return 8
+	}
+	return min(max((inUse*8+size-1)/size, 1), 7)
+}
+
+// addOwners counts who owns the blocks, and who borrows. It returns the place of each
+// owner.
+func (m *PoolMap) addOwners(r *audit.Report, members []int) map[string]int {
+	at := map[string]int{}
+	nodes := map[string]bool{}
+	for _, i := range members {
+		b := &r.Blocks[i]
+		m.Borrowers = append(m.Borrowers, b.LentTo...)
+		if b.Owner == "" {
+			continue
+		}
+		j, ok := at[b.Owner]
+		if !ok {
+			j = len(m.Owners)
+			at[b.Owner], m.Owners = j, append(m.Owners, MapOwner{Owner: b.Owner})
+		}
+		o := &m.Owners[j]
+		o.Blocks, o.InUse, o.Lent = o.Blocks+1, o.InUse+b.InUse, o.Lent+b.Lent
+		o.DeadNode = o.DeadNode || b.Is(audit.BlockDeadNode)
+		if b.InUse == 0 {
+			o.Empty++
+		}
+		nodes[b.OwnerNode()] = true
+	}
+	slices.SortFunc(m.Owners, func(a, b MapOwner) int {
+		return cmp.Or(cmp.Compare(b.Blocks, a.Blocks), cmp.Compare(a.Owner, b.Owner))
+	})
+	slices.Sort(m.Borrowers)
+	m.Borrowers = slices.DeleteFunc(slices.Compact(m.Borrowers), func(n string) bool { return nodes[n] })
+	for i := range m.Owners {
+		at[m.Owners[i].Owner] = i
+	}
+	return at
+}
+
+// blockFinder finds blocks by what subjects name.
+type blockFinder struct {
+	prefixes []netip.Prefix // of the blocks
+	byCIDR   map[netip.Prefix][]int
+	// lengths are the prefix lengths that blocks have, the longest first.
+	lengths []int
+}
+
+func newBlockFinder(all []audit.BlockReport) blockFinder {
+	f := blockFinder{prefixes: make([]netip.Prefix, len(all)), byCIDR: make(map[netip.Prefix][]int, len(all))}
+	for i := range all {
+		p := all[i].Prefix()
+		f.prefixes[i] = p
+		if p.IsValid() {
+			f.byCIDR[p] = append(f.byCIDR[p], i)
+			f.lengths = append(f.lengths, p.Bits())
+		}
+	}
+	slices.SortFunc(f.lengths, func(a, b int) int { return b - a })
+	f.lengths = slices.Compact(f.lengths)
+	return f
+}
+
+// find returns the blocks that a subject is about: the block or affinity that it
+// names, or the blocks that hold the address. cidr is what it names.
+func (f *blockFinder) find(s audit.Subject) (out []int, cidr netip.Prefix) {
+	switch s.Kind {
+	case audit.KindIP:
+		a, _ := netip.ParseAddr(s.IP)
+		for _, n := range f.lengths {
+			if p, err := a.Prefix(n); err == nil {
+				out = append(out, f.byCIDR[p]...)
+			}
+		}
+	case audit.KindBlock, audit.KindAffinity:
+		if p, err := netip.ParsePrefix(s.CIDR); err == nil {
+			return f.byCIDR[p.Masked()], p.Masked()
+		}
+	}
+	return out, netip.Prefix{}
+}
+
+// reservedIn joins reservations as a report writes them.
+func reservedIn(cidrs []string) blocks.ReservedSet {
+	var all blocks.Reservation
+	for _, c := range cidrs {
+		if p, err := netip.ParsePrefix(c); err == nil {
+			all.CIDRs = append(all.CIDRs, p.Masked())
+		}
+	}
+	return blocks.NewReservedSet([]blocks.Reservation{all})
+}
+
+// SlotAt returns a slot of a pool by its number.
+func SlotAt(pool netip.Prefix, bits, number int) netip.Prefix {
+	raw := pool.Addr().AsSlice()
+	shift := len(raw)*8 - bits
+	for i, carry := len(raw)-1-shift/8, uint64(number)<<(shift%8); i >= 0 && carry > 0; i-- {
+		carry += uint64(raw[i])
+		raw[i] = byte(carry)
+		carry >>= 8
+	}
+	a, _ := netip.AddrFromSlice(raw)
+	return netip.PrefixFrom(a, bits)
+}
+
+// slotsOf returns which slots of a pool a CIDR covers or lies in: the first, and
+// how many. It is for pools whose slots are few.
+func slotsOf(pool netip.Prefix, bits int, p netip.Prefix) (from, n int) {
+	if p.Bits() <= pool.Bits() {
+		return 0, 1 << (bits - pool.Bits())
+	}
+	first, _ := blocks.SlotsBetween(pool.Addr(), p.Masked().Addr(), bits).Int()
+	return first, 1 << max(bits-p.Bits(), 0)
+}

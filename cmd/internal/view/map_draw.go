@@ -1,0 +1,297 @@
+package view
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// mapSize says how much of a map is drawn.
+type mapSize struct {
+	// rows is how many rows of a pool are drawn before cells stand for several
+	// blocks; pools how many pools are drawn, 0 for all.
+	rows, pools int
+	// letters is for how many owners of a pool each gets a letter; with more only
+	// those with the most blocks are named.
+	letters int
+}
+
+var (
+	mapShort  = mapSize{rows: 8, pools: 4, letters: 8}
+	mapWhole  = mapSize{rows: 128, letters: 26}
+	mapOfPlan = mapSize{rows: 4, pools: 3}
+)
+
+// MapNames is how many names a line of a map lists before it counts the rest.
+const MapNames = 8
+
+// glyphs are the characters of a map.
+type glyphs struct {
+	// fill are those of one to eight eighths, the last of a block without an address
+	// left.
+	fill                            [8]string
+	free, empty, reserved, bad, gap string
+}
+
+var (
+	drawnGlyphs = glyphs{[8]string{"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"}, "·", "○", "░", "✕", "⋯"}
+	asciiGlyphs = glyphs{[8]string{"1", "2", "3", "4", "5", "6", "7", "8"}, ".", "o", "#", "X", "~"}
+)
+
+// glyph returns what a cell is drawn as.
+func (g *glyphs) glyph(c *drawnCell) string {
+	switch c.State {
+	case MapBroken:
+		return g.bad
+	case MapReserved:
+		return g.reserved
+	case MapEmpty:
+		return g.empty
+	case MapUsed:
+		return g.fill[min(max(c.Fill, 1), 8)-1]
+	case MapFree:
+	}
+	return g.free
+}
+
+// marks stand beside a cell's glyph; of several the first is drawn.
+var marks = []struct {
+	sign, text string
+	is         func(c *drawnCell) bool
+}{
+	{"*", "the plan changes it", func(c *drawnCell) bool { return c.Planned }},
+	{"!", "its owner is no node", func(c *drawnCell) bool { return c.DeadNode }},
+	{"<", "other nodes use addresses of it", func(c *drawnCell) bool { return c.Lent > 0 }},
+	{"?", "nobody owns it", func(c *drawnCell) bool { return c.NoOwner }},
+	{"+", "an affinity claims it, and no block exists", func(c *drawnCell) bool { return c.Stray }},
+	{":", "free in part", func(c *drawnCell) bool { return c.partly }},
+}
+
+// mark returns the mark of a cell; empty if it has none.
+func (c *drawnCell) mark() string {
+	for _, m := range marks {
+		if m.is(c) {
+			return m.sign
+		}
+	}
+	return ""
+}
+
+// legend remembers what was drawn, to explain that and no more.
+type legend struct {
+	*glyphs
+	seen map[string]bool
+}
+
+func (p *printer) newLegend() *legend {
+	if p.ASCII {
+		return &legend{&asciiGlyphs, map[string]bool{}}
+	}
+	return &legend{&drawnGlyphs, map[string]bool{}}
+}
+
+// draw returns a character and remembers it.
+func (l *legend) draw(s string) string {
+	l.seen[s] = true
+	return s
+}
+
+// legend explains what was drawn.
+func (p *printer) legend(l *legend) {
+	var spans []span
+	add := func(is bool, sign, text string) {
+		if is {
+			spans = append(spans, span{text: sign + " " + text})
+		}
+	}
+	add(l.seen[l.fill[7]], l.fill[7], "full")
+	add(slices.ContainsFunc(l.fill[:7], func(f string) bool { return l.seen[f] }), l.fill[0]+"-"+l.fill[6], "in use, in eighths")
+	add(l.seen[l.empty], l.empty, "claimed, but empty")
+	add(l.seen[l.free], l.free, "free to claim")
+	add(l.seen[l.reserved], l.reserved, "reserved")
+	add(l.seen[l.bad], l.bad, "broken: corrupt, overlapping, or marked deleted")
+	add(l.seen[l.gap], l.gap, "slots left out")
+	for _, m := range marks {
+		add(l.seen[m.sign], m.sign, m.text)
+	}
+	if len(spans) > 0 {
+		p.flow(spans...)
+	}
+}
+
+// mapAlone writes the block map alone, as a whole.
+func (p *printer) mapAlone(r *audit.Report) {
+	p.head(&r.Cluster, r.Complete)
+	if none := NoMap(r); none != "" {
+		p.blank()
+		p.wrap("", 0, none)
+	} else {
+		p.drawMap(r, mapWhole)
+	}
+	p.notSeen(r.Gaps, r.SkippedChecks)
+}
+
+// drawMap draws the map of a report. It draws nothing if there is nothing to draw.
+func (p *printer) drawMap(r *audit.Report, size mapSize) {
+	l := p.newLegend()
+	pools, more := worstPools(NewBlockMap(r, nil).Pools, size.pools)
+	for i := range pools {
+		p.blank()
+		p.poolMap(&pools[i], size, l)
+	}
+	if len(pools) == 0 {
+		return
+	}
+	if len(pools) > 1 {
+		p.blank()
+	}
+	p.legend(l)
+	if more > 0 {
+		p.wrap("", 0, Plural(more, "more pool has blocks", "more pools have blocks")+": -o map draws all.")
+	}
+}
+
+// worstPools picks so many of the pools that have something to draw, those with the
+// worst findings first, and returns them in order with the number of those that are
+// left. 0 picks all, also those that have nothing to draw.
+func worstPools(pools []PoolMap, limit int) (picked []PoolMap, more int) {
+	if limit == 0 {
+		return pools, 0
+	}
+	var order []int
+	for i := range pools {
+		if len(pools[i].Cells) > 0 {
+			order = append(order, i)
+		}
+	}
+	worst := func(i int) (s audit.Severity) {
+		for _, c := range pools[i].Cells {
+			s = max(s, c.Severity)
+		}
+		return s
+	}
+	more = max(len(order)-limit, 0)
+	slices.SortStableFunc(order, func(a, b int) int { return int(worst(b)) - int(worst(a)) })
+	order = order[:len(order)-more]
+	slices.Sort(order)
+	for _, i := range order {
+		picked = append(picked, pools[i])
+	}
+	return picked, more
+}
+
+// poolMap draws the map of one pool and says whose the blocks are.
+func (p *printer) poolMap(m *PoolMap, size mapSize, l *legend) {
+	lettered := len(m.Owners) <= size.letters
+	layout := m.fit(p.Width, size.rows, lettered)
+	p.wrap("", 2, m.title(layout))
+	p.mapRows(m, layout, lettered, l)
+	p.mapOwners(m, lettered)
+}
+
+// title says what is drawn.
+func (m *PoolMap) title(l mapLayout) string {
+	block, after := "block", ""
+	bits := AddressBits(m.CIDR) - m.BlockSize
+	switch {
+	case m.Pool < 0:
+	case bits == 0:
+		block = "block of one address"
+	case bits > 0:
+		block = "block of " + Short(blocks.PowerOfTwo(bits)) + " addresses"
+	}
+	if m.Sparse {
+		after = " that follow each other"
+	}
+	text := "MAP of " + m.Name + ", " + m.CIDR
+	if m.Pool < 0 {
+		text = "MAP of the blocks outside all pools"
+	}
+	if l.span == 1 {
+		return text + ": a cell is a " + block
+	}
+	return fmt.Sprintf("%s: a cell is %d %s%s, drawn as the worst of them and as full as they are on average",
+		text, l.span, strings.Replace(block, "block", "blocks", 1), after)
+}
+
+// mapRows draws the cells. Where each owner has a letter it stands after the
+// glyph. A cell has the colour of the worst finding about it.
+func (p *printer) mapRows(m *PoolMap, l mapLayout, lettered bool, lg *legend) {
+	if len(m.Cells) == 0 {
+		p.say("  no block is claimed")
+		return
+	}
+	label := l.labelWidth()
+	for i := range l.rows {
+		row := &l.rows[i]
+		spans := []span{{text: "  " + pad(row.label, label, false) + " "}}
+		if row.left != "" {
+			spans = append(spans, span{text: " " + lg.gap + " " + row.left})
+		}
+		for j := range row.cells {
+			c := &row.cells[j]
+			switch {
+			case m.Sparse && !c.Gap.IsZero():
+				spans = append(spans, span{text: lg.draw(lg.gap)})
+			case m.Sparse || lettered || j == 0:
+				spans = append(spans, span{text: " "})
+			}
+			text := lg.draw(lg.glyph(c))
+			if lettered {
+				text += letter(c.Owner)
+			}
+			if l.marked {
+				text += pad(lg.draw(c.mark()), 1, false)
+			}
+			spans = append(spans, span{text, styleOf(c.Severity)})
+		}
+		p.line(spans...)
+	}
+	if m.Hidden {
+		p.wrap("  ", 2, "Parts of the pool are reserved; only blocks are drawn.")
+	}
+}
+
+// letter names an owner by its place; a blank for none.
+func letter(owner int) string {
+	if owner < 0 || owner >= 26 {
+		return " "
+	}
+	return string(rune('A' + owner))
+}
+
+// mapOwners says whose the blocks are, and who has none and borrows.
+func (p *printer) mapOwners(m *PoolMap, lettered bool) {
+	var spans []span
+	for i := range m.Owners {
+		if !lettered && i == MapNames {
+			rest := m.Owners[i:]
+			most, least := rest[0].Blocks, rest[len(rest)-1].Blocks
+			each := Plural(most, "block", "blocks")
+			if least < most {
+				each = fmt.Sprintf("%d to %s", least, each)
+			}
+			spans = append(spans, span{text: fmt.Sprintf("%s with %s each", Plural(len(rest), "other", "others"), each)})
+			break
+		}
+		text := m.Owners[i].Text()
+		if lettered {
+			text = letter(i) + " " + text
+		}
+		spans = append(spans, span{text: text})
+	}
+	if len(spans) > 0 {
+		spans[0].text = "  " + spans[0].text
+		p.flow(spans...)
+	}
+	if len(m.Borrowers) > 0 {
+		some, rest := cut(m.Borrowers, MapNames)
+		if rest > 0 {
+			some = append(slices.Clone(some), fmt.Sprintf("and %d more", rest))
+		}
+		p.wrap("  ", 4, "without a block here, borrowing: "+strings.Join(some, ", "))
+	}
+}

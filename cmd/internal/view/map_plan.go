@@ -1,0 +1,89 @@
+package view
+
+import (
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// BeforeAfter are the pictures of a pool before and after a plan.
+type BeforeAfter struct{ Before, After *PoolMap }
+
+// PlanMaps pictures the pools that a plan changes, before and after it; none where
+// the report has no map.
+func PlanMaps(r *audit.Report, plan *repair.Plan) (out []BeforeAfter) {
+	if r == nil || len(plan.Steps) == 0 || !drawable(r) {
+		return nil
+	}
+	before, after := NewBlockMap(r, plan), NewBlockMap(AfterPlan(r, plan), nil)
+	for i := range before.Pools {
+		if m := &before.Pools[i]; m.Changed() && m.Pool >= 0 && i < len(after.Pools) {
+			out = append(out, BeforeAfter{m, &after.Pools[i]})
+		}
+	}
+	return out
+}
+
+// AfterPlan returns the report with its blocks as they would be if every step of
+// the plan were done and nothing else happened, and without findings: nothing has
+// judged that state. The report that was given is not changed.
+func AfterPlan(r *audit.Report, plan *repair.Plan) *audit.Report {
+	after := *r
+	after.Findings, after.Muted, after.Usage = nil, nil, nil
+	after.Blocks, after.Pools = slices.Clone(r.Blocks), slices.Clone(r.Pools)
+	find := newBlockFinder(r.Blocks)
+	gone := map[int]bool{}
+	for i := range plan.Steps {
+		step := &plan.Steps[i]
+		in, _ := find.find(step.Target)
+		for _, b := range in {
+			switch {
+			case step.Kind == repair.ReleaseIP:
+				after.Blocks[b].InUse, after.Blocks[b].Available = after.Blocks[b].InUse-1, after.Blocks[b].Available+1
+			case step.Kind == repair.ReleaseBlock, step.Kind == repair.FinishDelete && step.Target.Kind == audit.KindBlock:
+				gone[b] = true
+			}
+		}
+	}
+	var kept []audit.BlockReport
+	for i := range after.Blocks {
+		if !gone[i] {
+			kept = append(kept, after.Blocks[i])
+		}
+	}
+	after.Blocks = kept
+	for i := range plan.After {
+		if p := poolNamed(after.Pools, plan.After[i].Name); p != nil {
+			reservations := p.Reservations
+			*p = plan.After[i]
+			p.Reservations = reservations
+		}
+	}
+	return &after
+}
+
+// planMaps draws the pools that the plan changes, before and after it, in the same
+// rows.
+func (p *printer) planMaps(plan *repair.Plan) {
+	maps := PlanMaps(p.Report, plan)
+	l := p.newLegend()
+	for _, m := range maps[:min(len(maps), mapOfPlan.pools)] {
+		layout := m.Before.fit(p.Width, mapOfPlan.rows, false)
+		p.blank()
+		p.wrap("", 2, m.Before.title(layout))
+		p.say("before")
+		p.mapRows(m.Before, layout, false, l)
+		p.say("after")
+		if len(m.After.Cells) > 0 {
+			layout.rows = m.After.rows(layout.columns, layout.span)
+		}
+		p.mapRows(m.After, layout, false, l)
+	}
+	if len(maps) > 0 {
+		p.legend(l)
+	}
+	if more := len(maps) - mapOfPlan.pools; more > 0 {
+		p.wrap("", 0, Plural(more, "more pool is changed.", "more pools are changed."))
+	}
+}

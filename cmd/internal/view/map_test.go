@@ -1,0 +1,287 @@
+package view
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/internal/sketch"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// everyState is a cluster in whose maps every glyph and mark occurs.
+func everyState(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", "every-state.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// mapReports are the reports whose maps are kept: three of shipped snapshots, an
+// empty cluster, and made ones.
+var mapReports = []string{"story", "healthy", "dual-stack", "empty", "16384", "states"}
+
+func mapReport(t *testing.T, name string) *audit.Report {
+	t.Helper()
+	switch name {
+	case "empty":
+		return loadReport(t, name)
+	case "16384":
+		return crowdedReport()
+	case "states":
+		return sketchReport(t, everyState(t))
+	}
+	s, err := source.ReadFiles([]string{"../../../examples/snapshots/" + name}, source.FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := audited(s)
+	r.Cluster.TakenAt = audit.Time{Time: time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)} // the examples are made anew at times
+	return r
+}
+
+func sketchReport(t *testing.T, text string) *audit.Report {
+	t.Helper()
+	s, err := sketch.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return audited(s)
+}
+
+func audited(s *blocks.Snapshot) *audit.Report {
+	st := audit.NewState(s, audit.Options{})
+	return audit.NewReport(st, audit.Run(st, audit.All))
+}
+
+// crowdedReport is of a pool of 16,384 blocks, of which 9,000 lie at its beginning
+// and some far off, owned by 4,000 nodes.
+func crowdedReport() *audit.Report {
+	r := &audit.Report{
+		Complete: true, Cluster: audit.ReportCluster{GUID: "crowd", Datastore: "files"},
+		Pools: []audit.PoolReport{{Name: "pods", CIDR: "10.0.0.0/12", BlockSize: 26}},
+	}
+	for i := range 16384 {
+		if i >= 9000 && i%1024 != 7 {
+			continue
+		}
+		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 10), byte(i >> 2), byte(i << 6)}), 26)
+		b := audit.BlockReport{
+			CIDR: cidr.String(), Pool: "pods", Owner: fmt.Sprintf("host:node-%04d", i*7919%4000), InUse: i * 31 % 65,
+		}
+		b.Available = 64 - b.InUse
+		if i == 4321 {
+			b.Conditions = []audit.Condition{audit.BlockCorrupt}
+		}
+		if i%500 == 99 {
+			b.LentTo, b.Lent = []string{"new-1"}, 1
+		}
+		r.Blocks = append(r.Blocks, b)
+	}
+	r.Summary.Blocks, r.Summary.Pools = len(r.Blocks), 1
+	return r
+}
+
+func TestMapGolden(t *testing.T) {
+	for _, name := range mapReports {
+		r := mapReport(t, name)
+		for _, width := range []int{80, 200} {
+			o := testOptions(width)
+			plain := render(t, "map", r, o)
+			golden(t, fmt.Sprintf("map.%s.%d", name, width), plain)
+			o.Color = true
+			coloured := render(t, "map", r, o)
+			golden(t, fmt.Sprintf("map.%s.%d.color", name, width), coloured)
+			if diff := cmp.Diff(plain, stripColor(coloured)); diff != "" {
+				t.Errorf("%s: colour changes the map (-plain +coloured):\n%s", name, diff)
+			}
+			for _, line := range strings.Split(plain, "\n") {
+				if w := displayWidth(line); w > width {
+					t.Errorf("%s: a line is %d columns wide: %q", name, w, line)
+				}
+			}
+		}
+		o := testOptions(80)
+		o.ASCII = true
+		ascii := render(t, "map", r, o)
+		golden(t, "map."+name+".ascii", ascii)
+		if i := strings.IndexFunc(ascii, func(r rune) bool { return r > '~' }); i >= 0 {
+			t.Errorf("%s: the map in ASCII holds %q", name, ascii[i:i+4])
+		}
+	}
+}
+
+// TestMapShort: the map in the report stays short, however large the pools are.
+func TestMapShort(t *testing.T) {
+	for _, name := range mapReports {
+		o := testOptions(80)
+		text := render(t, "table", mapReport(t, name), o)
+		golden(t, "map."+name+".short", text)
+		begin := strings.Index(text, "MAP of ")
+		if begin < 0 {
+			continue
+		}
+		picture, _, _ := strings.Cut(text[begin:], "\n\nCRITICAL")
+		for _, m := range strings.Split(picture, "MAP of ")[1:] {
+			if n := strings.Count(m, "\n"); n > mapShort.rows+12 {
+				t.Errorf("%s: the map of one pool takes %d lines:\n%s", name, n, m)
+			}
+		}
+	}
+}
+
+// TestMapShowsEveryBlock: whatever the size of a row or of a cell, every block is in
+// the map, and every address in use is counted once per cell that its block has.
+func TestMapShowsEveryBlock(t *testing.T) {
+	for _, name := range mapReports {
+		r := mapReport(t, name)
+		seen := map[int]bool{}
+		m := NewBlockMap(r, nil)
+		for i := range m.Pools {
+			p := &m.Pools[i]
+			whole := 0
+			for _, c := range p.Cells {
+				whole += c.InUse
+				for _, b := range c.Blocks {
+					seen[b] = true
+				}
+			}
+			for columns := 1; columns <= 64; columns *= 4 {
+				for _, maxRows := range []int{1, 8, 1 << 20} {
+					drawn := 0
+					for _, row := range p.layout(columns, maxRows).rows {
+						for _, c := range row.cells {
+							drawn += c.InUse
+						}
+					}
+					if drawn != whole {
+						t.Errorf("%s, pool %s: %d columns and %d rows show %d addresses in use of %d", name, p.Name, columns, maxRows, drawn, whole)
+					}
+				}
+			}
+		}
+		if len(seen) != len(r.Blocks) {
+			t.Errorf("%s: the map has %d of %d blocks", name, len(seen), len(r.Blocks))
+		}
+	}
+}
+
+// TestMapStates: each cell says what its block is.
+func TestMapStates(t *testing.T) {
+	m := NewBlockMap(mapReport(t, "states"), nil)
+	got := map[string]string{}
+	for _, p := range m.Pools {
+		for _, c := range p.Cells {
+			text := fmt.Sprintf("%s %d", c.State, c.Fill)
+			if c.Owner >= 0 {
+				text += " " + p.Owners[c.Owner].Owner
+			}
+			for _, x := range []struct {
+				is   bool
+				text string
+			}{{c.Lent > 0, "lent"}, {c.DeadNode, "dead"}, {c.NoOwner, "unowned"}, {len(c.Blocks) > 1, "several"}, {c.Stray, "stray"}} {
+				if x.is {
+					text += " " + x.text
+				}
+			}
+			got[c.CIDR.String()] = strings.TrimSpace(text + " " + c.Severity.String())
+		}
+	}
+	want := map[string]string{
+		"10.0.0.0/26":              "used 8 host:n1",
+		"10.0.0.64/26":             "used 6 host:n1 lent warning",
+		"10.0.0.128/26":            "used 1 host:gone dead warning",
+		"10.0.0.192/26":            "empty 0 host:n2 info",
+		"10.0.1.0/26":              "used 1 unowned info",
+		"10.0.1.64/26":             "broken 1 host:n2 error",
+		"10.0.1.128/26":            "broken 2 host:n2 error",
+		"10.0.1.192/26":            "broken 1 several critical",
+		"10.0.2.64/26":             "broken 0 host:n2 warning",
+		"10.0.2.128/26":            "free 0 stray error",
+		"10.0.3.0/26":              "reserved 0",
+		"10.0.3.64/26":             "reserved 0",
+		"fd00:10:244::/122":        "used 1 host:n1",
+		"fd00:10:244:8000::40/122": "used 7 host:n2",
+		"fd00:10:244:8000::80/122": "used 8 host:n2",
+		"172.16.0.0/26":            "used 1 host:n1 warning",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the cells (-want +got):\n%s", diff)
+	}
+}
+
+// TestMapOfPlan: what a plan would change is marked, and is gone after it.
+func TestMapOfPlan(t *testing.T) {
+	s, err := sketch.Parse(`
+pool pods 10.0.0.0/24
+node n1
+block 10.0.0.0/26 n1 age=2h
+block 10.0.0.64/26 n1 age=2h
+affinity 10.0.0.0/26 n1 age=2h
+affinity 10.0.0.64/26 n1 age=2h
+alloc 10.0.0.70 pod=shop/old node=n1 handle=h age=2h
+block 10.0.0.128/26 n1 age=2h
+affinity 10.0.0.128/26 n1 age=2h
+use 10.0.0.130 shop/web n1
+namespace shop
+view n1 complete`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := audit.NewState(s, audit.Options{})
+	r := audit.NewReport(st, audit.Run(st, audit.All))
+	plan := repair.Build(st, repair.Request{EmptyBlocks: true, LeakedIPs: true})
+	faces := func(m *BlockMap) (out []string) {
+		for _, c := range m.Pools[0].Cells {
+			text := fmt.Sprintf("%s %d", c.State, c.InUse)
+			if c.Planned {
+				text += " planned"
+			}
+			out = append(out, text)
+		}
+		return out
+	}
+	before := slices.Clone(r.Blocks)
+	po := planOptions()
+	po.Report = r
+	golden(t, "map.plan.80", written(t, PlanFormats(nil), "table", plan, po))
+	if diff := cmp.Diff([]string{"empty 0 planned", "used 1 planned", "used 1"}, faces(NewBlockMap(r, plan))); diff != "" {
+		t.Errorf("before the plan (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"empty 0", "used 1"}, faces(NewBlockMap(AfterPlan(r, plan), nil))); diff != "" {
+		t.Errorf("after the plan (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, r.Blocks); diff != "" {
+		t.Errorf("AfterPlan changed the report (-before +after):\n%s", diff)
+	}
+}
+
+// TestMapSurvivesOddData: a report that was damaged, or has sizes that no cluster
+// has, draws what it can.
+func TestMapSurvivesOddData(t *testing.T) {
+	for _, pool := range []audit.PoolReport{
+		{Name: "no CIDR", CIDR: "x"}, {Name: "no size", CIDR: "10.0.0.0/24"}, {Name: "too small", CIDR: "10.0.0.0/28", BlockSize: 26},
+		{Name: "one", CIDR: "10.0.0.0/26", BlockSize: 26}, {Name: "all", CIDR: "::/0", BlockSize: 128}, {Name: "beyond", CIDR: "10.0.0.0/24", BlockSize: 99},
+		{Name: "unmasked", CIDR: "10.0.0.77/24", BlockSize: 26, Reservations: []string{"y", "10.0.0.0/8"}},
+	} {
+		r := &audit.Report{Pools: []audit.PoolReport{pool}, Blocks: []audit.BlockReport{
+			{CIDR: "0.0.0.0/0"}, {CIDR: "10.0.0.0/26", Pool: pool.Name, Owner: "host:n1", InUse: 70, Available: -6}, {CIDR: "z"}, {CIDR: "::/0", InUse: 1},
+		}}
+		text := render(t, "map", r, testOptions(80))
+		if pool.CIDR != "x" && !strings.Contains(text, "MAP of "+pool.Name) {
+			t.Errorf("%s: it is not drawn:\n%s", pool.Name, text)
+		}
+	}
+}

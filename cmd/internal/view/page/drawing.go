@@ -1,0 +1,188 @@
+package page
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+)
+
+// Drawing is a pool's picture as a drawing: columns and rows of square cells, in
+// pixels.
+type Drawing struct {
+	Columns, Rows, Cell int
+	Width, Height       int
+	// Free tells whether what is not painted is a slot that is free.
+	Free   bool
+	Lines  string // the lines between cells
+	Groups []Group
+	// Labels are the addresses that rows begin at, each for LabelRows of them.
+	Labels    []string
+	LabelRows int
+
+	pool    *view.PoolMap
+	painted *painter
+}
+
+// Draw draws a pool's picture, with single addresses where there is room for
+// them and usage, which may be nil, has them. planned marks what a plan changes.
+func Draw(m *view.PoolMap, planned bool, usage *audit.Usage) Drawing {
+	d := Drawing{Free: !m.Sparse, pool: m}
+	d.layOut(m.Places, usage != nil && !m.Sparse)
+	p := newPainter(d.Cell, planned)
+	p.usage = usage
+	for i := range m.Cells {
+		c := &m.Cells[i]
+		p.cellAt(c, c.Place%d.Columns*d.Cell, c.Place/d.Columns*d.Cell)
+	}
+	if d.Free && p.gap > 0 {
+		var lines path
+		for x := range d.Columns + 1 {
+			lines.write('M', x*d.Cell, 0)
+			lines.write('v', d.Height)
+		}
+		for y := range d.Rows + 1 {
+			lines.write('M', 0, y*d.Cell)
+			lines.write('h', d.Width)
+		}
+		d.Lines = lines.String()
+	}
+	d.Groups, d.painted = p.groups(), p
+	for row := 0; row < d.Rows; row += d.LabelRows {
+		d.Labels = append(d.Labels, rowLabel(m, row*d.Columns))
+	}
+	return d
+}
+
+// layOut chooses how many columns there are, always a power of two, so that a row is a
+// CIDR. large allows cells that single addresses can be told apart in. Labels are as
+// far apart as leaves them legible.
+func (d *Drawing) layOut(places int, large bool) {
+	d.Columns, d.Cell = 1, 44
+	if large {
+		d.Cell = 132
+	}
+	for d.Columns < 4 && d.Columns < places {
+		d.Columns *= 2
+	}
+	for _, more := range []struct{ places, columns, cell int }{{4, 8, 68}, {8, 16, 44}, {64, 32, 28}, {512, 64, 16}, {4096, 128, 8}, {32768, 256, 4}} {
+		if places > more.places {
+			d.Columns, d.Cell = more.columns, min(d.Cell, more.cell)
+		}
+	}
+	for d.LabelRows = 1; d.LabelRows*d.Cell < 16; {
+		d.LabelRows *= 2
+	}
+	d.Rows = max((places+d.Columns-1)/d.Columns, 1)
+	d.Rows = (d.Rows + d.LabelRows - 1) / d.LabelRows * d.LabelRows
+	d.Width, d.Height = d.Columns*d.Cell, d.Rows*d.Cell
+}
+
+// GapWidth is how wide the lines between cells are.
+func (d Drawing) GapWidth() int { return d.painted.gap }
+
+// rowLabel is the address that a row begins at, whose first place is given; empty
+// where there is none.
+func rowLabel(m *view.PoolMap, place int) string {
+	if place >= m.Places {
+		return ""
+	}
+	if m.Sparse {
+		return m.Cells[place].CIDR.Addr().String()
+	}
+	pool := netip.MustParsePrefix(m.CIDR) // view.NewBlockMap has parsed it
+	return view.SlotAt(pool.Masked(), m.BlockSize, place).Addr().String()
+}
+
+// Legend explains a mode of a map; the marks, which every mode has, are of the mode "".
+type Legend struct {
+	Mode  string
+	Items []Swatch
+}
+
+// Swatch is an entry of a legend: a cell as it is drawn, and what it means.
+type Swatch struct {
+	Groups []Group
+	Free   bool
+	Text   string
+}
+
+// swatchCell is the size of a legend's cells.
+const swatchCell = 16
+
+// Legends explain what is drawn, and no more.
+func (d *Drawing) Legends() (out []Legend) {
+	m, p := d.pool, d.painted
+	var l Legend
+	entry := func(is bool, s Swatch) {
+		if is {
+			l.Items = append(l.Items, s)
+		}
+	}
+	cell := func(is bool, c view.MapCell, text string) {
+		if !is {
+			return
+		}
+		like := newPainter(swatchCell, p.planned)
+		like.whole = p.whole
+		like.cellAt(&c, 0, 0)
+		groups := slices.DeleteFunc(like.groups(), func(g Group) bool {
+			return g.Class != layerGround && g.Class != layerMarks && g.Class != "by-"+l.Mode
+		})
+		l.Items = append(l.Items, Swatch{Groups: groups, Text: text})
+	}
+	// mode ends the entries of the mode before.
+	mode := func(next string) {
+		if len(l.Items) > 0 {
+			out = append(out, l)
+		}
+		l = Legend{Mode: next}
+	}
+
+	mode("fill")
+	entry(d.Free && len(m.Cells) < m.Places, Swatch{Free: true, Text: "free to claim"})
+	cell(slices.ContainsFunc(m.Cells, func(c view.MapCell) bool { return c.State == view.MapEmpty }), view.MapCell{State: view.MapEmpty}, "claimed, no address in use")
+	for _, a := range []struct{ class, text string }{
+		{"a-used", "an address in use"}, {"a-free", "one that is not"}, {"a-borrowed", "one that another node uses"},
+		{"a-cooling", "one that cools down"}, {"a-leaked", "one that is leaked"},
+	} {
+		entry(p.has(layerFill, a.class), Swatch{Groups: []Group{{layerFill, []Path{{a.class, new(path).rect(4, 4, 8, 8).String()}}}}, Text: a.text})
+	}
+	cell(p.has(layerFill, "f1", "f2", "f3", "f4"), view.MapCell{State: view.MapUsed, Fill: 3}, "in use, in eighths")
+	cell(p.has(layerFill, "f5", "f6", "f7"), view.MapCell{State: view.MapUsed, Fill: 6}, "fuller")
+	cell(p.has(layerFill, "f8"), view.MapCell{State: view.MapUsed, Fill: 8}, "no address left")
+
+	mode("owner")
+	for i := range m.Owners[:min(len(m.Owners), namedOwners)] {
+		cell(true, view.MapCell{State: view.MapEmpty, Owner: i}, m.Owners[i].Text())
+	}
+	rest := len(m.Owners) - namedOwners
+	cell(rest > 0, view.MapCell{State: view.MapEmpty, Owner: namedOwners}, view.Plural(rest, "other owner", "other owners"))
+	cell(p.has(layerOwner, "o-"), view.MapCell{State: view.MapEmpty, Owner: -1}, "nobody, or several owners")
+
+	mode("findings")
+	for _, s := range audit.Severities {
+		cell(p.has(layerFindings, "s"+strconv.Itoa(int(s))), view.MapCell{State: view.MapEmpty, Severity: s}, s.String())
+	}
+	cell(p.has(layerFindings, "s0"), view.MapCell{State: view.MapEmpty}, "no finding about the block")
+
+	mode("plan")
+	cell(p.planned, view.MapCell{State: view.MapEmpty, Planned: true}, "the plan changes it")
+	cell(p.planned, view.MapCell{State: view.MapEmpty}, "stays as it is")
+
+	mode("")
+	cell(p.has(layerMarks, "lent"), view.MapCell{State: view.MapFree, Lent: 1}, "other nodes use addresses of it")
+	cell(p.has(layerMarks, "dead"), view.MapCell{State: view.MapFree, DeadNode: true}, "its owner is no node")
+	cell(p.has(layerMarks, "nobody"), view.MapCell{State: view.MapFree, NoOwner: true}, "nobody owns it")
+	cell(p.has(layerMarks, "broken"), view.MapCell{State: view.MapBroken}, "corrupt, overlapping or marked deleted")
+	cell(p.has(layerMarks, "stray"), view.MapCell{State: view.MapFree, Stray: true}, "an affinity claims it, and no block exists")
+	cell(p.has(layerGround, "reserved"), view.MapCell{State: view.MapReserved}, "kept back by an IPReservation")
+	entry(p.has(layerGround, "gap"), Swatch{
+		Groups: []Group{{layerGround, []Path{{"gap", new(path).line(swatchCell/2, 2, 0, swatchCell-4).String()}}}},
+		Text:   "a line before a block: free slots are left out there",
+	})
+	mode("")
+	return out
+}

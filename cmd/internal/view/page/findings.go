@@ -1,0 +1,83 @@
+package page
+
+import (
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+)
+
+// shownFindings is how many findings of a group stand in the page as text. The page
+// makes more out of its data when they are asked for.
+const shownFindings = 25
+
+// runbookBase is where the documentation of the checks is kept.
+const runbookBase = "https://github.com/calico-audit/calico-audit/blob/main/audit/CHECKS.md#"
+
+// group is the findings of one check and severity.
+type group struct {
+	Severity audit.Severity
+	Check    string
+	Lead     string // what the first of them says
+	Why      string
+	Docs     []view.CheckPart
+	Runbook  string
+	Count    int
+	Open     bool
+	Shown    []finding
+	// First is the place in the report of the first of them; they follow each other.
+	First int
+}
+
+// finding is a finding as it is shown.
+type finding struct {
+	ID, Message, Command string
+	Manual               bool
+	Evidence             []audit.Evidence
+	// Subject is what the map can show of it: an address, a CIDR or a node; empty if
+	// it shows nothing.
+	Subject string
+}
+
+func newGroups(r *audit.Report, o Options) (out []group) {
+	first := 0
+	for _, findings := range view.Groups(r.Findings) {
+		f := &findings[0]
+		g := group{
+			Severity: f.Severity, Check: f.Check, Lead: view.Message(f), Why: o.Why(f.Check), Count: len(findings), First: first, Open: f.Severity >= audit.Error,
+		}
+		if c, err := audit.All.ByID(f.Check); err == nil {
+			g.Runbook, g.Docs = runbookBase+view.CheckAnchor(f.Check), view.NewCheckDocs([]*audit.Check{c}).Checks[0].Parts()
+		}
+		for i := range findings[:min(len(findings), shownFindings)] {
+			g.Shown = append(g.Shown, newFinding(&findings[i], o))
+		}
+		first += len(findings)
+		out = append(out, g)
+	}
+	return out
+}
+
+func newFinding(f *audit.Finding, o Options) finding {
+	return finding{
+		ID: f.Fingerprint, Message: view.Message(f), Command: o.Command(f.Fix.Command), Manual: f.Fix.Kind == "manual",
+		Evidence: f.Evidence, Subject: showable(f.Subject),
+	}
+}
+
+// showable names what the map can show of a subject; empty if it shows nothing.
+func showable(s audit.Subject) string {
+	switch s.Kind {
+	case audit.KindIP:
+		return s.IP
+	case audit.KindBlock, audit.KindAffinity:
+		return s.CIDR
+	case audit.KindNode:
+		return s.Name
+	}
+	return ""
+}
+
+// BlankFinding is what the page's script fills in for findings that are not shown as
+// text.
+func (c *content) BlankFinding() finding {
+	return finding{Subject: " ", Command: " ", Evidence: []audit.Evidence{{}}}
+}

@@ -1,0 +1,120 @@
+package page
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+)
+
+// poolMap is a pool's picture in the page.
+type poolMap struct {
+	ID         int
+	Name, CIDR string
+	About      string
+	Drawing    Drawing
+	Legends    []Legend
+	Borrowing  string // who borrows here and owns no block
+	Empty      bool
+}
+
+func newPoolMaps(m *view.BlockMap, planned bool, usage *audit.Usage) []poolMap {
+	out := make([]poolMap, 0, len(m.Pools))
+	for i := range m.Pools {
+		pool := &m.Pools[i]
+		d := Draw(pool, planned, usage)
+		out = append(out, poolMap{
+			ID: i, Name: MapName(pool), CIDR: pool.CIDR, About: AboutMap(pool), Drawing: d, Legends: d.Legends(),
+			Borrowing: view.CutNames(pool.Borrowers, view.MapNames, "and %d more"), Empty: pool.Sparse && len(pool.Cells) == 0,
+		})
+	}
+	return out
+}
+
+// MapName heads a picture.
+func MapName(m *view.PoolMap) string {
+	if m.Pool < 0 {
+		return "Blocks outside all pools"
+	}
+	return m.Name
+}
+
+// AboutMap says what a picture shows.
+func AboutMap(m *view.PoolMap) string {
+	claimed := 0
+	for i := range m.Cells {
+		claimed += len(m.Cells[i].Blocks)
+	}
+	text := view.Plural(claimed, "block", "blocks")
+	switch {
+	case m.Pool < 0:
+	case m.Sparse:
+		text += ": only what is occupied is drawn"
+	default:
+		text += " in " + view.Plural(m.Places, "slot", "slots")
+	}
+	if n := view.AddressBits(m.CIDR) - m.BlockSize; m.Pool >= 0 && n >= 0 && n < 32 {
+		text += fmt.Sprintf("; a slot is a /%d, %s", m.BlockSize, view.Plural(1<<n, "address", "addresses"))
+	}
+	if m.Hidden {
+		text += "; reserved slots are not drawn"
+	}
+	return text
+}
+
+// mapData is a pool's picture as the page's script reads it: a list per field, with
+// an entry per cell.
+type mapData struct {
+	Pool      int             `json:"pool"`
+	Name      string          `json:"name"`
+	CIDR      string          `json:"cidr"`
+	BlockSize int             `json:"blockSize"`
+	Places    int             `json:"places"`
+	Sparse    bool            `json:"sparse"`
+	Columns   int             `json:"columns"`
+	Cell      int             `json:"cell"`
+	Gap       int             `json:"gap"`
+	Owners    []string        `json:"owners"`
+	Place     []int           `json:"place"`
+	CellCIDR  []string        `json:"cidrs"`
+	Left      []string        `json:"left,omitempty"` // slots left out before the cell
+	State     []view.MapState `json:"state"`
+	Owner     []int           `json:"owner"`
+	Severity  []int           `json:"severity"`
+	// Flags have a bit each: its owner is no node, it has no owner, it has an affinity
+	// and no block, the plan changes it.
+	Flags    []int   `json:"flags"`
+	Blocks   [][]int `json:"blocks"`
+	Findings [][]int `json:"findings"`
+}
+
+func newMapData(h *poolMap) mapData {
+	m := h.Drawing.pool
+	d := mapData{
+		Pool: m.Pool, Name: h.Name, CIDR: m.CIDR, BlockSize: m.BlockSize, Places: m.Places, Sparse: m.Sparse,
+		Columns: h.Drawing.Columns, Cell: h.Drawing.Cell, Gap: h.Drawing.GapWidth(),
+	}
+	for i := range m.Owners {
+		d.Owners = append(d.Owners, m.Owners[i].Owner)
+	}
+	for i := range m.Cells {
+		c := &m.Cells[i]
+		flags := 0
+		for bit, is := range []bool{c.DeadNode, c.NoOwner, c.Stray, c.Planned} {
+			if is {
+				flags |= 1 << bit
+			}
+		}
+		d.Place, d.CellCIDR, d.State = append(d.Place, c.Place), append(d.CellCIDR, c.CIDR.String()), append(d.State, c.State)
+		d.Owner, d.Severity, d.Flags = append(d.Owner, c.Owner), append(d.Severity, int(c.Severity)), append(d.Flags, flags)
+		d.Blocks, d.Findings = append(d.Blocks, append([]int{}, c.Blocks...)), append(d.Findings, append([]int{}, c.Findings...))
+		if m.Sparse {
+			left := ""
+			if !c.Gap.IsZero() {
+				left = view.Short(c.Gap)
+			}
+			d.Left = append(d.Left, left)
+		}
+	}
+	return d
+}

@@ -1,0 +1,81 @@
+package page
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+)
+
+// TestPageMore: of many alike findings the page shows some as text, and the rest out
+// of its data when they are asked for, just as it would have shown them.
+func TestPageMore(t *testing.T) {
+	r := auditedWhole(crowd(300))
+	var want []string
+	var last *audit.Finding
+	for i := range r.Findings {
+		if f := &r.Findings[i]; f.Check == "block/empty" {
+			want, last = append(want, fmt.Sprint(view.Message(f), "|", f.Fix.Command, "|", len(f.Evidence), "|", f.Evidence[0].Value)), f
+		}
+	}
+	if len(want) <= 2*shownFindings {
+		t.Fatalf("only %d blocks are empty", len(want))
+	}
+	const group = "#check-info-blockempty"
+	b := startBrowser(t)
+	x := b.open(t, pageFile(t, r, Options{}))
+	shown := func() []string {
+		return eval[[]string](x, fmt.Sprintf(`[...document.querySelectorAll(%q)].map((e) => [e.querySelector(".message").textContent, e.querySelector(".next code")?.textContent ?? "",
+			e.querySelectorAll(".evidence tr").length, e.querySelector(".evidence td").textContent].join("|"))`, group+" .finding"))
+	}
+	if diff := cmp.Diff(want[:shownFindings], shown()); diff != "" {
+		t.Errorf("at first (-want +got):\n%s", diff)
+	}
+	x.run(chromedp.Click(group+" > summary", chromedp.ByQuery), chromedp.Click(group+" [data-more]", chromedp.ByQuery))
+	if diff := cmp.Diff(want[:min(len(want), shownFindings+100)], shown()); diff != "" {
+		t.Errorf("after asking for more (-want +got):\n%s", diff)
+	}
+
+	// What leads to a finding that is not shown yet shows it.
+	x = b.open(t, pageFile(t, r, Options{}))
+	find := "#finding-" + last.Fingerprint
+	if eval[bool](x, fmt.Sprintf(`document.querySelector(%q) !== null`, find)) {
+		t.Fatal("the last finding is shown from the beginning")
+	}
+	i := slices.IndexFunc(r.Blocks, func(b audit.BlockReport) bool { return b.CIDR == last.Subject.CIDR })
+	x.point(0, i, true)
+	x.run(chromedp.Click(`#card a[href="`+find+`"]`, chromedp.ByQuery))
+	x.until(fmt.Sprintf(`document.querySelector(%q) === document.activeElement && document.activeElement.checkVisibility()`, find))
+	x.sound()
+}
+
+// TestPageSave: the report that the page saves is the report.
+func TestPageSave(t *testing.T) {
+	r := snapshotReport(t, "dual-stack")
+	x := startBrowser(t).open(t, pageFile(t, r, Options{}))
+	eval[int](x, `(() => { const make = URL.createObjectURL; URL.createObjectURL = (blob) => { window.saved = blob; return make.call(URL, blob); }; return 1; })()`)
+	x.run(chromedp.Click(`[data-save=report]`, chromedp.ByQuery))
+	x.until(`window.saved`)
+	var saved any
+	if err := json.Unmarshal([]byte(eval[string](x, `window.saved.text()`)), &saved); err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want any
+	if err := json.Unmarshal(data, &want); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, saved); diff != "" {
+		t.Errorf("what is saved differs (-want +got):\n%s", diff)
+	}
+	x.sound()
+}

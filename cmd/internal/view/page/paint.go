@@ -1,0 +1,226 @@
+package page
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+)
+
+// Path is one path of a drawing: all that looks alike.
+type Path struct{ Class, D string }
+
+// Group is a layer of a drawing.
+type Group struct {
+	Class string
+	Paths []Path
+}
+
+// The layers of a map. The first is drawn in each mode, and so are the marks; of the
+// others the mode shows one.
+const (
+	layerGround   = "ground"
+	layerFill     = "by-fill"
+	layerOwner    = "by-owner"
+	layerFindings = "by-findings"
+	layerPlan     = "by-plan"
+	layerMarks    = "marks"
+)
+
+// mapLayers are the layers with their classes, in the order in which they are
+// painted.
+var mapLayers = []struct {
+	name    string
+	classes []string
+}{
+	{layerGround, []string{"reserved", "gap"}},
+	{layerFill, []string{"claimed", "a-free", "a-used", "a-cooling", "a-borrowed", "a-leaked", "f1", "f2", "f3", "f4", "f5", "f6", "f7", "f8"}},
+	{layerOwner, []string{"o-", "o0", "o1", "o2", "o3", "o4", "o5", "o6", "o7", "ox"}},
+	{layerFindings, []string{"s0", "s1", "s2", "s3", "s4"}},
+	{layerPlan, []string{"p0", "p1"}},
+	{layerMarks, []string{"lent", "nobody", "dead", "stray", "broken"}},
+}
+
+// namedOwners is how many owners of a pool have a colour of their own: those with
+// the most blocks.
+const namedOwners = 8
+
+// painter paints cells. What looks alike becomes one path, however many cells there
+// are: a page with an element per cell would not open in a large cluster.
+type painter struct {
+	cell, gap int
+	// whole is true if cells are too small for heights in them to be read.
+	whole   bool
+	planned bool // there is a plan
+	// usage says what single addresses are in use for; nil if nothing does.
+	usage *audit.Usage
+	paths map[string]*path
+}
+
+func newPainter(cell int, planned bool) *painter {
+	gap := 4
+	switch {
+	case cell < 6:
+		gap = 0
+	case cell < 14:
+		gap = 1
+	case cell < 24:
+		gap = 2
+	}
+	return &painter{cell: cell, gap: gap, whole: cell < 14, planned: planned, paths: map[string]*path{}}
+}
+
+func (p *painter) at(layer, class string) *path {
+	key := layer + " " + class
+	d := p.paths[key]
+	if d == nil {
+		d = &path{}
+		p.paths[key] = d
+	}
+	return d
+}
+
+// cellAt paints a cell with its corner at x, y.
+func (p *painter) cellAt(c *view.MapCell, x, y int) {
+	x, y = x+p.gap/2, y+p.gap/2
+	n := p.cell - p.gap
+	if !c.Gap.IsZero() && p.cell >= 8 {
+		p.at(layerGround, "gap").line(x-p.gap/2, y, 0, n)
+	}
+	if c.State == view.MapReserved {
+		p.at(layerGround, "reserved").line(x, y+n, n, -n).line(x, y+n/2, n/2, -n/2).line(x+n/2, y+n, n/2, -n/2)
+	}
+	claimed := c.State == view.MapEmpty || c.State == view.MapUsed || c.State == view.MapBroken
+	if claimed {
+		p.claimed(c, x, y, n)
+	}
+	if c.Severity > 0 && !claimed {
+		p.at(layerFindings, "s"+strconv.Itoa(int(c.Severity))).rect(x, y, n, n)
+	}
+	if p.planned && c.Planned && !claimed {
+		p.at(layerPlan, "p1").rect(x, y, n, n)
+	}
+	p.marks(c, x, y, n)
+}
+
+// claimed paints a block in every mode.
+func (p *painter) claimed(c *view.MapCell, x, y, n int) {
+	p.at(layerFill, "claimed").rect(x, y, n, n)
+	if p.addresses(c, x, y, n) {
+		// They tell more than how full it is.
+	} else if c.Fill > 0 {
+		fill := p.at(layerFill, "f"+strconv.Itoa(min(c.Fill, 8)))
+		if p.whole {
+			fill.rect(x, y, n, n)
+		} else {
+			h := max(n*min(c.Fill, 8)/8, 2)
+			fill.rect(x, y+n-h, n, h)
+		}
+	}
+	owner := "ox"
+	switch {
+	case c.Owner < 0:
+		owner = "o-"
+	case c.Owner < namedOwners:
+		owner = "o" + strconv.Itoa(c.Owner)
+	}
+	p.at(layerOwner, owner).rect(x, y, n, n)
+	p.at(layerFindings, "s"+strconv.Itoa(int(c.Severity))).rect(x, y, n, n)
+	if p.planned {
+		class := "p0"
+		if c.Planned {
+			class = "p1"
+		}
+		p.at(layerPlan, class).rect(x, y, n, n)
+	}
+}
+
+// leastAddress is the least size in which a single address is painted.
+const leastAddress = 4
+
+// addresses paints the single addresses of a block as squares, row by row, where the
+// cell is large enough and what they are in use for is known.
+func (p *painter) addresses(c *view.MapCell, x, y, n int) bool {
+	side := 1
+	for side*side < c.Size {
+		side *= 2
+	}
+	if p.usage == nil || len(c.Blocks) != 1 || side*side != c.Size || n%side != 0 || n/side < leastAddress {
+		return false
+	}
+	uses := p.usage.Block(c.Blocks[0])
+	if len(uses) != c.InUse {
+		return false
+	}
+	step := n / side
+	paint := func(class string, ordinal int) {
+		p.at(layerFill, class).rect(x+ordinal%side*step, y+ordinal/side*step, step, step)
+	}
+	next := 0
+	for _, u := range append(uses, audit.AddressUse{Ordinal: c.Size}) {
+		for ; next < u.Ordinal; next++ {
+			paint("a-free", next)
+		}
+		next++
+		switch {
+		case u.Ordinal >= c.Size:
+		case u.Marks&audit.MarkLeaked != 0:
+			paint("a-leaked", u.Ordinal)
+		case u.Marks&audit.MarkBorrowed != 0:
+			paint("a-borrowed", u.Ordinal)
+		case u.Marks&audit.MarkCooling != 0:
+			paint("a-cooling", u.Ordinal)
+		default:
+			paint("a-used", u.Ordinal)
+		}
+	}
+	return true
+}
+
+// marks paints what is out of the ordinary about a cell, each by its own shape, so
+// that none is told by colour alone.
+func (p *painter) marks(c *view.MapCell, x, y, n int) {
+	if n < 4 {
+		return
+	}
+	if c.Lent > 0 && !p.has(layerFill, "a-borrowed") {
+		t := max(min(n/2, 12), 3)
+		p.at(layerMarks, "lent").triangle(x+n-t, y, t, t)
+	}
+	if c.NoOwner {
+		p.at(layerMarks, "nobody").rect(x, y, n, n)
+	}
+	if c.DeadNode {
+		p.at(layerMarks, "dead").rect(x, y, n, n)
+	}
+	if c.Stray {
+		m := n / 4
+		p.at(layerMarks, "stray").line(x+n/2, y+m, 0, n-2*m).line(x+m, y+n/2, n-2*m, 0)
+	}
+	if c.State == view.MapBroken {
+		m := n / 5
+		p.at(layerMarks, "broken").line(x+m, y+m, n-2*m, n-2*m).line(x+m, y+n-m, n-2*m, -(n - 2*m))
+	}
+}
+
+// groups returns what was painted, in the order of the layers.
+func (p *painter) groups() (out []Group) {
+	for _, l := range mapLayers {
+		g := Group{Class: l.name}
+		for _, class := range l.classes {
+			if d := p.paths[l.name+" "+class]; d != nil {
+				g.Paths = append(g.Paths, Path{class, d.String()})
+			}
+		}
+		if len(g.Paths) > 0 {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// has tells whether anything of one of some classes was painted.
+func (p *painter) has(layer string, classes ...string) bool {
+	return slices.ContainsFunc(classes, func(c string) bool { return p.paths[layer+" "+c] != nil })
+}

@@ -1,0 +1,85 @@
+package page
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/internal/sketch"
+)
+
+// loadReport reads one of the hand-made reports of package view.
+func loadReport(t testing.TB, name string) *audit.Report {
+	t.Helper()
+	r := new(audit.Report)
+	if err := json.Unmarshal([]byte(viewData(t, filepath.Join("reports", name+".json"))), r); err != nil {
+		t.Fatalf("reading %s: %v", name, err)
+	}
+	return r
+}
+
+func viewData(t testing.TB, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("..", "testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// testOptions are options with nothing in them that changes from run to run.
+func testOptions() Options {
+	return Options{Options: view.Options{
+		Source: "dump/", ReportArgs: "-f dump/", Now: time.Date(2026, 2, 3, 9, 0, 0, 0, time.UTC),
+		Why: func(check string) string { return "Why " + check + " matters to those who run pods in the cluster." },
+	}}
+}
+
+// everyState is of a cluster in whose maps every glyph and mark occurs.
+func everyState(t testing.TB) *audit.Report {
+	t.Helper()
+	s, err := sketch.Parse(viewData(t, "every-state.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := audit.NewState(s, audit.Options{})
+	return audit.NewReport(st, audit.Run(st, audit.All))
+}
+
+// pictures are the reports whose maps are drawn: three of shipped snapshots, an
+// empty cluster, and made ones.
+func pictures(t testing.TB) map[string]*audit.Report {
+	t.Helper()
+	return map[string]*audit.Report{
+		"story": snapshotReport(t, "story"), "healthy": snapshotReport(t, "healthy"), "dual-stack": snapshotReport(t, "dual-stack"),
+		"empty": loadReport(t, "empty"), "16384": crowdedReport(), "states": everyState(t),
+	}
+}
+
+// crowdedReport is of a pool of 16,384 blocks, of which 9,000 lie at its beginning
+// and some far off, owned by 4,000 nodes.
+func crowdedReport() *audit.Report {
+	r := &audit.Report{Complete: true, Pools: []audit.PoolReport{{Name: "pods", CIDR: "10.0.0.0/12", BlockSize: 26}}}
+	for i := range 16384 {
+		if i >= 9000 && i%1024 != 7 {
+			continue
+		}
+		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 10), byte(i >> 2), byte(i << 6)}), 26)
+		b := audit.BlockReport{CIDR: cidr.String(), Pool: "pods", Owner: fmt.Sprintf("host:node-%04d", i*7919%4000), InUse: i * 31 % 65}
+		b.Available = 64 - b.InUse
+		if i == 4321 {
+			b.Conditions = []audit.Condition{audit.BlockCorrupt}
+		}
+		if i%500 == 99 {
+			b.LentTo, b.Lent = []string{"new-1"}, 1
+		}
+		r.Blocks = append(r.Blocks, b)
+	}
+	return r
+}

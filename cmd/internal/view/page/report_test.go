@@ -1,0 +1,199 @@
+package page
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+)
+
+func htmlOf(t testing.TB, r *audit.Report, o Options) string {
+	t.Helper()
+	var buf bytes.Buffer
+	if err := Write(&buf, r, o); err != nil {
+		t.Fatal(err)
+	}
+	return buf.String()
+}
+
+// TestHTMLIsTheReport: a page is its own archive. What is read back out of it is the
+// report, to the last digit, with its addresses and its plan.
+func TestHTMLIsTheReport(t *testing.T) {
+	drained, plan := drainedPlan(t)
+	for name, c := range map[string]struct {
+		report  *audit.Report
+		options Options
+	}{
+		"story": {snapshotReport(t, "story"), Options{}}, "huge": {loadReport(t, "huge"), Options{}}, "hostile": {loadReport(t, "hostile"), Options{}},
+		"plan": {drained, Options{Plan: plan}}, "live": {drained, Options{Live: true}},
+	} {
+		text := htmlOf(t, c.report, c.options)
+		r, p, err := Read([]byte(text))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for what, pair := range map[string][2]any{"report": {c.report, r}, "usage": {c.report.Usage, r.Usage}, "plan": {c.options.Plan, p}} {
+			want, _ := json.Marshal(pair[0])
+			got, _ := json.Marshal(pair[1])
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Errorf("%s: the %s comes back otherwise (-want +got):\n%s", name, what, diff)
+			}
+		}
+		if second := htmlOf(t, r, c.options); second != text {
+			t.Errorf("%s: the page of what was read back is another", name)
+		}
+	}
+}
+
+func TestReadHTMLRefuses(t *testing.T) {
+	text := htmlOf(t, loadReport(t, "story"), Options{})
+	cut := strings.Index(text, dataElement(dataReport)) + 200
+	for name, page := range map[string]string{
+		"another page": "<!DOCTYPE html><html><body>hello</body></html>", "cut off": text[:cut],
+		"damaged": strings.Replace(text, dataElement(dataReport)+"H4sI", dataElement(dataReport)+"AAAA", 1),
+	} {
+		if r, _, err := Read([]byte(page)); err == nil {
+			t.Errorf("%s: no error, and the report %v", name, r)
+		}
+	}
+}
+
+// TestHTMLAsksForNothing: the page needs no other file and no server, and its policy
+// lets nothing run but its own script, which is known by its hash. A live page may ask
+// its own server.
+func TestHTMLAsksForNothing(t *testing.T) {
+	for _, live := range []bool{false, true} {
+		text := htmlOf(t, loadReport(t, "story"), Options{Live: live})
+		for _, bad := range []*regexp.Regexp{
+			regexp.MustCompile(`<(link|iframe|object|embed|base|img|audio|video|source)\b`), regexp.MustCompile(`\ssrc\s*=`), regexp.MustCompile(`\son[a-z]+\s*=`),
+			regexp.MustCompile(`\sstyle\s*=`), regexp.MustCompile(`url\(`), regexp.MustCompile(`@import`),
+		} {
+			if got := bad.FindString(text); got != "" {
+				t.Errorf("live %t: the page has %q", live, got)
+			}
+		}
+		want := fmt.Sprintf("default-src &#39;none&#39;; style-src %s; script-src %s; img-src data:; base-uri &#39;none&#39;; form-action &#39;none&#39;",
+			quoted(hashSource(pageStyle)), quoted(hashSource(pageScript)))
+		if live {
+			want += "; connect-src &#39;self&#39;"
+		}
+		if want := `content="` + want + `"`; !strings.Contains(text, want) {
+			t.Errorf("live %t: the page lacks the policy %s", live, want)
+		}
+		if n := strings.Count(text, "<style>"); n != 1 || !strings.Contains(text, "<style>"+pageStyle+"</style>") {
+			t.Errorf("live %t: the style is not the one that the policy knows", live)
+		}
+		if !strings.Contains(text, "<script>"+pageScript+"</script>") {
+			t.Errorf("live %t: the script is not the one that the policy knows", live)
+		}
+	}
+}
+
+func quoted(s string) string { return strings.NewReplacer("'", "&#39;", "+", "&#43;").Replace(s) }
+
+// TestHTMLSections: the page says all that the report does, in its order.
+func TestHTMLSections(t *testing.T) {
+	r := loadReport(t, "incomplete")
+	text := htmlOf(t, r, Options{})
+	at := 0
+	for _, id := range []string{"verdict", "pools", "map", "nodes", "findings", "unseen", "raw"} {
+		i := strings.Index(text, `<section id="`+id+`"`)
+		if i < at {
+			t.Errorf("the section %s is missing, or out of order", id)
+		}
+		at = i
+	}
+	for i := range r.Gaps {
+		if want := quotedText(view.Clean(r.Gaps[i].String())); !strings.Contains(text, want) {
+			t.Errorf("the gap %s is not told", want)
+		}
+	}
+	for _, s := range r.SkippedChecks {
+		if !strings.Contains(text, s.Check) || !strings.Contains(text, quotedText(view.Clean(s.Reason))) {
+			t.Errorf("it is not told that %s was skipped because %s", s.Check, s.Reason)
+		}
+	}
+	if !strings.Contains(text, "<strong>no</strong>: <a href=\"#unseen\">") {
+		t.Error("the head does not say that the report is incomplete")
+	}
+	story := loadReport(t, "story")
+	text = htmlOf(t, story, testOptions())
+	for i := range story.Findings {
+		f := &story.Findings[i]
+		for _, want := range []string{view.Message(f), f.Check, "Why " + f.Check + " matters"} {
+			if !strings.Contains(text, quotedText(want)) {
+				t.Errorf("the finding %s lacks %q", f.Fingerprint, want)
+			}
+		}
+		for _, e := range f.Evidence {
+			if !strings.Contains(text, quotedText(view.Clean(e.Value))) {
+				t.Errorf("the finding %s lacks its evidence %q", f.Fingerprint, e.Value)
+			}
+		}
+	}
+	if !strings.Contains(text, "calico-audit report -f dump/ ") {
+		t.Error("commands do not read the source that the report was made of")
+	}
+}
+
+func quotedText(s string) string {
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "'", "&#39;", "+", "&#43;").Replace(s)
+}
+
+// TestMapDrawing: what is drawn of a pool is what its cells are, each once.
+func TestMapDrawing(t *testing.T) {
+	for name, r := range pictures(t) {
+		m := view.NewBlockMap(r, nil)
+		for i := range m.Pools {
+			pool := &m.Pools[i]
+			d := Draw(pool, false, nil)
+			want := map[string]int{}
+			for _, c := range pool.Cells {
+				if c.State == view.MapReserved || c.State == view.MapFree {
+					continue
+				}
+				want["by-fill claimed"]++
+				if c.Fill > 0 {
+					want[fmt.Sprintf("by-fill f%d", c.Fill)]++
+				}
+				want[fmt.Sprintf("by-findings s%d", c.Severity)]++
+			}
+			got := map[string]int{}
+			for _, g := range d.Groups {
+				for _, p := range g.Paths {
+					if g.Class == layerFill || g.Class == layerFindings {
+						got[g.Class+" "+p.Class] += strings.Count(p.D, "z")
+					}
+				}
+			}
+			for k := range got { // findings about what is no block
+				if strings.HasPrefix(k, layerFindings) && want[k] < got[k] {
+					want[k] += strayCells(pool, k)
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s, %s: the drawing has other cells (-want +got):\n%s", name, pool.Name, diff)
+			}
+			if d.Columns&(d.Columns-1) != 0 || d.Columns*d.Rows < pool.Places {
+				t.Errorf("%s, %s: %d columns and %d rows hold %d places", name, pool.Name, d.Columns, d.Rows, pool.Places)
+			}
+		}
+	}
+}
+
+func strayCells(m *view.PoolMap, class string) (n int) {
+	for _, c := range m.Cells {
+		if (c.State == view.MapReserved || c.State == view.MapFree) && c.Severity > 0 && class == fmt.Sprintf("by-findings s%d", c.Severity) {
+			n++
+		}
+	}
+	return n
+}

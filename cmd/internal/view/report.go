@@ -1,0 +1,400 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// ReportFormats returns the formats of a report. page writes it as a page of HTML.
+func ReportFormats(page func(io.Writer, *audit.Report, Options) error) Formats[*audit.Report] {
+	return Formats[*audit.Report]{
+		{Name: "table", Help: "an overview for people; alike findings are collapsed", Write: forPeople((*printer).report, false)},
+		{Name: "wide", Help: "the same with every finding, its evidence, and the nodes", Write: forPeople((*printer).report, true)},
+		{Name: "map", Help: "the map of the pools' blocks, drawn with characters", Write: forPeople((*printer).mapAlone, false)},
+		{Name: "json", Help: "the whole report as JSON", Write: asJSON[*audit.Report]},
+		{Name: "yaml", Help: "the whole report as YAML", Write: asYAML[*audit.Report]},
+		{Name: "name", Help: "the names of what the findings are about, one a line", Write: asLines(subjectNames)},
+		{Name: "jsonpath", Argument: "TEMPLATE", Help: "parts of the report, as kubectl's jsonpath", with: asPath[*audit.Report]},
+		{Name: "custom-columns", Argument: "SPEC", Help: "a line per finding with columns HEADER:PATH,…", with: asColumns},
+		{Name: "html", Help: "a page of its own to keep, look at and pass on", Write: page},
+		{Name: "junit", Help: "a test case per check, for CI systems", Write: writeJUnit},
+		{Name: "markdown", Help: "for tickets", Write: asMarkdown[*audit.Report]("report")},
+	}
+}
+
+// subjectNames returns the subjects of the findings as "kubectl get -o name" names
+// them, each once, in order.
+func subjectNames(r *audit.Report) (out []string) {
+	for i := range r.Findings {
+		out = append(out, Clean(r.Findings[i].Subject.ResourceName()))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// report writes a report for people.
+func (p *printer) report(r *audit.Report) {
+	p.head(&r.Cluster, r.Complete)
+	p.pools(r)
+	if drawable(r) {
+		size := mapShort
+		if p.wide {
+			size = mapWhole
+		}
+		p.drawMap(r, size)
+	}
+	if p.wide {
+		p.nodes(r)
+	}
+	p.findings(r.Findings)
+	p.notSeen(r.Gaps, r.SkippedChecks)
+	p.hosts(r)
+	p.muted(r)
+	p.foot(r)
+}
+
+// head says which cluster this is, and how old and how complete the data are.
+func (p *printer) head(c *audit.ReportCluster, complete bool) {
+	var spans []span
+	for _, s := range []string{
+		"Cluster " + p.guid(c.GUID), prefixed("Calico ", c.CalicoVersion), "from " + cmp.Or(p.Source, c.Datastore), c.APIGroup, p.taken(c.TakenAt.Time),
+	} {
+		if s != "" {
+			spans = append(spans, span{text: s})
+		}
+	}
+	p.flow(append(spans, completeness(complete))...)
+	if p.wide && c.APIGroupReason != "" {
+		p.wrap("  ", 2, "API group: "+c.APIGroupReason)
+	}
+}
+
+// guid is a cluster's GUID, cut where it need not be whole.
+func (p *printer) guid(guid string) string {
+	if len(guid) > 12 && !p.wide {
+		return guid[:8]
+	}
+	return cmp.Or(guid, "(GUID not known)")
+}
+
+func prefixed(prefix, text string) string {
+	if text == "" {
+		return ""
+	}
+	return prefix + text
+}
+
+// completeness says whether everything was read.
+func completeness(complete bool) span {
+	if complete {
+		return span{text: "complete"}
+	}
+	return span{"INCOMPLETE", styleWarning}
+}
+
+// taken writes when the data were read and, once that is no longer now, how long
+// ago.
+func (p *printer) taken(at time.Time) string {
+	if at.IsZero() {
+		return "time not known"
+	}
+	s := audit.FormatTime(at)
+	if p.Now.IsZero() || p.Now.Sub(at) < 2*time.Minute {
+		return s
+	}
+	return s + " (" + age(p.Now.Sub(at)) + " ago)"
+}
+
+// age writes a duration in its largest unit.
+func age(d time.Duration) string {
+	switch {
+	case d < 2*time.Hour:
+		return Plural(int(d.Minutes()), "minute", "minutes")
+	case d < 48*time.Hour:
+		return Plural(int(d.Hours()), "hour", "hours")
+	}
+	return Plural(int(d.Hours()/24), "day", "days")
+}
+
+// pools writes the pools' numbers: as a grid, or pool by pool where the grid is
+// wider than the page.
+func (p *printer) pools(r *audit.Report) {
+	if len(r.Pools) == 0 {
+		return
+	}
+	p.blank()
+	g := &grid{columns: []column{{title: "POOL"}, {title: "CIDR"}, {title: "SIZE"}, {"IN USE", true}, {"", true}, {"AVAIL", true}, {"RESERVED", true},
+		{"BLOCKS", true}, {"TO CLAIM", true}, {"RECLAIM", true}, {"NEEDED", true}}}
+	for i := range r.Pools {
+		pl := &r.Pools[i]
+		a, b := pl.Addresses, pl.Blocks
+		g.add(poolLabel(pl), pl.CIDR, fmt.Sprintf("/%d", pl.BlockSize), Short(a.InUse)+"/"+Short(a.Capacity), percent(a.InUse, a.Capacity), Short(a.Available),
+			Short(a.Reserved), Short(b.Claimed)+"/"+Short(b.Capacity), Short(b.Allocatable), Short(b.Reclaimable), Short(b.Needed))
+	}
+	if !p.wide {
+		g.drop("SIZE")
+		g.drop("RESERVED")
+	}
+	if _, width := g.lines(); width <= p.Width {
+		p.grid(g, 0)
+		return
+	}
+	for i := range r.Pools {
+		pl := &r.Pools[i]
+		p.say("Pool " + poolLabel(pl) + "  " + pl.CIDR)
+		p.wrap("  addresses  ", 13, AddressesText(pl))
+		p.wrap("  blocks     ", 13, BlocksText(pl))
+	}
+}
+
+func poolLabel(pl *audit.PoolReport) string {
+	if pl.Disabled {
+		return pl.Name + " (disabled)"
+	}
+	return pl.Name
+}
+
+// AddressesText says in words how many of a pool's addresses are in use.
+func AddressesText(p *audit.PoolReport) string {
+	a := p.Addresses
+	return fmt.Sprintf("%s of %s in use (%s), %s available", Short(a.InUse), Short(a.Capacity), percent(a.InUse, a.Capacity), Short(a.Available))
+}
+
+// BlocksText says in words how many of a pool's blocks are claimed.
+func BlocksText(p *audit.PoolReport) string {
+	b := p.Blocks
+	return fmt.Sprintf("%s of %s claimed, %s left to claim, %s reclaimable, %s needed",
+		Short(b.Claimed), Short(b.Capacity), Short(b.Allocatable), Short(b.Reclaimable), Short(b.Needed))
+}
+
+// nodes writes the nodes' numbers.
+func (p *printer) nodes(r *audit.Report) {
+	if len(r.Nodes) == 0 {
+		return
+	}
+	// counted writes a number of addresses with the nodes that it concerns.
+	counted := func(n int, nodes []string) string {
+		if n == 0 && len(nodes) == 0 {
+			return "-"
+		}
+		return fmt.Sprintf("%d: %s", n, strings.Join(nodes, " "))
+	}
+	p.blank()
+	g := &grid{columns: []column{
+		{title: "NODE"}, {"BLOCKS", true}, {"EMPTY", true}, {"ADDRESSES", true},
+		{title: "BORROWED FROM"}, {title: "LENT TO"}, {title: "BLOCK CIDRS"},
+	}}
+	for i := range r.Nodes {
+		n := &r.Nodes[i]
+		name := n.Name
+		if n.Missing {
+			name += " (no such node)"
+		}
+		g.add(name, strconv.Itoa(len(n.Blocks)), strconv.Itoa(n.EmptyBlocks), strconv.Itoa(n.Addresses),
+			counted(n.Borrowed, n.BorrowedFrom), counted(n.Lent, n.LentTo), cmp.Or(strings.Join(n.Blocks, " "), "-"))
+	}
+	p.grid(g, 0)
+}
+
+// NothingSeen is said of a report that found neither a pool nor a block.
+const NothingSeen = "No IP pool and no block was seen, so there was nothing to judge. Does this cluster use Calico's IPAM?"
+
+// Seen counts what was looked at.
+func Seen(s audit.Summary) string {
+	return fmt.Sprintf("%s, %s, %s, %s", Plural(s.Nodes, "node", "nodes"), Plural(s.Pools, "pool", "pools"),
+		Plural(s.Blocks, "block", "blocks"), Plural(s.Allocations, "allocated address", "allocated addresses"))
+}
+
+// foot counts the findings by severity and says where to read on.
+func (p *printer) foot(r *audit.Report) {
+	p.blank()
+	s := r.Summary
+	if len(r.Findings) == 0 {
+		none := "No findings"
+		if s.Muted > 0 {
+			none += " but muted ones"
+		}
+		switch {
+		case s.Pools == 0 && s.Blocks == 0:
+			p.wrap("", 0, NothingSeen)
+		case !r.Complete:
+			p.wrap("", 0, none+" in what could be read: "+Seen(s)+".")
+		default:
+			p.wrap("", 0, none+". Looked at: "+Seen(s)+".")
+		}
+		return
+	}
+	var spans []span
+	for i, c := range CountSeverities(s) {
+		if i > 0 {
+			spans = append(spans, span{text: ", "})
+		}
+		spans = append(spans, span{c.Text, styleOf(c.Severity)})
+	}
+	if s.Muted > 0 {
+		spans = append(spans, span{text: fmt.Sprintf(", %d muted", s.Muted)})
+	}
+	p.line(spans...)
+	p.wrap("Looked at: ", 2, Seen(s)+".")
+	p.say("More about a check: " + p.Program + " checks " + r.Findings[0].Check)
+}
+
+// notSeen says what could not be read, and which checks gave no verdict.
+func (p *printer) notSeen(gaps []blocks.Gap, skipped []audit.Skipped) {
+	title := func(title string) { p.blank(); p.line(span{title, styleWarning}) }
+	if unseen := blocks.NotHeld(gaps); len(unseen) > 0 {
+		title("NOT SEEN")
+		p.wrapAll("  ", 4, texts(unseen))
+	}
+	if held := heldGaps(gaps); len(held) > 0 {
+		title("UNREADABLE")
+		p.wrap("  ", 2, heldMeans+":")
+		p.wrapAll("  ", 4, texts(held))
+	}
+	if len(skipped) > 0 {
+		title("NOT JUDGED")
+	}
+	for _, s := range SkippedByReason(skipped) {
+		p.wrap("  ", 4, skippedChecks(s)+": "+s[0].Reason)
+	}
+}
+
+// texts returns how values write themselves.
+func texts[T fmt.Stringer](list []T) (out []string) {
+	for _, x := range list {
+		out = append(out, x.String())
+	}
+	return out
+}
+
+// heldMeans says what follows from gaps that are held.
+const heldMeans = "the report is complete: such a pod keeps every address that is recorded for it"
+
+// heldGaps returns the gaps that leave a report complete.
+func heldGaps(gaps []blocks.Gap) []blocks.Gap {
+	return slices.DeleteFunc(slices.Clone(gaps), func(g blocks.Gap) bool { return !g.Held })
+}
+
+// SkippedByReason joins the checks that were skipped for the same reason.
+func SkippedByReason(skipped []audit.Skipped) [][]*audit.Skipped {
+	return groupBy(skipped, func(s *audit.Skipped) string { return s.Reason })
+}
+
+// skippedChecks names checks that were skipped.
+func skippedChecks(skipped []*audit.Skipped) string {
+	names := make([]string, len(skipped))
+	for i, s := range skipped {
+		names[i] = s.Check
+	}
+	return strings.Join(names, ", ")
+}
+
+// hostGapsShown is how many gaps of host views the table names one by one.
+const hostGapsShown = 6
+
+// hosts says of how many nodes there are host views, and which are missing: in the
+// table in some lines, with wide set in full.
+func (p *printer) hosts(r *audit.Report) {
+	if r.HostViews == nil && r.HostGaps == nil {
+		return
+	}
+	p.blank()
+	p.wrap("Host views: ", 2, hostCount(r))
+	if p.wide && len(r.HostViews) > 0 {
+		g := &grid{columns: []column{{title: "NODE"}, {title: "TAKEN AT"}, {title: "BY"}, {"ROUTES", true}, {"NAMESPACES", true}, {title: "SOURCE"}}}
+		for _, v := range r.HostViews {
+			maker := "ip route"
+			if v.Agent {
+				maker = "agent"
+			}
+			g.add(v.Node, audit.FormatTime(v.TakenAt.Time), maker, strconv.Itoa(v.Routes), strconv.Itoa(v.Namespaces), v.Source)
+		}
+		p.grid(g, 2)
+	}
+	gaps, rest := cut(r.HostGaps, p.atMost(hostGapsShown))
+	p.wrapAll("  ", 4, texts(gaps))
+	if rest > 0 {
+		p.wrap("  ", 4, fmt.Sprintf("… and %d more; -o wide shows them", rest))
+	}
+}
+
+// hostCount says of how many nodes there are views.
+func hostCount(r *audit.Report) string {
+	nodes, others := map[string]bool{}, map[string]bool{}
+	for _, v := range r.HostViews {
+		if v.NoNode {
+			others[v.Node] = true
+		} else {
+			nodes[v.Node] = true
+		}
+	}
+	text := fmt.Sprintf("of %d of %s", len(nodes), Plural(r.Summary.Nodes, "node", "nodes"))
+	if n := len(others); n > 0 {
+		text += fmt.Sprintf(", and of %s not in the cluster", Plural(n, "machine", "machines"))
+	}
+	if n := len(r.HostGaps); n > 0 {
+		text += "; " + Plural(n, "gap", "gaps")
+	}
+	return text
+}
+
+// muted says what was muted, and by what: in the table in one line, with wide set
+// finding by finding.
+func (p *printer) muted(r *audit.Report) {
+	if len(r.Muted) == 0 {
+		return
+	}
+	p.blank()
+	if p.wide {
+		p.say("MUTED")
+		for i := range r.Muted {
+			p.wrap("  ", 4, MutedBy(&r.Muted[i]))
+			p.wrapAll("    ", 6, MutedFindings(&r.Muted[i]))
+		}
+		return
+	}
+	var parts []string
+	for i := range r.Muted {
+		if m := &r.Muted[i]; m.Count > 0 || m.Expired {
+			parts = append(parts, MutedBy(m))
+		}
+	}
+	text := Plural(r.Summary.Muted, "finding", "findings") + prefixed(": ", strings.Join(parts, "; "))
+	if r.Summary.Muted > 0 {
+		text += "; -o wide shows them"
+	}
+	p.wrap("Muted: ", 2, text)
+}
+
+// MutedBy says how many findings a rule muted.
+func MutedBy(m *audit.Muted) string {
+	text := m.Rule
+	if m.Baseline {
+		text = "baseline " + text
+	}
+	if m.Expired {
+		text += " (ended"
+		if m.Until != nil {
+			text += " " + audit.FormatTime(m.Until.Time)
+		}
+		return text + ")"
+	}
+	return text + " (" + Plural(m.Count, "finding", "findings") + ")"
+}
+
+// MutedFindings says what a rule muted, a finding a text.
+func MutedFindings(m *audit.Muted) (out []string) {
+	for i := range m.Findings {
+		f := &m.Findings[i]
+		out = append(out, f.Severity.String()+" "+f.Check+": "+Message(f))
+	}
+	return out
+}

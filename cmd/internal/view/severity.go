@@ -1,0 +1,68 @@
+package view
+
+import (
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit"
+)
+
+// The styles. Severity is the one thing that is coloured, and it is written in words
+// as well.
+const (
+	styleCritical style = "1;31"
+	styleError    style = "31"
+	styleWarning  style = "33"
+	styleInfo     style = "36"
+)
+
+// severities is what outputs know of each severity, the worst first: the words for one
+// and several findings, and the colour.
+var severities = []struct {
+	severity  audit.Severity
+	one, many string
+	style     style
+}{
+	{audit.Critical, "critical", "critical", styleCritical},
+	{audit.Error, "error", "errors", styleError},
+	{audit.Warning, "warning", "warnings", styleWarning},
+	{audit.Info, "info", "info", styleInfo},
+}
+
+// styleOf returns the colour of a severity; none for what is no severity.
+func styleOf(s audit.Severity) style {
+	for _, x := range severities {
+		if x.severity == s {
+			return x.style
+		}
+	}
+	return ""
+}
+
+// severitySpan is a severity's name as it heads a finding.
+func severitySpan(s audit.Severity) span { return span{strings.ToUpper(s.String()), styleOf(s)} }
+
+// SeverityCount is how many findings a severity has, in words: "2 errors".
+type SeverityCount struct {
+	Severity audit.Severity
+	Text     string
+}
+
+// CountSeverities counts findings by severity, the worst first, and leaves those out
+// that no finding has.
+func CountSeverities(s audit.Summary) (out []SeverityCount) {
+	for _, x := range severities {
+		if n := *s.Of(x.severity); n > 0 {
+			out = append(out, SeverityCount{x.severity, Plural(n, x.one, x.many)})
+		}
+	}
+	return out
+}
+
+// SeverityCounts counts findings in words, "1 critical, 2 errors"; empty for none.
+func SeverityCounts(s audit.Summary) string {
+	var out []string
+	for _, c := range CountSeverities(s) {
+		out = append(out, c.Text)
+	}
+	return strings.Join(out, ", ")
+}
