@@ -32,8 +32,9 @@ type FileOptions struct {
 
 // ReadFiles makes a snapshot, sorted, of files of Kubernetes objects: whatever
 // "kubectl get -o yaml" or "-o json" prints, and what "calico-audit snapshot"
-// writes. A path is a file, a directory (searched for *.yaml, *.yml and *.json,
-// each also compressed as .gz, hidden ones left out), or "-" for standard input.
+// writes. A path is a file, a directory (searched for *.yaml, *.yml and *.json, each
+// also compressed as .gz, hidden ones left out), a symbolic link to one of these, or
+// "-" for standard input.
 //
 // An error is a mistake in the call, to be put right by its author: a file that
 // is missing or cannot be read, broken YAML or JSON (with file, document and
@@ -82,11 +83,12 @@ func expand(path string) ([]string, error) {
 		return []string{path}, nil
 	}
 	var files []string
-	err = filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
+	root := path + string(filepath.Separator) // what a symbolic link leads to
+	err = filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case name == path:
+		case name == root:
 			return nil
 		case strings.HasPrefix(entry.Name(), "."):
 			if entry.IsDir() {

@@ -1,7 +1,6 @@
 package source
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -42,33 +41,34 @@ func (s *savedSnapshot) count(res blocks.Resource) {
 // readInfo takes what the snapshot command recorded.
 func (f *fileReader) readInfo(o rawObject) error {
 	f.endSaved() // one before it that has no end
-	var info snapshotInfo
+	info := snapshotInfo{resources: map[blocks.Resource]bool{}}
 	var counts map[blocks.Resource]int
 	r := newJSONReader(o.json)
-	r.begin()
-	r.object(func(key []byte) {
-		switch string(key) {
-		case "takenAt":
+	r.fields(members{
+		"apiGroup": &info.apiGroup, "apiGroupReason": &info.reason,
+		"takenAt": func() {
 			if info.takenAt = timeValue(r); info.takenAt.IsZero() {
 				r.fault("is no time in RFC 3339")
 			}
-		case "apiGroup":
-			info.apiGroup = string(orEmpty(r.str()))
-		case "apiGroupReason":
-			info.reason = string(orEmpty(r.str()))
-		case "counts":
+		},
+		"counts": func() {
 			counts = map[blocks.Resource]int{}
 			r.object(func(key []byte) {
-				res := blocks.Resource(key)
 				n, _ := r.int()
-				counts[res] = int(n)
+				counts[blocks.Resource(key)] = int(n)
 			})
-		case "resources":
-			info.resources = map[blocks.Resource]bool{}
-			r.array(func(int) { info.resources[blocks.Resource(orEmpty(r.str()))] = true })
-		case "gaps":
-			r.array(func(int) { readGap(r, &info) })
-		}
+		},
+		"resources": func() { r.array(func(int) { info.resources[blocks.Resource(r.string())] = true }) },
+		"gaps": func() {
+			r.array(func(int) {
+				var g blocks.Gap
+				r.fields(members{"resource": (*string)(&g.Resource), "name": &g.Name, "reason": &g.Reason})
+				// Gaps of single objects are found again in the objects themselves.
+				if g.Whole() && g.Resource != "" {
+					info.gaps = append(info.gaps, g)
+				}
+			})
+		},
 	})
 	if err := faultOf(o, r, infoKind); err != nil {
 		return err
@@ -97,41 +97,13 @@ func (i *snapshotInfo) join(more *snapshotInfo) {
 	i.gaps = append(i.gaps, more.gaps...)
 }
 
-// readGap takes a gap that the snapshot command recorded. Gaps of single objects
-// are found again in the objects themselves.
-func readGap(r *jsonReader, info *snapshotInfo) {
-	var g blocks.Gap
-	r.object(func(key []byte) {
-		switch string(key) {
-		case "resource":
-			g.Resource = blocks.Resource(orEmpty(r.str()))
-		case "name":
-			g.Name = string(orEmpty(r.str()))
-		case "reason":
-			g.Reason = string(orEmpty(r.str()))
-		}
-	})
-	if g.Whole() && g.Resource != "" {
-		info.gaps = append(info.gaps, g)
-	}
-}
-
 // readEnd takes the end of a saved snapshot, and holds what was seen of it to what
 // it says it has.
 func (f *fileReader) readEnd(o rawObject) error {
 	var takenAt time.Time
 	objects := -1
 	r := newJSONReader(o.json)
-	r.begin()
-	r.object(func(key []byte) {
-		switch string(key) {
-		case "takenAt":
-			takenAt = timeValue(r)
-		case "objects":
-			n, _ := r.int()
-			objects = int(n)
-		}
-	})
+	r.fields(members{"takenAt": func() { takenAt = timeValue(r) }, "objects": &objects})
 	if err := faultOf(o, r, endKind); err != nil {
 		return err
 	}
@@ -245,37 +217,18 @@ func (f *fileReader) endList(o rawObject) error {
 // listHead returns a list's kind, and what of its metadata says that there are
 // more objects than its items; "" if nothing does.
 func listHead(object []byte) (kind, version, more string) {
-	var next, remaining string
+	var next, remaining []byte
 	r := newJSONReader(object)
-	value := func(none string) string {
-		if v := string(r.raw()); v != none && v != "null" {
-			return v
+	r.fields(members{"kind": &kind, "apiVersion": &version, "metadata": func() {
+		if r.peek() == '{' {
+			r.fields(members{"continue": func() { next = r.raw() }, "remainingItemCount": func() { remaining = r.raw() }})
 		}
-		return ""
+	}})
+	switch {
+	case len(next) > 0 && string(next) != `""` && string(next) != "null":
+		more = "metadata.continue is set"
+	case len(remaining) > 0 && string(remaining) != "0" && string(remaining) != "null":
+		more = "metadata.remainingItemCount is " + clip(remaining)
 	}
-	r.object(func(key []byte) {
-		switch string(key) {
-		case "kind":
-			kind = string(orEmpty(r.str()))
-		case "apiVersion":
-			version = string(orEmpty(r.str()))
-		case "metadata":
-			if r.peek() != '{' {
-				return
-			}
-			r.object(func(key []byte) {
-				switch string(key) {
-				case "continue":
-					if value(`""`) != "" {
-						next = "metadata.continue is set"
-					}
-				case "remainingItemCount":
-					if n := value("0"); n != "" {
-						remaining = "metadata.remainingItemCount is " + clip(n)
-					}
-				}
-			})
-		}
-	})
-	return kind, version, cmp.Or(next, remaining)
+	return kind, version, more
 }

@@ -92,18 +92,9 @@ func (f *fileReader) nested(o rawObject, depth int) error {
 		return wrong("not a Kubernetes object, but %s", clip(o.json))
 	}
 	var e envelope
-	r.object(func(key []byte) {
-		switch string(key) {
-		case "kind":
-			s, _ := r.str()
-			e.kind = string(s)
-		case "apiVersion":
-			s, _ := r.str()
-			e.version = string(s)
-		case "items":
-			e.items = r.peek() == '[' || r.peek() == 'n' // null is an empty list, too
-		}
-	})
+	r.fields(members{"kind": &e.kind, "apiVersion": &e.version, "items": func() {
+		e.items = r.peek() == '[' || r.peek() == 'n' // null is an empty list, too
+	}})
 	if kind, ok := strings.CutSuffix(o.listKind, "List"); ok {
 		e.kind = cmp.Or(e.kind, kind)
 		e.version = cmp.Or(e.version, o.listVersion)
@@ -135,19 +126,14 @@ func (f *fileReader) listItems(o rawObject, e envelope, depth int) error {
 	defer func() { f.list = outer }()
 	r := newJSONReader(o.json)
 	var failed error
-	r.object(func(key []byte) {
-		if string(key) != "items" {
-			return
-		}
+	r.fields(members{"items": func() {
 		r.array(func(int) {
-			item := r.raw()
-			if failed == nil && r.err == nil {
-				failed = f.nested(rawObject{
-					json: item, document: o.document, line: o.line, listKind: e.kind, listVersion: e.version,
-				}, depth+1)
+			item := rawObject{json: r.raw(), document: o.document, line: o.line, listKind: e.kind, listVersion: e.version}
+			if failed == nil {
+				failed = f.nested(item, depth+1)
 			}
 		})
-	})
+	}})
 	if failed != nil {
 		return failed
 	}
@@ -194,5 +180,3 @@ func (f *fileReader) group(version string) groupObjects {
 	}
 	return f.core
 }
-
-func orEmpty(s []byte, _ bool) []byte { return s }

@@ -345,6 +345,23 @@ func TestLinkedFiles(t *testing.T) {
 	}
 }
 
+// TestLinkedDirectory: a path that is a link to a directory is that directory, and its
+// files are named as they were asked for. Links to directories further down are not
+// followed.
+func TestLinkedDirectory(t *testing.T) {
+	for _, path := range []string{"dump", "dump/", "./dump"} {
+		root := dir(t, map[string]string{"2025/all.yaml": poolYAML, "2025/sub/bad.yaml": strings.ReplaceAll(blockYAML, "cidr: 10", "cidr: x"), "2024/all.yaml": nodeYAML})
+		must(t, os.Symlink("2025", filepath.Join(root, "dump")))
+		must(t, os.Symlink(filepath.Join("..", "2024"), filepath.Join(root, "2025", "older")))
+		must(t, os.Symlink(filepath.Join("..", "2025"), filepath.Join(root, "2025", "again")))
+		t.Chdir(root)
+		s, _ := read(t, path)
+		if len(s.Pools) != 1 || len(s.Nodes) != 0 || len(s.Gaps) == 0 || s.Gaps[0].Source != "dump/sub/bad.yaml" {
+			t.Errorf("%s: pools %+v, nodes %+v, gaps %+v", path, s.Pools, s.Nodes, s.Gaps)
+		}
+	}
+}
+
 func TestStandardInput(t *testing.T) {
 	in, out, err := os.Pipe()
 	must(t, err)

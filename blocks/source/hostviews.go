@@ -3,7 +3,6 @@ package source
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -121,82 +120,53 @@ func (g *viewReader) file(path string) error {
 }
 
 // readBounded reads a file, unpacked if it is gzip. Of one that is larger than
-// [maxHostView] it says so and reads no more than it takes to know.
+// [maxHostView] it says so and keeps nothing.
 func readBounded(path string) (text []byte, tooLarge string, err error) {
-	size, packed, err := unpackedSize(path)
-	if err != nil {
-		return nil, "", err
-	}
-	if size > maxHostView {
-		have := fmt.Sprintf("%d MiB", size>>20)
-		if packed {
-			have = "more than that, unpacked"
-		}
-		return nil, fmt.Sprintf("the file is too large: it has %s, and the limit is %d MiB", have, maxHostView>>20), nil
-	}
-	in, done, err := openUnpacked(path)
-	if err != nil {
-		return nil, "", err
-	}
-	defer done()
-	text = make([]byte, 0, size+1)
-	buf := bytes.NewBuffer(text)
-	if _, err := buf.ReadFrom(io.LimitReader(in, maxHostView+1)); err != nil {
-		return nil, "", unpackError(packed, err)
-	}
-	if buf.Len() > maxHostView {
-		return nil, fmt.Sprintf("the file is too large: the limit is %d MiB", maxHostView>>20), nil
-	}
-	return buf.Bytes(), "", nil
-}
-
-// unpackedSize returns how large a file is unpacked; of one above the limit only
-// that it is larger.
-func unpackedSize(path string) (size int64, packed bool, err error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return 0, false, err
-	}
-	if info.IsDir() {
-		return 0, false, errors.New("it is a directory")
-	}
-	if !info.Mode().IsRegular() {
-		return 0, false, nil // a pipe can be read once only
-	}
-	in, done, err := openUnpacked(path)
-	if err != nil {
-		return 0, false, err
-	}
-	defer done()
-	if _, plain := in.(*bufio.Reader); plain {
-		return info.Size(), false, nil
-	}
-	n, err := io.Copy(io.Discard, io.LimitReader(in, maxHostView+1))
-	if err != nil {
-		return 0, true, unpackError(true, err)
-	}
-	return n, true, nil
-}
-
-func openUnpacked(path string) (io.Reader, func(), error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, nil, err
+		return nil, "", err
 	}
-	text, err := decompress(file)
+	defer file.Close()
+	info, err := file.Stat()
+	if err == nil && info.IsDir() {
+		err = errors.New("it is a directory")
+	}
 	if err != nil {
-		_ = file.Close()
-		return nil, nil, &brokenView{err}
+		return nil, "", err
 	}
-	return text, func() { _ = file.Close() }, nil
-}
-
-// unpackError tells a broken archive from a file that cannot be read.
-func unpackError(packed bool, err error) error {
-	if packed && (errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) || !errors.As(err, new(*os.PathError))) {
-		return &brokenView{fmt.Errorf("reading gzip: %w", err)}
+	unpack := func(to io.Writer) (size int64, packed bool, err error) {
+		in, err := decompress(file)
+		if err != nil {
+			return 0, true, &brokenView{err}
+		}
+		_, plain := in.(*bufio.Reader)
+		size, err = io.Copy(to, io.LimitReader(in, maxHostView+1))
+		if err != nil && !plain && !errors.As(err, new(*os.PathError)) {
+			err = &brokenView{fmt.Errorf("reading gzip: %w", err)}
+		}
+		return size, !plain, err
 	}
-	return err
+	const limit = "the file is too large: it has %s, and the limit is %d MiB"
+	var buf bytes.Buffer
+	if info.Mode().IsRegular() { // a pipe can be read once only
+		size, packed, err := unpack(io.Discard)
+		have := "more than that, unpacked"
+		if !packed {
+			have = fmt.Sprintf("%d MiB", info.Size()>>20)
+		}
+		if err != nil || size > maxHostView {
+			return nil, fmt.Sprintf(limit, have, maxHostView>>20), err
+		}
+		if _, err := file.Seek(0, io.SeekStart); err != nil {
+			return nil, "", err
+		}
+		buf.Grow(int(size) + bytes.MinRead)
+	}
+	size, _, err := unpack(&buf)
+	if err != nil || size > maxHostView {
+		return nil, fmt.Sprintf(limit, "more than that", maxHostView>>20), err
+	}
+	return buf.Bytes(), "", nil
 }
 
 // nodeOfFile returns the node that a file is named for: NODE.json, NODE.json.gz.

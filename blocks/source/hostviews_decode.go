@@ -1,9 +1,11 @@
 package source
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -99,7 +101,49 @@ func (d *viewDraft) problem(field, reason string) {
 	d.problems = append(d.problems, field+" "+reason+": it was left out")
 }
 
-func (d *viewDraft) text(r *jsonReader) string { return d.strings.bytes(orEmpty(r.str())) }
+// entries reads a list of what. of returns where the values of an entry's members go,
+// and what keeps it. What is wrong with a value leaves the whole entry out.
+func (d *viewDraft) entries(r *jsonReader, list, what string, partial *bool, of func(r *jsonReader, bad func(field, reason string)) (members, func())) {
+	if r.null() {
+		return
+	}
+	if r.peek() != '[' {
+		*partial = true
+		d.problem(list, "is no list")
+		return
+	}
+	r.array(func(i int) {
+		if d.refused != "" {
+			return
+		}
+		bad := func(field, reason string) {
+			*partial = true
+			d.problem(list+"["+strconv.Itoa(i)+"]"+field, reason)
+		}
+		before := len(r.faults)
+		known, keep := of(r, bad)
+		object := r.fields(known)
+		faults := slices.Clone(r.faults[before:])
+		r.faults = r.faults[:before]
+		switch {
+		case !object:
+			bad("", "is no object")
+		case len(faults) > 0 && what != "":
+			bad("", "is not "+what+": "+faults[0].reason)
+		case len(faults) > 0:
+			*partial = true
+			d.problem(faults[0].field, faults[0].reason)
+		default:
+			keep()
+		}
+	})
+}
+
+func (g *viewReader) reader(text []byte) *jsonReader {
+	r := newJSONReader(text)
+	r.share = g.strings.bytes
+	return r
+}
 
 // listing reads a listing of routes.
 func (g *viewReader) listing(path string, text []byte) {
@@ -114,8 +158,7 @@ func (g *viewReader) listing(path string, text []byte) {
 	default:
 		d.view.TakenAt = g.snapshot.Cluster.TakenAt
 	}
-	r := newJSONReader(text)
-	d.routes(r)
+	d.routes(d.reader(text))
 	d.finish("")
 }
 
@@ -123,7 +166,7 @@ func (g *viewReader) listing(path string, text []byte) {
 func (g *viewReader) object(source string, text []byte) {
 	d := &viewDraft{viewReader: g}
 	d.view.Source, d.view.RulesKnown, d.view.Authenticated = source, true, true
-	d.decode(newJSONReader(text))
+	d.decode(d.reader(text))
 	d.finish(nodeOfFile(source))
 }
 
@@ -136,7 +179,7 @@ func (g *viewReader) agentView(source, node string, text []byte) {
 	}
 	d := &viewDraft{viewReader: g}
 	d.view.Source, d.view.RulesKnown = source, true
-	d.decode(newJSONReader(text))
+	d.decode(d.reader(text))
 	if d.refused == "" && d.view.Node != node {
 		d.view.Doubt = fmt.Sprintf("the agent says that it is on node %q, and its pod is on %q, so that it proves nothing", clip(d.view.Node), node)
 	}
@@ -149,33 +192,14 @@ func (d *viewDraft) decode(r *jsonReader) {
 		d.refused = "it is no HostView, but " + clip(r.text)
 		return
 	}
-	kind, version := "", ""
-	has := map[string]bool{}
-	r.object(func(key []byte) {
-		has[string(key)] = true
-		switch string(key) {
-		case "apiVersion":
-			version = string(orEmpty(r.str()))
-		case "kind":
-			kind = string(orEmpty(r.str()))
-		case "node":
-			d.view.Node = d.text(r)
-		case "takenAt":
-			d.taken = string(orEmpty(r.str()))
-		case "routes":
-			d.routes(r)
-		case "lookups":
-			d.lookups(r)
-		case "namespaces":
-			d.namespaces(r)
-		case "gaps":
-			d.gaps(r)
-		case "bootID":
-			d.view.BootID = d.text(r)
-		case "namespacesComplete":
+	var kind, version string
+	r.fields(members{
+		"apiVersion": &version, "kind": &kind, "node": &d.view.Node, "takenAt": &d.taken, "bootID": &d.view.BootID,
+		"routes": func() { d.routes(r) }, "lookups": func() { d.lookups(r) }, "namespaces": func() { d.namespaces(r) }, "gaps": func() { d.gaps(r) },
+		"namespacesComplete": func() {
 			d.spaces.said = true
 			d.spaces.complete, _ = r.boolean()
-		}
+		},
 	})
 	at, err := time.Parse(time.RFC3339, d.taken)
 	switch {
@@ -204,10 +228,7 @@ func (d *viewDraft) gaps(r *jsonReader) {
 		return
 	}
 	r.array(func(int) {
-		text := string(orEmpty(r.str()))
-		if text == "" {
-			text = "a gap without a text"
-		}
+		text := cmp.Or(r.string(), "a gap without a text")
 		if len(d.view.Gaps) <= maxViewGaps {
 			d.view.Gaps = append(d.view.Gaps, clipMessage(text))
 		}

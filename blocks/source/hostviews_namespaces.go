@@ -62,102 +62,70 @@ func (d *viewDraft) finishSpaces() {
 }
 
 // namespaces reads the network namespaces of a view. Addresses of other networks
-// than the cluster's pools are passed over, and namespaces that have no other.
+// than the cluster's pools are passed over, and namespaces that have no other. What is
+// wrong with an address leaves the address out, and what is wrong with anything else
+// the namespace.
 func (d *viewDraft) namespaces(r *jsonReader) {
-	if r.peek() != '[' {
-		if !r.null() {
-			d.problem("namespaces", "is no list")
-		}
-		return
-	}
-	r.array(func(int) {
-		if d.refused != "" {
-			return
-		}
-		field, before := r.field(), len(r.faults)
+	var partial bool // which the lacking of d.spaces tells
+	d.entries(r, "namespaces", "", &partial, func(r *jsonReader, bad func(field, reason string)) (members, func()) {
 		var n blocks.HostNamespace
-		bad := ""
 		d.spaces.count++
 		d.spaces.addresses = d.spaces.addresses[:0]
-		object := r.object(func(key []byte) { d.namespaceField(r, &n, string(key), field, &bad) })
-		faults := slices.Clone(r.faults[before:])
-		r.faults = r.faults[:before]
-		switch {
-		case !object:
-			d.problem(field, "is no object")
-		case bad != "":
-			d.problem(field, bad)
-		case len(faults) > 0:
-			d.problem(faults[0].field, faults[0].reason)
-		case n.ID == "":
-			d.problem(field+".id", "is missing")
-		case n.Host && d.spaces.takeHost(n.ID):
-			d.problem(field+".host", "is a second one of the machine's own")
-		case len(n.Addresses) == 0:
-		case d.full(len(d.view.Namespaces), "namespaces"):
-		default:
-			n.Processes = max(n.Processes, len(n.Pids))
-			n.Addresses = slices.Clip(n.Addresses)
-			d.view.Namespaces = append(d.view.Namespaces, n)
+		known := members{
+			"id": (*word)(&n.ID), "name": &n.Name, "host": &n.Host, "sandbox": &n.Sandbox, "podUID": &n.PodUID, "processes": &n.Processes,
+			"addresses": func() { d.spaceAddresses(r, &n, bad) },
+			"hostInterfaces": func() {
+				if !r.null() {
+					n.HostInterfaces = []string{}
+					r.array(func(int) { n.HostInterfaces = appendClipped(n.HostInterfaces, r.string()) })
+				}
+			},
+			"pids": func() {
+				r.array(func(int) {
+					pid, _ := r.int32()
+					n.Pids = appendClipped(n.Pids, int(pid))
+				})
+			},
+			"commands": func() { r.array(func(int) { n.Commands = appendClipped(n.Commands, r.string()) }) },
+			"states":   func() { r.array(func(int) { n.States = appendClipped(n.States, r.string()) }) },
+		}
+		return known, func() {
+			switch {
+			case n.ID == "":
+				bad(".id", "is missing")
+			case n.Host && d.spaces.takeHost(n.ID):
+				bad(".host", "is a second one of the machine's own")
+			case len(n.Addresses) == 0:
+			case d.full(len(d.view.Namespaces), "namespaces"):
+			default:
+				n.Processes = max(n.Processes, len(n.Pids))
+				n.Addresses = slices.Clip(n.Addresses)
+				d.view.Namespaces = append(d.view.Namespaces, n)
+			}
 		}
 	})
 }
 
-// namespaceField reads one member of a namespace. What is wrong with an address
-// leaves the address out, and what is wrong with anything else the namespace.
-func (d *viewDraft) namespaceField(r *jsonReader, n *blocks.HostNamespace, key, field string, bad *string) {
-	switch key {
-	case "id":
-		n.ID = d.word(r)
-	case "name":
-		n.Name = string(orEmpty(r.str()))
-	case "host":
-		n.Host, _ = r.boolean()
-	case "addresses":
-		r.array(func(i int) {
-			before := len(r.faults)
-			s := string(orEmpty(r.str()))
-			r.faults = r.faults[:before]
-			p, ok := addressPrefix(s)
-			if ok {
-				d.spaces.addresses = append(d.spaces.addresses, p.Addr())
-			}
-			switch {
-			case !ok:
-				d.problem(field+".addresses["+strconv.Itoa(i)+"]", notA("address with a length", s))
-			case !d.concerned.Contains(p.Addr()):
-			case len(n.Addresses) < maxViewEntries:
-				n.Addresses = append(n.Addresses, p)
-			case d.spaces.lacking == "":
-				d.spaces.lacking = fmt.Sprintf("a namespace has more than %d addresses", maxViewEntries)
-			}
-		})
-	case "hostInterfaces":
-		if r.null() {
-			return
+// spaceAddresses reads the addresses of a namespace.
+func (d *viewDraft) spaceAddresses(r *jsonReader, n *blocks.HostNamespace, bad func(field, reason string)) {
+	r.array(func(i int) {
+		before := len(r.faults)
+		s := r.string()
+		r.faults = r.faults[:before]
+		p, ok := addressPrefix(s)
+		if ok {
+			d.spaces.addresses = append(d.spaces.addresses, p.Addr())
 		}
-		n.HostInterfaces = []string{}
-		r.array(func(int) { n.HostInterfaces = appendClipped(n.HostInterfaces, string(orEmpty(r.str()))) })
-	case "sandbox":
-		n.Sandbox = string(orEmpty(r.str()))
-	case "podUID":
-		n.PodUID = string(orEmpty(r.str()))
-	case "pids":
-		r.array(func(int) {
-			pid, _ := r.int32()
-			n.Pids = appendClipped(n.Pids, int(pid))
-		})
-	case "commands":
-		r.array(func(int) { n.Commands = appendClipped(n.Commands, d.text(r)) })
-	case "states":
-		r.array(func(int) { n.States = appendClipped(n.States, d.text(r)) })
-	case "processes":
-		count, _ := r.int32()
-		n.Processes = int(count)
-	}
-	if r.err != nil {
-		*bad = "is cut off"
-	}
+		switch {
+		case !ok:
+			bad(".addresses["+strconv.Itoa(i)+"]", notA("address with a length", s))
+		case !d.concerned.Contains(p.Addr()):
+		case len(n.Addresses) < maxViewEntries:
+			n.Addresses = append(n.Addresses, p)
+		case d.spaces.lacking == "":
+			d.spaces.lacking = fmt.Sprintf("a namespace has more than %d addresses", maxViewEntries)
+		}
+	})
 }
 
 // addressPrefix reads an address as it is configured, with the length of its

@@ -16,138 +16,76 @@ type rawRoute struct {
 	sixth, fourth  bool
 	dead, linkdown bool
 	badMetric      bool
-	hops           int
 }
 
 // routes reads a list of routes. Those of other networks than the cluster's pools
 // are passed over, and so are those that are dead, which no packet takes.
 func (d *viewDraft) routes(r *jsonReader) {
-	if r.peek() != '[' {
-		if !r.null() {
-			d.view.RoutesPartial = true
-			d.problem("routes", "is no list")
-		}
-		return
-	}
-	r.array(func(int) {
-		if d.refused != "" {
-			return
-		}
-		field := r.field()
-		if field == "" || field[0] == '[' {
-			field = "routes" + field
-		}
-		before := len(r.faults)
+	d.entries(r, "routes", "a route", &d.view.RoutesPartial, func(r *jsonReader, bad func(field, reason string)) (members, func()) {
 		var raw rawRoute
-		object := r.object(func(key []byte) { d.routeField(r, &raw, string(key)) })
-		faults := r.faults[before:]
-		r.faults = r.faults[:before]
-		bad := func(what, reason string) {
-			d.view.RoutesPartial = true
-			d.problem(field+what, reason)
+		known := raw.hop(r)
+		known["dst"], known["type"] = &raw.dst, &raw.route.Type
+		known["protocol"], known["table"] = (*word)(&raw.route.Protocol), (*word)(&raw.route.Table)
+		known["pref"] = func() { raw.sixth = true } // of IPv6 routes only
+		known["metric"] = func() {
+			n, ok := r.int()
+			raw.badMetric = !ok || n < 0 || n > math.MaxUint32
+			raw.route.Metric = int(n)
 		}
-		switch {
-		case !object:
-			bad("", "is no object")
-			return
-		case len(faults) > 0:
-			bad("", "is not a route: "+faults[0].reason)
-			return
+		known["nexthops"] = func() {
+			if r.peek() == '[' {
+				raw.nexthops(r)
+			}
 		}
-		d.keepRoute(&raw, bad)
+		return known, func() { d.keepRoute(&raw, bad) }
 	})
 }
 
-// routeField reads one member of a route.
-func (d *viewDraft) routeField(r *jsonReader, raw *rawRoute, key string) {
-	switch key {
-	case "dst":
-		raw.dst = string(orEmpty(r.str()))
-	case "type":
-		raw.route.Type = d.text(r)
-	case "protocol":
-		raw.route.Protocol = d.word(r)
-	case "table":
-		raw.route.Table = d.word(r)
-	case "metric":
-		n, ok := r.int()
-		raw.badMetric = !ok || n < 0 || n > math.MaxUint32
-		raw.route.Metric = int(n)
-	case "pref": // of IPv6 routes only
-		raw.sixth = true
-	case "gateway", "via", "dev", "flags":
-		d.hopField(r, raw, key)
-	case "nexthops":
-		if r.peek() != '[' {
-			r.skip()
+// nexthops reads where the packets of a route are spread to.
+func (raw *rawRoute) nexthops(r *jsonReader) {
+	hops, dead := 0, 0
+	r.array(func(int) {
+		var hop rawRoute
+		r.fields(hop.hop(r))
+		hops++
+		if hop.dead {
+			dead++
 			return
 		}
-		dead := 0
-		r.array(func(int) {
-			hop := rawRoute{}
-			r.object(func(key []byte) { d.hopField(r, &hop, string(key)) })
-			raw.hops++
-			if hop.dead {
-				dead++
+		raw.linkdown = raw.linkdown || hop.linkdown
+		raw.sixth, raw.fourth = raw.sixth || hop.sixth, raw.fourth || hop.fourth
+		if raw.route.Gateway == "" && raw.route.Dev == "" {
+			raw.route.Gateway, raw.route.Dev = hop.route.Gateway, hop.route.Dev
+		}
+	})
+	raw.dead = raw.dead || hops > 0 && dead == hops
+}
+
+// hop is where the members go that say where a route leads.
+func (raw *rawRoute) hop(r *jsonReader) members {
+	return members{
+		"dev": &raw.route.Dev,
+		"gateway": func() {
+			raw.route.Gateway = r.string()
+			if a, err := netip.ParseAddr(raw.route.Gateway); err == nil {
+				raw.fourth, raw.sixth = raw.fourth || a.Is4(), raw.sixth || !a.Is4()
+			}
+		},
+		"via": func() { // a gateway of the other family, or in what old versions write a text
+			if r.peek() != '{' {
+				raw.route.Gateway = r.string()
 				return
 			}
-			raw.linkdown = raw.linkdown || hop.linkdown
-			raw.sixth, raw.fourth = raw.sixth || hop.sixth, raw.fourth || hop.fourth
-			if raw.route.Gateway == "" && raw.route.Dev == "" {
-				raw.route.Gateway, raw.route.Dev = hop.route.Gateway, hop.route.Dev
-			}
-		})
-		raw.dead = raw.dead || raw.hops > 0 && dead == raw.hops
+			r.fields(members{"host": &raw.route.Gateway})
+		},
+		"flags": func() {
+			r.array(func(int) {
+				flag := r.string()
+				raw.dead = raw.dead || flag == "dead"
+				raw.linkdown = raw.linkdown || flag == "linkdown"
+			})
+		},
 	}
-}
-
-// hopField reads a member that says where a route leads.
-func (d *viewDraft) hopField(r *jsonReader, raw *rawRoute, key string) {
-	gateway := func(s string) {
-		raw.route.Gateway = d.strings.bytes([]byte(s))
-		if a, err := netip.ParseAddr(s); err == nil && a.Is4() {
-			raw.fourth = true
-		} else if err == nil {
-			raw.sixth = true
-		}
-	}
-	switch key {
-	case "gateway":
-		gateway(string(orEmpty(r.str())))
-	case "via": // a gateway of the other family, or in what old versions write a text
-		if r.peek() != '{' {
-			raw.route.Gateway = d.text(r)
-			return
-		}
-		r.object(func(key []byte) {
-			if string(key) == "host" {
-				raw.route.Gateway = d.text(r)
-			}
-		})
-	case "dev":
-		raw.route.Dev = d.text(r)
-	case "flags":
-		r.array(func(int) {
-			switch string(orEmpty(r.str())) {
-			case "dead":
-				raw.dead = true
-			case "linkdown":
-				raw.linkdown = true
-			}
-		})
-	}
-}
-
-// word reads a name or a number as text.
-func (d *viewDraft) word(r *jsonReader) string {
-	if c := r.peek(); c >= '0' && c <= '9' {
-		n, ok := r.integer()
-		if !ok {
-			return ""
-		}
-		return d.strings.bytes(n)
-	}
-	return d.text(r)
 }
 
 // routeLinkDown stands for the kind of a route whose link is down: whether it is

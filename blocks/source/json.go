@@ -29,6 +29,8 @@ type jsonReader struct {
 	// of it begins.
 	path []step
 	base int
+	// share, if set, makes equal strings one.
+	share func([]byte) string
 	// faults are the values of the current object that were not as expected.
 	faults []fault
 }
@@ -172,6 +174,39 @@ func (r *jsonReader) object(fn func(key []byte)) bool {
 	return r.err == nil
 }
 
+// members are where the values of an object's members go, by key: a pointer to what
+// they are, or a function that reads the value at hand. A value of another type leaves
+// a zero behind.
+type members map[string]any
+
+// word is a text, or a number as it is written.
+type word string
+
+// fields reads the members of the object at hand that are known, and tells whether
+// there is an object, as [jsonReader.object] does.
+func (r *jsonReader) fields(known members) bool {
+	return r.object(func(key []byte) {
+		switch into := known[string(key)].(type) {
+		case func():
+			into()
+		case *string:
+			*into = r.string()
+		case *bool:
+			*into, _ = r.boolean()
+		case *int:
+			n, _ := r.int32()
+			*into = int(n)
+		case *word:
+			if r.peek() == '0' {
+				n, _ := r.integer()
+				*into = word(n)
+				return
+			}
+			*into = word(r.string())
+		}
+	})
+}
+
 // array calls fn at each element of the list at hand. An element that fn leaves
 // alone is skipped. Another type than a list, or null, is a fault.
 func (r *jsonReader) array(fn func(i int)) {
@@ -224,6 +259,15 @@ func (r *jsonReader) str() ([]byte, bool) {
 	}
 	s := r.quoted()
 	return s, r.err == nil
+}
+
+// string reads a string; "" if there is none. It is shared if the reader shares any.
+func (r *jsonReader) string() string {
+	s, _ := r.str()
+	if r.share != nil {
+		return r.share(s)
+	}
+	return string(s)
 }
 
 // quoted reads the string at hand. What is not UTF-8 is replaced, as encoding/json

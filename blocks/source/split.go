@@ -95,17 +95,7 @@ func startsJSON(in *bufio.Reader) (bool, error) {
 // kindAndVersion reads the identity of a list from what is left of it without
 // its items.
 func kindAndVersion(object []byte) (kind, version string) {
-	r := newJSONReader(object)
-	r.object(func(key []byte) {
-		switch string(key) {
-		case "kind":
-			s, _ := r.str()
-			kind = string(s)
-		case "apiVersion":
-			s, _ := r.str()
-			version = string(s)
-		}
-	})
+	newJSONReader(object).fields(members{"kind": &kind, "apiVersion": &version})
 	return kind, version
 }
 
