@@ -56,7 +56,7 @@ mutants: prepare ## break guards of the code one by one, and fail if a test that
 	$(GO) run ./internal/mutants
 
 soak: prepare ## run the long tests: more fuzzing, more random states, longer storms, every crash point
-	$(GO) test -timeout 4h -run AgreesWithCalicoctl -count 60 ./audit
+	$(GO) test -timeout 4h -run AgreesWithCalicoctl -count 60 ./audit/checks
 	CALICO_AUDIT_EVERY_WRITE=1 $(GO) test -timeout 4h ./repair/datastore
 	CALICO_AUDIT_EVERY_WRITE=1 $(GO) test -timeout 4h -run 'Crash|ActsBetween|Killed' -v ./internal/storm
 	for seed in $$(seq 20); do CALICO_AUDIT_SEED=$$seed $(GO) test -timeout 30m -run 'TestStorm$$' -count 1 -v ./internal/storm || exit 1; done

@@ -3,11 +3,12 @@ package audit
 import (
 	"slices"
 
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // NewReport makes the report of an audit.
-func NewReport(st *State, r *Result) *Report {
+func NewReport(st *state.State, r *Result) *Report {
 	c := st.Cluster
 	rep := &Report{
 		APIVersion: APIVersion, Kind: ReportKind,
@@ -23,7 +24,7 @@ func NewReport(st *State, r *Result) *Report {
 			Nodes: len(st.Nodes), Pools: len(st.Pools), Blocks: len(st.IPBlocks),
 			Affinities: len(st.Affinities), Handles: len(st.Handles),
 		},
-		Pools: make([]PoolReport, 0, len(st.Pools)), Nodes: make([]NodeReport, 0, len(st.Hosts)),
+		Pools: make([]PoolReport, 0, len(st.Pools)), Nodes: make([]NodeReport, 0, len(st.NodeStates)),
 		Blocks: blockReports(st),
 	}
 	for _, b := range st.IPBlocks {
@@ -33,10 +34,10 @@ func NewReport(st *State, r *Result) *Report {
 		rep.Pools = append(rep.Pools, PoolReport{
 			Name: p.Name, CIDR: p.CIDR.String(), BlockSize: p.BlockSize, Disabled: p.Disabled, Addresses: p.Addrs,
 			Blocks:       PoolBlocksReport{Slots: p.Slots, Reclaimable: p.Reclaimable, Needed: p.Needed},
-			Reservations: st.reservationsIn(p),
+			Reservations: reservationsIn(st, p),
 		})
 	}
-	for _, h := range st.Hosts {
+	for _, h := range st.NodeStates {
 		rep.Nodes = append(rep.Nodes, nodeReport(h, st))
 	}
 	rep.addHosts(st)
@@ -44,7 +45,7 @@ func NewReport(st *State, r *Result) *Report {
 	return rep
 }
 
-func nodeReport(h *Host, st *State) NodeReport {
+func nodeReport(h *state.NodeState, st *state.State) NodeReport {
 	n := NodeReport{Name: h.Name, Blocks: []string{}, Borrowed: len(h.Borrowed), Lent: len(h.Lent)}
 	if _, unread := st.Missing(blocks.Nodes); h.Node == nil && !unread {
 		n.Missing = true
@@ -56,12 +57,12 @@ func nodeReport(h *Host, st *State) NodeReport {
 			n.EmptyBlocks++
 		}
 	}
-	n.BorrowedFrom = names(h.Borrowed, func(b *Borrow) string { return b.Owner })
-	n.LentTo = names(h.Lent, func(b *Borrow) string { return b.User })
+	n.BorrowedFrom = Names(h.Borrowed, func(b *state.Borrow) string { return b.Owner })
+	n.LentTo = Names(h.Lent, func(b *state.Borrow) string { return b.User })
 	return n
 }
 
-func names(bs []*Borrow, who func(*Borrow) string) []string {
+func Names(bs []*state.Borrow, who func(*state.Borrow) string) []string {
 	out := make([]string, 0, len(bs))
 	for _, b := range bs {
 		out = append(out, who(b))
@@ -78,7 +79,7 @@ func orEmpty[T any](s []T) []T {
 }
 
 func (r *Report) countFindings() {
-	for _, sev := range Severities {
+	for _, sev := range state.Severities {
 		*r.Summary.Of(sev) = 0
 	}
 	for i := range r.Findings {
@@ -87,7 +88,7 @@ func (r *Report) countFindings() {
 }
 
 // AtOrAbove tells whether a finding is at least as severe as s.
-func (r *Report) AtOrAbove(s Severity) bool {
+func (r *Report) AtOrAbove(s state.Severity) bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity >= s })
 }
 
@@ -105,21 +106,21 @@ func (r *Report) Filter(pools, nodes []string) {
 		r.Nodes = slices.DeleteFunc(r.Nodes, func(n NodeReport) bool { return !slices.Contains(nodes, n.Name) })
 	}
 	r.Findings = slices.DeleteFunc(r.Findings, func(f Finding) bool {
-		return len(pools) > 0 && !f.concernsPool(pools) || len(nodes) > 0 && !f.concernsNode(nodes)
+		return len(pools) > 0 && !f.ConcernsPool(pools) || len(nodes) > 0 && !f.ConcernsNode(nodes)
 	})
 	r.countFindings()
 }
 
 func (f *Finding) wholeCluster() bool {
-	return f.Subject.Kind == KindConfig || f.Subject.Kind == KindCluster
+	return f.Subject.Kind == state.KindConfig || f.Subject.Kind == state.KindCluster
 }
 
-func (f *Finding) concernsPool(pools []string) bool {
-	return f.wholeCluster() || f.Subject.Kind == KindPool && slices.Contains(pools, f.Subject.Name) ||
+func (f *Finding) ConcernsPool(pools []string) bool {
+	return f.wholeCluster() || f.Subject.Kind == state.KindPool && slices.Contains(pools, f.Subject.Name) ||
 		slices.ContainsFunc(f.Pools, func(p string) bool { return slices.Contains(pools, p) })
 }
 
-func (f *Finding) concernsNode(nodes []string) bool {
+func (f *Finding) ConcernsNode(nodes []string) bool {
 	return f.wholeCluster() || slices.Contains(nodes, f.Subject.Node) ||
 		slices.ContainsFunc(f.Nodes, func(n string) bool { return slices.Contains(nodes, n) })
 }

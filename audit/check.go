@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -39,7 +40,7 @@ type Check struct {
 	// there is none, it finds nothing, which says nothing about the cluster.
 	HostViews bool
 	// Run returns the findings. It must not keep or change the State.
-	Run func(*State, *Findings)
+	Run func(*state.State, *Findings)
 }
 
 // Verification says how to see that the finding's cause is mended.
@@ -107,36 +108,36 @@ type Skipped struct {
 
 // Findings collects what a check finds.
 type Findings struct {
-	check   *Check
+	Check   *Check
 	all     []Finding
 	skipped []Skipped
-	// unjudged is true if what was found is no verdict.
-	unjudged bool
+	// inconclusive is true if what was found is no verdict.
+	inconclusive bool
 }
 
 // Add records a finding of the running check.
 func (f *Findings) Add(x Finding) {
-	x.Check, x.by = f.check.ID, f.check
+	x.Check, x.by = f.Check.ID, f.Check
 	x.Fingerprint = Fingerprint(x.Check, x.Subject)
 	if x.Evidence == nil {
-		x.Evidence = []Evidence{}
+		x.Evidence = []state.Evidence{}
 	}
 	x.order = subjectOrder(x.Subject)
 	f.all = append(f.all, x)
 }
 
-// Withhold records that the running check left out a part of its verdict, such as
+// SkipPartial records that the running check left out a part of its verdict, such as
 // that on one object, and why.
-func (f *Findings) Withhold(format string, args ...any) {
-	s := Skipped{f.check.ID, fmt.Sprintf(format, args...)}
+func (f *Findings) SkipPartial(format string, args ...any) {
+	s := Skipped{f.Check.ID, fmt.Sprintf(format, args...)}
 	if !slices.Contains(f.skipped, s) {
 		f.skipped = append(f.skipped, s)
 	}
 }
 
-// Unjudged records that the running check gave no verdict as a whole, and why:
+// Inconclusive records that the running check gave no verdict as a whole, and why:
 // that it found nothing, or nothing grave, does not mean that nothing is there.
-func (f *Findings) Unjudged(format string, args ...any) {
-	f.unjudged = true
-	f.Withhold(format, args...)
+func (f *Findings) Inconclusive(format string, args ...any) {
+	f.inconclusive = true
+	f.SkipPartial(format, args...)
 }

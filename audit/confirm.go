@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -61,7 +62,7 @@ func Confirm(first, second *Result) *Result {
 	out := t.Observe(second, time.Time{})
 	for _, f := range first.Findings {
 		if first.unconfirmed(&f) && second.skips(f.Check) && !second.has(f.Fingerprint) {
-			out.withhold(&f, readingSkipped)
+			out.skipPartial(&f, readingSkipped)
 		}
 	}
 	out.sort()
@@ -73,7 +74,7 @@ func Confirm(first, second *Result) *Result {
 // confirmation, saying so of each, and with what could not be read: for when a second
 // reading failed.
 func (r *Result) Unconfirmed(err error) *Result {
-	out := r.Withhold(readingFailed)
+	out := r.SkipUnconfirmed(readingFailed)
 	out.Unread = UnreadGaps(r.NeedsConfirmation(), err)
 	return out
 }
@@ -87,13 +88,13 @@ func UnreadGaps(resources []blocks.Resource, err error) []blocks.Gap {
 	return out
 }
 
-// Withhold returns the result without the findings that would have needed
+// SkipUnconfirmed returns the result without the findings that would have needed
 // confirmation, saying why of each.
-func (r *Result) Withhold(reason string) *Result {
+func (r *Result) SkipUnconfirmed(reason string) *Result {
 	out := r.without()
 	for _, f := range r.Findings {
 		if r.unconfirmed(&f) {
-			out.withhold(&f, reason)
+			out.skipPartial(&f, reason)
 			continue
 		}
 		out.Findings = append(out.Findings, f)
@@ -104,10 +105,10 @@ func (r *Result) Withhold(reason string) *Result {
 
 // without returns the result without its findings.
 func (r *Result) without() *Result {
-	return &Result{live: r.live, Skipped: slices.Clone(r.Skipped), Unjudged: r.Unjudged}
+	return &Result{live: r.live, Skipped: slices.Clone(r.Skipped), Inconclusive: r.Inconclusive}
 }
 
-func (r *Result) withhold(f *Finding, reason string) {
+func (r *Result) skipPartial(f *Finding, reason string) {
 	r.Skipped = append(r.Skipped, Skipped{f.Check, "withheld for " + f.Subject.ResourceName() + ": " + reason})
 }
 
@@ -153,7 +154,7 @@ type tracked struct {
 	// clock here.
 	since, seen time.Time
 	// sure is the severity up to which it is confirmed; 0 if it is not.
-	sure Severity
+	sure state.Severity
 	// shown is the finding as it was last shown; nil if it was not.
 	shown *Finding
 	// pending is true if only a second reading can confirm it, and why says what came
@@ -177,7 +178,7 @@ func (t *Tracker) Accept(r *Result, takenAt time.Time) {
 func (t *Tracker) Observe(r *Result, takenAt time.Time) *Result {
 	next := make(map[string]*tracked, len(r.Findings))
 	for print, e := range t.entries {
-		if slices.Contains(r.Unjudged, e.check.ID) {
+		if slices.Contains(r.Inconclusive, e.check.ID) {
 			e.pending, next[print] = false, e
 		}
 	}
@@ -190,19 +191,19 @@ func (t *Tracker) Observe(r *Result, takenAt time.Time) *Result {
 			e = &tracked{check: f.by, since: takenAt, seen: time.Now()}
 		}
 		next[f.Fingerprint] = e
-		if !r.unconfirmed(f) || known && f.Severity < Error && takenAt.Sub(e.since) >= t.Settle {
+		if !r.unconfirmed(f) || known && f.Severity < state.Error && takenAt.Sub(e.since) >= t.Settle {
 			e.sure = max(e.sure, f.Severity)
 		}
-		if e.sure >= min(f.Severity, Error) {
+		if e.sure >= min(f.Severity, state.Error) {
 			e.pending, e.why, e.shown = false, "", f
 			out.Findings = append(out.Findings, *f)
 			continue
 		}
-		if e.pending = f.Severity >= Error; !e.pending {
+		if e.pending = f.Severity >= state.Error; !e.pending {
 			t.Unsettled = true
 		} else {
 			t.Unsure++
-			out.withhold(f, cmp.Or(e.why, t.awaits, awaitsReading))
+			out.skipPartial(f, cmp.Or(e.why, t.awaits, awaitsReading))
 		}
 		if e.shown != nil {
 			out.Findings = append(out.Findings, *e.shown)
@@ -242,7 +243,7 @@ func (t *Tracker) NextPending() time.Time {
 
 // Reread takes in what a second reading found of pending findings; nil if it failed.
 func (t *Tracker) Reread(prints []string, second *Result) {
-	found := map[string]Severity{}
+	found := map[string]state.Severity{}
 	if second != nil {
 		for i := range second.Findings {
 			found[second.Findings[i].Fingerprint] = second.Findings[i].Severity
@@ -254,7 +255,7 @@ func (t *Tracker) Reread(prints []string, second *Result) {
 		case e == nil:
 		case second == nil:
 			e.why = readingFailed
-		case found[print] >= Error:
+		case found[print] >= state.Error:
 			e.sure = max(e.sure, found[print])
 		case second.skips(e.check.ID):
 			e.why = readingSkipped

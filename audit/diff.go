@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -68,7 +69,7 @@ type DiffSummary struct {
 type DiffFinding struct {
 	Change Change `json:"change"`
 	// OldSeverity is the severity in the old report, for those that changed.
-	OldSeverity *Severity `json:"oldSeverity,omitempty"`
+	OldSeverity *state.Severity `json:"oldSeverity,omitempty"`
 	// Reason says why the new report could not judge the finding or which rule
 	// mutes it and, for a new one, why it may be older than it looks.
 	Reason string `json:"reason,omitempty"`
@@ -152,7 +153,7 @@ func (d *Diff) finish() {
 }
 
 // AtOrAbove tells whether a finding at or above a severity is new, or rose to it.
-func (d *Diff) AtOrAbove(s Severity) bool {
+func (d *Diff) AtOrAbove(s state.Severity) bool {
 	return slices.ContainsFunc(d.Findings, func(f DiffFinding) bool {
 		return f.Severity >= s && (f.Change == Added || f.Rose() && *f.OldSeverity < s)
 	})

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -38,19 +40,19 @@ func expectDiff(t *testing.T, from, to *audit.Report, want ...string) *audit.Dif
 }
 
 var (
-	poolGold   = audit.Subject{Kind: audit.KindPool, Name: "gold"}
-	poolTin    = audit.Subject{Kind: audit.KindPool, Name: "tin"}
-	nodeOne    = audit.Subject{Kind: audit.KindNode, Name: "n1", Node: "n1"}
-	address    = audit.Subject{Kind: audit.KindIP, IP: "10.0.0.10", Node: "n1"}
-	address9   = audit.Subject{Kind: audit.KindIP, IP: "10.0.0.9", Node: "n1"}
-	inTrouble  = finding("pool/no-free-blocks", audit.Critical, poolGold)
-	inTroubleW = finding("pool/no-free-blocks", audit.Warning, poolGold)
+	poolGold   = state.Subject{Kind: state.KindPool, Name: "gold"}
+	poolTin    = state.Subject{Kind: state.KindPool, Name: "tin"}
+	nodeOne    = state.Subject{Kind: state.KindNode, Name: "n1", Node: "n1"}
+	address    = state.Subject{Kind: state.KindIP, IP: "10.0.0.10", Node: "n1"}
+	address9   = state.Subject{Kind: state.KindIP, IP: "10.0.0.9", Node: "n1"}
+	inTrouble  = finding("pool/no-free-blocks", state.Critical, poolGold)
+	inTroubleW = finding("pool/no-free-blocks", state.Warning, poolGold)
 )
 
 func TestCompare(t *testing.T) {
-	from := report(inTroubleW, finding("pool/undersized", audit.Warning, poolTin), finding("node/no-block", audit.Error, nodeOne), finding("ip/borrowed", audit.Warning, address))
-	to := report(inTrouble, finding("pool/undersized", audit.Info, poolTin), finding("ip/borrowed", audit.Warning, address9), finding("ip/borrowed", audit.Warning, address),
-		finding("ip/leaked", audit.Warning, address))
+	from := report(inTroubleW, finding("pool/undersized", state.Warning, poolTin), finding("node/no-block", state.Error, nodeOne), finding("ip/borrowed", state.Warning, address))
+	to := report(inTrouble, finding("pool/undersized", state.Info, poolTin), finding("ip/borrowed", state.Warning, address9), finding("ip/borrowed", state.Warning, address),
+		finding("ip/leaked", state.Warning, address))
 	d := expectDiff(t, from, to,
 		"new warning ip/borrowed 10.0.0.9",
 		"new warning ip/leaked 10.0.0.10",
@@ -82,16 +84,16 @@ func TestDiffFails(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		from, to *audit.Report
-		at       audit.Severity
+		at       state.Severity
 		want     bool
 	}{
-		{"new", report(), report(inTrouble), audit.Critical, true},
-		{"new, but less severe", report(), report(inTroubleW), audit.Error, false},
-		{"old", report(inTrouble), report(inTrouble), audit.Info, false},
-		{"fixed", report(inTrouble), report(), audit.Info, false},
-		{"rose to it", report(inTroubleW), report(inTrouble), audit.Error, true},
-		{"rose above it", report(inTroubleW), report(inTrouble), audit.Warning, false},
-		{"fell", report(inTrouble), report(inTroubleW), audit.Warning, false},
+		{"new", report(), report(inTrouble), state.Critical, true},
+		{"new, but less severe", report(), report(inTroubleW), state.Error, false},
+		{"old", report(inTrouble), report(inTrouble), state.Info, false},
+		{"fixed", report(inTrouble), report(), state.Info, false},
+		{"rose to it", report(inTroubleW), report(inTrouble), state.Error, true},
+		{"rose above it", report(inTroubleW), report(inTrouble), state.Warning, false},
+		{"fell", report(inTrouble), report(inTroubleW), state.Warning, false},
 	} {
 		if got := audit.Compare(c.from, c.to).AtOrAbove(c.at); got != c.want {
 			t.Errorf("%s, at or above %s: %t", c.name, c.at, got)
@@ -101,7 +103,7 @@ func TestDiffFails(t *testing.T) {
 
 // TestNotJudged: what is missing from a report that could not tell is not fixed.
 func TestNotJudged(t *testing.T) {
-	from := report(inTrouble, finding("ip/borrowed", audit.Warning, address))
+	from := report(inTrouble, finding("ip/borrowed", state.Warning, address))
 	incomplete := report()
 	incomplete.Complete, incomplete.Gaps = false, []blocks.Gap{{Resource: blocks.Pods, Reason: "forbidden"}}
 	expectDiff(t, from, incomplete, "notJudged critical pool/no-free-blocks gold: incomplete: pods: forbidden",
@@ -134,7 +136,7 @@ func TestNotJudged(t *testing.T) {
 func TestDiffOfMuted(t *testing.T) {
 	open := report(inTrouble)
 	muted := report(inTrouble)
-	rule, err := audit.All.ParseMuteRule("pool=gold")
+	rule, err := checks.All.ParseMuteRule("pool=gold")
 	if err != nil {
 		t.Fatal(err)
 	}

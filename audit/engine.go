@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -13,9 +14,9 @@ type Result struct {
 	Findings []Finding
 	// Skipped are the checks that gave no verdict, and verdicts withheld.
 	Skipped []Skipped
-	// Unjudged are the IDs of the checks that gave no verdict as a whole. What they
+	// Inconclusive are the IDs of the checks that gave no verdict as a whole. What they
 	// found nevertheless stands, and what they did not find may be there.
-	Unjudged []string
+	Inconclusive []string
 	// Unread is what a second reading could not read.
 	Unread []blocks.Gap
 
@@ -23,20 +24,20 @@ type Result struct {
 }
 
 // Run runs checks over a State.
-func Run(st *State, checks []*Check) *Result {
+func Run(st *state.State, checks []*Check) *Result {
 	r := &Result{live: st.Cluster.Live}
 	for _, c := range checks {
 		if g := st.FirstMissing(c.Needs); g != nil {
 			r.Skipped = append(r.Skipped, Skipped{c.ID, g.String()})
-			r.Unjudged = append(r.Unjudged, c.ID)
+			r.Inconclusive = append(r.Inconclusive, c.ID)
 			continue
 		}
-		f := Findings{check: c}
+		f := Findings{Check: c}
 		c.Run(st, &f)
 		r.Findings = append(r.Findings, f.all...)
 		r.Skipped = append(r.Skipped, f.skipped...)
-		if f.unjudged {
-			r.Unjudged = append(r.Unjudged, c.ID)
+		if f.inconclusive {
+			r.Inconclusive = append(r.Inconclusive, c.ID)
 		}
 	}
 	r.sort()
@@ -50,7 +51,7 @@ func Join(results ...*Result) *Result {
 		out.live = out.live || r.live
 		out.Findings = append(out.Findings, r.Findings...)
 		out.Skipped = append(out.Skipped, r.Skipped...)
-		out.Unjudged = append(out.Unjudged, r.Unjudged...)
+		out.Inconclusive = append(out.Inconclusive, r.Inconclusive...)
 		out.Unread = append(out.Unread, r.Unread...)
 	}
 	out.sort()
@@ -67,7 +68,7 @@ func (r *Result) sort() {
 	})
 }
 
-func subjectOrder(s Subject) netip.Prefix {
+func subjectOrder(s state.Subject) netip.Prefix {
 	if a, err := netip.ParseAddr(s.IP); err == nil {
 		return netip.PrefixFrom(a, a.BitLen())
 	}

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -34,7 +35,7 @@ func (g HostGapReport) String() string {
 }
 
 // addHosts says which host views there are; nothing if none were asked for.
-func (r *Report) addHosts(st *State) {
+func (r *Report) addHosts(st *state.State) {
 	hosts := st.Snapshot.Hosts
 	if !hosts.Asked {
 		return
@@ -43,7 +44,7 @@ func (r *Report) addHosts(st *State) {
 	for i := range hosts.Views {
 		v := &hosts.Views[i]
 		r.HostViews = append(r.HostViews, HostViewReport{
-			Node: v.Node, NoNode: !st.mayBeNode(v.Node), TakenAt: Time{v.TakenAt}, Source: v.Source, Agent: v.RulesKnown, Namespaces: len(v.Namespaces), Routes: len(v.Routes),
+			Node: v.Node, NoNode: !st.MayBeNode(v.Node), TakenAt: Time{v.TakenAt}, Source: v.Source, Agent: v.RulesKnown, Namespaces: len(v.Namespaces), Routes: len(v.Routes),
 		})
 	}
 	for _, g := range st.HostGaps() {

@@ -3,6 +3,8 @@ package audit
 import (
 	"slices"
 	"time"
+
+	"github.com/calico-audit/calico-audit/audit/state"
 )
 
 // Mutes are findings that somebody knows about and does not want to be told of
@@ -33,14 +35,14 @@ type Baseline struct {
 	// Name says which report it is, such as a file's path.
 	Name string
 
-	known map[string]Severity // by fingerprint
+	known map[string]state.Severity // by fingerprint
 }
 
 // NewBaseline makes a baseline of a report: of its findings, and of those that it
 // muted by a baseline of its own, so that one made with the help of the one before
 // forgets nothing. What it muted by rules is left to the rules.
 func NewBaseline(name string, r *Report) *Baseline {
-	b := &Baseline{Name: name, known: map[string]Severity{}}
+	b := &Baseline{Name: name, known: map[string]state.Severity{}}
 	b.add(r.Findings)
 	for _, m := range r.Muted {
 		if m.Baseline {
@@ -75,8 +77,8 @@ func (r *MuteRule) mutes(f *Finding) bool {
 		(r.Pool == "" || concerns(subjectPool(&f.Subject), f.Pools, r.Pool))
 }
 
-func subjectPool(s *Subject) string {
-	if s.Kind == KindPool {
+func subjectPool(s *state.Subject) string {
+	if s.Kind == state.KindPool {
 		return s.Name
 	}
 	return ""

@@ -9,10 +9,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-func finding(check string, sev audit.Severity, s audit.Subject, change ...func(*audit.Finding)) audit.Finding {
-	f := audit.Finding{Check: check, Severity: sev, Subject: s, Message: s.ID(), Evidence: []audit.Evidence{}, Fingerprint: audit.Fingerprint(check, s)}
+func finding(check string, sev state.Severity, s state.Subject, change ...func(*audit.Finding)) audit.Finding {
+	f := audit.Finding{Check: check, Severity: sev, Subject: s, Message: s.ID(), Evidence: []state.Evidence{}, Fingerprint: audit.Fingerprint(check, s)}
 	for _, c := range change {
 		c(&f)
 	}
@@ -27,15 +29,15 @@ func inPoolsOf(names ...string) func(*audit.Finding) {
 // known are findings of every kind of subject.
 func known() []audit.Finding {
 	return []audit.Finding{
-		finding("pool/no-free-blocks", audit.Critical, audit.Subject{Kind: audit.KindPool, Name: "gold"}, inPoolsOf("gold"), onNodes("n1", "n2")),
-		finding("ip/borrowed", audit.Warning, audit.Subject{Kind: audit.KindIP, IP: "10.0.0.1", Node: "n1"}, inPoolsOf("gold"), onNodes("n2")),
-		finding("ip/borrowed", audit.Warning, audit.Subject{Kind: audit.KindIP, IP: "10.0.0.2", Node: "n2"}, inPoolsOf("tin"), onNodes("n1")),
-		finding("block/empty", audit.Info, audit.Subject{Kind: audit.KindBlock, Name: "b", CIDR: "10.0.0.0/26"}, inPoolsOf("gold"), onNodes("n1")),
-		finding("block/overlap", audit.Critical, audit.Subject{Kind: audit.KindBlock, Name: "c", CIDR: "10.0.1.0/26"}, inPoolsOf("gold", "tin"), onNodes("n1", "n2")),
-		finding("block/empty", audit.Info, audit.Subject{Kind: audit.KindBlock, Name: "d", CIDR: "10.0.2.0/26"}, onNodes("")),
-		finding("config/strict-affinity", audit.Error, audit.Subject{Kind: audit.KindConfig, Name: "default"}, onNodes("n1")),
-		finding("node/no-block", audit.Error, audit.Subject{Kind: audit.KindNode, Name: "n1", Node: "n1"}, inPoolsOf("gold", "tin")),
-		finding("pool/overlap", audit.Error, audit.Subject{Kind: audit.KindPool, Name: "tin"}, inPoolsOf("gold", "tin")),
+		finding("pool/no-free-blocks", state.Critical, state.Subject{Kind: state.KindPool, Name: "gold"}, inPoolsOf("gold"), onNodes("n1", "n2")),
+		finding("ip/borrowed", state.Warning, state.Subject{Kind: state.KindIP, IP: "10.0.0.1", Node: "n1"}, inPoolsOf("gold"), onNodes("n2")),
+		finding("ip/borrowed", state.Warning, state.Subject{Kind: state.KindIP, IP: "10.0.0.2", Node: "n2"}, inPoolsOf("tin"), onNodes("n1")),
+		finding("block/empty", state.Info, state.Subject{Kind: state.KindBlock, Name: "b", CIDR: "10.0.0.0/26"}, inPoolsOf("gold"), onNodes("n1")),
+		finding("block/overlap", state.Critical, state.Subject{Kind: state.KindBlock, Name: "c", CIDR: "10.0.1.0/26"}, inPoolsOf("gold", "tin"), onNodes("n1", "n2")),
+		finding("block/empty", state.Info, state.Subject{Kind: state.KindBlock, Name: "d", CIDR: "10.0.2.0/26"}, onNodes("")),
+		finding("config/strict-affinity", state.Error, state.Subject{Kind: state.KindConfig, Name: "default"}, onNodes("n1")),
+		finding("node/no-block", state.Error, state.Subject{Kind: state.KindNode, Name: "n1", Node: "n1"}, inPoolsOf("gold", "tin")),
+		finding("pool/overlap", state.Error, state.Subject{Kind: state.KindPool, Name: "tin"}, inPoolsOf("gold", "tin")),
 	}
 }
 
@@ -63,7 +65,7 @@ func TestMuteRules(t *testing.T) {
 		"check=config,until=2026-01-31T12:00:00Z":      nil,
 		"check=config,until=2026-01-31T12:00:01+00:01": nil,
 	} {
-		r, err := audit.All.ParseMuteRule(rule)
+		r, err := checks.All.ParseMuteRule(rule)
 		if err != nil {
 			t.Errorf("%s: %v", rule, err)
 			continue
@@ -93,7 +95,7 @@ func TestMuteRuleErrors(t *testing.T) {
 		"node=n1,until=2026-02-30": "is neither a time",
 		"node=n1,":                 `"" is not KEY=VALUE`,
 	} {
-		_, err := audit.All.ParseMuteRule(rule)
+		_, err := checks.All.ParseMuteRule(rule)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "ignore entry") {
 			t.Errorf("%q: %v, want %q", rule, err, want)
 		}
@@ -104,11 +106,11 @@ func TestMuteRuleErrors(t *testing.T) {
 }
 
 func TestMuteFile(t *testing.T) {
-	rules, err := audit.All.ReadMuteRules(strings.NewReader("\ufeff# known\r\n\ncheck=ip/borrowed # TICKET-1\n  node=n#1\t# odd\n"), "ignore.txt")
+	rules, err := checks.All.ReadMuteRules(strings.NewReader("\ufeff# known\r\n\ncheck=ip/borrowed # TICKET-1\n  node=n#1\t# odd\n"), "ignore.txt")
 	if err != nil || len(rules) != 2 || rules[0].Text != "check=ip/borrowed" || rules[1].Node != "n#1" {
 		t.Errorf("%+v, %v", rules, err)
 	}
-	_, err = audit.All.ReadMuteRules(strings.NewReader("check=pool\n\nnode\n"), "ignore.txt")
+	_, err = checks.All.ReadMuteRules(strings.NewReader("check=pool\n\nnode\n"), "ignore.txt")
 	if err == nil || !strings.Contains(err.Error(), "ignore.txt, line 3: ") || !strings.Contains(err.Error(), `"node"`) {
 		t.Errorf("%v", err)
 	}
@@ -117,7 +119,7 @@ func TestMuteFile(t *testing.T) {
 // TestExpired: a rule whose time has come mutes nothing and says so, and so does
 // one that ends where the time is not known.
 func TestExpired(t *testing.T) {
-	r, err := audit.All.ParseMuteRule("node=n1,until=2026-01-31")
+	r, err := checks.All.ParseMuteRule("node=n1,until=2026-01-31")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +128,7 @@ func TestExpired(t *testing.T) {
 		time.Date(2026, 1, 31, 23, 59, 59, 0, time.UTC): false, time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC): true, {}: true,
 	} {
 		_, muted := m.Apply(known(), at)
-		if muted[0].Expired != expired || (muted[0].Count == 0) != expired || audit.FormatTime(muted[0].Until.Time) != "2026-02-01T00:00:00Z" {
+		if muted[0].Expired != expired || (muted[0].Count == 0) != expired || state.FormatTime(muted[0].Until.Time) != "2026-02-01T00:00:00Z" {
 			t.Errorf("at %s: %+v", at, muted[0])
 		}
 	}
@@ -156,15 +158,15 @@ func reread(t *testing.T, r *audit.Report) *audit.Report {
 // first.
 func TestBaseline(t *testing.T) {
 	old := report(known()[:4]...)
-	old.Findings[3].Severity = audit.Info
+	old.Findings[3].Severity = state.Info
 	base := audit.NewBaseline("old.json", reread(t, old))
-	rule, err := audit.All.ParseMuteRule("check=ip/borrowed,pool=gold")
+	rule, err := checks.All.ParseMuteRule("check=ip/borrowed,pool=gold")
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := report(known()...)
-	now.Findings[3].Severity = audit.Warning // worse than before
-	now.Findings[2].Severity = audit.Info    // better
+	now.Findings[3].Severity = state.Warning // worse than before
+	now.Findings[2].Severity = state.Info    // better
 	now.Mute(&audit.Mutes{Rules: []audit.MuteRule{rule}, Baselines: []*audit.Baseline{base}})
 	want := []string{"block/empty 10.0.0.0/26", "block/overlap 10.0.1.0/26", "block/empty 10.0.2.0/26", "config/strict-affinity default",
 		"node/no-block n1", "pool/overlap tin"}
@@ -187,15 +189,15 @@ func TestBaseline(t *testing.T) {
 // TestMutedDoNotCount: what is muted fails no run.
 func TestMutedDoNotCount(t *testing.T) {
 	r := report(known()[0])
-	rule, err := audit.All.ParseMuteRule("pool=gold")
+	rule, err := checks.All.ParseMuteRule("pool=gold")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.AtOrAbove(audit.Critical) {
+	if !r.AtOrAbove(state.Critical) {
 		t.Fatal("the state is not the one meant")
 	}
 	r.Mute(&audit.Mutes{Rules: []audit.MuteRule{rule}})
-	if r.AtOrAbove(audit.Info) || len(r.Findings) != 0 || r.Findings == nil {
+	if r.AtOrAbove(state.Info) || len(r.Findings) != 0 || r.Findings == nil {
 		t.Errorf("%+v", r)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -72,7 +73,7 @@ type ReportCluster struct {
 type Time struct{ time.Time }
 
 // MarshalJSON writes the time in RFC 3339, or "" for the zero time.
-func (t Time) MarshalJSON() ([]byte, error) { return json.Marshal(FormatTime(t.Time)) }
+func (t Time) MarshalJSON() ([]byte, error) { return json.Marshal(state.FormatTime(t.Time)) }
 
 // UnmarshalJSON reads what MarshalJSON writes.
 func (t *Time) UnmarshalJSON(b []byte) error {
@@ -83,14 +84,6 @@ func (t *Time) UnmarshalJSON(b []byte) error {
 	parsed, err := time.Parse(time.RFC3339Nano, s)
 	t.Time = parsed
 	return err
-}
-
-// FormatTime writes a time as reports and evidence do.
-func FormatTime(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format(time.RFC3339)
 }
 
 // Summary counts findings by severity, and objects.
@@ -112,15 +105,15 @@ type Summary struct {
 
 // Of returns where the findings of a severity are counted; for what is no severity,
 // a count that nothing shows.
-func (s *Summary) Of(severity Severity) *int {
+func (s *Summary) Of(severity state.Severity) *int {
 	switch severity {
-	case Critical:
+	case state.Critical:
 		return &s.Critical
-	case Error:
+	case state.Error:
 		return &s.Error
-	case Warning:
+	case state.Warning:
 		return &s.Warning
-	case Info:
+	case state.Info:
 		return &s.Info
 	}
 	return new(int)

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -76,8 +77,8 @@ func (b *BlockReport) Is(c Condition) bool { return slices.Contains(b.Conditions
 func (b *BlockReport) Broken() bool { return slices.ContainsFunc(b.Conditions, Condition.Broken) }
 
 // blockReports makes the reports of all blocks, in the order of their CIDRs.
-func blockReports(st *State) []BlockReport {
-	lent := map[*Block][]*Borrow{}
+func blockReports(st *state.State) []BlockReport {
+	lent := map[*state.Block][]*state.Borrow{}
 	for _, br := range st.Borrows {
 		lent[br.Block] = append(lent[br.Block], br)
 	}
@@ -86,17 +87,17 @@ func blockReports(st *State) []BlockReport {
 	for _, b := range st.IPBlocks {
 		r := BlockReport{
 			CIDR: b.CIDR.String(), Owner: b.Owner.String(), InUse: b.Used, Available: st.Unused(b),
-			Lent: len(lent[b]), Reclaimable: b.Release.OK,
+			Lent: len(lent[b]), Reclaimable: b.Reclaimability.OK,
 		}
 		if b.Pool != nil {
 			r.Pool = b.Pool.Name
 		}
 		if r.Lent > 0 {
-			r.LentTo = names(lent[b], func(br *Borrow) string { return br.User })
+			r.LentTo = Names(lent[b], func(br *state.Borrow) string { return br.User })
 		}
 		for i := range b.Attributes {
 			if b.Attributes[i].Cooling() {
-				r.Cooling += b.sharing(i)
+				r.Cooling += sharing(b, i)
 			}
 		}
 		for _, c := range []struct {
@@ -104,7 +105,7 @@ func blockReports(st *State) []BlockReport {
 			Condition
 		}{
 			{len(b.Faults) > 0, BlockCorrupt}, {overlaps[b], BlockOverlap}, {b.SoftDeleted, BlockDeleted},
-			{st.nodesRead() && st.Vanished(b.Owner.Node()), BlockDeadNode}, {b.Owner == blocks.Owner{}, BlockNoOwner},
+			{st.NodesRead() && st.Vanished(b.Owner.Node()), BlockDeadNode}, {b.Owner == blocks.Owner{}, BlockNoOwner},
 		} {
 			if c.is {
 				r.Conditions = append(r.Conditions, c.Condition)
@@ -116,7 +117,7 @@ func blockReports(st *State) []BlockReport {
 }
 
 // sharing counts the ordinals that point to one entry of the attributes.
-func (b *Block) sharing(attributes int) int {
+func sharing(b *state.Block, attributes int) int {
 	n := 0
 	for _, o := range b.Ordinals {
 		if int(o) == attributes {
@@ -128,11 +129,11 @@ func (b *Block) sharing(attributes int) int {
 
 // overlappingBlocks returns the blocks that share addresses with another. They come
 // in CIDR order, so that a block that lies in others follows them.
-func overlappingBlocks(all []*Block) map[*Block]bool {
-	out := map[*Block]bool{}
-	var open []*Block
+func overlappingBlocks(all []*state.Block) map[*state.Block]bool {
+	out := map[*state.Block]bool{}
+	var open []*state.Block
 	for _, b := range all {
-		open = slices.DeleteFunc(open, func(o *Block) bool { return !o.CIDR.Overlaps(b.CIDR) })
+		open = slices.DeleteFunc(open, func(o *state.Block) bool { return !o.CIDR.Overlaps(b.CIDR) })
 		if len(open) > 0 {
 			out[b] = true
 		}
@@ -145,7 +146,7 @@ func overlappingBlocks(all []*Block) map[*Block]bool {
 }
 
 // reservationsIn returns the parts of a pool that IPReservations cover, in order.
-func (st *State) reservationsIn(p *Pool) []string {
+func reservationsIn(st *state.State, p *state.Pool) []string {
 	var in []netip.Prefix
 	for i := range st.Reservations {
 		for _, c := range st.Reservations[i].CIDRs {

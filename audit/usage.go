@@ -5,26 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-)
-
-// UseKind says what kind of thing an address is allocated to.
-type UseKind int8
-
-// The kinds of use.
-const (
-	// UseUnknown: the allocation does not say, or the block is corrupt.
-	UseUnknown UseKind = iota
-	UsePod
-	UseTunnel
-	UseService
-	// UseWindows: a Windows node keeps the address back.
-	UseWindows
-	// UseVM: a KubeVirt virtual machine, running or not.
-	UseVM
-	// UseCooling: nothing; it was released, and waits out its cooldown. A [Usage] says
-	// so by [MarkCooling].
-	UseCooling
 )
 
 // Mark says what is out of the ordinary about an address; marks are added up.
@@ -44,7 +26,7 @@ const (
 type AddressUse struct {
 	// Ordinal is the place of the address in its block, from 0.
 	Ordinal int
-	Kind    UseKind
+	Kind    state.UseKind
 	// Namespace and Name are those of the pod that holds the address or, where none
 	// is seen, of the pod or the virtual machine that the allocation names. For a
 	// service the name alone is set, as Calico writes it ("NAMESPACE/NAME"), and for a
@@ -67,10 +49,10 @@ type Usage struct {
 	Texts []string `json:"texts"`
 	// Counts has, per block in the order of the report's, its number of entries in
 	// the lists below, in which the blocks follow each other.
-	Counts   []int     `json:"counts"`
-	Ordinals []int     `json:"ordinals"`
-	Kinds    []UseKind `json:"kinds"`
-	Marks    []Mark    `json:"marks"`
+	Counts   []int           `json:"counts"`
+	Ordinals []int           `json:"ordinals"`
+	Kinds    []state.UseKind `json:"kinds"`
+	Marks    []Mark          `json:"marks"`
 	// Namespaces and Nodes point into Texts.
 	Namespaces []int    `json:"namespaces"`
 	Nodes      []int    `json:"nodes"`
@@ -82,7 +64,7 @@ type Usage struct {
 
 // NewUsage makes the Usage of a state. r are the findings about it, which say what
 // is leaked.
-func NewUsage(st *State, r *Result) *Usage {
+func NewUsage(st *state.State, r *Result) *Usage {
 	u := &Usage{Texts: []string{""}}
 	texts := map[string]int{"": 0}
 	intern := func(s string) int {
@@ -99,10 +81,10 @@ func NewUsage(st *State, r *Result) *Usage {
 			leaked[f.Subject.IP] = true
 		}
 	}
-	borrowed := map[AllocationRef]*Borrow{}
+	borrowed := map[state.AllocationRef]*state.Borrow{}
 	for _, br := range st.Borrows {
 		if i, ok := br.Block.Ordinal(br.Addr); ok {
-			borrowed[AllocationRef{br.Block, i}] = br
+			borrowed[state.AllocationRef{Block: br.Block, Ordinal: i}] = br
 		}
 	}
 	for _, b := range st.IPBlocks {
@@ -111,8 +93,8 @@ func NewUsage(st *State, r *Result) *Usage {
 			if o == blocks.Free {
 				continue
 			}
-			ref := AllocationRef{b, i}
-			x := st.addressUse(ref)
+			ref := state.AllocationRef{Block: b, Ordinal: i}
+			x := addressUse(st, ref)
 			if br := borrowed[ref]; br != nil {
 				x.Marks, x.Node = x.Marks|MarkBorrowed, br.User
 			}
@@ -131,33 +113,33 @@ func NewUsage(st *State, r *Result) *Usage {
 
 // addressUse says what an allocated address is in use for, without its marks of
 // borrowed and leaked.
-func (st *State) addressUse(r AllocationRef) AddressUse {
+func addressUse(st *state.State, r state.AllocationRef) AddressUse {
 	attr := r.Attributes()
 	if attr == nil {
 		return AddressUse{}
 	}
 	x := AddressUse{Node: attr.Node, Handle: attr.Handle}
-	x.Kind = sortOf(r.Block, attr)
+	x.Kind = state.KindOf(r.Block, attr)
 	switch x.Kind {
-	case UseCooling:
-		x.Kind, x.Marks = UseUnknown, x.Marks|MarkCooling
-	case UseTunnel:
+	case state.UseCooling:
+		x.Kind, x.Marks = state.UseUnknown, x.Marks|MarkCooling
+	case state.UseTunnel:
 		x.Name, x.Node = attr.TunnelOf()
-	case UseService:
+	case state.UseService:
 		x.Name = attr.Service
-	case UseVM:
+	case state.UseVM:
 		x.Namespace, x.Name, _ = attr.VMOf()
-	case UsePod:
+	case state.UsePod:
 		x.Namespace, x.Name = attr.Namespace, attr.Pod
-	case UseUnknown, UseWindows:
+	case state.UseUnknown, state.UseWindows:
 	}
 	if w := st.LiveUser(r.Addr(), attr); w != nil {
 		switch x.Kind {
-		case UsePod, UseUnknown:
-			x.Kind, x.Namespace, x.Name, x.Node = UsePod, w.Namespace, w.Name, cmp.Or(w.Node, x.Node)
-		case UseVM:
+		case state.UsePod, state.UseUnknown:
+			x.Kind, x.Namespace, x.Name, x.Node = state.UsePod, w.Namespace, w.Name, cmp.Or(w.Node, x.Node)
+		case state.UseVM:
 			x.Node = cmp.Or(w.Node, x.Node)
-		case UseTunnel, UseService, UseWindows, UseCooling:
+		case state.UseTunnel, state.UseService, state.UseWindows, state.UseCooling:
 		}
 	}
 	return x

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
 )
 
 // rule is a rule of Prometheus.
@@ -146,7 +147,7 @@ func matches(t *testing.T, selector string, labels map[string]string) bool {
 
 func selectedChecks(t *testing.T, a rule) (out []string) {
 	t.Helper()
-	for _, c := range audit.All {
+	for _, c := range checks.All {
 		for _, s := range []string{"critical", "error", "warning", "info"} {
 			if selects(t, a, c.ID, s) && !slices.Contains(out, c.ID) {
 				out = append(out, c.ID)
@@ -163,12 +164,12 @@ func TestAlertsCoverChecks(t *testing.T) {
 	named := regexp.MustCompile(`\b(?:affinity|block|config|handle|ip|node|pool|route)/[a-z-]+`)
 	for _, a := range alerts {
 		for _, id := range named.FindAllString(a.Expr+a.Annotations["description"], -1) {
-			if !slices.ContainsFunc(audit.All, func(c *audit.Check) bool { return c.ID == id }) {
+			if !slices.ContainsFunc(checks.All, func(c *audit.Check) bool { return c.ID == id }) {
 				t.Errorf("%s names the check %s, which does not exist", a.Alert, id)
 			}
 		}
 	}
-	for _, c := range audit.All {
+	for _, c := range checks.All {
 		for _, s := range []string{"critical", "error"} {
 			if !strings.Contains(c.Severity, s) {
 				continue

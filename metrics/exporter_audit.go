@@ -9,20 +9,21 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // judged is a snapshot with what the checks found in it.
 type judged struct {
-	state  *audit.State
+	state  *state.State
 	result *audit.Result
 	checks []checkRun
 }
 
 // judge runs checks over a snapshot. A check that fails takes no other with it.
 func (e *Exporter) judge(s *blocks.Snapshot, checks []*audit.Check) (*judged, error) {
-	var st *audit.State
-	if err := e.guarded(func() { st = audit.NewState(s, audit.Options{Grace: e.Grace}) }); err != nil {
+	var st *state.State
+	if err := e.guarded(func() { st = state.New(s, state.Options{Grace: e.Grace}) }); err != nil {
 		return nil, fmt.Errorf("auditing: %w", err)
 	}
 	out := &judged{state: st}
@@ -33,13 +34,13 @@ func (e *Exporter) judge(s *blocks.Snapshot, checks []*audit.Check) (*judged, er
 		err := e.guarded(func() { r = audit.Run(st, []*audit.Check{c}) })
 		if err != nil {
 			e.Log.Error("a check failed: this is a mistake in calico-audit", "check", c.ID, "error", err)
-			r = &audit.Result{Skipped: []audit.Skipped{{Check: c.ID, Reason: "it failed: " + err.Error()}}, Unjudged: []string{c.ID}}
+			r = &audit.Result{Skipped: []audit.Skipped{{Check: c.ID, Reason: "it failed: " + err.Error()}}, Inconclusive: []string{c.ID}}
 		}
 		results = append(results, r)
 		if c.HostViews && len(s.Hosts.Views) == 0 {
 			continue // that it found nothing is no verdict, and no failure either
 		}
-		out.checks = append(out.checks, checkRun{c.ID, time.Since(began), !slices.Contains(r.Unjudged, c.ID)})
+		out.checks = append(out.checks, checkRun{c.ID, time.Since(began), !slices.Contains(r.Inconclusive, c.ID)})
 	}
 	out.result = audit.Join(results...)
 	return out, nil
@@ -97,7 +98,7 @@ func (e *Exporter) publish(ctx context.Context, j *judged, unsure int, took time
 // usageOf returns what the single addresses of a snapshot are in use for; nil if that
 // fails. The State is made anew: few ask, and it is larger than what it is made of.
 func (e *Exporter) usageOf(s *blocks.Snapshot, r *audit.Result) (out *audit.Usage) {
-	_ = e.guarded(func() { out = audit.NewUsage(audit.NewState(s, audit.Options{Grace: e.Grace}), r) }) // logged; the report is good without
+	_ = e.guarded(func() { out = audit.NewUsage(state.New(s, state.Options{Grace: e.Grace}), r) }) // logged; the report is good without
 	return out
 }
 

@@ -3,7 +3,7 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -46,7 +46,7 @@ func (e *Exporter) Collect(ch chan<- prometheus.Metric) {
 func (a *Audit) collectFindings(send func(*Family, float64, ...string)) {
 	type kind struct {
 		check    string
-		severity audit.Severity
+		severity state.Severity
 	}
 	counts := map[kind]int{}
 	for i := range a.Report.Findings {
@@ -59,7 +59,7 @@ func (a *Audit) collectFindings(send func(*Family, float64, ...string)) {
 		if !c.judged {
 			continue
 		}
-		for _, s := range audit.Severities {
+		for _, s := range state.Severities {
 			send(findings, float64(counts[kind{c.id, s}]), c.id, s.String())
 		}
 	}

@@ -5,7 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -52,7 +53,7 @@ var (
 		"Blocks that Calico's allocator would still let a node claim. It compares exact CIDRs only, so that this exceeds the free ones where blocks of another size lie in the pool.",
 		"ippool", "ip_family").with(slotReads...)
 	poolReclaimable = poolGroup.gauge("pool_reclaimable_blocks", "blocks",
-		"Claimed blocks that calico-audit repair --empty-blocks would release now.", "ippool", "ip_family").with(audit.ReleaseNeeds...)
+		"Claimed blocks that calico-audit repair --empty-blocks would release now.", "ippool", "ip_family").with(state.ReleaseNeeds...)
 	poolNeeded = poolGroup.gauge("pool_needed_blocks", "blocks",
 		"Blocks that the nodes that the pool selects will need when they run as many pods as they may. 0 for a pool that pods do not get addresses from by themselves.",
 		"ippool", "ip_family").with(blocks.Pools, blocks.Nodes)
@@ -129,7 +130,7 @@ type point struct {
 // points collects the numbers of an audit. Families whose numbers would be wrong
 // are left out.
 type points struct {
-	state *audit.State
+	state *state.State
 	all   []point
 	knows map[*Family]bool
 }
@@ -166,7 +167,7 @@ func Families() []*Family {
 // hostViewChecks names the checks that judge nothing without host views, as code.
 func hostViewChecks() string {
 	var ids []string
-	for _, c := range audit.All {
+	for _, c := range checks.All {
 		if c.HostViews {
 			ids = append(ids, c.ID)
 		}

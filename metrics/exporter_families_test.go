@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
 )
 
 func registered(t *testing.T, e *Exporter) *prometheus.Registry {
@@ -203,7 +204,7 @@ func TestAbsent(t *testing.T) {
 // TestSwitches: series of nodes are left out where asked for, and muted findings
 // count as such.
 func TestSwitches(t *testing.T) {
-	rule, err := audit.All.ParseMuteRule("check=ip/borrowed")
+	rule, err := checks.All.ParseMuteRule("check=ip/borrowed")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -141,7 +142,7 @@ func (l *loop) audit(ctx context.Context) {
 		return
 	}
 	l.heldAt, l.moved, l.moving = time.Time{}, time.Time{}, time.Time{}
-	j, err := l.judge(s, audit.All)
+	j, err := l.judge(s, checks.All)
 	if err != nil {
 		l.again = true
 		return // it was logged and counted; what is known gets old
@@ -177,7 +178,7 @@ func (l *loop) confirmed(ctx context.Context, j *judged) *judged {
 	if len(resources) == 0 {
 		return j
 	}
-	second, err := l.reread(ctx, j.state.Snapshot, resources, audit.All)
+	second, err := l.reread(ctx, j.state.Snapshot, resources, checks.All)
 	if err != nil {
 		l.failed(resources, err)
 		j.result = j.result.Unconfirmed(err)

@@ -6,12 +6,12 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // numbersOf returns the numbers of a State.
-func numbersOf(st *audit.State, nodes bool) *points {
+func numbersOf(st *state.State, nodes bool) *points {
 	s := &points{state: st, knows: map[*Family]bool{}}
 	s.pools()
 	s.nodesWithoutBlock()
@@ -24,7 +24,7 @@ func numbersOf(st *audit.State, nodes bool) *points {
 
 // pools adds the numbers of the pools.
 func (s *points) pools() {
-	borrowed := map[*audit.Pool]int{}
+	borrowed := map[*state.Pool]int{}
 	for _, b := range s.state.Borrows {
 		borrowed[b.Block.Pool]++
 	}
@@ -53,8 +53,8 @@ func (s *points) pools() {
 // nodesWithoutBlock counts, per family, the schedulable nodes without any block.
 func (s *points) nodesWithoutBlock() {
 	without := map[blocks.Family]int{}
-	for _, h := range s.state.Hosts {
-		for _, n := range h.Needs {
+	for _, h := range s.state.NodeStates {
+		for _, n := range h.BlockStatus {
 			if h.Schedulable && n.NoBlock() && len(n.Elsewhere) == 0 {
 				without[n.Family]++
 			}
@@ -107,7 +107,7 @@ func (s *points) shares() map[place]*share {
 		}
 		return out[p]
 	}
-	for _, h := range s.state.Hosts {
+	for _, h := range s.state.NodeStates {
 		if h.Node == nil {
 			continue
 		}
@@ -151,7 +151,7 @@ func (s *points) shares() map[place]*share {
 	return out
 }
 
-func poolName(p *audit.Pool) string {
+func poolName(p *state.Pool) string {
 	if p == nil {
 		return ""
 	}

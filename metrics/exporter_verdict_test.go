@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -74,7 +75,7 @@ func TestHostViews(t *testing.T) {
 		f.is(starved)
 		played(t, f, ExporterOptions{}, func(e *Exporter) {
 			pass(3 * time.Second)
-			for _, c := range audit.All {
+			for _, c := range checks.All {
 				want := 1.0
 				if c.ID == "route/stray-blackhole" || c.ID == "ip/host-in-use" {
 					want = -1

@@ -5,13 +5,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // afterwards returns the state as it would be if steps were carried out and nothing
 // else happened. It is what a plan's numbers afterwards come from.
-func afterwards(st *audit.State, steps []Step) *audit.State {
+func afterwards(st *state.State, steps []Step) *state.State {
 	if len(steps) == 0 {
 		return st
 	}
@@ -21,7 +21,7 @@ func afterwards(st *audit.State, steps []Step) *audit.State {
 			k.pretend(x, &steps[i])
 		}
 	}
-	return audit.NewState(x.done(), audit.Options{Grace: max(st.Grace, 1)})
+	return state.New(x.done(), state.Options{Grace: max(st.Grace, 1)})
 }
 
 // pretence is a snapshot that steps are carried out on in memory.

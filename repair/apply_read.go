@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -64,7 +64,7 @@ func (x *run) take(s *blocks.Snapshot) {
 	if grace == 0 {
 		grace = 1 // no grace at all; zero would mean the default
 	}
-	x.state = audit.NewState(s, audit.Options{Grace: grace})
+	x.state = state.New(s, state.Options{Grace: grace})
 	if x.journal != nil {
 		x.journal.Clock(s.Cluster.TakenAt)
 	}

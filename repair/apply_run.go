@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -38,7 +39,7 @@ type run struct {
 
 	guid  string       // of the cluster that the run is for
 	first time.Time    // when the run read everything first
-	state *audit.State // of the last reading
+	state *state.State // of the last reading
 	whole time.Time    // when everything was read last, by the API server's clock
 	wrote int          // steps that wrote something
 	// failures counts those in a row; stopped says why the run goes no further.
@@ -135,7 +136,7 @@ func (x *run) begin(ctx context.Context, plan *Plan) error {
 	}
 	if plan.CreatedAt.After(now.Add(futureLeeway)) {
 		return fmt.Errorf("%w: it was made at %s, and by the API server's clock it is %s now: make a new one",
-			ErrNoPlan, audit.FormatTime(plan.CreatedAt.Time), audit.FormatTime(now))
+			ErrNoPlan, state.FormatTime(plan.CreatedAt.Time), state.FormatTime(now))
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -97,9 +97,9 @@ func (a *applying) observe(ctx context.Context, kind *stepKind, s *Step) (*Step,
 
 // sameTarget compares what steps are about, as far as the plan says it. The node
 // of an address may change without another address being meant.
-func sameTarget(now, planned audit.Subject) bool {
+func sameTarget(now, planned state.Subject) bool {
 	return now.Kind == planned.Kind && now.CIDR == planned.CIDR && now.IP == planned.IP && now.Name == planned.Name &&
-		(now.Node == planned.Node || now.Kind == audit.KindIP)
+		(now.Node == planned.Node || now.Kind == state.KindIP)
 }
 
 // notDerived says why a step does not come out any more.
@@ -129,7 +129,7 @@ func (a *applying) notDerived(kind *stepKind, s *Step, refusal *Refusal) Outcome
 }
 
 // changed compares the guards: most must be as they were in the plan, to the letter.
-func changed(kind *stepKind, st *audit.State, planned, now *Step) *Outcome {
+func changed(kind *stepKind, st *state.State, planned, now *Step) *Outcome {
 	for _, name := range kind.exact {
 		was, is := planned.Guard(name), now.Guard(name)
 		if was == is {
@@ -166,9 +166,9 @@ func (a *applying) second(planned, now *Step) (Outcome, *time.Time) {
 		return Outcome{}, nil
 	}
 	if why := a.plan.Unobserved(); why != "" {
-		return skip(SkipTooSoon, "it must be seen twice, %s apart, and %s: apply it with --wait, by which it would be due at %s, or make a new plan of the cluster", apart, why, audit.FormatTime(due)), &due
+		return skip(SkipTooSoon, "it must be seen twice, %s apart, and %s: apply it with --wait, by which it would be due at %s, or make a new plan of the cluster", apart, why, state.FormatTime(due)), &due
 	}
-	return skip(SkipTooSoon, "it must be seen twice, %s apart: apply the plan again after %s", apart, audit.FormatTime(due)), &due
+	return skip(SkipTooSoon, "it must be seen twice, %s apart: apply the plan again after %s", apart, state.FormatTime(due)), &due
 }
 
 // firstSeen is when the plan's steps were observed first. The time of a plan made
@@ -225,7 +225,7 @@ func (a *applying) write(ctx context.Context, kind *stepKind, s *Step) (Outcome,
 // verify reads the objects of a step after it was written, and says what became of
 // it: it is done if its whole outcome was read, whatever became of the writer's
 // answer, and not if anything of it is left, whatever else is right.
-func (a *applying) verify(ctx context.Context, kind *stepKind, s *Step, before *audit.State, written error) Outcome {
+func (a *applying) verify(ctx context.Context, kind *stepKind, s *Step, before *state.State, written error) Outcome {
 	if err := a.journal.Err(); err != nil {
 		a.stop(SkipJournal, err.Error())
 	}
@@ -261,7 +261,7 @@ const settle = time.Second
 
 // outcome reads the objects of a step until they show its outcome or, a moment later,
 // still do not. wrong is what is not as it should be, err that they cannot be read.
-func (a *applying) outcome(ctx context.Context, kind *stepKind, s *Step, before *audit.State) (remark string, wrong, err error) {
+func (a *applying) outcome(ctx context.Context, kind *stepKind, s *Step, before *state.State) (remark string, wrong, err error) {
 	var behind *LeftBehindError
 	for try := 0; ; try++ {
 		if err := a.refreshAll(ctx, func() []blocks.Ref { return kind.refsOf(a.state, s) }); err != nil {
@@ -278,7 +278,7 @@ func (a *applying) outcome(ctx context.Context, kind *stepKind, s *Step, before 
 
 // judgeOutcome is what a state shows of a step that was derived from an earlier one:
 // nil, with a remark perhaps, if it is done.
-func judgeOutcome(kind *stepKind, before, now *audit.State, s *Step) (remark string, wrong error) {
+func judgeOutcome(kind *stepKind, before, now *state.State, s *Step) (remark string, wrong error) {
 	wrong = kind.verify(now, s)
 	var behind *LeftBehindError
 	if errors.As(wrong, &behind) && kind.asBefore != nil && kind.asBefore(before, now, s) {

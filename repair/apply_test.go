@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/sketch"
 )
@@ -194,25 +195,25 @@ func TestTwoObservations(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantOutcomes(t, outcomes(r), "skipped TooSoon", "skipped TooSoon")
-	due := audit.FormatTime(p.CreatedAt.Add(audit.DefaultGrace))
+	due := state.FormatTime(p.CreatedAt.Add(state.DefaultGrace))
 	if !strings.Contains(r.Outcomes[0].Reason, due) {
 		t.Errorf("the reason does not say when: %q, want %s", r.Outcomes[0].Reason, due)
 	}
 
 	var waits []time.Time
 	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{Wait: true, Waiting: func(u time.Time) { waits = append(waits, u) }}), "done", "done")
-	if len(waits) != 1 || f.now.Before(p.CreatedAt.Add(audit.DefaultGrace)) {
+	if len(waits) != 1 || f.now.Before(p.CreatedAt.Add(state.DefaultGrace)) {
 		t.Errorf("waits %v, until %s", waits, f.now)
 	}
 
 	f = storyDrained(t)
 	p = f.plan(t, req)
-	f.now = f.now.Add(audit.DefaultGrace)
+	f.now = f.now.Add(state.DefaultGrace)
 	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{}), "done", "done")
 
 	f = storyDrained(t)
 	p = f.plan(t, req)
-	f.now = f.now.Add(audit.DefaultGrace)
+	f.now = f.now.Add(state.DefaultGrace)
 	for i := range f.s.Blocks {
 		f.s.Blocks[i].ResourceVersion += "1" // somebody wrote them in between
 	}
@@ -403,7 +404,7 @@ func TestConfirm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second := audit.NewState(s, audit.Options{})
+	second := state.New(s, state.Options{})
 	same := Confirm(first, second, emptyBlocks)
 	if diff := cmp.Diff(first, same, cmp.Comparer(func(a, b blocks.Count) bool { return a.Cmp(b) == 0 })); diff != "" {
 		t.Errorf("two readings that agree change the plan (-first +confirmed):\n%s", diff)

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -88,7 +88,7 @@ func (b *begun) refs() []blocks.Ref {
 	for _, e := range b.log.changes {
 		r.one(e.Change.Resource, e.Change.Name)
 		if was := e.Change.was(); e.Change.Resource == blocks.Affinities && was.Spec.CIDR != "" { // its block, and who else claims that
-			r.claim(prefixOf(audit.Subject{CIDR: was.Spec.CIDR}), was.Spec.Node)
+			r.claim(prefixOf(state.Subject{CIDR: was.Spec.CIDR}), was.Spec.Node)
 		}
 	}
 	return r.out
@@ -237,7 +237,7 @@ func (b *begun) mine(a *blocks.Affinity) bool {
 	if a.CIDR != prefixOf(b.step.Target) {
 		return false
 	}
-	if b.step.Target.Kind == audit.KindBlock {
+	if b.step.Target.Kind == state.KindBlock {
 		return ownerGuard(a.Owner) == b.step.Guard(GuardOwner)
 	}
 	return a.Owner.Node() == b.step.Target.Node
@@ -320,7 +320,7 @@ func (b *begun) mustStay(a *blocks.Affinity) string {
 	case a.State != blocks.PendingDeletion || storedObject(last.Change.After).Spec.State != string(blocks.PendingDeletion):
 		return fmt.Sprintf("its state is %q, which is not what the journal says was written last", a.State)
 	case a.Written.After(last.At.Add(writeTimeout + futureLeeway)):
-		return fmt.Sprintf("somebody else wrote it since, at %s, and may be releasing it", audit.FormatTime(a.Written))
+		return fmt.Sprintf("somebody else wrote it since, at %s, and may be releasing it", state.FormatTime(a.Written))
 	case block == nil:
 		return "its block does not exist"
 	case block.SoftDeleted:

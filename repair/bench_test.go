@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/sketch"
 )
 
@@ -49,15 +51,15 @@ func BenchmarkBuild(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	st := audit.NewState(snap, audit.Options{})
+	st := state.New(snap, state.Options{})
 	b.Run("state", func(b *testing.B) {
 		for b.Loop() {
-			audit.NewState(snap, audit.Options{})
+			state.New(snap, state.Options{})
 		}
 	})
 	b.Run("checks", func(b *testing.B) {
 		for b.Loop() {
-			audit.Run(st, audit.All)
+			audit.Run(st, checks.All)
 		}
 	})
 	b.Run("build", func(b *testing.B) {

@@ -7,12 +7,13 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 )
 
 // Build makes a plan from a state: what would be done, what must not be and why,
 // and what people should do. It reads and writes nothing. The same state and
 // request give the same plan.
-func Build(st *audit.State, req Request) *Plan {
+func Build(st *state.State, req Request) *Plan {
 	report := audit.NewReport(st, &audit.Result{})
 	p := &Plan{
 		APIVersion: audit.APIVersion, Kind: PlanKind, Cluster: report.Cluster,
@@ -50,7 +51,7 @@ func Build(st *audit.State, req Request) *Plan {
 // refused, or neither. It is the same code that [Build] uses, so that a step comes
 // out of a state if and only if a plan made of that state would have it. Pools,
 // nodes and the bound on steps are not looked at.
-func Derive(st *audit.State, req Request, id string) (*Step, *Refusal) {
+func Derive(st *state.State, req Request, id string) (*Step, *Refusal) {
 	name, _, _ := strings.Cut(id, ":")
 	if k := kindOf(Kind(name)); k != nil {
 		return k.derive(st, req, id)
@@ -59,7 +60,7 @@ func Derive(st *audit.State, req Request, id string) (*Step, *Refusal) {
 }
 
 // derive is [Derive] for a step of the kind.
-func (k *stepKind) derive(st *audit.State, req Request, id string) (*Step, *Refusal) {
+func (k *stepKind) derive(st *state.State, req Request, id string) (*Step, *Refusal) {
 	if !k.asked(req) {
 		return nil, nil
 	}
@@ -75,7 +76,7 @@ func (k *stepKind) derive(st *audit.State, req Request, id string) (*Step, *Refu
 
 // propose asks one kind what it finds; only is the ID of the one step that is of
 // interest, or empty.
-func propose(st *audit.State, req Request, k *stepKind, only string) *proposals {
+func propose(st *state.State, req Request, k *stepKind, only string) *proposals {
 	x := &proposals{st: st.WithTerminated(req.Terminated), req: req, kind: k, only: only}
 	if x.unread() {
 		return x
@@ -101,7 +102,7 @@ func (p *proposals) dropAmbiguous() {
 	})
 }
 
-func (p *Plan) collect(st *audit.State, k *stepKind) {
+func (p *Plan) collect(st *state.State, k *stepKind) {
 	if !k.asked(p.Request) {
 		return
 	}
@@ -113,8 +114,8 @@ func (p *Plan) collect(st *audit.State, k *stepKind) {
 // narrow keeps what concerns any of the pools and any of the nodes asked for. What
 // concerns the whole cluster stays.
 func (p *Plan) narrow() {
-	beside := func(t audit.Subject, pools, nodes []string) bool {
-		if t.Kind == audit.KindCluster || t.Kind == audit.KindConfig {
+	beside := func(t state.Subject, pools, nodes []string) bool {
+		if t.Kind == state.KindCluster || t.Kind == state.KindConfig {
 			return false
 		}
 		return !meet(p.Request.Pools, pools) || !meet(p.Request.Nodes, nodes)
@@ -146,7 +147,7 @@ func (p *Plan) limit() {
 
 // sort puts the steps into the order in which they are carried out: by kind; then
 // those of pools that have no block left, for whom others wait; then by address.
-func (p *Plan) sort(st *audit.State) {
+func (p *Plan) sort(st *state.State) {
 	scarce := map[string]bool{}
 	for _, q := range st.Pools {
 		scarce[q.Name] = q.ServesWorkloads() && q.Slots.Allocatable.IsZero()
@@ -168,12 +169,12 @@ func (p *Plan) sort(st *audit.State) {
 }
 
 // compareTargets orders subjects by address, then by name.
-func compareTargets(a, b audit.Subject) int {
+func compareTargets(a, b state.Subject) int {
 	return cmp.Or(placeOf(a).Addr().Compare(placeOf(b).Addr()), cmp.Compare(placeOf(a).Bits(), placeOf(b).Bits()),
 		cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Name, b.Name))
 }
 
-func placeOf(s audit.Subject) netip.Prefix {
+func placeOf(s state.Subject) netip.Prefix {
 	if a, err := netip.ParseAddr(s.IP); err == nil {
 		return netip.PrefixFrom(a, a.BitLen())
 	}

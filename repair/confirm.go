@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 )
 
 // Confirm makes the plan of a second reading, and holds only the steps that the
@@ -11,7 +12,7 @@ import (
 // and what came or went in between looks like damage in one reading and not in the
 // next. The first plan should be made without a bound on steps. What only the
 // second reading gives is refused, and said.
-func Confirm(first *Plan, st *audit.State, req Request) *Plan {
+func Confirm(first *Plan, st *state.State, req Request) *Plan {
 	unbounded := req
 	unbounded.MaxSteps = 0
 	p := Build(st, unbounded)
@@ -37,7 +38,7 @@ func Confirm(first *Plan, st *audit.State, req Request) *Plan {
 }
 
 // conclude computes anew what follows from a plan's steps.
-func (p *Plan) conclude(st *audit.State) {
+func (p *Plan) conclude(st *state.State) {
 	p.sort(st)
 	freed := slices.DeleteFunc(slices.Clone(p.Steps), func(s Step) bool { return s.Kind == SetStrictAffinity })
 	if p.Strict != nil {

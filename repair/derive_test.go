@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/calico-audit/calico-audit/affinity"
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/sketch"
 )
@@ -62,7 +62,7 @@ func TestEditedPlan(t *testing.T) {
 	for seed := range uint64(200) {
 		text, _ := randomState(rand.New(rand.NewPCG(seed, 2)))
 		st := sketched(t, text, 0)
-		never := func(k Kind, target audit.Subject, why string) {
+		never := func(k Kind, target state.Subject, why string) {
 			tried[k]++
 			if s, _ := Derive(st, everything, stepID(k, target)); s != nil {
 				t.Errorf("state %d: %s comes out, though %s", seed, s.ID, why)
@@ -70,23 +70,23 @@ func TestEditedPlan(t *testing.T) {
 		}
 		for _, b := range st.IPBlocks {
 			if b.Used > 0 && st.BlockObjects(b.CIDR) == 1 {
-				never(ReleaseBlock, audit.BlockSubject(b), "the block holds addresses")
-				never(FinishDelete, audit.BlockSubject(b), "the block holds addresses")
+				never(ReleaseBlock, state.BlockSubject(b), "the block holds addresses")
+				never(FinishDelete, state.BlockSubject(b), "the block holds addresses")
 			}
 		}
 		for i := range st.Affinities {
 			if a := &st.Affinities[i]; st.BlockObjects(a.CIDR) == 1 && affinity.Judge(a, bare(st.BlockOf(a.CIDR))) == affinity.Confirmed {
-				never(DeleteAffinity, audit.AffinitySubject(a), "it is the owner's own")
+				never(DeleteAffinity, state.AffinitySubject(a), "it is the owner's own")
 			}
 		}
 		for i := range st.Workloads {
 			for addr := range st.Workloads[i].Addresses {
-				never(ReleaseIP, audit.IPSubject(addr, ""), "pod "+st.Workloads[i].FullName()+" names the address")
+				never(ReleaseIP, state.IPSubject(addr, ""), "pod "+st.Workloads[i].FullName()+" names the address")
 			}
 		}
 		for i := range st.Handles {
 			if len(st.HandleRefs(st.Handles[i].ID)) > 0 {
-				never(DeleteHandle, audit.HandleSubject(st.Handles[i].ID), "blocks refer to it")
+				never(DeleteHandle, state.HandleSubject(st.Handles[i].ID), "blocks refer to it")
 			}
 		}
 	}
@@ -117,7 +117,7 @@ func TestMissingReads(t *testing.T) {
 				t.Fatal(err)
 			}
 			snap.Gaps = []blocks.Gap{{Resource: need, Reason: "forbidden"}}
-			p := Build(audit.NewState(snap, audit.Options{}), req)
+			p := Build(state.New(snap, state.Options{}), req)
 			for _, s := range p.Steps {
 				if s.Kind == k.kind {
 					t.Errorf("%s is planned though %s could not be read", s.ID, need)
@@ -184,8 +184,8 @@ func TestReleasesAreTheReclaimable(t *testing.T) {
 		st := sketched(t, strings.ReplaceAll(text, "unpinned", ""), 0)
 		var want, got []string
 		for _, b := range st.IPBlocks {
-			if b.Release.OK {
-				want = append(want, stepID(ReleaseBlock, audit.BlockSubject(b)))
+			if b.Reclaimability.OK {
+				want = append(want, stepID(ReleaseBlock, state.BlockSubject(b)))
 			}
 		}
 		p := Build(st, Request{EmptyBlocks: true})

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 )
 
 // withoutHostEvidence is the consent to release what no node was asked about.
@@ -28,9 +28,9 @@ type evidence struct {
 // address in use is never overruled. Where a node does not answer, because its object
 // is gone or it is NotReady, its pods may run on as if nothing were: that no node was
 // asked about the address is then no oversight to consent to.
-func evidenceFor(st *audit.State, req Request, r audit.AllocationRef) evidence {
+func evidenceFor(st *state.State, req Request, r state.AllocationRef) evidence {
 	host := st.HostEvidence(r)
-	if host.Verdict == audit.HostShowsInUse {
+	if host.Verdict == state.HostShowsInUse {
 		return evidence{reason: reason{RefusedHostView, host.Reason + remedy(host.Renew)}}
 	}
 	off, why := st.MachineOff(host.Node)
@@ -49,8 +49,8 @@ func evidenceFor(st *audit.State, req Request, r audit.AllocationRef) evidence {
 		}
 		return e
 	}
-	if st.MachineMayRun(host.Node) && host.Verdict != audit.HostShowsFree {
-		say := fmt.Sprintf("say so with --terminated %s", audit.Arg(host.Node))
+	if st.MachineMayRun(host.Node) && host.Verdict != state.HostShowsFree {
+		say := fmt.Sprintf("say so with --terminated %s", state.Arg(host.Node))
 		if !st.Vanished(host.Node) {
 			say += ", or by the taint node.kubernetes.io/out-of-service"
 		}
@@ -60,7 +60,7 @@ func evidenceFor(st *audit.State, req Request, r audit.AllocationRef) evidence {
 		return evidence{reason: because(RefusedMachineMayRun, "%s: what ran there may run on, and %s. If the machine is off, %s", why, host.Reason, say)}
 	}
 	switch {
-	case host.Verdict == audit.HostShowsFree:
+	case host.Verdict == state.HostShowsFree:
 		return evidence{says: host.Reason}
 	case host.Node != "" && st.UnreadableNode(host.Node):
 		return evidence{reason: reason{RefusedNotRead, "node " + host.Node + " could not be read, so that it is not known whether it answers; " + host.Reason}}
@@ -82,13 +82,13 @@ func remedy(renew string) string {
 // UnansweredNodes returns, sorted, the nodes that do not answer for their machines,
 // because their object is gone or they are NotReady, and that leave allocations that
 // nothing owns: those that "--terminated all" means.
-func UnansweredNodes(st *audit.State) []string {
+func UnansweredNodes(st *state.State) []string {
 	var out []string
-	st.EachAllocation(func(r audit.AllocationRef, node string) {
+	st.EachAllocation(func(r state.AllocationRef, node string) {
 		if node == "" || slices.Contains(out, node) || !st.MachineMayRun(node) {
 			return
 		}
-		if !st.Judge(r).Owned || !st.WithTerminated([]string{node}).Judge(r).Owned {
+		if !st.Classify(r).Owned || !st.WithTerminated([]string{node}).Classify(r).Owned {
 			out = append(out, node)
 		}
 	})
@@ -105,18 +105,18 @@ func evidenceWarnings(p *Plan) []string {
 		case s.Kind != ReleaseIP:
 		case s.Guard(GuardMachineOff) != "":
 			off = append(off, s.Guard(GuardMachineOff))
-		case slices.Contains(s.Evidence, audit.Evidence{Name: "consent", Value: withoutHostEvidence}):
+		case slices.Contains(s.Evidence, state.Evidence{Name: "consent", Value: withoutHostEvidence}):
 			unasked = append(unasked, s.Target.IP)
 		}
 	}
 	var out []string
 	if len(unasked) > 0 {
 		out = append(out, fmt.Sprintf("%s would be released without asking any node (--without-host-evidence): %s. A container that outlived its pod object would not be seen, and would share its address with the next pod",
-			audit.Plural(len(unasked), "address"), audit.List(unasked)))
+			state.Plural(len(unasked), "address"), state.List(unasked)))
 	}
 	if len(off) > 0 {
 		out = append(out, fmt.Sprintf("%s would be released because the machines that had them are off, by %s: if one of them runs on, its pods share their addresses with others",
-			audit.Plural(len(off), "address"), audit.List(tidy(off))))
+			state.Plural(len(off), "address"), state.List(tidy(off))))
 	}
 	return out
 }

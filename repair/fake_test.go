@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/source"
 )
@@ -125,7 +125,7 @@ func (f *fakeCluster) plan(t *testing.T, req Request) *Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := Build(audit.NewState(s, audit.Options{}), req)
+	p := Build(state.New(s, state.Options{}), req)
 	if len(p.Steps) == 0 {
 		t.Fatalf("the plan has no steps; refused: %+v", p.Refused)
 	}

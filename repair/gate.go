@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/affinity"
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -33,7 +33,7 @@ func (p *proposals) barred() reason {
 
 // newerThanKnown says why the cluster's Calico may be newer than is known; "" if
 // it is not.
-func newerThanKnown(st *audit.State) string {
+func newerThanKnown(st *state.State) string {
 	v := st.Cluster.CalicoVersion
 	switch {
 	case v == "" && !st.Cluster.Live:
@@ -53,14 +53,14 @@ func newerThanKnown(st *audit.State) string {
 func (p *proposals) unread() bool {
 	needs := append([]blocks.Resource{blocks.ClusterInfos}, p.kind.needs...)
 	if p.kind.needsAffinities() && withoutAffinities(p.st) {
-		p.refuse(concern{target: audit.ClusterSubject(p.st)}, RefusedNotRead, "no %s is planned, because the files hold no affinity at all: they seem to have been made without blockaffinities", p.kind.kind)
+		p.refuse(concern{target: state.ClusterSubject(p.st)}, RefusedNotRead, "no %s is planned, because the files hold no affinity at all: they seem to have been made without blockaffinities", p.kind.kind)
 		return true
 	}
 	g := p.st.FirstMissing(needs)
 	if g == nil {
 		return false
 	}
-	p.refuse(concern{target: audit.ClusterSubject(p.st)}, RefusedNotRead, "no %s is planned, because a read that it needs is missing: %s", p.kind.kind, g)
+	p.refuse(concern{target: state.ClusterSubject(p.st)}, RefusedNotRead, "no %s is planned, because a read that it needs is missing: %s", p.kind.kind, g)
 	return true
 }
 
@@ -69,7 +69,7 @@ func (p *proposals) unread() bool {
 func (p *proposals) podsUnread() bool {
 	name, unread := p.st.UnreadPod()
 	if unread {
-		p.refuse(concern{target: audit.ClusterSubject(p.st)}, RefusedNotRead, "no %s is planned, because pod %s could not be read and may be its user", p.kind.kind, name)
+		p.refuse(concern{target: state.ClusterSubject(p.st)}, RefusedNotRead, "no %s is planned, because pod %s could not be read and may be its user", p.kind.kind, name)
 	}
 	return unread
 }
@@ -81,7 +81,7 @@ const fewBlocks = 3
 
 // withoutAffinities tells whether files were made without affinities: nodes own
 // more than a few blocks, and not one has an affinity to its own.
-func withoutAffinities(st *audit.State) bool {
+func withoutAffinities(st *state.State) bool {
 	if st.Cluster.Live || len(st.Affinities) > 0 {
 		return false
 	}

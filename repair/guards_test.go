@@ -23,7 +23,7 @@ func TestGuardsAreHeld(t *testing.T) {
 			req = Request{StrictAffinity: &on}
 		}
 		req.ObserveTwice = seed%2 == 0
-		for _, h := range st.Hosts {
+		for _, h := range st.NodeStates {
 			req.Terminated = append(req.Terminated, h.Name) // which counts where a node is not Ready
 		}
 		for _, s := range Build(st, req).Steps {

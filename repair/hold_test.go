@@ -10,11 +10,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // holdPlan holds a plan to what every plan must keep, whatever the state.
-func holdPlan(t *testing.T, st *audit.State, req Request, p *Plan) {
+func holdPlan(t *testing.T, st *state.State, req Request, p *Plan) {
 	t.Helper()
 	after := afterwards(st, p.Steps)
 	holdSame(t, st, req, p)
@@ -27,7 +29,7 @@ func holdPlan(t *testing.T, st *audit.State, req Request, p *Plan) {
 }
 
 // holdYoung: what is refused for being too young says when it will not be.
-func holdYoung(t *testing.T, st *audit.State, req Request, p *Plan) {
+func holdYoung(t *testing.T, st *state.State, req Request, p *Plan) {
 	t.Helper()
 	for _, r := range p.Refused {
 		id := stepID(r.Kind, r.Target)
@@ -42,14 +44,14 @@ func holdYoung(t *testing.T, st *audit.State, req Request, p *Plan) {
 			now = due
 			later := newPretence(st.Snapshot).done()
 			later.Cluster.TakenAt = now
-			_, refusal = Derive(audit.NewState(later, audit.Options{Grace: max(st.Grace, 1)}), req, id)
+			_, refusal = Derive(state.New(later, state.Options{Grace: max(st.Grace, 1)}), req, id)
 		}
 	}
 }
 
 // holdSame: the same state and request give the same bytes, and a plan read back
 // is the plan.
-func holdSame(t *testing.T, st *audit.State, req Request, p *Plan) {
+func holdSame(t *testing.T, st *state.State, req Request, p *Plan) {
 	t.Helper()
 	first, err := json.Marshal(p)
 	if err != nil {
@@ -77,7 +79,7 @@ func holdSame(t *testing.T, st *audit.State, req Request, p *Plan) {
 
 // holdDerived: each step comes out of the state by itself, with all its guards, and
 // each refusal as well.
-func holdDerived(t *testing.T, st *audit.State, req Request, p *Plan) {
+func holdDerived(t *testing.T, st *state.State, req Request, p *Plan) {
 	t.Helper()
 	for i := range p.Steps {
 		s := &p.Steps[i]
@@ -105,7 +107,7 @@ func holdDerived(t *testing.T, st *audit.State, req Request, p *Plan) {
 		codes[stepID(r.Kind, r.Target)] = append(codes[stepID(r.Kind, r.Target)], r.Code)
 	}
 	for _, r := range p.Refused {
-		if r.Code == RefusedLimit || r.Target.Kind == audit.KindCluster || r.Kind == ReleaseIP && r.Target.Kind == audit.KindBlock {
+		if r.Code == RefusedLimit || r.Target.Kind == state.KindCluster || r.Kind == ReleaseIP && r.Target.Kind == state.KindBlock {
 			continue
 		}
 		id := stepID(r.Kind, r.Target)
@@ -118,13 +120,13 @@ func holdDerived(t *testing.T, st *audit.State, req Request, p *Plan) {
 
 // holdUsers: no step touches an address that anything names, nor a block with
 // addresses in use.
-func holdUsers(t *testing.T, st *audit.State, p *Plan) {
+func holdUsers(t *testing.T, st *state.State, p *Plan) {
 	t.Helper()
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		for j := range st.Workloads {
 			for a := range st.Workloads[j].Addresses {
-				inBlock := (s.Kind == ReleaseBlock || s.Kind == FinishDelete && s.Target.Kind == audit.KindBlock) && prefixOf(s.Target).Contains(a) && st.Workloads[j].Live()
+				inBlock := (s.Kind == ReleaseBlock || s.Kind == FinishDelete && s.Target.Kind == state.KindBlock) && prefixOf(s.Target).Contains(a) && st.Workloads[j].Live()
 				if s.Target.IP == a.String() || inBlock {
 					t.Errorf("%s touches %s, which pod %s names", s.ID, a, st.Workloads[j].FullName())
 				}
@@ -137,7 +139,7 @@ func holdUsers(t *testing.T, st *audit.State, p *Plan) {
 				}
 			}
 		}
-		if b := blockAt(st, s.Target.CIDR); b != nil && b.Used > 0 && (s.Kind == ReleaseBlock || s.Kind == FinishDelete && s.Target.Kind == audit.KindBlock) {
+		if b := blockAt(st, s.Target.CIDR); b != nil && b.Used > 0 && (s.Kind == ReleaseBlock || s.Kind == FinishDelete && s.Target.Kind == state.KindBlock) {
 			t.Errorf("%s deletes a block with %d addresses in use", s.ID, b.Used)
 		}
 	}
@@ -145,9 +147,9 @@ func holdUsers(t *testing.T, st *audit.State, p *Plan) {
 
 // holdLastBlocks: a node that has a usable block in the pools that serve it keeps
 // one, of each family.
-func holdLastBlocks(t *testing.T, st, after *audit.State, p *Plan) {
+func holdLastBlocks(t *testing.T, st, after *state.State, p *Plan) {
 	t.Helper()
-	for _, h := range st.Hosts {
+	for _, h := range st.NodeStates {
 		if h.Node == nil {
 			continue
 		}
@@ -159,8 +161,8 @@ func holdLastBlocks(t *testing.T, st, after *audit.State, p *Plan) {
 	}
 }
 
-func usable(st *audit.State, host string, f blocks.Family) int {
-	h, n := st.Host(host), 0
+func usable(st *state.State, host string, f blocks.Family) int {
+	h, n := st.NodeState(host), 0
 	if h == nil || h.Node == nil {
 		return 0
 	}
@@ -182,24 +184,24 @@ func stepIDs(p *Plan) []string {
 
 // holdFindings: with the steps done, no subject has a finding at error or above
 // that is worse than the worst it had before.
-func holdFindings(t *testing.T, st, after *audit.State) {
+func holdFindings(t *testing.T, st, after *state.State) {
 	t.Helper()
-	worst := map[string]audit.Severity{}
-	for _, f := range audit.Run(st, audit.All).Findings {
+	worst := map[string]state.Severity{}
+	for _, f := range audit.Run(st, checks.All).Findings {
 		worst[subjectKey(f.Subject)] = max(worst[subjectKey(f.Subject)], f.Severity)
 	}
-	for _, f := range audit.Run(after, audit.All).Findings {
-		if f.Severity >= audit.Error && f.Severity > worst[subjectKey(f.Subject)] {
+	for _, f := range audit.Run(after, checks.All).Findings {
+		if f.Severity >= state.Error && f.Severity > worst[subjectKey(f.Subject)] {
 			t.Errorf("with the steps done there is a new finding: %s %s %s: %s", f.Severity, f.Check, f.Subject.ID(), f.Message)
 		}
 	}
 }
 
-func subjectKey(s audit.Subject) string { return s.Kind + "|" + s.ID() }
+func subjectKey(s state.Subject) string { return s.Kind + "|" + s.ID() }
 
 // holdDone: with the steps done, each shows its outcome, and a new plan has none
 // of them.
-func holdDone(t *testing.T, before, after *audit.State, req Request, p *Plan) {
+func holdDone(t *testing.T, before, after *state.State, req Request, p *Plan) {
 	t.Helper()
 	for i := range p.Steps {
 		if _, err := judgeOutcome(kindOf(p.Steps[i].Kind), before, after, &p.Steps[i]); err != nil {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -34,19 +34,19 @@ type stepKind struct {
 	// differ, each with whether what the plan says holds still. A step has no others:
 	// what is shown as a guard is held to.
 	exact []string
-	loose map[string]func(now *audit.State, planned, derived *Step) bool
+	loose map[string]func(now *state.State, planned, derived *Step) bool
 	// refs adds the objects that the verdict rests on. They are read again right
 	// before and right after.
 	refs func(*refs, *Step)
 	// do carries a step out that was derived from exactly this state.
-	do func(context.Context, Writer, *audit.State, *Step) error
+	do func(context.Context, Writer, *state.State, *Step) error
 	// verify returns nil if the state shows the whole outcome of the step, and
 	// otherwise what is wrong: a [LeftBehindError] where what the step is about is as
 	// it should be, and something of its protocol is left.
-	verify func(*audit.State, *Step) error
+	verify func(*state.State, *Step) error
 	// asBefore reports whether what verify says is left was so before the step, and is
 	// none of its doing; nil if nothing can be.
-	asBefore func(before, now *audit.State, s *Step) bool
+	asBefore func(before, now *state.State, s *Step) bool
 	// complete says what a step needs next that a run broke off in; nil if it is one
 	// write, which is done or is not.
 	complete func(*begun) move
@@ -80,7 +80,7 @@ func rank(k Kind) int {
 
 // proposals collects what one kind finds in a state.
 type proposals struct {
-	st   *audit.State
+	st   *state.State
 	req  Request
 	kind *stepKind
 	// only is the ID of the one step that is asked for; empty for all.
@@ -92,13 +92,13 @@ type proposals struct {
 
 // concern is what a step or a refusal is about.
 type concern struct {
-	target audit.Subject
+	target state.Subject
 	pools  []string
 	nodes  []string
 }
 
 // wants tells whether a target is asked for at all.
-func (p *proposals) wants(t audit.Subject) bool {
+func (p *proposals) wants(t state.Subject) bool {
 	return p.only == "" || p.only == stepID(p.kind.kind, t)
 }
 
@@ -146,14 +146,14 @@ func (p *proposals) add(c concern, s Step, pinned ...blocks.Meta) {
 }
 
 // stepID names a step: its kind and what identifies its target by spec.
-func stepID(k Kind, t audit.Subject) string {
+func stepID(k Kind, t state.Subject) string {
 	id := t.Name
 	switch t.Kind {
-	case audit.KindIP:
+	case state.KindIP:
 		id = t.IP
-	case audit.KindBlock:
+	case state.KindBlock:
 		id = t.CIDR
-	case audit.KindAffinity:
+	case state.KindAffinity:
 		id = t.Node + ":" + t.CIDR
 	}
 	if k == FinishDelete {

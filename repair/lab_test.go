@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/source"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
@@ -167,7 +169,7 @@ func (l *lab) plan(req repair.Request, steps ...string) *repair.Plan {
 	l.t.Helper()
 	s, err := l.reader.Read(l.t.Context())
 	l.must(err)
-	p := repair.Build(audit.NewState(s, audit.Options{Grace: grace}), req)
+	p := repair.Build(state.New(s, state.Options{Grace: grace}), req)
 	var have []string
 	for _, step := range p.Steps {
 		have = append(have, step.ID)
@@ -241,8 +243,8 @@ func (l *lab) settled() {
 	l.t.Helper()
 	s, err := l.reader.Read(l.t.Context())
 	l.must(err)
-	for _, f := range audit.Run(audit.NewState(s, audit.Options{Grace: grace}), audit.All).Findings {
-		if f.Severity >= audit.Warning && f.Check != "pool/undersized" {
+	for _, f := range audit.Run(state.New(s, state.Options{Grace: grace}), checks.All).Findings {
+		if f.Severity >= state.Warning && f.Check != "pool/undersized" {
 			l.t.Errorf("%s %s: %s", f.Severity, f.Check, f.Message)
 		}
 	}

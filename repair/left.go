@@ -3,7 +3,7 @@ package repair
 import (
 	"fmt"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -16,7 +16,7 @@ func left(r blocks.Resource, name, format string, args ...any) error {
 
 // ownersAffinity: a block that names a host must have that host's affinity, and one
 // that is to stay. A host of no interest, or another's block, is none of the step's.
-func ownersAffinity(st *audit.State, cidr, host string) error {
+func ownersAffinity(st *state.State, cidr, host string) error {
 	b := blockAt(st, cidr)
 	if b == nil || b.SoftDeleted || host == "" || b.Owner.Node() != host {
 		return nil
@@ -32,7 +32,7 @@ func ownersAffinity(st *audit.State, cidr, host string) error {
 
 // releasedAffinity: the affinity that a step deletes along with its block must be gone,
 // unless its host claims the CIDR anew.
-func releasedAffinity(st *audit.State, s *Step) error {
+func releasedAffinity(st *state.State, s *Step) error {
 	a := affinityNamed(st, s.Guard(GuardAffinity))
 	if a == nil || a.UID != s.Guard(GuardAffinityUID) || claimedAnew(a) {
 		return nil
@@ -52,7 +52,7 @@ func leftState(a *blocks.Affinity) string {
 }
 
 // usedHandle: a handle that is gone must be so in the blocks, too.
-func usedHandle(st *audit.State, name, id string) error {
+func usedHandle(st *state.State, name, id string) error {
 	if refs := st.HandleRefs(id); len(refs) > 0 {
 		return left(blocks.Handles, name, "is missing, and %s is recorded under it", refs[0].Addr())
 	}
@@ -61,7 +61,7 @@ func usedHandle(st *audit.State, name, id string) error {
 
 // loweredHandle: the handle of an address that was freed must be gone if no block
 // refers to it, and else count no more than the blocks record.
-func loweredHandle(st *audit.State, id string) error {
+func loweredHandle(st *state.State, id string) error {
 	h := st.Handle(id)
 	switch {
 	case h == nil:
@@ -72,13 +72,13 @@ func loweredHandle(st *audit.State, id string) error {
 		return left(blocks.Handles, h.Name, "is left, and no block refers to it")
 	case excess(st, id) > 0:
 		wrong, _ := st.Miscounts(h)
-		return left(blocks.Handles, h.Name, "is left counting otherwise than the blocks: %s", audit.List(wrong))
+		return left(blocks.Handles, h.Name, "is left counting otherwise than the blocks: %s", state.List(wrong))
 	}
 	return nil
 }
 
 // excess is how many addresses a handle counts that no block records under it.
-func excess(st *audit.State, id string) int {
+func excess(st *state.State, id string) int {
 	h := st.Handle(id)
 	if h == nil {
 		return 0
@@ -97,7 +97,7 @@ func excess(st *audit.State, id string) int {
 // asBefore reports whether a handle that was marked deleted, or counted otherwise than
 // the blocks, before an address was freed is no worse than it was: the step lowers it
 // by one, whatever it counts, and what is wrong about it is for other kinds.
-func asBefore(before, now *audit.State, s *Step) bool {
+func asBefore(before, now *state.State, s *Step) bool {
 	id := s.Guard(GuardHandle)
 	h, was := now.Handle(id), before.Handle(id)
 	if h == nil || was == nil || h.UID != was.UID || h.SoftDeleted && !was.SoftDeleted {
@@ -108,7 +108,7 @@ func asBefore(before, now *audit.State, s *Step) bool {
 }
 
 // hasReleasedBlock: a block that belongs to nobody goes with its last address.
-func hasReleasedBlock(st *audit.State, s *Step) error {
+func hasReleasedBlock(st *state.State, s *Step) error {
 	for _, b := range st.IPBlocks {
 		if b.UID == s.Guard(GuardBlockUID) && b.SoftDeleted && b.Used == 0 && b.Owner == (blocks.Owner{}) {
 			return left(blocks.Blocks, b.Name, "is left marked deleted")

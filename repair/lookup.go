@@ -4,14 +4,14 @@ import (
 	"encoding/json"
 	"net/netip"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // The functions of this file find objects in a state by what identifies them.
 
 // blockAt returns the block of a CIDR; nil if there is none.
-func blockAt(st *audit.State, cidr string) *audit.Block {
+func blockAt(st *state.State, cidr string) *state.Block {
 	p, err := netip.ParsePrefix(cidr)
 	if err != nil {
 		return nil
@@ -25,7 +25,7 @@ func blockAt(st *audit.State, cidr string) *audit.Block {
 }
 
 // affinityNamed returns an affinity by its object's name; nil if there is none.
-func affinityNamed(st *audit.State, name string) *blocks.Affinity {
+func affinityNamed(st *state.State, name string) *blocks.Affinity {
 	for i := range st.Affinities {
 		if st.Affinities[i].Name == name {
 			return &st.Affinities[i]
@@ -35,7 +35,7 @@ func affinityNamed(st *audit.State, name string) *blocks.Affinity {
 }
 
 // affinityOf returns a host's affinity to a CIDR; nil if there is none.
-func affinityOf(st *audit.State, cidr, node string) *blocks.Affinity {
+func affinityOf(st *state.State, cidr, node string) *blocks.Affinity {
 	for i := range st.Affinities {
 		if a := &st.Affinities[i]; a.CIDR.String() == cidr && a.Owner.Node() == node {
 			return a
@@ -45,7 +45,7 @@ func affinityOf(st *audit.State, cidr, node string) *blocks.Affinity {
 }
 
 // handleNamed returns a handle by its object's name; nil if there is none.
-func handleNamed(st *audit.State, name string) *blocks.Handle {
+func handleNamed(st *state.State, name string) *blocks.Handle {
 	for i := range st.Handles {
 		if st.Handles[i].Name == name {
 			return &st.Handles[i]
@@ -89,15 +89,15 @@ func objectNamed(s *blocks.Snapshot, r blocks.Resource, name string) *object {
 }
 
 // gone tells whether the object of a target does not exist.
-func gone(st *audit.State, t audit.Subject) bool {
+func gone(st *state.State, t state.Subject) bool {
 	switch t.Kind {
-	case audit.KindBlock:
+	case state.KindBlock:
 		return blockAt(st, t.CIDR) == nil
-	case audit.KindAffinity:
+	case state.KindAffinity:
 		return affinityOf(st, t.CIDR, t.Node) == nil && affinityNamed(st, t.Name) == nil
-	case audit.KindHandle:
+	case state.KindHandle:
 		return handleNamed(st, t.Name) == nil
-	case audit.KindIP:
+	case state.KindIP:
 		addr, err := netip.ParseAddr(t.IP)
 		if err != nil {
 			return false

@@ -6,14 +6,14 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // manual lists what only people should do so that the trouble ends: nodes borrow
 // because no block was left for them, and go on borrowing until the pods concerned
 // are started anew, when a block is there. So room comes first, then the pods.
-func manual(st, after *audit.State, p *Plan) []Manual {
+func manual(st, after *state.State, p *Plan) []Manual {
 	m := &manuals{st: st, after: after, plan: p, restarted: map[netip.Addr]bool{}}
 	if (p.Request.EmptyBlocks || p.Request.StrictAffinity != nil) && st.FirstMissing(setStrictAffinity.needs) == nil {
 		m.short = shortage(after, nil)
@@ -31,7 +31,7 @@ func manual(st, after *audit.State, p *Plan) []Manual {
 
 // manuals collects the manual steps, group by group.
 type manuals struct {
-	st, after *audit.State
+	st, after *state.State
 	plan      *Plan
 	short     []shortfall
 
@@ -63,7 +63,7 @@ func (m *manuals) concerns(pools, nodes []string) bool {
 
 // shortfall is a pool with the nodes that need a block of it and get none.
 type shortfall struct {
-	pool  *audit.Pool
+	pool  *state.Pool
 	nodes []string
 }
 
@@ -75,7 +75,7 @@ func need(nodes []string) string {
 	if len(nodes) == 1 {
 		return nodes[0] + " needs"
 	}
-	return audit.List(nodes) + " need"
+	return state.List(nodes) + " need"
 }
 
 func them(nodes []string) string {
@@ -88,22 +88,22 @@ func them(nodes []string) string {
 // shortage says for which nodes no block is left when every node that needs one
 // takes one: each by itself may look as if it could, when there are fewer blocks
 // than nodes. room is what pools have beside the blocks that can be claimed.
-func shortage(st *audit.State, room map[*audit.Pool]blocks.Count) []shortfall {
-	left := map[*audit.Pool]blocks.Count{}
+func shortage(st *state.State, room map[*state.Pool]blocks.Count) []shortfall {
+	left := map[*state.Pool]blocks.Count{}
 	for _, p := range st.Pools {
 		left[p] = p.Slots.Allocatable.Add(room[p])
 	}
-	lack := map[*audit.Pool][]string{}
+	lack := map[*state.Pool][]string{}
 	for _, n := range needy(st) {
 		pools := st.PoolsAtIssue(n)
 		if len(pools) == 0 {
 			continue
 		}
-		i := slices.IndexFunc(pools, func(p *audit.Pool) bool { return !left[p].IsZero() })
+		i := slices.IndexFunc(pools, func(p *state.Pool) bool { return !left[p].IsZero() })
 		switch {
 		case i >= 0:
 			left[pools[i]] = left[pools[i]].Sub(blocks.CountOf(1))
-		case n.Cause == audit.CauseNone && pools[0].Slots.Allocatable.IsZero():
+		case n.Cause == state.CauseNone && pools[0].Slots.Allocatable.IsZero():
 			// It gets one all the same: of an affinity that it has, or of a block that a
 			// newer Calico takes from another node.
 		default:
@@ -121,22 +121,22 @@ func shortage(st *audit.State, room map[*audit.Pool]blocks.Count) []shortfall {
 
 // needy returns how nodes stand that need a block for their next pod: those that
 // borrow or wait first, then those that have none and could take pods.
-func needy(st *audit.State) []*audit.Need {
-	var out []*audit.Need
-	for _, h := range st.Hosts {
-		for _, n := range h.Needs {
+func needy(st *state.State) []*state.NodeBlockStatus {
+	var out []*state.NodeBlockStatus
+	for _, h := range st.NodeStates {
+		for _, n := range h.BlockStatus {
 			if n.Unused == 0 && (suffers(n) || n.NoBlock() && h.Schedulable) && !barredOtherwise(n.Cause) {
 				out = append(out, n)
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *audit.Need) int { return cmp.Compare(worth(a), worth(b)) })
+	slices.SortStableFunc(out, func(a, b *state.NodeBlockStatus) int { return cmp.Compare(worth(a), worth(b)) })
 	return out
 }
 
-func suffers(n *audit.Need) bool { return len(n.Borrowed)+len(n.Waiting) > 0 }
+func suffers(n *state.NodeBlockStatus) bool { return len(n.Borrowed)+len(n.Waiting) > 0 }
 
-func worth(n *audit.Need) int {
+func worth(n *state.NodeBlockStatus) int {
 	if suffers(n) {
 		return 0
 	}
@@ -145,6 +145,6 @@ func worth(n *audit.Need) int {
 
 // barredOtherwise tells whether something else than a lack of blocks keeps a node
 // from claiming one.
-func barredOtherwise(c audit.Cause) bool {
+func barredOtherwise(c state.Cause) bool {
 	return mends[c] != ""
 }

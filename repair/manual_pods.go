@@ -3,7 +3,7 @@ package repair
 import (
 	"fmt"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -16,9 +16,9 @@ func (m *manuals) uncordon() {
 	}
 	for _, name := range m.cordoned {
 		items = append(items, Manual{
-			Target: audit.NodeSubject(name), Action: "uncordon it, " + when,
+			Target: state.NodeSubject(name), Action: "uncordon it, " + when,
 			Because: "its next pod then claims a block of its own: it has to come before the pods that borrow are restarted",
-			Command: "kubectl uncordon " + audit.Arg(name),
+			Command: "kubectl uncordon " + state.Arg(name),
 		})
 	}
 	m.group(items...)
@@ -35,7 +35,7 @@ func (m *manuals) restart() {
 		if m.lacks(b.User) {
 			because += ", once room was made for " + b.User
 		}
-		items = append(items, restartPod(b.Workload, audit.IPSubject(b.Addr, b.User), because))
+		items = append(items, restartPod(b.Workload, state.IPSubject(b.Addr, b.User), because))
 	}
 	m.group(items...)
 }
@@ -73,12 +73,12 @@ func (m *manuals) tunnels() {
 			continue
 		}
 		items = append(items, Manual{
-			Target: audit.IPSubject(b.Addr, b.User),
+			Target: state.IPSubject(b.Addr, b.User),
 			Action: fmt.Sprintf("give the tunnel of %s another address: take the old one off the node, and restart its calico-node pod if no new one appears within a minute", b.User),
 			Because: fmt.Sprintf("its tunnel uses %s of block %s, which belongs to %s; calico-node keeps the address as long as the node names it, and once the node has a block of its own takes one of that",
 				b.Addr, b.Block.CIDR, b.Owner),
 			Risk:    "traffic through the node's tunnel stops until every node has learned the new address",
-			Command: fmt.Sprintf("kubectl annotate node %s %s-", audit.Arg(b.User), annotation),
+			Command: fmt.Sprintf("kubectl annotate node %s %s-", state.Arg(b.User), annotation),
 		})
 	}
 	m.group(items...)

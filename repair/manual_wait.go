@@ -4,22 +4,22 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // waiting returns the empty blocks of a pool that nothing but their age keeps from
 // being released, the one that is due first at the head. A node that is there keeps
 // one of its blocks.
-func waiting(st *audit.State, pool *audit.Pool) []*audit.Block {
-	var out []*audit.Block
-	for _, h := range st.Hosts {
-		var young []*audit.Block
+func waiting(st *state.State, pool *state.Pool) []*state.Block {
+	var out []*state.Block
+	for _, h := range st.NodeStates {
+		var young []*state.Block
 		keeps := h.Node == nil
 		for _, b := range h.Blocks {
 			switch {
 			case b.Pool != pool:
-			case b.Used == 0 && b.Release.Code == audit.HeldYoung && !b.Release.EmptySince.IsZero():
+			case b.Used == 0 && b.Reclaimability.Code == state.HeldYoung && !b.Reclaimability.EmptySince.IsZero():
 				young = append(young, b)
 			case b.Usable():
 				keeps = true
@@ -30,7 +30,7 @@ func waiting(st *audit.State, pool *audit.Pool) []*audit.Block {
 		}
 		out = append(out, young...)
 	}
-	slices.SortStableFunc(out, func(a, b *audit.Block) int { return a.Release.EmptySince.Compare(b.Release.EmptySince) })
+	slices.SortStableFunc(out, func(a, b *state.Block) int { return a.Reclaimability.EmptySince.Compare(b.Reclaimability.EmptySince) })
 	return out
 }
 
@@ -41,7 +41,7 @@ func (m *manuals) wait() {
 	if !m.plan.Request.EmptyBlocks {
 		return
 	}
-	room := map[*audit.Pool]blocks.Count{}
+	room := map[*state.Pool]blocks.Count{}
 	var items []Manual
 	for _, s := range m.short {
 		soon := waiting(m.after, s.pool)
@@ -52,7 +52,7 @@ func (m *manuals) wait() {
 		room[s.pool] = blocks.CountOf(len(soon))
 		for _, b := range soon {
 			items = append(items, Manual{
-				Target: audit.BlockSubject(b), Action: "make a new plan after " + audit.FormatTime(b.Release.EmptySince.Add(m.st.Grace)),
+				Target: state.BlockSubject(b), Action: "make a new plan after " + state.FormatTime(b.Reclaimability.EmptySince.Add(m.st.Grace)),
 				Because: fmt.Sprintf("it has to stay empty for %s until it is released, and makes room then: %s", m.plan.Grace, s.text()),
 				Command: "calico-audit repair --empty-blocks",
 			})

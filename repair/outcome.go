@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -33,26 +33,26 @@ func claimedAnew(a *blocks.Affinity) bool { return a.State == blocks.Pending && 
 
 // oldFrom says when a state that has held since a time will have held for the grace, to
 // be added to why it is too young; "" if the time is not known.
-func oldFrom(st *audit.State, since time.Time) string {
+func oldFrom(st *state.State, since time.Time) string {
 	due := since.Add(st.Grace)
 	if since.IsZero() || !due.After(st.Cluster.TakenAt) {
 		return ""
 	}
-	return fmt.Sprintf("; plan again after %s", audit.FormatTime(due.Add(time.Second-1).Truncate(time.Second)))
+	return fmt.Sprintf("; plan again after %s", state.FormatTime(due.Add(time.Second-1).Truncate(time.Second)))
 }
 
 // hostOf returns the node that the value of [GuardOwner] names; "" if none.
 func hostOf(owner string) string { return blocks.ParseOwner(owner).Node() }
 
 // poolNames returns the name of a pool as a list; empty for nil.
-func poolNames(p *audit.Pool) []string {
+func poolNames(p *state.Pool) []string {
 	if p == nil {
 		return nil
 	}
 	return []string{p.Name}
 }
 
-func poolName(p *audit.Pool) string {
+func poolName(p *state.Pool) string {
 	if p == nil {
 		return "none"
 	}

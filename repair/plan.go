@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 )
 
 // PlanKind is the kind of a plan as stored.
@@ -111,10 +112,10 @@ type Step struct {
 	// the step.
 	ID     string        `json:"id"`
 	Kind   Kind          `json:"kind"`
-	Target audit.Subject `json:"target"`
+	Target state.Subject `json:"target"`
 	// Because says why, in one sentence.
 	Because  string           `json:"because"`
-	Evidence []audit.Evidence `json:"evidence,omitempty"`
+	Evidence []state.Evidence `json:"evidence,omitempty"`
 	// Guards are the facts that must still hold when the step is carried out.
 	Guards []Guard `json:"guards"`
 	// TwoObservations is true if the state must be seen twice, a grace apart, at
@@ -196,7 +197,7 @@ func (s *Step) Guard(name string) string {
 // Refusal is something that a plan could have done and must not.
 type Refusal struct {
 	Kind   Kind          `json:"kind"`
-	Target audit.Subject `json:"target"`
+	Target state.Subject `json:"target"`
 	// Code is one word for programs, Reason the sentence for people.
 	Code   RefusalCode `json:"code"`
 	Reason string      `json:"reason"`
@@ -239,7 +240,7 @@ const (
 type Manual struct {
 	// Order counts from 1; what has the same order may be done in any order.
 	Order   int           `json:"order"`
-	Target  audit.Subject `json:"target"`
+	Target  state.Subject `json:"target"`
 	Action  string        `json:"action"`
 	Because string        `json:"because"`
 	// Risk says what the action costs.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/sketch"
 )
 
@@ -62,13 +62,13 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-func sketched(t *testing.T, text string, grace time.Duration) *audit.State {
+func sketched(t *testing.T, text string, grace time.Duration) *state.State {
 	t.Helper()
 	snap, err := sketch.Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return audit.NewState(snap, audit.Options{Grace: grace})
+	return state.New(snap, state.Options{Grace: grace})
 }
 
 func parseRequest(t *testing.T, text string) (req Request, grace time.Duration) {

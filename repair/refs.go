@@ -4,20 +4,20 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // refs collects the objects that are to be read again, each once.
 type refs struct {
-	st   *audit.State
+	st   *state.State
 	out  []blocks.Ref
 	seen map[blocks.Ref]bool
 }
 
 // newRefs begins with what every step needs: whether the datastore is locked, which
 // cluster it is, and the settings.
-func newRefs(st *audit.State) *refs {
+func newRefs(st *state.State) *refs {
 	r := &refs{st: st, seen: map[blocks.Ref]bool{}}
 	r.one(blocks.ClusterInfos, "default")
 	r.one(blocks.IPAMConfigs, "default")
@@ -56,7 +56,7 @@ func (r *refs) block(p netip.Prefix) {
 func (r *refs) claim(p netip.Prefix, host string) {
 	r.block(p)
 	r.node(host)
-	for _, a := range r.st.Claims(p) {
+	for _, a := range r.st.AffinitiesOf(p) {
 		r.one(blocks.Affinities, a.Name)
 	}
 	if host != "" && p.IsValid() {
@@ -71,7 +71,7 @@ func (r *refs) host(name string) {
 		return
 	}
 	r.node(name)
-	if h := r.st.Host(name); h != nil {
+	if h := r.st.NodeState(name); h != nil {
 		for _, b := range h.Blocks {
 			r.one(blocks.Blocks, b.Name)
 		}
@@ -121,7 +121,7 @@ func (r *refs) handle(id string) {
 // owner adds what an allocation names as its owner: pods, also the one that takes the
 // address over when a migration ends, the virtual machine, and the node with its pods.
 // A tunnel is owned as long as anything else of its node is.
-func (r *refs) owner(ref audit.AllocationRef) {
+func (r *refs) owner(ref state.AllocationRef) {
 	attr := ref.Attributes()
 	if attr == nil {
 		return
@@ -152,13 +152,13 @@ func (r *refs) owner(ref audit.AllocationRef) {
 }
 
 // prefixOf reads the CIDR of a target; the zero value if it has none.
-func prefixOf(t audit.Subject) netip.Prefix {
+func prefixOf(t state.Subject) netip.Prefix {
 	p, _ := netip.ParsePrefix(t.CIDR)
 	return p
 }
 
 // refsOf are the objects that a step rests on.
-func (k *stepKind) refsOf(st *audit.State, s *Step) []blocks.Ref {
+func (k *stepKind) refsOf(st *state.State, s *Step) []blocks.Ref {
 	r := newRefs(st)
 	k.refs(r, s)
 	return r.out

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 )
 
 // Seal writes the plan's digest. Whoever changes a plan in good faith seals it again.
@@ -45,7 +45,7 @@ func (p *Plan) Unobserved() string {
 // may have edited it, no less than the default.
 func (p *Plan) trusted() time.Duration {
 	if !p.Intact() {
-		return max(p.Grace.Duration, audit.DefaultGrace)
+		return max(p.Grace.Duration, state.DefaultGrace)
 	}
 	return p.Grace.Duration
 }

@@ -9,7 +9,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 )
 
 // TestEditedPlanIsNoObservation: nothing that somebody writes into a plan lets a step
@@ -42,7 +42,7 @@ func TestEditedPlanIsNoObservation(t *testing.T) {
 					t.Fatal(err)
 				}
 				c.edit(p)
-				f.now = f.now.Add(audit.DefaultGrace)
+				f.now = f.now.Add(state.DefaultGrace)
 				r, err := f.apply(t, t.Context(), p, ApplyOptions{})
 				if err != nil {
 					t.Fatal(err)
@@ -51,8 +51,8 @@ func TestEditedPlanIsNoObservation(t *testing.T) {
 				if c.want == "done" {
 					return
 				}
-				due := f.now.Add(audit.DefaultGrace)
-				if why := r.Outcomes[0].Reason; !strings.Contains(why, "edited since it was made, or is of an earlier version") || !strings.Contains(why, audit.FormatTime(due)) {
+				due := f.now.Add(state.DefaultGrace)
+				if why := r.Outcomes[0].Reason; !strings.Contains(why, "edited since it was made, or is of an earlier version") || !strings.Contains(why, state.FormatTime(due)) {
 					t.Errorf("the reason is %q, want it due at %s", why, due)
 				}
 				wantOutcomes(t, f.mustApply(t, p, ApplyOptions{Wait: true}), "done", "done")

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/affinity"
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -23,7 +23,7 @@ var deleteAffinity = &stepKind{
 	propose: func(p *proposals) {
 		for i := range p.st.Affinities {
 			a := &p.st.Affinities[i]
-			if a.SoftDeleted || !p.wants(audit.AffinitySubject(a)) {
+			if a.SoftDeleted || !p.wants(state.AffinitySubject(a)) {
 				continue
 			}
 			switch affinity.Judge(a, bare(p.st.BlockOf(a.CIDR))) {
@@ -42,14 +42,14 @@ var deleteAffinity = &stepKind{
 		r.one(blocks.Affinities, s.Guard(GuardName))
 		r.claim(prefixOf(s.Target), s.Target.Node)
 	},
-	do: func(ctx context.Context, w Writer, st *audit.State, s *Step) error {
+	do: func(ctx context.Context, w Writer, st *state.State, s *Step) error {
 		a := affinityNamed(st, s.Guard(GuardName))
 		if a == nil {
 			return errGone(s)
 		}
 		return w.DeleteAffinity(ctx, pin(blocks.Affinities, a.Meta))
 	},
-	verify: func(st *audit.State, s *Step) error {
+	verify: func(st *state.State, s *Step) error {
 		for _, a := range []*blocks.Affinity{affinityNamed(st, s.Guard(GuardName)), affinityOf(st, s.Target.CIDR, s.Target.Node)} {
 			if a == nil {
 				continue
@@ -70,7 +70,7 @@ var deleteAffinity = &stepKind{
 	pretend: func(x *pretence, step *Step) { x.noAffinities[step.Guard(GuardName)] = true },
 }
 
-func bare(b *audit.Block) *blocks.Block {
+func bare(b *state.Block) *blocks.Block {
 	if b == nil {
 		return nil
 	}
@@ -78,7 +78,7 @@ func bare(b *audit.Block) *blocks.Block {
 }
 
 func (p *proposals) affinityConcern(a *blocks.Affinity) concern {
-	c := concern{audit.AffinitySubject(a), poolNames(p.st.PoolOf(a.CIDR)), []string{a.Owner.Node()}}
+	c := concern{state.AffinitySubject(a), poolNames(p.st.PoolOf(a.CIDR)), []string{a.Owner.Node()}}
 	if b := p.st.BlockOf(a.CIDR); b != nil {
 		c.nodes = append(c.nodes, b.Owner.Node())
 	}
@@ -92,11 +92,11 @@ func (p *proposals) proposeDelete(a *blocks.Affinity) {
 	if p.bars(c, p.mustKeep(a, b)) {
 		return
 	}
-	because := fmt.Sprintf("affinity of %s to %s leads to no block", audit.OwnerText(a.Owner), a.CIDR)
+	because := fmt.Sprintf("affinity of %s to %s leads to no block", state.OwnerText(a.Owner), a.CIDR)
 	block, uid, owner := "none exists", Absent, ""
 	if b != nil {
-		because = fmt.Sprintf("%s has an affinity to block %s, which belongs to %s", audit.OwnerText(a.Owner), a.CIDR, audit.OwnerText(b.Owner))
-		block, uid, owner = fmt.Sprintf("%s, owner %s, %s in use", b.Name, audit.OwnerText(b.Owner), audit.Plural(b.Used, "address")), b.UID, ownerGuard(b.Owner)
+		because = fmt.Sprintf("%s has an affinity to block %s, which belongs to %s", state.OwnerText(a.Owner), a.CIDR, state.OwnerText(b.Owner))
+		block, uid, owner = fmt.Sprintf("%s, owner %s, %s in use", b.Name, state.OwnerText(b.Owner), state.Plural(b.Used, "address")), b.UID, ownerGuard(b.Owner)
 		if b.UID == "" {
 			p.refuse(c, RefusedUnpinned, "its block's object carries no UID, so nothing says later that it is still the same")
 			return
@@ -105,16 +105,16 @@ func (p *proposals) proposeDelete(a *blocks.Affinity) {
 	p.add(c, Step{
 		TwoObservations: true,
 		Because:         because,
-		Evidence: audit.Evidences("state", string(a.Effective()), "block", block, "host", hostText(st, a.Owner.Node()),
-			"created", audit.FormatTime(a.Created), "last written", audit.FormatTime(a.Written)),
-		Guards: guards(GuardName, a.Name, GuardUID, a.UID, GuardVersion, a.ResourceVersion, GuardCreated, audit.FormatTime(a.Created),
+		Evidence: state.Evidences("state", string(a.Effective()), "block", block, "host", hostText(st, a.Owner.Node()),
+			"created", state.FormatTime(a.Created), "last written", state.FormatTime(a.Written)),
+		Guards: guards(GuardName, a.Name, GuardUID, a.UID, GuardVersion, a.ResourceVersion, GuardCreated, state.FormatTime(a.Created),
 			GuardAffinityState, string(a.Effective()), GuardBlockUID, uid, GuardOwner, owner),
 	}, a.Meta)
 }
 
 // mustKeep says why an affinity that no block bears out must not be deleted; an
 // empty code if it may.
-func (p *proposals) mustKeep(a *blocks.Affinity, b *audit.Block) reason {
+func (p *proposals) mustKeep(a *blocks.Affinity, b *state.Block) reason {
 	st := p.st
 	switch {
 	case a.Owner.Kind != blocks.HostOwner:
@@ -125,8 +125,8 @@ func (p *proposals) mustKeep(a *blocks.Affinity, b *audit.Block) reason {
 		return reason{RefusedNotRead, "a block that cannot be read may be its own"}
 	case b != nil && len(b.Faults) > 0:
 		return reason{RefusedCorrupt, "its block is corrupt, so its word about the owner is not relied on: " + b.Faults[0]}
-	case !st.OldEnough(a.Meta) && !audit.HalfDone(a):
-		return because(RefusedYoung, "it was written less than %s ago, at %s: a claim or a release in flight passes through this state%s", st.Grace, audit.FormatTime(lastWrite(a.Meta)), oldFrom(st, lastWrite(a.Meta)))
+	case !st.OldEnough(a.Meta) && !state.HalfDone(a):
+		return because(RefusedYoung, "it was written less than %s ago, at %s: a claim or a release in flight passes through this state%s", st.Grace, state.FormatTime(lastWrite(a.Meta)), oldFrom(st, lastWrite(a.Meta)))
 	case st.ClaimInFlight(a, b):
 		return because(RefusedYoung, "its block was made or claimed less than %s ago: a claim in flight passes through this state%s", st.Grace, oldFrom(st, claimTime(b)))
 	}
@@ -140,7 +140,7 @@ func (p *proposals) mustKeep(a *blocks.Affinity, b *audit.Block) reason {
 }
 
 // claimTime returns when a block was made or, if that is later, claimed.
-func claimTime(b *audit.Block) time.Time {
+func claimTime(b *state.Block) time.Time {
 	if b.Claimed.After(b.Created) {
 		return b.Claimed
 	}
@@ -178,7 +178,7 @@ func (p *proposals) heldWithoutBlock(a *blocks.Affinity) reason {
 // stays pending or pendingDeletion.
 func (p *proposals) refuseUnsettled(a *blocks.Affinity) {
 	b := p.st.BlockOf(a.CIDR)
-	if !p.st.OldEnough(a.Meta) && !audit.HalfDone(a) {
+	if !p.st.OldEnough(a.Meta) && !state.HalfDone(a) {
 		return // a claim or a release in flight: nothing is wrong
 	}
 	c, host := p.affinityConcern(a), a.Owner.Node()
@@ -191,14 +191,14 @@ func (p *proposals) refuseUnsettled(a *blocks.Affinity) {
 		}
 		p.refuse(c, RefusedHeals, "its block is empty: release-block releases both, if its node keeps another")
 	case p.st.Vanished(host):
-		p.refuse(c, RefusedInUse, "its block still holds %s, and names %s, which is no node: the affinity can only go with the block", audit.Plural(b.Used, "address"), host)
+		p.refuse(c, RefusedInUse, "its block still holds %s, and names %s, which is no node: the affinity can only go with the block", state.Plural(b.Used, "address"), host)
 	default:
-		p.refuse(c, RefusedHeals, "it is %s on its own node's block, which holds %s: the next pod that starts on %s confirms it", a.Effective(), audit.Plural(b.Used, "address"), host)
+		p.refuse(c, RefusedHeals, "it is %s on its own node's block, which holds %s: the next pod that starts on %s confirms it", a.Effective(), state.Plural(b.Used, "address"), host)
 	}
 }
 
 // hostText says what a host is.
-func hostText(st *audit.State, host string) string {
+func hostText(st *state.State, host string) string {
 	switch {
 	case host == "":
 		return ""

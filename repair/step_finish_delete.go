@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -29,24 +29,24 @@ var finishDelete = &stepKind{
 			return
 		}
 		for _, b := range p.st.IPBlocks {
-			if b.SoftDeleted && p.wants(audit.BlockSubject(b)) {
+			if b.SoftDeleted && p.wants(state.BlockSubject(b)) {
 				p.finishBlock(b)
 			}
 		}
 		for i := range p.st.Affinities {
-			if a := &p.st.Affinities[i]; a.SoftDeleted && p.wants(audit.AffinitySubject(a)) {
+			if a := &p.st.Affinities[i]; a.SoftDeleted && p.wants(state.AffinitySubject(a)) {
 				p.finishAffinity(a)
 			}
 		}
 		doubt := newHandleDoubt(p.st)
 		for i := range p.st.Handles {
-			if h := &p.st.Handles[i]; h.SoftDeleted && p.wants(audit.HandleSubject(h.ID)) {
+			if h := &p.st.Handles[i]; h.SoftDeleted && p.wants(state.HandleSubject(h.ID)) {
 				p.finishHandle(h, doubt)
 			}
 		}
 	},
 	refs: func(r *refs, s *Step) {
-		if s.Target.Kind == audit.KindHandle {
+		if s.Target.Kind == state.KindHandle {
 			handleStepRefs(r, s)
 			return
 		}
@@ -54,14 +54,14 @@ var finishDelete = &stepKind{
 		r.claim(prefixOf(s.Target), finishedHost(s))
 	},
 	do: doFinishDelete,
-	verify: func(st *audit.State, s *Step) error {
+	verify: func(st *state.State, s *Step) error {
 		o := marked(st, s)
 		if o != nil {
 			if err := replaced(s, o.word, *o.Meta); err != nil {
 				return err
 			}
 		}
-		if s.Target.Kind == audit.KindHandle {
+		if s.Target.Kind == state.KindHandle {
 			if o != nil {
 				return nil
 			}
@@ -75,7 +75,7 @@ var finishDelete = &stepKind{
 	// The affinity that goes with a marked block is deleted once the block is gone. If its
 	// node has written it since, it is the node's.
 	complete: func(b *begun) move {
-		if b.step.Target.Kind != audit.KindBlock || blockAt(b.state, b.step.Target.CIDR) != nil {
+		if b.step.Target.Kind != state.KindBlock || blockAt(b.state, b.step.Target.CIDR) != nil {
 			return move{}
 		}
 		if b.leftAffinity() != nil {
@@ -92,36 +92,36 @@ var finishDelete = &stepKind{
 	},
 	pretend: func(x *pretence, step *Step) {
 		switch step.Target.Kind {
-		case audit.KindBlock:
+		case state.KindBlock:
 			x.noBlocks[step.Guard(GuardName)] = true
 			x.noAffinities[step.Guard(GuardAffinity)] = true
-		case audit.KindAffinity:
+		case state.KindAffinity:
 			x.finishAffinity(step)
-		case audit.KindHandle:
+		case state.KindHandle:
 			x.noHandles[step.Guard(GuardName)] = true
 		}
 	},
 }
 
 var resourceOf = map[string]blocks.Resource{
-	audit.KindBlock: blocks.Blocks, audit.KindAffinity: blocks.Affinities, audit.KindHandle: blocks.Handles,
+	state.KindBlock: blocks.Blocks, state.KindAffinity: blocks.Affinities, state.KindHandle: blocks.Handles,
 }
 
 // marked returns the object that stands where the target of a step stood; nil if
 // there is none.
-func marked(st *audit.State, s *Step) *object {
+func marked(st *state.State, s *Step) *object {
 	return objectNamed(st.Snapshot, resourceOf[s.Target.Kind], s.Guard(GuardName))
 }
 
 // finishedHost is the node whose affinity a step is about, or goes with its block.
 func finishedHost(s *Step) string {
-	if s.Target.Kind == audit.KindBlock {
+	if s.Target.Kind == state.KindBlock {
 		return hostOf(s.Guard(GuardOwner))
 	}
 	return s.Target.Node
 }
 
-func doFinishDelete(ctx context.Context, w Writer, st *audit.State, s *Step) error {
+func doFinishDelete(ctx context.Context, w Writer, st *state.State, s *Step) error {
 	m := marked(st, s)
 	if m == nil {
 		return errGone(s)
@@ -130,7 +130,7 @@ func doFinishDelete(ctx context.Context, w Writer, st *audit.State, s *Step) err
 		return err
 	}
 	a := affinityNamed(st, s.Guard(GuardAffinity))
-	if s.Target.Kind != audit.KindBlock || a == nil {
+	if s.Target.Kind != state.KindBlock || a == nil {
 		return nil
 	}
 	// Should the affinity have changed since, its node is claiming the CIDR anew, and
@@ -150,12 +150,12 @@ func (p *proposals) markAge(m blocks.Meta) reason {
 	case !known || now.IsZero():
 		return reason{RefusedUnknownAge, "nothing records when it was last written (kubectl hides managedFields unless asked with --show-managed-fields)"}
 	case at.After(now):
-		return reason{RefusedUnknownAge, "it was last written in the future, at " + audit.FormatTime(at)}
+		return reason{RefusedUnknownAge, "it was last written in the future, at " + state.FormatTime(at)}
 	case m.ByUs && now.Sub(at) < min(writeTimeout, p.st.Grace):
 		return because(RefusedYoung, "calico-audit marked it at %s, and that run may be about to delete it; plan again after %s",
-			audit.FormatTime(at), audit.FormatTime(at.Add(min(writeTimeout, p.st.Grace)).Add(time.Second-1).Truncate(time.Second)))
+			state.FormatTime(at), state.FormatTime(at.Add(min(writeTimeout, p.st.Grace)).Add(time.Second-1).Truncate(time.Second)))
 	case now.Sub(at) < p.st.Grace && !m.ByUs:
-		return because(RefusedYoung, "it was written less than %s ago, at %s: whoever marked it may be about to delete it%s", p.st.Grace, audit.FormatTime(at), oldFrom(p.st, at))
+		return because(RefusedYoung, "it was written less than %s ago, at %s: whoever marked it may be about to delete it%s", p.st.Grace, state.FormatTime(at), oldFrom(p.st, at))
 	}
 	return reason{}
 }
@@ -168,7 +168,7 @@ func lastWrite(m blocks.Meta) time.Time {
 	return m.Written
 }
 
-func (p *proposals) finishBlock(b *audit.Block) {
+func (p *proposals) finishBlock(b *state.Block) {
 	c := blockConcern(b)
 	if b.Owner != (blocks.Owner{}) && p.bars(c, special(b.Owner)) || p.bars(c, p.blockMustStay(b)) {
 		return
@@ -184,8 +184,8 @@ func (p *proposals) finishBlock(b *audit.Block) {
 			GuardAffinityState, string(a.Effective()))
 	}
 	p.add(c, Step{
-		Because:  fmt.Sprintf("block %s of %s was marked deleted by %s and never removed; it holds no address and goes%s", b.CIDR, audit.OwnerText(b.Owner), audit.FormatTime(lastWrite(b.Meta)), also),
-		Evidence: audit.Evidences("owner", audit.OwnerText(b.Owner), "pool", poolName(b.Pool), "created", audit.FormatTime(b.Created), "last written", audit.FormatTime(b.Written)),
+		Because:  fmt.Sprintf("block %s of %s was marked deleted by %s and never removed; it holds no address and goes%s", b.CIDR, state.OwnerText(b.Owner), state.FormatTime(lastWrite(b.Meta)), also),
+		Evidence: state.Evidences("owner", state.OwnerText(b.Owner), "pool", poolName(b.Pool), "created", state.FormatTime(b.Created), "last written", state.FormatTime(b.Written)),
 		Guards:   guards(pairs...),
 	}, pinned...)
 }
@@ -193,14 +193,14 @@ func (p *proposals) finishBlock(b *audit.Block) {
 // markGuards pins an object that is marked deleted.
 func (p *proposals) markGuards(m blocks.Meta) []string {
 	return []string{
-		GuardName, m.Name, GuardUID, m.UID, GuardVersion, onlyIf(p.req.ObserveTwice, m.ResourceVersion), GuardCreated, audit.FormatTime(m.Created),
+		GuardName, m.Name, GuardUID, m.UID, GuardVersion, onlyIf(p.req.ObserveTwice, m.ResourceVersion), GuardCreated, state.FormatTime(m.Created),
 	}
 }
 
-func (p *proposals) blockMustStay(b *audit.Block) reason {
+func (p *proposals) blockMustStay(b *state.Block) reason {
 	st := p.st
 	if b.Used > 0 {
-		return because(RefusedInUse, "it is marked deleted and holds %s: whoever uses them must end first", audit.Plural(b.Used, "address"))
+		return because(RefusedInUse, "it is marked deleted and holds %s: whoever uses them must end first", state.Plural(b.Used, "address"))
 	}
 	if len(b.Faults) > 0 {
 		return reason{RefusedCorrupt, "it is corrupt: " + b.Faults[0]}
@@ -218,7 +218,7 @@ func (p *proposals) blockMustStay(b *audit.Block) reason {
 		return because(RefusedHostView, "%s of it is in use in %s", uses[0].Addr, uses[0])
 	}
 	own := 0
-	for _, a := range st.Claims(b.CIDR) {
+	for _, a := range st.AffinitiesOf(b.CIDR) {
 		if a.Owner == b.Owner && !a.SoftDeleted {
 			own++
 		}
@@ -239,17 +239,17 @@ func (p *proposals) finishAffinity(a *blocks.Affinity) {
 	}
 	block := "none exists"
 	if b != nil {
-		block = fmt.Sprintf("%s, owner %s, %s in use", b.Name, audit.OwnerText(b.Owner), audit.Plural(b.Used, "address"))
+		block = fmt.Sprintf("%s, owner %s, %s in use", b.Name, state.OwnerText(b.Owner), state.Plural(b.Used, "address"))
 	}
 	p.add(c, Step{
-		Because: fmt.Sprintf("affinity of %s to %s was marked deleted by %s and never removed", audit.OwnerText(a.Owner), a.CIDR, audit.FormatTime(lastWrite(a.Meta))),
-		Evidence: audit.Evidences("state", string(a.Effective()), "block", block, "host", hostText(p.st, a.Owner.Node()),
-			"created", audit.FormatTime(a.Created), "last written", audit.FormatTime(a.Written)),
+		Because: fmt.Sprintf("affinity of %s to %s was marked deleted by %s and never removed", state.OwnerText(a.Owner), a.CIDR, state.FormatTime(lastWrite(a.Meta))),
+		Evidence: state.Evidences("state", string(a.Effective()), "block", block, "host", hostText(p.st, a.Owner.Node()),
+			"created", state.FormatTime(a.Created), "last written", state.FormatTime(a.Written)),
 		Guards: guards(p.markGuards(a.Meta)...),
 	}, a.Meta)
 }
 
-func (p *proposals) affinityMustStay(a *blocks.Affinity, b *audit.Block) reason {
+func (p *proposals) affinityMustStay(a *blocks.Affinity, b *state.Block) reason {
 	if r := p.markAge(a.Meta); r.code != "" {
 		return r
 	}
@@ -263,7 +263,7 @@ func (p *proposals) affinityMustStay(a *blocks.Affinity, b *audit.Block) reason 
 	case len(b.Faults) > 0:
 		return reason{RefusedCorrupt, "its block is corrupt, so its word about the owner is not relied on: " + b.Faults[0]}
 	case b.Owner == a.Owner && b.Used > 0:
-		return because(RefusedInUse, "its block still names %s and holds %s: without the affinity nobody would route it. Once it is gone (Calico removes it when it next reads it by name), --missing-affinities gives it back", audit.OwnerText(a.Owner), audit.Plural(b.Used, "address"))
+		return because(RefusedInUse, "its block still names %s and holds %s: without the affinity nobody would route it. Once it is gone (Calico removes it when it next reads it by name), --missing-affinities gives it back", state.OwnerText(a.Owner), state.Plural(b.Used, "address"))
 	}
 	return reason{}
 }
@@ -272,7 +272,7 @@ func (p *proposals) finishHandle(h *blocks.Handle, doubt *handleDoubt) {
 	c := handleConcern(p.st, h)
 	var used, waited reason
 	if n := len(p.st.HandleRefs(h.ID)); n > 0 {
-		used = because(RefusedInUse, "blocks record %s under it: without it they could not be given back", audit.Plural(n, "address"))
+		used = because(RefusedInUse, "blocks record %s under it: without it they could not be given back", state.Plural(n, "address"))
 	}
 	if w := doubt.sandboxes[sandboxOf(h.ID)]; w != nil {
 		waited = because(RefusedInUse, "pod %s names its sandbox, and may be about to use it", w.FullName())
@@ -281,9 +281,9 @@ func (p *proposals) finishHandle(h *blocks.Handle, doubt *handleDoubt) {
 		return
 	}
 	p.add(c, Step{
-		Because: fmt.Sprintf("handle %s was marked deleted by %s and never removed, and no block refers to it", h.ID, audit.FormatTime(lastWrite(h.Meta))),
-		Evidence: audit.Evidences("it counts", orAbsent(countsText(h.Blocks)), "created", audit.FormatTime(h.Created),
-			"last written", audit.FormatTime(h.Written)),
+		Because: fmt.Sprintf("handle %s was marked deleted by %s and never removed, and no block refers to it", h.ID, state.FormatTime(lastWrite(h.Meta))),
+		Evidence: state.Evidences("it counts", orAbsent(countsText(h.Blocks)), "created", state.FormatTime(h.Created),
+			"last written", state.FormatTime(h.Written)),
 		Guards: guards(p.markGuards(h.Meta)...),
 	}, h.Meta)
 }

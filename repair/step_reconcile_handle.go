@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -35,13 +35,13 @@ func reconcileHandle(kind Kind, exact ...string) *stepKind {
 			}
 			doubt := newHandleDoubt(p.st)
 			for i := range p.st.Handles {
-				if h := &p.st.Handles[i]; !h.SoftDeleted && p.wants(audit.HandleSubject(h.ID)) {
+				if h := &p.st.Handles[i]; !h.SoftDeleted && p.wants(state.HandleSubject(h.ID)) {
 					p.reconcile(h, deletes, doubt)
 				}
 			}
 		},
 		refs: handleStepRefs,
-		do: func(ctx context.Context, w Writer, st *audit.State, s *Step) error {
+		do: func(ctx context.Context, w Writer, st *state.State, s *Step) error {
 			h := handleNamed(st, s.Guard(GuardName))
 			switch {
 			case h == nil:
@@ -52,7 +52,7 @@ func reconcileHandle(kind Kind, exact ...string) *stepKind {
 			_, right := st.Miscounts(h)
 			return w.SetHandleCounts(ctx, pin(blocks.Handles, h.Meta), right)
 		},
-		verify: func(st *audit.State, s *Step) error {
+		verify: func(st *state.State, s *Step) error {
 			h := handleNamed(st, s.Guard(GuardName))
 			switch {
 			case h == nil: // right for a count, too, if its last address was given back
@@ -64,7 +64,7 @@ func reconcileHandle(kind Kind, exact ...string) *stepKind {
 			if len(wrong) == 0 || countsGuard(h.Blocks) == s.Guard(GuardCounts) || sameCounts(h.Blocks, right) {
 				return nil
 			}
-			return fmt.Errorf("handle %s still counts otherwise than the blocks: %s", h.ID, audit.List(wrong))
+			return fmt.Errorf("handle %s still counts otherwise than the blocks: %s", h.ID, state.List(wrong))
 		},
 		complete: func(b *begun) move {
 			if c := b.log.first(blocks.Handles); c != nil && deletes {
@@ -95,7 +95,7 @@ func (p *proposals) reconcile(h *blocks.Handle, deletes bool, doubt *handleDoubt
 	c, refs := handleConcern(p.st, h), p.st.HandleRefs(h.ID)
 	if deletes != (len(refs) == 0) {
 		if deletes && p.only != "" {
-			p.refuse(c, RefusedInUse, "%s recorded under it", audit.Plural(len(refs), "address"))
+			p.refuse(c, RefusedInUse, "%s recorded under it", state.Plural(len(refs), "address"))
 		}
 		return
 	}
@@ -108,14 +108,14 @@ func (p *proposals) reconcile(h *blocks.Handle, deletes bool, doubt *handleDoubt
 	}
 	s := Step{TwoObservations: true, Because: fmt.Sprintf("no block refers to handle %s", h.ID)}
 	evidence := []string{"it counts", orAbsent(countsText(h.Blocks))}
-	pairs := []string{GuardName, h.Name, GuardUID, h.UID, GuardVersion, h.ResourceVersion, GuardCreated, audit.FormatTime(h.Created)}
+	pairs := []string{GuardName, h.Name, GuardUID, h.UID, GuardVersion, h.ResourceVersion, GuardCreated, state.FormatTime(h.Created)}
 	if deletes {
-		evidence = append(evidence, "created", audit.FormatTime(h.Created))
+		evidence = append(evidence, "created", state.FormatTime(h.Created))
 	} else {
-		s.Because = fmt.Sprintf("handle %s counts otherwise than the blocks: %s", h.ID, audit.List(wrong))
+		s.Because = fmt.Sprintf("handle %s counts otherwise than the blocks: %s", h.ID, state.List(wrong))
 		evidence, pairs = append(evidence, "recorded are", countsText(right)), append(pairs, GuardCounts, countsGuard(right))
 	}
-	s.Evidence, s.Guards = audit.Evidences(append(evidence, "last written", audit.FormatTime(h.Written))...), guards(pairs...)
+	s.Evidence, s.Guards = state.Evidences(append(evidence, "last written", state.FormatTime(h.Written))...), guards(pairs...)
 	p.add(c, s, h.Meta)
 }
 
@@ -148,8 +148,8 @@ func (b *begun) endHandle(h *blocks.Handle) move {
 	return b.endMark(blocks.Handles, h.Meta)
 }
 
-func handleConcern(st *audit.State, h *blocks.Handle) concern {
-	c := concern{target: audit.HandleSubject(h.ID)}
+func handleConcern(st *state.State, h *blocks.Handle) concern {
+	c := concern{target: state.HandleSubject(h.ID)}
 	for _, n := range h.Blocks {
 		c.pools = append(c.pools, poolNames(st.PoolOf(n.CIDR))...)
 	}
@@ -172,17 +172,17 @@ func handleStepRefs(r *refs, s *Step) {
 }
 
 type handleDoubt struct {
-	st *audit.State
+	st *state.State
 	// corrupt are the handles that corrupt blocks name anywhere, with the block.
-	corrupt map[string]*audit.Block
+	corrupt map[string]*state.Block
 	// sandboxes are the pods by the sandbox that they name.
 	sandboxes map[string]*blocks.Workload
 	// twice are the IDs that several handle objects have.
 	twice map[string]bool
 }
 
-func newHandleDoubt(st *audit.State) *handleDoubt {
-	d := &handleDoubt{st: st, corrupt: map[string]*audit.Block{}, sandboxes: sandboxes(st), twice: map[string]bool{}}
+func newHandleDoubt(st *state.State) *handleDoubt {
+	d := &handleDoubt{st: st, corrupt: map[string]*state.Block{}, sandboxes: sandboxes(st), twice: map[string]bool{}}
 	for _, b := range st.IPBlocks {
 		if len(b.Faults) == 0 {
 			continue
@@ -202,7 +202,7 @@ func newHandleDoubt(st *audit.State) *handleDoubt {
 
 // sandboxes returns the pods that are not finished, by the sandbox that Calico's
 // annotation names.
-func sandboxes(st *audit.State) map[string]*blocks.Workload {
+func sandboxes(st *state.State) map[string]*blocks.Workload {
 	out := map[string]*blocks.Workload{}
 	for i := range st.Workloads {
 		if w := &st.Workloads[i]; w.ContainerID != "" && w.Live() {
@@ -240,7 +240,7 @@ func (d *handleDoubt) about(h *blocks.Handle) reason {
 
 // inFlight is about, and says whether the handle's pod is starting or ending, or anything
 // about it is young: handle and block are written one after the other.
-func (d *handleDoubt) inFlight(h *blocks.Handle, refs []audit.AllocationRef) reason {
+func (d *handleDoubt) inFlight(h *blocks.Handle, refs []state.AllocationRef) reason {
 	if r := d.about(h); r.code != "" {
 		return r
 	}
@@ -250,7 +250,7 @@ func (d *handleDoubt) inFlight(h *blocks.Handle, refs []audit.AllocationRef) rea
 			order = ": a handle is written before the address that it counts"
 		}
 		at := lastWrite(h.Meta)
-		return because(RefusedYoung, "it was written less than %s ago, at %s%s%s", d.st.Grace, audit.FormatTime(at), order, oldFrom(d.st, at))
+		return because(RefusedYoung, "it was written less than %s ago, at %s%s%s", d.st.Grace, state.FormatTime(at), order, oldFrom(d.st, at))
 	}
 	w := d.sandboxes[sandboxOf(h.ID)]
 	if w != nil && len(refs) == 0 {
@@ -260,8 +260,8 @@ func (d *handleDoubt) inFlight(h *blocks.Handle, refs []audit.AllocationRef) rea
 		return reason{RefusedInUse, "pod " + w.FullName() + " is starting or ending"}
 	}
 	for _, r := range refs {
-		if at := audit.AssignedAt(r); !d.st.PastGrace(at) {
-			return because(RefusedYoung, "%s was assigned under it less than %s ago, at %s%s", r.Addr(), d.st.Grace, audit.FormatTime(at), oldFrom(d.st, at))
+		if at := state.AssignedAt(r); !d.st.PastGrace(at) {
+			return because(RefusedYoung, "%s was assigned under it less than %s ago, at %s%s", r.Addr(), d.st.Grace, state.FormatTime(at), oldFrom(d.st, at))
 		}
 		attr := r.Attributes()
 		if w := d.st.Pod(attr.Namespace, attr.Pod); moving(w) {
@@ -281,7 +281,7 @@ func countsText(counts []blocks.HandleCount) string {
 	for _, c := range counts {
 		out = append(out, fmt.Sprintf("%d in %s", c.Count, c.CIDR))
 	}
-	return audit.List(out)
+	return state.List(out)
 }
 
 // countsGuard writes counts as the value of [GuardCounts].

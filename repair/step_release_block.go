@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/affinity"
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -17,32 +17,32 @@ var releaseBlock = &stepKind{
 	kind:  ReleaseBlock,
 	flag:  "--empty-blocks",
 	asked: func(r Request) bool { return r.EmptyBlocks || r.OrphanAffinities },
-	needs: audit.ReleaseNeeds,
+	needs: state.ReleaseNeeds,
 	exact: []string{
 		GuardName, GuardUID, GuardVersion, GuardCreated, GuardOwner, GuardEmptySince,
 		GuardAffinity, GuardAffinityUID, GuardAffinityVersion, GuardAffinityState,
 	},
-	loose: map[string]func(*audit.State, *Step, *Step) bool{GuardKeeps: stillKeeps, GuardKeepsUID: stillKeeps},
+	loose: map[string]func(*state.State, *Step, *Step) bool{GuardKeeps: stillKeeps, GuardKeepsUID: stillKeeps},
 	propose: func(p *proposals) {
 		for _, b := range p.st.IPBlocks {
 			// Asked for orphaned affinities alone, a block goes only if its owner's
 			// affinity has broken off half-way: nothing less than both may go then.
-			if !p.wants(audit.BlockSubject(b)) || b.Used == 0 && !p.req.EmptyBlocks && !brokenOff(p.st, b) {
+			if !p.wants(state.BlockSubject(b)) || b.Used == 0 && !p.req.EmptyBlocks && !brokenOff(p.st, b) {
 				continue
 			}
 			c := blockConcern(b)
 			if b.Used > 0 {
 				if p.only != "" {
-					p.refuse(c, RefusedInUse, "it holds %s", audit.Plural(b.Used, "address"))
+					p.refuse(c, RefusedInUse, "it holds %s", state.Plural(b.Used, "address"))
 				}
 				continue
 			}
-			if !b.Release.OK {
-				why := b.Release.Held
-				if b.Release.Code == audit.HeldYoung {
-					why += oldFrom(p.st, b.Release.EmptySince)
+			if !b.Reclaimability.OK {
+				why := b.Reclaimability.Held
+				if b.Reclaimability.Code == state.HeldYoung {
+					why += oldFrom(p.st, b.Reclaimability.EmptySince)
 				}
-				p.refuse(c, holdCodes[b.Release.Code], "%s", why)
+				p.refuse(c, holdCodes[b.Reclaimability.Code], "%s", why)
 				continue
 			}
 			p.addRelease(b, c)
@@ -52,7 +52,7 @@ var releaseBlock = &stepKind{
 		r.claim(prefixOf(s.Target), hostOf(s.Guard(GuardOwner)))
 		r.host(hostOf(s.Guard(GuardOwner)))
 	},
-	do: func(ctx context.Context, w Writer, st *audit.State, s *Step) error {
+	do: func(ctx context.Context, w Writer, st *state.State, s *Step) error {
 		b := blockAt(st, s.Target.CIDR)
 		if b == nil {
 			return errGone(s)
@@ -68,7 +68,7 @@ var releaseBlock = &stepKind{
 		}
 		return w.ReleaseBlock(ctx, pin(blocks.Blocks, b.Meta), claim, keeps)
 	},
-	verify: func(st *audit.State, s *Step) error {
+	verify: func(st *state.State, s *Step) error {
 		if b := blockAt(st, s.Target.CIDR); b != nil {
 			if err := replaced(s, "block", b.Meta); err != nil {
 				return err
@@ -105,7 +105,7 @@ var releaseBlock = &stepKind{
 
 // releaseLeft goes on with a block of which only the affinity was written, if the
 // step still comes out; else the affinity gets its state back.
-func (b *begun) releaseLeft(x *audit.Block) move {
+func (b *begun) releaseLeft(x *state.Block) move {
 	a := b.leftAffinity()
 	if a == nil {
 		return move{}
@@ -128,18 +128,18 @@ func (b *begun) releaseLeft(x *audit.Block) move {
 }
 
 // holdCodes are the codes of what holds an empty block.
-var holdCodes = map[audit.Hold]RefusalCode{
-	audit.HeldSpecial: RefusedSpecial, audit.HeldMarked: RefusedMarked, audit.HeldCorrupt: RefusedCorrupt,
-	audit.HeldLocked: RefusedLocked, audit.HeldUnknownAge: RefusedUnknownAge, audit.HeldYoung: RefusedYoung,
-	audit.HeldInUse: RefusedInUse, audit.HeldHostView: RefusedHostView, audit.HeldConflict: RefusedConflict,
-	audit.HeldLast: RefusedLastBlock, audit.HeldNotRead: RefusedNotRead,
+var holdCodes = map[state.RetainReason]RefusalCode{
+	state.HeldSpecial: RefusedSpecial, state.HeldMarked: RefusedMarked, state.HeldCorrupt: RefusedCorrupt,
+	state.HeldLocked: RefusedLocked, state.HeldUnknownAge: RefusedUnknownAge, state.HeldYoung: RefusedYoung,
+	state.HeldInUse: RefusedInUse, state.HeldHostView: RefusedHostView, state.HeldConflict: RefusedConflict,
+	state.HeldLast: RefusedLastBlock, state.HeldNotRead: RefusedNotRead,
 }
 
-func blockConcern(b *audit.Block) concern {
-	return concern{audit.BlockSubject(b), poolNames(b.Pool), []string{b.Owner.Node()}}
+func blockConcern(b *state.Block) concern {
+	return concern{state.BlockSubject(b), poolNames(b.Pool), []string{b.Owner.Node()}}
 }
 
-func (p *proposals) addRelease(b *audit.Block, c concern) {
+func (p *proposals) addRelease(b *state.Block, c concern) {
 	keeps := keptBlock(p.st, b)
 	kept, keptUID := Absent, ""
 	if keeps != nil {
@@ -147,8 +147,8 @@ func (p *proposals) addRelease(b *audit.Block, c concern) {
 	}
 	twice := p.req.ObserveTwice
 	pairs := []string{
-		GuardName, b.Name, GuardUID, b.UID, GuardVersion, onlyIf(twice, b.ResourceVersion), GuardCreated, audit.FormatTime(b.Created),
-		GuardOwner, ownerGuard(b.Owner), GuardEmptySince, audit.FormatTime(b.Release.EmptySince), GuardKeeps, kept, GuardKeepsUID, keptUID,
+		GuardName, b.Name, GuardUID, b.UID, GuardVersion, onlyIf(twice, b.ResourceVersion), GuardCreated, state.FormatTime(b.Created),
+		GuardOwner, ownerGuard(b.Owner), GuardEmptySince, state.FormatTime(b.Reclaimability.EmptySince), GuardKeeps, kept, GuardKeepsUID, keptUID,
 	}
 	pinned := []blocks.Meta{b.Meta}
 	if keeps != nil {
@@ -164,27 +164,27 @@ func (p *proposals) addRelease(b *audit.Block, c concern) {
 			GuardAffinityState, string(a.Effective()))
 	}
 	p.add(c, Step{
-		Because: fmt.Sprintf("block %s of %s has held no address since %s at the latest; %s", b.CIDR, audit.OwnerText(b.Owner),
-			audit.FormatTime(b.Release.EmptySince), keepsText(p.st, b, keeps)),
-		Evidence: audit.Evidences("owner", audit.OwnerText(b.Owner), "owner's affinity", claim, "pool", poolName(b.Pool),
-			"empty since at the latest", audit.FormatTime(b.Release.EmptySince), "created", audit.FormatTime(b.Created)),
+		Because: fmt.Sprintf("block %s of %s has held no address since %s at the latest; %s", b.CIDR, state.OwnerText(b.Owner),
+			state.FormatTime(b.Reclaimability.EmptySince), keepsText(p.st, b, keeps)),
+		Evidence: state.Evidences("owner", state.OwnerText(b.Owner), "owner's affinity", claim, "pool", poolName(b.Pool),
+			"empty since at the latest", state.FormatTime(b.Reclaimability.EmptySince), "created", state.FormatTime(b.Created)),
 		Guards: guards(pairs...),
 	}, pinned...)
 }
 
 // brokenOff tells whether the owner's affinity to its own block has stayed pending
 // or pendingDeletion, or was left so by a step of this program.
-func brokenOff(st *audit.State, b *audit.Block) bool {
+func brokenOff(st *state.State, b *state.Block) bool {
 	a := ownAffinity(st, b)
-	return a != nil && !a.SoftDeleted && affinity.Judge(a, b.Block) == affinity.Unsettled && (st.OldEnough(a.Meta) || audit.HalfDone(a))
+	return a != nil && !a.SoftDeleted && affinity.Judge(a, b.Block) == affinity.Unsettled && (st.OldEnough(a.Meta) || state.HalfDone(a))
 }
 
 // ownAffinity returns the affinity of a block's owner to it; nil if there is none.
-func ownAffinity(st *audit.State, b *audit.Block) *blocks.Affinity {
+func ownAffinity(st *state.State, b *state.Block) *blocks.Affinity {
 	if b.Owner == (blocks.Owner{}) {
 		return nil
 	}
-	for _, a := range st.Claims(b.CIDR) {
+	for _, a := range st.AffinitiesOf(b.CIDR) {
 		if a.Owner == b.Owner {
 			return a
 		}
@@ -195,12 +195,12 @@ func ownAffinity(st *audit.State, b *audit.Block) *blocks.Affinity {
 // keptBlock returns a block that the owner keeps in the pools that serve its pods, of
 // the same pool where there is one: one that is usable and is not released. It is nil
 // for an owner that is no node, or that no pool serves.
-func keptBlock(st *audit.State, b *audit.Block) *audit.Block {
-	h := st.Host(b.Owner.Node())
+func keptBlock(st *state.State, b *state.Block) *state.Block {
+	h := st.NodeState(b.Owner.Node())
 	if h == nil {
 		return nil
 	}
-	var out *audit.Block
+	var out *state.Block
 	for _, other := range h.Blocks {
 		if keptBeside(st, b, other) && (out == nil || out.Pool != b.Pool && other.Pool == b.Pool) {
 			out = other
@@ -211,16 +211,16 @@ func keptBlock(st *audit.State, b *audit.Block) *audit.Block {
 
 // keptBeside reports whether the owner of a block keeps another one when the block is
 // released.
-func keptBeside(st *audit.State, b, other *audit.Block) bool {
-	h := st.Host(b.Owner.Node())
+func keptBeside(st *state.State, b, other *state.Block) bool {
+	h := st.NodeState(b.Owner.Node())
 	if h == nil || h.Node == nil || other == b || other.Owner != b.Owner || other.Family() != b.Family() {
 		return false
 	}
-	return st.Keepable(other) && (other.Used > 0 || !other.Release.OK) && slices.Contains(st.WorkloadPools(h.Node, b.Family()), other.Pool)
+	return st.Keepable(other) && (other.Used > 0 || !other.Reclaimability.OK) && slices.Contains(st.WorkloadPools(h.Node, b.Family()), other.Pool)
 }
 
 // keptRef pins the block that a step says is kept; nil if none is.
-func keptRef(st *audit.State, s *Step) (*ObjectRef, error) {
+func keptRef(st *state.State, s *Step) (*ObjectRef, error) {
 	if s.Guard(GuardKeeps) == Absent {
 		return nil, nil
 	}
@@ -234,7 +234,7 @@ func keptRef(st *audit.State, s *Step) (*ObjectRef, error) {
 
 // stillKeeps reports whether the block that the plan says is kept still is, or that
 // there is none still.
-func stillKeeps(st *audit.State, planned, now *Step) bool {
+func stillKeeps(st *state.State, planned, now *Step) bool {
 	if planned.Guard(GuardKeeps) == Absent || now.Guard(GuardKeeps) == Absent {
 		return planned.Guard(GuardKeeps) == now.Guard(GuardKeeps)
 	}
@@ -246,7 +246,7 @@ func stillKeeps(st *audit.State, planned, now *Step) bool {
 	return uid == "" || uid == other.UID
 }
 
-func keepsText(st *audit.State, b, keeps *audit.Block) string {
+func keepsText(st *state.State, b, keeps *state.Block) string {
 	host := b.Owner.Node()
 	switch {
 	case host == "":

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -33,11 +33,11 @@ var releaseIP = &stepKind{
 			case p.only != "" && !b.CIDR.Contains(only):
 				continue
 			case len(b.Faults) > 0 && b.Used > 0:
-				p.refuse(blockConcern(b), RefusedCorrupt, "its %s are not judged, because it contradicts itself: %s", audit.Plural(b.Used, "address"), b.Faults[0])
+				p.refuse(blockConcern(b), RefusedCorrupt, "its %s are not judged, because it contradicts itself: %s", state.Plural(b.Used, "address"), b.Faults[0])
 				continue
 			}
 			for i, o := range b.Ordinals {
-				r := audit.AllocationRef{Block: b, Ordinal: i}
+				r := state.AllocationRef{Block: b, Ordinal: i}
 				if o != blocks.Free && (p.only == "" || r.Addr() == only) {
 					p.proposeIP(r)
 				}
@@ -58,7 +58,7 @@ var releaseIP = &stepKind{
 			r.node(ref.Block.Owner.Node())
 		}
 	},
-	do: func(ctx context.Context, w Writer, st *audit.State, s *Step) error {
+	do: func(ctx context.Context, w Writer, st *state.State, s *Step) error {
 		a, _ := netip.ParseAddr(s.Target.IP)
 		r, ok := st.Allocation(a)
 		attr := r.Attributes
@@ -68,7 +68,7 @@ var releaseIP = &stepKind{
 		sequence, _ := r.Block.SequenceAt(r.Ordinal)
 		return w.ReleaseIP(ctx, pin(blocks.Blocks, r.Block.Meta), r.Ordinal, attr().Handle, sequence)
 	},
-	verify: func(st *audit.State, s *Step) error {
+	verify: func(st *state.State, s *Step) error {
 		if err := verifyIP(st, s); err != nil {
 			return err
 		}
@@ -111,7 +111,7 @@ func (b *begun) lowerHandle() move {
 	}
 	request := Request{LeakedHandles: true, AllowNewer: b.asked().AllowNewer}
 	for _, kind := range []*stepKind{deleteHandle, fixHandleCount} {
-		if derived, _ := kind.derive(b.state, request, stepID(kind.kind, audit.HandleSubject(h.ID))); derived != nil {
+		if derived, _ := kind.derive(b.state, request, stepID(kind.kind, state.HandleSubject(h.ID))); derived != nil {
 			return toWrite(func(ctx context.Context) error { return kind.do(ctx, b.writer, b.state, derived) }, "lowering the address's handle")
 		}
 	}
@@ -159,7 +159,7 @@ func (b *begun) recordIP() move {
 }
 
 // verifyIP is nil if the address is free, or was given to somebody since.
-func verifyIP(st *audit.State, s *Step) error {
+func verifyIP(st *state.State, s *Step) error {
 	a, err := netip.ParseAddr(s.Target.IP)
 	if err != nil {
 		return err
@@ -176,22 +176,22 @@ func verifyIP(st *audit.State, s *Step) error {
 	return fmt.Errorf("%s is still allocated", a)
 }
 
-func ipConcern(r audit.AllocationRef) concern {
+func ipConcern(r state.AllocationRef) concern {
 	node := ""
 	if attr := r.Attributes(); attr != nil {
 		node = attr.Node
 	}
-	return concern{audit.IPSubject(r.Addr(), node), poolNames(r.Block.Pool), []string{node, r.Block.Owner.Node()}}
+	return concern{state.IPSubject(r.Addr(), node), poolNames(r.Block.Pool), []string{node, r.Block.Owner.Node()}}
 }
 
 // proposeIP judges one allocation. Those that something owns are passed over, but
 // for the ones that a reader may take for leaked.
-func (p *proposals) proposeIP(r audit.AllocationRef) {
-	v := p.st.Judge(r)
+func (p *proposals) proposeIP(r state.AllocationRef) {
+	v := p.st.Classify(r)
 	c := ipConcern(r)
 	switch {
 	case v.Owned && v.Young:
-		p.refuse(c, RefusedYoung, "%s%s", v.Why, oldFrom(p.st, audit.AssignedAt(r)))
+		p.refuse(c, RefusedYoung, "%s%s", v.Why, oldFrom(p.st, state.AssignedAt(r)))
 		return
 	case v.Unknown:
 		p.refuse(c, RefusedUnknownOwner, "who owns it is not known: %s", v.Why)
@@ -215,8 +215,8 @@ func (p *proposals) proposeIP(r audit.AllocationRef) {
 	p.add(c, Step{
 		TwoObservations: true, Apart: apart(r),
 		Because: fmt.Sprintf("%s is allocated, and nothing owns it: %s", r.Addr(), v.Why),
-		Evidence: audit.Evidences("block", r.Block.CIDR.String(), "owner of the block", audit.OwnerText(r.Block.Owner), "handle", attr.Handle,
-			"pod", podName(attr), "node", attr.Node, "type", attr.Type, "assigned", audit.FormatTime(attr.Assigned), "not in use", e.says, "consent", onlyIf(e.consent, withoutHostEvidence)),
+		Evidence: state.Evidences("block", r.Block.CIDR.String(), "owner of the block", state.OwnerText(r.Block.Owner), "handle", attr.Handle,
+			"pod", podName(attr), "node", attr.Node, "type", attr.Type, "assigned", state.FormatTime(attr.Assigned), "not in use", e.says, "consent", onlyIf(e.consent, withoutHostEvidence)),
 		Guards: guards(GuardBlock, r.Block.Name, GuardBlockUID, r.Block.UID, GuardHandle, attr.Handle, GuardSequence, strconv.FormatUint(sequence, 10),
 			GuardAttributes, fmt.Sprintf("%016x", attr.Digest), GuardMachineOff, e.off),
 	}, r.Block.Meta)
@@ -224,7 +224,7 @@ func (p *proposals) proposeIP(r audit.AllocationRef) {
 
 // mustNotFree says why an address that nothing seems to own must not be freed; an
 // empty code if it may.
-func (p *proposals) mustNotFree(r audit.AllocationRef) reason {
+func (p *proposals) mustNotFree(r state.AllocationRef) reason {
 	st, attr, b := p.st, r.Attributes(), r.Block
 	if _, known := b.SequenceAt(r.Ordinal); !known && attr.HasHandle && attr.Handle != "" {
 		return reason{RefusedUnpinned, "its block records no sequence number for it, so nothing says later that it is still the same allocation"}
@@ -247,7 +247,7 @@ func (p *proposals) mustNotFree(r audit.AllocationRef) reason {
 // leaves those of virtual machines alone for five minutes, whatever its grace, since
 // a machine that moves between clusters or is restored comes back under its name
 // (kube-controllers pkg/controllers/node/ipam.go of Calico v3.32).
-func apart(r audit.AllocationRef) Duration {
+func apart(r state.AllocationRef) Duration {
 	if _, _, isVM := r.Attributes().VMOf(); isVM {
 		return Duration{5 * time.Minute}
 	}
@@ -255,7 +255,7 @@ func apart(r audit.AllocationRef) Duration {
 }
 
 // recordedTwice tells whether another block than this one records an address, too.
-func recordedTwice(st *audit.State, b *audit.Block, a netip.Addr) bool {
+func recordedTwice(st *state.State, b *state.Block, a netip.Addr) bool {
 	if st.BlockObjects(b.CIDR) > 1 {
 		return true
 	}

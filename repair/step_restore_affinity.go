@@ -7,7 +7,7 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -24,7 +24,7 @@ var restoreAffinity = &stepKind{
 	propose: func(p *proposals) {
 		for _, b := range p.st.IPBlocks {
 			host := b.Owner.Node()
-			if host == "" || !p.wants(audit.BlockSubject(b)) {
+			if host == "" || !p.wants(state.BlockSubject(b)) {
 				continue
 			}
 			if a := ownAffinity(p.st, b); a != nil {
@@ -39,14 +39,14 @@ var restoreAffinity = &stepKind{
 	refs: func(r *refs, s *Step) {
 		r.claim(prefixOf(s.Target), hostOf(s.Guard(GuardOwner)))
 	},
-	do: func(ctx context.Context, w Writer, st *audit.State, s *Step) error {
+	do: func(ctx context.Context, w Writer, st *state.State, s *Step) error {
 		b := blockAt(st, s.Target.CIDR)
 		if b == nil {
 			return errGone(s)
 		}
 		return w.RestoreAffinity(ctx, pin(blocks.Blocks, b.Meta))
 	},
-	verify: func(st *audit.State, s *Step) error {
+	verify: func(st *state.State, s *Step) error {
 		a := affinityOf(st, s.Target.CIDR, hostOf(s.Guard(GuardOwner)))
 		switch {
 		case a == nil:
@@ -98,23 +98,23 @@ var restoreAffinity = &stepKind{
 	},
 }
 
-func (p *proposals) proposeRestore(b *audit.Block, host string) {
+func (p *proposals) proposeRestore(b *state.Block, host string) {
 	c, st := blockConcern(b), p.st
 	if p.bars(c, p.mustNotRestore(b, host)) {
 		return
 	}
 	p.add(c, Step{
 		TwoObservations: true,
-		Because:         fmt.Sprintf("block %s belongs to %s, which has no affinity to it: nobody routes its %s in use as a block", b.CIDR, host, audit.Plural(b.Used, "address")),
-		Evidence: audit.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "affinities to the CIDR", "none", "pool", poolName(b.Pool),
-			"created", audit.FormatTime(b.Created), "host", hostText(st, host)),
-		Guards: guards(GuardName, b.Name, GuardUID, b.UID, GuardCreated, audit.FormatTime(b.Created), GuardOwner, ownerGuard(b.Owner), GuardAffinity, Absent),
+		Because:         fmt.Sprintf("block %s belongs to %s, which has no affinity to it: nobody routes its %s in use as a block", b.CIDR, host, state.Plural(b.Used, "address")),
+		Evidence: state.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "affinities to the CIDR", "none", "pool", poolName(b.Pool),
+			"created", state.FormatTime(b.Created), "host", hostText(st, host)),
+		Guards: guards(GuardName, b.Name, GuardUID, b.UID, GuardCreated, state.FormatTime(b.Created), GuardOwner, ownerGuard(b.Owner), GuardAffinity, Absent),
 	}, b.Meta)
 }
 
 // mustNotRestore says why a missing affinity must not be given back; an empty code
 // if it may.
-func (p *proposals) mustNotRestore(b *audit.Block, host string) reason {
+func (p *proposals) mustNotRestore(b *state.Block, host string) reason {
 	st := p.st
 	switch others := claimants(st, b); {
 	case b.SoftDeleted:
@@ -130,20 +130,20 @@ func (p *proposals) mustNotRestore(b *audit.Block, host string) reason {
 	case st.Vanished(host):
 		return because(RefusedConflict, "its host %s is no node: nothing is to be routed there (--empty-blocks releases it once it is empty)", host)
 	case len(others) > 0:
-		return because(RefusedConflict, "%s claims the CIDR, too: that has to be settled first (--orphan-affinities)", audit.List(others))
+		return because(RefusedConflict, "%s claims the CIDR, too: that has to be settled first (--orphan-affinities)", state.List(others))
 	case !st.ClaimSettled(b):
-		return because(RefusedYoung, "it was made or claimed less than %s ago, at %s: its claim may be under way%s", st.Grace, audit.FormatTime(claimTime(b)), oldFrom(st, claimTime(b)))
-	case p.req.EmptyBlocks && b.Used == 0 && b.Release.OK:
+		return because(RefusedYoung, "it was made or claimed less than %s ago, at %s: its claim may be under way%s", st.Grace, state.FormatTime(claimTime(b)), oldFrom(st, claimTime(b)))
+	case p.req.EmptyBlocks && b.Used == 0 && b.Reclaimability.OK:
 		return reason{RefusedConflict, "it is empty, and this plan releases it instead"}
 	}
 	if o := overlapping(st, b); o != nil {
-		return because(RefusedConflict, "block %s of %s overlaps it: two owners would be routed", o.CIDR, audit.OwnerText(o.Owner))
+		return because(RefusedConflict, "block %s of %s overlaps it: two owners would be routed", o.CIDR, state.OwnerText(o.Owner))
 	}
 	return reason{}
 }
 
 // nodeExists tells whether a node is known to exist.
-func nodeExists(st *audit.State, name string) bool {
+func nodeExists(st *state.State, name string) bool {
 	_, missing := st.Missing(blocks.Nodes)
 	return !missing && !st.UnreadableNode(name) && !st.Vanished(name)
 }
@@ -156,11 +156,11 @@ func ownerText(o blocks.Owner) string {
 }
 
 // claimants names those who have an affinity to a block and do not own it.
-func claimants(st *audit.State, b *audit.Block) []string {
+func claimants(st *state.State, b *state.Block) []string {
 	var out []string
-	for _, a := range st.Claims(b.CIDR) {
+	for _, a := range st.AffinitiesOf(b.CIDR) {
 		if a.Owner != b.Owner {
-			out = append(out, strings.TrimSpace(audit.OwnerText(a.Owner)))
+			out = append(out, strings.TrimSpace(state.OwnerText(a.Owner)))
 		}
 	}
 	return out
@@ -168,7 +168,7 @@ func claimants(st *audit.State, b *audit.Block) []string {
 
 // overlapping returns a block of another size that overlaps a block; nil if there
 // is none.
-func overlapping(st *audit.State, b *audit.Block) *audit.Block {
+func overlapping(st *state.State, b *state.Block) *state.Block {
 	for bits := range b.CIDR.Bits() {
 		if wider, err := b.CIDR.Addr().Prefix(bits); err == nil && st.BlockOf(wider) != nil {
 			return st.BlockOf(wider)

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -26,7 +26,7 @@ var setStrictAffinity = &stepKind{
 	whole: true,
 	exact: []string{GuardName, GuardUID, GuardStrict, guardWanted, GuardStarves},
 	propose: func(p *proposals) {
-		if p.wants(audit.ConfigSubject()) {
+		if p.wants(state.ConfigSubject()) {
 			p.proposeStrict(*p.req.StrictAffinity)
 		}
 	},
@@ -34,13 +34,13 @@ var setStrictAffinity = &stepKind{
 		for _, p := range r.st.Pools {
 			r.one(blocks.Pools, p.Name)
 		}
-		for _, h := range r.st.Hosts {
+		for _, h := range r.st.NodeStates {
 			if h.Node != nil && (h.Node.Windows || len(h.Blocks) == 0) {
 				r.one(blocks.Nodes, h.Name)
 			}
 		}
 	},
-	do: func(ctx context.Context, w Writer, st *audit.State, s *Step) error {
+	do: func(ctx context.Context, w Writer, st *state.State, s *Step) error {
 		want, err := strconv.ParseBool(s.Guard(guardWanted))
 		if err != nil {
 			return fmt.Errorf("%s does not say what to set", s.ID)
@@ -51,7 +51,7 @@ var setStrictAffinity = &stepKind{
 		ref := pin(blocks.IPAMConfigs, st.IPAM.Meta)
 		return w.SetStrictAffinity(ctx, &ref, want)
 	},
-	verify: func(st *audit.State, s *Step) error {
+	verify: func(st *state.State, s *Step) error {
 		if want := s.Guard(guardWanted); strconv.FormatBool(st.IPAM.StrictAffinity) != want {
 			return fmt.Errorf("strictAffinity is %t, and should be %s", st.IPAM.StrictAffinity, want)
 		}
@@ -68,18 +68,18 @@ const guardWanted = "strictAffinity.wanted"
 
 func (p *proposals) proposeStrict(want bool) {
 	st := p.st
-	c := concern{target: audit.ConfigSubject()}
+	c := concern{target: state.ConfigSubject()}
 	if st.IPAM.StrictAffinity == want {
 		return // it is so already, which the plan's warnings say
 	}
 	result := st.IPAM
 	result.StrictAffinity = want
-	if why := audit.RejectedSettings(result); why != "" {
+	if why := state.RejectedSettings(result); why != "" {
 		p.refuse(c, RefusedRejected, "Calico rejects the result: %s", why)
 		return
 	}
 	if windows := windowsNodes(st); !want && len(windows) > 0 {
-		p.refuse(c, RefusedRejected, "Calico assigns no address on Windows nodes without strict affinity: %s", audit.List(windows))
+		p.refuse(c, RefusedRejected, "Calico assigns no address on Windows nodes without strict affinity: %s", state.List(windows))
 		return
 	}
 	starve := starving(st, want)
@@ -95,8 +95,8 @@ func (p *proposals) proposeStrict(want bool) {
 	}
 	p.add(c, Step{
 		Because: because + "; it holds at once, for the whole cluster, and moves no address that is borrowed now",
-		Evidence: audit.Evidences("strictAffinity", fmt.Sprint(st.IPAM.StrictAffinity), "autoAllocateBlocks", fmt.Sprint(st.IPAM.AutoAllocateBlocks),
-			"maxBlocksPerHost", fmt.Sprint(st.IPAM.MaxBlocksPerHost), "nodes that it starves", audit.List(starve)),
+		Evidence: state.Evidences("strictAffinity", fmt.Sprint(st.IPAM.StrictAffinity), "autoAllocateBlocks", fmt.Sprint(st.IPAM.AutoAllocateBlocks),
+			"maxBlocksPerHost", fmt.Sprint(st.IPAM.MaxBlocksPerHost), "nodes that it starves", state.List(starve)),
 		Guards: guards(pairs...),
 	}, pinned...)
 }
@@ -120,7 +120,7 @@ func (b *begun) undoStrict() move {
 	case !now.Present || wrote == nil || now.StrictAffinity != *wrote:
 		return cannot(SkipChanged, "the setting was written since")
 	}
-	step, refusal := b.kind.derive(b.state, Request{StrictAffinity: &was, AllowNewer: b.asked().AllowNewer}, stepID(SetStrictAffinity, audit.ConfigSubject()))
+	step, refusal := b.kind.derive(b.state, Request{StrictAffinity: &was, AllowNewer: b.asked().AllowNewer}, stepID(SetStrictAffinity, state.ConfigSubject()))
 	switch {
 	case refusal != nil:
 		return cannot(SkipCode(refusal.Code), "%s", refusal.Reason)
@@ -131,7 +131,7 @@ func (b *begun) undoStrict() move {
 	already := starving(b.state, now.StrictAffinity)
 	starve := slices.DeleteFunc(starving(b.state, was), func(node string) bool { return slices.Contains(already, node) })
 	if len(starve) > 0 {
-		return cannot(SkipHarm, "with strict affinity %t the next pod on %s would get no address", was, audit.List(starve))
+		return cannot(SkipHarm, "with strict affinity %t the next pod on %s would get no address", was, state.List(starve))
 	}
 	ref := pin(blocks.IPAMConfigs, now.Meta)
 	return toWrite(func(ctx context.Context) error { return b.writer.SetStrictAffinity(ctx, &ref, was) }, "set strict affinity to %t again", was)

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // previewStrict says what a change of strict affinity would mean. st is the state as
 // it is, after the one that the plan's other steps leave.
-func previewStrict(st, after *audit.State, want bool) *StrictPreview {
+func previewStrict(st, after *state.State, want bool) *StrictPreview {
 	p := &StrictPreview{
 		From: st.IPAM.StrictAffinity, To: want, Borrowers: []string{},
 		Starve: starving(after, want), Windows: windowsNodes(st),
@@ -25,7 +25,7 @@ func previewStrict(st, after *audit.State, want bool) *StrictPreview {
 }
 
 // borrower says what uses a borrowed address.
-func borrower(b *audit.Borrow) string {
+func borrower(b *state.Borrow) string {
 	switch {
 	case b.Workload != nil:
 		return "pod " + b.Workload.FullName()
@@ -40,12 +40,14 @@ func borrower(b *audit.Borrow) string {
 // starving lists the nodes whose next pod would get no address under a setting: no
 // address of their own is left, and they can neither claim a block nor borrow.
 // Nodes to which no pod may come count only if a pod of theirs waits already.
-func starving(st *audit.State, strict bool) []string {
+func starving(st *state.State, strict bool) []string {
 	s := newPretence(st.Snapshot)
 	s.IPAM.StrictAffinity = strict
 	out := []string{}
-	for _, h := range audit.NewState(s.done(), audit.Options{Grace: max(st.Grace, 1)}).Hosts {
-		if slices.ContainsFunc(h.Needs, func(n *audit.Need) bool { return n.Starves() && (h.Schedulable || len(n.Waiting) > 0) }) {
+	for _, h := range state.New(s.done(), state.Options{Grace: max(st.Grace, 1)}).NodeStates {
+		if slices.ContainsFunc(h.BlockStatus, func(n *state.NodeBlockStatus) bool {
+			return n.CannotAllocate() && (h.Schedulable || len(n.Waiting) > 0)
+		}) {
 			out = append(out, h.Name)
 		}
 	}
@@ -54,7 +56,7 @@ func starving(st *audit.State, strict bool) []string {
 
 // unusable counts the free addresses that strict affinity takes out of use: those
 // of blocks that no node owns. Without it, nodes borrow them.
-func unusable(st *audit.State) int {
+func unusable(st *state.State) int {
 	n := 0
 	for _, b := range st.IPBlocks {
 		if b.Pool == nil || !b.Pool.ServesWorkloads() || !b.Usable() {
@@ -67,9 +69,9 @@ func unusable(st *audit.State) int {
 	return n
 }
 
-func windowsNodes(st *audit.State) []string {
+func windowsNodes(st *state.State) []string {
 	out := []string{}
-	for _, h := range st.Hosts {
+	for _, h := range st.NodeStates {
 		if h.Node != nil && h.Node.Windows {
 			out = append(out, h.Name)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/sketch"
 )
@@ -53,7 +54,7 @@ func TestUndoFinishes(t *testing.T) {
 	specs := map[blocks.Resource]string{
 		blocks.Affinities: `{"cidr":"10.0.3.0/26","node":"n2","state":"confirmed"}`, blocks.Blocks: `{"cidr":"10.0.3.0/26","affinity":"host:n2"}`,
 	}
-	step := Step{ID: "x", Kind: ReleaseBlock, Target: audit.Subject{Kind: audit.KindBlock, CIDR: "10.0.3.0/26"},
+	step := Step{ID: "x", Kind: ReleaseBlock, Target: state.Subject{Kind: state.KindBlock, CIDR: "10.0.3.0/26"},
 		Guards: guards(GuardUID, "uid-10-0-3-0-26", GuardOwner, "host:n2", GuardAffinity, undoAffinity, GuardAffinityUID, "uid-"+undoAffinity)}
 	for world, wrote := range map[string][]string{
 		undoLeft:   {undoAffinity},
@@ -114,7 +115,7 @@ func TestUndoStrict(t *testing.T) {
 		"on again, locked":                 {true, undoWorld + "config\nlocked", "skipped DatastoreLocked"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := told(t, Step{ID: "x", Kind: SetStrictAffinity, Target: audit.ConfigSubject()}, nil, "start patch|ipamconfigurations|default end|done")
+			f := told(t, Step{ID: "x", Kind: SetStrictAffinity, Target: state.ConfigSubject()}, nil, "start patch|ipamconfigurations|default end|done")
 			ch := f.Entries[1].Change
 			ch.Before = json.RawMessage(fmt.Sprintf(`{"spec":{"strictAffinity":%t}}`, c.was))
 			ch.After = json.RawMessage(fmt.Sprintf(`{"spec":{"strictAffinity":%t}}`, !c.was))

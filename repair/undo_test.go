@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/sketch"
 )
@@ -126,7 +127,7 @@ func TestUndoNeedsProof(t *testing.T) {
 		"a newer Calico, and nothing to write":          {DeleteHandle, handleMark + "end|skipped|Changed", undoWorld + "version v3.33.0", "not-needed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			step := Step{ID: "x", Kind: c.kind, Target: audit.Subject{CIDR: "10.0.3.0/26", IP: "10.0.0.5", Node: "n2"},
+			step := Step{ID: "x", Kind: c.kind, Target: state.Subject{CIDR: "10.0.3.0/26", IP: "10.0.0.5", Node: "n2"},
 				Guards: guards(GuardUID, "uid-10-0-3-0-26", GuardOwner, "host:n2", GuardHandle, "k8s-pod-network.gone")}
 			f := told(t, step, specs, c.says)
 			b := undoOf(t, c.world, f)
@@ -169,7 +170,7 @@ func TestMustStay(t *testing.T) {
 func resumeDelete(t *testing.T, world, cidr string, edit func(p *Plan)) (Outcome, bool, *callLog) {
 	t.Helper()
 	specs := map[blocks.Resource]string{blocks.Affinities: `{"cidr":"10.0.3.0/26","node":"n2","state":"confirmed"}`}
-	step := Step{ID: "x", Kind: DeleteAffinity, Target: audit.Subject{Kind: audit.KindAffinity, CIDR: cidr, Node: "n2"}, Guards: guards(GuardName, undoAffinity, GuardUID, "uid-"+undoAffinity)}
+	step := Step{ID: "x", Kind: DeleteAffinity, Target: state.Subject{Kind: state.KindAffinity, CIDR: cidr, Node: "n2"}, Guards: guards(GuardName, undoAffinity, GuardUID, "uid-"+undoAffinity)}
 	f := told(t, step, specs, leftPatch)
 	snap, err := sketch.Parse(world)
 	if err != nil {
@@ -233,7 +234,7 @@ func TestResumeAlongside(t *testing.T) {
 		"another owner's": {"10.0.3.0/26", "host:n1", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &Step{ID: "x", Kind: FinishDelete, Target: audit.Subject{Kind: audit.KindBlock, CIDR: c.cidr}, Guards: guards(
+			s := &Step{ID: "x", Kind: FinishDelete, Target: state.Subject{Kind: state.KindBlock, CIDR: c.cidr}, Guards: guards(
 				GuardOwner, c.owner, GuardAffinity, undoAffinity, GuardAffinityUID, "uid-"+undoAffinity, GuardAffinityState, string(blocks.Confirmed))}
 			st := sketched(t, undoWorld+"affinity 10.0.3.0/26 n2 state=confirmed", 0)
 			b := &begun{run: &run{state: st}, log: &stepLog{}, step: s, kind: finishDelete}

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 )
 
 // warnings are remarks about a plan as a whole.
-func warnings(st, after *audit.State, p *Plan) []string {
+func warnings(st, after *state.State, p *Plan) []string {
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	has := func(k Kind) bool { return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Kind == k }) }
@@ -17,7 +17,7 @@ func warnings(st, after *audit.State, p *Plan) []string {
 		out = append(out, strictWarnings(st, after, p)...)
 	}
 	if names := leftAlone(st, p); len(names) > 0 {
-		say("an earlier repair by calico-audit did not finish, or still runs, and nothing is planned about what it left half-done: %s. Its journal finishes it (\"repair apply --resume JOURNAL\"), and without it --soft-deleted and --orphan-affinities", audit.List(names))
+		say("an earlier repair by calico-audit did not finish, or still runs, and nothing is planned about what it left half-done: %s. Its journal finishes it (\"repair apply --resume JOURNAL\"), and without it --soft-deleted and --orphan-affinities", state.List(names))
 	}
 	if len(p.Steps) == 0 {
 		return out
@@ -39,9 +39,9 @@ func warnings(st, after *audit.State, p *Plan) []string {
 
 // leftAlone names the objects that a step of this program left half-done and that no
 // step of the plan is about.
-func leftAlone(st *audit.State, p *Plan) []string {
+func leftAlone(st *state.State, p *Plan) []string {
 	var out []string
-	add := func(t audit.Subject, what string) {
+	add := func(t state.Subject, what string) {
 		// A block's step is about its owner's affinity, too.
 		if !slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Target == t || t.CIDR != "" && s.Target.CIDR == t.CIDR }) {
 			out = append(out, what)
@@ -49,23 +49,23 @@ func leftAlone(st *audit.State, p *Plan) []string {
 	}
 	for _, b := range st.IPBlocks {
 		if b.ByUs && b.SoftDeleted {
-			add(audit.BlockSubject(b), "ipamblock/"+b.Name)
+			add(state.BlockSubject(b), "ipamblock/"+b.Name)
 		}
 	}
 	for i := range st.Affinities {
-		if a := &st.Affinities[i]; audit.HalfDone(a) {
-			add(audit.AffinitySubject(a), "blockaffinity/"+a.Name)
+		if a := &st.Affinities[i]; state.HalfDone(a) {
+			add(state.AffinitySubject(a), "blockaffinity/"+a.Name)
 		}
 	}
 	for i := range st.Handles {
 		if h := &st.Handles[i]; h.ByUs && h.SoftDeleted {
-			add(audit.HandleSubject(h.ID), "ipamhandle/"+h.Name)
+			add(state.HandleSubject(h.ID), "ipamhandle/"+h.Name)
 		}
 	}
 	return out
 }
 
-func strictWarnings(st, after *audit.State, p *Plan) []string {
+func strictWarnings(st, after *state.State, p *Plan) []string {
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	x := p.Strict
@@ -82,16 +82,16 @@ func strictWarnings(st, after *audit.State, p *Plan) []string {
 	}
 	if len(x.Starve) > 0 {
 		say("with strictAffinity %t, the next pod of %s gets no address: %s. They have no unused address of their own and no block is left for them. First make room for them, as the manual steps say",
-			x.To, audit.Plural(len(x.Starve), "node"), audit.List(x.Starve))
+			x.To, state.Plural(len(x.Starve), "node"), state.List(x.Starve))
 	}
 	if short := shortage(after, nil); x.To && len(short) > 0 && len(x.Starve) == 0 {
 		say("%s: with strict affinity on, those that come too late get no address", short[0].text())
 	}
 	if x.To && x.Unusable > 0 {
-		say("%s in blocks that no node owns can be used by nobody under strict affinity", audit.Plural(x.Unusable, "free address"))
+		say("%s in blocks that no node owns can be used by nobody under strict affinity", state.Plural(x.Unusable, "free address"))
 	}
 	if n := len(x.Borrowers); n > 0 {
-		say("%s borrowed now stay borrowed until their pods restart", audit.Plural(n, "address"))
+		say("%s borrowed now stay borrowed until their pods restart", state.Plural(n, "address"))
 	}
 	return out
 }

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/needs"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
@@ -50,7 +50,7 @@ until [ -e %s ]; do sleep 0.05; done`, w.name, envStuck, self, ready)
 	must(t, err)
 	must(t, <-sandbox)
 
-	st := audit.NewState(l.with(view), audit.Options{})
+	st := state.New(l.with(view), state.Options{})
 	for _, addr := range w.Addrs {
 		text := useOf(t, st, addr)
 		for _, want := range []string{"cni-" + w.name, "state D", container} {
@@ -68,13 +68,13 @@ until [ -e %s ]; do sleep 0.05; done`, w.name, envStuck, self, ready)
 }
 
 // useOf is the finding about an address that is free and in use, as JSON.
-func useOf(t *testing.T, st *audit.State, addr netip.Addr) string {
+func useOf(t *testing.T, st *state.State, addr netip.Addr) string {
 	t.Helper()
 	for _, f := range findings(st, "ip/host-in-use") {
 		if f.Subject.IP != addr.String() {
 			continue
 		}
-		if f.Severity != audit.Critical || f.Subject.Node != Third {
+		if f.Severity != state.Critical || f.Subject.Node != Third {
 			t.Errorf("the finding about %s is %s, on %s", addr, f.Severity, f.Subject.Node)
 		}
 		text, err := json.MarshalIndent(f, "", "  ")

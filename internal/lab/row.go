@@ -8,6 +8,8 @@ import (
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -26,7 +28,7 @@ type Row struct {
 	// ways, here or back, and it depends on the flow which one packets take.
 	Split bool
 	// Seen is what the audit makes of the owner's host view.
-	Seen audit.HostRoute
+	Seen state.HostRoute
 	// Predicted is what it concludes from the datastore alone.
 	Predicted affinity.Prediction
 	// ByTopology and ByView are the severities of its finding, without a host view and
@@ -41,8 +43,8 @@ func (l *Lab) Measure(ctx context.Context) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	alone := audit.NewState(l.with(nil), audit.Options{})
-	joined := audit.NewState(l.with(view), audit.Options{})
+	alone := state.New(l.with(nil), state.Options{})
+	joined := state.New(l.with(view), state.Options{})
 	var rows []Row
 	for _, addr := range l.Borrowed() {
 		r := Row{Topology: l.Topology.Name, Addr: addr}
@@ -105,7 +107,7 @@ func (l *Lab) with(views ...*blocks.HostView) *blocks.Snapshot {
 	return &s
 }
 
-func borrowOf(st *audit.State, addr netip.Addr) (*audit.Borrow, error) {
+func borrowOf(st *state.State, addr netip.Addr) (*state.Borrow, error) {
 	for _, b := range st.Borrows {
 		if b.Addr == addr {
 			return b, nil
@@ -115,7 +117,7 @@ func borrowOf(st *audit.State, addr netip.Addr) (*audit.Borrow, error) {
 }
 
 // severity is that of a check's finding about an address or CIDR, or "none".
-func severity(st *audit.State, check, subject string) string {
+func severity(st *state.State, check, subject string) string {
 	for _, f := range findings(st, check) {
 		if f.Subject.IP == subject || f.Subject.CIDR == subject {
 			return f.Severity.String()
@@ -125,8 +127,8 @@ func severity(st *audit.State, check, subject string) string {
 }
 
 // findings are those of one check.
-func findings(st *audit.State, check string) []audit.Finding {
-	for _, c := range audit.All {
+func findings(st *state.State, check string) []audit.Finding {
+	for _, c := range checks.All {
 		if c.ID == check {
 			return audit.Run(st, []*audit.Check{c}).Findings
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -44,7 +44,7 @@ func (l *Lab) MeasureStale(ctx context.Context) ([]StaleRow, error) {
 	// taken for long enough.
 	snapshot := l.with(view)
 	snapshot.Cluster.TakenAt = time.Now()
-	st := audit.NewState(snapshot, audit.Options{Grace: time.Nanosecond})
+	st := state.New(snapshot, state.Options{Grace: time.Nanosecond})
 	var rows []StaleRow
 	for _, addr := range l.Workloads[Owner].Addrs {
 		block, err := l.blockOf(addr)

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
@@ -85,7 +85,7 @@ func cure(t *testing.T, d *Datastore, l *Lab) {
 }
 
 // curing has the network follow the datastore, and audits it with all nodes' views.
-func curing(t *testing.T, d *Datastore, l *Lab) *audit.State {
+func curing(t *testing.T, d *Datastore, l *Lab) *state.State {
 	t.Helper()
 	plan, err := d.Read(t.Context(), l.Topology)
 	must(t, err)
@@ -96,7 +96,7 @@ func curing(t *testing.T, d *Datastore, l *Lab) *audit.State {
 		must(t, err)
 		snapshot.Hosts.Views = append(snapshot.Hosts.Views, *view)
 	}
-	return audit.NewState(snapshot, audit.Options{})
+	return state.New(snapshot, state.Options{})
 }
 
 // reached tells whether packets of the owner's pod arrive at an address.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -33,7 +34,7 @@ func (r *run) measureStates(t *table, nodes int) {
 		found := 0
 		for range max(3, r.pairs) {
 			began := time.Now()
-			st := audit.NewState(snapshot, audit.Options{})
+			st := state.New(snapshot, state.Options{})
 			making.time(time.Since(began))
 			began, used := time.Now(), ownCPU()
 			found = len(audit.Run(st, nil).Findings)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -90,7 +92,7 @@ type outcome struct {
 	writes   []Write
 	after    map[string]string // the essence right after it
 	healed   map[string]string // and after all other repairs, too
-	findings map[string]audit.Severity
+	findings map[string]state.Severity
 }
 
 // crashes repairs without a crash, to see what comes of it, and then with one at
@@ -110,8 +112,8 @@ func (x *ruined) crashes(t *testing.T, request repair.Request, r *rand.Rand, did
 		did[o.Step.Kind] = did[o.Step.Kind] || o.Status == repair.Done
 	}
 	x.unharmed(t)
-	want := &outcome{writes: x.gate.Writes()[before:], after: x.essence(t), findings: map[string]audit.Severity{}}
-	for _, f := range audit.Run(x.state(t), audit.All).Findings {
+	want := &outcome{writes: x.gate.Writes()[before:], after: x.essence(t), findings: map[string]state.Severity{}}
+	for _, f := range audit.Run(x.state(t), checks.All).Findings {
 		want.findings[f.Fingerprint] = f.Severity
 	}
 	x.again(t, with(request))

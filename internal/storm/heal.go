@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
@@ -127,12 +129,12 @@ func (w *World) Inspect(ctx context.Context) ([]string, error) {
 // findings are those that a repair must not leave, and whatever kept an audit from
 // finding them. except tells which may stay beside those that always may; nil for
 // none.
-func findings(st *audit.State, except func(audit.Finding) bool) []string {
+func findings(st *state.State, except func(audit.Finding) bool) []string {
 	var wrong []string
 	for _, g := range st.Gaps {
 		wrong = append(wrong, "could not be read: "+g.String())
 	}
-	res := audit.Run(st, audit.All)
+	res := audit.Run(st, checks.All)
 	for _, s := range res.Skipped {
 		wrong = append(wrong, fmt.Sprintf("no verdict: %s: %s", s.Check, s.Reason))
 	}
@@ -159,7 +161,7 @@ func mayStay(check string) bool {
 // nobody uses may stay as long as another of its handle is in use: where the answer
 // to the write of a block is lost, Calico's client takes the next block under the
 // same handle (libcalico-go ipam/ipam.go, autoAssign), and releases both with the pod.
-func (w *World) compare(st *audit.State) []string {
+func (w *World) compare(st *state.State) []string {
 	var wrong []string
 	used, handles := map[netip.Addr]*Hold{}, map[string]bool{}
 	for _, h := range w.referee.Open() {
@@ -171,7 +173,7 @@ func (w *World) compare(st *audit.State) []string {
 			if o == blocks.Free {
 				continue
 			}
-			r := audit.AllocationRef{Block: b, Ordinal: i}
+			r := state.AllocationRef{Block: b, Ordinal: i}
 			attr := r.Attributes()
 			switch {
 			case used[r.Addr()] != nil:
@@ -179,7 +181,7 @@ func (w *World) compare(st *audit.State) []string {
 			case attr != nil && (handles[attr.Handle] || attr.WindowsReserved()):
 				w.made.add("second address of a handle in use")
 			default:
-				wrong = append(wrong, fmt.Sprintf("%s is allocated (%+v), and nobody uses it; %s", r.Addr(), attr, st.Judge(r).Why))
+				wrong = append(wrong, fmt.Sprintf("%s is allocated (%+v), and nobody uses it; %s", r.Addr(), attr, st.Classify(r).Why))
 			}
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -110,12 +112,12 @@ func (v *victim) undone(t *testing.T, p killPoint) {
 // known are the findings that a repair comes to undisturbed, and those about objects
 // that had a finding as grave before: an affinity that comes back to a block that was
 // released is as wrong as it was.
-func (v *victim) known(before, after *audit.State) map[string]audit.Severity {
-	was, known := map[string]audit.Severity{}, maps.Clone(v.meant)
-	for _, f := range audit.Run(before, audit.All).Findings {
+func (v *victim) known(before, after *state.State) map[string]state.Severity {
+	was, known := map[string]state.Severity{}, maps.Clone(v.meant)
+	for _, f := range audit.Run(before, checks.All).Findings {
 		was[f.Subject.ResourceName()] = max(was[f.Subject.ResourceName()], f.Severity)
 	}
-	for _, f := range audit.Run(after, audit.All).Findings {
+	for _, f := range audit.Run(after, checks.All).Findings {
 		if was[f.Subject.ResourceName()] >= f.Severity {
 			known[f.Fingerprint] = max(known[f.Fingerprint], f.Severity)
 		}
@@ -125,7 +127,7 @@ func (v *victim) known(before, after *audit.State) map[string]audit.Severity {
 
 // affinityState is the state of an affinity that is not marked deleted; "" if there is
 // none.
-func affinityState(st *audit.State, name string) blocks.AffinityState {
+func affinityState(st *state.State, name string) blocks.AffinityState {
 	for i := range st.Affinities {
 		if a := &st.Affinities[i]; a.Name == name && !a.SoftDeleted {
 			return a.State

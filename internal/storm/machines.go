@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/source"
 )
@@ -140,6 +140,6 @@ func (w *World) tool(gate *Gate, r *rand.Rand) (*tool, error) {
 		return nil, err
 	}
 	t := &tool{config: config, reader: &seeing{Kubernetes: reader, views: func() blocks.HostReading { return w.views(r) }}}
-	t.heard = func(st *audit.State, begun time.Time) { w.referee.Hear(st, begun) }
+	t.heard = func(st *state.State, begun time.Time) { w.referee.Hear(st, begun) }
 	return t, nil
 }

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -115,14 +115,14 @@ func (r *Referee) On(machine string) []Hold {
 // Hear judges what an audit says of the addresses in use. It is a foul to call one
 // leaked whose owner some object has shown since before the reading began, whether
 // anybody frees it or not: nothing else may stand between the error and the address.
-func (r *Referee) Hear(st *audit.State, begun time.Time) {
+func (r *Referee) Hear(st *state.State, begun time.Time) {
 	for _, b := range st.IPBlocks {
 		for i, o := range b.Ordinals {
 			if o == blocks.Free {
 				continue
 			}
-			ref := audit.AllocationRef{Block: b, Ordinal: i}
-			if v := st.Judge(ref); !v.Owned {
+			ref := state.AllocationRef{Block: b, Ordinal: i}
+			if v := st.Classify(ref); !v.Owned {
 				r.accused(ref.Addr(), ref.Attributes().Handle, v.Why, begun)
 			}
 		}

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
@@ -44,7 +44,7 @@ func TestRefereeHearsFalseLeaks(t *testing.T) {
 	r.Change(ghost, func(u *Use) { u.Ghost = true })
 	tool, err := newTool(s.Cluster.Config, nil)
 	must(t, err)
-	tool.heard = func(st *audit.State, begun time.Time) { r.Hear(st, begun) }
+	tool.heard = func(st *state.State, begun time.Time) { r.Hear(st, begun) }
 	time.Sleep(1200 * time.Millisecond) // the API server tells the time in whole seconds
 	hear := func() []Foul {
 		_, err := tool.read(ctx, 0)

@@ -3,7 +3,7 @@ package storm
 import (
 	"testing"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -53,7 +53,7 @@ func (x *ruined) unharmed(t *testing.T) {
 	}
 }
 
-func (x *ruined) state(t *testing.T) *audit.State {
+func (x *ruined) state(t *testing.T) *state.State {
 	t.Helper()
 	st, err := x.tool.read(t.Context(), 0)
 	must(t, err)

@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks/source"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -19,7 +19,7 @@ type tool struct {
 	reader repair.Reader
 	// heard is called with each state that a plan is made of, and with when reading it
 	// began; nil for nobody listens.
-	heard func(st *audit.State, begun time.Time)
+	heard func(st *state.State, begun time.Time)
 }
 
 // newTool returns a tool that asks the machines what they use.
@@ -38,13 +38,13 @@ var everything = repair.Request{
 
 // read reads the cluster for a grace. No grace at all is one nanosecond, for zero
 // means the default.
-func (t *tool) read(ctx context.Context, grace time.Duration) (*audit.State, error) {
+func (t *tool) read(ctx context.Context, grace time.Duration) (*state.State, error) {
 	begun := time.Now()
 	s, err := t.reader.Read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	st := audit.NewState(s, audit.Options{Grace: max(grace, 1)})
+	st := state.New(s, state.Options{Grace: max(grace, 1)})
 	if t.heard != nil {
 		t.heard(st, begun)
 	}

@@ -10,7 +10,7 @@ import (
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -98,7 +98,7 @@ func (x *trap) apply(t *testing.T, plan *repair.Plan) *repair.Result {
 	return res
 }
 
-func (x *trap) audit(t *testing.T) *audit.State {
+func (x *trap) audit(t *testing.T) *state.State {
 	t.Helper()
 	st, err := x.tool.read(t.Context(), 0)
 	must(t, err)

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -85,13 +87,13 @@ var transitional = map[repair.Kind][]struct{ check, because string }{
 // Worse compares the findings of two states: what is new or graver in the second
 // must be explained by the step that broke off, or be what the repair comes to
 // without a crash.
-func Worse(before, after *audit.State, step repair.Kind, meant map[string]audit.Severity) []string {
-	was := map[string]audit.Severity{}
-	for _, f := range audit.Run(before, audit.All).Findings {
+func Worse(before, after *state.State, step repair.Kind, meant map[string]state.Severity) []string {
+	was := map[string]state.Severity{}
+	for _, f := range audit.Run(before, checks.All).Findings {
 		was[f.Fingerprint] = f.Severity
 	}
 	var wrong []string
-	for _, f := range audit.Run(after, audit.All).Findings {
+	for _, f := range audit.Run(after, checks.All).Findings {
 		if was[f.Fingerprint] >= f.Severity || meant[f.Fingerprint] >= f.Severity {
 			continue
 		}

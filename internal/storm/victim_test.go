@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
@@ -41,7 +43,7 @@ type victim struct {
 	path, kubeconfig string
 	want             map[string]string         // what comes of the repair undisturbed
 	healed           map[string]string         // and of a second one after it
-	meant            map[string]audit.Severity // and what is found then
+	meant            map[string]state.Severity // and what is found then
 	writes           []Write
 	kinds            []repair.Kind // of the step that each write belongs to
 	leftHalf         int           // objects that it left half-done, in all
@@ -61,7 +63,7 @@ func (v *victim) anew() []string { return append([]string{"repair", "--apply"}, 
 
 func newVictim(t *testing.T) *victim {
 	t.Helper()
-	v := &victim{ruined: newRuined(t, testcluster.CRDv1), path: program(t), meant: map[string]audit.Severity{}}
+	v := &victim{ruined: newRuined(t, testcluster.CRDv1), path: program(t), meant: map[string]state.Severity{}}
 	v.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
 	content, err := v.gate.Kubeconfig()
 	must(t, err)
@@ -71,7 +73,7 @@ func newVictim(t *testing.T) *victim {
 	v.ends(t, dir, "repair", "apply", "plan.json", "--journal", "journal")
 	v.unharmed(t)
 	v.want, v.writes = v.essence(t), v.gate.Writes()[base:]
-	for _, f := range audit.Run(v.state(t), audit.All).Findings {
+	for _, f := range audit.Run(v.state(t), checks.All).Findings {
 		v.meant[f.Fingerprint] = f.Severity
 	}
 	file, err := repair.ReadJournal(filepath.Join(dir, "journal"))
@@ -210,7 +212,7 @@ func (v *victim) reported(t *testing.T, p killPoint) {
 }
 
 // halfDone names the objects that a step of ours has left in between.
-func halfDone(st *audit.State) []string {
+func halfDone(st *state.State) []string {
 	var out []string
 	for _, b := range st.IPBlocks {
 		if b.ByUs && b.SoftDeleted {
@@ -218,7 +220,7 @@ func halfDone(st *audit.State) []string {
 		}
 	}
 	for i := range st.Affinities {
-		if audit.HalfDone(&st.Affinities[i]) {
+		if state.HalfDone(&st.Affinities[i]) {
 			out = append(out, st.Affinities[i].Name)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 )
 
 // wants is what is to be told of an audit.
@@ -27,7 +28,7 @@ type wants struct {
 	nodes map[string]bool
 }
 
-func newWants(r *audit.Report, least audit.Severity) *wants {
+func newWants(r *audit.Report, least state.Severity) *wants {
 	w := &wants{
 		wanted: map[string]bool{}, milder: map[string]*audit.Finding{}, silent: map[string]bool{}, muted: map[string]bool{}, nodes: map[string]bool{},
 	}
@@ -62,7 +63,7 @@ func newWants(r *audit.Report, least audit.Severity) *wants {
 // none that exists.
 func (w *wants) node(f *audit.Finding) string {
 	name := f.Subject.Node
-	if owners := slices.Compact(slices.Sorted(slices.Values(f.Nodes))); name == "" && f.Subject.Kind == audit.KindBlock && len(owners) == 1 {
+	if owners := slices.Compact(slices.Sorted(slices.Values(f.Nodes))); name == "" && f.Subject.Kind == state.KindBlock && len(owners) == 1 {
 		name = owners[0]
 	}
 	if !w.nodes[name] {
@@ -83,7 +84,7 @@ type key struct{ namespace, name string }
 type record struct {
 	check, subject string
 	// severity is the one that was told of last; 0 after the end was.
-	severity audit.Severity
+	severity state.Severity
 	// node is the node that the Events are about; empty for the common object.
 	// elsewhere is true if that was another one.
 	node      string
@@ -106,7 +107,7 @@ type task struct {
 	what        int
 	fingerprint string
 	finding     *audit.Finding // nil if there is none any more
-	before      audit.Severity // what was told of before, for an end
+	before      state.Severity // what was told of before, for an end
 	record                     // what Events say afterwards
 }
 
@@ -214,7 +215,7 @@ func (w *Writer) load(ctx context.Context) *board {
 // node.
 func (w *Writer) learn(b *board, v *corev1.Event, common *corev1.ObjectReference) {
 	fingerprint := fingerprintOf(v.Name)
-	severity, err := audit.ParseSeverity(v.Annotations[noteSeverity])
+	severity, err := state.ParseSeverity(v.Annotations[noteSeverity])
 	if err != nil {
 		severity = 0
 	}
@@ -240,7 +241,7 @@ func (w *Writer) leaseNote() string { return w.opts.Namespace + "/" + w.opts.Lea
 // nameOf is the name of the Event that tells of a finding at a severity, or, at
 // none, of its end. That it is always the same is what keeps two writers from
 // telling the same thing twice.
-func nameOf(fingerprint string, s audit.Severity) string {
+func nameOf(fingerprint string, s state.Severity) string {
 	if s == 0 {
 		return component + "." + fingerprint + ".ended"
 	}

@@ -33,6 +33,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/metrics"
 )
@@ -47,7 +48,7 @@ type Options struct {
 	Namespace, Lease string
 	// Severity is the least that a finding must have to be told of; none means
 	// [audit.Error].
-	Severity audit.Severity
+	Severity state.Severity
 	// Object is what Events are about that concern no single node that exists; the
 	// zero value is the Lease.
 	Object Object
@@ -121,7 +122,7 @@ func newWriter(cfg *rest.Config, opts Options, pace pace) (*Writer, error) {
 	if opts.Namespace == "" || opts.Lease == "" {
 		return nil, errors.New("writing Events: the Lease has no name or no namespace")
 	}
-	opts.Severity = cmp.Or(opts.Severity, audit.Error)
+	opts.Severity = cmp.Or(opts.Severity, state.Error)
 	opts.Refresh = cmp.Or(opts.Refresh, DefaultRefresh)
 	opts.Object = cmp.Or(opts.Object, leaseObject(opts.Namespace, opts.Lease))
 	if opts.Log == nil {

@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/metrics/events"
 )
@@ -77,7 +79,7 @@ func TestEventsDescribed(t *testing.T) {
 	w.deployment("calico-kube-controllers")
 	object, err := events.ParseObject("deploy/kube-system/calico-kube-controllers")
 	must(t, err)
-	w.replica(replicaOptions{opts: events.Options{Object: object, Severity: audit.Warning}}).Tell(report)
+	w.replica(replicaOptions{opts: events.Options{Object: object, Severity: state.Warning}}).Tell(report)
 	w.until("kubectl describe deployment shows all that concerns no node", func() bool {
 		return w.shows("deployment", "kube-system", "calico-kube-controllers", "AffinityDeadNode", "PoolLowFreeBlocks", "PoolNoFreeBlocks")
 	})
@@ -157,17 +159,17 @@ func TestEventsEnd(t *testing.T) {
 	time.Sleep(1500 * time.Millisecond) // the least time between two Events of a finding
 	w.expect(toldBlackhole, toldNoBlock, toldNoFree)
 
-	r.Tell(reportOf(at(blackhole, audit.Warning), at(noBlock1, audit.Critical)))
+	r.Tell(reportOf(at(blackhole, state.Warning), at(noBlock1, state.Critical)))
 	eased := "Normal Node/n1 RouteBlackholeEased ×1: No longer critical, now warning: Traffic to 10.64.0.5 dies on n2"
 	resolved := "Normal Lease/" + leaseName + " PoolNoFreeBlocksResolved ×1: Resolved: pool/no-free-blocks no longer finds ippool/pods (critical before)"
 	w.expect(toldBlackhole, eased, toldNoBlock, toldNoBlock, toldNoFree, resolved)
 	for range 3 {
-		r.Tell(reportOf(at(blackhole, audit.Warning), at(noBlock1, audit.Critical)))
+		r.Tell(reportOf(at(blackhole, state.Warning), at(noBlock1, state.Critical)))
 	}
 	time.Sleep(1500 * time.Millisecond)
 	w.expect(toldBlackhole, eased, toldNoBlock, toldNoBlock, toldNoFree, resolved)
 
-	r.Tell(reportOf(noFree, at(noBlock1, audit.Critical)))
+	r.Tell(reportOf(noFree, at(noBlock1, state.Critical)))
 	w.expect(toldBlackhole, eased, toldNoBlock, toldNoBlock, strings.Replace(toldNoFree, "×1", "×2", 1), resolved)
 }
 
@@ -222,9 +224,9 @@ func TestEventsRate(t *testing.T) {
 	var all []audit.Finding
 	for i := range 40 {
 		name := fmt.Sprintf("pool-%02d", i)
-		f := finding("pool/exhausted", audit.Error, audit.Subject{Kind: audit.KindPool, Name: name}, "Pool "+name+" has no address left")
+		f := finding("pool/exhausted", state.Error, state.Subject{Kind: state.KindPool, Name: name}, "Pool "+name+" has no address left")
 		if i%10 == 9 {
-			f.Severity = audit.Critical
+			f.Severity = state.Critical
 		}
 		all = append(all, f)
 	}
@@ -312,7 +314,7 @@ func TestEventTexts(t *testing.T) {
 			t.Errorf("reason of %s: %s, want %s", check, got, want)
 		}
 	}
-	for _, c := range audit.All {
+	for _, c := range checks.All {
 		if got := events.ReasonOf(c.ID); got == "" || strings.ContainsAny(got, "-/ ") || len(got) > 100 {
 			t.Errorf("reason of %s: %q", c.ID, got)
 		}

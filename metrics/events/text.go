@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 )
 
 // maxMessage is how many bytes an Event's message may have (kubernetes
@@ -48,8 +49,8 @@ func endMessage(t *task) (reason, message string) {
 	return reason + "Resolved", cut(oneLine(fmt.Sprintf("Resolved: %s no longer finds %s (%s before)", t.check, t.subject, t.before)), maxMessage)
 }
 
-func typeOf(s audit.Severity) string {
-	if s >= audit.Warning {
+func typeOf(s state.Severity) string {
+	if s >= state.Warning {
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal

@@ -20,27 +20,28 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/metrics/events"
 )
 
 // The findings that these tests tell of.
 var (
-	blackhole = finding("route/blackhole", audit.Critical, audit.Subject{Kind: audit.KindIP, IP: "10.64.0.5", Node: "n1"}, "Traffic to 10.64.0.5 dies on n2")
-	noBlock1  = finding("node/no-block", audit.Error, audit.Subject{Kind: audit.KindNode, Name: "n1", Node: "n1"}, "Node n1 has no IPv4 block")
-	deadNode  = finding("affinity/dead-node", audit.Error, audit.Subject{Kind: audit.KindAffinity, CIDR: "10.64.0.64/26", Node: "vanished"}, "An affinity of a host that is no node")
-	noFree    = finding("pool/no-free-blocks", audit.Critical, audit.Subject{Kind: audit.KindPool, Name: "pods"}, "Pool pods has no free block")
-	lowFree   = finding("pool/low-free-blocks", audit.Warning, audit.Subject{Kind: audit.KindPool, Name: "more"}, "Pool more has one free block")
+	blackhole = finding("route/blackhole", state.Critical, state.Subject{Kind: state.KindIP, IP: "10.64.0.5", Node: "n1"}, "Traffic to 10.64.0.5 dies on n2")
+	noBlock1  = finding("node/no-block", state.Error, state.Subject{Kind: state.KindNode, Name: "n1", Node: "n1"}, "Node n1 has no IPv4 block")
+	deadNode  = finding("affinity/dead-node", state.Error, state.Subject{Kind: state.KindAffinity, CIDR: "10.64.0.64/26", Node: "vanished"}, "An affinity of a host that is no node")
+	noFree    = finding("pool/no-free-blocks", state.Critical, state.Subject{Kind: state.KindPool, Name: "pods"}, "Pool pods has no free block")
+	lowFree   = finding("pool/low-free-blocks", state.Warning, state.Subject{Kind: state.KindPool, Name: "more"}, "Pool more has one free block")
 )
 
-func finding(check string, s audit.Severity, subject audit.Subject, message string) audit.Finding {
+func finding(check string, s state.Severity, subject state.Subject, message string) audit.Finding {
 	return audit.Finding{
 		Check: check, Severity: s, Subject: subject, Message: message, Fingerprint: audit.Fingerprint(check, subject),
 		Fix: audit.Fix{Kind: "look", Command: "calico-audit explain " + subject.ID()},
 	}
 }
 
-func at(f audit.Finding, s audit.Severity) audit.Finding {
+func at(f audit.Finding, s state.Severity) audit.Finding {
 	f.Severity = s
 	return f
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/storm"
 )
 
@@ -24,7 +26,7 @@ func TestSteps(t *testing.T) {
 
 func (w *world) crash(s step) {
 	w.restoreFor(s)
-	before, unknown := audit.NewState(read(w.bench), audit.Options{}), w.unknown()
+	before, unknown := state.New(read(w.bench), state.Options{}), w.unknown()
 	whole, taken := &tap{}, &journal{}
 	if err := s.do(w, w.writer(whole.wrap, taken)); err != nil {
 		w.Fatal(err)
@@ -35,8 +37,8 @@ func (w *world) crash(s step) {
 	w.kept("afterwards", unknown)
 	w.unharmed("afterwards")
 	want := w.contents()
-	meant := map[string]audit.Severity{}
-	for _, f := range audit.Run(audit.NewState(read(w.bench), audit.Options{}), audit.All).Findings {
+	meant := map[string]state.Severity{}
+	for _, f := range audit.Run(state.New(read(w.bench), state.Options{}), checks.All).Findings {
 		meant[f.Fingerprint] = f.Severity
 	}
 	wanted := sampled(w.T, 2)
@@ -59,7 +61,7 @@ func (w *world) crash(s step) {
 			}
 			w.kept(when, unknown)
 			w.unharmed(when)
-			for _, worse := range storm.Worse(before, audit.NewState(read(w.bench), audit.Options{}), s.kind, meant) {
+			for _, worse := range storm.Worse(before, state.New(read(w.bench), state.Options{}), s.kind, meant) {
 				w.Errorf("%s: %s", when, worse)
 			}
 			if err := s.again(w, w.writer(nil, &journal{})); err != nil {

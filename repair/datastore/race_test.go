@@ -15,6 +15,8 @@ import (
 	cnet "github.com/projectcalico/calico/libcalico-go/lib/net"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
@@ -184,7 +186,7 @@ func (w *world) findings() map[string]audit.Finding {
 	w.Helper()
 	must(w.T, w.Backdate(w.Context(), time.Hour))
 	out := map[string]audit.Finding{}
-	for _, f := range audit.Run(audit.NewState(read(w.bench), audit.Options{}), audit.All).Findings {
+	for _, f := range audit.Run(state.New(read(w.bench), state.Options{}), checks.All).Findings {
 		out[f.Fingerprint] = f
 	}
 	return out
@@ -222,7 +224,7 @@ func (w *world) race(s step, d disturbance, gaps []string, meant map[string]audi
 				return true
 			}
 		}
-		return f.Severity < audit.Warning || !w.integrity(f)
+		return f.Severity < state.Warning || !w.integrity(f)
 	}
 	wanted := sampled(w.T, 4)
 	for n := range len(gaps) + 1 {

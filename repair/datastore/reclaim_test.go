@@ -13,6 +13,7 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/storm"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
@@ -148,7 +149,7 @@ func (r *reclaim) run(write, gap int, before map[string]audit.Finding) bool {
 		if !within && claimErr != nil && f.Check == "block/no-affinity" && f.Subject.CIDR == r.cidr.String() {
 			continue
 		}
-		if f.Severity >= audit.Error && r.integrity(f) && (!known || was.Severity < f.Severity) {
+		if f.Severity >= state.Error && r.integrity(f) && (!known || was.Severity < f.Severity) {
 			r.Errorf("%s (%v; the client: %t, %v): %s %s: %s", when, err, won, claimErr, f.Severity, f.Check, f.Message)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -36,7 +36,7 @@ With a group, such as ip, list that group.`,
 		if _, err := formats.Named(format); err != nil {
 			return usageError(err)
 		}
-		checks, err := audit.All.Select(args)
+		checks, err := checks.All.Select(args)
 		if err != nil {
 			return usageError(err)
 		}

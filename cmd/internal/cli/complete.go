@@ -5,7 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -29,7 +30,7 @@ func completeChecks(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Co
 func checkCompletions(before string) []cobra.Completion {
 	var out []cobra.Completion
 	lastGroup := ""
-	for _, c := range audit.All {
+	for _, c := range checks.All {
 		if group, _, _ := strings.Cut(c.ID, "/"); group != lastGroup {
 			lastGroup = group
 			out = append(out, cobra.CompletionWithDesc(before+group, "all checks of this group"))
@@ -65,7 +66,7 @@ func completeFormats[T any](formats view.Formats[T], toComplete string) ([]cobra
 // completeSeverity completes a value of --fail-on.
 func completeSeverity(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	out := []cobra.Completion{failNever}
-	for _, s := range audit.Severities {
+	for _, s := range state.Severities {
 		out = append(out, s.String())
 	}
 	return out, cobra.ShellCompDirectiveNoFileComp

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -21,7 +22,7 @@ var everyRepair = []string{
 
 // verdicts are what is said of a source.
 type verdicts struct {
-	findings map[string]audit.Severity // by check and fingerprint
+	findings map[string]state.Severity // by check and fingerprint
 	steps    map[string]bool           // by ID
 	complete bool
 	code     int
@@ -30,7 +31,7 @@ type verdicts struct {
 // verdictsOf makes a report and a plan of files, which must end alike.
 func verdictsOf(t *testing.T, what string, paths ...string) verdicts {
 	t.Helper()
-	v := verdicts{findings: map[string]audit.Severity{}, steps: map[string]bool{}}
+	v := verdicts{findings: map[string]state.Severity{}, steps: map[string]bool{}}
 	source := []string{"-o", "json", "--at", "2026-11-22T00:00:00Z"}
 	for _, path := range paths {
 		source = append(source, "-f", path)

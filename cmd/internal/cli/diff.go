@@ -13,6 +13,8 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
@@ -32,7 +34,7 @@ type diffCommand struct {
 // diffRun is what the flags of a comparison come to.
 type diffRun struct {
 	outputs  outputs[*audit.Diff]
-	failOn   audit.Severity
+	failOn   state.Severity
 	checks   []*audit.Check
 	progress *view.ProgressLine
 }
@@ -71,7 +73,7 @@ program.`,
 	addOutputFlags(c, &d.output, view.DiffFormats(), "the severities ")
 	fs.StringVar(&d.failOn, "fail-on", failNever, "exit with 1 if a finding at or above this `SEVERITY` is new: critical|error|warning|info|never")
 	fs.StringSliceVar(&d.checks, "check", nil, "compare only the check, or group of checks, of this `ID`, such as ip/borrowed or pool; repeatable, or joined by commas")
-	fs.DurationVar(&d.grace, "grace", audit.DefaultGrace, "how long a state must have held before it counts as lasting; of no effect on reports")
+	fs.DurationVar(&d.grace, "grace", state.DefaultGrace, "how long a state must have held before it counts as lasting; of no effect on reports")
 	_ = c.RegisterFlagCompletionFunc("check", completeChecks)
 	_ = c.RegisterFlagCompletionFunc("fail-on", completeSeverity)
 	_ = c.RegisterFlagCompletionFunc("grace", cobra.NoFileCompletions)
@@ -93,7 +95,7 @@ func (d *diffCommand) complete(args []string) (*diffRun, error) {
 		return nil, usagef("OLD and NEW are both standard input")
 	}
 	if d.failOn != failNever {
-		severity, err := audit.ParseSeverity(d.failOn)
+		severity, err := state.ParseSeverity(d.failOn)
 		if err != nil {
 			return nil, usagef("reading --fail-on: %w", err)
 		}
@@ -103,7 +105,7 @@ func (d *diffCommand) complete(args []string) (*diffRun, error) {
 		return nil, usagef("--grace %s is negative", d.grace)
 	}
 	var err error
-	if r.checks, err = audit.All.Select(d.checks); err != nil {
+	if r.checks, err = checks.All.Select(d.checks); err != nil {
 		return nil, usageError(err)
 	}
 	r.progress = progressLine(d.streams)

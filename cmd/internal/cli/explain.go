@@ -11,6 +11,9 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/explain"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -28,8 +31,8 @@ type explainCommand struct {
 
 // explainRun is what the flags of an explanation come to.
 type explainRun struct {
-	query    audit.Query
-	outputs  outputs[*audit.Explanation]
+	query    explain.Query
+	outputs  outputs[*explain.Explanation]
 	docs     outputs[view.CheckDocs] // of a check
 	reader   reader
 	progress *view.ProgressLine
@@ -78,9 +81,9 @@ is printed all the same); 5 a failure inside the program.`,
 	x.hosts.addFlags(c)
 	fs := c.Flags()
 	addOutputFlags(c, &x.output, view.ExplainFormats(), "the severities ")
-	fs.StringVar(&x.kind, "kind", "", "explain only what is of this `KIND`: "+strings.Join(audit.QueryKinds, "|"))
-	fs.DurationVar(&x.grace, "grace", audit.DefaultGrace, "how long a state must have held before it counts as lasting")
-	_ = c.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(audit.QueryKinds, cobra.ShellCompDirectiveNoFileComp))
+	fs.StringVar(&x.kind, "kind", "", "explain only what is of this `KIND`: "+strings.Join(explain.QueryKinds, "|"))
+	fs.DurationVar(&x.grace, "grace", state.DefaultGrace, "how long a state must have held before it counts as lasting")
+	_ = c.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(explain.QueryKinds, cobra.ShellCompDirectiveNoFileComp))
 	for _, flag := range []string{"grace", "at"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
@@ -110,7 +113,7 @@ is printed all the same); 5 a failure inside the program.`,
 func (x *explainCommand) complete(subject string) (*explainRun, error) {
 	r := &explainRun{progress: view.NewProgressLine(nil)}
 	var err error
-	if r.query, err = audit.ParseQuery(subject, x.kind); err != nil {
+	if r.query, err = explain.ParseQuery(subject, x.kind); err != nil {
 		return nil, usageError(err)
 	}
 	if x.grace < 0 {
@@ -140,8 +143,8 @@ func (x *explainCommand) run(ctx context.Context, r *explainRun) error {
 	if err != nil {
 		return err
 	}
-	e, err := audit.Explain(j.state, j.result, r.query)
-	var unknown *audit.NotFoundError
+	e, err := explain.Explain(j.state, j.result, r.query)
+	var unknown *explain.NotFoundError
 	if errors.As(err, &unknown) {
 		return notFound(unknown, j.report())
 	}
@@ -157,7 +160,7 @@ func (x *explainCommand) run(ctx context.Context, r *explainRun) error {
 
 // notFound says that nothing has a name, with those closest to it. Where not
 // everything could be read, that is no mistake of the caller.
-func notFound(unknown *audit.NotFoundError, rep *audit.Report) error {
+func notFound(unknown *explain.NotFoundError, rep *audit.Report) error {
 	if !rep.Complete {
 		return unreadError(fmt.Errorf("%w was seen; %w", unknown, incomplete("reading", rep.Gaps)))
 	}
@@ -165,7 +168,7 @@ func notFound(unknown *audit.NotFoundError, rep *audit.Report) error {
 }
 
 // nearest names what is nearest to a name that does not exist, if anything is.
-func nearest(unknown *audit.NotFoundError) string {
+func nearest(unknown *explain.NotFoundError) string {
 	for _, name := range []string{unknown.Name, unknown.Query.Text} {
 		if s := suggestion(name, unknown.Names); strings.HasPrefix(s, "; did you mean") {
 			return s
@@ -181,7 +184,7 @@ func completeSubject(_ *cobra.Command, args []string, _ string) ([]cobra.Complet
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var out []cobra.Completion
-	for _, c := range audit.All {
+	for _, c := range checks.All {
 		out = append(out, cobra.CompletionWithDesc(c.ID, c.Title))
 	}
 	return out, cobra.ShellCompDirectiveNoFileComp

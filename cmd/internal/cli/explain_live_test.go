@@ -7,14 +7,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/explain"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-func (o outcome) explanation(t *testing.T) *audit.Explanation {
+func (o outcome) explanation(t *testing.T) *explain.Explanation {
 	t.Helper()
-	var e audit.Explanation
+	var e explain.Explanation
 	if err := json.Unmarshal([]byte(o.stdout), &e); err != nil {
 		t.Fatalf("reading the explanation: %v\nexit code %d\n%s\n%s", err, o.code, o.stdout, o.err)
 	}
@@ -29,7 +30,7 @@ func TestExplainStory(t *testing.T) {
 	r := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json").report(t)
 	asked := 0
 	for _, f := range r.Findings {
-		if f.Subject.Kind == audit.KindConfig || f.Subject.Kind == audit.KindCluster {
+		if f.Subject.Kind == state.KindConfig || f.Subject.Kind == state.KindCluster {
 			continue
 		}
 		asked++
@@ -71,7 +72,7 @@ func TestExplainStory(t *testing.T) {
 }
 
 // subjectsOf returns what an explanation says of its subjects.
-func subjectsOf(t *testing.T, e *audit.Explanation) string {
+func subjectsOf(t *testing.T, e *explain.Explanation) string {
 	t.Helper()
 	raw, err := json.MarshalIndent(e.Subjects, "", " ")
 	if err != nil {

@@ -6,16 +6,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/explain"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
 // runExplain explains a subject of a reader and returns the exit code, the
 // explanation, and what was written to standard error.
-func runExplain(t *testing.T, r reader, subject string) (int, *audit.Explanation, string) {
+func runExplain(t *testing.T, r reader, subject string) (int, *explain.Explanation, string) {
 	t.Helper()
 	streams, out, errOut := testStreams()
-	c := &explainCommand{streams: streams, program: "calico-audit", grace: audit.DefaultGrace, output: outputFlags{[]string{"json"}, colorNever}}
+	c := &explainCommand{streams: streams, program: "calico-audit", grace: state.DefaultGrace, output: outputFlags{[]string{"json"}, colorNever}}
 	c.sources.addFlags(newExplain("calico-audit", streams))
 	code := execute(t.Context(), streams, func() error {
 		run, err := c.complete(subject)
@@ -25,7 +26,7 @@ func runExplain(t *testing.T, r reader, subject string) (int, *audit.Explanation
 		run.reader, run.progress = r, view.NewProgressLine(nil)
 		return c.run(t.Context(), run)
 	})
-	e := new(audit.Explanation)
+	e := new(explain.Explanation)
 	if out.Len() > 0 {
 		if err := json.Unmarshal(out.Bytes(), e); err != nil {
 			t.Fatalf("reading the explanation: %v\n%s", err, out)
@@ -35,7 +36,7 @@ func runExplain(t *testing.T, r reader, subject string) (int, *audit.Explanation
 }
 
 // checksOf are the checks of the findings about the first subject, and beside it.
-func checksOf(e *audit.Explanation) string {
+func checksOf(e *explain.Explanation) string {
 	var out []string
 	for _, s := range e.Subjects {
 		for _, f := range append(s.Findings, s.Related...) {
@@ -81,7 +82,7 @@ func TestExplainUnconfirmed(t *testing.T) {
 	}
 	for _, s := range e.Subjects {
 		for _, f := range append(s.Findings, s.Related...) {
-			if f.Severity >= audit.Error {
+			if f.Severity >= state.Error {
 				t.Errorf("nothing confirmed this: %s %s", f.Severity, f.Message)
 			}
 		}

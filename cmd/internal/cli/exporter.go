@@ -12,6 +12,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
@@ -110,7 +111,7 @@ program. That the cluster does not answer ends nothing: the exporter goes on try
 	fs.DurationVar(&e.interval, "interval", metrics.DefaultInterval, "how long at most passes from one audit to the next; after a change there is one within about a second")
 	fs.DurationVar(&e.maxAge, "max-age", metrics.DefaultMaxAge, "how old the state may be known to be before the exporter is not ready and its numbers count as incomplete")
 	fs.BoolVar(&e.nodeMetrics, "node-metrics", true, "serve series for each node and pool; =false leaves them out")
-	fs.DurationVar(&e.grace, "grace", audit.DefaultGrace, "how long a state must have held before it counts as lasting")
+	fs.DurationVar(&e.grace, "grace", state.DefaultGrace, "how long a state must have held before it counts as lasting")
 	e.mutes.addRuleFlags(c)
 	e.events.addFlags(c)
 	e.serving.addFlags(c, exporterListen)

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/metrics"
 	"github.com/calico-audit/calico-audit/metrics/events"
 )
@@ -28,13 +28,13 @@ type eventFlags struct {
 func (f *eventFlags) addFlags(c *cobra.Command) {
 	fs := c.Flags()
 	fs.BoolVar(&f.enabled, "events", false, "write Kubernetes Events about findings, so that \"kubectl describe node\" shows them")
-	fs.StringVar(&f.severity, "events-severity", audit.Error.String(), "with --events, tell of findings of this `SEVERITY` and worse: critical|error|warning|info")
+	fs.StringVar(&f.severity, "events-severity", state.Error.String(), "with --events, tell of findings of this `SEVERITY` and worse: critical|error|warning|info")
 	fs.StringVar(&f.object, "events-object", "", "with --events, the `OBJECT` that Events are about that concern no node: TYPE[.GROUP]/[NAMESPACE/]NAME (default: the Lease)")
 	fs.StringVar(&f.namespace, "events-namespace", "", "with --events, the `NAMESPACE` of the Lease (default: the pod's own, or that of the kubeconfig's context)")
 	fs.StringVar(&f.lease, "events-lease", eventsLease, "with --events, the `NAME` of the Lease that the one replica holds that writes")
 	fs.DurationVar(&f.refresh, "events-refresh", events.DefaultRefresh, "with --events, how often the Event of a finding that stays is written again; less than the API server's --event-ttl")
 	var names []string
-	for _, s := range audit.Severities {
+	for _, s := range state.Severities {
 		names = append(names, s.String())
 	}
 	_ = c.RegisterFlagCompletionFunc("events-severity", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
@@ -56,7 +56,7 @@ func (f *eventFlags) options(c *cobra.Command) (*events.Options, error) {
 	}
 	o := &events.Options{Namespace: f.namespace, Lease: f.lease, Refresh: f.refresh}
 	var err error
-	if o.Severity, err = audit.ParseSeverity(f.severity); err != nil {
+	if o.Severity, err = state.ParseSeverity(f.severity); err != nil {
 		return nil, usagef("reading --events-severity: %w", err)
 	}
 	if f.object != "" {

@@ -19,6 +19,8 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
@@ -193,12 +195,12 @@ func checkNumbers(t *testing.T, s series, r *audit.Report, nodes bool) {
 	for _, f := range r.Findings {
 		want[fmt.Sprintf(`calico_audit_findings{check=%q,severity=%q}`, f.Check, f.Severity)]++
 	}
-	for _, c := range audit.All {
+	for _, c := range checks.All {
 		if c.HostViews {
 			continue // an exporter reads none
 		}
 		want[fmt.Sprintf(`calico_audit_check_success{check=%q}`, c.ID)] = 1
-		for _, sev := range audit.Severities {
+		for _, sev := range state.Severities {
 			want[fmt.Sprintf(`calico_audit_findings{check=%q,severity=%q}`, c.ID, sev)] += 0
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
@@ -117,7 +118,7 @@ func TestAgents(t *testing.T) {
 	for _, n := range r.Nodes {
 		blocksOf[n.Name] = n.Blocks
 	}
-	if got := findings(r, "route/blackhole"); len(got) != 4 || got[0].Severity != audit.Error || r.HostViews != nil || r.HostGaps != nil {
+	if got := findings(r, "route/blackhole"); len(got) != 4 || got[0].Severity != state.Error || r.HostViews != nil || r.HostGaps != nil {
 		t.Fatalf("without views: %+v, views %v, gaps %v", got, r.HostViews, r.HostGaps)
 	}
 
@@ -161,7 +162,7 @@ func TestAgents(t *testing.T) {
 	}
 	proven := findings(r, "route/blackhole")
 	for _, f := range proven {
-		if f.Severity != audit.Critical || !strings.Contains(evidence(f, "host view"), "pod kube-system/calico-audit-agent-"+evidence(f, "owner")) {
+		if f.Severity != state.Critical || !strings.Contains(evidence(f, "host view"), "pod kube-system/calico-audit-agent-"+evidence(f, "owner")) {
 			t.Errorf("%s %s: %v", f.Severity, f.Subject.IP, f.Evidence)
 		}
 	}
@@ -379,7 +380,7 @@ func TestProvenStory(t *testing.T) {
 	proven := 0
 	for _, f := range after.Findings {
 		switch was := severities[f.Fingerprint]; {
-		case f.Check == "route/blackhole" && was == "error" && f.Severity == audit.Critical:
+		case f.Check == "route/blackhole" && was == "error" && f.Severity == state.Critical:
 			proven++
 		case was != f.Severity.String():
 			t.Errorf("%s of %s was %q, and is %s with views", f.Check, f.Subject.ID(), was, f.Severity)

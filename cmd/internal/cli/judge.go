@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
 // judgement is what a source holds, with what the checks found in it.
 type judgement struct {
-	state  *audit.State
+	state  *state.State
 	result *audit.Result
 }
 
@@ -21,26 +22,26 @@ func judge(ctx context.Context, from reader, checks []*audit.Check, grace time.D
 	if err != nil {
 		return nil, err
 	}
-	opts := audit.Options{Grace: grace}
+	opts := state.Options{Grace: grace}
 	if grace == 0 {
 		opts.Grace = 1 // no grace at all; zero would mean the default
 	}
 	progress.Show("checking")
-	state := audit.NewState(snapshot, opts)
-	result := audit.Run(state, checks)
+	st := state.New(snapshot, opts)
+	result := audit.Run(st, checks)
 	again := result.NeedsConfirmation()
 	if len(again) == 0 {
-		return &judgement{state, result}, nil
+		return &judgement{st, result}, nil
 	}
 	second, err := from.Reread(ctx, snapshot, again)
 	if ctx.Err() != nil {
 		return nil, unreadError(ctx.Err())
 	}
 	if err != nil {
-		return &judgement{state, result.Unconfirmed(err)}, nil
+		return &judgement{st, result.Unconfirmed(err)}, nil
 	}
-	state = audit.NewState(second, opts)
-	return &judgement{state, audit.Confirm(result, audit.Run(state, checks))}, nil
+	st = state.New(second, opts)
+	return &judgement{st, audit.Confirm(result, audit.Run(st, checks))}, nil
 }
 
 func (j *judgement) report() *audit.Report { return audit.NewReport(j.state, j.result) }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
@@ -135,7 +136,7 @@ func checkStory(t *testing.T, r *audit.Report) {
 	if !r.Complete || len(r.Gaps) > 0 || len(r.SkippedChecks) > 0 {
 		t.Errorf("not everything was judged: gaps %v, skipped %v", r.Gaps, r.SkippedChecks)
 	}
-	if f := findings(r, "pool/no-free-blocks"); len(f) != 1 || f[0].Severity != audit.Critical || f[0].Subject.Name != "pods-v4" {
+	if f := findings(r, "pool/no-free-blocks"); len(f) != 1 || f[0].Severity != state.Critical || f[0].Subject.Name != "pods-v4" {
 		t.Errorf("pool/no-free-blocks: %+v", f)
 	}
 	if f := findings(r, "pool/undersized"); len(f) != 1 || evidence(f[0], "needed") != "8" || evidence(f[0], "usable") != "4" {
@@ -148,7 +149,7 @@ func checkStory(t *testing.T, r *audit.Report) {
 	var starving, hoarding []string
 	for _, f := range findings(r, "node/no-block") {
 		starving = append(starving, f.Subject.Name)
-		if f.Severity != audit.Error || evidence(f, "cause") != "its pools are out of blocks" {
+		if f.Severity != state.Error || evidence(f, "cause") != "its pools are out of blocks" {
 			t.Errorf("node/no-block of %s: %s, cause %q", f.Subject.Name, f.Severity, evidence(f, "cause"))
 		}
 		for _, hoarder := range []string{"old-1", "old-2"} {

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
 )
 
 // muteFlags are the flags that say which findings are known.
@@ -59,7 +60,7 @@ func (m *muteFlags) read(stdin io.Reader) (*audit.Mutes, []*audit.Report, error)
 	}
 	out := &audit.Mutes{}
 	for _, text := range m.ignore {
-		r, err := audit.All.ParseMuteRule(text)
+		r, err := checks.All.ParseMuteRule(text)
 		if err != nil {
 			return nil, nil, usagef("reading --ignore: %w", err)
 		}
@@ -90,7 +91,7 @@ func readRules(path string) ([]audit.MuteRule, error) {
 		return nil, usagef("reading --ignore-file: %w", err)
 	}
 	defer file.Close()
-	rules, err := audit.All.ReadMuteRules(file, path)
+	rules, err := checks.All.ReadMuteRules(file, path)
 	if err != nil {
 		return nil, usagef("reading --ignore-file: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
@@ -121,7 +122,7 @@ Under --apply the plan is shown on standard error, and what became of it is the 
 	fs.StringSliceVar(&r.request.Pools, "pool", nil, "plan only what concerns the pool of this `NAME`; repeatable, or joined by commas")
 	fs.StringSliceVar(&r.request.Nodes, "node", nil, "plan only what concerns the node of this `NAME`; repeatable, or joined by commas")
 	fs.IntVar(&r.request.MaxSteps, "max-steps", 0, "plan at most this `NUMBER` of steps; 0 for no bound")
-	fs.DurationVar(&r.grace, "grace", audit.DefaultGrace, "how long a state must have held before it is acted on")
+	fs.DurationVar(&r.grace, "grace", state.DefaultGrace, "how long a state must have held before it is acted on")
 	fs.BoolVar(&r.request.ObserveTwice, "observe-twice", false, "trust no age that is written in an object: after a datastore was restored from a backup")
 	fs.BoolVar(&r.request.AllowNewer, "allow-newer-calico", false, "plan steps although the cluster's Calico is newer than this program knows")
 	fs.StringSliceVar(&r.terminated, "terminated", nil,
@@ -273,7 +274,7 @@ func (r *repairCommand) carryOut(ctx context.Context, c *carrier, plan *repair.P
 
 // report makes the report that the plan is shown with. Only a page shows more of it
 // than the map, and needs what the checks find.
-func (r *repairCommand) report(ctx context.Context, from reader, state *audit.State, progress *view.ProgressLine) (*audit.Report, error) {
+func (r *repairCommand) report(ctx context.Context, from reader, state *state.State, progress *view.ProgressLine) (*audit.Report, error) {
 	if !r.print.plans.page() {
 		return audit.NewReport(state, &audit.Result{}), nil
 	}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -101,7 +102,7 @@ func (c *carrier) waiting(progress *view.ProgressLine) func(time.Time) {
 		if c.hosts != nil && len(c.hosts.paths) > 0 {
 			text += ", for which the host views are read again: take them anew shortly before"
 		}
-		say(c.streams, text, audit.FormatTime(until))
+		say(c.streams, text, state.FormatTime(until))
 	}
 }
 
@@ -197,7 +198,7 @@ func (c *carrier) afterApply(plan *repair.Plan, res *repair.Result) []view.NextS
 	case soon && plan.Unobserved() != "":
 		out = append(out, view.NextStep{Text: fmt.Sprintf("Some steps must be seen twice, and %s:", plan.Unobserved()), Command: again + " --wait"})
 	case soon:
-		out = append(out, view.NextStep{Text: fmt.Sprintf("Some steps are due after %s:", audit.FormatTime(plan.CreatedAt.Add(plan.Grace.Duration))), Command: again})
+		out = append(out, view.NextStep{Text: fmt.Sprintf("Some steps are due after %s:", state.FormatTime(plan.CreatedAt.Add(plan.Grace.Duration))), Command: again})
 	case retry:
 		out = append(out, view.NextStep{Text: "To go on:", Command: again})
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
@@ -107,7 +108,7 @@ func TestStoryIsRepaired(t *testing.T) {
 	got = onCluster(t, c, "report", "--fail-on", "error", "-o", "json")
 	var grave []string
 	for _, f := range got.report(t).Findings {
-		if f.Severity >= audit.Error {
+		if f.Severity >= state.Error {
 			grave = append(grave, f.Check+": "+f.Message)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -51,7 +51,7 @@ func applyNext(plan *repair.Plan) view.NextStep {
 		text = fmt.Sprintf("Nothing was written. %d of the %d steps must be seen twice before they are carried out, and %s: apply it with --wait:",
 			twice, len(plan.Steps), plan.Unobserved())
 	case twice > 0:
-		due := audit.FormatTime(plan.CreatedAt.Add(plan.Grace.Duration))
+		due := state.FormatTime(plan.CreatedAt.Add(plan.Grace.Duration))
 		text = fmt.Sprintf("Nothing was written. %d of the %d steps must be seen a second time before they are carried out: apply the plan not before %s, or with --wait:",
 			twice, len(plan.Steps), due)
 	}
@@ -78,7 +78,7 @@ func (r *repairCommand) arguments() string {
 	if r.request.MaxSteps > 0 {
 		out = append(out, fmt.Sprintf("--max-steps %d", r.request.MaxSteps))
 	}
-	if r.grace != audit.DefaultGrace {
+	if r.grace != state.DefaultGrace {
 		out = append(out, "--grace "+r.grace.String())
 	}
 	if r.request.ObserveTwice {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
@@ -23,39 +24,39 @@ import (
 // plan reads the source and builds the plan. From a running cluster what the steps
 // rest on is read a second time, and only steps that both readings give are held. The
 // state is the one that the plan is made of.
-func (r *repairCommand) plan(ctx context.Context, from reader, progress *view.ProgressLine) (*repair.Plan, *audit.State, error) {
+func (r *repairCommand) plan(ctx context.Context, from reader, progress *view.ProgressLine) (*repair.Plan, *state.State, error) {
 	snapshot, err := from.Read(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	opts := audit.Options{Grace: r.grace}
+	opts := state.Options{Grace: r.grace}
 	if r.grace == 0 {
 		opts.Grace = 1 // no grace at all; zero would mean the default
 	}
 	progress.Show("planning")
-	state := audit.NewState(snapshot, opts)
-	if err := r.checkNames(state); err != nil {
+	st := state.New(snapshot, opts)
+	if err := r.checkNames(st); err != nil {
 		return nil, nil, err
 	}
-	if r.request.Terminated, err = r.terminatedNodes(state); err != nil {
+	if r.request.Terminated, err = r.terminatedNodes(st); err != nil {
 		return nil, nil, err
 	}
 	req := r.request
 	if snapshot.Cluster.Live {
 		req.MaxSteps = 0 // which steps the bound cuts off is decided after the second reading
 	}
-	plan := repair.Build(state, req)
+	plan := repair.Build(st, req)
 	if snapshot.Cluster.Live && len(plan.Steps) > 0 {
 		second, err := from.Reread(ctx, snapshot, confirmedBy)
 		if err != nil {
 			return nil, nil, unreadError(fmt.Errorf("reading the cluster a second time, to confirm the plan: %w", err))
 		}
-		state = audit.NewState(second, opts)
-		plan = repair.Confirm(plan, state, r.request)
+		st = state.New(second, opts)
+		plan = repair.Confirm(plan, st, r.request)
 	}
 	plan.Grace.Duration = r.grace
 	plan.Seal()
-	return plan, state, nil
+	return plan, st, nil
 }
 
 // confirmedBy are the resources that are read a second time before a plan is
@@ -66,11 +67,11 @@ var confirmedBy = []blocks.Resource{
 }
 
 // checkNames tells whether the pools and nodes of --pool and --node are there.
-func (r *repairCommand) checkNames(st *audit.State) error {
+func (r *repairCommand) checkNames(st *state.State) error {
 	rep := audit.NewReport(st, &audit.Result{})
 	for i := range st.Affinities {
 		// A host that has but an affinity is no node and in no report.
-		if n := st.Affinities[i].Owner.Node(); n != "" && st.Host(n) == nil {
+		if n := st.Affinities[i].Owner.Node(); n != "" && st.NodeState(n) == nil {
 			rep.Nodes = append(rep.Nodes, audit.NodeReport{Name: n})
 		}
 	}
@@ -84,14 +85,14 @@ func (r *repairCommand) checkNames(st *audit.State) error {
 // terminatedNodes returns the nodes that --terminated names, sorted, with those that
 // "all" stands for. It is an error to name one that is Ready, or one that does not exist
 // and owns nothing.
-func (r *repairCommand) terminatedNodes(st *audit.State) ([]string, error) {
+func (r *repairCommand) terminatedNodes(st *state.State) ([]string, error) {
 	var out []string
 	for _, name := range r.terminated {
 		if name == "all" {
 			out = append(out, repair.UnansweredNodes(st)...)
 			continue
 		}
-		h := st.Host(name)
+		h := st.NodeState(name)
 		switch {
 		case h != nil && h.Node != nil && h.Node.Ready:
 			return nil, usagef("--terminated %s: the node is Ready, so that its machine runs", name)
@@ -105,9 +106,9 @@ func (r *repairCommand) terminatedNodes(st *audit.State) ([]string, error) {
 }
 
 // ownsAllocations tells whether any allocation is a node's.
-func ownsAllocations(st *audit.State, node string) bool {
+func ownsAllocations(st *state.State, node string) bool {
 	found := false
-	st.EachAllocation(func(_ audit.AllocationRef, of string) { found = found || of == node })
+	st.EachAllocation(func(_ state.AllocationRef, of string) { found = found || of == node })
 	return found
 }
 

@@ -10,6 +10,8 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
@@ -34,7 +36,7 @@ type reportCommand struct {
 	ascii        bool
 	journals     []string
 
-	severity audit.Severity // of failOn; 0 for none
+	severity state.Severity // of failOn; 0 for none
 	stored   *audit.Report  // the report that -f names; nil if it names objects
 }
 
@@ -45,7 +47,7 @@ type auditRun struct {
 	outputs outputs[*audit.Report]
 	checks  []*audit.Check
 	// failOn is the severity that fails the run; 0 for none.
-	failOn   audit.Severity
+	failOn   state.Severity
 	mutes    *audit.Mutes
 	known    []*audit.Report // the baselines of mutes
 	progress *view.ProgressLine
@@ -108,7 +110,7 @@ hold, the first of 5, 2, 3, 1 counts.`,
 	fs.StringSliceVar(&r.pools, "pool", nil, "show only what concerns the pool of this `NAME`; repeatable, or joined by commas")
 	fs.StringSliceVar(&r.nodes, "node", nil, "show only what concerns the node of this `NAME`; repeatable, or joined by commas")
 	r.mutes.addFlags(c)
-	fs.DurationVar(&r.grace, "grace", audit.DefaultGrace, "how long a state must have held before it counts as lasting")
+	fs.DurationVar(&r.grace, "grace", state.DefaultGrace, "how long a state must have held before it counts as lasting")
 	fs.StringArrayVar(&r.journals, "journal", nil, "report at once what the run that wrote this `JOURNAL` of a repair left half-done; repeatable")
 	fs.BoolVar(&r.ascii, "ascii", false, "draw with ASCII characters only; also where the locale is none of UTF-8, or TERM=dumb")
 	fs.BoolVar(&r.noHeaders, "no-headers", false, "leave out the heading of custom-columns")
@@ -133,7 +135,7 @@ hold, the first of 5, 2, 3, 1 counts.`,
 func (r *reportCommand) complete() (*auditRun, error) {
 	a := &auditRun{progress: view.NewProgressLine(nil)}
 	if r.failOn != failNever {
-		sev, err := audit.ParseSeverity(r.failOn)
+		sev, err := state.ParseSeverity(r.failOn)
 		if err != nil {
 			return nil, usagef("reading --fail-on: %w", err)
 		}
@@ -144,7 +146,7 @@ func (r *reportCommand) complete() (*auditRun, error) {
 		return nil, usagef("--grace %s is negative", r.grace)
 	}
 	var err error
-	if a.checks, err = audit.All.Select(r.checks); err != nil {
+	if a.checks, err = checks.All.Select(r.checks); err != nil {
 		return nil, usageError(err)
 	}
 	if r.stored, err = r.storedReport(a.checks); err != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -67,7 +68,7 @@ func (j *journalReader) mark(s *blocks.Snapshot) {
 
 // journalResources are those whose objects a subject may be.
 var journalResources = map[string]blocks.Resource{
-	audit.KindBlock: blocks.Blocks, audit.KindAffinity: blocks.Affinities, audit.KindHandle: blocks.Handles,
+	state.KindBlock: blocks.Blocks, state.KindAffinity: blocks.Affinities, state.KindHandle: blocks.Handles,
 }
 
 // fix has the findings about what was left half-done name the command that finishes
@@ -76,11 +77,11 @@ func (j *journalReader) fix(rep *audit.Report) {
 	for i := range rep.Findings {
 		f := &rep.Findings[i]
 		name := f.Subject.Name
-		if f.Subject.Kind == audit.KindHandle {
+		if f.Subject.Kind == state.KindHandle {
 			name = strings.ToLower(name)
 		}
 		command := j.fixes[blocks.Ref{Resource: journalResources[f.Subject.Kind], Name: name}]
-		ours := slices.ContainsFunc(f.Evidence, func(e audit.Evidence) bool { return e.Value == blocks.FieldManager })
+		ours := slices.ContainsFunc(f.Evidence, func(e state.Evidence) bool { return e.Value == blocks.FieldManager })
 		if command != "" && ours {
 			f.Fix = audit.Fix{Kind: "repair", Command: command}
 		}

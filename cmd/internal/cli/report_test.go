@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
@@ -45,13 +46,13 @@ func liveStory(t *testing.T) *blocks.Snapshot {
 func runReport(t *testing.T, r reader) (int, *audit.Report, string) {
 	t.Helper()
 	streams, out, errOut := testStreams()
-	c := &reportCommand{streams: streams, program: "calico-audit", grace: audit.DefaultGrace}
+	c := &reportCommand{streams: streams, program: "calico-audit", grace: state.DefaultGrace}
 	code := execute(t.Context(), streams, func() error {
 		outputs, err := parseOutputs(reportFormats, &outputFlags{[]string{"json"}, colorAuto}, places{})
 		if err != nil {
 			return err
 		}
-		return c.run(t.Context(), &auditRun{reader: r, outputs: outputs, failOn: audit.Critical, progress: view.NewProgressLine(nil)})
+		return c.run(t.Context(), &auditRun{reader: r, outputs: outputs, failOn: state.Critical, progress: view.NewProgressLine(nil)})
 	})
 	rep := new(audit.Report)
 	if err := json.Unmarshal(out.Bytes(), rep); err != nil {

@@ -16,6 +16,8 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
@@ -181,7 +183,7 @@ func settle(ctx context.Context, from reader, progress *view.ProgressLine) (*blo
 		return snapshot, nil, nil
 	}
 	progress.Show("checking")
-	result := audit.Run(audit.NewState(snapshot, audit.Options{}), audit.All)
+	result := audit.Run(state.New(snapshot, state.Options{}), checks.All)
 	var unsettled []audit.Skipped
 	for range settleTries {
 		again := result.NeedsConfirmation()
@@ -192,7 +194,7 @@ func settle(ctx context.Context, from reader, progress *view.ProgressLine) (*blo
 		if err != nil {
 			return nil, nil, unreadError(fmt.Errorf("reading the cluster a second time: %w", err))
 		}
-		next := audit.Run(audit.NewState(second, audit.Options{}), audit.All)
+		next := audit.Run(state.New(second, state.Options{}), checks.All)
 		confirmed := audit.Confirm(result, next)
 		snapshot, result = second, next
 		if len(confirmed.Findings) == len(next.Findings) {
@@ -257,7 +259,7 @@ func (s *snapshotCommand) wrote(objects int, snapshot *blocks.Snapshot) string {
 		where = "standard output"
 	}
 	text := fmt.Sprintf("wrote %d objects to %s", objects, where)
-	if at := audit.FormatTime(snapshot.Cluster.TakenAt); at != "" {
+	if at := state.FormatTime(snapshot.Cluster.TakenAt); at != "" {
 		text += ", taken at " + at
 	}
 	if s.anonymize {

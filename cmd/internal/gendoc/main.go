@@ -12,7 +12,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/metrics"
 )
@@ -68,11 +68,11 @@ type document struct {
 
 // documents makes every document. The same program gives the same bytes.
 func documents() ([]document, error) {
-	var checks bytes.Buffer
-	checks.WriteString(generated)
+	var list bytes.Buffer
+	list.WriteString(generated)
 	markdown, err := view.CheckFormats().Named("markdown")
 	if err == nil {
-		err = markdown.Write(&checks, view.NewCheckDocs(audit.All), view.Options{})
+		err = markdown.Write(&list, view.NewCheckDocs(checks.All), view.Options{})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("making the documentation of the checks: %w", err)
@@ -87,7 +87,7 @@ func documents() ([]document, error) {
 		return nil, err
 	}
 	return append([]document{
-		{"audit/CHECKS.md", checks.Bytes()},
+		{"audit/CHECKS.md", list.Bytes()},
 		{"metrics/METRICS.md", families.Bytes()},
 		{"cmd/COMMANDS.md", append([]byte(generated), commands()...)},
 	}, drawn...), nil

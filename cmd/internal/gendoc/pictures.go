@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks/source"
 )
 
@@ -23,8 +25,8 @@ func pictures() ([]document, error) {
 		if err != nil {
 			return nil, fmt.Errorf("drawing the snapshot %s: %w", name, err)
 		}
-		st := audit.NewState(s, audit.Options{})
-		result := audit.Run(st, audit.All)
+		st := state.New(s, state.Options{})
+		result := audit.Run(st, checks.All)
 		r := audit.NewReport(st, result)
 		r.Usage = audit.NewUsage(st, result)
 		var picture bytes.Buffer

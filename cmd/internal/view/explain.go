@@ -5,10 +5,12 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/explain"
+	"github.com/calico-audit/calico-audit/audit/state"
 )
 
 // ExplainFormats returns the formats of an explanation.
-func ExplainFormats() Formats[*audit.Explanation] {
+func ExplainFormats() Formats[*explain.Explanation] {
 	return explainFormats((*printer).explanation)
 }
 
@@ -36,7 +38,7 @@ const (
 )
 
 // explanation writes an explanation for people.
-func (p *printer) explanation(e *audit.Explanation) {
+func (p *printer) explanation(e *explain.Explanation) {
 	p.head(&e.Cluster, e.Complete)
 	first := ""
 	var kinds []string
@@ -49,7 +51,7 @@ func (p *printer) explanation(e *audit.Explanation) {
 		}
 		p.findings(s.Findings)
 		p.related(s.Related)
-		p.outlook(s.Outlook)
+		p.outlook(s.Remedies)
 		if first == "" && len(s.Findings) > 0 {
 			first = s.Findings[0].Check
 		}
@@ -70,11 +72,11 @@ func (p *printer) explanation(e *audit.Explanation) {
 // kindWord is what people call a kind of subject.
 func kindWord(kind string) string {
 	switch kind {
-	case audit.KindPool:
+	case state.KindPool:
 		return "Pool"
-	case audit.KindBlock:
+	case state.KindBlock:
 		return "Block"
-	case audit.KindHandle:
+	case state.KindHandle:
 		return "Handle"
 	}
 	return kind
@@ -82,7 +84,7 @@ func kindWord(kind string) string {
 
 // facts writes the facts of a section under its title. An object that all of
 // them are from stands beside the title.
-func (p *printer) facts(s *audit.Section) {
+func (p *printer) facts(s *explain.Section) {
 	source := commonSource(s.Facts)
 	title := s.Title
 	if source != "" && (p.wide || !s.List && displayWidth(Clean(title+source)) <= p.Width-4) {
@@ -123,7 +125,7 @@ func (p *printer) facts(s *audit.Section) {
 
 // commonSource returns the object that all facts are from; empty if they are from
 // several, or some are concluded.
-func commonSource(facts []audit.Fact) string {
+func commonSource(facts []explain.Fact) string {
 	for _, f := range facts {
 		if f.Source != facts[0].Source {
 			return ""
@@ -162,12 +164,12 @@ func (p *printer) related(findings []audit.Finding) {
 }
 
 // outlook says of each verdict what would change it.
-func (p *printer) outlook(all []audit.Outlook) {
+func (p *printer) outlook(all []explain.Remedy) {
 	if len(all) == 0 {
 		return
 	}
 	p.section("What would change it")
-	width := widest(all, func(o *audit.Outlook) string { return o.Verdict })
+	width := widest(all, func(o *explain.Remedy) string { return o.Verdict })
 	for _, o := range all {
 		p.wrap("  "+pad(Clean(o.Verdict), width, false)+"  ", width+4, o.Change)
 	}

@@ -9,19 +9,19 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/explain"
 )
 
 // explanations are the names of the explanations under testdata/explanations.
 var explanations = []string{"ip", "block", "node", "several", "hostile"}
 
-func loadExplanation(t *testing.T, name string) *audit.Explanation {
+func loadExplanation(t *testing.T, name string) *explain.Explanation {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", "explanations", name+".json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := new(audit.Explanation)
+	e := new(explain.Explanation)
 	if err := json.Unmarshal(data, e); err != nil {
 		t.Fatalf("reading %s: %v", name, err)
 	}
@@ -59,7 +59,7 @@ func TestExplainGolden(t *testing.T) {
 func TestExplainJSONIsWhole(t *testing.T) {
 	for _, name := range explanations {
 		want := loadExplanation(t, name)
-		got := new(audit.Explanation)
+		got := new(explain.Explanation)
 		if err := json.Unmarshal([]byte(renderExplanation(t, "json", name, Options{})), got); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

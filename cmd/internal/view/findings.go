@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 )
 
 // shown is how many alike findings the table writes out before it counts the
@@ -20,7 +21,7 @@ func Groups(findings []audit.Finding) [][]audit.Finding {
 // Message returns what a finding says, and of what, if it does not say so itself.
 func Message(f *audit.Finding) string {
 	if id := f.Subject.ID(); id != "" && !strings.Contains(f.Message, id) {
-		if f.Subject.Kind != audit.KindConfig && f.Subject.Kind != audit.KindCluster {
+		if f.Subject.Kind != state.KindConfig && f.Subject.Kind != state.KindCluster {
 			return id + ": " + f.Message
 		}
 	}
@@ -41,7 +42,7 @@ func (p *printer) findings(findings []audit.Finding) {
 			f := &g[i]
 			p.heading(g[i:i+1], of(i, len(g)))
 			p.wrap("  ", 4, Message(f))
-			width := widest(f.Evidence, func(e *audit.Evidence) string { return e.Name })
+			width := widest(f.Evidence, func(e *state.Evidence) string { return e.Name })
 			for _, e := range f.Evidence {
 				p.wrap("    "+pad(Clean(e.Name), width, false)+"  ", width+6, e.Value)
 			}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 )
 
 // Format is a way of writing values of one type, as -o names it.
@@ -106,7 +108,7 @@ type Options struct {
 	Now time.Time
 	// FailOn is the severity from which findings are failures, for formats that
 	// tell success from failure; zero means warning.
-	FailOn audit.Severity
+	FailOn state.Severity
 	// Why says why a check's findings matter; nil takes the first sentence of the
 	// check's documentation.
 	Why func(check string) string
@@ -134,7 +136,7 @@ func (o Options) Defaults() Options {
 
 // documentedWhy returns the first sentence of a check's own documentation.
 func documentedWhy(check string) string {
-	c, err := audit.All.ByID(check)
+	c, err := checks.All.ByID(check)
 	if err != nil {
 		return "" // a report of another version may name a check this one does not have
 	}

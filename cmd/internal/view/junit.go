@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -68,8 +70,8 @@ type junitText struct {
 // gave no verdict was skipped. What could not be read is an error of a case of its own,
 // since a partial reading must not look like a clean one.
 func writeJUnit(w io.Writer, r *audit.Report, o Options) error {
-	failOn := cmp.Or(o.FailOn, audit.Warning)
-	s := junitSuite{Name: "calico-audit", Timestamp: audit.FormatTime(r.Cluster.TakenAt.Time), Properties: []junitProperty{
+	failOn := cmp.Or(o.FailOn, state.Warning)
+	s := junitSuite{Name: "calico-audit", Timestamp: state.FormatTime(r.Cluster.TakenAt.Time), Properties: []junitProperty{
 		{"cluster", Clean(r.Cluster.GUID)}, {"calicoVersion", Clean(r.Cluster.CalicoVersion)}, {"failOn", failOn.String()},
 	}}
 	for _, id := range checksOf(r) {
@@ -116,7 +118,7 @@ func checksOf(r *audit.Report) []string {
 	if r.Scope != nil && len(r.Scope.Checks) > 0 {
 		ids = append(ids, r.Scope.Checks...)
 	} else {
-		for _, c := range audit.All {
+		for _, c := range checks.All {
 			ids = append(ids, c.ID)
 		}
 	}
@@ -130,7 +132,7 @@ func checksOf(r *audit.Report) []string {
 	return slices.Compact(ids)
 }
 
-func junitCheck(r *audit.Report, id string, failOn audit.Severity) junitCase {
+func junitCheck(r *audit.Report, id string, failOn state.Severity) junitCase {
 	group, _, _ := strings.Cut(id, "/")
 	c := junitCase{ClassName: "calico-audit." + Clean(group), Name: Clean(id)}
 	var said []string

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -91,7 +92,7 @@ type MapCell struct {
 	Planned bool
 	// Severity is that of the worst finding about it, 0 for none; Findings are the
 	// places in the report of those findings.
-	Severity audit.Severity
+	Severity state.Severity
 	Findings []int
 }
 

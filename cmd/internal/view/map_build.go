@@ -8,6 +8,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -277,16 +278,16 @@ func newBlockFinder(all []audit.BlockReport) blockFinder {
 
 // find returns the blocks that a subject is about: the block or affinity that it
 // names, or the blocks that hold the address. cidr is what it names.
-func (f *blockFinder) find(s audit.Subject) (out []int, cidr netip.Prefix) {
+func (f *blockFinder) find(s state.Subject) (out []int, cidr netip.Prefix) {
 	switch s.Kind {
-	case audit.KindIP:
+	case state.KindIP:
 		a, _ := netip.ParseAddr(s.IP)
 		for _, n := range f.lengths {
 			if p, err := a.Prefix(n); err == nil {
 				out = append(out, f.byCIDR[p]...)
 			}
 		}
-	case audit.KindBlock, audit.KindAffinity:
+	case state.KindBlock, state.KindAffinity:
 		if p, err := netip.ParsePrefix(s.CIDR); err == nil {
 			return f.byCIDR[p.Masked()], p.Masked()
 		}

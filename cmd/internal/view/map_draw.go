@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -167,7 +168,7 @@ func worstPools(pools []PoolMap, limit int) (picked []PoolMap, more int) {
 			order = append(order, i)
 		}
 	}
-	worst := func(i int) (s audit.Severity) {
+	worst := func(i int) (s state.Severity) {
 		for _, c := range pools[i].Cells {
 			s = max(s, c.Severity)
 		}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -41,7 +42,7 @@ func AfterPlan(r *audit.Report, plan *repair.Plan) *audit.Report {
 			switch {
 			case step.Kind == repair.ReleaseIP:
 				after.Blocks[b].InUse, after.Blocks[b].Available = after.Blocks[b].InUse-1, after.Blocks[b].Available+1
-			case step.Kind == repair.ReleaseBlock, step.Kind == repair.FinishDelete && step.Target.Kind == audit.KindBlock:
+			case step.Kind == repair.ReleaseBlock, step.Kind == repair.FinishDelete && step.Target.Kind == state.KindBlock:
 				gone[b] = true
 			}
 		}

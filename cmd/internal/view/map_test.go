@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/source"
 	"github.com/calico-audit/calico-audit/internal/sketch"
@@ -62,8 +64,8 @@ func sketchReport(t *testing.T, text string) *audit.Report {
 }
 
 func audited(s *blocks.Snapshot) *audit.Report {
-	st := audit.NewState(s, audit.Options{})
-	return audit.NewReport(st, audit.Run(st, audit.All))
+	st := state.New(s, state.Options{})
+	return audit.NewReport(st, audit.Run(st, checks.All))
 }
 
 // crowdedReport is of a pool of 16,384 blocks, of which 9,000 lie at its beginning
@@ -240,8 +242,8 @@ view n1 complete`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := audit.NewState(s, audit.Options{})
-	r := audit.NewReport(st, audit.Run(st, audit.All))
+	st := state.New(s, state.Options{})
+	r := audit.NewReport(st, audit.Run(st, checks.All))
 	plan := repair.Build(st, repair.Request{EmptyBlocks: true, LeakedIPs: true})
 	faces := func(m *BlockMap) (out []string) {
 		for _, c := range m.Pools[0].Cells {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -68,7 +69,7 @@ func (p *printer) planHead(plan *repair.Plan) {
 	var spans []span
 	for _, s := range []string{
 		"Plan for cluster " + p.guid(c.GUID), prefixed("Calico ", c.CalicoVersion), prefixed("from ", p.Source),
-		"made " + cmp.Or(audit.FormatTime(plan.CreatedAt.Time), "at a time not known"), "grace " + ShortGrace(plan.Grace),
+		"made " + cmp.Or(state.FormatTime(plan.CreatedAt.Time), "at a time not known"), "grace " + ShortGrace(plan.Grace),
 	} {
 		if s != "" {
 			spans = append(spans, span{text: s})
@@ -140,16 +141,16 @@ func DueTwice(plan *repair.Plan, format string) string {
 	if why := plan.Unobserved(); why != "" {
 		return "must be seen twice: only with --wait, for " + why
 	}
-	return fmt.Sprintf(format, audit.FormatTime(plan.CreatedAt.Add(plan.Grace.Duration)))
+	return fmt.Sprintf(format, state.FormatTime(plan.CreatedAt.Add(plan.Grace.Duration)))
 }
 
 // TargetText names what a step is about as people call it.
-func TargetText(s audit.Subject) string {
-	if s.Kind == audit.KindConfig {
+func TargetText(s state.Subject) string {
+	if s.Kind == state.KindConfig {
 		return "IPAM configuration"
 	}
 	id := s.ID()
-	if s.Node != "" && s.Kind != audit.KindAffinity && s.Kind != audit.KindNode {
+	if s.Node != "" && s.Kind != state.KindAffinity && s.Kind != state.KindNode {
 		return id + " (" + s.Node + ")"
 	}
 	return id
@@ -325,10 +326,10 @@ func (p *printer) manual(manual []repair.Manual) {
 // itself.
 func ManualText(m *repair.Manual) string {
 	id := m.Target.ID()
-	if id == "" || m.Target.Kind == audit.KindIP || strings.Contains(m.Action, id) {
+	if id == "" || m.Target.Kind == state.KindIP || strings.Contains(m.Action, id) {
 		return m.Action
 	}
-	if m.Target.Kind == audit.KindNode {
+	if m.Target.Kind == state.KindNode {
 		id = "node " + id
 	}
 	return id + ": " + m.Action

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -106,7 +107,7 @@ func (p *printer) taken(at time.Time) string {
 	if at.IsZero() {
 		return "time not known"
 	}
-	s := audit.FormatTime(at)
+	s := state.FormatTime(at)
 	if p.Now.IsZero() || p.Now.Sub(at) < 2*time.Minute {
 		return s
 	}
@@ -315,7 +316,7 @@ func (p *printer) hosts(r *audit.Report) {
 			if v.Agent {
 				maker = "agent"
 			}
-			g.add(v.Node, audit.FormatTime(v.TakenAt.Time), maker, strconv.Itoa(v.Routes), strconv.Itoa(v.Namespaces), v.Source)
+			g.add(v.Node, state.FormatTime(v.TakenAt.Time), maker, strconv.Itoa(v.Routes), strconv.Itoa(v.Namespaces), v.Source)
 		}
 		p.grid(g, 2)
 	}
@@ -383,7 +384,7 @@ func MutedBy(m *audit.Muted) string {
 	if m.Expired {
 		text += " (ended"
 		if m.Until != nil {
-			text += " " + audit.FormatTime(m.Until.Time)
+			text += " " + state.FormatTime(m.Until.Time)
 		}
 		return text + ")"
 	}

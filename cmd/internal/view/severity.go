@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 )
 
 // The styles. Severity is the one thing that is coloured, and it is written in words
@@ -18,18 +19,18 @@ const (
 // severities is what outputs know of each severity, the worst first: the words for one
 // and several findings, and the colour.
 var severities = []struct {
-	severity  audit.Severity
+	severity  state.Severity
 	one, many string
 	style     style
 }{
-	{audit.Critical, "critical", "critical", styleCritical},
-	{audit.Error, "error", "errors", styleError},
-	{audit.Warning, "warning", "warnings", styleWarning},
-	{audit.Info, "info", "info", styleInfo},
+	{state.Critical, "critical", "critical", styleCritical},
+	{state.Error, "error", "errors", styleError},
+	{state.Warning, "warning", "warnings", styleWarning},
+	{state.Info, "info", "info", styleInfo},
 }
 
 // styleOf returns the colour of a severity; none for what is no severity.
-func styleOf(s audit.Severity) style {
+func styleOf(s state.Severity) style {
 	for _, x := range severities {
 		if x.severity == s {
 			return x.style
@@ -39,11 +40,11 @@ func styleOf(s audit.Severity) style {
 }
 
 // severitySpan is a severity's name as it heads a finding.
-func severitySpan(s audit.Severity) span { return span{strings.ToUpper(s.String()), styleOf(s)} }
+func severitySpan(s state.Severity) span { return span{strings.ToUpper(s.String()), styleOf(s)} }
 
 // SeverityCount is how many findings a severity has, in words: "2 errors".
 type SeverityCount struct {
-	Severity audit.Severity
+	Severity state.Severity
 	Text     string
 }
 

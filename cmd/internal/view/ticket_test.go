@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 )
 
 // TestTicketGolden holds the outputs for tickets and CI systems, and those of what
@@ -74,16 +76,16 @@ func junitOf(t *testing.T, r *audit.Report, o Options) parsed {
 func TestJUnit(t *testing.T) {
 	for _, c := range []struct {
 		report                            string
-		failOn                            audit.Severity
+		failOn                            state.Severity
 		failures, errors, skipped, extras int
 	}{
-		{"story", 0, 4, 0, 0, 0}, {"story", audit.Critical, 1, 0, 0, 0}, {"healthy", audit.Info, 0, 0, 0, 0}, {"incomplete", 0, 0, 1, 3, 1}, {"empty", 0, 0, 0, 0, 0},
+		{"story", 0, 4, 0, 0, 0}, {"story", state.Critical, 1, 0, 0, 0}, {"healthy", state.Info, 0, 0, 0, 0}, {"incomplete", 0, 0, 1, 3, 1}, {"empty", 0, 0, 0, 0, 0},
 	} {
 		r := loadReport(t, c.report)
 		p := junitOf(t, r, Options{FailOn: c.failOn})
 		cases := p.Suites[0].Cases
 		known := map[string]bool{}
-		for _, check := range audit.All {
+		for _, check := range checks.All {
 			known[check.ID] = true
 		}
 		failed, found := 0, 0
@@ -96,12 +98,12 @@ func TestJUnit(t *testing.T) {
 		}
 		want := 0
 		for _, f := range r.Findings {
-			if f.Severity >= max(c.failOn, audit.Warning) || c.failOn == audit.Info {
+			if f.Severity >= max(c.failOn, state.Warning) || c.failOn == state.Info {
 				want++
 			}
 		}
-		if len(known) > 0 || found != want || p.Tests != len(cases) || p.Tests != p.Suites[0].Tests || len(cases) != len(audit.All)+c.extras {
-			t.Errorf("%s, %v: %d cases for %d checks, %v missing, %d failures of %d findings", c.report, c.failOn, len(cases), len(audit.All), known, found, want)
+		if len(known) > 0 || found != want || p.Tests != len(cases) || p.Tests != p.Suites[0].Tests || len(cases) != len(checks.All)+c.extras {
+			t.Errorf("%s, %v: %d cases for %d checks, %v missing, %d failures of %d findings", c.report, c.failOn, len(cases), len(checks.All), known, found, want)
 		}
 		if failed != p.Failures || p.Failures != c.failures || p.Errors != c.errors || p.Skipped != c.skipped {
 			t.Errorf("%s, %v: counted %d failures, %d errors, %d skipped; want %d, %d, %d", c.report, c.failOn, p.Failures, p.Errors, p.Skipped, c.failures, c.errors, c.skipped)
@@ -122,9 +124,9 @@ func hostile(text string) *audit.Report {
 		Cluster:       audit.ReportCluster{GUID: text, CalicoVersion: text, APIGroup: text, Datastore: text},
 		SkippedChecks: []audit.Skipped{{Check: text, Reason: text}},
 		Pools:         []audit.PoolReport{{Name: text, CIDR: text}},
-		Findings: []audit.Finding{{Check: "ip/borrowed", Severity: audit.Warning, Subject: audit.Subject{Kind: audit.KindNode, Name: text}, Message: text,
-			Evidence: []audit.Evidence{{Name: text, Value: text}}, Fix: audit.Fix{Kind: "look", Command: text}}},
-		Muted: []audit.Muted{{Rule: text, Count: 1, Findings: []audit.Finding{{Check: "ip/borrowed", Severity: audit.Info, Message: text}}}},
+		Findings: []audit.Finding{{Check: "ip/borrowed", Severity: state.Warning, Subject: state.Subject{Kind: state.KindNode, Name: text}, Message: text,
+			Evidence: []state.Evidence{{Name: text, Value: text}}, Fix: audit.Fix{Kind: "look", Command: text}}},
+		Muted: []audit.Muted{{Rule: text, Count: 1, Findings: []audit.Finding{{Check: "ip/borrowed", Severity: state.Info, Message: text}}}},
 	}
 }
 
@@ -225,8 +227,8 @@ func TestMarkdownText(t *testing.T) {
 func TestMarkdownIsBounded(t *testing.T) {
 	r := loadReport(t, "healthy")
 	for i := range 1000 {
-		r.Findings = append(r.Findings, audit.Finding{Check: "ip/leaked", Severity: audit.Warning, Message: fmt.Sprintf("10.0.%d.%d is leaked", i/250, i%250),
-			Subject: audit.Subject{Kind: audit.KindIP, IP: fmt.Sprintf("10.0.%d.%d", i/250, i%250)}, Evidence: []audit.Evidence{{Name: "block", Value: "10.0.0.0/26"}}})
+		r.Findings = append(r.Findings, audit.Finding{Check: "ip/leaked", Severity: state.Warning, Message: fmt.Sprintf("10.0.%d.%d is leaked", i/250, i%250),
+			Subject: state.Subject{Kind: state.KindIP, IP: fmt.Sprintf("10.0.%d.%d", i/250, i%250)}, Evidence: []state.Evidence{{Name: "block", Value: "10.0.0.0/26"}}})
 	}
 	out := render(t, "markdown", r, Options{})
 	if len(out) > 30000 || !strings.Contains(out, "… and 990 more: `10.0.0.10`") {
@@ -239,11 +241,11 @@ func comparison(t *testing.T) *audit.Diff {
 	t.Helper()
 	from, to := loadReport(t, "story"), loadReport(t, "story")
 	from.Findings = from.Findings[:len(from.Findings)-1]
-	from.Findings[1].Severity = audit.Info
+	from.Findings[1].Severity = state.Info
 	to.Findings = to.Findings[1:]
 	to.SkippedChecks = []audit.Skipped{{Check: from.Findings[len(from.Findings)-1].Check, Reason: "pods: forbidden"}}
 	to.Findings = slices.DeleteFunc(to.Findings, func(f audit.Finding) bool { return f.Check == to.SkippedChecks[0].Check })
-	to.Findings = append(to.Findings, audit.Finding{Check: "ip/leaked", Severity: audit.Error, Message: "leaked", Subject: audit.Subject{Kind: audit.KindIP, IP: "10.0.0.1"}})
+	to.Findings = append(to.Findings, audit.Finding{Check: "ip/leaked", Severity: state.Error, Message: "leaked", Subject: state.Subject{Kind: state.KindIP, IP: "10.0.0.1"}})
 	d := audit.Compare(from, to)
 	d.Old.Source, d.New.Source = "old.json", "new|dump/"
 	return d
@@ -267,7 +269,7 @@ func TestDiffGolden(t *testing.T) {
 func TestDiffIsSafe(t *testing.T) {
 	from, to := loadReport(t, "empty"), loadReport(t, "hostile")
 	for i := range 100 {
-		to.Findings = append(to.Findings, audit.Finding{Check: "ip/leaked", Severity: audit.Info, Message: "leaked", Subject: audit.Subject{Kind: audit.KindIP, IP: fmt.Sprintf("10.0.0.%d", i)}})
+		to.Findings = append(to.Findings, audit.Finding{Check: "ip/leaked", Severity: state.Info, Message: "leaked", Subject: state.Subject{Kind: state.KindIP, IP: fmt.Sprintf("10.0.0.%d", i)}})
 	}
 	for _, format := range []string{"table", "name", "markdown"} {
 		text := written(t, DiffFormats(), format, audit.Compare(from, to), testOptions(80))

@@ -20,6 +20,8 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/source"
 	testneeds "github.com/calico-audit/calico-audit/internal/needs"
@@ -254,8 +256,8 @@ func readSnapshot(t testing.TB, name string) *blocks.Snapshot {
 }
 
 func auditedWhole(s *blocks.Snapshot) *audit.Report {
-	st := audit.NewState(s, audit.Options{})
-	result := audit.Run(st, audit.All)
+	st := state.New(s, state.Options{})
+	result := audit.Run(st, checks.All)
 	r := audit.NewReport(st, result)
 	r.Usage = audit.NewUsage(st, result)
 	return r

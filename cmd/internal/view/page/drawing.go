@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -163,7 +164,7 @@ func (d *Drawing) Legends() (out []Legend) {
 	cell(p.has(layerOwner, "o-"), view.MapCell{State: view.MapEmpty, Owner: -1}, "nobody, or several owners")
 
 	mode("findings")
-	for _, s := range audit.Severities {
+	for _, s := range state.Severities {
 		cell(p.has(layerFindings, "s"+strconv.Itoa(int(s))), view.MapCell{State: view.MapEmpty, Severity: s}, s.String())
 	}
 	cell(p.has(layerFindings, "s0"), view.MapCell{State: view.MapEmpty}, "no finding about the block")

@@ -2,6 +2,8 @@ package page
 
 import (
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -14,7 +16,7 @@ const runbookBase = "https://github.com/calico-audit/calico-audit/blob/main/audi
 
 // group is the findings of one check and severity.
 type group struct {
-	Severity audit.Severity
+	Severity state.Severity
 	Check    string
 	Lead     string // what the first of them says
 	Why      string
@@ -31,7 +33,7 @@ type group struct {
 type finding struct {
 	ID, Message, Command string
 	Manual               bool
-	Evidence             []audit.Evidence
+	Evidence             []state.Evidence
 	// Subject is what the map can show of it: an address, a CIDR or a node; empty if
 	// it shows nothing.
 	Subject string
@@ -42,9 +44,9 @@ func newGroups(r *audit.Report, o Options) (out []group) {
 	for _, findings := range view.Groups(r.Findings) {
 		f := &findings[0]
 		g := group{
-			Severity: f.Severity, Check: f.Check, Lead: view.Message(f), Why: o.Why(f.Check), Count: len(findings), First: first, Open: f.Severity >= audit.Error,
+			Severity: f.Severity, Check: f.Check, Lead: view.Message(f), Why: o.Why(f.Check), Count: len(findings), First: first, Open: f.Severity >= state.Error,
 		}
-		if c, err := audit.All.ByID(f.Check); err == nil {
+		if c, err := checks.All.ByID(f.Check); err == nil {
 			g.Runbook, g.Docs = runbookBase+view.CheckAnchor(f.Check), view.NewCheckDocs([]*audit.Check{c}).Checks[0].Parts()
 		}
 		for i := range findings[:min(len(findings), shownFindings)] {
@@ -64,13 +66,13 @@ func newFinding(f *audit.Finding, o Options) finding {
 }
 
 // showable names what the map can show of a subject; empty if it shows nothing.
-func showable(s audit.Subject) string {
+func showable(s state.Subject) string {
 	switch s.Kind {
-	case audit.KindIP:
+	case state.KindIP:
 		return s.IP
-	case audit.KindBlock, audit.KindAffinity:
+	case state.KindBlock, state.KindAffinity:
 		return s.CIDR
-	case audit.KindNode:
+	case state.KindNode:
 		return s.Name
 	}
 	return ""
@@ -79,5 +81,5 @@ func showable(s audit.Subject) string {
 // BlankFinding is what the page's script fills in for findings that are not shown as
 // text.
 func (c *content) BlankFinding() finding {
-	return finding{Subject: " ", Command: " ", Evidence: []audit.Evidence{{}}}
+	return finding{Subject: " ", Command: " ", Evidence: []state.Evidence{{}}}
 }

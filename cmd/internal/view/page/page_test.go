@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -259,7 +260,7 @@ func TestPageAccessible(t *testing.T) {
 func drainedPlan(t testing.TB) (*audit.Report, *repair.Plan) {
 	t.Helper()
 	s := readSnapshot(t, "story-drained")
-	st := audit.NewState(s, audit.Options{})
+	st := state.New(s, state.Options{})
 	return auditedWhole(s), repair.Build(st, repair.Request{EmptyBlocks: true})
 }
 

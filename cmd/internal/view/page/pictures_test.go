@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/internal/sketch"
 )
@@ -48,8 +50,8 @@ func everyState(t testing.TB) *audit.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := audit.NewState(s, audit.Options{})
-	return audit.NewReport(st, audit.Run(st, audit.All))
+	st := state.New(s, state.Options{})
+	return audit.NewReport(st, audit.Run(st, checks.All))
 }
 
 // pictures are the reports whose maps are drawn: three of shipped snapshots, an

@@ -1,0 +1,68 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var affinityNoBlock = audit.Check{
+	ID:       "affinity/no-block",
+	Title:    "an affinity whose block does not exist, beyond the grace; at once if a repair by calico-audit left it so",
+	Severity: "error",
+	Why: "Its node drops traffic to the whole CIDR and may attract it, although nobody owns it; and another node may claim the CIDR, " +
+		"so that two nodes then say it is theirs.",
+	Confirm: "kubectl get blockaffinities NAME -o yaml, and kubectl get ipamblocks for the same CIDR: not found.",
+	Misread: "For a moment while a node claims a block this is normal: the affinity is written first. Only one that lasts is wrong.",
+	Fix:     "See that it lasts (the same object, unchanged, some minutes apart). The node's own next assignment may heal it by making the block. calico-audit repair --orphan-affinities looks twice, and deletes it.",
+	Verify:  "On the affinity's node, ip route show type blackhole no longer lists the CIDR.",
+	Never:   "Never delete it while the node is claiming the block: look at it twice, and at the block again in between.",
+	Needs:   []blocks.Resource{blocks.Affinities, blocks.Blocks},
+	Uses:    []blocks.Resource{blocks.Pools},
+	Run: func(st *state.State, f *audit.Findings) {
+		eachAffinity(st, func(a *blocks.Affinity, b *state.Block) {
+			if affinity.Judge(a, state.BareOrNil(b)) != affinity.NoBlock || !st.Lasts(a) {
+				return
+			}
+			if st.BlockMayCover(a.CIDR) {
+				f.SkipPartial("not judged for %s of %s: a block that cannot be read may be its own", a.CIDR, state.OwnerText(a.Owner))
+				return
+			}
+			x := affinityFinding(st, a, state.Error, fmt.Sprintf("affinity of %s to %s leads to no block", state.OwnerText(a.Owner), a.CIDR))
+			x.Absence, x.Fix = true, audit.RepairFix("--orphan-affinities")
+			begunHere(&x, state.HalfDone(a))
+			f.Add(x)
+		})
+	},
+}
+
+// eachAffinity calls fn for each affinity that is not marked deleted, with the
+// block of its CIDR or nil.
+func eachAffinity(st *state.State, fn func(*blocks.Affinity, *state.Block)) {
+	for i := range st.Affinities {
+		if a := &st.Affinities[i]; !a.SoftDeleted {
+			fn(a, st.BlockOf(a.CIDR))
+		}
+	}
+}
+
+// affinityFinding makes a finding about an affinity with the evidence that all
+// of them share.
+func affinityFinding(st *state.State, a *blocks.Affinity, sev state.Severity, message string) audit.Finding {
+	block := "does not exist"
+	var nodes []string
+	if b := st.BlockOf(a.CIDR); b != nil {
+		block = fmt.Sprintf("%s, owner %s, %s", b.Name, state.OwnerText(b.Owner), state.InUseText(b))
+		nodes = append(nodes, b.Owner.Node())
+	}
+	p := st.PoolOf(a.CIDR)
+	return audit.Finding{
+		Severity: sev, Subject: state.AffinitySubject(a), Pools: state.PoolsOf(p), Nodes: nodes, Message: message,
+		Evidence: state.Evidences("state", string(a.Effective()), "block", block, "pool", state.PoolName(p),
+			"created", state.FormatTime(a.Created), "last written", state.FormatTime(a.Written), "observed", state.Observed),
+		Fix: audit.Look(fmt.Sprintf("kubectl get blockaffinities %s -o yaml", state.Arg(a.Name))),
+	}
+}

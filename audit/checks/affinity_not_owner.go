@@ -1,0 +1,54 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var affinityNotOwner = audit.Check{
+	ID:       "affinity/not-owner",
+	Title:    "an affinity whose block belongs to another host, or to none",
+	Severity: "critical unless pending, where BIRD programs the pool's routes; else error",
+	Why: "The affinity's node drops traffic to all of the block, and may attract it, while the pods live on the block's owner: " +
+		"part or all of their traffic is lost.",
+	Confirm: "On the affinity's node: ip route show type blackhole lists the CIDR, though the block's affinity field names another node.",
+	Misread: "Of two affinities to one block, age does not say which is right: the block's own affinity field does.",
+	Fix:     "The affinity that the block does not name is the wrong one. It goes by itself at its node's next assignment; if that does not come, it may be deleted, and never the other: calico-audit repair --orphan-affinities does that.",
+	Verify:  "On the affinity's node, ip route show type blackhole no longer lists the CIDR, and pods there reach the pods of the owner.",
+	Never:   "Never delete the affinity of the node that the block names: that cuts off its pods.",
+	Needs:   []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Pools, blocks.FelixConfigs},
+	Uses:    []blocks.Resource{blocks.Nodes, blocks.BGPConfigs, blocks.BGPPeers, blocks.ClusterInfos},
+	Run: func(st *state.State, f *audit.Findings) {
+		eachAffinity(st, func(a *blocks.Affinity, b *state.Block) {
+			if affinity.Judge(a, state.BareOrNil(b)) != affinity.NotOwner {
+				return
+			}
+			if st.ClaimInFlight(a, b) {
+				return
+			}
+			sev := state.Error
+			var pool *blocks.Pool
+			if p := st.PoolOf(a.CIDR); p != nil {
+				pool = p.Pool
+			}
+			stale := st.Routing.Stale(a, b.Block, pool)
+			effect := stale.Text
+			switch {
+			case pool == nil && len(st.Unreadable(blocks.Pools)) > 0:
+				effect = "not known: a pool that cannot be read may be its own"
+			case stale.Drops:
+				sev = state.Critical
+			}
+			x := affinityFinding(st, a, sev, fmt.Sprintf("%s has an affinity to block %s, which belongs to %s", state.OwnerText(a.Owner), a.CIDR, state.OwnerText(b.Owner)))
+			x.Evidence = append(x.Evidence, state.Evidences("effect", effect)...)
+			x.Fix = audit.RepairFix("--orphan-affinities")
+			begunHere(&x, state.HalfDone(a))
+			x.Absence = true // it rests on two objects that were read one after the other
+			f.Add(x)
+		})
+	},
+}

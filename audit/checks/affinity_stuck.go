@@ -1,0 +1,36 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var affinityStuck = audit.Check{
+	ID:       "affinity/stuck",
+	Title:    "an affinity stays pending or pendingDeletion beyond the grace, with its own host's block; at once if a repair by calico-audit left it so",
+	Severity: "warning",
+	Why: "A claim or a release broke off half-way. While it is pendingDeletion, BIRD does not advertise the block; " +
+		"the node's next assignment makes it whole again.",
+	Confirm: "kubectl get blockaffinities -o custom-columns=NAME:.metadata.name,STATE:.spec.state",
+	Fix:     "Start a pod on the node: its assignment confirms the affinity. If the block is empty, it may be released instead.",
+	Never:   "Never delete the affinity alone while its block exists: that leaves a block in use without one.",
+	Needs:   []blocks.Resource{blocks.Affinities, blocks.Blocks},
+	Uses:    []blocks.Resource{blocks.Pools},
+	Run: func(st *state.State, f *audit.Findings) {
+		eachAffinity(st, func(a *blocks.Affinity, b *state.Block) {
+			if affinity.Judge(a, state.BareOrNil(b)) != affinity.Unsettled || !st.Lasts(a) {
+				return
+			}
+			x := affinityFinding(st, a, state.Warning, fmt.Sprintf("affinity of %s to its block %s stays %s", state.OwnerText(a.Owner), a.CIDR, a.Effective()))
+			if state.HalfDone(a) && b.Used == 0 {
+				x.Fix = audit.RepairFix("--orphan-affinities")
+			}
+			begunHere(&x, state.HalfDone(a))
+			f.Add(x)
+		})
+	},
+}

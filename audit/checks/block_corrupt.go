@@ -1,0 +1,43 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var blockCorrupt = audit.Check{
+	ID:       "block/corrupt",
+	Title:    "a block contradicts itself, or cannot be understood",
+	Severity: "error",
+	Why: "Calico may hand an address of it out twice, never hand one out again, or fail for every pod of the node: its allocator relies on what the block says. " +
+		"A block with an unreadable CIDR makes Calico fail to list any.",
+	Confirm: "kubectl get ipamblocks NAME -o yaml",
+	Fix: "Take note of the pods that use its addresses, move them off by restarting them where they get another block, " +
+		"and have the block looked at before anything is released.",
+	Never: "Never let a tool release addresses or the block while it contradicts itself.",
+	Needs: []blocks.Resource{blocks.Blocks},
+	Run: func(st *state.State, f *audit.Findings) {
+		for _, b := range st.IPBlocks {
+			if len(b.Faults) == 0 {
+				continue
+			}
+			f.Add(audit.Finding{
+				Severity: state.Error, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
+				Message:  fmt.Sprintf("block %s of %s contradicts itself: %s", b.CIDR, state.OwnerText(b.Owner), b.Faults[0]),
+				Evidence: state.Evidences("faults", state.List(b.Faults), "owner", state.OwnerText(b.Owner), "sequence", fmt.Sprint(b.Sequence)),
+				Fix:      audit.Look(fmt.Sprintf("kubectl get ipamblocks %s -o yaml", state.Arg(b.Name))),
+			})
+		}
+		for _, g := range st.Unreadable(blocks.Blocks) {
+			f.Add(audit.Finding{
+				Severity: state.Error, Subject: state.Subject{Kind: state.KindBlock, Name: g.Name}, Nodes: []string{g.Owner.Node()},
+				Message:  fmt.Sprintf("block object %q cannot be understood: %s %s", g.Name, g.Field, g.Reason),
+				Evidence: state.Evidences("field", g.Field, "reason", g.Reason, "owner", g.Owner.String(), "file", g.Source),
+				Fix:      audit.Look(fmt.Sprintf("kubectl get ipamblocks %s -o yaml", state.Arg(g.Name))),
+			})
+		}
+	},
+}

@@ -1,0 +1,47 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var blockDeadNode = audit.Check{
+	ID:       "block/dead-node",
+	Title:    "a block's host is no node",
+	Severity: "warning",
+	Why:      "Nobody can use the block, and what it still holds keeps it from being released: one leaked or borrowed address is enough.",
+	Confirm:  "kubectl get node NAME: not found. calicoctl ipam show --show-blocks shows how full the block is.",
+	Misread:  "Addresses in it may be in use all the same: pods of other nodes may have borrowed them.",
+	Fix:      "See that calico-kube-controllers runs. Addresses that pods of other nodes borrow go when these pods restart; the empty block is then released, by it or by calico-audit repair --empty-blocks.",
+	Never:    "Never delete the block while it holds an address that a live pod uses.",
+	Needs:    []blocks.Resource{blocks.Blocks, blocks.Nodes},
+	Uses:     state.ReleaseNeeds,
+	Run: func(st *state.State, f *audit.Findings) {
+		for _, b := range st.IPBlocks {
+			host := b.Owner.Node()
+			if !st.Vanished(host) || !st.ClaimSettled(b) {
+				continue
+			}
+			var lent []string
+			for _, br := range st.NodeState(host).Lent {
+				if br.Block == b && br.Workload != nil {
+					lent = append(lent, fmt.Sprintf("%s by %s on %s", br.Addr, br.Workload.FullName(), br.User))
+				}
+			}
+			fix := audit.Look("calico-audit explain " + b.CIDR.String())
+			if b.Reclaimability.OK {
+				fix = audit.RepairFix("--empty-blocks")
+			}
+			f.Add(audit.Finding{
+				Absence: true, Severity: state.Warning, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{host},
+				Message: fmt.Sprintf("block %s belongs to %s, which is no node; it holds %s", b.CIDR, host, state.Plural(b.Used, "address")),
+				Evidence: state.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "used by live pods elsewhere", state.ListBy("; ", lent),
+					"created", state.FormatTime(b.Created), "observed", state.Observed),
+				Fix: fix,
+			})
+		}
+	},
+}

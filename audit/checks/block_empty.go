@@ -1,0 +1,46 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var blockEmpty = audit.Check{
+	ID:       "block/empty",
+	Title:    "a block holds no allocation",
+	Severity: "info, or warning when its pool has no free block",
+	Why: "Where blocks are scarce, another node could use it; an empty block keeps its addresses for its owner. " +
+		"The evidence says whether it could be released now and, if not, why it is held.",
+	Confirm: "calicoctl ipam show --show-blocks",
+	Misread: "A block that shows no allocation may be an instant from its first: a node claims the block, then the address. Its age matters.",
+	Fix: "Calico's own collector releases empty blocks of nodes that hold others, after a grace period of 15 minutes; " +
+		"see that it runs (config/gc-disabled). calico-audit repair --empty-blocks plans the release of those that may go, and carries it out. A node's last block should stay.",
+	Never: "Never delete the IPAMBlock object by hand: its affinity stays behind, and the node goes on dropping the block's traffic.",
+	Needs: []blocks.Resource{blocks.Blocks, blocks.Pools, blocks.Reservations},
+	Uses:  state.ReleaseNeeds,
+	Run: func(st *state.State, f *audit.Findings) {
+		for _, b := range st.IPBlocks {
+			if b.Used > 0 {
+				continue
+			}
+			sev := state.Info
+			if b.Pool != nil && b.Pool.ServesWorkloads() && b.Pool.Slots.Allocatable.IsZero() {
+				sev = state.Warning
+			}
+			verdict, fix := "releasable", audit.RepairFix("--empty-blocks")
+			if !b.Reclaimability.OK {
+				verdict, fix = "held: "+b.Reclaimability.Held, audit.Look("calico-audit checks block/empty")
+			}
+			f.Add(audit.Finding{
+				Severity: sev, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
+				Message: fmt.Sprintf("block %s of %s holds no allocation; %s", b.CIDR, state.OwnerText(b.Owner), verdict),
+				Evidence: state.Evidences("owner", state.OwnerText(b.Owner), "pool", state.PoolName(b.Pool), "verdict", verdict,
+					"empty since at least", state.FormatTime(b.Reclaimability.EmptySince)),
+				Fix: fix,
+			})
+		}
+	},
+}

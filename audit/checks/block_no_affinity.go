@@ -1,0 +1,49 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var blockNoAffinity = audit.Check{
+	ID:       "block/no-affinity",
+	Title:    "a block names a host, and no BlockAffinity of that host exists",
+	Severity: "error",
+	Why: "The owner uses its block without anybody routing it: BIRD makes routes from affinities, and without one the block is not advertised. " +
+		"Calico cannot release such a block either; its own call does nothing and reports success.",
+	Confirm: "kubectl get blockaffinities -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr shows no row for the block.",
+	Fix:     "The node's next assignment from this block does not restore it; the affinity object has to be given back, after a second look that it is still missing: calico-audit repair --missing-affinities does that.",
+	Never:   "Never delete the block because its affinity is missing: it may be full of live pods.",
+	Needs:   []blocks.Resource{blocks.Blocks, blocks.Affinities},
+	Uses:    []blocks.Resource{blocks.Nodes},
+	Run: func(st *state.State, f *audit.Findings) {
+		for _, b := range st.IPBlocks {
+			host := b.Owner.Node()
+			if host == "" || b.SoftDeleted || !st.ClaimSettled(b) || st.ClaimedBy(b, host) {
+				continue
+			}
+			if st.AffinityMayExist(b, host) {
+				f.SkipPartial("not judged for %s: an affinity that cannot be read may be its own", b.CIDR)
+				continue
+			}
+			var others []string
+			for _, a := range st.AffinitiesOf(b.CIDR) {
+				others = append(others, state.OwnerText(a.Owner))
+			}
+			fix := audit.RepairFix("--missing-affinities")
+			if st.NodesRead() && st.Vanished(host) || len(others) > 0 {
+				fix = audit.Look("calico-audit explain " + b.CIDR.String()) // what is wrong there comes first
+			}
+			f.Add(audit.Finding{
+				Severity: state.Error, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{host}, Absence: true,
+				Message: fmt.Sprintf("block %s belongs to %s, which has no affinity to it", b.CIDR, host),
+				Evidence: state.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "affinities of others", state.List(others),
+					"created", state.FormatTime(b.Created), "observed", state.Observed),
+				Fix: fix,
+			})
+		}
+	},
+}

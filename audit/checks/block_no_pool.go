@@ -1,0 +1,39 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var blockNoPool = audit.Check{
+	ID:       "block/no-pool",
+	Title:    "a block lies in no pool",
+	Severity: "warning",
+	Why: "Its addresses have lost what a pool gives: outgoing NAT and encapsulation. " +
+		"Calico does not release blocks outside pools, so it stays.",
+	Confirm: "calicoctl get ippools -o wide, and look for the block's CIDR.",
+	Misread: "The pool was deleted while its addresses were in use; the pods run on, and only some of their traffic fails.",
+	Fix:     "Create the pool again with disabled: true, restart the pods that use its addresses, then delete the pool.",
+	Never:   "Never delete the block: its pods still use the addresses.",
+	Needs:   []blocks.Resource{blocks.Blocks, blocks.Pools},
+	Run: func(st *state.State, f *audit.Findings) {
+		for _, b := range st.IPBlocks {
+			if b.Pool != nil {
+				continue
+			}
+			if bad := st.Unreadable(blocks.Pools); len(bad) > 0 {
+				f.SkipPartial("not judged for %s: a pool that cannot be read may be its own", b.CIDR)
+				continue
+			}
+			f.Add(audit.Finding{
+				Severity: state.Warning, Subject: state.BlockSubject(b), Nodes: []string{b.Owner.Node()},
+				Message:  fmt.Sprintf("block %s of %s lies in no pool and holds %s", b.CIDR, state.OwnerText(b.Owner), state.Plural(b.Used, "address")),
+				Evidence: state.Evidences("owner", state.OwnerText(b.Owner), "in use", fmt.Sprint(b.Used), "created", state.FormatTime(b.Created)),
+				Fix:      audit.Look("calico-audit explain " + b.CIDR.String()),
+			})
+		}
+	},
+}

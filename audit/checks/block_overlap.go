@@ -1,0 +1,65 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var blockOverlap = audit.Check{
+	ID:       "block/overlap",
+	Title:    "two blocks overlap",
+	Severity: "critical",
+	Why: "One address can be handed out twice, once from each block, and two pods then share it. " +
+		"It comes about when a pool's block size is changed while blocks of the old size exist: Calico compares exact CIDRs only.",
+	Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity",
+	Fix:     "Keep new pods off both blocks (cordon their owners), restart the pods of one so that they move to another pool, and release that block once it is empty.",
+	Never:   "Never delete either block while it holds addresses.",
+	Needs:   []blocks.Resource{blocks.Blocks},
+	Run: func(st *state.State, f *audit.Findings) {
+		var open []*state.Block // blocks that reach to where we are, outermost first
+		for _, b := range st.IPBlocks {
+			for len(open) > 0 && !open[len(open)-1].CIDR.Overlaps(b.CIDR) {
+				open = open[:len(open)-1]
+			}
+			if len(open) > 0 {
+				f.Add(overlapFinding(b, open))
+			}
+			open = append(open, b)
+		}
+	},
+}
+
+// overlapFinding makes the finding of a block that lies in others.
+func overlapFinding(b *state.Block, outer []*state.Block) audit.Finding {
+	x := audit.Finding{
+		Severity: state.Critical, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
+		Evidence: state.Evidences("in use", fmt.Sprint(b.Used)), Fix: audit.Look("calico-audit explain " + b.CIDR.String()),
+	}
+	var with []string
+	for _, o := range outer {
+		with = append(with, fmt.Sprintf("%s of %s", o.CIDR, state.OwnerText(o.Owner)))
+		x.Pools = append(x.Pools, state.PoolsOf(o.Pool)...)
+		x.Nodes = append(x.Nodes, o.Owner.Node())
+		x.Evidence = append(x.Evidence, state.Evidences("other block", o.CIDR.String(), "other object", o.Name, "other owner", state.OwnerText(o.Owner),
+			"in use in the other", fmt.Sprint(o.Used), "in use in both", fmt.Sprint(sharedOrdinals(b, o)))...)
+	}
+	x.Message = fmt.Sprintf("block %s of %s overlaps block %s", b.CIDR, state.OwnerText(b.Owner), state.List(with))
+	return x
+}
+
+// sharedOrdinals counts the addresses that both blocks have in use.
+func sharedOrdinals(inner, outer *state.Block) int {
+	n := 0
+	for i, o := range inner.Ordinals {
+		if o == blocks.Free {
+			continue
+		}
+		if j, ok := outer.Ordinal(inner.Address(i)); ok && outer.Ordinals[j] != blocks.Free {
+			n++
+		}
+	}
+	return n
+}

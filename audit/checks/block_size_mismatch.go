@@ -1,0 +1,65 @@
+package checks
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var blockSizeMismatch = audit.Check{
+	ID:       "block/size-mismatch",
+	Title:    "a block's size is not its pool's",
+	Severity: "info, or error if it overlaps what the allocator may still claim",
+	Why: "Calico looks for free blocks by exact CIDR: it may claim a block of the pool's size that overlaps this one, and hand its addresses out twice. " +
+		"Where every such block exists already, the mismatch is harmless.",
+	Confirm: "calicoctl ipam show --show-blocks, beside the pool's blockSize.",
+	Misread: "\"I changed blockSize, and new nodes still get the old size\": blocks that exist keep theirs.",
+	Fix:     "Disable the pool at once, add one with the wanted block size and another CIDR, and move the pods by restarting them.",
+	Never:   "Never change the blockSize of a pool that has blocks.",
+	Needs:   []blocks.Resource{blocks.Blocks, blocks.Pools, blocks.Reservations},
+	Run: func(st *state.State, f *audit.Findings) {
+		for _, b := range st.IPBlocks {
+			if b.Pool == nil || b.CIDR.Bits() == b.Pool.BlockSize {
+				continue
+			}
+			sev, risk := state.Info, ""
+			if slot, ok := claimableOver(st, b); ok {
+				sev, risk = state.Error, slot.String()
+			}
+			message := fmt.Sprintf("block %s is not of pool %s's block size /%d", b.CIDR, b.Pool.Name, b.Pool.BlockSize)
+			if risk != "" {
+				message += fmt.Sprintf("; Calico may still claim %s, which overlaps it", risk)
+			}
+			f.Add(audit.Finding{
+				Severity: sev, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()}, Message: message, Absence: sev == state.Error,
+				Evidence: state.Evidences("pool", b.Pool.Name, "pool's block size", fmt.Sprintf("/%d", b.Pool.BlockSize), "claimable over it", risk,
+					"owner", state.OwnerText(b.Owner), "in use", fmt.Sprint(b.Used)),
+				Fix: audit.Manual(fmt.Sprintf("set disabled: true on pool %s until no block of another size is left in it", b.Pool.Name)),
+			})
+		}
+	},
+}
+
+// claimableOver returns the first slot of the block's pool that overlaps the block
+// and that the allocator may still claim.
+func claimableOver(st *state.State, b *state.Block) (netip.Prefix, bool) {
+	p := b.Pool
+	if !p.HandsOut() {
+		return netip.Prefix{}, false
+	}
+	var near []*blocks.Block // p.Blocks are in CIDR order, and a slot begins no later than the blocks in it
+	for i, _ := slices.BinarySearchFunc(p.Blocks, b, func(a, b *state.Block) int { return a.CIDR.Addr().Compare(b.CIDR.Masked().Addr()) }); i < len(p.Blocks); i++ {
+		if !p.Blocks[i].CIDR.Overlaps(b.CIDR) {
+			break
+		}
+		near = append(near, p.Blocks[i].Block)
+	}
+	if slot, err := b.CIDR.Addr().Prefix(p.BlockSize); err == nil && st.BlockOf(slot) != nil {
+		near = append(near, st.BlockOf(slot).Block) // the one that the block lies in
+	}
+	return blocks.FirstAllocatable(p.Pool, b.CIDR, near, st.Reserved)
+}

@@ -1,0 +1,51 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var blockSoftDeleted = audit.Check{
+	ID:       "block/soft-deleted",
+	Title:    "a block, affinity or handle stays marked deleted beyond the grace; at once if a repair by calico-audit left it so",
+	Severity: "warning",
+	Why: "A deletion was begun and never finished: the object is in the way of the next claim of its CIDR, and Calico's tools no longer show it. " +
+		"Calico deletes in two steps on Kubernetes, first the mark, then the object.",
+	Confirm: "kubectl get with -o yaml shows spec.deleted: true (in an affinity of the older API group the text \"true\").",
+	Fix:     "Calico finishes the deletion when it next reads the object by name. It may also be deleted by hand if it is unchanged and, for a block, holds no address: calico-audit repair --soft-deleted does that.",
+	Never:   "Never take the mark away: some component believes that the object is gone.",
+	Needs:   []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles},
+	Run: func(st *state.State, f *audit.Findings) {
+		add := func(s state.Subject, what string, m blocks.Meta, pool *state.Pool, node string) {
+			if !st.OldEnough(m) && !m.ByUs {
+				return
+			}
+			x := audit.Finding{
+				Severity: state.Warning, Subject: s, Pools: state.PoolsOf(pool), Nodes: []string{node},
+				Message:  fmt.Sprintf("%s is marked deleted and was never removed", what),
+				Evidence: state.Evidences("created", state.FormatTime(m.Created), "last written", state.FormatTime(m.Written)),
+				Fix:      audit.RepairFix("--soft-deleted"),
+			}
+			begunHere(&x, m.ByUs)
+			f.Add(x)
+		}
+		for _, b := range st.IPBlocks {
+			if b.SoftDeleted {
+				add(state.BlockSubject(b), fmt.Sprintf("block %s of %s", b.CIDR, state.OwnerText(b.Owner)), b.Meta, b.Pool, b.Owner.Node())
+			}
+		}
+		for i := range st.Affinities {
+			if a := &st.Affinities[i]; a.SoftDeleted {
+				add(state.AffinitySubject(a), fmt.Sprintf("affinity of %s to %s", state.OwnerText(a.Owner), a.CIDR), a.Meta, st.PoolOf(a.CIDR), a.Owner.Node())
+			}
+		}
+		for i := range st.Handles {
+			if h := &st.Handles[i]; h.SoftDeleted {
+				add(state.HandleSubject(h.ID), "handle "+h.ID, h.Meta, nil, "")
+			}
+		}
+	},
+}

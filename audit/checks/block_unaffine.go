@@ -1,0 +1,48 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var blockUnaffine = audit.Check{
+	ID:       "block/unaffine",
+	Title:    "a block with allocations has no owner",
+	Severity: "info, or warning under strict affinity",
+	Why: "Nothing is broken: its addresses are routed one by one, and the block goes when the last of them is released. " +
+		"Under strict affinity nobody may take a further address of it: the rest of the block is lost until then.",
+	Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity",
+	Fix:     "Nothing is urgent. To get the block back, restart the pods that use it.",
+	Never:   "Never give the block an owner by editing it: the pods that use it are on several nodes.",
+	Needs:   []blocks.Resource{blocks.Blocks, blocks.IPAMConfigs},
+	Uses:    []blocks.Resource{blocks.Pools},
+	Run: func(st *state.State, f *audit.Findings) {
+		for _, b := range st.IPBlocks {
+			if b.Used == 0 || b.Owner != (blocks.Owner{}) {
+				continue
+			}
+			sev, lost := state.Info, ""
+			if st.IPAM.StrictAffinity {
+				sev = state.Warning
+				lost = fmt.Sprintf("; strict affinity makes its other %s unusable", state.Plural(st.Unused(b), "address"))
+			}
+			var nodes []string
+			seen := map[string]bool{}
+			for i := range b.Attributes {
+				if n := b.Attributes[i].Node; n != "" && !seen[n] {
+					seen[n] = true
+					nodes = append(nodes, n)
+				}
+			}
+			f.Add(audit.Finding{
+				Severity: sev, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: nodes,
+				Message:  fmt.Sprintf("block %s has no owner and %s in use%s", b.CIDR, state.Plural(b.Used, "address"), lost),
+				Evidence: state.Evidences("pool", state.PoolName(b.Pool), "in use", fmt.Sprint(b.Used), "used on", state.List(nodes)),
+				Fix:      audit.Manual("restart the pods that use addresses of " + b.CIDR.String() + "; the block goes with the last of them"),
+			})
+		}
+	},
+}

@@ -1,0 +1,129 @@
+package checks_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/internal/sketch"
+)
+
+// extraChecks is the environment variable that names a second directory of test
+// data, for checks that are not part of the package.
+const extraChecks = "CALICO_AUDIT_EXTRA_CHECKS"
+
+// TestChecks runs every check over the states beside it,
+// testdata/checks/GROUP_NAME.txt. A file holds cases:
+//
+//	== name of the case
+//	a sketch of the state (see internal/sketch)
+//	-- want
+//	severity subject            one line a finding of this check, in order
+//	~ text                      the finding's message, evidence or fix holds it
+//	!~ text                     … and does not hold this
+//	skipped text                the check is skipped, or withholds, for this reason
+//
+// No line after "-- want" means that the check finds nothing.
+func TestChecks(t *testing.T) {
+	for _, c := range checks.All {
+		t.Run(c.ID, func(t *testing.T) {
+			file := filepath.Join("testdata", "checks", strings.ReplaceAll(c.ID, "/", "_")+".txt")
+			if _, err := os.Stat(file); err != nil && os.Getenv(extraChecks) != "" {
+				file = filepath.Join(os.Getenv(extraChecks), filepath.Base(file))
+			}
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatalf("a check needs its test data: %v", err)
+			}
+			cases := strings.Split("\n"+string(raw), "\n== ")[1:]
+			fired, silent := false, false
+			for _, text := range cases {
+				name, rest, _ := strings.Cut(text, "\n")
+				state, want, ok := strings.Cut(rest, "-- want\n")
+				if !ok {
+					t.Fatalf("%s: case %q has no \"-- want\" line", file, name)
+				}
+				t.Run(name, func(t *testing.T) { runCase(t, c, state, want) })
+				if strings.TrimSpace(want) == "" {
+					silent = true
+				} else {
+					fired = true
+				}
+			}
+			if !fired || !silent {
+				t.Errorf("%s needs a state that fires the check (has: %t) and a near miss that does not (has: %t)", file, fired, silent)
+			}
+		})
+	}
+}
+
+func runCase(t *testing.T, c *audit.Check, text, want string) {
+	snap, err := sketch.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := audit.Run(state.New(snap, state.Options{}), []*audit.Check{c})
+	var got, wanted []string
+	for _, f := range r.Findings {
+		got = append(got, fmt.Sprintf("%s %s", f.Severity, f.Subject.ResourceName()))
+		if f.Check != c.ID || f.Fingerprint == "" || f.Message == "" {
+			t.Errorf("finding is not whole: %+v", f)
+		}
+	}
+	at := -1
+	for _, line := range strings.Split(strings.TrimSpace(want), "\n") {
+		switch {
+		case line == "":
+		case strings.HasPrefix(line, "~ "), strings.HasPrefix(line, "!~ "):
+			sign, text, _ := strings.Cut(line, "~ ")
+			if at < 0 || at >= len(r.Findings) {
+				t.Errorf("%q follows no finding", line)
+			} else if all := allText(r.Findings[at]); strings.Contains(all, text) != (sign == "") {
+				t.Errorf("finding %d: want %q, have\n%s", at+1, line, all)
+			}
+		case strings.HasPrefix(line, "skipped "):
+			if all := fmt.Sprint(r.Skipped); !strings.Contains(all, strings.TrimPrefix(line, "skipped ")) {
+				t.Errorf("want %q, have %s", line, all)
+			}
+		default:
+			at++
+			wanted = append(wanted, line)
+		}
+	}
+	if !strings.Contains(want, "skipped ") && len(r.Skipped) > 0 {
+		t.Errorf("skipped unexpectedly: %v", r.Skipped)
+	}
+	if diff := cmp.Diff(wanted, got); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+}
+
+func allText(f audit.Finding) string {
+	out := f.Message + "\n"
+	for _, e := range f.Evidence {
+		out += e.Name + ": " + e.Value + "\n"
+	}
+	return out + f.Fix.Kind + ": " + f.Fix.Command + "\n"
+}
+
+// TestChecksAreDocumented holds every check to saying what its documentation
+// needs.
+func TestChecksAreDocumented(t *testing.T) {
+	for _, c := range checks.All {
+		for name, text := range map[string]string{"Title": c.Title, "Severity": c.Severity, "Why": c.Why, "Confirm": c.Confirm, "Fix": c.Fix, "Never": c.Never} {
+			if strings.TrimSpace(text) == "" {
+				t.Errorf("%s: no %s", c.ID, name)
+			}
+		}
+		if len(c.Needs) == 0 {
+			t.Errorf("%s: names nothing that it needs", c.ID)
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var configBlockStrictAffinity = audit.Check{
+	ID:       "config/block-strict-affinity",
+	Title:    "blocks carry the deprecated per-block strictAffinity, which Calico ignores",
+	Severity: "info",
+	Why:      "Somebody may believe that strict affinity is on for these blocks. Calico reads the setting from its IPAM configuration only.",
+	Confirm:  "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,STRICT:.spec.strictAffinity",
+	Fix:      "Nothing needs to be done; the field may stay. To have strict affinity, set it in the IPAM configuration.",
+	Never:    "Never edit blocks for it.",
+	Needs:    []blocks.Resource{blocks.Blocks, blocks.IPAMConfigs},
+	Run: func(st *state.State, f *audit.Findings) {
+		var marked []string
+		for _, b := range st.IPBlocks {
+			if b.DeprecatedStrict {
+				marked = append(marked, b.CIDR.String())
+			}
+		}
+		if len(marked) == 0 {
+			return
+		}
+		f.Add(audit.Finding{
+			Severity: state.Info, Subject: state.ConfigSubject(),
+			Message:  fmt.Sprintf("strictAffinity: true stands in %s, where Calico ignores it; the setting that counts is %t", state.Plural(len(marked), "block"), st.IPAM.StrictAffinity),
+			Evidence: state.Evidences("blocks", state.List(marked), "strictAffinity in the IPAM configuration", fmt.Sprint(st.IPAM.StrictAffinity)),
+			Fix:      audit.Look("calicoctl ipam show --show-configuration"),
+		})
+	},
+}

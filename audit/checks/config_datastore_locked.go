@@ -1,0 +1,29 @@
+package checks
+
+import (
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var configDatastoreLocked = audit.Check{
+	ID:       "config/datastore-locked",
+	Title:    "the datastore is locked",
+	Severity: "warning",
+	Why: "While the datastore is locked (for a migration, or an address check) new pods get no network and Calico collects no garbage. " +
+		"A lock is easily forgotten.",
+	Confirm: "kubectl get clusterinformations default -o jsonpath={.spec.datastoreReady}",
+	Fix:     "If nobody is working under the lock, calicoctl datastore migrate unlock.",
+	Never:   "Never unlock in the middle of somebody's migration.",
+	Needs:   []blocks.Resource{blocks.ClusterInfos},
+	Run: func(st *state.State, f *audit.Findings) {
+		if !st.Info.Locked {
+			return
+		}
+		f.Add(audit.Finding{
+			Severity: state.Warning, Subject: state.ClusterSubject(st), Message: "the datastore is locked: new pods get no network until it is unlocked",
+			Evidence: state.Evidences("object", "ClusterInformation default", "datastoreReady", "false", "last written", state.FormatTime(st.Info.Written)),
+			Fix:      audit.Look("kubectl get clusterinformations default -o yaml"),
+		})
+	},
+}

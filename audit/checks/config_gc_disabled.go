@@ -1,0 +1,31 @@
+package checks
+
+import (
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var configGCDisabled = audit.Check{
+	ID:       "config/gc-disabled",
+	Title:    "Calico's own garbage collection is off, or its grace is 0",
+	Severity: "warning",
+	Why: "Leaked addresses, and empty blocks of nodes that hold several, pile up until pools run out: calico-kube-controllers would release them. " +
+		"A leakGracePeriod of 0, or none, does not mean \"at once\" or \"the default\": it turns the collection of empty blocks off, and that of leaks on nodes that exist.",
+	Confirm: "kubectl get kubecontrollersconfigurations default -o yaml",
+	Fix:     "Give the KubeControllersConfiguration a controllers.node section, and a leakGracePeriod. calicoctl and kube-controllers write 15m when they make the object; one made with kubectl may lack it.",
+	Never:   "Never use leakGracePeriod: 0 to speed collection up.",
+	Needs:   []blocks.Resource{blocks.ControllerConfig},
+	Run: func(st *state.State, f *audit.Findings) {
+		c := &st.Controllers
+		why := state.CollectorOff(c)
+		if why == "" {
+			return
+		}
+		f.Add(audit.Finding{
+			Severity: state.Warning, Subject: state.ClusterSubject(st), Message: "Calico's garbage collection is off: " + why,
+			Evidence: state.Evidences("object", "KubeControllersConfiguration default", "last written", state.FormatTime(c.Written)),
+			Fix:      audit.Look("kubectl get kubecontrollersconfigurations default -o yaml"),
+		})
+	},
+}

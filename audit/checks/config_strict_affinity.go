@@ -1,0 +1,230 @@
+package checks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var configStrictAffinity = audit.Check{
+	ID:       "config/strict-affinity",
+	Title:    "strict affinity is off though the cluster needs it, on while nodes starve, or set in a way that Calico rejects",
+	Severity: "error for a combination that Calico rejects and for Windows nodes; else warning",
+	Why: "The setting decides what a node does when no block is left: off, it borrows single addresses from other nodes' blocks; on, its pods get none. " +
+		"It is one for the whole cluster (the object named \"default\"); it holds from the moment it is written, for existing blocks too; " +
+		"a field of the same name in each block is ignored; and addresses already borrowed stay borrowed until their pods restart.",
+	Confirm: "calicoctl ipam show --show-configuration, or kubectl get ipamconfigs (ipamconfigurations in the newer API group) default -o yaml",
+	Misread: "\"I turned it on and nothing changed\": it stops new borrowing only. \"I set it on the block\": Calico ignores it there.",
+	Fix: "First see that every node has a block or can claim one; then calicoctl ipam configure --strictaffinity=true; " +
+		"then restart the pods that borrow. A block limit (maxBlocksPerHost) needs strict affinity.",
+	Verify: "New pods of every node get addresses of blocks of their own node.",
+	Never:  "Never turn it on while nodes have no block and none is left: their next pods get no address. Never turn it off with Windows nodes.",
+	Needs:  []blocks.Resource{blocks.IPAMConfigs},
+	Uses:   slices.Concat(needReads, blackholeReads),
+	Run: func(st *state.State, f *audit.Findings) {
+		for _, part := range strictParts {
+			if g := st.FirstMissing(part.needs); g != nil {
+				f.Inconclusive("%s: %s", part.question, g)
+				continue
+			}
+			if x := part.judge(st); x != nil {
+				x.Subject = state.ConfigSubject()
+				x.Evidence = append(x.Evidence, state.Evidences(
+					"strictAffinity", fmt.Sprint(st.IPAM.StrictAffinity), "autoAllocateBlocks", fmt.Sprint(st.IPAM.AutoAllocateBlocks),
+					"maxBlocksPerHost", fmt.Sprint(st.IPAM.MaxBlocksPerHost), "object", presentText(st))...)
+				f.Add(*x)
+				return
+			}
+		}
+	},
+}
+
+// strictParts are the questions of the check, the gravest first; the first that
+// finds something speaks.
+var strictParts = []struct {
+	question string
+	needs    []blocks.Resource
+	judge    func(*state.State) *audit.Finding
+}{
+	{"", nil, rejectedCombination},
+	{"whether Windows nodes need strict affinity was not judged", []blocks.Resource{blocks.Nodes}, windowsNeedsStrict},
+	{"whether nodes starve was not judged", needReads, strictCutsOff},
+	{"whether owners drop traffic to borrowed addresses was not judged",
+		append([]blocks.Resource{blocks.BGPConfigs, blocks.BGPPeers, blocks.FelixConfigs}, needReads...), blackholesNeedStrict},
+}
+
+// blackholeReads is what may tell, beside needReads, whether owners drop traffic to
+// what is borrowed, and whether the allocator takes over empty blocks.
+var blackholeReads = []blocks.Resource{blocks.BGPConfigs, blocks.BGPPeers, blocks.BGPFilters, blocks.FelixConfigs, blocks.ClusterInfos}
+
+// needReads is what it takes to say how nodes stand with blocks.
+var needReads = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.Affinities, blocks.Nodes, blocks.Pods, blocks.Namespaces}
+
+func presentText(st *state.State) string {
+	if st.IPAM.Present {
+		return "IPAMConfig default"
+	}
+	return "none: Calico's defaults hold"
+}
+
+// rejectedCombination finds settings that SetIPAMConfig refuses (libcalico-go
+// ipam/ipam.go) and that can only have been written around it.
+func rejectedCombination(st *state.State) *audit.Finding {
+	why := state.RejectedSettings(st.IPAM)
+	if why == "" {
+		return nil
+	}
+	return &audit.Finding{
+		Severity: state.Error, Message: "Calico rejects this combination of IPAM settings: " + why,
+		Fix: strictFix(st),
+	}
+}
+
+// windowsNeedsStrict: Calico refuses to assign addresses on Windows nodes
+// unless strict affinity is on.
+func windowsNeedsStrict(st *state.State) *audit.Finding {
+	if st.IPAM.StrictAffinity {
+		return nil
+	}
+	var windows []string
+	for _, h := range st.NodeStates {
+		if h.Node != nil && h.Node.Windows {
+			windows = append(windows, h.Name)
+		}
+	}
+	if len(windows) == 0 {
+		return nil
+	}
+	return &audit.Finding{
+		Severity: state.Error, Nodes: windows, Message: fmt.Sprintf("strict affinity is off, and Windows nodes need it on: %s", state.List(windows)),
+		Evidence: state.Evidences("Windows nodes", state.List(windows)),
+		Fix:      strictFix(st),
+	}
+}
+
+// wouldNotAllocate lists the nodes whose next pod would get no address if strict
+// affinity were on: their own blocks, if any, are full, and no block is left for
+// them.
+func wouldNotAllocate(st *state.State) []string {
+	var out []string
+	for _, h := range st.NodeStates {
+		for _, n := range h.BlockStatus {
+			if n.NeedsBlocks() {
+				out = append(out, h.Name)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// strictFix is the way to strict affinity that starves nobody.
+func strictFix(st *state.State) audit.Fix {
+	const command = "calico-audit repair --strict-affinity=true"
+	if starving := wouldNotAllocate(st); len(starving) > 0 {
+		return audit.Manual(fmt.Sprintf("first free or add blocks, or the next pods of %s get no address; then %s; then restart the pods that borrow", state.List(starving), command))
+	}
+	if g := st.FirstMissing(needReads); g != nil {
+		return audit.Manual("find out which nodes have no block, which was not judged here; then " + command)
+	}
+	return audit.RepairFix("--strict-affinity=true")
+}
+
+// strictCutsOff finds nodes that strict affinity leaves without addresses.
+func strictCutsOff(st *state.State) *audit.Finding {
+	if !st.IPAM.StrictAffinity {
+		return nil
+	}
+	var starving []string
+	for _, h := range st.NodeStates {
+		for _, n := range h.BlockStatus {
+			if h.Schedulable && n.Unused == 0 && n.Cause == state.CauseStrict && !blockMayExist(st, n) {
+				starving = append(starving, h.Name)
+				break
+			}
+		}
+	}
+	if len(starving) == 0 {
+		return nil
+	}
+	return &audit.Finding{
+		Absence: true, Severity: state.Warning, Nodes: starving,
+		Message:  fmt.Sprintf("strict affinity is on, and %s without an unused address of their own can neither claim a block nor borrow: %s", state.Plural(len(starving), "node"), state.List(starving)),
+		Evidence: state.Evidences("starving nodes", state.List(starving), "waiting pods", state.List(waitingOn(st, starving))),
+		Fix:      audit.Look("calico-audit report -o wide --check pool,node"),
+	}
+}
+
+// waitingOn lists the pods of some nodes that have no address yet.
+func waitingOn(st *state.State, nodes []string) []string {
+	var out []string
+	for _, name := range nodes {
+		for _, w := range st.NodeState(name).Workloads {
+			if w.Waiting() {
+				out = append(out, w.FullName())
+			}
+		}
+	}
+	return out
+}
+
+// blackholesNeedStrict finds clusters that borrow where borrowed addresses do
+// not work.
+func blackholesNeedStrict(st *state.State) *audit.Finding {
+	if st.IPAM.StrictAffinity {
+		return nil
+	}
+	dropped, example := map[*state.Pool]int{}, map[*state.Pool]*state.Borrow{}
+	for _, b := range st.Borrows {
+		if b.Block.Pool != nil && st.Predict(b).Fate == affinity.Dropped {
+			if dropped[b.Block.Pool]++; example[b.Block.Pool] == nil {
+				example[b.Block.Pool] = b
+			}
+		}
+	}
+	var concerned, reasons []string
+	total := 0
+	for _, p := range st.Pools {
+		if n := dropped[p]; n > 0 {
+			total += n
+			concerned = append(concerned, fmt.Sprintf("%s (%d borrowed)", p.Name, n))
+			reasons = append(reasons, fmt.Sprintf("%s: %s, such as %s: %s", p.Name, outlookText(st, p), example[p].Addr, st.Predict(example[p]).Reason))
+		}
+	}
+	if total == 0 {
+		return nil
+	}
+	return &audit.Finding{
+		Severity: state.Warning,
+		Message:  fmt.Sprintf("strict affinity is off, so nodes borrow, and in this topology the owner of a block drops traffic to borrowed addresses: %s", state.List(concerned)),
+		Evidence: state.Evidences("topology", strings.Join(reasons, "; "),
+			"scope", "the setting is global and acts at once; strictAffinity inside a block is ignored",
+			"what it does not do", fmt.Sprintf("what is borrowed now (%s) stays borrowed until its pods restart", state.Plural(total, "address")),
+			"nodes it would starve now", state.List(wouldNotAllocate(st))),
+		Fix: strictFix(st),
+	}
+}
+
+// outlookText says between how many pairs of the nodes that a pool selects
+// borrowing does not work.
+func outlookText(st *state.State, p *state.Pool) string {
+	var nodes []*blocks.Node
+	for _, h := range st.NodeStates {
+		if h.Node != nil && p.SelectsNode(h.Node) {
+			nodes = append(nodes, h.Node)
+		}
+	}
+	switch o := st.Routing.Pool(p.Pool, nodes); {
+	case o.AllDropped():
+		return "owners drop traffic to whatever any other of the pool's nodes borrows"
+	case !o.Whole:
+		return "owners drop traffic to what some other nodes borrow"
+	default:
+		return fmt.Sprintf("owners drop traffic in %d of %d pairs of the pool's nodes", o.Dropped, o.Dropped+o.Delivered+o.Unknown)
+	}
+}

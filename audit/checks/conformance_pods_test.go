@@ -1,0 +1,73 @@
+package checks_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// TestPodsAgreeWithCalico: whether a pod gets an address goes by the pools that may
+// serve it, and so does the block limit, whatever else its node has.
+func TestPodsAgreeWithCalico(t *testing.T) {
+	c := testcluster.Shared(t, testcluster.Options{})
+	p := newPlay(t, c)
+	p.config(true, true, 1)
+	p.must(p.s.Namespace(p.ctx, "sky", map[string]string{"team": "blue"}, nil))
+	p.must(p.s.Namespace(p.ctx, "shop", map[string]string{"team": "red"}, nil))
+	p.must(p.s.Namespace(p.ctx, "odd", map[string]string{"team": "none"}, nil))
+	p.pool("10.0.0.0/26", func(s *apiv3.IPPoolSpec) {
+		s.NamespaceSelector, s.AllowedUses = "team == 'blue'", []apiv3.IPPoolAllowedUse{apiv3.IPPoolAllowedUseWorkload}
+	})
+	p.must(p.s.Pool(p.ctx, "red", apiv3.IPPoolSpec{
+		CIDR: "10.1.0.0/26", BlockSize: 29, IPIPMode: apiv3.IPIPModeNever, VXLANMode: apiv3.VXLANModeNever,
+		NamespaceSelector: "team == 'red'", AllowedUses: []apiv3.IPPoolAllowedUse{apiv3.IPPoolAllowedUseWorkload},
+	}))
+	p.node("n1")
+	for i, x := range []struct {
+		name  string
+		pod   testcluster.Pod
+		cause state.Cause // none where Calico gives it an address
+	}{
+		{"the first of its namespace", testcluster.Pod{Namespace: "sky"}, state.CauseNone},
+		{"at the limit in another namespace's pool only", testcluster.Pod{Namespace: "shop"}, state.CauseNone},
+		{"no pool selects its namespace", testcluster.Pod{Namespace: "odd"}, state.CauseUnserved},
+		{"it asks for a pool that does not exist, beside one that does", testcluster.Pod{Namespace: "sky",
+			Annotations: map[string]string{"cni.projectcalico.org/ipv4pools": `["pods","nosuch"]`}}, state.CauseUnserved},
+		{"it asks for another namespace's pool", testcluster.Pod{Namespace: "odd",
+			Annotations: map[string]string{"cni.projectcalico.org/ipv4pools": `["pods"]`}}, state.CauseNone},
+	} {
+		x.pod.Name, x.pod.Node = fmt.Sprintf("probe-%d", i), "n1"
+		t.Run(x.name, func(t *testing.T) {
+			addrs, err := p.s.Pod(p.ctx, x.pod)
+			if (err == nil) != (x.cause == state.CauseNone) || err != nil && !errors.Is(err, testcluster.ErrNoAddress) {
+				t.Fatalf("Calico's allocator: %v, %v", addrs, err)
+			}
+			st := p.read()
+			stuck := st.NodeState("n1").BlockStatus[0].Stuck
+			var found *audit.Finding
+			for _, f := range audit.Run(st, checks.All).Findings {
+				if f.Check == "node/no-block" {
+					found = &f
+				}
+			}
+			switch {
+			case x.cause == state.CauseNone && (len(stuck) > 0 || found != nil):
+				t.Errorf("it got %v, and is called stuck: %+v, %+v", addrs, stuck, found)
+			case x.cause != state.CauseNone && (len(stuck) != 1 || stuck[0].Cause != x.cause):
+				t.Errorf("stuck: %+v; want cause %q", stuck, x.cause)
+			case x.cause != state.CauseNone && (found == nil || found.Severity != state.Critical):
+				t.Errorf("node/no-block: %+v; want it critical", found)
+			}
+			if err != nil {
+				p.must(p.s.DeletePod(p.ctx, x.pod.Namespace, x.pod.Name, false))
+			}
+		})
+	}
+}

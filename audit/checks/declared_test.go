@@ -1,0 +1,105 @@
+package checks_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/sketch"
+)
+
+// TestChecksDeclareWhatTheyRead takes each kind of object in turn away from every
+// state of the checks' test data. What a check says must stay the same, word for word,
+// unless it declares that it needs or uses the kind: then it says what it withholds,
+// and what it found is confirmed by reading that kind again, too.
+func TestChecksDeclareWhatTheyRead(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("testdata", "checks", "*.txt"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no test data: %v", err)
+	}
+	undeclared := map[string]string{}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range strings.Split("\n"+string(raw), "\n== ")[1:] {
+			name, rest, _ := strings.Cut(text, "\n")
+			sketched, _, _ := strings.Cut(rest, "-- want\n")
+			whole := said(t, sketched, "")
+			for _, r := range blocks.Resources {
+				for id, without := range said(t, sketched, r) {
+					key := fmt.Sprintf("%s reads %s", id, r)
+					c, _ := checks.All.ByID(id)
+					if without != whole[id] && undeclared[key] == "" && !slices.Contains(slices.Concat(c.Needs, c.Uses), r) {
+						undeclared[key] = fmt.Sprintf("%s, %q\nwith it:    %s\nwithout it: %s", filepath.Base(file), name, whole[id], without)
+					}
+				}
+			}
+		}
+	}
+	for key, example := range undeclared {
+		t.Errorf("%s, and does not declare it: %s", key, example)
+	}
+}
+
+// said returns what each check says of a state, from which a kind of object is taken
+// away as by a reader that may not read it.
+func said(t *testing.T, text string, without blocks.Resource) map[string]string {
+	t.Helper()
+	s, err := sketch.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if without != "" {
+		takeAway(s, without)
+	}
+	st := state.New(s, state.Options{})
+	out := map[string]string{}
+	for _, c := range checks.All {
+		r := audit.Run(st, []*audit.Check{c})
+		text, err := json.Marshal([]any{r.Findings, r.Skipped})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[c.ID] = string(text)
+	}
+	return out
+}
+
+// takeAway leaves a snapshot as a reader does that has no right to read a kind.
+func takeAway(s *blocks.Snapshot, r blocks.Resource) {
+	s.Gaps = append(slices.DeleteFunc(s.Gaps, func(g blocks.Gap) bool { return g.Resource == r }), blocks.Gap{Resource: r, Reason: "forbidden"})
+	drop(s, r)
+}
+
+// drop takes what was read of a kind away.
+func drop(s *blocks.Snapshot, r blocks.Resource) {
+	map[blocks.Resource]func(){
+		blocks.Pools:            func() { s.Pools = nil },
+		blocks.Blocks:           func() { s.Blocks = nil },
+		blocks.Affinities:       func() { s.Affinities = nil },
+		blocks.Handles:          func() { s.Handles = nil },
+		blocks.IPAMConfigs:      func() { s.IPAM = blocks.DefaultIPAMConfig() },
+		blocks.Reservations:     func() { s.Reservations = nil },
+		blocks.ClusterInfos:     func() { s.Info, s.Cluster.CalicoVersion = blocks.ClusterInfo{}, "" },
+		blocks.ControllerConfig: func() { s.Controllers = blocks.ControllersConfig{} },
+		blocks.FelixConfigs:     func() { s.Felix = blocks.FelixConfig{} },
+		blocks.BGPConfigs:       func() { s.BGP = blocks.DefaultBGPConfig() },
+		blocks.BGPPeers:         func() { s.BGPPeers = nil },
+		blocks.BGPFilters:       func() { s.BGPFilters = nil },
+		blocks.Nodes:            func() { s.Nodes = nil },
+		blocks.Pods:             func() { s.Workloads = nil },
+		blocks.Namespaces:       func() { s.Namespaces = nil },
+		blocks.VMs:              func() { s.VMs, s.VMsKnown = nil, false },
+		blocks.VMInstances:      func() { s.VMInstances, s.VMsKnown = nil, false },
+	}[r]()
+}

@@ -1,0 +1,412 @@
+package checks_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/sketch"
+)
+
+const starving = `
+pool pods 10.0.0.0/25
+node old pods=110
+node new pods=110
+block 10.0.0.0/26 old
+block 10.0.0.64/26 old
+affinity 10.0.0.0/26 old
+affinity 10.0.0.64/26 old
+fill 10.0.0.0/26 64 old
+fill 10.0.0.64/26 6 old
+use 10.0.0.80 shop/a new
+`
+
+func parseState(t *testing.T, text string) *state.State {
+	t.Helper()
+	return stateSaying(t, text)
+}
+
+// stateSaying makes the state of a sketch, with the word that machines are off.
+func stateSaying(t *testing.T, text string, terminated ...string) *state.State {
+	t.Helper()
+	snap, err := sketch.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state.New(snap, state.Options{}).WithTerminated(terminated)
+}
+
+func ids(r *audit.Result) (out []string) {
+	for _, f := range r.Findings {
+		out = append(out, f.Severity.String()+" "+f.Check+" "+f.Subject.ID())
+	}
+	return out
+}
+
+// TestConfirm plays a cluster that changes between two readings.
+func TestConfirm(t *testing.T) {
+	still := audit.Run(parseState(t, "live\n"+starving), checks.All)
+	if need := still.NeedsConfirmation(); len(need) == 0 {
+		t.Fatal("a grave finding that rests on a missing block needs no second reading")
+	}
+	// In the second reading the node has its block: it was being claimed.
+	healed := audit.Run(parseState(t, "live\n"+strings.Replace(starving, "10.0.0.0/25", "10.0.0.0/24", 1)+"block 10.0.0.128/26 new\naffinity 10.0.0.128/26 new\n"), checks.All)
+
+	if got, want := ids(audit.Confirm(still, still)), ids(still); !cmp.Equal(got, want) {
+		t.Errorf("two readings that agree: %s", cmp.Diff(want, got))
+	}
+	for _, f := range audit.Confirm(still, healed).Findings {
+		if f.Check == "node/no-block" {
+			t.Errorf("reported although the second reading shows a block: %s", f.Message)
+		}
+	}
+	late := audit.Confirm(healed, still)
+	for _, f := range late.Findings {
+		if f.Absence && f.Severity >= state.Error {
+			t.Errorf("reported although one reading only shows it: %s %s", f.Check, f.Message)
+		}
+	}
+	if said := fmtSkipped(late); !strings.Contains(said, "node/no-block: withheld for node/new: seen in the second of two readings only") {
+		t.Errorf("a withheld finding is not mentioned: %s", said)
+	}
+	if kept := strings.Join(ids(late), "\n"); !strings.Contains(kept, "ip/borrowed 10.0.0.80") {
+		t.Errorf("a finding that rests on no absence was lost: %s", kept)
+	}
+}
+
+// TestConfirmWarnings: what rests on absence and hurts nobody yet is confirmed, too.
+func TestConfirmWarnings(t *testing.T) {
+	const world = "live\npool pods 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\nalloc 10.0.0.5 pod=shop/a node=n1 handle=h\nhandle h 10.0.0.0/26=1\n"
+	before, gone := audit.Run(parseState(t, world+"pod shop/a n1 10.0.0.5\n"), checks.All), audit.Run(parseState(t, world), checks.All)
+	const leaked = "warning ip/leaked 10.0.0.5"
+	if got := ids(audit.Confirm(gone, gone)); !slices.Contains(got, leaked) {
+		t.Errorf("two readings that agree: %v", got)
+	}
+	if got := ids(audit.Confirm(before, gone)); slices.Contains(got, leaked) {
+		t.Errorf("reported although one reading only shows it: %v", got)
+	}
+}
+
+func TestConfirmFailsToRead(t *testing.T) {
+	still := audit.Run(parseState(t, "live\n"+starving), checks.All)
+	blind := audit.Run(parseState(t, "live\n"+starving+"gap pods connection refused\n"), checks.All)
+	out := audit.Confirm(still, blind)
+	if said := fmtSkipped(out); !strings.Contains(said, "withheld for node/new: it could not be confirmed by a second reading") {
+		t.Errorf("got %s", said)
+	}
+	for _, r := range []*audit.Result{out, still.SkipUnconfirmed("the API server went away")} {
+		for _, f := range r.Findings {
+			if f.Check == "node/no-block" {
+				t.Errorf("reported without confirmation: %s", f.Message)
+			}
+		}
+	}
+}
+
+func fmtSkipped(r *audit.Result) string {
+	var out []string
+	for _, s := range r.Skipped {
+		out = append(out, s.Check+": "+s.Reason)
+	}
+	return strings.Join(out, "\n")
+}
+
+// TestFilesNeedNoConfirmation: a file does not change between two looks at it.
+func TestFilesNeedNoConfirmation(t *testing.T) {
+	if need := audit.Run(parseState(t, starving), checks.All).NeedsConfirmation(); len(need) > 0 {
+		t.Errorf("got %v", need)
+	}
+}
+
+// TestOrderOfObjects: the report does not depend on the order in which objects
+// were read.
+func TestOrderOfObjects(t *testing.T) {
+	text := starving + `
+pool more 10.1.0.0/24 nodes=rack=='b'
+pool over 10.1.0.0/16 disabled
+namespace shop pools=more
+namespace other label=team=blue
+bgp nomesh as=64602
+peer tor ip=10.64.0.1 as=14907
+peer spine ip=10.64.0.2 as=14907 nodes=rack=='a'
+reserve 10.1.0.192/26
+reserve 10.1.0.128/27
+handle lonely 10.0.0.0/26=1
+handle lost
+block 10.1.0.0/26 gone
+block 10.1.0.64/26 gone
+pod shop/w new phase=Pending
+gap bgppeers forbidden
+gap felixconfigurations forbidden
+`
+	var want []byte
+	seed := uint64(rand.Int64())
+	r := rand.New(rand.NewPCG(seed, 2))
+	for i := range 20 {
+		snap, err := sketch.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i > 0 {
+			shuffle(r, snap)
+		}
+		st := state.New(snap, state.Options{})
+		got, err := json.MarshalIndent(audit.NewReport(st, audit.Run(st, checks.All)), "", " ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want == nil {
+			want = got
+		}
+		if !bytes.Equal(got, want) {
+			t.Fatalf("seed %d: another order gives another report:\n%s", seed, cmp.Diff(string(want), string(got)))
+		}
+	}
+}
+
+func shuffle(r *rand.Rand, s *blocks.Snapshot) {
+	mix := func(n int, swap func(i, j int)) { r.Shuffle(n, swap) }
+	mix(len(s.Pools), func(i, j int) { s.Pools[i], s.Pools[j] = s.Pools[j], s.Pools[i] })
+	mix(len(s.Blocks), func(i, j int) { s.Blocks[i], s.Blocks[j] = s.Blocks[j], s.Blocks[i] })
+	mix(len(s.Affinities), func(i, j int) { s.Affinities[i], s.Affinities[j] = s.Affinities[j], s.Affinities[i] })
+	mix(len(s.Nodes), func(i, j int) { s.Nodes[i], s.Nodes[j] = s.Nodes[j], s.Nodes[i] })
+	mix(len(s.Workloads), func(i, j int) { s.Workloads[i], s.Workloads[j] = s.Workloads[j], s.Workloads[i] })
+	mix(len(s.Handles), func(i, j int) { s.Handles[i], s.Handles[j] = s.Handles[j], s.Handles[i] })
+	mix(len(s.Namespaces), func(i, j int) { s.Namespaces[i], s.Namespaces[j] = s.Namespaces[j], s.Namespaces[i] })
+	mix(len(s.Reservations), func(i, j int) { s.Reservations[i], s.Reservations[j] = s.Reservations[j], s.Reservations[i] })
+	mix(len(s.BGPPeers), func(i, j int) { s.BGPPeers[i], s.BGPPeers[j] = s.BGPPeers[j], s.BGPPeers[i] })
+	mix(len(s.BGPFilters), func(i, j int) { s.BGPFilters[i], s.BGPFilters[j] = s.BGPFilters[j], s.BGPFilters[i] })
+	mix(len(s.Gaps), func(i, j int) { s.Gaps[i], s.Gaps[j] = s.Gaps[j], s.Gaps[i] })
+}
+
+// sound is a state in which every object leans on others, so that taking one
+// kind away would make false verdicts about the rest.
+const sound = `
+config strict
+controllers grace=15m
+bgp nomesh as=64602
+peer reflector reflectors=has(rr)
+namespace shop pools=pods
+pool pods 10.0.0.0/24
+pool six fd00::/64
+reserve 10.0.0.192/26
+node n1 pods=60 tunnel=vxlan@10.0.0.2
+node n2 pods=60 windows
+block 10.0.0.0/26 n1
+block 10.0.0.64/26 n2
+block 10.0.0.128/26 n2
+block fd00::/122 n1
+affinity 10.0.0.0/26 n1
+affinity 10.0.0.64/26 n2
+affinity 10.0.0.128/26 n2
+affinity fd00::/122 n1
+alloc 10.0.0.2 node=n1 type=vxlanTunnelAddress handle=vxlan-tunnel-addr-n1
+handle vxlan-tunnel-addr-n1 10.0.0.0/26=1
+alloc 10.0.0.5 pod=shop/a node=n1 handle=a
+alloc fd00::5 pod=shop/a node=n1 handle=a
+pod shop/a n1 10.0.0.5,fd00::5
+handle a 10.0.0.0/26=1 fd00::/122=1
+alloc 10.0.0.70 pod=shop/b node=n2 handle=b
+pod shop/b n2 10.0.0.70
+handle b 10.0.0.64/26=1
+`
+
+// TestGapsMakeNoVerdicts: taking a kind of object away never adds a finding
+// that was not there, but for those that say that something was not read.
+func TestGapsMakeNoVerdicts(t *testing.T) {
+	for name, text := range map[string]string{"open": sound, "locked": "locked\n" + sound, "starving": starving} {
+		whole, releasable := verdicts(t, text, "")
+		for _, res := range blocks.Resources {
+			found, released := verdicts(t, text, res)
+			for id, f := range found {
+				if _, before := whole[id]; !before {
+					t.Errorf("%s without %s: new finding %s %s", name, res, f.Check, f.Message)
+				}
+			}
+			for cidr := range released {
+				if !releasable[cidr] {
+					t.Errorf("%s without %s: block %s is called releasable", name, res, cidr)
+				}
+			}
+		}
+		if name == "open" && len(releasable) != 1 {
+			t.Errorf("the state has %v to release; it tests nothing unless it has one block", releasable)
+		}
+	}
+}
+
+// verdicts returns the findings by fingerprint, and the blocks called
+// releasable, of a state less one kind of object.
+func verdicts(t *testing.T, text string, without blocks.Resource) (map[string]audit.Finding, map[string]bool) {
+	t.Helper()
+	snap, err := sketch.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if without != "" {
+		drop(snap, without)
+		snap.Gaps = append(snap.Gaps, blocks.Gap{Resource: without, Reason: "forbidden"})
+	}
+	st := state.New(snap, state.Options{})
+	found, released := map[string]audit.Finding{}, map[string]bool{}
+	for _, f := range audit.Run(st, checks.All).Findings {
+		found[f.Fingerprint] = f
+	}
+	for _, b := range st.IPBlocks {
+		if b.Reclaimability.OK {
+			released[b.CIDR.String()] = true
+		}
+	}
+	return found, released
+}
+
+// TestLostVerdictsAreSaid: a check that misses what it needs is listed as
+// skipped, for each thing that it needs.
+func TestLostVerdictsAreSaid(t *testing.T) {
+	for _, c := range checks.All {
+		for _, res := range c.Needs {
+			snap, err := sketch.Parse(sound)
+			if err != nil {
+				t.Fatal(err)
+			}
+			drop(snap, res)
+			snap.Gaps = append(snap.Gaps, blocks.Gap{Resource: res, Reason: "forbidden"})
+			r := audit.Run(state.New(snap, state.Options{}), []*audit.Check{c})
+			if len(r.Findings) > 0 || !strings.Contains(fmtSkipped(r), c.ID+": "+string(res)+": forbidden") {
+				t.Errorf("%s without %s: findings %v, skipped %v", c.ID, res, ids(r), r.Skipped)
+			}
+		}
+	}
+}
+
+// TestOneFindingASubject: a report never holds one fingerprint twice, for diff
+// and mutes go by it.
+func TestOneFindingASubject(t *testing.T) {
+	st := parseState(t, sound+`
+pool a 10.5.0.0/24 size=28
+pool b 10.5.0.0/25 size=28
+pool c 10.5.0.0/26 size=28
+block 10.5.0.0/28 n1
+block 10.5.0.16/28 n1
+block 10.5.0.128/28 n1
+block 10.5.0.144/28 n1
+block 10.0.0.0/25 n2
+block 10.0.0.0/24 n2
+config max=1 strict
+`)
+	seen := map[string]audit.Finding{}
+	for _, f := range audit.Run(st, checks.All).Findings {
+		if other, twice := seen[f.Fingerprint]; twice {
+			t.Errorf("one fingerprint for %q and %q", other.Message, f.Message)
+		}
+		seen[f.Fingerprint] = f
+	}
+	if len(seen) < 10 {
+		t.Errorf("only %d findings: the state tests nothing", len(seen))
+	}
+}
+
+// TestUnrelatedObjects: objects that have nothing to do with the rest add no
+// finding and take none away, each alone and all together.
+func TestUnrelatedObjects(t *testing.T) {
+	unrelated := []string{
+		"namespace far label=team=green",
+		"reserve 172.30.0.0/24",
+		"pool asked 172.31.0.0/24 manual",
+		"pool lb 172.29.0.0/24 uses=LoadBalancer\nblock 172.29.0.0/26 virtual:load-balancer\naffinity 172.29.0.0/26 virtual:load-balancer\n" +
+			"alloc 172.29.0.1 type=LoadBalancer service=far/web",
+		"pool off 172.28.0.0/24 disabled",
+		"pod kube-system/proxy old 192.168.7.7 hostnet",
+		"pod far/done old 192.168.9.9 phase=Succeeded",
+		"peer else ip=192.0.2.1 as=64999 nodes=has(nothing)",
+	}
+	for _, base := range []string{starving, sound} {
+		before, _ := verdicts(t, base, "")
+		for _, extra := range append(unrelated, strings.Join(unrelated, "\n")) {
+			after, _ := verdicts(t, base+"\n"+extra+"\n", "")
+			for id, f := range after {
+				if _, ok := before[id]; !ok {
+					t.Errorf("with %q: new finding %s %s", extra, f.Check, f.Message)
+				}
+			}
+			for id, f := range before {
+				if _, ok := after[id]; !ok {
+					t.Errorf("with %q: lost finding %s %s", extra, f.Check, f.Message)
+				}
+			}
+		}
+	}
+}
+
+// TestReportNumbers holds the rows of pools and nodes to the state.
+func TestReportNumbers(t *testing.T) {
+	st := parseState(t, starving)
+	r := audit.NewReport(st, audit.Run(st, checks.All))
+	got, err := json.Marshal(struct{ P, N, S any }{r.Pools, r.Nodes, r.Summary})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"P":[{"name":"pods","cidr":"10.0.0.0/25","blockSize":26,"disabled":false,` +
+		`"addresses":{"capacity":128,"inUse":71,"reserved":0,"available":57},` +
+		`"blocks":{"capacity":2,"claimed":2,"free":0,"reserved":0,"allocatable":0,"reclaimable":0,"needed":4}}],` +
+		`"N":[{"name":"new","blocks":[],"emptyBlocks":0,"addresses":0,"borrowedFrom":["old"],"borrowed":1,"lentTo":[],"lent":0},` +
+		`{"name":"old","blocks":["10.0.0.0/26","10.0.0.64/26"],"emptyBlocks":0,"addresses":71,"borrowedFrom":[],"borrowed":0,"lentTo":["new"],"lent":1}],` +
+		`"S":{"critical":1,"error":1,"warning":4,"info":0,"nodes":2,"pools":1,"blocks":2,"affinities":2,"allocations":71,"handles":0}}`
+	if string(got) != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestFilter(t *testing.T) {
+	st := parseState(t, starving+"locked\npool other 10.9.0.0/31 size=31 uses=LoadBalancer\nblock 10.9.0.0/31 virtual:load-balancer\nfill 10.9.0.0/31 2 old\n")
+	r := audit.NewReport(st, audit.Run(st, checks.All))
+	r.Filter([]string{"other"}, nil)
+	for _, f := range r.Findings {
+		if f.Subject.Name != "other" && f.Check != "config/datastore-locked" {
+			t.Errorf("--pool other keeps %s %s", f.Check, f.Message)
+		}
+	}
+	if len(r.Pools) != 1 || len(r.Findings) == 0 || r.Summary.Critical != 0 {
+		t.Errorf("pools %v, findings %d, critical %d", r.Pools, len(r.Findings), r.Summary.Critical)
+	}
+	r = audit.NewReport(st, audit.Run(st, checks.All))
+	r.Filter(nil, []string{"old"})
+	var checks []string
+	for _, f := range r.Findings {
+		checks = append(checks, f.Check)
+	}
+	if got := strings.Join(checks, " "); !strings.Contains(got, "ip/borrowed") || !strings.Contains(got, "node/many-blocks") || strings.Contains(got, "node/no-block") {
+		t.Errorf("--node old keeps %s", got)
+	}
+}
+
+func TestSelectChecks(t *testing.T) {
+	for pattern, want := range map[string]int{"ip/borrowed": 1, "node": 3, "node/*": 3} {
+		got, err := checks.All.Select([]string{pattern})
+		if err != nil || len(got) != want {
+			t.Errorf("%s: %d checks, %v", pattern, len(got), err)
+		}
+	}
+	if _, err := checks.All.Select([]string{"pool/no-blocks"}); err == nil || !strings.Contains(err.Error(), "did you mean") || !strings.Contains(err.Error(), "pool/no-free-blocks") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestFingerprints do not change with what may change while the fact stays.
+func TestFingerprints(t *testing.T) {
+	a := audit.Fingerprint("block/empty", state.Subject{Kind: state.KindBlock, Name: "10-0-0-0-26", CIDR: "10.0.0.0/26"})
+	b := audit.Fingerprint("block/empty", state.Subject{Kind: state.KindBlock, Name: "spelled-otherwise", CIDR: "10.0.0.0/26"})
+	c := audit.Fingerprint("block/empty", state.Subject{Kind: state.KindBlock, Name: "10-0-0-0-26", CIDR: "10.0.0.64/26"})
+	if a != b || a == c {
+		t.Errorf("got %s, %s, %s", a, b, c)
+	}
+}

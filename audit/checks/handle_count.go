@@ -1,0 +1,38 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var handleCount = audit.Check{
+	ID:       "handle/count",
+	Title:    "a handle's count differs from what the blocks record",
+	Severity: "info",
+	Why: "A count that is too high keeps the handle alive after its last address has gone, and it then shows as leaked. " +
+		"Calico's own code miscounts in two cases: when several addresses of one handle are released in one call, and when one assignment spans blocks.",
+	Confirm: "kubectl get ipamhandles NAME -o yaml, beside the blocks that it names.",
+	Fix:     "Nothing is urgent. calico-audit repair --leaked-handles writes the counts that the blocks record.",
+	Never:   "Never edit the count while the pod is starting or ending.",
+	Needs:   []blocks.Resource{blocks.Handles, blocks.Blocks},
+	Run: func(st *state.State, f *audit.Findings) {
+		for i := range st.Handles {
+			h := &st.Handles[i]
+			refs := st.HandleRefs(h.ID)
+			if h.SoftDeleted || len(refs) == 0 || !st.OldEnough(h.Meta) || !refsSettled(st, refs) || st.HandleMayBeUsed(h) {
+				continue
+			}
+			if wrong := state.Miscounts(h, refs); len(wrong) > 0 {
+				f.Add(audit.Finding{
+					Absence: true, Severity: state.Info, Subject: state.HandleSubject(h.ID), Pools: handlePools(st, h), Nodes: []string{refs[0].Attributes().Node},
+					Message:  fmt.Sprintf("handle %s counts otherwise than the blocks: %s", h.ID, state.List(wrong)),
+					Evidence: state.Evidences("differences", state.List(wrong), "last written", state.FormatTime(h.Written), "observed", state.Observed),
+					Fix:      audit.RepairFix("--leaked-handles"),
+				})
+			}
+		}
+	},
+}

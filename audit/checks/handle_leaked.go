@@ -1,0 +1,52 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var handleLeaked = audit.Check{
+	ID:       "handle/leaked",
+	Title:    "a handle that no block refers to, beyond the grace",
+	Severity: "warning",
+	Why: "It does no harm by itself; tens of thousands of them slow Calico's tools and the API server down. " +
+		"It is left behind when an address is released and the handle's update is lost, and Calico collects none.",
+	Confirm: "kubectl get ipamhandles NAME -o yaml names blocks that do not refer to it.",
+	Misread: "For a moment while an address is being assigned this is normal: the handle is written before the block.",
+	Fix:     "See that it lasts. It may then be deleted, if it is still unchanged: calico-audit repair --leaked-handles looks twice, and deletes it.",
+	Never:   "Never delete handles in bulk while pods are starting.",
+	Needs:   []blocks.Resource{blocks.Handles, blocks.Blocks},
+	Run: func(st *state.State, f *audit.Findings) {
+		for i := range st.Handles {
+			h := &st.Handles[i]
+			if h.SoftDeleted || len(st.HandleRefs(h.ID)) > 0 || !st.OldEnough(h.Meta) {
+				continue
+			}
+			if st.HandleMayBeUsed(h) {
+				f.SkipPartial("not judged for handle %s: a block that cannot be read may refer to it", h.ID)
+				continue
+			}
+			var named []string
+			for _, c := range h.Blocks {
+				named = append(named, fmt.Sprintf("%d in %s", c.Count, c.CIDR))
+			}
+			f.Add(audit.Finding{
+				Absence: true, Severity: state.Warning, Subject: state.HandleSubject(h.ID), Pools: handlePools(st, h),
+				Message:  fmt.Sprintf("no block refers to handle %s", h.ID),
+				Evidence: state.Evidences("it names", state.OrNone(state.List(named)), "created", state.FormatTime(h.Created), "last written", state.FormatTime(h.Written), "observed", state.Observed),
+				Fix:      audit.RepairFix("--leaked-handles"),
+			})
+		}
+	},
+}
+
+func handlePools(st *state.State, h *blocks.Handle) []string {
+	var out []string
+	for _, c := range h.Blocks {
+		out = append(out, state.PoolsOf(st.PoolOf(c.CIDR))...)
+	}
+	return out
+}

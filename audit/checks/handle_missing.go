@@ -1,0 +1,67 @@
+package checks
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// fewHandles is up to how many missing handles are believed when not one handle
+// was read from files: beyond it, the files were made without handles.
+const fewHandles = 3
+
+var handleMissing = audit.Check{
+	ID:       "handle/missing",
+	Title:    "a handle that blocks refer to does not exist",
+	Severity: "warning",
+	Why: "Calico releases a pod's addresses through its handle: without one they stay allocated after the pod has gone, " +
+		"until the collector finds them.",
+	Confirm: "kubectl get ipamhandles NAME (in lower case): not found.",
+	Misread: "Calico's \"ipam check\" prints such handles and does not count them as a problem.",
+	Fix:     "Nothing is urgent while the pod lives. After it has gone, look for ip/leaked.",
+	Never:   "Never make a handle up by hand.",
+	Needs:   []blocks.Resource{blocks.Handles, blocks.Blocks},
+	Run: func(st *state.State, f *audit.Findings) {
+		ids := st.ReferencedHandles()
+		if !st.Cluster.Live && len(st.Handles) == 0 && len(ids) > fewHandles {
+			f.Inconclusive("blocks refer to %d handles and the files hold none: they seem to have been made without ipamhandles", len(ids))
+			return
+		}
+		unread := map[string]bool{}
+		for _, g := range st.Unreadable(blocks.Handles) {
+			unread[g.Name] = true
+		}
+		for _, id := range ids {
+			refs := slices.DeleteFunc(slices.Clone(st.HandleRefs(id)), func(r state.AllocationRef) bool { return r.Block.SoftDeleted })
+			if len(refs) == 0 || st.Handle(id) != nil || unread[id] || !refsSettled(st, refs) {
+				continue
+			}
+			attr := refs[0].Attributes()
+			var addrs []string
+			for _, r := range refs {
+				addrs = append(addrs, r.Addr().String())
+			}
+			f.Add(audit.Finding{
+				Absence: true, Severity: state.Warning, Subject: state.HandleSubject(attr.Handle), Pools: state.PoolsOf(refs[0].Block.Pool), Nodes: []string{attr.Node},
+				Message: fmt.Sprintf("handle %s does not exist, and %s recorded under it: %s", attr.Handle, state.NumberIs(len(refs), "address"), state.List(addrs)),
+				Evidence: state.Evidences("addresses", state.List(addrs), "pod", state.JoinNonEmpty(attr.Namespace, attr.Pod), "node", attr.Node,
+					"assigned", state.FormatTime(attr.Assigned), "observed", state.Observed),
+				Fix: audit.Look("calico-audit explain " + addrs[0]),
+			})
+		}
+	},
+}
+
+// refsSettled tells whether all allocations of a handle are older than the
+// grace.
+func refsSettled(st *state.State, refs []state.AllocationRef) bool {
+	for _, r := range refs {
+		if !st.PastGrace(state.AssignedAt(r)) {
+			return false
+		}
+	}
+	return true
+}

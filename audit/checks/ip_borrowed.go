@@ -1,0 +1,73 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var ipBorrowed = audit.Check{
+	ID:       "ip/borrowed",
+	Title:    "an address is used on another node than its block's owner",
+	Severity: "warning, or error for a tunnel address",
+	Why: "Traffic to the address may be lost on the owner, which drops what it cannot deliver within its own blocks. " +
+		"A borrowed address works only where the owner learns a route to that single address, and in some topologies it does not.",
+	Confirm: "calicoctl ipam show --show-borrowed; on the owner: ip route get ADDRESS (\"Invalid argument\" means that it is black-holed).",
+	Misread: "Calico's \"ipam check\" does not count borrowed addresses as a problem.",
+	Fix: "A virtual machine keeps the address of the node it began on, also when it is migrated: leave it. Otherwise see to it that the borrowing node can claim a block of its own (see pool/no-free-blocks and node/no-block), " +
+		"then restart the pod: it then gets an address of that block. Turning strict affinity on does not move it.",
+	Verify: "The restarted pod has an address of a block of its own node, and pods on the former owner reach it.",
+	Never:  "Never release the address while its pod runs.",
+	Needs:  []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
+	Uses:   []blocks.Resource{blocks.Pools},
+	Run: func(st *state.State, f *audit.Findings) {
+		for _, b := range st.Borrows {
+			sev, user := state.Warning, borrowUser(st, b)
+			if b.Tunnel {
+				sev = state.Error
+			}
+			f.Add(audit.Finding{
+				Severity: sev, Subject: state.IPSubject(b.Addr, b.User), Pools: state.PoolsOf(b.Block.Pool), Nodes: []string{b.Owner},
+				Message: fmt.Sprintf("%s is used on %s by %s, and belongs to a block of %s", b.Addr, b.User, user, b.Owner),
+				Evidence: state.Evidences("owner", b.Owner, "borrower", b.User, "block", b.Block.CIDR.String(), "pool", state.PoolName(b.Block.Pool),
+					"used by", user, "handle", b.Attributes.Handle, "assigned", state.FormatTime(b.Attributes.Assigned)),
+				Fix: borrowFix(st, b),
+			})
+		}
+	},
+}
+
+// borrowUser says in words who uses a borrowed address.
+func borrowUser(st *state.State, b *state.Borrow) string {
+	_, unread := st.Missing(blocks.Pods)
+	kind, _ := b.Attributes.TunnelOf()
+	namespace, vm, _ := b.Attributes.VMOf()
+	switch {
+	case b.Tunnel:
+		return fmt.Sprintf("the node's own tunnel (%s)", kind)
+	case b.VM && vm != "":
+		return "virtual machine " + namespace + "/" + vm
+	case b.Workload != nil:
+		return "pod " + b.Workload.FullName()
+	case b.Attributes.Pod != "" && unread:
+		return fmt.Sprintf("pod %s/%s by the allocation's record (pods were not read)", b.Attributes.Namespace, b.Attributes.Pod)
+	case b.Attributes.Pod != "":
+		return fmt.Sprintf("pod %s/%s, which was not seen alive", b.Attributes.Namespace, b.Attributes.Pod)
+	}
+	return "a pod that was not seen"
+}
+
+// borrowFix is what ends a borrow.
+func borrowFix(st *state.State, b *state.Borrow) audit.Fix {
+	switch {
+	case b.Tunnel:
+		return audit.Manual(fmt.Sprintf("once %s can claim a block, restart calico-node there: its tunnel then takes an address of that block", b.User))
+	case b.VM:
+		return audit.Look("calico-audit explain " + b.Addr.String()) // kept by design; nothing is to be restarted
+	case b.Workload != nil:
+		return audit.Manual(fmt.Sprintf("once %s can claim a block: kubectl delete pod --namespace %s %s", b.User, state.Arg(b.Workload.Namespace), state.Arg(b.Workload.Name)))
+	}
+	return audit.Look("kubectl get pods --all-namespaces -o wide --field-selector spec.nodeName=" + state.Arg(b.User))
+}

@@ -1,0 +1,109 @@
+package checks
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var ipDuplicate = audit.Check{
+	ID:       "ip/duplicate",
+	Title:    "two live owners use one address",
+	Severity: "critical",
+	Why:      "Traffic for one of them reaches the other, or neither: routes for one address can lead to one node only.",
+	Confirm:  "kubectl get pods --all-namespaces -o wide, and look for the address; calicoctl ipam show --ip=ADDRESS names the one that the allocation is for.",
+	Misread: "A finished pod keeps its last address in its status, and so does one being deleted after its network is gone: these do not count. " +
+		"Nor do the two pods of a virtual machine that is being migrated.",
+	Fix: "Restart the pod that the allocation does not name. Find out how it came about: an address released under a live pod, or overlapping blocks. " +
+		"Where a host view shows a namespace that no pod owns any more, end what runs in it on that node.",
+	Verify: "Both pods answer at addresses of their own.",
+	Never:  "Never release the address: one of the two owns it.",
+	Needs:  []blocks.Resource{blocks.Nodes, blocks.Pods},
+	Uses:   []blocks.Resource{blocks.Blocks, blocks.Pools},
+	Run: func(st *state.State, f *audit.Findings) {
+		if g := st.FirstMissing([]blocks.Resource{blocks.Blocks, blocks.Pools}); g != nil && st.ViewsShowUses() {
+			f.SkipPartial("not judged by host views: %s", g)
+		}
+		st.EachLiveUse(func(a netip.Addr, all []state.LiveUse) {
+			addDuplicate(st, f, a, state.Certain(all))
+		})
+		// Addresses that nodes show in use twice, and that no live pod names.
+		st.EachHostUse(func(a netip.Addr, _ []state.HostUse) {
+			if len(st.SecondOwners(a)) > 1 && len(st.LiveUses(a, st.NamedBy(a))) == 0 {
+				addDuplicate(st, f, a, nil)
+			}
+		})
+	},
+}
+
+// addDuplicate records that several owners use an address, if there are: live pods
+// and tunnels, and the namespaces that host views show besides.
+func addDuplicate(st *state.State, f *audit.Findings, a netip.Addr, users []state.LiveUse) {
+	second := st.SecondOwners(a)
+	r, allocated := st.Allocation(a)
+	users = joinOwners(st, users, r.AttributesIf(allocated))
+	if len(users)+len(second) < 2 {
+		return
+	}
+	var who, nodes []string
+	for _, u := range users {
+		who = append(who, fmt.Sprintf("%s on %s", u, u.Node))
+		nodes = append(nodes, u.Node)
+	}
+	for _, u := range second {
+		who = append(who, state.NamespaceText(u.View.Node, u.Namespace))
+		nodes = append(nodes, u.View.Node)
+	}
+	named := "nobody"
+	if attr := r.AttributesIf(allocated); attr != nil {
+		named = strings.TrimSpace(fmt.Sprintf("%s/%s %s on %s", attr.Namespace, attr.Pod, attr.Type, attr.Node))
+	}
+	x := audit.Finding{
+		Absence: true, Severity: state.Critical, Subject: state.Subject{Kind: state.KindIP, IP: a.String()}, Pools: state.PoolsOf(st.EnabledPool(a)), Nodes: nodes,
+		Message:  fmt.Sprintf("%s is used by %s", a, strings.Join(who, " and by ")),
+		Evidence: state.Evidences("used by", state.ListBy("; ", who), "allocated to", named),
+		Fix:      audit.Look("calico-audit explain " + a.String()),
+	}
+	x.Evidence = append(x.Evidence, state.HostUseEvidence(second...)...)
+	f.Add(x)
+}
+
+// joinOwners leaves one of the users that are one owner: the two pods of a live
+// migration, which the allocation's active and alternate owner join, or which run one
+// virtual machine.
+func joinOwners(st *state.State, users []state.LiveUse, attr *blocks.Attributes) []state.LiveUse {
+	var out []state.LiveUse
+	for _, u := range users {
+		if !slices.ContainsFunc(out, func(before state.LiveUse) bool { return oneOwner(before.Pod, u.Pod, attr) }) {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
+// oneOwner reports whether two pods are one owner of an address.
+func oneOwner(a, b *blocks.Workload, attr *blocks.Attributes) bool {
+	if a == nil || b == nil {
+		return false
+	}
+	if a.VM != "" && a.VM == b.VM && a.Namespace == b.Namespace {
+		return true
+	}
+	return activeOwner(attr, a) && alternateOwner(attr, b) || activeOwner(attr, b) && alternateOwner(attr, a)
+}
+
+// activeOwner reports whether an allocation names a pod as its owner.
+func activeOwner(attr *blocks.Attributes, w *blocks.Workload) bool {
+	return attr != nil && attr.Pod == w.Name && attr.Namespace == w.Namespace
+}
+
+// alternateOwner reports whether an allocation names a pod as the one that takes the
+// address over when a live migration ends.
+func alternateOwner(attr *blocks.Attributes, w *blocks.Workload) bool {
+	return attr != nil && activeOwner(attr.Alternate, w)
+}

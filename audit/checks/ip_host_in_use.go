@@ -1,0 +1,68 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var ipHostInUse = audit.Check{
+	ID:       "ip/host-in-use",
+	Title:    "an address is in use on a node, and the datastore calls it free",
+	Severity: "critical",
+	Why: "Calico may hand the address to another pod at any moment: two then share it. It comes about when an allocation is released while the pod's processes " +
+		"still run, such as after a forced deletion.",
+	Confirm: "On the node: ip netns exec NAMESPACE ip address shows it; calicoctl ipam show --ip=ADDRESS says that it is not assigned.",
+	Misread: "kubectl does not show such a pod: its object is gone, and its processes are not.",
+	Fix: "Keep others from the address by an IPReservation of it alone. Then end the processes in the namespace; those in uninterruptible sleep (state D) only end " +
+		"with what they wait for, such as a lost disk or file server, or with a reboot. Remove the reservation afterwards.",
+	Verify: "The node's next host view no longer shows the address.",
+	Never:  "Never write the allocation into the block by hand, and never release its block.",
+	Needs:  []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
+	Uses:   []blocks.Resource{blocks.Pods},
+
+	HostViews: true,
+	Run: func(st *state.State, f *audit.Findings) {
+		seen := map[state.Subject]bool{}
+		for _, u := range st.FreeUses() {
+			a, node := u.Use.Addr, u.Use.View.Node
+			subject := state.IPSubject(a, node)
+			if seen[subject] {
+				continue // a second namespace of the node: ip/duplicate
+			}
+			seen[subject] = true
+			if st.BlockMayCover(state.IPPrefix(a)) {
+				f.SkipPartial("not judged for %s: a block that cannot be read may record it", a)
+				continue
+			}
+			block := "does not exist"
+			if b := u.Block; b != nil {
+				if len(b.Faults) > 0 {
+					f.SkipPartial("not judged for %s: block %s is corrupt", a, b.CIDR)
+					continue
+				}
+				block = fmt.Sprintf("%s of %s calls it free", b.CIDR, state.OwnerText(b.Owner))
+			}
+			var named string
+			for _, w := range st.Users(a) {
+				named = "pod " + w.FullName()
+				break
+			}
+			all := []state.HostUse{}
+			for _, other := range st.FreeUses() {
+				if other.Use.Addr == a && other.Use.View == u.Use.View {
+					all = append(all, other.Use)
+				}
+			}
+			f.Add(audit.Finding{
+				Severity: state.Critical, Subject: subject, Pools: state.PoolsOf(u.Pool), Nodes: []string{node}, Absence: true,
+				Message:  fmt.Sprintf("%s is in use on %s (%s), and the datastore calls it free", a, node, state.NamespaceText("", u.Use.Namespace)),
+				Evidence: append(state.Evidences("pool", state.PoolName(u.Pool), "block", block, "named by", named), state.HostUseEvidence(all...)...),
+				Fix: audit.Manual(fmt.Sprintf("reserve %s by an IPReservation, so that nobody else gets it; then end what runs in the namespace on %s, and take the reservation back",
+					state.IPPrefix(a), node)),
+			})
+		}
+	},
+}

@@ -1,0 +1,104 @@
+package checks
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var ipLeaked = audit.Check{
+	ID:       "ip/leaked",
+	Title:    "an allocation whose owner is gone, as far as was observed",
+	Severity: "warning",
+	Why: "It names a pod, a virtual machine or a node's tunnel that no longer exists. The address is lost to other pods, and its block can never be released, which is how pools run out while few pods run. " +
+		"It comes about when a pod dies without Calico's CNI plugin being told.",
+	Confirm: "calicoctl ipam show --ip=ADDRESS names the pod; kubectl get pod shows that it is gone. On its node, crictl pods shows whether the sandbox still lives.",
+	Misread: "A pod that was deleted by force, and one whose Node object was deleted, may still run on its machine and use the address: the API alone cannot tell. " +
+		"What names no owner that can be looked up is no leak: see ip/unknown-owner.",
+	Fix: "Calico's own collector releases leaks after its grace period; see that it runs (config/gc-disabled). calico-audit repair --leaked-ips looks twice, and releases what nothing owns either time. " +
+		"It needs evidence from the address's own node: a complete host view that is not older than ten minutes and does not show the address " +
+		"(calico-audit agent --once -o json > NODE.json on the node, and --host-views NODE.json for the plan and again, freshly taken, for apply). " +
+		"A Node object that is gone or NotReady is no evidence: say that its machine is off with --terminated NODE, or taint a node that is not Ready " +
+		"with node.kubernetes.io/out-of-service. --without-host-evidence releases addresses of other nodes unasked; nothing releases one that a view shows in use.",
+	Never: "Never release an address on one look, and never by \"calicoctl ipam release --ip\", which checks neither handle nor sequence number.",
+	Needs: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
+	Uses:  []blocks.Resource{blocks.VMs, blocks.VMInstances},
+	Run: func(st *state.State, f *audit.Findings) {
+		if name, unread := st.UnreadPod(); unread {
+			f.Inconclusive("not judged where only pods could tell: pod %s could not be read", name)
+		}
+		for _, b := range st.IPBlocks {
+			for i, o := range b.Ordinals {
+				if o == blocks.Free {
+					continue
+				}
+				r := state.AllocationRef{Block: b, Ordinal: i}
+				v := st.Classify(r)
+				if v.Owned {
+					continue
+				}
+				f.Add(leakFinding(st, r, v))
+			}
+		}
+	},
+}
+
+func leakFinding(st *state.State, r state.AllocationRef, v state.Validity) audit.Finding {
+	attr := r.Attributes()
+	handle, caution := attr.Handle, ""
+	if !attr.HasHandle {
+		handle, caution = "none", "without a handle nothing pins what was assigned"
+	}
+	sequence := ""
+	if n, ok := r.Block.SequenceAt(r.Ordinal); ok {
+		sequence = fmt.Sprint(n)
+	}
+	x := audit.Finding{
+		Absence: true, Severity: state.Warning, Subject: state.IPSubject(r.Addr(), attr.Node), Pools: state.PoolsOf(r.Block.Pool), Nodes: []string{r.Block.Owner.Node()},
+		Message: fmt.Sprintf("%s is allocated, and nothing seems to own it: %s", r.Addr(), v.Why),
+		Evidence: state.Evidences("block", r.Block.CIDR.String(), "owner of the block", state.OwnerText(r.Block.Owner), "handle", handle,
+			"node", attr.Node, "machine", machineNote(st, attr.Node), "type", attr.Type, "assigned", state.FormatTime(attr.Assigned), "sequence", sequence, "caution", caution, "observed", state.Observed),
+		Fix: audit.RepairFix("--leaked-ips"),
+	}
+	if !attr.HasHandle || len(st.HostUses(r.Addr())) > 0 {
+		x.Fix = audit.Look("calico-audit explain " + r.Addr().String()) // a repair would refuse it
+	}
+	addHolders(st, &x, r)
+	return x
+}
+
+// machineNote says what is known of the machine of a node that is gone or not ready:
+// the pods whose objects are gone may still run there.
+func machineNote(st *state.State, node string) string {
+	if !st.MachineMayRun(node) {
+		return ""
+	}
+	_, why := st.MachineOff(node)
+	return why
+}
+
+// addHolders says of a leaked address where a node still uses it: it is lost to the
+// datastore only, and must not be handed out.
+func addHolders(st *state.State, x *audit.Finding, r state.AllocationRef) {
+	if held := st.HeldBy(r); len(held) > 0 {
+		var where, nodes []string
+		for _, u := range held {
+			where = append(where, state.NamespaceText(u.View.Node, u.Namespace))
+			if !slices.Contains(nodes, u.View.Node) {
+				nodes = append(nodes, u.View.Node)
+			}
+		}
+		x.Message = fmt.Sprintf("%s is allocated, no object owns it (%s), and it is still in use on %s", r.Addr(), st.Classify(r).Why, state.Each(nodes))
+		x.Evidence = append(x.Evidence, state.Evidence{Name: "still in use", Value: state.ListBy("; ", where) + "; not reclaimable"})
+		x.Evidence = append(x.Evidence, state.HostUseEvidence(held...)...)
+		x.Fix = audit.Manual(fmt.Sprintf("end what runs in the namespace on %s; only then can the address be released", state.Each(nodes)))
+		x.Nodes = append(x.Nodes, nodes...)
+		return
+	}
+	for _, u := range st.HostUses(r.Addr()) {
+		x.Evidence = append(x.Evidence, state.Evidence{Name: "may be in use", Value: fmt.Sprintf("%s, by %s, which proves nothing now", state.NamespaceText(u.View.Node, u.Namespace), u.View.Text())})
+	}
+}

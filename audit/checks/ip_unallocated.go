@@ -1,0 +1,63 @@
+package checks
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var ipUnallocated = audit.Check{
+	ID:       "ip/unallocated",
+	Title:    "a pod or tunnel uses an address of an enabled pool that no block records",
+	Severity: "critical",
+	Why: "Calico may hand the address to another pod at any moment: two pods then share it. " +
+		"It comes about when an address is released under a live pod, or its block is deleted by hand.",
+	Confirm: "calicoctl ipam show --ip=ADDRESS says that it is not assigned, while kubectl get pod shows a pod that has it.",
+	Fix:     "Restart the pod, so that it gets an address that is its own. Until then an IPReservation of the single address keeps others from it.",
+	Never:   "Never write the allocation into the block by hand.",
+	Needs:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes, blocks.Pods},
+	Run: func(st *state.State, f *audit.Findings) {
+		st.EachLiveUse(func(a netip.Addr, users []state.LiveUse) {
+			pool := st.EnabledPool(a)
+			if pool == nil || st.Recorded(a) {
+				return
+			}
+			if st.BlockMayCover(netip.PrefixFrom(a, a.BitLen())) {
+				f.SkipPartial("not judged for %s: a block that cannot be read may record it", a)
+				return
+			}
+			if !st.Cluster.Live && !slices.ContainsFunc(users, func(u state.LiveUse) bool { return u.Pod == nil || st.PastGrace(u.Pod.Created) }) {
+				f.SkipPartial("not judged for %s: its pod is younger than the grace, and files hold one reading only", a)
+				return
+			}
+			block := "does not exist"
+			if b := st.CoveringBlock(a); b != nil {
+				block = fmt.Sprintf("%s of %s calls it free", b.CIDR, state.OwnerText(b.Owner))
+			}
+			u := users[0]
+			fix := audit.Manual(fmt.Sprintf("restart calico-node on %s, so that its tunnel gets an address of its own", u.Node))
+			if w := u.Pod; w != nil {
+				fix = restartFix(w, "so that it gets an address of its own")
+			}
+			f.Add(audit.Finding{
+				Severity: state.Critical, Subject: state.IPSubject(a, u.Node), Pools: state.PoolsOf(pool), Absence: true,
+				Message:  fmt.Sprintf("%s is used by %s on %s, and no block records it", a, u, u.Node),
+				Evidence: state.Evidences("used by", u.String(), "by evidence of", u.Source, "pool", pool.Name, "block", block),
+				Fix:      fix,
+			})
+		})
+	},
+}
+
+// restartFix is to restart a pod, for a reason. A virtual machine's pod is never
+// restarted on our word: that stops the machine, and does not change its address.
+func restartFix(w *blocks.Workload, why string) audit.Fix {
+	if w.VM != "" {
+		return audit.Look("kubectl get virtualmachineinstance --namespace " + state.Arg(w.Namespace) + " " + state.Arg(w.VM))
+	}
+	return audit.Manual(fmt.Sprintf("kubectl delete pod --namespace %s %s, %s", state.Arg(w.Namespace), state.Arg(w.Name), why))
+}

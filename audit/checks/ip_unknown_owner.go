@@ -1,0 +1,48 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var ipUnknownOwner = audit.Check{
+	ID:       "ip/unknown-owner",
+	Title:    "an allocation that names no owner that can be looked up",
+	Severity: "info",
+	Why: "The address is in use as far as anybody can tell: by a container of another runtime, a virtual machine, an address that somebody assigned by hand. " +
+		"Neither Calico's own collector nor calico-audit ever releases it, so that one that was forgotten holds its block for good.",
+	Confirm: "calicoctl ipam show --ip=ADDRESS prints the handle and the attributes. podman ps on the node lists containers whose handle is podman.ID; " +
+		"kubectl get virtualmachines --all-namespaces the machine of a handle NETWORK.vmi.NAMESPACE.NAME.",
+	Misread: "It is no leak: that no pod names the address says nothing about an owner that is no pod.",
+	Fix: "Find out who assigned it. If virtual machines could not be read, permit that (get, list and watch on virtualmachines and virtualmachineinstances of kubevirt.io). " +
+		"Where its owner is certainly gone, whoever assigned it gives it back: podman network disconnect, calicoctl ipam release.",
+	Never: "Never release it because nothing that Kubernetes knows uses it.",
+	Needs: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
+	Uses:  []blocks.Resource{blocks.VMs, blocks.VMInstances},
+	Run: func(st *state.State, f *audit.Findings) {
+		for _, b := range st.IPBlocks {
+			for i, o := range b.Ordinals {
+				if o == blocks.Free {
+					continue
+				}
+				r := state.AllocationRef{Block: b, Ordinal: i}
+				v := st.Classify(r)
+				if !v.Unknown {
+					continue
+				}
+				attr := r.Attributes()
+				namespace, vm, _ := attr.VMOf()
+				f.Add(audit.Finding{
+					Absence: true, Severity: state.Info, Subject: state.IPSubject(r.Addr(), attr.Node), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
+					Message: fmt.Sprintf("%s is allocated, and who owns it is not known: %s", r.Addr(), v.Why),
+					Evidence: state.Evidences("block", b.CIDR.String(), "owner of the block", state.OwnerText(b.Owner), "handle", state.OrNone(attr.Handle),
+						"virtual machine", state.JoinNonEmpty(namespace, vm), "node", attr.Node, "assigned", state.FormatTime(attr.Assigned)),
+					Fix: audit.Look("calico-audit explain " + r.Addr().String()),
+				})
+			}
+		}
+	},
+}

@@ -1,0 +1,44 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var ipWrongNode = audit.Check{
+	ID:       "ip/wrong-node",
+	Title:    "a live pod uses the address, and the allocation names another node",
+	Severity: "warning",
+	Why: "Calico's own collector may take the address for leaked when the named node is gone, and release it under the pod; " +
+		"and Felix may route it to the wrong node. It comes about when a machine keeps the old name in /var/lib/calico/nodename.",
+	Confirm: "calicoctl ipam show --ip=ADDRESS shows the recorded node; kubectl get pod -o wide the real one.",
+	Fix:     "Restart the pod, unless it runs a virtual machine: Calico records its new node when a migration ends. If it happens again on the same machine, compare /var/lib/calico/nodename there with the node's name.",
+	Never:   "Never release the address: the pod uses it.",
+	Needs:   []blocks.Resource{blocks.Blocks, blocks.Pods},
+	Run: func(st *state.State, f *audit.Findings) {
+		for _, b := range st.IPBlocks {
+			for i, o := range b.Ordinals {
+				if o == blocks.Free {
+					continue
+				}
+				attr := b.At(i)
+				if attr == nil || attr.Node == "" || attr.Tunnel() || attr.Cooling() || b.SoftDeleted {
+					continue
+				}
+				w := st.LiveUser(b.Address(i), attr)
+				if w == nil || w.Node == "" || w.Node == attr.Node || alternateOwner(attr, w) {
+					continue
+				}
+				f.Add(audit.Finding{
+					Absence: true, Severity: state.Warning, Subject: state.IPSubject(b.Address(i), w.Node), Pools: state.PoolsOf(b.Pool), Nodes: []string{attr.Node, b.Owner.Node()},
+					Message:  fmt.Sprintf("%s is used by pod %s on %s, and its allocation names node %s", b.Address(i), w.FullName(), w.Node, attr.Node),
+					Evidence: state.Evidences("pod's node", w.Node, "recorded node", attr.Node, "block", b.CIDR.String(), "handle", attr.Handle),
+					Fix:      restartFix(w, "so that its address is recorded again"),
+				})
+			}
+		}
+	},
+}

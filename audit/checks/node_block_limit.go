@@ -1,0 +1,146 @@
+package checks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var nodeBlockLimit = audit.Check{
+	ID:       "node/block-limit",
+	Title:    "a node has as many blocks as it may",
+	Severity: "warning, or error if they are full",
+	Why: "At the limit (maxBlocksPerHost; 20 unless set) a node claims no further block and, unlike in a pool without blocks, borrows nothing either: " +
+		"its next pod gets no address once its blocks are full.",
+	Confirm: "calicoctl ipam show --show-configuration shows maxBlocksPerHost; calicoctl ipam show --show-blocks shows the node's blocks.",
+	Misread: "A node at its limit is more often full of leaked addresses than of pods: see how many pods it runs.",
+	Fix:     "Look for leaked addresses first. If the pods are real, raise maxBlocksPerHost (which needs strict affinity) or run fewer pods on the node.",
+	Never:   "Never raise the limit to get rid of the alert without knowing what fills the blocks.",
+	Needs:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.IPAMConfigs, blocks.Nodes, blocks.Reservations, blocks.Affinities},
+	Uses:    []blocks.Resource{blocks.Namespaces, blocks.Pods},
+	Run: func(st *state.State, f *audit.Findings) {
+		alike, restricted := namespacesAlike(st)
+		if g := st.FirstMissing(f.Check.Uses); g != nil && restricted {
+			f.Inconclusive("what pods of each namespace may use was not judged: %s", g)
+			return
+		}
+		for _, h := range st.NodeStates {
+			if h.Node != nil {
+				blockLimitFinding(st, h, alike, f)
+			}
+		}
+	},
+}
+
+// blockLimitFinding adds one finding for a host that is at the limit in any
+// family; the worse family gives the severity.
+func blockLimitFinding(st *state.State, h *state.NodeState, alike []string, f *audit.Findings) {
+	limit := st.IPAM.BlockLimit()
+	x := audit.Finding{Subject: state.NodeSubject(h.Name), Fix: audit.Look("calico-audit report -o wide --node " + state.Arg(h.Name))}
+	var texts []string
+	for _, family := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+		worst := limitState{}
+		for _, s := range limitStates(st, h, family, alike) {
+			if s.have >= limit && (s.severity > worst.severity || s.severity == worst.severity && s.have > worst.have) {
+				worst = s
+			}
+		}
+		if worst.severity == 0 {
+			continue
+		}
+		x.Severity = max(x.Severity, worst.severity)
+		x.Pools = append(x.Pools, state.PoolsOf(worst.pools...)...)
+		texts = append(texts, fmt.Sprintf("has as many %s blocks as it may (%d of %d)%s; %s", family, worst.have, limit, worst.who, worst.room))
+		x.Evidence = append(x.Evidence, state.Evidences("limit", state.LimitText(st), family.String()+" blocks", state.List(state.CIDRs(worst.blocks)),
+			family.String()+" unused addresses", fmt.Sprint(worst.unused))...)
+	}
+	if len(texts) > 0 {
+		x.Message = fmt.Sprintf("node %s %s", h.Name, strings.Join(texts, "; it "))
+		x.Evidence = append(x.Evidence, state.Evidences("pods on the node", fmt.Sprint(len(h.Workloads)))...)
+		f.Add(x)
+	}
+}
+
+// limitState is how a host stands to the limit for pods that the same pools serve.
+type limitState struct {
+	pools  []*state.Pool
+	blocks []*state.Block
+	have   int
+	unused int
+	// who says which pods these are; empty if they are any.
+	who      string
+	severity state.Severity
+	room     string
+}
+
+// namespacesAlike returns one namespace for each way in which pools select them, and
+// whether some pool does not serve all.
+func namespacesAlike(st *state.State) (out []string, restricted bool) {
+	var names []string
+	for i := range st.Namespaces {
+		names = append(names, st.Namespaces[i].Name)
+	}
+	if len(names) == 0 {
+		names = []string{""} // of which nothing is known
+	}
+	seen := map[string]bool{}
+	for _, name := range names {
+		key := make([]byte, len(st.Pools))
+		for i, p := range st.Pools {
+			restricted = restricted || !p.ServesAllNamespaces()
+			if p.SelectsNamespace(st.Namespace(name)) {
+				key[i] = 1
+			}
+		}
+		if !seen[string(key)] {
+			seen[string(key)] = true
+			out = append(out, name)
+		}
+	}
+	return out, restricted
+}
+
+// limitStates returns how a host stands to the limit of a family, for each set of
+// pools that its pods may use: Calico counts what a pod may use only.
+func limitStates(st *state.State, h *state.NodeState, f blocks.Family, alike []string) (out []limitState) {
+	n := &state.NodeBlockStatus{Host: h, Family: f}
+	add := func(pools []*state.Pool, who string) {
+		if slices.ContainsFunc(out, func(s limitState) bool { return slices.Equal(s.pools, pools) }) {
+			return
+		}
+		s := limitState{pools: pools, who: who, have: st.LimitCount(n, pools), severity: state.Warning}
+		for _, b := range h.Blocks {
+			if b.Usable() && state.InPools(b, pools) {
+				s.blocks = append(s.blocks, b)
+				s.unused += st.Unused(b)
+			}
+		}
+		switch {
+		case s.unused > 0:
+			s.room = state.Plural(s.unused, "address") + " left in them"
+		case st.HealsItself(n, pools):
+			s.room = "they are full; one more affinity has no block yet, which its next assignment makes"
+		default:
+			s.severity, s.room = state.Error, "they are full: its next pod gets no address"
+		}
+		out = append(out, s)
+	}
+	all := st.WorkloadPools(h.Node, f)
+	for _, name := range alike {
+		mine, who := slices.DeleteFunc(slices.Clone(all), func(p *state.Pool) bool { return !p.SelectsNamespace(st.Namespace(name)) }), ""
+		if len(mine) < len(all) && name != "" {
+			who = " of those that namespace " + name + " may use"
+		}
+		add(mine, who)
+	}
+	for _, w := range h.Workloads {
+		if _, asks := st.RequestedPools(w, f); asks && w.Live() {
+			add(st.PodPools(w, h.Node, f), " of those that pod "+w.FullName()+" asks for")
+		}
+	}
+	return out
+}

@@ -1,0 +1,91 @@
+package checks
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var nodeNoBlock = audit.Check{
+	ID:       "node/no-block",
+	Title:    "a node has no block of a family, in the pools that select it",
+	Severity: "critical if a pod of it waits and can get no address; error if it borrows; warning if its next pod would borrow or fail; else info",
+	Why: "Its pods use addresses borrowed from other nodes' blocks, or get none. " +
+		"A borrowed address is routed on its own, and where the owner does not learn that route it drops the traffic. " +
+		"A pod that no pool may serve, for its namespace or for the pools that it asks for, never gets an address, whatever blocks its node has.",
+	Confirm: "kubectl get blockaffinities -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr,STATE:.spec.state, " +
+		"and look for the node.",
+	Misread: "A node that has run no pod yet has no block, and that is normal: it claims one for its first pod. Pools that the CNI configuration itself names (ipv4_pools) are not seen here.",
+	Fix: "Remove the cause that the evidence names: add blocks to the pool (or free empty ones), widen a selector, raise the limit. " +
+		"Then restart the node's pods one by one: the first makes it claim a block.",
+	Verify: "Start a pod on the node: kubectl get blockaffinities then shows a block of it, and the pod has an address of that block.",
+	Never:  "Never delete another node's blocks to make room: release only blocks that hold no allocation.",
+	Needs:  []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.IPAMConfigs, blocks.Nodes, blocks.Pods, blocks.Namespaces},
+	Uses:   []blocks.Resource{blocks.Affinities, blocks.ClusterInfos},
+	Run: func(st *state.State, f *audit.Findings) {
+		hoarders := st.CachedNodesHoldingSeveral()
+		for _, h := range st.NodeStates {
+			var open []*state.NodeBlockStatus
+			for _, n := range h.BlockStatus {
+				if n.Unjudged != "" {
+					f.SkipPartial("not judged for every pod that waits on node %s: %s", h.Name, n.Unjudged)
+				}
+				if !n.NoBlock() && n.Blockless() == 0 {
+					continue
+				}
+				if n.NeedsProof() && blockMayExist(st, n) {
+					f.SkipPartial("not judged for node %s: a block that cannot be read may be its own", h.Name)
+					continue
+				}
+				open = append(open, n)
+			}
+			if len(open) > 0 {
+				f.Add(noBlockFinding(st, h, open, hoarders))
+			}
+		}
+	},
+}
+
+// noBlockFinding makes one finding of a node's families without a block; the
+// worst of them gives the severity.
+func noBlockFinding(st *state.State, h *state.NodeState, open []*state.NodeBlockStatus, hoarders func([]*state.Pool) []string) audit.Finding {
+	out := audit.Finding{Subject: state.NodeSubject(h.Name), Fix: audit.Look("calico-audit report -o wide --node " + state.Arg(h.Name))}
+	var messages []string
+	for _, n := range open {
+		sev, text := state.GradeNoBlock(n)
+		out.Severity = max(out.Severity, sev)
+		messages = append(messages, text)
+		out.Pools = append(out.Pools, state.PoolsOf(n.Pools...)...)
+		label := func(s string) string {
+			if len(st.Families) > 1 {
+				return n.Family.String() + " " + s
+			}
+			return s
+		}
+		pairs := []string{
+			label("cause"), state.CauseText(n), label("detail"), state.StuckDetails(n),
+			label("borrowed"), state.List(borrowedTexts(n.Borrowed)),
+			label("waiting pods"), state.List(state.FullNames(n.Waiting)),
+			label("blocks it cannot use"), state.List(state.CIDRs(n.Elsewhere)),
+		}
+		if n.Cause == state.CauseNoBlocks || n.Cause == state.CauseStrict || n.Cause == state.CauseFull {
+			pairs = append(pairs, label("hoarders"), state.ListBy("; ", hoarders(st.PoolsAtIssue(n))))
+			out.Fix = audit.Look("calico-audit report -o wide --check node/many-blocks,block/empty --pool " + state.Arg(strings.Join(state.PoolsOf(n.Pools...), ",")))
+		}
+		out.Evidence = append(out.Evidence, state.Evidences(pairs...)...)
+	}
+	out.Message = fmt.Sprintf("node %s %s", h.Name, strings.Join(messages, "; "))
+	out.Absence = out.Severity > state.Info
+	return out
+}
+
+func borrowedTexts(bs []*state.Borrow) []string {
+	out := make([]string, len(bs))
+	for i, b := range bs {
+		out[i] = fmt.Sprintf("%s from %s", b.Addr, b.Owner)
+	}
+	return out
+}

@@ -1,0 +1,33 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var poolDisabledInUse = audit.Check{
+	ID:       "pool/disabled-in-use",
+	Title:    "a disabled pool still has allocations",
+	Severity: "info",
+	Why:      "A disabled pool hands out nothing, and what it handed out stays in use until the pods restart. That is how a migration looks half-way.",
+	Confirm:  "calicoctl ipam show --show-blocks",
+	Fix:      "To finish the migration, restart the pods that still use it, then delete the pool.",
+	Never:    "Never delete the pool while it has allocations: its blocks then lie in no pool, and lose NAT and encapsulation.",
+	Needs:    []blocks.Resource{blocks.Pools, blocks.Blocks},
+	Run: func(st *state.State, f *audit.Findings) {
+		for _, p := range st.Pools {
+			if !p.Disabled || p.Addrs.InUse.IsZero() {
+				continue
+			}
+			f.Add(audit.Finding{
+				Severity: state.Info, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p),
+				Message:  fmt.Sprintf("disabled pool %s still has %s in use in %s", p.Name, state.PluralCount(p.Addrs.InUse, "address"), state.Plural(len(p.Blocks), "block")),
+				Evidence: state.Evidences("in use", p.Addrs.InUse.String(), "blocks", state.List(state.CIDRs(p.Blocks))),
+				Fix:      audit.Manual("restart the pods that use addresses of " + p.CIDR.String() + " to move them to another pool"),
+			})
+		}
+	},
+}

@@ -1,0 +1,43 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var poolLowFreeBlocks = audit.Check{
+	ID:       "pool/low-free-blocks",
+	Title:    "the blocks of a pool that are allocatable or reclaimable are under 10 % or under 2",
+	Severity: "warning",
+	Why: "The next nodes to join, or nodes that fill their block, take the last blocks; after that nodes borrow addresses or get none. " +
+		"This is the time to add a pool: before it, not after.",
+	Confirm: "calicoctl ipam show --show-blocks, and count the blocks of the pool against what its CIDR holds.",
+	Misread: "A percentage misleads for a small pool: with four blocks, one left is 25 % and still only enough for one node.",
+	Fix:     "Add a pool, or release blocks that stand empty on nodes holding several.",
+	Never:   "Never shrink the block size of a pool in use to gain blocks: blocks of the old size stay, and new ones may overlap them.",
+	Needs:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
+	Uses:    state.ReleaseNeeds,
+	Run: func(st *state.State, f *audit.Findings) {
+		if !st.ReclaimableKnown() {
+			f.Inconclusive("reclaimable blocks were not judged: %s", st.FirstMissing(state.ReleaseNeeds))
+			return
+		}
+		for _, p := range st.Pools {
+			left := p.Slots.Allocatable.Add(p.Reclaimable)
+			if !p.ServesWorkloads() || left.Cmp(blocks.CountOf(2)) >= 0 && left.Times(10).Cmp(p.Slots.Capacity) >= 0 {
+				continue
+			}
+			f.Add(audit.Finding{
+				Severity: state.Warning, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p),
+				Message: fmt.Sprintf("pool %s has %s allocatable and %s reclaimable of %s", p.Name, state.PluralCount(p.Slots.Allocatable, "block"), p.Reclaimable, p.Slots.Capacity),
+				Evidence: state.Evidences(
+					"allocatable", p.Slots.Allocatable.String(), "reclaimable", p.Reclaimable.String(),
+					"claimed", p.Slots.Claimed.String(), "reserved", p.Slots.Reserved.String(), "needed by its nodes", p.Needed.String()),
+				Fix: audit.Look("calico-audit report -o wide --check node/many-blocks,block/empty --pool " + state.Arg(p.Name)),
+			})
+		}
+	},
+}

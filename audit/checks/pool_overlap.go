@@ -1,0 +1,62 @@
+package checks
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var poolOverlap = audit.Check{
+	ID:       "pool/overlap",
+	Title:    "two pools overlap",
+	Severity: "error, or warning where Calico marks one of them not allocatable",
+	Why: "Where the block sizes differ, one address may be handed out twice; " +
+		"and encapsulation, NAT and selectors of an address depend on which of the two pools is looked at.",
+	Confirm: "kubectl get ippools -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr",
+	Misread: "Calico v3.32 and newer accept overlapping pools and use only one of them: see the pool's Allocatable condition.",
+	Fix:     "Disable one of the two, let its pods move by restarting them, and delete it when nothing uses it any more.",
+	Never:   "Never delete a pool whose addresses are in use: their blocks then belong to the other pool.",
+	Needs:   []blocks.Resource{blocks.Pools},
+	Run: func(st *state.State, f *audit.Findings) {
+		for i, later := range st.Pools {
+			var others []*state.Pool
+			for _, earlier := range st.Pools[:i] {
+				if later.CIDR.Overlaps(earlier.CIDR) {
+					others = append(others, earlier)
+				}
+			}
+			if len(others) > 0 {
+				f.Add(poolOverlapFinding(later, others))
+			}
+		}
+	},
+}
+
+// poolOverlapFinding makes the finding of a pool that overlaps others; it is settled
+// where Calico allocates from all but one of each two.
+func poolOverlapFinding(later *state.Pool, others []*state.Pool) audit.Finding {
+	sev := state.Warning
+	var with, sizes, settled []string
+	for _, o := range others {
+		with = append(with, fmt.Sprintf("%s (%s)", o.Name, o.CIDR))
+		sizes = append(sizes, fmt.Sprintf("/%d in %s", o.BlockSize, o.Name))
+		switch {
+		case later.NotAllocatable != "":
+			settled = append(settled, fmt.Sprintf("Calico does not allocate from %s (%s)", later.Name, later.NotAllocatable))
+		case o.NotAllocatable != "":
+			settled = append(settled, fmt.Sprintf("Calico does not allocate from %s (%s)", o.Name, o.NotAllocatable))
+		default:
+			sev = state.Error
+		}
+	}
+	return audit.Finding{
+		Severity: sev, Subject: state.PoolSubject(later), Pools: append(state.PoolsOf(later), state.PoolsOf(others...)...),
+		Message: fmt.Sprintf("pool %s (%s) overlaps pool %s", later.Name, later.CIDR, state.List(with)),
+		Evidence: state.Evidences("other pools", state.List(with), "block sizes", fmt.Sprintf("/%d here, %s", later.BlockSize, state.List(sizes)),
+			"settled", state.List(slices.Compact(settled))),
+		Fix: audit.Manual(fmt.Sprintf("set disabled: true on one of %s and %s, and restart the pods that use it", later.Name, state.List(state.PoolsOf(others...)))),
+	}
+}

@@ -1,0 +1,39 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var poolSelector = audit.Check{
+	ID:       "pool/selector",
+	Title:    "an enabled pool has a selector that cannot be parsed",
+	Severity: "error, or info for a pool that is used by request only",
+	Why: "Calico refuses every automatic assignment of the address family, from whichever pool, on every node, while one enabled pool has such a selector. " +
+		"kubectl writes it without complaint; calicoctl would not.",
+	Confirm: "kubectl get ippools -o custom-columns=NAME:.metadata.name,NODES:.spec.nodeSelector,NAMESPACES:.spec.namespaceSelector",
+	Fix:     "Correct the selector, or disable the pool until it is corrected.",
+	Never:   "Never delete the pool for it: its addresses are in use.",
+	Needs:   []blocks.Resource{blocks.Pools},
+	Run: func(st *state.State, f *audit.Findings) {
+		for _, p := range st.Pools {
+			err := p.SelectorError()
+			if err == nil || p.Disabled {
+				continue
+			}
+			sev, effect := state.Error, "no pod gets an address of its family automatically"
+			if !p.Automatic {
+				sev, effect = state.Info, "the pool is used by request only, which heeds no selector"
+			}
+			f.Add(audit.Finding{
+				Severity: sev, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p),
+				Message:  fmt.Sprintf("pool %s has a selector that cannot be parsed: %v; %s", p.Name, err, effect),
+				Evidence: state.Evidences("nodeSelector", p.NodeSelector, "namespaceSelector", p.NamespaceSelector, "effect", effect),
+				Fix:      audit.Manual("correct the selector of pool " + p.Name),
+			})
+		}
+	},
+}

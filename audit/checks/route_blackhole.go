@@ -1,0 +1,108 @@
+package checks
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var routeBlackhole = audit.Check{
+	ID:       "route/blackhole",
+	Title:    "traffic to a borrowed address dies on the node that owns its block",
+	Severity: "critical if a host view proves it; error if the topology says so; warning if it cannot be known",
+	Why: "Pods on the owner, and everything whose packets pass through it, cannot reach the address, while others can. " +
+		"The owner drops what lies in its blocks and what it has no route of its own to.",
+	Confirm: "On the owner: ip route get ADDRESS. \"Invalid argument\" means that the kernel drops it.",
+	Misread: "That the address answers from a third node proves nothing: only what passes through the owner dies.",
+	Fix: "See to it that the borrowing node can claim a block of its own (see pool/no-free-blocks and node/no-block), " +
+		"then restart the pod: it then gets an address of that block, which is routed as a whole.",
+	Verify: "From the former owner, the restarted pod answers at its new address.",
+	Never:  "Never delete the blackhole route by hand: BIRD or Felix puts it back, and it keeps packets from going in circles.",
+	Needs:  []blocks.Resource{blocks.Blocks},
+	Uses:   append(slices.Clip(routeReads), blocks.Affinities, blocks.ClusterInfos),
+	Run: func(st *state.State, f *audit.Findings) {
+		for _, b := range st.Borrows {
+			answer, proven := st.HostAnswer(b)
+			if proven && answer.Outcome == state.HostForwards {
+				continue
+			}
+			p := st.Predict(b)
+			x := audit.Finding{
+				Subject: state.IPSubject(b.Addr, b.User), Pools: state.PoolsOf(b.Block.Pool), Nodes: []string{b.Owner}, Fix: borrowFix(st, b),
+			}
+			user := borrowUser(st, b)
+			switch missing := st.FirstMissing(routeReads); {
+			case proven && answer.Outcome == state.HostDrops:
+				x.Severity, x.Absence = state.Critical, true // both are read once more
+				x.Message = fmt.Sprintf("traffic to %s (%s on %s) dies on %s, which owns its block: %s %s",
+					b.Addr, user, b.User, b.Owner, saysWhat(answer), answer)
+			case missing != nil:
+				f.Inconclusive("not judged for %s: %s", b.Addr, missing)
+				continue
+			case p.Fate == affinity.Delivered && proven && answer.Outcome == state.HostDelivers:
+				x.Severity, x.Absence = state.Warning, true
+				x.Message = fmt.Sprintf("traffic to %s (%s on %s) does not leave %s, which owns its block: %s %s",
+					b.Addr, user, b.User, b.Owner, saysWhat(answer), answer)
+			case p.Fate == affinity.Delivered:
+				continue
+			case p.Fate == affinity.Dropped:
+				x.Severity, x.Absence = state.Error, true // it may rest on a peer that was not there
+				x.Message = fmt.Sprintf("traffic to %s (%s on %s) dies when it reaches %s, which owns its block", b.Addr, user, b.User, b.Owner)
+			default:
+				x.Severity = state.Warning
+				x.Message = fmt.Sprintf("whether traffic to %s (%s on %s) dies on %s, which owns its block, cannot be known: %s",
+					b.Addr, user, b.User, b.Owner, strings.TrimPrefix(p.Reason, "not known because "))
+			}
+			x.Evidence = blackholeEvidence(st, b, p, answer, proven)
+			f.Add(x)
+		}
+	},
+}
+
+// routeReads is what it takes to predict what becomes of a borrowed address.
+var routeReads = []blocks.Resource{
+	blocks.Pools, blocks.FelixConfigs, blocks.BGPConfigs, blocks.BGPPeers, blocks.BGPFilters, blocks.Nodes, blocks.Pods,
+}
+
+// blackholeEvidence is what the fate of a borrowed address is concluded from.
+func blackholeEvidence(st *state.State, b *state.Borrow, p affinity.Prediction, answer state.HostRoute, proven bool) []state.Evidence {
+	out := state.Evidences("owner", b.Owner, "borrower", b.User, "used by", borrowUser(st, b), "block", b.Block.CIDR.String(), "pool", state.PoolName(b.Block.Pool),
+		"handle", b.Attributes.Handle, "assigned", state.FormatTime(b.Attributes.Assigned),
+		"by the topology", fmt.Sprintf("%s: %s", state.OutcomeText(p.Fate), strings.TrimPrefix(p.Reason, "not known because ")))
+	if k := st.NodeView(b.Owner); proven && k != nil {
+		out = append(out, state.Evidences("by the owner's kernel", answer.String(), "that is", answerBasis(answer), "host view", k.Text())...)
+		switch {
+		case answer.Outcome == state.HostDrops && p.Fate == affinity.Delivered:
+			out = append(out, state.Evidence{Name: "note", Value: "the topology says that it should be delivered; what the kernel says counts"})
+		case answer.Outcome == state.HostFallsBack:
+			out = append(out, state.Evidence{Name: "note", Value: b.Owner + " has no blackhole for it now and passes it on by a wider route; whether that leads to " + b.User + " its view does not tell"})
+		case answer.Outcome == state.HostDelivers:
+			out = append(out, state.Evidence{Name: "note", Value: b.Owner + " takes the address for its own or for that of a pod of its own, so that " + b.User + " is not reached from there"})
+		}
+	}
+	if p.Fate == affinity.Unknown && (!proven || answer.Outcome == state.HostUnclear) {
+		out = append(out, state.Evidence{Name: "would settle it", Value: cmp.Or(p.Settle, "a host view of "+b.Owner)})
+	}
+	return out
+}
+
+// saysWhat introduces an answer in a sentence.
+func saysWhat(r state.HostRoute) string {
+	if r.Lookup {
+		return "the kernel there answers"
+	}
+	return "the routes there say"
+}
+
+func answerBasis(r state.HostRoute) string {
+	if r.Outcome == state.HostUnclear {
+		return ""
+	}
+	return r.Basis()
+}

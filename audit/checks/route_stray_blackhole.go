@@ -1,0 +1,80 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var routeStrayBlackhole = audit.Check{
+	ID:       "route/stray-blackhole",
+	Title:    "a node drops traffic to a block that it does not own",
+	Severity: "critical",
+	Why: "Pods on that node, and everything whose packets pass through it, cannot reach the block's addresses, " +
+		"although the block's owner and its pods are well. If the node also announces the block, traffic of others dies there, too.",
+	Confirm: "On the node: ip route show table all type blackhole lists the block's CIDR; calicoctl ipam show --show-blocks and the block's affinity name another node.",
+	Misread: "A blackhole for a block of the node's own is as it should be, and so is a wider one that a route to the block overrides.",
+	Fix: "If the route is BIRD's, an affinity of the node is wrong: see affinity/not-owner, and delete only the affinity that the block does not name. " +
+		"If the node has no such affinity, restart calico-node there. A route of another protocol was made by something else on the node.",
+	Verify: "On the node, ip route get of an address of the block leads to its owner.",
+	Never:  "Never delete the block, nor the affinity of the node that the block names.",
+	Needs:  []blocks.Resource{blocks.Blocks},
+	Uses:   []blocks.Resource{blocks.Affinities},
+
+	HostViews: true,
+	Run: func(st *state.State, f *audit.Findings) {
+		for _, s := range st.ForeignBlackholes() {
+			b, node := s.Block, s.View.Node
+			if g := mayOwn(st, node, s); g != "" {
+				f.SkipPartial("not judged for %s on %s: block %s cannot be read, and may be the node's own", b.CIDR, node, g)
+				continue
+			}
+			lost := "none of its addresses is in use"
+			if b.Used > 0 {
+				lost = fmt.Sprintf("%d of its %s in use", s.Dropped, state.Plural(b.Used, "address"))
+			}
+			fix := audit.Look("calico-audit explain " + b.CIDR.String())
+			claim, _ := claimOf(st, b, node)
+			x := audit.Finding{
+				Severity: state.Critical, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{node, b.Owner.Node()}, Absence: true,
+				Message: fmt.Sprintf("%s drops traffic to block %s, which belongs to %s: %s %s", node, b.CIDR, state.OwnerText(b.Owner), saysWhat(s.Example), s.Example),
+				Evidence: state.Evidences("routes", s.Text(), "made by", state.ProtocolText(s.Routes[0].Protocol), "owner of the block", state.OwnerText(b.Owner),
+					"affinity of "+node, claim, "dropped", lost, "that is", answerBasis(s.Example), "host view", s.View.Text()),
+				Fix: fix,
+			}
+			x.Subject.Node = node
+			f.Add(x)
+		}
+	},
+}
+
+// claimOf says whether a node has an affinity to a block.
+func claimOf(st *state.State, b *state.Block, node string) (string, bool) {
+	if g, missing := st.Missing(blocks.Affinities); missing {
+		return "not known: " + g.String(), false
+	}
+	for _, a := range st.AffinitiesOf(b.CIDR) {
+		if a.Owner.Node() == node {
+			return fmt.Sprintf("%s, %s", a.Name, a.Effective()), true
+		}
+	}
+	return "none", false
+}
+
+// mayOwn names a block that could not be read and that may be the reason for a
+// node's route.
+func mayOwn(st *state.State, node string, s *state.ForeignBlackhole) string {
+	for _, g := range st.Unreadable(blocks.Blocks) {
+		if g.OwnerKnown && g.Owner.Node() != node {
+			continue
+		}
+		for _, r := range s.Routes {
+			if !g.Prefix.IsValid() || g.Prefix.Overlaps(r.Dst) {
+				return g.Name
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,248 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// block explains the block of a CIDR, or says why there is none.
+func (x *explainer) block(p netip.Prefix) Explained {
+	b := x.BlockOf(p)
+	if b == nil {
+		return x.absentBlock(p)
+	}
+	s := newBuilder(state.BlockSubject(b))
+	x.poolSection(s, p)
+	x.blockSection(s, b)
+	x.ownerSection(s, p, b)
+	x.emptySection(s, b)
+	x.fillSection(s, b)
+	x.holderSections(s, b)
+	x.blockHostsSection(s, p)
+	x.blockFindings(s, p)
+	x.blockOutlook(s, b)
+	s.Summary = x.blockSummary(b)
+	return s.done()
+}
+
+// absentBlock explains a CIDR that no block has.
+func (x *explainer) absentBlock(p netip.Prefix) Explained {
+	s := newBuilder(state.Subject{Kind: state.KindBlock, CIDR: p.String()})
+	x.poolSection(s, p)
+	x.noBlockSection(s, p)
+	if others := x.overlapping(p); len(others) > 0 {
+		s.listed("Blocks that overlap it")
+		for _, b := range others {
+			s.factf(blockSource(b), b.CIDR.String(), "%s, %s", ownerWord(b.Owner), state.InUseText(b))
+		}
+	}
+	x.blockFindings(s, p)
+	x.findingOutlooks(s)
+	pool := x.PoolOf(p)
+	state := x.absentState(p, pool)
+	switch {
+	case x.unread(blocks.Blocks) != "":
+		s.Summary = "Whether there is such a block is " + x.unread(blocks.Blocks) + "."
+	case len(x.AffinitiesOf(p)) > 0:
+		s.Summary = fmt.Sprintf("No such block exists, though %s: %s.", x.claimants(p), state)
+	default:
+		s.Summary = fmt.Sprintf("No such block exists: %s.", state)
+	}
+	return s.done()
+}
+
+// claimants says who has an affinity to a CIDR.
+func (x *explainer) claimants(p netip.Prefix) string {
+	var names []string
+	for _, a := range x.AffinitiesOf(p) {
+		names = append(names, state.OwnerText(a.Owner))
+	}
+	if len(names) == 1 {
+		return names[0] + " has an affinity to it"
+	}
+	return state.Each(names) + " have affinities to it"
+}
+
+// blockSection is what a block says of itself.
+func (x *explainer) blockSection(s *builder, b *state.Block) {
+	src := blockSource(b)
+	s.section("Block %s", b.CIDR)
+	s.fact(src, "in use", x.fillText(b))
+	if b.Pool != nil && b.CIDR.Bits() != b.Pool.BlockSize {
+		s.factf(src, "size", "/%d, and the pool is cut into /%d", b.CIDR.Bits(), b.Pool.BlockSize)
+	}
+	if b.SoftDeleted {
+		s.fact(src, "deleted", "marked deleted: a release that was begun")
+	}
+	for _, f := range b.Faults {
+		s.fact(src, "corrupt", f)
+	}
+	if b.DeprecatedStrict {
+		s.fact(src, "strictAffinity", "set on the block, where Calico ignores it")
+	}
+	s.fact(src, "created", state.FormatTime(b.Created))
+	s.fact(src, "claimed", state.FormatTime(b.Claimed))
+	if at, ok := b.LastWrite(); ok {
+		s.fact(src, "last written", state.FormatTime(at))
+	} else {
+		s.fact(src, "last written", "not known: it carries no managedFields")
+	}
+	s.factf(src, "sequence", "%d", b.Sequence)
+	for _, other := range x.IPBlocks {
+		if other != b && other.CIDR.Overlaps(b.CIDR) {
+			s.factf(blockSource(other), "overlaps", "block %s of %s", other.CIDR, state.OwnerText(other.Owner))
+		}
+	}
+}
+
+// fillText says how full a block is.
+func (x *explainer) fillText(b *state.Block) string {
+	free := len(b.Ordinals) - b.Used
+	unused := x.Unused(b)
+	out := fmt.Sprintf("%d of %s, %d free", b.Used, state.Plural(len(b.Ordinals), "address"), free)
+	if unused < free {
+		out += fmt.Sprintf(", %d of them reserved", free-unused)
+	}
+	return out
+}
+
+// ownerSection says who owns a block, by its own record and by the affinity
+// objects of its CIDR; b is nil for a block that does not exist.
+func (x *explainer) ownerSection(s *builder, p netip.Prefix, b *state.Block) {
+	if b == nil && len(x.AffinitiesOf(p)) == 0 && x.unread(blocks.Affinities) == "" {
+		return // nobody claims what does not exist
+	}
+	s.section("Owner of %s", p)
+	if b != nil {
+		s.fact(blockSource(b), "by the block", ownerWord(b.Owner))
+	}
+	claims := x.AffinitiesOf(p)
+	for _, a := range claims {
+		s.fact(sourceOf("blockaffinity", a.Meta), "by affinity", x.claimText(a, b))
+	}
+	switch why := x.unread(blocks.Affinities); {
+	case why != "":
+		s.fact("", "by affinity", why)
+	case b != nil && b.Owner.Node() != "" && !x.ClaimedBy(b, b.Owner.Node()):
+		s.factf("", "by affinity", "%s has none", b.Owner.Node())
+	}
+	var names []string
+	if b != nil {
+		names = append(names, b.Owner.Node())
+	}
+	for _, a := range claims {
+		names = append(names, a.Owner.Node())
+	}
+	for i, name := range names {
+		if name == "" || slices.Contains(names[:i], name) {
+			continue
+		}
+		if n := x.nodeNamed(name); n != nil {
+			s.factf(nodeSource(n), "node "+name, "exists%s", readyText(n))
+		} else {
+			s.fact("", "node "+name, x.noNode(name))
+		}
+	}
+}
+
+func readyText(n *blocks.Node) string {
+	switch {
+	case n.Ready:
+		return ", and is ready"
+	case n.NotReady:
+		return ", and is not ready"
+	}
+	return ", and does not say whether it is ready"
+}
+
+// gone tells whether a name is known to be that of no node.
+func (x *explainer) gone(node string) bool {
+	return node != "" && x.unread(blocks.Nodes) == "" && x.Vanished(node)
+}
+
+// claimText says how an affinity stands to the block.
+func (x *explainer) claimText(a *blocks.Affinity, b *state.Block) string {
+	out := fmt.Sprintf("%s, %s", ownerWord(a.Owner), a.Effective())
+	if a.SoftDeleted {
+		out += ", marked deleted"
+	}
+	if a.Unlabelled {
+		out += ", without the label that newer Calico lists a node's affinities by"
+	}
+	if x.unread(blocks.Blocks) != "" {
+		return out
+	}
+	drops := ""
+	if p := x.PoolOf(a.CIDR); p != nil {
+		if stale := x.Routing.Stale(a, state.BareOrNil(b), p.Pool); stale.Drops {
+			drops = "; " + stale.Text
+		}
+	}
+	switch affinity.Judge(a, state.BareOrNil(b)) {
+	case affinity.Confirmed:
+		return out + "; the block agrees"
+	case affinity.Unsettled:
+		return out + "; the block agrees, so that the node's next assignment settles it"
+	case affinity.NoBlock:
+		return out + "; there is no such block" + drops
+	default:
+		return out + "; the block names " + state.OwnerText(b.Owner) + drops
+	}
+}
+
+// emptySection is the verdict on a block without allocations.
+func (x *explainer) emptySection(s *builder, b *state.Block) {
+	if b.Used > 0 {
+		return
+	}
+	s.section("Empty")
+	if b.Reclaimability.OK {
+		s.fact("", "verdict", "it could be released now")
+	} else {
+		s.fact("", "verdict", "held: "+b.Reclaimability.Held)
+	}
+	s.fact(blockSource(b), "since at least", state.FormatTime(b.Reclaimability.EmptySince))
+}
+
+// blockSummary answers what a block is in a sentence or two.
+func (x *explainer) blockSummary(b *state.Block) string {
+	owner := "belongs to " + ownerWord(b.Owner)
+	if b.Owner == (blocks.Owner{}) {
+		owner = "belongs to nobody"
+	} else if x.gone(b.Owner.Node()) {
+		owner += ", which does not exist"
+	}
+	out := fmt.Sprintf("It %s and holds %s of %d", owner, state.Plural(b.Used, "address"), len(b.Ordinals))
+	switch {
+	case len(b.Faults) > 0:
+		return out + "; it is corrupt: " + b.Faults[0] + "."
+	case b.Used == 0 && b.Reclaimability.OK:
+		return fmt.Sprintf("It %s and is empty: it could be released now.", owner)
+	case b.Used == 0:
+		return fmt.Sprintf("It %s and is empty; it is held: %s.", owner, b.Reclaimability.Held)
+	}
+	if n := x.lentFrom(b); len(n) > 0 {
+		out += fmt.Sprintf(", %d of them borrowed by %s", len(n), state.Each(borrowers(n)))
+	}
+	return out + "."
+}
+
+// lentFrom returns the borrowed addresses of a block.
+func (x *explainer) lentFrom(b *state.Block) (out []*state.Borrow) {
+	for _, br := range x.Borrows {
+		if br.Block == b {
+			out = append(out, br)
+		}
+	}
+	return out
+}
+
+func borrowers(bs []*state.Borrow) []string {
+	return audit.Names(bs, func(b *state.Borrow) string { return b.User })
+}

@@ -1,0 +1,77 @@
+package explain
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// borrowedSection says whether an address is used outside its owner's node, and
+// what that means for its traffic.
+func (x *explainer) borrowedSection(s *builder, ref state.AllocationRef) {
+	b := ref.Block
+	br := x.borrowOf(ref)
+	s.section("Borrowed")
+	owner := b.Owner.Node()
+	if br == nil {
+		switch attr := ref.Attributes(); {
+		case owner == "" && b.Owner.Kind == blocks.NoOwner:
+			s.fact("", "borrowed", "no: the block belongs to nobody, and each address in it is routed by itself")
+		case owner == "" || attr == nil || attr.Node == "" || attr.WindowsReserved():
+		case x.FirstMissing(useNeeds) == nil && x.Vanished(attr.Node) && attr.Node != owner:
+			s.factf("", "borrowed", "no: it was assigned on %s, which no longer exists", attr.Node)
+		default:
+			s.factf("", "borrowed", "no: it is used on %s, which owns the block", owner)
+		}
+		return
+	}
+	s.factf("", "borrowed", "yes: it is used on %s, and the block belongs to %s%s", br.User, br.Owner, x.byRecord(br))
+	s.fact("", "traffic", x.trafficText(br))
+	if p := x.Predict(br); p.Fate == affinity.Unknown && p.Settle != "" {
+		s.fact("", "to settle it", p.Settle)
+	}
+}
+
+// byRecord says that a borrow is known by the allocation alone, pods not having
+// been read.
+func (x *explainer) byRecord(br *state.Borrow) string {
+	if br.Workload == nil && !br.Tunnel && x.unread(blocks.Pods) != "" {
+		return ", by the allocation's record (pods were not read)"
+	}
+	return ""
+}
+
+// borrowOf returns the borrow of an allocation, or nil.
+func (x *explainer) borrowOf(ref state.AllocationRef) *state.Borrow {
+	for _, br := range x.Borrows {
+		if br.Block == ref.Block && br.Addr == ref.Addr() {
+			return br
+		}
+	}
+	return nil
+}
+
+// trafficText says what becomes of traffic to a borrowed address on the owner.
+func (x *explainer) trafficText(br *state.Borrow) string {
+	p := x.Predict(br)
+	if p.Fate == affinity.Unknown {
+		return "not known: " + p.Reason
+	}
+	return fmt.Sprintf("%s, when it reaches %s: %s", state.OutcomeText(p.Fate), br.Owner, p.Reason)
+}
+
+// drops tells whether a borrowed address's owner is predicted to drop traffic to
+// it.
+func (x *explainer) drops(br *state.Borrow) bool {
+	return x.Predict(br).Fate == affinity.Dropped
+}
+
+// trafficNote is trafficText for lists, whose reason stands elsewhere.
+func (x *explainer) trafficNote(br *state.Borrow) string {
+	if x.drops(br) {
+		return "; " + br.Owner + " drops traffic to it"
+	}
+	return ""
+}

@@ -1,0 +1,175 @@
+// Package explain tells all that a State and its findings say about one subject: a
+// node, pool, block, address, pod, handle or check. It prints verdicts and decides none.
+package explain
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// ExplanationKind identifies an explanation, beside [APIVersion].
+const ExplanationKind = "Explanation"
+
+// KindPod is the kind of an explained pod. Findings have no such subject: what is
+// wrong about a pod's network is wrong about its addresses.
+const KindPod = "Pod"
+
+// Explanation is everything that is known about what a name, an address or a CIDR
+// stands for. Everything in it is in the order in which an engineer would ask;
+// the same state gives the same bytes, cluster.takenAt aside.
+type Explanation struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// Query is what was asked for, as it was written.
+	Query   string              `json:"query"`
+	Cluster audit.ReportCluster `json:"cluster"`
+	// Complete is false if something that an audit reads could not be read.
+	Complete      bool            `json:"complete"`
+	Gaps          []blocks.Gap    `json:"gaps"`
+	SkippedChecks []audit.Skipped `json:"skippedChecks"`
+	// Subjects is what the query stands for; several where a name is that of
+	// several things.
+	Subjects []Explained `json:"subjects"`
+}
+
+// Explained is everything known about one subject.
+type Explained struct {
+	Subject state.Subject `json:"subject"`
+	// Summary is the answer in a sentence or two.
+	Summary  string    `json:"summary"`
+	Sections []Section `json:"sections"`
+	// Findings are those about the subject itself, worst first.
+	Findings []audit.Finding `json:"findings"`
+	// Related are the findings about what the subject hangs on or holds: the
+	// block and the pool of an address, the addresses of a block.
+	Related []audit.Finding `json:"related"`
+	// Remedies says of each verdict what would change it.
+	Remedies []Remedy `json:"outlook"`
+}
+
+// Section is a part of an explanation that answers one question.
+type Section struct {
+	Title string `json:"title"`
+	Facts []Fact `json:"facts"`
+	// List is true for a section that enumerates alike things, of which a view may
+	// show the first ones only.
+	List bool `json:"list,omitempty"`
+}
+
+// Fact is one thing known. Several facts of one name follow each other.
+type Fact struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	// Source is the object that says so, such as "node/worker-1"; empty for what
+	// is concluded from several objects.
+	Source string `json:"source,omitempty"`
+}
+
+// Remedy says what would change a verdict.
+type Remedy struct {
+	// Verdict is what holds now, such as "borrowed" or a check's ID.
+	Verdict string `json:"verdict"`
+	// Change is what would end it. Times are written as RFC 3339 times.
+	Change string `json:"change"`
+}
+
+// Explain gathers what is known about the subject of a query. r is what the
+// checks found over the State. A name that nothing has is a [NotFoundError];
+// addresses and CIDRs are always explained.
+func Explain(st *state.State, r *audit.Result, q Query) (*Explanation, error) {
+	rep := audit.NewReport(st, r)
+	e := &Explanation{
+		APIVersion: audit.APIVersion, Kind: ExplanationKind, Query: q.Text, Cluster: rep.Cluster,
+		Complete: rep.Complete, Gaps: rep.Gaps, SkippedChecks: rep.SkippedChecks, Subjects: []Explained{},
+	}
+	x := &explainer{State: st, result: r}
+	for _, c := range x.matches(q) {
+		e.Subjects = append(e.Subjects, c.explain())
+	}
+	if len(e.Subjects) == 0 {
+		return nil, x.notFound(q)
+	}
+	return e, nil
+}
+
+// explainer makes the explanations of one State.
+type explainer struct {
+	*state.State
+	result *audit.Result
+}
+
+// builder is an explanation in the making.
+type builder struct {
+	Explained
+}
+
+func newBuilder(s state.Subject) *builder {
+	return &builder{Explained{Subject: s, Sections: []Section{}, Findings: []audit.Finding{}, Related: []audit.Finding{}, Remedies: []Remedy{}}}
+}
+
+// section begins a section; one that stays without facts is dropped by done.
+func (s *builder) section(format string, args ...any) {
+	s.Sections = append(s.Sections, Section{Title: fmt.Sprintf(format, args...), Facts: []Fact{}})
+}
+
+// listed begins a section that enumerates.
+func (s *builder) listed(format string, args ...any) {
+	s.section(format, args...)
+	s.Sections[len(s.Sections)-1].List = true
+}
+
+// fact adds a fact to the section last begun; one without a value is left out.
+func (s *builder) fact(source, name, value string) {
+	if value == "" {
+		return
+	}
+	sec := &s.Sections[len(s.Sections)-1]
+	sec.Facts = append(sec.Facts, Fact{name, value, source})
+}
+
+// factf is fact with a format.
+func (s *builder) factf(source, name, format string, args ...any) {
+	s.fact(source, name, fmt.Sprintf(format, args...))
+}
+
+// remedy adds what would change a verdict.
+func (s *builder) remedy(verdict, format string, args ...any) {
+	s.Remedies = append(s.Remedies, Remedy{verdict, fmt.Sprintf(format, args...)})
+}
+
+// done returns the explanation without empty sections.
+func (s *builder) done() Explained {
+	kept := s.Sections[:0]
+	for _, sec := range s.Sections {
+		if len(sec.Facts) > 0 {
+			kept = append(kept, sec)
+		}
+	}
+	s.Sections = kept
+	return s.Explained
+}
+
+// sourceOf names an object as "kubectl get -o name" does.
+func sourceOf(kind string, m blocks.Meta) string {
+	if m.Name == "" {
+		return ""
+	}
+	return kind + "/" + m.Name
+}
+
+func poolSource(p *state.Pool) string     { return sourceOf("ippool", p.Meta) }
+func blockSource(b *state.Block) string   { return sourceOf("ipamblock", b.Meta) }
+func nodeSource(n *blocks.Node) string    { return sourceOf("node", n.Meta) }
+func podSource(w *blocks.Workload) string { return "pod/" + w.FullName() }
+
+// unread returns why a kind of object was not read whole, as a half sentence for
+// a fact; empty if it was.
+func (x *explainer) unread(r blocks.Resource) string {
+	if g, missing := x.Missing(r); missing {
+		return "not known: " + g.String()
+	}
+	return ""
+}

@@ -1,0 +1,99 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+)
+
+// hostsSection says what host views show of an address: what the kernel of its
+// block's owner does with it, and where it is in use.
+func (x *explainer) hostsSection(s *builder, a netip.Addr, owners []string) {
+	if !x.Snapshot.Hosts.Asked {
+		return
+	}
+	s.section("On the nodes")
+	for i, node := range owners {
+		k := x.NodeView(node)
+		if node == "" || slices.Contains(owners[:i], node) {
+			continue
+		}
+		if k == nil {
+			s.fact("", "routes of "+node, "not known: there is no host view of it")
+			continue
+		}
+		b := x.CoveringBlock(a)
+		if b == nil {
+			continue
+		}
+		answer := k.AnswerAt(state.IPPrefix(a), b.CIDR)
+		s.fact(k.Source, "routes of "+node, answer.String()+x.viewNote(k))
+	}
+	for _, u := range x.HostUses(a) {
+		text := state.NamespaceText("", u.Namespace)
+		if len(u.Namespace.HostInterfaces) > 0 {
+			text += ", joined to the host by " + strings.Join(u.Namespace.HostInterfaces, ", ")
+		}
+		s.fact(u.View.Source, "in use on "+u.View.Node, text+x.viewNote(u.View))
+	}
+}
+
+// viewNote says when a view was taken, and whether it proves anything.
+func (x *explainer) viewNote(k *state.NodeView) string {
+	if k.Stale() {
+		return fmt.Sprintf(" (taken at %s, which proves nothing now)", state.FormatTime(k.TakenAt))
+	}
+	return fmt.Sprintf(" (at %s)", state.FormatTime(k.TakenAt))
+}
+
+// blockHostsSection says which nodes have routes that drop traffic to a block.
+func (x *explainer) blockHostsSection(s *builder, p netip.Prefix) {
+	if !x.Snapshot.Hosts.Asked {
+		return
+	}
+	s.listed("On the nodes")
+	for i := range x.Snapshot.Hosts.Views {
+		k := x.NodeView(x.Snapshot.Hosts.Views[i].Node)
+		if k == nil || k.HostView != &x.Snapshot.Hosts.Views[i] {
+			continue
+		}
+		for j := range k.Routes {
+			r := &k.Routes[j]
+			if state.IsDropping(r.Type) && r.Dst.Bits() > 0 && r.Dst.Overlaps(p) {
+				s.fact(k.Source, k.Node, state.RouteText(r)+x.viewNote(k))
+			}
+		}
+	}
+}
+
+// nodeHostsSection says what the host view of a node is.
+func (x *explainer) nodeHostsSection(s *builder, node string) {
+	if !x.Snapshot.Hosts.Asked {
+		return
+	}
+	s.section("Host view")
+	if k := x.NodeView(node); k != nil {
+		s.fact(k.Source, "taken", state.FormatTime(k.TakenAt))
+		var dropping []string
+		for i := range k.Routes {
+			if r := &k.Routes[i]; state.IsDropping(r.Type) && r.Dst.Bits() > 0 {
+				dropping = append(dropping, state.RouteText(r))
+			}
+		}
+		s.fact(k.Source, "drops", state.List(dropping))
+		s.factf(k.Source, "namespaces", "%d with addresses of the cluster's pools", len(k.Namespaces))
+	}
+	found := false
+	for _, g := range x.HostGaps() {
+		if g.Node == node {
+			found = true
+			s.fact(g.Source, "gap", g.Reason)
+		}
+	}
+	if x.NodeView(node) == nil && !found {
+		s.fact("", "gap", "there is no host view of it")
+	}
+}

@@ -1,0 +1,185 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// ip explains an address.
+func (x *explainer) ip(a netip.Addr) Explained {
+	ref, allocated := x.Allocation(a)
+	users := x.usersOf(a)
+	s := newBuilder(state.IPSubject(a, x.addressNode(a, ref, allocated)))
+
+	single := netip.PrefixFrom(a, a.BitLen())
+	x.poolSection(s, single)
+	covering := x.covering(a)
+	for _, b := range covering {
+		x.blockSection(s, b)
+		x.ownerSection(s, b.CIDR, b)
+		x.allocationSection(s, b, a)
+	}
+	if len(covering) == 0 {
+		x.noBlockSection(s, x.slotOf(a))
+	}
+	if attr := ref.AttributesIf(allocated); attr != nil && attr.Handle != "" && !attr.WindowsReserved() {
+		x.handleSection(s, attr.Handle)
+	}
+	x.usedBySection(s, a, users, ref, allocated)
+	if allocated {
+		x.borrowedSection(s, ref)
+	}
+	var owners []string
+	for _, b := range covering {
+		owners = append(owners, b.Owner.Node())
+	}
+	x.hostsSection(s, a, owners)
+	x.addressFindings(s, a, ref, allocated)
+	x.addressOutlook(s, a, users, ref, allocated)
+	s.Summary = x.addressSummary(a, users, ref, allocated)
+	return s.done()
+}
+
+// addressNode returns the node that uses an address, as far as anything tells.
+func (x *explainer) addressNode(a netip.Addr, ref state.AllocationRef, allocated bool) string {
+	attr := ref.AttributesIf(allocated)
+	switch w := x.LiveUser(a, attr); {
+	case len(x.TunnelsAt(a)) > 0:
+		return x.TunnelsAt(a)[0].Node.Name
+	case w != nil:
+		return w.Node
+	case attr != nil:
+		return attr.Node
+	}
+	return ""
+}
+
+// covering returns the blocks that contain an address, the most specific first.
+func (x *explainer) covering(a netip.Addr) (out []*state.Block) {
+	for _, b := range x.IPBlocks {
+		if b.CIDR.Contains(a) {
+			out = append(out, b)
+		}
+	}
+	slices.SortStableFunc(out, func(b, c *state.Block) int { return c.CIDR.Bits() - b.CIDR.Bits() })
+	return out
+}
+
+// poolsAround returns the pools that contain a CIDR or overlap it, the one that
+// it counts to first.
+func (x *explainer) poolsAround(p netip.Prefix) (out []*state.Pool) {
+	main := x.PoolOf(p)
+	for _, q := range x.Pools {
+		switch {
+		case q == main:
+			out = slices.Insert(out, 0, q)
+		case q.CIDR.Overlaps(p):
+			out = append(out, q)
+		}
+	}
+	return out
+}
+
+// poolSection says which pool a CIDR lies in.
+func (x *explainer) poolSection(s *builder, p netip.Prefix) {
+	pools := x.poolsAround(p)
+	s.section("Pool")
+	if why := x.unread(blocks.Pools); why != "" && len(pools) == 0 {
+		s.fact("", "pool", why)
+		return
+	}
+	if len(pools) == 0 {
+		s.fact("", "pool", "none: no pool contains it")
+		return
+	}
+	x.poolFacts(s, pools[0])
+	for _, q := range pools[1:] {
+		s.factf(poolSource(q), "also in", "%s, %s: pools overlap", q.Name, q.CIDR)
+	}
+	x.poolLeftSection(s, pools[0])
+}
+
+// allocationSection says what a block records of an address.
+func (x *explainer) allocationSection(s *builder, b *state.Block, a netip.Addr) {
+	s.section("Allocation")
+	src := blockSource(b)
+	i, ok := b.Ordinal(a)
+	if !ok {
+		s.fact(src, "state", "none: the block records fewer addresses than its CIDR has")
+		return
+	}
+	s.factf(src, "ordinal", "%d of %d", i, len(b.Ordinals))
+	s.fact(src, "state", x.ordinalState(b, i))
+	if names := x.reservedBy(netip.PrefixFrom(a, a.BitLen())); len(names) > 0 {
+		s.factf(names[0], "reserved", "by %s: automatic assignment skips it", strings.Join(names, ", "))
+	}
+	if attr := allocated(b, i); attr != nil {
+		s.fact(src, "handle", attr.Handle)
+		if !attr.HasHandle && !attr.Cooling() {
+			s.fact(src, "handle", "none: nothing but the address itself names the allocation")
+		}
+		s.fact(src, "pod", state.JoinNonEmpty(attr.Namespace, attr.Pod))
+		s.fact(src, "service", state.JoinNonEmpty(attr.Namespace, attr.Service))
+		s.fact(src, "node", attr.Node)
+		s.fact(src, "type", attr.Type)
+		if namespace, vm, isVM := attr.VMOf(); isVM {
+			s.fact(src, "virtual machine", cmp.Or(state.JoinNonEmpty(namespace, vm), "one; nothing tells which"))
+		}
+		s.fact(src, "assigned", state.FormatTime(attr.Assigned))
+	}
+	if n, ok := b.SequenceAt(i); ok && b.Ordinals[i] != blocks.Free {
+		s.factf(src, "sequence", "allocated at %d; the block is at %d", n, b.Sequence)
+	} else if b.Ordinals[i] != blocks.Free {
+		s.factf(src, "sequence", "none recorded for the address; the block is at %d", b.Sequence)
+	}
+}
+
+// ordinalState says how an ordinal stands, and for a free one when it would be
+// handed out.
+func (x *explainer) ordinalState(b *state.Block, i int) string {
+	attr := b.At(i)
+	switch {
+	case b.Ordinals[i] == blocks.Free:
+		q := slices.Index(b.Unallocated, int32(i))
+		switch {
+		case q < 0:
+			return "free, but not queued for assignment: the block is corrupt"
+		case x.Reserved.Contains(b.Address(i)):
+			return "free, and reserved"
+		}
+		before := 0
+		for _, u := range b.Unallocated[:q] {
+			if !x.Reserved.Contains(b.Address(int(u))) {
+				before++
+			}
+		}
+		if before == 0 {
+			return "free, and the next that the block hands out"
+		}
+		return fmt.Sprintf("free; the block hands out %d others first", before)
+	case attr == nil:
+		return "allocated to attributes that do not exist: the block is corrupt"
+	case attr.Cooling():
+		return "cooling down: released at " + state.FormatTime(attr.Released) + ", and not handed out yet"
+	case attr.WindowsReserved():
+		return "kept back: Windows nodes do not hand out the first addresses and the last of a block"
+	}
+	return "allocated"
+}
+
+// reservedBy names the reservations that touch a CIDR.
+func (x *explainer) reservedBy(p netip.Prefix) (out []string) {
+	for i := range x.Reservations {
+		r := &x.Reservations[i]
+		if slices.ContainsFunc(r.CIDRs, p.Overlaps) {
+			out = append(out, "ipreservation/"+r.Name)
+		}
+	}
+	return out
+}

@@ -1,0 +1,125 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// addressSummary answers what an address is in a sentence or two.
+func (x *explainer) addressSummary(a netip.Addr, users []user, ref state.AllocationRef, allocated bool) string {
+	who := state.Each(describe(users))
+	b := x.CoveringBlock(a)
+	switch {
+	case allocated && allPast(users):
+		return fmt.Sprintf("Allocated to %s; only %s, names it.", x.holder(ref.Block, ref.Ordinal), who)
+	case allocated && len(users) > 0:
+		out := fmt.Sprintf("Used by %s.", who)
+		if br := x.borrowOf(ref); br != nil {
+			out += fmt.Sprintf(" It is borrowed: its block %s belongs to %s", br.Block.CIDR, br.Owner)
+			if x.drops(br) {
+				out += ", which drops traffic to it"
+			}
+			out += "."
+		}
+		return out
+	case allocated:
+		return x.unusedSummary(ref)
+	case len(users) > 0:
+		return fmt.Sprintf("Used by %s%s", who, x.unallocatedNote(a, b))
+	case b != nil:
+		return x.freeSummary(a, b)
+	}
+	return x.unknownSummary(a)
+}
+
+// unallocatedNote ends the summary of an address that something uses and no block
+// allocates.
+func (x *explainer) unallocatedNote(a netip.Addr, b *state.Block) string {
+	single := netip.PrefixFrom(a, a.BitLen())
+	switch {
+	case x.unread(blocks.Blocks) != "":
+		return "; whether it is allocated is " + x.unread(blocks.Blocks) + "."
+	case b != nil:
+		return fmt.Sprintf(", though block %s calls it free.", b.CIDR)
+	case x.BlockMayCover(single):
+		return "; a block that could not be understood may hold it."
+	case x.PoolOf(single) != nil:
+		return ", though no block holds it."
+	case x.unread(blocks.Pools) != "":
+		return "; no block holds it, and which pool it lies in is " + x.unread(blocks.Pools) + "."
+	}
+	return ". It lies outside all pools: Calico's IPAM has nothing to do with it."
+}
+
+// unusedSummary is about an address that is allocated and that no pod or tunnel
+// names.
+func (x *explainer) unusedSummary(ref state.AllocationRef) string {
+	i, b := ref.Ordinal, ref.Block
+	attr := ref.Attributes()
+	switch {
+	case attr == nil:
+		return fmt.Sprintf("Block %s is corrupt: it allocates the address to attributes that do not exist.", b.CIDR)
+	case attr.Cooling(), attr.WindowsReserved():
+		return fmt.Sprintf("Not in use: %s, in block %s of %s.", strings.TrimPrefix(x.holder(b, i), "nobody: "), b.CIDR, state.OwnerText(b.Owner))
+	}
+	out := fmt.Sprintf("Allocated to %s%s", x.holder(b, i), state.NodePhrase(attr.Node))
+	if attr.Tunnel() {
+		out = "Allocated to " + x.holder(b, i)
+	}
+	if g := x.FirstMissing(useNeeds); g != nil {
+		return out + ". Whether anything uses it is not known: " + g.String() + "."
+	}
+	v := x.Classify(ref)
+	if v.Unknown {
+		return out + ", and who owns it is not known: " + v.Why + "."
+	}
+	if v.Owned {
+		return out + ": " + v.Why + "."
+	}
+	return out + fmt.Sprintf(", and nothing seems to use it: %s.", v.Why)
+}
+
+// freeSummary is about an address that its block does not allocate, and that
+// nothing uses.
+func (x *explainer) freeSummary(a netip.Addr, b *state.Block) string {
+	tail := ""
+	if g := x.FirstMissing(useNeeds); g != nil {
+		tail = " Whether anything uses it all the same is not known: " + g.String() + "."
+	}
+	if x.Reserved.Contains(a) {
+		return fmt.Sprintf("Free and reserved: block %s of %s holds it, and automatic assignment skips it.%s", b.CIDR, state.OwnerText(b.Owner), tail)
+	}
+	return fmt.Sprintf("Free: it lies in block %s of %s, which has not allocated it.%s", b.CIDR, state.OwnerText(b.Owner), tail)
+}
+
+// unknownSummary is about an address that nothing knows.
+func (x *explainer) unknownSummary(a netip.Addr) string {
+	switch slot, p := x.slotOf(a), x.PoolOf(netip.PrefixFrom(a, a.BitLen())); {
+	case x.unread(blocks.Pools) != "" && p == nil:
+		return "Nothing seen names it; which pool it lies in is " + x.unread(blocks.Pools) + "."
+	case p == nil:
+		return "Outside all pools: nothing of Calico's IPAM names it."
+	case x.unread(blocks.Blocks) != "":
+		return fmt.Sprintf("It lies in pool %s; whether it is allocated is %s.", p.Name, x.unread(blocks.Blocks))
+	case x.BlockMayCover(netip.PrefixFrom(a, a.BitLen())):
+		return fmt.Sprintf("It lies in pool %s; a block that could not be understood may hold it.", p.Name)
+	default:
+		who := "Nobody uses it"
+		if g := x.FirstMissing(useNeeds); g != nil {
+			who = "Whether anything uses it is not known: " + g.String()
+		}
+		if names := x.reservedBy(netip.PrefixFrom(a, a.BitLen())); len(names) > 0 {
+			who += ", and it is reserved by " + state.Each(names)
+		}
+		if !slot.IsValid() {
+			state, _ := x.slotState(slot, p)
+			return fmt.Sprintf("%s. It lies in pool %s: %s.", who, p.Name, state)
+		}
+		state, _ := x.slotState(slot, p)
+		return fmt.Sprintf("%s. It lies in pool %s, and its block %s does not exist: %s.", who, p.Name, slot, state)
+	}
+}

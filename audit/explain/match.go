@@ -1,0 +1,183 @@
+package explain
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// candidate is a subject that a query stands for.
+type candidate struct {
+	kind, name string
+	explain    func() Explained
+}
+
+// matches returns everything that a query stands for, each once.
+func (x *explainer) matches(q Query) []candidate {
+	var out []candidate
+	add := func(kind, name string, explain func() Explained) {
+		for _, c := range out {
+			if c.kind == kind && c.name == name {
+				return
+			}
+		}
+		out = append(out, candidate{kind, name, explain})
+	}
+	x.matchCIDRs(q, add)
+	if q.isAddress() {
+		add(state.KindIP, q.addr.String(), func() Explained { return x.ip(q.addr) })
+	}
+	for _, name := range q.named("node") {
+		if x.knowsNode(name) {
+			add(state.KindNode, name, func() Explained { return x.node(name) })
+		}
+	}
+	for _, name := range q.named("pool") {
+		for _, p := range x.Pools {
+			if p.Name == name {
+				add(state.KindPool, p.Name, func() Explained { return x.pool(p) })
+			}
+		}
+	}
+	for _, name := range q.named("pod") {
+		if ns, pod, ok := strings.Cut(name, "/"); ok && x.knowsPod(ns, pod) {
+			add(KindPod, name, func() Explained { return x.pod(ns, pod) })
+		}
+	}
+	for _, name := range q.named("handle") {
+		if id := x.handleID(name); id != "" {
+			add(state.KindHandle, id, func() Explained { return x.handle(id) })
+		}
+	}
+	for _, name := range q.named("block") {
+		for _, p := range x.blocksNamed(name) {
+			add(state.KindBlock, p.String(), func() Explained { return x.block(p) })
+		}
+	}
+	return out
+}
+
+// matchCIDRs finds what a CIDR stands for: the block, and the pools, of exactly
+// that CIDR. One that nothing has is explained as the block it could be or, if it
+// is a single address, as that.
+func (x *explainer) matchCIDRs(q Query, add func(kind, name string, explain func() Explained)) {
+	found := false
+	if q.isCIDR("block") && (x.BlockOf(q.prefix) != nil || len(x.AffinitiesOf(q.prefix)) > 0) {
+		found = true
+		add(state.KindBlock, q.prefix.String(), func() Explained { return x.block(q.prefix) })
+	}
+	if q.isCIDR("pool") {
+		for _, p := range x.Pools {
+			if p.CIDR == q.prefix {
+				found = true
+				add(state.KindPool, p.Name, func() Explained { return x.pool(p) })
+			}
+		}
+	}
+	if !found && q.isCIDR("block") && !q.isAddress() {
+		add(state.KindBlock, q.prefix.String(), func() Explained { return x.block(q.prefix) })
+	}
+}
+
+// knowsNode tells whether a name is that of a node, or that of one that blocks,
+// affinities, pods or allocations still name.
+func (x *explainer) knowsNode(name string) bool {
+	return x.NodeState(name) != nil ||
+		slices.ContainsFunc(x.Affinities, func(a blocks.Affinity) bool { return a.Owner.Node() == name }) ||
+		slices.ContainsFunc(x.Workloads, func(w blocks.Workload) bool { return w.Node == name }) ||
+		slices.ContainsFunc(x.IPBlocks, func(b *state.Block) bool {
+			return slices.ContainsFunc(b.Attributes, func(a blocks.Attributes) bool { return a.Node == name })
+		})
+}
+
+// knowsPod tells whether a pod exists, or addresses are allocated in its name.
+func (x *explainer) knowsPod(namespace, name string) bool {
+	return namespace != "" && name != "" && (x.Pod(namespace, name) != nil || len(x.allocatedTo(namespace, name)) > 0)
+}
+
+// allocatedTo returns the addresses that blocks record for a pod.
+func (x *explainer) allocatedTo(namespace, name string) (out []state.AllocationRef) {
+	for _, b := range x.IPBlocks {
+		for i := range b.Ordinals {
+			if a := allocated(b, i); a != nil && a.Namespace == namespace && a.Pod == name {
+				out = append(out, state.AllocationRef{Block: b, Ordinal: i})
+			}
+		}
+	}
+	return out
+}
+
+// allocated returns the attributes of an ordinal if it is allocated to something.
+func allocated(b *state.Block, ordinal int) *blocks.Attributes {
+	if b.Ordinals[ordinal] == blocks.Free {
+		return nil
+	}
+	return b.At(ordinal)
+}
+
+// handleID returns the ID of a handle that exists, or that blocks refer to.
+func (x *explainer) handleID(name string) string {
+	if h := x.Handle(name); h != nil {
+		return h.ID
+	}
+	for _, r := range x.HandleRefs(name) {
+		return r.Attributes().Handle
+	}
+	for i := range x.Handles {
+		if x.Handles[i].Name == name {
+			return x.Handles[i].ID
+		}
+	}
+	return ""
+}
+
+// blocksNamed returns the CIDRs of the blocks and affinities whose objects have a
+// name.
+func (x *explainer) blocksNamed(name string) (out []netip.Prefix) {
+	for _, b := range x.IPBlocks {
+		if b.Name == name {
+			out = append(out, b.CIDR)
+		}
+	}
+	for i := range x.Affinities {
+		if x.Affinities[i].Name == name {
+			out = append(out, x.Affinities[i].CIDR)
+		}
+	}
+	return out
+}
+
+// notFound says that nothing has the name of a query.
+func (x *explainer) notFound(q Query) error {
+	e := &NotFoundError{Query: q, Name: q.bare()}
+	for _, g := range x.Gaps {
+		if !g.Whole() && (g.Name == q.name || g.Name == q.bare()) {
+			e.Unreadable = g.String()
+		}
+	}
+	if q.wants("node") {
+		for _, h := range x.NodeStates {
+			e.Names = append(e.Names, h.Name)
+		}
+	}
+	if q.wants("pool") {
+		for _, p := range x.Pools {
+			e.Names = append(e.Names, p.Name)
+		}
+	}
+	if q.wants("pod") {
+		for i := range x.Workloads {
+			e.Names = append(e.Names, x.Workloads[i].FullName())
+		}
+	}
+	if q.wants("check") {
+		for _, c := range checks.All {
+			e.Names = append(e.Names, c.ID)
+		}
+	}
+	return e
+}

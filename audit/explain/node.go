@@ -1,0 +1,263 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// node explains a node, or what is left of one that does not exist.
+func (x *explainer) node(name string) Explained {
+	h := x.NodeState(name)
+	if h == nil {
+		h = &state.NodeState{Name: name}
+		for i := range x.Affinities {
+			if a := &x.Affinities[i]; a.Owner.Node() == name {
+				h.Affinities = append(h.Affinities, a)
+			}
+		}
+	}
+	s := newBuilder(state.NodeSubject(name))
+	x.nodeSection(s, h)
+	if h.Node != nil {
+		x.nodePoolsSection(s, h.Node)
+	}
+	x.nodeBlocksSection(s, h)
+	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+		x.needSection(s, h, f)
+	}
+	x.tunnelSection(s, h)
+	x.nodeBorrowSections(s, h)
+	x.strandedSection(s, h)
+	x.nodeHostsSection(s, name)
+	x.nodeFindings(s, name)
+	x.nodeOutlook(s, h)
+	s.Summary = x.nodeSummary(h)
+	return s.done()
+}
+
+// nodeSection is what the node says of itself.
+func (x *explainer) nodeSection(s *builder, h *state.NodeState) {
+	s.section("Node")
+	n := h.Node
+	if n == nil {
+		s.fact("", "exists", x.noNode(h.Name))
+		return
+	}
+	src := nodeSource(n)
+	s.fact(src, "exists", "yes"+comma(since(n.Created))+readyText(n))
+	s.fact(src, "schedulable", schedulableText(h))
+	if n.Windows {
+		s.fact(src, "system", "Windows")
+	}
+	if n.AllocatablePods > 0 {
+		s.factf(src, "room for", "%s", state.Plural(n.AllocatablePods, "pod"))
+	}
+	live, waiting := 0, 0
+	for _, w := range h.Workloads {
+		if w.Live() {
+			live++
+		}
+		if w.Waiting() {
+			waiting++
+		}
+	}
+	if x.unread(blocks.Pods) == "" {
+		s.factf("", "runs", "%s of the pod network, %d waiting for an address", state.Plural(live, "pod"), waiting)
+	} else {
+		s.fact("", "runs", x.unread(blocks.Pods))
+	}
+	for _, a := range n.Addresses {
+		s.fact(src, "address", a.String())
+	}
+	if n.ASNumber != 0 {
+		s.factf(src, "AS number", "%d", n.ASNumber)
+	}
+	if n.RouteReflectorID != "" {
+		s.factf(src, "route reflector", "cluster ID %s", n.RouteReflectorID)
+	}
+}
+
+func schedulableText(h *state.NodeState) string {
+	var against []string
+	if h.Node.Unschedulable {
+		against = append(against, "it is cordoned")
+	}
+	for _, t := range h.Node.KeepsAway() {
+		against = append(against, "it has the taint "+t)
+	}
+	switch {
+	case len(against) == 0:
+		return "yes"
+	case h.Schedulable:
+		return "yes, as pods of the pod network run on it, although " + state.Each(against)
+	}
+	return "no: " + state.Each(against)
+}
+
+// nodePoolsSection says which pools serve a node, and why others do not.
+func (x *explainer) nodePoolsSection(s *builder, n *blocks.Node) {
+	s.listed("Pools")
+	if why := x.unread(blocks.Pools); why != "" {
+		s.fact("", "pools", why)
+	}
+	for _, p := range x.Pools {
+		text := fmt.Sprintf("%s, %s", p.CIDR, x.whyPoolServes(p, n))
+		if x.unread(blocks.Blocks) == "" && !p.Disabled && p.SelectsNode(n) {
+			text += fmt.Sprintf("; %s of %s blocks left to claim", p.Slots.Allocatable, p.Slots.Capacity)
+		}
+		s.fact(poolSource(p), p.Name, text)
+	}
+}
+
+// whyPoolServes says whether a pool serves a node's pods, and why.
+func (x *explainer) whyPoolServes(p *state.Pool, n *blocks.Node) string {
+	switch {
+	case p.Disabled:
+		return "disabled"
+	case !p.HandsOut():
+		return "serves nobody: " + p.WhyClosed()
+	case p.SelectorError() != nil:
+		return fmt.Sprintf("serves nobody: a selector cannot be parsed (%v)", p.SelectorError())
+	case !p.Allows(blocks.UseWorkload):
+		return "does not serve pods: it serves " + state.UsesText(p)
+	case !p.SelectsNode(n) && !p.Automatic:
+		return "serves only pods that ask for it"
+	case !p.SelectsNode(n):
+		return fmt.Sprintf("does not select the node (%s)", p.NodeSelector)
+	case !p.Automatic:
+		return "serves only pods that ask for it"
+	}
+	out := "selects the node"
+	if !p.NodeSelection.SelectsAll() {
+		out += fmt.Sprintf(" (%s)", p.NodeSelector)
+	}
+	if !p.ServesAllNamespaces() {
+		out += fmt.Sprintf(", and pods of namespaces that match %s", p.NamespaceSelector)
+	}
+	return out
+}
+
+// nodeBlocksSection lists the blocks that name the node as owner, and the
+// affinities of the node that lead to no such block.
+func (x *explainer) nodeBlocksSection(s *builder, h *state.NodeState) {
+	s.listed("Blocks")
+	if why := x.unread(blocks.Blocks); why != "" {
+		s.fact("", "blocks", why)
+	}
+	for _, b := range h.Blocks {
+		text := state.InUseText(b)
+		if free := x.Unused(b); b.Used > 0 {
+			text += fmt.Sprintf(", %d left", free)
+		} else if b.Reclaimability.OK {
+			text += ", could be released now"
+		} else {
+			text += ", held: " + b.Reclaimability.Held
+		}
+		if b.Pool == nil {
+			text += "; in no pool"
+		} else {
+			text += "; in pool " + b.Pool.Name
+		}
+		text += x.affinityNote(h.Name, b)
+		if b.SoftDeleted {
+			text += "; marked deleted"
+		}
+		if len(b.Faults) > 0 {
+			text += "; corrupt: " + b.Faults[0]
+		}
+		s.fact(blockSource(b), b.CIDR.String(), text)
+	}
+	for _, a := range h.Affinities {
+		if b := x.BlockOf(a.CIDR); b == nil || b.Owner != a.Owner {
+			s.factf(sourceOf("blockaffinity", a.Meta), a.CIDR.String(), "not its own, though it has an affinity: %s", x.claimText(a, b))
+		}
+	}
+}
+
+// affinityNote says how the node's affinity to its own block stands, unless it is
+// as it should be.
+func (x *explainer) affinityNote(node string, b *state.Block) string {
+	if x.unread(blocks.Affinities) != "" {
+		return ""
+	}
+	for _, a := range x.AffinitiesOf(b.CIDR) {
+		if a.Owner.Node() == node {
+			if a.Effective() == blocks.Confirmed {
+				return ""
+			}
+			return "; its affinity is " + string(a.Effective())
+		}
+	}
+	return "; without an affinity"
+}
+
+// nodeSummary answers how a node stands in a sentence or two.
+func (x *explainer) nodeSummary(h *state.NodeState) string {
+	if h.Node == nil {
+		out := capital(x.noNode(h.Name))
+		var left []string
+		if len(h.Blocks) > 0 {
+			left = append(left, state.Plural(len(h.Blocks), "block")+" in its name: "+state.List(state.CIDRs(h.Blocks)))
+		}
+		if len(h.Affinities) > 0 {
+			noun := "affinities"
+			if len(h.Affinities) == 1 {
+				noun = "affinity"
+			}
+			left = append(left, fmt.Sprintf("%d %s", len(h.Affinities), noun))
+		}
+		if len(left) > 0 {
+			verb := "left"
+			if !x.gone(h.Name) {
+				verb = "has"
+			}
+			out += "; it " + verb + " " + state.Each(left)
+		}
+		return out + "."
+	}
+	if x.unread(blocks.Blocks) != "" {
+		return "The node exists; its blocks are " + x.unread(blocks.Blocks) + "."
+	}
+	var parts []string
+	for _, n := range h.BlockStatus {
+		if n.NoBlock() || n.Blockless() > 0 {
+			_, text := state.GradeNoBlock(n)
+			parts = append(parts, text)
+		}
+	}
+	if len(h.Blocks) > 0 {
+		used := 0
+		for _, b := range h.Blocks {
+			used += b.Used
+		}
+		own := fmt.Sprintf("owns %s with %s in use", state.Plural(len(h.Blocks), "block"), state.Plural(used, "address"))
+		if len(h.Lent) > 0 {
+			own += fmt.Sprintf(", %d of them lent to %s", len(h.Lent), state.Each(borrowers(h.Lent)))
+		}
+		parts = append([]string{own}, parts...)
+	}
+	if len(h.Borrowed) > 0 && !slices.ContainsFunc(h.BlockStatus, (*state.NodeBlockStatus).NoBlock) {
+		lenders := audit.Names(h.Borrowed, func(b *state.Borrow) string { return b.Owner })
+		parts = append(parts, fmt.Sprintf("borrows %s from %s", state.Plural(len(h.Borrowed), "address"), state.Each(lenders)))
+	}
+	if len(h.Blocks) == 0 && x.unread(blocks.Pods) != "" {
+		parts = append(parts, "owns no block; whether its pods need one is "+x.unread(blocks.Pods))
+	}
+	if len(parts) == 0 {
+		parts = []string{"owns no block, and needs none"}
+	}
+	return "The node " + strings.Join(parts, "; ") + "."
+}
+
+// capital writes the first letter of a sentence as a capital one.
+func capital(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}

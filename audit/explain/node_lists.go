@@ -1,0 +1,87 @@
+package explain
+
+import (
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+)
+
+// tunnelSection lists a node's tunnel addresses and where they lie.
+func (x *explainer) tunnelSection(s *builder, h *state.NodeState) {
+	if h.Node == nil {
+		return
+	}
+	s.section("Tunnel addresses")
+	for _, t := range h.Node.Tunnels {
+		s.factf(nodeSource(h.Node), t.Addr.String(), "%s; %s", tunnelName(t.Type), x.placeText(t.Addr, h.Name))
+	}
+}
+
+// nodeBorrowSections list what a node borrows and lends.
+func (x *explainer) nodeBorrowSections(s *builder, h *state.NodeState) {
+	s.listed("Borrowed by it: %s", state.Plural(len(h.Borrowed), "address"))
+	for _, br := range h.Borrowed {
+		s.factf(blockSource(br.Block), br.Addr.String(), "%s, from %s of %s%s", x.borrowUser(br), br.Block.CIDR, br.Owner, x.trafficNote(br))
+	}
+	s.listed("Lent by it: %s", state.Plural(len(h.Lent), "address"))
+	for _, br := range h.Lent {
+		s.factf(blockSource(br.Block), br.Addr.String(), "to %s, for %s%s", br.User, x.borrowUser(br), x.trafficNote(br))
+	}
+	x.borrowFateSection(s, append(slices.Clone(h.Borrowed), h.Lent...))
+}
+
+// maxFates is how many pairs of nodes a node's explanation gives reasons for.
+const maxFates = 8
+
+// borrowFateSection says once for each two nodes what becomes of traffic to what
+// one borrows of the other, and why.
+func (x *explainer) borrowFateSection(s *builder, borrows []*state.Borrow) {
+	type pair struct{ owner, user, fate, reason string }
+	var pairs []pair
+	seen := map[pair]bool{}
+	for _, br := range borrows {
+		v := x.Predict(br)
+		p := pair{br.Owner, br.User, state.OutcomeText(v.Fate), v.Reason}
+		if v.Settle != "" {
+			p.reason += "; to settle it: " + v.Settle
+		}
+		if !seen[p] {
+			seen[p] = true
+			pairs = append(pairs, p)
+		}
+	}
+	s.section("Traffic to borrowed addresses")
+	for i, p := range pairs {
+		if i == maxFates {
+			s.factf("", "more", "%s: calico-audit explain tells of each address", state.Plural(len(pairs)-i, "more reason"))
+			break
+		}
+		s.factf("", "on "+p.owner+", for "+p.user, "%s: %s", p.fate, p.reason)
+	}
+}
+
+func (x *explainer) borrowUser(br *state.Borrow) string {
+	if br.Workload != nil {
+		return "pod " + br.Workload.FullName()
+	}
+	if i, ok := br.Block.Ordinal(br.Addr); ok {
+		return x.holder(br.Block, i)
+	}
+	return "something unseen"
+}
+
+// strandedSection lists, for a node that does not exist, the addresses still
+// allocated to it.
+func (x *explainer) strandedSection(s *builder, h *state.NodeState) {
+	if h.Node != nil {
+		return
+	}
+	s.listed("Allocated to it")
+	for _, b := range x.IPBlocks {
+		for i := range b.Ordinals {
+			if a := allocated(b, i); a != nil && a.Node == h.Name {
+				s.factf(blockSource(b), b.Address(i).String(), "%s, in %s of %s", x.holderText(b, i), b.CIDR, state.OwnerText(b.Owner))
+			}
+		}
+	}
+}

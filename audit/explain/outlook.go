@@ -1,0 +1,268 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// findingOutlooks says of each check among a sheet's findings, unless something
+// closer was said already, what its documentation says to do.
+func (x *explainer) findingOutlooks(s *builder) {
+	for i := range s.Findings {
+		id := s.Findings[i].Check
+		if slices.ContainsFunc(s.Remedies, func(o Remedy) bool { return o.Verdict == id }) {
+			continue
+		}
+		if c, err := checks.All.ByID(id); err == nil {
+			s.remedy(id, "%s", c.Fix)
+		}
+	}
+}
+
+// addressOutlook says what would change the verdicts on an address.
+func (x *explainer) addressOutlook(s *builder, a netip.Addr, users []user, ref state.AllocationRef, allocated bool) {
+	defer x.findingOutlooks(s)
+	if !allocated {
+		x.freeOutlook(s, a, users)
+		return
+	}
+	if br := x.borrowOf(ref); br != nil {
+		s.remedy("ip/borrowed", "%s", x.borrowOutlook(br))
+		if slices.ContainsFunc(s.Findings, func(f audit.Finding) bool { return f.Check == "route/blackhole" }) {
+			s.remedy("route/blackhole", "ends when the address is no longer borrowed, or once %s learns a route to it alone", br.Owner)
+		}
+	}
+	attr := ref.Attributes()
+	if attr == nil || x.FirstMissing(useNeeds) != nil {
+		return
+	}
+	node := state.OrNone(state.NodeOf(attr))
+	live := slices.IndexFunc(users, func(u user) bool { return !u.past })
+	switch v := x.Classify(ref); {
+	case attr.Cooling():
+		s.remedy("cooling down", "free again once its cooldown has passed (ipCooldownSeconds of Calico's IPAM configuration), counted from %s", state.FormatTime(attr.Released))
+	case attr.WindowsReserved():
+		s.remedy("kept back", "for as long as the Windows node owns the block")
+	case len(x.TunnelsAt(a)) > 0:
+		s.remedy("owned", "released when node %s is deleted, or calico-node there takes another tunnel address", x.TunnelsAt(a)[0].Node.Name)
+	case !v.Owned:
+		s.remedy("ip/leaked", "%s", x.leakOutlook(attr))
+	case v.Unknown && len(users) == 0:
+		s.remedy("ip/unknown-owner", "released by whoever assigned it; neither Calico's collector nor calico-audit does")
+	case attr.Tunnel() && x.Vanished(node):
+		s.remedy("owned", "nothing owns it any more once the machine of %s is known to be off (calico-audit repair --leaked-ips --terminated %s) and no other address of it is in use", node, state.Arg(node))
+	case state.KindOf(ref.Block, attr) == state.UseVM && !v.Young:
+		s.remedy("owned", "released when the virtual machine is deleted")
+	case attr.Tunnel():
+		s.remedy("owned", "nothing owns it any more once node %s is deleted", node)
+	case live >= 0:
+		s.remedy("owned", "released when %s goes: Calico's CNI plugin then gives all addresses of the handle back", users[live].what)
+	case len(users) > 0:
+		s.remedy("owned", "nothing owns it any more once the object of %s is deleted; it is then called leaked if it is still allocated", users[0].what)
+	case x.leftForAge(ref):
+		s.remedy("owned", "called leaked at %s, if nothing names it until then", state.FormatTime(allocatedAt(ref).Add(x.Grace)))
+	}
+}
+
+// leakOutlook says what would end a leak.
+func (x *explainer) leakOutlook(attr *blocks.Attributes) string {
+	const again = "owned again as soon as its owner is there again, or a pod or tunnel names it"
+	if !attr.HasHandle {
+		return again + ". Calico's own collector leaves addresses without a handle alone"
+	}
+	return again + ". " + x.collectorText()
+}
+
+// leftForAge tells whether an allocation is left alone for its age alone.
+func (x *explainer) leftForAge(ref state.AllocationRef) bool { return !x.PastGrace(allocatedAt(ref)) }
+
+// allocatedAt is when an address was assigned or, where that is not recorded, its
+// block last written.
+func allocatedAt(r state.AllocationRef) time.Time {
+	if a := r.Attributes(); a != nil && !a.Assigned.IsZero() {
+		return a.Assigned
+	}
+	return r.Block.Written
+}
+
+// collectorText says whether Calico's own collector would release a leak, and
+// when.
+func (x *explainer) collectorText() string {
+	c := &x.Controllers
+	grace := state.DefaultGrace
+	if c.LeakGraceSet {
+		grace = c.LeakGrace
+	}
+	switch {
+	case x.unread(blocks.ControllerConfig) != "":
+		return "Whether Calico's own collector releases it is " + x.unread(blocks.ControllerConfig) + "."
+	case x.Info.Locked:
+		return "Calico's own collector stands still while the datastore is locked."
+	case state.CollectorOff(c) != "":
+		return "Calico's own collector is switched off, and will not release it (config/gc-disabled)."
+	}
+	return fmt.Sprintf("Calico's own collector, if it runs, releases it once it has seen it unowned for %s, or at once after its node is deleted.", state.ShortDuration(grace))
+}
+
+// freeOutlook is about an address that is not allocated.
+func (x *explainer) freeOutlook(s *builder, a netip.Addr, users []user) {
+	p := x.PoolOf(netip.PrefixFrom(a, a.BitLen()))
+	if len(users) > 0 || p == nil || x.unread(blocks.Blocks) != "" {
+		return
+	}
+	b := x.CoveringBlock(a)
+	switch {
+	case x.Reserved.Contains(a):
+		s.remedy("reserved", "handed out only where a pod asks for this very address, or once %s no longer covers it", state.Each(x.reservedBy(netip.PrefixFrom(a, a.BitLen()))))
+	case b == nil:
+		if _, claimable := x.slotState(x.slotOf(a), p); claimable {
+			s.remedy("free", "handed out once its block %s is claimed", x.slotOf(a))
+		}
+	case b.Owner == (blocks.Owner{}):
+		if x.IPAM.StrictAffinity {
+			s.remedy("free", "not handed out any more: its block has no owner, and strict affinity is on")
+		} else {
+			s.remedy("free", "handed out only to pods that borrow: its block has no owner")
+		}
+	case b.Owner.Node() != "":
+		if x.IPAM.StrictAffinity {
+			s.remedy("free", "handed out to pods on %s only: strict affinity is on", b.Owner.Node())
+		} else {
+			s.remedy("free", "handed out to pods on %s and, where a node can claim no block, to pods that borrow", b.Owner.Node())
+		}
+	}
+}
+
+// borrowOutlook says what would end a borrow.
+func (x *explainer) borrowOutlook(br *state.Borrow) string {
+	f := blocks.FamilyOf(br.Addr)
+	var need *state.NodeBlockStatus
+	if h := x.NodeState(br.User); h != nil {
+		for _, n := range h.BlockStatus {
+			if n.Family == f {
+				need = n
+			}
+		}
+	}
+	move := "its pod restarts there, or on a node that has room in a block of its own"
+	switch {
+	case br.Tunnel:
+		move = "calico-node is restarted there, so that the tunnel takes an address of it"
+	case br.Workload != nil:
+		move = fmt.Sprintf("pod %s restarts there", br.Workload.FullName())
+	}
+	if h := x.NodeState(br.User); (h == nil || h.Node == nil) && x.unread(blocks.Nodes) == "" {
+		return fmt.Sprintf("ends when the address is released: %s", x.noNode(br.User))
+	}
+	if need == nil {
+		return fmt.Sprintf("ends once %s has a block of its own and %s", br.User, move)
+	}
+	switch {
+	case need.Unused > 0:
+		return fmt.Sprintf("ends once %s: %s has %s left in blocks of its own (%s)", move, br.User, state.Plural(need.Unused, "address"), state.List(state.CIDRs(need.Blocks)))
+	case need.Cause != state.CauseNone:
+		return fmt.Sprintf("ends once %s can claim a block (now: %s) and then %s", br.User, need.Cause, move)
+	}
+	return fmt.Sprintf("ends once %s: %s then claims a block of its own", move, br.User)
+}
+
+// nodeOutlook says what would give a node the blocks that it lacks.
+func (x *explainer) nodeOutlook(s *builder, h *state.NodeState) {
+	defer x.findingOutlooks(s)
+	if x.gone(h.Name) && len(h.Blocks) > 0 {
+		s.remedy("vanished", "its blocks can go once they are empty; a node of the same name that comes back takes them over")
+	}
+	if x.FirstMissing([]blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes}) != nil {
+		return
+	}
+	for _, n := range h.BlockStatus {
+		if n.NoBlock() {
+			s.remedy("node/no-block", "%s", x.needOutlook(n))
+		}
+	}
+}
+
+// needOutlook says how a node comes by a block of a family.
+func (x *explainer) needOutlook(n *state.NodeBlockStatus) string {
+	return x.causeOutlook(n.Family, n.Cause, n.Detail, x.PoolsAtIssue(n))
+}
+
+// causeOutlook says how a node comes by a block of some pools, which a cause keeps it
+// from.
+func (x *explainer) causeOutlook(family blocks.Family, cause state.Cause, detail string, pools []*state.Pool) string {
+	f := family.String()
+	switch cause {
+	case state.CauseNone:
+		return fmt.Sprintf("it claims an %s block with its next pod", f)
+	case state.CauseUnserved:
+		return fmt.Sprintf("once an %s pool may serve it (now: %s)", f, detail)
+	case state.CauseSelector:
+		return fmt.Sprintf("it can claim an %s block once the selector is put right: %s", f, detail)
+	case state.CauseNoPool:
+		return fmt.Sprintf("it can claim an %s block once an enabled pool for workloads selects it (now: %s)", f, detail)
+	case state.CauseNoAuto:
+		return fmt.Sprintf("it can claim an %s block once autoAllocateBlocks is on", f)
+	case state.CauseLimit:
+		return fmt.Sprintf("it can claim an %s block once its affinities that lead to no block of its own are gone, or the limit is raised", f)
+	case state.CauseStrict, state.CauseFull, state.CauseNoBlocks:
+	}
+	if free := releasable(pools); len(free) > 0 {
+		return fmt.Sprintf("it claims an %s block with its next pod once one of %s is free; these could be released now: %s", f, state.PoolNames(pools), state.List(state.CIDRs(free)))
+	}
+	return fmt.Sprintf("it claims an %s block with its next pod once %s has one left: a pool is added for it, or other nodes' blocks become empty and are released (none could be now)", f, state.PoolNames(pools))
+}
+
+// podOutlook says what would change the verdicts on a pod's addresses.
+func (x *explainer) podOutlook(s *builder, w *blocks.Workload, addrs []netip.Addr) {
+	defer x.findingOutlooks(s)
+	if w != nil && w.HostNetwork {
+		return
+	}
+	for _, br := range x.Borrows {
+		if slices.Contains(addrs, br.Addr) {
+			s.remedy("ip/borrowed", "%s: %s", br.Addr, x.borrowOutlook(br))
+		}
+	}
+	if w == nil || !w.Waiting() {
+		return
+	}
+	if h := x.NodeState(w.Node); h != nil {
+		for _, n := range h.BlockStatus {
+			for _, stuck := range n.Stuck {
+				if stuck.Pod != w {
+					continue
+				}
+				text := x.causeOutlook(n.Family, stuck.Cause, stuck.Detail, x.PodPools(w, h.Node, n.Family))
+				if stuck.Cause == state.CauseUnserved {
+					s.remedy("waiting", "it gets an address %s", text)
+				} else {
+					s.remedy("waiting", "its node: %s", text)
+				}
+			}
+		}
+	}
+}
+
+// poolOutlook says what would give a pool blocks to claim again.
+func (x *explainer) poolOutlook(s *builder, p *state.Pool) {
+	defer x.findingOutlooks(s)
+	if x.unread(blocks.Blocks) != "" || !p.ServesWorkloads() || !p.Slots.Allocatable.IsZero() || p.Slots.Capacity.IsZero() {
+		return
+	}
+	if free := releasable([]*state.Pool{p}); len(free) > 0 {
+		s.remedy("pool/no-free-blocks", "has blocks to claim again once empty ones are released; these could be now: %s", state.List(state.CIDRs(free)))
+		return
+	}
+	none := "none could be now"
+	if !p.ReclaimableKnown {
+		none = "whether one could be now is not known"
+	}
+	s.remedy("pool/no-free-blocks", "has blocks to claim again once a block of it is empty for %s and released (%s), or nodes are given another pool", state.ShortDuration(x.Grace), none)
+}

@@ -1,0 +1,285 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// pod explains a pod, or what is allocated in the name of one that does not
+// exist.
+func (x *explainer) pod(namespace, name string) Explained {
+	full := namespace + "/" + name
+	w := x.Pod(namespace, name)
+	s := newBuilder(state.Subject{Kind: KindPod, Name: full})
+	var addrs []netip.Addr
+	if w != nil {
+		s.Subject.Node = w.Node
+		x.podSection(s, w)
+		for a := range w.Addresses {
+			addrs = append(addrs, a)
+			x.podAddressSection(s, w, a)
+		}
+	}
+	for _, r := range x.allocatedTo(namespace, name) {
+		if a := r.Addr(); !slices.Contains(addrs, a) {
+			addrs = append(addrs, a)
+			x.strayAllocationSection(s, w, r)
+		}
+	}
+	if w != nil && !w.HostNetwork {
+		x.podPoolsSection(s, w)
+	}
+	x.podFindings(s, w, addrs)
+	x.podOutlook(s, w, addrs)
+	s.Summary = x.podSummary(full, w, addrs)
+	return s.done()
+}
+
+// podSection is what the pod says of itself.
+func (x *explainer) podSection(s *builder, w *blocks.Workload) {
+	s.section("Pod")
+	src := podSource(w)
+	s.fact(src, "state", podState(w))
+	s.fact(src, "created", state.FormatTime(w.Created))
+	if w.HostNetwork {
+		s.fact(src, "network", "the host's: it uses its node's address, and none of Calico's IPAM")
+	}
+	s.fact(src, "sandbox", w.ContainerID)
+	if n := x.nodeNamed(w.Node); n != nil {
+		h := x.NodeState(w.Node)
+		owns := "no block"
+		if len(h.Blocks) > 0 {
+			owns = state.List(state.CIDRs(h.Blocks))
+		}
+		s.fact(nodeSource(n), "node", w.Node+", which owns "+owns)
+	} else if w.Node != "" {
+		s.fact("", "node", w.Node+": "+x.noNode(w.Node))
+	}
+}
+
+// podAddressSection says in short how an address of a pod stands.
+func (x *explainer) podAddressSection(s *builder, w *blocks.Workload, a netip.Addr) {
+	s.section("Address %s", a)
+	where, _, _ := strings.Cut(podClaim(w, a), "; ")
+	s.fact(podSource(w), "named", where)
+	if w.HostNetwork {
+		return
+	}
+	s.fact("", "place", x.placeText(a, w.Node))
+	r, ok := x.Allocation(a)
+	attr := r.AttributesIf(ok)
+	if attr == nil {
+		return
+	}
+	src := blockSource(r.Block)
+	if attr.Pod != w.Name || attr.Namespace != w.Namespace {
+		s.fact(src, "allocated to", x.holder(r.Block, r.Ordinal)+", and not to this pod")
+	}
+	if attr.Node != "" && attr.Node != w.Node {
+		s.fact(src, "recorded node", attr.Node+", and not the pod's")
+	}
+	s.fact(src, "handle", attr.Handle+handleNote(attr, w))
+	s.fact(src, "assigned", state.FormatTime(attr.Assigned))
+	if br := x.borrowOf(r); br != nil {
+		s.fact("", "traffic", x.trafficText(br))
+	}
+	if others := others(x.usersOf(a), podSource(w)); len(others) > 0 {
+		s.fact("", "also used by", state.Each(describe(others)))
+	}
+}
+
+// handleNote compares an allocation's handle with the pod's sandbox: Calico's CNI
+// plugin makes the handle out of the network's name and the sandbox's ID
+// (cni-plugin/internal/pkg/utils, GetHandleID).
+func handleNote(attr *blocks.Attributes, w *blocks.Workload) string {
+	if attr.Handle == "" || w.ContainerID == "" || strings.HasSuffix(attr.Handle, "."+w.ContainerID) {
+		return ""
+	}
+	return ", which is not that of the pod's sandbox"
+}
+
+// others returns the users other than one object.
+func others(users []user, source string) (out []user) {
+	for _, u := range users {
+		if u.source != source && !u.past {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
+// placeText says in which block an address in use on a node lies, and whether
+// that is the node's own.
+func (x *explainer) placeText(a netip.Addr, node string) string {
+	if why := x.unread(blocks.Blocks); why != "" {
+		return "its block is " + why
+	}
+	r, ok := x.Allocation(a)
+	if !ok {
+		switch b := x.CoveringBlock(a); {
+		case b != nil:
+			return fmt.Sprintf("block %s of %s calls it free", b.CIDR, state.OwnerText(b.Owner))
+		case x.PoolOf(netip.PrefixFrom(a, a.BitLen())) == nil && x.unread(blocks.Pools) == "":
+			return "outside all pools"
+		case x.BlockMayCover(netip.PrefixFrom(a, a.BitLen())):
+			return "no block that could be understood holds it"
+		}
+		return "no block holds it"
+	}
+	out := fmt.Sprintf("in block %s of %s", r.Block.CIDR, state.OwnerText(r.Block.Owner))
+	switch r.Block.Owner.Node() {
+	case "":
+		return out
+	case node:
+		return fmt.Sprintf("in block %s, the node's own", r.Block.CIDR)
+	}
+	return "borrowed: " + out
+}
+
+// strayAllocationSection is about an address that is allocated to a pod and that
+// the pod does not name.
+func (x *explainer) strayAllocationSection(s *builder, w *blocks.Workload, r state.AllocationRef) {
+	src := blockSource(r.Block)
+	s.section("Address %s", r.Addr())
+	s.factf(src, "allocated to it", "in block %s of %s, on %s", r.Block.CIDR, state.OwnerText(r.Block.Owner), state.OrNone(r.Attributes().Node))
+	if w != nil {
+		s.fact(podSource(w), "named", "the pod does not name it: "+podAddresses(w))
+	}
+	s.fact(src, "handle", r.Attributes().Handle)
+	s.fact(src, "assigned", state.FormatTime(r.Attributes().Assigned))
+	if g := x.FirstMissing(useNeeds); g != nil {
+		s.fact("", "verdict", "not known: "+g.String())
+		return
+	}
+	s.fact("", "verdict", verdictText(x.Classify(r)))
+}
+
+// podPoolsSection says which pools a pod may get addresses from, and why.
+func (x *explainer) podPoolsSection(s *builder, w *blocks.Workload) {
+	s.listed("Pools it may use")
+	if why := x.unread(blocks.Pools); why != "" {
+		s.fact("", "pools", why)
+	}
+	n := x.nodeNamed(w.Node)
+	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+		if _, asks := x.RequestedPools(w, f); asks {
+			x.requestFacts(s, w, f)
+		}
+		for _, p := range x.Pools {
+			if p.Family() != f {
+				continue
+			}
+			verdict, yes := x.podPoolVerdict(w, n, p)
+			text := "no: " + verdict
+			if yes {
+				text = fmt.Sprintf("yes: %s; %s of %s blocks left to claim", verdict, p.Slots.Allocatable, p.Slots.Capacity)
+			}
+			s.fact(poolSource(p), p.Name, text)
+		}
+	}
+}
+
+// requestFacts say which pools a pod, or else its namespace, asks for.
+func (x *explainer) requestFacts(s *builder, w *blocks.Workload, f blocks.Family) {
+	key, names := "ipv4pools", w.PoolsV4
+	if f == blocks.IPv6 {
+		key, names = "ipv6pools", w.PoolsV6
+	}
+	src := podSource(w)
+	if len(names) == 0 {
+		src = "namespace/" + w.Namespace
+		if ns := x.Namespace(w.Namespace); ns != nil && f == blocks.IPv4 {
+			names = ns.PoolsV4
+		} else if ns != nil {
+			names = ns.PoolsV6
+		}
+	}
+	for _, name := range names {
+		if p := x.PoolByNameOrCIDR(name); p == nil && x.unread(blocks.Pools) == "" {
+			s.factf(src, "asks for", "%s (cni.projectcalico.org/%s): no such pool exists", name, key)
+		} else {
+			s.factf(src, "asks for", "%s (cni.projectcalico.org/%s)", name, key)
+		}
+	}
+}
+
+// podPoolVerdict says whether a pod may get an address of a pool, and why.
+func (x *explainer) podPoolVerdict(w *blocks.Workload, n *blocks.Node, p *state.Pool) (string, bool) {
+	why, ok := x.MayServe(p, w, n)
+	if _, asks := x.RequestedPools(w, p.Family()); n == nil && w.Node != "" && !asks && p.HandsOut() && p.Allows(blocks.UseWorkload) && p.Automatic {
+		return x.noNode(w.Node), false
+	}
+	return why, ok
+}
+
+// podSummary answers how a pod stands in a sentence or two.
+func (x *explainer) podSummary(full string, w *blocks.Workload, addrs []netip.Addr) string {
+	words := make([]string, len(addrs))
+	for i, a := range addrs {
+		words[i] = a.String()
+	}
+	switch {
+	case w == nil && x.unread(blocks.Pods) != "":
+		return fmt.Sprintf("Whether there is a pod %s is %s. Allocated to it: %s.", full, x.unread(blocks.Pods), state.Each(words))
+	case w == nil:
+		return fmt.Sprintf("No such pod exists. Allocated in its name: %s.", state.Each(words))
+	case w.HostNetwork:
+		return "The pod is on its host's network: it uses the node's address, and none of Calico's IPAM."
+	case w.Finished():
+		return fmt.Sprintf("The pod is finished (%s): it will not use %s again.", podState(w), state.Each(words))
+	case w.Waiting() && len(addrs) == 0:
+		return "The pod waits for an address" + state.NodePhrase(w.Node) + x.waitingReason(w) + "."
+	case len(addrs) == 0:
+		return fmt.Sprintf("The pod has no address (%s).", podState(w))
+	}
+	out := fmt.Sprintf("The pod is %s, with %s", podState(w), state.Each(words))
+	var borrowed, dropped []string
+	for _, br := range x.Borrows {
+		if slices.Contains(addrs, br.Addr) {
+			name := br.Addr.String()
+			if len(addrs) == 1 {
+				name = "the address"
+			}
+			borrowed = append(borrowed, fmt.Sprintf("%s is borrowed from %s", name, br.Owner))
+			if x.drops(br) {
+				dropped = append(dropped, br.Owner)
+			}
+		}
+	}
+	if len(borrowed) > 0 {
+		out += "; " + state.Each(borrowed)
+	}
+	if len(dropped) > 0 {
+		out += ", which drops traffic to it"
+	}
+	return out + "."
+}
+
+// waitingReason says why a pod waits for an address, if its node tells.
+func (x *explainer) waitingReason(w *blocks.Workload) string {
+	h := x.NodeState(w.Node)
+	if h == nil {
+		return ""
+	}
+	for _, n := range h.BlockStatus {
+		for _, s := range n.Stuck {
+			switch {
+			case s.Pod != w:
+			case s.Cause == state.CauseUnserved:
+				return fmt.Sprintf(", and no %s pool may serve it", n.Family)
+			case n.NoBlock():
+				return fmt.Sprintf(", which has no %s block: %s", n.Family, s.Cause)
+			case s.Blockless:
+				return fmt.Sprintf(", which has no %s block for it: %s", n.Family, s.Cause)
+			default:
+				return fmt.Sprintf(", whose %s blocks are full: %s", n.Family, s.Cause)
+			}
+		}
+	}
+	return ""
+}

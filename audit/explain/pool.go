@@ -1,0 +1,222 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// pool explains a pool.
+func (x *explainer) pool(p *state.Pool) Explained {
+	s := newBuilder(state.PoolSubject(p))
+	s.section("Pool")
+	x.poolFacts(s, p)
+	for _, q := range x.Pools {
+		if q != p && q.CIDR.Overlaps(p.CIDR) {
+			s.factf(poolSource(q), "overlaps", "pool %s, %s", q.Name, q.CIDR)
+		}
+	}
+	s.fact(poolSource(p), "created", state.FormatTime(p.Created))
+	x.poolNumbers(s, p)
+	x.poolNodesSection(s, p)
+	x.poolOwnersSection(s, p)
+	x.poolReservedSection(s, p)
+	x.poolLooseSection(s, p)
+	x.poolFindings(s, p)
+	x.poolOutlook(s, p)
+	s.Summary = x.poolSummary(p)
+	return s.done()
+}
+
+// poolNumbers are the pool's counts.
+func (x *explainer) poolNumbers(s *builder, p *state.Pool) {
+	s.section("Numbers")
+	if why := x.unread(blocks.Blocks); why != "" {
+		s.fact("", "blocks", why)
+		return
+	}
+	a, b := p.Addrs, p.Slots
+	s.factf("", "addresses", "%s; %s in use, %s reserved, %s available", a.Capacity, a.InUse, a.Reserved, a.Available)
+	s.factf("", "blocks", "%s; %s claimed, %s free, %s reserved", b.Capacity, b.Claimed, b.Free, b.Reserved)
+	s.factf("", "left to claim", "%s", b.Allocatable)
+	if p.ReclaimableKnown {
+		s.factf("", "reclaimable", "%s%s", p.Reclaimable, releasableNote(p))
+	} else if g := x.FirstMissing(state.ReleaseNeeds); g != nil {
+		s.fact("", "reclaimable", "not known: "+g.String())
+	}
+	if x.unread(blocks.Nodes) == "" && p.ServesWorkloads() && p.Automatic {
+		s.factf("", "needed", "%s, when its nodes are full of pods", p.Needed)
+	}
+}
+
+func releasableNote(p *state.Pool) string {
+	if names := state.CIDRs(releasable([]*state.Pool{p})); len(names) > 0 {
+		return ": " + state.List(names)
+	}
+	return ""
+}
+
+// releasable returns the blocks of pools that could be released now.
+func releasable(pools []*state.Pool) (out []*state.Block) {
+	for _, p := range pools {
+		for _, b := range p.Blocks {
+			if b.Reclaimability.OK && !slices.Contains(out, b) {
+				out = append(out, b)
+			}
+		}
+	}
+	return out
+}
+
+// poolNodesSection says which nodes a pool selects, and how many blocks each
+// holds of it.
+func (x *explainer) poolNodesSection(s *builder, p *state.Pool) {
+	if !p.Allows(blocks.UseWorkload) && !p.Allows(blocks.UseTunnel) {
+		return // services are of no node
+	}
+	s.listed("Nodes it selects")
+	if why := x.unread(blocks.Nodes); why != "" {
+		s.fact("", "nodes", why)
+		return
+	}
+	for _, h := range x.NodeStates {
+		if h.Node == nil || !p.SelectsNode(h.Node) {
+			continue
+		}
+		own := 0
+		for _, b := range h.Blocks {
+			if b.Pool == p {
+				own++
+			}
+		}
+		text := state.Plural(own, "block")
+		if need := state.NodeDemand(h.Node, p); p.ServesWorkloads() && p.Automatic {
+			text += fmt.Sprintf(", may need %v", need)
+		}
+		if !h.Schedulable {
+			text += "; not schedulable"
+		}
+		s.fact(nodeSource(h.Node), h.Name, text)
+	}
+}
+
+// poolOwnersSection lists the pool's blocks, owner by owner, those with the most
+// first.
+func (x *explainer) poolOwnersSection(s *builder, p *state.Pool) {
+	type holding struct {
+		owner blocks.Owner
+		bs    []*state.Block
+	}
+	var all []*holding
+	for _, b := range p.Blocks {
+		i := slices.IndexFunc(all, func(h *holding) bool { return h.owner == b.Owner })
+		if i < 0 {
+			i = len(all)
+			all = append(all, &holding{owner: b.Owner})
+		}
+		all[i].bs = append(all[i].bs, b)
+	}
+	slices.SortStableFunc(all, func(a, b *holding) int {
+		return cmp.Or(cmp.Compare(len(b.bs), len(a.bs)), cmp.Compare(a.owner.String(), b.owner.String()))
+	})
+	s.listed("Blocks by owner")
+	for _, h := range all {
+		words := make([]string, len(h.bs))
+		for i, b := range h.bs {
+			words[i] = fmt.Sprintf("%s (%s)", b.CIDR, state.InUseText(b))
+			if b.Used == 0 && b.Reclaimability.OK {
+				words[i] = fmt.Sprintf("%s (empty, releasable)", b.CIDR)
+			}
+		}
+		note := ""
+		switch n := h.owner.Node(); {
+		case x.gone(n):
+			note = " (no such node)"
+		case n != "" && len(h.bs) > 1:
+			note = " (holds several)"
+		}
+		s.factf("", state.OwnerText(h.owner), "%d%s: %s", len(h.bs), note, strings.Join(words, ", "))
+	}
+}
+
+// poolReservedSection lists the reservations that touch a pool.
+func (x *explainer) poolReservedSection(s *builder, p *state.Pool) {
+	s.listed("Reservations")
+	for i := range x.Reservations {
+		r := &x.Reservations[i]
+		for _, c := range r.CIDRs {
+			if c.Overlaps(p.CIDR) {
+				s.fact("ipreservation/"+r.Name, r.Name, c.String())
+			}
+		}
+	}
+}
+
+// poolLooseSection lists the affinities in a pool that lead to no block of their
+// owner.
+func (x *explainer) poolLooseSection(s *builder, p *state.Pool) {
+	s.listed("Affinities without a block of their own")
+	if x.unread(blocks.Blocks) != "" {
+		return
+	}
+	seen := map[netip.Prefix]bool{}
+	for i := range x.Affinities {
+		a := &x.Affinities[i]
+		if b := x.BlockOf(a.CIDR); a.CIDR.Overlaps(p.CIDR) && (b == nil || b.Owner != a.Owner) {
+			s.fact(sourceOf("blockaffinity", a.Meta), a.CIDR.String(), x.claimText(a, b))
+			seen[a.CIDR] = true
+		}
+	}
+}
+
+// poolSummary answers how a pool stands in a sentence or two.
+func (x *explainer) poolSummary(p *state.Pool) string {
+	if x.unread(blocks.Blocks) != "" {
+		return "The pool's numbers are " + x.unread(blocks.Blocks) + "."
+	}
+	var out string
+	switch {
+	case p.Disabled && p.Addrs.InUse.IsZero():
+		out = "The pool is disabled, and nothing of it is in use"
+	case p.Disabled:
+		out = fmt.Sprintf("The pool is disabled; %s of it are still in use", state.PluralCount(p.Addrs.InUse, "address"))
+	case p.Slots.Allocatable.IsZero():
+		out = fmt.Sprintf("All %s of the pool are taken, none is left to claim; %s of its %s are available",
+			state.PluralCount(p.Slots.Capacity, "block"), p.Addrs.Available, state.PluralCount(p.Addrs.Capacity, "address"))
+	default:
+		out = fmt.Sprintf("The pool has %s of its %s left to claim; %s of its %s are available",
+			p.Slots.Allocatable, state.PluralCount(p.Slots.Capacity, "block"), p.Addrs.Available, state.PluralCount(p.Addrs.Capacity, "address"))
+	}
+	if n := releasable([]*state.Pool{p}); p.ReclaimableKnown && len(n) > 0 {
+		out += fmt.Sprintf(". %s could be released now", capital(state.Plural(len(n), "block")))
+	}
+	if without := x.withoutBlock(p); len(without) > 0 {
+		verb := "have"
+		if len(without) == 1 {
+			verb = "has"
+		}
+		out += fmt.Sprintf(". Of the nodes that it selects, %s %s no block of their own: %s", state.Plural(len(without), "node"), verb, state.List(without))
+	}
+	return out + "."
+}
+
+// withoutBlock names the nodes that a pool selects for workloads and that have no
+// block of the family.
+func (x *explainer) withoutBlock(p *state.Pool) (out []string) {
+	if x.unread(blocks.Nodes) != "" {
+		return nil
+	}
+	for _, h := range x.NodeStates {
+		for _, n := range h.BlockStatus {
+			if n.NoBlock() && slices.Contains(n.Pools, p) {
+				out = append(out, h.Name)
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,196 @@
+package explain
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+)
+
+// Query is what an explanation is asked for.
+type Query struct {
+	// Text is the query as it was written.
+	Text string
+	// Check is set if the query is the ID of a check; what a check means is known
+	// without reading a cluster.
+	Check *audit.Check
+
+	// kinds are the kinds of subject that are looked for.
+	kinds []string
+	// name is the text without the kind it began with, and typed that kind, where
+	// the text had the form KIND/NAME, as "kubectl get -o name" writes it.
+	name, typed string
+	addr        netip.Addr
+	prefix      netip.Prefix
+}
+
+// QueryKinds are the kinds that a query may be limited to.
+var QueryKinds = []string{"ip", "block", "node", "pod", "pool", "handle", "check"}
+
+// typedKinds are the words before the slash in names of the form KIND/NAME.
+var typedKinds = map[string]string{
+	"ip": "ip", "block": "block", "ipamblock": "block", "blockaffinity": "block", "node": "node", "pod": "pod",
+	"pool": "pool", "ippool": "pool", "handle": "handle", "ipamhandle": "handle",
+}
+
+// ParseQuery reads what an explanation is asked for: an address, a CIDR, a name,
+// NAMESPACE/POD, KIND/NAME or a check's ID. kind, if not empty, is one of
+// [QueryKinds] and says which of the things of one name is meant.
+func ParseQuery(text, kind string) (Query, error) {
+	q := Query{Text: text, name: strings.TrimSpace(text), kinds: QueryKinds}
+	if kind != "" {
+		if !slices.Contains(QueryKinds, kind) {
+			return q, fmt.Errorf("unknown kind %q: want one of %s", kind, strings.Join(QueryKinds, ", "))
+		}
+		q.kinds = []string{kind}
+	}
+	if q.name == "" || strings.ContainsAny(q.name, " \t\n") {
+		return q, fmt.Errorf("%q is nothing to explain: want an address, a CIDR, a node, NAMESPACE/POD, a pool or a check's ID", text)
+	}
+	if q.wants("check") {
+		c, err := checks.All.ByID(q.name)
+		if kind == "check" && err != nil {
+			return q, err
+		}
+		if c != nil {
+			q.Check = c
+			return q, nil
+		}
+	}
+	if word, rest, ok := strings.Cut(q.name, "/"); ok && kind == "" && rest != "" {
+		switch strings.ToLower(word) {
+		case "ipamconfig", "ipamconfiguration", "cluster":
+			return q, fmt.Errorf("%q is of the whole cluster: \"calico-audit report -o wide --check config\" shows what is found about it", text)
+		}
+		if k := typedKinds[strings.ToLower(word)]; k != "" {
+			if err := q.parseNumbers(rest); err != nil {
+				return q, err
+			}
+			if k != "ip" || q.addr.IsValid() {
+				q.typed = k
+			}
+			return q, nil
+		}
+	}
+	if err := q.parseNumbers(q.name); err != nil {
+		return q, err
+	}
+	return q, q.checkKind(kind)
+}
+
+// parseNumbers reads an address or a CIDR; a text that is neither is a name.
+func (q *Query) parseNumbers(text string) error {
+	if a, err := netip.ParseAddr(text); err == nil {
+		if a.Zone() != "" {
+			return fmt.Errorf("%q has a zone, which Calico's addresses do not have", text)
+		}
+		q.addr = a.Unmap()
+		return nil
+	}
+	before, _, cidr := strings.Cut(text, "/")
+	if a, _ := netip.ParseAddr(before); !cidr || !a.IsValid() {
+		return nil // a name, or NAMESPACE/POD
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return fmt.Errorf("%q is not a CIDR: %w", text, withoutPrefix(err))
+	}
+	if p.Addr().Is4In6() && p.Bits() >= 96 {
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	q.prefix = p.Masked()
+	if p.IsSingleIP() {
+		q.addr = p.Addr()
+	}
+	return nil
+}
+
+// withoutPrefix drops what netip puts before its errors: the call, and the text
+// that was to be read.
+func withoutPrefix(err error) error {
+	s := err.Error()
+	if i := strings.LastIndex(s, ": "); i >= 0 {
+		s = s[i+2:]
+	}
+	return errors.New(s)
+}
+
+func (q *Query) checkKind(kind string) error {
+	switch {
+	case kind == "ip" && !q.addr.IsValid():
+		return fmt.Errorf("%q is not an address", q.Text)
+	case kind == "pod" && strings.Count(q.name, "/") != 1:
+		return fmt.Errorf("%q is not NAMESPACE/POD", q.Text)
+	}
+	return nil
+}
+
+// wants tells whether a kind is looked for.
+func (q *Query) wants(kind string) bool { return slices.Contains(q.kinds, kind) }
+
+// named returns the names under which a kind is looked for: the whole text, and
+// for KIND/NAME of that kind the name.
+func (q *Query) named(kind string) []string {
+	if !q.wants(kind) {
+		return nil
+	}
+	if q.typed == kind {
+		return []string{q.name, q.bare()}
+	}
+	return []string{q.name}
+}
+
+// bare returns the name without the kind that it began with.
+func (q *Query) bare() string {
+	if q.typed == "" {
+		return q.name
+	}
+	_, rest, _ := strings.Cut(q.name, "/")
+	return rest
+}
+
+// isAddress tells whether the query is an address that is to be explained.
+func (q *Query) isAddress() bool {
+	return q.addr.IsValid() && q.wants("ip") && (q.typed == "" || q.typed == "ip")
+}
+
+// isCIDR tells whether the query is a CIDR, or an address that may be meant as
+// one.
+func (q *Query) isCIDR(kind string) bool {
+	return q.prefix.IsValid() && q.wants(kind) && (q.typed == "" || q.typed == kind)
+}
+
+// NotFoundError says that nothing of a name was seen.
+type NotFoundError struct {
+	Query Query
+	// Unreadable says what is wrong with an object of that name, where there is
+	// one that could not be understood.
+	Unreadable string
+	// Name is the name without the kind before it, and Names are those that there
+	// are, for suggestions.
+	Name  string
+	Names []string
+}
+
+// Error says what was looked for.
+func (e *NotFoundError) Error() string {
+	if e.Unreadable != "" {
+		return fmt.Sprintf("%q could not be understood: %s", e.Query.Text, e.Unreadable)
+	}
+	what := "node, pool, block or handle"
+	switch {
+	case len(e.Query.kinds) == 1:
+		what = e.Query.kinds[0]
+	case e.Query.typed == "pod":
+		what = "pod"
+	case e.Query.typed != "":
+		what = e.Query.typed + ", pod or check"
+	case strings.Contains(e.Query.name, "/"):
+		what = "pod or check"
+	}
+	return fmt.Sprintf("no %s %q", what, e.Query.Text)
+}

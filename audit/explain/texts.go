@@ -1,0 +1,147 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// poolFacts are what an engineer asks of the pool that something lies in.
+func (x *explainer) poolFacts(s *builder, p *state.Pool) {
+	src := poolSource(p)
+	s.factf(src, "pool", "%s, %s in blocks of /%d (%s)", p.Name, p.CIDR, p.BlockSize, state.PluralCount(p.BlockAddresses(), "address"))
+	s.fact(src, "state", poolState(p))
+	s.fact(src, "assigned", assignmentText(p))
+	s.fact(src, "serves", state.UsesText(p))
+	s.fact(src, "encapsulation", encapText(p.Pool))
+	if p.DisableBGPExport {
+		s.fact(src, "BGP", "its routes are not exported (disableBGPExport)")
+	}
+	s.fact(src, "nodes", selectorText(p.NodeSelector, p.NodeSelection))
+	s.fact(src, "namespaces", selectorText(p.NamespaceSelector, p.NamespaceSelection))
+}
+
+func poolState(p *state.Pool) string {
+	out := "enabled"
+	if p.Disabled {
+		out = "disabled: it hands out nothing; what it handed out stays in use"
+	}
+	if p.NotAllocatable != "" {
+		out += "; Calico marks it not allocatable (" + p.NotAllocatable + ")"
+	}
+	return out
+}
+
+func assignmentText(p *state.Pool) string {
+	if p.Automatic {
+		return "automatically"
+	}
+	return "only where a pod or its namespace asks for the pool (assignmentMode Manual)"
+}
+
+func encapText(p *blocks.Pool) string {
+	var out []string
+	for _, e := range []struct {
+		name string
+		mode blocks.Encap
+	}{{"VXLAN", p.VXLAN}, {"IPIP", p.IPIP}} {
+		if e.mode != "" && e.mode != blocks.EncapNever {
+			out = append(out, fmt.Sprintf("%s (%s)", e.name, e.mode))
+		}
+	}
+	if len(out) == 0 {
+		return "none"
+	}
+	return strings.Join(out, ", ")
+}
+
+func selectorText(text string, s *state.Selector) string {
+	switch {
+	case s.Err != nil:
+		return fmt.Sprintf("selector %q cannot be parsed: %v", text, s.Err)
+	case s.SelectsAll():
+		return "all"
+	}
+	return "those that match " + text
+}
+
+// ownerWord names an owner within a sentence.
+func ownerWord(o blocks.Owner) string {
+	switch {
+	case o.Node() != "":
+		return "node " + o.Node()
+	case o.Kind == blocks.VirtualOwner:
+		return o.String() + ", which serves LoadBalancer services"
+	}
+	return state.OwnerText(o)
+}
+
+// tunnelName calls a type of tunnel address by its name.
+func tunnelName(kind string) string {
+	switch kind {
+	case blocks.TypeIPIP:
+		return "IPIP tunnel"
+	case blocks.TypeVXLAN:
+		return "VXLAN tunnel"
+	case blocks.TypeVXLANv6:
+		return "VXLAN tunnel (IPv6)"
+	case blocks.TypeWireguard:
+		return "WireGuard tunnel"
+	case blocks.TypeWireguardV6:
+		return "WireGuard tunnel (IPv6)"
+	}
+	return kind
+}
+
+// since writes " since TIME", or nothing for a time that is not known.
+func since(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return " since " + state.FormatTime(t)
+}
+
+// comma puts a comma before a phrase that is not empty.
+func comma(phrase string) string {
+	if phrase == "" {
+		return ""
+	}
+	return "," + phrase
+}
+
+// holder says in a few words what an allocated ordinal is for.
+func (x *explainer) holder(b *state.Block, ordinal int) string {
+	a := b.At(ordinal)
+	if a == nil {
+		return "attributes that do not exist"
+	}
+	switch state.KindOf(b, a) {
+	case state.UseCooling:
+		return "nobody: released at " + state.FormatTime(a.Released) + " and cooling down"
+	case state.UseWindows:
+		return "nobody: a Windows node keeps it back"
+	case state.UseTunnel:
+		kind, node := a.TunnelOf()
+		return "the " + tunnelName(kind) + " of node " + state.OrNone(node)
+	case state.UseVM:
+		if namespace, name, _ := a.VMOf(); name != "" {
+			return "virtual machine " + namespace + "/" + name
+		}
+		return "a virtual machine"
+	case state.UsePod:
+		return "pod " + a.Namespace + "/" + a.Pod
+	case state.UseService:
+		if a.Service != "" {
+			return "service " + state.JoinNonEmpty(a.Namespace, a.Service)
+		}
+		return "a LoadBalancer service"
+	case state.UseUnknown:
+	}
+	if a.Handle != "" {
+		return "handle " + a.Handle
+	}
+	return "something without a name"
+}

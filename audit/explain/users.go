@@ -1,0 +1,241 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// useNeeds are the reads without which it is not known whether an address is
+// used.
+var useNeeds = []blocks.Resource{blocks.Nodes, blocks.Pods}
+
+// user is something that names an address as its own.
+type user struct {
+	// what it is, such as "pod shop/web"; where is the node that it is on.
+	what, where string
+	// how it names the address, and the object that does.
+	how, source string
+	// past is true for a pod that will not use the address again.
+	past bool
+}
+
+// describe writes users for a sentence.
+func describe(users []user) []string {
+	out := make([]string, len(users))
+	for i, u := range users {
+		out[i] = u.what + state.NodePhrase(u.where)
+		if u.past {
+			out[i] += ", which is finished"
+		}
+	}
+	return out
+}
+
+// allPast tells whether there are users, and none that uses the address still.
+func allPast(users []user) bool {
+	return len(users) > 0 && !slices.ContainsFunc(users, func(u user) bool { return !u.past })
+}
+
+// usersOf returns what names an address: tunnels and nodes first, then pods, the
+// live ones first.
+func (x *explainer) usersOf(a netip.Addr) (out []user) {
+	for _, t := range x.TunnelsAt(a) {
+		out = append(out, user{
+			what: "the " + tunnelName(t.Type) + " of node " + t.Node.Name,
+			how:  "the node's annotations give its " + tunnelName(t.Type) + " this address", source: nodeSource(t.Node),
+		})
+	}
+	for i := range x.Nodes {
+		n := &x.Nodes[i]
+		if slices.ContainsFunc(n.Addresses, func(p netip.Prefix) bool { return p.Addr() == a }) {
+			out = append(out, user{what: "node " + n.Name + " itself", how: "the node's own address, by which Calico reaches it", source: nodeSource(n)})
+		}
+	}
+	var past []user
+	hosts := 0
+	for _, w := range x.Users(a) {
+		u := user{what: "pod " + w.FullName(), where: w.Node, how: podClaim(w, a), source: podSource(w), past: w.Finished()}
+		switch {
+		case u.past:
+			past = append(past, u)
+		case w.HostNetwork:
+			if hosts++; hosts <= 1 {
+				u.what, u.how = "the host network of "+state.OrNone(w.Node), "pods on the host's network have it, such as "+w.FullName()
+				u.where = ""
+				out = append(out, u)
+			}
+		default:
+			out = append(out, u)
+		}
+	}
+	return append(out, past...)
+}
+
+// podClaim says how a pod names an address, and how the pod stands.
+func podClaim(w *blocks.Workload, a netip.Addr) string {
+	status, annotation := slices.Contains(w.StatusIPs, a), slices.Contains(w.AnnotationIPs, a)
+	where := "in its status"
+	switch {
+	case status && annotation:
+		where = "in its status and in Calico's annotation"
+	case annotation:
+		where = "in Calico's annotation, and not in its status"
+	case !status:
+		where = "for a secondary interface, in the annotation k8s.v1.cni.cncf.io/network-status alone"
+	}
+	return where + "; " + podState(w)
+}
+
+// podState says how a pod stands: "Running on n1 since …".
+func podState(w *blocks.Workload) string {
+	out := w.Phase
+	if out == "" {
+		out = "without a phase"
+	}
+	if w.Node == "" {
+		out += ", not bound to a node"
+	}
+	out += state.NodePhrase(w.Node) + since(w.Started)
+	if !w.Deleting.IsZero() {
+		out += ", being deleted since " + state.FormatTime(w.Deleting)
+	}
+	if w.NetworkRemoved {
+		out += ", its network taken down"
+	}
+	return out
+}
+
+// usedBySection lists what names an address, what became of what the allocation
+// names, and what that comes to.
+func (x *explainer) usedBySection(s *builder, a netip.Addr, users []user, ref state.AllocationRef, allocated bool) {
+	s.section("Used by")
+	for _, u := range users {
+		s.fact(u.source, strings.TrimPrefix(u.what, "the "), u.how)
+	}
+	attr := ref.AttributesIf(allocated)
+	if attr != nil {
+		x.namedByAllocation(s, a, ref, attr)
+	}
+	if g := x.FirstMissing(useNeeds); g != nil {
+		s.fact("", "not known", g.String())
+	} else if len(users) == 0 && !x.servesNoPod(ref, attr) {
+		s.fact("", "nobody", "no pod and no node names it")
+	}
+	if attr != nil && x.FirstMissing(useNeeds) == nil {
+		s.fact("", "verdict", verdictText(x.Classify(ref)))
+	}
+}
+
+// verdictText is a verdict on an allocation, with its reason.
+func verdictText(v state.Validity) string {
+	switch {
+	case strings.HasPrefix(v.Why, "not judged"):
+		return v.Why
+	case v.Unknown:
+		return "owner not known: " + v.Why
+	case v.Owned:
+		return "owned: " + v.Why
+	}
+	return "nothing seems to own it: " + v.Why
+}
+
+// servesNoPod tells whether an allocation is for something that neither pods nor
+// nodes would name.
+func (x *explainer) servesNoPod(ref state.AllocationRef, attr *blocks.Attributes) bool {
+	switch state.KindOf(ref.Block, attr) {
+	case state.UseService, state.UseCooling, state.UseWindows:
+		return true
+	case state.UseUnknown, state.UsePod, state.UseTunnel, state.UseVM:
+	}
+	return false
+}
+
+// namedByAllocation says how the pod or node stands that an allocation names and
+// that does not name the address itself.
+func (x *explainer) namedByAllocation(s *builder, a netip.Addr, ref state.AllocationRef, attr *blocks.Attributes) {
+	sort := state.KindOf(ref.Block, attr)
+	if sort == state.UseVM {
+		x.namedVM(s, attr)
+	}
+	kind, node := attr.TunnelOf()
+	switch {
+	case sort == state.UseTunnel && len(x.TunnelsAt(a)) == 0 && node != "":
+		if n := x.nodeNamed(node); n != nil {
+			s.factf(nodeSource(n), "node "+node, "the allocation is for its %s; the node's annotations do not name the address", tunnelName(kind))
+		} else {
+			s.factf("", "node "+node, "the allocation is for its %s; %s", tunnelName(kind), x.noNode(node))
+		}
+	case attr.Pod != "" && !slices.ContainsFunc(x.Users(a), func(w *blocks.Workload) bool { return w.Name == attr.Pod && w.Namespace == attr.Namespace }):
+		name := "pod " + attr.Namespace + "/" + attr.Pod
+		if w := x.Pod(attr.Namespace, attr.Pod); w != nil {
+			s.factf(podSource(w), name, "the allocation is for it, and it does not name the address: %s; %s", podState(w), podAddresses(w))
+		} else if x.unread(blocks.Pods) == "" {
+			s.fact("", name, "the allocation is for it, and no such pod exists")
+		}
+	case sort == state.UseService:
+		s.fact(blockSource(ref.Block), "service", "the allocation is for a LoadBalancer service; services are not read")
+	}
+}
+
+// namedVM says how the virtual machine stands that an allocation is for.
+func (x *explainer) namedVM(s *builder, attr *blocks.Attributes) {
+	namespace, name, _ := attr.VMOf()
+	if name == "" {
+		s.fact("", "virtual machine", "the allocation is for one, and does not tell which")
+		return
+	}
+	what := "virtual machine " + namespace + "/" + name
+	exists := state.HasVM(x.VMs, namespace, name)
+	runs := state.HasVM(x.VMInstances, namespace, name)
+	switch {
+	case !x.VMsKnown:
+		s.fact("", what, "the allocation is for it; virtual machines were not read")
+	case exists && runs:
+		s.fact("virtualmachine/"+namespace+"/"+name, what, "the allocation is for it; it exists, and an instance of it")
+	case exists:
+		s.fact("virtualmachine/"+namespace+"/"+name, what, "the allocation is for it; it exists, without an instance: it is stopped")
+	case runs:
+		s.fact("virtualmachineinstance/"+namespace+"/"+name, what, "the allocation is for it; an instance exists, and no VirtualMachine")
+	default:
+		s.fact("", what, "the allocation is for it, and neither it nor an instance of it exists")
+	}
+	if alt := attr.Alternate; alt != nil {
+		s.factf("", "alternate owner", "pod %s%s, which takes the address over when the migration ends", alt.Namespace+"/"+alt.Pod, state.NodePhrase(alt.Node))
+	}
+}
+
+// podAddresses lists the addresses of a pod for a sentence.
+func podAddresses(w *blocks.Workload) string {
+	var out []string
+	for a := range w.Addresses {
+		out = append(out, a.String())
+	}
+	if len(out) == 0 {
+		return "it has no address yet"
+	}
+	return "it has " + state.Each(out)
+}
+
+// nodeNamed returns a node that exists, or nil.
+func (x *explainer) nodeNamed(name string) *blocks.Node {
+	if h := x.NodeState(name); h != nil {
+		return h.Node
+	}
+	return nil
+}
+
+// noNode says that a node does not exist, or why that is not known.
+func (x *explainer) noNode(name string) string {
+	switch {
+	case x.unread(blocks.Nodes) != "":
+		return "whether the node exists is " + x.unread(blocks.Nodes)
+	case x.UnreadableNode(name):
+		return "the node could not be understood"
+	}
+	return fmt.Sprintf("no node %s exists", name)
+}

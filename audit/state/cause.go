@@ -1,0 +1,217 @@
+package state
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Cause is why a node without a block cannot claim one.
+type Cause string
+
+// The causes, in the order in which they are looked for: each hides the ones
+// after it, as it does in Calico's allocator (libcalico-go ipam/ipam.go,
+// autoAssign and findOrClaimBlock).
+const (
+	// CauseNone: nothing keeps the node from claiming a block.
+	CauseNone Cause = ""
+	// CauseSelector: a pool has a selector that cannot be parsed, and Calico then
+	// refuses every assignment of the family.
+	CauseSelector Cause = "a pool's selector cannot be parsed"
+	// CauseNoPool: no enabled pool of the family that serves workloads selects
+	// the node.
+	CauseNoPool Cause = "no pool selects the node"
+	// CauseUnserved: a pod waits that no pool may serve, for what it asks for or for
+	// its namespace. It is the cause of single pods (see [Stuck]).
+	CauseUnserved Cause = "no pool may serve it"
+	// CauseNoAuto: autoAllocateBlocks is off, so that nodes claim no blocks.
+	CauseNoAuto Cause = "automatic blocks are off"
+	// CauseLimit: the node has as many affinities as maxBlocksPerHost allows.
+	CauseLimit Cause = "the block limit is reached"
+	// CauseStrict: its pools have no block left, and strict affinity forbids
+	// borrowing.
+	CauseStrict Cause = "its pools are out of blocks, and strict affinity forbids borrowing"
+	// CauseFull: its pools have neither a block nor an address left.
+	CauseFull Cause = "its pools are out of blocks and addresses"
+	// CauseNoBlocks: its pools have no block left; its pods borrow.
+	CauseNoBlocks Cause = "its pools are out of blocks"
+)
+
+// PreventsAllocation tells whether pods cannot get an address at all under the cause.
+func (c Cause) PreventsAllocation() bool { return c != CauseNone && c != CauseNoBlocks }
+
+// cause says why the node cannot claim a block: the gravest of what keeps its pods
+// from it.
+func (st *State) cause(n *NodeBlockStatus) (Cause, string) {
+	if c, detail := st.selectorCause(n); c != CauseNone {
+		return c, detail
+	}
+	requests := st.requests(n)
+	if len(requests) == 0 {
+		return CauseNoPool, st.whyNoPool(n)
+	}
+	cause, detail := CauseNone, ""
+	for _, pools := range requests {
+		c, d := st.causeFor(n, pools)
+		if c.PreventsAllocation() && !cause.PreventsAllocation() || cause == CauseNone && (c != CauseNone || detail == "") {
+			cause, detail = c, d
+		}
+	}
+	return cause, detail
+}
+
+// selectorCause is the cause of a pool whose selector cannot be parsed.
+func (st *State) selectorCause(n *NodeBlockStatus) (Cause, string) {
+	for _, p := range st.Pools {
+		if p.Family() == n.Family && p.refuses(n.Host.Node) {
+			return CauseSelector, fmt.Sprintf("pool %s: %v", p.Name, p.SelectorError())
+		}
+	}
+	return CauseNone, ""
+}
+
+// causeFor says why the node cannot claim a block of some pools, which are all that
+// one assignment may use.
+func (st *State) causeFor(n *NodeBlockStatus, pools []*Pool) (Cause, string) {
+	if st.HealsItself(n, pools) {
+		return CauseNone, "it has an affinity whose block does not exist: its next assignment makes the block"
+	}
+	if !st.IPAM.AutoAllocateBlocks {
+		return CauseNoAuto, "autoAllocateBlocks is false in the IPAM configuration: blocks must be given to nodes by hand"
+	}
+	if have, limit := st.LimitCount(n, pools), st.IPAM.BlockLimit(); have >= limit {
+		return CauseLimit, fmt.Sprintf("the node has %s of %d allowed, and no unused address in a block of its own", Plural(have, "affinity"), limit)
+	}
+	if st.Claimable(pools, n.Host) {
+		return CauseNone, ""
+	}
+	available := blocks.Count{}
+	for _, p := range pools {
+		available = available.Add(p.Addrs.Available)
+	}
+	names := PoolNames(pools)
+	switch {
+	case st.IPAM.StrictAffinity:
+		return CauseStrict, fmt.Sprintf("no block is left in %s; %s still unused in other nodes' blocks may not be borrowed", names, PluralCount(available, "address"))
+	case available.IsZero():
+		return CauseFull, "neither a block nor an address is left in " + names
+	}
+	return CauseNoBlocks, fmt.Sprintf("no block is left in %s; its pods borrow from the %s still unused in other nodes' blocks", names, PluralCount(available, "address"))
+}
+
+// HealsItself tells whether the node has an affinity, in one of some pools, whose
+// block does not exist. Calico's allocator walks a node's affinities before anything
+// else and makes such a block (libcalico-go ipam/ipam.go, getBlockFromAffinity).
+func (st *State) HealsItself(n *NodeBlockStatus, pools []*Pool) bool {
+	return slices.ContainsFunc(n.Host.Affinities, func(a *blocks.Affinity) bool {
+		return !a.SoftDeleted && blocks.FamilyOf(a.CIDR.Addr()) == n.Family && st.BlockOf(a.CIDR) == nil &&
+			slices.Contains(pools, st.PoolOf(a.CIDR)) && !st.Reserved.Covers(a.CIDR)
+	})
+}
+
+// OnlyWay tells whether an affinity without a block is the way by which its node
+// comes by one: its next assignment makes the block, and automatic blocks being off it
+// gets no other.
+func (st *State) OnlyWay(a *blocks.Affinity) bool {
+	h, f := st.nodeStates[a.Owner.Node()], blocks.FamilyOf(a.CIDR.Addr())
+	if h == nil || h.Node == nil || st.IPAM.AutoAllocateBlocks {
+		return false
+	}
+	n := &NodeBlockStatus{Host: &NodeState{Affinities: []*blocks.Affinity{a}}, Family: f}
+	return st.HealsItself(n, st.WorkloadPools(h.Node, f)) || slices.ContainsFunc(h.Workloads, func(w *blocks.Workload) bool {
+		return w.Live() && st.HealsItself(n, st.PodPools(w, h.Node, f))
+	})
+}
+
+// Claimable tells whether a host could claim a block of any of the pools now.
+func (st *State) Claimable(pools []*Pool, h *NodeState) bool {
+	for _, p := range pools {
+		if !p.Slots.Allocatable.IsZero() {
+			return true
+		}
+	}
+	return st.reclaimedByAllocator(pools, h) > 0
+}
+
+// emptyBlockMinAge is how long ago a block must have been claimed before Calico
+// v3.32 and newer let another node take it over empty.
+const emptyBlockMinAge = time.Minute
+
+// reclaimedByAllocator counts the empty blocks of other nodes that the allocator
+// would take for a host: Calico v3.32 and newer release such a block when a
+// pool has none left.
+func (st *State) reclaimedByAllocator(pools []*Pool, h *NodeState) int {
+	if !affinity.AtLeast(st.Cluster.CalicoVersion, 3, 32) {
+		return 0
+	}
+	count := 0
+	for _, p := range pools {
+		for _, b := range p.Blocks {
+			claimed := cmp.Or(b.Claimed, b.Created)
+			if b.Used == 0 && b.Usable() && b.CIDR.Bits() == p.BlockSize && !st.Reserved.Covers(b.CIDR) && b.Owner.Kind == blocks.HostOwner && b.Owner.Name != h.Name &&
+				!claimed.IsZero() && st.Cluster.TakenAt.Sub(claimed) > emptyBlockMinAge {
+				count++
+			}
+		}
+	}
+	return count
+}
+
+// LimitCount is how many affinities of a family the allocator would count against a
+// node's limit when it may use some pools: those in these pools, whatever their state
+// and whether or not a block goes with them (libcalico-go ipam/ipam.go,
+// prepareAffinityBlocksForHost). In what was read without any affinity they were left
+// out, and its blocks stand for them.
+func (st *State) LimitCount(n *NodeBlockStatus, pools []*Pool) (count int) {
+	counts := func(cidr netip.Prefix) bool {
+		p := st.PoolOf(cidr)
+		return blocks.FamilyOf(cidr.Addr()) == n.Family && p != nil && slices.Contains(pools, p)
+	}
+	for _, a := range n.Host.Affinities {
+		if !a.SoftDeleted && counts(a.CIDR) {
+			count++
+		}
+	}
+	if len(st.Affinities) > 0 {
+		return count
+	}
+	for _, b := range n.Host.Blocks {
+		if counts(b.CIDR) {
+			count++
+		}
+	}
+	return count
+}
+
+func (st *State) whyNoPool(n *NodeBlockStatus) string {
+	var why []string
+	for _, p := range st.Pools {
+		if p.Family() != n.Family {
+			continue
+		}
+		switch {
+		case p.Disabled:
+			why = append(why, p.Name+" is disabled")
+		case p.NotAllocatable != "":
+			why = append(why, fmt.Sprintf("%s is not allocatable (%s)", p.Name, p.NotAllocatable))
+		case !p.Deleting.IsZero():
+			why = append(why, p.Name+" is being deleted")
+		case !p.Allows(blocks.UseWorkload):
+			why = append(why, p.Name+" does not allow workloads")
+		case !p.Automatic:
+			why = append(why, p.Name+" is used only where pods ask for it")
+		default:
+			why = append(why, fmt.Sprintf("%s selects %q", p.Name, p.NodeSelector))
+		}
+	}
+	if len(why) == 0 {
+		return fmt.Sprintf("there is no %s pool", n.Family)
+	}
+	return strings.Join(why, "; ")
+}

@@ -1,0 +1,60 @@
+package state
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// faults returns the contradictions within a block, in words. Every ordinal
+// must be allocated or queued as unallocated, and not both; allocations must
+// point to attributes that exist; no allocation may be newer than the block.
+// These are the invariants that Calico's allocator keeps and relies on
+// (libcalico-go ipam/ipam_block.go).
+func faults(b *blocks.Block) []string {
+	var out []string
+	size := len(b.Ordinals)
+	if want, ok := blocks.Addresses(b.CIDR).Int(); !ok || want != size {
+		out = append(out, fmt.Sprintf("it records %d addresses where its CIDR has %s", size, blocks.Addresses(b.CIDR)))
+	}
+	referenced := make([]bool, len(b.Attributes))
+	for i, o := range b.Ordinals {
+		switch {
+		case o == blocks.Free:
+		case o < 0 || int(o) >= len(b.Attributes):
+			out = append(out, fmt.Sprintf("ordinal %d points to attributes %d, of which there are %d", i, o, len(b.Attributes)))
+		default:
+			referenced[o] = true
+		}
+	}
+	for i, ok := range referenced {
+		if !ok {
+			out = append(out, fmt.Sprintf("no address uses attributes %d", i))
+		}
+	}
+	queued := make([]bool, size)
+	for _, u := range b.Unallocated {
+		switch {
+		case u < 0 || int(u) >= size:
+			out = append(out, fmt.Sprintf("ordinal %d is queued as unallocated and lies outside the block", u))
+		case queued[u]:
+			out = append(out, fmt.Sprintf("ordinal %d is queued as unallocated twice", u))
+		case b.Ordinals[u] != blocks.Free:
+			queued[u] = true
+			out = append(out, fmt.Sprintf("ordinal %d is allocated and queued as unallocated", u))
+		default:
+			queued[u] = true
+		}
+	}
+	for i, o := range b.Ordinals {
+		if o == blocks.Free && !queued[i] {
+			out = append(out, fmt.Sprintf("ordinal %d is neither allocated nor queued as unallocated", i))
+		}
+	}
+	for _, s := range b.OrdinalSequences {
+		if s.Sequence > b.Sequence {
+			out = append(out, fmt.Sprintf("ordinal %d was allocated at sequence %d, and the block is at %d", s.Ordinal, s.Sequence, b.Sequence))
+		}
+	}
+	return out
+}

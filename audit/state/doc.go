@@ -1,0 +1,11 @@
+// Package state builds a [State]: a snapshot with indexes and with every verdict that
+// more than one reader needs, each decided once and with its reason: who owns an
+// address, which blocks a node can use and why it has none, which empty blocks may be
+// released and why not, what becomes of borrowed addresses, what the host views prove.
+//
+// A State is immutable, so that any number of readers may use it at once. Checks,
+// explanations, repairs, the page and the metrics say what it decides, and decide
+// nothing of their own. The files about one thing share its name: owner.go who owns an
+// address, block_status.go and cause.go how a node stands with blocks, empty.go and
+// retain.go which blocks may go, hosts_*.go what nodes themselves show.
+package state

@@ -1,0 +1,238 @@
+package state
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/projectcalico/calico/libcalico-go/lib/selector"
+	"github.com/projectcalico/calico/libcalico-go/lib/selector/parser"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Selector is a parsed selector; sel is nil for an empty one, which selects
+// all.
+type Selector struct {
+	sel *selector.Selector
+	Err error
+}
+
+func parseSelector(text string) *Selector {
+	if text == "" {
+		return &Selector{}
+	}
+	sel, err := selector.Parse(text)
+	return &Selector{sel, err}
+}
+
+func (s *Selector) matches(labels map[string]string) bool {
+	if s.Err != nil {
+		return false
+	}
+	return s.sel == nil || s.sel.Evaluate(labels)
+}
+
+// SelectsAll tells whether the selector matches everything, however it is written.
+func (s *Selector) SelectsAll() bool {
+	return s.Err == nil && (s.sel == nil || matchesAll(s.sel.Root()))
+}
+
+func matchesAll(n parser.Node) bool {
+	switch n := n.(type) {
+	case *parser.AllNode, *parser.GlobalNode:
+		return true
+	case *parser.AndNode:
+		return !slices.ContainsFunc(n.Operands, func(o parser.Node) bool { return !matchesAll(o) })
+	case *parser.OrNode:
+		return slices.ContainsFunc(n.Operands, matchesAll)
+	}
+	return false
+}
+
+// ServesAllNamespaces tells whether pods of any namespace may use the pool.
+func (p *Pool) ServesAllNamespaces() bool { return p.NamespaceSelection.SelectsAll() }
+
+// SelectorError returns what is wrong with the pool's selectors, or nil.
+func (p *Pool) SelectorError() error {
+	if p.NodeSelection.Err != nil {
+		return p.NodeSelection.Err
+	}
+	return p.NamespaceSelection.Err
+}
+
+// refuses tells whether a selector of the pool that cannot be parsed makes Calico
+// refuse every unrequested assignment of its family on a node. Pools that are
+// disabled or not automatic are not looked at, and a namespace selector only
+// where the node selector matches (libcalico-go ipam/ipam.go, determinePools).
+func (p *Pool) refuses(n *blocks.Node) bool {
+	if p.Disabled || !p.Automatic {
+		return false
+	}
+	return p.NodeSelection.Err != nil || p.NamespaceSelection.Err != nil && p.SelectsNode(n)
+}
+
+// HandsOut tells whether Calico assigns from the pool at all, to whomever: it is
+// enabled, and neither being deleted nor marked as not allocatable.
+func (p *Pool) HandsOut() bool {
+	return p.WhyClosed() == ""
+}
+
+// SelectsNode tells whether the pool's node selector matches a node.
+func (p *Pool) SelectsNode(n *blocks.Node) bool { return p.NodeSelection.matches(n.Labels) }
+
+// SelectsNamespace tells whether the pool's namespace selector matches a
+// namespace; nil stands for one that is not known, which has no labels.
+func (p *Pool) SelectsNamespace(ns *blocks.Namespace) bool {
+	if ns == nil {
+		return p.NamespaceSelection.matches(map[string]string{})
+	}
+	return p.NamespaceSelection.matches(ns.Labels)
+}
+
+// WorkloadPools returns the pools of a family that serve workloads, assign
+// automatically and select a node, whatever the namespace.
+func (st *State) WorkloadPools(n *blocks.Node, f blocks.Family) []*Pool {
+	var out []*Pool
+	for _, p := range st.Pools {
+		if p.ServesWorkloads() && p.Automatic && p.Family() == f && p.SelectsNode(n) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// requestedNames returns the names or CIDRs of the pools that a pod, or else its
+// namespace, asks for by annotation.
+func (st *State) requestedNames(w *blocks.Workload, f blocks.Family) []string {
+	of := func(v4, v6 []string) []string {
+		if f == blocks.IPv6 {
+			return v6
+		}
+		return v4
+	}
+	names := of(w.PoolsV4, w.PoolsV6)
+	if ns := st.Namespace(w.Namespace); len(names) == 0 && ns != nil {
+		names = of(ns.PoolsV4, ns.PoolsV6)
+	}
+	return names
+}
+
+// RequestedPools returns the pools that a pod, or else its namespace, asks for
+// by annotation, and whether it asks at all. Such pools are used whatever their
+// selectors and assignment mode (libcalico-go ipam/ipam.go, determinePools; the
+// order of precedence is that of cni-plugin/pkg/k8s). Names that no enabled pool
+// has are left out.
+func (st *State) RequestedPools(w *blocks.Workload, f blocks.Family) (pools []*Pool, asked bool) {
+	names := st.requestedNames(w, f)
+	for _, name := range names {
+		if p := st.PoolByNameOrCIDR(name); p != nil && !p.Disabled && p.Family() == f {
+			pools = append(pools, p)
+		}
+	}
+	return pools, len(names) > 0
+}
+
+// unmetRequest says which pool that a pod asks for Calico does not assign from: it
+// then refuses the pod, whatever else it asks for. Empty if there is none.
+func (st *State) unmetRequest(w *blocks.Workload, f blocks.Family) string {
+	for _, name := range st.requestedNames(w, f) {
+		switch p := st.PoolByNameOrCIDR(name); {
+		case p == nil:
+			return fmt.Sprintf("it asks for pool %s, which does not exist", name)
+		case p.Family() != f:
+			return fmt.Sprintf("it asks for pool %s, which is no %s pool", name, f)
+		case !p.HandsOut():
+			return fmt.Sprintf("it asks for pool %s: %s", name, p.WhyClosed())
+		}
+	}
+	return ""
+}
+
+// WhyClosed says why Calico assigns nothing from the pool; empty if it does.
+func (p *Pool) WhyClosed() string {
+	switch {
+	case p.Disabled:
+		return "it is disabled"
+	case p.NotAllocatable != "":
+		return fmt.Sprintf("Calico marks it not allocatable (%s)", p.NotAllocatable)
+	case !p.Deleting.IsZero():
+		return "it is being deleted"
+	}
+	return ""
+}
+
+// MayServe tells whether a pod on a node may get an address of a pool, and why or why
+// not; n is nil for a pod that is bound to none, or whose node is not known.
+func (st *State) MayServe(p *Pool, w *blocks.Workload, n *blocks.Node) (why string, ok bool) {
+	asked, asks := st.RequestedPools(w, p.Family())
+	unmet := ""
+	if asks {
+		unmet = st.unmetRequest(w, p.Family())
+	}
+	switch {
+	case !p.HandsOut():
+		return p.WhyClosed(), false
+	case !p.Allows(blocks.UseWorkload):
+		return "it serves " + UsesText(p), false
+	case asks && slices.Contains(asked, p) && unmet != "":
+		return "asked for by annotation, and so is one that Calico refuses the pod for: " + unmet, false
+	case asks && slices.Contains(asked, p):
+		return "asked for by annotation", true
+	case asks:
+		return "others are asked for by annotation", false
+	case !p.Automatic:
+		return "it serves only pods that ask for it", false
+	case n == nil:
+		return "the pod is not bound to a node, which a selector could be held to", false
+	case !p.SelectsNode(n):
+		return fmt.Sprintf("it does not select node %s (%s)", n.Name, p.NodeSelector), false
+	case !p.SelectsNamespace(st.Namespace(w.Namespace)):
+		return fmt.Sprintf("it does not select namespace %s (%s)", w.Namespace, p.NamespaceSelector), false
+	}
+	return "it selects the node and the namespace", true
+}
+
+// PodPools returns the pools that a pod may get an address of a family from.
+func (st *State) PodPools(w *blocks.Workload, n *blocks.Node, f blocks.Family) (out []*Pool) {
+	for _, p := range st.Pools {
+		if p.Family() != f {
+			continue
+		}
+		if _, ok := st.MayServe(p, w, n); ok {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (st *State) PoolByNameOrCIDR(s string) *Pool {
+	for _, p := range st.Pools {
+		if p.Name == s {
+			return p
+		}
+	}
+	if cidr, err := netip.ParsePrefix(s); err == nil {
+		for _, p := range st.Pools {
+			if p.CIDR == cidr.Masked() {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+// GeneralPools leaves out pools that only some namespaces may use, unless there
+// are no others: they do not help pods of which nothing is known yet.
+func GeneralPools(ps []*Pool) []*Pool {
+	var out []*Pool
+	for _, p := range ps {
+		if p.ServesAllNamespaces() {
+			out = append(out, p)
+		}
+	}
+	if len(out) == 0 {
+		return ps
+	}
+	return out
+}

@@ -1,0 +1,220 @@
+package state
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Reclaimability is the verdict on an empty block: whether it may be released now and,
+// if not, why it is held.
+type Reclaimability struct {
+	OK bool
+	// Held says why the block stays, and Code the same in one word; empty if OK.
+	Held string
+	Code RetainReason
+	// EmptySince is when the block was last written, which is the latest time at
+	// which it can have become empty; zero if unknown.
+	EmptySince time.Time
+}
+
+// ReleaseNeeds are the reads without which no block may be called releasable.
+// ReleaseNeeds are the reads without which no block may be called releasable.
+var ReleaseNeeds = []blocks.Resource{
+	blocks.Pools, blocks.Blocks, blocks.Affinities, blocks.Nodes, blocks.Pods, blocks.Namespaces, blocks.IPAMConfigs, blocks.ClusterInfos,
+	blocks.Reservations,
+}
+
+// ReclaimableKnown tells whether all was read that the verdict on empty blocks
+// needs.
+func (st *State) ReclaimableKnown() bool { return st.FirstMissing(ReleaseNeeds) == nil }
+
+func (st *State) FirstMissing(rs []blocks.Resource) *blocks.Gap {
+	for _, r := range rs {
+		if g, missing := st.Missing(r); missing {
+			return &g
+		}
+	}
+	return nil
+}
+
+// flannelLabel marks nodes on their way from Flannel to Calico; Calico's own
+// collector leaves their blocks alone (kube-controllers
+// pkg/controllers/flannelmigration).
+const flannelLabel, flannelDone = "projectcalico.org/node-network-during-migration", "calico"
+
+func (st *State) evaluateEmptyBlocks() {
+	missing := st.FirstMissing(ReleaseNeeds)
+	for _, b := range st.IPBlocks {
+		if b.Used > 0 {
+			continue
+		}
+		b.Reclaimability = st.evaluateAlone(b)
+		if missing != nil {
+			b.Reclaimability.retain(HeldNotRead, "not judged: %s", missing)
+		}
+	}
+	for _, h := range st.NodeStates {
+		if h.Node != nil {
+			st.keepLastBlocks(h)
+		}
+	}
+	for _, b := range st.IPBlocks {
+		b.Reclaimability.OK = b.Used == 0 && b.Reclaimability.Held == ""
+	}
+}
+
+// evaluateAlone judges an empty block without regard to its owner's other blocks.
+func (st *State) evaluateAlone(b *Block) Reclaimability {
+	r := Reclaimability{}
+	since, known := b.LastWrite()
+	if b.Claimed.After(since) {
+		since = b.Claimed
+	}
+	now := st.Cluster.TakenAt
+	known = known && !now.IsZero() && !since.After(now)
+	if known {
+		r.EmptySince = since
+	}
+	switch {
+	case b.Owner.Kind == blocks.VirtualOwner:
+		r.retain(HeldSpecial, "it serves LoadBalancer services")
+	case b.Owner != (blocks.Owner{}) && b.Owner.Kind != blocks.HostOwner:
+		r.retain(HeldSpecial, "its owner is written as %q, which Calico does not understand", b.Owner)
+	case b.SoftDeleted && b.ByUs:
+		r.retain(HeldMarked, "it is marked deleted already: a repair by calico-audit did not finish, which \"repair --soft-deleted\" does")
+	case b.SoftDeleted:
+		r.retain(HeldMarked, "it is marked deleted already")
+	case len(b.Faults) > 0:
+		r.retain(HeldCorrupt, "it is corrupt: %s", b.Faults[0])
+	case st.Info.Locked:
+		r.retain(HeldLocked, "the datastore is locked")
+	case since.After(now) && !now.IsZero():
+		r.retain(HeldUnknownAge, "its age is unknown: it was last written in the future, at %s", FormatTime(since))
+	case !known:
+		r.retain(HeldUnknownAge, "its age is unknown: nothing records when it was last written (kubectl hides managedFields unless asked with --show-managed-fields)")
+	case now.Sub(since) < st.Grace:
+		r.retain(HeldYoung, "it was written less than %s ago, at %s", ShortDuration(st.Grace), FormatTime(since))
+	}
+	st.holdByOthers(b, &r)
+	return r
+}
+
+// UnrecordedUser names a live pod or a tunnel that uses an address of an empty
+// block, as after a datastore was restored from a backup. Released, the block
+// could be claimed anew and the address be handed out a second time.
+func (st *State) UnrecordedUser(p netip.Prefix) string {
+	i, _ := slices.BinarySearchFunc(st.uses, p.Addr(), func(u use, a netip.Addr) int { return u.addr.Compare(a) })
+	for ; i < len(st.uses) && p.Contains(st.uses[i].addr); i++ {
+		if w := st.uses[i].workload; w.Live() {
+			return fmt.Sprintf("pod %s uses %s of it", w.FullName(), st.uses[i].addr)
+		}
+	}
+	j, _ := slices.BinarySearchFunc(st.tunnelAddrs, p.Addr(), netip.Addr.Compare)
+	if j < len(st.tunnelAddrs) && p.Contains(st.tunnelAddrs[j]) {
+		a := st.tunnelAddrs[j]
+		return fmt.Sprintf("the tunnel of %s uses %s of it", st.TunnelsAt(a)[0].Node.Name, a)
+	}
+	return ""
+}
+
+// UnreadableNode tells whether a node exists but could not be understood.
+func (st *State) UnreadableNode(name string) bool {
+	for _, g := range st.Unreadable(blocks.Nodes) {
+		if g.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// keepLastBlocks holds the blocks that a node must keep: one usable block per
+// family in the pools that serve it, and one in each pool that its pods ask for.
+func (st *State) keepLastBlocks(h *NodeState) {
+	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+		pools := st.WorkloadPools(h.Node, f)
+		st.keepOne(h, func(b *Block) bool { return InPools(b, pools) },
+			fmt.Sprintf("it is the last %s block of its node", f))
+		for _, w := range h.Workloads {
+			asked, _ := st.RequestedPools(w, f)
+			for _, p := range asked {
+				st.keepOne(h, func(b *Block) bool { return b.Pool == p },
+					fmt.Sprintf("it is its node's last block of pool %s, which pods there ask for", p.Name))
+			}
+		}
+	}
+}
+
+// keepOne holds the host's lowest empty block among those that belong to a set,
+// if the host has none in use there that is as good: one that it can go on with, with
+// a settled affinity; else one whose affinity is on its way in or out, the release of
+// which may be finished at any moment; else one without an affinity, which can be
+// given back; else any that is usable.
+func (st *State) keepOne(h *NodeState, member func(*Block) bool, why string) {
+	for _, good := range []func(*Block) bool{
+		func(b *Block) bool { return st.Keepable(b) && st.affinitySettled(b) }, st.Keepable,
+		func(b *Block) bool { return b.Usable() && !st.Reserved.Covers(b.CIDR) }, (*Block).Usable,
+	} {
+		var lowest *Block
+		for _, b := range h.Blocks {
+			if !good(b) || !member(b) {
+				continue
+			}
+			if b.Used > 0 {
+				return
+			}
+			if lowest == nil {
+				lowest = b
+			}
+		}
+		if lowest != nil {
+			lowest.Reclaimability.retain(HeldLast, "%s", why)
+			return
+		}
+	}
+}
+
+// Keepable tells whether a block of a node is one that the node can go on with: it is
+// usable, not wholly reserved, and its owner has an affinity to it. In what was read
+// without any affinity they were left out, and none is asked for.
+func (st *State) Keepable(b *Block) bool {
+	return b.Usable() && !st.Reserved.Covers(b.CIDR) && (len(st.Affinities) == 0 || st.ownAffinity(b) != nil)
+}
+
+// ownAffinity returns the affinity of a block's owner to it that is not marked
+// deleted; nil if there is none.
+func (st *State) ownAffinity(b *Block) *blocks.Affinity {
+	for _, a := range st.AffinitiesOf(b.CIDR) {
+		if a.Owner == b.Owner && !a.SoftDeleted {
+			return a
+		}
+	}
+	return nil
+}
+
+func (st *State) affinitySettled(b *Block) bool {
+	a := st.ownAffinity(b)
+	return a == nil || a.Effective() == blocks.Confirmed
+}
+
+func InPools(b *Block, pools []*Pool) bool {
+	for _, p := range pools {
+		if b.Pool == p {
+			return true
+		}
+	}
+	return false
+}
+
+func ShortDuration(d time.Duration) string {
+	s := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if len(s) > len(zero) && s[len(s)-len(zero):] == zero {
+			s = s[:len(s)-2]
+		}
+	}
+	return s
+}

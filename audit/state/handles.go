@@ -1,0 +1,76 @@
+package state
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Miscounts lists the blocks for which a handle's count is not the number of
+// addresses recorded under it.
+func Miscounts(h *blocks.Handle, refs []AllocationRef) (out []string) {
+	have := map[netip.Prefix]int{}
+	for _, r := range refs {
+		have[r.Block.CIDR]++
+	}
+	cidrs := make([]netip.Prefix, 0, len(have))
+	said := map[netip.Prefix]int{}
+	for c := range have {
+		cidrs = append(cidrs, c)
+	}
+	for _, c := range h.Blocks {
+		said[c.CIDR] += c.Count
+		if have[c.CIDR] == 0 {
+			cidrs = append(cidrs, c.CIDR)
+		}
+	}
+	slices.SortFunc(cidrs, blocks.ComparePrefixes)
+	for _, c := range slices.Compact(cidrs) {
+		if said[c] != have[c] {
+			out = append(out, fmt.Sprintf("%s: it says %d, recorded are %d", c, said[c], have[c]))
+		}
+	}
+	return out
+}
+
+// Miscounts says for which blocks a handle's count is not the number of addresses
+// recorded under it, and returns the counts as they should be, in CIDR order.
+func (st *State) Miscounts(h *blocks.Handle) (wrong []string, right []blocks.HandleCount) {
+	refs := st.HandleRefs(h.ID)
+	have := map[netip.Prefix]int{}
+	for _, r := range refs {
+		have[r.Block.CIDR]++
+	}
+	for c, n := range have {
+		right = append(right, blocks.HandleCount{CIDR: c, Count: n})
+	}
+	slices.SortFunc(right, func(a, b blocks.HandleCount) int { return blocks.ComparePrefixes(a.CIDR, b.CIDR) })
+	return Miscounts(h, refs), right
+}
+
+// HandleMayBeUsed tells whether a block that could not be understood, or that
+// contradicts itself, may refer to a handle.
+func (st *State) HandleMayBeUsed(h *blocks.Handle) bool {
+	if st.own.beyond[strings.ToLower(h.ID)] {
+		return true
+	}
+	for _, c := range h.Blocks {
+		if b := st.BlockOf(c.CIDR); b != nil && len(b.Faults) > 0 {
+			return true
+		}
+	}
+	for _, g := range st.Unreadable(blocks.Blocks) {
+		if !g.Prefix.IsValid() || len(h.Blocks) == 0 {
+			return true
+		}
+		for _, c := range h.Blocks {
+			if c.CIDR == g.Prefix {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,175 @@
+package state
+
+import (
+	"net/netip"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// ForeignBlackhole is what a node does to a block that it does not own.
+type ForeignBlackhole struct {
+	View  *NodeView
+	Block *Block
+	// Routes are those that drop traffic to the block or to a part of it, the
+	// least specific first.
+	Routes []*blocks.HostRoute
+	// Dropped counts the allocated addresses of the block that the node drops
+	// traffic to.
+	Dropped int
+	// Example is what the kernel answers for one of the addresses that it drops.
+	Example HostRoute
+}
+
+// IsDropping tells whether a route of a kind ends traffic.
+func IsDropping(kind string) bool {
+	return kind == blocks.RouteBlackhole || kind == blocks.RouteUnreachable || kind == blocks.RouteProhibit
+}
+
+// ForeignBlackholes returns the routes of nodes that drop traffic to blocks of others.
+func (st *State) ForeignBlackholes() []*ForeignBlackhole { return st.views.foreign }
+
+// findForeignBlackholes finds the routes of nodes that drop traffic to blocks of others.
+func (st *State) findForeignBlackholes() {
+	var nodes []string
+	for name := range st.views.views {
+		nodes = append(nodes, name)
+	}
+	sort.Strings(nodes)
+	for _, name := range nodes {
+		k := st.views.views[name]
+		if k.useless != "" {
+			continue
+		}
+		found := map[*Block][]*blocks.HostRoute{}
+		var around []*Block
+		for i := range k.Routes {
+			r := &k.Routes[i]
+			// The default route is no statement about a block.
+			if !IsDropping(r.Type) || r.Dst.Bits() == 0 {
+				continue
+			}
+			for _, b := range st.blocksAround(r.Dst) {
+				if !st.foreign(b, name) {
+					continue
+				}
+				if found[b] == nil {
+					around = append(around, b)
+				}
+				found[b] = append(found[b], r)
+			}
+		}
+		slices.SortFunc(around, func(a, b *Block) int { return blocks.ComparePrefixes(a.CIDR, b.CIDR) })
+		for _, b := range around {
+			st.evaluateForeignBlackhole(k, b, found[b])
+		}
+	}
+}
+
+// foreign tells whether a block is another node's, or nobody's while addresses of
+// it are in use. Blocks of LoadBalancer services are left aside: their addresses
+// are translated before any route is looked up, and nodes may black-hole them.
+func (st *State) foreign(b *Block, node string) bool {
+	if b.Owner == (blocks.Owner{}) {
+		return b.Used > 0
+	}
+	return b.Owner.Kind == blocks.HostOwner && b.Owner.Name != node
+}
+
+// blocksAround returns the blocks that overlap a CIDR.
+func (st *State) blocksAround(p netip.Prefix) (out []*Block) {
+	for bits := range p.Bits() {
+		wider, err := p.Addr().Prefix(bits)
+		if err != nil {
+			break
+		}
+		if b := st.BlockOf(wider); b != nil {
+			out = append(out, b)
+		}
+	}
+	i := sort.Search(len(st.IPBlocks), func(i int) bool { return st.IPBlocks[i].CIDR.Addr().Compare(p.Addr()) >= 0 })
+	for ; i < len(st.IPBlocks) && p.Contains(st.IPBlocks[i].CIDR.Addr()); i++ {
+		if b := st.IPBlocks[i]; b.CIDR.Bits() >= p.Bits() {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// evaluateForeignBlackhole asks the kernel about the addresses of a block that its node does not
+// own and has dropping routes for. An empty block is judged as a whole, one with
+// allocations by those.
+func (st *State) evaluateForeignBlackhole(k *NodeView, b *Block, routes []*blocks.HostRoute) {
+	routes = slices.DeleteFunc(routes, func(r *blocks.HostRoute) bool { return st.ownRoute(k.Node, r.Dst, b) })
+	slices.SortStableFunc(routes, func(a, c *blocks.HostRoute) int { return blocks.ComparePrefixes(a.Dst, c.Dst) })
+	if len(routes) == 0 {
+		return
+	}
+	whole := k.general(b.CIDR)
+	s := &ForeignBlackhole{View: k, Block: b, Routes: routes, Example: whole}
+	inner := routes[len(routes)-1].Dst.Bits() > b.CIDR.Bits()
+	if whole.Outcome != HostDrops && !inner {
+		return // a route to the block overrides the wider ones that drop
+	}
+	for i, o := range b.Ordinals {
+		if o == blocks.Free {
+			continue
+		}
+		a := b.Address(i)
+		if answer := k.AnswerAt(IPPrefix(a), b.CIDR); answer.Outcome == HostDrops && coveredBy(routes, a) {
+			if s.Dropped++; s.Dropped == 1 {
+				s.Example = answer
+			}
+		}
+	}
+	if s.Dropped == 0 && (b.Used > 0 || whole.Outcome != HostDrops) {
+		return
+	}
+	since := claimed(b)
+	if b.Owner.Kind != blocks.HostOwner {
+		since = time.Time{} // when its owner left it is not recorded
+	}
+	if st.proves(k, since, "that block "+b.CIDR.String()+" belongs to "+OwnerText(b.Owner)) {
+		st.views.foreign = append(st.views.foreign, s)
+	}
+}
+
+func coveredBy(routes []*blocks.HostRoute, a netip.Addr) bool {
+	return slices.ContainsFunc(routes, func(r *blocks.HostRoute) bool { return r.Dst.Contains(a) })
+}
+
+// ownRoute tells whether a node's route is explained by a block of its own, which
+// overlaps the one at hand.
+func (st *State) ownRoute(node string, dst netip.Prefix, b *Block) bool {
+	h := st.nodeStates[node]
+	return h != nil && slices.ContainsFunc(h.Blocks, func(own *Block) bool {
+		return own != b && blocks.PrefixContains(own.CIDR, dst) && own.CIDR.Overlaps(b.CIDR)
+	})
+}
+
+// Text names the routes.
+func (s *ForeignBlackhole) Text() string {
+	out := make([]string, len(s.Routes))
+	for i, r := range s.Routes {
+		out[i] = RouteText(r)
+	}
+	return List(out)
+}
+
+// ProtocolText says who makes routes of a protocol.
+func ProtocolText(protocol string) string {
+	switch strings.ToLower(protocol) {
+	case "bird", "12":
+		return "BIRD, for an affinity of the node"
+	case "80":
+		return "Felix"
+	case "boot", "static", "3", "4":
+		return "people or their tools, by hand"
+	case "kernel", "2":
+		return "the kernel"
+	}
+	return ""
+}

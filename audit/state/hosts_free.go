@@ -1,0 +1,164 @@
+package state
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// FreeUse is an address in use that the datastore calls free.
+type FreeUse struct {
+	Use  HostUse
+	Pool *Pool
+	// Block is the block that calls it free; nil where there is none.
+	Block *Block
+}
+
+// FreeUses returns the addresses in use that no block records, as far as a view
+// proves that.
+func (st *State) FreeUses() []FreeUse { return st.views.freeUses }
+
+// SecondOwners returns the namespaces that have an address besides its live owners.
+func (st *State) SecondOwners(a netip.Addr) []HostUse { return st.views.seconds[a] }
+
+// findFreeUses finds the addresses in use that no block records: free ones of a
+// block, and those of an enabled pool that lie in no block.
+func (st *State) findFreeUses() {
+	st.EachHostUse(func(a netip.Addr, uses []HostUse) {
+		if !slices.ContainsFunc(uses, HostUse.Owner) || st.Reserved.Contains(a) {
+			return
+		}
+		if _, allocated := st.Allocation(a); allocated {
+			return // a cooling one, too, which is not handed out yet
+		}
+		pool, b := st.PoolOf(IPPrefix(a)), st.CoveringBlock(a)
+		switch {
+		case pool == nil || !pool.Allows(blocks.UseWorkload) && !pool.Allows(blocks.UseTunnel):
+			return
+		case b == nil && st.EnabledPool(a) == nil:
+			return
+		case b != nil && b.Owner.Kind == blocks.VirtualOwner:
+			return
+		}
+		since := time.Time{}
+		if b != nil {
+			since, _ = b.LastWrite()
+		}
+		for _, u := range uses {
+			if u.Owner() && st.proves(u.View, since, "that "+a.String()+" is free") {
+				st.views.freeUses = append(st.views.freeUses, FreeUse{u, pool, b})
+			}
+		}
+	})
+}
+
+// HeldBy returns the uses of an allocated address that views prove.
+func (st *State) HeldBy(r AllocationRef) (out []HostUse) {
+	since := AssignedAt(r)
+	for _, u := range st.HostUses(r.Addr()) {
+		if st.newEnough(u.View, since) {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
+// countOldLeaks notes the views that show a leaked address in use and are older
+// than the allocation.
+func (st *State) countOldLeaks() {
+	st.EachHostUse(func(a netip.Addr, uses []HostUse) {
+		r, allocated := st.Allocation(a)
+		if !allocated || len(st.Users(a)) > 0 || r.Attributes() == nil {
+			return
+		}
+		for _, u := range uses {
+			if u.View.useless == "" && !st.newEnough(u.View, AssignedAt(r)) && !st.Classify(r).Owned {
+				st.proves(u.View, AssignedAt(r), "the allocation of "+a.String())
+			}
+		}
+	})
+}
+
+// findSecondOwners finds the addresses that namespaces have besides the live pods
+// that claim them, and those that several namespaces have. Nothing is said of the
+// addresses of virtual machines, which two pods hold while the machine moves, nor
+// of addresses that are free: each use of one is ip/host-in-use.
+func (st *State) findSecondOwners() {
+	st.views.seconds = map[netip.Addr][]HostUse{}
+	if _, missing := st.Missing(blocks.Blocks); missing {
+		return
+	}
+	st.EachHostUse(func(a netip.Addr, shown []HostUse) {
+		uses := slices.DeleteFunc(slices.Clone(shown), func(u HostUse) bool { return !u.Owner() })
+		if len(uses) == 0 {
+			return
+		}
+		owners := Certain(st.LiveUses(a, st.NamedBy(a)))
+		pool := st.PoolOf(IPPrefix(a))
+		r, allocated := st.Allocation(a)
+		switch {
+		case pool == nil || !pool.Allows(blocks.UseWorkload) && !pool.Allows(blocks.UseTunnel):
+			return
+		case !allocated && len(owners) == 0:
+			return
+		case allocated && (r.Attributes() == nil || r.Attributes().VM):
+			return
+		}
+		since := time.Time{}
+		if allocated {
+			since = AssignedAt(r)
+		}
+		uses = slices.DeleteFunc(uses, func(u HostUse) bool { return !u.View.node && mayBeKnown(u, shown, owners) })
+		for _, o := range owners {
+			if o.Pod != nil {
+				uses = withoutOwn(uses, o)
+				if o.Pod.Created.After(since) {
+					since = o.Pod.Created
+				}
+			}
+		}
+		if len(uses) == 0 || len(uses)+len(owners) < 2 {
+			return
+		}
+		uses = slices.DeleteFunc(uses, func(u HostUse) bool { return !st.proves(u.View, since, "who has "+a.String()) })
+		if len(uses) > 0 && len(uses)+len(owners) > 1 {
+			st.views.seconds[a] = uses
+		}
+	})
+}
+
+// mayBeKnown tells whether what a machine that is no node shows in use may be what
+// another view or a pod shows of it: the machine may be a node that the view names
+// otherwise.
+func mayBeKnown(u HostUse, shown []HostUse, owners []LiveUse) bool {
+	return u.Namespace.PodUID == "" ||
+		slices.ContainsFunc(owners, func(o LiveUse) bool { return o.Pod != nil && o.Pod.UID == u.Namespace.PodUID }) ||
+		slices.ContainsFunc(shown, func(o HostUse) bool { return o.View != u.View && o.Namespace.PodUID == u.Namespace.PodUID })
+}
+
+// withoutOwn leaves the namespace of a pod itself out: the one with its UID or,
+// where that is not known, any one of its node.
+func withoutOwn(uses []HostUse, o LiveUse) []HostUse {
+	i := slices.IndexFunc(uses, func(u HostUse) bool {
+		return u.View.Node == o.Node && u.Namespace.PodUID != "" && u.Namespace.PodUID == o.Pod.UID
+	})
+	if i < 0 {
+		i = slices.IndexFunc(uses, func(u HostUse) bool { return u.View.Node == o.Node })
+	}
+	if i < 0 {
+		return uses
+	}
+	return slices.Delete(uses, i, i+1)
+}
+
+// NamedBy returns the pods that name an address.
+func (st *State) NamedBy(a netip.Addr) []use {
+	i, _ := slices.BinarySearchFunc(st.uses, a, func(u use, a netip.Addr) int { return u.addr.Compare(a) })
+	j := i
+	for j < len(st.uses) && st.uses[j].addr == a {
+		j++
+	}
+	return st.uses[i:j]
+}

@@ -1,0 +1,112 @@
+package state
+
+import (
+	"cmp"
+	"net/netip"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// scanRoutes goes through the routes as the kernel would: table by table, in each
+// the most specific route to an address and, of several, the one with the lowest
+// metric. Which tables are asked is known of an agent's views only, and in which
+// order of none, so that tables which disagree leave it open.
+func (k *NodeView) scanRoutes(of, block netip.Prefix) HostRoute {
+	a := of.Addr()
+	best := map[string]*blocks.HostRoute{}
+	passed := map[string]bool{}
+	for bits := of.Bits(); bits >= 0; bits-- {
+		p, _ := a.Prefix(bits)
+		for _, r := range k.routes[p] {
+			t := tableName(r.Table)
+			have := best[t]
+			switch {
+			case have == nil || have.Dst == r.Dst && r.Metric < have.Metric:
+				best[t] = r
+				passed[t] = r.Type == blocks.RouteThrow
+			case have.Dst == r.Dst && r.Metric == have.Metric && r.Type != have.Type:
+				return unclear("two routes to %s, %s and %s, have the same metric", p, have.Type, r.Type)
+			}
+		}
+	}
+	if r := best["local"]; r != nil && r.Type == blocks.RouteLocal {
+		return k.routeAnswer(r, block)
+	}
+	// Rules may ask any other table before main.
+	var out HostRoute
+	for t, r := range best {
+		switch {
+		case t == "main" || t == "default" || t == "local" || passed[t]:
+		case !k.RulesKnown:
+			return unclear("table %s holds a route to %s, and the listing does not tell whether that table is asked", firstOther(best), a)
+		default:
+			other := k.routeAnswer(r, block)
+			if out.Result != "" && out.Outcome != other.Outcome || other.Outcome == HostUnclear {
+				return unclear("tables disagree on %s, and the view does not tell which is asked first", a)
+			}
+			if out.Result == "" || other.Table < out.Table {
+				out = other
+			}
+		}
+	}
+	for _, t := range []string{"main", "default"} {
+		r := best[t]
+		if r == nil || passed[t] {
+			continue
+		}
+		last := k.routeAnswer(r, block)
+		switch {
+		case out.Result == "", out.Outcome == last.Outcome:
+			return last
+		default:
+			return unclear("tables disagree on %s: %s; %s", a, out, last)
+		}
+	}
+	if out.Result == "" {
+		return unclear("the view shows no route to %s", a)
+	}
+	return out
+}
+
+// byRoutes is scanRoutes, which proves no drop where a route may be missing: one
+// that could not be understood, or that the agent could not read.
+func (k *NodeView) byRoutes(of, block netip.Prefix) HostRoute {
+	if k.RoutesPartial {
+		return unclear("a route could not be understood, and may be the one to %s", of.Addr())
+	}
+	out := k.scanRoutes(of, block)
+	if out.Outcome == HostDrops && len(k.Gaps) > 0 {
+		return unclear("the agent could not read everything on the node, and the kernel was not asked about %s", of.Addr())
+	}
+	return out
+}
+
+// firstOther names a table that is not one of those that every machine asks.
+func firstOther(best map[string]*blocks.HostRoute) string {
+	first := ""
+	for t := range best {
+		if t != "main" && t != "default" && t != "local" && (first == "" || t < first) {
+			first = t
+		}
+	}
+	return first
+}
+
+func (k *NodeView) routeAnswer(r *blocks.HostRoute, block netip.Prefix) HostRoute {
+	out := HostRoute{Result: r.Type, Match: r.Dst, Table: cmp.Or(r.Table, "main"), Protocol: r.Protocol, Gateway: r.Gateway, Dev: r.Dev}
+	k.judge(&out, block)
+	return out
+}
+
+// tableName calls the tables that every machine has by their names.
+func tableName(t string) string {
+	switch t {
+	case "", "254":
+		return "main"
+	case "255":
+		return "local"
+	case "253":
+		return "default"
+	}
+	return t
+}

@@ -1,0 +1,80 @@
+package state
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// namespaceText says which namespace of a node it is, and what runs in it.
+func NamespaceText(node string, ns *blocks.HostNamespace) string {
+	name := "namespace " + ns.ID
+	if ns.Name != "" {
+		name = fmt.Sprintf("namespace %s (%s)", ns.Name, ns.ID)
+	}
+	if ns.Host {
+		name = "the host's own namespace"
+	}
+	out := name + NodePhrase(node)
+	if !ns.Host {
+		out += ", " + processText(ns)
+	}
+	return out
+}
+
+// processText says what runs in a namespace.
+func processText(ns *blocks.HostNamespace) string {
+	total := max(ns.Processes, len(ns.Pids))
+	if total == 0 {
+		return "which no process is in"
+	}
+	var shown []string
+	for i, pid := range ns.Pids {
+		if i == 3 {
+			break
+		}
+		text := strconv.Itoa(pid)
+		if i < len(ns.Commands) && ns.Commands[i] != "" {
+			text += " " + ns.Commands[i]
+		}
+		if i < len(ns.States) {
+			text += stateText(ns.States[i])
+		}
+		shown = append(shown, text)
+	}
+	if len(shown) == 0 {
+		return "with " + Plural(total, "process")
+	}
+	out := "with process " + strings.Join(shown, ", ")
+	if len(shown) > 1 {
+		out = "with processes " + strings.Join(shown, ", ")
+	}
+	if total > len(shown) {
+		out += fmt.Sprintf(" and %d more", total-len(shown))
+	}
+	return out
+}
+
+// stateText spells out the states of a process that tell something.
+func stateText(state string) string {
+	switch state {
+	case "D":
+		return " (state D: uninterruptible sleep, it cannot be killed)"
+	case "Z":
+		return " (state Z: dead, and not yet collected by its parent)"
+	case "T", "t":
+		return " (state " + state + ": stopped)"
+	}
+	return ""
+}
+
+// RouteText says a route in the words of the ip command.
+func RouteText(r *blocks.HostRoute) string {
+	out := r.Type + " " + r.Dst.String()
+	if r.Protocol != "" {
+		out += " of protocol " + r.Protocol
+	}
+	return out + " in table " + tableName(r.Table)
+}

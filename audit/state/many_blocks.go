@@ -1,0 +1,69 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// NodesHoldingSeveral lists the hosts that hold several blocks of the given pools, those
+// with the most first, and the blocks of hosts that are no node.
+func (st *State) NodesHoldingSeveral(pools []*Pool) []string {
+	type hoard struct {
+		host  *NodeState
+		cidrs []string
+	}
+	var all []hoard
+	for _, h := range st.NodeStates {
+		var cidrs []string
+		for _, b := range h.Blocks {
+			if InPools(b, pools) {
+				cidrs = append(cidrs, fmt.Sprintf("%s (%s)", b.CIDR, InUseText(b)))
+			}
+		}
+		if len(cidrs) > 1 || h.Node == nil && len(cidrs) > 0 {
+			all = append(all, hoard{h, cidrs})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b hoard) int { return len(b.cidrs) - len(a.cidrs) })
+	out := make([]string, len(all))
+	for i, x := range all {
+		gone := ""
+		if x.host.Node == nil {
+			gone = ", which is no node,"
+		}
+		out[i] = fmt.Sprintf("%s%s holds %d: %s", x.host.Name, gone, len(x.cidrs), strings.Join(x.cidrs, ", "))
+	}
+	return out
+}
+
+// CachedNodesHoldingSeveral returns Hoarders with a memory, for asking it of many nodes
+// that use the same few sets of pools.
+func (st *State) CachedNodesHoldingSeveral() func([]*Pool) []string {
+	known := map[string][]string{}
+	return func(pools []*Pool) []string {
+		key := PoolNames(pools)
+		if _, ok := known[key]; !ok {
+			known[key] = st.NodesHoldingSeveral(pools)
+		}
+		return known[key]
+	}
+}
+
+func InUseText(b *Block) string {
+	if b.Used == 0 {
+		return "empty"
+	}
+	return fmt.Sprintf("%d in use", b.Used)
+}
+
+func PoolNames(ps []*Pool) string {
+	names := make([]string, len(ps))
+	for i, p := range ps {
+		names[i] = p.Name
+	}
+	if len(names) == 1 {
+		return "pool " + names[0]
+	}
+	return "pools " + strings.Join(names, ", ")
+}

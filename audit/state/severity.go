@@ -1,0 +1,54 @@
+package state
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Severity says how bad a finding is.
+type Severity int
+
+// The severities, falling.
+const (
+	// Critical: traffic is broken now, two owners hold one IP, or a node cannot
+	// give its pods addresses of its own.
+	Critical Severity = 4
+	// Error: the state is wrong, or the next pod or node fails.
+	Error Severity = 3
+	// Warning: this will become a problem, or costs something already.
+	Warning Severity = 2
+	// Info: worth knowing; nothing needs to be done.
+	Info Severity = 1
+)
+
+var severityNames = map[Severity]string{Critical: "critical", Error: "error", Warning: "warning", Info: "info"}
+
+// Severities lists all severities, falling.
+var Severities = []Severity{Critical, Error, Warning, Info}
+
+// String returns the severity's name, such as "critical".
+func (s Severity) String() string { return severityNames[s] }
+
+// MarshalJSON writes the severity's name.
+func (s Severity) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
+
+// UnmarshalJSON reads the severity's name.
+func (s *Severity) UnmarshalJSON(b []byte) error {
+	var name string
+	if err := json.Unmarshal(b, &name); err != nil {
+		return fmt.Errorf("reading a severity: %w", err)
+	}
+	var err error
+	*s, err = ParseSeverity(name)
+	return err
+}
+
+// ParseSeverity reads a severity's name.
+func ParseSeverity(name string) (Severity, error) {
+	for s, n := range severityNames {
+		if n == name {
+			return s, nil
+		}
+	}
+	return 0, fmt.Errorf("unknown severity %q: want critical, error, warning or info", name)
+}

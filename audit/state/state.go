@@ -1,0 +1,439 @@
+package state
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// DefaultGrace is how long a state must have held before it is acted on, unless
+// set otherwise: as long as Calico's own collector waits.
+const DefaultGrace = 15 * time.Minute
+
+// Options are the settings of an audit.
+type Options struct {
+	// Grace is how long a state must have held before it counts as lasting.
+	// Zero means [DefaultGrace].
+	Grace time.Duration
+}
+
+// State is a snapshot with indexes and shared verdicts. It is immutable once
+// made.
+type State struct {
+	// Snapshot is what was read, in canonical order.
+	*blocks.Snapshot
+	Grace time.Duration
+	// Pools, by name; IPBlocks, by CIDR; Hosts, by name.
+	Pools      []*Pool
+	IPBlocks   []*Block
+	NodeStates []*NodeState
+	// Borrows are the borrowed addresses, in order.
+	Borrows []*Borrow
+	// Families are the address families that count: those of which at least one
+	// workload has an address or, while none has any and some wait, those of the
+	// pools.
+	Families []blocks.Family
+	// Reserved are the addresses that IPReservations keep from being handed out.
+	Reserved blocks.ReservedSet
+	// Routing predicts what routers do with traffic to blocks.
+	Routing *affinity.Routing
+
+	// unreadPod is a pod that could not be understood at all, "" if there is none;
+	// vmUnread is true if there is such a virtual machine.
+	unreadPod string
+	vmUnread  bool
+	// terminated are the nodes whose machines somebody says are off.
+	terminated []string
+
+	// optional are the families that some live pod does without, having an address
+	// of another.
+	optional   map[blocks.Family]bool
+	nodeStates map[string]*NodeState
+	uses       []use
+	spaces     map[string]*blocks.Namespace
+	own        ownership
+	tunnels    map[netip.Addr][]TunnelUse
+	// nodeUses has the nodes that no longer exist and have a tunnel address, with
+	// what else of them is still in use; "" for nothing.
+	nodeUses map[string]string
+	// tunnelAddrs are the keys of tunnels, in order.
+	tunnelAddrs []netip.Addr
+	views       hostViews
+}
+
+// Pool is a pool with its numbers.
+type Pool struct {
+	*blocks.Pool
+	Addrs blocks.Addrs
+	Slots blocks.Slots
+	// Reclaimable is how many slots would become free if every block that may be
+	// released were. It is unknown, and 0, unless ReclaimableKnown.
+	Reclaimable      blocks.Count
+	ReclaimableKnown bool
+	// Needed is how many blocks the nodes that the pool selects will need.
+	Needed blocks.Count
+	// Blocks are the blocks that lie in the pool or overlap it.
+	Blocks []*Block
+
+	NodeSelection, NamespaceSelection *Selector
+}
+
+// Block is a block with the verdicts on it.
+type Block struct {
+	*blocks.Block
+	// Pool is the most specific pool that the block lies in; nil if none.
+	Pool *Pool
+	// Used is the number of allocated ordinals.
+	Used int
+	// Faults are the contradictions within the block; a block with any is
+	// corrupt.
+	Faults []string
+	// Reclaimability is the verdict on an empty block; meaningless for others.
+	Reclaimability Reclaimability
+}
+
+// Usable is true for a block that addresses can be handed out of: neither
+// soft-deleted nor corrupt.
+func (b *Block) Usable() bool { return !b.SoftDeleted && len(b.Faults) == 0 }
+
+// Unused returns how many addresses of a block could still be assigned.
+func (st *State) Unused(b *Block) int {
+	n := 0
+	touched := st.Reserved.Overlaps(b.CIDR)
+	for i, o := range b.Ordinals {
+		if o == blocks.Free && (!touched || !st.Reserved.Contains(b.Address(i))) {
+			n++
+		}
+	}
+	return n
+}
+
+// NodeState is a node, or the owner of blocks that is no node.
+type NodeState struct {
+	Name string
+	// Node is nil for a host that owns blocks and is no node.
+	Node *blocks.Node
+	// Blocks are those that name the host as owner.
+	Blocks []*Block
+	// Workloads are the pods bound to the node, host-network ones left out.
+	Workloads []*blocks.Workload
+	// Affinities are the host's affinity objects.
+	Affinities []*blocks.Affinity
+	// Borrowed are the addresses it uses of other hosts' blocks, Lent those of
+	// its blocks that others use.
+	Borrowed, Lent []*Borrow
+	// Schedulable tells whether pods of the pod network may come to the node:
+	// neither cordoned nor tainted, or such pods run on it already; and not out of
+	// service.
+	Schedulable bool
+	// BlockStatus says, per family that counts, how the node stands with blocks.
+	BlockStatus []*NodeBlockStatus
+}
+
+// Borrow is an address that is used on another node than its block's owner.
+type Borrow struct {
+	Addr  netip.Addr
+	Block *Block
+	// Owner is the block's owner and User the node that uses the address.
+	Owner, User string
+	Attributes  *blocks.Attributes
+	// Workload is the live pod that holds the address; nil if none was seen.
+	Workload *blocks.Workload
+	// Tunnel is true if the address is that of a tunnel device.
+	Tunnel bool
+	// VM is true if the address is a virtual machine's. Calico keeps it while the
+	// machine moves between nodes, so that it is borrowed for good and on purpose:
+	// restarting anything does not end that.
+	VM bool
+}
+
+// use is an address that a pod names.
+type use struct {
+	addr     netip.Addr
+	workload *blocks.Workload
+	// elsewhere is true if only network-status names it: the interface may be on any
+	// network, with any IPAM. That is enough to leave the address alone, and not to
+	// say that the pod has it from Calico.
+	elsewhere bool
+}
+
+// New builds the State of a snapshot, which it sorts and keeps.
+func New(s *blocks.Snapshot, o Options) *State {
+	s.Sort()
+	st := &State{Snapshot: s, Grace: cmp.Or(o.Grace, DefaultGrace), nodeStates: map[string]*NodeState{}, spaces: map[string]*blocks.Namespace{}}
+	st.Reserved = blocks.NewReservedSet(s.Reservations)
+	st.Routing = affinity.NewRouting(s)
+	st.indexUnread()
+	for i := range s.Namespaces {
+		st.spaces[s.Namespaces[i].Name] = &s.Namespaces[i]
+	}
+	st.indexPools()
+	st.indexBlocks()
+	st.indexHosts()
+	st.indexWorkloads()
+	st.indexOwnership()
+	st.indexTunnels()
+	st.indexVanished()
+	st.findBorrows()
+	st.countPools()
+	st.evaluateNodes()
+	st.evaluateViews()
+	st.evaluateEmptyBlocks()
+	st.countReclaimable()
+	return st
+}
+
+func (st *State) indexPools() {
+	for i := range st.Snapshot.Pools {
+		p := &st.Snapshot.Pools[i]
+		st.Pools = append(st.Pools, &Pool{
+			Pool:          p,
+			NodeSelection: parseSelector(p.NodeSelector), NamespaceSelection: parseSelector(p.NamespaceSelector),
+		})
+	}
+}
+
+func (st *State) indexBlocks() {
+	st.IPBlocks = make([]*Block, len(st.Snapshot.Blocks))
+	for i := range st.Snapshot.Blocks {
+		b := &Block{Block: &st.Snapshot.Blocks[i]}
+		b.Used = b.InUse()
+		b.Faults = faults(b.Block)
+		if in := b.Within(); len(in) < len(b.Ordinals) {
+			// What lies beyond the CIDR has no address: no verdict may rest on it.
+			c := *b.Block
+			c.Ordinals = in
+			b.Block = &c
+		}
+		b.Pool = st.PoolOf(b.CIDR)
+		st.IPBlocks[i] = b
+		for _, p := range st.Pools {
+			if p.CIDR.Overlaps(b.CIDR) {
+				p.Blocks = append(p.Blocks, b)
+			}
+		}
+	}
+}
+
+// PoolOf returns the most specific pool that a CIDR lies in or, if it lies in
+// none, the first that it overlaps; nil if there is none. Of two pools alike the
+// enabled one is meant, then the first by name.
+func (st *State) PoolOf(p netip.Prefix) *Pool {
+	var best, overlapping *Pool
+	for _, q := range st.Pools {
+		switch {
+		case blocks.PrefixContains(q.CIDR, p):
+			if best == nil || q.CIDR.Bits() > best.CIDR.Bits() ||
+				q.CIDR.Bits() == best.CIDR.Bits() && best.Disabled && !q.Disabled {
+				best = q
+			}
+		case overlapping == nil && q.CIDR.Overlaps(p):
+			overlapping = q
+		}
+	}
+	if best == nil {
+		return overlapping
+	}
+	return best
+}
+
+func (st *State) indexHosts() {
+	for i := range st.Nodes {
+		n := &st.Nodes[i]
+		if st.nodeStates[n.Name] == nil {
+			st.addHost(n.Name, n)
+		}
+	}
+	for _, b := range st.IPBlocks {
+		if name := b.Owner.Node(); name != "" {
+			h := st.nodeStates[name]
+			if h == nil {
+				h = st.addHost(name, nil)
+			}
+			h.Blocks = append(h.Blocks, b)
+		}
+	}
+	for i := range st.Affinities {
+		a := &st.Affinities[i]
+		if h := st.nodeStates[a.Owner.Node()]; h != nil {
+			h.Affinities = append(h.Affinities, a)
+		}
+	}
+	slices.SortFunc(st.NodeStates, func(a, b *NodeState) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+func (st *State) addHost(name string, n *blocks.Node) *NodeState {
+	h := &NodeState{Name: name, Node: n}
+	st.nodeStates[name] = h
+	st.NodeStates = append(st.NodeStates, h)
+	return h
+}
+
+// NodeState returns a host by name, or nil.
+func (st *State) NodeState(name string) *NodeState { return st.nodeStates[name] }
+
+// Namespace returns a namespace by name, or nil.
+func (st *State) Namespace(name string) *blocks.Namespace { return st.spaces[name] }
+
+func (st *State) indexWorkloads() {
+	var families [7]bool
+	st.optional = map[blocks.Family]bool{}
+	for i := range st.Workloads {
+		w := &st.Workloads[i]
+		for a := range w.Addresses {
+			elsewhere := !slices.Contains(w.StatusIPs, a) && !slices.Contains(w.AnnotationIPs, a)
+			st.uses = append(st.uses, use{a, w, elsewhere})
+			families[blocks.FamilyOf(a)] = families[blocks.FamilyOf(a)] || w.Live() && !elsewhere
+		}
+		if w.HostNetwork {
+			continue
+		}
+		if four, six := w.HasFamily(blocks.IPv4), w.HasFamily(blocks.IPv6); w.Live() && four != six {
+			st.optional[blocks.IPv4], st.optional[blocks.IPv6] = st.optional[blocks.IPv4] || six, st.optional[blocks.IPv6] || four
+		}
+		if h := st.nodeStates[w.Node]; h != nil {
+			h.Workloads = append(h.Workloads, w)
+		}
+	}
+	slices.SortStableFunc(st.uses, func(a, b use) int { return a.addr.Compare(b.addr) })
+	if !families[blocks.IPv4] && !families[blocks.IPv6] && slices.ContainsFunc(st.Workloads, func(w blocks.Workload) bool { return w.Waiting() }) {
+		// No pod has an address and some wait for one: the families are those that
+		// they could get, so that a cluster in which nothing starts is judged.
+		for _, p := range st.Pools {
+			families[p.Family()] = families[p.Family()] || p.Allows(blocks.UseWorkload)
+		}
+	}
+	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+		if families[f] {
+			st.Families = append(st.Families, f)
+		}
+	}
+}
+
+// Users returns the pods that name an address in their status or any annotation,
+// finished and host-network ones included.
+func (st *State) Users(a netip.Addr) []*blocks.Workload {
+	i, _ := slices.BinarySearchFunc(st.uses, a, func(u use, a netip.Addr) int { return u.addr.Compare(a) })
+	var out []*blocks.Workload
+	for ; i < len(st.uses) && st.uses[i].addr == a; i++ {
+		out = append(out, st.uses[i].workload)
+	}
+	return out
+}
+
+// LiveUser returns the live pod that holds an address; of several, the one that
+// the allocation names. One that only network-status names counts for the pod that
+// the allocation names alone. Nil if there is none.
+func (st *State) LiveUser(a netip.Addr, attr *blocks.Attributes) *blocks.Workload {
+	i, _ := slices.BinarySearchFunc(st.uses, a, func(u use, a netip.Addr) int { return u.addr.Compare(a) })
+	var first *blocks.Workload
+	for ; i < len(st.uses) && st.uses[i].addr == a; i++ {
+		w := st.uses[i].workload
+		if !w.Live() {
+			continue
+		}
+		if attr != nil && w.Name == attr.Pod && w.Namespace == attr.Namespace {
+			return w
+		}
+		if first == nil && !st.uses[i].elsewhere {
+			first = w
+		}
+	}
+	return first
+}
+
+// findBorrows lists the allocations that are used on another node than their
+// block's owner. The node that uses one is that of the live pod holding it, or
+// of the tunnel, or the one the allocation names.
+func (st *State) findBorrows() {
+	nodesRead := st.NodesRead()
+	for _, b := range st.IPBlocks {
+		owner := b.Owner.Node()
+		if owner == "" {
+			continue
+		}
+		for i := range b.Ordinals {
+			if b.Ordinals[i] == blocks.Free {
+				continue
+			}
+			attr := b.At(i)
+			if attr == nil || attr.Cooling() || attr.WindowsReserved() {
+				continue
+			}
+			addr := b.Address(i)
+			sort := KindOf(b, attr)
+			br := Borrow{Addr: addr, Block: b, Owner: owner, User: NodeOf(attr), Attributes: attr, Tunnel: sort == UseTunnel, VM: sort == UseVM}
+			if t := st.tunnels[addr]; len(t) > 0 && br.Tunnel {
+				br.User = t[0].Node.Name
+			} else if w := st.LiveUser(addr, attr); w != nil && w.Node != "" {
+				br.User, br.Workload = w.Node, w
+			}
+			if br.User == "" || br.User == owner || br.Workload == nil && nodesRead && st.Vanished(br.User) {
+				continue // nobody, the owner itself, or a node that is gone uses it
+			}
+			st.Borrows = append(st.Borrows, &br)
+			if h := st.nodeStates[br.User]; h != nil {
+				h.Borrowed = append(h.Borrowed, &br)
+			}
+			st.nodeStates[owner].Lent = append(st.nodeStates[owner].Lent, &br)
+		}
+	}
+}
+
+func (st *State) countPools() {
+	for _, p := range st.Pools {
+		all := Bare(p.Blocks)
+		p.Addrs = blocks.PoolAddresses(p.Pool, all, st.Reserved)
+		p.Slots = blocks.PoolSlots(p.Pool, all, st.Reserved)
+		p.Needed = st.demand(p)
+	}
+}
+
+// countReclaimable counts the slots that releasing every releasable block would
+// free; a slot that another block overlaps as well stays claimed.
+func (st *State) countReclaimable() {
+	known := st.ReclaimableKnown()
+	for _, p := range st.Pools {
+		p.ReclaimableKnown = known
+		kept := slices.DeleteFunc(slices.Clone(p.Blocks), func(b *Block) bool { return b.Reclaimability.OK })
+		if len(kept) < len(p.Blocks) {
+			p.Reclaimable = p.Slots.Claimed.Sub(blocks.ClaimedSlots(p.Pool, Bare(kept)))
+		}
+	}
+}
+
+func Bare(bs []*Block) []*blocks.Block {
+	out := make([]*blocks.Block, len(bs))
+	for i, b := range bs {
+		out[i] = b.Block
+	}
+	return out
+}
+
+// demand is how many blocks the nodes that a pool selects will need.
+func (st *State) demand(p *Pool) blocks.Count {
+	if !p.ServesWorkloads() || !p.Automatic {
+		return blocks.Count{}
+	}
+	n := blocks.Count{}
+	for _, h := range st.NodeStates {
+		if h.Node != nil && p.SelectsNode(h.Node) {
+			n = n.Add(NodeDemand(h.Node, p))
+		}
+	}
+	return n
+}
+
+// NodeDemand is how many blocks of a pool one node needs for as many pods as it
+// may run, one at least.
+func NodeDemand(n *blocks.Node, p *Pool) blocks.Count {
+	size, small := p.BlockAddresses().Int()
+	if !small || size == 0 || n.AllocatablePods < 1 {
+		return blocks.CountOf(1)
+	}
+	return blocks.CountOf((n.AllocatablePods-1)/size + 1)
+}

@@ -1,0 +1,108 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Stuck is a pod that waits and can get no address.
+type Stuck struct {
+	Pod *blocks.Workload
+	// Cause is why, and Detail says more about it.
+	Cause  Cause
+	Detail string
+	// Blockless is true if its node has no usable block in the pools that may serve
+	// the pod.
+	Blockless bool
+}
+
+// evaluateWaiting settles which of a node's waiting pods can get no address. Each is
+// judged by the pools that may serve it: that others have blocks left does not help
+// it.
+func (st *State) evaluateWaiting(n *NodeBlockStatus) {
+	for _, w := range n.Waiting {
+		s := Stuck{Pod: w}
+		pools := st.PodPools(w, n.Host.Node, n.Family)
+		own, room := st.ownRoom(n.Host, pools)
+		s.Blockless = own == 0
+		_, asks := st.RequestedPools(w, n.Family)
+		if !asks {
+			s.Cause, s.Detail = st.selectorCause(n)
+		}
+		switch {
+		case s.Cause != CauseNone:
+		case len(pools) > 0 && room == 0:
+			s.Cause, s.Detail = st.causeFor(n, pools)
+		case len(pools) == 0 && st.needsFamily(w, n, asks):
+			if why := st.mayBeServed(w); why != "" {
+				n.Unjudged = why
+				continue
+			}
+			s.Cause, s.Detail = st.whyUnserved(w, n, asks)
+		}
+		if s.Cause.PreventsAllocation() {
+			n.Stuck = append(n.Stuck, s)
+		}
+	}
+}
+
+// ownRoom returns how many usable blocks of some pools a host has, and how many
+// addresses of them could still be assigned.
+func (st *State) ownRoom(h *NodeState, pools []*Pool) (own, room int) {
+	for _, b := range h.Blocks {
+		if b.Usable() && InPools(b, pools) && !st.Reserved.Covers(b.CIDR) {
+			own++
+			room += st.Unused(b)
+		}
+	}
+	return own, room
+}
+
+// needsFamily tells whether a pod that waits needs an address of a family. Where all
+// pods have one it does; where some live with those of the other family alone, only
+// what asks for pools of it is known to, or what no pool of the other may serve.
+func (st *State) needsFamily(w *blocks.Workload, n *NodeBlockStatus, asks bool) bool {
+	if asks || !st.optional[n.Family] {
+		return true
+	}
+	return !slices.ContainsFunc(st.Families, func(f blocks.Family) bool {
+		return f != n.Family && len(st.PodPools(w, n.Host.Node, f)) > 0
+	})
+}
+
+// mayBeServed says what was not read and may serve a pod after all.
+func (st *State) mayBeServed(w *blocks.Workload) string {
+	if bad := st.Unreadable(blocks.Pools); len(bad) > 0 {
+		return fmt.Sprintf("pool %s cannot be read, and may serve pod %s", bad[0].Name, w.FullName())
+	}
+	for _, g := range st.Unreadable(blocks.Namespaces) {
+		if g.Name == w.Namespace {
+			return fmt.Sprintf("the namespace of pod %s cannot be read", w.FullName())
+		}
+	}
+	if g := st.FirstMissing([]blocks.Resource{blocks.Pools, blocks.Namespaces}); g != nil {
+		return g.String()
+	}
+	return ""
+}
+
+// whyUnserved says why no pool may serve a pod.
+func (st *State) whyUnserved(w *blocks.Workload, n *NodeBlockStatus, asks bool) (Cause, string) {
+	if len(n.Pools) == 0 && !asks {
+		return CauseNoPool, st.whyNoPool(n)
+	}
+	var why []string
+	for _, p := range st.Pools {
+		if p.Family() == n.Family {
+			reason, _ := st.MayServe(p, w, n.Host.Node)
+			why = append(why, p.Name+": "+reason)
+		}
+	}
+	if unmet := st.unmetRequest(w, n.Family); unmet != "" {
+		why = []string{unmet}
+	}
+	return CauseUnserved, fmt.Sprintf("pod %s: %s", w.FullName(), strings.Join(why, "; "))
+}

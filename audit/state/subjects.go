@@ -1,0 +1,135 @@
+package state
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+func PoolSubject(p *Pool) Subject {
+	return Subject{Kind: KindPool, Name: p.Name, CIDR: p.CIDR.String()}
+}
+
+func NodeSubject(name string) Subject { return Subject{Kind: KindNode, Name: name, Node: name} }
+
+func BlockSubject(b *Block) Subject {
+	return Subject{Kind: KindBlock, Name: b.Name, CIDR: b.CIDR.String()}
+}
+
+func IPSubject(a netip.Addr, node string) Subject {
+	return Subject{Kind: KindIP, IP: a.String(), Node: node}
+}
+
+// ipPrefix returns an address as a CIDR.
+func IPPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+func ConfigSubject() Subject { return Subject{Kind: KindConfig, Name: "default"} }
+
+func ClusterSubject(st *State) Subject {
+	name := st.Cluster.GUID
+	if name == "" {
+		name = "cluster"
+	}
+	return Subject{Kind: KindCluster, Name: name}
+}
+
+// PoolsOf returns the names that a finding's Pools takes.
+func PoolsOf(ps ...*Pool) []string {
+	var out []string
+	for _, p := range ps {
+		if p != nil {
+			out = append(out, p.Name)
+		}
+	}
+	return out
+}
+
+func AffinitySubject(a *blocks.Affinity) Subject {
+	return Subject{Kind: KindAffinity, Name: a.Name, Node: a.Owner.Name, CIDR: a.CIDR.String()}
+}
+
+func HandleSubject(id string) Subject { return Subject{Kind: KindHandle, Name: id} }
+
+// The kinds of subject.
+const (
+	KindNode     = "Node"
+	KindPool     = "IPPool"
+	KindBlock    = "IPAMBlock"
+	KindAffinity = "BlockAffinity"
+	KindIP       = "IP"
+	KindHandle   = "IPAMHandle"
+	KindConfig   = "IPAMConfig"
+	KindCluster  = "Cluster"
+)
+
+// Subject is what a finding is about. Objects are identified by their spec (a
+// block by its CIDR, an affinity by CIDR and node), never by their name alone.
+type Subject struct {
+	Kind string `json:"kind"`
+	// Name is the object's name; empty for addresses.
+	Name string `json:"name,omitempty"`
+	// Node is set for nodes and affinities and, for addresses, to the node that
+	// uses the address where one is known.
+	Node string `json:"node,omitempty"`
+	// CIDR is set for pools, blocks and affinities.
+	CIDR string `json:"cidr,omitempty"`
+	// IP is set for addresses.
+	IP string `json:"ip,omitempty"`
+}
+
+// ID returns what a person calls the subject: an address, a CIDR, or a name.
+func (s Subject) ID() string {
+	switch {
+	case s.IP != "":
+		return s.IP
+	case s.Kind == KindBlock && s.CIDR != "":
+		return s.CIDR
+	case s.Kind == KindAffinity && s.CIDR != "":
+		return s.CIDR + " of " + s.Node
+	}
+	return s.Name
+}
+
+// ResourceName returns the subject the way "kubectl get -o name" does, such as
+// "node/worker-1" or "ip/10.0.0.1".
+func (s Subject) ResourceName() string {
+	name := s.Name
+	if s.IP != "" {
+		name = s.IP
+	}
+	return strings.ToLower(s.Kind) + "/" + name
+}
+
+// Identity is what makes two subjects the same one. The name counts only where
+// the spec does not identify the object: two blocks of one CIDR differ by name,
+// but a name spelled in another way does not make another block.
+func (s Subject) Identity() string {
+	switch s.Kind {
+	case KindIP:
+		return strings.Join([]string{s.Kind, s.IP, s.Node}, "|")
+	case KindBlock, KindAffinity:
+		if s.CIDR != "" {
+			return strings.Join([]string{s.Kind, s.CIDR, s.Node}, "|")
+		}
+	}
+	return strings.Join([]string{s.Kind, s.Name}, "|")
+}
+
+// Evidence is one fact that a verdict rests on. Times are written as RFC 3339
+// times, never as ages, so that the same state gives the same bytes.
+type Evidence struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Evidences makes evidence out of name, value pairs, leaving out empty values.
+func Evidences(pairs ...string) []Evidence {
+	out := make([]Evidence, 0, len(pairs)/2)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			out = append(out, Evidence{pairs[i], pairs[i+1]})
+		}
+	}
+	return out
+}

@@ -1,0 +1,77 @@
+package state
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// TunnelUse is an address that a node says its tunnel device has.
+type TunnelUse struct {
+	Node *blocks.Node
+	// Type is the type of the tunnel, as [blocks.Tunnel] has it.
+	Type string
+}
+
+// TunnelsAt returns the tunnels that nodes say have an address.
+func (st *State) TunnelsAt(a netip.Addr) []TunnelUse { return st.tunnels[a] }
+
+func (st *State) indexTunnels() {
+	st.tunnels = map[netip.Addr][]TunnelUse{}
+	for i := range st.Nodes {
+		for _, t := range st.Nodes[i].Tunnels {
+			st.tunnels[t.Addr] = append(st.tunnels[t.Addr], TunnelUse{&st.Nodes[i], t.Type})
+		}
+	}
+	st.tunnelAddrs = slices.SortedFunc(maps.Keys(st.tunnels), netip.Addr.Compare)
+}
+
+// AssignedAt returns when an address was assigned, as far as is known: where the
+// allocation does not say, it is not older than its block.
+func AssignedAt(r AllocationRef) time.Time {
+	at := r.Attributes().Assigned
+	if !at.IsZero() {
+		return at
+	}
+	for _, t := range []time.Time{r.Block.Created, r.Block.Claimed, r.Block.Written} {
+		if t.After(at) {
+			at = t
+		}
+	}
+	return at
+}
+
+// Pod returns a pod by namespace and name, or nil.
+func (st *State) Pod(namespace, name string) *blocks.Workload {
+	i, ok := slices.BinarySearchFunc(st.Workloads, [2]string{namespace, name}, func(w blocks.Workload, k [2]string) int {
+		if c := strings.Compare(w.Namespace, k[0]); c != 0 {
+			return c
+		}
+		return strings.Compare(w.Name, k[1])
+	})
+	if !ok || name == "" {
+		return nil
+	}
+	return &st.Workloads[i]
+}
+
+// UnreadPod returns a pod that could not be understood at all. It may name any
+// address.
+func (st *State) UnreadPod() (string, bool) { return st.unreadPod, st.unreadPod != "" }
+
+// indexUnread notes what could not be understood at all, once: it is asked for each
+// address, and anybody who may write pods can make many gaps.
+func (st *State) indexUnread() {
+	st.vmUnread = len(st.Unreadable(blocks.VMs)) > 0 || len(st.Unreadable(blocks.VMInstances)) > 0
+	for _, g := range st.Unreadable(blocks.Pods) {
+		namespace, name, _ := strings.Cut(g.Name, "/")
+		if st.Pod(namespace, name) == nil {
+			st.unreadPod = g.Name
+			return
+		}
+	}
+}
