@@ -332,7 +332,7 @@ func (d *damager) disabledPool() error {
 
 func (d *damager) overlapPool() error {
 	d.want.add("pool/overlap", "twice")
-	return d.seeder.RawPool(d.ctx, "twice", map[string]any{"cidr": "10.255.0.0/16", "blockSize": int64(blockSize), "nodeSelector": "all()"})
+	return d.seeder.RawPool(d.ctx, "twice", map[string]any{"cidr": "10.192.0.0/10", "blockSize": int64(blockSize), "nodeSelector": "all()"})
 }
 
 func (d *damager) disableCollector() error {
