@@ -138,7 +138,7 @@ func (x *explainCommand) viewOptions(toStdout bool) view.Options {
 
 // run reads, judges and explains.
 func (x *explainCommand) run(ctx context.Context, r *explainRun) error {
-	j, err := judge(ctx, r.reader, nil, x.grace, r.progress)
+	j, err := judge(ctx, r.reader, checks.All, x.grace, r.progress)
 	r.progress.Clear()
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ type judgement struct {
 	result *audit.Result
 }
 
-// judge reads a source and runs the checks; nil runs all. What must be confirmed
+// judge reads a source and runs the checks. What must be confirmed
 // is read a second time, and withheld where that fails.
 func judge(ctx context.Context, from reader, checks []*audit.Check, grace time.Duration, progress *view.ProgressLine) (*judgement, error) {
 	snapshot, err := from.Read(ctx)

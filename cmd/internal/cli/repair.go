@@ -13,6 +13,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
@@ -278,7 +279,7 @@ func (r *repairCommand) report(ctx context.Context, from reader, state *state.St
 	if !r.print.plans.page() {
 		return audit.NewReport(state, &audit.Result{}), nil
 	}
-	j, err := judge(ctx, &alreadyRead{from, state.Snapshot}, nil, r.grace, progress)
+	j, err := judge(ctx, &alreadyRead{from, state.Snapshot}, checks.All, r.grace, progress)
 	if err != nil {
 		return nil, err
 	}

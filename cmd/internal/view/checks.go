@@ -93,7 +93,6 @@ func checkFormats(table func(*printer, CheckDocs)) Formats[CheckDocs] {
 	}
 }
 
-// checkList writes for each check when it fires and how bad that is.
 func (p *printer) checkList(d CheckDocs) {
 	width := widest(d.Checks, func(c *CheckDoc) string { return c.ID })
 	if !p.NoHeaders {
@@ -105,7 +104,6 @@ func (p *printer) checkList(d CheckDocs) {
 	}
 }
 
-// checks writes the documentation of checks.
 func (p *printer) checks(d CheckDocs) {
 	for i, c := range d.Checks {
 		if i > 0 {

@@ -71,7 +71,6 @@ func jsonDecoder(v any) (*json.Decoder, error) {
 	return d, err
 }
 
-// yamlNode reads one JSON value.
 func yamlNode(d *json.Decoder) (*yaml.Node, error) {
 	tok, err := d.Token()
 	if err != nil {

@@ -40,35 +40,32 @@ var changes = map[audit.Change]struct{ title, counted string }{
 
 func changeTitle(g []audit.DiffFinding) string { return changes[g[0].Change].title }
 
-// diffRuns returns the findings of a comparison by what became of them.
 func diffRuns(d *audit.Diff) [][]audit.DiffFinding {
 	return Runs(d.Findings, func(a, b *audit.DiffFinding) bool { return a.Change == b.Change })
-}
-
-// alikeChanges returns findings by check and severity.
-func alikeChanges(g []audit.DiffFinding) [][]audit.DiffFinding {
-	return Runs(g, func(a, b *audit.DiffFinding) bool { return a.Check == b.Check && a.Severity == b.Severity })
 }
 
 // diffShown is how many alike findings are written out.
 const diffShown = 20
 
-// diffCut is the findings to write out, and what to say of the rest; empty if there
-// is none.
-type diffCut struct {
+// diffAlike is findings of one check and severity: those to write out, and what to say
+// of the rest; empty if there is none.
+type diffAlike struct {
 	Shown []audit.DiffFinding
 	Rest  string
 }
 
-func cutDiff(g []audit.DiffFinding) diffCut {
-	shown, rest := cut(g, diffShown)
-	if rest == 0 {
-		return diffCut{Shown: shown}
+func alikeChanges(g []audit.DiffFinding) (out []diffAlike) {
+	for _, alike := range Runs(g, func(a, b *audit.DiffFinding) bool { return a.Check == b.Check && a.Severity == b.Severity }) {
+		shown, rest := cut(alike, diffShown)
+		x := diffAlike{Shown: shown}
+		if rest > 0 {
+			x.Rest = fmt.Sprintf("… and %d more of %s (-o json has each)", rest, alike[0].Check)
+		}
+		out = append(out, x)
 	}
-	return diffCut{shown, fmt.Sprintf("… and %d more of %s (-o json has each)", rest, g[0].Check)}
+	return out
 }
 
-// diffCounts says how many findings there are of which severity.
 func diffCounts(g []audit.DiffFinding) string {
 	var s audit.Summary
 	for i := range g {
@@ -77,7 +74,6 @@ func diffCounts(g []audit.DiffFinding) string {
 	return SeverityCounts(s)
 }
 
-// diff writes what changed, and counts what did not.
 func (p *printer) diff(d *audit.Diff) {
 	for _, side := range []struct {
 		name string
@@ -94,12 +90,11 @@ func (p *printer) diff(d *audit.Diff) {
 		}
 		p.section(title)
 		for _, alike := range alikeChanges(g) {
-			cut := cutDiff(alike)
-			for i := range cut.Shown {
-				p.change(&cut.Shown[i])
+			for i := range alike.Shown {
+				p.change(&alike.Shown[i])
 			}
-			if cut.Rest != "" {
-				p.wrap("    ", 6, cut.Rest)
+			if alike.Rest != "" {
+				p.wrap("    ", 6, alike.Rest)
 			}
 		}
 	}
@@ -123,7 +118,6 @@ func (p *printer) change(f *audit.DiffFinding) {
 	}
 }
 
-// diffTotals counts the findings by what became of them.
 func diffTotals(s audit.DiffSummary) string {
 	var out []string
 	for i, n := range []int{s.New, s.Changed, s.Fixed, s.NotJudged, s.Unchanged, s.Muted} {

@@ -1,9 +1,11 @@
-// Package view writes reports, explanations and check documentation for people
+// Package view writes reports, explanations, plans and check documentation for people
 // and programs.
 //
-// One file is one output, and all of them write the same [audit.Report]. What
-// programs read (json, yaml, jsonpath, custom-columns, name) is the report as it
-// is, with every digit of its counts; what people read (table, wide) is made for
-// a terminal: wrapped to its width, coloured by severity only and readable
-// without, and with control characters from the cluster made visible.
+// A command has [Formats] of the type that it prints; one file has those of one type.
+// What programs read (json, yaml, jsonpath, custom-columns, name) is the value as it
+// is, with every digit of its counts; what people read (table, wide, map) goes through
+// a printer for a terminal: wrapped to its width, coloured by severity only and
+// readable without, and with control characters from the cluster made visible. What
+// tickets get is filled into the templates of markdown.tmpl. The page of HTML is
+// package page.
 package view

@@ -37,7 +37,6 @@ const (
 	listed = 10
 )
 
-// explanation writes an explanation for people.
 func (p *printer) explanation(e *explain.Explanation) {
 	p.head(&e.Cluster, e.Complete)
 	first := ""
@@ -69,7 +68,6 @@ func (p *printer) explanation(e *explain.Explanation) {
 	}
 }
 
-// kindWord is what people call a kind of subject.
 func kindWord(kind string) string {
 	switch kind {
 	case state.KindPool:
@@ -163,7 +161,6 @@ func (p *printer) related(findings []audit.Finding) {
 	}
 }
 
-// outlook says of each verdict what would change it.
 func (p *printer) outlook(all []explain.Remedy) {
 	if len(all) == 0 {
 		return

@@ -62,7 +62,6 @@ func of(i, n int) string {
 	return fmt.Sprintf(" (%d of %d)", i+1, n)
 }
 
-// heading writes severity, check and, for several findings, their number.
 func (p *printer) heading(g []audit.Finding, note string) {
 	if len(g) > 1 {
 		note += fmt.Sprintf(" (%d)", len(g))

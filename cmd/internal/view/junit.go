@@ -15,22 +15,22 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
+type junitCounts struct {
+	Name     string `xml:"name,attr"`
+	Tests    int    `xml:"tests,attr"`
+	Failures int    `xml:"failures,attr"`
+	Errors   int    `xml:"errors,attr"`
+	Skipped  int    `xml:"skipped,attr"`
+}
+
 type junitSuites struct {
-	XMLName  xml.Name   `xml:"testsuites"`
-	Name     string     `xml:"name,attr"`
-	Tests    int        `xml:"tests,attr"`
-	Failures int        `xml:"failures,attr"`
-	Errors   int        `xml:"errors,attr"`
-	Skipped  int        `xml:"skipped,attr"`
-	Suite    junitSuite `xml:"testsuite"`
+	XMLName xml.Name `xml:"testsuites"`
+	junitCounts
+	Suite junitSuite `xml:"testsuite"`
 }
 
 type junitSuite struct {
-	Name       string          `xml:"name,attr"`
-	Tests      int             `xml:"tests,attr"`
-	Failures   int             `xml:"failures,attr"`
-	Errors     int             `xml:"errors,attr"`
-	Skipped    int             `xml:"skipped,attr"`
+	junitCounts
 	Timestamp  string          `xml:"timestamp,attr,omitempty"`
 	Properties []junitProperty `xml:"properties>property"`
 	Cases      []junitCase     `xml:"testcase"`
@@ -71,7 +71,7 @@ type junitText struct {
 // since a partial reading must not look like a clean one.
 func writeJUnit(w io.Writer, r *audit.Report, o Options) error {
 	failOn := cmp.Or(o.FailOn, state.Warning)
-	s := junitSuite{Name: "calico-audit", Timestamp: state.FormatTime(r.Cluster.TakenAt.Time), Properties: []junitProperty{
+	s := junitSuite{junitCounts: junitCounts{Name: "calico-audit"}, Timestamp: state.FormatTime(r.Cluster.TakenAt.Time), Properties: []junitProperty{
 		{"cluster", Clean(r.Cluster.GUID)}, {"calicoVersion", Clean(r.Cluster.CalicoVersion)}, {"failOn", failOn.String()},
 	}}
 	for _, id := range checksOf(r) {
@@ -102,8 +102,7 @@ func writeJUnit(w io.Writer, r *audit.Report, o Options) error {
 	buf.WriteString(xml.Header)
 	e := xml.NewEncoder(&buf)
 	e.Indent("", "  ")
-	all := junitSuites{Name: s.Name, Tests: s.Tests, Failures: s.Failures, Errors: s.Errors, Skipped: s.Skipped, Suite: s}
-	if err := e.Encode(all); err != nil {
+	if err := e.Encode(junitSuites{junitCounts: s.junitCounts, Suite: s}); err != nil {
 		return fmt.Errorf("writing XML: %w", err)
 	}
 	buf.WriteByte('\n')
@@ -172,7 +171,6 @@ func junitCheck(r *audit.Report, id string, failOn state.Severity) junitCase {
 	return c
 }
 
-// findingText writes a finding with its evidence, a line each.
 func findingText(f *audit.Finding) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n", f.Severity, Clean(Message(f)))

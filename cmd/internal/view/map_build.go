@@ -87,7 +87,6 @@ func (ix *mapIndex) pool(m PoolMap, cidr netip.Prefix, members []int) PoolMap {
 	return m
 }
 
-// dense gives each slot its place.
 func (ix *mapIndex) dense(m *PoolMap, cidr netip.Prefix, members []int) {
 	cells := map[int]*MapCell{}
 	at := func(place int) *MapCell {
@@ -159,38 +158,28 @@ func (ix *mapIndex) sparse(m *PoolMap, cidr netip.Prefix, members []int) {
 
 // finish fills in what a cell's blocks come to. owners has the place of each owner.
 func (ix *mapIndex) finish(c *MapCell, owners map[string]int) {
-	c.Owner = -1
-	if strays := ix.stray[c.CIDR]; len(strays) > 0 {
-		c.Findings, c.Stray = append(c.Findings, strays...), true
-	}
+	parts := make([]MapCell, len(c.Blocks))
 	for n, i := range c.Blocks {
 		b := &ix.report.Blocks[i]
 		size, _ := blocks.Addresses(ix.prefixes[i]).Int()
-		c.count(&MapCell{
-			InUse: b.InUse, Available: b.Available, Lent: b.Lent, Size: size, DeadNode: b.Is(audit.BlockDeadNode), NoOwner: b.Is(audit.BlockNoOwner), Planned: ix.planned[i],
-		})
-		c.Findings = append(c.Findings, ix.about[i]...)
 		owner, owned := owners[b.Owner]
 		if !owned {
 			owner = -1
 		}
-		if n == 0 {
-			c.Owner = owner
-		} else if c.Owner != owner {
-			c.Owner = -1
+		parts[n] = MapCell{
+			State: MapEmpty, Owner: owner, InUse: b.InUse, Available: b.Available, Lent: b.Lent, Size: size,
+			DeadNode: b.Is(audit.BlockDeadNode), NoOwner: b.Is(audit.BlockNoOwner), Planned: ix.planned[i], Findings: ix.about[i],
 		}
-		if b.Broken() {
-			c.State = MapBroken
+		switch {
+		case b.Broken():
+			parts[n].State = MapBroken
+		case b.InUse > 0:
+			parts[n].State = MapUsed
 		}
 	}
-	switch {
-	case len(c.Blocks) == 0 || c.State == MapBroken:
-	case c.InUse > 0:
-		c.State = MapUsed
-	default:
-		c.State = MapEmpty
-	}
-	c.Fill = eighths(c.InUse, c.Available, c.Size)
+	strays := ix.stray[c.CIDR]
+	c.Findings, c.Stray = append(c.Findings, strays...), len(strays) > 0
+	c.merge(parts)
 	slices.Sort(c.Findings)
 	c.Findings = slices.Compact(c.Findings)
 	for _, i := range c.Findings {
@@ -198,12 +187,30 @@ func (ix *mapIndex) finish(c *MapCell, owners map[string]int) {
 	}
 }
 
-// count adds what another counts and is marked with.
-func (c *MapCell) count(d *MapCell) {
-	c.InUse, c.Available, c.Lent, c.Size = c.InUse+d.InUse, c.Available+d.Available, c.Lent+d.Lent, c.Size+d.Size
-	c.DeadNode, c.NoOwner = c.DeadNode || d.DeadNode, c.NoOwner || d.NoOwner
-	c.Stray, c.Planned = c.Stray || d.Stray, c.Planned || d.Planned
-	c.Severity = max(c.Severity, d.Severity)
+// merge adds up parts of a cell: it has the worst state of any, the owner of all that
+// are not free if that is one, and is as full as they are on average. It returns how
+// many are not free.
+func (c *MapCell) merge(parts []MapCell) (taken int) {
+	c.Owner = -1
+	for i := range parts {
+		d := &parts[i]
+		if d.State != MapFree {
+			if taken++; taken == 1 {
+				c.Owner = d.Owner
+			} else if c.Owner != d.Owner {
+				c.Owner = -1
+			}
+		}
+		if slices.Index(mapStates, d.State) > slices.Index(mapStates, c.State) {
+			c.State = d.State
+		}
+		c.InUse, c.Available, c.Lent, c.Size = c.InUse+d.InUse, c.Available+d.Available, c.Lent+d.Lent, c.Size+d.Size
+		c.DeadNode, c.NoOwner = c.DeadNode || d.DeadNode, c.NoOwner || d.NoOwner
+		c.Stray, c.Planned = c.Stray || d.Stray, c.Planned || d.Planned
+		c.Severity, c.Findings = max(c.Severity, d.Severity), append(c.Findings, d.Findings...)
+	}
+	c.Fill = eighths(c.InUse, c.Available, c.Size)
+	return taken
 }
 
 // eighths returns how full something is: 0 is empty, and 8 means that nothing is
@@ -253,7 +260,6 @@ func (m *PoolMap) addOwners(r *audit.Report, members []int) map[string]int {
 	return at
 }
 
-// blockFinder finds blocks by what subjects name.
 type blockFinder struct {
 	prefixes []netip.Prefix // of the blocks
 	byCIDR   map[netip.Prefix][]int
@@ -295,7 +301,6 @@ func (f *blockFinder) find(s state.Subject) (out []int, cidr netip.Prefix) {
 	return out, netip.Prefix{}
 }
 
-// reservedIn joins reservations as a report writes them.
 func reservedIn(cidrs []string) blocks.ReservedSet {
 	var all blocks.Reservation
 	for _, c := range cidrs {

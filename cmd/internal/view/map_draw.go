@@ -29,7 +29,6 @@ var (
 // MapNames is how many names a line of a map lists before it counts the rest.
 const MapNames = 8
 
-// glyphs are the characters of a map.
 type glyphs struct {
 	// fill are those of one to eight eighths, the last of a block without an address
 	// left.
@@ -42,7 +41,6 @@ var (
 	asciiGlyphs = glyphs{[8]string{"1", "2", "3", "4", "5", "6", "7", "8"}, ".", "o", "#", "X", "~"}
 )
 
-// glyph returns what a cell is drawn as.
 func (g *glyphs) glyph(c *drawnCell) string {
 	switch c.State {
 	case MapBroken:
@@ -100,12 +98,11 @@ func (l *legend) draw(s string) string {
 	return s
 }
 
-// legend explains what was drawn.
 func (p *printer) legend(l *legend) {
-	var spans []span
+	var shown []string
 	add := func(is bool, sign, text string) {
 		if is {
-			spans = append(spans, span{text: sign + " " + text})
+			shown = append(shown, sign+" "+text)
 		}
 	}
 	add(l.seen[l.fill[7]], l.fill[7], "full")
@@ -118,12 +115,9 @@ func (p *printer) legend(l *legend) {
 	for _, m := range marks {
 		add(l.seen[m.sign], m.sign, m.text)
 	}
-	if len(spans) > 0 {
-		p.flow(spans...)
-	}
+	p.flow(spans(shown...)...)
 }
 
-// mapAlone writes the block map alone, as a whole.
 func (p *printer) mapAlone(r *audit.Report) {
 	p.head(&r.Cluster, r.Complete)
 	if none := NoMap(r); none != "" {
@@ -184,7 +178,6 @@ func worstPools(pools []PoolMap, limit int) (picked []PoolMap, more int) {
 	return picked, more
 }
 
-// poolMap draws the map of one pool and says whose the blocks are.
 func (p *printer) poolMap(m *PoolMap, size mapSize, l *legend) {
 	lettered := len(m.Owners) <= size.letters
 	layout := m.fit(p.Width, size.rows, lettered)
@@ -193,7 +186,6 @@ func (p *printer) poolMap(m *PoolMap, size mapSize, l *legend) {
 	p.mapOwners(m, lettered)
 }
 
-// title says what is drawn.
 func (m *PoolMap) title(l mapLayout) string {
 	block, after := "block", ""
 	bits := AddressBits(m.CIDR) - m.BlockSize
@@ -264,30 +256,28 @@ func letter(owner int) string {
 	return string(rune('A' + owner))
 }
 
-// mapOwners says whose the blocks are, and who has none and borrows.
 func (p *printer) mapOwners(m *PoolMap, lettered bool) {
-	var spans []span
+	var owners []string
 	for i := range m.Owners {
-		if !lettered && i == MapNames {
-			rest := m.Owners[i:]
-			most, least := rest[0].Blocks, rest[len(rest)-1].Blocks
-			each := Plural(most, "block", "blocks")
-			if least < most {
-				each = fmt.Sprintf("%d to %s", least, each)
-			}
-			spans = append(spans, span{text: fmt.Sprintf("%s with %s each", Plural(len(rest), "other", "others"), each)})
-			break
-		}
 		text := m.Owners[i].Text()
 		if lettered {
 			text = letter(i) + " " + text
 		}
-		spans = append(spans, span{text: text})
+		owners = append(owners, text)
 	}
-	if len(spans) > 0 {
-		spans[0].text = "  " + spans[0].text
-		p.flow(spans...)
+	if len(owners) > MapNames && !lettered {
+		rest := m.Owners[MapNames:]
+		most, least := rest[0].Blocks, rest[len(rest)-1].Blocks
+		each := Plural(most, "block", "blocks")
+		if least < most {
+			each = fmt.Sprintf("%d to %s", least, each)
+		}
+		owners = append(owners[:MapNames], fmt.Sprintf("%s with %s each", Plural(len(rest), "other", "others"), each))
 	}
+	if len(owners) > 0 {
+		owners[0] = "  " + owners[0]
+	}
+	p.flow(spans(owners...)...)
 	if len(m.Borrowers) > 0 {
 		some, rest := cut(m.Borrowers, MapNames)
 		if rest > 0 {

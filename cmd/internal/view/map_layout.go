@@ -72,7 +72,6 @@ func (m *PoolMap) layout(columns, maxRows int) mapLayout {
 	}
 }
 
-// rows lays a picture out in rows of so many cells of so many places.
 func (m *PoolMap) rows(columns, span int) []mapRow {
 	if m.Sparse {
 		return m.sparseRows(columns, span)
@@ -80,7 +79,6 @@ func (m *PoolMap) rows(columns, span int) []mapRow {
 	return m.denseRows(columns, span)
 }
 
-// sparseRows puts cells after each other.
 func (m *PoolMap) sparseRows(columns, span int) (rows []mapRow) {
 	for row := range slices.Chunk(m.Cells, columns*span) {
 		r := mapRow{label: row[0].CIDR.Addr().String()}
@@ -142,32 +140,16 @@ func (m *PoolMap) fold(rows []mapRow, kind MapState, run, places int) []mapRow {
 	return rows[:first+1]
 }
 
-// mergeCells makes one cell of the cells of so many neighbouring places: the worst
-// state of any, and the mean fill of the blocks there.
+// mergeCells makes one cell of the cells of so many neighbouring places.
 func mergeCells(group []MapCell, places int) drawnCell {
 	if len(group) == 1 && places == 1 {
 		return drawnCell{MapCell: group[0]}
 	}
-	d := drawnCell{MapCell: MapCell{State: MapFree, Owner: -1}}
-	taken := 0
-	for i := range group {
-		c := &group[i]
-		if i == 0 {
-			d.CIDR, d.Place, d.Gap = c.CIDR, c.Place, c.Gap
-		}
-		if c.State != MapFree {
-			if taken++; taken == 1 {
-				d.Owner = c.Owner
-			} else if d.Owner != c.Owner {
-				d.Owner = -1
-			}
-		}
-		d.count(c)
-		if slices.Index(mapStates, c.State) > slices.Index(mapStates, d.State) {
-			d.State = c.State
-		}
+	d := drawnCell{MapCell: MapCell{State: MapFree}}
+	if len(group) > 0 {
+		d.CIDR, d.Place, d.Gap = group[0].CIDR, group[0].Place, group[0].Gap
 	}
+	taken := d.merge(group)
 	d.partly = taken > 0 && taken < places
-	d.Fill = eighths(d.InUse, d.Available, d.Size)
 	return d
 }

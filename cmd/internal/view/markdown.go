@@ -48,7 +48,7 @@ var markdown = template.Must(template.New("").Funcs(template.FuncMap{
 	"target": TargetText, "grace": ShortGrace, "refusals": Refusals, "refusal": RefusalTitle, "manual": ManualText, "dueTwice": DueTwice,
 	"strict": StrictLines, "codes": codes, "pools": ChangedPools, "outcome": outcomeText, "totals": resultTotals,
 
-	"changes": diffRuns, "change": changeTitle, "diffTotals": diffTotals, "alike": alikeChanges, "cutDiff": cutDiff, "diffCounts": diffCounts,
+	"changes": diffRuns, "change": changeTitle, "diffTotals": diffTotals, "alike": alikeChanges, "diffCounts": diffCounts,
 }).Parse(markdownText))
 
 // asMarkdown makes a format's Write of a template. It is filled with the value as Of,

@@ -63,22 +63,14 @@ func (p *printer) plan(plan *repair.Plan) {
 	p.next()
 }
 
-// planHead says what the plan is for, and how sound its data are.
 func (p *printer) planHead(plan *repair.Plan) {
 	c := plan.Cluster
-	var spans []span
-	for _, s := range []string{
-		"Plan for cluster " + p.guid(c.GUID), prefixed("Calico ", c.CalicoVersion), prefixed("from ", p.Source),
-		"made " + cmp.Or(state.FormatTime(plan.CreatedAt.Time), "at a time not known"), "grace " + ShortGrace(plan.Grace),
-	} {
-		if s != "" {
-			spans = append(spans, span{text: s})
-		}
-	}
+	head := spans("Plan for cluster "+p.guid(c.GUID), prefixed("Calico ", c.CalicoVersion), prefixed("from ", p.Source),
+		"made "+cmp.Or(state.FormatTime(plan.CreatedAt.Time), "at a time not known"), "grace "+ShortGrace(plan.Grace))
 	if !plan.Complete {
-		spans = append(spans, completeness(false))
+		head = append(head, completeness(false))
 	}
-	p.flow(spans...)
+	p.flow(head...)
 	p.wrapAll("Note: ", 6, plan.Warnings)
 	if len(plan.Gaps) > 0 {
 		p.blank()
@@ -99,7 +91,6 @@ func ShortGrace(d repair.Duration) string {
 	return s
 }
 
-// steps writes what would be done.
 func (p *printer) steps(plan *repair.Plan) {
 	if len(plan.Steps) == 0 {
 		p.section("STEPS: none. There is nothing that may be done.")
@@ -177,7 +168,6 @@ func poolNamed(pools []audit.PoolReport, name string) *audit.PoolReport {
 	return nil
 }
 
-// changedPools writes what the steps would change of the pools' numbers.
 func (p *printer) changedPools(plan *repair.Plan) {
 	if len(plan.Steps) == 0 || len(plan.Before) == 0 {
 		return
@@ -197,7 +187,6 @@ func (p *printer) changedPools(plan *repair.Plan) {
 	p.grid(g, 0)
 }
 
-// strict says what a change of strict affinity would mean.
 func (p *printer) strict(s *repair.StrictPreview) {
 	if s == nil {
 		return
@@ -277,7 +266,6 @@ func RefusalTitle(g []*repair.Refusal) string {
 	return fmt.Sprintf("%s (%d): %s", g[0].Kind, len(g), cmp.Or(refusalTexts[g[0].Code], string(g[0].Code)))
 }
 
-// refused writes what is not touched, grouped, with counts and reasons.
 func (p *printer) refused(plan *repair.Plan) {
 	if len(plan.Refused) == 0 {
 		return
@@ -335,7 +323,6 @@ func ManualText(m *repair.Manual) string {
 	return id + ": " + m.Action
 }
 
-// next says how to go on.
 func (p *printer) next() {
 	for _, n := range p.Next {
 		p.blank()

@@ -64,10 +64,19 @@ type span struct {
 	style style
 }
 
-// line writes pieces as one line.
-func (p *printer) line(spans ...span) {
+// spans makes pieces of texts, without the empty ones.
+func spans(texts ...string) (out []span) {
+	for _, t := range texts {
+		if t != "" {
+			out = append(out, span{text: t})
+		}
+	}
+	return out
+}
+
+func (p *printer) line(pieces ...span) {
 	var b strings.Builder
-	for _, s := range spans {
+	for _, s := range pieces {
 		text := Clean(s.text)
 		if p.Color && s.style != "" && text != "" {
 			text = "\x1b[" + string(s.style) + "m" + text + "\x1b[0m"
@@ -78,13 +87,10 @@ func (p *printer) line(spans ...span) {
 	p.buf.WriteByte('\n')
 }
 
-// say writes a text as one line.
 func (p *printer) say(text string) { p.line(span{text: text}) }
 
-// blank writes an empty line.
 func (p *printer) blank() { p.buf.WriteByte('\n') }
 
-// section writes a title after an empty line.
 func (p *printer) section(title string) { p.blank(); p.say(title) }
 
 // wrap writes a text over as many lines as it needs. The first begins with lead,
@@ -117,10 +123,10 @@ func (p *printer) label(word, text string) {
 
 // flow writes pieces one after the other, two blanks between them, and begins a
 // new, indented line where one does not fit.
-func (p *printer) flow(spans ...span) {
+func (p *printer) flow(pieces ...span) {
 	var row []span
 	used := 0
-	for _, s := range spans {
+	for _, s := range pieces {
 		w := displayWidth(Clean(s.text))
 		if used > 0 && used+2+w > p.Width {
 			p.line(row...)
@@ -130,7 +136,9 @@ func (p *printer) flow(spans ...span) {
 		}
 		row, used = append(row, s), used+w
 	}
-	p.line(row...)
+	if row != nil {
+		p.line(row...)
+	}
 }
 
 // column is a column of a grid.
@@ -191,7 +199,6 @@ func (g *grid) lines() (out []string, width int) {
 	return out, width
 }
 
-// grid writes a grid, indented.
 func (p *printer) grid(g *grid, indent int) {
 	lines, _ := g.lines()
 	for _, l := range lines {

@@ -41,7 +41,6 @@ func subjectNames(r *audit.Report) (out []string) {
 	return slices.Compact(out)
 }
 
-// report writes a report for people.
 func (p *printer) report(r *audit.Report) {
 	p.head(&r.Cluster, r.Complete)
 	p.pools(r)
@@ -64,15 +63,8 @@ func (p *printer) report(r *audit.Report) {
 
 // head says which cluster this is, and how old and how complete the data are.
 func (p *printer) head(c *audit.ReportCluster, complete bool) {
-	var spans []span
-	for _, s := range []string{
-		"Cluster " + p.guid(c.GUID), prefixed("Calico ", c.CalicoVersion), "from " + cmp.Or(p.Source, c.Datastore), c.APIGroup, p.taken(c.TakenAt.Time),
-	} {
-		if s != "" {
-			spans = append(spans, span{text: s})
-		}
-	}
-	p.flow(append(spans, completeness(complete))...)
+	p.flow(append(spans("Cluster "+p.guid(c.GUID), prefixed("Calico ", c.CalicoVersion), "from "+cmp.Or(p.Source, c.Datastore), c.APIGroup,
+		p.taken(c.TakenAt.Time)), completeness(complete))...)
 	if p.wide && c.APIGroupReason != "" {
 		p.wrap("  ", 2, "API group: "+c.APIGroupReason)
 	}
@@ -114,7 +106,6 @@ func (p *printer) taken(at time.Time) string {
 	return s + " (" + age(p.Now.Sub(at)) + " ago)"
 }
 
-// age writes a duration in its largest unit.
 func age(d time.Duration) string {
 	switch {
 	case d < 2*time.Hour:
@@ -176,7 +167,6 @@ func BlocksText(p *audit.PoolReport) string {
 		Short(b.Claimed), Short(b.Capacity), Short(b.Allocatable), Short(b.Reclaimable), Short(b.Needed))
 }
 
-// nodes writes the nodes' numbers.
 func (p *printer) nodes(r *audit.Report) {
 	if len(r.Nodes) == 0 {
 		return
@@ -214,7 +204,6 @@ func Seen(s audit.Summary) string {
 		Plural(s.Blocks, "block", "blocks"), Plural(s.Allocations, "allocated address", "allocated addresses"))
 }
 
-// foot counts the findings by severity and says where to read on.
 func (p *printer) foot(r *audit.Report) {
 	p.blank()
 	s := r.Summary
@@ -268,7 +257,6 @@ func (p *printer) notSeen(gaps []blocks.Gap, skipped []audit.Skipped) {
 	}
 }
 
-// texts returns how values write themselves.
 func texts[T fmt.Stringer](list []T) (out []string) {
 	for _, x := range list {
 		out = append(out, x.String())
@@ -289,7 +277,6 @@ func SkippedByReason(skipped []audit.Skipped) [][]*audit.Skipped {
 	return groupBy(skipped, func(s *audit.Skipped) string { return s.Reason })
 }
 
-// skippedChecks names checks that were skipped.
 func skippedChecks(skipped []*audit.Skipped) string {
 	names := make([]string, len(skipped))
 	for i, s := range skipped {
@@ -327,18 +314,13 @@ func (p *printer) hosts(r *audit.Report) {
 	}
 }
 
-// hostCount says of how many nodes there are views.
 func hostCount(r *audit.Report) string {
-	nodes, others := map[string]bool{}, map[string]bool{}
+	seen := map[bool]map[string]bool{false: {}, true: {}} // by whether it is no node
 	for _, v := range r.HostViews {
-		if v.NoNode {
-			others[v.Node] = true
-		} else {
-			nodes[v.Node] = true
-		}
+		seen[v.NoNode][v.Node] = true
 	}
-	text := fmt.Sprintf("of %d of %s", len(nodes), Plural(r.Summary.Nodes, "node", "nodes"))
-	if n := len(others); n > 0 {
+	text := fmt.Sprintf("of %d of %s", len(seen[false]), Plural(r.Summary.Nodes, "node", "nodes"))
+	if n := len(seen[true]); n > 0 {
 		text += fmt.Sprintf(", and of %s not in the cluster", Plural(n, "machine", "machines"))
 	}
 	if n := len(r.HostGaps); n > 0 {

@@ -45,7 +45,6 @@ func outcomeText(x *repair.Outcome, undo bool) string {
 	return string(x.Status)
 }
 
-// resultTotals counts the steps by what became of them.
 func resultTotals(r *repair.Result) string {
 	var out []string
 	for _, s := range statuses {
@@ -76,7 +75,6 @@ const (
 	resultIndent = 16
 )
 
-// result writes what became of each step.
 func (p *printer) result(r *repair.Result) {
 	well := 0
 	for i := range r.Outcomes {

@@ -15,27 +15,19 @@ var SnapshotFormats = []string{"yaml", "json", "yaml.gz", "json.gz"}
 // SnapshotFormat returns the format that a file's name calls for.
 func SnapshotFormat(file string) (string, bool) {
 	name := strings.ToLower(file)
-	if plain, packed := strings.CutSuffix(name, ".yml.gz"); packed {
-		name = plain + ".yaml.gz"
+	for _, f := range SnapshotFormats {
+		if strings.HasSuffix(name, "."+f) || strings.HasSuffix(name, "."+strings.Replace(f, "yaml", "yml", 1)) {
+			return f, true
+		}
 	}
-	if plain, short := strings.CutSuffix(name, ".yml"); short {
-		name = plain + ".yaml"
-	}
-	// The longer ones end in no shorter one.
-	i := slices.IndexFunc(SnapshotFormats, func(f string) bool { return strings.HasSuffix(name, "."+f) })
-	if i < 0 {
-		return "", false
-	}
-	return SnapshotFormats[i], true
+	return "", false
 }
 
 // SnapshotWriter writes objects one after the other: YAML as documents, JSON as one
 // object a line. Closing it does not close what it writes to.
 type SnapshotWriter struct {
-	w      io.Writer
-	packed *gzip.Writer
-	yaml   bool
-	count  int
+	io.WriteCloser
+	yaml, begun bool
 }
 
 // NewSnapshotWriter returns a writer of one of the [SnapshotFormats].
@@ -43,36 +35,28 @@ func NewSnapshotWriter(w io.Writer, format string) (*SnapshotWriter, error) {
 	if !slices.Contains(SnapshotFormats, format) {
 		return nil, fmt.Errorf("unknown format %q: want one of %s", format, strings.Join(SnapshotFormats, ", "))
 	}
-	s := &SnapshotWriter{w: w, yaml: strings.HasPrefix(format, "yaml")}
+	s := &SnapshotWriter{WriteCloser: plainWriter{w}, yaml: strings.HasPrefix(format, "yaml")}
 	if strings.HasSuffix(format, ".gz") {
-		s.packed = gzip.NewWriter(w)
-		s.w = s.packed
+		s.WriteCloser = gzip.NewWriter(w)
 	}
 	return s, nil
 }
 
+type plainWriter struct{ io.Writer }
+
+func (plainWriter) Close() error { return nil }
+
 // Object writes an object, given as JSON.
-func (s *SnapshotWriter) Object(object []byte) error {
-	s.count++
-	if !s.yaml {
-		if _, err := s.w.Write(object); err != nil {
-			return err
-		}
-		_, err := io.WriteString(s.w, "\n")
+func (s *SnapshotWriter) Object(object []byte) (err error) {
+	switch {
+	case !s.yaml:
+		_, err = s.Write(append(object[:len(object):len(object)], '\n'))
+		return err
+	case s.begun:
+		_, err = io.WriteString(s, "---\n")
+	}
+	if s.begun = true; err != nil {
 		return err
 	}
-	if s.count > 1 {
-		if _, err := io.WriteString(s.w, "---\n"); err != nil {
-			return err
-		}
-	}
-	return WriteYAML(s.w, json.RawMessage(object))
-}
-
-// Close writes what is still to be written.
-func (s *SnapshotWriter) Close() error {
-	if s.packed != nil {
-		return s.packed.Close()
-	}
-	return nil
+	return WriteYAML(s, json.RawMessage(object))
 }
