@@ -32,7 +32,6 @@ type pretence struct {
 	noBlocks, noAffinities, noHandles map[string]bool
 }
 
-// newPretence copies a snapshot, as far as steps change it.
 func newPretence(s *blocks.Snapshot) *pretence {
 	c := *s
 	// A State sorts what it gets, and the slices of the other one are shared.
@@ -54,7 +53,6 @@ func newPretence(s *blocks.Snapshot) *pretence {
 	return x
 }
 
-// done returns the snapshot without what was dropped.
 func (x *pretence) done() *blocks.Snapshot {
 	s := x.Snapshot
 	s.Blocks = slices.DeleteFunc(s.Blocks, func(b blocks.Block) bool { return x.noBlocks[b.Name] })

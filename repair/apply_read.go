@@ -12,7 +12,7 @@ import (
 )
 
 // retries are the pauses before a reading is tried again: an API server that is
-// restarted is back within them. Nothing is in the air meanwhile.
+// restarted is back within them.
 var retries = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 15 * time.Second}
 
 // writeTimeout bounds what is done to one object once it was begun, whatever
@@ -43,7 +43,7 @@ func (x *run) read(ctx context.Context) error {
 // pod on another node with an address of the block, is seen again after that time.
 const maxAge = 5 * time.Minute
 
-// look reads the objects of a step again and, if that was too long ago, everything.
+// look reads the objects of a step again and, if that was too long ago, all.
 func (x *run) look(ctx context.Context, refs func() []blocks.Ref) error {
 	if err := x.refreshAll(ctx, refs); err != nil || x.state.Cluster.TakenAt.Sub(x.whole) < maxAge {
 		return err
@@ -51,7 +51,6 @@ func (x *run) look(ctx context.Context, refs func() []blocks.Ref) error {
 	return x.lookAtAll(ctx, refs)
 }
 
-// lookAtAll reads everything, and then the objects of a step.
 func (x *run) lookAtAll(ctx context.Context, refs func() []blocks.Ref) error {
 	if err := x.reread(ctx); err != nil {
 		return err
@@ -70,7 +69,6 @@ func (x *run) take(s *blocks.Snapshot) {
 	}
 }
 
-// refresh reads the objects of a step anew.
 func (x *run) refresh(ctx context.Context, refs []blocks.Ref) error {
 	return x.insist(ctx, func() error {
 		s, err := x.reader.Refresh(ctx, x.state.Snapshot, refs)
@@ -106,8 +104,7 @@ const maxRefresh = 3
 var errRestless = errors.New("what it rests on changes faster than it can be read")
 
 // refreshAll reads the objects of a step anew, and then those that what was read
-// leads to. It is errRestless if that does not end: some of what the step rests on
-// was then read a while ago.
+// leads to. It is errRestless if that does not end.
 func (x *run) refreshAll(ctx context.Context, refs func() []blocks.Ref) error {
 	read := map[blocks.Ref]bool{}
 	for try := 0; ; try++ {
@@ -127,7 +124,6 @@ func (x *run) refreshAll(ctx context.Context, refs func() []blocks.Ref) error {
 	}
 }
 
-// reread reads the whole cluster anew.
 func (x *run) reread(ctx context.Context) error {
 	return x.insist(ctx, func() error { return x.read(ctx) })
 }
@@ -142,8 +138,7 @@ func (x *run) unread(ctx context.Context, err error) Outcome {
 	return Outcome{Status: Skipped, Code: SkipUnread, Reason: fmt.Sprintf("its objects could not be read again: %v", err)}
 }
 
-// waitUntil waits until a time by the API server's clock, and then reads the whole
-// cluster anew.
+// waitUntil waits until a time by the API server's clock, and reads everything then.
 func (x *run) waitUntil(ctx context.Context, due time.Time) error {
 	x.opts.Waiting(due)
 	for x.state.Cluster.TakenAt.Before(due) {

@@ -110,7 +110,6 @@ func Apply(ctx context.Context, plan *Plan, r Reader, w Writer, j *Journal, opts
 	return res, nil
 }
 
-// begin reads the cluster, and checks that the plan is for it.
 func (x *run) begin(ctx context.Context, plan *Plan) error {
 	switch {
 	case plan.APIVersion != audit.APIVersion || plan.Kind != PlanKind:
@@ -120,15 +119,8 @@ func (x *run) begin(ctx context.Context, plan *Plan) error {
 	case plan.Grace.Duration < 0:
 		return fmt.Errorf("%w: its grace is %s", ErrNoPlan, plan.Grace)
 	}
-	if err := x.read(ctx); err != nil {
+	if err := x.open(ctx, plan.Cluster.GUID); err != nil {
 		return err
-	}
-	if err := x.sameCluster(plan.Cluster.GUID); err != nil {
-		return err
-	}
-	x.guid, x.first = plan.Cluster.GUID, x.state.Cluster.TakenAt
-	if x.state.Info.Locked {
-		return fmt.Errorf("%w: \"calicoctl datastore migrate lock\" was run, and IPAM must stand still until it is unlocked", ErrLocked)
 	}
 	now := x.state.Cluster.TakenAt
 	if now.IsZero() {
@@ -137,6 +129,22 @@ func (x *run) begin(ctx context.Context, plan *Plan) error {
 	if plan.CreatedAt.After(now.Add(futureLeeway)) {
 		return fmt.Errorf("%w: it was made at %s, and by the API server's clock it is %s now: make a new one",
 			ErrNoPlan, state.FormatTime(plan.CreatedAt.Time), state.FormatTime(now))
+	}
+	return nil
+}
+
+// open reads the cluster, which must be the one that something was made for, and not
+// locked.
+func (x *run) open(ctx context.Context, made string) error {
+	if err := x.read(ctx); err != nil {
+		return err
+	}
+	if err := x.sameCluster(made); err != nil {
+		return err
+	}
+	x.guid, x.first = made, x.state.Cluster.TakenAt
+	if x.state.Info.Locked {
+		return fmt.Errorf("%w: \"calicoctl datastore migrate lock\" was run, and IPAM must stand still until it is unlocked", ErrLocked)
 	}
 	return nil
 }
@@ -160,8 +168,7 @@ func (x *run) sameCluster(made string) error {
 	return nil
 }
 
-// each does what is the same for every step: it does not begin it where the run
-// has ended, tells how it goes, writes its outcome to the journal, and counts.
+// each does what is the same for every step of any run.
 func (x *run) each(ctx context.Context, step *Step, do func() Outcome) Outcome {
 	var o Outcome
 	switch {
@@ -188,7 +195,6 @@ func interrupted() Outcome {
 	return Outcome{Status: NotTried, Code: SkipInterrupted, Reason: "the run was interrupted before it came to this step"}
 }
 
-// count follows how many steps in a row failed.
 func (x *run) count(o Outcome) {
 	switch o.Status {
 	case Failed:
@@ -201,7 +207,6 @@ func (x *run) count(o Outcome) {
 	}
 }
 
-// stop ends the run before the next step.
 func (x *run) stop(code SkipCode, reason string) {
 	if x.stopped == nil {
 		x.stopped = &Outcome{Status: NotTried, Code: code, Reason: reason}

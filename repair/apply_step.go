@@ -23,10 +23,9 @@ type applying struct {
 }
 
 // maxDerivations is how often a step is derived anew because somebody wrote one of
-// its objects at the last moment. A node that keeps writing its block uses it.
+// its objects at the last moment.
 const maxDerivations = 3
 
-// step carries out one step, or says why not.
 func (a *applying) step(ctx context.Context, s *Step) Outcome {
 	if a.seen[s.ID] {
 		return skip(SkipDuplicate, "the plan has this step twice")
@@ -102,7 +101,6 @@ func sameTarget(now, planned state.Subject) bool {
 		(now.Node == planned.Node || now.Kind == state.KindIP)
 }
 
-// notDerived says why a step does not come out any more.
 func (a *applying) notDerived(kind *stepKind, s *Step, refusal *Refusal) Outcome {
 	wrong := kind.verify(a.state, s)
 	if wrong == nil {
@@ -128,7 +126,7 @@ func (a *applying) notDerived(kind *stepKind, s *Step, refusal *Refusal) Outcome
 	return skip(SkipNotDerived, "what the cluster holds now gives no reason for this step")
 }
 
-// changed compares the guards: most must be as they were in the plan, to the letter.
+// changed compares the guards; nil if they hold.
 func changed(kind *stepKind, st *state.State, planned, now *Step) *Outcome {
 	for _, name := range kind.exact {
 		was, is := planned.Guard(name), now.Guard(name)

@@ -35,14 +35,7 @@ func Build(st *state.State, req Request) *Plan {
 	after := afterwards(st, p.Steps)
 	p.collect(after, setStrictAffinity)
 	p.limit()
-	p.sort(st)
-	if req.StrictAffinity != nil && st.FirstMissing(setStrictAffinity.needs) == nil {
-		p.Strict = previewStrict(st, after, *req.StrictAffinity)
-	}
-	after = afterwards(st, p.Steps)
-	p.After = audit.NewReport(after, &audit.Result{}).Pools
-	p.Manual = append(p.Manual, manual(st, after, p)...)
-	p.Warnings = warnings(st, after, p)
+	p.conclude(st)
 	p.Seal()
 	return p
 }

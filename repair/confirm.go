@@ -37,11 +37,11 @@ func Confirm(first *Plan, st *state.State, req Request) *Plan {
 	return p
 }
 
-// conclude computes anew what follows from a plan's steps.
+// conclude orders a plan's steps, and computes what follows from them.
 func (p *Plan) conclude(st *state.State) {
 	p.sort(st)
-	freed := slices.DeleteFunc(slices.Clone(p.Steps), func(s Step) bool { return s.Kind == SetStrictAffinity })
-	if p.Strict != nil {
+	if p.Request.StrictAffinity != nil && st.FirstMissing(setStrictAffinity.needs) == nil {
+		freed := slices.DeleteFunc(slices.Clone(p.Steps), func(s Step) bool { return s.Kind == SetStrictAffinity })
 		p.Strict = previewStrict(st, afterwards(st, freed), *p.Request.StrictAffinity)
 	}
 	after := afterwards(st, p.Steps)

@@ -56,19 +56,16 @@ var createFile = func(path string) (journalFile, error) {
 // directory takes no file is an error at once; should it come to that later, it is an
 // error of that change, which then must not be sent.
 func CreateJournal(path string, h JournalHeader) (*Journal, error) {
-	if _, err := os.Lstat(path); err == nil {
-		return nil, fmt.Errorf("creating the journal: %w", &os.PathError{Op: "open", Path: path, Err: os.ErrExist})
-	}
-	probe, err := os.CreateTemp(filepath.Dir(path), ".calico-audit-journal-*")
-	if err != nil {
-		return nil, fmt.Errorf("creating the journal: %w", err)
-	}
-	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
-		return nil, fmt.Errorf("creating the journal: %w", err)
-	}
 	h.APIVersion, h.Kind = audit.APIVersion, JournalKind
 	j := &Journal{path: path, at: h.StartedAt}
-	if err := j.write(h); err != nil {
+	err := error(&os.PathError{Op: "open", Path: path, Err: os.ErrExist})
+	if _, missing := os.Lstat(path); missing != nil {
+		var probe *os.File
+		if probe, err = os.CreateTemp(filepath.Dir(path), ".calico-audit-journal-*"); err == nil {
+			err = errors.Join(probe.Close(), os.Remove(probe.Name()), j.write(h))
+		}
+	}
+	if err != nil {
 		return nil, fmt.Errorf("creating the journal: %w", err)
 	}
 	return j, nil
@@ -84,15 +81,15 @@ func ResumeJournal(path string, at audit.Time) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the journal: %w", err)
 	}
-	if err := lockJournal(file); err != nil {
-		return nil, errors.Join(fmt.Errorf("opening the journal: %w", err), file.Close())
-	}
 	j := &Journal{path: path, file: file, at: at}
-	if err := endLine(file); err != nil {
-		return nil, errors.Join(fmt.Errorf("opening the journal: %w", err), file.Close())
+	if err = lockJournal(file); err == nil {
+		err = endLine(file)
 	}
-	if err := j.append(JournalEntry{Event: EventResume}); err != nil {
-		return nil, errors.Join(err, file.Close())
+	if err == nil {
+		err = j.append(JournalEntry{Event: EventResume})
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("opening the journal: %w", err), file.Close())
 	}
 	return j, nil
 }
@@ -179,19 +176,18 @@ func (j *Journal) Record(c Change) error {
 	if c.Step == "" {
 		c.Step = j.step
 	}
-	object := blocks.Ref{Resource: c.Resource, Name: c.Name}
-	known := c.Step == j.step && j.kept[object]
+	known := c.Step == j.step && j.kept[c.ref()]
 	if j.file == nil {
 		if err := j.create(); err != nil {
 			return err
 		}
 	}
-	err := j.add(JournalEntry{Event: EventChange, Step: c.Step, Change: &c})
+	err := j.write(JournalEntry{Event: EventChange, At: j.at, Step: c.Step, Change: &c})
 	if err != nil && c.Back && known {
 		return nil
 	}
 	if err == nil && c.Step == j.step && j.kept != nil {
-		j.kept[object] = true
+		j.kept[c.ref()] = true
 	}
 	return err
 }
@@ -199,11 +195,6 @@ func (j *Journal) Record(c Change) error {
 func (j *Journal) append(e JournalEntry) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.add(e)
-}
-
-// add writes an entry; the lock is held.
-func (j *Journal) add(e JournalEntry) error {
 	e.At = j.at
 	return j.write(e)
 }
@@ -218,7 +209,7 @@ func (j *Journal) create() error {
 		j.err = fmt.Errorf("creating the journal: %w", err)
 		return j.err
 	}
-	if err := errors.Join(put(file, j.waiting), syncDirectory(filepath.Dir(j.path))); err != nil {
+	if err = errors.Join(put(file, j.waiting), syncDirectory(filepath.Dir(j.path))); err != nil {
 		j.err = fmt.Errorf("creating the journal: %w", errors.Join(err, file.Close(), os.Remove(j.path)))
 		return j.err
 	}

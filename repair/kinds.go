@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -9,26 +10,16 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// stepKind is one kind of step. Each has a file of its own, step_<kind>.go, which
-// is all that there is to know about it: when it is proposed and when it is
-// refused, what must not have changed, what is read again right before, how it is
-// written and how one sees that it is done.
+// stepKind is all that there is to know about one kind of step. Each has a file of its
+// own, step_<kind>.go.
 type stepKind struct {
-	kind Kind
-	// flag is the command's flag that asks for it.
-	flag string
-	// asked tells whether a request asks for it.
-	asked func(Request) bool
-	// needs are the reads without which nothing of the kind is proposed.
-	needs []blocks.Resource
-	// plain is true for a kind that writes no object whose meaning a newer Calico
-	// may have changed.
-	plain bool
-	// whole is true for a kind whose verdict rests on the whole cluster: everything is
-	// read right before it is written.
-	whole bool
-	// propose finds what could be done, and what must not be.
-	propose func(*proposals)
+	kind    Kind
+	flag    string             // of the command, that asks for it
+	asked   func(Request) bool // whether a request does
+	needs   []blocks.Resource  // the reads without which nothing of the kind is proposed
+	plain   bool               // it writes no object whose meaning a newer Calico may have changed
+	whole   bool               // its verdict rests on the whole cluster, all of which is read right before
+	propose func(*proposals)   // finds what could be done, and what must not be
 	// exact are the guards whose values must be equal in the plan and in the step
 	// as derived again. One that is in neither is equal. loose are those that may
 	// differ, each with whether what the plan says holds still. A step has no others:
@@ -66,11 +57,10 @@ var kinds = []*stepKind{
 
 // kindOf returns a kind; nil for one that this version does not know.
 func kindOf(k Kind) *stepKind {
-	i := slices.IndexFunc(kinds, func(x *stepKind) bool { return x.kind == k })
-	if i < 0 {
-		return nil
+	if i := rank(k); i >= 0 {
+		return kinds[i]
 	}
-	return kinds[i]
+	return nil
 }
 
 // rank is the place of a kind in the order of a plan.
@@ -97,12 +87,10 @@ type concern struct {
 	nodes  []string
 }
 
-// wants tells whether a target is asked for at all.
 func (p *proposals) wants(t state.Subject) bool {
 	return p.only == "" || p.only == stepID(p.kind.kind, t)
 }
 
-// refuse notes that something must not be done, and why.
 func (p *proposals) refuse(c concern, code RefusalCode, format string, args ...any) {
 	p.refused = append(p.refused, Refusal{
 		Kind: p.kind.kind, Target: c.target, Code: code, Reason: fmt.Sprintf(format, args...), Pools: tidy(c.pools), Nodes: tidy(c.nodes),
@@ -181,14 +169,8 @@ func guards(pairs ...string) []Guard {
 }
 
 // orAbsent is the value of a guard, with [Absent] for an empty one.
-func orAbsent(s string) string {
-	if s == "" {
-		return Absent
-	}
-	return s
-}
+func orAbsent(s string) string { return cmp.Or(s, Absent) }
 
-// ownerGuard is the value of [GuardOwner].
 func ownerGuard(o blocks.Owner) string { return orAbsent(o.String()) }
 
 // onlyIf returns a value if a condition holds, and otherwise nothing.

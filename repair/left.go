@@ -7,8 +7,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// The functions of this file look for what a step may have left behind, in the words
-// of [LeftBehindError]; nil if there is nothing.
+// What a step may have left behind, in the words of [LeftBehindError]; nil for nothing.
 
 func left(r blocks.Resource, name, format string, args ...any) error {
 	return &LeftBehindError{Resource: r, Name: name, State: fmt.Sprintf(format, args...)}

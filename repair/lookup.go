@@ -3,55 +3,43 @@ package repair
 import (
 	"encoding/json"
 	"net/netip"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// The functions of this file find objects in a state by what identifies them.
+// find returns the first element that a test takes; nil if there is none.
+func find[T any](list []T, is func(*T) bool) *T {
+	for i := range list {
+		if is(&list[i]) {
+			return &list[i]
+		}
+	}
+	return nil
+}
 
 // blockAt returns the block of a CIDR; nil if there is none.
 func blockAt(st *state.State, cidr string) *state.Block {
 	p, err := netip.ParsePrefix(cidr)
-	if err != nil {
-		return nil
-	}
-	for _, b := range st.IPBlocks {
-		if b.CIDR == p {
-			return b
-		}
+	if b := find(st.IPBlocks, func(b **state.Block) bool { return err == nil && (*b).CIDR == p }); b != nil {
+		return *b
 	}
 	return nil
 }
 
-// affinityNamed returns an affinity by its object's name; nil if there is none.
+// affinityNamed and handleNamed return an object by its name; nil if there is none.
 func affinityNamed(st *state.State, name string) *blocks.Affinity {
-	for i := range st.Affinities {
-		if st.Affinities[i].Name == name {
-			return &st.Affinities[i]
-		}
-	}
-	return nil
+	return find(st.Affinities, func(a *blocks.Affinity) bool { return a.Name == name })
+}
+
+func handleNamed(st *state.State, name string) *blocks.Handle {
+	return find(st.Handles, func(h *blocks.Handle) bool { return h.Name == name })
 }
 
 // affinityOf returns a host's affinity to a CIDR; nil if there is none.
 func affinityOf(st *state.State, cidr, node string) *blocks.Affinity {
-	for i := range st.Affinities {
-		if a := &st.Affinities[i]; a.CIDR.String() == cidr && a.Owner.Node() == node {
-			return a
-		}
-	}
-	return nil
-}
-
-// handleNamed returns a handle by its object's name; nil if there is none.
-func handleNamed(st *state.State, name string) *blocks.Handle {
-	for i := range st.Handles {
-		if st.Handles[i].Name == name {
-			return &st.Handles[i]
-		}
-	}
-	return nil
+	return find(st.Affinities, func(a *blocks.Affinity) bool { return a.CIDR.String() == cidr && a.Owner.Node() == node })
 }
 
 // object is what all kinds of objects have that a repair marks, or changes the state of.
@@ -66,22 +54,16 @@ type object struct {
 func objectNamed(s *blocks.Snapshot, r blocks.Resource, name string) *object {
 	switch r {
 	case blocks.Blocks:
-		for i := range s.Blocks {
-			if b := &s.Blocks[i]; b.Name == name {
-				return &object{&b.Meta, "block", b.SoftDeleted}
-			}
+		if b := find(s.Blocks, func(b *blocks.Block) bool { return b.Name == name }); b != nil {
+			return &object{&b.Meta, "block", b.SoftDeleted}
 		}
 	case blocks.Affinities:
-		for i := range s.Affinities {
-			if a := &s.Affinities[i]; a.Name == name {
-				return &object{&a.Meta, "affinity", a.SoftDeleted}
-			}
+		if a := find(s.Affinities, func(a *blocks.Affinity) bool { return a.Name == name }); a != nil {
+			return &object{&a.Meta, "affinity", a.SoftDeleted}
 		}
 	case blocks.Handles:
-		for i := range s.Handles {
-			if h := &s.Handles[i]; h.Name == name {
-				return &object{&h.Meta, "handle", h.SoftDeleted}
-			}
+		if h := find(s.Handles, func(h *blocks.Handle) bool { return h.Name == name }); h != nil {
+			return &object{&h.Meta, "handle", h.SoftDeleted}
 		}
 	default: // written at once
 	}
@@ -102,12 +84,7 @@ func gone(st *state.State, t state.Subject) bool {
 		if err != nil {
 			return false
 		}
-		for _, b := range st.IPBlocks {
-			if b.CIDR.Contains(addr) {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(st.IPBlocks, func(b *state.Block) bool { return b.CIDR.Contains(addr) })
 	}
 	return false
 }

@@ -1,7 +1,6 @@
 package repair
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -68,21 +67,16 @@ type shortfall struct {
 }
 
 func (s *shortfall) text() string {
-	return fmt.Sprintf("%s a block, and pool %s has none for %s", need(s.nodes), s.pool.Name, them(s.nodes))
+	n := len(s.nodes)
+	return fmt.Sprintf("%s %s a block, and pool %s has none for %s", state.List(s.nodes), one(n, "needs", "need"), s.pool.Name, one(n, "it", "them"))
 }
 
-func need(nodes []string) string {
-	if len(nodes) == 1 {
-		return nodes[0] + " needs"
+// one chooses by whether there is one of something, or more.
+func one(n int, singular, plural string) string {
+	if n == 1 {
+		return singular
 	}
-	return state.List(nodes) + " need"
-}
-
-func them(nodes []string) string {
-	if len(nodes) == 1 {
-		return "it"
-	}
-	return "them"
+	return plural
 }
 
 // shortage says for which nodes no block is left when every node that needs one
@@ -130,18 +124,11 @@ func needy(st *state.State) []*state.NodeBlockStatus {
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *state.NodeBlockStatus) int { return cmp.Compare(worth(a), worth(b)) })
-	return out
+	first := func(n *state.NodeBlockStatus) bool { return !suffers(n) }
+	return append(slices.DeleteFunc(slices.Clone(out), first), slices.DeleteFunc(out, suffers)...)
 }
 
 func suffers(n *state.NodeBlockStatus) bool { return len(n.Borrowed)+len(n.Waiting) > 0 }
-
-func worth(n *state.NodeBlockStatus) int {
-	if suffers(n) {
-		return 0
-	}
-	return 1
-}
 
 // barredOtherwise tells whether something else than a lack of blocks keeps a node
 // from claiming one.

@@ -2,6 +2,7 @@ package repair
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -42,14 +43,7 @@ func (m *manuals) restart() {
 
 // lacks tells whether a node gets no block when the plan is applied.
 func (m *manuals) lacks(node string) bool {
-	for _, s := range m.short {
-		for _, n := range s.nodes {
-			if n == node {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.short, func(s shortfall) bool { return slices.Contains(s.nodes, node) })
 }
 
 // tunnelAnnotations are those of a Node that hold its tunnels' addresses

@@ -141,7 +141,7 @@ func (m *manuals) emptyBlock(c pinned) {
 	name := "emptying-" + b.Name
 	m.group(Manual{
 		Target: target, Action: "reserve it, so that no new pod takes an address of it",
-		Because: fmt.Sprintf("%s in use %s it from being released; %s", state.Plural(b.Used, "address"), keep(b.Used), othersText(c)),
+		Because: fmt.Sprintf("%s in use %s it from being released; %s", state.Plural(b.Used, "address"), one(b.Used, "keeps", "keep"), othersText(c)),
 		Risk:    "its free addresses are used by nobody until the reservation is deleted",
 		Command: fmt.Sprintf(`echo '{"apiVersion":"projectcalico.org/v3","kind":"IPReservation","metadata":{"name":%q},"spec":{"reservedCIDRs":[%q]}}' | calicoctl create -f -`, name, b.CIDR.String()),
 	})
@@ -167,13 +167,6 @@ func (m *manuals) emptyBlock(c pinned) {
 		Because: "releasing it frees a block for the nodes that lack one",
 		Command: "calico-audit repair --empty-blocks --node " + state.Arg(b.Owner.Node()) + "; calicoctl delete ipreservation " + name,
 	})
-}
-
-func keep(n int) string {
-	if n == 1 {
-		return "keeps"
-	}
-	return "keep"
 }
 
 func othersText(c pinned) string {

@@ -12,9 +12,8 @@ import (
 // derived from.
 func errGone(s *Step) error { return fmt.Errorf("%s: %w: it is gone", s.ID, ErrChanged) }
 
-// replaced says whether the object that stands where a step's target stood is
-// still that target. It is not if it is another object that was made later: the
-// one that the step meant is gone, and somebody has claimed its place anew.
+// replaced is an error if the object that stands where a step's target stood may still
+// be that target. It is not if it is another one that was made later.
 func replaced(s *Step, what string, m blocks.Meta) error {
 	if m.UID == s.Guard(GuardUID) {
 		return fmt.Errorf("%s %s is still there", what, m.Name)

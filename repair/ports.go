@@ -29,25 +29,23 @@ type ObjectRef struct {
 	ResourceVersion string
 }
 
-// Writer makes the changes. Every method is one step of a plan: it carries out
-// Calico's own protocol for it, each write conditional on the version given or on
-// that of the write before it. It never retries a conditional write under another
-// version. A method that stops half-way puts back what it can and returns an
-// error that says in what state it leaves the objects.
+// Writer makes the changes. Every method is one step of a plan, by Calico's own
+// protocol for it: each write is conditional on the version given or on that of the
+// write before it, and never retried under another. A method that stops half-way puts
+// back what it can.
 //
 // Its errors are: [ErrChanged], by errors.Is, if an object is no longer the one that
 // was judged (nothing harmful was written, and the step may be derived anew);
 // [LeftBehindError], by errors.As, one or several, if a later write of the protocol
 // failed; and any other error where the outcome is not known.
 type Writer interface {
-	// ReleaseBlock deletes an empty block. The affinity is its owner's object, nil
-	// if there is none: it becomes pendingDeletion first, and is deleted last. keeps
-	// is the block that the owner keeps, nil if none, which must be the same object
-	// and its owner's all the time; if it is not, the released one is put back.
+	// ReleaseBlock deletes an empty block, and its owner's affinity with it; nil if
+	// there is none. keeps is the block that the owner keeps, nil if none, which must be
+	// the same object and its owner's all the time; if it is not, the released one is
+	// put back.
 	ReleaseBlock(ctx context.Context, block ObjectRef, affinity, keeps *ObjectRef) error
 	// DeleteAffinity deletes an affinity of a host to a CIDR, whose block does not
-	// exist or names another owner. The block is read again before and after; if
-	// it names the host, the affinity is put back.
+	// exist or names another owner; if it names the host, the affinity is put back.
 	DeleteAffinity(ctx context.Context, affinity ObjectRef) error
 	// RestoreAffinity creates the affinity object of the host that a block names:
 	// pending, then the block is read again, then confirmed.
@@ -55,18 +53,14 @@ type Writer interface {
 	// ReleaseIP frees one ordinal of a block and lowers its handle's count. The
 	// ordinal's handle and sequence number must be those given.
 	ReleaseIP(ctx context.Context, block ObjectRef, ordinal int, handle string, sequence uint64) error
-	// DeleteHandle deletes a handle.
+	// DeleteHandle deletes a handle, SetHandleCounts replaces its counts.
 	DeleteHandle(ctx context.Context, handle ObjectRef) error
-	// SetHandleCounts replaces a handle's counts.
 	SetHandleCounts(ctx context.Context, handle ObjectRef, counts []blocks.HandleCount) error
 	// FinishDelete deletes an object that is marked deleted.
 	FinishDelete(ctx context.Context, object ObjectRef) error
 	// SetStrictAffinity writes the setting; a nil object means that none exists,
 	// and one is created with automatic blocks on and no limit.
 	SetStrictAffinity(ctx context.Context, config *ObjectRef, strict bool) error
-
-	// What takes changes back is conditional like the rest, and [ErrChanged] where
-	// somebody else got there first.
 
 	// PutAffinityState gives an affinity the state that it had, "" included, or
 	// confirms one that was created pending. Its block must not be somebody else's,
@@ -75,10 +69,9 @@ type Writer interface {
 	PutAffinityState(ctx context.Context, affinity ObjectRef, state blocks.AffinityState) error
 	// RecreateHandle creates a handle as it was stored.
 	RecreateHandle(ctx context.Context, stored json.RawMessage) error
-	// RecordIP allocates an ordinal of a block anew as it was in the block as
-	// stored, and raises its handle's count; handle is the handle as stored, which
-	// is created anew if it is gone, and nil where the allocation had none. The
-	// ordinal must be free.
+	// RecordIP allocates an ordinal of a block, which must be free, anew as it was in the
+	// block as stored, and raises its handle's count; handle is the handle as stored,
+	// which is created anew if it is gone, and nil where the allocation had none.
 	RecordIP(ctx context.Context, block ObjectRef, ordinal int, stored, handle json.RawMessage) error
 }
 

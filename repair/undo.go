@@ -54,16 +54,9 @@ func (x *run) beginUndo(ctx context.Context, f *JournalFile) (*Result, error) {
 	if f.Plan == nil {
 		return nil, fmt.Errorf("%w: this is the journal of an undo, which is not undone in its turn: make a new plan", ErrNoPlan)
 	}
-	if err := x.read(ctx); err != nil {
+	if err := x.open(ctx, f.Cluster.GUID); err != nil {
 		return nil, err
 	}
-	if err := x.sameCluster(f.Cluster.GUID); err != nil {
-		return nil, err
-	}
-	if x.state.Info.Locked {
-		return nil, fmt.Errorf("%w: IPAM must stand still until it is unlocked", ErrLocked)
-	}
-	x.guid = f.Cluster.GUID
 	res := x.result()
 	res.Undo = true
 	return res, nil

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -167,28 +168,25 @@ func (o *object) owner() (blocks.Owner, error) {
 // state returns an affinity's state as stored.
 func (o *object) state() blocks.AffinityState { return blocks.AffinityState(o.text("spec", "state")) }
 
+// content are the parts of an object that do not change with who writes it and when.
+var content = [][]string{{"spec"}, {"metadata", "labels"}, {"metadata", "annotations"}}
+
 // sameContent tells whether an object holds what a tree says, whoever wrote it and
-// when: labels, annotations and specification are equal.
+// when.
 func (o *object) sameContent(tree map[string]any) bool {
-	for _, path := range [][]string{{"spec"}, {"metadata", "labels"}, {"metadata", "annotations"}} {
+	return !slices.ContainsFunc(content, func(path []string) bool {
 		a, _ := dig(o.tree, path...)
 		b, _ := dig(tree, path...)
-		if !reflect.DeepEqual(a, b) {
-			return false
-		}
-	}
-	return true
+		return !reflect.DeepEqual(a, b)
+	})
 }
 
 // holds tells whether an object holds all that a tree says. The API server may have
 // filled in what the tree leaves open.
 func (o *object) holds(tree map[string]any) bool {
-	for _, path := range [][]string{{"spec"}, {"metadata", "labels"}, {"metadata", "annotations"}} {
-		a, _ := dig(o.tree, path...)
-		b, _ := dig(tree, path...)
-		have, _ := a.(map[string]any)
-		want, _ := b.(map[string]any)
-		for field, v := range want {
+	for _, path := range content {
+		have := mapAt(o.tree, path...)
+		for field, v := range mapAt(tree, path...) {
 			if got, ok := have[field]; !ok || !reflect.DeepEqual(got, v) {
 				return false
 			}
@@ -199,22 +197,13 @@ func (o *object) holds(tree map[string]any) bool {
 
 // writtenBy tells whether a manager wrote the object, as its managedFields say.
 func (o *object) writtenBy(manager string) bool {
-	v, _ := dig(o.tree, "metadata", "managedFields")
-	entries, _ := v.([]any)
-	for _, e := range entries {
-		if m, _ := dig(e, "manager"); m == manager {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(listAt(o.tree, "metadata", "managedFields"), func(e any) bool { return textOf(e, "manager") == manager })
 }
 
 // finalizers names what holds up the object's deletion.
 func (o *object) finalizers() string {
-	v, _ := dig(o.tree, "metadata", "finalizers")
-	list, _ := v.([]any)
 	var names []string
-	for _, f := range list {
+	for _, f := range listAt(o.tree, "metadata", "finalizers") {
 		names = append(names, fmt.Sprint(f))
 	}
 	return strings.Join(names, ", ")

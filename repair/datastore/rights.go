@@ -22,63 +22,29 @@ type Right struct {
 	Verbs    []string
 }
 
+func may(r blocks.Resource, verbs string) Right { return Right{r, strings.Fields(verbs)} }
+
 // rights are what each kind of step needs, beyond what an audit needs for reading.
 // The ClusterRole in examples/kubernetes/rbac-repair is the sum of them and of
-// undoRights; a test holds it to that.
+// undoRights; a test holds it to that. A block is created where it has to be put back.
 var rights = map[repair.Kind][]Right{
-	repair.ReleaseBlock: {
-		{blocks.Blocks, []string{"get", "create", "patch", "delete"}}, // created where it has to be put back
-		{blocks.Affinities, []string{"get", "create", "patch", "delete"}},
-	},
-	repair.DeleteAffinity: {
-		{blocks.Blocks, []string{"get"}},
-		{blocks.Affinities, []string{"get", "create", "patch", "delete"}},
-	},
-	repair.RestoreAffinity: {
-		{blocks.Blocks, []string{"get"}},
-		{blocks.Affinities, []string{"get", "list", "create", "patch", "delete"}},
-	},
-	repair.ReleaseIP: {
-		{blocks.Blocks, []string{"get", "patch", "delete"}},
-		{blocks.Handles, []string{"get", "patch", "delete"}},
-	},
-	repair.DeleteHandle: {
-		{blocks.Blocks, []string{"get"}},
-		{blocks.Handles, []string{"get", "patch", "delete"}},
-	},
-	repair.FixHandleCount: {
-		{blocks.Handles, []string{"get", "patch"}},
-	},
-	repair.FinishDelete: {
-		{blocks.Blocks, []string{"get", "delete"}},
-		{blocks.Affinities, []string{"get", "create", "patch", "delete"}},
-		{blocks.Handles, []string{"get", "delete"}},
-	},
-	repair.SetStrictAffinity: {
-		{blocks.IPAMConfigs, []string{"get", "create", "patch"}},
-	},
+	repair.ReleaseBlock:      {may(blocks.Blocks, "get create patch delete"), may(blocks.Affinities, "get create patch delete")},
+	repair.DeleteAffinity:    {may(blocks.Blocks, "get"), may(blocks.Affinities, "get create patch delete")},
+	repair.RestoreAffinity:   {may(blocks.Blocks, "get"), may(blocks.Affinities, "get list create patch delete")},
+	repair.ReleaseIP:         {may(blocks.Blocks, "get patch delete"), may(blocks.Handles, "get patch delete")},
+	repair.DeleteHandle:      {may(blocks.Blocks, "get"), may(blocks.Handles, "get patch delete")},
+	repair.FixHandleCount:    {may(blocks.Handles, "get patch")},
+	repair.FinishDelete:      {may(blocks.Blocks, "get delete"), may(blocks.Affinities, "get create patch delete"), may(blocks.Handles, "get delete")},
+	repair.SetStrictAffinity: {may(blocks.IPAMConfigs, "get create patch")},
 }
 
 // undoRights are what taking each kind of step back needs.
 var undoRights = map[repair.Kind][]Right{
-	repair.ReleaseBlock: {
-		{blocks.Blocks, []string{"get"}},
-		{blocks.Affinities, []string{"get", "patch"}},
-	},
-	repair.DeleteAffinity: {
-		{blocks.Blocks, []string{"get"}},
-		{blocks.Affinities, []string{"get", "patch"}},
-	},
-	repair.ReleaseIP: {
-		{blocks.Blocks, []string{"get", "patch"}},
-		{blocks.Handles, []string{"get", "create", "patch", "delete"}},
-	},
-	repair.DeleteHandle: {
-		{blocks.Handles, []string{"get", "create"}},
-	},
-	repair.SetStrictAffinity: {
-		{blocks.IPAMConfigs, []string{"get", "patch"}},
-	},
+	repair.ReleaseBlock:      {may(blocks.Blocks, "get"), may(blocks.Affinities, "get patch")},
+	repair.DeleteAffinity:    {may(blocks.Blocks, "get"), may(blocks.Affinities, "get patch")},
+	repair.ReleaseIP:         {may(blocks.Blocks, "get patch"), may(blocks.Handles, "get create patch delete")},
+	repair.DeleteHandle:      {may(blocks.Handles, "get create")},
+	repair.SetStrictAffinity: {may(blocks.IPAMConfigs, "get patch")},
 }
 
 // MissingRight is a right that whoever writes does not have.

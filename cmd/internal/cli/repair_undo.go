@@ -26,9 +26,9 @@ func newRepairUndo(program string, streams genericiooptions.IOStreams) *cobra.Co
 		Use:   "undo JOURNAL",
 		Short: "Take back what a journal says was written",
 		Long: `Take back what a run of "repair apply" has written, the newest first, as far as that
-does no harm now: an affinity is created again only if its node exists and nobody has
-claimed its block since, an address is recorded again only if it is still free. An empty
-block needs no restoring. A step in which the run died or failed is finished where it
+does no harm now: an address is recorded again only if it is still free. An empty block
+needs no restoring, and damage is not restored: an affinity without its block and counts
+that contradict the blocks stay as they were put right. A step in which the run died or failed is finished where it
 cannot be taken back. What would be done is shown first, and a question asked.
 
 The journal of an undo cannot be undone in its turn.
