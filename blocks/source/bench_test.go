@@ -119,7 +119,7 @@ func plainList(b *testing.B, ctx context.Context, cfg *rest.Config) []any {
 	cfg.QPS = -1
 	calico, err := dynamic.NewForConfig(cfg)
 	check(b, err)
-	cfg.ContentType = protobufType
+	cfg.ContentType = "application/vnd.kubernetes.protobuf"
 	core, err := kubernetes.NewForConfig(cfg)
 	check(b, err)
 	all := metav1.ListOptions{}

@@ -43,6 +43,13 @@ func (s *sharedStrings) bytes(b []byte) string {
 	return s.in.Bytes(b)
 }
 
+// len is how many strings are shared.
+func (s *sharedStrings) len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.in.Len()
+}
+
 func (d *decoder) str(b []byte) string { return d.strings.bytes(b) }
 
 // text reads a string and shares it; "" if there is none.

@@ -286,7 +286,7 @@ func TestWrittenByUs(t *testing.T) {
 		if got := all[blocks.Handle](p)[0].ByUs; got != want {
 			t.Errorf("%s: by us %v, want %v", entries, got, want)
 		}
-		for _, replaced := range []*names{nil, newNames()} {
+		for _, replaced := range []*anonymizer{nil, newAnonymizer()} {
 			kept := decodeOne(t, handles, string(appendKept(nil, newJSONReader([]byte(object)), handles.keeps, replaced)))
 			if got := all[blocks.Handle](kept)[0].ByUs; got != want {
 				t.Errorf("%s: in a snapshot (names replaced: %v) by us %v, want %v", entries, replaced != nil, got, want)

@@ -39,15 +39,14 @@ func bothWays(t *testing.T, k *kind, list runtime.Object) *objects {
 		t.Fatal(err)
 	}
 	read := func(body []byte, mime string) *objects {
-		l := &lister{kind: k, out: newObjects(k), strings: &sharedStrings{}}
-		m, err := l.decode(answer{body: body, complete: true})
+		out, m, err := readPage(k, body)
 		if err != nil {
 			t.Fatalf("%s: %v", mime, err)
 		}
 		if m.next != "more" || m.remaining != 7 {
 			t.Errorf("%s: list metadata %+v", mime, m)
 		}
-		return l.out
+		return out
 	}
 	fromWire, fromText := read(wire.Bytes(), protobufType), read(text, "application/json")
 	diff(t, "protobuf against JSON: gaps", fromText.gaps, fromWire.gaps)
@@ -233,14 +232,12 @@ func TestProtobufCutOff(t *testing.T) {
 	}
 	body := protowire.AppendBytes([]byte("k8s\x00\x12"), raw)
 	for n := range body {
-		l := &lister{kind: kindOf(blocks.Pods), out: newObjects(kindOf(blocks.Pods)), strings: &sharedStrings{}}
-		if _, err := l.decode(answer{body: body[:n]}); err == nil {
+		if _, _, err := readPage(kindOf(blocks.Pods), body[:n]); err == nil {
 			t.Fatalf("no error for the first %d of %d bytes", n, len(body))
 		}
 	}
-	l := &lister{kind: kindOf(blocks.Pods), out: newObjects(kindOf(blocks.Pods)), strings: &sharedStrings{}}
-	if _, err := l.decode(answer{body: body}); err != nil || l.count != 2 {
-		t.Fatalf("whole body: %d pods, %v", l.count, err)
+	if out, _, err := readPage(kindOf(blocks.Pods), body); err != nil || out.len() != 2 {
+		t.Fatalf("whole body: %d pods, %v", out.len(), err)
 	}
 }
 
@@ -250,16 +247,58 @@ func TestAnswerThatIsNoList(t *testing.T) {
 	for _, body := range []string{
 		`{}`, `{"kind": "Status"}`, `{"kind": "IPPoolList"}`, `{"items": []}`, `<html>`, ``, `{"kind":"IPPoolList","items":[{}`,
 	} {
-		l := &lister{kind: kindOf(blocks.Pools), out: newObjects(kindOf(blocks.Pools)), strings: &sharedStrings{}}
-		if _, err := l.decode(answer{body: []byte(body)}); err == nil {
+		if _, _, err := readPage(kindOf(blocks.Pools), []byte(body)); err == nil {
 			t.Errorf("no error for %q", body)
 		}
 	}
 	for _, body := range [][]byte{nil, []byte("k8s\x00"), []byte("<html>")} {
-		l := &lister{kind: kindOf(blocks.Pods), out: newObjects(kindOf(blocks.Pods)), strings: &sharedStrings{}}
-		if _, err := l.decode(answer{body: body}); err == nil {
+		if _, _, err := readPage(kindOf(blocks.Pods), body); err == nil {
 			t.Errorf("no error for protobuf %q", body)
 		}
 	}
 
+}
+
+// readPage decodes a page of a list.
+func readPage(k *kind, body []byte) (*objects, listMeta, error) {
+	d := &decoder{out: newObjects(k), strings: &sharedStrings{}}
+	m, err := d.page(body, func([]byte, bool) {})
+	return d.out, m, err
+}
+
+// TestVirtualMachineMetadata: the metadata that the API server sends in protobuf give
+// the same as those in JSON, and as whole objects.
+func TestVirtualMachineMetadata(t *testing.T) {
+	created := metaTime("2026-01-01T00:00:00Z")
+	item := func(name string, owners ...metav1.OwnerReference) metav1.PartialObjectMetadata {
+		return metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: "meta.k8s.io/v1"},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: "u", ResourceVersion: "7", CreationTimestamp: created,
+				OwnerReferences: owners, ManagedFields: []metav1.ManagedFieldsEntry{{Time: &created}}, Labels: map[string]string{"a": "b"}}}
+	}
+	list := &metav1.PartialObjectMetadataList{
+		TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadataList", APIVersion: "meta.k8s.io/v1"}, ListMeta: more(),
+		Items: []metav1.PartialObjectMetadata{
+			item("db", metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "db"}),
+			item("alone"), item("pooled", metav1.OwnerReference{APIVersion: "acme.example/v1", Kind: "VirtualMachine", Name: "x"}),
+		},
+	}
+	wire, err := list.Marshal()
+	mustXDEC(t, err)
+	text, err := json.Marshal(list)
+	mustXDEC(t, err)
+	for _, res := range vmKinds {
+		want := []blocks.VirtualMachine{}
+		for i, name := range []string{"db", "alone", "pooled"} {
+			want = append(want, blocks.VirtualMachine{Namespace: "shop", OfVM: i == 0 && res == blocks.VMInstances,
+				Meta: blocks.Meta{Name: name, UID: "u", ResourceVersion: "7", Created: created.Time}})
+		}
+		for mime, body := range map[string][]byte{protobufType: protowire.AppendBytes([]byte("k8s\x00\x12"), wire), "application/json": text} {
+			out, m, err := readPage(kindOf(res), body)
+			mustXDEC(t, err)
+			if m.next != "more" || out.len() != 3 || len(out.gaps) > 0 {
+				t.Errorf("%s: %+v, %d objects, gaps %v", mime, m, out.len(), out.gaps)
+			}
+			diff(t, mime, want, all[blocks.VirtualMachine](out))
+		}
+	}
 }

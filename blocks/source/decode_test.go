@@ -294,3 +294,11 @@ func TestAutoAllocateBlocksDefault(t *testing.T) {
 		}
 	}
 }
+
+func TestPeerAcceptsItsOwnAS(t *testing.T) {
+	p := decodeOne(t, bgpPeers, objectNamed("tor", `"peerIP": "10.0.0.1", "asNumber": 64600, "numAllowedLocalASNumbers": 2`))
+	noGaps(t, p)
+	if all[blocks.BGPPeer](p)[0].AllowedLocalAS != 2 {
+		t.Errorf("got %+v", all[blocks.BGPPeer](p)[0])
+	}
+}

@@ -111,7 +111,7 @@ func TestOnlyReads(t *testing.T) {
 		if r.Method != http.MethodGet || !paths[r.URL.Path] || r.URL.Query().Has("watch") {
 			t.Errorf("request %s %s", r.Method, r.URL)
 		}
-		if strings.HasPrefix(r.URL.Path, "/api/") && !strings.HasPrefix(r.Header.Get("Accept"), protobufType) {
+		if strings.HasPrefix(r.URL.Path, "/api/") && !strings.HasPrefix(r.Header.Get("Accept"), "application/vnd.kubernetes.protobuf") {
 			t.Errorf("request %s accepts %s", r.URL, r.Header.Get("Accept"))
 		}
 	}
@@ -139,7 +139,7 @@ func TestPageBreaksOnce(t *testing.T) {
 	})
 	got := readLive(t, cfg, KubernetesOptions{PageSize: 3})
 	got.Cluster.TakenAt = want.Cluster.TakenAt
-	diff(t, "snapshot", want, got)
+	diffXCL(t, "snapshot", want, got)
 }
 
 // A page that always breaks is a gap of its kind alone; the objects that came
@@ -169,7 +169,7 @@ func TestPageBreaksAlways(t *testing.T) {
 	if len(s.Gaps) != 2 {
 		t.Errorf("gaps %v", s.Gaps)
 	}
-	diff(t, "handles", want.Handles, s.Handles)
+	diffXCL(t, "handles", want.Handles, s.Handles)
 	partOf(t, want.Blocks, s.Blocks)
 }
 
@@ -177,7 +177,7 @@ func TestPageBreaksAlways(t *testing.T) {
 func partOf(t *testing.T, all, some []blocks.Block) {
 	t.Helper()
 	for _, b := range some {
-		if !slices.ContainsFunc(all, func(a blocks.Block) bool { return cmp.Equal(a, b, equal) }) {
+		if !slices.ContainsFunc(all, func(a blocks.Block) bool { return cmp.Equal(a, b, equalXCL) }) {
 			t.Errorf("block %v is none of the cluster's", b.CIDR)
 		}
 	}
@@ -211,11 +211,11 @@ func TestContinueTokenExpires(t *testing.T) {
 	}
 	got := readLive(t, expire(1), KubernetesOptions{PageSize: 3})
 	got.Cluster.TakenAt = want.Cluster.TakenAt
-	diff(t, "snapshot", want, got)
+	diffXCL(t, "snapshot", want, got)
 
 	s := readLive(t, expire(2), KubernetesOptions{PageSize: 3})
 	const reason = ": list broke off after 3 objects: expired: the API server forgot the state of the list twice while it was read"
-	diff(t, "gaps", []string{"ipamblocks" + reason, "pods" + reason}, gapTexts(s))
+	diffXCL(t, "gaps", []string{"ipamblocks" + reason, "pods" + reason}, gapTexts(s))
 	partOf(t, want.Blocks, s.Blocks)
 }
 
@@ -269,7 +269,7 @@ func TestSilentServer(t *testing.T) {
 	s, err = k.Read(t.Context())
 	must(t, err)
 	s.Cluster.TakenAt = want.Cluster.TakenAt
-	diff(t, "snapshot of a slow server", want, s)
+	diffXCL(t, "snapshot of a slow server", want, s)
 
 	// Slow beyond all patience: a gap of that kind alone.
 	_, cfg = before(t, c, func(_ http.ResponseWriter, r *http.Request, _ int) bool {
@@ -286,7 +286,7 @@ func TestSilentServer(t *testing.T) {
 	k.client.wait.quiet, k.client.wait.probe, k.client.wait.answer = 100*time.Millisecond, 2*time.Second, time.Second
 	s, err = k.Read(t.Context())
 	must(t, err)
-	diff(t, "gaps", []string{"ipamblocks: the API server did not answer in time: nothing came for 1s"}, gapTexts(s))
+	diffXCL(t, "gaps", []string{"ipamblocks: the API server did not answer in time: nothing came for 1s"}, gapTexts(s))
 }
 
 // The waits that are in force end a reading within 15 seconds of a server's

@@ -15,7 +15,7 @@ func savedObjects(t *testing.T) []string {
 	t.Helper()
 	_, _, path := recorded(t, SaveOptions{}, dir(t, map[string]string{"all.yaml": strings.Join(clusterYAML, "---\n")}))
 	text, err := os.ReadFile(path)
-	must(t, err)
+	mustXFILES(t, err)
 	lines := strings.SplitAfter(strings.TrimSuffix(string(text), "\n"), "\n")
 	if len(lines) != 2+len(clusterYAML) || !strings.Contains(lines[0], infoKind) || !strings.Contains(lines[len(lines)-1], endKind) {
 		t.Fatalf("saved as %q", lines)
@@ -80,11 +80,11 @@ func TestCutSnapshot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := dir(t, c.files)
 			s, warnings := read(t, root)
-			diff(t, "gaps", c.want, gapsOf(s, root))
+			diffXFILES(t, "gaps", c.want, gapsOf(s, root))
 			if warned := slices.Contains(warnings, "the files hold 2 snapshots of different times, which are read as one"); warned != c.warns {
 				t.Errorf("warnings %q", warnings)
 			}
-			if !s.Cluster.TakenAt.IsZero() && c.warns != s.Cluster.TakenAt.Equal(at("2025-11-20T13:00:00Z")) {
+			if !s.Cluster.TakenAt.IsZero() && c.warns != s.Cluster.TakenAt.Equal(atXFILES("2025-11-20T13:00:00Z")) {
 				t.Errorf("taken at %s", s.Cluster.TakenAt)
 			}
 		})
@@ -113,9 +113,9 @@ gaps:
 `
 	const end = "---\n{apiVersion: calico-audit/v1alpha1, kind: SnapshotEnd, takenAt: \"2026-01-02T03:04:05Z\", objects: 6}\n"
 	s, _ := read(t, dir(t, map[string]string{"a.yaml": info + blockYAML + end}))
-	diff(t, "gaps", []blocks.Gap{{Resource: blocks.Pods, Reason: "forbidden: needs the right to list pods"}}, s.Gaps)
-	diff(t, "cluster", blocks.Cluster{Datastore: "files", APIGroup: groupCRD, APIGroupReason: "recorded when the cluster was read",
-		TakenAt: at("2026-01-02T03:04:05Z")}, s.Cluster)
+	diffXFILES(t, "gaps", []blocks.Gap{{Resource: blocks.Pods, Reason: "forbidden: needs the right to list pods"}}, s.Gaps)
+	diffXFILES(t, "cluster", blocks.Cluster{Datastore: "files", APIGroup: groupCRD, APIGroupReason: "recorded when the cluster was read",
+		TakenAt: atXFILES("2026-01-02T03:04:05Z")}, s.Cluster)
 
 	// Of several, the group counts that all name.
 	native := strings.ReplaceAll(info+blockYAML+end, groupCRD, groupNative)
@@ -149,7 +149,7 @@ func TestSnapshotWithoutCounts(t *testing.T) {
 				want = append(want, string(res)+": cut off, perhaps: the snapshot in old.json is of an earlier version, which did not count its objects")
 			}
 			slices.Sort(want)
-			diff(t, "gaps", want, gapsOf(s, root))
+			diffXFILES(t, "gaps", want, gapsOf(s, root))
 		})
 	}
 }
@@ -164,7 +164,7 @@ func TestCutLists(t *testing.T) {
 	} {
 		path := dir(t, map[string]string{}) + "/" + name
 		for at := 0; at <= len(text); at += 3 {
-			must(t, os.WriteFile(path, []byte(text[:at]), 0o600))
+			mustXFILES(t, os.WriteFile(path, []byte(text[:at]), 0o600))
 			if s, err := ReadFiles([]string{path}, FileOptions{}); err == nil || !strings.HasPrefix(err.Error(), path+": ") {
 				t.Fatalf("cut at %d: %v, %v", at, s, err)
 			}
@@ -220,7 +220,7 @@ func TestPartsOfLists(t *testing.T) {
 			files := []string{inJSON[0], inJSON[1], inJSON[4], inJSON[5]}
 			root := dir(t, map[string]string{"all.json": strings.Join(files, ""), "list": c.text})
 			s, _ := read(t, root, root+"/list")
-			diff(t, "gaps", c.want, gapsOf(s, root))
+			diffXFILES(t, "gaps", c.want, gapsOf(s, root))
 
 			// It stays so in what is saved of it, also without names.
 			for _, o := range []SaveOptions{{}, {Anonymize: true}} {
@@ -229,7 +229,7 @@ func TestPartsOfLists(t *testing.T) {
 					t.Errorf("gaps %v, once saved %v", before.Gaps, after.Gaps)
 				}
 				text, err := os.ReadFile(path)
-				must(t, err)
+				mustXFILES(t, err)
 				if o.Anonymize && strings.Contains(string(text), root) {
 					t.Errorf("the file is named: %s", firstLines(t, path, 1))
 				}

@@ -39,7 +39,7 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 	// A dump of one kind alone, or of neither, does not tell whether somebody left the
 	// other out, or the cluster has none.
 	setVMsKnown(s, func(r blocks.Resource) bool {
-		return f.info.resources[r] || slices.ContainsFunc(read, func(o *objects) bool { return o.kind.resource == r && o.read() })
+		return f.info.resources[r] || slices.ContainsFunc(read, func(o *objects) bool { return o.kind.resource == r && o.found() })
 	})
 	f.opts.Record.readWhole(f.info.resources)
 	s.Sort()
@@ -90,9 +90,9 @@ func (f *fileReader) chooseGroup() (group, reason string) {
 	switch g := f.info.apiGroup; {
 	case g == groupCRD || g == groupNative:
 		return g, cmp.Or(f.info.reason, "recorded when the cluster was read")
-	case crd && native && f.crd.of(ipamBlocks).read():
+	case crd && native && f.crd.of(ipamBlocks).found():
 		return groupCRD, "the files hold objects of both API groups: " + groupCRD + " counts, as Calico reads it while it is there"
-	case crd && native && f.native.of(ipamBlocks).read():
+	case crd && native && f.native.of(ipamBlocks).found():
 		return groupNative, "the files hold objects of both API groups, and blocks of " + groupNative + " alone"
 	case crd && native:
 		return groupCRD, "the files hold objects of both API groups: " + groupCRD + " counts, as Calico reads it while it is there"
@@ -118,15 +118,12 @@ func (g groupObjects) of(k *kind) *objects {
 // empty tells whether nothing was read.
 func (g groupObjects) empty() bool {
 	for _, o := range g {
-		if o.read() {
+		if o.found() {
 			return false
 		}
 	}
 	return true
 }
-
-// read tells whether there is any object, be it one that could not be understood.
-func (o *objects) read() bool { return o.len() > 0 || len(o.gaps) > 0 }
 
 // merge joins the objects of all groups. Of a kind that the chosen group has
 // objects of, those of the other group are left out; of another kind, such as
@@ -152,7 +149,7 @@ func (f *fileReader) merge(group string) []*objects {
 // merged returns the objects of the chosen group, or of the other one if that
 // alone has any, each object once.
 func (f *fileReader) merged(chosen, other *objects) *objects {
-	if !chosen.read() {
+	if !chosen.found() {
 		chosen.gaps = other.gaps
 	}
 	if chosen.len() == 0 {

@@ -160,7 +160,7 @@ func (f *fileReader) decode(o rawObject, e envelope) error {
 	r.begin()
 	k.json(d, r)
 	record := f.opts.Record.of(k.resource)
-	record.json(e.version, o.json)
+	record.Object(e.version, o.json, false)
 	record.flush()
 	f.objects++
 	f.list.add(out)

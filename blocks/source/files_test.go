@@ -175,7 +175,7 @@ func TestFileForms(t *testing.T) {
 			if len(warnings) > 0 {
 				t.Errorf("warnings %v", warnings)
 			}
-			diff(t, "snapshot", want, got)
+			diffXFILES(t, "snapshot", want, got)
 		})
 	}
 }
@@ -271,12 +271,12 @@ func TestGarbageBesideGoodObjects(t *testing.T) {
 	bad := strings.NewReplacer("name: 10-0-0-0-26", "name: 10-0-0-64-26", "cidr: 10.0.0.0/26", "cidr: ten").Replace(blockYAML)
 	root := dir(t, map[string]string{"a.yaml": strings.Join(append([]string{bad}, clusterYAML...), "---\n")})
 	s, _ := read(t, root)
-	if len(s.Blocks) != 1 || s.Blocks[0].CIDR != prefix("10.0.0.0/26") {
+	if len(s.Blocks) != 1 || s.Blocks[0].CIDR != prefixXFILES("10.0.0.0/26") {
 		t.Errorf("blocks %+v", s.Blocks)
 	}
-	diff(t, "gaps", []blocks.Gap{{
+	diffXFILES(t, "gaps", []blocks.Gap{{
 		Resource: blocks.Blocks, Name: "10-0-0-64-26", Field: "spec.cidr", Reason: `"ten" is not a CIDR`,
-		Source: filepath.Join(root, "a.yaml"), Prefix: prefix("10.0.0.64/26"),
+		Source: filepath.Join(root, "a.yaml"), Prefix: prefixXFILES("10.0.0.64/26"),
 		Owner: blocks.Owner{Kind: "host", Name: "n1"}, OwnerKnown: true,
 	}}, s.Gaps)
 }
@@ -289,32 +289,32 @@ func TestMissingKindsAreGaps(t *testing.T) {
 		return out
 	}
 	s, warnings := read(t, dir(t, map[string]string{"a.yaml": blockYAML}))
-	diff(t, "gaps", []string{"ippools: no IPPool in the files", "nodes: no Node in the files", "pods: no Pod in the files"}, reasons(s))
-	diff(t, "warnings", []string{
+	diffXFILES(t, "gaps", []string{"ippools: no IPPool in the files", "nodes: no Node in the files", "pods: no Pod in the files"}, reasons(s))
+	diffXFILES(t, "warnings", []string{
 		"no BlockAffinity in the files, though blocks have owners: were blockaffinities left out?",
 		"no IPAMHandle in the files, though addresses have handles: were ipamhandles left out?",
 	}, warnings)
 
 	// A block that cannot be understood is a block, too.
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.ReplaceAll(blockYAML, "cidr: 10.0.0.0/26", "cidr: x") + "---\n" + nodeYAML}))
-	diff(t, "gaps", []string{"ippools: no IPPool in the files", "pods: no Pod in the files"}, reasons(s)[1:])
+	diffXFILES(t, "gaps", []string{"ippools: no IPPool in the files", "pods: no Pod in the files"}, reasons(s)[1:])
 
 	// Without blocks there is nothing to miss: a cluster that has just begun.
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": poolYAML}))
-	diff(t, "gaps", []string(nil), reasons(s))
+	diffXFILES(t, "gaps", []string(nil), reasons(s))
 
 	// Labels of namespaces matter only where a pool asks for them.
 	selecting := strings.Replace(poolYAML, "natOutgoing: true", "namespaceSelector: all()", 1)
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join(append([]string{selecting}, clusterYAML[1:]...), "---\n")}))
-	diff(t, "gaps", []string{"namespaces: no Namespace in the files, though a pool selects namespaces by label"}, reasons(s))
+	diffXFILES(t, "gaps", []string{"namespaces: no Namespace in the files, though a pool selects namespaces by label"}, reasons(s))
 
 	// A filter that a peer names and nobody dumped may keep routes back.
 	const peer = "apiVersion: crd.projectcalico.org/v1\nkind: BGPPeer\nmetadata: {name: tor}\nspec: {peerIP: 10.1.1.1, asNumber: 64600, filters: [f]}\n"
 	const filter = "apiVersion: crd.projectcalico.org/v1\nkind: BGPFilter\nmetadata: {name: g}\nspec: {exportV4: [{action: Reject}]}\n"
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join(append([]string{peer}, clusterYAML...), "---\n")}))
-	diff(t, "gaps", []string{"bgpfilters: no BGPFilter in the files, though a BGPPeer names one"}, reasons(s))
+	diffXFILES(t, "gaps", []string{"bgpfilters: no BGPFilter in the files, though a BGPPeer names one"}, reasons(s))
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join(append([]string{peer, filter}, clusterYAML...), "---\n")}))
-	diff(t, "gaps", []string(nil), reasons(s))
+	diffXFILES(t, "gaps", []string(nil), reasons(s))
 }
 
 // A kind without any object, as kubectl prints it, is no mistake beside others.
@@ -330,15 +330,15 @@ func TestEmptyLists(t *testing.T) {
 		if len(warnings) > 0 {
 			t.Errorf("%s: warnings %v", name, warnings)
 		}
-		diff(t, name, want, got)
+		diffXFILES(t, name, want, got)
 	}
 }
 
 // Directories may hold links, as where a ConfigMap is mounted.
 func TestLinkedFiles(t *testing.T) {
 	root := dir(t, map[string]string{"..2025/all.yaml": poolYAML})
-	must(t, os.Symlink("..2025", filepath.Join(root, "..data")))
-	must(t, os.Symlink(filepath.Join("..data", "all.yaml"), filepath.Join(root, "all.yaml")))
+	mustXFILES(t, os.Symlink("..2025", filepath.Join(root, "..data")))
+	mustXFILES(t, os.Symlink(filepath.Join("..data", "all.yaml"), filepath.Join(root, "all.yaml")))
 	s, _ := read(t, root)
 	if len(s.Pools) != 1 {
 		t.Errorf("pools %+v", s.Pools)
@@ -364,13 +364,13 @@ func TestLinkedDirectory(t *testing.T) {
 
 func TestStandardInput(t *testing.T) {
 	in, out, err := os.Pipe()
-	must(t, err)
+	mustXFILES(t, err)
 	stdin := os.Stdin
 	os.Stdin = in
 	defer func() { os.Stdin = stdin }()
 	_, err = out.WriteString(poolYAML)
-	must(t, err)
-	must(t, out.Close())
+	mustXFILES(t, err)
+	mustXFILES(t, out.Close())
 	s, _ := read(t, "-")
 	if len(s.Pools) != 1 {
 		t.Errorf("pools %+v", s.Pools)
@@ -381,12 +381,12 @@ func TestTakenAt(t *testing.T) {
 	deleting := strings.Replace(podYAML, "namespace: ns", `namespace: ns, deletionTimestamp: "2030-01-01T00:00:00Z"`, 1)
 	root := dir(t, map[string]string{"a.yaml": poolYAML + "---\n" + blockYAML + "---\n" + deleting})
 	s, _ := read(t, root)
-	if want := at("2025-11-20T12:00:00.5Z"); !s.Cluster.TakenAt.Equal(want) {
+	if want := atXFILES("2025-11-20T12:00:00.5Z"); !s.Cluster.TakenAt.Equal(want) {
 		t.Errorf("newest time in the files: got %v, want %v", s.Cluster.TakenAt, want)
 	}
 	beat := nodeYAML[:len(nodeYAML)-2] + `, conditions: [{type: Ready, status: "True", lastHeartbeatTime: "2025-11-20T12:03:00Z"}]}`
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": poolYAML + "---\n" + beat}))
-	if want := at("2025-11-20T12:03:00Z"); !s.Cluster.TakenAt.Equal(want) {
+	if want := atXFILES("2025-11-20T12:03:00Z"); !s.Cluster.TakenAt.Equal(want) {
 		t.Errorf("a node's heartbeat: got %v, want %v", s.Cluster.TakenAt, want)
 	}
 	when := time.Date(2026, 2, 3, 4, 5, 6, 0, time.FixedZone("x", 3600))
@@ -457,7 +457,7 @@ func TestIgnoredKinds(t *testing.T) {
 	if len(s.Pools) != 1 {
 		t.Errorf("pools %+v", s.Pools)
 	}
-	diff(t, "warnings", []string{
+	diffXFILES(t, "warnings", []string{
 		"ignored 1 Node object of projectcalico.org/v3: not part of an audit",
 		"ignored 3 Service objects: not part of an audit",
 	}, warnings)
@@ -467,7 +467,7 @@ func TestIgnoredKinds(t *testing.T) {
 func TestHugeObject(t *testing.T) {
 	block := func(entries int) string {
 		return `{"apiVersion": "crd.projectcalico.org/v1", "kind": "IPAMBlock", "metadata": {"name": "10-0-0-0-8"},
-			"spec": {"cidr": "10.0.0.0/8", "affinity": "host:n1", "allocations": [` + repeat("0", entries, ",\n") + `]}}`
+			"spec": {"cidr": "10.0.0.0/8", "affinity": "host:n1", "allocations": [` + repeatXFILES("0", entries, ",\n") + `]}}`
 	}
 	annotated := strings.Replace(nodeYAML, "labels: {zone: a}", "annotations: {note: "+strings.Repeat("x", 10<<20)+"}", 1)
 	root := dir(t, map[string]string{
@@ -484,9 +484,9 @@ func TestHugeObject(t *testing.T) {
 			return
 		}
 		want := blocks.Gap{Resource: blocks.Blocks, Name: "10-0-0-0-8", Field: "spec.allocations[65536]",
-			Source: path("long.json"), Reason: "has more than 65536 entries", Prefix: prefix("10.0.0.0/8"),
+			Source: path("long.json"), Reason: "has more than 65536 entries", Prefix: prefixXFILES("10.0.0.0/8"),
 			Owner: blocks.Owner{Kind: "host", Name: "n1"}, OwnerKnown: true}
-		diff(t, "gap", want, s.Gaps[0])
+		diffXFILES(t, "gap", want, s.Gaps[0])
 	})
 	t.Logf("peak heap with objects of 10 MB: %d MiB", peak>>20)
 	if peak > 500<<20 {
@@ -557,4 +557,34 @@ func FuzzFiles(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestStoryWithoutBlocks: a dump of a whole cluster from which the blocks were
+// left out must not look like a cluster without blocks.
+func TestStoryWithoutBlocks(t *testing.T) {
+	const story = "../../examples/snapshots/story"
+	files, err := filepath.Glob(filepath.Join(story, "*.yaml"))
+	if err != nil || len(files) < 5 {
+		t.Fatalf("reading the example: %v, %v", files, err)
+	}
+	dir := t.TempDir()
+	for _, f := range files {
+		if filepath.Base(f) == "ipamblocks.yaml" {
+			continue
+		}
+		raw, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, filepath.Base(f)), raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := ReadFiles([]string{dir}, FileOptions{Warn: func(string) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g, missing := s.Missing(blocks.Blocks); !missing || !strings.Contains(g.Reason, "no IPAMBlock in the files") {
+		t.Errorf("blocks are not a gap: %v", s.Gaps)
+	}
 }

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 
@@ -93,15 +92,6 @@ func (e *statusError) Error() string {
 	return text
 }
 
-func clipMessage(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
-	const most = 300
-	if len(s) > most {
-		return s[:most] + "…"
-	}
-	return s
-}
-
 // codeOf returns the status code of an API server's error, 0 for other errors.
 func codeOf(err error) int {
 	var status *statusError
@@ -155,8 +145,6 @@ type answer struct {
 	body     []byte
 	complete bool
 }
-
-func (a answer) protobuf() bool { return bytes.HasPrefix(a.body, protobufMagic) }
 
 // bodies are the buffers of answers, used again and again.
 var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}

@@ -385,3 +385,29 @@ func clip[T string | []byte](s T) string {
 	}
 	return string(s)
 }
+
+// fileError is a mistake in a file.
+type fileError struct {
+	document, line int
+	err            error
+}
+
+func (e *fileError) Error() string {
+	at := "document " + strconv.Itoa(e.document)
+	if e.line > 0 {
+		at += ", line " + strconv.Itoa(e.line)
+	}
+	return at + ": " + e.err.Error()
+}
+
+func (e *fileError) Unwrap() error { return e.err }
+
+// clipMessage puts a text of others on one line and shortens it.
+func clipMessage(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	const most = 300
+	if len(s) > most {
+		return s[:most] + "…"
+	}
+	return s
+}

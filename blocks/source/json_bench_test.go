@@ -27,14 +27,13 @@ func BenchmarkJSON(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(pages[c.kind]) * c.objects / 500))
 			for b.Loop() {
-				l := lister{kind: kindOf(c.kind), strings: &sharedStrings{}, group: groupCRD}
-				l.out = newObjects(l.kind)
+				d := &decoder{strings: &sharedStrings{}, out: newObjects(kindOf(c.kind))}
 				for range c.objects / 500 {
-					_, err := l.decode(answer{body: pages[c.kind]})
-					check(b, err)
+					_, err := d.page(pages[c.kind], func([]byte, bool) {})
+					checkXFILES(b, err)
 				}
-				if l.count != c.objects || len(l.out.gaps) > 0 {
-					b.Fatalf("%d objects, gaps %v", l.count, l.out.gaps)
+				if d.out.len() != c.objects || len(d.out.gaps) > 0 {
+					b.Fatalf("%d objects, gaps %v", d.out.len(), d.out.gaps)
 				}
 			}
 		})
@@ -59,7 +58,7 @@ func BenchmarkReadFiles(b *testing.B) {
 					Kind       string            `json:"kind"`
 				}
 				var one struct{ Items []json.RawMessage }
-				check(b, json.Unmarshal(page, &one))
+				checkXFILES(b, json.Unmarshal(page, &one))
 				for i := range rounds {
 					for _, item := range one.Items {
 						name := fmt.Sprintf(`"resourceVersion":"%d"`, 1000+i)
@@ -68,20 +67,20 @@ func BenchmarkReadFiles(b *testing.B) {
 				}
 				all.APIVersion, all.Kind = "v1", "List"
 				text, err := json.MarshalIndent(all, "", "    ")
-				check(b, err)
+				checkXFILES(b, err)
 				if form == "yaml" {
 					text, err = yaml.JSONToYAML(text)
-					check(b, err)
+					checkXFILES(b, err)
 				}
 				size += len(text)
-				check(b, os.WriteFile(filepath.Join(dir, string(kind)+"."+form), text, 0o600))
+				checkXFILES(b, os.WriteFile(filepath.Join(dir, string(kind)+"."+form), text, 0o600))
 			}
 			b.SetBytes(int64(size))
 			var heaps float64
 			for b.Loop() {
-				_, heap := measure(func() {
+				_, heap := measureXFILES(func() {
 					_, err := ReadFiles([]string{dir}, FileOptions{})
-					check(b, err)
+					checkXFILES(b, err)
 				})
 				heaps += float64(heap) / (1 << 20)
 			}

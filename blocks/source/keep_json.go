@@ -9,11 +9,11 @@ import (
 
 // appendKept appends what a shape keeps of the value at hand to out, as JSON
 // without white space. With names it is written for others to read: see
-// [names.text].
+// [anonymizer.text].
 //
 // A value that is not of the shape's form is replaced by an empty one of its own
 // form: what decoders say of it stays the same, and nothing else is kept.
-func appendKept(out []byte, r *jsonReader, s *shape, n *names) []byte {
+func appendKept(out []byte, r *jsonReader, s *shape, n *anonymizer) []byte {
 	c := r.peek()
 	if s.whole && n == nil {
 		return appendRaw(out, r)
@@ -39,7 +39,7 @@ func appendKept(out []byte, r *jsonReader, s *shape, n *names) []byte {
 	return appendEmpty(out, r)
 }
 
-func appendObject(out []byte, r *jsonReader, s *shape, n *names) []byte {
+func appendObject(out []byte, r *jsonReader, s *shape, n *anonymizer) []byte {
 	out = append(out, '{')
 	first := true
 	r.object(func(key []byte) {
@@ -58,7 +58,7 @@ func appendObject(out []byte, r *jsonReader, s *shape, n *names) []byte {
 	return append(out, '}')
 }
 
-func appendList(out []byte, r *jsonReader, s *shape, n *names) []byte {
+func appendList(out []byte, r *jsonReader, s *shape, n *anonymizer) []byte {
 	out = append(out, '[')
 	first := true
 	r.array(func(int) {
@@ -89,7 +89,7 @@ func kindAt(r *jsonReader) (kind string) {
 	return kind
 }
 
-func appendMap(out []byte, r *jsonReader, s *shape, n *names) []byte {
+func appendMap(out []byte, r *jsonReader, s *shape, n *anonymizer) []byte {
 	out = append(out, '{')
 	first := true
 	r.object(func(key []byte) {
@@ -119,7 +119,7 @@ func appendMap(out []byte, r *jsonReader, s *shape, n *names) []byte {
 }
 
 // appendScalar appends a text, number, boolean or null; in a map, that of a key.
-func appendScalar(out []byte, r *jsonReader, role role, key string, n *names) []byte {
+func appendScalar(out []byte, r *jsonReader, role role, key string, n *anonymizer) []byte {
 	if n == nil {
 		return appendRaw(out, r)
 	}
@@ -201,4 +201,37 @@ func isPlain[T string | []byte](s T) bool {
 		}
 	}
 	return true
+}
+
+// appendSaved appends what a snapshot keeps of an object.
+func appendSaved(out []byte, version, name string, object []byte, k *kind, n *anonymizer) []byte {
+	return appendHead(out, version, name, appendKept(nil, newJSONReader(object), k.keeps, n))
+}
+
+// appendHead appends an object of the given members, which are those of a JSON
+// object, with its version and kind in front.
+func appendHead(out []byte, version, name string, members []byte) []byte {
+	out = appendText(append(out, `{"apiVersion":`...), version)
+	out = appendText(append(out, `,"kind":`...), name)
+	if len(members) > 2 && members[0] == '{' {
+		return append(append(out, ','), members[1:]...)
+	}
+	return append(out, '}')
+}
+
+// claimant returns the field spec.node of an affinity.
+func claimant(object []byte) (node string) {
+	r := newJSONReader(object)
+	r.object(func(key []byte) {
+		if string(key) != "spec" || r.peek() != '{' {
+			return
+		}
+		r.object(func(key []byte) {
+			if string(key) == "node" && r.peek() == '"' {
+				s, _ := r.str()
+				node = string(s)
+			}
+		})
+	})
+	return node
 }

@@ -107,13 +107,13 @@ func protoText(msg []byte) (text []byte, err error) {
 
 // protobuf reads an object that came as protobuf by way of what its kind's shape
 // keeps of it, which it returns as JSON, valid until the next call.
-func (d *decoder) protobuf(k *kind, msg []byte) ([]byte, error) {
+func (d *decoder) protobuf(msg []byte) ([]byte, error) {
 	var err error
-	if d.kept, err = appendProto(d.kept[:0], msg, k.keeps); err != nil {
+	if d.kept, err = appendProto(d.kept[:0], msg, d.out.kind.keeps); err != nil {
 		return nil, err
 	}
 	r := newJSONReader(d.kept)
 	r.begin()
-	k.json(d, r)
+	d.out.kind.json(d, r)
 	return d.kept, r.err
 }

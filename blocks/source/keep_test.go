@@ -190,7 +190,7 @@ func FuzzKept(f *testing.F) {
 // far as before.
 func sameAnonymized(t *testing.T, k *kind, text []byte) {
 	t.Helper()
-	n := newNames()
+	n := newAnonymizer()
 	n.claimant = claimant(text)
 	appendSaved(nil, groupCRD, "x", text, k, n)
 	n.settle()
@@ -253,11 +253,11 @@ func TestKeptOfProtobuf(t *testing.T) {
 		k := kindOf(res)
 		for _, o := range objects {
 			wire, err := o.Marshal()
-			must(t, err)
+			mustXDEC(t, err)
 			text, err := json.Marshal(o)
-			must(t, err)
+			mustXDEC(t, err)
 			members, err := appendProto(nil, wire, k.keeps)
-			must(t, err)
+			mustXDEC(t, err)
 			fromWire := string(appendHead(nil, k.version(""), k.name(""), members))
 			fromText := string(appendSaved(nil, k.version(""), k.name(""), text, k, nil))
 			if d := cmp.Diff(compact(t, fromText), compact(t, fromWire)); d != "" {

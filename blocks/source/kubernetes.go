@@ -37,7 +37,13 @@ type KubernetesOptions struct {
 	// nil means time.Now.
 	Now func() time.Time
 	// Record keeps the objects that are read; nil keeps none.
-	Record *Recorder
+	Record Recording
+}
+
+// A Recording keeps the objects of a reading, each resource's in a [Spool]. One that is
+// read again replaces what was kept of it.
+type Recording interface {
+	Spool(blocks.Resource) Spool
 }
 
 // defaultPageSize is twice that of kubectl, which makes a reading of a large
@@ -61,7 +67,7 @@ type Kubernetes struct {
 	report   func(Progress)
 	override string
 	served   *served // what discovery found last
-	record   *Recorder
+	record   Recording
 }
 
 // NewKubernetes prepares to read the API server that cfg leads to. The rate
@@ -166,8 +172,11 @@ func (k *Kubernetes) list(ctx context.Context, what []*kind) ([]*objects, error)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(concurrentLists)
 	for i, kind := range what {
-		record := k.record.of(kind.resource)
-		record.restart()
+		var record Spool
+		if k.record != nil {
+			record = k.record.Spool(kind.resource)
+			record.Restart()
+		}
 		if !k.served.has(kind) {
 			lists[i] = k.served.absence(kind)
 			continue

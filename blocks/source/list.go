@@ -20,7 +20,7 @@ type lister struct {
 	pageSize int64
 	strings  *sharedStrings
 	progress func(Progress)
-	record   *spool
+	record   Spool // nil records nothing
 	// namespace and selector, a field selector, narrow the list; empty for all.
 	namespace, selector string
 
@@ -36,9 +36,6 @@ type lister struct {
 // maxGrow limits for how many objects room is made on the server's word.
 const maxGrow = 1 << 20
 
-// errPage means that an answer was no page of a list.
-var errPage = errors.New("the answer is no list")
-
 // run reads the list. What cannot be read becomes gaps of the part; the error is
 // the context's alone.
 func (l *lister) run(ctx context.Context) error {
@@ -52,7 +49,9 @@ func (l *lister) run(ctx context.Context) error {
 			// The continue token has expired: etcd was compacted in between.
 			l.restarts++
 			l.out, l.count, l.next = newObjects(l.kind), 0, ""
-			l.record.restart()
+			if l.record != nil {
+				l.record.Restart()
+			}
 			continue
 		}
 		if err == nil && meta.next != "" && meta.next == l.next {
@@ -90,14 +89,18 @@ func (l *lister) page(ctx context.Context) (listMeta, error) {
 	}
 	var meta listMeta
 	read, gaps, count := l.out.len(), len(l.out.gaps), l.count
-	l.record.commit()
+	if l.record != nil {
+		l.record.Commit()
+	}
 	err := l.client.get(ctx, l.path(), query, l.kind.accept("List"), func(a answer) error {
 		// Of a page that is read again, and of one that was cut off and is not,
 		// what could be read last is kept.
 		l.out.truncate(read)
 		l.out.gaps = l.out.gaps[:gaps]
 		l.count = count
-		l.record.drop()
+		if l.record != nil {
+			l.record.Drop()
+		}
 		var err error
 		meta, err = l.decode(a)
 		return err
@@ -122,62 +125,12 @@ func (l *lister) version() string { return l.kind.version(l.group) }
 // decode reads the objects of a page.
 func (l *lister) decode(a answer) (listMeta, error) {
 	d := &decoder{out: l.out, strings: l.strings, native: l.group == groupNative}
-	if a.protobuf() && l.kind.protobuf() {
-		return protoList(a.body, func(object []byte) error {
-			kept, err := d.protobuf(l.kind, object)
-			if err == nil {
-				l.count++
-				l.record.reduced(kept)
-			}
-			return err
-		})
-	}
-	return l.decodeJSON(d, a.body)
-}
-
-func (l *lister) decodeJSON(d *decoder, body []byte) (listMeta, error) {
-	var m listMeta
-	r := newJSONReader(body)
-	list, items := "", false
-	r.object(func(key []byte) {
-		switch string(key) {
-		case "kind":
-			s, _ := r.str()
-			list = string(s)
-		case "metadata":
-			r.object(func(key []byte) {
-				switch string(key) {
-				case "continue":
-					s, _ := r.str()
-					m.next = string(s)
-				case "resourceVersion":
-					s, _ := r.str()
-					m.revision = string(s)
-				case "remainingItemCount":
-					n, _ := r.int32()
-					m.remaining = int(n)
-				}
-			})
-		case "items":
-			items = true
-			r.array(func(int) {
-				r.begin()
-				from := r.pos()
-				l.kind.json(d, r)
-				if r.err == nil {
-					l.count++
-					l.record.json(l.version(), r.text[from:r.in.InputOffset()])
-				}
-			})
+	return d.page(a.body, func(object []byte, reduced bool) {
+		l.count++
+		if l.record != nil {
+			l.record.Object(l.version(), object, reduced)
 		}
 	})
-	switch {
-	case r.err != nil:
-		return m, fmt.Errorf("%w: %w", errPage, r.err)
-	case !items, !strings.HasSuffix(list, "List"):
-		return m, errPage
-	}
-	return m, nil
 }
 
 // reason says why a list could not be read, or not to its end.

@@ -43,7 +43,7 @@ func seeded(t *testing.T, opts testcluster.Options) *testcluster.Cluster {
 	must(t, s.Init(ctx))
 	must(t, s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}))
 	must(t, s.Pool(ctx, "pods", apiv3.IPPoolSpec{CIDR: "10.64.75.0/24", BlockSize: 26}))
-	must(t, s.Namespace(ctx, "shop", nil, map[string]string{annotationPoolsV4: `["pods"]`}))
+	must(t, s.Namespace(ctx, "shop", nil, map[string]string{"cni.projectcalico.org/ipv4pools": `["pods"]`}))
 	var pods []testcluster.Pod
 	for n := range 4 {
 		node := fmt.Sprintf("n%d", n+1)
@@ -100,12 +100,12 @@ func TestReadCluster(t *testing.T) {
 	before := time.Now().Add(-2 * time.Second)
 	last := map[blocks.Resource]Progress{}
 	s := readLive(t, c.Config, KubernetesOptions{PageSize: 5, Progress: func(p Progress) { last[p.Resource] = p }})
-	diff(t, "gaps", []string(nil), gapTexts(s))
+	diffXCL(t, "gaps", []string(nil), gapTexts(s))
 	if s.Cluster.TakenAt.Before(before) || s.Cluster.TakenAt.After(time.Now()) {
 		t.Errorf("taken at %v", s.Cluster.TakenAt)
 	}
 	s.Cluster.TakenAt = time.Time{}
-	diff(t, "cluster", blocks.Cluster{
+	diffXCL(t, "cluster", blocks.Cluster{
 		GUID: testcluster.ClusterGUID, Datastore: "kubernetes", APIGroup: groupCRD, CalicoVersion: "v3.31.0", Live: true,
 		APIGroupReason: "only crd.projectcalico.org/v1 serves ipamblocks",
 	}, s.Cluster)
@@ -139,7 +139,7 @@ func TestPagesMakeNoDifference(t *testing.T) {
 	for _, size := range []int64{1, 7, 10000} {
 		got := readLive(t, c.Config, KubernetesOptions{PageSize: size})
 		got.Cluster.TakenAt = want.Cluster.TakenAt
-		diff(t, "snapshot", want, got)
+		diffXCL(t, "snapshot", want, got)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestSourcesAgree(t *testing.T) {
 	dumped := func(groups ...testcluster.Group) *blocks.Snapshot {
 		root := t.TempDir()
 		must(t, c.Dump(t.Context(), root, groups...))
-		s, warnings := read(t, root)
+		s, warnings := readXCL(t, root)
 		for _, w := range warnings {
 			if !strings.HasPrefix(w, "ignored ") {
 				t.Errorf("warning %q", w)
@@ -171,7 +171,7 @@ func TestSourcesAgree(t *testing.T) {
 	}
 	sameButCluster := func(what string, want, got *blocks.Snapshot, options ...cmp.Option) {
 		t.Helper()
-		options = append(options, equal, cmpopts.IgnoreFields(blocks.Snapshot{}, "Cluster"))
+		options = append(options, equalXCL, cmpopts.IgnoreFields(blocks.Snapshot{}, "Cluster"))
 		if d := cmp.Diff(want, got, options...); d != "" {
 			t.Errorf("%s (-want +got):\n%s", what, d)
 		}
@@ -221,7 +221,7 @@ func TestBothGroupsServed(t *testing.T) {
 	if s.Cluster.APIGroup != groupCRD || len(s.Blocks) != 4 || !strings.Contains(s.Cluster.APIGroupReason, "aggregated API") {
 		t.Errorf("%d blocks of %s because %s", len(s.Blocks), s.Cluster.APIGroup, s.Cluster.APIGroupReason)
 	}
-	diff(t, "gaps", []string(nil), gapTexts(s))
+	diffXCL(t, "gaps", []string(nil), gapTexts(s))
 }
 
 func deleteCRD(t *testing.T, c *testcluster.Cluster, name string) {
@@ -229,7 +229,7 @@ func deleteCRD(t *testing.T, c *testcluster.Cluster, name string) {
 	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 	must(t, c.Dynamic.Resource(crds).Delete(t.Context(), name, metav1.DeleteOptions{}))
 	plural, group, _ := strings.Cut(name, ".")
-	version := map[string]string{"projectcalico.org": groupNative, "crd.projectcalico.org": groupCRD, groupVM: versionVM}[group]
+	version := map[string]string{"projectcalico.org": groupNative, "crd.projectcalico.org": groupCRD, "kubevirt.io": "kubevirt.io/v1"}[group]
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		list, err := c.Kube.Discovery().ServerResourcesForGroupVersion(version)
 		must(t, err)
@@ -250,7 +250,7 @@ func TestMissingCRD(t *testing.T) {
 		deleteCRD(t, c, plural+".crd.projectcalico.org")
 	}
 	s := readLive(t, c.Config, KubernetesOptions{})
-	diff(t, "gaps", []string{
+	diffXCL(t, "gaps", []string{
 		"ipamconfigs: not served: the cluster has no CRD ipamconfigs of crd.projectcalico.org/v1",
 		"ipamhandles: not served: the cluster has no CRD ipamhandles of crd.projectcalico.org/v1",
 	}, gapTexts(s))
@@ -280,7 +280,7 @@ func TestForbidden(t *testing.T) {
 	allow(list("", "nodes", "namespaces"), list("crd.projectcalico.org", "ippools", "blockaffinities", "ipamhandles", "ipamconfigs",
 		"clusterinformations", "kubecontrollersconfigurations", "felixconfigurations", "bgpconfigurations", "bgppeers", "bgpfilters"))
 	s := readLive(t, cfg, KubernetesOptions{})
-	diff(t, "gaps", []string{
+	diffXCL(t, "gaps", []string{
 		"ipamblocks: forbidden: needs the right to list ipamblocks.crd.projectcalico.org",
 		"ipreservations: forbidden: needs the right to list ipreservations.crd.projectcalico.org",
 		"pods: forbidden: needs the right to list pods",
@@ -294,7 +294,7 @@ func TestForbidden(t *testing.T) {
 	want := readLive(t, c.Config, KubernetesOptions{})
 	got := readLive(t, cfg, KubernetesOptions{})
 	got.Cluster.TakenAt = want.Cluster.TakenAt
-	diff(t, "snapshot", want, got)
+	diffXCL(t, "snapshot", want, got)
 }
 
 // What is bad in one object is told of that object, and hides no other.
@@ -312,7 +312,7 @@ func TestBadObjectInCluster(t *testing.T) {
 		t.Fatalf("%d blocks, gaps %v", len(s.Blocks), s.Gaps)
 	}
 	g := s.Gaps[0]
-	if g.Name != name || g.Field != "spec.cidr" || !g.OwnerKnown || g.Owner.Node() == "" || g.Prefix != prefixFromName(name) {
+	if g.Name != name || g.Field != "spec.cidr" || !g.OwnerKnown || g.Owner.Node() == "" || blocks.BlockName(g.Prefix) != name {
 		t.Errorf("gap %+v", g)
 	}
 }
@@ -329,11 +329,11 @@ func TestReread(t *testing.T) {
 	must(t, c.Delete(t.Context(), testcluster.Core[1], "", "n1"))
 	next, err := k.Reread(t.Context(), prev, []blocks.Resource{blocks.Blocks})
 	must(t, err)
-	diff(t, "the snapshot before", &kept, prev)
-	diff(t, "blocks", prev.Blocks[1:], next.Blocks)
-	diff(t, "nodes, which were not read again", prev.Nodes, next.Nodes)
-	diff(t, "cluster", prev.Cluster, next.Cluster)
-	diff(t, "gaps", []string(nil), gapTexts(next))
+	diffXCL(t, "the snapshot before", &kept, prev)
+	diffXCL(t, "blocks", prev.Blocks[1:], next.Blocks)
+	diffXCL(t, "nodes, which were not read again", prev.Nodes, next.Nodes)
+	diffXCL(t, "cluster", prev.Cluster, next.Cluster)
+	diffXCL(t, "gaps", []string(nil), gapTexts(next))
 
 	// A gap belongs to its resource: it goes when that is read, and stays else.
 	deleteCRD(t, c, "ipamhandles.crd.projectcalico.org")
@@ -343,10 +343,10 @@ func TestReread(t *testing.T) {
 		t.Errorf("%d nodes, %d handles", len(gone.Nodes), len(gone.Handles))
 	}
 	want := []string{"ipamhandles: not served: the API server has no ipamhandles.crd.projectcalico.org"}
-	diff(t, "gaps", want, gapTexts(gone))
+	diffXCL(t, "gaps", want, gapTexts(gone))
 	again, err := k.Reread(t.Context(), gone, []blocks.Resource{blocks.Nodes})
 	must(t, err)
-	diff(t, "gaps", want, gapTexts(again))
+	diffXCL(t, "gaps", want, gapTexts(again))
 
 	// It needs no Read before it.
 	fresh, err := reader(t, c.Config, KubernetesOptions{}).Reread(t.Context(), prev, []blocks.Resource{blocks.Nodes})

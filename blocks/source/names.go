@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// names replaces the names in a snapshot that is to be given away. It is used in
+// anonymizer replaces the names in a snapshot that is to be given away. It is used in
 // two rounds over the same objects: the first collects, the second replaces.
 //
 // Equal names get equal replacements wherever they stand, different names
@@ -16,7 +16,7 @@ import (
 // things in the same order. Names that differ in upper and lower case alone get
 // replacements that do, because Calico lowers the case of some names and not of
 // others.
-type names struct {
+type anonymizer struct {
 	collecting bool
 	seen       map[category]map[string]string // the name, and its replacement
 	// values are the labels of nodes and namespaces: what selectors select by.
@@ -51,12 +51,12 @@ const (
 	someUID         category = "uid"
 )
 
-func newNames() *names {
-	return &names{collecting: true, seen: map[category]map[string]string{}, values: map[string]map[string]bool{}}
+func newAnonymizer() *anonymizer {
+	return &anonymizer{collecting: true, seen: map[category]map[string]string{}, values: map[string]map[string]bool{}}
 }
 
 // name returns the replacement of a name; an empty one stays empty.
-func (n *names) name(c category, s string) string {
+func (n *anonymizer) name(c category, s string) string {
 	if s == "" {
 		return ""
 	}
@@ -73,7 +73,7 @@ func (n *names) name(c category, s string) string {
 }
 
 // settle ends the first round: every name that was seen gets its replacement.
-func (n *names) settle() {
+func (n *anonymizer) settle() {
 	n.collecting = false
 	for c, of := range n.seen {
 		all := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
@@ -124,7 +124,7 @@ func spelled(word string, number int) string {
 type Names map[string]map[string]string
 
 // table returns what the replacements stand for.
-func (n *names) table() Names {
+func (n *anonymizer) table() Names {
 	out := Names{}
 	for c, of := range n.seen {
 		back := make(map[string]string, len(of))

@@ -14,7 +14,7 @@ const tunnelHandle = "-tunnel-addr-"
 // sandbox for a pod's (cni-plugin/internal/pkg/utils, GetHandleID), of the CNI network
 // and the machine for a virtual machine's, the node's for a tunnel's, the hash of a
 // LoadBalancer service.
-func (n *names) handle(s string) string {
+func (n *anonymizer) handle(s string) string {
 	if strings.EqualFold(s, blocks.WindowsReservedHandle) {
 		return s
 	}
@@ -37,7 +37,7 @@ func (n *names) handle(s string) string {
 
 // vmHandle replaces the names in the handle of a virtual machine, which stays one of
 // the same form: of a machine that is known, one that is hashed, or neither.
-func (n *names) vmHandle(s, namespace, name string) string {
+func (n *anonymizer) vmHandle(s, namespace, name string) string {
 	const marker = ".vmi."
 	network, rest, _ := strings.Cut(s, marker)
 	head := n.network(network) + marker
@@ -52,7 +52,7 @@ func (n *names) vmHandle(s, namespace, name string) string {
 
 // network replaces the name of a CNI network, but for the one that Calico's manifests
 // give it.
-func (n *names) network(s string) string {
+func (n *anonymizer) network(s string) string {
 	if s == "k8s-pod-network" {
 		return s
 	}

@@ -24,7 +24,7 @@ var plainValues = []string{
 	"linux", "windows", "amd64", "arm64", "arm", "386", "ppc64le", "riscv64", "s390x", "flannel", "calico",
 }
 
-func (n *names) labelKey(key string) string {
+func (n *anonymizer) labelKey(key string) string {
 	if slices.Contains(plainLabels, key) {
 		return key
 	}
@@ -33,7 +33,7 @@ func (n *names) labelKey(key string) string {
 
 // labelValue returns what stands for the value of a label, and remembers which
 // values the label has.
-func (n *names) labelValue(key, value string) string {
+func (n *anonymizer) labelValue(key, value string) string {
 	if n.collecting {
 		if n.values[key] == nil {
 			n.values[key] = map[string]bool{}
@@ -43,7 +43,7 @@ func (n *names) labelValue(key, value string) string {
 	return n.value(key, value)
 }
 
-func (n *names) value(key, value string) string {
+func (n *anonymizer) value(key, value string) string {
 	if slices.Contains(plainLabels, key) && slices.Contains(plainValues, value) {
 		return value
 	}
@@ -52,7 +52,7 @@ func (n *names) value(key, value string) string {
 
 // labelText replaces keys and values in Calico's own labels of a node, which
 // stand in an annotation.
-func (n *names) labelText(s string) string {
+func (n *anonymizer) labelText(s string) string {
 	var labels map[string]string
 	if json.Unmarshal([]byte(s), &labels) != nil {
 		return bad
@@ -67,7 +67,7 @@ func (n *names) labelText(s string) string {
 
 // selector rewrites a selector so that it selects the same. One that cannot be
 // parsed is replaced by one that cannot be, either.
-func (n *names) selector(s string) string {
+func (n *anonymizer) selector(s string) string {
 	parsed, err := selector.Parse(s)
 	if err != nil {
 		return bad
@@ -77,7 +77,7 @@ func (n *names) selector(s string) string {
 
 // expression writes a part of a selector. Comparisons with a piece of a value are
 // written as lists of those values that have it.
-func (n *names) expression(node parser.Node) string {
+func (n *anonymizer) expression(node parser.Node) string {
 	compare := func(label, op, value string) string {
 		return n.labelKey(label) + " " + op + " " + literal(n.value(label, value))
 	}
@@ -112,7 +112,7 @@ func (n *names) expression(node parser.Node) string {
 	return bad
 }
 
-func (n *names) operands(nodes []parser.Node, operator string) string {
+func (n *anonymizer) operands(nodes []parser.Node, operator string) string {
 	parts := make([]string, len(nodes))
 	for i, node := range nodes {
 		parts[i] = "(" + n.expression(node) + ")"
@@ -120,7 +120,7 @@ func (n *names) operands(nodes []parser.Node, operator string) string {
 	return strings.Join(parts, operator)
 }
 
-func (n *names) set(label, operator string, values []string) string {
+func (n *anonymizer) set(label, operator string, values []string) string {
 	if len(values) == 0 && operator == "in" {
 		return "!all()"
 	}
@@ -141,7 +141,7 @@ func literal(s string) string {
 }
 
 // having selects the values of a label that have something in common.
-func (n *names) having(label, piece string, has func(value, piece string) bool) string {
+func (n *anonymizer) having(label, piece string, has func(value, piece string) bool) string {
 	if n.collecting {
 		return n.labelKey(label) // the values are known only in the second round
 	}

@@ -102,7 +102,7 @@ var words = []string{
 
 // text returns what stands for a text in an anonymized snapshot; key is that of
 // the map it stands in.
-func (n *names) text(r role, key, s string) string {
+func (n *anonymizer) text(r role, key, s string) string {
 	if r == roleLabel {
 		return n.labelValue(key, s)
 	}
@@ -219,7 +219,7 @@ func addresses(s string) string {
 }
 
 // key returns what stands for the key of an entry of a map.
-func (n *names) key(r role, s string) string {
+func (n *anonymizer) key(r role, s string) string {
 	switch r {
 	case roleNone:
 		return bad
@@ -236,7 +236,7 @@ func (n *names) key(r role, s string) string {
 	}
 }
 
-func (n *names) word(s string) string {
+func (n *anonymizer) word(s string) string {
 	if slices.Contains(words, s) || strings.Trim(s, "0123456789") == "" {
 		return s
 	}
@@ -247,7 +247,7 @@ func (n *names) word(s string) string {
 // same in every cluster.
 const loadBalancer = "load-balancer"
 
-func (n *names) node(s string) string {
+func (n *anonymizer) node(s string) string {
 	if s == loadBalancer {
 		return s
 	}
@@ -255,7 +255,7 @@ func (n *names) node(s string) string {
 }
 
 // owner replaces the name in a block's affinity.
-func (n *names) owner(s string) string {
+func (n *anonymizer) owner(s string) string {
 	kind, name, found := strings.Cut(s, ":")
 	if !found {
 		return n.node(s)
@@ -265,7 +265,7 @@ func (n *names) owner(s string) string {
 
 // affinityName replaces the node in an affinity's name, which is made of node and
 // CIDR.
-func (n *names) affinityName(s string) string {
+func (n *anonymizer) affinityName(s string) string {
 	for _, node := range []string{n.claimant, strings.ToLower(n.claimant)} {
 		if cidr, ok := strings.CutPrefix(s, node+"-"); ok && node != "" && prefixFromName(cidr).IsValid() {
 			return n.node(node) + "-" + cidr
@@ -275,7 +275,7 @@ func (n *names) affinityName(s string) string {
 }
 
 // poolList replaces the names in a JSON list of pools, and keeps CIDRs.
-func (n *names) poolList(s string) string {
+func (n *anonymizer) poolList(s string) string {
 	var pools []string
 	if json.Unmarshal([]byte(s), &pools) != nil {
 		return bad

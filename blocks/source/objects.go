@@ -14,6 +14,9 @@ type objects struct {
 	gaps []blocks.Gap
 }
 
+// found reports whether there is any object, be it one that could not be understood.
+func (o *objects) found() bool { return o.len() > 0 || len(o.gaps) > 0 }
+
 func newObjects(k *kind) *objects { return &objects{kind: k, records: k.none()} }
 
 // records are a list of records of one type.

@@ -78,13 +78,6 @@ func protoUnwrap(body []byte) ([]byte, error) {
 	return raw, err
 }
 
-// listMeta is what matters of a list's metadata.
-type listMeta struct {
-	next      string // continue token of the next page
-	revision  string // resource version of the list
-	remaining int    // objects after this page; 0 when unknown
-}
-
 // protoList walks a list and calls item with each object's message.
 func protoList(body []byte, item func([]byte) error) (listMeta, error) {
 	var m listMeta

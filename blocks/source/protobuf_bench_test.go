@@ -19,19 +19,19 @@ func BenchmarkCoreTypes(b *testing.B) {
 	for b.Loop() {
 		shared := &sharedStrings{}
 		read := func(k *kind, pages [][]byte, count int) {
-			l := lister{kind: k, strings: shared, out: newObjects(k)}
-			l.out.grow(count)
+			d := &decoder{strings: shared, out: newObjects(k)}
+			d.out.grow(count)
 			for range count / 500 / len(pages) {
 				for _, page := range pages {
-					_, err := l.decode(answer{body: page})
-					check(b, err)
+					_, err := d.page(page, func([]byte, bool) {})
+					checkXDEC(b, err)
 				}
 			}
-			if l.out.len() != count || len(l.out.gaps) > 0 {
-				b.Fatalf("%d of %d %s, gaps %v", l.out.len(), count, k.resource, l.out.gaps)
+			if d.out.len() != count || len(d.out.gaps) > 0 {
+				b.Fatalf("%d of %d %s, gaps %v", d.out.len(), count, k.resource, d.out.gaps)
 			}
 		}
-		took, heap := measure(func() {
+		took, heap := measureXDEC(func() {
 			read(pods, podPages, 150_000)
 			read(nodes, nodePages, 5_000)
 		})
@@ -47,7 +47,7 @@ func BenchmarkCoreTypes(b *testing.B) {
 func protoPage(b *testing.B, list interface{ Marshal() ([]byte, error) }) []byte {
 	b.Helper()
 	raw, err := list.Marshal()
-	check(b, err)
+	checkXDEC(b, err)
 	head := []byte("k8s\x00\x12")
 	n := len(raw)
 	for n >= 0x80 {

@@ -67,6 +67,9 @@ func (r *Recorder) of(res blocks.Resource) *spool {
 	return r.spools[res]
 }
 
+// Spool returns what keeps the objects of a resource; a nil Recorder keeps nothing.
+func (r *Recorder) Spool(res blocks.Resource) Spool { return r.of(res) }
+
 // readWhole takes note of what files say was read whole.
 func (r *Recorder) readWhole(resources map[blocks.Resource]bool) {
 	if r == nil {
@@ -92,8 +95,8 @@ type spool struct {
 	err     error
 }
 
-// restart forgets everything.
-func (s *spool) restart() {
+// Restart forgets everything.
+func (s *spool) Restart() {
 	if s == nil {
 		return
 	}
@@ -106,16 +109,16 @@ func (s *spool) restart() {
 	}
 }
 
-// drop forgets the page at hand.
-func (s *spool) drop() {
+// Drop forgets the page at hand.
+func (s *spool) Drop() {
 	if s != nil {
 		s.page.Reset()
 		s.paged = 0
 	}
 }
 
-// commit keeps the page at hand for good.
-func (s *spool) commit() {
+// Commit keeps the page at hand for good.
+func (s *spool) Commit() {
 	if s == nil || s.page.Len() == 0 {
 		return
 	}
@@ -139,26 +142,17 @@ func (s *spool) fail(err error) {
 	}
 }
 
-// json keeps an object that came as JSON, of the API version given.
-func (s *spool) json(version string, object []byte) {
+// Object keeps an object of the API version given: its JSON or, of one that came as
+// protobuf, what the kind's shape keeps of it (reduced).
+func (s *spool) Object(version string, object []byte, reduced bool) {
 	if s == nil {
 		return
 	}
-	s.scratch = appendSaved(s.scratch[:0], version, s.kind.name(version), object, s.kind, nil)
-	s.line()
-}
-
-// reduced keeps what the kind's shape keeps of an object that came as protobuf.
-func (s *spool) reduced(members []byte) {
-	if s == nil {
-		return
+	if reduced {
+		s.scratch = appendHead(s.scratch[:0], version, s.kind.name(version), object)
+	} else {
+		s.scratch = appendSaved(s.scratch[:0], version, s.kind.name(version), object, s.kind, nil)
 	}
-	version := s.kind.version("")
-	s.scratch = appendHead(s.scratch[:0], version, s.kind.name(version), members)
-	s.line()
-}
-
-func (s *spool) line() {
 	s.page.Write(s.scratch)
 	s.page.WriteByte('\n')
 	s.paged++
@@ -170,24 +164,8 @@ const commitAt = 1 << 20
 // flush commits once enough has come together.
 func (s *spool) flush() {
 	if s != nil && s.page.Len() > commitAt {
-		s.commit()
+		s.Commit()
 	}
-}
-
-// appendSaved appends what a snapshot keeps of an object.
-func appendSaved(out []byte, version, name string, object []byte, k *kind, n *names) []byte {
-	return appendHead(out, version, name, appendKept(nil, newJSONReader(object), k.keeps, n))
-}
-
-// appendHead appends an object of the given members, which are those of a JSON
-// object, with its version and kind in front.
-func appendHead(out []byte, version, name string, members []byte) []byte {
-	out = appendText(append(out, `{"apiVersion":`...), version)
-	out = appendText(append(out, `,"kind":`...), name)
-	if len(members) > 2 && members[0] == '{' {
-		return append(append(out, ','), members[1:]...)
-	}
-	return append(out, '}')
 }
 
 // each calls fn with each object that was kept.
@@ -195,7 +173,7 @@ func (s *spool) each(fn func(line []byte) error) error {
 	if s == nil {
 		return nil
 	}
-	s.commit()
+	s.Commit()
 	if s.err != nil {
 		return fmt.Errorf("keeping what was read: %w", s.err)
 	}
@@ -238,9 +216,9 @@ type SaveOptions struct {
 //
 // The bytes are only valid during the call. The names are nil unless replaced.
 func (r *Recorder) Save(s *blocks.Snapshot, o SaveOptions, emit func(object []byte) error) (Names, error) {
-	var n *names
+	var n *anonymizer
 	if o.Anonymize {
-		n = newNames()
+		n = newAnonymizer()
 		if err := r.eachSaved(n, func([]byte) error { return nil }); err != nil {
 			return nil, err
 		}
@@ -262,7 +240,7 @@ func (r *Recorder) Save(s *blocks.Snapshot, o SaveOptions, emit func(object []by
 	return n.table(), nil
 }
 
-func (r *Recorder) eachSaved(n *names, emit func(object []byte) error) error {
+func (r *Recorder) eachSaved(n *anonymizer, emit func(object []byte) error) error {
 	var out []byte
 	for _, res := range blocks.Resources {
 		s := r.spools[res]
@@ -279,23 +257,6 @@ func (r *Recorder) eachSaved(n *names, emit func(object []byte) error) error {
 		}
 	}
 	return nil
-}
-
-// claimant returns the field spec.node of an affinity.
-func claimant(object []byte) (node string) {
-	r := newJSONReader(object)
-	r.object(func(key []byte) {
-		if string(key) != "spec" || r.peek() != '{' {
-			return
-		}
-		r.object(func(key []byte) {
-			if string(key) == "node" && r.peek() == '"' {
-				s, _ := r.str()
-				node = string(s)
-			}
-		})
-	})
-	return node
 }
 
 // readWholly returns the resources that were read whole, in order.

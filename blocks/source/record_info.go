@@ -44,7 +44,7 @@ type savedGap struct {
 }
 
 // info returns the SnapshotInfo of a snapshot.
-func (r *Recorder) info(s *blocks.Snapshot, n *names) []byte {
+func (r *Recorder) info(s *blocks.Snapshot, n *anonymizer) []byte {
 	c := &s.Cluster
 	info := savedInfo{
 		APIVersion: infoVersion, Kind: infoKind, Datastore: c.Datastore, APIGroup: c.APIGroup, APIGroupReason: c.APIGroupReason,

@@ -57,7 +57,7 @@ func TestRefresh(t *testing.T) {
 				o["spec"].(map[string]any)["affinity"] = "host:n9"
 			}))
 		}
-		made := prefix("10.64.99.0/26")
+		made := prefixXCL("10.64.99.0/26")
 		must(t, c.Create(ctx, g.Resource("blockaffinities"), map[string]any{
 			"metadata": map[string]any{"name": blocks.AffinityName("n1", made)},
 			"spec":     map[string]any{"cidr": made.String(), "node": "n1", "state": "pending", "type": "host", "deleted": deletedMark(g, false)},
@@ -88,8 +88,8 @@ func TestRefresh(t *testing.T) {
 		// It was not asked for, and is as it was.
 		i := slices.IndexFunc(want.Blocks, func(b blocks.Block) bool { return b.Name == other.Name })
 		want.Blocks[i] = other
-		diff(t, "the snapshot", want, got)
-		diff(t, "the one before", untouched, prev)
+		diffXCL(t, "the snapshot", want, got)
+		diffXCL(t, "the one before", untouched, prev)
 		if !got.IPAM.StrictAffinity || len(got.Blocks) != 3 || len(got.Affinities) != 5 {
 			t.Errorf("strict %t, blocks %v, %d affinities", got.IPAM.StrictAffinity, blockNames(got), len(got.Affinities))
 		}
@@ -105,7 +105,7 @@ func TestRefresh(t *testing.T) {
 			{Resource: blocks.IPAMConfigs, Name: "another"},
 		})
 		must(t, err)
-		diff(t, "the settings without an object", blocks.DefaultIPAMConfig(), next.IPAM)
+		diffXCL(t, "the settings without an object", blocks.DefaultIPAMConfig(), next.IPAM)
 		if j := slices.IndexFunc(next.Affinities, func(a blocks.Affinity) bool { return a.Name == "by-hand" }); j < 0 || !next.Affinities[j].SoftDeleted {
 			t.Errorf("affinities %+v", next.Affinities)
 		}
@@ -141,18 +141,18 @@ func TestRefreshPodsOfANode(t *testing.T) {
 
 	got, err := k.Refresh(ctx, prev, []blocks.Ref{{Resource: blocks.Pods, Node: "n1"}})
 	must(t, err)
-	diff(t, "pods of n1", []string{"shop/n1-2"}, podsOf(got, "n1"))
-	diff(t, "pods of n2, which was not asked for", []string{"shop/n2-0", "shop/n2-1", "shop/n2-2"}, podsOf(got, "n2"))
+	diffXCL(t, "pods of n1", []string{"shop/n1-2"}, podsOf(got, "n1"))
+	diffXCL(t, "pods of n2, which was not asked for", []string{"shop/n2-0", "shop/n2-1", "shop/n2-2"}, podsOf(got, "n2"))
 
 	got, err = k.Refresh(ctx, prev, []blocks.Ref{{Resource: blocks.Pods, Namespace: "shop", Name: "n1-1"}})
 	must(t, err)
-	diff(t, "pods of n1", []string{"shop/n1-0", "shop/n1-2"}, podsOf(got, "n1"))
-	diff(t, "pods of n2", []string{"shop/n1-1", "shop/n2-0", "shop/n2-1", "shop/n2-2"}, podsOf(got, "n2"))
+	diffXCL(t, "pods of n1", []string{"shop/n1-0", "shop/n1-2"}, podsOf(got, "n1"))
+	diffXCL(t, "pods of n2", []string{"shop/n1-1", "shop/n2-0", "shop/n2-1", "shop/n2-2"}, podsOf(got, "n2"))
 
 	got, err = k.Refresh(ctx, prev, []blocks.Ref{{Resource: blocks.Pods, Node: "n2"}, {Resource: blocks.Pods, Namespace: "shop", Name: "n3-0"}})
 	must(t, err)
-	diff(t, "pods of n1", []string{"shop/n1-0", "shop/n1-2"}, podsOf(got, "n1"))
-	diff(t, "pods of n3", []string{"shop/n3-1", "shop/n3-2"}, podsOf(got, "n3"))
+	diffXCL(t, "pods of n1", []string{"shop/n1-0", "shop/n1-2"}, podsOf(got, "n1"))
+	diffXCL(t, "pods of n3", []string{"shop/n3-1", "shop/n3-2"}, podsOf(got, "n3"))
 	if !slices.IsSortedFunc(got.Workloads, func(a, b blocks.Workload) int { return strings.Compare(a.FullName(), b.FullName()) }) {
 		t.Errorf("not sorted: %v", namesOf(got.Workloads, (*blocks.Workload).FullName))
 	}
@@ -180,10 +180,10 @@ func TestRefreshMalformed(t *testing.T) {
 		}
 		again, err := k.Refresh(ctx, bad, append(refs, blocks.Ref{Resource: blocks.Blocks, Name: prev.Blocks[0].Name}))
 		must(t, err)
-		diff(t, "gaps", gapTexts(bad), gapTexts(again))
+		diffXCL(t, "gaps", gapTexts(bad), gapTexts(again))
 		elsewhere, err := k.Refresh(ctx, bad, []blocks.Ref{{Resource: blocks.Blocks, Name: prev.Blocks[0].Name}})
 		must(t, err)
-		diff(t, "gaps", gapTexts(bad), gapTexts(elsewhere))
+		diffXCL(t, "gaps", gapTexts(bad), gapTexts(elsewhere))
 		write(prev.Blocks[1].CIDR.String())
 		good, err := k.Refresh(ctx, bad, refs)
 		must(t, err)
@@ -243,7 +243,7 @@ func TestRefreshUnreadable(t *testing.T) {
 		must(t, c.Allow(ctx, "refresher", rbacv1.PolicyRule{APIGroups: []string{"crd.projectcalico.org"}, Resources: []string{"ipamblocks"}, Verbs: []string{"list"}}))
 		s, err := reader(t, cfg, KubernetesOptions{}).Refresh(ctx, prev, []blocks.Ref{block})
 		must(t, err)
-		diff(t, "blocks", prev.Blocks, s.Blocks)
+		diffXCL(t, "blocks", prev.Blocks, s.Blocks)
 	})
 	t.Run("gone", func(t *testing.T) {
 		k, err := NewKubernetes(c.Config, KubernetesOptions{})
@@ -296,7 +296,7 @@ func TestAffinityNames(t *testing.T) {
 	s, err := testcluster.NewSeeder(c)
 	must(t, err)
 	want := map[string]bool{}
-	for _, cidr := range []netip.Prefix{prefix("10.1.2.0/26"), prefix("fd00:10:1:2:3:4:5:40/122")} {
+	for _, cidr := range []netip.Prefix{prefixXCL("10.1.2.0/26"), prefixXCL("fd00:10:1:2:3:4:5:40/122")} {
 		limit := 252 - len(blocks.BlockName(cidr)) // the longest name that is not cut has 252 characters
 		for _, n := range []int{1, limit - 2, limit - 1, limit, limit + 1, 253} {
 			node := strings.Repeat("n", n-1) + "x"

@@ -138,7 +138,7 @@ func TestExpiredWatch(t *testing.T) {
 			must(t, err)
 			w.pace.patience, w.pace.retry, w.pace.longest = time.Hour, time.Millisecond, time.Millisecond
 			ses := &session{w: w, served: &served{group: groupCRD}, began: time.Now()}
-			k := &keeper{w: w, s: ses, kind: kindOf(blocks.Namespaces), store: newStore(namespaces), wake: make(chan struct{}, 1)}
+			k := &keeper{w: w, s: ses, kind: kindOf(blocks.Namespaces), store: newStore(kindOf(blocks.Namespaces)), wake: make(chan struct{}, 1)}
 			ses.kinds, w.active = []*keeper{k}, ses
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan struct{})
@@ -222,8 +222,8 @@ func TestListIsWholeOrAGap(t *testing.T) {
 			client.wait.retry, client.wait.probe = nil, 10*time.Millisecond
 			l := &lister{client: client, kind: kindOf(blocks.Namespaces), group: groupCRD, pageSize: 1, strings: &sharedStrings{}, progress: func(Progress) {}}
 			must(t, l.run(t.Context()))
-			if len(all[blocks.Namespace](l.out)) != c.names {
-				t.Errorf("%d namespaces, want %d", len(all[blocks.Namespace](l.out)), c.names)
+			if len(newSnapshot(l.out).Namespaces) != c.names {
+				t.Errorf("%d namespaces, want %d", len(newSnapshot(l.out).Namespaces), c.names)
 			}
 			switch {
 			case c.gap == "" && len(l.out.gaps) > 0, c.gap != "" && (len(l.out.gaps) != 1 || !l.out.gaps[0].Whole()):

@@ -36,22 +36,6 @@ type rawObject struct {
 	unended bool
 }
 
-// fileError is a mistake in a file.
-type fileError struct {
-	document, line int
-	err            error
-}
-
-func (e *fileError) Error() string {
-	at := "document " + strconv.Itoa(e.document)
-	if e.line > 0 {
-		at += ", line " + strconv.Itoa(e.line)
-	}
-	return at + ": " + e.err.Error()
-}
-
-func (e *fileError) Unwrap() error { return e.err }
-
 // splitObjects reads a file's text and calls emit with each object in it: the
 // documents, and the items of those that are lists. After the items of such a
 // document it calls endList with the list itself, without them. Memory is needed

@@ -26,7 +26,7 @@ func createVM(t *testing.T, c *testcluster.Cluster, r testcluster.Resource, name
 	t.Helper()
 	meta := map[string]any{"namespace": "shop", "name": name}
 	if ofVM != "" {
-		meta["ownerReferences"] = []any{map[string]any{"apiVersion": versionVM, "kind": kindVM, "name": ofVM, "uid": "4711"}}
+		meta["ownerReferences"] = []any{map[string]any{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": ofVM, "uid": "4711"}}
 	}
 	must(t, c.Create(t.Context(), r, map[string]any{"metadata": meta, "spec": map[string]any{"acme": "secret-spec"}}))
 }
@@ -59,7 +59,7 @@ type vmAnswers struct {
 
 func (b *vmAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := b.RoundTripper.RoundTrip(r)
-	if err != nil || !strings.Contains(r.URL.Path, versionVM+"/") {
+	if err != nil || !strings.Contains(r.URL.Path, "kubevirt.io/v1/") {
 		return resp, err
 	}
 	body, err := io.ReadAll(resp.Body)
@@ -79,20 +79,20 @@ func TestReadVirtualMachines(t *testing.T) {
 		t.Errorf("of none: known %t, %v, %v, gaps %v", none.VMsKnown, none.VMs, none.VMInstances, none.Gaps)
 	}
 	shops(t, c)
-	r := recorder(t)
+	r := recorderXCL(t)
 	k := reader(t, c.Config, KubernetesOptions{PageSize: 1, Record: r})
 	sent := &vmAnswers{RoundTripper: k.client.rest.Client.Transport, seen: map[string][]byte{}}
 	k.client.rest.Client.Transport = sent
 	s, err := k.Read(t.Context())
 	must(t, err)
-	diff(t, "virtual machines", []string{"shop/running", "shop/stopped"}, vmNames(s.VMs))
-	diff(t, "instances", []string{"shop/loose", "shop/running of a VirtualMachine"}, vmNames(s.VMInstances))
+	diffXCL(t, "virtual machines", []string{"shop/running", "shop/stopped"}, vmNames(s.VMs))
+	diffXCL(t, "instances", []string{"shop/loose", "shop/running of a VirtualMachine"}, vmNames(s.VMInstances))
 	if !s.VMsKnown || !s.Complete() || s.VMs[0].UID == "" || s.VMs[0].ResourceVersion == "" || s.VMs[0].Created.IsZero() {
 		t.Errorf("known %t, gaps %v, %+v", s.VMsKnown, s.Gaps, s.VMs[0])
 	}
 	found := false
 	for mime, body := range sent.seen {
-		found = found || strings.HasPrefix(mime, protobufType) && bytes.Contains(body, []byte("stopped"))
+		found = found || strings.HasPrefix(mime, "application/vnd.kubernetes.protobuf") && bytes.Contains(body, []byte("stopped"))
 		if bytes.Contains(body, []byte("secret-spec")) {
 			t.Errorf("%s: more than metadata is sent", mime)
 		}
@@ -100,9 +100,9 @@ func TestReadVirtualMachines(t *testing.T) {
 	if !found {
 		t.Errorf("virtual machines are not sent in protobuf: %q", sent.seen)
 	}
-	path, _ := save(t, r, s, SaveOptions{})
-	saved, _ := read(t, path)
-	sameSnapshot(t, "saved", s, saved)
+	path, _ := saveXCL(t, r, s, SaveOptions{})
+	saved, _ := readXCL(t, path)
+	sameSnapshotXCL(t, "saved", s, saved)
 	text, err := os.ReadFile(path)
 	must(t, err)
 	if bytes.Contains(text, []byte("secret-spec")) {
@@ -119,11 +119,11 @@ func TestVirtualMachinesUnread(t *testing.T) {
 	cfg, err := c.UserConfig("auditor")
 	must(t, err)
 	vms := func(resources ...string) rbacv1.PolicyRule {
-		return rbacv1.PolicyRule{APIGroups: []string{groupVM}, Resources: resources, Verbs: []string{"list"}}
+		return rbacv1.PolicyRule{APIGroups: []string{"kubevirt.io"}, Resources: resources, Verbs: []string{"list"}}
 	}
 	must(t, c.Allow(t.Context(), "auditor", append(auditorRules("list"), vms("virtualmachines"))...))
 	s := readLive(t, cfg, KubernetesOptions{})
-	diff(t, "gaps", []string{"virtualmachineinstances: forbidden: needs the right to list virtualmachineinstances.kubevirt.io"}, gapTexts(s))
+	diffXCL(t, "gaps", []string{"virtualmachineinstances: forbidden: needs the right to list virtualmachineinstances.kubevirt.io"}, gapTexts(s))
 	if s.VMsKnown || len(s.VMs) != 2 || s.Complete() {
 		t.Errorf("known %t, %v", s.VMsKnown, vmNames(s.VMs))
 	}
@@ -147,13 +147,13 @@ func TestVirtualMachinesUnread(t *testing.T) {
 
 	deleteCRD(t, c, "virtualmachineinstances.kubevirt.io")
 	s = readLive(t, cfg, KubernetesOptions{})
-	diff(t, "gaps", []string(nil), gapTexts(s))
+	diffXCL(t, "gaps", []string(nil), gapTexts(s))
 	if s.VMsKnown || len(s.VMs) != 2 || len(s.VMInstances) > 0 {
 		t.Errorf("one kind served: known %t, %v, %v", s.VMsKnown, vmNames(s.VMs), vmNames(s.VMInstances))
 	}
 	must(t, c.RemoveCRDs(t.Context(), testcluster.KubeVirt))
 	s = readLive(t, cfg, KubernetesOptions{})
-	diff(t, "gaps", []string(nil), gapTexts(s))
+	diffXCL(t, "gaps", []string(nil), gapTexts(s))
 	if s.VMsKnown || len(s.VMs) > 0 {
 		t.Errorf("none served: known %t, %v", s.VMsKnown, vmNames(s.VMs))
 	}
@@ -178,8 +178,8 @@ func TestRefreshVirtualMachines(t *testing.T) {
 	createVM(t, c, vmiResource, "unasked", "")
 	s, err := k.Refresh(ctx, prev, []blocks.Ref{vm("stopped"), vmi("stopped"), vm("running"), vmi("running"), vm("new"), vmi("never")})
 	must(t, err)
-	diff(t, "virtual machines", []string{"shop/new", "shop/running"}, vmNames(s.VMs))
-	diff(t, "instances", []string{"shop/loose"}, vmNames(s.VMInstances))
+	diffXCL(t, "virtual machines", []string{"shop/new", "shop/running"}, vmNames(s.VMs))
+	diffXCL(t, "instances", []string{"shop/loose"}, vmNames(s.VMInstances))
 	if !s.VMsKnown || !s.Complete() || len(prev.VMs) != 2 {
 		t.Errorf("known %t, gaps %v, before %v", s.VMsKnown, s.Gaps, vmNames(prev.VMs))
 	}
@@ -216,7 +216,7 @@ func TestWatchVirtualMachines(t *testing.T) {
 	c := cached(t)
 	cfg, err := c.UserConfig("watcher")
 	must(t, err)
-	all := append(auditorRules("list", "watch"), rbacv1.PolicyRule{APIGroups: []string{groupVM}, Resources: []string{"*"}, Verbs: []string{"list", "watch"}})
+	all := append(auditorRules("list", "watch"), rbacv1.PolicyRule{APIGroups: []string{"kubevirt.io"}, Resources: []string{"*"}, Verbs: []string{"list", "watch"}})
 	must(t, c.Allow(t.Context(), "watcher", all...))
 	w, _ := watching(t, cfg)
 	if s := becomesEqual(t, w, cfg); s.VMsKnown || len(s.Gaps) > 0 {
@@ -237,7 +237,7 @@ func TestWatchVirtualMachines(t *testing.T) {
 
 	must(t, c.Allow(t.Context(), "watcher", all[:2]...))
 	s := eventually(t, w, "KubeVirt's kinds are gaps", func(s *blocks.Snapshot) bool { return len(s.Gaps) == 2 })
-	diff(t, "gaps", []string{
+	diffXCL(t, "gaps", []string{
 		"virtualmachineinstances: forbidden: needs the right to list virtualmachineinstances.kubevirt.io",
 		"virtualmachines: forbidden: needs the right to list virtualmachines.kubevirt.io",
 	}, gapTexts(s))

@@ -2,16 +2,12 @@ package source
 
 import (
 	"bytes"
-	"encoding/json"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-
-	"google.golang.org/protobuf/encoding/protowire"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -60,7 +56,7 @@ items:
 func writeFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "dump.yaml")
-	must(t, os.WriteFile(path, []byte(text), 0o600))
+	mustXFILES(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -71,18 +67,18 @@ func TestVirtualMachinesOfFiles(t *testing.T) {
 	vm := func(name, uid string, ofVM bool) blocks.VirtualMachine {
 		return blocks.VirtualMachine{Meta: blocks.Meta{Name: name, UID: uid}, Namespace: "shopping", OfVM: ofVM}
 	}
-	diff(t, "virtual machines", []blocks.VirtualMachine{vm("oracle-db.main", "2b-uid", false), vm("stopped-one", "", false)}, after.VMs)
-	diff(t, "instances", []blocks.VirtualMachine{vm("loose-instance", "", false), vm("oracle-db.main", "1a-uid", true)}, after.VMInstances)
+	diffXFILES(t, "virtual machines", []blocks.VirtualMachine{vm("oracle-db.main", "2b-uid", false), vm("stopped-one", "", false)}, after.VMs)
+	diffXFILES(t, "instances", []blocks.VirtualMachine{vm("loose-instance", "", false), vm("oracle-db.main", "1a-uid", true)}, after.VMInstances)
 	if !after.VMsKnown || !after.Complete() || len(after.Gaps) != 1 || !after.Gaps[0].Held {
 		t.Errorf("known %t, gaps %+v", after.VMsKnown, after.Gaps)
 	}
 	pod := after.Workloads[0]
-	diff(t, "the pod's addresses", []netip.Addr{addr("10.9.0.1"), addr("10.64.0.0")}, pod.NetworkIPs)
+	diffXFILES(t, "the pod's addresses", []netip.Addr{addrXFILES("10.9.0.1"), addrXFILES("10.64.0.0")}, pod.NetworkIPs)
 	if pod.VM != "oracle-db.main" || pod.Unreadable == "" {
 		t.Errorf("the pod runs %q, and cannot be read at %q", pod.VM, pod.Unreadable)
 	}
 	text, err := os.ReadFile(path)
-	must(t, err)
+	mustXFILES(t, err)
 	for _, kept := range []string{"secret-spec", "acme-app", "ReplicaSet"} {
 		if bytes.Contains(text, []byte(kept)) {
 			t.Errorf("the saved snapshot holds %q", kept)
@@ -110,14 +106,14 @@ func TestVirtualMachinesKnown(t *testing.T) {
 	}
 	// The other objects are not counted, which makes gaps of their own kinds alone.
 	const end = "\n---\n{apiVersion: calico-audit/v1alpha1, kind: SnapshotEnd, takenAt: \"2026-01-02T03:04:05Z\", objects: 0}\n"
-	bare := cut(kindVM, kindVMI)
+	bare := cut("VirtualMachine", "VirtualMachineInstance")
 	for name, c := range map[string]struct {
 		text string
 		want bool
 	}{
 		"both":                        {vmDump, true},
-		"instances alone":             {cut(kindVM), false},
-		"virtual machines alone":      {cut(kindVMI), false},
+		"instances alone":             {cut("VirtualMachine"), false},
+		"virtual machines alone":      {cut("VirtualMachineInstance"), false},
 		"neither":                     {bare, false},
 		"a snapshot with both":        {info("virtualmachines, virtualmachineinstances", "") + bare + end, true},
 		"a snapshot with one of both": {info("virtualmachines", "") + bare + end, false},
@@ -139,9 +135,9 @@ func TestVirtualMachinesKnown(t *testing.T) {
 func TestSavedVirtualMachinesKnown(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		r := recorder(t)
-		path, _ := save(t, r, &blocks.Snapshot{Cluster: blocks.Cluster{Live: true, TakenAt: at("2026-01-01T00:00:00Z")}, VMsKnown: known}, SaveOptions{})
+		path, _ := save(t, r, &blocks.Snapshot{Cluster: blocks.Cluster{Live: true, TakenAt: atXFILES("2026-01-01T00:00:00Z")}, VMsKnown: known}, SaveOptions{})
 		text, err := os.ReadFile(path)
-		must(t, err)
+		mustXFILES(t, err)
 		for _, res := range vmKinds {
 			if bytes.Contains(text, []byte(`"`+string(res)+`"`)) != known {
 				t.Errorf("known %t, saved as %s", known, text)
@@ -155,7 +151,7 @@ func TestSavedVirtualMachinesKnown(t *testing.T) {
 func TestAnonymizedVirtualMachines(t *testing.T) {
 	before, s, path := recorded(t, SaveOptions{Anonymize: true}, writeFile(t, vmDump))
 	text, err := os.ReadFile(path)
-	must(t, err)
+	mustXFILES(t, err)
 	for _, private := range []string{"machine-", "golden", "acme", "shopping", "oracle", "stopped", "loose", "launcher", "backup", "net1", "hashof", "1a-uid", "2b-uid", "3c-uid", "secret", "garbled"} {
 		if bytes.Contains(text, []byte(private)) {
 			t.Errorf("%q is named in\n%s", private, text)
@@ -185,43 +181,5 @@ func TestAnonymizedVirtualMachines(t *testing.T) {
 	if a[0].Pod != pod.Name || a[0].Namespace != pod.Namespace || pod.VM != running.Name || pod.Unreadable == "" {
 		t.Errorf("pod %+v of %+v", pod, a[0])
 	}
-	diff(t, "the pod's addresses", before.Workloads[0].NetworkIPs, pod.NetworkIPs)
-}
-
-// TestVirtualMachineMetadata: the metadata that the API server sends in protobuf give
-// the same as those in JSON, and as whole objects.
-func TestVirtualMachineMetadata(t *testing.T) {
-	created := metaTime("2026-01-01T00:00:00Z")
-	item := func(name string, owners ...metav1.OwnerReference) metav1.PartialObjectMetadata {
-		return metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: "meta.k8s.io/v1"},
-			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: "u", ResourceVersion: "7", CreationTimestamp: created,
-				OwnerReferences: owners, ManagedFields: []metav1.ManagedFieldsEntry{{Time: &created}}, Labels: map[string]string{"a": "b"}}}
-	}
-	list := &metav1.PartialObjectMetadataList{
-		TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadataList", APIVersion: "meta.k8s.io/v1"}, ListMeta: more(),
-		Items: []metav1.PartialObjectMetadata{
-			item("db", metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "db"}),
-			item("alone"), item("pooled", metav1.OwnerReference{APIVersion: "acme.example/v1", Kind: "VirtualMachine", Name: "x"}),
-		},
-	}
-	wire, err := list.Marshal()
-	must(t, err)
-	text, err := json.Marshal(list)
-	must(t, err)
-	for _, res := range vmKinds {
-		want := []blocks.VirtualMachine{}
-		for i, name := range []string{"db", "alone", "pooled"} {
-			want = append(want, blocks.VirtualMachine{Namespace: "shop", OfVM: i == 0 && res == blocks.VMInstances,
-				Meta: blocks.Meta{Name: name, UID: "u", ResourceVersion: "7", Created: created.Time}})
-		}
-		for mime, body := range map[string][]byte{protobufType: protowire.AppendBytes([]byte("k8s\x00\x12"), wire), "application/json": text} {
-			l := &lister{kind: kindOf(res), out: newObjects(kindOf(res)), strings: &sharedStrings{}}
-			m, err := l.decode(answer{body: body, complete: true})
-			must(t, err)
-			if m.next != "more" || l.count != 3 || len(l.out.gaps) > 0 {
-				t.Errorf("%s: %+v, %d objects, gaps %v", mime, m, l.count, l.out.gaps)
-			}
-			diff(t, mime, want, all[blocks.VirtualMachine](l.out))
-		}
-	}
+	diffXFILES(t, "the pod's addresses", before.Workloads[0].NetworkIPs, pod.NetworkIPs)
 }

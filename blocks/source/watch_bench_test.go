@@ -75,13 +75,13 @@ func change(w *Watch, s *blocks.Snapshot, turn int) {
 			switch k.kind.resource {
 			case blocks.Pods:
 				p := s.Workloads[at%len(s.Workloads)]
-				k.store.put(p.Key(), objectsOf(pods, p))
+				k.store.put(p.Key(), objectsIn(k.kind, blocks.Snapshot{Workloads: []blocks.Workload{p}}))
 			case blocks.Handles:
 				h := s.Handles[at%len(s.Handles)]
-				k.store.put(h.Key(), objectsOf(handles, h))
+				k.store.put(h.Key(), objectsIn(k.kind, blocks.Snapshot{Handles: []blocks.Handle{h}}))
 			case blocks.Blocks:
 				o := s.Blocks[at%len(s.Blocks)]
-				k.store.put(o.Key(), objectsOf(ipamBlocks, o))
+				k.store.put(o.Key(), objectsIn(k.kind, blocks.Snapshot{Blocks: []blocks.Block{o}}))
 			default: // hardly ever change
 			}
 		}
@@ -104,4 +104,11 @@ func liveHeap() int64 {
 	runtime.GC()
 	runtime.GC()
 	return int64(heapBytes())
+}
+
+// objectsIn returns the objects that a snapshot has of a kind.
+func objectsIn(k *kind, s blocks.Snapshot) *objects {
+	o := newObjects(k)
+	o.take(&s)
+	return o
 }

@@ -101,17 +101,6 @@ func eventError(status *metav1.Status) error {
 
 // decode returns what a decoder makes of the object.
 func (e *event) decode(k *kind, group string, shared *sharedStrings) (*objects, error) {
-	p := newObjects(k)
-	d := &decoder{out: p, strings: shared, native: group == groupNative}
-	if e.proto && !k.protobuf() {
-		return p, errProtobuf
-	}
-	if e.proto {
-		_, err := d.protobuf(k, e.object)
-		return p, err
-	}
-	r := newJSONReader(e.object)
-	r.begin()
-	k.json(d, r)
-	return p, r.err
+	d := &decoder{out: newObjects(k), strings: shared, native: group == groupNative}
+	return d.out, d.one(e.object, e.proto)
 }

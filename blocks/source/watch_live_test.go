@@ -42,7 +42,7 @@ func TestWatchLosesRights(t *testing.T) {
 
 	must(t, c.Allow(t.Context(), "watcher", all[1]))
 	s := eventually(t, w, "core kinds are gaps", func(s *blocks.Snapshot) bool { return len(s.Gaps) == 3 })
-	diff(t, "gaps", []string{
+	diffXCL(t, "gaps", []string{
 		"namespaces: forbidden: needs the right to list namespaces",
 		"nodes: forbidden: needs the right to list nodes",
 		"pods: forbidden: needs the right to list pods",
@@ -74,7 +74,7 @@ func TestWatchCRDs(t *testing.T) {
 		deleteCRD(t, c, plural+".crd.projectcalico.org")
 	}
 	s := eventually(t, w, "the blocks are a gap", func(s *blocks.Snapshot) bool { return len(s.Gaps) > 0 })
-	diff(t, "gaps", []string{"ipamblocks: not served: the cluster has no CRD ipamblocks of crd.projectcalico.org/v1"}, gapTexts(s))
+	diffXCL(t, "gaps", []string{"ipamblocks: not served: the cluster has no CRD ipamblocks of crd.projectcalico.org/v1"}, gapTexts(s))
 	becomesEqual(t, w, c.Config)
 
 	must(t, c.InstallCRDs(t.Context(), testcluster.CRDv1))
@@ -215,9 +215,9 @@ func TestWatchReread(t *testing.T) {
 	must(t, c.Delete(t.Context(), testcluster.Core[1], "", "n1"))
 	again, err := w.Reread(t.Context(), s, []blocks.Resource{blocks.Blocks})
 	must(t, err)
-	diff(t, "blocks", s.Blocks[1:], again.Blocks)
-	diff(t, "nodes, which were not read again", s.Nodes, again.Nodes)
-	diff(t, "cluster", s.Cluster, again.Cluster)
+	diffXCL(t, "blocks", s.Blocks[1:], again.Blocks)
+	diffXCL(t, "nodes, which were not read again", s.Nodes, again.Nodes)
+	diffXCL(t, "cluster", s.Cluster, again.Cluster)
 }
 
 // A watch only lists and watches, and works through a proxy that speaks HTTP/1.1.
@@ -250,7 +250,7 @@ func TestWatchOnlyReads(t *testing.T) {
 			watched[r.URL.Path] = true
 		}
 	}
-	diff(t, "watched", want, watched)
+	diffXCL(t, "watched", want, watched)
 }
 
 // Whoever waits for the signal misses no change, and a snapshot that was handed out
@@ -272,7 +272,7 @@ func TestWatchSignals(t *testing.T) {
 			}
 		}
 	}
-	diff(t, "the snapshot before", kept, s.Nodes)
+	diffXCL(t, "the snapshot before", kept, s.Nodes)
 	now := w.Snapshot()
 	if &now.Blocks[0] != &s.Blocks[0] {
 		t.Error("blocks were copied though none has changed")

@@ -100,7 +100,7 @@ func TestWatchOutlivesServers(t *testing.T) {
 	} {
 		t.Run(outside.name, func(t *testing.T) {
 			c := cached(t)
-			if slices.ContainsFunc(outside.kinds, ofVirtualMachines) {
+			if slices.ContainsFunc(outside.kinds, isVM) {
 				must(t, c.InstallCRDs(t.Context(), testcluster.KubeVirt))
 			}
 			r, cfg := through(t, c.Config)

@@ -186,9 +186,3 @@ func (w *Watch) sharing() *sharedStrings {
 	}
 	return w.strings
 }
-
-func (s *sharedStrings) len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.in.Len()
-}

@@ -57,7 +57,7 @@ func (w testWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-var sameState = cmp.Options{equal, cmpopts.IgnoreFields(blocks.Cluster{}, "TakenAt")}
+var sameState = cmp.Options{equalXCL, cmpopts.IgnoreFields(blocks.Cluster{}, "TakenAt")}
 
 // eventually waits until something holds of the watch's snapshot.
 func eventually(t *testing.T, w *Watch, what string, holds func(*blocks.Snapshot) bool) *blocks.Snapshot {
@@ -75,8 +75,10 @@ func eventually(t *testing.T, w *Watch, what string, holds func(*blocks.Snapshot
 	}
 }
 
+func isVM(r blocks.Resource) bool { return r == blocks.VMs || r == blocks.VMInstances }
+
 // withoutKubeVirt are the kinds that a cluster without KubeVirt serves.
-var withoutKubeVirt = slices.DeleteFunc(slices.Clone(blocks.Resources), ofVirtualMachines)
+var withoutKubeVirt = slices.DeleteFunc(slices.Clone(blocks.Resources), isVM)
 
 // allGaps waits until the given kinds are gaps, and no other is.
 func allGaps(t *testing.T, w *Watch, kinds []blocks.Resource) *blocks.Snapshot {

@@ -65,12 +65,12 @@ func TestYAMLAliasBomb(t *testing.T) {
 		if i == 1 {
 			last = "a0"
 		}
-		b.WriteString(name + ": &" + name + " [" + repeat("*"+last, 9, ", ") + "]\n")
+		b.WriteString(name + ": &" + name + " [" + repeatXFILES("*"+last, 9, ", ") + "]\n")
 	}
 	if _, err := DocumentJSON([]byte(b.String())); err == nil || !strings.Contains(err.Error(), "excessive aliasing") {
 		t.Errorf("got error %v", err)
 	}
-	text := "a: &a " + strings.Repeat("x", 1<<20) + "\nb: [" + repeat("*a", 100_000, ", ") + "]\n"
+	text := "a: &a " + strings.Repeat("x", 1<<20) + "\nb: [" + repeatXFILES("*a", 100_000, ", ") + "]\n"
 	if _, err := DocumentJSON([]byte(text)); err == nil || !strings.Contains(err.Error(), "larger than") {
 		t.Errorf("a long text a hundred thousand times: got error %v", err)
 	}
