@@ -3,8 +3,8 @@
 // together with the nodes and pods that use the addresses.
 //
 // A [Snapshot] is one reading of a cluster, as values. The package is pure: it
-// has no client, no clock and no input or output. Package blocks/source makes
-// snapshots out of API servers and files; package audit judges them.
+// has no client, no clock and no input or output. Packages
+// blocks/cluster and blocks/files make snapshots out of API servers and files; package audit judges them.
 //
 // # Terms
 //

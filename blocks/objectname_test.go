@@ -11,7 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// That the names of affinities are Calico's is tested in package source, where
+// That the names of affinities are Calico's is tested in package cluster, where
 // Calico's client can write some.
 func TestBlockName(t *testing.T) {
 	for _, text := range []string{

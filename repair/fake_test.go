@@ -11,7 +11,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/files"
 )
 
 // fakeCluster is a cluster in memory, for what can only be tested where one decides
@@ -34,7 +34,7 @@ type fakeCluster struct {
 // storyDrained is the example of a cluster with two empty blocks.
 func storyDrained(t *testing.T) *fakeCluster {
 	t.Helper()
-	s, err := source.ReadFiles([]string{filepath.Join("..", "examples", "snapshots", "story-drained")}, source.FileOptions{})
+	s, err := files.ReadFiles([]string{filepath.Join("..", "examples", "snapshots", "story-drained")}, files.FileOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

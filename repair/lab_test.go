@@ -17,7 +17,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/datastore"
@@ -45,7 +45,7 @@ type lab struct {
 // viewedReader reads a cluster together with a view of each of its nodes, taken at
 // the same moment, that shows nothing in use but what hold returns.
 type viewedReader struct {
-	*source.Kubernetes
+	*cluster.Kubernetes
 	hold func(node string) []netip.Prefix
 }
 
@@ -79,7 +79,7 @@ func newLab(t *testing.T) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reader, err := source.NewKubernetes(c.Config, source.KubernetesOptions{})
+	reader, err := cluster.NewKubernetes(c.Config, cluster.KubernetesOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func (l *lab) native() {
 	l.t.Helper()
 	c := testcluster.Shared(l.t, testcluster.Options{Groups: []testcluster.Group{testcluster.NativeV3}})
 	l.must(testcluster.CopyToNative(l.t.Context(), l.c, c))
-	reader, err := source.NewKubernetes(c.Config, source.KubernetesOptions{})
+	reader, err := cluster.NewKubernetes(c.Config, cluster.KubernetesOptions{})
 	l.must(err)
 	l.c, l.group, l.reader, l.s = c, testcluster.NativeV3, viewedReader{Kubernetes: reader}, nil
 	l.age()

@@ -9,7 +9,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Reader reads the cluster. Package blocks/source has one.
+// Reader reads the cluster. Package blocks/cluster has one.
 type Reader interface {
 	// Read reads everything that an audit reads.
 	Read(ctx context.Context) (*blocks.Snapshot, error)

@@ -15,7 +15,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/files"
 )
 
 // calicoV332 holds states that Calico v3.32.1's own programs made. What each
@@ -75,7 +75,7 @@ func readmeTable(t *testing.T, first string) [][]string {
 // readV332 reads one of the states, whole.
 func readV332(t *testing.T, file string) *blocks.Snapshot {
 	t.Helper()
-	s, err := source.ReadFiles([]string{filepath.Join(calicoV332, file)}, source.FileOptions{})
+	s, err := files.ReadFiles([]string{filepath.Join(calicoV332, file)}, files.FileOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
@@ -68,7 +68,7 @@ func (p *play) config(strict, auto bool, limit int) {
 
 func (p *play) read() *state.State {
 	p.t.Helper()
-	k, err := source.NewKubernetes(p.c.Config, source.KubernetesOptions{})
+	k, err := cluster.NewKubernetes(p.c.Config, cluster.KubernetesOptions{})
 	p.must(err)
 	snap, err := k.Read(p.ctx)
 	p.must(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/files"
 	"github.com/calico-audit/calico-audit/internal/sketch"
 )
 
@@ -67,7 +67,7 @@ func criticals(t *testing.T, dir string) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	snap.Hosts, err = source.ReadHostViews(snap, []string{dir}, source.HostViewOptions{})
+	snap.Hosts, err = files.ReadHostViews(snap, []string{dir}, files.HostViewOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

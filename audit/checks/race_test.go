@@ -15,7 +15,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
@@ -91,7 +91,7 @@ func TestPodsThatStartWhileReading(t *testing.T) {
 			}}
 			cfg := rest.CopyConfig(c.Config)
 			cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { gate.next = rt; return gate })
-			k, err := source.NewKubernetes(cfg, source.KubernetesOptions{})
+			k, err := cluster.NewKubernetes(cfg, cluster.KubernetesOptions{})
 			p.must(err)
 			snap, err := k.Read(p.ctx)
 			p.must(err)

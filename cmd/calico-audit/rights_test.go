@@ -12,7 +12,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
@@ -61,12 +61,12 @@ func TestExporterNeedsEachRight(t *testing.T) {
 
 // watchAs returns what a user is told to be missing, when that has not changed for a
 // while.
-func watchAs(t *testing.T, cluster *testcluster.Cluster, user string) string {
-	cfg, err := cluster.UserConfig(user)
+func watchAs(t *testing.T, server *testcluster.Cluster, user string) string {
+	cfg, err := server.UserConfig(user)
 	if err != nil {
 		return err.Error()
 	}
-	w, err := source.NewWatch(cfg, source.WatchOptions{})
+	w, err := cluster.NewWatch(cfg, cluster.WatchOptions{})
 	if err != nil {
 		return err.Error()
 	}

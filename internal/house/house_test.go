@@ -20,7 +20,9 @@ const module = "github.com/calico-audit/calico-audit"
 // A directory not listed falls under its nearest listed parent.
 var mayImport = map[string][]string{
 	"blocks":               {},
-	"blocks/source":        {"blocks"},
+	"blocks/decode":        {"blocks"},
+	"blocks/cluster":       {"blocks", "blocks/decode"},
+	"blocks/files":         {"blocks", "blocks/decode"},
 	"affinity":             {"blocks"},
 	"affinity/host":        {"blocks", "affinity"},
 	"audit/state":          {"blocks", "affinity"},
@@ -31,15 +33,15 @@ var mayImport = map[string][]string{
 	"repair/datastore":     {"blocks", "affinity", "audit", "audit/state", "audit/checks", "repair"},
 	"metrics":              {"blocks", "affinity", "audit", "audit/state", "audit/checks"},
 	"metrics/events":       {"blocks", "audit", "audit/state", "audit/checks", "metrics"},
-	"cmd":                  {"blocks", "blocks/source", "affinity", "affinity/host", "audit", "audit/state", "audit/checks", "audit/explain", "repair", "repair/datastore", "metrics", "metrics/events", "cmd/internal"},
+	"cmd":                  {"blocks", "blocks/cluster", "blocks/files", "affinity", "affinity/host", "audit", "audit/state", "audit/checks", "audit/explain", "repair", "repair/datastore", "metrics", "metrics/events", "cmd/internal"},
 	"internal/sketch":      {"blocks"},
 	"internal/testcluster": {"internal/testcluster"},
-	"internal/storm":       {"blocks", "blocks/source", "affinity", "audit", "audit/state", "audit/checks", "repair", "repair/datastore", "internal/testcluster", "internal/needs"},
+	"internal/storm":       {"blocks", "blocks/cluster", "blocks/files", "affinity", "audit", "audit/state", "audit/checks", "repair", "repair/datastore", "internal/testcluster", "internal/needs"},
 	"internal/house":       {},
 	"internal/mutants":     {},
 	"internal/needs":       {},
 	"internal/scale":       {"blocks", "audit", "audit/state", "audit/checks", "internal/testcluster"},
-	"internal/lab":         {"blocks", "blocks/source", "affinity", "affinity/host", "audit", "audit/state", "audit/checks", "internal/testcluster", "internal/needs"},
+	"internal/lab":         {"blocks", "blocks/cluster", "blocks/files", "affinity", "affinity/host", "audit", "audit/state", "audit/checks", "internal/testcluster", "internal/needs"},
 
 	"cmd/internal/view":      {"blocks", "audit", "repair"},
 	"cmd/internal/view/page": {"blocks", "audit", "repair", "cmd/internal/view"},
@@ -52,8 +54,8 @@ var onlyIn = []struct {
 	except  []string
 	dirs    []string
 }{
-	{"k8s.io/client-go", []string{"k8s.io/client-go/util/jsonpath"}, []string{"blocks/source", "repair/datastore", "metrics/events", "internal/testcluster", "internal/storm", "internal/scale", "cmd"}},
-	{"github.com/projectcalico/calico", []string{"github.com/projectcalico/calico/libcalico-go/lib/selector"}, []string{"blocks/source", "repair/datastore", "internal/testcluster", "internal/storm", "internal/scale"}},
+	{"k8s.io/client-go", []string{"k8s.io/client-go/util/jsonpath"}, []string{"blocks/cluster", "repair/datastore", "metrics/events", "internal/testcluster", "internal/storm", "internal/scale", "cmd"}},
+	{"github.com/projectcalico/calico", []string{"github.com/projectcalico/calico/libcalico-go/lib/selector"}, []string{"repair/datastore", "internal/testcluster", "internal/storm", "internal/scale"}},
 	{"github.com/vishvananda/netlink", nil, []string{"affinity/host"}},
 	{"github.com/spf13/cobra", nil, []string{"cmd"}},
 	{"os/exec", nil, []string{"internal/testcluster", "internal/house", "internal/needs", "internal/lab", "internal/mutants", "internal/scale"}}, // and tests

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
@@ -184,7 +184,7 @@ func (d *Datastore) PodAddresses(ctx context.Context, pod string) ([]netip.Addr,
 
 // Snapshot reads the cluster as calico-audit does.
 func (d *Datastore) Snapshot(ctx context.Context) (*blocks.Snapshot, error) {
-	k, err := source.NewKubernetes(d.Cluster.Config, source.KubernetesOptions{})
+	k, err := cluster.NewKubernetes(d.Cluster.Config, cluster.KubernetesOptions{})
 	if err != nil {
 		return nil, err
 	}

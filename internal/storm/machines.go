@@ -10,7 +10,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/cluster"
 )
 
 // The machines of a storm, what their agents say, and how repairs hear of it.
@@ -104,7 +104,7 @@ func (w *World) machines() []*node {
 // seeing reads a cluster and its nodes. Nodes are asked first: whoever gets an address
 // after that got it after the view, which says so, and whoever has it shows it.
 type seeing struct {
-	*source.Kubernetes
+	*cluster.Kubernetes
 	views func() blocks.HostReading
 }
 
@@ -135,7 +135,7 @@ func (w *World) tool(gate *Gate, r *rand.Rand) (*tool, error) {
 	if gate != nil {
 		config = gate.Config()
 	}
-	reader, err := source.NewKubernetes(config, source.KubernetesOptions{})
+	reader, err := cluster.NewKubernetes(config, cluster.KubernetesOptions{})
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -24,7 +24,7 @@ type tool struct {
 
 // newTool returns a tool that asks the machines what they use.
 func newTool(config *rest.Config, machines machines) (*tool, error) {
-	reader, err := source.NewKubernetes(config, source.KubernetesOptions{})
+	reader, err := cluster.NewKubernetes(config, cluster.KubernetesOptions{})
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/cluster"
 )
 
 // machines says which addresses are in use on which machine now, by the machine's
@@ -28,7 +28,7 @@ type inUse struct {
 // There is one of every node, and of every machine that an allocation or the storm
 // names.
 type viewedReader struct {
-	*source.Kubernetes
+	*cluster.Kubernetes
 	machines machines
 }
 

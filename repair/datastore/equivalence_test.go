@@ -16,7 +16,7 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/internal/storm"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair/datastore"
@@ -102,7 +102,7 @@ func equivalence(t *testing.T, seed uint64) {
 
 func read(b *bench) *blocks.Snapshot {
 	b.Helper()
-	k, err := source.NewKubernetes(b.Config, source.KubernetesOptions{})
+	k, err := cluster.NewKubernetes(b.Config, cluster.KubernetesOptions{})
 	must(b.T, err)
 	s, err := k.Read(b.Context())
 	must(b.T, err)

@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
 	"github.com/calico-audit/calico-audit/internal/needs"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
@@ -137,7 +137,7 @@ func TestAgentManifests(t *testing.T) {
 		checkFlags(t, "agent", c.Args)
 
 		// How "report --agents" finds and asks it.
-		key, value, _ := strings.Cut(source.DefaultAgentSelector, "=")
+		key, value, _ := strings.Cut(cluster.DefaultAgentSelector, "=")
 		if got := ds.Spec.Template.Labels[key]; got != value || ds.Spec.Selector.MatchLabels[key] != value {
 			t.Errorf("label %s is %q, want %q", key, got, value)
 		}
@@ -148,7 +148,7 @@ func TestAgentManifests(t *testing.T) {
 		if want := fmt.Sprintf("[:%d]", c.Ports[0].ContainerPort); listen != want {
 			t.Errorf("it listens on %s by default, and the port is %s", listen, want)
 		}
-		scheme := ds.Spec.Template.Annotations[source.AgentSchemeAnnotation]
+		scheme := ds.Spec.Template.Annotations[cluster.AgentSchemeAnnotation]
 		for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe} {
 			if p.HTTPGet.Port.String() != "agent" || (scheme == "https") != (p.HTTPGet.Scheme == corev1.URISchemeHTTPS) {
 				t.Errorf("the agents speak %q, and a probe is %+v", scheme, p.HTTPGet)

@@ -15,7 +15,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/files"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
@@ -180,7 +180,7 @@ func (d *diffCommand) side(ctx context.Context, r *diffRun, path string) (*audit
 			return rep, err
 		}
 	}
-	files := &fileReader{paths: []string{path}, opts: source.FileOptions{Warn: func(text string) { say(d.streams, "warning: %s: %s", path, text) }}}
+	files := &fileReader{paths: []string{path}, opts: files.FileOptions{Warn: func(text string) { say(d.streams, "warning: %s: %s", path, text) }}}
 	j, err := judge(ctx, files, r.checks, d.grace, r.progress)
 	if err != nil {
 		return nil, err

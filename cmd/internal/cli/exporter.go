@@ -13,7 +13,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 	"github.com/calico-audit/calico-audit/metrics"
@@ -179,7 +179,7 @@ func (e *exporterCommand) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if o.Source, err = source.NewWatch(cfg, source.WatchOptions{Log: o.Log}); err != nil {
+	if o.Source, err = cluster.NewWatch(cfg, cluster.WatchOptions{Log: o.Log}); err != nil {
 		return unreadError(err)
 	}
 	if os.Getenv("GOGC") == "" {

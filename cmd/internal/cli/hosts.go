@@ -11,7 +11,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/cluster"
+	"github.com/calico-audit/calico-audit/blocks/files"
 )
 
 // hostFlags are the flags that say where host views come from.
@@ -35,10 +36,10 @@ func (h *hostFlags) addFlags(c *cobra.Command) {
 		"file or directory `PATH` of host views, by which routes and addresses in use, or not in use, are proven: what \"calico-audit agent --once -o json\" prints, or NODE.json of \"ip -j route show table all\"; repeatable")
 	h.fs.StringVar(&h.at, "host-views-at", "", "the `TIME` at which listings of routes were taken, which carry none (default, with -f: the time of the files)")
 	h.fs.BoolVar(&h.agents, "agents", false, "ask the agents on the cluster's nodes for their host views, through the API server; it takes the right to get pods/proxy; nothing proves who answers, so that they can refuse a repair and not allow one")
-	h.fs.StringVar(&h.selector, "agents-selector", source.DefaultAgentSelector, "the `LABELS` of the agents' pods")
+	h.fs.StringVar(&h.selector, "agents-selector", cluster.DefaultAgentSelector, "the `LABELS` of the agents' pods")
 	h.fs.StringVar(&h.namespace, "agents-namespace", "", "the `NAMESPACE` of the agents' pods (default: any)")
-	h.fs.StringVar(&h.scheme, "agents-scheme", "", "how the agents are spoken to: `http|https` (default: what the pod's annotation "+source.AgentSchemeAnnotation+" says, else http)")
-	h.fs.DurationVar(&h.timeout, "agents-timeout", source.DefaultAgentTimeout, "how long one agent may take; all together may take ten times as long")
+	h.fs.StringVar(&h.scheme, "agents-scheme", "", "how the agents are spoken to: `http|https` (default: what the pod's annotation "+cluster.AgentSchemeAnnotation+" says, else http)")
+	h.fs.DurationVar(&h.timeout, "agents-timeout", cluster.DefaultAgentTimeout, "how long one agent may take; all together may take ten times as long")
 	inGroup(h.fs, groupSource)
 	c.Flags().AddFlagSet(h.fs)
 	for _, flag := range []string{"host-views-at", "agents-selector", "agents-namespace", "agents-timeout"} {
@@ -83,7 +84,7 @@ func (h *hostFlags) wrap(from reader, show func(string)) (reader, error) {
 			return nil, usagef("unknown value %q of --agents-scheme: want http or https", h.scheme)
 		}
 		r.agents = live.k
-		r.ask = source.AgentOptions{
+		r.ask = cluster.AgentOptions{
 			Selector: h.selector, Namespace: h.namespace, Scheme: h.scheme, Timeout: h.timeout,
 			Progress: func(done, total int) { show(fmt.Sprintf("asking agents: %d of %d", done, total)) },
 		}
@@ -126,9 +127,9 @@ func (h *hostFlags) arguments() string {
 type hostReader struct {
 	inner  reader
 	paths  []string
-	opts   source.HostViewOptions
-	agents *source.Kubernetes // nil if they are not asked
-	ask    source.AgentOptions
+	opts   files.HostViewOptions
+	agents *cluster.Kubernetes // nil if they are not asked
+	ask    cluster.AgentOptions
 	show   func(string)
 
 	began time.Time
@@ -177,7 +178,7 @@ func (r *hostReader) join(ctx context.Context, s *blocks.Snapshot) error {
 		r.show("reading host views")
 		opts := r.opts
 		opts.Until = r.until(s)
-		files, err := source.ReadHostViews(s, r.paths, opts)
+		files, err := files.ReadHostViews(s, r.paths, opts)
 		if err != nil {
 			return usageError(err)
 		}
@@ -189,7 +190,7 @@ func (r *hostReader) join(ctx context.Context, s *blocks.Snapshot) error {
 		// Their views are taken while they are asked, which may last.
 		opts.Until = r.until(s).Add(10 * r.ask.Timeout)
 		var err error
-		if asked, err = r.agents.AgentViews(ctx, s, source.AgentView(s, opts), r.ask); err != nil {
+		if asked, err = r.agents.AgentViews(ctx, s, files.AgentView(s, opts), r.ask); err != nil {
 			return unreadError(err)
 		}
 	}

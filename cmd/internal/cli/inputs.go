@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/files"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
 
@@ -134,7 +134,7 @@ func decodeReport(path string, text io.Reader) (*audit.Report, error) {
 		}
 		return checkReport(path, r)
 	}
-	raw, err = source.DocumentJSON(bytes.TrimPrefix(raw, []byte("\ufeff")))
+	raw, err = files.DocumentJSON(bytes.TrimPrefix(raw, []byte("\ufeff")))
 	if err != nil {
 		return nil, usagef("reading %s: %w", path, err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/files"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -185,7 +185,7 @@ func readPlan(path string, stdin io.Reader) (*repair.Plan, error) {
 	if err != nil {
 		return nil, usagef("reading the plan %s: %w", path, err)
 	}
-	raw, err = source.DocumentJSON(bytes.TrimPrefix(raw, []byte("\ufeff")))
+	raw, err = files.DocumentJSON(bytes.TrimPrefix(raw, []byte("\ufeff")))
 	if err != nil {
 		return nil, usagef("reading the plan %s: %w", path, err)
 	}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/datastore"
 )
@@ -46,7 +46,7 @@ func openTarget(s *sources, hosts *hostFlags, group string, streams genericioopt
 // these are asked for, and single objects, with host views that are not much older.
 type repairReader struct {
 	reader
-	k     *source.Kubernetes
+	k     *cluster.Kubernetes
 	group string
 }
 

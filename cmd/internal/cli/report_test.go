@@ -11,7 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/files"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -33,7 +33,7 @@ func (r *scriptedReader) Reread(_ context.Context, _ *blocks.Snapshot, rs []bloc
 // liveStory is the story's example, as if just read from a running cluster.
 func liveStory(t *testing.T) *blocks.Snapshot {
 	t.Helper()
-	s, err := source.ReadFiles([]string{filepath.Join("..", "..", "..", "examples", "snapshots", "story")}, source.FileOptions{})
+	s, err := files.ReadFiles([]string{filepath.Join("..", "..", "..", "examples", "snapshots", "story")}, files.FileOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

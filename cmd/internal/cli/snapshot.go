@@ -19,7 +19,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks/files"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -131,7 +132,7 @@ func (s *snapshotCommand) complete() error {
 
 // run reads and saves.
 func (s *snapshotCommand) run(ctx context.Context) error {
-	recorder, err := source.NewRecorder()
+	recorder, err := files.NewRecorder()
 	if err != nil {
 		return usageError(err)
 	}
@@ -206,15 +207,15 @@ func settle(ctx context.Context, from reader, progress *view.ProgressLine) (*blo
 }
 
 // write writes the file, or to standard output, and returns the number of objects.
-func (s *snapshotCommand) write(recorder *source.Recorder, snapshot *blocks.Snapshot) (int, error) {
+func (s *snapshotCommand) write(recorder *files.Recorder, snapshot *blocks.Snapshot) (int, error) {
 	count := -2 // SnapshotInfo and SnapshotEnd do not count
-	var names source.Names
+	var names decode.Names
 	err := s.to(s.output, func(w io.Writer) error {
 		out, err := view.NewSnapshotWriter(w, s.format)
 		if err != nil {
 			return err
 		}
-		names, err = recorder.Save(snapshot, source.SaveOptions{Anonymize: s.anonymize}, func(object []byte) error {
+		names, err = recorder.Save(snapshot, files.SaveOptions{Anonymize: s.anonymize}, func(object []byte) error {
 			count++
 			return out.Object(object)
 		})

@@ -17,7 +17,8 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks/files"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -55,7 +56,7 @@ func TestAnonymizedFindings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var table source.Names
+		var table decode.Names
 		if err := json.Unmarshal(raw, &table); err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +86,7 @@ func indented(t *testing.T, r *audit.Report) string {
 var replacement = regexp.MustCompile(`(?i)\b(node|pod|namespace|pool|sandbox|network|handle|reservation|peer|service|taint|label|value|word|cluster)-[0-9]+\b`)
 
 // renamed puts the names back into a report.
-func renamed(t *testing.T, r *audit.Report, table source.Names) string {
+func renamed(t *testing.T, r *audit.Report, table decode.Names) string {
 	t.Helper()
 	return replacement.ReplaceAllStringFunc(indented(t, r), func(word string) string {
 		kind, _, _ := strings.Cut(word, "-")
@@ -119,7 +120,7 @@ func (r *movingReader) Reread(context.Context, *blocks.Snapshot, []blocks.Resour
 // findings rest on has been seen twice, as a report would.
 func TestSettle(t *testing.T) {
 	calm := func() *blocks.Snapshot {
-		s, err := source.ReadFiles([]string{"../../../examples/snapshots/healthy"}, source.FileOptions{})
+		s, err := files.ReadFiles([]string{"../../../examples/snapshots/healthy"}, files.FileOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

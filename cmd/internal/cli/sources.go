@@ -16,7 +16,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/cluster"
+	"github.com/calico-audit/calico-audit/blocks/files"
 )
 
 // reader reads a snapshot from wherever it comes from.
@@ -34,7 +35,7 @@ type sources struct {
 	at      string
 	cluster *genericclioptions.ConfigFlags
 	// record keeps the objects that are read; nil keeps none.
-	record *source.Recorder
+	record *files.Recorder
 
 	fileFlags, clusterFlags *pflag.FlagSet
 }
@@ -114,7 +115,7 @@ func (s *sources) open(streams genericiooptions.IOStreams, show func(string)) (r
 	if set := changedFlags(s.clusterFlags); len(set) > 0 {
 		return nil, usagef("--filename and --%s name two sources: give one of them", set[0].Name)
 	}
-	r := &fileReader{paths: s.files, opts: source.FileOptions{
+	r := &fileReader{paths: s.files, opts: files.FileOptions{
 		Warn: func(text string) { say(streams, "warning: %s", text) }, Record: s.record,
 	}}
 	if s.at != "" {
@@ -154,9 +155,9 @@ func (s *sources) restConfig(streams genericiooptions.IOStreams) (*rest.Config, 
 	return cfg, nil
 }
 
-func (s *sources) openKubernetes(cfg *rest.Config, show func(string)) (*source.Kubernetes, error) {
-	k, err := source.NewKubernetes(cfg, source.KubernetesOptions{
-		Progress: func(p source.Progress) { show(progressText(p)) }, Record: s.record,
+func (s *sources) openKubernetes(cfg *rest.Config, show func(string)) (*cluster.Kubernetes, error) {
+	k, err := cluster.NewKubernetes(cfg, cluster.KubernetesOptions{
+		Progress: func(p cluster.Progress) { show(progressText(p)) }, Record: s.record,
 	})
 	if err != nil {
 		return nil, unreadError(err)
@@ -165,7 +166,7 @@ func (s *sources) openKubernetes(cfg *rest.Config, show func(string)) (*source.K
 }
 
 // progressText says how far the reading of a resource has come.
-func progressText(p source.Progress) string {
+func progressText(p cluster.Progress) string {
 	if p.Total > 0 {
 		return fmt.Sprintf("reading %s: %d of %d", p.Resource, p.Done, p.Total)
 	}
@@ -255,11 +256,11 @@ func shellQuote(s string) string {
 // fileReader reads files.
 type fileReader struct {
 	paths []string
-	opts  source.FileOptions
+	opts  files.FileOptions
 }
 
 func (r *fileReader) Read(context.Context) (*blocks.Snapshot, error) {
-	s, err := source.ReadFiles(r.paths, r.opts)
+	s, err := files.ReadFiles(r.paths, r.opts)
 	if err != nil {
 		return nil, usageError(err)
 	}
@@ -271,7 +272,7 @@ func (r *fileReader) Reread(context.Context, *blocks.Snapshot, []blocks.Resource
 }
 
 // clusterReader reads a running cluster.
-type clusterReader struct{ k *source.Kubernetes }
+type clusterReader struct{ k *cluster.Kubernetes }
 
 func (r *clusterReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	s, err := r.k.Read(ctx)

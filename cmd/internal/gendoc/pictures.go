@@ -8,7 +8,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/files"
 )
 
 // root is where the snapshots are read from.
@@ -21,7 +21,7 @@ var pictured = []string{"story", "dual-stack"}
 func pictures() ([]document, error) {
 	var out []document
 	for _, name := range pictured {
-		s, err := source.ReadFiles([]string{filepath.Join(root, "examples/snapshots", name)}, source.FileOptions{})
+		s, err := files.ReadFiles([]string{filepath.Join(root, "examples/snapshots", name)}, files.FileOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("drawing the snapshot %s: %w", name, err)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/files"
 	"github.com/calico-audit/calico-audit/internal/sketch"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -45,7 +45,7 @@ func mapReport(t *testing.T, name string) *audit.Report {
 	case "states":
 		return sketchReport(t, everyState(t))
 	}
-	s, err := source.ReadFiles([]string{"../../../examples/snapshots/" + name}, source.FileOptions{})
+	s, err := files.ReadFiles([]string{"../../../examples/snapshots/" + name}, files.FileOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/source"
+	"github.com/calico-audit/calico-audit/blocks/files"
 	testneeds "github.com/calico-audit/calico-audit/internal/needs"
 )
 
@@ -248,7 +248,7 @@ func snapshotReport(t testing.TB, name string) *audit.Report {
 
 func readSnapshot(t testing.TB, name string) *blocks.Snapshot {
 	t.Helper()
-	s, err := source.ReadFiles([]string{"../../../../examples/snapshots/" + name}, source.FileOptions{})
+	s, err := files.ReadFiles([]string{"../../../../examples/snapshots/" + name}, files.FileOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

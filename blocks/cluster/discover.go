@@ -1,0 +1,195 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode"
+)
+
+// served is what discovery found of Calico's API groups.
+type served struct {
+	group  string // the group to read
+	reason string // why that one
+	// plurals are the resources that the group serves.
+	plurals map[string]bool
+	// foreign are the kinds of other API groups that are served.
+	foreign map[blocks.Resource]bool
+	// neither is true if neither of Calico's groups is served at all.
+	neither bool
+}
+
+// errNoCalico says that a cluster has nothing that an audit reads, and what was
+// looked for.
+var errNoCalico = errors.New("no Calico found in the cluster: it serves neither API group " + decode.GroupCRD + " nor " + decode.GroupNative +
+	", which hold Calico's IPAM objects unless its datastore is etcd")
+
+// has tells whether a kind's resource is there to be listed.
+func (s *served) has(k *decode.Kind) bool {
+	if k.Foreign != "" {
+		return s.foreign[k.Resource]
+	}
+	return k.Core || s.plurals[k.Plural(s.group)]
+}
+
+// absence says that a kind's CRD is missing. For one that an audit can do without
+// there is nothing to say: none served, none exists.
+func (s *served) absence(k *decode.Kind) *decode.Objects {
+	none := decode.NewObjects(k)
+	if k.Optional {
+		return none
+	}
+	reason := "not served: the cluster has no CRD " + k.Plural(s.group) + " of " + s.group
+	if s.neither {
+		reason = "not served: the cluster has no CRDs of Calico, neither of " + decode.GroupCRD + " nor of " + decode.GroupNative
+	}
+	none.Gaps = []blocks.Gap{{Resource: k.Resource, Reason: reason}}
+	return none
+}
+
+// discover decides which API group to read.
+//
+// Calico itself reads projectcalico.org/v3 if that group is served and
+// crd.projectcalico.org is not at all, unless the environment variable
+// CALICO_API_GROUP says otherwise (libcalico-go lib/backend/k8s/discovery.go,
+// UsingV3CRDs). Here the resource ipamblocks decides in place of the group, so
+// that a leftover CRD of the older group does not hide the blocks; where the two
+// rules differ, the reason says so. The older group also counts as the one that
+// Calico reads because Calico's aggregated API server serves
+// projectcalico.org/v3, too: never blocks or handles, and every list of it is
+// made from the older group.
+func (c *apiClient) discover(ctx context.Context, override string) (*served, error) {
+	var groups struct {
+		Kind   string
+		Groups []struct {
+			Versions []struct{ GroupVersion string }
+		}
+	}
+	err := c.getJSON(ctx, "/apis", &groups)
+	if err != nil {
+		if codeOf(err) == http.StatusForbidden {
+			return nil, fmt.Errorf("discovering API groups: forbidden: needs the right to get the URL /apis "+
+				"(ClusterRole system:discovery): %w", err)
+		}
+		return nil, fmt.Errorf("discovering API groups: %w", err)
+	}
+	if groups.Kind != "APIGroupList" {
+		return nil, fmt.Errorf("discovering API groups: the server's answer is no list of API groups; is it a Kubernetes API server?")
+	}
+	have := map[string]bool{}
+	for _, g := range groups.Groups {
+		for _, v := range g.Versions {
+			have[v.GroupVersion] = true
+		}
+	}
+	plurals := map[string]map[string]bool{}
+	failed := map[string]error{}
+	for _, g := range []string{decode.GroupCRD, decode.GroupNative} {
+		if have[g] {
+			plurals[g], failed[g] = c.resources(ctx, g)
+			if codeOf(failed[g]) == http.StatusNotFound {
+				// Its last CRD went a moment ago, and the list of groups lags behind.
+				have[g], plurals[g], failed[g] = false, nil, nil
+			}
+		}
+	}
+	s := &served{neither: !have[decode.GroupCRD] && !have[decode.GroupNative]}
+	s.group, s.reason = chooseGroup(override, have, plurals)
+	// The older group wins wherever it serves blocks. If it could not be asked,
+	// nobody knows whether it does.
+	for _, g := range []string{s.group, decode.GroupCRD} {
+		if err := failed[g]; err != nil && (g == s.group || override == "") {
+			return nil, fmt.Errorf("discovering the resources of %s: %w", g, err)
+		}
+	}
+	s.plurals = plurals[s.group]
+	s.foreign, err = c.foreignKinds(ctx, have)
+	return s, err
+}
+
+// foreignKinds returns the kinds of API groups that are neither Kubernetes' nor
+// Calico's and that are served. A group that is there and cannot be asked counts as
+// serving all of its kinds: the list will tell, and make a gap of that kind alone.
+func (c *apiClient) foreignKinds(ctx context.Context, have map[string]bool) (map[blocks.Resource]bool, error) {
+	out := map[blocks.Resource]bool{}
+	plurals := map[string]map[string]bool{}
+	for _, k := range decode.Kinds {
+		if k.Foreign == "" || !have[k.Foreign] {
+			continue
+		}
+		if _, asked := plurals[k.Foreign]; !asked {
+			found, err := c.resources(ctx, k.Foreign)
+			switch {
+			case ctx.Err() != nil:
+				return nil, ctx.Err()
+			case err != nil && codeOf(err) != http.StatusNotFound:
+				found = nil
+			case err != nil:
+				found = map[string]bool{} // its last CRD went a moment ago
+			}
+			plurals[k.Foreign] = found
+		}
+		found := plurals[k.Foreign]
+		out[k.Resource] = found == nil || found[string(k.Resource)]
+	}
+	return out, nil
+}
+
+// chooseGroup is the rule of discover. have are the groups that are served, and
+// plurals the resources of each as far as they could be listed.
+func chooseGroup(override string, have map[string]bool, plurals map[string]map[string]bool) (group, reason string) {
+	const block = string(blocks.Blocks)
+	crd, native := plurals[decode.GroupCRD][block], plurals[decode.GroupNative][block]
+	switch {
+	case strings.EqualFold(override, decode.GroupNative):
+		return decode.GroupNative, "CALICO_API_GROUP is " + override
+	case override != "":
+		return decode.GroupCRD, "CALICO_API_GROUP is " + override
+	case crd && native:
+		return decode.GroupCRD, "both API groups serve ipamblocks, as during a migration: Calico reads " + decode.GroupCRD + " while it is there"
+	case crd && have[decode.GroupNative]:
+		return decode.GroupCRD, decode.GroupCRD + " serves ipamblocks, " + decode.GroupNative + " does not (it is Calico's aggregated API)"
+	case crd:
+		return decode.GroupCRD, "only " + decode.GroupCRD + " serves ipamblocks"
+	case native && have[decode.GroupCRD]:
+		return decode.GroupNative, "only " + decode.GroupNative + " serves ipamblocks; but as " + decode.GroupCRD +
+			" is served, too, Calico itself reads that unless CALICO_API_GROUP is set for it"
+	case native:
+		return decode.GroupNative, "only " + decode.GroupNative + " serves ipamblocks"
+	case have[decode.GroupNative] && !have[decode.GroupCRD]:
+		return decode.GroupNative, "only " + decode.GroupNative + " is served, without ipamblocks"
+	case have[decode.GroupCRD]:
+		return decode.GroupCRD, decode.GroupCRD + " is served, without ipamblocks"
+	}
+	return decode.GroupCRD, "no API group of Calico is served"
+}
+
+// resources lists the plurals of what an API group serves.
+func (c *apiClient) resources(ctx context.Context, group string) (map[string]bool, error) {
+	var list struct{ Resources []struct{ Name string } }
+	if err := c.getJSON(ctx, "/apis/"+group, &list); err != nil {
+		return nil, err
+	}
+	out := map[string]bool{}
+	for _, r := range list.Resources {
+		out[r.Name] = true
+	}
+	return out, nil
+}
+
+func (c *apiClient) getJSON(ctx context.Context, path string, into any) error {
+	return c.get(ctx, path, nil, "application/json", func(a answer) error {
+		if !a.complete {
+			return nil
+		}
+		if err := json.Unmarshal(a.body, into); err != nil {
+			return fmt.Errorf("the answer is no JSON of the expected form: %w", err)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,364 @@
+package cluster
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// faulty is a proxy before a real API server that brings about what is hard to
+// have of one at will: broken connections, expired tokens, silence.
+type faulty struct {
+	*httptest.Server
+	mu       sync.Mutex
+	requests []*http.Request
+}
+
+// before starts a proxy before a cluster. fault may answer a request itself and
+// then returns true; n counts the requests for the same path from 1.
+func before(t *testing.T, c *testcluster.Cluster, fault func(w http.ResponseWriter, r *http.Request, n int) bool) (*faulty, *rest.Config) {
+	t.Helper()
+	transport, err := rest.TransportFor(c.Config)
+	must(t, err)
+	target, err := url.Parse(c.Config.Host)
+	must(t, err)
+	proxy := &httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport: transport, ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+	}
+	f := &faulty{}
+	counts := map[string]int{}
+	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.mu.Lock()
+		f.requests = append(f.requests, r)
+		counts[r.URL.Path]++
+		n := counts[r.URL.Path]
+		f.mu.Unlock()
+		if fault == nil || !fault(w, r, n) {
+			proxy.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(f.Server.Close)
+	return f, &rest.Config{Host: f.URL}
+}
+
+// cutOff answers with the beginning of what the API server answers, and breaks
+// the connection.
+func cutOff(t *testing.T, c *testcluster.Cluster, w http.ResponseWriter, r *http.Request, share int) {
+	client, err := rest.HTTPClientFor(c.Config)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, c.Config.Host+r.URL.RequestURI(), nil)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	req.Header.Set("Accept", r.Header.Get("Accept"))
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	w.Header().Set("Content-Type", resp.Header.Get("Content-Type"))
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	_, _ = w.Write(body[:len(body)*share/100])
+	panic(http.ErrAbortHandler)
+}
+
+const (
+	blockPath = "/apis/crd.projectcalico.org/v1/ipamblocks"
+	podPath   = "/api/v1/pods"
+)
+
+func TestOnlyReads(t *testing.T) {
+	c := cluster(t)
+	proxy, cfg := before(t, c, nil)
+	k := reader(t, cfg, KubernetesOptions{PageSize: 5})
+	s, err := k.Read(t.Context())
+	must(t, err)
+	_, err = k.Reread(t.Context(), s, blocks.Resources)
+	must(t, err)
+	paths := map[string]bool{"/apis": true, "/apis/" + decode.GroupCRD: true}
+	for _, kind := range decode.Kinds {
+		l := lister{kind: kind, group: decode.GroupCRD}
+		paths[l.path()] = true
+	}
+	for _, r := range proxy.requests {
+		if r.Method != http.MethodGet || !paths[r.URL.Path] || r.URL.Query().Has("watch") {
+			t.Errorf("request %s %s", r.Method, r.URL)
+		}
+		if strings.HasPrefix(r.URL.Path, "/api/") && !strings.HasPrefix(r.Header.Get("Accept"), "application/vnd.kubernetes.protobuf") {
+			t.Errorf("request %s accepts %s", r.URL, r.Header.Get("Accept"))
+		}
+	}
+}
+
+// A page that breaks once is read again, and nothing shows of it.
+func TestPageBreaksOnce(t *testing.T) {
+	c := cluster(t)
+	want := readLive(t, c.Config, KubernetesOptions{})
+	_, cfg := before(t, c, func(w http.ResponseWriter, r *http.Request, n int) bool {
+		switch {
+		case r.URL.Path == blockPath && n == 2, r.URL.Path == podPath && n == 3:
+			cutOff(t, c, w, r, 70)
+		case r.URL.Path == blockPath && n == 1:
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests)
+		case strings.HasSuffix(r.URL.Path, "ipamhandles") && n == 1:
+			w.WriteHeader(http.StatusInternalServerError)
+		case strings.HasSuffix(r.URL.Path, "nodes") && n == 1:
+			_, _ = io.WriteString(w, "<html>please log in</html>")
+		default:
+			return false
+		}
+		return true
+	})
+	got := readLive(t, cfg, KubernetesOptions{PageSize: 3})
+	got.Cluster.TakenAt = want.Cluster.TakenAt
+	diff(t, "snapshot", want, got)
+}
+
+// A page that always breaks is a gap of its kind alone; the objects that came
+// before the break are kept.
+func TestPageBreaksAlways(t *testing.T) {
+	c := cluster(t)
+	want := readLive(t, c.Config, KubernetesOptions{})
+	_, cfg := before(t, c, func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		if (r.URL.Path == blockPath || r.URL.Path == podPath) && r.URL.Query().Has("continue") {
+			cutOff(t, c, w, r, 60)
+		}
+		return false
+	})
+	s := readLive(t, cfg, KubernetesOptions{PageSize: 2})
+	for res, c := range map[blocks.Resource]struct{ got, most int }{
+		blocks.Blocks: {len(s.Blocks), 3}, blocks.Pods: {len(s.Workloads), 3},
+	} {
+		g, missing := s.Missing(res)
+		reason := "list broke off after " + strconv.Itoa(c.got) + " objects: unexpected EOF"
+		if !missing || g.Reason != reason {
+			t.Errorf("gap %+v, want %q", g, reason)
+		}
+		if c.got < 2 || c.got > c.most {
+			t.Errorf("%d %s, want 2 of the first page, and what stood before the break", c.got, res)
+		}
+	}
+	if len(s.Gaps) != 2 {
+		t.Errorf("gaps %v", s.Gaps)
+	}
+	diff(t, "handles", want.Handles, s.Handles)
+	partOf(t, want.Blocks, s.Blocks)
+}
+
+// partOf fails the test if a block is not one of those that exist.
+func partOf(t *testing.T, all, some []blocks.Block) {
+	t.Helper()
+	for _, b := range some {
+		if !slices.ContainsFunc(all, func(a blocks.Block) bool { return cmp.Equal(a, b, equal) }) {
+			t.Errorf("block %v is none of the cluster's", b.CIDR)
+		}
+	}
+}
+
+func gone(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusGone)
+	_, _ = io.WriteString(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": 410,
+		"message": "The provided continue parameter is too old"}`)
+}
+
+// An expired continue token begins the list anew.
+func TestContinueTokenExpires(t *testing.T) {
+	c := cluster(t)
+	want := readLive(t, c.Config, KubernetesOptions{})
+	expire := func(times int) *rest.Config {
+		left := map[string]int{blockPath: times, podPath: times}
+		var mu sync.Mutex
+		_, cfg := before(t, c, func(w http.ResponseWriter, r *http.Request, _ int) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			if !r.URL.Query().Has("continue") || left[r.URL.Path] == 0 {
+				return false
+			}
+			left[r.URL.Path]--
+			gone(w)
+			return true
+		})
+		return cfg
+	}
+	got := readLive(t, expire(1), KubernetesOptions{PageSize: 3})
+	got.Cluster.TakenAt = want.Cluster.TakenAt
+	diff(t, "snapshot", want, got)
+
+	s := readLive(t, expire(2), KubernetesOptions{PageSize: 3})
+	const reason = ": list broke off after 3 objects: expired: the API server forgot the state of the list twice while it was read"
+	diff(t, "gaps", []string{"ipamblocks" + reason, "pods" + reason}, gapTexts(s))
+	partOf(t, want.Blocks, s.Blocks)
+}
+
+// A server that falls silent without closing its connections is given up soon;
+// one that is merely slow is waited for.
+func TestSilentServer(t *testing.T) {
+	c := cluster(t)
+	want := readLive(t, c.Config, KubernetesOptions{})
+	ended := make(chan struct{})
+	defer close(ended)
+	var silent sync.Once
+	dead := make(chan struct{})
+	_, cfg := before(t, c, func(_ http.ResponseWriter, r *http.Request, n int) bool {
+		if r.URL.Path == podPath && n == 2 {
+			silent.Do(func() { close(dead) })
+		}
+		select {
+		case <-dead:
+			select {
+			case <-ended:
+			case <-r.Context().Done():
+			}
+			return true
+		default:
+			return false
+		}
+	})
+	k := reader(t, cfg, KubernetesOptions{PageSize: 4})
+	k.client.wait.quiet, k.client.wait.probe = 200*time.Millisecond, 200*time.Millisecond
+	start := time.Now()
+	s, err := k.Read(t.Context())
+	must(t, err)
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	g, _ := s.Missing(blocks.Pods)
+	if g.Reason != "list broke off after 4 objects: the API server does not answer" {
+		t.Errorf("gap %+v", g)
+	}
+
+	// Slow: every list takes longer than the patience with silence, but the
+	// server answers when asked.
+	_, cfg = before(t, c, func(_ http.ResponseWriter, r *http.Request, _ int) bool {
+		if r.URL.Path == podPath || r.URL.Path == blockPath {
+			time.Sleep(600 * time.Millisecond)
+		}
+		return false
+	})
+	k = reader(t, cfg, KubernetesOptions{})
+	k.client.wait.quiet, k.client.wait.probe = 100*time.Millisecond, 2*time.Second
+	s, err = k.Read(t.Context())
+	must(t, err)
+	s.Cluster.TakenAt = want.Cluster.TakenAt
+	diff(t, "snapshot of a slow server", want, s)
+
+	// Slow beyond all patience: a gap of that kind alone.
+	_, cfg = before(t, c, func(_ http.ResponseWriter, r *http.Request, _ int) bool {
+		if r.URL.Path == blockPath {
+			select {
+			case <-ended:
+			case <-r.Context().Done():
+			}
+			return true
+		}
+		return false
+	})
+	k = reader(t, cfg, KubernetesOptions{})
+	k.client.wait.quiet, k.client.wait.probe, k.client.wait.answer = 100*time.Millisecond, 2*time.Second, time.Second
+	s, err = k.Read(t.Context())
+	must(t, err)
+	diff(t, "gaps", []string{"ipamblocks: the API server did not answer in time: nothing came for 1s"}, gapTexts(s))
+}
+
+// The waits that are in force end a reading within 15 seconds of a server's
+// death, whether it closes its connections or not.
+func TestWaitsAreShortEnough(t *testing.T) {
+	w := defaultWaits
+	var retries time.Duration
+	for _, pause := range w.retry {
+		retries += pause
+	}
+	if refused, silent := retries+w.probe, w.quiet+w.probe; refused >= 15*time.Second || silent >= 15*time.Second {
+		t.Errorf("%v after refused connections, %v of silence", refused, silent)
+	}
+}
+
+func TestServerClock(t *testing.T) {
+	c := cluster(t)
+	date := time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC)
+	clock := func(send bool) *rest.Config {
+		_, cfg := before(t, c, func(w http.ResponseWriter, r *http.Request, _ int) bool {
+			w.Header()["Date"] = nil
+			if r.URL.Path == "/apis" {
+				if send {
+					w.Header().Set("Date", date.Format(http.TimeFormat))
+				}
+				resp, err := c.Kube.Discovery().RESTClient().Get().AbsPath("/apis").DoRaw(r.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				_, _ = w.Write(resp)
+				return true
+			}
+			return false
+		})
+		return cfg
+	}
+	if s := readLive(t, clock(true), KubernetesOptions{}); !s.Cluster.TakenAt.Equal(date) {
+		t.Errorf("got %v, want the first Date header %v", s.Cluster.TakenAt, date)
+	}
+	// The proxied answers carry the API server's own Date; one that comes later
+	// than the first answer still beats the local clock.
+	if s := readLive(t, clock(false), KubernetesOptions{Now: func() time.Time { return date }}); s.Cluster.TakenAt.Equal(date) {
+		t.Errorf("got the local clock %v", s.Cluster.TakenAt)
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	address := listener.Addr().String()
+	must(t, listener.Close())
+	for host, want := range map[string]string{
+		"http://" + address: "reading the cluster at " + address + ": discovering API groups: dial tcp " + address + ": connect: connection refused",
+	} {
+		k, err := NewKubernetes(&rest.Config{Host: host}, KubernetesOptions{})
+		must(t, err)
+		start := time.Now()
+		if _, err := k.Read(t.Context()); err == nil || err.Error() != want {
+			t.Errorf("got error %v, want %s", err, want)
+		}
+		if took := time.Since(start); took > 3*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	}
+	// Something else than an API server.
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"hello": "world"}`)
+	}))
+	defer web.Close()
+	_, err = reader(t, &rest.Config{Host: web.URL}, KubernetesOptions{}).Read(context.Background())
+	if err == nil || !strings.Contains(err.Error(), "is it a Kubernetes API server?") {
+		t.Errorf("got error %v", err)
+	}
+}

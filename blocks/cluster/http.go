@@ -1,0 +1,223 @@
+package cluster
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"github.com/calico-audit/calico-audit/blocks/decode"
+)
+
+// apiClient sends GET requests to an API server by client-go's REST client, without
+// its rate limit, and knows when the server is unavailable as a whole.
+type apiClient struct {
+	rest  *rest.RESTClient
+	pods  *rest.RESTClient // follows no redirects, for what pods answer
+	clock *serverClock
+	wait  waits
+
+	mu             sync.Mutex
+	errUnavailable error // why the server is taken to be away
+}
+
+// waits are how long the client waits for what. Tests shorten them.
+type waits struct {
+	retry  []time.Duration // before each retry of a request
+	quiet  time.Duration   // without a byte, until the server's health is asked for
+	probe  time.Duration   // for an answer about its health
+	answer time.Duration   // without a byte from a healthy server, until a request is given up
+}
+
+// defaultWaits make a reading end within 15 seconds of the server's death, and
+// leave a slow but living server its time. The API server itself ends a list
+// after 60 seconds.
+var defaultWaits = waits{
+	retry:  []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second},
+	quiet:  5 * time.Second,
+	probe:  5 * time.Second,
+	answer: 65 * time.Second,
+}
+
+// maxPage limits what one answer may hold.
+const maxPage = 1 << 30
+
+// newAPIClient makes a client. now stands in for the server's clock while no answer
+// has told it.
+func newAPIClient(cfg *rest.Config, now func() time.Time) (*apiClient, error) {
+	if now == nil {
+		now = time.Now
+	}
+	c := &apiClient{clock: newServerClock(now), wait: defaultWaits}
+	cfg = rest.CopyConfig(cfg)
+	cfg.GroupVersion, cfg.NegotiatedSerializer = &schema.GroupVersion{}, scheme.Codecs.WithoutConversion()
+	cfg.UserAgent = cmp.Or(cfg.UserAgent, rest.DefaultKubernetesUserAgent())
+	cfg.RateLimiter, cfg.QPS = nil, -1
+	cfg.WarningHandler, cfg.WarningHandlerWithContext = rest.NoWarnings{}, nil
+	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return clockTransport{rt, c.clock} })
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("using the client configuration: %w", err)
+	}
+	if c.rest, err = rest.RESTClientForConfigAndClient(cfg, client); err != nil {
+		return nil, fmt.Errorf("using the cluster's address: %w", err)
+	}
+	direct := *client
+	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	c.pods, err = rest.RESTClientForConfigAndClient(cfg, &direct)
+	return c, err
+}
+
+// host is the server's address, for messages.
+func (c *apiClient) host() string { return c.rest.Get().URL().Host }
+
+// statusError is an answer of the API server that is an error.
+type statusError metav1.Status
+
+func (e *statusError) Error() string {
+	text := fmt.Sprintf("the API server answered %d %s", e.Code, http.StatusText(int(e.Code)))
+	if e.Message != "" {
+		text += ": " + decode.ClipMessage(e.Message)
+	}
+	return text
+}
+
+// codeOf returns the status code of an API server's error, 0 for other errors.
+func codeOf(err error) int {
+	var status *statusError
+	if errors.As(err, &status) {
+		return int(status.Code)
+	}
+	return 0
+}
+
+// retryAfter is how long the server asks to wait before the request is sent again.
+func retryAfter(err error) time.Duration {
+	var status *statusError
+	if errors.As(err, &status) && status.Details != nil {
+		return time.Duration(status.Details.RetryAfterSeconds) * time.Second
+	}
+	return 0
+}
+
+// plain makes an answer of the server a statusError, and takes the method and address
+// off an error of the HTTP client: they stand in the message around it, or are
+// different each time.
+func plain(err error) error {
+	var status *apierrors.StatusError
+	var u *url.Error
+	switch {
+	case errors.As(err, &status):
+		s := statusError(status.ErrStatus)
+		if apierrors.IsUnexpectedServerError(err) {
+			s.Message = "" // it is the library's
+		}
+		return &s
+	case errors.As(err, &u):
+		return u.Err
+	}
+	return err
+}
+
+// request prepares a GET request.
+func (c *apiClient) request(path string, query url.Values, accept string) *rest.Request {
+	r := c.rest.Get().AbsPath(path).SetHeader("Accept", accept).MaxRetries(len(c.wait.retry))
+	for name, values := range query {
+		for _, v := range values {
+			r.Param(name, v)
+		}
+	}
+	return r
+}
+
+// answer is a body. complete is false if it was cut off.
+type answer struct {
+	body     []byte
+	complete bool
+}
+
+// bodies are the buffers of answers, used again and again.
+var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// get sends a request and hands the answer to use, whose error means that the
+// answer was no good, and makes it try again as after a broken connection. use
+// may be called several times, and must not keep the body. A server that says when
+// to come again is asked again then, by client-go.
+func (c *apiClient) get(ctx context.Context, path string, query url.Values, accept string, use func(answer) error) error {
+	for try := 0; ; try++ {
+		if err := c.unavailable(); err != nil {
+			return err
+		}
+		err := c.once(ctx, path, query, accept, use)
+		if err == nil || ctx.Err() != nil || !worthRetrying(err) {
+			return errors.Join(err, ctx.Err())
+		}
+		if try >= c.retries() || errors.Is(err, errStalled) || errors.Is(err, errSlow) {
+			if codeOf(err) == 0 {
+				c.markUnavailable(ctx, err)
+			}
+			return errors.Join(err, ctx.Err())
+		}
+		pause(ctx, c.wait.retry[try], nil)
+	}
+}
+
+// retries is how often a request is sent again. A server that has never answered
+// is probably not there, and whoever waits for it wants to know soon.
+func (c *apiClient) retries() int {
+	if !c.clock.answered() {
+		return min(2, len(c.wait.retry))
+	}
+	return len(c.wait.retry)
+}
+
+// worthRetrying reports whether an error may pass: a broken connection, a server
+// that is overloaded or has lost its own datastore for a moment.
+func worthRetrying(err error) bool {
+	code := codeOf(err)
+	return code == 0 || (code == http.StatusTooManyRequests || code >= 500) && retryAfter(err) == 0
+}
+
+// once sends one request.
+func (c *apiClient) once(parent context.Context, path string, query url.Values, accept string, use func(answer) error) error {
+	ctx, cancel := context.WithCancelCause(parent)
+	defer cancel(nil)
+	heard := c.watchQuiet(ctx, cancel)
+	stream, err := c.request(path, query, accept).Stream(ctx)
+	if err != nil {
+		return because(ctx, err)
+	}
+	defer stream.Close()
+	buf := bodies.Get().(*bytes.Buffer)
+	defer bodies.Put(buf)
+	buf.Reset()
+	_, err = buf.ReadFrom(io.LimitReader(livelyReader{stream, heard}, maxPage+1))
+	switch {
+	case err != nil:
+		err = because(ctx, err)
+	case buf.Len() > maxPage:
+		err = fmt.Errorf("an answer of more than %d bytes", maxPage)
+	}
+	cancel(nil)
+	return cmp.Or(err, use(answer{buf.Bytes(), err == nil}))
+}
+
+// because returns why a request ended: what it was cancelled for, if it was.
+func because(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return plain(err)
+}

@@ -1,0 +1,167 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode"
+)
+
+// A lister reads all objects of one kind, page by page.
+type lister struct {
+	client   *apiClient
+	kind     *decode.Kind
+	group    string // API group, for kinds that are not core
+	pageSize int64
+	strings  *decode.SharedStrings
+	progress func(Progress)
+	record   decode.Spool // nil records nothing
+	// namespace and selector, a field selector, narrow the list; empty for all.
+	namespace, selector string
+
+	out      *decode.Objects
+	failed   error  // why the list could not be read, or not to its end
+	cause    error  // what made it fail
+	revision string // resource version of the first page
+	count    int    // objects read
+	next     string
+	restarts int
+}
+
+// maxGrow limits for how many objects room is made on the server's word.
+const maxGrow = 1 << 20
+
+// run reads the list. What cannot be read becomes gaps of the part; the error is
+// the context's alone.
+func (l *lister) run(ctx context.Context) error {
+	l.out = decode.NewObjects(l.kind)
+	for {
+		meta, err := l.page(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if codeOf(err) == http.StatusGone && l.next != "" && l.restarts == 0 {
+			// The continue token has expired: etcd was compacted in between.
+			l.restarts++
+			l.out, l.count, l.next = decode.NewObjects(l.kind), 0, ""
+			if l.record != nil {
+				l.record.Restart()
+			}
+			continue
+		}
+		if err == nil && meta.Next != "" && meta.Next == l.next {
+			err = errors.New("the API server gives the same continue token again")
+		}
+		if err != nil {
+			l.failed, l.cause = errors.New(l.reason(err)), err
+			l.out.Gaps = append(l.out.Gaps, blocks.Gap{Resource: l.kind.Resource, Reason: l.failed.Error()})
+			return nil
+		}
+		if l.next == "" {
+			l.out.Grow(min(meta.Remaining, maxGrow))
+			l.revision = meta.Revision
+		}
+		l.next = meta.Next
+		total := l.count + meta.Remaining
+		if l.next != "" && meta.Remaining == 0 {
+			total = 0
+		}
+		l.progress(Progress{Resource: l.kind.Resource, Done: l.count, Total: total})
+		if l.next == "" {
+			return nil
+		}
+	}
+}
+
+// page reads the next page.
+func (l *lister) page(ctx context.Context) (decode.ListMeta, error) {
+	query := url.Values{"limit": {strconv.FormatInt(l.pageSize, 10)}}
+	if l.next != "" {
+		query.Set("continue", l.next)
+	}
+	if l.selector != "" {
+		query.Set("fieldSelector", l.selector)
+	}
+	var meta decode.ListMeta
+	read, gaps, count := l.out.Len(), len(l.out.Gaps), l.count
+	if l.record != nil {
+		l.record.Commit()
+	}
+	err := l.client.get(ctx, l.path(), query, l.kind.Accept("List"), func(a answer) error {
+		// Of a page that is read again, and of one that was cut off and is not,
+		// what could be read last is kept.
+		l.out.Truncate(read)
+		l.out.Gaps = l.out.Gaps[:gaps]
+		l.count = count
+		if l.record != nil {
+			l.record.Drop()
+		}
+		var err error
+		meta, err = l.decode(a)
+		return err
+	})
+	return meta, err
+}
+
+func (l *lister) path() string {
+	path := "/apis/" + l.version()
+	if l.kind.Core {
+		path = "/api/v1"
+	}
+	if l.namespace != "" {
+		path += "/namespaces/" + url.PathEscape(l.namespace)
+	}
+	return path + "/" + l.kind.Plural(l.group)
+}
+
+// version is the API version of the objects.
+func (l *lister) version() string { return l.kind.Version(l.group) }
+
+// decode reads the objects of a page.
+func (l *lister) decode(a answer) (decode.ListMeta, error) {
+	d := &decode.Decoder{Out: l.out, Strings: l.strings, Native: l.group == decode.GroupNative}
+	return d.Page(a.body, func(object []byte, reduced bool) {
+		l.count++
+		if l.record != nil {
+			l.record.Object(l.version(), object, reduced)
+		}
+	})
+}
+
+// reason says why a list could not be read, or not to its end.
+func (l *lister) reason(err error) string {
+	name := l.name()
+	var why string
+	switch codeOf(err) {
+	case http.StatusForbidden:
+		why = "forbidden: needs the right to list " + name
+	case http.StatusUnauthorized:
+		why = "unauthorized: the API server does not accept the credentials"
+	case http.StatusNotFound:
+		why = "not served: the API server has no " + name
+	case http.StatusGone:
+		why = "expired: the API server forgot the state of the list twice while it was read"
+	default:
+		why = err.Error()
+	}
+	if l.count > 0 {
+		return fmt.Sprintf("list broke off after %d objects: %s", l.count, why)
+	}
+	return why
+}
+
+// name is what RBAC calls the kind.
+func (l *lister) name() string {
+	name := l.kind.Plural(l.group)
+	if l.kind.Core {
+		return name
+	}
+	group, _, _ := strings.Cut(l.version(), "/")
+	return name + "." + group
+}

@@ -1,0 +1,219 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode"
+)
+
+// Refresh returns prev, which must be sorted, with some objects read anew: one that
+// is gone is gone from the result, one that is new is in it, and so is one that was
+// bound to another node before. Everything else is taken over. The result's clock
+// is the API server's at its last answer, so that nothing in it is from the future.
+// prev is not changed, but the result shares memory with it.
+//
+// Objects are asked for by name, each by a list of its own. That needs no right
+// beyond those of [Kubernetes.Read], and is answered from the API server's own
+// store, not from a cache that lags behind. Two objects of the same CIDR are two
+// objects: whoever wants the object that Calico would make now gives its name, too
+// ([blocks.BlockName], [blocks.AffinityName]).
+//
+// An object that cannot be understood is a gap, as after Read. Any list that could
+// not be read is an error: nothing can be relied on then.
+func (k *Kubernetes) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []blocks.Ref) (*blocks.Snapshot, error) {
+	k.client.reset()
+	if k.served == nil {
+		if err := k.discover(ctx); err != nil {
+			return nil, err
+		}
+	}
+	byName, byNode, err := k.refreshLists(refs)
+	if err != nil {
+		return nil, err
+	}
+	// What is bound to a node is read after single pods, so that of a pod that was
+	// read both ways the second reading counts.
+	for _, lists := range [][]*lister{byName, byNode} {
+		if err := runLists(ctx, lists); err != nil {
+			return nil, err
+		}
+	}
+	var read []*decode.Objects
+	for _, r := range newRefreshed(append(byName, byNode...), refs) {
+		read = append(read, r.onto(prev))
+	}
+	s := decode.Replaced(prev, read)
+	// The virtual machines that were not asked for are those of prev: they can become
+	// unknown here, and not known.
+	decode.SetVMsKnown(s, func(r blocks.Resource) bool {
+		again := slices.ContainsFunc(refs, func(ref blocks.Ref) bool { return ref.Resource == r })
+		return prev.VMsKnown && (!again || k.served.foreign[r])
+	})
+	_, s.Cluster.TakenAt = k.client.clock.dates()
+	return s, nil
+}
+
+// refreshLists prepares one list for each reference. A kind that Calico can do
+// without and that is not served has no objects, and no list.
+func (k *Kubernetes) refreshLists(refs []blocks.Ref) (byName, byNode []*lister, err error) {
+	shared := &decode.SharedStrings{}
+	seen := map[blocks.Ref]bool{}
+	for _, ref := range refs {
+		if seen[ref] {
+			continue
+		}
+		seen[ref] = true
+		kind, err := refKind(ref)
+		if err != nil {
+			return nil, nil, fmt.Errorf("reading again: %w", err)
+		}
+		l := &lister{
+			client: k.client, kind: kind, group: k.served.group, pageSize: k.pageSize, strings: shared,
+			progress: func(Progress) {}, namespace: ref.Namespace,
+		}
+		switch {
+		case !k.served.has(kind) && kind.Optional:
+		case !k.served.has(kind):
+			return nil, nil, fmt.Errorf("reading %s again: %s", refText(ref), k.served.absence(kind).Gaps[0].Reason)
+		case ref.Node != "":
+			l.selector = fields.OneTermEqualSelector("spec.nodeName", ref.Node).String()
+			byNode = append(byNode, l)
+		default:
+			l.selector = fields.OneTermEqualSelector("metadata.name", ref.Name).String()
+			byName = append(byName, l)
+		}
+	}
+	return byName, byNode, nil
+}
+
+// refKind returns the kind of what is referred to, or what is wrong with the
+// reference.
+func refKind(ref blocks.Ref) (*decode.Kind, error) {
+	kind := decode.KindOf(ref.Resource)
+	if kind == nil {
+		return nil, fmt.Errorf("%q is no resource of an audit", ref.Resource)
+	}
+	named := ref.Name != "" && ref.Node == "" && kind.Namespaced == (ref.Namespace != "")
+	ofNode := ref.Node != "" && ref.Name == "" && ref.Namespace == "" && ref.Resource == blocks.Pods
+	if !named && !ofNode {
+		return nil, fmt.Errorf("%+v names no object", ref)
+	}
+	return kind, nil
+}
+
+func refText(ref blocks.Ref) string {
+	switch {
+	case ref.Node != "":
+		return string(ref.Resource) + " of node " + ref.Node
+	}
+	return string(ref.Resource) + " " + blocks.Key{Namespace: ref.Namespace, Name: ref.Name}.String()
+}
+
+// runLists reads lists, several at once. A list that could not be read is an error.
+func runLists(ctx context.Context, lists []*lister) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(concurrentLists)
+	for _, l := range lists {
+		group.Go(func() error {
+			err := l.run(ctx)
+			if err == nil {
+				err = l.failed
+			}
+			if err != nil {
+				return fmt.Errorf("reading %s again (%s): %w", l.kind.Resource, strings.ReplaceAll(l.selector, "=", " "), err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// refreshed is what was read of which objects of one kind.
+type refreshed struct {
+	*decode.Objects
+	names map[string]bool // that were asked for
+	nodes map[string]bool // whose pods were read
+}
+
+// newRefreshed returns what was read, kind by kind.
+func newRefreshed(lists []*lister, refs []blocks.Ref) []*refreshed {
+	var out []*refreshed
+	for _, k := range decode.Kinds {
+		r := &refreshed{Objects: decode.NewObjects(k), names: map[string]bool{}, nodes: map[string]bool{}}
+		for _, ref := range refs {
+			switch {
+			case ref.Resource != k.Resource || k.Single && ref.Name != decode.DefaultName:
+			case ref.Node != "":
+				r.nodes[ref.Node] = true
+			default:
+				r.names[blocks.Key{Namespace: ref.Namespace, Name: ref.Name}.String()] = true
+			}
+		}
+		if len(r.names) == 0 && len(r.nodes) == 0 {
+			continue
+		}
+		for _, l := range lists {
+			if l.kind == k {
+				r.Join(l.out)
+				r.Gaps = append(r.Gaps, l.out.Gaps...)
+			}
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// onto returns what was read in the place of what prev holds of the same objects. Of
+// one that was read twice, the last counts.
+func (r *refreshed) onto(prev *blocks.Snapshot) *decode.Objects {
+	last := map[string]int{}
+	for i := range r.Len() {
+		key, _ := r.At(i)
+		last[key.String()] = i
+	}
+	r.Only(func(i int) bool {
+		key, _ := r.At(i)
+		return last[key.String()] == i
+	})
+	if len(r.nodes) > 0 {
+		without := *prev
+		without.Workloads = slices.DeleteFunc(slices.Clone(prev.Workloads), func(w blocks.Workload) bool { return r.nodes[w.Node] })
+		prev = &without
+	}
+	out := decode.NewObjects(r.Kind)
+	out.Take(prev)
+	out.Only(func(i int) bool {
+		key, _ := out.At(i)
+		_, again := last[key.String()]
+		return !again && !r.names[key.String()]
+	})
+	out.Join(r.Objects)
+	out.Gaps = r.gapsOnto(prev, last)
+	return out
+}
+
+// gapsOnto returns the gaps of the kind: the new ones, and the old ones about anything
+// else. A gap of a whole kind stays, unless the kind is one of whose objects there is
+// only one that counts.
+func (r *refreshed) gapsOnto(prev *blocks.Snapshot, read map[string]int) []blocks.Gap {
+	out := slices.Clone(r.Gaps)
+	for _, g := range prev.Gaps {
+		_, decoded := read[g.Name]
+		switch {
+		case g.Resource != r.Kind.Resource:
+		case g.Whole() && r.Kind.Single:
+		case !g.Whole() && (r.names[g.Name] || r.Kind == decode.Pods && decoded):
+		default:
+			out = append(out, g)
+		}
+	}
+	slices.SortFunc(out, blocks.CompareGaps)
+	return slices.Compact(out)
+}

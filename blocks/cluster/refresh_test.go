@@ -1,0 +1,315 @@
+package cluster
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// inBothGroups runs a test on a small cluster of each API group.
+func inBothGroups(t *testing.T, test func(*testing.T, *testcluster.Cluster, testcluster.Group)) {
+	t.Run("crd.projectcalico.org", func(t *testing.T) { test(t, cluster(t), testcluster.CRDv1) })
+	t.Run("projectcalico.org", func(t *testing.T) {
+		from := cluster(t)
+		c := testcluster.Shared(t, testcluster.Options{Groups: []testcluster.Group{testcluster.NativeV3}})
+		must(t, testcluster.CopyToNative(t.Context(), from, c))
+		test(t, c, testcluster.NativeV3)
+	})
+}
+
+func namesOf[T any](objects []T, name func(*T) string) []string {
+	out := []string{}
+	for i := range objects {
+		out = append(out, name(&objects[i]))
+	}
+	return out
+}
+
+func blockNames(s *blocks.Snapshot) []string {
+	return namesOf(s.Blocks, func(b *blocks.Block) string { return b.Name })
+}
+
+// Every object that is asked for is as a reading of everything finds it: changed,
+// gone, new; and everything else is as before.
+func TestRefresh(t *testing.T) {
+	inBothGroups(t, func(t *testing.T, c *testcluster.Cluster, g testcluster.Group) {
+		ctx := t.Context()
+		k := reader(t, c.Config, KubernetesOptions{})
+		prev, err := k.Read(ctx)
+		must(t, err)
+		untouched, err := reader(t, c.Config, KubernetesOptions{}).Read(ctx)
+		must(t, err)
+
+		gone, changed, other := prev.Blocks[0], prev.Blocks[1], prev.Blocks[2]
+		must(t, c.Delete(ctx, g.Resource("ipamblocks"), "", gone.Name))
+		for _, name := range []string{changed.Name, other.Name} {
+			must(t, c.Edit(ctx, g.Resource("ipamblocks"), "", name, func(o map[string]any) {
+				o["spec"].(map[string]any)["affinity"] = "host:n9"
+			}))
+		}
+		made := prefix("10.64.99.0/26")
+		must(t, c.Create(ctx, g.Resource("blockaffinities"), map[string]any{
+			"metadata": map[string]any{"name": blocks.AffinityName("n1", made)},
+			"spec":     map[string]any{"cidr": made.String(), "node": "n1", "state": "pending", "type": "host", "deleted": deletedMark(g, false)},
+		}))
+		must(t, c.Edit(ctx, g.Resource("ipamconfigs"), "", "default", func(o map[string]any) {
+			o["spec"].(map[string]any)["strictAffinity"] = true
+		}))
+		handle := prev.Handles[0].Name
+		must(t, c.Delete(ctx, g.Resource("ipamhandles"), "", handle))
+
+		got, err := k.Refresh(ctx, prev, []blocks.Ref{
+			{Resource: blocks.Blocks, Name: gone.Name}, {Resource: blocks.Blocks, Name: changed.Name},
+			{Resource: blocks.Blocks, Name: blocks.BlockName(made)},
+			{Resource: blocks.Affinities, Name: blocks.AffinityName("n1", made)},
+			{Resource: blocks.Affinities, Name: blocks.AffinityName("n2", made)},
+			{Resource: blocks.IPAMConfigs, Name: "default"}, {Resource: blocks.ClusterInfos, Name: "default"},
+			{Resource: blocks.Handles, Name: handle}, {Resource: blocks.Nodes, Name: "n1"},
+			{Resource: blocks.Pods, Node: "n1"}, {Resource: blocks.Pods, Namespace: "shop", Name: "n2-0"},
+			{Resource: blocks.Namespaces, Name: "shop"}, {Resource: blocks.Pools, Name: "pods"},
+		})
+		must(t, err)
+		want, err := reader(t, c.Config, KubernetesOptions{}).Read(ctx)
+		must(t, err)
+		if got.Cluster.TakenAt.Before(prev.Cluster.TakenAt) || got.Cluster.TakenAt.After(want.Cluster.TakenAt) {
+			t.Errorf("taken at %v, between readings at %v and %v", got.Cluster.TakenAt, prev.Cluster.TakenAt, want.Cluster.TakenAt)
+		}
+		want.Cluster.TakenAt, prev.Cluster.TakenAt = got.Cluster.TakenAt, untouched.Cluster.TakenAt
+		// It was not asked for, and is as it was.
+		i := slices.IndexFunc(want.Blocks, func(b blocks.Block) bool { return b.Name == other.Name })
+		want.Blocks[i] = other
+		diff(t, "the snapshot", want, got)
+		diff(t, "the one before", untouched, prev)
+		if !got.IPAM.StrictAffinity || len(got.Blocks) != 3 || len(got.Affinities) != 5 {
+			t.Errorf("strict %t, blocks %v, %d affinities", got.IPAM.StrictAffinity, blockNames(got), len(got.Affinities))
+		}
+
+		// What vanishes and what comes under a name that is not Calico's.
+		must(t, c.Delete(ctx, g.Resource("ipamconfigs"), "", "default"))
+		must(t, c.Create(ctx, g.Resource("blockaffinities"), map[string]any{
+			"metadata": map[string]any{"name": "by-hand"},
+			"spec":     map[string]any{"cidr": made.String(), "node": "n2", "state": "", "type": "host", "deleted": deletedMark(g, true)},
+		}))
+		next, err := k.Refresh(ctx, got, []blocks.Ref{
+			{Resource: blocks.IPAMConfigs, Name: "default"}, {Resource: blocks.Affinities, Name: "by-hand"},
+			{Resource: blocks.IPAMConfigs, Name: "another"},
+		})
+		must(t, err)
+		diff(t, "the settings without an object", blocks.DefaultIPAMConfig(), next.IPAM)
+		if j := slices.IndexFunc(next.Affinities, func(a blocks.Affinity) bool { return a.Name == "by-hand" }); j < 0 || !next.Affinities[j].SoftDeleted {
+			t.Errorf("affinities %+v", next.Affinities)
+		}
+	})
+}
+
+func deletedMark(g testcluster.Group, deleted bool) any {
+	if g == testcluster.NativeV3 {
+		return deleted
+	}
+	return fmt.Sprint(deleted)
+}
+
+// Pods of a node are replaced as a whole: those that ended are gone, and one that
+// was made again elsewhere is found by its name, and by its new node.
+func TestRefreshPodsOfANode(t *testing.T) {
+	c := cluster(t)
+	ctx := t.Context()
+	s, err := testcluster.NewSeeder(c)
+	must(t, err)
+	k := reader(t, c.Config, KubernetesOptions{PageSize: 2})
+	prev, err := k.Read(ctx)
+	must(t, err)
+	podsOf := func(s *blocks.Snapshot, node string) []string {
+		mine := slices.DeleteFunc(slices.Clone(s.Workloads), func(w blocks.Workload) bool { return w.Node != node })
+		return namesOf(mine, (*blocks.Workload).FullName)
+	}
+	must(t, s.DeletePod(ctx, "shop", "n1-0", true))
+	must(t, s.DeletePod(ctx, "shop", "n1-1", true))
+	_, err = s.Pod(ctx, testcluster.Pod{Namespace: "shop", Name: "n1-1", Node: "n2"})
+	must(t, err)
+	must(t, s.DeletePod(ctx, "shop", "n3-0", true))
+
+	got, err := k.Refresh(ctx, prev, []blocks.Ref{{Resource: blocks.Pods, Node: "n1"}})
+	must(t, err)
+	diff(t, "pods of n1", []string{"shop/n1-2"}, podsOf(got, "n1"))
+	diff(t, "pods of n2, which was not asked for", []string{"shop/n2-0", "shop/n2-1", "shop/n2-2"}, podsOf(got, "n2"))
+
+	got, err = k.Refresh(ctx, prev, []blocks.Ref{{Resource: blocks.Pods, Namespace: "shop", Name: "n1-1"}})
+	must(t, err)
+	diff(t, "pods of n1", []string{"shop/n1-0", "shop/n1-2"}, podsOf(got, "n1"))
+	diff(t, "pods of n2", []string{"shop/n1-1", "shop/n2-0", "shop/n2-1", "shop/n2-2"}, podsOf(got, "n2"))
+
+	got, err = k.Refresh(ctx, prev, []blocks.Ref{{Resource: blocks.Pods, Node: "n2"}, {Resource: blocks.Pods, Namespace: "shop", Name: "n3-0"}})
+	must(t, err)
+	diff(t, "pods of n1", []string{"shop/n1-0", "shop/n1-2"}, podsOf(got, "n1"))
+	diff(t, "pods of n3", []string{"shop/n3-1", "shop/n3-2"}, podsOf(got, "n3"))
+	if !slices.IsSortedFunc(got.Workloads, func(a, b blocks.Workload) int { return strings.Compare(a.FullName(), b.FullName()) }) {
+		t.Errorf("not sorted: %v", namesOf(got.Workloads, (*blocks.Workload).FullName))
+	}
+}
+
+// An object that cannot be understood is a gap as long as it cannot, and stands for
+// itself alone.
+func TestRefreshMalformed(t *testing.T) {
+	inBothGroups(t, func(t *testing.T, c *testcluster.Cluster, g testcluster.Group) {
+		ctx := t.Context()
+		c.LoosenCRD(t, g.Resource("ipamblocks"))
+		k := reader(t, c.Config, KubernetesOptions{})
+		prev, err := k.Read(ctx)
+		must(t, err)
+		name := prev.Blocks[1].Name
+		write := func(cidr string) {
+			must(t, c.Edit(ctx, g.Resource("ipamblocks"), "", name, func(o map[string]any) { o["spec"].(map[string]any)["cidr"] = cidr }))
+		}
+		write("10.64.75.0/x")
+		refs := []blocks.Ref{{Resource: blocks.Blocks, Name: name}}
+		bad, err := k.Refresh(ctx, prev, refs)
+		must(t, err)
+		if len(bad.Blocks) != 3 || len(bad.Gaps) != 1 || bad.Gaps[0].Name != name || bad.Gaps[0].Field != "spec.cidr" {
+			t.Fatalf("blocks %v, gaps %v", blockNames(bad), bad.Gaps)
+		}
+		again, err := k.Refresh(ctx, bad, append(refs, blocks.Ref{Resource: blocks.Blocks, Name: prev.Blocks[0].Name}))
+		must(t, err)
+		diff(t, "gaps", gapTexts(bad), gapTexts(again))
+		elsewhere, err := k.Refresh(ctx, bad, []blocks.Ref{{Resource: blocks.Blocks, Name: prev.Blocks[0].Name}})
+		must(t, err)
+		diff(t, "gaps", gapTexts(bad), gapTexts(elsewhere))
+		write(prev.Blocks[1].CIDR.String())
+		good, err := k.Refresh(ctx, bad, refs)
+		must(t, err)
+		if len(good.Blocks) != 4 || len(good.Gaps) != 0 {
+			t.Errorf("blocks %v, gaps %v", blockNames(good), good.Gaps)
+		}
+	})
+}
+
+// The settings that cannot be understood are not taken for Calico's defaults, and
+// are known again once they can.
+func TestRefreshMalformedSettings(t *testing.T) {
+	c := cluster(t)
+	c.LoosenCRD(t, testcluster.CRDv1.Resource("ipamconfigs"))
+	k := reader(t, c.Config, KubernetesOptions{})
+	prev, err := k.Read(t.Context())
+	must(t, err)
+	refs := []blocks.Ref{{Resource: blocks.IPAMConfigs, Name: "default"}}
+	set := func(v any) *blocks.Snapshot {
+		must(t, c.Edit(t.Context(), testcluster.CRDv1.Resource("ipamconfigs"), "", "default", func(o map[string]any) {
+			o["spec"].(map[string]any)["strictAffinity"] = v
+		}))
+		s, err := k.Refresh(t.Context(), prev, refs)
+		must(t, err)
+		return s
+	}
+	bad := set("perhaps")
+	if _, missing := bad.Missing(blocks.IPAMConfigs); !missing {
+		t.Errorf("gaps %v", bad.Gaps)
+	}
+	prev = bad
+	if good := set(true); len(good.Gaps) > 0 || !good.IPAM.StrictAffinity {
+		t.Errorf("gaps %v, %+v", good.Gaps, good.IPAM)
+	}
+}
+
+// What could not be read is an error that says what and why, and never an object
+// that does not exist.
+func TestRefreshUnreadable(t *testing.T) {
+	c := cluster(t)
+	ctx := t.Context()
+	prev := readLive(t, c.Config, KubernetesOptions{})
+	fails := func(t *testing.T, cfg *rest.Config, want string, refs ...blocks.Ref) {
+		t.Helper()
+		s, err := reader(t, cfg, KubernetesOptions{}).Refresh(ctx, prev, refs)
+		if s != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want an error with %q", err, want)
+		}
+	}
+	block := blocks.Ref{Resource: blocks.Blocks, Name: prev.Blocks[0].Name}
+	t.Run("forbidden", func(t *testing.T) {
+		cfg, err := c.UserConfig("refresher")
+		must(t, err)
+		must(t, c.Allow(ctx, "refresher", rbacv1.PolicyRule{APIGroups: []string{"crd.projectcalico.org"}, Resources: []string{"blockaffinities"}, Verbs: []string{"list"}}))
+		fails(t, cfg, "needs the right to list ipamblocks.crd.projectcalico.org", block)
+		fails(t, cfg, "needs the right to list pods", blocks.Ref{Resource: blocks.Pods, Node: "n1"})
+		must(t, c.Allow(ctx, "refresher", rbacv1.PolicyRule{APIGroups: []string{"crd.projectcalico.org"}, Resources: []string{"ipamblocks"}, Verbs: []string{"list"}}))
+		s, err := reader(t, cfg, KubernetesOptions{}).Refresh(ctx, prev, []blocks.Ref{block})
+		must(t, err)
+		diff(t, "blocks", prev.Blocks, s.Blocks)
+	})
+	t.Run("gone", func(t *testing.T) {
+		k, err := NewKubernetes(c.Config, KubernetesOptions{})
+		must(t, err)
+		k.client.wait.retry = []time.Duration{time.Millisecond}
+		k.client.rest.Client.Transport = refusing{}
+		if _, err := k.Refresh(ctx, prev, []blocks.Ref{block}); err == nil || !strings.Contains(err.Error(), "no such luck") {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("no such reference", func(t *testing.T) {
+		for _, ref := range []blocks.Ref{
+			{}, {Resource: "secrets", Name: "x"}, {Resource: blocks.Blocks}, {Resource: blocks.Pods, Name: "x"}, {Resource: blocks.Pods, Namespace: "x"},
+			{Resource: blocks.Nodes, Node: "n1"}, {Resource: blocks.Blocks, Namespace: "shop", Name: "x"}, {Resource: blocks.Pods, Name: "x", Node: "n1"},
+		} {
+			if s, err := reader(t, c.Config, KubernetesOptions{}).Refresh(ctx, prev, []blocks.Ref{ref}); err == nil {
+				t.Errorf("%+v: got %v", ref, s)
+			}
+		}
+	})
+	t.Run("not served", func(t *testing.T) {
+		k := reader(t, c.Config, KubernetesOptions{})
+		_, err := k.Read(ctx)
+		must(t, err)
+		deleteCRD(t, c, "ipamhandles.crd.projectcalico.org")
+		deleteCRD(t, c, "ipreservations.crd.projectcalico.org")
+		handle := blocks.Ref{Resource: blocks.Handles, Name: prev.Handles[0].Name}
+		if _, err := k.Refresh(ctx, prev, []blocks.Ref{handle}); err == nil || !strings.Contains(err.Error(), "the API server has no ipamhandles") {
+			t.Errorf("a kind that went: got %v", err)
+		}
+		fails(t, c.Config, "the cluster has no CRD ipamhandles", handle)
+		// None is served, so none exists.
+		s, err := reader(t, c.Config, KubernetesOptions{}).Refresh(ctx, prev, []blocks.Ref{{Resource: blocks.Reservations, Name: "gateways"}})
+		must(t, err)
+		if len(prev.Reservations) != 1 || len(s.Reservations) != 0 {
+			t.Errorf("%d reservations, then %d", len(prev.Reservations), len(s.Reservations))
+		}
+	})
+}
+
+type refusing struct{}
+
+func (refusing) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, fmt.Errorf("no such luck")
+}
+
+// The names of affinities are those under which Calico's own client stores them.
+func TestAffinityNames(t *testing.T) {
+	c := cluster(t)
+	s, err := testcluster.NewSeeder(c)
+	must(t, err)
+	want := map[string]bool{}
+	for _, cidr := range []netip.Prefix{prefix("10.1.2.0/26"), prefix("fd00:10:1:2:3:4:5:40/122")} {
+		limit := 252 - len(blocks.BlockName(cidr)) // the longest name that is not cut has 252 characters
+		for _, n := range []int{1, limit - 2, limit - 1, limit, limit + 1, 253} {
+			node := strings.Repeat("n", n-1) + "x"
+			must(t, s.Affinity(t.Context(), node, cidr, "confirmed"))
+			want[blocks.AffinityName(node, cidr)] = true
+		}
+	}
+	all, err := c.List(t.Context(), testcluster.CRDv1.Resource("blockaffinities"))
+	must(t, err)
+	for i := range all {
+		delete(want, all[i].GetName())
+	}
+	if len(all) != 4+12 || len(want) > 0 {
+		t.Errorf("%d affinities; Calico did not use the names %v", len(all), want)
+	}
+}

@@ -1,0 +1,237 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode"
+)
+
+// scripted is an API server that gives written answers, for what a real one gives
+// only after hours, or never. It keeps what it was asked.
+type scripted struct {
+	*httptest.Server
+	asked chan string
+}
+
+// script starts a server that gives one answer after another. An answer is a status
+// code and a body; after "hold" the connection stays open. When all are given, the
+// server says no more.
+func script(t *testing.T, answers ...string) *scripted {
+	t.Helper()
+	s := &scripted{asked: make(chan string, 100)}
+	next := make(chan string, len(answers))
+	for _, a := range answers {
+		next <- a
+	}
+	ctx, end := context.WithCancel(context.Background())
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		what := "list"
+		if q.Has("watch") {
+			what = "watch from " + q.Get("resourceVersion")
+		} else if c := q.Get("continue"); c != "" {
+			what = "list on from " + c
+		}
+		s.asked <- what
+		select {
+		case a := <-next:
+			code, body, _ := strings.Cut(a, " ")
+			body, held := strings.CutSuffix(body, " hold")
+			w.Header().Set("Content-Type", "application/json")
+			var n int
+			_, _ = fmt.Sscan(code, &n)
+			w.WriteHeader(n)
+			_, _ = fmt.Fprint(w, body)
+			if !held {
+				return
+			}
+			w.(http.Flusher).Flush()
+		default:
+		}
+		select {
+		case <-r.Context().Done():
+		case <-ctx.Done():
+		}
+	}))
+	t.Cleanup(func() { end(); s.Close() })
+	return s
+}
+
+// expect fails the test unless the server is asked these things next.
+func (s *scripted) expect(t *testing.T, want ...string) {
+	t.Helper()
+	for i, w := range want {
+		select {
+		case got := <-s.asked:
+			if got != w {
+				t.Fatalf("request %d: %s, want %s", i+1, got, w)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("request %d did not come, want %s", i+1, w)
+		}
+	}
+}
+
+// listing is an answer to a list, at a resource version.
+func listing(version int, namespaces ...string) string {
+	var items []string
+	for _, n := range namespaces {
+		items = append(items, fmt.Sprintf(`{"metadata":{"name":%q,"uid":"u","resourceVersion":"1"}}`, n))
+	}
+	return fmt.Sprintf(`200 {"kind":"NamespaceList","metadata":{"resourceVersion":"%d"},"items":[%s]}`, version, strings.Join(items, ","))
+}
+
+const (
+	expiredEvent = `{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version: 10 (20)"}}`
+	bookmark15   = `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"15"}}}`
+	added        = `{"type":"ADDED","object":{"metadata":{"name":"c","uid":"u","resourceVersion":"14"}}}`
+	deleted      = `{"type":"DELETED","object":{"metadata":{"name":"b","uid":"u","resourceVersion":"14"}}}`
+)
+
+// TestExpiredWatch: a watch that the server cannot take up, for it has forgotten the
+// resource version (410 Gone), is begun again with a list, at once and not when
+// patience ends: what changed in between came by no event. One that broke is taken
+// up where it ended.
+func TestExpiredWatch(t *testing.T) {
+	for name, c := range map[string]struct {
+		answers []string
+		asked   []string
+		want    []string // the namespaces in the end
+	}{
+		"an ERROR event of 410": {
+			[]string{listing(10, "a"), "200 " + expiredEvent + " hold", listing(20, "b"), "200  hold"},
+			[]string{"list", "watch from 10", "list", "watch from 20"}, []string{"b"},
+		},
+		"an ERROR event of 410 after others": {
+			[]string{listing(10, "a"), "200 " + added + bookmark15 + expiredEvent + " hold", listing(20, "b"), "200  hold"},
+			[]string{"list", "watch from 10", "list", "watch from 20"}, []string{"b"},
+		},
+		"the answer 410 to a watch that is taken up": {
+			[]string{listing(10, "a"), "200 " + added, `410 {"kind":"Status","code":410}`, listing(20, "b"), "200  hold"},
+			[]string{"list", "watch from 10", "watch from 14", "list", "watch from 20"}, []string{"b"},
+		},
+		"the answer 410 to the first watch": {
+			[]string{listing(10, "a"), `410 {"kind":"Status","code":410}`, listing(20, "b"), "200  hold"},
+			[]string{"list", "watch from 10", "list", "watch from 20"}, []string{"b"},
+		},
+		"a stream that breaks after an event": {
+			[]string{listing(10, "a", "b"), "200 " + added + deleted, "200  hold"},
+			[]string{"list", "watch from 10", "watch from 14"}, []string{"a", "c"},
+		},
+		"a stream that breaks after a bookmark": {
+			[]string{listing(10, "a"), "200 " + added + bookmark15, "200  hold"},
+			[]string{"list", "watch from 10", "watch from 15"}, []string{"a", "c"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := script(t, c.answers...)
+			w, err := NewWatch(&rest.Config{Host: s.URL}, WatchOptions{})
+			must(t, err)
+			w.pace.patience, w.pace.retry, w.pace.longest = time.Hour, time.Millisecond, time.Millisecond
+			ses := &session{w: w, served: &served{group: decode.GroupCRD}, began: time.Now()}
+			k := &keeper{w: w, s: ses, kind: decode.KindOf(blocks.Namespaces), store: decode.NewStore(decode.KindOf(blocks.Namespaces)), wake: make(chan struct{}, 1)}
+			ses.kinds, w.active = []*keeper{k}, ses
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() { defer close(ended); k.run(ctx) }()
+			s.expect(t, c.asked...)
+			eventually(t, w, fmt.Sprintf("the namespaces are %v", c.want), func(s *blocks.Snapshot) bool {
+				return slices.EqualFunc(s.Namespaces, c.want, func(n blocks.Namespace, name string) bool { return n.Name == name })
+			})
+			cancel()
+			<-ended
+		})
+	}
+}
+
+// TestStaleIsAGap: objects that have not been known to be current for longer than
+// patience are a gap, and so are those of a kind that comes back until it has caught
+// up; the snapshot is of the time up to which all others are known.
+func TestStaleIsAGap(t *testing.T) {
+	w, err := NewWatch(&rest.Config{Host: "http://unused.invalid"}, WatchOptions{Patience: time.Minute})
+	must(t, err)
+	ses := &session{w: w, served: &served{group: decode.GroupCRD}, began: time.Now()}
+	w.active = ses
+	began := time.Now()
+	keeps := map[blocks.Resource]*keeper{}
+	for _, r := range []blocks.Resource{blocks.Namespaces, blocks.Nodes, blocks.Pods} {
+		keeps[r] = &keeper{w: w, s: ses, kind: decode.KindOf(r), store: decode.NewStore(decode.KindOf(r)), known: true, current: began}
+		ses.kinds = append(ses.kinds, keeps[r])
+	}
+	age := func(r blocks.Resource, d time.Duration) { keeps[r].current = began.Add(-d) }
+	wants := func(when string, taken time.Duration, gaps ...blocks.Resource) {
+		t.Helper()
+		s := w.Snapshot()
+		if len(s.Gaps) != len(gaps) {
+			t.Errorf("%s: gaps %v, want of %v", when, gapTexts(s), gaps)
+		}
+		for _, r := range gaps {
+			if g, missing := s.Missing(r); !missing || !g.Stale {
+				t.Errorf("%s: %s is no gap of what is stale: %v", when, r, g)
+			}
+		}
+		if got := w.taken.Sub(began); got != taken {
+			t.Errorf("%s: the snapshot is of %v, want %v", when, got, taken)
+		}
+	}
+	age(blocks.Namespaces, 2*time.Minute)
+	age(blocks.Nodes, 30*time.Second)
+	wants("two minutes, and half a minute", -30*time.Second, blocks.Namespaces)
+	age(blocks.Nodes, 0)
+	wants("two minutes", 0, blocks.Namespaces)
+	age(blocks.Namespaces, 10*time.Second)
+	wants("back, and behind", 0, blocks.Namespaces)
+	age(blocks.Namespaces, 0)
+	wants("caught up", 0)
+}
+
+// TestListIsWholeOrAGap: of a list that is not read to its end, what came is kept,
+// and the kind is a gap, whatever the reason.
+func TestListIsWholeOrAGap(t *testing.T) {
+	first := `200 {"kind":"NamespaceList","metadata":{"resourceVersion":"10","continue":"x"},"items":[{"metadata":{"name":"a"}}]}`
+	for name, c := range map[string]struct {
+		answers []string
+		names   int
+		gap     string // in its reason; none if empty
+	}{
+		"whole":                       {[]string{first, listing(10, "b")}, 2, ""},
+		"empty":                       {[]string{listing(10)}, 0, ""},
+		"not served":                  {[]string{`404 {"kind":"Status","code":404}`}, 0, "not served"},
+		"forbidden":                   {[]string{`403 {"kind":"Status","code":403}`}, 0, "forbidden: needs the right to list namespaces"},
+		"the second page fails":       {[]string{first, `403 {"kind":"Status","code":403}`}, 1, "list broke off after 1 objects"},
+		"the same page for ever":      {[]string{first, first}, 2, "same continue token"},
+		"expired once":                {[]string{first, `410 {"kind":"Status","code":410}`, listing(20, "b")}, 1, ""},
+		"expired twice":               {[]string{first, `410 {"kind":"Status","code":410}`, first, `410 {"kind":"Status","code":410}`}, 1, "expired"},
+		"no list but a proxy's page":  {[]string{`200 {"status":"ok"}`}, 0, "no list"},
+		"a page that is cut off":      {[]string{`200 {"kind":"NamespaceList","metadata":{},"items":[{"metadata":{"name":"a"}}`}, 1, "list broke off after 1 objects"},
+		"a list of one broken object": {[]string{`200 {"kind":"NamespaceList","metadata":{},"items":[{"metadata":{"name":`}, 0, "no list"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := script(t, c.answers...)
+			client, err := newAPIClient(&rest.Config{Host: s.URL}, nil)
+			must(t, err)
+			client.wait.retry, client.wait.probe = nil, 10*time.Millisecond
+			l := &lister{client: client, kind: decode.KindOf(blocks.Namespaces), group: decode.GroupCRD, pageSize: 1, strings: &decode.SharedStrings{}, progress: func(Progress) {}}
+			must(t, l.run(t.Context()))
+			if len(decode.NewSnapshot(l.out).Namespaces) != c.names {
+				t.Errorf("%d namespaces, want %d", len(decode.NewSnapshot(l.out).Namespaces), c.names)
+			}
+			switch {
+			case c.gap == "" && len(l.out.Gaps) > 0, c.gap != "" && (len(l.out.Gaps) != 1 || !l.out.Gaps[0].Whole()):
+				t.Errorf("gaps %v", l.out.Gaps)
+			case c.gap != "" && !strings.Contains(l.out.Gaps[0].Reason, c.gap):
+				t.Errorf("the gap is %q, want %q", l.out.Gaps[0].Reason, c.gap)
+			}
+		})
+	}
+}

@@ -1,0 +1,107 @@
+package cluster
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode"
+)
+
+// An event is what a watch tells of one object.
+type event struct {
+	what   watch.EventType
+	object []byte
+	proto  bool // the object is protobuf, not JSON
+	meta   metav1.ObjectMeta
+}
+
+func (e *event) key() blocks.Key { return blocks.Key{Namespace: e.meta.Namespace, Name: e.meta.Name} }
+
+// errEvent means that a stream is not what a watch answers.
+var errEvent = errors.New("the answer is no watch event")
+
+// eventReader reads a stream of events, of JSON or of protobuf, by client-go's framing.
+type eventReader struct {
+	body  *bufio.Reader
+	in    streaming.Decoder
+	proto bool
+}
+
+func newEventReader(body io.Reader) *eventReader { return &eventReader{body: bufio.NewReader(body)} }
+
+// next returns the next event. One of type ERROR is an error.
+func (s *eventReader) next() (*event, error) {
+	if s.in == nil {
+		// A frame of protobuf begins with its length in four bytes, and is not so long
+		// that the first could be anything but zero.
+		first, err := s.body.Peek(1)
+		if err != nil {
+			return nil, err
+		}
+		mediaType := runtime.ContentTypeJSON
+		if s.proto = first[0] == 0; s.proto {
+			mediaType = runtime.ContentTypeProtobuf
+		}
+		info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), mediaType)
+		frames := info.StreamSerializer.NewFrameReader(io.NopCloser(s.body))
+		s.in = streaming.NewDecoder(frames, info.StreamSerializer.Serializer)
+	}
+	var got metav1.WatchEvent
+	if _, _, err := s.in.Decode(nil, &got); err != nil {
+		return nil, err
+	}
+	e := &event{what: watch.EventType(got.Type), object: got.Object.Raw, proto: s.proto}
+	var err error
+	if e.proto {
+		e.object, err = decode.ProtoUnwrap(e.object)
+	}
+	if err == nil && e.what == watch.Error {
+		var status metav1.Status
+		if err = e.read(&status, status.Unmarshal); err == nil {
+			return nil, eventError(&status)
+		}
+	}
+	if err == nil {
+		var object metav1.PartialObjectMetadata
+		err = e.read(&object, object.Unmarshal)
+		e.meta = object.ObjectMeta
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errEvent, err)
+	}
+	return e, nil
+}
+
+// read reads the object into one of the API's types, whose decoder of protobuf is given.
+func (e *event) read(into any, proto func([]byte) error) error {
+	if e.proto {
+		return proto(e.object)
+	}
+	return json.Unmarshal(e.object, into)
+}
+
+// eventError is what an event of type ERROR says.
+func eventError(status *metav1.Status) error {
+	failed := statusError(*status)
+	if failed.Code == 0 {
+		failed.Code = http.StatusInternalServerError
+	}
+	return &failed
+}
+
+// decode returns what a decoder makes of the object.
+func (e *event) decode(k *decode.Kind, group string, shared *decode.SharedStrings) (*decode.Objects, error) {
+	d := &decode.Decoder{Out: decode.NewObjects(k), Strings: shared, Native: group == decode.GroupNative}
+	return d.Out, d.One(e.object, e.proto)
+}

@@ -1,0 +1,190 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks/decode"
+)
+
+// A session watches every kind in one API group. When Calico's objects move to the
+// other group, a new session takes the place of the old one once it has read every
+// kind, so that no snapshot holds objects of both.
+type session struct {
+	w      *Watch
+	cancel context.CancelFunc
+	kinds  []*keeper
+	done   sync.WaitGroup
+	began  time.Time
+
+	served *served // guarded by the watch's mutex
+}
+
+// discoverFor finds out again and again what the server serves, and begins a session
+// when that is another API group. It returns when all sessions have ended.
+func (w *Watch) discoverFor(ctx context.Context) {
+	var sessions []*session
+	defer func() {
+		for _, s := range sessions {
+			s.cancel()
+			s.done.Wait()
+		}
+	}()
+	said := ""
+	for ctx.Err() == nil {
+		found, err := w.discoverTwice(ctx)
+		next := w.pace.discover
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			if said != err.Error() {
+				said = err.Error()
+				w.log.Warn("the cluster cannot be discovered", "error", err)
+			}
+			next = w.pace.longest
+		default:
+			said = ""
+			if s := w.adopt(found); s != nil {
+				for _, old := range sessions {
+					old.cancel() // its objects stay until the new session is whole
+					old.done.Wait()
+				}
+				sessions = []*session{s}
+				s.start(ctx)
+			}
+		}
+		pause(ctx, min(w.pace.confirm, next), nil)
+		pause(ctx, max(next-w.pace.confirm, 0), w.kick)
+	}
+}
+
+// discoverTwice discovers what is served. That something is not served any more is
+// believed when the server has said so twice: one that has just started does not
+// know its CRDs yet.
+func (w *Watch) discoverTwice(ctx context.Context) (*served, error) {
+	w.client.reset()
+	found, err := w.client.discover(ctx, w.override)
+	if err != nil || !w.loses(found) {
+		return found, err
+	}
+	pause(ctx, w.pace.confirm, nil)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	again, err := w.client.discover(ctx, w.override)
+	if err != nil {
+		return nil, err
+	}
+	if again.group != found.group {
+		return nil, errors.New("the server does not say the same twice of the API groups that it serves")
+	}
+	return again, nil
+}
+
+// newest returns the session that is to be kept.
+func (w *Watch) newest() *session {
+	if w.next != nil {
+		return w.next
+	}
+	return w.active
+}
+
+// loses tells whether a discovery takes something away that was there before.
+func (w *Watch) loses(found *served) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.newest()
+	if s == nil {
+		return false
+	}
+	if s.served.group != found.group {
+		return true
+	}
+	for _, k := range decode.Kinds {
+		if s.served.has(k) && !found.has(k) {
+			return true
+		}
+	}
+	return false
+}
+
+// adopt goes by what a discovery found. It returns a new session, to be started, if
+// there is need for one.
+func (w *Watch) adopt(found *served) *session {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	old := w.newest()
+	if old != nil && old.served.group == found.group {
+		if old.served.reason != found.reason {
+			w.dirty = true
+			w.signal()
+		}
+		before := old.served
+		old.served = found
+		for _, k := range old.kinds {
+			if before.has(k.kind) != found.has(k.kind) {
+				w.log.Info("the API server serves other resources than before", "resource", k.kind.Resource, "served", found.has(k.kind))
+			} else if found.has(k.kind) {
+				continue
+			}
+			k.poke() // why a kind is not there may have changed, too
+		}
+		return nil
+	}
+	w.log.Info("watching Calico's objects", "group", found.group, "because", found.reason)
+	s := &session{w: w, served: found, began: time.Now()}
+	for _, kind := range decode.Kinds {
+		s.kinds = append(s.kinds, &keeper{w: w, s: s, kind: kind, store: decode.NewStore(kind), wake: make(chan struct{}, 1)})
+	}
+	w.next = s
+	return s
+}
+
+// start begins to watch.
+func (s *session) start(ctx context.Context) {
+	ctx, s.cancel = context.WithCancel(ctx)
+	for _, k := range s.kinds {
+		s.done.Go(func() { k.run(ctx) })
+	}
+}
+
+// settled puts a session in its place once every kind is known. The watch must be
+// locked.
+func (s *session) settled() {
+	if s.w.next != s {
+		return
+	}
+	for _, k := range s.kinds {
+		if !k.known {
+			return
+		}
+	}
+	s.w.active, s.w.next = s, nil
+	s.w.dirty = true
+}
+
+// rediscover asks for a discovery soon.
+func (w *Watch) rediscover() {
+	select {
+	case w.kick <- struct{}{}:
+	default:
+	}
+}
+
+// sharing returns where strings are shared. Names of objects that have gone are
+// dropped from it by beginning anew when there are many.
+func (w *Watch) sharing() *decode.SharedStrings {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	objects := 0
+	for k := range w.keepers() {
+		objects += k.store.Len()
+	}
+	if w.strings.Len() > 100_000+8*objects {
+		w.strings = &decode.SharedStrings{}
+	}
+	return w.strings
+}

@@ -1,0 +1,115 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"k8s.io/client-go/rest"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// quickPace suits tests: everything that takes seconds takes tenths.
+var quickPace = pace{
+	patience: 3 * time.Second, beat: 200 * time.Millisecond, answer: 2 * time.Second, hurry: 100 * time.Millisecond, stall: 2 * time.Second,
+	settle: 100 * time.Millisecond, life: 4 * time.Second, silence: time.Minute, header: 2 * time.Second,
+	discover: 500 * time.Millisecond, confirm: 200 * time.Millisecond, denied: 200 * time.Millisecond,
+	retry: 50 * time.Millisecond, longest: 500 * time.Millisecond,
+}
+
+// watching starts a watch that ends with the test, or when the returned function is
+// called.
+func watching(t *testing.T, cfg *rest.Config) (*Watch, func()) {
+	t.Helper()
+	w, err := NewWatch(cfg, WatchOptions{Log: slog.New(slog.NewTextHandler(testWriter{t}, nil)), PageSize: 7})
+	must(t, err)
+	w.pace = quickPace
+	w.client.wait.retry = []time.Duration{10 * time.Millisecond, 20 * time.Millisecond}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	ended := false
+	end := func() {
+		if ended {
+			return
+		}
+		ended = true
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the watch ended with %v", err)
+		}
+	}
+	t.Cleanup(end)
+	return w, end
+}
+
+// testWriter writes to a test's log.
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	w.t.Logf("%s %s", time.Now().Format("15:04:05.000"), p)
+	return len(p), nil
+}
+
+var sameState = cmp.Options{equal, cmpopts.IgnoreFields(blocks.Cluster{}, "TakenAt")}
+
+// eventually waits until something holds of the watch's snapshot.
+func eventually(t *testing.T, w *Watch, what string, holds func(*blocks.Snapshot) bool) *blocks.Snapshot {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		s := w.Snapshot()
+		if s != nil && holds(s) {
+			return s
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not so after 30 s: %s; gaps %v", what, gapTextsOf(s))
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func isVM(r blocks.Resource) bool { return r == blocks.VMs || r == blocks.VMInstances }
+
+// withoutKubeVirt are the kinds that a cluster without KubeVirt serves.
+var withoutKubeVirt = slices.DeleteFunc(slices.Clone(blocks.Resources), isVM)
+
+// allGaps waits until the given kinds are gaps, and no other is.
+func allGaps(t *testing.T, w *Watch, kinds []blocks.Resource) *blocks.Snapshot {
+	t.Helper()
+	want := slices.Sorted(slices.Values(kinds))
+	return eventually(t, w, fmt.Sprintf("the gaps are %v", want), func(s *blocks.Snapshot) bool {
+		return slices.EqualFunc(want, s.Gaps, func(r blocks.Resource, g blocks.Gap) bool { return g.Resource == r })
+	})
+}
+
+func gapTextsOf(s *blocks.Snapshot) []string {
+	if s == nil {
+		return []string{"no snapshot"}
+	}
+	return gapTexts(s)
+}
+
+// becomesEqual waits until the watch's snapshot is the state that a reading finds.
+// Nobody may write meanwhile.
+func becomesEqual(t *testing.T, w *Watch, cfg *rest.Config) *blocks.Snapshot {
+	t.Helper()
+	want := readLive(t, cfg, KubernetesOptions{})
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		got := w.Snapshot()
+		if got != nil && cmp.Equal(want, got, sameState) {
+			return got
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the watch's snapshot differs from a reading after 30 s (-read +watched):\n%s", cmp.Diff(want, got, sameState))
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}

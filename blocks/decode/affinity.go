@@ -1,0 +1,104 @@
+package decode
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var affinities = describe(Kind{
+	Resource: blocks.Affinities, Names: []string{"BlockAffinity"},
+	keeps: calicoObject(roleAffinityName,
+		value("cidr", 0, roleAddresses), value("node", 0, roleNode), value("type", 0, roleWord),
+		value("state", 0, roleWord), value("deleted", 0, roleBool)),
+}, column[blocks.Affinity]{
+	json: (*Decoder).affinity, compare: blocks.CompareAffinities,
+	in: func(s *blocks.Snapshot) *[]blocks.Affinity { return &s.Affinities },
+})
+
+// hostnameHashLabel is the label that Calico v3.31 and newer list a host's
+// affinities by (libcalico-go backend/model/block_affinity.go,
+// EnsureBlockAffinityLabels).
+const hostnameHashLabel = "projectcalico.org/hostname-hash"
+
+// affinity reads a BlockAffinity (libcalico-go lib/apis/v3/blockaffinity.go, and
+// its namesake in the newer group).
+func (d *Decoder) affinity(r *JSONReader) (a blocks.Affinity, ok bool) {
+	var (
+		node, kind           string
+		hasCIDR, hasNode     bool
+		cidrOK, nodeOK, tyOK = false, false, true
+	)
+	a.Unlabelled = true
+	hooks := metaHooks{label: func(key, _ []byte) {
+		if string(key) == hostnameHashLabel {
+			a.Unlabelled = false
+		}
+	}}
+	found := d.object(r, &a.Meta, hooks, func(key []byte) {
+		if r.Null() {
+			return
+		}
+		var s []byte
+		switch string(key) {
+		case "cidr":
+			hasCIDR = true
+			a.CIDR, cidrOK = d.cidr(r)
+		case "node":
+			hasNode = true
+			s, nodeOK = r.str()
+			node = d.str(s)
+		case "type":
+			s, tyOK = r.str()
+			kind = d.str(s)
+		case "state":
+			a.State = blocks.AffinityState(d.text(r))
+		case "deleted":
+			a.SoftDeleted = flexibleBool(r)
+		}
+	}, nil)
+	if r.err != nil {
+		return a, false
+	}
+	if found && !hasCIDR {
+		r.faultAt("spec.cidr", "is missing")
+	}
+	if found && !hasNode {
+		r.faultAt("spec.node", "is missing")
+	}
+	a.Owner = blocks.Owner{Kind: cmp.Or(blocks.OwnerKind(kind), blocks.HostOwner), Name: node}
+	checkName(r, &a.Meta)
+	if len(r.Faults) == 0 {
+		return a, true
+	}
+	g := d.gap(&a.Meta, r.Faults[0])
+	if g.OwnerKnown = nodeOK && tyOK; g.OwnerKnown {
+		g.Owner = a.Owner
+	}
+	if g.Prefix = a.CIDR; !cidrOK && nodeOK {
+		if cidr, ok := strings.CutPrefix(a.Name, node+"-"); ok {
+			g.Prefix = prefixFromName(cidr)
+		}
+	}
+	return a, false
+}
+
+// flexibleBool reads a boolean that is a text in the older API group
+// (libcalico-go backend/k8s/resources/ipam_affinity.go, toV1).
+func flexibleBool(r *JSONReader) bool {
+	if r.Peek() != '"' {
+		v, _ := r.Boolean()
+		return v
+	}
+	s, ok := r.str()
+	if !ok || len(s) == 0 {
+		return false
+	}
+	v, err := strconv.ParseBool(string(s))
+	if err != nil {
+		r.Fault(NotA("boolean", s))
+	}
+	return v
+}

@@ -1,0 +1,136 @@
+package decode
+
+import (
+	"strings"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// attributesShape is what is kept of an entry of a block's attributes.
+var attributesShape = object("", 0,
+	value("handle_id", 0, roleHandle), value("releasedAt", 0, roleTime),
+	&shape{key: "secondary", form: formMap, roles: ownerAttributes},
+	&shape{key: "alternateOwnerAttrs", form: formMap, roles: ownerAttributes})
+
+var ownerAttributes = map[string]role{
+	"pod": rolePod, "namespace": roleNamespace, "node": roleNode, "type": roleWord, "service": roleService,
+	"timestamp": roleTime, "vmi-name": roleVM, "vmi-uid": roleUID, "vm-uid": roleUID, "vmim-uid": roleUID,
+}
+
+// attributes reads what an allocation is for: a handle and two maps of texts. The
+// map "secondary" is of the active owner (ActiveOwnerAttrs in Calico v3.32), and
+// "alternateOwnerAttrs" of another that may take the address over, the target of a
+// live migration (libcalico-go lib/apis/internalapi/ipam_block.go). Keys are those
+// of libcalico-go backend/model/block.go.
+func (d *Decoder) attributes(r *JSONReader) blocks.Attributes {
+	var a blocks.Attributes
+	var digest digest
+	r.Object(func(key []byte) {
+		switch string(key) {
+		case "handle_id":
+			var s []byte
+			s, a.HasHandle = r.str()
+			a.Handle = d.str(s)
+		case "releasedAt":
+			a.Released = d.seenTime(r)
+		case "secondary":
+			stringMap(r, func(key, value []byte) {
+				digest.add(activeOwner, key, value)
+				d.ownerAttribute(&a, key, value)
+				switch string(key) {
+				case "type":
+					a.Type = d.str(value)
+				case "service":
+					a.Service = d.str(value)
+				case "timestamp":
+					a.Assigned = parseGoTime(string(value))
+					d.saw(a.Assigned)
+				}
+			})
+		case "alternateOwnerAttrs":
+			stringMap(r, func(key, value []byte) {
+				digest.add(alternateOwner, key, value)
+				if a.Alternate == nil {
+					a.Alternate = &blocks.Attributes{}
+				}
+				d.ownerAttribute(a.Alternate, key, value)
+			})
+		}
+	})
+	if alt := a.Alternate; alt != nil && alt.VM {
+		a.VM = true
+		if a.VMI == "" {
+			a.VMI = alt.VMI
+		}
+	}
+	a.Digest = digest.value()
+	return a
+}
+
+// ownerAttribute reads an attribute that either owner may have.
+func (d *Decoder) ownerAttribute(a *blocks.Attributes, key, value []byte) {
+	switch string(key) {
+	case "pod":
+		a.Pod = d.str(value)
+	case "namespace":
+		a.Namespace = d.str(value)
+	case "node":
+		a.Node = d.str(value)
+	case "vmi-name":
+		a.VM, a.VMI = true, d.str(value)
+	case "vmi-uid", "vm-uid", "vmim-uid":
+		a.VM = true
+	}
+}
+
+// The maps of attributes, as they are told apart in a digest.
+const (
+	activeOwner    = 0x9e3779b97f4a7c15
+	alternateOwner = 0xc2b2ae3d27d4eb4f
+)
+
+// digest is [blocks.Attributes.Digest] of what was added, in any order: a sum of
+// one hash for each entry, of its map, key and value. It is the same in every run of
+// the program, for plans are carried out by another than the one that made them.
+type digest struct {
+	sum     uint64
+	entries int
+}
+
+func (d *digest) add(of uint64, key, value []byte) {
+	d.sum += mixed(mixed(of^xxhash.Sum64(key)) ^ xxhash.Sum64(value))
+	d.entries++
+}
+
+func (d *digest) value() uint64 {
+	if d.entries > 0 && d.sum == 0 {
+		return 1 // 0 means that there is no entry
+	}
+	return d.sum
+}
+
+// mixed spreads every bit over all others (the finalizer of SplitMix64).
+func mixed(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// parseGoTime reads a time as Go's Time.String writes it, which is how Calico's
+// CNI plugin stamps allocations (cni-plugin pkg/ipamplugin/ipam_plugin.go). The
+// zero time, that is unknown, if it is none.
+func parseGoTime(s string) time.Time {
+	// Date, time and offset; then a name for the zone, which need not be one that
+	// can be read back, and perhaps the monotonic clock's reading.
+	fields := strings.SplitN(s, " ", 4)
+	t, err := time.Parse("2006-01-02 15:04:05.999999999 -0700", strings.Join(fields[:min(3, len(fields))], " "))
+	if err != nil {
+		if t, err = time.Parse(time.RFC3339, s); err != nil {
+			return time.Time{}
+		}
+	}
+	return t.UTC()
+}

@@ -1,0 +1,79 @@
+package decode
+
+import (
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var bgpFilters = describe(Kind{
+	Resource: blocks.BGPFilters, Names: []string{"BGPFilter"}, Optional: true,
+	keeps: calicoObject(roleFilter,
+		listOf("exportV4", 0, filterRuleShape), listOf("importV4", 0, filterRuleShape),
+		listOf("exportV6", 0, filterRuleShape), listOf("importV6", 0, filterRuleShape)),
+}, column[blocks.BGPFilter]{
+	json: (*Decoder).bgpFilter,
+	in:   func(s *blocks.Snapshot) *[]blocks.BGPFilter { return &s.BGPFilters },
+})
+
+var filterRuleShape = object("", 0,
+	value("cidr", 0, roleAddresses), value("matchOperator", 0, roleWord), value("source", 0, roleWord),
+	value("interface", 0, roleWord), value("action", 0, roleWord),
+	object("prefixLength", 0, value("min", 0, roleNumber), value("max", 0, roleNumber)))
+
+func (d *Decoder) bgpFilter(r *JSONReader) (f blocks.BGPFilter, ok bool) {
+	d.object(r, &f.Meta, metaHooks{}, func(key []byte) {
+		switch string(key) {
+		case "exportV4":
+			f.ExportV4 = d.filterRules(r)
+		case "importV4":
+			f.ImportV4 = d.filterRules(r)
+		case "exportV6":
+			f.ExportV6 = d.filterRules(r)
+		case "importV6":
+			f.ImportV6 = d.filterRules(r)
+		}
+	}, nil)
+	return f, d.whole(r, &f.Meta, "")
+}
+
+func (d *Decoder) filterRules(r *JSONReader) []blocks.BGPFilterRule {
+	var rules []blocks.BGPFilterRule
+	r.Array(func(int) {
+		rule := blocks.BGPFilterRule{MinLength: -1, MaxLength: -1}
+		r.Object(func(key []byte) {
+			switch string(key) {
+			case "cidr":
+				if !r.Null() {
+					rule.CIDR, _ = d.cidr(r)
+				}
+			case "matchOperator":
+				rule.Operator = d.text(r)
+			case "source":
+				rule.Source = d.text(r)
+			case "interface":
+				rule.Interface = d.text(r)
+			case "action":
+				rule.Action = d.text(r)
+			case "prefixLength":
+				r.Object(func(key []byte) {
+					switch string(key) {
+					case "min":
+						rule.MinLength = prefixLength(r)
+					case "max":
+						rule.MaxLength = prefixLength(r)
+					}
+				})
+			}
+		})
+		rules = append(rules, rule)
+	})
+	return rules
+}
+
+// prefixLength reads a bound of a prefix length; -1 if there is none.
+func prefixLength(r *JSONReader) int {
+	if r.Null() {
+		return -1
+	}
+	n, _ := r.Int32()
+	return int(n)
+}

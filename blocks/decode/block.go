@@ -1,0 +1,190 @@
+package decode
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var IpamBlocks = describe(Kind{
+	Resource: blocks.Blocks, Names: []string{"IPAMBlock"},
+	keeps: calicoObject(roleCIDRName,
+		value("cidr", 0, roleAddresses), value("affinity", 0, roleOwner), value("affinityClaimTime", 0, roleTime),
+		listOf("allocations", 0, value("", 0, roleNumber)), listOf("unallocated", 0, value("", 0, roleNumber)),
+		listOf("attributes", 0, attributesShape),
+		value("sequenceNumber", 0, roleNumber),
+		&shape{key: "sequenceNumberForAllocation", form: formMap, role: roleByOrdinal},
+		value("deleted", 0, roleNumber), value("strictAffinity", 0, roleNumber)),
+}, column[blocks.Block]{
+	json: (*Decoder).block, compare: blocks.CompareBlocks,
+	in: func(s *blocks.Snapshot) *[]blocks.Block { return &s.Blocks },
+})
+
+// maxOrdinals is the most addresses that a block may record. Calico's largest
+// block (an IPv4 /20, an IPv6 /116) has 4,096.
+const maxOrdinals = 65536
+
+// block reads an IPAMBlock. Fields are those of libcalico-go
+// lib/apis/v3/ipam_block.go, which both API groups share, and affinityClaimTime
+// (v3.32) and releasedAt (v3.34) of newer ones.
+//
+// What contradicts itself, such as an allocation that points to no attributes,
+// is read as it stands. Only what no [blocks.Block] can hold is a gap: a CIDR
+// that is none, values of a wrong type, too many ordinals.
+func (d *Decoder) block(r *JSONReader) (b blocks.Block, ok bool) {
+	var (
+		hasCIDR, cidrOK         bool
+		hasAffinity, affinityOK bool
+		hasSpec                 bool
+	)
+	found := r.Object(func(key []byte) {
+		switch string(key) {
+		case "metadata":
+			d.meta(r, &b.Meta, metaHooks{})
+		case "spec":
+			hasSpec = r.Object(func(key []byte) {
+				switch string(key) {
+				case "cidr":
+					if hasCIDR = !r.Null(); hasCIDR {
+						b.CIDR, cidrOK = d.cidr(r)
+					}
+				case "affinity":
+					hasAffinity = true
+					b.Owner, affinityOK = d.blockOwner(r)
+				default:
+					d.blockField(r, &b, key)
+				}
+			})
+		}
+	})
+	if r.err != nil {
+		return b, false
+	}
+	if found && !hasCIDR {
+		r.faultAt("spec.cidr", "is missing")
+	}
+	checkName(r, &b.Meta)
+	if len(r.Faults) == 0 {
+		return b, true
+	}
+	g := d.gap(&b.Meta, r.Faults[0])
+	if g.Prefix = b.CIDR; !cidrOK {
+		g.Prefix = prefixFromName(b.Name)
+	}
+	// An absent affinity is known, too: nobody owns the block.
+	if g.OwnerKnown = hasSpec && (affinityOK || !hasAffinity); g.OwnerKnown {
+		g.Owner = b.Owner
+	}
+	return b, false
+}
+
+// blockOwner reads a block's affinity. It is known if it is a string, or absent.
+func (d *Decoder) blockOwner(r *JSONReader) (owner blocks.Owner, known bool) {
+	if r.Null() {
+		return blocks.Owner{}, true
+	}
+	s, ok := r.str()
+	if !ok {
+		return blocks.Owner{}, false
+	}
+	return d.owner(s), true
+}
+
+// owner is blocks.ParseOwner with a shared name.
+func (d *Decoder) owner(affinity []byte) blocks.Owner {
+	o := blocks.ParseOwner(d.str(affinity))
+	if o.Kind == blocks.HostOwner || o.Kind == blocks.VirtualOwner {
+		o.Name = d.str([]byte(o.Name))
+	}
+	return o
+}
+
+func (d *Decoder) blockField(r *JSONReader, b *blocks.Block, key []byte) {
+	switch string(key) {
+	case "affinityClaimTime":
+		b.Claimed = d.seenTime(r)
+	case "allocations":
+		b.Ordinals = ordinals(r, b.Ordinals[:0])
+	case "unallocated":
+		b.Unallocated = b.Unallocated[:0]
+		r.Array(func(i int) {
+			if i == maxOrdinals {
+				tooLong(r)
+			}
+			if n, ok := r.Int32(); ok && i < maxOrdinals {
+				b.Unallocated = append(b.Unallocated, n)
+			}
+		})
+	case "attributes":
+		b.Attributes = b.Attributes[:0]
+		r.Array(func(i int) {
+			if i == maxOrdinals {
+				tooLong(r)
+			}
+			if i < maxOrdinals {
+				b.Attributes = append(b.Attributes, d.attributes(r))
+			}
+		})
+		b.Attributes = slices.Clip(b.Attributes)
+	case "sequenceNumber":
+		b.Sequence, _ = r.uint()
+	case "sequenceNumberForAllocation":
+		b.OrdinalSequences = ordinalSequences(r)
+	case "deleted":
+		b.SoftDeleted, _ = r.Boolean()
+	case "strictAffinity":
+		b.DeprecatedStrict, _ = r.Boolean()
+	}
+}
+
+func tooLong(r *JSONReader) {
+	r.Fault("has more than " + strconv.Itoa(maxOrdinals) + " entries")
+}
+
+// ordinals reads a block's allocations: an index into the attributes for each
+// address, or null. An index that no block can have (a negative one would read
+// as free, a huge one does not fit) is kept as the largest, which attributes do
+// not have either.
+func ordinals(r *JSONReader, out []int32) []int32 {
+	if out == nil {
+		out = make([]int32, 0, 64)
+	}
+	r.Array(func(i int) {
+		switch {
+		case i == maxOrdinals:
+			tooLong(r)
+		case i > maxOrdinals:
+		case r.Null():
+			out = append(out, blocks.Free)
+		default:
+			if n, ok := r.Int32(); ok {
+				if n < 0 {
+					n = math.MaxInt32
+				}
+				out = append(out, n)
+			}
+		}
+	})
+	return slices.Clip(out)
+}
+
+// ordinalSequences reads sequence numbers by ordinal, which stand as text
+// because they are the keys of a JSON object.
+func ordinalSequences(r *JSONReader) []blocks.OrdinalSequence {
+	var out []blocks.OrdinalSequence
+	r.Object(func(key []byte) {
+		ordinal, err := strconv.ParseInt(string(key), 10, 32)
+		if err != nil {
+			r.Fault("is keyed by " + strconv.Quote(Clip(key)) + ", not by an ordinal")
+			return
+		}
+		if n, ok := r.uint(); ok && len(out) < maxOrdinals {
+			out = append(out, blocks.OrdinalSequence{Ordinal: int32(ordinal), Sequence: n})
+		}
+	})
+	slices.SortStableFunc(out, func(a, b blocks.OrdinalSequence) int { return cmp.Compare(a.Ordinal, b.Ordinal) })
+	return out
+}

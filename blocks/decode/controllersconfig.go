@@ -1,0 +1,50 @@
+package decode
+
+import (
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var controllersConfigs = describe(Kind{
+	Resource: blocks.ControllerConfig, Names: []string{"KubeControllersConfiguration"}, Optional: true,
+	keeps: calicoObject(roleDefault,
+		object("controllers", 0, object("node", 0, value("leakGracePeriod", 0, roleDuration)))),
+}, column[blocks.ControllersConfig]{
+	json: (*Decoder).controllersConfig,
+	put:  func(s *blocks.Snapshot, c blocks.ControllersConfig) { s.Controllers = c },
+})
+
+func (d *Decoder) controllersConfig(r *JSONReader) (blocks.ControllersConfig, bool) {
+	c := blocks.ControllersConfig{Present: true}
+	ok := d.config(r, &c.Meta, func(key []byte) {
+		if string(key) != "controllers" {
+			return
+		}
+		r.Object(func(key []byte) {
+			if string(key) != "node" {
+				return
+			}
+			c.NodeController = r.Object(func(key []byte) {
+				if string(key) == "leakGracePeriod" {
+					c.LeakGrace, c.LeakGraceSet = duration(r)
+				}
+			})
+		})
+	})
+	return c, ok
+}
+
+// duration reads a duration such as "15m0s".
+func duration(r *JSONReader) (time.Duration, bool) {
+	s, ok := r.str()
+	if !ok {
+		return 0, false
+	}
+	v, err := time.ParseDuration(string(s))
+	if err != nil {
+		r.Fault(NotA("duration", s))
+		return 0, false
+	}
+	return v, true
+}

@@ -1,0 +1,246 @@
+package decode
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// A decoder turns objects of one kind into records. It may be used by one
+// goroutine at a time; strings may be shared with other decoders.
+type Decoder struct {
+	Out     *Objects
+	Strings *SharedStrings
+	// Native is true for objects of the projectcalico.org/v3 group.
+	Native bool
+	// Source is the file that the objects stand in, for gaps.
+	Source string
+	// Newest is where the newest time met in an object is kept; nil if nobody
+	// asks for it.
+	Newest *time.Time
+	// kept is what is kept of the object at hand, if it came as protobuf.
+	kept []byte
+}
+
+// SharedStrings is an interner that several decoders use at once.
+type SharedStrings struct {
+	mu sync.Mutex
+	in blocks.Interner
+}
+
+func (s *SharedStrings) Bytes(b []byte) string {
+	if len(b) == 0 {
+		return ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.in.Bytes(b)
+}
+
+// Len is how many strings are shared.
+func (s *SharedStrings) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.in.Len()
+}
+
+func (d *Decoder) str(b []byte) string { return d.Strings.Bytes(b) }
+
+// text reads a string and shares it; "" if there is none.
+func (d *Decoder) text(r *JSONReader) string {
+	b, _ := r.str()
+	return d.str(b)
+}
+
+// saw takes note of a time in an object.
+func (d *Decoder) saw(t time.Time) {
+	if d.Newest != nil && t.After(*d.Newest) {
+		*d.Newest = t
+	}
+}
+
+// noName stands for the name of an object that has none, which a gap must not
+// lack: a gap without a name concerns all objects of its kind.
+const noName = "(no name)"
+
+// gap records that the object at hand could not be understood whole.
+func (d *Decoder) gap(m *blocks.Meta, f fault) *blocks.Gap {
+	d.Out.Gaps = append(d.Out.Gaps, blocks.Gap{
+		Resource: d.Out.Kind.Resource, Name: cmp.Or(m.Name, noName), Field: f.Field, Source: d.Source, Reason: f.Reason,
+	})
+	return &d.Out.Gaps[len(d.Out.Gaps)-1]
+}
+
+// gapPerFault records every fault of an object that is kept in spite of them.
+func (d *Decoder) gapPerFault(name string, faults []fault) {
+	for _, f := range faults {
+		d.gap(&blocks.Meta{Name: name}, f)
+	}
+}
+
+// checkName is a fault if the object has no name.
+func checkName(r *JSONReader, m *blocks.Meta) {
+	if m.Name == "" {
+		r.faultAt("metadata.name", "is missing")
+	}
+}
+
+// object reads an object: its metadata, and the members of its spec and status with
+// functions that are nil where nothing of them is wanted. It returns whether there is
+// an object at all.
+func (d *Decoder) object(r *JSONReader, m *blocks.Meta, hooks metaHooks, spec, status func(key []byte)) (found bool) {
+	return r.Object(func(key []byte) {
+		switch string(key) {
+		case "metadata":
+			d.meta(r, m, hooks)
+		case "spec":
+			if spec != nil {
+				r.Object(spec)
+			}
+		case "status":
+			if status != nil {
+				r.Object(status)
+			}
+		}
+	})
+}
+
+// whole reports whether the object that was read is to be kept. One that is not is a
+// gap: it has a fault other than in an entry of the list or map that partial names.
+// Faults in those are gaps of their own.
+func (d *Decoder) whole(r *JSONReader, m *blocks.Meta, partial string) bool {
+	if r.err != nil {
+		return false
+	}
+	checkName(r, m)
+	if f, ok := faultOutside(r.Faults, partial); ok {
+		d.gap(m, f)
+		return false
+	}
+	d.gapPerFault(m.Name, r.Faults)
+	return true
+}
+
+// named reports whether an object has a name, without which nothing of it is kept.
+func (d *Decoder) named(r *JSONReader, m *blocks.Meta, found bool) bool {
+	if r.err != nil {
+		return false
+	}
+	if found {
+		checkName(r, m)
+	}
+	if m.Name != "" {
+		return true
+	}
+	d.gap(m, firstFault(r))
+	return false
+}
+
+// firstFault returns the first fault of an object that could not be read at all.
+func firstFault(r *JSONReader) fault {
+	if len(r.Faults) == 0 {
+		return fault{Reason: "is null, not an object"}
+	}
+	return r.Faults[0]
+}
+
+// faultOutside returns the first fault that does not merely concern an entry of
+// the given list or map.
+func faultOutside(faults []fault, list string) (fault, bool) {
+	for _, f := range faults {
+		rest, inside := strings.CutPrefix(f.Field, list)
+		if !inside || list == "" || rest == "" || rest[0] != '[' && rest[0] != '.' {
+			return f, true
+		}
+	}
+	return fault{}, false
+}
+
+// cidr reads a CIDR as Calico does, that is with net.ParseCIDR: host bits are
+// masked, and an IPv4 network mapped into IPv6 counts as IPv4.
+func (d *Decoder) cidr(r *JSONReader) (netip.Prefix, bool) {
+	s, ok := r.str()
+	if !ok {
+		return netip.Prefix{}, false
+	}
+	p, ok := parseCIDR(string(s))
+	if !ok {
+		r.Fault(NotA("CIDR", s))
+	}
+	return p, ok
+}
+
+// NotA says that a text is not what it should be.
+func NotA[T string | []byte](what string, s T) string {
+	article := "a"
+	if strings.ContainsRune("aAeio", rune(what[0])) {
+		article = "an"
+	}
+	if len(s) == 0 {
+		return "is empty, not " + article + " " + what
+	}
+	return fmt.Sprintf("%q is not %s %s", Clip(s), article, what)
+}
+
+func parseCIDR(s string) (netip.Prefix, bool) {
+	p, ok := ParseNetwork(s)
+	return p.Masked(), ok
+}
+
+// ParseNetwork reads a CIDR and keeps the host bits.
+func ParseNetwork(s string) (netip.Prefix, bool) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		// What net.ParseCIDR takes beyond that, such as "10.0.0.0/08".
+		ip, network, err := net.ParseCIDR(s)
+		if err != nil {
+			return netip.Prefix{}, false
+		}
+		a, _ := netip.AddrFromSlice(ip)
+		bits, _ := network.Mask.Size()
+		if a.Is4In6() && len(network.Mask) == net.IPv4len {
+			a = a.Unmap()
+		}
+		p = netip.PrefixFrom(a, bits)
+	}
+	if a := p.Addr(); a.Is4In6() && p.Bits() >= 96 {
+		p = netip.PrefixFrom(a.Unmap(), p.Bits()-96)
+	}
+	return p, p.IsValid()
+}
+
+// ParseAddr reads an address, with or without a prefix length.
+func ParseAddr(s string) (netip.Addr, bool) {
+	if strings.Contains(s, "/") {
+		p, ok := ParseNetwork(s)
+		return p.Addr(), ok
+	}
+	a, err := netip.ParseAddr(s)
+	if err != nil || a.Zone() != "" {
+		return netip.Addr{}, false
+	}
+	return a.Unmap(), true
+}
+
+// prefixFromName reads the CIDR out of the name of a block ("10-64-75-0-26") or
+// the end of an affinity's, the reverse of libcalico-go names/utils.go,
+// CIDRToName. The zero Prefix means that there is none.
+func prefixFromName(name string) blocks.Prefix {
+	cut := strings.LastIndexByte(name, '-')
+	if cut < 0 {
+		return blocks.Prefix{}
+	}
+	addr, bits := name[:cut], name[cut:]
+	sep := ":"
+	if strings.Count(addr, "-") == 3 && !strings.Contains(addr, "--") {
+		sep = "."
+	}
+	p, _ := parseCIDR(strings.ReplaceAll(addr, "-", sep) + "/" + bits[1:])
+	return p
+}

@@ -1,0 +1,304 @@
+package decode
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/netip"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+func metaTime(s string) metav1.Time { return metav1.NewTime(at(s)) }
+
+// bothWays decodes objects of Kubernetes as the API server sends them, in
+// protobuf, and as kubectl prints them, in JSON, and checks that both give the
+// same.
+func bothWays(t *testing.T, k *Kind, list runtime.Object) *Objects {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	codec := serializer.NewCodecFactory(scheme).CodecForVersions(
+		protobuf.NewSerializer(scheme, scheme), nil, corev1.SchemeGroupVersion, nil)
+	var wire bytes.Buffer
+	if err := codec.Encode(list, &wire); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(body []byte, mime string) *Objects {
+		out, m, err := readPage(k, body)
+		if err != nil {
+			t.Fatalf("%s: %v", mime, err)
+		}
+		if m.Next != "more" || m.Remaining != 7 {
+			t.Errorf("%s: list metadata %+v", mime, m)
+		}
+		return out
+	}
+	fromWire, fromText := read(wire.Bytes(), protobufType), read(text, "application/json")
+	diff(t, "protobuf against JSON: gaps", fromText.Gaps, fromWire.Gaps)
+	diff(t, "protobuf against JSON", NewSnapshot(fromText), NewSnapshot(fromWire))
+	return fromWire
+}
+
+func more() metav1.ListMeta {
+	n := int64(7)
+	return metav1.ListMeta{Continue: "more", RemainingItemCount: &n}
+}
+
+func TestPods(t *testing.T) {
+	deletion, start := metaTime("2025-11-20T11:00:00Z"), metaTime("2025-11-20T09:00:05Z")
+	list := &corev1.PodList{
+		TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, ListMeta: more(),
+		Items: []corev1.Pod{{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "cart-1", Namespace: "shop", UID: "u", ResourceVersion: "9", CreationTimestamp: metaTime("2025-11-20T09:00:00Z"),
+				Labels: map[string]string{"app": "cart", "vm.kubevirt.io/name": "db-shortened"},
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "cart"},
+					{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachineInstance", Name: "db"}},
+				Annotations: map[string]string{
+					"cni.projectcalico.org/podIP": "10.0.0.5/32", "cni.projectcalico.org/podIPs": "10.0.0.5/32,fd00::5/128",
+					"cni.projectcalico.org/containerID": "c1", "cni.projectcalico.org/ipv4pools": `["pool-a", "10.1.0.0/16"]`,
+					"k8s.v1.cni.cncf.io/network-status": `[{"name": "k8s-pod-network", "ips": ["10.0.0.5"], "default": true},
+						{"name": "shop/storage", "interface": "net1", "ips": ["10.9.0.7/24", "fd09::7"]}]`,
+					"other": "x",
+				},
+				ManagedFields: []metav1.ManagedFieldsEntry{{Time: &start}},
+			},
+			Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning, HostIP: "172.16.0.1", PodIP: "10.0.0.5", StartTime: &start,
+				PodIPs: []corev1.PodIP{{IP: "10.0.0.5"}, {IP: "fd00::5"}}},
+		}, {
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "cart-2", Namespace: "shop", DeletionTimestamp: &deletion,
+				Annotations: map[string]string{"cni.projectcalico.org/podIP": "", "cni.projectcalico.org/podIPs": "",
+					"k8s.v1.cni.cncf.io/networks-status": `[{"name": "net1", "ips": ["::ffff:10.9.0.8"]}]`},
+				Labels: map[string]string{"vm.kubevirt.io/name": "web"},
+			},
+			Spec:   corev1.PodSpec{NodeName: "n1"},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "::ffff:10.0.0.6"},
+		}, {
+			ObjectMeta: metav1.ObjectMeta{Name: "proxy", Namespace: "kube-system"},
+			Spec:       corev1.PodSpec{NodeName: "n1", HostNetwork: true},
+			Status:     corev1.PodStatus{Phase: corev1.PodPending},
+		}},
+	}
+	p := bothWays(t, KindOf(blocks.Pods), list)
+	noGaps(t, p)
+	diff(t, "pods", []blocks.Workload{{
+		Meta:      blocks.Meta{Name: "cart-1", UID: "u", ResourceVersion: "9", Created: at("2025-11-20T09:00:00Z")},
+		Namespace: "shop", Node: "n1", Phase: "Running", ContainerID: "c1",
+		StatusIPs:     []netip.Addr{addr("10.0.0.5"), addr("fd00::5")},
+		AnnotationIPs: []netip.Addr{addr("10.0.0.5"), addr("fd00::5")},
+		NetworkIPs:    []netip.Addr{addr("10.0.0.5"), addr("10.9.0.7"), addr("fd09::7")}, VM: "db",
+		PoolsV4: []string{"pool-a", "10.1.0.0/16"}, Started: at("2025-11-20T09:00:05Z"),
+	}, {
+		Meta:      blocks.Meta{Name: "cart-2", Deleting: at("2025-11-20T11:00:00Z")},
+		Namespace: "shop", Node: "n1", Phase: "Running", NetworkRemoved: true, StatusIPs: []netip.Addr{addr("10.0.0.6")},
+		NetworkIPs: []netip.Addr{addr("10.9.0.8")}, VM: "web",
+	}, {
+		Meta: blocks.Meta{Name: "proxy"}, Namespace: "kube-system", Node: "n1", Phase: "Pending", HostNetwork: true,
+	}}, all[blocks.Workload](p))
+}
+
+func TestPodGaps(t *testing.T) {
+	list := &corev1.PodList{
+		TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, ListMeta: more(),
+		Items: []corev1.Pod{{
+			ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", Annotations: map[string]string{
+				"cni.projectcalico.org/podIP": "ten", "cni.projectcalico.org/ipv4pools": "pool-a", "cni.projectcalico.org/ipv6pools": "",
+			}},
+			Status: corev1.PodStatus{PodIP: "bad", PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "worse"}}},
+		}},
+	}
+	p := bothWays(t, KindOf(blocks.Pods), list)
+	diff(t, "pods", []blocks.Workload{{Meta: blocks.Meta{Name: "p"}, Namespace: "ns", StatusIPs: []netip.Addr{addr("10.0.0.1")},
+		Unreadable: "metadata.annotations[cni.projectcalico.org/podIP]"}}, all[blocks.Workload](p))
+	diff(t, "gaps", []blocks.Gap{
+		{Resource: blocks.Pods, Name: "ns/p", Field: "metadata.annotations[cni.projectcalico.org/ipv4pools]",
+			Reason: `"pool-a" is not a JSON list of pools`, Held: true},
+		{Resource: blocks.Pods, Name: "ns/p", Field: "metadata.annotations[cni.projectcalico.org/podIP]", Reason: `"ten" is not an address`, Held: true},
+		{Resource: blocks.Pods, Name: "ns/p", Field: "status.podIPs[1].ip", Reason: `"worse" is not an address`, Held: true},
+		{Resource: blocks.Pods, Name: "ns/p", Field: "status.podIP", Reason: `"bad" is not an address`, Held: true},
+	}, p.Gaps)
+}
+
+func TestNodes(t *testing.T) {
+	beat := metaTime("2025-11-20T10:00:00Z")
+	list := &corev1.NodeList{
+		TypeMeta: metav1.TypeMeta{Kind: "NodeList", APIVersion: "v1"}, ListMeta: more(),
+		Items: []corev1.Node{{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "n1", UID: "u", ResourceVersion: "5", CreationTimestamp: metaTime("2025-11-01T00:00:00Z"),
+				ManagedFields: []metav1.ManagedFieldsEntry{{Time: &beat}, {}},
+				Labels:        map[string]string{"kubernetes.io/os": "linux", "zone": "a"},
+				Annotations: map[string]string{
+					"projectcalico.org/IPv4Address": "172.16.0.1/24", "projectcalico.org/IPv6Address": "fd01::1/64",
+					"projectcalico.org/IPv4IPIPTunnelAddr": "10.0.0.1", "projectcalico.org/IPv4VXLANTunnelAddr": "10.0.0.2",
+					"projectcalico.org/IPv6VXLANTunnelAddr": "fd00::2", "projectcalico.org/IPv4WireguardInterfaceAddr": "10.0.0.3",
+					"projectcalico.org/IPv6WireguardInterfaceAddr": "fd00::3", "projectcalico.org/ASNumber": "1.1",
+					"projectcalico.org/RouteReflectorClusterID": "10.9.9.9",
+					"projectcalico.org/labels":                  `{"rack": "r1", "zone": "shadowed"}`,
+				},
+			},
+			Spec: corev1.NodeSpec{Unschedulable: true, Taints: []corev1.Taint{
+				{Key: "node.kubernetes.io/unschedulable", Effect: corev1.TaintEffectNoSchedule},
+				{Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule},
+				{Key: "node.kubernetes.io/out-of-service", Value: "nodeshutdown", Effect: corev1.TaintEffectPreferNoSchedule},
+				{Key: "dedicated", Value: "db", Effect: corev1.TaintEffectNoExecute}}},
+			Status: corev1.NodeStatus{
+				Allocatable: corev1.ResourceList{"pods": resource.MustParse("110"), "cpu": resource.MustParse("4")},
+				Conditions: []corev1.NodeCondition{{Type: "Ready", Status: "True", LastHeartbeatTime: beat},
+					{Type: "DiskPressure", Status: "False"}}},
+		}, {
+			ObjectMeta: metav1.ObjectMeta{Name: "win"},
+			Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "windows"},
+				Allocatable: corev1.ResourceList{"pods": resource.MustParse("1k")},
+				Conditions:  []corev1.NodeCondition{{Type: "Ready", Status: "Unknown"}}},
+		}},
+	}
+	p := bothWays(t, KindOf(blocks.Nodes), list)
+	noGaps(t, p)
+	diff(t, "nodes", []blocks.Node{{
+		Meta: blocks.Meta{Name: "n1", UID: "u", ResourceVersion: "5", Created: at("2025-11-01T00:00:00Z"),
+			Written: at("2025-11-20T10:00:00Z")},
+		Labels:        map[string]string{"kubernetes.io/os": "linux", "zone": "a", "rack": "r1"},
+		Unschedulable: true, Taints: []string{"dedicated", "node.kubernetes.io/unschedulable"}, AllocatablePods: 110, OutOfService: true,
+		Tunnels: []blocks.Tunnel{{Type: blocks.TypeIPIP, Addr: addr("10.0.0.1")}, {Type: blocks.TypeVXLAN, Addr: addr("10.0.0.2")},
+			{Type: blocks.TypeWireguard, Addr: addr("10.0.0.3")}, {Type: blocks.TypeVXLANv6, Addr: addr("fd00::2")},
+			{Type: blocks.TypeWireguardV6, Addr: addr("fd00::3")}},
+		Ready: true, Addresses: []blocks.Prefix{prefix("172.16.0.1/24"), prefix("fd01::1/64")},
+		ASNumber: 65537, RouteReflectorID: "10.9.9.9",
+	}, {
+		Meta: blocks.Meta{Name: "win"}, Windows: true, NotReady: true, AllocatablePods: 1000,
+	}}, all[blocks.Node](p))
+}
+
+func TestNodeGaps(t *testing.T) {
+	list := &corev1.NodeList{
+		TypeMeta: metav1.TypeMeta{Kind: "NodeList", APIVersion: "v1"}, ListMeta: more(),
+		Items: []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{
+			"projectcalico.org/IPv4IPIPTunnelAddr": "tunnel", "projectcalico.org/ASNumber": "many",
+			"projectcalico.org/IPv4Address": "here", "projectcalico.org/IPv6Address": "", "projectcalico.org/labels": "[]",
+		}}}},
+	}
+	p := bothWays(t, KindOf(blocks.Nodes), list)
+	diff(t, "nodes", []blocks.Node{{Meta: blocks.Meta{Name: "n"}}}, all[blocks.Node](p))
+	var got []string
+	for _, g := range p.Gaps {
+		got = append(got, g.String())
+	}
+	diff(t, "gaps", []string{
+		`nodes "n" metadata.annotations[projectcalico.org/ASNumber]: "many" is not an AS number`,
+		`nodes "n" metadata.annotations[projectcalico.org/IPv4Address]: "here" is not a CIDR`,
+		`nodes "n" metadata.annotations[projectcalico.org/IPv4IPIPTunnelAddr]: "tunnel" is not an address`,
+		`nodes "n" metadata.annotations[projectcalico.org/labels]: is not a JSON object of texts`,
+	}, got)
+}
+
+func TestNamespaces(t *testing.T) {
+	list := &corev1.NamespaceList{
+		TypeMeta: metav1.TypeMeta{Kind: "NamespaceList", APIVersion: "v1"}, ListMeta: more(),
+		Items: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{
+			Name: "shop", Labels: map[string]string{"team": "b"},
+			Annotations: map[string]string{"cni.projectcalico.org/ipv4pools": `["a"]`, "cni.projectcalico.org/ipv6pools": `["b"]`},
+		}}},
+	}
+	p := bothWays(t, KindOf(blocks.Namespaces), list)
+	noGaps(t, p)
+	diff(t, "namespaces", []blocks.Namespace{{Meta: blocks.Meta{Name: "shop"}, Labels: map[string]string{"team": "b"},
+		PoolsV4: []string{"a"}, PoolsV6: []string{"b"}}}, all[blocks.Namespace](p))
+}
+
+// A message that is cut off is an error, and never a shorter list.
+func TestProtobufCutOff(t *testing.T) {
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}, Status: corev1.PodStatus{PodIP: "10.0.0.1"}}
+	raw, err := (&corev1.PodList{Items: []corev1.Pod{pod, pod}}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := protowire.AppendBytes([]byte("k8s\x00\x12"), raw)
+	for n := range body {
+		if _, _, err := readPage(KindOf(blocks.Pods), body[:n]); err == nil {
+			t.Fatalf("no error for the first %d of %d bytes", n, len(body))
+		}
+	}
+	if out, _, err := readPage(KindOf(blocks.Pods), body); err != nil || out.Len() != 2 {
+		t.Fatalf("whole body: %d pods, %v", out.Len(), err)
+	}
+}
+
+// An answer that is no list, such as a proxy's log-in page, must not pass for an
+// empty one.
+func TestAnswerThatIsNoList(t *testing.T) {
+	for _, body := range []string{
+		`{}`, `{"kind": "Status"}`, `{"kind": "IPPoolList"}`, `{"items": []}`, `<html>`, ``, `{"kind":"IPPoolList","items":[{}`,
+	} {
+		if _, _, err := readPage(KindOf(blocks.Pools), []byte(body)); err == nil {
+			t.Errorf("no error for %q", body)
+		}
+	}
+	for _, body := range [][]byte{nil, []byte("k8s\x00"), []byte("<html>")} {
+		if _, _, err := readPage(KindOf(blocks.Pods), body); err == nil {
+			t.Errorf("no error for protobuf %q", body)
+		}
+	}
+
+}
+
+// readPage decodes a page of a list.
+func readPage(k *Kind, body []byte) (*Objects, ListMeta, error) {
+	d := &Decoder{Out: NewObjects(k), Strings: &SharedStrings{}}
+	m, err := d.Page(body, func([]byte, bool) {})
+	return d.Out, m, err
+}
+
+// TestVirtualMachineMetadata: the metadata that the API server sends in protobuf give
+// the same as those in JSON, and as whole objects.
+func TestVirtualMachineMetadata(t *testing.T) {
+	created := metaTime("2026-01-01T00:00:00Z")
+	item := func(name string, owners ...metav1.OwnerReference) metav1.PartialObjectMetadata {
+		return metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: "meta.k8s.io/v1"},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: "u", ResourceVersion: "7", CreationTimestamp: created,
+				OwnerReferences: owners, ManagedFields: []metav1.ManagedFieldsEntry{{Time: &created}}, Labels: map[string]string{"a": "b"}}}
+	}
+	list := &metav1.PartialObjectMetadataList{
+		TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadataList", APIVersion: "meta.k8s.io/v1"}, ListMeta: more(),
+		Items: []metav1.PartialObjectMetadata{
+			item("db", metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "db"}),
+			item("alone"), item("pooled", metav1.OwnerReference{APIVersion: "acme.example/v1", Kind: "VirtualMachine", Name: "x"}),
+		},
+	}
+	wire, err := list.Marshal()
+	must(t, err)
+	text, err := json.Marshal(list)
+	must(t, err)
+	for _, res := range VMKinds {
+		want := []blocks.VirtualMachine{}
+		for i, name := range []string{"db", "alone", "pooled"} {
+			want = append(want, blocks.VirtualMachine{Namespace: "shop", OfVM: i == 0 && res == blocks.VMInstances,
+				Meta: blocks.Meta{Name: name, UID: "u", ResourceVersion: "7", Created: created.Time}})
+		}
+		for mime, body := range map[string][]byte{protobufType: protowire.AppendBytes([]byte("k8s\x00\x12"), wire), "application/json": text} {
+			out, m, err := readPage(KindOf(res), body)
+			must(t, err)
+			if m.Next != "more" || out.Len() != 3 || len(out.Gaps) > 0 {
+				t.Errorf("%s: %+v, %d objects, gaps %v", mime, m, out.Len(), out.Gaps)
+			}
+			diff(t, mime, want, all[blocks.VirtualMachine](out))
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package decode
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// equal compares records; nil and empty slices are the same.
+var equal = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty()}
+
+// decodeOne runs one object through a decoder.
+func decodeOne(t *testing.T, k *Kind, object string) *Objects {
+	t.Helper()
+	p := NewObjects(k)
+	var newest time.Time
+	d := &Decoder{Out: p, Strings: &SharedStrings{}, Newest: &newest}
+	r := NewJSONReader([]byte(object))
+	r.Begin()
+	k.JSON(d, r)
+	if r.err != nil {
+		t.Fatalf("the object is no JSON: %v", r.err)
+	}
+	return p
+}
+
+// all returns the records of a kind.
+func all[T any, P record[T]](o *Objects) []T { return o.records.(*list[T, P]).all }
+
+// objectsOf returns records as objects.
+func objectsOf[T any, P record[T]](k *Kind, all ...T) *Objects {
+	o := NewObjects(k)
+	for _, one := range all {
+		add[T, P](o, one)
+	}
+	return o
+}
+
+// oneGap returns the only gap of some objects, which must hold nothing else.
+func oneGap(t *testing.T, p *Objects) blocks.Gap {
+	t.Helper()
+	if len(p.Gaps) != 1 {
+		t.Fatalf("got gaps %v, want one", p.Gaps)
+	}
+	return p.Gaps[0]
+}
+
+// noGaps fails the test if something could not be understood.
+func noGaps(t *testing.T, p *Objects) {
+	t.Helper()
+	if len(p.Gaps) != 0 {
+		t.Fatalf("got gaps %v, want none", p.Gaps)
+	}
+}
+
+func diff(t *testing.T, what string, want, got any) {
+	t.Helper()
+	if d := cmp.Diff(want, got, equal); d != "" {
+		t.Errorf("%s (-want +got):\n%s", what, d)
+	}
+}
+
+func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
+
+func at(s string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+func repeat(s string, n int, sep string) string {
+	return strings.TrimSuffix(strings.Repeat(s+sep, n), sep)
+}

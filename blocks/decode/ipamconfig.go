@@ -1,0 +1,41 @@
+package decode
+
+import (
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var ipamConfigs = describe(Kind{
+	Resource: blocks.IPAMConfigs, Names: []string{"IPAMConfig", "IPAMConfiguration"}, nativePlural: "ipamconfigurations",
+	keeps: calicoObject(roleDefault,
+		value("strictAffinity", 0, roleNumber), value("autoAllocateBlocks", 0, roleNumber), value("maxBlocksPerHost", 0, roleNumber),
+		value("ipCooldownSeconds", 0, roleNumber)),
+}, column[blocks.IPAMConfig]{
+	json: (*Decoder).ipamConfig,
+	put:  func(s *blocks.Snapshot, c blocks.IPAMConfig) { s.IPAM = c }, otherwise: blocks.DefaultIPAMConfig(),
+})
+
+// ipamConfig reads Calico's IPAM configuration: an IPAMConfig of the older API
+// group, or an IPAMConfiguration of the newer, whose API server fills in
+// autoAllocateBlocks where it is absent.
+func (d *Decoder) ipamConfig(r *JSONReader) (blocks.IPAMConfig, bool) {
+	c := blocks.IPAMConfig{Present: true, AutoAllocateBlocks: d.Native}
+	ok := d.config(r, &c.Meta, func(key []byte) {
+		switch string(key) {
+		case "strictAffinity":
+			c.StrictAffinity, _ = r.Boolean()
+		case "autoAllocateBlocks":
+			if !r.Null() {
+				c.AutoAllocateBlocks, _ = r.Boolean()
+			}
+		case "maxBlocksPerHost":
+			n, _ := r.Int32()
+			c.MaxBlocksPerHost = int(n)
+		case "ipCooldownSeconds":
+			n, _ := r.Int32()
+			c.Cooldown = time.Duration(n) * time.Second
+		}
+	})
+	return c, ok
+}

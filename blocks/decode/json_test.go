@@ -1,0 +1,118 @@
+package decode
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestJSONReaderNamesTheField(t *testing.T) {
+	const text = `{"spec": {"cidr": 5, "list": ["a", 7, {"x": true}], "map": {"10.0.0.0/8": "many"}}, "rest": [1, 2]}`
+	r := NewJSONReader([]byte(text))
+	r.Object(func(key []byte) {
+		if string(key) != "spec" {
+			return
+		}
+		r.Object(func(key []byte) {
+			switch string(key) {
+			case "cidr":
+				r.str()
+			case "list":
+				r.Array(func(int) { r.str() })
+			case "map":
+				r.Object(func([]byte) { r.Int() })
+			}
+		})
+	})
+	if r.err != nil || !r.atEnd() {
+		t.Fatalf("err %v, at end %t", r.err, r.atEnd())
+	}
+	want := []fault{
+		{"spec.cidr", "is a number, not a string"},
+		{"spec.list[1]", "is a number, not a string"},
+		{"spec.list[2]", "is an object, not a string"},
+		{"spec.map[10.0.0.0/8]", "is a string, not an integer"},
+	}
+	if len(r.Faults) != len(want) {
+		t.Fatalf("got %v, want %v", r.Faults, want)
+	}
+	for i, f := range r.Faults {
+		if f != want[i] {
+			t.Errorf("fault %d: got %v, want %v", i, f, want[i])
+		}
+	}
+}
+
+func TestJSONReaderKeepsDigits(t *testing.T) {
+	for text, want := range map[string]uint64{
+		"18446744073709551615": 1<<64 - 1,
+		"1763632800123456789":  1763632800123456789,
+		"0":                    0,
+	} {
+		r := NewJSONReader([]byte(text))
+		if got, ok := r.uint(); !ok || got != want || len(r.Faults) > 0 {
+			t.Errorf("%s: got %d, %t, faults %v", text, got, ok, r.Faults)
+		}
+	}
+	for text, reason := range map[string]string{
+		"18446744073709551616": "is 18446744073709551616, not an integer from 0 to 2^64-1",
+		"-1":                   "is -1, not an integer from 0 to 2^64-1",
+		"1.5":                  "is 1.5, not an integer",
+		"1e3":                  "is 1e3, not an integer",
+		`"5"`:                  "is a string, not an integer",
+	} {
+		r := NewJSONReader([]byte(text))
+		if _, ok := r.uint(); ok || len(r.Faults) != 1 || r.Faults[0].Reason != reason {
+			t.Errorf("%s: ok %t, faults %v, want %q", text, ok, r.Faults, reason)
+		}
+	}
+}
+
+func TestJSONReaderRejects(t *testing.T) {
+	deep := strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1)
+	for _, text := range []string{
+		"", "{", "[", `{"a"`, `{"a":`, `{"a":1`, `{"a":1,`, `{"a":1,}`, `[1,]`, `[1 2]`, `{"a" 1}`, `{1:2}`,
+		`"abc`, `"\x"`, `"\u12"`, "\"a\nb\"", "tru", "nul", "01", "-", "1.", "1e", "@", "{]", "[}", `{"a":1]`, deep,
+	} {
+		r := NewJSONReader([]byte(text))
+		r.Skip()
+		if r.err == nil && r.atEnd() {
+			t.Errorf("no error for %.40s", text)
+		}
+	}
+}
+
+// FuzzJSON holds the reader against encoding/json: the same texts must count as
+// JSON, and strings must come out the same.
+func FuzzJSON(f *testing.F) {
+	for _, seed := range []string{
+		`{"a": [1, -2.5e+3, true, false, null], "b": {"c": "d\u00e9\ud83d\ude00\n\\"}}`,
+		"\"\xff\xfe\"", `"\ud800"`, `"\ud800\u0041"`, ` [ ] `, `{}`, `"\/\b\f\t\r"`, "[\"é\"]", "0", "-0.0",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r := NewJSONReader(text)
+		r.Skip()
+		ours := r.err == nil && r.atEnd()
+		if want := json.Valid(text); ours != want {
+			// Depth is limited here and (more widely) there.
+			if want && bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) >= maxDepth {
+				return
+			}
+			t.Fatalf("valid: %t, want %t (%v)", ours, want, r.err)
+		}
+		if !ours {
+			return
+		}
+		var want string
+		if json.Unmarshal(text, &want) != nil || bytes.Equal(bytes.TrimSpace(text), []byte("null")) {
+			return
+		}
+		r = NewJSONReader(text)
+		if got, ok := r.str(); !ok || string(got) != want {
+			t.Fatalf("string %q, want %q", got, want)
+		}
+	})
+}

@@ -1,0 +1,108 @@
+package decode
+
+import (
+	"strings"
+)
+
+// A shape says what a saved snapshot keeps of a value. One tree of shapes serves
+// for reducing JSON, for turning protobuf into reduced JSON, and for replacing
+// names, so that the three cannot drift apart. Whatever a decoder reads must
+// stand in its kind's tree; a test holds the two together.
+type shape struct {
+	key string
+	num int // of the protobuf field, for core kinds
+	form
+	parts []*shape // members of an object, or the one shape of a list's elements
+	// whole keeps everything below the value, also what this release does not
+	// know, unless names are replaced. It is meant for the specs of Calico's
+	// objects, which are what a bug report is about.
+	whole bool
+	// wants tells which entries of a map are kept, or which elements of a list, by the
+	// field kind; nil keeps all.
+	wants func(key string) bool
+	// role is what the value means, for replacing names.
+	role role
+	// roles are those of a map's entries by key. Entries without one are left
+	// out when names are replaced; a nil map gives all the shape's own.
+	roles map[string]role
+}
+
+// form is the form of a value.
+type form int
+
+const (
+	formObject     form = iota
+	formList            // of values of one shape
+	formMap             // texts by text
+	formText            // a text, or a number or boolean where JSON has one
+	formBool            // protobuf: a varint
+	formTime            // protobuf: a message of seconds
+	formQuantities      // protobuf: messages of a text, by text
+)
+
+func object(key string, num int, parts ...*shape) *shape {
+	return &shape{key: key, num: num, form: formObject, parts: parts}
+}
+
+func listOf(key string, num int, element *shape) *shape {
+	return &shape{key: key, num: num, form: formList, parts: []*shape{element}}
+}
+
+func value(key string, num int, r role) *shape {
+	return &shape{key: key, num: num, form: formText, role: r}
+}
+
+// metaShape is what is kept of an object's metadata. Whose managedFields are not
+// read has none of them kept.
+func metaShape(name role, managed bool, extra ...*shape) *shape {
+	parts := []*shape{
+		value("name", 1, name),
+		value("namespace", 3, roleNamespace),
+		value("uid", 5, roleUID),
+		value("resourceVersion", 6, roleWord),
+		{key: "creationTimestamp", num: 8, form: formTime, role: roleTime},
+		{key: "deletionTimestamp", num: 9, form: formTime, role: roleTime},
+	}
+	if managed {
+		parts = append(parts, listOf("managedFields", 17, object("", 0,
+			value("manager", 1, roleManager),
+			value("operation", 2, roleWord),
+			value("subresource", 8, roleWord),
+			&shape{key: "time", num: 4, form: formTime, role: roleTime},
+		)))
+	}
+	return object("metadata", 1, append(parts, extra...)...)
+}
+
+// calicoAnnotation tells whether an annotation or label is Calico's own. The copy
+// that Calico keeps of an object's metadata is not wanted: it repeats what others
+// wrote there.
+func calicoAnnotation(key string) bool {
+	domain, name, found := strings.Cut(key, "/")
+	return found && (domain == "projectcalico.org" || strings.HasSuffix(domain, ".projectcalico.org")) && name != "metadata"
+}
+
+// ownersShape keeps owner references to objects of one kind.
+func ownersShape(kind string) *shape {
+	owners := listOf("ownerReferences", 13, object("", 0,
+		value("kind", 1, roleWord), value("name", 3, roleVM), value("apiVersion", 5, roleOwnerVersion)))
+	owners.wants = func(k string) bool { return k == kind }
+	return owners
+}
+
+func annotations(roles map[string]role) *shape {
+	return &shape{key: "annotations", num: 12, form: formMap, wants: calicoAnnotation, roles: roles}
+}
+
+var (
+	allLabels    = &shape{key: "labels", num: 11, form: formMap, role: roleLabel}
+	calicoLabels = &shape{key: "labels", form: formMap, wants: calicoAnnotation, roles: map[string]role{hostnameHashLabel: roleStub}}
+)
+
+// calicoObject is the shape of an object of Calico's with what decoders read of
+// its spec.
+func calicoObject(name role, spec ...*shape) *shape {
+	s := object("spec", 0, spec...)
+	s.whole = true
+	return object("", 0, metaShape(name, true, calicoLabels, annotations(map[string]role{})), s)
+}

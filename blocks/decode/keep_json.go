@@ -1,0 +1,237 @@
+package decode
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"unicode/utf8"
+)
+
+// appendKept appends what a shape keeps of the value at hand to out, as JSON
+// without white space. With names it is written for others to read: see
+// [anonymizer.text].
+//
+// A value that is not of the shape's form is replaced by an empty one of its own
+// form: what decoders say of it stays the same, and nothing else is kept.
+func appendKept(out []byte, r *JSONReader, s *shape, n *Anonymizer) []byte {
+	c := r.Peek()
+	if s.whole && n == nil {
+		return appendRaw(out, r)
+	}
+	switch s.form {
+	case formObject:
+		if c == '{' {
+			return appendObject(out, r, s, n)
+		}
+	case formList:
+		if c == '[' {
+			return appendList(out, r, s, n)
+		}
+	case formMap, formQuantities:
+		if c == '{' {
+			return appendMap(out, r, s, n)
+		}
+	case formText, formBool, formTime:
+		if c != '{' && c != '[' {
+			return appendScalar(out, r, s.role, "", n)
+		}
+	}
+	return appendEmpty(out, r)
+}
+
+func appendObject(out []byte, r *JSONReader, s *shape, n *Anonymizer) []byte {
+	out = append(out, '{')
+	first := true
+	r.Object(func(key []byte) {
+		i := slices.IndexFunc(s.parts, func(p *shape) bool { return p.key == string(key) })
+		if i < 0 || n != nil && s.parts[i].role == roleNone && s.parts[i].form == formText {
+			return
+		}
+		mark, alone := len(out), first
+		out = appendKey(out, &first, s.parts[i].key)
+		out = appendKept(out, r, s.parts[i], n)
+		if p := s.parts[i]; p.form == formMap && bytes.HasSuffix(out, []byte("{}")) ||
+			p.form == formList && p.wants != nil && bytes.HasSuffix(out, []byte("[]")) {
+			out, first = out[:mark], alone // nothing of the map or list is kept
+		}
+	})
+	return append(out, '}')
+}
+
+func appendList(out []byte, r *JSONReader, s *shape, n *Anonymizer) []byte {
+	out = append(out, '[')
+	first := true
+	r.Array(func(int) {
+		if s.wants != nil && !s.wants(kindAt(r)) {
+			return
+		}
+		if !first {
+			out = append(out, ',')
+		}
+		first = false
+		out = appendKept(out, r, s.parts[0], n)
+	})
+	return append(out, ']')
+}
+
+// kindAt returns the field kind of the object at hand, without reading it.
+func kindAt(r *JSONReader) (kind string) {
+	ahead := NewJSONReader(r.Text[r.pos():])
+	if ahead.Peek() != '{' {
+		return ""
+	}
+	ahead.Object(func(key []byte) {
+		if string(key) == "kind" && ahead.Peek() == '"' {
+			s, _ := ahead.str()
+			kind = string(s)
+		}
+	})
+	return kind
+}
+
+func appendMap(out []byte, r *JSONReader, s *shape, n *Anonymizer) []byte {
+	out = append(out, '{')
+	first := true
+	r.Object(func(key []byte) {
+		name, role := string(key), s.role
+		if s.roles != nil {
+			role = s.roles[name]
+		}
+		c := r.Peek()
+		if s.wants != nil && !s.wants(name) || n != nil && role == roleNone {
+			if c == '"' || c == 'n' {
+				return
+			}
+			// A value that should be a text is told of, whatever it belongs to.
+			role = roleNone
+		}
+		if n != nil {
+			name = n.key(role, name)
+		}
+		out = appendKey(out, &first, name)
+		if c == '{' || c == '[' {
+			out = appendEmpty(out, r)
+			return
+		}
+		out = appendScalar(out, r, role, string(key), n)
+	})
+	return append(out, '}')
+}
+
+// appendScalar appends a text, number, boolean or null; in a map, that of a key.
+func appendScalar(out []byte, r *JSONReader, role role, key string, n *Anonymizer) []byte {
+	if n == nil {
+		return appendRaw(out, r)
+	}
+	switch c := r.Peek(); {
+	case c == '"':
+		text, ok := r.str()
+		if !ok {
+			return out
+		}
+		return appendText(out, n.text(role, key, string(text)))
+	case c == 'n', role.plain():
+		return appendRaw(out, r)
+	}
+	return appendEmpty(out, r)
+}
+
+// appendEmpty appends an empty value of the same form as the one at hand, and
+// steps over that.
+func appendEmpty(out []byte, r *JSONReader) []byte {
+	c := r.Peek()
+	r.Skip()
+	switch c {
+	case '{':
+		return append(out, "{}"...)
+	case '[':
+		return append(out, "[]"...)
+	case '"':
+		return append(out, `""`...)
+	case 't', 'f':
+		return append(out, "false"...)
+	case 'n':
+		return append(out, "null"...)
+	}
+	return append(out, '0')
+}
+
+// appendRaw appends the value at hand as it stands, white space aside.
+func appendRaw(out []byte, r *JSONReader) []byte {
+	quoted, escaped := false, false
+	for _, c := range r.Raw() {
+		switch {
+		case quoted:
+			out = append(out, c)
+			if c == '"' && !escaped {
+				quoted = false
+			}
+			escaped = c == '\\' && !escaped
+		case c == ' ' || c == '\n' || c == '\r' || c == '\t':
+		default:
+			out = append(out, c)
+			quoted = c == '"'
+		}
+	}
+	return out
+}
+
+func appendKey(out []byte, first *bool, key string) []byte {
+	if !*first {
+		out = append(out, ',')
+	}
+	*first = false
+	return append(appendText(out, key), ':')
+}
+
+// appendText appends a text as a JSON string.
+func appendText[T string | []byte](out []byte, s T) []byte {
+	if isPlain(s) {
+		return append(append(append(out, '"'), s...), '"')
+	}
+	b, _ := json.Marshal(string(s)) // a string always can be
+	return append(out, b...)
+}
+
+// isPlain tells whether a text stands in JSON as it is.
+func isPlain[T string | []byte](s T) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// AppendSaved appends what a snapshot keeps of an object.
+func AppendSaved(out []byte, version, name string, object []byte, k *Kind, n *Anonymizer) []byte {
+	return AppendHead(out, version, name, appendKept(nil, NewJSONReader(object), k.keeps, n))
+}
+
+// AppendHead appends an object of the given members, which are those of a JSON
+// object, with its version and kind in front.
+func AppendHead(out []byte, version, name string, members []byte) []byte {
+	out = appendText(append(out, `{"apiVersion":`...), version)
+	out = appendText(append(out, `,"kind":`...), name)
+	if len(members) > 2 && members[0] == '{' {
+		return append(append(out, ','), members[1:]...)
+	}
+	return append(out, '}')
+}
+
+// Claimant returns the field spec.node of an affinity.
+func Claimant(object []byte) (node string) {
+	r := NewJSONReader(object)
+	r.Object(func(key []byte) {
+		if string(key) != "spec" || r.Peek() != '{' {
+			return
+		}
+		r.Object(func(key []byte) {
+			if string(key) == "node" && r.Peek() == '"' {
+				s, _ := r.str()
+				node = string(s)
+			}
+		})
+	})
+	return node
+}

@@ -1,0 +1,306 @@
+package decode
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// odd are objects with every field that a decoder reads, and with values of wrong
+// kinds in them.
+var odd = map[blocks.Resource][]string{
+	blocks.Pods: {
+		`{"metadata":{"name":"p","namespace":"n","uid":"u","resourceVersion":"3","creationTimestamp":"2026-01-01T00:00:00Z",
+		"deletionTimestamp":"2026-01-02T00:00:00Z","annotations":{"cni.projectcalico.org/podIP":"10.0.0.1/32","cni.projectcalico.org/podIPs":"10.0.0.1/32,x",
+		"cni.projectcalico.org/containerID":"c","cni.projectcalico.org/ipv4pools":"[\"a\"]","cni.projectcalico.org/ipv6pools":"none"}},
+		"spec":{"nodeName":"n1","hostNetwork":true},"status":{"phase":"Running","podIP":"10.0.0.1","podIPs":[{"ip":"10.0.0.1"},{"ip":"y"},7],"startTime":"2026-01-01T00:00:01Z"}}`,
+		`{"metadata":{"name":5,"annotations":[]},"spec":7,"status":{"podIPs":{},"phase":{}}}`, `{"metadata":null,"spec":"x","status":[]}`, `{}`,
+		`{"metadata":{"name":"p","annotations":{"cni.projectcalico.org/podIP":{"a":1}}},"spec":{"hostNetwork":"yes","nodeName":null}}`,
+		`{"metadata":{"name":"p","namespace":"n","labels":{"vm.kubevirt.io/name":"db","app":"x"},"annotations":{
+		"k8s.v1.cni.cncf.io/network-status":"[{\"name\":\"a/net1\",\"interface\":\"net1\",\"ips\":[\"10.9.0.1\",\"fd00::1\"]},{\"name\":\"b\"}]",
+		"k8s.v1.cni.cncf.io/networks-status":"[{\"ips\":[\"10.9.0.2\",\"z\",5]}]","k8s.v1.cni.cncf.io/networks":"[{}]"},
+		"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"rs"},{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachineInstance","name":"db","uid":"x"},5]}}`,
+		`{"metadata":{"name":"p","labels":[],"ownerReferences":{},"annotations":{"k8s.v1.cni.cncf.io/network-status":"net1"}}}`,
+		`{"metadata":{"name":"p","labels":{"a":5},"ownerReferences":[{"kind":"VirtualMachineInstance","name":7},{"kind":"VirtualMachineInstance","apiVersion":"acme/v1","name":"q"},{"kind":{}}],
+		"annotations":{"k8s.v1.cni.cncf.io/network-status":"[] []","k8s.v1.cni.cncf.io/networks-status":[]}}}`,
+	},
+	blocks.Nodes: {
+		`{"metadata":{"name":"n","labels":{"a":"b","kubernetes.io/os":"windows","c":5},"annotations":{"projectcalico.org/IPv4Address":"10.0.0.1/24",
+		"projectcalico.org/IPv6Address":"z","projectcalico.org/IPv4IPIPTunnelAddr":"10.0.0.2","projectcalico.org/IPv4VXLANTunnelAddr":"q",
+		"projectcalico.org/ASNumber":"1.5","projectcalico.org/RouteReflectorClusterID":"1.2.3.4","projectcalico.org/labels":"{\"x\":\"y\"}"},
+		"managedFields":[{"time":"2026-01-01T00:00:00Z","manager":"m"},{"time":5},7]},
+		"spec":{"unschedulable":true,"taints":[{"key":"node.kubernetes.io/out-of-service","effect":"PreferNoSchedule"},{"key":"a","effect":"NoExecute"},{"key":"b","effect":"PreferNoSchedule","value":"v"},3]},
+		"status":{"allocatable":{"pods":"110","cpu":"4"},"conditions":[{"type":"Ready","status":"True"}],"nodeInfo":{"operatingSystem":"linux"}}}`,
+		`{"metadata":{"name":"n"},"status":{"allocatable":{"pods":110},"conditions":{},"nodeInfo":[]}}`,
+		`{"metadata":{"name":"n"},"status":{"allocatable":{"pods":"many"}},"spec":{"taints":{},"unschedulable":"no"}}`,
+		`{"metadata":{"name":"n","annotations":{"projectcalico.org/labels":"[]","projectcalico.org/ASNumber":"x"}}}`,
+		`{"metadata":{"name":"n"},"status":{"allocatable":[]}}`,
+	},
+	blocks.Namespaces: {
+		`{"metadata":{"name":"n","labels":{"a":"b"},"annotations":{"cni.projectcalico.org/ipv4pools":"[\"a\"]","cni.projectcalico.org/ipv6pools":"x"}}}`,
+		`{"metadata":[]}`, `{"metadata":{"labels":{"a":[]}}}`,
+	},
+	blocks.VMs: {
+		`{"metadata":{"name":"db","namespace":"shop","uid":"u","resourceVersion":"3","creationTimestamp":"2026-01-01T00:00:00Z","deletionTimestamp":"2026-01-02T00:00:00Z",
+		"labels":{"a":"b"},"annotations":{"kubevirt.io/x":"y"},"ownerReferences":[{"apiVersion":"pool.kubevirt.io/v1alpha1","kind":"VirtualMachinePool","name":"q"}],
+		"managedFields":[{"time":"2026-01-01T00:00:00Z","manager":"m"}]},"spec":{"running":true},"status":{"ready":false}}`,
+		`{"metadata":{"name":"db","namespace":5,"uid":[]}}`, `{"metadata":{"namespace":"shop"}}`, `{"metadata":[]}`, `{}`,
+	},
+	blocks.VMInstances: {
+		`{"metadata":{"name":"db","namespace":"shop","ownerReferences":[{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","name":"db","uid":"x"}]},"status":{"phase":"Running"}}`,
+		`{"metadata":{"name":"db","namespace":"shop","ownerReferences":[{"apiVersion":"acme/v1","kind":"VirtualMachine","name":"db"},{"kind":"VirtualMachine"},5]}}`,
+		`{"metadata":{"name":"alone","namespace":"shop","ownerReferences":"none"}}`, `{"metadata":{"name":""}}`,
+	},
+	blocks.Pools: {
+		`{"metadata":{"name":"p"},"spec":{"cidr":"10.0.0.0/16","blockSize":26,"disabled":true,"nodeSelector":"a == 'b'","namespaceSelector":"has(x)",
+		"allowedUses":["Workload","Tunnel",5],"assignmentMode":"Manual","ipipMode":"Always","vxlanMode":"Never","disableBGPExport":true},
+		"status":{"conditions":[{"type":"Allocatable","status":"False","reason":"CIDROverlap","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`,
+		`{"metadata":{"name":"p"},"spec":{"cidr":"10.0.0.0/16","ipip":{"enabled":true,"mode":"cross-subnet"}}}`,
+		`{"metadata":{"name":"p"},"spec":{"cidr":"10.0.0.0/16","ipip":null,"blockSize":"26"}}`, `{"metadata":{"name":"p"},"spec":{"cidr":"bogus"}}`,
+		`{"metadata":{"name":"p"},"spec":{"cidr":"10.0.0.0/16","blockSize":99}}`, `{"metadata":{"name":"p"},"spec":[]}`, `{"metadata":{"name":"p"}}`,
+		`{"metadata":{"name":"p"},"spec":{"cidr":"10.0.0.0/16"},"status":{"conditions":{"type":"Allocatable"}}}`,
+	},
+	blocks.Blocks: {
+		`{"metadata":{"name":"10-0-0-0-30","managedFields":[{"time":"2026-01-01T00:00:00Z"}]},"spec":{"cidr":"10.0.0.0/30","affinity":"host:n1",
+		"affinityClaimTime":"2026-01-01T00:00:00Z","allocations":[0,null,1,9],"unallocated":[1],"deleted":true,"strictAffinity":true,
+		"attributes":[{"handle_id":"h","releasedAt":"2026-01-01T00:00:00Z","secondary":{"pod":"p","namespace":"n","node":"n1","type":"x","service":"s",
+		"timestamp":"2026-01-01 00:00:00.5 +0000 UTC","vmi-name":"v","other":"kept"},"alternateOwnerAttrs":{"pod":"q","vmim-uid":"u","new":"x"}},{}],"sequenceNumber":18446744073709551615,
+		"sequenceNumberForAllocation":{"0":1,"x":2,"2":18446744073709551615}}}`,
+		`{"metadata":{"name":"10-0-0-0-30"},"spec":{"cidr":"10.0.0.0/30","affinity":5}}`, `{"metadata":{"name":"10-0-0-0-30"},"spec":{"cidr":7,"affinity":"host:n1"}}`,
+		`{"metadata":{"name":"10-0-0-0-30"},"spec":{"cidr":"10.0.0.0/30","affinity":null,"allocations":["a",{}],"attributes":[5]}}`,
+		`{"metadata":{"name":"10-0-0-0-30"},"spec":{"affinity":"odd"}}`, `{"metadata":{"name":"b"},"spec":null}`,
+		`{"metadata":{"name":"10-0-0-0-30"},"spec":{"cidr":"10.0.0.0/30","affinity":"virtual:load-balancer","attributes":[{"secondary":{"pod":5}}],"allocations":[]}}`,
+	},
+	blocks.Affinities: {
+		`{"metadata":{"name":"n1-10-0-0-0-26","labels":{"projectcalico.org/hostname-hash":"h"}},"spec":{"cidr":"10.0.0.0/26","node":"n1","type":"host","state":"confirmed","deleted":"true"}}`,
+		`{"metadata":{"name":"n1-10-0-0-0-26"},"spec":{"cidr":"x","node":"n1","deleted":true}}`, `{"metadata":{"name":"n1-10-0-0-0-26"},"spec":{"cidr":"10.0.0.0/26"}}`,
+		`{"metadata":{"name":"x"},"spec":{"cidr":"10.0.0.0/26","node":["n1"],"type":5,"deleted":"perhaps"}}`, `{"metadata":{"name":"x"}}`,
+		`{"metadata":{"name":"load-balancer-10-0-0-0-26"},"spec":{"cidr":"10.0.0.0/26","node":"load-balancer","type":"virtual"}}`,
+	},
+	blocks.Handles: {
+		`{"metadata":{"name":"h"},"spec":{"handleID":"h","block":{"10.0.0.0/26":2,"x":1,"10.0.1.0/26":"1"},"deleted":false}}`,
+		`{"metadata":{"name":"h"},"spec":{"handleID":5,"block":[]}}`, `{"metadata":{"name":"h"},"spec":{}}`, `{"metadata":{},"spec":{"handleID":"h"}}`,
+	},
+	blocks.Reservations: {
+		`{"metadata":{"name":"r"},"spec":{"reservedCIDRs":["10.0.0.0/30","10.0.0.9","",null,"x",5]}}`, `{"metadata":{"name":"r"},"spec":{"reservedCIDRs":{}}}`,
+	},
+	blocks.IPAMConfigs: {
+		`{"metadata":{"name":"default"},"spec":{"strictAffinity":true,"autoAllocateBlocks":null,"maxBlocksPerHost":3,"ipCooldownSeconds":30}}`,
+		`{"metadata":{"name":"default"},"spec":{"strictAffinity":"yes"}}`, `{"metadata":{"name":"other"},"spec":{"strictAffinity":true}}`, `{"spec":{}}`,
+	},
+	blocks.ClusterInfos: {
+		`{"metadata":{"name":"default"},"spec":{"clusterGUID":"g","calicoVersion":"v3.31.0","datastoreReady":false}}`,
+		`{"metadata":{"name":"default"},"spec":{"clusterGUID":5}}`, `{"metadata":{"name":"default"},"spec":5}`,
+	},
+	blocks.ControllerConfig: {
+		`{"metadata":{"name":"default"},"spec":{"controllers":{"node":{"leakGracePeriod":"5m"}}}}`,
+		`{"metadata":{"name":"default"},"spec":{"controllers":{"node":{"leakGracePeriod":"soon"}}}}`, `{"metadata":{"name":"default"},"spec":{"controllers":{"node":null}}}`,
+		`{"metadata":{"name":"default"},"spec":{"controllers":{"node":[]}}}`,
+	},
+	blocks.FelixConfigs: {
+		`{"metadata":{"name":"default"},"spec":{"bpfEnabled":true,"programClusterRoutes":"Enabled","routeSource":"WorkloadIPs"}}`, `{"metadata":{"name":"node.x"},"spec":{"bpfEnabled":5}}`,
+	},
+	blocks.BGPConfigs: {
+		`{"metadata":{"name":"default"},"spec":{"nodeToNodeMeshEnabled":false,"asNumber":"1.10"}}`, `{"metadata":{"name":"default"},"spec":{"asNumber":4294967296}}`,
+		`{"metadata":{"name":"default"},"spec":{"asNumber":"x"}}`,
+	},
+	blocks.BGPPeers: {
+		`{"metadata":{"name":"p"},"spec":{"node":"n1","nodeSelector":"has(x)","peerIP":"10.0.0.1:179","peerSelector":"all()","asNumber":64512,
+		"localASNumber":"1.10","numAllowedLocalASNumbers":2,"reversePeering":"Manual","localWorkloadSelector":"app == 'bird'","filters":["f","g",5]}}`,
+		`{"metadata":{"name":"p"},"spec":{"asNumber":"x"}}`, `{"metadata":{"name":"p"},"spec":{"filters":"f","localASNumber":5}}`,
+		`{"metadata":{"name":"p"},"spec":{"filters":["f","g"],"localWorkloadSelector":"is odd","reversePeering":"Auto","numAllowedLocalASNumbers":2}}`,
+	},
+	blocks.BGPFilters: {
+		`{"metadata":{"name":"f"},"spec":{"exportV4":[{"cidr":"10.0.0.0/8","matchOperator":"In","prefixLength":{"min":8,"max":32},"action":"Reject"},
+		{"source":"RemotePeers","interface":"cali*","action":"Accept"},{"matchOperator":"Near","action":"Drop","source":"Moon"}],
+		"importV4":[{"action":"Accept"}],"exportV6":[{"cidr":"fd00::/64","matchOperator":"NotIn","action":"Reject","prefixLength":{"min":null}}],"importV6":[{}]}}`,
+		`{"metadata":{"name":"f"},"spec":{"exportV4":[{"cidr":"x"}]}}`, `{"metadata":{"name":"f"},"spec":{"exportV4":{},"importV6":[5]}}`,
+		`{"metadata":{"name":"f"},"spec":{"importV4":[{"cidr":null,"prefixLength":{"min":"8"}}]}}`, `{"metadata":{},"spec":{}}`,
+	},
+}
+
+// TestKeptIsWhatDecodersRead: decoders make the same of what is kept of an object
+// as of the object, also where its values make no sense. A field that a decoder
+// reads and no shape has fails here.
+func TestKeptIsWhatDecodersRead(t *testing.T) {
+	for _, k := range Kinds {
+		if len(odd[k.Resource]) == 0 {
+			t.Errorf("nothing is tested of %s", k.Resource)
+		}
+		for _, text := range odd[k.Resource] {
+			sameKept(t, k, []byte(text))
+		}
+	}
+}
+
+func sameKept(t *testing.T, k *Kind, text []byte) {
+	t.Helper()
+	for _, version := range []string{GroupCRD, GroupNative} {
+		kept := AppendSaved(nil, version, k.Name(version), text, k, nil)
+		if !json.Valid(kept) {
+			t.Fatalf("%s is no JSON, from %s", kept, text)
+		}
+		want, got := decoded(k, version, text), decoded(k, version, kept)
+		if d := cmp.Diff(NewSnapshot(want), NewSnapshot(got), equal, cmpopts.EquateComparable(blocks.Owner{})); d != "" {
+			t.Errorf("%s\nof which is kept\n%s\ngives (-whole +kept):\n%s", text, kept, d)
+		}
+	}
+}
+
+func decoded(k *Kind, version string, text []byte) *Objects {
+	p := NewObjects(k)
+	var newest time.Time
+	d := &Decoder{Out: p, Strings: &SharedStrings{}, Native: version == GroupNative, Newest: &newest}
+	r := NewJSONReader(text)
+	r.Begin()
+	k.JSON(d, r)
+	return p
+}
+
+// FuzzKept looks for an object of which what is kept is decoded in another way
+// than the whole, or, with names replaced, into something else than itself.
+func FuzzKept(f *testing.F) {
+	for i, k := range Kinds {
+		for _, text := range odd[k.Resource] {
+			f.Add(i, []byte(text))
+		}
+	}
+	f.Fuzz(func(t *testing.T, i int, text []byte) {
+		k := Kinds[max(i, -i-1)%len(Kinds)]
+		if len(text) == 0 || text[0] != '{' || !utf8.Valid(text) || CheckSyntax(text, 1, 1) != nil {
+			return // such objects do not get here: an API server stores UTF-8 alone
+		}
+		sameKept(t, k, text)
+		sameAnonymized(t, k, text)
+	})
+}
+
+// sameAnonymized checks that an object whose names were replaced is understood as
+// far as before.
+func sameAnonymized(t *testing.T, k *Kind, text []byte) {
+	t.Helper()
+	n := NewAnonymizer()
+	n.Claimant = Claimant(text)
+	AppendSaved(nil, GroupCRD, "x", text, k, n)
+	n.Settle()
+	replaced := AppendSaved(nil, GroupCRD, "x", text, k, n)
+	if !json.Valid(replaced) {
+		t.Fatalf("%s is no JSON, from %s", replaced, text)
+	}
+	want, got := decoded(k, GroupCRD, text), decoded(k, GroupCRD, replaced)
+	if d := cmp.Diff([]int{want.Len(), len(want.Gaps)}, []int{got.Len(), len(got.Gaps)}); d != "" {
+		t.Errorf("%s\nanonymized\n%s\ngives other objects (-whole +anonymized):\n%s\n%v\n%v", text, replaced, d, want.Gaps, got.Gaps)
+		return
+	}
+	for i := range want.Gaps {
+		if a, b := want.Gaps[i], got.Gaps[i]; a.Resource != b.Resource || a.Whole() != b.Whole() || a.OwnerKnown != b.OwnerKnown || a.Prefix != b.Prefix {
+			t.Errorf("%s\nanonymized\n%s\nhas the gap %+v, not %+v", text, replaced, b, a)
+		}
+	}
+}
+
+func TestAnonymizedIsUnderstoodAsFar(t *testing.T) {
+	for _, k := range Kinds {
+		for _, text := range odd[k.Resource] {
+			sameAnonymized(t, k, []byte(text))
+		}
+	}
+}
+
+// TestKeptOfProtobuf: what is kept of protobuf is what is kept of JSON.
+func TestKeptOfProtobuf(t *testing.T) {
+	created, beat := metaTime("2025-11-20T09:00:00Z"), metaTime("2025-11-20T10:00:00Z")
+	meta := metav1.ObjectMeta{
+		Name: "x", Namespace: "ns", UID: "u", ResourceVersion: "9", CreationTimestamp: created, DeletionTimestamp: &beat,
+		Labels: map[string]string{"app": "cart", "empty": "", "vm.kubevirt.io/name": "db"}, Finalizers: []string{"f"},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: "r"},
+			{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachineInstance", Name: "db", UID: "v"}},
+		Annotations: map[string]string{"cni.projectcalico.org/podIP": "", "projectcalico.org/IPv4Address": "172.16.0.1/24", "other": "x",
+			"k8s.v1.cni.cncf.io/network-status": `[{"name": "net1", "ips": ["10.9.0.1"]}]`, "cni.projectcalico.org/ipv4pools": "[\"a\\u003c\"]"},
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: "Update", Time: &beat, Subresource: "status",
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:x":{}}`)}, {Manager: "m"}},
+	}
+	pod := &corev1.Pod{ObjectMeta: meta,
+		Spec: corev1.PodSpec{NodeName: "n1", HostNetwork: true, Containers: []corev1.Container{{Name: "c", Env: []corev1.EnvVar{{Name: "A", Value: "b"}}}}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, Message: "m", PodIP: "10.0.0.5", StartTime: &beat,
+			PodIPs: []corev1.PodIP{{IP: "10.0.0.5"}, {IP: "fd00::5"}}}}
+	node := &corev1.Node{ObjectMeta: meta,
+		Spec: corev1.NodeSpec{Unschedulable: true, PodCIDR: "10.0.0.0/24", Taints: []corev1.Taint{{Key: "a", Value: "v", Effect: "NoExecute"}}},
+		Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{"pods": resource.MustParse("1k"), "cpu": resource.MustParse("4")},
+			Conditions: []corev1.NodeCondition{{Type: "Ready", Status: "True", LastHeartbeatTime: beat, Message: "m"}, {Type: "X"}},
+			NodeInfo:   corev1.NodeSystemInfo{OperatingSystem: "windows", MachineID: "m"}}}
+	namespace := &corev1.Namespace{ObjectMeta: meta}
+	type object interface{ Marshal() ([]byte, error) }
+	for res, objects := range map[blocks.Resource][]object{
+		blocks.Pods:       {pod, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "bare"}}},
+		blocks.Nodes:      {node, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bare"}}},
+		blocks.Namespaces: {namespace, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "bare"}}},
+		blocks.VMs:        {&metav1.PartialObjectMetadata{ObjectMeta: meta}},
+		blocks.VMInstances: {&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "ns",
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "x"}}}}},
+	} {
+		k := KindOf(res)
+		for _, o := range objects {
+			wire, err := o.Marshal()
+			must(t, err)
+			text, err := json.Marshal(o)
+			must(t, err)
+			members, err := appendProto(nil, wire, k.keeps)
+			must(t, err)
+			fromWire := string(AppendHead(nil, k.Version(""), k.Name(""), members))
+			fromText := string(AppendSaved(nil, k.Version(""), k.Name(""), text, k, nil))
+			if d := cmp.Diff(compact(t, fromText), compact(t, fromWire)); d != "" {
+				t.Errorf("%s (-json +protobuf):\n%s", res, d)
+			}
+		}
+		if _, err := appendProto(nil, []byte{0x0a, 0x05, 0x01}, k.keeps); err == nil {
+			t.Errorf("%s: a message that breaks off gives no error", res)
+		}
+	}
+}
+
+// compact returns an object without what stands for nothing.
+func compact(t *testing.T, text string) any {
+	t.Helper()
+	var v any
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return withoutEmpty(v)
+}
+
+func withoutEmpty(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, x := range v {
+			x = withoutEmpty(x)
+			if x == nil || x == false || x == "" && !strings.Contains(key, "/") && key != "empty" {
+				delete(v, key)
+				continue
+			}
+			v[key] = x
+		}
+		if len(v) == 0 {
+			return nil
+		}
+	case []any:
+		for i := range v {
+			v[i] = withoutEmpty(v[i])
+		}
+		if len(slices.DeleteFunc(slices.Clone(v), func(x any) bool { return x == nil })) == 0 {
+			return nil
+		}
+	}
+	return v
+}

@@ -1,0 +1,111 @@
+package decode
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// The two API groups that Calico's objects may live in, with their versions.
+const (
+	GroupCRD    = "crd.projectcalico.org/v1"
+	GroupNative = "projectcalico.org/v3"
+)
+
+// Kinds are the kinds of an audit; those with the most objects first, so that
+// reading them begins first. Each is described in a file of its own.
+var Kinds = []*Kind{
+	Pods, handles, IpamBlocks, affinities, nodes, pools, ipamConfigs, reservations, clusterInfos, controllersConfigs,
+	felixConfigs, bgpConfigs, bgpPeers, bgpFilters, namespaces, virtualMachines, virtualMachineInstances,
+}
+
+// A kind describes a kind of object that an audit reads. What works on objects of
+// any kind works by this, and names none.
+type Kind struct {
+	Resource blocks.Resource
+	// Names are the values of the field kind: one, or two where the API groups
+	// differ.
+	Names []string
+	// nativePlural is what the newer API group serves it as, where that differs.
+	nativePlural string
+	// Core kinds are Kubernetes' own.
+	Core bool
+	// Foreign is the API group, with its version, of kinds that are neither
+	// Kubernetes' nor Calico's. They are optional, and of their objects only the
+	// metadata is read.
+	Foreign string
+	// Namespaced kinds have objects of one name in several namespaces.
+	Namespaced bool
+	// Optional kinds may be absent: an older Calico does not have them, or a
+	// cluster needs none.
+	Optional bool
+	// keeps is what a saved snapshot keeps of an object, and how its names are
+	// replaced.
+	keeps *shape
+	// Single kinds have one object that counts, which is called "default".
+	Single bool
+
+	// What follows is made by describe, of a column: json decodes an object.
+	JSON func(*Decoder, *JSONReader)
+	// none returns a list of no objects, in which there is room for some.
+	none func() records
+	// store returns an empty store of its records.
+	store func() storedRecords
+}
+
+// protobuf tells whether the API server encodes the kind's objects, or their metadata
+// if they are foreign, as protobuf.
+func (k *Kind) protobuf() bool { return k.Core || k.Foreign != "" }
+
+// Version is the API version of the kind's objects, where Calico's are in a group.
+func (k *Kind) Version(group string) string {
+	switch {
+	case k.Core:
+		return "v1"
+	case k.Foreign != "":
+		return k.Foreign
+	}
+	return group
+}
+
+// metadataOnly is how the API server is asked for nothing but the metadata of
+// objects.
+const metadataOnly = ";as=PartialObjectMetadata%s;g=meta.k8s.io;v=v1"
+
+// Accept is the media types of a list or, with an empty text, of a single object.
+func (k *Kind) Accept(list string) string {
+	switch {
+	case k.Foreign != "":
+		as := fmt.Sprintf(metadataOnly, list)
+		return protobufType + as + ",application/json" + as + ",application/json"
+	case k.Core:
+		return protobufType + ",application/json"
+	}
+	return "application/json"
+}
+
+// Plural is what an API group serves the kind as.
+func (k *Kind) Plural(group string) string {
+	if group == GroupNative && k.nativePlural != "" {
+		return k.nativePlural
+	}
+	return string(k.Resource)
+}
+
+// Name returns what an API group calls objects of a kind.
+func (k *Kind) Name(version string) string {
+	if version == GroupNative {
+		return k.Names[len(k.Names)-1]
+	}
+	return k.Names[0]
+}
+
+// KindOf returns the kind of a resource, or nil.
+func KindOf(res blocks.Resource) *Kind {
+	for _, k := range Kinds {
+		if k.Resource == res {
+			return k
+		}
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package decode
+
+import (
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// metaHooks are called with labels, annotations and owner references, whose bytes are
+// only valid during the call. A nil hook means that nobody wants them.
+type metaHooks struct {
+	label      func(key, value []byte)
+	annotation func(key, value []byte)
+	namespace  func(value []byte)
+	owner      func(ownerRef)
+	// noWritten leaves managedFields alone, where nobody asks for the last write.
+	noWritten bool
+}
+
+// meta reads an object's metadata.
+func (d *Decoder) meta(r *JSONReader, m *blocks.Meta, hooks metaHooks) {
+	var uid, version []byte
+	r.Object(func(key []byte) {
+		switch string(key) {
+		case "name":
+			m.Name = d.text(r)
+		case "uid":
+			uid, _ = r.str()
+		case "resourceVersion":
+			version, _ = r.str()
+		case "creationTimestamp":
+			m.Created = d.seenTime(r)
+		case "deletionTimestamp":
+			m.Deleting = TimeValue(r) // lies in the future
+		case "managedFields":
+			if hooks.noWritten && d.Newest == nil {
+				return
+			}
+			if hooks.noWritten {
+				clockOnly(r, func() { d.sawEntries(r, "time") })
+				return
+			}
+			d.written(r, m)
+		case "labels":
+			stringMap(r, hooks.label)
+		case "annotations":
+			stringMap(r, hooks.annotation)
+		case "namespace":
+			if hooks.namespace != nil {
+				s, _ := r.str()
+				hooks.namespace(s)
+			}
+		case "ownerReferences":
+			if hooks.owner != nil {
+				readOwners(r, hooks.owner)
+			}
+		}
+	})
+	setIdentity(m, uid, version)
+}
+
+// setIdentity stores UID and resource version in one piece of memory: they are
+// different in every object.
+func setIdentity(m *blocks.Meta, uid, version []byte) {
+	both := string(uid) + string(version)
+	m.UID, m.ResourceVersion = both[:len(uid)], both[len(uid):]
+}
+
+// written reads managedFields, which tell who wrote an object last and when.
+func (d *Decoder) written(r *JSONReader, m *blocks.Meta) {
+	r.Array(func(int) {
+		var manager []byte
+		var at time.Time
+		r.Object(func(key []byte) {
+			switch string(key) {
+			case "manager":
+				manager, _ = r.str()
+			case "time":
+				at = d.seenTime(r)
+			}
+		})
+		m.Wrote(manager, at)
+	})
+}
+
+// sawEntries takes note of the times among a list of objects, each with times in the
+// given member, for the clock.
+func (d *Decoder) sawEntries(r *JSONReader, member string) {
+	r.Array(func(int) {
+		r.Object(func(key []byte) {
+			if string(key) == member {
+				d.seenTime(r)
+			}
+		})
+	})
+}
+
+// clockOnly reads something that tells nothing but how late it is. What is wrong
+// with it is nobody's business.
+func clockOnly(r *JSONReader, read func()) {
+	before := len(r.Faults)
+	read()
+	r.Faults = r.Faults[:before]
+}
+
+// stringMap calls fn with each member of an object of strings.
+func stringMap(r *JSONReader, fn func(key, value []byte)) {
+	if fn == nil {
+		return
+	}
+	r.Object(func(key []byte) {
+		if v, ok := r.str(); ok {
+			fn(key, v)
+		}
+	})
+}
+
+// TimeValue reads a time in RFC 3339; zero, that is unknown, if it is none.
+func TimeValue(r *JSONReader) time.Time {
+	s, ok := r.str()
+	if !ok {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339, string(s))
+	if err != nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+func (d *Decoder) seenTime(r *JSONReader) time.Time {
+	t := TimeValue(r)
+	d.saw(t)
+	return t
+}

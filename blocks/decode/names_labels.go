@@ -1,0 +1,155 @@
+package decode
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/projectcalico/calico/libcalico-go/lib/selector"
+	"github.com/projectcalico/calico/libcalico-go/lib/selector/parser"
+)
+
+// plainLabels are label keys that every cluster has.
+var plainLabels = []string{
+	"kubernetes.io/os", "kubernetes.io/arch", "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+	"kubernetes.io/hostname", "kubernetes.io/metadata.name", "node.kubernetes.io/instance-type",
+	"topology.kubernetes.io/zone", "topology.kubernetes.io/region",
+	"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master", "node-role.kubernetes.io/worker",
+	"projectcalico.org/node-network-during-migration",
+}
+
+// plainValues are values of those labels that tell nothing, and that checks or
+// selectors are likely to name.
+var plainValues = []string{
+	"linux", "windows", "amd64", "arm64", "arm", "386", "ppc64le", "riscv64", "s390x", "flannel", "calico",
+}
+
+func (n *Anonymizer) labelKey(key string) string {
+	if slices.Contains(plainLabels, key) {
+		return key
+	}
+	return n.name(someLabel, key)
+}
+
+// labelValue returns what stands for the value of a label, and remembers which
+// values the label has.
+func (n *Anonymizer) labelValue(key, value string) string {
+	if n.collecting {
+		if n.values[key] == nil {
+			n.values[key] = map[string]bool{}
+		}
+		n.values[key][value] = true
+	}
+	return n.value(key, value)
+}
+
+func (n *Anonymizer) value(key, value string) string {
+	if slices.Contains(plainLabels, key) && slices.Contains(plainValues, value) {
+		return value
+	}
+	return n.name(someValue, value)
+}
+
+// labelText replaces keys and values in Calico's own labels of a node, which
+// stand in an annotation.
+func (n *Anonymizer) labelText(s string) string {
+	var labels map[string]string
+	if json.Unmarshal([]byte(s), &labels) != nil {
+		return bad
+	}
+	replaced := make(map[string]string, len(labels))
+	for k, v := range labels {
+		replaced[n.labelKey(k)] = n.labelValue(k, v)
+	}
+	out, _ := json.Marshal(replaced) // texts always can be
+	return string(out)
+}
+
+// selector rewrites a selector so that it selects the same. One that cannot be
+// parsed is replaced by one that cannot be, either.
+func (n *Anonymizer) selector(s string) string {
+	parsed, err := selector.Parse(s)
+	if err != nil {
+		return bad
+	}
+	return n.expression(parsed.Root())
+}
+
+// expression writes a part of a selector. Comparisons with a piece of a value are
+// written as lists of those values that have it.
+func (n *Anonymizer) expression(node parser.Node) string {
+	compare := func(label, op, value string) string {
+		return n.labelKey(label) + " " + op + " " + literal(n.value(label, value))
+	}
+	switch x := node.(type) {
+	case *parser.AllNode:
+		return "all()"
+	case *parser.GlobalNode:
+		return "global()"
+	case *parser.HasNode:
+		return "has(" + n.labelKey(x.LabelName.Value()) + ")"
+	case *parser.NotNode:
+		return "!(" + n.expression(x.Operand) + ")"
+	case *parser.AndNode:
+		return n.operands(x.Operands, " && ")
+	case *parser.OrNode:
+		return n.operands(x.Operands, " || ")
+	case *parser.LabelEqValueNode:
+		return compare(x.LabelName.Value(), "==", x.Value.Value())
+	case *parser.LabelNeValueNode:
+		return compare(x.LabelName.Value(), "!=", x.Value.Value())
+	case *parser.LabelInSetNode:
+		return n.set(x.LabelName.Value(), "in", x.Value.StringSlice())
+	case *parser.LabelNotInSetNode:
+		return n.set(x.LabelName.Value(), "not in", x.Value.StringSlice())
+	case *parser.LabelContainsValueNode:
+		return n.having(x.LabelName.Value(), x.Value.Value(), strings.Contains)
+	case *parser.LabelStartsWithValueNode:
+		return n.having(x.LabelName.Value(), x.Value.Value(), strings.HasPrefix)
+	case *parser.LabelEndsWithValueNode:
+		return n.having(x.LabelName.Value(), x.Value.Value(), strings.HasSuffix)
+	}
+	return bad
+}
+
+func (n *Anonymizer) operands(nodes []parser.Node, operator string) string {
+	parts := make([]string, len(nodes))
+	for i, node := range nodes {
+		parts[i] = "(" + n.expression(node) + ")"
+	}
+	return strings.Join(parts, operator)
+}
+
+func (n *Anonymizer) set(label, operator string, values []string) string {
+	if len(values) == 0 && operator == "in" {
+		return "!all()"
+	}
+	quoted := make([]string, len(values))
+	for i, v := range values {
+		quoted[i] = literal(n.value(label, v))
+	}
+	slices.Sort(quoted)
+	return n.labelKey(label) + " " + operator + " {" + strings.Join(quoted, ", ") + "}"
+}
+
+// literal quotes a value for a selector, which knows no escapes.
+func literal(s string) string {
+	if strings.Contains(s, `"`) {
+		return "'" + s + "'"
+	}
+	return `"` + s + `"`
+}
+
+// having selects the values of a label that have something in common.
+func (n *Anonymizer) having(label, piece string, has func(value, piece string) bool) string {
+	if n.collecting {
+		return n.labelKey(label) // the values are known only in the second round
+	}
+	var values []string
+	for v := range n.values[label] {
+		if has(v, piece) {
+			values = append(values, v)
+		}
+	}
+	return n.set(label, "in", values)
+}

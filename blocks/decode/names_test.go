@@ -1,0 +1,189 @@
+package decode
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/projectcalico/calico/libcalico-go/lib/selector"
+)
+
+// replacer returns names that know the labels of nodes and have seen selectors.
+func replacer(labels []map[string]string, selectors []string) (*Anonymizer, func()) {
+	n := NewAnonymizer()
+	round := func() {
+		for _, of := range labels {
+			for k, v := range of {
+				n.key(roleLabel, k)
+				n.text(roleLabel, k, v)
+			}
+		}
+		for _, s := range selectors {
+			n.text(roleNodeSelector, "", s)
+		}
+	}
+	round()
+	n.Settle()
+	return n, round
+}
+
+// TestSelectorsGoOnSelecting: a rewritten selector selects the nodes, by their
+// rewritten labels, that it selected before.
+func TestSelectorsGoOnSelecting(t *testing.T) {
+	const seed = 4711
+	random := rand.New(rand.NewPCG(seed, 1))
+	pick := func(from ...string) string { return from[random.IntN(len(from))] }
+	key := func() string { return pick("rack", "Rack", "company.example/row", "kubernetes.io/os", "nowhere") }
+	val := func() string { return pick("a", "A", "ab", "b-1", "linux", "windows", "", "gone", "it's") }
+	var expression func(depth int) string
+	expression = func(depth int) string {
+		if depth > 0 {
+			switch random.IntN(4) {
+			case 0:
+				return "!(" + expression(depth-1) + ")"
+			case 1:
+				return expression(depth-1) + " && " + expression(depth-1)
+			case 2:
+				return "(" + expression(depth-1) + ") || " + expression(depth-1)
+			}
+		}
+		switch random.IntN(6) {
+		case 0:
+			return pick("all()", "global()")
+		case 1:
+			return "has(" + key() + ")"
+		case 2:
+			return key() + pick(" == ", " != ") + literal(val())
+		case 3:
+			return key() + pick(" in ", " not in ") + "{" + literal(val()) + ", " + literal(val()) + "}"
+		case 4:
+			return key() + pick(" contains ", " starts with ", " ends with ") + literal(val())
+		}
+		return key() + pick(" in ", " not in ") + "{}"
+	}
+	matched, total := 0, 0
+	for range 300 {
+		var nodes []map[string]string
+		for range 4 {
+			of := map[string]string{}
+			for range random.IntN(4) {
+				of[key()] = val()
+			}
+			nodes = append(nodes, of)
+		}
+		text := expression(3)
+		n, _ := replacer(nodes, []string{text})
+		rewritten := n.text(roleNodeSelector, "", text)
+		before, err := selector.Parse(text)
+		must(t, err)
+		after, err := selector.Parse(rewritten)
+		if err != nil {
+			t.Fatalf("seed %d: %s became %s: %v", seed, text, rewritten, err)
+		}
+		for _, labels := range nodes {
+			replaced := map[string]string{}
+			for k, v := range labels {
+				replaced[n.key(roleLabel, k)] = n.text(roleLabel, k, v)
+			}
+			want, got := before.Evaluate(labels), after.Evaluate(replaced)
+			if want != got || len(replaced) != len(labels) {
+				t.Errorf("seed %d: %s selects %v: %t; %s selects %v: %t", seed, text, labels, want, rewritten, replaced, got)
+			}
+			total++
+			if want {
+				matched++
+			}
+		}
+		for _, private := range []string{"rack", "company", "gone", "b-1", "nowhere"} {
+			if strings.Contains(rewritten, private) {
+				t.Errorf("seed %d: %s became %s", seed, text, rewritten)
+			}
+		}
+	}
+	if matched < total/10 || matched > total*9/10 {
+		t.Errorf("%d of %d selected: the selectors test little", matched, total)
+	}
+}
+
+// TestNamesKeepOrderAndCase: replacements sort as names do, and those of names that
+// differ by case alone do so, too.
+func TestNamesKeepOrderAndCase(t *testing.T) {
+	n := NewAnonymizer()
+	all := []string{"Node-B", "a", "b", "node-10", "node-2", "node-b", "z"}
+	for i := range 200 {
+		all = append(all, fmt.Sprintf("x%03d", i))
+	}
+	for _, s := range all {
+		n.name(someNode, s)
+	}
+	n.Settle()
+	slices.Sort(all)
+	replaced := make([]string, len(all))
+	for i, s := range all {
+		replaced[i] = n.name(someNode, s)
+	}
+	if !slices.IsSorted(replaced) || len(slices.Compact(slices.Clone(replaced))) != len(all) {
+		t.Errorf("not in order, or not distinct: %q", replaced)
+	}
+	if a, b := n.name(someNode, "Node-B"), n.name(someNode, "node-b"); a == b || strings.ToLower(a) != b {
+		t.Errorf("names that differ by case became %q and %q", a, b)
+	}
+	table := n.Table()["node"]
+	if got := slices.Sorted(maps.Values(table)); !slices.Equal(got, all) {
+		t.Errorf("the table holds %q", got)
+	}
+}
+
+// TestTextsWithNames: names within texts are replaced, and what tells nothing
+// stays, so that it goes on meaning the same.
+func TestTextsWithNames(t *testing.T) {
+	for _, c := range []struct {
+		role     role
+		in, want string
+	}{
+		{roleOwner, "host:old-1", "host:node-1"}, {roleOwner, "virtual:load-balancer", "virtual:load-balancer"}, {roleOwner, "", ""},
+		{roleOwner, "old-1", "node-1"}, {roleOwner, "ipip:old-1", "word-1:node-1"}, {roleNode, "load-balancer", "load-balancer"},
+		{roleHandle, "vxlan-v6-tunnel-addr-old-1", "vxlan-v6-tunnel-addr-node-1"}, {roleHandle, "k8s-pod-network.abc", "k8s-pod-network.sandbox-1"},
+		{roleHandle, "acme.net.ABC", "network-1.Sandbox-1"}, {roleHandle, "Windows-Reserved-IPAM-Handle", "Windows-Reserved-IPAM-Handle"},
+		{roleHandle, "k8s-pod-network.vmi.shop.db.main", "k8s-pod-network.vmi.namespace-1.vm-1"}, {roleHandle, "acme.net.vmi.shop.db", "network-1.vmi.namespace-1.vm-1"},
+		{roleHandle, "net1.vmi._0123abc", "network-1.vmi._handle-1"}, {roleHandle, "net1.vmi.acme", "network-1.vmi.handle-1"},
+		{roleNetworks, `[{"name": "acme/net1", "interface": "net1", "ips": ["10.9.0.1/24"]}, {"ips": ["acme"]}]`, `[{"ips":["10.9.0.1","?"]}]`},
+		{roleNetworks, `[{"name": "acme/net1"}]`, `[{"ips":[]}]`}, {roleNetworks, "acme", `[{"ips":["?"]}]`},
+		{roleOwnerVersion, "kubevirt.io/v1", "kubevirt.io/v1"}, {roleOwnerVersion, "kubevirt.io/acme", "?"}, {roleOwnerVersion, "acme.example/v1", "?"},
+		{roleHandle, "lb-0815", "lb-handle-1"}, {roleHandle, "odd.", "handle-1"}, {roleSandbox, "abc", "sandbox-1"},
+		{roleCIDRName, "10-0-0-0-26", "10-0-0-0-26"}, {roleCIDRName, "fd00--40-122", "fd00--40-122"}, {roleCIDRName, "acme", "block-1"},
+		{rolePoolList, `["gold","10.0.0.0/16"]`, `["pool-1","10.0.0.0/16"]`}, {rolePoolList, "gold", "?"},
+		{roleAddresses, "10.0.0.1/32,fd00::1", "10.0.0.1/32,fd00::1"}, {roleAddresses, "acme, 10.0.0.1", "?, 10.0.0.1"},
+		{roleEndpoint, "[fd00::1]:179", "[fd00::1]:179"}, {roleEndpoint, "router.acme", "?"},
+		{roleLabelText, `{"rack":"r","kubernetes.io/os":"linux"}`, `{"kubernetes.io/os":"linux","label-1":"value-1"}`}, {roleLabelText, "[]", "?"},
+		{roleTime, "2026-01-01 12:00:00.5 +0000 UTC m=+1", "2026-01-01 12:00:00.5 +0000 UTC m=+1"}, {roleTime, "yesterday", "?"},
+		{roleWord, "Running", "Running"}, {roleWord, "4711", "4711"}, {roleWord, "acme", "word-1"}, {roleDuration, "5m", "5m"}, {roleDuration, "x", "?"},
+		{roleVersion, "v3.31.0", "v3.31.0"}, {roleVersion, "acme", "?"}, {roleAS, "1.10", "1.10"}, {roleAS, "x", "?"}, {roleNumber, "26", "?"},
+		{roleQuantity, "1k", "1k"}, {roleQuantity, "x", "?"}, {roleBool, "true", "true"}, {roleBool, "x", "?"},
+		{roleDefault, "default", "default"}, {roleDefault, "node.x", "?"}, {roleTaint, "node.kubernetes.io/not-ready", "node.kubernetes.io/not-ready"},
+		{roleTaint, "acme", "taint-1"}, {roleGUID, "123", "cluster-1"}, {roleUID, "abc", "00000000-0000-0000-0000-000000000001"}, {roleStub, "x", "?"},
+		{roleNodeSelector, "rack is a", "?"}, {roleNodeSelector, "", ""},
+	} {
+		n := NewAnonymizer()
+		n.text(c.role, "", c.in)
+		n.Settle()
+		if got := n.text(c.role, "", c.in); got != c.want {
+			t.Errorf("role %d: %q became %q, want %q", c.role, c.in, got, c.want)
+		}
+	}
+	n := NewAnonymizer()
+	n.Claimant = "Old.1"
+	for _, s := range []string{"old.1-10-0-0-0-26", "old.1-acme"} {
+		n.text(roleAffinityName, "", s)
+	}
+	n.Settle()
+	if got := n.text(roleAffinityName, "", "old.1-10-0-0-0-26"); got != "node-1-10-0-0-0-26" {
+		t.Errorf("an affinity's name became %q", got)
+	}
+	if got := n.text(roleAffinityName, "", "old.1-acme"); got != "affinity-1" {
+		t.Errorf("an affinity's odd name became %q", got)
+	}
+}

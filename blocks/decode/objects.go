@@ -1,0 +1,173 @@
+package decode
+
+import (
+	"slices"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Objects are what decoders have made of objects of one kind: records, and gaps
+// where an object, or the kind, could not be understood.
+type Objects struct {
+	Kind *Kind
+	records
+	Gaps []blocks.Gap
+}
+
+// Found reports whether there is any object, be it one that could not be understood.
+func (o *Objects) Found() bool { return o.Len() > 0 || len(o.Gaps) > 0 }
+
+// Join adds the records of more, which are of the same kind.
+func (o *Objects) Join(more *Objects) { o.join(more.records) }
+
+func NewObjects(k *Kind) *Objects { return &Objects{Kind: k, records: k.none()} }
+
+// records are a list of records of one type.
+type records interface {
+	Len() int
+	// At returns the name and the metadata of one.
+	At(i int) (blocks.Key, *blocks.Meta)
+	// Only leaves those that keep is true for, and truncate the first n.
+	Only(keep func(i int) bool)
+	Truncate(n int)
+	// Grow makes room for n more.
+	Grow(n int)
+	// join adds those of a list of the same type.
+	join(records)
+	// sort puts them into the canonical order.
+	sort()
+	// Take makes the list that of a snapshot, and fill makes it a snapshot's. Both
+	// share memory with it. The list of a single kind takes nothing.
+	Take(*blocks.Snapshot)
+	Fill(*blocks.Snapshot)
+}
+
+// A column describes the records of a kind: how an object is decoded, and where a
+// snapshot has them.
+type column[T any] struct {
+	// json returns the record of an object; false if there is none.
+	json func(*Decoder, *JSONReader) (T, bool)
+	// in is where a snapshot has the records of the kind, put sets the one of a single
+	// kind, and otherwise is that of a cluster that has no such object.
+	in        func(*blocks.Snapshot) *[]T
+	put       func(*blocks.Snapshot, T)
+	otherwise T
+	// compare is the canonical order; nil is that of [blocks.CompareMeta].
+	compare func(a, b *T) int
+}
+
+// record is what all types of records have.
+type record[T any] interface {
+	*T
+	Key() blocks.Key
+	Metadata() *blocks.Meta
+}
+
+// describe returns a kind with the functions that know its type.
+func describe[T any, P record[T]](k Kind, c column[T]) *Kind {
+	if c.compare == nil {
+		c.compare = func(a, b *T) int { return blocks.CompareMeta(P(a).Metadata(), P(b).Metadata()) }
+	}
+	k.Single = c.put != nil
+	k.none = func() records { return &list[T, P]{column: &c} }
+	k.store = func() storedRecords { return &store[T, P]{base: list[T, P]{column: &c}} }
+	k.JSON = func(d *Decoder, r *JSONReader) {
+		if o, ok := c.json(d, r); ok {
+			add[T, P](d.Out, o)
+		}
+	}
+	return &k
+}
+
+func add[T any, P record[T]](to *Objects, o T) {
+	l := to.records.(*list[T, P])
+	l.all = append(l.all, o)
+}
+
+type list[T any, P record[T]] struct {
+	*column[T]
+	all []T
+}
+
+func (l *list[T, P]) Len() int       { return len(l.all) }
+func (l *list[T, P]) Truncate(n int) { l.all = l.all[:n] }
+func (l *list[T, P]) Grow(n int)     { l.all = slices.Grow(l.all, n) }
+
+func (l *list[T, P]) At(i int) (blocks.Key, *blocks.Meta) {
+	o := P(&l.all[i])
+	return o.Key(), o.Metadata()
+}
+
+func (l *list[T, P]) Only(keep func(i int) bool) {
+	var kept []T
+	for i := range l.all {
+		if keep(i) {
+			kept = append(kept, l.all[i])
+		}
+	}
+	l.all = kept
+}
+
+func (l *list[T, P]) join(more records) {
+	from := more.(*list[T, P]).all
+	if len(l.all) == 0 {
+		l.all = from // hardly anything is copied: most lists come in one piece
+		return
+	}
+	l.all = append(l.all, from...)
+}
+
+func (l *list[T, P]) sort() {
+	slices.SortStableFunc(l.all, func(a, b T) int { return l.compare(&a, &b) })
+}
+
+func (l *list[T, P]) Take(s *blocks.Snapshot) {
+	if l.in != nil {
+		l.all = *l.in(s)
+	}
+}
+
+func (l *list[T, P]) Fill(s *blocks.Snapshot) {
+	switch {
+	case l.in != nil:
+		*l.in(s) = l.all
+	case len(l.all) == 0:
+		l.put(s, l.otherwise)
+	default:
+		l.put(s, l.all[len(l.all)-1])
+	}
+}
+
+// NewSnapshot makes a snapshot of lists of different kinds, with Calico's defaults
+// for configuration that does not exist.
+func NewSnapshot(lists ...*Objects) *blocks.Snapshot {
+	s := &blocks.Snapshot{}
+	for _, k := range Kinds {
+		k.none().Fill(s)
+	}
+	for _, l := range lists {
+		l.Fill(s)
+		s.Gaps = append(s.Gaps, l.Gaps...)
+	}
+	return s
+}
+
+// Replaced returns prev, which must be sorted, with the objects and gaps of the
+// lists' kinds in the place of what it holds of these. It shares with prev what is
+// taken over.
+func Replaced(prev *blocks.Snapshot, lists []*Objects) *blocks.Snapshot {
+	s := *prev
+	s.Gaps = nil
+	for _, l := range lists {
+		l.sort()
+		l.Fill(&s)
+		s.Gaps = append(s.Gaps, l.Gaps...)
+	}
+	for _, g := range prev.Gaps {
+		if !slices.ContainsFunc(lists, func(l *Objects) bool { return l.Kind.Resource == g.Resource }) {
+			s.Gaps = append(s.Gaps, g)
+		}
+	}
+	slices.SortStableFunc(s.Gaps, blocks.CompareGaps)
+	return &s
+}

@@ -1,0 +1,92 @@
+package decode
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ListMeta is what matters of a list's metadata.
+type ListMeta struct {
+	Next      string // continue token of the next page
+	Revision  string // resource version of the list
+	Remaining int    // objects after this page; 0 when unknown
+}
+
+// ErrPage means that an answer was no page of a list.
+var ErrPage = errors.New("the answer is no list")
+
+// Page reads the objects of a page of a list, and calls took with each: its JSON or,
+// for what came as protobuf, what is kept of it (reduced).
+func (d *Decoder) Page(body []byte, took func(object []byte, reduced bool)) (ListMeta, error) {
+	if !bytes.HasPrefix(body, protobufMagic) || !d.Out.Kind.protobuf() {
+		return d.pageJSON(body, took)
+	}
+	return protoList(body, func(object []byte) error {
+		kept, err := d.protobuf(object)
+		if err == nil {
+			took(kept, true)
+		}
+		return err
+	})
+}
+
+func (d *Decoder) pageJSON(body []byte, took func(object []byte, reduced bool)) (ListMeta, error) {
+	var m ListMeta
+	r := NewJSONReader(body)
+	list, items := "", false
+	r.Object(func(key []byte) {
+		switch string(key) {
+		case "kind":
+			s, _ := r.str()
+			list = string(s)
+		case "metadata":
+			r.Object(func(key []byte) {
+				switch string(key) {
+				case "continue":
+					s, _ := r.str()
+					m.Next = string(s)
+				case "resourceVersion":
+					s, _ := r.str()
+					m.Revision = string(s)
+				case "remainingItemCount":
+					n, _ := r.Int32()
+					m.Remaining = int(n)
+				}
+			})
+		case "items":
+			items = true
+			r.Array(func(int) {
+				r.Begin()
+				from := r.pos()
+				d.Out.Kind.JSON(d, r)
+				if r.err == nil {
+					took(r.Text[from:r.in.InputOffset()], false)
+				}
+			})
+		}
+	})
+	switch {
+	case r.err != nil:
+		return m, fmt.Errorf("%w: %w", ErrPage, r.err)
+	case !items, !strings.HasSuffix(list, "List"):
+		return m, ErrPage
+	}
+	return m, nil
+}
+
+// One reads an object by itself.
+func (d *Decoder) One(object []byte, proto bool) error {
+	if proto && !d.Out.Kind.protobuf() {
+		return errProtobuf
+	}
+	if proto {
+		_, err := d.protobuf(object)
+		return err
+	}
+	r := NewJSONReader(object)
+	r.Begin()
+	d.Out.Kind.JSON(d, r)
+	return r.err
+}

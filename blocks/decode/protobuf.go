@@ -1,0 +1,132 @@
+package decode
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// The API server sends pods, nodes and namespaces as protobuf, which is a third
+// of the size of JSON. Only a few of a pod's fields matter here, so its bytes are
+// walked for what its kind's shape keeps, which decoders read as JSON. For 150,000
+// pods and 5,000 nodes that takes 0.9 s and 130 MiB at the peak; 4.1 s and 210 MiB
+// with k8s.io/api's types (BenchmarkCoreTypes, which has them in commit 62013e7).
+// Field numbers are those of the generated.proto files of k8s.io/api/core/v1 and
+// k8s.io/apimachinery; they never change.
+
+// protobufType is the media type of Kubernetes' protobuf encoding.
+const protobufType = "application/vnd.kubernetes.protobuf"
+
+// protobufMagic opens a Kubernetes protobuf message.
+var protobufMagic = []byte("k8s\x00")
+
+// A protoField is one field of a message: bytes for texts and messages, a number
+// otherwise.
+type protoField struct {
+	num   protowire.Number
+	bytes []byte
+	value uint64
+}
+
+var errProtobuf = errors.New("malformed protobuf")
+
+// protoFields calls fn with each field of a message.
+func protoFields(msg []byte, fn func(protoField)) error {
+	for len(msg) > 0 {
+		num, kind, n := protowire.ConsumeTag(msg)
+		if n < 0 {
+			return fmt.Errorf("%w: %w", errProtobuf, protowire.ParseError(n))
+		}
+		msg = msg[n:]
+		f := protoField{num: num}
+		switch kind {
+		case protowire.BytesType:
+			f.bytes, n = protowire.ConsumeBytes(msg)
+		case protowire.VarintType:
+			f.value, n = protowire.ConsumeVarint(msg)
+		default:
+			n = protowire.ConsumeFieldValue(num, kind, msg)
+		}
+		if n < 0 {
+			return fmt.Errorf("%w: %w", errProtobuf, protowire.ParseError(n))
+		}
+		msg = msg[n:]
+		fn(f)
+	}
+	return nil
+}
+
+// ProtoUnwrap takes the message out of the envelope that Kubernetes sends it in
+// (runtime.Unknown).
+func ProtoUnwrap(body []byte) ([]byte, error) {
+	envelope, found := bytes.CutPrefix(body, protobufMagic)
+	if !found {
+		return nil, fmt.Errorf("%w: it does not begin as Kubernetes' does", errProtobuf)
+	}
+	var raw []byte
+	err := protoFields(envelope, func(f protoField) {
+		if f.num == 2 {
+			raw = f.bytes
+		}
+	})
+	if err == nil && len(raw) == 0 {
+		err = fmt.Errorf("%w: it is empty", errProtobuf)
+	}
+	return raw, err
+}
+
+// protoList walks a list and calls item with each object's message.
+func protoList(body []byte, item func([]byte) error) (ListMeta, error) {
+	var m ListMeta
+	list, err := ProtoUnwrap(body)
+	if err != nil {
+		return m, err
+	}
+	var failed error
+	err = protoFields(list, func(f protoField) {
+		if failed != nil {
+			return
+		}
+		switch int(f.num) {
+		case 1:
+			failed = protoFields(f.bytes, func(f protoField) {
+				switch int(f.num) {
+				case 2:
+					m.Revision = string(f.bytes)
+				case 3:
+					m.Next = string(f.bytes)
+				case 4:
+					m.Remaining = int(f.value)
+				}
+			})
+		case 2:
+			failed = item(f.bytes)
+		}
+	})
+	return m, errors.Join(failed, err)
+}
+
+// protoTime reads a Time, in whole seconds as the API's JSON has them. One
+// without seconds is the zero time, which stands for none.
+func protoTime(msg []byte) time.Time {
+	var seconds int64
+	_ = protoFields(msg, func(f protoField) {
+		if f.num == 1 {
+			seconds = int64(f.value)
+		}
+	})
+	if len(msg) == 0 {
+		return time.Time{}
+	}
+	return time.Unix(seconds, 0).UTC()
+}
+
+// within walks a message inside another, whose error is kept.
+func within(failed *error, msg []byte, fn func(protoField)) {
+	if err := protoFields(msg, fn); err != nil && *failed == nil {
+		*failed = err
+	}
+}

@@ -1,0 +1,51 @@
+package decode
+
+import (
+	"bytes"
+	"net/netip"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var reservations = describe(Kind{
+	Resource: blocks.Reservations, Names: []string{"IPReservation"}, Optional: true,
+	keeps: calicoObject(roleReservation, listOf("reservedCIDRs", 0, value("", 0, roleAddresses))),
+}, column[blocks.Reservation]{
+	json: (*Decoder).reservation,
+	in:   func(s *blocks.Snapshot) *[]blocks.Reservation { return &s.Reservations },
+})
+
+// reservation reads an IPReservation. A CIDR that is none is left out, as a gap
+// of its own. Calico takes single addresses, too, and passes over empty entries
+// (libcalico-go ipam/ipam.go, getReservedIPs).
+func (d *Decoder) reservation(r *JSONReader) (v blocks.Reservation, ok bool) {
+	d.object(r, &v.Meta, metaHooks{}, func(key []byte) {
+		if string(key) != "reservedCIDRs" {
+			return
+		}
+		v.CIDRs = nil
+		r.Array(func(int) {
+			s, ok := r.str()
+			if s = bytes.TrimSpace(s); !ok || len(s) == 0 {
+				return
+			}
+			if p, ok := parseReserved(string(s)); ok {
+				v.CIDRs = append(v.CIDRs, p)
+			} else {
+				r.Fault(NotA("CIDR", s))
+			}
+		})
+	}, nil)
+	return v, d.whole(r, &v.Meta, "spec.reservedCIDRs")
+}
+
+func parseReserved(s string) (netip.Prefix, bool) {
+	if p, ok := parseCIDR(s); ok {
+		return p, true
+	}
+	a, ok := ParseAddr(s)
+	if !ok {
+		return netip.Prefix{}, false
+	}
+	return netip.PrefixFrom(a, a.BitLen()), true
+}

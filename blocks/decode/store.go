@@ -1,0 +1,128 @@
+package decode
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// ObjectStore holds the objects of one kind for a watch: as records in canonical
+// order, shared with the snapshots made of them and never changed in place, and
+// beside them the few that have changed since. Nothing is indexed: a thousand changes
+// cost one walk over the records when the next snapshot is made, and memory holds
+// each record once.
+type ObjectStore struct {
+	storedRecords
+	kind *Kind
+	gaps map[blocks.Key][]blocks.Gap
+}
+
+type storedRecords interface {
+	replaceAll(records)
+	Put(blocks.Key, records)
+	Fill(*blocks.Snapshot)
+	Len() int
+}
+
+func NewStore(k *Kind) *ObjectStore {
+	return &ObjectStore{storedRecords: k.store(), kind: k, gaps: map[blocks.Key][]blocks.Gap{}}
+}
+
+// Replace takes the objects of a list in the place of all others.
+func (s *ObjectStore) Replace(all *Objects) {
+	s.replaceAll(all.records)
+	s.gaps = map[blocks.Key][]blocks.Gap{}
+	for _, g := range all.Gaps {
+		key := s.keyOf(g)
+		s.gaps[key] = append(s.gaps[key], g)
+	}
+}
+
+// Put stores what an object has become: the one that now holds, or none.
+func (s *ObjectStore) Put(key blocks.Key, now *Objects) {
+	s.storedRecords.Put(key, now.records)
+	if delete(s.gaps, key); len(now.Gaps) > 0 {
+		s.gaps[key] = now.Gaps
+	}
+}
+
+// Fill hands out all records and gaps.
+func (s *ObjectStore) Fill(to *blocks.Snapshot) {
+	s.storedRecords.Fill(to)
+	for _, gaps := range s.gaps {
+		to.Gaps = append(to.Gaps, gaps...)
+	}
+}
+
+// keyOf returns which object a gap is about.
+func (s *ObjectStore) keyOf(g blocks.Gap) blocks.Key {
+	switch {
+	case g.Name == "":
+		return blocks.Key{Name: DefaultName} // the one of its kind that counts
+	case s.kind.Namespaced:
+		namespace, name, _ := strings.Cut(g.Name, "/")
+		return blocks.Key{Namespace: namespace, Name: name}
+	}
+	return blocks.Key{Name: g.Name}
+}
+
+type store[T any, P record[T]] struct {
+	base    list[T, P]
+	changed map[blocks.Key]*T // nil: gone
+}
+
+func (c *store[T, P]) replaceAll(with records) {
+	with.sort()
+	c.base.all, c.changed = slices.Clip(with.(*list[T, P]).all), nil
+}
+
+func (c *store[T, P]) Put(key blocks.Key, now records) {
+	var record *T
+	if some := now.(*list[T, P]).all; len(some) > 0 {
+		record = &some[len(some)-1]
+	}
+	if c.changed == nil {
+		c.changed = map[blocks.Key]*T{}
+	}
+	c.changed[key] = record
+	if len(c.changed) > max(1000, len(c.base.all)/4) {
+		c.merge()
+	}
+}
+
+func (c *store[T, P]) Fill(s *blocks.Snapshot) {
+	c.merge()
+	c.base.Fill(s)
+}
+
+func (c *store[T, P]) Len() int { return len(c.base.all) + len(c.changed) }
+
+// merge makes new records of the old ones and the changes.
+func (c *store[T, P]) merge() {
+	if len(c.changed) == 0 {
+		return
+	}
+	fresh := make([]*T, 0, len(c.changed))
+	for _, o := range c.changed {
+		if o != nil {
+			fresh = append(fresh, o)
+		}
+	}
+	slices.SortFunc(fresh, c.base.compare)
+	all := make([]T, 0, len(c.base.all)+len(fresh))
+	for i := range c.base.all {
+		old := &c.base.all[i]
+		if _, again := c.changed[P(old).Key()]; again {
+			continue
+		}
+		for len(fresh) > 0 && c.base.compare(fresh[0], old) < 0 {
+			all, fresh = append(all, *fresh[0]), fresh[1:]
+		}
+		all = append(all, *old)
+	}
+	for _, o := range fresh {
+		all = append(all, *o)
+	}
+	c.base.all, c.changed = slices.Clip(all), nil
+}

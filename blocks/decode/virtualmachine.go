@@ -1,0 +1,94 @@
+package decode
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// What tells that something belongs to a virtual machine of KubeVirt's
+// (kubevirt.io/api core/v1).
+const (
+	groupVM   = "kubevirt.io"
+	versionVM = groupVM + "/v1"
+	kindVM    = "VirtualMachine"
+	kindVMI   = "VirtualMachineInstance"
+	labelVM   = "vm.kubevirt.io/name"
+)
+
+var virtualMachines = describe(Kind{
+	Resource: blocks.VMs, Names: []string{kindVM}, Foreign: versionVM, Optional: true, Namespaced: true,
+	keeps: object("", 0, metaShape(roleVM, false)),
+}, vmColumn(func(s *blocks.Snapshot) *[]blocks.VirtualMachine { return &s.VMs }))
+
+var virtualMachineInstances = describe(Kind{
+	Resource: blocks.VMInstances, Names: []string{kindVMI}, Foreign: versionVM, Optional: true, Namespaced: true,
+	keeps: object("", 0, metaShape(roleVM, false, ownersShape(kindVM))),
+}, vmColumn(func(s *blocks.Snapshot) *[]blocks.VirtualMachine { return &s.VMInstances }))
+
+func vmColumn(in func(*blocks.Snapshot) *[]blocks.VirtualMachine) column[blocks.VirtualMachine] {
+	return column[blocks.VirtualMachine]{json: (*Decoder).virtualMachine,
+		compare: blocks.CompareVirtualMachines, in: in}
+}
+
+// VMKinds are the kinds that must both be read before a virtual machine that is not
+// there is known not to exist.
+var VMKinds = []blocks.Resource{blocks.VMs, blocks.VMInstances}
+
+// SetVMsKnown sets whether both kinds of virtual machines are known whole, as
+// [blocks.Snapshot.VMsKnown] has it, of which known says whether one was read. A gap
+// says otherwise.
+func SetVMsKnown(s *blocks.Snapshot, known func(blocks.Resource) bool) {
+	s.VMsKnown = !slices.ContainsFunc(VMKinds, func(r blocks.Resource) bool {
+		_, missing := s.Missing(r)
+		return missing || !known(r) || len(s.Unreadable(r)) > 0
+	})
+}
+
+// ownerRef is an entry of metadata.ownerReferences.
+type ownerRef struct{ version, kind, name []byte }
+
+// is reports whether the owner is of a kind of KubeVirt's.
+func (o ownerRef) is(kind string) bool {
+	group, _, _ := strings.Cut(string(o.version), "/")
+	return group == groupVM && string(o.kind) == kind
+}
+
+// readOwners calls fn with each owner reference. One that makes no sense names no
+// owner, which is no fault: what may not be owned is protected more, not less.
+func readOwners(r *JSONReader, fn func(ownerRef)) {
+	before := len(r.Faults)
+	r.Array(func(int) {
+		var o ownerRef
+		r.Object(func(key []byte) {
+			switch string(key) {
+			case "apiVersion":
+				o.version, _ = r.str()
+			case "kind":
+				o.kind, _ = r.str()
+			case "name":
+				o.name, _ = r.str()
+			}
+		})
+		fn(o)
+	})
+	r.Faults = r.Faults[:before]
+}
+
+// virtualMachine reads the metadata of a VirtualMachine or VirtualMachineInstance, of
+// whole objects or of those of kind PartialObjectMetadata.
+func (d *Decoder) virtualMachine(r *JSONReader) (v blocks.VirtualMachine, ok bool) {
+	found := d.object(r, &v.Meta, d.vmHooks(&v), nil, nil)
+	if !d.named(r, &v.Meta, found) {
+		return v, false
+	}
+	d.gapPerFault(v.FullName(), r.Faults)
+	return v, true
+}
+
+// vmHooks read what the metadata of a virtual machine tell beyond its name.
+func (d *Decoder) vmHooks(v *blocks.VirtualMachine) metaHooks {
+	return metaHooks{noWritten: true, namespace: func(value []byte) { v.Namespace = d.str(value) },
+		owner: func(o ownerRef) { v.OfVM = v.OfVM || d.Out.Kind.Resource == blocks.VMInstances && o.is(kindVM) }}
+}

@@ -1,0 +1,280 @@
+package files
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode"
+)
+
+// snapshot makes a snapshot of all that was read.
+func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
+	if f.objects == 0 {
+		return nil, f.nothing(paths)
+	}
+	for _, objects := range f.ignoredKinds() {
+		f.warn("ignored %s: not part of an audit", objects)
+	}
+	if f.info.mixed {
+		f.warn("the files hold %d snapshots of different times, which are read as one", f.info.snapshots)
+	}
+	group, reason := f.chooseGroup()
+	read := f.merge(group)
+	s := decode.NewSnapshot(read...)
+	s.Cluster.Datastore = "files"
+	s.Cluster.APIGroup, s.Cluster.APIGroupReason = group, reason
+	s.Cluster.TakenAt = f.opts.At.UTC()
+	if f.opts.At.IsZero() {
+		s.Cluster.TakenAt = f.info.takenAt
+	}
+	if s.Cluster.TakenAt.IsZero() {
+		s.Cluster.TakenAt = f.newest
+	}
+	f.addMissing(s)
+	// A dump of one kind alone, or of neither, does not tell whether somebody left the
+	// other out, or the cluster has none.
+	decode.SetVMsKnown(s, func(r blocks.Resource) bool {
+		return f.info.resources[r] || slices.ContainsFunc(read, func(o *decode.Objects) bool { return o.Kind.Resource == r && o.Found() })
+	})
+	f.opts.Record.readWhole(f.info.resources)
+	s.Sort()
+	return s, nil
+}
+
+// nothing says that the files hold nothing to audit, and what else they hold.
+func (f *fileReader) nothing(paths []string) error {
+	text := strings.Join(paths, ", ") + ": no object that an audit reads"
+	if len(f.ignored) > 0 {
+		text += ", only " + strings.Join(f.ignoredKinds(), ", ")
+	}
+	if len(f.info.gaps) > 0 {
+		text += "; " + f.info.gaps[0].String()
+	}
+	return errors.New(text)
+}
+
+func (f *fileReader) warn(format string, args ...any) {
+	if f.opts.Warn != nil {
+		f.opts.Warn(fmt.Sprintf(format, args...))
+	}
+}
+
+// ignoredKinds says how many objects of which kinds were ignored.
+func (f *fileReader) ignoredKinds() []string {
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(f.ignored)) {
+		name, version, _ := strings.Cut(key, " ")
+		n := f.ignored[key]
+		text := fmt.Sprintf("%d %s object", n, name)
+		if n > 1 {
+			text += "s"
+		}
+		if slices.ContainsFunc(decode.Kinds, func(k *decode.Kind) bool { return slices.Contains(k.Names, name) }) {
+			text += " of " + version // another than the one that is read
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+// chooseGroup decides which API group's objects to read where files hold both,
+// as they do when Calico's aggregated API was dumped beside its CRDs, or during
+// a migration. The rule is that of a live cluster.
+func (f *fileReader) chooseGroup() (group, reason string) {
+	crd, native := !f.crd.empty(), !f.native.empty()
+	switch g := f.info.apiGroup; {
+	case g == decode.GroupCRD || g == decode.GroupNative:
+		return g, cmp.Or(f.info.reason, "recorded when the cluster was read")
+	case crd && native && f.crd.of(decode.IpamBlocks).Found():
+		return decode.GroupCRD, "the files hold objects of both API groups: " + decode.GroupCRD + " counts, as Calico reads it while it is there"
+	case crd && native && f.native.of(decode.IpamBlocks).Found():
+		return decode.GroupNative, "the files hold objects of both API groups, and blocks of " + decode.GroupNative + " alone"
+	case crd && native:
+		return decode.GroupCRD, "the files hold objects of both API groups: " + decode.GroupCRD + " counts, as Calico reads it while it is there"
+	case crd:
+		return decode.GroupCRD, "the files hold objects of this API group alone"
+	case native:
+		return decode.GroupNative, "the files hold objects of this API group alone"
+	}
+	return "", ""
+}
+
+// groupObjects are the objects of one API group.
+type groupObjects map[*decode.Kind]*decode.Objects
+
+// of returns those of a kind.
+func (g groupObjects) of(k *decode.Kind) *decode.Objects {
+	if g[k] == nil {
+		g[k] = decode.NewObjects(k)
+	}
+	return g[k]
+}
+
+// empty tells whether nothing was read.
+func (g groupObjects) empty() bool {
+	for _, o := range g {
+		if o.Found() {
+			return false
+		}
+	}
+	return true
+}
+
+// merge joins the objects of all groups. Of a kind that the chosen group has
+// objects of, those of the other group are left out; of another kind, such as
+// pools that were dumped through the aggregated API, they are taken.
+func (f *fileReader) merge(group string) []*decode.Objects {
+	chosen, other := f.crd, f.native
+	if group == decode.GroupNative {
+		chosen, other = other, chosen
+	}
+	var out []*decode.Objects
+	for _, res := range blocks.Resources {
+		k := decode.KindOf(res)
+		if k.Core || k.Foreign != "" {
+			f.once(f.core.of(k))
+			out = append(out, f.core.of(k))
+			continue
+		}
+		out = append(out, f.merged(chosen.of(k), other.of(k)))
+	}
+	return out
+}
+
+// merged returns the objects of the chosen group, or of the other one if that
+// alone has any, each object once.
+func (f *fileReader) merged(chosen, other *decode.Objects) *decode.Objects {
+	if !chosen.Found() {
+		chosen.Gaps = other.Gaps
+	}
+	if chosen.Len() == 0 {
+		f.once(other)
+		chosen.Join(other)
+		return chosen
+	}
+	f.once(chosen)
+	have := map[blocks.Key]bool{}
+	for i := range chosen.Len() {
+		key, _ := chosen.At(i)
+		have[key] = true
+	}
+	missing := 0
+	for i := range other.Len() {
+		if key, _ := other.At(i); !have[key] {
+			missing++
+		}
+	}
+	if missing > 0 {
+		f.warn("left out %d %s that only the other API group has", missing, chosen.Kind.Resource)
+	}
+	return chosen
+}
+
+// once leaves each object once: of several with one name, the newest.
+func (f *fileReader) once(objects *decode.Objects) {
+	newest := make(map[blocks.Key]int, objects.Len())
+	var twice []string // under different UIDs, which one cluster has not at one time
+	for i := range objects.Len() {
+		key, meta := objects.At(i)
+		j, seen := newest[key]
+		if !seen {
+			newest[key] = i
+			continue
+		}
+		_, have := objects.At(j)
+		if have.UID != meta.UID && have.UID != "" && meta.UID != "" {
+			twice = append(twice, key.String())
+		}
+		if !newer(have, meta) {
+			newest[key] = i
+		}
+	}
+	objects.Only(func(i int) bool {
+		key, _ := objects.At(i)
+		return newest[key] == i
+	})
+	switch n := len(twice); {
+	case n == 1:
+		f.warn("%s %q stands in the files twice, with different UIDs: the newer one counts", objects.Kind.Resource, twice[0])
+	case n > 1:
+		f.warn("%s %q and %d more stand in the files twice, with different UIDs: the newer one of each counts", objects.Kind.Resource, twice[0], n-1)
+	}
+}
+
+// newer tells whether a was written after b, by resource version. Versions that
+// do not tell leave it to the order of the files.
+func newer(a, b *blocks.Meta) bool {
+	x, err1 := strconv.ParseUint(a.ResourceVersion, 10, 64)
+	y, err2 := strconv.ParseUint(b.ResourceVersion, 10, 64)
+	return err1 == nil && err2 == nil && x > y
+}
+
+// addMissing adds gaps for kinds that no cluster with blocks is without, and
+// that the files do not hold.
+func (f *fileReader) addMissing(s *blocks.Snapshot) {
+	s.Gaps = append(s.Gaps, f.info.gaps...)
+	if len(s.Blocks) == 0 && len(s.Unreadable(blocks.Blocks)) == 0 {
+		if _, known := s.Missing(blocks.Blocks); !known && !f.info.resources[blocks.Blocks] && wantsBlocks(s) {
+			s.Gaps = append(s.Gaps, blocks.Gap{Resource: blocks.Blocks, Reason: "no IPAMBlock in the files, though what they hold belongs to blocks"})
+		}
+		return
+	}
+	missing := func(res blocks.Resource, name string, found int, reason string) {
+		_, known := s.Missing(res)
+		if found == 0 && !known && !f.info.resources[res] && len(s.Unreadable(res)) == 0 {
+			s.Gaps = append(s.Gaps, blocks.Gap{Resource: res, Reason: "no " + name + " in the files" + reason})
+		}
+	}
+	missing(blocks.Nodes, "Node", len(s.Nodes), "")
+	missing(blocks.Pods, "Pod", len(s.Workloads), "")
+	missing(blocks.Pools, "IPPool", len(s.Pools), "")
+	if slices.ContainsFunc(s.Pools, func(p blocks.Pool) bool { return p.NamespaceSelector != "" }) {
+		missing(blocks.Namespaces, "Namespace", len(s.Namespaces), ", though a pool selects namespaces by label")
+	}
+	if slices.ContainsFunc(s.BGPPeers, func(p blocks.BGPPeer) bool { return len(p.Filters) > 0 }) {
+		missing(blocks.BGPFilters, "BGPFilter", len(s.BGPFilters), ", though a BGPPeer names one")
+	}
+	f.warnMissing(s)
+}
+
+// fewWithoutBlock is up to how many objects that belong to blocks are believed
+// to have lost theirs; beyond it, the blocks were not dumped.
+const fewWithoutBlock = 3
+
+// wantsBlocks tells whether files without any block hold so much that belongs to
+// blocks that somebody must have left the blocks out.
+func wantsBlocks(s *blocks.Snapshot) bool {
+	if len(s.Affinities) > fewWithoutBlock || len(s.Handles) > fewWithoutBlock {
+		return true
+	}
+	addressed := 0
+	for i := range s.Workloads {
+		if w := &s.Workloads[i]; w.Live() && len(w.AnnotationIPs) > 0 {
+			addressed++
+		}
+	}
+	return addressed > fewWithoutBlock
+}
+
+// warnMissing points out kinds that a cluster may be without, but whose absence
+// more likely means that nobody dumped them, unless the snapshot command recorded
+// that it read them.
+func (f *fileReader) warnMissing(s *blocks.Snapshot) {
+	if len(s.Affinities) == 0 && !f.info.resources[blocks.Affinities] && slices.ContainsFunc(s.Blocks, func(b blocks.Block) bool { return b.Owner.Node() != "" }) {
+		f.warn("no BlockAffinity in the files, though blocks have owners: were blockaffinities left out?")
+	}
+	if len(s.Handles) == 0 && !f.info.resources[blocks.Handles] && slices.ContainsFunc(s.Blocks, func(b blocks.Block) bool {
+		return slices.ContainsFunc(b.Attributes, func(a blocks.Attributes) bool { return a.HasHandle })
+	}) {
+		f.warn("no IPAMHandle in the files, though addresses have handles: were ipamhandles left out?")
+	}
+	if len(s.Namespaces) == 0 && len(s.Workloads) > 0 && len(s.Pools) > 1 && !f.info.resources[blocks.Namespaces] {
+		f.warn("no Namespace in the files: which pools namespaces ask for by annotation is not known")
+	}
+}

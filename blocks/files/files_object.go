@@ -1,0 +1,183 @@
+package files
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode"
+)
+
+// infoVersion and infoKind identify the object by which "calico-audit snapshot"
+// says what it read and when, before all others; endKind is that of the last one.
+const (
+	infoVersion = "calico-audit/v1alpha1"
+	infoKind    = "SnapshotInfo"
+	endKind     = "SnapshotEnd"
+)
+
+// snapshotInfo is what the SnapshotInfo of files say.
+type snapshotInfo struct {
+	// snapshots is how many there are; mixed is true if they differ in time.
+	snapshots int
+	mixed     bool
+
+	takenAt  time.Time
+	apiGroup string
+	reason   string
+	// resources were read whole, also where no object of them exists.
+	resources map[blocks.Resource]bool
+	// gaps are whole resources that could not be read.
+	gaps []blocks.Gap
+}
+
+// fileReader gathers the objects of files.
+type fileReader struct {
+	opts FileOptions
+	// The file, document, list and saved snapshot at hand.
+	current  string
+	document int
+	list     listed
+	saved    savedSnapshot
+
+	core, crd, native groupObjects // by API group
+	ignored           map[string]int
+	objects           int // of kinds that an audit reads
+	newest            time.Time
+	info              snapshotInfo
+	strings           decode.SharedStrings
+	kinds             map[string]*decode.Kind
+}
+
+func newFileReader(opts FileOptions) *fileReader {
+	f := &fileReader{opts: opts, ignored: map[string]int{}, kinds: map[string]*decode.Kind{}, core: groupObjects{}, crd: groupObjects{}, native: groupObjects{}}
+	f.info.resources = map[blocks.Resource]bool{}
+	for _, k := range decode.Kinds {
+		for _, name := range k.Names {
+			if k.Core || k.Foreign != "" {
+				f.kinds[k.Version("")+"/"+name] = k
+				continue
+			}
+			f.kinds[decode.GroupCRD+"/"+name] = k
+			f.kinds[decode.GroupNative+"/"+name] = k
+		}
+	}
+	return f
+}
+
+// envelope is what tells objects apart.
+type envelope struct {
+	kind, version string
+	items         bool
+}
+
+// maxListDepth limits lists within lists.
+const maxListDepth = 8
+
+// object takes one object of the file at hand.
+func (f *fileReader) object(o rawObject) error {
+	if o.document != f.document {
+		f.document, f.list = o.document, listed{}
+	}
+	return f.nested(o, 0)
+}
+
+func (f *fileReader) nested(o rawObject, depth int) error {
+	wrong := func(format string, args ...any) error {
+		return &decode.FileError{Document: o.document, Line: o.line, Err: fmt.Errorf(format, args...)}
+	}
+	r := decode.NewJSONReader(o.json)
+	if r.Peek() != '{' {
+		return wrong("not a Kubernetes object, but %s", decode.Clip(o.json))
+	}
+	var e envelope
+	r.Fields(decode.Members{"kind": &e.kind, "apiVersion": &e.version, "items": func() {
+		e.items = r.Peek() == '[' || r.Peek() == 'n' // null is an empty list, too
+	}})
+	if kind, ok := strings.CutSuffix(o.listKind, "List"); ok {
+		e.kind = cmp.Or(e.kind, kind)
+		e.version = cmp.Or(e.version, o.listVersion)
+	}
+	switch {
+	case e.kind == "":
+		return wrong("not a Kubernetes object: it has no kind")
+	case e.version == "":
+		return wrong("not a Kubernetes object: the %s has no apiVersion", e.kind)
+	case e.items && strings.HasSuffix(e.kind, "List"):
+		if depth == maxListDepth {
+			return wrong("lists within lists, more than %d deep", maxListDepth)
+		}
+		return f.listItems(o, e, depth)
+	case e.kind == "List" || f.kinds[e.version+"/"+strings.TrimSuffix(e.kind, "List")] != nil && strings.HasSuffix(e.kind, "List"):
+		return wrong("a %s without items; is the file cut off?", e.kind)
+	case e.version == infoVersion && e.kind == infoKind:
+		return f.readInfo(o)
+	case e.version == infoVersion && e.kind == endKind:
+		return f.readEnd(o)
+	}
+	return f.decode(o, e)
+}
+
+// listItems takes the objects of a list that stands within another object.
+func (f *fileReader) listItems(o rawObject, e envelope, depth int) error {
+	outer := f.list
+	f.list = listed{}
+	defer func() { f.list = outer }()
+	r := decode.NewJSONReader(o.json)
+	var failed error
+	r.Fields(decode.Members{"items": func() {
+		r.Array(func(int) {
+			item := rawObject{json: r.Raw(), document: o.document, line: o.line, listKind: e.kind, listVersion: e.version}
+			if failed == nil {
+				failed = f.nested(item, depth+1)
+			}
+		})
+	}})
+	if failed != nil {
+		return failed
+	}
+	inner := f.list
+	for _, k := range inner.kinds {
+		outer.add(k)
+	}
+	outer.others = outer.others || inner.others
+	return f.endList(o)
+}
+
+// decode takes an object that is no list.
+func (f *fileReader) decode(o rawObject, e envelope) error {
+	k := f.kinds[e.version+"/"+e.kind]
+	if k == nil {
+		f.ignored[e.kind+" "+e.version]++
+		f.list.others = true
+		return nil
+	}
+	out := f.group(e.version).of(k)
+	d := &decode.Decoder{Out: out, Strings: &f.strings, Native: e.version == decode.GroupNative,
+		Source: f.current, Newest: &f.newest}
+	r := decode.NewJSONReader(o.json)
+	r.Begin()
+	k.JSON(d, r)
+	record := f.opts.Record.of(k.Resource)
+	record.Object(e.version, o.json, false)
+	record.flush()
+	f.objects++
+	f.list.add(out)
+	f.saved.count(k.Resource)
+	if o.unended && !f.saved.open {
+		f.warn("%s ends within a line: is it cut off?", f.current)
+	}
+	return nil
+}
+
+func (f *fileReader) group(version string) groupObjects {
+	switch version {
+	case decode.GroupCRD:
+		return f.crd
+	case decode.GroupNative:
+		return f.native
+	}
+	return f.core
+}

@@ -1,0 +1,591 @@
+package files
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode"
+)
+
+// dir makes a directory of files and returns its path.
+func dir(t *testing.T, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// read reads files that must be in order, and returns the warnings.
+func read(t *testing.T, paths ...string) (*blocks.Snapshot, []string) {
+	t.Helper()
+	var warnings []string
+	s, err := ReadFiles(paths, FileOptions{Warn: func(w string) { warnings = append(warnings, w) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, warnings
+}
+
+// A cluster of one node, pool, block and pod, object by object.
+const (
+	poolYAML = `apiVersion: crd.projectcalico.org/v1
+kind: IPPool
+metadata: {name: pods, creationTimestamp: "2025-11-20T10:00:00Z"}
+spec: {cidr: 10.0.0.0/24, natOutgoing: true}
+`
+	blockYAML = `apiVersion: crd.projectcalico.org/v1
+kind: IPAMBlock
+metadata:
+  name: 10-0-0-0-26
+  resourceVersion: "7"
+spec:
+  cidr: 10.0.0.0/26
+  affinity: host:n1
+  allocations: [0, null]
+  unallocated: [1]
+  attributes:
+  - handle_id: h1
+    secondary:
+      namespace: ns
+      node: n1
+      pod: p1
+      timestamp: 2025-11-20 12:00:00.5 +0000 UTC
+  sequenceNumber: 18446744073709551615
+`
+	affinityYAML = `apiVersion: crd.projectcalico.org/v1
+kind: BlockAffinity
+metadata: {name: n1-10-0-0-0-26}
+spec: {cidr: 10.0.0.0/26, node: n1, type: host, state: confirmed, deleted: "false"}
+`
+	handleYAML = `apiVersion: crd.projectcalico.org/v1
+kind: IPAMHandle
+metadata: {name: h1}
+spec: {handleID: h1, block: {10.0.0.0/26: 1}}
+`
+	nodeYAML = `apiVersion: v1
+kind: Node
+metadata: {name: n1, labels: {zone: a}}
+status: {allocatable: {pods: "110"}}
+`
+	podYAML = `apiVersion: v1
+kind: Pod
+metadata: {name: p1, namespace: ns}
+spec: {nodeName: n1}
+status: {phase: Running, podIPs: [{ip: 10.0.0.0}]}
+`
+)
+
+var clusterYAML = []string{poolYAML, blockYAML, affinityYAML, handleYAML, nodeYAML, podYAML}
+
+func clusterJSON(t *testing.T) []string {
+	t.Helper()
+	var out []string
+	for _, y := range clusterYAML {
+		j, err := yamlToJSON([]byte(y))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, string(j))
+	}
+	return out
+}
+
+func indented(objects []string, indent string) string {
+	var b strings.Builder
+	for _, o := range objects {
+		for i, line := range strings.Split(strings.TrimSuffix(o, "\n"), "\n") {
+			lead := "  "
+			if i == 0 {
+				lead = "- "
+			}
+			b.WriteString(indent + lead + line + "\n")
+		}
+	}
+	return b.String()
+}
+
+func gzipped(t *testing.T, text string) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if _, err := w.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// However the objects are written down, the snapshot is the same.
+func TestFileForms(t *testing.T) {
+	inJSON := clusterJSON(t)
+	want, warnings := read(t, dir(t, map[string]string{"all.yaml": strings.Join(clusterYAML, "---\n")}))
+	if len(warnings) > 0 || len(want.Gaps) > 0 {
+		t.Fatalf("warnings %v, gaps %v", warnings, want.Gaps)
+	}
+	if len(want.Blocks) != 1 || want.Blocks[0].Sequence != 18446744073709551615 || want.Blocks[0].Attributes[0].Pod != "p1" {
+		t.Fatalf("blocks %+v", want.Blocks)
+	}
+	if len(want.Pools) != 1 || len(want.Affinities) != 1 || len(want.Handles) != 1 || len(want.Nodes) != 1 || len(want.Workloads) != 1 {
+		t.Fatalf("snapshot %+v", want)
+	}
+	list := "apiVersion: v1\nitems:\n" + indented(clusterYAML, "") + "kind: List\nmetadata:\n  resourceVersion: \"\"\n"
+	listJSON := `{"apiVersion": "v1", "items": [` + strings.Join(inJSON, ",\n") + `], "kind": "List"}`
+	one := map[string]string{}
+	for i, y := range clusterYAML {
+		one[fmt.Sprintf("sub/%d.yml", i)] = y
+	}
+	for name, files := range map[string]map[string]string{
+		"a file each":              one,
+		"List of kubectl, YAML":    {"a.yaml": list},
+		"List, items indented":     {"a.yaml": "apiVersion: v1\nkind: List\nitems:\n\n# why\n" + indented(clusterYAML, "  ") + "# end\n"},
+		"List, Windows line ends":  {"a.yaml": strings.ReplaceAll(list, "\n", "\r\n")},
+		"List, byte order mark":    {"a.yaml": "\xef\xbb\xbf" + list},
+		"List of kubectl, JSON":    {"a.json": listJSON},
+		"List, kind first":         {"a.json": `{"kind": "List", "apiVersion": "v1", "items": [` + strings.Join(inJSON, ",") + `]}`},
+		"JSON lines":               {"a.json": strings.Join(inJSON, "\n")},
+		"JSON, nothing between":    {"a.json": strings.Join(inJSON, "")},
+		"JSON with YAML's markers": {"a.json": "\n" + strings.Join(inJSON, "\n---\n")},
+		"JSON in a YAML file":      {"a.yaml": "---\n" + strings.Join(inJSON, "\n---\n") + "\n...\n"},
+		"a JSON list of objects":   {"a.json": "[" + strings.Join(inJSON, ",") + "]"},
+		"compressed":               {"a.yaml.gz": gzipped(t, list), "b.txt": "no object", ".hidden.yaml": "{", ".git/x.yaml": "{"},
+		"compressed JSON":          {"a.json.gz": gzipped(t, listJSON)},
+		"lists within lists": {"a.json": `{"kind": "List", "apiVersion": "v1", "items": [{"kind": "List", "apiVersion": "v1", "items": [` +
+			strings.Join(inJSON[1:], ",") + `]}, ` + inJSON[0] + `]}`},
+		"documents and comments": {"a.yaml": "%YAML 1.1\n---\n# nothing\n---\n" + strings.Join(clusterYAML, "\n--- # next\n") + "---\n\n---\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, warnings := read(t, dir(t, files))
+			if len(warnings) > 0 {
+				t.Errorf("warnings %v", warnings)
+			}
+			diff(t, "snapshot", want, got)
+		})
+	}
+}
+
+// What the API server prints itself (kubectl get --raw) leaves out the kind of
+// items, and of some kinds puts the list's own after them.
+func TestListsThatNameTheKindOnce(t *testing.T) {
+	const item = `{"metadata": {"name": "n1"}}`
+	for name, files := range map[string]map[string]string{
+		"JSON, kind before": {"a.json": `{"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": [` + item + `]}`},
+		"JSON, kind after":  {"a.json": `{"items": [` + item + `], "metadata": {}, "apiVersion": "v1", "kind": "NodeList"}`},
+		"YAML, kind before": {"a.yaml": "kind: NodeList\napiVersion: v1\nitems:\n- metadata:\n    name: n1\n"},
+		"YAML, kind after":  {"a.yaml": "items:\n- metadata:\n    name: n1\nkind: NodeList\napiVersion: v1\n"},
+		"within a list":     {"a.json": `{"kind":"List","apiVersion":"v1","items":[{"kind": "NodeList", "apiVersion": "v1", "items": [` + item + `]}]}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := read(t, dir(t, files))
+			if len(s.Nodes) != 1 || s.Nodes[0].Name != "n1" {
+				t.Errorf("nodes %+v", s.Nodes)
+			}
+		})
+	}
+}
+
+// Mistakes in the call say where they are.
+func TestFileErrors(t *testing.T) {
+	truncated := "apiVersion: v1\nitems:\n" + indented([]string{nodeYAML, podYAML}, "")
+	list := truncated + "kind: List\nmetadata:\n  resourceVersion: \"\"\n"
+	compressed := gzipped(t, list)
+	for name, c := range map[string]struct{ file, text, want string }{
+		"empty":                  {"a.yaml", "", "a.yaml: it holds no object"},
+		"comments":               {"a.yaml", "# nothing\n---\n", "a.yaml: it holds no object"},
+		"broken YAML":            {"a.yaml", poolYAML + "---\nkind: Node\nmetadata: {name: n1\n", "a.yaml: document 2, line 7: "},
+		"broken YAML item":       {"a.yaml", "apiVersion: v1\nitems:\n- kind: Node\n- kind: Pod\n   bad: [\nkind: List\n", "a.yaml: document 1, line "},
+		"YAML list cut off":      {"a.yaml", truncated, "a.yaml: document 1, line 1: a list without kind; is the file cut off?"},
+		"YAML cut off":           {"a.yaml", "apiVersion: v1\nkind: Node\nmetadata:\n  name: \"n1", "a.yaml: document 1, line 4: "},
+		"broken JSON":            {"a.json", "{\"kind\": \"Node\",\n \"apiVersion\" \"v1\"}", `a.json: document 1, line 2: unexpected '"', wanted a colon`},
+		"broken value":           {"a.json", "{\"kind\": \"Node\",\n \"apiVersion\": \"v1\",\n\n\"spec\": {\n\"a\": tru}}", `a.json: document 1, line 5: unexpected 't', wanted a value`},
+		"JSON cut off":           {"a.json", "{\"kind\": \"List\", \"items\": [\n{\"kind\": \"Node\", \"apiVersion\": \"v1\", \"metadata\": {", "a.json: document 1, line 2: unexpected end of JSON input; is the file cut off?"},
+		"second document":        {"a.json", "{\"kind\":\"Node\",\"apiVersion\":\"v1\"}\n{\"kind\":}", "a.json: document 2, line 2: "},
+		"no kind":                {"a.yaml", poolYAML + "---\nname: x\n", "a.yaml: document 2, line 6: not a Kubernetes object: it has no kind"},
+		"no apiVersion":          {"a.yaml", "kind: Node\n", "a.yaml: document 1, line 1: not a Kubernetes object: the Node has no apiVersion"},
+		"a text":                 {"a.yaml", "hello\n", `a.yaml: document 1, line 1: not a Kubernetes object, but "hello"`},
+		"numbers":                {"a.json", "[1, 2]", "a.json: document 1, line 1: not a Kubernetes object, but 1"},
+		"no JSON":                {"a.json", "{]", `a.json: document 1, line 1: unexpected ']', wanted a key`},
+		"gzip cut off":           {"a.json.gz", gzipped(t, strings.Repeat(" ", 5000)+"{}")[:20], "a.json.gz: unexpected EOF of the gzip data; is the file cut off?"},
+		"gzip of YAML cut off":   {"a.yaml.gz", compressed[:len(compressed)-1], "a.yaml.gz: unexpected EOF of the gzip data; is the file cut off?"},
+		"gzip, cut in its head":  {"a.yaml.gz", compressed[:5], "a.yaml.gz: reading gzip: unexpected EOF"},
+		"two documents in one":   {"a.yaml", nodeYAML + podYAML, `a.yaml: document 1, line 5: broken YAML: the key "apiVersion" is there twice; is a line "---" missing between two documents?`},
+		"two lists in one":       {"a.yaml", list + list, `the key "apiVersion" is there twice`},
+		"a cut list and another": {"a.yaml", truncated + list, `the key "apiVersion" is there twice`},
+		"a list cut in its kind": {"a.yaml", truncated + "kind:", "a list without kind; is the file cut off?"},
+		"a list without items":   {"a.yaml", "apiVersion: v1\nkind: PodList\nmetadata:\n  resourceVersion: \"1\"\n", "a PodList without items; is the file cut off?"},
+		"a List without items":   {"a.json", `{"apiVersion": "v1", "kind": "List"}`, "a List without items; is the file cut off?"},
+		"no object":              {"a.yaml", "apiVersion: v1\nitems: []\nkind: List\nmetadata:\n  resourceVersion: \"\"\n", "a.yaml: no object that an audit reads"},
+		"no object of a kind":    {"d.json", `{"kind": "IPPoolList", "apiVersion": "crd.projectcalico.org/v1", "metadata": {}, "items": null}`, "d.json: no object that an audit reads"},
+		"nothing of use":         {"a.yaml", "kind: Service\napiVersion: v1\n---\nkind: Secret\napiVersion: v1\n", "no object that an audit reads, only 1 Secret object, 1 Service object"},
+		"Calico's own nodes":     {"a.yaml", "kind: Node\napiVersion: projectcalico.org/v3\n", "only 1 Node object of projectcalico.org/v3"},
+		"lists without end":      {"a.json", strings.Repeat(`{"kind":"List","apiVersion":"v1","items":[`, 20) + strings.Repeat(`]}`, 20), "lists within lists, more than 8 deep"},
+		"an invalid snapshot":    {"a.yaml", "kind: SnapshotInfo\napiVersion: calico-audit/v1alpha1\ntakenAt: noon\n", "SnapshotInfo: takenAt is no time in RFC 3339"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(dir(t, map[string]string{c.file: c.text}), c.file)
+			s, err := ReadFiles([]string{path}, FileOptions{})
+			if err == nil {
+				t.Fatalf("no error, but %+v", s)
+			}
+			if !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got error  %v\nwant part  %s", err, c.want)
+			}
+			if !strings.Contains(err.Error(), path) {
+				t.Errorf("error %v does not name the file", err)
+			}
+		})
+	}
+	empty := t.TempDir()
+	for _, c := range []struct {
+		paths []string
+		want  string
+	}{
+		{nil, "no file given"},
+		{[]string{filepath.Join(empty, "missing.yaml")}, "missing.yaml: no such file or directory"},
+		{[]string{empty}, "it holds no .yaml, .yml or .json file"},
+	} {
+		if _, err := ReadFiles(c.paths, FileOptions{}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: got error %v, want %s", c.paths, err, c.want)
+		}
+	}
+}
+
+// One bad object never hides the rest.
+func TestGarbageBesideGoodObjects(t *testing.T) {
+	bad := strings.NewReplacer("name: 10-0-0-0-26", "name: 10-0-0-64-26", "cidr: 10.0.0.0/26", "cidr: ten").Replace(blockYAML)
+	root := dir(t, map[string]string{"a.yaml": strings.Join(append([]string{bad}, clusterYAML...), "---\n")})
+	s, _ := read(t, root)
+	if len(s.Blocks) != 1 || s.Blocks[0].CIDR != prefix("10.0.0.0/26") {
+		t.Errorf("blocks %+v", s.Blocks)
+	}
+	diff(t, "gaps", []blocks.Gap{{
+		Resource: blocks.Blocks, Name: "10-0-0-64-26", Field: "spec.cidr", Reason: `"ten" is not a CIDR`,
+		Source: filepath.Join(root, "a.yaml"), Prefix: prefix("10.0.0.64/26"),
+		Owner: blocks.Owner{Kind: "host", Name: "n1"}, OwnerKnown: true,
+	}}, s.Gaps)
+}
+
+func TestMissingKindsAreGaps(t *testing.T) {
+	reasons := func(s *blocks.Snapshot) (out []string) {
+		for _, g := range s.Gaps {
+			out = append(out, g.String())
+		}
+		return out
+	}
+	s, warnings := read(t, dir(t, map[string]string{"a.yaml": blockYAML}))
+	diff(t, "gaps", []string{"ippools: no IPPool in the files", "nodes: no Node in the files", "pods: no Pod in the files"}, reasons(s))
+	diff(t, "warnings", []string{
+		"no BlockAffinity in the files, though blocks have owners: were blockaffinities left out?",
+		"no IPAMHandle in the files, though addresses have handles: were ipamhandles left out?",
+	}, warnings)
+
+	// A block that cannot be understood is a block, too.
+	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.ReplaceAll(blockYAML, "cidr: 10.0.0.0/26", "cidr: x") + "---\n" + nodeYAML}))
+	diff(t, "gaps", []string{"ippools: no IPPool in the files", "pods: no Pod in the files"}, reasons(s)[1:])
+
+	// Without blocks there is nothing to miss: a cluster that has just begun.
+	s, _ = read(t, dir(t, map[string]string{"a.yaml": poolYAML}))
+	diff(t, "gaps", []string(nil), reasons(s))
+
+	// Labels of namespaces matter only where a pool asks for them.
+	selecting := strings.Replace(poolYAML, "natOutgoing: true", "namespaceSelector: all()", 1)
+	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join(append([]string{selecting}, clusterYAML[1:]...), "---\n")}))
+	diff(t, "gaps", []string{"namespaces: no Namespace in the files, though a pool selects namespaces by label"}, reasons(s))
+
+	// A filter that a peer names and nobody dumped may keep routes back.
+	const peer = "apiVersion: crd.projectcalico.org/v1\nkind: BGPPeer\nmetadata: {name: tor}\nspec: {peerIP: 10.1.1.1, asNumber: 64600, filters: [f]}\n"
+	const filter = "apiVersion: crd.projectcalico.org/v1\nkind: BGPFilter\nmetadata: {name: g}\nspec: {exportV4: [{action: Reject}]}\n"
+	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join(append([]string{peer}, clusterYAML...), "---\n")}))
+	diff(t, "gaps", []string{"bgpfilters: no BGPFilter in the files, though a BGPPeer names one"}, reasons(s))
+	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join(append([]string{peer, filter}, clusterYAML...), "---\n")}))
+	diff(t, "gaps", []string(nil), reasons(s))
+}
+
+// A kind without any object, as kubectl prints it, is no mistake beside others.
+func TestEmptyLists(t *testing.T) {
+	want, _ := read(t, dir(t, map[string]string{"a.yaml": poolYAML}))
+	for name, text := range map[string]string{
+		"a.yaml": "apiVersion: v1\nitems: []\nkind: List\nmetadata:\n  resourceVersion: \"\"\n",
+		"b.yaml": "apiVersion: v1\nitems:\nkind: List\n",
+		"c.json": `{"apiVersion": "v1", "items": [], "kind": "List", "metadata": {"resourceVersion": ""}}`,
+		"d.json": `{"kind": "IPReservationList", "apiVersion": "crd.projectcalico.org/v1", "metadata": {}, "items": null}`,
+	} {
+		got, warnings := read(t, dir(t, map[string]string{name: text, "pool.yaml": poolYAML}))
+		if len(warnings) > 0 {
+			t.Errorf("%s: warnings %v", name, warnings)
+		}
+		diff(t, name, want, got)
+	}
+}
+
+// Directories may hold links, as where a ConfigMap is mounted.
+func TestLinkedFiles(t *testing.T) {
+	root := dir(t, map[string]string{"..2025/all.yaml": poolYAML})
+	must(t, os.Symlink("..2025", filepath.Join(root, "..data")))
+	must(t, os.Symlink(filepath.Join("..data", "all.yaml"), filepath.Join(root, "all.yaml")))
+	s, _ := read(t, root)
+	if len(s.Pools) != 1 {
+		t.Errorf("pools %+v", s.Pools)
+	}
+}
+
+// TestLinkedDirectory: a path that is a link to a directory is that directory, and its
+// files are named as they were asked for. Links to directories further down are not
+// followed.
+func TestLinkedDirectory(t *testing.T) {
+	for _, path := range []string{"dump", "dump/", "./dump"} {
+		root := dir(t, map[string]string{"2025/all.yaml": poolYAML, "2025/sub/bad.yaml": strings.ReplaceAll(blockYAML, "cidr: 10", "cidr: x"), "2024/all.yaml": nodeYAML})
+		must(t, os.Symlink("2025", filepath.Join(root, "dump")))
+		must(t, os.Symlink(filepath.Join("..", "2024"), filepath.Join(root, "2025", "older")))
+		must(t, os.Symlink(filepath.Join("..", "2025"), filepath.Join(root, "2025", "again")))
+		t.Chdir(root)
+		s, _ := read(t, path)
+		if len(s.Pools) != 1 || len(s.Nodes) != 0 || len(s.Gaps) == 0 || s.Gaps[0].Source != "dump/sub/bad.yaml" {
+			t.Errorf("%s: pools %+v, nodes %+v, gaps %+v", path, s.Pools, s.Nodes, s.Gaps)
+		}
+	}
+}
+
+func TestStandardInput(t *testing.T) {
+	in, out, err := os.Pipe()
+	must(t, err)
+	stdin := os.Stdin
+	os.Stdin = in
+	defer func() { os.Stdin = stdin }()
+	_, err = out.WriteString(poolYAML)
+	must(t, err)
+	must(t, out.Close())
+	s, _ := read(t, "-")
+	if len(s.Pools) != 1 {
+		t.Errorf("pools %+v", s.Pools)
+	}
+}
+
+func TestTakenAt(t *testing.T) {
+	deleting := strings.Replace(podYAML, "namespace: ns", `namespace: ns, deletionTimestamp: "2030-01-01T00:00:00Z"`, 1)
+	root := dir(t, map[string]string{"a.yaml": poolYAML + "---\n" + blockYAML + "---\n" + deleting})
+	s, _ := read(t, root)
+	if want := at("2025-11-20T12:00:00.5Z"); !s.Cluster.TakenAt.Equal(want) {
+		t.Errorf("newest time in the files: got %v, want %v", s.Cluster.TakenAt, want)
+	}
+	beat := nodeYAML[:len(nodeYAML)-2] + `, conditions: [{type: Ready, status: "True", lastHeartbeatTime: "2025-11-20T12:03:00Z"}]}`
+	s, _ = read(t, dir(t, map[string]string{"a.yaml": poolYAML + "---\n" + beat}))
+	if want := at("2025-11-20T12:03:00Z"); !s.Cluster.TakenAt.Equal(want) {
+		t.Errorf("a node's heartbeat: got %v, want %v", s.Cluster.TakenAt, want)
+	}
+	when := time.Date(2026, 2, 3, 4, 5, 6, 0, time.FixedZone("x", 3600))
+	s, err := ReadFiles([]string{root}, FileOptions{At: when})
+	if err != nil || !s.Cluster.TakenAt.Equal(when) || s.Cluster.TakenAt.Location() != time.UTC {
+		t.Errorf("given time: got %v, %v", s.Cluster.TakenAt, err)
+	}
+}
+
+func TestOneObjectTwice(t *testing.T) {
+	block := func(uid, version, sequence string) string {
+		return fmt.Sprintf("apiVersion: crd.projectcalico.org/v1\nkind: IPAMBlock\nmetadata: {name: b, uid: %q, resourceVersion: %q}\n"+
+			"spec: {cidr: 10.0.0.0/26, sequenceNumber: %s}\n", uid, version, sequence)
+	}
+	for name, c := range map[string]struct {
+		first, second string
+		want          uint64
+		warns         bool
+	}{
+		"the newer first":             {block("u", "10", "1"), block("u", "9", "2"), 1, false},
+		"the newer second":            {block("u", "9", "1"), block("u", "10", "2"), 2, false},
+		"the same twice":              {block("u", "9", "1"), block("u", "9", "1"), 1, false},
+		"no versions: the later":      {block("", "", "1"), block("", "", "2"), 2, false},
+		"made anew, of different UID": {block("u", "10", "1"), block("v", "9", "2"), 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, warnings := read(t, dir(t, map[string]string{"a.yaml": c.first, "b.yaml": c.second}))
+			if len(s.Blocks) != 1 || s.Blocks[0].Sequence != c.want {
+				t.Errorf("blocks %+v, want sequence number %d", s.Blocks, c.want)
+			}
+			warned := strings.Contains(strings.Join(warnings, "\n"), `ipamblocks "b" stands in the files twice, with different UIDs`)
+			if warned != c.warns {
+				t.Errorf("warnings %v", warnings)
+			}
+		})
+	}
+}
+
+func TestBothGroupsInFiles(t *testing.T) {
+	native := func(text string) string { return strings.ReplaceAll(text, decode.GroupCRD, decode.GroupNative) }
+	other := strings.NewReplacer("10-0-0-0-26", "10-0-0-64-26", "10.0.0.0/26", "10.0.0.64/26").Replace(blockYAML)
+
+	// During a migration Calico reads the older group while it is there.
+	s, warnings := read(t, dir(t, map[string]string{"a.yaml": blockYAML, "b.yaml": native(blockYAML), "c.yaml": native(other)}))
+	if len(s.Blocks) != 1 || s.Cluster.APIGroup != decode.GroupCRD || !strings.Contains(s.Cluster.APIGroupReason, "objects of both API groups") {
+		t.Errorf("%d blocks of %s: %s", len(s.Blocks), s.Cluster.APIGroup, s.Cluster.APIGroupReason)
+	}
+	if !strings.Contains(strings.Join(warnings, "\n"), "left out 1 ipamblocks that only the other API group has") {
+		t.Errorf("warnings %v", warnings)
+	}
+
+	// Pools are often dumped through Calico's aggregated API.
+	s, _ = read(t, dir(t, map[string]string{"a.yaml": blockYAML, "b.yaml": native(poolYAML)}))
+	if len(s.Blocks) != 1 || len(s.Pools) != 1 || s.Cluster.APIGroup != decode.GroupCRD {
+		t.Errorf("%d blocks, %d pools of %s", len(s.Blocks), len(s.Pools), s.Cluster.APIGroup)
+	}
+
+	s, _ = read(t, dir(t, map[string]string{"a.yaml": native(blockYAML), "b.yaml": native(poolYAML)}))
+	if len(s.Blocks) != 1 || s.Cluster.APIGroup != decode.GroupNative {
+		t.Errorf("%d blocks of %s", len(s.Blocks), s.Cluster.APIGroup)
+	}
+}
+
+func TestIgnoredKinds(t *testing.T) {
+	root := dir(t, map[string]string{"a.yaml": poolYAML + strings.Repeat("---\nkind: Service\napiVersion: v1\n", 3) +
+		"---\nkind: Node\napiVersion: projectcalico.org/v3\n"})
+	s, warnings := read(t, root)
+	if len(s.Pools) != 1 {
+		t.Errorf("pools %+v", s.Pools)
+	}
+	diff(t, "warnings", []string{
+		"ignored 1 Node object of projectcalico.org/v3: not part of an audit",
+		"ignored 3 Service objects: not part of an audit",
+	}, warnings)
+}
+
+// A huge object is read, or refused with a clear word; memory stays bounded.
+func TestHugeObject(t *testing.T) {
+	block := func(entries int) string {
+		return `{"apiVersion": "crd.projectcalico.org/v1", "kind": "IPAMBlock", "metadata": {"name": "10-0-0-0-8"},
+			"spec": {"cidr": "10.0.0.0/8", "affinity": "host:n1", "allocations": [` + repeat("0", entries, ",\n") + `]}}`
+	}
+	annotated := strings.Replace(nodeYAML, "labels: {zone: a}", "annotations: {note: "+strings.Repeat("x", 10<<20)+"}", 1)
+	root := dir(t, map[string]string{
+		"long.json": block(4 << 20), "node.yaml": annotated, "good.yaml": strings.Join(clusterYAML, "---\n"),
+		"toolong.json": `{"kind": "Pod", "apiVersion": "v1", "note": "` + strings.Repeat("x", maxObject+1) + `"}`,
+		"toolong.yaml": "kind: Pod\napiVersion: v1\nlist:\n" + strings.Repeat("- some text that fills a line\n", maxYAMLObject/30+1),
+	})
+	path := func(name string) string { return filepath.Join(root, name) }
+
+	peak := peakMemory(func() {
+		s, _ := read(t, path("long.json"), path("node.yaml"), path("good.yaml"))
+		if len(s.Blocks) != 1 || len(s.Nodes) != 1 || len(s.Gaps) != 1 {
+			t.Errorf("%d blocks, %d nodes, gaps %v", len(s.Blocks), len(s.Nodes), s.Gaps)
+			return
+		}
+		want := blocks.Gap{Resource: blocks.Blocks, Name: "10-0-0-0-8", Field: "spec.allocations[65536]",
+			Source: path("long.json"), Reason: "has more than 65536 entries", Prefix: prefix("10.0.0.0/8"),
+			Owner: blocks.Owner{Kind: "host", Name: "n1"}, OwnerKnown: true}
+		diff(t, "gap", want, s.Gaps[0])
+	})
+	t.Logf("peak heap with objects of 10 MB: %d MiB", peak>>20)
+	if peak > 500<<20 {
+		t.Errorf("reading objects of 10 MB took %d MiB", peak>>20)
+	}
+	for name, want := range map[string]string{
+		"toolong.json": "an object of more than 64 MiB: larger than anything that Kubernetes stores",
+		"toolong.yaml": "an object of more than 16 MiB as YAML: larger than anything that Kubernetes stores",
+	} {
+		if _, err := ReadFiles([]string{path(name)}, FileOptions{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got error %v", name, err)
+		}
+	}
+}
+
+// peakMemory runs fn and returns the most heap in use meanwhile, garbage
+// included.
+func peakMemory(fn func()) uint64 {
+	runtime.GC()
+	done, result := make(chan struct{}), make(chan uint64)
+	go func() {
+		var most uint64
+		var m runtime.MemStats
+		for {
+			runtime.ReadMemStats(&m)
+			most = max(most, m.HeapAlloc)
+			select {
+			case <-done:
+				result <- most
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}()
+	fn()
+	close(done)
+	return <-result
+}
+
+// FuzzFiles: whatever a file holds, reading it ends in a snapshot or an error.
+func FuzzFiles(f *testing.F) {
+	f.Add([]byte(strings.Join(clusterYAML, "---\n")))
+	f.Add([]byte("apiVersion: v1\nitems:\n" + indented(clusterYAML, "") + "kind: List\n"))
+	for _, seed := range []string{
+		`{"kind":"NodeList","apiVersion":"v1","items":[{"metadata":{"name":"n"}}]}`, "[{}]", "items:\n-\n-", "---\n...\n---", "{\"items\":[",
+		"items:\n- a\n b\n", "\xef\xbb\xbf", "kind: SnapshotInfo\napiVersion: calico-audit/v1alpha1\ngaps: [{resource: pods}]\n",
+		`{"kind":"SnapshotInfo","apiVersion":"calico-audit/v1alpha1","counts":{"pods":1}}{"kind":"SnapshotEnd","apiVersion":"calico-audit/v1alpha1","objects":1}`,
+		`{"kind":"PodList","apiVersion":"v1","items":[],"metadata":{"continue":"x","remainingItemCount":5}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r := newFileReader(FileOptions{})
+		if _, err := splitObjects(bytes.NewReader(text), r.object, r.endList); err != nil {
+			if err.Error() == "" {
+				t.Fatal("an error without words")
+			}
+			return
+		}
+		r.endSaved()
+		s, err := r.snapshot([]string{"x"})
+		if err != nil {
+			return
+		}
+		for _, g := range s.Gaps {
+			if g.Resource == "" || g.Reason == "" && !g.Whole() {
+				t.Fatalf("gap %+v", g)
+			}
+		}
+	})
+}
+
+// TestStoryWithoutBlocks: a dump of a whole cluster from which the blocks were
+// left out must not look like a cluster without blocks.
+func TestStoryWithoutBlocks(t *testing.T) {
+	const story = "../../examples/snapshots/story"
+	files, err := filepath.Glob(filepath.Join(story, "*.yaml"))
+	if err != nil || len(files) < 5 {
+		t.Fatalf("reading the example: %v, %v", files, err)
+	}
+	dir := t.TempDir()
+	for _, f := range files {
+		if filepath.Base(f) == "ipamblocks.yaml" {
+			continue
+		}
+		raw, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, filepath.Base(f)), raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := ReadFiles([]string{dir}, FileOptions{Warn: func(string) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g, missing := s.Missing(blocks.Blocks); !missing || !strings.Contains(g.Reason, "no IPAMBlock in the files") {
+		t.Errorf("blocks are not a gap: %v", s.Gaps)
+	}
+}

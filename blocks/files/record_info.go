@@ -1,0 +1,110 @@
+package files
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode"
+)
+
+// savedInfo is the object SnapshotInfo, the first of a saved snapshot.
+type savedInfo struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// TakenAt is the time that all ages are counted from.
+	TakenAt string `json:"takenAt,omitempty"`
+	// Datastore is where the objects were read from.
+	Datastore      string `json:"datastore"`
+	APIGroup       string `json:"apiGroup,omitempty"`
+	APIGroupReason string `json:"apiGroupReason,omitempty"`
+	// Anonymized is true if names were replaced.
+	Anonymized bool `json:"anonymized,omitempty"`
+	// Counts are the objects that follow, of each resource that has any.
+	Counts map[blocks.Resource]int `json:"counts"`
+	// Resources were read whole, also where no object of them exists.
+	Resources []blocks.Resource `json:"resources"`
+	// Gaps are resources that were not read, or only in part.
+	Gaps []savedGap `json:"gaps,omitempty"`
+}
+
+// savedEnd is the object SnapshotEnd, the last of a saved snapshot.
+type savedEnd struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// TakenAt is that of the SnapshotInfo.
+	TakenAt string `json:"takenAt,omitempty"`
+	// Objects is how many stand between the two.
+	Objects int `json:"objects"`
+}
+
+type savedGap struct {
+	Resource blocks.Resource `json:"resource"`
+	Reason   string          `json:"reason"`
+}
+
+// info returns the SnapshotInfo of a snapshot.
+func (r *Recorder) info(s *blocks.Snapshot, n *decode.Anonymizer) []byte {
+	c := &s.Cluster
+	info := savedInfo{
+		APIVersion: infoVersion, Kind: infoKind, Datastore: c.Datastore, APIGroup: c.APIGroup, APIGroupReason: c.APIGroupReason,
+		TakenAt: savedTime(s), Anonymized: n != nil, Counts: map[blocks.Resource]int{}, Resources: r.readWholly(s),
+	}
+	for res, spool := range r.spools {
+		if n := spool.count + spool.paged; n > 0 {
+			info.Counts[res] = n
+		}
+	}
+	for _, g := range s.Gaps {
+		if !g.Whole() || foundInObject(g) {
+			continue
+		}
+		if n != nil {
+			g.Reason = plainReason(g.Reason)
+		}
+		info.Gaps = append(info.Gaps, savedGap{g.Resource, g.Reason})
+	}
+	out, _ := json.Marshal(info) // made of texts, it always can be
+	return out
+}
+
+// end returns the SnapshotEnd of a snapshot.
+func (r *Recorder) end(s *blocks.Snapshot, objects int) []byte {
+	out, _ := json.Marshal(savedEnd{APIVersion: infoVersion, Kind: endKind, TakenAt: savedTime(s), Objects: objects})
+	return out
+}
+
+func savedTime(s *blocks.Snapshot) string {
+	if s.Cluster.TakenAt.IsZero() {
+		return ""
+	}
+	return s.Cluster.TakenAt.UTC().Format(time.RFC3339Nano)
+}
+
+// foundInObject tells whether a gap of a whole resource comes from its one
+// object, in which it is found again.
+func foundInObject(g blocks.Gap) bool { return g.Field != "" || strings.HasPrefix(g.Reason, "object ") }
+
+// plainReasons begin reasons that name nothing but resources.
+var plainReasons = []string{"forbidden: ", "not served: ", "unauthorized: ", "expired: ", "no Node ", "no Pod ", "no IPPool ", "no Namespace "}
+
+// plainReason takes out of a gap's reason what an error may have told about the
+// cluster's address.
+func plainReason(reason string) string {
+	if strings.HasPrefix(reason, cutOffReason) {
+		return cutOffReason + ": the file that it was read from is not whole"
+	}
+	head, rest := "", reason
+	if strings.HasPrefix(reason, "list broke off after ") {
+		if i := strings.Index(reason, ": "); i >= 0 {
+			head, rest = reason[:i+2], reason[i+2:]
+		}
+	}
+	for _, p := range plainReasons {
+		if strings.HasPrefix(rest, p) {
+			return reason
+		}
+	}
+	return head + "it could not be read"
+}

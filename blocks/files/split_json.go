@@ -1,0 +1,213 @@
+package files
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/calico-audit/calico-audit/blocks/decode"
+)
+
+// jsonSplitter cuts JSON text into objects: values one after the other, with or
+// without lines between them, and the items of lists.
+type jsonSplitter struct {
+	text     lineReader
+	in       *jsontext.Decoder
+	emit     func(rawObject) error
+	endList  func(rawObject) error
+	document int
+
+	object    []byte      // the top-level object without its items
+	early     []rawObject // items before the list's kind was known
+	kind, api string
+}
+
+// lineReader counts the lines of what is read, and limits how much that may be.
+type lineReader struct {
+	in    io.Reader
+	lines int
+	left  int
+	err   error // the first but for the end
+}
+
+func (r *lineReader) Read(p []byte) (int, error) {
+	if r.left <= 0 {
+		r.err = fmt.Errorf("an object of more than %d MiB: %w", maxObject>>20, errTooLarge)
+		return 0, r.err
+	}
+	n, err := r.in.Read(p[:min(len(p), r.left)])
+	r.left -= n
+	r.lines += bytes.Count(p[:n], []byte("\n"))
+	if err != nil && err != io.EOF {
+		r.err = err
+	}
+	return n, err
+}
+
+var errJSONEnd = errors.New("unexpected end of JSON input; is the file cut off?")
+
+func (s *jsonSplitter) run() error {
+	s.in = jsontext.NewDecoder(&s.text, decode.Lenient...)
+	for {
+		var err error
+		switch kind := s.peek(); kind {
+		case '{':
+			s.document++
+			err = s.top()
+		case '[':
+			s.document++
+			err = s.items(s.emit)
+		default:
+			switch again, separatorErr := s.separator(); {
+			case again:
+				continue
+			case separatorErr != nil:
+				err = separatorErr
+			case kind == 0:
+				if _, err = s.in.ReadToken(); err == io.EOF {
+					return nil
+				}
+			default:
+				s.document++
+				err = fmt.Errorf("unexpected %q, wanted an object", s.unread()[0])
+			}
+		}
+		if err != nil {
+			return s.fail(err)
+		}
+	}
+}
+
+// peek returns the kind of what comes next; 0 at the end and before an error.
+func (s *jsonSplitter) peek() jsontext.Kind {
+	s.text.left = maxObject
+	return s.in.PeekKind()
+}
+
+// unread is what was read of the text ahead of the decoder, from the next value on.
+func (s *jsonSplitter) unread() []byte {
+	return bytes.TrimLeft(s.in.UnreadBuffer(), " \t\r\n")
+}
+
+// line is the one at which the decoder stands, from 1.
+func (s *jsonSplitter) line() int {
+	return 1 + s.text.lines - bytes.Count(s.in.UnreadBuffer(), []byte("\n"))
+}
+
+// fail places an error, unless it has a place.
+func (s *jsonSplitter) fail(err error) error {
+	var known *decode.FileError
+	if errors.As(err, &known) {
+		return err
+	}
+	if s.text.err != nil {
+		if err = s.text.err; !errors.Is(err, errTooLarge) {
+			return err // of the file, not of what is in it
+		}
+	}
+	from, unread := int(s.in.InputOffset()), s.in.UnreadBuffer()
+	err, at := decode.SyntaxError(err, errJSONEnd, from+len(unread))
+	return &decode.FileError{Document: max(s.document, 1), Line: s.line() + bytes.Count(unread[:min(max(at-from, 0), len(unread))], []byte("\n")), Err: err}
+}
+
+// separator steps over "---", which some tools put between JSON documents, too, and
+// tells whether it is there.
+func (s *jsonSplitter) separator() (bool, error) {
+	if rest := s.unread(); len(rest) == 0 || rest[0] != '-' {
+		return false, nil
+	}
+	ahead := bytes.Clone(s.unread())
+	s.text.lines -= bytes.Count(ahead, []byte("\n"))
+	s.text.in = io.MultiReader(bytes.NewReader(ahead), s.text.in)
+	var dashes [3]byte
+	if _, err := io.ReadFull(&s.text, dashes[:]); err != nil || string(dashes[:]) != "---" {
+		return false, fmt.Errorf("unexpected %q, wanted an object", '-')
+	}
+	s.in.Reset(&s.text, decode.Lenient...)
+	return true, nil
+}
+
+// top reads an object of the top level. Items are handed out one by one, all else is
+// kept.
+func (s *jsonSplitter) top() error {
+	_, _ = s.in.ReadToken()
+	start := s.line()
+	s.object, s.early, s.kind, s.api = append(s.object[:0], '{'), nil, "", ""
+	list := false
+	for s.peek() == '"' {
+		mark := len(s.object)
+		if mark > 1 {
+			s.object = append(s.object, ',')
+		}
+		key, err := s.in.ReadValue()
+		if err != nil {
+			return err
+		}
+		s.object = append(append(s.object, key...), ':')
+		if string(s.object[len(s.object)-len(key)-1:]) == `"items":` && s.peek() == '[' {
+			s.object, list = s.object[:mark], true
+			s.kind, s.api = kindAndVersion(append(bytes.Clone(s.object), '}'))
+			if err := s.items(s.listItem); err != nil {
+				return err
+			}
+			continue
+		}
+		s.text.left = maxObject - len(s.object)
+		value, err := s.in.ReadValue()
+		if err != nil {
+			return err
+		}
+		s.object = append(s.object, value...)
+	}
+	if kind := s.peek(); kind != '}' && kind != 0 {
+		return fmt.Errorf("unexpected %q, wanted a key", byte(kind))
+	}
+	if _, err := s.in.ReadToken(); err != nil {
+		return err
+	}
+	s.object = append(s.object, '}')
+	o := rawObject{json: s.object, document: s.document, line: start}
+	if !list {
+		return s.emit(o)
+	}
+	s.kind, s.api = kindAndVersion(s.object)
+	for _, item := range s.early {
+		item.listKind, item.listVersion = s.kind, s.api
+		if err := s.emit(item); err != nil {
+			return err
+		}
+	}
+	return s.endList(o)
+}
+
+// listItem hands out an item, or keeps it until its list's kind is known if it
+// needs that.
+func (s *jsonSplitter) listItem(o rawObject) error {
+	o.listKind, o.listVersion = s.kind, s.api
+	if s.kind == "" {
+		if kind, _ := kindAndVersion(o.json); kind == "" {
+			o.json = bytes.Clone(o.json)
+			s.early = append(s.early, o)
+			return nil
+		}
+	}
+	return s.emit(o)
+}
+
+// items reads a list and calls emit with each element.
+func (s *jsonSplitter) items(emit func(rawObject) error) error {
+	_, err := s.in.ReadToken()
+	for err == nil && s.peek() != ']' {
+		var item jsontext.Value
+		if item, err = s.in.ReadValue(); err == nil {
+			err = emit(rawObject{json: item, document: s.document, line: s.line() - bytes.Count(item, []byte("\n"))})
+		}
+	}
+	if err == nil {
+		_, err = s.in.ReadToken()
+	}
+	return err
+}

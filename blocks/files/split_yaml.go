@@ -1,0 +1,211 @@
+package files
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks/decode"
+)
+
+// yamlSplitter cuts YAML text into objects. Documents end at lines "---". In a
+// document with a line "items:" at its outer level, which is how lists are
+// printed, every entry under it is an object: they are found by indentation and
+// parsed one at a time, since the tree of a large cluster's list would not fit
+// into memory.
+type yamlSplitter struct {
+	in       *bufio.Reader
+	emit     func(rawObject) error
+	endList  func(rawObject) error
+	document int
+	line     int
+
+	text  []byte // the document without its items
+	first int    // where text begins
+	begin int    // where the document's content begins
+	used  bool   // whether the document has any content
+	ended bool   // whether the last line has its end
+
+	inItems bool
+	list    bool
+	indent  int // of the items; -1 until the first
+	item    []byte
+	itemAt  int
+	early   []rawObject
+}
+
+func (s *yamlSplitter) run() error {
+	s.reset()
+	for {
+		line, err := s.in.ReadBytes('\n')
+		if len(line) > 0 {
+			s.line++
+			if err := s.add(line); err != nil {
+				return s.place(err)
+			}
+			s.ended = line[len(line)-1] == '\n'
+		}
+		if err == io.EOF {
+			return s.place(s.finish())
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (s *yamlSplitter) place(err error) error {
+	var known *decode.FileError
+	if err == nil || errors.As(err, &known) {
+		return err
+	}
+	return &decode.FileError{Document: max(s.document, 1), Line: s.line, Err: err}
+}
+
+func (s *yamlSplitter) reset() {
+	s.text, s.used, s.first = s.text[:0], false, s.line+1
+	s.inItems, s.list, s.indent, s.item, s.early = false, false, -1, s.item[:0], nil
+}
+
+// add takes one line of the text.
+func (s *yamlSplitter) add(line []byte) error {
+	content := bytes.TrimRight(line, " \t\r\n")
+	switch {
+	case isMarker(line, "---"):
+		if err := s.finish(); err != nil {
+			return err
+		}
+		// Content may follow on the marker's own line.
+		line = append([]byte("   "), line[3:]...)
+		s.first = s.line
+		content = bytes.TrimRight(line, " \t\r\n")
+	case isMarker(line, "..."):
+		return s.finish()
+	}
+	indent := len(content) - len(bytes.TrimLeft(content, " "))
+	blank := len(content) == 0 || content[indent] == '#'
+	if len(content) == 0 {
+		blank, indent = true, 0
+	}
+	if !blank && !s.used && content[0] != '%' {
+		s.used, s.begin = true, s.line
+		s.document++
+	}
+	if s.inItems && !blank {
+		if err := s.itemLine(content, indent); err != nil {
+			return err
+		}
+	}
+	if s.inItems {
+		if s.indent >= 0 {
+			s.item = append(s.item, line...)
+		}
+		s.text = append(s.text, '\n') // keeps the lines of what follows
+		return s.limit(len(s.item))
+	}
+	if indent == 0 && isItemsKey(content) {
+		s.inItems, s.list, s.indent = true, true, -1
+		s.text = append(s.text, '\n')
+		return nil
+	}
+	s.text = append(s.text, line...)
+	return s.limit(len(s.text))
+}
+
+// itemLine looks at a line within the items: it may begin an item, or end the
+// items because it belongs to the document.
+func (s *yamlSplitter) itemLine(content []byte, indent int) error {
+	dash := content[indent] == '-' && (len(content) == indent+1 || content[indent+1] == ' ')
+	switch {
+	case dash && (s.indent < 0 || indent == s.indent):
+		err := s.endItem()
+		s.indent, s.itemAt = indent, s.line
+		return err
+	case s.indent >= 0 && indent > s.indent:
+		return nil
+	}
+	s.inItems = false
+	return s.endItem()
+}
+
+func (s *yamlSplitter) limit(size int) error {
+	if size > maxYAMLObject {
+		return fmt.Errorf("an object of more than %d MiB as YAML: %w; JSON may be up to %d MiB",
+			maxYAMLObject>>20, errTooLarge, maxObject>>20)
+	}
+	return nil
+}
+
+// endItem hands out the item that was collected, a list of one in YAML.
+func (s *yamlSplitter) endItem() error {
+	if len(s.item) == 0 {
+		return nil
+	}
+	object, err := yamlToJSON(s.item)
+	if err != nil {
+		return yamlError(s.document, s.itemAt, s.item, err)
+	}
+	s.item = s.item[:0]
+	object = bytes.TrimSuffix(bytes.TrimPrefix(object, []byte("[")), []byte("]"))
+	o := rawObject{json: object, document: s.document, line: s.itemAt}
+	if kind, _ := kindAndVersion(object); kind == "" {
+		s.early = append(s.early, o) // its list's kind comes later
+		return nil
+	}
+	return s.emit(o)
+}
+
+// finish ends the document at hand.
+func (s *yamlSplitter) finish() error {
+	defer s.reset()
+	if s.inItems {
+		if err := s.endItem(); err != nil {
+			return err
+		}
+	}
+	if !s.used {
+		return nil
+	}
+	object, err := yamlToJSON(s.text)
+	if err != nil {
+		return yamlError(s.document, s.first, s.text, err)
+	}
+	if !s.list {
+		if object == nil {
+			s.document--
+			return nil
+		}
+		return s.emit(rawObject{json: object, document: s.document, line: s.begin, unended: !s.ended})
+	}
+	kind, version := kindAndVersion(object)
+	if kind == "" {
+		return &decode.FileError{Document: s.document, Line: s.begin, Err: errors.New("a list without kind; is the file cut off?")}
+	}
+	for _, o := range s.early {
+		o.listKind, o.listVersion = kind, version
+		if err := s.emit(o); err != nil {
+			return err
+		}
+	}
+	return s.endList(rawObject{json: object, document: s.document, line: s.begin})
+}
+
+// isMarker tells whether a line is a document marker.
+func isMarker(line []byte, marker string) bool {
+	rest, ok := bytes.CutPrefix(line, []byte(marker))
+	return ok && (len(rest) == 0 || strings.IndexByte(" \t\r\n", rest[0]) >= 0)
+}
+
+// isItemsKey tells whether a line is the key of a list's items, with the items
+// on lines of their own.
+func isItemsKey(content []byte) bool {
+	rest, ok := bytes.CutPrefix(content, []byte("items:"))
+	if !ok {
+		return false
+	}
+	rest = bytes.TrimLeft(rest, " \t")
+	return len(rest) == 0 || rest[0] == '#'
+}
