@@ -4,12 +4,12 @@ import (
 	"testing"
 
 	"github.com/calico-audit/calico-audit/affinity"
-	"github.com/calico-audit/calico-audit/internal/sketch"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
 // TestJudge: the block's own record of its owner decides how an affinity stands.
 func TestJudge(t *testing.T) {
-	snap, err := sketch.Parse(`
+	snap, err := statedsl.Parse(`
 block 10.0.0.0/26 a
 affinity 10.0.0.0/26 a
 affinity 10.0.0.0/26 b

@@ -6,7 +6,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/internal/sketch"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
 // pair is a state in which node b uses 10.0.0.5 of a block of node a.
@@ -26,7 +26,7 @@ const (
 
 func parse(t *testing.T, text string) *blocks.Snapshot {
 	t.Helper()
-	s, err := sketch.Parse(text)
+	s, err := statedsl.Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}

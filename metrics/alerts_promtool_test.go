@@ -10,13 +10,13 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/calico-audit/calico-audit/internal/needs"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
 // promtool runs Prometheus' promtool in a directory.
 func promtool(t *testing.T, dir string, args ...string) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), needs.Program(t, "promtool", "prometheus"), args...)
+	cmd := exec.CommandContext(t.Context(), testenv.Program(t, "promtool", "prometheus"), args...)
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	return string(out), err

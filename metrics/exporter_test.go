@@ -17,7 +17,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/internal/sketch"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
 // fed is a source that a test feeds by hand.
@@ -78,7 +78,7 @@ func (f *fed) reads(second func() (*blocks.Snapshot, error)) {
 
 func known(t *testing.T, text string, at time.Time) *blocks.Snapshot {
 	t.Helper()
-	s, err := sketch.Parse("at " + at.UTC().Format(time.RFC3339) + "\nlive\n" + text)
+	s, err := statedsl.Parse("at " + at.UTC().Format(time.RFC3339) + "\nlive\n" + text)
 	if err != nil {
 		t.Fatal(err)
 	}

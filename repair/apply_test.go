@@ -13,7 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/internal/sketch"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
 var emptyBlocks = Request{EmptyBlocks: true}
@@ -452,7 +452,7 @@ handle k8s-pod-network.vmi.shop.gone 10.0.0.0/26=1
 `
 	req := Request{LeakedIPs: true, WithoutHostEvidence: true}
 	for after, soon := range map[time.Duration]bool{2 * time.Minute: true, 5 * time.Minute: false} {
-		snap, err := sketch.Parse(state)
+		snap, err := statedsl.Parse(state)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/internal/sketch"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
 // wreck is a cluster of some hundred nodes in which everything is damaged: all pods
@@ -47,7 +47,7 @@ func wreck(nodes, leaks int) string {
 // BenchmarkBuild plans for a cluster in which everything is damaged, some tens of
 // thousands of steps, beside making its State and running its checks.
 func BenchmarkBuild(b *testing.B) {
-	snap, err := sketch.Parse(wreck(300, 30))
+	snap, err := statedsl.Parse(wreck(300, 30))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/internal/sketch"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
 var everything = Request{
@@ -112,7 +112,7 @@ func TestMissingReads(t *testing.T) {
 	text, _ := randomState(rand.New(rand.NewPCG(4, 4)))
 	for _, k := range kinds {
 		for _, need := range append([]blocks.Resource{blocks.ClusterInfos}, k.needs...) {
-			snap, err := sketch.Parse(text)
+			snap, err := statedsl.Parse(text)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,13 +14,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/internal/sketch"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
 // TestPlans makes plans of the states in testdata/plans. A file holds cases:
 //
 //	== name of the case
-//	a sketch of the state (see internal/sketch)
+//	a state in few lines (see internal/statedsl)
 //	-- request empty-blocks leaked-ips … [strict=true|false] [pool=P] [node=N] [max=N]
 //	   [grace=D] [observe-twice] [allow-newer] [terminated=NODE] [without-host-evidence]
 //	-- want
@@ -64,7 +64,7 @@ func TestPlans(t *testing.T) {
 
 func sketched(t *testing.T, text string, grace time.Duration) *state.State {
 	t.Helper()
-	snap, err := sketch.Parse(text)
+	snap, err := statedsl.Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/internal/sketch"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
 // hurried is a cluster whose objects, read again one by one, are as they were: what is
@@ -27,7 +27,7 @@ func TestStrictAffinityReadsAll(t *testing.T) {
 		"nothing changes":   {"", "done"},
 		"a node has joined": {"node n2\npod shop/y n2 phase=Pending\n", "skipped Changed"},
 	} {
-		f := &fakeCluster{s: sketched(t, text, 0).Snapshot, now: sketch.Clock}
+		f := &fakeCluster{s: sketched(t, text, 0).Snapshot, now: statedsl.Clock}
 		f.s.Cluster.GUID = "g"
 		p := f.plan(t, Request{StrictAffinity: &on})
 		j := newTestJournal(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/internal/sketch"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
 // halfCluster is a cluster in memory that a run has died on.
@@ -31,7 +31,7 @@ func (h halfCluster) FinishDelete(_ context.Context, o ObjectRef) error {
 // undoFake takes back what a journal says on a cluster in memory.
 func undoFake(t *testing.T, world string, f *JournalFile) (*Result, []string, error) {
 	t.Helper()
-	snap, err := sketch.Parse(world)
+	snap, err := statedsl.Parse(world)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func undoFake(t *testing.T, world string, f *JournalFile) (*Result, []string, er
 		t.Fatal(err)
 	}
 	defer j.Close()
-	cluster := &fakeCluster{s: snap, now: sketch.Clock, journal: j}
+	cluster := &fakeCluster{s: snap, now: statedsl.Clock, journal: j}
 	sleep := func(ctx context.Context, _ time.Duration) error { return ctx.Err() }
 	res, err := Undo(t.Context(), f, cluster, halfCluster{cluster}, j, ApplyOptions{Sleep: sleep})
 	return res, cluster.wrote, err
@@ -88,11 +88,11 @@ func TestUndoLocked(t *testing.T) {
 	if _, wrote, err := undoFake(t, undoLeft+"locked", f); !errors.Is(err, ErrLocked) || len(wrote) > 0 {
 		t.Errorf("undo: %v, written %v", err, wrote)
 	}
-	snap, err := sketch.Parse(undoLeft + "locked")
+	snap, err := statedsl.Parse(undoLeft + "locked")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if res, err := PreviewUndo(t.Context(), f, &fakeCluster{s: snap, now: sketch.Clock}); !errors.Is(err, ErrLocked) {
+	if res, err := PreviewUndo(t.Context(), f, &fakeCluster{s: snap, now: statedsl.Clock}); !errors.Is(err, ErrLocked) {
 		t.Errorf("preview: %+v, %v", res, err)
 	}
 }

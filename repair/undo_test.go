@@ -11,7 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/internal/sketch"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
 // told is a journal of one step. Its lines are words: start, end:STATUS[:CODE[:REASON]],
@@ -21,7 +21,7 @@ func told(t *testing.T, step Step, specs map[blocks.Resource]string, words strin
 	f := &JournalFile{JournalHeader: JournalHeader{Plan: &Plan{Steps: []Step{step}}}}
 	for word := range strings.FieldsSeq(words) {
 		p := append(strings.Split(word, "|"), "", "", "")
-		e := JournalEntry{Event: Event(p[0]), Step: step.ID, At: audit.Time{Time: sketch.Clock}}
+		e := JournalEntry{Event: Event(p[0]), Step: step.ID, At: audit.Time{Time: statedsl.Clock}}
 		switch Event(p[0]) {
 		case EventStart:
 		case EventResume:
@@ -155,11 +155,11 @@ func TestMustStay(t *testing.T) {
 	if why := b.mustStay(a); why != "" {
 		t.Errorf("as it was left: %s", why)
 	}
-	a.Written = sketch.Clock.Add(time.Hour)
+	a.Written = statedsl.Clock.Add(time.Hour)
 	if why := b.mustStay(a); !strings.Contains(why, "somebody else wrote it") {
 		t.Errorf("written an hour later: %q", why)
 	}
-	a.Written, a.UID = sketch.Clock, "another"
+	a.Written, a.UID = statedsl.Clock, "another"
 	if why := b.mustStay(a); !strings.Contains(why, "another object") {
 		t.Errorf("made anew: %q", why)
 	}
@@ -172,11 +172,11 @@ func resumeDelete(t *testing.T, world, cidr string, edit func(p *Plan)) (Outcome
 	specs := map[blocks.Resource]string{blocks.Affinities: `{"cidr":"10.0.3.0/26","node":"n2","state":"confirmed"}`}
 	step := Step{ID: "x", Kind: DeleteAffinity, Target: state.Subject{Kind: state.KindAffinity, CIDR: cidr, Node: "n2"}, Guards: guards(GuardName, undoAffinity, GuardUID, "uid-"+undoAffinity)}
 	f := told(t, step, specs, leftPatch)
-	snap, err := sketch.Parse(world)
+	snap, err := statedsl.Parse(world)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cluster := &fakeCluster{s: snap, now: sketch.Clock}
+	cluster := &fakeCluster{s: snap, now: statedsl.Clock}
 	plan := *f.Plan
 	plan.Steps = []Step{step}
 	if edit != nil {

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/internal/needs"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
 // scanAsProgram makes the test binary print a host view, as a process of its own.
@@ -91,8 +91,8 @@ var machines atomic.Int32
 
 func newMachine(t testing.TB) *machine {
 	t.Helper()
-	needs.Root(t)
-	needs.Program(t, "ip", "iproute2")
+	testenv.Root(t)
+	testenv.Program(t, "ip", "iproute2")
 	return &machine{t, fmt.Sprintf("ca%d-%d", os.Getpid(), machines.Add(1))}
 }
 

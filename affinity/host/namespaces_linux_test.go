@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/internal/needs"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
 // pod makes a namespace as Calico's CNI plugin does: a veth pair whose end in the
@@ -77,7 +77,7 @@ func TestNamespaces(t *testing.T) {
 		link set eth1 up
 		addr add 172.17.0.2/16 dev eth0
 	`)
-	needs.Program(t, "unshare", "util-linux")
+	testenv.Program(t, "unshare", "util-linux")
 	anonymous := m.start("unshare", "-n", "sh", "-c", `
 		ip link set lo up && ip link add eth0 type veth peer name eth1 && ip link set eth0 up && ip link set eth1 up &&
 		ip addr add 10.64.75.7/32 dev eth0 && exec sleep 600`)
@@ -193,7 +193,7 @@ func TestLeavesNothingBehind(t *testing.T) {
 // holds is betrayed by its veth pair. (The name is gone each time.)
 func TestHolders(t *testing.T) {
 	m := newMachine(t)
-	needs.Program(t, "unshare", "util-linux")
+	testenv.Program(t, "unshare", "util-linux")
 	n := m.node()
 	for i, how := range []string{"file", "thread", "mount", "another mount namespace", "socket"} {
 		t.Run(how, func(t *testing.T) {
@@ -242,7 +242,7 @@ func TestHolders(t *testing.T) {
 // namespace without an address may be one that hides it.
 func TestComplete(t *testing.T) {
 	newMachine(t)
-	needs.Program(t, "unshare", "util-linux")
+	testenv.Program(t, "unshare", "util-linux")
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -283,7 +283,7 @@ func TestComplete(t *testing.T) {
 // nothing can end them, come first; so do those of which a thread is left.
 func TestUninterruptible(t *testing.T) {
 	m := newMachine(t)
-	cc := needs.Program(t, "gcc", "gcc libc6-dev")
+	cc := testenv.Program(t, "gcc", "gcc libc6-dev")
 	stuck := filepath.Join(t.TempDir(), "stuck")
 	m.run(cc, "-O1", "-pthread", "-o", stuck, filepath.Join("testdata", "stuck.c"))
 	n := m.node()
@@ -400,7 +400,7 @@ func cgroupRoot(t *testing.T) string {
 // TestWithoutRights: what may not be read is named; the rest is read all the same.
 func TestWithoutRights(t *testing.T) {
 	m := newMachine(t)
-	needs.Program(t, "setpriv", "util-linux")
+	testenv.Program(t, "setpriv", "util-linux")
 	n := m.node()
 	foreign := m.pod(n, "foreign", "10.64.75.13", "2001:db8::cd")
 	named := m.pod(n, "named", "10.64.75.14", "2001:db8::ce")
@@ -470,7 +470,7 @@ func TestStaleName(t *testing.T) {
 // says so.
 func TestPlace(t *testing.T) {
 	m := newMachine(t)
-	needs.Program(t, "unshare", "util-linux")
+	testenv.Program(t, "unshare", "util-linux")
 	n := m.node()
 	exe, err := os.Executable()
 	if err != nil {

@@ -10,19 +10,19 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/internal/sketch"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
 // large makes a healthy cluster of 1,000 nodes with 30 pods each: 1,000 blocks,
 // 30,000 allocations and as many handles.
 func large() *blocks.Snapshot {
 	const nodes, podsEach = 1000, 30
-	written := sketch.Clock.Add(-24 * time.Hour)
+	written := statedsl.Clock.Add(-24 * time.Hour)
 	meta := func(name string) blocks.Meta {
 		return blocks.Meta{Name: name, UID: name, ResourceVersion: "1", Created: written, Written: written}
 	}
 	s := &blocks.Snapshot{
-		Cluster: blocks.Cluster{GUID: "large", Datastore: "files", CalicoVersion: "v3.31.0", TakenAt: sketch.Clock},
+		Cluster: blocks.Cluster{GUID: "large", Datastore: "files", CalicoVersion: "v3.31.0", TakenAt: statedsl.Clock},
 		IPAM:    blocks.DefaultIPAMConfig(), BGP: blocks.DefaultBGPConfig(),
 		Namespaces: []blocks.Namespace{{Meta: meta("shop")}},
 		Pools: []blocks.Pool{{

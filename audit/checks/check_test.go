@@ -12,7 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/internal/sketch"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
 // extraChecks is the environment variable that names a second directory of test
@@ -23,7 +23,7 @@ const extraChecks = "CALICO_AUDIT_EXTRA_CHECKS"
 // testdata/checks/GROUP_NAME.txt. A file holds cases:
 //
 //	== name of the case
-//	a sketch of the state (see internal/sketch)
+//	a state in few lines (see internal/statedsl)
 //	-- want
 //	severity subject            one line a finding of this check, in order
 //	~ text                      the finding's message, evidence or fix holds it
@@ -65,7 +65,7 @@ func TestChecks(t *testing.T) {
 }
 
 func runCase(t *testing.T, c *audit.Check, text, want string) {
-	snap, err := sketch.Parse(text)
+	snap, err := statedsl.Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/internal/sketch"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
 // TestChecksDeclareWhatTheyRead takes each kind of object in turn away from every
@@ -55,7 +55,7 @@ func TestChecksDeclareWhatTheyRead(t *testing.T) {
 // away as by a reader that may not read it.
 func said(t *testing.T, text string, without blocks.Resource) map[string]string {
 	t.Helper()
-	s, err := sketch.Parse(text)
+	s, err := statedsl.Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}

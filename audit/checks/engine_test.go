@@ -14,7 +14,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/internal/sketch"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
 const starving = `
@@ -38,7 +38,7 @@ func parseState(t *testing.T, text string) *state.State {
 // stateSaying makes the state of a sketch, with the word that machines are off.
 func stateSaying(t *testing.T, text string, terminated ...string) *state.State {
 	t.Helper()
-	snap, err := sketch.Parse(text)
+	snap, err := statedsl.Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ gap felixconfigurations forbidden
 	seed := uint64(rand.Int64())
 	r := rand.New(rand.NewPCG(seed, 2))
 	for i := range 20 {
-		snap, err := sketch.Parse(text)
+		snap, err := statedsl.Parse(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -248,7 +248,7 @@ func TestGapsMakeNoVerdicts(t *testing.T) {
 // releasable, of a state less one kind of object.
 func verdicts(t *testing.T, text string, without blocks.Resource) (map[string]audit.Finding, map[string]bool) {
 	t.Helper()
-	snap, err := sketch.Parse(text)
+	snap, err := statedsl.Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +274,7 @@ func verdicts(t *testing.T, text string, without blocks.Resource) (map[string]au
 func TestLostVerdictsAreSaid(t *testing.T) {
 	for _, c := range checks.All {
 		for _, res := range c.Needs {
-			snap, err := sketch.Parse(sound)
+			snap, err := statedsl.Parse(sound)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/files"
-	"github.com/calico-audit/calico-audit/internal/sketch"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
 // viewed is a state in which host views prove a good deal: two blackholes, one
@@ -63,7 +63,7 @@ var intactViews = map[string]string{
 // nil if the files are refused as a whole.
 func criticals(t *testing.T, dir string) map[string]string {
 	t.Helper()
-	snap, err := sketch.Parse(viewed)
+	snap, err := statedsl.Parse(viewed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ hostgap n2 none
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 2))
 	for i := range 20 {
-		snap, err := sketch.Parse(text)
+		snap, err := statedsl.Parse(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +219,7 @@ func TestViewsSuppressNothing(t *testing.T) {
 			}
 		}
 	}
-	snap, err := sketch.Parse(sound + "hostgap n1 none\n")
+	snap, err := statedsl.Parse(sound + "hostgap n1 none\n")
 	if err != nil {
 		t.Fatal(err)
 	}

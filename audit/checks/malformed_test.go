@@ -8,7 +8,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/explain"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/internal/sketch"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
 // malformed are objects that Calico would not write: blocks far larger than their
@@ -46,7 +46,7 @@ handle beyond 10.0.0.0/26=99999999
 // TestMalformed: no loop walks what a malformed object spans, no count falls below
 // nothing, and a pool's slots still add up.
 func TestMalformed(t *testing.T) {
-	snap, err := sketch.Parse(malformed)
+	snap, err := statedsl.Parse(malformed)
 	if err != nil {
 		t.Fatal(err)
 	}

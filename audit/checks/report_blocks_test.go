@@ -11,7 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/internal/sketch"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
 // mixed has a block in every condition, and an address in every kind of use.
@@ -45,7 +45,7 @@ corrupt 10.0.0.0/26
 
 func mixedReport(t *testing.T, text string) (*state.State, *audit.Result, *audit.Report) {
 	t.Helper()
-	s, err := sketch.Parse(text)
+	s, err := statedsl.Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}

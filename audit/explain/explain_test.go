@@ -15,14 +15,14 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/explain"
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/internal/sketch"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
 // TestExplain explains subjects of the states in testdata/explain. A file holds
 // cases, and a case one or more questions about its state:
 //
 //	== name of the case
-//	a sketch of the state (see internal/sketch)
+//	a state in few lines (see internal/statedsl)
 //	-- explain SUBJECT [KIND]
 //	~ text                      a line of the explanation holds it
 //	!~ text                     no line holds it
@@ -104,7 +104,7 @@ func explainCase(t *testing.T, state, subject, want string) {
 
 func explainSketch(t *testing.T, text string, q explain.Query) (*explain.Explanation, error) {
 	t.Helper()
-	snap, err := sketch.Parse(text)
+	snap, err := statedsl.Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ var subjects = []string{
 // Calico writes: an attribute that does not exist, and addresses that are missing.
 func crowdedState(t *testing.T) (*state.State, *audit.Result) {
 	t.Helper()
-	snap, err := sketch.Parse(crowded)
+	snap, err := statedsl.Parse(crowded)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-audit/calico-audit/internal/needs"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
 // TestAgentTerminates: what the kubelet sends ends an agent, which is no failure.
 func TestAgentTerminates(t *testing.T) {
-	needs.Linux(t)
+	testenv.Linux(t)
 	cmd, _ := program(t, "agent", "--listen", "127.0.0.1:0")
 	cmd.Stderr = nil
 	logs, err := cmd.StderrPipe()

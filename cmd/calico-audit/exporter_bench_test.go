@@ -19,8 +19,8 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/calico-audit/calico-audit/internal/needs"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
 // What the exporter is measured on, and for how long: CALICO_AUDIT_BUSY sets another
@@ -49,7 +49,7 @@ const (
 //     same when the changes have ended;
 //   - changes/s: how many pods really came or went: a busy machine does not stand 50.
 func BenchmarkExporterBesideKubeControllers(b *testing.B) {
-	needs.Linux(b) // whose /proc tells of memory and time
+	testenv.Linux(b) // whose /proc tells of memory and time
 	for b.Loop() {
 		besideKubeControllers(b)
 	}

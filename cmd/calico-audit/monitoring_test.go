@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-audit/calico-audit/internal/needs"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
 // monitoring is a Prometheus and an Alertmanager as people run them, with the
@@ -43,8 +43,8 @@ const patience = 3 * time.Minute
 // monitor starts both, on the exporter at an address.
 func monitor(t *testing.T, exporter string) *monitoring {
 	t.Helper()
-	prometheus := needs.Program(t, "prometheus", "prometheus")
-	alertmanager := needs.Program(t, "prometheus-alertmanager", "prometheus-alertmanager")
+	prometheus := testenv.Program(t, "prometheus", "prometheus")
+	alertmanager := testenv.Program(t, "prometheus-alertmanager", "prometheus-alertmanager")
 	m := &monitoring{t: t}
 	hook := httptest.NewServer(http.HandlerFunc(m.hear))
 	t.Cleanup(hook.Close)

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-audit/calico-audit/internal/needs"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
 // envLeave makes a copy of the test executable make a namespace with a process in it,
@@ -19,8 +19,8 @@ const envLeave = "CALICO_AUDIT_LAB_LEAVE"
 
 // TestNothingIsLeftBehind is about tests that are killed.
 func TestNothingIsLeftBehind(t *testing.T) {
-	needs.Root(t)
-	needs.Program(t, "ip", "iproute2")
+	testenv.Root(t)
+	testenv.Program(t, "ip", "iproute2")
 	if os.Getenv(envLeave) != "" {
 		leave(t)
 	}

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/internal/needs"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
 // envStuck makes a copy of the test executable sleep uninterruptibly (state D), as a
@@ -98,7 +98,7 @@ func contain(t *testing.T, ns Namespace, id string) (string, error) {
 		}
 		if pid != 0 {
 			err := intoCgroup(t, pid, id)
-			if err != nil && os.Getenv(needs.NoSkip) != "1" {
+			if err != nil && os.Getenv(testenv.NoSkip) != "1" {
 				t.Logf("the sandbox is not looked at: %v", err)
 				return "", nil
 			}

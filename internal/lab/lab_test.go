@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/calico-audit/calico-audit/affinity"
-	"github.com/calico-audit/calico-audit/internal/needs"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
 var update = flag.Bool("update", false, "write what was measured into affinity/ROUTES.md")
@@ -38,9 +38,9 @@ func TestMain(m *testing.M) {
 // cannot be built.
 func store(t *testing.T) *Datastore {
 	t.Helper()
-	needs.Root(t)
+	testenv.Root(t)
 	for program, debian := range map[string]string{"ip": "iproute2", "bird": "bird", "bird6": "bird", "ping": "iputils-ping", "unshare": "util-linux"} {
-		needs.Program(t, program, debian)
+		testenv.Program(t, program, debian)
 	}
 	must(t, Sweep(t.Context()))
 	d, err := NewDatastore(t.Context(), testcluster.Shared(t, testcluster.Options{}))

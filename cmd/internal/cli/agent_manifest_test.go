@@ -26,8 +26,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
-	"github.com/calico-audit/calico-audit/internal/needs"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
 // agentManifests builds examples/kubernetes/agent as "kubectl apply -k" does, with
@@ -217,9 +217,9 @@ func TestAgentManifestsOnServer(t *testing.T) {
 // capabilities and no others, sees the network namespaces of another user's
 // processes; with the patch, addresses in namespaces that no process holds, too.
 func TestAgentCapabilities(t *testing.T) {
-	needs.Root(t)
-	ip := needs.Program(t, "ip", "iproute2")
-	needs.Program(t, "setpriv", "util-linux")
+	testenv.Root(t)
+	ip := testenv.Program(t, "ip", "iproute2")
+	testenv.Program(t, "setpriv", "util-linux")
 	run := func(args ...string) {
 		t.Helper()
 		if out, err := exec.Command(ip, args...).CombinedOutput(); err != nil {

@@ -26,13 +26,13 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
-	"github.com/calico-audit/calico-audit/internal/needs"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
 // TestAgentServes: the agent as people start it, with TLS and a password, by real
 // requests; it ends well when it is told to.
 func TestAgentServes(t *testing.T) {
-	needs.Linux(t)
+	testenv.Linux(t)
 	dir := t.TempDir()
 	selfSigned(t, dir)
 	hash, err := bcrypt.GenerateFromPassword([]byte("secret"), bcrypt.MinCost)
@@ -119,7 +119,7 @@ func TestAgentServes(t *testing.T) {
 
 // TestAgentUnable: where the kernel cannot be read, the agent stays and says why.
 func TestAgentUnable(t *testing.T) {
-	needs.Linux(t)
+	testenv.Linux(t)
 	logs, writer := io.Pipe()
 	ctx, end := context.WithCancel(t.Context())
 	code := make(chan int, 1)

@@ -20,8 +20,8 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
-	"github.com/calico-audit/calico-audit/internal/needs"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -35,10 +35,10 @@ type nodeMachine struct {
 
 func newNodeMachine(t *testing.T, node string, address netip.Prefix) *nodeMachine {
 	t.Helper()
-	needs.Root(t)
-	needs.Program(t, "ip", "iproute2")
-	needs.Program(t, "unshare", "util-linux")
-	needs.Program(t, "nsenter", "util-linux")
+	testenv.Root(t)
+	testenv.Program(t, "ip", "iproute2")
+	testenv.Program(t, "unshare", "util-linux")
+	testenv.Program(t, "nsenter", "util-linux")
 	// What is mounted on the test's machine is none of it.
 	c := exec.Command("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "--net", "--mount", "--propagation", "private", "sh", "-ec", `
 		for d in $(awk '$4 ~ /^net:/ {print $5}' /proc/self/mountinfo); do umount $d; done

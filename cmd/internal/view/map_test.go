@@ -17,7 +17,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/files"
-	"github.com/calico-audit/calico-audit/internal/sketch"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -56,7 +56,7 @@ func mapReport(t *testing.T, name string) *audit.Report {
 
 func sketchReport(t *testing.T, text string) *audit.Report {
 	t.Helper()
-	s, err := sketch.Parse(text)
+	s, err := statedsl.Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func TestMapStates(t *testing.T) {
 
 // TestMapOfPlan: what a plan would change is marked, and is gone after it.
 func TestMapOfPlan(t *testing.T) {
-	s, err := sketch.Parse(`
+	s, err := statedsl.Parse(`
 pool pods 10.0.0.0/24
 node n1
 block 10.0.0.0/26 n1 age=2h

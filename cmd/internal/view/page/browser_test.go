@@ -24,7 +24,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/files"
-	testneeds "github.com/calico-audit/calico-audit/internal/needs"
+	testneeds "github.com/calico-audit/calico-audit/internal/testenv"
 )
 
 // browser is a real browser without a window, for one test.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
-	"github.com/calico-audit/calico-audit/internal/sketch"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
 // hostileNames are names as whoever may create an object might choose them, were the
@@ -27,7 +27,7 @@ var hostileNames = map[string]string{
 // hostileReport is a report in whose every place the hostile names stand.
 func hostileReport(t testing.TB) *audit.Report {
 	t.Helper()
-	s, err := sketch.Parse(`
+	s, err := statedsl.Parse(`
 pool hostile-five 10.0.0.0/24
 node hostile-one
 node hostile-two

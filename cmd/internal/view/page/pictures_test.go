@@ -13,7 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
-	"github.com/calico-audit/calico-audit/internal/sketch"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
 // loadReport reads one of the hand-made reports of package view.
@@ -46,7 +46,7 @@ func testOptions() Options {
 // everyState is of a cluster in whose maps every glyph and mark occurs.
 func everyState(t testing.TB) *audit.Report {
 	t.Helper()
-	s, err := sketch.Parse(viewData(t, "every-state.txt"))
+	s, err := statedsl.Parse(viewData(t, "every-state.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}

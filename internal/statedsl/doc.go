@@ -1,4 +1,4 @@
-// Package sketch is a small language for cluster states in tests. A sketch is a
+// Package statedsl is a small language for cluster states in tests. A state is a
 // few lines of text; [Parse] makes a snapshot of it:
 //
 //	pool pods 10.0.0.0/24 size=26
@@ -8,7 +8,7 @@
 //
 // One line is one object. After the kind come its positional words, then options,
 // either flags ("disabled") or key=value. Times are ages, counted back from the
-// sketch's clock ("at TIME", by default noon of 2 January 2026). Lines that start
+// text's clock ("at TIME", by default noon of 2 January 2026). Lines that start
 // with # are comments.
 //
 //	at TIME
@@ -61,4 +61,4 @@
 // Every object has the UID "uid-NAME" and the resourceVersion "1" unless uid=,
 // rv= or unpinned (neither) say otherwise, and was written last by this program if
 // it is "ours".
-package sketch
+package statedsl

@@ -1,4 +1,4 @@
-package sketch
+package statedsl
 
 import (
 	"fmt"
@@ -10,10 +10,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Clock is the time that a sketch is taken at unless it says otherwise.
+// Clock is the time that a state is taken at unless it says otherwise.
 var Clock = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// Parse makes a snapshot of a sketch. An error names the line.
+// Parse makes a snapshot of such a text. An error names the line.
 func Parse(text string) (*blocks.Snapshot, error) {
 	p := &parser{snap: &blocks.Snapshot{
 		Cluster: blocks.Cluster{GUID: "sketch", Datastore: "files", APIGroup: "crd.projectcalico.org/v1", CalicoVersion: "v3.31.0", TakenAt: Clock},
@@ -25,7 +25,7 @@ func Parse(text string) (*blocks.Snapshot, error) {
 			continue
 		}
 		if err := p.line(line); err != nil {
-			return nil, fmt.Errorf("sketch line %d, %q: %w", i+1, line, err)
+			return nil, fmt.Errorf("state line %d, %q: %w", i+1, line, err)
 		}
 	}
 	return p.snap, nil
@@ -125,7 +125,7 @@ func (p *parser) meta(name string, w words) blocks.Meta {
 }
 
 func (p *parser) line(line string) (err error) {
-	defer func() { // MustParse keeps the sketch's own code short; its panics are mistakes in a test's text
+	defer func() { // MustParse keeps the parser's own code short; its panics are mistakes in a test's text
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%v", r)
 		}

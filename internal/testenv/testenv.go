@@ -1,10 +1,10 @@
-// Package needs says what a test needs of the machine that it runs on, and skips
+// Package testenv says what a test needs of the machine that it runs on, and skips
 // it with a plain sentence where that is lacking.
 //
 // A skip must not hide a failure: with CALICO_AUDIT_NO_SKIP=1 in the environment,
 // as in continuous integration, what is lacking fails the test instead. Only tests
 // import this package.
-package needs
+package testenv
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-// Package house holds the tests that keep the layout of the repository true:
+// Package architecture holds the tests that keep the layout of the repository true:
 // who may import whom, and what may lie where.
-package house
+package architecture
 
 import (
 	"encoding/json"
@@ -19,29 +19,29 @@ const module = "github.com/calico-audit/calico-audit"
 // code may import. Data runs one way: objects, snapshot, state, findings, plan.
 // A directory not listed falls under its nearest listed parent.
 var mayImport = map[string][]string{
-	"blocks":               {},
-	"blocks/decode":        {"blocks"},
-	"blocks/cluster":       {"blocks", "blocks/decode"},
-	"blocks/files":         {"blocks", "blocks/decode"},
-	"affinity":             {"blocks"},
-	"affinity/host":        {"blocks", "affinity"},
-	"audit/state":          {"blocks", "affinity"},
-	"audit":                {"blocks", "affinity", "audit/state"},
-	"audit/checks":         {"blocks", "affinity", "audit/state", "audit"},
-	"audit/explain":        {"blocks", "affinity", "audit/state", "audit", "audit/checks"},
-	"repair":               {"blocks", "affinity", "audit", "audit/state", "audit/checks"},
-	"repair/datastore":     {"blocks", "affinity", "audit", "audit/state", "audit/checks", "repair"},
-	"metrics":              {"blocks", "affinity", "audit", "audit/state", "audit/checks"},
-	"metrics/events":       {"blocks", "audit", "audit/state", "audit/checks", "metrics"},
-	"cmd":                  {"blocks", "blocks/cluster", "blocks/files", "affinity", "affinity/host", "audit", "audit/state", "audit/checks", "audit/explain", "repair", "repair/datastore", "metrics", "metrics/events", "cmd/internal"},
-	"internal/sketch":      {"blocks"},
-	"internal/testcluster": {"internal/testcluster"},
-	"internal/storm":       {"blocks", "blocks/cluster", "blocks/files", "affinity", "audit", "audit/state", "audit/checks", "repair", "repair/datastore", "internal/testcluster", "internal/needs"},
-	"internal/house":       {},
-	"internal/mutants":     {},
-	"internal/needs":       {},
-	"internal/scale":       {"blocks", "audit", "audit/state", "audit/checks", "internal/testcluster"},
-	"internal/lab":         {"blocks", "blocks/cluster", "blocks/files", "affinity", "affinity/host", "audit", "audit/state", "audit/checks", "internal/testcluster", "internal/needs"},
+	"blocks":                {},
+	"blocks/decode":         {"blocks"},
+	"blocks/cluster":        {"blocks", "blocks/decode"},
+	"blocks/files":          {"blocks", "blocks/decode"},
+	"affinity":              {"blocks"},
+	"affinity/host":         {"blocks", "affinity"},
+	"audit/state":           {"blocks", "affinity"},
+	"audit":                 {"blocks", "affinity", "audit/state"},
+	"audit/checks":          {"blocks", "affinity", "audit/state", "audit"},
+	"audit/explain":         {"blocks", "affinity", "audit/state", "audit", "audit/checks"},
+	"repair":                {"blocks", "affinity", "audit", "audit/state", "audit/checks"},
+	"repair/datastore":      {"blocks", "affinity", "audit", "audit/state", "audit/checks", "repair"},
+	"metrics":               {"blocks", "affinity", "audit", "audit/state", "audit/checks"},
+	"metrics/events":        {"blocks", "audit", "audit/state", "audit/checks", "metrics"},
+	"cmd":                   {"blocks", "blocks/cluster", "blocks/files", "affinity", "affinity/host", "audit", "audit/state", "audit/checks", "audit/explain", "repair", "repair/datastore", "metrics", "metrics/events", "cmd/internal"},
+	"internal/statedsl":     {"blocks"},
+	"internal/testcluster":  {"internal/testcluster"},
+	"internal/storm":        {"blocks", "blocks/cluster", "blocks/files", "affinity", "audit", "audit/state", "audit/checks", "repair", "repair/datastore", "internal/testcluster", "internal/testenv"},
+	"internal/architecture": {},
+	"internal/mutants":      {},
+	"internal/testenv":      {},
+	"internal/scale":        {"blocks", "audit", "audit/state", "audit/checks", "internal/testcluster"},
+	"internal/lab":          {"blocks", "blocks/cluster", "blocks/files", "affinity", "affinity/host", "audit", "audit/state", "audit/checks", "internal/testcluster", "internal/testenv"},
 
 	"cmd/internal/view":      {"blocks", "audit", "repair"},
 	"cmd/internal/view/page": {"blocks", "audit", "repair", "cmd/internal/view"},
@@ -58,7 +58,7 @@ var onlyIn = []struct {
 	{"github.com/projectcalico/calico", []string{"github.com/projectcalico/calico/libcalico-go/lib/selector"}, []string{"repair/datastore", "internal/testcluster", "internal/storm", "internal/scale"}},
 	{"github.com/vishvananda/netlink", nil, []string{"affinity/host"}},
 	{"github.com/spf13/cobra", nil, []string{"cmd"}},
-	{"os/exec", nil, []string{"internal/testcluster", "internal/house", "internal/needs", "internal/lab", "internal/mutants", "internal/scale"}}, // and tests
+	{"os/exec", nil, []string{"internal/testcluster", "internal/architecture", "internal/testenv", "internal/lab", "internal/mutants", "internal/scale"}}, // and tests
 }
 
 type goPackage struct {
@@ -104,13 +104,13 @@ func root(t *testing.T) string {
 func TestImports(t *testing.T) {
 	for _, p := range packages(t) {
 		dir := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
-		room := nearest(dir)
-		if room == "" {
-			t.Errorf("%s lies in no room of the house: give it a place in this test, or move it", dir)
+		home := nearest(dir)
+		if home == "" {
+			t.Errorf("%s has no place in the architecture: give it one in this test, or move it", dir)
 			continue
 		}
 		for _, imp := range p.Imports {
-			if own, ok := strings.CutPrefix(imp, module+"/"); ok && own != dir && !within(own, mayImport[room]) && nearest(own) != room {
+			if own, ok := strings.CutPrefix(imp, module+"/"); ok && own != dir && !within(own, mayImport[home]) && nearest(own) != home {
 				t.Errorf("%s must not import %s", dir, own)
 			}
 			for _, rule := range onlyIn {
