@@ -1,0 +1,237 @@
+package architecture
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+var update = flag.Bool("update", false, "lower the limits in words.txt to what there is")
+
+// avoided are words that nobody in the field searches for, or that mean several things
+// here, with those to use. In names each stands for a part of an identifier.
+var avoided = []struct{ word, instead, in string }{
+	{"keeper", "reflector, store, confirmed owner", "name text comment document"},
+	{"keepers", "reflectors, stores, confirmed owners", "name text comment document"},
+	{"beat", "liveness or freshness probe", "name"},
+	{"patience", "stalenessTimeout", "name"},
+	{"hurry", "probeInterval", "name"},
+	{"settle", "propagationDelay", "name"},
+	{"stall", "reconnectAfter, stale", "name"},
+	{"mourn", "markUnavailable", "name text comment document"},
+	{"gone", "errUnavailable, deleted", "name"},
+	{"revive", "reset", "name"},
+	{"poke", "notify", "name text comment document"},
+	{"kick", "trigger", "name text comment document"},
+	{"shape", "field mask, schema, redaction class", "name"},
+	{"hold", "RetainReason, Reclaimability", "name"},
+	{"held", "RetainReason, Reclaimability", "name"},
+	{"judge", "Evaluate, Classify", "name text comment document"},
+	{"judged", "Result", "name text comment document"},
+	{"judgement", "Result", "name text comment document"},
+	{"unjudged", "Inconclusive", "name text comment document"},
+	{"withhold", "SkipPartial", "name"},
+	{"withheld", "SkipPartial", "name"},
+	{"stray", "foreign blackhole, unreferenced address, orphan affinity", "name text comment document"},
+	{"claims", "affinities", "name"},
+	{"ledger", "confirmation tracker", "name text comment document"},
+	{"sift", "filter", "name text comment document"},
+	{"outlook", "remedy", "name text comment document"},
+	{"sheet", "builder", "name text comment document"},
+	{"ruin", "damage fixture", "name text comment document"},
+	{"ruined", "damage fixture", "name"},
+	{"referee", "invariant checker", "name text comment document"},
+	{"chronicle", "etcd history", "name text comment document"},
+	{"gate", "fault proxy", "name text comment document"},
+	{"house", "architecture", "name text comment document"},
+	{"room", "package", "name"},
+	{"sketch", "state DSL", "name text comment document"},
+	{"sketched", "state DSL", "name"},
+	{"fate", "RouteOutcome", "name text comment document"},
+	{"standing", "AffinityStatus", "name"},
+	{"supposed", "hypothetical", "name"},
+	{"hoarder", "node that holds several blocks", "name text comment document"},
+	{"hoarders", "nodes that hold several blocks", "name text comment document"},
+	{"tells whether", "reports whether", "comment"},
+	{"whoever", "name the component", "comment document"},
+	{"nobody", "no one, or name it", "comment document"},
+	{"anew", "again", "comment document"},
+	{"takes note of", "records", "comment document"},
+}
+
+// occurrences are what has an avoided word, by scope and word.
+type occurrences map[string]map[string]bool
+
+func (o occurrences) add(scope, what string, has func(word string) bool) {
+	for _, a := range avoided {
+		if strings.Contains(a.in, scope) && has(a.word) {
+			key := scope + " " + a.word
+			if o[key] == nil {
+				o[key] = map[string]bool{}
+			}
+			o[key][what] = true
+		}
+	}
+}
+
+// prose looks at each line of a text that begins at a line of a file.
+func (o occurrences) prose(scope, path string, line int, text string) {
+	for l := range strings.Lines(text) {
+		o.add(scope, fmt.Sprintf("%s:%d", path, line), func(word string) bool {
+			return strings.Contains(strings.ToLower(l), word) && wholeWord[word].MatchString(strings.ToLower(l))
+		})
+		line++
+	}
+}
+
+// names looks at identifiers that a file declares.
+func (o occurrences) names(names ...*ast.Ident) {
+	for _, n := range names {
+		if n != nil {
+			parts := partsOf(n.Name)
+			o.add("name", n.Name, func(word string) bool { return slices.Contains(parts, word) })
+		}
+	}
+}
+
+// source looks at a Go file: at its string literals only if it is no test.
+func (o occurrences) source(t *testing.T, path string, raw []byte) {
+	t.Helper()
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, path, raw, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ast.IsGenerated(file) {
+		return
+	}
+	for _, group := range file.Comments {
+		o.prose("comment", path, set.Position(group.Pos()).Line, group.Text())
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.ImportSpec:
+			return false
+		case *ast.FuncDecl:
+			o.names(n.Name)
+		case *ast.TypeSpec:
+			o.names(n.Name)
+		case *ast.ValueSpec:
+			o.names(n.Names...)
+		case *ast.Field:
+			o.names(n.Names...)
+		case *ast.AssignStmt:
+			for _, e := range n.Lhs {
+				if id, ok := e.(*ast.Ident); ok && n.Tok == token.DEFINE {
+					o.names(id)
+				}
+			}
+		case *ast.BasicLit:
+			if text, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING && !strings.HasSuffix(path, "_test.go") {
+				o.prose("text", path, set.Position(n.Pos()).Line, text)
+			}
+		}
+		return true
+	})
+}
+
+// partsOf returns the words of an identifier in lower case: of HTTPServerOf2Kinds
+// http, server, of2, kinds.
+func partsOf(name string) []string {
+	var parts []string
+	start := 0
+	r := []rune(name)
+	for i := 1; i <= len(r); i++ {
+		end := i == len(r) || r[i] == '_' || unicode.IsUpper(r[i]) && (!unicode.IsUpper(r[i-1]) || i+1 < len(r) && unicode.IsLower(r[i+1]))
+		if end {
+			parts = append(parts, strings.ToLower(strings.Trim(string(r[start:i]), "_")))
+			start = i
+		}
+	}
+	return parts
+}
+
+var wholeWord = func() map[string]*regexp.Regexp {
+	out := map[string]*regexp.Regexp{}
+	for _, a := range avoided {
+		out[a.word] = regexp.MustCompile(`\b` + a.word + `\b`)
+	}
+	return out
+}()
+
+// TestWords holds names, messages, comments and documents to the words that the field
+// uses. words.txt says how many there may be yet with each avoided word: names, or
+// lines of the rest. Limits only go down: "go test ./internal/architecture -run Words
+// -update" lowers them to what there is.
+func TestWords(t *testing.T) {
+	found := occurrences{}
+	out, err := exec.Command("git", "-C", root(t), "ls-files", "*.go", "*.md").Output()
+	if err != nil {
+		t.Skipf("this is no checkout: %v", err)
+	}
+	for path := range strings.Lines(string(out)) {
+		path = strings.TrimSpace(path)
+		raw, err := os.ReadFile(filepath.Join(root(t), path))
+		switch {
+		case errors.Is(err, fs.ErrNotExist), strings.Contains(path, "testdata/"), strings.HasSuffix(path, "architecture/words_test.go"):
+		case err != nil:
+			t.Fatal(err)
+		case strings.HasSuffix(path, ".md"):
+			found.prose("document", path, 1, string(raw))
+		default:
+			found.source(t, path, raw)
+		}
+	}
+	limits := map[string]int{}
+	raw, err := os.ReadFile("words.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		var n int
+		var scope string
+		if _, err := fmt.Sscan(line, &n, &scope); err != nil {
+			t.Fatalf("words.txt: %q: %v", line, err)
+		}
+		_, key, _ := strings.Cut(strings.TrimSpace(line), " ")
+		limits[key] = n
+	}
+	var lowered strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(found)) {
+		all := slices.Sorted(maps.Keys(found[key]))
+		if len(all) > limits[key] {
+			scope, word, _ := strings.Cut(key, " ")
+			t.Errorf("%ss with the word %q: %d, words.txt allows %d; say %s instead. They are: %s",
+				scope, word, len(all), limits[key], insteadOf(word), strings.Join(all, ", "))
+		}
+		fmt.Fprintf(&lowered, "%d %s\n", min(len(all), limits[key]), key)
+	}
+	if *update {
+		if err := os.WriteFile("words.txt", []byte(lowered.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func insteadOf(word string) string {
+	for _, a := range avoided {
+		if a.word == word {
+			return a.instead
+		}
+	}
+	return ""
+}
