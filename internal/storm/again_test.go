@@ -21,7 +21,7 @@ import (
 
 // is fails the test unless nobody was harmed and the state comes down to what it
 // should be.
-func (x *ruined) is(t *testing.T, want map[string]string, when string) {
+func (x *damaged) is(t *testing.T, want map[string]string, when string) {
 	t.Helper()
 	x.unharmed(t)
 	for _, d := range Differ(want, x.essence(t)) {
@@ -31,7 +31,7 @@ func (x *ruined) is(t *testing.T, want map[string]string, when string) {
 
 // confirmed returns what should be, but with affinities that are left for Calico to
 // confirm as they are; each is confirmed by its node's next allocation.
-func (x *ruined) confirmed(t *testing.T, want map[string]string, heals []repair.Refusal) map[string]string {
+func (x *damaged) confirmed(t *testing.T, want map[string]string, heals []repair.Refusal) map[string]string {
 	t.Helper()
 	now := x.essence(t)
 	want = maps.Clone(want)
@@ -52,13 +52,13 @@ func (x *ruined) confirmed(t *testing.T, want map[string]string, heals []repair.
 
 // heals has a node allocate an address and give it back, which must confirm its
 // affinity, and brings everything else back as it was.
-func (x *ruined) heals(t *testing.T, node, affinity string) {
+func (x *damaged) heals(t *testing.T, node, affinity string) {
 	t.Helper()
 	ctx := t.Context()
 	before, err := TakeImage(ctx, x.Cluster)
 	must(t, err)
 	handle := "k8s-pod-network.heals"
-	_, err = x.ruin.client.autoAssign(ctx, ipam.AutoAssignArgs{
+	_, err = x.fixture.client.autoAssign(ctx, ipam.AutoAssignArgs{
 		Num4: 1, HandleID: &handle, Hostname: node, IntendedUse: apiv3.IPPoolAllowedUseWorkload,
 		Attrs: map[string]string{ipam.AttributeNode: node},
 	})
@@ -89,7 +89,7 @@ func brokeOff(f *repair.JournalFile) repair.Kind {
 
 // again repairs with new plans until there is nothing left to do, which must not
 // take more than four. It returns what is left for Calico to heal.
-func (x *ruined) again(t *testing.T, request repair.Request) (heals []repair.Refusal) {
+func (x *damaged) again(t *testing.T, request repair.Request) (heals []repair.Refusal) {
 	t.Helper()
 	repairs, begun := 0, time.Now()
 	for range 20 {

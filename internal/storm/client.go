@@ -17,18 +17,18 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// Client is a client of Calico's own library behind a gate of its own.
+// Client is a client of Calico's own library behind a proxy of its own.
 type Client struct {
-	Gate   *Gate
-	Calico calico.Interface
-	IPAM   ipam.Interface
+	FaultProxy *FaultProxy
+	Calico     calico.Interface
+	IPAM       ipam.Interface
 }
 
 // NewClient makes a client that can die, and that writes under a name.
 func NewClient(tb testing.TB, c *testcluster.Cluster, name string) *Client {
 	tb.Helper()
-	gate := NewGate(tb, c.Config, name)
-	kubeconfig, err := gate.Kubeconfig()
+	proxy := NewFaultProxy(tb, c.Config, name)
+	kubeconfig, err := proxy.Kubeconfig()
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func NewClient(tb testing.TB, c *testcluster.Cluster, name string) *Client {
 	if err != nil {
 		tb.Fatalf("making a client of Calico's: %v", err)
 	}
-	return &Client{Gate: gate, Calico: client, IPAM: client.IPAM()}
+	return &Client{FaultProxy: proxy, Calico: client, IPAM: client.IPAM()}
 }
 
 // callTimeout is how long Calico's CNI plugin gives one call.
@@ -114,7 +114,7 @@ func persist(ctx context.Context, what string, do func(context.Context) error) e
 	}
 }
 
-// final tells whether the API server said that something cannot be done. Errors of
+// final reports whether the API server said that something cannot be done. Errors of
 // Calico's client are left aside, as all of them, a lost connection too, say of
 // themselves that the request was invalid (libcalico-go errors/errors.go,
 // ErrorDatastoreError.Status).

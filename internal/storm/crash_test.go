@@ -68,7 +68,7 @@ func TestCrashAtEveryWrite(t *testing.T) {
 		t.Run(strings.ReplaceAll(string(group), "/", "-"), func(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(s, uint64(10+i)))
-			x := newRuined(t, group)
+			x := newDamaged(t, group)
 			did := map[repair.Kind]bool{}
 			all := requests()
 			for j, name := range slices.Sorted(maps.Keys(all)) {
@@ -97,12 +97,12 @@ type outcome struct {
 
 // crashes repairs without a crash, to see what comes of it, and then with one at
 // each write or at some of them.
-func (x *ruined) crashes(t *testing.T, request repair.Request, r *rand.Rand, did map[repair.Kind]bool) {
+func (x *damaged) crashes(t *testing.T, request repair.Request, r *rand.Rand, did map[repair.Kind]bool) {
 	plan := x.plan(t, request)
 	if len(plan.Steps) == 0 {
 		t.Fatalf("there is nothing to repair; refused: %+v", plan.Refused)
 	}
-	before := len(x.gate.Writes())
+	before := len(x.proxy.Writes())
 	res, err := x.tool.apply(t.Context(), plan, filepath.Join(t.TempDir(), "journal"), repair.ApplyOptions{})
 	must(t, err)
 	for _, o := range res.Outcomes {
@@ -112,7 +112,7 @@ func (x *ruined) crashes(t *testing.T, request repair.Request, r *rand.Rand, did
 		did[o.Step.Kind] = did[o.Step.Kind] || o.Status == repair.Done
 	}
 	x.unharmed(t)
-	want := &outcome{writes: x.gate.Writes()[before:], after: x.essence(t), findings: map[string]state.Severity{}}
+	want := &outcome{writes: x.proxy.Writes()[before:], after: x.essence(t), findings: map[string]state.Severity{}}
 	for _, f := range audit.Run(x.state(t), checks.All).Findings {
 		want.findings[f.Fingerprint] = f.Severity
 	}
@@ -148,12 +148,12 @@ func points(n int, r *rand.Rand) []crashPoint {
 	return all[:min(len(all), 1+n/20)]
 }
 
-func (x *ruined) crash(t *testing.T, request repair.Request, p crashPoint, want *outcome) {
+func (x *damaged) crash(t *testing.T, request repair.Request, p crashPoint, want *outcome) {
 	write := want.writes[p.k-1]
 	plan := x.plan(t, request)
 	before := x.state(t)
 	journal := filepath.Join(t.TempDir(), "journal")
-	died := x.tool.killed(t.Context(), x.gate, p.k, p.after, plan, journal)
+	died := x.tool.killed(t.Context(), x.proxy, p.k, p.after, plan, journal)
 	if !died {
 		t.Fatalf("it ended before it came to write %d (%s)", p.k, write)
 	}

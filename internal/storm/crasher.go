@@ -28,7 +28,7 @@ func (w *World) crash(ctx context.Context, client *Client, r *rand.Rand) {
 		block := someBlock(r)
 		dies := r.IntN(3) > 0
 		if dies {
-			client.Gate.Die(1+r.IntN(5), r.IntN(2) == 0)
+			client.FaultProxy.Die(1+r.IntN(5), r.IntN(2) == 0)
 		}
 		call, cancel := context.WithTimeout(ctx, callTimeout)
 		what := ""
@@ -50,7 +50,7 @@ func (w *World) crash(ctx context.Context, client *Client, r *rand.Rand) {
 			_, _, _ = client.IPAM.EnsureBlock(call, ipam.BlockArgs{Hostname: n.name, IPv4Pools: []cnet.IPNet{cnet.MustParseCIDR(pools["four"].CIDR)}})
 		}
 		cancel()
-		if client.Gate.Revive() {
+		if client.FaultProxy.Revive() {
 			what = "died in " + what
 		}
 		w.made.add(what)

@@ -61,7 +61,7 @@ func (w *World) Heal(ctx context.Context) (int, error) {
 	return maxHealing, nil
 }
 
-// waits tells whether something is refused only for its age.
+// waits reports whether something is refused only for its age.
 func waits(p *repair.Plan) bool {
 	return slices.ContainsFunc(p.Refused, func(r repair.Refusal) bool { return r.Code == repair.RefusedYoung })
 }
@@ -90,7 +90,7 @@ func (w *World) Touch(ctx context.Context) error {
 		}
 		handles := []string{p.handle}
 		for _, t := range tunnels {
-			if !slices.ContainsFunc(n.tunnels, func(h *Hold) bool { return h.Handle == t.Handle(n.name) }) {
+			if !slices.ContainsFunc(n.tunnels, func(h *Lease) bool { return h.Handle == t.Handle(n.name) }) {
 				handles = append(handles, t.Handle(n.name))
 			}
 		}
@@ -103,7 +103,7 @@ func (w *World) Touch(ctx context.Context) error {
 	return nil
 }
 
-// Inspect judges what is left after the storm was healed: what it returns must not
+// Inspect checks what is left after the storm was healed: what it returns must not
 // be.
 func (w *World) Inspect(ctx context.Context) ([]string, error) {
 	t, err := w.tool(nil, nil)
@@ -146,7 +146,7 @@ func findings(st *state.State, except func(audit.Finding) bool) []string {
 	return wrong
 }
 
-// mayStay tells whether findings of a check may be left by a storm and a repair:
+// mayStay reports whether findings of a check may be left by a storm and a repair:
 // they tell of how the pools are used, not of contradictions.
 func mayStay(check string) bool {
 	for _, prefix := range []string{"pool/", "node/", "config/", "block/empty", "block/unaffine", "ip/borrowed", "ip/unknown-owner", "route/blackhole"} {
@@ -163,8 +163,8 @@ func mayStay(check string) bool {
 // same handle (libcalico-go ipam/ipam.go, autoAssign), and releases both with the pod.
 func (w *World) compare(st *state.State) []string {
 	var wrong []string
-	used, handles := map[netip.Addr]*Hold{}, map[string]bool{}
-	for _, h := range w.referee.Open() {
+	used, handles := map[netip.Addr]*Lease{}, map[string]bool{}
+	for _, h := range w.checker.Open() {
 		used[h.Addr] = h
 		handles[h.Handle] = true
 	}

@@ -35,13 +35,13 @@ var disturbances = []struct {
 		}
 	}},
 	{"its node registers again, and its pod comes", func(d *disturbance) {
-		_ = d.seeder.Node(d.ctx, testcluster.Node{Name: "ghost"})
-		d.pod("ghost", true)
+		_ = d.seeder.Node(d.ctx, testcluster.Node{Name: "orphan"})
+		d.pod("orphan", true)
 	}},
 }
 
 type disturbance struct {
-	*ruined
+	*damaged
 	ctx    context.Context
 	seeder *testcluster.Seeder
 	client *Client
@@ -100,13 +100,13 @@ func (d *disturbance) pod(node string, fixed bool) {
 func TestClusterActsBetweenWrites(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(seed(t), 1))
-	x := newRuined(t, testcluster.CRDv1)
+	x := newDamaged(t, testcluster.CRDv1)
 	request := requests()["all"]
 	plan := x.plan(t, request)
-	before := len(x.gate.Writes())
+	before := len(x.proxy.Writes())
 	_, err := x.tool.apply(t.Context(), plan, filepath.Join(t.TempDir(), "journal"), repair.ApplyOptions{})
 	must(t, err)
-	writes := x.gate.Writes()[before:]
+	writes := x.proxy.Writes()[before:]
 	for k := range writes {
 		for _, i := range x.chosen(writes, k, r) {
 			name := fmt.Sprintf("write-%d-%s", k+1, strings.ReplaceAll(disturbances[i].name, " ", "-"))
@@ -118,7 +118,7 @@ func TestClusterActsBetweenWrites(t *testing.T) {
 // chosen are the disturbances to be tried at a write: all of them, or, at one write
 // of each verb and resource, one of the two that have done most harm in the field and
 // one more.
-func (x *ruined) chosen(writes []Write, k int, r *rand.Rand) []int {
+func (x *damaged) chosen(writes []Write, k int, r *rand.Rand) []int {
 	if everyWrite() {
 		all := make([]int, len(disturbances))
 		for i := range all {
@@ -145,15 +145,15 @@ func (x *ruined) chosen(writes []Write, k int, r *rand.Rand) []int {
 	return []int{2 * r.IntN(2), 3 + r.IntN(len(disturbances)-3)}
 }
 
-func (x *ruined) disturbed(t *testing.T, request repair.Request, k int, disturb func(*disturbance)) {
+func (x *damaged) disturbed(t *testing.T, request repair.Request, k int, disturb func(*disturbance)) {
 	plan := x.plan(t, request)
 	seeder, err := testcluster.NewSeeder(x.Cluster)
 	must(t, err)
-	d := &disturbance{ruined: x, ctx: t.Context(), seeder: seeder, client: x.ruin.client, live: maps.Clone(x.ruin.Live)}
+	d := &disturbance{damaged: x, ctx: t.Context(), seeder: seeder, client: x.fixture.client, live: maps.Clone(x.fixture.Live)}
 	journal := filepath.Join(t.TempDir(), "journal")
-	base := len(x.gate.Writes())
+	base := len(x.proxy.Writes())
 	held := ""
-	x.gate.Hold(func(n int, w Write) bool {
+	x.proxy.Pause(func(n int, w Write) bool {
 		if n == base+k {
 			held = w.String()
 			d.about(journal)
@@ -162,7 +162,7 @@ func (x *ruined) disturbed(t *testing.T, request repair.Request, k int, disturb 
 		return true
 	})
 	res, err := x.tool.apply(t.Context(), plan, journal, repair.ApplyOptions{})
-	x.gate.Hold(nil)
+	x.proxy.Pause(nil)
 	must(t, err)
 	t.Logf("at %s of step %s", held, d.id)
 	for _, o := range res.Outcomes {
@@ -204,7 +204,7 @@ func (d *disturbance) about(journal string) {
 
 // leaves fails the test if somebody was harmed, or if the next repair leaves
 // anything that contradicts itself.
-func (x *ruined) leaves(t *testing.T, request repair.Request, d *disturbance) {
+func (x *damaged) leaves(t *testing.T, request repair.Request, d *disturbance) {
 	t.Helper()
 	wrong, err := Harm(t.Context(), x.Cluster, x.group, d.live)
 	must(t, err)
@@ -219,7 +219,7 @@ func (x *ruined) leaves(t *testing.T, request repair.Request, d *disturbance) {
 	}
 }
 
-// borrowed tells whether a finding is that a block belongs to a node that is gone,
+// borrowed reports whether a finding is that a block belongs to a node that is gone,
 // while a pod that came in the meantime uses an address of it: then nobody can do
 // anything about it but the pod.
 func (d *disturbance) borrowed(f audit.Finding) bool {
@@ -228,7 +228,7 @@ func (d *disturbance) borrowed(f audit.Finding) bool {
 	}
 	block, err := netip.ParsePrefix(f.Subject.CIDR)
 	for a := range d.live {
-		if _, before := d.ruin.Live[a]; err == nil && !before && block.Contains(a) {
+		if _, before := d.fixture.Live[a]; err == nil && !before && block.Contains(a) {
 			return true
 		}
 	}

@@ -61,7 +61,7 @@ func (w *World) view(n *node, r *rand.Rand) *blocks.HostView {
 		NamespacesComplete: true, Authenticated: true, RulesKnown: true, Source: "the agent of " + n.name,
 	}
 	own := blocks.HostNamespace{ID: "1", Host: true, HostInterfaces: []string{}, Processes: 1}
-	for i, h := range w.referee.On(n.name) {
+	for i, h := range w.checker.On(n.name) {
 		one := netip.PrefixFrom(h.Addr, h.Addr.BitLen())
 		if h.Device {
 			own.Addresses = append(own.Addresses, one)
@@ -74,7 +74,7 @@ func (w *World) view(n *node, r *rand.Rand) *blocks.HostView {
 	}
 	v.Namespaces = append(v.Namespaces, own)
 	// An address that is assigned already and not configured yet is missing in a view
-	// that is newer than its assignment. Before it is used by a ghost, another view is
+	// that is newer than its assignment. Before it is used by an orphan, another view is
 	// asked for; but of this one no copy must be left that speaks later.
 	if begun == ended && n.begun.Load() == begun {
 		m.last = v
@@ -129,17 +129,17 @@ func (s *seeing) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []bloc
 }
 
 // tool is the tool as it is used in a storm: it hears of the nodes, and is heard by
-// the referee.
-func (w *World) tool(gate *Gate, r *rand.Rand) (*tool, error) {
+// the checker.
+func (w *World) tool(proxy *FaultProxy, r *rand.Rand) (*tool, error) {
 	config := w.cluster.Config
-	if gate != nil {
-		config = gate.Config()
+	if proxy != nil {
+		config = proxy.Config()
 	}
 	reader, err := cluster.NewKubernetes(config, cluster.KubernetesOptions{})
 	if err != nil {
 		return nil, err
 	}
 	t := &tool{config: config, reader: &seeing{Kubernetes: reader, views: func() blocks.HostReading { return w.views(r) }}}
-	t.heard = func(st *state.State, begun time.Time) { w.referee.Hear(st, begun) }
+	t.heard = func(st *state.State, begun time.Time) { w.checker.Hear(st, begun) }
 	return t, nil
 }

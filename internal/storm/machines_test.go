@@ -19,20 +19,20 @@ func shows(v *blocks.HostView) map[netip.Addr]bool {
 	return out
 }
 
-// TestMachinesShowWhatIsUsed: a view shows what is used on its machine, ghosts among
+// TestMachinesShowWhatIsUsed: a view shows what is used on its machine, orphans among
 // it, and nothing else; a machine that does not answer gives none of its own accord.
 func TestMachinesShowWhatIsUsed(t *testing.T) {
 	addr := netip.MustParseAddr
-	w := &World{referee: &Referee{open: map[netip.Addr]*Hold{}}}
+	w := &World{checker: &InvariantChecker{open: map[netip.Addr]*Lease{}}}
 	for a, use := range map[string]Use{
 		"10.0.0.1": {Machine: "n1"},
-		"10.0.0.2": {Machine: "n1", Ghost: true},
+		"10.0.0.2": {Machine: "n1", Orphan: true},
 		"10.0.0.3": {Machine: "n1", Device: true},
 		"10.0.0.4": {Machine: "n1", Unseen: true},
 		"10.0.0.5": {Machine: "n2"},
 		"10.0.0.6": {},
 	} {
-		w.referee.open[addr(a)] = &Hold{Addr: addr(a), Use: use}
+		w.checker.open[addr(a)] = &Lease{Addr: addr(a), Use: use}
 	}
 	n := &node{name: "n1"}
 	n.machine.set(true, true)
@@ -42,7 +42,7 @@ func TestMachinesShowWhatIsUsed(t *testing.T) {
 		t.Errorf("a pod's address is shown: %v, in the host's namespace: %v", shown, host)
 	}
 	if _, shown := got[addr("10.0.0.2")]; !shown {
-		t.Error("a ghost's address is not shown")
+		t.Error("an orphan's address is not shown")
 	}
 	if host := got[addr("10.0.0.3")]; !host {
 		t.Error("a tunnel's address is not shown in the host's namespace")
@@ -65,7 +65,7 @@ func TestMachinesShowWhatIsUsed(t *testing.T) {
 // TestNoViewIsKeptOfPodsThatStart: what is being set up while a view is made is not in
 // it, so that no copy may speak for the machine when it answers no more.
 func TestNoViewIsKeptOfPodsThatStart(t *testing.T) {
-	w := &World{referee: &Referee{open: map[netip.Addr]*Hold{}}}
+	w := &World{checker: &InvariantChecker{open: map[netip.Addr]*Lease{}}}
 	n := &node{name: "n1"}
 	r := rand.New(rand.NewPCG(1, 1))
 	kept := func() bool {

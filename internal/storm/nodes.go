@@ -23,7 +23,7 @@ var tunnels = []testcluster.Tunnel{testcluster.VXLAN, testcluster.VXLANv6}
 // calico/node do. A node that gets no address has no tunnel.
 func (w *World) startNode(ctx context.Context, n *node, hasTunnels bool) error {
 	// What tunnels the last life of the Node left is given up.
-	if err := w.referee.Release(ctx, n.tunnels); err != nil {
+	if err := w.checker.Release(ctx, n.tunnels); err != nil {
 		return err
 	}
 	n.tunnels = nil
@@ -57,8 +57,8 @@ func (w *World) startTunnel(ctx context.Context, n *node, t testcluster.Tunnel) 
 		w.made.add("tunnel failed") // the pool is full, or the API server was killed
 		return w.dropTunnel(ctx, n, t)
 	}
-	holds, err := w.referee.HeldAs(ctx, Use{Machine: n.name, Device: true}, "the tunnel of "+n.name, t.Handle(n.name), []netip.Addr{addr}, NodeKey(n.name))
-	n.tunnels = append(n.tunnels, holds...)
+	leases, err := w.checker.LeasedAs(ctx, Use{Machine: n.name, Device: true}, "the tunnel of "+n.name, t.Handle(n.name), []netip.Addr{addr}, NodeKey(n.name))
+	n.tunnels = append(n.tunnels, leases...)
 	w.made.add("tunnel")
 	return err
 }
@@ -82,7 +82,7 @@ func (w *World) dropTunnel(ctx context.Context, n *node, t testcluster.Tunnel) e
 func (w *World) stopNode(ctx context.Context, n *node, runsOn bool) error {
 	n.machine.set(runsOn, false)
 	if runsOn {
-		w.referee.Change(n.tunnels, func(u *Use) { u.Collectable = true })
+		w.checker.Change(n.tunnels, func(u *Use) { u.Collectable = true })
 	} else if err := w.powerOff(ctx, n); err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (w *World) stopNode(ctx context.Context, n *node, runsOn bool) error {
 
 // powerOff ends what no object shows of what runs on a machine, and its tunnels.
 func (w *World) powerOff(ctx context.Context, n *node) error {
-	err := w.referee.Release(ctx, append(n.ghosts.take(0), n.tunnels...))
+	err := w.checker.Release(ctx, append(n.orphans.take(0), n.tunnels...))
 	n.tunnels = nil
 	return err
 }
@@ -104,7 +104,7 @@ func (w *World) nodesComeAndGo(ctx context.Context, r *rand.Rand) {
 	for ctx.Err() == nil {
 		pause(ctx, time.Duration(300+r.IntN(1500))*time.Millisecond)
 		n := w.nodes[r.IntN(len(w.nodes))]
-		kind := []fate{drained, lost, survived}[r.IntN(3)]
+		kind := []departure{drained, lost, survived}[r.IntN(3)]
 		if ctx.Err() != nil {
 			return
 		}
@@ -112,11 +112,11 @@ func (w *World) nodesComeAndGo(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-func (w *World) endNode(ctx context.Context, n *node, kind fate, r *rand.Rand) {
-	if !n.fate.CompareAndSwap(int32(up), int32(kind)) {
+func (w *World) endNode(ctx context.Context, n *node, kind departure, r *rand.Rand) {
+	if !n.departure.CompareAndSwap(int32(up), int32(kind)) {
 		return // something else happens to it
 	}
-	defer n.fate.Store(int32(up))
+	defer n.departure.Store(int32(up))
 	if kind == drained {
 		deadline := time.Now().Add(10 * time.Second)
 		for n.pods.Load() > 0 && time.Now().Before(deadline) {

@@ -34,7 +34,7 @@ type others struct {
 
 type other struct {
 	name, handle string // no handle is one of the ways
-	holds        []*Hold
+	leases       []*Lease
 	until        time.Time
 }
 
@@ -90,7 +90,7 @@ func (w *World) startOther(ctx context.Context, r *rand.Rand) error {
 		}
 		return w.giveBack(ctx, x.handle)
 	}
-	if x.holds, err = w.referee.HeldAs(ctx, use, x.name, x.handle, addrs); err != nil {
+	if x.leases, err = w.checker.LeasedAs(ctx, use, x.name, x.handle, addrs); err != nil {
 		return err
 	}
 	o.all = append(o.all, x)
@@ -117,13 +117,13 @@ func (w *World) giveBack(ctx context.Context, handle string) error {
 }
 
 func (w *World) endOther(ctx context.Context, x *other) error {
-	if err := w.referee.Release(ctx, x.holds); err != nil {
+	if err := w.checker.Release(ctx, x.leases); err != nil {
 		return err
 	}
 	if x.handle != "" {
 		return w.giveBack(ctx, x.handle)
 	}
-	addr := x.holds[0].Addr
+	addr := x.leases[0].Addr
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if _, _, err := w.others.client.IPAM.ReleaseIPs(ctx, ipam.ReleaseOptions{Address: addr.String()}); err != nil {
@@ -178,7 +178,7 @@ func (w *World) startService(ctx context.Context, name string) error {
 		w.made.add("service got nothing")
 		return w.endService(ctx, x)
 	}
-	if x.holds, err = w.referee.HeldAs(ctx, Use{}, "service "+name, x.handle, addrs); err != nil {
+	if x.leases, err = w.checker.LeasedAs(ctx, Use{}, "service "+name, x.handle, addrs); err != nil {
 		return err
 	}
 	w.others.services = append(w.others.services, x)
@@ -187,7 +187,7 @@ func (w *World) startService(ctx context.Context, name string) error {
 }
 
 func (w *World) endService(ctx context.Context, x *other) error {
-	if err := w.referee.Release(ctx, x.holds); err != nil {
+	if err := w.checker.Release(ctx, x.leases); err != nil {
 		return err
 	}
 	err := persist(ctx, "deleting service "+x.name, func(ctx context.Context) error {
@@ -217,7 +217,7 @@ func (w *World) reservationsComeAndGo(ctx context.Context, r *rand.Rand) {
 // settleUnsure gives back what an answer was lost about. Nobody else may be about.
 func (w *World) settleUnsure(ctx context.Context) error {
 	for _, addr := range w.others.unsure {
-		if w.referee.Uses(addr) {
+		if w.checker.Uses(addr) {
 			continue
 		}
 		attrs, handle, err := w.others.client.IPAM.GetAssignmentAttributes(ctx, cnet.IP{IP: net.IP(addr.AsSlice())})

@@ -14,7 +14,7 @@ import (
 
 // What Calico's client does with what it has read before a repair.
 
-// calls are what Calico's client does with the blocks and affinities of a ruin.
+// calls are what Calico's client does with the blocks and affinities of the damage.
 var calls = []struct {
 	name string
 	do   func(d *disturbance)
@@ -28,7 +28,7 @@ var calls = []struct {
 		_ = d.client.IPAM.ReleaseHostAffinities(d.ctx, host("n1"), true)
 	}},
 	{"a release of what a vanished node has", func(d *disturbance) {
-		_ = d.client.IPAM.ReleaseHostAffinities(d.ctx, host("ghost"), true)
+		_ = d.client.IPAM.ReleaseHostAffinities(d.ctx, host("orphan"), true)
 	}},
 	{"a release of leaked addresses", func(d *disturbance) {
 		_ = d.client.releaseHandle(d.ctx, testcluster.Handle("default", "leak-2"))
@@ -38,7 +38,7 @@ var calls = []struct {
 // claimLeft has a node claim the block whose confirmed affinity of n3 leads to
 // nothing: for n3, Calico takes that affinity for its own without writing it.
 func (d *disturbance) claimLeft(node string) {
-	_, _, _ = d.client.IPAM.ClaimAffinity(d.ctx, calicoNet(d.ruin.left), host(node))
+	_, _, _ = d.client.IPAM.ClaimAffinity(d.ctx, calicoNet(d.fixture.left), host(node))
 }
 
 // Calico's client stands still before one of its writes, and a whole repair goes by.
@@ -46,7 +46,7 @@ func (d *disturbance) claimLeft(node string) {
 func TestRepairActsBetweenCalicosWrites(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(seed(t), 3))
-	x := newRuined(t, testcluster.CRDv1)
+	x := newDamaged(t, testcluster.CRDv1)
 	request := requests()["all"]
 	request.StrictAffinity = nil
 	for _, call := range calls {
@@ -65,16 +65,16 @@ func TestRepairActsBetweenCalicosWrites(t *testing.T) {
 	}
 }
 
-// overtaken tells whether the call came to a k-th write.
-func (x *ruined) overtaken(t *testing.T, request repair.Request, k int, call func(*disturbance)) bool {
+// overtaken reports whether the call came to a k-th write.
+func (x *damaged) overtaken(t *testing.T, request repair.Request, k int, call func(*disturbance)) bool {
 	plan := x.plan(t, request)
 	client := NewClient(t, x.Cluster, "calico")
 	seeder, err := testcluster.NewSeeder(x.Cluster)
 	must(t, err)
 	seeder.Calico = client.Calico
-	d := &disturbance{ruined: x, ctx: t.Context(), seeder: seeder, client: client, live: maps.Clone(x.ruin.Live)}
+	d := &disturbance{damaged: x, ctx: t.Context(), seeder: seeder, client: client, live: maps.Clone(x.fixture.Live)}
 	came := false
-	client.Gate.Hold(func(n int, w Write) bool {
+	client.FaultProxy.Pause(func(n int, w Write) bool {
 		if n == k {
 			came = true
 			res, err := x.tool.apply(d.ctx, plan, filepath.Join(t.TempDir(), "journal"), repair.ApplyOptions{})

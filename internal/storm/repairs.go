@@ -15,8 +15,8 @@ import (
 // repairs runs plan after plan with no pause until the context ends: each made
 // anew, and carried out with a journal of its own. It is interrupted in the middle
 // now and then, and killed at a write.
-func (w *World) repairs(ctx context.Context, id int, gate *Gate, r *rand.Rand) {
-	t, err := w.tool(gate, r)
+func (w *World) repairs(ctx context.Context, id int, proxy *FaultProxy, r *rand.Rand) {
+	t, err := w.tool(proxy, r)
 	if err != nil {
 		w.troubles.add(err)
 		return
@@ -27,12 +27,12 @@ func (w *World) repairs(ctx context.Context, id int, gate *Gate, r *rand.Rand) {
 		if id == 0 && r.IntN(8) > 0 {
 			request = repair.Request{EmptyBlocks: true} // as the CronJob does, but without a pause
 		}
-		w.repair(ctx, t, gate, journal, request, r)
+		w.repair(ctx, t, proxy, journal, request, r)
 	}
 }
 
 // repair is one run, from the plan to the last step.
-func (w *World) repair(ctx context.Context, t *tool, gate *Gate, journal string, request repair.Request, r *rand.Rand) {
+func (w *World) repair(ctx context.Context, t *tool, proxy *FaultProxy, journal string, request repair.Request, r *rand.Rand) {
 	run, cancel := context.WithCancel(ctx)
 	defer cancel()
 	plan, err := t.plan(run, request, w.Grace)
@@ -49,7 +49,7 @@ func (w *World) repair(ctx context.Context, t *tool, gate *Gate, journal string,
 	opts := repair.ApplyOptions{Wait: r.IntN(4) > 0}
 	switch r.IntN(6) {
 	case 0:
-		if t.killed(run, gate, 1+r.IntN(8), r.IntN(2) == 0, plan, journal) {
+		if t.killed(run, proxy, 1+r.IntN(8), r.IntN(2) == 0, plan, journal) {
 			w.made.add("repair: killed")
 			if r.IntN(2) == 0 {
 				w.resume(ctx, t, journal)

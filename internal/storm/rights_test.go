@@ -69,7 +69,7 @@ func TestExampleRights(t *testing.T) {
 	for _, group := range groups {
 		t.Run(strings.ReplaceAll(string(group), "/", "-"), func(t *testing.T) {
 			t.Parallel()
-			x := newRuined(t, group)
+			x := newDamaged(t, group)
 			read, write := example(t, "rbac"), example(t, "rbac-repair")
 			must(t, x.Allow(t.Context(), "repairer", slices.Concat(read.Rules, write.Rules)...))
 			u := &used{all: map[string]bool{}}
@@ -109,11 +109,11 @@ func TestExampleRights(t *testing.T) {
 
 // as is the tool in a user's hands. Only what writes is followed: what an audit reads
 // has a role of its own.
-func (x *ruined) as(t *testing.T, user string, u *used) *tool {
+func (x *damaged) as(t *testing.T, user string, u *used) *tool {
 	t.Helper()
 	config, err := x.UserConfig(user)
 	must(t, err)
-	out, err := newTool(config, somewhere(x.ruin.Live))
+	out, err := newTool(config, somewhere(x.fixture.Live))
 	must(t, err)
 	out.config = rest.CopyConfig(config)
 	out.config.Wrap(u.wrap)
@@ -122,7 +122,7 @@ func (x *ruined) as(t *testing.T, user string, u *used) *tool {
 
 // awaitRights plans everything, once the API server has heard of the roles: until
 // then it refuses to list.
-func (x *ruined) awaitRights(t *testing.T) *repair.Plan {
+func (x *damaged) awaitRights(t *testing.T) *repair.Plan {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
 	for {
@@ -139,7 +139,7 @@ func (x *ruined) awaitRights(t *testing.T) *repair.Plan {
 
 // carryOut applies a plan and fails the test unless each step of it is settled. It
 // returns the journal.
-func (x *ruined) carryOut(t *testing.T, plan *repair.Plan, did map[repair.Kind]bool) string {
+func (x *damaged) carryOut(t *testing.T, plan *repair.Plan, did map[repair.Kind]bool) string {
 	t.Helper()
 	journal := filepath.Join(t.TempDir(), fmt.Sprintf("journal-%d", len(plan.Steps)))
 	res, err := x.tool.apply(t.Context(), plan, journal, repair.ApplyOptions{})

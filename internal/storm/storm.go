@@ -14,7 +14,7 @@ import (
 )
 
 // Storm lets everything happen at once for a while, and then waits until all of it
-// has come to rest. It fails the test for each foul. What it leaves behind is for
+// has come to rest. It fails the test for each violation. What it leaves behind is for
 // [World.Heal] and [World.Inspect].
 func Storm(tb testing.TB, c *testcluster.Cluster, config Config) *World {
 	tb.Helper()
@@ -24,25 +24,25 @@ func Storm(tb testing.TB, c *testcluster.Cluster, config Config) *World {
 	}
 	seeder.Calico = NewClient(tb, c, "calico-node").Calico
 	w := &World{Config: config, tb: tb, cluster: c, seeder: seeder}
-	chronicle, err := Follow(tb.Context(), c)
+	etcdHistory, err := Follow(tb.Context(), c)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	ctx, halt := context.WithCancelCause(tb.Context())
 	w.halt = halt
 	defer w.halt(nil)
-	w.referee = NewReferee(chronicle, w.foul)
+	w.checker = NewInvariantChecker(etcdHistory, w.violation)
 	if err := w.prepare(tb.Context()); err != nil {
 		tb.Fatalf("preparing the storm: %v", err)
 	}
 	controllers := c.StartKubeControllers(tb)
 	w.raging = time.Now()
-	w.rage(ctx, controllers)
+	w.runAll(ctx, controllers)
 	controllers.Stop()
-	if err := w.layGhosts(tb.Context()); err != nil {
+	if err := w.layOrphans(tb.Context()); err != nil {
 		tb.Fatalf("ending what no object shows: %v", err)
 	}
-	if err := w.referee.Judge(tb.Context()); err != nil {
+	if err := w.checker.Check(tb.Context()); err != nil {
 		tb.Fatalf("judging the storm: %v", err)
 	}
 	w.Report()
@@ -56,11 +56,11 @@ func (w *World) Report() {
 	if err := w.troubles.take(); err != nil {
 		w.tb.Errorf("what the storm itself could not do:\n%v", err)
 	}
-	for _, f := range w.referee.TakeFouls() {
+	for _, f := range w.checker.TakeViolations() {
 		w.tb.Errorf("FOUL: %s", f)
 	}
-	holds, moments := w.referee.Counts()
-	w.tb.Logf("%d uses of addresses, %d of them ended by Calico's collector, %d changes of allocations; %s", holds, w.referee.Collected(), moments, &w.made)
+	leases, moments := w.checker.Counts()
+	w.tb.Logf("%d uses of addresses, %d of them ended by Calico's collector, %d changes of allocations; %s", leases, w.checker.Collected(), moments, &w.made)
 	if err := w.failures.take(); err != nil {
 		w.tb.Logf("steps that failed:\n%v", err)
 	}
@@ -73,11 +73,11 @@ func (w *World) Leave(ctx context.Context) error {
 			k.teardown(ctx, p, false)
 		}
 	}
-	if err := w.leaveGhosts(ctx); err != nil {
+	if err := w.leaveOrphans(ctx); err != nil {
 		return err
 	}
 	for _, n := range w.nodes {
-		if err := w.referee.Release(ctx, n.tunnels); err != nil {
+		if err := w.checker.Release(ctx, n.tunnels); err != nil {
 			return err
 		}
 		for _, h := range n.tunnels {
@@ -107,16 +107,16 @@ func (w *workers) add(k *worker) {
 
 var errTime = errors.New("the storm's time is over")
 
-// foul ends the storm, so that the cluster is found as it was then.
-func (w *World) foul(f Foul) {
+// violation ends the storm, so that the cluster is found as it was then.
+func (w *World) violation(f Violation) {
 	if !w.raging.IsZero() {
-		w.tb.Logf("a foul %s after the storm began, by %s", time.Since(w.raging).Round(time.Second), f.Manager)
+		w.tb.Logf("a violation %s after the storm began, by %s", time.Since(w.raging).Round(time.Second), f.Manager)
 	}
 	w.halt(errors.New(f.What))
 }
 
-// rage runs everybody until the context ends.
-func (w *World) rage(ctx context.Context, controllers *testcluster.KubeControllers) {
+// runAll runs everybody until the context ends.
+func (w *World) runAll(ctx context.Context, controllers *testcluster.KubeControllers) {
 	var all sync.WaitGroup
 	run := func(stream uint64, f func(r *rand.Rand)) {
 		all.Go(func() { f(rand.New(rand.NewPCG(w.Seed, stream))) })
@@ -138,17 +138,17 @@ func (w *World) rage(ctx context.Context, controllers *testcluster.KubeControlle
 	crasher := NewClient(w.tb, w.cluster, "crasher")
 	run(1000, func(r *rand.Rand) { w.crash(ctx, crasher, r) })
 	for i := range w.Repairs {
-		gate := NewGate(w.tb, w.cluster.Config, fmt.Sprintf("repair-%d", i))
-		gate.Lag(lag(w.Seed, uint64(3000+i)))
-		run(uint64(2000+i), func(r *rand.Rand) { w.repairs(ctx, i, gate, r) })
+		proxy := NewFaultProxy(w.tb, w.cluster.Config, fmt.Sprintf("repair-%d", i))
+		proxy.Lag(lag(w.Seed, uint64(3000+i)))
+		run(uint64(2000+i), func(r *rand.Rand) { w.repairs(ctx, i, proxy, r) })
 	}
 	run(1001, func(r *rand.Rand) { w.nodesComeAndGo(ctx, r) })
 	run(1006, func(r *rand.Rand) { w.nodesComeAndGo(ctx, r) })
 	run(1002, func(r *rand.Rand) { w.killAPIServer(ctx, r) })
 	run(1003, func(r *rand.Rand) { w.keepControllers(ctx, controllers, r) })
-	run(1004, func(*rand.Rand) { w.keepJudging(ctx) })
+	run(1004, func(*rand.Rand) { w.keepChecking(ctx) })
 	run(1005, func(*rand.Rand) { w.keepTime(ctx) })
-	w.haunt(ctx, run)
+	w.makeOrphans(ctx, run)
 	ended := make(chan struct{})
 	go func() {
 		all.Wait()
@@ -213,7 +213,7 @@ func (w *World) killAPIServer(ctx context.Context, r *rand.Rand) {
 }
 
 // keepControllers starts kube-controllers again when it ends, as kubelet does. It also
-// ends it for a while now and then: it would take most of what ghosts have before
+// ends it for a while now and then: it would take most of what orphans have before
 // repairs could.
 func (w *World) keepControllers(ctx context.Context, k *testcluster.KubeControllers, r *rand.Rand) {
 	for ctx.Err() == nil {
@@ -242,14 +242,14 @@ func lastWords(log string) string {
 	return lines[len(lines)-1]
 }
 
-// keepJudging holds everything against the chronicle now and then, exactly.
-func (w *World) keepJudging(ctx context.Context) {
+// keepChecking holds everything against the history now and then, exactly.
+func (w *World) keepChecking(ctx context.Context) {
 	for {
 		pause(ctx, 2*time.Second)
 		if ctx.Err() != nil {
 			return
 		}
-		if err := w.referee.Judge(context.WithoutCancel(ctx)); err != nil {
+		if err := w.checker.Check(context.WithoutCancel(ctx)); err != nil {
 			w.halt(fmt.Errorf("judging: %w", err))
 			w.troubles.add(err)
 		}

@@ -57,7 +57,7 @@ func TestStorm(t *testing.T) {
 		Seed: s, For: length(t), Clients: 16, Nodes: 8, Repairs: 3, Grace: 2 * time.Second, Journals: t.TempDir(),
 	})
 	w.settle(t)
-	if used := len(w.referee.Open()); used == 0 {
+	if used := len(w.checker.Open()); used == 0 {
 		t.Error("nobody uses an address after the storm: it proves nothing")
 	}
 	if none := w.lacks(); none != "" {
@@ -87,7 +87,7 @@ func (w *World) settle(t *testing.T) {
 		must(t, err)
 		must(t, then(ctx))
 	}
-	must(t, w.referee.Judge(ctx))
+	must(t, w.checker.Check(ctx))
 	w.Report()
 	wrong, err := w.Inspect(ctx)
 	must(t, err)

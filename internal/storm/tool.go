@@ -114,32 +114,32 @@ func (t *tool) undo(ctx context.Context, journal string) (*repair.Result, error)
 }
 
 // killed carries a plan out and is killed at its k-th write, before or after it. It
-// tells whether it came so far. What goes on in this process after the death is not
+// reports whether it came so far. What goes on in this process after the death is not
 // seen by the cluster, and is taken out of the journal, too.
-func (t *tool) killed(ctx context.Context, gate *Gate, k int, after bool, plan *repair.Plan, journal string) bool {
+func (t *tool) killed(ctx context.Context, proxy *FaultProxy, k int, after bool, plan *repair.Plan, journal string) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var written int64
-	gate.OnDeath(func() {
+	proxy.OnDeath(func() {
 		if info, err := os.Stat(journal); err == nil {
 			written = info.Size()
 		}
 		cancel()
 	})
-	gate.Die(k, after)
-	_, _ = t.apply(ctx, plan, journal, repair.ApplyOptions{Wait: true, Sleep: sleepUnless(gate)})
-	gate.OnDeath(nil)
-	gate.Settle()
-	if !gate.Revive() {
+	proxy.Die(k, after)
+	_, _ = t.apply(ctx, plan, journal, repair.ApplyOptions{Wait: true, Sleep: sleepUnless(proxy)})
+	proxy.OnDeath(nil)
+	proxy.Settle()
+	if !proxy.Revive() {
 		return false
 	}
 	return os.Truncate(journal, written) == nil
 }
 
-// sleepUnless sleeps, unless the gate is dead: nobody waits for the dead.
-func sleepUnless(gate *Gate) func(context.Context, time.Duration) error {
+// sleepUnless sleeps, unless the proxy is dead: nobody waits for the dead.
+func sleepUnless(proxy *FaultProxy) func(context.Context, time.Duration) error {
 	return func(ctx context.Context, d time.Duration) error {
-		if gate.isDead() {
+		if proxy.isDead() {
 			d = 0
 		}
 		pause(ctx, d)

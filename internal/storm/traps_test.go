@@ -133,9 +133,9 @@ func TestTrapAffinityThatCalicosReleaseLeaves(t *testing.T) {
 	x := newTrap(t)
 	ctx, block := t.Context(), x.free(t)
 	must(t, x.seeder.ClaimBlocks(ctx, "n1", block))
-	x.client.Gate.Die(4, false) // the block is deleted, the affinity not yet
+	x.client.FaultProxy.Die(4, false) // the block is deleted, the affinity not yet
 	_ = x.client.IPAM.ReleaseAffinity(ctx, calicoNet(block), "n1", true)
-	x.client.Gate.Revive()
+	x.client.FaultProxy.Revive()
 
 	if err := x.client.IPAM.ReleaseHostAffinities(ctx, host("n1"), true); err == nil {
 		t.Log("ReleaseHostAffinities tells of no error")

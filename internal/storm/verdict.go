@@ -114,7 +114,7 @@ func explained(step repair.Kind, f audit.Finding) bool {
 	return step == repair.DeleteAffinity && saysHalfDone(f) && (f.Check == "affinity/no-block" || f.Check == "affinity/not-owner")
 }
 
-// saysHalfDone tells whether a finding says of its subject that a step of ours has left
+// saysHalfDone reports whether a finding says of its subject that a step of ours has left
 // it in between, which is said at once, whatever the grace.
 func saysHalfDone(f audit.Finding) bool {
 	return strings.Contains(f.Message, "a repair by calico-audit did not finish")

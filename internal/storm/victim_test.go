@@ -36,10 +36,10 @@ func program(t *testing.T) string {
 	return path
 }
 
-// victim is the real program on a ruin, to be killed (SIGKILL) while one of its
+// victim is the real program on a damage, to be killed (SIGKILL) while one of its
 // writes is on its way.
 type victim struct {
-	*ruined
+	*damaged
 	path, kubeconfig string
 	want             map[string]string         // what comes of the repair undisturbed
 	healed           map[string]string         // and of a second one after it
@@ -63,16 +63,16 @@ func (v *victim) anew() []string { return append([]string{"repair", "--apply"}, 
 
 func newVictim(t *testing.T) *victim {
 	t.Helper()
-	v := &victim{ruined: newRuined(t, testcluster.CRDv1), path: program(t), meant: map[string]state.Severity{}}
+	v := &victim{damaged: newDamaged(t, testcluster.CRDv1), path: program(t), meant: map[string]state.Severity{}}
 	v.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
-	content, err := v.gate.Kubeconfig()
+	content, err := v.proxy.Kubeconfig()
 	must(t, err)
 	must(t, os.WriteFile(v.kubeconfig, content, 0o600))
 
-	dir, base := v.planned(t), len(v.gate.Writes())
+	dir, base := v.planned(t), len(v.proxy.Writes())
 	v.ends(t, dir, "repair", "apply", "plan.json", "--journal", "journal")
 	v.unharmed(t)
-	v.want, v.writes = v.essence(t), v.gate.Writes()[base:]
+	v.want, v.writes = v.essence(t), v.proxy.Writes()[base:]
 	for _, f := range audit.Run(v.state(t), checks.All).Findings {
 		v.meant[f.Fingerprint] = f.Severity
 	}
@@ -92,7 +92,7 @@ func newVictim(t *testing.T) *victim {
 	return v
 }
 
-// planned brings the ruin back, and returns a directory with a plan of its repair.
+// planned brings the damage back, and returns a directory with a plan of its repair.
 func (v *victim) planned(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -163,9 +163,9 @@ func (v *victim) killed(t *testing.T, p killPoint, dir string, args ...string) {
 	t.Helper()
 	before := v.state(t)
 	c, out := v.command(t, dir, args...)
-	base := len(v.gate.Writes())
+	base := len(v.proxy.Writes())
 	ended := make(chan error, 1)
-	v.gate.Hold(func(n int, _ Write) bool {
+	v.proxy.Pause(func(n int, _ Write) bool {
 		if n != base+p.k {
 			return true
 		}
@@ -175,11 +175,11 @@ func (v *victim) killed(t *testing.T, p killPoint, dir string, args ...string) {
 	})
 	must(t, c.Start())
 	err := <-ended
-	v.gate.Hold(nil)
+	v.proxy.Pause(nil)
 	if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
 		t.Fatalf("it was not killed, but ended with %v\n%s", err, out)
 	}
-	v.gate.Settle()
+	v.proxy.Settle()
 	v.unharmed(t)
 	for _, w := range Worse(before, v.state(t), v.kinds[p.k-1], v.meant) {
 		t.Errorf("killed %s, worse than before: %s", v.at(p), w)

@@ -32,13 +32,13 @@ type vms struct {
 
 // vm is one virtual machine.
 type vm struct {
-	name  string
-	alone bool // an instance without a VirtualMachine
-	node  *node
-	pod   string // that runs it; empty while it is stopped
-	addr  netip.Addr
-	holds []*Hold
-	due   time.Time
+	name   string
+	alone  bool // an instance without a VirtualMachine
+	node   *node
+	pod    string // that runs it; empty while it is stopped
+	addr   netip.Addr
+	leases []*Lease
+	due    time.Time
 }
 
 func (v *vm) handle() string { return "k8s-pod-network.vmi." + namespace + "." + v.name }
@@ -73,7 +73,7 @@ func (w *World) stepVM(ctx context.Context, r *rand.Rand) error {
 	i := r.IntN(len(w.vms.all))
 	v := w.vms.all[i]
 	switch {
-	case w.referee.Taken(v.holds):
+	case w.checker.Taken(v.leases):
 		w.made.add("VM lost its address to Calico's collector")
 		w.vms.all = append(w.vms.all[:i:i], w.vms.all[i+1:]...)
 		return w.deleteVM(ctx, v)
@@ -121,7 +121,7 @@ func (w *World) createVM(ctx context.Context, r *rand.Rand) error {
 	}
 	v.addr, v.pod = addrs[0], pod
 	use := Use{Machine: v.node.name, Unseen: r.IntN(2) == 0, Collectable: true}
-	v.holds, err = w.referee.HeldAs(ctx, use, "virtual machine "+v.name, handle, addrs, PodKey(namespace, pod))
+	v.leases, err = w.checker.LeasedAs(ctx, use, "virtual machine "+v.name, handle, addrs, PodKey(namespace, pod))
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (w *World) runVM(ctx context.Context, v *vm, to *node) error {
 	if !w.writeOwner(ctx, v, w.ownerOfVM(v, pod, to)) {
 		return w.deleteLauncher(ctx, pod)
 	}
-	w.referee.Change(v.holds, func(u *Use) { u.Machine = to.name })
+	w.checker.Change(v.leases, func(u *Use) { u.Machine = to.name })
 	v.pod, v.node = pod, to
 	if before != "" {
 		w.made.add("VM moved")
@@ -161,7 +161,7 @@ func (w *World) runVM(ctx context.Context, v *vm, to *node) error {
 // stopVM ends a machine's pod; it keeps the address, and who has it is not written any
 // more (CNI DEL of Calico v3.32).
 func (w *World) stopVM(ctx context.Context, v *vm) error {
-	w.referee.Change(v.holds, func(u *Use) { u.Machine = "" })
+	w.checker.Change(v.leases, func(u *Use) { u.Machine = "" })
 	w.writeOwner(ctx, v, map[string]string{})
 	pod := v.pod
 	v.pod = ""
@@ -172,7 +172,7 @@ func (w *World) stopVM(ctx context.Context, v *vm) error {
 // crashVM is what becomes of a machine whose pod's object is deleted by force, as on a
 // node that is off: what is written of it stays.
 func (w *World) crashVM(ctx context.Context, v *vm) error {
-	w.referee.Change(v.holds, func(u *Use) { u.Machine = "" })
+	w.checker.Change(v.leases, func(u *Use) { u.Machine = "" })
 	pod := v.pod
 	v.pod, v.due = "", time.Now().Add(5*time.Second)
 	w.made.add("VM crashed")
@@ -181,7 +181,7 @@ func (w *World) crashVM(ctx context.Context, v *vm) error {
 
 // deleteVM ends a machine for good, and gives its address back.
 func (w *World) deleteVM(ctx context.Context, v *vm) error {
-	if err := w.referee.Release(ctx, v.holds); err != nil {
+	if err := w.checker.Release(ctx, v.leases); err != nil {
 		return err
 	}
 	err := persist(ctx, "deleting virtual machine "+v.name, func(ctx context.Context) error {
@@ -238,7 +238,7 @@ func (w *World) ownerOfVM(v *vm, pod string, n *node) map[string]string {
 
 // writeOwner writes who has a machine's address, as SetOwnerAttributes of Calico v3.32
 // does: into the entry of the block's attributes, with the block's sequence number
-// raised and that of the allocation left. It tells whether the address was still the
+// raised and that of the allocation left. It reports whether the address was still the
 // machine's.
 func (w *World) writeOwner(ctx context.Context, v *vm, attrs map[string]string) bool {
 	block, err := v.addr.Prefix(30)

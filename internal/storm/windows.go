@@ -32,18 +32,18 @@ func (k *worker) keepBack(ctx context.Context, p *pod) {
 		last = a
 	}
 	kept = append(kept, last)
-	if k.referee.Uses(kept[0]) {
+	if k.checker.Uses(kept[0]) {
 		return
 	}
-	holds, err := k.referee.HeldAs(context.WithoutCancel(ctx), Use{Collectable: true}, "the Windows node", ipam.WindowsReservedHandle, kept)
+	leases, err := k.checker.LeasedAs(context.WithoutCancel(ctx), Use{Collectable: true}, "the Windows node", ipam.WindowsReservedHandle, kept)
 	k.troubles.add(err)
-	k.windows.tunnels = append(k.windows.tunnels, holds...)
+	k.windows.tunnels = append(k.windows.tunnels, leases...)
 	k.made.add("block of a Windows node")
 }
 
 // leaveWindows gives the blocks of the Windows node back, and deletes it.
 func (w *World) leaveWindows(ctx context.Context) error {
-	if err := w.referee.Release(ctx, w.windows.tunnels); err != nil {
+	if err := w.checker.Release(ctx, w.windows.tunnels); err != nil {
 		return err
 	}
 	if err := w.seeder.Calico.IPAM().ReleaseHostAffinities(ctx, host(w.windows.name), true); err != nil {

@@ -36,7 +36,7 @@ type pod struct {
 	shape                   shape
 	addrs                   []netip.Addr
 	second                  netip.Addr // of another network; none if invalid
-	holds                   []*Hold
+	leases                  []*Lease
 	due                     time.Time // when its status is written; zero if it was
 }
 
@@ -172,22 +172,22 @@ func (k *worker) network(ctx context.Context, p *pod) bool {
 		k.sandbox(p)
 		dies := k.r.IntN(15) == 0
 		if dies {
-			k.client.Gate.Die(1+k.r.IntN(5), k.r.IntN(2) == 0)
+			k.client.FaultProxy.Die(1+k.r.IntN(5), k.r.IntN(2) == 0)
 		}
 		addrs, err := k.client.autoAssign(ctx, k.request(p))
-		k.client.Gate.Settle()
-		died := k.client.Gate.Revive()
+		k.client.FaultProxy.Settle()
+		died := k.client.FaultProxy.Revive()
 		if died {
 			k.made.add("died assigning")
 		}
 		if err == nil {
 			use := Use{Machine: k.node.name, Unseen: p.shape.unseen(), Collectable: p.shape.collectable()}
-			holds, err := k.referee.HeldAs(context.WithoutCancel(ctx), use, "pod "+p.namespace+"/"+p.name, p.handle, addrs, p.key(), NodeKey(k.node.name))
+			leases, err := k.checker.LeasedAs(context.WithoutCancel(ctx), use, "pod "+p.namespace+"/"+p.name, p.handle, addrs, p.key(), NodeKey(k.node.name))
 			if err != nil {
 				k.troubles.add(err)
 				return false
 			}
-			p.addrs, p.holds = addrs, holds
+			p.addrs, p.leases = addrs, leases
 			k.made.add("assigned")
 			k.keepBack(ctx, p)
 			k.secondNetwork(ctx, p)

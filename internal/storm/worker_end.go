@@ -21,9 +21,9 @@ func (k *worker) end(ctx context.Context) {
 	case 0, 1:
 		k.vanish(ctx, p)
 	case 2: // the plugin dies while it tears down, and nobody tries again
-		k.client.Gate.Die(1+k.r.IntN(4), k.r.IntN(2) == 0)
+		k.client.FaultProxy.Die(1+k.r.IntN(4), k.r.IntN(2) == 0)
 		k.teardown(ctx, p, false)
-		if k.client.Gate.Revive() {
+		if k.client.FaultProxy.Revive() {
 			k.made.add("died releasing")
 		}
 	case 3:
@@ -35,9 +35,9 @@ func (k *worker) end(ctx context.Context) {
 	}
 }
 
-// giveBack tells the referee that a pod ends. Nothing may be sent before.
+// giveBack tells the checker that a pod ends. Nothing may be sent before.
 func (k *worker) giveBack(ctx context.Context, p *pod) bool {
-	err := k.referee.Release(context.WithoutCancel(ctx), p.holds)
+	err := k.checker.Release(context.WithoutCancel(ctx), p.leases)
 	k.troubles.add(err)
 	return err == nil
 }
@@ -71,7 +71,7 @@ func (k *worker) teardown(ctx context.Context, p *pod, terminates bool) {
 func (k *worker) release(ctx context.Context, p *pod) {
 	for _, handle := range p.handles() {
 		for range 3 {
-			if k.client.releaseHandle(context.WithoutCancel(ctx), handle) == nil || k.client.Gate.isDead() {
+			if k.client.releaseHandle(context.WithoutCancel(ctx), handle) == nil || k.client.FaultProxy.isDead() {
 				break
 			}
 			pause(ctx, 200*time.Millisecond)

@@ -26,7 +26,7 @@ const (
 
 func (s shape) unseen() bool { return s != plain }
 
-// collectable tells whether Calico's collector takes the pod for one with other
+// collectable reports whether Calico's collector takes the pod for one with other
 // addresses: of a pod that has a status it believes nothing else (libcalico-go
 // lib/backend/k8s/conversion, getPodIPs).
 func (s shape) collectable() bool { return s == byCalico || s == bySandbox }
@@ -123,11 +123,11 @@ func (k *worker) secondNetwork(ctx context.Context, p *pod) {
 		return
 	}
 	use := Use{Machine: k.node.name, Unseen: p.shape.unseen() || k.r.IntN(2) == 0, Collectable: true}
-	holds, err := k.referee.HeldAs(context.WithoutCancel(ctx), use, "net1 of pod "+p.namespace+"/"+p.name, handle, addrs, p.key(), NodeKey(k.node.name))
+	leases, err := k.checker.LeasedAs(context.WithoutCancel(ctx), use, "net1 of pod "+p.namespace+"/"+p.name, handle, addrs, p.key(), NodeKey(k.node.name))
 	if err != nil {
 		k.troubles.add(err)
 		return
 	}
-	p.second, p.holds = addrs[0], append(p.holds, holds...)
+	p.second, p.leases = addrs[0], append(p.leases, leases...)
 	k.made.add("second network")
 }

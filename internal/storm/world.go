@@ -39,7 +39,7 @@ type World struct {
 	tb      testing.TB
 	cluster *testcluster.Cluster
 	seeder  *testcluster.Seeder
-	referee *Referee
+	checker *InvariantChecker
 	nodes   []*node
 	windows *node // which stays
 	workers workers
@@ -109,35 +109,35 @@ func (t *troubles) take() error {
 	return err
 }
 
-// fate is what is happening to a node.
-type fate int32
+// departure is what is happening to a node.
+type departure int32
 
 const (
-	up       fate = iota
-	drained       // its pods are torn down in good order; then the Node is deleted
-	lost          // the Node is deleted; its pods vanish without CNI DEL
-	survived      // the Node is deleted, and its pods live on
-	silent        // the Node is NotReady, and its pods live on
-	off           // the same, but the machine is off, and the Node is marked out of service
+	up       departure = iota
+	drained            // its pods are torn down in good order; then the Node is deleted
+	lost               // the Node is deleted; its pods vanish without CNI DEL
+	survived           // the Node is deleted, and its pods live on
+	silent             // the Node is NotReady, and its pods live on
+	off                // the same, but the machine is off, and the Node is marked out of service
 )
 
-func (f fate) String() string {
+func (f departure) String() string {
 	return [...]string{"up", "drained", "lost", "survived", "silent", "off"}[f]
 }
 
 type node struct {
-	name    string
-	fate    atomic.Int32
-	pods    atomic.Int32 // of all its clients
-	begun   atomic.Int32 // networks of pods that were begun to be set up there
-	ended   atomic.Int32 // and those whose setting up has ended
-	steps   sync.RWMutex // held for reading by a client that does something there
-	tunnels []*Hold
-	machine machine
-	ghosts  ghosts
+	name      string
+	departure atomic.Int32
+	pods      atomic.Int32 // of all its clients
+	begun     atomic.Int32 // networks of pods that were begun to be set up there
+	ended     atomic.Int32 // and those whose setting up has ended
+	steps     sync.RWMutex // held for reading by a client that does something there
+	tunnels   []*Lease
+	machine   machine
+	orphans   orphans
 }
 
-func (n *node) is() fate { return fate(n.fate.Load()) }
+func (n *node) is() departure { return departure(n.departure.Load()) }
 
 const (
 	namespace = "storm"

@@ -91,8 +91,8 @@ func (w *world) found() map[string]audit.Finding {
 func (r *reclaim) run(write, gap int, before map[string]audit.Finding) bool {
 	r.restoreFor(r.step)
 	reached, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	first := len(r.client.Gate.Writes())
-	r.client.Gate.Hold(func(n int, _ storm.Write) bool {
+	first := len(r.client.FaultProxy.Writes())
+	r.client.FaultProxy.Pause(func(n int, _ storm.Write) bool {
 		if n == first+write {
 			close(reached)
 			<-goOn
@@ -128,7 +128,7 @@ func (r *reclaim) run(write, gap int, before map[string]audit.Finding) bool {
 	err := r.step.do(r.world, r.writer(x.wrap, nil))
 	within := released
 	release()
-	r.client.Gate.Hold(nil)
+	r.client.FaultProxy.Pause(nil)
 
 	when := fmt.Sprintf("the client went on from write %d before request %d", write, gap+1)
 	if gap < len(x.sent) {

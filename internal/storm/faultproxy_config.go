@@ -8,17 +8,17 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// How a client finds its gate.
+// How a client finds its proxy.
 
-// Config is the configuration of a client behind the gate. It has no rate limit of
+// Config is the configuration of a client behind the proxy. It has no rate limit of
 // its own.
-func (g *Gate) Config() *rest.Config {
+func (g *FaultProxy) Config() *rest.Config {
 	return &rest.Config{Host: g.URL, QPS: -1, WarningHandler: rest.NoWarnings{}}
 }
 
-// Kubeconfig is a kubeconfig for a client behind the gate.
-func (g *Gate) Kubeconfig() ([]byte, error) {
-	const name = "gate"
+// Kubeconfig is a kubeconfig for a client behind the proxy.
+func (g *FaultProxy) Kubeconfig() ([]byte, error) {
+	const name = "proxy"
 	k := clientcmdapi.NewConfig()
 	k.Clusters[name] = &clientcmdapi.Cluster{Server: g.URL}
 	k.AuthInfos[name] = &clientcmdapi.AuthInfo{}
@@ -26,7 +26,7 @@ func (g *Gate) Kubeconfig() ([]byte, error) {
 	k.CurrentContext = name
 	out, err := clientcmd.Write(*k)
 	if err != nil {
-		return nil, fmt.Errorf("writing a gate's kubeconfig: %w", err)
+		return nil, fmt.Errorf("writing a proxy's kubeconfig: %w", err)
 	}
 	return out, nil
 }

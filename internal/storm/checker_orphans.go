@@ -10,7 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// What the referee knows of uses that no object shows, and of those that Calico's
+// What the checker knows of uses that no object shows, and of those that Calico's
 // own collector ends.
 
 // Use says how an address is used.
@@ -23,9 +23,9 @@ type Use struct {
 	// Unseen is true if no network namespace shows it, as where a sandbox has a
 	// kernel of its own or an interface is driven from user space.
 	Unseen bool
-	// Ghost is true while no object shows the use: an audit may call the address
+	// Orphan is true while no object shows the use: an audit may call the address
 	// leaked, and nobody may free it.
-	Ghost bool
+	Orphan bool
 	// Collectable is true while Calico's own collector takes the address for leaked,
 	// or may. What it frees is used no longer; that is Calico's flaw, and not what is
 	// tried here.
@@ -39,17 +39,17 @@ func (m *Moment) byCollector() bool { return m.Manager == collector }
 
 // Change changes how addresses are used. It must be called, and must have returned,
 // before anything is sent because of which the old way would be wrong.
-func (r *Referee) Change(holds []*Hold, change func(*Use)) {
+func (r *InvariantChecker) Change(leases []*Lease, change func(*Use)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, h := range holds {
+	for _, h := range leases {
 		change(&h.Use)
 	}
 }
 
 // collected ends a use whose address was freed by Calico's collector. Both locks are
 // held.
-func (r *Referee) collected(h *Hold) {
+func (r *InvariantChecker) collected(h *Lease) {
 	h.taken = true
 	r.counts.collected++
 	if r.open[h.Addr] == h {
@@ -57,11 +57,11 @@ func (r *Referee) collected(h *Hold) {
 	}
 }
 
-// Taken tells whether Calico's collector ended one of the uses.
-func (r *Referee) Taken(holds []*Hold) bool {
+// Taken reports whether Calico's collector ended one of the uses.
+func (r *InvariantChecker) Taken(leases []*Lease) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, h := range holds {
+	for _, h := range leases {
 		if h.taken {
 			return true
 		}
@@ -70,7 +70,7 @@ func (r *Referee) Taken(holds []*Hold) bool {
 }
 
 // Collected is how many uses Calico's collector ended.
-func (r *Referee) Collected() int {
+func (r *InvariantChecker) Collected() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.counts.collected
@@ -78,7 +78,7 @@ func (r *Referee) Collected() int {
 
 // awaitCollector waits until it is known whether the collector freed addresses that
 // are about to be given to others.
-func (r *Referee) awaitCollector(ctx context.Context, addrs []netip.Addr, revision int64) error {
+func (r *InvariantChecker) awaitCollector(ctx context.Context, addrs []netip.Addr, revision int64) error {
 	r.mu.Lock()
 	waits := false
 	for _, addr := range addrs {
@@ -89,21 +89,21 @@ func (r *Referee) awaitCollector(ctx context.Context, addrs []netip.Addr, revisi
 	if !waits {
 		return nil
 	}
-	return r.chronicle.Await(context.WithoutCancel(ctx), revision)
+	return r.etcdHistory.Await(context.WithoutCancel(ctx), revision)
 }
 
-// Uses tells whether somebody uses an address.
-func (r *Referee) Uses(addr netip.Addr) bool {
+// Uses reports whether somebody uses an address.
+func (r *InvariantChecker) Uses(addr netip.Addr) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.open[addr] != nil
 }
 
 // On are the uses that a look at a machine's network namespaces shows.
-func (r *Referee) On(machine string) []Hold {
+func (r *InvariantChecker) On(machine string) []Lease {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var out []Hold
+	var out []Lease
 	for _, h := range r.open {
 		if h.Machine == machine && !h.Unseen {
 			out = append(out, *h)
@@ -112,10 +112,10 @@ func (r *Referee) On(machine string) []Hold {
 	return out
 }
 
-// Hear judges what an audit says of the addresses in use. It is a foul to call one
+// Hear checks what an audit says of the addresses in use. It is a violation to call one
 // leaked whose owner some object has shown since before the reading began, whether
 // anybody frees it or not: nothing else may stand between the error and the address.
-func (r *Referee) Hear(st *state.State, begun time.Time) {
+func (r *InvariantChecker) Hear(st *state.State, begun time.Time) {
 	for _, b := range st.IPBlocks {
 		for i, o := range b.Ordinals {
 			if o == blocks.Free {
@@ -129,18 +129,18 @@ func (r *Referee) Hear(st *state.State, begun time.Time) {
 	}
 }
 
-func (r *Referee) accused(addr netip.Addr, handle, why string, begun time.Time) {
-	r.chronicle.mu.Lock()
-	defer r.chronicle.mu.Unlock()
+func (r *InvariantChecker) accused(addr netip.Addr, handle, why string, begun time.Time) {
+	r.etcdHistory.mu.Lock()
+	defer r.etcdHistory.mu.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := r.open[addr]
-	if h == nil || h.Handle != handle || h.Ghost || h.foul || !h.began.Before(begun) {
+	if h == nil || h.Handle != handle || h.Orphan || h.violation || !h.began.Before(begun) {
 		return
 	}
-	h.foul = true
-	r.foul(Foul{
+	h.violation = true
+	r.violation(Violation{
 		What:    fmt.Sprintf("%s, used by %s (%s), is called leaked: %s", addr, h.User, short(h.Handle), why),
-		Manager: "audit", Hold: h,
+		Manager: "audit", Lease: h,
 	})
 }

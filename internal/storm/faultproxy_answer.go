@@ -7,15 +7,15 @@ import (
 	"syscall"
 )
 
-// What a gate makes of requests and answers.
+// What a proxy makes of requests and answers.
 
 // unheard ends a call of a client that is dead, with an error that nobody tries
 // again: for the dead try nothing, and what they make of the answer comes too late
 // to matter.
 func unheard(w http.ResponseWriter) { http.Error(w, "the client is dead", http.StatusForbidden) }
 
-// broken passes on what goes wrong behind the gate: a connection that cannot be made
-// is an error at once, and one that breaks breaks before the gate, too.
+// broken passes on what goes wrong behind the proxy: a connection that cannot be made
+// is an error at once, and one that breaks breaks before the proxy, too.
 func broken(w http.ResponseWriter, _ *http.Request, err error) {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		http.Error(w, err.Error(), http.StatusBadGateway)
@@ -24,7 +24,7 @@ func broken(w http.ResponseWriter, _ *http.Request, err error) {
 	panic(http.ErrAbortHandler)
 }
 
-// isWrite tells whether a request can change an object. Reviews of rights and
+// isWrite reports whether a request can change an object. Reviews of rights and
 // tokens are written, but nothing is stored.
 func isWrite(r *http.Request) bool {
 	switch r.Method {

@@ -10,8 +10,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// field is a cluster with a referee, a pool and two nodes.
-func field(t *testing.T) (*testcluster.Seeder, *Referee) {
+// field is a cluster with a checker, a pool and two nodes.
+func field(t *testing.T) (*testcluster.Seeder, *InvariantChecker) {
 	t.Helper()
 	c := testcluster.Shared(t, testcluster.Options{})
 	s, err := testcluster.NewSeeder(c)
@@ -25,7 +25,7 @@ func field(t *testing.T) (*testcluster.Seeder, *Referee) {
 	must(t, s.Node(ctx, testcluster.Node{Name: "n2"}))
 	ch, err := Follow(ctx, c)
 	must(t, err)
-	return s, NewReferee(ch, nil)
+	return s, NewInvariantChecker(ch, nil)
 }
 
 func must(t *testing.T, err error) {
@@ -35,52 +35,52 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// pod makes a pod and tells the referee of its addresses.
-func (r *Referee) pod(t *testing.T, s *testcluster.Seeder, name, node string) ([]netip.Addr, []*Hold) {
+// pod makes a pod and tells the checker of its addresses.
+func (r *InvariantChecker) pod(t *testing.T, s *testcluster.Seeder, name, node string) ([]netip.Addr, []*Lease) {
 	t.Helper()
 	addrs, err := s.Pod(t.Context(), testcluster.Pod{Namespace: "default", Name: name, Node: node})
 	must(t, err)
-	holds, err := r.Held(t.Context(), name, testcluster.Handle("default", name), addrs, PodKey("default", name))
+	leases, err := r.Leased(t.Context(), name, testcluster.Handle("default", name), addrs, PodKey("default", name))
 	must(t, err)
-	return addrs, holds
+	return addrs, leases
 }
 
-func TestRefereeSeesNothingWrongInGoodOrder(t *testing.T) {
+func TestInvariantCheckerSeesNothingWrongInGoodOrder(t *testing.T) {
 	s, r := field(t)
 	for range 3 { // the same addresses go from hand to hand
 		for _, name := range []string{"a", "b", "c"} {
-			_, holds := r.pod(t, s, name, "n1")
-			must(t, r.Release(t.Context(), holds))
+			_, leases := r.pod(t, s, name, "n1")
+			must(t, r.Release(t.Context(), leases))
 			must(t, s.DeletePod(t.Context(), "default", name, true))
 		}
 	}
 	_, _ = r.pod(t, s, "stays", "n2")
-	must(t, r.Judge(t.Context()))
-	if fouls := r.Fouls(); len(fouls) > 0 {
-		t.Errorf("fouls: %v", fouls)
+	must(t, r.Check(t.Context()))
+	if violations := r.Violations(); len(violations) > 0 {
+		t.Errorf("violations: %v", violations)
 	}
-	if holds, moments := r.Counts(); holds != 10 || moments != 19 {
-		t.Errorf("%d uses and %d changes were seen, want 10 and 19", holds, moments)
+	if leases, moments := r.Counts(); leases != 10 || moments != 19 {
+		t.Errorf("%d uses and %d changes were seen, want 10 and 19", leases, moments)
 	}
 	if open := r.Open(); len(open) != 1 || open[0].User != "stays" {
 		t.Errorf("open are %v", open)
 	}
 }
 
-func TestRefereeSeesFouls(t *testing.T) {
+func TestInvariantCheckerSeesViolations(t *testing.T) {
 	for name, c := range map[string]struct {
-		do   func(t *testing.T, s *testcluster.Seeder, r *Referee)
+		do   func(t *testing.T, s *testcluster.Seeder, r *InvariantChecker)
 		want []string
 	}{
 		"freed while in use": {
-			func(t *testing.T, s *testcluster.Seeder, r *Referee) {
+			func(t *testing.T, s *testcluster.Seeder, r *InvariantChecker) {
 				addrs, _ := r.pod(t, s, "victim", "n1")
 				must(t, s.ReleaseIP(t.Context(), addrs[0]))
 			},
 			[]string{"used by victim", "freed by Go-http-client", "/victim:"},
 		},
 		"freed and given to another": {
-			func(t *testing.T, s *testcluster.Seeder, r *Referee) {
+			func(t *testing.T, s *testcluster.Seeder, r *InvariantChecker) {
 				for i := range 8 { // the block is full, so that what is freed is given next
 					addrs, _ := r.pod(t, s, string(rune('a'+i)), "n1")
 					if i == 7 {
@@ -92,7 +92,7 @@ func TestRefereeSeesFouls(t *testing.T) {
 			[]string{"used by h", "was given to thief"},
 		},
 		"the block deleted under it": {
-			func(t *testing.T, s *testcluster.Seeder, r *Referee) {
+			func(t *testing.T, s *testcluster.Seeder, r *InvariantChecker) {
 				r.pod(t, s, "victim", "n1")
 				resource := testcluster.CRDv1.Resource("ipamblocks")
 				blocks, err := s.Cluster.List(t.Context(), resource)
@@ -102,16 +102,16 @@ func TestRefereeSeesFouls(t *testing.T) {
 			[]string{"used by victim", "freed by its deletion"},
 		},
 		"released a moment too early": {
-			func(t *testing.T, s *testcluster.Seeder, r *Referee) {
-				_, holds := r.pod(t, s, "hasty", "n1")
+			func(t *testing.T, s *testcluster.Seeder, r *InvariantChecker) {
+				_, leases := r.pod(t, s, "hasty", "n1")
 				must(t, s.DeletePod(t.Context(), "default", "hasty", true))
-				must(t, r.Release(t.Context(), holds))
+				must(t, r.Release(t.Context(), leases))
 			},
 			[]string{"used by hasty"},
 		},
 		"never allocated": {
-			func(t *testing.T, _ *testcluster.Seeder, r *Referee) {
-				_, err := r.Held(t.Context(), "liar", "k8s-pod-network.liar", []netip.Addr{netip.MustParseAddr("10.8.0.1")})
+			func(t *testing.T, _ *testcluster.Seeder, r *InvariantChecker) {
+				_, err := r.Leased(t.Context(), "liar", "k8s-pod-network.liar", []netip.Addr{netip.MustParseAddr("10.8.0.1")})
 				must(t, err)
 			},
 			[]string{"used by liar"},
@@ -120,14 +120,14 @@ func TestRefereeSeesFouls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, r := field(t)
 			c.do(t, s, r)
-			must(t, r.Judge(t.Context()))
+			must(t, r.Check(t.Context()))
 			var text strings.Builder
-			for _, f := range r.Fouls() {
+			for _, f := range r.Violations() {
 				text.WriteString(f.String())
 			}
 			for _, want := range c.want {
 				if !strings.Contains(text.String(), want) {
-					t.Errorf("the fouls do not tell %q:\n%s", want, &text)
+					t.Errorf("the violations do not tell %q:\n%s", want, &text)
 				}
 			}
 		})

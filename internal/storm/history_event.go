@@ -11,9 +11,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// How a chronicle takes in what etcd tells.
+// How a history takes in what etcd tells.
 
-func (ch *Chronicle) event(e *clientv3.Event) {
+func (ch *EtcdHistory) event(e *clientv3.Event) {
 	key, revision := string(e.Kv.Key), e.Kv.ModRevision
 	deleted := e.Type == mvccpb.DELETE
 	switch {
@@ -42,7 +42,7 @@ func (ch *Chronicle) event(e *clientv3.Event) {
 	}
 }
 
-func (ch *Chronicle) note(key string, revision int64, what string) {
+func (ch *EtcdHistory) note(key string, revision int64, what string) {
 	ch.objects[key] = append(ch.objects[key], Change{revision, time.Now(), what})
 }
 
@@ -63,7 +63,7 @@ func affinityText(value []byte) string {
 }
 
 // block takes in a version of a block; nil for its end.
-func (ch *Chronicle) block(revision int64, key string, value []byte) {
+func (ch *EtcdHistory) block(revision int64, key string, value []byte) {
 	name := strings.TrimPrefix(key, blockPrefix)
 	old := ch.blocks[name]
 	var b *storedBlock
@@ -106,7 +106,7 @@ func (ch *Chronicle) block(revision int64, key string, value []byte) {
 	}
 }
 
-func (ch *Chronicle) moment(addr netip.Addr, m Moment) {
+func (ch *EtcdHistory) moment(addr netip.Addr, m Moment) {
 	m.At = time.Now()
 	if old := ch.addrs[addr]; len(old) > 0 && m.Allocated {
 		if last := old[len(old)-1]; last.Allocated && last.Block != m.Block {

@@ -13,55 +13,55 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Ghosts: users of addresses that no object shows any more, and nodes that do not say
+// Orphans: users of addresses that no object shows any more, and nodes that do not say
 // what runs on their machines.
 
-// ghosts are those on one machine.
-type ghosts struct {
-	mu    sync.Mutex
-	holds []*Hold
-	since []time.Time
+// orphans are those on one machine.
+type orphans struct {
+	mu     sync.Mutex
+	leases []*Lease
+	since  []time.Time
 }
 
-func (g *ghosts) add(holds []*Hold) {
+func (g *orphans) add(leases []*Lease) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, h := range holds {
-		g.holds, g.since = append(g.holds, h), append(g.since, time.Now())
+	for _, h := range leases {
+		g.leases, g.since = append(g.leases, h), append(g.since, time.Now())
 	}
 }
 
-// take returns those that have been ghosts for so long, and forgets them.
-func (g *ghosts) take(age time.Duration) []*Hold {
+// take returns those that have been orphans for so long, and forgets them.
+func (g *orphans) take(age time.Duration) []*Lease {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n := 0
 	for n < len(g.since) && time.Since(g.since[n]) >= age {
 		n++
 	}
-	old := g.holds[:n:n]
-	g.holds, g.since = g.holds[n:], g.since[n:]
+	old := g.leases[:n:n]
+	g.leases, g.since = g.leases[n:], g.since[n:]
 	return old
 }
 
 // forceDelete deletes a pod's object and nothing else: its containers run on. What no
 // network namespace shows nobody could know of then, so that such pods really end.
 func (k *worker) forceDelete(ctx context.Context, p *pod) {
-	for _, h := range p.holds {
+	for _, h := range p.leases {
 		if h.Unseen {
 			k.vanish(ctx, p)
 			return
 		}
 	}
-	k.referee.Change(p.holds, func(u *Use) { u.Ghost, u.Collectable = true, true })
-	k.node.ghosts.add(p.holds)
+	k.checker.Change(p.leases, func(u *Use) { u.Orphan, u.Collectable = true, true })
+	k.node.orphans.add(p.leases)
 	k.deleteObject(ctx, p)
 	k.made.add("force deleted, and running on")
 }
 
-// haunt runs all that makes use of addresses in ways that pods and tunnels do not.
-func (w *World) haunt(ctx context.Context, run func(stream uint64, f func(*rand.Rand))) {
-	run(1100, func(r *rand.Rand) { w.ghostsEnd(ctx, r) })
+// makeOrphans runs all that makes use of addresses in ways that pods and tunnels do not.
+func (w *World) makeOrphans(ctx context.Context, run func(stream uint64, f func(*rand.Rand))) {
+	run(1100, func(r *rand.Rand) { w.orphansEnd(ctx, r) })
 	run(1101, func(r *rand.Rand) { w.nodesFallSilent(ctx, silent, r) })
 	run(1106, func(r *rand.Rand) { w.nodesFallSilent(ctx, off, r) })
 	run(1102, func(r *rand.Rand) { w.virtualMachines(ctx, r) })
@@ -70,33 +70,33 @@ func (w *World) haunt(ctx context.Context, run func(stream uint64, f func(*rand.
 	run(1105, func(r *rand.Rand) { w.reservationsComeAndGo(ctx, r) })
 }
 
-// ghostsEnd ends containers that nobody knows of, by and by.
-func (w *World) ghostsEnd(ctx context.Context, r *rand.Rand) {
+// orphansEnd ends containers that nobody knows of, by and by.
+func (w *World) orphansEnd(ctx context.Context, r *rand.Rand) {
 	for ctx.Err() == nil {
 		pause(ctx, time.Duration(r.IntN(1500))*time.Millisecond)
 		n := w.nodes[r.IntN(len(w.nodes))]
-		w.troubles.add(w.referee.Release(ctx, n.ghosts.take(15*time.Second)))
+		w.troubles.add(w.checker.Release(ctx, n.orphans.take(15*time.Second)))
 	}
 }
 
 // nodesFallSilent makes nodes NotReady: some for a network that is cut, others as
 // their machine is off, which an operator then says by the taint for it.
-func (w *World) nodesFallSilent(ctx context.Context, kind fate, r *rand.Rand) {
+func (w *World) nodesFallSilent(ctx context.Context, kind departure, r *rand.Rand) {
 	for ctx.Err() == nil {
 		pause(ctx, time.Duration(500+r.IntN(1500))*time.Millisecond)
 		n := w.nodes[r.IntN(len(w.nodes))]
 		if ctx.Err() != nil {
 			return
 		}
-		if n.fate.CompareAndSwap(int32(up), int32(kind)) {
+		if n.departure.CompareAndSwap(int32(up), int32(kind)) {
 			w.troubles.add(w.silence(ctx, n, kind, r))
-			n.fate.Store(int32(up))
+			n.departure.Store(int32(up))
 			w.made.add("node " + kind.String())
 		}
 	}
 }
 
-func (w *World) silence(ctx context.Context, n *node, kind fate, r *rand.Rand) error {
+func (w *World) silence(ctx context.Context, n *node, kind departure, r *rand.Rand) error {
 	n.machine.set(true, false)
 	if err := w.setReady(ctx, n, false); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (w *World) turnOff(ctx context.Context, n *node, r *rand.Rand) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	if err := w.referee.Release(ctx, n.ghosts.take(0)); err != nil {
+	if err := w.checker.Release(ctx, n.orphans.take(0)); err != nil {
 		return err
 	}
 	n.machine.set(false, false)
@@ -153,17 +153,17 @@ func (w *World) patchNode(ctx context.Context, n *node, how types.PatchType, pat
 	})
 }
 
-// layGhosts ends all that no object shows: what is left of it in IPAM is for repairs.
-func (w *World) layGhosts(ctx context.Context) error {
+// layOrphans ends all that no object shows: what is left of it in IPAM is for repairs.
+func (w *World) layOrphans(ctx context.Context) error {
 	for _, n := range w.machines() {
-		if err := w.referee.Release(ctx, n.ghosts.take(0)); err != nil {
+		if err := w.checker.Release(ctx, n.orphans.take(0)); err != nil {
 			return err
 		}
 	}
 	// A pod that Calico's collector took an address from names what it has no more.
 	for _, k := range w.workers.all {
 		k.pods = slices.DeleteFunc(k.pods, func(p *pod) bool {
-			taken := w.referee.Taken(p.holds)
+			taken := w.checker.Taken(p.leases)
 			if taken {
 				k.node.pods.Add(-1)
 				k.teardown(ctx, p, false)
@@ -172,7 +172,7 @@ func (w *World) layGhosts(ctx context.Context) error {
 		})
 	}
 	w.vms.all = slices.DeleteFunc(w.vms.all, func(v *vm) bool {
-		taken := w.referee.Taken(v.holds)
+		taken := w.checker.Taken(v.leases)
 		if taken {
 			w.troubles.add(w.deleteVM(ctx, v))
 		}
@@ -181,8 +181,8 @@ func (w *World) layGhosts(ctx context.Context) error {
 	return w.settleUnsure(ctx)
 }
 
-// leaveGhosts ends what is no pod, as its owners do.
-func (w *World) leaveGhosts(ctx context.Context) error {
+// leaveOrphans ends what is no pod, as its owners do.
+func (w *World) leaveOrphans(ctx context.Context) error {
 	for _, v := range w.vms.all {
 		if err := w.deleteVM(ctx, v); err != nil {
 			return err

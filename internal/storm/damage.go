@@ -13,10 +13,10 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// Ruin is a state in which there is something for every kind of repair, beside pods
+// DamageFixture is a state in which there is something for every kind of repair, beside pods
 // that live. All of it was made by Calico's own client, by its death at a certain
 // write, or by the hands of people who delete objects.
-type Ruin struct {
+type DamageFixture struct {
 	// Live are the addresses in use, and their handles.
 	Live map[netip.Addr]string
 
@@ -27,27 +27,27 @@ type Ruin struct {
 	left    netip.Prefix // the block that only a confirmed affinity of n3 is left of
 }
 
-// NewRuin makes the ruin, in a group of Calico's API. Everything is an hour old.
-func NewRuin(tb testing.TB, c *testcluster.Cluster, group testcluster.Group) *Ruin {
+// NewDamageFixture makes the damage, in a group of Calico's API. Everything is an hour old.
+func NewDamageFixture(tb testing.TB, c *testcluster.Cluster, group testcluster.Group) *DamageFixture {
 	tb.Helper()
 	ctx := tb.Context()
 	seeder, err := testcluster.NewSeeder(c)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	r := &Ruin{Live: map[netip.Addr]string{}, tb: tb, seeder: seeder, client: NewClient(tb, c, "calico"), claimed: map[netip.Prefix]bool{}}
+	r := &DamageFixture{Live: map[netip.Addr]string{}, tb: tb, seeder: seeder, client: NewClient(tb, c, "calico"), claimed: map[netip.Prefix]bool{}}
 	r.must(seeder.Init(ctx))
 	r.must(seeder.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}))
 	r.must(seeder.Pool(ctx, "four", apiv3.IPPoolSpec{CIDR: "10.90.0.0/24", BlockSize: 29, VXLANMode: apiv3.VXLANModeAlways}))
 	r.must(seeder.Pool(ctx, "six", apiv3.IPPoolSpec{CIDR: "fd00:90::/122", BlockSize: 125, VXLANMode: apiv3.VXLANModeAlways}))
-	for _, n := range []string{"n1", "n2", "n3", "n4", "n5", "ghost"} {
+	for _, n := range []string{"n1", "n2", "n3", "n4", "n5", "orphan"} {
 		r.must(seeder.Node(ctx, testcluster.Node{Name: n}))
 	}
 	r.pods(ctx)
 	r.handles(ctx)
 	r.blocks(ctx)
 	r.affinities(ctx)
-	r.must(seeder.DeleteNode(ctx, "ghost"))
+	r.must(seeder.DeleteNode(ctx, "orphan"))
 	if group == testcluster.NativeV3 {
 		r.must(testcluster.MoveToNative(ctx, c))
 	}
@@ -56,14 +56,14 @@ func NewRuin(tb testing.TB, c *testcluster.Cluster, group testcluster.Group) *Ru
 	return r
 }
 
-func (r *Ruin) must(err error) {
+func (r *DamageFixture) must(err error) {
 	r.tb.Helper()
 	if err != nil {
-		r.tb.Fatalf("making the ruin: %v", err)
+		r.tb.Fatalf("making the damage: %v", err)
 	}
 }
 
-func (r *Ruin) pod(ctx context.Context, name, node string, dual bool) []netip.Addr {
+func (r *DamageFixture) pod(ctx context.Context, name, node string, dual bool) []netip.Addr {
 	r.tb.Helper()
 	addrs, err := r.seeder.Pod(ctx, testcluster.Pod{Namespace: "default", Name: name, Node: node, DualStack: dual})
 	r.must(err)
@@ -74,13 +74,13 @@ func (r *Ruin) pod(ctx context.Context, name, node string, dual bool) []netip.Ad
 }
 
 // leak removes a pod and leaves its addresses.
-func (r *Ruin) leak(ctx context.Context, name string) {
+func (r *DamageFixture) leak(ctx context.Context, name string) {
 	r.tb.Helper()
 	r.must(r.seeder.DeletePod(ctx, "default", name, false))
 	r.forget(name)
 }
 
-func (r *Ruin) forget(name string) {
+func (r *DamageFixture) forget(name string) {
 	for a, handle := range r.Live {
 		if handle == testcluster.Handle("default", name) {
 			delete(r.Live, a)
@@ -88,7 +88,7 @@ func (r *Ruin) forget(name string) {
 	}
 }
 
-func (r *Ruin) pods(ctx context.Context) {
+func (r *DamageFixture) pods(ctx context.Context) {
 	for i, node := range []string{"n1", "n2", "n3", "n4", "n5"} {
 		r.pod(ctx, "live-"+node, node, i < 2)
 	}
@@ -105,7 +105,7 @@ func (r *Ruin) pods(ctx context.Context) {
 
 // handles: one of an allocation that never came, one marked deleted, and one that
 // counts too many.
-func (r *Ruin) handles(ctx context.Context) {
+func (r *DamageFixture) handles(ctx context.Context) {
 	handle := "k8s-pod-network.never"
 	r.dies(1, true, func() {
 		_, _, _ = r.client.IPAM.AutoAssign(ctx, ipam.AutoAssignArgs{
@@ -129,10 +129,10 @@ func (r *Ruin) handles(ctx context.Context) {
 
 // blocks: empty ones beside another of their node's, of both families; one of a
 // vanished node; and one marked deleted.
-func (r *Ruin) blocks(ctx context.Context) {
+func (r *DamageFixture) blocks(ctx context.Context) {
 	r.claim(ctx, "n1", four)
 	r.claim(ctx, "n1", six)
-	r.claim(ctx, "ghost", four)
+	r.claim(ctx, "orphan", four)
 	marked := r.claim(ctx, "n3", four)
 	r.dies(2, true, func() { _ = r.client.IPAM.ReleaseAffinity(ctx, calicoNet(marked), "n3", true) })
 }
@@ -140,7 +140,7 @@ func (r *Ruin) blocks(ctx context.Context) {
 // affinities: left by Calico's own release, without a block, in two states; with
 // the block deleted by hand; with the block taken by another node since; with a
 // block that has no owner; and one that is missing.
-func (r *Ruin) affinities(ctx context.Context) {
+func (r *DamageFixture) affinities(ctx context.Context) {
 	orphan := r.claim(ctx, "n2", four)
 	r.dies(4, false, func() { _ = r.client.IPAM.ReleaseAffinity(ctx, calicoNet(orphan), "n2", true) })
 	marked := r.claim(ctx, "n2", four)
@@ -157,12 +157,12 @@ func (r *Ruin) affinities(ctx context.Context) {
 }
 
 // dies lets the client die before or after a write of what it does.
-func (r *Ruin) dies(k int, after bool, do func()) {
+func (r *DamageFixture) dies(k int, after bool, do func()) {
 	r.tb.Helper()
-	r.client.Gate.Die(k, after)
+	r.client.FaultProxy.Die(k, after)
 	do()
-	if !r.client.Gate.Revive() {
-		r.tb.Fatalf("making the ruin: the client ended after %v, before write %d", r.client.Gate.Writes(), k)
+	if !r.client.FaultProxy.Revive() {
+		r.tb.Fatalf("making the damage: the client ended after %v, before write %d", r.client.FaultProxy.Writes(), k)
 	}
 }
 
@@ -172,7 +172,7 @@ var (
 )
 
 // claim makes a node the owner of the next block that nobody has.
-func (r *Ruin) claim(ctx context.Context, node string, pool netip.Prefix) netip.Prefix {
+func (r *DamageFixture) claim(ctx context.Context, node string, pool netip.Prefix) netip.Prefix {
 	r.tb.Helper()
 	state, err := r.seeder.Cluster.ReadIPAM(ctx, testcluster.CRDv1)
 	r.must(err)
@@ -195,13 +195,13 @@ func (r *Ruin) claim(ctx context.Context, node string, pool netip.Prefix) netip.
 }
 
 // losesBlock deletes a block as people do with kubectl.
-func (r *Ruin) losesBlock(ctx context.Context, block netip.Prefix) {
+func (r *DamageFixture) losesBlock(ctx context.Context, block netip.Prefix) {
 	r.tb.Helper()
 	r.must(r.seeder.Cluster.Delete(ctx, testcluster.CRDv1.Resource("ipamblocks"), "", blockName(block)))
 }
 
 // blockOf is the block of a pod's IPv4 address.
-func (r *Ruin) blockOf(ctx context.Context, pod string) netip.Prefix {
+func (r *DamageFixture) blockOf(ctx context.Context, pod string) netip.Prefix {
 	r.tb.Helper()
 	state, err := r.seeder.Cluster.ReadIPAM(ctx, testcluster.CRDv1)
 	r.must(err)

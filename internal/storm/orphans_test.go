@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// TestGhostsAreTakenByAge: a container that nobody knows of ends when it is old enough,
+// TestOrphansAreTakenByAge: a container that nobody knows of ends when it is old enough,
 // and only once.
-func TestGhostsAreTakenByAge(t *testing.T) {
-	var g ghosts
-	g.add([]*Hold{{User: "old"}, {User: "old too"}})
+func TestOrphansAreTakenByAge(t *testing.T) {
+	var g orphans
+	g.add([]*Lease{{User: "old"}, {User: "old too"}})
 	g.since[0] = g.since[0].Add(-time.Minute)
 	g.since[1] = g.since[1].Add(-time.Minute)
-	g.add([]*Hold{{User: "young"}})
+	g.add([]*Lease{{User: "young"}})
 	if old := g.take(30 * time.Second); len(old) != 2 || old[0].User != "old" {
 		t.Errorf("of two old ones, %d were taken", len(old))
 	}

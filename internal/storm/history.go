@@ -14,10 +14,10 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// Chronicle follows every write to a cluster from etcd itself: in the order in
+// EtcdHistory follows every write to a cluster from etcd itself: in the order in
 // which they happened, none left out, whether the API server lives or not. A
 // revision is what the API server calls an object's resourceVersion.
-type Chronicle struct {
+type EtcdHistory struct {
 	etcd *clientv3.Client
 
 	mu       sync.Mutex
@@ -70,16 +70,16 @@ type Change struct {
 	What     string
 }
 
-// Follow begins a chronicle with what the cluster stores now. It ends with the
+// Follow begins a history with what the cluster stores now. It ends with the
 // context.
-func Follow(ctx context.Context, c *testcluster.Cluster) (*Chronicle, error) {
-	ch := &Chronicle{
+func Follow(ctx context.Context, c *testcluster.Cluster) (*EtcdHistory, error) {
+	ch := &EtcdHistory{
 		etcd: c.Etcd, blocks: map[string]*storedBlock{}, addrs: map[netip.Addr][]Moment{}, objects: map[string][]Change{},
 	}
 	ch.arrived = sync.NewCond(&ch.mu)
 	now, err := c.Etcd.Get(ctx, blockPrefix, clientv3.WithPrefix())
 	if err != nil {
-		return nil, fmt.Errorf("beginning a chronicle: %w", err)
+		return nil, fmt.Errorf("beginning a history: %w", err)
 	}
 	ch.mu.Lock()
 	for _, kv := range now.Kvs {
@@ -97,7 +97,7 @@ const (
 	affinityPrefix = "/registry/crd.projectcalico.org/blockaffinities/"
 )
 
-func (ch *Chronicle) follow(ctx context.Context, watch clientv3.WatchChan) {
+func (ch *EtcdHistory) follow(ctx context.Context, watch clientv3.WatchChan) {
 	for response := range watch {
 		ch.mu.Lock()
 		if err := response.Err(); err != nil {
@@ -123,7 +123,7 @@ func (ch *Chronicle) follow(ctx context.Context, watch clientv3.WatchChan) {
 
 // Revision is the newest revision of etcd: everything that has ended by now
 // happened at this revision or before.
-func (ch *Chronicle) Revision(ctx context.Context) (int64, error) {
+func (ch *EtcdHistory) Revision(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	response, err := ch.etcd.Get(ctx, "/registry/none", clientv3.WithCountOnly())
@@ -133,8 +133,8 @@ func (ch *Chronicle) Revision(ctx context.Context) (int64, error) {
 	return response.Header.Revision, nil
 }
 
-// Await waits until the chronicle has taken in everything up to a revision.
-func (ch *Chronicle) Await(ctx context.Context, revision int64) error {
+// Await waits until the history has taken in everything up to a revision.
+func (ch *EtcdHistory) Await(ctx context.Context, revision int64) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	asking := make(chan struct{})
@@ -172,7 +172,7 @@ func (ch *Chronicle) Await(ctx context.Context, revision int64) error {
 }
 
 // at returns what an address was allocated to at a revision. The caller holds mu.
-func (ch *Chronicle) at(addr netip.Addr, revision int64) Moment {
+func (ch *EtcdHistory) at(addr netip.Addr, revision int64) Moment {
 	moments := ch.addrs[addr]
 	i, _ := slices.BinarySearchFunc(moments, revision+1, func(m Moment, r int64) int { return int(m.Revision - r) })
 	if i == 0 {
@@ -183,7 +183,7 @@ func (ch *Chronicle) at(addr netip.Addr, revision int64) Moment {
 
 // history tells what is known of an address and of the objects named, the last
 // lines of each. The caller holds mu.
-func (ch *Chronicle) history(addr netip.Addr, keys ...string) string {
+func (ch *EtcdHistory) history(addr netip.Addr, keys ...string) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "  %s:\n", addr)
 	moments := ch.addrs[addr]

@@ -12,15 +12,15 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// A client whose gate dies before a write leaves nothing of it, one whose gate dies
+// A client whose proxy dies before a write leaves nothing of it, one whose proxy dies
 // after it leaves all of it; both hear of an error and get nothing through any more.
-func TestGateDies(t *testing.T) {
+func TestFaultProxyDies(t *testing.T) {
 	ctx := t.Context()
 	c := testcluster.Shared(t, testcluster.Options{})
 	for name, after := range map[string]bool{"before": false, "after": true} {
 		t.Run(name, func(t *testing.T) {
-			gate := NewGate(t, c.Config, "somebody")
-			client, err := kubernetes.NewForConfig(gate.Config())
+			proxy := NewFaultProxy(t, c.Config, "somebody")
+			client, err := kubernetes.NewForConfig(proxy.Config())
 			must(t, err)
 			names := []string{name + "-1", name + "-2", name + "-3"}
 			create := func(n string) error {
@@ -28,8 +28,8 @@ func TestGateDies(t *testing.T) {
 				return err
 			}
 			died := false
-			gate.Die(2, after)
-			gate.OnDeath(func() { died = true })
+			proxy.Die(2, after)
+			proxy.OnDeath(func() { died = true })
 			must(t, create(names[0]))
 			for _, n := range names[1:] {
 				if create(n) == nil {
@@ -39,7 +39,7 @@ func TestGateDies(t *testing.T) {
 			if _, err := client.CoreV1().Namespaces().Get(ctx, names[0], metav1.GetOptions{}); err == nil || apierrors.IsNotFound(err) {
 				t.Errorf("the dead can read: %v", err)
 			}
-			if !died || !gate.Revive() || gate.Revive() {
+			if !died || !proxy.Revive() || proxy.Revive() {
 				t.Error("it did not die once")
 			}
 			want := map[string]bool{names[0]: true, names[1]: after, names[2]: false}
@@ -52,21 +52,21 @@ func TestGateDies(t *testing.T) {
 					t.Errorf("its manager is %s", made.ManagedFields[0].Manager)
 				}
 			}
-			if n := len(gate.Writes()); n != 2 {
+			if n := len(proxy.Writes()); n != 2 {
 				t.Errorf("%d writes were counted, not two", n)
 			}
 		})
 	}
 }
 
-func TestGateHolds(t *testing.T) {
+func TestFaultProxyHolds(t *testing.T) {
 	ctx := t.Context()
 	c := testcluster.Shared(t, testcluster.Options{})
-	gate := NewGate(t, c.Config, "somebody")
-	client, err := kubernetes.NewForConfig(gate.Config())
+	proxy := NewFaultProxy(t, c.Config, "somebody")
+	client, err := kubernetes.NewForConfig(proxy.Config())
 	must(t, err)
 	var order []string
-	gate.Hold(func(n int, w Write) bool {
+	proxy.Pause(func(n int, w Write) bool {
 		_, err := c.Kube.CoreV1().Namespaces().Get(ctx, "held", metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
 			order = append(order, "too late")

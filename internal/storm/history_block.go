@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// What the chronicle reads of a stored block: who has which of its addresses, and who
+// What the history reads of a stored block: who has which of its addresses, and who
 // wrote that.
 
-// storedBlock is what the chronicle reads of a block.
+// storedBlock is what the history reads of a block.
 type storedBlock struct {
 	Metadata struct {
 		ManagedFields []managedFields `json:"managedFields"`
@@ -33,7 +33,7 @@ type managedFields struct {
 }
 
 // manager is who wrote a field last: only then does a manager own it. Whoever uses
-// Calico's client without a [Gate] is "Go-http-client": kube-controllers, in a
+// Calico's client without a [FaultProxy] is "Go-http-client": kube-controllers, in a
 // storm.
 func manager(fields []managedFields, field string) string {
 	var names []string

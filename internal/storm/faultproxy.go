@@ -17,12 +17,12 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Gate stands between one client and the API server: a proxy that speaks for the
+// FaultProxy stands between one client and the API server: a proxy that speaks for the
 // cluster's administrator. It counts writes, and can die before or after any of
 // them: from then on no request gets through and no answer comes back, as if the
 // client's process had been killed or its machine had lost power.
-type Gate struct {
-	// URL is where the client finds the gate, by plain HTTP on the loopback.
+type FaultProxy struct {
+	// URL is where the client finds the proxy, by plain HTTP on the loopback.
 	URL string
 	// Agent is the name under which all requests go on, if it is not empty: that
 	// is the manager of what they write. (Calico's client gives no name of its own,
@@ -36,14 +36,14 @@ type Gate struct {
 	death  int // counted from now; 0 for never
 	after  bool
 	dead   bool
-	hold   func(n int, w Write) bool
+	lease  func(n int, w Write) bool
 	died   func()
 	lag    func() time.Duration
 	busy   int // writes on their way
 	idle   *sync.Cond
 }
 
-// Write is one write that came to a gate.
+// Write is one write that came to a proxy.
 type Write struct {
 	Verb, Path string
 }
@@ -59,19 +59,19 @@ func (w Write) Sort() string {
 	return w.String()
 }
 
-// NewGate returns an open gate to the API server of a configuration. It ends with
+// NewFaultProxy returns an open proxy to the API server of a configuration. It ends with
 // the test.
-func NewGate(tb testing.TB, to *rest.Config, agent string) *Gate {
+func NewFaultProxy(tb testing.TB, to *rest.Config, agent string) *FaultProxy {
 	tb.Helper()
 	target, err := url.Parse(to.Host)
 	if err != nil {
-		tb.Fatalf("opening a gate: %v", err)
+		tb.Fatalf("opening a proxy: %v", err)
 	}
 	transport, err := rest.TransportFor(to)
 	if err != nil {
-		tb.Fatalf("opening a gate: %v", err)
+		tb.Fatalf("opening a proxy: %v", err)
 	}
-	g := &Gate{Agent: agent}
+	g := &FaultProxy{Agent: agent}
 	g.idle = sync.NewCond(&g.mu)
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -94,7 +94,7 @@ func NewGate(tb testing.TB, to *rest.Config, agent string) *Gate {
 	return g
 }
 
-func (g *Gate) serve(proxy http.Handler, w http.ResponseWriter, r *http.Request) {
+func (g *FaultProxy) serve(proxy http.Handler, w http.ResponseWriter, r *http.Request) {
 	g.mu.Lock()
 	lag := g.lag
 	g.mu.Unlock()
@@ -118,7 +118,7 @@ func (g *Gate) serve(proxy http.Handler, w http.ResponseWriter, r *http.Request)
 	}
 	r = r.WithContext(context.WithoutCancel(r.Context()))
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	n, last, after, hold := g.count(Write{r.Method, r.URL.Path})
+	n, last, after, lease := g.count(Write{r.Method, r.URL.Path})
 	switch {
 	case n == 0, last && !after:
 		unheard(w)
@@ -126,22 +126,22 @@ func (g *Gate) serve(proxy http.Handler, w http.ResponseWriter, r *http.Request)
 		// The write arrives; its answer does not.
 		proxy.ServeHTTP(&deaf{header: http.Header{}}, r)
 		unheard(w)
-	case hold != nil && !hold(n, Write{r.Method, r.URL.Path}):
+	case lease != nil && !lease(n, Write{r.Method, r.URL.Path}):
 		panic(http.ErrAbortHandler)
 	default:
 		proxy.ServeHTTP(w, r)
 	}
 }
 
-func (g *Gate) isDead() bool {
+func (g *FaultProxy) isDead() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.dead
 }
 
 // count takes down a write and returns its number, which is 0 for one that comes
-// too late, and whether the gate dies with it.
-func (g *Gate) count(w Write) (n int, last, after bool, hold func(int, Write) bool) {
+// too late, and whether the proxy dies with it.
+func (g *FaultProxy) count(w Write) (n int, last, after bool, lease func(int, Write) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.dead {
@@ -155,20 +155,20 @@ func (g *Gate) count(w Write) (n int, last, after bool, hold func(int, Write) bo
 		}
 		return n, true, g.after, nil
 	}
-	return n, false, false, g.hold
+	return n, false, false, g.lease
 }
 
-// Die makes the gate die with the k-th write from now, counted from 1: before it
+// Die makes the proxy die with the k-th write from now, counted from 1: before it
 // is sent, or after, when it was carried out and the answer has not come.
-func (g *Gate) Die(k int, after bool) {
+func (g *FaultProxy) Die(k int, after bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.death, g.after = len(g.writes)+k, after
 }
 
-// Revive opens a gate that died or was about to, as for a process that was started
-// again. It tells whether it had died.
-func (g *Gate) Revive() bool {
+// Revive opens a proxy that died or was about to, as for a process that was started
+// again. It reports whether it had died.
+func (g *FaultProxy) Revive() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	was := g.dead
@@ -176,8 +176,8 @@ func (g *Gate) Revive() bool {
 	return was
 }
 
-// OnDeath has f called when the gate dies; nil for nothing.
-func (g *Gate) OnDeath(f func()) {
+// OnDeath has f called when the proxy dies; nil for nothing.
+func (g *FaultProxy) OnDeath(f func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.died = f
@@ -186,7 +186,7 @@ func (g *Gate) OnDeath(f func()) {
 // Lag has each request wait for a while, which f says, before it goes on, as on a slow
 // network: there is time for others between a reading and the write that rests on
 // it. f is called by several goroutines.
-func (g *Gate) Lag(f func() time.Duration) {
+func (g *FaultProxy) Lag(f func() time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.lag = f
@@ -194,13 +194,13 @@ func (g *Gate) Lag(f func() time.Duration) {
 
 // Hold calls f before each write is let through, with its number; f may wait. The
 // write is sent if f returns true, else its connection breaks.
-func (g *Gate) Hold(f func(n int, w Write) bool) {
+func (g *FaultProxy) Pause(f func(n int, w Write) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.hold = f
+	g.lease = f
 }
 
-func (g *Gate) enter(n int) {
+func (g *FaultProxy) enter(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.busy += n
@@ -208,7 +208,7 @@ func (g *Gate) enter(n int) {
 }
 
 // Settle waits until no write is on its way any more.
-func (g *Gate) Settle() {
+func (g *FaultProxy) Settle() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for g.busy > 0 {
@@ -216,9 +216,9 @@ func (g *Gate) Settle() {
 	}
 }
 
-// Writes are the writes that came to the gate while it was open, the one it died
+// Writes are the writes that came to the proxy while it was open, the one it died
 // with included.
-func (g *Gate) Writes() []Write {
+func (g *FaultProxy) Writes() []Write {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return append([]Write(nil), g.writes...)

@@ -1,0 +1,61 @@
+package storm
+
+import (
+	"testing"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// TestInvariantCheckerLetsTheCollectorBe: what Calico's collector is known to take is no violation,
+// and is in use no longer; from anybody else it would be one.
+func TestInvariantCheckerLetsTheCollectorBe(t *testing.T) {
+	s, r := field(t) // whose client has the name that kube-controllers has
+	ctx := t.Context()
+	addrs, leases := r.pod(t, s, "orphan", "n1")
+	r.Change(leases, func(u *Use) { u.Orphan, u.Collectable = true, true })
+	must(t, s.ReleaseHandle(ctx, testcluster.Handle("default", "orphan")))
+	must(t, r.Check(ctx))
+	if r.Collected() != 1 || !r.Taken(leases) || r.Uses(addrs[0]) || len(r.Violations()) > 0 {
+		t.Errorf("collected %d, taken %v, in use %v, violations %v", r.Collected(), r.Taken(leases), r.Uses(addrs[0]), r.Violations())
+	}
+	must(t, r.Release(ctx, leases)) // ends what has ended
+	must(t, r.Check(ctx))
+
+	_, leases = r.pod(t, s, "other", "n1")
+	r.Change(leases, func(u *Use) { u.Orphan, u.Collectable = true, true })
+	s.Calico = NewClient(t, s.Cluster, "calico-audit").Calico
+	must(t, s.ReleaseHandle(ctx, testcluster.Handle("default", "other")))
+	must(t, r.Check(ctx))
+	if len(r.Violations()) != 1 {
+		t.Errorf("an orphan's address was freed by a repair: violations %v", r.Violations())
+	}
+}
+
+// TestInvariantCheckerHearsFalseLeaks: to call an address leaked is a violation while an object
+// shows who uses it, and none of an orphan's.
+func TestInvariantCheckerHearsFalseLeaks(t *testing.T) {
+	s, r := field(t)
+	ctx := t.Context()
+	_, orphan := r.pod(t, s, "orphan", "n1")
+	_, _ = r.pod(t, s, "shown", "n1")
+	must(t, s.DeletePod(ctx, "default", "orphan", false))
+	r.Change(orphan, func(u *Use) { u.Orphan = true })
+	tool, err := newTool(s.Cluster.Config, nil)
+	must(t, err)
+	tool.heard = func(st *state.State, begun time.Time) { r.Hear(st, begun) }
+	time.Sleep(1200 * time.Millisecond) // the API server tells the time in whole seconds
+	hear := func() []Violation {
+		_, err := tool.read(ctx, 0)
+		must(t, err)
+		return r.TakeViolations()
+	}
+	if violations := hear(); len(violations) > 0 {
+		t.Errorf("nothing was said amiss: %v", violations)
+	}
+	must(t, s.DeletePod(ctx, "default", "shown", false))
+	if violations := hear(); len(violations) != 1 || violations[0].Manager != "audit" {
+		t.Errorf("the address of a user who is said to be shown was called leaked: violations %v", violations)
+	}
+}

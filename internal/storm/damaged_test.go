@@ -1,0 +1,68 @@
+package storm
+
+import (
+	"testing"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// What the crash tests do with the damage, again and again.
+
+// damaged is a cluster with the damage, which can be had again and again.
+type damaged struct {
+	*testcluster.Cluster
+	group   testcluster.Group
+	fixture *DamageFixture
+	image   Image
+	proxy   *FaultProxy
+	tool    *tool
+	chose   map[string]int // of each sort of write, the one that was chosen
+}
+
+func newDamaged(t *testing.T, group testcluster.Group) *damaged {
+	t.Helper()
+	c := testcluster.Start(t, testcluster.Options{})
+	x := &damaged{Cluster: c, group: group, fixture: NewDamageFixture(t, c, group)}
+	var err error
+	x.image, err = TakeImage(t.Context(), c)
+	must(t, err)
+	x.proxy = NewFaultProxy(t, c.Config, "calico-audit")
+	x.tool, err = newTool(x.proxy.Config(), somewhere(x.fixture.Live))
+	must(t, err)
+	return x
+}
+
+// plan brings the damage back and plans its repair.
+func (x *damaged) plan(t *testing.T, request repair.Request) *repair.Plan {
+	t.Helper()
+	must(t, x.image.Restore(t.Context(), x.Cluster))
+	plan, err := x.tool.plan(t.Context(), request, 0)
+	must(t, err)
+	return plan
+}
+
+// unharmed fails the test if an address in use is not what it should be.
+func (x *damaged) unharmed(t *testing.T) {
+	t.Helper()
+	wrong, err := Harm(t.Context(), x.Cluster, x.group, x.fixture.Live)
+	must(t, err)
+	for _, w := range wrong {
+		t.Errorf("HARM: %s", w)
+	}
+}
+
+func (x *damaged) state(t *testing.T) *state.State {
+	t.Helper()
+	st, err := x.tool.read(t.Context(), 0)
+	must(t, err)
+	return st
+}
+
+func (x *damaged) essence(t *testing.T) map[string]string {
+	t.Helper()
+	e, err := Essence(t.Context(), x.Cluster, x.group)
+	must(t, err)
+	return e
+}
