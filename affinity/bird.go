@@ -14,12 +14,10 @@ func (r *Routing) bird(b Borrowed) Prediction {
 	if p, missing := r.unread(blocks.BGPConfigs, blocks.BGPPeers, blocks.Nodes); missing {
 		return p
 	}
-	for _, name := range []string{b.Owner, b.User} {
-		if g, bad := r.nodeFault(name); bad {
-			return unknown("what node "+name+" records", "node %s could not be read whole: %s", name, g)
-		}
+	if p, bad := r.notWhole(b.Owner, b.User); bad {
+		return p
 	}
-	ss := r.sessionsOf(blocks.FamilyOf(b.Addr))
+	ss := r.sessions[blocks.FamilyOf(b.Addr)]()
 	s := &search{sessions: ss, b: b, owner: ss.speakers[b.Owner], user: ss.speakers[b.User]}
 	if s.owner == nil || s.user == nil {
 		name := b.User

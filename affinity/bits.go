@@ -9,10 +9,10 @@ func (b bits) set(i int) { b[i/64] |= 1 << (i % 64) }
 
 func (b bits) has(i int) bool { return b[i/64]&(1<<(i%64)) != 0 }
 
-// any tells whether the set has a number at all.
+// any reports whether the set has a number at all.
 func (b bits) any() bool { return b.meets(b) }
 
-// meets tells whether two sets have a number in common.
+// meets reports whether two sets have a number in common.
 func (b bits) meets(c bits) bool {
 	for i := range b {
 		if b[i]&c[i] != 0 {

@@ -2,6 +2,7 @@ package affinity
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -26,8 +27,8 @@ func (r *Routing) felixByIPAM(b Borrowed) Prediction {
 		return unknown("the right, or the file, to read nodes", "a read is missing: %s; so whether Felix knows %s is not known", g, b.User)
 	}
 	if b.Tunnel {
-		if g, bad := r.nodeFault(b.User); bad {
-			return unknown("what node "+b.User+" records", "node %s could not be read whole: %s", b.User, g)
+		if p, bad := r.notWhole(b.User); bad {
+			return p
 		}
 		// A node's own record of its tunnel address makes a route, whatever the
 		// allocation says.
@@ -39,8 +40,8 @@ func (r *Routing) felixByIPAM(b Borrowed) Prediction {
 	if b.Attributes != nil {
 		named = b.Attributes.Node
 	}
-	if g, bad := r.nodeFault(named); bad && named != "" {
-		return unknown("what node "+named+" records", "node %s could not be read whole: %s", named, g)
+	if p, bad := r.notWhole(named); bad && named != "" {
+		return p
 	}
 	switch n := r.nodes[named]; {
 	case named == "":
@@ -64,15 +65,16 @@ func (r *Routing) felixRoute(b Borrowed, n *blocks.Node) Prediction {
 	}
 	family := blocks.FamilyOf(b.Addr)
 	owner := r.nodes[b.Owner]
-	if g, bad := r.nodeFault(b.Owner); bad {
-		return unknown("what node "+b.Owner+" records", "node %s could not be read whole: %s", b.Owner, g)
+	if p, bad := r.notWhole(b.Owner); bad {
+		return p
 	}
+	delivered := Prediction{Fate: Delivered, Reason: what + " and gives " + b.Owner + " one to the address, by way of " + n.Name}
 	if !encapsulated(b.Pool.VXLAN) {
 		if r.addressMissing(n, family) {
 			return unknown("whether "+n.Name+" has an "+family.String()+" address (kubectl get node -o wide): Felix then takes that",
 				"%s, and %s records no %s address for Calico", what, n.Name, family)
 		}
-		return Prediction{Fate: Delivered, Reason: what + " and gives " + b.Owner + " one to the address, by way of " + n.Name}
+		return delivered
 	}
 	same := b.Pool.VXLAN == blocks.EncapCrossSubnet && inSubnetOf(owner, n, family)
 	for _, end := range []*blocks.Node{owner, n} {
@@ -84,7 +86,7 @@ func (r *Routing) felixRoute(b Borrowed, n *blocks.Node) Prediction {
 			return dropped("%s has no VXLAN tunnel address (%s), so Felix on %s has no way to it and the block's blackhole wins", end.Name, family, b.Owner)
 		}
 	}
-	return Prediction{Fate: Delivered, Reason: what + " and gives " + b.Owner + " one to the address, by way of " + n.Name}
+	return delivered
 }
 
 func dropped(format string, args ...any) Prediction {
@@ -94,39 +96,24 @@ func dropped(format string, args ...any) Prediction {
 }
 
 func hasTunnel(n *blocks.Node, a netip.Addr) bool {
-	for _, t := range n.Tunnels {
-		if t.Addr == a {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(n.Tunnels, func(t blocks.Tunnel) bool { return t.Addr == a })
 }
 
-// addressMissing tells whether a node records no address of a family while other
+// addressMissing reports whether a node records no address of a family while other
 // nodes do. Where none does, the snapshot is one that does not hold such records.
 func (r *Routing) addressMissing(n *blocks.Node, f blocks.Family) bool {
-	return !addressOf(n, f).IsValid() && r.sessionsOf(f).recorded
+	return !addressOf(n, f).IsValid() && r.sessions[f]().recorded
 }
 
-// vtepMissing tells the same of VXLAN tunnel addresses.
+// vtepMissing reports the same of VXLAN tunnel addresses.
 func (r *Routing) vtepMissing(n *blocks.Node, f blocks.Family) bool {
-	r.vtepsOnce.Do(func() {
-		for i := range r.s.Nodes {
-			for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
-				r.vteps[index(f)] = r.vteps[index(f)] || hasVTEP(&r.s.Nodes[i], f)
-			}
-		}
-	})
-	return r.vteps[index(f)] && !hasVTEP(n, f)
+	return !hasVTEP(n, f) && r.sessions[f]().vteps
 }
 
 func hasVTEP(n *blocks.Node, f blocks.Family) bool {
-	for _, t := range n.Tunnels {
-		if t.Type == blocks.TypeVXLAN && f == blocks.IPv4 || t.Type == blocks.TypeVXLANv6 && f == blocks.IPv6 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(n.Tunnels, func(t blocks.Tunnel) bool {
+		return t.Type == blocks.TypeVXLAN && f == blocks.IPv4 || t.Type == blocks.TypeVXLANv6 && f == blocks.IPv6
+	})
 }
 
 // addressOf returns a node's BGP address of a family; the zero Prefix if it
@@ -140,15 +127,7 @@ func addressOf(n *blocks.Node, f blocks.Family) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// index is a family's place in a pair.
-func index(f blocks.Family) int {
-	if f == blocks.IPv6 {
-		return 1
-	}
-	return 0
-}
-
-// inSubnetOf tells whether Felix on one node routes to another without a tunnel where
+// inSubnetOf reports whether Felix on one node routes to another without a tunnel where
 // the pool says CrossSubnet: the other's address lies in the node's own subnet, whatever
 // the other takes for its own (felix calc/l3_route_resolver.go, nodeInOurSubnet).
 func inSubnetOf(here, there *blocks.Node, f blocks.Family) bool {
@@ -168,7 +147,7 @@ const (
 	no
 )
 
-// sameSubnet tells whether two nodes' addresses lie in one subnet. It is not
+// sameSubnet reports whether two nodes' addresses lie in one subnet. It is not
 // known where an address is recorded without the length of its subnet.
 func sameSubnet(a, b *blocks.Node, f blocks.Family) answer {
 	if a == nil || b == nil {

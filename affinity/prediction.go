@@ -33,7 +33,7 @@ type Prediction struct {
 	Settle string
 }
 
-// AtLeast tells whether a Calico version such as "v3.32.1" is major.minor or
+// AtLeast reports whether a Calico version such as "v3.32.1" is major.minor or
 // newer. An unknown version is not.
 func AtLeast(version string, major, minor int) bool {
 	a, b, ok := parseVersion(version)

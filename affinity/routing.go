@@ -3,6 +3,7 @@ package affinity
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 
@@ -16,14 +17,9 @@ type Routing struct {
 	s     *blocks.Snapshot
 	nodes map[string]*blocks.Node
 
-	claimsOnce sync.Once
-	claims     claims
-
-	sessionsOnce [2]sync.Once
-	sessions     [2]*sessions
-
-	vtepsOnce sync.Once
-	vteps     [2]bool
+	// affinities are by CIDR: what BIRD makes its blackholes and its announcements from.
+	affinities func() *byPrefix[*blocks.Affinity]
+	sessions   map[blocks.Family]func() *sessions
 }
 
 // NewRouting indexes a snapshot's nodes, peers and filters.
@@ -31,6 +27,17 @@ func NewRouting(s *blocks.Snapshot) *Routing {
 	r := &Routing{s: s, nodes: make(map[string]*blocks.Node, len(s.Nodes))}
 	for i := range s.Nodes {
 		r.nodes[s.Nodes[i].Name] = &s.Nodes[i]
+	}
+	r.affinities = sync.OnceValue(func() *byPrefix[*blocks.Affinity] {
+		all := &byPrefix[*blocks.Affinity]{}
+		for i := range s.Affinities {
+			all.add(s.Affinities[i].CIDR, &s.Affinities[i])
+		}
+		return all
+	})
+	r.sessions = map[blocks.Family]func() *sessions{
+		blocks.IPv4: sync.OnceValue(func() *sessions { return newSessions(r, blocks.IPv4) }),
+		blocks.IPv6: sync.OnceValue(func() *sessions { return newSessions(r, blocks.IPv6) }),
 	}
 	return r
 }
@@ -142,7 +149,17 @@ func (r *Routing) nodeFault(name string) (blocks.Gap, bool) {
 	return blocks.Gap{}, false
 }
 
-// wireguard tells whether both nodes have an address of a WireGuard device and
+// notWhole is the prediction where one of some nodes could not be read as a whole.
+func (r *Routing) notWhole(names ...string) (Prediction, bool) {
+	for _, name := range names {
+		if g, bad := r.nodeFault(name); bad {
+			return unknown("what node "+name+" records", "node %s could not be read whole: %s", name, g), true
+		}
+	}
+	return Prediction{}, false
+}
+
+// wireguard reports whether both nodes have an address of a WireGuard device and
 // the allocation is of the using node, so that WireGuard would carry it.
 func (r *Routing) wireguard(b Borrowed) bool {
 	f := blocks.FamilyOf(b.Addr)
@@ -150,13 +167,7 @@ func (r *Routing) wireguard(b Borrowed) bool {
 }
 
 func hasWireguard(n *blocks.Node, f blocks.Family) bool {
-	if n == nil {
-		return false
-	}
-	for _, t := range n.Tunnels {
-		if (t.Type == blocks.TypeWireguard || t.Type == blocks.TypeWireguardV6) && blocks.FamilyOf(t.Addr) == f {
-			return true
-		}
-	}
-	return false
+	return n != nil && slices.ContainsFunc(n.Tunnels, func(t blocks.Tunnel) bool {
+		return (t.Type == blocks.TypeWireguard || t.Type == blocks.TypeWireguardV6) && blocks.FamilyOf(t.Addr) == f
+	})
 }

@@ -80,7 +80,7 @@ func (r *rules) judge(names []string, a netip.Addr, export, learned bool) outcom
 	return o
 }
 
-// matches tells whether a rule means the route to one address (confd
+// matches reports whether a rule means the route to one address (confd
 // pkg/resource/template/template_funcs.go, filterStatement). Where that cannot be
 // said it says why.
 func matches(rule blocks.BGPFilterRule, a netip.Addr, learned bool) (answer, string) {

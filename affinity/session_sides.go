@@ -97,7 +97,7 @@ func (ss *sessions) routersOf(x *speaker) []routerSides {
 	return out
 }
 
-// meshes tells whether two nodes have a session of the node-to-node mesh, from
+// meshes reports whether two nodes have a session of the node-to-node mesh, from
 // which route reflectors keep away. Between nodes of different AS numbers it
 // comes up on a common subnet only: the template sets no "multihop", without
 // which BIRD wants an outside neighbour to be directly connected.
@@ -111,7 +111,7 @@ func (ss *sessions) meshes(x, y *speaker) answer {
 	return sameSubnet(x.Node, y.Node, ss.family)
 }
 
-// hasSession tells whether a node has any session.
+// hasSession reports whether a node has any session.
 func (ss *sessions) hasSession(x *speaker) bool {
 	if !ss.speaks(x) {
 		return false

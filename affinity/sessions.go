@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/projectcalico/calico/libcalico-go/lib/selector"
@@ -22,10 +23,12 @@ import (
 type sessions struct {
 	r      *Routing
 	family blocks.Family
-	// recorded tells whether any node records an address of the family. Where none
+	// recorded reports whether any node records an address of the family. Where none
 	// does, all are taken to have one.
 	recorded bool
-	// mixed tells whether nodes have different AS numbers.
+	// vteps reports whether any node has a VXLAN tunnel address of the family.
+	vteps bool
+	// mixed reports whether nodes have different AS numbers.
 	mixed bool
 	// meshed is how many nodes take part in the node-to-node mesh.
 	meshed   int
@@ -68,12 +71,6 @@ type routerSides struct {
 	sides  []side
 }
 
-func (r *Routing) sessionsOf(f blocks.Family) *sessions {
-	i := index(f)
-	r.sessionsOnce[i].Do(func() { r.sessions[i] = newSessions(r, f) })
-	return r.sessions[i]
-}
-
 func newSessions(r *Routing, f blocks.Family) *sessions {
 	ss := &sessions{r: r, family: f, speakers: make(map[string]*speaker, len(r.s.Nodes)), rules: newRules(r.s)}
 	all := make([]*speaker, len(r.s.Nodes))
@@ -82,6 +79,7 @@ func newSessions(r *Routing, f blocks.Family) *sessions {
 		sp := &speaker{Node: n, as: cmp.Or(n.ASNumber, r.s.BGP.ASNumber)}
 		all[i], ss.speakers[n.Name] = sp, sp
 		ss.recorded = ss.recorded || addressOf(n, f).IsValid()
+		ss.vteps = ss.vteps || hasVTEP(n, f)
 		ss.mixed = ss.mixed || sp.as != all[0].as
 	}
 	ss.findPeerings()
@@ -131,54 +129,38 @@ func (ss *sessions) matchPeerings(all []*speaker) {
 			at[a.Addr()] = append(at[a.Addr()], sp)
 		}
 	}
-	known := map[string]bits{}
-	selected := func(text string) bits {
-		if of, ok := known[text]; ok {
-			return of
-		}
-		of := newBits(len(all))
-		if sel, err := selector.Parse(text); err == nil {
-			for i, sp := range all {
-				if sel.Evaluate(sp.Labels) {
-					of.set(i)
-				}
+	known := map[string][]*speaker{}
+	selected := func(text string) []*speaker {
+		of, ok := known[text]
+		if !ok {
+			if sel, err := selector.Parse(text); err == nil {
+				of = slices.DeleteFunc(slices.Clone(all), func(sp *speaker) bool { return !sel.Evaluate(sp.Labels) })
 			}
+			known[text] = of
 		}
-		known[text] = of
 		return of
 	}
 	for _, p := range ss.peerings {
-		switch {
-		case p.NodeSelector != "":
-			of := selected(p.NodeSelector)
-			for i, sp := range all {
-				if of.has(i) {
-					sp.local.set(p.index)
-				}
-			}
-		case p.Node != "":
+		local := all
+		if p.NodeSelector != "" {
+			local = selected(p.NodeSelector)
+		} else if p.Node != "" {
+			local = nil
 			if sp := ss.speakers[p.Node]; sp != nil {
-				sp.local.set(p.index)
-			}
-		default:
-			for _, sp := range all {
-				sp.local.set(p.index)
+				local = []*speaker{sp}
 			}
 		}
+		remote := at[p.router]
 		if p.PeerSelector != "" {
-			of := selected(p.PeerSelector)
-			for i, sp := range all {
-				if of.has(i) {
-					sp.remote.set(p.index)
-				}
-			}
-			continue
-		}
-		for _, sp := range at[p.router] {
-			sp.remote.set(p.index)
-		}
-		if len(at[p.router]) > 0 {
+			remote = selected(p.PeerSelector)
+		} else if len(remote) > 0 {
 			p.router = netip.Addr{}
+		}
+		for _, sp := range local {
+			sp.local.set(p.index)
+		}
+		for _, sp := range remote {
+			sp.remote.set(p.index)
 		}
 	}
 }
@@ -211,7 +193,7 @@ func (ss *sessions) findGroups(all []*speaker) {
 	}
 }
 
-// speaks tells whether a node speaks BGP in the family at all: without an
+// speaks reports whether a node speaks BGP in the family at all: without an
 // address confd configures no session.
 func (ss *sessions) speaks(sp *speaker) bool {
 	return !ss.recorded || addressOf(sp.Node, ss.family).IsValid()

@@ -123,7 +123,7 @@ func (s *search) transits(do func(*speaker)) {
 	}
 }
 
-// hasOutside tells whether a node has a session with a router of another AS.
+// hasOutside reports whether a node has a session with a router of another AS.
 func (s *search) hasOutside(x *speaker) bool {
 	for _, to := range x.group.routers {
 		for _, mine := range to.sides {

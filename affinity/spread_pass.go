@@ -80,7 +80,7 @@ func (s *search) export(r *route, mine side, to string, final bool) *route {
 	return next
 }
 
-// announces tells whether a node announces the route to the address where no
+// announces reports whether a node announces the route to the address where no
 // BGPFilter decides (confd's bird_ipam template, calico_export_to_bgp_peers), and
 // if not, why.
 func (s *search) announces(r *route, internal bool) (bool, string) {

@@ -9,11 +9,11 @@ import (
 // Stale is what an affinity that does not own its block does to the traffic of
 // those who do.
 type Stale struct {
-	// Drops tells whether the affinity's node drops traffic to the whole block.
+	// Drops reports whether the affinity's node drops traffic to the whole block.
 	// Where it is not known who programs the pool's routes, it is true, because it
 	// is so in every version that may still be running.
 	Drops bool
-	// Attracts tells whether its node announces the block as well, so that traffic
+	// Attracts reports whether its node announces the block as well, so that traffic
 	// of other nodes and routers may go there.
 	Attracts bool
 	// Text says so, in a clause without a full stop.
@@ -73,7 +73,7 @@ func (r *Routing) Stale(a *blocks.Affinity, b *blocks.Block, p *blocks.Pool) Sta
 	return s
 }
 
-// announcesBlock tells whether the affinity's node announces the block to BGP
+// announcesBlock reports whether the affinity's node announces the block to BGP
 // peers, if it has any.
 func (r *Routing) announcesBlock(a *blocks.Affinity, p *blocks.Pool) bool {
 	if p != nil && p.DisableBGPExport {
@@ -86,7 +86,7 @@ func (r *Routing) announcesBlock(a *blocks.Affinity, p *blocks.Pool) bool {
 	if _, missing := r.unread(blocks.BGPConfigs, blocks.BGPPeers, blocks.Nodes); missing {
 		return true
 	}
-	ss := r.sessionsOf(blocks.FamilyOf(a.CIDR.Addr()))
+	ss := r.sessions[blocks.FamilyOf(a.CIDR.Addr())]()
 	sp := ss.speakers[a.Owner.Node()]
 	return sp == nil || ss.hasSession(sp) || len(r.s.Unreadable(blocks.BGPPeers)) > 0
 }

@@ -1,7 +1,6 @@
 package affinity
 
 import (
-	"net/netip"
 	"slices"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -30,7 +29,7 @@ const maxPairs = 1_000
 // and each stands for all of them.
 func (r *Routing) Pool(p *blocks.Pool, nodes []*blocks.Node) Outlook {
 	o := Outlook{Whole: true}
-	ss := r.sessionsOf(p.Family())
+	ss := r.sessions[p.Family()]()
 	var order []likeness
 	alike := map[likeness][]*blocks.Node{}
 	subnets := crossSubnets(p, nodes)
@@ -73,7 +72,7 @@ type likeness struct {
 	wireguard, known bool
 }
 
-func (r *Routing) likeness(ss *sessions, p *blocks.Pool, n *blocks.Node, cross *subnets) likeness {
+func (r *Routing) likeness(ss *sessions, p *blocks.Pool, n *blocks.Node, cross *byPrefix[*blocks.Node]) likeness {
 	f := p.Family()
 	k := likeness{address: addressOf(n, f).IsValid(), wireguard: hasWireguard(n, f), known: ss.speakers[n.Name] != nil}
 	if _, bad := r.nodeFault(n.Name); bad {
@@ -87,48 +86,27 @@ func (r *Routing) likeness(ss *sessions, p *blocks.Pool, n *blocks.Node, cross *
 	}
 	k.vtep = hasVTEP(n, f)
 	if a := addressOf(n, f); cross != nil && a.IsValid() {
-		k.subnet, k.within = a.Masked(), cross.around(a.Addr())
+		// Subnets lie in each other or apart, so that the smallest around it tells all.
+		k.subnet, k.within = a.Masked(), cross.around(a.Addr())[0]
 	}
 	return k
-}
-
-// subnets are those that nodes record.
-type subnets struct {
-	all     map[netip.Prefix]bool
-	lengths []int // the longest first
 }
 
 // crossSubnets returns the nodes' subnets if the fate of an address may depend on
 // them: in a pool that uses VXLAN across subnets only, and with a node that has no
 // VXLAN tunnel address. Else it returns nil.
-func crossSubnets(p *blocks.Pool, nodes []*blocks.Node) *subnets {
+func crossSubnets(p *blocks.Pool, nodes []*blocks.Node) *byPrefix[*blocks.Node] {
 	f := p.Family()
 	if p.VXLAN != blocks.EncapCrossSubnet || !slices.ContainsFunc(nodes, func(n *blocks.Node) bool { return !hasVTEP(n, f) }) {
 		return nil
 	}
-	s := &subnets{all: map[netip.Prefix]bool{}}
+	s := &byPrefix[*blocks.Node]{}
 	for _, n := range nodes {
-		if a := addressOf(n, f); a.IsValid() && !s.all[a.Masked()] {
-			s.all[a.Masked()] = true
-			if !slices.Contains(s.lengths, a.Bits()) {
-				s.lengths = append(s.lengths, a.Bits())
-			}
+		if a := addressOf(n, f); a.IsValid() {
+			s.add(a.Masked(), n)
 		}
 	}
-	slices.Sort(s.lengths)
-	slices.Reverse(s.lengths)
 	return s
-}
-
-// around returns the smallest of the subnets that contains an address. Subnets lie in
-// each other or apart, so that it tells all of them that do.
-func (s *subnets) around(a netip.Addr) netip.Prefix {
-	for _, bits := range s.lengths {
-		if p, err := a.Prefix(bits); err == nil && s.all[p] {
-			return p
-		}
-	}
-	return netip.Prefix{}
 }
 
 func (o *Outlook) count(p Prediction, pairs int) {

@@ -1,0 +1,71 @@
+package affinity
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// byPrefix holds values by prefix, to be found by an address within.
+type byPrefix[V any] struct {
+	values  map[netip.Prefix][]V
+	lengths []int // the longest first
+}
+
+func (b *byPrefix[V]) add(p netip.Prefix, v V) {
+	if b.values == nil {
+		b.values = map[netip.Prefix][]V{}
+	}
+	b.values[p] = append(b.values[p], v)
+	i, known := slices.BinarySearchFunc(b.lengths, p.Bits(), func(have, bits int) int { return bits - have })
+	if !known {
+		b.lengths = slices.Insert(b.lengths, i, p.Bits())
+	}
+}
+
+// around returns the prefixes that contain an address, the longest first.
+func (b *byPrefix[V]) around(a netip.Addr) []netip.Prefix {
+	var out []netip.Prefix
+	for _, bits := range b.lengths {
+		if p, err := a.Prefix(bits); err == nil && b.values[p] != nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// keepers returns the nodes that have a confirmed affinity to a CIDR around an
+// address. BIRD announces that CIDR for them and nothing within it (confd's
+// bird_aggr template).
+func (r *Routing) keepers(a netip.Addr) map[string]netip.Prefix {
+	out := map[string]netip.Prefix{}
+	for _, p := range r.affinities().around(a) {
+		if p.IsSingleIP() {
+			continue
+		}
+		for _, aff := range r.affinities().values[p] {
+			if aff.Effective() == blocks.Confirmed && aff.Owner.Node() != "" {
+				out[aff.Owner.Node()] = p
+			}
+		}
+	}
+	return out
+}
+
+// unclaimed reports whether a node has no affinity to a block that BIRD would make
+// a blackhole from, as far as affinities were read. Without any affinity they
+// were left out of what was read.
+func (r *Routing) unclaimed(node string, cidr netip.Prefix) bool {
+	if _, missing := r.s.Missing(blocks.Affinities); missing || len(r.s.Affinities) == 0 {
+		return false
+	}
+	for _, g := range r.s.Unreadable(blocks.Affinities) {
+		if !g.Prefix.IsValid() || g.Prefix == cidr {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(r.affinities().values[cidr], func(a *blocks.Affinity) bool {
+		return a.Owner.Node() == node && a.Effective() != blocks.Pending
+	})
+}
