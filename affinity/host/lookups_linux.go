@@ -13,24 +13,22 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// lookup asks the kernel where packets to an address go: ones without a mark that
-// the node itself sends from no address in particular. An answer without a result
-// means nothing.
+// lookup asks the kernel where packets to an address go that the node itself sends,
+// without a mark and from no address in particular. An answer without a result means
+// nothing.
 func (s *scan) lookup(a netip.Addr, table *covers, t *texts) (blocks.HostLookup, error) {
 	answers, err := s.kernel.RouteGetWithOptions(a.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	if err != nil {
 		return table.refused(a, err)
 	}
-	if len(answers) == 0 {
-		return blocks.HostLookup{}, nil
-	}
-	r, ok := t.route(&answers[0])
-	if !ok {
-		return blocks.HostLookup{}, nil
-	}
-	l := blocks.HostLookup{Result: r.Type, Gateway: r.Gateway, Dev: r.Dev, Table: r.Table}
-	if answers[0].Flags&unix.RTM_F_CLONED == 0 { // else the kernel is too old to name the route that matched
-		l.Match = r.Dst
+	var l blocks.HostLookup
+	if len(answers) > 0 {
+		if r, ok := t.route(&answers[0]); ok {
+			l = blocks.HostLookup{Result: r.Type, Gateway: r.Gateway, Dev: r.Dev, Table: r.Table}
+			if answers[0].Flags&unix.RTM_F_CLONED == 0 { // else the kernel is too old to name the route that matched
+				l.Match = r.Dst
+			}
+		}
 	}
 	return l, nil
 }
@@ -42,25 +40,25 @@ func (s *scan) lookup(a netip.Addr, table *covers, t *texts) (blocks.HostLookup,
 // refuses with EINVAL for other reasons, too, such as a source address that may not
 // be one; so that a blackhole is believed only where the listed routes have one.
 func (c *covers) refused(a netip.Addr, err error) (blocks.HostLookup, error) {
-	var l blocks.HostLookup
-	switch {
-	case errors.Is(err, unix.EINVAL):
-		l.Result = blocks.RouteBlackhole
-	case errors.Is(err, unix.EHOSTUNREACH):
-		l.Result = blocks.RouteUnreachable
-	case errors.Is(err, unix.EACCES):
-		l.Result = blocks.RouteProhibit
-	case errors.Is(err, unix.ENETUNREACH):
-		return blocks.HostLookup{Result: blocks.RouteNone}, nil
-	default:
-		return l, fmt.Errorf("looking up %s: %w", a, err)
+	for refusal, result := range refusals {
+		if !errors.Is(err, refusal) {
+			continue
+		}
+		if result == blocks.RouteNone {
+			return blocks.HostLookup{Result: result}, nil
+		}
+		match, table, listed := c.refusal(a, result)
+		if result == blocks.RouteBlackhole && !listed {
+			return blocks.HostLookup{}, nil
+		}
+		return blocks.HostLookup{Result: result, Match: match, Table: table}, nil
 	}
-	var listed bool
-	l.Match, l.Table, listed = c.refusal(a, l.Result)
-	if l.Result == blocks.RouteBlackhole && !listed {
-		return blocks.HostLookup{}, nil
-	}
-	return l, nil
+	return blocks.HostLookup{}, fmt.Errorf("looking up %s: %w", a, err)
+}
+
+var refusals = map[unix.Errno]string{
+	unix.EINVAL: blocks.RouteBlackhole, unix.EHOSTUNREACH: blocks.RouteUnreachable,
+	unix.EACCES: blocks.RouteProhibit, unix.ENETUNREACH: blocks.RouteNone,
 }
 
 // lookups are the kernel's answers for the addresses within the routes that drop or

@@ -23,31 +23,19 @@ var protocolNames = map[uint8]string{
 	189: "rip", 192: "eigrp",
 }
 
-const (
-	tableDefault = 253
-	tableMain    = 254
-	tableLocal   = 255
-)
+const tableLocal = 255
+
+var tableNames = map[uint32]string{253: "default", 254: "main", tableLocal: "local"}
 
 func typeName(t uint8) string { return name(typeNames, t) }
 
 func protocolName(p uint8) string { return name(protocolNames, p) }
 
-func name(names map[uint8]string, n uint8) string {
+func tableName(t uint32) string { return name(tableNames, t) }
+
+func name[N uint8 | uint32](names map[N]string, n N) string {
 	if s, ok := names[n]; ok {
 		return s
 	}
-	return strconv.Itoa(int(n))
-}
-
-func tableName(t uint32) string {
-	switch t {
-	case tableDefault:
-		return "default"
-	case tableMain:
-		return "main"
-	case tableLocal:
-		return "local"
-	}
-	return strconv.FormatUint(uint64(t), 10)
+	return strconv.FormatUint(uint64(n), 10)
 }
