@@ -63,11 +63,10 @@ func completeFormats[T any](formats view.Formats[T], toComplete string) ([]cobra
 	return out, directive
 }
 
-// completeSeverity completes a value of --fail-on.
-func completeSeverity(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	out := []cobra.Completion{failNever}
+// severityNames lists the severities, falling.
+func severityNames() (out []string) {
 	for _, s := range state.Severities {
 		out = append(out, s.String())
 	}
-	return out, cobra.ShellCompDirectiveNoFileComp
+	return out
 }

@@ -71,11 +71,10 @@ program.`,
 	}
 	fs := c.Flags()
 	addOutputFlags(c, &d.output, view.DiffFormats(), "the severities ")
-	fs.StringVar(&d.failOn, "fail-on", failNever, "exit with 1 if a finding at or above this `SEVERITY` is new: critical|error|warning|info|never")
+	addFailOn(c, &d.failOn, "a finding at or above this `SEVERITY` is new")
 	fs.StringSliceVar(&d.checks, "check", nil, "compare only the check, or group of checks, of this `ID`, such as ip/borrowed or pool; repeatable, or joined by commas")
 	fs.DurationVar(&d.grace, "grace", state.DefaultGrace, "how long a state must have held before it counts as lasting; of no effect on reports")
 	_ = c.RegisterFlagCompletionFunc("check", completeChecks)
-	_ = c.RegisterFlagCompletionFunc("fail-on", completeSeverity)
 	_ = c.RegisterFlagCompletionFunc("grace", cobra.NoFileCompletions)
 	c.RunE = run(func(c *cobra.Command, args []string) error {
 		r, err := d.complete(args)
@@ -94,17 +93,13 @@ func (d *diffCommand) complete(args []string) (*diffRun, error) {
 	if args[0] == "-" && args[1] == "-" {
 		return nil, usagef("OLD and NEW are both standard input")
 	}
-	if d.failOn != failNever {
-		severity, err := state.ParseSeverity(d.failOn)
-		if err != nil {
-			return nil, usagef("reading --fail-on: %w", err)
-		}
-		r.failOn = severity
+	var err error
+	if r.failOn, err = parseFailOn(d.failOn); err != nil {
+		return nil, err
 	}
 	if d.grace < 0 {
 		return nil, usagef("--grace %s is negative", d.grace)
 	}
-	var err error
 	if r.checks, err = checks.All.Select(d.checks); err != nil {
 		return nil, usageError(err)
 	}

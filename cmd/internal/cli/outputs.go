@@ -29,11 +29,11 @@ type outputFlags struct {
 	color  string
 }
 
-// addOutputFlags adds the flags to a command. colored says what is coloured.
-func addOutputFlags[T any](c *cobra.Command, f *outputFlags, formats view.Formats[T], colored string) {
+// addOutputFlags adds the flags to a command. coloured says what is coloured.
+func addOutputFlags[T any](c *cobra.Command, f *outputFlags, formats view.Formats[T], coloured string) {
 	fs := c.Flags()
 	fs.StringArrayVarP(&f.values, "output", "o", []string{"table"}, "`FORMAT` or FORMAT=FILE, repeatable with files: "+strings.Join(formats.Names(), ", "))
-	fs.StringVar(&f.color, "color", colorAuto, "colour "+colored+"`WHEN`: auto|always|never; auto honours NO_COLOR and TERM=dumb")
+	fs.StringVar(&f.color, "color", colorAuto, "colour "+coloured+"`WHEN`: auto|always|never; auto honours NO_COLOR and TERM=dumb")
 	_ = c.RegisterFlagCompletionFunc("output", func(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return completeFormats(formats, toComplete)
 	})

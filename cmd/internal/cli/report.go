@@ -16,9 +16,6 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// failNever is the value of --fail-on that lets no finding fail the run.
-const failNever = "never"
-
 // reportCommand is the report command with its flags.
 type reportCommand struct {
 	streams genericiooptions.IOStreams
@@ -105,7 +102,7 @@ hold, the first of 5, 2, 3, 1 counts.`,
 	r.hosts.addFlags(c)
 	fs := c.Flags()
 	addOutputFlags(c, &r.output, reportFormats, "the severities ")
-	fs.StringVar(&r.failOn, "fail-on", failNever, "exit with 1 if there is a finding at or above this `SEVERITY`: critical|error|warning|info|never")
+	addFailOn(c, &r.failOn, "there is a finding at or above this `SEVERITY`")
 	fs.StringSliceVar(&r.checks, "check", nil, "run only the check, or group of checks, of this `ID`, such as ip/borrowed or pool; repeatable, or joined by commas")
 	fs.StringSliceVar(&r.pools, "pool", nil, "show only what concerns the pool of this `NAME`; repeatable, or joined by commas")
 	fs.StringSliceVar(&r.nodes, "node", nil, "show only what concerns the node of this `NAME`; repeatable, or joined by commas")
@@ -116,7 +113,6 @@ hold, the first of 5, 2, 3, 1 counts.`,
 	fs.BoolVar(&r.noHeaders, "no-headers", false, "leave out the heading of custom-columns")
 
 	_ = c.RegisterFlagCompletionFunc("check", completeChecks)
-	_ = c.RegisterFlagCompletionFunc("fail-on", completeSeverity)
 	for _, flag := range []string{"pool", "node", "grace", "at"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
@@ -134,18 +130,14 @@ hold, the first of 5, 2, 3, 1 counts.`,
 // usage, found before anything is read.
 func (r *reportCommand) complete() (*auditRun, error) {
 	a := &auditRun{progress: view.NewProgressLine(nil)}
-	if r.failOn != failNever {
-		sev, err := state.ParseSeverity(r.failOn)
-		if err != nil {
-			return nil, usagef("reading --fail-on: %w", err)
-		}
-		a.failOn = sev
+	var err error
+	if a.failOn, err = parseFailOn(r.failOn); err != nil {
+		return nil, err
 	}
 	r.severity = a.failOn
 	if r.grace < 0 {
 		return nil, usagef("--grace %s is negative", r.grace)
 	}
-	var err error
 	if a.checks, err = checks.All.Select(r.checks); err != nil {
 		return nil, usageError(err)
 	}

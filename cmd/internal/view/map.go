@@ -102,8 +102,6 @@ type MapOwner struct {
 	Owner string
 	// Blocks counts the blocks, Empty those of them without an address in use.
 	Blocks, Empty int
-	// InUse counts the addresses in use in them, Lent those that other nodes use.
-	InUse, Lent int
 	// DeadNode is true if the owner is no node.
 	DeadNode bool
 }

@@ -242,8 +242,7 @@ func (m *PoolMap) addOwners(r *audit.Report, members []int) map[string]int {
 			at[b.Owner], m.Owners = j, append(m.Owners, MapOwner{Owner: b.Owner})
 		}
 		o := &m.Owners[j]
-		o.Blocks, o.InUse, o.Lent = o.Blocks+1, o.InUse+b.InUse, o.Lent+b.Lent
-		o.DeadNode = o.DeadNode || b.Is(audit.BlockDeadNode)
+		o.Blocks, o.DeadNode = o.Blocks+1, o.DeadNode || b.Is(audit.BlockDeadNode)
 		if b.InUse == 0 {
 			o.Empty++
 		}

@@ -79,41 +79,30 @@ func (c *drawnCell) mark() string {
 	return ""
 }
 
-// legend remembers what was drawn, to explain that and no more.
-type legend struct {
-	*glyphs
-	seen map[string]bool
-}
-
-func (p *printer) newLegend() *legend {
-	if p.ASCII {
-		return &legend{&asciiGlyphs, map[string]bool{}}
-	}
-	return &legend{&drawnGlyphs, map[string]bool{}}
-}
-
-// draw returns a character and remembers it.
-func (l *legend) draw(s string) string {
-	l.seen[s] = true
+// draw returns a character of the map, and remembers that it has to be explained.
+func (p *printer) draw(s string) string {
+	p.drawn[s] = true
 	return s
 }
 
-func (p *printer) legend(l *legend) {
+// legend explains what was drawn, and no more.
+func (p *printer) legend() {
 	var shown []string
+	g, drawn := p.glyphs, p.drawn
 	add := func(is bool, sign, text string) {
 		if is {
 			shown = append(shown, sign+" "+text)
 		}
 	}
-	add(l.seen[l.fill[7]], l.fill[7], "full")
-	add(slices.ContainsFunc(l.fill[:7], func(f string) bool { return l.seen[f] }), l.fill[0]+"-"+l.fill[6], "in use, in eighths")
-	add(l.seen[l.empty], l.empty, "claimed, but empty")
-	add(l.seen[l.free], l.free, "free to claim")
-	add(l.seen[l.reserved], l.reserved, "reserved")
-	add(l.seen[l.bad], l.bad, "broken: corrupt, overlapping, or marked deleted")
-	add(l.seen[l.gap], l.gap, "slots left out")
+	add(drawn[g.fill[7]], g.fill[7], "full")
+	add(slices.ContainsFunc(g.fill[:7], func(f string) bool { return drawn[f] }), g.fill[0]+"-"+g.fill[6], "in use, in eighths")
+	add(drawn[g.empty], g.empty, "claimed, but empty")
+	add(drawn[g.free], g.free, "free to claim")
+	add(drawn[g.reserved], g.reserved, "reserved")
+	add(drawn[g.bad], g.bad, "broken: corrupt, overlapping, or marked deleted")
+	add(drawn[g.gap], g.gap, "slots left out")
 	for _, m := range marks {
-		add(l.seen[m.sign], m.sign, m.text)
+		add(drawn[m.sign], m.sign, m.text)
 	}
 	p.flow(spans(shown...)...)
 }
@@ -131,11 +120,10 @@ func (p *printer) mapAlone(r *audit.Report) {
 
 // drawMap draws the map of a report. It draws nothing if there is nothing to draw.
 func (p *printer) drawMap(r *audit.Report, size mapSize) {
-	l := p.newLegend()
 	pools, more := worstPools(NewBlockMap(r, nil).Pools, size.pools)
 	for i := range pools {
 		p.blank()
-		p.poolMap(&pools[i], size, l)
+		p.poolMap(&pools[i], size)
 	}
 	if len(pools) == 0 {
 		return
@@ -143,7 +131,7 @@ func (p *printer) drawMap(r *audit.Report, size mapSize) {
 	if len(pools) > 1 {
 		p.blank()
 	}
-	p.legend(l)
+	p.legend()
 	if more > 0 {
 		p.wrap("", 0, Plural(more, "more pool has blocks", "more pools have blocks")+": -o map draws all.")
 	}
@@ -178,11 +166,11 @@ func worstPools(pools []PoolMap, limit int) (picked []PoolMap, more int) {
 	return picked, more
 }
 
-func (p *printer) poolMap(m *PoolMap, size mapSize, l *legend) {
+func (p *printer) poolMap(m *PoolMap, size mapSize) {
 	lettered := len(m.Owners) <= size.letters
 	layout := m.fit(p.Width, size.rows, lettered)
 	p.wrap("", 2, m.title(layout))
-	p.mapRows(m, layout, lettered, l)
+	p.mapRows(m, layout)
 	p.mapOwners(m, lettered)
 }
 
@@ -212,7 +200,7 @@ func (m *PoolMap) title(l mapLayout) string {
 
 // mapRows draws the cells. Where each owner has a letter it stands after the
 // glyph. A cell has the colour of the worst finding about it.
-func (p *printer) mapRows(m *PoolMap, l mapLayout, lettered bool, lg *legend) {
+func (p *printer) mapRows(m *PoolMap, l mapLayout) {
 	if len(m.Cells) == 0 {
 		p.say("  no block is claimed")
 		return
@@ -222,22 +210,22 @@ func (p *printer) mapRows(m *PoolMap, l mapLayout, lettered bool, lg *legend) {
 		row := &l.rows[i]
 		spans := []span{{text: "  " + pad(row.label, label, false) + " "}}
 		if row.left != "" {
-			spans = append(spans, span{text: " " + lg.gap + " " + row.left})
+			spans = append(spans, span{text: " " + p.glyphs.gap + " " + row.left})
 		}
 		for j := range row.cells {
 			c := &row.cells[j]
 			switch {
 			case m.Sparse && !c.Gap.IsZero():
-				spans = append(spans, span{text: lg.draw(lg.gap)})
-			case m.Sparse || lettered || j == 0:
+				spans = append(spans, span{text: p.draw(p.glyphs.gap)})
+			case m.Sparse || l.lettered || j == 0:
 				spans = append(spans, span{text: " "})
 			}
-			text := lg.draw(lg.glyph(c))
-			if lettered {
+			text := p.draw(p.glyphs.glyph(c))
+			if l.lettered {
 				text += letter(c.Owner)
 			}
 			if l.marked {
-				text += pad(lg.draw(c.mark()), 1, false)
+				text += pad(p.draw(c.mark()), 1, false)
 			}
 			spans = append(spans, span{text, styleOf(c.Severity)})
 		}

@@ -12,8 +12,9 @@ type mapLayout struct {
 	// columns is the number of cells to a row, a power of two, and span that of the
 	// places to a cell, one as well.
 	columns, span int
-	// marked is true if cells have room for a mark.
-	marked bool
+	// lettered is true if a cell has the letter of its owner, marked if cells have room
+	// for a mark.
+	lettered, marked bool
 }
 
 // mapRow is a row of cells or, where nothing stands out, what was left out.
@@ -39,6 +40,7 @@ func (m *PoolMap) fit(width, maxRows int, lettered bool) mapLayout {
 			continue
 		}
 		l := m.layout(columns, maxRows)
+		l.lettered = lettered
 		cell := 1 // the glyph
 		if lettered {
 			cell += 2 // the letter, and a blank or the sign of a gap

@@ -68,21 +68,20 @@ func AfterPlan(r *audit.Report, plan *repair.Plan) *audit.Report {
 // rows.
 func (p *printer) planMaps(plan *repair.Plan) {
 	maps := PlanMaps(p.Report, plan)
-	l := p.newLegend()
 	for _, m := range maps[:min(len(maps), mapOfPlan.pools)] {
 		layout := m.Before.fit(p.Width, mapOfPlan.rows, false)
 		p.blank()
 		p.wrap("", 2, m.Before.title(layout))
 		p.say("before")
-		p.mapRows(m.Before, layout, false, l)
+		p.mapRows(m.Before, layout)
 		p.say("after")
 		if len(m.After.Cells) > 0 {
 			layout.rows = m.After.rows(layout.columns, layout.span)
 		}
-		p.mapRows(m.After, layout, false, l)
+		p.mapRows(m.After, layout)
 	}
 	if len(maps) > 0 {
-		p.legend(l)
+		p.legend()
 	}
 	if more := len(maps) - mapOfPlan.pools; more > 0 {
 		p.wrap("", 0, Plural(more, "more pool is changed.", "more pools are changed."))

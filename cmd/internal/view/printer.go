@@ -15,6 +15,9 @@ type printer struct {
 	Options
 	wide bool // write everything out
 	buf  bytes.Buffer
+
+	glyphs *glyphs         // of maps
+	drawn  map[string]bool // those that were drawn
 }
 
 func newPrinter(o Options, wide bool) *printer {
@@ -22,7 +25,11 @@ func newPrinter(o Options, wide bool) *printer {
 		o.Width = PipeWidth
 	}
 	o.Width = max(o.Width, 40)
-	return &printer{Options: o.Defaults(), wide: wide}
+	p := &printer{Options: o.Defaults(), wide: wide, glyphs: &drawnGlyphs, drawn: map[string]bool{}}
+	if o.ASCII {
+		p.glyphs = &asciiGlyphs
+	}
+	return p
 }
 
 // forPeople makes a format's Write of what prints a value; wide has it print all.
