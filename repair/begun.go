@@ -62,9 +62,7 @@ func toWrite(do func(context.Context) error, format string, args ...any) move {
 	return move{do: do, what: fmt.Sprintf(format, args...)}
 }
 
-func nothing(s Status, format string, args ...any) move {
-	return move{status: s, what: fmt.Sprintf(format, args...)}
-}
+func nothing(s Status, why string) move { return move{status: s, what: why} }
 
 func cannot(code SkipCode, format string, args ...any) move {
 	return move{status: Skipped, code: code, what: fmt.Sprintf(format, args...)}

@@ -66,7 +66,7 @@ func (b *begun) finish(ctx context.Context) (Outcome, bool) {
 		if r := b.closed(); r.code != "" {
 			return b.held(SkipCode(r.code), r.why).outcome(), true
 		}
-		err, unread, stopped := b.send(ctx, m)
+		stopped, unread, err := b.send(ctx, m)
 		switch {
 		case stopped != nil:
 			return *stopped, true
@@ -93,18 +93,18 @@ func (b *begun) finish(ctx context.Context) (Outcome, bool) {
 // send carries a write out: it is in the journal before, is finished whatever becomes of
 // ctx, and the step's objects are read again after it. stopped is the outcome if nothing
 // was sent.
-func (b *begun) send(ctx context.Context, m move) (err, unread error, stopped *Outcome) {
+func (b *begun) send(ctx context.Context, m move) (stopped *Outcome, unread, err error) {
 	if ctx.Err() != nil {
 		o := interrupted()
-		return nil, nil, &o
+		return &o, nil, nil
 	}
 	if err := b.journal.Start(b.step.ID); err != nil {
 		b.stop(SkipJournal, err.Error())
 		o := skip(SkipJournal, "nothing was written: %v", err)
-		return nil, nil, &o
+		return &o, nil, nil
 	}
 	hand, cancel := inHand(ctx)
 	defer cancel()
 	err = m.do(hand)
-	return err, b.refreshAll(hand, b.refs), nil
+	return nil, b.refreshAll(hand, b.refs), err
 }

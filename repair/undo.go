@@ -104,7 +104,7 @@ func (b *begun) lookAgain(ctx context.Context) error {
 
 // write is one write of an undo, with what became of it.
 func (b *begun) write(ctx context.Context, m move) (Outcome, error) {
-	err, unread, stopped := b.send(ctx, m)
+	stopped, unread, err := b.send(ctx, m)
 	switch {
 	case stopped != nil:
 		return *stopped, nil

@@ -118,8 +118,8 @@ func (k *Kubernetes) makeClaim(ctx context.Context, c claim, a *object, its func
 	if err != nil {
 		return err
 	}
-	failed := error(nil)
-	if _, failed = k.setState(ctx, a, blocks.Confirmed); !isChanged(failed) {
+	_, failed := k.setState(ctx, a, blocks.Confirmed)
+	if !isChanged(failed) {
 		return leftPending(a, failed)
 	}
 	now, err := k.get(ctx, blocks.Affinities, a.name())

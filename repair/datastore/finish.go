@@ -19,12 +19,10 @@ func (k *Kubernetes) finishDelete(ctx context.Context, o *object) error {
 	if err := k.remove(ctx, o); err != nil || o.resource != blocks.Affinities {
 		return err
 	}
-	c, err := claimOf(o)
-	if err != nil {
-		return nil // it says of no block that it is its host's
-	}
-	if err := k.restoreIfClaimed(ctx, c); err != nil && !isChanged(err) {
-		return fmt.Errorf("%s is deleted: %w", o, err)
+	if c, bad := claimOf(o); bad == nil { // else it says of no block that it is its host's
+		if err := k.restoreIfClaimed(ctx, c); err != nil && !isChanged(err) {
+			return fmt.Errorf("%s is deleted: %w", o, err)
+		}
 	}
 	return nil
 }
