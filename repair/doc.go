@@ -1,7 +1,7 @@
 // Package repair turns what an audit found into plans that people can read, and
 // carries them out without ever harming a live pod.
 //
-// A plan is a value: [Build] makes it from a [audit.State] and nothing else, so
+// A plan is a value: [Build] makes it from a [state.State] and nothing else, so
 // that a plan can be made from files, compared, and shown in a change ticket.
 // Its steps say what would be written and why; what the audit found but must not
 // be touched stands beside them, refused with the reason; and what only people
