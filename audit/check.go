@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,8 +16,10 @@ type Check struct {
 	ID string
 	// Title says in one line when the check fires.
 	Title string
-	// Severity is the range of severities in words, as in the list of checks.
-	Severity string
+	// Severities are those that its findings may have, the gravest first.
+	Severities []state.Severity
+	// Graded says in words what the severity depends on, where there are several.
+	Graded string
 	// Why says what a finding means for the people who use the cluster.
 	Why string
 	// Confirm says how to see the same by read-only means.
@@ -42,6 +45,9 @@ type Check struct {
 	// Run returns the findings. It must not keep or change the State.
 	Run func(*state.State, *Findings)
 }
+
+// SeverityText says in words which severities the findings have, and when.
+func (c *Check) SeverityText() string { return cmp.Or(c.Graded, c.Severities[0].String()) }
 
 // Verification says how to see that the finding's cause is mended.
 func (c *Check) Verification() string {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 )
 
 // rule is a rule of Prometheus.
@@ -170,10 +171,11 @@ func TestAlertsCoverChecks(t *testing.T) {
 		}
 	}
 	for _, c := range checks.All {
-		for _, s := range []string{"critical", "error"} {
-			if !strings.Contains(c.Severity, s) {
+		for _, severity := range c.Severities {
+			if severity < state.Error {
 				continue
 			}
+			s := severity.String()
 			var by []string
 			for _, a := range alerts {
 				if selects(t, a, c.ID, s) && (s == "error" || a.Labels["severity"] == "critical") {

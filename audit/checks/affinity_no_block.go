@@ -10,9 +10,9 @@ import (
 )
 
 var affinityNoBlock = audit.Check{
-	ID:       "affinity/no-block",
-	Title:    "an affinity whose block does not exist, beyond the grace; at once if a repair by calico-audit left it so",
-	Severity: "error",
+	ID:         "affinity/no-block",
+	Title:      "an affinity whose block does not exist, beyond the grace; at once if a repair by calico-audit left it so",
+	Severities: []state.Severity{state.Error},
 	Why: "Its node drops traffic to the whole CIDR and may attract it, although nobody owns it; and another node may claim the CIDR, " +
 		"so that two nodes then say it is theirs.",
 	Confirm: "kubectl get blockaffinities NAME -o yaml, and kubectl get ipamblocks for the same CIDR: not found.",

@@ -10,9 +10,10 @@ import (
 )
 
 var affinityNotOwner = audit.Check{
-	ID:       "affinity/not-owner",
-	Title:    "an affinity whose block belongs to another host, or to none",
-	Severity: "critical unless pending, where BIRD programs the pool's routes; else error",
+	ID:         "affinity/not-owner",
+	Title:      "an affinity whose block belongs to another host, or to none",
+	Severities: []state.Severity{state.Critical, state.Error},
+	Graded:     "critical unless pending, where BIRD programs the pool's routes; else error",
 	Why: "The affinity's node drops traffic to all of the block, and may attract it, while the pods live on the block's owner: " +
 		"part or all of their traffic is lost.",
 	Confirm: "On the affinity's node: ip route show type blackhole lists the CIDR, though the block's affinity field names another node.",

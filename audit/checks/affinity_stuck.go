@@ -10,9 +10,9 @@ import (
 )
 
 var affinityStuck = audit.Check{
-	ID:       "affinity/stuck",
-	Title:    "an affinity stays pending or pendingDeletion beyond the grace, with its own host's block; at once if a repair by calico-audit left it so",
-	Severity: "warning",
+	ID:         "affinity/stuck",
+	Title:      "an affinity stays pending or pendingDeletion beyond the grace, with its own host's block; at once if a repair by calico-audit left it so",
+	Severities: []state.Severity{state.Warning},
 	Why: "A claim or a release broke off half-way. While it is pendingDeletion, BIRD does not advertise the block; " +
 		"the node's next assignment makes it whole again.",
 	Confirm: "kubectl get blockaffinities -o custom-columns=NAME:.metadata.name,STATE:.spec.state",

@@ -9,16 +9,16 @@ import (
 )
 
 var blockDeadNode = audit.Check{
-	ID:       "block/dead-node",
-	Title:    "a block's host is no node",
-	Severity: "warning",
-	Why:      "Nobody can use the block, and what it still holds keeps it from being released: one leaked or borrowed address is enough.",
-	Confirm:  "kubectl get node NAME: not found. calicoctl ipam show --show-blocks shows how full the block is.",
-	Misread:  "Addresses in it may be in use all the same: pods of other nodes may have borrowed them.",
-	Fix:      "See that calico-kube-controllers runs. Addresses that pods of other nodes borrow go when these pods restart; the empty block is then released, by it or by calico-audit repair --empty-blocks.",
-	Never:    "Never delete the block while it holds an address that a live pod uses.",
-	Needs:    []blocks.Resource{blocks.Blocks, blocks.Nodes},
-	Uses:     state.ReleaseNeeds,
+	ID:         "block/dead-node",
+	Title:      "a block's host is no node",
+	Severities: []state.Severity{state.Warning},
+	Why:        "Nobody can use the block, and what it still holds keeps it from being released: one leaked or borrowed address is enough.",
+	Confirm:    "kubectl get node NAME: not found. calicoctl ipam show --show-blocks shows how full the block is.",
+	Misread:    "Addresses in it may be in use all the same: pods of other nodes may have borrowed them.",
+	Fix:        "See that calico-kube-controllers runs. Addresses that pods of other nodes borrow go when these pods restart; the empty block is then released, by it or by calico-audit repair --empty-blocks.",
+	Never:      "Never delete the block while it holds an address that a live pod uses.",
+	Needs:      []blocks.Resource{blocks.Blocks, blocks.Nodes},
+	Uses:       state.ReleaseNeeds,
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, b := range st.IPBlocks {
 			host := b.Owner.Node()

@@ -9,9 +9,10 @@ import (
 )
 
 var blockEmpty = audit.Check{
-	ID:       "block/empty",
-	Title:    "a block holds no allocation",
-	Severity: "info, or warning when its pool has no free block",
+	ID:         "block/empty",
+	Title:      "a block holds no allocation",
+	Severities: []state.Severity{state.Warning, state.Info},
+	Graded:     "info, or warning when its pool has no free block",
 	Why: "Where blocks are scarce, another node could use it; an empty block keeps its addresses for its owner. " +
 		"The evidence says whether it could be released now and, if not, why it is held.",
 	Confirm: "calicoctl ipam show --show-blocks",

@@ -9,9 +9,9 @@ import (
 )
 
 var blockNoAffinity = audit.Check{
-	ID:       "block/no-affinity",
-	Title:    "a block names a host, and no BlockAffinity of that host exists",
-	Severity: "error",
+	ID:         "block/no-affinity",
+	Title:      "a block names a host, and no BlockAffinity of that host exists",
+	Severities: []state.Severity{state.Error},
 	Why: "The owner uses its block without anybody routing it: BIRD makes routes from affinities, and without one the block is not advertised. " +
 		"Calico cannot release such a block either; its own call does nothing and reports success.",
 	Confirm: "kubectl get blockaffinities -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr shows no row for the block.",

@@ -9,9 +9,9 @@ import (
 )
 
 var blockNoPool = audit.Check{
-	ID:       "block/no-pool",
-	Title:    "a block lies in no pool",
-	Severity: "warning",
+	ID:         "block/no-pool",
+	Title:      "a block lies in no pool",
+	Severities: []state.Severity{state.Warning},
 	Why: "Its addresses have lost what a pool gives: outgoing NAT and encapsulation. " +
 		"Calico does not release blocks outside pools, so it stays.",
 	Confirm: "calicoctl get ippools -o wide, and look for the block's CIDR.",

@@ -11,9 +11,10 @@ import (
 )
 
 var blockSizeMismatch = audit.Check{
-	ID:       "block/size-mismatch",
-	Title:    "a block's size is not its pool's",
-	Severity: "info, or error if it overlaps what the allocator may still claim",
+	ID:         "block/size-mismatch",
+	Title:      "a block's size is not its pool's",
+	Severities: []state.Severity{state.Error, state.Info},
+	Graded:     "info, or error if it overlaps what the allocator may still claim",
 	Why: "Calico looks for free blocks by exact CIDR: it may claim a block of the pool's size that overlaps this one, and hand its addresses out twice. " +
 		"Where every such block exists already, the mismatch is harmless.",
 	Confirm: "calicoctl ipam show --show-blocks, beside the pool's blockSize.",

@@ -9,9 +9,9 @@ import (
 )
 
 var blockSoftDeleted = audit.Check{
-	ID:       "block/soft-deleted",
-	Title:    "a block, affinity or handle stays marked deleted beyond the grace; at once if a repair by calico-audit left it so",
-	Severity: "warning",
+	ID:         "block/soft-deleted",
+	Title:      "a block, affinity or handle stays marked deleted beyond the grace; at once if a repair by calico-audit left it so",
+	Severities: []state.Severity{state.Warning},
 	Why: "A deletion was begun and never finished: the object is in the way of the next claim of its CIDR, and Calico's tools no longer show it. " +
 		"Calico deletes in two steps on Kubernetes, first the mark, then the object.",
 	Confirm: "kubectl get with -o yaml shows spec.deleted: true (in an affinity of the older API group the text \"true\").",

@@ -9,9 +9,10 @@ import (
 )
 
 var blockUnaffine = audit.Check{
-	ID:       "block/unaffine",
-	Title:    "a block with allocations has no owner",
-	Severity: "info, or warning under strict affinity",
+	ID:         "block/unaffine",
+	Title:      "a block with allocations has no owner",
+	Severities: []state.Severity{state.Warning, state.Info},
+	Graded:     "info, or warning under strict affinity",
 	Why: "Nothing is broken: its addresses are routed one by one, and the block goes when the last of them is released. " +
 		"Under strict affinity nobody may take a further address of it: the rest of the block is lost until then.",
 	Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity",

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,6 +77,9 @@ func runCase(t *testing.T, c *audit.Check, text, want string) {
 		if f.Check != c.ID || f.Fingerprint == "" || f.Message == "" {
 			t.Errorf("finding is not whole: %+v", f)
 		}
+		if !slices.Contains(c.Severities, f.Severity) {
+			t.Errorf("the check does not list %s among its severities: %+v", f.Severity, f)
+		}
 	}
 	at := -1
 	for _, line := range strings.Split(strings.TrimSpace(want), "\n") {
@@ -117,7 +121,7 @@ func allText(f audit.Finding) string {
 // needs.
 func TestChecksAreDocumented(t *testing.T) {
 	for _, c := range checks.All {
-		for name, text := range map[string]string{"Title": c.Title, "Severity": c.Severity, "Why": c.Why, "Confirm": c.Confirm, "Fix": c.Fix, "Never": c.Never} {
+		for name, text := range map[string]string{"Title": c.Title, "Severity": c.SeverityText(), "Why": c.Why, "Confirm": c.Confirm, "Fix": c.Fix, "Never": c.Never} {
 			if strings.TrimSpace(text) == "" {
 				t.Errorf("%s: no %s", c.ID, name)
 			}

@@ -7,9 +7,9 @@ import (
 )
 
 var configDatastoreLocked = audit.Check{
-	ID:       "config/datastore-locked",
-	Title:    "the datastore is locked",
-	Severity: "warning",
+	ID:         "config/datastore-locked",
+	Title:      "the datastore is locked",
+	Severities: []state.Severity{state.Warning},
 	Why: "While the datastore is locked (for a migration, or an address check) new pods get no network and Calico collects no garbage. " +
 		"A lock is easily forgotten.",
 	Confirm: "kubectl get clusterinformations default -o jsonpath={.spec.datastoreReady}",

@@ -7,9 +7,9 @@ import (
 )
 
 var configGCDisabled = audit.Check{
-	ID:       "config/gc-disabled",
-	Title:    "Calico's own garbage collection is off, or its grace is 0",
-	Severity: "warning",
+	ID:         "config/gc-disabled",
+	Title:      "Calico's own garbage collection is off, or its grace is 0",
+	Severities: []state.Severity{state.Warning},
 	Why: "Leaked addresses, and empty blocks of nodes that hold several, pile up until pools run out: calico-kube-controllers would release them. " +
 		"A leakGracePeriod of 0, or none, does not mean \"at once\" or \"the default\": it turns the collection of empty blocks off, and that of leaks on nodes that exist.",
 	Confirm: "kubectl get kubecontrollersconfigurations default -o yaml",

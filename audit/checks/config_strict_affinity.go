@@ -12,9 +12,10 @@ import (
 )
 
 var configStrictAffinity = audit.Check{
-	ID:       "config/strict-affinity",
-	Title:    "strict affinity is off though the cluster needs it, on while nodes starve, or set in a way that Calico rejects",
-	Severity: "error for a combination that Calico rejects and for Windows nodes; else warning",
+	ID:         "config/strict-affinity",
+	Title:      "strict affinity is off though the cluster needs it, on while nodes starve, or set in a way that Calico rejects",
+	Severities: []state.Severity{state.Error, state.Warning},
+	Graded:     "error for a combination that Calico rejects and for Windows nodes; else warning",
 	Why: "The setting decides what a node does when no block is left: off, it borrows single addresses from other nodes' blocks; on, its pods get none. " +
 		"It is one for the whole cluster (the object named \"default\"); it holds from the moment it is written, for existing blocks too; " +
 		"a field of the same name in each block is ignored; and addresses already borrowed stay borrowed until their pods restart.",

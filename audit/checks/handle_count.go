@@ -9,9 +9,9 @@ import (
 )
 
 var handleCount = audit.Check{
-	ID:       "handle/count",
-	Title:    "a handle's count differs from what the blocks record",
-	Severity: "info",
+	ID:         "handle/count",
+	Title:      "a handle's count differs from what the blocks record",
+	Severities: []state.Severity{state.Info},
 	Why: "A count that is too high keeps the handle alive after its last address has gone, and it then shows as leaked. " +
 		"Calico's own code miscounts in two cases: when several addresses of one handle are released in one call, and when one assignment spans blocks.",
 	Confirm: "kubectl get ipamhandles NAME -o yaml, beside the blocks that it names.",

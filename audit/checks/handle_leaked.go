@@ -9,9 +9,9 @@ import (
 )
 
 var handleLeaked = audit.Check{
-	ID:       "handle/leaked",
-	Title:    "a handle that no block refers to, beyond the grace",
-	Severity: "warning",
+	ID:         "handle/leaked",
+	Title:      "a handle that no block refers to, beyond the grace",
+	Severities: []state.Severity{state.Warning},
 	Why: "It does no harm by itself; tens of thousands of them slow Calico's tools and the API server down. " +
 		"It is left behind when an address is released and the handle's update is lost, and Calico collects none.",
 	Confirm: "kubectl get ipamhandles NAME -o yaml names blocks that do not refer to it.",

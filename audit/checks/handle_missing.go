@@ -14,9 +14,9 @@ import (
 const fewHandles = 3
 
 var handleMissing = audit.Check{
-	ID:       "handle/missing",
-	Title:    "a handle that blocks refer to does not exist",
-	Severity: "warning",
+	ID:         "handle/missing",
+	Title:      "a handle that blocks refer to does not exist",
+	Severities: []state.Severity{state.Warning},
 	Why: "Calico releases a pod's addresses through its handle: without one they stay allocated after the pod has gone, " +
 		"until the collector finds them.",
 	Confirm: "kubectl get ipamhandles NAME (in lower case): not found.",

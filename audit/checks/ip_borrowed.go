@@ -9,9 +9,10 @@ import (
 )
 
 var ipBorrowed = audit.Check{
-	ID:       "ip/borrowed",
-	Title:    "an address is used on another node than its block's owner",
-	Severity: "warning, or error for a tunnel address",
+	ID:         "ip/borrowed",
+	Title:      "an address is used on another node than its block's owner",
+	Severities: []state.Severity{state.Error, state.Warning},
+	Graded:     "warning, or error for a tunnel address",
 	Why: "Traffic to the address may be lost on the owner, which drops what it cannot deliver within its own blocks. " +
 		"A borrowed address works only where the owner learns a route to that single address, and in some topologies it does not.",
 	Confirm: "calicoctl ipam show --show-borrowed; on the owner: ip route get ADDRESS (\"Invalid argument\" means that it is black-holed).",

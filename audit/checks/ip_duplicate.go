@@ -12,11 +12,11 @@ import (
 )
 
 var ipDuplicate = audit.Check{
-	ID:       "ip/duplicate",
-	Title:    "two live owners use one address",
-	Severity: "critical",
-	Why:      "Traffic for one of them reaches the other, or neither: routes for one address can lead to one node only.",
-	Confirm:  "kubectl get pods --all-namespaces -o wide, and look for the address; calicoctl ipam show --ip=ADDRESS names the one that the allocation is for.",
+	ID:         "ip/duplicate",
+	Title:      "two live owners use one address",
+	Severities: []state.Severity{state.Critical},
+	Why:        "Traffic for one of them reaches the other, or neither: routes for one address can lead to one node only.",
+	Confirm:    "kubectl get pods --all-namespaces -o wide, and look for the address; calicoctl ipam show --ip=ADDRESS names the one that the allocation is for.",
 	Misread: "A finished pod keeps its last address in its status, and so does one being deleted after its network is gone: these do not count. " +
 		"Nor do the two pods of a virtual machine that is being migrated.",
 	Fix: "Restart the pod that the allocation does not name. Find out how it came about: an address released under a live pod, or overlapping blocks. " +

@@ -9,9 +9,9 @@ import (
 )
 
 var ipHostInUse = audit.Check{
-	ID:       "ip/host-in-use",
-	Title:    "an address is in use on a node, and the datastore calls it free",
-	Severity: "critical",
+	ID:         "ip/host-in-use",
+	Title:      "an address is in use on a node, and the datastore calls it free",
+	Severities: []state.Severity{state.Critical},
 	Why: "Calico may hand the address to another pod at any moment: two then share it. It comes about when an allocation is released while the pod's processes " +
 		"still run, such as after a forced deletion.",
 	Confirm: "On the node: ip netns exec NAMESPACE ip address shows it; calicoctl ipam show --ip=ADDRESS says that it is not assigned.",

@@ -10,9 +10,9 @@ import (
 )
 
 var ipLeaked = audit.Check{
-	ID:       "ip/leaked",
-	Title:    "an allocation whose owner is gone, as far as was observed",
-	Severity: "warning",
+	ID:         "ip/leaked",
+	Title:      "an allocation whose owner is gone, as far as was observed",
+	Severities: []state.Severity{state.Warning},
 	Why: "It names a pod, a virtual machine or a node's tunnel that no longer exists. The address is lost to other pods, and its block can never be released, which is how pools run out while few pods run. " +
 		"It comes about when a pod dies without Calico's CNI plugin being told.",
 	Confirm: "calicoctl ipam show --ip=ADDRESS names the pod; kubectl get pod shows that it is gone. On its node, crictl pods shows whether the sandbox still lives.",

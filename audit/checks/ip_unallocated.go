@@ -11,9 +11,9 @@ import (
 )
 
 var ipUnallocated = audit.Check{
-	ID:       "ip/unallocated",
-	Title:    "a pod or tunnel uses an address of an enabled pool that no block records",
-	Severity: "critical",
+	ID:         "ip/unallocated",
+	Title:      "a pod or tunnel uses an address of an enabled pool that no block records",
+	Severities: []state.Severity{state.Critical},
 	Why: "Calico may hand the address to another pod at any moment: two pods then share it. " +
 		"It comes about when an address is released under a live pod, or its block is deleted by hand.",
 	Confirm: "calicoctl ipam show --ip=ADDRESS says that it is not assigned, while kubectl get pod shows a pod that has it.",

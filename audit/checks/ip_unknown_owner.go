@@ -9,9 +9,9 @@ import (
 )
 
 var ipUnknownOwner = audit.Check{
-	ID:       "ip/unknown-owner",
-	Title:    "an allocation that names no owner that can be looked up",
-	Severity: "info",
+	ID:         "ip/unknown-owner",
+	Title:      "an allocation that names no owner that can be looked up",
+	Severities: []state.Severity{state.Info},
 	Why: "The address is in use as far as anybody can tell: by a container of another runtime, a virtual machine, an address that somebody assigned by hand. " +
 		"Neither Calico's own collector nor calico-audit ever releases it, so that one that was forgotten holds its block for good.",
 	Confirm: "calicoctl ipam show --ip=ADDRESS prints the handle and the attributes. podman ps on the node lists containers whose handle is podman.ID; " +

@@ -9,9 +9,9 @@ import (
 )
 
 var ipWrongNode = audit.Check{
-	ID:       "ip/wrong-node",
-	Title:    "a live pod uses the address, and the allocation names another node",
-	Severity: "warning",
+	ID:         "ip/wrong-node",
+	Title:      "a live pod uses the address, and the allocation names another node",
+	Severities: []state.Severity{state.Warning},
 	Why: "Calico's own collector may take the address for leaked when the named node is gone, and release it under the pod; " +
 		"and Felix may route it to the wrong node. It comes about when a machine keeps the old name in /var/lib/calico/nodename.",
 	Confirm: "calicoctl ipam show --ip=ADDRESS shows the recorded node; kubectl get pod -o wide the real one.",

@@ -11,9 +11,10 @@ import (
 )
 
 var nodeBlockLimit = audit.Check{
-	ID:       "node/block-limit",
-	Title:    "a node has as many blocks as it may",
-	Severity: "warning, or error if they are full",
+	ID:         "node/block-limit",
+	Title:      "a node has as many blocks as it may",
+	Severities: []state.Severity{state.Error, state.Warning},
+	Graded:     "warning, or error if they are full",
 	Why: "At the limit (maxBlocksPerHost; 20 unless set) a node claims no further block and, unlike in a pool without blocks, borrows nothing either: " +
 		"its next pod gets no address once its blocks are full.",
 	Confirm: "calicoctl ipam show --show-configuration shows maxBlocksPerHost; calicoctl ipam show --show-blocks shows the node's blocks.",

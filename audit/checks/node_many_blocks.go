@@ -12,9 +12,10 @@ import (
 )
 
 var nodeManyBlocks = audit.Check{
-	ID:       "node/many-blocks",
-	Title:    "a host holds several blocks of one pool",
-	Severity: "info, or warning if the pool has no free block",
+	ID:         "node/many-blocks",
+	Title:      "a host holds several blocks of one pool",
+	Severities: []state.Severity{state.Warning, state.Info},
+	Graded:     "info, or warning if the pool has no free block",
 	Why: "In a pool without blocks left, what one node holds beyond its need is what others lack. " +
 		"A node claims a further block when its first is full, and keeps it after its pods have gone.",
 	Confirm: "calicoctl ipam show --show-blocks",

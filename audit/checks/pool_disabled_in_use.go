@@ -9,14 +9,14 @@ import (
 )
 
 var poolDisabledInUse = audit.Check{
-	ID:       "pool/disabled-in-use",
-	Title:    "a disabled pool still has allocations",
-	Severity: "info",
-	Why:      "A disabled pool hands out nothing, and what it handed out stays in use until the pods restart. That is how a migration looks half-way.",
-	Confirm:  "calicoctl ipam show --show-blocks",
-	Fix:      "To finish the migration, restart the pods that still use it, then delete the pool.",
-	Never:    "Never delete the pool while it has allocations: its blocks then lie in no pool, and lose NAT and encapsulation.",
-	Needs:    []blocks.Resource{blocks.Pools, blocks.Blocks},
+	ID:         "pool/disabled-in-use",
+	Title:      "a disabled pool still has allocations",
+	Severities: []state.Severity{state.Info},
+	Why:        "A disabled pool hands out nothing, and what it handed out stays in use until the pods restart. That is how a migration looks half-way.",
+	Confirm:    "calicoctl ipam show --show-blocks",
+	Fix:        "To finish the migration, restart the pods that still use it, then delete the pool.",
+	Never:      "Never delete the pool while it has allocations: its blocks then lie in no pool, and lose NAT and encapsulation.",
+	Needs:      []blocks.Resource{blocks.Pools, blocks.Blocks},
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, p := range st.Pools {
 			if !p.Disabled || p.Addrs.InUse.IsZero() {

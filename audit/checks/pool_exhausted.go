@@ -9,15 +9,15 @@ import (
 )
 
 var poolExhausted = audit.Check{
-	ID:       "pool/exhausted",
-	Title:    "a pool has no address left to hand out",
-	Severity: "error",
-	Why:      "The next pod, tunnel or service that needs an address of this pool does not get one.",
-	Confirm:  "calicoctl ipam show",
-	Misread:  "Reserved addresses (IPReservation) are not handed out, though \"calicoctl ipam show\" of older versions counts them as free.",
-	Fix:      "Add a pool, or find leaked addresses that nothing uses.",
-	Never:    "Never release addresses because a list calls them unused without checking that their pods are gone.",
-	Needs:    []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
+	ID:         "pool/exhausted",
+	Title:      "a pool has no address left to hand out",
+	Severities: []state.Severity{state.Error},
+	Why:        "The next pod, tunnel or service that needs an address of this pool does not get one.",
+	Confirm:    "calicoctl ipam show",
+	Misread:    "Reserved addresses (IPReservation) are not handed out, though \"calicoctl ipam show\" of older versions counts them as free.",
+	Fix:        "Add a pool, or find leaked addresses that nothing uses.",
+	Never:      "Never release addresses because a list calls them unused without checking that their pods are gone.",
+	Needs:      []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
 	Run: func(st *state.State, f *audit.Findings) {
 		addressFindings(st, f, state.Error, func(left blocks.Count, _ *state.Pool) bool { return left.IsZero() },
 			func(p *state.Pool) string {

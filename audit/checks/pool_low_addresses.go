@@ -9,14 +9,14 @@ import (
 )
 
 var poolLowAddresses = audit.Check{
-	ID:       "pool/low-addresses",
-	Title:    "under 10 % of a pool's addresses are left to hand out",
-	Severity: "warning",
-	Why:      "When the rest is used up, new pods get no address.",
-	Confirm:  "calicoctl ipam show",
-	Fix:      "Add a pool in time, or find leaked addresses that nothing uses.",
-	Never:    "Never release addresses because a list calls them unused without checking that their pods are gone.",
-	Needs:    []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
+	ID:         "pool/low-addresses",
+	Title:      "under 10 % of a pool's addresses are left to hand out",
+	Severities: []state.Severity{state.Warning},
+	Why:        "When the rest is used up, new pods get no address.",
+	Confirm:    "calicoctl ipam show",
+	Fix:        "Add a pool in time, or find leaked addresses that nothing uses.",
+	Never:      "Never release addresses because a list calls them unused without checking that their pods are gone.",
+	Needs:      []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
 	Run: func(st *state.State, f *audit.Findings) {
 		addressFindings(st, f, state.Warning,
 			func(left blocks.Count, p *state.Pool) bool {

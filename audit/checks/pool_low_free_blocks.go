@@ -9,9 +9,9 @@ import (
 )
 
 var poolLowFreeBlocks = audit.Check{
-	ID:       "pool/low-free-blocks",
-	Title:    "the blocks of a pool that are allocatable or reclaimable are under 10 % or under 2",
-	Severity: "warning",
+	ID:         "pool/low-free-blocks",
+	Title:      "the blocks of a pool that are allocatable or reclaimable are under 10 % or under 2",
+	Severities: []state.Severity{state.Warning},
 	Why: "The next nodes to join, or nodes that fill their block, take the last blocks; after that nodes borrow addresses or get none. " +
 		"This is the time to add a pool: before it, not after.",
 	Confirm: "calicoctl ipam show --show-blocks, and count the blocks of the pool against what its CIDR holds.",

@@ -10,9 +10,10 @@ import (
 )
 
 var poolNoFreeBlocks = audit.Check{
-	ID:       "pool/no-free-blocks",
-	Title:    "an enabled workload pool has no block left to claim",
-	Severity: "critical, error or warning",
+	ID:         "pool/no-free-blocks",
+	Title:      "an enabled workload pool has no block left to claim",
+	Severities: []state.Severity{state.Critical, state.Error, state.Warning},
+	Graded:     "critical, error or warning",
 	Why: "A node that needs a block now borrows single addresses from other nodes' blocks, whose owners may drop the traffic; under strict affinity its pods get none. " +
 		"Plenty of addresses may be free all the same: addresses and blocks run out separately.",
 	Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity lists who holds the blocks; " +

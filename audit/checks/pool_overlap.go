@@ -10,9 +10,10 @@ import (
 )
 
 var poolOverlap = audit.Check{
-	ID:       "pool/overlap",
-	Title:    "two pools overlap",
-	Severity: "error, or warning where Calico marks one of them not allocatable",
+	ID:         "pool/overlap",
+	Title:      "two pools overlap",
+	Severities: []state.Severity{state.Error, state.Warning},
+	Graded:     "error, or warning where Calico marks one of them not allocatable",
 	Why: "Where the block sizes differ, one address may be handed out twice; " +
 		"and encapsulation, NAT and selectors of an address depend on which of the two pools is looked at.",
 	Confirm: "kubectl get ippools -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr",

@@ -9,9 +9,10 @@ import (
 )
 
 var poolSelector = audit.Check{
-	ID:       "pool/selector",
-	Title:    "an enabled pool has a selector that cannot be parsed",
-	Severity: "error, or info for a pool that is used by request only",
+	ID:         "pool/selector",
+	Title:      "an enabled pool has a selector that cannot be parsed",
+	Severities: []state.Severity{state.Error, state.Info},
+	Graded:     "error, or info for a pool that is used by request only",
 	Why: "Calico refuses every automatic assignment of the address family, from whichever pool, on every node, while one enabled pool has such a selector. " +
 		"kubectl writes it without complaint; calicoctl would not.",
 	Confirm: "kubectl get ippools -o custom-columns=NAME:.metadata.name,NODES:.spec.nodeSelector,NAMESPACES:.spec.namespaceSelector",

@@ -9,9 +9,10 @@ import (
 )
 
 var poolUndersized = audit.Check{
-	ID:       "pool/undersized",
-	Title:    "a pool has fewer blocks than its nodes will need",
-	Severity: "warning, or info if other pools make up for it",
+	ID:         "pool/undersized",
+	Title:      "a pool has fewer blocks than its nodes will need",
+	Severities: []state.Severity{state.Warning, state.Info},
+	Graded:     "warning, or info if other pools make up for it",
 	Why: "When the nodes fill up with pods, some of them will get no block. " +
 		"Each needs at least one, and ⌈allocatable pods / block size⌉ of them when it runs as many pods as it may.",
 	Confirm: "Compare the pool's number of blocks, 2^(blockSize - prefix length), with the nodes that its nodeSelector matches.",

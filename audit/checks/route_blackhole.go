@@ -13,9 +13,10 @@ import (
 )
 
 var routeBlackhole = audit.Check{
-	ID:       "route/blackhole",
-	Title:    "traffic to a borrowed address dies on the node that owns its block",
-	Severity: "critical if a host view proves it; error if the topology says so; warning if it cannot be known",
+	ID:         "route/blackhole",
+	Title:      "traffic to a borrowed address dies on the node that owns its block",
+	Severities: []state.Severity{state.Critical, state.Error, state.Warning},
+	Graded:     "critical if a host view proves it; error if the topology says so; warning if it cannot be known",
 	Why: "Pods on the owner, and everything whose packets pass through it, cannot reach the address, while others can. " +
 		"The owner drops what lies in its blocks and what it has no route of its own to.",
 	Confirm: "On the owner: ip route get ADDRESS. \"Invalid argument\" means that the kernel drops it.",

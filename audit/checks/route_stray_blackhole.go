@@ -9,9 +9,9 @@ import (
 )
 
 var routeStrayBlackhole = audit.Check{
-	ID:       "route/stray-blackhole",
-	Title:    "a node drops traffic to a block that it does not own",
-	Severity: "critical",
+	ID:         "route/stray-blackhole",
+	Title:      "a node drops traffic to a block that it does not own",
+	Severities: []state.Severity{state.Critical},
 	Why: "Pods on that node, and everything whose packets pass through it, cannot reach the block's addresses, " +
 		"although the block's owner and its pods are well. If the node also announces the block, traffic of others dies there, too.",
 	Confirm: "On the node: ip route show table all type blackhole lists the block's CIDR; calicoctl ipam show --show-blocks and the block's affinity name another node.",

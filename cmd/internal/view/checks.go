@@ -33,7 +33,7 @@ func NewCheckDocs(checks []*audit.Check) CheckDocs {
 	out := CheckDocs{APIVersion: audit.APIVersion, Kind: "CheckList", Checks: []CheckDoc{}}
 	for _, c := range checks {
 		out.Checks = append(out.Checks, CheckDoc{
-			ID: c.ID, Title: c.Title, Severity: c.Severity, Why: c.Why, Confirm: c.Confirm,
+			ID: c.ID, Title: c.Title, Severity: c.SeverityText(), Why: c.Why, Confirm: c.Confirm,
 			Misread: c.Misread, Fix: c.Fix, Never: c.Never, Verify: c.Verification(), Needs: append([]blocks.Resource{}, c.Needs...),
 		})
 	}
