@@ -45,7 +45,7 @@ type Report struct {
 	// Usage says what the single addresses are in use for; nil where no output asked
 	// for it. It is not part of the report as data: in a large cluster it is many
 	// times the rest.
-	Usage *Usage `json:"-"`
+	Usage Usage `json:"-"`
 }
 
 // Scope says what a report was narrowed to. What lies outside was not judged, or is

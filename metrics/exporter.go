@@ -139,7 +139,7 @@ type Audit struct {
 	// unsure counts findings that await confirmation.
 	unsure int
 	// usage makes the report's Usage, once, when it is first asked for.
-	usage func() *audit.Usage
+	usage func() audit.Usage
 }
 
 // checkRun is how a check went.

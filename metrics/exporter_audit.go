@@ -83,7 +83,7 @@ func (e *Exporter) publish(ctx context.Context, j *judged, unsure int, took time
 		return fmt.Errorf("making the report: %w", err)
 	}
 	snapshot, result := j.state.Snapshot, j.result // and not the State, which is not kept
-	a.usage = sync.OnceValue(func() *audit.Usage { return e.usageOf(snapshot, result) })
+	a.usage = sync.OnceValue(func() audit.Usage { return e.usageOf(snapshot, result) })
 	if last := e.Current(); last != nil && last.Report.Cluster.TakenAt.Equal(a.Report.Cluster.TakenAt.Time) {
 		a.seen = last.seen
 	}
@@ -97,7 +97,7 @@ func (e *Exporter) publish(ctx context.Context, j *judged, unsure int, took time
 
 // usageOf returns what the single addresses of a snapshot are in use for; nil if that
 // fails. The State is made anew: few ask, and it is larger than what it is made of.
-func (e *Exporter) usageOf(s *blocks.Snapshot, r *audit.Result) (out *audit.Usage) {
+func (e *Exporter) usageOf(s *blocks.Snapshot, r *audit.Result) (out audit.Usage) {
 	_ = e.guarded(func() { out = audit.NewUsage(state.New(s, state.Options{Grace: e.Grace}), r) }) // logged; the report is good without
 	return out
 }

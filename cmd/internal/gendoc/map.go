@@ -68,7 +68,7 @@ func (p *picture) text(x, y int, class, text string, end bool) {
 	fmt.Fprintf(&p.body, `<text x="%d" y="%d" class="%s"%s>%s</text>`+"\n", x, y, class, anchor, html.EscapeString(view.Clean(text)))
 }
 
-func (p *picture) pool(m *view.PoolMap, usage *audit.Usage) {
+func (p *picture) pool(m *view.PoolMap, usage audit.Usage) {
 	d, name := page.Draw(m, false, usage), page.MapName(m)
 	p.text(pictureMargin, p.y+13, "bold", name, false)
 	p.text(pictureMargin+(len([]rune(name))+2)*(pictureRune+1), p.y+13, "soft", strings.TrimPrefix(m.CIDR+", "+page.AboutMap(m), ", "), false)

@@ -131,11 +131,8 @@ func Read(page []byte) (*audit.Report, *repair.Plan, error) {
 	if !found {
 		return nil, nil, fmt.Errorf("the page holds no report: it is none that calico-audit wrote, or was cut off")
 	}
-	usage := new(audit.Usage)
-	if found, err = readData(page, dataUsage, usage); err != nil {
+	if _, err = readData(page, dataUsage, &r.Usage); err != nil {
 		return nil, nil, err
-	} else if found {
-		r.Usage = usage
 	}
 	plan := new(repair.Plan)
 	if found, err = readData(page, dataPlan, plan); err != nil || !found {

@@ -29,7 +29,7 @@ type Drawing struct {
 
 // Draw draws a pool's picture, with single addresses where there is room for
 // them and usage, which may be nil, has them. planned marks what a plan changes.
-func Draw(m *view.PoolMap, planned bool, usage *audit.Usage) Drawing {
+func Draw(m *view.PoolMap, planned bool, usage audit.Usage) Drawing {
 	d := Drawing{Free: !m.Sparse, pool: m}
 	d.layOut(m.Places, usage != nil && !m.Sparse)
 	p := newPainter(d.Cell, planned)

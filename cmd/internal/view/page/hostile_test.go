@@ -63,10 +63,9 @@ alloc 10.0.0.193 pod=hostile-ns/hostile-pod-4 node=hostile-two handle=hostile-on
 			t.Fatal(err)
 		}
 	}
-	out, usage := new(audit.Report), new(audit.Usage)
+	out := new(audit.Report)
 	renamed(r, out)
-	renamed(r.Usage, usage)
-	out.Usage = usage
+	renamed(r.Usage, &out.Usage)
 	return out
 }
 

@@ -18,7 +18,7 @@ type poolMap struct {
 	Empty      bool
 }
 
-func newPoolMaps(m *view.BlockMap, planned bool, usage *audit.Usage) []poolMap {
+func newPoolMaps(m *view.BlockMap, planned bool, usage audit.Usage) []poolMap {
 	out := make([]poolMap, 0, len(m.Pools))
 	for i := range m.Pools {
 		pool := &m.Pools[i]

@@ -54,7 +54,7 @@ type painter struct {
 	whole   bool
 	planned bool // there is a plan
 	// usage says what single addresses are in use for; nil if nothing does.
-	usage *audit.Usage
+	usage audit.Usage
 	paths map[string]*path
 }
 

@@ -74,7 +74,7 @@ function openBlock(block, address, from, keepFocus = false) {
   if (!keepFocus) heading.focus({ preventScroll: true });
   usage().then((u) => {
     if (!place.isConnected) return;
-    if (!u || u.counts.length !== held.report.blocks.length) {
+    if (!u || u.blocks.length !== held.report.blocks.length) {
       place.replaceChildren(el("p", { class: "note" }, "This page does not hold what the single addresses are in use for."));
       return;
     }
@@ -95,11 +95,11 @@ function addressList(u, block, b, cidr, address) {
     rows.push(el("tr", { class: here >= from && here < to ? "freed here" : "freed" }, el("th", { scope: "row" }, text), el("td", { colspan: "2" }, plural(to - from, "free address", "free addresses"))));
   };
   let next = 0;
-  for (let i = u.starts[block]; i < u.starts[block + 1]; i++) {
-    const ordinal = u.ordinals[i], marks = u.marks[i], kind = u.kinds[i];
+  for (const entry of u.blocks[block]) {
+    const ordinal = entry.o, marks = entry.m ?? 0, kind = entry.k ?? 0;
     free(next, ordinal);
     next = ordinal + 1;
-    const use = useOf(u, i);
+    const use = useOf(entry);
     if (ordinal < classes.length) {
       classes[ordinal] = marks & leaked ? "leaked" : marks & borrowed ? "borrowed" : marks & cooling ? "cooling" : kind === 1 ? "used" : "other";
     }
@@ -120,12 +120,11 @@ function addressList(u, block, b, cidr, address) {
   return out;
 }
 
-function useOf(u, i) {
-  const namespace = u.texts[u.namespaces[i]], n = u.names[i], kind = u.kinds[i];
+function useOf({ k: kind = 0, s: namespace, n, w: node, h: handle }) {
   let text = [kinds[kind] || "not known what for"];
   if (kind === 1) text = [name(namespace ? namespace + "/" + n : n)];
   else if (n) text = [kinds[kind] + " ", name(n)];
-  return { text, node: u.texts[u.nodes[i]], handle: u.handles[i] };
+  return { text, node, handle };
 }
 
 // squares draws an address as a square, sixteen and more to a row.

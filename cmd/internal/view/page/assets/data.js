@@ -74,21 +74,18 @@ const held = {
 const kinds = ["", "pod", "tunnel", "service", "kept back by Windows", "virtual machine"];
 const borrowed = 1, leaked = 2, cooling = 4;
 
-// indexUsage finds each block's entries, and each node's borrowed addresses.
+// indexUsage finds each node's borrowed addresses.
 function indexUsage(u) {
   if (!u) return null;
-  u.starts = [0];
-  for (const n of u.counts) u.starts.push(u.starts.at(-1) + n);
-  u.borrowedBy = new Map();
-  for (let b = 0; b < u.counts.length; b++) {
-    for (let i = u.starts[b]; i < u.starts[b + 1]; i++) {
-      if (!(u.marks[i] & borrowed)) continue;
-      const node = u.texts[u.nodes[i]];
-      if (!u.borrowedBy.has(node)) u.borrowedBy.set(node, []);
-      u.borrowedBy.get(node).push({ block: b, ordinal: u.ordinals[i] });
+  const borrowedBy = new Map();
+  u.forEach((entries, block) => {
+    for (const { o: ordinal, m: marks, w: node } of entries) {
+      if (!(marks & borrowed)) continue;
+      if (!borrowedBy.has(node)) borrowedBy.set(node, []);
+      borrowedBy.get(node).push({ block, ordinal });
     }
-  }
-  return u;
+  });
+  return { blocks: u, borrowedBy };
 }
 
 function ownerNode(owner) {

@@ -21,12 +21,13 @@ async function findAll(text) {
   }
   const u = out.length < limit && want.length > 1 ? await usage() : null;
   if (u) {
-    for (let b = 0; b < u.counts.length && out.length < limit; b++) {
-      for (let i = u.starts[b]; i < u.starts[b + 1] && out.length < limit; i++) {
-        const full = u.texts[u.namespaces[i]] + "/" + u.names[i];
+    for (let b = 0; b < u.blocks.length && out.length < limit; b++) {
+      for (const { o: ordinal, s: namespace = "", n: title = "", w: node } of u.blocks[b]) {
+        if (out.length >= limit) break;
+        const full = namespace + "/" + title;
         if (!full.toLowerCase().includes(want) || full === "/") continue;
-        const c = held.cidrs[b], address = formatAddr(c.n + BigInt(u.ordinals[i]), c.bits);
-        out.push({ text: clean(u.names[i] && u.texts[u.namespaces[i]] ? full : u.names[i]), about: address + (u.nodes[i] ? " on " + clean(u.texts[u.nodes[i]]) : ""), go: () => openBlock(b, address, $("#find")) });
+        const c = held.cidrs[b], address = formatAddr(c.n + BigInt(ordinal), c.bits);
+        out.push({ text: clean(title && namespace ? full : title), about: address + (node ? " on " + clean(node) : ""), go: () => openBlock(b, address, $("#find")) });
       }
     }
   }
