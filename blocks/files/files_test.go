@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -499,6 +500,52 @@ func TestHugeObject(t *testing.T) {
 	} {
 		if _, err := ReadFiles([]string{path(name)}, FileOptions{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got error %v", name, err)
+		}
+	}
+}
+
+// TestMemoryOfLists: a list takes the memory of one item, in whatever order its fields
+// stand, and whether the items tell their kind or not.
+func TestMemoryOfLists(t *testing.T) {
+	const kind = `"kind": "ServiceList", "apiVersion": "v1"`
+	items := func(own string, size int) string {
+		item := `{` + own + `"metadata": {"name": "s", "annotations": {"note": "` + strings.Repeat("x", 10_000) + `"}}}`
+		return `"items": [` + repeat(item, size/len(item), ",\n") + `]`
+	}
+	lines := func(own string, size int) string {
+		item := "- " + own + "metadata:\n    name: s\n    annotations:\n      note: " + strings.Repeat("x", 10_000) + "\n"
+		return "items:\n" + strings.Repeat(item, size/len(item))
+	}
+	const own = `"kind": "Service", "apiVersion": "v1", `
+	const most = 40 << 20
+	for name, c := range map[string]struct{ head, own, tail string }{
+		"kind.json":     {"{" + kind + ", ", "", "}"},
+		"after.json":    {"{", "", ", " + kind + "}"},
+		"between.json":  {`{"apiVersion": "v1", `, "", `, "kind": "ServiceList"}`},
+		"own.json":      {"{", own, `, "kind": "List", "apiVersion": "v1"}`},
+		"kind.yaml":     {"kind: ServiceList\napiVersion: v1\n", "", ""},
+		"after.yaml":    {"", "", "kind: ServiceList\napiVersion: v1\n"},
+		"own.yaml":      {"apiVersion: v1\n", "kind: Service\n  apiVersion: v1\n  ", "kind: List\n"},
+		"own.kind.yaml": {"kind: List\napiVersion: v1\n", "kind: Service\n  apiVersion: v1\n  ", ""},
+	} {
+		list := items
+		if strings.HasSuffix(name, ".yaml") {
+			list = lines
+		}
+		path := dir(t, map[string]string{name: c.head + list(c.own, most) + c.tail, "pool.yaml": poolYAML})
+		count := strings.Count(list(c.own, most), `"metadata"`) + strings.Count(list(c.own, most), "metadata:")
+		var warnings []string
+		var before runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		peak := peakMemory(func() { _, warnings = read(t, path) })
+		if want := fmt.Sprintf("ignored %d Service objects: not part of an audit", count); !slices.Contains(warnings, want) {
+			t.Errorf("%s: warnings %q, want %q", name, warnings, want)
+		}
+		if used := int64(peak) - int64(before.HeapAlloc); used > most/2 {
+			t.Errorf("%s: a list of %d MiB took %d MiB", name, most>>20, used>>20)
+		} else {
+			t.Logf("%s: %d MiB", name, used>>20)
 		}
 	}
 }

@@ -52,11 +52,11 @@ func splitObjects(text io.Reader, emit, endList func(rawObject) error) (document
 		return 0, err
 	}
 	if isJSON {
-		s := &jsonSplitter{text: lineReader{in: in}, emit: emit, endList: endList}
+		s := &jsonSplitter{text: lineReader{in: in}, listItems: listItems{emit: emit, endList: endList}}
 		err = s.run()
 		return s.document, err
 	}
-	s := &yamlSplitter{in: in, emit: emit, endList: endList}
+	s := &yamlSplitter{in: in, listItems: listItems{emit: emit, endList: endList}}
 	err = s.run()
 	return s.document, err
 }

@@ -14,15 +14,11 @@ import (
 // jsonSplitter cuts JSON text into objects: values one after the other, with or
 // without lines between them, and the items of lists.
 type jsonSplitter struct {
+	listItems
 	text     lineReader
 	in       *jsontext.Decoder
-	emit     func(rawObject) error
-	endList  func(rawObject) error
 	document int
-
-	object    []byte      // the top-level object without its items
-	early     []rawObject // items before the list's kind was known
-	kind, api string
+	object   []byte // the top-level object without its items
 }
 
 // lineReader counts the lines of what is read, and limits how much that may be.
@@ -50,6 +46,7 @@ func (r *lineReader) Read(p []byte) (int, error) {
 var errJSONEnd = errors.New("unexpected end of JSON input; is the file cut off?")
 
 func (s *jsonSplitter) run() error {
+	defer s.drop()
 	s.in = jsontext.NewDecoder(&s.text, decode.Lenient...)
 	for {
 		var err error
@@ -135,7 +132,8 @@ func (s *jsonSplitter) separator() (bool, error) {
 func (s *jsonSplitter) top() error {
 	_, _ = s.in.ReadToken()
 	start := s.line()
-	s.object, s.early, s.kind, s.api = append(s.object[:0], '{'), nil, "", ""
+	s.drop()
+	s.object = append(s.object[:0], '{')
 	list := false
 	for s.peek() == '"' {
 		mark := len(s.object)
@@ -149,8 +147,8 @@ func (s *jsonSplitter) top() error {
 		s.object = append(append(s.object, key...), ':')
 		if string(s.object[len(s.object)-len(key)-1:]) == `"items":` && s.peek() == '[' {
 			s.object, list = s.object[:mark], true
-			s.kind, s.api = kindAndVersion(append(bytes.Clone(s.object), '}'))
-			if err := s.items(s.listItem); err != nil {
+			s.begin(append(bytes.Clone(s.object), '}'))
+			if err := s.items(s.item); err != nil {
 				return err
 			}
 			continue
@@ -170,29 +168,8 @@ func (s *jsonSplitter) top() error {
 	}
 	s.object = append(s.object, '}')
 	o := rawObject{json: s.object, document: s.document, line: start}
-	if !list {
-		return s.emit(o)
-	}
-	s.kind, s.api = kindAndVersion(s.object)
-	for _, item := range s.early {
-		item.listKind, item.listVersion = s.kind, s.api
-		if err := s.emit(item); err != nil {
-			return err
-		}
-	}
-	return s.endList(o)
-}
-
-// listItem hands out an item, or keeps it until its list's kind is known if it
-// needs that.
-func (s *jsonSplitter) listItem(o rawObject) error {
-	o.listKind, o.listVersion = s.kind, s.api
-	if s.kind == "" {
-		if kind, _ := kindAndVersion(o.json); kind == "" {
-			o.json = bytes.Clone(o.json)
-			s.early = append(s.early, o)
-			return nil
-		}
+	if list {
+		return s.end(o)
 	}
 	return s.emit(o)
 }

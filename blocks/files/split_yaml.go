@@ -17,27 +17,26 @@ import (
 // parsed one at a time, since the tree of a large cluster's list would not fit
 // into memory.
 type yamlSplitter struct {
+	listItems
 	in       *bufio.Reader
-	emit     func(rawObject) error
-	endList  func(rawObject) error
 	document int
 	line     int
 
 	text  []byte // the document without its items
 	first int    // where text begins
-	begin int    // where the document's content begins
+	start int    // where the document's content begins
 	used  bool   // whether the document has any content
 	ended bool   // whether the last line has its end
 
 	inItems bool
 	list    bool
-	indent  int // of the items; -1 until the first
-	item    []byte
+	indent  int    // of the items; -1 until the first
+	object  []byte // the item at hand, a list of one
 	itemAt  int
-	early   []rawObject
 }
 
 func (s *yamlSplitter) run() error {
+	defer s.drop()
 	s.reset()
 	for {
 		line, err := s.in.ReadBytes('\n')
@@ -66,8 +65,9 @@ func (s *yamlSplitter) place(err error) error {
 }
 
 func (s *yamlSplitter) reset() {
+	s.drop()
 	s.text, s.used, s.first = s.text[:0], false, s.line+1
-	s.inItems, s.list, s.indent, s.item, s.early = false, false, -1, s.item[:0], nil
+	s.inItems, s.list, s.indent, s.object = false, false, -1, s.object[:0]
 }
 
 // add takes one line of the text.
@@ -91,7 +91,7 @@ func (s *yamlSplitter) add(line []byte) error {
 		blank, indent = true, 0
 	}
 	if !blank && !s.used && content[0] != '%' {
-		s.used, s.begin = true, s.line
+		s.used, s.start = true, s.line
 		s.document++
 	}
 	if s.inItems && !blank {
@@ -101,13 +101,15 @@ func (s *yamlSplitter) add(line []byte) error {
 	}
 	if s.inItems {
 		if s.indent >= 0 {
-			s.item = append(s.item, line...)
+			s.object = append(s.object, line...)
 		}
 		s.text = append(s.text, '\n') // keeps the lines of what follows
-		return s.limit(len(s.item))
+		return s.limit(len(s.object))
 	}
 	if indent == 0 && isItemsKey(content) {
 		s.inItems, s.list, s.indent = true, true, -1
+		head, _ := yamlToJSON(s.text)
+		s.begin(head)
 		s.text = append(s.text, '\n')
 		return nil
 	}
@@ -141,21 +143,16 @@ func (s *yamlSplitter) limit(size int) error {
 
 // endItem hands out the item that was collected, a list of one in YAML.
 func (s *yamlSplitter) endItem() error {
-	if len(s.item) == 0 {
+	if len(s.object) == 0 {
 		return nil
 	}
-	object, err := yamlToJSON(s.item)
+	object, err := yamlToJSON(s.object)
 	if err != nil {
-		return yamlError(s.document, s.itemAt, s.item, err)
+		return yamlError(s.document, s.itemAt, s.object, err)
 	}
-	s.item = s.item[:0]
+	s.object = s.object[:0]
 	object = bytes.TrimSuffix(bytes.TrimPrefix(object, []byte("[")), []byte("]"))
-	o := rawObject{json: object, document: s.document, line: s.itemAt}
-	if kind, _ := kindAndVersion(object); kind == "" {
-		s.early = append(s.early, o) // its list's kind comes later
-		return nil
-	}
-	return s.emit(o)
+	return s.item(rawObject{json: object, document: s.document, line: s.itemAt})
 }
 
 // finish ends the document at hand.
@@ -178,19 +175,12 @@ func (s *yamlSplitter) finish() error {
 			s.document--
 			return nil
 		}
-		return s.emit(rawObject{json: object, document: s.document, line: s.begin, unended: !s.ended})
+		return s.emit(rawObject{json: object, document: s.document, line: s.start, unended: !s.ended})
 	}
-	kind, version := kindAndVersion(object)
-	if kind == "" {
-		return &decode.FileError{Document: s.document, Line: s.begin, Err: errors.New("a list without kind; is the file cut off?")}
+	if kind, _ := kindAndVersion(object); kind == "" {
+		return &decode.FileError{Document: s.document, Line: s.start, Err: errors.New("a list without kind; is the file cut off?")}
 	}
-	for _, o := range s.early {
-		o.listKind, o.listVersion = kind, version
-		if err := s.emit(o); err != nil {
-			return err
-		}
-	}
-	return s.endList(rawObject{json: object, document: s.document, line: s.begin})
+	return s.end(rawObject{json: object, document: s.document, line: s.start})
 }
 
 // isMarker tells whether a line is a document marker.

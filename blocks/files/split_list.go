@@ -1,0 +1,96 @@
+package files
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+)
+
+// listItems hands out the items of a list at hand, and then the list.
+type listItems struct {
+	emit    func(rawObject) error
+	endList func(rawObject) error
+	// kind and version are the list's, once they are known.
+	kind, version string
+	// Items without a kind that come before the list's wait: their text in memory, and
+	// in a file once there is much of it.
+	waiting []rawObject // without their text
+	sizes   []int
+	held    bytes.Buffer
+	file    *os.File
+}
+
+// maxWaiting is how much text of items may wait in memory.
+const maxWaiting = 1 << 20
+
+// begin starts a list, whose kind is known if the head has it.
+func (l *listItems) begin(head []byte) {
+	l.kind, l.version = kindAndVersion(head)
+}
+
+// item hands out an item, or keeps it until its list's kind is known if it needs that.
+func (l *listItems) item(o rawObject) error {
+	if l.kind == "" {
+		if kind, _ := kindAndVersion(o.json); kind == "" {
+			return l.wait(o)
+		}
+	}
+	o.listKind, o.listVersion = l.kind, l.version
+	return l.emit(o)
+}
+
+func (l *listItems) wait(o rawObject) error {
+	l.sizes = append(l.sizes, len(o.json))
+	l.held.Write(o.json)
+	o.json = nil
+	l.waiting = append(l.waiting, o)
+	if l.held.Len() <= maxWaiting {
+		return nil
+	}
+	if l.file == nil {
+		file, err := os.CreateTemp("", "calico-audit-list-")
+		if err != nil {
+			return fmt.Errorf("keeping the items of a list whose kind comes after them: %w", err)
+		}
+		l.file = file
+		_ = os.Remove(file.Name()) // it is gone when it is closed
+	}
+	_, err := l.held.WriteTo(l.file)
+	return err
+}
+
+// end hands out what waited, and the list without its items.
+func (l *listItems) end(list rawObject) error {
+	defer l.drop()
+	l.kind, l.version = kindAndVersion(list.json)
+	var in io.Reader = &l.held
+	if l.file != nil {
+		if _, err := l.file.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		in = io.MultiReader(bufio.NewReaderSize(l.file, 1<<16), &l.held)
+	}
+	var text []byte
+	for i, o := range l.waiting {
+		text = append(text[:0], make([]byte, l.sizes[i])...)
+		if _, err := io.ReadFull(in, text); err != nil {
+			return err
+		}
+		o.json, o.listKind, o.listVersion = text, l.kind, l.version
+		if err := l.emit(o); err != nil {
+			return err
+		}
+	}
+	return l.endList(list)
+}
+
+// drop forgets the list at hand.
+func (l *listItems) drop() {
+	if l.file != nil {
+		_ = l.file.Close()
+	}
+	l.kind, l.version, l.waiting, l.sizes, l.file = "", "", nil, nil, nil
+	l.held.Reset()
+}
