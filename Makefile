@@ -10,7 +10,7 @@ FUZZTIME ?= 10s
 FUZZ ?= ^Fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help build install test prepare fuzz lint bench bench-scale mutants generate verify examples dist soak clean
+.PHONY: help build install test test-short prepare fuzz lint bench bench-scale mutants generate verify examples dist soak clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -30,6 +30,13 @@ test: prepare ## run all tests, on a real etcd and kube-apiserver, and fuzz the 
 	$(GO) vet ./...
 	$(GO) test -timeout 20m ./...
 	$(MAKE) --no-print-directory fuzz FUZZ='^Fuzz(Block|Files|JSON|YAML)$$'
+
+test-short: ## run the tests that need no servers, root or other programs, and say what was skipped
+	@mkdir -p bin && { $(GO) test -short -v ./... > bin/test-short.log 2>&1; status=$$?; }; \
+	grep -E '^(ok|FAIL|panic:)|^ *--- FAIL' bin/test-short.log; \
+	awk '/^ *--- SKIP/ {sub(/^ *[^ ]+: /, "", reason); skipped[reason]++} {reason = $$0} \
+		END {for (r in skipped) printf "skipped: %d %s\n", skipped[r], r}' bin/test-short.log; \
+	[ $$status = 0 ] || echo "the whole output is in bin/test-short.log"; exit $$status
 
 fuzz: ## run each fuzz target that FUZZ matches for FUZZTIME
 	@set -e; for pkg in $$($(GO) list ./...); do \

@@ -16,6 +16,9 @@ const randomStates = 800
 // sketch language knows, and holds every plan to what plans must keep. The seed of
 // a state that fails is its number, which the test's name tells.
 func TestRandomPlans(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: takes long")
+	}
 	steps, refused := map[Kind]int{}, map[RefusalCode]int{}
 	for seed := range uint64(randomStates) {
 		text, req := randomState(rand.New(rand.NewPCG(seed, 1)))

@@ -21,6 +21,9 @@ import (
 // unless it declares that it needs or uses the kind: then it says what it withholds,
 // and what it found is confirmed by reading that kind again, too.
 func TestChecksDeclareWhatTheyRead(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: takes long")
+	}
 	files, err := filepath.Glob(filepath.Join("testdata", "checks", "*.txt"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no test data: %v", err)

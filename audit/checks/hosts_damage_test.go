@@ -88,6 +88,9 @@ func criticals(t *testing.T, dir string) map[string]string {
 // becomes another digit makes another statement, which no reader can tell from a
 // true one.)
 func TestDamagedHostViews(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: takes long")
+	}
 	dir := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()

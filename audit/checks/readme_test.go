@@ -12,6 +12,9 @@ import (
 // TestReadmeAddsACheck follows README.md: the files that it shows are put
 // into a copy of the package, and the new check's tests must run and pass.
 func TestReadmeAddsACheck(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: takes long")
+	}
 	raw, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)

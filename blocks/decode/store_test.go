@@ -11,6 +11,9 @@ import (
 // Changes in whatever order give the same records, in the same order, as the objects
 // that are left would give in one piece; and records handed out do not change.
 func TestRecordsFollowChanges(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: takes long")
+	}
 	r := rand.New(rand.NewPCG(3, 4))
 	store := NewStore(Pods)
 	truth := map[blocks.Key]blocks.Workload{}

@@ -467,6 +467,9 @@ func TestIgnoredKinds(t *testing.T) {
 
 // A huge object is read, or refused with a clear word; memory stays bounded.
 func TestHugeObject(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: takes long")
+	}
 	block := func(entries int) string {
 		return `{"apiVersion": "crd.projectcalico.org/v1", "kind": "IPAMBlock", "metadata": {"name": "10-0-0-0-8"},
 			"spec": {"cidr": "10.0.0.0/8", "affinity": "host:n1", "allocations": [` + repeat("0", entries, ",\n") + `]}}`

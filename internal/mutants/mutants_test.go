@@ -58,6 +58,9 @@ func TestParse(t *testing.T) {
 // TestRun: a mutant that the test does not notice is not called caught, nor is one
 // that does not build, does not apply, or whose test fails without it.
 func TestRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: takes long")
+	}
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"go.mod": "module example.com/m\n\ngo 1.24\n",

@@ -13,6 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
@@ -25,6 +26,7 @@ func TestMain(m *testing.M) {
 // is found, and nothing else, by reports of the cluster, of a snapshot and of the
 // exporter.
 func TestRig(t *testing.T) {
+	testcluster.SkipIfShort(t)
 	testenv.Linux(t) // whose /proc tells of memory and time
 	path := filepath.Join(t.TempDir(), "calico-audit")
 	build := exec.Command("go", "build", "-o", path, "../../cmd/calico-audit")

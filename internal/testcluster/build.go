@@ -34,6 +34,10 @@ type program struct {
 	cold string
 }
 
+// envAssets names a directory with etcd, kube-apiserver and kubectl, as the tests of
+// controllers use it.
+const envAssets = "KUBEBUILDER_ASSETS"
+
 var programs = map[string]program{
 	"etcd": {
 		dir: "binaries", pkg: "go.etcd.io/etcd/server/v3", module: "go.etcd.io/etcd/server/v3",
@@ -73,8 +77,9 @@ var Binaries = []string{"etcd", "kube-apiserver", "kubectl", "calicoctl", "confd
 
 // Binary returns the path of a server or tool, and builds it first if the
 // user's cache directory does not have it. It knows etcd, kube-apiserver,
-// kubectl, calicoctl, confd and kube-controllers. Building says so on stderr; several processes that want the same
-// program wait for one of them to build it.
+// kubectl, calicoctl, confd and kube-controllers. Building says so on stderr; several
+// processes that want the same program wait for one of them to build it. What the
+// directory KUBEBUILDER_ASSETS has is taken from there instead.
 //
 // The version is the one in the go.mod of the module that builds the program.
 // A change of that module, of the Go release or of the platform builds anew.
@@ -82,6 +87,12 @@ func Binary(ctx context.Context, name string) (string, error) {
 	p, ok := programs[name]
 	if !ok {
 		return "", fmt.Errorf("no such program: %q", name)
+	}
+	if dir := os.Getenv(envAssets); dir != "" {
+		path := filepath.Join(dir, name)
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
 	}
 	dir, err := packageDir(p.dir)
 	if err != nil {

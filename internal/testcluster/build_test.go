@@ -15,6 +15,8 @@ import (
 )
 
 func TestProgramsHaveTheVersionsOfTheirModules(t *testing.T) {
+	SkipIfShort(t)
+	t.Setenv(envAssets, "")
 	ctx := t.Context()
 	for name, arg := range map[string]string{
 		"etcd": "--version", "kube-apiserver": "--version", "calicoctl": "version", "confd": "-version",

@@ -52,10 +52,11 @@ type Cluster struct {
 }
 
 // Start starts a cluster for one test, which fails if that is impossible. The
-// cluster is closed with the test; if the test failed, the end of the API
+// cluster is closed with the test, which "go test -short" skips; if the test failed, the end of the API
 // server's log is shown.
 func Start(tb testing.TB, opts Options) *Cluster {
 	tb.Helper()
+	SkipIfShort(tb)
 	c, err := New(tb.Context(), opts)
 	if err != nil {
 		tb.Fatalf("starting the test cluster: %v", err)
@@ -67,6 +68,14 @@ func Start(tb testing.TB, opts Options) *Cluster {
 		c.Close()
 	})
 	return c
+}
+
+// SkipIfShort skips a test that needs the servers in "go test -short".
+func SkipIfShort(tb testing.TB) {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skip("-short: needs an etcd and a kube-apiserver")
+	}
 }
 
 // New starts a cluster, and builds the servers first if need be. The caller

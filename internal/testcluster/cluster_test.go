@@ -40,6 +40,7 @@ func TestBothGroupsAreServed(t *testing.T) {
 }
 
 func TestKilledProcessLeavesNothingBehind(t *testing.T) {
+	SkipIfShort(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -161,6 +162,7 @@ func TestWatchCacheIsSwitched(t *testing.T) {
 }
 
 func TestTakenPortIsTold(t *testing.T) {
+	SkipIfShort(t)
 	etcd, err := Binary(t.Context(), "etcd")
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,13 @@
 //
 // before the first go test, whose default timeout is too short for it.
 //
+// The directory KUBEBUILDER_ASSETS, if set, gives etcd, kube-apiserver and kubectl
+// instead. The envtest of controller-runtime itself is not used, as it would replace
+// certs.go and half of servers.go (some 200 lines) and not do what tests here rest on:
+// a crash of a server (it sends SIGTERM and waits), the same port and data after it
+// with other flags, servers that end when the test's process is killed, and the IDs of
+// their processes.
+//
 // Tests start a cluster with [Start], or share one within a package with
 // [Shared]. Servers listen on the loopback interface only, and are killed and
 // their files removed when the process that started them ends, however it ends.

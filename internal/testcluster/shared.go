@@ -17,9 +17,10 @@ var shared = struct {
 // Shared returns a cluster that all tests of the process share which ask for
 // the same options, and empties it first (see [Cluster.Reset]). Tests that use
 // it must not run beside each other. The first call starts it; it ends with the
-// process.
+// process. "go test -short" skips the test.
 func Shared(tb testing.TB, opts Options) *Cluster {
 	tb.Helper()
+	SkipIfShort(tb)
 	shared.Lock()
 	defer shared.Unlock()
 	key := fmt.Sprintf("%+v", opts)

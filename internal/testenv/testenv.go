@@ -2,7 +2,8 @@
 // it with a plain sentence where that is lacking.
 //
 // A skip must not hide a failure: with CALICO_AUDIT_NO_SKIP=1 in the environment,
-// as in continuous integration, what is lacking fails the test instead. Only tests
+// as in continuous integration, what is lacking fails the test instead. "go test
+// -short" skips what needs root or other programs, whatever there is. Only tests
 // import this package.
 package testenv
 
@@ -33,6 +34,9 @@ func Linux(t testing.TB) {
 // namespaces, interfaces and routes of its own.
 func Root(t testing.TB) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: needs root")
+	}
 	Linux(t)
 	if uid := os.Geteuid(); uid != 0 {
 		lack(t, "this test needs root, to make network namespaces of its own; it runs as user %d", uid)
@@ -43,6 +47,9 @@ func Root(t testing.TB) {
 // debian is the package of Debian that has it.
 func Program(t testing.TB, name, debian string) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skipf("-short: needs the program %s", name)
+	}
 	path, err := exec.LookPath(name)
 	if err != nil {
 		lack(t, "this test needs the program %s (on Debian: apt-get install %s): %v", name, debian, err)

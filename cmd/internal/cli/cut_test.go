@@ -136,6 +136,9 @@ func cuts(text []byte, n int) (out []int) {
 // TestCutSnapshots: a snapshot that is cut off anywhere is refused, or read with gaps;
 // no finding and no step comes of what it lacks.
 func TestCutSnapshots(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: takes long")
+	}
 	for name, n := range map[string]int{"story": 8, "story-drained": 16} {
 		for _, format := range []string{"yaml", "json", "yaml.gz", "json.gz"} {
 			t.Run(name+"."+format, func(t *testing.T) {
@@ -159,6 +162,9 @@ func TestCutSnapshots(t *testing.T) {
 // TestLostObjects: objects that are lost out of the midst of a snapshot make gaps of
 // their kinds, and what is said of the others does not rest on them.
 func TestLostObjects(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: takes long")
+	}
 	for _, name := range []string{"story", "story-drained", "dual-stack", "native"} {
 		path := filepath.Join(t.TempDir(), name+".json")
 		calico(t, "snapshot", "-f", example(name), "-o", path)
@@ -210,6 +216,9 @@ func TestCutSnapshotsOfEarlierVersion(t *testing.T) {
 
 // TestCutDumps: what kubectl printed and was cut off is refused, whichever file it is.
 func TestCutDumps(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: takes long")
+	}
 	files, err := filepath.Glob(filepath.Join(example("story-drained"), "*.yaml"))
 	if err != nil || len(files) < 10 {
 		t.Fatal(files, err)
