@@ -29,8 +29,8 @@ func (k *Kubernetes) askAgent(ctx context.Context, p *corev1.Pod, opts AgentOpti
 	if scheme := cmp.Or(opts.Scheme, p.Annotations[AgentSchemeAnnotation]); strings.EqualFold(scheme, "https") {
 		name = "https:" + name
 	}
-	stream, err := k.client.pods.Get().AbsPath("/api/v1/namespaces", p.Namespace, "pods", name, "proxy", AgentPath).
-		SetHeader("Accept", "application/json").MaxRetries(0).Stream(ctx)
+	path := []string{"/api/v1/namespaces", p.Namespace, "pods", name, "proxy", AgentPath}
+	stream, err := answerOf(ctx, k.client.pods.Get().AbsPath(path...).SetHeader("Accept", "application/json").MaxRetries(0))
 	if err != nil {
 		return nil, agentError(err)
 	}

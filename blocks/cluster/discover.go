@@ -16,10 +16,9 @@ import (
 type served struct {
 	group  string // the group to read
 	reason string // why that one
-	// plurals are the resources that the group serves.
-	plurals map[string]bool
-	// foreign are the kinds of other API groups that are served.
-	foreign map[blocks.Resource]bool
+	// plurals are the resources that each API group serves; nil for one that is there
+	// and cannot be asked, which counts as serving all: the list will tell.
+	plurals map[string]map[string]bool
 	// neither is true if neither of Calico's groups is served at all.
 	neither bool
 }
@@ -29,12 +28,10 @@ type served struct {
 var errNoCalico = errors.New("no Calico found in the cluster: it serves neither API group " + decode.GroupCRD + " nor " + decode.GroupNative +
 	", which hold Calico's IPAM objects unless its datastore is etcd")
 
-// has tells whether a kind's resource is there to be listed.
+// has reports whether a kind's resource is there to be listed.
 func (s *served) has(k *decode.Kind) bool {
-	if k.Foreign != "" {
-		return s.foreign[k.Resource]
-	}
-	return k.Core || s.plurals[k.Plural(s.group)]
+	plurals, there := s.plurals[k.Version(s.group)]
+	return k.Core || there && (plurals == nil || plurals[k.Plural(s.group)])
 }
 
 // absence says that a kind's CRD is missing. For one that an audit can do without
@@ -87,18 +84,22 @@ func (c *apiClient) discover(ctx context.Context, override string) (*served, err
 			have[v.GroupVersion] = true
 		}
 	}
-	plurals := map[string]map[string]bool{}
-	failed := map[string]error{}
-	for _, g := range []string{decode.GroupCRD, decode.GroupNative} {
-		if have[g] {
-			plurals[g], failed[g] = c.resources(ctx, g)
-			if codeOf(failed[g]) == http.StatusNotFound {
-				// Its last CRD went a moment ago, and the list of groups lags behind.
-				have[g], plurals[g], failed[g] = false, nil, nil
+	plurals, failed := map[string]map[string]bool{}, map[string]error{}
+	for _, k := range decode.Kinds {
+		for _, g := range []string{k.Version(decode.GroupCRD), k.Version(decode.GroupNative)} {
+			if _, asked := plurals[g]; asked || k.Core || !have[g] {
+				continue
+			}
+			found, err := c.resources(ctx, g)
+			if have[g] = codeOf(err) != http.StatusNotFound; have[g] { // else its last CRD went a moment ago
+				plurals[g], failed[g] = found, err
 			}
 		}
 	}
-	s := &served{neither: !have[decode.GroupCRD] && !have[decode.GroupNative]}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	s := &served{plurals: plurals, neither: !have[decode.GroupCRD] && !have[decode.GroupNative]}
 	s.group, s.reason = chooseGroup(override, have, plurals)
 	// The older group wins wherever it serves blocks. If it could not be asked,
 	// nobody knows whether it does.
@@ -107,37 +108,7 @@ func (c *apiClient) discover(ctx context.Context, override string) (*served, err
 			return nil, fmt.Errorf("discovering the resources of %s: %w", g, err)
 		}
 	}
-	s.plurals = plurals[s.group]
-	s.foreign, err = c.foreignKinds(ctx, have)
-	return s, err
-}
-
-// foreignKinds returns the kinds of API groups that are neither Kubernetes' nor
-// Calico's and that are served. A group that is there and cannot be asked counts as
-// serving all of its kinds: the list will tell, and make a gap of that kind alone.
-func (c *apiClient) foreignKinds(ctx context.Context, have map[string]bool) (map[blocks.Resource]bool, error) {
-	out := map[blocks.Resource]bool{}
-	plurals := map[string]map[string]bool{}
-	for _, k := range decode.Kinds {
-		if k.Foreign == "" || !have[k.Foreign] {
-			continue
-		}
-		if _, asked := plurals[k.Foreign]; !asked {
-			found, err := c.resources(ctx, k.Foreign)
-			switch {
-			case ctx.Err() != nil:
-				return nil, ctx.Err()
-			case err != nil && codeOf(err) != http.StatusNotFound:
-				found = nil
-			case err != nil:
-				found = map[string]bool{} // its last CRD went a moment ago
-			}
-			plurals[k.Foreign] = found
-		}
-		found := plurals[k.Foreign]
-		out[k.Resource] = found == nil || found[string(k.Resource)]
-	}
-	return out, nil
+	return s, nil
 }
 
 // chooseGroup is the rule of discover. have are the groups that are served, and

@@ -12,11 +12,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
@@ -142,6 +144,11 @@ func (c *apiClient) request(path string, query url.Values, accept string) *rest.
 	return r
 }
 
+// answerOf sends a request; the library logs nothing of it.
+func answerOf(ctx context.Context, r *rest.Request) (io.ReadCloser, error) {
+	return r.Stream(klog.NewContext(ctx, logr.Discard()))
+}
+
 // answer is a body. complete is false if it was cut off.
 type answer struct {
 	body     []byte
@@ -195,7 +202,7 @@ func (c *apiClient) once(parent context.Context, path string, query url.Values, 
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	heard := c.watchQuiet(ctx, cancel)
-	stream, err := c.request(path, query, accept).Stream(ctx)
+	stream, err := answerOf(ctx, c.request(path, query, accept))
 	if err != nil {
 		return because(ctx, err)
 	}

@@ -115,7 +115,7 @@ func (k *Kubernetes) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	s.Cluster.Datastore, s.Cluster.Live = "kubernetes", true
 	s.Cluster.APIGroup, s.Cluster.APIGroupReason = k.served.group, k.served.reason
 	s.Cluster.TakenAt, _ = k.client.clock.dates()
-	decode.SetVMsKnown(s, func(r blocks.Resource) bool { return k.served.foreign[r] })
+	decode.SetVMsKnown(s, func(r blocks.Resource) bool { return k.served.has(decode.KindOf(r)) })
 	s.Sort()
 	return s, nil
 }
@@ -133,11 +133,8 @@ func (k *Kubernetes) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blo
 	}
 	var again []*decode.Kind
 	for _, kind := range decode.Kinds {
-		for _, r := range rs {
-			if kind.Resource == r {
-				again = append(again, kind)
-				break
-			}
+		if slices.Contains(rs, kind.Resource) {
+			again = append(again, kind)
 		}
 	}
 	lists, err := k.list(ctx, again)
@@ -147,7 +144,7 @@ func (k *Kubernetes) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blo
 	s := decode.Replaced(prev, lists)
 	decode.SetVMsKnown(s, func(r blocks.Resource) bool {
 		if slices.Contains(rs, r) {
-			return k.served.foreign[r]
+			return k.served.has(decode.KindOf(r))
 		}
 		return prev.VMsKnown
 	})

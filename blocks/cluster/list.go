@@ -46,8 +46,9 @@ func (l *lister) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if codeOf(err) == http.StatusGone && l.next != "" && l.restarts == 0 {
-			// The continue token has expired: etcd was compacted in between.
+		if codeOf(err) == http.StatusGone && l.next != "" {
+			// The continue token has expired: etcd was compacted in between. The third
+			// try is for all in one page.
 			l.restarts++
 			l.out, l.count, l.next = decode.NewObjects(l.kind), 0, ""
 			if l.record != nil {
@@ -81,7 +82,10 @@ func (l *lister) run(ctx context.Context) error {
 
 // page reads the next page.
 func (l *lister) page(ctx context.Context) (decode.ListMeta, error) {
-	query := url.Values{"limit": {strconv.FormatInt(l.pageSize, 10)}}
+	query := url.Values{}
+	if l.restarts < 2 {
+		query.Set("limit", strconv.FormatInt(l.pageSize, 10))
+	}
 	if l.next != "" {
 		query.Set("continue", l.next)
 	}
@@ -145,8 +149,6 @@ func (l *lister) reason(err error) string {
 		why = "unauthorized: the API server does not accept the credentials"
 	case http.StatusNotFound:
 		why = "not served: the API server has no " + name
-	case http.StatusGone:
-		why = "expired: the API server forgot the state of the list twice while it was read"
 	default:
 		why = err.Error()
 	}

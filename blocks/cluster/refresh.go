@@ -54,7 +54,7 @@ func (k *Kubernetes) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []
 	// unknown here, and not known.
 	decode.SetVMsKnown(s, func(r blocks.Resource) bool {
 		again := slices.ContainsFunc(refs, func(ref blocks.Ref) bool { return ref.Resource == r })
-		return prev.VMsKnown && (!again || k.served.foreign[r])
+		return prev.VMsKnown && (!again || k.served.has(decode.KindOf(r)))
 	})
 	_, s.Cluster.TakenAt = k.client.clock.dates()
 	return s, nil
@@ -109,8 +109,7 @@ func refKind(ref blocks.Ref) (*decode.Kind, error) {
 }
 
 func refText(ref blocks.Ref) string {
-	switch {
-	case ref.Node != "":
+	if ref.Node != "" {
 		return string(ref.Resource) + " of node " + ref.Node
 	}
 	return string(ref.Resource) + " " + blocks.Key{Namespace: ref.Namespace, Name: ref.Name}.String()

@@ -137,10 +137,10 @@ func TestExpiredWatch(t *testing.T) {
 			s := script(t, c.answers...)
 			w, err := NewWatch(&rest.Config{Host: s.URL}, WatchOptions{})
 			must(t, err)
-			w.pace.patience, w.pace.retry, w.pace.longest = time.Hour, time.Millisecond, time.Millisecond
+			w.pace.stalenessTimeout, w.pace.backoff, w.pace.maxBackoff = time.Hour, time.Millisecond, time.Millisecond
 			ses := &session{w: w, served: &served{group: decode.GroupCRD}, began: time.Now()}
-			k := &keeper{w: w, s: ses, kind: decode.KindOf(blocks.Namespaces), store: decode.NewStore(decode.KindOf(blocks.Namespaces)), wake: make(chan struct{}, 1)}
-			ses.kinds, w.active = []*keeper{k}, ses
+			k := &reflector{w: w, s: ses, kind: decode.KindOf(blocks.Namespaces), store: decode.NewStore(decode.KindOf(blocks.Namespaces)), wake: make(chan struct{}, 1)}
+			ses.kinds, w.active = []*reflector{k}, ses
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan struct{})
 			go func() { defer close(ended); k.run(ctx) }()
@@ -158,14 +158,14 @@ func TestExpiredWatch(t *testing.T) {
 // patience are a gap, and so are those of a kind that comes back until it has caught
 // up; the snapshot is of the time up to which all others are known.
 func TestStaleIsAGap(t *testing.T) {
-	w, err := NewWatch(&rest.Config{Host: "http://unused.invalid"}, WatchOptions{Patience: time.Minute})
+	w, err := NewWatch(&rest.Config{Host: "http://unused.invalid"}, WatchOptions{StalenessTimeout: time.Minute})
 	must(t, err)
 	ses := &session{w: w, served: &served{group: decode.GroupCRD}, began: time.Now()}
 	w.active = ses
 	began := time.Now()
-	keeps := map[blocks.Resource]*keeper{}
+	keeps := map[blocks.Resource]*reflector{}
 	for _, r := range []blocks.Resource{blocks.Namespaces, blocks.Nodes, blocks.Pods} {
-		keeps[r] = &keeper{w: w, s: ses, kind: decode.KindOf(r), store: decode.NewStore(decode.KindOf(r)), known: true, current: began}
+		keeps[r] = &reflector{w: w, s: ses, kind: decode.KindOf(r), store: decode.NewStore(decode.KindOf(r)), known: true, current: began}
 		ses.kinds = append(ses.kinds, keeps[r])
 	}
 	age := func(r blocks.Resource, d time.Duration) { keeps[r].current = began.Add(-d) }
@@ -211,7 +211,7 @@ func TestListIsWholeOrAGap(t *testing.T) {
 		"the second page fails":       {[]string{first, `403 {"kind":"Status","code":403}`}, 1, "list broke off after 1 objects"},
 		"the same page for ever":      {[]string{first, first}, 2, "same continue token"},
 		"expired once":                {[]string{first, `410 {"kind":"Status","code":410}`, listing(20, "b")}, 1, ""},
-		"expired twice":               {[]string{first, `410 {"kind":"Status","code":410}`, first, `410 {"kind":"Status","code":410}`}, 1, "expired"},
+		"expired twice":               {[]string{first, `410 {"kind":"Status","code":410}`, first, `410 {"kind":"Status","code":410}`, listing(20, "a", "b")}, 2, ""},
 		"no list but a proxy's page":  {[]string{`200 {"status":"ok"}`}, 0, "no list"},
 		"a page that is cut off":      {[]string{`200 {"kind":"NamespaceList","metadata":{},"items":[{"metadata":{"name":"a"}}`}, 1, "list broke off after 1 objects"},
 		"a list of one broken object": {[]string{`200 {"kind":"NamespaceList","metadata":{},"items":[{"metadata":{"name":`}, 0, "no list"},

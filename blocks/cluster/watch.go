@@ -28,39 +28,40 @@ type WatchOptions struct {
 	// Now stands in for the API server's clock if that sends no Date header;
 	// nil means time.Now.
 	Now func() time.Time
-	// Patience is how long objects may not be known to be current before that is
-	// a gap; 0 means 30 seconds.
-	Patience time.Duration
+	// StalenessTimeout is how long objects may not be known to be current before that
+	// is a gap; 0 means 30 seconds.
+	StalenessTimeout time.Duration
 	// PageSize is how many objects a page of a list holds; 0 means 500.
 	PageSize int64
 }
 
 // pace is how long a watch waits for what. Tests shorten it.
 type pace struct {
-	patience time.Duration // without proof that a kind is current, until that is a gap
-	beat     time.Duration // from one question whether the server still answers to the next
-	answer   time.Duration // for its answer
-	hurry    time.Duration // to the next question when the last went wrong
-	stall    time.Duration // of such trouble, until all connections are closed
-	settle   time.Duration // for what is on its way, as after a watch was begun again
-	life     time.Duration // of one stream, more or less
-	silence  time.Duration // on a stream that had a bookmark before
-	header   time.Duration // for a stream's beginning
-	discover time.Duration // from one discovery to the next
-	confirm  time.Duration // until the discovery of a loss is believed
-	denied   time.Duration // to the next try when a right is missing
-	retry    time.Duration // first and
-	longest  time.Duration // longest pause before a watch is begun again
+	stalenessTimeout time.Duration // without proof that a kind is current, until that is a gap
+	probeInterval    time.Duration // from one probe of freshness to the next
+	probeTimeout     time.Duration // for its answer
+	probeRetry       time.Duration // to the next probe when the last went wrong
+	reconnectAfter   time.Duration // without any answer, until all connections are closed
+	propagationDelay time.Duration // for what is on its way
+	streamLifetime   time.Duration // of one watch request, more or less
+	bookmarkTimeout  time.Duration // for a bookmark to reach what a list showed
+	openTimeout      time.Duration // for a stream's beginning
+	discover         time.Duration // from one discovery to the next
+	confirm          time.Duration // until the discovery of a loss, or a refusal, is believed
+	denied           time.Duration // to the next try when a right is missing
+	backoff          time.Duration // first and
+	maxBackoff       time.Duration // longest pause before a watch is begun again
 }
 
-// defaultPace asks little of the server: a question every 5 seconds that reads one
-// object, and a stream of each kind, which the server closes and the watch reopens
-// after some minutes. Bookmarks come about once a minute.
+// defaultPace asks little of the server: a list without objects of each kind every 5
+// seconds, and a stream of each, which the server closes and the watch reopens after
+// some minutes. Bookmarks come about once a minute.
 var defaultPace = pace{
-	patience: 30 * time.Second, beat: 5 * time.Second, answer: 5 * time.Second, hurry: time.Second, stall: 12 * time.Second,
-	settle: 500 * time.Millisecond, life: 4 * time.Minute, silence: 150 * time.Second, header: 15 * time.Second,
+	stalenessTimeout: 30 * time.Second, probeInterval: 5 * time.Second, probeTimeout: 5 * time.Second, probeRetry: time.Second,
+	reconnectAfter: 12 * time.Second, propagationDelay: 500 * time.Millisecond, streamLifetime: 4 * time.Minute,
+	bookmarkTimeout: 150 * time.Second, openTimeout: 15 * time.Second,
 	discover: 30 * time.Second, confirm: 2 * time.Second, denied: 10 * time.Second,
-	retry: 250 * time.Millisecond, longest: 5 * time.Second,
+	backoff: 250 * time.Millisecond, maxBackoff: 5 * time.Second,
 }
 
 const watchPageSize = 500
@@ -76,8 +77,8 @@ type Watch struct {
 	override string
 	lists    chan struct{} // a token for each list being read
 	changed  chan struct{}
-	kick     chan struct{} // asks for discovery
-	wakeBeat chan struct{}
+	// Something in them asks for discovery, and for a probe.
+	rediscovery, wakeProbe chan struct{}
 
 	rereading sync.Mutex
 
@@ -90,8 +91,8 @@ type Watch struct {
 	dirty    bool         // cached lacks something
 	absences []blocks.Gap // the gaps of whole kinds in cached
 	taken    time.Time    // up to when the whole was known to be current
-	asked    time.Time    // when the last question was sent that was answered
-	trouble  error        // why the last was not
+	answered time.Time    // when the server last answered a probe
+	trouble  error        // why the last were not answered well
 	restarts map[blocks.Resource]uint64
 }
 
@@ -101,10 +102,10 @@ func NewWatch(cfg *rest.Config, opts WatchOptions) (*Watch, error) {
 	w := &Watch{
 		log: opts.Log, pace: defaultPace, pageSize: cmp.Or(opts.PageSize, watchPageSize), override: os.Getenv(apiGroupVariable),
 		lists: make(chan struct{}, concurrentLists), changed: make(chan struct{}, 1),
-		kick: make(chan struct{}, 1), wakeBeat: make(chan struct{}, 1),
+		rediscovery: make(chan struct{}, 1), wakeProbe: make(chan struct{}, 1),
 		strings: &decode.SharedStrings{}, restarts: map[blocks.Resource]uint64{},
 	}
-	w.pace.patience = cmp.Or(opts.Patience, w.pace.patience)
+	w.pace.stalenessTimeout = cmp.Or(opts.StalenessTimeout, w.pace.stalenessTimeout)
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)
 	}
@@ -136,10 +137,10 @@ func (w *Watch) Run(ctx context.Context) error {
 	if ran {
 		return errors.New("watching the cluster: this watch runs already, or has run")
 	}
-	var beats sync.WaitGroup
-	beats.Go(func() { w.beatFor(ctx) })
+	var probes sync.WaitGroup
+	probes.Go(func() { w.probeFor(ctx) })
 	w.discoverFor(ctx)
-	beats.Wait()
+	probes.Wait()
 	w.conns.CloseAll()
 	w.client.rest.Client.CloseIdleConnections()
 	return nil
@@ -150,9 +151,12 @@ func (w *Watch) Run(ctx context.Context) error {
 // changes may be one signal.
 func (w *Watch) Changed() <-chan struct{} { return w.changed }
 
-func (w *Watch) signal() {
+func (w *Watch) signal() { notify(w.changed) }
+
+// notify puts a signal into a channel, unless there is one.
+func notify(c chan<- struct{}) {
 	select {
-	case w.changed <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

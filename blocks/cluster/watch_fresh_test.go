@@ -109,7 +109,7 @@ func TestWatchBacklog(t *testing.T) {
 	churned := churn(t, c, churning)
 	created := createNamespace(t, c, "latecomer")
 	g.wait(t)
-	neverClaims(t, w, "latecomer", created, quickPace.patience-time.Second/2)
+	neverClaims(t, w, "latecomer", created, quickPace.stalenessTimeout-time.Second/2)
 	got := eventually(t, w, "the namespaces are a gap", func(s *blocks.Snapshot) bool { return len(s.Gaps) > 0 })
 	if g := got.Gaps[0]; len(got.Gaps) > 1 || g.Resource != blocks.Namespaces || !g.Stale {
 		t.Errorf("gaps %v", gapTexts(got))

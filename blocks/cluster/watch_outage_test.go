@@ -60,7 +60,7 @@ func TestWatchIsCut(t *testing.T) {
 }
 
 // outage checks what is seen of an API server that is away for longer than the
-// watch's patience: the last state, its time standing still, and then gaps of the
+// watch's stalenessTimeout: the last state, its time standing still, and then gaps of the
 // kinds that it served.
 func outage(t *testing.T, w *Watch, v *witness, kinds []blocks.Resource) {
 	t.Helper()
@@ -78,7 +78,7 @@ func outage(t *testing.T, w *Watch, v *witness, kinds []blocks.Resource) {
 	if s.Cluster.TakenAt.After(away.Add(time.Second)) {
 		t.Errorf("the snapshot claims to be of %v, and the server went away at %v", s.Cluster.TakenAt, away)
 	}
-	if took := time.Since(away); took < quickPace.patience-time.Second {
+	if took := time.Since(away); took < quickPace.stalenessTimeout-time.Second {
 		t.Errorf("a gap after only %v", took)
 	}
 	v.look()

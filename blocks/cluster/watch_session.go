@@ -15,7 +15,7 @@ import (
 type session struct {
 	w      *Watch
 	cancel context.CancelFunc
-	kinds  []*keeper
+	kinds  []*reflector
 	done   sync.WaitGroup
 	began  time.Time
 
@@ -25,13 +25,8 @@ type session struct {
 // discoverFor finds out again and again what the server serves, and begins a session
 // when that is another API group. It returns when all sessions have ended.
 func (w *Watch) discoverFor(ctx context.Context) {
-	var sessions []*session
-	defer func() {
-		for _, s := range sessions {
-			s.cancel()
-			s.done.Wait()
-		}
-	}()
+	running := &session{cancel: func() {}}
+	defer func() { running.end() }()
 	said := ""
 	for ctx.Err() == nil {
 		found, err := w.discoverTwice(ctx)
@@ -44,20 +39,17 @@ func (w *Watch) discoverFor(ctx context.Context) {
 				said = err.Error()
 				w.log.Warn("the cluster cannot be discovered", "error", err)
 			}
-			next = w.pace.longest
+			next = w.pace.maxBackoff
 		default:
 			said = ""
 			if s := w.adopt(found); s != nil {
-				for _, old := range sessions {
-					old.cancel() // its objects stay until the new session is whole
-					old.done.Wait()
-				}
-				sessions = []*session{s}
+				running.end() // its objects stay until the new session is whole
+				running = s
 				s.start(ctx)
 			}
 		}
 		pause(ctx, min(w.pace.confirm, next), nil)
-		pause(ctx, max(next-w.pace.confirm, 0), w.kick)
+		pause(ctx, max(next-w.pace.confirm, 0), w.rediscovery)
 	}
 }
 
@@ -90,6 +82,14 @@ func (w *Watch) newest() *session {
 		return w.next
 	}
 	return w.active
+}
+
+// newestKinds are the kinds of that session.
+func (w *Watch) newestKinds() []*reflector {
+	if s := w.newest(); s != nil {
+		return s.kinds
+	}
+	return nil
 }
 
 // loses tells whether a discovery takes something away that was there before.
@@ -130,14 +130,14 @@ func (w *Watch) adopt(found *served) *session {
 			} else if found.has(k.kind) {
 				continue
 			}
-			k.poke() // why a kind is not there may have changed, too
+			k.trigger() // why a kind is not there may have changed, too
 		}
 		return nil
 	}
 	w.log.Info("watching Calico's objects", "group", found.group, "because", found.reason)
 	s := &session{w: w, served: found, began: time.Now()}
 	for _, kind := range decode.Kinds {
-		s.kinds = append(s.kinds, &keeper{w: w, s: s, kind: kind, store: decode.NewStore(kind), wake: make(chan struct{}, 1)})
+		s.kinds = append(s.kinds, &reflector{w: w, s: s, kind: kind, store: decode.NewStore(kind), wake: make(chan struct{}, 1)})
 	}
 	w.next = s
 	return s
@@ -149,6 +149,12 @@ func (s *session) start(ctx context.Context) {
 	for _, k := range s.kinds {
 		s.done.Go(func() { k.run(ctx) })
 	}
+}
+
+// end ends to watch.
+func (s *session) end() {
+	s.cancel()
+	s.done.Wait()
 }
 
 // settled puts a session in its place once every kind is known. The watch must be
@@ -167,12 +173,7 @@ func (s *session) settled() {
 }
 
 // rediscover asks for a discovery soon.
-func (w *Watch) rediscover() {
-	select {
-	case w.kick <- struct{}{}:
-	default:
-	}
-}
+func (w *Watch) rediscover() { notify(w.rediscovery) }
 
 // sharing returns where strings are shared. Names of objects that have gone are
 // dropped from it by beginning anew when there are many.
@@ -180,8 +181,12 @@ func (w *Watch) sharing() *decode.SharedStrings {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	objects := 0
-	for k := range w.keepers() {
-		objects += k.store.Len()
+	for _, s := range []*session{w.active, w.next} {
+		if s != nil {
+			for _, k := range s.kinds {
+				objects += k.store.Len()
+			}
+		}
 	}
 	if w.strings.Len() > 100_000+8*objects {
 		w.strings = &decode.SharedStrings{}

@@ -58,7 +58,7 @@ func (w *Watch) assemble(missing []blocks.Gap) *blocks.Snapshot {
 	}
 	slices.SortFunc(s.Gaps, blocks.CompareGaps)
 	decode.SetVMsKnown(s, func(r blocks.Resource) bool {
-		return slices.ContainsFunc(w.active.kinds, func(k *keeper) bool { return k.kind.Resource == r && k.known && !k.absent })
+		return slices.ContainsFunc(w.active.kinds, func(k *reflector) bool { return k.kind.Resource == r && k.known && !k.absent })
 	})
 	s.Cluster.Datastore, s.Cluster.Live = "kubernetes", true
 	s.Cluster.APIGroup, s.Cluster.APIGroupReason = w.active.served.group, w.active.served.reason
@@ -99,16 +99,16 @@ func (w *Watch) missing() []blocks.Gap {
 
 // staleness says since when objects have not been known to be current, and why it was
 // when that was noticed.
-func (k *keeper) staleness() string {
+func (k *reflector) staleness() string {
 	if k.stalled == "" {
 		k.stalled = k.since()
-		if why := cmp.Or(k.trouble, k.w.trouble); why != nil {
+		if why := cmp.Or(k.trouble, k.doubt); why != nil {
 			k.stalled += ": " + why.Error()
 		}
 	}
 	return k.stalled
 }
 
-func (k *keeper) since() string {
+func (k *reflector) since() string {
 	return "not current since " + k.w.client.clock.At(k.current).Format(time.RFC3339)
 }

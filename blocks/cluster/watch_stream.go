@@ -1,78 +1,124 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/http/httptrace"
 	"net/url"
 	"strconv"
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// stream watches from a resource version on, until the stream ends: nil if it was
-// the end that had been asked for. opened is called once it is open.
-func (k *keeper) stream(ctx context.Context, from string, opened func()) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	life := max(jitter(k.w.pace.life).Round(time.Second), time.Second) // the server counts seconds
-	// A connection that has died without a word gives neither a beginning nor an end.
-	guard := time.AfterFunc(k.w.pace.header, func() { cancel(errSlow) })
-	defer guard.Stop()
-	stream, conn, err := k.request(ctx, from, life)
-	if err != nil {
-		return because(ctx, err)
-	}
-	defer stream.Close()
-	k.w.mu.Lock()
-	k.stop, k.conn = cancel, conn
-	group := k.s.served.group
-	k.w.mu.Unlock()
-	opened()
+// A stream is the events of one watch request. It never fails: one that is to be
+// resumed ends like one whose time is over, and one that cannot be is expired (410
+// Gone), so that the Reflector lists again for no other reason.
+type stream struct {
+	k      *reflector
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	body   io.ReadCloser
+	events *eventReader
+	guard  *time.Timer
+	began  time.Time
+	life   time.Duration
+	group  string
+	last   string // resourceVersion of the last event
+	over   bool
+}
 
-	began := time.Now()
-	ends := began.Add(life + k.w.pace.header)
-	guard.Reset(time.Until(ends))
-	events := newEventReader(&attentive{stream, &k.reads})
-	for {
-		e, err := events.next()
-		switch {
-		case errors.Is(err, io.EOF) && time.Since(began) >= life*9/10:
-			return nil
-		case errors.Is(context.Cause(ctx), errMoved):
-			return nil
-		case ctx.Err() == nil && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)):
-			return errors.New("the API server ended the watch")
-		case err != nil:
-			return because(ctx, err)
-		case e.what == watch.Bookmark:
-			// Where there was one, there will be others: silence means that the stream
-			// is dead.
-			guard.Reset(min(k.w.pace.silence, time.Until(ends)))
+// Watch is there for the interface alone.
+func (k *reflector) Watch(o metav1.ListOptions) (watch.Interface, error) {
+	return k.WatchWithContext(context.Background(), o)
+}
+
+// WatchWithContext opens a stream of what happens after a resourceVersion. It tries
+// again for as long as it takes, unless the server says that only a list helps.
+func (k *reflector) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	for ; ; k.failures++ {
+		if k.failures > 0 {
+			pause(ctx, jitter(min(k.w.pace.backoff<<min(k.failures-1, 10), k.w.pace.maxBackoff)), nil)
 		}
-		if err := k.apply(e, group); err != nil {
-			return err
+		s, err := k.open(ctx, o.ResourceVersion)
+		if err == nil {
+			return watch.NewStreamWatcherWithLogger(logr.Discard(), s, apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "")), nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		k.ended(err)
+		if k.listed != nil {
+			err = fmt.Errorf("%w: %w", errWatch, err)
+		}
+		pause(ctx, k.failed(err), k.wake)
+		if needsList(err) {
+			k.listed = nil
+			return nil, err
 		}
 	}
 }
 
-// request begins a watch.
-func (k *keeper) request(ctx context.Context, from string, life time.Duration) (io.ReadCloser, net.Conn, error) {
-	k.w.mu.Lock()
-	l := &lister{kind: k.kind, group: k.s.served.group}
-	k.w.mu.Unlock()
-	return k.w.client.open(ctx, l.path(), url.Values{
+// needsList reports whether a watch that ended so cannot be resumed.
+func needsList(err error) bool {
+	code := codeOf(err)
+	return errors.Is(err, errRelist) || errors.Is(err, errUnserved) || code >= 400 && code < 500 && code != http.StatusTooManyRequests
+}
+
+// open begins a stream. The list before it counts from now on.
+func (k *reflector) open(ctx context.Context, from string) (*stream, error) {
+	life := max(jitter(k.w.pace.streamLifetime).Round(time.Second), time.Second) // the server counts seconds
+	s := &stream{k: k, began: time.Now(), life: life, last: from}
+	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	// A connection that has died without a word gives neither a beginning nor an end.
+	s.guard = time.AfterFunc(k.w.pace.openTimeout, func() { s.cancel(errSlow) })
+	l := k.lister()
+	body, conn, err := k.w.client.open(s.ctx, l.path(), url.Values{
 		"watch": {"true"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {from},
 		"timeoutSeconds": {strconv.Itoa(int(life / time.Second))},
 	}, k.kind.Accept(""))
+	if err != nil {
+		err = because(s.ctx, err)
+		s.guard.Stop()
+		s.cancel(nil)
+		return nil, err
+	}
+	s.guard.Reset(life + k.w.pace.openTimeout)
+	s.body, s.group, s.events = body, l.group, newEventReader(&attentive{body, &k.reads})
+
+	w := k.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	k.pending.Store(0)
+	if list := k.listed; list != nil {
+		k.listed = nil
+		k.store.Replace(list.out)
+		k.revision, k.current = list.revision, later(k.current, list.began)
+		k.known, k.absent, k.missing = true, false, ""
+		w.dirty = true
+		k.s.settled()
+		w.signal()
+	}
+	if k.trouble != nil {
+		w.log.Info("a watch is open again", "resource", k.kind.Resource)
+	}
+	k.opened, k.trouble, k.refusedAt, k.unmet = s.began, nil, time.Time{}, ""
+	k.stop, k.conn = s.cancel, conn
+	notify(w.wakeProbe)
+	return s, nil
 }
 
 // open sends a GET request whose answer the caller reads. The connection is the one
@@ -80,67 +126,101 @@ func (k *keeper) request(ctx context.Context, from string, life time.Duration) (
 func (c *apiClient) open(ctx context.Context, path string, query url.Values, accept string) (io.ReadCloser, net.Conn, error) {
 	var conn atomic.Pointer[net.Conn]
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { conn.Store(&i.Conn) }})
-	stream, err := c.request(path, query, accept).MaxRetries(0).Stream(ctx)
+	body, err := answerOf(ctx, c.request(path, query, accept).MaxRetries(0))
 	if err != nil {
 		return nil, nil, plain(err)
 	}
 	if got := conn.Load(); got != nil {
 		if t, ok := (*got).(*tls.Conn); ok && t.ConnectionState().NegotiatedProtocol == "h2" {
-			return stream, *got, nil
+			return body, *got, nil
 		}
 	}
-	return stream, nil, nil
+	return body, nil, nil
 }
 
-// apply takes over what an event tells.
-func (k *keeper) apply(e *event, group string) error {
-	now, err := decode.NewObjects(k.kind), error(nil)
+// Decode returns the next event.
+func (s *stream) Decode() (watch.EventType, runtime.Object, error) {
+	if s.over {
+		return "", nil, io.EOF
+	}
+	e, err := s.events.next()
+	var c *changedObject
+	if err == nil {
+		c, err = s.change(e)
+	}
+	if err != nil {
+		return s.end(err)
+	}
+	c.ResourceVersion = cmp.Or(c.ResourceVersion, s.last)
+	s.last = c.ResourceVersion
+	s.k.pending.Add(1)
+	return e.what, c, nil
+}
+
+// change is what an event tells.
+func (s *stream) change(e *event) (*changedObject, error) {
+	c := &changedObject{now: decode.NewObjects(s.k.kind)}
+	c.ObjectMeta = e.meta
+	var err error
 	switch e.what {
 	case watch.Added, watch.Modified:
-		if now, err = e.decode(k.kind, group, k.w.sharing()); err != nil {
-			return fmt.Errorf("%w: %w", errEvent, err)
+		if c.now, err = e.decode(s.k.kind, s.group, s.k.w.sharing()); err != nil {
+			return nil, fmt.Errorf("%w: %w", errEvent, err)
 		}
-	case watch.Deleted, watch.Bookmark:
+	case watch.Deleted:
+	case watch.Bookmark:
+		s.k.w.mu.Lock()
+		defer s.k.w.mu.Unlock()
+		s.k.bookmarks = true
 	default:
-		return fmt.Errorf("%w: its type is %q", errEvent, decode.Clip(string(e.what)))
+		return nil, fmt.Errorf("%w: its type is %q", errEvent, decode.Clip(string(e.what)))
 	}
-	w := k.w
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if e.meta.ResourceVersion != "" {
-		k.revision = e.meta.ResourceVersion
-	}
-	if e.what == watch.Bookmark {
-		return nil
-	}
-	k.store.Put(e.key(), now)
-	w.dirty = true
-	w.signal()
-	return nil
+	return c, nil
 }
 
-// open takes note that a stream has begun.
-func (k *keeper) open() {
-	w := k.w
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if k.trouble != nil {
-		w.log.Info("a watch is open again", "resource", k.kind.Resource)
-	}
-	k.opened, k.trouble = time.Now(), nil
-	select {
-	case w.wakeBeat <- struct{}{}:
+// end returns the last event of a stream, which is there so that the Reflector does
+// not take a short stream for one that failed.
+func (s *stream) end(err error) (watch.EventType, runtime.Object, error) {
+	s.over = true
+	lasted := time.Since(s.began)
+	switch cause := context.Cause(s.ctx); {
+	case errors.Is(cause, errMoved), errors.Is(err, io.EOF) && cause == nil && lasted >= s.life*9/10:
+		err = nil
+	case cause == nil && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)):
+		err = errors.New("the API server ended the watch")
 	default:
+		err = because(s.ctx, err)
 	}
+	if lasted > s.k.w.pace.propagationDelay && codeOf(err) == 0 {
+		s.k.failures = 0
+	}
+	if err != nil {
+		s.k.failures++
+	}
+	s.k.ended(err)
+	if needsList(err) {
+		return watch.Error, &apierrors.NewResourceExpired(err.Error()).ErrStatus, nil
+	}
+	s.k.pending.Add(1)
+	last := &changedObject{}
+	last.ResourceVersion = s.last
+	return watch.Bookmark, last, nil
 }
 
-// close takes note that a stream has ended, or could not be begun.
-func (k *keeper) close(ctx context.Context, err error) {
+// Close ends the stream.
+func (s *stream) Close() {
+	s.guard.Stop()
+	s.cancel(context.Canceled)
+	_ = s.body.Close()
+}
+
+// ended takes note that a stream has ended, or could not be begun.
+func (k *reflector) ended(err error) {
 	w := k.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	k.opened, k.stop, k.conn = time.Time{}, nil, nil
-	if err == nil || ctx.Err() != nil {
+	if err == nil || errors.Is(err, context.Canceled) {
 		return
 	}
 	if k.trouble == nil {

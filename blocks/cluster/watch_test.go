@@ -17,10 +17,10 @@ import (
 
 // quickPace suits tests: everything that takes seconds takes tenths.
 var quickPace = pace{
-	patience: 3 * time.Second, beat: 200 * time.Millisecond, answer: 2 * time.Second, hurry: 100 * time.Millisecond, stall: 2 * time.Second,
-	settle: 100 * time.Millisecond, life: 4 * time.Second, silence: time.Minute, header: 2 * time.Second,
+	stalenessTimeout: 3 * time.Second, probeInterval: 200 * time.Millisecond, probeTimeout: 2 * time.Second, probeRetry: 100 * time.Millisecond, reconnectAfter: 2 * time.Second,
+	propagationDelay: 100 * time.Millisecond, streamLifetime: 4 * time.Second, bookmarkTimeout: time.Minute, openTimeout: 2 * time.Second,
 	discover: 500 * time.Millisecond, confirm: 200 * time.Millisecond, denied: 200 * time.Millisecond,
-	retry: 50 * time.Millisecond, longest: 500 * time.Millisecond,
+	backoff: 50 * time.Millisecond, maxBackoff: 500 * time.Millisecond,
 }
 
 // watching starts a watch that ends with the test, or when the returned function is

@@ -8,8 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/klog/v2"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
@@ -182,6 +184,7 @@ func (e *exporterCommand) run(c *cobra.Command) error {
 	if o.Source, err = cluster.NewWatch(cfg, cluster.WatchOptions{Log: o.Log}); err != nil {
 		return unreadError(err)
 	}
+	klog.SetLogger(logr.Discard()) // o.Log tells of outages; client-go's traces of slow lists would stand between its lines
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(exporterGCPercent)
 	}

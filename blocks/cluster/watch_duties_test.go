@@ -1,0 +1,276 @@
+package cluster
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+const namespacePath = "/api/v1/namespaces"
+
+// watchesAtPace is watching, at another pace than the tests' own.
+func watchesAtPace(t *testing.T, cfg *rest.Config, change func(*pace)) *Watch {
+	t.Helper()
+	kept := quickPace
+	change(&quickPace)
+	defer func() { quickPace = kept }()
+	w, _ := watching(t, cfg)
+	return w
+}
+
+func hasNamespace(name string) func(*blocks.Snapshot) bool {
+	return func(s *blocks.Snapshot) bool {
+		return slices.ContainsFunc(s.Namespaces, func(n blocks.Namespace) bool { return n.Name == name })
+	}
+}
+
+// swallow passes a watch on to the API server, and its events back until they are to
+// be lost; the connection stays open then, whatever the server does.
+func swallow(c *testcluster.Cluster, w http.ResponseWriter, r *http.Request, lost *atomic.Bool) {
+	client, err := rest.HTTPClientFor(c.Config)
+	if err != nil {
+		return
+	}
+	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, c.Config.Host+r.URL.RequestURI(), nil)
+	if err != nil {
+		return
+	}
+	req.Header.Set("Accept", r.Header.Get("Accept"))
+	resp, err := client.Do(req)
+	if err != nil {
+		return
+	}
+	defer resp.Body.Close()
+	w.Header().Set("Content-Type", resp.Header.Get("Content-Type"))
+	w.WriteHeader(resp.StatusCode)
+	w.(http.Flusher).Flush()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := resp.Body.Read(buf)
+		if lost.Load() {
+			<-r.Context().Done()
+			return
+		}
+		_, _ = w.Write(buf[:n])
+		w.(http.Flusher).Flush()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// A stream whose events get lost while its connection lives is found out: its
+// bookmarks do not reach what a list of the kind shows.
+func TestWatchStreamIsStuck(t *testing.T) {
+	c := cached(t)
+	var lost atomic.Bool
+	_, cfg := before(t, c, func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		if r.URL.Path != namespacePath || !r.URL.Query().Has("watch") {
+			return false
+		}
+		swallow(c, w, r, &lost)
+		return true
+	})
+	w := watchesAtPace(t, cfg, func(p *pace) { p.bookmarkTimeout = time.Second })
+	becomesEqual(t, w, c.Config)
+	eventually(t, w, "a bookmark has come", func(*blocks.Snapshot) bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return slices.ContainsFunc(w.active.kinds, func(k *reflector) bool { return k.kind.Resource == blocks.Namespaces && k.bookmarks })
+	})
+	lost.Store(true)
+	createNamespace(t, c, "latecomer")
+	eventually(t, w, "the namespace is listed", hasNamespace("latecomer"))
+	if w.Restarts()[blocks.Namespaces] == 0 {
+		t.Errorf("restarts %v", w.Restarts())
+	}
+}
+
+// A kind whose cache in the API server is stuck is stale by itself, though the server
+// answers well of every other kind; nothing is torn down for it.
+func TestWatchCacheIsStuck(t *testing.T) {
+	c := cached(t)
+	var stuck atomic.Bool
+	_, cfg := before(t, c, func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		if !stuck.Load() || r.URL.Path != namespacePath || r.URL.Query().Has("watch") {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusGatewayTimeout)
+		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":504,"reason":"Timeout",`+
+			`"message":"Too large resource version: 9, current: 8","details":{"causes":[{"reason":"ResourceVersionTooLarge"}]}}`)
+		return true
+	})
+	w := watchesAtPace(t, cfg, func(p *pace) { p.streamLifetime = time.Minute })
+	whole := becomesEqual(t, w, c.Config)
+	stuck.Store(true)
+	s := eventually(t, w, "the namespaces are a gap", func(s *blocks.Snapshot) bool { return len(s.Gaps) > 0 })
+	if g := s.Gaps[0]; len(s.Gaps) > 1 || g.Resource != blocks.Namespaces || !g.Stale || !strings.Contains(g.Reason, "Too large resource version") {
+		t.Errorf("gaps %v", gapTexts(s))
+	}
+	eventually(t, w, "the clock goes on for the rest", func(s *blocks.Snapshot) bool {
+		return s.Cluster.TakenAt.After(whole.Cluster.TakenAt.Add(quickPace.stalenessTimeout))
+	})
+	createNamespace(t, c, "latecomer")
+	eventually(t, w, "the stream of the namespaces is still open", hasNamespace("latecomer"))
+	stuck.Store(false)
+	becomesEqual(t, w, c.Config)
+	if len(w.Restarts()) > 0 {
+		t.Errorf("restarts %v", w.Restarts())
+	}
+}
+
+// An API server whose flow control lets hardly a request of the watch through (429) is
+// alive: the streams stay open and go on, on the connection they had, and most kinds
+// are gaps of what is stale.
+func TestWatchIsThrottled(t *testing.T) {
+	c := cached(t)
+	user, err := c.UserConfig("watcher")
+	must(t, err)
+	must(t, c.Allow(t.Context(), "watcher", auditorRules("list", "watch")...))
+	r, cfg := through(t, user)
+	w := watchesAtPace(t, cfg, func(p *pace) { p.streamLifetime = time.Minute })
+	becomesEqual(t, w, c.Config)
+	conns := func() int {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.conns)
+	}
+	before := conns()
+
+	flow := c.Kube.FlowcontrolV1()
+	none := int32(0)
+	_, err = flow.PriorityLevelConfigurations().Create(t.Context(), &flowcontrolv1.PriorityLevelConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "none"},
+		Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
+			Type: flowcontrolv1.PriorityLevelEnablementLimited,
+			Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
+				NominalConcurrencyShares: &none, LendablePercent: &none, BorrowingLimitPercent: &none,
+				LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject},
+			},
+		},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	all := []flowcontrolv1.ResourcePolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}, ClusterScope: true, Namespaces: []string{"*"}}}
+	_, err = flow.FlowSchemas().Create(t.Context(), &flowcontrolv1.FlowSchema{
+		ObjectMeta: metav1.ObjectMeta{Name: "none"},
+		Spec: flowcontrolv1.FlowSchemaSpec{
+			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "none"}, MatchingPrecedence: 2,
+			Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
+				Subjects:      []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: "watcher"}}},
+				ResourceRules: all,
+			}},
+		},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	var once sync.Once
+	lift := func() {
+		once.Do(func() {
+			must(t, flow.FlowSchemas().Delete(t.Context(), "none", metav1.DeleteOptions{}))
+			must(t, flow.PriorityLevelConfigurations().Delete(t.Context(), "none", metav1.DeleteOptions{}))
+		})
+	}
+	defer lift()
+
+	s := eventually(t, w, "most kinds are gaps", func(s *blocks.Snapshot) bool { return len(s.Gaps) > len(withoutKubeVirt)/2 })
+	for _, g := range s.Gaps {
+		if !g.Stale || !strings.Contains(g.Reason, "429 Too Many Requests") && !strings.Contains(g.Reason, "catching up") {
+			t.Errorf("gap %v", g)
+		}
+	}
+	createNamespace(t, c, "latecomer")
+	eventually(t, w, "the streams go on", hasNamespace("latecomer"))
+	time.Sleep(quickPace.reconnectAfter)
+	if now := conns(); now != before {
+		t.Errorf("%d connections, had %d", now, before)
+	}
+	lift()
+	becomesEqual(t, w, c.Config)
+	if len(w.Restarts()) > 0 {
+		t.Errorf("restarts %v", w.Restarts())
+	}
+}
+
+// An outage that lasts longer than anything is believed for is resumed where it began:
+// nothing is listed again.
+func TestWatchResumes(t *testing.T) {
+	c := cached(t)
+	var down atomic.Bool
+	var lists atomic.Int32
+	proxy, cfg := before(t, c, func(_ http.ResponseWriter, r *http.Request, _ int) bool {
+		if down.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		if q := r.URL.Query(); q.Get("limit") == "7" && r.URL.Path != "/apis" {
+			lists.Add(1)
+		}
+		return false
+	})
+	w, _ := watching(t, cfg)
+	becomesEqual(t, w, c.Config)
+	down.Store(true)
+	proxy.CloseClientConnections()
+	allGaps(t, w, withoutKubeVirt)
+	must(t, c.Delete(t.Context(), testcluster.Core[1], "", "n1"))
+	createNamespace(t, c, "latecomer")
+	time.Sleep(quickPace.stalenessTimeout)
+	listed := lists.Load()
+	down.Store(false)
+	if s := becomesEqual(t, w, c.Config); len(s.Nodes) != 3 {
+		t.Errorf("%d nodes", len(s.Nodes))
+	}
+	if again := lists.Load() - listed; again > 0 {
+		t.Errorf("%d pages of lists were read again", again)
+	}
+}
+
+// A single refusal makes nothing empty: what is there is kept, and is current again
+// with the next answer.
+func TestWatchIsRefusedOnce(t *testing.T) {
+	for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			c := cached(t)
+			var expire, refuse atomic.Bool
+			proxy, cfg := before(t, c, func(w http.ResponseWriter, r *http.Request, _ int) bool {
+				switch q := r.URL.Query(); {
+				case r.URL.Path != namespacePath:
+					return false
+				case q.Has("watch") && expire.CompareAndSwap(true, false):
+					gone(w)
+				case q.Get("limit") == "7" && refuse.CompareAndSwap(true, false):
+					w.WriteHeader(code)
+				default:
+					return false
+				}
+				return true
+			})
+			w, _ := watching(t, cfg)
+			whole := becomesEqual(t, w, c.Config)
+			expire.Store(true)
+			refuse.Store(true)
+			proxy.CloseClientConnections()
+			eventually(t, w, "the list was refused, and the namespaces are current", func(s *blocks.Snapshot) bool {
+				if len(s.Namespaces) != len(whole.Namespaces) {
+					t.Fatalf("%d namespaces, had %d", len(s.Namespaces), len(whole.Namespaces))
+				}
+				if g, missing := s.Missing(blocks.Namespaces); missing && !g.Stale {
+					t.Fatalf("gap %v", g)
+				}
+				return !refuse.Load() && len(s.Gaps) == 0 && s.Cluster.TakenAt.After(whole.Cluster.TakenAt.Add(2*time.Second))
+			})
+		})
+	}
+}

@@ -1,0 +1,283 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode"
+)
+
+// A reflector keeps the objects of one kind current, by client-go's Reflector: it is
+// the ListerWatcher that this asks, and the store that it fills.
+type reflector struct {
+	w    *Watch
+	s    *session
+	kind *decode.Kind
+	wake chan struct{} // ends a pause
+	// reads counts when the stream began to wait for bytes and when it had some, so
+	// that it is odd while it waits; pending the events that are decoded but not stored.
+	reads   atomic.Uint64
+	pending atomic.Int64
+
+	// The Reflector's alone are a list whose watch is not open yet, nil if there is none,
+	// and how often in a row no stream lasted.
+	listed   *listedObjects
+	failures int
+
+	// What follows is guarded by the watch's mutex.
+	store     *decode.ObjectStore
+	known     bool                    // listed once, or known not to be there
+	absent    bool                    // known not to be there, or not to be read
+	missing   string                  // why not; empty for a kind that need not be there
+	revision  string                  // resourceVersion of the last event or bookmark
+	opened    time.Time               // when the stream began; zero if there is none
+	current   time.Time               // up to when the objects are known to be current
+	trouble   error                   // what keeps the stream from being open
+	doubt     error                   // why the last probe proved nothing
+	notBefore time.Time               // when the server lets the next one be sent
+	refusedAt time.Time               // when the server first refused access; zero after it granted some
+	unmet     string                  // resourceVersion of a list that the stream has yet to reach
+	unmetAt   time.Time               // and when that list was asked for
+	bookmarks bool                    // the server sends some
+	stalled   string                  // the gap of being out of date for too long, while it lasts
+	stop      context.CancelCauseFunc // ends the stream
+	conn      net.Conn                // that carries the stream, for HTTP/2
+}
+
+// listedObjects are the objects of a list, which was asked for at a time. It is one object
+// to the Reflector, however many records it holds.
+type listedObjects struct {
+	metav1.PartialObjectMetadata
+	*lister
+	began time.Time
+}
+
+// A changedObject is what has become of an object.
+type changedObject struct {
+	metav1.PartialObjectMetadata
+	now *decode.Objects
+}
+
+var (
+	// errRelist means that a watch cannot be resumed where it ended.
+	errRelist = errors.New("410 Gone: the watch cannot be resumed where it ended")
+	// errUnserved means that a stream was ended because its kind is not served.
+	errUnserved = errors.New("not served")
+	// errWatch means that a kind may be listed, but not watched.
+	errWatch = errors.New("watching")
+	// errMoved means that a stream was ended to be begun on another connection.
+	errMoved = errors.New("the connection has changed")
+)
+
+func (k *reflector) run(ctx context.Context) {
+	p := k.w.pace
+	r := cache.NewReflectorWithOptions(k, nil, k, cache.ReflectorOptions{
+		Name:    string(k.kind.Resource),
+		Backoff: &wait.Backoff{Duration: p.backoff, Cap: p.maxBackoff, Steps: 20, Factor: 2, Jitter: 0.25},
+	})
+	r.RunWithContext(klog.NewContext(ctx, logr.Discard()))
+}
+
+// IsWatchListSemanticsUnSupported keeps the Reflector from listing by a watch: it
+// would hold every object in a map until the last has come. The lists here are read
+// page by page, straight into records.
+func (k *reflector) IsWatchListSemanticsUnSupported() bool { return true }
+
+// List and Watch are there for the interface alone.
+func (k *reflector) List(o metav1.ListOptions) (runtime.Object, error) {
+	return k.ListWithContext(context.Background(), o)
+}
+
+// ListWithContext reads all objects, once the server serves the kind.
+func (k *reflector) ListWithContext(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
+	for ctx.Err() == nil {
+		reason, unserved := k.unserved()
+		if !unserved {
+			break
+		}
+		k.drop(reason)
+		pause(ctx, time.Hour, k.wake)
+	}
+	began := time.Now()
+	l, err := k.list(ctx)
+	if err != nil {
+		pause(ctx, k.failed(err), k.wake)
+		return nil, err
+	}
+	return &metav1.List{
+		ListMeta: metav1.ListMeta{ResourceVersion: l.revision},
+		Items:    []runtime.RawExtension{{Object: &listedObjects{lister: l, began: began}}},
+	}, nil
+}
+
+// list reads all objects.
+func (k *reflector) list(ctx context.Context) (*lister, error) {
+	select {
+	case k.w.lists <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-k.w.lists }()
+	k.w.client.reset()
+	l := k.lister()
+	if err := l.run(ctx); err != nil {
+		return nil, err
+	}
+	if l.cause == nil && l.revision == "" {
+		l.cause = fmt.Errorf("%w with a resource version", decode.ErrPage)
+	}
+	return l, l.cause
+}
+
+func (k *reflector) lister() *lister {
+	strings := k.w.sharing()
+	k.w.mu.Lock()
+	defer k.w.mu.Unlock()
+	return &lister{
+		client: k.w.client, kind: k.kind, group: k.s.served.group, pageSize: k.w.pageSize, strings: strings, progress: func(Progress) {},
+	}
+}
+
+// unserved reports whether the server is known not to serve the kind, and the gap that
+// this makes.
+func (k *reflector) unserved() (string, bool) {
+	k.w.mu.Lock()
+	defer k.w.mu.Unlock()
+	if k.s.served.has(k.kind) {
+		return "", false
+	}
+	if gaps := k.s.served.absence(k.kind).Gaps; len(gaps) > 0 {
+		return gaps[0].Reason, true
+	}
+	return "", true
+}
+
+// Replace takes a list. It counts when its watch is open.
+func (k *reflector) Replace(list []any, _ string) error {
+	k.listed = list[0].(*listedObjects)
+	return nil
+}
+
+// Add, Update and Delete take an event.
+func (k *reflector) Add(o any) error    { return k.take(o) }
+func (k *reflector) Update(o any) error { return k.take(o) }
+func (k *reflector) Delete(o any) error { return k.take(o) }
+
+// Bookmark takes the resourceVersion up to which nothing is missing.
+func (k *reflector) Bookmark(revision string) error {
+	k.w.mu.Lock()
+	defer k.w.mu.Unlock()
+	k.pending.Add(-1)
+	k.revision = revision
+	return nil
+}
+
+// Resync has nothing to do.
+func (k *reflector) Resync() error { return nil }
+
+func (k *reflector) take(o any) error {
+	c, w := o.(*changedObject), k.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	k.pending.Add(-1)
+	k.revision = c.ResourceVersion
+	k.store.Put(blocks.Key{Namespace: c.Namespace, Name: c.Name}, c.now)
+	w.dirty = true
+	w.signal()
+	return nil
+}
+
+// drop forgets all objects: the kind is not there, or must not be read.
+func (k *reflector) drop(reason string) {
+	w := k.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if k.known && k.absent && k.missing == reason {
+		return
+	}
+	if reason != "" {
+		w.log.Warn("a resource cannot be watched", "resource", k.kind.Resource, "reason", reason)
+	}
+	k.store.Replace(decode.NewObjects(k.kind))
+	k.revision = ""
+	k.known, k.absent, k.missing = true, true, reason
+	w.dirty = true
+	k.s.settled()
+	w.signal()
+}
+
+// failed deals with a list or a watch that failed, and returns how long to wait. A
+// refusal is believed when it is repeated: until then, the objects are merely not
+// known to be current.
+func (k *reflector) failed(err error) time.Duration {
+	w, code := k.w, codeOf(err)
+	l := k.lister()
+	w.mu.Lock()
+	k.trouble = err
+	believed := k.refused(err) || !k.known
+	hopeless := !k.known && time.Since(k.s.began) > w.pace.stalenessTimeout
+	w.mu.Unlock()
+	switch {
+	case code == http.StatusForbidden, code == http.StatusUnauthorized:
+		if !believed {
+			return w.pace.confirm
+		}
+		reason := l.reason(err)
+		if code == http.StatusForbidden && errors.Is(err, errWatch) {
+			reason = "forbidden: needs the right to watch " + l.name()
+		}
+		k.drop(reason)
+		return jitter(w.pace.denied)
+	case code == http.StatusNotFound:
+		w.rediscover()
+	}
+	if hopeless {
+		// The other kinds need not wait for this one.
+		k.drop(l.reason(err))
+	}
+	return retryAfter(err)
+}
+
+// refused takes note of a refusal, and reports whether one before has been as long ago
+// as it takes to believe it. The watch must be locked.
+func (k *reflector) refused(err error) bool {
+	if code := codeOf(err); code != http.StatusForbidden && code != http.StatusUnauthorized {
+		return false
+	}
+	if k.refusedAt.IsZero() {
+		k.refusedAt = time.Now()
+	}
+	return time.Since(k.refusedAt) >= k.w.pace.confirm
+}
+
+// trigger ends a pause, and a stream whose kind is not served any more.
+func (k *reflector) trigger() {
+	notify(k.wake)
+	if k.stop != nil && !k.s.served.has(k.kind) {
+		k.stop(errUnserved)
+	}
+}
+
+// behind reports whether the objects are those of an older time than the snapshot's:
+// the kind was a gap while the others went on, and has yet to catch up.
+func (k *reflector) behind() bool {
+	return k.known && !k.absent && k.current.Before(k.w.taken)
+}
+
+// stale reports whether the objects have not been known to be current for too long.
+func (k *reflector) stale() bool {
+	return k.known && !k.absent && time.Since(k.current) > k.w.pace.stalenessTimeout
+}
