@@ -107,7 +107,7 @@ func newMapData(h *poolMap) mapData {
 		}
 		d.Place, d.CellCIDR, d.State = append(d.Place, c.Place), append(d.CellCIDR, c.CIDR.String()), append(d.State, c.State)
 		d.Owner, d.Severity, d.Flags = append(d.Owner, c.Owner), append(d.Severity, int(c.Severity)), append(d.Flags, flags)
-		d.Blocks, d.Findings = append(d.Blocks, append([]int{}, c.Blocks...)), append(d.Findings, append([]int{}, c.Findings...))
+		d.Blocks, d.Findings = append(d.Blocks, orEmpty(c.Blocks)), append(d.Findings, orEmpty(c.Findings))
 		if m.Sparse {
 			left := ""
 			if !c.Gap.IsZero() {
@@ -117,4 +117,12 @@ func newMapData(h *poolMap) mapData {
 		}
 	}
 	return d
+}
+
+// orEmpty returns the list, and an empty one for nil.
+func orEmpty(list []int) []int {
+	if list == nil {
+		return []int{}
+	}
+	return list
 }
