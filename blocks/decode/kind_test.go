@@ -1,0 +1,165 @@
+package decode
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// gadget is the record of a kind that this test makes up.
+type gadget struct {
+	blocks.Meta
+	Size int
+	Node string
+}
+
+// TestAnyKindByItsDescription: a kind is read, kept, stored, ordered, merged and given
+// away by its description alone.
+func TestAnyKindByItsDescription(t *testing.T) {
+	var place []gadget // stands for the field of a snapshot
+	k := describe(Kind{
+		Resource: "gadgets", Names: []string{"Gadget"},
+		keeps: calicoObject(roleReservation, value("size", 0, roleNumber), value("node", 0, roleNode)),
+	}, column[gadget]{
+		in: func(*blocks.Snapshot) *[]gadget { return &place },
+		json: func(d *Decoder, r *JSONReader) (g gadget, ok bool) {
+			d.object(r, &g.Meta, metaHooks{}, func(key []byte) {
+				switch string(key) {
+				case "size":
+					n, _ := r.Int32()
+					g.Size = int(n)
+				case "node":
+					g.Node = d.text(r)
+				}
+			}, nil)
+			return g, d.whole(r, &g.Meta, "")
+		},
+	})
+	const body = `{"kind": "GadgetList", "apiVersion": "crd.projectcalico.org/v1", "metadata": {"resourceVersion": "7"}, "items": [
+		{"metadata": {"name": "b", "labels": {"a": "b"}}, "spec": {"size": 2, "node": "machine-x"}},
+		{"metadata": {"name": "a"}, "spec": {"size": "large"}},
+		{"metadata": {"name": "c"}, "spec": {"size": 3}}]}`
+	d := &Decoder{Out: NewObjects(k), Strings: &SharedStrings{}}
+	var saved [][]byte
+	if _, err := d.Page([]byte(body), func(object []byte, reduced bool) {
+		saved = append(saved, AppendSaved(nil, GroupCRD, "Gadget", object, k, nil))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	diff(t, "gaps", []blocks.Gap{{Resource: "gadgets", Name: "a", Field: "spec.size", Reason: "is a string, not an integer"}}, d.Out.Gaps)
+	if want := `{"apiVersion":"crd.projectcalico.org/v1","kind":"Gadget","metadata":{"name":"b"},"spec":{"size":2,"node":"machine-x"}}`; string(saved[0]) != want {
+		t.Errorf("saved as %s, want %s", saved[0], want)
+	}
+	names := NewAnonymizer()
+	AppendSaved(nil, GroupCRD, "Gadget", saved[0], k, names)
+	names.Settle()
+	if got := string(AppendSaved(nil, GroupCRD, "Gadget", saved[0], k, names)); strings.Contains(got, "machine-x") || !strings.Contains(got, `"node":"node-1"`) {
+		t.Errorf("given away as %s", got)
+	}
+
+	store := NewStore(k)
+	store.Replace(d.Out)
+	changed := &Decoder{Out: NewObjects(k), Strings: &SharedStrings{}}
+	if err := changed.One([]byte(`{"metadata": {"name": "a"}, "spec": {"size": 1}}`), false); err != nil {
+		t.Fatal(err)
+	}
+	store.Put(blocks.Key{Name: "a"}, changed.Out)
+	store.Put(blocks.Key{Name: "c"}, NewObjects(k))
+	s := NewSnapshot()
+	store.Fill(s)
+	named := func(name string, size int, node string) gadget {
+		return gadget{Meta: blocks.Meta{Name: name}, Size: size, Node: node}
+	}
+	diff(t, "stored", []gadget{named("a", 1, ""), named("b", 2, "machine-x")}, place)
+	diff(t, "gaps of the store", 0, len(s.Gaps))
+
+	all := NewObjects(k)
+	all.Take(s)
+	all.Only(func(i int) bool { key, _ := all.At(i); return key.Name != "b" })
+	all.Join(changed.Out)
+	Replaced(s, []*Objects{all})
+	diff(t, "replaced", []gadget{named("a", 1, ""), named("a", 1, "")}, place)
+}
+
+// inParticular are the uses of a kind outside its file that mean that kind and no other.
+var inParticular = map[string][]string{
+	"../cluster/discover.go":       {"Blocks"}, // decides which API group is read
+	"../cluster/refresh.go":        {"Pods"},   // may be read again by node
+	"../files/files_cut.go":        {"VMs", "VMInstances"},
+	"../files/hostviews_decode.go": {"Nodes"},
+	"../cluster/agents.go":         {"Nodes"},
+	"../files/files_merge.go":      {"Affinities", "Blocks", "BGPFilters", "Handles", "Namespaces", "Nodes", "Pods", "Pools"}, // what no cluster is without
+}
+
+// TestAKindIsItsFile: whatever works on objects of any kind names none, so that a new
+// kind is its file, and its name in the list.
+func TestAKindIsItsFile(t *testing.T) {
+	var files []string
+	for _, dir := range []string{".", "../cluster", "../files"} {
+		found, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil || len(found) < 10 {
+			t.Fatal(dir, found, err)
+		}
+		files = append(files, found...)
+	}
+	used := map[string]map[string]bool{} // by the constant's name, the files
+	resources, set := resourceNames(t), token.NewFileSet()
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(set, file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			if x, ok := n.(*ast.SelectorExpr); ok {
+				if from, ok := x.X.(*ast.Ident); ok && from.Name == "blocks" && slices.Contains(resources, x.Sel.Name) {
+					if used[x.Sel.Name] == nil {
+						used[x.Sel.Name] = map[string]bool{}
+					}
+					used[x.Sel.Name][file] = true
+				}
+			}
+			return true
+		})
+	}
+	if len(used) != len(Kinds) {
+		t.Errorf("%d resources are named for %d kinds: %v", len(used), len(Kinds), used)
+	}
+	for name, in := range used {
+		var own []string
+		for file := range in {
+			if !slices.Contains(inParticular[file], name) {
+				own = append(own, file)
+			}
+		}
+		if len(own) != 1 || filepath.Dir(own[0]) != "." {
+			t.Errorf("blocks.%s is named in %v: a kind stands in one file", name, own)
+		}
+	}
+}
+
+// resourceNames are the names of the constants of type Resource in package blocks.
+func resourceNames(t *testing.T) (names []string) {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), "../resource.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		if v, ok := n.(*ast.ValueSpec); ok {
+			if of, ok := v.Type.(*ast.Ident); ok && of.Name == "Resource" {
+				names = append(names, v.Names[0].Name)
+			}
+		}
+		return true
+	})
+	return names
+}
