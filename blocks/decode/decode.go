@@ -24,8 +24,10 @@ type Decoder struct {
 	// Newest is where the newest time met in an object is kept; nil if nobody
 	// asks for it.
 	Newest *time.Time
-	// kept is what is kept of the object at hand, if it came as protobuf.
-	kept []byte
+	// kept is what is kept of the object at hand, if it came as protobuf, and reader
+	// reads it.
+	kept   []byte
+	reader *JSONReader
 }
 
 // SharedStrings is an interner that several decoders use at once.

@@ -57,6 +57,12 @@ func NewJSONReader(text []byte) *JSONReader {
 	return &JSONReader{Text: text, in: jsontext.NewDecoder(bytes.NewBuffer(text), Lenient...)}
 }
 
+// reset makes the reader one of another text. Nothing that it returned may be in use.
+func (r *JSONReader) reset(text []byte) {
+	r.in.Reset(bytes.NewBuffer(text), Lenient...)
+	*r = JSONReader{Text: text, in: r.in, path: r.path[:0], Share: r.Share, Faults: r.Faults[:0]}
+}
+
 // Begin starts a new object at the value at hand: faults are forgotten and paths
 // are told from here.
 func (r *JSONReader) Begin() {

@@ -112,8 +112,10 @@ func (d *Decoder) protobuf(msg []byte) ([]byte, error) {
 	if d.kept, err = appendProto(d.kept[:0], msg, d.Out.Kind.keeps); err != nil {
 		return nil, err
 	}
-	r := NewJSONReader(d.kept)
-	r.Begin()
-	d.Out.Kind.JSON(d, r)
-	return d.kept, r.err
+	if d.reader == nil { // one serves all objects: a new one costs more than what it reads
+		d.reader = NewJSONReader(nil)
+	}
+	d.reader.reset(d.kept)
+	d.Out.Kind.JSON(d, d.reader)
+	return d.kept, d.reader.err
 }
