@@ -33,7 +33,7 @@ test: prepare ## run all tests, on a real etcd and kube-apiserver, and fuzz the 
 
 test-short: ## run the tests that need no servers, root or other programs, and say what was skipped
 	@mkdir -p bin && { $(GO) test -short -v ./... > bin/test-short.log 2>&1; status=$$?; }; \
-	grep -E '^(ok|FAIL|panic:)|^ *--- FAIL' bin/test-short.log; \
+	grep -aE '^(ok|FAIL|panic:)|^ *--- FAIL' bin/test-short.log; \
 	sed -nE 's/^ +[^ ]+\.go:[0-9]+: (-short: .*|this test needs .*)/skipped, \1/p' bin/test-short.log | sort | uniq -c; \
 	[ $$status = 0 ] || echo "the whole output is in bin/test-short.log"; exit $$status
 

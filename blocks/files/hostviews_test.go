@@ -421,6 +421,9 @@ func TestLargeHostViews(t *testing.T) {
 // TestManyRoutes: a view just within the limit of size holds no more than what
 // concerns the cluster, and one with very many routes that do is refused.
 func TestManyRoutes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: takes long")
+	}
 	var foreign, own strings.Builder
 	foreign.WriteString("[")
 	own.WriteString("[")

@@ -146,6 +146,9 @@ func (p *refusing) RoundTrip(r *http.Request) (*http.Response, error) {
 // all that follow, either what was written is taken back, or the error says which
 // object is left, and how: it is one that is not as the step would have it.
 func TestLeftBehind(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: needs an etcd and a kube-apiserver")
+	}
 	said := map[string]bool{}
 	inBothGroups(t, func(t *testing.T, w *world) {
 		for _, s := range steps {
