@@ -188,7 +188,7 @@ func (w *Watch) conclude(probes []*probe, stored map[*reflector]bool) time.Durat
 		case code == http.StatusNotFound, k.refused(p.err):
 			k.stop(p.err) // the list will tell
 			fallthrough
-		case code == http.StatusForbidden, code == http.StatusUnauthorized:
+		case refusal(p.err):
 			next = min(next, w.pace.probeRetry)
 		default:
 			k.notBefore = time.Now().Add(retryAfter(p.err))
@@ -196,18 +196,20 @@ func (w *Watch) conclude(probes []*probe, stored map[*reflector]bool) time.Durat
 		}
 	}
 	var trouble error
+	well := false
 	for _, k := range w.newestKinds() {
-		if code := codeOf(k.doubt); code != http.StatusForbidden && code != http.StatusUnauthorized {
-			trouble = cmp.Or(trouble, k.doubt)
+		if !k.opened.IsZero() && !refusal(k.doubt) {
+			trouble, well = cmp.Or(trouble, k.doubt), true
 		}
 	}
 	switch {
 	case trouble != nil && w.trouble == nil:
 		w.log.Warn("the API server does not answer as it should", "error", trouble)
-	case trouble == nil && w.trouble != nil:
+		w.trouble = trouble
+	case trouble == nil && w.trouble != nil && well:
 		w.log.Info("the API server answers again")
+		w.trouble = nil
 	}
-	w.trouble = trouble
 	// Any answer proves that the connection lives, one of 429 or 503 as well.
 	if answered {
 		w.answered = time.Now()
@@ -216,6 +218,12 @@ func (w *Watch) conclude(probes []*probe, stored map[*reflector]bool) time.Durat
 		w.conns.CloseAll()
 	}
 	return next
+}
+
+// refusal reports whether an error is about a single kind, and the server is well.
+func refusal(err error) bool {
+	code := codeOf(err)
+	return code == http.StatusUnauthorized || code == http.StatusForbidden || code == http.StatusNotFound
 }
 
 // prove moves the time up to which the objects are known to be current. It returns
