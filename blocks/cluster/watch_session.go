@@ -92,7 +92,7 @@ func (w *Watch) newestKinds() []*reflector {
 	return nil
 }
 
-// loses tells whether a discovery takes something away that was there before.
+// loses reports whether a discovery takes something away that was there before.
 func (w *Watch) loses(found *served) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -96,13 +96,13 @@ func statusOf(err error) *statusError {
 	return nil
 }
 
-// absent tells whether an error says that an object does not exist.
+// absent reports whether an error says that an object does not exist.
 func absent(err error, name string) bool {
 	s := statusOf(err)
 	return s != nil && s.Code == http.StatusNotFound && s.Details != nil && s.Details.Name == name
 }
 
-// refused tells whether an error says for certain that a request was not carried
+// refused reports whether an error says for certain that a request was not carried
 // out. Anything else leaves it open: an answer may get lost, and a server that
 // gives an error of its own may have written before.
 func refused(err error) bool {
@@ -110,7 +110,7 @@ func refused(err error) bool {
 	return s != nil && s.Code >= 400 && s.Code < 500 && s.Code != http.StatusRequestTimeout
 }
 
-// throttled tells whether the server refused a request for having too much to do.
+// throttled reports whether the server refused a request for having too much to do.
 func throttled(err error) bool {
 	s := statusOf(err)
 	return s != nil && s.Code == http.StatusTooManyRequests
