@@ -208,7 +208,7 @@ func (r *refreshed) gapsOnto(prev *blocks.Snapshot, read map[string]int) []block
 		switch {
 		case g.Resource != r.Kind.Resource:
 		case g.Whole() && r.Kind.Single:
-		case !g.Whole() && (r.names[g.Name] || r.Kind == decode.Pods && decoded):
+		case !g.Whole() && (r.names[g.Name] || r.Kind.Resource == blocks.Pods && decoded):
 		default:
 			out = append(out, g)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-var IpamBlocks = describe(Kind{
+var ipamBlocks = describe(Kind{
 	Resource: blocks.Blocks, Names: []string{"IPAMBlock"},
 	keeps: calicoObject(roleCIDRName,
 		value("cidr", 0, roleAddresses), value("affinity", 0, roleOwner), value("affinityClaimTime", 0, roleTime),

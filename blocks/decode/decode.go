@@ -12,9 +12,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// A decoder turns objects of one kind into records. It may be used by one
+// A Decoder turns objects of one kind into records. It may be used by one
 // goroutine at a time; strings may be shared with other decoders.
 type Decoder struct {
+	// Out takes the records, and tells the kind.
 	Out     *Objects
 	Strings *SharedStrings
 	// Native is true for objects of the projectcalico.org/v3 group.
@@ -36,6 +37,7 @@ type SharedStrings struct {
 	in blocks.Interner
 }
 
+// Bytes returns a text as the string that all decoders share.
 func (s *SharedStrings) Bytes(b []byte) string {
 	if len(b) == 0 {
 		return ""

@@ -9,7 +9,7 @@ import (
 // attributesOf decodes one entry of a block's attributes.
 func attributesOf(t *testing.T, text string) blocks.Attributes {
 	t.Helper()
-	p := decodeOne(t, IpamBlocks, objectNamed("b", `"cidr": "10.0.0.0/30", "attributes": [`+text+`]`))
+	p := decodeOne(t, ipamBlocks, objectNamed("b", `"cidr": "10.0.0.0/30", "attributes": [`+text+`]`))
 	noGaps(t, p)
 	return all[blocks.Block](p)[0].Attributes[0]
 }
@@ -46,7 +46,7 @@ func TestOwners(t *testing.T) {
 			diff(t, "attributes", c.want, got)
 		})
 	}
-	p := decodeOne(t, IpamBlocks, objectNamed("b", `"cidr": "10.0.0.0/30", "attributes": [{"alternateOwnerAttrs": []}]`))
+	p := decodeOne(t, ipamBlocks, objectNamed("b", `"cidr": "10.0.0.0/30", "attributes": [{"alternateOwnerAttrs": []}]`))
 	if g := oneGap(t, p); g.Field != "spec.attributes[0].alternateOwnerAttrs" {
 		t.Errorf("gap %v", g)
 	}

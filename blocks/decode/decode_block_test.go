@@ -40,7 +40,7 @@ const goodBlock = `{
 }`
 
 func TestBlock(t *testing.T) {
-	p := decodeOne(t, IpamBlocks, goodBlock)
+	p := decodeOne(t, ipamBlocks, goodBlock)
 	noGaps(t, p)
 	sameBlock(t, blocks.Block{
 		Meta: blocks.Meta{
@@ -120,7 +120,7 @@ func TestBlockKeepsContradictions(t *testing.T) {
 			blocks.Block{CIDR: prefix("10.0.0.0/30"), Attributes: []blocks.Attributes{{}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := decodeOne(t, IpamBlocks, objectNamed("b", c.spec))
+			p := decodeOne(t, ipamBlocks, objectNamed("b", c.spec))
 			noGaps(t, p)
 			c.want.Name = "b"
 			sameBlock(t, c.want, all[blocks.Block](p))
@@ -193,7 +193,7 @@ func TestBlockGaps(t *testing.T) {
 			`[]`, blocks.Gap{Name: "(no name)", Reason: "is a list, not an object"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := decodeOne(t, IpamBlocks, c.object)
+			p := decodeOne(t, ipamBlocks, c.object)
 			if len(all[blocks.Block](p)) > 0 {
 				t.Errorf("kept as %v", all[blocks.Block](p))
 			}
@@ -232,11 +232,11 @@ func FuzzBlock(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, object []byte) {
-		p := NewObjects(IpamBlocks)
+		p := NewObjects(ipamBlocks)
 		d := &Decoder{Out: p, Strings: &SharedStrings{}}
 		r := NewJSONReader(object)
 		r.Begin()
-		IpamBlocks.JSON(d, r)
+		ipamBlocks.JSON(d, r)
 		if r.err != nil {
 			if len(all[blocks.Block](p))+len(p.Gaps) > 0 {
 				t.Fatal("something was made of broken JSON")

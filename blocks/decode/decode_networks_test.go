@@ -74,7 +74,7 @@ func TestUnreadablePods(t *testing.T) {
 		`"status": {"phase": 5}`:              {"", false},
 		`"spec": {"hostNetwork": "yes"}`:      {"", false},
 	} {
-		p := decodeOne(t, Pods, `{"metadata": {"name": "p", "namespace": "ns"}, `+text+`}`)
+		p := decodeOne(t, pods, `{"metadata": {"name": "p", "namespace": "ns"}, `+text+`}`)
 		if g := oneGap(t, p); g.Held != c.held || all[blocks.Workload](p)[0].Unreadable != c.unreadable || NewSnapshot(p).Complete() != c.held {
 			t.Errorf("%s: unreadable %q, gap %+v", text, all[blocks.Workload](p)[0].Unreadable, g)
 		}
@@ -86,16 +86,16 @@ func TestUnreadablePods(t *testing.T) {
 		annotationPoolsV4: {false, true}, annotationPoolsV6: {false, true},
 	} {
 		text, _ := json.Marshal(map[string]any{"metadata": map[string]any{"name": "p", "annotations": map[string]string{key: "x,"}}})
-		p := decodeOne(t, Pods, string(text))
+		p := decodeOne(t, pods, string(text))
 		if g := oneGap(t, p); g.Held != c.held || (all[blocks.Workload](p)[0].Unreadable == g.Field) != c.unreadable {
 			t.Errorf("%s: unreadable %q, gap %+v", key, all[blocks.Workload](p)[0].Unreadable, g)
 		}
 	}
-	p := decodeOne(t, Pods, `{"metadata": {"name": "p", "annotations": []}}`)
+	p := decodeOne(t, pods, `{"metadata": {"name": "p", "annotations": []}}`)
 	if g := oneGap(t, p); g.Held || all[blocks.Workload](p)[0].Unreadable != "metadata.annotations" {
 		t.Errorf("unreadable %q, gap %+v", all[blocks.Workload](p)[0].Unreadable, g)
 	}
-	if p := decodeOne(t, Pods, `{"metadata": {"name": ""}}`); oneGap(t, p).Held || len(all[blocks.Workload](p)) > 0 {
+	if p := decodeOne(t, pods, `{"metadata": {"name": ""}}`); oneGap(t, p).Held || len(all[blocks.Workload](p)) > 0 {
 		t.Errorf("a pod without a name is held: %v", p.Gaps)
 	}
 }

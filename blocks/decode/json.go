@@ -53,6 +53,7 @@ const maxDepth = 10_000
 // Lenient has a decoder read what that of encoding/json does.
 var Lenient = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
+// NewJSONReader returns a reader that stands before the value that a text holds.
 func NewJSONReader(text []byte) *JSONReader {
 	return &JSONReader{Text: text, in: jsontext.NewDecoder(bytes.NewBuffer(text), Lenient...)}
 }

@@ -15,11 +15,11 @@ const (
 // Kinds are the kinds of an audit; those with the most objects first, so that
 // reading them begins first. Each is described in a file of its own.
 var Kinds = []*Kind{
-	Pods, handles, IpamBlocks, affinities, nodes, pools, ipamConfigs, reservations, clusterInfos, controllersConfigs,
+	pods, handles, ipamBlocks, affinities, nodes, pools, ipamConfigs, reservations, clusterInfos, controllersConfigs,
 	felixConfigs, bgpConfigs, bgpPeers, bgpFilters, namespaces, virtualMachines, virtualMachineInstances,
 }
 
-// A kind describes a kind of object that an audit reads. What works on objects of
+// A Kind describes a kind of object that an audit reads. What works on objects of
 // any kind works by this, and names none.
 type Kind struct {
 	Resource blocks.Resource
@@ -45,7 +45,9 @@ type Kind struct {
 	// Single kinds have one object that counts, which is called "default".
 	Single bool
 
-	// What follows is made by describe, of a column: json decodes an object.
+	// What follows is made by describe, of a column.
+
+	// JSON decodes the object at hand of a reader.
 	JSON func(*Decoder, *JSONReader)
 	// none returns a list of no objects, in which there is room for some.
 	none func() records
@@ -53,7 +55,7 @@ type Kind struct {
 	store func() storedRecords
 }
 
-// protobuf tells whether the API server encodes the kind's objects, or their metadata
+// protobuf reports whether the API server encodes the kind's objects, or their metadata
 // if they are foreign, as protobuf.
 func (k *Kind) protobuf() bool { return k.Core || k.Foreign != "" }
 

@@ -51,6 +51,7 @@ const (
 	someUID         category = "uid"
 )
 
+// NewAnonymizer returns an Anonymizer in its first round, which collects.
 func NewAnonymizer() *Anonymizer {
 	return &Anonymizer{collecting: true, seen: map[category]map[string]string{}, values: map[string]map[string]bool{}}
 }

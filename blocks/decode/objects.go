@@ -20,6 +20,7 @@ func (o *Objects) Found() bool { return o.Len() > 0 || len(o.Gaps) > 0 }
 // Join adds the records of more, which are of the same kind.
 func (o *Objects) Join(more *Objects) { o.join(more.records) }
 
+// NewObjects returns an empty list for objects of a kind.
 func NewObjects(k *Kind) *Objects { return &Objects{Kind: k, records: k.none()} }
 
 // records are a list of records of one type.

@@ -20,7 +20,7 @@ const (
 	annotationPoolsV6     = "cni.projectcalico.org/ipv6pools"
 )
 
-var Pods = describe(Kind{
+var pods = describe(Kind{
 	Resource: blocks.Pods, Names: []string{"Pod"}, Core: true, Namespaced: true,
 	keeps: object("", 0,
 		metaShape(rolePod, false, podAnnotations, ownersShape(kindVMI),

@@ -32,7 +32,7 @@ func BenchmarkCoreTypes(b *testing.B) {
 			}
 		}
 		took, heap := measure(func() {
-			read(Pods, podPages, 150_000)
+			read(pods, podPages, 150_000)
 			read(nodes, nodePages, 5_000)
 		})
 		times += took.Seconds()

@@ -25,6 +25,7 @@ type storedRecords interface {
 	Len() int
 }
 
+// NewStore returns an empty store for objects of a kind.
 func NewStore(k *Kind) *ObjectStore {
 	return &ObjectStore{storedRecords: k.store(), kind: k, gaps: map[blocks.Key][]blocks.Gap{}}
 }

@@ -15,7 +15,7 @@ func TestRecordsFollowChanges(t *testing.T) {
 		t.Skip("-short: takes long")
 	}
 	r := rand.New(rand.NewPCG(3, 4))
-	store := NewStore(Pods)
+	store := NewStore(pods)
 	truth := map[blocks.Key]blocks.Workload{}
 	read := func() []blocks.Workload {
 		var s blocks.Snapshot
@@ -40,7 +40,7 @@ func TestRecordsFollowChanges(t *testing.T) {
 				truth[w.Key()] = w
 			}
 			r.Shuffle(len(listed), func(i, j int) { listed[i], listed[j] = listed[j], listed[i] })
-			store.Replace(objectsOf(Pods, listed...))
+			store.Replace(objectsOf(pods, listed...))
 		}
 		handedOut := read()
 		was := append([]blocks.Workload(nil), handedOut...)
@@ -50,10 +50,10 @@ func TestRecordsFollowChanges(t *testing.T) {
 			key := w.Key()
 			if r.IntN(3) == 0 {
 				delete(truth, key)
-				store.Put(key, NewObjects(Pods))
+				store.Put(key, NewObjects(pods))
 			} else {
 				truth[key] = w
-				store.Put(key, objectsOf(Pods, w))
+				store.Put(key, objectsOf(pods, w))
 			}
 		}
 		diff(t, "records", all(), read())

@@ -91,9 +91,9 @@ func (f *fileReader) chooseGroup() (group, reason string) {
 	switch g := f.info.apiGroup; {
 	case g == decode.GroupCRD || g == decode.GroupNative:
 		return g, cmp.Or(f.info.reason, "recorded when the cluster was read")
-	case crd && native && f.crd.of(decode.IpamBlocks).Found():
+	case crd && native && f.crd.of(decode.KindOf(blocks.Blocks)).Found():
 		return decode.GroupCRD, "the files hold objects of both API groups: " + decode.GroupCRD + " counts, as Calico reads it while it is there"
-	case crd && native && f.native.of(decode.IpamBlocks).Found():
+	case crd && native && f.native.of(decode.KindOf(blocks.Blocks)).Found():
 		return decode.GroupNative, "the files hold objects of both API groups, and blocks of " + decode.GroupNative + " alone"
 	case crd && native:
 		return decode.GroupCRD, "the files hold objects of both API groups: " + decode.GroupCRD + " counts, as Calico reads it while it is there"
