@@ -1,8 +1,11 @@
 package metrics
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,8 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -118,63 +119,77 @@ func (a *Agent) scan(ctx context.Context, s *scanning) {
 	close(s.done)
 }
 
-// ready returns why the last scan failed, nil if it did not. Where there was none,
-// or it failed, it makes one.
-func (a *Agent) ready(ctx context.Context) error {
+// unready returns why there is no view, "" if there is one. Where there was no scan, or
+// it failed, it makes one.
+func (a *Agent) unready(ctx context.Context) string {
 	a.mu.Lock()
 	well := a.view != nil
 	a.mu.Unlock()
-	if well {
-		return nil
+	if !well {
+		if _, err := a.View(ctx); err != nil {
+			return noView(err)
+		}
 	}
-	_, err := a.View(ctx)
-	return err
+	return ""
 }
 
-// Handler serves the view and its metrics:
-//
-//	/hostview  the host view as JSON; 503 with the reason where none can be made
-//	/metrics   metrics; those of the view are absent where none can be made
-//	/healthz   200 as long as the program answers
-//	/readyz    200 if the last scan succeeded, else 503 with the reason
-//	/          what is served where
+func noView(err error) string { return "no host view could be made: " + err.Error() }
+
+// Handler serves the view as JSON, and its metrics, which are absent where none can be
+// made. It is ready if the last scan succeeded.
 func (a *Agent) Handler() http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(a, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /hostview", func(w http.ResponseWriter, r *http.Request) {
-		view, err := a.View(r.Context())
-		if err != nil {
-			writeText(w, http.StatusServiceUnavailable, "no host view could be made: "+err.Error())
-			return
-		}
-		w.Header().Set("Last-Modified", view.TakenAt.UTC().Format(http.TimeFormat))
-		writeBody(w, r, "application/json", func(out io.Writer) error { return writeView(out, view) })
-	})
-	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(a.Log.Handler(), slog.LevelError)})
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-		// The collector has no context of its own; a scan that fails shows in its counters.
-		_, _ = a.View(r.Context())
-		metrics.ServeHTTP(w, r)
-	})
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if err := a.ready(r.Context()); err != nil {
-			writeText(w, http.StatusServiceUnavailable, "no host view could be made: "+err.Error())
-			return
-		}
-		writeText(w, http.StatusOK, "ok")
-	})
-	pages := []Page{
-		{"/hostview", "the host view: what the kernel of this node says of its routes and network namespaces, as JSON"},
-		{"/metrics", "metrics of it, for Prometheus"},
-		{"/healthz", "whether the agent answers"},
-		{"/readyz", "whether the node's kernel can be read"},
+	metrics := metricsOf(a, a.Log, promhttp.HandlerOpts{})
+	return site{
+		Title: "calico-audit agent", About: "It reads the routes and network namespaces of this node, and changes nothing.",
+		what: "agent", ready: "whether the node's kernel can be read", unready: a.unready, pprof: a.Pprof,
+		Pages: []page{
+			{"/hostview", "the host view: what the kernel of this node says of its routes and network namespaces, as JSON", func(w http.ResponseWriter, r *http.Request) {
+				view, err := a.View(r.Context())
+				if err != nil {
+					writeText(w, http.StatusServiceUnavailable, noView(err))
+					return
+				}
+				w.Header().Set("Last-Modified", view.TakenAt.UTC().Format(http.TimeFormat))
+				writeBody(w, r, "application/json", func(out io.Writer) error { return writeView(out, view) })
+			}},
+			{"/metrics", "metrics of it, for Prometheus", func(w http.ResponseWriter, r *http.Request) {
+				// The collector has no context of its own; a scan that fails shows in its counters.
+				_, _ = a.View(r.Context())
+				metrics(w, r)
+			}},
+		},
+	}.handler()
+}
+
+// writeView writes a host view as JSON. A node may have very many routes, and the
+// agent little memory: they are written one by one, into the place that they have
+// in the rest of the document.
+func writeView(w io.Writer, v *blocks.HostView) error {
+	rest := *v
+	rest.Routes = []blocks.HostRoute{}
+	text, err := json.Marshal(rest)
+	if err != nil {
+		return err
 	}
-	if a.Pprof {
-		HandlePprof(mux)
-		pages = append(pages, Page{"/debug/pprof/", "profiles of the agent"})
+	// Within strings the quotes would be escaped, so that this is the field.
+	const field = `"routes":[`
+	before, after, ok := bytes.Cut(text, []byte(field))
+	if !ok {
+		return errors.New("a host view without routes")
 	}
-	HandleLanding(mux, "calico-audit agent", "It reads the routes and network namespaces of this node, and changes nothing.", pages)
-	return mux
+	out := bufio.NewWriter(w)
+	_, _ = out.Write(before)
+	_, _ = out.WriteString(field)
+	each := json.NewEncoder(out)
+	for i := range v.Routes {
+		if i > 0 {
+			_ = out.WriteByte(',')
+		}
+		if err := each.Encode(&v.Routes[i]); err != nil {
+			return err
+		}
+	}
+	_, _ = out.Write(after)
+	_ = out.WriteByte('\n')
+	return out.Flush() // and any error on the way
 }

@@ -69,6 +69,17 @@ type ExporterOptions struct {
 	Build Build
 }
 
+// EventCounts are what became of the Kubernetes Events that an exporter writes.
+type EventCounts struct {
+	// Written counts the Events created or brought up to date, Failed the requests
+	// for Events, or for the Lease, that failed.
+	Written, Failed uint64
+	// Waiting is how many Events the rate limit holds back.
+	Waiting int64
+	// Leading is true while this replica is the one that writes.
+	Leading bool
+}
+
 // DefaultInterval and DefaultMaxAge are the times of an exporter that is given none.
 const (
 	DefaultInterval = 30 * time.Second

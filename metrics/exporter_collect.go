@@ -22,7 +22,11 @@ func (e *Exporter) Collect(ch chan<- prometheus.Metric) {
 		send(watchRestartsTotal, float64(restarts[r]), string(r))
 	}
 	if e.Events != nil {
-		e.Events().collect(send)
+		c := e.Events()
+		send(eventsWritten, float64(c.Written))
+		send(eventErrors, float64(c.Failed))
+		send(eventsWaiting, float64(c.Waiting))
+		send(eventsWriter, number(c.Leading))
 	}
 	a := e.Current()
 	if a == nil {

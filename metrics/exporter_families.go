@@ -114,6 +114,18 @@ var (
 	buildInfo          = stateGroup.gauge("build_info", "", "What the exporter is built from. The value is always 1.", "version", "revision", "goversion")
 )
 
+// Events.
+var (
+	eventGroup = familyGroup{
+		title: "Events", prefix: exporterPrefix,
+		about: "An exporter that writes Kubernetes Events (`--events`) has these.",
+	}
+	eventsWritten = eventGroup.counter("events_written_total", "events", "Events created, or brought up to date.")
+	eventErrors   = eventGroup.counter("event_errors_total", "errors", "Requests for Events, or for the Lease by which one replica writes them, that failed.")
+	eventsWaiting = eventGroup.gauge("events_waiting", "events", "Events that are due and that the rate limit holds back.")
+	eventsWriter  = eventGroup.gauge("events_writer", "", "1 if this replica holds the Lease and writes Events, else 0.")
+)
+
 // exporterGroups are the sections of METRICS.md that an exporter serves.
 var exporterGroups = []*familyGroup{&poolGroup, &nodeGroup, &findingGroup, &stateGroup, &eventGroup}
 

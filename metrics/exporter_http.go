@@ -1,16 +1,14 @@
 package metrics
 
 import (
+	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/calico-audit/calico-audit/audit"
@@ -18,53 +16,29 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Handler serves the last audit:
-//
-//	/metrics      metrics
-//	/report       the report for people: a page for browsers, else text
-//	/report.json  the report as data
-//	/healthz      200 as long as the program answers
-//	/readyz       200 if the cluster was audited and what is known is not too old, else 503 with the reason
-//	/             what is served where
+// Handler serves the last audit: metrics, and the report as a page for browsers, as
+// text and as data. It is ready if the cluster was audited and what is known is not too
+// old.
 func (e *Exporter) Handler() http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(e, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		ErrorLog: slog.NewLogLogger(e.Log.Handler(), slog.LevelError), ErrorHandling: promhttp.ContinueOnError,
-	}))
-	mux.HandleFunc("GET /report", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Add("Vary", "Accept")
-		if e.HTML != nil && strings.Contains(r.Header.Get("Accept"), "text/html") {
-			e.serveReport(w, r, "text/html; charset=utf-8", e.HTML, true)
-			return
-		}
-		e.serveReport(w, r, "text/plain; charset=utf-8", e.Text, false)
-	})
-	mux.HandleFunc("GET /report.json", func(w http.ResponseWriter, r *http.Request) {
-		e.serveReport(w, r, "application/json", e.JSON, false)
-	})
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if why := e.unready(); why != "" {
-			writeText(w, http.StatusServiceUnavailable, why)
-			return
-		}
-		writeText(w, http.StatusOK, "ok")
-	})
-	pages := []Page{
-		{"/report", "the report on the cluster as it is now"},
-		{"/report.json", "the same as data, as calico-audit report -o json writes it"},
-		{"/metrics", "metrics of it, for Prometheus"},
-		{"/healthz", "whether the exporter answers"},
-		{"/readyz", "whether the cluster was audited, and what is known is not too old"},
-	}
-	if e.Pprof {
-		HandlePprof(mux)
-		pages = append(pages, Page{"/debug/pprof/", "profiles of the exporter"})
-	}
-	HandleLanding(mux, "calico-audit exporter", "It watches Calico's IP address management in this cluster, and changes nothing.", pages)
-	return mux
+	return site{
+		Title: "calico-audit exporter", About: "It watches Calico's IP address management in this cluster, and changes nothing.",
+		what: "exporter", ready: "whether the cluster was audited, and what is known is not too old",
+		unready: func(context.Context) string { return e.unready() }, pprof: e.Pprof,
+		Pages: []page{
+			{"/report", "the report on the cluster as it is now", func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Add("Vary", "Accept")
+				if e.HTML != nil && strings.Contains(r.Header.Get("Accept"), "text/html") {
+					e.serveReport(w, r, "text/html; charset=utf-8", e.HTML, true)
+					return
+				}
+				e.serveReport(w, r, "text/plain; charset=utf-8", e.Text, false)
+			}},
+			{"/report.json", "the same as data, as calico-audit report -o json writes it", func(w http.ResponseWriter, r *http.Request) {
+				e.serveReport(w, r, "application/json", e.JSON, false)
+			}},
+			{"/metrics", "metrics of it, for Prometheus", metricsOf(e, e.Log, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})},
+		},
+	}.handler()
 }
 
 // serveReport serves the report in some format, with the use of single addresses if

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/calico-audit/calico-audit/audit"
 )
 
 // labelMeanings say what the values of labels are.
@@ -21,7 +23,7 @@ var labelMeanings = [][2]string{
 	{"block_size", "the prefix length of a pool's blocks"},
 	{"workloads", "`true` or `false`"},
 	{"check", "the ID of a check, such as `pool/no-free-blocks`"},
-	{"severity", "`critical`, `error`, `warning` or `info`"},
+	{"severity", strings.Replace(codes(audit.SeverityNames()), ", `info`", " or `info`", 1)},
 	{"resource", "a kind of object, by its plural in the older API group, such as `ipamblocks`"},
 	{"version", "the version of calico-audit"},
 	{"revision", "the commit it was built from"},

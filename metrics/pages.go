@@ -2,16 +2,41 @@ package metrics
 
 import (
 	"compress/gzip"
+	"context"
 	"html/template"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/pprof"
 	"strconv"
 	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Page is an entry of a landing page.
-type Page struct{ Path, Does string }
+// site is what an exporter or agent serves: documents of its own, and beside them
+//
+//	/healthz       200 as long as the program answers
+//	/readyz        200, or 503 with the reason
+//	/debug/pprof/  profiles, where they are asked for: they tell about the program's memory, and take time
+//	/              what is served where
+type site struct {
+	Title, About string
+	Pages        []page
+	// what is the program's name there, ready what 200 of /readyz means, and unready
+	// the reason why it is not; "" if it is.
+	what, ready string
+	unready     func(context.Context) string
+	pprof       bool
+}
+
+// page is what is served under a path, and what that is.
+type page struct {
+	Path, Does string
+	serve      http.HandlerFunc
+}
 
 var landing = template.Must(template.New("").Parse(`<!DOCTYPE html>
 <html lang="en">
@@ -27,26 +52,41 @@ var landing = template.Must(template.New("").Parse(`<!DOCTYPE html>
 </html>
 `))
 
-// HandleLanding serves a page at "/" that says what is served where.
-func HandleLanding(mux *http.ServeMux, title, about string, pages []Page) {
+func (s site) handler() http.Handler {
+	s.Pages = append(s.Pages,
+		page{"/healthz", "whether the " + s.what + " answers", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") }},
+		page{"/readyz", s.ready, func(w http.ResponseWriter, r *http.Request) {
+			if why := s.unready(r.Context()); why != "" {
+				writeText(w, http.StatusServiceUnavailable, why)
+				return
+			}
+			writeText(w, http.StatusOK, "ok")
+		}})
+	mux := http.NewServeMux()
+	if s.pprof {
+		s.Pages = append(s.Pages, page{"/debug/pprof/", "profiles of the " + s.what, pprof.Index})
+		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
+	for _, p := range s.Pages {
+		mux.HandleFunc("GET "+p.Path, p.serve)
+	}
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
-		_ = landing.Execute(w, struct {
-			Title, About string
-			Pages        []Page
-		}{title, about, pages})
+		_ = landing.Execute(w, s)
 	})
+	return mux
 }
 
-// HandlePprof serves profiles of the program under /debug/pprof/. They tell about
-// its memory, and profiling takes time: serve them only where that was asked for.
-func HandlePprof(mux *http.ServeMux) {
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+// metricsOf serves the metrics of a collector, and those of Go programs and processes.
+func metricsOf(c prometheus.Collector, log *slog.Logger, o promhttp.HandlerOpts) http.HandlerFunc {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(c, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	o.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelError)
+	return promhttp.HandlerFor(registry, o).ServeHTTP
 }
 
 // writeText answers with a line of text.

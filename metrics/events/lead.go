@@ -24,8 +24,13 @@ func (w *Writer) term(ctx context.Context) {
 	defer stop()
 	won := make(chan context.Context, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &lock{w.leaseLock(), w, ctx.Done()}, LeaseDuration: w.pace.lease, RenewDeadline: w.pace.renew, RetryPeriod: w.pace.retry,
-		ReleaseOnCancel: true, Name: w.opts.Lease,
+		Lock: &lock{&resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: w.opts.Namespace, Name: w.opts.Lease},
+			Client:     w.leases,
+			LockConfig: resourcelock.ResourceLockConfig{Identity: w.identity},
+			Labels:     map[string]string{labelManagedBy: component},
+		}, w, ctx},
+		LeaseDuration: w.pace.lease, RenewDeadline: w.pace.renew, RetryPeriod: w.pace.retry, ReleaseOnCancel: true, Name: w.opts.Lease,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) { won <- ctx },
 			OnStoppedLeading: func() {},
@@ -43,12 +48,10 @@ func (w *Writer) term(ctx context.Context) {
 	select {
 	case held := <-won:
 		writing, cancel := context.WithCancel(held)
-		unhook := context.AfterFunc(ctx, cancel)
+		defer context.AfterFunc(ctx, cancel)()
 		w.lead(writing, elector)
-		unhook()
 		cancel()
 	case <-ctx.Done():
-	case <-ended:
 	}
 	stop()
 	var late <-chan time.Time
@@ -58,15 +61,6 @@ func (w *Writer) term(ctx context.Context) {
 	select {
 	case <-ended:
 	case <-late:
-	}
-}
-
-func (w *Writer) leaseLock() resourcelock.Interface {
-	return &resourcelock.LeaseLock{
-		LeaseMeta:  metav1.ObjectMeta{Namespace: w.opts.Namespace, Name: w.opts.Lease},
-		Client:     w.leases,
-		LockConfig: resourcelock.ResourceLockConfig{Identity: w.identity},
-		Labels:     map[string]string{labelManagedBy: component},
 	}
 }
 
@@ -82,7 +76,7 @@ func (w *Writer) held(elector *leaderelection.LeaderElector) bool {
 type lock struct {
 	resourcelock.Interface
 	writer *Writer
-	end    <-chan struct{}
+	run    context.Context // at its end there is no other try
 }
 
 // Get is leader election's reading.
@@ -107,19 +101,10 @@ func (l *lock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) 
 }
 
 func (l *lock) note(doing string, err error, usual func(error) bool) {
-	if err != nil {
-		select {
-		case <-l.end: // there is no other try
-			return
-		default:
-		}
-		if usual(err) {
-			return
-		}
-		l.writer.failed.Add(1)
+	if !usual(err) {
+		o := l.writer.opts
+		l.writer.went(l.run, troubleLease, doing, err, "doing", doing, "namespace", o.Namespace, "lease", o.Lease)
 	}
-	o := l.writer.opts
-	l.writer.troubles.note(troubleLease, doing, err, "doing", doing, "namespace", o.Namespace, "lease", o.Lease)
 }
 
 // lead writes Events until ctx ends, which is when the Lease is lost or given back.

@@ -8,11 +8,9 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/affinity/host"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -30,9 +28,9 @@ const nodeNameVariable = "NODE_NAME"
 
 // agentCommand is the agent command with its flags.
 type agentCommand struct {
-	streams genericiooptions.IOStreams
+	env
 	serving serveFlags
-	logs    logFlags
+	logs    logFlag
 
 	once     bool
 	output   string
@@ -42,9 +40,9 @@ type agentCommand struct {
 	maxAge   time.Duration
 }
 
-func newAgent(program string, streams genericiooptions.IOStreams) *cobra.Command {
-	a := &agentCommand{streams: streams}
-	c := &cobra.Command{
+func newAgent(e env) *cobra.Command {
+	a := &agentCommand{env: e}
+	c := e.command(&cobra.Command{
 		Use:   "agent [--once]",
 		Short: "On a node: read the kernel's routes and network namespaces, and serve them",
 		Long: `Read, on one node, what its kernel says: the routes, its own answers for the addresses
@@ -75,20 +73,30 @@ the node alone.
 Exit codes: 0 it ran; 2 the command line makes no sense, an address cannot be listened
 on, or this is not Linux; 3 the node's kernel could not be read; 5 a failure inside
 the program.`,
-		Example: strings.ReplaceAll(`  # Print this node's host view
+		Example: `  # Print this node's host view
   PROGRAM agent --once -o json > "$(hostname).json"
 
   # Serve it on the node alone
-  PROGRAM agent --listen 127.0.0.1`+agentListen+`
+  PROGRAM agent --listen 127.0.0.1` + agentListen + `
 
   # Serve it with TLS and a password
   PROGRAM agent --web.config.file web.yaml
 
   # web.yaml:
   #   tls_server_config: {cert_file: tls.crt, key_file: tls.key}
-  #   basic_auth_users: {auditor: $2y$10$...}    # of htpasswd -nB auditor`, "PROGRAM", program),
+  #   basic_auth_users: {auditor: $2y$10$...}    # of htpasswd -nB auditor`,
 		Args: cobra.NoArgs,
-	}
+		RunE: func(c *cobra.Command, _ []string) error {
+			options, err := a.complete(c)
+			if err != nil {
+				return err
+			}
+			if a.once {
+				return a.print(c.Context(), options)
+			}
+			return a.serve(c.Context(), options)
+		},
+	})
 	fs := c.Flags()
 	fs.BoolVar(&a.once, "once", false, "print the host view and end")
 	fs.StringVarP(&a.output, "output", "o", "json", "with --once, the `FORMAT`: json|yaml")
@@ -97,24 +105,10 @@ the program.`,
 	fs.StringArrayVar(&a.netnsDir, "netns-dir", nil, "`DIRECTORY` of named network namespaces; repeatable (default: those of ip, containerd, CRI-O and Docker)")
 	fs.DurationVar(&a.maxAge, "max-age", 10*time.Second, "how old a host view may be that is served again")
 	a.serving.addFlags(c, agentListen)
-	a.logs.addFlags(c)
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
-	for _, flag := range []string{"node", "max-age"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
-	for _, flag := range []string{"proc-root", "netns-dir"} {
-		_ = c.MarkFlagDirname(flag)
-	}
-	c.RunE = run(func(c *cobra.Command, _ []string) error {
-		options, err := a.complete(c)
-		if err != nil {
-			return err
-		}
-		if a.once {
-			return a.print(c.Context(), options)
-		}
-		return a.serve(c.Context(), options)
-	})
+	a.logs.addFlag(c)
+	oneOf(c, "output", "json", "yaml")
+	noFiles(c, "node", "max-age")
+	_, _ = c.MarkFlagDirname("proc-root"), c.MarkFlagDirname("netns-dir")
 	return c
 }
 
@@ -180,11 +174,10 @@ func (a *agentCommand) serve(ctx context.Context, o host.Options) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(agentGCPercent)
 	}
-	built := buildVersion()
 	agent := metrics.NewAgent(metrics.AgentOptions{
 		Scan:   func(ctx context.Context) (*blocks.HostView, error) { return host.Scan(ctx, o) },
 		MaxAge: a.maxAge, Log: log, Pprof: a.serving.pprof,
-		Build: metrics.Build{Version: built.Version, Revision: built.Commit, GoVersion: built.Go},
+		Build: builtFrom(),
 	})
 	// Somebody who starts it where it cannot work should learn that at once; but it
 	// stays, and says so when asked, so that the reason can be had from outside.

@@ -5,52 +5,51 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-func newChecks(program string, streams genericiooptions.IOStreams) *cobra.Command {
+func newChecks(e env) *cobra.Command {
 	var format string
 	var noHeaders bool
 	formats := view.CheckListFormats()
-	c := &cobra.Command{
+	c := e.command(&cobra.Command{
 		Use:   "checks [ID]",
 		Short: "List the checks, or print the documentation of one",
 		Long: `List what an audit looks for. With an ID, such as ip/borrowed, print what that
 check means, how to see the same by other means, what to do and what not to do.
 With a group, such as ip, list that group.`,
-		Example: strings.ReplaceAll(`  # What an audit looks for
+		Example: `  # What an audit looks for
   PROGRAM checks
 
   # What a finding means and what to do about it
-  PROGRAM checks pool/no-free-blocks`, "PROGRAM", program),
+  PROGRAM checks pool/no-free-blocks`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeCheckID,
-	}
+		RunE: func(_ *cobra.Command, args []string) error {
+			if _, err := formats.Named(format); err != nil {
+				return usageError(err)
+			}
+			checks, err := checks.All.Select(args)
+			if err != nil {
+				return usageError(err)
+			}
+			if len(args) == 1 && len(checks) == 1 && checks[0].ID == args[0] {
+				formats = view.CheckFormats()
+			}
+			f, err := formats.Named(format)
+			if err == nil {
+				err = f.Write(e.streams.Out, view.NewCheckDocs(checks), view.Options{Width: terminalWidth(e.streams.Out), NoHeaders: noHeaders})
+			}
+			if err != nil {
+				return usageError(fmt.Errorf("writing the checks: %w", err))
+			}
+			return nil
+		},
+	})
 	c.Flags().StringVarP(&format, "output", "o", "table", "`FORMAT`: "+strings.Join(formats.Names(), "|"))
 	c.Flags().BoolVar(&noHeaders, "no-headers", false, "leave out the heading of the table")
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats.Names(), cobra.ShellCompDirectiveNoFileComp))
-	c.RunE = run(func(_ *cobra.Command, args []string) error {
-		if _, err := formats.Named(format); err != nil {
-			return usageError(err)
-		}
-		checks, err := checks.All.Select(args)
-		if err != nil {
-			return usageError(err)
-		}
-		if len(args) == 1 && len(checks) == 1 && checks[0].ID == args[0] {
-			formats = view.CheckFormats()
-		}
-		f, err := formats.Named(format)
-		if err == nil {
-			err = f.Write(streams.Out, view.NewCheckDocs(checks), view.Options{Width: terminalWidth(streams.Out), NoHeaders: noHeaders})
-		}
-		if err != nil {
-			return usageError(fmt.Errorf("writing the checks: %w", err))
-		}
-		return nil
-	})
+	oneOf(c, "output", formats.Names()...)
 	return c
 }

@@ -6,15 +6,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/checks"
-	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks/files"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
@@ -22,26 +17,19 @@ import (
 
 // diffCommand is the diff command with its flags.
 type diffCommand struct {
-	streams genericiooptions.IOStreams
-	program string
+	env
+	fail  failFlag
+	check checkFlag
+	grace graceFlag
 
-	output outputFlags
-	failOn string
-	checks []string
-	grace  time.Duration
-}
-
-// diffRun is what the flags of a comparison come to.
-type diffRun struct {
+	output   outputFlags
 	outputs  outputs[*audit.Diff]
-	failOn   state.Severity
-	checks   []*audit.Check
 	progress *view.ProgressLine
 }
 
-func newDiff(program string, streams genericiooptions.IOStreams) *cobra.Command {
-	d := &diffCommand{program: program, streams: streams}
-	c := &cobra.Command{
+func newDiff(e env) *cobra.Command {
+	d := &diffCommand{env: e}
+	c := e.command(&cobra.Command{
 		Use:   "diff OLD NEW",
 		Short: "Findings new, fixed and unchanged between two reports or snapshots",
 		Long: `Compare two reports, or what two snapshots or dumps hold, finding by finding: which
@@ -60,61 +48,49 @@ Exit codes: 0 it ran; 1 under --fail-on, a finding at or above that severity is 
 has risen to it; 2 the command line makes no sense, or a file cannot be read; 3 OLD or
 NEW is incomplete (what can be told is printed all the same); 5 a failure inside the
 program.`,
-		Example: strings.ReplaceAll(`  # What did the change do?
+		Example: `  # What did the change do?
   PROGRAM snapshot -o before.yaml
   PROGRAM snapshot -o after.yaml
   PROGRAM diff before.yaml after.yaml
 
   # For a pipeline: fail on what was not there before
-  PROGRAM report -o json | PROGRAM diff yesterday.json - --fail-on error`, "PROGRAM", program),
+  PROGRAM report -o json | PROGRAM diff yesterday.json - --fail-on error`,
 		Args: cobra.ExactArgs(2),
-	}
-	fs := c.Flags()
-	addOutputFlags(c, &d.output, view.DiffFormats(), "the severities ")
-	addFailOn(c, &d.failOn, "a finding at or above this `SEVERITY` is new")
-	fs.StringSliceVar(&d.checks, "check", nil, "compare only the check, or group of checks, of this `ID`, such as ip/borrowed or pool; repeatable, or joined by commas")
-	fs.DurationVar(&d.grace, "grace", state.DefaultGrace, "how long a state must have held before it counts as lasting; of no effect on reports")
-	_ = c.RegisterFlagCompletionFunc("check", completeChecks)
-	_ = c.RegisterFlagCompletionFunc("grace", cobra.NoFileCompletions)
-	c.RunE = run(func(c *cobra.Command, args []string) error {
-		r, err := d.complete(args)
-		if err != nil {
-			return err
-		}
-		return d.run(c.Context(), r, args[0], args[1])
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := d.complete(args); err != nil {
+				return err
+			}
+			return d.run(c.Context(), args[0], args[1])
+		},
 	})
+	addOutputFlags(c, &d.output, view.DiffFormats(), "the severities ")
+	d.fail.addFlag(c, "a finding at or above this `SEVERITY` is new")
+	d.check.addFlag(c, "compare")
+	d.grace.addFlag(c, "how long a state must have held before it counts as lasting; of no effect on reports")
 	return c
 }
 
-// complete checks the flags. All its errors are errors of usage, found before
-// anything is read.
-func (d *diffCommand) complete(args []string) (*diffRun, error) {
-	r := &diffRun{progress: view.NewProgressLine(nil)}
+// complete checks the flags, before anything is read. All its errors are errors of
+// usage.
+func (d *diffCommand) complete(args []string) (err error) {
 	if args[0] == "-" && args[1] == "-" {
-		return nil, usagef("OLD and NEW are both standard input")
+		return usagef("OLD and NEW are both standard input")
 	}
-	var err error
-	if r.failOn, err = parseFailOn(d.failOn); err != nil {
-		return nil, err
+	if err := firstOf(d.fail.parse, d.grace.check, d.check.parse); err != nil {
+		return err
 	}
-	if d.grace < 0 {
-		return nil, usagef("--grace %s is negative", d.grace)
-	}
-	if r.checks, err = checks.All.Select(d.checks); err != nil {
-		return nil, usageError(err)
-	}
-	r.progress = progressLine(d.streams)
-	r.outputs, err = parseOutputs(view.DiffFormats(), &d.output, places{})
-	return r, err
+	d.progress = progressLine(d.streams)
+	d.outputs, err = parseOutputs(view.DiffFormats(), &d.output, places{})
+	return err
 }
 
 // run reads both sides, compares and prints.
-func (d *diffCommand) run(ctx context.Context, r *diffRun, from, to string) error {
+func (d *diffCommand) run(ctx context.Context, from, to string) error {
 	reports := make([]*audit.Report, 2)
 	for i, path := range []string{from, to} {
 		var err error
-		reports[i], err = d.side(ctx, r, path)
-		r.progress.Clear()
+		reports[i], err = d.side(ctx, path)
+		d.progress.Clear()
 		if err != nil {
 			return err
 		}
@@ -125,7 +101,7 @@ func (d *diffCommand) run(ctx context.Context, r *diffRun, from, to string) erro
 	}
 	compared := audit.Compare(before, after)
 	compared.Old.Source, compared.New.Source = sideName(from), sideName(to)
-	errs := []error{r.outputs.write(d.streams, "comparison", compared, func(toStdout bool) view.Options {
+	errs := []error{d.outputs.write(d.streams, "comparison", compared, func(toStdout bool) view.Options {
 		return d.output.display(view.Options{Program: d.program}, d.streams, toStdout)
 	})}
 	if !before.Complete {
@@ -134,8 +110,8 @@ func (d *diffCommand) run(ctx context.Context, r *diffRun, from, to string) erro
 	if !after.Complete {
 		errs = append(errs, unreadError(incomplete("new report", after.Gaps)))
 	}
-	if r.failOn != 0 && compared.AtOrAbove(r.failOn) {
-		errs = append(errs, findingsError(fmt.Errorf("there are new findings at or above --fail-on %s", r.failOn)))
+	if sev := d.fail.severity; sev != 0 && compared.AtOrAbove(sev) {
+		errs = append(errs, findingsError(fmt.Errorf("there are new findings at or above --fail-on %s", sev)))
 	}
 	return together(errs...)
 }
@@ -148,7 +124,7 @@ func sideName(path string) string {
 }
 
 // side returns the report of one side: as it was written, or made of a snapshot.
-func (d *diffCommand) side(ctx context.Context, r *diffRun, path string) (*audit.Report, error) {
+func (d *diffCommand) side(ctx context.Context, path string) (*audit.Report, error) {
 	if path == "-" {
 		kept, remove, err := keepInput(d.streams.In)
 		if err != nil {
@@ -168,27 +144,19 @@ func (d *diffCommand) side(ctx context.Context, r *diffRun, path string) (*audit
 		}
 		defer done()
 		if page.Is(head) || isReport(identity(head)) {
-			rep, err := decodeReport(path, text)
-			if err == nil {
-				d.narrow(rep, r.checks)
+			rep, err := decodeReport(path, head, text)
+			if err == nil && len(d.check.patterns) > 0 {
+				rep.Keep(d.check.checks)
 			}
 			return rep, err
 		}
 	}
 	files := &fileReader{paths: []string{path}, opts: files.FileOptions{Warn: func(text string) { say(d.streams, "warning: %s: %s", path, text) }}}
-	j, err := judge(ctx, files, r.checks, d.grace, r.progress)
+	j, err := judge(ctx, files, d.check.checks, d.grace, d.progress)
 	if err != nil {
 		return nil, err
 	}
 	return j.report(), nil
-}
-
-// narrow leaves out of a report the findings of checks that were not asked for.
-func (d *diffCommand) narrow(r *audit.Report, checks []*audit.Check) {
-	if len(d.checks) == 0 {
-		return
-	}
-	r.Keep(checks)
 }
 
 // keepInput saves standard input to a temporary file, which can be read twice.

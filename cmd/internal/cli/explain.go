@@ -8,39 +8,30 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/explain"
-	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
 // explainCommand is the explain command with its flags.
 type explainCommand struct {
-	streams genericiooptions.IOStreams
-	program string
+	env
 	sources sources
 	hosts   hostFlags
+	grace   graceFlag
+	output  outputFlags
+	kind    string
 
-	output outputFlags
-	kind   string
-	grace  time.Duration
+	query   explain.Query
+	outputs outputs[*explain.Explanation]
+	docs    outputs[view.CheckDocs] // of a check
 }
 
-// explainRun is what the flags of an explanation come to.
-type explainRun struct {
-	query    explain.Query
-	outputs  outputs[*explain.Explanation]
-	docs     outputs[view.CheckDocs] // of a check
-	reader   reader
-	progress *view.ProgressLine
-}
-
-func newExplain(program string, streams genericiooptions.IOStreams) *cobra.Command {
-	x := &explainCommand{program: program, streams: streams}
-	c := &cobra.Command{
+func newExplain(e env) *cobra.Command {
+	x := &explainCommand{env: e}
+	c := e.command(&cobra.Command{
 		Use:   "explain SUBJECT",
 		Short: "Tell everything known about an address, block, node, pod, pool, handle or check",
 		Long: `Tell everything that is known about one subject, in the order in which an engineer
@@ -59,7 +50,7 @@ lies, and whether it is free to be claimed, reserved, or outside all pools.
 Exit codes: 0 it ran; 2 the command line makes no sense, nothing has that name, or a
 file cannot be read; 3 the cluster could not be read, or only in part (what is known
 is printed all the same); 5 a failure inside the program.`,
-		Example: strings.ReplaceAll(`  # Who has this address, and why does it not answer?
+		Example: `  # Who has this address, and why does it not answer?
   PROGRAM explain 10.64.75.134
 
   # What is in this block, and could it be released?
@@ -73,77 +64,66 @@ is printed all the same); 5 a failure inside the program.`,
   PROGRAM explain 10.64.75.134 -f dump/ -o json
 
   # What does a check mean, and what is to be done about it?
-  PROGRAM explain ip/borrowed`, "PROGRAM", program),
+  PROGRAM explain ip/borrowed`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeSubject,
-	}
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := x.complete(args[0]); err != nil {
+				return err
+			}
+			if x.query.Check != nil {
+				return x.docs.write(x.streams, "check", view.NewCheckDocs([]*audit.Check{x.query.Check}), func(toStdout bool) view.Options {
+					return x.output.display(view.Options{Program: x.program}, x.streams, toStdout)
+				})
+			}
+			progress := progressLine(x.streams)
+			from, err := openSource(&x.sources, &x.hosts, x.streams, progress.Show)
+			if err != nil {
+				return err
+			}
+			return x.run(c.Context(), from, progress)
+		},
+	})
 	x.sources.addFlags(c)
 	x.hosts.addFlags(c)
-	fs := c.Flags()
 	addOutputFlags(c, &x.output, view.ExplainFormats(), "the severities ")
-	fs.StringVar(&x.kind, "kind", "", "explain only what is of this `KIND`: "+strings.Join(explain.QueryKinds, "|"))
-	fs.DurationVar(&x.grace, "grace", state.DefaultGrace, "how long a state must have held before it counts as lasting")
-	_ = c.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(explain.QueryKinds, cobra.ShellCompDirectiveNoFileComp))
-	for _, flag := range []string{"grace", "at"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
-	c.RunE = run(func(c *cobra.Command, args []string) error {
-		r, err := x.complete(args[0])
-		if err != nil {
-			return err
-		}
-		if r.query.Check != nil {
-			return r.docs.write(x.streams, "check", view.NewCheckDocs([]*audit.Check{r.query.Check}), func(toStdout bool) view.Options {
-				return x.output.display(view.Options{Program: x.program}, x.streams, toStdout)
-			})
-		}
-		if r.reader, err = x.sources.open(x.streams, r.progress.Show); err != nil {
-			return err
-		}
-		if r.reader, err = x.hosts.wrap(r.reader, r.progress.Show); err != nil {
-			return err
-		}
-		return x.run(c.Context(), r)
-	})
+	c.Flags().StringVar(&x.kind, "kind", "", "explain only what is of this `KIND`: "+strings.Join(explain.QueryKinds, "|"))
+	x.grace.addFlag(c, "how long a state must have held before it counts as lasting")
+	oneOf(c, "kind", explain.QueryKinds...)
 	return c
 }
 
-// complete checks the flags and makes a run of them. All its errors are errors of
-// usage.
-func (x *explainCommand) complete(subject string) (*explainRun, error) {
-	r := &explainRun{progress: view.NewProgressLine(nil)}
-	var err error
-	if r.query, err = explain.ParseQuery(subject, x.kind); err != nil {
-		return nil, usageError(err)
+// complete checks the flags. All its errors are errors of usage.
+func (x *explainCommand) complete(subject string) (err error) {
+	if x.query, err = explain.ParseQuery(subject, x.kind); err != nil {
+		return usageError(err)
 	}
-	if x.grace < 0 {
-		return nil, usagef("--grace %s is negative", x.grace)
+	if err := x.grace.check(); err != nil {
+		return err
 	}
-	r.progress = progressLine(x.streams)
-	if r.query.Check != nil {
-		r.docs, err = parseOutputs(view.ExplainCheckFormats(), &x.output, places{})
+	if x.query.Check != nil {
+		x.docs, err = parseOutputs(view.ExplainCheckFormats(), &x.output, places{})
 	} else {
-		r.outputs, err = parseOutputs(view.ExplainFormats(), &x.output, places{})
+		x.outputs, err = parseOutputs(view.ExplainFormats(), &x.output, places{})
 	}
-	return r, err
+	return err
 }
 
 // viewOptions returns the options of an output.
 func (x *explainCommand) viewOptions(toStdout bool) view.Options {
-	o := view.Options{
+	return x.output.display(view.Options{
 		Program: x.program, Now: time.Now(), Source: x.sources.describe(), ReportArgs: strings.TrimSpace(x.sources.arguments() + x.hosts.arguments()),
-	}
-	return x.output.display(o, x.streams, toStdout)
+	}, x.streams, toStdout)
 }
 
 // run reads, judges and explains.
-func (x *explainCommand) run(ctx context.Context, r *explainRun) error {
-	j, err := judge(ctx, r.reader, checks.All, x.grace, r.progress)
-	r.progress.Clear()
+func (x *explainCommand) run(ctx context.Context, from reader, progress *view.ProgressLine) error {
+	j, err := judge(ctx, from, checks.All, x.grace, progress)
+	progress.Clear()
 	if err != nil {
 		return err
 	}
-	e, err := explain.Explain(j.state, j.result, r.query)
+	e, err := explain.Explain(j.state, j.result, x.query)
 	var unknown *explain.NotFoundError
 	if errors.As(err, &unknown) {
 		return notFound(unknown, j.report())
@@ -151,7 +131,7 @@ func (x *explainCommand) run(ctx context.Context, r *explainRun) error {
 	if err != nil {
 		return failure(err)
 	}
-	errs := []error{r.outputs.write(x.streams, "explanation", e, x.viewOptions)}
+	errs := []error{x.outputs.write(x.streams, "explanation", e, x.viewOptions)}
 	if !e.Complete {
 		errs = append(errs, unreadError(incomplete("explanation", e.Gaps)))
 	}

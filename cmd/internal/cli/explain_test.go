@@ -16,15 +16,13 @@ import (
 func runExplain(t *testing.T, r reader, subject string) (int, *explain.Explanation, string) {
 	t.Helper()
 	streams, out, errOut := testStreams()
-	c := &explainCommand{streams: streams, program: "calico-audit", grace: state.DefaultGrace, output: outputFlags{[]string{"json"}, colorNever}}
-	c.sources.addFlags(newExplain("calico-audit", streams))
+	c := &explainCommand{env: env{streams, "calico-audit"}, grace: graceFlag{state.DefaultGrace}, output: outputFlags{[]string{"json"}, colorNever}}
+	c.sources.addFlags(newExplain(c.env))
 	code := execute(t.Context(), streams, func() error {
-		run, err := c.complete(subject)
-		if err != nil {
+		if err := c.complete(subject); err != nil {
 			return err
 		}
-		run.reader, run.progress = r, view.NewProgressLine(nil)
-		return c.run(t.Context(), run)
+		return c.run(t.Context(), r, view.NewProgressLine(nil))
 	})
 	e := new(explain.Explanation)
 	if out.Len() > 0 {

@@ -5,16 +5,13 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/klog/v2"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
@@ -35,21 +32,21 @@ const exporterGCPercent = 25
 
 // exporterCommand is the exporter command with its flags.
 type exporterCommand struct {
-	streams genericiooptions.IOStreams
-	program string
+	env
 	sources sources
 	serving serveFlags
-	logs    logFlags
+	logs    logFlag
 	mutes   muteFlags
 	events  eventFlags
+	grace   graceFlag
 
-	interval, maxAge, grace time.Duration
-	nodeMetrics             bool
+	interval, maxAge time.Duration
+	nodeMetrics      bool
 }
 
-func newExporter(program string, streams genericiooptions.IOStreams) *cobra.Command {
-	e := &exporterCommand{program: program, streams: streams}
-	c := &cobra.Command{
+func newExporter(env env) *cobra.Command {
+	e := &exporterCommand{env: env}
+	c := env.command(&cobra.Command{
 		Use:   "exporter",
 		Short: "Watch a cluster and serve metrics, health and the live report",
 		Long: `Watch a cluster, audit it again after each change, and serve the last audit:
@@ -85,11 +82,11 @@ without --web.config.file whoever reaches the port may read them.
 Exit codes: 0 it was told to end; 2 the command line makes no sense, or an address
 cannot be listened on; 3 the cluster cannot be watched at all; 5 a failure inside the
 program. That the cluster does not answer ends nothing: the exporter goes on trying.`,
-		Example: strings.ReplaceAll(`  # Inside the cluster, or on the cluster that kubectl talks to
+		Example: `  # Inside the cluster, or on the cluster that kubectl talks to
   PROGRAM exporter
 
   # On the loopback interface alone, for a look at the live report
-  PROGRAM exporter --listen 127.0.0.1`+exporterListen+`
+  PROGRAM exporter --listen 127.0.0.1` + exporterListen + `
 
   # In a large cluster: no series for each node
   PROGRAM exporter --node-metrics=false
@@ -105,23 +102,21 @@ program. That the cluster does not answer ends nothing: the exporter goes on try
 
   # web.yaml:
   #   tls_server_config: {cert_file: tls.crt, key_file: tls.key}
-  #   basic_auth_users: {prometheus: $2y$10$...}    # of htpasswd -nB prometheus`, "PROGRAM", program),
+  #   basic_auth_users: {prometheus: $2y$10$...}    # of htpasswd -nB prometheus`,
 		Args: cobra.NoArgs,
-	}
+		RunE: func(c *cobra.Command, _ []string) error { return e.run(c) },
+	})
 	e.sources.addClusterFlags(c)
 	fs := c.Flags()
 	fs.DurationVar(&e.interval, "interval", metrics.DefaultInterval, "how long at most passes from one audit to the next; after a change there is one within about a second")
 	fs.DurationVar(&e.maxAge, "max-age", metrics.DefaultMaxAge, "how old the state may be known to be before the exporter is not ready and its numbers count as incomplete")
 	fs.BoolVar(&e.nodeMetrics, "node-metrics", true, "serve series for each node and pool; =false leaves them out")
-	fs.DurationVar(&e.grace, "grace", state.DefaultGrace, "how long a state must have held before it counts as lasting")
+	e.grace.addFlag(c, "how long a state must have held before it counts as lasting")
 	e.mutes.addRuleFlags(c)
 	e.events.addFlags(c)
 	e.serving.addFlags(c, exporterListen)
-	e.logs.addFlags(c)
-	for _, flag := range []string{"interval", "max-age", "grace"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
-	c.RunE = run(func(c *cobra.Command, _ []string) error { return e.run(c) })
+	e.logs.addFlag(c)
+	noFiles(c, "interval", "max-age")
 	return c
 }
 
@@ -131,7 +126,7 @@ const minInterval = time.Second
 // options checks the flags. All its errors are errors of usage.
 func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
 	o := metrics.ExporterOptions{
-		Interval: e.interval, MaxAge: e.maxAge, Grace: e.grace, NodeMetrics: e.nodeMetrics, Pprof: e.serving.pprof,
+		Interval: e.interval, MaxAge: e.maxAge, Grace: e.grace.options().Grace, NodeMetrics: e.nodeMetrics, Pprof: e.serving.pprof, Build: builtFrom(),
 		JSON: func(w io.Writer, r *audit.Report) error { return view.WriteJSON(w, r) },
 		HTML: func(w io.Writer, r *audit.Report) error {
 			return page.Write(w, r, page.Options{Options: e.viewOptions(), Live: true})
@@ -142,10 +137,9 @@ func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
 		return o, usagef("--interval %s is less than %s", e.interval, minInterval)
 	case e.maxAge <= e.interval:
 		return o, usagef("--max-age %s is not longer than --interval %s", e.maxAge, e.interval)
-	case e.grace < 0:
-		return o, usagef("--grace %s is negative", e.grace)
-	case e.grace == 0:
-		o.Grace = 1 // no grace at all; zero would mean the default
+	}
+	if err := e.grace.check(); err != nil {
+		return o, err
 	}
 	wide, err := reportFormats.Named("wide")
 	if err != nil {
@@ -158,8 +152,6 @@ func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
 	if o.Mutes, _, err = e.mutes.read(e.streams.In); err != nil {
 		return o, err
 	}
-	built := buildVersion()
-	o.Build = metrics.Build{Version: built.Version, Revision: built.Commit, GoVersion: built.Go}
 	return o, nil
 }
 

@@ -5,32 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/state"
 )
-
-// failNever is the value of --fail-on that lets no finding fail the run.
-const failNever = "never"
-
-// addFailOn adds --fail-on to a command that fails if something holds.
-func addFailOn(c *cobra.Command, value *string, holds string) {
-	c.Flags().StringVar(value, "fail-on", failNever, "exit with 1 if "+holds+": "+strings.Join(severityNames(), "|")+"|"+failNever)
-	_ = c.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions(append([]string{failNever}, severityNames()...), cobra.ShellCompDirectiveNoFileComp))
-}
-
-// parseFailOn reads a value of --fail-on; 0 is for none.
-func parseFailOn(value string) (state.Severity, error) {
-	if value == failNever {
-		return 0, nil
-	}
-	severity, err := state.ParseSeverity(value)
-	if err != nil {
-		return 0, usagef("reading --fail-on: %w", err)
-	}
-	return severity, nil
-}
 
 // checkNames tells whether the pools and nodes of --pool and --node are there.
 // A name that is not is a mistake in the command line if the report is complete,

@@ -42,16 +42,14 @@ func (h *hostFlags) addFlags(c *cobra.Command) {
 	h.fs.DurationVar(&h.timeout, "agents-timeout", cluster.DefaultAgentTimeout, "how long one agent may take; all together may take ten times as long")
 	inGroup(h.fs, groupSource)
 	c.Flags().AddFlagSet(h.fs)
-	for _, flag := range []string{"host-views-at", "agents-selector", "agents-namespace", "agents-timeout"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
-	_ = c.RegisterFlagCompletionFunc("agents-scheme", cobra.FixedCompletions([]string{"http", "https"}, cobra.ShellCompDirectiveNoFileComp))
+	noFiles(c, "host-views-at", "agents-selector", "agents-namespace", "agents-timeout")
+	oneOf(c, "agents-scheme", "http", "https")
 }
 
 // wrap returns a reader that adds host views to what another reads; that one
 // itself if none are asked for. All its errors are errors of usage.
 func (h *hostFlags) wrap(from reader, show func(string)) (reader, error) {
-	for _, f := range h.changed() {
+	for _, f := range changedFlags(h.fs) {
 		switch f.Name {
 		case "agents-selector", "agents-namespace", "agents-scheme", "agents-timeout":
 			if !h.agents {
@@ -95,14 +93,6 @@ func (h *hostFlags) wrap(from reader, show func(string)) (reader, error) {
 	return r, nil
 }
 
-// changed returns the flags that were given.
-func (h *hostFlags) changed() []*pflag.Flag {
-	if h.fs == nil {
-		return nil
-	}
-	return changedFlags(h.fs)
-}
-
 // arguments returns the flags that make another run read the same host views,
 // ready for a shell.
 func (h *hostFlags) arguments() string {
@@ -110,12 +100,10 @@ func (h *hostFlags) arguments() string {
 	for _, p := range h.paths {
 		out += " --host-views " + shellQuote(p)
 	}
-	for _, f := range h.changed() {
-		switch f.Name {
-		case "host-views-at", "agents-selector", "agents-namespace", "agents-scheme", "agents-timeout":
-			out += " --" + f.Name + " " + shellQuote(f.Value.String())
-		}
+	if h.fs == nil {
+		return ""
 	}
+	out += flagArguments(h.fs, "host-views-at", "agents-selector", "agents-namespace", "agents-scheme", "agents-timeout")
 	if h.agents {
 		out += " --agents"
 	}

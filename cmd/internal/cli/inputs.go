@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
-	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -119,36 +118,41 @@ func readReport(path string, stdin io.Reader) (*audit.Report, error) {
 		}
 		return nil, usagef("%s is %s: reports are written by \"report -o json\", \"-o yaml\" or \"-o html\"", path, what)
 	}
-	return decodeReport(path, text)
+	return decodeReport(path, head, text)
 }
 
-func decodeReport(path string, text io.Reader) (*audit.Report, error) {
-	raw, err := io.ReadAll(text)
-	if err != nil {
-		return nil, usagef("reading %s: %w", path, err)
-	}
-	if page.Is(raw) {
-		r, _, err := page.Read(raw)
+// decodeReport reads a report of a text that begins with head.
+func decodeReport(path string, head []byte, text io.Reader) (*audit.Report, error) {
+	r := new(audit.Report)
+	if page.Is(head) {
+		raw, err := io.ReadAll(text)
+		if err == nil {
+			r, _, err = page.Read(raw)
+		}
 		if err != nil {
 			return nil, usagef("reading %s: %w", path, err)
 		}
-		return checkReport(path, r)
+	} else if _, err := decodeDocument("report", path, text, r); err != nil {
+		return nil, err
 	}
-	raw, err = files.DocumentJSON(bytes.TrimPrefix(raw, []byte("\ufeff")))
-	if err != nil {
-		return nil, usagef("reading %s: %w", path, err)
-	}
-	r := new(audit.Report)
-	if err := json.Unmarshal(raw, r); err != nil {
-		return nil, usagef("reading %s: it is no report: %w", path, err)
-	}
-	return checkReport(path, r)
-}
-
-// checkReport tells whether what was read is a report that this version knows.
-func checkReport(path string, r *audit.Report) (*audit.Report, error) {
 	if r.APIVersion != audit.APIVersion || r.Kind != audit.ReportKind {
-		return nil, usageError(fmt.Errorf("reading %s: it is a %s of %s, not a %s of %s", path, r.Kind, r.APIVersion, audit.ReportKind, audit.APIVersion))
+		return nil, usagef("reading %s: it is a %s of %s, not a %s of %s", path, r.Kind, r.APIVersion, audit.ReportKind, audit.APIVersion)
 	}
 	return r, nil
+}
+
+// decodeDocument reads a document of YAML or JSON into a value, and returns it as JSON.
+// what it should be, and name, are told in errors.
+func decodeDocument(what, name string, text io.Reader, into any) ([]byte, error) {
+	raw, err := io.ReadAll(text)
+	if err == nil {
+		raw, err = files.DocumentJSON(bytes.TrimPrefix(raw, []byte("\ufeff")))
+	}
+	if err != nil {
+		return nil, usagef("reading %s: %w", name, err)
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return nil, usagef("reading %s: it is no %s: %w", name, what, err)
+	}
+	return raw, nil
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -33,7 +34,7 @@ func (m *muteFlags) addRuleFlags(c *cobra.Command) {
 func completeIgnore(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const directive = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	before := ""
-	if i := lastComma(toComplete); i >= 0 {
+	if i := strings.LastIndexByte(toComplete, ','); i >= 0 {
 		before = toComplete[:i+1]
 	}
 	out := checkCompletions(before + "check=")
@@ -41,15 +42,6 @@ func completeIgnore(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Co
 		out = append(out, before+key)
 	}
 	return out, directive
-}
-
-func lastComma(s string) int {
-	for i := len(s) - 1; i >= 0; i-- {
-		if s[i] == ',' {
-			return i
-		}
-	}
-	return -1
 }
 
 // read reads the rules and reports. All its errors are errors of usage. It returns

@@ -7,10 +7,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"github.com/spf13/pflag"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
@@ -22,21 +21,21 @@ import (
 
 // repairCommand is the repair command with its flags.
 type repairCommand struct {
-	streams genericiooptions.IOStreams
-	program string
+	env
 	sources sources
 	hosts   hostFlags
+	grace   graceFlag
+	print   planOutputs
+	carry   carryFlags
+	flags   *pflag.FlagSet
 
 	request repair.Request
 	// terminated is the value of --terminated, which may be "all".
 	terminated []string
 	strict     string
-	grace      time.Duration
 	out        string
-	print      planOutputs
 	apply      bool
 	exit       bool // --detailed-exitcode
-	carry      carryFlags
 }
 
 // repairKinds are the kinds of repair: the flag, and what it answers.
@@ -60,9 +59,9 @@ var repairKinds = []struct {
 
 const strictAnswers = "config/strict-affinity"
 
-func newRepair(program string, streams genericiooptions.IOStreams) *cobra.Command {
-	r := &repairCommand{program: program, streams: streams}
-	c := &cobra.Command{
+func newRepair(e env) *cobra.Command {
+	r := &repairCommand{env: e}
+	c := e.command(&cobra.Command{
 		Use:   "repair --KIND...",
 		Short: "Plan repairs, and carry them out",
 		Long: `Make a plan: what may be repaired without ever harming a live pod, step by step with
@@ -92,7 +91,7 @@ part (the plan is still printed, "complete": false); 4 under --apply, steps were
 undone, or a right is missing (nothing is written then); 5 a failure inside the program.
 
 Under --apply the plan is shown on standard error, and what became of it is the output.`,
-		Example: strings.ReplaceAll(`  # What could be released, and what happens then?
+		Example: `  # What could be released, and what happens then?
   PROGRAM repair --empty-blocks
 
   # Keep the plan, put it into the ticket, and carry it out later
@@ -110,12 +109,19 @@ Under --apply the plan is shown on standard error, and what became of it is the 
   PROGRAM repair --strict-affinity=true -f dump/
 
   # Unattended, at most ten steps
-  PROGRAM repair --empty-blocks --max-steps 10 --apply --yes`, "PROGRAM", program),
+  PROGRAM repair --empty-blocks --max-steps 10 --apply --yes`,
 		Args: cobra.NoArgs,
-	}
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := r.complete(); err != nil {
+				return err
+			}
+			return r.run(c.Context())
+		},
+	})
 	r.sources.addFlags(c)
 	r.hosts.addFlags(c)
 	fs := c.Flags()
+	r.flags = fs
 	for _, k := range repairKinds {
 		fs.BoolVar(k.of(&r.request), k.flag, false, k.help+" (answers "+k.answers+")")
 	}
@@ -123,7 +129,7 @@ Under --apply the plan is shown on standard error, and what became of it is the 
 	fs.StringSliceVar(&r.request.Pools, "pool", nil, "plan only what concerns the pool of this `NAME`; repeatable, or joined by commas")
 	fs.StringSliceVar(&r.request.Nodes, "node", nil, "plan only what concerns the node of this `NAME`; repeatable, or joined by commas")
 	fs.IntVar(&r.request.MaxSteps, "max-steps", 0, "plan at most this `NUMBER` of steps; 0 for no bound")
-	fs.DurationVar(&r.grace, "grace", state.DefaultGrace, "how long a state must have held before it is acted on")
+	r.grace.addFlag(c, "how long a state must have held before it is acted on")
 	fs.BoolVar(&r.request.ObserveTwice, "observe-twice", false, "trust no age that is written in an object: after a datastore was restored from a backup")
 	fs.BoolVar(&r.request.AllowNewer, "allow-newer-calico", false, "plan steps although the cluster's Calico is newer than this program knows")
 	fs.StringSliceVar(&r.terminated, "terminated", nil,
@@ -134,18 +140,10 @@ Under --apply the plan is shown on standard error, and what became of it is the 
 	fs.BoolVar(&r.apply, "apply", false, "carry the plan out, after a question")
 	fs.BoolVar(&r.exit, "detailed-exitcode", false, "exit with 1 if the plan has steps")
 	r.print.addFlags(c)
-	r.carry.addFlags(c)
-	_ = c.RegisterFlagCompletionFunc("strict-affinity", cobra.FixedCompletions([]string{"true", "false"}, cobra.ShellCompDirectiveNoFileComp))
-	for _, flag := range []string{"pool", "node", "terminated", "grace", "at", "max-steps", "pace"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
-	c.RunE = run(func(c *cobra.Command, _ []string) error {
-		if err := r.complete(); err != nil {
-			return err
-		}
-		return r.run(c.Context())
-	})
-	c.AddCommand(newRepairShow(program, streams), newRepairApply(program, streams), newRepairUndo(program, streams))
+	r.carry.addAllFlags(c)
+	oneOf(c, "strict-affinity", "true", "false")
+	noFiles(c, "pool", "node", "terminated", "max-steps")
+	c.AddCommand(newRepairShow(e), newRepairApply(e), newRepairUndo(e))
 	return c
 }
 
@@ -166,8 +164,8 @@ func (r *repairCommand) complete() error {
 	switch {
 	case !asked:
 		return noKind()
-	case r.grace < 0:
-		return usagef("--grace %s is negative", r.grace)
+	case r.grace.check() != nil:
+		return r.grace.check()
 	case r.request.MaxSteps < 0:
 		return usagef("--max-steps %d is negative", r.request.MaxSteps)
 	case !r.request.LeakedIPs && (len(r.terminated) > 0 || r.request.WithoutHostEvidence):
@@ -214,11 +212,8 @@ func noKind() error {
 // run makes the plan, prints it, and carries it out if that was asked for.
 func (r *repairCommand) run(ctx context.Context) error {
 	progress := progressLine(r.streams)
-	from, err := r.sources.open(r.streams, progress.Show)
+	from, err := openSource(&r.sources, &r.hosts, r.streams, progress.Show)
 	if err != nil {
-		return err
-	}
-	if from, err = r.hosts.wrap(from, progress.Show); err != nil {
 		return err
 	}
 	plan, state, err := r.plan(ctx, from, progress)
@@ -226,7 +221,7 @@ func (r *repairCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c := &carrier{streams: r.streams, program: r.program, sources: &r.sources, hosts: &r.hosts, flags: &r.carry, print: &r.print, planFile: r.out}
+	c := &carrier{env: r.env, sources: &r.sources, hosts: &r.hosts, flags: &r.carry, print: &r.print, planFile: r.out}
 	if r.apply {
 		switch begun, err := c.finishBegun(ctx, plan.Cluster.GUID, r.request); {
 		case err != nil:
@@ -256,21 +251,15 @@ func (r *repairCommand) run(ctx context.Context) error {
 	if r.exit && len(plan.Steps) > 0 {
 		errs = append(errs, findingsError(fmt.Errorf("the plan has %d steps", len(plan.Steps))))
 	}
-	if r.apply {
-		errs = append(errs, r.carryOut(ctx, c, plan, report))
-	} else {
-		errs = append(errs, r.print.plan(r.streams, plan, r.viewOptions(plan, report)))
+	o := r.viewOptions(plan, report)
+	if !r.apply {
+		return together(append(errs, r.print.plan(r.streams, plan, o))...)
 	}
+	if err = c.show(plan, o); err == nil {
+		err = c.applyPlan(ctx, plan, nil)
+	}
+	errs = append(errs, err)
 	return together(errs...)
-}
-
-// carryOut shows the plan on standard error, and carries it out; what became of it
-// is the result, and goes where -o says.
-func (r *repairCommand) carryOut(ctx context.Context, c *carrier, plan *repair.Plan, report *audit.Report) error {
-	if err := c.show(plan, r.viewOptions(plan, report)); err != nil {
-		return err
-	}
-	return c.applyPlan(ctx, plan, nil)
 }
 
 // report makes the report that the plan is shown with. Only a page shows more of it
@@ -303,4 +292,155 @@ func (r *repairCommand) viewOptions(plan *repair.Plan, report *audit.Report) vie
 		o.Next = r.next(plan)
 	}
 	return o
+}
+
+// plan reads the source and builds the plan. From a running cluster what the steps
+// rest on is read a second time, and only steps that both readings give are held. The
+// state is the one that the plan is made of.
+func (r *repairCommand) plan(ctx context.Context, from reader, progress *view.ProgressLine) (*repair.Plan, *state.State, error) {
+	snapshot, err := from.Read(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	opts := r.grace.options()
+	progress.Show("planning")
+	st := state.New(snapshot, opts)
+	if err := r.checkNames(st); err != nil {
+		return nil, nil, err
+	}
+	if r.request.Terminated, err = r.terminatedNodes(st); err != nil {
+		return nil, nil, err
+	}
+	req := r.request
+	if snapshot.Cluster.Live {
+		req.MaxSteps = 0 // which steps the bound cuts off is decided after the second reading
+	}
+	plan := repair.Build(st, req)
+	if snapshot.Cluster.Live && len(plan.Steps) > 0 {
+		second, err := from.Reread(ctx, snapshot, confirmedBy)
+		if err != nil {
+			return nil, nil, unreadError(fmt.Errorf("reading the cluster a second time, to confirm the plan: %w", err))
+		}
+		st = state.New(second, opts)
+		plan = repair.Confirm(plan, st, r.request)
+	}
+	plan.Grace.Duration = r.grace.grace
+	plan.Seal()
+	return plan, st, nil
+}
+
+// confirmedBy are the resources that are read a second time before a plan is
+// shown: objects of different kinds are read one after the other, and what came or
+// went in between looks like damage.
+var confirmedBy = []blocks.Resource{
+	blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.IPAMConfigs, blocks.Pools, blocks.Nodes, blocks.Namespaces, blocks.Pods,
+}
+
+// checkNames tells whether the pools and nodes of --pool and --node are there.
+func (r *repairCommand) checkNames(st *state.State) error {
+	rep := audit.NewReport(st, &audit.Result{})
+	for i := range st.Affinities {
+		// A host that has but an affinity is no node and in no report.
+		if n := st.Affinities[i].Owner.Node(); n != "" && st.NodeState(n) == nil {
+			rep.Nodes = append(rep.Nodes, audit.NodeReport{Name: n})
+		}
+	}
+	warnings, err := checkNames(rep, r.request.Pools, r.request.Nodes)
+	for _, w := range warnings {
+		say(r.streams, "warning: %s", w)
+	}
+	return err
+}
+
+// terminatedNodes returns the nodes that --terminated names, sorted, with those that
+// "all" stands for. It is an error to name one that is Ready, or one that does not exist
+// and owns nothing.
+func (r *repairCommand) terminatedNodes(st *state.State) ([]string, error) {
+	var out []string
+	for _, name := range r.terminated {
+		if name == "all" {
+			out = append(out, repair.UnansweredNodes(st)...)
+			continue
+		}
+		h := st.NodeState(name)
+		switch {
+		case h != nil && h.Node != nil && h.Node.Ready:
+			return nil, usagef("--terminated %s: the node is Ready, so that its machine runs", name)
+		case h == nil && st.Complete() && !ownsAllocations(st, name):
+			return nil, usagef("--terminated %s: there is no such node, and no allocation of one", name)
+		}
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// ownsAllocations tells whether any allocation is a node's.
+func ownsAllocations(st *state.State, node string) bool {
+	found := false
+	st.EachAllocation(func(_ state.AllocationRef, of string) { found = found || of == node })
+	return found
+}
+
+// next says how to go on from the plan.
+func (r *repairCommand) next(plan *repair.Plan) []view.NextStep {
+	if len(plan.Steps) == 0 {
+		return []view.NextStep{{Text: "Nothing was written, and there is nothing to carry out."}}
+	}
+	n := applyNext(plan)
+	if r.out == "" {
+		n.Text = "Nothing was written. To carry the plan out, keep it first:"
+		n.Command = r.program + " repair " + r.arguments() + " --out plan.json"
+		return []view.NextStep{n}
+	}
+	if len(r.hosts.paths) > 0 && slices.ContainsFunc(plan.Steps, func(s repair.Step) bool { return s.Kind == repair.ReleaseIP }) {
+		n.Text = strings.TrimSuffix(n.Text, ":") + ". Take the host views anew before: they are read again then, and count for 10 minutes:"
+	}
+	n.Command = r.program + " repair apply " + shellQuote(r.out)
+	n.Command += r.sources.clusterArguments() + r.hosts.arguments()
+	if len(r.sources.files) > 0 {
+		n.Text += " Where the cluster can be reached:"
+	}
+	return []view.NextStep{n}
+}
+
+// applyNext says when a plan can be carried out.
+func applyNext(plan *repair.Plan) view.NextStep {
+	twice := 0
+	for i := range plan.Steps {
+		if plan.Steps[i].TwoObservations {
+			twice++
+		}
+	}
+	text := "Nothing was written. To carry the plan out:"
+	switch {
+	case twice > 0 && plan.OfFiles():
+		text = fmt.Sprintf("Nothing was written. %d of the %d steps must be seen twice before they are carried out, and files are no observation: apply the plan with --wait:",
+			twice, len(plan.Steps))
+	case twice > 0 && plan.Unobserved() != "":
+		text = fmt.Sprintf("Nothing was written. %d of the %d steps must be seen twice before they are carried out, and %s: apply it with --wait:",
+			twice, len(plan.Steps), plan.Unobserved())
+	case twice > 0:
+		due := state.FormatTime(plan.CreatedAt.Add(plan.Grace.Duration))
+		text = fmt.Sprintf("Nothing was written. %d of the %d steps must be seen a second time before they are carried out: apply the plan not before %s, or with --wait:",
+			twice, len(plan.Steps), due)
+	}
+	return view.NextStep{Text: text}
+}
+
+// arguments returns the flags that make another run plan the same.
+func (r *repairCommand) arguments() string {
+	var out string
+	for _, k := range repairKinds {
+		out += flagArguments(r.flags, k.flag)
+	}
+	if r.strict != "" {
+		out += " --strict-affinity=" + r.strict
+	}
+	out += flagArguments(r.flags, "pool", "node", "max-steps", "grace", "observe-twice", "allow-newer-calico")
+	for _, n := range r.request.Terminated {
+		out += " --terminated " + shellQuote(n)
+	}
+	out += flagArguments(r.flags, "without-host-evidence")
+	return strings.TrimSpace(out + " " + strings.TrimSpace(r.sources.arguments()+r.hosts.arguments()))
 }

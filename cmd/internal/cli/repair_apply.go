@@ -1,6 +1,11 @@
 package cli
 
 import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,7 +14,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/cli-runtime/pkg/printers"
 
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -21,12 +29,19 @@ type carryFlags struct {
 	journal   string
 }
 
-func (f *carryFlags) addFlags(c *cobra.Command) {
+// addFlags adds the flags but --wait to a command.
+func (f *carryFlags) addFlags(c *cobra.Command, journal string) {
 	fs := c.Flags()
 	fs.BoolVar(&f.yes, "yes", false, "do not ask before anything is written; needed where there is no terminal")
-	fs.BoolVar(&f.wait, "wait", false, "wait for the second observation of steps that need one, instead of skipping them")
 	fs.DurationVar(&f.pace, "pace", defaultPace, "pause this long after each step that wrote something")
-	fs.StringVar(&f.journal, "journal", "", "write the journal to this new `FILE`, or go on in it after a crash (default: calico-audit-journal-CLUSTER-TIME.jsonl in the working directory)")
+	fs.StringVar(&f.journal, "journal", "", journal+" (default: calico-audit-journal-CLUSTER-TIME.jsonl in the working directory)")
+	noFiles(c, "pace")
+}
+
+// addAllFlags adds the flags of what carries out a plan.
+func (f *carryFlags) addAllFlags(c *cobra.Command) {
+	f.addFlags(c, "write the journal to this new `FILE`, or go on in it after a crash")
+	c.Flags().BoolVar(&f.wait, "wait", false, "wait for the second observation of steps that need one, instead of skipping them")
 }
 
 // defaultPace leaves the nodes time to take up what each step changes.
@@ -62,16 +77,10 @@ func (f *carryFlags) journalPath(guid string, now time.Time) string {
 	return filepath.Join(f.directory(), journalPrefix(guid)+now.UTC().Format("20060102T150405.000Z")+".jsonl")
 }
 
-func newRepairApply(program string, streams genericiooptions.IOStreams) *cobra.Command {
-	var (
-		s        sources
-		h        hostFlags
-		p        planOutputs
-		f        carryFlags
-		resume   string
-		maxSteps int
-	)
-	c := &cobra.Command{
+func newRepairApply(e env) *cobra.Command {
+	x := &carrier{env: e, sources: new(sources), hosts: new(hostFlags), flags: new(carryFlags), print: new(planOutputs)}
+	var resume string
+	c := e.command(&cobra.Command{
 		Use:   "apply PLAN | --resume JOURNAL",
 		Short: "Carry a plan out",
 		Long: `Carry out a plan that "repair --out" wrote, after a question. "-" is standard input,
@@ -92,53 +101,53 @@ Exit codes: 0 everything was done, or was so already; 2 the command line makes n
 or a file cannot be read; 3 the cluster was read only in part; 4 steps were left undone,
 or the plan cannot be carried out at all: it is another cluster's, a right is missing, the
 cluster cannot be read (nothing is written then); 5 a failure inside the program.`,
-		Example: strings.ReplaceAll(`  PROGRAM repair apply plan.json
+		Example: `  PROGRAM repair apply plan.json
 
   # States that must be seen twice: wait for the second time
   PROGRAM repair apply plan.json --wait --yes
 
   # After a crash, where the plan is lost
-  PROGRAM repair apply --resume calico-audit-journal-5ca1ab1e-20260203T090000.000Z.jsonl`, "PROGRAM", program),
+  PROGRAM repair apply --resume calico-audit-journal-5ca1ab1e-20260203T090000.000Z.jsonl`,
 		Args: cobra.MaximumNArgs(1),
-	}
-	s.addClusterFlags(c)
-	h.addFlags(c)
-	p.addFlags(c)
-	f.addFlags(c)
-	c.Flags().StringVar(&resume, "resume", "", "go on where the run broke off that wrote this `JOURNAL`")
-	c.Flags().IntVar(&maxSteps, "max-steps", 0, "carry out at most this `NUMBER` of steps; 0 for no bound")
-	for _, flag := range []string{"pace", "max-steps"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
-	c.RunE = run(func(c *cobra.Command, args []string) error {
-		if len(args) == 0 && resume == "" {
-			return usagef("give the plan to carry out, or a journal to go on with (--resume)")
-		}
-		if slices.Contains(args, "-") && !f.yes {
-			return usagef("standard input is the plan, and cannot answer a question: give --yes")
-		}
-		if maxSteps < 0 {
-			return usagef("--max-steps %d is negative", maxSteps)
-		}
-		if resume != "" && f.journal != "" {
-			return usagef("--resume goes on in its own journal: --journal makes no sense with it")
-		}
-		if err := together(p.complete(""), p.noPage(), f.complete(streams)); err != nil {
-			return err
-		}
-		x := &carrier{streams: streams, program: program, sources: &s, hosts: &h, flags: &f, print: &p, maxSteps: maxSteps}
-		plan, before, err := x.planOrJournal(args, resume)
-		if err != nil {
-			return err
-		}
-		if !f.yes {
-			if err := x.show(plan, view.Options{Program: program}); err != nil {
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := x.complete(args, resume); err != nil {
 				return err
 			}
-		}
-		return x.applyPlan(c.Context(), plan, before)
+			plan, before, err := x.planOrJournal(args, resume)
+			if err != nil {
+				return err
+			}
+			if !x.flags.yes {
+				if err := x.show(plan, view.Options{Program: x.program}); err != nil {
+					return err
+				}
+			}
+			return x.applyPlan(c.Context(), plan, before)
+		},
 	})
+	x.sources.addClusterFlags(c)
+	x.hosts.addFlags(c)
+	x.print.addFlags(c)
+	x.flags.addAllFlags(c)
+	c.Flags().StringVar(&resume, "resume", "", "go on where the run broke off that wrote this `JOURNAL`")
+	c.Flags().IntVar(&x.maxSteps, "max-steps", 0, "carry out at most this `NUMBER` of steps; 0 for no bound")
+	noFiles(c, "max-steps")
 	return c
+}
+
+// complete checks the flags of "repair apply".
+func (c *carrier) complete(args []string, resume string) error {
+	switch {
+	case len(args) == 0 && resume == "":
+		return usagef("give the plan to carry out, or a journal to go on with (--resume)")
+	case slices.Contains(args, "-") && !c.flags.yes:
+		return usagef("standard input is the plan, and cannot answer a question: give --yes")
+	case c.maxSteps < 0:
+		return usagef("--max-steps %d is negative", c.maxSteps)
+	case resume != "" && c.flags.journal != "":
+		return usagef("--resume goes on in its own journal: --journal makes no sense with it")
+	}
+	return together(c.print.complete(""), c.print.noPage(), c.flags.complete(c.streams))
 }
 
 // planOrJournal returns the plan to carry out, and the journal to go on in; nil for a
@@ -174,4 +183,236 @@ func (c *carrier) planOrJournal(args []string, resume string) (*repair.Plan, *re
 		plan = before.Plan
 	}
 	return plan, before, nil
+}
+
+// show shows a plan on standard error.
+func (c *carrier) show(plan *repair.Plan, o view.Options) error {
+	shown, streams := c.shown()
+	return shown.plan(streams, plan, o)
+}
+
+// shown is the output of what is shown before a question, which is not the result.
+func (c *carrier) shown() (*planOutputs, genericiooptions.IOStreams) {
+	return c.print.table(), genericiooptions.IOStreams{In: c.streams.In, Out: c.streams.ErrOut, ErrOut: c.streams.ErrOut}
+}
+
+// carrier carries out plans and undoes journals on a cluster.
+type carrier struct {
+	env
+	sources  *sources
+	hosts    *hostFlags
+	flags    *carryFlags
+	print    *planOutputs
+	planFile string
+	maxSteps int
+	finished []repair.Outcome // of steps that earlier runs left half-done
+}
+
+// applyPlan asks, checks the rights, carries the plan out and prints what became of
+// it.
+func (c *carrier) applyPlan(ctx context.Context, plan *repair.Plan, resume *repair.JournalFile) error {
+	if len(plan.Steps) == 0 {
+		return c.finish(&repair.Result{
+			APIVersion: audit.APIVersion, Kind: repair.ResultKind, Cluster: plan.Cluster, StartedAt: plan.CreatedAt, Outcomes: []repair.Outcome{},
+		}, nil)
+	}
+	if !plan.Intact() {
+		say(c.streams, "warning: the plan was edited since it was made, or is of an earlier version: steps that must be seen twice count from this run's own first reading")
+	}
+	progress := progressLine(c.streams)
+	defer progress.Clear()
+	target, err := openTarget(c.sources, c.hosts, plan.Cluster.APIGroup, c.streams, progress.Show)
+	if err != nil {
+		return err
+	}
+	if err := target.check(ctx, plan.Steps, false); err != nil {
+		return err
+	}
+	progress.Clear()
+	if err := c.ask(ctx, stepsText(len(plan.Steps), "carried out"), plan.Cluster.GUID); err != nil {
+		return err
+	}
+	journal, err := c.openJournal(plan, resume)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = journal.Close() }()
+	writer, err := target.writer(journal)
+	if err != nil {
+		return c.nothingDone(err)
+	}
+	defer context.AfterFunc(ctx, func() {
+		progress.Clear()
+		say(c.streams, "interrupted: the object in hand is finished first, which may take a minute; a second interrupt stops at once")
+	})()
+	res, err := repair.Apply(ctx, plan, target.reader, writer, journal, repair.ApplyOptions{
+		Pace: c.flags.pace, MaxSteps: c.maxSteps, Wait: c.flags.wait, Resume: resume,
+		Progress: stepProgress(progress, len(plan.Steps)), Waiting: c.waiting(progress),
+	})
+	progress.Clear()
+	if err != nil {
+		return c.nothingDone(err)
+	}
+	return c.finish(res, c.afterApply(plan, res))
+}
+
+// stepProgress shows which step is in hand.
+func stepProgress(line *view.ProgressLine, steps int) func(repair.Outcome) {
+	n := 0
+	return func(o repair.Outcome) {
+		if o.Status == "" {
+			n++
+			line.Show(fmt.Sprintf("step %d of %d: %s", n, steps, o.Step.ID))
+		}
+	}
+}
+
+// waiting says that a run waits.
+func (c *carrier) waiting(progress *view.ProgressLine) func(time.Time) {
+	return func(until time.Time) {
+		progress.Clear()
+		text := "waiting until %s for the second observation"
+		if c.hosts != nil && len(c.hosts.paths) > 0 {
+			text += ", for which the host views are read again: take them anew shortly before"
+		}
+		say(c.streams, text, state.FormatTime(until))
+	}
+}
+
+// stepsText says what is about to be done.
+func stepsText(n int, verb string) string {
+	if n == 1 {
+		return "1 step is to be " + verb
+	}
+	return fmt.Sprintf("%d steps are to be %s", n, verb)
+}
+
+// openJournal creates the journal, or goes on in one, and says where it is.
+func (c *carrier) openJournal(plan *repair.Plan, resume *repair.JournalFile) (*repair.Journal, error) {
+	now := audit.Time{Time: time.Now().UTC()}
+	if resume != nil {
+		j, err := repair.ResumeJournal(resume.Path, now)
+		switch {
+		case errors.Is(err, repair.ErrRunning):
+			return nil, unfinishedError(fmt.Errorf("nothing was written: %w", err))
+		case err != nil:
+			return nil, usageError(err)
+		}
+		return j, nil
+	}
+	return c.createJournal(repair.JournalHeader{StartedAt: now, Cluster: plan.Cluster, Plan: plan})
+}
+
+func (c *carrier) createJournal(h repair.JournalHeader) (*repair.Journal, error) {
+	j, err := repair.CreateJournal(c.flags.journalPath(h.Cluster.GUID, h.StartedAt.Time), h)
+	if err != nil {
+		return nil, usagef("nothing was written: %w", err)
+	}
+	say(c.streams, "journal: %s", j.Path())
+	return j, nil
+}
+
+// nothingDone says why nothing was tried.
+func (c *carrier) nothingDone(err error) error {
+	if errors.Is(err, repair.ErrNoPlan) {
+		return usageError(err)
+	}
+	return unfinishedError(fmt.Errorf("nothing was written: %w", err))
+}
+
+// finish prints a result, and says how the run ends.
+func (c *carrier) finish(res *repair.Result, next []view.NextStep) error {
+	res.Outcomes = append(c.finished, res.Outcomes...)
+	o := view.Options{Program: c.program, Next: next}
+	errs := []error{c.print.result(c.streams, res, o)}
+	n := 0
+	for i := range res.Outcomes {
+		if res.Outcomes[i].Open() {
+			n++
+		}
+	}
+	if n > 0 {
+		verb := "carried out"
+		if res.Undo {
+			verb = "taken back"
+		}
+		errs = append(errs, unfinishedError(fmt.Errorf("%d of %d steps were not %s", n, len(res.Outcomes), verb)))
+	}
+	if len(res.Gaps) > 0 {
+		errs = append(errs, unreadError(fmt.Errorf("the cluster was read only in part: %s", res.Gaps[0])))
+	}
+	return together(errs...)
+}
+
+// afterApply says how to go on after a plan was carried out.
+func (c *carrier) afterApply(plan *repair.Plan, res *repair.Result) []view.NextStep {
+	var out []view.NextStep
+	var soon, retry bool
+	for i := range res.Outcomes {
+		switch o := &res.Outcomes[i]; o.Code {
+		case repair.SkipTooSoon:
+			soon = true
+		case repair.SkipInterrupted, repair.SkipUnread, repair.SkipStopped, repair.SkipLimit:
+			retry = true
+		default: // another run would come to the same
+		}
+	}
+	args := c.sources.clusterArguments()
+	from := shellQuote(c.planFile)
+	if c.planFile == "" || c.planFile == "-" {
+		from = "--resume " + shellQuote(res.Journal) // which holds the plan
+	}
+	switch again := c.program + " repair apply " + from + args + c.hosts.arguments(); {
+	case (soon || retry) && from != shellQuote(c.planFile) && res.Journal == "":
+		out = append(out, view.NextStep{Text: "To go on, make a new plan and apply it."})
+	case soon && plan.Unobserved() != "":
+		out = append(out, view.NextStep{Text: fmt.Sprintf("Some steps must be seen twice, and %s:", plan.Unobserved()), Command: again + " --wait"})
+	case soon:
+		out = append(out, view.NextStep{Text: fmt.Sprintf("Some steps are due after %s:", state.FormatTime(plan.CreatedAt.Add(plan.Grace.Duration))), Command: again})
+	case retry:
+		out = append(out, view.NextStep{Text: "To go on:", Command: again})
+	}
+	if res.Count(repair.Failed) > 0 && res.Journal != "" {
+		out = append(out, view.NextStep{Text: "To finish what may be half-done:", Command: c.program + " repair apply --resume " + shellQuote(res.Journal) + args})
+	}
+	if res.Count(repair.Done) > 0 {
+		out = append(out, view.NextStep{Text: "To take back what can be taken back:", Command: c.program + " repair undo " + shellQuote(res.Journal) + args})
+		if len(plan.Manual) > 0 {
+			out = append(out, view.NextStep{Text: fmt.Sprintf("%d things are left to do by hand: the plan lists them, in order.", len(plan.Manual))})
+		}
+	}
+	return out
+}
+
+// canAsk tells whether somebody can answer a question: both what is read and where
+// the question is shown must be a terminal.
+func canAsk(streams genericiooptions.IOStreams) bool {
+	in, ok := streams.In.(io.Writer) // a terminal is a file, which can be written to
+	return ok && printers.IsTerminal(in) && printers.IsTerminal(streams.ErrOut)
+}
+
+// ask asks before anything is written, unless --yes was given. Whoever says no
+// leaves the steps undone.
+func (c *carrier) ask(ctx context.Context, what, guid string) error {
+	if c.flags.yes {
+		return nil
+	}
+	say(c.streams, "")
+	say(c.streams, "%s on the cluster of %s (GUID %s).", what, c.sources.describe(), guid)
+	_, _ = fmt.Fprint(c.streams.ErrOut, "Type \"yes\" to go on: ")
+	answer := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(c.streams.In).ReadString('\n')
+		answer <- strings.TrimSpace(line)
+	}()
+	select {
+	case <-ctx.Done():
+		say(c.streams, "")
+		return unfinishedError(errors.New("interrupted: nothing was written"))
+	case a := <-answer:
+		if a != "yes" {
+			return unfinishedError(errors.New("nothing was written: the answer was not \"yes\""))
+		}
+	}
+	return nil
 }

@@ -23,7 +23,7 @@ func TestAsk(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := sources{files: []string{"x"}}
-		c := &carrier{streams: genericiooptions.IOStreams{In: tty, Out: io.Discard, ErrOut: tty}, sources: &s, flags: &carryFlags{}}
+		c := &carrier{env: env{streams: genericiooptions.IOStreams{In: tty, Out: io.Discard, ErrOut: tty}}, sources: &s, flags: &carryFlags{}}
 		if !canAsk(c.streams) {
 			t.Fatal("a terminal is not taken for one")
 		}
@@ -40,7 +40,7 @@ func TestAsk(t *testing.T) {
 	if canAsk(streams) {
 		t.Error("what is no terminal can answer")
 	}
-	c := &carrier{streams: streams, flags: &carryFlags{yes: true}}
+	c := &carrier{env: env{streams: streams}, flags: &carryFlags{yes: true}}
 	if err := c.ask(t.Context(), "x", "y"); err != nil || errOut.Len() > 0 {
 		t.Errorf("--yes asks all the same: %v, %q", err, errOut)
 	}
@@ -52,7 +52,7 @@ func TestAskIsInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s := sources{files: []string{"x"}}
-	c := &carrier{streams: genericiooptions.IOStreams{In: tty, Out: io.Discard, ErrOut: tty}, sources: &s, flags: &carryFlags{}}
+	c := &carrier{env: env{streams: genericiooptions.IOStreams{In: tty, Out: io.Discard, ErrOut: tty}}, sources: &s, flags: &carryFlags{}}
 	if err := c.ask(ctx, "x", "y"); err == nil || exitCode(err) != ExitUnfinished {
 		t.Errorf("interrupted, it ends with %v", err)
 	}

@@ -82,11 +82,7 @@ func (c *carrier) halfDone(guid string) []*repair.JournalFile {
 
 // finishCommand is the command line that finishes what a journal's run left half-done.
 func (c *carrier) finishCommand(file *repair.JournalFile) string {
-	command := c.program + " repair apply --resume " + shellQuote(file.Path)
-	if args := c.sources.clusterArguments(); args != "" {
-		command += " " + args
-	}
-	return command
+	return c.program + " repair apply --resume " + shellQuote(file.Path) + c.sources.clusterArguments()
 }
 
 func unfinishedText(file *repair.JournalFile) string {

@@ -72,7 +72,7 @@ func TestBrokenJournals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var said bytes.Buffer
-			x := &carrier{streams: genericiooptions.IOStreams{ErrOut: &said}, program: "calico-audit", sources: new(sources), flags: &c.flags}
+			x := &carrier{env: env{streams: genericiooptions.IOStreams{ErrOut: &said}, program: "calico-audit"}, sources: new(sources), flags: &c.flags}
 			x.sources.addClusterFlags(new(cobra.Command))
 			file, err := x.broken(plan)
 			if err != nil {
@@ -107,7 +107,7 @@ func TestJournalOfAnotherPlan(t *testing.T) {
 	left(t, "two.jsonl", "g", repair.ReleaseIP, false)
 	left(t, "ended.jsonl", "g", repair.ReleaseBlock, true)
 	for path, want := range map[string]string{"two.jsonl": "is the journal of another plan", "ended.jsonl": "exists already"} {
-		x := &carrier{streams: genericiooptions.IOStreams{ErrOut: new(bytes.Buffer)}, sources: new(sources), flags: &carryFlags{journal: path}}
+		x := &carrier{env: env{streams: genericiooptions.IOStreams{ErrOut: new(bytes.Buffer)}}, sources: new(sources), flags: &carryFlags{journal: path}}
 		if file, err := x.broken(plan); file != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}

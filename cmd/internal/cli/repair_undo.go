@@ -5,24 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-func newRepairUndo(program string, streams genericiooptions.IOStreams) *cobra.Command {
-	var (
-		s sources
-		p planOutputs
-		f carryFlags
-	)
-	c := &cobra.Command{
+func newRepairUndo(e env) *cobra.Command {
+	x := &carrier{env: e, sources: new(sources), flags: new(carryFlags), print: new(planOutputs)}
+	c := e.command(&cobra.Command{
 		Use:   "undo JOURNAL",
 		Short: "Take back what a journal says was written",
 		Long: `Take back what a run of "repair apply" has written, the newest first, as far as that
@@ -37,30 +31,25 @@ Exit codes: 0 everything was taken back, or needed no undoing; 2 the command lin
 sense, or the journal cannot be read; 3 the cluster was read only in part; 4 something
 could not be taken back, or is left half-done, or the journal is another cluster's; 5 a failure inside the
 program.`,
-		Example: strings.ReplaceAll(`  PROGRAM repair undo calico-audit-journal-5ca1ab1e-20260203T090000.000Z.jsonl`, "PROGRAM", program),
+		Example: `  PROGRAM repair undo calico-audit-journal-5ca1ab1e-20260203T090000.000Z.jsonl`,
 		Args:    cobra.ExactArgs(1),
-	}
-	s.addClusterFlags(c)
-	p.addFlags(c)
-	fs := c.Flags()
-	fs.BoolVar(&f.yes, "yes", false, "do not ask before anything is written; needed where there is no terminal")
-	fs.DurationVar(&f.pace, "pace", defaultPace, "pause this long after each step that wrote something")
-	fs.StringVar(&f.journal, "journal", "", "write this undo's own journal to this new `FILE` (default: calico-audit-journal-CLUSTER-TIME.jsonl in the working directory)")
-	_ = c.RegisterFlagCompletionFunc("pace", cobra.NoFileCompletions)
-	c.RunE = run(func(c *cobra.Command, args []string) error {
-		if err := together(p.complete(""), p.noPage(), f.complete(streams)); err != nil {
-			return err
-		}
-		if _, err := os.Stat(f.journal); f.journal != "" && err == nil {
-			return usagef("--journal %s exists already: a journal is never overwritten", f.journal)
-		}
-		file, err := repair.ReadJournal(args[0])
-		if err != nil {
-			return usageError(err)
-		}
-		x := &carrier{streams: streams, program: program, sources: &s, flags: &f, print: &p}
-		return x.undo(c.Context(), file)
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := together(x.print.complete(""), x.print.noPage(), x.flags.complete(x.streams)); err != nil {
+				return err
+			}
+			if _, err := os.Stat(x.flags.journal); x.flags.journal != "" && err == nil {
+				return usagef("--journal %s exists already: a journal is never overwritten", x.flags.journal)
+			}
+			file, err := repair.ReadJournal(args[0])
+			if err != nil {
+				return usageError(err)
+			}
+			return x.undo(c.Context(), file)
+		},
 	})
+	x.sources.addClusterFlags(c)
+	x.print.addFlags(c)
+	x.flags.addFlags(c, "write this undo's own journal to this new `FILE`")
 	return c
 }
 
@@ -87,34 +76,25 @@ func (c *carrier) undo(ctx context.Context, file *repair.JournalFile) error {
 		return err
 	}
 	if !c.flags.yes {
-		shown := c.print.table()
-		if err := shown.result(toStderr(c.streams), preview, view.Options{Program: c.program}); err != nil {
+		shown, streams := c.shown()
+		if err := shown.result(streams, preview, view.Options{Program: c.program}); err != nil {
 			return err
 		}
 	}
 	if err := c.ask(ctx, stepsText(preview.Count(repair.Planned), "taken back"), preview.Cluster.GUID); err != nil {
 		return err
 	}
-	now := audit.Time{Time: time.Now().UTC()}
-	journal, err := repair.CreateJournal(c.flags.journalPath(preview.Cluster.GUID, now.Time), repair.JournalHeader{StartedAt: now, Cluster: preview.Cluster, Undoes: file.Path})
+	journal, err := c.createJournal(repair.JournalHeader{StartedAt: audit.Time{Time: time.Now().UTC()}, Cluster: preview.Cluster, Undoes: file.Path})
 	if err != nil {
-		return usagef("nothing was written: %w", err)
+		return err
 	}
-	say(c.streams, "journal: %s", journal.Path())
 	defer func() { _ = journal.Close() }()
 	writer, err := target.writer(journal)
 	if err != nil {
 		return c.nothingDone(err)
 	}
-	n := 0
 	res, err := repair.Undo(ctx, file, target.reader, writer, journal, repair.ApplyOptions{
-		Pace: c.flags.pace,
-		Progress: func(o repair.Outcome) {
-			if o.Status == "" {
-				n++
-				progress.Show(fmt.Sprintf("step %d of %d: %s", n, len(preview.Outcomes), o.Step.ID))
-			}
-		},
+		Pace: c.flags.pace, Progress: stepProgress(progress, len(preview.Outcomes)),
 	})
 	progress.Clear()
 	if err != nil {

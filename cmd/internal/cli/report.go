@@ -3,56 +3,46 @@ package cli
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/checks"
-	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
 
 // reportCommand is the report command with its flags.
 type reportCommand struct {
-	streams genericiooptions.IOStreams
-	program string
+	env
 	sources sources
 	hosts   hostFlags
 	mutes   muteFlags
+	fail    failFlag
+	check   checkFlag
+	grace   graceFlag
+	output  outputFlags
 
-	output       outputFlags
-	failOn       string
-	checks       []string
 	pools, nodes []string
-	grace        time.Duration
 	noHeaders    bool
 	ascii        bool
 	journals     []string
 
-	severity state.Severity // of failOn; 0 for none
-	stored   *audit.Report  // the report that -f names; nil if it names objects
-}
-
-// auditRun is what the flags of a report come to.
-type auditRun struct {
-	reader  reader
-	journal *journalReader // the reader, if journals are given; else nil
-	outputs outputs[*audit.Report]
-	checks  []*audit.Check
-	// failOn is the severity that fails the run; 0 for none.
-	failOn   state.Severity
-	mutes    *audit.Mutes
-	known    []*audit.Report // the baselines of mutes
+	stored   *audit.Report // the report that -f names; nil if it names objects
+	reader   reader
+	journal  *journalReader // the reader, if journals are given; else nil
+	outputs  outputs[*audit.Report]
+	muted    *audit.Mutes
+	known    []*audit.Report // the baselines of muted
 	progress *view.ProgressLine
 }
 
-func newReport(program string, streams genericiooptions.IOStreams) *cobra.Command {
-	r := &reportCommand{program: program, streams: streams}
-	c := &cobra.Command{
+func newReport(e env) *cobra.Command {
+	r := &reportCommand{env: e, progress: view.NewProgressLine(nil)}
+	c := e.command(&cobra.Command{
 		Use:   "report",
 		Short: "Read everything, run all checks, print the report",
 		Long: `Read what Calico's IPAM holds from a running cluster or from files, run all checks,
@@ -67,7 +57,7 @@ makes no sense, or a file cannot be read or holds nothing that an audit reads; 3
 cluster could not be read or has no Calico, or it or a snapshot of it was read only in
 part (the report says "complete": false); 5 a failure inside the program. Where several
 hold, the first of 5, 2, 3, 1 counts.`,
-		Example: strings.ReplaceAll(`  # The cluster that kubectl talks to
+		Example: `  # The cluster that kubectl talks to
   PROGRAM report
 
   # Files that "kubectl get -o yaml" wrote
@@ -95,82 +85,62 @@ hold, the first of 5, 2, 3, 1 counts.`,
     --ignore check=block/empty --ignore node=lab-1,until=2026-03-31
 
   # One line per finding
-  PROGRAM report -o custom-columns=CHECK:.check,ABOUT:.subject.name,MESSAGE:.message`, "PROGRAM", program),
+  PROGRAM report -o custom-columns=CHECK:.check,ABOUT:.subject.name,MESSAGE:.message`,
 		Args: cobra.NoArgs,
-	}
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := r.complete(); err != nil {
+				return err
+			}
+			return r.run(c.Context())
+		},
+	})
 	r.sources.addFlags(c)
 	r.hosts.addFlags(c)
 	fs := c.Flags()
 	addOutputFlags(c, &r.output, reportFormats, "the severities ")
-	addFailOn(c, &r.failOn, "there is a finding at or above this `SEVERITY`")
-	fs.StringSliceVar(&r.checks, "check", nil, "run only the check, or group of checks, of this `ID`, such as ip/borrowed or pool; repeatable, or joined by commas")
+	r.fail.addFlag(c, "there is a finding at or above this `SEVERITY`")
+	r.check.addFlag(c, "run")
 	fs.StringSliceVar(&r.pools, "pool", nil, "show only what concerns the pool of this `NAME`; repeatable, or joined by commas")
 	fs.StringSliceVar(&r.nodes, "node", nil, "show only what concerns the node of this `NAME`; repeatable, or joined by commas")
 	r.mutes.addFlags(c)
-	fs.DurationVar(&r.grace, "grace", state.DefaultGrace, "how long a state must have held before it counts as lasting")
+	r.grace.addFlag(c, "how long a state must have held before it counts as lasting")
 	fs.StringArrayVar(&r.journals, "journal", nil, "report at once what the run that wrote this `JOURNAL` of a repair left half-done; repeatable")
 	fs.BoolVar(&r.ascii, "ascii", false, "draw with ASCII characters only; also where the locale is none of UTF-8, or TERM=dumb")
 	fs.BoolVar(&r.noHeaders, "no-headers", false, "leave out the heading of custom-columns")
 
-	_ = c.RegisterFlagCompletionFunc("check", completeChecks)
-	for _, flag := range []string{"pool", "node", "grace", "at"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
-	c.RunE = run(func(c *cobra.Command, _ []string) error {
-		a, err := r.complete()
-		if err != nil {
-			return err
-		}
-		return r.run(c.Context(), a)
-	})
+	noFiles(c, "pool", "node")
 	return c
 }
 
-// complete checks the flags and makes a run of them. All its errors are errors of
-// usage, found before anything is read.
-func (r *reportCommand) complete() (*auditRun, error) {
-	a := &auditRun{progress: view.NewProgressLine(nil)}
-	var err error
-	if a.failOn, err = parseFailOn(r.failOn); err != nil {
-		return nil, err
+// complete checks the flags, before anything is read. All its errors are errors of
+// usage.
+func (r *reportCommand) complete() (err error) {
+	if err := firstOf(r.fail.parse, r.grace.check, r.check.parse); err != nil {
+		return err
 	}
-	r.severity = a.failOn
-	if r.grace < 0 {
-		return nil, usagef("--grace %s is negative", r.grace)
+	if r.stored, err = r.storedReport(); err != nil {
+		return err
 	}
-	if a.checks, err = checks.All.Select(r.checks); err != nil {
-		return nil, usageError(err)
+	if r.outputs, err = parseOutputs(reportFormats, &r.output, places{}); err != nil {
+		return err
 	}
-	if r.stored, err = r.storedReport(a.checks); err != nil {
-		return nil, err
+	if r.muted, r.known, err = r.mutes.read(r.streams.In); err != nil {
+		return err
 	}
-	if a.outputs, err = parseOutputs(reportFormats, &r.output, places{}); err != nil {
-		return nil, err
+	r.progress = progressLine(r.streams)
+	if r.reader, err = openSource(&r.sources, &r.hosts, r.streams, r.progress.Show); err != nil || len(r.journals) == 0 {
+		return err
 	}
-	if a.mutes, a.known, err = r.mutes.read(r.streams.In); err != nil {
-		return nil, err
-	}
-	a.progress = progressLine(r.streams)
-	from, err := r.sources.open(r.streams, a.progress.Show)
-	if err != nil {
-		return nil, err
-	}
-	if from, err = r.hosts.wrap(from, a.progress.Show); err != nil {
-		return nil, err
-	}
-	a.reader = from
-	if len(r.journals) > 0 {
-		a.journal, err = r.journalReader(from)
-		a.reader = a.journal
-	}
-	return a, err
+	r.journal, err = r.journalReader(r.reader)
+	r.reader = r.journal
+	return err
 }
 
 // viewOptions returns the options of an output.
 func (r *reportCommand) viewOptions(toStdout bool) view.Options {
 	o := view.Options{
 		NoHeaders: r.noHeaders, Program: r.program, Source: r.sources.describe(), ReportArgs: strings.TrimSpace(r.sources.arguments() + r.hosts.arguments()),
-		Now: time.Now(), FailOn: r.severity, ASCII: r.ascii || toStdout && asciiOnly(r.streams.Out),
+		Now: time.Now(), FailOn: r.fail.severity, ASCII: r.ascii || toStdout && asciiOnly(r.streams.Out),
 	}
 	if r.stored != nil {
 		o.ReportArgs = "" // the other commands read objects, not reports
@@ -179,12 +149,12 @@ func (r *reportCommand) viewOptions(toStdout bool) view.Options {
 }
 
 // run reads, judges and prints.
-func (r *reportCommand) run(ctx context.Context, a *auditRun) error {
+func (r *reportCommand) run(ctx context.Context) error {
 	rep, err := r.stored, error(nil)
 	if rep == nil {
-		rep, err = r.audit(ctx, a)
+		rep, err = r.audit(ctx)
 	}
-	a.progress.Clear()
+	r.progress.Clear()
 	if err != nil {
 		return err
 	}
@@ -196,33 +166,33 @@ func (r *reportCommand) run(ctx context.Context, a *auditRun) error {
 		say(r.streams, "warning: %s", w)
 	}
 	rep.Filter(r.pools, r.nodes)
-	rep.Scope = r.scope(a, rep.Scope)
-	if a.mutes != nil {
-		rep.Mute(a.mutes)
-		r.warnMuted(rep, a.known)
+	rep.Scope = r.scope(rep.Scope)
+	if r.muted != nil {
+		rep.Mute(r.muted)
+		r.warnMuted(rep)
 	}
-	errs := []error{a.outputs.write(r.streams, "report", rep, r.viewOptions)}
+	errs := []error{r.outputs.write(r.streams, "report", rep, r.viewOptions)}
 	if !rep.Complete {
 		errs = append(errs, unreadError(incomplete("report", rep.Gaps)))
 	}
-	if a.failOn != 0 && rep.AtOrAbove(a.failOn) {
-		errs = append(errs, findingsError(fmt.Errorf("there are findings at or above --fail-on %s", a.failOn)))
+	if sev := r.fail.severity; sev != 0 && rep.AtOrAbove(sev) {
+		errs = append(errs, findingsError(fmt.Errorf("there are findings at or above --fail-on %s", sev)))
 	}
 	return together(errs...)
 }
 
 // scope says what the report was narrowed to; nil for a whole one. before is what a
 // stored report was narrowed to when it was made.
-func (r *reportCommand) scope(a *auditRun, before *audit.Scope) *audit.Scope {
-	if len(r.checks)+len(r.pools)+len(r.nodes) == 0 {
+func (r *reportCommand) scope(before *audit.Scope) *audit.Scope {
+	if len(r.check.patterns)+len(r.pools)+len(r.nodes) == 0 {
 		return before
 	}
 	s := &audit.Scope{Pools: r.pools, Nodes: r.nodes}
 	if before != nil {
 		s.Pools, s.Nodes = before.Pools, before.Nodes
 	}
-	if len(r.checks) > 0 {
-		for _, c := range a.checks {
+	if len(r.check.patterns) > 0 {
+		for _, c := range r.check.checks {
 			s.Checks = append(s.Checks, c.ID)
 		}
 	}
@@ -230,13 +200,13 @@ func (r *reportCommand) scope(a *auditRun, before *audit.Scope) *audit.Scope {
 }
 
 // warnMuted points out rules that have ended, and baselines of other clusters.
-func (r *reportCommand) warnMuted(rep *audit.Report, baselines []*audit.Report) {
+func (r *reportCommand) warnMuted(rep *audit.Report) {
 	for _, m := range rep.Muted {
 		if m.Expired {
 			say(r.streams, "warning: the rule %q has ended and mutes nothing any more", m.Rule)
 		}
 	}
-	for i, b := range baselines {
+	for i, b := range r.known {
 		if guid := b.Cluster.GUID; guid != rep.Cluster.GUID && guid != "" && rep.Cluster.GUID != "" {
 			say(r.streams, "warning: the baseline %s is of another cluster, %s", r.mutes.baselines[i], guid)
 		}
@@ -245,16 +215,16 @@ func (r *reportCommand) warnMuted(rep *audit.Report, baselines []*audit.Report) 
 
 // audit reads the source and runs the checks; what must be confirmed is read a
 // second time.
-func (r *reportCommand) audit(ctx context.Context, a *auditRun) (*audit.Report, error) {
-	j, err := judge(ctx, a.reader, a.checks, r.grace, a.progress)
+func (r *reportCommand) audit(ctx context.Context) (*audit.Report, error) {
+	j, err := judge(ctx, r.reader, r.check.checks, r.grace, r.progress)
 	if err != nil {
 		return nil, err
 	}
 	rep := j.report()
-	if a.journal != nil {
-		a.journal.fix(rep)
+	if r.journal != nil {
+		r.journal.fix(rep)
 	}
-	if a.outputs.page() {
+	if r.outputs.page() {
 		rep.Usage = audit.NewUsage(j.state, j.result)
 	}
 	return rep, nil
@@ -271,4 +241,40 @@ func incomplete(what string, gaps []blocks.Gap) error {
 	default:
 		return fmt.Errorf("the %s is incomplete; its gaps list %d reasons, the first is: %s", what, n, gaps[0])
 	}
+}
+
+// storedReport returns the report that the one file of -f holds, as -o json, yaml
+// or html wrote it; nil if the source is anything else. It is shown as it was made:
+// only what other checks found, and what is muted, may be left out.
+func (r *reportCommand) storedReport() (*audit.Report, error) {
+	if len(r.sources.files) != 1 || r.sources.files[0] == "-" {
+		return nil, nil // no report, and no error
+	}
+	path := r.sources.files[0]
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return nil, nil // whoever reads it next tells why it cannot be read
+	}
+	text, head, done, err := openText(path, nil)
+	if err != nil {
+		return nil, usagef("reading %s: %w", path, err)
+	}
+	defer done()
+	if !page.Is(head) && !isReport(identity(head)) {
+		return nil, nil // no report, and no error
+	}
+	switch {
+	case r.sources.at != "":
+		return nil, usagef("--at goes with files of objects: %s is a report, which tells its time", path)
+	case len(changedFlags(r.hosts.fs)) > 0:
+		return nil, usagef("--%s is for making a report: %s is one already", changedFlags(r.hosts.fs)[0].Name, path)
+	case len(r.journals) > 0:
+		return nil, usagef("--journal is for making a report: %s is one already", path)
+	case len(r.pools)+len(r.nodes) > 0:
+		return nil, usagef("--pool and --node are for making a report: %s is one already, and does not tell of each finding which pools and nodes it concerns", path)
+	}
+	rep, err := decodeReport(path, head, text)
+	if err == nil && len(r.check.patterns) > 0 {
+		rep.Keep(r.check.checks)
+	}
+	return rep, err
 }

@@ -23,7 +23,7 @@ type journalReader struct {
 // journalReader reads the journals of --journal, and wraps a reader so that it knows
 // what they tell.
 func (r *reportCommand) journalReader(from reader) (*journalReader, error) {
-	c := &carrier{program: "calico-audit", sources: &r.sources} // the outputs put their own name there
+	c := &carrier{env: env{program: "calico-audit"}, sources: &r.sources} // the outputs put their own name there
 	out := &journalReader{reader: from, command: c.finishCommand}
 	for _, path := range r.journals {
 		file, err := repair.ReadJournal(path)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/files"
@@ -46,13 +47,17 @@ func liveStory(t *testing.T) *blocks.Snapshot {
 func runReport(t *testing.T, r reader) (int, *audit.Report, string) {
 	t.Helper()
 	streams, out, errOut := testStreams()
-	c := &reportCommand{streams: streams, program: "calico-audit", grace: state.DefaultGrace}
+	c := &reportCommand{
+		env: env{streams, "calico-audit"}, grace: graceFlag{state.DefaultGrace}, check: checkFlag{checks: checks.All},
+		fail: failFlag{severity: state.Critical}, reader: r, progress: view.NewProgressLine(nil),
+	}
+	c.sources.addFlags(newReport(c.env))
 	code := execute(t.Context(), streams, func() error {
-		outputs, err := parseOutputs(reportFormats, &outputFlags{[]string{"json"}, colorAuto}, places{})
-		if err != nil {
+		var err error
+		if c.outputs, err = parseOutputs(reportFormats, &outputFlags{[]string{"json"}, colorAuto}, places{}); err != nil {
 			return err
 		}
-		return c.run(t.Context(), &auditRun{reader: r, outputs: outputs, failOn: state.Critical, progress: view.NewProgressLine(nil)})
+		return c.run(t.Context())
 	})
 	rep := new(audit.Report)
 	if err := json.Unmarshal(out.Bytes(), rep); err != nil {

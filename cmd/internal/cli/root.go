@@ -28,16 +28,10 @@ Events about what it finds.`,
 	root.SetErr(streams.ErrOut)
 	root.SetFlagErrorFunc(flagError)
 	root.SetUsageFunc(func(c *cobra.Command) error { return usage(c, terminalWidth(streams.Out)) })
+	e := env{streams: streams, program: program}
 	root.AddCommand(
-		newReport(program, streams),
-		newExplain(program, streams),
-		newSnapshot(program, streams),
-		newDiff(program, streams),
-		newChecks(program, streams),
-		newRepair(program, streams),
-		newExporter(program, streams),
-		newAgent(program, streams),
-		newVersion(streams),
+		newReport(e), newExplain(e), newSnapshot(e), newDiff(e), newChecks(e),
+		newRepair(e), newExporter(e), newAgent(e), newVersion(e),
 	)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

@@ -24,7 +24,7 @@ func (s *serveFlags) addFlags(c *cobra.Command, listen string) {
 	fs.StringArrayVar(&s.listen, "listen", []string{listen}, "the `ADDRESS` to serve on, as in 127.0.0.1"+listen+"; repeatable")
 	fs.StringVar(&s.webConfig, "web.config.file", "", "`FILE` that asks for TLS, client certificates or passwords, in the format of Prometheus' exporter-toolkit (default: plain HTTP for everybody)")
 	fs.BoolVar(&s.pprof, "pprof", false, "serve profiles of the program under /debug/pprof/")
-	_ = c.RegisterFlagCompletionFunc("listen", cobra.NoFileCompletions)
+	noFiles(c, "listen")
 }
 
 // serve serves until ctx ends. That it cannot begin is an error of usage.

@@ -7,13 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
@@ -26,7 +23,7 @@ import (
 
 // snapshotCommand is the snapshot command with its flags.
 type snapshotCommand struct {
-	streams genericiooptions.IOStreams
+	env
 	sources sources
 
 	output    string
@@ -35,9 +32,9 @@ type snapshotCommand struct {
 	names     string
 }
 
-func newSnapshot(program string, streams genericiooptions.IOStreams) *cobra.Command {
-	s := &snapshotCommand{streams: streams}
-	c := &cobra.Command{
+func newSnapshot(e env) *cobra.Command {
+	s := &snapshotCommand{env: e}
+	c := e.command(&cobra.Command{
 		Use:   "snapshot -o FILE",
 		Short: "Save what an audit reads, for offline use",
 		Long: `Save what an audit reads from a running cluster, or from files, as one file that
@@ -63,7 +60,7 @@ the same but for the names. Addresses, CIDRs, times, versions and AS numbers sta
 Exit codes: 0 it ran; 2 the command line makes no sense, or a file cannot be read or
 written; 3 the source could not be read, or only in part (the file is written all the
 same, and says so); 5 a failure inside the program.`,
-		Example: strings.ReplaceAll(`  # Save the cluster that kubectl talks to, and look at it elsewhere
+		Example: `  # Save the cluster that kubectl talks to, and look at it elsewhere
   PROGRAM snapshot -o calico.yaml.gz
   PROGRAM report -f calico.yaml.gz
 
@@ -74,23 +71,22 @@ same, and says so); 5 a failure inside the program.`,
   PROGRAM snapshot -f dump/ --anonymize -o calico.json
 
   # To standard output
-  PROGRAM snapshot -o - --format json`, "PROGRAM", program),
+  PROGRAM snapshot -o - --format json`,
 		Args: cobra.NoArgs,
-	}
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := s.complete(); err != nil {
+				return err
+			}
+			return s.run(c.Context())
+		},
+	})
 	s.sources.addFlags(c)
 	fs := c.Flags()
 	fs.StringVarP(&s.output, "output", "o", "", "the `FILE` to write, .yaml or .json, each also .gz; \"-\" is standard output")
 	fs.StringVar(&s.format, "format", "", "the `FORMAT` to write: "+strings.Join(view.SnapshotFormats, "|")+" (default: what FILE ends in; yaml for standard output)")
 	fs.BoolVar(&s.anonymize, "anonymize", false, "replace names, so that the file can be given away")
 	fs.StringVar(&s.names, "names", "", "with --anonymize, write to this `FILE` what the replacements stand for, as JSON")
-	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(view.SnapshotFormats, cobra.ShellCompDirectiveNoFileComp))
-	_ = c.RegisterFlagCompletionFunc("at", cobra.NoFileCompletions)
-	c.RunE = run(func(c *cobra.Command, _ []string) error {
-		if err := s.complete(); err != nil {
-			return err
-		}
-		return s.run(c.Context())
-	})
+	oneOf(c, "format", view.SnapshotFormats...)
 	return c
 }
 
@@ -137,10 +133,7 @@ func (s *snapshotCommand) run(ctx context.Context) error {
 		return usageError(err)
 	}
 	defer func() { _ = recorder.Close() }()
-	progress := view.NewProgressLine(nil)
-	if printers.IsTerminal(s.streams.ErrOut) && os.Getenv("TERM") != "dumb" {
-		progress = view.NewProgressLine(s.streams.ErrOut)
-	}
+	progress := progressLine(s.streams)
 	s.sources.record = recorder
 	from, err := s.sources.open(s.streams, progress.Show)
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -14,10 +16,14 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/blocks/files"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
 // reader reads a snapshot from wherever it comes from.
@@ -48,6 +54,7 @@ func (s *sources) addFlags(c *cobra.Command) {
 	s.fileFlags.StringVar(&s.at, "at", "", "the `TIME` at which the files were read from the cluster, such as 2026-01-31T08:00:00Z (default: what the files tell)")
 	inGroup(s.fileFlags, groupSource)
 	c.Flags().AddFlagSet(s.fileFlags)
+	noFiles(c, "at")
 	s.addClusterFlags(c)
 }
 
@@ -67,40 +74,16 @@ func (s *sources) addClusterFlags(c *cobra.Command) {
 
 // completeFlags completes names out of the kubeconfig.
 func (s *sources) completeFlags(c *cobra.Command) {
-	names := func(list func() []string) cobra.CompletionFunc {
-		return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			out := list()
-			slices.Sort(out)
-			return out, cobra.ShellCompDirectiveNoFileComp
-		}
-	}
-	for flag, list := range map[string]func() []string{
-		"context": func() []string { return s.kubeconfigNames().contexts },
-		"cluster": func() []string { return s.kubeconfigNames().clusters },
-		"user":    func() []string { return s.kubeconfigNames().users },
+	for flag, names := range map[string]func(api.Config) iter.Seq[string]{
+		"context": func(c api.Config) iter.Seq[string] { return maps.Keys(c.Contexts) },
+		"cluster": func(c api.Config) iter.Seq[string] { return maps.Keys(c.Clusters) },
+		"user":    func(c api.Config) iter.Seq[string] { return maps.Keys(c.AuthInfos) },
 	} {
-		_ = c.RegisterFlagCompletionFunc(flag, names(list))
+		_ = c.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			raw, _ := s.cluster.ToRawKubeConfigLoader().RawConfig() // without one there is nothing to name
+			return slices.Sorted(names(raw)), cobra.ShellCompDirectiveNoFileComp
+		})
 	}
-}
-
-type kubeconfigNames struct{ contexts, clusters, users []string }
-
-func (s *sources) kubeconfigNames() kubeconfigNames {
-	var out kubeconfigNames
-	raw, err := s.cluster.ToRawKubeConfigLoader().RawConfig()
-	if err != nil {
-		return out
-	}
-	for name := range raw.Contexts {
-		out.contexts = append(out.contexts, name)
-	}
-	for name := range raw.Clusters {
-		out.clusters = append(out.clusters, name)
-	}
-	for name := range raw.AuthInfos {
-		out.users = append(out.users, name)
-	}
-	return out
 }
 
 // open checks the flags and returns what reads from the source they name. show
@@ -126,6 +109,15 @@ func (s *sources) open(streams genericiooptions.IOStreams, show func(string)) (r
 		r.opts.At = at
 	}
 	return r, nil
+}
+
+// openSource opens a source as the flags say, with the host views that they ask for.
+func openSource(s *sources, h *hostFlags, streams genericiooptions.IOStreams, show func(string)) (reader, error) {
+	from, err := s.open(streams, show)
+	if err != nil {
+		return nil, err
+	}
+	return h.wrap(from, show)
 }
 
 func (s *sources) openCluster(streams genericiooptions.IOStreams, show func(string)) (reader, error) {
@@ -207,39 +199,19 @@ func (s *sources) describe() string {
 // arguments returns the flags that make another run read the same source, ready
 // for a shell; secrets are left out.
 func (s *sources) arguments() string {
-	var out []string
+	var out string
 	for _, f := range s.files {
-		out = append(out, "-f "+shellQuote(f))
+		out += " -f " + shellQuote(f)
 	}
 	if s.at != "" {
-		out = append(out, "--at "+shellQuote(s.at))
+		out += " --at " + shellQuote(s.at)
 	}
-	if args := s.clusterArguments(); args != "" {
-		out = append(out, args)
-	}
-	return strings.Join(out, " ")
+	return strings.TrimPrefix(out+s.clusterArguments(), " ")
 }
 
-// clusterArguments returns those that name the cluster.
+// clusterArguments returns those that name the cluster, each after a blank.
 func (s *sources) clusterArguments() string {
-	var out []string
-	for _, f := range changedFlags(s.clusterFlags) {
-		switch f.Name {
-		case "kubeconfig", "context", "cluster", "user", "server", "as", "as-group", "as-uid", "tls-server-name", "certificate-authority":
-			out = append(out, "--"+f.Name+" "+shellQuote(f.Value.String()))
-		}
-	}
-	return strings.Join(out, " ")
-}
-
-func changedFlags(fs *pflag.FlagSet) []*pflag.Flag {
-	var out []*pflag.Flag
-	fs.VisitAll(func(f *pflag.Flag) {
-		if f.Changed {
-			out = append(out, f)
-		}
-	})
-	return out
+	return flagArguments(s.clusterFlags, "kubeconfig", "context", "cluster", "user", "server", "as", "as-group", "as-uid", "tls-server-name", "certificate-authority")
 }
 
 // shellQuote quotes a word for a POSIX shell if it needs it.
@@ -285,3 +257,37 @@ func (r *clusterReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
 func (r *clusterReader) Reread(ctx context.Context, prev *blocks.Snapshot, resources []blocks.Resource) (*blocks.Snapshot, error) {
 	return r.k.Reread(ctx, prev, resources)
 }
+
+// judgement is what a source holds, with what the checks found in it.
+type judgement struct {
+	state  *state.State
+	result *audit.Result
+}
+
+// judge reads a source and runs checks. What must be confirmed
+// is read a second time, and withheld where that fails.
+func judge(ctx context.Context, from reader, checks []*audit.Check, grace graceFlag, progress *view.ProgressLine) (*judgement, error) {
+	snapshot, err := from.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	opts := grace.options()
+	progress.Show("checking")
+	st := state.New(snapshot, opts)
+	result := audit.Run(st, checks)
+	again := result.NeedsConfirmation()
+	if len(again) == 0 {
+		return &judgement{st, result}, nil
+	}
+	second, err := from.Reread(ctx, snapshot, again)
+	if ctx.Err() != nil {
+		return nil, unreadError(ctx.Err())
+	}
+	if err != nil {
+		return &judgement{st, result.Unconfirmed(err)}, nil
+	}
+	st = state.New(second, opts)
+	return &judgement{st, audit.Confirm(result, audit.Run(st, checks))}, nil
+}
+
+func (j *judgement) report() *audit.Report { return audit.NewReport(j.state, j.result) }

@@ -114,15 +114,14 @@ func TestProgressOnTerminal(t *testing.T) {
 	tty, drain := openTerminal(t, 80)
 	streams, out, _ := testStreams()
 	streams.ErrOut = tty
-	c := &reportCommand{streams: streams, failOn: failNever, output: outputFlags{[]string{"json"}, colorAuto}}
-	c.sources.addFlags(newVersion(streams))
+	c := &reportCommand{env: env{streams: streams}, fail: failFlag{failOn: failNever}, output: outputFlags{[]string{"json"}, colorAuto}}
+	c.sources.addFlags(newVersion(c.env))
 	c.sources.files = []string{"unused"}
-	a, err := c.complete()
-	if err != nil {
+	if err := c.complete(); err != nil {
 		t.Fatal(err)
 	}
-	a.reader = &scriptedReader{first: liveStory(t), second: liveStory(t)}
-	if err := c.run(t.Context(), a); err != nil {
+	c.reader = &scriptedReader{first: liveStory(t), second: liveStory(t)}
+	if err := c.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	got := drain()

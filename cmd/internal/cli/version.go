@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/metrics"
 )
 
 // version is set by the linker (-ldflags "-X …/cli.version=v1.2.3") for released
@@ -66,6 +66,12 @@ func buildVersion() Version {
 	return v
 }
 
+// builtFrom says it for a metric.
+func builtFrom() metrics.Build {
+	v := buildVersion()
+	return metrics.Build{Version: v.Version, Revision: v.Commit, GoVersion: v.Go}
+}
+
 // text writes the version for people.
 func (v Version) text() string {
 	var b strings.Builder
@@ -87,28 +93,28 @@ func (v Version) text() string {
 	return b.String()
 }
 
-func newVersion(streams genericiooptions.IOStreams) *cobra.Command {
+func newVersion(e env) *cobra.Command {
 	var format string
-	c := &cobra.Command{
+	c := e.command(&cobra.Command{
 		Use:   "version",
 		Short: "Print the version of calico-audit and of what it is built on",
 		Args:  cobra.NoArgs,
-	}
-	c.Flags().StringVarP(&format, "output", "o", "", "`FORMAT`: json|yaml; without it, text for people")
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
-	c.RunE = run(func(*cobra.Command, []string) error {
-		v := buildVersion()
-		write := view.Data[format]
-		switch {
-		case format == "":
-			write = func(w io.Writer, _ any) error { _, err := fmt.Fprint(w, v.text()); return err }
-		case write == nil:
-			return usagef("unknown output format %q: want json or yaml", format)
-		}
-		if err := write(streams.Out, v); err != nil {
-			return usageError(fmt.Errorf("writing the version: %w", err))
-		}
-		return nil
+		RunE: func(*cobra.Command, []string) error {
+			v := buildVersion()
+			write := view.Data[format]
+			switch {
+			case format == "":
+				write = func(w io.Writer, _ any) error { _, err := fmt.Fprint(w, v.text()); return err }
+			case write == nil:
+				return usagef("unknown output format %q: want json or yaml", format)
+			}
+			if err := write(e.streams.Out, v); err != nil {
+				return usageError(fmt.Errorf("writing the version: %w", err))
+			}
+			return nil
+		},
 	})
+	c.Flags().StringVarP(&format, "output", "o", "", "`FORMAT`: json|yaml; without it, text for people")
+	oneOf(c, "output", "json", "yaml")
 	return c
 }

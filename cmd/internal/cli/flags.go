@@ -1,0 +1,226 @@
+package cli
+
+import (
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+)
+
+// env is what every command is given: where it reads and writes, and how people start
+// the program.
+type env struct {
+	streams genericiooptions.IOStreams
+	program string
+}
+
+// command finishes a command: its examples name the program, and its errors decide
+// how the program ends.
+func (e env) command(c *cobra.Command) *cobra.Command {
+	c.Example = strings.ReplaceAll(c.Example, "PROGRAM", e.program)
+	c.RunE = run(c.RunE)
+	return c
+}
+
+// oneOf completes the value of a flag with one of a few.
+func oneOf(c *cobra.Command, flag string, values ...string) {
+	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// noFiles keeps shells from completing the values of flags with names of files.
+func noFiles(c *cobra.Command, flags ...string) {
+	for _, flag := range flags {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
+}
+
+// changedFlags returns the flags of a set that were given; nil is an empty set.
+func changedFlags(fs *pflag.FlagSet) []*pflag.Flag {
+	var out []*pflag.Flag
+	if fs == nil {
+		return nil
+	}
+	fs.VisitAll(func(f *pflag.Flag) {
+		if f.Changed {
+			out = append(out, f)
+		}
+	})
+	return out
+}
+
+// graceFlag is --grace.
+type graceFlag struct{ grace time.Duration }
+
+func (g *graceFlag) addFlag(c *cobra.Command, help string) {
+	c.Flags().DurationVar(&g.grace, "grace", state.DefaultGrace, help)
+	noFiles(c, "grace")
+}
+
+func (g graceFlag) check() error {
+	if g.grace < 0 {
+		return usagef("--grace %s is negative", g.grace)
+	}
+	return nil
+}
+
+// options are those of a State: no grace at all is written as the least there is, for
+// zero would mean the default.
+func (g graceFlag) options() state.Options { return state.Options{Grace: max(g.grace, 1)} }
+
+// failNever is the value of --fail-on that lets no finding fail the run.
+const failNever = "never"
+
+// failFlag is --fail-on.
+type failFlag struct {
+	failOn   string
+	severity state.Severity // 0 for none
+}
+
+// addFlag adds the flag; when says of what finding it is.
+func (f *failFlag) addFlag(c *cobra.Command, when string) {
+	names := audit.SeverityNames()
+	c.Flags().StringVar(&f.failOn, "fail-on", failNever, "exit with 1 if "+when+": "+strings.Join(names, "|")+"|"+failNever)
+	oneOf(c, "fail-on", append([]string{failNever}, names...)...)
+}
+
+func (f *failFlag) parse() (err error) {
+	if f.failOn == failNever {
+		return nil
+	}
+	if f.severity, err = state.ParseSeverity(f.failOn); err != nil {
+		return usagef("reading --fail-on: %w", err)
+	}
+	return nil
+}
+
+// checkFlag is --check.
+type checkFlag struct {
+	patterns []string
+	checks   []*audit.Check // all of them where no pattern is given
+}
+
+func (f *checkFlag) addFlag(c *cobra.Command, verb string) {
+	c.Flags().StringSliceVar(&f.patterns, "check", nil, verb+" only the check, or group of checks, of this `ID`, such as ip/borrowed or pool; repeatable, or joined by commas")
+	_ = c.RegisterFlagCompletionFunc("check", completeChecks)
+}
+
+func (f *checkFlag) parse() (err error) {
+	if f.checks, err = checks.All.Select(f.patterns); err != nil {
+		return usageError(err)
+	}
+	return nil
+}
+
+// firstOf checks flags until one is wrong.
+func firstOf(checks ...func() error) error {
+	for _, check := range checks {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// logFlag is --log-format, of commands that run for long and tell what they do.
+type logFlag struct{ format string }
+
+func (l *logFlag) addFlag(c *cobra.Command) {
+	c.Flags().StringVar(&l.format, "log-format", "text", "how logs are written to standard error: `text|json`")
+	oneOf(c, "log-format", "text", "json")
+}
+
+// logger returns a logger that writes to w, or an error of usage.
+func (l *logFlag) logger(w io.Writer) (*slog.Logger, error) {
+	switch l.format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, nil)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, nil)), nil
+	}
+	return nil, usagef("unknown value %q of --log-format: want text or json", l.format)
+}
+
+// flagArguments writes those of some flags that have another value than their default,
+// each after a blank, ready for a shell.
+func flagArguments(fs *pflag.FlagSet, names ...string) string {
+	var out strings.Builder
+	for _, name := range names {
+		f := fs.Lookup(name)
+		if f == nil || !f.Changed || f.Value.String() == f.DefValue {
+			continue
+		}
+		values := []string{f.Value.String()}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		for _, v := range values {
+			out.WriteString(" --" + name)
+			if f.Value.Type() != "bool" {
+				out.WriteString(" " + shellQuote(v))
+			}
+		}
+	}
+	return out.String()
+}
+
+// completeCheckID completes the ID of one check.
+func completeCheckID(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return checkCompletions(""), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeChecks completes a list of check IDs and groups, joined by commas.
+func completeChecks(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	before := ""
+	if i := strings.LastIndex(toComplete, ","); i >= 0 {
+		before = toComplete[:i+1]
+	}
+	return checkCompletions(before), cobra.ShellCompDirectiveNoFileComp
+}
+
+func checkCompletions(before string) []cobra.Completion {
+	var out []cobra.Completion
+	lastGroup := ""
+	for _, c := range checks.All {
+		if group, _, _ := strings.Cut(c.ID, "/"); group != lastGroup {
+			lastGroup = group
+			out = append(out, cobra.CompletionWithDesc(before+group, "all checks of this group"))
+		}
+		out = append(out, cobra.CompletionWithDesc(before+c.ID, c.Title))
+	}
+	return out
+}
+
+// completeFormats completes a value of -o out of formats. What follows a "=" is a file,
+// and the shell completes it.
+func completeFormats[T any](formats view.Formats[T], toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if strings.Contains(toComplete, "=") {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	var out []cobra.Completion
+	for _, f := range formats {
+		name := f.Name
+		if f.Argument != "" {
+			name += "="
+		}
+		if strings.HasPrefix(name, toComplete) {
+			out = append(out, cobra.CompletionWithDesc(name, f.Help))
+		}
+	}
+	directive := cobra.ShellCompDirectiveNoFileComp
+	if len(out) == 1 && strings.Contains(out[0], "=") {
+		directive |= cobra.ShellCompDirectiveNoSpace
+	}
+	return out, directive
+}

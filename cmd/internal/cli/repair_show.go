@@ -1,0 +1,132 @@
+package cli
+
+import (
+	"encoding/json"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// planOutputs are the flags that say how plans and results are printed.
+type planOutputs struct {
+	outputFlags
+
+	plans   outputs[*repair.Plan]
+	results outputs[*repair.Result]
+}
+
+func (p *planOutputs) addFlags(c *cobra.Command) { addOutputFlags(c, &p.outputFlags, planFormats, "") }
+
+// complete reads the values. Files that are taken may not be written to.
+func (p *planOutputs) complete(taken string) (err error) {
+	var places places
+	if taken != "" {
+		if err := places.take("--out", "plan", taken); err != nil {
+			return err
+		}
+	}
+	if p.plans, err = parseOutputs(planFormats, &p.outputFlags, places); err != nil {
+		return err
+	}
+	p.results, err = parseOutputs(view.ResultFormats(), &p.outputFlags, places)
+	return err
+}
+
+// table returns what prints for people alone, whatever -o says.
+func (p *planOutputs) table() *planOutputs {
+	t := &planOutputs{outputFlags: outputFlags{[]string{"table"}, p.color}}
+	if err := t.complete(""); err != nil {
+		panic(err) // there is a table, and the colour was read before
+	}
+	return t
+}
+
+// noPage refuses a page, for what was kept or done.
+func (p *planOutputs) noPage() error {
+	if !p.plans.page() {
+		return nil
+	}
+	return usagef("-o html shows a plan upon the report of the same moment: it goes with \"repair\" without --apply")
+}
+
+// plan prints a plan to every output.
+func (p *planOutputs) plan(streams genericiooptions.IOStreams, plan *repair.Plan, o view.Options) error {
+	return p.plans.write(streams, "plan", plan, p.options(streams, o))
+}
+
+// result prints what became of a plan to every output.
+func (p *planOutputs) result(streams genericiooptions.IOStreams, r *repair.Result, o view.Options) error {
+	return p.results.write(streams, "result", r, p.options(streams, o))
+}
+
+func (p *planOutputs) options(streams genericiooptions.IOStreams, o view.Options) func(toStdout bool) view.Options {
+	return func(toStdout bool) view.Options {
+		o.Now, o.ASCII = time.Now(), toStdout && asciiOnly(streams.Out)
+		return p.display(o, streams, toStdout)
+	}
+}
+
+// readPlan reads a plan that --out, -o json or -o yaml wrote.
+func readPlan(path string, stdin io.Reader) (*repair.Plan, error) {
+	text, head, done, err := openText(path, stdin)
+	if err != nil {
+		return nil, usagef("reading the plan: %w", err)
+	}
+	defer done()
+	if _, kind := identity(head); kind != "" && kind != repair.PlanKind {
+		return nil, usagef("%s is of kind %s, not %s: plans are written by \"repair --out\"", path, kind, repair.PlanKind)
+	}
+	plan := new(repair.Plan)
+	raw, err := decodeDocument("plan", "the plan "+path, text, plan)
+	if err != nil {
+		return nil, err
+	}
+	if plan.APIVersion != audit.APIVersion || plan.Kind != repair.PlanKind {
+		return nil, usagef("reading the plan %s: it is a %q of %q, not a %s of %s", path, plan.Kind, plan.APIVersion, repair.PlanKind, audit.APIVersion)
+	}
+	var given struct{ Grace *string }
+	if err := json.Unmarshal(raw, &given); err != nil || given.Grace == nil {
+		return nil, usagef("reading the plan %s: grace is missing: it says how long a state must have held", path)
+	}
+	return plan, nil
+}
+
+func newRepairShow(e env) *cobra.Command {
+	var p planOutputs
+	c := e.command(&cobra.Command{
+		Use:   "show PLAN",
+		Short: "Print a plan that was kept",
+		Long: `Print a plan that "repair --out" wrote, in any format, without reading a cluster.
+"-" is standard input.
+
+Exit codes: 0 it ran; 2 the file cannot be read, or is no plan.`,
+		Example: `  PROGRAM repair show plan.json -o markdown`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := together(p.complete(""), p.noPage()); err != nil {
+				return err
+			}
+			plan, err := readPlan(args[0], e.streams.In)
+			if err != nil {
+				return err
+			}
+			o := view.Options{Program: e.program}
+			if len(plan.Steps) > 0 {
+				n := applyNext(plan)
+				n.Text = strings.Replace(n.Text, "Nothing was written. ", "", 1)
+				n.Command = e.program + " repair apply " + shellQuote(args[0])
+				o.Next = append(o.Next, n)
+			}
+			return p.plan(e.streams, plan, o)
+		},
+	})
+	p.addFlags(c)
+	return c
+}
