@@ -19,12 +19,12 @@ affinity 10.0.0.64/26 a
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []affinity.Standing{affinity.Confirmed, affinity.NotOwner, affinity.Unsettled} {
-		if got := affinity.Judge(&snap.Affinities[i], &snap.Blocks[0]); got != want {
+	for i, want := range []affinity.AffinityStatus{affinity.Confirmed, affinity.NotOwner, affinity.Unconfirmed} {
+		if got := affinity.Classify(&snap.Affinities[i], &snap.Blocks[0]); got != want {
 			t.Errorf("affinity %d: %d, want %d", i, got, want)
 		}
 	}
-	if got := affinity.Judge(&snap.Affinities[3], nil); got != affinity.NoBlock {
+	if got := affinity.Classify(&snap.Affinities[3], nil); got != affinity.NoBlock {
 		t.Errorf("without a block: %d", got)
 	}
 }

@@ -26,8 +26,8 @@ func (r *Routing) bird(b Borrowed) Prediction {
 		}
 		return unknown("whether "+name+" is a node that peers by BGP", "%s is no node that was read", name)
 	}
-	if !b.supposed {
-		s.keepers = r.keepers(b.Addr)
+	if !b.hypothetical {
+		s.keepers = r.confirmedOwners(b.Addr)
 	}
 	var best *route
 	if ss.speaks(s.owner) && ss.speaks(s.user) {
@@ -39,18 +39,18 @@ func (r *Routing) bird(b Borrowed) Prediction {
 		g := r.s.Unreadable(blocks.BGPPeers)[0]
 		return unknown("what BGPPeer "+quote(g.Name)+" says", "a BGPPeer that could not be read may change the sessions (%s); without it, %s", g, s.arrives(best))
 	case best != nil && best.cert < doubtful:
-		return Prediction{Fate: Delivered, Reason: s.arrives(best)}
+		return Prediction{Outcome: Delivered, Reason: s.arrives(best)}
 	case best != nil:
 		return unknown(cmp.Or(best.settle, "birdcl show route for "+b.Addr.String()+" on "+b.Owner), "%s", best.why)
 	case s.steps > maxSteps:
 		return unknown("birdcl show route for "+b.Addr.String()+" on "+b.Owner, "routes have too many ways in this topology to follow them all")
 	}
-	return r.settleDrop(b, s.reason())
+	return r.confirmDrop(b, s.reason())
 }
 
-// settleDrop withholds a verdict of dropping where something unread could have
+// confirmDrop withholds a verdict of dropping where something unread could have
 // changed it.
-func (r *Routing) settleDrop(b Borrowed, reason string) Prediction {
+func (r *Routing) confirmDrop(b Borrowed, reason string) Prediction {
 	for _, g := range r.s.Unreadable(blocks.BGPPeers) {
 		return unknown("what BGPPeer "+quote(g.Name)+" says", "a BGPPeer that could not be read may carry a route (%s); without it, traffic is dropped: %s", g, reason)
 	}
@@ -62,7 +62,7 @@ func (r *Routing) settleDrop(b Borrowed, reason string) Prediction {
 	for _, g := range r.s.Unreadable(blocks.Pools) {
 		return unknown("what pool "+quote(g.Name)+" says", "a pool that could not be read may change what is announced (%s); without it, traffic is dropped: %s", g, reason)
 	}
-	if !b.supposed && r.unclaimed(b.Owner, b.Block.CIDR) {
+	if !b.hypothetical && r.unclaimed(b.Owner, b.Block.CIDR) {
 		return unknown(fmt.Sprintf("on %s: ip route get %s", b.Owner, b.Addr),
 			"%s has no affinity to block %s, so BIRD gives it no blackhole for it, and it learns no route to the address either: where its other routes lead is not known", b.Owner, b.Block.CIDR)
 	}

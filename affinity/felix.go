@@ -13,10 +13,10 @@ import (
 // calc/l3_route_resolver.go, routesFromBlock; dataplane/linux/route_mgr.go).
 func (r *Routing) felix(b Borrowed) Prediction {
 	if r.s.Felix.RouteSource == "WorkloadIPs" {
-		return Prediction{Fate: Delivered, Reason: "Felix makes routes from each pod's address (routeSource: WorkloadIPs) and no blackholes from blocks"}
+		return Prediction{Outcome: Delivered, Reason: "Felix makes routes from each pod's address (routeSource: WorkloadIPs) and no blackholes from blocks"}
 	}
 	p := r.felixByIPAM(b)
-	if g, missing := r.s.Missing(blocks.FelixConfigs); missing && p.Fate == Dropped {
+	if g, missing := r.s.Missing(blocks.FelixConfigs); missing && p.Outcome == Dropped {
 		return unknown("the FelixConfiguration's routeSource", "a read is missing: %s; unless routeSource is WorkloadIPs the traffic is dropped, because %s", g, p.Reason)
 	}
 	return p
@@ -68,7 +68,7 @@ func (r *Routing) felixRoute(b Borrowed, n *blocks.Node) Prediction {
 	if p, bad := r.notWhole(b.Owner); bad {
 		return p
 	}
-	delivered := Prediction{Fate: Delivered, Reason: what + " and gives " + b.Owner + " one to the address, by way of " + n.Name}
+	delivered := Prediction{Outcome: Delivered, Reason: what + " and gives " + b.Owner + " one to the address, by way of " + n.Name}
 	if !encapsulated(b.Pool.VXLAN) {
 		if r.addressMissing(n, family) {
 			return unknown("whether "+n.Name+" has an "+family.String()+" address (kubectl get node -o wide): Felix then takes that",
@@ -91,7 +91,7 @@ func (r *Routing) felixRoute(b Borrowed, n *blocks.Node) Prediction {
 
 func dropped(format string, args ...any) Prediction {
 	p := unknown("", format, args...)
-	p.Fate = Dropped
+	p.Outcome = Dropped
 	return p
 }
 

@@ -74,13 +74,13 @@ func TestGapsProveNothing(t *testing.T) {
 					break
 				}
 				got := affinity.NewRouting(s).Borrowed(borrowed(t, s))
-				if got.Fate != want.Fate && got.Fate != affinity.Unknown {
-					t.Errorf("%s, without %s (%d): %s because %s; it is %s because %s", name, r, i, got.Fate, got.Reason, want.Fate, want.Reason)
+				if got.Outcome != want.Outcome && got.Outcome != affinity.Unknown {
+					t.Errorf("%s, without %s (%d): %s because %s; it is %s because %s", name, r, i, got.Outcome, got.Reason, want.Outcome, want.Reason)
 				}
-				if got.Fate == affinity.Unknown && got.Settle == "" {
+				if got.Outcome == affinity.Unknown && got.DecidedBy == "" {
 					t.Errorf("%s, without %s (%d): not known because %s, and nothing would settle it", name, r, i, got.Reason)
 				}
-				if got.Fate != want.Fate {
+				if got.Outcome != want.Outcome {
 					withheld++
 				}
 			}

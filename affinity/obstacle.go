@@ -31,7 +31,7 @@ func (s *search) block(k kindOfBlock, format string, args ...any) {
 	}
 }
 
-// blockTo takes note of an obstacle on the way into the owner; those elsewhere
+// blockTo records an obstacle on the way into the owner; those elsewhere
 // would confuse.
 func (s *search) blockTo(y *speaker, k kindOfBlock, format string, args ...any) {
 	if y == s.owner {

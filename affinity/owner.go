@@ -2,27 +2,27 @@ package affinity
 
 import "github.com/calico-audit/calico-audit/blocks"
 
-// Standing is how an affinity stands to the block that it claims.
-type Standing int
+// AffinityStatus is how an affinity stands to the block that it claims.
+type AffinityStatus int
 
 // The standings of an affinity. The block's own record of its owner decides:
 // address assignment goes by it, and an affinity that contradicts it is stale
 // (libcalico-go ipam/ipam.go, getBlockFromAffinity).
 const (
 	// Confirmed: the block names the affinity's owner, and the claim is settled.
-	Confirmed Standing = iota
-	// Unsettled: the block names the affinity's owner, and the affinity is
+	Confirmed AffinityStatus = iota
+	// Unconfirmed: the block names the affinity's owner, and the affinity is
 	// pending or pendingDeletion. It heals at the owner's next assignment.
-	Unsettled
+	Unconfirmed
 	// NoBlock: no block of that CIDR exists.
 	NoBlock
 	// NotOwner: the block names another owner, or none.
 	NotOwner
 )
 
-// Judge says how an affinity stands to the block of its CIDR; nil means that no
+// Classify says how an affinity stands to the block of its CIDR; nil means that no
 // such block exists.
-func Judge(a *blocks.Affinity, b *blocks.Block) Standing {
+func Classify(a *blocks.Affinity, b *blocks.Block) AffinityStatus {
 	switch {
 	case b == nil:
 		return NoBlock
@@ -31,5 +31,5 @@ func Judge(a *blocks.Affinity, b *blocks.Block) Standing {
 	case a.Effective() == blocks.Confirmed:
 		return Confirmed
 	}
-	return Unsettled
+	return Unconfirmed
 }

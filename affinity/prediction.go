@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// Fate is what happens to traffic that reaches a block's owner for an address
+// RouteOutcome is what happens to traffic that reaches a block's owner for an address
 // that another node borrowed.
-type Fate int
+type RouteOutcome int
 
 // The fates of such traffic.
 const (
 	// Unknown: it depends on something that the cluster's objects do not tell.
-	Unknown Fate = iota
+	Unknown RouteOutcome = iota
 	// Delivered: the owner learns a route to the address, or drops nothing.
 	Delivered
 	// Dropped: the owner's blackhole route wins.
@@ -20,17 +20,17 @@ const (
 )
 
 // String returns the fate in one word.
-func (f Fate) String() string { return [...]string{"unknown", "delivered", "dropped"}[f] }
+func (f RouteOutcome) String() string { return [...]string{"unknown", "delivered", "dropped"}[f] }
 
 // Prediction is a fate with the reason for it.
 type Prediction struct {
-	Fate Fate
+	Outcome RouteOutcome
 	// Reason says why, in a clause without a full stop. Where the fate rests on
 	// something that no object of the cluster tells, such as what a router outside
 	// does, the reason says so.
 	Reason string
-	// Settle says, where the fate is unknown, which fact would settle it.
-	Settle string
+	// DecidedBy says, where the fate is unknown, which fact would settle it.
+	DecidedBy string
 }
 
 // AtLeast reports whether a Calico version such as "v3.32.1" is major.minor or

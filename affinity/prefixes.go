@@ -35,10 +35,10 @@ func (b *byPrefix[V]) around(a netip.Addr) []netip.Prefix {
 	return out
 }
 
-// keepers returns the nodes that have a confirmed affinity to a CIDR around an
+// confirmedOwners returns the nodes that have a confirmed affinity to a CIDR around an
 // address. BIRD announces that CIDR for them and nothing within it (confd's
 // bird_aggr template).
-func (r *Routing) keepers(a netip.Addr) map[string]netip.Prefix {
+func (r *Routing) confirmedOwners(a netip.Addr) map[string]netip.Prefix {
 	out := map[string]netip.Prefix{}
 	for _, p := range r.affinities().around(a) {
 		if p.IsSingleIP() {

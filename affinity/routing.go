@@ -55,8 +55,8 @@ type Borrowed struct {
 	// Tunnel is true for the address of a tunnel device.
 	Tunnel bool
 
-	// supposed is true for an address that nobody borrowed.
-	supposed bool
+	// hypothetical is true for an address that no one borrowed.
+	hypothetical bool
 }
 
 // Borrowed says what becomes of traffic to a borrowed address when it reaches
@@ -69,17 +69,17 @@ type Borrowed struct {
 func (r *Routing) Borrowed(b Borrowed) Prediction {
 	switch {
 	case b.Owner == "":
-		return Prediction{Fate: Delivered, Reason: "the block belongs to no node, so no node has a blackhole for it"}
+		return Prediction{Outcome: Delivered, Reason: "the block belongs to no node, so no node has a blackhole for it"}
 	case b.Block.CIDR.IsSingleIP():
-		return Prediction{Fate: Delivered, Reason: "a block of a single address gets no blackhole"}
+		return Prediction{Outcome: Delivered, Reason: "a block of a single address gets no blackhole"}
 	case b.Pool == nil:
 		return unknown("on "+b.Owner+": ip route get "+b.Addr.String(),
 			"the block lies in no pool: BIRD, if it runs, drops traffic to it on %s and tells no other node of %s; Felix leaves it alone", b.Owner, b.Addr)
 	case r.noNode(b.Owner):
-		return Prediction{Fate: Delivered, Reason: b.Owner + " is no node of the cluster, and none drops the traffic in its place"}
+		return Prediction{Outcome: Delivered, Reason: b.Owner + " is no node of the cluster, and none drops the traffic in its place"}
 	}
 	p := r.predict(b)
-	if p.Fate == Dropped && r.wireguard(b) {
+	if p.Outcome == Dropped && r.wireguard(b) {
 		return unknown("on "+b.Owner+": ip route get "+b.Addr.String(),
 			"%s and %s have WireGuard addresses: if WireGuard is up between them, its own routes, which are asked first, lead to the address; without it the traffic is dropped, because %s", b.Owner, b.User, p.Reason)
 	}
@@ -96,15 +96,15 @@ func (r *Routing) predict(b Borrowed) Prediction {
 	case byEither:
 	}
 	f, g := r.felix(b), r.bird(b)
-	if f.Fate == g.Fate {
-		return Prediction{Fate: f.Fate, Settle: g.Settle,
+	if f.Outcome == g.Outcome {
+		return Prediction{Outcome: f.Outcome, DecidedBy: g.DecidedBy,
 			Reason: fmt.Sprintf("whether Felix or BIRD programs the pool's routes is not known, and it comes to the same: if BIRD, %s; if Felix, %s", g.Reason, f.Reason)}
 	}
 	return unknown(settle, "whether Felix or BIRD programs the pool's routes is not known: if BIRD, it is %s, because %s; if Felix, %s, because %s",
-		fateOr(g.Fate), g.Reason, fateOr(f.Fate), f.Reason)
+		outcomeOr(g.Outcome), g.Reason, outcomeOr(f.Outcome), f.Reason)
 }
 
-func fateOr(f Fate) string {
+func outcomeOr(f RouteOutcome) string {
 	if f == Unknown {
 		return "not known"
 	}
@@ -112,7 +112,7 @@ func fateOr(f Fate) string {
 }
 
 func unknown(settle, format string, args ...any) Prediction {
-	return Prediction{Fate: Unknown, Settle: settle, Reason: fmt.Sprintf(format, args...)}
+	return Prediction{Outcome: Unknown, DecidedBy: settle, Reason: fmt.Sprintf(format, args...)}
 }
 
 // unread is the prediction where a whole kind of object was not read.

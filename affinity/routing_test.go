@@ -60,7 +60,7 @@ func borrowed(t *testing.T, s *blocks.Snapshot) affinity.Borrowed {
 // verdict is what a case expects: the fate, and words of the reason and of the
 // fact that would settle it.
 type verdict struct {
-	fate   affinity.Fate
+	fate   affinity.RouteOutcome
 	reason string
 	settle string
 }
@@ -69,11 +69,11 @@ func check(t *testing.T, name, text string, want verdict) {
 	t.Helper()
 	s := parse(t, text)
 	got := affinity.NewRouting(s).Borrowed(borrowed(t, s))
-	if got.Fate != want.fate || !strings.Contains(got.Reason, want.reason) || !strings.Contains(got.Settle, want.settle) {
-		t.Errorf("%s: %s because %s; settled by %q; want %s because of %q, settled by %q", name, got.Fate, got.Reason, got.Settle, want.fate, want.reason, want.settle)
+	if got.Outcome != want.fate || !strings.Contains(got.Reason, want.reason) || !strings.Contains(got.DecidedBy, want.settle) {
+		t.Errorf("%s: %s because %s; settled by %q; want %s because of %q, settled by %q", name, got.Outcome, got.Reason, got.DecidedBy, want.fate, want.reason, want.settle)
 	}
-	if (got.Fate == affinity.Unknown) != (got.Settle != "") {
-		t.Errorf("%s: %s, and settled by %q", name, got.Fate, got.Settle)
+	if (got.Outcome == affinity.Unknown) != (got.DecidedBy != "") {
+		t.Errorf("%s: %s, and settled by %q", name, got.Outcome, got.DecidedBy)
 	}
 	if got.Reason == "" || strings.HasSuffix(got.Reason, ".") || strings.Contains(got.Reason, "%!") {
 		t.Errorf("%s: the reason is %q", name, got.Reason)

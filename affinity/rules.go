@@ -37,10 +37,10 @@ type outcome struct {
 	filter, doubt string
 }
 
-// judge asks the filters of a session about the route to one address, in order.
+// evaluate asks the filters of a session about the route to one address, in order.
 // learned is true for a route that came from a BGP peer, false for one of the
 // node's own workloads.
-func (r *rules) judge(names []string, a netip.Addr, export, learned bool) outcome {
+func (r *rules) evaluate(names []string, a netip.Addr, export, learned bool) outcome {
 	var o outcome
 	for _, name := range names {
 		why, bad := r.unreadable[name]

@@ -89,7 +89,7 @@ func (s *search) run() *route {
 	return s.best
 }
 
-// add takes note of a route that arrived.
+// add records a route that arrived.
 func (s *search) add(r *route) {
 	if r.at == s.owner {
 		if s.best == nil || r.cert < s.best.cert {
@@ -184,7 +184,7 @@ func (s *search) toNode(r *route, y *speaker) {
 }
 
 // addAny adds the least sure of what several configurations of one session let
-// through. confd takes one of them, nobody knows which.
+// through. confd takes one of them, no one knows which.
 func (s *search) addAny(passed []*route, tried int) {
 	if len(passed) == 0 {
 		return

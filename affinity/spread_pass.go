@@ -58,7 +58,7 @@ func (s *search) export(r *route, mine side, to string, final bool) *route {
 		}
 		next.clusters = append(slices.Clone(r.clusters), x.RouteReflectorID)
 	}
-	switch o := s.rules.judge(mine.filters, s.b.Addr, true, r.origin != ownRoute); {
+	switch o := s.rules.evaluate(mine.filters, s.b.Addr, true, r.origin != ownRoute); {
 	case o.accept && !o.reject && !o.none:
 	default:
 		announced, reason := s.announces(r, mine.internal())
@@ -116,7 +116,7 @@ func (s *search) imports(next *route, y *speaker, theirs side) *route {
 		}
 		return nil
 	}
-	o := s.rules.judge(theirs.filters, s.b.Addr, false, true)
+	o := s.rules.evaluate(theirs.filters, s.b.Addr, false, true)
 	switch {
 	case o.reject && !o.accept && !o.none:
 		s.blockTo(y, blockFilter, "BGPFilter %q, on the sessions of %s by %s, rejects the address", o.filter, y.Name, theirs.name())

@@ -6,9 +6,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Outlook is what would become of addresses that nodes borrowed from each other:
+// BorrowForecast is what would become of addresses that nodes borrowed from each other:
 // how many pairs of nodes there are of each fate.
-type Outlook struct {
+type BorrowForecast struct {
 	Dropped, Delivered, Unknown int
 	// Example is the prediction for one pair: one that drops, if any does.
 	Example Prediction
@@ -17,7 +17,7 @@ type Outlook struct {
 }
 
 // AllDropped is true if borrowing works between no two nodes.
-func (o Outlook) AllDropped() bool {
+func (o BorrowForecast) AllDropped() bool {
 	return o.Whole && o.Dropped > 0 && o.Delivered+o.Unknown == 0
 }
 
@@ -27,8 +27,8 @@ const maxPairs = 1_000
 // Pool says what would become of borrowed addresses of a pool among some nodes,
 // such as those that the pool selects. Nodes that are alike are looked at once,
 // and each stands for all of them.
-func (r *Routing) Pool(p *blocks.Pool, nodes []*blocks.Node) Outlook {
-	o := Outlook{Whole: true}
+func (r *Routing) Pool(p *blocks.Pool, nodes []*blocks.Node) BorrowForecast {
+	o := BorrowForecast{Whole: true}
 	ss := r.sessions[p.Family()]()
 	var order []likeness
 	alike := map[likeness][]*blocks.Node{}
@@ -54,7 +54,7 @@ func (r *Routing) Pool(p *blocks.Pool, nodes []*blocks.Node) Outlook {
 				o.Whole = false
 				return o
 			}
-			o.count(r.supposed(p, owner.Name, user.Name), pairs)
+			o.count(r.hypothetical(p, owner.Name, user.Name), pairs)
 		}
 	}
 	return o
@@ -109,11 +109,11 @@ func crossSubnets(p *blocks.Pool, nodes []*blocks.Node) *byPrefix[*blocks.Node] 
 	return s
 }
 
-func (o *Outlook) count(p Prediction, pairs int) {
-	if o.Dropped == 0 && (p.Fate == Dropped || o.Delivered+o.Unknown == 0) {
+func (o *BorrowForecast) count(p Prediction, pairs int) {
+	if o.Dropped == 0 && (p.Outcome == Dropped || o.Delivered+o.Unknown == 0) {
 		o.Example = p
 	}
-	switch p.Fate {
+	switch p.Outcome {
 	case Dropped:
 		o.Dropped += pairs
 	case Delivered:
@@ -123,15 +123,15 @@ func (o *Outlook) count(p Prediction, pairs int) {
 	}
 }
 
-// supposed predicts for the first block of a pool as if one node owned it and
+// hypothetical predicts for the first block of a pool as if one node owned it and
 // another used its first address.
-func (r *Routing) supposed(p *blocks.Pool, owner, user string) Prediction {
+func (r *Routing) hypothetical(p *blocks.Pool, owner, user string) Prediction {
 	cidr, err := p.CIDR.Addr().Prefix(max(p.BlockSize, p.CIDR.Bits()))
 	if err != nil {
 		cidr = p.CIDR
 	}
 	return r.Borrowed(Borrowed{
 		Addr: cidr.Addr(), Block: &blocks.Block{CIDR: cidr, Owner: blocks.Owner{Kind: blocks.HostOwner, Name: owner}},
-		Pool: p, Owner: owner, User: user, Attributes: &blocks.Attributes{Node: user}, supposed: true,
+		Pool: p, Owner: owner, User: user, Attributes: &blocks.Attributes{Node: user}, hypothetical: true,
 	})
 }

@@ -87,7 +87,7 @@ func (r *Report) countFindings() {
 	}
 }
 
-// AtOrAbove tells whether a finding is at least as severe as s.
+// AtOrAbove reports whether a finding is at least as severe as s.
 func (r *Report) AtOrAbove(s state.Severity) bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity >= s })
 }
@@ -95,7 +95,7 @@ func (r *Report) AtOrAbove(s state.Severity) bool {
 // Filter keeps the pools, nodes and findings that concern any of the given pools
 // and any of the given nodes; an empty list keeps all. Findings about the whole
 // cluster stay, and so do all blocks of the pools that stay: a pool with some of its
-// blocks left out would look free. Counts of findings are taken anew, counts of
+// blocks left out would look free. Counts of findings are taken again, counts of
 // objects are not.
 func (r *Report) Filter(pools, nodes []string) {
 	if len(pools) > 0 {

@@ -32,13 +32,13 @@ type Check struct {
 	Verify string
 	// Misread is the mistake most often made about it; empty if there is none.
 	Misread string
-	// Needs are the resources without which there is no verdict: if one was not
+	// Requires are the resources without which there is no verdict: if one was not
 	// read whole, the check is skipped and the report says so.
-	Needs []blocks.Resource
-	// Uses are resources that a part of the verdict needs. If one was not read
+	Requires []blocks.Resource
+	// Optional are resources that a part of the verdict needs. If one was not read
 	// whole, that part is withheld; to confirm a finding, they are read again
 	// with Needs.
-	Uses []blocks.Resource
+	Optional []blocks.Resource
 	// HostViews is true if all that the check judges is what host views show: where
 	// there is none, it finds nothing, which says nothing about the cluster.
 	HostViews bool

@@ -28,7 +28,7 @@ func (r *Result) unconfirmed(f *Finding) bool { return r.live && f.Absence }
 func Reads(checks []*Check) []blocks.Resource {
 	var out []blocks.Resource
 	for _, r := range blocks.Resources {
-		if slices.ContainsFunc(checks, func(c *Check) bool { return slices.Contains(c.Needs, r) || slices.Contains(c.Uses, r) }) {
+		if slices.ContainsFunc(checks, func(c *Check) bool { return slices.Contains(c.Requires, r) || slices.Contains(c.Optional, r) }) {
 			out = append(out, r)
 		}
 	}

@@ -152,7 +152,7 @@ func (d *Diff) finish() {
 	})
 }
 
-// AtOrAbove tells whether a finding at or above a severity is new, or rose to it.
+// AtOrAbove reports whether a finding at or above a severity is new, or rose to it.
 func (d *Diff) AtOrAbove(s state.Severity) bool {
 	return slices.ContainsFunc(d.Findings, func(f DiffFinding) bool {
 		return f.Severity >= s && (f.Change == Added || f.Rose() && *f.OldSeverity < s)
@@ -214,13 +214,13 @@ func (r *Report) blind(f *Finding, other *Scope) string {
 	return fmt.Sprintf("incomplete: %s; and %d more", gaps[0], len(gaps)-1)
 }
 
-// covers tells whether what concerns any of the others concerns any of these;
+// covers reports whether what concerns any of the others concerns any of these;
 // empty lists stand for all.
 func covers(these, others []string) bool {
 	return len(these) == 0 || len(others) > 0 && !slices.ContainsFunc(others, func(o string) bool { return !slices.Contains(these, o) })
 }
 
-// Keep leaves out of a report what is not of the given checks, and counts anew.
+// Keep leaves out of a report what is not of the given checks, and counts again.
 func (r *Report) Keep(checks []*Check) {
 	other := func(id string) bool {
 		return !slices.ContainsFunc(checks, func(c *Check) bool { return c.ID == id })

@@ -27,7 +27,7 @@ type Result struct {
 func Run(st *state.State, checks []*Check) *Result {
 	r := &Result{live: st.Cluster.Live}
 	for _, c := range checks {
-		if g := st.FirstMissing(c.Needs); g != nil {
+		if g := st.FirstMissing(c.Requires); g != nil {
 			r.Skipped = append(r.Skipped, Skipped{c.ID, g.String()})
 			r.Inconclusive = append(r.Inconclusive, c.ID)
 			continue

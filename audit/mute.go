@@ -62,10 +62,10 @@ func (b *Baseline) add(findings []Finding) {
 	}
 }
 
-// mutes tells whether a finding is known. One that is worse now is not.
+// mutes reports whether a finding is known. One that is worse now is not.
 func (b *Baseline) mutes(f *Finding) bool { return b.known[f.Fingerprint] >= f.Severity }
 
-// Expired tells whether a rule has ended at a time. At a time that is not known,
+// Expired reports whether a rule has ended at a time. At a time that is not known,
 // a rule that ends has ended: nothing is muted by guess.
 func (r *MuteRule) Expired(at time.Time) bool {
 	return !r.Until.IsZero() && !at.Before(r.Until) || !r.Until.IsZero() && at.IsZero()
@@ -84,7 +84,7 @@ func subjectPool(s *state.Subject) string {
 	return ""
 }
 
-// concerns tells whether a finding is about the one that is named: by its subject
+// concerns reports whether a finding is about the one that is named: by its subject
 // or, if that is none, by all that it concerns.
 func concerns(subject string, others []string, name string) bool {
 	if subject != "" {
@@ -157,7 +157,7 @@ func (m *Mutes) which(f *Finding, at time.Time) int {
 }
 
 // Mute takes the muted findings out of a report's findings and lists them apart.
-// Findings are counted anew.
+// Findings are counted again.
 func (r *Report) Mute(m *Mutes) {
 	var muted []Muted
 	r.Findings, muted = m.Apply(r.Findings, r.Cluster.TakenAt.Time)

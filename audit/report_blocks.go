@@ -22,11 +22,11 @@ const (
 	BlockDeleted Condition = "deleted"
 	// BlockDeadNode: its owner is no node. Never said while nodes are not read.
 	BlockDeadNode Condition = "deadNode"
-	// BlockNoOwner: nobody owns it.
+	// BlockNoOwner: no one owns it.
 	BlockNoOwner Condition = "noOwner"
 )
 
-// Broken tells whether nothing may be handed out of a block in the condition.
+// Broken reports whether nothing may be handed out of a block in the condition.
 func (c Condition) Broken() bool {
 	return c == BlockCorrupt || c == BlockOverlap || c == BlockDeleted
 }
@@ -66,14 +66,14 @@ func (b *BlockReport) Prefix() netip.Prefix {
 	return p.Masked()
 }
 
-// OwnerNode returns the name of the node that owns the block; empty if nobody does
+// OwnerNode returns the name of the node that owns the block; empty if no one does
 // or something else than a node.
 func (b *BlockReport) OwnerNode() string { return blocks.ParseOwner(b.Owner).Node() }
 
-// Is tells whether the block is in a condition.
+// Is reports whether the block is in a condition.
 func (b *BlockReport) Is(c Condition) bool { return slices.Contains(b.Conditions, c) }
 
-// Broken tells whether nothing may be handed out of the block.
+// Broken reports whether nothing may be handed out of the block.
 func (b *BlockReport) Broken() bool { return slices.ContainsFunc(b.Conditions, Condition.Broken) }
 
 // blockReports makes the reports of all blocks, in the order of their CIDRs.

@@ -55,13 +55,13 @@ func NewReservedSet(rs []Reservation) ReservedSet {
 	return ReservedSet{set}
 }
 
-// Contains tells whether an address is reserved.
+// Contains reports whether an address is reserved.
 func (r ReservedSet) Contains(a netip.Addr) bool { return r.set != nil && r.set.Contains(a) }
 
-// Covers tells whether every address of a CIDR is reserved.
+// Covers reports whether every address of a CIDR is reserved.
 func (r ReservedSet) Covers(p netip.Prefix) bool { return r.set != nil && r.set.ContainsPrefix(p) }
 
-// Overlaps tells whether some address of a CIDR is reserved.
+// Overlaps reports whether some address of a CIDR is reserved.
 func (r ReservedSet) Overlaps(p netip.Prefix) bool { return r.set != nil && r.set.OverlapsPrefix(p) }
 
 // PoolAddresses counts a pool's addresses. all are the blocks that overlap the
@@ -276,7 +276,7 @@ func intAddr(n *big.Int, like netip.Prefix) netip.Addr {
 	return a
 }
 
-// PrefixContains tells whether inner lies wholly within outer.
+// PrefixContains reports whether inner lies wholly within outer.
 func PrefixContains(outer, inner netip.Prefix) bool {
 	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
 }

@@ -20,7 +20,7 @@ const (
 	VirtualOwner OwnerKind = "virtual"
 )
 
-// Owner is who a block belongs to. The zero Owner means that nobody owns it.
+// Owner is who a block belongs to. The zero Owner means that no one owns it.
 type Owner struct {
 	Kind OwnerKind
 	Name string
@@ -214,10 +214,10 @@ func (a *Attributes) VMOf() (namespace, name string, isVM bool) {
 	return "", "", true
 }
 
-// Cooling tells whether the address was released and waits out its cooldown.
+// Cooling reports whether the address was released and waits out its cooldown.
 func (a *Attributes) Cooling() bool { return !a.Released.IsZero() }
 
-// WindowsReserved tells whether the address is one that a Windows node keeps
+// WindowsReserved reports whether the address is one that a Windows node keeps
 // back.
 func (a *Attributes) WindowsReserved() bool {
 	return strings.EqualFold(a.Handle, WindowsReservedHandle)
@@ -227,7 +227,7 @@ func (a *Attributes) WindowsReserved() bool {
 func (b *Block) Family() Family { return FamilyOf(b.CIDR.Addr()) }
 
 // Within returns the part of Ordinals that the CIDR has addresses for. A malformed
-// block may record more; they are nobody's, and in Calico have no address.
+// block may record more; they are no one's, and in Calico have no address.
 func (b *Block) Within() []int32 {
 	if free := b.CIDR.Addr().BitLen() - b.CIDR.Bits(); free < 31 && len(b.Ordinals) > 1<<free {
 		return b.Ordinals[:1<<free]

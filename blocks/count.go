@@ -56,7 +56,7 @@ func (c Count) Sub(d Count) Count { return Count{new(big.Int).Sub(c.value(), d.v
 // Cmp returns -1, 0 or 1 as c is less than, equal to or greater than d.
 func (c Count) Cmp(d Count) int { return c.value().Cmp(d.value()) }
 
-// IsZero tells whether c is 0.
+// IsZero reports whether c is 0.
 func (c Count) IsZero() bool { return c.value().Sign() == 0 }
 
 // Times returns c × n.

@@ -45,7 +45,7 @@ func JoinHostReadings(readings ...HostReading) HostReading {
 	slices.SortStableFunc(all, func(a, b HostView) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(agent(&a), agent(&b)), b.TakenAt.Compare(a.TakenAt), cmp.Compare(a.Source, b.Source))
 	})
-	// stands tells whether the view at i makes the one at j superfluous.
+	// stands reports whether the view at i makes the one at j superfluous.
 	stands := func(i, j int) bool {
 		a, b := &all[i], &all[j]
 		switch {

@@ -48,7 +48,7 @@ func (m *Meta) Metadata() *Meta { return m }
 // it down in metadata.managedFields.
 const FieldManager = "calico-audit"
 
-// Wrote takes note of one entry of metadata.managedFields.
+// Wrote records one entry of metadata.managedFields.
 func (m *Meta) Wrote(manager []byte, at time.Time) {
 	ours := string(manager) == FieldManager
 	switch {

@@ -124,7 +124,7 @@ func (w *Workload) Finished() bool {
 // Live is true for a pod of the pod network that is not finished.
 func (w *Workload) Live() bool { return !w.HostNetwork && !w.Finished() }
 
-// HasFamily tells whether the pod has an address of a family, by status or
+// HasFamily reports whether the pod has an address of a family, by status or
 // annotation.
 func (w *Workload) HasFamily(f Family) bool {
 	for _, a := range w.StatusIPs {

@@ -50,7 +50,7 @@ type Pool struct {
 	NotAllocatable string
 }
 
-// Allows tells whether the pool's addresses may serve for a use.
+// Allows reports whether the pool's addresses may serve for a use.
 func (p *Pool) Allows(u Use) bool {
 	for _, have := range p.Uses {
 		if have == u {

@@ -75,7 +75,7 @@ type Gap struct {
 	OwnerKnown bool `json:"-"`
 }
 
-// Whole tells whether the resource as a whole is missing or incomplete, as
+// Whole reports whether the resource as a whole is missing or incomplete, as
 // against one object of it.
 func (g Gap) Whole() bool { return g.Name == "" }
 

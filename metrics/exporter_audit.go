@@ -13,20 +13,20 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// judged is a snapshot with what the checks found in it.
-type judged struct {
+// evaluated is a snapshot with what the checks found in it.
+type evaluated struct {
 	state  *state.State
 	result *audit.Result
 	checks []checkRun
 }
 
-// judge runs checks over a snapshot. A check that fails takes no other with it.
-func (e *Exporter) judge(s *blocks.Snapshot, checks []*audit.Check) (*judged, error) {
+// evaluate runs checks over a snapshot. A check that fails takes no other with it.
+func (e *Exporter) evaluate(s *blocks.Snapshot, checks []*audit.Check) (*evaluated, error) {
 	var st *state.State
 	if err := e.guarded(func() { st = state.New(s, state.Options{Grace: e.Grace}) }); err != nil {
 		return nil, fmt.Errorf("auditing: %w", err)
 	}
-	out := &judged{state: st}
+	out := &evaluated{state: st}
 	results := make([]*audit.Result, 0, len(checks))
 	for _, c := range checks {
 		began := time.Now()
@@ -61,17 +61,17 @@ func (e *Exporter) guarded(f func()) (err error) {
 }
 
 // reread reads what checks need once more and runs them.
-func (e *Exporter) reread(ctx context.Context, s *blocks.Snapshot, resources []blocks.Resource, checks []*audit.Check) (*judged, error) {
+func (e *Exporter) reread(ctx context.Context, s *blocks.Snapshot, resources []blocks.Resource, checks []*audit.Check) (*evaluated, error) {
 	e.readings.Add(1)
 	second, err := e.Source.Reread(ctx, s, resources)
 	if err != nil {
 		return nil, err
 	}
-	return e.judge(second, checks)
+	return e.evaluate(second, checks)
 }
 
 // publish makes the audit of a judgement the current one, unless it fails.
-func (e *Exporter) publish(ctx context.Context, j *judged, unsure int, took time.Duration) error {
+func (e *Exporter) publish(ctx context.Context, j *evaluated, unsure int, took time.Duration) error {
 	a := &Audit{Duration: took, checks: j.checks, unsure: unsure, seen: time.Now()}
 	err := e.guarded(func() {
 		a.Report, a.points = audit.NewReport(j.state, j.result), numbersOf(j.state, e.NodeMetrics).all
@@ -96,7 +96,7 @@ func (e *Exporter) publish(ctx context.Context, j *judged, unsure int, took time
 }
 
 // usageOf returns what the single addresses of a snapshot are in use for; nil if that
-// fails. The State is made anew: few ask, and it is larger than what it is made of.
+// fails. The State is made again: few ask, and it is larger than what it is made of.
 func (e *Exporter) usageOf(s *blocks.Snapshot, r *audit.Result) (out audit.Usage) {
 	_ = e.guarded(func() { out = audit.NewUsage(state.New(s, state.Options{Grace: e.Grace}), r) }) // logged; the report is good without
 	return out
@@ -121,7 +121,7 @@ func (e *Exporter) touch(takenAt time.Time) {
 	e.current.Store(&a)
 }
 
-// sameObjects tells whether two snapshots, of which nothing is ever changed, hold the
+// sameObjects reports whether two snapshots, of which nothing is ever changed, hold the
 // very same objects, so that they differ by their time alone.
 func sameObjects(a, b *blocks.Snapshot) bool {
 	return same(a.Pools, b.Pools) && same(a.Blocks, b.Blocks) && same(a.Affinities, b.Affinities) && same(a.Handles, b.Handles) &&
@@ -133,5 +133,5 @@ func sameObjects(a, b *blocks.Snapshot) bool {
 		a.Cluster.APIGroup == b.Cluster.APIGroup && a.Cluster.CalicoVersion == b.Cluster.CalicoVersion && a.Cluster.GUID == b.Cluster.GUID
 }
 
-// same tells whether two slices are one.
+// same reports whether two slices are one.
 func same[T any](a, b []T) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }

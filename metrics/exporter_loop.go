@@ -55,11 +55,11 @@ type loop struct {
 	unread []blocks.Gap
 }
 
-// secondReading is what came of reading anew what findings rest on.
+// secondReading is what came of reading again what findings rest on.
 type secondReading struct {
 	prints    []string
 	resources []blocks.Resource
-	found     *judged
+	found     *evaluated
 	err       error
 	took      time.Duration
 }
@@ -82,7 +82,7 @@ func (l *loop) run(ctx context.Context) {
 		case <-l.Source.Changed():
 			l.soon()
 		case r := <-l.reading:
-			l.settle(ctx, r)
+			l.awaitPropagation(ctx, r)
 		case <-timer.C:
 			if !time.Now().Before(l.due) {
 				l.due = time.Now().Add(l.Interval)
@@ -142,14 +142,14 @@ func (l *loop) audit(ctx context.Context) {
 		return
 	}
 	l.heldAt, l.moved, l.moving = time.Time{}, time.Time{}, time.Time{}
-	j, err := l.judge(s, checks.All)
+	j, err := l.evaluate(s, checks.All)
 	if err != nil {
 		l.again = true
 		return // it was logged and counted; what is known gets old
 	}
 	if l.Current() == nil {
 		// What is served first is as confirmed as a report: an exporter that starts
-		// anew must not make an alert end for a moment.
+		// again must not make an alert end for a moment.
 		j = l.confirmed(ctx, j)
 	} else {
 		j.result = l.tracker.Observe(j.result, j.state.Cluster.TakenAt)
@@ -172,7 +172,7 @@ func (l *loop) audit(ctx context.Context) {
 }
 
 // confirmed confirms the first judgement, as a report does.
-func (l *loop) confirmed(ctx context.Context, j *judged) *judged {
+func (l *loop) confirmed(ctx context.Context, j *evaluated) *evaluated {
 	defer func() { l.tracker.Accept(j.result, j.state.Cluster.TakenAt) }()
 	resources := j.result.NeedsConfirmation()
 	if len(resources) == 0 {
@@ -210,8 +210,8 @@ func (l *loop) confirm(ctx context.Context) {
 	}(l.reading)
 }
 
-// settle takes in a second reading, and has its outcome published.
-func (l *loop) settle(ctx context.Context, r secondReading) {
+// awaitPropagation takes in a second reading, and has its outcome published.
+func (l *loop) awaitPropagation(ctx context.Context, r secondReading) {
 	l.reading, l.nextReading = nil, time.Now().Add(max(readingGap, 9*r.took))
 	if ctx.Err() != nil {
 		return

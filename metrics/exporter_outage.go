@@ -7,14 +7,14 @@ import (
 )
 
 // How long is the last audit held while some kinds are not known to be current and
-// others are: holdFor at most from when time went on for the others. It counts anew
+// others are: holdFor at most from when time went on for the others. It counts again
 // once it has not for standstill, as when nothing could be reached.
 const (
 	holdFor    = 2 * time.Minute
 	standstill = time.Minute
 )
 
-// outage tells whether a snapshot says no more than that what was audited is no
+// outage reports whether a snapshot says no more than that what was audited is no
 // longer known to be current: some of it is now a gap, and it is of the same time, or
 // what became a gap is only not current, and has not been so for long. The last audit
 // then still tells what was known at that time, and alerts that rest on it must not

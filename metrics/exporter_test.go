@@ -366,7 +366,7 @@ func TestDoubtfulForLong(t *testing.T) {
 }
 
 // TestFirst: what is served first is confirmed, so that an alert does not end for a
-// moment when the exporter is started anew.
+// moment when the exporter is started again.
 func TestFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)

@@ -96,7 +96,7 @@ func (x *pretence) free(name string, a netip.Addr) {
 	}
 }
 
-// finishAffinity deletes an affinity that is marked, or makes it anew if its host's
+// finishAffinity deletes an affinity that is marked, or makes it again if its host's
 // block is there.
 func (x *pretence) finishAffinity(s *Step) {
 	cidr := prefixOf(s.Target)

@@ -33,7 +33,7 @@ const (
 // those below.
 type SkipCode string
 
-// Why a step of a plan is not carried out, beside what refuses it anew.
+// Why a step of a plan is not carried out, beside what refuses it again.
 const (
 	// SkipGone: what the step was about does not exist any more.
 	SkipGone SkipCode = "Gone"
@@ -97,7 +97,7 @@ type Result struct {
 	Journal string `json:"journal,omitempty"`
 }
 
-// Left tells whether steps were left undone.
+// Left reports whether steps were left undone.
 func (r *Result) Left() bool {
 	for i := range r.Outcomes {
 		if r.Outcomes[i].Open() {
@@ -107,7 +107,7 @@ func (r *Result) Left() bool {
 	return false
 }
 
-// Open tells whether the step is still to be done.
+// Open reports whether the step is still to be done.
 func (o *Outcome) Open() bool {
 	return o.Status != Done && o.Status != Already && o.Status != NotNeeded
 }

@@ -103,7 +103,7 @@ const maxRefresh = 3
 // errRestless says that the objects of a step kept leading to others.
 var errRestless = errors.New("what it rests on changes faster than it can be read")
 
-// refreshAll reads the objects of a step anew, and then those that what was read
+// refreshAll reads the objects of a step again, and then those that what was read
 // leads to. It is errRestless if that does not end.
 func (x *run) refreshAll(ctx context.Context, refs func() []blocks.Ref) error {
 	read := map[blocks.Ref]bool{}

@@ -77,7 +77,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // Apply carries a plan out, step by step and in the plan's order, and says of each
 // step what became of it. It takes nothing from the plan but which steps there
-// are and what they stood on: each is derived anew from what the cluster holds at
+// are and what they stood on: each is derived again from what the cluster holds at
 // that moment. Every change goes into the journal first, which the writer has as
 // its [Recorder].
 //

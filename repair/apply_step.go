@@ -22,7 +22,7 @@ type applying struct {
 	derived map[string]time.Time
 }
 
-// maxDerivations is how often a step is derived anew because somebody wrote one of
+// maxDerivations is how often a step is derived again because somebody wrote one of
 // its objects at the last moment.
 const maxDerivations = 3
 
@@ -253,9 +253,9 @@ func (a *applying) verify(ctx context.Context, kind *stepKind, s *Step, before *
 	return Outcome{Status: Failed, Reason: fmt.Sprintf("it was written, but reading again does not show it: %v", wrong)}
 }
 
-// settle is how long the objects of a step get until they agree: whoever writes them
+// propagationDelay is how long the objects of a step get until they agree: whoever writes them
 // at the same moment writes one after the other, too.
-const settle = time.Second
+const propagationDelay = time.Second
 
 // outcome reads the objects of a step until they show its outcome or, a moment later,
 // still do not. wrong is what is not as it should be, err that they cannot be read.
@@ -265,18 +265,18 @@ func (a *applying) outcome(ctx context.Context, kind *stepKind, s *Step, before 
 		if err := a.refreshAll(ctx, func() []blocks.Ref { return kind.refsOf(a.state, s) }); err != nil {
 			return "", nil, err
 		}
-		if remark, wrong = judgeOutcome(kind, before, a.state, s); !errors.As(wrong, &behind) || try > 0 {
+		if remark, wrong = evaluateOutcome(kind, before, a.state, s); !errors.As(wrong, &behind) || try > 0 {
 			return remark, wrong, nil
 		}
-		if err := a.opts.Sleep(ctx, settle); err != nil {
+		if err := a.opts.Sleep(ctx, propagationDelay); err != nil {
 			return "", nil, err
 		}
 	}
 }
 
-// judgeOutcome is what a state shows of a step that was derived from an earlier one:
+// evaluateOutcome is what a state shows of a step that was derived from an earlier one:
 // nil, with a remark perhaps, if it is done.
-func judgeOutcome(kind *stepKind, before, now *state.State, s *Step) (remark string, wrong error) {
+func evaluateOutcome(kind *stepKind, before, now *state.State, s *Step) (remark string, wrong error) {
 	wrong = kind.verify(now, s)
 	var behind *LeftBehindError
 	if errors.As(wrong, &behind) && kind.asBefore != nil && kind.asBefore(before, now, s) {

@@ -180,7 +180,7 @@ func TestEditedByHand(t *testing.T) {
 }
 
 // TestTwoObservations: before the grace has passed since the plan the step is
-// skipped, or waited for: once for all, with everything read anew.
+// skipped, or waited for: once for all, with everything read again.
 func TestTwoObservations(t *testing.T) {
 	req := Request{EmptyBlocks: true, ObserveTwice: true}
 	storyDrained := func(t *testing.T) *fakeCluster {
@@ -238,7 +238,7 @@ func TestFilesAreNoObservation(t *testing.T) {
 	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{Wait: true}), "done", "done")
 }
 
-// TestChangedAtTheLastMoment: a step is derived anew a few times, and then left.
+// TestChangedAtTheLastMoment: a step is derived again a few times, and then left.
 func TestChangedAtTheLastMoment(t *testing.T) {
 	f := storyDrained(t)
 	p := f.plan(t, emptyBlocks)

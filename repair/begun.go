@@ -98,7 +98,7 @@ func (b *begun) refs() []blocks.Ref {
 // objects and pinned them. So what it left marked for deletion is deleted, if it is
 // still the same object and nothing has been done with it since; and an affinity that
 // it left in pendingDeletion, though the block is its host's after all, gets its state
-// back. Nobody takes a mark of deletion away.
+// back. No one takes a mark of deletion away.
 func (b *begun) next() move {
 	if b.kind == nil || b.kind.complete == nil || !b.log.unfinished {
 		return move{}
@@ -115,7 +115,7 @@ func (b *begun) next() move {
 
 // action returns what an undo does next about the step.
 func (b *begun) action() move {
-	m := b.judge()
+	m := b.evaluate()
 	if m.do != nil {
 		if r := b.closed(); r.code != "" {
 			m = cannot(SkipCode(r.code), "%s", r.why)
@@ -137,7 +137,7 @@ func (b *begun) action() move {
 	return m
 }
 
-func (b *begun) judge() move {
+func (b *begun) evaluate() move {
 	for _, e := range b.log.changes {
 		if g, missing := b.state.Missing(e.Change.Resource); missing {
 			return cannot(SkipCode(RefusedNotRead), "not judged: %s", g)
@@ -230,7 +230,7 @@ func (b *begun) leftAffinity() *blocks.Affinity {
 	return a
 }
 
-// mine tells whether an affinity is of the block and the owner that the step is about.
+// mine reports whether an affinity is of the block and the owner that the step is about.
 func (b *begun) mine(a *blocks.Affinity) bool {
 	if a.CIDR != prefixOf(b.step.Target) {
 		return false
@@ -254,7 +254,7 @@ func (b *begun) endAffinity() move {
 	case block != nil && block.Owner == a.Owner:
 		return b.putBack(a)
 	case block == nil:
-		if r := (&proposals{st: b.state}).heldWithoutBlock(a); r.code != "" {
+		if r := (&proposals{st: b.state}).retainedWithoutBlock(a); r.code != "" {
 			return b.held(SkipHalfDone, r.why)
 		}
 	}

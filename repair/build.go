@@ -117,7 +117,7 @@ func (p *Plan) narrow() {
 	p.Refused = slices.DeleteFunc(p.Refused, func(r Refusal) bool { return beside(r.Target, r.Pools, r.Nodes) })
 }
 
-// meet tells whether any of the wanted is among those there are; nothing wanted
+// meet reports whether any of the wanted is among those there are; nothing wanted
 // means all.
 func meet(wanted, have []string) bool {
 	return len(wanted) == 0 || slices.ContainsFunc(have, func(s string) bool { return slices.Contains(wanted, s) })

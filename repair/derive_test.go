@@ -75,7 +75,7 @@ func TestEditedPlan(t *testing.T) {
 			}
 		}
 		for i := range st.Affinities {
-			if a := &st.Affinities[i]; st.BlockObjects(a.CIDR) == 1 && affinity.Judge(a, bare(st.BlockOf(a.CIDR))) == affinity.Confirmed {
+			if a := &st.Affinities[i]; st.BlockObjects(a.CIDR) == 1 && affinity.Classify(a, bare(st.BlockOf(a.CIDR))) == affinity.Confirmed {
 				never(DeleteAffinity, state.AffinitySubject(a), "it is the owner's own")
 			}
 		}

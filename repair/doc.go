@@ -8,7 +8,7 @@
 // should do stands last.
 //
 // [Apply] carries a plan out. It trusts no line of it: for every step it reads
-// the objects concerned again, derives the step anew with the code that planned
+// the objects concerned again, derives the step again with the code that planned
 // it, and goes on only if the same step comes out with the same guards. So a plan
 // older than its world loses steps, and a plan edited by hand gains none. Each
 // write is conditional on the very version of the object that the verdict was

@@ -23,7 +23,7 @@ type evidence struct {
 	off string
 }
 
-// evidenceFor says whether there is evidence that nobody uses an address, by host
+// evidenceFor says whether there is evidence that no one uses an address, by host
 // views, by what is known of its node's machine, or by consent. A view that shows the
 // address in use is never overruled. Where a node does not answer, because its object
 // is gone or it is NotReady, its pods may run on as if nothing were: that no node was

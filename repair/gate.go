@@ -11,7 +11,7 @@ import (
 
 // NewestKnown is the newest Calico release whose IPAM objects this version knows
 // the meaning of. v3.33 and newer let released addresses cool down: an ordinal
-// that is allocated to nobody but a release time must not be freed early, and one
+// that is allocated to no one but a release time must not be freed early, and one
 // that is released has to pass through that state. What later releases add is not
 // known; so blocks, affinities and handles of newer clusters are left alone unless
 // the operator says otherwise.
@@ -79,7 +79,7 @@ func (k *stepKind) needsAffinities() bool { return slices.Contains(k.needs, bloc
 // fewBlocks is up to how many blocks without any affinity are believed of files.
 const fewBlocks = 3
 
-// withoutAffinities tells whether files were made without affinities: nodes own
+// withoutAffinities reports whether files were made without affinities: nodes own
 // more than a few blocks, and not one has an affinity to its own.
 func withoutAffinities(st *state.State) bool {
 	if st.Cluster.Live || len(st.Affinities) > 0 {

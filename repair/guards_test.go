@@ -100,7 +100,7 @@ func TestUsedInBetween(t *testing.T) {
 
 // TestKeptIsAnother: that the node keeps another block than the plan says is no reason
 // to leave a step, as long as the one that the plan says is kept, too; that it is lost,
-// or made anew, is.
+// or made again, is.
 func TestKeptIsAnother(t *testing.T) {
 	const before = `
 pool pods 10.0.0.0/24 size=28

@@ -204,7 +204,7 @@ func subjectKey(s state.Subject) string { return s.Kind + "|" + s.ID() }
 func holdDone(t *testing.T, before, after *state.State, req Request, p *Plan) {
 	t.Helper()
 	for i := range p.Steps {
-		if _, err := judgeOutcome(kindOf(p.Steps[i].Kind), before, after, &p.Steps[i]); err != nil {
+		if _, err := evaluateOutcome(kindOf(p.Steps[i].Kind), before, after, &p.Steps[i]); err != nil {
 			t.Errorf("%s is done, and its outcome is not seen: %v", p.Steps[i].ID, err)
 		}
 	}

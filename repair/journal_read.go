@@ -87,7 +87,7 @@ func (f *JournalFile) line(n int, line []byte, torn *int) error {
 	return nil
 }
 
-// whole tells whether an entry has what its event needs.
+// whole reports whether an entry has what its event needs.
 func (e *JournalEntry) whole() bool {
 	return e.Event != "" && (e.Event != EventChange || e.Change != nil)
 }

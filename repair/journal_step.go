@@ -44,7 +44,7 @@ const (
 	written
 )
 
-// undecided tells whether the end of a step says nothing about it: the run did not
+// undecided reports whether the end of a step says nothing about it: the run did not
 // come to it, or could not judge it.
 func (e *JournalEntry) undecided() bool {
 	switch e.Code {
@@ -108,7 +108,7 @@ func (l *stepLog) first(r blocks.Resource) *Change {
 	return nil
 }
 
-// deleteSent tells whether the deletion of the object of a change was sent when the
+// deleteSent reports whether the deletion of the object of a change was sent when the
 // step was tried last.
 func (l *stepLog) deleteSent(c *Change) bool {
 	uid, sent := l.deleted[c.ref()]
@@ -121,7 +121,7 @@ func (l *stepLog) ours(m blocks.Meta) bool {
 	return m.ByUs || len(l.changes) > 0 && !m.Written.After(l.changes[len(l.changes)-1].At.Add(writeTimeout+futureLeeway))
 }
 
-// Started tells whether a step was begun and broke off without an outcome.
+// Started reports whether a step was begun and broke off without an outcome.
 func (f *JournalFile) Started(step string) bool { return f.log(step).started }
 
 // Written returns the IDs of the steps that have changes, newest first, each

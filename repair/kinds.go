@@ -107,7 +107,7 @@ func because(code RefusalCode, format string, args ...any) reason {
 	return reason{code, fmt.Sprintf(format, args...)}
 }
 
-// bars refuses what there is a reason against, and tells whether there is one.
+// bars refuses what there is a reason against, and reports whether there is one.
 func (p *proposals) bars(c concern, r reason) bool {
 	if r.code != "" {
 		p.refuse(c, r.code, "%s", r.why)

@@ -30,7 +30,7 @@ func ownersAffinity(st *state.State, cidr, host string) error {
 }
 
 // releasedAffinity: the affinity that a step deletes along with its block must be gone,
-// unless its host claims the CIDR anew.
+// unless its host claims the CIDR again.
 func releasedAffinity(st *state.State, s *Step) error {
 	a := affinityNamed(st, s.Guard(GuardAffinity))
 	if a == nil || a.UID != s.Guard(GuardAffinityUID) || claimedAnew(a) {
@@ -106,7 +106,7 @@ func asBefore(before, now *state.State, s *Step) bool {
 	return (was.SoftDeleted || len(wrong) > 0) && excess(now, id) <= excess(before, id)
 }
 
-// hasReleasedBlock: a block that belongs to nobody goes with its last address.
+// hasReleasedBlock: a block that belongs to no one goes with its last address.
 func hasReleasedBlock(st *state.State, s *Step) error {
 	for _, b := range st.IPBlocks {
 		if b.UID == s.Guard(GuardBlockUID) && b.SoftDeleted && b.Used == 0 && b.Owner == (blocks.Owner{}) {

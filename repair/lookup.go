@@ -70,7 +70,7 @@ func objectNamed(s *blocks.Snapshot, r blocks.Resource, name string) *object {
 	return nil
 }
 
-// gone tells whether the object of a target does not exist.
+// gone reports whether the object of a target does not exist.
 func gone(st *state.State, t state.Subject) bool {
 	switch t.Kind {
 	case state.KindBlock:

@@ -11,7 +11,7 @@ import (
 
 // manual lists what only people should do so that the trouble ends: nodes borrow
 // because no block was left for them, and go on borrowing until the pods concerned
-// are started anew, when a block is there. So room comes first, then the pods.
+// are started again, when a block is there. So room comes first, then the pods.
 func manual(st, after *state.State, p *Plan) []Manual {
 	m := &manuals{st: st, after: after, plan: p, restarted: map[netip.Addr]bool{}}
 	if (p.Request.EmptyBlocks || p.Request.StrictAffinity != nil) && st.FirstMissing(setStrictAffinity.needs) == nil {
@@ -55,7 +55,7 @@ func (m *manuals) group(items ...Manual) {
 	}
 }
 
-// concerns tells whether pools and nodes are among those asked for.
+// concerns reports whether pools and nodes are among those asked for.
 func (m *manuals) concerns(pools, nodes []string) bool {
 	return meet(m.plan.Request.Pools, pools) && meet(m.plan.Request.Nodes, nodes)
 }
@@ -88,7 +88,7 @@ func shortage(st *state.State, room map[*state.Pool]blocks.Count) []shortfall {
 		left[p] = p.Slots.Allocatable.Add(room[p])
 	}
 	lack := map[*state.Pool][]string{}
-	for _, n := range needy(st) {
+	for _, n := range lacksBlocks(st) {
 		pools := st.PoolsAtIssue(n)
 		if len(pools) == 0 {
 			continue
@@ -113,9 +113,9 @@ func shortage(st *state.State, room map[*state.Pool]blocks.Count) []shortfall {
 	return out
 }
 
-// needy returns how nodes stand that need a block for their next pod: those that
+// lacksBlocks returns how nodes stand that need a block for their next pod: those that
 // borrow or wait first, then those that have none and could take pods.
-func needy(st *state.State) []*state.NodeBlockStatus {
+func lacksBlocks(st *state.State) []*state.NodeBlockStatus {
 	var out []*state.NodeBlockStatus
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
@@ -130,7 +130,7 @@ func needy(st *state.State) []*state.NodeBlockStatus {
 
 func suffers(n *state.NodeBlockStatus) bool { return len(n.Borrowed)+len(n.Waiting) > 0 }
 
-// barredOtherwise tells whether something else than a lack of blocks keeps a node
+// barredOtherwise reports whether something else than a lack of blocks keeps a node
 // from claiming one.
 func barredOtherwise(c state.Cause) bool {
 	return mends[c] != ""

@@ -25,7 +25,7 @@ func (m *manuals) uncordon() {
 	m.group(items...)
 }
 
-// restart lists the pods that borrow: they go on until they are started anew.
+// restart lists the pods that borrow: they go on until they are started again.
 func (m *manuals) restart() {
 	var items []Manual
 	for _, b := range m.st.Borrows {
@@ -41,7 +41,7 @@ func (m *manuals) restart() {
 	m.group(items...)
 }
 
-// lacks tells whether a node gets no block when the plan is applied.
+// lacks reports whether a node gets no block when the plan is applied.
 func (m *manuals) lacks(node string) bool {
 	return slices.ContainsFunc(m.short, func(s shortfall) bool { return slices.Contains(s.nodes, node) })
 }

@@ -64,7 +64,7 @@ func (m *manuals) cordon() {
 			continue
 		}
 		i := slices.IndexFunc(h.BlockStatus, func(n *state.NodeBlockStatus) bool {
-			return suffers(n) && n.NeedsBlocks() && !barredOtherwise(n.Cause) && m.concerns(poolsOf(n), nil)
+			return suffers(n) && n.RequiresBlocks() && !barredOtherwise(n.Cause) && m.concerns(poolsOf(n), nil)
 		})
 		if i < 0 {
 			continue
@@ -72,7 +72,7 @@ func (m *manuals) cordon() {
 		m.cordoned = append(m.cordoned, h.Name)
 		items = append(items, Manual{
 			Target: state.NodeSubject(h.Name), Action: "cordon it, until a block is there for it",
-			Because: fmt.Sprintf("%s cannot claim a block now (%s): each pod that starts there meanwhile %s", h.Name, h.BlockStatus[i].Cause, fateOf(h.BlockStatus[i])),
+			Because: fmt.Sprintf("%s cannot claim a block now (%s): each pod that starts there meanwhile %s", h.Name, h.BlockStatus[i].Cause, outcomeOf(h.BlockStatus[i])),
 			Risk:    "no pod but those of DaemonSets starts on it meanwhile; those that run go on",
 			Command: "kubectl cordon " + state.Arg(h.Name),
 		})
@@ -80,7 +80,7 @@ func (m *manuals) cordon() {
 	m.group(items...)
 }
 
-func fateOf(n *state.NodeBlockStatus) string {
+func outcomeOf(n *state.NodeBlockStatus) string {
 	if n.CannotAllocate() {
 		return "gets no address"
 	}
@@ -194,7 +194,7 @@ func (m *manuals) vacate(b *state.Block, ordinal int) Manual {
 	return x
 }
 
-// restartPod is the step of starting a pod anew.
+// restartPod is the step of starting a pod again.
 func restartPod(w *blocks.Workload, target state.Subject, because string) Manual {
 	return Manual{
 		Target: target, Action: "restart pod " + w.FullName(), Because: because,

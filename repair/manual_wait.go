@@ -19,7 +19,7 @@ func waiting(st *state.State, pool *state.Pool) []*state.Block {
 		for _, b := range h.Blocks {
 			switch {
 			case b.Pool != pool:
-			case b.Used == 0 && b.Reclaimability.Code == state.HeldYoung && !b.Reclaimability.EmptySince.IsZero():
+			case b.Used == 0 && b.Reclaimability.Code == state.RetainYoung && !b.Reclaimability.EmptySince.IsZero():
 				young = append(young, b)
 			case b.Usable():
 				keeps = true

@@ -25,7 +25,7 @@ func replaced(s *Step, what string, m blocks.Meta) error {
 	return nil
 }
 
-// claimedAnew tells whether an affinity that a step has made pendingDeletion is its
+// claimedAnew reports whether an affinity that a step has made pendingDeletion is its
 // node's again: a claim makes it pending first (getPendingAffinity of
 // libcalico-go/lib/ipam/ipam_block_reader_writer.go), before there is a block.
 func claimedAnew(a *blocks.Affinity) bool { return a.State == blocks.Pending && !a.SoftDeleted }

@@ -101,7 +101,7 @@ type Plan struct {
 	Digest string `json:"digest,omitempty"`
 }
 
-// OfFiles tells whether the plan was made of files. Its time is then the newest that
+// OfFiles reports whether the plan was made of files. Its time is then the newest that
 // the files name, and no observation of the cluster.
 func (p *Plan) OfFiles() bool { return p.Cluster.Datastore == "files" }
 
@@ -259,7 +259,7 @@ type StrictPreview struct {
 	// Starve are the nodes whose next pod would get no address.
 	Starve []string `json:"starve"`
 	// Unusable counts the free addresses that no node could use any more: those
-	// of blocks whose owner is nobody, or no node. 0 where the setting goes off.
+	// of blocks whose owner is no one, or no node. 0 where the setting goes off.
 	Unusable int `json:"unusableAddresses"`
 	// Windows are the Windows nodes, which need strict affinity.
 	Windows []string `json:"windowsNodes"`

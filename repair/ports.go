@@ -13,7 +13,7 @@ import (
 type Reader interface {
 	// Read reads everything that an audit reads.
 	Read(ctx context.Context) (*blocks.Snapshot, error)
-	// Refresh returns prev with some objects read anew, each by itself and from
+	// Refresh returns prev with some objects read again, each by itself and from
 	// the API server's own store: one that is gone is gone from the result, one
 	// that is new is in it. An object that cannot be understood becomes a gap. Any
 	// error means that nothing can be relied on. Cluster.TakenAt is the API
@@ -35,7 +35,7 @@ type ObjectRef struct {
 // back what it can.
 //
 // Its errors are: [ErrChanged], by errors.Is, if an object is no longer the one that
-// was judged (nothing harmful was written, and the step may be derived anew);
+// was judged (nothing harmful was written, and the step may be derived again);
 // [LeftBehindError], by errors.As, one or several, if a later write of the protocol
 // failed; and any other error where the outcome is not known.
 type Writer interface {
@@ -69,9 +69,9 @@ type Writer interface {
 	PutAffinityState(ctx context.Context, affinity ObjectRef, state blocks.AffinityState) error
 	// RecreateHandle creates a handle as it was stored.
 	RecreateHandle(ctx context.Context, stored json.RawMessage) error
-	// RecordIP allocates an ordinal of a block, which must be free, anew as it was in the
+	// RecordIP allocates an ordinal of a block, which must be free, again as it was in the
 	// block as stored, and raises its handle's count; handle is the handle as stored,
-	// which is created anew if it is gone, and nil where the allocation had none.
+	// which is created again if it is gone, and nil where the allocation had none.
 	RecordIP(ctx context.Context, block ObjectRef, ordinal int, stored, handle json.RawMessage) error
 }
 

@@ -13,7 +13,7 @@ import (
 func (p *Plan) Seal() { p.Digest = p.digest() }
 
 // Intact reports whether the plan is as it was sealed. A plan that was edited since is
-// not, nor one of an earlier version, which has no digest. It keeps nobody from making
+// not, nor one of an earlier version, which has no digest. It keeps no one from making
 // another digest: it tells an accident or a quick edit, not a forgery.
 func (p *Plan) Intact() bool { return p.Digest != "" && p.Digest == p.digest() }
 

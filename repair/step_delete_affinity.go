@@ -26,11 +26,11 @@ var deleteAffinity = &stepKind{
 			if a.SoftDeleted || !p.wants(state.AffinitySubject(a)) {
 				continue
 			}
-			switch affinity.Judge(a, bare(p.st.BlockOf(a.CIDR))) {
+			switch affinity.Classify(a, bare(p.st.BlockOf(a.CIDR))) {
 			case affinity.NoBlock, affinity.NotOwner:
 				p.proposeDelete(a)
-			case affinity.Unsettled:
-				p.refuseUnsettled(a)
+			case affinity.Unconfirmed:
+				p.refuseUnconfirmed(a)
 			case affinity.Confirmed:
 				if p.only != "" {
 					p.refuse(p.affinityConcern(a), RefusedInUse, "its block names the same host: it is the owner's own")
@@ -134,7 +134,7 @@ func (p *proposals) mustKeep(a *blocks.Affinity, b *state.Block) reason {
 		return because(RefusedHeals, "automatic blocks are off, and the next pod on %s makes its block: it would get no other", a.Owner.Node())
 	}
 	if b == nil {
-		return p.heldWithoutBlock(a)
+		return p.retainedWithoutBlock(a)
 	}
 	return reason{}
 }
@@ -158,10 +158,10 @@ func special(o blocks.Owner) reason {
 	return reason{}
 }
 
-// heldWithoutBlock says whether somebody uses addresses of a CIDR that has no
+// retainedWithoutBlock says whether somebody uses addresses of a CIDR that has no
 // block, as after blocks were deleted by hand. The affinity then is the last that
 // keeps the CIDR from being claimed by another node.
-func (p *proposals) heldWithoutBlock(a *blocks.Affinity) reason {
+func (p *proposals) retainedWithoutBlock(a *blocks.Affinity) reason {
 	if name, unread := p.st.UnreadPod(); unread {
 		return reason{RefusedNotRead, "pod " + name + " could not be read and may use an address of its CIDR"}
 	}
@@ -174,9 +174,9 @@ func (p *proposals) heldWithoutBlock(a *blocks.Affinity) reason {
 	return reason{}
 }
 
-// refuseUnsettled says what becomes of an affinity to its own host's block that
+// refuseUnconfirmed says what becomes of an affinity to its own host's block that
 // stays pending or pendingDeletion.
-func (p *proposals) refuseUnsettled(a *blocks.Affinity) {
+func (p *proposals) refuseUnconfirmed(a *blocks.Affinity) {
 	b := p.st.BlockOf(a.CIDR)
 	if !p.st.OldEnough(a.Meta) && !state.HalfDone(a) {
 		return // a claim or a release in flight: nothing is wrong

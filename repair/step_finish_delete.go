@@ -133,7 +133,7 @@ func doFinishDelete(ctx context.Context, w Writer, st *state.State, s *Step) err
 	if s.Target.Kind != state.KindBlock || a == nil {
 		return nil
 	}
-	// Should the affinity have changed since, its node is claiming the CIDR anew, and
+	// Should the affinity have changed since, its node is claiming the CIDR again, and
 	// it is not for us any more. Reading again tells.
 	if err := w.DeleteAffinity(ctx, pin(blocks.Affinities, a.Meta)); err != nil && !errors.Is(err, ErrChanged) {
 		return fmt.Errorf("block %s is gone, and its owner's affinity is left: %w", s.Target.CIDR, err)
@@ -259,7 +259,7 @@ func (p *proposals) affinityMustStay(a *blocks.Affinity, b *state.Block) reason 
 	case p.st.BlockMayCover(a.CIDR):
 		return reason{RefusedNotRead, "a block that cannot be read may be its own"}
 	case b == nil:
-		return p.heldWithoutBlock(a)
+		return p.retainedWithoutBlock(a)
 	case len(b.Faults) > 0:
 		return reason{RefusedCorrupt, "its block is corrupt, so its word about the owner is not relied on: " + b.Faults[0]}
 	case b.Owner == a.Owner && b.Used > 0:

@@ -119,7 +119,7 @@ func (p *proposals) reconcile(h *blocks.Handle, deletes bool, doubt *handleDoubt
 	p.add(c, s, h.Meta)
 }
 
-// recreateHandle creates the handle anew, if there is none of its name, and if it was
+// recreateHandle creates the handle again, if there is none of its name, and if it was
 // this run that deleted it.
 func (b *begun) recreateHandle() move {
 	c := b.log.first(blocks.Handles)
@@ -271,7 +271,7 @@ func (d *handleDoubt) inFlight(h *blocks.Handle, refs []state.AllocationRef) rea
 	return reason{}
 }
 
-// moving tells whether a pod's network may be in the making or in the taking down.
+// moving reports whether a pod's network may be in the making or in the taking down.
 func moving(w *blocks.Workload) bool {
 	return w != nil && (w.Phase == "Pending" || !w.Deleting.IsZero())
 }

@@ -17,7 +17,7 @@ var releaseBlock = &stepKind{
 	kind:  ReleaseBlock,
 	flag:  "--empty-blocks",
 	asked: func(r Request) bool { return r.EmptyBlocks || r.OrphanAffinities },
-	needs: state.ReleaseNeeds,
+	needs: state.ReleaseReads,
 	exact: []string{
 		GuardName, GuardUID, GuardVersion, GuardCreated, GuardOwner, GuardEmptySince,
 		GuardAffinity, GuardAffinityUID, GuardAffinityVersion, GuardAffinityState,
@@ -39,10 +39,10 @@ var releaseBlock = &stepKind{
 			}
 			if !b.Reclaimability.OK {
 				why := b.Reclaimability.Held
-				if b.Reclaimability.Code == state.HeldYoung {
+				if b.Reclaimability.Code == state.RetainYoung {
 					why += oldFrom(p.st, b.Reclaimability.EmptySince)
 				}
-				p.refuse(c, holdCodes[b.Reclaimability.Code], "%s", why)
+				p.refuse(c, retainCodes[b.Reclaimability.Code], "%s", why)
 				continue
 			}
 			p.addRelease(b, c)
@@ -127,12 +127,12 @@ func (b *begun) releaseLeft(x *state.Block) move {
 	}, "releasing the block")
 }
 
-// holdCodes are the codes of what holds an empty block.
-var holdCodes = map[state.RetainReason]RefusalCode{
-	state.HeldSpecial: RefusedSpecial, state.HeldMarked: RefusedMarked, state.HeldCorrupt: RefusedCorrupt,
-	state.HeldLocked: RefusedLocked, state.HeldUnknownAge: RefusedUnknownAge, state.HeldYoung: RefusedYoung,
-	state.HeldInUse: RefusedInUse, state.HeldHostView: RefusedHostView, state.HeldConflict: RefusedConflict,
-	state.HeldLast: RefusedLastBlock, state.HeldNotRead: RefusedNotRead,
+// retainCodes are the codes of what holds an empty block.
+var retainCodes = map[state.RetainReason]RefusalCode{
+	state.RetainSpecial: RefusedSpecial, state.RetainMarked: RefusedMarked, state.RetainCorrupt: RefusedCorrupt,
+	state.RetainLocked: RefusedLocked, state.RetainUnknownAge: RefusedUnknownAge, state.RetainYoung: RefusedYoung,
+	state.RetainInUse: RefusedInUse, state.RetainHostView: RefusedHostView, state.RetainConflict: RefusedConflict,
+	state.RetainLast: RefusedLastBlock, state.RetainNotRead: RefusedNotRead,
 }
 
 func blockConcern(b *state.Block) concern {
@@ -172,11 +172,11 @@ func (p *proposals) addRelease(b *state.Block, c concern) {
 	}, pinned...)
 }
 
-// brokenOff tells whether the owner's affinity to its own block has stayed pending
+// brokenOff reports whether the owner's affinity to its own block has stayed pending
 // or pendingDeletion, or was left so by a step of this program.
 func brokenOff(st *state.State, b *state.Block) bool {
 	a := ownAffinity(st, b)
-	return a != nil && !a.SoftDeleted && affinity.Judge(a, b.Block) == affinity.Unsettled && (st.OldEnough(a.Meta) || state.HalfDone(a))
+	return a != nil && !a.SoftDeleted && affinity.Classify(a, b.Block) == affinity.Unconfirmed && (st.OldEnough(a.Meta) || state.HalfDone(a))
 }
 
 // ownAffinity returns the affinity of a block's owner to it; nil if there is none.

@@ -79,7 +79,7 @@ var releaseIP = &stepKind{
 	},
 	asBefore: asBefore,
 	complete: func(b *begun) move {
-		// A block of nobody that became empty goes.
+		// A block of no one that became empty goes.
 		if c := b.log.first(blocks.Blocks); c != nil {
 			for _, x := range b.state.IPBlocks {
 				if x.Name == c.Name && x.UID == c.was().Metadata.UID && x.SoftDeleted && x.Used == 0 {
@@ -118,7 +118,7 @@ func (b *begun) lowerHandle() move {
 	return move{}
 }
 
-// recordIP records the address anew, if it is still free in the same block.
+// recordIP records the address again, if it is still free in the same block.
 func (b *begun) recordIP() move {
 	c := b.log.first(blocks.Blocks)
 	if c == nil || c.Before == nil {
@@ -254,7 +254,7 @@ func apart(r state.AllocationRef) Duration {
 	return Duration{}
 }
 
-// recordedTwice tells whether another block than this one records an address, too.
+// recordedTwice reports whether another block than this one records an address, too.
 func recordedTwice(st *state.State, b *state.Block, a netip.Addr) bool {
 	if st.BlockObjects(b.CIDR) > 1 {
 		return true

@@ -12,7 +12,7 @@ import (
 )
 
 // restoreAffinity gives the owner of a block its affinity object back, without
-// which nobody routes the block and Calico cannot release it. The block is in use,
+// which no one routes the block and Calico cannot release it. The block is in use,
 // and so its version is not pinned: what must not change is who it is, whose it is,
 // and that the affinity is missing both times.
 var restoreAffinity = &stepKind{
@@ -131,7 +131,7 @@ func (p *proposals) mustNotRestore(b *state.Block, host string) reason {
 		return because(RefusedConflict, "its host %s is no node: nothing is to be routed there (--empty-blocks releases it once it is empty)", host)
 	case len(others) > 0:
 		return because(RefusedConflict, "%s claims the CIDR, too: that has to be settled first (--orphan-affinities)", state.List(others))
-	case !st.ClaimSettled(b):
+	case !st.ClaimPastGrace(b):
 		return because(RefusedYoung, "it was made or claimed less than %s ago, at %s: its claim may be under way%s", st.Grace, state.FormatTime(claimTime(b)), oldFrom(st, claimTime(b)))
 	case p.req.EmptyBlocks && b.Used == 0 && b.Reclaimability.OK:
 		return reason{RefusedConflict, "it is empty, and this plan releases it instead"}
@@ -142,7 +142,7 @@ func (p *proposals) mustNotRestore(b *state.Block, host string) reason {
 	return reason{}
 }
 
-// nodeExists tells whether a node is known to exist.
+// nodeExists reports whether a node is known to exist.
 func nodeExists(st *state.State, name string) bool {
 	_, missing := st.Missing(blocks.Nodes)
 	return !missing && !st.UnreadableNode(name) && !st.Vanished(name)

@@ -14,7 +14,7 @@ import (
 // setStrictAffinity writes the one setting, and no other field, into the IPAM
 // configuration. It acts at once and for the whole cluster. Whom it would starve is
 // a guard: should that be others when the plan is applied, the plan has to be made
-// anew and looked at again.
+// again and looked at again.
 var setStrictAffinity = &stepKind{
 	kind:  SetStrictAffinity,
 	flag:  "--strict-affinity",
@@ -82,7 +82,7 @@ func (p *proposals) proposeStrict(want bool) {
 		p.refuse(c, RefusedRejected, "Calico assigns no address on Windows nodes without strict affinity: %s", state.List(windows))
 		return
 	}
-	starve := starving(st, want)
+	starve := cannotAllocate(st, want)
 	pairs := []string{
 		GuardName, "default", GuardUID, Absent, GuardStrict, strconv.FormatBool(st.IPAM.StrictAffinity), guardWanted, strconv.FormatBool(want),
 		GuardStarves, orAbsent(strings.Join(starve, ",")),
@@ -128,8 +128,8 @@ func (b *begun) undoStrict() move {
 		return cannot(SkipNotDerived, "what the cluster holds now gives no reason for it")
 	}
 	// Whom a plan's setting starves, somebody has looked at.
-	already := starving(b.state, now.StrictAffinity)
-	starve := slices.DeleteFunc(starving(b.state, was), func(node string) bool { return slices.Contains(already, node) })
+	already := cannotAllocate(b.state, now.StrictAffinity)
+	starve := slices.DeleteFunc(cannotAllocate(b.state, was), func(node string) bool { return slices.Contains(already, node) })
 	if len(starve) > 0 {
 		return cannot(SkipHarm, "with strict affinity %t the next pod on %s would get no address", was, state.List(starve))
 	}

@@ -13,7 +13,7 @@ import (
 func previewStrict(st, after *state.State, want bool) *StrictPreview {
 	p := &StrictPreview{
 		From: st.IPAM.StrictAffinity, To: want, Borrowers: []string{},
-		Starve: starving(after, want), Windows: windowsNodes(st),
+		Starve: cannotAllocate(after, want), Windows: windowsNodes(st),
 	}
 	for _, b := range st.Borrows {
 		p.Borrowers = append(p.Borrowers, fmt.Sprintf("%s of %s, used on %s by %s", b.Addr, b.Owner, b.User, borrower(b)))
@@ -37,10 +37,10 @@ func borrower(b *state.Borrow) string {
 	return "something that was not seen"
 }
 
-// starving lists the nodes whose next pod would get no address under a setting: no
+// cannotAllocate lists the nodes whose next pod would get no address under a setting: no
 // address of their own is left, and they can neither claim a block nor borrow.
 // Nodes to which no pod may come count only if a pod of theirs waits already.
-func starving(st *state.State, strict bool) []string {
+func cannotAllocate(st *state.State, strict bool) []string {
 	s := newPretence(st.Snapshot)
 	s.IPAM.StrictAffinity = strict
 	out := []string{}

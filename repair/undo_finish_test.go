@@ -152,7 +152,7 @@ func TestUnfinished(t *testing.T) {
 	}
 }
 
-// TestOneRunAtATime: nobody goes on in a journal whose run is not over.
+// TestOneRunAtATime: no one goes on in a journal whose run is not over.
 func TestOneRunAtATime(t *testing.T) {
 	j := newTestJournal(t)
 	writeTwoSteps(t, j)

@@ -13,7 +13,7 @@ import (
 // candidates returns the CIDRs whose addresses are to be looked up: the destinations
 // of routes that drop or refuse, unless they hold more than maxCIDR addresses or
 // lie within another. An IPv4 address written in IPv6 (::ffff:10.0.0.1), which is
-// nobody's, cannot be asked about through the library.
+// no one's, cannot be asked about through the library.
 func candidates(routes []blocks.HostRoute) []netip.Prefix {
 	var all []netip.Prefix
 	for _, r := range routes {

@@ -25,7 +25,7 @@
 //
 // What cannot be seen even so: a namespace that nothing but a socket holds and that no
 // veth pair joins to the node; IPv4 addresses of interfaces that are down, in
-// namespaces other than the node's own, which answer nobody. Threads of the kernel are
+// namespaces other than the node's own, which answer no one. Threads of the kernel are
 // left out.
 //
 // It works on Linux alone, from kernel 4.13 on; elsewhere Scan returns

@@ -60,7 +60,7 @@ func (m *machine) awaitSleep(c *exec.Cmd) {
 }
 
 // TestNamespaces: pods with processes, a namespace that only a name holds, one that
-// only a process holds, one that nobody cares for but that has an address.
+// only a process holds, one that no one cares for but that has an address.
 func TestNamespaces(t *testing.T) {
 	m := newMachine(t)
 	n := m.node()
@@ -69,7 +69,7 @@ func TestNamespaces(t *testing.T) {
 	sleep := m.sleepIn(held)
 	second := m.sleepIn(held)
 
-	// Without any link to the node: a bridge's network, made by nobody's plugin.
+	// Without any link to the node: a bridge's network, made by no one's plugin.
 	apart := m.namespace("apart")
 	m.ip(apart, `
 		link add eth0 type veth peer name eth1

@@ -14,12 +14,12 @@ var affinityDeadNode = audit.Check{
 	Severities: []state.Severity{state.Warning},
 	Why: "The block stays taken by a machine that is gone: nobody uses it, and nobody else can claim it. " +
 		"Calico cleans up after a deleted node, but lists affinities by a label that those written before v3.31 do not carry.",
-	Confirm: "kubectl get node NAME: not found.",
-	Misread: "A node that is being replaced under the same name is missing for a moment only.",
-	Fix:     "See that calico-kube-controllers runs; it releases the blocks of deleted nodes once no address of them is in use. calico-audit repair --orphan-affinities deletes the affinity if its block is gone or another's, and --empty-blocks releases it with its empty block.",
-	Never:   "Never release a block of it that still holds addresses of pods on other nodes.",
-	Needs:   []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes},
-	Uses:    state.ReleaseNeeds,
+	Confirm:  "kubectl get node NAME: not found.",
+	Misread:  "A node that is being replaced under the same name is missing for a moment only.",
+	Fix:      "See that calico-kube-controllers runs; it releases the blocks of deleted nodes once no address of them is in use. calico-audit repair --orphan-affinities deletes the affinity if its block is gone or another's, and --empty-blocks releases it with its empty block.",
+	Never:    "Never release a block of it that still holds addresses of pods on other nodes.",
+	Requires: []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes},
+	Optional: state.ReleaseReads,
 	Run: func(st *state.State, f *audit.Findings) {
 		eachAffinity(st, func(a *blocks.Affinity, b *state.Block) {
 			if host := a.Owner.Node(); st.Vanished(host) && st.PastGrace(a.Created) {

@@ -15,16 +15,16 @@ var affinityNoBlock = audit.Check{
 	Severities: []state.Severity{state.Error},
 	Why: "Its node drops traffic to the whole CIDR and may attract it, although nobody owns it; and another node may claim the CIDR, " +
 		"so that two nodes then say it is theirs.",
-	Confirm: "kubectl get blockaffinities NAME -o yaml, and kubectl get ipamblocks for the same CIDR: not found.",
-	Misread: "For a moment while a node claims a block this is normal: the affinity is written first. Only one that lasts is wrong.",
-	Fix:     "See that it lasts (the same object, unchanged, some minutes apart). The node's own next assignment may heal it by making the block. calico-audit repair --orphan-affinities looks twice, and deletes it.",
-	Verify:  "On the affinity's node, ip route show type blackhole no longer lists the CIDR.",
-	Never:   "Never delete it while the node is claiming the block: look at it twice, and at the block again in between.",
-	Needs:   []blocks.Resource{blocks.Affinities, blocks.Blocks},
-	Uses:    []blocks.Resource{blocks.Pools},
+	Confirm:  "kubectl get blockaffinities NAME -o yaml, and kubectl get ipamblocks for the same CIDR: not found.",
+	Misread:  "For a moment while a node claims a block this is normal: the affinity is written first. Only one that lasts is wrong.",
+	Fix:      "See that it lasts (the same object, unchanged, some minutes apart). The node's own next assignment may heal it by making the block. calico-audit repair --orphan-affinities looks twice, and deletes it.",
+	Verify:   "On the affinity's node, ip route show type blackhole no longer lists the CIDR.",
+	Never:    "Never delete it while the node is claiming the block: look at it twice, and at the block again in between.",
+	Requires: []blocks.Resource{blocks.Affinities, blocks.Blocks},
+	Optional: []blocks.Resource{blocks.Pools},
 	Run: func(st *state.State, f *audit.Findings) {
 		eachAffinity(st, func(a *blocks.Affinity, b *state.Block) {
-			if affinity.Judge(a, state.BareOrNil(b)) != affinity.NoBlock || !st.Lasts(a) {
+			if affinity.Classify(a, state.BareOrNil(b)) != affinity.NoBlock || !st.Lasts(a) {
 				return
 			}
 			if st.BlockMayCover(a.CIDR) {

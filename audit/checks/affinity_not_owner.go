@@ -16,16 +16,16 @@ var affinityNotOwner = audit.Check{
 	Graded:     "critical unless pending, where BIRD programs the pool's routes; else error",
 	Why: "The affinity's node drops traffic to all of the block, and may attract it, while the pods live on the block's owner: " +
 		"part or all of their traffic is lost.",
-	Confirm: "On the affinity's node: ip route show type blackhole lists the CIDR, though the block's affinity field names another node.",
-	Misread: "Of two affinities to one block, age does not say which is right: the block's own affinity field does.",
-	Fix:     "The affinity that the block does not name is the wrong one. It goes by itself at its node's next assignment; if that does not come, it may be deleted, and never the other: calico-audit repair --orphan-affinities does that.",
-	Verify:  "On the affinity's node, ip route show type blackhole no longer lists the CIDR, and pods there reach the pods of the owner.",
-	Never:   "Never delete the affinity of the node that the block names: that cuts off its pods.",
-	Needs:   []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Pools, blocks.FelixConfigs},
-	Uses:    []blocks.Resource{blocks.Nodes, blocks.BGPConfigs, blocks.BGPPeers, blocks.ClusterInfos},
+	Confirm:  "On the affinity's node: ip route show type blackhole lists the CIDR, though the block's affinity field names another node.",
+	Misread:  "Of two affinities to one block, age does not say which is right: the block's own affinity field does.",
+	Fix:      "The affinity that the block does not name is the wrong one. It goes by itself at its node's next assignment; if that does not come, it may be deleted, and never the other: calico-audit repair --orphan-affinities does that.",
+	Verify:   "On the affinity's node, ip route show type blackhole no longer lists the CIDR, and pods there reach the pods of the owner.",
+	Never:    "Never delete the affinity of the node that the block names: that cuts off its pods.",
+	Requires: []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Pools, blocks.FelixConfigs},
+	Optional: []blocks.Resource{blocks.Nodes, blocks.BGPConfigs, blocks.BGPPeers, blocks.ClusterInfos},
 	Run: func(st *state.State, f *audit.Findings) {
 		eachAffinity(st, func(a *blocks.Affinity, b *state.Block) {
-			if affinity.Judge(a, state.BareOrNil(b)) != affinity.NotOwner {
+			if affinity.Classify(a, state.BareOrNil(b)) != affinity.NotOwner {
 				return
 			}
 			if st.ClaimInFlight(a, b) {

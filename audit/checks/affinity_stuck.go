@@ -15,14 +15,14 @@ var affinityStuck = audit.Check{
 	Severities: []state.Severity{state.Warning},
 	Why: "A claim or a release broke off half-way. While it is pendingDeletion, BIRD does not advertise the block; " +
 		"the node's next assignment makes it whole again.",
-	Confirm: "kubectl get blockaffinities -o custom-columns=NAME:.metadata.name,STATE:.spec.state",
-	Fix:     "Start a pod on the node: its assignment confirms the affinity. If the block is empty, it may be released instead.",
-	Never:   "Never delete the affinity alone while its block exists: that leaves a block in use without one.",
-	Needs:   []blocks.Resource{blocks.Affinities, blocks.Blocks},
-	Uses:    []blocks.Resource{blocks.Pools},
+	Confirm:  "kubectl get blockaffinities -o custom-columns=NAME:.metadata.name,STATE:.spec.state",
+	Fix:      "Start a pod on the node: its assignment confirms the affinity. If the block is empty, it may be released instead.",
+	Never:    "Never delete the affinity alone while its block exists: that leaves a block in use without one.",
+	Requires: []blocks.Resource{blocks.Affinities, blocks.Blocks},
+	Optional: []blocks.Resource{blocks.Pools},
 	Run: func(st *state.State, f *audit.Findings) {
 		eachAffinity(st, func(a *blocks.Affinity, b *state.Block) {
-			if affinity.Judge(a, state.BareOrNil(b)) != affinity.Unsettled || !st.Lasts(a) {
+			if affinity.Classify(a, state.BareOrNil(b)) != affinity.Unconfirmed || !st.Lasts(a) {
 				return
 			}
 			x := affinityFinding(st, a, state.Warning, fmt.Sprintf("affinity of %s to its block %s stays %s", state.OwnerText(a.Owner), a.CIDR, a.Effective()))

@@ -17,8 +17,8 @@ var blockCorrupt = audit.Check{
 	Confirm: "kubectl get ipamblocks NAME -o yaml",
 	Fix: "Take note of the pods that use its addresses, move them off by restarting them where they get another block, " +
 		"and have the block looked at before anything is released.",
-	Never: "Never let a tool release addresses or the block while it contradicts itself.",
-	Needs: []blocks.Resource{blocks.Blocks},
+	Never:    "Never let a tool release addresses or the block while it contradicts itself.",
+	Requires: []blocks.Resource{blocks.Blocks},
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, b := range st.IPBlocks {
 			if len(b.Faults) == 0 {

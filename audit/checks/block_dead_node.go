@@ -17,12 +17,12 @@ var blockDeadNode = audit.Check{
 	Misread:    "Addresses in it may be in use all the same: pods of other nodes may have borrowed them.",
 	Fix:        "See that calico-kube-controllers runs. Addresses that pods of other nodes borrow go when these pods restart; the empty block is then released, by it or by calico-audit repair --empty-blocks.",
 	Never:      "Never delete the block while it holds an address that a live pod uses.",
-	Needs:      []blocks.Resource{blocks.Blocks, blocks.Nodes},
-	Uses:       state.ReleaseNeeds,
+	Requires:   []blocks.Resource{blocks.Blocks, blocks.Nodes},
+	Optional:   state.ReleaseReads,
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, b := range st.IPBlocks {
 			host := b.Owner.Node()
-			if !st.Vanished(host) || !st.ClaimSettled(b) {
+			if !st.Vanished(host) || !st.ClaimPastGrace(b) {
 				continue
 			}
 			var lent []string

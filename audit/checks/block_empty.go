@@ -19,9 +19,9 @@ var blockEmpty = audit.Check{
 	Misread: "A block that shows no allocation may be an instant from its first: a node claims the block, then the address. Its age matters.",
 	Fix: "Calico's own collector releases empty blocks of nodes that hold others, after a grace period of 15 minutes; " +
 		"see that it runs (config/gc-disabled). calico-audit repair --empty-blocks plans the release of those that may go, and carries it out. A node's last block should stay.",
-	Never: "Never delete the IPAMBlock object by hand: its affinity stays behind, and the node goes on dropping the block's traffic.",
-	Needs: []blocks.Resource{blocks.Blocks, blocks.Pools, blocks.Reservations},
-	Uses:  state.ReleaseNeeds,
+	Never:    "Never delete the IPAMBlock object by hand: its affinity stays behind, and the node goes on dropping the block's traffic.",
+	Requires: []blocks.Resource{blocks.Blocks, blocks.Pools, blocks.Reservations},
+	Optional: state.ReleaseReads,
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, b := range st.IPBlocks {
 			if b.Used > 0 {

@@ -14,15 +14,15 @@ var blockNoAffinity = audit.Check{
 	Severities: []state.Severity{state.Error},
 	Why: "The owner uses its block without anybody routing it: BIRD makes routes from affinities, and without one the block is not advertised. " +
 		"Calico cannot release such a block either; its own call does nothing and reports success.",
-	Confirm: "kubectl get blockaffinities -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr shows no row for the block.",
-	Fix:     "The node's next assignment from this block does not restore it; the affinity object has to be given back, after a second look that it is still missing: calico-audit repair --missing-affinities does that.",
-	Never:   "Never delete the block because its affinity is missing: it may be full of live pods.",
-	Needs:   []blocks.Resource{blocks.Blocks, blocks.Affinities},
-	Uses:    []blocks.Resource{blocks.Nodes},
+	Confirm:  "kubectl get blockaffinities -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr shows no row for the block.",
+	Fix:      "The node's next assignment from this block does not restore it; the affinity object has to be given back, after a second look that it is still missing: calico-audit repair --missing-affinities does that.",
+	Never:    "Never delete the block because its affinity is missing: it may be full of live pods.",
+	Requires: []blocks.Resource{blocks.Blocks, blocks.Affinities},
+	Optional: []blocks.Resource{blocks.Nodes},
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, b := range st.IPBlocks {
 			host := b.Owner.Node()
-			if host == "" || b.SoftDeleted || !st.ClaimSettled(b) || st.ClaimedBy(b, host) {
+			if host == "" || b.SoftDeleted || !st.ClaimPastGrace(b) || st.ClaimedBy(b, host) {
 				continue
 			}
 			if st.AffinityMayExist(b, host) {

@@ -14,11 +14,11 @@ var blockNoPool = audit.Check{
 	Severities: []state.Severity{state.Warning},
 	Why: "Its addresses have lost what a pool gives: outgoing NAT and encapsulation. " +
 		"Calico does not release blocks outside pools, so it stays.",
-	Confirm: "calicoctl get ippools -o wide, and look for the block's CIDR.",
-	Misread: "The pool was deleted while its addresses were in use; the pods run on, and only some of their traffic fails.",
-	Fix:     "Create the pool again with disabled: true, restart the pods that use its addresses, then delete the pool.",
-	Never:   "Never delete the block: its pods still use the addresses.",
-	Needs:   []blocks.Resource{blocks.Blocks, blocks.Pools},
+	Confirm:  "calicoctl get ippools -o wide, and look for the block's CIDR.",
+	Misread:  "The pool was deleted while its addresses were in use; the pods run on, and only some of their traffic fails.",
+	Fix:      "Create the pool again with disabled: true, restart the pods that use its addresses, then delete the pool.",
+	Never:    "Never delete the block: its pods still use the addresses.",
+	Requires: []blocks.Resource{blocks.Blocks, blocks.Pools},
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, b := range st.IPBlocks {
 			if b.Pool != nil {

@@ -14,10 +14,10 @@ var blockOverlap = audit.Check{
 	Severities: []state.Severity{state.Critical},
 	Why: "One address can be handed out twice, once from each block, and two pods then share it. " +
 		"It comes about when a pool's block size is changed while blocks of the old size exist: Calico compares exact CIDRs only.",
-	Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity",
-	Fix:     "Keep new pods off both blocks (cordon their owners), restart the pods of one so that they move to another pool, and release that block once it is empty.",
-	Never:   "Never delete either block while it holds addresses.",
-	Needs:   []blocks.Resource{blocks.Blocks},
+	Confirm:  "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity",
+	Fix:      "Keep new pods off both blocks (cordon their owners), restart the pods of one so that they move to another pool, and release that block once it is empty.",
+	Never:    "Never delete either block while it holds addresses.",
+	Requires: []blocks.Resource{blocks.Blocks},
 	Run: func(st *state.State, f *audit.Findings) {
 		var open []*state.Block // blocks that reach to where we are, outermost first
 		for _, b := range st.IPBlocks {

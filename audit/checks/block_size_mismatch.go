@@ -17,11 +17,11 @@ var blockSizeMismatch = audit.Check{
 	Graded:     "info, or error if it overlaps what the allocator may still claim",
 	Why: "Calico looks for free blocks by exact CIDR: it may claim a block of the pool's size that overlaps this one, and hand its addresses out twice. " +
 		"Where every such block exists already, the mismatch is harmless.",
-	Confirm: "calicoctl ipam show --show-blocks, beside the pool's blockSize.",
-	Misread: "\"I changed blockSize, and new nodes still get the old size\": blocks that exist keep theirs.",
-	Fix:     "Disable the pool at once, add one with the wanted block size and another CIDR, and move the pods by restarting them.",
-	Never:   "Never change the blockSize of a pool that has blocks.",
-	Needs:   []blocks.Resource{blocks.Blocks, blocks.Pools, blocks.Reservations},
+	Confirm:  "calicoctl ipam show --show-blocks, beside the pool's blockSize.",
+	Misread:  "\"I changed blockSize, and new nodes still get the old size\": blocks that exist keep theirs.",
+	Fix:      "Disable the pool at once, add one with the wanted block size and another CIDR, and move the pods by restarting them.",
+	Never:    "Never change the blockSize of a pool that has blocks.",
+	Requires: []blocks.Resource{blocks.Blocks, blocks.Pools, blocks.Reservations},
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, b := range st.IPBlocks {
 			if b.Pool == nil || b.CIDR.Bits() == b.Pool.BlockSize {

@@ -14,10 +14,10 @@ var blockSoftDeleted = audit.Check{
 	Severities: []state.Severity{state.Warning},
 	Why: "A deletion was begun and never finished: the object is in the way of the next claim of its CIDR, and Calico's tools no longer show it. " +
 		"Calico deletes in two steps on Kubernetes, first the mark, then the object.",
-	Confirm: "kubectl get with -o yaml shows spec.deleted: true (in an affinity of the older API group the text \"true\").",
-	Fix:     "Calico finishes the deletion when it next reads the object by name. It may also be deleted by hand if it is unchanged and, for a block, holds no address: calico-audit repair --soft-deleted does that.",
-	Never:   "Never take the mark away: some component believes that the object is gone.",
-	Needs:   []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles},
+	Confirm:  "kubectl get with -o yaml shows spec.deleted: true (in an affinity of the older API group the text \"true\").",
+	Fix:      "Calico finishes the deletion when it next reads the object by name. It may also be deleted by hand if it is unchanged and, for a block, holds no address: calico-audit repair --soft-deleted does that.",
+	Never:    "Never take the mark away: some component believes that the object is gone.",
+	Requires: []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles},
 	Run: func(st *state.State, f *audit.Findings) {
 		add := func(s state.Subject, what string, m blocks.Meta, pool *state.Pool, node string) {
 			if !st.OldEnough(m) && !m.ByUs {

@@ -330,7 +330,7 @@ func TestCalicoV332Verdicts(t *testing.T) {
 }
 
 // TestCalicoV332Migration: at every step of one virtual machine's life its address is
-// its own, and nobody shares it.
+// its own, and no one shares it.
 func TestCalicoV332Migration(t *testing.T) {
 	db := netip.MustParseAddr("10.65.0.33")
 	for _, row := range readmeTable(t, "file") {

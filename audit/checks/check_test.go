@@ -126,7 +126,7 @@ func TestChecksAreDocumented(t *testing.T) {
 				t.Errorf("%s: no %s", c.ID, name)
 			}
 		}
-		if len(c.Needs) == 0 {
+		if len(c.Requires) == 0 {
 			t.Errorf("%s: names nothing that it needs", c.ID)
 		}
 	}

@@ -16,7 +16,7 @@ var configBlockStrictAffinity = audit.Check{
 	Confirm:    "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,STRICT:.spec.strictAffinity",
 	Fix:        "Nothing needs to be done; the field may stay. To have strict affinity, set it in the IPAM configuration.",
 	Never:      "Never edit blocks for it.",
-	Needs:      []blocks.Resource{blocks.Blocks, blocks.IPAMConfigs},
+	Requires:   []blocks.Resource{blocks.Blocks, blocks.IPAMConfigs},
 	Run: func(st *state.State, f *audit.Findings) {
 		var marked []string
 		for _, b := range st.IPBlocks {

@@ -12,10 +12,10 @@ var configDatastoreLocked = audit.Check{
 	Severities: []state.Severity{state.Warning},
 	Why: "While the datastore is locked (for a migration, or an address check) new pods get no network and Calico collects no garbage. " +
 		"A lock is easily forgotten.",
-	Confirm: "kubectl get clusterinformations default -o jsonpath={.spec.datastoreReady}",
-	Fix:     "If nobody is working under the lock, calicoctl datastore migrate unlock.",
-	Never:   "Never unlock in the middle of somebody's migration.",
-	Needs:   []blocks.Resource{blocks.ClusterInfos},
+	Confirm:  "kubectl get clusterinformations default -o jsonpath={.spec.datastoreReady}",
+	Fix:      "If nobody is working under the lock, calicoctl datastore migrate unlock.",
+	Never:    "Never unlock in the middle of somebody's migration.",
+	Requires: []blocks.Resource{blocks.ClusterInfos},
 	Run: func(st *state.State, f *audit.Findings) {
 		if !st.Info.Locked {
 			return

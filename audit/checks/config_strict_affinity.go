@@ -23,10 +23,10 @@ var configStrictAffinity = audit.Check{
 	Misread: "\"I turned it on and nothing changed\": it stops new borrowing only. \"I set it on the block\": Calico ignores it there.",
 	Fix: "First see that every node has a block or can claim one; then calicoctl ipam configure --strictaffinity=true; " +
 		"then restart the pods that borrow. A block limit (maxBlocksPerHost) needs strict affinity.",
-	Verify: "New pods of every node get addresses of blocks of their own node.",
-	Never:  "Never turn it on while nodes have no block and none is left: their next pods get no address. Never turn it off with Windows nodes.",
-	Needs:  []blocks.Resource{blocks.IPAMConfigs},
-	Uses:   slices.Concat(needReads, blackholeReads),
+	Verify:   "New pods of every node get addresses of blocks of their own node.",
+	Never:    "Never turn it on while nodes have no block and none is left: their next pods get no address. Never turn it off with Windows nodes.",
+	Requires: []blocks.Resource{blocks.IPAMConfigs},
+	Optional: slices.Concat(blockStatusReads, blackholeReads),
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, part := range strictParts {
 			if g := st.FirstMissing(part.needs); g != nil {
@@ -53,18 +53,18 @@ var strictParts = []struct {
 	judge    func(*state.State) *audit.Finding
 }{
 	{"", nil, rejectedCombination},
-	{"whether Windows nodes need strict affinity was not judged", []blocks.Resource{blocks.Nodes}, windowsNeedsStrict},
-	{"whether nodes starve was not judged", needReads, strictCutsOff},
+	{"whether Windows nodes need strict affinity was not judged", []blocks.Resource{blocks.Nodes}, windowsRequiresStrict},
+	{"whether nodes starve was not judged", blockStatusReads, strictCutsOff},
 	{"whether owners drop traffic to borrowed addresses was not judged",
-		append([]blocks.Resource{blocks.BGPConfigs, blocks.BGPPeers, blocks.FelixConfigs}, needReads...), blackholesNeedStrict},
+		append([]blocks.Resource{blocks.BGPConfigs, blocks.BGPPeers, blocks.FelixConfigs}, blockStatusReads...), blackholesRequireStrict},
 }
 
-// blackholeReads is what may tell, beside needReads, whether owners drop traffic to
+// blackholeReads is what may tell, beside blockStatusReads, whether owners drop traffic to
 // what is borrowed, and whether the allocator takes over empty blocks.
 var blackholeReads = []blocks.Resource{blocks.BGPConfigs, blocks.BGPPeers, blocks.BGPFilters, blocks.FelixConfigs, blocks.ClusterInfos}
 
-// needReads is what it takes to say how nodes stand with blocks.
-var needReads = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.Affinities, blocks.Nodes, blocks.Pods, blocks.Namespaces}
+// blockStatusReads is what it takes to say how nodes stand with blocks.
+var blockStatusReads = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.Affinities, blocks.Nodes, blocks.Pods, blocks.Namespaces}
 
 func presentText(st *state.State) string {
 	if st.IPAM.Present {
@@ -86,9 +86,9 @@ func rejectedCombination(st *state.State) *audit.Finding {
 	}
 }
 
-// windowsNeedsStrict: Calico refuses to assign addresses on Windows nodes
+// windowsRequiresStrict: Calico refuses to assign addresses on Windows nodes
 // unless strict affinity is on.
-func windowsNeedsStrict(st *state.State) *audit.Finding {
+func windowsRequiresStrict(st *state.State) *audit.Finding {
 	if st.IPAM.StrictAffinity {
 		return nil
 	}
@@ -115,7 +115,7 @@ func wouldNotAllocate(st *state.State) []string {
 	var out []string
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
-			if n.NeedsBlocks() {
+			if n.RequiresBlocks() {
 				out = append(out, h.Name)
 				break
 			}
@@ -124,13 +124,13 @@ func wouldNotAllocate(st *state.State) []string {
 	return out
 }
 
-// strictFix is the way to strict affinity that starves nobody.
+// strictFix is the way to strict affinity that starves no one.
 func strictFix(st *state.State) audit.Fix {
 	const command = "calico-audit repair --strict-affinity=true"
 	if starving := wouldNotAllocate(st); len(starving) > 0 {
 		return audit.Manual(fmt.Sprintf("first free or add blocks, or the next pods of %s get no address; then %s; then restart the pods that borrow", state.List(starving), command))
 	}
-	if g := st.FirstMissing(needReads); g != nil {
+	if g := st.FirstMissing(blockStatusReads); g != nil {
 		return audit.Manual("find out which nodes have no block, which was not judged here; then " + command)
 	}
 	return audit.RepairFix("--strict-affinity=true")
@@ -174,15 +174,15 @@ func waitingOn(st *state.State, nodes []string) []string {
 	return out
 }
 
-// blackholesNeedStrict finds clusters that borrow where borrowed addresses do
+// blackholesRequireStrict finds clusters that borrow where borrowed addresses do
 // not work.
-func blackholesNeedStrict(st *state.State) *audit.Finding {
+func blackholesRequireStrict(st *state.State) *audit.Finding {
 	if st.IPAM.StrictAffinity {
 		return nil
 	}
 	dropped, example := map[*state.Pool]int{}, map[*state.Pool]*state.Borrow{}
 	for _, b := range st.Borrows {
-		if b.Block.Pool != nil && st.Predict(b).Fate == affinity.Dropped {
+		if b.Block.Pool != nil && st.Predict(b).Outcome == affinity.Dropped {
 			if dropped[b.Block.Pool]++; example[b.Block.Pool] == nil {
 				example[b.Block.Pool] = b
 			}
@@ -194,7 +194,7 @@ func blackholesNeedStrict(st *state.State) *audit.Finding {
 		if n := dropped[p]; n > 0 {
 			total += n
 			concerned = append(concerned, fmt.Sprintf("%s (%d borrowed)", p.Name, n))
-			reasons = append(reasons, fmt.Sprintf("%s: %s, such as %s: %s", p.Name, outlookText(st, p), example[p].Addr, st.Predict(example[p]).Reason))
+			reasons = append(reasons, fmt.Sprintf("%s: %s, such as %s: %s", p.Name, forecastText(st, p), example[p].Addr, st.Predict(example[p]).Reason))
 		}
 	}
 	if total == 0 {
@@ -211,9 +211,9 @@ func blackholesNeedStrict(st *state.State) *audit.Finding {
 	}
 }
 
-// outlookText says between how many pairs of the nodes that a pool selects
+// forecastText says between how many pairs of the nodes that a pool selects
 // borrowing does not work.
-func outlookText(st *state.State, p *state.Pool) string {
+func forecastText(st *state.State, p *state.Pool) string {
 	var nodes []*blocks.Node
 	for _, h := range st.NodeStates {
 		if h.Node != nil && p.SelectsNode(h.Node) {

@@ -20,7 +20,7 @@ func TestCorruptBlockStays(t *testing.T) {
 			b.Unallocated = b.Unallocated[1:]
 		}
 		r := state.New(snap, state.Options{}).BlockOf(b.CIDR).Reclaimability
-		if r.OK == corrupt || corrupt && r.Code != state.HeldCorrupt {
+		if r.OK == corrupt || corrupt && r.Code != state.RetainCorrupt {
 			t.Errorf("corrupt: %t; releasable: %t, %s", corrupt, r.OK, r.Held)
 		}
 	}

@@ -30,7 +30,7 @@ func (p *play) remove(plural, name string) {
 // do, and expects all that follows and nothing else.
 func TestDamage(t *testing.T) {
 	// Node n1 holds 10.0.0.0/29 with one pod in every case, unless it is made
-	// anew; n2 exists.
+	// again; n2 exists.
 	cases := []struct {
 		name   string
 		damage func(*play)

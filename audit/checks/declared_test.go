@@ -42,7 +42,7 @@ func TestChecksDeclareWhatTheyRead(t *testing.T) {
 				for id, without := range said(t, sketched, r) {
 					key := fmt.Sprintf("%s reads %s", id, r)
 					c, _ := checks.All.ByID(id)
-					if without != whole[id] && undeclared[key] == "" && !slices.Contains(slices.Concat(c.Needs, c.Uses), r) {
+					if without != whole[id] && undeclared[key] == "" && !slices.Contains(slices.Concat(c.Requires, c.Optional), r) {
 						undeclared[key] = fmt.Sprintf("%s, %q\nwith it:    %s\nwithout it: %s", filepath.Base(file), name, whole[id], without)
 					}
 				}

@@ -83,7 +83,7 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// TestConfirmWarnings: what rests on absence and hurts nobody yet is confirmed, too.
+// TestConfirmWarnings: what rests on absence and hurts no one yet is confirmed, too.
 func TestConfirmWarnings(t *testing.T) {
 	const world = "live\npool pods 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\nalloc 10.0.0.5 pod=shop/a node=n1 handle=h\nhandle h 10.0.0.0/26=1\n"
 	before, gone := audit.Run(parseState(t, world+"pod shop/a n1 10.0.0.5\n"), checks.All), audit.Run(parseState(t, world), checks.All)
@@ -273,7 +273,7 @@ func verdicts(t *testing.T, text string, without blocks.Resource) (map[string]au
 // skipped, for each thing that it needs.
 func TestLostVerdictsAreSaid(t *testing.T) {
 	for _, c := range checks.All {
-		for _, res := range c.Needs {
+		for _, res := range c.Requires {
 			snap, err := statedsl.Parse(sound)
 			if err != nil {
 				t.Fatal(err)

@@ -14,15 +14,15 @@ var handleCount = audit.Check{
 	Severities: []state.Severity{state.Info},
 	Why: "A count that is too high keeps the handle alive after its last address has gone, and it then shows as leaked. " +
 		"Calico's own code miscounts in two cases: when several addresses of one handle are released in one call, and when one assignment spans blocks.",
-	Confirm: "kubectl get ipamhandles NAME -o yaml, beside the blocks that it names.",
-	Fix:     "Nothing is urgent. calico-audit repair --leaked-handles writes the counts that the blocks record.",
-	Never:   "Never edit the count while the pod is starting or ending.",
-	Needs:   []blocks.Resource{blocks.Handles, blocks.Blocks},
+	Confirm:  "kubectl get ipamhandles NAME -o yaml, beside the blocks that it names.",
+	Fix:      "Nothing is urgent. calico-audit repair --leaked-handles writes the counts that the blocks record.",
+	Never:    "Never edit the count while the pod is starting or ending.",
+	Requires: []blocks.Resource{blocks.Handles, blocks.Blocks},
 	Run: func(st *state.State, f *audit.Findings) {
 		for i := range st.Handles {
 			h := &st.Handles[i]
 			refs := st.HandleRefs(h.ID)
-			if h.SoftDeleted || len(refs) == 0 || !st.OldEnough(h.Meta) || !refsSettled(st, refs) || st.HandleMayBeUsed(h) {
+			if h.SoftDeleted || len(refs) == 0 || !st.OldEnough(h.Meta) || !refsPastGrace(st, refs) || st.HandleMayBeUsed(h) {
 				continue
 			}
 			if wrong := state.Miscounts(h, refs); len(wrong) > 0 {

@@ -14,11 +14,11 @@ var handleLeaked = audit.Check{
 	Severities: []state.Severity{state.Warning},
 	Why: "It does no harm by itself; tens of thousands of them slow Calico's tools and the API server down. " +
 		"It is left behind when an address is released and the handle's update is lost, and Calico collects none.",
-	Confirm: "kubectl get ipamhandles NAME -o yaml names blocks that do not refer to it.",
-	Misread: "For a moment while an address is being assigned this is normal: the handle is written before the block.",
-	Fix:     "See that it lasts. It may then be deleted, if it is still unchanged: calico-audit repair --leaked-handles looks twice, and deletes it.",
-	Never:   "Never delete handles in bulk while pods are starting.",
-	Needs:   []blocks.Resource{blocks.Handles, blocks.Blocks},
+	Confirm:  "kubectl get ipamhandles NAME -o yaml names blocks that do not refer to it.",
+	Misread:  "For a moment while an address is being assigned this is normal: the handle is written before the block.",
+	Fix:      "See that it lasts. It may then be deleted, if it is still unchanged: calico-audit repair --leaked-handles looks twice, and deletes it.",
+	Never:    "Never delete handles in bulk while pods are starting.",
+	Requires: []blocks.Resource{blocks.Handles, blocks.Blocks},
 	Run: func(st *state.State, f *audit.Findings) {
 		for i := range st.Handles {
 			h := &st.Handles[i]

@@ -19,11 +19,11 @@ var handleMissing = audit.Check{
 	Severities: []state.Severity{state.Warning},
 	Why: "Calico releases a pod's addresses through its handle: without one they stay allocated after the pod has gone, " +
 		"until the collector finds them.",
-	Confirm: "kubectl get ipamhandles NAME (in lower case): not found.",
-	Misread: "Calico's \"ipam check\" prints such handles and does not count them as a problem.",
-	Fix:     "Nothing is urgent while the pod lives. After it has gone, look for ip/leaked.",
-	Never:   "Never make a handle up by hand.",
-	Needs:   []blocks.Resource{blocks.Handles, blocks.Blocks},
+	Confirm:  "kubectl get ipamhandles NAME (in lower case): not found.",
+	Misread:  "Calico's \"ipam check\" prints such handles and does not count them as a problem.",
+	Fix:      "Nothing is urgent while the pod lives. After it has gone, look for ip/leaked.",
+	Never:    "Never make a handle up by hand.",
+	Requires: []blocks.Resource{blocks.Handles, blocks.Blocks},
 	Run: func(st *state.State, f *audit.Findings) {
 		ids := st.ReferencedHandles()
 		if !st.Cluster.Live && len(st.Handles) == 0 && len(ids) > fewHandles {
@@ -36,7 +36,7 @@ var handleMissing = audit.Check{
 		}
 		for _, id := range ids {
 			refs := slices.DeleteFunc(slices.Clone(st.HandleRefs(id)), func(r state.AllocationRef) bool { return r.Block.SoftDeleted })
-			if len(refs) == 0 || st.Handle(id) != nil || unread[id] || !refsSettled(st, refs) {
+			if len(refs) == 0 || st.Handle(id) != nil || unread[id] || !refsPastGrace(st, refs) {
 				continue
 			}
 			attr := refs[0].Attributes()
@@ -55,9 +55,9 @@ var handleMissing = audit.Check{
 	},
 }
 
-// refsSettled tells whether all allocations of a handle are older than the
+// refsPastGrace reports whether all allocations of a handle are older than the
 // grace.
-func refsSettled(st *state.State, refs []state.AllocationRef) bool {
+func refsPastGrace(st *state.State, refs []state.AllocationRef) bool {
 	for _, r := range refs {
 		if !st.PastGrace(state.AssignedAt(r)) {
 			return false

@@ -19,10 +19,10 @@ var ipBorrowed = audit.Check{
 	Misread: "Calico's \"ipam check\" does not count borrowed addresses as a problem.",
 	Fix: "A virtual machine keeps the address of the node it began on, also when it is migrated: leave it. Otherwise see to it that the borrowing node can claim a block of its own (see pool/no-free-blocks and node/no-block), " +
 		"then restart the pod: it then gets an address of that block. Turning strict affinity on does not move it.",
-	Verify: "The restarted pod has an address of a block of its own node, and pods on the former owner reach it.",
-	Never:  "Never release the address while its pod runs.",
-	Needs:  []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
-	Uses:   []blocks.Resource{blocks.Pools},
+	Verify:   "The restarted pod has an address of a block of its own node, and pods on the former owner reach it.",
+	Never:    "Never release the address while its pod runs.",
+	Requires: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
+	Optional: []blocks.Resource{blocks.Pools},
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, b := range st.Borrows {
 			sev, user := state.Warning, borrowUser(st, b)

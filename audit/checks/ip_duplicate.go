@@ -21,10 +21,10 @@ var ipDuplicate = audit.Check{
 		"Nor do the two pods of a virtual machine that is being migrated.",
 	Fix: "Restart the pod that the allocation does not name. Find out how it came about: an address released under a live pod, or overlapping blocks. " +
 		"Where a host view shows a namespace that no pod owns any more, end what runs in it on that node.",
-	Verify: "Both pods answer at addresses of their own.",
-	Never:  "Never release the address: one of the two owns it.",
-	Needs:  []blocks.Resource{blocks.Nodes, blocks.Pods},
-	Uses:   []blocks.Resource{blocks.Blocks, blocks.Pools},
+	Verify:   "Both pods answer at addresses of their own.",
+	Never:    "Never release the address: one of the two owns it.",
+	Requires: []blocks.Resource{blocks.Nodes, blocks.Pods},
+	Optional: []blocks.Resource{blocks.Blocks, blocks.Pools},
 	Run: func(st *state.State, f *audit.Findings) {
 		if g := st.FirstMissing([]blocks.Resource{blocks.Blocks, blocks.Pools}); g != nil && st.ViewsShowUses() {
 			f.SkipPartial("not judged by host views: %s", g)

@@ -18,10 +18,10 @@ var ipHostInUse = audit.Check{
 	Misread: "kubectl does not show such a pod: its object is gone, and its processes are not.",
 	Fix: "Keep others from the address by an IPReservation of it alone. Then end the processes in the namespace; those in uninterruptible sleep (state D) only end " +
 		"with what they wait for, such as a lost disk or file server, or with a reboot. Remove the reservation afterwards.",
-	Verify: "The node's next host view no longer shows the address.",
-	Never:  "Never write the allocation into the block by hand, and never release its block.",
-	Needs:  []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
-	Uses:   []blocks.Resource{blocks.Pods},
+	Verify:   "The node's next host view no longer shows the address.",
+	Never:    "Never write the allocation into the block by hand, and never release its block.",
+	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
+	Optional: []blocks.Resource{blocks.Pods},
 
 	HostViews: true,
 	Run: func(st *state.State, f *audit.Findings) {

@@ -23,9 +23,9 @@ var ipLeaked = audit.Check{
 		"(calico-audit agent --once -o json > NODE.json on the node, and --host-views NODE.json for the plan and again, freshly taken, for apply). " +
 		"A Node object that is gone or NotReady is no evidence: say that its machine is off with --terminated NODE, or taint a node that is not Ready " +
 		"with node.kubernetes.io/out-of-service. --without-host-evidence releases addresses of other nodes unasked; nothing releases one that a view shows in use.",
-	Never: "Never release an address on one look, and never by \"calicoctl ipam release --ip\", which checks neither handle nor sequence number.",
-	Needs: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
-	Uses:  []blocks.Resource{blocks.VMs, blocks.VMInstances},
+	Never:    "Never release an address on one look, and never by \"calicoctl ipam release --ip\", which checks neither handle nor sequence number.",
+	Requires: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
+	Optional: []blocks.Resource{blocks.VMs, blocks.VMInstances},
 	Run: func(st *state.State, f *audit.Findings) {
 		if name, unread := st.UnreadPod(); unread {
 			f.Inconclusive("not judged where only pods could tell: pod %s could not be read", name)

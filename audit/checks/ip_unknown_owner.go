@@ -19,9 +19,9 @@ var ipUnknownOwner = audit.Check{
 	Misread: "It is no leak: that no pod names the address says nothing about an owner that is no pod.",
 	Fix: "Find out who assigned it. If virtual machines could not be read, permit that (get, list and watch on virtualmachines and virtualmachineinstances of kubevirt.io). " +
 		"Where its owner is certainly gone, whoever assigned it gives it back: podman network disconnect, calicoctl ipam release.",
-	Never: "Never release it because nothing that Kubernetes knows uses it.",
-	Needs: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
-	Uses:  []blocks.Resource{blocks.VMs, blocks.VMInstances},
+	Never:    "Never release it because nothing that Kubernetes knows uses it.",
+	Requires: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
+	Optional: []blocks.Resource{blocks.VMs, blocks.VMInstances},
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, b := range st.IPBlocks {
 			for i, o := range b.Ordinals {

@@ -17,15 +17,15 @@ var nodeBlockLimit = audit.Check{
 	Graded:     "warning, or error if they are full",
 	Why: "At the limit (maxBlocksPerHost; 20 unless set) a node claims no further block and, unlike in a pool without blocks, borrows nothing either: " +
 		"its next pod gets no address once its blocks are full.",
-	Confirm: "calicoctl ipam show --show-configuration shows maxBlocksPerHost; calicoctl ipam show --show-blocks shows the node's blocks.",
-	Misread: "A node at its limit is more often full of leaked addresses than of pods: see how many pods it runs.",
-	Fix:     "Look for leaked addresses first. If the pods are real, raise maxBlocksPerHost (which needs strict affinity) or run fewer pods on the node.",
-	Never:   "Never raise the limit to get rid of the alert without knowing what fills the blocks.",
-	Needs:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.IPAMConfigs, blocks.Nodes, blocks.Reservations, blocks.Affinities},
-	Uses:    []blocks.Resource{blocks.Namespaces, blocks.Pods},
+	Confirm:  "calicoctl ipam show --show-configuration shows maxBlocksPerHost; calicoctl ipam show --show-blocks shows the node's blocks.",
+	Misread:  "A node at its limit is more often full of leaked addresses than of pods: see how many pods it runs.",
+	Fix:      "Look for leaked addresses first. If the pods are real, raise maxBlocksPerHost (which needs strict affinity) or run fewer pods on the node.",
+	Never:    "Never raise the limit to get rid of the alert without knowing what fills the blocks.",
+	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.IPAMConfigs, blocks.Nodes, blocks.Reservations, blocks.Affinities},
+	Optional: []blocks.Resource{blocks.Namespaces, blocks.Pods},
 	Run: func(st *state.State, f *audit.Findings) {
 		alike, restricted := namespacesAlike(st)
-		if g := st.FirstMissing(f.Check.Uses); g != nil && restricted {
+		if g := st.FirstMissing(f.Check.Optional); g != nil && restricted {
 			f.Inconclusive("what pods of each namespace may use was not judged: %s", g)
 			return
 		}

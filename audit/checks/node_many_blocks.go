@@ -22,9 +22,9 @@ var nodeManyBlocks = audit.Check{
 	Misread: "Several blocks are normal for a node that runs more pods than one block holds.",
 	Fix: "Release the blocks that the evidence calls releasable. For a block with few addresses in use, restart the pods that hold them " +
 		"(with the node cordoned, or they may get addresses of the same block again), and release it once it is empty.",
-	Never: "Never release a block that holds allocations: all its addresses would then be borrowed from nobody.",
-	Needs: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
-	Uses:  state.ReleaseNeeds,
+	Never:    "Never release a block that holds allocations: all its addresses would then be borrowed from nobody.",
+	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
+	Optional: state.ReleaseReads,
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, h := range st.NodeStates {
 			byPool := map[*state.Pool][]*state.Block{}
@@ -86,7 +86,7 @@ func manyBlocks(st *state.State, h *state.NodeState, pools []*state.Pool, byPool
 	}
 }
 
-// drainAdvice says how to empty one of a host's blocks: one that nobody borrows
+// drainAdvice says how to empty one of a host's blocks: one that no one borrows
 // from if there is one, and the emptiest of these.
 func drainAdvice(st *state.State, h *state.NodeState, bs []*state.Block) string {
 	lent := map[*state.Block][]string{}

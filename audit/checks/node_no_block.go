@@ -22,10 +22,10 @@ var nodeNoBlock = audit.Check{
 	Misread: "A node that has run no pod yet has no block, and that is normal: it claims one for its first pod. Pools that the CNI configuration itself names (ipv4_pools) are not seen here.",
 	Fix: "Remove the cause that the evidence names: add blocks to the pool (or free empty ones), widen a selector, raise the limit. " +
 		"Then restart the node's pods one by one: the first makes it claim a block.",
-	Verify: "Start a pod on the node: kubectl get blockaffinities then shows a block of it, and the pod has an address of that block.",
-	Never:  "Never delete another node's blocks to make room: release only blocks that hold no allocation.",
-	Needs:  []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.IPAMConfigs, blocks.Nodes, blocks.Pods, blocks.Namespaces},
-	Uses:   []blocks.Resource{blocks.Affinities, blocks.ClusterInfos},
+	Verify:   "Start a pod on the node: kubectl get blockaffinities then shows a block of it, and the pod has an address of that block.",
+	Never:    "Never delete another node's blocks to make room: release only blocks that hold no allocation.",
+	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.IPAMConfigs, blocks.Nodes, blocks.Pods, blocks.Namespaces},
+	Optional: []blocks.Resource{blocks.Affinities, blocks.ClusterInfos},
 	Run: func(st *state.State, f *audit.Findings) {
 		hoarders := st.CachedNodesHoldingSeveral()
 		for _, h := range st.NodeStates {
@@ -37,7 +37,7 @@ var nodeNoBlock = audit.Check{
 				if !n.NoBlock() && n.Blockless() == 0 {
 					continue
 				}
-				if n.NeedsProof() && blockMayExist(st, n) {
+				if n.RequiresProof() && blockMayExist(st, n) {
 					f.SkipPartial("not judged for node %s: a block that cannot be read may be its own", h.Name)
 					continue
 				}

@@ -16,7 +16,7 @@ var poolDisabledInUse = audit.Check{
 	Confirm:    "calicoctl ipam show --show-blocks",
 	Fix:        "To finish the migration, restart the pods that still use it, then delete the pool.",
 	Never:      "Never delete the pool while it has allocations: its blocks then lie in no pool, and lose NAT and encapsulation.",
-	Needs:      []blocks.Resource{blocks.Pools, blocks.Blocks},
+	Requires:   []blocks.Resource{blocks.Pools, blocks.Blocks},
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, p := range st.Pools {
 			if !p.Disabled || p.Addrs.InUse.IsZero() {

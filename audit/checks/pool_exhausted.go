@@ -17,7 +17,7 @@ var poolExhausted = audit.Check{
 	Misread:    "Reserved addresses (IPReservation) are not handed out, though \"calicoctl ipam show\" of older versions counts them as free.",
 	Fix:        "Add a pool, or find leaked addresses that nothing uses.",
 	Never:      "Never release addresses because a list calls them unused without checking that their pods are gone.",
-	Needs:      []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
+	Requires:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
 	Run: func(st *state.State, f *audit.Findings) {
 		addressFindings(st, f, state.Error, func(left blocks.Count, _ *state.Pool) bool { return left.IsZero() },
 			func(p *state.Pool) string {

@@ -16,7 +16,7 @@ var poolLowAddresses = audit.Check{
 	Confirm:    "calicoctl ipam show",
 	Fix:        "Add a pool in time, or find leaked addresses that nothing uses.",
 	Never:      "Never release addresses because a list calls them unused without checking that their pods are gone.",
-	Needs:      []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
+	Requires:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
 	Run: func(st *state.State, f *audit.Findings) {
 		addressFindings(st, f, state.Warning,
 			func(left blocks.Count, p *state.Pool) bool {

@@ -14,15 +14,15 @@ var poolLowFreeBlocks = audit.Check{
 	Severities: []state.Severity{state.Warning},
 	Why: "The next nodes to join, or nodes that fill their block, take the last blocks; after that nodes borrow addresses or get none. " +
 		"This is the time to add a pool: before it, not after.",
-	Confirm: "calicoctl ipam show --show-blocks, and count the blocks of the pool against what its CIDR holds.",
-	Misread: "A percentage misleads for a small pool: with four blocks, one left is 25 % and still only enough for one node.",
-	Fix:     "Add a pool, or release blocks that stand empty on nodes holding several.",
-	Never:   "Never shrink the block size of a pool in use to gain blocks: blocks of the old size stay, and new ones may overlap them.",
-	Needs:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
-	Uses:    state.ReleaseNeeds,
+	Confirm:  "calicoctl ipam show --show-blocks, and count the blocks of the pool against what its CIDR holds.",
+	Misread:  "A percentage misleads for a small pool: with four blocks, one left is 25 % and still only enough for one node.",
+	Fix:      "Add a pool, or release blocks that stand empty on nodes holding several.",
+	Never:    "Never shrink the block size of a pool in use to gain blocks: blocks of the old size stay, and new ones may overlap them.",
+	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
+	Optional: state.ReleaseReads,
 	Run: func(st *state.State, f *audit.Findings) {
 		if !st.ReclaimableKnown() {
-			f.Inconclusive("reclaimable blocks were not judged: %s", st.FirstMissing(state.ReleaseNeeds))
+			f.Inconclusive("reclaimable blocks were not judged: %s", st.FirstMissing(state.ReleaseReads))
 			return
 		}
 		for _, p := range st.Pools {

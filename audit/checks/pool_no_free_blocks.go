@@ -21,10 +21,10 @@ var poolNoFreeBlocks = audit.Check{
 	Misread: "\"The pool has free addresses, so it is fine\": free addresses inside other nodes' blocks help a node without a block only by borrowing.",
 	Fix: "Add a pool (or one with smaller blocks, such as /28 instead of /26), or free empty blocks of nodes that hold several; " +
 		"then restart the pods that borrow, so that their node claims a block of its own.",
-	Verify: "Start a pod on each node that had no block: kubectl get blockaffinities then shows a block of that node.",
-	Never:  "Never delete IPAMBlock objects by hand: that erases the record of addresses that pods still use.",
-	Needs:  []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
-	Uses:   append(slices.Clip(allocationReads), state.ReleaseNeeds...),
+	Verify:   "Start a pod on each node that had no block: kubectl get blockaffinities then shows a block of that node.",
+	Never:    "Never delete IPAMBlock objects by hand: that erases the record of addresses that pods still use.",
+	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
+	Optional: append(slices.Clip(allocationReads), state.ReleaseReads...),
 	Run: func(st *state.State, f *audit.Findings) {
 		judged := allocationEvaluated(st, f)
 		for _, p := range st.Pools {
@@ -67,7 +67,7 @@ var poolNoFreeBlocks = audit.Check{
 // starve.
 var allocationReads = []blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Namespaces, blocks.IPAMConfigs}
 
-// allocationEvaluated tells whether enough was read to say which nodes starve; if
+// allocationEvaluated reports whether enough was read to say which nodes starve; if
 // not, it says so: how grave it is that no block is left is then not known.
 func allocationEvaluated(st *state.State, f *audit.Findings) bool {
 	if g := st.FirstMissing(allocationReads); g != nil {
@@ -97,7 +97,7 @@ func cutOff(st *state.State, p *state.Pool) (now, next []string) {
 	return now, next
 }
 
-// podsCutOff tells whether a pod (or the tunnel) of a node borrows or waits, may
+// podsCutOff reports whether a pod (or the tunnel) of a node borrows or waits, may
 // use the pool, and has no other pool with a block left.
 func podsCutOff(st *state.State, n *state.NodeBlockStatus, p *state.Pool) bool {
 	concerns := func(w *blocks.Workload) bool {
@@ -125,7 +125,7 @@ func podsCutOff(st *state.State, n *state.NodeBlockStatus, p *state.Pool) bool {
 	return false
 }
 
-// blockMayExist tells whether a block that could not be understood may be one
+// blockMayExist reports whether a block that could not be understood may be one
 // that the node owns.
 func blockMayExist(st *state.State, n *state.NodeBlockStatus) bool {
 	for _, g := range st.Unreadable(blocks.Blocks) {

@@ -16,11 +16,11 @@ var poolOverlap = audit.Check{
 	Graded:     "error, or warning where Calico marks one of them not allocatable",
 	Why: "Where the block sizes differ, one address may be handed out twice; " +
 		"and encapsulation, NAT and selectors of an address depend on which of the two pools is looked at.",
-	Confirm: "kubectl get ippools -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr",
-	Misread: "Calico v3.32 and newer accept overlapping pools and use only one of them: see the pool's Allocatable condition.",
-	Fix:     "Disable one of the two, let its pods move by restarting them, and delete it when nothing uses it any more.",
-	Never:   "Never delete a pool whose addresses are in use: their blocks then belong to the other pool.",
-	Needs:   []blocks.Resource{blocks.Pools},
+	Confirm:  "kubectl get ippools -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr",
+	Misread:  "Calico v3.32 and newer accept overlapping pools and use only one of them: see the pool's Allocatable condition.",
+	Fix:      "Disable one of the two, let its pods move by restarting them, and delete it when nothing uses it any more.",
+	Never:    "Never delete a pool whose addresses are in use: their blocks then belong to the other pool.",
+	Requires: []blocks.Resource{blocks.Pools},
 	Run: func(st *state.State, f *audit.Findings) {
 		for i, later := range st.Pools {
 			var others []*state.Pool

@@ -15,10 +15,10 @@ var poolSelector = audit.Check{
 	Graded:     "error, or info for a pool that is used by request only",
 	Why: "Calico refuses every automatic assignment of the address family, from whichever pool, on every node, while one enabled pool has such a selector. " +
 		"kubectl writes it without complaint; calicoctl would not.",
-	Confirm: "kubectl get ippools -o custom-columns=NAME:.metadata.name,NODES:.spec.nodeSelector,NAMESPACES:.spec.namespaceSelector",
-	Fix:     "Correct the selector, or disable the pool until it is corrected.",
-	Never:   "Never delete the pool for it: its addresses are in use.",
-	Needs:   []blocks.Resource{blocks.Pools},
+	Confirm:  "kubectl get ippools -o custom-columns=NAME:.metadata.name,NODES:.spec.nodeSelector,NAMESPACES:.spec.namespaceSelector",
+	Fix:      "Correct the selector, or disable the pool until it is corrected.",
+	Never:    "Never delete the pool for it: its addresses are in use.",
+	Requires: []blocks.Resource{blocks.Pools},
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, p := range st.Pools {
 			err := p.SelectorError()

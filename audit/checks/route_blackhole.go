@@ -23,10 +23,10 @@ var routeBlackhole = audit.Check{
 	Misread: "That the address answers from a third node proves nothing: only what passes through the owner dies.",
 	Fix: "See to it that the borrowing node can claim a block of its own (see pool/no-free-blocks and node/no-block), " +
 		"then restart the pod: it then gets an address of that block, which is routed as a whole.",
-	Verify: "From the former owner, the restarted pod answers at its new address.",
-	Never:  "Never delete the blackhole route by hand: BIRD or Felix puts it back, and it keeps packets from going in circles.",
-	Needs:  []blocks.Resource{blocks.Blocks},
-	Uses:   append(slices.Clip(routeReads), blocks.Affinities, blocks.ClusterInfos),
+	Verify:   "From the former owner, the restarted pod answers at its new address.",
+	Never:    "Never delete the blackhole route by hand: BIRD or Felix puts it back, and it keeps packets from going in circles.",
+	Requires: []blocks.Resource{blocks.Blocks},
+	Optional: append(slices.Clip(routeReads), blocks.Affinities, blocks.ClusterInfos),
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, b := range st.Borrows {
 			answer, proven := st.HostAnswer(b)
@@ -46,13 +46,13 @@ var routeBlackhole = audit.Check{
 			case missing != nil:
 				f.Inconclusive("not judged for %s: %s", b.Addr, missing)
 				continue
-			case p.Fate == affinity.Delivered && proven && answer.Outcome == state.HostDelivers:
+			case p.Outcome == affinity.Delivered && proven && answer.Outcome == state.HostDelivers:
 				x.Severity, x.Absence = state.Warning, true
 				x.Message = fmt.Sprintf("traffic to %s (%s on %s) does not leave %s, which owns its block: %s %s",
 					b.Addr, user, b.User, b.Owner, saysWhat(answer), answer)
-			case p.Fate == affinity.Delivered:
+			case p.Outcome == affinity.Delivered:
 				continue
-			case p.Fate == affinity.Dropped:
+			case p.Outcome == affinity.Dropped:
 				x.Severity, x.Absence = state.Error, true // it may rest on a peer that was not there
 				x.Message = fmt.Sprintf("traffic to %s (%s on %s) dies when it reaches %s, which owns its block", b.Addr, user, b.User, b.Owner)
 			default:
@@ -75,11 +75,11 @@ var routeReads = []blocks.Resource{
 func blackholeEvidence(st *state.State, b *state.Borrow, p affinity.Prediction, answer state.HostRoute, proven bool) []state.Evidence {
 	out := state.Evidences("owner", b.Owner, "borrower", b.User, "used by", borrowUser(st, b), "block", b.Block.CIDR.String(), "pool", state.PoolName(b.Block.Pool),
 		"handle", b.Attributes.Handle, "assigned", state.FormatTime(b.Attributes.Assigned),
-		"by the topology", fmt.Sprintf("%s: %s", state.OutcomeText(p.Fate), strings.TrimPrefix(p.Reason, "not known because ")))
+		"by the topology", fmt.Sprintf("%s: %s", state.OutcomeText(p.Outcome), strings.TrimPrefix(p.Reason, "not known because ")))
 	if k := st.NodeView(b.Owner); proven && k != nil {
 		out = append(out, state.Evidences("by the owner's kernel", answer.String(), "that is", answerBasis(answer), "host view", k.Text())...)
 		switch {
-		case answer.Outcome == state.HostDrops && p.Fate == affinity.Delivered:
+		case answer.Outcome == state.HostDrops && p.Outcome == affinity.Delivered:
 			out = append(out, state.Evidence{Name: "note", Value: "the topology says that it should be delivered; what the kernel says counts"})
 		case answer.Outcome == state.HostFallsBack:
 			out = append(out, state.Evidence{Name: "note", Value: b.Owner + " has no blackhole for it now and passes it on by a wider route; whether that leads to " + b.User + " its view does not tell"})
@@ -87,8 +87,8 @@ func blackholeEvidence(st *state.State, b *state.Borrow, p affinity.Prediction, 
 			out = append(out, state.Evidence{Name: "note", Value: b.Owner + " takes the address for its own or for that of a pod of its own, so that " + b.User + " is not reached from there"})
 		}
 	}
-	if p.Fate == affinity.Unknown && (!proven || answer.Outcome == state.HostUnclear) {
-		out = append(out, state.Evidence{Name: "would settle it", Value: cmp.Or(p.Settle, "a host view of "+b.Owner)})
+	if p.Outcome == affinity.Unknown && (!proven || answer.Outcome == state.HostUnclear) {
+		out = append(out, state.Evidence{Name: "would settle it", Value: cmp.Or(p.DecidedBy, "a host view of "+b.Owner)})
 	}
 	return out
 }

@@ -18,10 +18,10 @@ var routeStrayBlackhole = audit.Check{
 	Misread: "A blackhole for a block of the node's own is as it should be, and so is a wider one that a route to the block overrides.",
 	Fix: "If the route is BIRD's, an affinity of the node is wrong: see affinity/not-owner, and delete only the affinity that the block does not name. " +
 		"If the node has no such affinity, restart calico-node there. A route of another protocol was made by something else on the node.",
-	Verify: "On the node, ip route get of an address of the block leads to its owner.",
-	Never:  "Never delete the block, nor the affinity of the node that the block names.",
-	Needs:  []blocks.Resource{blocks.Blocks},
-	Uses:   []blocks.Resource{blocks.Affinities},
+	Verify:   "On the node, ip route get of an address of the block leads to its owner.",
+	Never:    "Never delete the block, nor the affinity of the node that the block names.",
+	Requires: []blocks.Resource{blocks.Blocks},
+	Optional: []blocks.Resource{blocks.Affinities},
 
 	HostViews: true,
 	Run: func(st *state.State, f *audit.Findings) {
@@ -36,7 +36,7 @@ var routeStrayBlackhole = audit.Check{
 				lost = fmt.Sprintf("%d of its %s in use", s.Dropped, state.Plural(b.Used, "address"))
 			}
 			fix := audit.Look("calico-audit explain " + b.CIDR.String())
-			claim, _ := claimOf(st, b, node)
+			claim, _ := affinityOf(st, b, node)
 			x := audit.Finding{
 				Severity: state.Critical, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{node, b.Owner.Node()}, Absence: true,
 				Message: fmt.Sprintf("%s drops traffic to block %s, which belongs to %s: %s %s", node, b.CIDR, state.OwnerText(b.Owner), saysWhat(s.Example), s.Example),
@@ -50,8 +50,8 @@ var routeStrayBlackhole = audit.Check{
 	},
 }
 
-// claimOf says whether a node has an affinity to a block.
-func claimOf(st *state.State, b *state.Block, node string) (string, bool) {
+// affinityOf says whether a node has an affinity to a block.
+func affinityOf(st *state.State, b *state.Block, node string) (string, bool) {
 	if g, missing := st.Missing(blocks.Affinities); missing {
 		return "not known: " + g.String(), false
 	}

@@ -26,7 +26,7 @@ func (x *explainer) block(p netip.Prefix) Explained {
 	x.holderSections(s, b)
 	x.blockHostsSection(s, p)
 	x.blockFindings(s, p)
-	x.blockOutlook(s, b)
+	x.blockRemedy(s, b)
 	s.Summary = x.blockSummary(b)
 	return s.done()
 }
@@ -43,7 +43,7 @@ func (x *explainer) absentBlock(p netip.Prefix) Explained {
 		}
 	}
 	x.blockFindings(s, p)
-	x.findingOutlooks(s)
+	x.findingRemedies(s)
 	pool := x.PoolOf(p)
 	state := x.absentState(p, pool)
 	switch {
@@ -161,7 +161,7 @@ func readyText(n *blocks.Node) string {
 	return ", and does not say whether it is ready"
 }
 
-// gone tells whether a name is known to be that of no node.
+// gone reports whether a name is known to be that of no node.
 func (x *explainer) gone(node string) bool {
 	return node != "" && x.unread(blocks.Nodes) == "" && x.Vanished(node)
 }
@@ -184,10 +184,10 @@ func (x *explainer) claimText(a *blocks.Affinity, b *state.Block) string {
 			drops = "; " + stale.Text
 		}
 	}
-	switch affinity.Judge(a, state.BareOrNil(b)) {
+	switch affinity.Classify(a, state.BareOrNil(b)) {
 	case affinity.Confirmed:
 		return out + "; the block agrees"
-	case affinity.Unsettled:
+	case affinity.Unconfirmed:
 		return out + "; the block agrees, so that the node's next assignment settles it"
 	case affinity.NoBlock:
 		return out + "; there is no such block" + drops
@@ -227,14 +227,14 @@ func (x *explainer) blockSummary(b *state.Block) string {
 	case b.Used == 0:
 		return fmt.Sprintf("It %s and is empty; it is held: %s.", owner, b.Reclaimability.Held)
 	}
-	if n := x.lentFrom(b); len(n) > 0 {
+	if n := x.borrowedFrom(b); len(n) > 0 {
 		out += fmt.Sprintf(", %d of them borrowed by %s", len(n), state.Each(borrowers(n)))
 	}
 	return out + "."
 }
 
-// lentFrom returns the borrowed addresses of a block.
-func (x *explainer) lentFrom(b *state.Block) (out []*state.Borrow) {
+// borrowedFrom returns the borrowed addresses of a block.
+func (x *explainer) borrowedFrom(b *state.Block) (out []*state.Borrow) {
 	for _, br := range x.Borrows {
 		if br.Block == b {
 			out = append(out, br)

@@ -20,7 +20,7 @@ func (x *explainer) borrowedSection(s *builder, ref state.AllocationRef) {
 		case owner == "" && b.Owner.Kind == blocks.NoOwner:
 			s.fact("", "borrowed", "no: the block belongs to nobody, and each address in it is routed by itself")
 		case owner == "" || attr == nil || attr.Node == "" || attr.WindowsReserved():
-		case x.FirstMissing(useNeeds) == nil && x.Vanished(attr.Node) && attr.Node != owner:
+		case x.FirstMissing(useReads) == nil && x.Vanished(attr.Node) && attr.Node != owner:
 			s.factf("", "borrowed", "no: it was assigned on %s, which no longer exists", attr.Node)
 		default:
 			s.factf("", "borrowed", "no: it is used on %s, which owns the block", owner)
@@ -29,8 +29,8 @@ func (x *explainer) borrowedSection(s *builder, ref state.AllocationRef) {
 	}
 	s.factf("", "borrowed", "yes: it is used on %s, and the block belongs to %s%s", br.User, br.Owner, x.byRecord(br))
 	s.fact("", "traffic", x.trafficText(br))
-	if p := x.Predict(br); p.Fate == affinity.Unknown && p.Settle != "" {
-		s.fact("", "to settle it", p.Settle)
+	if p := x.Predict(br); p.Outcome == affinity.Unknown && p.DecidedBy != "" {
+		s.fact("", "to settle it", p.DecidedBy)
 	}
 }
 
@@ -56,16 +56,16 @@ func (x *explainer) borrowOf(ref state.AllocationRef) *state.Borrow {
 // trafficText says what becomes of traffic to a borrowed address on the owner.
 func (x *explainer) trafficText(br *state.Borrow) string {
 	p := x.Predict(br)
-	if p.Fate == affinity.Unknown {
+	if p.Outcome == affinity.Unknown {
 		return "not known: " + p.Reason
 	}
-	return fmt.Sprintf("%s, when it reaches %s: %s", state.OutcomeText(p.Fate), br.Owner, p.Reason)
+	return fmt.Sprintf("%s, when it reaches %s: %s", state.OutcomeText(p.Outcome), br.Owner, p.Reason)
 }
 
-// drops tells whether a borrowed address's owner is predicted to drop traffic to
+// drops reports whether a borrowed address's owner is predicted to drop traffic to
 // it.
 func (x *explainer) drops(br *state.Borrow) bool {
-	return x.Predict(br).Fate == affinity.Dropped
+	return x.Predict(br).Outcome == affinity.Dropped
 }
 
 // trafficNote is trafficText for lists, whose reason stands elsewhere.

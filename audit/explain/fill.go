@@ -28,7 +28,7 @@ func (x *explainer) fillSection(s *builder, b *state.Block) {
 			s.fact(src, sort, fmt.Sprint(n))
 		}
 	}
-	if x.FirstMissing(useNeeds) != nil {
+	if x.FirstMissing(useReads) != nil {
 		return
 	}
 	nobody := 0
@@ -111,7 +111,7 @@ func (x *explainer) holderText(b *state.Block, i int) string {
 	if w := x.LiveUser(b.Address(i), attr); w != nil && attr != nil && attr.Pod != "" && (w.Name != attr.Pod || w.Namespace != attr.Namespace) {
 		out = fmt.Sprintf("pod %s, though allocated to %s", w.FullName(), out)
 	}
-	if x.FirstMissing(useNeeds) == nil {
+	if x.FirstMissing(useReads) == nil {
 		if v := x.Classify(state.AllocationRef{Block: b, Ordinal: i}); !v.Owned {
 			out += " (nothing seems to own it: " + v.Why + ")"
 		}

@@ -27,13 +27,13 @@ func isAbout(f *audit.Finding, kind, name string) bool {
 	return f.Subject.Kind == kind && f.Subject.Name == name
 }
 
-// inBlock tells whether a finding is about the block of a CIDR or an affinity to
+// inBlock reports whether a finding is about the block of a CIDR or an affinity to
 // it.
 func inBlock(f *audit.Finding, p netip.Prefix) bool {
 	return (f.Subject.Kind == state.KindBlock || f.Subject.Kind == state.KindAffinity) && f.Subject.CIDR == p.String()
 }
 
-// ofAddress tells whether a finding is about one of some addresses.
+// ofAddress reports whether a finding is about one of some addresses.
 func ofAddress(f *audit.Finding, addrs ...netip.Addr) bool {
 	return f.Subject.Kind == state.KindIP && slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.String() == f.Subject.IP })
 }

@@ -21,7 +21,7 @@ func (x *explainer) handle(id string) Explained {
 			state.NodePhrase(x.addressNode(r.Addr(), r, true)), r.Block.CIDR, state.OwnerText(r.Block.Owner))
 	}
 	x.handleFindings(s, id, refs)
-	x.findingOutlooks(s)
+	x.findingRemedies(s)
 	h := x.Handle(id)
 	switch {
 	case h == nil && x.unread(blocks.Handles) != "":

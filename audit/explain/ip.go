@@ -41,7 +41,7 @@ func (x *explainer) ip(a netip.Addr) Explained {
 	}
 	x.hostsSection(s, a, owners)
 	x.addressFindings(s, a, ref, allocated)
-	x.addressOutlook(s, a, users, ref, allocated)
+	x.addressRemedy(s, a, users, ref, allocated)
 	s.Summary = x.addressSummary(a, users, ref, allocated)
 	return s.done()
 }

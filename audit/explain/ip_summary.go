@@ -70,7 +70,7 @@ func (x *explainer) unusedSummary(ref state.AllocationRef) string {
 	if attr.Tunnel() {
 		out = "Allocated to " + x.holder(b, i)
 	}
-	if g := x.FirstMissing(useNeeds); g != nil {
+	if g := x.FirstMissing(useReads); g != nil {
 		return out + ". Whether anything uses it is not known: " + g.String() + "."
 	}
 	v := x.Classify(ref)
@@ -87,7 +87,7 @@ func (x *explainer) unusedSummary(ref state.AllocationRef) string {
 // nothing uses.
 func (x *explainer) freeSummary(a netip.Addr, b *state.Block) string {
 	tail := ""
-	if g := x.FirstMissing(useNeeds); g != nil {
+	if g := x.FirstMissing(useReads); g != nil {
 		tail = " Whether anything uses it all the same is not known: " + g.String() + "."
 	}
 	if x.Reserved.Contains(a) {
@@ -109,7 +109,7 @@ func (x *explainer) unknownSummary(a netip.Addr) string {
 		return fmt.Sprintf("It lies in pool %s; a block that could not be understood may hold it.", p.Name)
 	default:
 		who := "Nobody uses it"
-		if g := x.FirstMissing(useNeeds); g != nil {
+		if g := x.FirstMissing(useReads); g != nil {
 			who = "Whether anything uses it is not known: " + g.String()
 		}
 		if names := x.reservedBy(netip.PrefixFrom(a, a.BitLen())); len(names) > 0 {

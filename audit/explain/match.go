@@ -83,7 +83,7 @@ func (x *explainer) matchCIDRs(q Query, add func(kind, name string, explain func
 	}
 }
 
-// knowsNode tells whether a name is that of a node, or that of one that blocks,
+// knowsNode reports whether a name is that of a node, or that of one that blocks,
 // affinities, pods or allocations still name.
 func (x *explainer) knowsNode(name string) bool {
 	return x.NodeState(name) != nil ||
@@ -94,7 +94,7 @@ func (x *explainer) knowsNode(name string) bool {
 		})
 }
 
-// knowsPod tells whether a pod exists, or addresses are allocated in its name.
+// knowsPod reports whether a pod exists, or addresses are allocated in its name.
 func (x *explainer) knowsPod(namespace, name string) bool {
 	return namespace != "" && name != "" && (x.Pod(namespace, name) != nil || len(x.allocatedTo(namespace, name)) > 0)
 }

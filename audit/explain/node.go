@@ -28,14 +28,14 @@ func (x *explainer) node(name string) Explained {
 	}
 	x.nodeBlocksSection(s, h)
 	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
-		x.needSection(s, h, f)
+		x.blockStatusSection(s, h, f)
 	}
 	x.tunnelSection(s, h)
 	x.nodeBorrowSections(s, h)
 	x.strandedSection(s, h)
 	x.nodeHostsSection(s, name)
 	x.nodeFindings(s, name)
-	x.nodeOutlook(s, h)
+	x.nodeRemedy(s, h)
 	s.Summary = x.nodeSummary(h)
 	return s.done()
 }

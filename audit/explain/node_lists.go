@@ -27,23 +27,23 @@ func (x *explainer) nodeBorrowSections(s *builder, h *state.NodeState) {
 	for _, br := range h.Lent {
 		s.factf(blockSource(br.Block), br.Addr.String(), "to %s, for %s%s", br.User, x.borrowUser(br), x.trafficNote(br))
 	}
-	x.borrowFateSection(s, append(slices.Clone(h.Borrowed), h.Lent...))
+	x.borrowOutcomeSection(s, append(slices.Clone(h.Borrowed), h.Lent...))
 }
 
-// maxFates is how many pairs of nodes a node's explanation gives reasons for.
-const maxFates = 8
+// maxOutcomes is how many pairs of nodes a node's explanation gives reasons for.
+const maxOutcomes = 8
 
-// borrowFateSection says once for each two nodes what becomes of traffic to what
+// borrowOutcomeSection says once for each two nodes what becomes of traffic to what
 // one borrows of the other, and why.
-func (x *explainer) borrowFateSection(s *builder, borrows []*state.Borrow) {
+func (x *explainer) borrowOutcomeSection(s *builder, borrows []*state.Borrow) {
 	type pair struct{ owner, user, fate, reason string }
 	var pairs []pair
 	seen := map[pair]bool{}
 	for _, br := range borrows {
 		v := x.Predict(br)
-		p := pair{br.Owner, br.User, state.OutcomeText(v.Fate), v.Reason}
-		if v.Settle != "" {
-			p.reason += "; to settle it: " + v.Settle
+		p := pair{br.Owner, br.User, state.OutcomeText(v.Outcome), v.Reason}
+		if v.DecidedBy != "" {
+			p.reason += "; to settle it: " + v.DecidedBy
 		}
 		if !seen[p] {
 			seen[p] = true
@@ -52,7 +52,7 @@ func (x *explainer) borrowFateSection(s *builder, borrows []*state.Borrow) {
 	}
 	s.section("Traffic to borrowed addresses")
 	for i, p := range pairs {
-		if i == maxFates {
+		if i == maxOutcomes {
 			s.factf("", "more", "%s: calico-audit explain tells of each address", state.Plural(len(pairs)-i, "more reason"))
 			break
 		}

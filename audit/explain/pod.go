@@ -28,14 +28,14 @@ func (x *explainer) pod(namespace, name string) Explained {
 	for _, r := range x.allocatedTo(namespace, name) {
 		if a := r.Addr(); !slices.Contains(addrs, a) {
 			addrs = append(addrs, a)
-			x.strayAllocationSection(s, w, r)
+			x.unreferencedSection(s, w, r)
 		}
 	}
 	if w != nil && !w.HostNetwork {
 		x.podPoolsSection(s, w)
 	}
 	x.podFindings(s, w, addrs)
-	x.podOutlook(s, w, addrs)
+	x.podRemedy(s, w, addrs)
 	s.Summary = x.podSummary(full, w, addrs)
 	return s.done()
 }
@@ -141,9 +141,9 @@ func (x *explainer) placeText(a netip.Addr, node string) string {
 	return "borrowed: " + out
 }
 
-// strayAllocationSection is about an address that is allocated to a pod and that
+// unreferencedSection is about an address that is allocated to a pod and that
 // the pod does not name.
-func (x *explainer) strayAllocationSection(s *builder, w *blocks.Workload, r state.AllocationRef) {
+func (x *explainer) unreferencedSection(s *builder, w *blocks.Workload, r state.AllocationRef) {
 	src := blockSource(r.Block)
 	s.section("Address %s", r.Addr())
 	s.factf(src, "allocated to it", "in block %s of %s, on %s", r.Block.CIDR, state.OwnerText(r.Block.Owner), state.OrNone(r.Attributes().Node))
@@ -152,7 +152,7 @@ func (x *explainer) strayAllocationSection(s *builder, w *blocks.Workload, r sta
 	}
 	s.fact(src, "handle", r.Attributes().Handle)
 	s.fact(src, "assigned", state.FormatTime(r.Attributes().Assigned))
-	if g := x.FirstMissing(useNeeds); g != nil {
+	if g := x.FirstMissing(useReads); g != nil {
 		s.fact("", "verdict", "not known: "+g.String())
 		return
 	}

@@ -28,7 +28,7 @@ func (x *explainer) pool(p *state.Pool) Explained {
 	x.poolReservedSection(s, p)
 	x.poolLooseSection(s, p)
 	x.poolFindings(s, p)
-	x.poolOutlook(s, p)
+	x.poolRemedy(s, p)
 	s.Summary = x.poolSummary(p)
 	return s.done()
 }
@@ -46,7 +46,7 @@ func (x *explainer) poolNumbers(s *builder, p *state.Pool) {
 	s.factf("", "left to claim", "%s", b.Allocatable)
 	if p.ReclaimableKnown {
 		s.factf("", "reclaimable", "%s%s", p.Reclaimable, releasableNote(p))
-	} else if g := x.FirstMissing(state.ReleaseNeeds); g != nil {
+	} else if g := x.FirstMissing(state.ReleaseReads); g != nil {
 		s.fact("", "reclaimable", "not known: "+g.String())
 	}
 	if x.unread(blocks.Nodes) == "" && p.ServesWorkloads() && p.Automatic {

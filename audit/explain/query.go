@@ -129,7 +129,7 @@ func (q *Query) checkKind(kind string) error {
 	return nil
 }
 
-// wants tells whether a kind is looked for.
+// wants reports whether a kind is looked for.
 func (q *Query) wants(kind string) bool { return slices.Contains(q.kinds, kind) }
 
 // named returns the names under which a kind is looked for: the whole text, and
@@ -153,12 +153,12 @@ func (q *Query) bare() string {
 	return rest
 }
 
-// isAddress tells whether the query is an address that is to be explained.
+// isAddress reports whether the query is an address that is to be explained.
 func (q *Query) isAddress() bool {
 	return q.addr.IsValid() && q.wants("ip") && (q.typed == "" || q.typed == "ip")
 }
 
-// isCIDR tells whether the query is a CIDR, or an address that may be meant as
+// isCIDR reports whether the query is a CIDR, or an address that may be meant as
 // one.
 func (q *Query) isCIDR(kind string) bool {
 	return q.prefix.IsValid() && q.wants(kind) && (q.typed == "" || q.typed == kind)

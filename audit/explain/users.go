@@ -10,9 +10,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// useNeeds are the reads without which it is not known whether an address is
+// useReads are the reads without which it is not known whether an address is
 // used.
-var useNeeds = []blocks.Resource{blocks.Nodes, blocks.Pods}
+var useReads = []blocks.Resource{blocks.Nodes, blocks.Pods}
 
 // user is something that names an address as its own.
 type user struct {
@@ -36,7 +36,7 @@ func describe(users []user) []string {
 	return out
 }
 
-// allPast tells whether there are users, and none that uses the address still.
+// allPast reports whether there are users, and none that uses the address still.
 func allPast(users []user) bool {
 	return len(users) > 0 && !slices.ContainsFunc(users, func(u user) bool { return !u.past })
 }
@@ -121,12 +121,12 @@ func (x *explainer) usedBySection(s *builder, a netip.Addr, users []user, ref st
 	if attr != nil {
 		x.namedByAllocation(s, a, ref, attr)
 	}
-	if g := x.FirstMissing(useNeeds); g != nil {
+	if g := x.FirstMissing(useReads); g != nil {
 		s.fact("", "not known", g.String())
 	} else if len(users) == 0 && !x.servesNoPod(ref, attr) {
 		s.fact("", "nobody", "no pod and no node names it")
 	}
-	if attr != nil && x.FirstMissing(useNeeds) == nil {
+	if attr != nil && x.FirstMissing(useReads) == nil {
 		s.fact("", "verdict", verdictText(x.Classify(ref)))
 	}
 }
@@ -144,7 +144,7 @@ func verdictText(v state.Validity) string {
 	return "nothing seems to own it: " + v.Why
 }
 
-// servesNoPod tells whether an allocation is for something that neither pods nor
+// servesNoPod reports whether an allocation is for something that neither pods nor
 // nodes would name.
 func (x *explainer) servesNoPod(ref state.AllocationRef, attr *blocks.Attributes) bool {
 	switch state.KindOf(ref.Block, attr) {

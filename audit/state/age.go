@@ -11,7 +11,7 @@ import (
 // whose other half is just being written or was read a moment earlier, is left
 // alone; that one observation was made is all they say.
 
-// PastGrace tells whether a time lies at least the grace before the reading. An
+// PastGrace reports whether a time lies at least the grace before the reading. An
 // object that carries no time at all counts as settled: nothing says that it is
 // new. One from the future does not.
 func (st *State) PastGrace(t time.Time) bool {
@@ -19,7 +19,7 @@ func (st *State) PastGrace(t time.Time) bool {
 	return t.IsZero() || now.IsZero() || !t.After(now) && now.Sub(t) >= st.Grace
 }
 
-// OldEnough tells whether an object was made and last written at least the
+// OldEnough reports whether an object was made and last written at least the
 // grace ago.
 func (st *State) OldEnough(m blocks.Meta) bool {
 	return st.PastGrace(m.Created) && st.PastGrace(m.Written)
@@ -28,22 +28,22 @@ func (st *State) OldEnough(m blocks.Meta) bool {
 // Observed is the evidence for verdicts that rest on what other objects say.
 const Observed = "one observation, of objects read one kind after the other"
 
-// ClaimInFlight tells whether an affinity, or the claim of its block (nil if there is
+// ClaimInFlight reports whether an affinity, or the claim of its block (nil if there is
 // none), is younger than the grace: claims and releases pass through states in which
 // the two disagree, and they are read one after the other. A block is written whenever
 // an address of it is, which makes it no younger. A deletion that this program began
 // and did not finish is none of these.
 func (st *State) ClaimInFlight(a *blocks.Affinity, b *Block) bool {
-	return !HalfDone(a) && (!st.OldEnough(a.Meta) || b != nil && !st.ClaimSettled(b))
+	return !HalfDone(a) && (!st.OldEnough(a.Meta) || b != nil && !st.ClaimPastGrace(b))
 }
 
-// ClaimSettled tells whether a block was made, and claimed by whom it names, at least
+// ClaimPastGrace reports whether a block was made, and claimed by whom it names, at least
 // the grace ago.
-func (st *State) ClaimSettled(b *Block) bool {
+func (st *State) ClaimPastGrace(b *Block) bool {
 	return st.PastGrace(b.Created) && st.PastGrace(b.Claimed)
 }
 
-// ClaimedBy tells whether a host has an affinity object for a block, whatever
+// ClaimedBy reports whether a host has an affinity object for a block, whatever
 // its state. One that stays marked deleted is none: Calico no longer lists it.
 func (st *State) ClaimedBy(b *Block, host string) bool {
 	for _, a := range st.AffinitiesOf(b.CIDR) {
@@ -54,7 +54,7 @@ func (st *State) ClaimedBy(b *Block, host string) bool {
 	return false
 }
 
-// AffinityMayExist tells whether an affinity that could not be understood may be
+// AffinityMayExist reports whether an affinity that could not be understood may be
 // a host's for a block.
 func (st *State) AffinityMayExist(b *Block, host string) bool {
 	for _, g := range st.Unreadable(blocks.Affinities) {

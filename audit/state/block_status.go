@@ -41,9 +41,9 @@ func (n *NodeBlockStatus) NoBlock() bool { return len(n.Blocks) == 0 }
 // CannotAllocate is true if the node's next pod would get no address.
 func (n *NodeBlockStatus) CannotAllocate() bool { return n.Unused == 0 && n.Cause.PreventsAllocation() }
 
-// NeedsBlocks is true if the node's next pod would have to come from a new block
+// RequiresBlocks is true if the node's next pod would have to come from a new block
 // or from a borrowed address, and there is no block to be had.
-func (n *NodeBlockStatus) NeedsBlocks() bool { return n.Unused == 0 && n.Cause != CauseNone }
+func (n *NodeBlockStatus) RequiresBlocks() bool { return n.Unused == 0 && n.Cause != CauseNone }
 
 // evaluateNodes settles, for each node, whether it is schedulable and how it stands
 // with blocks of each family that counts.
@@ -57,12 +57,12 @@ func (st *State) evaluateNodes() {
 		})
 		h.Schedulable = !h.Node.OutOfService && (runs || !h.Node.Unschedulable && len(h.Node.KeepsAway()) == 0)
 		for _, f := range st.Families {
-			h.BlockStatus = append(h.BlockStatus, st.need(h, f))
+			h.BlockStatus = append(h.BlockStatus, st.blockStatus(h, f))
 		}
 	}
 }
 
-func (st *State) need(h *NodeState, f blocks.Family) *NodeBlockStatus {
+func (st *State) blockStatus(h *NodeState, f blocks.Family) *NodeBlockStatus {
 	n := &NodeBlockStatus{Host: h, Family: f, Pools: st.WorkloadPools(h.Node, f)}
 	mine := n.Pools
 	for _, w := range h.Workloads {

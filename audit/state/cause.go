@@ -43,7 +43,7 @@ const (
 	CauseNoBlocks Cause = "its pools are out of blocks"
 )
 
-// PreventsAllocation tells whether pods cannot get an address at all under the cause.
+// PreventsAllocation reports whether pods cannot get an address at all under the cause.
 func (c Cause) PreventsAllocation() bool { return c != CauseNone && c != CauseNoBlocks }
 
 // cause says why the node cannot claim a block: the gravest of what keeps its pods
@@ -105,7 +105,7 @@ func (st *State) causeFor(n *NodeBlockStatus, pools []*Pool) (Cause, string) {
 	return CauseNoBlocks, fmt.Sprintf("no block is left in %s; its pods borrow from the %s still unused in other nodes' blocks", names, PluralCount(available, "address"))
 }
 
-// HealsItself tells whether the node has an affinity, in one of some pools, whose
+// HealsItself reports whether the node has an affinity, in one of some pools, whose
 // block does not exist. Calico's allocator walks a node's affinities before anything
 // else and makes such a block (libcalico-go ipam/ipam.go, getBlockFromAffinity).
 func (st *State) HealsItself(n *NodeBlockStatus, pools []*Pool) bool {
@@ -115,7 +115,7 @@ func (st *State) HealsItself(n *NodeBlockStatus, pools []*Pool) bool {
 	})
 }
 
-// OnlyWay tells whether an affinity without a block is the way by which its node
+// OnlyWay reports whether an affinity without a block is the way by which its node
 // comes by one: its next assignment makes the block, and automatic blocks being off it
 // gets no other.
 func (st *State) OnlyWay(a *blocks.Affinity) bool {
@@ -129,7 +129,7 @@ func (st *State) OnlyWay(a *blocks.Affinity) bool {
 	})
 }
 
-// Claimable tells whether a host could claim a block of any of the pools now.
+// Claimable reports whether a host could claim a block of any of the pools now.
 func (st *State) Claimable(pools []*Pool, h *NodeState) bool {
 	for _, p := range pools {
 		if !p.Slots.Allocatable.IsZero() {

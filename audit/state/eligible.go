@@ -33,7 +33,7 @@ func (s *Selector) matches(labels map[string]string) bool {
 	return s.sel == nil || s.sel.Evaluate(labels)
 }
 
-// SelectsAll tells whether the selector matches everything, however it is written.
+// SelectsAll reports whether the selector matches everything, however it is written.
 func (s *Selector) SelectsAll() bool {
 	return s.Err == nil && (s.sel == nil || matchesAll(s.sel.Root()))
 }
@@ -50,7 +50,7 @@ func matchesAll(n parser.Node) bool {
 	return false
 }
 
-// ServesAllNamespaces tells whether pods of any namespace may use the pool.
+// ServesAllNamespaces reports whether pods of any namespace may use the pool.
 func (p *Pool) ServesAllNamespaces() bool { return p.NamespaceSelection.SelectsAll() }
 
 // SelectorError returns what is wrong with the pool's selectors, or nil.
@@ -61,7 +61,7 @@ func (p *Pool) SelectorError() error {
 	return p.NamespaceSelection.Err
 }
 
-// refuses tells whether a selector of the pool that cannot be parsed makes Calico
+// refuses reports whether a selector of the pool that cannot be parsed makes Calico
 // refuse every unrequested assignment of its family on a node. Pools that are
 // disabled or not automatic are not looked at, and a namespace selector only
 // where the node selector matches (libcalico-go ipam/ipam.go, determinePools).
@@ -72,16 +72,16 @@ func (p *Pool) refuses(n *blocks.Node) bool {
 	return p.NodeSelection.Err != nil || p.NamespaceSelection.Err != nil && p.SelectsNode(n)
 }
 
-// HandsOut tells whether Calico assigns from the pool at all, to whomever: it is
+// HandsOut reports whether Calico assigns from the pool at all, to whomever: it is
 // enabled, and neither being deleted nor marked as not allocatable.
 func (p *Pool) HandsOut() bool {
 	return p.WhyClosed() == ""
 }
 
-// SelectsNode tells whether the pool's node selector matches a node.
+// SelectsNode reports whether the pool's node selector matches a node.
 func (p *Pool) SelectsNode(n *blocks.Node) bool { return p.NodeSelection.matches(n.Labels) }
 
-// SelectsNamespace tells whether the pool's namespace selector matches a
+// SelectsNamespace reports whether the pool's namespace selector matches a
 // namespace; nil stands for one that is not known, which has no labels.
 func (p *Pool) SelectsNamespace(ns *blocks.Namespace) bool {
 	if ns == nil {
@@ -162,7 +162,7 @@ func (p *Pool) WhyClosed() string {
 	return ""
 }
 
-// MayServe tells whether a pod on a node may get an address of a pool, and why or why
+// MayServe reports whether a pod on a node may get an address of a pool, and why or why
 // not; n is nil for a pod that is bound to none, or whose node is not known.
 func (st *State) MayServe(p *Pool, w *blocks.Workload, n *blocks.Node) (why string, ok bool) {
 	asked, asks := st.RequestedPools(w, p.Family())

@@ -21,16 +21,16 @@ type Reclaimability struct {
 	EmptySince time.Time
 }
 
-// ReleaseNeeds are the reads without which no block may be called releasable.
-// ReleaseNeeds are the reads without which no block may be called releasable.
-var ReleaseNeeds = []blocks.Resource{
+// ReleaseReads are the reads without which no block may be called releasable.
+// ReleaseReads are the reads without which no block may be called releasable.
+var ReleaseReads = []blocks.Resource{
 	blocks.Pools, blocks.Blocks, blocks.Affinities, blocks.Nodes, blocks.Pods, blocks.Namespaces, blocks.IPAMConfigs, blocks.ClusterInfos,
 	blocks.Reservations,
 }
 
-// ReclaimableKnown tells whether all was read that the verdict on empty blocks
+// ReclaimableKnown reports whether all was read that the verdict on empty blocks
 // needs.
-func (st *State) ReclaimableKnown() bool { return st.FirstMissing(ReleaseNeeds) == nil }
+func (st *State) ReclaimableKnown() bool { return st.FirstMissing(ReleaseReads) == nil }
 
 func (st *State) FirstMissing(rs []blocks.Resource) *blocks.Gap {
 	for _, r := range rs {
@@ -47,14 +47,14 @@ func (st *State) FirstMissing(rs []blocks.Resource) *blocks.Gap {
 const flannelLabel, flannelDone = "projectcalico.org/node-network-during-migration", "calico"
 
 func (st *State) evaluateEmptyBlocks() {
-	missing := st.FirstMissing(ReleaseNeeds)
+	missing := st.FirstMissing(ReleaseReads)
 	for _, b := range st.IPBlocks {
 		if b.Used > 0 {
 			continue
 		}
 		b.Reclaimability = st.evaluateAlone(b)
 		if missing != nil {
-			b.Reclaimability.retain(HeldNotRead, "not judged: %s", missing)
+			b.Reclaimability.retain(RetainNotRead, "not judged: %s", missing)
 		}
 	}
 	for _, h := range st.NodeStates {
@@ -81,31 +81,31 @@ func (st *State) evaluateAlone(b *Block) Reclaimability {
 	}
 	switch {
 	case b.Owner.Kind == blocks.VirtualOwner:
-		r.retain(HeldSpecial, "it serves LoadBalancer services")
+		r.retain(RetainSpecial, "it serves LoadBalancer services")
 	case b.Owner != (blocks.Owner{}) && b.Owner.Kind != blocks.HostOwner:
-		r.retain(HeldSpecial, "its owner is written as %q, which Calico does not understand", b.Owner)
+		r.retain(RetainSpecial, "its owner is written as %q, which Calico does not understand", b.Owner)
 	case b.SoftDeleted && b.ByUs:
-		r.retain(HeldMarked, "it is marked deleted already: a repair by calico-audit did not finish, which \"repair --soft-deleted\" does")
+		r.retain(RetainMarked, "it is marked deleted already: a repair by calico-audit did not finish, which \"repair --soft-deleted\" does")
 	case b.SoftDeleted:
-		r.retain(HeldMarked, "it is marked deleted already")
+		r.retain(RetainMarked, "it is marked deleted already")
 	case len(b.Faults) > 0:
-		r.retain(HeldCorrupt, "it is corrupt: %s", b.Faults[0])
+		r.retain(RetainCorrupt, "it is corrupt: %s", b.Faults[0])
 	case st.Info.Locked:
-		r.retain(HeldLocked, "the datastore is locked")
+		r.retain(RetainLocked, "the datastore is locked")
 	case since.After(now) && !now.IsZero():
-		r.retain(HeldUnknownAge, "its age is unknown: it was last written in the future, at %s", FormatTime(since))
+		r.retain(RetainUnknownAge, "its age is unknown: it was last written in the future, at %s", FormatTime(since))
 	case !known:
-		r.retain(HeldUnknownAge, "its age is unknown: nothing records when it was last written (kubectl hides managedFields unless asked with --show-managed-fields)")
+		r.retain(RetainUnknownAge, "its age is unknown: nothing records when it was last written (kubectl hides managedFields unless asked with --show-managed-fields)")
 	case now.Sub(since) < st.Grace:
-		r.retain(HeldYoung, "it was written less than %s ago, at %s", ShortDuration(st.Grace), FormatTime(since))
+		r.retain(RetainYoung, "it was written less than %s ago, at %s", ShortDuration(st.Grace), FormatTime(since))
 	}
-	st.holdByOthers(b, &r)
+	st.retainForOthers(b, &r)
 	return r
 }
 
 // UnrecordedUser names a live pod or a tunnel that uses an address of an empty
 // block, as after a datastore was restored from a backup. Released, the block
-// could be claimed anew and the address be handed out a second time.
+// could be claimed again and the address be handed out a second time.
 func (st *State) UnrecordedUser(p netip.Prefix) string {
 	i, _ := slices.BinarySearchFunc(st.uses, p.Addr(), func(u use, a netip.Addr) int { return u.addr.Compare(a) })
 	for ; i < len(st.uses) && p.Contains(st.uses[i].addr); i++ {
@@ -121,7 +121,7 @@ func (st *State) UnrecordedUser(p netip.Prefix) string {
 	return ""
 }
 
-// UnreadableNode tells whether a node exists but could not be understood.
+// UnreadableNode reports whether a node exists but could not be understood.
 func (st *State) UnreadableNode(name string) bool {
 	for _, g := range st.Unreadable(blocks.Nodes) {
 		if g.Name == name {
@@ -155,7 +155,7 @@ func (st *State) keepLastBlocks(h *NodeState) {
 // given back; else any that is usable.
 func (st *State) keepOne(h *NodeState, member func(*Block) bool, why string) {
 	for _, good := range []func(*Block) bool{
-		func(b *Block) bool { return st.Keepable(b) && st.affinitySettled(b) }, st.Keepable,
+		func(b *Block) bool { return st.Keepable(b) && st.affinityPastGrace(b) }, st.Keepable,
 		func(b *Block) bool { return b.Usable() && !st.Reserved.Covers(b.CIDR) }, (*Block).Usable,
 	} {
 		var lowest *Block
@@ -171,13 +171,13 @@ func (st *State) keepOne(h *NodeState, member func(*Block) bool, why string) {
 			}
 		}
 		if lowest != nil {
-			lowest.Reclaimability.retain(HeldLast, "%s", why)
+			lowest.Reclaimability.retain(RetainLast, "%s", why)
 			return
 		}
 	}
 }
 
-// Keepable tells whether a block of a node is one that the node can go on with: it is
+// Keepable reports whether a block of a node is one that the node can go on with: it is
 // usable, not wholly reserved, and its owner has an affinity to it. In what was read
 // without any affinity they were left out, and none is asked for.
 func (st *State) Keepable(b *Block) bool {
@@ -195,7 +195,7 @@ func (st *State) ownAffinity(b *Block) *blocks.Affinity {
 	return nil
 }
 
-func (st *State) affinitySettled(b *Block) bool {
+func (st *State) affinityPastGrace(b *Block) bool {
 	a := st.ownAffinity(b)
 	return a == nil || a.Effective() == blocks.Confirmed
 }

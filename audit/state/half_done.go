@@ -6,7 +6,7 @@ import (
 
 // A repair of this program writes an object in between two states, and goes on
 // within seconds. What was written last by it (blocks.Meta.ByUs) and stands in
-// between is a step that did not finish, or one that runs at this moment: nobody has
+// between is a step that did not finish, or one that runs at this moment: no one has
 // to wait for a grace to say so.
 
 // HalfDone reports whether an affinity was left pending, pendingDeletion or marked

@@ -51,7 +51,7 @@ func (st *State) Miscounts(h *blocks.Handle) (wrong []string, right []blocks.Han
 	return Miscounts(h, refs), right
 }
 
-// HandleMayBeUsed tells whether a block that could not be understood, or that
+// HandleMayBeUsed reports whether a block that could not be understood, or that
 // contradicts itself, may refer to a handle.
 func (st *State) HandleMayBeUsed(h *blocks.Handle) bool {
 	if st.own.beyond[strings.ToLower(h.ID)] {

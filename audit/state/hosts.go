@@ -120,7 +120,7 @@ func (st *State) newNodeView(v *blocks.HostView) *NodeView {
 	return k
 }
 
-// MayBeNode tells whether the cluster has a node of a name, as far as is known.
+// MayBeNode reports whether the cluster has a node of a name, as far as is known.
 func (st *State) MayBeNode(name string) bool { return !st.NodesRead() || !st.Vanished(name) }
 
 // useless says why a view proves nothing at all, whatever the fact; empty if it
@@ -144,7 +144,7 @@ func (st *State) useless(v *blocks.HostView) string {
 	return ""
 }
 
-// proves tells whether a view proves something about a fact that has held since a
+// proves reports whether a view proves something about a fact that has held since a
 // time. The zero time stands for a fact whose age is not known: it may be as new
 // as the reading of the cluster. A view that is older than the fact is noted as a
 // gap that names the fact.
@@ -166,7 +166,7 @@ func (st *State) proves(k *NodeView, since time.Time, fact string) bool {
 	return false
 }
 
-// newEnough tells whether a view is newer than a fact, give or take what clocks
+// newEnough reports whether a view is newer than a fact, give or take what clocks
 // may be off.
 func (st *State) newEnough(k *NodeView, since time.Time) bool {
 	if since.IsZero() {

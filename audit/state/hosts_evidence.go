@@ -48,7 +48,7 @@ type HostEvidence struct {
 //     the address was assigned (where that is not known, after the block's last write)
 //     that its owner must have set it up;
 //   - complete in its namespaces (see [blocks.HostView.NamespacesComplete]);
-//   - authenticated, so that nobody but the operator or the node can have said it.
+//   - authenticated, so that no one but the operator or the node can have said it.
 //
 // Addresses of virtual machines are never proved free: one that is bridged has its
 // address within the machine, and no network namespace shows it.
@@ -176,7 +176,7 @@ func renewCommand(node string) string {
 	return fmt.Sprintf("run \"calico-audit agent --once --node %[1]s -o json > %[1]s.json\" on %[1]s and name the file with --host-views", Arg(node))
 }
 
-// ofVirtualMachine tells whether a virtual machine may have the address of an
+// ofVirtualMachine reports whether a virtual machine may have the address of an
 // allocation, by Calico's attributes and handle or, before Calico knew of them, by
 // the name that KubeVirt gives the machine's pod.
 func ofVirtualMachine(attr *blocks.Attributes) bool {
@@ -184,7 +184,7 @@ func ofVirtualMachine(attr *blocks.Attributes) bool {
 	return vm || attr.Alternate != nil || strings.HasPrefix(attr.Pod, "virt-launcher-")
 }
 
-// MachineOff tells whether there is evidence that a node's machine is off, so that
+// MachineOff reports whether there is evidence that a node's machine is off, so that
 // nothing on it uses any address, and says what speaks for it or why nothing does.
 // Evidence is the taint node.kubernetes.io/out-of-service on a node that is not
 // Ready, or that the operator says so ([State.WithTerminated]), which counts as long as
@@ -226,7 +226,7 @@ func (st *State) WithTerminated(nodes []string) *State {
 	return &out
 }
 
-// MachineMayRun tells whether a node does not answer for its machine: its object is
+// MachineMayRun reports whether a node does not answer for its machine: its object is
 // gone, or it is NotReady. What ran on it may run on.
 func (st *State) MachineMayRun(node string) bool {
 	h := st.nodeStates[node]

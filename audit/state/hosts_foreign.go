@@ -24,7 +24,7 @@ type ForeignBlackhole struct {
 	Example HostRoute
 }
 
-// IsDropping tells whether a route of a kind ends traffic.
+// IsDropping reports whether a route of a kind ends traffic.
 func IsDropping(kind string) bool {
 	return kind == blocks.RouteBlackhole || kind == blocks.RouteUnreachable || kind == blocks.RouteProhibit
 }
@@ -69,7 +69,7 @@ func (st *State) findForeignBlackholes() {
 	}
 }
 
-// foreign tells whether a block is another node's, or nobody's while addresses of
+// foreign reports whether a block is another node's, or no one's while addresses of
 // it are in use. Blocks of LoadBalancer services are left aside: their addresses
 // are translated before any route is looked up, and nodes may black-hole them.
 func (st *State) foreign(b *Block, node string) bool {
@@ -141,7 +141,7 @@ func coveredBy(routes []*blocks.HostRoute, a netip.Addr) bool {
 	return slices.ContainsFunc(routes, func(r *blocks.HostRoute) bool { return r.Dst.Contains(a) })
 }
 
-// ownRoute tells whether a node's route is explained by a block of its own, which
+// ownRoute reports whether a node's route is explained by a block of its own, which
 // overlaps the one at hand.
 func (st *State) ownRoute(node string, dst netip.Prefix, b *Block) bool {
 	h := st.nodeStates[node]

@@ -147,7 +147,7 @@ func (k *NodeView) byLookup(of, block netip.Prefix) (HostRoute, bool) {
 				}
 			}
 		}
-		k.judge(&r, block)
+		k.classify(&r, block)
 		return r, true
 	}
 	return HostRoute{}, false
@@ -169,8 +169,8 @@ func (k *NodeView) leading(of netip.Prefix, l *blocks.HostLookup) netip.Prefix {
 
 func sameTable(a, b string) bool { return b == "" || tableName(a) == tableName(b) }
 
-// judge settles the fate that a kind of route means.
-func (k *NodeView) judge(r *HostRoute, block netip.Prefix) {
+// classify settles the fate that a kind of route means.
+func (k *NodeView) classify(r *HostRoute, block netip.Prefix) {
 	switch r.Result {
 	case blocks.RouteBlackhole, blocks.RouteUnreachable, blocks.RouteProhibit, blocks.RouteNone:
 		r.Outcome = HostDrops
@@ -194,7 +194,7 @@ func (k *NodeView) judge(r *HostRoute, block netip.Prefix) {
 	}
 }
 
-// tunnelDevice tells whether a device is one of Calico's tunnels, which need no next
+// tunnelDevice reports whether a device is one of Calico's tunnels, which need no next
 // hop.
 func tunnelDevice(dev string) bool {
 	for _, prefix := range []string{"tunl", "vxlan", "wireguard", "wg"} {

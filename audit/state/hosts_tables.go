@@ -94,7 +94,7 @@ func firstOther(best map[string]*blocks.HostRoute) string {
 
 func (k *NodeView) routeAnswer(r *blocks.HostRoute, block netip.Prefix) HostRoute {
 	out := HostRoute{Result: r.Type, Match: r.Dst, Table: cmp.Or(r.Table, "main"), Protocol: r.Protocol, Gateway: r.Gateway, Dev: r.Dev}
-	k.judge(&out, block)
+	k.classify(&out, block)
 	return out
 }
 

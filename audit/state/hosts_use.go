@@ -32,7 +32,7 @@ func (u HostUse) String() string { return NamespaceText(u.View.Node, u.Namespace
 // the view does not tell on which device.
 func (u HostUse) Owner() bool { return u.bits == u.Addr.BitLen() && !u.Namespace.Host && !u.inner }
 
-// withinPod tells whether a namespace lies within a pod: nothing joins it to the
+// withinPod reports whether a namespace lies within a pod: nothing joins it to the
 // host, and its processes belong to a pod that exists, or that may.
 func (st *State) withinPod(ns *blocks.HostNamespace, uids map[string]bool) bool {
 	if ns.HostInterfaces == nil || len(ns.HostInterfaces) > 0 || ns.PodUID == "" {

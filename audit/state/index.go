@@ -78,7 +78,7 @@ func (st *State) indexOwnership() {
 	}
 }
 
-// indexBeyond takes note of the handles that a malformed block names for ordinals
+// indexBeyond records the handles that a malformed block names for ordinals
 // that its CIDR has no address for.
 func (o *ownership) indexBeyond(b *blocks.Block) {
 	for i := len(b.Within()); i < len(b.Ordinals); i++ {
@@ -126,7 +126,7 @@ func (st *State) Allocation(a netip.Addr) (AllocationRef, bool) {
 	return AllocationRef{}, false
 }
 
-// BlockMayCover tells whether a block that could not be understood may be the
+// BlockMayCover reports whether a block that could not be understood may be the
 // one of a CIDR or hold a part of it.
 func (st *State) BlockMayCover(p netip.Prefix) bool {
 	for _, g := range st.Unreadable(blocks.Blocks) {
@@ -137,13 +137,13 @@ func (st *State) BlockMayCover(p netip.Prefix) bool {
 	return false
 }
 
-// NodesRead tells whether nodes were read whole.
+// NodesRead reports whether nodes were read whole.
 func (st *State) NodesRead() bool {
 	_, missing := st.Missing(blocks.Nodes)
 	return !missing
 }
 
-// Vanished tells whether a host is no node, as far as nodes could be read.
+// Vanished reports whether a host is no node, as far as nodes could be read.
 func (st *State) Vanished(host string) bool {
 	h := st.nodeStates[host]
 	return host != "" && (h == nil || h.Node == nil) && !st.UnreadableNode(host)

@@ -94,8 +94,8 @@ func (st *State) EnabledPool(a netip.Addr) *Pool {
 	return best
 }
 
-// Recorded tells whether a block records an address as in use; one that cools
-// down is nobody's.
+// Recorded reports whether a block records an address as in use; one that cools
+// down is no one's.
 func (st *State) Recorded(a netip.Addr) bool {
 	r, ok := st.Allocation(a)
 	return ok && (r.Attributes() == nil || !r.Attributes().Cooling())

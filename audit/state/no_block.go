@@ -33,9 +33,9 @@ func (n *NodeBlockStatus) Blockless() (count int) {
 	return count
 }
 
-// NeedsProof is true unless all that is wrong is that pools do not serve pods, which
+// RequiresProof is true unless all that is wrong is that pools do not serve pods, which
 // no block would change.
-func (n *NodeBlockStatus) NeedsProof() bool {
+func (n *NodeBlockStatus) RequiresProof() bool {
 	return n.NoBlock() || slices.ContainsFunc(n.Stuck, func(s Stuck) bool { return s.Blockless && s.Cause != CauseUnserved })
 }
 

@@ -10,7 +10,7 @@ import (
 
 // Validity says whether an allocation is owned by something, and by what evidence.
 type Validity struct {
-	// Owned is true if anything at all speaks for the allocation, and if nobody could
+	// Owned is true if anything at all speaks for the allocation, and if no one could
 	// look its owner up: only a false Owned is a leak.
 	Owned bool
 	// Unknown is true if the allocation names no owner that can be looked up. It counts
@@ -40,7 +40,7 @@ const maxShared = 1024
 // exists or whose machine may run, a virtual machine, running or not, a pod that
 // names the address, the pod that the allocation names as long as its network may be
 // in the making or in the taking down, a younger age than the grace. What names no
-// owner of these kinds has one that nobody can look up. All addresses of a handle
+// owner of these kinds has one that no one can look up. All addresses of a handle
 // stand or fall together, as they do in Calico's own collector (kube-controllers
 // pkg/controllers/node/ipam.go).
 func (st *State) Classify(r AllocationRef) Validity {
@@ -125,7 +125,7 @@ func (st *State) classifyTunnel(r AllocationRef) Validity {
 // kube-controllers pkg/controllers/node/ipam.go).
 func (st *State) classifyVM(r AllocationRef) Validity {
 	attr := r.Attributes()
-	if v, held := st.heldByNamedPods(r); held {
+	if v, held := st.ownedByNamedPods(r); held {
 		return v
 	}
 	namespace, name, _ := attr.VMOf()
@@ -153,7 +153,7 @@ func (st *State) classifyVM(r AllocationRef) Validity {
 
 // classifyPods judges an address whose allocation names a pod, and that no pod names.
 func (st *State) classifyPods(r AllocationRef) Validity {
-	if v, held := st.heldByNamedPods(r); held {
+	if v, held := st.ownedByNamedPods(r); held {
 		return v
 	}
 	attr := r.Attributes()
@@ -163,10 +163,10 @@ func (st *State) classifyPods(r AllocationRef) Validity {
 	return st.young(r, "no pod "+attr.Namespace+"/"+attr.Pod+" exists")
 }
 
-// heldByNamedPods tells whether a pod that the allocation names may have the address
+// ownedByNamedPods reports whether a pod that the allocation names may have the address
 // though it does not name it itself: as owner, or as the alternate owner that a live
 // migration makes.
-func (st *State) heldByNamedPods(r AllocationRef) (Validity, bool) {
+func (st *State) ownedByNamedPods(r AllocationRef) (Validity, bool) {
 	if name, unread := st.UnreadPod(); unread {
 		return owned("not judged: pod %s could not be read, and may name it", name), true
 	}
@@ -305,7 +305,7 @@ func (st *State) indexVanished() {
 
 // EmptiesByRestarts reports whether a block's addresses all go when pods that are
 // there restart. Those of virtual machines never do, since a machine keeps its address
-// wherever it runs, and of unknown owners nobody knows.
+// wherever it runs, and of unknown owners no one knows.
 func (st *State) EmptiesByRestarts(b *Block) bool {
 	for i, o := range b.Ordinals {
 		if o == blocks.Free {

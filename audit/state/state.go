@@ -126,7 +126,7 @@ type NodeState struct {
 	// Borrowed are the addresses it uses of other hosts' blocks, Lent those of
 	// its blocks that others use.
 	Borrowed, Lent []*Borrow
-	// Schedulable tells whether pods of the pod network may come to the node:
+	// Schedulable reports whether pods of the pod network may come to the node:
 	// neither cordoned nor tainted, or such pods run on it already; and not out of
 	// service.
 	Schedulable bool

@@ -36,7 +36,7 @@ func (st *State) evaluateWaiting(n *NodeBlockStatus) {
 		case s.Cause != CauseNone:
 		case len(pools) > 0 && room == 0:
 			s.Cause, s.Detail = st.causeFor(n, pools)
-		case len(pools) == 0 && st.needsFamily(w, n, asks):
+		case len(pools) == 0 && st.wantsFamily(w, n, asks):
 			if why := st.mayBeServed(w); why != "" {
 				n.Unjudged = why
 				continue
@@ -61,10 +61,10 @@ func (st *State) ownRoom(h *NodeState, pools []*Pool) (own, room int) {
 	return own, room
 }
 
-// needsFamily tells whether a pod that waits needs an address of a family. Where all
+// wantsFamily reports whether a pod that waits needs an address of a family. Where all
 // pods have one it does; where some live with those of the other family alone, only
 // what asks for pools of it is known to, or what no pool of the other may serve.
-func (st *State) needsFamily(w *blocks.Workload, n *NodeBlockStatus, asks bool) bool {
+func (st *State) wantsFamily(w *blocks.Workload, n *NodeBlockStatus, asks bool) bool {
 	if asks || !st.optional[n.Family] {
 		return true
 	}

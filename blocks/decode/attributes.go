@@ -9,11 +9,11 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// attributesShape is what is kept of an entry of a block's attributes.
-var attributesShape = object("", 0,
+// attributesMask is what is kept of an entry of a block's attributes.
+var attributesMask = object("", 0,
 	value("handle_id", 0, roleHandle), value("releasedAt", 0, roleTime),
-	&shape{key: "secondary", form: formMap, roles: ownerAttributes},
-	&shape{key: "alternateOwnerAttrs", form: formMap, roles: ownerAttributes})
+	&fieldMask{key: "secondary", form: formMap, roles: ownerAttributes},
+	&fieldMask{key: "alternateOwnerAttrs", form: formMap, roles: ownerAttributes})
 
 var ownerAttributes = map[string]role{
 	"pod": rolePod, "namespace": roleNamespace, "node": roleNode, "type": roleWord, "service": roleService,

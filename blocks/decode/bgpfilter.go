@@ -7,14 +7,14 @@ import (
 var bgpFilters = describe(Kind{
 	Resource: blocks.BGPFilters, Names: []string{"BGPFilter"}, Optional: true,
 	keeps: calicoObject(roleFilter,
-		listOf("exportV4", 0, filterRuleShape), listOf("importV4", 0, filterRuleShape),
-		listOf("exportV6", 0, filterRuleShape), listOf("importV6", 0, filterRuleShape)),
+		listOf("exportV4", 0, filterRuleMask), listOf("importV4", 0, filterRuleMask),
+		listOf("exportV6", 0, filterRuleMask), listOf("importV6", 0, filterRuleMask)),
 }, column[blocks.BGPFilter]{
 	json: (*Decoder).bgpFilter,
 	in:   func(s *blocks.Snapshot) *[]blocks.BGPFilter { return &s.BGPFilters },
 })
 
-var filterRuleShape = object("", 0,
+var filterRuleMask = object("", 0,
 	value("cidr", 0, roleAddresses), value("matchOperator", 0, roleWord), value("source", 0, roleWord),
 	value("interface", 0, roleWord), value("action", 0, roleWord),
 	object("prefixLength", 0, value("min", 0, roleNumber), value("max", 0, roleNumber)))

@@ -14,9 +14,9 @@ var ipamBlocks = describe(Kind{
 	keeps: calicoObject(roleCIDRName,
 		value("cidr", 0, roleAddresses), value("affinity", 0, roleOwner), value("affinityClaimTime", 0, roleTime),
 		listOf("allocations", 0, value("", 0, roleNumber)), listOf("unallocated", 0, value("", 0, roleNumber)),
-		listOf("attributes", 0, attributesShape),
+		listOf("attributes", 0, attributesMask),
 		value("sequenceNumber", 0, roleNumber),
-		&shape{key: "sequenceNumberForAllocation", form: formMap, role: roleByOrdinal},
+		&fieldMask{key: "sequenceNumberForAllocation", form: formMap, role: roleByOrdinal},
 		value("deleted", 0, roleNumber), value("strictAffinity", 0, roleNumber)),
 }, column[blocks.Block]{
 	json: (*Decoder).block, compare: blocks.CompareBlocks,

@@ -9,7 +9,7 @@ import (
 var handles = describe(Kind{
 	Resource: blocks.Handles, Names: []string{"IPAMHandle"},
 	keeps: calicoObject(roleHandle,
-		value("handleID", 0, roleHandle), &shape{key: "block", form: formMap, role: roleByCIDR}, value("deleted", 0, roleBool)),
+		value("handleID", 0, roleHandle), &fieldMask{key: "block", form: formMap, role: roleByCIDR}, value("deleted", 0, roleBool)),
 }, column[blocks.Handle]{
 	json: (*Decoder).handle,
 	in:   func(s *blocks.Snapshot) *[]blocks.Handle { return &s.Handles },

@@ -8,11 +8,11 @@ import (
 // for reducing JSON, for turning protobuf into reduced JSON, and for replacing
 // names, so that the three cannot drift apart. Whatever a decoder reads must
 // stand in its kind's tree; a test holds the two together.
-type shape struct {
+type fieldMask struct {
 	key string
 	num int // of the protobuf field, for core kinds
 	form
-	parts []*shape // members of an object, or the one shape of a list's elements
+	parts []*fieldMask // members of an object, or the one shape of a list's elements
 	// whole keeps everything below the value, also what this release does not
 	// know, unless names are replaced. It is meant for the specs of Calico's
 	// objects, which are what a bug report is about.
@@ -40,22 +40,22 @@ const (
 	formQuantities      // protobuf: messages of a text, by text
 )
 
-func object(key string, num int, parts ...*shape) *shape {
-	return &shape{key: key, num: num, form: formObject, parts: parts}
+func object(key string, num int, parts ...*fieldMask) *fieldMask {
+	return &fieldMask{key: key, num: num, form: formObject, parts: parts}
 }
 
-func listOf(key string, num int, element *shape) *shape {
-	return &shape{key: key, num: num, form: formList, parts: []*shape{element}}
+func listOf(key string, num int, element *fieldMask) *fieldMask {
+	return &fieldMask{key: key, num: num, form: formList, parts: []*fieldMask{element}}
 }
 
-func value(key string, num int, r role) *shape {
-	return &shape{key: key, num: num, form: formText, role: r}
+func value(key string, num int, r role) *fieldMask {
+	return &fieldMask{key: key, num: num, form: formText, role: r}
 }
 
-// metaShape is what is kept of an object's metadata. Whose managedFields are not
+// metaMask is what is kept of an object's metadata. Whose managedFields are not
 // read has none of them kept.
-func metaShape(name role, managed bool, extra ...*shape) *shape {
-	parts := []*shape{
+func metaMask(name role, managed bool, extra ...*fieldMask) *fieldMask {
+	parts := []*fieldMask{
 		value("name", 1, name),
 		value("namespace", 3, roleNamespace),
 		value("uid", 5, roleUID),
@@ -68,7 +68,7 @@ func metaShape(name role, managed bool, extra ...*shape) *shape {
 			value("manager", 1, roleManager),
 			value("operation", 2, roleWord),
 			value("subresource", 8, roleWord),
-			&shape{key: "time", num: 4, form: formTime, role: roleTime},
+			&fieldMask{key: "time", num: 4, form: formTime, role: roleTime},
 		)))
 	}
 	return object("metadata", 1, append(parts, extra...)...)
@@ -82,27 +82,27 @@ func calicoAnnotation(key string) bool {
 	return found && (domain == "projectcalico.org" || strings.HasSuffix(domain, ".projectcalico.org")) && name != "metadata"
 }
 
-// ownersShape keeps owner references to objects of one kind.
-func ownersShape(kind string) *shape {
+// ownersMask keeps owner references to objects of one kind.
+func ownersMask(kind string) *fieldMask {
 	owners := listOf("ownerReferences", 13, object("", 0,
 		value("kind", 1, roleWord), value("name", 3, roleVM), value("apiVersion", 5, roleOwnerVersion)))
 	owners.wants = func(k string) bool { return k == kind }
 	return owners
 }
 
-func annotations(roles map[string]role) *shape {
-	return &shape{key: "annotations", num: 12, form: formMap, wants: calicoAnnotation, roles: roles}
+func annotations(roles map[string]role) *fieldMask {
+	return &fieldMask{key: "annotations", num: 12, form: formMap, wants: calicoAnnotation, roles: roles}
 }
 
 var (
-	allLabels    = &shape{key: "labels", num: 11, form: formMap, role: roleLabel}
-	calicoLabels = &shape{key: "labels", form: formMap, wants: calicoAnnotation, roles: map[string]role{hostnameHashLabel: roleStub}}
+	allLabels    = &fieldMask{key: "labels", num: 11, form: formMap, role: roleLabel}
+	calicoLabels = &fieldMask{key: "labels", form: formMap, wants: calicoAnnotation, roles: map[string]role{hostnameHashLabel: roleStub}}
 )
 
 // calicoObject is the shape of an object of Calico's with what decoders read of
 // its spec.
-func calicoObject(name role, spec ...*shape) *shape {
+func calicoObject(name role, spec ...*fieldMask) *fieldMask {
 	s := object("spec", 0, spec...)
 	s.whole = true
-	return object("", 0, metaShape(name, true, calicoLabels, annotations(map[string]role{})), s)
+	return object("", 0, metaMask(name, true, calicoLabels, annotations(map[string]role{})), s)
 }

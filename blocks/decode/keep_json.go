@@ -13,7 +13,7 @@ import (
 //
 // A value that is not of the shape's form is replaced by an empty one of its own
 // form: what decoders say of it stays the same, and nothing else is kept.
-func appendKept(out []byte, r *JSONReader, s *shape, n *Anonymizer) []byte {
+func appendKept(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
 	c := r.Peek()
 	if s.whole && n == nil {
 		return appendRaw(out, r)
@@ -39,11 +39,11 @@ func appendKept(out []byte, r *JSONReader, s *shape, n *Anonymizer) []byte {
 	return appendEmpty(out, r)
 }
 
-func appendObject(out []byte, r *JSONReader, s *shape, n *Anonymizer) []byte {
+func appendObject(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
 	out = append(out, '{')
 	first := true
 	r.Object(func(key []byte) {
-		i := slices.IndexFunc(s.parts, func(p *shape) bool { return p.key == string(key) })
+		i := slices.IndexFunc(s.parts, func(p *fieldMask) bool { return p.key == string(key) })
 		if i < 0 || n != nil && s.parts[i].role == roleNone && s.parts[i].form == formText {
 			return
 		}
@@ -58,7 +58,7 @@ func appendObject(out []byte, r *JSONReader, s *shape, n *Anonymizer) []byte {
 	return append(out, '}')
 }
 
-func appendList(out []byte, r *JSONReader, s *shape, n *Anonymizer) []byte {
+func appendList(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
 	out = append(out, '[')
 	first := true
 	r.Array(func(int) {
@@ -89,7 +89,7 @@ func kindAt(r *JSONReader) (kind string) {
 	return kind
 }
 
-func appendMap(out []byte, r *JSONReader, s *shape, n *Anonymizer) []byte {
+func appendMap(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
 	out = append(out, '{')
 	first := true
 	r.Object(func(key []byte) {

@@ -8,10 +8,10 @@ import (
 // appendProto appends what a shape keeps of a protobuf message to out, as the
 // API server's JSON would have it. Fields that are empty are left out, as in JSON,
 // but for those of a map.
-func appendProto(out []byte, msg []byte, s *shape) ([]byte, error) {
+func appendProto(out []byte, msg []byte, s *fieldMask) ([]byte, error) {
 	out = append(out, '{')
 	first := true
-	var open *shape // the list or map whose entries are being written
+	var open *fieldMask // the list or map whose entries are being written
 	var failed error
 	err := protoFields(msg, func(f protoField) {
 		p := s.field(int(f.num))
@@ -47,7 +47,7 @@ func appendProto(out []byte, msg []byte, s *shape) ([]byte, error) {
 
 // appendProtoEntry appends an entry of a list or map, if it is wanted. open is the
 // list or map that is being written.
-func appendProtoEntry(out []byte, msg []byte, p *shape, first *bool, open **shape) ([]byte, error) {
+func appendProtoEntry(out []byte, msg []byte, p *fieldMask, first *bool, open **fieldMask) ([]byte, error) {
 	var key, value []byte // the first field of an element tells its kind
 	err := protoFields(msg, func(f protoField) {
 		switch int(f.num) {
@@ -78,7 +78,7 @@ func appendProtoEntry(out []byte, msg []byte, p *shape, first *bool, open **shap
 }
 
 // field returns the part with the number of a protobuf field; nil for none.
-func (s *shape) field(num int) *shape {
+func (s *fieldMask) field(num int) *fieldMask {
 	for _, p := range s.parts {
 		if p.num == num {
 			return p
@@ -88,7 +88,7 @@ func (s *shape) field(num int) *shape {
 }
 
 // end is what closes a list or map in JSON.
-func (s *shape) end() byte {
+func (s *fieldMask) end() byte {
 	if s.form == formList {
 		return ']'
 	}

@@ -41,7 +41,7 @@ type Kind struct {
 	Optional bool
 	// keeps is what a saved snapshot keeps of an object, and how its names are
 	// replaced.
-	keeps *shape
+	keeps *fieldMask
 	// Single kinds have one object that counts, which is called "default".
 	Single bool
 

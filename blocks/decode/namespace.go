@@ -8,7 +8,7 @@ import (
 
 var namespaces = describe(Kind{
 	Resource: blocks.Namespaces, Names: []string{"Namespace"}, Core: true,
-	keeps: object("", 0, metaShape(roleNamespace, true, allLabels,
+	keeps: object("", 0, metaMask(roleNamespace, true, allLabels,
 		annotations(map[string]role{annotationPoolsV4: rolePoolList, annotationPoolsV6: rolePoolList}))),
 }, column[blocks.Namespace]{
 	json: (*Decoder).namespace,

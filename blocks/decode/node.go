@@ -35,12 +35,12 @@ var tunnelAnnotations = map[string]string{
 var nodes = describe(Kind{
 	Resource: blocks.Nodes, Names: []string{"Node"}, Core: true,
 	keeps: object("", 0,
-		metaShape(roleNode, true, allLabels, annotations(nodeAnnotationRoles())),
+		metaMask(roleNode, true, allLabels, annotations(nodeAnnotationRoles())),
 		object("spec", 2,
-			&shape{key: "unschedulable", num: 4, form: formBool, role: roleNumber},
+			&fieldMask{key: "unschedulable", num: 4, form: formBool, role: roleNumber},
 			listOf("taints", 5, object("", 0, value("key", 1, roleTaint), value("effect", 3, roleWord)))),
 		object("status", 3,
-			&shape{key: "allocatable", num: 2, form: formQuantities, wants: func(k string) bool { return k == "pods" }, role: roleQuantity},
+			&fieldMask{key: "allocatable", num: 2, form: formQuantities, wants: func(k string) bool { return k == "pods" }, role: roleQuantity},
 			listOf("conditions", 4, object("", 0, value("type", 1, roleWord), value("status", 2, roleWord))),
 			object("nodeInfo", 7, value("operatingSystem", 9, roleWord)))),
 }, column[blocks.Node]{

@@ -23,22 +23,22 @@ const (
 var pods = describe(Kind{
 	Resource: blocks.Pods, Names: []string{"Pod"}, Core: true, Namespaced: true,
 	keeps: object("", 0,
-		metaShape(rolePod, false, podAnnotations, ownersShape(kindVMI),
-			&shape{key: "labels", num: 11, form: formMap, wants: func(k string) bool { return k == labelVM }, role: roleVM}),
+		metaMask(rolePod, false, podAnnotations, ownersMask(kindVMI),
+			&fieldMask{key: "labels", num: 11, form: formMap, wants: func(k string) bool { return k == labelVM }, role: roleVM}),
 		object("spec", 2,
 			value("nodeName", 10, roleNode),
-			&shape{key: "hostNetwork", num: 11, form: formBool, role: roleNumber}),
+			&fieldMask{key: "hostNetwork", num: 11, form: formBool, role: roleNumber}),
 		object("status", 3,
 			value("phase", 1, roleWord),
 			value("podIP", 6, roleAddresses),
 			listOf("podIPs", 12, object("", 0, value("ip", 1, roleAddresses))),
-			&shape{key: "startTime", num: 7, form: formTime, role: roleTime})),
+			&fieldMask{key: "startTime", num: 7, form: formTime, role: roleTime})),
 }, column[blocks.Workload]{
 	json: (*Decoder).pod, compare: blocks.CompareWorkloads,
 	in: func(s *blocks.Snapshot) *[]blocks.Workload { return &s.Workloads },
 })
 
-var podAnnotations = &shape{key: "annotations", num: 12, form: formMap, wants: podAnnotation, roles: map[string]role{
+var podAnnotations = &fieldMask{key: "annotations", num: 12, form: formMap, wants: podAnnotation, roles: map[string]role{
 	annotationPodIP: roleAddresses, annotationPodIPs: roleAddresses, annotationContainerID: roleSandbox,
 	annotationPoolsV4: rolePoolList, annotationPoolsV6: rolePoolList,
 	annotationNetworks: roleNetworks, annotationNetworksOld: roleNetworks,

@@ -19,12 +19,12 @@ const (
 
 var virtualMachines = describe(Kind{
 	Resource: blocks.VMs, Names: []string{kindVM}, Foreign: versionVM, Optional: true, Namespaced: true,
-	keeps: object("", 0, metaShape(roleVM, false)),
+	keeps: object("", 0, metaMask(roleVM, false)),
 }, vmColumn(func(s *blocks.Snapshot) *[]blocks.VirtualMachine { return &s.VMs }))
 
 var virtualMachineInstances = describe(Kind{
 	Resource: blocks.VMInstances, Names: []string{kindVMI}, Foreign: versionVM, Optional: true, Namespaced: true,
-	keeps: object("", 0, metaShape(roleVM, false, ownersShape(kindVM))),
+	keeps: object("", 0, metaMask(roleVM, false, ownersMask(kindVM))),
 }, vmColumn(func(s *blocks.Snapshot) *[]blocks.VirtualMachine { return &s.VMInstances }))
 
 func vmColumn(in func(*blocks.Snapshot) *[]blocks.VirtualMachine) column[blocks.VirtualMachine] {

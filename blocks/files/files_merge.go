@@ -116,7 +116,7 @@ func (g groupObjects) of(k *decode.Kind) *decode.Objects {
 	return g[k]
 }
 
-// empty tells whether nothing was read.
+// empty reports whether nothing was read.
 func (g groupObjects) empty() bool {
 	for _, o := range g {
 		if o.Found() {
@@ -207,7 +207,7 @@ func (f *fileReader) once(objects *decode.Objects) {
 	}
 }
 
-// newer tells whether a was written after b, by resource version. Versions that
+// newer reports whether a was written after b, by resource version. Versions that
 // do not tell leave it to the order of the files.
 func newer(a, b *blocks.Meta) bool {
 	x, err1 := strconv.ParseUint(a.ResourceVersion, 10, 64)
@@ -247,7 +247,7 @@ func (f *fileReader) addMissing(s *blocks.Snapshot) {
 // to have lost theirs; beyond it, the blocks were not dumped.
 const fewWithoutBlock = 3
 
-// wantsBlocks tells whether files without any block hold so much that belongs to
+// wantsBlocks reports whether files without any block hold so much that belongs to
 // blocks that somebody must have left the blocks out.
 func wantsBlocks(s *blocks.Snapshot) bool {
 	if len(s.Affinities) > fewWithoutBlock || len(s.Handles) > fewWithoutBlock {
@@ -263,7 +263,7 @@ func wantsBlocks(s *blocks.Snapshot) bool {
 }
 
 // warnMissing points out kinds that a cluster may be without, but whose absence
-// more likely means that nobody dumped them, unless the snapshot command recorded
+// more likely means that no one dumped them, unless the snapshot command recorded
 // that it read them.
 func (f *fileReader) warnMissing(s *blocks.Snapshot) {
 	if len(s.Affinities) == 0 && !f.info.resources[blocks.Affinities] && slices.ContainsFunc(s.Blocks, func(b blocks.Block) bool { return b.Owner.Node() != "" }) {

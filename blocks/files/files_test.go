@@ -310,7 +310,7 @@ func TestMissingKindsAreGaps(t *testing.T) {
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join(append([]string{selecting}, clusterYAML[1:]...), "---\n")}))
 	diff(t, "gaps", []string{"namespaces: no Namespace in the files, though a pool selects namespaces by label"}, reasons(s))
 
-	// A filter that a peer names and nobody dumped may keep routes back.
+	// A filter that a peer names and no one dumped may keep routes back.
 	const peer = "apiVersion: crd.projectcalico.org/v1\nkind: BGPPeer\nmetadata: {name: tor}\nspec: {peerIP: 10.1.1.1, asNumber: 64600, filters: [f]}\n"
 	const filter = "apiVersion: crd.projectcalico.org/v1\nkind: BGPFilter\nmetadata: {name: g}\nspec: {exportV4: [{action: Reject}]}\n"
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join(append([]string{peer}, clusterYAML...), "---\n")}))

@@ -291,7 +291,7 @@ func (d *viewDraft) trim() {
 	}))
 }
 
-// full tells whether a view has as many entries as are kept, and refuses it then.
+// full reports whether a view has as many entries as are kept, and refuses it then.
 func (d *viewDraft) full(n int, what string) bool {
 	if n < maxViewEntries {
 		return false

@@ -71,7 +71,7 @@ func (r *Recorder) of(res blocks.Resource) *spool {
 // Spool returns what keeps the objects of a resource; a nil Recorder keeps nothing.
 func (r *Recorder) Spool(res blocks.Resource) decode.Spool { return r.of(res) }
 
-// readWhole takes note of what files say was read whole.
+// readWhole records what files say was read whole.
 func (r *Recorder) readWhole(resources map[blocks.Resource]bool) {
 	if r == nil {
 		return

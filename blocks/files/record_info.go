@@ -82,7 +82,7 @@ func savedTime(s *blocks.Snapshot) string {
 	return s.Cluster.TakenAt.UTC().Format(time.RFC3339Nano)
 }
 
-// foundInObject tells whether a gap of a whole resource comes from its one
+// foundInObject reports whether a gap of a whole resource comes from its one
 // object, in which it is found again.
 func foundInObject(g blocks.Gap) bool { return g.Field != "" || strings.HasPrefix(g.Reason, "object ") }
 

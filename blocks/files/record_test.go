@@ -145,7 +145,7 @@ func TestSavedEmptyKinds(t *testing.T) {
 	}
 }
 
-// Nothing is kept that is nobody's business.
+// Nothing is kept that is no one's business.
 func TestSavedIsSparse(t *testing.T) {
 	_, _, path := recorded(t, SaveOptions{}, dir(t, map[string]string{"all.yaml": poolYAML + "---\n" + nodeYAML + `---
 apiVersion: v1

@@ -61,7 +61,7 @@ func splitObjects(text io.Reader, emit, endList func(rawObject) error) (document
 	return s.document, err
 }
 
-// startsJSON tells whether the text begins as JSON does, leading white space and
+// startsJSON reports whether the text begins as JSON does, leading white space and
 // what of it fits into the buffer aside.
 func startsJSON(in *bufio.Reader) (bool, error) {
 	for size := 64; ; size = min(2*size, in.Size()) {

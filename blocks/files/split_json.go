@@ -111,7 +111,7 @@ func (s *jsonSplitter) fail(err error) error {
 }
 
 // separator steps over "---", which some tools put between JSON documents, too, and
-// tells whether it is there.
+// reports whether it is there.
 func (s *jsonSplitter) separator() (bool, error) {
 	if rest := s.unread(); len(rest) == 0 || rest[0] != '-' {
 		return false, nil

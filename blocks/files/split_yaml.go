@@ -183,13 +183,13 @@ func (s *yamlSplitter) finish() error {
 	return s.end(rawObject{json: object, document: s.document, line: s.start})
 }
 
-// isMarker tells whether a line is a document marker.
+// isMarker reports whether a line is a document marker.
 func isMarker(line []byte, marker string) bool {
 	rest, ok := bytes.CutPrefix(line, []byte(marker))
 	return ok && (len(rest) == 0 || strings.IndexByte(" \t\r\n", rest[0]) >= 0)
 }
 
-// isItemsKey tells whether a line is the key of a list's items, with the items
+// isItemsKey reports whether a line is the key of a list's items, with the items
 // on lines of their own.
 func isItemsKey(content []byte) bool {
 	rest, ok := bytes.CutPrefix(content, []byte("items:"))

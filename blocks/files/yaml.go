@@ -51,7 +51,7 @@ func yamlToJSON(doc []byte) ([]byte, error) {
 	return out, nil
 }
 
-// tooLarge tells whether the texts of a value have more than maxObject bytes.
+// tooLarge reports whether the texts of a value have more than maxObject bytes.
 func tooLarge(value any) bool {
 	left := maxObject
 	var count func(any)
@@ -80,7 +80,7 @@ func tooLarge(value any) bool {
 // keyAgain matches what the parser says of a key that a mapping has already.
 var keyAgain = regexp.MustCompile(`line (\d+): key "?(.+?)"? already set in map`)
 
-// beginsWith tells whether a line of a document, counted from 1, begins with a key of
+// beginsWith reports whether a line of a document, counted from 1, begins with a key of
 // the document itself, which is indented no more than what comes first.
 func beginsWith(doc []byte, line int, key string) bool {
 	indent := func(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }

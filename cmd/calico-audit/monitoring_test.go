@@ -199,7 +199,7 @@ func (m *monitoring) state(name string) *notice {
 	return last
 }
 
-// firing tells whether somebody was told of an alert, and not yet of its end.
+// firing reports whether somebody was told of an alert, and not yet of its end.
 func (m *monitoring) firing(name string) bool {
 	n := m.state(name)
 	return n != nil && n.status == "firing"

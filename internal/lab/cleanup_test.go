@@ -55,7 +55,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 }
 
-// ended tells whether a process is no more, or is dead and nobody has asked how.
+// ended reports whether a process is no more, or is dead and no one has asked how.
 func ended(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

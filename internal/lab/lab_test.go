@@ -133,18 +133,18 @@ func agree(t *testing.T, topology Topology, r Row) {
 	if r.ByView != wantView {
 		t.Errorf("%s: with the kernel's proof of a %s route the finding is %s, not %s", r.Addr, r.Kernel, r.ByView, wantView)
 	}
-	wantAlone := map[affinity.Fate]string{affinity.Dropped: "error", affinity.Delivered: "none", affinity.Unknown: "warning"}[r.Predicted.Fate]
+	wantAlone := map[affinity.RouteOutcome]string{affinity.Dropped: "error", affinity.Delivered: "none", affinity.Unknown: "warning"}[r.Predicted.Outcome]
 	if r.ByTopology != wantAlone {
-		t.Errorf("%s: predicted is %s, the finding without a view is %s, not %s", r.Addr, r.Predicted.Fate, r.ByTopology, wantAlone)
+		t.Errorf("%s: predicted is %s, the finding without a view is %s, not %s", r.Addr, r.Predicted.Outcome, r.ByTopology, wantAlone)
 	}
-	predicted := map[affinity.Fate]string{affinity.Dropped: "blackhole", affinity.Delivered: "unicast"}[r.Predicted.Fate]
+	predicted := map[affinity.RouteOutcome]string{affinity.Dropped: "blackhole", affinity.Delivered: "unicast"}[r.Predicted.Outcome]
 	right := predicted == "" || predicted == r.Kernel
 	if right == (topology.Beyond != "") {
 		t.Errorf("%s: predicted is %s (%s), the kernel says %q; what the datastore does not tell: %q",
-			r.Addr, r.Predicted.Fate, r.Predicted.Reason, r.Kernel, topology.Beyond)
+			r.Addr, r.Predicted.Outcome, r.Predicted.Reason, r.Kernel, topology.Beyond)
 	}
-	if r.Predicted.Fate == affinity.Unknown && strings.TrimSpace(r.Predicted.Settle) == "" {
+	if r.Predicted.Outcome == affinity.Unknown && strings.TrimSpace(r.Predicted.DecidedBy) == "" {
 		t.Errorf("%s: nothing is said of what would settle the unknown: %s", r.Addr, r.Predicted.Reason)
 	}
-	t.Logf("%s: %s, predicted %s: %s", r.Addr, r.Kernel, r.Predicted.Fate, r.Predicted.Reason)
+	t.Logf("%s: %s, predicted %s: %s", r.Addr, r.Kernel, r.Predicted.Outcome, r.Predicted.Reason)
 }

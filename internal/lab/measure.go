@@ -39,7 +39,7 @@ func (n Namespace) Verdict(ctx context.Context, addr netip.Addr) (string, error)
 	return "unicast", nil
 }
 
-// Split tells whether a machine has several ways to an address, of which it takes one
+// Split reports whether a machine has several ways to an address, of which it takes one
 // or another depending on the flow.
 func (n Namespace) Split(ctx context.Context, addr netip.Addr) (bool, error) {
 	family := "-4"
@@ -73,7 +73,7 @@ func (n Namespace) Split(ctx context.Context, addr netip.Addr) (bool, error) {
 	return hops > 1, nil
 }
 
-// Ping sends three packets and tells whether one was answered.
+// Ping sends three packets and reports whether one was answered.
 func (n Namespace) Ping(ctx context.Context, addr netip.Addr) (bool, error) {
 	_, err := n.Run(ctx, "ping", "-n", "-q", "-c", "3", "-i", "0.2", "-W", "1", addr.String())
 	failed := (*failure)(nil)

@@ -24,7 +24,7 @@ type Row struct {
 	// are sent by a pod of the owner, by the owner itself, by the router, and by a
 	// pod of a third node.
 	FromPod, FromOwner, FromRouter, FromThird bool
-	// Split tells whether between the third node and the borrower there are several
+	// Split reports whether between the third node and the borrower there are several
 	// ways, here or back, and it depends on the flow which one packets take.
 	Split bool
 	// Seen is what the audit makes of the owner's host view.
@@ -80,7 +80,7 @@ func (l *Lab) Measure(ctx context.Context) ([]Row, error) {
 	return rows, nil
 }
 
-// split tells whether there are several ways from the third node to an address of the
+// split reports whether there are several ways from the third node to an address of the
 // borrower's pod, or back to the pod of the third node.
 func (l *Lab) split(ctx context.Context, addr netip.Addr) (bool, error) {
 	there, err := l.Nodes[Third].Split(ctx, addr)

@@ -22,10 +22,10 @@ type StaleRow struct {
 	// sent by the third node and by the borrower. (Their pods would not do: their
 	// addresses are the owner's, who may drop the answers.)
 	FromNode, FromOther bool
-	// Split tells whether the borrower has two ways to the block, by the owner and by
+	// Split reports whether the borrower has two ways to the block, by the owner and by
 	// the third node, and takes one or the other depending on the flow.
 	Split bool
-	// Announced tells whether the third node announces the owner's block.
+	// Announced reports whether the third node announces the owner's block.
 	Announced bool
 	// NotOwner is the severity of the audit's finding about the affinity, Effect what it
 	// says that it does, and Stray the severity of that about the third node's route,
@@ -98,7 +98,7 @@ func (l *Lab) blockOf(addr netip.Addr) (netip.Prefix, error) {
 	return netip.Prefix{}, fmt.Errorf("%s lies in no block", addr)
 }
 
-// announces tells whether another machine has heard of a block from the third node:
+// announces reports whether another machine has heard of a block from the third node:
 // the router, or the borrower where the router does not listen.
 func (l *Lab) announces(ctx context.Context, block netip.Prefix) (bool, error) {
 	listener := Borrower

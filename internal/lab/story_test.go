@@ -99,7 +99,7 @@ func curing(t *testing.T, d *Datastore, l *Lab) *state.State {
 	return state.New(snapshot, state.Options{})
 }
 
-// reached tells whether packets of the owner's pod arrive at an address.
+// reached reports whether packets of the owner's pod arrive at an address.
 func reached(t *testing.T, l *Lab, addr netip.Addr) bool {
 	t.Helper()
 	ok, err := l.Workloads[Owner].Ping(t.Context(), addr)

@@ -75,7 +75,7 @@ func blackholeTable(rows map[string][]Row) Table {
 func (r Row) cells() []string {
 	return []string{
 		r.Topology, r.Kernel, arrives(r.FromPod), arrives(r.FromOwner), arrives(r.FromRouter), flows(r.FromThird, r.Split),
-		r.Predicted.Fate.String(), r.ByTopology, r.ByView,
+		r.Predicted.Outcome.String(), r.ByTopology, r.ByView,
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 
 // What comes of a repair that died, once repairs were run again.
 
-// is fails the test unless nobody was harmed and the state comes down to what it
+// is fails the test unless no one was harmed and the state comes down to what it
 // should be.
 func (x *damaged) is(t *testing.T, want map[string]string, when string) {
 	t.Helper()

@@ -24,7 +24,7 @@ type Use struct {
 	// kernel of its own or an interface is driven from user space.
 	Unseen bool
 	// Orphan is true while no object shows the use: an audit may call the address
-	// leaked, and nobody may free it.
+	// leaked, and no one may free it.
 	Orphan bool
 	// Collectable is true while Calico's own collector takes the address for leaked,
 	// or may. What it frees is used no longer; that is Calico's flaw, and not what is

@@ -95,7 +95,7 @@ func host(node string) ipam.AffinityConfig {
 
 // persist does something again until it is done, the API server says that it
 // cannot be, or three minutes have passed: as kubelet and controllers do while an API
-// server restarts. It does not begin anew once the context has ended.
+// server restarts. It does not begin again once the context has ended.
 func persist(ctx context.Context, what string, do func(context.Context) error) error {
 	deadline := time.Now().Add(3 * time.Minute)
 	for {

@@ -58,8 +58,8 @@ func requests() map[string]repair.Request {
 // groups are the API groups that Calico's objects may be in.
 var groups = []testcluster.Group{testcluster.CRDv1, testcluster.NativeV3}
 
-// A repair dies before or after a write. Nobody is harmed, nothing is worse than
-// before that the next run does not mend, and resumed or planned anew it comes to
+// A repair dies before or after a write. No one is harmed, nothing is worse than
+// before that the next run does not mend, and resumed or planned again it comes to
 // what it comes to undisturbed.
 func TestCrashAtEveryWrite(t *testing.T) {
 	t.Parallel()

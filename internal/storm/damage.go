@@ -171,7 +171,7 @@ var (
 	six  = netip.MustParsePrefix("fd00:90::/122")
 )
 
-// claim makes a node the owner of the next block that nobody has.
+// claim makes a node the owner of the next block that no one has.
 func (r *DamageFixture) claim(ctx context.Context, node string, pool netip.Prefix) netip.Prefix {
 	r.tb.Helper()
 	state, err := r.seeder.Cluster.ReadIPAM(ctx, testcluster.CRDv1)

@@ -9,7 +9,7 @@ import (
 
 // What a proxy makes of requests and answers.
 
-// unheard ends a call of a client that is dead, with an error that nobody tries
+// unheard ends a call of a client that is dead, with an error that no one tries
 // again: for the dead try nothing, and what they make of the answer comes too late
 // to matter.
 func unheard(w http.ResponseWriter) { http.Error(w, "the client is dead", http.StatusForbidden) }

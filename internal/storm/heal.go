@@ -22,7 +22,7 @@ import (
 // step may be what another waits for.
 const maxHealing = 8
 
-// Heal repairs, with nobody else about, until there is nothing left to repair, and
+// Heal repairs, with no one else about, until there is nothing left to repair, and
 // tells in how many runs.
 func (w *World) Heal(ctx context.Context) (int, error) {
 	t, err := w.tool(nil, nil)
@@ -158,7 +158,7 @@ func mayStay(check string) bool {
 }
 
 // compare holds what is allocated against what is used, both ways. An address that
-// nobody uses may stay as long as another of its handle is in use: where the answer
+// no one uses may stay as long as another of its handle is in use: where the answer
 // to the write of a block is lost, Calico's client takes the next block under the
 // same handle (libcalico-go ipam/ipam.go, autoAssign), and releases both with the pod.
 func (w *World) compare(st *state.State) []string {

@@ -95,7 +95,7 @@ func (d *disturbance) pod(node string, fixed bool) {
 }
 
 // While any of a repair's writes is on its way, the cluster does something with the
-// same objects. Afterwards nobody has been harmed, and what is left contradicts
+// same objects. Afterwards no one has been harmed, and what is left contradicts
 // itself nowhere, or the next repair mends it.
 func TestClusterActsBetweenWrites(t *testing.T) {
 	t.Parallel()
@@ -220,7 +220,7 @@ func (x *damaged) leaves(t *testing.T, request repair.Request, d *disturbance) {
 }
 
 // borrowed reports whether a finding is that a block belongs to a node that is gone,
-// while a pod that came in the meantime uses an address of it: then nobody can do
+// while a pod that came in the meantime uses an address of it: then no one can do
 // anything about it but the pod.
 func (d *disturbance) borrowed(f audit.Finding) bool {
 	if f.Check != "block/dead-node" && f.Check != "affinity/dead-node" {

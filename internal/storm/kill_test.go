@@ -15,7 +15,7 @@ import (
 )
 
 // The real program is killed while one of its writes is on its way. What it leaves
-// harms nobody, and is reported at once. The program told to resume completes it, and
+// harms no one, and is reported at once. The program told to resume completes it, and
 // so does the same command again, with a plan or without; undo finishes it or takes it
 // back, or names it.
 func TestKilledProgram(t *testing.T) {

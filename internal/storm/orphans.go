@@ -45,7 +45,7 @@ func (g *orphans) take(age time.Duration) []*Lease {
 }
 
 // forceDelete deletes a pod's object and nothing else: its containers run on. What no
-// network namespace shows nobody could know of then, so that such pods really end.
+// network namespace shows no one could know of then, so that such pods really end.
 func (k *worker) forceDelete(ctx context.Context, p *pod) {
 	for _, h := range p.leases {
 		if h.Unseen {
@@ -70,7 +70,7 @@ func (w *World) makeOrphans(ctx context.Context, run func(stream uint64, f func(
 	run(1105, func(r *rand.Rand) { w.reservationsComeAndGo(ctx, r) })
 }
 
-// orphansEnd ends containers that nobody knows of, by and by.
+// orphansEnd ends containers that no one knows of, by and by.
 func (w *World) orphansEnd(ctx context.Context, r *rand.Rand) {
 	for ctx.Err() == nil {
 		pause(ctx, time.Duration(r.IntN(1500))*time.Millisecond)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestOrphansAreTakenByAge: a container that nobody knows of ends when it is old enough,
+// TestOrphansAreTakenByAge: a container that no one knows of ends when it is old enough,
 // and only once.
 func TestOrphansAreTakenByAge(t *testing.T) {
 	var g orphans

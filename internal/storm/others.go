@@ -18,7 +18,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// Users that are neither pods nor tunnels nor virtual machines. Nobody but they know
+// Users that are neither pods nor tunnels nor virtual machines. No one but they know
 // whether they still use their addresses.
 
 type others struct {
@@ -26,7 +26,7 @@ type others struct {
 	serial   int
 	all      []*other
 	services []*other
-	// unsure are addresses without a handle of which nobody knows whether they are
+	// unsure are addresses without a handle of which no one knows whether they are
 	// still allocated: an answer was lost. They are given back when all is quiet, for
 	// somebody else may have them by now.
 	unsure []netip.Addr
@@ -214,7 +214,7 @@ func (w *World) reservationsComeAndGo(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// settleUnsure gives back what an answer was lost about. Nobody else may be about.
+// settleUnsure gives back what an answer was lost about. No one else may be about.
 func (w *World) settleUnsure(ctx context.Context) error {
 	for _, addr := range w.others.unsure {
 		if w.checker.Uses(addr) {

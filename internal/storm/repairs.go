@@ -13,7 +13,7 @@ import (
 )
 
 // repairs runs plan after plan with no pause until the context ends: each made
-// anew, and carried out with a journal of its own. It is interrupted in the middle
+// again, and carried out with a journal of its own. It is interrupted in the middle
 // now and then, and killed at a write.
 func (w *World) repairs(ctx context.Context, id int, proxy *FaultProxy, r *rand.Rand) {
 	t, err := w.tool(proxy, r)

@@ -45,7 +45,7 @@ func length(t *testing.T) time.Duration {
 	return d
 }
 
-// TestStorm: nobody is harmed while everything happens at once, repairs among it;
+// TestStorm: no one is harmed while everything happens at once, repairs among it;
 // afterwards repairs come to an end, and what they leave contradicts itself nowhere.
 func TestStorm(t *testing.T) {
 	t.Parallel()
@@ -75,7 +75,7 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// settle repairs with nobody else about until there is nothing left to repair, with
+// settle repairs with no one else about until there is nothing left to repair, with
 // one pod of each node in between, and looks at what is left.
 func (w *World) settle(t *testing.T) {
 	t.Helper()

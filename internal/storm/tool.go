@@ -18,7 +18,7 @@ type tool struct {
 	config *rest.Config
 	reader repair.Reader
 	// heard is called with each state that a plan is made of, and with when reading it
-	// began; nil for nobody listens.
+	// began; nil for no one listens.
 	heard func(st *state.State, begun time.Time)
 }
 
@@ -136,7 +136,7 @@ func (t *tool) killed(ctx context.Context, proxy *FaultProxy, k int, after bool,
 	return os.Truncate(journal, written) == nil
 }
 
-// sleepUnless sleeps, unless the proxy is dead: nobody waits for the dead.
+// sleepUnless sleeps, unless the proxy is dead: no one waits for the dead.
 func sleepUnless(proxy *FaultProxy) func(context.Context, time.Duration) error {
 	return func(ctx context.Context, d time.Duration) error {
 		if proxy.isDead() {

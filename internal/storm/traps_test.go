@@ -57,7 +57,7 @@ func (x *trap) pod(t *testing.T, name, node string) netip.Addr {
 	return addrs[0]
 }
 
-// free is a block that nobody has.
+// free is a block that no one has.
 func (x *trap) free(t *testing.T) netip.Prefix {
 	t.Helper()
 	block := netip.MustParsePrefix("10.9.0.0/29")
@@ -148,7 +148,7 @@ func TestTrapAffinityThatCalicosReleaseLeaves(t *testing.T) {
 	if slices.Contains(x.affinities(t), left) {
 		t.Error("the affinity is still there")
 	}
-	// Anybody may claim the block now, and nobody else has a claim to it.
+	// Anybody may claim the block now, and no one else has a claim to it.
 	must(t, x.seeder.ClaimBlocks(ctx, "n2", block))
 	if got := findings(x.audit(t), nil); len(got) > 0 {
 		t.Errorf("after n2 claimed the block: %v", got)

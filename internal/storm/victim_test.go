@@ -58,7 +58,7 @@ var (
 	}
 )
 
-// anew is the command that keeps no plan.
+// again is the command that keeps no plan.
 func (v *victim) anew() []string { return append([]string{"repair", "--apply"}, kindFlags...) }
 
 func newVictim(t *testing.T) *victim {
@@ -115,7 +115,7 @@ func (v *victim) command(t *testing.T, dir string, args ...string) (*exec.Cmd, *
 }
 
 // views writes down what the machines use now, as their agents would, and returns the
-// directory: an operator takes them anew before each run.
+// directory: an operator takes them again before each run.
 func (v *victim) views(t *testing.T, dir string) string {
 	t.Helper()
 	st, err := v.tool.reader.Read(t.Context())
@@ -157,7 +157,7 @@ func (v *victim) run(t *testing.T, dir string, args ...string) (int, string) {
 }
 
 // killed runs the program and kills it at a write, which then arrives or does not.
-// Nobody is harmed by what it leaves, and nothing is worse that its step does not
+// No one is harmed by what it leaves, and nothing is worse that its step does not
 // explain.
 func (v *victim) killed(t *testing.T, p killPoint, dir string, args ...string) {
 	t.Helper()

@@ -82,7 +82,7 @@ func (r *viewedReader) viewed(s *blocks.Snapshot, err error) (*blocks.Snapshot, 
 	return s, nil
 }
 
-// somewhere are addresses that are in use, nobody says where.
+// somewhere are addresses that are in use, no one says where.
 func somewhere[T any](live map[netip.Addr]T) machines {
 	return func() map[string][]inUse {
 		out := map[string][]inUse{}

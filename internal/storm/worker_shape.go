@@ -38,7 +38,7 @@ func (k *worker) shape() shape {
 	return shape(1 + k.r.IntN(4))
 }
 
-// elsewhere is an address that is none of Calico's, and that nobody else has.
+// elsewhere is an address that is none of Calico's, and that no one else has.
 func (k *worker) elsewhere() string {
 	n := k.foreign.Add(1)
 	return netip.AddrFrom4([4]byte{172, byte(20 + n>>16), byte(n >> 8), byte(n)}).String()
@@ -109,7 +109,7 @@ func (p *pod) handles() []string {
 }
 
 // secondNetwork gives a pod an address in another network, of Calico's IPAM, too. Of
-// Calico's kube-controllers nobody knows it, as the annotation is not read there.
+// Calico's kube-controllers no one knows it, as the annotation is not read there.
 func (k *worker) secondNetwork(ctx context.Context, p *pod) {
 	if k.r.IntN(5) > 0 || p.namespace != namespace || k.node == k.windows {
 		return

@@ -82,7 +82,7 @@ var Binaries = []string{"etcd", "kube-apiserver", "kubectl", "calicoctl", "confd
 // directory KUBEBUILDER_ASSETS has is taken from there instead.
 //
 // The version is the one in the go.mod of the module that builds the program.
-// A change of that module, of the Go release or of the platform builds anew.
+// A change of that module, of the Go release or of the platform builds again.
 func Binary(ctx context.Context, name string) (string, error) {
 	p, ok := programs[name]
 	if !ok {
@@ -150,7 +150,7 @@ func Version(ctx context.Context, name string) (string, error) {
 }
 
 // once makes the directory at path by calling make with a temporary
-// path beside it, unless it exists. One process does so at a time, and nobody
+// path beside it, unless it exists. One process does so at a time, and no one
 // sees a half-made file.
 func once(path string, make func(tmp string) error) error {
 	if _, err := os.Stat(path); err == nil {

@@ -36,7 +36,7 @@ type Bulk struct {
 // Bulk makes many nodes with many pods, which have addresses of the pools that
 // exist. It gives what Node and Pod give, at some hundred times their speed:
 // Calico's IPAM client makes the allocations, but on a copy of the state in
-// memory, and what it wrote is stored past the API server. Nobody else may
+// memory, and what it wrote is stored past the API server. No one else may
 // write meanwhile.
 //
 // The first node and its first pod are made by Node and Pod, and serve as

@@ -167,7 +167,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 }
 
 // SetWatchCache says whether the API server answers from its cache, and starts
-// it anew if that is a change.
+// it again if that is a change.
 func (c *Cluster) SetWatchCache(ctx context.Context, on bool) error {
 	if !c.apiserver.setArg(watchCacheArg, strconv.FormatBool(on)) {
 		return nil

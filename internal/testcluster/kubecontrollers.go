@@ -114,7 +114,7 @@ func (k *KubeControllers) PID() int { return k.server.pid() }
 // Stop kills it. Stopping twice is fine.
 func (k *KubeControllers) Stop() { k.server.stop() }
 
-// Running tells whether it was started and has not ended. It ends by itself when
+// Running reports whether it was started and has not ended. It ends by itself when
 // its configuration changes, as it does in a pod, which is restarted then.
 func (k *KubeControllers) Running() bool { return k.server.running() }
 

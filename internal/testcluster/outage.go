@@ -21,5 +21,5 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 	return c.apiserver.await(ctx, process)
 }
 
-// Running tells whether both servers run.
+// Running reports whether both servers run.
 func (c *Cluster) Running() bool { return c.etcd.running() && c.apiserver.running() }

@@ -18,7 +18,7 @@ const (
 // its port between the choice and the start.
 var errPortTaken = errors.New("port taken")
 
-// freePort returns a port of the loopback interface on which nobody listens now.
+// freePort returns a port of the loopback interface on which no one listens now.
 func freePort() (int, error) {
 	var last error
 	for range 100 {

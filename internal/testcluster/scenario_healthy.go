@@ -57,7 +57,7 @@ func playHealthy(ctx context.Context, c *Cluster) error {
 }
 
 // checkOneBlockEach is an error unless every node has that many blocks, and
-// nobody borrows.
+// no one borrows.
 func checkOneBlockEach(ctx context.Context, c *Cluster, nodes []string, blocks int) error {
 	state, err := c.ReadIPAM(ctx, CRDv1)
 	if err != nil {

@@ -113,7 +113,7 @@ func settle(ctx context.Context, c *Cluster, by time.Duration) error {
 
 // StoryDrained is the story an hour after most pods were moved off the old
 // nodes: each of them keeps six pods in one block, and its other block is empty,
-// held only because nobody released it. The new nodes' pods still borrow.
+// held only because no one released it. The new nodes' pods still borrow.
 //
 // It is the full block that is emptied, because the new nodes' pods have their
 // addresses in the other one of old-1.

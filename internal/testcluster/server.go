@@ -95,7 +95,7 @@ func (s *server) stop() {
 	}
 }
 
-// running tells whether the server was started and has not ended.
+// running reports whether the server was started and has not ended.
 func (s *server) running() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *server) pid() int {
 }
 
 // setArg replaces the value of an argument, which takes effect at the next
-// start, and tells whether it was another.
+// start, and reports whether it was another.
 func (s *server) setArg(prefix, value string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -82,7 +82,7 @@ type pace struct {
 }
 
 // A Lease renewed every ten seconds costs the API server next to nothing, and that
-// an Event comes a minute late when a replica dies hurts nobody.
+// an Event comes a minute late when a replica dies hurts no one.
 var defaultPace = pace{
 	burst: 25, interval: 5 * time.Second, quiet: time.Minute, request: 10 * time.Second,
 	backoff: time.Second, most: 2 * time.Minute,

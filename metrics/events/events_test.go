@@ -43,7 +43,7 @@ func (w *eventWorld) described(kind, namespace, name string) (lines []string) {
 	return lines
 }
 
-// shows tells whether kubectl describe shows Events of just these reasons.
+// shows reports whether kubectl describe shows Events of just these reasons.
 func (w *eventWorld) shows(kind, namespace, name string, reasons ...string) bool {
 	w.Helper()
 	var got []string

@@ -16,7 +16,7 @@ import (
 
 // ReleaseIP frees an ordinal of a block and then lowers its handle's count, as
 // ReleaseIPs with handle and sequence number does (libcalico-go ipam/ipam_block.go,
-// release). A block that belongs to nobody and becomes empty is deleted.
+// release). A block that belongs to no one and becomes empty is deleted.
 //
 // Handle and sequence number pin the allocation itself, so that the block may have
 // been written since it was judged: its node uses it. The write is conditional on
@@ -30,7 +30,7 @@ func (k *Kubernetes) ReleaseIP(ctx context.Context, block repair.ObjectRef, ordi
 	if _, _, isVM := blocks.VMOfHandle(handle); isVM {
 		// A machine that starts again keeps handle and sequence number, so that these
 		// do not tell that it did: nothing of the block may have been written.
-		read = k.judged
+		read = k.evaluated
 	}
 	b, err := read(ctx, block)
 	var e *edit

@@ -52,7 +52,7 @@ func (k *Kubernetes) setBack(ctx context.Context, a *object, state blocks.Affini
 }
 
 // dropAffinity marks an affinity deleted, which must be in the state in which it
-// was written last, and deletes it. If its host has claimed the CIDR anew since,
+// was written last, and deletes it. If its host has claimed the CIDR again since,
 // it is left to it.
 func (k *Kubernetes) dropAffinity(ctx context.Context, a *object) error {
 	marked, err := k.mark(ctx, a)
@@ -94,7 +94,7 @@ func (k *Kubernetes) putBack(ctx context.Context, a *object, was blocks.Affinity
 	if marked, err := now.marked(); err != nil || marked {
 		return nil, err
 	}
-	// Another field was written in between. Nobody but this step has begun to
+	// Another field was written in between. No one but this step has begun to
 	// delete the affinity in that version.
 	if back, err = k.setBack(ctx, now, was); isChanged(err) {
 		return nil, nil
@@ -132,7 +132,7 @@ func (k *Kubernetes) DeleteAffinity(ctx context.Context, affinity repair.ObjectR
 }
 
 // blockOf reads the block that an affinity claims, where Calico would look for it, and
-// tells whether it is its owner's; nil if there is none.
+// reports whether it is its owner's; nil if there is none.
 func (k *Kubernetes) blockOf(ctx context.Context, c claim) (b *object, its bool, err error) {
 	if b, err = k.get(ctx, blocks.Blocks, blocks.BlockName(c.cidr)); err != nil || b == nil {
 		return nil, false, err

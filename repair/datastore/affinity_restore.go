@@ -29,7 +29,7 @@ func (k *Kubernetes) RestoreAffinity(ctx context.Context, block repair.ObjectRef
 	}, func(ctx context.Context, b *object) error { return k.restore(ctx, b.uid(), c, true) })
 }
 
-// mayRestore makes sure that a block is a node's, is to stay, and that nobody has
+// mayRestore makes sure that a block is a node's, is to stay, and that no one has
 // an affinity to it.
 func (k *Kubernetes) mayRestore(ctx context.Context, b *object, c claim) error {
 	if err := notMarked(b); err != nil {
@@ -87,7 +87,7 @@ func (k *Kubernetes) newAffinity(c claim, state blocks.AffinityState) (map[strin
 }
 
 // restore creates an affinity pending, and confirms it if the block still is the
-// host's and, where that is asked for, nobody else has an affinity to it.
+// host's and, where that is asked for, no one else has an affinity to it.
 func (k *Kubernetes) restore(ctx context.Context, blockUID string, c claim, alone bool) error {
 	return k.makeClaim(ctx, c, nil, func(a *object) error {
 		err := k.stillIts(ctx, blockUID, c)

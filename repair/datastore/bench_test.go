@@ -33,7 +33,7 @@ const (
 	envSeed    = "CALICO_AUDIT_SEED"
 )
 
-// sampled returns a function that tells whether the next case is to be tried: one in
+// sampled returns a function that reports whether the next case is to be tried: one in
 // n, as a seed decides that is printed.
 func sampled(t *testing.T, n int) func() bool {
 	t.Helper()

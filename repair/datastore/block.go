@@ -19,9 +19,9 @@ import (
 // block is gone: where it is being released, too, this one is put back.
 //
 // Where somebody wrote the block in between, the affinity gets its state back.
-// Where the owner claims the CIDR anew in between, the affinity is its again.
+// Where the owner claims the CIDR again in between, the affinity is its again.
 // Beyond what Calico does, the block is looked at once more at the end: a client
-// that had found the affinity confirmed before all this may have made it anew, and
+// that had found the affinity confirmed before all this may have made it again, and
 // it then gets an affinity again.
 func (k *Kubernetes) ReleaseBlock(ctx context.Context, block repair.ObjectRef, affinity, keeps *repair.ObjectRef) error {
 	r := &releasing{Kubernetes: k, kept: keeps}
@@ -98,7 +98,7 @@ func (k *Kubernetes) affinityOf(ctx context.Context, c claim, ref *repair.Object
 		}
 		return nil, err
 	}
-	a, err := k.judged(ctx, *ref)
+	a, err := k.evaluated(ctx, *ref)
 	if err != nil {
 		return nil, err
 	}

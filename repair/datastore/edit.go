@@ -27,7 +27,7 @@ func newEdit(o *object) *edit {
 	return e
 }
 
-// empty tells whether nothing is to be changed.
+// empty reports whether nothing is to be changed.
 func (e *edit) empty() bool { return len(e.ops) == 2 }
 
 // pointer writes a path of field names and array indexes as a JSON pointer (RFC

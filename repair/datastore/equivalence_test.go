@@ -110,7 +110,7 @@ func read(b *bench) *blocks.Snapshot {
 }
 
 // enrich adds what a random state may lack: empty blocks, and blocks that belong to
-// nobody.
+// no one.
 func enrich(b *bench, s *testcluster.Seeder, r *rand.Rand) *blocks.Snapshot {
 	b.Helper()
 	st := read(b)
@@ -185,7 +185,7 @@ func deeds(st *blocks.Snapshot, r *rand.Rand) []deed {
 		r.Shuffle(len(of), func(i, j int) { of[i], of[j] = of[j], of[i] })
 		out = append(out, of[:min(most, len(of))]...)
 	}
-	// Addresses of blocks of nobody, and the others.
+	// Addresses of blocks of no one, and the others.
 	r.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
 	slices.SortStableFunc(addresses, func(a, b deed) int {
 		return cmp.Compare(strings.Index(b.name, "nobody"), strings.Index(a.name, "nobody"))

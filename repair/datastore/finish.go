@@ -10,7 +10,7 @@ import (
 
 // FinishDelete deletes an object that is marked deleted, as Calico does when it
 // reads one. A block must hold no allocation. Where a block still names the host of
-// an affinity, the affinity is made anew and confirmed.
+// an affinity, the affinity is made again and confirmed.
 func (k *Kubernetes) FinishDelete(ctx context.Context, object repair.ObjectRef) error {
 	return k.step(ctx, "finishing the deletion of", object, mayFinish, k.finishDelete)
 }

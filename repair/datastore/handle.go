@@ -16,7 +16,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// maxCounts is how often a handle is read again and counted anew. Calico tries 100
+// maxCounts is how often a handle is read again and counted again. Calico tries 100
 // times (libcalico-go ipam/ipam.go, datastoreRetries).
 const maxCounts = 20
 
@@ -38,7 +38,7 @@ func (k *Kubernetes) recount(ctx context.Context, id string, change func(ctx con
 	return err
 }
 
-// standsFor tells whether a handle object is that of a handle.
+// standsFor reports whether a handle object is that of a handle.
 func standsFor(h *object, id string) bool {
 	return strings.EqualFold(sanitizeHandle(h.text("spec", "handleID")), sanitizeHandle(id))
 }

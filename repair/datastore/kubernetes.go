@@ -54,7 +54,7 @@ func New(cfg *rest.Config, group string, opts Options) (*Kubernetes, error) {
 	return &Kubernetes{client: c, group: group, recorder: opts.Recorder}, nil
 }
 
-// native tells whether the objects are in the newer API group.
+// native reports whether the objects are in the newer API group.
 func (k *Kubernetes) native() bool { return k.group == groupNative }
 
 // plural is what the API group serves a resource as.
@@ -103,9 +103,9 @@ func (k *Kubernetes) get(ctx context.Context, r blocks.Resource, name string) (*
 	return o, nil
 }
 
-// judged reads the object that was judged. It is [repair.ErrChanged] if it is
+// evaluated reads the object that was judged. It is [repair.ErrChanged] if it is
 // another, was written since, or is being deleted.
-func (k *Kubernetes) judged(ctx context.Context, ref repair.ObjectRef) (*object, error) {
+func (k *Kubernetes) evaluated(ctx context.Context, ref repair.ObjectRef) (*object, error) {
 	o, err := k.same(ctx, ref)
 	if err == nil && o.version() != ref.ResourceVersion {
 		return nil, changedf("%s was written: its resourceVersion is %s and was %s", o, o.version(), ref.ResourceVersion)

@@ -28,7 +28,7 @@ type memory struct {
 	reading func(path string)
 	// before is called before a write is looked at, which are counted from 1.
 	before func(n int, path string)
-	// lost tells whether the answer to a write is lost, and whether the write arrived.
+	// lost reports whether the answer to a write is lost, and whether the write arrived.
 	lost   func(n int) (lost, arrives bool)
 	writes []carried
 }

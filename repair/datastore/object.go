@@ -92,7 +92,7 @@ func (o *object) name() string    { return o.text("metadata", "name") }
 func (o *object) uid() string     { return o.text("metadata", "uid") }
 func (o *object) version() string { return o.text("metadata", "resourceVersion") }
 
-// deleting tells whether a deletion was asked for that finalizers hold up.
+// deleting reports whether a deletion was asked for that finalizers hold up.
 func (o *object) deleting() bool { return o.text("metadata", "deletionTimestamp") != "" }
 
 // String names the object as messages do.
@@ -105,7 +105,7 @@ var words = map[blocks.Resource]string{
 
 func describe(r blocks.Resource, name string) string { return words[r] + " " + name }
 
-// marked tells whether the object is marked deleted: spec.deleted, which is a text
+// marked reports whether the object is marked deleted: spec.deleted, which is a text
 // for affinities of the older API group and else a boolean.
 func (o *object) marked() (bool, error) {
 	v, ok := dig(o.tree, "spec", "deleted")
@@ -142,7 +142,7 @@ func (o *object) cidr() (netip.Prefix, error) {
 }
 
 // owner returns the owner that a block names, or that claims by an affinity; the
-// zero value for a block of nobody.
+// zero value for a block of no one.
 func (o *object) owner() (blocks.Owner, error) {
 	if o.resource == blocks.Affinities {
 		kind, node := o.text("spec", "type"), o.text("spec", "node")
@@ -171,7 +171,7 @@ func (o *object) state() blocks.AffinityState { return blocks.AffinityState(o.te
 // content are the parts of an object that do not change with who writes it and when.
 var content = [][]string{{"spec"}, {"metadata", "labels"}, {"metadata", "annotations"}}
 
-// sameContent tells whether an object holds what a tree says, whoever wrote it and
+// sameContent reports whether an object holds what a tree says, whoever wrote it and
 // when.
 func (o *object) sameContent(tree map[string]any) bool {
 	return !slices.ContainsFunc(content, func(path []string) bool {
@@ -181,7 +181,7 @@ func (o *object) sameContent(tree map[string]any) bool {
 	})
 }
 
-// holds tells whether an object holds all that a tree says. The API server may have
+// holds reports whether an object holds all that a tree says. The API server may have
 // filled in what the tree leaves open.
 func (o *object) holds(tree map[string]any) bool {
 	for _, path := range content {
@@ -195,7 +195,7 @@ func (o *object) holds(tree map[string]any) bool {
 	return true
 }
 
-// writtenBy tells whether a manager wrote the object, as its managedFields say.
+// writtenBy reports whether a manager wrote the object, as its managedFields say.
 func (o *object) writtenBy(manager string) bool {
 	return slices.ContainsFunc(listAt(o.tree, "metadata", "managedFields"), func(e any) bool { return textOf(e, "manager") == manager })
 }

@@ -192,7 +192,7 @@ func (w *world) findings() map[string]audit.Finding {
 	return out
 }
 
-// integrity tells whether a finding says that objects contradict each other or the
+// integrity reports whether a finding says that objects contradict each other or the
 // pods. What becomes of free blocks and addresses depends on who comes first. A
 // claim by Calico's own client that meets a block that is marked deleted breaks off
 // and leaves its affinity pending; its node goes on with it when it needs an address.

@@ -145,7 +145,7 @@ func (r *reclaim) run(write, gap int, before map[string]audit.Finding) bool {
 	nextPod(r.node)(r.world)
 	for _, f := range r.findings() {
 		was, known := before[f.Fingerprint]
-		// See DeleteAffinity: what nobody can see any more who has ended.
+		// See DeleteAffinity: what no one can see any more who has ended.
 		if !within && claimErr != nil && f.Check == "block/no-affinity" && f.Subject.CIDR == r.cidr.String() {
 			continue
 		}

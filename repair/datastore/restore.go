@@ -49,7 +49,7 @@ func (k *Kubernetes) asStored(r blocks.Resource, stored json.RawMessage) (*objec
 	return o, tree, nil
 }
 
-// RecordIP allocates an ordinal anew as Calico's client assigns an address (ipam
+// RecordIP allocates an ordinal again as Calico's client assigns an address (ipam
 // AssignIP): the handle counts it first, then the block records it, with a sequence
 // number of its own and with the attributes that it had.
 func (k *Kubernetes) RecordIP(ctx context.Context, block repair.ObjectRef, ordinal int, stored, handle json.RawMessage) error {

@@ -39,7 +39,7 @@ func detached(err error) error { return errors.New(err.Error()) }
 // step outlives ctx, so that nothing is left half-done, and ends by itself. If ctx has
 // ended already, nothing is begun.
 func (k *Kubernetes) step(ctx context.Context, doing string, ref repair.ObjectRef, may, do func(context.Context, *object) error) error {
-	o, err := k.judged(ctx, ref)
+	o, err := k.evaluated(ctx, ref)
 	return k.stepOn(ctx, doing+" "+describe(ref.Resource, ref.Name), o, err, may, do)
 }
 

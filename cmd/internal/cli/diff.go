@@ -152,7 +152,7 @@ func (d *diffCommand) side(ctx context.Context, path string) (*audit.Report, err
 		}
 	}
 	files := &fileReader{paths: []string{path}, opts: files.FileOptions{Warn: func(text string) { say(d.streams, "warning: %s: %s", path, text) }}}
-	j, err := judge(ctx, files, d.check.checks, d.grace, d.progress)
+	j, err := evaluate(ctx, files, d.check.checks, d.grace, d.progress)
 	if err != nil {
 		return nil, err
 	}

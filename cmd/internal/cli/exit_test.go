@@ -97,7 +97,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestBrokenPipe: that nobody reads the output to its end is no error, and hides
+// TestBrokenPipe: that no one reads the output to its end is no error, and hides
 // no other.
 func TestBrokenPipe(t *testing.T) {
 	broken := usagef("writing the report: %w", syscall.EPIPE)

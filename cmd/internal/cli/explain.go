@@ -118,7 +118,7 @@ func (x *explainCommand) viewOptions(toStdout bool) view.Options {
 
 // run reads, judges and explains.
 func (x *explainCommand) run(ctx context.Context, from reader, progress *view.ProgressLine) error {
-	j, err := judge(ctx, from, checks.All, x.grace, progress)
+	j, err := evaluate(ctx, from, checks.All, x.grace, progress)
 	progress.Clear()
 	if err != nil {
 		return err

@@ -33,7 +33,7 @@ type running struct {
 	client *http.Client
 	end    func() (code int, logs string)
 	// restarted is true if others came and went meanwhile that leave goroutines, such as
-	// the connections of the test's own to an API server that was started anew.
+	// the connections of the test's own to an API server that was started again.
 	restarted bool
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 )
 
-// checkNames tells whether the pools and nodes of --pool and --node are there.
+// checkNames reports whether the pools and nodes of --pool and --node are there.
 // A name that is not is a mistake in the command line if the report is complete,
 // and a warning if not: what was not read may hold it.
 func checkNames(r *audit.Report, pools, nodes []string) (warnings []string, err error) {

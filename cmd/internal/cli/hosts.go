@@ -187,7 +187,7 @@ func (r *hostReader) join(ctx context.Context, s *blocks.Snapshot) error {
 	return nil
 }
 
-// pipe tells whether a path can be read once only, as the output of a command.
+// pipe reports whether a path can be read once only, as the output of a command.
 func pipe(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && !info.Mode().IsRegular() && !info.IsDir()

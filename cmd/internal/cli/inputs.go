@@ -97,7 +97,7 @@ func identityJSON(head []byte) (version, kind string) {
 	return version, kind
 }
 
-// isReport tells whether an object is a report. One whose kind lies far behind, as
+// isReport reports whether an object is a report. One whose kind lies far behind, as
 // when its members were sorted, is known by its version.
 func isReport(version, kind string) bool {
 	return kind == audit.ReportKind || kind == "" && version == audit.APIVersion

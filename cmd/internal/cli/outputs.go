@@ -113,7 +113,7 @@ func checkTarget(path string) error {
 	return nil
 }
 
-// page tells whether any output is a page: it shows single addresses.
+// page reports whether any output is a page: it shows single addresses.
 func (all outputs[T]) page() bool {
 	return slices.ContainsFunc(all, func(o view.Output[T]) bool { return o.Name == "html" })
 }

@@ -268,7 +268,7 @@ func (r *repairCommand) report(ctx context.Context, from reader, state *state.St
 	if !r.print.plans.page() {
 		return audit.NewReport(state, &audit.Result{}), nil
 	}
-	j, err := judge(ctx, &alreadyRead{from, state.Snapshot}, checks.All, r.grace, progress)
+	j, err := evaluate(ctx, &alreadyRead{from, state.Snapshot}, checks.All, r.grace, progress)
 	if err != nil {
 		return nil, err
 	}
@@ -336,7 +336,7 @@ var confirmedBy = []blocks.Resource{
 	blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.IPAMConfigs, blocks.Pools, blocks.Nodes, blocks.Namespaces, blocks.Pods,
 }
 
-// checkNames tells whether the pools and nodes of --pool and --node are there.
+// checkNames reports whether the pools and nodes of --pool and --node are there.
 func (r *repairCommand) checkNames(st *state.State) error {
 	rep := audit.NewReport(st, &audit.Result{})
 	for i := range st.Affinities {
@@ -375,7 +375,7 @@ func (r *repairCommand) terminatedNodes(st *state.State) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// ownsAllocations tells whether any allocation is a node's.
+// ownsAllocations reports whether any allocation is a node's.
 func ownsAllocations(st *state.State, node string) bool {
 	found := false
 	st.EachAllocation(func(_ state.AllocationRef, of string) { found = found || of == node })

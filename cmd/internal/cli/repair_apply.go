@@ -47,7 +47,7 @@ func (f *carryFlags) addAllFlags(c *cobra.Command) {
 // defaultPace leaves the nodes time to take up what each step changes.
 const defaultPace = 200 * time.Millisecond
 
-// set tells whether any of the flags was given.
+// set reports whether any of the flags was given.
 func (f *carryFlags) set() bool { return f.yes || f.wait || f.pace != defaultPace || f.journal != "" }
 
 // complete checks the flags, before anything is read.
@@ -384,7 +384,7 @@ func (c *carrier) afterApply(plan *repair.Plan, res *repair.Result) []view.NextS
 	return out
 }
 
-// canAsk tells whether somebody can answer a question: both what is read and where
+// canAsk reports whether somebody can answer a question: both what is read and where
 // the question is shown must be a terminal.
 func canAsk(streams genericiooptions.IOStreams) bool {
 	in, ok := streams.In.(io.Writer) // a terminal is a file, which can be written to

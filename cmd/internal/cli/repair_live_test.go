@@ -139,7 +139,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// restart ends a pod and starts it anew on a node.
+// restart ends a pod and starts it again on a node.
 func restart(ctx context.Context, t *testing.T, s *testcluster.Seeder, namespace, name, node string) {
 	t.Helper()
 	if err := s.DeletePod(ctx, namespace, name, true); err != nil {

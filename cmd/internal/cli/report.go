@@ -216,7 +216,7 @@ func (r *reportCommand) warnMuted(rep *audit.Report) {
 // audit reads the source and runs the checks; what must be confirmed is read a
 // second time.
 func (r *reportCommand) audit(ctx context.Context) (*audit.Report, error) {
-	j, err := judge(ctx, r.reader, r.check.checks, r.grace, r.progress)
+	j, err := evaluate(ctx, r.reader, r.check.checks, r.grace, r.progress)
 	if err != nil {
 		return nil, err
 	}

@@ -139,7 +139,7 @@ func (s *snapshotCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	snapshot, unsettled, err := settle(ctx, from, progress)
+	snapshot, unsettled, err := awaitStable(ctx, from, progress)
 	if err != nil {
 		progress.Clear()
 		return err
@@ -160,15 +160,15 @@ func (s *snapshotCommand) run(ctx context.Context) error {
 	return nil
 }
 
-// settleTries is how often a cluster is read again until its objects agree.
-const settleTries = 3
+// stableTries is how often a cluster is read again until its objects agree.
+const stableTries = 3
 
-// settle reads everything and, from a running cluster, reads again what grave
+// awaitStable reads everything and, from a running cluster, reads again what grave
 // findings would rest on, as a report does: objects of different kinds are read one
 // after the other, and what came or went in between would look like damage to
 // whoever reads the snapshot. Findings that the last reading showed and the one
 // before did not are returned.
-func settle(ctx context.Context, from reader, progress *view.ProgressLine) (*blocks.Snapshot, []audit.Skipped, error) {
+func awaitStable(ctx context.Context, from reader, progress *view.ProgressLine) (*blocks.Snapshot, []audit.Skipped, error) {
 	snapshot, err := from.Read(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -179,7 +179,7 @@ func settle(ctx context.Context, from reader, progress *view.ProgressLine) (*blo
 	progress.Show("checking")
 	result := audit.Run(state.New(snapshot, state.Options{}), checks.All)
 	var unsettled []audit.Skipped
-	for range settleTries {
+	for range stableTries {
 		again := result.NeedsConfirmation()
 		if len(again) == 0 {
 			return snapshot, nil, nil

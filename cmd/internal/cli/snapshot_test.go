@@ -128,7 +128,7 @@ func TestSettle(t *testing.T) {
 		return s
 	}
 	ask := func(r *movingReader) (int, int) {
-		s, unsettled, err := settle(t.Context(), r, view.NewProgressLine(nil))
+		s, unsettled, err := awaitStable(t.Context(), r, view.NewProgressLine(nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +148,7 @@ func TestSettle(t *testing.T) {
 			t.Errorf("%s: read %d times, %d blocks, %d unsettled; want %d, %d, %d", c.name, r.asked, blocks, unsettled, c.asked, c.blocks, c.unsettled)
 		}
 	}
-	if _, _, err := settle(t.Context(), &movingReader{readings: []*blocks.Snapshot{liveStory(t)}, err: errors.New("connection refused")}, view.NewProgressLine(nil)); exitCode(err) != ExitUnread {
+	if _, _, err := awaitStable(t.Context(), &movingReader{readings: []*blocks.Snapshot{liveStory(t)}, err: errors.New("connection refused")}, view.NewProgressLine(nil)); exitCode(err) != ExitUnread {
 		t.Errorf("a second reading that fails: %v", err)
 	}
 	files := liveStory(t)
@@ -177,8 +177,8 @@ func TestSettleGivesUp(t *testing.T) {
 		}
 		r.readings = append(r.readings, s)
 	}
-	s, unsettled, err := settle(t.Context(), r, view.NewProgressLine(nil))
-	if err != nil || len(unsettled) == 0 || r.asked != 1+settleTries || s != r.readings[settleTries] {
+	s, unsettled, err := awaitStable(t.Context(), r, view.NewProgressLine(nil))
+	if err != nil || len(unsettled) == 0 || r.asked != 1+stableTries || s != r.readings[stableTries] {
 		t.Errorf("read %d times, unsettled %v, %v", r.asked, unsettled, err)
 	}
 }

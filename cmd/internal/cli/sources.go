@@ -258,15 +258,15 @@ func (r *clusterReader) Reread(ctx context.Context, prev *blocks.Snapshot, resou
 	return r.k.Reread(ctx, prev, resources)
 }
 
-// judgement is what a source holds, with what the checks found in it.
-type judgement struct {
+// evaluation is what a source holds, with what the checks found in it.
+type evaluation struct {
 	state  *state.State
 	result *audit.Result
 }
 
-// judge reads a source and runs checks. What must be confirmed
+// evaluate reads a source and runs checks. What must be confirmed
 // is read a second time, and withheld where that fails.
-func judge(ctx context.Context, from reader, checks []*audit.Check, grace graceFlag, progress *view.ProgressLine) (*judgement, error) {
+func evaluate(ctx context.Context, from reader, checks []*audit.Check, grace graceFlag, progress *view.ProgressLine) (*evaluation, error) {
 	snapshot, err := from.Read(ctx)
 	if err != nil {
 		return nil, err
@@ -277,17 +277,17 @@ func judge(ctx context.Context, from reader, checks []*audit.Check, grace graceF
 	result := audit.Run(st, checks)
 	again := result.NeedsConfirmation()
 	if len(again) == 0 {
-		return &judgement{st, result}, nil
+		return &evaluation{st, result}, nil
 	}
 	second, err := from.Reread(ctx, snapshot, again)
 	if ctx.Err() != nil {
 		return nil, unreadError(ctx.Err())
 	}
 	if err != nil {
-		return &judgement{st, result.Unconfirmed(err)}, nil
+		return &evaluation{st, result.Unconfirmed(err)}, nil
 	}
 	st = state.New(second, opts)
-	return &judgement{st, audit.Confirm(result, audit.Run(st, checks))}, nil
+	return &evaluation{st, audit.Confirm(result, audit.Run(st, checks))}, nil
 }
 
-func (j *judgement) report() *audit.Report { return audit.NewReport(j.state, j.result) }
+func (j *evaluation) report() *audit.Report { return audit.NewReport(j.state, j.result) }

@@ -34,7 +34,7 @@ const (
 	colorNever  = "never"
 )
 
-// checkColor tells whether a value of --color makes sense.
+// checkColor reports whether a value of --color makes sense.
 func checkColor(mode string) error {
 	switch mode {
 	case colorAuto, colorAlways, colorNever:
@@ -64,7 +64,7 @@ func progressLine(streams genericiooptions.IOStreams) *view.ProgressLine {
 	return view.NewProgressLine(nil)
 }
 
-// asciiOnly tells whether output to a writer must do with ASCII: the locale names
+// asciiOnly reports whether output to a writer must do with ASCII: the locale names
 // another character set than UTF-8, or the terminal is a dumb one. Where nothing
 // names a locale, as in many containers, UTF-8 is meant.
 func asciiOnly(w io.Writer) bool {

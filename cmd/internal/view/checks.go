@@ -34,7 +34,7 @@ func NewCheckDocs(checks []*audit.Check) CheckDocs {
 	for _, c := range checks {
 		out.Checks = append(out.Checks, CheckDoc{
 			ID: c.ID, Title: c.Title, Severity: c.SeverityText(), Why: c.Why, Confirm: c.Confirm,
-			Misread: c.Misread, Fix: c.Fix, Never: c.Never, Verify: c.Verification(), Needs: append([]blocks.Resource{}, c.Needs...),
+			Misread: c.Misread, Fix: c.Fix, Never: c.Never, Verify: c.Verification(), Needs: append([]blocks.Resource{}, c.Requires...),
 		})
 	}
 	return out

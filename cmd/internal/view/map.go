@@ -150,7 +150,7 @@ func NewBlockMap(r *audit.Report, plan *repair.Plan) *BlockMap {
 	return m
 }
 
-// Changed tells whether a plan changes anything of the pool.
+// Changed reports whether a plan changes anything of the pool.
 func (m *PoolMap) Changed() bool {
 	return slices.ContainsFunc(m.Cells, func(c MapCell) bool { return c.Planned })
 }
@@ -174,7 +174,7 @@ func NoMap(r *audit.Report) string {
 	return ""
 }
 
-// drawable tells whether a report has the blocks that a map takes: they were read,
+// drawable reports whether a report has the blocks that a map takes: they were read,
 // and it is no report of an older version, which had none.
 func drawable(r *audit.Report) bool {
 	unread := func(g blocks.Gap) bool {

@@ -1,4 +1,4 @@
-// Makeexamples writes examples/snapshots anew: it starts clusters, has Calico's
+// Makeexamples writes examples/snapshots again: it starts clusters, has Calico's
 // IPAM bring about the states of the scenarios on them, and dumps what an audit
 // reads. Arguments name the examples to make; without, it is all of them. The story
 // gets host views to go with it, which "hostviews" makes of the dump that is there.

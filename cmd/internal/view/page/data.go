@@ -114,7 +114,7 @@ func unpack(text []byte, v any) error {
 // Mark is what a page begins with, by which it is known.
 const Mark = `<!DOCTYPE html>`
 
-// Is tells whether a text begins as a page does.
+// Is reports whether a text begins as a page does.
 func Is(head []byte) bool {
 	head = bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\ufeff")), " \t\r\n")
 	return len(head) >= len(Mark) && bytes.EqualFold(head[:len(Mark)], []byte(Mark))

@@ -15,7 +15,7 @@ import (
 type Drawing struct {
 	Columns, Rows, Cell int
 	Width, Height       int
-	// Free tells whether what is not painted is a slot that is free.
+	// Free reports whether what is not painted is a slot that is free.
 	Free   bool
 	Lines  string // the lines between cells
 	Groups []Group

@@ -26,14 +26,14 @@ type Options struct {
 	view.Options
 	// Plan is shown with what it would change; nil for none.
 	Plan *repair.Plan
-	// Live makes the page fetch itself anew from where it was loaded, at least every
+	// Live makes the page fetch itself again from where it was loaded, at least every
 	// Refresh; zero means [DefaultRefresh]. A page that is kept as a file asks nothing
 	// of any server.
 	Live    bool
 	Refresh time.Duration
 }
 
-// DefaultRefresh is how often a live page is fetched anew.
+// DefaultRefresh is how often a live page is fetched again.
 const DefaultRefresh = 15 * time.Second
 
 // Report writes a report as a page that is kept.

@@ -220,7 +220,7 @@ func (p *painter) groups() (out []Group) {
 	return out
 }
 
-// has tells whether anything of one of some classes was painted.
+// has reports whether anything of one of some classes was painted.
 func (p *painter) has(layer string, classes ...string) bool {
 	return slices.ContainsFunc(classes, func(c string) bool { return p.paths[layer+" "+c] != nil })
 }

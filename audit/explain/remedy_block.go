@@ -9,14 +9,14 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// blockOutlook says what would change the verdicts on a block.
-func (x *explainer) blockOutlook(s *builder, b *state.Block) {
-	defer x.findingOutlooks(s)
+// blockRemedy says what would change the verdicts on a block.
+func (x *explainer) blockRemedy(s *builder, b *state.Block) {
+	defer x.findingRemedies(s)
 	if b.Used == 0 {
-		x.emptyOutlook(s, b)
+		x.emptyRemedy(s, b)
 		return
 	}
-	if x.FirstMissing(useNeeds) != nil || x.FirstMissing(state.ReleaseNeeds) != nil {
+	if x.FirstMissing(useReads) != nil || x.FirstMissing(state.ReleaseReads) != nil {
 		return
 	}
 	owned, leaked := 0, 0
@@ -77,10 +77,10 @@ func (x *explainer) cordonHint(b *state.Block) string {
 	return fmt.Sprintf("; while %s is schedulable, new pods there may take more of it", h.Name)
 }
 
-// emptyOutlook says when a block without allocations may be released. It does not
+// emptyRemedy says when a block without allocations may be released. It does not
 // guess: it judges the state again as it would be, with time gone by or the node
 // gone.
-func (x *explainer) emptyOutlook(s *builder, b *state.Block) {
+func (x *explainer) emptyRemedy(s *builder, b *state.Block) {
 	const verdict = "block/empty"
 	if b.Reclaimability.OK {
 		s.remedy(verdict, "releasable until an address of it is assigned or anything else is written to it; from then on it must stay untouched for %s again", state.ShortDuration(x.Grace))
@@ -110,8 +110,8 @@ func (x *explainer) emptyOutlook(s *builder, b *state.Block) {
 		s.remedy(verdict, "gone once the deletion that was begun is finished")
 	case x.Info.Locked:
 		s.remedy(verdict, "judged anew once the datastore is unlocked: calicoctl datastore migrate unlock")
-	case x.FirstMissing(state.ReleaseNeeds) != nil:
-		s.remedy(verdict, "judged once this can be read: %s", x.FirstMissing(state.ReleaseNeeds).Resource)
+	case x.FirstMissing(state.ReleaseReads) != nil:
+		s.remedy(verdict, "judged once this can be read: %s", x.FirstMissing(state.ReleaseReads).Resource)
 	case !known:
 		s.remedy(verdict, "judged once its last write is known: read the cluster itself, or files made with kubectl get --show-managed-fields")
 	case h != nil && h.Node != nil && x.releaseIf(b, withoutNode).OK:

@@ -12,9 +12,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// findingOutlooks says of each check among a sheet's findings, unless something
+// findingRemedies says of each check among a sheet's findings, unless something
 // closer was said already, what its documentation says to do.
-func (x *explainer) findingOutlooks(s *builder) {
+func (x *explainer) findingRemedies(s *builder) {
 	for i := range s.Findings {
 		id := s.Findings[i].Check
 		if slices.ContainsFunc(s.Remedies, func(o Remedy) bool { return o.Verdict == id }) {
@@ -26,21 +26,21 @@ func (x *explainer) findingOutlooks(s *builder) {
 	}
 }
 
-// addressOutlook says what would change the verdicts on an address.
-func (x *explainer) addressOutlook(s *builder, a netip.Addr, users []user, ref state.AllocationRef, allocated bool) {
-	defer x.findingOutlooks(s)
+// addressRemedy says what would change the verdicts on an address.
+func (x *explainer) addressRemedy(s *builder, a netip.Addr, users []user, ref state.AllocationRef, allocated bool) {
+	defer x.findingRemedies(s)
 	if !allocated {
-		x.freeOutlook(s, a, users)
+		x.freeRemedy(s, a, users)
 		return
 	}
 	if br := x.borrowOf(ref); br != nil {
-		s.remedy("ip/borrowed", "%s", x.borrowOutlook(br))
+		s.remedy("ip/borrowed", "%s", x.borrowRemedy(br))
 		if slices.ContainsFunc(s.Findings, func(f audit.Finding) bool { return f.Check == "route/blackhole" }) {
 			s.remedy("route/blackhole", "ends when the address is no longer borrowed, or once %s learns a route to it alone", br.Owner)
 		}
 	}
 	attr := ref.Attributes()
-	if attr == nil || x.FirstMissing(useNeeds) != nil {
+	if attr == nil || x.FirstMissing(useReads) != nil {
 		return
 	}
 	node := state.OrNone(state.NodeOf(attr))
@@ -53,7 +53,7 @@ func (x *explainer) addressOutlook(s *builder, a netip.Addr, users []user, ref s
 	case len(x.TunnelsAt(a)) > 0:
 		s.remedy("owned", "released when node %s is deleted, or calico-node there takes another tunnel address", x.TunnelsAt(a)[0].Node.Name)
 	case !v.Owned:
-		s.remedy("ip/leaked", "%s", x.leakOutlook(attr))
+		s.remedy("ip/leaked", "%s", x.leakRemedy(attr))
 	case v.Unknown && len(users) == 0:
 		s.remedy("ip/unknown-owner", "released by whoever assigned it; neither Calico's collector nor calico-audit does")
 	case attr.Tunnel() && x.Vanished(node):
@@ -71,8 +71,8 @@ func (x *explainer) addressOutlook(s *builder, a netip.Addr, users []user, ref s
 	}
 }
 
-// leakOutlook says what would end a leak.
-func (x *explainer) leakOutlook(attr *blocks.Attributes) string {
+// leakRemedy says what would end a leak.
+func (x *explainer) leakRemedy(attr *blocks.Attributes) string {
 	const again = "owned again as soon as its owner is there again, or a pod or tunnel names it"
 	if !attr.HasHandle {
 		return again + ". Calico's own collector leaves addresses without a handle alone"
@@ -80,7 +80,7 @@ func (x *explainer) leakOutlook(attr *blocks.Attributes) string {
 	return again + ". " + x.collectorText()
 }
 
-// leftForAge tells whether an allocation is left alone for its age alone.
+// leftForAge reports whether an allocation is left alone for its age alone.
 func (x *explainer) leftForAge(ref state.AllocationRef) bool { return !x.PastGrace(allocatedAt(ref)) }
 
 // allocatedAt is when an address was assigned or, where that is not recorded, its
@@ -111,8 +111,8 @@ func (x *explainer) collectorText() string {
 	return fmt.Sprintf("Calico's own collector, if it runs, releases it once it has seen it unowned for %s, or at once after its node is deleted.", state.ShortDuration(grace))
 }
 
-// freeOutlook is about an address that is not allocated.
-func (x *explainer) freeOutlook(s *builder, a netip.Addr, users []user) {
+// freeRemedy is about an address that is not allocated.
+func (x *explainer) freeRemedy(s *builder, a netip.Addr, users []user) {
 	p := x.PoolOf(netip.PrefixFrom(a, a.BitLen()))
 	if len(users) > 0 || p == nil || x.unread(blocks.Blocks) != "" {
 		return
@@ -140,8 +140,8 @@ func (x *explainer) freeOutlook(s *builder, a netip.Addr, users []user) {
 	}
 }
 
-// borrowOutlook says what would end a borrow.
-func (x *explainer) borrowOutlook(br *state.Borrow) string {
+// borrowRemedy says what would end a borrow.
+func (x *explainer) borrowRemedy(br *state.Borrow) string {
 	f := blocks.FamilyOf(br.Addr)
 	var need *state.NodeBlockStatus
 	if h := x.NodeState(br.User); h != nil {
@@ -173,9 +173,9 @@ func (x *explainer) borrowOutlook(br *state.Borrow) string {
 	return fmt.Sprintf("ends once %s: %s then claims a block of its own", move, br.User)
 }
 
-// nodeOutlook says what would give a node the blocks that it lacks.
-func (x *explainer) nodeOutlook(s *builder, h *state.NodeState) {
-	defer x.findingOutlooks(s)
+// nodeRemedy says what would give a node the blocks that it lacks.
+func (x *explainer) nodeRemedy(s *builder, h *state.NodeState) {
+	defer x.findingRemedies(s)
 	if x.gone(h.Name) && len(h.Blocks) > 0 {
 		s.remedy("vanished", "its blocks can go once they are empty; a node of the same name that comes back takes them over")
 	}
@@ -184,19 +184,19 @@ func (x *explainer) nodeOutlook(s *builder, h *state.NodeState) {
 	}
 	for _, n := range h.BlockStatus {
 		if n.NoBlock() {
-			s.remedy("node/no-block", "%s", x.needOutlook(n))
+			s.remedy("node/no-block", "%s", x.blockStatusRemedy(n))
 		}
 	}
 }
 
-// needOutlook says how a node comes by a block of a family.
-func (x *explainer) needOutlook(n *state.NodeBlockStatus) string {
-	return x.causeOutlook(n.Family, n.Cause, n.Detail, x.PoolsAtIssue(n))
+// blockStatusRemedy says how a node comes by a block of a family.
+func (x *explainer) blockStatusRemedy(n *state.NodeBlockStatus) string {
+	return x.causeRemedy(n.Family, n.Cause, n.Detail, x.PoolsAtIssue(n))
 }
 
-// causeOutlook says how a node comes by a block of some pools, which a cause keeps it
+// causeRemedy says how a node comes by a block of some pools, which a cause keeps it
 // from.
-func (x *explainer) causeOutlook(family blocks.Family, cause state.Cause, detail string, pools []*state.Pool) string {
+func (x *explainer) causeRemedy(family blocks.Family, cause state.Cause, detail string, pools []*state.Pool) string {
 	f := family.String()
 	switch cause {
 	case state.CauseNone:
@@ -219,15 +219,15 @@ func (x *explainer) causeOutlook(family blocks.Family, cause state.Cause, detail
 	return fmt.Sprintf("it claims an %s block with its next pod once %s has one left: a pool is added for it, or other nodes' blocks become empty and are released (none could be now)", f, state.PoolNames(pools))
 }
 
-// podOutlook says what would change the verdicts on a pod's addresses.
-func (x *explainer) podOutlook(s *builder, w *blocks.Workload, addrs []netip.Addr) {
-	defer x.findingOutlooks(s)
+// podRemedy says what would change the verdicts on a pod's addresses.
+func (x *explainer) podRemedy(s *builder, w *blocks.Workload, addrs []netip.Addr) {
+	defer x.findingRemedies(s)
 	if w != nil && w.HostNetwork {
 		return
 	}
 	for _, br := range x.Borrows {
 		if slices.Contains(addrs, br.Addr) {
-			s.remedy("ip/borrowed", "%s: %s", br.Addr, x.borrowOutlook(br))
+			s.remedy("ip/borrowed", "%s: %s", br.Addr, x.borrowRemedy(br))
 		}
 	}
 	if w == nil || !w.Waiting() {
@@ -239,7 +239,7 @@ func (x *explainer) podOutlook(s *builder, w *blocks.Workload, addrs []netip.Add
 				if stuck.Pod != w {
 					continue
 				}
-				text := x.causeOutlook(n.Family, stuck.Cause, stuck.Detail, x.PodPools(w, h.Node, n.Family))
+				text := x.causeRemedy(n.Family, stuck.Cause, stuck.Detail, x.PodPools(w, h.Node, n.Family))
 				if stuck.Cause == state.CauseUnserved {
 					s.remedy("waiting", "it gets an address %s", text)
 				} else {
@@ -250,9 +250,9 @@ func (x *explainer) podOutlook(s *builder, w *blocks.Workload, addrs []netip.Add
 	}
 }
 
-// poolOutlook says what would give a pool blocks to claim again.
-func (x *explainer) poolOutlook(s *builder, p *state.Pool) {
-	defer x.findingOutlooks(s)
+// poolRemedy says what would give a pool blocks to claim again.
+func (x *explainer) poolRemedy(s *builder, p *state.Pool) {
+	defer x.findingRemedies(s)
 	if x.unread(blocks.Blocks) != "" || !p.ServesWorkloads() || !p.Slots.Allocatable.IsZero() || p.Slots.Capacity.IsZero() {
 		return
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// needSection says how a node stands with blocks of a family.
-func (x *explainer) needSection(s *builder, h *state.NodeState, f blocks.Family) {
+// blockStatusSection says how a node stands with blocks of a family.
+func (x *explainer) blockStatusSection(s *builder, h *state.NodeState, f blocks.Family) {
 	i := slices.IndexFunc(h.BlockStatus, func(n *state.NodeBlockStatus) bool { return n.Family == f })
 	if i < 0 {
 		return
