@@ -19,7 +19,7 @@ affinity 10.0.0.64/26 a
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []affinity.AffinityStatus{affinity.Confirmed, affinity.NotOwner, affinity.Unconfirmed} {
+	for i, want := range []affinity.Status{affinity.Confirmed, affinity.NotOwner, affinity.Unconfirmed} {
 		if got := affinity.Classify(&snap.Affinities[i], &snap.Blocks[0]); got != want {
 			t.Errorf("affinity %d: %d, want %d", i, got, want)
 		}

@@ -2,15 +2,15 @@ package affinity
 
 import "github.com/calico-audit/calico-audit/blocks"
 
-// AffinityStatus is how an affinity stands to the block that it claims.
-type AffinityStatus int
+// Status is how an affinity stands to the block that it claims.
+type Status int
 
 // The standings of an affinity. The block's own record of its owner decides:
 // address assignment goes by it, and an affinity that contradicts it is stale
 // (libcalico-go ipam/ipam.go, getBlockFromAffinity).
 const (
 	// Confirmed: the block names the affinity's owner, and the claim is settled.
-	Confirmed AffinityStatus = iota
+	Confirmed Status = iota
 	// Unconfirmed: the block names the affinity's owner, and the affinity is
 	// pending or pendingDeletion. It heals at the owner's next assignment.
 	Unconfirmed
@@ -22,7 +22,7 @@ const (
 
 // Classify says how an affinity stands to the block of its CIDR; nil means that no
 // such block exists.
-func Classify(a *blocks.Affinity, b *blocks.Block) AffinityStatus {
+func Classify(a *blocks.Affinity, b *blocks.Block) Status {
 	switch {
 	case b == nil:
 		return NoBlock

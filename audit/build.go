@@ -62,6 +62,7 @@ func nodeReport(h *state.NodeState, st *state.State) NodeReport {
 	return n
 }
 
+// Names returns the nodes that who names of some borrows, each once, in order.
 func Names(bs []*state.Borrow, who func(*state.Borrow) string) []string {
 	out := make([]string, 0, len(bs))
 	for _, b := range bs {
@@ -115,11 +116,13 @@ func (f *Finding) wholeCluster() bool {
 	return f.Subject.Kind == state.KindConfig || f.Subject.Kind == state.KindCluster
 }
 
+// ConcernsPool reports whether a finding is about one of some pools, or concerns it.
 func (f *Finding) ConcernsPool(pools []string) bool {
 	return f.wholeCluster() || f.Subject.Kind == state.KindPool && slices.Contains(pools, f.Subject.Name) ||
 		slices.ContainsFunc(f.Pools, func(p string) bool { return slices.Contains(pools, p) })
 }
 
+// ConcernsNode reports whether a finding is about one of some nodes, or concerns it.
 func (f *Finding) ConcernsNode(nodes []string) bool {
 	return f.wholeCluster() || slices.Contains(nodes, f.Subject.Node) ||
 		slices.ContainsFunc(f.Nodes, func(n string) bool { return slices.Contains(nodes, n) })

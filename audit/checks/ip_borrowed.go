@@ -34,7 +34,7 @@ var ipBorrowed = audit.Check{
 				Message: fmt.Sprintf("%s is used on %s by %s, and belongs to a block of %s", b.Addr, b.User, user, b.Owner),
 				Evidence: state.Evidences("owner", b.Owner, "borrower", b.User, "block", b.Block.CIDR.String(), "pool", state.PoolName(b.Block.Pool),
 					"used by", user, "handle", b.Attributes.Handle, "assigned", state.FormatTime(b.Attributes.Assigned)),
-				Fix: borrowFix(st, b),
+				Fix: borrowFix(b),
 			})
 		}
 	},
@@ -61,7 +61,7 @@ func borrowUser(st *state.State, b *state.Borrow) string {
 }
 
 // borrowFix is what ends a borrow.
-func borrowFix(st *state.State, b *state.Borrow) audit.Fix {
+func borrowFix(b *state.Borrow) audit.Fix {
 	switch {
 	case b.Tunnel:
 		return audit.Manual(fmt.Sprintf("once %s can claim a block, restart calico-node there: its tunnel then takes an address of that block", b.User))

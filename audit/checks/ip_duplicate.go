@@ -46,7 +46,7 @@ var ipDuplicate = audit.Check{
 func addDuplicate(st *state.State, f *audit.Findings, a netip.Addr, users []state.LiveUse) {
 	second := st.SecondOwners(a)
 	r, allocated := st.Allocation(a)
-	users = joinOwners(st, users, r.AttributesIf(allocated))
+	users = joinOwners(users, r.AttributesIf(allocated))
 	if len(users)+len(second) < 2 {
 		return
 	}
@@ -76,7 +76,7 @@ func addDuplicate(st *state.State, f *audit.Findings, a netip.Addr, users []stat
 // joinOwners leaves one of the users that are one owner: the two pods of a live
 // migration, which the allocation's active and alternate owner join, or which run one
 // virtual machine.
-func joinOwners(st *state.State, users []state.LiveUse, attr *blocks.Attributes) []state.LiveUse {
+func joinOwners(users []state.LiveUse, attr *blocks.Attributes) []state.LiveUse {
 	var out []state.LiveUse
 	for _, u := range users {
 		if !slices.ContainsFunc(out, func(before state.LiveUse) bool { return oneOwner(before.Pod, u.Pod, attr) }) {

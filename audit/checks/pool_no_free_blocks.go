@@ -56,7 +56,7 @@ var poolNoFreeBlocks = audit.Check{
 					"blocks", fmt.Sprintf("%s of %s claimed, %s reserved, %s allocatable", p.Slots.Claimed, p.Slots.Capacity, p.Slots.Reserved, p.Slots.Allocatable),
 					"addresses", fmt.Sprintf("%s of %s in use, %s available", p.Addrs.InUse, p.Addrs.Capacity, p.Addrs.Available),
 					"nodes borrowing or waiting", state.List(cut), "nodes next to", state.List(next),
-					"hoarders", state.ListBy("; ", st.NodesHoldingSeveral([]*state.Pool{p})), "reclaimable blocks", reclaimableText(st, p)),
+					"hoarders", state.ListBy("; ", st.NodesHoldingSeveral([]*state.Pool{p})), "reclaimable blocks", reclaimableText(p)),
 				Fix: audit.Look("calico-audit report -o wide --check node/many-blocks,block/empty --pool " + state.Arg(p.Name)),
 			})
 		}
@@ -140,7 +140,7 @@ func blockMayExist(st *state.State, n *state.NodeBlockStatus) bool {
 	return false
 }
 
-func reclaimableText(st *state.State, p *state.Pool) string {
+func reclaimableText(p *state.Pool) string {
 	if !p.ReclaimableKnown {
 		return "not judged"
 	}

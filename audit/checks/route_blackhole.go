@@ -35,7 +35,7 @@ var routeBlackhole = audit.Check{
 			}
 			p := st.Predict(b)
 			x := audit.Finding{
-				Subject: state.IPSubject(b.Addr, b.User), Pools: state.PoolsOf(b.Block.Pool), Nodes: []string{b.Owner}, Fix: borrowFix(st, b),
+				Subject: state.IPSubject(b.Addr, b.User), Pools: state.PoolsOf(b.Block.Pool), Nodes: []string{b.Owner}, Fix: borrowFix(b),
 			}
 			user := borrowUser(st, b)
 			switch missing := st.FirstMissing(routeReads); {

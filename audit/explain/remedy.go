@@ -12,7 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// findingRemedies says of each check among a sheet's findings, unless something
+// findingRemedies says of each check of findings, unless something
 // closer was said already, what its documentation says to do.
 func (x *explainer) findingRemedies(s *builder) {
 	for i := range s.Findings {

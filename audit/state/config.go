@@ -33,6 +33,7 @@ func RejectedSettings(c blocks.IPAMConfig) string {
 	return ""
 }
 
+// LimitText says what the block limit of a node is, and where that stands.
 func LimitText(st *State) string {
 	if st.IPAM.MaxBlocksPerHost > 0 {
 		return fmt.Sprintf("%d (maxBlocksPerHost)", st.IPAM.MaxBlocksPerHost)

@@ -206,6 +206,7 @@ func (st *State) PodPools(w *blocks.Workload, n *blocks.Node, f blocks.Family) (
 	return out
 }
 
+// PoolByNameOrCIDR returns the pool that an annotation of a pod or namespace means, or nil.
 func (st *State) PoolByNameOrCIDR(s string) *Pool {
 	for _, p := range st.Pools {
 		if p.Name == s {

@@ -32,6 +32,7 @@ var ReleaseReads = []blocks.Resource{
 // needs.
 func (st *State) ReclaimableKnown() bool { return st.FirstMissing(ReleaseReads) == nil }
 
+// FirstMissing returns the first of some resources that was not read whole, or nil.
 func (st *State) FirstMissing(rs []blocks.Resource) *blocks.Gap {
 	for _, r := range rs {
 		if g, missing := st.Missing(r); missing {
@@ -200,6 +201,7 @@ func (st *State) affinityPastGrace(b *Block) bool {
 	return a == nil || a.Effective() == blocks.Confirmed
 }
 
+// InPools reports whether a block lies in one of some pools.
 func InPools(b *Block, pools []*Pool) bool {
 	for _, p := range pools {
 		if b.Pool == p {
@@ -209,6 +211,7 @@ func InPools(b *Block, pools []*Pool) bool {
 	return false
 }
 
+// ShortDuration writes a duration without units that are zero, such as "15m".
 func ShortDuration(d time.Duration) string {
 	s := d.String()
 	for _, zero := range []string{"m0s", "h0m"} {

@@ -109,9 +109,7 @@ func (st *State) inUse(e HostEvidence, r AllocationRef, held []HostUse) HostEvid
 		}
 		return 1
 	})
-	for _, u := range held {
-		e.Uses = append(e.Uses, u)
-	}
+	e.Uses = append(e.Uses, held...)
 	first := held[0]
 	e.Reason = fmt.Sprintf("it is in use in %s (%s)", NamespaceText(first.View.Node, first.Namespace), first.View.Text())
 	if !proves(first) {

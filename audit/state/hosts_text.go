@@ -8,7 +8,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// namespaceText says which namespace of a node it is, and what runs in it.
+// NamespaceText says which namespace of a node it is, and what runs in it.
 func NamespaceText(node string, ns *blocks.HostNamespace) string {
 	name := "namespace " + ns.ID
 	if ns.Name != "" {

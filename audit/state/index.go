@@ -149,6 +149,7 @@ func (st *State) Vanished(host string) bool {
 	return host != "" && (h == nil || h.Node == nil) && !st.UnreadableNode(host)
 }
 
+// BareOrNil returns what was read of a block; nil for none.
 func BareOrNil(b *Block) *blocks.Block {
 	if b == nil {
 		return nil

@@ -50,6 +50,7 @@ func (st *State) CachedNodesHoldingSeveral() func([]*Pool) []string {
 	}
 }
 
+// InUseText says how many of a block's addresses are in use.
 func InUseText(b *Block) string {
 	if b.Used == 0 {
 		return "empty"
@@ -57,6 +58,7 @@ func InUseText(b *Block) string {
 	return fmt.Sprintf("%d in use", b.Used)
 }
 
+// PoolNames names pools within a sentence.
 func PoolNames(ps []*Pool) string {
 	names := make([]string, len(ps))
 	for i, p := range ps {

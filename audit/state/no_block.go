@@ -6,6 +6,7 @@ import (
 	"strings"
 )
 
+// CauseText says why a node has no block of a family, or that nothing keeps it from one.
 func CauseText(n *NodeBlockStatus) string {
 	switch {
 	case n.Blockless() > 0:

@@ -406,6 +406,7 @@ func (st *State) countReclaimable() {
 	}
 }
 
+// Bare returns what was read of blocks.
 func Bare(bs []*Block) []*blocks.Block {
 	out := make([]*blocks.Block, len(bs))
 	for i, b := range bs {

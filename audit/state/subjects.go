@@ -7,25 +7,31 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
+// PoolSubject is a pool as a subject.
 func PoolSubject(p *Pool) Subject {
 	return Subject{Kind: KindPool, Name: p.Name, CIDR: p.CIDR.String()}
 }
 
+// NodeSubject is a node as a subject.
 func NodeSubject(name string) Subject { return Subject{Kind: KindNode, Name: name, Node: name} }
 
+// BlockSubject is a block as a subject.
 func BlockSubject(b *Block) Subject {
 	return Subject{Kind: KindBlock, Name: b.Name, CIDR: b.CIDR.String()}
 }
 
+// IPSubject is an address as a subject, with the node that uses it; "" if none is known.
 func IPSubject(a netip.Addr, node string) Subject {
 	return Subject{Kind: KindIP, IP: a.String(), Node: node}
 }
 
-// ipPrefix returns an address as a CIDR.
+// IPPrefix returns an address as a CIDR.
 func IPPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
+// ConfigSubject is the IPAM configuration as a subject.
 func ConfigSubject() Subject { return Subject{Kind: KindConfig, Name: "default"} }
 
+// ClusterSubject is the whole cluster as a subject.
 func ClusterSubject(st *State) Subject {
 	name := st.Cluster.GUID
 	if name == "" {
@@ -45,10 +51,12 @@ func PoolsOf(ps ...*Pool) []string {
 	return out
 }
 
+// AffinitySubject is an affinity as a subject.
 func AffinitySubject(a *blocks.Affinity) Subject {
 	return Subject{Kind: KindAffinity, Name: a.Name, Node: a.Owner.Name, CIDR: a.CIDR.String()}
 }
 
+// HandleSubject is a handle as a subject.
 func HandleSubject(id string) Subject { return Subject{Kind: KindHandle, Name: id} }
 
 // The kinds of subject.

@@ -8,6 +8,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
+// OrNone returns a text, or "none" for an empty one.
 func OrNone(s string) string {
 	if s == "" {
 		return "none"
@@ -15,6 +16,7 @@ func OrNone(s string) string {
 	return s
 }
 
+// JoinNonEmpty writes "NAMESPACE/NAME", or nothing where there is no name.
 func JoinNonEmpty(namespace, name string) string {
 	if name == "" {
 		return ""
@@ -22,6 +24,7 @@ func JoinNonEmpty(namespace, name string) string {
 	return namespace + "/" + name
 }
 
+// OwnerText names an owner within a sentence: a node by its name, and says so where there is none.
 func OwnerText(o blocks.Owner) string {
 	if o == (blocks.Owner{}) {
 		return "nobody"
@@ -32,6 +35,7 @@ func OwnerText(o blocks.Owner) string {
 	return o.String()
 }
 
+// UsesText says what a pool hands addresses out for.
 func UsesText(p *Pool) string {
 	words := make([]string, len(p.Uses))
 	for i, u := range p.Uses {
@@ -93,6 +97,7 @@ func ListBy(sep string, words []string) string {
 // Plural writes a number with its noun: "1 block", "2 blocks", "3 addresses".
 func Plural(n int, noun string) string { return PluralCount(blocks.CountOf(n), noun) }
 
+// PluralCount is [Plural] of a number that may exceed 64 bits.
 func PluralCount(n blocks.Count, noun string) string {
 	if n.Cmp(blocks.CountOf(1)) == 0 {
 		return "1 " + noun
@@ -127,6 +132,7 @@ func Arg(name string) string {
 	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
 }
 
+// CIDRs returns the CIDRs of blocks.
 func CIDRs(bs []*Block) []string {
 	out := make([]string, len(bs))
 	for i, b := range bs {
@@ -135,6 +141,7 @@ func CIDRs(bs []*Block) []string {
 	return out
 }
 
+// FullNames returns the names of pods as NAMESPACE/NAME.
 func FullNames(ws []*blocks.Workload) []string {
 	out := make([]string, len(ws))
 	for i, w := range ws {

@@ -343,7 +343,7 @@ func (r *JSONReader) integer() ([]byte, bool) {
 // fail keeps the first error.
 func (r *JSONReader) fail(err error) {
 	if r.err == nil && err != nil {
-		r.err, r.errAt = SyntaxError(err, errTruncated, len(r.Text))
+		r.errAt, r.err = SyntaxError(err, errTruncated, len(r.Text))
 	}
 }
 
@@ -358,19 +358,19 @@ var wanted = strings.NewReplacer("invalid character ", "unexpected ", " at start
 
 // SyntaxError returns what a decoder says is wrong with JSON, and where: at the end,
 // for which cut is the error, if it is cut off.
-func SyntaxError(err, cut error, end int) (error, int) {
+func SyntaxError(err, cut error, end int) (int, error) {
 	var syntax *jsontext.SyntacticError
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return cut, end
+		return end, cut
 	case !errors.As(err, &syntax):
-		return err, end
+		return end, err
 	}
 	text := syntax.Err.Error()
 	if _, literal, ok := strings.Cut(text, " in literal "); ok {
-		return fmt.Errorf("unexpected %q, wanted a value", literal[0]), int(syntax.ByteOffset)
+		return int(syntax.ByteOffset), fmt.Errorf("unexpected %q, wanted a value", literal[0])
 	}
-	return errors.New(wanted.Replace(text)), int(syntax.ByteOffset)
+	return int(syntax.ByteOffset), errors.New(wanted.Replace(text))
 }
 
 // CheckSyntax checks the whole of a JSON value and places the error.

@@ -47,7 +47,7 @@ func TestAnyKindByItsDescription(t *testing.T) {
 		{"metadata": {"name": "c"}, "spec": {"size": 3}}]}`
 	d := &Decoder{Out: NewObjects(k), Strings: &SharedStrings{}}
 	var saved [][]byte
-	if _, err := d.Page([]byte(body), func(object []byte, reduced bool) {
+	if _, err := d.Page([]byte(body), func(object []byte, _ bool) {
 		saved = append(saved, AppendSaved(nil, GroupCRD, "Gadget", object, k, nil))
 	}); err != nil {
 		t.Fatal(err)

@@ -123,10 +123,3 @@ func protoTime(msg []byte) time.Time {
 	}
 	return time.Unix(seconds, 0).UTC()
 }
-
-// within walks a message inside another, whose error is kept.
-func within(failed *error, msg []byte, fn func(protoField)) {
-	if err := protoFields(msg, fn); err != nil && *failed == nil {
-		*failed = err
-	}
-}

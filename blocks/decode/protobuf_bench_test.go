@@ -100,7 +100,7 @@ func podPages(b *testing.B) (pages [][]byte) {
 					Containers:  []corev1.Container{container("app"), container("proxy")},
 					Tolerations: []corev1.Toleration{{Key: "node.kubernetes.io/not-ready", Operator: "Exists", Effect: "NoExecute"}, {Key: "node.kubernetes.io/unreachable", Operator: "Exists", Effect: "NoExecute"}}},
 				Status: corev1.PodStatus{Phase: corev1.PodRunning, HostIP: "172.16.0.1", PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}}, StartTime: &at, QOSClass: "Burstable",
-					Conditions:        []corev1.PodCondition{{Type: "Initialized", Status: "True", LastTransitionTime: at}, {Type: "Ready", Status: "True", LastTransitionTime: at}, {Type: "ContainersReady", Status: "True", LastTransitionTime: at}, {Type: "PodScheduled", Status: "True", LastTransitionTime: at}},
+					Conditions:        []corev1.PodCondition{{Type: corev1.PodInitialized, Status: "True", LastTransitionTime: at}, {Type: "Ready", Status: "True", LastTransitionTime: at}, {Type: "ContainersReady", Status: "True", LastTransitionTime: at}, {Type: "PodScheduled", Status: "True", LastTransitionTime: at}},
 					ContainerStatuses: []corev1.ContainerStatus{status("app"), status("proxy")}},
 			}
 			list.Items = append(list.Items, pod)

@@ -64,7 +64,7 @@ func (s *jsonSplitter) run() error {
 			case separatorErr != nil:
 				err = separatorErr
 			case kind == 0:
-				if _, err = s.in.ReadToken(); err == io.EOF {
+				if _, err = s.in.ReadToken(); errors.Is(err, io.EOF) {
 					return nil
 				}
 			default:
@@ -106,7 +106,7 @@ func (s *jsonSplitter) fail(err error) error {
 		}
 	}
 	from, unread := int(s.in.InputOffset()), s.in.UnreadBuffer()
-	err, at := decode.SyntaxError(err, errJSONEnd, from+len(unread))
+	at, err := decode.SyntaxError(err, errJSONEnd, from+len(unread))
 	return &decode.FileError{Document: max(s.document, 1), Line: s.line() + bytes.Count(unread[:min(max(at-from, 0), len(unread))], []byte("\n")), Err: err}
 }
 

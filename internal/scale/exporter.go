@@ -118,23 +118,26 @@ func (e *exporter) scrape(ctx context.Context) (took time.Duration, packed int, 
 	if err != nil {
 		return 0, 0, nil, err
 	}
+	if !bytes.HasPrefix(got.body, []byte{0x1f, 0x8b}) {
+		return took, len(got.body), got.body, nil // it is not compressed
+	}
 	unpack, err := gzip.NewReader(bytes.NewReader(got.body))
 	if err != nil {
-		return took, len(got.body), got.body, nil // it is not compressed
+		return 0, 0, nil, err
 	}
 	text, err = io.ReadAll(unpack)
 	return took, len(got.body), text, err
 }
 
-// sample is a value of the series that a line begins with.
-func sample(text []byte, series string) (float64, bool) {
+// sample is the value of the series that a line begins with; 0 if there is none.
+func sample(text []byte, series string) float64 {
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, series) {
-			v, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' ')+1:]), 64)
-			return v, err == nil
+			v, _ := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' ')+1:]), 64)
+			return v
 		}
 	}
-	return 0, false
+	return 0
 }
 
 // watched is what an exporter used while it was watched.
@@ -157,7 +160,7 @@ func (e *exporter) watch(ctx context.Context, d time.Duration) (watched, error) 
 		return w, err
 	}
 	const audits = "calico_audit_audits_total"
-	auditsBefore, _ := sample(text, audits)
+	auditsBefore := sample(text, audits)
 	_, _, before, err := memory(pid)
 	if err != nil {
 		return w, err
@@ -183,7 +186,7 @@ func (e *exporter) watch(ctx context.Context, d time.Duration) (watched, error) 
 	if err == nil {
 		_, _, text, err = e.scrape(ctx)
 	}
-	auditsAfter, _ := sample(text, audits)
+	auditsAfter := sample(text, audits)
 	w.audits = auditsAfter - auditsBefore
 	return w, errors.Join(err, ctx.Err())
 }

@@ -155,7 +155,7 @@ func (p *probe) latencies(ctx context.Context, e *exporter, count int, pause tim
 			if err != nil {
 				return out, err
 			}
-			if v, _ := sample(text, `calico_audit_pool_in_use_addresses{ip_family="IPv4",ippool="probe"}`); v >= float64(len(p.pods)) {
+			if v := sample(text, `calico_audit_pool_in_use_addresses{ip_family="IPv4",ippool="probe"}`); v >= float64(len(p.pods)) {
 				out.time(time.Since(began))
 				break
 			}

@@ -192,7 +192,7 @@ func (g *FaultProxy) Lag(f func() time.Duration) {
 	g.lag = f
 }
 
-// Hold calls f before each write is let through, with its number; f may wait. The
+// Pause calls f before each write is let through, with its number; f may wait. The
 // write is sent if f returns true, else its connection breaks.
 func (g *FaultProxy) Pause(f func(n int, w Write) bool) {
 	g.mu.Lock()
