@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
@@ -25,8 +24,6 @@ type event struct {
 	proto  bool // the object is protobuf, not JSON
 	meta   metav1.ObjectMeta
 }
-
-func (e *event) key() blocks.Key { return blocks.Key{Namespace: e.meta.Namespace, Name: e.meta.Name} }
 
 // errEvent means that a stream is not what a watch answers.
 var errEvent = errors.New("the answer is no watch event")

@@ -230,8 +230,8 @@ func (k *reflector) failed(err error) time.Duration {
 	believed := k.refused(err) || !k.known
 	hopeless := !k.known && time.Since(k.s.began) > w.pace.stalenessTimeout
 	w.mu.Unlock()
-	switch {
-	case code == http.StatusForbidden, code == http.StatusUnauthorized:
+	switch code {
+	case http.StatusForbidden, http.StatusUnauthorized:
 		if !believed {
 			return w.pace.confirm
 		}
@@ -241,7 +241,7 @@ func (k *reflector) failed(err error) time.Duration {
 		}
 		k.drop(reason)
 		return jitter(w.pace.denied)
-	case code == http.StatusNotFound:
+	case http.StatusNotFound:
 		w.rediscover()
 	}
 	if hopeless {
