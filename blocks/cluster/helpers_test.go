@@ -63,10 +63,10 @@ func sameSnapshot(t *testing.T, what string, want, got *blocks.Snapshot) {
 }
 
 // save writes what was recorded of a snapshot to a file.
-func save(t *testing.T, r *files.Recorder, s *blocks.Snapshot, o files.SaveOptions) (path string, names decode.Names) {
+func save(t *testing.T, r *files.Recorder, s *blocks.Snapshot) (path string, names decode.Names) {
 	t.Helper()
 	var text bytes.Buffer
-	names, err := r.Save(s, o, func(object []byte) error {
+	names, err := r.Save(s, files.SaveOptions{}, func(object []byte) error {
 		if !json.Valid(object) || bytes.ContainsAny(object, "\n\r") {
 			t.Errorf("no JSON on one line: %s", object)
 		}

@@ -12,7 +12,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/files"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
@@ -101,7 +100,7 @@ func TestReadVirtualMachines(t *testing.T) {
 	if !found {
 		t.Errorf("virtual machines are not sent in protobuf: %q", sent.seen)
 	}
-	path, _ := save(t, r, s, files.SaveOptions{})
+	path, _ := save(t, r, s)
 	saved, _ := read(t, path)
 	sameSnapshot(t, "saved", s, saved)
 	text, err := os.ReadFile(path)
