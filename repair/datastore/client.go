@@ -1,8 +1,10 @@
 package datastore
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,11 +13,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 )
 
 // client sends single requests to an API server. It has no rate limit: how fast
@@ -46,8 +50,12 @@ var defaultWaits = waits{
 	gone: 10 * time.Second, poll: 100 * time.Millisecond,
 }
 
-// maxAnswer limits what one answer may hold.
-const maxAnswer = 64 << 20
+// maxAnswer limits what an answer may hold, and maxError what is read of one that is
+// an error.
+const (
+	maxAnswer = 64 << 20
+	maxError  = 1 << 20
+)
 
 func newClient(cfg *rest.Config) (*client, error) {
 	cfg = rest.CopyConfig(cfg)
@@ -55,6 +63,7 @@ func newClient(cfg *rest.Config) (*client, error) {
 	cfg.UserAgent = cmp.Or(cfg.UserAgent, rest.DefaultKubernetesUserAgent())
 	cfg.RateLimiter, cfg.QPS = nil, -1
 	cfg.WarningHandler, cfg.WarningHandlerWithContext = rest.NoWarnings{}, nil
+	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return errorTransport{rt} })
 	h, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("using the client configuration: %w", err)
@@ -64,6 +73,30 @@ func newClient(cfg *rest.Config) (*client, error) {
 		return nil, fmt.Errorf("using the cluster's address: %w", err)
 	}
 	return &client{rest: c, wait: defaultWaits}, nil
+}
+
+// errorTransport reads the answers that are errors, up to maxError. What became of a
+// request is for the code of the HTTP answer to say, which client-go takes from the
+// Status in the body, if there is one that is whole: so it is put there.
+type errorTransport struct{ http.RoundTripper }
+
+func (t errorTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := t.RoundTripper.RoundTrip(r)
+	if err != nil || resp.StatusCode < http.StatusMultipleChoices {
+		return resp, err
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxError)) // one that breaks off is an error of that code no less
+	var s metav1.Status
+	if json.Unmarshal(body, &s) == nil && s.Kind == "Status" {
+		s.APIVersion, s.Status, s.Code = "v1", metav1.StatusFailure, int32(resp.StatusCode)
+		if body, err = json.Marshal(s); err != nil {
+			return nil, err
+		}
+		resp.Header.Set("Content-Type", "application/json")
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	return resp, nil
 }
 
 // request is one request.
@@ -116,9 +149,9 @@ func throttled(err error) bool {
 	return s != nil && s.Code == http.StatusTooManyRequests
 }
 
-// send sends a request once and returns the body of a good answer. The library's
-// retries are not used: one that follows a lost answer would hide that the first may
-// have been carried out.
+// send sends a request once and returns the body of a good answer. The library logs
+// nothing of it. Its retries are not used: one that follows a lost answer would hide
+// that the first may have been carried out.
 func (c *client) send(ctx context.Context, r request) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.wait.request)
 	defer cancel()
@@ -131,7 +164,7 @@ func (c *client) send(ctx context.Context, r request) ([]byte, error) {
 	if r.contentType != "" {
 		req.SetHeader("Content-Type", r.contentType).Body(r.body)
 	}
-	answer, err := req.Stream(ctx)
+	answer, err := req.Stream(klog.NewContext(ctx, logr.Discard()))
 	if err != nil {
 		return nil, plain(err)
 	}

@@ -38,10 +38,11 @@ var rights = map[repair.Kind][]Right{
 	repair.SetStrictAffinity: {may(blocks.IPAMConfigs, "get create patch")},
 }
 
-// undoRights are what taking each kind of step back needs.
+// undoRights are what taking each kind of step back needs. An affinity that gets its
+// state back while its block is released is deleted (PutAffinityState).
 var undoRights = map[repair.Kind][]Right{
 	repair.ReleaseBlock:      {may(blocks.Blocks, "get"), may(blocks.Affinities, "get patch")},
-	repair.DeleteAffinity:    {may(blocks.Blocks, "get"), may(blocks.Affinities, "get patch")},
+	repair.DeleteAffinity:    {may(blocks.Blocks, "get"), may(blocks.Affinities, "get create patch delete")},
 	repair.ReleaseIP:         {may(blocks.Blocks, "get patch"), may(blocks.Handles, "get create patch delete")},
 	repair.DeleteHandle:      {may(blocks.Handles, "get create")},
 	repair.SetStrictAffinity: {may(blocks.IPAMConfigs, "get patch")},

@@ -87,6 +87,12 @@ func (k *Kubernetes) write(ctx context.Context, doing string, r request, res blo
 		if throttled(err) && k.client.pause(ctx, try, err) {
 			continue
 		}
+		if r.method == http.MethodPost && refused(err) && !doubt { // what is there now does not matter
+			if statusOf(err).Code == http.StatusConflict {
+				return nil, changedf("%s exists by now", describe(res, name))
+			}
+			return nil, fmt.Errorf("%s was refused: %w", doing, err)
+		}
 		doubt = doubt || !refused(err)
 		now, readErr := k.get(ctx, res, name)
 		switch {

@@ -1,0 +1,179 @@
+package datastore_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/datastore"
+)
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// answering is a writer whose requests are answered by a function and, where that
+// has no answer, by memory.
+func (s *small) answering(answer func(r *http.Request) *http.Response) *datastore.Kubernetes {
+	s.t.Helper()
+	cfg := &rest.Config{Host: "http://memory.invalid"}
+	cfg.Wrap(func(http.RoundTripper) http.RoundTripper {
+		return roundTrip(func(r *http.Request) (*http.Response, error) {
+			if resp := answer(r); resp != nil {
+				return resp, nil
+			}
+			return s.RoundTrip(r)
+		})
+	})
+	k, err := datastore.New(cfg, string(s.group), datastore.Options{})
+	must(s.t, err)
+	return k.Impatient()
+}
+
+// endless is a body that ends late, or breaks off before if it is to.
+type endless struct{ read, breaks int }
+
+func (e *endless) Read(p []byte) (int, error) {
+	if e.read += len(p); e.breaks > 0 && e.read > e.breaks {
+		return 0, errors.New("connection reset")
+	}
+	if e.read > 64<<20 {
+		return 0, io.EOF
+	}
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
+}
+
+func (e *endless) Close() error { return nil }
+
+// TestRefusedByTheAnswersCode: a write that is answered 403 was refused for certain,
+// whatever the body is; it is not sent again, and of the body no more is read than
+// is needed.
+func TestRefusedByTheAnswersCode(t *testing.T) {
+	text := func(s string) func() io.ReadCloser {
+		return func() io.ReadCloser { return io.NopCloser(strings.NewReader(s)) }
+	}
+	for name, c := range map[string]struct {
+		body func() io.ReadCloser
+		want string
+	}{
+		"a Status":                       {text(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no way","code":403}`), "no way"},
+		"a Status without a code":        {text(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no way"}`), "no way"},
+		"a Status with another code":     {text(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no way","code":500}`), "no way"},
+		"a Status that says nothing":     {text(`{"kind":"Status"}`), ""},
+		"no Status":                      {text(`{"error":"no way"}`), ""},
+		"text":                           {text("no way"), ""},
+		"nothing":                        {text(""), ""},
+		"an endless body":                {func() io.ReadCloser { return &endless{} }, ""},
+		"a body that breaks off":         {func() io.ReadCloser { return &endless{breaks: 1} }, ""},
+		"a body that breaks off further": {func() io.ReadCloser { return &endless{breaks: 100_000} }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, sent, body := newSmall(t, testcluster.CRDv1), 0, c.body()
+			k := s.answering(func(r *http.Request) *http.Response {
+				if r.Method == http.MethodGet {
+					return nil
+				}
+				sent++
+				return &http.Response{StatusCode: http.StatusForbidden, Body: body, Header: http.Header{"Content-Type": {"application/json"}}}
+			})
+			err := k.DeleteHandle(t.Context(), s.ref(blocks.Handles, orphan))
+			if err == nil || !strings.Contains(err.Error(), "was refused: the API server answered 403 Forbidden") || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v", err)
+			}
+			if sent != 1 {
+				t.Errorf("it was sent %d times", sent)
+			}
+			if e, ok := body.(*endless); ok && e.read > 2<<20 {
+				t.Errorf("%d bytes of the error were read", e.read)
+			}
+		})
+	}
+}
+
+// TestAbsentByTheAnswersCode: an object does not exist if a 404 names it, whatever
+// else the Status says or does not say.
+func TestAbsentByTheAnswersCode(t *testing.T) {
+	s := newSmall(t, testcluster.CRDv1)
+	for _, body := range []string{
+		`{"kind":"Status","apiVersion":"v1","details":{"name":"` + orphan + `"}}`,
+		`{"kind":"Status","details":{"name":"` + orphan + `"},"code":500}`,
+	} {
+		k := s.answering(func(*http.Request) *http.Response { return response(http.StatusNotFound, body) })
+		if err := k.DeleteHandle(t.Context(), s.ref(blocks.Handles, orphan)); !errors.Is(err, repair.ErrChanged) {
+			t.Errorf("%s: got %v", body, err)
+		}
+	}
+}
+
+// TestCreatedByAnother: an object whose creation is answered 409 exists by now, even
+// if it is gone again, or cannot be read, a moment later.
+func TestCreatedByAnother(t *testing.T) {
+	for _, then := range []int{http.StatusNotFound, http.StatusForbidden} {
+		s := newSmall(t, testcluster.CRDv1)
+		path, tried := s.path(blocks.Affinities, blocks.AffinityName("n2", lost)), false
+		k := s.answering(func(r *http.Request) *http.Response {
+			switch {
+			case r.Method == http.MethodPost:
+				tried = true
+				return refusal(http.StatusConflict, path)
+			case tried && r.URL.Path == path:
+				return refusal(then, path)
+			}
+			return nil
+		})
+		err := k.RestoreAffinity(t.Context(), s.blockRef(lost))
+		if !errors.Is(err, repair.ErrChanged) || !strings.Contains(err.Error(), "exists by now") {
+			t.Errorf("and then %d: got %v", then, err)
+		}
+	}
+}
+
+// TestRightsOfTakingBack: the affinity that gets its state back while somebody
+// releases its block, and claims it again, takes no other rights than are asked for.
+func TestRightsOfTakingBack(t *testing.T) {
+	s := newSmall(t, testcluster.CRDv1)
+	path := s.path(blocks.Blocks, blocks.BlockName(contested))
+	block := s.get(path)
+	s.before = func(n int, at string) {
+		switch {
+		case n == 1:
+			delete(s.objects, path)
+		case n == 4: // the affinity's deletion
+			s.put(path, block)
+		}
+	}
+	if err := calls["PutAffinityState"](s, s.writer(s.group)); !errors.Is(err, repair.ErrChanged) {
+		t.Errorf("got %v", err)
+	}
+	verbs := map[string]string{http.MethodPost: "create", http.MethodPatch: "patch", http.MethodDelete: "delete"}
+	var needed []string
+	for _, w := range s.writes {
+		method, _, _ := strings.Cut(w.what, " ")
+		needed = append(needed, verbs[method])
+	}
+	slices.Sort(needed)
+	if needed = slices.Compact(needed); !slices.Equal(needed, []string{"create", "delete", "patch"}) {
+		t.Errorf("it wrote %v", s.writes)
+	}
+	for _, right := range datastore.AllUndoRights[repair.DeleteAffinity] {
+		if right.Resource != blocks.Affinities {
+			continue
+		}
+		for _, verb := range needed {
+			if !slices.Contains(right.Verbs, verb) {
+				t.Errorf("the right to %s is not asked for", verb)
+			}
+		}
+	}
+}
