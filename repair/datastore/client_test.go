@@ -145,11 +145,11 @@ func TestRightsOfTakingBack(t *testing.T) {
 	s := newSmall(t, testcluster.CRDv1)
 	path := s.path(blocks.Blocks, blocks.BlockName(contested))
 	block := s.get(path)
-	s.before = func(n int, at string) {
-		switch {
-		case n == 1:
+	s.before = func(n int, _ string) {
+		switch n {
+		case 1:
 			delete(s.objects, path)
-		case n == 4: // the affinity's deletion
+		case 4: // the affinity's deletion
 			s.put(path, block)
 		}
 	}
