@@ -2,6 +2,7 @@ package blocks
 
 import (
 	"net/netip"
+	"reflect"
 	"slices"
 	"time"
 )
@@ -71,6 +72,48 @@ type Cluster struct {
 	// Live is true for a snapshot of a running cluster, whose objects may have
 	// changed between one list and the next.
 	Live bool
+}
+
+// Clone returns a copy whose lists are its own: they may be sorted and cut, and their
+// records replaced. What a record itself points to is shared.
+func (s *Snapshot) Clone() *Snapshot {
+	c := *s
+	for _, v := range []reflect.Value{reflect.ValueOf(&c).Elem(), reflect.ValueOf(&c.Hosts).Elem()} {
+		for i := range v.NumField() {
+			if f := v.Field(i); f.Kind() == reflect.Slice && !f.IsNil() {
+				own := reflect.MakeSlice(f.Type(), f.Len(), f.Len())
+				reflect.Copy(own, f)
+				f.Set(own)
+			}
+		}
+	}
+	return &c
+}
+
+// SameObjects reports whether two snapshots, of which nothing is ever changed, hold the
+// very same objects and gaps of one cluster, so that they differ by their times alone.
+func (s *Snapshot) SameObjects(o *Snapshot) bool {
+	if s.Cluster.APIGroup != o.Cluster.APIGroup || s.Cluster.CalicoVersion != o.Cluster.CalicoVersion || s.Cluster.GUID != o.Cluster.GUID ||
+		!slices.Equal(s.Gaps, o.Gaps) {
+		return false
+	}
+	same := func(a, b reflect.Value, apart ...string) bool {
+		for i := range a.NumField() {
+			x, y := a.Field(i), b.Field(i)
+			switch {
+			case slices.Contains(apart, a.Type().Field(i).Name):
+			case x.Kind() == reflect.Slice:
+				if x.Len() != y.Len() || x.Len() > 0 && x.Pointer() != y.Pointer() {
+					return false
+				}
+			case !x.Equal(y):
+				return false
+			}
+		}
+		return true
+	}
+	return same(reflect.ValueOf(*s), reflect.ValueOf(*o), "Cluster", "Gaps", "Hosts") &&
+		same(reflect.ValueOf(s.Hosts), reflect.ValueOf(o.Hosts), "Until", "Asked")
 }
 
 // Missing returns the gap that makes a resource as a whole unusable for verdicts

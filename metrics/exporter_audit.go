@@ -120,18 +120,3 @@ func (e *Exporter) touch(takenAt time.Time) {
 	a.Report, a.seen = &later, time.Now()
 	e.current.Store(&a)
 }
-
-// sameObjects reports whether two snapshots, of which nothing is ever changed, hold the
-// very same objects, so that they differ by their time alone.
-func sameObjects(a, b *blocks.Snapshot) bool {
-	return same(a.Pools, b.Pools) && same(a.Blocks, b.Blocks) && same(a.Affinities, b.Affinities) && same(a.Handles, b.Handles) &&
-		same(a.Reservations, b.Reservations) && same(a.Nodes, b.Nodes) && same(a.Workloads, b.Workloads) && same(a.Namespaces, b.Namespaces) &&
-		same(a.BGPPeers, b.BGPPeers) && same(a.BGPFilters, b.BGPFilters) &&
-		same(a.VMs, b.VMs) && same(a.VMInstances, b.VMInstances) && a.VMsKnown == b.VMsKnown &&
-		same(a.Hosts.Views, b.Hosts.Views) && same(a.Hosts.Gaps, b.Hosts.Gaps) && slices.Equal(a.Gaps, b.Gaps) &&
-		a.IPAM == b.IPAM && a.Info == b.Info && a.Controllers == b.Controllers && a.Felix == b.Felix && a.BGP == b.BGP &&
-		a.Cluster.APIGroup == b.Cluster.APIGroup && a.Cluster.CalicoVersion == b.Cluster.CalicoVersion && a.Cluster.GUID == b.Cluster.GUID
-}
-
-// same reports whether two slices are one.
-func same[T any](a, b []T) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }

@@ -136,7 +136,7 @@ func (l *loop) audit(ctx context.Context) {
 		l.hold(s.Gaps)
 		l.again = true
 		return
-	case !again && l.began.Before(l.aged) && sameObjects(s, l.audited):
+	case !again && l.began.Before(l.aged) && s.SameObjects(l.audited):
 		l.touch(s.Cluster.TakenAt)
 		l.audited, l.due = s, l.aged
 		return

@@ -33,15 +33,9 @@ type pretence struct {
 }
 
 func newPretence(s *blocks.Snapshot) *pretence {
-	c := *s
-	// A State sorts what it gets, and the slices of the other one are shared.
-	c.Pools, c.Blocks, c.Affinities = slices.Clone(s.Pools), slices.Clone(s.Blocks), slices.Clone(s.Affinities)
-	c.Handles, c.Reservations, c.Nodes = slices.Clone(s.Handles), slices.Clone(s.Reservations), slices.Clone(s.Nodes)
-	c.Workloads, c.Namespaces = slices.Clone(s.Workloads), slices.Clone(s.Namespaces)
-	c.BGPPeers, c.BGPFilters, c.Gaps = slices.Clone(s.BGPPeers), slices.Clone(s.BGPFilters), slices.Clone(s.Gaps)
-	c.Hosts.Views, c.Hosts.Gaps = slices.Clone(s.Hosts.Views), slices.Clone(s.Hosts.Gaps)
+	c := s.Clone() // a State sorts what it gets, and the lists of the other one are shared
 	x := &pretence{
-		Snapshot: &c, blocks: map[string]*blocks.Block{}, handles: map[string]*blocks.Handle{},
+		Snapshot: c, blocks: map[string]*blocks.Block{}, handles: map[string]*blocks.Handle{},
 		noBlocks: map[string]bool{}, noAffinities: map[string]bool{}, noHandles: map[string]bool{},
 	}
 	for i := range c.Blocks {

@@ -136,20 +136,15 @@ func later(a, b time.Time) time.Time {
 // releaseIf judges whether a block could be released in another state: that of
 // edit, which gets a copy of the snapshot and its copy of the block.
 func (x *explainer) releaseIf(b *state.Block, edit func(*blocks.Snapshot, *blocks.Block)) state.Reclaimability {
-	s := *x.Snapshot
-	// New sorts what it gets, and the slices of this State are shared.
-	s.Pools, s.Blocks, s.Affinities = slices.Clone(s.Pools), slices.Clone(s.Blocks), slices.Clone(s.Affinities)
-	s.Handles, s.Reservations, s.Nodes = slices.Clone(s.Handles), slices.Clone(s.Reservations), slices.Clone(s.Nodes)
-	s.Workloads, s.Namespaces = slices.Clone(s.Workloads), slices.Clone(s.Namespaces)
-	s.BGPPeers, s.BGPFilters, s.Gaps = slices.Clone(s.BGPPeers), slices.Clone(s.BGPFilters), slices.Clone(s.Gaps)
+	s := x.Snapshot.Clone() // New sorts what it gets, and the lists of this State are shared
 	same := func(e *blocks.Block) bool { return e.CIDR == b.CIDR && e.Name == b.Name && e.UID == b.UID }
 	for i := range s.Blocks {
 		if same(&s.Blocks[i]) {
-			edit(&s, &s.Blocks[i])
+			edit(s, &s.Blocks[i])
 			break
 		}
 	}
-	for _, e := range state.New(&s, state.Options{Grace: x.Grace}).IPBlocks {
+	for _, e := range state.New(s, state.Options{Grace: x.Grace}).IPBlocks {
 		if same(e.Block) {
 			return e.Reclaimability
 		}
