@@ -4,7 +4,7 @@
 // Calico writes a block's owner twice. The block itself names its owner, and
 // that is what address assignment and Felix go by. A BlockAffinity names it
 // again, and that is what BIRD makes routes from: every node drops ("blackholes")
-// what it cannot deliver within the blocks that it has an affinity to. [Judge]
+// what it cannot deliver within the blocks that it has an affinity to. [Classify]
 // compares the two, and [Routing.Stale] says what an affinity does that
 // contradicts its block.
 //
@@ -17,7 +17,7 @@
 // filter, from the user's node through route reflectors and routers to the
 // owner. What stands in no object is not guessed at: of routers outside it is
 // taken for granted that they pass single addresses on and leave AS paths alone,
-// which the reason then says, and anything else makes the fate [Unknown], with
+// which the reason then says, and anything else makes the outcome [Unknown], with
 // the fact that would settle it.
 //
 // Nothing here knows what is running. A session that is down, a node without

@@ -9,7 +9,7 @@ import (
 // that another node borrowed.
 type RouteOutcome int
 
-// The fates of such traffic.
+// The outcomes of such traffic.
 const (
 	// Unknown: it depends on something that the cluster's objects do not tell.
 	Unknown RouteOutcome = iota
@@ -19,17 +19,17 @@ const (
 	Dropped
 )
 
-// String returns the fate in one word.
+// String returns the outcome in one word.
 func (f RouteOutcome) String() string { return [...]string{"unknown", "delivered", "dropped"}[f] }
 
-// Prediction is a fate with the reason for it.
+// Prediction is a outcome with the reason for it.
 type Prediction struct {
 	Outcome RouteOutcome
-	// Reason says why, in a clause without a full stop. Where the fate rests on
+	// Reason says why, in a clause without a full stop. Where the outcome rests on
 	// something that no object of the cluster tells, such as what a router outside
 	// does, the reason says so.
 	Reason string
-	// DecidedBy says, where the fate is unknown, which fact would settle it.
+	// DecidedBy says, where the outcome is unknown, which fact would settle it.
 	DecidedBy string
 }
 

@@ -86,7 +86,7 @@ func addressUse(st *state.State, r state.AllocationRef) AddressUse {
 		return AddressUse{Ordinal: r.Ordinal}
 	}
 	x := AddressUse{Ordinal: r.Ordinal, Node: attr.Node, Handle: attr.Handle}
-	x.Kind = state.KindOf(r.Block, attr)
+	x.Kind = state.UseKindOf(r.Block, attr)
 	switch x.Kind {
 	case state.UseCooling:
 		x.Kind, x.Marks = state.UseUnknown, x.Marks|MarkCooling

@@ -40,7 +40,7 @@ type Renderer func(io.Writer, *audit.Report) error
 type ExporterOptions struct {
 	Source Source
 	// Grace is how long a state must have held before it counts as lasting; zero
-	// means [audit.DefaultGrace].
+	// means [state.DefaultGrace].
 	Grace time.Duration
 	// Interval is how long at most passes from one audit to the next; by default
 	// [DefaultInterval]. After a change there is one sooner.

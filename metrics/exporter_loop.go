@@ -82,7 +82,7 @@ func (l *loop) run(ctx context.Context) {
 		case <-l.Source.Changed():
 			l.soon()
 		case r := <-l.reading:
-			l.awaitPropagation(ctx, r)
+			l.takeSecondReading(ctx, r)
 		case <-timer.C:
 			if !time.Now().Before(l.due) {
 				l.due = time.Now().Add(l.Interval)
@@ -210,8 +210,8 @@ func (l *loop) confirm(ctx context.Context) {
 	}(l.reading)
 }
 
-// awaitPropagation takes in a second reading, and has its outcome published.
-func (l *loop) awaitPropagation(ctx context.Context, r secondReading) {
+// takeSecondReading takes in a second reading, and has its outcome published.
+func (l *loop) takeSecondReading(ctx context.Context, r secondReading) {
 	l.reading, l.nextReading = nil, time.Now().Add(max(readingGap, 9*r.took))
 	if ctx.Err() != nil {
 		return

@@ -71,7 +71,7 @@ var routeReads = []blocks.Resource{
 	blocks.Pools, blocks.FelixConfigs, blocks.BGPConfigs, blocks.BGPPeers, blocks.BGPFilters, blocks.Nodes, blocks.Pods,
 }
 
-// blackholeEvidence is what the fate of a borrowed address is concluded from.
+// blackholeEvidence is what the outcome of a borrowed address is concluded from.
 func blackholeEvidence(st *state.State, b *state.Borrow, p affinity.Prediction, answer state.HostRoute, proven bool) []state.Evidence {
 	out := state.Evidences("owner", b.Owner, "borrower", b.User, "used by", borrowUser(st, b), "block", b.Block.CIDR.String(), "pool", state.PoolName(b.Block.Pool),
 		"handle", b.Attributes.Handle, "assigned", state.FormatTime(b.Attributes.Assigned),

@@ -47,7 +47,7 @@ func (x *explainer) fillSection(s *builder, b *state.Block) {
 var allocationSorts = []string{"pods", "virtual machines", "tunnels", "services", "kept back by Windows", "cooling down", "others"}
 
 func allocationSort(b *state.Block, a *blocks.Attributes) string {
-	switch state.KindOf(b, a) {
+	switch state.UseKindOf(b, a) {
 	case state.UseCooling:
 		return "cooling down"
 	case state.UseWindows:

@@ -58,7 +58,7 @@ func (x *explainer) addressRemedy(s *builder, a netip.Addr, users []user, ref st
 		s.remedy("ip/unknown-owner", "released by whoever assigned it; neither Calico's collector nor calico-audit does")
 	case attr.Tunnel() && x.Vanished(node):
 		s.remedy("owned", "nothing owns it any more once the machine of %s is known to be off (calico-audit repair --leaked-ips --terminated %s) and no other address of it is in use", node, state.Arg(node))
-	case state.KindOf(ref.Block, attr) == state.UseVM && !v.Young:
+	case state.UseKindOf(ref.Block, attr) == state.UseVM && !v.Young:
 		s.remedy("owned", "released when the virtual machine is deleted")
 	case attr.Tunnel():
 		s.remedy("owned", "nothing owns it any more once node %s is deleted", node)

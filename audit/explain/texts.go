@@ -118,7 +118,7 @@ func (x *explainer) holder(b *state.Block, ordinal int) string {
 	if a == nil {
 		return "attributes that do not exist"
 	}
-	switch state.KindOf(b, a) {
+	switch state.UseKindOf(b, a) {
 	case state.UseCooling:
 		return "nobody: released at " + state.FormatTime(a.Released) + " and cooling down"
 	case state.UseWindows:

@@ -147,7 +147,7 @@ func verdictText(v state.Validity) string {
 // servesNoPod reports whether an allocation is for something that neither pods nor
 // nodes would name.
 func (x *explainer) servesNoPod(ref state.AllocationRef, attr *blocks.Attributes) bool {
-	switch state.KindOf(ref.Block, attr) {
+	switch state.UseKindOf(ref.Block, attr) {
 	case state.UseService, state.UseCooling, state.UseWindows:
 		return true
 	case state.UseUnknown, state.UsePod, state.UseTunnel, state.UseVM:
@@ -158,7 +158,7 @@ func (x *explainer) servesNoPod(ref state.AllocationRef, attr *blocks.Attributes
 // namedByAllocation says how the pod or node stands that an allocation names and
 // that does not name the address itself.
 func (x *explainer) namedByAllocation(s *builder, a netip.Addr, ref state.AllocationRef, attr *blocks.Attributes) {
-	sort := state.KindOf(ref.Block, attr)
+	sort := state.UseKindOf(ref.Block, attr)
 	if sort == state.UseVM {
 		x.namedVM(s, attr)
 	}

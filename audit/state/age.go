@@ -43,24 +43,28 @@ func (st *State) ClaimPastGrace(b *Block) bool {
 	return st.PastGrace(b.Created) && st.PastGrace(b.Claimed)
 }
 
-// ClaimedBy reports whether a host has an affinity object for a block, whatever
-// its state. One that stays marked deleted is none: Calico no longer lists it.
-func (st *State) ClaimedBy(b *Block, host string) bool {
-	for _, a := range st.AffinitiesOf(b.CIDR) {
-		if a.Owner.Node() == host && (!a.SoftDeleted || !st.OldEnough(a.Meta)) {
-			return true
+// claimed returns since when a block has had its owner: its claim or, where that is
+// not recorded (Calico before v3.32), its last write.
+func claimed(b *Block) time.Time {
+	for _, t := range []time.Time{b.Claimed, b.Written, b.Created} {
+		if !t.IsZero() {
+			return t
 		}
 	}
-	return false
+	return time.Time{}
 }
 
-// AffinityMayExist reports whether an affinity that could not be understood may be
-// a host's for a block.
-func (st *State) AffinityMayExist(b *Block, host string) bool {
-	for _, g := range st.Unreadable(blocks.Affinities) {
-		if (!g.OwnerKnown || g.Owner.Node() == host) && (!g.Prefix.IsValid() || g.Prefix == b.CIDR) {
-			return true
+// AssignedAt returns when an address was assigned, as far as is known: where the
+// allocation does not say, it is not older than its block.
+func AssignedAt(r AllocationRef) time.Time {
+	at := r.Attributes().Assigned
+	if !at.IsZero() {
+		return at
+	}
+	for _, t := range []time.Time{r.Block.Created, r.Block.Claimed, r.Block.Written} {
+		if t.After(at) {
+			at = t
 		}
 	}
-	return false
+	return at
 }

@@ -35,9 +35,6 @@ type NodeBlockStatus struct {
 	Addressed bool
 }
 
-// NoBlock is true if the node owns no usable block in its pools.
-func (n *NodeBlockStatus) NoBlock() bool { return len(n.Blocks) == 0 }
-
 // CannotAllocate is true if the node's next pod would get no address.
 func (n *NodeBlockStatus) CannotAllocate() bool { return n.Unused == 0 && n.Cause.PreventsAllocation() }
 

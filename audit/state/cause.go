@@ -139,9 +139,9 @@ func (st *State) Claimable(pools []*Pool, h *NodeState) bool {
 	return st.reclaimedByAllocator(pools, h) > 0
 }
 
-// emptyBlockMinAge is how long ago a block must have been claimed before Calico
+// allocatorTakeoverAge is how long ago a block must have been claimed before Calico
 // v3.32 and newer let another node take it over empty.
-const emptyBlockMinAge = time.Minute
+const allocatorTakeoverAge = time.Minute
 
 // reclaimedByAllocator counts the empty blocks of other nodes that the allocator
 // would take for a host: Calico v3.32 and newer release such a block when a
@@ -155,7 +155,7 @@ func (st *State) reclaimedByAllocator(pools []*Pool, h *NodeState) int {
 		for _, b := range p.Blocks {
 			claimed := cmp.Or(b.Claimed, b.Created)
 			if b.Used == 0 && b.Usable() && b.CIDR.Bits() == p.BlockSize && !st.Reserved.Covers(b.CIDR) && b.Owner.Kind == blocks.HostOwner && b.Owner.Name != h.Name &&
-				!claimed.IsZero() && st.Cluster.TakenAt.Sub(claimed) > emptyBlockMinAge {
+				!claimed.IsZero() && st.Cluster.TakenAt.Sub(claimed) > allocatorTakeoverAge {
 				count++
 			}
 		}

@@ -237,3 +237,13 @@ func GeneralPools(ps []*Pool) []*Pool {
 	}
 	return out
 }
+
+// InPools reports whether a block lies in one of some pools.
+func InPools(b *Block, pools []*Pool) bool {
+	for _, p := range pools {
+		if b.Pool == p {
+			return true
+		}
+	}
+	return false
+}

@@ -2,8 +2,6 @@ package state
 
 import (
 	"fmt"
-	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -16,12 +14,11 @@ type Reclaimability struct {
 	// Held says why the block stays, and Code the same in one word; empty if OK.
 	Held string
 	Code RetainReason
-	// EmptySince is when the block was last written, which is the latest time at
-	// which it can have become empty; zero if unknown.
+	// EmptySince is when the block was last written or claimed, which is the latest time
+	// at which it can have become empty; zero if unknown.
 	EmptySince time.Time
 }
 
-// ReleaseReads are the reads without which no block may be called releasable.
 // ReleaseReads are the reads without which no block may be called releasable.
 var ReleaseReads = []blocks.Resource{
 	blocks.Pools, blocks.Blocks, blocks.Affinities, blocks.Nodes, blocks.Pods, blocks.Namespaces, blocks.IPAMConfigs, blocks.ClusterInfos,
@@ -31,16 +28,6 @@ var ReleaseReads = []blocks.Resource{
 // ReclaimableKnown reports whether all was read that the verdict on empty blocks
 // needs.
 func (st *State) ReclaimableKnown() bool { return st.FirstMissing(ReleaseReads) == nil }
-
-// FirstMissing returns the first of some resources that was not read whole, or nil.
-func (st *State) FirstMissing(rs []blocks.Resource) *blocks.Gap {
-	for _, r := range rs {
-		if g, missing := st.Missing(r); missing {
-			return &g
-		}
-	}
-	return nil
-}
 
 // flannelLabel marks nodes on their way from Flannel to Calico; Calico's own
 // collector leaves their blocks alone (kube-controllers
@@ -104,34 +91,6 @@ func (st *State) evaluateAlone(b *Block) Reclaimability {
 	return r
 }
 
-// UnrecordedUser names a live pod or a tunnel that uses an address of an empty
-// block, as after a datastore was restored from a backup. Released, the block
-// could be claimed again and the address be handed out a second time.
-func (st *State) UnrecordedUser(p netip.Prefix) string {
-	i, _ := slices.BinarySearchFunc(st.uses, p.Addr(), func(u use, a netip.Addr) int { return u.addr.Compare(a) })
-	for ; i < len(st.uses) && p.Contains(st.uses[i].addr); i++ {
-		if w := st.uses[i].workload; w.Live() {
-			return fmt.Sprintf("pod %s uses %s of it", w.FullName(), st.uses[i].addr)
-		}
-	}
-	j, _ := slices.BinarySearchFunc(st.tunnelAddrs, p.Addr(), netip.Addr.Compare)
-	if j < len(st.tunnelAddrs) && p.Contains(st.tunnelAddrs[j]) {
-		a := st.tunnelAddrs[j]
-		return fmt.Sprintf("the tunnel of %s uses %s of it", st.TunnelsAt(a)[0].Node.Name, a)
-	}
-	return ""
-}
-
-// UnreadableNode reports whether a node exists but could not be understood.
-func (st *State) UnreadableNode(name string) bool {
-	for _, g := range st.Unreadable(blocks.Nodes) {
-		if g.Name == name {
-			return true
-		}
-	}
-	return false
-}
-
 // keepLastBlocks holds the blocks that a node must keep: one usable block per
 // family in the pools that serve it, and one in each pool that its pods ask for.
 func (st *State) keepLastBlocks(h *NodeState) {
@@ -156,7 +115,7 @@ func (st *State) keepLastBlocks(h *NodeState) {
 // given back; else any that is usable.
 func (st *State) keepOne(h *NodeState, member func(*Block) bool, why string) {
 	for _, good := range []func(*Block) bool{
-		func(b *Block) bool { return st.Keepable(b) && st.affinityPastGrace(b) }, st.Keepable,
+		func(b *Block) bool { return st.Keepable(b) && st.affinityConfirmedOrAbsent(b) }, st.Keepable,
 		func(b *Block) bool { return b.Usable() && !st.Reserved.Covers(b.CIDR) }, (*Block).Usable,
 	} {
 		var lowest *Block
@@ -196,28 +155,7 @@ func (st *State) ownAffinity(b *Block) *blocks.Affinity {
 	return nil
 }
 
-func (st *State) affinityPastGrace(b *Block) bool {
+func (st *State) affinityConfirmedOrAbsent(b *Block) bool {
 	a := st.ownAffinity(b)
 	return a == nil || a.Effective() == blocks.Confirmed
-}
-
-// InPools reports whether a block lies in one of some pools.
-func InPools(b *Block, pools []*Pool) bool {
-	for _, p := range pools {
-		if b.Pool == p {
-			return true
-		}
-	}
-	return false
-}
-
-// ShortDuration writes a duration without units that are zero, such as "15m".
-func ShortDuration(d time.Duration) string {
-	s := d.String()
-	for _, zero := range []string{"m0s", "h0m"} {
-		if len(s) > len(zero) && s[len(s)-len(zero):] == zero {
-			s = s[:len(s)-2]
-		}
-	}
-	return s
 }

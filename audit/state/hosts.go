@@ -183,17 +183,6 @@ func newerFacts(n int) string {
 	return Plural(n, "fact") + " that are"
 }
 
-// claimed returns since when a block has had its owner: its claim or, where that is
-// not recorded (Calico before v3.32), its last write.
-func claimed(b *Block) time.Time {
-	for _, t := range []time.Time{b.Claimed, b.Written, b.Created} {
-		if !t.IsZero() {
-			return t
-		}
-	}
-	return time.Time{}
-}
-
 // NodeView returns the host view of a node of the cluster, or nil.
 func (st *State) NodeView(node string) *NodeView { return st.views.views[node] }
 

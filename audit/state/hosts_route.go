@@ -13,7 +13,7 @@ import (
 // HostRouteOutcome is what a node's kernel does with packets to an address.
 type HostRouteOutcome int
 
-// The fates, as a host view proves them.
+// The outcomes, as a host view proves them.
 const (
 	// HostUnclear: the view does not tell.
 	HostUnclear HostRouteOutcome = iota
@@ -41,7 +41,7 @@ type HostRoute struct {
 	// Lookup is true if the kernel itself was asked, and false if the answer was
 	// found by going through the routes.
 	Lookup bool
-	// Why says why the fate is unclear.
+	// Why says why the outcome is unclear.
 	Why string
 	// View is the view that tells.
 	View *blocks.HostView
@@ -169,7 +169,7 @@ func (k *NodeView) leading(of netip.Prefix, l *blocks.HostLookup) netip.Prefix {
 
 func sameTable(a, b string) bool { return b == "" || tableName(a) == tableName(b) }
 
-// classify settles the fate that a kind of route means.
+// classify settles the outcome that a kind of route means.
 func (k *NodeView) classify(r *HostRoute, block netip.Prefix) {
 	switch r.Result {
 	case blocks.RouteBlackhole, blocks.RouteUnreachable, blocks.RouteProhibit, blocks.RouteNone:

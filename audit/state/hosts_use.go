@@ -98,7 +98,7 @@ func (st *State) EachHostUse(fn func(netip.Addr, []HostUse)) {
 	for all := st.views.uses; len(all) > 0; {
 		uses := st.HostUses(all[0].Addr)
 		fn(all[0].Addr, uses)
-		all = all[len(uses):]
+		all = all[max(len(uses), 1):]
 	}
 }
 

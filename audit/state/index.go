@@ -164,3 +164,54 @@ func (r AllocationRef) AttributesIf(allocated bool) *blocks.Attributes {
 	}
 	return r.Attributes()
 }
+
+// ClaimedBy reports whether a host has an affinity object for a block, whatever
+// its state. One that stays marked deleted is none: Calico no longer lists it.
+func (st *State) ClaimedBy(b *Block, host string) bool {
+	for _, a := range st.AffinitiesOf(b.CIDR) {
+		if a.Owner.Node() == host && (!a.SoftDeleted || !st.OldEnough(a.Meta)) {
+			return true
+		}
+	}
+	return false
+}
+
+// AffinityMayExist reports whether an affinity that could not be understood may be
+// a host's for a block.
+func (st *State) AffinityMayExist(b *Block, host string) bool {
+	for _, g := range st.Unreadable(blocks.Affinities) {
+		if (!g.OwnerKnown || g.Owner.Node() == host) && (!g.Prefix.IsValid() || g.Prefix == b.CIDR) {
+			return true
+		}
+	}
+	return false
+}
+
+// FirstMissing returns the first of some resources that was not read whole, or nil.
+func (st *State) FirstMissing(rs []blocks.Resource) *blocks.Gap {
+	for _, r := range rs {
+		if g, missing := st.Missing(r); missing {
+			return &g
+		}
+	}
+	return nil
+}
+
+// UnreadableNode reports whether a node exists but could not be understood.
+func (st *State) UnreadableNode(name string) bool {
+	for _, g := range st.Unreadable(blocks.Nodes) {
+		if g.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// BlockObjects returns how many block objects of exactly that CIDR exist. No
+// verdict on a CIDR can rest on more than one.
+func (st *State) BlockObjects(p blocks.Prefix) int {
+	if st.own.byCIDR[p] == nil {
+		return 0
+	}
+	return max(st.own.objects[p], 1)
+}

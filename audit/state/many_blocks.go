@@ -37,7 +37,7 @@ func (st *State) NodesHoldingSeveral(pools []*Pool) []string {
 	return out
 }
 
-// CachedNodesHoldingSeveral returns Hoarders with a memory, for asking it of many nodes
+// CachedNodesHoldingSeveral returns NodesHoldingSeveral with a memory, for asking it of many nodes
 // that use the same few sets of pools.
 func (st *State) CachedNodesHoldingSeveral() func([]*Pool) []string {
 	known := map[string][]string{}
@@ -48,24 +48,4 @@ func (st *State) CachedNodesHoldingSeveral() func([]*Pool) []string {
 		}
 		return known[key]
 	}
-}
-
-// InUseText says how many of a block's addresses are in use.
-func InUseText(b *Block) string {
-	if b.Used == 0 {
-		return "empty"
-	}
-	return fmt.Sprintf("%d in use", b.Used)
-}
-
-// PoolNames names pools within a sentence.
-func PoolNames(ps []*Pool) string {
-	names := make([]string, len(ps))
-	for i, p := range ps {
-		names[i] = p.Name
-	}
-	if len(names) == 1 {
-		return "pool " + names[0]
-	}
-	return "pools " + strings.Join(names, ", ")
 }

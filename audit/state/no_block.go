@@ -101,3 +101,6 @@ func GradeNoBlock(n *NodeBlockStatus) (Severity, string) {
 	}
 	return Info, what + " yet, as it runs no pod"
 }
+
+// NoBlock is true if the node owns no usable block in its pools.
+func (n *NodeBlockStatus) NoBlock() bool { return len(n.Blocks) == 0 }

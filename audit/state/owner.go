@@ -72,7 +72,7 @@ func (st *State) classifyAddress(r AllocationRef) Validity {
 	case r.Block.SoftDeleted:
 		return owned("not judged: the block is marked deleted")
 	}
-	sort := KindOf(r.Block, attr)
+	sort := UseKindOf(r.Block, attr)
 	switch sort {
 	case UseCooling:
 		return owned("it was released and waits out its cooldown")
@@ -222,10 +222,10 @@ func HasVM(list []blocks.VirtualMachine, namespace, name string) bool {
 	return found
 }
 
-// KindOf says what kind of thing an allocation is for, by what it records. It is asked
+// UseKindOf says what kind of thing an allocation is for, by what it records. It is asked
 // in the order in which owners are looked for: what is a tunnel's by its handle is no
 // pod's, whatever else it names.
-func KindOf(b *Block, attr *blocks.Attributes) UseKind {
+func UseKindOf(b *Block, attr *blocks.Attributes) UseKind {
 	if attr == nil {
 		return UseUnknown
 	}
@@ -311,7 +311,7 @@ func (st *State) EmptiesByRestarts(b *Block) bool {
 		if o == blocks.Free {
 			continue
 		}
-		if sort := KindOf(b, b.At(i)); sort == UseVM || sort == UseUnknown {
+		if sort := UseKindOf(b, b.At(i)); sort == UseVM || sort == UseUnknown {
 			return false
 		}
 	}
@@ -332,7 +332,6 @@ const (
 	UseWindows
 	// UseVM: a KubeVirt virtual machine, running or not.
 	UseVM
-	// UseCooling: nothing; it was released, and waits out its cooldown. A [Usage] says
-	// so by [MarkCooling].
+	// UseCooling: nothing; it was released, and waits out its cooldown.
 	UseCooling
 )

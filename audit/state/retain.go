@@ -2,6 +2,8 @@ package state
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -89,11 +91,20 @@ func (st *State) retainForOthers(b *Block, r *Reclaimability) {
 	}
 }
 
-// BlockObjects returns how many block objects of exactly that CIDR exist. No
-// verdict on a CIDR can rest on more than one.
-func (st *State) BlockObjects(p blocks.Prefix) int {
-	if st.own.byCIDR[p] == nil {
-		return 0
+// UnrecordedUser names a live pod or a tunnel that uses an address of an empty
+// block, as after a datastore was restored from a backup. Released, the block
+// could be claimed again and the address be handed out a second time.
+func (st *State) UnrecordedUser(p netip.Prefix) string {
+	i, _ := slices.BinarySearchFunc(st.uses, p.Addr(), func(u use, a netip.Addr) int { return u.addr.Compare(a) })
+	for ; i < len(st.uses) && p.Contains(st.uses[i].addr); i++ {
+		if w := st.uses[i].workload; w.Live() {
+			return fmt.Sprintf("pod %s uses %s of it", w.FullName(), st.uses[i].addr)
+		}
 	}
-	return max(st.own.objects[p], 1)
+	j, _ := slices.BinarySearchFunc(st.tunnelAddrs, p.Addr(), netip.Addr.Compare)
+	if j < len(st.tunnelAddrs) && p.Contains(st.tunnelAddrs[j]) {
+		a := st.tunnelAddrs[j]
+		return fmt.Sprintf("the tunnel of %s uses %s of it", st.TunnelsAt(a)[0].Node.Name, a)
+	}
+	return ""
 }

@@ -17,7 +17,7 @@ func (st *State) Predict(b *Borrow) affinity.Prediction {
 	})
 }
 
-// OutcomeText is a fate in a word or two.
+// OutcomeText is a outcome in a word or two.
 func OutcomeText(f affinity.RouteOutcome) string {
 	if f == affinity.Unknown {
 		return "not known"

@@ -27,7 +27,7 @@ type State struct {
 	// Snapshot is what was read, in canonical order.
 	*blocks.Snapshot
 	Grace time.Duration
-	// Pools, by name; IPBlocks, by CIDR; Hosts, by name.
+	// Pools, by name; IPBlocks, by CIDR; NodeStates, by name.
 	Pools      []*Pool
 	IPBlocks   []*Block
 	NodeStates []*NodeState
@@ -365,7 +365,7 @@ func (st *State) findBorrows() {
 				continue
 			}
 			addr := b.Address(i)
-			sort := KindOf(b, attr)
+			sort := UseKindOf(b, attr)
 			br := Borrow{Addr: addr, Block: b, Owner: owner, User: NodeOf(attr), Attributes: attr, Tunnel: sort == UseTunnel, VM: sort == UseVM}
 			if t := st.tunnels[addr]; len(t) > 0 && br.Tunnel {
 				br.User = t[0].Node.Name

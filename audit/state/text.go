@@ -149,3 +149,34 @@ func FullNames(ws []*blocks.Workload) []string {
 	}
 	return out
 }
+
+// ShortDuration writes a duration without units that are zero, such as "15m".
+func ShortDuration(d time.Duration) string {
+	s := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if len(s) > len(zero) && s[len(s)-len(zero):] == zero {
+			s = s[:len(s)-2]
+		}
+	}
+	return s
+}
+
+// InUseText says how many of a block's addresses are in use.
+func InUseText(b *Block) string {
+	if b.Used == 0 {
+		return "empty"
+	}
+	return fmt.Sprintf("%d in use", b.Used)
+}
+
+// PoolNames names pools within a sentence.
+func PoolNames(ps []*Pool) string {
+	names := make([]string, len(ps))
+	for i, p := range ps {
+		names[i] = p.Name
+	}
+	if len(names) == 1 {
+		return "pool " + names[0]
+	}
+	return "pools " + strings.Join(names, ", ")
+}

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -28,21 +27,6 @@ func (st *State) indexTunnels() {
 		}
 	}
 	st.tunnelAddrs = slices.SortedFunc(maps.Keys(st.tunnels), netip.Addr.Compare)
-}
-
-// AssignedAt returns when an address was assigned, as far as is known: where the
-// allocation does not say, it is not older than its block.
-func AssignedAt(r AllocationRef) time.Time {
-	at := r.Attributes().Assigned
-	if !at.IsZero() {
-		return at
-	}
-	for _, t := range []time.Time{r.Block.Created, r.Block.Claimed, r.Block.Written} {
-		if t.After(at) {
-			at = t
-		}
-	}
-	return at
 }
 
 // Pod returns a pod by namespace and name, or nil.

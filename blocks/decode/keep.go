@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// A shape says what a saved snapshot keeps of a value. One tree of shapes serves
+// A fieldMask says what a saved snapshot keeps of a value. One tree of field masks serves
 // for reducing JSON, for turning protobuf into reduced JSON, and for replacing
 // names, so that the three cannot drift apart. Whatever a decoder reads must
 // stand in its kind's tree; a test holds the two together.
@@ -23,7 +23,7 @@ type fieldMask struct {
 	// role is what the value means, for replacing names.
 	role role
 	// roles are those of a map's entries by key. Entries without one are left
-	// out when names are replaced; a nil map gives all the shape's own.
+	// out when names are replaced; a nil map gives all the field mask's own.
 	roles map[string]role
 }
 
@@ -99,7 +99,7 @@ var (
 	calicoLabels = &fieldMask{key: "labels", form: formMap, wants: calicoAnnotation, roles: map[string]role{hostnameHashLabel: roleStub}}
 )
 
-// calicoObject is the shape of an object of Calico's with what decoders read of
+// calicoObject is the field mask of an object of Calico's with what decoders read of
 // its spec.
 func calicoObject(name role, spec ...*fieldMask) *fieldMask {
 	s := object("spec", 0, spec...)

@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// appendKept appends what a shape keeps of the value at hand to out, as JSON
+// appendKept appends what a field mask keeps of the value at hand to out, as JSON
 // without white space. With names it is written for others to read: see
-// [anonymizer.text].
+// [Anonymizer.text].
 //
-// A value that is not of the shape's form is replaced by an empty one of its own
+// A value that is not of the field mask's form is replaced by an empty one of its own
 // form: what decoders say of it stays the same, and nothing else is kept.
 func appendKept(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
 	c := r.Peek()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// appendProto appends what a shape keeps of a protobuf message to out, as the
+// appendProto appends what a field mask keeps of a protobuf message to out, as the
 // API server's JSON would have it. Fields that are empty are left out, as in JSON,
 // but for those of a map.
 func appendProto(out []byte, msg []byte, s *fieldMask) ([]byte, error) {
@@ -105,7 +105,7 @@ func protoText(msg []byte) (text []byte, err error) {
 	return text, err
 }
 
-// protobuf reads an object that came as protobuf by way of what its kind's shape
+// protobuf reads an object that came as protobuf by way of what its kind's field mask
 // keeps of it, which it returns as JSON, valid until the next call.
 func (d *Decoder) protobuf(msg []byte) ([]byte, error) {
 	var err error

@@ -132,7 +132,7 @@ var odd = map[blocks.Resource][]string{
 
 // TestKeptIsWhatDecodersRead: decoders make the same of what is kept of an object
 // as of the object, also where its values make no sense. A field that a decoder
-// reads and no shape has fails here.
+// reads and no field mask has fails here.
 func TestKeptIsWhatDecodersRead(t *testing.T) {
 	for _, k := range Kinds {
 		if len(odd[k.Resource]) == 0 {
@@ -193,7 +193,7 @@ func sameAnonymized(t *testing.T, k *Kind, text []byte) {
 	n := NewAnonymizer()
 	n.Claimant = Claimant(text)
 	AppendSaved(nil, GroupCRD, "x", text, k, n)
-	n.Settle()
+	n.EndCollecting()
 	replaced := AppendSaved(nil, GroupCRD, "x", text, k, n)
 	if !json.Valid(replaced) {
 		t.Fatalf("%s is no JSON, from %s", replaced, text)

@@ -58,7 +58,7 @@ func TestAnyKindByItsDescription(t *testing.T) {
 	}
 	names := NewAnonymizer()
 	AppendSaved(nil, GroupCRD, "Gadget", saved[0], k, names)
-	names.Settle()
+	names.EndCollecting()
 	if got := string(AppendSaved(nil, GroupCRD, "Gadget", saved[0], k, names)); strings.Contains(got, "machine-x") || !strings.Contains(got, `"node":"node-1"`) {
 		t.Errorf("given away as %s", got)
 	}

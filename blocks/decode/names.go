@@ -73,8 +73,8 @@ func (n *Anonymizer) name(c category, s string) string {
 	return s
 }
 
-// Settle ends the first round: every name that was seen gets its replacement.
-func (n *Anonymizer) Settle() {
+// EndCollecting ends the first round: every name that was seen gets its replacement.
+func (n *Anonymizer) EndCollecting() {
 	n.collecting = false
 	for c, of := range n.seen {
 		all := slices.SortedFunc(maps.Keys(of), func(a, b string) int {

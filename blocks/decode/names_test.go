@@ -26,7 +26,7 @@ func replacer(labels []map[string]string, selectors []string) (*Anonymizer, func
 		}
 	}
 	round()
-	n.Settle()
+	n.EndCollecting()
 	return n, round
 }
 
@@ -119,7 +119,7 @@ func TestNamesKeepOrderAndCase(t *testing.T) {
 	for _, s := range all {
 		n.name(someNode, s)
 	}
-	n.Settle()
+	n.EndCollecting()
 	slices.Sort(all)
 	replaced := make([]string, len(all))
 	for i, s := range all {
@@ -169,7 +169,7 @@ func TestTextsWithNames(t *testing.T) {
 	} {
 		n := NewAnonymizer()
 		n.text(c.role, "", c.in)
-		n.Settle()
+		n.EndCollecting()
 		if got := n.text(c.role, "", c.in); got != c.want {
 			t.Errorf("role %d: %q became %q, want %q", c.role, c.in, got, c.want)
 		}
@@ -179,7 +179,7 @@ func TestTextsWithNames(t *testing.T) {
 	for _, s := range []string{"old.1-10-0-0-0-26", "old.1-acme"} {
 		n.text(roleAffinityName, "", s)
 	}
-	n.Settle()
+	n.EndCollecting()
 	if got := n.text(roleAffinityName, "", "old.1-10-0-0-0-26"); got != "node-1-10-0-0-0-26" {
 		t.Errorf("an affinity's name became %q", got)
 	}

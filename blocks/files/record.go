@@ -25,7 +25,7 @@ import (
 // them no annotations but Calico's and the network status, and of managedFields who
 // wrote when.
 //
-// Give it to [KubernetesOptions] or [FileOptions]. A resource that is read again
+// Give it to the options of a cluster or [FileOptions]. A resource that is read again
 // replaces what was recorded of it.
 type Recorder struct {
 	dir    string
@@ -223,7 +223,7 @@ func (r *Recorder) Save(s *blocks.Snapshot, o SaveOptions, emit func(object []by
 		if err := r.eachSaved(n, func([]byte) error { return nil }); err != nil {
 			return nil, err
 		}
-		n.Settle()
+		n.EndCollecting()
 	}
 	if err := emit(r.info(s, n)); err != nil {
 		return nil, err

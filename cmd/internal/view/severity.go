@@ -7,8 +7,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// The styles. Severity is the one thing that is coloured, and it is written in words
-// as well.
+// The styles. Severity is coloured, and what is missing is, as a warning; both are
+// written in words as well.
 const (
 	styleCritical style = "1;31"
 	styleError    style = "31"

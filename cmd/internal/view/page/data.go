@@ -17,7 +17,7 @@ import (
 // The elements of the page that hold data.
 const (
 	dataReport = "data-report" // the report
-	dataUsage  = "data-usage"  // its Usage
+	dataUsage  = "data-uses"   // its Usage
 	dataPlan   = "data-plan"   // the plan
 	dataPage   = "data-page"   // what the page's script needs beside
 )

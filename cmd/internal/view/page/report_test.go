@@ -53,6 +53,16 @@ func TestHTMLIsTheReport(t *testing.T) {
 	}
 }
 
+// TestReadWithoutUses: a page without the uses of single addresses, or with those of
+// another version, is read without them.
+func TestReadWithoutUses(t *testing.T) {
+	text := htmlOf(t, snapshotReport(t, "story"), Options{})
+	r, _, err := Read([]byte(strings.ReplaceAll(text, dataUsage, "data-usage")))
+	if err != nil || len(r.Blocks) == 0 || r.Usage != nil {
+		t.Errorf("read %d blocks, uses %v: %v", len(r.Blocks), r.Usage != nil, err)
+	}
+}
+
 func TestReadHTMLRefuses(t *testing.T) {
 	text := htmlOf(t, loadReport(t, "story"), Options{})
 	cut := strings.Index(text, dataElement(dataReport)) + 200

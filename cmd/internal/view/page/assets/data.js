@@ -164,7 +164,7 @@ async function hold(from) {
 // usage reads what the addresses are in use for, once it is asked for: in a large
 // cluster it is most of the page.
 function usage() {
-  if (!held.usage) held.usage = readData("data-usage", held.source).then(indexUsage);
+  if (!held.usage) held.usage = readData("data-uses", held.source).then(indexUsage);
   return held.usage;
 }
 

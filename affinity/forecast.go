@@ -7,7 +7,7 @@ import (
 )
 
 // BorrowForecast is what would become of addresses that nodes borrowed from each other:
-// how many pairs of nodes there are of each fate.
+// how many pairs of nodes there are of each outcome.
 type BorrowForecast struct {
 	Dropped, Delivered, Unknown int
 	// Example is the prediction for one pair: one that drops, if any does.
@@ -21,7 +21,7 @@ func (o BorrowForecast) AllDropped() bool {
 	return o.Whole && o.Dropped > 0 && o.Delivered+o.Unknown == 0
 }
 
-// maxPairs is how many different pairs of nodes an [Outlook] looks at.
+// maxPairs is how many different pairs of nodes an [BorrowForecast] looks at.
 const maxPairs = 1_000
 
 // Pool says what would become of borrowed addresses of a pool among some nodes,
@@ -92,7 +92,7 @@ func (r *Routing) likeness(ss *sessions, p *blocks.Pool, n *blocks.Node, cross *
 	return k
 }
 
-// crossSubnets returns the nodes' subnets if the fate of an address may depend on
+// crossSubnets returns the nodes' subnets if the outcome of an address may depend on
 // them: in a pool that uses VXLAN across subnets only, and with a node that has no
 // VXLAN tunnel address. Else it returns nil.
 func crossSubnets(p *blocks.Pool, nodes []*blocks.Node) *byPrefix[*blocks.Node] {
