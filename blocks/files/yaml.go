@@ -3,16 +3,26 @@ package files
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-	goyaml "sigs.k8s.io/yaml/goyaml.v2"
+	"github.com/go-json-experiment/json/jsontext"
+	"go.yaml.in/yaml/v3"
 )
 
-// DocumentJSON returns the one document of a text in YAML or JSON as JSON. Integers
-// keep their digits, up to 64 bits. An empty document gives nil.
+// sigs.k8s.io/yaml does not stand here, though it is as fast (1.9 against 1.8 s of
+// processor time for 500 blocks and 2,000 handles; commit af9efa1 has it): it loses
+// digits of integers beyond 64 bits, which the counts of IPv6 pools have, lets a merge
+// key override what the mapping itself says, reads y, on and no as booleans and 010 as
+// 8, and cannot tell which key of which mapping stands twice.
+
+// maxDepth is how deep a document may be nested.
+const maxDepth = 1000
+
+// DocumentJSON returns the one document of a text in YAML or JSON as JSON. Numbers
+// keep their digits, however many they have. An empty document gives nil.
 func DocumentJSON(text []byte) ([]byte, error) {
 	if start := bytes.TrimLeft(text, " \t\r\n"); len(start) > 0 && start[0] == '{' {
 		return start, nil
@@ -20,75 +30,216 @@ func DocumentJSON(text []byte) ([]byte, error) {
 	return yamlToJSON(text)
 }
 
-// yamlToJSON turns one YAML document into JSON, as kubectl does. Integers keep their
-// digits, up to 64 bits. An empty document gives nil.
-//
-// A key that the document itself has twice is an error, as where two documents follow
-// each other with nothing between them: one of them would be lost without a word.
-// Further down the last of two counts.
+// yamlToJSON turns one YAML document into JSON. Numbers are carried over as they
+// are written, so that a sequence number of 19 digits keeps all of them, which it
+// does not on the way through float64. An empty document gives nil.
 func yamlToJSON(doc []byte) ([]byte, error) {
-	if bytes.IndexByte(doc, '&') >= 0 && bytes.IndexByte(doc, '*') >= 0 {
-		var resolved any // a text that many aliases name is in memory once, and in JSON many times
-		if err := goyaml.Unmarshal(doc, &resolved); err == nil && tooLarge(resolved) {
-			return nil, errTooLarge
-		}
-	}
-	out, err := yaml.YAMLToJSONStrict(doc)
-	if err != nil {
-		again := keyAgain.FindAllStringSubmatch(err.Error(), -1)
-		for _, m := range again {
-			if line, _ := strconv.Atoi(m[1]); beginsWith(doc, line, m[2]) {
-				return nil, fmt.Errorf("line %d: the key %q is there twice; is a line \"---\" missing between two documents?", line, m[2])
-			}
-		}
-		if len(again) > 0 {
-			out, err = yaml.YAMLToJSON(doc)
-		}
-	}
-	if err != nil || string(out) == "null" {
+	var root yaml.Node
+	if err := yaml.Unmarshal(doc, &root); err != nil {
 		return nil, err
 	}
-	return out, nil
+	if root.Kind != yaml.DocumentNode || len(root.Content) == 0 {
+		return nil, nil
+	}
+	if n := root.Content[0]; n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
+		return nil, nil
+	}
+	if err := checkKeys(root.Content[0]); err != nil {
+		return nil, err
+	}
+	w := &jsonWriter{most: maxObject}
+	if err := w.value(root.Content[0], 0); err != nil {
+		return nil, err
+	}
+	return w.out.Bytes(), nil
 }
 
-// tooLarge reports whether the texts of a value have more than maxObject bytes.
-func tooLarge(value any) bool {
-	left := maxObject
-	var count func(any)
-	count = func(value any) {
-		switch v := value.(type) {
-		case string:
-			left -= len(v)
-		case []any:
-			for i := 0; i < len(v) && left > 0; i++ {
-				count(v[i])
+// checkKeys finds a key that an object has twice, as where two documents follow each
+// other with nothing between them. The parser would take the last, and all that the
+// first document holds would be lost without a word.
+func checkKeys(n *yaml.Node) error {
+	if n.Kind != yaml.MappingNode {
+		return nil
+	}
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i]
+		if key.Tag != "!!merge" && seen[key.Value] {
+			return fmt.Errorf("line %d: the key %q is there twice; is a line \"---\" missing between two documents?", key.Line, key.Value)
+		}
+		seen[key.Value] = true
+	}
+	return nil
+}
+
+// jsonWriter writes YAML nodes as JSON.
+type jsonWriter struct {
+	out  bytes.Buffer
+	most int
+}
+
+func (w *jsonWriter) value(n *yaml.Node, depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("line %d: nested too deep", n.Line)
+	}
+	if w.out.Len() > w.most { // by aliases of aliases, mostly
+		return errTooLarge
+	}
+	switch n.Kind {
+	case yaml.AliasNode:
+		return w.value(n.Alias, depth+1)
+	case yaml.MappingNode:
+		return w.mapping(n, depth)
+	case yaml.SequenceNode:
+		w.out.WriteByte('[')
+		for i, item := range n.Content {
+			if i > 0 {
+				w.out.WriteByte(',')
 			}
-		case map[any]any:
-			for key, x := range v {
-				if left > 0 {
-					count(key)
-					count(x)
-				}
+			if err := w.value(item, depth+1); err != nil {
+				return err
 			}
 		}
-		left--
+		w.out.WriteByte(']')
+		return nil
+	default:
+		return w.scalar(n)
 	}
-	count(value)
-	return left <= 0
 }
 
-// keyAgain matches what the parser says of a key that a mapping has already.
-var keyAgain = regexp.MustCompile(`line (\d+): key "?(.+?)"? already set in map`)
-
-// beginsWith reports whether a line of a document, counted from 1, begins with a key of
-// the document itself, which is indented no more than what comes first.
-func beginsWith(doc []byte, line int, key string) bool {
-	indent := func(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
-	lines := strings.Split(string(doc), "\n")
-	first := 0
-	for first < len(lines)-1 && (strings.TrimSpace(lines[first]) == "" || strings.ContainsAny(strings.TrimSpace(lines[first])[:1], "#%")) {
-		first++
+func (w *jsonWriter) mapping(n *yaml.Node, depth int) error {
+	w.out.WriteByte('{')
+	first := true
+	if err := w.members(n, depth, &first, nil); err != nil {
+		return err
 	}
-	return line <= len(lines) && indent(lines[line-1]) <= indent(lines[first]) &&
-		strings.HasPrefix(strings.TrimLeft(lines[line-1], ` "'`), key)
+	w.out.WriteByte('}')
+	return nil
+}
+
+// members writes the members of a mapping. What a merge key ("<<") brings in is
+// written first, and left out where the mapping has the key itself.
+func (w *jsonWriter) members(n *yaml.Node, depth int, first *bool, hidden map[string]bool) error {
+	if depth > maxDepth {
+		return fmt.Errorf("line %d: nested too deep", n.Line)
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Tag == "!!merge" {
+			if err := w.merge(n, n.Content[i+1], depth, first, hidden); err != nil {
+				return err
+			}
+		}
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i]
+		for key.Kind == yaml.AliasNode {
+			key = key.Alias
+		}
+		if key.Kind != yaml.ScalarNode {
+			return fmt.Errorf("line %d: a key that is no text", key.Line)
+		}
+		if key.Tag == "!!merge" || hidden[key.Value] {
+			continue
+		}
+		if !*first {
+			w.out.WriteByte(',')
+		}
+		*first = false
+		w.text(key.Value)
+		w.out.WriteByte(':')
+		if err := w.value(n.Content[i+1], depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *jsonWriter) merge(n, from *yaml.Node, depth int, first *bool, hidden map[string]bool) error {
+	own := map[string]bool{}
+	for k := range hidden {
+		own[k] = true
+	}
+	for i := 0; i < len(n.Content); i += 2 {
+		own[n.Content[i].Value] = true
+	}
+	for from.Kind == yaml.AliasNode {
+		from = from.Alias
+	}
+	switch from.Kind {
+	case yaml.MappingNode:
+		return w.members(from, depth+1, first, own)
+	case yaml.SequenceNode:
+		// The first of several wins, and a JSON reader takes the last.
+		for i := len(from.Content) - 1; i >= 0; i-- {
+			part := from.Content[i]
+			for part.Kind == yaml.AliasNode {
+				part = part.Alias
+			}
+			if part.Kind != yaml.MappingNode {
+				return fmt.Errorf("line %d: a merge of what is no mapping", from.Line)
+			}
+			if err := w.members(part, depth+1, first, own); err != nil {
+				return err
+			}
+		}
+		return nil
+	default:
+		return fmt.Errorf("line %d: a merge of what is no mapping", from.Line)
+	}
+}
+
+var (
+	jsonInt   = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
+	jsonFloat = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
+)
+
+func (w *jsonWriter) scalar(n *yaml.Node) error {
+	switch n.ShortTag() {
+	case "!!null":
+		w.out.WriteString("null")
+	case "!!bool":
+		var v bool
+		if err := n.Decode(&v); err != nil {
+			return err
+		}
+		w.out.WriteString(strconv.FormatBool(v))
+	case "!!int":
+		w.integer(n.Value)
+	case "!!float":
+		if jsonFloat.MatchString(n.Value) {
+			w.out.WriteString(n.Value)
+			return nil
+		}
+		v, err := strconv.ParseFloat(strings.ReplaceAll(n.Value, "_", ""), 64)
+		if err != nil || math.IsInf(v, 0) || math.IsNaN(v) {
+			w.text(n.Value) // ".inf", which JSON has no word for
+			break
+		}
+		w.out.WriteString(strconv.FormatFloat(v, 'g', -1, 64))
+	default: // texts, and times, which are texts in JSON
+		w.text(n.Value)
+	}
+	return nil
+}
+
+// integer writes a YAML integer: a plain one as it stands, others (0x1f, 1_000)
+// by value.
+func (w *jsonWriter) integer(s string) {
+	if jsonInt.MatchString(s) {
+		w.out.WriteString(s)
+		return
+	}
+	digits := strings.TrimPrefix(strings.ReplaceAll(s, "_", ""), "+")
+	if n, err := strconv.ParseInt(digits, 0, 64); err == nil {
+		w.out.WriteString(strconv.FormatInt(n, 10))
+	} else if n, err := strconv.ParseUint(digits, 0, 64); err == nil {
+		w.out.WriteString(strconv.FormatUint(n, 10))
+	} else {
+		w.text(s)
+	}
+}
+
+func (w *jsonWriter) text(s string) {
+	quoted, _ := jsontext.AppendQuote(w.out.AvailableBuffer(), s) // what YAML holds is valid UTF-8
+	w.out.Write(quoted)
 }
