@@ -30,7 +30,7 @@ func (k *Kubernetes) askAgent(ctx context.Context, p *corev1.Pod, opts AgentOpti
 		name = "https:" + name
 	}
 	path := []string{"/api/v1/namespaces", p.Namespace, "pods", name, "proxy", AgentPath}
-	stream, err := answerOf(ctx, k.client.pods.Get().AbsPath(path...).SetHeader("Accept", "application/json").MaxRetries(0))
+	stream, err := answerOf(ctx, k.client.pods.Get().AbsPath(path...).SetHeader("Accept", "application/json").MaxRetries(0), nil)
 	if err != nil {
 		return nil, agentError(err)
 	}

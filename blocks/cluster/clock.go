@@ -3,6 +3,7 @@ package cluster
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -91,8 +92,8 @@ func (c *serverClock) At(local time.Time) time.Time {
 	return c.dawn.Add(slices.Max(c.offsets) + local.Sub(c.origin)).UTC().Truncate(time.Second)
 }
 
-// clockTransport lets a clock see the answers that pass through, and limits what an
-// error may hold.
+// clockTransport lets a clock and an exchange see the answers that pass through, and
+// limits what an error may hold and for how long it may ask to wait.
 type clockTransport struct {
 	http.RoundTripper
 	clock *serverClock
@@ -107,6 +108,15 @@ func (t clockTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	t.clock.saw(resp.Header.Get("Date"))
+	if x, ok := r.Context().Value(exchangeKey{}).(*exchange); ok {
+		x.code.Store(int32(resp.StatusCode)) //nolint:gosec // three digits
+		if x.heard != nil {
+			x.heard()
+		}
+	}
+	if after, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && after > int(maxRetryAfter/time.Second) {
+		resp.Header.Set("Retry-After", strconv.Itoa(int(maxRetryAfter/time.Second)))
+	}
 	if resp.StatusCode >= http.StatusMultipleChoices {
 		resp.Body = http.MaxBytesReader(nil, resp.Body, maxError)
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -105,11 +106,15 @@ func codeOf(err error) int {
 	return 0
 }
 
+// maxRetryAfter limits how long a server's word keeps from asking again: what stands
+// before it may say an hour while it is away for seconds.
+const maxRetryAfter = 30 * time.Second
+
 // retryAfter is how long the server asks to wait before the request is sent again.
 func retryAfter(err error) time.Duration {
 	var status *statusError
 	if errors.As(err, &status) && status.Details != nil {
-		return time.Duration(status.Details.RetryAfterSeconds) * time.Second
+		return min(time.Duration(status.Details.RetryAfterSeconds)*time.Second, maxRetryAfter)
 	}
 	return 0
 }
@@ -144,9 +149,25 @@ func (c *apiClient) request(path string, query url.Values, accept string) *rest.
 	return r
 }
 
-// answerOf sends a request; the library logs nothing of it.
-func answerOf(ctx context.Context, r *rest.Request) (io.ReadCloser, error) {
-	return r.Stream(klog.NewContext(ctx, logr.Discard()))
+// exchange is told of each answer to a request, those that the library tries again
+// after included.
+type exchange struct {
+	code  atomic.Int32 // the status of the last
+	heard func()       // nil, or called
+}
+
+type exchangeKey struct{}
+
+// answerOf sends a request; the library logs nothing of it. An error has the status of
+// the answer, whatever its body says.
+func answerOf(ctx context.Context, r *rest.Request, heard func()) (io.ReadCloser, error) {
+	x := &exchange{heard: heard}
+	body, err := r.Stream(context.WithValue(klog.NewContext(ctx, logr.Discard()), exchangeKey{}, x))
+	var status *apierrors.StatusError
+	if code := x.code.Load(); errors.As(err, &status) && code >= http.StatusBadRequest {
+		status.ErrStatus.Code = code
+	}
+	return body, err
 }
 
 // answer is a body. complete is false if it was cut off.
@@ -202,7 +223,7 @@ func (c *apiClient) once(parent context.Context, path string, query url.Values, 
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	heard := c.watchQuiet(ctx, cancel)
-	stream, err := answerOf(ctx, c.request(path, query, accept))
+	stream, err := answerOf(ctx, c.request(path, query, accept), heard)
 	if err != nil {
 		return because(ctx, err)
 	}

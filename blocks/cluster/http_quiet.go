@@ -64,7 +64,7 @@ func (r livelyReader) Read(p []byte) (int, error) {
 func (c *apiClient) alive(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.wait.probe)
 	defer cancel()
-	body, err := answerOf(ctx, c.rest.Get().AbsPath("/livez").MaxRetries(0))
+	body, err := answerOf(ctx, c.rest.Get().AbsPath("/livez").MaxRetries(0), nil)
 	if err == nil {
 		return body.Close()
 	}

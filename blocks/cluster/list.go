@@ -46,7 +46,7 @@ func (l *lister) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if codeOf(err) == http.StatusGone && l.next != "" {
+		if codeOf(err) == http.StatusGone && l.next != "" && l.restarts < 2 {
 			// The continue token has expired: etcd was compacted in between. The third
 			// try is for all in one page.
 			l.restarts++

@@ -28,8 +28,9 @@ import (
 //
 //   - A stream that has reached the list's is current as of the probe.
 //   - One that has not, as that of a kind that rests, is current if it is open for long
-//     enough, nothing that had come by it waits to be stored, and all came from one
-//     server: up to the probe, less the time that events take to arrive.
+//     enough, nothing that had come by it waits to be stored, all came from one server,
+//     and the answer did not take as long as the server waits for a cache that lags:
+//     up to the probe, less the time that events take to arrive.
 //   - One that does not reach it although bookmarks would long have told is not to be
 //     trusted: the kind is listed again. It is that bound, and not the probes, that
 //     finds out a proxy which holds up a single stream.
@@ -43,6 +44,9 @@ import (
 const (
 	// probesAtOnce limits how many kinds are probed at once.
 	probesAtOnce = 8
+	// cacheTimeout is how long the API server waits for its cache before it has the
+	// datastore answer in its place (k8s.io/apiserver storage/cacher, blockTimeout).
+	cacheTimeout = 3 * time.Second
 	// maxProbe limits what an answer may hold; objects have 2 MB at most.
 	maxProbe = 16 << 20
 )
@@ -54,6 +58,7 @@ type probe struct {
 	before string    // the stream's resourceVersion when it was sent
 	sent   time.Time
 	list   string // the list's resourceVersion
+	took   time.Duration
 	conn   net.Conn
 	err    error
 }
@@ -113,7 +118,7 @@ func (p *probe) ask(ctx context.Context) {
 		p.err = because(ctx, err)
 		return
 	}
-	p.conn = conn
+	p.conn, p.took = conn, time.Since(p.sent)
 	if p.list, p.err = listRevision(answer); p.err == nil && p.list == "" {
 		p.err = fmt.Errorf("%w with a resource version", decode.ErrPage)
 	}
@@ -256,6 +261,8 @@ func (k *reflector) prove(p *probe, stored bool) bool {
 		return false
 	case !stored:
 		return false
+	case p.took >= cacheTimeout:
+		// Nothing is proven: the datastore may have answered for a cache that is stuck.
 	default:
 		k.current = later(k.current, p.sent.Add(-delay))
 	}

@@ -113,6 +113,9 @@ func (k *reflector) ListWithContext(ctx context.Context, _ metav1.ListOptions) (
 	}
 	began := time.Now()
 	l, err := k.list(ctx)
+	if ctx.Err() != nil {
+		return nil, ctx.Err() // a session that ends is no trouble of the server
+	}
 	if err != nil {
 		pause(ctx, k.failed(err), k.wake)
 		return nil, err

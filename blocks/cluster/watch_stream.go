@@ -126,7 +126,7 @@ func (k *reflector) open(ctx context.Context, from string) (*stream, error) {
 func (c *apiClient) open(ctx context.Context, path string, query url.Values, accept string) (io.ReadCloser, net.Conn, error) {
 	var conn atomic.Pointer[net.Conn]
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { conn.Store(&i.Conn) }})
-	body, err := answerOf(ctx, c.request(path, query, accept).MaxRetries(0))
+	body, err := answerOf(ctx, c.request(path, query, accept).MaxRetries(0), nil)
 	if err != nil {
 		return nil, nil, plain(err)
 	}
