@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/decode"
 	"github.com/calico-audit/calico-audit/blocks/files"
 )
 
@@ -63,10 +62,10 @@ func sameSnapshot(t *testing.T, what string, want, got *blocks.Snapshot) {
 }
 
 // save writes what was recorded of a snapshot to a file.
-func save(t *testing.T, r *files.Recorder, s *blocks.Snapshot) (path string, names decode.Names) {
+func save(t *testing.T, r *files.Recorder, s *blocks.Snapshot) (path string) {
 	t.Helper()
 	var text bytes.Buffer
-	names, err := r.Save(s, files.SaveOptions{}, func(object []byte) error {
+	_, err := r.Save(s, files.SaveOptions{}, func(object []byte) error {
 		if !json.Valid(object) || bytes.ContainsAny(object, "\n\r") {
 			t.Errorf("no JSON on one line: %s", object)
 		}
@@ -80,5 +79,5 @@ func save(t *testing.T, r *files.Recorder, s *blocks.Snapshot) (path string, nam
 	if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return path, names
+	return path
 }

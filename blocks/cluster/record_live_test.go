@@ -11,7 +11,7 @@ func TestSavedCluster(t *testing.T) {
 	c := cluster(t)
 	r := recorder(t)
 	live := readLive(t, c.Config, KubernetesOptions{Record: r, PageSize: 3})
-	path, _ := save(t, r, live)
+	path := save(t, r, live)
 	saved, warnings := read(t, path)
 	sameSnapshot(t, "saved", live, saved)
 	if len(warnings) > 0 || saved.Cluster.TakenAt.IsZero() {
@@ -22,7 +22,7 @@ func TestSavedCluster(t *testing.T) {
 	must(t, err)
 	again, err := kubernetes.Reread(t.Context(), whole, []blocks.Resource{blocks.Blocks, blocks.Pods})
 	must(t, err)
-	path, _ = save(t, r, again)
+	path = save(t, r, again)
 	saved, _ = read(t, path)
 	sameSnapshot(t, "saved after reading some again", again, saved)
 }
@@ -67,7 +67,7 @@ func TestSavedInSpiteOfFaults(t *testing.T) {
 			_, cfg := before(t, c, fault)
 			r := recorder(t)
 			live := readLive(t, cfg, KubernetesOptions{Record: r, PageSize: 2})
-			path, _ := save(t, r, live)
+			path := save(t, r, live)
 			saved, _ := read(t, path)
 			sameSnapshot(t, "saved", live, saved)
 			if len(live.Gaps) > 0 && saved.Complete() {

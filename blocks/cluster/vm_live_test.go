@@ -100,7 +100,7 @@ func TestReadVirtualMachines(t *testing.T) {
 	if !found {
 		t.Errorf("virtual machines are not sent in protobuf: %q", sent.seen)
 	}
-	path, _ := save(t, r, s)
+	path := save(t, r, s)
 	saved, _ := read(t, path)
 	sameSnapshot(t, "saved", s, saved)
 	text, err := os.ReadFile(path)
