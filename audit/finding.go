@@ -31,9 +31,6 @@ type Fix struct {
 // Look is a read-only command as the next thing to do.
 func Look(command string) Fix { return Fix{"look", command} }
 
-// Configure is a command that changes configuration.
-func Configure(command string) Fix { return Fix{"configure", command} }
-
 // Manual is an instruction for something that only people should do.
 func Manual(instruction string) Fix { return Fix{"manual", instruction} }
 
