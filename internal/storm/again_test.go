@@ -42,12 +42,34 @@ func (x *damaged) confirmed(t *testing.T, want map[string]string, heals []repair
 			continue
 		}
 		want[name] = pending
+		x.keeps(t, h.Target.Node, now, want)
 		if x.group != testcluster.CRDv1 {
 			continue // Calico's client of this release cannot write it
 		}
 		x.heals(t, h.Target.Node, h.Target.Name)
 	}
 	return want
+}
+
+// keeps adds to what should be the one empty block that a node keeps while its other
+// block waits for Calico to confirm it: a repair leaves no node without a confirmed one.
+func (x *damaged) keeps(t *testing.T, node string, now, want map[string]string) {
+	t.Helper()
+	var kept []string
+	for name, text := range now {
+		block, is := strings.CutPrefix(name, "ipamblocks/")
+		if _, expected := want[name]; is && !expected && strings.Contains(text, `"affinity":"host:`+node+`"`) && strings.Contains(text, `"attributes":[]`) {
+			kept = append(kept, block)
+		}
+	}
+	if len(kept) > 1 {
+		t.Errorf("%s keeps %d empty blocks: %v", node, len(kept), kept)
+	}
+	for _, block := range kept {
+		for _, name := range []string{"ipamblocks/" + block, "blockaffinities/" + node + "-" + block} {
+			want[name] = now[name]
+		}
+	}
 }
 
 // heals has a node allocate an address and give it back, which must confirm its
