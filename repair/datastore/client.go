@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -90,6 +92,11 @@ func (t errorTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	var s metav1.Status
 	if json.Unmarshal(body, &s) == nil && s.Kind == "Status" {
 		s.APIVersion, s.Status, s.Code = "v1", metav1.StatusFailure, int32(resp.StatusCode)
+		// The library reads the header only where the body is no Status.
+		if after, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
+			s.Details = cmp.Or(s.Details, &metav1.StatusDetails{})
+			s.Details.RetryAfterSeconds = cmp.Or(s.Details.RetryAfterSeconds, int32(min(after, math.MaxInt32))) //nolint:gosec // bounded
+		}
 		if body, err = json.Marshal(s); err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -96,6 +97,35 @@ func TestRefusedByTheAnswersCode(t *testing.T) {
 			}
 			if e, ok := body.(*endless); ok && e.read > 2<<20 {
 				t.Errorf("%d bytes of the error were read", e.read)
+			}
+		})
+	}
+}
+
+// TestRetryAfterIsHeeded: a busy server is asked again when it said, wherever it said
+// so.
+func TestRetryAfterIsHeeded(t *testing.T) {
+	for name, body := range map[string]string{
+		"a Status without details": `{"kind":"Status","apiVersion":"v1","status":"Failure","code":429}`,
+		"a Status with details":    `{"kind":"Status","apiVersion":"v1","status":"Failure","code":429,"details":{"retryAfterSeconds":1}}`,
+		"text":                     `too many requests`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSmall(t, testcluster.CRDv1)
+			var asked []time.Time
+			k := s.answering(func(r *http.Request) *http.Response {
+				if asked = append(asked, time.Now()); len(asked) > 1 {
+					return nil
+				}
+				return &http.Response{
+					StatusCode: http.StatusTooManyRequests, Body: io.NopCloser(strings.NewReader(body)),
+					Header: http.Header{"Content-Type": {"application/json"}, "Retry-After": {"1"}},
+				}
+			})
+			must(t, k.DeleteHandle(t.Context(), s.ref(blocks.Handles, orphan)))
+			if len(asked) < 2 || asked[1].Sub(asked[0]) < time.Second {
+				t.Errorf("asked at %v", asked)
 			}
 		})
 	}
