@@ -14,8 +14,9 @@ type Result struct {
 	Findings []Finding
 	// Skipped are the checks that gave no verdict, and verdicts withheld.
 	Skipped []Skipped
-	// Inconclusive are the IDs of the checks that gave no verdict as a whole. What they
-	// found nevertheless stands, and what they did not find may be there.
+	// Inconclusive are the IDs of the checks that gave no verdict as a whole, those of
+	// host views where there is none included. What they found nevertheless stands, and
+	// what they did not find may be there.
 	Inconclusive []string
 	// Unread is what a second reading could not read.
 	Unread []blocks.Gap
@@ -36,7 +37,7 @@ func Run(st *state.State, checks []*Check) *Result {
 		c.Run(st, &f)
 		r.Findings = append(r.Findings, f.all...)
 		r.Skipped = append(r.Skipped, f.skipped...)
-		if f.inconclusive {
+		if f.inconclusive || c.HostViews && len(st.Hosts.Views) == 0 {
 			r.Inconclusive = append(r.Inconclusive, c.ID)
 		}
 	}

@@ -101,6 +101,33 @@ func TestHostViews(t *testing.T) {
 	})
 }
 
+// TestHostViewsPause: what a second reading confirmed of a host view counts at once when
+// the views come back that an audit in between did not have.
+func TestHostViewsPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFed(t)
+		const seen = calm + "view n1 complete\nnetns n1 42 10.0.0.9\n"
+		f.is(seen)
+		played(t, f, ExporterOptions{}, func(e *Exporter) {
+			pass(5 * time.Second)
+			readings := f.readings.Load()
+			if critical(e) != 1 || readings == 0 {
+				t.Fatalf("%d critical, %d readings", critical(e), readings)
+			}
+			f.is(calm)
+			pass(5 * time.Second)
+			if critical(e) != 0 {
+				t.Errorf("without views: %d critical", critical(e))
+			}
+			f.is(seen)
+			pass(1500 * time.Millisecond)
+			if critical(e) != 1 || withheld(e) != 0 || f.readings.Load() != readings {
+				t.Errorf("the views are back: %d critical, %d withheld, %d more readings", critical(e), withheld(e), f.readings.Load()-readings)
+			}
+		})
+	})
+}
+
 // TestFailure: an audit that fails inside the program is an error, and neither the end
 // of the exporter nor news of the cluster: what is known gets old.
 func TestFailure(t *testing.T) {
