@@ -130,6 +130,12 @@ func appendScalar(out []byte, r *JSONReader, role role, key string, n *Anonymize
 			return out
 		}
 		return appendText(out, n.text(role, key, string(text)))
+	case role == roleAS && c >= '0' && c <= '9':
+		raw := r.Raw()
+		if as := n.text(role, key, string(raw)); as != bad {
+			raw = []byte(as)
+		}
+		return append(out, raw...) // a number that is none goes on being told of
 	case c == 'n', role.plain():
 		return appendRaw(out, r)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -21,6 +22,9 @@ type Anonymizer struct {
 	seen       map[category]map[string]string // the name, and its replacement
 	// values are the labels of nodes and namespaces: what selectors select by.
 	values map[string]map[string]bool
+	// addresses are those to replace, and their replacements; pools hold those to keep.
+	addresses map[netip.Addr]netip.Addr
+	pools     []netip.Prefix
 	// Claimant is the node of the affinity at hand, whose name begins with it.
 	Claimant string
 }
@@ -49,11 +53,12 @@ const (
 	someAffinity    category = "affinity"
 	someCluster     category = "cluster"
 	someUID         category = "uid"
+	someAS          category = "as"
 )
 
 // NewAnonymizer returns an Anonymizer in its first round, which collects.
 func NewAnonymizer() *Anonymizer {
-	return &Anonymizer{collecting: true, seen: map[category]map[string]string{}, values: map[string]map[string]bool{}}
+	return &Anonymizer{collecting: true, seen: map[category]map[string]string{}, values: map[string]map[string]bool{}, addresses: map[netip.Addr]netip.Addr{}}
 }
 
 // name returns the replacement of a name; an empty one stays empty.
@@ -76,6 +81,7 @@ func (n *Anonymizer) name(c category, s string) string {
 // EndCollecting ends the first round: every name that was seen gets its replacement.
 func (n *Anonymizer) EndCollecting() {
 	n.collecting = false
+	n.replaceAddresses()
 	for c, of := range n.seen {
 		all := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
 			return cmp.Or(strings.Compare(strings.ToLower(a), strings.ToLower(b)), strings.Compare(b, a))
@@ -98,8 +104,11 @@ func (n *Anonymizer) EndCollecting() {
 
 // replacement returns the replacement of the name of a number.
 func (c category) replacement(number, width int) string {
-	if c == someUID {
+	switch c {
+	case someUID:
 		return fmt.Sprintf("00000000-0000-0000-0000-%012d", number)
+	case someAS:
+		return fmt.Sprint(privateAS + number)
 	}
 	return fmt.Sprintf("%s-%0*d", c, width, number)
 }
@@ -134,5 +143,10 @@ func (n *Anonymizer) Table() Names {
 		}
 		out[string(c)] = back
 	}
+	addresses := make(map[string]string, len(n.addresses))
+	for a, replacement := range n.addresses {
+		addresses[replacement.String()] = a.String()
+	}
+	out["address"] = addresses
 	return out
 }

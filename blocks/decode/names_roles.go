@@ -19,22 +19,26 @@ type role int
 const (
 	// roleNone: left out.
 	roleNone role = iota
-	// roleNumber, roleBool, roleAS, roleQuantity: what Kubernetes writes as a
-	// number or boolean, or as a text that stands for one. Kept.
+	// roleNumber, roleBool, roleQuantity: what Kubernetes writes as a number or
+	// boolean, or as a text that stands for one. Kept.
 	roleNumber
 	roleBool
-	roleAS
 	roleQuantity
 	// roleByOrdinal and roleByCIDR: numbers by ordinal or CIDR. Kept.
 	roleByOrdinal
 	roleByCIDR
-	// roleTime, roleDuration, roleVersion, roleAddresses, roleEndpoint: kept if
-	// they are what they should be.
+	// roleTime, roleDuration, roleVersion: kept if they are what they should be.
 	roleTime
 	roleDuration
 	roleVersion
+	// roleAddresses: kept but for those of nodes and peers. rolePoolCIDR: kept, with
+	// what lies in it.
 	roleAddresses
+	rolePoolCIDR
+	// roleNodeAddress, roleEndpoint, roleAS: replaced.
+	roleNodeAddress
 	roleEndpoint
+	roleAS
 	// roleWord is one of a few words; others are replaced.
 	roleWord
 	// roleStub is a value of which only the presence matters.
@@ -113,10 +117,18 @@ func (n *Anonymizer) text(r role, key, s string) string {
 		return n.name(c, s)
 	}
 	switch r {
-	case roleBool, roleAS, roleQuantity, roleTime, roleDuration, roleVersion, roleOwnerVersion, roleEndpoint:
+	case roleBool, roleQuantity, roleTime, roleDuration, roleVersion, roleOwnerVersion:
 		return kept(s, r.means(s))
 	case roleAddresses:
-		return addresses(s)
+		return n.addressList(s)
+	case rolePoolCIDR:
+		return n.poolCIDR(s)
+	case roleNodeAddress:
+		return n.nodeAddress(s)
+	case roleEndpoint:
+		return n.endpoint(s)
+	case roleAS:
+		return n.asNumber(s)
 	case roleWord:
 		return n.word(s)
 	case roleDefault:
@@ -144,7 +156,7 @@ func (n *Anonymizer) text(r role, key, s string) string {
 	case rolePoolList:
 		return n.poolList(s)
 	case roleNetworks:
-		return networkAddresses(s)
+		return n.networkAddresses(s)
 	case roleLabelText:
 		return n.labelText(s)
 	case roleNodeSelector, roleNamespaceSelector, roleWorkloadSelector:
@@ -167,9 +179,6 @@ func (r role) means(s string) bool {
 	switch r {
 	case roleBool:
 		_, err = strconv.ParseBool(s)
-	case roleAS:
-		_, ok := parseASNumber(s)
-		return ok
 	case roleQuantity:
 		_, err = resource.ParseQuantity(s)
 	case roleTime:
@@ -183,39 +192,10 @@ func (r role) means(s string) bool {
 	case roleOwnerVersion:
 		group, version, _ := strings.Cut(s, "/")
 		return group == groupVM && strings.Trim(version, "abehlptv0123456789") == "" // v1, v1alpha3
-	case roleEndpoint:
-		return strings.Trim(s, "0123456789abcdefABCDEF.:[]/") == ""
 	default:
 		return false
 	}
 	return err == nil
-}
-
-// networkAddresses keeps the addresses in a network status, and whether anything in
-// it could not be parsed.
-func networkAddresses(s string) string {
-	known, reason := networkIPs(nil, []byte(s))
-	ips := make([]string, len(known))
-	for i, a := range known {
-		ips[i] = a.String()
-	}
-	if reason != "" {
-		ips = append(ips, bad)
-	}
-	out, _ := json.Marshal([]map[string][]string{{"ips": ips}}) // texts always can be
-	return string(out)
-}
-
-// addresses keeps the addresses and CIDRs in a text, with commas between.
-func addresses(s string) string {
-	parts := strings.Split(s, ",")
-	for i, p := range parts {
-		p = strings.TrimSpace(p)
-		if _, ok := ParseAddr(p); !ok && p != "" {
-			parts[i] = bad
-		}
-	}
-	return strings.Join(parts, ",")
 }
 
 // key returns what stands for the key of an entry of a map.

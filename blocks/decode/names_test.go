@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -157,11 +158,12 @@ func TestTextsWithNames(t *testing.T) {
 		{roleCIDRName, "10-0-0-0-26", "10-0-0-0-26"}, {roleCIDRName, "fd00--40-122", "fd00--40-122"}, {roleCIDRName, "acme", "block-1"},
 		{rolePoolList, `["gold","10.0.0.0/16"]`, `["pool-1","10.0.0.0/16"]`}, {rolePoolList, "gold", "?"},
 		{roleAddresses, "10.0.0.1/32,fd00::1", "10.0.0.1/32,fd00::1"}, {roleAddresses, "acme, 10.0.0.1", "?, 10.0.0.1"},
-		{roleEndpoint, "[fd00::1]:179", "[fd00::1]:179"}, {roleEndpoint, "router.acme", "?"},
+		{roleEndpoint, "[fd00::1]:179", "[2001:db8::64]:179"}, {roleEndpoint, "router.acme", "?"}, {roleEndpoint, "10.9.0.1", "203.0.113.100"},
+		{roleNodeAddress, "10.9.0.1/16", "203.0.113.100/16"}, {roleNodeAddress, "acme", "?"}, {rolePoolCIDR, "10.0.0.0/16", "10.0.0.0/16"},
 		{roleLabelText, `{"rack":"r","kubernetes.io/os":"linux"}`, `{"kubernetes.io/os":"linux","label-1":"value-1"}`}, {roleLabelText, "[]", "?"},
 		{roleTime, "2026-01-01 12:00:00.5 +0000 UTC m=+1", "2026-01-01 12:00:00.5 +0000 UTC m=+1"}, {roleTime, "yesterday", "?"},
 		{roleWord, "Running", "Running"}, {roleWord, "4711", "4711"}, {roleWord, "acme", "word-1"}, {roleDuration, "5m", "5m"}, {roleDuration, "x", "?"},
-		{roleVersion, "v3.31.0", "v3.31.0"}, {roleVersion, "acme", "?"}, {roleAS, "1.10", "1.10"}, {roleAS, "x", "?"}, {roleNumber, "26", "?"},
+		{roleVersion, "v3.31.0", "v3.31.0"}, {roleVersion, "acme", "?"}, {roleAS, "1.10", "4200000001"}, {roleAS, "64512", "64512"}, {roleAS, "x", "?"}, {roleNumber, "26", "?"},
 		{roleQuantity, "1k", "1k"}, {roleQuantity, "x", "?"}, {roleBool, "true", "true"}, {roleBool, "x", "?"},
 		{roleDefault, "default", "default"}, {roleDefault, "node.x", "?"}, {roleTaint, "node.kubernetes.io/not-ready", "node.kubernetes.io/not-ready"},
 		{roleTaint, "acme", "taint-1"}, {roleGUID, "123", "cluster-1"}, {roleUID, "abc", "00000000-0000-0000-0000-000000000001"}, {roleStub, "x", "?"},
@@ -185,5 +187,50 @@ func TestTextsWithNames(t *testing.T) {
 	}
 	if got := n.text(roleAffinityName, "", "old.1-acme"); got != "affinity-1" {
 		t.Errorf("an affinity's odd name became %q", got)
+	}
+}
+
+// TestAddressesOfNodesAreReplaced: two addresses are in one subnet after as before,
+// whatever its length, and sort as before; those of a pool stay, and a pod with a
+// node's address goes on having it.
+func TestAddressesOfNodesAreReplaced(t *testing.T) {
+	const seed = 4711
+	random := rand.New(rand.NewPCG(seed, 2))
+	pool := netip.MustParsePrefix("203.0.113.0/25") // where the replacements would lie
+	var private []netip.Addr
+	for range 60 {
+		private = append(private, netip.AddrFrom4([4]byte{10, byte(random.IntN(3)), byte(random.IntN(4)), byte(random.IntN(256))}))
+	}
+	inPool := netip.MustParseAddr("203.0.113.7")
+	n := NewAnonymizer()
+	round := func(a netip.Addr) (node, peer, pod, status string) {
+		return n.text(roleNodeAddress, "", a.String()+"/22"), n.text(roleEndpoint, "", a.String()+":179"),
+			n.text(roleAddresses, "", a.String()+"/32"), n.text(roleNetworks, "", `[{"ips":["`+a.String()+`"]}]`)
+	}
+	n.text(rolePoolCIDR, "", pool.String())
+	for _, a := range append(private, inPool) {
+		round(a)
+	}
+	n.EndCollecting()
+	if node, _, _, _ := round(inPool); node != inPool.String()+"/22" {
+		t.Errorf("seed %d: a node's address in a pool became %s", seed, node)
+	}
+	replaced := make([]netip.Addr, len(private))
+	for i, a := range private {
+		node, peer, pod, status := round(a)
+		p := netip.MustParsePrefix(node)
+		replaced[i] = p.Addr()
+		want := []string{replaced[i].String() + ":179", replaced[i].String() + "/32", `[{"ips":["` + replaced[i].String() + `"]}]`}
+		if got := []string{peer, pod, status}; p.Bits() != 22 || !slices.Equal(got, want) || pool.Contains(replaced[i]) || a.String() != n.Table()["address"][replaced[i].String()] {
+			t.Errorf("seed %d: %s became %s, and %v elsewhere", seed, a, node, got)
+		}
+		for j, b := range private[:i] {
+			for bits := 8; bits <= 32; bits++ {
+				before, after := netip.PrefixFrom(a, bits).Masked().Contains(b), netip.PrefixFrom(replaced[i], bits).Masked().Contains(replaced[j])
+				if before != after || a.Compare(b) != replaced[i].Compare(replaced[j]) {
+					t.Fatalf("seed %d: %s and %s, for /%d, became %s and %s", seed, a, b, bits, replaced[i], replaced[j])
+				}
+			}
+		}
 	}
 }

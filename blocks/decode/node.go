@@ -53,7 +53,7 @@ func nodeAnnotationRoles() map[string]role {
 		annotationCalicoLabels: roleLabelText, annotationASNumber: roleAS, annotationRRClusterID: roleAddresses,
 	}
 	for _, a := range nodeAddressAnnotations {
-		roles[a] = roleAddresses
+		roles[a] = roleNodeAddress
 	}
 	for a := range tunnelAnnotations {
 		roles[a] = roleAddresses

@@ -11,7 +11,7 @@ import (
 var pools = describe(Kind{
 	Resource: blocks.Pools, Names: []string{"IPPool"},
 	keeps: object("", 0, append(calicoObject(rolePool,
-		value("cidr", 0, roleAddresses), value("blockSize", 0, roleNumber), value("disabled", 0, roleNumber),
+		value("cidr", 0, rolePoolCIDR), value("blockSize", 0, roleNumber), value("disabled", 0, roleNumber),
 		value("nodeSelector", 0, roleNodeSelector), value("namespaceSelector", 0, roleNamespaceSelector),
 		listOf("allowedUses", 0, value("", 0, roleWord)), value("assignmentMode", 0, roleWord),
 		value("ipipMode", 0, roleWord), value("vxlanMode", 0, roleWord), value("disableBGPExport", 0, roleNumber),

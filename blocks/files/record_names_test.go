@@ -23,6 +23,9 @@ func TestAnonymizedNamesNobody(t *testing.T) {
 		}
 		for _, n := range before.Nodes {
 			meta("node", n.Meta)
+			for _, a := range n.Addresses {
+				private[`"`+a.String()] = "address of a node"
+			}
 		}
 		for _, n := range before.Namespaces {
 			meta("namespace", n.Meta)
@@ -44,11 +47,13 @@ func TestAnonymizedNamesNobody(t *testing.T) {
 		}
 		for _, p := range before.BGPPeers {
 			meta("peer", p.Meta)
+			private[`"`+p.PeerIP+`"`] = "address of a peer"
 		}
 		for _, f := range before.BGPFilters {
 			meta("filter", f.Meta)
 		}
 		delete(private, "")
+		delete(private, `""`)
 		delete(private, "default") // a namespace, and the name of every configuration
 		for name, what := range private {
 			if bytes.Contains(text, []byte(name)) {

@@ -52,10 +52,12 @@ and nothing is concluded from that.
 
 --anonymize replaces names so that the file can be attached to a bug report: those of
 nodes, pods, namespaces, pools, handles and all other objects, the cluster's GUID,
-UIDs, and the keys and values of labels but for a few that every cluster has. Equal
-names get equal replacements, selectors go on selecting the same, and the findings are
-the same but for the names. Addresses, CIDRs, times, versions and AS numbers stay.
---names keeps a list of what the replacements stand for; do not give that away.
+UIDs, the keys and values of labels but for a few that every cluster has, AS numbers
+but for Calico's default, and the addresses of nodes and BGP peers outside the pools.
+Equal names get equal replacements, addresses of one subnet stay in one, selectors go on
+selecting the same, and the findings are the same but for the names. Pools, blocks, the
+addresses in them, times and versions stay. --names keeps a list of what the
+replacements stand for; do not give that away.
 
 Exit codes: 0 it ran; 2 the command line makes no sense, or a file cannot be read or
 written; 3 the source could not be read, or only in part (the file is written all the
@@ -257,7 +259,7 @@ func (s *snapshotCommand) wrote(objects int, snapshot *blocks.Snapshot) string {
 		text += ", taken at " + at
 	}
 	if s.anonymize {
-		text += "; names are replaced, but addresses, CIDRs and times are not"
+		text += "; names, and the addresses of nodes and peers, are replaced; pools, blocks, pods' addresses and times are not"
 	}
 	return text
 }
