@@ -25,7 +25,7 @@ func NewReport(st *state.State, r *Result) *Report {
 			Affinities: len(st.Affinities), Handles: len(st.Handles),
 		},
 		Pools: make([]PoolReport, 0, len(st.Pools)), Nodes: make([]NodeReport, 0, len(st.NodeStates)),
-		Blocks: blockReports(st),
+		Blocks: blockReports(st), Diagnoses: diagnose(st, r.Findings),
 	}
 	for _, b := range st.IPBlocks {
 		rep.Summary.Allocations += b.Used
@@ -41,7 +41,7 @@ func NewReport(st *state.State, r *Result) *Report {
 		rep.Nodes = append(rep.Nodes, nodeReport(h, st))
 	}
 	rep.addHosts(st)
-	rep.countFindings()
+	rep.recount()
 	return rep
 }
 
@@ -79,15 +79,6 @@ func orEmpty[T any](s []T) []T {
 	return s
 }
 
-func (r *Report) countFindings() {
-	for _, sev := range state.Severities {
-		*r.Summary.Of(sev) = 0
-	}
-	for i := range r.Findings {
-		*r.Summary.Of(r.Findings[i].Severity)++
-	}
-}
-
 // AtOrAbove reports whether a finding is at least as severe as s.
 func (r *Report) AtOrAbove(s state.Severity) bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity >= s })
@@ -109,7 +100,7 @@ func (r *Report) Filter(pools, nodes []string) {
 	r.Findings = slices.DeleteFunc(r.Findings, func(f Finding) bool {
 		return len(pools) > 0 && !f.ConcernsPool(pools) || len(nodes) > 0 && !f.ConcernsNode(nodes)
 	})
-	r.countFindings()
+	r.recount()
 }
 
 func (f *Finding) wholeCluster() bool {

@@ -234,7 +234,7 @@ func (r *Report) Keep(checks []*Check) {
 		m.Count = len(m.Findings)
 		r.Summary.Muted += m.Count
 	}
-	r.countFindings()
+	r.recount()
 }
 
 // text says what muted something.

@@ -56,6 +56,9 @@ type Finding struct {
 	// reading agrees, because objects of different kinds are read one after the
 	// other.
 	Absence bool `json:"-"`
+	// Root is the ID of what the finding comes from, as others may; empty if its cause
+	// is its own. See [state.Root].
+	Root string `json:"-"`
 	// by is the check that made it; nil for one that was read from a report.
 	by *Check
 	// order places findings about addresses and CIDRs in numerical order.

@@ -166,5 +166,5 @@ func (r *Report) Mute(m *Mutes) {
 	for _, x := range r.Muted {
 		r.Summary.Muted += x.Count
 	}
-	r.countFindings()
+	r.recount()
 }

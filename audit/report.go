@@ -37,7 +37,9 @@ type Report struct {
 	// among them does not make the report incomplete.
 	HostViews []HostViewReport `json:"hostViews,omitzero"`
 	HostGaps  []HostGapReport  `json:"hostGaps,omitzero"`
-	Findings  []Finding        `json:"findings"`
+	// Diagnoses group the findings that one cause explains, the gravest first.
+	Diagnoses []Diagnosis `json:"diagnoses"`
+	Findings  []Finding   `json:"findings"`
 	// Muted are the rules that findings were muted by, with those findings, which
 	// are not among the others and do not count.
 	Muted []Muted `json:"muted,omitempty"`

@@ -63,6 +63,8 @@ type State struct {
 	// tunnelAddrs are the keys of tunnels, in order.
 	tunnelAddrs []netip.Addr
 	views       hostViews
+	// roots are by ID.
+	roots map[string]*Root
 }
 
 // Pool is a pool with its numbers.

@@ -1,0 +1,94 @@
+package audit
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+)
+
+// Diagnosis is several findings that one cause explains, with the ways out.
+type Diagnosis struct {
+	// ID names the cause, such as "shortage/pods-v4"; it lasts as long as the cause.
+	ID string `json:"id"`
+	// Severity is that of the gravest finding.
+	Severity state.Severity `json:"severity"`
+	// Message says in a sentence what is wrong.
+	Message string `json:"message"`
+	// Findings are the fingerprints of what it explains, in the order of the report.
+	Findings []string `json:"findings"`
+	// Remedies are alternatives, the preferred one first.
+	Remedies []state.Remedy `json:"remedies"`
+}
+
+// diagnose groups the findings that a State's roots explain. What is no more than
+// worth knowing needs no way out, and a finding alone none but its own.
+func diagnose(st *state.State, findings []Finding) []Diagnosis {
+	byRoot := map[string][]*Finding{}
+	for i := range findings {
+		if f := &findings[i]; f.Root != "" {
+			byRoot[f.Root] = append(byRoot[f.Root], f)
+		}
+	}
+	out := []Diagnosis{}
+	for id, fs := range byRoot {
+		root := st.Root(id)
+		if root == nil || len(fs) < 2 {
+			continue
+		}
+		d := Diagnosis{ID: id}
+		for _, f := range fs {
+			d.Severity = max(d.Severity, f.Severity)
+			d.Findings = append(d.Findings, f.Fingerprint)
+		}
+		if d.Severity <= state.Info {
+			continue
+		}
+		d.Message, d.Remedies = root.Describe(len(fs))
+		out = append(out, d)
+	}
+	sortDiagnoses(out)
+	return out
+}
+
+func sortDiagnoses(ds []Diagnosis) {
+	slices.SortFunc(ds, func(a, b Diagnosis) int {
+		return cmp.Or(cmp.Compare(b.Severity, a.Severity), cmp.Compare(a.ID, b.ID))
+	})
+}
+
+// recount counts the findings that are left, and takes those that are not out of the
+// diagnoses: one that explains nothing any more is dropped.
+func (r *Report) recount() {
+	severities := map[string]state.Severity{}
+	for _, sev := range state.Severities {
+		*r.Summary.Of(sev) = 0
+	}
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		*r.Summary.Of(f.Severity)++
+		severities[f.Fingerprint] = f.Severity
+	}
+	left := []Diagnosis{}
+	for _, d := range r.Diagnoses {
+		d.Severity = 0
+		d.Findings = slices.DeleteFunc(slices.Clone(d.Findings), func(f string) bool { return severities[f] == 0 })
+		for _, f := range d.Findings {
+			d.Severity = max(d.Severity, severities[f])
+		}
+		if len(d.Findings) > 0 {
+			left = append(left, d)
+		}
+	}
+	sortDiagnoses(left)
+	r.Diagnoses = left
+}
+
+// DiagnosisOf returns the diagnosis that a finding is part of; nil if it is of none.
+func (r *Report) DiagnosisOf(f *Finding) *Diagnosis {
+	i := slices.IndexFunc(r.Diagnoses, func(d Diagnosis) bool { return slices.Contains(d.Findings, f.Fingerprint) })
+	if i < 0 {
+		return nil
+	}
+	return &r.Diagnoses[i]
+}

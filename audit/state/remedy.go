@@ -1,0 +1,72 @@
+package state
+
+import "strings"
+
+// Remedy is one way out of what a verdict says is wrong. Of several, which are
+// alternatives, the preferred one is the first.
+type Remedy struct {
+	// Title says what to do, as an instruction.
+	Title string `json:"title"`
+	// Commands carry it out, one after the other, and work when pasted. Those of
+	// calico-audit begin with "calico-audit", and take the source flags of the run
+	// where they are shown; "repair" makes a plan and writes nothing.
+	Commands []string `json:"commands"`
+	// Effect says what it changes, and Risk what it may cost.
+	Effect string `json:"effect"`
+	Risk   string `json:"risk"`
+	// Preferred is true for the first of several.
+	Preferred bool `json:"preferred"`
+	// Manual is true if the commands alone do not do it: people have to choose or
+	// change something that no program should, such as a new pool's CIDR.
+	Manual bool `json:"manual,omitempty"`
+}
+
+// Root is what several verdicts have in common, so that mending it mends them all. A
+// verdict has one at most.
+type Root struct {
+	// ID is "kind/name", such as "shortage/pods-v4". It stays the same while the
+	// cause lasts.
+	ID string
+	// describe says in a sentence what is wrong, given the number of findings it
+	// causes, and returns the ways out.
+	describe func(findings int) (string, []Remedy)
+}
+
+// Describe says in a sentence what is wrong, given how many findings come from it, and
+// returns the ways out, the preferred one first.
+func (r *Root) Describe(findings int) (message string, remedies []Remedy) {
+	message, remedies = r.describe(findings)
+	return message, Prefer(remedies)
+}
+
+// Root returns a root by its ID; nil if there is none in this state.
+func (st *State) Root(id string) *Root { return st.roots[id] }
+
+// Prefer marks the first remedy as the preferred one, and gives each its commands as a
+// list, also where there is none.
+func Prefer(remedies []Remedy) []Remedy {
+	for i := range remedies {
+		remedies[i].Preferred = i == 0
+		if remedies[i].Commands == nil {
+			remedies[i].Commands = []string{}
+		}
+	}
+	return remedies
+}
+
+// Repair is a remedy that calico-audit plans and carries out.
+func Repair(title, flags, effect, risk string) Remedy {
+	return Remedy{Title: title, Commands: []string{repairCommand(flags)}, Effect: effect, Risk: risk}
+}
+
+func repairCommand(flags string) string { return "calico-audit repair " + flags }
+
+// ByHand is a remedy that takes people; commands may show what they need to know.
+func ByHand(title, effect, risk string, commands ...string) Remedy {
+	return Remedy{Title: title, Commands: commands, Effect: effect, Risk: risk, Manual: true}
+}
+
+// Repairs reports whether a remedy is a plan of calico-audit's own.
+func (r *Remedy) Repairs() bool {
+	return !r.Manual && len(r.Commands) > 0 && strings.HasPrefix(r.Commands[0], repairCommand(""))
+}
