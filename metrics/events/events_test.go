@@ -3,15 +3,18 @@ package events_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
@@ -274,6 +277,60 @@ func TestEventsOutage(t *testing.T) {
 		t.Errorf("the log does not tell what is wrong:\n%s", r.log)
 	}
 }
+
+// TestLeaseThatCannotBeRenewed: a replica that may read the Lease, but whose renewals are
+// not answered, writes nothing from the renewal deadline on: well before another replica
+// may take over.
+func TestLeaseThatCannotBeRenewed(t *testing.T) {
+	w := newEventWorld(t)
+	var (
+		mu            sync.Mutex
+		fails         bool
+		renewed, last time.Time // when a renewal that succeeded, and an Event, was sent
+	)
+	cfg := rest.CopyConfig(w.Config)
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTrip(func(r *http.Request) (*http.Response, error) {
+			sent := time.Now()
+			mu.Lock()
+			hangs := fails && r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/leases/"+leaseName)
+			if strings.Contains(r.URL.Path, "/events") && r.Method != http.MethodGet {
+				last = sent
+			}
+			mu.Unlock()
+			if hangs {
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			}
+			resp, err := next.RoundTrip(r)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil && resp.StatusCode < 300 && r.Method != http.MethodGet && strings.Contains(r.URL.Path, "/leases") {
+				renewed = sent
+			}
+			return resp, err
+		})
+	})
+	r := w.replica(replicaOptions{cfg: cfg})
+	mu.Lock()
+	fails = true
+	mu.Unlock()
+	for began, i := time.Now(), 0; time.Since(began) < 6*time.Second; i++ {
+		f := noBlock1
+		f.Fingerprint = fmt.Sprintf("%016x", i) // there is always something to tell
+		r.Tell(reportOf(f))
+		time.Sleep(50 * time.Millisecond)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if wrote := last.Sub(renewed); wrote < time.Second || wrote > events.QuickRenewDeadline+200*time.Millisecond {
+		t.Errorf("an Event was written %v after the last renewal", wrote)
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // TestEventsRefused: an Event that the API server does not take, here because the
 // namespace of the object does not exist, keeps no other from being written.

@@ -6,13 +6,16 @@ import (
 	"k8s.io/client-go/rest"
 )
 
+// QuickRenewDeadline is the renewal deadline of writers made by Quick.
+const QuickRenewDeadline = 3 * time.Second
+
 // Quick is New for tests, which have no minute to wait: change alters the
 // pace further.
 func Quick(cfg *rest.Config, opts Options, change func(burst *int, interval *time.Duration)) (*Writer, error) {
 	p := pace{
 		burst: 1000, interval: 10 * time.Millisecond, quiet: 1100 * time.Millisecond, request: 2 * time.Second,
 		backoff: 20 * time.Millisecond, most: 200 * time.Millisecond,
-		lease: 5 * time.Second, renew: 3 * time.Second, retry: 200 * time.Millisecond,
+		lease: 6 * time.Second, renew: QuickRenewDeadline, retry: 200 * time.Millisecond,
 	}
 	if change != nil {
 		change(&p.burst, &p.interval)

@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -23,13 +24,17 @@ func (w *Writer) term(ctx context.Context) {
 	election, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	won := make(chan context.Context, 1)
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &lock{&resourcelock.LeaseLock{
+	lease := &lock{
+		Interface: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: w.opts.Namespace, Name: w.opts.Lease},
 			Client:     w.leases,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: w.identity},
 			Labels:     map[string]string{labelManagedBy: component},
-		}, w, ctx},
+		},
+		writer: w, run: ctx,
+	}
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock:          lease,
 		LeaseDuration: w.pace.lease, RenewDeadline: w.pace.renew, RetryPeriod: w.pace.retry, ReleaseOnCancel: true, Name: w.opts.Lease,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) { won <- ctx },
@@ -49,7 +54,7 @@ func (w *Writer) term(ctx context.Context) {
 	case held := <-won:
 		writing, cancel := context.WithCancel(held)
 		defer context.AfterFunc(ctx, cancel)()
-		w.lead(writing, elector)
+		w.lead(writing, func() bool { return elector.IsLeader() && lease.held() })
 		cancel()
 	case <-ctx.Done():
 	}
@@ -64,19 +69,21 @@ func (w *Writer) term(ctx context.Context) {
 	}
 }
 
-// held reports whether the Lease is this replica's for certain, and stays so for as
-// long as one request may take: the elector counts from the answer to its renewal,
-// which may have taken as long. By itself it notices a loss later, since it tries to
-// give the Lease back before it says so.
-func (w *Writer) held(elector *leaderelection.LeaderElector) bool {
-	return elector.IsLeader() && elector.Check(-2*w.pace.request) == nil
-}
-
 // lock is the Lease as leader election has it. What fails is counted, and said once.
 type lock struct {
 	resourcelock.Interface
-	writer *Writer
-	run    context.Context // at its end there is no other try
+	writer  *Writer
+	run     context.Context           // at its end there is no other try
+	renewed atomic.Pointer[time.Time] // when the last renewal that succeeded was sent
+}
+
+// held reports whether no other replica can have the Lease for as long as a request may
+// take, since the renewal deadline has not passed. The elector itself is later to notice a
+// loss: it counts from when it last read a Lease that had changed, by its own renewal as
+// well (LeaderElector.Check), and tries to give the Lease back before it says so.
+func (l *lock) held() bool {
+	renewed := l.renewed.Load()
+	return renewed != nil && time.Since(*renewed) < l.writer.pace.renew
 }
 
 // Get is leader election's reading.
@@ -88,15 +95,20 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 
 // Create is leader election's making of the Lease.
 func (l *lock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
-	err := l.Interface.Create(ctx, r)
-	l.note("creating", err, apierrors.IsAlreadyExists)
-	return err
+	return l.write("creating", l.Interface.Create(ctx, r), r, apierrors.IsAlreadyExists)
 }
 
 // Update is leader election's renewing, taking over and giving back.
 func (l *lock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
-	err := l.Interface.Update(ctx, r)
-	l.note("writing", err, apierrors.IsConflict) // another was faster
+	return l.write("writing", l.Interface.Update(ctx, r), r, apierrors.IsConflict) // another was faster
+}
+
+// write records how a write of the Lease went. The record has the time before it was sent.
+func (l *lock) write(doing string, err error, r resourcelock.LeaderElectionRecord, usual func(error) bool) error {
+	if err == nil && r.HolderIdentity != "" { // else it was given back
+		l.renewed.Store(&r.RenewTime.Time)
+	}
+	l.note(doing, err, usual)
 	return err
 }
 
@@ -107,8 +119,9 @@ func (l *lock) note(doing string, err error, usual func(error) bool) {
 	}
 }
 
-// lead writes Events until ctx ends, which is when the Lease is lost or given back.
-func (w *Writer) lead(ctx context.Context, elector *leaderelection.LeaderElector) {
+// lead writes Events while the Lease is held, until ctx ends, which is when it is lost or
+// given back.
+func (w *Writer) lead(ctx context.Context, held func() bool) {
 	w.leading.Store(true)
 	w.opts.Log.Info("This replica writes Events now", "identity", w.identity)
 	defer func() {
@@ -128,7 +141,7 @@ func (w *Writer) lead(ctx context.Context, elector *leaderelection.LeaderElector
 	}
 	for ctx.Err() == nil {
 		wants := w.wants.Load()
-		if wants == nil || !w.held(elector) {
+		if wants == nil || !held() {
 			w.idle(ctx, w.pace.retry/4)
 			continue
 		}
