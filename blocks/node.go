@@ -33,6 +33,8 @@ type Node struct {
 	ASNumber uint32
 	// RouteReflectorID is the node's BGP cluster ID; set on route reflectors.
 	RouteReflectorID string
+	// Ours is the value of [OursAnnotation]; empty where there is none.
+	Ours string
 }
 
 // Tunnel is an address of a node's tunnel device.
@@ -78,6 +80,22 @@ type Workload struct {
 	Phase string
 	// HostNetwork pods use their node's address and none of Calico's.
 	HostNetwork bool
+	// Ready is true if the pod's Ready condition is.
+	Ready bool
+	// HasClaim is true for a pod with a volume that is a PersistentVolumeClaim, its own
+	// (ephemeral) included: its storage may be bound to the node.
+	HasClaim bool
+	// NoEviction is true for a pod whose author asks, by an annotation of the cluster
+	// autoscaler or the descheduler, not to evict it.
+	NoEviction bool
+	// StaticAddress is true for a pod that asks for an address by name
+	// (cni.projectcalico.org/ipAddrs): its replacement gets no other.
+	StaticAddress bool
+	// Controller is what manages the pod, shared by all of its pods; nil for a bare pod.
+	Controller *Controller
+	// Labels are read only together with PodDisruptionBudgets, and are shared by pods that
+	// have the same.
+	Labels map[string]string
 	// StatusIPs are the addresses in the pod's status.
 	StatusIPs []netip.Addr
 	// AnnotationIPs are the addresses in Calico's annotations

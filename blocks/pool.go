@@ -105,4 +105,6 @@ func (f Family) String() string {
 type Reservation struct {
 	Meta
 	CIDRs []netip.Prefix
+	// Ours is the value of [OursAnnotation]; empty where there is none.
+	Ours string
 }

@@ -30,6 +30,9 @@ const (
 	Namespaces       Resource = "namespaces"
 	VMs              Resource = "virtualmachines"
 	VMInstances      Resource = "virtualmachineinstances"
+
+	// Budgets are read only where they are asked for: no report depends on them.
+	Budgets Resource = "poddisruptionbudgets"
 )
 
 // Resources lists every resource of an audit, in the order in which they are

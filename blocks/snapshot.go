@@ -31,6 +31,12 @@ type Snapshot struct {
 	VMs, VMInstances []VirtualMachine
 	VMsKnown         bool
 
+	// Budgets are the PodDisruptionBudgets. BudgetsKnown is true if they were asked for
+	// and read whole, and the labels of pods with them. Why they could not be read is a
+	// gap that is held ([Gap.Held]).
+	Budgets      []DisruptionBudget
+	BudgetsKnown bool
+
 	// IPAM is Calico's IPAM configuration; Calico's defaults where no object
 	// exists (see [IPAMConfig.Present]).
 	IPAM IPAMConfig
@@ -157,6 +163,7 @@ func (s *Snapshot) Sort() {
 	slices.SortStableFunc(s.BGPFilters, func(a, b BGPFilter) int { return CompareMeta(&a.Meta, &b.Meta) })
 	slices.SortStableFunc(s.VMs, func(a, b VirtualMachine) int { return CompareVirtualMachines(&a, &b) })
 	slices.SortStableFunc(s.VMInstances, func(a, b VirtualMachine) int { return CompareVirtualMachines(&a, &b) })
+	slices.SortStableFunc(s.Budgets, func(a, b DisruptionBudget) int { return CompareDisruptionBudgets(&a, &b) })
 	slices.SortStableFunc(s.Gaps, CompareGaps)
 	s.Hosts.sort()
 }

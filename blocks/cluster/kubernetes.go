@@ -37,6 +37,9 @@ type KubernetesOptions struct {
 	// Now stands in for the API server's clock if that sends no Date header;
 	// nil means time.Now.
 	Now func() time.Time
+	// Budgets has PodDisruptionBudgets read, too, and the labels of pods that they select
+	// by; see [blocks.Snapshot.BudgetsKnown].
+	Budgets bool
 	// Record keeps the objects that are read; nil keeps none.
 	Record Recording
 }
@@ -67,6 +70,7 @@ type Kubernetes struct {
 	pageSize int64
 	report   func(Progress)
 	override string
+	budgets  bool
 	served   *served // what discovery found last
 	record   Recording
 }
@@ -80,7 +84,7 @@ func NewKubernetes(cfg *rest.Config, opts KubernetesOptions) (*Kubernetes, error
 	}
 	k := &Kubernetes{
 		client: client, pageSize: cmp.Or(opts.PageSize, defaultPageSize),
-		report: func(Progress) {}, override: os.Getenv(apiGroupVariable), record: opts.Record,
+		report: func(Progress) {}, override: os.Getenv(apiGroupVariable), record: opts.Record, budgets: opts.Budgets,
 	}
 	if opts.Progress != nil {
 		var mu sync.Mutex
@@ -107,7 +111,11 @@ func (k *Kubernetes) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	if k.served.neither {
 		return nil, fmt.Errorf("reading the cluster at %s: %w", k.client.host(), errNoCalico)
 	}
-	lists, err := k.list(ctx, decode.Kinds)
+	kinds := decode.Kinds
+	if k.budgets {
+		kinds = slices.Concat(kinds, decode.OnDemand)
+	}
+	lists, err := k.list(ctx, kinds)
 	if err != nil {
 		return nil, err
 	}
@@ -116,6 +124,7 @@ func (k *Kubernetes) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	s.Cluster.APIGroup, s.Cluster.APIGroupReason = k.served.group, k.served.reason
 	s.Cluster.TakenAt, _ = k.client.clock.dates()
 	decode.SetVMsKnown(s, func(r blocks.Resource) bool { return k.served.has(decode.KindOf(r)) })
+	decode.SetBudgetsKnown(s, k.budgets)
 	s.Sort()
 	return s, nil
 }
@@ -132,7 +141,7 @@ func (k *Kubernetes) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blo
 		}
 	}
 	var again []*decode.Kind
-	for _, kind := range decode.Kinds {
+	for _, kind := range slices.Concat(decode.Kinds, decode.OnDemand) {
 		if slices.Contains(rs, kind.Resource) {
 			again = append(again, kind)
 		}
@@ -148,6 +157,7 @@ func (k *Kubernetes) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blo
 		}
 		return prev.VMsKnown
 	})
+	decode.SetBudgetsKnown(s, prev.BudgetsKnown || slices.ContainsFunc(again, func(k *decode.Kind) bool { return slices.Contains(decode.OnDemand, k) }))
 	return s, nil
 }
 
@@ -182,7 +192,7 @@ func (k *Kubernetes) list(ctx context.Context, what []*decode.Kind) ([]*decode.O
 		group.Go(func() error {
 			l := &lister{
 				client: k.client, kind: kind, group: k.served.group, pageSize: k.pageSize,
-				strings: shared, progress: k.report, record: record,
+				strings: shared, progress: k.report, record: record, podLabels: k.budgets,
 			}
 			err := l.run(ctx)
 			lists[i] = l.out

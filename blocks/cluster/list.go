@@ -22,6 +22,8 @@ type lister struct {
 	strings  *decode.SharedStrings
 	progress func(Progress)
 	record   decode.Spool // nil records nothing
+	// podLabels has the labels of pods read.
+	podLabels bool
 	// namespace and selector, a field selector, narrow the list; empty for all.
 	namespace, selector string
 
@@ -115,7 +117,7 @@ func (l *lister) page(ctx context.Context) (decode.ListMeta, error) {
 
 func (l *lister) path() string {
 	path := "/apis/" + l.version()
-	if l.kind.Core {
+	if l.version() == "v1" {
 		path = "/api/v1"
 	}
 	if l.namespace != "" {
@@ -129,7 +131,7 @@ func (l *lister) version() string { return l.kind.Version(l.group) }
 
 // decode reads the objects of a page.
 func (l *lister) decode(a answer) (decode.ListMeta, error) {
-	d := &decode.Decoder{Out: l.out, Strings: l.strings, Native: l.group == decode.GroupNative}
+	d := &decode.Decoder{Out: l.out, Strings: l.strings, Native: l.group == decode.GroupNative, PodLabels: l.podLabels}
 	return d.Page(a.body, func(object []byte, reduced bool) {
 		l.count++
 		if l.record != nil {
@@ -161,9 +163,9 @@ func (l *lister) reason(err error) string {
 // name is what RBAC calls the kind.
 func (l *lister) name() string {
 	name := l.kind.Plural(l.group)
-	if l.kind.Core {
+	group, _, named := strings.Cut(l.version(), "/")
+	if !named {
 		return name
 	}
-	group, _, _ := strings.Cut(l.version(), "/")
 	return name + "." + group
 }

@@ -56,6 +56,7 @@ func (k *Kubernetes) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []
 		again := slices.ContainsFunc(refs, func(ref blocks.Ref) bool { return ref.Resource == r })
 		return prev.VMsKnown && (!again || k.served.has(decode.KindOf(r)))
 	})
+	decode.SetBudgetsKnown(s, prev.BudgetsKnown)
 	_, s.Cluster.TakenAt = k.client.clock.dates()
 	return s, nil
 }
@@ -76,7 +77,7 @@ func (k *Kubernetes) refreshLists(refs []blocks.Ref) (byName, byNode []*lister, 
 		}
 		l := &lister{
 			client: k.client, kind: kind, group: k.served.group, pageSize: k.pageSize, strings: shared,
-			progress: func(Progress) {}, namespace: ref.Namespace,
+			progress: func(Progress) {}, namespace: ref.Namespace, podLabels: k.budgets,
 		}
 		switch {
 		case !k.served.has(kind) && kind.Optional:
@@ -144,7 +145,7 @@ type refreshed struct {
 // newRefreshed returns what was read, kind by kind.
 func newRefreshed(lists []*lister, refs []blocks.Ref) []*refreshed {
 	var out []*refreshed
-	for _, k := range decode.Kinds {
+	for _, k := range slices.Concat(decode.Kinds, decode.OnDemand) {
 		r := &refreshed{Objects: decode.NewObjects(k), names: map[string]bool{}, nodes: map[string]bool{}}
 		for _, ref := range refs {
 			switch {

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -25,6 +27,10 @@ type Decoder struct {
 	// Newest is where the newest time met in an object is kept; nil if nobody
 	// asks for it.
 	Newest *time.Time
+	// PodLabels has pods' labels read, for which few ask.
+	PodLabels bool
+	// inNamespace is the namespace of the object at hand, if its kind is namespaced.
+	inNamespace string
 	// kept is what is kept of the object at hand, if it came as protobuf, and reader
 	// reads it.
 	kept   []byte
@@ -33,8 +39,10 @@ type Decoder struct {
 
 // SharedStrings is an interner that several decoders use at once.
 type SharedStrings struct {
-	mu sync.Mutex
-	in blocks.Interner
+	mu          sync.Mutex
+	in          blocks.Interner
+	controllers map[string]*blocks.Controller // by UID
+	sets        map[string]map[string]string  // labels, by their text
 }
 
 // Bytes returns a text as the string that all decoders share.
@@ -47,11 +55,44 @@ func (s *SharedStrings) Bytes(b []byte) string {
 	return s.in.Bytes(b)
 }
 
-// Len is how many strings are shared.
+// controller returns an owner as the one that all pods of it share.
+func (s *SharedStrings) controller(o ownerRef) *blocks.Controller {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.controllers[string(o.uid)]; c != nil && c.Kind == string(o.kind) && c.Name == string(o.name) {
+		return c
+	}
+	c := &blocks.Controller{Kind: s.in.Bytes(o.kind), Name: s.in.Bytes(o.name), UID: string(o.uid)}
+	if s.controllers == nil {
+		s.controllers = map[string]*blocks.Controller{}
+	}
+	s.controllers[c.UID] = c
+	return c
+}
+
+// labels returns labels as those that all pods with the same share.
+func (s *SharedStrings) labels(l map[string]string) map[string]string {
+	if len(l) == 0 {
+		return nil
+	}
+	key := labels.Set(l).String()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if have := s.sets[key]; have != nil {
+		return have
+	}
+	if s.sets == nil {
+		s.sets = map[string]map[string]string{}
+	}
+	s.sets[key] = l
+	return l
+}
+
+// Len is how many values are shared.
 func (s *SharedStrings) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.in.Len()
+	return s.in.Len() + len(s.controllers) + len(s.sets)
 }
 
 func (d *Decoder) str(b []byte) string { return d.Strings.Bytes(b) }
@@ -75,16 +116,17 @@ const noName = "(no name)"
 
 // gap records that the object at hand could not be understood whole.
 func (d *Decoder) gap(m *blocks.Meta, f fault) *blocks.Gap {
+	key := blocks.Key{Namespace: d.inNamespace, Name: cmp.Or(m.Name, noName)}
 	d.Out.Gaps = append(d.Out.Gaps, blocks.Gap{
-		Resource: d.Out.Kind.Resource, Name: cmp.Or(m.Name, noName), Field: f.Field, Source: d.Source, Reason: f.Reason,
+		Resource: d.Out.Kind.Resource, Name: key.String(), Field: f.Field, Source: d.Source, Reason: f.Reason,
 	})
 	return &d.Out.Gaps[len(d.Out.Gaps)-1]
 }
 
 // gapPerFault records every fault of an object that is kept in spite of them.
-func (d *Decoder) gapPerFault(name string, faults []fault) {
+func (d *Decoder) gapPerFault(m *blocks.Meta, faults []fault) {
 	for _, f := range faults {
-		d.gap(&blocks.Meta{Name: name}, f)
+		d.gap(m, f)
 	}
 }
 
@@ -127,7 +169,7 @@ func (d *Decoder) whole(r *JSONReader, m *blocks.Meta, partial string) bool {
 		d.gap(m, f)
 		return false
 	}
-	d.gapPerFault(m.Name, r.Faults)
+	d.gapPerFault(m, r.Faults)
 	return true
 }
 

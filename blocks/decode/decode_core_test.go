@@ -61,6 +61,7 @@ func more() metav1.ListMeta {
 
 func TestPods(t *testing.T) {
 	deletion, start := metaTime("2025-11-20T11:00:00Z"), metaTime("2025-11-20T09:00:05Z")
+	yes := true
 	list := &corev1.PodList{
 		TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, ListMeta: more(),
 		Items: []corev1.Pod{{
@@ -68,8 +69,9 @@ func TestPods(t *testing.T) {
 				Name: "cart-1", Namespace: "shop", UID: "u", ResourceVersion: "9", CreationTimestamp: metaTime("2025-11-20T09:00:00Z"),
 				Labels: map[string]string{"app": "cart", "vm.kubevirt.io/name": "db-shortened"},
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "cart"},
-					{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachineInstance", Name: "db"}},
+					{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachineInstance", Name: "db", UID: "i", Controller: &yes}},
 				Annotations: map[string]string{
+					"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "cni.projectcalico.org/ipAddrs": `["10.0.0.5"]`,
 					"cni.projectcalico.org/podIP": "10.0.0.5/32", "cni.projectcalico.org/podIPs": "10.0.0.5/32,fd00::5/128",
 					"cni.projectcalico.org/containerID": "c1", "cni.projectcalico.org/ipv4pools": `["pool-a", "10.1.0.0/16"]`,
 					"k8s.v1.cni.cncf.io/network-status": `[{"name": "k8s-pod-network", "ips": ["10.0.0.5"], "default": true},
@@ -78,8 +80,9 @@ func TestPods(t *testing.T) {
 				},
 				ManagedFields: []metav1.ManagedFieldsEntry{{Time: &start}},
 			},
-			Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
-			Status: corev1.PodStatus{Phase: corev1.PodRunning, HostIP: "172.16.0.1", PodIP: "10.0.0.5", StartTime: &start,
+			Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "c", Image: "i"}}, Volumes: []corev1.Volume{
+				{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "v"}}}}},
+			Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: "PodScheduled", Status: "True"}, {Type: "Ready", Status: "True"}}, Phase: corev1.PodRunning, HostIP: "172.16.0.1", PodIP: "10.0.0.5", StartTime: &start,
 				PodIPs: []corev1.PodIP{{IP: "10.0.0.5"}, {IP: "fd00::5"}}},
 		}, {
 			ObjectMeta: metav1.ObjectMeta{
@@ -88,8 +91,8 @@ func TestPods(t *testing.T) {
 					"k8s.v1.cni.cncf.io/networks-status": `[{"name": "net1", "ips": ["::ffff:10.9.0.8"]}]`},
 				Labels: map[string]string{"vm.kubevirt.io/name": "web"},
 			},
-			Spec:   corev1.PodSpec{NodeName: "n1"},
-			Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "::ffff:10.0.0.6"},
+			Spec:   corev1.PodSpec{NodeName: "n1", Volumes: []corev1.Volume{{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}},
+			Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: "Ready", Status: "False"}}, Phase: corev1.PodRunning, PodIP: "::ffff:10.0.0.6"},
 		}, {
 			ObjectMeta: metav1.ObjectMeta{Name: "proxy", Namespace: "kube-system"},
 			Spec:       corev1.PodSpec{NodeName: "n1", HostNetwork: true},
@@ -100,7 +103,8 @@ func TestPods(t *testing.T) {
 	noGaps(t, p)
 	diff(t, "pods", []blocks.Workload{{
 		Meta:      blocks.Meta{Name: "cart-1", UID: "u", ResourceVersion: "9", Created: at("2025-11-20T09:00:00Z")},
-		Namespace: "shop", Node: "n1", Phase: "Running", ContainerID: "c1",
+		Namespace: "shop", Node: "n1", Phase: "Running", ContainerID: "c1", Ready: true, HasClaim: true, NoEviction: true, StaticAddress: true,
+		Controller:    &blocks.Controller{Kind: "VirtualMachineInstance", Name: "db", UID: "i"},
 		StatusIPs:     []netip.Addr{addr("10.0.0.5"), addr("fd00::5")},
 		AnnotationIPs: []netip.Addr{addr("10.0.0.5"), addr("fd00::5")},
 		NetworkIPs:    []netip.Addr{addr("10.0.0.5"), addr("10.9.0.7"), addr("fd09::7")}, VM: "db",

@@ -2,6 +2,8 @@ package decode
 
 import (
 	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // A fieldMask says what a saved snapshot keeps of a value. One tree of field masks serves
@@ -12,14 +14,21 @@ type fieldMask struct {
 	key string
 	num int // of the protobuf field, for core kinds
 	form
-	parts []*fieldMask // members of an object, or the one shape of a list's elements
+	// parts are the members of an object, or the one shape of a list's elements. A member
+	// without a key is a message of protobuf's whose members are the object's own.
+	parts []*fieldMask
 	// whole keeps everything below the value, also what this release does not
 	// know, unless names are replaced. It is meant for the specs of Calico's
 	// objects, which are what a bug report is about.
 	whole bool
-	// wants tells which entries of a map are kept, or which elements of a list, by the
-	// field kind; nil keeps all.
+	// wants tells which entries of a map are kept; nil keeps all.
 	wants func(key string) bool
+	// by has the shapes of a list's elements by the member that is their first in protobuf,
+	// such as their kind; that of "" is for all others, which are left out if there is
+	// none. nil means that all have one shape.
+	by map[string]*fieldMask
+	// needs is a piece of JSON without which an element of a list is left out.
+	needs string
 	// role is what the value means, for replacing names.
 	role role
 	// roles are those of a map's entries by key. Entries without one are left
@@ -42,6 +51,12 @@ const (
 
 func object(key string, num int, parts ...*fieldMask) *fieldMask {
 	return &fieldMask{key: key, num: num, form: formObject, parts: parts}
+}
+
+// needing has a list leave out those elements of which a piece of JSON is not kept.
+func needing(piece string, element *fieldMask) *fieldMask {
+	element.needs = piece
+	return element
 }
 
 func listOf(key string, num int, element *fieldMask) *fieldMask {
@@ -76,19 +91,27 @@ func metaMask(name role, managed bool, extra ...*fieldMask) *fieldMask {
 
 // calicoAnnotation tells whether an annotation or label is Calico's own. The copy
 // that Calico keeps of an object's metadata is not wanted: it repeats what others
-// wrote there.
+// wrote there. So is our own.
 func calicoAnnotation(key string) bool {
 	domain, name, found := strings.Cut(key, "/")
-	return found && (domain == "projectcalico.org" || strings.HasSuffix(domain, ".projectcalico.org")) && name != "metadata"
+	return key == blocks.OursAnnotation || found && (domain == "projectcalico.org" || strings.HasSuffix(domain, ".projectcalico.org")) && name != "metadata"
 }
 
-// ownersMask keeps owner references to objects of one kind.
-func ownersMask(kind string) *fieldMask {
-	owners := listOf("ownerReferences", 13, object("", 0,
-		value("kind", 1, roleWord), value("name", 3, roleVM), value("apiVersion", 5, roleOwnerVersion)))
-	owners.wants = func(k string) bool { return k == kind }
-	return owners
+// ownersMask keeps owner references, by the owner's kind.
+func ownersMask(by map[string]*fieldMask) *fieldMask {
+	return &fieldMask{key: "ownerReferences", num: 13, form: formList, parts: []*fieldMask{vmOwner}, by: by}
 }
+
+// ownerMask keeps an owner reference.
+func ownerMask(name role, more ...*fieldMask) *fieldMask {
+	return object("", 0, append(more, value("kind", 1, roleWord), value("name", 3, name), value("uid", 4, roleUID),
+		&fieldMask{key: "controller", num: 6, form: formBool, role: roleNumber})...)
+}
+
+var (
+	vmOwner    = ownerMask(roleVM, value("apiVersion", 5, roleOwnerVersion))
+	otherOwner = needing(`"controller":true`, ownerMask(roleController))
+)
 
 func annotations(roles map[string]role) *fieldMask {
 	return &fieldMask{key: "annotations", num: 12, form: formMap, wants: calicoAnnotation, roles: roles}
@@ -104,5 +127,32 @@ var (
 func calicoObject(name role, spec ...*fieldMask) *fieldMask {
 	s := object("spec", 0, spec...)
 	s.whole = true
-	return object("", 0, metaMask(name, true, calicoLabels, annotations(map[string]role{})), s)
+	return object("", 0, metaMask(name, true, calicoLabels, annotations(map[string]role{blocks.OursAnnotation: roleStub})), s)
+}
+
+// member returns the field mask of a member of an object; nil if it is not kept.
+func (s *fieldMask) member(key []byte) *fieldMask {
+	for _, p := range s.parts {
+		if p.key == string(key) {
+			return p
+		}
+		if p.key == "" && p.form == formObject {
+			if inner := p.member(key); inner != nil {
+				return inner
+			}
+		}
+	}
+	return nil
+}
+
+// element returns the shape of an element of a list, of which the member that is its
+// first in protobuf is given; nil if it is not kept.
+func (s *fieldMask) element(first string) *fieldMask {
+	if s.by == nil {
+		return s.parts[0]
+	}
+	if e := s.by[first]; e != nil {
+		return e
+	}
+	return s.by[""]
 }

@@ -3,7 +3,6 @@ package decode
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
 	"unicode/utf8"
 )
 
@@ -43,15 +42,15 @@ func appendObject(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte
 	out = append(out, '{')
 	first := true
 	r.Object(func(key []byte) {
-		i := slices.IndexFunc(s.parts, func(p *fieldMask) bool { return p.key == string(key) })
-		if i < 0 || n != nil && s.parts[i].role == roleNone && s.parts[i].form == formText {
+		p := s.member(key)
+		if p == nil || n != nil && p.role == roleNone && p.form == formText {
 			return
 		}
 		mark, alone := len(out), first
-		out = appendKey(out, &first, s.parts[i].key)
-		out = appendKept(out, r, s.parts[i], n)
-		if p := s.parts[i]; p.form == formMap && bytes.HasSuffix(out, []byte("{}")) ||
-			p.form == formList && p.wants != nil && bytes.HasSuffix(out, []byte("[]")) {
+		out = appendKey(out, &first, p.key)
+		out = appendKept(out, r, p, n)
+		if p.form == formMap && bytes.HasSuffix(out, []byte("{}")) ||
+			p.form == formList && (p.by != nil || p.parts[0].needs != "") && bytes.HasSuffix(out, []byte("[]")) {
 			out, first = out[:mark], alone // nothing of the map or list is kept
 		}
 	})
@@ -62,31 +61,40 @@ func appendList(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
 	out = append(out, '[')
 	first := true
 	r.Array(func(int) {
-		if s.wants != nil && !s.wants(kindAt(r)) {
+		element := s.parts[0]
+		if s.by != nil {
+			element = s.element(textAt(r, element.field(1).key))
+		}
+		if element == nil {
 			return
 		}
+		mark := len(out)
 		if !first {
 			out = append(out, ',')
 		}
+		from := len(out)
+		if out = appendKept(out, r, element, n); !bytes.Contains(out[from:], []byte(element.needs)) {
+			out = out[:mark]
+			return
+		}
 		first = false
-		out = appendKept(out, r, s.parts[0], n)
 	})
 	return append(out, ']')
 }
 
-// kindAt returns the field kind of the object at hand, without reading it.
-func kindAt(r *JSONReader) (kind string) {
+// textAt returns a member of the object at hand, without reading that.
+func textAt(r *JSONReader, member string) (text string) {
 	ahead := NewJSONReader(r.Text[r.pos():])
 	if ahead.Peek() != '{' {
 		return ""
 	}
 	ahead.Object(func(key []byte) {
-		if string(key) == "kind" && ahead.Peek() == '"' {
+		if string(key) == member && ahead.Peek() == '"' {
 			s, _ := ahead.str()
-			kind = string(s)
+			text = string(s)
 		}
 	})
-	return kind
+	return text
 }
 
 func appendMap(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {

@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"bytes"
 	"strconv"
 	"time"
 )
@@ -9,8 +10,12 @@ import (
 // API server's JSON would have it. Fields that are empty are left out, as in JSON,
 // but for those of a map.
 func appendProto(out []byte, msg []byte, s *fieldMask) ([]byte, error) {
-	out = append(out, '{')
 	first := true
+	out, err := appendProtoMembers(append(out, '{'), msg, s, &first)
+	return append(out, '}'), err
+}
+
+func appendProtoMembers(out []byte, msg []byte, s *fieldMask, first *bool) ([]byte, error) {
 	var open *fieldMask // the list or map whose entries are being written
 	var failed error
 	err := protoFields(msg, func(f protoField) {
@@ -20,20 +25,22 @@ func appendProto(out []byte, msg []byte, s *fieldMask) ([]byte, error) {
 		}
 		switch {
 		case p == nil || failed != nil:
+		case p.form == formObject && p.key == "":
+			out, failed = appendProtoMembers(out, f.bytes, p, first)
 		case p.form == formObject:
-			out, failed = appendProto(appendKey(out, &first, p.key), f.bytes, p)
+			out, failed = appendProto(appendKey(out, first, p.key), f.bytes, p)
 		case p.form == formBool:
-			out = append(appendKey(out, &first, p.key), strconv.FormatBool(f.value != 0)...)
+			out = append(appendKey(out, first, p.key), strconv.FormatBool(f.value != 0)...)
 		case p.form == formTime:
 			if t := protoTime(f.bytes); !t.IsZero() {
-				out = append(t.AppendFormat(append(appendKey(out, &first, p.key), '"'), time.RFC3339), '"')
+				out = append(t.AppendFormat(append(appendKey(out, first, p.key), '"'), time.RFC3339), '"')
 			}
 		case p.form == formText:
 			if len(f.bytes) > 0 {
-				out = appendText(appendKey(out, &first, p.key), f.bytes)
+				out = appendText(appendKey(out, first, p.key), f.bytes)
 			}
 		default:
-			out, failed = appendProtoEntry(out, f.bytes, p, &first, &open)
+			out, failed = appendProtoEntry(out, f.bytes, p, first, &open)
 		}
 	})
 	if open != nil {
@@ -42,7 +49,7 @@ func appendProto(out []byte, msg []byte, s *fieldMask) ([]byte, error) {
 	if failed == nil {
 		failed = err
 	}
-	return append(out, '}'), failed
+	return out, failed
 }
 
 // appendProtoEntry appends an entry of a list or map, if it is wanted. open is the
@@ -57,9 +64,14 @@ func appendProtoEntry(out []byte, msg []byte, p *fieldMask, first *bool, open **
 			value = f.bytes
 		}
 	})
-	if err != nil || p.wants != nil && !p.wants(string(key)) {
+	var element *fieldMask
+	if p.form == formList {
+		element = p.element(string(key))
+	}
+	if err != nil || p.wants != nil && !p.wants(string(key)) || p.form == formList && element == nil {
 		return out, err
 	}
+	mark, alone, before := len(out), *first, *open
 	if *open == nil {
 		out = append(appendKey(out, first, p.key), p.end()-2) // '[' or '{'
 		*open = p
@@ -67,7 +79,11 @@ func appendProtoEntry(out []byte, msg []byte, p *fieldMask, first *bool, open **
 		out = append(out, ',')
 	}
 	if p.form == formList {
-		return appendProto(out, msg, p.parts[0])
+		from := len(out)
+		if out, err = appendProto(out, msg, element); !bytes.Contains(out[from:], []byte(element.needs)) {
+			out, *first, *open = out[:mark], alone, before
+		}
+		return out, err
 	}
 	if p.form == formQuantities {
 		if value, err = protoText(value); err != nil {
@@ -108,8 +124,12 @@ func protoText(msg []byte) (text []byte, err error) {
 // protobuf reads an object that came as protobuf by way of what its kind's field mask
 // keeps of it, which it returns as JSON, valid until the next call.
 func (d *Decoder) protobuf(msg []byte) ([]byte, error) {
+	mask := d.Out.Kind.keeps
+	if d.PodLabels && d.Out.Kind.labelled != nil {
+		mask = d.Out.Kind.labelled
+	}
 	var err error
-	if d.kept, err = appendProto(d.kept[:0], msg, d.Out.Kind.keeps); err != nil {
+	if d.kept, err = appendProto(d.kept[:0], msg, mask); err != nil {
 		return nil, err
 	}
 	if d.reader == nil { // one serves all objects: a new one costs more than what it reads

@@ -32,10 +32,19 @@ var odd = map[blocks.Resource][]string{
 		"k8s.v1.cni.cncf.io/networks-status":"[{\"ips\":[\"10.9.0.2\",\"z\",5]}]","k8s.v1.cni.cncf.io/networks":"[{}]"},
 		"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"rs"},{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachineInstance","name":"db","uid":"x"},5]}}`,
 		`{"metadata":{"name":"p","labels":[],"ownerReferences":{},"annotations":{"k8s.v1.cni.cncf.io/network-status":"net1"}}}`,
+		`{"metadata":{"name":"p","namespace":"n","ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"other","uid":"o"},
+		{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"r","controller":true,"blockOwnerDeletion":true},{"controller":"yes"},{"controller":true}],
+		"annotations":{"cluster-autoscaler.kubernetes.io/safe-to-evict":"false","cni.projectcalico.org/ipAddrs":"[\"10.0.0.1\"]"}},
+		"spec":{"volumes":[{"name":"a","emptyDir":{}},{"name":"b","persistentVolumeClaim":{"claimName":"c"}},5,{"persistentVolumeClaim":"c"}]},
+		"status":{"conditions":[{"type":"Initialized","status":"True"},{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z"},7,{"type":[]}]}}`,
+		`{"metadata":{"name":"p","namespace":"n","annotations":{"descheduler.alpha.kubernetes.io/prevent-eviction":"true"}},
+		"spec":{"volumes":[{"name":"b","ephemeral":{"volumeClaimTemplate":{}}}]},"status":{"conditions":{}}}`,
+		`{"metadata":{"name":"p"},"spec":{"volumes":"x"},"status":{"conditions":[{"type":"Ready","status":false}]}}`,
 		`{"metadata":{"name":"p","labels":{"a":5},"ownerReferences":[{"kind":"VirtualMachineInstance","name":7},{"kind":"VirtualMachineInstance","apiVersion":"acme/v1","name":"q"},{"kind":{}}],
 		"annotations":{"k8s.v1.cni.cncf.io/network-status":"[] []","k8s.v1.cni.cncf.io/networks-status":[]}}}`,
 	},
 	blocks.Nodes: {
+		`{"metadata":{"name":"n","annotations":{"calico-audit/consolidation":"run-1"}}}`,
 		`{"metadata":{"name":"n","labels":{"a":"b","kubernetes.io/os":"windows","c":5},"annotations":{"projectcalico.org/IPv4Address":"10.0.0.1/24",
 		"projectcalico.org/IPv6Address":"z","projectcalico.org/IPv4IPIPTunnelAddr":"10.0.0.2","projectcalico.org/IPv4VXLANTunnelAddr":"q",
 		"projectcalico.org/ASNumber":"1.5","projectcalico.org/RouteReflectorClusterID":"1.2.3.4","projectcalico.org/labels":"{\"x\":\"y\"}"},
@@ -93,7 +102,7 @@ var odd = map[blocks.Resource][]string{
 		`{"metadata":{"name":"h"},"spec":{"handleID":5,"block":[]}}`, `{"metadata":{"name":"h"},"spec":{}}`, `{"metadata":{},"spec":{"handleID":"h"}}`,
 	},
 	blocks.Reservations: {
-		`{"metadata":{"name":"r"},"spec":{"reservedCIDRs":["10.0.0.0/30","10.0.0.9","",null,"x",5]}}`, `{"metadata":{"name":"r"},"spec":{"reservedCIDRs":{}}}`,
+		`{"metadata":{"name":"r","annotations":{"calico-audit/consolidation":"run-1","x":"y"}},"spec":{"reservedCIDRs":["10.0.0.0/30","10.0.0.9","",null,"x",5]}}`, `{"metadata":{"name":"r"},"spec":{"reservedCIDRs":{}}}`,
 	},
 	blocks.IPAMConfigs: {
 		`{"metadata":{"name":"default"},"spec":{"strictAffinity":true,"autoAllocateBlocks":null,"maxBlocksPerHost":3,"ipCooldownSeconds":30}}`,
@@ -220,21 +229,26 @@ func TestAnonymizedIsUnderstoodAsFar(t *testing.T) {
 
 // TestKeptOfProtobuf: what is kept of protobuf is what is kept of JSON.
 func TestKeptOfProtobuf(t *testing.T) {
+	yes := true
 	created, beat := metaTime("2025-11-20T09:00:00Z"), metaTime("2025-11-20T10:00:00Z")
 	meta := metav1.ObjectMeta{
 		Name: "x", Namespace: "ns", UID: "u", ResourceVersion: "9", CreationTimestamp: created, DeletionTimestamp: &beat,
 		Labels: map[string]string{"app": "cart", "empty": "", "vm.kubevirt.io/name": "db"}, Finalizers: []string{"f"},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: "r"},
-			{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachineInstance", Name: "db", UID: "v"}},
+			{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachineInstance", Name: "db", UID: "v"},
+			{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "set", UID: "s", Controller: &yes}},
 		Annotations: map[string]string{"cni.projectcalico.org/podIP": "", "projectcalico.org/IPv4Address": "172.16.0.1/24", "other": "x",
 			"k8s.v1.cni.cncf.io/network-status": `[{"name": "net1", "ips": ["10.9.0.1"]}]`, "cni.projectcalico.org/ipv4pools": "[\"a\\u003c\"]"},
 		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: "Update", Time: &beat, Subresource: "status",
 			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:x":{}}`)}, {Manager: "m"}},
 	}
 	pod := &corev1.Pod{ObjectMeta: meta,
-		Spec: corev1.PodSpec{NodeName: "n1", HostNetwork: true, Containers: []corev1.Container{{Name: "c", Env: []corev1.EnvVar{{Name: "A", Value: "b"}}}}},
+		Spec: corev1.PodSpec{NodeName: "n1", HostNetwork: true, Volumes: []corev1.Volume{{Name: "a", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+			{Name: "b", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},
+			{Name: "c", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}, Containers: []corev1.Container{{Name: "c", Env: []corev1.EnvVar{{Name: "A", Value: "b"}}}}},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, Message: "m", PodIP: "10.0.0.5", StartTime: &beat,
-			PodIPs: []corev1.PodIP{{IP: "10.0.0.5"}, {IP: "fd00::5"}}}}
+			Conditions: []corev1.PodCondition{{Type: "Initialized", Status: "True"}, {Type: "Ready", Status: "True", Message: "m"}},
+			PodIPs:     []corev1.PodIP{{IP: "10.0.0.5"}, {IP: "fd00::5"}}}}
 	node := &corev1.Node{ObjectMeta: meta,
 		Spec: corev1.NodeSpec{Unschedulable: true, PodCIDR: "10.0.0.0/24", Taints: []corev1.Taint{{Key: "a", Value: "v", Effect: "NoExecute"}}},
 		Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{"pods": resource.MustParse("1k"), "cpu": resource.MustParse("4")},

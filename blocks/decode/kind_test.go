@@ -130,8 +130,8 @@ func TestAKindIsItsFile(t *testing.T) {
 			return true
 		})
 	}
-	if len(used) != len(Kinds) {
-		t.Errorf("%d resources are named for %d kinds: %v", len(used), len(Kinds), used)
+	if len(used) != len(Kinds)+len(OnDemand) {
+		t.Errorf("%d resources are named for %d kinds: %v", len(used), len(Kinds)+len(OnDemand), used)
 	}
 	for name, in := range used {
 		var own []string

@@ -1,7 +1,9 @@
 package decode
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -19,6 +21,10 @@ var Kinds = []*Kind{
 	felixConfigs, bgpConfigs, bgpPeers, bgpFilters, namespaces, virtualMachines, virtualMachineInstances,
 }
 
+// OnDemand are kinds that are read only where they are asked for. That one of them is
+// missing, or may not be read, makes no reading incomplete.
+var OnDemand = []*Kind{budgets}
+
 // A Kind describes a kind of object that an audit reads. What works on objects of
 // any kind works by this, and names none.
 type Kind struct {
@@ -28,8 +34,10 @@ type Kind struct {
 	Names []string
 	// nativePlural is what the newer API group serves it as, where that differs.
 	nativePlural string
-	// Core kinds are Kubernetes' own.
-	Core bool
+	// Core kinds are Kubernetes' own, of the group that version names with its version;
+	// empty is "v1".
+	Core    bool
+	version string
 	// Foreign is the API group, with its version, of kinds that are neither
 	// Kubernetes' nor Calico's. They are optional, and of their objects only the
 	// metadata is read.
@@ -42,6 +50,9 @@ type Kind struct {
 	// keeps is what a saved snapshot keeps of an object, and how its names are
 	// replaced.
 	keeps *fieldMask
+	// labelled is what is read of an object where labels are asked for that a saved
+	// snapshot does not keep.
+	labelled *fieldMask
 	// Single kinds have one object that counts, which is called "default".
 	Single bool
 
@@ -57,13 +68,13 @@ type Kind struct {
 
 // protobuf reports whether the API server encodes the kind's objects, or their metadata
 // if they are foreign, as protobuf.
-func (k *Kind) protobuf() bool { return k.Core || k.Foreign != "" }
+func (k *Kind) protobuf() bool { return k.Core && k.version == "" || k.Foreign != "" }
 
 // Version is the API version of the kind's objects, where Calico's are in a group.
 func (k *Kind) Version(group string) string {
 	switch {
 	case k.Core:
-		return "v1"
+		return cmp.Or(k.version, "v1")
 	case k.Foreign != "":
 		return k.Foreign
 	}
@@ -80,7 +91,7 @@ func (k *Kind) Accept(list string) string {
 	case k.Foreign != "":
 		as := fmt.Sprintf(metadataOnly, list)
 		return protobufType + as + ",application/json" + as + ",application/json"
-	case k.Core:
+	case k.protobuf():
 		return protobufType + ",application/json"
 	}
 	return "application/json"
@@ -104,7 +115,7 @@ func (k *Kind) Name(version string) string {
 
 // KindOf returns the kind of a resource, or nil.
 func KindOf(res blocks.Resource) *Kind {
-	for _, k := range Kinds {
+	for _, k := range slices.Concat(Kinds, OnDemand) {
 		if k.Resource == res {
 			return k
 		}

@@ -11,7 +11,6 @@ import (
 type metaHooks struct {
 	label      func(key, value []byte)
 	annotation func(key, value []byte)
-	namespace  func(value []byte)
 	owner      func(ownerRef)
 	// noWritten leaves managedFields alone, where nobody asks for the last write.
 	noWritten bool
@@ -37,7 +36,7 @@ func (d *Decoder) meta(r *JSONReader, m *blocks.Meta, hooks metaHooks) {
 				return
 			}
 			if hooks.noWritten {
-				clockOnly(r, func() { d.sawEntries(r, "time") })
+				quietly(r, func() { d.sawEntries(r, "time") })
 				return
 			}
 			d.written(r, m)
@@ -46,9 +45,8 @@ func (d *Decoder) meta(r *JSONReader, m *blocks.Meta, hooks metaHooks) {
 		case "annotations":
 			stringMap(r, hooks.annotation)
 		case "namespace":
-			if hooks.namespace != nil {
-				s, _ := r.str()
-				hooks.namespace(s)
+			if d.Out.Kind.Namespaced {
+				d.inNamespace = d.text(r)
 			}
 		case "ownerReferences":
 			if hooks.owner != nil {
@@ -95,9 +93,8 @@ func (d *Decoder) sawEntries(r *JSONReader, member string) {
 	})
 }
 
-// clockOnly reads something that tells nothing but how late it is. What is wrong
-// with it is nobody's business.
-func clockOnly(r *JSONReader, read func()) {
+// quietly reads something of which what is wrong with it makes no gap.
+func quietly(r *JSONReader, read func()) {
 	before := len(r.Faults)
 	read()
 	r.Faults = r.Faults[:before]

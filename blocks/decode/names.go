@@ -45,6 +45,7 @@ const (
 	someFilter      category = "filter"
 	someService     category = "service"
 	someVM          category = "vm"
+	someController  category = "controller"
 	someTaint       category = "taint"
 	someLabel       category = "label"
 	someValue       category = "value"

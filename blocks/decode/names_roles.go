@@ -61,6 +61,7 @@ const (
 	roleFilter
 	roleService
 	roleVM
+	roleController
 	roleTaint
 	roleUID
 	roleGUID
@@ -85,7 +86,8 @@ func (r role) plain() bool { return r >= roleNumber && r <= roleByCIDR }
 var categories = map[role]category{
 	rolePod: somePod, roleNamespace: someNamespace, rolePool: somePool, roleSandbox: someSandbox,
 	roleReservation: someReservation, rolePeer: somePeer, roleFilter: someFilter, roleService: someService, roleVM: someVM,
-	roleUID: someUID, roleGUID: someCluster,
+	roleController: someController,
+	roleUID:        someUID, roleGUID: someCluster,
 }
 
 // bad stands for a text that is not what its field calls for, and is not for
@@ -98,7 +100,7 @@ var words = []string{
 	"DiskPressure", "PIDPressure", "NetworkUnavailable", "NoSchedule", "NoExecute", "PreferNoSchedule", "linux", "windows",
 	"Update", "Apply", "status", "Workload", "Tunnel", "LoadBalancer", "Never", "Always", "CrossSubnet", "cross-subnet", "always",
 	"Automatic", "Manual", "Enabled", "Disabled", "Allocatable", "CIDROverlap", "PoolDisabled", "Terminating", "OK",
-	kindVM, kindVMI, "EnabledIPIPOnly", "CalicoIPAM", "WorkloadIPs", "Auto", blocks.FilterAccept, blocks.FilterReject,
+	"ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController", "Node", kindVM, kindVMI, "EnabledIPIPOnly", "CalicoIPAM", "WorkloadIPs", "Auto", blocks.FilterAccept, blocks.FilterReject,
 	blocks.FilterEqual, blocks.FilterNotEqual, blocks.FilterIn, blocks.FilterNotIn, blocks.FilterRemotePeers,
 	string(blocks.Pending), string(blocks.Confirmed), string(blocks.PendingDeletion), string(blocks.HostOwner), string(blocks.VirtualOwner),
 	blocks.TypeIPIP, blocks.TypeVXLAN, blocks.TypeVXLANv6, blocks.TypeWireguard, blocks.TypeWireguardV6,

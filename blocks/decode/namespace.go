@@ -48,7 +48,7 @@ func (b *namespaceBuilder) annotation(key, value []byte) {
 
 // finish returns the namespace.
 func (b *namespaceBuilder) finish() blocks.Namespace {
-	b.d.gapPerFault(b.ns.Name, b.faults)
+	b.d.gapPerFault(&b.ns.Meta, b.faults)
 	return b.ns
 }
 

@@ -51,6 +51,7 @@ var nodes = describe(Kind{
 func nodeAnnotationRoles() map[string]role {
 	roles := map[string]role{
 		annotationCalicoLabels: roleLabelText, annotationASNumber: roleAS, annotationRRClusterID: roleAddresses,
+		blocks.OursAnnotation: roleStub,
 	}
 	for _, a := range nodeAddressAnnotations {
 		roles[a] = roleNodeAddress
@@ -110,6 +111,8 @@ func (b *nodeBuilder) annotation(key, value []byte) {
 			b.fault(key, NotA("AS number", value))
 		}
 		b.node.ASNumber = n
+	case blocks.OursAnnotation:
+		b.node.Ours = b.d.str(value)
 	case annotationRRClusterID:
 		b.node.RouteReflectorID = b.d.str(value)
 	case annotationCalicoLabels:
@@ -183,7 +186,7 @@ func (b *nodeBuilder) finish() blocks.Node {
 	slices.SortFunc(n.Tunnels, func(a, b blocks.Tunnel) int { return a.Addr.Compare(b.Addr) })
 	slices.SortFunc(n.Addresses, blocks.ComparePrefixes)
 	slices.Sort(n.Taints)
-	b.d.gapPerFault(n.Name, b.faults)
+	b.d.gapPerFault(&n.Meta, b.faults)
 	return *n
 }
 
@@ -244,7 +247,7 @@ func (b *nodeBuilder) readStatus(r *JSONReader, key []byte) {
 				case "status":
 					status = b.d.text(r)
 				case "lastHeartbeatTime", "lastTransitionTime":
-					clockOnly(r, func() { b.d.seenTime(r) })
+					quietly(r, func() { b.d.seenTime(r) })
 				}
 			})
 			b.condition(kind, status)

@@ -73,6 +73,7 @@ func describe[T any, P record[T]](k Kind, c column[T]) *Kind {
 	k.none = func() records { return &list[T, P]{column: &c} }
 	k.store = func() storedRecords { return &store[T, P]{base: list[T, P]{column: &c}} }
 	k.JSON = func(d *Decoder, r *JSONReader) {
+		d.inNamespace = ""
 		if o, ok := c.json(d, r); ok {
 			add[T, P](d.Out, o)
 		}
@@ -148,9 +149,20 @@ func NewSnapshot(lists ...*Objects) *blocks.Snapshot {
 	}
 	for _, l := range lists {
 		l.Fill(s)
-		s.Gaps = append(s.Gaps, l.Gaps...)
+		s.Gaps = append(s.Gaps, l.gaps()...)
 	}
 	return s
+}
+
+// gaps returns the gaps as a snapshot has them: those of a kind that no report needs are
+// held.
+func (o *Objects) gaps() []blocks.Gap {
+	if slices.Contains(OnDemand, o.Kind) {
+		for i := range o.Gaps {
+			o.Gaps[i].Held = true
+		}
+	}
+	return o.Gaps
 }
 
 // Replaced returns prev, which must be sorted, with the objects and gaps of the
@@ -162,7 +174,7 @@ func Replaced(prev *blocks.Snapshot, lists []*Objects) *blocks.Snapshot {
 	for _, l := range lists {
 		l.sort()
 		l.Fill(&s)
-		s.Gaps = append(s.Gaps, l.Gaps...)
+		s.Gaps = append(s.Gaps, l.gaps()...)
 	}
 	for _, g := range prev.Gaps {
 		if !slices.ContainsFunc(lists, func(l *Objects) bool { return l.Kind.Resource == g.Resource }) {

@@ -18,35 +18,57 @@ const (
 	annotationContainerID = "cni.projectcalico.org/containerID"
 	annotationPoolsV4     = "cni.projectcalico.org/ipv4pools"
 	annotationPoolsV6     = "cni.projectcalico.org/ipv6pools"
+	annotationAddresses   = "cni.projectcalico.org/ipAddrs"
+)
+
+// Annotations by which a pod's author asks not to evict it, of the cluster autoscaler
+// (cluster-autoscaler/utils/drain, PodSafeToEvictKey) and of the descheduler.
+const (
+	annotationSafeToEvict     = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+	annotationPreventEviction = "descheduler.alpha.kubernetes.io/prevent-eviction"
 )
 
 var pods = describe(Kind{
 	Resource: blocks.Pods, Names: []string{"Pod"}, Core: true, Namespaced: true,
-	keeps: object("", 0,
-		metaMask(rolePod, false, podAnnotations, ownersMask(kindVMI),
-			&fieldMask{key: "labels", num: 11, form: formMap, wants: func(k string) bool { return k == labelVM }, role: roleVM}),
-		object("spec", 2,
-			value("nodeName", 10, roleNode),
-			&fieldMask{key: "hostNetwork", num: 11, form: formBool, role: roleNumber}),
-		object("status", 3,
-			value("phase", 1, roleWord),
-			value("podIP", 6, roleAddresses),
-			listOf("podIPs", 12, object("", 0, value("ip", 1, roleAddresses))),
-			&fieldMask{key: "startTime", num: 7, form: formTime, role: roleTime})),
+	keeps:    podMask(&fieldMask{key: "labels", num: 11, form: formMap, wants: func(k string) bool { return k == labelVM }, role: roleVM}),
+	labelled: podMask(allLabels),
 }, column[blocks.Workload]{
 	json: (*Decoder).pod, compare: blocks.CompareWorkloads,
 	in: func(s *blocks.Snapshot) *[]blocks.Workload { return &s.Workloads },
 })
 
+func podMask(labels *fieldMask) *fieldMask {
+	return object("", 0,
+		metaMask(rolePod, false, podAnnotations, ownersMask(map[string]*fieldMask{kindVMI: vmOwner, "": otherOwner}), labels),
+		object("spec", 2,
+			value("nodeName", 10, roleNode),
+			&fieldMask{key: "hostNetwork", num: 11, form: formBool, role: roleNumber},
+			listOf("volumes", 1, needing(":", object("", 0, object("", 2, object("persistentVolumeClaim", 10), object("ephemeral", 29)))))),
+		object("status", 3,
+			&fieldMask{key: "conditions", num: 2, form: formList, parts: []*fieldMask{condition}, by: map[string]*fieldMask{"Ready": condition}},
+			value("phase", 1, roleWord),
+			value("podIP", 6, roleAddresses),
+			listOf("podIPs", 12, object("", 0, value("ip", 1, roleAddresses))),
+			&fieldMask{key: "startTime", num: 7, form: formTime, role: roleTime}))
+}
+
 var podAnnotations = &fieldMask{key: "annotations", num: 12, form: formMap, wants: podAnnotation, roles: map[string]role{
 	annotationPodIP: roleAddresses, annotationPodIPs: roleAddresses, annotationContainerID: roleSandbox,
 	annotationPoolsV4: rolePoolList, annotationPoolsV6: rolePoolList,
 	annotationNetworks: roleNetworks, annotationNetworksOld: roleNetworks,
+	annotationAddresses: roleStub, annotationSafeToEvict: roleBool, annotationPreventEviction: roleBool,
 }}
+
+// condition keeps what an entry of status.conditions says.
+var condition = object("", 0, value("type", 1, roleWord), value("status", 2, roleWord))
 
 // podAnnotation reports whether a pod's annotation is kept.
 func podAnnotation(key string) bool {
-	return calicoAnnotation(key) || key == annotationNetworks || key == annotationNetworksOld
+	switch key {
+	case annotationNetworks, annotationNetworksOld, annotationSafeToEvict, annotationPreventEviction:
+		return true
+	}
+	return calicoAnnotation(key)
 }
 
 func annotationField(key string) string { return "metadata.annotations[" + key + "]" }
@@ -60,8 +82,7 @@ type podBuilder struct {
 }
 
 func (b *podBuilder) hooks() metaHooks {
-	return metaHooks{label: b.label, annotation: b.annotation, owner: b.owner, noWritten: true,
-		namespace: func(v []byte) { b.pod.Namespace = b.d.str(v) }}
+	return metaHooks{label: b.label, annotation: b.annotation, owner: b.owner, noWritten: true}
 }
 
 func (b *podBuilder) annotation(key, value []byte) {
@@ -77,6 +98,12 @@ func (b *podBuilder) annotation(key, value []byte) {
 		b.pod.PoolsV4 = b.pools(key, value)
 	case annotationPoolsV6:
 		b.pod.PoolsV6 = b.pools(key, value)
+	case annotationAddresses:
+		b.pod.StaticAddress = len(value) > 0
+	case annotationSafeToEvict:
+		b.pod.NoEviction = b.pod.NoEviction || string(value) == "false"
+	case annotationPreventEviction:
+		b.pod.NoEviction = b.pod.NoEviction || string(value) != "false"
 	case annotationNetworks, annotationNetworksOld:
 		var reason string
 		if b.pod.NetworkIPs, reason = networkIPs(b.pod.NetworkIPs, value); reason != "" {
@@ -91,11 +118,20 @@ func (b *podBuilder) label(key, value []byte) {
 	if string(key) == labelVM && b.pod.VM == "" {
 		b.pod.VM = b.d.str(value)
 	}
+	if b.d.PodLabels {
+		if b.pod.Labels == nil {
+			b.pod.Labels = map[string]string{}
+		}
+		b.pod.Labels[b.d.str(key)] = b.d.str(value)
+	}
 }
 
 func (b *podBuilder) owner(o ownerRef) {
 	if o.is(kindVMI) && len(o.name) > 0 {
 		b.pod.VM = b.d.str(o.name)
+	}
+	if o.controller {
+		b.pod.Controller = b.d.Strings.controller(o)
 	}
 }
 
@@ -176,6 +212,8 @@ func heldField(field string) bool {
 // finish returns the pod.
 func (b *podBuilder) finish() blocks.Workload {
 	p := &b.pod
+	p.Namespace = b.d.inNamespace
+	p.Labels = b.d.Strings.labels(p.Labels)
 	// status.podIP repeats the first of podIPs. A pod of Calico's may have it
 	// alone on a cluster older than dual-stack.
 	if a, ok := ParseAddr(string(b.podIP)); ok && !slices.Contains(p.StatusIPs, a) {
@@ -190,7 +228,7 @@ func (b *podBuilder) finish() blocks.Workload {
 		if p.Unreadable == "" && mayNameAddress(f.Field) {
 			p.Unreadable = f.Field
 		}
-		b.d.gap(&blocks.Meta{Name: p.FullName()}, f).Held = heldField(f.Field)
+		b.d.gap(&p.Meta, f).Held = heldField(f.Field)
 	}
 	return *p
 }
@@ -205,6 +243,8 @@ func (d *Decoder) pod(r *JSONReader) (blocks.Workload, bool) {
 			p.Node = d.text(r)
 		case "hostNetwork":
 			p.HostNetwork, _ = r.Boolean()
+		case "volumes":
+			b.volumes(r)
 		}
 	}, func(key []byte) { b.readStatus(r, key) })
 	if !d.named(r, &p.Meta, found) {
@@ -232,8 +272,39 @@ func (b *podBuilder) readStatus(r *JSONReader, key []byte) {
 	case "startTime":
 		b.pod.Started = b.d.seenTime(r)
 	case "conditions":
-		if b.d.Newest != nil {
-			clockOnly(r, func() { b.d.sawEntries(r, "lastTransitionTime") })
-		}
+		quietly(r, func() { b.conditions(r) })
 	}
+}
+
+// conditions reads whether the pod is ready.
+func (b *podBuilder) conditions(r *JSONReader) {
+	r.Array(func(int) {
+		var kind, status []byte
+		r.Object(func(key []byte) {
+			switch string(key) {
+			case "type":
+				kind, _ = r.str()
+			case "status":
+				status, _ = r.str()
+			case "lastTransitionTime":
+				if b.d.Newest != nil {
+					b.d.seenTime(r)
+				}
+			}
+		})
+		b.pod.Ready = b.pod.Ready || string(kind) == "Ready" && string(status) == "True"
+	})
+}
+
+// volumes reads whether one of the pod's is a claim.
+func (b *podBuilder) volumes(r *JSONReader) {
+	quietly(r, func() {
+		r.Array(func(int) {
+			r.Object(func(key []byte) {
+				if string(key) == "persistentVolumeClaim" || string(key) == "ephemeral" {
+					b.pod.HasClaim = b.pod.HasClaim || r.Peek() == '{'
+				}
+			})
+		})
+	})
 }

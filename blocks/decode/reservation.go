@@ -19,7 +19,11 @@ var reservations = describe(Kind{
 // of its own. Calico takes single addresses, too, and passes over empty entries
 // (libcalico-go ipam/ipam.go, getReservedIPs).
 func (d *Decoder) reservation(r *JSONReader) (v blocks.Reservation, ok bool) {
-	d.object(r, &v.Meta, metaHooks{}, func(key []byte) {
+	d.object(r, &v.Meta, metaHooks{annotation: func(key, value []byte) {
+		if string(key) == blocks.OursAnnotation {
+			v.Ours = d.str(value)
+		}
+	}}, func(key []byte) {
 		if string(key) != "reservedCIDRs" {
 			return
 		}

@@ -24,7 +24,7 @@ var virtualMachines = describe(Kind{
 
 var virtualMachineInstances = describe(Kind{
 	Resource: blocks.VMInstances, Names: []string{kindVMI}, Foreign: versionVM, Optional: true, Namespaced: true,
-	keeps: object("", 0, metaMask(roleVM, false, ownersMask(kindVM))),
+	keeps: object("", 0, metaMask(roleVM, false, ownersMask(map[string]*fieldMask{kindVM: vmOwner}))),
 }, vmColumn(func(s *blocks.Snapshot) *[]blocks.VirtualMachine { return &s.VMInstances }))
 
 func vmColumn(in func(*blocks.Snapshot) *[]blocks.VirtualMachine) column[blocks.VirtualMachine] {
@@ -47,7 +47,10 @@ func SetVMsKnown(s *blocks.Snapshot, known func(blocks.Resource) bool) {
 }
 
 // ownerRef is an entry of metadata.ownerReferences.
-type ownerRef struct{ version, kind, name []byte }
+type ownerRef struct {
+	version, kind, name, uid []byte
+	controller               bool
+}
 
 // is reports whether the owner is of a kind of KubeVirt's.
 func (o ownerRef) is(kind string) bool {
@@ -58,37 +61,38 @@ func (o ownerRef) is(kind string) bool {
 // readOwners calls fn with each owner reference. One that makes no sense names no
 // owner, which is no fault: what may not be owned is protected more, not less.
 func readOwners(r *JSONReader, fn func(ownerRef)) {
-	before := len(r.Faults)
-	r.Array(func(int) {
-		var o ownerRef
-		r.Object(func(key []byte) {
-			switch string(key) {
-			case "apiVersion":
-				o.version, _ = r.str()
-			case "kind":
-				o.kind, _ = r.str()
-			case "name":
-				o.name, _ = r.str()
-			}
+	quietly(r, func() {
+		r.Array(func(int) {
+			var o ownerRef
+			r.Object(func(key []byte) {
+				switch string(key) {
+				case "apiVersion":
+					o.version, _ = r.str()
+				case "kind":
+					o.kind, _ = r.str()
+				case "name":
+					o.name, _ = r.str()
+				case "uid":
+					o.uid, _ = r.str()
+				case "controller":
+					o.controller, _ = r.Boolean()
+				}
+			})
+			fn(o)
 		})
-		fn(o)
 	})
-	r.Faults = r.Faults[:before]
 }
 
 // virtualMachine reads the metadata of a VirtualMachine or VirtualMachineInstance, of
 // whole objects or of those of kind PartialObjectMetadata.
 func (d *Decoder) virtualMachine(r *JSONReader) (v blocks.VirtualMachine, ok bool) {
-	found := d.object(r, &v.Meta, d.vmHooks(&v), nil, nil)
+	found := d.object(r, &v.Meta, metaHooks{noWritten: true, owner: func(o ownerRef) {
+		v.OfVM = v.OfVM || d.Out.Kind.Resource == blocks.VMInstances && o.is(kindVM)
+	}}, nil, nil)
 	if !d.named(r, &v.Meta, found) {
 		return v, false
 	}
-	d.gapPerFault(v.FullName(), r.Faults)
+	v.Namespace = d.inNamespace
+	d.gapPerFault(&v.Meta, r.Faults)
 	return v, true
-}
-
-// vmHooks read what the metadata of a virtual machine tell beyond its name.
-func (d *Decoder) vmHooks(v *blocks.VirtualMachine) metaHooks {
-	return metaHooks{noWritten: true, namespace: func(value []byte) { v.Namespace = d.str(value) },
-		owner: func(o ownerRef) { v.OfVM = v.OfVM || d.Out.Kind.Resource == blocks.VMInstances && o.is(kindVM) }}
 }

@@ -27,6 +27,9 @@ type FileOptions struct {
 	// that is no error: kinds that an audit does not read, two versions of one
 	// object. nil drops them.
 	Warn func(string)
+	// Budgets has the labels of pods read, by which PodDisruptionBudgets select them; see
+	// [blocks.Snapshot.BudgetsKnown]. Neither stands in a saved snapshot.
+	Budgets bool
 	// Record keeps the objects that are read; nil keeps none.
 	Record *Recorder
 }

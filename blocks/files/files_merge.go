@@ -42,6 +42,7 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 	decode.SetVMsKnown(s, func(r blocks.Resource) bool {
 		return f.info.resources[r] || slices.ContainsFunc(read, func(o *decode.Objects) bool { return o.Kind.Resource == r && o.Found() })
 	})
+	decode.SetBudgetsKnown(s, f.opts.Budgets && len(s.Budgets) > 0)
 	f.opts.Record.readWhole(f.info.resources)
 	s.Sort()
 	return s, nil
@@ -75,7 +76,7 @@ func (f *fileReader) ignoredKinds() []string {
 		if n > 1 {
 			text += "s"
 		}
-		if slices.ContainsFunc(decode.Kinds, func(k *decode.Kind) bool { return slices.Contains(k.Names, name) }) {
+		if slices.ContainsFunc(slices.Concat(decode.Kinds, decode.OnDemand), func(k *decode.Kind) bool { return slices.Contains(k.Names, name) }) {
 			text += " of " + version // another than the one that is read
 		}
 		out = append(out, text)
@@ -135,8 +136,7 @@ func (f *fileReader) merge(group string) []*decode.Objects {
 		chosen, other = other, chosen
 	}
 	var out []*decode.Objects
-	for _, res := range blocks.Resources {
-		k := decode.KindOf(res)
+	for _, k := range slices.Concat(decode.Kinds, decode.OnDemand) {
 		if k.Core || k.Foreign != "" {
 			f.once(f.core.of(k))
 			out = append(out, f.core.of(k))

@@ -3,6 +3,7 @@ package files
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,7 +55,7 @@ type fileReader struct {
 func newFileReader(opts FileOptions) *fileReader {
 	f := &fileReader{opts: opts, ignored: map[string]int{}, kinds: map[string]*decode.Kind{}, core: groupObjects{}, crd: groupObjects{}, native: groupObjects{}}
 	f.info.resources = map[blocks.Resource]bool{}
-	for _, k := range decode.Kinds {
+	for _, k := range slices.Concat(decode.Kinds, decode.OnDemand) {
 		for _, name := range k.Names {
 			if k.Core || k.Foreign != "" {
 				f.kinds[k.Version("")+"/"+name] = k
@@ -156,14 +157,16 @@ func (f *fileReader) decode(o rawObject, e envelope) error {
 	}
 	out := f.group(e.version).of(k)
 	d := &decode.Decoder{Out: out, Strings: &f.strings, Native: e.version == decode.GroupNative,
-		Source: f.current, Newest: &f.newest}
+		Source: f.current, Newest: &f.newest, PodLabels: f.opts.Budgets}
 	r := decode.NewJSONReader(o.json)
 	r.Begin()
 	k.JSON(d, r)
 	record := f.opts.Record.of(k.Resource)
 	record.Object(e.version, o.json, false)
 	record.flush()
-	f.objects++
+	if !slices.Contains(decode.OnDemand, k) {
+		f.objects++
+	}
 	f.list.add(out)
 	f.saved.count(k.Resource)
 	if o.unended && !f.saved.open {

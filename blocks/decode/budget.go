@@ -1,0 +1,52 @@
+package decode
+
+import (
+	"encoding/json"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var budgets = describe(Kind{
+	Resource: blocks.Budgets, Names: []string{"PodDisruptionBudget"}, Core: true, version: "policy/v1", Namespaced: true,
+}, column[blocks.DisruptionBudget]{
+	json: (*Decoder).budget, compare: blocks.CompareDisruptionBudgets,
+	in: func(s *blocks.Snapshot) *[]blocks.DisruptionBudget { return &s.Budgets },
+})
+
+// SetBudgetsKnown sets whether budgets are known whole, as [blocks.Snapshot.BudgetsKnown]
+// has it, of which read says whether they were read at all.
+func SetBudgetsKnown(s *blocks.Snapshot, read bool) {
+	_, missing := s.Missing(blocks.Budgets)
+	s.BudgetsKnown = read && !missing && !slices.ContainsFunc(s.Gaps, func(g blocks.Gap) bool { return g.Resource == blocks.Budgets })
+}
+
+// budget reads a PodDisruptionBudget.
+func (d *Decoder) budget(r *JSONReader) (b blocks.DisruptionBudget, ok bool) {
+	selector := (*metav1.LabelSelector)(nil)
+	d.object(r, &b.Meta, metaHooks{noWritten: true}, func(key []byte) {
+		if string(key) != "selector" || r.Null() {
+			return
+		}
+		selector = nil
+		if err := json.Unmarshal(r.Raw(), &selector); err != nil {
+			r.Fault("is not a label selector")
+			return
+		}
+		parsed, err := metav1.LabelSelectorAsSelector(selector)
+		if err != nil {
+			r.Fault("is not a label selector: " + err.Error())
+			return
+		}
+		b.Selector = parsed.String()
+	}, func(key []byte) {
+		if string(key) == "disruptionsAllowed" {
+			n, _ := r.Int32()
+			b.DisruptionsAllowed = int(n)
+		}
+	})
+	b.Namespace, b.SelectsNone = d.inNamespace, selector == nil
+	return b, d.whole(r, &b.Meta, "")
+}
