@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -109,7 +110,8 @@ func (f *fakeCluster) DeleteHandle(context.Context, ObjectRef) error { return er
 func (f *fakeCluster) SetHandleCounts(context.Context, ObjectRef, []blocks.HandleCount) error {
 	return errNotFaked
 }
-func (f *fakeCluster) FinishDelete(context.Context, ObjectRef) error { return errNotFaked }
+func (f *fakeCluster) ClaimBlock(context.Context, netip.Prefix, string) error { return errNotFaked }
+func (f *fakeCluster) FinishDelete(context.Context, ObjectRef) error          { return errNotFaked }
 func (f *fakeCluster) PutAffinityState(context.Context, ObjectRef, blocks.AffinityState) error {
 	return errNotFaked
 }

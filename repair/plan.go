@@ -27,6 +27,8 @@ const (
 	DeleteHandle Kind = "delete-handle"
 	// FixHandleCount writes the counts that the blocks record into a handle.
 	FixHandleCount Kind = "fix-handle-count"
+	// ClaimBlock makes an empty block for a node.
+	ClaimBlock Kind = "claim-block"
 	// FinishDelete deletes an object that was marked deleted and left.
 	FinishDelete Kind = "finish-delete"
 	// SetStrictAffinity writes the setting into the IPAM configuration.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -56,6 +57,10 @@ type Writer interface {
 	// DeleteHandle deletes a handle, SetHandleCounts replaces its counts.
 	DeleteHandle(ctx context.Context, handle ObjectRef) error
 	SetHandleCounts(ctx context.Context, handle ObjectRef, counts []blocks.HandleCount) error
+	// ClaimBlock makes an empty block of a CIDR for a host, with its affinity, or
+	// confirms the affinity to a block that is the host's already. No other node may
+	// have a block or an affinity there; the client that makes the block first keeps it.
+	ClaimBlock(ctx context.Context, cidr netip.Prefix, host string) error
 	// FinishDelete deletes an object that is marked deleted.
 	FinishDelete(ctx context.Context, object ObjectRef) error
 	// SetStrictAffinity writes the setting; a nil object means that none exists,

@@ -69,6 +69,10 @@ var transitional = map[repair.Kind][]struct{ check, because string }{
 	repair.RestoreAffinity: {
 		{"affinity/stuck", "the affinity was created pending, and not confirmed yet"},
 	},
+	repair.ClaimBlock: {
+		{"affinity/no-block", "the affinity is pending, and its block not made yet, as in Calico"},
+		{"affinity/stuck", "the block is made, and the affinity not confirmed yet"},
+	},
 	repair.ReleaseIP: {
 		{"handle/leaked", "the address was freed; its handle is lowered after that"},
 		{"handle/count", "the same, for a handle that has other addresses"},

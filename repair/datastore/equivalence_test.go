@@ -93,7 +93,7 @@ func equivalence(t *testing.T, seed uint64) {
 		}
 	}
 	t.Logf("%v", done)
-	for _, kind := range []string{"release-block", "release-ip", "restore-affinity", "delete-affinity", "set-strict-affinity"} {
+	for _, kind := range []string{"release-block", "claim-block", "release-ip", "restore-affinity", "delete-affinity", "set-strict-affinity"} {
 		if done[kind] == 0 {
 			t.Errorf("nothing to do for %s", kind)
 		}
@@ -168,7 +168,7 @@ func deeds(st *blocks.Snapshot, r *rand.Rand) []deed {
 		host := b.Owner.Node()
 		switch {
 		case host != "" && b.Empty():
-			empty = append(empty, releaseBlock(b))
+			empty = append(empty, releaseBlock(b), claimBlock(b, st.Nodes[0].Name))
 			stale = append(stale, staleAffinity(b, "somebody-else"))
 		case host != "":
 			used = append(used, restoreAffinity(b))
@@ -240,6 +240,28 @@ func restoreAffinity(b *blocks.Block) deed {
 		func(x *bench, k *datastore.Kubernetes) error {
 			lose(x)
 			return k.RestoreAffinity(x.Context(), x.ref(blocks.Blocks, name))
+		}}
+}
+
+// claimBlock claims what releaseBlock releases, for another node.
+func claimBlock(b *blocks.Block, host string) deed {
+	owner, cidr, name := b.Owner, b.CIDR, b.Name
+	lose := func(x *bench) {
+		must(x.T, x.Delete(x.Context(), x.group.Resource("blockaffinities"), "", blocks.AffinityName(owner.Name, cidr)))
+		must(x.T, x.Delete(x.Context(), x.group.Resource("ipamblocks"), "", name))
+	}
+	return deed{"claim-block " + cidr.String(),
+		func(x *bench, c ipam.Interface) error {
+			lose(x)
+			_, failed, err := c.ClaimAffinity(x.Context(), calicoNet(cidr), ipam.AffinityConfig{AffinityType: ipam.AffinityTypeHost, Host: host})
+			if len(failed) > 0 {
+				return fmt.Errorf("others own %v", failed)
+			}
+			return err
+		},
+		func(x *bench, k *datastore.Kubernetes) error {
+			lose(x)
+			return k.ClaimBlock(x.Context(), cidr, host)
 		}}
 }
 

@@ -34,6 +34,7 @@ var rights = map[repair.Kind][]Right{
 	repair.ReleaseIP:         {may(blocks.Blocks, "get patch delete"), may(blocks.Handles, "get patch delete")},
 	repair.DeleteHandle:      {may(blocks.Blocks, "get"), may(blocks.Handles, "get patch delete")},
 	repair.FixHandleCount:    {may(blocks.Handles, "get patch")},
+	repair.ClaimBlock:        {may(blocks.Blocks, "get create"), may(blocks.Affinities, "get list create patch delete")},
 	repair.FinishDelete:      {may(blocks.Blocks, "get delete"), may(blocks.Affinities, "get create patch delete"), may(blocks.Handles, "get delete")},
 	repair.SetStrictAffinity: {may(blocks.IPAMConfigs, "get create patch")},
 }

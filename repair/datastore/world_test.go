@@ -229,7 +229,12 @@ var steps = []step{
 			return strict(w, k)
 		},
 		func(*world) (blocks.Resource, string) { return blocks.IPAMConfigs, "default" }},
+	{"claim a block", repair.ClaimBlock, claimFree, claimFree, nil},
 }
+
+// claimFree claims the block that no one has for the node that has an affinity to it
+// already, as one that broke off leaves it.
+func claimFree(w *world, k *datastore.Kubernetes) error { return k.ClaimBlock(w.ctx(), noBlock, "n3") }
 
 func (w *world) release(k *datastore.Kubernetes, cidr netip.Prefix, host string) error {
 	w.Helper()

@@ -1,0 +1,110 @@
+package datastore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	libapiv3 "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// maxClaimed is the largest block that is claimed, in addresses: those of Calico's
+// pools hold up to 4096 (libcalico-go clientv3/ippool.go).
+const maxClaimed = 4096
+
+// ClaimBlock makes an empty block for a host, as Calico claims one (libcalico-go
+// ipam/ipam_block_reader_writer.go, getPendingAffinity and claimAffineBlock): the
+// affinity pending, the block, the affinity confirmed. No one else may have an affinity
+// to the CIDR; if somebody makes the block first, the affinity is taken back and the
+// step is [repair.ErrChanged]. A block that is the host's already only gets its affinity
+// confirmed.
+func (k *Kubernetes) ClaimBlock(ctx context.Context, cidr netip.Prefix, host string) error {
+	c := claim{blocks.Owner{Kind: blocks.HostOwner, Name: host}, cidr.Masked()}
+	var a *object
+	return k.stepOn(ctx, fmt.Sprintf("claiming %s for %s", cidr, host), nil, nil, func(ctx context.Context, _ *object) (err error) {
+		if size := cidr.Addr().BitLen() - cidr.Bits(); host == "" || !cidr.IsValid() || size > 12 {
+			return fmt.Errorf("%s is no block of at most %d addresses for a node", cidr, maxClaimed)
+		}
+		a, err = k.mayClaim(ctx, c)
+		return err
+	}, func(ctx context.Context, _ *object) error { return k.claimBlock(ctx, c, a) })
+}
+
+// mayClaim makes sure that a CIDR is no other node's, and returns the affinity that its
+// host has to it; nil if none.
+func (k *Kubernetes) mayClaim(ctx context.Context, c claim) (*object, error) {
+	b, its, err := k.blockOf(ctx, c)
+	if err == nil && b != nil {
+		if err = notMarked(b); err == nil && !its {
+			err = changedf("%s exists by now, and is not its host's", b)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	name := blocks.AffinityName(c.owner.Name, c.cidr)
+	a, err := k.get(ctx, blocks.Affinities, name)
+	if err == nil && a != nil {
+		err = notMarked(a)
+	}
+	if err == nil && a != nil {
+		if now, bad := claimOf(a); bad != nil || now != c {
+			err = changedf("%s claims another block", a)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a, k.onlyClaim(ctx, c, name)
+}
+
+// claimBlock is ClaimBlock from its first write on.
+func (k *Kubernetes) claimBlock(ctx context.Context, c claim, a *object) error {
+	tree, err := k.newBlock(c)
+	if err != nil {
+		return err
+	}
+	return k.makeClaim(ctx, c, a, func(a *object) error {
+		_, failed := k.create(ctx, blocks.Blocks, tree)
+		if errors.Is(failed, errUnknown) {
+			return leftPending(a, failed)
+		}
+		b, its, err := k.blockOf(ctx, c)
+		if err == nil && its {
+			err = notMarked(b)
+		}
+		switch {
+		case err != nil:
+			return leftPending(a, err)
+		case its:
+			return nil
+		case failed == nil || isChanged(failed):
+			failed = changedf("%s is not its host's by now", describe(blocks.Blocks, blocks.BlockName(c.cidr)))
+		}
+		return k.takeBack(ctx, failed, a)
+	})
+}
+
+// newBlock is an empty block as Calico's client creates one. The time of the claim is of
+// v3.32 and newer, whose allocator lets another node take an empty block that was claimed
+// more than a minute ago; the API server of an older one drops it.
+func (k *Kubernetes) newBlock(c claim) (map[string]any, error) {
+	n := 1 << (c.cidr.Addr().BitLen() - c.cidr.Bits())
+	owner, now := c.owner.String(), time.Now()
+	spec := libapiv3.IPAMBlockSpec{
+		CIDR: c.cidr.String(), Affinity: &owner, Allocations: make([]*int, n), Unallocated: make([]int, n), Attributes: []libapiv3.AllocationAttribute{},
+		SequenceNumber: uint64(now.UnixNano()), SequenceNumberForAllocation: map[string]uint64{},
+	}
+	for i := range spec.Unallocated {
+		spec.Unallocated[i] = i
+	}
+	tree, err := k.newObject(blocks.Blocks, blocks.BlockName(c.cidr), spec, nil)
+	if err == nil {
+		mapAt(tree, "spec")["affinityClaimTime"] = now.UTC().Format(time.RFC3339)
+	}
+	return tree, err
+}
