@@ -23,7 +23,7 @@ install: build ## install calico-audit, and as a kubectl plugin, into $(go env G
 	ln -sf calico-audit "$$($(GO) env GOPATH)/bin/kubectl-calico_audit"
 	ln -sf calico-audit "$$($(GO) env GOPATH)/bin/kubectl_complete-calico_audit"
 
-prepare: ## build what the tests need: a real etcd, kube-apiserver and Calico's programs (minutes, once)
+prepare: ## build what the tests need: a real etcd, Kubernetes' servers and Calico's programs (minutes, once)
 	$(GO) run ./internal/testcluster/prepare
 
 test: prepare ## run all tests, on a real etcd and kube-apiserver, and fuzz the readers for a moment

@@ -47,6 +47,14 @@ var programs = map[string]program{
 		dir: "binaries", pkg: "k8s.io/kubernetes/cmd/kube-apiserver", module: "k8s.io/kubernetes",
 		versionVar: "k8s.io/component-base/version.gitVersion", cold: "6 minutes",
 	},
+	"kube-scheduler": {
+		dir: "binaries", pkg: "k8s.io/kubernetes/cmd/kube-scheduler", module: "k8s.io/kubernetes",
+		versionVar: "k8s.io/component-base/version.gitVersion", cold: "1 minute",
+	},
+	"kube-controller-manager": {
+		dir: "binaries", pkg: "k8s.io/kubernetes/cmd/kube-controller-manager", module: "k8s.io/kubernetes",
+		versionVar: "k8s.io/component-base/version.gitVersion", cold: "3 minutes",
+	},
 	"kubectl": {
 		dir: "binaries/kubectl", pkg: ".", module: "k8s.io/kubectl", cold: "2 minutes",
 	},
@@ -73,11 +81,14 @@ var programs = map[string]program{
 
 // Binaries are the names that Binary knows and that tests need, in the order in
 // which it is best to build them.
-var Binaries = []string{"etcd", "kube-apiserver", "kubectl", "calicoctl", "confd", "kube-controllers"}
+var Binaries = []string{
+	"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl",
+	"calicoctl", "confd", "kube-controllers",
+}
 
 // Binary returns the path of a server or tool, and builds it first if the
-// user's cache directory does not have it. It knows etcd, kube-apiserver,
-// kubectl, calicoctl, confd and kube-controllers. Building says so on stderr; several
+// user's cache directory does not have it. It knows those in [Binaries] and
+// controller-gen. Building says so on stderr; several
 // processes that want the same program wait for one of them to build it. What the
 // directory KUBEBUILDER_ASSETS has is taken from there instead.
 //

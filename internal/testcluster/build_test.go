@@ -20,7 +20,7 @@ func TestProgramsHaveTheVersionsOfTheirModules(t *testing.T) {
 	ctx := t.Context()
 	for name, arg := range map[string]string{
 		"etcd": "--version", "kube-apiserver": "--version", "calicoctl": "version", "confd": "-version",
-		"kube-controllers": "-version",
+		"kube-controllers": "-version", "kube-scheduler": "--version", "kube-controller-manager": "--version",
 	} {
 		path, err := Binary(ctx, name)
 		if err != nil {

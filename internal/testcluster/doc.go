@@ -2,8 +2,10 @@
 // tests, examples and benchmarks, and a library that brings about IPAM states
 // on it by means of Calico's own IPAM client.
 //
-// There is an etcd and a kube-apiserver, and nothing else: no scheduler, no
-// kubelet, no controllers. What a CNI plugin, calico/node and kubelet would do
+// There is an etcd and a kube-apiserver, and nothing else unless a test asks for it:
+// [Cluster.StartScheduler] and [Cluster.StartControllerManager] start Kubernetes' own,
+// package kubelets plays kubelets for them, [Cluster.StartKubeControllers] starts
+// Calico's. What a CNI plugin, calico/node and kubelet would do
 // is done by a [Seeder], with the same calls of libcalico-go that those make,
 // so that blocks, affinities and handles are those that a cluster would have.
 //

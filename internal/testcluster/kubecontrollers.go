@@ -15,10 +15,10 @@ import (
 
 // KubeControllers is a running kube-controllers of Calico, with its node
 // controller alone: the one that collects leaked addresses, gives up empty blocks
-// and cleans up after vanished nodes. Like the servers it ends with the process
-// that started it, however that ends.
+// and cleans up after vanished nodes. It also ends by itself when its configuration
+// changes, as it does in a pod, which is restarted then.
 type KubeControllers struct {
-	server  *server
+	Daemon
 	cluster *Cluster
 	port    int // where it serves its metrics
 	// logged is how long the log was before the last start: each appends to it.
@@ -43,12 +43,7 @@ func (c *Cluster) StartKubeControllers(tb testing.TB) *KubeControllers {
 	if err := k.Start(tb.Context()); err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() {
-		k.Stop()
-		if tb.Failed() {
-			tb.Logf("the log of kube-controllers ends with:\n%s", k.server.logTail())
-		}
-	})
+	tb.Cleanup(func() { k.end(tb) })
 	return k
 }
 
@@ -106,25 +101,6 @@ func (k *KubeControllers) Start(ctx context.Context) error {
 // MetricsURL is where it serves its metrics while it runs.
 func (k *KubeControllers) MetricsURL() string {
 	return fmt.Sprintf("http://127.0.0.1:%d/metrics", k.port)
-}
-
-// PID is the ID of its process; 0 while it does not run.
-func (k *KubeControllers) PID() int { return k.server.pid() }
-
-// Stop kills it. Stopping twice is fine.
-func (k *KubeControllers) Stop() { k.server.stop() }
-
-// Running reports whether it was started and has not ended. It ends by itself when
-// its configuration changes, as it does in a pod, which is restarted then.
-func (k *KubeControllers) Running() bool { return k.server.running() }
-
-// Log is all that it has logged.
-func (k *KubeControllers) Log() string {
-	content, err := os.ReadFile(k.server.logPath)
-	if err != nil {
-		return err.Error()
-	}
-	return string(content)
 }
 
 // SetLeakGrace sets how long kube-controllers waits until it takes an address for

@@ -53,7 +53,7 @@ func (s *Seeder) allocate(ctx context.Context, p Pod) ([]netip.Addr, error) {
 
 // podArgs is the request for a pod's addresses, but for the pools.
 func podArgs(p Pod, namespace *corev1.Namespace) (ipam.AutoAssignArgs, error) {
-	handle := Handle(p.Namespace, p.Name)
+	handle := sandboxHandle(p.sandboxID())
 	args := ipam.AutoAssignArgs{
 		HandleID: &handle,
 		Attrs: map[string]string{

@@ -1,6 +1,7 @@
 package testcluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -37,7 +38,12 @@ type Pod struct {
 	// Waiting makes a pod whose network is not set up yet: it is Pending, and
 	// no address is asked for.
 	Waiting bool
+
+	sandbox string    // the ID of its sandbox; "" for that of [ContainerID]
+	uid     types.UID // that it must have; "" for any
 }
+
+func (p Pod) sandboxID() string { return cmp.Or(p.sandbox, ContainerID(p.Namespace, p.Name)) }
 
 // ErrNoAddress says that Calico's IPAM gave a pod no address. The pod exists
 // and is Pending, as kubelet leaves it.
@@ -111,20 +117,31 @@ func (s *Seeder) finishPod(ctx context.Context, p Pod, pod *corev1.Pod, addrs []
 	if p.HostNetwork {
 		return s.podStatus(ctx, pod, runningStatus(pod, hostIP, []string{hostIP}))
 	}
-	var ips, nets []string
-	for _, addr := range addrs {
-		ips = append(ips, addr.String())
-		nets = append(nets, netip.PrefixFrom(addr, addr.BitLen()).String())
-	}
-	err = s.annotatePod(ctx, p.Namespace, p.Name, map[string]string{
-		conversion.AnnotationPodIP:       nets[0],
-		conversion.AnnotationPodIPs:      strings.Join(nets, ","),
-		conversion.AnnotationContainerID: ContainerID(p.Namespace, p.Name),
-	})
-	if err != nil {
+	if err := s.annotateAddresses(ctx, p, addrs); err != nil {
 		return err
 	}
-	return s.podStatus(ctx, pod, runningStatus(pod, hostIP, ips))
+	return s.podStatus(ctx, pod, runningStatus(pod, hostIP, texts(addrs)))
+}
+
+// annotateAddresses writes down a pod's addresses as Calico's CNI plugin does.
+func (s *Seeder) annotateAddresses(ctx context.Context, p Pod, addrs []netip.Addr) error {
+	var nets []string
+	for _, addr := range addrs {
+		nets = append(nets, netip.PrefixFrom(addr, addr.BitLen()).String())
+	}
+	return s.annotatePod(ctx, p, map[string]string{
+		conversion.AnnotationPodIP:       nets[0],
+		conversion.AnnotationPodIPs:      strings.Join(nets, ","),
+		conversion.AnnotationContainerID: p.sandboxID(),
+	})
+}
+
+func texts(addrs []netip.Addr) []string {
+	var ips []string
+	for _, addr := range addrs {
+		ips = append(ips, addr.String())
+	}
+	return ips
 }
 
 // ContainerID is the ID of a pod's sandbox, which only depends on the pod's
@@ -137,16 +154,16 @@ func ContainerID(namespace, name string) string {
 // Handle is the ID of the IPAM handle under which a pod's addresses are
 // allocated: GetHandleID of cni-plugin/internal/pkg/utils/utils.go for a network
 // that is called k8s-pod-network, as Calico's own manifests call it.
-func Handle(namespace, name string) string {
-	return "k8s-pod-network." + ContainerID(namespace, name)
-}
+func Handle(namespace, name string) string { return sandboxHandle(ContainerID(namespace, name)) }
+
+func sandboxHandle(id string) string { return "k8s-pod-network." + id }
 
 // EndPod marks a pod as Succeeded or Failed. With release, its addresses are
 // released and Calico's address annotations are emptied, as when kubelet has
 // torn down its sandbox. The status keeps the addresses in either case.
 func (s *Seeder) EndPod(ctx context.Context, namespace, name string, phase corev1.PodPhase, release bool) error {
 	if release {
-		if err := s.tearDown(ctx, namespace, name); err != nil {
+		if err := s.tearDown(ctx, Pod{Namespace: namespace, Name: name}); err != nil {
 			return err
 		}
 	}
@@ -162,7 +179,7 @@ func (s *Seeder) TerminatePod(ctx context.Context, namespace, name string, relea
 		return fmt.Errorf("terminating pod %s/%s: %w", namespace, name, err)
 	}
 	if release {
-		return s.tearDown(ctx, namespace, name)
+		return s.tearDown(ctx, Pod{Namespace: namespace, Name: name})
 	}
 	return nil
 }
@@ -186,27 +203,31 @@ func (s *Seeder) DeletePod(ctx context.Context, namespace, name string, release 
 // tearDown releases a pod's addresses and empties its annotations, as CNI DEL
 // does (patchOutAnnotations of
 // libcalico-go/lib/backend/k8s/resources/workloadendpoint.go).
-func (s *Seeder) tearDown(ctx context.Context, namespace, name string) error {
-	if err := s.ReleaseHandle(ctx, Handle(namespace, name)); err != nil {
+func (s *Seeder) tearDown(ctx context.Context, p Pod) error {
+	if err := s.ReleaseHandle(ctx, sandboxHandle(p.sandboxID())); err != nil {
 		return err
 	}
-	return s.annotatePod(ctx, namespace, name, map[string]string{
+	return s.annotatePod(ctx, p, map[string]string{
 		conversion.AnnotationPodIP: "", conversion.AnnotationPodIPs: "",
 	})
 }
 
 // annotatePod patches annotations through the status subresource, as Calico's
 // CNI plugin does (patchPodAnnotations of workloadendpoint.go).
-func (s *Seeder) annotatePod(ctx context.Context, namespace, name string, annotations map[string]string) error {
-	patch, err := metadataPatch(nil, annotations)
+func (s *Seeder) annotatePod(ctx context.Context, p Pod, annotations map[string]string) error {
+	metadata := map[string]any{"annotations": annotations}
+	if p.uid != "" {
+		metadata["uid"] = p.uid
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return err
 	}
-	return s.patchPodStatus(ctx, namespace, name, patch)
+	return s.patchPodStatus(ctx, p.Namespace, p.Name, patch)
 }
 
 func (s *Seeder) podStatus(ctx context.Context, pod *corev1.Pod, status corev1.PodStatus) error {
-	patch, err := json.Marshal(map[string]any{"status": status})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,107 @@
+package testcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster/supervise"
+)
+
+// StartScheduler starts the real kube-scheduler beside the cluster, as its
+// administrator. It returns when it is healthy, and stops with the test. profiles is
+// the value of that name in its KubeSchedulerConfiguration, as YAML; "" for the
+// scheduler's default.
+func (c *Cluster) StartScheduler(tb testing.TB, profiles string) *Daemon {
+	tb.Helper()
+	return c.startDaemon(tb, "kube-scheduler", func() ([]string, error) {
+		// It tries a pod that found no node again soon: a test waits for it.
+		config := fmt.Sprintf(`apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection: {kubeconfig: %q, qps: 1000, burst: 1000}
+leaderElection: {leaderElect: false}
+podInitialBackoffSeconds: 1
+podMaxBackoffSeconds: 1
+`, c.KubeconfigPath())
+		if profiles != "" {
+			config += "profiles: " + profiles + "\n"
+		}
+		path, err := c.write("kube-scheduler.yaml", []byte(config))
+		return []string{"--config=" + path}, err
+	})
+}
+
+// StartControllerManager starts the real kube-controller-manager beside the cluster,
+// as its administrator, with the controllers of [runControllers]. It returns when it is
+// healthy, and stops with the test.
+func (c *Cluster) StartControllerManager(tb testing.TB) *Daemon {
+	tb.Helper()
+	return c.startDaemon(tb, "kube-controller-manager", func() ([]string, error) {
+		return []string{
+			"--kubeconfig=" + c.KubeconfigPath(),
+			"--kube-api-qps=1000", "--kube-api-burst=1000",
+			"--leader-elect=false",
+			"--controllers=" + strings.Join(runControllers, ","),
+		}, nil
+	})
+}
+
+// runControllers make pods of workloads, count what may be evicted, and clean up after
+// owners. The controllers that taint and empty nodes which fall silent do not run: no
+// test is to depend on how fast its machine is.
+var runControllers = []string{
+	"deployment-controller", "replicaset-controller", "daemonset-controller", "statefulset-controller",
+	"job-controller", "disruption-controller", "endpoints-controller", "endpointslice-controller",
+	"garbage-collector-controller", "namespace-controller",
+}
+
+// startDaemon starts one of Kubernetes' own programs with the arguments given, the
+// cluster's serving certificate and a port of the loopback interface.
+func (c *Cluster) startDaemon(tb testing.TB, name string, arguments func() ([]string, error)) *Daemon {
+	tb.Helper()
+	ctx := tb.Context()
+	path, err := Binary(ctx, name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	client, err := rest.HTTPClientFor(&rest.Config{TLSClientConfig: c.Config.TLSClientConfig})
+	if err != nil {
+		tb.Fatalf("starting %s: %v", name, err)
+	}
+	for attempt := 1; ; attempt++ {
+		port, err := freePort()
+		if err != nil {
+			tb.Fatalf("starting %s: %v", name, err)
+		}
+		args, err := arguments()
+		if err != nil {
+			tb.Fatalf("starting %s: %v", name, err)
+		}
+		d := &Daemon{server: &server{
+			name: name, logPath: c.path(name + ".log"),
+			spec: supervise.Spec{Path: path, RemoveIfOrphaned: c.dir, Args: append(args,
+				"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
+				"--tls-cert-file="+c.path("serving.crt"), "--tls-private-key-file="+c.path("serving.key"),
+			)},
+			ready: func(ctx context.Context) error { return daemonHealthy(ctx, client, port) },
+		}}
+		err = d.server.start(ctx)
+		if errors.Is(err, errPortTaken) && attempt < startAttempts {
+			continue
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+		tb.Cleanup(func() { d.end(tb) })
+		return d
+	}
+}
+
+func daemonHealthy(ctx context.Context, client *http.Client, port int) error {
+	return httpOK(ctx, client, fmt.Sprintf("https://127.0.0.1:%d/healthz", port), "")
+}

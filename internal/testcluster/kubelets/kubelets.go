@@ -1,0 +1,203 @@
+// Package kubelets plays the kubelets of a test cluster, so that its scheduler and
+// controllers (testcluster's StartScheduler and StartControllerManager) have nodes to
+// work with. No container runs; what others see of a pod is what they would see:
+//
+//   - A pod bound to a node that exists gets its addresses from Calico's own IPAM client,
+//     as the node's CNI plugin would, one pod of a node at a time, in a sandbox of its
+//     own; then it is Running and Ready. Without an address it is Pending, and tried
+//     again.
+//   - A pod that is deleted ends after its grace, which is cut short: its addresses are
+//     released by handle, then it is removed.
+//   - Nodes report that they live.
+package kubelets
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// Options say how long things take. Zero means the default.
+type Options struct {
+	// StartUp is how long a pod takes from its address until it is ready; default 200ms.
+	StartUp time.Duration
+	// Grace is the most that a pod takes to end, whatever its own grace; default 200ms.
+	Grace time.Duration
+	// Retry is how long until a pod without an address is tried again; default 500ms.
+	Retry time.Duration
+}
+
+// Kubelets are the kubelets of all nodes.
+type Kubelets struct {
+	seeder *testcluster.Seeder
+	opts   Options
+	pods   cache.Indexer
+	nodes  cache.Indexer
+	queue  workqueue.TypedRateLimitingInterface[podID]
+
+	mu        sync.Mutex
+	sandboxes map[types.UID]*sandbox
+	locks     map[string]*sync.Mutex // by node
+	errors    []string
+
+	stop func()
+}
+
+// podID is one pod, not the next one of its name.
+type podID struct {
+	name cache.ObjectName
+	uid  types.UID
+}
+
+// sandbox is what is known of a pod on its node. Only one worker uses it at a time.
+type sandbox struct {
+	id    string
+	pod   *corev1.Pod
+	addrs []netip.Addr
+	// When its network was there, its end was asked for: zero for not yet.
+	up, ending time.Time
+	running    bool
+	waiting    bool // its status says so
+	down       bool // its network was torn down for good
+	ended      bool
+}
+
+// workers is how many pods are worked on at a time.
+const workers = 8
+
+// Start plays the kubelets of all nodes, those that join later included, until the test
+// ends or Stop is called. If the test fails, their last errors are shown.
+func Start(tb testing.TB, s *testcluster.Seeder, opts Options) *Kubelets {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
+	factory := informers.NewSharedInformerFactory(s.Cluster.Kube, 0)
+	pods, nodes := factory.Core().V1().Pods().Informer(), factory.Core().V1().Nodes().Informer()
+	k := &Kubelets{
+		seeder: s, pods: pods.GetIndexer(), nodes: nodes.GetIndexer(),
+		opts: Options{
+			StartUp: orDefault(opts.StartUp, 200*time.Millisecond), Grace: orDefault(opts.Grace, 200*time.Millisecond),
+			Retry: orDefault(opts.Retry, 500*time.Millisecond),
+		},
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[podID](50*time.Millisecond, 5*time.Second)),
+		sandboxes: map[types.UID]*sandbox{}, locks: map[string]*sync.Mutex{},
+	}
+	_, err := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    k.enqueue,
+		UpdateFunc: func(_, object any) { k.enqueue(object) },
+		DeleteFunc: func(object any) {
+			if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = last.Obj
+			}
+			k.enqueue(object)
+		},
+	})
+	if err != nil {
+		cancel()
+		tb.Fatalf("playing kubelets: %v", err)
+	}
+	factory.Start(ctx.Done())
+	var work sync.WaitGroup
+	k.stop = sync.OnceFunc(func() {
+		cancel()
+		k.queue.ShutDown()
+		work.Wait()
+		factory.Shutdown()
+	})
+	tb.Cleanup(func() {
+		k.Stop()
+		if tb.Failed() {
+			tb.Logf("the kubelets' last errors: %q", k.Errors())
+		}
+	})
+	if !cache.WaitForCacheSync(ctx.Done(), pods.HasSynced, nodes.HasSynced) {
+		tb.Fatal("playing kubelets: pods and nodes could not be read")
+	}
+	for range workers {
+		work.Go(func() { k.work(ctx) })
+	}
+	work.Go(func() { k.heartbeats(ctx) })
+	return k
+}
+
+func orDefault(d, other time.Duration) time.Duration {
+	if d == 0 {
+		return other
+	}
+	return d
+}
+
+// Stop ends them: pods stay as they are. It returns when nothing of them runs any more;
+// stopping twice is fine.
+func (k *Kubelets) Stop() { k.stop() }
+
+// Errors are the last of what went wrong and was tried again.
+func (k *Kubelets) Errors() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return append([]string(nil), k.errors...)
+}
+
+func (k *Kubelets) enqueue(object any) {
+	if pod, ok := object.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
+		k.queue.Add(podID{cache.MetaObjectToName(pod), pod.UID})
+	}
+}
+
+func (k *Kubelets) work(ctx context.Context) {
+	for {
+		id, shutdown := k.queue.Get()
+		if shutdown {
+			return
+		}
+		if err := k.sync(ctx, id); err == nil {
+			k.queue.Forget(id)
+		} else if ctx.Err() == nil {
+			k.note(fmt.Errorf("pod %s: %w", id.name, err))
+			k.queue.AddRateLimited(id)
+		}
+		k.queue.Done(id)
+	}
+}
+
+func (k *Kubelets) note(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.errors = append(k.errors[max(0, len(k.errors)-9):], err.Error())
+}
+
+// heartbeats reports that the nodes live, as kubelets do every ten seconds.
+func (k *Kubelets) heartbeats(ctx context.Context) {
+	tick := time.NewTicker(10 * time.Second)
+	defer tick.Stop()
+	for {
+		if err := k.seeder.Cluster.Heartbeat(ctx); err != nil && ctx.Err() == nil {
+			k.note(err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// newID is the ID of a pod's sandbox. It only depends on the pod, so that kubelets that
+// are started again know the sandboxes of those before them.
+func newID(uid types.UID) string {
+	sum := sha256.Sum256([]byte(uid))
+	return hex.EncodeToString(sum[:])
+}
