@@ -31,11 +31,27 @@ type Query struct {
 // QueryKinds are the kinds that a query may be limited to.
 var QueryKinds = []string{"ip", "block", "node", "pod", "pool", "handle", "check"}
 
-// typedKinds are the words before the slash in names of the form KIND/NAME.
+// typedKinds are the words before the slash in names of the form KIND/NAME, in the
+// singular.
 var typedKinds = map[string]string{
-	"ip": "ip", "block": "block", "ipamblock": "block", "blockaffinity": "block", "node": "node", "pod": "pod",
+	"ip": "ip", "block": "block", "ipamblock": "block", "blockaffinity": "block", "node": "node", "no": "node", "pod": "pod", "po": "pod",
 	"pool": "pool", "ippool": "pool", "handle": "handle", "ipamhandle": "handle",
 }
+
+// typedKind returns the kind that a word stands for, as kubectl takes resources: in
+// any case, in singular or plural, with or without the API group; empty for none.
+func typedKind(word string) string {
+	word, _, _ = strings.Cut(strings.ToLower(word), ".")
+	for _, singular := range []string{word, strings.TrimSuffix(word, "s"), strings.TrimSuffix(word, "ies") + "y"} {
+		if k := typedKinds[singular]; k != "" {
+			return k
+		}
+	}
+	return ""
+}
+
+// IsKind reports whether a word before a name is the kind of what can be explained.
+func IsKind(word string) bool { return typedKind(word) != "" }
 
 // ParseQuery reads what an explanation is asked for: an address, a CIDR, a name,
 // NAMESPACE/POD, KIND/NAME or a check's ID. kind, if not empty, is one of
@@ -66,7 +82,7 @@ func ParseQuery(text, kind string) (Query, error) {
 		case "ipamconfig", "ipamconfiguration", "cluster":
 			return q, fmt.Errorf("%q is of the whole cluster: \"calico-audit report -o wide --check config\" shows what is found about it", text)
 		}
-		if k := typedKinds[strings.ToLower(word)]; k != "" {
+		if k := typedKind(word); k != "" {
 			if err := q.parseNumbers(rest); err != nil {
 				return q, err
 			}

@@ -21,15 +21,17 @@ import (
 type FileOptions struct {
 	// At is when the files were written, which all ages are counted from. Zero:
 	// the takenAt that "calico-audit snapshot" recorded in them, else the newest
-	// time in any object that was read.
+	// time in any object that was read. One before the files' objects were created,
+	// or before the recorded time, is an error.
 	At time.Time
 	// Warn is called with one line for each thing that a user should know and
-	// that is no error: kinds that an audit does not read, two versions of one
-	// object. nil drops them.
+	// that is not an error, such as two versions of one object. nil drops them.
 	Warn func(string)
 	// Budgets has the labels of pods read, by which PodDisruptionBudgets select them; see
 	// [blocks.Snapshot.BudgetsKnown]. Neither stands in a saved snapshot.
 	Budgets bool
+	// WarnIgnored warns of objects of kinds that an audit does not read, too.
+	WarnIgnored bool
 	// Record keeps the objects that are read; nil keeps none.
 	Record *Recorder
 }

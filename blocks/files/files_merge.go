@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/decode"
@@ -18,14 +19,17 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 	if f.objects == 0 {
 		return nil, f.nothing(paths)
 	}
-	for _, objects := range f.ignoredKinds() {
-		f.warn("ignored %s: not part of an audit", objects)
+	if len(f.ignored) > 0 && f.opts.WarnIgnored {
+		f.warn("ignored %s: not part of an audit", strings.Join(f.ignoredKinds(), ", "))
 	}
 	if f.info.mixed {
 		f.warn("the files hold %d snapshots of different times, which are read as one", f.info.snapshots)
 	}
 	group, reason := f.chooseGroup()
 	read := f.merge(group)
+	if err := f.afterAll(read); err != nil {
+		return nil, err
+	}
 	s := decode.NewSnapshot(read...)
 	s.Cluster.Datastore = "files"
 	s.Cluster.APIGroup, s.Cluster.APIGroupReason = group, reason
@@ -46,6 +50,28 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 	f.opts.Record.readWhole(f.info.resources)
 	s.Sort()
 	return s, nil
+}
+
+// afterAll reports as an error that the time which ages are counted from lies before
+// what the files hold. Only what the API server writes counts: clocks of nodes may be
+// wrong.
+func (f *fileReader) afterAll(read []*decode.Objects) error {
+	at := f.opts.At
+	if at.IsZero() {
+		return nil
+	}
+	if at.Before(f.info.takenAt) {
+		return fmt.Errorf("the time %s lies before the data: the snapshot was taken at %s", at.Format(time.RFC3339), f.info.takenAt.Format(time.RFC3339))
+	}
+	for _, objects := range read {
+		for i := range objects.Len() {
+			if key, meta := objects.At(i); meta.Created.After(at) {
+				return fmt.Errorf("the time %s lies before the data: %s %q was created at %s",
+					at.Format(time.RFC3339), objects.Kind.Names[0], key, meta.Created.Format(time.RFC3339))
+			}
+		}
+	}
+	return nil
 }
 
 // nothing says that the files hold nothing to audit, and what else they hold.

@@ -36,7 +36,7 @@ func dir(t *testing.T, files map[string]string) string {
 func read(t *testing.T, paths ...string) (*blocks.Snapshot, []string) {
 	t.Helper()
 	var warnings []string
-	s, err := ReadFiles(paths, FileOptions{Warn: func(w string) { warnings = append(warnings, w) }})
+	s, err := ReadFiles(paths, FileOptions{WarnIgnored: true, Warn: func(w string) { warnings = append(warnings, w) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -460,8 +460,7 @@ func TestIgnoredKinds(t *testing.T) {
 		t.Errorf("pools %+v", s.Pools)
 	}
 	diff(t, "warnings", []string{
-		"ignored 1 Node object of projectcalico.org/v3: not part of an audit",
-		"ignored 3 Service objects: not part of an audit",
+		"ignored 1 Node object of projectcalico.org/v3, 3 Service objects: not part of an audit",
 	}, warnings)
 }
 
@@ -637,5 +636,26 @@ func TestStoryWithoutBlocks(t *testing.T) {
 	}
 	if g, missing := s.Missing(blocks.Blocks); !missing || !strings.Contains(g.Reason, "no IPAMBlock in the files") {
 		t.Errorf("blocks are not a gap: %v", s.Gaps)
+	}
+}
+
+// TestTimeBeforeTheData: ages cannot be counted from a time before objects were
+// created, or before the snapshot was taken.
+func TestTimeBeforeTheData(t *testing.T) {
+	const object = "apiVersion: v1\nkind: Node\nmetadata: {name: n1, creationTimestamp: \"2026-01-02T03:04:05Z\"}\n"
+	const info = "apiVersion: calico-audit/v1alpha1\nkind: SnapshotInfo\ntakenAt: \"2026-03-02T03:04:05Z\"\n---\n"
+	for _, c := range []struct{ text, at, want string }{
+		{object, "2026-01-02T03:04:04Z", `lies before the data: Node "n1" was created at 2026-01-02T03:04:05Z`},
+		{object, "2026-01-02T03:04:05Z", ""},
+		{info + object, "2026-03-02T03:04:04Z", "lies before the data: the snapshot was taken at 2026-03-02T03:04:05Z"},
+	} {
+		at, err := time.Parse(time.RFC3339, c.at)
+		must(t, err)
+		_, err = ReadFiles([]string{dir(t, map[string]string{"a.yaml": c.text})}, FileOptions{At: at})
+		if c.want == "" {
+			must(t, err)
+		} else if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("at %s: %v, want %q", c.at, err, c.want)
+		}
 	}
 }

@@ -12,8 +12,8 @@ const (
 	ExitOK = 0
 	// ExitFindings: there are findings at or above --fail-on.
 	ExitFindings = 1
-	// ExitUsage: the command line makes no sense, a file cannot be read or
-	// written, or it is not YAML or JSON.
+	// ExitUsage: invalid usage, a file that cannot be read or written, or that is
+	// not YAML or JSON.
 	ExitUsage = 2
 	// ExitUnread: the datastore could not be read, or only in part.
 	ExitUnread = 3
@@ -37,7 +37,7 @@ type exitError struct {
 func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
 
-// usageError is an error of whoever called the program.
+// usageError is an error of the caller.
 func usageError(err error) error { return &exitError{code: ExitUsage, err: err} }
 
 func usagef(format string, args ...any) error { return usageError(fmt.Errorf(format, args...)) }

@@ -32,7 +32,7 @@ type explainCommand struct {
 func newExplain(e env) *cobra.Command {
 	x := &explainCommand{env: e}
 	c := e.command(&cobra.Command{
-		Use:   "explain SUBJECT",
+		Use:   "explain SUBJECT | KIND NAME",
 		Short: "Tell everything known about an address, block, node, pod, pool, handle or check",
 		Long: `Tell everything that is known about one subject, in the order in which an engineer
 would ask: where it lies, who owns it, who uses it and by what evidence, what the
@@ -40,9 +40,10 @@ checks find about it, and what would change each verdict. Nothing is ever change
 
 SUBJECT is an address, the CIDR of a block or pool, the name of a node, a pool or a
 handle, NAMESPACE/POD, or the ID of a check, whose documentation is then printed
-without reading anything. Names as "report -o name" and "kubectl get -o name" write
-them (ip/10.0.0.5, node/worker-1, ipamblock/10-0-0-0-26) are understood, too. Where
-several things have a name, all are explained; --kind picks one.
+without reading anything. KIND NAME and KIND/NAME are understood as kubectl understands
+them, and names as "report -o name" and "kubectl get -o name" write them (node worker-1,
+ip/10.0.0.5, ipamblock/10-0-0-0-26). Where several things have a name, all are
+explained; a KIND before it, or --kind, picks one.
 
 An address or a CIDR that nothing knows gets an answer all the same: in which pool it
 lies, and whether it is free to be claimed, reserved, or outside all pools.
@@ -65,10 +66,10 @@ is printed all the same); 5 a failure inside the program.`,
 
   # What does a check mean, and what is to be done about it?
   PROGRAM explain ip/borrowed`,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: completeSubject,
+		Args:              cobra.RangeArgs(1, 2),
+		ValidArgsFunction: x.completeSubject,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := x.complete(args[0]); err != nil {
+			if err := x.complete(args); err != nil {
 				return err
 			}
 			if x.query.Check != nil {
@@ -94,7 +95,14 @@ is printed all the same); 5 a failure inside the program.`,
 }
 
 // complete checks the flags. All its errors are errors of usage.
-func (x *explainCommand) complete(subject string) (err error) {
+func (x *explainCommand) complete(args []string) (err error) {
+	subject := strings.Join(args, "/")
+	switch {
+	case len(args) == 2 && args[0] == "check":
+		subject, x.kind = args[1], "check"
+	case len(args) == 2 && !explain.IsKind(args[0]):
+		return usagef("unknown kind %q: want one of %s", args[0], strings.Join(explain.QueryKinds, ", "))
+	}
 	if x.query, err = explain.ParseQuery(subject, x.kind); err != nil {
 		return usageError(err)
 	}
@@ -150,22 +158,9 @@ func notFound(unknown *explain.NotFoundError, rep *audit.Report) error {
 // nearest names what is nearest to a name that does not exist, if anything is.
 func nearest(unknown *explain.NotFoundError) string {
 	for _, name := range []string{unknown.Name, unknown.Query.Text} {
-		if s := suggestion(name, unknown.Names); strings.HasPrefix(s, "; did you mean") {
-			return s
+		if near := nearby(name, unknown.Names); len(near) > 0 {
+			return "; did you mean " + orJoined(near, maxSuggestions) + "?"
 		}
 	}
 	return "; an address, a CIDR, a node, NAMESPACE/POD, a pool, a handle or a check can be explained"
-}
-
-// completeSubject completes what can be completed without reading a cluster: the
-// IDs of checks.
-func completeSubject(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var out []cobra.Completion
-	for _, c := range checks.All {
-		out = append(out, cobra.CompletionWithDesc(c.ID, c.Title))
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
 }

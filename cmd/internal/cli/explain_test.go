@@ -19,7 +19,7 @@ func runExplain(t *testing.T, r reader, subject string) (int, *explain.Explanati
 	c := &explainCommand{env: env{streams, "calico-audit"}, grace: graceFlag{state.DefaultGrace}, output: outputFlags{[]string{"json"}, colorNever}}
 	c.sources.addFlags(newExplain(c.env))
 	code := execute(t.Context(), streams, func() error {
-		if err := c.complete(subject); err != nil {
+		if err := c.complete([]string{subject}); err != nil {
 			return err
 		}
 		return c.run(t.Context(), r, view.NewProgressLine(nil))

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
 // checkNames reports whether the pools and nodes of --pool and --node are there.
@@ -29,7 +30,7 @@ func checkNames(r *audit.Report, pools, nodes []string) (warnings []string, err 
 				continue
 			}
 			if r.Complete {
-				return nil, usagef("no %s %q%s", x.what, name, suggestion(name, x.have))
+				return nil, usagef("no %s %q%s", x.what, name, suggestion(name, x.have, x.what+"s"))
 			}
 			warnings = append(warnings, fmt.Sprintf("no %s %q was seen; the report is incomplete", x.what, name))
 		}
@@ -40,26 +41,35 @@ func checkNames(r *audit.Report, pools, nodes []string) (warnings []string, err 
 // maxSuggestions is how many names a suggestion lists.
 const maxSuggestions = 5
 
-// suggestion names what is nearest to a name that does not exist.
-func suggestion(name string, have []string) string {
-	if len(have) == 0 {
-		return ": there is none"
+// suggestion names what is nearest to a name that does not exist, of things that are
+// called so, such as "nodes"; all of them if none is near.
+func suggestion(name string, have []string, things string) string {
+	if near := nearby(name, have); len(near) > 0 {
+		return "; did you mean " + orJoined(near, maxSuggestions) + "?"
 	}
-	var near []string
+	if len(have) == 0 {
+		return ": there are no " + things
+	}
+	return "; " + things + ": " + view.CutNames(slices.Sorted(slices.Values(have)), maxSuggestions, "…")
+}
+
+// nearby returns the names that are near to one, sorted.
+func nearby(name string, have []string) (near []string) {
 	for _, h := range have {
 		if strings.Contains(h, name) || strings.Contains(name, h) || distance(strings.ToLower(name), strings.ToLower(h)) <= 2 {
 			near = append(near, h)
 		}
 	}
-	intro := "; did you mean "
-	if len(near) == 0 {
-		near, intro = have, "; there is "
+	return slices.Sorted(slices.Values(near))
+}
+
+// orJoined joins at most so many names, the last with "or".
+func orJoined(names []string, most int) string {
+	names = names[:min(len(names), most)]
+	if len(names) == 1 {
+		return names[0]
 	}
-	near = slices.Sorted(slices.Values(near))
-	if len(near) > maxSuggestions {
-		near = append(near[:maxSuggestions:maxSuggestions], "…")
-	}
-	return intro + fmt.Sprintf("%q", near)
+	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
 }
 
 // distance counts the insertions, deletions and substitutions between two words.

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"time"
 
@@ -13,7 +15,6 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
 // env is what every command is given: where it reads and writes, and how people start
@@ -29,18 +30,6 @@ func (e env) command(c *cobra.Command) *cobra.Command {
 	c.Example = strings.ReplaceAll(c.Example, "PROGRAM", e.program)
 	c.RunE = run(c.RunE)
 	return c
-}
-
-// oneOf completes the value of a flag with one of a few.
-func oneOf(c *cobra.Command, flag string, values ...string) {
-	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-}
-
-// noFiles keeps shells from completing the values of flags with names of files.
-func noFiles(c *cobra.Command, flags ...string) {
-	for _, flag := range flags {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
 }
 
 // changedFlags returns the flags of a set that were given; nil is an empty set.
@@ -120,6 +109,16 @@ func (f *checkFlag) parse() (err error) {
 	return nil
 }
 
+// filesByFlag refuses arguments of a command that reads files by a flag.
+func filesByFlag(c *cobra.Command, args []string) error {
+	if err := cobra.NoArgs(c, args); err == nil {
+		return nil
+	} else if _, notThere := os.Stat(args[0]); notThere != nil {
+		return err
+	}
+	return fmt.Errorf("unknown argument %q: files are read with -f, as in \"%s -f %s\"", args[0], c.CommandPath(), shellQuote(args[0]))
+}
+
 // firstOf checks flags until one is wrong.
 func firstOf(checks ...func() error) error {
 	for _, check := range checks {
@@ -170,57 +169,4 @@ func flagArguments(fs *pflag.FlagSet, names ...string) string {
 		}
 	}
 	return out.String()
-}
-
-// completeCheckID completes the ID of one check.
-func completeCheckID(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return checkCompletions(""), cobra.ShellCompDirectiveNoFileComp
-}
-
-// completeChecks completes a list of check IDs and groups, joined by commas.
-func completeChecks(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	before := ""
-	if i := strings.LastIndex(toComplete, ","); i >= 0 {
-		before = toComplete[:i+1]
-	}
-	return checkCompletions(before), cobra.ShellCompDirectiveNoFileComp
-}
-
-func checkCompletions(before string) []cobra.Completion {
-	var out []cobra.Completion
-	lastGroup := ""
-	for _, c := range checks.All {
-		if group, _, _ := strings.Cut(c.ID, "/"); group != lastGroup {
-			lastGroup = group
-			out = append(out, cobra.CompletionWithDesc(before+group, "all checks of this group"))
-		}
-		out = append(out, cobra.CompletionWithDesc(before+c.ID, c.Title))
-	}
-	return out
-}
-
-// completeFormats completes a value of -o out of formats. What follows a "=" is a file,
-// and the shell completes it.
-func completeFormats[T any](formats view.Formats[T], toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if strings.Contains(toComplete, "=") {
-		return nil, cobra.ShellCompDirectiveDefault
-	}
-	var out []cobra.Completion
-	for _, f := range formats {
-		name := f.Name
-		if f.Argument != "" {
-			name += "="
-		}
-		if strings.HasPrefix(name, toComplete) {
-			out = append(out, cobra.CompletionWithDesc(name, f.Help))
-		}
-	}
-	directive := cobra.ShellCompDirectiveNoFileComp
-	if len(out) == 1 && strings.Contains(out[0], "=") {
-		directive |= cobra.ShellCompDirectiveNoSpace
-	}
-	return out, directive
 }

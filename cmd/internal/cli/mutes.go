@@ -3,7 +3,6 @@ package cli
 import (
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -28,20 +27,6 @@ func (m *muteFlags) addRuleFlags(c *cobra.Command) {
 	fs.StringArrayVar(&m.ignore, "ignore", nil, "mute the findings of a `RULE` such as check=ip/borrowed,node=n1,until=2026-03-31 (keys: check, node, pool, until); repeatable")
 	fs.StringArrayVar(&m.ignoreFiles, "ignore-file", nil, "read rules as of --ignore from this `FILE`, one a line, with # comments; repeatable")
 	_ = c.RegisterFlagCompletionFunc("ignore", completeIgnore)
-}
-
-// completeIgnore completes a rule.
-func completeIgnore(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	const directive = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-	before := ""
-	if i := strings.LastIndexByte(toComplete, ','); i >= 0 {
-		before = toComplete[:i+1]
-	}
-	out := checkCompletions(before + "check=")
-	for _, key := range []string{"node=", "pool=", "until="} {
-		out = append(out, before+key)
-	}
-	return out, directive
 }
 
 // read reads the rules and reports. All its errors are errors of usage. It returns

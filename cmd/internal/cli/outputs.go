@@ -20,7 +20,7 @@ import (
 // The formats of reports, and of plans.
 var (
 	reportFormats = view.ReportFormats(page.Report)
-	planFormats   = view.PlanFormats(page.Plan)
+	planFormats   = view.NewPlanFormats(page.Plan)
 )
 
 // outputFlags are the flags that say what is printed where, and how it looks.

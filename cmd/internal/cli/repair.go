@@ -110,7 +110,7 @@ Under --apply the plan is shown on standard error, and what became of it is the 
 
   # Unattended, at most ten steps
   PROGRAM repair --empty-blocks --max-steps 10 --apply --yes`,
-		Args: cobra.NoArgs,
+		Args: filesByFlag,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := r.complete(); err != nil {
 				return err
@@ -139,10 +139,13 @@ Under --apply the plan is shown on standard error, and what became of it is the 
 	fs.StringVar(&r.out, "out", "", "write the plan to this `FILE`, for \"repair apply\"")
 	fs.BoolVar(&r.apply, "apply", false, "carry the plan out, after a question")
 	fs.BoolVar(&r.exit, "detailed-exitcode", false, "exit with 1 if the plan has steps")
-	r.print.addFlags(c)
+	r.print.addFlags(c, planFormats)
 	r.carry.addAllFlags(c)
 	oneOf(c, "strict-affinity", "true", "false")
-	noFiles(c, "pool", "node", "terminated", "max-steps")
+	r.sources.completeNames(c, "pool", "pool")
+	r.sources.completeNames(c, "node", "node")
+	r.sources.completeNames(c, "terminated", "node")
+	noFiles(c, "max-steps")
 	c.AddCommand(newRepairShow(e), newRepairApply(e), newRepairUndo(e))
 	return c
 }
@@ -186,8 +189,8 @@ func (r *repairCommand) complete() error {
 		return err
 	}
 	if r.apply {
-		if err := r.print.noPage(); err != nil {
-			return err
+		if r.print.plans.page() {
+			return usagef("-o html shows a plan upon the report of the same moment: it goes with \"repair\" without --apply")
 		}
 		if err := r.carry.complete(r.streams); err != nil {
 			return err

@@ -110,11 +110,14 @@ cluster cannot be read (nothing is written then); 5 a failure inside the program
   PROGRAM repair apply --resume calico-audit-journal-5ca1ab1e-20260203T090000.000Z.jsonl`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := x.complete(args, resume); err != nil {
+			if err := x.check(args, resume); err != nil {
 				return err
 			}
 			plan, before, err := x.planOrJournal(args, resume)
 			if err != nil {
+				return err
+			}
+			if err := x.flags.complete(x.streams); err != nil {
 				return err
 			}
 			if !x.flags.yes {
@@ -127,7 +130,7 @@ cluster cannot be read (nothing is written then); 5 a failure inside the program
 	})
 	x.sources.addClusterFlags(c)
 	x.hosts.addFlags(c)
-	x.print.addFlags(c)
+	x.print.addFlags(c, view.PlanFormats())
 	x.flags.addAllFlags(c)
 	c.Flags().StringVar(&resume, "resume", "", "go on where the run broke off that wrote this `JOURNAL`")
 	c.Flags().IntVar(&x.maxSteps, "max-steps", 0, "carry out at most this `NUMBER` of steps; 0 for no bound")
@@ -135,8 +138,8 @@ cluster cannot be read (nothing is written then); 5 a failure inside the program
 	return c
 }
 
-// complete checks the flags of "repair apply".
-func (c *carrier) complete(args []string, resume string) error {
+// check checks the flags of "repair apply" that its files depend on.
+func (c *carrier) check(args []string, resume string) error {
 	switch {
 	case len(args) == 0 && resume == "":
 		return usagef("give the plan to carry out, or a journal to go on with (--resume)")
@@ -147,7 +150,7 @@ func (c *carrier) complete(args []string, resume string) error {
 	case resume != "" && c.flags.journal != "":
 		return usagef("--resume goes on in its own journal: --journal makes no sense with it")
 	}
-	return together(c.print.complete(""), c.print.noPage(), c.flags.complete(c.streams))
+	return c.print.complete("")
 }
 
 // planOrJournal returns the plan to carry out, and the journal to go on in; nil for a
@@ -247,7 +250,7 @@ func (c *carrier) applyPlan(ctx context.Context, plan *repair.Plan, resume *repa
 	})()
 	res, err := repair.Apply(ctx, plan, target.reader, writer, journal, repair.ApplyOptions{
 		Pace: c.flags.pace, MaxSteps: c.maxSteps, Wait: c.flags.wait, Resume: resume,
-		Progress: stepProgress(progress, len(plan.Steps)), Waiting: c.waiting(progress),
+		Progress: c.stepProgress(progress, len(plan.Steps), false), Waiting: c.waiting(progress),
 	})
 	progress.Clear()
 	if err != nil {
@@ -256,13 +259,17 @@ func (c *carrier) applyPlan(ctx context.Context, plan *repair.Plan, resume *repa
 	return c.finish(res, c.afterApply(plan, res))
 }
 
-// stepProgress shows which step is in hand.
-func stepProgress(line *view.ProgressLine, steps int) func(repair.Outcome) {
+// stepProgress shows which step is in hand; without a terminal it logs what became of
+// each that was tried.
+func (c *carrier) stepProgress(line *view.ProgressLine, steps int, undo bool) func(repair.Outcome) {
 	n := 0
 	return func(o repair.Outcome) {
-		if o.Status == "" {
+		switch {
+		case o.Status == "":
 			n++
 			line.Show(fmt.Sprintf("step %d of %d: %s", n, steps, o.Step.ID))
+		case !line.Visible() && o.Status != repair.NotTried:
+			say(c.streams, "step %d of %d: %s: %s", n, steps, o.Step.ID, view.OutcomeText(&o, undo))
 		}
 	}
 }

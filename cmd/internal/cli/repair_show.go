@@ -18,11 +18,16 @@ import (
 type planOutputs struct {
 	outputFlags
 
+	formats view.Formats[*repair.Plan]
 	plans   outputs[*repair.Plan]
 	results outputs[*repair.Result]
 }
 
-func (p *planOutputs) addFlags(c *cobra.Command) { addOutputFlags(c, &p.outputFlags, planFormats, "") }
+// addFlags adds the flags for the formats of a plan.
+func (p *planOutputs) addFlags(c *cobra.Command, formats view.Formats[*repair.Plan]) {
+	p.formats = formats
+	addOutputFlags(c, &p.outputFlags, formats, "")
+}
 
 // complete reads the values. Files that are taken may not be written to.
 func (p *planOutputs) complete(taken string) (err error) {
@@ -32,8 +37,8 @@ func (p *planOutputs) complete(taken string) (err error) {
 			return err
 		}
 	}
-	if p.plans, err = parseOutputs(planFormats, &p.outputFlags, places); err != nil {
-		return err
+	if p.plans, err = parseOutputs(p.formats, &p.outputFlags, places); err != nil || p.plans.page() {
+		return err // a page is of a plan that is not carried out
 	}
 	p.results, err = parseOutputs(view.ResultFormats(), &p.outputFlags, places)
 	return err
@@ -41,19 +46,11 @@ func (p *planOutputs) complete(taken string) (err error) {
 
 // table returns what prints for people alone, whatever -o says.
 func (p *planOutputs) table() *planOutputs {
-	t := &planOutputs{outputFlags: outputFlags{[]string{"table"}, p.color}}
+	t := &planOutputs{outputFlags: outputFlags{[]string{"table"}, p.color}, formats: p.formats}
 	if err := t.complete(""); err != nil {
 		panic(err) // there is a table, and the colour was read before
 	}
 	return t
-}
-
-// noPage refuses a page, for what was kept or done.
-func (p *planOutputs) noPage() error {
-	if !p.plans.page() {
-		return nil
-	}
-	return usagef("-o html shows a plan upon the report of the same moment: it goes with \"repair\" without --apply")
 }
 
 // plan prints a plan to every output.
@@ -110,7 +107,7 @@ Exit codes: 0 it ran; 2 the file cannot be read, or is no plan.`,
 		Example: `  PROGRAM repair show plan.json -o markdown`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := together(p.complete(""), p.noPage()); err != nil {
+			if err := p.complete(""); err != nil {
 				return err
 			}
 			plan, err := readPlan(args[0], e.streams.In)
@@ -127,6 +124,6 @@ Exit codes: 0 it ran; 2 the file cannot be read, or is no plan.`,
 			return p.plan(e.streams, plan, o)
 		},
 	})
-	p.addFlags(c)
+	p.addFlags(c, view.PlanFormats())
 	return c
 }

@@ -34,21 +34,21 @@ program.`,
 		Example: `  PROGRAM repair undo calico-audit-journal-5ca1ab1e-20260203T090000.000Z.jsonl`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := together(x.print.complete(""), x.print.noPage(), x.flags.complete(x.streams)); err != nil {
+			file, err := repair.ReadJournal(args[0])
+			if err != nil {
+				return usageError(err)
+			}
+			if err := together(x.print.complete(""), x.flags.complete(x.streams)); err != nil {
 				return err
 			}
 			if _, err := os.Stat(x.flags.journal); x.flags.journal != "" && err == nil {
 				return usagef("--journal %s exists already: a journal is never overwritten", x.flags.journal)
 			}
-			file, err := repair.ReadJournal(args[0])
-			if err != nil {
-				return usageError(err)
-			}
 			return x.undo(c.Context(), file)
 		},
 	})
 	x.sources.addClusterFlags(c)
-	x.print.addFlags(c)
+	x.print.addFlags(c, view.PlanFormats())
 	x.flags.addFlags(c, "write this undo's own journal to this new `FILE`")
 	return c
 }
@@ -94,7 +94,7 @@ func (c *carrier) undo(ctx context.Context, file *repair.JournalFile) error {
 		return c.nothingDone(err)
 	}
 	res, err := repair.Undo(ctx, file, target.reader, writer, journal, repair.ApplyOptions{
-		Pace: c.flags.pace, Progress: stepProgress(progress, len(preview.Outcomes)),
+		Pace: c.flags.pace, Progress: c.stepProgress(progress, len(preview.Outcomes), true),
 	})
 	progress.Clear()
 	if err != nil {

@@ -30,6 +30,7 @@ type reportCommand struct {
 	noHeaders    bool
 	ascii        bool
 	journals     []string
+	every        time.Duration // --watch; 0 for once
 
 	stored   *audit.Report // the report that -f names; nil if it names objects
 	reader   reader
@@ -80,13 +81,17 @@ hold, the first of 5, 2, 3, 1 counts.`,
   # For a script: fail on errors, keep the report
   PROGRAM report --fail-on error -o json=report.json -o table
 
+  # While something is being repaired: what changes, as it changes
+  PROGRAM report --watch
+  PROGRAM report --watch=10s --check pool,node
+
   # In CI: test results, and failure only for what is not known
   PROGRAM report -o junit=audit.xml --fail-on warning --baseline known.json \
     --ignore check=block/empty --ignore node=lab-1,until=2026-03-31
 
   # One line per finding
   PROGRAM report -o custom-columns=CHECK:.check,ABOUT:.subject.name,MESSAGE:.message`,
-		Args: cobra.NoArgs,
+		Args: filesByFlag,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := r.complete(); err != nil {
 				return err
@@ -105,10 +110,14 @@ hold, the first of 5, 2, 3, 1 counts.`,
 	r.mutes.addFlags(c)
 	r.grace.addFlag(c, "how long a state must have held before it counts as lasting")
 	fs.StringArrayVar(&r.journals, "journal", nil, "report at once what the run that wrote this `JOURNAL` of a repair left half-done; repeatable")
+	fs.DurationVar(&r.every, "watch", 0, "go on, read again every `INTERVAL`, and print what has changed until interrupted; --watch alone is every "+watchInterval)
+	fs.Lookup("watch").NoOptDefVal = watchInterval
 	fs.BoolVar(&r.ascii, "ascii", false, "draw with ASCII characters only; also where the locale is none of UTF-8, or TERM=dumb")
 	fs.BoolVar(&r.noHeaders, "no-headers", false, "leave out the heading of custom-columns")
-
-	noFiles(c, "pool", "node")
+	noFiles(c, "watch")
+	r.sources.completeNames(c, "pool", "pool")
+	r.sources.completeNames(c, "node", "node")
+	r.sources.warnIgnored = true
 	return c
 }
 
@@ -122,6 +131,9 @@ func (r *reportCommand) complete() (err error) {
 		return err
 	}
 	if r.outputs, err = parseOutputs(reportFormats, &r.output, places{}); err != nil {
+		return err
+	}
+	if err := r.checkWatch(); err != nil {
 		return err
 	}
 	if r.muted, r.known, err = r.mutes.read(r.streams.In); err != nil {
@@ -148,19 +160,38 @@ func (r *reportCommand) viewOptions(toStdout bool) view.Options {
 	return r.output.display(o, r.streams, toStdout)
 }
 
-// run reads, judges and prints.
+// run reads, evaluates and prints.
 func (r *reportCommand) run(ctx context.Context) error {
+	rep, err := r.read(ctx)
+	if err != nil {
+		return err
+	}
+	errs := []error{r.outputs.write(r.streams, "report", rep, r.viewOptions)}
+	if r.every > 0 && errs[0] == nil {
+		return r.watch(ctx, rep)
+	}
+	if !rep.Complete {
+		errs = append(errs, unreadError(incomplete("report", rep.Gaps)))
+	}
+	if sev := r.fail.severity; sev != 0 && rep.AtOrAbove(sev) {
+		errs = append(errs, findingsError(fmt.Errorf("there are findings at or above --fail-on %s", sev)))
+	}
+	return together(errs...)
+}
+
+// read returns the report, narrowed and muted as the flags say.
+func (r *reportCommand) read(ctx context.Context) (*audit.Report, error) {
 	rep, err := r.stored, error(nil)
 	if rep == nil {
 		rep, err = r.audit(ctx)
 	}
 	r.progress.Clear()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	warnings, err := checkNames(rep, r.pools, r.nodes)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, w := range warnings {
 		say(r.streams, "warning: %s", w)
@@ -171,14 +202,7 @@ func (r *reportCommand) run(ctx context.Context) error {
 		rep.Mute(r.muted)
 		r.warnMuted(rep)
 	}
-	errs := []error{r.outputs.write(r.streams, "report", rep, r.viewOptions)}
-	if !rep.Complete {
-		errs = append(errs, unreadError(incomplete("report", rep.Gaps)))
-	}
-	if sev := r.fail.severity; sev != 0 && rep.AtOrAbove(sev) {
-		errs = append(errs, findingsError(fmt.Errorf("there are findings at or above --fail-on %s", sev)))
-	}
-	return together(errs...)
+	return rep, nil
 }
 
 // scope says what the report was narrowed to; nil for a whole one. before is what a

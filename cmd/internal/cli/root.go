@@ -2,8 +2,10 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
@@ -44,6 +46,11 @@ Events about what it finds.`,
 
 // flagError makes a usage error of what the flags' parser says.
 func flagError(c *cobra.Command, err error) error {
+	var missing *pflag.ValueRequiredError
+	if errors.As(err, &missing) {
+		value, help := pflag.UnquoteUsage(missing.GetFlag())
+		err = fmt.Errorf("--%s needs a value, %s: %s", missing.GetFlag().Name, value, help)
+	}
 	return &exitError{code: ExitUsage, err: err, hint: helpHint(c)}
 }
 

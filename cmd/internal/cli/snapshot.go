@@ -74,7 +74,7 @@ same, and says so); 5 a failure inside the program.`,
 
   # To standard output
   PROGRAM snapshot -o - --format json`,
-		Args: cobra.NoArgs,
+		Args: filesByFlag,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := s.complete(); err != nil {
 				return err
@@ -136,7 +136,7 @@ func (s *snapshotCommand) run(ctx context.Context) error {
 	}
 	defer func() { _ = recorder.Close() }()
 	progress := progressLine(s.streams)
-	s.sources.record = recorder
+	s.sources.record, s.sources.warnIgnored = recorder, true
 	from, err := s.sources.open(s.streams, progress.Show)
 	if err != nil {
 		return err

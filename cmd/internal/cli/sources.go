@@ -42,6 +42,9 @@ type sources struct {
 	cluster *genericclioptions.ConfigFlags
 	// record keeps the objects that are read; nil keeps none.
 	record *files.Recorder
+	// warnIgnored warns of objects that no audit reads; said warnings are not said again.
+	warnIgnored bool
+	said        map[string]bool
 
 	fileFlags, clusterFlags *pflag.FlagSet
 }
@@ -99,8 +102,14 @@ func (s *sources) open(streams genericiooptions.IOStreams, show func(string)) (r
 		return nil, usagef("--filename and --%s name two sources: give one of them", set[0].Name)
 	}
 	r := &fileReader{paths: s.files, opts: files.FileOptions{
-		Warn: func(text string) { say(streams, "warning: %s", text) }, Record: s.record,
+		Record: s.record, WarnIgnored: s.warnIgnored, Warn: func(text string) {
+			if !s.said[text] {
+				say(streams, "warning: %s", text)
+			}
+			s.said[text] = true
+		},
 	}}
+	s.said = map[string]bool{}
 	if s.at != "" {
 		at, err := time.Parse(time.RFC3339, s.at)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 func DiffFormats() Formats[*audit.Diff] {
 	return Formats[*audit.Diff]{
 		{Name: "table", Help: "what changed, for people; what did not is only counted", Write: forPeople((*printer).diff, false)},
+		{Name: "wide", Help: "the same in full, with what did not change and the evidence", Write: forPeople((*printer).diff, true)},
 		{Name: "json", Help: "the whole comparison as JSON", Write: asJSON[*audit.Diff]},
 		{Name: "yaml", Help: "the whole comparison as YAML", Write: asYAML[*audit.Diff]},
 		{Name: "name", Help: "the names of what new findings, and those that became worse, are about, one a line", Write: asLines(worseNames)},
@@ -54,12 +55,12 @@ type diffAlike struct {
 	Rest  string
 }
 
-func alikeChanges(g []audit.DiffFinding) (out []diffAlike) {
+func alikeChanges(g []audit.DiffFinding, most int) (out []diffAlike) {
 	for _, alike := range Runs(g, func(a, b *audit.DiffFinding) bool { return a.Check == b.Check && a.Severity == b.Severity }) {
-		shown, rest := cut(alike, diffShown)
+		shown, rest := cut(alike, most)
 		x := diffAlike{Shown: shown}
 		if rest > 0 {
-			x.Rest = fmt.Sprintf("… and %d more of %s (-o json has each)", rest, alike[0].Check)
+			x.Rest = fmt.Sprintf("… and %d more of %s (-o wide shows each)", rest, alike[0].Check)
 		}
 		out = append(out, x)
 	}
@@ -84,12 +85,12 @@ func (p *printer) diff(d *audit.Diff) {
 	}
 	for _, g := range diffRuns(d) {
 		title := fmt.Sprintf("%s (%d)", changeTitle(g), len(g))
-		if g[0].Change == audit.Unchanged {
+		if g[0].Change == audit.Unchanged && !p.wide {
 			p.section(title + ": " + diffCounts(g))
 			continue
 		}
 		p.section(title)
-		for _, alike := range alikeChanges(g) {
+		for _, alike := range alikeChanges(g, p.atMost(diffShown)) {
 			for i := range alike.Shown {
 				p.change(&alike.Shown[i])
 			}
@@ -115,6 +116,9 @@ func (p *printer) change(f *audit.DiffFinding) {
 	p.wrap("    ", 6, Message(&f.Finding))
 	if f.Reason != "" {
 		p.wrap("      ", 8, "("+f.Reason+")")
+	}
+	if p.wide {
+		p.evidence(f.Evidence)
 	}
 }
 

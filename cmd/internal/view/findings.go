@@ -42,15 +42,19 @@ func (p *printer) findings(findings []audit.Finding) {
 			f := &g[i]
 			p.heading(g[i:i+1], of(i, len(g)))
 			p.wrap("  ", 4, Message(f))
-			width := widest(f.Evidence, func(e *state.Evidence) string { return e.Name })
-			for _, e := range f.Evidence {
-				p.wrap("    "+pad(Clean(e.Name), width, false)+"  ", width+6, e.Value)
-			}
+			p.evidence(f.Evidence)
 			if i == 0 {
 				p.label("why", why)
 			}
 			p.fix(f)
 		}
+	}
+}
+
+func (p *printer) evidence(evidence []state.Evidence) {
+	width := widest(evidence, func(e *state.Evidence) string { return e.Name })
+	for _, e := range evidence {
+		p.wrap("    "+pad(Clean(e.Name), width, false)+"  ", width+6, e.Value)
 	}
 }
 

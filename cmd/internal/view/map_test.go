@@ -258,7 +258,7 @@ view n1 complete`)
 	before := slices.Clone(r.Blocks)
 	po := planOptions()
 	po.Report = r
-	golden(t, "map.plan.80", written(t, PlanFormats(nil), "table", plan, po))
+	golden(t, "map.plan.80", written(t, PlanFormats(), "table", plan, po))
 	if diff := cmp.Diff([]string{"empty 0 planned", "used 1 planned", "used 1"}, faces(NewBlockMap(r, plan))); diff != "" {
 		t.Errorf("before the plan (-want +got):\n%s", diff)
 	}

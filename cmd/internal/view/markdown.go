@@ -46,9 +46,9 @@ var markdown = template.Must(template.New("").Funcs(template.FuncMap{
 	"shown": func(g []audit.Finding) []audit.Finding { shown, _ := cut(g, markdownShown); return shown },
 
 	"target": TargetText, "grace": ShortGrace, "refusals": Refusals, "refusal": RefusalTitle, "manual": ManualText, "dueTwice": DueTwice,
-	"strict": StrictLines, "codes": codes, "pools": ChangedPools, "outcome": outcomeText, "totals": resultTotals,
+	"strict": StrictLines, "codes": codes, "pools": ChangedPools, "outcome": OutcomeText, "totals": resultTotals,
 
-	"changes": diffRuns, "change": changeTitle, "diffTotals": diffTotals, "alike": alikeChanges, "diffCounts": diffCounts,
+	"changes": diffRuns, "change": changeTitle, "diffTotals": diffTotals, "alike": func(g []audit.DiffFinding) []diffAlike { return alikeChanges(g, diffShown) }, "diffCounts": diffCounts,
 }).Parse(markdownText))
 
 // asMarkdown makes a format's Write of a template. It is filled with the value as Of,

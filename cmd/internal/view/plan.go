@@ -2,7 +2,6 @@ package view
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -13,20 +12,22 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// PlanFormats returns the formats of a plan. page writes it as a page of HTML.
-func PlanFormats(page func(io.Writer, *repair.Plan, Options) error) Formats[*repair.Plan] {
-	return planFormats((*printer).plan, stepIDs, "plan", page)
+// PlanFormats returns the formats of a plan that is kept.
+func PlanFormats() Formats[*repair.Plan] { return planFormats((*printer).plan, stepIDs, "plan") }
+
+// NewPlanFormats returns the formats of a plan as it is made. page writes it as a page
+// of HTML.
+func NewPlanFormats(page func(io.Writer, *repair.Plan, Options) error) Formats[*repair.Plan] {
+	return append(PlanFormats(), Format[*repair.Plan]{Name: "html", Help: "a page with the report and what the plan would change of it", Write: page})
 }
 
 // ResultFormats returns the formats of what became of a plan, or of an undo. They have
 // the names of [PlanFormats].
 func ResultFormats() Formats[*repair.Result] {
-	return planFormats((*printer).result, outcomeIDs, "result", func(io.Writer, *repair.Result, Options) error {
-		return errors.New("there is no page of what became of a plan")
-	})
+	return planFormats((*printer).result, outcomeIDs, "result")
 }
 
-func planFormats[T any](print func(*printer, T), ids func(T) []string, document string, page func(io.Writer, T, Options) error) Formats[T] {
+func planFormats[T any](print func(*printer, T), ids func(T) []string, document string) Formats[T] {
 	return Formats[T]{
 		{Name: "table", Help: "for people; alike steps and refusals are collapsed", Write: forPeople(print, false)},
 		{Name: "wide", Help: "the same with every step, its evidence and its guards, and every refusal", Write: forPeople(print, true)},
@@ -35,7 +36,6 @@ func planFormats[T any](print func(*printer, T), ids func(T) []string, document 
 		{Name: "name", Help: "the IDs of the steps, one a line", Write: asLines(ids)},
 		{Name: "jsonpath", Argument: "TEMPLATE", Help: "parts of it, as kubectl's jsonpath", with: asPath[T]},
 		{Name: "markdown", Help: "for the change ticket", Write: asMarkdown[T](document)},
-		{Name: "html", Help: "a page with the report and what the plan would change of it; only of a plan as it is made", Write: page},
 	}
 }
 

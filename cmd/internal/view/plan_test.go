@@ -50,7 +50,7 @@ func renderPlan(t *testing.T, output, name string, o Options) string {
 	p := new(repair.Plan)
 	loadJSON(t, name, p)
 	p.Seal()
-	return written(t, PlanFormats(nil), output, p, o)
+	return written(t, PlanFormats(), output, p, o)
 }
 
 func TestPlanGolden(t *testing.T) {
@@ -98,7 +98,7 @@ func TestPlanThatIsNoObservation(t *testing.T) {
 			loadJSON(t, "many", p)
 			p.Seal()
 			change(p)
-			x, err := PlanFormats(nil).Parse(output)
+			x, err := PlanFormats().Parse(output)
 			if err == nil {
 				err = x.Write(out, p, planOptions())
 			}
@@ -164,11 +164,11 @@ func TestParsePlanOutput(t *testing.T) {
 		"jsonpath":     "needs an argument",
 		"jsonpath={.x": "jsonpath template",
 	} {
-		if _, err := PlanFormats(nil).Parse(value); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := PlanFormats().Parse(value); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", value, err, want)
 		}
 	}
-	if o, err := PlanFormats(nil).Parse("markdown=ticket.md"); err != nil || o.File != "ticket.md" {
+	if o, err := PlanFormats().Parse("markdown=ticket.md"); err != nil || o.File != "ticket.md" {
 		t.Errorf("markdown=ticket.md: %+v, %v", o, err)
 	}
 }
@@ -178,7 +178,7 @@ func TestParsePlanOutput(t *testing.T) {
 func TestTemplateErrorBesideReports(t *testing.T) {
 	plan := new(repair.Plan)
 	loadJSON(t, "story", plan)
-	planOut, err := PlanFormats(nil).Parse(`jsonpath={.kind}{.steps[?(@.id>3)].id}{.manual[?(@.action>3)].action}`)
+	planOut, err := PlanFormats().Parse(`jsonpath={.kind}{.steps[?(@.id>3)].id}{.manual[?(@.action>3)].action}`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,5 +198,25 @@ func TestTemplateErrorBesideReports(t *testing.T) {
 	}
 	if buf.Len() > 0 {
 		t.Errorf("written: %q", &buf)
+	}
+}
+
+// TestUntriedStepsAreSaidOnce: an API server that dies is said once, with what remains.
+func TestUntriedStepsAreSaidOnce(t *testing.T) {
+	r := &repair.Result{Outcomes: []repair.Outcome{{Step: repair.Step{ID: "release-block:10.0.0.0/26"}, Status: repair.Done}}}
+	for i := range 14 {
+		r.Outcomes = append(r.Outcomes, repair.Outcome{Step: repair.Step{ID: fmt.Sprintf("release-block:10.0.%d.0/26", i+1)}, Status: repair.NotTried, Reason: "the API server is away"})
+	}
+	table := written(t, ResultFormats(), "table", r, testOptions(0))
+	for text, want := range map[string]int{
+		"the API server is away": 1, "not tried       14 steps\n": 1, "- release-block:10.0.10.0/26\n": 1, "10.0.11.0/26": 0,
+		"… and 4 more (-o wide shows each)": 1, "Of 15 steps: 1 done, 14 not tried.": 1,
+	} {
+		if got := strings.Count(table, text); got != want {
+			t.Errorf("%q stands there %d times, want %d, in:\n%s", text, got, want, table)
+		}
+	}
+	if wide := written(t, ResultFormats(), "wide", r, testOptions(0)); !strings.Contains(wide, "- release-block:10.0.14.0/26\n") {
+		t.Errorf("not every step is named in:\n%s", wide)
 	}
 }

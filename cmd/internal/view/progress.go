@@ -20,6 +20,9 @@ type ProgressLine struct {
 // nothing.
 func NewProgressLine(w io.Writer) *ProgressLine { return &ProgressLine{w: w} }
 
+// Visible reports whether the line is on a terminal.
+func (p *ProgressLine) Visible() bool { return p.w != nil }
+
 // Show replaces what the line says. Errors are of no interest: it is only a
 // courtesy.
 func (p *ProgressLine) Show(text string) {

@@ -25,8 +25,8 @@ var statuses = []struct {
 	{repair.NotTried, "not tried", ""},
 }
 
-// outcomeText says what became of a step; an undo may have finished it.
-func outcomeText(x *repair.Outcome, undo bool) string {
+// OutcomeText says what became of a step; an undo may have finished it.
+func OutcomeText(x *repair.Outcome, undo bool) string {
 	switch {
 	case undo && x.Code == repair.CodeFinished && x.Status == repair.Planned:
 		return "to finish"
@@ -51,7 +51,7 @@ func resultTotals(r *repair.Result) string {
 		counts := map[string]int{}
 		for i := range r.Outcomes {
 			if x := &r.Outcomes[i]; x.Status == s.status {
-				counts[outcomeText(x, r.Undo)]++
+				counts[OutcomeText(x, r.Undo)]++
 			}
 		}
 		for _, text := range slices.Sorted(maps.Keys(counts)) {
@@ -77,20 +77,31 @@ const (
 
 func (p *printer) result(r *repair.Result) {
 	well := 0
-	for i := range r.Outcomes {
-		x := &r.Outcomes[i]
+	for _, alike := range Runs(r.Outcomes, func(a, b *repair.Outcome) bool {
+		return a.Status == repair.NotTried && b.Status == a.Status && a.Reason == b.Reason
+	}) {
+		x := &alike[0]
 		if !x.Open() && !p.wide {
 			if well++; well > resultShown {
 				continue
 			}
 		}
-		text := string(x.Step.Kind) + " " + TargetText(x.Step.Target)
-		if x.Step.Kind == "" {
-			text = x.Step.ID
+		text := stepText(x)
+		if len(alike) > 1 {
+			text = Plural(len(alike), "step", "steps")
 		}
-		p.wrap(pad(outcomeText(x, r.Undo), resultIndent-2, false)+"  ", resultIndent, text)
+		p.wrap(pad(OutcomeText(x, r.Undo), resultIndent-2, false)+"  ", resultIndent, text)
 		if x.Reason != "" {
 			p.wrap(strings.Repeat(" ", resultIndent), resultIndent, x.Reason)
+		}
+		if len(alike) > 1 {
+			some, rest := cut(alike, p.atMost(planShown))
+			for i := range some {
+				p.wrap(strings.Repeat(" ", resultIndent)+"- ", resultIndent+2, stepText(&some[i]))
+			}
+			if rest > 0 {
+				p.wrap(strings.Repeat(" ", resultIndent), resultIndent, fmt.Sprintf("… and %d more (-o wide shows each)", rest))
+			}
 		}
 	}
 	if well > resultShown {
@@ -107,4 +118,16 @@ func (p *printer) result(r *repair.Result) {
 		p.wrap("", 0, "What was written, and every object as it was before, is in "+r.Journal)
 	}
 	p.next()
+}
+
+func stepText(x *repair.Outcome) string {
+	if x.Step.Kind == "" {
+		return x.Step.ID
+	}
+	return string(x.Step.Kind) + " " + TargetText(x.Step.Target)
+}
+
+// sameUntried reports whether two steps were not tried for the same reason.
+func sameUntried(a, b *repair.Outcome) bool {
+	return a.Status == repair.NotTried && b.Status == a.Status && a.Reason == b.Reason
 }

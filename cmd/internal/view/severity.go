@@ -10,7 +10,7 @@ import (
 // The styles. Severity is coloured, and what is missing is, as a warning; both are
 // written in words as well.
 const (
-	styleCritical style = "1;31"
+	styleCritical style = "1;97;41" // white on red: terminals that have no bold show it apart from an error
 	styleError    style = "31"
 	styleWarning  style = "33"
 	styleInfo     style = "36"

@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+)
+
+// watchInterval is how often --watch alone reads again. A reading lists everything
+// that an audit needs, so that no cluster is read more often than every minWatch.
+const (
+	watchInterval = "30s"
+	minWatch      = 5 * time.Second
+)
+
+// checkWatch checks --watch.
+func (r *reportCommand) checkWatch() error {
+	files := len(r.sources.files) > 0
+	switch {
+	case r.every == 0:
+		return nil
+	case r.every < 0 || r.every < minWatch && !files:
+		return usagef("--watch=%s: a cluster is read every %s at most", r.every, minWatch)
+	case r.fail.severity != 0:
+		return usagef("--watch goes on until it is interrupted: --fail-on needs a report that ends")
+	case r.stored != nil:
+		return usagef("--watch reads objects again: %s is a report", r.sources.files[0])
+	case files && r.sources.files[0] == "-":
+		return usagef("--watch reads again, and standard input can be read once only")
+	}
+	for _, o := range r.outputs {
+		if o.File != "" || o.Name != "table" && o.Name != "wide" {
+			return usagef("--watch prints what changed, for people: it goes with -o table and -o wide to standard output")
+		}
+	}
+	return nil
+}
+
+// watch reads again and again until ctx ends, and prints what has changed. A reading
+// that fails, or is incomplete, is said once and compared with nothing.
+func (r *reportCommand) watch(ctx context.Context, last *audit.Report) error {
+	format, err := view.DiffFormats().Named(r.outputs[0].Name)
+	if err != nil {
+		return err
+	}
+	trouble := ""
+	ticker := time.NewTicker(r.every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		next, err := r.read(ctx)
+		if err == nil && !next.Complete {
+			err = incomplete("report", next.Gaps)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			if err.Error() != trouble {
+				say(r.streams, "warning: reading again: %v", err)
+			}
+			trouble = err.Error()
+			continue
+		}
+		trouble = ""
+		changes := audit.Compare(last, next)
+		last = next
+		if s := changes.Summary; s.New+s.Fixed+s.Changed == 0 {
+			continue
+		}
+		changes.Old.Source, changes.New.Source = r.sources.describe(), r.sources.describe()
+		if err := (outputs[*audit.Diff]{{Format: format}}).write(r.streams, "comparison", changes, r.viewOptions); err != nil {
+			return err
+		}
+	}
+}
