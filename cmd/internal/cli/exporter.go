@@ -7,9 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
-	"k8s.io/klog/v2"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
@@ -176,7 +174,7 @@ func (e *exporterCommand) run(c *cobra.Command) error {
 	if o.Source, err = cluster.NewWatch(cfg, cluster.WatchOptions{Log: o.Log}); err != nil {
 		return unreadError(err)
 	}
-	klog.SetLogger(logr.Discard()) // o.Log tells of outages; client-go's traces of slow lists would stand between its lines
+	logLibraryErrors(o.Log)
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(exporterGCPercent)
 	}
