@@ -36,9 +36,15 @@ type faulty struct {
 // then returns true; n counts the requests for the same path from 1.
 func before(t *testing.T, c *testcluster.Cluster, fault func(w http.ResponseWriter, r *http.Request, n int) bool) (*faulty, *rest.Config) {
 	t.Helper()
-	transport, err := rest.TransportFor(c.Config)
+	return beforeUser(t, c.Config, fault)
+}
+
+// beforeUser is before, for a user who may not do everything.
+func beforeUser(t *testing.T, user *rest.Config, fault func(w http.ResponseWriter, r *http.Request, n int) bool) (*faulty, *rest.Config) {
+	t.Helper()
+	transport, err := rest.TransportFor(user)
 	must(t, err)
-	target, err := url.Parse(c.Config.Host)
+	target, err := url.Parse(user.Host)
 	must(t, err)
 	proxy := &httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },

@@ -84,9 +84,9 @@ func TestWatchStreamIsStuck(t *testing.T) {
 		swallow(c, w, r, &lost)
 		return true
 	})
-	w := watchesAtPace(t, cfg, func(p *pace) { p.bookmarkTimeout = time.Second })
+	w := watchesAtPace(t, cfg, func(p *pace) { p.bookmarkTimeout = 4 * time.Second })
 	becomesEqual(t, w, c.Config)
-	eventually(t, w, "a bookmark has come", func(*blocks.Snapshot) bool {
+	eventually(t, w, "a bookmark has told", func(*blocks.Snapshot) bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return slices.ContainsFunc(w.active.kinds, func(k *reflector) bool { return k.kind.Resource == blocks.Namespaces && k.bookmarks })
@@ -234,6 +234,62 @@ func TestWatchResumes(t *testing.T) {
 	}
 	if again := lists.Load() - listed; again > 0 {
 		t.Errorf("%d pages of lists were read again", again)
+	}
+}
+
+// A watch that is refused when it is reopened goes on from where it ended once it is
+// allowed again: nothing is listed, and what is there is kept. Credentials that are not
+// accepted say nothing of the objects, however long that lasts.
+func TestWatchResumesAfterRefusal(t *testing.T) {
+	for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			c := cached(t)
+			user, err := c.UserConfig("watcher")
+			must(t, err)
+			all := auditorRules("list", "watch")
+			must(t, c.Allow(t.Context(), "watcher", all...))
+			var refuse atomic.Bool
+			var lists atomic.Int32
+			proxy, cfg := beforeUser(t, user, func(w http.ResponseWriter, r *http.Request, _ int) bool {
+				switch {
+				case r.URL.Path == namespacePath && r.URL.Query().Get("limit") == "7":
+					lists.Add(1)
+				case r.URL.Path == namespacePath && refuse.Load() && code != http.StatusForbidden:
+					w.WriteHeader(code)
+					return true
+				}
+				return false
+			})
+			w, _ := watching(t, cfg)
+			whole := becomesEqual(t, w, c.Config)
+			refuse.Store(true)
+			if code == http.StatusForbidden {
+				must(t, c.Allow(t.Context(), "watcher", append(auditorRules("list")[:1], all[1])...))
+			}
+			listed := lists.Load()
+			proxy.CloseClientConnections()
+			createNamespace(t, c, "latecomer")
+			refusal := fmt.Sprintf("the API server answered %d %s", code, http.StatusText(code))
+			if code == http.StatusForbidden {
+				time.Sleep(quickPace.stalenessTimeout / 2) // later, it would be believed
+			} else {
+				eventually(t, w, "the namespaces are stale", func(s *blocks.Snapshot) bool {
+					g, missing := s.Missing(blocks.Namespaces)
+					return missing && g.Stale && strings.HasSuffix(g.Reason, refusal)
+				})
+				time.Sleep(quickPace.stalenessTimeout)
+			}
+			if s := w.Snapshot(); len(s.Namespaces) != len(whole.Namespaces) {
+				t.Errorf("%d namespaces, had %d", len(s.Namespaces), len(whole.Namespaces))
+			}
+			must(t, c.Allow(t.Context(), "watcher", all...))
+			refuse.Store(false)
+			eventually(t, w, "the namespaces are current", hasNamespace("latecomer"))
+			becomesEqual(t, w, c.Config)
+			if again := lists.Load() - listed; again > 0 {
+				t.Errorf("%d pages of lists were read again", again)
+			}
+		})
 	}
 }
 

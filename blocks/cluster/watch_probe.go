@@ -33,7 +33,10 @@ import (
 //     up to the probe, less the time that events take to arrive.
 //   - One that does not reach it although bookmarks would long have told is not to be
 //     trusted: the kind is listed again. It is that bound, and not the probes, that
-//     finds out a proxy which holds up a single stream.
+//     finds out a proxy which holds up a single stream. It holds once a bookmark has
+//     reached a list within it: where the datastore seldom reports its progress (etcd's
+//     --watch-progress-notify-interval, 10 minutes if it is not set) and the server, older
+//     than 1.31, does not ask for it, bookmarks of a kind that rests stand still.
 //   - One that is ahead of the list has outlived its datastore, which was restored from
 //     a backup: the kind is listed again.
 //
@@ -95,19 +98,22 @@ func (w *Watch) probes() (out []*probe) {
 	return out
 }
 
-// ask lists no object of the kind, or one where that would cost the server more.
+// ask lists no object of the kind, by the name of one and its namespace: the server looks
+// up no more than that object (k8s.io/apiserver registry/generic/registry, ListPredicate).
+// A list with a limit makes older ones go through all objects (storage/cacher, listItems,
+// of Kubernetes 1.31).
 func (p *probe) ask(ctx context.Context) {
 	l := p.k.lister()
+	selector := "metadata.name=none"
+	if p.k.kind.Namespaced {
+		selector += ",metadata.namespace=none"
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, p.k.w.pace.probeTimeout, errSlow)
 	defer cancel()
-	query := url.Values{"fieldSelector": {"metadata.name=none"}}
-	if p.k.kind.Namespaced {
-		query = url.Values{"limit": {"1"}}
-	}
 	p.k.w.mu.Lock()
 	p.sent, p.before = time.Now(), p.k.revision
 	p.k.w.mu.Unlock()
-	body, conn, err := l.client.open(ctx, l.path(), query, p.k.kind.Accept("List"))
+	body, conn, err := l.client.open(ctx, l.path(), url.Values{"fieldSelector": {selector}}, p.k.kind.Accept("List"))
 	if err != nil {
 		p.err = because(ctx, err)
 		return
@@ -186,11 +192,10 @@ func (w *Watch) conclude(probes []*probe, stored map[*reflector]bool) time.Durat
 		case k.opened != p.stream:
 			// It has ended meanwhile.
 		case p.err == nil:
-			k.refusedAt = time.Time{}
 			if !k.prove(p, stored[k]) {
 				next = 0 // a propagation delay passes anyway
 			}
-		case code == http.StatusNotFound, k.refused(p.err):
+		case code == http.StatusNotFound, code == http.StatusForbidden && k.believes(code):
 			k.stop(p.err) // the list will tell
 			fallthrough
 		case refusal(p.err):
@@ -238,13 +243,10 @@ func (k *reflector) prove(p *probe, stored bool) bool {
 		k.stop(errRelist)
 		return true
 	}
-	reached := func(revision string) bool {
-		order, err := resourceversion.CompareResourceVersion(k.revision, revision)
-		return err == nil && order >= 0
-	}
+	current := reached(k.revision, p.list)
 	switch {
-	case k.unmet == "" || reached(k.unmet):
-		if k.unmet = ""; !reached(p.list) {
+	case k.unmet == "" || reached(k.revision, k.unmet):
+		if k.unmet = ""; !current {
 			k.unmet, k.unmetAt = p.list, p.sent
 		}
 	case k.bookmarks && p.sent.Sub(k.unmetAt) > k.w.pace.bookmarkTimeout:
@@ -252,7 +254,7 @@ func (k *reflector) prove(p *probe, stored bool) bool {
 		return true
 	}
 	switch delay := k.w.pace.propagationDelay; {
-	case reached(p.list):
+	case current:
 		k.current = later(k.current, p.sent)
 	case p.sent.Sub(k.opened) < delay:
 		return false
@@ -267,6 +269,12 @@ func (k *reflector) prove(p *probe, stored bool) bool {
 		k.current = later(k.current, p.sent.Add(-delay))
 	}
 	return true
+}
+
+// reached reports whether a resourceVersion is as new as another.
+func reached(revision, other string) bool {
+	order, err := resourceversion.CompareResourceVersion(revision, other)
+	return err == nil && order >= 0
 }
 
 func later(a, b time.Time) time.Time {

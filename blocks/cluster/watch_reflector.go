@@ -48,10 +48,9 @@ type reflector struct {
 	trouble   error                   // what keeps the stream from being open
 	doubt     error                   // why the last probe proved nothing
 	notBefore time.Time               // when the server lets the next one be sent
-	refusedAt time.Time               // when the server first refused access; zero after it granted some
 	unmet     string                  // resourceVersion of a list that the stream has yet to reach
 	unmetAt   time.Time               // and when that list was asked for
-	bookmarks bool                    // the server sends some
+	bookmarks bool                    // they are known to reach what a list showed in time
 	stalled   string                  // the gap of being out of date for too long, while it lasts
 	stop      context.CancelCauseFunc // ends the stream
 	conn      net.Conn                // that carries the stream, for HTTP/2
@@ -184,6 +183,9 @@ func (k *reflector) Bookmark(revision string) error {
 	k.w.mu.Lock()
 	defer k.w.mu.Unlock()
 	k.pending.Add(-1)
+	if k.revision != revision && k.unmet != "" && reached(revision, k.unmet) {
+		k.bookmarks = k.bookmarks || time.Since(k.unmetAt) < k.w.pace.bookmarkTimeout
+	}
 	k.revision = revision
 	return nil
 }
@@ -222,15 +224,14 @@ func (k *reflector) drop(reason string) {
 	w.signal()
 }
 
-// failed deals with a list or a watch that failed, and returns how long to wait. A
-// refusal is believed when it is repeated: until then, the objects are merely not
-// known to be current.
+// failed deals with a list that failed, or with the watch after it, and returns how long
+// to wait.
 func (k *reflector) failed(err error) time.Duration {
 	w, code := k.w, codeOf(err)
 	l := k.lister()
 	w.mu.Lock()
 	k.trouble = err
-	believed := k.refused(err) || !k.known
+	believed := k.believes(code)
 	hopeless := !k.known && time.Since(k.s.began) > w.pace.stalenessTimeout
 	w.mu.Unlock()
 	switch code {
@@ -254,16 +255,12 @@ func (k *reflector) failed(err error) time.Duration {
 	return retryAfter(err)
 }
 
-// refused takes note of a refusal, and reports whether one before has been as long ago
-// as it takes to believe it. The watch must be locked.
-func (k *reflector) refused(err error) bool {
-	if code := codeOf(err); code != http.StatusForbidden && code != http.StatusUnauthorized {
-		return false
-	}
-	if k.refusedAt.IsZero() {
-		k.refusedAt = time.Now()
-	}
-	return time.Since(k.refusedAt) >= k.w.pace.confirm
+// believes reports whether a refusal is believed, so that objects that were read may be
+// forgotten: 403 when it has lasted for as long as makes them stale, as an API server that
+// starts refuses what it will allow once it knows the roles. That credentials are not
+// accepted (401) says nothing of the objects. The watch must be locked.
+func (k *reflector) believes(code int) bool {
+	return !k.known || k.absent || code == http.StatusForbidden && k.stale()
 }
 
 // trigger ends a pause, and a stream whose kind is not served any more.

@@ -61,21 +61,36 @@ func (k *reflector) WatchWithContext(ctx context.Context, o metav1.ListOptions) 
 			return nil, ctx.Err()
 		}
 		k.ended(err)
+		wait := retryAfter(err)
 		if k.listed != nil {
 			err = fmt.Errorf("%w: %w", errWatch, err)
+			wait = k.failed(err)
 		}
-		pause(ctx, k.failed(err), k.wake)
-		if needsList(err) {
+		if pause(ctx, wait, k.wake); k.needsList(err) {
 			k.listed = nil
 			return nil, err
 		}
 	}
 }
 
-// needsList reports whether a watch that ended so cannot be resumed.
-func needsList(err error) bool {
-	code := codeOf(err)
-	return errors.Is(err, errRelist) || errors.Is(err, errUnserved) || code >= 400 && code < 500 && code != http.StatusTooManyRequests
+// needsList reports whether a watch that ended so cannot be resumed. One that was refused
+// is asked for again, from where it ended, while the refusal is not believed; and so is
+// one of a kind that was not found, until discovery says the same.
+func (k *reflector) needsList(err error) bool {
+	switch code := codeOf(err); code {
+	case http.StatusTooManyRequests, http.StatusRequestTimeout:
+		return false
+	case http.StatusUnauthorized, http.StatusForbidden:
+		k.w.mu.Lock()
+		defer k.w.mu.Unlock()
+		return k.believes(code)
+	case http.StatusNotFound:
+		k.w.rediscover()
+		_, unserved := k.unserved()
+		return unserved
+	default:
+		return errors.Is(err, errRelist) || errors.Is(err, errUnserved) || code >= 400 && code < 500
+	}
 }
 
 // open begins a stream. The list before it counts from now on.
@@ -115,7 +130,7 @@ func (k *reflector) open(ctx context.Context, from string) (*stream, error) {
 	if k.trouble != nil {
 		w.log.Info("a watch is open again", "resource", k.kind.Resource)
 	}
-	k.opened, k.trouble, k.refusedAt, k.unmet = s.began, nil, time.Time{}, ""
+	k.opened, k.trouble, k.unmet = s.began, nil, ""
 	k.stop, k.conn = s.cancel, conn
 	notify(w.wakeProbe)
 	return s, nil
@@ -167,11 +182,7 @@ func (s *stream) change(e *event) (*changedObject, error) {
 		if c.now, err = e.decode(s.k.kind, s.group, s.k.w.sharing()); err != nil {
 			return nil, fmt.Errorf("%w: %w", errEvent, err)
 		}
-	case watch.Deleted:
-	case watch.Bookmark:
-		s.k.w.mu.Lock()
-		defer s.k.w.mu.Unlock()
-		s.k.bookmarks = true
+	case watch.Deleted, watch.Bookmark:
 	default:
 		return nil, fmt.Errorf("%w: its type is %q", errEvent, decode.Clip(string(e.what)))
 	}
@@ -198,7 +209,7 @@ func (s *stream) end(err error) (watch.EventType, runtime.Object, error) {
 		s.k.failures++
 	}
 	s.k.ended(err)
-	if needsList(err) {
+	if s.k.needsList(err) {
 		return watch.Error, &apierrors.NewResourceExpired(err.Error()).ErrStatus, nil
 	}
 	s.k.pending.Add(1)
