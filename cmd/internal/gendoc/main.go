@@ -1,7 +1,7 @@
 // Gendoc writes the documents that are made from the program itself: the command
 // reference, cmd/COMMANDS.md, the documentation of the checks, audit/CHECKS.md, and
-// of the metrics, metrics/METRICS.md, and the pictures of the shipped snapshots,
-// examples/pictures. It is run from the repository's root. With -check it writes
+// of the metrics, metrics/METRICS.md, the pictures of the shipped snapshots,
+// examples/pictures, and of the alerts what their own text and the checks imply. It is run from the repository's root. With -check it writes
 // nothing and fails if a document is stale.
 package main
 
@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
@@ -86,9 +87,13 @@ func documents() ([]document, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append([]document{
+	rules, err := alerts()
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat([]document{
 		{"audit/CHECKS.md", list.Bytes()},
 		{"metrics/METRICS.md", families.Bytes()},
 		{"cmd/COMMANDS.md", append([]byte(generated), commands()...)},
-	}, drawn...), nil
+	}, drawn, rules), nil
 }
