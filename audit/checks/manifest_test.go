@@ -1,0 +1,81 @@
+package checks_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/files"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
+)
+
+// The states that checks are tried on are what files with their objects hold: the same is
+// found in both.
+func TestStatesAreObjects(t *testing.T) {
+	paths, err := filepath.Glob("testdata/checks/*.txt")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no states: %v", err)
+	}
+	tried := 0
+	for _, path := range paths {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range strings.Split("\n"+string(raw), "\n== ")[1:] {
+			name, rest, _ := strings.Cut(text, "\n")
+			text, _, _ := strings.Cut(rest, "-- want\n")
+			snap, err := statedsl.Parse(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !statedsl.HasObjectsOnly(snap) {
+				continue
+			}
+			tried++
+			t.Run(strings.TrimSuffix(filepath.Base(path), ".txt")+"/"+name, func(t *testing.T) {
+				read, err := files.ReadFiles([]string{written(t, snap)}, files.FileOptions{At: snap.Cluster.TakenAt})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(found(snap), found(read)); diff != "" {
+					t.Errorf("findings of the state and of its objects (-state +objects):\n%s", diff)
+				}
+			})
+		}
+	}
+	if tried < 100 {
+		t.Errorf("only %d states were tried", tried)
+	}
+}
+
+// found are the findings of a state, by check, severity and subject.
+func found(s *blocks.Snapshot) []string {
+	out := []string{}
+	for _, f := range audit.Run(state.New(s, state.Options{}), checks.All).Findings {
+		out = append(out, f.Check+" "+f.Severity.String()+" "+f.Subject.Kind+" "+f.Subject.CIDR+f.Subject.IP+" "+f.Subject.Node+": "+f.Message)
+	}
+	return out
+}
+
+// written is a file with the objects of a state.
+func written(t *testing.T, s *blocks.Snapshot) string {
+	t.Helper()
+	text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": statedsl.Manifest(s)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "state.json")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,400 @@
+package statedsl
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Manifest returns the objects that a state was read from, as kubectl prints them in JSON:
+// a cluster or files with them are in that state. What is no object is left out: gaps and
+// host views; nor are virtual machines. [HasObjectsOnly] reports whether that is all. Names
+// are made valid.
+func Manifest(s *blocks.Snapshot) []map[string]any {
+	m := &manifest{}
+	for i := range s.Pools {
+		m.pool(&s.Pools[i])
+	}
+	for i := range s.Nodes {
+		m.node(&s.Nodes[i])
+	}
+	for i := range s.Namespaces {
+		n := &s.Namespaces[i]
+		meta := metadata(n.Meta)
+		meta["labels"], meta["annotations"] = n.Labels, poolAnnotations(n.PoolsV4, n.PoolsV6)
+		m.add("v1", "Namespace", meta, nil, nil)
+	}
+	if len(s.Namespaces) == 0 { // files without any namespace do not tell whom a pool's selector matches
+		m.add("v1", "Namespace", map[string]any{"name": "kube-system", "uid": "uid-kube-system"}, nil, nil)
+	}
+	for i := range s.Workloads {
+		m.pod(&s.Workloads[i])
+	}
+	if len(s.Workloads) == 0 { // files without any pod are incomplete
+		m.pod(&blocks.Workload{Meta: blocks.Meta{Name: "kube-proxy", UID: "uid-kube-proxy", ResourceVersion: "1", Created: s.Cluster.TakenAt}, Namespace: "kube-system", HostNetwork: true, Phase: "Running"})
+	}
+	for i := range s.Blocks {
+		m.block(&s.Blocks[i])
+	}
+	for i := range s.Affinities {
+		m.affinity(&s.Affinities[i])
+	}
+	for i := range s.Handles {
+		h := &s.Handles[i]
+		counts := map[string]any{}
+		for _, c := range h.Blocks {
+			counts[c.CIDR.String()] = c.Count
+		}
+		m.calico("IPAMHandle", metadata(h.Meta), map[string]any{"handleID": h.ID, "block": counts, "deleted": h.SoftDeleted})
+	}
+	for i := range s.Reservations {
+		m.calico("IPReservation", metadata(s.Reservations[i].Meta), map[string]any{"reservedCIDRs": texts(s.Reservations[i].CIDRs)})
+	}
+	m.configs(s)
+	for i := range s.BGPPeers {
+		m.peer(&s.BGPPeers[i])
+	}
+	for i := range s.BGPFilters {
+		f := &s.BGPFilters[i]
+		m.calico("BGPFilter", metadata(f.Meta), map[string]any{
+			"exportV4": rules(f.ExportV4), "importV4": rules(f.ImportV4), "exportV6": rules(f.ExportV6), "importV6": rules(f.ImportV6),
+		})
+	}
+	return m.objects
+}
+
+// HasObjectsOnly reports whether a state is all in its manifest, and files with it are no
+// incomplete reading.
+func HasObjectsOnly(s *blocks.Snapshot) bool {
+	return len(s.Gaps) == 0 && !s.Hosts.Asked && !s.VMsKnown && len(s.Nodes) > 0 && len(s.Pools) > 0
+}
+
+type manifest struct{ objects []map[string]any }
+
+func (m *manifest) add(version, kind string, meta, spec, status map[string]any) {
+	object := map[string]any{"apiVersion": version, "kind": kind, "metadata": meta}
+	if spec != nil {
+		object["spec"] = spec
+	}
+	if status != nil {
+		object["status"] = status
+	}
+	m.objects = append(m.objects, object)
+}
+
+func (m *manifest) calico(kind string, meta, spec map[string]any) {
+	m.add("crd.projectcalico.org/v1", kind, meta, spec, nil)
+}
+
+func metadata(m blocks.Meta) map[string]any {
+	meta := map[string]any{
+		"name": strings.ToLower(strings.NewReplacer("/", "-", ":", "-", "_", "-").Replace(m.Name)), "creationTimestamp": at(m.Created),
+	}
+	if m.UID != "" {
+		meta["uid"], meta["resourceVersion"] = m.UID, m.ResourceVersion
+	}
+	if !m.Written.IsZero() {
+		manager := "Go-http-client"
+		if m.ByUs {
+			manager = blocks.FieldManager
+		}
+		meta["managedFields"] = []any{map[string]any{"manager": manager, "operation": "Update", "time": at(m.Written)}}
+	}
+	return meta
+}
+
+func at(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+func texts[T fmt.Stringer](all []T) []string {
+	out := []string{}
+	for _, v := range all {
+		out = append(out, v.String())
+	}
+	return out
+}
+
+func joined(addrs []netip.Addr) string { return strings.Join(texts(addrs), ",") }
+
+func (m *manifest) pool(p *blocks.Pool) {
+	mode, uses := "Automatic", []string{}
+	if !p.Automatic {
+		mode = "Manual"
+	}
+	for _, u := range p.Uses {
+		uses = append(uses, string(u))
+	}
+	spec := map[string]any{
+		"cidr": p.CIDR.String(), "blockSize": p.BlockSize, "disabled": p.Disabled, "allowedUses": uses, "assignmentMode": mode,
+		"disableBGPExport": p.DisableBGPExport,
+	}
+	set(spec, "nodeSelector", p.NodeSelector)
+	set(spec, "namespaceSelector", p.NamespaceSelector)
+	set(spec, "ipipMode", string(p.IPIP))
+	set(spec, "vxlanMode", string(p.VXLAN))
+	var status map[string]any
+	if p.NotAllocatable != "" {
+		status = map[string]any{"conditions": []any{map[string]any{"type": "Allocatable", "status": "False", "reason": p.NotAllocatable}}}
+	}
+	m.add("crd.projectcalico.org/v1", "IPPool", metadata(p.Meta), spec, status)
+}
+
+func set(spec map[string]any, key, value string) {
+	if value != "" {
+		spec[key] = value
+	}
+}
+
+var tunnelAnnotations = map[string]string{
+	blocks.TypeIPIP: "IPv4IPIPTunnelAddr", blocks.TypeVXLAN: "IPv4VXLANTunnelAddr", blocks.TypeVXLANv6: "IPv6VXLANTunnelAddr",
+	blocks.TypeWireguard: "IPv4WireguardInterfaceAddr", blocks.TypeWireguardV6: "IPv6WireguardInterfaceAddr",
+}
+
+func (m *manifest) node(n *blocks.Node) {
+	annotations := map[string]any{}
+	for _, t := range n.Tunnels {
+		annotations["projectcalico.org/"+tunnelAnnotations[t.Type]] = t.Addr.String()
+	}
+	for _, a := range n.Addresses {
+		family := "IPv6"
+		if a.Addr().Is4() {
+			family = "IPv4"
+		}
+		annotations["projectcalico.org/"+family+"Address"] = a.String()
+	}
+	if n.ASNumber != 0 {
+		annotations["projectcalico.org/ASNumber"] = fmt.Sprint(n.ASNumber)
+	}
+	set(annotations, "projectcalico.org/RouteReflectorClusterID", n.RouteReflectorID)
+	system, ready := "linux", "True"
+	if n.Windows {
+		system = "windows"
+	}
+	if n.NotReady {
+		ready = "False"
+	}
+	taints := []any{}
+	for _, key := range n.Taints {
+		taints = append(taints, map[string]any{"key": key, "effect": "NoSchedule"})
+	}
+	if n.OutOfService && len(taints) == 0 {
+		taints = append(taints, map[string]any{"key": blocks.TaintOutOfService, "effect": "NoExecute"})
+	}
+	status := map[string]any{
+		"conditions": []any{map[string]any{"type": "Ready", "status": ready}},
+		"nodeInfo":   map[string]any{"operatingSystem": system},
+	}
+	if n.AllocatablePods > 0 {
+		status["allocatable"] = map[string]any{"pods": fmt.Sprint(n.AllocatablePods)}
+	}
+	meta := metadata(n.Meta)
+	meta["labels"], meta["annotations"] = n.Labels, annotations
+	m.add("v1", "Node", meta, map[string]any{"unschedulable": n.Unschedulable, "taints": taints}, status)
+}
+
+func poolAnnotations(v4, v6 []string) map[string]any {
+	out := map[string]any{}
+	for key, names := range map[string][]string{"ipv4pools": v4, "ipv6pools": v6} {
+		if names != nil {
+			text, _ := json.Marshal(names)
+			out["cni.projectcalico.org/"+key] = string(text)
+		}
+	}
+	return out
+}
+
+func (m *manifest) pod(p *blocks.Workload) {
+	annotations := poolAnnotations(p.PoolsV4, p.PoolsV6)
+	if len(p.AnnotationIPs) > 0 {
+		annotations["cni.projectcalico.org/podIPs"] = joined(p.AnnotationIPs)
+	}
+	if p.NetworkRemoved {
+		annotations["cni.projectcalico.org/podIP"] = ""
+	}
+	if len(p.NetworkIPs) > 0 {
+		text, _ := json.Marshal([]any{map[string]any{"name": "net", "ips": texts(p.NetworkIPs)}})
+		annotations["k8s.v1.cni.cncf.io/network-status"] = string(text)
+	}
+	if p.Unreadable != "" {
+		annotations["cni.projectcalico.org/podIPs"] = "unreadable"
+	}
+	set(annotations, "cni.projectcalico.org/containerID", p.ContainerID)
+	meta := metadata(p.Meta)
+	meta["namespace"], meta["annotations"] = p.Namespace, annotations
+	if !p.Deleting.IsZero() {
+		meta["deletionTimestamp"], meta["deletionGracePeriodSeconds"] = at(p.Deleting), 30
+	}
+	if p.VM != "" {
+		meta["labels"] = map[string]any{"vm.kubevirt.io/name": p.VM}
+	}
+	spec := map[string]any{"hostNetwork": p.HostNetwork, "containers": []any{map[string]any{"name": "main", "image": "registry.example.org/app:1"}}}
+	set(spec, "nodeName", p.Node)
+	status := map[string]any{"phase": p.Phase}
+	if len(p.StatusIPs) > 0 {
+		ips := []any{}
+		for _, a := range p.StatusIPs {
+			ips = append(ips, map[string]any{"ip": a.String()})
+		}
+		status["podIP"], status["podIPs"] = p.StatusIPs[0].String(), ips
+	}
+	m.add("v1", "Pod", meta, spec, status)
+}
+
+func (m *manifest) block(b *blocks.Block) {
+	allocations, attributes, sequences := []any{}, []any{}, map[string]any{}
+	for _, index := range b.Ordinals {
+		if index == blocks.Free {
+			allocations = append(allocations, nil)
+		} else {
+			allocations = append(allocations, index)
+		}
+	}
+	for i := range b.Attributes {
+		attributes = append(attributes, attribute(&b.Attributes[i]))
+	}
+	for _, s := range b.OrdinalSequences {
+		sequences[fmt.Sprint(s.Ordinal)] = s.Sequence
+	}
+	unallocated := b.Unallocated
+	if unallocated == nil {
+		unallocated = []int32{}
+	}
+	spec := map[string]any{
+		"cidr": b.CIDR.String(), "allocations": allocations, "unallocated": unallocated, "attributes": attributes,
+		"sequenceNumber": b.Sequence, "sequenceNumberForAllocation": sequences, "deleted": b.SoftDeleted, "strictAffinity": b.DeprecatedStrict,
+	}
+	set(spec, "affinity", b.Owner.String())
+	if !b.Claimed.IsZero() {
+		spec["affinityClaimTime"] = at(b.Claimed)
+	}
+	m.calico("IPAMBlock", metadata(b.Meta), spec)
+}
+
+func attribute(a *blocks.Attributes) map[string]any {
+	out := map[string]any{}
+	if a.HasHandle {
+		out["handle_id"] = a.Handle
+	}
+	if !a.Released.IsZero() {
+		out["releasedAt"] = at(a.Released)
+	}
+	secondary := ownerMap(a)
+	set(secondary, "type", a.Type)
+	set(secondary, "service", a.Service)
+	if !a.Assigned.IsZero() {
+		secondary["timestamp"] = a.Assigned.UTC().String()
+	}
+	out["secondary"] = secondary
+	if a.Alternate != nil {
+		out["alternateOwnerAttrs"] = ownerMap(a.Alternate)
+	}
+	return out
+}
+
+func ownerMap(a *blocks.Attributes) map[string]any {
+	out := map[string]any{}
+	set(out, "pod", a.Pod)
+	set(out, "namespace", a.Namespace)
+	set(out, "node", a.Node)
+	set(out, "vmi-name", a.VMI)
+	if a.VM && a.VMI == "" {
+		out["vmi-uid"] = "uid"
+	}
+	return out
+}
+
+func (m *manifest) affinity(a *blocks.Affinity) {
+	meta := metadata(a.Meta)
+	if !a.Unlabelled {
+		meta["labels"] = map[string]any{"projectcalico.org/hostname-hash": "hash"}
+	}
+	m.calico("BlockAffinity", meta, map[string]any{
+		"cidr": a.CIDR.String(), "node": a.Owner.Name, "type": string(a.Owner.Kind), "state": string(a.State), "deleted": fmt.Sprint(a.SoftDeleted),
+	})
+}
+
+func (m *manifest) configs(s *blocks.Snapshot) {
+	named := map[string]any{"name": "default"}
+	if c := &s.IPAM; c.Present {
+		m.calico("IPAMConfig", metadata(c.Meta), map[string]any{
+			"strictAffinity": c.StrictAffinity, "autoAllocateBlocks": c.AutoAllocateBlocks, "maxBlocksPerHost": c.MaxBlocksPerHost,
+			"ipCooldownSeconds": int(c.Cooldown.Seconds()),
+		})
+	}
+	m.calico("ClusterInformation", named, map[string]any{
+		"clusterGUID": s.Cluster.GUID, "calicoVersion": s.Cluster.CalicoVersion, "datastoreReady": !s.Info.Locked,
+	})
+	if c := &s.Controllers; c.Present {
+		controllers := map[string]any{}
+		if c.NodeController {
+			node := map[string]any{}
+			if c.LeakGraceSet {
+				node["leakGracePeriod"] = c.LeakGrace.String()
+			}
+			controllers["node"] = node
+		}
+		m.calico("KubeControllersConfiguration", named, map[string]any{"controllers": controllers})
+	}
+	if c := &s.Felix; c.Present {
+		spec := map[string]any{"bpfEnabled": c.BPFEnabled}
+		set(spec, "programClusterRoutes", c.ProgramClusterRoutes)
+		set(spec, "routeSource", c.RouteSource)
+		m.calico("FelixConfiguration", named, spec)
+	}
+	if c := &s.BGP; c.Present {
+		m.calico("BGPConfiguration", named, map[string]any{"nodeToNodeMeshEnabled": c.Mesh, "asNumber": c.ASNumber})
+	}
+}
+
+func (m *manifest) peer(p *blocks.BGPPeer) {
+	spec := map[string]any{"filters": p.Filters}
+	set(spec, "node", p.Node)
+	set(spec, "nodeSelector", p.NodeSelector)
+	set(spec, "peerIP", p.PeerIP)
+	set(spec, "peerSelector", p.PeerSelector)
+	for key, n := range map[string]int64{"asNumber": int64(p.ASNumber), "localASNumber": int64(p.LocalAS), "numAllowedLocalASNumbers": int64(p.AllowedLocalAS)} {
+		if n != 0 {
+			spec[key] = n
+		}
+	}
+	if p.LocalWorkloads {
+		spec["localWorkloadSelector"] = "all()"
+	}
+	if p.ManualReverse {
+		spec["reversePeering"] = "Manual"
+	}
+	m.calico("BGPPeer", metadata(p.Meta), spec)
+}
+
+func rules(all []blocks.BGPFilterRule) []any {
+	out := []any{}
+	for _, r := range all {
+		rule, length := map[string]any{}, map[string]any{}
+		if r.CIDR.IsValid() {
+			rule["cidr"] = r.CIDR.String()
+		}
+		set(rule, "matchOperator", r.Operator)
+		set(rule, "source", r.Source)
+		set(rule, "interface", r.Interface)
+		set(rule, "action", r.Action)
+		if r.MinLength >= 0 {
+			length["min"] = r.MinLength
+		}
+		if r.MaxLength >= 0 {
+			length["max"] = r.MaxLength
+		}
+		if len(length) > 0 {
+			rule["prefixLength"] = length
+		}
+		out = append(out, rule)
+	}
+	return out
+}
