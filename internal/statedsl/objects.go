@@ -43,6 +43,9 @@ func (p *parser) node(w words) {
 		Taints: w.opts["taint"], AllocatablePods: w.number("pods", 0), Ready: !w.has("notready"), NotReady: w.has("notready"), OutOfService: w.has("outofservice") || slices.Contains(w.opts["taint"], blocks.TaintOutOfService), ASNumber: uint32(w.number("as", 0)),
 		RouteReflectorID: w.get("rr"),
 	}
+	if of := w.list("mine"); len(of) == 3 {
+		n.Unschedulable, n.Ours = true, fmt.Sprintf("%s from %s for %s", of[0], of[1], of[2])
+	}
 	for _, a := range w.opts["addr"] {
 		n.Addresses = append(n.Addresses, netip.MustParsePrefix(a))
 	}
@@ -174,7 +177,35 @@ func (p *parser) pod(w words) {
 		pod.NetworkIPs = append(pod.NetworkIPs, netip.MustParseAddr(a))
 	}
 	pod.VM, pod.Unreadable = w.get("vmi"), w.get("unreadable")
+	pod.Ready, pod.HasClaim, pod.NoEviction, pod.StaticAddress, pod.Labels = w.has("ready"), w.has("claim"), w.has("noevict"), w.has("static"), labels(w)
+	if kind, owner, ok := strings.Cut(w.get("of"), "/"); ok {
+		pod.Controller = &blocks.Controller{Kind: kind, Name: owner, UID: "uid-" + ns + "-" + owner}
+	}
 	p.snap.Workloads = append(p.snap.Workloads, pod)
+}
+
+// reserve adds a reservation; with mine=HOLDER,NODE one by which this program empties a
+// block of a holder for a node.
+func (p *parser) reserve(w words) {
+	cidr := netip.MustParsePrefix(w.at(0))
+	r := blocks.Reservation{Meta: p.meta(w.at(0), w), CIDRs: []netip.Prefix{cidr}}
+	if of := w.list("mine"); len(of) == 2 {
+		r.Meta = p.meta("calico-audit-"+blocks.BlockName(cidr), w)
+		r.Ours = fmt.Sprintf("%s from %s for %s", cidr, of[0], of[1])
+	}
+	p.snap.Reservations = append(p.snap.Reservations, r)
+}
+
+// budget adds a PodDisruptionBudget; any, also "none", says that budgets were read.
+func (p *parser) budget(w words) {
+	p.snap.BudgetsKnown = true
+	if w.at(0) == "none" || w.has("none") {
+		return
+	}
+	ns, name, _ := strings.Cut(w.at(0), "/")
+	p.snap.Budgets = append(p.snap.Budgets, blocks.DisruptionBudget{
+		Meta: p.meta(name, w), Namespace: ns, Selector: w.get("match"), DisruptionsAllowed: w.number("allows", 0),
+	})
 }
 
 // vm adds a virtual machine, or an instance of one: "vm NS/NAME", "vmi NS/NAME ofvm".

@@ -45,7 +45,7 @@ var flags = map[string]bool{
 	"noauto": true, "none": true, "nomesh": true, "vm": true, "unlabelled": true, "bpf": true, "oneway": true, "workloads": true,
 	"agent": true, "routes": true, "partial": true, "host": true, "inner": true,
 	"unpinned": true, "noseq": true, "notready": true, "outofservice": true, "ofvm": true,
-	"complete": true, "unauth": true, "ours": true,
+	"complete": true, "unauth": true, "ours": true, "ready": true, "claim": true, "noevict": true, "static": true,
 }
 
 func split(fields []string) words {
@@ -157,7 +157,7 @@ func (p *parser) line(line string) (err error) {
 	case "pod":
 		p.pod(w)
 	case "use":
-		p.pod(split([]string{w.at(1), w.at(2), w.at(0)}))
+		p.pod(split(append([]string{w.at(1), w.at(2), w.at(0)}, fields[4:]...)))
 		return p.alloc(split([]string{w.at(0), "pod=" + w.at(1), "node=" + w.at(2), "handle=k8s-pod-network." + w.at(1)}))
 	case "fill":
 		return p.fill(w)
@@ -169,7 +169,9 @@ func (p *parser) line(line string) (err error) {
 	case "handle":
 		p.handle(w)
 	case "reserve":
-		s.Reservations = append(s.Reservations, blocks.Reservation{Meta: p.meta(w.at(0), w), CIDRs: []netip.Prefix{netip.MustParsePrefix(w.at(0))}})
+		p.reserve(w)
+	case "budget":
+		p.budget(w)
 	case "config":
 		cooldown, _ := time.ParseDuration(w.get("cooldown"))
 		s.IPAM = blocks.IPAMConfig{Meta: p.meta("default", w), Cooldown: cooldown, Present: true, StrictAffinity: w.has("strict"), AutoAllocateBlocks: !w.has("noauto"), MaxBlocksPerHost: w.number("max", 0)}

@@ -62,13 +62,14 @@ func (k *Kubernetes) mayClaim(ctx context.Context, c claim) (*object, error) {
 	return a, k.onlyClaim(ctx, c, name)
 }
 
-// claimBlock is ClaimBlock from its first write on.
-func (k *Kubernetes) claimBlock(ctx context.Context, c claim, a *object) error {
+// claimBlock is ClaimBlock from its first write on; had is the affinity that there was,
+// which gets its state back where the claim fails.
+func (k *Kubernetes) claimBlock(ctx context.Context, c claim, had *object) error {
 	tree, err := k.newBlock(c)
 	if err != nil {
 		return err
 	}
-	return k.makeClaim(ctx, c, a, func(a *object) error {
+	return k.makeClaim(ctx, c, had, func(a *object) error {
 		_, failed := k.create(ctx, blocks.Blocks, tree)
 		if errors.Is(failed, errUnknown) {
 			return leftPending(a, failed)
@@ -85,7 +86,13 @@ func (k *Kubernetes) claimBlock(ctx context.Context, c claim, a *object) error {
 		case failed == nil || isChanged(failed):
 			failed = changedf("%s is not its host's by now", describe(blocks.Blocks, blocks.BlockName(c.cidr)))
 		}
-		return k.takeBack(ctx, failed, a)
+		if had == nil {
+			return k.takeBack(ctx, failed, a)
+		}
+		if _, err := k.setBack(ctx, a, had.state()); err != nil && !isChanged(err) {
+			return leftPending(a, errors.Join(failed, err))
+		}
+		return failed
 	})
 }
 

@@ -1,0 +1,376 @@
+package state
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Consolidation is how a block of a node that holds several is emptied, so that a node
+// that cannot allocate gets it. It is one that is under way if Reservation is set, and
+// otherwise one that could be begun unless it is barred.
+type Consolidation struct {
+	// For is the node that is to get the block, Holder the one that has it now.
+	For, Holder string
+	CIDR        netip.Prefix
+	// Pool is the block's; nil if it lies in none.
+	Pool *Pool
+	// Block is the block as it stands; nil while it is released and not claimed yet.
+	Block *Block
+	// Moves are the pods that have to move, by namespace and name.
+	Moves []Move
+	// Cordon are the nodes that would take a moved pod and have no address of their own
+	// for it, and are not cordoned yet; Cordoned those that were cordoned for this one.
+	Cordon, Cordoned []string
+	// Barred says what no consent lifts.
+	Barred []Bar
+	// Unguarded are the moves that end a bare pod, or the only replica of a controller
+	// that no PodDisruptionBudget covers. It is known only where budgets were read.
+	Unguarded []Move
+	// Reservation is the one by which it was begun; nil if it was not.
+	Reservation *blocks.Reservation
+}
+
+// Move is a pod that has to give an address up.
+type Move struct {
+	Pod  *blocks.Workload
+	Addr netip.Addr
+}
+
+// Bar is why a block cannot be emptied, or a pod not be evicted.
+type Bar struct {
+	// Addr is the address concerned; the zero value if it is none in particular.
+	Addr netip.Addr
+	Why  string
+}
+
+func (b Bar) String() string {
+	if !b.Addr.IsValid() {
+		return b.Why
+	}
+	return b.Addr.String() + ": " + b.Why
+}
+
+// Name names a consolidation, in the annotation of all that was made for it.
+func (c *Consolidation) Name() string {
+	return fmt.Sprintf("%s from %s for %s", c.CIDR, c.Holder, c.For)
+}
+
+// ReservationName is the name of the IPReservation that keeps a block from new pods while
+// it is emptied.
+func ReservationName(cidr netip.Prefix) string { return "calico-audit-" + blocks.BlockName(cidr) }
+
+// parseConsolidation reads what Name writes.
+func parseConsolidation(s string) (c Consolidation, ok bool) {
+	words := strings.Fields(s)
+	if len(words) != 5 || words[1] != "from" || words[3] != "for" {
+		return c, false
+	}
+	p, err := netip.ParsePrefix(words[0])
+	c.CIDR, c.Holder, c.For = p, words[2], words[4]
+	return c, err == nil
+}
+
+// Claimed reports whether the node in need has the block by now.
+func (c *Consolidation) Claimed() bool { return c.Block != nil && c.Block.Owner.Node() == c.For }
+
+// Over reports whether nothing is left to do but to take reservation and cordons back:
+// the node has the block, or somebody else has.
+func (c *Consolidation) Over() bool {
+	return c.Block != nil && c.Block.Owner.Node() != c.Holder
+}
+
+// InNeed returns how the nodes stand that have no usable block of a family and can claim
+// none, because their pools have neither one left nor one that could be released: those
+// that borrow or wait first.
+func (st *State) InNeed() []*NodeBlockStatus {
+	var out []*NodeBlockStatus
+	for _, h := range st.NodeStates {
+		for _, n := range h.BlockStatus {
+			if st.inNeed(n) {
+				out = append(out, n)
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *NodeBlockStatus) int {
+		return cmp.Compare(len(b.Borrowed)+len(b.Waiting), len(a.Borrowed)+len(a.Waiting))
+	})
+	return out
+}
+
+func (st *State) inNeed(n *NodeBlockStatus) bool {
+	if n == nil {
+		return false
+	}
+	node := n.Host.Node
+	takesPods := n.Host.Schedulable && !node.Unschedulable || node.Ours != "" && !node.OutOfService && len(node.KeepsAway()) == 0
+	if !takesPods || node.Windows || !n.NoBlock() {
+		return false
+	}
+	switch n.Cause {
+	case CauseStrict, CauseFull, CauseNoBlocks:
+	default:
+		return false
+	}
+	return !slices.ContainsFunc(st.PoolsAtIssue(n), func(p *Pool) bool { return !p.Reclaimable.IsZero() })
+}
+
+// Consolidations returns the ways to free a block for a node: those that are not barred
+// first, then those that end the fewest unguarded pods, then those that move the fewest
+// pods, then the lowest block. One that is barred says by what.
+func (st *State) Consolidations(n *NodeBlockStatus) []*Consolidation {
+	pools := st.PoolsAtIssue(n)
+	var out []*Consolidation
+	for _, h := range st.NodeStates {
+		for _, b := range h.Blocks {
+			if h.Node == nil || h == n.Host || !slices.Contains(pools, b.Pool) || b.CIDR.Bits() != b.Pool.BlockSize || !b.Usable() || st.Reserved.Overlaps(b.CIDR) {
+				continue
+			}
+			if slices.ContainsFunc(h.Blocks, func(o *Block) bool { return o != b && o.Family() == n.Family && st.Keepable(o) && st.servesNode(o, h) }) {
+				c := &Consolidation{For: n.Host.Name, Holder: h.Name, CIDR: b.CIDR, Pool: b.Pool, Block: b}
+				st.evaluate(c)
+				out = append(out, c)
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *Consolidation) int {
+		return cmp.Or(cmp.Compare(min(len(a.Barred), 1), min(len(b.Barred), 1)), cmp.Compare(len(a.Unguarded), len(b.Unguarded)),
+			cmp.Compare(len(a.Moves), len(b.Moves)), blocks.ComparePrefixes(a.CIDR, b.CIDR))
+	})
+	return out
+}
+
+func (st *State) servesNode(b *Block, h *NodeState) bool {
+	return slices.Contains(st.WorkloadPools(h.Node, b.Family()), b.Pool)
+}
+
+// Begun returns the consolidations that our reservations tell of, by CIDR.
+func (st *State) Begun() []*Consolidation {
+	var out []*Consolidation
+	for i := range st.Reservations {
+		r := &st.Reservations[i]
+		c, ok := parseConsolidation(r.Ours)
+		if !ok || r.Name != ReservationName(c.CIDR) || len(r.CIDRs) != 1 || r.CIDRs[0] != c.CIDR {
+			continue
+		}
+		c.Reservation, c.Pool, c.Block = r, st.PoolOf(c.CIDR), st.BlockOf(c.CIDR)
+		st.evaluate(&c)
+		out = append(out, &c)
+	}
+	slices.SortFunc(out, func(a, b *Consolidation) int { return blocks.ComparePrefixes(a.CIDR, b.CIDR) })
+	return out
+}
+
+// evaluate finds what a consolidation takes, and what bars it.
+func (st *State) evaluate(c *Consolidation) {
+	for i := range st.Nodes {
+		if n := &st.Nodes[i]; n.Ours == c.Name() {
+			c.Cordoned = append(c.Cordoned, n.Name)
+		}
+	}
+	if c.Over() {
+		return
+	}
+	node, holder := st.NodeState(c.For), st.NodeState(c.Holder)
+	switch {
+	case node == nil || node.Node == nil || holder == nil || holder.Node == nil:
+		c.bar(netip.Addr{}, "%s or %s is no node any more", c.For, c.Holder)
+		return
+	case c.Block == nil:
+		return // what is left is to claim it
+	case !st.inNeed(node.statusOf(blocks.FamilyOf(c.CIDR.Addr()))):
+		c.bar(netip.Addr{}, "%s does not need a block any more", c.For)
+		return
+	case holder.Node.Windows:
+		c.bar(netip.Addr{}, "%s is a Windows node", c.Holder)
+	case len(c.Block.Faults) > 0 || c.Block.SoftDeleted:
+		c.bar(netip.Addr{}, "the block is corrupt or marked deleted")
+	}
+	for i, o := range c.Block.Ordinals {
+		if o != blocks.Free {
+			st.evaluateMove(c, AllocationRef{c.Block, i})
+		}
+	}
+	slices.SortStableFunc(c.Moves, func(a, b Move) int { return strings.Compare(a.Pod.FullName(), b.Pod.FullName()) })
+	st.evaluateReplacements(c)
+}
+
+func (c *Consolidation) bar(a netip.Addr, format string, args ...any) {
+	c.Barred = append(c.Barred, Bar{a, fmt.Sprintf(format, args...)})
+}
+
+// evaluateMove says of one address of a block how it comes to be given back.
+func (st *State) evaluateMove(c *Consolidation, ref AllocationRef) {
+	attr, addr := ref.Attributes(), ref.Addr()
+	kind := UseKindOf(c.Block, attr)
+	if kind != UsePod {
+		c.bar(addr, "%s", notAPods[kind])
+		return
+	}
+	w := st.LiveUser(addr, attr)
+	switch {
+	case !st.Classify(ref).Owned:
+		c.bar(addr, "it is leaked: \"repair --leaked-ips\" comes first")
+	case w == nil || w.Node == "":
+		c.bar(addr, "no pod that runs was seen to have it")
+	case len(st.TunnelsAt(addr)) > 0:
+		c.bar(addr, "%s", notAPods[UseTunnel])
+	default:
+		m := Move{w, addr}
+		if why := st.EvictionBar(w); why != "" {
+			c.bar(addr, "pod %s %s", w.FullName(), why)
+		} else if b := st.exhausted(w); b != nil && c.Reservation == nil {
+			c.bar(addr, "pod %s may not be evicted now: PodDisruptionBudget %s allows no disruption", w.FullName(), b.Key())
+		}
+		if st.Unguarded(w) {
+			c.Unguarded = append(c.Unguarded, m)
+		}
+		c.Moves = append(c.Moves, m)
+	}
+}
+
+// notAPods says what holds an address for good that is not a pod's.
+var notAPods = map[UseKind]string{
+	UseUnknown: "what uses it is not known", UseTunnel: "it is a tunnel's", UseService: "it serves a LoadBalancer service",
+	UseWindows: "a Windows node keeps it back", UseVM: "it is a virtual machine's, which keeps it wherever it runs", UseCooling: "it waits out its cooldown",
+}
+
+// EvictionBar says why a pod must not be evicted, whoever consents; empty if it may be.
+// The annotations are those that the cluster autoscaler and the descheduler heed.
+func (st *State) EvictionBar(w *blocks.Workload) string {
+	switch {
+	case w.VM != "":
+		return "runs a virtual machine, which keeps its address wherever it runs: it migrates"
+	case w.Unreadable != "":
+		return "cannot be read: " + w.Unreadable
+	case w.StaticAddress:
+		return "asks for its address by name (cni.projectcalico.org/ipAddrs)"
+	case w.NoEviction:
+		return "is marked against eviction"
+	case w.HasClaim:
+		return "has storage (a PersistentVolumeClaim) that may be bound to its node"
+	case w.Controller == nil:
+		return ""
+	case w.Controller.Kind == "Job":
+		return "is of Job " + w.Controller.Name + ", whose work would be lost"
+	case w.Controller.Kind == "Node":
+		return "is a static pod"
+	}
+	return ""
+}
+
+// Unguarded reports whether evicting a pod ends what it does for a while, or for good: it
+// has no controller, or is the only pod of it and no PodDisruptionBudget covers it. The
+// pods of a DaemonSet are each the only one of their node. It is false where budgets were
+// not read.
+func (st *State) Unguarded(w *blocks.Workload) bool {
+	switch {
+	case !st.BudgetsKnown:
+		return false
+	case w.Controller == nil:
+		return true
+	case w.Controller.Kind == "DaemonSet" || len(st.PodsOf(w.Controller.UID)) > 1:
+		return false
+	}
+	return !slices.ContainsFunc(st.Budgets, func(b blocks.DisruptionBudget) bool { return b.Covers(w) })
+}
+
+// exhausted returns a budget that covers a pod and allows no disruption now; nil if none.
+func (st *State) exhausted(w *blocks.Workload) *blocks.DisruptionBudget {
+	for i := range st.Budgets {
+		if b := &st.Budgets[i]; b.DisruptionsAllowed < 1 && b.Covers(w) {
+			return b
+		}
+	}
+	return nil
+}
+
+// PodsOf returns the live pods of a controller, by its UID, less those that end.
+func (st *State) PodsOf(controller string) []*blocks.Workload {
+	var out []*blocks.Workload
+	for i := range st.Workloads {
+		if w := &st.Workloads[i]; w.Controller != nil && w.Controller.UID == controller && w.Live() && w.Deleting.IsZero() {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// evaluateReplacements finds the nodes that have no address of their own for a pod that moves, and
+// whether the others have enough. Free addresses do not steer the scheduler: to a node
+// that is not cordoned any pod may come.
+func (st *State) evaluateReplacements(c *Consolidation) {
+	spare, daemons := blocks.Count{}, map[string]int{}
+	for _, h := range st.NodeStates {
+		n := h.statusOf(c.Block.Family())
+		if n == nil {
+			continue
+		}
+		own, full := st.unusedBeside(n, c.Block)
+		for _, m := range c.Moves {
+			if m.Pod.Node == h.Name && m.Pod.Controller != nil && m.Pod.Controller.Kind == "DaemonSet" {
+				daemons[h.Name]++
+			}
+		}
+		if daemons[h.Name] > own && full {
+			c.bar(netip.Addr{}, "%s of DaemonSets start on %s again, which has room for %d in its other blocks", Plural(daemons[h.Name], "pod"), h.Name, own)
+		}
+		switch {
+		case h.Node.Unschedulable || len(h.Node.KeepsAway()) > 0 || h.Node.OutOfService || h.Node.NotReady:
+		case full && own == 0:
+			c.Cordon = append(c.Cordon, h.Name)
+		default:
+			spare = spare.Add(blocks.CountOf(own))
+		}
+	}
+	if n, small := spare.Int(); small && n < len(c.Moves) {
+		c.bar(netip.Addr{}, "%s have to move, and the nodes that take pods have room for %d", Plural(len(c.Moves), "pod"), n)
+	}
+}
+
+// unusedBeside returns how many addresses a node has of its own when it loses a block, or
+// gets none of it any more, and whether it could claim no other block then.
+func (st *State) unusedBeside(n *NodeBlockStatus, b *Block) (own int, full bool) {
+	for _, o := range n.Blocks {
+		if o != b {
+			own += st.Unused(o)
+		}
+	}
+	return own, n.Cause != CauseNone || n.Unused > 0 && !st.Claimable(n.Pools, n.Host)
+}
+
+// statusOf returns how a node stands with blocks of a family; nil for what is no node.
+func (h *NodeState) statusOf(f blocks.Family) *NodeBlockStatus {
+	for _, n := range h.BlockStatus {
+		if n.Family == f {
+			return n
+		}
+	}
+	return nil
+}
+
+// Rehomes returns the pods that borrow though their node has addresses of its own by
+// now, as many of each node as it has addresses for: started again there, they would
+// take one of these. Virtual machines keep theirs.
+func (st *State) Rehomes() []Move {
+	var out []Move
+	for _, h := range st.NodeStates {
+		for _, n := range h.BlockStatus {
+			spare := n.Unused
+			if spare == 0 && n.Cause == CauseNone {
+				spare = 1 // it claims a block; the next plan sees how much is in it
+			}
+			for _, b := range n.Borrowed {
+				if b.Workload != nil && !b.Tunnel && !b.VM && b.Workload.VM == "" && spare > 0 {
+					out = append(out, Move{b.Workload, b.Addr})
+					spare--
+				}
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,190 @@
+package state_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
+)
+
+// shortage is a pool of four blocks of eight, which two nodes hold, and a node that has
+// to borrow.
+const shortage = `
+version v3.31.0
+pool pods 10.0.0.0/27 size=29
+node a
+node b
+node new
+budget none
+block 10.0.0.0/29 a
+affinity 10.0.0.0/29 a
+block 10.0.0.8/29 a
+affinity 10.0.0.8/29 a
+block 10.0.0.16/29 b
+affinity 10.0.0.16/29 b
+block 10.0.0.24/29 b
+affinity 10.0.0.24/29 b
+use 10.0.0.1 shop/web-1 a of=ReplicaSet/web ready
+use 10.0.0.2 shop/web-2 a of=ReplicaSet/web ready
+use 10.0.0.9 shop/web-3 a of=ReplicaSet/web ready
+use 10.0.0.17 shop/web-4 b of=ReplicaSet/web ready
+use 10.0.0.18 shop/web-5 b of=ReplicaSet/web ready
+use 10.0.0.25 shop/web-6 b of=ReplicaSet/web ready
+use 10.0.0.10 shop/borrower new of=ReplicaSet/web ready
+`
+
+func consolidations(t *testing.T, text string) (out []string) {
+	t.Helper()
+	snap, err := statedsl.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := state.New(snap, state.Options{})
+	for _, n := range st.InNeed() {
+		for _, c := range st.Consolidations(n) {
+			var moves []string
+			for _, m := range c.Moves {
+				moves = append(moves, m.Pod.Name)
+			}
+			line := fmt.Sprintf("%s moves %s cordons %s", c.Name(), strings.Join(moves, ","), strings.Join(c.Cordon, ","))
+			for _, m := range c.Unguarded {
+				line += " unguarded " + m.Pod.Name
+			}
+			for _, b := range c.Barred {
+				line += " barred: " + b.String()
+			}
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// TestConsolidations: for a node in need the block comes first whose emptying moves the
+// fewest pods; of what must not be moved, each thing bars its block, by name.
+func TestConsolidations(t *testing.T) {
+	best := "10.0.0.24/29 from b for new moves web-6 cordons new"
+	if got := consolidations(t, shortage); len(got) != 4 || got[0] != best {
+		t.Errorf("the blocks are\n%s\nand the first should be\n%s", strings.Join(got, "\n"), best)
+	}
+	pod := "use 10.0.0.25 shop/web-6 b of=ReplicaSet/web ready"
+	for name, c := range map[string]struct{ old, to, want string }{
+		"a virtual machine's":      {pod, pod + " vmi=db", "10.0.0.25: pod shop/web-6 runs a virtual machine"},
+		"marked against eviction":  {pod, pod + " noevict", "pod shop/web-6 is marked against eviction"},
+		"storage":                  {pod, pod + " claim", "has storage"},
+		"a static address":         {pod, pod + " static", "asks for its address by name"},
+		"a Job's":                  {pod, strings.Replace(pod, "ReplicaSet/web", "Job/once", 1), "is of Job once"},
+		"a static pod":             {pod, strings.Replace(pod, "ReplicaSet/web", "Node/b", 1), "is a static pod"},
+		"unreadable":               {pod, pod + " unreadable=status.podIPs", "cannot be read: status.podIPs"},
+		"a tunnel's":               {pod, "alloc 10.0.0.25 handle=vxlan-tunnel-addr-b type=vxlanTunnelAddress node=b", "it is a tunnel's"},
+		"a service's":              {pod, "alloc 10.0.0.25 service=shop/lb", "LoadBalancer"},
+		"leaked":                   {pod, "alloc 10.0.0.25 pod=shop/gone node=b handle=h", "it is leaked"},
+		"nobody knows whose":       {pod, "alloc 10.0.0.25 handle=podman.x", "what uses it is not known"},
+		"a budget that is used up": {"budget none", "budget shop/all allows=0", "PodDisruptionBudget shop/all allows no disruption"},
+		"another pool to claim of": {"node new", "node new\npool more 10.1.0.0/24", ""},
+		"an empty block":           {pod, "", ""}, // which --empty-blocks releases
+		"a reserved block":         {"node new", "node new\nreserve 10.0.0.24/29", ""},
+		"a Windows node":           {"node b", "node b windows", "b is a Windows node"},
+		"a node that has but one":  {"block 10.0.0.16/29 b", "block 10.0.0.16/29 b deleted", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := consolidations(t, strings.Replace(shortage, c.old, c.to, 1))
+			for _, line := range got {
+				if strings.HasPrefix(line, "10.0.0.24/29") && (c.want == "" || !strings.Contains(line, c.want)) {
+					t.Errorf("got %q, should be barred by %q", line, c.want)
+				}
+			}
+			if len(got) > 0 && strings.HasPrefix(got[0], "10.0.0.24/29") && !strings.Contains(got[0], "barred") {
+				t.Errorf("it comes first: %q", got[0])
+			}
+		})
+	}
+}
+
+// TestUnguarded: a bare pod, and the only pod of a controller without a budget, are told,
+// and their block comes after the others.
+func TestUnguarded(t *testing.T) {
+	for name, to := range map[string]string{
+		"bare":        "use 10.0.0.25 shop/web-6 b ready",
+		"the only":    "use 10.0.0.25 shop/web-6 b of=StatefulSet/db ready",
+		"not covered": "use 10.0.0.25 shop/web-6 b of=StatefulSet/db ready label=app=db\nbudget shop/other match=app=web allows=1",
+	} {
+		got := consolidations(t, strings.Replace(shortage, "use 10.0.0.25 shop/web-6 b of=ReplicaSet/web ready", to, 1))
+		want := "10.0.0.24/29 from b for new moves web-6 cordons new unguarded web-6"
+		if len(got) != 4 || got[3] != want || strings.Contains(got[0], "unguarded") {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+	covered := "use 10.0.0.25 shop/web-6 b of=StatefulSet/db ready label=app=db\nbudget shop/db match=app=db allows=1"
+	if got := consolidations(t, strings.Replace(shortage, "use 10.0.0.25 shop/web-6 b of=ReplicaSet/web ready", covered, 1)); strings.Contains(got[0], "unguarded") {
+		t.Errorf("covered by a budget, and yet %v", got)
+	}
+}
+
+// TestReplacementsNeedAddresses: replacements need addresses elsewhere, those of a DaemonSet on their own
+// node; a node without any is to be cordoned.
+func TestReplacementsNeedAddresses(t *testing.T) {
+	full := shortage + "fill 10.0.0.16/29 6 b\nfill 10.0.0.0/29 6 a\n"
+	if got, want := consolidations(t, full)[0], "10.0.0.24/29 from b for new moves web-6 cordons b,new"; got != want {
+		t.Errorf("with a full holder: %q, want %q", got, want)
+	}
+	daemon := strings.Replace(full, "shop/web-6 b of=ReplicaSet/web", "shop/web-6 b of=DaemonSet/log", 1)
+	for _, line := range consolidations(t, daemon) {
+		if strings.HasPrefix(line, "10.0.0.24/29") && !strings.Contains(line, "1 pod of DaemonSets start on b again") {
+			t.Errorf("a DaemonSet's pod without room: %q", line)
+		}
+	}
+	crowded := full + "fill 10.0.0.8/29 6 a\nfill 10.0.0.24/29 6 b\n"
+	for _, line := range consolidations(t, crowded) {
+		if !strings.Contains(line, "have room for") {
+			t.Errorf("nobody has room: %q", line)
+		}
+	}
+}
+
+// TestBegun: what is under way is told by our reservation alone, and goes on with the
+// block that it names; one that people edited is theirs.
+func TestBegun(t *testing.T) {
+	for name, c := range map[string]struct {
+		text string
+		want []string
+	}{
+		"begun":     {shortage + "reserve 10.0.0.0/29 mine=a,new", []string{"10.0.0.0/29 from a for new: moves 2, cordons [new], cordoned [], over false, barred []"}},
+		"cordoned":  {strings.Replace(shortage, "node new", "node new mine=10.0.0.0/29,a,new", 1) + "reserve 10.0.0.0/29 mine=a,new", []string{"10.0.0.0/29 from a for new: moves 2, cordons [], cordoned [new], over false, barred []"}},
+		"claimed":   {strings.Replace(shortage, "block 10.0.0.24/29 b", "block 10.0.0.24/29 new", 1) + "reserve 10.0.0.24/29 mine=b,new", []string{"10.0.0.24/29 from b for new: moves 0, cordons [], cordoned [], over true, barred []"}},
+		"not ours":  {shortage + "reserve 10.0.0.0/29", nil},
+		"enough":    {shortage + "pool more 10.1.0.0/24\nreserve 10.0.0.0/29 mine=a,new", []string{"10.0.0.0/29 from a for new: moves 0, cordons [], cordoned [], over false, barred [new does not need a block any more]"}},
+		"node gone": {shortage + "reserve 10.0.0.0/29 mine=a,other", []string{"10.0.0.0/29 from a for other: moves 0, cordons [], cordoned [], over false, barred [other or a is no node any more]"}},
+	} {
+		snap, err := statedsl.Parse(c.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, c := range state.New(snap, state.Options{}).Begun() {
+			got = append(got, fmt.Sprintf("%s: moves %d, cordons %v, cordoned %v, over %t, barred %v", c.Name(), len(c.Moves), c.Cordon, c.Cordoned, c.Over(), c.Barred))
+		}
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+	}
+}
+
+// TestRehomes: who borrows though the own node has addresses, and no more of each node
+// than it has addresses for.
+func TestRehomes(t *testing.T) {
+	text := strings.Replace(shortage, "block 10.0.0.24/29 b", "block 10.0.0.24/29 new", 1)
+	text = strings.Replace(text, "use 10.0.0.25 shop/web-6 b", "use 10.0.0.25 shop/web-6 new", 1)
+	for more, want := range map[string]int{"": 1, "fill 10.0.0.24/29 7 new": 0, "use 10.0.0.11 shop/vm new vmi=db": 1, "use 10.0.0.12 shop/two new": 2} {
+		snap, err := statedsl.Parse(text + more)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := state.New(snap, state.Options{}).Rehomes(); len(got) != want {
+			t.Errorf("with %q: %v, want %d", more, got, want)
+		}
+	}
+}
