@@ -57,7 +57,7 @@ With --once the host view is printed. Without, the agent serves it, and metrics 
   /healthz   200 as long as the agent answers
   /readyz    200 if the last reading of the kernel succeeded
 
-The kernel is read when somebody asks and the last reading is older than --max-age.
+The kernel is read when it is asked for and the last reading is older than --max-age.
 Nothing is ever changed. The agent reads nothing from the network, needs no credentials
 of the cluster, and runs no other program. It must run in the network and process
 namespaces of the node (hostNetwork and hostPID), as root, with the capability
@@ -65,12 +65,12 @@ SYS_PTRACE to see other users' network namespaces; to look into those that no pr
 holds it takes SYS_ADMIN, too. What it may not read is named in the view's "gaps".
 examples/kubernetes/agent has a DaemonSet.
 
-A host view tells the names of the node's processes, its routes and its addresses. Keep
+A host view lists the names of the node's processes, its routes and its addresses. Keep
 the port to the cluster: a NetworkPolicy does not apply to hostNetwork, and without
---web.config.file whoever reaches the node may read. --listen 127.0.0.1` + agentListen + ` serves
+--web.config.file anyone who reaches the node may read. --listen 127.0.0.1` + agentListen + ` serves
 the node alone.
 
-Exit codes: 0 it ran; 2 the command line makes no sense, an address cannot be listened
+Exit codes: 0 it ran; 2 invalid usage, an address cannot be listened
 on, or this is not Linux; 3 the node's kernel could not be read; 5 a failure inside
 the program.`,
 		Example: `  # Print this node's host view

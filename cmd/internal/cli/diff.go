@@ -42,10 +42,10 @@ directory as "report -f" reads it, which is audited first, both with the same op
 A finding is the same if its check and what it is about are the same, whatever its
 severity and message. One that NEW does not have is called fixed only if NEW could have
 it: where NEW is incomplete, was narrowed to other checks, pools or nodes, or skipped
-the check, the finding is "not judged"; where NEW mutes it, it is "muted".
+the check, the finding is "not evaluated"; where NEW mutes it, it is "muted".
 
 Exit codes: 0 it ran; 1 under --fail-on, a finding at or above that severity is new, or
-has risen to it; 2 the command line makes no sense, or a file cannot be read; 3 OLD or
+has risen to it; 2 invalid usage, or a file cannot be read; 3 OLD or
 NEW is incomplete (what can be told is printed all the same); 5 a failure inside the
 program.`,
 		Example: `  # What did the change do?

@@ -48,7 +48,7 @@ explained; a KIND before it, or --kind, picks one.
 An address or a CIDR that nothing knows gets an answer all the same: in which pool it
 lies, and whether it is free to be claimed, reserved, or outside all pools.
 
-Exit codes: 0 it ran; 2 the command line makes no sense, nothing has that name, or a
+Exit codes: 0 it ran; 2 invalid usage, nothing has that name, or a
 file cannot be read; 3 the cluster could not be read, or only in part (what is known
 is printed all the same); 5 a failure inside the program.`,
 		Example: `  # Who has this address, and why does it not answer?

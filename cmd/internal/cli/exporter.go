@@ -59,7 +59,7 @@ func newExporter(env env) *cobra.Command {
                 while what is known is older than --max-age
 
 A request never reaches the cluster. After a change an audit follows within about a
-second, and without one after --interval, because states are judged by their age, too.
+second, and without one after --interval, because states count by their age, too.
 All numbers of one scrape belong to one audit. Findings at error or critical that rest
 on something not being there count once a second reading has confirmed them, which
 takes some seconds more; what is withheld until then is counted and named.
@@ -74,10 +74,10 @@ for each finding at error or critical one on its node, or on the Lease by which 
 agree on the one that writes them, or on the object that --events-object names. It is
 brought up to date as long as the finding stays, and followed by one that says the end.
 That takes rights of its own: examples/kubernetes/exporter-events has them, and "get" on
-the object where one is named. Reports tell the names of pods, nodes and addresses:
-without --web.config.file whoever reaches the port may read them.
+the object where one is named. Reports list the names of pods, nodes and addresses:
+without --web.config.file anyone who reaches the port may read them.
 
-Exit codes: 0 it was told to end; 2 the command line makes no sense, or an address
+Exit codes: 0 it was told to end; 2 invalid usage, or an address
 cannot be listened on; 3 the cluster cannot be watched at all; 5 a failure inside the
 program. That the cluster does not answer ends nothing: the exporter goes on trying.`,
 		Example: `  # Inside the cluster, or on the cluster that kubectl talks to

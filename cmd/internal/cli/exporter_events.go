@@ -29,7 +29,7 @@ type eventFlags struct {
 func (f *eventFlags) addFlags(c *cobra.Command) {
 	fs := c.Flags()
 	fs.BoolVar(&f.enabled, "events", false, "write Kubernetes Events about findings, so that \"kubectl describe node\" shows them")
-	fs.StringVar(&f.severity, "events-severity", state.Error.String(), "with --events, tell of findings of this `SEVERITY` and worse: "+strings.Join(audit.SeverityNames(), "|"))
+	fs.StringVar(&f.severity, "events-severity", state.Error.String(), "with --events, report findings of this `SEVERITY` and worse: "+strings.Join(audit.SeverityNames(), "|"))
 	fs.StringVar(&f.object, "events-object", "", "with --events, the `OBJECT` that Events are about that concern no node: TYPE[.GROUP]/[NAMESPACE/]NAME (default: the Lease)")
 	fs.StringVar(&f.namespace, "events-namespace", "", "with --events, the `NAMESPACE` of the Lease (default: the pod's own, or that of the kubeconfig's context)")
 	fs.StringVar(&f.lease, "events-lease", eventsLease, "with --events, the `NAME` of the Lease that the one replica holds that writes")

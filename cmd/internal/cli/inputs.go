@@ -112,7 +112,7 @@ func readReport(path string, stdin io.Reader) (*audit.Report, error) {
 	}
 	defer done()
 	if version, kind := identity(head); !isReport(version, kind) && !page.Is(head) {
-		what := "no " + audit.ReportKind
+		what := "not an " + audit.ReportKind
 		if kind != "" {
 			what = "of kind " + kind + ", not " + audit.ReportKind
 		}
@@ -152,7 +152,7 @@ func decodeDocument(what, name string, text io.Reader, into any) ([]byte, error)
 		return nil, usagef("reading %s: %w", name, err)
 	}
 	if err := json.Unmarshal(raw, into); err != nil {
-		return nil, usagef("reading %s: it is no %s: %w", name, what, err)
+		return nil, usagef("reading %s: it is not a %s: %w", name, what, err)
 	}
 	return raw, nil
 }

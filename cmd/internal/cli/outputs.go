@@ -105,10 +105,10 @@ func checkTarget(path string) error {
 	dir := filepath.Dir(path)
 	info, err := os.Stat(dir)
 	if err != nil {
-		return fmt.Errorf("there is no directory %s", dir)
+		return fmt.Errorf("no such directory: %s", dir)
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s is no directory", dir)
+		return fmt.Errorf("%s is not a directory", dir)
 	}
 	return nil
 }

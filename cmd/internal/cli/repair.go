@@ -45,9 +45,9 @@ var repairKinds = []struct {
 }{
 	{"empty-blocks", "release empty blocks that no node has to keep", "block/empty, block/dead-node",
 		func(r *repair.Request) *bool { return &r.EmptyBlocks }},
-	{"orphan-affinities", "delete affinities whose block is gone or belongs to another", "affinity/no-block, affinity/not-owner, affinity/dead-node",
+	{"orphan-affinities", "delete affinities whose block does not exist or is another node's", "affinity/no-block, affinity/not-owner, affinity/dead-node",
 		func(r *repair.Request) *bool { return &r.OrphanAffinities }},
-	{"missing-affinities", "give blocks the affinity of their owner back", "block/no-affinity",
+	{"missing-affinities", "restore the missing BlockAffinity of blocks", "block/no-affinity",
 		func(r *repair.Request) *bool { return &r.MissingAffinities }},
 	{"leaked-ips", "free addresses that nothing owns", "ip/leaked",
 		func(r *repair.Request) *bool { return &r.LeakedIPs }},
@@ -63,9 +63,9 @@ func newRepair(e env) *cobra.Command {
 	r := &repairCommand{env: e}
 	c := e.command(&cobra.Command{
 		Use:   "repair --KIND...",
-		Short: "Plan repairs, and carry them out",
+		Short: "Plan repairs, and apply them",
 		Long: `Make a plan: what may be repaired without ever harming a live pod, step by step with
-the reason for each; what must not be touched, and why; what people have to do by hand,
+the reason for each; what must not be touched, and why; what is left to do by hand,
 and in which order; and the pools' numbers before and after. Nothing is written without
 --apply or "repair apply".
 
@@ -76,17 +76,16 @@ nothing uses it there (--host-views), or its machine is known to be off: by the 
 node.kubernetes.io/out-of-service on a node that is not Ready, or by --terminated. Views of
 --agents can refuse a step, and not allow one, because nothing proves who answered.
 
-A plan may be made from files. To be carried out it needs the cluster that it was made
-for. Every step is then judged anew by what the cluster holds at that moment, so that a
+A plan may be made from files. To be applied it needs the cluster that it was made
+for. Every step is then checked again against what the cluster holds at that moment, so that a
 plan that has grown old loses steps, and does nothing else. Some states must be seen
-twice, a grace apart: the plan is the first time, carrying it out the second.
+twice, one grace period (--grace) apart: the plan is the first time, applying it the second.
 
 Every object is written to a journal before it is changed, whose path is said first;
 "repair undo" takes back what can be taken back. After a crash, the same command again
 finishes what was begun, by the journal that it finds where journals are written.
 
-Exit codes: 0 it ran; 1 under --detailed-exitcode, the plan has steps; 2 the command line
-makes no sense, or a file cannot be read; 3 the cluster could not be read, or only in
+Exit codes: 0 it ran; 1 under --detailed-exitcode, the plan has steps; 2 invalid usage, or a file cannot be read; 3 the cluster could not be read, or only in
 part (the plan is still printed, "complete": false); 4 under --apply, steps were left
 undone, or a right is missing (nothing is written then); 5 a failure inside the program.
 
@@ -133,11 +132,11 @@ Under --apply the plan is shown on standard error, and what became of it is the 
 	fs.BoolVar(&r.request.ObserveTwice, "observe-twice", false, "trust no age that is written in an object: after a datastore was restored from a backup")
 	fs.BoolVar(&r.request.AllowNewer, "allow-newer-calico", false, "plan steps although the cluster's Calico is newer than this program knows")
 	fs.StringSliceVar(&r.terminated, "terminated", nil,
-		"consent, with --leaked-ips: the machine of this `NODE` is known to be off; repeatable, or joined by commas; refused for one that is Ready; \"all\" for all nodes that are gone or NotReady and leave addresses behind")
+		"consent, with --leaked-ips: the machine of this `NODE` is known to be off; repeatable, or joined by commas; refused for one that is Ready; \"all\" for all nodes that no longer exist or are NotReady, and leave addresses behind")
 	fs.BoolVar(&r.request.WithoutHostEvidence, "without-host-evidence", false,
 		"consent, with --leaked-ips: release addresses although no host view proves that their node does not use them, as Calico's own collector does")
 	fs.StringVar(&r.out, "out", "", "write the plan to this `FILE`, for \"repair apply\"")
-	fs.BoolVar(&r.apply, "apply", false, "carry the plan out, after a question")
+	fs.BoolVar(&r.apply, "apply", false, "apply the plan, after a question")
 	fs.BoolVar(&r.exit, "detailed-exitcode", false, "exit with 1 if the plan has steps")
 	r.print.addFlags(c, planFormats)
 	r.carry.addAllFlags(c)
@@ -156,7 +155,7 @@ func (r *repairCommand) complete() error {
 	if r.strict != "" {
 		on, err := strconv.ParseBool(r.strict)
 		if err != nil {
-			return usagef("--strict-affinity %q is neither true nor false", r.strict)
+			return usagef("--strict-affinity %q is not true or false", r.strict)
 		}
 		r.request.StrictAffinity = &on
 	}
@@ -176,7 +175,7 @@ func (r *repairCommand) complete() error {
 	case slices.Contains(r.terminated, ""):
 		return usagef("--terminated names no node")
 	case r.apply && len(r.sources.files) > 0:
-		return usagef("--apply needs the cluster: a plan made from files (-f) is kept with --out, and carried out there with \"%s repair apply\"", r.program)
+		return usagef("--apply needs the cluster: a plan made from files (-f) is kept with --out, and applied there with \"%s repair apply\"", r.program)
 	case !r.apply && r.carry.set():
 		return usagef("--yes, --wait, --pace and --journal go with --apply: without it nothing is written")
 	}
@@ -370,7 +369,7 @@ func (r *repairCommand) terminatedNodes(st *state.State) ([]string, error) {
 		case h != nil && h.Node != nil && h.Node.Ready:
 			return nil, usagef("--terminated %s: the node is Ready, so that its machine runs", name)
 		case h == nil && st.Complete() && !ownsAllocations(st, name):
-			return nil, usagef("--terminated %s: there is no such node, and no allocation of one", name)
+			return nil, usagef("--terminated %s: no such node, and no allocation of one", name)
 		}
 		out = append(out, name)
 	}
@@ -388,16 +387,16 @@ func ownsAllocations(st *state.State, node string) bool {
 // next says how to go on from the plan.
 func (r *repairCommand) next(plan *repair.Plan) []view.NextStep {
 	if len(plan.Steps) == 0 {
-		return []view.NextStep{{Text: "Nothing was written, and there is nothing to carry out."}}
+		return []view.NextStep{{Text: "Nothing was written, and there are no steps to apply."}}
 	}
 	n := applyNext(plan)
 	if r.out == "" {
-		n.Text = "Nothing was written. To carry the plan out, keep it first:"
+		n.Text = "Nothing was written. To apply the plan, keep it first:"
 		n.Command = r.program + " repair " + r.arguments() + " --out plan.json"
 		return []view.NextStep{n}
 	}
 	if len(r.hosts.paths) > 0 && slices.ContainsFunc(plan.Steps, func(s repair.Step) bool { return s.Kind == repair.ReleaseIP }) {
-		n.Text = strings.TrimSuffix(n.Text, ":") + ". Take the host views anew before: they are read again then, and count for 10 minutes:"
+		n.Text = strings.TrimSuffix(n.Text, ":") + ". Take the host views again before: they are read again then, and count for 10 minutes:"
 	}
 	n.Command = r.program + " repair apply " + shellQuote(r.out)
 	n.Command += r.sources.clusterArguments() + r.hosts.arguments()
@@ -415,17 +414,17 @@ func applyNext(plan *repair.Plan) view.NextStep {
 			twice++
 		}
 	}
-	text := "Nothing was written. To carry the plan out:"
+	text := "Nothing was written. Apply it with:"
 	switch {
 	case twice > 0 && plan.OfFiles():
-		text = fmt.Sprintf("Nothing was written. %d of the %d steps must be seen twice before they are carried out, and files are no observation: apply the plan with --wait:",
+		text = fmt.Sprintf("Nothing was written. %d of the %d steps must be seen twice before they are applied, and files do not count: apply the plan with --wait:",
 			twice, len(plan.Steps))
 	case twice > 0 && plan.Unobserved() != "":
-		text = fmt.Sprintf("Nothing was written. %d of the %d steps must be seen twice before they are carried out, and %s: apply it with --wait:",
+		text = fmt.Sprintf("Nothing was written. %d of the %d steps must be seen twice before they are applied, and %s: apply it with --wait:",
 			twice, len(plan.Steps), plan.Unobserved())
 	case twice > 0:
 		due := state.FormatTime(plan.CreatedAt.Add(plan.Grace.Duration))
-		text = fmt.Sprintf("Nothing was written. %d of the %d steps must be seen a second time before they are carried out: apply the plan not before %s, or with --wait:",
+		text = fmt.Sprintf("Nothing was written. %d of the %d steps must be seen a second time before they are applied: apply the plan not before %s, or with --wait:",
 			twice, len(plan.Steps), due)
 	}
 	return view.NextStep{Text: text}

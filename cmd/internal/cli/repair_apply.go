@@ -82,12 +82,12 @@ func newRepairApply(e env) *cobra.Command {
 	var resume string
 	c := e.command(&cobra.Command{
 		Use:   "apply PLAN | --resume JOURNAL",
-		Short: "Carry a plan out",
-		Long: `Carry out a plan that "repair --out" wrote, after a question. "-" is standard input,
+		Short: "Apply a plan",
+		Long: `Apply a plan that "repair --out" wrote, after a question. "-" is standard input,
 with --yes.
 
 The cluster must be the plan's. For each step its objects are read again, the step is
-derived anew from them, and it is carried out only if it comes out the same; whatever
+derived again from them, and applied only if it comes out the same; whatever
 has changed since is left alone, with the reason. Each object is written to the journal
 before it is changed. Ctrl-C finishes the object in hand; what is not done then, a second
 run does.
@@ -97,9 +97,9 @@ again finds the journal where journals are written (the working directory, or wh
 --journal says), goes on in it, and completes what was left half-done. So does
 --resume JOURNAL, which needs no plan: the journal holds it.
 
-Exit codes: 0 everything was done, or was so already; 2 the command line makes no sense,
+Exit codes: 0 everything was done, or was so already; 2 invalid usage,
 or a file cannot be read; 3 the cluster was read only in part; 4 steps were left undone,
-or the plan cannot be carried out at all: it is another cluster's, a right is missing, the
+or the plan cannot be applied at all: it is another cluster's, a right is missing, the
 cluster cannot be read (nothing is written then); 5 a failure inside the program.`,
 		Example: `  PROGRAM repair apply plan.json
 
@@ -133,7 +133,7 @@ cluster cannot be read (nothing is written then); 5 a failure inside the program
 	x.print.addFlags(c, view.PlanFormats())
 	x.flags.addAllFlags(c)
 	c.Flags().StringVar(&resume, "resume", "", "go on where the run broke off that wrote this `JOURNAL`")
-	c.Flags().IntVar(&x.maxSteps, "max-steps", 0, "carry out at most this `NUMBER` of steps; 0 for no bound")
+	c.Flags().IntVar(&x.maxSteps, "max-steps", 0, "apply at most this `NUMBER` of steps; 0 for no bound")
 	noFiles(c, "max-steps")
 	return c
 }
@@ -142,13 +142,13 @@ cluster cannot be read (nothing is written then); 5 a failure inside the program
 func (c *carrier) check(args []string, resume string) error {
 	switch {
 	case len(args) == 0 && resume == "":
-		return usagef("give the plan to carry out, or a journal to go on with (--resume)")
+		return usagef("give the plan to apply, or a journal to go on with (--resume)")
 	case slices.Contains(args, "-") && !c.flags.yes:
 		return usagef("standard input is the plan, and cannot answer a question: give --yes")
 	case c.maxSteps < 0:
 		return usagef("--max-steps %d is negative", c.maxSteps)
 	case resume != "" && c.flags.journal != "":
-		return usagef("--resume goes on in its own journal: --journal makes no sense with it")
+		return usagef("--resume goes on in its own journal: --journal cannot be given with it")
 	}
 	return c.print.complete("")
 }
@@ -232,7 +232,7 @@ func (c *carrier) applyPlan(ctx context.Context, plan *repair.Plan, resume *repa
 		return err
 	}
 	progress.Clear()
-	if err := c.ask(ctx, stepsText(len(plan.Steps), "carried out"), plan.Cluster.GUID); err != nil {
+	if err := c.ask(ctx, stepsText(len(plan.Steps), "applied"), plan.Cluster.GUID); err != nil {
 		return err
 	}
 	journal, err := c.openJournal(plan, resume)
@@ -280,7 +280,7 @@ func (c *carrier) waiting(progress *view.ProgressLine) func(time.Time) {
 		progress.Clear()
 		text := "waiting until %s for the second observation"
 		if c.hosts != nil && len(c.hosts.paths) > 0 {
-			text += ", for which the host views are read again: take them anew shortly before"
+			text += ", for which the host views are read again: take them again shortly before"
 		}
 		say(c.streams, text, state.FormatTime(until))
 	}
@@ -289,9 +289,9 @@ func (c *carrier) waiting(progress *view.ProgressLine) func(time.Time) {
 // stepsText says what is about to be done.
 func stepsText(n int, verb string) string {
 	if n == 1 {
-		return "1 step is to be " + verb
+		return "1 step to be " + verb
 	}
-	return fmt.Sprintf("%d steps are to be %s", n, verb)
+	return fmt.Sprintf("%d steps to be %s", n, verb)
 }
 
 // openJournal creates the journal, or goes on in one, and says where it is.
@@ -339,9 +339,9 @@ func (c *carrier) finish(res *repair.Result, next []view.NextStep) error {
 		}
 	}
 	if n > 0 {
-		verb := "carried out"
+		verb := "applied"
 		if res.Undo {
-			verb = "taken back"
+			verb = "undone"
 		}
 		errs = append(errs, unfinishedError(fmt.Errorf("%d of %d steps were not %s", n, len(res.Outcomes), verb)))
 	}
@@ -383,9 +383,9 @@ func (c *carrier) afterApply(plan *repair.Plan, res *repair.Result) []view.NextS
 		out = append(out, view.NextStep{Text: "To finish what may be half-done:", Command: c.program + " repair apply --resume " + shellQuote(res.Journal) + args})
 	}
 	if res.Count(repair.Done) > 0 {
-		out = append(out, view.NextStep{Text: "To take back what can be taken back:", Command: c.program + " repair undo " + shellQuote(res.Journal) + args})
+		out = append(out, view.NextStep{Text: "To undo what can be undone:", Command: c.program + " repair undo " + shellQuote(res.Journal) + args})
 		if len(plan.Manual) > 0 {
-			out = append(out, view.NextStep{Text: fmt.Sprintf("%d things are left to do by hand: the plan lists them, in order.", len(plan.Manual))})
+			out = append(out, view.NextStep{Text: fmt.Sprintf("%d actions are left to do by hand: the plan lists them, in order.", len(plan.Manual))})
 		}
 	}
 	return out

@@ -27,9 +27,9 @@ func TestAsk(t *testing.T) {
 		if !canAsk(c.streams) {
 			t.Fatal("a terminal is not taken for one")
 		}
-		err := c.ask(t.Context(), stepsText(2, "carried out"), "5ca1ab1e")
+		err := c.ask(t.Context(), stepsText(2, "applied"), "5ca1ab1e")
 		shown := drain()
-		if !strings.Contains(shown, "2 steps are to be carried out on the cluster of x (GUID 5ca1ab1e).") || !strings.Contains(shown, `Type "yes" to go on: `) {
+		if !strings.Contains(shown, "2 steps to be applied on the cluster of x (GUID 5ca1ab1e).") || !strings.Contains(shown, `Type "yes" to go on: `) {
 			t.Errorf("it asks %q", shown)
 		}
 		if (err == nil) != want || err != nil && exitCode(err) != ExitUnfinished {

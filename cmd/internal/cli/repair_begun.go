@@ -118,7 +118,7 @@ func (c *carrier) broken(plan *repair.Plan) (*repair.JournalFile, error) {
 		}
 	}
 	if own != nil {
-		say(c.streams, "an earlier run of this plan broke off: going on in its journal, %s", own.Path)
+		say(c.streams, "an earlier run of this plan was cut short: going on in its journal, %s", own.Path)
 	}
 	return own, nil
 }

@@ -260,7 +260,7 @@ func TestEvidence(t *testing.T) {
 		want string
 	}{
 		{[]string{"--terminated", "n1"}, "--terminated n1: the node is Ready"},
-		{[]string{"--terminated", "n9"}, "--terminated n9: there is no such node"},
+		{[]string{"--terminated", "n9"}, "--terminated n9: no such node"},
 	} {
 		got := calicoAudit(t, append([]string{"repair", "--leaked-ips"}, append(c.args, "--kubeconfig", cluster.KubeconfigPath())...)...)
 		if got.code != cli.ExitUsage || !strings.Contains(got.err, c.want) || strings.Count(strings.TrimSpace(got.err), "\n") > 0 {

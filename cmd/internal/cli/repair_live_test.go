@@ -190,7 +190,7 @@ func TestRepairAndUndo(t *testing.T) {
 		t.Fatal(err)
 	}
 	got = onCluster(t, c, "repair", "undo", "k.jsonl", "--yes")
-	if got.code != cli.ExitOK || !strings.Contains(got.stdout, "so already") {
+	if got.code != cli.ExitOK || !strings.Contains(got.stdout, "already so") {
 		t.Errorf("undo of what is so already ends with %d\n%s%s", got.code, got.stdout, got.err)
 	}
 }
@@ -240,7 +240,7 @@ func TestApplyExits(t *testing.T) {
 		"another group":   {edited(func(p *repair.Plan) { p.Cluster.APIGroup = "projectcalico.org/v3" }), cli.ExitUnfinished, "make a new plan"},
 		"no group":        {edited(func(p *repair.Plan) { p.Cluster.APIGroup = "" }), cli.ExitUnfinished, "API groups"},
 		"no time":         {edited(func(p *repair.Plan) { p.CreatedAt = audit.Time{} }), cli.ExitUsage, "when it was made"},
-		"seen once":       {edited(func(p *repair.Plan) { p.Request.ObserveTwice, p.Grace.Duration = true, 1<<62 }), cli.ExitUnfinished, "2 of 2 steps were not carried out"},
+		"seen once":       {edited(func(p *repair.Plan) { p.Request.ObserveTwice, p.Grace.Duration = true, 1<<62 }), cli.ExitUnfinished, "2 of 2 steps were not applied"},
 		"no steps":        {edited(func(p *repair.Plan) { p.Steps = nil }), cli.ExitOK, ""},
 	} {
 		got := onCluster(t, c, "repair", "apply", x.plan, "--yes")

@@ -103,7 +103,7 @@ func newRepairShow(e env) *cobra.Command {
 		Long: `Print a plan that "repair --out" wrote, in any format, without reading a cluster.
 "-" is standard input.
 
-Exit codes: 0 it ran; 2 the file cannot be read, or is no plan.`,
+Exit codes: 0 it ran; 2 the file cannot be read, or is not a plan.`,
 		Example: `  PROGRAM repair show plan.json -o markdown`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -109,5 +109,5 @@ func (t *target) check(ctx context.Context, steps []repair.Step, undo bool) erro
 	for _, m := range missing {
 		texts = append(texts, m.String())
 	}
-	return unfinishedError(errors.New("nothing was written, because what is planned cannot be carried out; missing are:\n  " + strings.Join(texts, "\n  ")))
+	return unfinishedError(errors.New("nothing was written, because rights are missing that the plan needs:\n  " + strings.Join(texts, "\n  ")))
 }

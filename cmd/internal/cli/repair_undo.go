@@ -18,18 +18,17 @@ func newRepairUndo(e env) *cobra.Command {
 	x := &carrier{env: e, sources: new(sources), flags: new(carryFlags), print: new(planOutputs)}
 	c := e.command(&cobra.Command{
 		Use:   "undo JOURNAL",
-		Short: "Take back what a journal says was written",
-		Long: `Take back what a run of "repair apply" has written, the newest first, as far as that
+		Short: "Undo what a journal says was written",
+		Long: `Undo what a run of "repair apply" has written, the newest first, as far as that
 does no harm now: an address is recorded again only if it is still free. An empty block
 needs no restoring, and damage is not restored: an affinity without its block and counts
 that contradict the blocks stay as they were put right. A step in which the run died or failed is finished where it
-cannot be taken back. What would be done is shown first, and a question asked.
+cannot be undone. What would be done is shown first, and a question asked.
 
 The journal of an undo cannot be undone in its turn.
 
-Exit codes: 0 everything was taken back, or needed no undoing; 2 the command line makes no
-sense, or the journal cannot be read; 3 the cluster was read only in part; 4 something
-could not be taken back, or is left half-done, or the journal is another cluster's; 5 a failure inside the
+Exit codes: 0 everything was undone, or needed no undoing; 2 invalid usage, or the journal cannot be read; 3 the cluster was read only in part; 4 something
+could not be undone, or is left half-done, or the journal is another cluster's; 5 a failure inside the
 program.`,
 		Example: `  PROGRAM repair undo calico-audit-journal-5ca1ab1e-20260203T090000.000Z.jsonl`,
 		Args:    cobra.ExactArgs(1),
@@ -81,7 +80,7 @@ func (c *carrier) undo(ctx context.Context, file *repair.JournalFile) error {
 			return err
 		}
 	}
-	if err := c.ask(ctx, stepsText(preview.Count(repair.Planned), "taken back"), preview.Cluster.GUID); err != nil {
+	if err := c.ask(ctx, stepsText(preview.Count(repair.Planned), "undone"), preview.Cluster.GUID); err != nil {
 		return err
 	}
 	journal, err := c.createJournal(repair.JournalHeader{StartedAt: audit.Time{Time: time.Now().UTC()}, Cluster: preview.Cluster, Undoes: file.Path})

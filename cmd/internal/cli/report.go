@@ -53,8 +53,7 @@ Without -f the cluster of the kubeconfig is read, or, in a pod, the cluster the 
 runs in. The rights it takes are in examples/kubernetes/rbac. A report that -o json,
 yaml or html wrote may be given to -f, too, and is printed as it was made.
 
-Exit codes: 0 it ran; 1 there are findings at or above --fail-on; 2 the command line
-makes no sense, or a file cannot be read or holds nothing that an audit reads; 3 the
+Exit codes: 0 it ran; 1 there are findings at or above --fail-on; 2 invalid usage, or a file cannot be read or holds nothing that an audit reads; 3 the
 cluster could not be read or has no Calico, or it or a snapshot of it was read only in
 part (the report says "complete": false); 5 a failure inside the program. Where several
 hold, the first of 5, 2, 3, 1 counts.`,
@@ -288,13 +287,13 @@ func (r *reportCommand) storedReport() (*audit.Report, error) {
 	}
 	switch {
 	case r.sources.at != "":
-		return nil, usagef("--at goes with files of objects: %s is a report, which tells its time", path)
+		return nil, usagef("--at goes with files of objects: %s is a report, which carries its time", path)
 	case len(changedFlags(r.hosts.fs)) > 0:
 		return nil, usagef("--%s is for making a report: %s is one already", changedFlags(r.hosts.fs)[0].Name, path)
 	case len(r.journals) > 0:
 		return nil, usagef("--journal is for making a report: %s is one already", path)
 	case len(r.pools)+len(r.nodes) > 0:
-		return nil, usagef("--pool and --node are for making a report: %s is one already, and does not tell of each finding which pools and nodes it concerns", path)
+		return nil, usagef("--pool and --node are for making a report: %s is one already, and does not say which pools and nodes each finding concerns", path)
 	}
 	rep, err := decodeReport(path, head, text)
 	if err == nil && len(r.check.patterns) > 0 {

@@ -47,7 +47,7 @@ virtual machine it runs; of KubeVirt's virtual machines the metadata alone. It h
 nothing of a pod's containers, no other annotations and no Secrets, and only its owner
 may read it. Its first object says when the cluster was read, what could not be read,
 and how many objects of each kind follow; its last object ends it. A partial snapshot
-stays one, and so does one that is cut off: whoever reads it is told what is missing,
+stays one, and so does one that is cut off: its reports say what is missing,
 and nothing is concluded from that.
 
 --anonymize replaces names so that the file can be attached to a bug report: those of
@@ -59,7 +59,7 @@ selecting the same, and the findings are the same but for the names. Pools, bloc
 addresses in them, times and versions stay. --names keeps a list of what the
 replacements stand for; do not give that away.
 
-Exit codes: 0 it ran; 2 the command line makes no sense, or a file cannot be read or
+Exit codes: 0 it ran; 2 invalid usage, or a file cannot be read or
 written; 3 the source could not be read, or only in part (the file is written all the
 same, and says so); 5 a failure inside the program.`,
 		Example: `  # Save the cluster that kubectl talks to, and look at it elsewhere
@@ -104,7 +104,7 @@ func (s *snapshotCommand) complete() error {
 		case s.output == "-":
 			format = view.SnapshotFormats[0]
 		case !known:
-			return usagef("--output %s: its name does not tell the format: let it end in .yaml or .json, with or without .gz, or give --format", s.output)
+			return usagef("--output %s: the format is not clear from its name: let it end in .yaml or .json, with or without .gz, or give --format", s.output)
 		}
 		s.format = format
 	}

@@ -54,7 +54,7 @@ func (s *sources) addFlags(c *cobra.Command) {
 	s.fileFlags = pflag.NewFlagSet("source", pflag.ContinueOnError)
 	s.fileFlags.StringArrayVarP(&s.files, "filename", "f", nil,
 		"file or directory `PATH` of Kubernetes objects to read instead of a cluster; repeatable, \"-\" is standard input")
-	s.fileFlags.StringVar(&s.at, "at", "", "the `TIME` at which the files were read from the cluster, such as 2026-01-31T08:00:00Z (default: what the files tell)")
+	s.fileFlags.StringVar(&s.at, "at", "", "the `TIME` at which the files were read from the cluster, such as 2026-01-31T08:00:00Z (default: the time recorded in them, or the newest)")
 	inGroup(s.fileFlags, groupSource)
 	c.Flags().AddFlagSet(s.fileFlags)
 	noFiles(c, "at")

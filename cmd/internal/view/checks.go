@@ -53,7 +53,7 @@ func (c CheckDoc) Parts() (out []CheckPart) {
 	for _, p := range []CheckPart{
 		{"Severity", c.Severity},
 		{"Why it matters", c.Why},
-		{"How to see it", c.Confirm},
+		{"How to confirm", c.Confirm},
 		{"Often misread", c.Misread},
 		{"What to do", c.Fix},
 		{"What not to do", c.Never},
@@ -96,7 +96,7 @@ func checkFormats(table func(*printer, CheckDocs)) Formats[CheckDocs] {
 func (p *printer) checkList(d CheckDocs) {
 	width := widest(d.Checks, func(c *CheckDoc) string { return c.ID })
 	if !p.NoHeaders {
-		p.say(pad("ID", width, false) + "  FIRES WHEN, AND HOW BAD IT IS")
+		p.say(pad("ID", width, false) + "  DESCRIPTION, SEVERITY")
 	}
 	for _, c := range d.Checks {
 		p.wrap(pad(c.ID, width, false)+"  ", width+2, c.Title)

@@ -36,7 +36,7 @@ func worseNames(d *audit.Diff) []string {
 // counts them.
 var changes = map[audit.Change]struct{ title, counted string }{
 	audit.Added: {"NEW", "new"}, audit.Changed: {"SEVERITY CHANGED", "of another severity"}, audit.Fixed: {"FIXED", "fixed"},
-	audit.NotJudged: {"NOT JUDGED", "not judged"}, audit.Unchanged: {"UNCHANGED", "unchanged"}, audit.MutedNow: {"MUTED", "muted"},
+	audit.NotJudged: {"NOT EVALUATED", "not evaluated"}, audit.Unchanged: {"UNCHANGED", "unchanged"}, audit.MutedNow: {"MUTED", "muted"},
 }
 
 func changeTitle(g []audit.DiffFinding) string { return changes[g[0].Change].title }

@@ -162,7 +162,7 @@ func junitCheck(r *audit.Report, id string, failOn state.Severity) junitCase {
 		c.Skipped = &junitResult{strings.Join(skipped, "; ")}
 	} else {
 		for _, reason := range skipped {
-			said = append(said, "not judged: "+reason)
+			said = append(said, "not evaluated: "+reason)
 		}
 	}
 	if len(said) > 0 {

@@ -62,10 +62,10 @@ var marks = []struct {
 	is         func(c *drawnCell) bool
 }{
 	{"*", "the plan changes it", func(c *drawnCell) bool { return c.Planned }},
-	{"!", "its owner is no node", func(c *drawnCell) bool { return c.DeadNode }},
-	{"<", "other nodes use addresses of it", func(c *drawnCell) bool { return c.Lent > 0 }},
-	{"?", "nobody owns it", func(c *drawnCell) bool { return c.NoOwner }},
-	{"+", "an affinity claims it, and no block exists", func(c *drawnCell) bool { return c.Stray }},
+	{"!", "its node no longer exists", func(c *drawnCell) bool { return c.DeadNode }},
+	{"<", "other nodes borrow addresses of it", func(c *drawnCell) bool { return c.Lent > 0 }},
+	{"?", "no owner", func(c *drawnCell) bool { return c.NoOwner }},
+	{"+", "BlockAffinity exists, its IPAMBlock does not", func(c *drawnCell) bool { return c.Stray }},
 	{":", "free in part", func(c *drawnCell) bool { return c.partly }},
 }
 
@@ -97,7 +97,7 @@ func (p *printer) legend() {
 	add(drawn[g.fill[7]], g.fill[7], "full")
 	add(slices.ContainsFunc(g.fill[:7], func(f string) bool { return drawn[f] }), g.fill[0]+"-"+g.fill[6], "in use, in eighths")
 	add(drawn[g.empty], g.empty, "claimed, but empty")
-	add(drawn[g.free], g.free, "free to claim")
+	add(drawn[g.free], g.free, "free")
 	add(drawn[g.reserved], g.reserved, "reserved")
 	add(drawn[g.bad], g.bad, "broken: corrupt, overlapping, or marked deleted")
 	add(drawn[g.gap], g.gap, "slots left out")

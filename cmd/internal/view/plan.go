@@ -93,7 +93,7 @@ func ShortGrace(d repair.Duration) string {
 
 func (p *printer) steps(plan *repair.Plan) {
 	if len(plan.Steps) == 0 {
-		p.section("STEPS: none. There is nothing that may be done.")
+		p.section("STEPS: none. No automatic steps.")
 		return
 	}
 	p.section(fmt.Sprintf("STEPS (%d)", len(plan.Steps)))
@@ -178,9 +178,9 @@ func (p *printer) changedPools(plan *repair.Plan) {
 		}
 		return before + " → " + after
 	}
-	g := &grid{columns: []column{{title: "POOL"}, {"BLOCKS TO CLAIM", true}, {"AVAILABLE ADDRESSES", true}}}
+	g := &grid{columns: []column{{title: "POOL"}, {"FREE BLOCKS", true}, {"AVAILABLE ADDRESSES", true}}}
 	for _, c := range ChangedPools(plan) {
-		g.add(poolLabel(c.Before), arrow(Short(c.Before.Blocks.Allocatable), Short(c.After.Blocks.Allocatable)),
+		g.add(poolLabel(c.Before), arrow(Short(c.Before.Blocks.Free), Short(c.After.Blocks.Free)),
 			arrow(Short(c.Before.Addresses.Available), Short(c.After.Addresses.Available)))
 	}
 	p.blank()
@@ -214,8 +214,8 @@ func StrictLines(s *repair.StrictPreview) []StrictLine {
 		out = append(out, StrictLine{Plural(n, "node's next pod gets no address: ", "nodes' next pods get no address: "), s.Starve})
 	}
 	if s.Unusable > 0 {
-		out = append(out, StrictLine{Text: Plural(s.Unusable, "free address cannot be used any more: its block belongs to no node.",
-			"free addresses cannot be used any more: their blocks belong to no node.")})
+		out = append(out, StrictLine{Text: Plural(s.Unusable, "free address cannot be used any more: its block has no node.",
+			"free addresses cannot be used any more: their blocks have no node.")})
 	}
 	if len(s.Windows) > 0 {
 		out = append(out, StrictLine{"Windows nodes need strict affinity: ", s.Windows})
@@ -225,25 +225,25 @@ func StrictLines(s *repair.StrictPreview) []StrictLine {
 
 // refusalTexts say in a few words what a refusal's code means.
 var refusalTexts = map[repair.RefusalCode]string{
-	repair.RefusedLastBlock:     "its node would keep no block",
+	repair.RefusedLastBlock:     "it is its node's last block",
 	repair.RefusedYoung:         "the state has not held long enough",
-	repair.RefusedUnknownAge:    "nothing tells how long the state has held",
+	repair.RefusedUnknownAge:    "how long the state has held is not known",
 	repair.RefusedInUse:         "something uses it",
-	repair.RefusedHostView:      "a node's kernel contradicts",
+	repair.RefusedHostView:      "a host view contradicts it",
 	repair.RefusedLocked:        "the datastore is locked",
 	repair.RefusedCorrupt:       "the object contradicts itself",
-	repair.RefusedSpecial:       "it is not for this program to touch",
-	repair.RefusedNotRead:       "something that the verdict needs could not be read",
+	repair.RefusedSpecial:       "this program never touches it",
+	repair.RefusedNotRead:       "something that it depends on could not be read",
 	repair.RefusedVersion:       "the cluster's Calico is newer than this program knows",
 	repair.RefusedRejected:      "Calico would reject the result",
 	repair.RefusedConflict:      "objects contradict one another",
-	repair.RefusedHeals:         "Calico heals it by itself",
+	repair.RefusedHeals:         "Calico repairs it by itself",
 	repair.RefusedLimit:         "cut off by --max-steps",
 	repair.RefusedMarked:        "a deletion was begun, which has to be finished first",
-	repair.RefusedMachineMayRun: "its node does not answer, and its machine may run on",
-	repair.RefusedNoEvidence:    "no node was asked whether it uses the address",
+	repair.RefusedMachineMayRun: "its node is not Ready or no longer exists, and its machine may still run",
+	repair.RefusedNoEvidence:    "no host view shows whether its node uses the address",
 	repair.RefusedUnconfirmed:   "two readings do not agree",
-	repair.RefusedUnpinned:      "nothing identifies what would be written",
+	repair.RefusedUnpinned:      "what would be written cannot be identified",
 	repair.RefusedUnknownOwner:  "who owns it is not known",
 }
 
@@ -289,7 +289,7 @@ func (p *printer) manual(manual []repair.Manual) {
 	if len(manual) == 0 {
 		return
 	}
-	p.section(fmt.Sprintf("BY HAND (%d), in this order; what has the same number, in any", len(manual)))
+	p.section(fmt.Sprintf("BY HAND (%d), in this order; steps with the same number: any order", len(manual)))
 	for _, all := range Runs(manual, func(a, b *repair.Manual) bool { return a.Order == b.Order }) {
 		some, rest := cut(all, p.atMost(planShown))
 		risk := ""

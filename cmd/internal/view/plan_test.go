@@ -35,7 +35,7 @@ func loadJSON(t *testing.T, name string, into any) {
 
 func planOptions() Options {
 	o := testOptions(80)
-	o.Next = []NextStep{{Text: "Nothing was written. To carry the plan out:", Command: "calico-audit repair apply plan.json"}}
+	o.Next = []NextStep{{Text: "Nothing was written. Apply it with:", Command: "calico-audit repair apply plan.json"}}
 	return o
 }
 

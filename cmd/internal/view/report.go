@@ -124,12 +124,17 @@ func (p *printer) pools(r *audit.Report) {
 	}
 	p.blank()
 	g := &grid{columns: []column{{title: "POOL"}, {title: "CIDR"}, {title: "SIZE"}, {"IN USE", true}, {"", true}, {"AVAIL", true}, {"RESERVED", true},
-		{"BLOCKS", true}, {"TO CLAIM", true}, {"RECLAIM", true}, {"NEEDED", true}}}
+		{"BLOCKS", true}, {"FREE", true}, {"ALLOCATABLE", true}, {"RELEASABLE", true}, {"NEEDED", true}}}
+	asFree := true // allocatable is what is free, unless blocks of another size lie about, or the allocator takes empty ones
 	for i := range r.Pools {
 		pl := &r.Pools[i]
 		a, b := pl.Addresses, pl.Blocks
 		g.add(poolLabel(pl), pl.CIDR, fmt.Sprintf("/%d", pl.BlockSize), Short(a.InUse)+"/"+Short(a.Capacity), percent(a.InUse, a.Capacity), Short(a.Available),
-			Short(a.Reserved), Short(b.Claimed)+"/"+Short(b.Capacity), Short(b.Allocatable), Short(b.Reclaimable), Short(b.Needed))
+			Short(a.Reserved), Short(b.Claimed)+"/"+Short(b.Capacity), Short(b.Free), Short(b.Allocatable), Short(b.Reclaimable), Short(b.Needed))
+		asFree = asFree && b.Free.Cmp(b.Allocatable) == 0
+	}
+	if asFree {
+		g.drop("ALLOCATABLE")
 	}
 	if !p.wide {
 		g.drop("SIZE")
@@ -163,8 +168,11 @@ func AddressesText(p *audit.PoolReport) string {
 // BlocksText says in words how many of a pool's blocks are claimed.
 func BlocksText(p *audit.PoolReport) string {
 	b := p.Blocks
-	return fmt.Sprintf("%s of %s claimed, %s left to claim, %s reclaimable, %s needed",
-		Short(b.Claimed), Short(b.Capacity), Short(b.Allocatable), Short(b.Reclaimable), Short(b.Needed))
+	free := Short(b.Free) + " free"
+	if b.Free.Cmp(b.Allocatable) != 0 {
+		free += ", " + Short(b.Allocatable) + " allocatable"
+	}
+	return fmt.Sprintf("%s of %s claimed, %s, %s releasable, %s needed", Short(b.Claimed), Short(b.Capacity), free, Short(b.Reclaimable), Short(b.Needed))
 }
 
 func (p *printer) nodes(r *audit.Report) {
@@ -181,13 +189,13 @@ func (p *printer) nodes(r *audit.Report) {
 	p.blank()
 	g := &grid{columns: []column{
 		{title: "NODE"}, {"BLOCKS", true}, {"EMPTY", true}, {"ADDRESSES", true},
-		{title: "BORROWED FROM"}, {title: "LENT TO"}, {title: "BLOCK CIDRS"},
+		{title: "BORROWED FROM"}, {title: "BORROWED BY"}, {title: "BLOCK CIDRS"},
 	}}
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
 		name := n.Name
 		if n.Missing {
-			name += " (no such node)"
+			name += " (no longer exists)"
 		}
 		g.add(name, strconv.Itoa(len(n.Blocks)), strconv.Itoa(n.EmptyBlocks), strconv.Itoa(n.Addresses),
 			counted(n.Borrowed, n.BorrowedFrom), counted(n.Lent, n.LentTo), cmp.Or(strings.Join(n.Blocks, " "), "-"))
@@ -196,7 +204,7 @@ func (p *printer) nodes(r *audit.Report) {
 }
 
 // NothingSeen is said of a report that found neither a pool nor a block.
-const NothingSeen = "No IP pool and no block was seen, so there was nothing to judge. Does this cluster use Calico's IPAM?"
+const NothingSeen = "No IP pool and no block was seen, so there was nothing to audit. Does this cluster use Calico's IPAM?"
 
 // Seen counts what was looked at.
 func Seen(s audit.Summary) string {
@@ -250,7 +258,7 @@ func (p *printer) notSeen(gaps []blocks.Gap, skipped []audit.Skipped) {
 		p.wrapAll("  ", 4, texts(held))
 	}
 	if len(skipped) > 0 {
-		title("NOT JUDGED")
+		title("NOT EVALUATED")
 	}
 	for _, s := range SkippedByReason(skipped) {
 		p.wrap("  ", 4, skippedChecks(s)+": "+s[0].Reason)
@@ -297,7 +305,7 @@ func (p *printer) hosts(r *audit.Report) {
 	p.blank()
 	p.wrap("Host views: ", 2, hostCount(r))
 	if p.wide && len(r.HostViews) > 0 {
-		g := &grid{columns: []column{{title: "NODE"}, {title: "TAKEN AT"}, {title: "BY"}, {"ROUTES", true}, {"NAMESPACES", true}, {title: "SOURCE"}}}
+		g := &grid{columns: []column{{title: "NODE"}, {title: "TAKEN AT"}, {title: "TAKEN BY"}, {"ROUTES", true}, {"NAMESPACES", true}, {title: "SOURCE"}}}
 		for _, v := range r.HostViews {
 			maker := "ip route"
 			if v.Agent {

@@ -16,10 +16,10 @@ var statuses = []struct {
 	status     repair.Status
 	text, undo string
 }{
-	{repair.Done, "done", "taken back"},
-	{repair.Planned, "to take back", ""},
-	{repair.Already, "so already", ""},
-	{repair.NotNeeded, "no need", ""},
+	{repair.Done, "done", "undone"},
+	{repair.Planned, "to undo", ""},
+	{repair.Already, "already so", ""},
+	{repair.NotNeeded, "not needed", ""},
 	{repair.Skipped, "skipped", "left as it is"},
 	{repair.Failed, "FAILED", ""},
 	{repair.NotTried, "not tried", ""},

@@ -100,7 +100,7 @@ func verdictText(r *audit.Report) string {
 	case counted != "":
 		return counted
 	case r.Summary.Pools == 0 && r.Summary.Blocks == 0:
-		return "nothing to judge"
+		return "nothing to audit"
 	case !r.Complete:
 		return "no findings in what could be read"
 	}
@@ -121,7 +121,7 @@ func newVerdict(r *audit.Report, o Options) verdict {
 	case r.Complete:
 		v.Lead, v.Worst = "Every check that ran found what it expects.", "sev-none"
 	default:
-		v.Lead = "Something could not be read, so this is no all-clear: see what was not seen."
+		v.Lead = "Something could not be read, so this is not an all-clear: see what was not seen."
 	}
 	muted := ""
 	if s.Muted > 0 {
@@ -174,8 +174,8 @@ func tightestPool(r *audit.Report) string {
 		}
 		if worst != nil {
 			b, a := worst.Blocks, worst.Addresses
-			return fmt.Sprintf("%s: %s of %s blocks left to claim, %s of %s addresses available", worst.Name,
-				view.Short(b.Allocatable), view.Short(b.Capacity), view.Short(a.Available), view.Short(a.Capacity))
+			return fmt.Sprintf("%s: %s of %s blocks free, %s of %s addresses available", worst.Name,
+				view.Short(b.Free), view.Short(b.Capacity), view.Short(a.Available), view.Short(a.Capacity))
 		}
 	}
 	return ""

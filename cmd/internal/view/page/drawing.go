@@ -143,7 +143,7 @@ func (d *Drawing) Legends() (out []Legend) {
 	}
 
 	mode("fill")
-	entry(d.Free && len(m.Cells) < m.Places, Swatch{Free: true, Text: "free to claim"})
+	entry(d.Free && len(m.Cells) < m.Places, Swatch{Free: true, Text: "free"})
 	cell(slices.ContainsFunc(m.Cells, func(c view.MapCell) bool { return c.State == view.MapEmpty }), view.MapCell{State: view.MapEmpty}, "claimed, no address in use")
 	for _, a := range []struct{ class, text string }{
 		{"a-used", "an address in use"}, {"a-free", "one that is not"}, {"a-borrowed", "one that another node uses"},
@@ -161,7 +161,7 @@ func (d *Drawing) Legends() (out []Legend) {
 	}
 	rest := len(m.Owners) - namedOwners
 	cell(rest > 0, view.MapCell{State: view.MapEmpty, Owner: namedOwners}, view.Plural(rest, "other owner", "other owners"))
-	cell(p.has(layerOwner, "o-"), view.MapCell{State: view.MapEmpty, Owner: -1}, "nobody, or several owners")
+	cell(p.has(layerOwner, "o-"), view.MapCell{State: view.MapEmpty, Owner: -1}, "no owner, or several")
 
 	mode("findings")
 	for _, s := range state.Severities {
@@ -174,12 +174,12 @@ func (d *Drawing) Legends() (out []Legend) {
 	cell(p.planned, view.MapCell{State: view.MapEmpty}, "stays as it is")
 
 	mode("")
-	cell(p.has(layerMarks, "lent"), view.MapCell{State: view.MapFree, Lent: 1}, "other nodes use addresses of it")
-	cell(p.has(layerMarks, "dead"), view.MapCell{State: view.MapFree, DeadNode: true}, "its owner is no node")
-	cell(p.has(layerMarks, "nobody"), view.MapCell{State: view.MapFree, NoOwner: true}, "nobody owns it")
+	cell(p.has(layerMarks, "lent"), view.MapCell{State: view.MapFree, Lent: 1}, "other nodes borrow addresses of it")
+	cell(p.has(layerMarks, "dead"), view.MapCell{State: view.MapFree, DeadNode: true}, "its node no longer exists")
+	cell(p.has(layerMarks, "nobody"), view.MapCell{State: view.MapFree, NoOwner: true}, "no owner")
 	cell(p.has(layerMarks, "broken"), view.MapCell{State: view.MapBroken}, "corrupt, overlapping or marked deleted")
-	cell(p.has(layerMarks, "stray"), view.MapCell{State: view.MapFree, Stray: true}, "an affinity claims it, and no block exists")
-	cell(p.has(layerGround, "reserved"), view.MapCell{State: view.MapReserved}, "kept back by an IPReservation")
+	cell(p.has(layerMarks, "stray"), view.MapCell{State: view.MapFree, Stray: true}, "BlockAffinity exists, its IPAMBlock does not")
+	cell(p.has(layerGround, "reserved"), view.MapCell{State: view.MapReserved}, "reserved by an IPReservation")
 	entry(p.has(layerGround, "gap"), Swatch{
 		Groups: []Group{{layerGround, []Path{{"gap", new(path).line(swatchCell/2, 2, 0, swatchCell-4).String()}}}},
 		Text:   "a line before a block: free slots are left out there",

@@ -52,7 +52,7 @@ func newPoolBars(r *audit.Report, p *audit.PoolReport) poolBars {
 	}
 	out.BlockBar = bar(b.Capacity, []part{
 		{"used", "claimed, with addresses in use", b.Claimed.Sub(claimedEmpty)}, {"empty", "claimed and empty", claimedEmpty},
-		{"free", "free to claim", b.Free}, {"held", "reserved", b.Reserved},
+		{"free", "free", b.Free}, {"held", "reserved", b.Reserved},
 	})
 	return out
 }

@@ -103,7 +103,7 @@ function addressList(u, block, b, cidr, address) {
     if (ordinal < classes.length) {
       classes[ordinal] = marks & leaked ? "leaked" : marks & borrowed ? "borrowed" : marks & cooling ? "cooling" : kind === 1 ? "used" : "other";
     }
-    const tags = [[leaked, "leaked", "leaked: nothing owns it"], [borrowed, "borrowed", "borrowed"], [cooling, "cooling", "cooling down"]]
+    const tags = [[leaked, "leaked", "leaked: its owner no longer exists"], [borrowed, "borrowed", "borrowed"], [cooling, "cooling", "cooling down"]]
       .filter(([bit]) => marks & bit).map(([, c, text]) => el("span", { class: "mark " + c }, text + " "));
     rows.push(el("tr", { class: ordinal === here ? "here" : null }, el("th", { scope: "row" }, at(ordinal)),
       el("td", {}, tags, use.text, use.handle ? el("div", { class: "handle", title: clean(use.handle) }, clean(use.handle)) : null),

@@ -71,7 +71,7 @@ const held = {
 };
 
 // The kinds and marks of a use, as Go has them.
-const kinds = ["", "pod", "tunnel", "service", "kept back by Windows", "virtual machine"];
+const kinds = ["", "pod", "tunnel", "service", "reserved by Windows", "virtual machine"];
 const borrowed = 1, leaked = 2, cooling = 4;
 
 // indexUsage finds each node's borrowed addresses.

@@ -87,9 +87,9 @@ class MapView {
   // describe says in words what is at a place.
   describe(place) {
     const d = this.data, i = this.at[place], words = [this.cidrAt(place)];
-    if (i < 0) return [...words, "free to claim"];
+    if (i < 0) return [...words, "free"];
     if (d.left?.[i]) words.push(`${d.left[i]} free slots before it`);
-    if (d.state[i] === "reserved") words.push("kept back by an IPReservation");
+    if (d.state[i] === "reserved") words.push("reserved by an IPReservation");
     if (d.flags[i] & flagStray) words.push("an affinity claims it, and no block exists");
     for (const b of d.blocks[i]) words.push(...describeBlock(held.report.blocks[b], d.blocks[i].length > 1));
     if (d.flags[i] & flagPlanned) words.push("the plan changes it");
@@ -150,12 +150,12 @@ function describeBlock(b, withCIDR) {
   if (b.cooling) words.push(`${b.cooling} cooling down`);
   if (b.lent) words.push(`${b.lent} used by ${b.lentTo.map(clean).join(", ")}`);
   for (const c of b.conditions ?? []) words.push(conditions[c] ?? c);
-  if (b.reclaimable) words.push("may be released");
+  if (b.reclaimable) words.push("releasable");
   return words;
 }
 
 const conditions = {
-  corrupt: "corrupt", overlap: "overlaps another block", deleted: "marked deleted", deadNode: "its owner is no node", noOwner: "nobody owns it",
+  corrupt: "corrupt", overlap: "overlaps another block", deleted: "marked deleted", deadNode: "its node no longer exists", noOwner: "no owner",
 };
 
 // What is lit: the owner that is pointed at, else the one that is pinned.
