@@ -35,6 +35,7 @@ var mayImport = map[string][]string{
 	"metrics/events":        {"blocks", "audit", "audit/state", "audit/checks", "metrics"},
 	"cmd":                   {"blocks", "blocks/cluster", "blocks/files", "affinity", "affinity/host", "audit", "audit/state", "audit/checks", "audit/explain", "repair", "repair/datastore", "metrics", "metrics/events", "cmd/internal"},
 	"internal/statedsl":     {"blocks"},
+	"internal/story":        {},
 	"internal/testcluster":  {"internal/testcluster"},
 	"internal/storm":        {"blocks", "blocks/cluster", "blocks/files", "affinity", "audit", "audit/state", "audit/checks", "repair", "repair/datastore", "internal/testcluster", "internal/testenv"},
 	"internal/architecture": {},
