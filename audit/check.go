@@ -115,6 +115,7 @@ type Skipped struct {
 // Findings collects what a check finds.
 type Findings struct {
 	Check   *Check
+	state   *state.State
 	all     []Finding
 	skipped []Skipped
 	// inconclusive is true if what was found is no verdict.
@@ -125,6 +126,12 @@ type Findings struct {
 func (f *Findings) Add(x Finding) {
 	x.Check, x.by = f.Check.ID, f.Check
 	x.Fingerprint = Fingerprint(x.Check, x.Subject)
+	if root := f.state.Root(x.Root); root != nil && len(x.Remedies) == 0 {
+		x.Remedies = root.Remedies()
+	}
+	if x.Fix.Command == "" || len(x.Remedies) > 0 {
+		x.Fix = fixOf(&x)
+	}
 	if x.Evidence == nil {
 		x.Evidence = []state.Evidence{}
 	}

@@ -33,7 +33,7 @@ func Run(st *state.State, checks []*Check) *Result {
 			r.Inconclusive = append(r.Inconclusive, c.ID)
 			continue
 		}
-		f := Findings{Check: c}
+		f := Findings{Check: c, state: st}
 		c.Run(st, &f)
 		r.Findings = append(r.Findings, f.all...)
 		r.Skipped = append(r.Skipped, f.skipped...)

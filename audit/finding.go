@@ -37,6 +37,20 @@ func Manual(instruction string) Fix { return Fix{"manual", instruction} }
 // RepairFix names the kind of repair that plans what is to be done about a finding.
 func RepairFix(flag string) Fix { return Fix{"repair", "calico-audit repair " + flag} }
 
+// fixOf is the preferred remedy of a finding as the next thing to do about it or, where
+// there is none, a look at its subject.
+func fixOf(x *Finding) Fix {
+	if len(x.Remedies) == 0 {
+		return Look("calico-audit explain " + state.Arg(x.Subject.ID()))
+	}
+	switch r := &x.Remedies[0]; {
+	case r.Repairs():
+		return Fix{"repair", r.Commands[0]}
+	default:
+		return Manual(r.Title)
+	}
+}
+
 // Finding is one thing that a check found.
 type Finding struct {
 	Check       string           `json:"check"`
@@ -47,6 +61,8 @@ type Finding struct {
 	Fix         Fix              `json:"fix"`
 	Fingerprint string           `json:"fingerprint"`
 
+	// Remedies are the ways out, the preferred one first; none where only a look helps.
+	Remedies []state.Remedy `json:"-"`
 	// Pools and Nodes are those that the finding concerns beside its subject, for
 	// filters: the pool an address lies in, the owner it was borrowed from.
 	Pools []string `json:"-"`

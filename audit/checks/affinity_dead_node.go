@@ -23,16 +23,11 @@ var affinityDeadNode = audit.Check{
 	Run: func(st *state.State, f *audit.Findings) {
 		eachAffinity(st, func(a *blocks.Affinity, b *state.Block) {
 			if host := a.Owner.Node(); st.Vanished(host) && st.PastGrace(a.Created) {
-				x := affinityFinding(st, a, state.Warning, fmt.Sprintf("affinity to %s belongs to %s, which is no node", a.CIDR, host))
+				x := affinityFinding(st, a, state.Warning, fmt.Sprintf("node %q no longer exists, and has an affinity to %s", host, a.CIDR))
 				if a.Unlabelled {
 					x.Evidence = append(x.Evidence, state.Evidence{Name: "label", Value: "missing: Calico's own clean-up of the node does not see it"})
 				}
-				switch {
-				case b == nil || b.Owner != a.Owner:
-					x.Fix = audit.RepairFix("--orphan-affinities")
-				case b.Reclaimability.OK:
-					x.Fix = audit.RepairFix("--empty-blocks")
-				}
+				x.Root = st.RootOfHost(host)
 				x.Absence = true
 				f.Add(x)
 			}

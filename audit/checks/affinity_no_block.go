@@ -32,7 +32,7 @@ var affinityNoBlock = audit.Check{
 				return
 			}
 			x := affinityFinding(st, a, state.Error, fmt.Sprintf("affinity of %s to %s leads to no block", state.OwnerText(a.Owner), a.CIDR))
-			x.Absence, x.Fix = true, audit.RepairFix("--orphan-affinities")
+			x.Absence, x.Remedies, x.Root = true, []state.Remedy{state.DeleteAffinity}, st.RootOfHost(a.Owner.Node())
 			begunHere(&x, state.HalfDone(a))
 			f.Add(x)
 		})

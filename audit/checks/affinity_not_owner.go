@@ -46,7 +46,7 @@ var affinityNotOwner = audit.Check{
 			}
 			x := affinityFinding(st, a, sev, fmt.Sprintf("%s has an affinity to block %s, which belongs to %s", state.OwnerText(a.Owner), a.CIDR, state.OwnerText(b.Owner)))
 			x.Evidence = append(x.Evidence, state.Evidences("effect", effect)...)
-			x.Fix = audit.RepairFix("--orphan-affinities")
+			x.Remedies = []state.Remedy{state.DeleteAffinity}
 			begunHere(&x, state.HalfDone(a))
 			x.Absence = true // it rests on two objects that were read one after the other
 			f.Add(x)

@@ -27,7 +27,7 @@ var affinityStuck = audit.Check{
 			}
 			x := affinityFinding(st, a, state.Warning, fmt.Sprintf("affinity of %s to its block %s stays %s", state.OwnerText(a.Owner), a.CIDR, a.Effective()))
 			if state.HalfDone(a) && b.Used == 0 {
-				x.Fix = audit.RepairFix("--orphan-affinities")
+				x.Remedies = []state.Remedy{state.DeleteAffinity}
 			}
 			begunHere(&x, state.HalfDone(a))
 			f.Add(x)

@@ -31,16 +31,12 @@ var blockDeadNode = audit.Check{
 					lent = append(lent, fmt.Sprintf("%s by %s on %s", br.Addr, br.Workload.FullName(), br.User))
 				}
 			}
-			fix := audit.Look("calico-audit explain " + b.CIDR.String())
-			if b.Reclaimability.OK {
-				fix = audit.RepairFix("--empty-blocks")
-			}
 			f.Add(audit.Finding{
 				Absence: true, Severity: state.Warning, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{host},
-				Message: fmt.Sprintf("block %s belongs to %s, which is no node; it holds %s", b.CIDR, host, state.Plural(b.Used, "address")),
+				Message: fmt.Sprintf("node %q no longer exists, and owns block %s; it holds %s", host, b.CIDR, state.Plural(b.Used, "address")),
 				Evidence: state.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "used by live pods elsewhere", state.ListBy("; ", lent),
 					"created", state.FormatTime(b.Created), "observed", state.Observed),
-				Fix: fix,
+				Root: st.RootOfHost(host),
 			})
 		}
 	},

@@ -12,7 +12,7 @@ var blockEmpty = audit.Check{
 	ID:         "block/empty",
 	Title:      "a block holds no allocation",
 	Severities: []state.Severity{state.Warning, state.Info},
-	Graded:     "info, or warning when its pool has no free block",
+	Graded:     "info, or warning when its pool has no block left to claim, nor any other for the same nodes",
 	Why: "Where blocks are scarce, another node could use it; an empty block keeps its addresses for its owner. " +
 		"The evidence says whether it could be released now and, if not, why it is held.",
 	Confirm: "calicoctl ipam show --show-blocks",
@@ -23,24 +23,25 @@ var blockEmpty = audit.Check{
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Pools, blocks.Reservations},
 	Optional: state.ReleaseReads,
 	Run: func(st *state.State, f *audit.Findings) {
+		scarce := st.CachedScarce()
 		for _, b := range st.IPBlocks {
 			if b.Used > 0 {
 				continue
 			}
 			sev := state.Info
-			if b.Pool != nil && b.Pool.ServesWorkloads() && b.Pool.Slots.Allocatable.IsZero() {
+			if scarce(b.Pool) {
 				sev = state.Warning
 			}
-			verdict, fix := "releasable", audit.RepairFix("--empty-blocks")
+			verdict, remedies := "releasable", []state.Remedy{state.ReleaseBlock}
 			if !b.Reclaimability.OK {
-				verdict, fix = "held: "+b.Reclaimability.Held, audit.Look("calico-audit checks block/empty")
+				verdict, remedies = "held: "+b.Reclaimability.Held, nil
 			}
 			f.Add(audit.Finding{
 				Severity: sev, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
 				Message: fmt.Sprintf("block %s of %s holds no allocation; %s", b.CIDR, state.OwnerText(b.Owner), verdict),
 				Evidence: state.Evidences("owner", state.OwnerText(b.Owner), "pool", state.PoolName(b.Pool), "verdict", verdict,
 					"empty since at least", state.FormatTime(b.Reclaimability.EmptySince)),
-				Fix: fix,
+				Root: st.RootOfBlock(b), Remedies: remedies,
 			})
 		}
 	},

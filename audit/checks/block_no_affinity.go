@@ -18,7 +18,7 @@ var blockNoAffinity = audit.Check{
 	Fix:      "The node's next assignment from this block does not restore it; the affinity object has to be given back, after a second look that it is still missing: calico-audit repair --missing-affinities does that.",
 	Never:    "Never delete the block because its affinity is missing: it may be full of live pods.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Affinities},
-	Optional: []blocks.Resource{blocks.Nodes},
+	Optional: []blocks.Resource{blocks.Nodes, blocks.Pods},
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, b := range st.IPBlocks {
 			host := b.Owner.Node()
@@ -33,16 +33,16 @@ var blockNoAffinity = audit.Check{
 			for _, a := range st.AffinitiesOf(b.CIDR) {
 				others = append(others, state.OwnerText(a.Owner))
 			}
-			fix := audit.RepairFix("--missing-affinities")
+			remedies := []state.Remedy{state.RestoreAffinity}
 			if st.NodesRead() && st.Vanished(host) || len(others) > 0 {
-				fix = audit.Look("calico-audit explain " + b.CIDR.String()) // what is wrong there comes first
+				remedies = nil // what is wrong there comes first
 			}
 			f.Add(audit.Finding{
 				Severity: state.Error, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{host}, Absence: true,
 				Message: fmt.Sprintf("block %s belongs to %s, which has no affinity to it", b.CIDR, host),
 				Evidence: state.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "affinities of others", state.List(others),
 					"created", state.FormatTime(b.Created), "observed", state.Observed),
-				Fix: fix,
+				Remedies: remedies, Root: st.RootOfHost(host),
 			})
 		}
 	},

@@ -27,7 +27,7 @@ var blockSoftDeleted = audit.Check{
 				Severity: state.Warning, Subject: s, Pools: state.PoolsOf(pool), Nodes: []string{node},
 				Message:  fmt.Sprintf("%s is marked deleted and was never removed", what),
 				Evidence: state.Evidences("created", state.FormatTime(m.Created), "last written", state.FormatTime(m.Written)),
-				Fix:      audit.RepairFix("--soft-deleted"),
+				Remedies: []state.Remedy{state.FinishDelete},
 			}
 			begunHere(&x, m.ByUs)
 			f.Add(x)

@@ -9,7 +9,7 @@ import (
 var configDatastoreLocked = audit.Check{
 	ID:         "config/datastore-locked",
 	Title:      "the datastore is locked",
-	Severities: []state.Severity{state.Warning},
+	Severities: []state.Severity{state.Error},
 	Why: "While the datastore is locked (for a migration, or an address check) new pods get no network and Calico collects no garbage. " +
 		"A lock is easily forgotten.",
 	Confirm:  "kubectl get clusterinformations default -o jsonpath={.spec.datastoreReady}",
@@ -21,7 +21,7 @@ var configDatastoreLocked = audit.Check{
 			return
 		}
 		f.Add(audit.Finding{
-			Severity: state.Warning, Subject: state.ClusterSubject(st), Message: "the datastore is locked: new pods get no network until it is unlocked",
+			Severity: state.Error, Subject: state.ClusterSubject(st), Message: "the datastore is locked: new pods get no network until it is unlocked",
 			Evidence: state.Evidences("object", "ClusterInformation default", "datastoreReady", "false", "last written", state.FormatTime(st.Info.Written)),
 			Fix:      audit.Look("kubectl get clusterinformations default -o yaml"),
 		})

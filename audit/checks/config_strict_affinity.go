@@ -26,7 +26,7 @@ var configStrictAffinity = audit.Check{
 	Verify:   "New pods of every node get addresses of blocks of their own node.",
 	Never:    "Never turn it on while nodes have no block and none is left: their next pods get no address. Never turn it off with Windows nodes.",
 	Requires: []blocks.Resource{blocks.IPAMConfigs},
-	Optional: slices.Concat(blockStatusReads, blackholeReads),
+	Optional: slices.Concat(state.BlockStatusReads, blackholeReads),
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, part := range strictParts {
 			if g := st.FirstMissing(part.needs); g != nil {
@@ -54,17 +54,14 @@ var strictParts = []struct {
 }{
 	{"", nil, rejectedCombination},
 	{"whether Windows nodes need strict affinity was not judged", []blocks.Resource{blocks.Nodes}, windowsRequiresStrict},
-	{"whether nodes starve was not judged", blockStatusReads, strictCutsOff},
+	{"whether nodes starve was not judged", state.BlockStatusReads, strictCutsOff},
 	{"whether owners drop traffic to borrowed addresses was not judged",
-		append([]blocks.Resource{blocks.BGPConfigs, blocks.BGPPeers, blocks.FelixConfigs}, blockStatusReads...), blackholesRequireStrict},
+		append([]blocks.Resource{blocks.BGPConfigs, blocks.BGPPeers, blocks.FelixConfigs}, state.BlockStatusReads...), blackholesRequireStrict},
 }
 
-// blackholeReads is what may tell, beside blockStatusReads, whether owners drop traffic to
+// blackholeReads is what may tell, beside state.BlockStatusReads, whether owners drop traffic to
 // what is borrowed, and whether the allocator takes over empty blocks.
 var blackholeReads = []blocks.Resource{blocks.BGPConfigs, blocks.BGPPeers, blocks.BGPFilters, blocks.FelixConfigs, blocks.ClusterInfos}
-
-// blockStatusReads is what it takes to say how nodes stand with blocks.
-var blockStatusReads = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.Affinities, blocks.Nodes, blocks.Pods, blocks.Namespaces}
 
 func presentText(st *state.State) string {
 	if st.IPAM.Present {
@@ -82,7 +79,7 @@ func rejectedCombination(st *state.State) *audit.Finding {
 	}
 	return &audit.Finding{
 		Severity: state.Error, Message: "Calico rejects this combination of IPAM settings: " + why,
-		Fix: strictFix(st),
+		Remedies: st.StrictRemedies(),
 	}
 }
 
@@ -104,36 +101,8 @@ func windowsRequiresStrict(st *state.State) *audit.Finding {
 	return &audit.Finding{
 		Severity: state.Error, Nodes: windows, Message: fmt.Sprintf("strict affinity is off, and Windows nodes need it on: %s", state.List(windows)),
 		Evidence: state.Evidences("Windows nodes", state.List(windows)),
-		Fix:      strictFix(st),
+		Remedies: st.StrictRemedies(),
 	}
-}
-
-// wouldNotAllocate lists the nodes whose next pod would get no address if strict
-// affinity were on: their own blocks, if any, are full, and no block is left for
-// them.
-func wouldNotAllocate(st *state.State) []string {
-	var out []string
-	for _, h := range st.NodeStates {
-		for _, n := range h.BlockStatus {
-			if n.RequiresBlocks() {
-				out = append(out, h.Name)
-				break
-			}
-		}
-	}
-	return out
-}
-
-// strictFix is the way to strict affinity that starves no one.
-func strictFix(st *state.State) audit.Fix {
-	const command = "calico-audit repair --strict-affinity=true"
-	if starving := wouldNotAllocate(st); len(starving) > 0 {
-		return audit.Manual(fmt.Sprintf("first free or add blocks, or the next pods of %s get no address; then %s; then restart the pods that borrow", state.List(starving), command))
-	}
-	if g := st.FirstMissing(blockStatusReads); g != nil {
-		return audit.Manual("find out which nodes have no block, which was not judged here; then " + command)
-	}
-	return audit.RepairFix("--strict-affinity=true")
 }
 
 // strictCutsOff finds nodes that strict affinity leaves without addresses.
@@ -144,7 +113,7 @@ func strictCutsOff(st *state.State) *audit.Finding {
 	var starving []string
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
-			if h.Schedulable && n.Unused == 0 && n.Cause == state.CauseStrict && !blockMayExist(st, n) {
+			if h.Schedulable && n.Unused == 0 && n.Cause == state.CauseStrict && !st.BlockMayExist(n) {
 				starving = append(starving, h.Name)
 				break
 			}
@@ -201,13 +170,13 @@ func blackholesRequireStrict(st *state.State) *audit.Finding {
 		return nil
 	}
 	return &audit.Finding{
-		Severity: state.Warning,
-		Message:  fmt.Sprintf("strict affinity is off, so nodes borrow, and in this topology the owner of a block drops traffic to borrowed addresses: %s", state.List(concerned)),
+		Severity: state.Warning, Root: st.RootOfDropped(),
+		Message: fmt.Sprintf("strict affinity is off, so nodes borrow, and in this topology the owner of a block drops traffic to borrowed addresses: %s", state.List(concerned)),
 		Evidence: state.Evidences("topology", strings.Join(reasons, "; "),
 			"scope", "the setting is global and acts at once; strictAffinity inside a block is ignored",
 			"what it does not do", fmt.Sprintf("what is borrowed now (%s) stays borrowed until its pods restart", state.Plural(total, "address")),
-			"nodes it would starve now", state.List(wouldNotAllocate(st))),
-		Fix: strictFix(st),
+			"nodes it would leave without addresses now", state.List(st.WouldNotAllocate())),
+		Remedies: st.StrictRemedies(),
 	}
 }
 

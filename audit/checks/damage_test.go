@@ -94,7 +94,7 @@ func TestDamage(t *testing.T) {
 			}
 		}, []string{"critical block/overlap", "info block/size-mismatch", "warning pool/low-free-blocks", "warning pool/no-free-blocks", "warning pool/undersized"}},
 		{"the datastore stays locked", func(p *play) { p.must(p.s.LockDatastore(p.ctx, true)) },
-			[]string{"warning config/datastore-locked"}},
+			[]string{"error config/datastore-locked"}},
 	}
 	c := testcluster.Shared(t, testcluster.Options{})
 	for _, x := range cases {

@@ -30,7 +30,7 @@ var handleCount = audit.Check{
 					Absence: true, Severity: state.Info, Subject: state.HandleSubject(h.ID), Pools: handlePools(st, h), Nodes: []string{refs[0].Attributes().Node},
 					Message:  fmt.Sprintf("handle %s counts otherwise than the blocks: %s", h.ID, state.List(wrong)),
 					Evidence: state.Evidences("differences", state.List(wrong), "last written", state.FormatTime(h.Written), "observed", state.Observed),
-					Fix:      audit.RepairFix("--leaked-handles"),
+					Remedies: []state.Remedy{state.MendHandles},
 				})
 			}
 		}

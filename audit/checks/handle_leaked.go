@@ -37,7 +37,7 @@ var handleLeaked = audit.Check{
 				Absence: true, Severity: state.Warning, Subject: state.HandleSubject(h.ID), Pools: handlePools(st, h),
 				Message:  fmt.Sprintf("no block refers to handle %s", h.ID),
 				Evidence: state.Evidences("it names", state.OrNone(state.List(named)), "created", state.FormatTime(h.Created), "last written", state.FormatTime(h.Written), "observed", state.Observed),
-				Fix:      audit.RepairFix("--leaked-handles"),
+				Remedies: []state.Remedy{state.MendHandles},
 			})
 		}
 	},

@@ -49,7 +49,7 @@ var handleMissing = audit.Check{
 				Message: fmt.Sprintf("handle %s does not exist, and %s recorded under it: %s", attr.Handle, state.NumberIs(len(refs), "address"), state.List(addrs)),
 				Evidence: state.Evidences("addresses", state.List(addrs), "pod", state.JoinNonEmpty(attr.Namespace, attr.Pod), "node", attr.Node,
 					"assigned", state.FormatTime(attr.Assigned), "observed", state.Observed),
-				Fix: audit.Look("calico-audit explain " + addrs[0]),
+				Remedies: []state.Remedy{state.CreateHandle},
 			})
 		}
 	},

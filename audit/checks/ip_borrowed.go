@@ -22,7 +22,7 @@ var ipBorrowed = audit.Check{
 	Verify:   "The restarted pod has an address of a block of its own node, and pods on the former owner reach it.",
 	Never:    "Never release the address while its pod runs.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
-	Optional: []blocks.Resource{blocks.Pools},
+	Optional: state.RootReads,
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, b := range st.Borrows {
 			sev, user := state.Warning, borrowUser(st, b)
@@ -34,7 +34,7 @@ var ipBorrowed = audit.Check{
 				Message: fmt.Sprintf("%s is used on %s by %s, and belongs to a block of %s", b.Addr, b.User, user, b.Owner),
 				Evidence: state.Evidences("owner", b.Owner, "borrower", b.User, "block", b.Block.CIDR.String(), "pool", state.PoolName(b.Block.Pool),
 					"used by", user, "handle", b.Attributes.Handle, "assigned", state.FormatTime(b.Attributes.Assigned)),
-				Fix: borrowFix(b),
+				Root: st.RootOfBorrow(b), Remedies: st.BorrowRemedies(b),
 			})
 		}
 	},
@@ -58,17 +58,4 @@ func borrowUser(st *state.State, b *state.Borrow) string {
 		return fmt.Sprintf("pod %s/%s, which was not seen alive", b.Attributes.Namespace, b.Attributes.Pod)
 	}
 	return "a pod that was not seen"
-}
-
-// borrowFix is what ends a borrow.
-func borrowFix(b *state.Borrow) audit.Fix {
-	switch {
-	case b.Tunnel:
-		return audit.Manual(fmt.Sprintf("once %s can claim a block, restart calico-node there: its tunnel then takes an address of that block", b.User))
-	case b.VM:
-		return audit.Look("calico-audit explain " + b.Addr.String()) // kept by design; nothing is to be restarted
-	case b.Workload != nil:
-		return audit.Manual(fmt.Sprintf("once %s can claim a block: kubectl delete pod --namespace %s %s", b.User, state.Arg(b.Workload.Namespace), state.Arg(b.Workload.Name)))
-	}
-	return audit.Look("kubectl get pods --all-namespaces -o wide --field-selector spec.nodeName=" + state.Arg(b.User))
 }

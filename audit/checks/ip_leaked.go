@@ -61,10 +61,7 @@ func leakFinding(st *state.State, r state.AllocationRef, v state.Validity) audit
 		Message: fmt.Sprintf("%s is allocated, and nothing seems to own it: %s", r.Addr(), v.Why),
 		Evidence: state.Evidences("block", r.Block.CIDR.String(), "owner of the block", state.OwnerText(r.Block.Owner), "handle", handle,
 			"node", attr.Node, "machine", machineNote(st, attr.Node), "type", attr.Type, "assigned", state.FormatTime(attr.Assigned), "sequence", sequence, "caution", caution, "observed", state.Observed),
-		Fix: audit.RepairFix("--leaked-ips"),
-	}
-	if !attr.HasHandle || len(st.HostUses(r.Addr())) > 0 {
-		x.Fix = audit.Look("calico-audit explain " + r.Addr().String()) // a repair would refuse it
+		Root: st.RootOfLeak(r),
 	}
 	addHolders(st, &x, r)
 	return x
@@ -94,7 +91,7 @@ func addHolders(st *state.State, x *audit.Finding, r state.AllocationRef) {
 		x.Message = fmt.Sprintf("%s is allocated, no object owns it (%s), and it is still in use on %s", r.Addr(), st.Classify(r).Why, state.Each(nodes))
 		x.Evidence = append(x.Evidence, state.Evidence{Name: "still in use", Value: state.ListBy("; ", where) + "; not reclaimable"})
 		x.Evidence = append(x.Evidence, state.HostUseEvidence(held...)...)
-		x.Fix = audit.Manual(fmt.Sprintf("end what runs in the namespace on %s; only then can the address be released", state.Each(nodes)))
+		x.Remedies = []state.Remedy{state.EndUse(held)}
 		x.Nodes = append(x.Nodes, nodes...)
 		return
 	}

@@ -39,25 +39,12 @@ var ipUnallocated = audit.Check{
 				block = fmt.Sprintf("%s of %s calls it free", b.CIDR, state.OwnerText(b.Owner))
 			}
 			u := users[0]
-			fix := audit.Manual(fmt.Sprintf("restart calico-node on %s, so that its tunnel gets an address of its own", u.Node))
-			if w := u.Pod; w != nil {
-				fix = restartFix(w, "so that it gets an address of its own")
-			}
 			f.Add(audit.Finding{
 				Severity: state.Critical, Subject: state.IPSubject(a, u.Node), Pools: state.PoolsOf(pool), Absence: true,
 				Message:  fmt.Sprintf("%s is used by %s on %s, and no block records it", a, u, u.Node),
 				Evidence: state.Evidences("used by", u.String(), "by evidence of", u.Source, "pool", pool.Name, "block", block),
-				Fix:      fix,
+				Root:     st.RootOfUnrecorded(),
 			})
 		})
 	},
-}
-
-// restartFix is to restart a pod, for a reason. A virtual machine's pod is never
-// restarted on our word: that stops the machine, and does not change its address.
-func restartFix(w *blocks.Workload, why string) audit.Fix {
-	if w.VM != "" {
-		return audit.Look("kubectl get virtualmachineinstance --namespace " + state.Arg(w.Namespace) + " " + state.Arg(w.VM))
-	}
-	return audit.Manual(fmt.Sprintf("kubectl delete pod --namespace %s %s, %s", state.Arg(w.Namespace), state.Arg(w.Name), why))
 }

@@ -36,9 +36,17 @@ var ipWrongNode = audit.Check{
 					Absence: true, Severity: state.Warning, Subject: state.IPSubject(b.Address(i), w.Node), Pools: state.PoolsOf(b.Pool), Nodes: []string{attr.Node, b.Owner.Node()},
 					Message:  fmt.Sprintf("%s is used by pod %s on %s, and its allocation names node %s", b.Address(i), w.FullName(), w.Node, attr.Node),
 					Evidence: state.Evidences("pod's node", w.Node, "recorded node", attr.Node, "block", b.CIDR.String(), "handle", attr.Handle),
-					Fix:      restartFix(w, "so that its address is recorded again"),
+					Remedies: state.RestartRemedies(w, "its address is recorded again, for its node"), Fix: wrongNodeLook(w),
 				})
 			}
 		}
 	},
+}
+
+// wrongNodeLook looks at a virtual machine, whose pod nothing says to restart.
+func wrongNodeLook(w *blocks.Workload) audit.Fix {
+	if w.VM == "" {
+		return audit.Fix{}
+	}
+	return audit.Look("kubectl get virtualmachineinstance --namespace " + state.Arg(w.Namespace) + " " + state.Arg(w.VM))
 }

@@ -22,10 +22,10 @@ var nodeBlockLimit = audit.Check{
 	Fix:      "Look for leaked addresses first. If the pods are real, raise maxBlocksPerHost (which needs strict affinity) or run fewer pods on the node.",
 	Never:    "Never raise the limit to get rid of the alert without knowing what fills the blocks.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.IPAMConfigs, blocks.Nodes, blocks.Reservations, blocks.Affinities},
-	Optional: []blocks.Resource{blocks.Namespaces, blocks.Pods},
+	Optional: state.RootReads,
 	Run: func(st *state.State, f *audit.Findings) {
 		alike, restricted := namespacesAlike(st)
-		if g := st.FirstMissing(f.Check.Optional); g != nil && restricted {
+		if g := st.FirstMissing([]blocks.Resource{blocks.Namespaces, blocks.Pods}); g != nil && restricted {
 			f.Inconclusive("what pods of each namespace may use was not judged: %s", g)
 			return
 		}
@@ -41,7 +41,7 @@ var nodeBlockLimit = audit.Check{
 // family; the worse family gives the severity.
 func blockLimitFinding(st *state.State, h *state.NodeState, alike []string, f *audit.Findings) {
 	limit := st.IPAM.BlockLimit()
-	x := audit.Finding{Subject: state.NodeSubject(h.Name), Fix: audit.Look("calico-audit report -o wide --node " + state.Arg(h.Name))}
+	x := audit.Finding{Subject: state.NodeSubject(h.Name), Root: st.RootOfLimit(h)}
 	var texts []string
 	for _, family := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
 		worst := limitState{}

@@ -14,7 +14,7 @@ var nodeNoBlock = audit.Check{
 	Title:      "a node has no block of a family, in the pools that select it",
 	Severities: []state.Severity{state.Critical, state.Error, state.Warning, state.Info},
 	Graded:     "critical if a pod of it waits and can get no address; error if it borrows; warning if its next pod would borrow or fail; else info",
-	Why: "Its pods use addresses borrowed from other nodes' blocks, or get none. " +
+	Why: "Pods on a node without a block use addresses borrowed from other nodes' blocks, or get none. " +
 		"A borrowed address is routed on its own, and where the owner does not learn that route it drops the traffic. " +
 		"A pod that no pool may serve, for its namespace or for the pools that it asks for, never gets an address, whatever blocks its node has.",
 	Confirm: "kubectl get blockaffinities -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr,STATE:.spec.state, " +
@@ -25,9 +25,9 @@ var nodeNoBlock = audit.Check{
 	Verify:   "Start a pod on the node: kubectl get blockaffinities then shows a block of it, and the pod has an address of that block.",
 	Never:    "Never delete another node's blocks to make room: release only blocks that hold no allocation.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.IPAMConfigs, blocks.Nodes, blocks.Pods, blocks.Namespaces},
-	Optional: []blocks.Resource{blocks.Affinities, blocks.ClusterInfos},
+	Optional: state.RootReads,
 	Run: func(st *state.State, f *audit.Findings) {
-		hoarders := st.CachedNodesHoldingSeveral()
+		holders := st.CachedNodesHoldingSeveral()
 		for _, h := range st.NodeStates {
 			var open []*state.NodeBlockStatus
 			for _, n := range h.BlockStatus {
@@ -37,14 +37,14 @@ var nodeNoBlock = audit.Check{
 				if !n.NoBlock() && n.Blockless() == 0 {
 					continue
 				}
-				if n.RequiresProof() && blockMayExist(st, n) {
+				if n.RequiresProof() && st.BlockMayExist(n) {
 					f.SkipPartial("not judged for node %s: a block that cannot be read may be its own", h.Name)
 					continue
 				}
 				open = append(open, n)
 			}
 			if len(open) > 0 {
-				f.Add(noBlockFinding(st, h, open, hoarders))
+				f.Add(noBlockFinding(st, h, open, holders))
 			}
 		}
 	},
@@ -52,12 +52,14 @@ var nodeNoBlock = audit.Check{
 
 // noBlockFinding makes one finding of a node's families without a block; the
 // worst of them gives the severity.
-func noBlockFinding(st *state.State, h *state.NodeState, open []*state.NodeBlockStatus, hoarders func([]*state.Pool) []string) audit.Finding {
-	out := audit.Finding{Subject: state.NodeSubject(h.Name), Fix: audit.Look("calico-audit report -o wide --node " + state.Arg(h.Name))}
+func noBlockFinding(st *state.State, h *state.NodeState, open []*state.NodeBlockStatus, holders func([]*state.Pool) []string) audit.Finding {
+	out := audit.Finding{Subject: state.NodeSubject(h.Name)}
 	var messages []string
 	for _, n := range open {
 		sev, text := state.GradeNoBlock(n)
-		out.Severity = max(out.Severity, sev)
+		if sev > out.Severity {
+			out.Severity, out.Root = sev, st.RootOfNode(n)
+		}
 		messages = append(messages, text)
 		out.Pools = append(out.Pools, state.PoolsOf(n.Pools...)...)
 		label := func(s string) string {
@@ -72,9 +74,8 @@ func noBlockFinding(st *state.State, h *state.NodeState, open []*state.NodeBlock
 			label("waiting pods"), state.List(state.FullNames(n.Waiting)),
 			label("blocks it cannot use"), state.List(state.CIDRs(n.Elsewhere)),
 		}
-		if n.Cause == state.CauseNoBlocks || n.Cause == state.CauseStrict || n.Cause == state.CauseFull {
-			pairs = append(pairs, label("hoarders"), state.ListBy("; ", hoarders(st.PoolsAtIssue(n))))
-			out.Fix = audit.Look("calico-audit report -o wide --check node/many-blocks,block/empty --pool " + state.Arg(strings.Join(state.PoolsOf(n.Pools...), ",")))
+		if n.Cause.Shortfall() {
+			pairs = append(pairs, label("nodes holding several blocks"), state.ListBy("; ", holders(st.PoolsAtIssue(n))))
 		}
 		out.Evidence = append(out.Evidence, state.Evidences(pairs...)...)
 	}

@@ -11,34 +11,49 @@ import (
 var poolExhausted = audit.Check{
 	ID:         "pool/exhausted",
 	Title:      "a pool has no address left to hand out",
-	Severities: []state.Severity{state.Error},
+	Severities: []state.Severity{state.Critical, state.Error},
+	Graded:     "critical if a pod waits and no other pool serves it; else error",
 	Why:        "The next pod, tunnel or service that needs an address of this pool does not get one.",
 	Confirm:    "calicoctl ipam show",
 	Misread:    "Reserved addresses (IPReservation) are not handed out, though \"calicoctl ipam show\" of older versions counts them as free.",
 	Fix:        "Add a pool, or find leaked addresses that nothing uses.",
 	Never:      "Never release addresses because a list calls them unused without checking that their pods are gone.",
 	Requires:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
+	Optional:   state.RootReads,
 	Run: func(st *state.State, f *audit.Findings) {
-		addressFindings(st, f, state.Error, func(left blocks.Count, _ *state.Pool) bool { return left.IsZero() },
-			func(p *state.Pool) string {
-				return fmt.Sprintf("pool %s has no address left of %s", p.Name, p.Addrs.Capacity)
-			})
+		addressFindings(st, f, func(p *state.Pool) (state.Severity, string) {
+			message := fmt.Sprintf("pool %s has no address left of %s", p.Name, p.Addrs.Capacity)
+			if !p.Addrs.Available.IsZero() {
+				return 0, ""
+			}
+			if !allocationEvaluated(st, f) {
+				return state.Error, message
+			}
+			if waiting := st.PodsWithoutAddress(p); len(waiting) > 0 {
+				return state.Critical, fmt.Sprintf("%s, and %s for one that no other pool can give", message, state.PluralVerb(len(waiting), "pod", "waits", "wait"))
+			}
+			return state.Error, message
+		})
 	},
 }
 
-// addressFindings adds a finding for each enabled pool that assigns
-// automatically and whose available addresses fulfil a condition.
-func addressFindings(st *state.State, f *audit.Findings, sev state.Severity, when func(blocks.Count, *state.Pool) bool, message func(*state.Pool) string) {
+// addressFindings adds a finding for each enabled pool that assigns automatically and
+// that grade finds worth one.
+func addressFindings(st *state.State, f *audit.Findings, grade func(*state.Pool) (state.Severity, string)) {
 	for _, p := range st.Pools {
-		if p.Disabled || !p.Automatic || !when(p.Addrs.Available, p) {
+		if !p.LowOnAddresses() {
+			continue
+		}
+		sev, message := grade(p)
+		if sev == 0 {
 			continue
 		}
 		f.Add(audit.Finding{
-			Severity: sev, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Message: message(p),
+			Severity: sev, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Message: message, Absence: sev == state.Critical,
 			Evidence: state.Evidences(
 				"in use", p.Addrs.InUse.String(), "reserved", p.Addrs.Reserved.String(),
 				"available", p.Addrs.Available.String(), "capacity", p.Addrs.Capacity.String()),
-			Fix: audit.Look("calico-audit report -o wide --pool " + state.Arg(p.Name)),
+			Root: st.RootOfPool(p),
 		})
 	}
 }

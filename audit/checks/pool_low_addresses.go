@@ -17,13 +17,13 @@ var poolLowAddresses = audit.Check{
 	Fix:        "Add a pool in time, or find leaked addresses that nothing uses.",
 	Never:      "Never release addresses because a list calls them unused without checking that their pods are gone.",
 	Requires:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
+	Optional:   state.RootReads,
 	Run: func(st *state.State, f *audit.Findings) {
-		addressFindings(st, f, state.Warning,
-			func(left blocks.Count, p *state.Pool) bool {
-				return !left.IsZero() && left.Times(10).Cmp(p.Addrs.Capacity) < 0
-			},
-			func(p *state.Pool) string {
-				return fmt.Sprintf("pool %s has %s available of %s", p.Name, state.PluralCount(p.Addrs.Available, "address"), p.Addrs.Capacity)
-			})
+		addressFindings(st, f, func(p *state.Pool) (state.Severity, string) {
+			if p.Addrs.Available.IsZero() {
+				return 0, ""
+			}
+			return state.Warning, fmt.Sprintf("pool %s has %s available of %s", p.Name, state.PluralCount(p.Addrs.Available, "address"), p.Addrs.Capacity)
+		})
 	},
 }

@@ -11,7 +11,8 @@ import (
 var poolLowFreeBlocks = audit.Check{
 	ID:         "pool/low-free-blocks",
 	Title:      "the blocks of a pool that are allocatable or reclaimable are under 10 % or under 2",
-	Severities: []state.Severity{state.Warning},
+	Severities: []state.Severity{state.Warning, state.Info},
+	Graded:     "warning, or info while other pools that serve the same nodes and namespaces have enough",
 	Why: "The next nodes to join, or nodes that fill their block, take the last blocks; after that nodes borrow addresses or get none. " +
 		"This is the time to add a pool: before it, not after.",
 	Confirm:  "calicoctl ipam show --show-blocks, and count the blocks of the pool against what its CIDR holds.",
@@ -26,17 +27,20 @@ var poolLowFreeBlocks = audit.Check{
 			return
 		}
 		for _, p := range st.Pools {
-			left := p.Slots.Allocatable.Add(p.Reclaimable)
-			if !p.ServesWorkloads() || left.Cmp(blocks.CountOf(2)) >= 0 && left.Times(10).Cmp(p.Slots.Capacity) >= 0 {
+			if !p.LowOnBlocks() {
 				continue
 			}
+			sev, relief := state.Warning, ""
+			if st.Relieved(p, func(q *state.Pool) bool { return q.ServesWorkloads() && !q.LowOnBlocks() }) {
+				sev, relief = state.Info, "; other pools for the same nodes have enough"
+			}
 			f.Add(audit.Finding{
-				Severity: state.Warning, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p),
-				Message: fmt.Sprintf("pool %s has %s allocatable and %s reclaimable of %s", p.Name, state.PluralCount(p.Slots.Allocatable, "block"), p.Reclaimable, p.Slots.Capacity),
+				Severity: sev, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p),
+				Message: fmt.Sprintf("pool %s has %s allocatable and %s reclaimable of %s%s", p.Name, state.PluralCount(p.Slots.Allocatable, "block"), p.Reclaimable, p.Slots.Capacity, relief),
 				Evidence: state.Evidences(
 					"allocatable", p.Slots.Allocatable.String(), "reclaimable", p.Reclaimable.String(),
 					"claimed", p.Slots.Claimed.String(), "reserved", p.Slots.Reserved.String(), "needed by its nodes", p.Needed.String()),
-				Fix: audit.Look("calico-audit report -o wide --check node/many-blocks,block/empty --pool " + state.Arg(p.Name)),
+				Root: st.RootOfPool(p),
 			})
 		}
 	},

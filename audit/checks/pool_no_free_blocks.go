@@ -12,8 +12,9 @@ import (
 var poolNoFreeBlocks = audit.Check{
 	ID:         "pool/no-free-blocks",
 	Title:      "an enabled workload pool has no block left to claim",
-	Severities: []state.Severity{state.Critical, state.Error, state.Warning},
-	Graded:     "critical, error or warning",
+	Severities: []state.Severity{state.Critical, state.Error, state.Warning, state.Info},
+	Graded: "critical if pods of a node without a block borrow or wait; error if its next pod would; warning while every node has one; " +
+		"info while other pools that serve the same nodes and namespaces have blocks left",
 	Why: "A node that needs a block now borrows single addresses from other nodes' blocks, whose owners may drop the traffic; under strict affinity its pods get none. " +
 		"Plenty of addresses may be free all the same: addresses and blocks run out separately.",
 	Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity lists who holds the blocks; " +
@@ -24,16 +25,16 @@ var poolNoFreeBlocks = audit.Check{
 	Verify:   "Start a pod on each node that had no block: kubectl get blockaffinities then shows a block of that node.",
 	Never:    "Never delete IPAMBlock objects by hand: that erases the record of addresses that pods still use.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
-	Optional: append(slices.Clip(allocationReads), state.ReleaseReads...),
+	Optional: append(slices.Clip(state.RootReads), state.ReleaseReads...),
 	Run: func(st *state.State, f *audit.Findings) {
 		judged := allocationEvaluated(st, f)
 		for _, p := range st.Pools {
-			if !p.ServesWorkloads() || !p.Slots.Allocatable.IsZero() {
+			if !p.OutOfBlocks() {
 				continue
 			}
 			sev, cut, next := state.Warning, []string(nil), []string(nil)
 			if judged {
-				cut, next = cutOff(st, p)
+				cut, next = st.CutOff(p)
 			}
 			message := fmt.Sprintf("pool %s has none of its %s left to claim; no node that could take pods lacks one", p.Name, state.PluralCount(p.Slots.Capacity, "block"))
 			switch {
@@ -47,6 +48,9 @@ var poolNoFreeBlocks = audit.Check{
 				sev = state.Error
 				message = fmt.Sprintf("pool %s has none of its %s left to claim; the next pod of %s without a block will borrow or fail: %s",
 					p.Name, state.PluralCount(p.Slots.Capacity, "block"), state.Plural(len(next), "node"), state.List(next))
+			case judged && st.Relieved(p, (*state.Pool).HasBlocks):
+				sev = state.Info
+				message = fmt.Sprintf("pool %s has none of its %s left to claim; other pools for the same nodes have", p.Name, state.PluralCount(p.Slots.Capacity, "block"))
 			case !judged || !slices.Contains(st.Families, p.Family()):
 				message = fmt.Sprintf("pool %s has none of its %s left to claim", p.Name, state.PluralCount(p.Slots.Capacity, "block"))
 			}
@@ -55,89 +59,22 @@ var poolNoFreeBlocks = audit.Check{
 				Evidence: state.Evidences(
 					"blocks", fmt.Sprintf("%s of %s claimed, %s reserved, %s allocatable", p.Slots.Claimed, p.Slots.Capacity, p.Slots.Reserved, p.Slots.Allocatable),
 					"addresses", fmt.Sprintf("%s of %s in use, %s available", p.Addrs.InUse, p.Addrs.Capacity, p.Addrs.Available),
-					"nodes borrowing or waiting", state.List(cut), "nodes next to", state.List(next),
-					"hoarders", state.ListBy("; ", st.NodesHoldingSeveral([]*state.Pool{p})), "reclaimable blocks", reclaimableText(p)),
-				Fix: audit.Look("calico-audit report -o wide --check node/many-blocks,block/empty --pool " + state.Arg(p.Name)),
+					"nodes borrowing or waiting", state.List(cut), "nodes whose next pod will", state.List(next),
+					"nodes holding several blocks", state.ListBy("; ", st.NodesHoldingSeveral([]*state.Pool{p})), "releasable blocks", reclaimableText(p)),
+				Root: st.RootOfPool(p),
 			})
 		}
 	},
 }
 
-// allocationReads is what it takes, beside the pool's own numbers, to say which nodes
-// starve.
-var allocationReads = []blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Namespaces, blocks.IPAMConfigs}
-
-// allocationEvaluated reports whether enough was read to say which nodes starve; if
-// not, it says so: how grave it is that no block is left is then not known.
+// allocationEvaluated reports whether enough was read to say which nodes cannot
+// allocate; if not, it says so: how grave it is that no block is left is then not known.
 func allocationEvaluated(st *state.State, f *audit.Findings) bool {
-	if g := st.FirstMissing(allocationReads); g != nil {
-		f.Inconclusive("which nodes starve was not judged: %s", g)
+	if g := st.FirstMissing(state.AllocationReads); g != nil {
+		f.Inconclusive("which nodes cannot allocate was not judged: %s", g)
 		return false
 	}
 	return true
-}
-
-// cutOff returns the schedulable nodes without a block that a pool selects and
-// no other pool can help: those whose pods borrow or wait, and those whose next
-// pod would.
-func cutOff(st *state.State, p *state.Pool) (now, next []string) {
-	for _, h := range st.NodeStates {
-		for _, n := range h.BlockStatus {
-			if !h.Schedulable || n.Family != p.Family() || !n.NoBlock() || blockMayExist(st, n) {
-				continue
-			}
-			switch {
-			case podsCutOff(st, n, p):
-				now = append(now, h.Name)
-			case p.Automatic && p.SelectsNode(h.Node) && !st.Claimable(state.GeneralPools(n.Pools), h):
-				next = append(next, h.Name)
-			}
-		}
-	}
-	return now, next
-}
-
-// podsCutOff reports whether a pod (or the tunnel) of a node borrows or waits, may
-// use the pool, and has no other pool with a block left.
-func podsCutOff(st *state.State, n *state.NodeBlockStatus, p *state.Pool) bool {
-	concerns := func(w *blocks.Workload) bool {
-		pools := st.PodPools(w, n.Host.Node, n.Family)
-		for _, q := range pools {
-			if q == p {
-				return !st.Claimable(pools, n.Host)
-			}
-		}
-		return false
-	}
-	for _, b := range n.Borrowed {
-		if b.Workload != nil && concerns(b.Workload) {
-			return true
-		}
-		if b.Workload == nil && p.Automatic && p.SelectsNode(n.Host.Node) && !st.Claimable(n.Pools, n.Host) {
-			return true
-		}
-	}
-	for _, w := range n.Waiting {
-		if concerns(w) {
-			return true
-		}
-	}
-	return false
-}
-
-// blockMayExist reports whether a block that could not be understood may be one
-// that the node owns.
-func blockMayExist(st *state.State, n *state.NodeBlockStatus) bool {
-	for _, g := range st.Unreadable(blocks.Blocks) {
-		if g.OwnerKnown && g.Owner.Node() != n.Host.Name {
-			continue
-		}
-		if g.Prefix.IsValid() && blocks.FamilyOf(g.Prefix.Addr()) != n.Family {
-			continue
-		}
-		return true
-	}
-	return false
 }
 
 func reclaimableText(p *state.Pool) string {
@@ -145,13 +82,8 @@ func reclaimableText(p *state.Pool) string {
 		return "not judged"
 	}
 	var out []string
-	for _, b := range p.Blocks {
-		if b.Reclaimability.OK {
-			out = append(out, fmt.Sprintf("%s of %s", b.CIDR, state.OwnerText(b.Owner)))
-		}
+	for _, b := range p.Releasable() {
+		out = append(out, fmt.Sprintf("%s of %s", b.CIDR, state.OwnerText(b.Owner)))
 	}
-	if len(out) == 0 {
-		return "none"
-	}
-	return state.List(out)
+	return state.OrNone(state.List(out))
 }

@@ -26,7 +26,7 @@ var routeBlackhole = audit.Check{
 	Verify:   "From the former owner, the restarted pod answers at its new address.",
 	Never:    "Never delete the blackhole route by hand: BIRD or Felix puts it back, and it keeps packets from going in circles.",
 	Requires: []blocks.Resource{blocks.Blocks},
-	Optional: append(slices.Clip(routeReads), blocks.Affinities, blocks.ClusterInfos),
+	Optional: slices.Concat(state.RouteReads, state.RootReads),
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, b := range st.Borrows {
 			answer, proven := st.HostAnswer(b)
@@ -35,10 +35,11 @@ var routeBlackhole = audit.Check{
 			}
 			p := st.Predict(b)
 			x := audit.Finding{
-				Subject: state.IPSubject(b.Addr, b.User), Pools: state.PoolsOf(b.Block.Pool), Nodes: []string{b.Owner}, Fix: borrowFix(b),
+				Subject: state.IPSubject(b.Addr, b.User), Pools: state.PoolsOf(b.Block.Pool), Nodes: []string{b.Owner},
+				Root: st.RootOfBorrow(b), Remedies: st.BorrowRemedies(b),
 			}
 			user := borrowUser(st, b)
-			switch missing := st.FirstMissing(routeReads); {
+			switch missing := st.FirstMissing(state.RouteReads); {
 			case proven && answer.Outcome == state.HostDrops:
 				x.Severity, x.Absence = state.Critical, true // both are read once more
 				x.Message = fmt.Sprintf("traffic to %s (%s on %s) dies on %s, which owns its block: %s %s",
@@ -64,11 +65,6 @@ var routeBlackhole = audit.Check{
 			f.Add(x)
 		}
 	},
-}
-
-// routeReads is what it takes to predict what becomes of a borrowed address.
-var routeReads = []blocks.Resource{
-	blocks.Pools, blocks.FelixConfigs, blocks.BGPConfigs, blocks.BGPPeers, blocks.BGPFilters, blocks.Nodes, blocks.Pods,
 }
 
 // blackholeEvidence is what the outcome of a borrowed address is concluded from.

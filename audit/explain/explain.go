@@ -4,6 +4,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
@@ -41,6 +42,8 @@ type Explained struct {
 	// Summary is the answer in a sentence or two.
 	Summary  string    `json:"summary"`
 	Sections []Section `json:"sections"`
+	// Diagnoses are those that the subject, or what concerns it, is part of.
+	Diagnoses []audit.Diagnosis `json:"diagnoses"`
 	// Findings are those about the subject itself, worst first.
 	Findings []audit.Finding `json:"findings"`
 	// Related are the findings about what the subject hangs on or holds: the
@@ -85,9 +88,11 @@ func Explain(st *state.State, r *audit.Result, q Query) (*Explanation, error) {
 		APIVersion: audit.APIVersion, Kind: ExplanationKind, Query: q.Text, Cluster: rep.Cluster,
 		Complete: rep.Complete, Gaps: rep.Gaps, SkippedChecks: rep.SkippedChecks, Subjects: []Explained{},
 	}
-	x := &explainer{State: st, result: r}
+	x := &explainer{State: st, result: r, diagnoses: rep.Diagnoses}
 	for _, c := range x.matches(q) {
-		e.Subjects = append(e.Subjects, c.explain())
+		s := c.explain()
+		s.Diagnoses = diagnosesOf(&s, rep.Diagnoses)
+		e.Subjects = append(e.Subjects, s)
 	}
 	if len(e.Subjects) == 0 {
 		return nil, x.notFound(q)
@@ -95,10 +100,23 @@ func Explain(st *state.State, r *audit.Result, q Query) (*Explanation, error) {
 	return e, nil
 }
 
+// diagnosesOf returns the diagnoses that explain findings about a subject, or beside it.
+func diagnosesOf(s *Explained, all []audit.Diagnosis) []audit.Diagnosis {
+	out := []audit.Diagnosis{}
+	for _, d := range all {
+		part := func(f audit.Finding) bool { return slices.Contains(d.Findings, f.Fingerprint) }
+		if slices.ContainsFunc(s.Findings, part) || slices.ContainsFunc(s.Related, part) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
 // explainer makes the explanations of one State.
 type explainer struct {
 	*state.State
-	result *audit.Result
+	result    *audit.Result
+	diagnoses []audit.Diagnosis
 }
 
 // builder is an explanation in the making.

@@ -12,18 +12,27 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// findingRemedies says of each check of findings, unless something
-// closer was said already, what its documentation says to do.
+// findingRemedies says of each check of findings, unless something closer was said
+// already or a diagnosis says it, what the findings' own remedies are or, where there is
+// none, what its documentation says to do.
 func (x *explainer) findingRemedies(s *builder) {
 	for i := range s.Findings {
-		id := s.Findings[i].Check
-		if slices.ContainsFunc(s.Remedies, func(o Remedy) bool { return o.Verdict == id }) {
+		f := &s.Findings[i]
+		if slices.ContainsFunc(s.Remedies, func(o Remedy) bool { return o.Verdict == f.Check }) || x.diagnosed(f) {
 			continue
 		}
-		if c, err := checks.All.ByID(id); err == nil {
-			s.remedy(id, "%s", c.Fix)
+		for _, r := range f.Remedies {
+			s.remedy(f.Check, "%s: %s", r.Title, r.Effect)
+		}
+		if c, err := checks.All.ByID(f.Check); err == nil && len(f.Remedies) == 0 {
+			s.remedy(f.Check, "%s", c.Fix)
 		}
 	}
+}
+
+// diagnosed reports whether a diagnosis explains a finding, and says what ends it.
+func (x *explainer) diagnosed(f *audit.Finding) bool {
+	return slices.ContainsFunc(x.diagnoses, func(d audit.Diagnosis) bool { return slices.Contains(d.Findings, f.Fingerprint) })
 }
 
 // addressRemedy says what would change the verdicts on an address.

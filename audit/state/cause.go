@@ -129,38 +129,40 @@ func (st *State) OnlyWay(a *blocks.Affinity) bool {
 	})
 }
 
-// Claimable reports whether a host could claim a block of any of the pools now.
+// Claimable reports whether a host could claim a block of any of the pools now. An
+// empty block of its own is none that it could take over.
 func (st *State) Claimable(pools []*Pool, h *NodeState) bool {
-	for _, p := range pools {
-		if !p.Slots.Allocatable.IsZero() {
-			return true
+	return slices.ContainsFunc(pools, func(p *Pool) bool {
+		own := 0
+		for _, b := range p.takeover {
+			if b.Owner.Name == h.Name {
+				own++
+			}
 		}
-	}
-	return st.reclaimedByAllocator(pools, h) > 0
+		return p.Slots.Allocatable.Cmp(blocks.CountOf(own)) > 0
+	})
 }
 
 // allocatorTakeoverAge is how long ago a block must have been claimed before Calico
-// v3.32 and newer let another node take it over empty.
+// v3.32 and newer let another node take it over empty (libcalico-go
+// ipam/ipam_block_reader_writer.go, EmptyBlockMinReclaimAge).
 const allocatorTakeoverAge = time.Minute
 
-// reclaimedByAllocator counts the empty blocks of other nodes that the allocator
-// would take for a host: Calico v3.32 and newer release such a block when a
-// pool has none left.
-func (st *State) reclaimedByAllocator(pools []*Pool, h *NodeState) int {
+// takenOver returns the empty blocks of a pool that the allocator would take from their
+// owner when no other is left: Calico v3.32 and newer release such a block, be it its
+// owner's last (findUsableBlock).
+func (st *State) takenOver(p *Pool) (out []*Block) {
 	if !affinity.AtLeast(st.Cluster.CalicoVersion, 3, 32) {
-		return 0
+		return nil
 	}
-	count := 0
-	for _, p := range pools {
-		for _, b := range p.Blocks {
-			claimed := cmp.Or(b.Claimed, b.Created)
-			if b.Used == 0 && b.Usable() && b.CIDR.Bits() == p.BlockSize && !st.Reserved.Covers(b.CIDR) && b.Owner.Kind == blocks.HostOwner && b.Owner.Name != h.Name &&
-				!claimed.IsZero() && st.Cluster.TakenAt.Sub(claimed) > allocatorTakeoverAge {
-				count++
-			}
+	for _, b := range p.Blocks {
+		claimed := cmp.Or(b.Claimed, b.Created)
+		if b.Used == 0 && b.Usable() && b.CIDR.Bits() == p.BlockSize && !st.Reserved.Covers(b.CIDR) && b.Owner.Kind == blocks.HostOwner &&
+			!claimed.IsZero() && st.Cluster.TakenAt.Sub(claimed) > allocatorTakeoverAge {
+			out = append(out, b)
 		}
 	}
-	return count
+	return out
 }
 
 // LimitCount is how many affinities of a family the allocator would count against a

@@ -27,24 +27,18 @@ type Root struct {
 	// ID is "kind/name", such as "shortage/pods-v4". It stays the same while the
 	// cause lasts.
 	ID string
-	// describe says in a sentence what is wrong, given the number of findings it
-	// causes, and returns the ways out.
-	describe func(findings int) (string, []Remedy)
-}
-
-// Describe says in a sentence what is wrong, given how many findings come from it, and
-// returns the ways out, the preferred one first.
-func (r *Root) Describe(findings int) (message string, remedies []Remedy) {
-	message, remedies = r.describe(findings)
-	return message, Prefer(remedies)
+	// Message says in a sentence what is wrong, given how many findings come from it.
+	Message func(findings int) string
+	// Remedies returns the ways out, the preferred one first.
+	Remedies func() []Remedy
 }
 
 // Root returns a root by its ID; nil if there is none in this state.
 func (st *State) Root(id string) *Root { return st.roots[id] }
 
-// Prefer marks the first remedy as the preferred one, and gives each its commands as a
+// prefer marks the first remedy as the preferred one, and gives each its commands as a
 // list, also where there is none.
-func Prefer(remedies []Remedy) []Remedy {
+func prefer(remedies []Remedy) []Remedy {
 	for i := range remedies {
 		remedies[i].Preferred = i == 0
 		if remedies[i].Commands == nil {

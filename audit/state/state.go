@@ -78,6 +78,12 @@ type Pool struct {
 	ReclaimableKnown bool
 	// Needed is how many blocks the nodes that the pool selects will need.
 	Needed blocks.Count
+	// takeover are the empty blocks that Calico's allocator would take for another
+	// node than their owner; Slots.Allocatable counts them, too.
+	takeover []*Block
+	// shortage is the ID of the root of its being short of blocks or addresses; empty
+	// if it is not.
+	shortage string
 	// Blocks are the blocks that lie in the pool or overlap it.
 	Blocks []*Block
 
@@ -186,6 +192,7 @@ func New(s *blocks.Snapshot, o Options) *State {
 	st.evaluateViews()
 	st.evaluateEmptyBlocks()
 	st.countReclaimable()
+	st.findRoots()
 	return st
 }
 
@@ -391,6 +398,8 @@ func (st *State) countPools() {
 		all := Bare(p.Blocks)
 		p.Addrs = blocks.PoolAddresses(p.Pool, all, st.Reserved)
 		p.Slots = blocks.PoolSlots(p.Pool, all, st.Reserved)
+		p.takeover = st.takenOver(p)
+		p.Slots.Allocatable = p.Slots.Allocatable.Add(blocks.CountOf(len(p.takeover)))
 		p.Needed = st.demand(p)
 	}
 }

@@ -152,9 +152,9 @@ func checkStory(t *testing.T, r *audit.Report) {
 		if f.Severity != state.Error || evidence(f, "cause") != "its pools are out of blocks" {
 			t.Errorf("node/no-block of %s: %s, cause %q", f.Subject.Name, f.Severity, evidence(f, "cause"))
 		}
-		for _, hoarder := range []string{"old-1", "old-2"} {
-			if h := evidence(f, "hoarders"); !strings.Contains(h, hoarder+" holds 2: "+blocksOf[hoarder][0]) {
-				t.Errorf("node/no-block of %s does not name %s as holding two blocks: %s", f.Subject.Name, hoarder, h)
+		for _, holder := range []string{"old-1", "old-2"} {
+			if h := evidence(f, "nodes holding several blocks"); !strings.Contains(h, holder+" holds 2: "+blocksOf[holder][0]) {
+				t.Errorf("node/no-block of %s does not name %s as holding two blocks: %s", f.Subject.Name, holder, h)
 			}
 		}
 	}

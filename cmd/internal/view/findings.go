@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
@@ -29,13 +30,18 @@ func Message(f *audit.Finding) string {
 }
 
 // findings writes findings, worst first: alike ones as one, with wide set each on its
-// own, with its evidence.
-func (p *printer) findings(findings []audit.Finding) {
+// own, with its evidence. Why those matter that a diagnosis explains, and what to do
+// next, the diagnosis has said.
+func (p *printer) findings(findings []audit.Finding, diagnoses []audit.Diagnosis) {
 	whyOnce := p.whyOnce()
 	for _, g := range Groups(findings) {
-		why := whyOnce(g[0].Check)
+		alone := slices.DeleteFunc(slices.Clone(g), func(f audit.Finding) bool { return Explained(diagnoses, &f) })
+		why := ""
+		if p.wide || len(alone) > 0 {
+			why = whyOnce(g[0].Check)
+		}
 		if !p.wide {
-			p.group(g, why)
+			p.group(g, alone, why)
 			continue
 		}
 		for i := range g {
@@ -46,7 +52,9 @@ func (p *printer) findings(findings []audit.Finding) {
 			if i == 0 {
 				p.label("why", why)
 			}
-			p.fix(f)
+			if !Explained(diagnoses, f) {
+				p.fix(f)
+			}
 		}
 	}
 }
@@ -74,8 +82,9 @@ func (p *printer) heading(g []audit.Finding, note string) {
 	p.line(severitySpan(g[0].Severity), span{text: " " + g[0].Check + note})
 }
 
-// group writes alike findings as one, with what to do about the first.
-func (p *printer) group(g []audit.Finding, why string) {
+// group writes alike findings as one, with what to do about the first of those that no
+// diagnosis explains.
+func (p *printer) group(g, alone []audit.Finding, why string) {
 	p.heading(g, "")
 	some, rest := cut(g, shown)
 	for i := range some {
@@ -86,8 +95,8 @@ func (p *printer) group(g []audit.Finding, why string) {
 	}
 	p.label("why", why)
 	var first *audit.Finding
-	for i := range g {
-		switch f := &g[i]; {
+	for i := range alone {
+		switch f := &alone[i]; {
 		case f.Fix.Command == "":
 		case first == nil:
 			first = f

@@ -42,6 +42,14 @@ var markdown = template.Must(template.New("").Funcs(template.FuncMap{
 
 	"notHeld": blocks.NotHeld, "held": heldGaps, "heldMeans": func() string { return heldMeans },
 	"byReason": SkippedByReason, "checks": skippedChecks, "hostCount": hostCount, "mutedBy": MutedBy,
+	"explained": func(ds []audit.Diagnosis, f audit.Finding) bool { return Explained(ds, &f) },
+	"remedy":    func(r state.Remedy) string { return RemedyTitle(&r) },
+	"diagnosed": func(o Options, ds []audit.Diagnosis) any {
+		return struct {
+			Options   Options
+			Diagnoses []audit.Diagnosis
+		}{o, ds}
+	},
 	"groups": Groups, "message": Message, "ids": restCodes,
 	"shown": func(g []audit.Finding) []audit.Finding { shown, _ := cut(g, markdownShown); return shown },
 

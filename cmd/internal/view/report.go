@@ -43,6 +43,11 @@ func subjectNames(r *audit.Report) (out []string) {
 
 func (p *printer) report(r *audit.Report) {
 	p.head(&r.Cluster, r.Complete)
+	if len(r.Findings) > 0 {
+		p.blank()
+		p.totals(r)
+	}
+	p.diagnoses(r.Diagnoses)
 	p.pools(r)
 	if drawable(r) {
 		size := mapShort
@@ -54,7 +59,7 @@ func (p *printer) report(r *audit.Report) {
 	if p.wide {
 		p.nodes(r)
 	}
-	p.findings(r.Findings)
+	p.findings(r.Findings, r.Diagnoses)
 	p.notSeen(r.Gaps, r.SkippedChecks)
 	p.hosts(r)
 	p.muted(r)
@@ -230,19 +235,24 @@ func (p *printer) foot(r *audit.Report) {
 		}
 		return
 	}
+	p.totals(r)
+	p.wrap("Looked at: ", 2, Seen(s)+".")
+	p.say("More about a check: " + p.Program + " checks " + r.Findings[0].Check)
+}
+
+// totals counts the findings by severity.
+func (p *printer) totals(r *audit.Report) {
 	var spans []span
-	for i, c := range CountSeverities(s) {
+	for i, c := range CountSeverities(r.Summary) {
 		if i > 0 {
 			spans = append(spans, span{text: ", "})
 		}
 		spans = append(spans, span{c.Text, styleOf(c.Severity)})
 	}
-	if s.Muted > 0 {
-		spans = append(spans, span{text: fmt.Sprintf(", %d muted", s.Muted)})
+	if n := r.Summary.Muted; n > 0 {
+		spans = append(spans, span{text: fmt.Sprintf(", %d muted", n)})
 	}
 	p.line(spans...)
-	p.wrap("Looked at: ", 2, Seen(s)+".")
-	p.say("More about a check: " + p.Program + " checks " + r.Findings[0].Check)
 }
 
 // notSeen says what could not be read, and which checks gave no verdict.

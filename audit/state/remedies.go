@@ -1,0 +1,170 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// evictionRisk is what moving pods costs.
+const evictionRisk = "each pod is evicted within its PodDisruptionBudgets, one at a time, and starts anew with another address"
+
+// rehome moves pods that borrow to blocks of their own nodes; of some pools, or of all.
+func (st *State) rehome(pools []*Pool) Remedy {
+	flags := "--rehome"
+	if len(pools) > 0 {
+		flags += " --pool " + Arg(strings.Join(PoolsOf(pools...), ","))
+	}
+	return Repair("restart the pods that borrow, so that they get addresses of their own nodes' blocks", flags,
+		"nothing is borrowed any more", evictionRisk)
+}
+
+// consolidations are the blocks that can be emptied for nodes that lack one.
+func (st *State) consolidations(s *shortage, rehome []string) []Remedy { return nil }
+
+// causeRemedies are the ways in which a node comes by a block, where something else
+// than a lack of blocks keeps it from one.
+func causeRemedies(n *NodeBlockStatus, c Cause, detail string) []Remedy {
+	const everywhere = "it holds for the whole cluster, at once"
+	explain := "calico-audit explain " + Arg(n.Host.Name)
+	switch c {
+	case CauseSelector:
+		return []Remedy{ByHand("correct the pool's selector: "+detail, "nodes claim blocks again, and pods get addresses", everywhere, explain)}
+	case CauseNoPool:
+		return []Remedy{ByHand("let an enabled pool for workloads select the node, or add one that does", "the node claims a block with its next pod",
+			"a pool's selector holds for all nodes: those that it no longer matches get nothing new of it", explain)}
+	case CauseUnserved:
+		return []Remedy{ByHand("let a pool serve the pod: what it or its namespace asks for, or a pool's namespace selector, has to change", "the pod gets an address", everywhere, explain)}
+	case CauseNoAuto:
+		return []Remedy{ByHand("turn autoAllocateBlocks on in the IPAM configuration", "nodes claim blocks by themselves", everywhere, "calicoctl ipam show --show-configuration")}
+	case CauseLimit:
+		return []Remedy{ByHand("raise maxBlocksPerHost, or run fewer pods on the node; see first that its blocks hold no leaked addresses", "the node claims a further block with its next pod",
+			everywhere, "calicoctl ipam show --show-configuration")}
+	}
+	return nil
+}
+
+// BorrowRemedies are what ends a borrow.
+func (st *State) BorrowRemedies(b *Borrow) []Remedy {
+	if root := st.Root(st.RootOfBorrow(b)); root != nil && !b.Tunnel {
+		return root.Remedies()
+	}
+	switch annotation := tunnelAnnotations[b.Attributes.Type]; {
+	case b.VM:
+		return nil // kept by design: restarting anything does not end it
+	case b.Tunnel && annotation != "":
+		return []Remedy{{Title: fmt.Sprintf("once %s has a block, take the tunnel's address off the node, and restart its calico-node pod if no new one appears within a minute", b.User),
+			Commands: []string{fmt.Sprintf("kubectl annotate node %s %s-", Arg(b.User), annotation)}, Manual: true,
+			Effect: "the tunnel takes an address of its own node's block", Risk: "traffic through the node's tunnel stops until every node has learned the new address"}}
+	case b.Workload != nil:
+		return []Remedy{st.rehome(nil)}
+	}
+	return nil
+}
+
+// tunnelAnnotations are those of a Node that hold its tunnels' addresses (libcalico-go
+// lib/backend/k8s/resources/node.go). calico-node keeps an address that they name,
+// however often it is restarted (node/pkg/allocateip, ensureHostTunnelAddress).
+var tunnelAnnotations = map[string]string{
+	blocks.TypeIPIP:        "projectcalico.org/IPv4IPIPTunnelAddr",
+	blocks.TypeVXLAN:       "projectcalico.org/IPv4VXLANTunnelAddr",
+	blocks.TypeVXLANv6:     "projectcalico.org/IPv6VXLANTunnelAddr",
+	blocks.TypeWireguard:   "projectcalico.org/IPv4WireguardInterfaceAddr",
+	blocks.TypeWireguardV6: "projectcalico.org/IPv6WireguardInterfaceAddr",
+}
+
+// leakRemedy is what ends leaks.
+func leakRemedy() Remedy {
+	return Repair("release the leaked addresses", "--leaked-ips", "the addresses can be handed out again",
+		"none that is seen: each is released only with proof that nothing uses it, such as a host view of its node (--host-views)")
+}
+
+// vanishedRemedies are what ends what a node that no longer exists has left behind.
+func (st *State) vanishedRemedies(h *NodeState) []Remedy {
+	r := Repair(fmt.Sprintf("clean up what node %s left", h.Name), "--dead-nodes --node "+Arg(h.Name),
+		"its empty blocks and its affinities are deleted; a block that other nodes borrow from stays, without owner, until it is empty",
+		"none while the node stays away; one that comes back under the same name claims blocks again")
+	leaked := false
+	st.EachAllocation(func(a AllocationRef, node string) {
+		leaked = leaked || node == h.Name && !st.Classify(a).Owned
+	})
+	if leaked {
+		r.Title += ", once its machine is known to be off"
+		r.Manual = true
+		r.Commands = append([]string{repairCommand("--leaked-ips --node " + Arg(h.Name) + " --terminated " + Arg(h.Name))}, r.Commands...)
+		r.Effect = "its leaked addresses are released; then " + r.Effect
+		r.Risk = "a machine that runs still may use the addresses: --terminated says that it does not"
+	}
+	return []Remedy{r}
+}
+
+// unrecordedRemedy is what ends that live pods use addresses that no block records.
+func unrecordedRemedy() Remedy {
+	return Repair("record the addresses for the pods that use them", "--unrecorded-ips",
+		"the addresses are no longer handed out a second time", "none: only what a live pod has, and nothing else claims, is recorded")
+}
+
+// The ways out that calico-audit plans and carries out itself, by what they mend.
+var (
+	// DeleteAffinity is for an affinity whose block is gone or another's.
+	DeleteAffinity = Repair("delete the affinity", "--orphan-affinities", "its node no longer drops or attracts the block's traffic",
+		"none: it is deleted only if it is seen twice, a grace period apart, and its block still does not name its node")
+	// RestoreAffinity is for a block without the affinity of its owner.
+	RestoreAffinity = Repair("give the block its owner's affinity back", "--missing-affinities", "its node routes the block as a whole again", "none")
+	// ReleaseBlock is for an empty block that no node has to keep.
+	ReleaseBlock = Repair("release the empty block", "--empty-blocks", "another node can claim it", "none: it is released only if it is still empty")
+	// MendHandles is for handles that no block refers to, or that count wrongly.
+	MendHandles = Repair("delete handles that no block refers to, and correct the counts of others", "--leaked-handles", "handles agree with the blocks", "none")
+	// CreateHandle is for a handle that blocks refer to and that does not exist.
+	CreateHandle = Repair("create the missing handle", "--missing-handles", "the addresses are released when their pod goes", "none")
+	// FinishDelete is for what stays marked deleted.
+	FinishDelete = Repair("finish the deletion", "--soft-deleted", "the object is gone", "none: what is in use is left alone")
+)
+
+// StrictRemedies are the way to strict affinity that leaves no pod without an address.
+func (st *State) StrictRemedies() []Remedy {
+	const flags, effect = "--strict-affinity=true", "nodes no longer borrow: a node without a free address in a block of its own claims one, or its pods wait"
+	if g := st.FirstMissing(BlockStatusReads); g != nil {
+		return []Remedy{ByHand("find out which nodes have no block, which was not judged here; then turn strict affinity on", effect, "pods of nodes without a block get no address", repairCommand(flags))}
+	}
+	if cut := st.WouldNotAllocate(); len(cut) > 0 {
+		return []Remedy{ByHand("first free or add blocks for "+List(cut)+"; then turn strict affinity on", effect, "before that, their next pods get no address", repairCommand(flags))}
+	}
+	return []Remedy{Repair("turn strict affinity on", flags, effect, "it holds for the whole cluster, at once; what is borrowed stays borrowed until its pods restart")}
+}
+
+// WouldNotAllocate lists the nodes whose next pod would get no address if strict
+// affinity were on: their own blocks, if any, are full, and no block is left for them.
+func (st *State) WouldNotAllocate() []string {
+	var out []string
+	for _, h := range st.NodeStates {
+		if slices.ContainsFunc(h.BlockStatus, (*NodeBlockStatus).RequiresBlocks) {
+			out = append(out, h.Name)
+		}
+	}
+	return out
+}
+
+// RestartRemedies is to restart a pod, for a reason. A virtual machine's pod is never
+// restarted on our word: that stops the machine, and does not change its address.
+func RestartRemedies(w *blocks.Workload, effect string) []Remedy {
+	if w.VM != "" {
+		return nil
+	}
+	return []Remedy{ByHand("restart pod "+w.FullName(), effect, "the pod ends and starts anew: see first that a controller owns it and other replicas serve meanwhile",
+		"kubectl get pod --namespace "+Arg(w.Namespace)+" "+Arg(w.Name)+" -o wide")}
+}
+
+// EndUse is what frees an address that nothing owns and something still uses.
+func EndUse(uses []HostUse) Remedy {
+	var nodes, where []string
+	for _, u := range uses {
+		if where = append(where, NamespaceText(u.View.Node, u.Namespace)); !slices.Contains(nodes, u.View.Node) {
+			nodes = append(nodes, u.View.Node)
+		}
+	}
+	return ByHand(fmt.Sprintf("find out what runs in %s, and end it if it is a left-over; processes in state D end only with a drain and reboot of %s", List(where), Each(nodes)),
+		"the address can be released", "it may be a container that serves still: its pod object is gone, its traffic is not", "crictl pods")
+}

@@ -1,0 +1,339 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// BlockStatusReads is what it takes to say how nodes stand with blocks.
+var BlockStatusReads = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.Affinities, blocks.Nodes, blocks.Pods, blocks.Namespaces}
+
+// RootReads is what it takes to say what nodes and pools that are short of blocks have
+// in common, and what the ways out are.
+var RootReads = append(slices.Clip(BlockStatusReads), blocks.IPAMConfigs, blocks.ClusterInfos)
+
+// RouteReads is what it takes to predict what becomes of a borrowed address.
+var RouteReads = []blocks.Resource{
+	blocks.Pools, blocks.FelixConfigs, blocks.BGPConfigs, blocks.BGPPeers, blocks.BGPFilters, blocks.Nodes, blocks.Pods,
+}
+
+// findRoots finds what several verdicts have in common. Where something was not read
+// that one rests on, there is none.
+func (st *State) findRoots() {
+	st.roots = map[string]*Root{}
+	if st.FirstMissing(RootReads) == nil {
+		st.findShortages()
+		st.findBarred()
+		st.root("borrowed", func(int) string { return st.borrowedMessage() }, func() []Remedy { return []Remedy{st.rehome(nil)} })
+	}
+	if st.NodesRead() {
+		st.findVanished()
+	}
+	st.root("leaks", func(n int) string {
+		return fmt.Sprintf("%s allocated, and what they name no longer exists", NumberIs(n, "address"))
+	}, func() []Remedy { return []Remedy{leakRemedy()} })
+	st.root("unrecorded", func(n int) string {
+		return fmt.Sprintf("live pods use %s that no block records: Calico may hand them out a second time", Plural(n, "address"))
+	}, func() []Remedy { return []Remedy{unrecordedRemedy()} })
+}
+
+func (st *State) root(id string, message func(int) string, remedies func() []Remedy) {
+	st.roots[id] = &Root{ID: id, Message: message, Remedies: sync.OnceValue(func() []Remedy { return prefer(remedies()) })}
+}
+
+// known returns the ID of a root that there is; else nothing.
+func (st *State) known(id string) string {
+	if st.roots[id] == nil {
+		return ""
+	}
+	return id
+}
+
+// RootOfNode returns the root of a node's having no block, or no room, of a family.
+func (st *State) RootOfNode(n *NodeBlockStatus) string {
+	switch cause := n.rootCause(); cause {
+	case CauseNone:
+		if len(n.Borrowed) > 0 {
+			return st.known("borrowed")
+		}
+		return ""
+	case CauseStrict, CauseFull, CauseNoBlocks:
+		for _, p := range st.PoolsAtIssue(n) {
+			if id := st.RootOfPool(p); id != "" {
+				return id
+			}
+		}
+		return ""
+	default:
+		return st.known(barredID(n, cause))
+	}
+}
+
+// rootCause is what keeps a node, or else pods that wait on it, from an address.
+func (n *NodeBlockStatus) rootCause() Cause {
+	if n.Cause != CauseNone || len(n.Stuck) == 0 {
+		return n.Cause
+	}
+	return n.Stuck[0].Cause
+}
+
+// RootOfPool returns the root of a pool's being short of blocks or addresses.
+func (st *State) RootOfPool(p *Pool) string {
+	if p == nil {
+		return ""
+	}
+	return p.shortage
+}
+
+// RootOfBorrow returns the root of an address's being borrowed. That of a virtual
+// machine has none: it stays borrowed on purpose.
+func (st *State) RootOfBorrow(b *Borrow) string {
+	if b.VM {
+		return ""
+	}
+	if n := st.statusOf(b); n != nil {
+		if id := st.RootOfNode(n); id != "" && !(b.Tunnel && id == "borrowed") {
+			return id
+		}
+	}
+	return st.RootOfHost(b.Owner)
+}
+
+// statusOf returns how the node that uses a borrowed address stands with blocks of its
+// family; nil if that is not known.
+func (st *State) statusOf(b *Borrow) *NodeBlockStatus {
+	if h := st.nodeStates[b.User]; h != nil {
+		for _, n := range h.BlockStatus {
+			if n.Family == blocks.FamilyOf(b.Addr) {
+				return n
+			}
+		}
+	}
+	return nil
+}
+
+// RootOfHost returns the root of what a node that no longer exists has left behind.
+func (st *State) RootOfHost(host string) string { return st.known("vanished/" + host) }
+
+// RootOfBlock returns the root of an empty block's being one: what a vanished node left,
+// or else, where blocks are scarce, the shortage that it adds to.
+func (st *State) RootOfBlock(b *Block) string {
+	if id := st.RootOfHost(b.Owner.Node()); id != "" || b.Pool == nil || !b.Pool.OutOfBlocks() {
+		return id
+	}
+	return st.RootOfPool(b.Pool)
+}
+
+// RootOfLeak returns the root of a leaked address.
+func (st *State) RootOfLeak(r AllocationRef) string {
+	if a := r.Attributes(); a != nil {
+		if id := st.RootOfHost(NodeOf(a)); id != "" {
+			return id
+		}
+	}
+	if len(st.HostUses(r.Addr())) > 0 {
+		return "" // what still uses it has to be ended first
+	}
+	return st.known("leaks")
+}
+
+// RootOfUnrecorded returns the root of addresses that live pods use and no block
+// records.
+func (st *State) RootOfUnrecorded() string { return st.known("unrecorded") }
+
+// RootOfDropped returns the root that all dropped borrows have in common; empty if they
+// have none.
+func (st *State) RootOfDropped() string {
+	root, first := "", true
+	for _, b := range st.Borrows {
+		if b.VM || st.Predict(b).Outcome != affinity.Dropped {
+			continue
+		}
+		if id := st.RootOfBorrow(b); first {
+			root, first = id, false
+		} else if id != root {
+			return ""
+		}
+	}
+	return root
+}
+
+// Shortfall reports whether what keeps a node from claiming a block is that its pools
+// have none left.
+func (c Cause) Shortfall() bool { return c == CauseStrict || c == CauseFull || c == CauseNoBlocks }
+
+// barredID names the root of nodes that could not claim a block even if there were any.
+func barredID(n *NodeBlockStatus, c Cause) string {
+	switch c {
+	case CauseSelector:
+		return "selector/" + strings.ToLower(n.Family.String())
+	case CauseNoAuto:
+		return "automatic-blocks"
+	case CauseLimit:
+		return "block-limit/" + n.Host.Name
+	case CauseNoPool:
+		return "no-pool/" + n.Host.Name
+	}
+	return "" // a pod that no pool may serve: its own cause
+}
+
+// findBarred finds the roots of nodes that something else than a lack of blocks keeps
+// from claiming one.
+func (st *State) findBarred() {
+	barred := map[string][]*NodeBlockStatus{}
+	for _, h := range st.NodeStates {
+		for _, n := range h.BlockStatus {
+			if c := n.rootCause(); c != CauseNone && !c.Shortfall() {
+				barred[barredID(n, c)] = append(barred[barredID(n, c)], n)
+			}
+		}
+	}
+	delete(barred, "")
+	for id, ns := range barred {
+		n, detail := ns[0], ns[0].Detail
+		if detail == "" && len(n.Stuck) > 0 {
+			detail = n.Stuck[0].Detail
+		}
+		st.root(id, func(int) string {
+			var names []string
+			borrowed, waiting := 0, 0
+			for _, n := range ns {
+				names = append(names, n.Host.Name)
+				borrowed, waiting = borrowed+len(n.Borrowed), waiting+len(n.Stuck)
+			}
+			message := fmt.Sprintf("%s cannot claim a block: %s", Some(names), detail)
+			if borrowed > 0 {
+				message += fmt.Sprintf("; %s borrowed", NumberIs(borrowed, "address"))
+			}
+			if waiting > 0 {
+				message += fmt.Sprintf("; %s for an address", PluralVerb(waiting, "pod", "waits", "wait"))
+			}
+			return message
+		}, func() []Remedy { return causeRemedies(n, n.rootCause(), detail) })
+	}
+}
+
+// borrowedMessage says which pods go on borrowing though their nodes need not.
+func (st *State) borrowedMessage() string {
+	var users, pods []string
+	for _, b := range st.Borrows {
+		if !b.Tunnel && st.RootOfBorrow(b) == "borrowed" {
+			users, pods = append(users, b.User), append(pods, b.Addr.String())
+		}
+	}
+	slices.Sort(users)
+	users = slices.Compact(users)
+	dropped := ""
+	if text := st.droppedText(func(b *Borrow) bool { return st.RootOfBorrow(b) == "borrowed" }); text != "" {
+		dropped = ", and " + text
+	}
+	return fmt.Sprintf("%s on %s still borrowed from other nodes' blocks, though %s can have blocks of %s own%s",
+		NumberIs(len(pods), "address"), Some(users), one(len(users), "this node", "these nodes"), one(len(users), "its", "their"), dropped)
+}
+
+// findVanished finds the roots of what nodes that no longer exist have left.
+func (st *State) findVanished() {
+	left := map[string]*NodeState{}
+	for _, h := range st.NodeStates {
+		if st.Vanished(h.Name) {
+			left[h.Name] = h
+		}
+	}
+	for i := range st.Affinities {
+		a := &st.Affinities[i]
+		if name := a.Owner.Node(); st.Vanished(name) && st.nodeStates[name] == nil {
+			if left[name] == nil {
+				left[name] = &NodeState{Name: name}
+			}
+			left[name].Affinities = append(left[name].Affinities, a)
+		}
+	}
+	for name, h := range left {
+		st.root("vanished/"+name, func(int) string { return vanishedMessage(h) }, func() []Remedy { return st.vanishedRemedies(h) })
+	}
+}
+
+// vanishedMessage says what a node that no longer exists has left.
+func vanishedMessage(h *NodeState) string {
+	used := 0
+	for _, b := range h.Blocks {
+		used += b.Used
+	}
+	var left []string
+	if n := len(h.Blocks); n > 0 {
+		inUse := "empty"
+		if used > 0 {
+			inUse = Plural(used, "address") + " in use"
+		}
+		left = append(left, fmt.Sprintf("%s (%s)", Plural(n, "block"), inUse))
+	}
+	if n := len(h.Affinities); n > 0 {
+		left = append(left, Plural(n, "affinity"))
+	}
+	return fmt.Sprintf("node %q no longer exists, and left %s behind", h.Name, Each(left))
+}
+
+// droppedText says which owners drop the traffic to how many of some borrowed
+// addresses, as the topology or their kernels have it; empty if none, or if that is not
+// known.
+func (st *State) droppedText(which func(*Borrow) bool) string {
+	predicted := st.FirstMissing(RouteReads) == nil
+	var owners []string
+	pods, others := 0, 0
+	for _, b := range st.Borrows {
+		if !which(b) {
+			continue
+		}
+		answer, proven := st.HostAnswer(b)
+		if proven && answer.Outcome != HostDrops && answer.Outcome != HostUnclear {
+			continue
+		}
+		if proven && answer.Outcome == HostDrops || predicted && st.Predict(b).Outcome == affinity.Dropped {
+			if owners = append(owners, b.Owner); b.Workload != nil {
+				pods++
+			} else {
+				others++
+			}
+		}
+	}
+	if len(owners) == 0 {
+		return ""
+	}
+	slices.Sort(owners)
+	owners = slices.Compact(owners)
+	to := Plural(pods, "pod")
+	if others > 0 {
+		to = Plural(pods+others, "address")
+	}
+	return fmt.Sprintf("%s %s the traffic to %s", Some(owners), one(len(owners), "drops", "drop"), to)
+}
+
+// one chooses by whether there is one of something, or another number.
+func one(n int, singular, plural string) string {
+	if n == 1 {
+		return singular
+	}
+	return plural
+}
+
+// PluralVerb writes a number with its noun and a verb: "1 pod waits", "2 pods wait".
+func PluralVerb(n int, noun, singular, plural string) string {
+	return Plural(n, noun) + " " + one(n, singular, plural)
+}
+
+// Some writes up to three words with "and", and counts the others.
+func Some(words []string) string {
+	const most = 3
+	if len(words) <= most {
+		return Each(words)
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(words[:most-1], ", "), len(words)-most+1)
+}
+
+// RootOfLimit returns the root of a node that the block limit keeps from a block.
+func (st *State) RootOfLimit(h *NodeState) string { return st.known("block-limit/" + h.Name) }

@@ -1,0 +1,292 @@
+package state
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// shortage is pools of one family that are short of blocks or addresses, or will be,
+// and that serve the same nodes.
+type shortage struct {
+	pools []*Pool
+	// cut are the nodes that borrow or whose pods wait because nothing is left for
+	// them; next those of which only the next pod would.
+	cut, next []*NodeBlockStatus
+	// borrowed are the addresses that the nodes of cut borrow, virtual machines' aside.
+	borrowed map[*Borrow]bool
+}
+
+// scarce reports whether a pool is short of blocks or addresses, or will be, and no
+// other makes up for it.
+func (st *State) scarce(p *Pool) bool {
+	short := p.OutOfBlocks() || p.LowOnBlocks() || p.LowOnAddresses()
+	if d := st.DemandOf(p); d != nil && !d.Covered(p) {
+		short = true
+	}
+	return short
+}
+
+// findShortages joins scarce pools that serve the same nodes, and lists the nodes that
+// need what these lack.
+func (st *State) findShortages() {
+	var scarce []*Pool
+	leader := map[*Pool]*Pool{}
+	for _, p := range st.Pools { // by name, so that the first of several leads
+		if st.scarce(p) {
+			scarce = append(scarce, p)
+			leader[p] = p
+		}
+	}
+	if len(scarce) == 0 {
+		return
+	}
+	find := func(p *Pool) *Pool {
+		for leader[p] != p {
+			p = leader[p]
+		}
+		return p
+	}
+	lacking := map[*Pool][]*NodeBlockStatus{}
+	for _, h := range st.NodeStates {
+		for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+			if h.Node == nil {
+				continue
+			}
+			mine := st.WorkloadPools(h.Node, f)
+			lacks := (*NodeBlockStatus)(nil)
+			for _, n := range h.BlockStatus {
+				if n.Family == f && n.rootCause().Shortfall() && !st.BlockMayExist(n) {
+					mine, lacks = append(slices.Clip(mine), st.PoolsAtIssue(n)...), n
+				}
+			}
+			var first *Pool
+			for _, p := range mine {
+				if leader[p] == nil {
+					continue
+				}
+				p = find(p)
+				if first == nil {
+					first = p
+				}
+				if slices.Index(scarce, p) < slices.Index(scarce, first) {
+					first, p = p, first
+				}
+				leader[p] = first
+			}
+			if lacks != nil && first != nil {
+				lacking[first] = append(lacking[first], lacks)
+			}
+		}
+	}
+	found := map[*Pool]*shortage{}
+	for _, p := range scarce {
+		s := found[find(p)]
+		if s == nil {
+			s = &shortage{borrowed: map[*Borrow]bool{}}
+			found[find(p)] = s
+			st.root("shortage/"+find(p).Name, func(int) string { return st.shortageMessage(s) }, func() []Remedy { return st.shortageRemedies(s) })
+		}
+		s.pools = append(s.pools, p)
+		p.shortage = "shortage/" + find(p).Name
+		for _, n := range lacking[p] {
+			for _, b := range n.Borrowed {
+				s.borrowed[b] = !b.VM
+			}
+			if len(n.Borrowed)+len(n.Stuck) > 0 {
+				s.cut = append(s.cut, n)
+			} else if n.Host.Schedulable {
+				s.next = append(s.next, n)
+			}
+		}
+	}
+}
+
+// shortageMessage says what is short, who has it, and what follows for whom.
+func (st *State) shortageMessage(s *shortage) string {
+	parts := []string{st.whatIsShort(s)}
+	var borrow, wait, next []string
+	for _, n := range s.cut {
+		if len(n.Stuck) > 0 {
+			wait = append(wait, n.Host.Name)
+		} else {
+			borrow = append(borrow, n.Host.Name)
+		}
+	}
+	for _, n := range s.next {
+		next = append(next, n.Host.Name)
+	}
+	var who []string
+	if len(wait) > 0 {
+		who = append(who, "pods on "+Some(wait)+" get no address")
+	}
+	if len(borrow) > 0 {
+		text := fmt.Sprintf("%s %s", Some(borrow), one(len(borrow), "borrows", "borrow"))
+		if dropped := st.droppedText(func(b *Borrow) bool { return s.borrowed[b] }); dropped != "" {
+			text += ", and " + dropped
+		}
+		who = append(who, text)
+	}
+	switch {
+	case len(who) > 0:
+		parts = append(parts, who...)
+	case len(next) > 0:
+		will := "borrow"
+		if s.next[0].CannotAllocate() {
+			will = "get no address"
+		}
+		parts = append(parts, fmt.Sprintf("the next pod on %s will %s", Some(next), will))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// whatIsShort says which pools lack what, and who has it.
+func (st *State) whatIsShort(s *shortage) string {
+	var out, full, low []*Pool
+	for _, p := range s.pools {
+		switch {
+		case p.Addrs.Available.IsZero() && !p.Disabled && p.Automatic:
+			full = append(full, p)
+		case p.OutOfBlocks():
+			out = append(out, p)
+		case p.LowOnBlocks():
+			low = append(low, p)
+		}
+	}
+	names := func(ps []*Pool) string { return Some(PoolsOf(ps...)) }
+	switch {
+	case len(full) > 0 && len(out) == 0:
+		return fmt.Sprintf("%s %s out of addresses", names(full), one(len(full), "is", "are"))
+	case len(out)+len(full) > 0:
+		out = append(out, full...)
+		text := fmt.Sprintf("%s %s out of blocks", names(out), one(len(out), "is", "are"))
+		if holders := st.holders(out); holders != "" {
+			text += ": " + holders
+		}
+		return text
+	case len(low) > 0:
+		p := low[0]
+		text := fmt.Sprintf("%s has %s left of %s", p.Name, PluralCount(p.BlocksLeft(), "block"), p.Slots.Capacity)
+		if len(low) > 1 {
+			text += fmt.Sprintf(", and %s %s as low", names(low[1:]), one(len(low)-1, "is", "are"))
+		}
+		return text
+	}
+	p := s.pools[0]
+	if d := st.DemandOf(p); d != nil {
+		return fmt.Sprintf("%s has %s, and its %s will need %s when full", p.Name, PluralCount(d.Usable, "block"), Plural(d.Nodes, "node"), p.Needed)
+	}
+	return fmt.Sprintf("%s has %s left of %s", p.Name, PluralCount(p.Addrs.Available, "address"), p.Addrs.Capacity)
+}
+
+// holders says which nodes hold the blocks of some pools.
+func (st *State) holders(pools []*Pool) string {
+	type holder struct {
+		name string
+		n    int
+	}
+	var all []holder
+	total := 0
+	for _, h := range st.NodeStates {
+		n := 0
+		for _, b := range h.Blocks {
+			if slices.Contains(pools, b.Pool) {
+				n++
+			}
+		}
+		if total += n; n > 0 {
+			all = append(all, holder{h.Name, n})
+		}
+	}
+	if total == 0 {
+		return ""
+	}
+	slices.SortStableFunc(all, func(a, b holder) int { return cmp.Compare(b.n, a.n) })
+	var names []string
+	for _, h := range all {
+		names = append(names, h.name)
+	}
+	if len(all) <= 3 {
+		return fmt.Sprintf("%s %s all %d", Each(names), one(len(all), "holds", "hold"), total)
+	}
+	text := fmt.Sprintf("%s hold all %d", Plural(len(all), "node"), total)
+	if all[0].n > all[len(all)-1].n {
+		text += fmt.Sprintf(", %s the most (%d)", all[0].name, all[0].n)
+	}
+	return text
+}
+
+// shortageRemedies are the ways to blocks for the nodes that lack them, and for those to
+// come: what costs nothing first.
+func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
+	flags := " --pool " + Arg(strings.Join(PoolsOf(s.pools...), ","))
+	var rehome []string
+	if slices.ContainsFunc(st.Borrows, func(b *Borrow) bool { return s.borrowed[b] && b.Workload != nil }) {
+		rehome = st.rehome(s.pools).Commands
+	}
+	then := func(r Remedy) Remedy {
+		r.Commands = append(r.Commands, rehome...)
+		if len(rehome) > 0 {
+			r.Effect += "; then the pods that borrow are evicted one at a time, and start with addresses of their own nodes' blocks"
+		}
+		return r
+	}
+	var empty []*Block
+	var due time.Time
+	for _, p := range s.pools {
+		empty = append(empty, p.Releasable()...)
+		for _, b := range p.Blocks {
+			if r := &b.Reclaimability; b.Used == 0 && r.Code == RetainYoung && !r.EmptySince.IsZero() {
+				if at := r.EmptySince.Add(st.Grace); due.IsZero() || at.Before(due) {
+					due = at
+				}
+			}
+		}
+	}
+	needing := len(s.cut) + len(s.next)
+	switch {
+	case len(empty) > 0:
+		out = append(out, then(Repair("release the empty blocks: "+List(CIDRs(empty)), "--empty-blocks"+flags,
+			fmt.Sprintf("%s can be claimed again", Plural(len(empty), "block")), "none: a block is released only if it is still empty, and each node keeps one")))
+	case !due.IsZero() && needing > 0:
+		r := then(Repair("wait until "+FormatTime(due)+", then release what has been empty for "+ShortDuration(st.Grace), "--empty-blocks"+flags,
+			"a block can be claimed again", "none: a block is released only if it is still empty, and each node keeps one"))
+		r.Manual = true
+		out = append(out, r)
+	}
+	for _, p := range s.pools {
+		if d := st.DemandOf(p); needing > 0 || d != nil && !d.Covered(p) || !st.Relieved(p, (*Pool).HasBlocks) {
+			out = append(out, then(st.addPool(p, needing)))
+			break
+		}
+	}
+	return append(out, st.consolidations(s, rehome)...)
+}
+
+// addPool is the remedy that is for people alone: no program knows which addresses are
+// free in the networks around the cluster.
+func (st *State) addPool(p *Pool, needing int) Remedy {
+	least := blocks.CountOf(max(needing, 1))
+	if d := st.DemandOf(p); d != nil && d.Short.Cmp(least) > 0 {
+		least = d.Short
+	}
+	template := "kubectl get " + st.resource("ippools") + " " + Arg(p.Name) + " -o yaml"
+	if st.Cluster.Datastore == "etcdv3" {
+		template = "calicoctl get ippool " + Arg(p.Name) + " -o yaml"
+	}
+	return ByHand(fmt.Sprintf("add a pool for the same nodes, like %s (shown by the first command), with a CIDR that nothing else uses and room for at least %s", p.Name, PluralCount(least, "block")),
+		"nodes without a block claim one with their next pod; addresses in use do not change",
+		"the network around the cluster must route and admit the new CIDR as it does that of "+p.Name, template)
+}
+
+// resource names a kind of Calico's objects so that kubectl finds those that were read.
+func (st *State) resource(plural string) string {
+	if group, _, ok := strings.Cut(st.Cluster.APIGroup, "/"); ok && st.Cluster.Datastore != "etcdv3" {
+		return plural + "." + group
+	}
+	return plural
+}

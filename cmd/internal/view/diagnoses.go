@@ -1,0 +1,47 @@
+package view
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+)
+
+// diagnoses writes what several findings come from, and the ways out: what a reader
+// needs first.
+func (p *printer) diagnoses(ds []audit.Diagnosis) {
+	for i := range ds {
+		d := &ds[i]
+		p.blank()
+		p.line(severitySpan(d.Severity), span{text: " " + DiagnosisTitle(d)})
+		p.wrap("  ", 2, d.Message)
+		for j := range d.Remedies {
+			r := &d.Remedies[j]
+			p.wrap(fmt.Sprintf("  %d. ", j+1), 5, RemedyTitle(r))
+			for _, c := range r.Commands {
+				p.say("     $ " + p.Command(c)) // on one line, so that it can be copied
+			}
+			p.wrap("     effect  ", 13, r.Effect)
+			p.wrap("     risk    ", 13, r.Risk)
+		}
+	}
+}
+
+// DiagnosisTitle names a diagnosis and counts what it explains.
+func DiagnosisTitle(d *audit.Diagnosis) string {
+	return fmt.Sprintf("%s (%s)", d.ID, Plural(len(d.Findings), "finding", "findings"))
+}
+
+// RemedyTitle says what to do, and marks what takes people.
+func RemedyTitle(r *state.Remedy) string {
+	if r.Manual {
+		return "By hand: " + r.Title
+	}
+	return r.Title
+}
+
+// Explained reports whether a diagnosis explains a finding.
+func Explained(ds []audit.Diagnosis, f *audit.Finding) bool {
+	return slices.ContainsFunc(ds, func(d audit.Diagnosis) bool { return slices.Contains(d.Findings, f.Fingerprint) })
+}
