@@ -35,6 +35,13 @@ func (l *lab) damage() []string {
 		"metadata": map[string]any{"name": "nobody"},
 		"spec":     map[string]any{"handleID": "nobody", "deleted": false, "block": map[string]any{"10.7.0.16/28": int64(1)}},
 	}))
+	l.must(l.s.Node(ctx, testcluster.Node{Name: "off"}))
+	l.claim("off", labBlock(5))
+	_, err := l.s.Pod(ctx, testcluster.Pod{
+		Namespace: "default", Name: "borrower", Node: "n1", Annotations: map[string]string{"cni.projectcalico.org/ipAddrs": `["10.7.0.81"]`},
+	})
+	l.must(err)
+	l.must(l.s.DeleteNode(ctx, "off"))
 	l.age()
 	return []string{
 		"restore-affinity:10.7.0.32/28",
@@ -42,6 +49,7 @@ func (l *lab) damage() []string {
 		"delete-affinity:n3:10.7.0.144/28",
 		"finish-delete:IPAMBlock:10.7.0.64/28",
 		"release-block:10.7.0.48/28",
+		"disown-block:10.7.0.80/28",
 		"fix-handle-count:" + testcluster.Handle("default", "web-n1"),
 		"release-ip:" + leaked.String(),
 		"delete-handle:nobody",
@@ -90,7 +98,7 @@ func everyKind(t *testing.T, l *lab, steps []string) {
 			want[i] += ": skipped Harm"
 		case repair.Kind(kind) == repair.DeleteAffinity, repair.Kind(kind) == repair.FixHandleCount:
 			want[i] += ": skipped Harm" // it would only restore damage
-		case repair.Kind(kind) == repair.FinishDelete || repair.Kind(kind) == repair.ReleaseBlock:
+		case repair.Kind(kind) == repair.FinishDelete || repair.Kind(kind) == repair.ReleaseBlock || repair.Kind(kind) == repair.DisownBlock:
 			want[i] += ": not-needed"
 		default:
 			want[i] += ": done"
@@ -113,10 +121,10 @@ func everyKind(t *testing.T, l *lab, steps []string) {
 		t.Errorf("the handle that was deleted: %v", h)
 	}
 	l.age()
-	l.plan(everything, steps[6], steps[7])
+	l.plan(everything, steps[7], steps[8])
 
 	l.wantOutcomes(l.undo(r),
-		steps[7]+": already", steps[6]+": already", steps[5]+": skipped Harm", steps[4]+": not-needed",
+		steps[8]+": already", steps[7]+": already", steps[6]+": skipped Harm", steps[5]+": not-needed", steps[4]+": not-needed",
 		steps[3]+": not-needed", steps[2]+": skipped Harm", steps[1]+": skipped Harm", steps[0]+": skipped Harm")
 }
 

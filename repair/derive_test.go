@@ -16,13 +16,13 @@ import (
 )
 
 var everything = Request{
-	EmptyBlocks: true, OrphanAffinities: true, MissingAffinities: true, LeakedIPs: true, LeakedHandles: true, SoftDeleted: true,
+	EmptyBlocks: true, OrphanAffinities: true, MissingAffinities: true, LeakedIPs: true, LeakedHandles: true, SoftDeleted: true, DeadNodes: true,
 }
 
 // TestKinds: every kind is whole, and has states of its own to be tested with.
 func TestKinds(t *testing.T) {
 	files := map[Kind][2]string{DeleteHandle: {"handles", "reconcile_handle"}, FixHandleCount: {"handles", "reconcile_handle"}}
-	for _, k := range []Kind{ReleaseBlock, DeleteAffinity, RestoreAffinity, ReleaseIP, DeleteHandle, FixHandleCount, FinishDelete, SetStrictAffinity} {
+	for _, k := range []Kind{ReleaseBlock, DisownBlock, DeleteAffinity, RestoreAffinity, ReleaseIP, DeleteHandle, FixHandleCount, FinishDelete, SetStrictAffinity} {
 		x := kindOf(k)
 		if x == nil || x.kind != k {
 			t.Errorf("%s is not registered", k)
@@ -47,7 +47,7 @@ func TestKinds(t *testing.T) {
 			}
 		}
 	}
-	if len(kinds) != 8 {
+	if len(kinds) != 9 {
 		t.Errorf("there are %d kinds", len(kinds))
 	}
 	if kindOf("drop-all") != nil {
@@ -142,7 +142,7 @@ func TestObservations(t *testing.T) {
 	pinnedBy := map[Kind][]string{
 		DeleteAffinity: {GuardUID, GuardVersion, GuardBlockUID}, DeleteHandle: {GuardUID, GuardVersion},
 		FixHandleCount: {GuardUID, GuardVersion, GuardCounts}, ReleaseIP: {GuardBlockUID, GuardHandle, GuardSequence},
-		RestoreAffinity: {GuardUID, GuardOwner, GuardAffinity},
+		RestoreAffinity: {GuardUID, GuardOwner, GuardAffinity}, DisownBlock: {GuardUID, GuardOwner, GuardAffinity},
 	}
 	seen := map[Kind]int{}
 	for seed := range uint64(300) {

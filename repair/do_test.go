@@ -35,6 +35,9 @@ func refText(r *ObjectRef) string {
 func (c *callLog) ReleaseBlock(_ context.Context, b ObjectRef, a, keeps *ObjectRef) error {
 	return c.note("ReleaseBlock %s %s keeps %s", refText(&b), refText(a), refText(keeps))
 }
+func (c *callLog) DisownBlock(_ context.Context, b ObjectRef, a *ObjectRef) error {
+	return c.note("DisownBlock %s %s", refText(&b), refText(a))
+}
 func (c *callLog) DeleteAffinity(_ context.Context, a ObjectRef) error {
 	return c.note("DeleteAffinity %s", refText(&a))
 }
@@ -80,6 +83,9 @@ affinity 10.0.5.0/26 n1 rv=101
 block 10.0.6.0/26 n1 deleted rv=102
 affinity 10.0.7.0/26 n2 deleted rv=103
 handle k8s-pod-network.marked deleted rv=104
+block 10.0.8.0/26 off rv=110
+affinity 10.0.8.0/26 off rv=111
+use 10.0.8.1 shop/z n1
 view n1 complete
 `
 
@@ -107,6 +113,7 @@ func TestDo(t *testing.T) {
 		"FinishDelete blockaffinities/n2-10.0.7.0/26@uid-n2-10.0.7.0/26:9103",
 		"ReleaseBlock ipamblocks/10-0-1-0-26@uid-10-0-1-0-26:950 blockaffinities/n1-10.0.1.0/26@uid-n1-10.0.1.0/26:951 keeps ipamblocks/10-0-0-0-26@uid-10-0-0-0-26:910",
 		"ReleaseBlock ipamblocks/10-0-2-0-26@uid-10-0-2-0-26:960 none keeps none",
+		"DisownBlock ipamblocks/10-0-8-0-26@uid-10-0-8-0-26:9110 blockaffinities/off-10.0.8.0/26@uid-off-10.0.8.0/26:9111",
 		"SetHandleCounts ipamhandles/k8s-pod-network.x@uid-k8s-pod-network.x:930 10.0.0.0/26=1",
 		"ReleaseIP ipamblocks/10-0-0-0-26@uid-10-0-0-0-26:910 1 k8s-pod-network.a 20",
 		"DeleteHandle ipamhandles/k8s-pod-network.gone@uid-k8s-pod-network.gone:940",

@@ -102,6 +102,9 @@ func (f *fakeCluster) SetStrictAffinity(_ context.Context, _ *ObjectRef, strict 
 
 var errNotFaked = errors.New("not faked")
 
+func (f *fakeCluster) DisownBlock(context.Context, ObjectRef, *ObjectRef) error {
+	return errNotFaked
+}
 func (f *fakeCluster) RestoreAffinity(context.Context, ObjectRef) error { return errNotFaked }
 func (f *fakeCluster) ReleaseIP(context.Context, ObjectRef, int, string, uint64) error {
 	return errNotFaked

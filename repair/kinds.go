@@ -52,7 +52,7 @@ type stepKind struct {
 // the facts that an affinity's step stands on are still there; counts before the
 // addresses that lower them; the setting last, when blocks are free.
 var kinds = []*stepKind{
-	restoreAffinity, deleteAffinity, finishDelete, releaseBlock, fixHandleCount, releaseIP, deleteHandle, setStrictAffinity,
+	restoreAffinity, deleteAffinity, finishDelete, releaseBlock, disownBlock, fixHandleCount, releaseIP, deleteHandle, setStrictAffinity,
 }
 
 // kindOf returns a kind; nil for one that this version does not know.

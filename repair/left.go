@@ -40,7 +40,11 @@ func releasedAffinity(st *state.State, s *Step) error {
 	if b != nil && b.Owner == a.Owner {
 		return nil // its host's again: see ownersAffinity
 	}
-	return left(blocks.Affinities, a.Name, "is left %s, and its block is gone", leftState(a))
+	why := "is gone"
+	if b != nil {
+		why = "belongs to " + ownerText(b.Owner)
+	}
+	return left(blocks.Affinities, a.Name, "is left %s, and its block %s", leftState(a), why)
 }
 
 func leftState(a *blocks.Affinity) string {

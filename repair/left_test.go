@@ -39,6 +39,9 @@ handle k8s-pod-network.leaked
 block 10.0.0.96/28 -
 alloc 10.0.0.97 pod=shop/late node=n1 handle=k8s-pod-network.late seq=22
 use 10.0.0.49 shop/y n1
+block 10.0.0.112/28 off
+affinity 10.0.0.112/28 off
+use 10.0.0.113 shop/b n1
 view n1 complete
 `
 
@@ -67,6 +70,12 @@ var leftovers = []struct{ step, state, want string }{
 	{"delete-affinity:n3:10.0.0.32/28", kept + "block 10.0.0.32/28 n3 age=1m\naffinity 10.0.0.32/28 n3 uid=new age=1m", ""},
 	{"delete-affinity:n3:10.0.0.32/28", kept + "block 10.0.0.32/28 n3 age=1m\naffinity 10.0.0.32/28 n3 uid=new age=1m state=pendingDeletion",
 		"blockaffinity/n3-10.0.0.32/28 is left pendingDeletion"},
+
+	{"disown-block:10.0.0.112/28", kept, ""},
+	{"disown-block:10.0.0.112/28", kept + "block 10.0.0.112/28 -", ""},
+	{"disown-block:10.0.0.112/28", kept + "block 10.0.0.112/28 -\naffinity 10.0.0.112/28 off state=pendingDeletion", "blockaffinity/off-10.0.0.112/28 is left pendingDeletion, and its block belongs to nobody"},
+	{"disown-block:10.0.0.112/28", kept + "affinity 10.0.0.112/28 off deleted", "blockaffinity/off-10.0.0.112/28 is left marked deleted, and its block is gone"},
+	{"disown-block:10.0.0.112/28", kept + "block 10.0.0.112/28 off uid=new age=1m", "ipamblock/10-0-0-112-28 is left without an affinity of off"},
 
 	{"restore-affinity:10.0.0.48/28", kept + "block 10.0.0.48/28 n1\naffinity 10.0.0.48/28 n1", ""},
 	{"restore-affinity:10.0.0.48/28", kept + "affinity 10.0.0.48/28 n1", "blockaffinity/n1-10.0.0.48/28 is left confirmed without its block"},

@@ -19,6 +19,8 @@ const (
 	ReleaseBlock Kind = "release-block"
 	// DeleteAffinity deletes an affinity that no block bears out.
 	DeleteAffinity Kind = "delete-affinity"
+	// DisownBlock takes a vanished node's block in use away from it, with its affinity.
+	DisownBlock Kind = "disown-block"
 	// RestoreAffinity gives a block's owner its affinity object back.
 	RestoreAffinity Kind = "restore-affinity"
 	// ReleaseIP frees one address that nothing owns.
@@ -43,6 +45,7 @@ type Request struct {
 	LeakedIPs         bool `json:"leakedIPs,omitempty"`
 	LeakedHandles     bool `json:"leakedHandles,omitempty"`
 	SoftDeleted       bool `json:"softDeleted,omitempty"`
+	DeadNodes         bool `json:"deadNodes,omitempty"`
 	// StrictAffinity is the setting asked for; nil leaves it alone.
 	StrictAffinity *bool `json:"strictAffinity,omitempty"`
 

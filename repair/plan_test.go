@@ -76,7 +76,7 @@ func parseRequest(t *testing.T, text string) (req Request, grace time.Duration) 
 	flags := map[string]*bool{
 		"empty-blocks": &req.EmptyBlocks, "orphan-affinities": &req.OrphanAffinities, "missing-affinities": &req.MissingAffinities,
 		"leaked-ips": &req.LeakedIPs, "leaked-handles": &req.LeakedHandles, "soft-deleted": &req.SoftDeleted,
-		"observe-twice": &req.ObserveTwice, "allow-newer": &req.AllowNewer,
+		"dead-nodes": &req.DeadNodes, "observe-twice": &req.ObserveTwice, "allow-newer": &req.AllowNewer,
 		"without-host-evidence": &req.WithoutHostEvidence,
 	}
 	for _, word := range strings.Fields(text) {

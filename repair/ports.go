@@ -45,6 +45,9 @@ type Writer interface {
 	// the same object and its owner's all the time; if it is not, the released one is
 	// put back.
 	ReleaseBlock(ctx context.Context, block ObjectRef, affinity, keeps *ObjectRef) error
+	// DisownBlock takes a block that holds allocations, none of them its owner's, away
+	// from its owner, and deletes the owner's affinity; nil if there is none.
+	DisownBlock(ctx context.Context, block ObjectRef, affinity *ObjectRef) error
 	// DeleteAffinity deletes an affinity of a host to a CIDR, whose block does not
 	// exist or names another owner; if it names the host, the affinity is put back.
 	DeleteAffinity(ctx context.Context, affinity ObjectRef) error

@@ -209,13 +209,32 @@ func (r *random) strangers() {
 			"pods name=shop/odd it is broken", "nodes name=gone it is broken", "pods no right to list pods", "ipamhandles no right to list ipamhandles",
 		}[r.IntN(7)])
 	}
+	r.borrowed()
 	r.say("config %s %s", r.maybe(.3, "strict", "strict max=2", "strict noauto"), "")
+}
+
+// borrowed makes a vanished node's block whose addresses pods of other nodes use, or
+// most of them.
+func (r *random) borrowed() {
+	if r.Float64() < .6 {
+		return
+	}
+	r.say("block 10.0.0.208/28 gone %s %s", r.age(), r.maybe(.05, "deleted", "unpinned"))
+	if r.Float64() < .8 {
+		r.say("affinity 10.0.0.208/28 gone %s %s", r.age(), r.maybe(.2, "state=pending", "state=pendingDeletion", "deleted", "unpinned"))
+	}
+	for i := range 1 + r.IntN(3) {
+		r.say("use 10.0.0.%d shop/b%d %s", 209+i, i, r.hosts[r.IntN(len(r.hosts)-1)])
+	}
+	if x := r.maybe(.2, "use 10.0.0.215 shop/c gone", "alloc 10.0.0.215 pod=shop/c node=n0 handle=h", "pod shop/c n0 10.0.0.215"); x != "" {
+		r.say("%s", x)
+	}
 }
 
 func (r *random) request() Request {
 	is := func(share float64) bool { return r.Float64() < share }
 	req := Request{
-		EmptyBlocks: is(.7), OrphanAffinities: is(.7), MissingAffinities: is(.7), LeakedIPs: is(.7), LeakedHandles: is(.7), SoftDeleted: is(.7),
+		EmptyBlocks: is(.7), OrphanAffinities: is(.7), MissingAffinities: is(.7), LeakedIPs: is(.7), LeakedHandles: is(.7), SoftDeleted: is(.7), DeadNodes: is(.5),
 		ObserveTwice: is(.2),
 	}
 	if is(.3) {

@@ -151,6 +151,14 @@ func (r *refs) owner(ref state.AllocationRef) {
 	}
 }
 
+// user adds the live pod that is seen to use an address, with its node.
+func (r *refs) user(ref state.AllocationRef) {
+	if w := r.st.LiveUser(ref.Addr(), ref.Attributes()); w != nil {
+		r.pod(w.Namespace, w.Name)
+		r.one(blocks.Nodes, w.Node)
+	}
+}
+
 // prefixOf reads the CIDR of a target; the zero value if it has none.
 func prefixOf(t state.Subject) netip.Prefix {
 	p, _ := netip.ParsePrefix(t.CIDR)

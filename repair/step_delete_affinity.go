@@ -17,13 +17,13 @@ import (
 var deleteAffinity = &stepKind{
 	kind:  DeleteAffinity,
 	flag:  "--orphan-affinities",
-	asked: func(r Request) bool { return r.OrphanAffinities },
+	asked: func(r Request) bool { return r.OrphanAffinities || r.DeadNodes },
 	needs: []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Pools},
 	exact: []string{GuardName, GuardUID, GuardVersion, GuardCreated, GuardAffinityState, GuardBlockUID, GuardOwner},
 	propose: func(p *proposals) {
 		for i := range p.st.Affinities {
 			a := &p.st.Affinities[i]
-			if a.SoftDeleted || !p.wants(state.AffinitySubject(a)) {
+			if a.SoftDeleted || !p.wants(state.AffinitySubject(a)) || !p.req.OrphanAffinities && !p.st.Vanished(a.Owner.Node()) {
 				continue
 			}
 			switch affinity.Classify(a, bare(p.st.BlockOf(a.CIDR))) {
@@ -190,6 +190,7 @@ func (p *proposals) refuseUnconfirmed(a *blocks.Affinity) {
 			return // the block may be released with it: release-block says whether
 		}
 		p.refuse(c, RefusedHeals, "its block is empty: release-block releases both, if its node keeps another")
+	case p.st.Vanished(host) && p.req.DeadNodes && p.only == "": // disown-block says whether both may go
 	case p.st.Vanished(host):
 		p.refuse(c, RefusedInUse, "its block still holds %s, and names %s, which is no node: the affinity can only go with the block", state.Plural(b.Used, "address"), host)
 	default:

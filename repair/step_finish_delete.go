@@ -173,15 +173,14 @@ func (p *proposals) finishBlock(b *state.Block) {
 	if b.Owner != (blocks.Owner{}) && p.bars(c, special(b.Owner)) || p.bars(c, p.blockMustStay(b)) {
 		return
 	}
-	twice := p.req.ObserveTwice
 	pairs := append(p.markGuards(b.Meta), GuardOwner, ownerGuard(b.Owner))
 	pinned, also := []blocks.Meta{b.Meta}, ""
-	if a := ownAffinity(p.st, b); a == nil || a.SoftDeleted {
-		pairs = append(pairs, GuardAffinity, Absent)
-	} else {
+	a := ownAffinity(p.st, b)
+	if a != nil && a.SoftDeleted {
+		a = nil
+	}
+	if pairs = append(pairs, affinityGuards(a, p.req.ObserveTwice)...); a != nil {
 		pinned, also = append(pinned, a.Meta), ", with its owner's affinity, which would lead to no block"
-		pairs = append(pairs, GuardAffinity, a.Name, GuardAffinityUID, a.UID, GuardAffinityVersion, onlyIf(twice, a.ResourceVersion),
-			GuardAffinityState, string(a.Effective()))
 	}
 	p.add(c, Step{
 		Because:  fmt.Sprintf("block %s of %s was marked deleted by %s and never removed; it holds no address and goes%s", b.CIDR, state.OwnerText(b.Owner), state.FormatTime(lastWrite(b.Meta)), also),

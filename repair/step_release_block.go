@@ -16,7 +16,7 @@ import (
 var releaseBlock = &stepKind{
 	kind:  ReleaseBlock,
 	flag:  "--empty-blocks",
-	asked: func(r Request) bool { return r.EmptyBlocks || r.OrphanAffinities },
+	asked: func(r Request) bool { return r.EmptyBlocks || r.OrphanAffinities || r.DeadNodes },
 	needs: state.ReleaseReads,
 	exact: []string{
 		GuardName, GuardUID, GuardVersion, GuardCreated, GuardOwner, GuardEmptySince,
@@ -25,9 +25,7 @@ var releaseBlock = &stepKind{
 	loose: map[string]func(*state.State, *Step, *Step) bool{GuardKeeps: stillKeeps, GuardKeepsUID: stillKeeps},
 	propose: func(p *proposals) {
 		for _, b := range p.st.IPBlocks {
-			// Asked for orphaned affinities alone, a block goes only if its owner's
-			// affinity has broken off half-way: nothing less than both may go then.
-			if !p.wants(state.BlockSubject(b)) || b.Used == 0 && !p.req.EmptyBlocks && !brokenOff(p.st, b) {
+			if !p.wants(state.BlockSubject(b)) || b.Used == 0 && !p.asksFor(b) {
 				continue
 			}
 			c := blockConcern(b)
@@ -61,12 +59,7 @@ var releaseBlock = &stepKind{
 		if err != nil {
 			return err
 		}
-		var claim *ObjectRef
-		if a := ownAffinity(st, b); a != nil {
-			ref := pin(blocks.Affinities, a.Meta)
-			claim = &ref
-		}
-		return w.ReleaseBlock(ctx, pin(blocks.Blocks, b.Meta), claim, keeps)
+		return w.ReleaseBlock(ctx, pin(blocks.Blocks, b.Meta), pinOwnAffinity(st, b), keeps)
 	},
 	verify: func(st *state.State, s *Step) error {
 		if b := blockAt(st, s.Target.CIDR); b != nil {
@@ -85,17 +78,13 @@ var releaseBlock = &stepKind{
 				return b.endMark(blocks.Blocks, x.Meta)
 			}
 			if !b.undo {
-				return b.releaseLeft(x)
+				return b.releaseLeft()
 			}
 		}
 		return b.endAffinity()
 	},
 	undo: func(b *begun) move {
-		x, a := blockAt(b.state, b.step.Target.CIDR), b.sameAffinity()
-		if x != nil && !x.SoftDeleted && a != nil && a.Owner == x.Owner {
-			return b.putBack(a)
-		}
-		return nothing(NotNeeded, "an empty block needs no restoring: the next node that needs one claims it anew")
+		return b.keepAffinity("an empty block needs no restoring: the next node that needs one claims it anew")
 	},
 	pretend: func(x *pretence, step *Step) {
 		x.noBlocks[step.Guard(GuardName)] = true
@@ -103,9 +92,16 @@ var releaseBlock = &stepKind{
 	},
 }
 
+// asksFor reports whether an empty block is among what is asked for. Asked for orphaned
+// affinities alone, a block goes only if its owner's affinity has broken off half-way:
+// nothing less than both may go then.
+func (p *proposals) asksFor(b *state.Block) bool {
+	return p.req.EmptyBlocks || p.req.DeadNodes && p.st.Vanished(b.Owner.Node()) || p.req.OrphanAffinities && brokenOff(p.st, b)
+}
+
 // releaseLeft goes on with a block of which only the affinity was written, if the
 // step still comes out; else the affinity gets its state back.
-func (b *begun) releaseLeft(x *state.Block) move {
+func (b *begun) releaseLeft() move {
 	a := b.leftAffinity()
 	if a == nil {
 		return move{}
@@ -117,14 +113,38 @@ func (b *begun) releaseLeft(x *state.Block) move {
 	case derived == nil:
 		return b.putBack(a)
 	}
-	ref, claim := pin(blocks.Blocks, x.Meta), pin(blocks.Affinities, a.Meta)
-	return toWrite(func(ctx context.Context) error {
-		keeps, err := keptRef(b.state, derived)
-		if err != nil {
-			return err
-		}
-		return b.writer.ReleaseBlock(ctx, ref, &claim, keeps)
-	}, "releasing the block")
+	return toWrite(func(ctx context.Context) error { return b.kind.do(ctx, b.writer, b.state, derived) }, "releasing the block")
+}
+
+// keepAffinity takes a release back as far as the block is still its owner's: the
+// affinity gets its state back. Else there is nothing to take back, and why says so.
+func (b *begun) keepAffinity(why string) move {
+	x, a := blockAt(b.state, b.step.Target.CIDR), b.sameAffinity()
+	if x != nil && !x.SoftDeleted && a != nil && a.Owner == x.Owner {
+		return b.putBack(a)
+	}
+	return nothing(NotNeeded, why)
+}
+
+// pinOwnAffinity pins the affinity of a block's owner to it; nil if there is none.
+func pinOwnAffinity(st *state.State, b *state.Block) *ObjectRef {
+	a := ownAffinity(st, b)
+	if a == nil {
+		return nil
+	}
+	ref := pin(blocks.Affinities, a.Meta)
+	return &ref
+}
+
+// affinityGuards pin the affinity that goes with its block, or that there is none; its
+// version only where that must not change.
+func affinityGuards(a *blocks.Affinity, version bool) []string {
+	if a == nil {
+		return []string{GuardAffinity, Absent}
+	}
+	return []string{
+		GuardAffinity, a.Name, GuardAffinityUID, a.UID, GuardAffinityVersion, onlyIf(version, a.ResourceVersion), GuardAffinityState, string(a.Effective()),
+	}
 }
 
 // retainCodes are the codes of what holds an empty block.
@@ -155,13 +175,9 @@ func (p *proposals) addRelease(b *state.Block, c concern) {
 		pinned = append(pinned, keeps.Meta)
 	}
 	claim := "no affinity object"
-	if a := ownAffinity(p.st, b); a == nil {
-		pairs = append(pairs, GuardAffinity, Absent)
-	} else {
-		claim = fmt.Sprintf("%s (%s)", a.Name, a.Effective())
-		pinned = append(pinned, a.Meta)
-		pairs = append(pairs, GuardAffinity, a.Name, GuardAffinityUID, a.UID, GuardAffinityVersion, onlyIf(twice, a.ResourceVersion),
-			GuardAffinityState, string(a.Effective()))
+	a := ownAffinity(p.st, b)
+	if pairs = append(pairs, affinityGuards(a, twice)...); a != nil {
+		claim, pinned = fmt.Sprintf("%s (%s)", a.Name, a.Effective()), append(pinned, a.Meta)
 	}
 	p.add(c, Step{
 		Because: fmt.Sprintf("block %s of %s has held no address since %s at the latest; %s", b.CIDR, state.OwnerText(b.Owner),

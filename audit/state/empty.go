@@ -87,6 +87,9 @@ func (st *State) evaluateAlone(b *Block) Reclaimability {
 	case now.Sub(since) < st.Grace:
 		r.retain(RetainYoung, "it was written less than %s ago, at %s", ShortDuration(st.Grace), FormatTime(since))
 	}
+	if who := st.UnrecordedUser(b.CIDR); who != "" {
+		r.retain(RetainInUse, "%s, though the block does not record it", who)
+	}
 	st.retainForOthers(b, &r)
 	return r
 }

@@ -44,12 +44,9 @@ func (r *Reclaimability) retain(code RetainReason, format string, args ...any) {
 	}
 }
 
-// retainForOthers holds an empty block for what other objects and the nodes' kernels
+// retainForOthers holds a block for what other objects and the nodes' kernels
 // say about it.
 func (st *State) retainForOthers(b *Block, r *Reclaimability) {
-	if who := st.UnrecordedUser(b.CIDR); who != "" {
-		r.retain(RetainInUse, "%s, though the block does not record it", who)
-	}
 	if uses := st.HostContradictsFree(b); len(uses) > 0 {
 		r.retain(RetainHostView, "%s is in use in %s, though the block does not record it", uses[0].Addr, uses[0])
 	}

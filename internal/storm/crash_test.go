@@ -50,6 +50,7 @@ func requests() map[string]repair.Request {
 		"leaked-ips":         {LeakedIPs: true},
 		"leaked-handles":     {LeakedHandles: true},
 		"soft-deleted":       {SoftDeleted: true},
+		"dead-nodes":         {DeadNodes: true},
 		"strict-affinity":    {StrictAffinity: &strict},
 		"all":                all,
 	}

@@ -47,6 +47,7 @@ func NewDamageFixture(tb testing.TB, c *testcluster.Cluster, group testcluster.G
 	r.handles(ctx)
 	r.blocks(ctx)
 	r.affinities(ctx)
+	r.borrowed(ctx)
 	r.must(seeder.DeleteNode(ctx, "orphan"))
 	if group == testcluster.NativeV3 {
 		r.must(testcluster.MoveToNative(ctx, c))
@@ -154,6 +155,17 @@ func (r *DamageFixture) affinities(ctx context.Context) {
 	disowned := r.blockOf(ctx, "live-n5")
 	r.dies(3, false, func() { _ = r.client.IPAM.ReleaseAffinity(ctx, calicoNet(disowned), "n5", false) })
 	r.must(r.seeder.Cluster.Delete(ctx, testcluster.CRDv1.Resource("blockaffinities"), "", affinityName("n4", r.blockOf(ctx, "live-n4"))))
+}
+
+// borrowed: a block of the vanished node of which a pod of another node has an address.
+func (r *DamageFixture) borrowed(ctx context.Context) {
+	block := r.claim(ctx, "orphan", four)
+	addrs, err := r.seeder.Pod(ctx, testcluster.Pod{
+		Namespace: "default", Name: "borrower", Node: "n1",
+		Annotations: map[string]string{"cni.projectcalico.org/ipAddrs": `["` + block.Addr().Next().String() + `"]`},
+	})
+	r.must(err)
+	r.Live[addrs[0]] = testcluster.Handle("default", "borrower")
 }
 
 // dies lets the client die before or after a write of what it does.

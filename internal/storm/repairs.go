@@ -101,6 +101,8 @@ func (w *World) request(r *rand.Rand) repair.Request {
 		q = repair.Request{OrphanAffinities: true, MissingAffinities: true}
 	case 3:
 		q = repair.Request{LeakedIPs: true}
+	case 5:
+		q = repair.Request{DeadNodes: true}
 	case 4:
 		strict := r.IntN(3) == 0
 		q.StrictAffinity = &strict
@@ -123,7 +125,7 @@ func (w *World) resume(ctx context.Context, t *tool, journal string) {
 
 // stepKinds are all kinds of step.
 var stepKinds = []repair.Kind{
-	repair.ReleaseBlock, repair.DeleteAffinity, repair.RestoreAffinity, repair.ReleaseIP,
+	repair.ReleaseBlock, repair.DisownBlock, repair.DeleteAffinity, repair.RestoreAffinity, repair.ReleaseIP,
 	repair.DeleteHandle, repair.FixHandleCount, repair.FinishDelete, repair.SetStrictAffinity,
 }
 

@@ -63,6 +63,12 @@ var transitional = map[repair.Kind][]struct{ check, because string }{
 		{"affinity/no-block", "the block is gone, and its affinity is pendingDeletion: the affinity is deleted last, as in Calico"},
 		{"affinity/dead-node", "the same, of a vanished node: as long as the block is there, it is the block that is told of"},
 	},
+	repair.DisownBlock: {
+		{"affinity/stuck", "the affinity is pendingDeletion, as Calico's own release makes it first"},
+		{"affinity/not-owner", "the block has no owner any more, and the affinity, which is pendingDeletion, is deleted last"},
+		{"affinity/dead-node", "the same: as long as the block was its own, it was the block that was told of"},
+		{"block/soft-deleted", "the affinity is marked deleted, as Calico marks it before it deletes"},
+	},
 	repair.DeleteAffinity: {
 		{"block/soft-deleted", "the affinity is marked deleted, as Calico marks it before it deletes"},
 	},

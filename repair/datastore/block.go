@@ -111,13 +111,10 @@ func (k *Kubernetes) affinityOf(ctx context.Context, c claim, ref *repair.Object
 
 // release is ReleaseBlock from its first write on.
 func (r *releasing) release(ctx context.Context, _ *object) error {
+	if err := r.begin(ctx); err != nil {
+		return err
+	}
 	if r.affinity != nil {
-		r.was = r.affinity.state()
-		a, err := r.setState(ctx, r.affinity, blocks.PendingDeletion)
-		if err != nil {
-			return err
-		}
-		r.affinity = a
 		if err := r.keeps(ctx, r.kept, r.claim.owner); err != nil {
 			return r.keep(ctx, err)
 		}
@@ -132,7 +129,20 @@ func (r *releasing) release(ctx context.Context, _ *object) error {
 	return r.deleted(ctx)
 }
 
-// releasing is a block that is being released.
+// begin makes the affinity pendingDeletion.
+func (r *releasing) begin(ctx context.Context) error {
+	if r.affinity == nil {
+		return nil
+	}
+	r.was = r.affinity.state()
+	a, err := r.setState(ctx, r.affinity, blocks.PendingDeletion)
+	if err == nil {
+		r.affinity = a
+	}
+	return err
+}
+
+// releasing is a block that is being released, or disowned.
 type releasing struct {
 	*Kubernetes
 	claim    claim
@@ -168,7 +178,7 @@ func (r *releasing) finished(ctx context.Context) error {
 }
 
 // dropConfirmed deletes an affinity that its host has confirmed although the block
-// is gone. Calico's claimAffineBlock confirms an affinity when it finds the block
+// is gone, or no longer its own. Calico's claimAffineBlock confirms an affinity when it finds the block
 // to be the host's already, and does not write the block: it may have done so right
 // before the block was marked here. A claim that is pending goes on by itself.
 func (r *releasing) dropConfirmed(ctx context.Context) error {
@@ -186,7 +196,7 @@ func (r *releasing) dropConfirmed(ctx context.Context) error {
 	if now, err := claimOf(a); err != nil || now != r.claim {
 		return err
 	}
-	if b, _, err := r.blockOf(ctx, r.claim); err != nil || b != nil {
+	if _, its, err := r.blockOf(ctx, r.claim); err != nil || its {
 		return err
 	}
 	return r.deleteAffinity(ctx, a, r.claim)

@@ -33,6 +33,8 @@ func newSmall(t *testing.T, group testcluster.Group) *small {
 	s.block(lost, "host:n2", map[int]string{1: "d"})
 	s.block(marked, "host:n2", nil)
 	s.edit(s.path(blocks.Blocks, blocks.BlockName(marked)), func(o map[string]any) { o["spec"].(map[string]any)["deleted"] = true })
+	s.block(orphaned, "host:off", map[int]string{1: "e"})
+	s.affinity("off", orphaned, blocks.Confirmed)
 	s.affinity("n1", inUse, blocks.Confirmed)
 	s.affinity("n1", empty, blocks.Confirmed)
 	s.affinity("n2", contested, blocks.PendingDeletion)
@@ -106,6 +108,10 @@ var calls = map[string]func(s *small, k *datastore.Kubernetes) error{
 	"ReleaseBlock": func(s *small, k *datastore.Kubernetes) error {
 		a := s.affinityRef("n1", empty)
 		return k.ReleaseBlock(s.t.Context(), s.blockRef(empty), &a, nil)
+	},
+	"DisownBlock": func(s *small, k *datastore.Kubernetes) error {
+		a := s.affinityRef("off", orphaned)
+		return k.DisownBlock(s.t.Context(), s.blockRef(orphaned), &a)
 	},
 	"DeleteAffinity": func(s *small, k *datastore.Kubernetes) error {
 		return k.DeleteAffinity(s.t.Context(), s.affinityRef("n3", noBlock))

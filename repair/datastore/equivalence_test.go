@@ -93,7 +93,7 @@ func equivalence(t *testing.T, seed uint64) {
 		}
 	}
 	t.Logf("%v", done)
-	for _, kind := range []string{"release-block", "claim-block", "release-ip", "restore-affinity", "delete-affinity", "set-strict-affinity"} {
+	for _, kind := range []string{"release-block", "claim-block", "release-ip", "restore-affinity", "disown-block", "delete-affinity", "set-strict-affinity"} {
 		if done[kind] == 0 {
 			t.Errorf("nothing to do for %s", kind)
 		}
@@ -162,7 +162,7 @@ const most = 3
 
 // deeds are what can be done to a state.
 func deeds(st *blocks.Snapshot, r *rand.Rand) []deed {
-	var empty, used, addresses, stale []deed
+	var empty, used, disowned, addresses, stale []deed
 	for i := range st.Blocks {
 		b := &st.Blocks[i]
 		host := b.Owner.Node()
@@ -171,7 +171,7 @@ func deeds(st *blocks.Snapshot, r *rand.Rand) []deed {
 			empty = append(empty, releaseBlock(b), claimBlock(b, st.Nodes[0].Name))
 			stale = append(stale, staleAffinity(b, "somebody-else"))
 		case host != "":
-			used = append(used, restoreAffinity(b))
+			used, disowned = append(used, restoreAffinity(b)), append(disowned, disownBlock(b))
 			stale = append(stale, staleAffinity(b, "somebody-else"))
 		}
 		for o := range b.Ordinals {
@@ -181,7 +181,7 @@ func deeds(st *blocks.Snapshot, r *rand.Rand) []deed {
 		}
 	}
 	out := []deed{setStrict(st)}
-	for _, of := range [][]deed{empty, used, stale} {
+	for _, of := range [][]deed{empty, used, disowned, stale} {
 		r.Shuffle(len(of), func(i, j int) { of[i], of[j] = of[j], of[i] })
 		out = append(out, of[:min(most, len(of))]...)
 	}
@@ -203,6 +203,31 @@ func releaseBlock(b *blocks.Block) deed {
 		func(x *bench, k *datastore.Kubernetes) error {
 			a := x.ref(blocks.Affinities, blocks.AffinityName(owner.Name, cidr))
 			return k.ReleaseBlock(x.Context(), x.ref(blocks.Blocks, name), &a, nil)
+		}}
+}
+
+// disownBlock takes a block away from its owner, of which no address is the owner's.
+func disownBlock(b *blocks.Block) deed {
+	owner, cidr, name := b.Owner, b.CIDR, b.Name
+	lend := func(x *bench) {
+		x.edit(blocks.Blocks, name, func(spec map[string]any) {
+			for _, a := range spec["attributes"].([]any) {
+				if secondary, ok := a.(map[string]any)["secondary"].(map[string]any); ok {
+					secondary["node"] = "elsewhere"
+				}
+			}
+		})
+	}
+	return deed{"disown-block " + cidr.String(),
+		func(x *bench, c ipam.Interface) error {
+			lend(x)
+			affinity := owner.String()
+			return c.ReleaseBlockAffinity(x.Context(), &model.AllocationBlock{CIDR: calicoNet(cidr), Affinity: &affinity}, false)
+		},
+		func(x *bench, k *datastore.Kubernetes) error {
+			lend(x)
+			a := x.ref(blocks.Affinities, blocks.AffinityName(owner.Name, cidr))
+			return k.DisownBlock(x.Context(), x.ref(blocks.Blocks, name), &a)
 		}}
 }
 

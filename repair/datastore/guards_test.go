@@ -57,6 +57,26 @@ func TestGuards(t *testing.T) {
 		{"a block that is marked deleted", emptySpec(func(s map[string]any) { s["deleted"] = true }), doStep(0), ""},
 		{"a block of another owner than the affinity's", emptySpec(func(s map[string]any) { s["affinity"] = "host:n2" }), doStep(0), "is of host:n1"},
 		{"a block whose affinity is said to be missing", nil, doStep(1), ""},
+		{"a block of its owner's own pod", func(w *world) {
+			w.edit(blocks.Blocks, blocks.BlockName(orphaned), func(s map[string]any) {
+				s["attributes"].([]any)[0].(map[string]any)["secondary"].(map[string]any)["node"] = "off"
+			})
+		}, disown, ""},
+		{"a block that a machine of its owner may take over", func(w *world) {
+			w.LoosenCRD(w.T, w.group.Resource("ipamblocks"))
+			w.edit(blocks.Blocks, blocks.BlockName(orphaned), func(s map[string]any) {
+				s["attributes"].([]any)[0].(map[string]any)["alternateOwnerAttrs"] = map[string]any{"node": "off"}
+			})
+		}, disown, ""},
+		{"a block in use that became empty", func(w *world) {
+			w.edit(blocks.Blocks, blocks.BlockName(orphaned), func(s map[string]any) { s["allocations"].([]any)[1] = nil })
+		}, disown, ""},
+		{"a block in use that belongs to no one", nil, func(w *world, k *datastore.Kubernetes) error {
+			return k.DisownBlock(w.Context(), w.ref(blocks.Blocks, blocks.BlockName(nobodys)), nil)
+		}, ""},
+		{"a block in use that contradicts itself", func(w *world) {
+			w.edit(blocks.Blocks, blocks.BlockName(orphaned), func(s map[string]any) { s["allocations"].([]any)[3] = int64(9) })
+		}, disown, "points to attributes 9"},
 		{"an affinity to its own host's block", nil, func(w *world, k *datastore.Kubernetes) error { return w.drop(k, "n1", inUse) }, ""},
 		{"an affinity of LoadBalancers", func(w *world) {
 			w.edit(blocks.Affinities, blocks.AffinityName("n3", noBlock), func(s map[string]any) { s["type"] = "virtual" })

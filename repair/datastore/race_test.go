@@ -108,6 +108,17 @@ var disturbances = map[repair.Kind][]disturbance{
 		{"the node's next pod", nextPod("n1")},
 		{"another node's next pod", nextPod("n3")},
 	},
+	repair.DisownBlock: {
+		{"a pod of another node borrows of the block", newcomer("n1", "10.66.0.3")},
+		{"its last pod ends", ended("e")},
+		{"another node claims the block", claiming("n3", orphaned)},
+		{"kube-controllers disowns the block", func(w *world) { _ = w.seeder.ReleaseBlocks(w.Context(), "off", orphaned, false) }},
+		{"the node is back, and its next pod", func(w *world) {
+			must(w.T, w.seeder.Node(w.Context(), testcluster.Node{Name: "off"}))
+			nextPod("off")(w)
+		}},
+		{"the node claims the block", claiming("off", orphaned)},
+	},
 	repair.DeleteAffinity: {
 		{"the node claims the CIDR", claiming("n3", noBlock)},
 		{"another node claims the CIDR", claiming("n2", noBlock)},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -194,4 +195,26 @@ func TestAffinityIsKept(t *testing.T) {
 			t.Errorf("the affinity is %v", state)
 		}
 	})
+}
+
+// TestDisownedMeanwhile: an owner that confirms its affinity right before its block is
+// taken away writes no block, and keeps no affinity to a block that is no one's.
+func TestDisownedMeanwhile(t *testing.T) {
+	w := newWorld(t, testcluster.CRDv1)
+	x := &tap{}
+	x.before = func(_ int, r *http.Request) {
+		if len(x.writes) == 1 && r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/ipamblocks/") {
+			claiming("off", orphaned)(w)
+		}
+	}
+	if err := disown(w, w.writer(x.wrap, nil)); err != nil {
+		t.Error(err)
+	}
+	if b := w.spec(blocks.Blocks, blocks.BlockName(orphaned)); b["affinity"] != nil || b["allocations"].([]any)[1] == nil {
+		t.Errorf("the block is %v", b)
+	}
+	if name := blocks.AffinityName("off", orphaned); w.has(blocks.Affinities, name) {
+		t.Errorf("the affinity is left: %v", w.spec(blocks.Affinities, name))
+	}
+	w.unharmed("afterwards")
 }

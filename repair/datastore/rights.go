@@ -29,6 +29,7 @@ func may(r blocks.Resource, verbs string) Right { return Right{r, strings.Fields
 // undoRights; a test holds it to that. A block is created where it has to be put back.
 var rights = map[repair.Kind][]Right{
 	repair.ReleaseBlock:      {may(blocks.Blocks, "get create patch delete"), may(blocks.Affinities, "get create patch delete")},
+	repair.DisownBlock:       {may(blocks.Blocks, "get patch"), may(blocks.Affinities, "get create patch delete")},
 	repair.DeleteAffinity:    {may(blocks.Blocks, "get"), may(blocks.Affinities, "get create patch delete")},
 	repair.RestoreAffinity:   {may(blocks.Blocks, "get"), may(blocks.Affinities, "get list create patch delete")},
 	repair.ReleaseIP:         {may(blocks.Blocks, "get patch delete"), may(blocks.Handles, "get patch delete")},
@@ -39,12 +40,16 @@ var rights = map[repair.Kind][]Right{
 	repair.SetStrictAffinity: {may(blocks.IPAMConfigs, "get create patch")},
 }
 
-// undoRights are what taking each kind of step back needs. An affinity that gets its
-// state back while its block is released is deleted (PutAffinityState).
+// undoRights are what taking each kind of step back needs, or finishing it where it was
+// left half-done: what was marked is deleted, and an affinity that gets its state back
+// while its block is released is deleted, too (PutAffinityState).
 var undoRights = map[repair.Kind][]Right{
-	repair.ReleaseBlock:      {may(blocks.Blocks, "get"), may(blocks.Affinities, "get patch")},
+	repair.ReleaseBlock:      {may(blocks.Blocks, "get delete"), may(blocks.Affinities, "get create patch delete")},
+	repair.DisownBlock:       {may(blocks.Blocks, "get"), may(blocks.Affinities, "get create patch delete")},
 	repair.DeleteAffinity:    {may(blocks.Blocks, "get"), may(blocks.Affinities, "get create patch delete")},
-	repair.ReleaseIP:         {may(blocks.Blocks, "get patch"), may(blocks.Handles, "get create patch delete")},
+	repair.RestoreAffinity:   {may(blocks.Blocks, "get"), may(blocks.Affinities, "get create patch delete")},
+	repair.FinishDelete:      {may(blocks.Blocks, "get"), may(blocks.Affinities, "get create patch delete")},
+	repair.ReleaseIP:         {may(blocks.Blocks, "get patch delete"), may(blocks.Handles, "get create patch delete")},
 	repair.DeleteHandle:      {may(blocks.Handles, "get create")},
 	repair.SetStrictAffinity: {may(blocks.IPAMConfigs, "get patch")},
 }

@@ -32,6 +32,7 @@ var (
 	lost      = prefix("10.65.0.16/28")  // of n2, which has no affinity to it
 	marked    = prefix("10.65.0.32/28")  // of n2, marked deleted
 	forgotten = prefix("10.65.0.48/28")  // n3's affinity to it is marked deleted
+	orphaned  = prefix("10.66.0.0/29")   // of a node that is gone, borrowed by a pod of n2
 )
 
 const (
@@ -72,9 +73,13 @@ func newWorld(t *testing.T, group testcluster.Group) *world {
 	must(t, s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}))
 	must(t, s.Pool(ctx, "pods", apiv3.IPPoolSpec{CIDR: "10.64.0.0/24", BlockSize: 26}))
 	must(t, s.Pool(ctx, "more", apiv3.IPPoolSpec{CIDR: "10.65.0.0/26", BlockSize: 28}))
-	for i := range 3 {
-		must(t, s.Node(ctx, testcluster.Node{Name: fmt.Sprintf("n%d", i+1)}))
+	must(t, s.Pool(ctx, "third", apiv3.IPPoolSpec{CIDR: "10.66.0.0/29", BlockSize: 29}))
+	for _, name := range []string{"n1", "n2", "n3", "off"} {
+		must(t, s.Node(ctx, testcluster.Node{Name: name}))
 	}
+	must(t, s.ClaimBlocks(ctx, "off", orphaned))
+	w.pod("e", "n2", "10.66.0.1")
+	must(t, s.DeleteNode(ctx, "off"))
 	w.pod("a", "n1", "10.64.0.1")
 	w.pod("b", "n1", "10.64.0.2")
 	w.pod("gone", "n1", "10.64.0.3")
@@ -230,6 +235,27 @@ var steps = []step{
 		},
 		func(*world) (blocks.Resource, string) { return blocks.IPAMConfigs, "default" }},
 	{"claim a block", repair.ClaimBlock, claimFree, claimFree, nil},
+	{"disown a block", repair.DisownBlock, disown, disownAgain, nil},
+	{"disown a block whose affinity is missing", repair.DisownBlock, disown, disownAgain,
+		func(*world) (blocks.Resource, string) {
+			return blocks.Affinities, blocks.AffinityName("off", orphaned)
+		}},
+}
+
+func disown(w *world, k *datastore.Kubernetes) error {
+	var affinity *repair.ObjectRef
+	if name := blocks.AffinityName("off", orphaned); w.has(blocks.Affinities, name) {
+		ref := w.ref(blocks.Affinities, name)
+		affinity = &ref
+	}
+	return k.DisownBlock(w.ctx(), w.ref(blocks.Blocks, blocks.BlockName(orphaned)), affinity)
+}
+
+func disownAgain(w *world, k *datastore.Kubernetes) error {
+	if w.spec(blocks.Blocks, blocks.BlockName(orphaned))["affinity"] != nil {
+		return disown(w, k)
+	}
+	return w.dropAgain(k, "off", orphaned)
 }
 
 // claimFree claims the block that no one has for the node that has an affinity to it

@@ -53,6 +53,8 @@ var repairKinds = []struct {
 		func(r *repair.Request) *bool { return &r.LeakedIPs }},
 	{"leaked-handles", "delete handles that no block refers to, and put right what others count", "handle/leaked, handle/count",
 		func(r *repair.Request) *bool { return &r.LeakedHandles }},
+	{"dead-nodes", "release what nodes that no longer exist have left: empty blocks and affinities, and blocks that only pods of other nodes use", "block/dead-node, affinity/dead-node",
+		func(r *repair.Request) *bool { return &r.DeadNodes }},
 	{"soft-deleted", "finish deletions that were begun and left", "block/soft-deleted",
 		func(r *repair.Request) *bool { return &r.SoftDeleted }},
 }

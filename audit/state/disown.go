@@ -1,0 +1,49 @@
+package state
+
+import (
+	"net/netip"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Disownable is the verdict on a block in use whose owner is no node any more: whether
+// its affinity may be taken away, so that the block goes with its last address. It may
+// if live pods and tunnels of other nodes, which exist, use all that it holds. What
+// Calico does to such a block is releaseBlockAffinity of libcalico-go
+// ipam/ipam_block_reader_writer.go.
+func (st *State) Disownable(b *Block) Reclaimability {
+	r, host := Reclaimability{}, b.Owner.Node()
+	switch {
+	case !st.Vanished(host):
+		r.retain(RetainInUse, "its owner %s is a node", host)
+	case b.SoftDeleted:
+		r.retain(RetainMarked, "it is marked deleted already")
+	case len(b.Faults) > 0:
+		r.retain(RetainCorrupt, "it is corrupt: %s", b.Faults[0])
+	case !st.ClaimPastGrace(b):
+		r.retain(RetainYoung, "it was made or claimed less than %s ago", ShortDuration(st.Grace))
+	}
+	st.retainForOthers(b, &r)
+	lent := map[netip.Addr]*Borrow{}
+	if h := st.nodeStates[host]; h != nil {
+		for _, br := range h.Lent {
+			if br.Block == b && (br.Workload != nil || br.Tunnel && len(st.tunnels[br.Addr]) > 0) && !st.Vanished(br.User) && !st.UnreadableNode(br.User) {
+				lent[br.Addr] = br
+			}
+		}
+	}
+	for i, o := range b.Ordinals {
+		switch addr := b.Address(i); {
+		case o == blocks.Free:
+			if who := st.UnrecordedUser(netip.PrefixFrom(addr, addr.BitLen())); who != "" {
+				r.retain(RetainInUse, "%s, which it does not record: --unrecorded-ips does", who)
+			}
+		case lent[addr] == nil:
+			r.retain(RetainInUse, "it holds %s, which no live pod of another node is seen to use: once that is released (--leaked-ips), it may go", addr)
+		case NodeOf(b.At(i)) == host:
+			r.retain(RetainConflict, "%s is recorded for %s, and used on %s", addr, host, lent[addr].User)
+		}
+	}
+	r.OK = r.Held == ""
+	return r
+}
