@@ -68,11 +68,7 @@ func skip(code SkipCode, format string, args ...any) Outcome {
 // observe reads the objects of a step again and derives it from them. It returns
 // the step as it is now, or nil and the outcome.
 func (a *applying) observe(ctx context.Context, kind *stepKind, s *Step) (*Step, Outcome) {
-	look := a.look
-	if kind.whole {
-		look = a.lookAtAll
-	}
-	switch err := look(ctx, func() []blocks.Ref { return kind.refsOf(a.state, s) }); {
+	switch err := kind.reading(a.run, s)(ctx, func() []blocks.Ref { return kind.refsOf(a.state, s) }); {
 	case errors.Is(err, errRestless):
 		return nil, skip(SkipChanged, "%v", err)
 	case err != nil:

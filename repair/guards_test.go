@@ -17,8 +17,11 @@ func TestGuardsAreHeld(t *testing.T) {
 	on := true
 	for seed := range uint64(300) {
 		text, _ := randomState(rand.New(rand.NewPCG(seed, 6)))
-		st := sketched(t, text, 0)
 		req := everything
+		if seed == 1 {
+			text, req.LastBlocks = lastBlocks, true
+		}
+		st := sketched(t, text, 0)
 		if seed%3 == 0 { // derived from what other steps leave, so that it is asked for alone
 			req = Request{StrictAffinity: &on}
 		}
@@ -64,6 +67,21 @@ func TestGuardsAreHeld(t *testing.T) {
 		}
 	}
 }
+
+// lastBlocks is a state in which a cordoned node's last block goes for another node.
+const lastBlocks = `
+pool pods 10.0.0.0/25 size=26
+config strict
+node n1 cordoned
+node n2
+node n3
+block 10.0.0.0/26 n1
+affinity 10.0.0.0/26 n1
+block 10.0.0.64/26 n2
+affinity 10.0.0.64/26 n2
+use 10.0.0.65 shop/a n2
+pod shop/b n3 phase=Pending
+`
 
 // otherwise are other values that a guard could have.
 func otherwise(value string) []string {

@@ -18,7 +18,7 @@ type stepKind struct {
 	asked   func(Request) bool // whether a request does
 	needs   []blocks.Resource  // the reads without which nothing of the kind is proposed
 	plain   bool               // it writes no object whose meaning a newer Calico may have changed
-	whole   bool               // its verdict rests on the whole cluster, all of which is read right before
+	whole   func(*Step) bool   // whether a step rests on the whole cluster, all of which is read right before; nil for none
 	propose func(*proposals)   // finds what could be done, and what must not be
 	// exact are the guards whose values must be equal in the plan and in the step
 	// as derived again. One that is in neither is equal. loose are those that may
@@ -61,6 +61,14 @@ func kindOf(k Kind) *stepKind {
 		return kinds[i]
 	}
 	return nil
+}
+
+// reading returns how the objects of a step are read again before it is derived.
+func (k *stepKind) reading(x *run, s *Step) func(context.Context, func() []blocks.Ref) error {
+	if k.whole != nil && k.whole(s) {
+		return x.lookAtAll
+	}
+	return x.look
 }
 
 // rank is the place of a kind in the order of a plan.

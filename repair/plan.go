@@ -66,6 +66,9 @@ type Request struct {
 
 	// Consents of the operator, without which no plan has the steps that need them.
 	//
+	// LastBlocks lets EmptyBlocks release the last block of a node that is cordoned or
+	// idle, while another node cannot allocate.
+	LastBlocks bool `json:"lastBlocks,omitempty"`
 	// Terminated are the nodes whose machines he knows to be off. It has no effect for
 	// one that is Ready.
 	Terminated []string `json:"terminated,omitempty"`
@@ -180,6 +183,10 @@ const (
 	// that is still kept: its version does not matter, for it is in use.
 	GuardKeeps    = "keeps"
 	GuardKeepsUID = "keeps.uid"
+	// GuardHolder is how the node whose last block it is does without, and GuardFor a
+	// node that cannot allocate until the block is released.
+	GuardHolder = "holder"
+	GuardFor    = "for"
 	// GuardStrict is the setting before.
 	GuardStrict = "strictAffinity"
 	// GuardStarves names the nodes that the setting leaves without addresses.

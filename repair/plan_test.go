@@ -22,7 +22,7 @@ import (
 //	== name of the case
 //	a state in few lines (see internal/statedsl)
 //	-- request empty-blocks leaked-ips … [strict=true|false] [pool=P] [node=N] [max=N]
-//	   [grace=D] [observe-twice] [allow-newer] [terminated=NODE] [without-host-evidence]
+//	   [grace=D] [observe-twice] [allow-newer] [last-blocks] [terminated=NODE] [without-host-evidence]
 //	-- want
 //	step ID                      the steps, in order
 //	refused KIND TARGET CODE     the refusals, in order
@@ -76,7 +76,7 @@ func parseRequest(t *testing.T, text string) (req Request, grace time.Duration) 
 	flags := map[string]*bool{
 		"empty-blocks": &req.EmptyBlocks, "orphan-affinities": &req.OrphanAffinities, "missing-affinities": &req.MissingAffinities,
 		"leaked-ips": &req.LeakedIPs, "leaked-handles": &req.LeakedHandles, "soft-deleted": &req.SoftDeleted,
-		"dead-nodes": &req.DeadNodes, "observe-twice": &req.ObserveTwice, "allow-newer": &req.AllowNewer,
+		"dead-nodes": &req.DeadNodes, "last-blocks": &req.LastBlocks, "observe-twice": &req.ObserveTwice, "allow-newer": &req.AllowNewer,
 		"without-host-evidence": &req.WithoutHostEvidence,
 	}
 	for _, word := range strings.Fields(text) {
@@ -85,7 +85,7 @@ func parseRequest(t *testing.T, text string) (req Request, grace time.Duration) 
 		switch {
 		case key == "all":
 			for name, f := range flags {
-				*f = name != "observe-twice" && name != "allow-newer" && name != "without-host-evidence"
+				*f = name != "observe-twice" && name != "allow-newer" && name != "last-blocks" && name != "without-host-evidence"
 			}
 		case key == "strict":
 			on := value == "true"

@@ -240,6 +240,7 @@ func (r *random) request() Request {
 	if is(.3) {
 		req.Terminated = []string{"gone", r.host()}
 	}
+	req.LastBlocks = req.EmptyBlocks && is(.3)
 	req.WithoutHostEvidence = is(.2)
 	if is(.3) {
 		on := is(.5)

@@ -20,9 +20,11 @@ var releaseBlock = &stepKind{
 	needs: state.ReleaseReads,
 	exact: []string{
 		GuardName, GuardUID, GuardVersion, GuardCreated, GuardOwner, GuardEmptySince,
-		GuardAffinity, GuardAffinityUID, GuardAffinityVersion, GuardAffinityState,
+		GuardAffinity, GuardAffinityUID, GuardAffinityVersion, GuardAffinityState, GuardHolder,
 	},
-	loose: map[string]func(*state.State, *Step, *Step) bool{GuardKeeps: stillKeeps, GuardKeepsUID: stillKeeps},
+	loose: map[string]func(*state.State, *Step, *Step) bool{GuardKeeps: stillKeeps, GuardKeepsUID: stillKeeps, GuardFor: stillLacks},
+	// Who needs a block is for all blocks of the pool to tell.
+	whole: func(s *Step) bool { return s.Guard(GuardFor) != "" },
 	propose: func(p *proposals) {
 		for _, b := range p.st.IPBlocks {
 			if !p.wants(state.BlockSubject(b)) || b.Used == 0 && !p.asksFor(b) {
@@ -35,20 +37,25 @@ var releaseBlock = &stepKind{
 				}
 				continue
 			}
-			if !b.Reclaimability.OK {
-				why := b.Reclaimability.Held
-				if b.Reclaimability.Code == state.RetainYoung {
-					why += oldFrom(p.st, b.Reclaimability.EmptySince)
+			v := state.LastBlock{Reclaimability: b.Reclaimability}
+			if p.req.LastBlocks && p.req.EmptyBlocks {
+				v = p.st.LastBlock(b)
+			}
+			if !v.OK {
+				why := v.Held
+				if v.Code == state.RetainYoung {
+					why += oldFrom(p.st, v.EmptySince)
 				}
-				p.refuse(c, retainCodes[b.Reclaimability.Code], "%s", why)
+				p.refuse(c, retainCodes[v.Code], "%s", why)
 				continue
 			}
-			p.addRelease(b, c)
+			p.addRelease(b, c, v)
 		}
 	},
 	refs: func(r *refs, s *Step) {
 		r.claim(prefixOf(s.Target), hostOf(s.Guard(GuardOwner)))
 		r.host(hostOf(s.Guard(GuardOwner)))
+		r.host(s.Guard(GuardFor))
 	},
 	do: func(ctx context.Context, w Writer, st *state.State, s *Step) error {
 		b := blockAt(st, s.Target.CIDR)
@@ -152,14 +159,14 @@ var retainCodes = map[state.RetainReason]RefusalCode{
 	state.RetainSpecial: RefusedSpecial, state.RetainMarked: RefusedMarked, state.RetainCorrupt: RefusedCorrupt,
 	state.RetainLocked: RefusedLocked, state.RetainUnknownAge: RefusedUnknownAge, state.RetainYoung: RefusedYoung,
 	state.RetainInUse: RefusedInUse, state.RetainHostView: RefusedHostView, state.RetainConflict: RefusedConflict,
-	state.RetainLast: RefusedLastBlock, state.RetainNotRead: RefusedNotRead,
+	state.RetainLast: RefusedLastBlock, state.RetainHeals: RefusedHeals, state.RetainNotRead: RefusedNotRead,
 }
 
 func blockConcern(b *state.Block) concern {
 	return concern{state.BlockSubject(b), poolNames(b.Pool), []string{b.Owner.Node()}}
 }
 
-func (p *proposals) addRelease(b *state.Block, c concern) {
+func (p *proposals) addRelease(b *state.Block, c concern, last state.LastBlock) {
 	keeps := keptBlock(p.st, b)
 	kept, keptUID := Absent, ""
 	if keeps != nil {
@@ -169,6 +176,12 @@ func (p *proposals) addRelease(b *state.Block, c concern) {
 	pairs := []string{
 		GuardName, b.Name, GuardUID, b.UID, GuardVersion, onlyIf(twice, b.ResourceVersion), GuardCreated, state.FormatTime(b.Created),
 		GuardOwner, ownerGuard(b.Owner), GuardEmptySince, state.FormatTime(b.Reclaimability.EmptySince), GuardKeeps, kept, GuardKeepsUID, keptUID,
+	}
+	stays := keepsText(p.st, b, keeps)
+	if len(last.For) > 0 {
+		pairs = append(pairs, GuardHolder, last.Holder, GuardFor, last.For[0])
+		stays = fmt.Sprintf("it is the last of its node, which is %s, and %s cannot allocate (--last-blocks)", last.Holder, state.List(last.For))
+		c.nodes = append(c.nodes, last.For...)
 	}
 	pinned := []blocks.Meta{b.Meta}
 	if keeps != nil {
@@ -180,8 +193,9 @@ func (p *proposals) addRelease(b *state.Block, c concern) {
 		claim, pinned = fmt.Sprintf("%s (%s)", a.Name, a.Effective()), append(pinned, a.Meta)
 	}
 	p.add(c, Step{
+		TwoObservations: len(last.For) > 0,
 		Because: fmt.Sprintf("block %s of %s has held no address since %s at the latest; %s", b.CIDR, state.OwnerText(b.Owner),
-			state.FormatTime(b.Reclaimability.EmptySince), keepsText(p.st, b, keeps)),
+			state.FormatTime(b.Reclaimability.EmptySince), stays),
 		Evidence: state.Evidences("owner", state.OwnerText(b.Owner), "owner's affinity", claim, "pool", poolName(b.Pool),
 			"empty since at the latest", state.FormatTime(b.Reclaimability.EmptySince), "created", state.FormatTime(b.Created)),
 		Guards: guards(pairs...),
@@ -233,6 +247,16 @@ func keptBeside(st *state.State, b, other *state.Block) bool {
 		return false
 	}
 	return st.Keepable(other) && (other.Used > 0 || !other.Reclaimability.OK) && slices.Contains(st.WorkloadPools(h.Node, b.Family()), other.Pool)
+}
+
+// stillLacks reports whether the node that a last block is released for still cannot
+// allocate.
+func stillLacks(st *state.State, planned, now *Step) bool {
+	if planned.Guard(GuardFor) == "" || now.Guard(GuardFor) == "" {
+		return planned.Guard(GuardFor) == now.Guard(GuardFor)
+	}
+	b := blockAt(st, now.Target.CIDR)
+	return b != nil && slices.Contains(st.LastBlock(b).For, planned.Guard(GuardFor))
 }
 
 // keptRef pins the block that a step says is kept; nil if none is.

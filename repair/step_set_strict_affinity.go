@@ -23,7 +23,7 @@ var setStrictAffinity = &stepKind{
 		blocks.IPAMConfigs, blocks.Pools, blocks.Blocks, blocks.Affinities, blocks.Reservations, blocks.Nodes, blocks.Pods, blocks.Namespaces,
 	},
 	plain: true,
-	whole: true,
+	whole: func(*Step) bool { return true },
 	exact: []string{GuardName, GuardUID, GuardStrict, guardWanted, GuardStarves},
 	propose: func(p *proposals) {
 		if p.wants(state.ConfigSubject()) {

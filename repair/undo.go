@@ -94,12 +94,10 @@ func (b *begun) takeBack(ctx context.Context) Outcome {
 
 // lookAgain reads again what the verdict on the step rests on.
 func (b *begun) lookAgain(ctx context.Context) error {
-	if b.kind != nil && b.kind.whole {
-		if err := b.reread(ctx); err != nil {
-			return err
-		}
+	if b.kind == nil {
+		return b.look(ctx, b.refs)
 	}
-	return b.look(ctx, b.refs)
+	return b.kind.reading(b.run, b.step)(ctx, b.refs)
 }
 
 // write is one write of an undo, with what became of it.

@@ -33,6 +33,8 @@ const (
 	RetainConflict RetainReason = "conflict"
 	// RetainLast: its node would keep no block.
 	RetainLast RetainReason = "last"
+	// RetainHeals: Calico itself gives it to a node that needs it.
+	RetainHeals RetainReason = "heals"
 	// RetainNotRead: something that the verdict needs was not read.
 	RetainNotRead RetainReason = "not-read"
 )

@@ -135,6 +135,8 @@ Under --apply the plan is shown on standard error, and what became of it is the 
 	fs.BoolVar(&r.request.AllowNewer, "allow-newer-calico", false, "plan steps although the cluster's Calico is newer than this program knows")
 	fs.StringSliceVar(&r.terminated, "terminated", nil,
 		"consent, with --leaked-ips: the machine of this `NODE` is known to be off; repeatable, or joined by commas; refused for one that is Ready; \"all\" for all nodes that no longer exist or are NotReady, and leave addresses behind")
+	fs.BoolVar(&r.request.LastBlocks, "last-blocks", false,
+		"consent, with --empty-blocks, before Calico v3.32: release the last empty block of a node that is cordoned or runs no pod of the pod network, while another node cannot allocate")
 	fs.BoolVar(&r.request.WithoutHostEvidence, "without-host-evidence", false,
 		"consent, with --leaked-ips: release addresses although no host view proves that their node does not use them, as Calico's own collector does")
 	fs.StringVar(&r.out, "out", "", "write the plan to this `FILE`, for \"repair apply\"")
@@ -174,6 +176,8 @@ func (r *repairCommand) complete() error {
 		return usagef("--max-steps %d is negative", r.request.MaxSteps)
 	case !r.request.LeakedIPs && (len(r.terminated) > 0 || r.request.WithoutHostEvidence):
 		return usagef("--terminated and --without-host-evidence go with --leaked-ips: nothing else needs these consents")
+	case !r.request.EmptyBlocks && r.request.LastBlocks:
+		return usagef("--last-blocks goes with --empty-blocks: nothing else needs this consent")
 	case slices.Contains(r.terminated, ""):
 		return usagef("--terminated names no node")
 	case r.apply && len(r.sources.files) > 0:
@@ -445,6 +449,6 @@ func (r *repairCommand) arguments() string {
 	for _, n := range r.request.Terminated {
 		out += " --terminated " + shellQuote(n)
 	}
-	out += flagArguments(r.flags, "without-host-evidence")
+	out += flagArguments(r.flags, "without-host-evidence", "last-blocks")
 	return strings.TrimSpace(out + " " + strings.TrimSpace(r.sources.arguments()+r.hosts.arguments()))
 }
