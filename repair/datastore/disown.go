@@ -11,7 +11,7 @@ import (
 // (libcalico-go ipam/ipam_block_reader_writer.go): the affinity becomes
 // pendingDeletion, the block loses its affinity (and, from v3.32 on, affinityClaimTime)
 // and counts on, the affinity is marked and deleted. Who uses its addresses may have
-// written the block since it was judged; the write is conditional on the version that is
+// written the block meanwhile; the write is conditional on the version that is
 // read here. An allocation that names the owner's own node forbids it.
 func (k *Kubernetes) DisownBlock(ctx context.Context, block repair.ObjectRef, affinity *repair.ObjectRef) error {
 	r := &releasing{Kubernetes: k}
