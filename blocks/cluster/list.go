@@ -132,10 +132,10 @@ func (l *lister) version() string { return l.kind.Version(l.group) }
 // decode reads the objects of a page.
 func (l *lister) decode(a answer) (decode.ListMeta, error) {
 	d := &decode.Decoder{Out: l.out, Strings: l.strings, Native: l.group == decode.GroupNative, PodLabels: l.podLabels}
-	return d.Page(a.body, func(object []byte, reduced bool) {
+	return d.Page(a.body, func(o decode.Object) {
 		l.count++
 		if l.record != nil {
-			l.record.Object(l.version(), object, reduced)
+			l.record.Object(l.version(), o)
 		}
 	})
 }

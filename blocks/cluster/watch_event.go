@@ -100,5 +100,5 @@ func eventError(status *metav1.Status) error {
 // decode returns what a decoder makes of the object.
 func (e *event) decode(k *decode.Kind, group string, shared *decode.SharedStrings) (*decode.Objects, error) {
 	d := &decode.Decoder{Out: decode.NewObjects(k), Strings: shared, Native: group == decode.GroupNative}
-	return d.Out, d.One(e.object, e.proto)
+	return d.Out, d.One(decode.Object{Text: e.object, Wire: e.proto})
 }

@@ -55,8 +55,8 @@ func TestPodLabels(t *testing.T) {
 	must(t, err)
 	for _, asked := range []bool{false, true} {
 		d := &Decoder{Out: NewObjects(pods), Strings: &SharedStrings{}, PodLabels: asked}
-		must(t, d.One(wire, true))
-		must(t, d.One(text, false))
+		must(t, d.One(Object{wire, true}))
+		must(t, d.One(Object{Text: text}))
 		var want map[string]string
 		if asked {
 			want = pod.Labels

@@ -31,10 +31,7 @@ type Decoder struct {
 	PodLabels bool
 	// inNamespace is the namespace of the object at hand, if its kind is namespaced.
 	inNamespace string
-	// kept is what is kept of the object at hand, if it came as protobuf, and reader
-	// reads it.
-	kept   []byte
-	reader *JSONReader
+	reader      *JSONReader // of the object at hand, unless a page holds it
 }
 
 // SharedStrings is an interner that several decoders use at once.

@@ -266,7 +266,7 @@ func TestAnswerThatIsNoList(t *testing.T) {
 // readPage decodes a page of a list.
 func readPage(k *Kind, body []byte) (*Objects, ListMeta, error) {
 	d := &Decoder{Out: NewObjects(k), Strings: &SharedStrings{}}
-	m, err := d.Page(body, func([]byte, bool) {})
+	m, err := d.Page(body, func(Object) {})
 	return d.Out, m, err
 }
 

@@ -22,6 +22,7 @@ import (
 type JSONReader struct {
 	Text []byte
 	in   *jsontext.Decoder
+	at   wire // the value at hand, of a reader of protobuf
 	// err is the first syntax error. After it, every method returns at once.
 	err   error
 	errAt int // where in the text
@@ -58,8 +59,8 @@ func NewJSONReader(text []byte) *JSONReader {
 	return &JSONReader{Text: text, in: jsontext.NewDecoder(bytes.NewBuffer(text), Lenient...)}
 }
 
-// reset makes the reader one of another text. Nothing that it returned may be in use.
-func (r *JSONReader) reset(text []byte) {
+// Reset makes the reader one of another text. Nothing that it returned may be in use.
+func (r *JSONReader) Reset(text []byte) {
 	r.in.Reset(bytes.NewBuffer(text), Lenient...)
 	*r = JSONReader{Text: text, in: r.in, path: r.path[:0], Share: r.Share, Faults: r.Faults[:0]}
 }
@@ -74,8 +75,11 @@ func (r *JSONReader) Begin() {
 // Peek returns the kind of the value at hand by its first byte, '0' for every number,
 // and 0 at the end or after an error.
 func (r *JSONReader) Peek() byte {
-	if r.err != nil {
+	switch {
+	case r.err != nil:
 		return 0
+	case r.at.mask != nil:
+		return r.at.kind()
 	}
 	return byte(r.in.PeekKind())
 }
@@ -172,6 +176,9 @@ func (r *JSONReader) Object(fn func(key []byte)) bool {
 	if !r.is('{', "an object") {
 		return false
 	}
+	if r.at.mask != nil {
+		return r.wireObject(r.at, fn)
+	}
 	r.token()
 	for r.Peek() == '"' {
 		key := r.quoted()
@@ -220,6 +227,10 @@ func (r *JSONReader) Array(fn func(i int)) {
 	if !r.is('[', "a list") {
 		return
 	}
+	if r.at.mask != nil {
+		r.wireArray(r.at, fn)
+		return
+	}
 	r.token()
 	for i := 0; r.Peek() != 0 && r.Peek() != ']'; i++ {
 		r.visit(step{nil, i}, func() { fn(i) })
@@ -247,8 +258,11 @@ func (r *JSONReader) token() {
 
 // Raw reads one value of any type as it is written; nil after an error.
 func (r *JSONReader) Raw() []byte {
-	if r.err != nil {
+	switch {
+	case r.err != nil:
 		return nil
+	case r.at.mask != nil:
+		return r.at.scalar()
 	}
 	v, err := r.in.ReadValue()
 	r.fail(err)
@@ -256,7 +270,11 @@ func (r *JSONReader) Raw() []byte {
 }
 
 // Skip steps over one value of any type.
-func (r *JSONReader) Skip() { r.Raw() }
+func (r *JSONReader) Skip() {
+	if r.at.mask == nil {
+		r.Raw()
+	}
+}
 
 // str reads a string; false if there is none: a null, or another type, which is
 // a fault.
@@ -280,6 +298,9 @@ func (r *JSONReader) String() string {
 // quoted reads the string at hand. What is not UTF-8 is replaced, as encoding/json
 // does.
 func (r *JSONReader) quoted() []byte {
+	if s := r.at.field.bytes; r.at.mask != nil && utf8.Valid(s) {
+		return s
+	}
 	raw := r.Raw()
 	if r.err != nil {
 		return nil

@@ -11,12 +11,14 @@ import (
 // names, so that the three cannot drift apart. Whatever a decoder reads must
 // stand in its kind's tree; a test holds the two together.
 type fieldMask struct {
-	key string
-	num int // of the protobuf field, for core kinds
+	key  string
+	name []byte // the key again
+	num  int    // of the protobuf field, for core kinds
 	form
 	// parts are the members of an object, or the one shape of a list's elements. A member
 	// without a key is a message of protobuf's whose members are the object's own.
-	parts []*fieldMask
+	parts    []*fieldMask
+	numbered [maxField + 1]*fieldMask // parts by num
 	// whole keeps everything below the value, also what this release does not
 	// know, unless names are replaced. It is meant for the specs of Calico's
 	// objects, which are what a bug report is about.
@@ -49,8 +51,19 @@ const (
 	formQuantities      // protobuf: messages of a text, by text
 )
 
+// maxField is the largest number of a protobuf field that a field mask has.
+const maxField = 29
+
+// repeated reports whether a value stands in protobuf as one field for each entry.
+func (f form) repeated() bool { return f == formList || f == formMap || f == formQuantities }
+
 func object(key string, num int, parts ...*fieldMask) *fieldMask {
-	return &fieldMask{key: key, num: num, form: formObject, parts: parts}
+	o := &fieldMask{key: key, num: num, form: formObject, parts: parts}
+	for _, p := range parts {
+		p.name = []byte(p.key)
+		o.numbered[p.num] = p
+	}
+	return o
 }
 
 // needing has a list leave out those elements of which a piece of JSON is not kept.

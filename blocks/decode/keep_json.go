@@ -62,8 +62,11 @@ func appendList(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
 	first := true
 	r.Array(func(int) {
 		element := s.parts[0]
-		if s.by != nil {
-			element = s.element(textAt(r, element.field(1).key))
+		switch {
+		case r.at.mask != nil:
+			element = r.at.mask
+		case s.by != nil:
+			element = s.element(textAt(r, element.numbered[1].key))
 		}
 		if element == nil {
 			return
@@ -217,20 +220,29 @@ func isPlain[T string | []byte](s T) bool {
 	return true
 }
 
-// AppendSaved appends what a snapshot keeps of an object.
-func AppendSaved(out []byte, version, name string, object []byte, k *Kind, n *Anonymizer) []byte {
-	return AppendHead(out, version, name, appendKept(nil, NewJSONReader(object), k.keeps, n))
+// An Object is an object as it was read: JSON, or a message of protobuf.
+type Object struct {
+	Text []byte
+	Wire bool
 }
 
-// AppendHead appends an object of the given members, which are those of a JSON
-// object, with its version and kind in front.
-func AppendHead(out []byte, version, name string, members []byte) []byte {
-	out = appendText(append(out, `{"apiVersion":`...), version)
-	out = appendText(append(out, `,"kind":`...), name)
-	if len(members) > 2 && members[0] == '{' {
-		return append(append(out, ','), members[1:]...)
+// AppendSaved appends what a snapshot keeps of an object of an API version.
+func (k *Kind) AppendSaved(out []byte, version string, o Object, n *Anonymizer) []byte {
+	var r *JSONReader
+	if o.Wire {
+		r = new(JSONReader)
+		r.readWire(o.Text, k.keeps)
+	} else {
+		r = NewJSONReader(o.Text)
 	}
-	return append(out, '}')
+	out = appendText(append(out, `{"apiVersion":`...), version)
+	out = appendText(append(out, `,"kind":`...), k.Name(version))
+	members := len(out)
+	if out = appendKept(out, r, k.keeps, n); len(out) > members+2 && out[members] == '{' {
+		out[members] = ','
+		return out
+	}
+	return append(out[:members], '}')
 }
 
 // Claimant returns the field spec.node of an affinity.

@@ -156,7 +156,7 @@ func TestKeptIsWhatDecodersRead(t *testing.T) {
 func sameKept(t *testing.T, k *Kind, text []byte) {
 	t.Helper()
 	for _, version := range []string{GroupCRD, GroupNative} {
-		kept := AppendSaved(nil, version, k.Name(version), text, k, nil)
+		kept := k.AppendSaved(nil, version, Object{Text: text}, nil)
 		if !json.Valid(kept) {
 			t.Fatalf("%s is no JSON, from %s", kept, text)
 		}
@@ -201,9 +201,9 @@ func sameAnonymized(t *testing.T, k *Kind, text []byte) {
 	t.Helper()
 	n := NewAnonymizer()
 	n.Claimant = Claimant(text)
-	AppendSaved(nil, GroupCRD, "x", text, k, n)
+	k.AppendSaved(nil, GroupCRD, Object{Text: text}, n)
 	n.EndCollecting()
-	replaced := AppendSaved(nil, GroupCRD, "x", text, k, n)
+	replaced := k.AppendSaved(nil, GroupCRD, Object{Text: text}, n)
 	if !json.Valid(replaced) {
 		t.Fatalf("%s is no JSON, from %s", replaced, text)
 	}
@@ -270,15 +270,13 @@ func TestKeptOfProtobuf(t *testing.T) {
 			must(t, err)
 			text, err := json.Marshal(o)
 			must(t, err)
-			members, err := appendProto(nil, wire, k.keeps)
-			must(t, err)
-			fromWire := string(AppendHead(nil, k.Version(""), k.Name(""), members))
-			fromText := string(AppendSaved(nil, k.Version(""), k.Name(""), text, k, nil))
+			fromWire := string(k.AppendSaved(nil, k.Version(""), Object{wire, true}, nil))
+			fromText := string(k.AppendSaved(nil, k.Version(""), Object{Text: text}, nil))
 			if d := cmp.Diff(compact(t, fromText), compact(t, fromWire)); d != "" {
 				t.Errorf("%s (-json +protobuf):\n%s", res, d)
 			}
 		}
-		if _, err := appendProto(nil, []byte{0x0a, 0x05, 0x01}, k.keeps); err == nil {
+		if err := (&Decoder{Out: NewObjects(k), Strings: &SharedStrings{}}).One(Object{[]byte{0x0a, 0x05, 0x01}, true}); err == nil {
 			t.Errorf("%s: a message that breaks off gives no error", res)
 		}
 	}

@@ -47,8 +47,8 @@ func TestAnyKindByItsDescription(t *testing.T) {
 		{"metadata": {"name": "c"}, "spec": {"size": 3}}]}`
 	d := &Decoder{Out: NewObjects(k), Strings: &SharedStrings{}}
 	var saved [][]byte
-	if _, err := d.Page([]byte(body), func(object []byte, _ bool) {
-		saved = append(saved, AppendSaved(nil, GroupCRD, "Gadget", object, k, nil))
+	if _, err := d.Page([]byte(body), func(o Object) {
+		saved = append(saved, k.AppendSaved(nil, GroupCRD, o, nil))
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -57,16 +57,16 @@ func TestAnyKindByItsDescription(t *testing.T) {
 		t.Errorf("saved as %s, want %s", saved[0], want)
 	}
 	names := NewAnonymizer()
-	AppendSaved(nil, GroupCRD, "Gadget", saved[0], k, names)
+	k.AppendSaved(nil, GroupCRD, Object{Text: saved[0]}, names)
 	names.EndCollecting()
-	if got := string(AppendSaved(nil, GroupCRD, "Gadget", saved[0], k, names)); strings.Contains(got, "machine-x") || !strings.Contains(got, `"node":"node-1"`) {
+	if got := string(k.AppendSaved(nil, GroupCRD, Object{Text: saved[0]}, names)); strings.Contains(got, "machine-x") || !strings.Contains(got, `"node":"node-1"`) {
 		t.Errorf("given away as %s", got)
 	}
 
 	store := NewStore(k)
 	store.Replace(d.Out)
 	changed := &Decoder{Out: NewObjects(k), Strings: &SharedStrings{}}
-	if err := changed.One([]byte(`{"metadata": {"name": "a"}, "spec": {"size": 1}}`), false); err != nil {
+	if err := changed.One(Object{Text: []byte(`{"metadata": {"name": "a"}, "spec": {"size": 1}}`)}); err != nil {
 		t.Fatal(err)
 	}
 	store.Put(blocks.Key{Name: "a"}, changed.Out)

@@ -114,6 +114,9 @@ func stringMap(r *JSONReader, fn func(key, value []byte)) {
 
 // TimeValue reads a time in RFC 3339; zero, that is unknown, if it is none.
 func TimeValue(r *JSONReader) time.Time {
+	if r.at.mask != nil {
+		return protoTime(r.at.field.bytes)
+	}
 	s, ok := r.str()
 	if !ok {
 		return time.Time{}

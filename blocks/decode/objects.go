@@ -101,11 +101,22 @@ func (l *list[T, P]) At(i int) (blocks.Key, *blocks.Meta) {
 }
 
 func (l *list[T, P]) Only(keep func(i int) bool) {
-	var kept []T
+	var drop []int
 	for i := range l.all {
-		if keep(i) {
-			kept = append(kept, l.all[i])
+		if !keep(i) {
+			drop = append(drop, i)
 		}
+	}
+	if len(drop) == 0 {
+		return // mostly so, and a copy would cost as much as all that was read
+	}
+	kept := make([]T, 0, len(l.all)-len(drop))
+	for i := range l.all {
+		if len(drop) > 0 && drop[0] == i {
+			drop = drop[1:]
+			continue
+		}
+		kept = append(kept, l.all[i])
 	}
 	l.all = kept
 }

@@ -17,22 +17,22 @@ type ListMeta struct {
 // ErrPage means that an answer was no page of a list.
 var ErrPage = errors.New("the answer is no list")
 
-// Page reads the objects of a page of a list, and calls took with each: its JSON or,
-// for what came as protobuf, what is kept of it (reduced).
-func (d *Decoder) Page(body []byte, took func(object []byte, reduced bool)) (ListMeta, error) {
+// Page reads the objects of a page of a list, and calls took with each.
+func (d *Decoder) Page(body []byte, took func(Object)) (ListMeta, error) {
 	if !bytes.HasPrefix(body, protobufMagic) || !d.Out.Kind.protobuf() {
 		return d.pageJSON(body, took)
 	}
-	return protoList(body, func(object []byte) error {
-		kept, err := d.protobuf(object)
+	return protoList(body, func(message []byte) error {
+		o := Object{message, true}
+		err := d.One(o)
 		if err == nil {
-			took(kept, true)
+			took(o)
 		}
 		return err
 	})
 }
 
-func (d *Decoder) pageJSON(body []byte, took func(object []byte, reduced bool)) (ListMeta, error) {
+func (d *Decoder) pageJSON(body []byte, took func(Object)) (ListMeta, error) {
 	var m ListMeta
 	r := NewJSONReader(body)
 	list, items := "", false
@@ -62,7 +62,7 @@ func (d *Decoder) pageJSON(body []byte, took func(object []byte, reduced bool)) 
 				from := r.pos()
 				d.Out.Kind.JSON(d, r)
 				if r.err == nil {
-					took(r.Text[from:r.in.InputOffset()], false)
+					took(Object{Text: r.Text[from:r.in.InputOffset()]})
 				}
 			})
 		}
@@ -77,16 +77,21 @@ func (d *Decoder) pageJSON(body []byte, took func(object []byte, reduced bool)) 
 }
 
 // One reads an object by itself.
-func (d *Decoder) One(object []byte, proto bool) error {
-	if proto && !d.Out.Kind.protobuf() {
+func (d *Decoder) One(o Object) error {
+	k := d.Out.Kind
+	if d.reader == nil { // one serves all objects: a new one costs more than what it reads
+		d.reader = NewJSONReader(nil)
+	}
+	switch {
+	case o.Wire && !k.protobuf():
 		return errProtobuf
+	case o.Wire && d.PodLabels && k.labelled != nil:
+		d.reader.readWire(o.Text, k.labelled)
+	case o.Wire:
+		d.reader.readWire(o.Text, k.keeps)
+	default:
+		d.reader.Reset(o.Text)
 	}
-	if proto {
-		_, err := d.protobuf(object)
-		return err
-	}
-	r := NewJSONReader(object)
-	r.Begin()
-	d.Out.Kind.JSON(d, r)
-	return r.err
+	k.JSON(d, d.reader)
+	return d.reader.err
 }

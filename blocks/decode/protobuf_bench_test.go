@@ -23,7 +23,7 @@ func BenchmarkCoreTypes(b *testing.B) {
 			d.Out.Grow(count)
 			for range count / 500 / len(pages) {
 				for _, page := range pages {
-					_, err := d.Page(page, func([]byte, bool) {})
+					_, err := d.Page(page, func(Object) {})
 					check(b, err)
 				}
 			}

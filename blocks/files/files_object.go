@@ -48,12 +48,16 @@ type fileReader struct {
 	objects           int // of kinds that an audit reads
 	newest            time.Time
 	info              snapshotInfo
-	strings           decode.SharedStrings
-	kinds             map[string]*decode.Kind
+	// reader reads what an object is, decoder the object: new ones would cost more than
+	// what they read.
+	reader  *decode.JSONReader
+	decoder decode.Decoder
+	kinds   map[string]*decode.Kind
 }
 
 func newFileReader(opts FileOptions) *fileReader {
-	f := &fileReader{opts: opts, ignored: map[string]int{}, kinds: map[string]*decode.Kind{}, core: groupObjects{}, crd: groupObjects{}, native: groupObjects{}}
+	f := &fileReader{opts: opts, reader: decode.NewJSONReader(nil), ignored: map[string]int{}, kinds: map[string]*decode.Kind{}, core: groupObjects{}, crd: groupObjects{}, native: groupObjects{}}
+	f.decoder = decode.Decoder{Strings: &decode.SharedStrings{}, Newest: &f.newest, PodLabels: opts.Budgets}
 	f.info.resources = map[blocks.Resource]bool{}
 	for _, k := range slices.Concat(decode.Kinds, decode.OnDemand) {
 		for _, name := range k.Names {
@@ -89,7 +93,8 @@ func (f *fileReader) nested(o rawObject, depth int) error {
 	wrong := func(format string, args ...any) error {
 		return &decode.FileError{Document: o.document, Line: o.line, Err: fmt.Errorf(format, args...)}
 	}
-	r := decode.NewJSONReader(o.json)
+	r := f.reader
+	r.Reset(o.json)
 	if r.Peek() != '{' {
 		return wrong("not a Kubernetes object, but %s", decode.Clip(o.json))
 	}
@@ -156,13 +161,11 @@ func (f *fileReader) decode(o rawObject, e envelope) error {
 		return nil
 	}
 	out := f.group(e.version).of(k)
-	d := &decode.Decoder{Out: out, Strings: &f.strings, Native: e.version == decode.GroupNative,
-		Source: f.current, Newest: &f.newest, PodLabels: f.opts.Budgets}
-	r := decode.NewJSONReader(o.json)
-	r.Begin()
-	k.JSON(d, r)
+	f.decoder.Out, f.decoder.Native, f.decoder.Source = out, e.version == decode.GroupNative, f.current
+	object := decode.Object{Text: o.json}
+	_ = f.decoder.One(object) // its syntax was checked
 	record := f.opts.Record.of(k.Resource)
-	record.Object(e.version, o.json, false)
+	record.Object(e.version, object)
 	record.flush()
 	if !slices.Contains(decode.OnDemand, k) {
 		f.objects++

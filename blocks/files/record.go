@@ -143,17 +143,12 @@ func (s *spool) fail(err error) {
 	}
 }
 
-// Object keeps an object of the API version given: its JSON or, of one that came as
-// protobuf, what the kind's shape keeps of it (reduced).
-func (s *spool) Object(version string, object []byte, reduced bool) {
+// Object keeps an object of the API version given.
+func (s *spool) Object(version string, o decode.Object) {
 	if s == nil {
 		return
 	}
-	if reduced {
-		s.scratch = decode.AppendHead(s.scratch[:0], version, s.kind.Name(version), object)
-	} else {
-		s.scratch = decode.AppendSaved(s.scratch[:0], version, s.kind.Name(version), object, s.kind, nil)
-	}
+	s.scratch = s.kind.AppendSaved(s.scratch[:0], version, o, nil)
 	s.page.Write(s.scratch)
 	s.page.WriteByte('\n')
 	s.paged++
@@ -249,9 +244,9 @@ func (r *Recorder) eachSaved(n *decode.Anonymizer, emit func(object []byte) erro
 			if n == nil {
 				return emit(line)
 			}
-			kind, version := kindAndVersion(line)
+			_, version := kindAndVersion(line)
 			n.Claimant = decode.Claimant(line)
-			out = decode.AppendSaved(out[:0], version, kind, line, s.kind, n)
+			out = s.kind.AppendSaved(out[:0], version, decode.Object{Text: line}, n)
 			return emit(out)
 		}); err != nil {
 			return err

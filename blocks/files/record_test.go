@@ -136,7 +136,7 @@ func firstLines(t *testing.T, path string, n int) []string {
 // That a cluster was read whole and had none of a kind is remembered.
 func TestSavedEmptyKinds(t *testing.T) {
 	r := recorder(t)
-	r.of(blocks.Blocks).Object(decode.GroupCRD, []byte(`{"metadata":{"name":"10-0-0-0-26"},"spec":{"cidr":"10.0.0.0/26","allocations":[],"unallocated":[],"attributes":[]}}`), false)
+	r.of(blocks.Blocks).Object(decode.GroupCRD, decode.Object{Text: []byte(`{"metadata":{"name":"10-0-0-0-26"},"spec":{"cidr":"10.0.0.0/26","allocations":[],"unallocated":[],"attributes":[]}}`)})
 	s := &blocks.Snapshot{Cluster: blocks.Cluster{Live: true, TakenAt: at("2026-01-01T00:00:00.5Z")}}
 	path, _ := save(t, r, s, SaveOptions{})
 	got, warnings := read(t, path)
