@@ -84,8 +84,8 @@ func strictWarnings(st, after *state.State, p *Plan) []string {
 		say("with strictAffinity %t, the next pod of %s gets no address: %s. They have no unused address of their own and no block is left for them. First make room for them, as the manual steps say",
 			x.To, state.Plural(len(x.Starve), "node"), state.List(x.Starve))
 	}
-	if short := shortage(after, nil); x.To && len(short) > 0 && len(x.Starve) == 0 {
-		say("%s: with strict affinity on, those that come too late get no address", short[0].text())
+	if short := after.Contests(); x.To && len(short) > 0 && len(x.Starve) == 0 {
+		say("%s: with strict affinity on, those that come too late get no address", &short[0])
 	}
 	if x.To && x.Unusable > 0 {
 		say("%s in blocks that no node owns can be used by nobody under strict affinity", state.Plural(x.Unusable, "free address"))

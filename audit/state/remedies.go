@@ -21,8 +21,36 @@ func (st *State) rehome(pools []*Pool) Remedy {
 		"nothing is borrowed any more", evictionRisk)
 }
 
-// consolidations are the blocks that can be emptied for nodes that lack one.
-func (st *State) consolidations(s *shortage, rehome []string) []Remedy { return nil }
+// consolidation is to empty the block that takes the fewest pods for the first node that
+// lacks one; nil if there is none that could be emptied, or that needs to be.
+func (st *State) consolidation(s *shortage, rehome []string) *Remedy {
+	for _, n := range st.InNeed() {
+		if !slices.Contains(s.cut, n) && !slices.Contains(s.next, n) {
+			continue
+		}
+		all := st.Consolidations(n)
+		if len(all) == 0 || len(all[0].Barred) > 0 {
+			continue
+		}
+		c := all[0]
+		flags := "--consolidate --pool " + Arg(c.Pool.Name)
+		r := Repair(fmt.Sprintf("empty %s of %s for %s: %s", c.CIDR, c.Holder, c.For, PluralVerb(len(c.Moves), "pod", "moves", "move")), flags,
+			fmt.Sprintf("%s gets a block of its own", c.For), evictionRisk)
+		if needing := len(s.cut) + len(s.next); needing > 1 {
+			r.Effect += fmt.Sprintf("; %s, a block at a time", PluralVerb(needing-1, "other node needs", "one, too", "ones, too"))
+		}
+		if len(c.Cordon) > 0 {
+			flags += " --cordon-full"
+			r.Risk += fmt.Sprintf("; %s, which %s no room of %s own, %s cordoned meanwhile", Some(c.Cordon), one(len(c.Cordon), "has", "have"), one(len(c.Cordon), "its", "their"), one(len(c.Cordon), "is", "are"))
+		}
+		if len(c.Unguarded) > 0 {
+			r.Risk += fmt.Sprintf("; %s without another replica or a budget %s moved only with --evict-singletons", Plural(len(c.Unguarded), "pod"), one(len(c.Unguarded), "is", "are"))
+		}
+		r.Commands = append([]string{repairCommand(flags)}, rehome...)
+		return &r
+	}
+	return nil
+}
 
 // causeRemedies are the ways in which a node comes by a block, where something else
 // than a lack of blocks keeps it from one.
@@ -157,8 +185,13 @@ func RestartRemedies(w *blocks.Workload, effect string) []Remedy {
 		"kubectl get pod --namespace "+Arg(w.Namespace)+" "+Arg(w.Name)+" -o wide")}
 }
 
-// EndUse is what frees an address that nothing owns and something still uses.
+// EndUse is what frees an address that nothing owns and something still uses: where, if
+// that is not said beside it.
 func EndUse(uses []HostUse) Remedy {
+	const effect, risk = "the address can be released", "it may be a container that serves still: its pod object is gone, its traffic is not"
+	if len(uses) == 0 {
+		return ByHand("find out what runs in that network namespace, and end it if it is a left-over; then plan again", effect, risk)
+	}
 	var nodes, where []string
 	for _, u := range uses {
 		if where = append(where, NamespaceText(u.View.Node, u.Namespace)); !slices.Contains(nodes, u.View.Node) {
@@ -166,5 +199,5 @@ func EndUse(uses []HostUse) Remedy {
 		}
 	}
 	return ByHand(fmt.Sprintf("find out what runs in %s, and end it if it is a left-over; processes in state D end only with a drain and reboot of %s", List(where), Each(nodes)),
-		"the address can be released", "it may be a container that serves still: its pod object is gone, its traffic is not", "crictl pods")
+		effect, risk)
 }

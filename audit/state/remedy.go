@@ -27,6 +27,10 @@ type Root struct {
 	// ID is "kind/name", such as "shortage/pods-v4". It stays the same while the
 	// cause lasts.
 	ID string
+	// Subject is what it is about, and Pools and Nodes are those that lack something for
+	// it; set where it keeps nodes from blocks.
+	Subject      Subject
+	Pools, Nodes []string
 	// Message says in a sentence what is wrong, given how many findings come from it.
 	Message func(findings int) string
 	// Remedies returns the ways out, the preferred one first.

@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -42,8 +43,20 @@ func (st *State) findRoots() {
 	}, func() []Remedy { return []Remedy{unrecordedRemedy()} })
 }
 
-func (st *State) root(id string, message func(int) string, remedies func() []Remedy) {
-	st.roots[id] = &Root{ID: id, Message: message, Remedies: sync.OnceValue(func() []Remedy { return prefer(remedies()) })}
+func (st *State) root(id string, message func(int) string, remedies func() []Remedy) *Root {
+	r := &Root{ID: id, Message: message, Remedies: sync.OnceValue(func() []Remedy { return prefer(remedies()) })}
+	st.roots[id] = r
+	return r
+}
+
+// Unserved returns the roots that keep nodes from the blocks that they need, by ID.
+func (st *State) Unserved() (out []*Root) {
+	for _, id := range slices.Sorted(maps.Keys(st.roots)) {
+		if r := st.roots[id]; len(r.Nodes) > 0 {
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 // known returns the ID of a root that there is; else nothing.
@@ -199,11 +212,13 @@ func (st *State) findBarred() {
 		if detail == "" && len(n.Stuck) > 0 {
 			detail = n.Stuck[0].Detail
 		}
-		st.root(id, func(int) string {
-			var names []string
+		var names []string
+		for _, n := range ns {
+			names = append(names, n.Host.Name)
+		}
+		root := st.root(id, func(int) string {
 			borrowed, waiting := 0, 0
 			for _, n := range ns {
-				names = append(names, n.Host.Name)
 				borrowed, waiting = borrowed+len(n.Borrowed), waiting+len(n.Stuck)
 			}
 			message := fmt.Sprintf("%s cannot claim a block: %s", Some(names), detail)
@@ -215,6 +230,10 @@ func (st *State) findBarred() {
 			}
 			return message
 		}, func() []Remedy { return causeRemedies(n, n.rootCause(), detail) })
+		root.Subject, root.Nodes = NodeSubject(n.Host.Name), names
+		for _, n := range ns {
+			root.Pools = append(root.Pools, PoolsOf(n.Pools...)...)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 // shortage is pools of one family that are short of blocks or addresses, or will be,
 // and that serve the same nodes.
 type shortage struct {
+	root  *Root
 	pools []*Pool
 	// cut are the nodes that borrow or whose pods wait because nothing is left for
 	// them; next those of which only the next pod would.
@@ -89,19 +90,24 @@ func (st *State) findShortages() {
 		if s == nil {
 			s = &shortage{borrowed: map[*Borrow]bool{}}
 			found[find(p)] = s
-			st.root("shortage/"+find(p).Name, func(int) string { return st.shortageMessage(s) }, func() []Remedy { return st.shortageRemedies(s) })
+			s.root = st.root("shortage/"+find(p).Name, func(int) string { return st.shortageMessage(s) }, func() []Remedy { return st.shortageRemedies(s) })
 		}
 		s.pools = append(s.pools, p)
+		s.root.Subject, s.root.Pools = PoolSubject(s.pools[0]), PoolsOf(s.pools...)
 		p.shortage = "shortage/" + find(p).Name
 		for _, n := range lacking[p] {
 			for _, b := range n.Borrowed {
 				s.borrowed[b] = !b.VM
 			}
-			if len(n.Borrowed)+len(n.Stuck) > 0 {
+			switch {
+			case len(n.Borrowed)+len(n.Stuck) > 0:
 				s.cut = append(s.cut, n)
-			} else if n.Host.Schedulable {
+			case n.Host.Schedulable:
 				s.next = append(s.next, n)
+			default:
+				continue
 			}
+			s.root.Nodes = append(s.root.Nodes, n.Host.Name)
 		}
 	}
 }
@@ -264,7 +270,10 @@ func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
 			break
 		}
 	}
-	return append(out, st.consolidations(s, rehome)...)
+	if r := st.consolidation(s, rehome); r != nil {
+		out = append(out, *r)
+	}
+	return out
 }
 
 // addPool is the remedy that is for people alone: no program knows which addresses are
@@ -278,7 +287,7 @@ func (st *State) addPool(p *Pool, needing int) Remedy {
 	if st.Cluster.Datastore == "etcdv3" {
 		template = "calicoctl get ippool " + Arg(p.Name) + " -o yaml"
 	}
-	return ByHand(fmt.Sprintf("add a pool for the same nodes, like %s (shown by the first command), with a CIDR that nothing else uses and room for at least %s", p.Name, PluralCount(least, "block")),
+	return ByHand(fmt.Sprintf("add a pool for the same nodes, like %s (the first command shows it), with a CIDR that nothing else uses and room for at least %s", p.Name, PluralCount(least, "block")),
 		"nodes without a block claim one with their next pod; addresses in use do not change",
 		"the network around the cluster must route and admit the new CIDR as it does that of "+p.Name, template)
 }
