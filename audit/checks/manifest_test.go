@@ -37,7 +37,9 @@ func TestStatesAreObjects(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !statedsl.HasObjectsOnly(snap) {
+			// Without nodes or pools, files are incomplete; with objects from after their time
+			// they are an error.
+			if !statedsl.HasObjectsOnly(snap) || len(snap.Nodes) == 0 || len(snap.Pools) == 0 || strings.Contains(text, "future") {
 				continue
 			}
 			tried++

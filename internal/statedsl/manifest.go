@@ -67,10 +67,9 @@ func Manifest(s *blocks.Snapshot) []map[string]any {
 	return m.objects
 }
 
-// HasObjectsOnly reports whether a state is all in its manifest, and files with it are no
-// incomplete reading.
+// HasObjectsOnly reports whether a state is all in its manifest.
 func HasObjectsOnly(s *blocks.Snapshot) bool {
-	return len(s.Gaps) == 0 && !s.Hosts.Asked && !s.VMsKnown && len(s.Nodes) > 0 && len(s.Pools) > 0
+	return len(s.Gaps) == 0 && !s.Hosts.Asked && !s.VMsKnown
 }
 
 type manifest struct{ objects []map[string]any }
