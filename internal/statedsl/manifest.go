@@ -12,7 +12,7 @@ import (
 
 // Manifest returns the objects that a state was read from, as kubectl prints them in JSON:
 // a cluster or files with them are in that state. What is no object is left out: gaps and
-// host views; nor are virtual machines. [HasObjectsOnly] reports whether that is all. Names
+// host views; nor are virtual machines and budgets. [HasObjectsOnly] reports whether that is all. Names
 // are made valid.
 func Manifest(s *blocks.Snapshot) []map[string]any {
 	m := &manifest{}
@@ -52,7 +52,12 @@ func Manifest(s *blocks.Snapshot) []map[string]any {
 		m.calico("IPAMHandle", metadata(h.Meta), map[string]any{"handleID": h.ID, "block": counts, "deleted": h.SoftDeleted})
 	}
 	for i := range s.Reservations {
-		m.calico("IPReservation", metadata(s.Reservations[i].Meta), map[string]any{"reservedCIDRs": texts(s.Reservations[i].CIDRs)})
+		r := &s.Reservations[i]
+		meta := metadata(r.Meta)
+		if r.Ours != "" {
+			meta["annotations"] = map[string]any{blocks.OursAnnotation: r.Ours}
+		}
+		m.calico("IPReservation", meta, map[string]any{"reservedCIDRs": texts(r.CIDRs)})
 	}
 	m.configs(s)
 	for i := range s.BGPPeers {
@@ -69,7 +74,7 @@ func Manifest(s *blocks.Snapshot) []map[string]any {
 
 // HasObjectsOnly reports whether a state is all in its manifest.
 func HasObjectsOnly(s *blocks.Snapshot) bool {
-	return len(s.Gaps) == 0 && !s.Hosts.Asked && !s.VMsKnown
+	return len(s.Gaps) == 0 && !s.Hosts.Asked && !s.VMsKnown && !s.BudgetsKnown
 }
 
 type manifest struct{ objects []map[string]any }
@@ -173,6 +178,7 @@ func (m *manifest) node(n *blocks.Node) {
 		annotations["projectcalico.org/ASNumber"] = fmt.Sprint(n.ASNumber)
 	}
 	set(annotations, "projectcalico.org/RouteReflectorClusterID", n.RouteReflectorID)
+	set(annotations, blocks.OursAnnotation, n.Ours)
 	system, ready := "linux", "True"
 	if n.Windows {
 		system = "windows"
@@ -226,17 +232,34 @@ func (m *manifest) pod(p *blocks.Workload) {
 		annotations["cni.projectcalico.org/podIPs"] = "unreadable"
 	}
 	set(annotations, "cni.projectcalico.org/containerID", p.ContainerID)
+	if p.StaticAddress {
+		annotations["cni.projectcalico.org/ipAddrs"] = fmt.Sprintf("[%q]", joined(p.StatusIPs))
+	}
+	if p.NoEviction {
+		annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"] = "false"
+	}
+	labels := map[string]any{}
+	for k, v := range p.Labels {
+		labels[k] = v
+	}
+	set(labels, "vm.kubevirt.io/name", p.VM)
 	meta := metadata(p.Meta)
-	meta["namespace"], meta["annotations"] = p.Namespace, annotations
+	meta["namespace"], meta["annotations"], meta["labels"] = p.Namespace, annotations, labels
+	if c := p.Controller; c != nil {
+		meta["ownerReferences"] = []any{map[string]any{"apiVersion": "apps/v1", "kind": c.Kind, "name": c.Name, "uid": c.UID, "controller": true}}
+	}
 	if !p.Deleting.IsZero() {
 		meta["deletionTimestamp"], meta["deletionGracePeriodSeconds"] = at(p.Deleting), 30
 	}
-	if p.VM != "" {
-		meta["labels"] = map[string]any{"vm.kubevirt.io/name": p.VM}
-	}
 	spec := map[string]any{"hostNetwork": p.HostNetwork, "containers": []any{map[string]any{"name": "main", "image": "registry.example.org/app:1"}}}
 	set(spec, "nodeName", p.Node)
+	if p.HasClaim {
+		spec["volumes"] = []any{map[string]any{"name": "data", "persistentVolumeClaim": map[string]any{"claimName": p.Name}}}
+	}
 	status := map[string]any{"phase": p.Phase}
+	if p.Ready {
+		status["conditions"] = []any{map[string]any{"type": "Ready", "status": "True"}}
+	}
 	if len(p.StatusIPs) > 0 {
 		ips := []any{}
 		for _, a := range p.StatusIPs {
@@ -351,49 +374,4 @@ func (m *manifest) configs(s *blocks.Snapshot) {
 	if c := &s.BGP; c.Present {
 		m.calico("BGPConfiguration", named, map[string]any{"nodeToNodeMeshEnabled": c.Mesh, "asNumber": c.ASNumber})
 	}
-}
-
-func (m *manifest) peer(p *blocks.BGPPeer) {
-	spec := map[string]any{"filters": p.Filters}
-	set(spec, "node", p.Node)
-	set(spec, "nodeSelector", p.NodeSelector)
-	set(spec, "peerIP", p.PeerIP)
-	set(spec, "peerSelector", p.PeerSelector)
-	for key, n := range map[string]int64{"asNumber": int64(p.ASNumber), "localASNumber": int64(p.LocalAS), "numAllowedLocalASNumbers": int64(p.AllowedLocalAS)} {
-		if n != 0 {
-			spec[key] = n
-		}
-	}
-	if p.LocalWorkloads {
-		spec["localWorkloadSelector"] = "all()"
-	}
-	if p.ManualReverse {
-		spec["reversePeering"] = "Manual"
-	}
-	m.calico("BGPPeer", metadata(p.Meta), spec)
-}
-
-func rules(all []blocks.BGPFilterRule) []any {
-	out := []any{}
-	for _, r := range all {
-		rule, length := map[string]any{}, map[string]any{}
-		if r.CIDR.IsValid() {
-			rule["cidr"] = r.CIDR.String()
-		}
-		set(rule, "matchOperator", r.Operator)
-		set(rule, "source", r.Source)
-		set(rule, "interface", r.Interface)
-		set(rule, "action", r.Action)
-		if r.MinLength >= 0 {
-			length["min"] = r.MinLength
-		}
-		if r.MaxLength >= 0 {
-			length["max"] = r.MaxLength
-		}
-		if len(length) > 0 {
-			rule["prefixLength"] = length
-		}
-		out = append(out, rule)
-	}
-	return out
 }
