@@ -1,11 +1,8 @@
 package metrics
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +11,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -45,22 +45,15 @@ type Build struct{ Version, Revision, GoVersion string }
 type Agent struct {
 	AgentOptions
 
+	running singleflight.Group // the scan under way
+
 	mu sync.Mutex
 	// view is the last scan's; nil before the first scan and after one that failed.
 	view     *blocks.HostView
 	began    time.Time
 	duration time.Duration
-	err      error
 	scans    uint64
 	failures uint64
-	running  *scanning
-}
-
-// scanning is a scan under way.
-type scanning struct {
-	done chan struct{}
-	view *blocks.HostView
-	err  error
 }
 
 // NewAgent returns an agent. It scans when it is first asked.
@@ -75,48 +68,53 @@ func NewAgent(o AgentOptions) *Agent {
 // View returns a view that is not older than MaxAge, or the error of the scan that
 // should have made one. It is not to be changed.
 func (a *Agent) View(ctx context.Context) (*blocks.HostView, error) {
-	a.mu.Lock()
-	if a.view != nil && time.Since(a.began) < a.MaxAge {
-		defer a.mu.Unlock()
-		return a.view, nil
+	if view := a.fresh(); view != nil {
+		return view, nil
 	}
-	if a.running == nil {
-		a.running = &scanning{done: make(chan struct{})}
-		// It goes on if the first who asked leaves: others may wait for it by then.
-		go a.scan(context.WithoutCancel(ctx), a.running)
-	}
-	s := a.running
-	a.mu.Unlock()
+	// It goes on if the first who asked leaves: others may wait for it by then.
+	scan := a.running.DoChan("", func() (any, error) {
+		if view := a.fresh(); view != nil { // made while this was on its way
+			return view, nil
+		}
+		return a.scan(context.WithoutCancel(ctx))
+	})
 	select {
-	case <-s.done:
-		return s.view, s.err
+	case r := <-scan:
+		view, _ := r.Val.(*blocks.HostView)
+		return view, r.Err
 	case <-ctx.Done():
 		return nil, fmt.Errorf("waiting for a scan: %w", context.Cause(ctx))
 	}
 }
 
-func (a *Agent) scan(ctx context.Context, s *scanning) {
+// fresh returns the last view if it may be handed out again, else nil.
+func (a *Agent) fresh() *blocks.HostView {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if time.Since(a.began) < a.MaxAge {
+		return a.view
+	}
+	return nil
+}
+
+func (a *Agent) scan(ctx context.Context) (*blocks.HostView, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.ScanTimeout)
 	defer cancel()
 	began := time.Now()
-	s.view, s.err = a.Scan(ctx)
-	if s.err == nil && s.view == nil {
-		s.err = errors.New("the scan gave no view")
-	}
-	duration := time.Since(began)
-	if s.err != nil {
-		s.view = nil
-		a.Log.Error("scanning failed", "error", s.err, "duration", duration)
+	view, err := a.Scan(ctx)
+	if err == nil && view == nil {
+		err = errors.New("the scan gave no view")
 	}
 	a.mu.Lock()
-	a.view, a.err, a.began, a.duration = s.view, s.err, began, duration
+	defer a.mu.Unlock()
+	a.view, a.began, a.duration = view, began, time.Since(began)
 	a.scans++
-	if s.err != nil {
+	if err != nil {
+		a.view = nil
 		a.failures++
+		a.Log.Error("scanning failed", "error", err, "duration", a.duration)
 	}
-	a.running = nil
-	a.mu.Unlock()
-	close(s.done)
+	return a.view, err
 }
 
 // unready returns why there is no view, "" if there is one. Where there was no scan, or
@@ -161,35 +159,12 @@ func (a *Agent) Handler() http.Handler {
 	}.handler()
 }
 
-// writeView writes a host view as JSON. A node may have very many routes, and the
-// agent little memory: they are written one by one, into the place that they have
-// in the rest of the document.
+// writeView writes a host view as JSON, as it goes: a node may have very many routes, and
+// the agent little memory.
 func writeView(w io.Writer, v *blocks.HostView) error {
-	rest := *v
-	rest.Routes = []blocks.HostRoute{}
-	text, err := json.Marshal(rest)
-	if err != nil {
+	if err := json.MarshalWrite(w, v, jsonv1.DefaultOptionsV1(), json.FormatNilSliceAsNull(false)); err != nil {
 		return err
 	}
-	// Within strings the quotes would be escaped, so that this is the field.
-	const field = `"routes":[`
-	before, after, ok := bytes.Cut(text, []byte(field))
-	if !ok {
-		return errors.New("a host view without routes")
-	}
-	out := bufio.NewWriter(w)
-	_, _ = out.Write(before)
-	_, _ = out.WriteString(field)
-	each := json.NewEncoder(out)
-	for i := range v.Routes {
-		if i > 0 {
-			_ = out.WriteByte(',')
-		}
-		if err := each.Encode(&v.Routes[i]); err != nil {
-			return err
-		}
-	}
-	_, _ = out.Write(after)
-	_ = out.WriteByte('\n')
-	return out.Flush() // and any error on the way
+	_, err := io.WriteString(w, "\n")
+	return err
 }

@@ -13,9 +13,9 @@ import (
 
 // The families of an agent's metrics.
 var (
-	agentGroup = familyGroup{
-		title: "The agent", prefix: exporterPrefix + "agent_", stable: true,
-		about: "What `calico-audit agent` serves of its node, beside the usual metrics of Go programs and processes.",
+	agentGroup = Group{
+		Title: "The agent", prefix: exporterPrefix + "agent_", stable: true,
+		About: "What `calico-audit agent` serves of its node, beside the usual metrics of Go programs and processes.",
 	}
 	agentBuild = agentGroup.gauge("build_info", "", "What the agent is built from. The value is always 1.", "version", "revision", "goversion")
 	agentScans = agentGroup.counter("scans_total", "scans", "Scans of the node's kernel since the agent started.")
@@ -33,7 +33,7 @@ var (
 )
 
 // Describe implements [prometheus.Collector].
-func (a *Agent) Describe(ch chan<- *prometheus.Desc) { describe(ch, []*familyGroup{&agentGroup}) }
+func (a *Agent) Describe(ch chan<- *prometheus.Desc) { describe(ch, []*Group{&agentGroup}) }
 
 // Collect implements [prometheus.Collector]: the metrics of the last scan. It makes
 // none.

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -29,9 +30,9 @@ var borrowReads = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes, b
 
 // Pools.
 var (
-	poolGroup = familyGroup{
-		title: "Pools", prefix: exporterPrefix, stable: true,
-		about: "Each pool has all of these. Counts of IPv6 pools may be larger than the 53 bits that a sample holds exactly; " +
+	poolGroup = Group{
+		Title: "Pools", prefix: exporterPrefix, stable: true,
+		About: "Each pool has all of these. Counts of IPv6 pools may be larger than the 53 bits that a sample holds exactly; " +
 			"such a sample is the nearest number that it can hold, so that ratios are good and small differences are not. " +
 			"`/report.json` has every digit.",
 	}
@@ -61,9 +62,9 @@ var (
 
 // Nodes.
 var (
-	nodeGroup = familyGroup{
-		title: "Nodes", prefix: exporterPrefix, stable: true,
-		about: "The series with a label `node` can be switched off with `--node-metrics=false`. A node has series for the pools that serve its pods " +
+	nodeGroup = Group{
+		Title: "Nodes", prefix: exporterPrefix, stable: true,
+		About: "The series with a label `node` can be switched off with `--node-metrics=false`. A node has series for the pools that serve its pods " +
 			"and for those in which it has anything; hosts that own blocks and are no node are among them. `ippool=\"none\"` is what lies outside all pools.",
 	}
 	nodeBlocks   = nodeGroup.gauge("node_blocks", "blocks", "Blocks that the node owns; node=\"none\" has those that no node owns.", "node", "ippool").with(blocks.Pools, blocks.Blocks)
@@ -81,9 +82,9 @@ var (
 
 // Findings.
 var (
-	findingGroup = familyGroup{
-		title: "Findings", prefix: exporterPrefix, stable: true,
-		about: "`check` is the ID of a check in [CHECKS.md](../audit/CHECKS.md). A check that gave a verdict has a series for each severity, 0 among them; " +
+	findingGroup = Group{
+		Title: "Findings", prefix: exporterPrefix, stable: true,
+		About: "`check` is the ID of a check in [CHECKS.md](../audit/CHECKS.md). A check that gave a verdict has a series for each severity, 0 among them; " +
 			"one that did not has none, and `calico_audit_check_success` 0. A check that leaves out single objects, which the report names, gave a verdict. " +
 			"Checks of what nodes themselves tell (" + hostViewChecks() + ") have no series of this section at all, not even `calico_audit_check_success`, " +
 			"unless there are host views, which an exporter does not read.",
@@ -98,9 +99,9 @@ var (
 
 // The exporter itself.
 var (
-	stateGroup = familyGroup{
-		title: "The exporter", prefix: exporterPrefix, stable: true,
-		about: "Besides these there are the usual metrics of Go programs and processes (`go_`, `process_`). Alert on the age, " +
+	stateGroup = Group{
+		Title: "The exporter", prefix: exporterPrefix, stable: true,
+		About: "Besides these there are the usual metrics of Go programs and processes (`go_`, `process_`). Alert on the age, " +
 			"`time() - calico_audit_snapshot_timestamp_seconds`, and on `calico_audit_snapshot_complete == 0` beside every alert on the state.",
 	}
 	snapshotTime       = stateGroup.gauge("snapshot_timestamp_seconds", "seconds", "The time as of which everything here is known, in seconds since 1970, by the API server's clock. It stands still while the API server cannot be reached.")
@@ -116,9 +117,9 @@ var (
 
 // Events.
 var (
-	eventGroup = familyGroup{
-		title: "Events", prefix: exporterPrefix,
-		about: "An exporter that writes Kubernetes Events (`--events`) has these.",
+	eventGroup = Group{
+		Title: "Events", prefix: exporterPrefix,
+		About: "An exporter that writes Kubernetes Events (`--events`) has these.",
 	}
 	eventsWritten = eventGroup.counter("events_written_total", "events", "Events created, or brought up to date.")
 	eventErrors   = eventGroup.counter("event_errors_total", "errors", "Requests for Events, or for the Lease by which one replica writes them, that failed.")
@@ -127,7 +128,7 @@ var (
 )
 
 // exporterGroups are the sections of METRICS.md that an exporter serves.
-var exporterGroups = []*familyGroup{&poolGroup, &nodeGroup, &findingGroup, &stateGroup, &eventGroup}
+var exporterGroups = []*Group{&poolGroup, &nodeGroup, &findingGroup, &stateGroup, &eventGroup}
 
 // slotStates are the values of the label state.
 var slotStates = []string{"claimed", "free", "reserved"}
@@ -159,30 +160,24 @@ func (s *points) add(f *Family, value float64, labels ...string) {
 }
 
 // describe sends the descriptions of the families of groups.
-func describe(ch chan<- *prometheus.Desc, groups []*familyGroup) {
+func describe(ch chan<- *prometheus.Desc, groups []*Group) {
 	for _, g := range groups {
-		for _, f := range g.families {
+		for _, f := range g.Families {
 			ch <- f.desc
 		}
 	}
 }
 
-// Families returns all families that an exporter serves, in the order of METRICS.md.
-func Families() []*Family {
-	var out []*Family
-	for _, g := range exporterGroups {
-		out = slices.Concat(out, g.families)
-	}
-	return out
-}
+// Groups returns the sections of METRICS.md, in their order.
+func Groups() []*Group { return append(slices.Clone(exporterGroups), &agentGroup) }
 
 // hostViewChecks names the checks that judge nothing without host views, as code.
 func hostViewChecks() string {
 	var ids []string
 	for _, c := range checks.All {
 		if c.HostViews {
-			ids = append(ids, c.ID)
+			ids = append(ids, "`"+c.ID+"`")
 		}
 	}
-	return codes(ids)
+	return strings.Join(ids, ", ")
 }

@@ -46,18 +46,21 @@ func (f *Family) metric(value float64, labels ...string) prometheus.Metric {
 	return m
 }
 
-// familyGroup is a section of METRICS.md.
-type familyGroup struct {
-	title, about, prefix string
-	stable               bool
-	families             []*Family
+// Group is a section of METRICS.md.
+type Group struct {
+	// Title is its heading, and About the text before its families.
+	Title, About string
+	Families     []*Family
+
+	prefix string
+	stable bool
 }
 
-func (g *familyGroup) gauge(name, unit, help string, labels ...string) *Family {
+func (g *Group) gauge(name, unit, help string, labels ...string) *Family {
 	return g.add(prometheus.GaugeValue, name, unit, help, labels)
 }
 
-func (g *familyGroup) counter(name, unit, help string, labels ...string) *Family {
+func (g *Group) counter(name, unit, help string, labels ...string) *Family {
 	return g.add(prometheus.CounterValue, name, unit, help, labels)
 }
 
@@ -67,9 +70,9 @@ func (f *Family) unstable() *Family {
 	return f
 }
 
-func (g *familyGroup) add(t prometheus.ValueType, name, unit, help string, labels []string) *Family {
+func (g *Group) add(t prometheus.ValueType, name, unit, help string, labels []string) *Family {
 	f := &Family{Name: g.prefix + name, Help: help, Type: t, Unit: unit, Labels: labels, Stable: g.stable}
 	f.desc = prometheus.NewDesc(f.Name, f.Help, f.Labels, nil)
-	g.families = append(g.families, f)
+	g.Families = append(g.Families, f)
 	return f
 }

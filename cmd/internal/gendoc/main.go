@@ -15,7 +15,6 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
-	"github.com/calico-audit/calico-audit/metrics"
 )
 
 // generated is put on top of each document.
@@ -78,11 +77,6 @@ func documents() ([]document, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the documentation of the checks: %w", err)
 	}
-	var families bytes.Buffer
-	families.WriteString(generated)
-	if err := metrics.WriteMarkdown(&families); err != nil {
-		return nil, fmt.Errorf("making the documentation of the metrics: %w", err)
-	}
 	drawn, err := pictures()
 	if err != nil {
 		return nil, err
@@ -93,7 +87,7 @@ func documents() ([]document, error) {
 	}
 	return slices.Concat([]document{
 		{"audit/CHECKS.md", list.Bytes()},
-		{"metrics/METRICS.md", families.Bytes()},
+		{"metrics/METRICS.md", append([]byte(generated), families()...)},
 		{"cmd/COMMANDS.md", append([]byte(generated), commands()...)},
 	}, drawn, rules), nil
 }

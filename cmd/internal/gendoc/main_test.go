@@ -58,13 +58,15 @@ func TestDocumentsHoldEverything(t *testing.T) {
 			t.Errorf("COMMANDS.md lacks %q", want)
 		}
 	}
-	for _, f := range metrics.Families() {
-		if !strings.Contains(families, "\n| `"+f.Name+"` | ") {
-			t.Errorf("METRICS.md lacks %s", f.Name)
-		}
-		for _, l := range f.Labels {
-			if !strings.Contains(families, "\n| `"+l+"` | ") {
-				t.Errorf("METRICS.md does not say what label %s is", l)
+	for _, g := range metrics.Groups() {
+		for _, f := range g.Families {
+			if !strings.Contains(families, "\n| `"+f.Name+"` | ") {
+				t.Errorf("METRICS.md lacks %s", f.Name)
+			}
+			for _, l := range f.Labels {
+				if !strings.Contains(families, "\n| `"+l+"` | ") {
+					t.Errorf("METRICS.md does not say what label %s is", l)
+				}
 			}
 		}
 	}

@@ -1,15 +1,14 @@
-package metrics
+package main
 
 import (
 	"bytes"
 	"fmt"
-	"io"
-	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/metrics"
 )
 
 // labelMeanings say what the values of labels are.
@@ -32,8 +31,8 @@ var labelMeanings = [][2]string{
 	{"protocol", "what made a route, such as `bird`, or its number"},
 }
 
-// WriteMarkdown writes the documentation of all families, METRICS.md.
-func WriteMarkdown(w io.Writer) error {
+// families returns the documentation of all families, METRICS.md.
+func families() []byte {
 	var b bytes.Buffer
 	b.WriteString(`# Metrics
 
@@ -47,10 +46,9 @@ A number that would be wrong because something could not be read is absent, not 
 "stable" families keep their names, labels and meaning; "may change" tells of a family
 that is younger than that promise.
 `)
-	groups := slices.Concat(exporterGroups, []*familyGroup{&agentGroup})
-	for _, g := range groups {
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| name | type | labels | unit | meaning | needs | |\n|---|---|---|---|---|---|---|\n", g.title, g.about)
-		for _, f := range g.families {
+	for _, g := range metrics.Groups() {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| name | type | labels | unit | meaning | needs | |\n|---|---|---|---|---|---|---|\n", g.Title, g.About)
+		for _, f := range g.Families {
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s |\n", f.Name, typeName(f.Type), codes(f.Labels), f.Unit, inCell(f.Help), codes(f.Needs), stability(f))
 		}
 	}
@@ -58,8 +56,7 @@ that is younger than that promise.
 	for _, l := range labelMeanings {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", l[0], l[1])
 	}
-	_, err := w.Write(b.Bytes())
-	return err
+	return b.Bytes()
 }
 
 func typeName(t prometheus.ValueType) string {
@@ -69,7 +66,7 @@ func typeName(t prometheus.ValueType) string {
 	return "gauge"
 }
 
-func stability(f *Family) string {
+func stability(f *metrics.Family) string {
 	if f.Stable {
 		return "stable"
 	}
