@@ -1,9 +1,6 @@
 package affinity
 
-import (
-	"strconv"
-	"strings"
-)
+import "k8s.io/apimachinery/pkg/util/version"
 
 // RouteOutcome is what happens to traffic that reaches a block's owner for an address
 // that another node borrowed.
@@ -34,20 +31,8 @@ type Prediction struct {
 }
 
 // AtLeast reports whether a Calico version such as "v3.32.1" is major.minor or
-// newer. An unknown version is not.
-func AtLeast(version string, major, minor int) bool {
-	a, b, ok := parseVersion(version)
-	return ok && (a > major || a == major && b >= minor)
-}
-
-// parseVersion returns the first two numbers of a version, and false for one
-// that has none, such as "master".
-func parseVersion(version string) (major, minor int, ok bool) {
-	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
-	if len(parts) < 2 {
-		return 0, 0, false
-	}
-	major, errA := strconv.Atoi(parts[0])
-	minor, errB := strconv.Atoi(parts[1])
-	return major, minor, errA == nil && errB == nil
+// newer. An unknown version, such as "master", is not.
+func AtLeast(v string, major, minor uint) bool {
+	parsed, err := version.ParseGeneric(v)
+	return err == nil && parsed.AtLeast(version.MajorMinor(major, minor))
 }

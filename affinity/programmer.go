@@ -44,7 +44,7 @@ func (r *Routing) programmer(p *blocks.Pool) (programmer, string) {
 		return byBIRD, ""
 	}
 	version := r.s.Cluster.CalicoVersion
-	if _, _, known := parseVersion(version); !known {
+	if !AtLeast(version, 0, 0) {
 		return byEither, "Calico's version (calicoctl version): from v3.33 on Felix programs the routes of IPIP pools, before it BIRD does"
 	}
 	return choose(AtLeast(version, 3, 33)), ""
