@@ -108,14 +108,17 @@ func (t clockTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	t.clock.saw(resp.Header.Get("Date"))
+	after, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	if most := int(maxRetryAfter / time.Second); err == nil && after > most {
+		after = most
+		resp.Header.Set("Retry-After", strconv.Itoa(most))
+	}
 	if x, ok := r.Context().Value(exchangeKey{}).(*exchange); ok {
 		x.code.Store(int32(resp.StatusCode)) //nolint:gosec // three digits
+		x.retryAfter.Store(int32(after))     //nolint:gosec // no more than maxRetryAfter
 		if x.heard != nil {
 			x.heard()
 		}
-	}
-	if after, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && after > int(maxRetryAfter/time.Second) {
-		resp.Header.Set("Retry-After", strconv.Itoa(int(maxRetryAfter/time.Second)))
 	}
 	if resp.StatusCode >= http.StatusMultipleChoices {
 		resp.Body = http.MaxBytesReader(nil, resp.Body, maxError)

@@ -138,7 +138,6 @@ func plain(err error) error {
 	return err
 }
 
-// request prepares a GET request.
 func (c *apiClient) request(path string, query url.Values, accept string) *rest.Request {
 	r := c.rest.Get().AbsPath(path).SetHeader("Accept", accept).MaxRetries(len(c.wait.retry))
 	for name, values := range query {
@@ -152,20 +151,22 @@ func (c *apiClient) request(path string, query url.Values, accept string) *rest.
 // exchange is told of each answer to a request, those that the library tries again
 // after included.
 type exchange struct {
-	code  atomic.Int32 // the status of the last
-	heard func()       // nil, or called
+	code, retryAfter atomic.Int32 // of the last: its status, and for how many seconds it asks to wait
+	heard            func()       // nil, or called
 }
 
 type exchangeKey struct{}
 
 // answerOf sends a request; the library logs nothing of it. An error has the status of
-// the answer, whatever its body says.
+// the answer, and the wait that it asks for, whatever its body says.
 func answerOf(ctx context.Context, r *rest.Request, heard func()) (io.ReadCloser, error) {
 	x := &exchange{heard: heard}
 	body, err := r.Stream(context.WithValue(klog.NewContext(ctx, logr.Discard()), exchangeKey{}, x))
 	var status *apierrors.StatusError
 	if code := x.code.Load(); errors.As(err, &status) && code >= http.StatusBadRequest {
-		status.ErrStatus.Code = code
+		details := cmp.Or(status.ErrStatus.Details, &metav1.StatusDetails{})
+		details.RetryAfterSeconds = x.retryAfter.Load()
+		status.ErrStatus.Code, status.ErrStatus.Details = code, details
 	}
 	return body, err
 }
@@ -218,7 +219,6 @@ func worthRetrying(err error) bool {
 	return code == 0 || (code == http.StatusTooManyRequests || code >= 500) && retryAfter(err) == 0
 }
 
-// once sends one request.
 func (c *apiClient) once(parent context.Context, path string, query url.Values, accept string, use func(answer) error) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)

@@ -133,6 +133,34 @@ func TestWatchCacheIsStuck(t *testing.T) {
 	}
 }
 
+// The same with a cache that is really stuck, because what etcd tells of the kind does not
+// come: the server answers from etcd in its place, late, and that proves nothing.
+func TestWatchCacheIsReallyStuck(t *testing.T) {
+	c := testcluster.Start(t, testcluster.Options{WatchCache: true})
+	etcd := beforeEtcd(t, c, "/namespaces")
+	w := watchesAtPace(t, c.Config, func(p *pace) {
+		p.streamLifetime, p.probeTimeout, p.stalenessTimeout = time.Minute, 10*time.Second, 6*time.Second
+	})
+	whole := becomesEqual(t, w, c.Config)
+	etcd.hold()
+	created := createNamespace(t, c, "latecomer")
+	neverClaims(t, w, "latecomer", created, 8*time.Second)
+	s := eventually(t, w, "the namespaces are a gap", func(s *blocks.Snapshot) bool { return len(s.Gaps) > 0 })
+	if g := s.Gaps[0]; len(s.Gaps) > 1 || g.Resource != blocks.Namespaces || !g.Stale {
+		t.Errorf("gaps %v", gapTexts(s))
+	}
+	eventually(t, w, "the clock goes on for the rest", func(s *blocks.Snapshot) bool {
+		return s.Cluster.TakenAt.After(whole.Cluster.TakenAt.Add(8 * time.Second))
+	})
+	neverClaims(t, w, "latecomer", created, 2*time.Second)
+	etcd.release()
+	eventually(t, w, "the namespace comes", hasNamespace("latecomer"))
+	becomesEqual(t, w, c.Config)
+	if w.Restarts()[blocks.Namespaces] > 0 {
+		t.Errorf("restarts %v", w.Restarts())
+	}
+}
+
 // An API server whose flow control lets hardly a request of the watch through (429) is
 // alive: the streams stay open and go on, on the connection they had, and most kinds
 // are gaps of what is stale.
@@ -201,6 +229,56 @@ func TestWatchIsThrottled(t *testing.T) {
 	becomesEqual(t, w, c.Config)
 	if len(w.Restarts()) > 0 {
 		t.Errorf("restarts %v", w.Restarts())
+	}
+}
+
+// A server that says when to come again (503, 429) is alive, and is asked again then: its
+// streams stay open and go on.
+func TestWatchHeedsRetryAfter(t *testing.T) {
+	for _, body := range []string{"", `{"kind":"Status","apiVersion":"v1","status":"Failure","code":503}`} {
+		c := cached(t)
+		var busy atomic.Bool
+		var mu sync.Mutex
+		asked := map[string][]time.Time{}
+		_, cfg := before(t, c, func(w http.ResponseWriter, r *http.Request, _ int) bool {
+			if !busy.Load() || r.URL.Query().Has("watch") || !r.URL.Query().Has("fieldSelector") {
+				return false
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			asked[r.URL.Path] = append(asked[r.URL.Path], time.Now())
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, body)
+			return true
+		})
+		w := watchesAtPace(t, cfg, func(p *pace) { p.streamLifetime = time.Minute })
+		becomesEqual(t, w, c.Config)
+		busy.Store(true)
+		eventually(t, w, "kinds are stale", func(s *blocks.Snapshot) bool {
+			return len(s.Gaps) > len(withoutKubeVirt)/2 && strings.HasSuffix(s.Gaps[0].Reason, "503 Service Unavailable")
+		})
+		createNamespace(t, c, "latecomer")
+		eventually(t, w, "the streams go on", hasNamespace("latecomer"))
+		time.Sleep(quickPace.reconnectAfter)
+		busy.Store(false)
+		becomesEqual(t, w, c.Config)
+		if len(w.Restarts()) > 0 {
+			t.Errorf("restarts %v", w.Restarts())
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if len(asked) != len(withoutKubeVirt) {
+			t.Errorf("asked for %d kinds", len(asked))
+		}
+		for path, times := range asked {
+			for i := 1; i < len(times); i++ {
+				if waited := times[i].Sub(times[i-1]); waited < time.Second {
+					t.Errorf("%s was asked for again after %v", path, waited)
+				}
+			}
+		}
 	}
 }
 

@@ -176,6 +176,13 @@ func (c *Cluster) SetWatchCache(ctx context.Context, on bool) error {
 	return c.StartAPIServer(ctx)
 }
 
+// AddAPIServerArgs adds to the API server's command line, and starts it again.
+func (c *Cluster) AddAPIServerArgs(ctx context.Context, args ...string) error {
+	c.StopAPIServer()
+	c.apiserver.spec.Args = append(c.apiserver.spec.Args, args...)
+	return c.StartAPIServer(ctx)
+}
+
 // KubeconfigPath is a file with the administrator's kubeconfig, which is
 // removed with the cluster.
 func (c *Cluster) KubeconfigPath() string { return filepath.Join(c.dir, "kubeconfig") }
