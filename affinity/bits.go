@@ -9,7 +9,6 @@ func (b bits) set(i int) { b[i/64] |= 1 << (i % 64) }
 
 func (b bits) has(i int) bool { return b[i/64]&(1<<(i%64)) != 0 }
 
-// any reports whether the set has a number at all.
 func (b bits) any() bool { return b.meets(b) }
 
 // meets reports whether two sets have a number in common.

@@ -53,7 +53,6 @@ func (s *search) blockLoop(theirs side) {
 // maxObstacles is how many obstacles a reason names.
 const maxObstacles = 2
 
-// reason says why the route does not get to the owner.
 func (s *search) reason() string {
 	return fmt.Sprintf("%s, so %s never learns the address and its block's blackhole wins", s.why(), s.owner.Name)
 }
@@ -86,7 +85,6 @@ func (s *search) why() string {
 	return off + strings.Join(texts, ", and ")
 }
 
-// alone says that a node has no session.
 func (s *search) alone(x *speaker) string {
 	if s.r.s.BGP.Mesh && x.RouteReflectorID != "" {
 		return fmt.Sprintf("%s is a route reflector (%s), which takes no part in the node-to-node mesh, and no BGPPeer gives it a session", x.Name, x.RouteReflectorID)

@@ -111,7 +111,6 @@ func (ss *sessions) meshes(x, y *speaker) answer {
 	return sameSubnet(x.Node, y.Node, ss.family)
 }
 
-// hasSession reports whether a node has any session.
 func (ss *sessions) hasSession(x *speaker) bool {
 	if !ss.speaks(x) {
 		return false

@@ -111,7 +111,6 @@ func (ss *sessions) findPeerings() {
 	}
 }
 
-// parsePeerIP reads an address with or without a port.
 func parsePeerIP(s string) (netip.Addr, bool) {
 	if host, _, err := net.SplitHostPort(s); err == nil {
 		s = host

@@ -89,7 +89,6 @@ func (s *search) run() *route {
 	return s.best
 }
 
-// add records a route that arrived.
 func (s *search) add(r *route) {
 	if r.at == s.owner {
 		if s.best == nil || r.cert < s.best.cert {
@@ -123,7 +122,6 @@ func (s *search) transits(do func(*speaker)) {
 	}
 }
 
-// hasOutside reports whether a node has a session with a router of another AS.
 func (s *search) hasOutside(x *speaker) bool {
 	for _, to := range x.group.routers {
 		for _, mine := range to.sides {

@@ -127,7 +127,6 @@ func (s *search) imports(next *route, y *speaker, theirs side) *route {
 	return next
 }
 
-// occurs counts how often an AS stands in a path.
 func occurs(path []uint32, as uint32) int {
 	n := 0
 	for _, p := range path {

@@ -11,7 +11,6 @@ import (
 // pass single addresses on, and to leave AS paths as they are. Only the last is a
 // thing that BGP's loop protection makes a definite verdict of.
 
-// toRouter announces a route to a router.
 func (s *search) toRouter(r *route, router netip.Addr, sides []side) {
 	var passed []*route
 	for _, mine := range sides {
@@ -100,7 +99,6 @@ func (s *search) fromRouterOver(r *route, router netip.Addr, y *speaker, theirs 
 	return next
 }
 
-// routerText names the router, or routers, that a route went through.
 func routerText(r *route, router netip.Addr, theirs side) string {
 	if router == r.router {
 		return fmt.Sprintf("router %s (AS %d, %s)", router, theirs.remoteAS, theirs.name())

@@ -60,7 +60,6 @@ func (e *Exporter) guarded(f func()) (err error) {
 	return nil
 }
 
-// reread reads what checks need once more and runs them.
 func (e *Exporter) reread(ctx context.Context, s *blocks.Snapshot, resources []blocks.Resource, checks []*audit.Check) (*evaluated, error) {
 	e.readings.Add(1)
 	second, err := e.Source.Reread(ctx, s, resources)

@@ -46,7 +46,6 @@ func (e *Exporter) Collect(ch chan<- prometheus.Metric) {
 	a.collectFindings(send)
 }
 
-// collectFindings sends the numbers of the checks and of what they found.
 func (a *Audit) collectFindings(send func(*Family, float64, ...string)) {
 	type kind struct {
 		check    string

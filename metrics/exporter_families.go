@@ -159,7 +159,6 @@ func (s *points) add(f *Family, value float64, labels ...string) {
 	}
 }
 
-// describe sends the descriptions of the families of groups.
 func describe(ch chan<- *prometheus.Desc, groups []*Group) {
 	for _, g := range groups {
 		for _, f := range g.Families {

@@ -66,7 +66,6 @@ type secondReading struct {
 
 func newLoop(e *Exporter) *loop { return &loop{Exporter: e, tracker: audit.Tracker{Settle: settle}} }
 
-// run audits until ctx ends.
 func (l *loop) run(ctx context.Context) {
 	timer := time.NewTimer(l.Interval)
 	defer timer.Stop()
@@ -227,7 +226,6 @@ func (l *loop) takeSecondReading(ctx context.Context, r secondReading) {
 	l.soon()
 }
 
-// failed notes that a second reading failed.
 func (l *loop) failed(resources []blocks.Resource, err error) {
 	l.errors.Add(1)
 	l.unread = audit.UnreadGaps(resources, err)

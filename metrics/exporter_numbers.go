@@ -10,7 +10,6 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// numbersOf returns the numbers of a State.
 func numbersOf(st *state.State, nodes bool) *points {
 	s := &points{state: st, knows: map[*Family]bool{}}
 	s.pools()
@@ -22,7 +21,6 @@ func numbersOf(st *state.State, nodes bool) *points {
 	return s
 }
 
-// pools adds the numbers of the pools.
 func (s *points) pools() {
 	borrowed := map[*state.Pool]int{}
 	for _, b := range s.state.Borrows {
@@ -74,7 +72,6 @@ type share struct {
 	own, others, unowned          int // addresses in use, by who owns the block
 }
 
-// nodes adds the numbers of each node in each pool.
 func (s *points) nodes() {
 	shares := s.shares()
 	order := slices.SortedFunc(maps.Keys(shares), func(a, b place) int {
@@ -158,7 +155,6 @@ func poolName(p *state.Pool) string {
 	return p.Name
 }
 
-// number is 1 for true and 0 for false.
 func number(b bool) float64 {
 	if b {
 		return 1

@@ -64,7 +64,6 @@ func (g *Group) counter(name, unit, help string, labels ...string) *Family {
 	return g.add(prometheus.CounterValue, name, unit, help, labels)
 }
 
-// unstable marks a family as one that may change.
 func (f *Family) unstable() *Family {
 	f.Stable = false
 	return f

@@ -81,7 +81,6 @@ func (s site) handler() http.Handler {
 	return mux
 }
 
-// metricsOf serves the metrics of a collector, and those of Go programs and processes.
 func metricsOf(c prometheus.Collector, log *slog.Logger, o promhttp.HandlerOpts) http.HandlerFunc {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(c, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -89,7 +88,6 @@ func metricsOf(c prometheus.Collector, log *slog.Logger, o promhttp.HandlerOpts)
 	return promhttp.HandlerFor(registry, o).ServeHTTP
 }
 
-// writeText answers with a line of text.
 func writeText(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -116,7 +114,6 @@ func writeBody(w http.ResponseWriter, r *http.Request, contentType string, write
 	}
 }
 
-// wantsGzip reports whether a request accepts gzip.
 func wantsGzip(r *http.Request) bool {
 	for _, v := range r.Header.Values("Accept-Encoding") {
 		for part := range strings.SplitSeq(v, ",") {

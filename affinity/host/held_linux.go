@@ -55,7 +55,6 @@ func eachName(dir string, f func(path string) error) error {
 	return err
 }
 
-// addThreads adds the namespaces that threads of a process have entered.
 func (s *scan) addThreads(p process) error {
 	seen := []uint64{p.namespace}
 	return eachName(p.dir+"/task", func(dir string) error {
@@ -69,7 +68,6 @@ func (s *scan) addThreads(p process) error {
 	})
 }
 
-// addOpened adds the namespaces that files are open on.
 func (s *scan) addOpened(p process) error {
 	return eachName(p.dir+"/fd", func(path string) error {
 		inode, err := openedNamespace(path)

@@ -109,7 +109,6 @@ func (sp *space) open() (*os.File, error) {
 	return f, nil
 }
 
-// addressesWithin lists the addresses of a namespace from within.
 func (s *scan) addressesWithin(file *os.File) (addresses []netip.Prefix, err error) {
 	onThread(func() {
 		if err = unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err != nil {

@@ -46,7 +46,6 @@ func (s *scan) space(inode uint64) *space {
 // label is the namespace's name or, where it has none, its number.
 func (sp *space) label() string { return cmp.Or(sp.name, strconv.FormatUint(sp.inode, 10)) }
 
-// inodeOf returns the number of the namespace that a path leads to.
 func inodeOf(path string) (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -59,7 +58,6 @@ func inodeOf(path string) (uint64, error) {
 // they may have left what they held to others, which were not there before.
 const rounds = 5
 
-// findSpaces reads the machine's network namespaces.
 func (s *scan) findSpaces() error {
 	s.spaces = map[uint64]*space{}
 	own := s.space(s.own)
@@ -126,7 +124,6 @@ func (s *scan) readThroughProcesses() (ended bool, err error) {
 	return ended, nil
 }
 
-// listAddresses lists the addresses of a kernel's namespace.
 func listAddresses(k *netlink.Handle) ([]netip.Prefix, error) {
 	all, err := k.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
@@ -188,7 +185,6 @@ func (sp *space) through(p process, f func(dir string) error) error {
 	return err
 }
 
-// readThrough reads a namespace through the directory of a process.
 func (s *scan) readThrough(sp *space, dir string) error {
 	trie, err := os.ReadFile(dir + "/net/fib_trie")
 	if err != nil {

@@ -141,7 +141,6 @@ func readNames(dir string) ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-// netNamespace returns the number of a process's network namespace.
 func netNamespace(dir string) (uint64, error) {
 	inode, err := linkedNamespace(dir+"/ns/net", "net:")
 	if err == nil && inode == 0 {

@@ -84,7 +84,6 @@ type scan struct {
 	blackholeRule bool
 }
 
-// gap notes what could not be read.
 func (s *scan) gap(format string, args ...any) {
 	s.view.Gaps = append(s.view.Gaps, fmt.Sprintf(format, args...))
 }
@@ -146,7 +145,6 @@ func (s *scan) boot() {
 	s.view.BootID = strings.TrimSpace(string(text))
 }
 
-// few names some of many things.
 func few[T any](all []T) string {
 	const most = 8
 	var out []string
@@ -160,7 +158,6 @@ func few[T any](all []T) string {
 	return text
 }
 
-// sortedKeys returns the numbers of the namespaces in order.
 func (s *scan) sortedKeys() []uint64 { return slices.Sorted(maps.Keys(s.spaces)) }
 
 // before orders what something is true of before the rest.

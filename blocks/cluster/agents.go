@@ -85,7 +85,11 @@ func (k *Kubernetes) AgentViews(ctx context.Context, s *blocks.Snapshot, view fu
 		return blocks.HostReading{}, ctx.Err()
 	}
 	if err != nil {
-		return blocks.JoinHostReadings(blocks.HostReading{Gaps: []blocks.HostGap{{Reason: agentListReason(err)}}}), nil
+		reason := err.Error()
+		if codeOf(err) == http.StatusForbidden {
+			reason = "forbidden: needs the right to list pods"
+		}
+		return blocks.JoinHostReadings(blocks.HostReading{Gaps: []blocks.HostGap{{Reason: "the agents could not be found: " + reason}}}), nil
 	}
 	byNode, order, gaps := chooseAgents(s, pods, opts)
 	readings, errs := make([]blocks.HostReading, len(order)), make([]error, len(order))
@@ -123,7 +127,6 @@ func (k *Kubernetes) AgentViews(ctx context.Context, s *blocks.Snapshot, view fu
 	return blocks.JoinHostReadings(append(readings, blocks.HostReading{Gaps: gaps})...), nil
 }
 
-// agentPods lists the agents' pods.
 func (k *Kubernetes) agentPods(ctx context.Context, opts AgentOptions) ([]corev1.Pod, error) {
 	path := "/api/v1/pods"
 	if opts.Namespace != "" {
@@ -146,13 +149,6 @@ func (k *Kubernetes) agentPods(ctx context.Context, opts AgentOptions) ([]corev1
 		}
 		query.Set("continue", page.Continue)
 	}
-}
-
-func agentListReason(err error) string {
-	if codeOf(err) == http.StatusForbidden {
-		return "the agents could not be found: forbidden: needs the right to list pods"
-	}
-	return "the agents could not be found: " + err.Error()
 }
 
 // chooseAgents picks an agent for each node, and notes the nodes that have none that

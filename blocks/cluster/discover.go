@@ -140,7 +140,6 @@ func chooseGroup(override string, have map[string]bool, plurals map[string]map[s
 	return decode.GroupCRD, "no API group of Calico is served"
 }
 
-// resources lists the plurals of what an API group serves.
 func (c *apiClient) resources(ctx context.Context, group string) (map[string]bool, error) {
 	var list struct{ Resources []struct{ Name string } }
 	if err := c.getJSON(ctx, "/apis/"+group, &list); err != nil {

@@ -84,7 +84,7 @@ func NewKubernetes(cfg *rest.Config, opts KubernetesOptions) (*Kubernetes, error
 	}
 	k := &Kubernetes{
 		client: client, pageSize: cmp.Or(opts.PageSize, defaultPageSize),
-		report: func(Progress) {}, override: os.Getenv(apiGroupVariable), record: opts.Record, budgets: opts.Budgets,
+		override: os.Getenv(apiGroupVariable), record: opts.Record, budgets: opts.Budgets,
 	}
 	if opts.Progress != nil {
 		var mu sync.Mutex
@@ -173,7 +173,6 @@ func (k *Kubernetes) discover(ctx context.Context) error {
 	return nil
 }
 
-// list reads kinds, several at once.
 func (k *Kubernetes) list(ctx context.Context, what []*decode.Kind) ([]*decode.Objects, error) {
 	lists := make([]*decode.Objects, len(what))
 	shared := &decode.SharedStrings{}

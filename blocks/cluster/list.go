@@ -20,8 +20,8 @@ type lister struct {
 	group    string // API group, for kinds that are not core
 	pageSize int64
 	strings  *decode.SharedStrings
-	progress func(Progress)
-	record   decode.Spool // nil records nothing
+	progress func(Progress) // nil, or called after each page
+	record   decode.Spool   // nil records nothing
 	// podLabels has the labels of pods read.
 	podLabels bool
 	// namespace and selector, a field selector, narrow the list; empty for all.
@@ -75,14 +75,15 @@ func (l *lister) run(ctx context.Context) error {
 		if l.next != "" && meta.Remaining == 0 {
 			total = 0
 		}
-		l.progress(Progress{Resource: l.kind.Resource, Done: l.count, Total: total})
+		if l.progress != nil {
+			l.progress(Progress{Resource: l.kind.Resource, Done: l.count, Total: total})
+		}
 		if l.next == "" {
 			return nil
 		}
 	}
 }
 
-// page reads the next page.
 func (l *lister) page(ctx context.Context) (decode.ListMeta, error) {
 	query := url.Values{}
 	if l.restarts < 2 {
@@ -126,10 +127,8 @@ func (l *lister) path() string {
 	return path + "/" + l.kind.Plural(l.group)
 }
 
-// version is the API version of the objects.
 func (l *lister) version() string { return l.kind.Version(l.group) }
 
-// decode reads the objects of a page.
 func (l *lister) decode(a answer) (decode.ListMeta, error) {
 	d := &decode.Decoder{Out: l.out, Strings: l.strings, Native: l.group == decode.GroupNative, PodLabels: l.podLabels}
 	return d.Page(a.body, func(o decode.Object) {

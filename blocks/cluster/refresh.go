@@ -77,7 +77,7 @@ func (k *Kubernetes) refreshLists(refs []blocks.Ref) (byName, byNode []*lister, 
 		}
 		l := &lister{
 			client: k.client, kind: kind, group: k.served.group, pageSize: k.pageSize, strings: shared,
-			progress: func(Progress) {}, namespace: ref.Namespace, podLabels: k.budgets,
+			namespace: ref.Namespace, podLabels: k.budgets,
 		}
 		switch {
 		case !k.served.has(kind) && kind.Optional:

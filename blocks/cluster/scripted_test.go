@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -195,6 +196,36 @@ func TestStaleIsAGap(t *testing.T) {
 	wants("caught up", 0)
 }
 
+// TestBookmarksThatStandStill: a kind that rests is listed again if its bookmarks stop
+// reaching what lists show, as they do when its stream is held up; but not where they never
+// did in time, because nothing makes the datastore report its progress.
+func TestBookmarksThatStandStill(t *testing.T) {
+	for _, report := range []bool{false, true} {
+		w, err := NewWatch(&rest.Config{Host: "http://unused.invalid"}, WatchOptions{})
+		must(t, err)
+		var stopped error
+		now := time.Now()
+		at := func(ago time.Duration) time.Time { return now.Add(-ago) }
+		k := &reflector{w: w, revision: "10", opened: at(time.Hour), stop: func(err error) { stopped = err }}
+		probed := func(list string, ago time.Duration) {
+			k.prove(&probe{k: k, before: k.revision, list: list, sent: at(ago)}, true)
+		}
+		bookmark := func(revision string) {
+			k.pending.Add(1)
+			must(t, k.Bookmark(revision))
+		}
+		probed("20", time.Minute)
+		if bookmark("10"); report {
+			bookmark("25")
+		}
+		probed("30", 50*time.Second)
+		k.unmetAt = at(10 * time.Minute)
+		if probed("40", 0); errors.Is(stopped, errRelist) != report {
+			t.Errorf("bookmarks report progress: %t; the watch ended with %v", report, stopped)
+		}
+	}
+}
+
 // TestListIsWholeOrAGap: of a list that is not read to its end, what came is kept,
 // and the kind is a gap, whatever the reason.
 func TestListIsWholeOrAGap(t *testing.T) {
@@ -223,7 +254,7 @@ func TestListIsWholeOrAGap(t *testing.T) {
 			client, err := newAPIClient(&rest.Config{Host: s.URL}, nil)
 			must(t, err)
 			client.wait.retry, client.wait.probe = nil, 10*time.Millisecond
-			l := &lister{client: client, kind: decode.KindOf(blocks.Namespaces), group: decode.GroupCRD, pageSize: 1, strings: &decode.SharedStrings{}, progress: func(Progress) {}}
+			l := &lister{client: client, kind: decode.KindOf(blocks.Namespaces), group: decode.GroupCRD, pageSize: 1, strings: &decode.SharedStrings{}}
 			must(t, l.run(t.Context()))
 			if len(decode.NewSnapshot(l.out).Namespaces) != c.names {
 				t.Errorf("%d namespaces, want %d", len(decode.NewSnapshot(l.out).Namespaces), c.names)

@@ -177,7 +177,7 @@ func (w *Watch) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blocks.R
 	defer w.rereading.Unlock()
 	k := &Kubernetes{
 		client:   &apiClient{rest: w.client.rest, clock: w.client.clock, wait: w.client.wait},
-		pageSize: w.pageSize, report: func(Progress) {}, override: w.override,
+		pageSize: w.pageSize, override: w.override,
 	}
 	if err := k.discover(ctx); err != nil {
 		return nil, err

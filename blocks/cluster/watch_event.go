@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -66,7 +67,9 @@ func (s *eventReader) next() (*event, error) {
 	if err == nil && e.what == watch.Error {
 		var status metav1.Status
 		if err = e.read(&status, status.Unmarshal); err == nil {
-			return nil, eventError(&status)
+			failed := statusError(status)
+			failed.Code = cmp.Or(failed.Code, http.StatusInternalServerError)
+			return nil, &failed
 		}
 	}
 	if err == nil {
@@ -88,16 +91,6 @@ func (e *event) read(into any, proto func([]byte) error) error {
 	return json.Unmarshal(e.object, into)
 }
 
-// eventError is what an event of type ERROR says.
-func eventError(status *metav1.Status) error {
-	failed := statusError(*status)
-	if failed.Code == 0 {
-		failed.Code = http.StatusInternalServerError
-	}
-	return &failed
-}
-
-// decode returns what a decoder makes of the object.
 func (e *event) decode(k *decode.Kind, group string, shared *decode.SharedStrings) (*decode.Objects, error) {
 	d := &decode.Decoder{Out: decode.NewObjects(k), Strings: shared, Native: group == decode.GroupNative}
 	return d.Out, d.One(decode.Object{Text: e.object, Wire: e.proto})

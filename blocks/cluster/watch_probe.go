@@ -66,7 +66,6 @@ type probe struct {
 	err    error
 }
 
-// probeFor probes until ctx ends.
 func (w *Watch) probeFor(ctx context.Context) {
 	for ctx.Err() == nil {
 		probes := w.probes()
@@ -130,7 +129,6 @@ func (p *probe) ask(ctx context.Context) {
 	}
 }
 
-// listRevision returns the resourceVersion of a list.
 func listRevision(body []byte) (string, error) {
 	var list metav1.PartialObjectMetadataList
 	if raw, err := decode.ProtoUnwrap(body); err == nil {

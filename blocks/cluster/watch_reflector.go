@@ -20,8 +20,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// A reflector keeps the objects of one kind current, by client-go's Reflector: it is
-// the ListerWatcher that this asks, and the store that it fills.
+// A reflector keeps the objects of one kind current, by client-go's Reflector: it lists
+// and watches for this, and is the store that it fills.
 type reflector struct {
 	w    *Watch
 	s    *session
@@ -83,25 +83,21 @@ var (
 
 func (k *reflector) run(ctx context.Context) {
 	p := k.w.pace
-	r := cache.NewReflectorWithOptions(k, nil, k, cache.ReflectorOptions{
+	r := cache.NewReflectorWithOptions(pages{&cache.ListWatch{ListWithContextFunc: k.listAll, WatchFuncWithContext: k.watch}}, nil, k, cache.ReflectorOptions{
 		Name:    string(k.kind.Resource),
 		Backoff: &wait.Backoff{Duration: p.backoff, Cap: p.maxBackoff, Steps: 20, Factor: 2, Jitter: 0.25},
 	})
 	r.RunWithContext(klog.NewContext(ctx, logr.Discard()))
 }
 
-// IsWatchListSemanticsUnSupported keeps the Reflector from listing by a watch: it
-// would hold every object in a map until the last has come. The lists here are read
-// page by page, straight into records.
-func (k *reflector) IsWatchListSemanticsUnSupported() bool { return true }
+// pages keeps the Reflector from listing by a watch: it would hold every object in a map
+// until the last has come. The lists here are read page by page, straight into records.
+type pages struct{ *cache.ListWatch }
 
-// List and Watch are there for the interface alone.
-func (k *reflector) List(o metav1.ListOptions) (runtime.Object, error) {
-	return k.ListWithContext(context.Background(), o)
-}
+func (pages) IsWatchListSemanticsUnSupported() bool { return true }
 
-// ListWithContext reads all objects, once the server serves the kind.
-func (k *reflector) ListWithContext(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
+// listAll reads all objects, once the server serves the kind.
+func (k *reflector) listAll(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 	for ctx.Err() == nil {
 		reason, unserved := k.unserved()
 		if !unserved {
@@ -125,7 +121,6 @@ func (k *reflector) ListWithContext(ctx context.Context, _ metav1.ListOptions) (
 	}, nil
 }
 
-// list reads all objects.
 func (k *reflector) list(ctx context.Context) (*lister, error) {
 	select {
 	case k.w.lists <- struct{}{}:
@@ -149,7 +144,7 @@ func (k *reflector) lister() *lister {
 	k.w.mu.Lock()
 	defer k.w.mu.Unlock()
 	return &lister{
-		client: k.w.client, kind: k.kind, group: k.s.served.group, pageSize: k.w.pageSize, strings: strings, progress: func(Progress) {},
+		client: k.w.client, kind: k.kind, group: k.s.served.group, pageSize: k.w.pageSize, strings: strings,
 	}
 }
 

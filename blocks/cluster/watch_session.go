@@ -143,7 +143,6 @@ func (w *Watch) adopt(found *served) *session {
 	return s
 }
 
-// start begins to watch.
 func (s *session) start(ctx context.Context) {
 	ctx, s.cancel = context.WithCancel(ctx)
 	for _, k := range s.kinds {
@@ -151,7 +150,6 @@ func (s *session) start(ctx context.Context) {
 	}
 }
 
-// end ends to watch.
 func (s *session) end() {
 	s.cancel()
 	s.done.Wait()
@@ -172,7 +170,6 @@ func (s *session) settled() {
 	s.w.dirty = true
 }
 
-// rediscover asks for a discovery soon.
 func (w *Watch) rediscover() { notify(w.rediscovery) }
 
 // sharing returns where strings are shared. Names of objects that have gone are

@@ -49,7 +49,6 @@ func (w *Watch) Snapshot() *blocks.Snapshot {
 // its clock was set.
 const clockSlack = 3 * time.Second
 
-// assemble makes a snapshot of what all kinds hold.
 func (w *Watch) assemble(missing []blocks.Gap) *blocks.Snapshot {
 	s := decode.NewSnapshot()
 	s.Gaps = slices.Clone(missing)
@@ -78,7 +77,6 @@ func (w *Watch) tick() {
 	}
 }
 
-// missing returns the gaps of whole kinds.
 func (w *Watch) missing() []blocks.Gap {
 	var out []blocks.Gap
 	for _, k := range w.active.kinds {

@@ -41,14 +41,9 @@ type stream struct {
 	over   bool
 }
 
-// Watch is there for the interface alone.
-func (k *reflector) Watch(o metav1.ListOptions) (watch.Interface, error) {
-	return k.WatchWithContext(context.Background(), o)
-}
-
-// WatchWithContext opens a stream of what happens after a resourceVersion. It tries
+// watch opens a stream of what happens after a resourceVersion. It tries
 // again for as long as it takes, unless the server says that only a list helps.
-func (k *reflector) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+func (k *reflector) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	for ; ; k.failures++ {
 		if k.failures > 0 {
 			pause(ctx, jitter(min(k.w.pace.backoff<<min(k.failures-1, 10), k.w.pace.maxBackoff)), nil)
@@ -172,7 +167,6 @@ func (s *stream) Decode() (watch.EventType, runtime.Object, error) {
 	return e.what, c, nil
 }
 
-// change is what an event tells.
 func (s *stream) change(e *event) (*changedObject, error) {
 	c := &changedObject{now: decode.NewObjects(s.k.kind)}
 	c.ObjectMeta = e.meta

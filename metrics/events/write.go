@@ -116,7 +116,6 @@ func (w *Writer) putOff(r *record) {
 	r.tries++
 }
 
-// compose makes the Event of a task.
 func (w *Writer) compose(t *task, about corev1.ObjectReference) *corev1.Event {
 	now := metav1.Now()
 	v := &corev1.Event{
