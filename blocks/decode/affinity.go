@@ -25,7 +25,7 @@ const hostnameHashLabel = "projectcalico.org/hostname-hash"
 
 // affinity reads a BlockAffinity (libcalico-go lib/apis/v3/blockaffinity.go, and
 // its namesake in the newer group).
-func (d *Decoder) affinity(r *JSONReader) (a blocks.Affinity, ok bool) {
+func (d *Decoder) affinity(r *JSONReader, a *blocks.Affinity) bool {
 	var (
 		node, kind           string
 		hasCIDR, hasNode     bool
@@ -60,7 +60,7 @@ func (d *Decoder) affinity(r *JSONReader) (a blocks.Affinity, ok bool) {
 		}
 	}, nil)
 	if r.err != nil {
-		return a, false
+		return false
 	}
 	if found && !hasCIDR {
 		r.faultAt("spec.cidr", "is missing")
@@ -71,7 +71,7 @@ func (d *Decoder) affinity(r *JSONReader) (a blocks.Affinity, ok bool) {
 	a.Owner = blocks.Owner{Kind: cmp.Or(blocks.OwnerKind(kind), blocks.HostOwner), Name: node}
 	checkName(r, &a.Meta)
 	if len(r.Faults) == 0 {
-		return a, true
+		return true
 	}
 	g := d.gap(&a.Meta, r.Faults[0])
 	if g.OwnerKnown = nodeOK && tyOK; g.OwnerKnown {
@@ -82,7 +82,7 @@ func (d *Decoder) affinity(r *JSONReader) (a blocks.Affinity, ok bool) {
 			g.Prefix = prefixFromName(cidr)
 		}
 	}
-	return a, false
+	return false
 }
 
 // flexibleBool reads a boolean that is a text in the older API group

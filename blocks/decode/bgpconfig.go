@@ -16,22 +16,21 @@ var bgpConfigs = describe(Kind{
 	put:  func(s *blocks.Snapshot, c blocks.BGPConfig) { s.BGP = c }, otherwise: blocks.DefaultBGPConfig(),
 })
 
-func (d *Decoder) bgpConfig(r *JSONReader) (blocks.BGPConfig, bool) {
-	c := blocks.DefaultBGPConfig()
+func (d *Decoder) bgpConfig(r *JSONReader, c *blocks.BGPConfig) bool {
+	*c = blocks.DefaultBGPConfig()
 	c.Present = true
-	ok := d.config(r, &c.Meta, func(key []byte) {
-		switch string(key) {
-		case "nodeToNodeMeshEnabled":
+	return d.config(r, &c.Meta, Members{
+		"nodeToNodeMeshEnabled": func() {
 			if v, set := r.Boolean(); set {
 				c.Mesh = v
 			}
-		case "asNumber":
+		},
+		"asNumber": func() {
 			if n, set := asNumber(r); set {
 				c.ASNumber = n
 			}
-		}
+		},
 	})
-	return c, ok
 }
 
 // asNumber reads an AS number: an integer, or a text in plain or dotted notation

@@ -19,50 +19,31 @@ var filterRuleMask = object("", 0,
 	value("interface", 0, roleWord), value("action", 0, roleWord),
 	object("prefixLength", 0, value("min", 0, roleNumber), value("max", 0, roleNumber)))
 
-func (d *Decoder) bgpFilter(r *JSONReader) (f blocks.BGPFilter, ok bool) {
-	d.object(r, &f.Meta, metaHooks{}, func(key []byte) {
-		switch string(key) {
-		case "exportV4":
-			f.ExportV4 = d.filterRules(r)
-		case "importV4":
-			f.ImportV4 = d.filterRules(r)
-		case "exportV6":
-			f.ExportV6 = d.filterRules(r)
-		case "importV6":
-			f.ImportV6 = d.filterRules(r)
-		}
-	}, nil)
-	return f, d.whole(r, &f.Meta, "")
+func (d *Decoder) bgpFilter(r *JSONReader, f *blocks.BGPFilter) bool {
+	d.object(r, &f.Meta, metaHooks{}, r.members(Members{
+		"exportV4": func() { f.ExportV4 = d.filterRules(r) }, "importV4": func() { f.ImportV4 = d.filterRules(r) },
+		"exportV6": func() { f.ExportV6 = d.filterRules(r) }, "importV6": func() { f.ImportV6 = d.filterRules(r) },
+	}), nil)
+	return d.whole(r, &f.Meta, "")
 }
 
 func (d *Decoder) filterRules(r *JSONReader) []blocks.BGPFilterRule {
 	var rules []blocks.BGPFilterRule
 	r.Array(func(int) {
 		rule := blocks.BGPFilterRule{MinLength: -1, MaxLength: -1}
-		r.Object(func(key []byte) {
-			switch string(key) {
-			case "cidr":
+		r.Fields(Members{
+			"cidr": func() {
 				if !r.Null() {
 					rule.CIDR, _ = d.cidr(r)
 				}
-			case "matchOperator":
-				rule.Operator = d.text(r)
-			case "source":
-				rule.Source = d.text(r)
-			case "interface":
-				rule.Interface = d.text(r)
-			case "action":
-				rule.Action = d.text(r)
-			case "prefixLength":
-				r.Object(func(key []byte) {
-					switch string(key) {
-					case "min":
-						rule.MinLength = prefixLength(r)
-					case "max":
-						rule.MaxLength = prefixLength(r)
-					}
+			},
+			"matchOperator": &rule.Operator, "source": &rule.Source, "interface": &rule.Interface, "action": &rule.Action,
+			"prefixLength": func() {
+				r.Fields(Members{
+					"min": func() { rule.MinLength = prefixLength(r) },
+					"max": func() { rule.MaxLength = prefixLength(r) },
 				})
-			}
+			},
 		})
 		rules = append(rules, rule)
 	})

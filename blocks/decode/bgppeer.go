@@ -16,31 +16,15 @@ var bgpPeers = describe(Kind{
 	in:   func(s *blocks.Snapshot) *[]blocks.BGPPeer { return &s.BGPPeers },
 })
 
-func (d *Decoder) bgpPeer(r *JSONReader) (p blocks.BGPPeer, ok bool) {
-	d.object(r, &p.Meta, metaHooks{}, func(key []byte) {
-		switch string(key) {
-		case "node":
-			p.Node = d.text(r)
-		case "nodeSelector":
-			p.NodeSelector = d.text(r)
-		case "peerIP":
-			p.PeerIP = d.text(r)
-		case "peerSelector":
-			p.PeerSelector = d.text(r)
-		case "asNumber":
-			p.ASNumber, _ = asNumber(r)
-		case "numAllowedLocalASNumbers":
-			n, _ := r.Int32()
-			p.AllowedLocalAS = int(n)
-		case "localASNumber":
-			p.LocalAS, _ = asNumber(r)
-		case "localWorkloadSelector":
-			p.LocalWorkloads = d.text(r) != ""
-		case "reversePeering":
-			p.ManualReverse = d.text(r) == "Manual"
-		case "filters":
-			r.Array(func(int) { p.Filters = append(p.Filters, d.text(r)) })
-		}
-	}, nil)
-	return p, d.whole(r, &p.Meta, "")
+func (d *Decoder) bgpPeer(r *JSONReader, p *blocks.BGPPeer) bool {
+	localWorkloads, reverse := "", ""
+	d.object(r, &p.Meta, metaHooks{}, r.members(Members{
+		"node": &p.Node, "nodeSelector": &p.NodeSelector, "peerIP": &p.PeerIP, "peerSelector": &p.PeerSelector,
+		"numAllowedLocalASNumbers": &p.AllowedLocalAS, "localWorkloadSelector": &localWorkloads, "reversePeering": &reverse,
+		"asNumber":      func() { p.ASNumber, _ = asNumber(r) },
+		"localASNumber": func() { p.LocalAS, _ = asNumber(r) },
+		"filters":       func() { r.Array(func(int) { p.Filters = append(p.Filters, r.String()) }) },
+	}), nil)
+	p.LocalWorkloads, p.ManualReverse = localWorkloads != "", reverse == "Manual"
+	return d.whole(r, &p.Meta, "")
 }

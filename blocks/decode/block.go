@@ -34,7 +34,7 @@ const maxOrdinals = 65536
 // What contradicts itself, such as an allocation that points to no attributes,
 // is read as it stands. Only what no [blocks.Block] can hold is a gap: a CIDR
 // that is none, values of a wrong type, too many ordinals.
-func (d *Decoder) block(r *JSONReader) (b blocks.Block, ok bool) {
+func (d *Decoder) block(r *JSONReader, b *blocks.Block) bool {
 	var (
 		hasCIDR, cidrOK         bool
 		hasAffinity, affinityOK bool
@@ -55,20 +55,20 @@ func (d *Decoder) block(r *JSONReader) (b blocks.Block, ok bool) {
 					hasAffinity = true
 					b.Owner, affinityOK = d.blockOwner(r)
 				default:
-					d.blockField(r, &b, key)
+					d.blockField(r, b, key)
 				}
 			})
 		}
 	})
 	if r.err != nil {
-		return b, false
+		return false
 	}
 	if found && !hasCIDR {
 		r.faultAt("spec.cidr", "is missing")
 	}
 	checkName(r, &b.Meta)
 	if len(r.Faults) == 0 {
-		return b, true
+		return true
 	}
 	g := d.gap(&b.Meta, r.Faults[0])
 	if g.Prefix = b.CIDR; !cidrOK {
@@ -78,7 +78,7 @@ func (d *Decoder) block(r *JSONReader) (b blocks.Block, ok bool) {
 	if g.OwnerKnown = hasSpec && (affinityOK || !hasAffinity); g.OwnerKnown {
 		g.Owner = b.Owner
 	}
-	return b, false
+	return false
 }
 
 // blockOwner reads a block's affinity. It is known if it is a string, or absent.

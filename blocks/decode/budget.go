@@ -24,7 +24,7 @@ func SetBudgetsKnown(s *blocks.Snapshot, read bool) {
 }
 
 // budget reads a PodDisruptionBudget.
-func (d *Decoder) budget(r *JSONReader) (b blocks.DisruptionBudget, ok bool) {
+func (d *Decoder) budget(r *JSONReader, b *blocks.DisruptionBudget) bool {
 	selector := (*metav1.LabelSelector)(nil)
 	d.object(r, &b.Meta, metaHooks{noWritten: true}, func(key []byte) {
 		if string(key) != "selector" || r.Null() {
@@ -48,5 +48,5 @@ func (d *Decoder) budget(r *JSONReader) (b blocks.DisruptionBudget, ok bool) {
 		}
 	})
 	b.Namespace, b.SelectsNone = d.inNamespace, selector == nil
-	return b, d.whole(r, &b.Meta, "")
+	return d.whole(r, &b.Meta, "")
 }

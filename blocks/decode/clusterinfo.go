@@ -16,18 +16,10 @@ var clusterInfos = describe(Kind{
 	},
 })
 
-func (d *Decoder) clusterInfo(r *JSONReader) (blocks.ClusterInfo, bool) {
-	c := blocks.ClusterInfo{Present: true}
-	ok := d.config(r, &c.Meta, func(key []byte) {
-		switch string(key) {
-		case "clusterGUID":
-			c.GUID = d.text(r)
-		case "calicoVersion":
-			c.CalicoVersion = d.text(r)
-		case "datastoreReady":
-			ready, set := r.Boolean()
-			c.Locked = set && !ready
-		}
-	})
-	return c, ok
+func (d *Decoder) clusterInfo(r *JSONReader, c *blocks.ClusterInfo) bool {
+	c.Present = true
+	return d.config(r, &c.Meta, Members{"clusterGUID": &c.GUID, "calicoVersion": &c.CalicoVersion, "datastoreReady": func() {
+		ready, set := r.Boolean()
+		c.Locked = set && !ready
+	}})
 }

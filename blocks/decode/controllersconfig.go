@@ -15,24 +15,13 @@ var controllersConfigs = describe(Kind{
 	put:  func(s *blocks.Snapshot, c blocks.ControllersConfig) { s.Controllers = c },
 })
 
-func (d *Decoder) controllersConfig(r *JSONReader) (blocks.ControllersConfig, bool) {
-	c := blocks.ControllersConfig{Present: true}
-	ok := d.config(r, &c.Meta, func(key []byte) {
-		if string(key) != "controllers" {
-			return
-		}
-		r.Object(func(key []byte) {
-			if string(key) != "node" {
-				return
-			}
-			c.NodeController = r.Object(func(key []byte) {
-				if string(key) == "leakGracePeriod" {
-					c.LeakGrace, c.LeakGraceSet = duration(r)
-				}
-			})
-		})
-	})
-	return c, ok
+func (d *Decoder) controllersConfig(r *JSONReader, c *blocks.ControllersConfig) bool {
+	c.Present = true
+	return d.config(r, &c.Meta, Members{"controllers": func() {
+		r.Fields(Members{"node": func() {
+			c.NodeController = r.Fields(Members{"leakGracePeriod": func() { c.LeakGrace, c.LeakGraceSet = duration(r) }})
+		}})
+	}})
 }
 
 // duration reads a duration such as "15m0s".

@@ -14,17 +14,7 @@ var felixConfigs = describe(Kind{
 	put:  func(s *blocks.Snapshot, c blocks.FelixConfig) { s.Felix = c },
 })
 
-func (d *Decoder) felixConfig(r *JSONReader) (blocks.FelixConfig, bool) {
-	c := blocks.FelixConfig{Present: true}
-	ok := d.config(r, &c.Meta, func(key []byte) {
-		switch string(key) {
-		case "bpfEnabled":
-			c.BPFEnabled, _ = r.Boolean()
-		case "programClusterRoutes":
-			c.ProgramClusterRoutes = d.text(r)
-		case "routeSource":
-			c.RouteSource = d.text(r)
-		}
-	})
-	return c, ok
+func (d *Decoder) felixConfig(r *JSONReader, c *blocks.FelixConfig) bool {
+	c.Present = true
+	return d.config(r, &c.Meta, Members{"bpfEnabled": &c.BPFEnabled, "programClusterRoutes": &c.ProgramClusterRoutes, "routeSource": &c.RouteSource})
 }

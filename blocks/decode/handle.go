@@ -17,7 +17,7 @@ var handles = describe(Kind{
 
 // handle reads an IPAMHandle (libcalico-go lib/apis/v3/ipam_handle.go). A count
 // that is none is left out, as a gap of its own.
-func (d *Decoder) handle(r *JSONReader) (h blocks.Handle, ok bool) {
+func (d *Decoder) handle(r *JSONReader, h *blocks.Handle) bool {
 	hasID := false
 	found := d.object(r, &h.Meta, metaHooks{}, func(key []byte) {
 		switch string(key) {
@@ -34,7 +34,7 @@ func (d *Decoder) handle(r *JSONReader) (h blocks.Handle, ok bool) {
 	if found && !hasID {
 		r.faultAt("spec.handleID", "is missing")
 	}
-	return h, d.whole(r, &h.Meta, "spec.block")
+	return d.whole(r, &h.Meta, "spec.block")
 }
 
 // handleCounts reads a handle's counts by block.

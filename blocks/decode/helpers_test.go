@@ -36,9 +36,7 @@ func all[T any, P record[T]](o *Objects) []T { return o.records.(*list[T, P]).al
 // objectsOf returns records as objects.
 func objectsOf[T any, P record[T]](k *Kind, all ...T) *Objects {
 	o := NewObjects(k)
-	for _, one := range all {
-		add[T, P](o, one)
-	}
+	o.records.(*list[T, P]).all = all
 	return o
 }
 

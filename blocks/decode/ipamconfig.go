@@ -19,23 +19,17 @@ var ipamConfigs = describe(Kind{
 // ipamConfig reads Calico's IPAM configuration: an IPAMConfig of the older API
 // group, or an IPAMConfiguration of the newer, whose API server fills in
 // autoAllocateBlocks where it is absent.
-func (d *Decoder) ipamConfig(r *JSONReader) (blocks.IPAMConfig, bool) {
-	c := blocks.IPAMConfig{Present: true, AutoAllocateBlocks: d.Native}
-	ok := d.config(r, &c.Meta, func(key []byte) {
-		switch string(key) {
-		case "strictAffinity":
-			c.StrictAffinity, _ = r.Boolean()
-		case "autoAllocateBlocks":
+func (d *Decoder) ipamConfig(r *JSONReader, c *blocks.IPAMConfig) bool {
+	c.Present, c.AutoAllocateBlocks = true, d.Native
+	seconds := 0
+	ok := d.config(r, &c.Meta, Members{
+		"strictAffinity": &c.StrictAffinity, "maxBlocksPerHost": &c.MaxBlocksPerHost, "ipCooldownSeconds": &seconds,
+		"autoAllocateBlocks": func() {
 			if !r.Null() {
 				c.AutoAllocateBlocks, _ = r.Boolean()
 			}
-		case "maxBlocksPerHost":
-			n, _ := r.Int32()
-			c.MaxBlocksPerHost = int(n)
-		case "ipCooldownSeconds":
-			n, _ := r.Int32()
-			c.Cooldown = time.Duration(n) * time.Second
-		}
+		},
 	})
-	return c, ok
+	c.Cooldown = time.Duration(seconds) * time.Second
+	return ok
 }

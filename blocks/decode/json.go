@@ -198,8 +198,11 @@ type Word string
 
 // Fields reads the members of the object at hand that are known, and tells whether
 // there is an object, as [JSONReader.object] does.
-func (r *JSONReader) Fields(known Members) bool {
-	return r.Object(func(key []byte) {
+func (r *JSONReader) Fields(known Members) bool { return r.Object(r.members(known)) }
+
+// members returns what reads a member of an object that is known.
+func (r *JSONReader) members(known Members) func(key []byte) {
+	return func(key []byte) {
 		switch into := known[string(key)].(type) {
 		case func():
 			into()
@@ -218,7 +221,7 @@ func (r *JSONReader) Fields(known Members) bool {
 			}
 			*into = Word(r.String())
 		}
-	})
+	}
 }
 
 // Array calls fn at each element of the list at hand. An element that fn leaves

@@ -28,17 +28,9 @@ func TestAnyKindByItsDescription(t *testing.T) {
 		keeps: calicoObject(roleReservation, value("size", 0, roleNumber), value("node", 0, roleNode)),
 	}, column[gadget]{
 		in: func(*blocks.Snapshot) *[]gadget { return &place },
-		json: func(d *Decoder, r *JSONReader) (g gadget, ok bool) {
-			d.object(r, &g.Meta, metaHooks{}, func(key []byte) {
-				switch string(key) {
-				case "size":
-					n, _ := r.Int32()
-					g.Size = int(n)
-				case "node":
-					g.Node = d.text(r)
-				}
-			}, nil)
-			return g, d.whole(r, &g.Meta, "")
+		json: func(d *Decoder, r *JSONReader, g *gadget) bool {
+			d.object(r, &g.Meta, metaHooks{}, r.members(Members{"size": &g.Size, "node": &g.Node}), nil)
+			return d.whole(r, &g.Meta, "")
 		},
 	})
 	const body = `{"kind": "GadgetList", "apiVersion": "crd.projectcalico.org/v1", "metadata": {"resourceVersion": "7"}, "items": [

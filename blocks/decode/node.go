@@ -62,68 +62,82 @@ func nodeAnnotationRoles() map[string]role {
 	return roles
 }
 
-// nodeBuilder makes a node out of its fields.
-type nodeBuilder struct {
-	d      *Decoder
-	node   blocks.Node
-	calico map[string]string // Calico's own labels
-	faults []fault
-}
-
-func (b *nodeBuilder) label(key, value []byte) {
-	if b.node.Labels == nil {
-		b.node.Labels = map[string]string{}
+// node reads a Kubernetes node. An annotation that makes no sense is left out,
+// as Calico does, but as a gap.
+func (d *Decoder) node(r *JSONReader, n *blocks.Node) bool {
+	var calico map[string]string // Calico's own labels
+	label := d.labels(&n.Labels)
+	found := d.object(r, &n.Meta, metaHooks{
+		label: func(key, value []byte) {
+			label(key, value)
+			if string(key) == "kubernetes.io/os" || string(key) == "beta.kubernetes.io/os" {
+				n.Windows = n.Windows || string(value) == "windows"
+			}
+		},
+		annotation: func(key, value []byte) {
+			if string(key) != annotationCalicoLabels || len(value) == 0 {
+				d.nodeAnnotation(r, n, key, value)
+			} else if err := json.Unmarshal(value, &calico); err != nil {
+				r.Fault("is not a JSON object of texts")
+			}
+		},
+	}, r.members(Members{"unschedulable": &n.Unschedulable, "taints": func() { d.taints(r, n) }}), r.members(Members{
+		"allocatable": func() { r.Fields(Members{"pods": func() { n.AllocatablePods = allocatablePods(r) }}) },
+		"conditions":  func() { d.nodeConditions(r, n) },
+		"nodeInfo": func() {
+			system := ""
+			r.Fields(Members{"operatingSystem": &system})
+			n.Windows = n.Windows || system == "windows"
+		},
+	}))
+	if !d.named(r, &n.Meta, found) {
+		return false
 	}
-	b.node.Labels[b.d.str(key)] = b.d.str(value)
-	if string(key) == "kubernetes.io/os" || string(key) == "beta.kubernetes.io/os" {
-		b.operatingSystem(value)
+	// Calico merges its own labels with those of Kubernetes, which win
+	// (libcalico-go backend/k8s/resources/node.go, mergeCalicoAndK8sLabels).
+	for k, v := range calico {
+		if _, ok := n.Labels[k]; !ok {
+			label([]byte(k), []byte(v))
+		}
 	}
+	slices.SortFunc(n.Tunnels, func(a, b blocks.Tunnel) int { return a.Addr.Compare(b.Addr) })
+	slices.SortFunc(n.Addresses, blocks.ComparePrefixes)
+	slices.Sort(n.Taints)
+	d.gapPerFault(&n.Meta, r.Faults)
+	return true
 }
 
-func (b *nodeBuilder) operatingSystem(value []byte) {
-	b.node.Windows = b.node.Windows || string(value) == "windows"
-}
-
-func (b *nodeBuilder) annotation(key, value []byte) {
+func (d *Decoder) nodeAnnotation(r *JSONReader, n *blocks.Node, key, value []byte) {
 	if len(value) == 0 {
 		return
 	}
 	if kind, ok := tunnelAnnotations[string(key)]; ok {
 		if a, ok := ParseAddr(string(value)); ok {
-			b.node.Tunnels = append(b.node.Tunnels, blocks.Tunnel{Type: kind, Addr: a})
+			n.Tunnels = append(n.Tunnels, blocks.Tunnel{Type: kind, Addr: a})
 		} else {
-			b.fault(key, NotA("address", value))
+			r.Fault(NotA("address", value))
 		}
 		return
 	}
 	if slices.Contains(nodeAddressAnnotations, string(key)) {
 		if p, ok := parseNodeAddress(string(value)); ok {
-			b.node.Addresses = append(b.node.Addresses, p)
+			n.Addresses = append(n.Addresses, p)
 		} else {
-			b.fault(key, NotA("CIDR", value))
+			r.Fault(NotA("CIDR", value))
 		}
 		return
 	}
 	switch string(key) {
 	case annotationASNumber:
-		n, ok := parseASNumber(string(value))
-		if !ok {
-			b.fault(key, NotA("AS number", value))
+		var ok bool
+		if n.ASNumber, ok = parseASNumber(string(value)); !ok {
+			r.Fault(NotA("AS number", value))
 		}
-		b.node.ASNumber = n
 	case blocks.OursAnnotation:
-		b.node.Ours = b.d.str(value)
+		n.Ours = d.str(value)
 	case annotationRRClusterID:
-		b.node.RouteReflectorID = b.d.str(value)
-	case annotationCalicoLabels:
-		if err := json.Unmarshal(value, &b.calico); err != nil {
-			b.fault(key, "is not a JSON object of texts")
-		}
+		n.RouteReflectorID = d.str(value)
 	}
-}
-
-func (b *nodeBuilder) fault(annotation []byte, reason string) {
-	b.faults = append(b.faults, fault{"metadata.annotations[" + string(annotation) + "]", reason})
 }
 
 // parseNodeAddress reads an address with the length of its subnet, whose host
@@ -139,125 +153,47 @@ func parseNodeAddress(s string) (netip.Prefix, bool) {
 	return netip.PrefixFrom(a, a.BitLen()), true
 }
 
-func (b *nodeBuilder) taint(key, effect []byte) {
-	if string(key) == blocks.TaintOutOfService {
-		b.node.OutOfService = true
-	}
-	switch string(effect) {
-	case "NoSchedule", "NoExecute":
-		b.node.Taints = append(b.node.Taints, b.d.str(key))
-	}
+func (d *Decoder) taints(r *JSONReader, n *blocks.Node) {
+	r.Array(func(int) {
+		var taint, effect string
+		r.Fields(Members{"key": &taint, "effect": &effect})
+		n.OutOfService = n.OutOfService || taint == blocks.TaintOutOfService
+		if effect == "NoSchedule" || effect == "NoExecute" {
+			n.Taints = append(n.Taints, taint)
+		}
+	})
 }
 
-func (b *nodeBuilder) condition(kind, status string) {
-	if kind == "Ready" {
-		b.node.Ready = status == "True"
-		b.node.NotReady = !b.node.Ready
-	}
+func (d *Decoder) nodeConditions(r *JSONReader, n *blocks.Node) {
+	seen := func() { quietly(r, func() { d.seenTime(r) }) }
+	r.Array(func(int) {
+		var kind, status string
+		r.Fields(Members{"type": &kind, "status": &status, "lastHeartbeatTime": seen, "lastTransitionTime": seen})
+		if kind == "Ready" {
+			n.Ready = status == "True"
+			n.NotReady = !n.Ready
+		}
+	})
 }
 
-func (b *nodeBuilder) allocatablePods(quantity []byte) {
+// allocatablePods reads how many pods a node may have; 0 if it makes no sense.
+func allocatablePods(r *JSONReader) int {
+	var quantity []byte
+	if c := r.Peek(); c >= '0' && c <= '9' {
+		quantity = r.Raw()
+	} else if s, ok := r.str(); ok {
+		quantity = s
+	} else {
+		return 0
+	}
 	n, err := strconv.Atoi(string(quantity))
 	if err != nil {
 		q, err := resource.ParseQuantity(string(quantity))
 		if err != nil {
-			b.faults = append(b.faults, fault{"status.allocatable.pods", NotA("quantity", quantity)})
-			return
+			r.Fault(NotA("quantity", quantity))
+			return 0
 		}
 		n = int(q.Value())
 	}
-	b.node.AllocatablePods = max(n, 0)
-}
-
-// finish returns the node.
-func (b *nodeBuilder) finish() blocks.Node {
-	n := &b.node
-	// Calico merges its own labels with those of Kubernetes, which win
-	// (libcalico-go backend/k8s/resources/node.go, mergeCalicoAndK8sLabels).
-	for k, v := range b.calico {
-		if _, ok := n.Labels[k]; ok {
-			continue
-		}
-		if n.Labels == nil {
-			n.Labels = map[string]string{}
-		}
-		n.Labels[b.d.str([]byte(k))] = b.d.str([]byte(v))
-	}
-	slices.SortFunc(n.Tunnels, func(a, b blocks.Tunnel) int { return a.Addr.Compare(b.Addr) })
-	slices.SortFunc(n.Addresses, blocks.ComparePrefixes)
-	slices.Sort(n.Taints)
-	b.d.gapPerFault(&n.Meta, b.faults)
-	return *n
-}
-
-// node reads a Kubernetes node. An annotation that makes no sense is left out,
-// as Calico does, but as a gap.
-func (d *Decoder) node(r *JSONReader) (blocks.Node, bool) {
-	b := nodeBuilder{d: d}
-	found := d.object(r, &b.node.Meta, metaHooks{label: b.label, annotation: b.annotation}, func(key []byte) {
-		switch string(key) {
-		case "unschedulable":
-			b.node.Unschedulable, _ = r.Boolean()
-		case "taints":
-			b.readTaints(r)
-		}
-	}, func(key []byte) { b.readStatus(r, key) })
-	if !d.named(r, &b.node.Meta, found) {
-		return b.node, false
-	}
-	b.faults = append(b.faults, r.Faults...)
-	return b.finish(), true
-}
-
-func (b *nodeBuilder) readTaints(r *JSONReader) {
-	r.Array(func(int) {
-		var taint, effect []byte
-		r.Object(func(key []byte) {
-			switch string(key) {
-			case "key":
-				taint, _ = r.str()
-			case "effect":
-				effect, _ = r.str()
-			}
-		})
-		b.taint(taint, effect)
-	})
-}
-
-func (b *nodeBuilder) readStatus(r *JSONReader, key []byte) {
-	switch string(key) {
-	case "allocatable":
-		r.Object(func(key []byte) {
-			if string(key) != "pods" {
-				return
-			}
-			if c := r.Peek(); c >= '0' && c <= '9' {
-				b.allocatablePods(r.Raw())
-			} else if q, ok := r.str(); ok {
-				b.allocatablePods(q)
-			}
-		})
-	case "conditions":
-		r.Array(func(int) {
-			var kind, status string
-			r.Object(func(key []byte) {
-				switch string(key) {
-				case "type":
-					kind = b.d.text(r)
-				case "status":
-					status = b.d.text(r)
-				case "lastHeartbeatTime", "lastTransitionTime":
-					quietly(r, func() { b.d.seenTime(r) })
-				}
-			})
-			b.condition(kind, status)
-		})
-	case "nodeInfo":
-		r.Object(func(key []byte) {
-			if string(key) == "operatingSystem" {
-				s, _ := r.str()
-				b.operatingSystem(s)
-			}
-		})
-	}
+	return max(n, 0)
 }

@@ -46,8 +46,8 @@ type records interface {
 // A column describes the records of a kind: how an object is decoded, and where a
 // snapshot has them.
 type column[T any] struct {
-	// json returns the record of an object; false if there is none.
-	json func(*Decoder, *JSONReader) (T, bool)
+	// json makes an empty record that of an object; false if there is none.
+	json func(*Decoder, *JSONReader, *T) bool
 	// in is where a snapshot has the records of the kind, put sets the one of a single
 	// kind, and otherwise is that of a cluster that has no such object.
 	in        func(*blocks.Snapshot) *[]T
@@ -74,16 +74,13 @@ func describe[T any, P record[T]](k Kind, c column[T]) *Kind {
 	k.store = func() storedRecords { return &store[T, P]{base: list[T, P]{column: &c}} }
 	k.JSON = func(d *Decoder, r *JSONReader) {
 		d.inNamespace = ""
-		if o, ok := c.json(d, r); ok {
-			add[T, P](d.Out, o)
+		l := d.Out.records.(*list[T, P])
+		var none T
+		if l.all = append(l.all, none); !c.json(d, r, &l.all[len(l.all)-1]) {
+			l.all = l.all[:len(l.all)-1]
 		}
 	}
 	return &k
-}
-
-func add[T any, P record[T]](to *Objects, o T) {
-	l := to.records.(*list[T, P])
-	l.all = append(l.all, o)
 }
 
 type list[T any, P record[T]] struct {

@@ -35,6 +35,7 @@ func (d *Decoder) Page(body []byte, took func(Object)) (ListMeta, error) {
 func (d *Decoder) pageJSON(body []byte, took func(Object)) (ListMeta, error) {
 	var m ListMeta
 	r := NewJSONReader(body)
+	r.Share = d.str
 	list, items := "", false
 	r.Object(func(key []byte) {
 		switch string(key) {
@@ -81,6 +82,7 @@ func (d *Decoder) One(o Object) error {
 	k := d.Out.Kind
 	if d.reader == nil { // one serves all objects: a new one costs more than what it reads
 		d.reader = NewJSONReader(nil)
+		d.reader.Share = d.str
 	}
 	switch {
 	case o.Wire && !k.protobuf():

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -73,71 +72,106 @@ func podAnnotation(key string) bool {
 
 func annotationField(key string) string { return "metadata.annotations[" + key + "]" }
 
-// podBuilder makes a workload out of a pod's fields.
-type podBuilder struct {
-	d      *Decoder
-	pod    blocks.Workload
-	podIP  []byte // status.podIP, which old clusters have alone
-	faults []fault
+// pod reads a pod.
+func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
+	var podIP []byte // status.podIP, which old clusters have alone
+	found := d.object(r, &p.Meta, metaHooks{
+		noWritten:  true,
+		annotation: func(key, value []byte) { d.podAnnotation(r, p, key, value) },
+		label: func(key, value []byte) {
+			if string(key) == labelVM && p.VM == "" {
+				p.VM = d.str(value)
+			}
+			if d.PodLabels {
+				d.labels(&p.Labels)(key, value)
+			}
+		},
+		owner: func(o ownerRef) {
+			// KubeVirt's label may be a shortened name: this one counts where there are both.
+			if o.is(kindVMI) && len(o.name) > 0 {
+				p.VM = d.str(o.name)
+			}
+			if o.controller {
+				p.Controller = d.Strings.controller(o)
+			}
+		},
+	}, func(key []byte) {
+		switch string(key) {
+		case "nodeName":
+			p.Node = d.text(r)
+		case "hostNetwork":
+			p.HostNetwork, _ = r.Boolean()
+		case "volumes":
+			quietly(r, func() { podVolumes(r, p) })
+		}
+	}, func(key []byte) {
+		switch string(key) {
+		case "phase":
+			p.Phase = d.text(r)
+		case "podIP":
+			podIP, _ = r.str()
+		case "podIPs":
+			podIPs(r, p)
+		case "startTime":
+			p.Started = d.seenTime(r)
+		case "conditions":
+			quietly(r, func() { d.podConditions(r, p) })
+		}
+	})
+	if !d.named(r, &p.Meta, found) {
+		return false
+	}
+	p.Namespace = d.inNamespace
+	p.Labels = d.Strings.labels(p.Labels)
+	// status.podIP repeats the first of podIPs. A pod of Calico's may have it
+	// alone on a cluster older than dual-stack.
+	if a, ok := ParseAddr(string(podIP)); ok && !slices.Contains(p.StatusIPs, a) {
+		p.StatusIPs = append(p.StatusIPs, a)
+	} else if !ok && len(podIP) > 0 {
+		r.faultAt("status.podIP", NotA("address", podIP))
+	}
+	slices.SortFunc(p.AnnotationIPs, netip.Addr.Compare)
+	slices.SortFunc(p.NetworkIPs, netip.Addr.Compare)
+	p.StatusIPs, p.AnnotationIPs, p.NetworkIPs = slices.Clip(p.StatusIPs), slices.Clip(p.AnnotationIPs), slices.Clip(p.NetworkIPs)
+	for _, f := range r.Faults {
+		if p.Unreadable == "" && mayNameAddress(f.Field) {
+			p.Unreadable = f.Field
+		}
+		d.gap(&p.Meta, f).Held = heldField(f.Field)
+	}
+	return true
 }
 
-func (b *podBuilder) hooks() metaHooks {
-	return metaHooks{label: b.label, annotation: b.annotation, owner: b.owner, noWritten: true}
-}
-
-func (b *podBuilder) annotation(key, value []byte) {
+func (d *Decoder) podAnnotation(r *JSONReader, p *blocks.Workload, key, value []byte) {
 	switch string(key) {
 	case annotationPodIP:
-		b.pod.NetworkRemoved = len(value) == 0
-		b.annotationIPs(key, value)
+		p.NetworkRemoved = len(value) == 0
+		annotationIPs(r, p, value)
 	case annotationPodIPs:
-		b.annotationIPs(key, value)
+		annotationIPs(r, p, value)
 	case annotationContainerID:
-		b.pod.ContainerID = string(value)
+		p.ContainerID = string(value)
 	case annotationPoolsV4:
-		b.pod.PoolsV4 = b.pools(key, value)
+		p.PoolsV4 = d.poolNames(r, value)
 	case annotationPoolsV6:
-		b.pod.PoolsV6 = b.pools(key, value)
+		p.PoolsV6 = d.poolNames(r, value)
 	case annotationAddresses:
-		b.pod.StaticAddress = len(value) > 0
+		p.StaticAddress = len(value) > 0
 	case annotationSafeToEvict:
-		b.pod.NoEviction = b.pod.NoEviction || string(value) == "false"
+		p.NoEviction = p.NoEviction || string(value) == "false"
 	case annotationPreventEviction:
-		b.pod.NoEviction = b.pod.NoEviction || string(value) != "false"
+		p.NoEviction = p.NoEviction || string(value) != "false"
 	case annotationNetworks, annotationNetworksOld:
 		var reason string
-		if b.pod.NetworkIPs, reason = networkIPs(b.pod.NetworkIPs, value); reason != "" {
-			b.fault(annotationField(string(key)), reason)
+		if p.NetworkIPs, reason = networkIPs(p.NetworkIPs, value); reason != "" {
+			r.Fault(reason)
 		}
-	}
-}
-
-// label and owner tell which virtual machine the pod runs. KubeVirt's label may be a
-// shortened name, so that the owner reference counts where there are both.
-func (b *podBuilder) label(key, value []byte) {
-	if string(key) == labelVM && b.pod.VM == "" {
-		b.pod.VM = b.d.str(value)
-	}
-	if b.d.PodLabels {
-		if b.pod.Labels == nil {
-			b.pod.Labels = map[string]string{}
-		}
-		b.pod.Labels[b.d.str(key)] = b.d.str(value)
-	}
-}
-
-func (b *podBuilder) owner(o ownerRef) {
-	if o.is(kindVMI) && len(o.name) > 0 {
-		b.pod.VM = b.d.str(o.name)
-	}
-	if o.controller {
-		b.pod.Controller = b.d.Strings.controller(o)
 	}
 }
 
 // annotationIPs adds the addresses of an annotation: "10.0.0.1/32", or several
 // with commas between. Both annotations name the first.
-func (b *podBuilder) annotationIPs(key, value []byte) {
+func annotationIPs(r *JSONReader, p *blocks.Workload, value []byte) {
 	for one := range bytes.SplitSeq(value, []byte(",")) {
 		if one = bytes.TrimSpace(one); len(one) == 0 {
 			continue
@@ -145,40 +179,62 @@ func (b *podBuilder) annotationIPs(key, value []byte) {
 		a, ok := ParseAddr(string(one))
 		switch {
 		case !ok:
-			b.fault(annotationField(string(key)), NotA("address", one))
-		case !slices.Contains(b.pod.AnnotationIPs, a):
-			b.pod.AnnotationIPs = append(b.pod.AnnotationIPs, a)
+			r.Fault(NotA("address", one))
+		case !slices.Contains(p.AnnotationIPs, a):
+			p.AnnotationIPs = append(p.AnnotationIPs, a)
 		}
 	}
 }
 
-func (b *podBuilder) pools(key, value []byte) []string {
-	names, ok := b.d.poolNames(value)
-	if !ok {
-		b.fault(annotationField(string(key)), NotA("JSON list of pools", value))
-	}
-	return names
+// podIPs reads status.podIPs.
+func podIPs(r *JSONReader, p *blocks.Workload) {
+	r.Array(func(int) {
+		r.Object(func(key []byte) {
+			if string(key) != "ip" {
+				return
+			}
+			value, _ := r.str()
+			a, ok := ParseAddr(string(value))
+			switch {
+			case len(value) == 0:
+			case !ok:
+				r.Fault(NotA("address", value))
+			case !slices.Contains(p.StatusIPs, a):
+				p.StatusIPs = append(p.StatusIPs, a)
+			}
+		})
+	})
 }
 
-// statusIP adds an entry of status.podIPs.
-func (b *podBuilder) statusIP(value []byte) {
-	if len(value) == 0 {
-		return
-	}
-	a, ok := ParseAddr(string(value))
-	switch {
-	case !ok:
-		field := "status.podIPs[" + strconv.Itoa(len(b.pod.StatusIPs)) + "].ip"
-		b.fault(field, NotA("address", value))
-	case !slices.Contains(b.pod.StatusIPs, a):
-		b.pod.StatusIPs = append(b.pod.StatusIPs, a)
-	}
+// podConditions reads whether the pod is ready.
+func (d *Decoder) podConditions(r *JSONReader, p *blocks.Workload) {
+	r.Array(func(int) {
+		var kind, status []byte
+		r.Object(func(key []byte) {
+			switch string(key) {
+			case "type":
+				kind, _ = r.str()
+			case "status":
+				status, _ = r.str()
+			case "lastTransitionTime":
+				if d.Newest != nil {
+					d.seenTime(r)
+				}
+			}
+		})
+		p.Ready = p.Ready || string(kind) == "Ready" && string(status) == "True"
+	})
 }
 
-func (b *podBuilder) fault(field, reason string) {
-	if len(b.faults) < maxFaults {
-		b.faults = append(b.faults, fault{field, reason})
-	}
+// podVolumes reads whether one of the pod's is a claim.
+func podVolumes(r *JSONReader, p *blocks.Workload) {
+	r.Array(func(int) {
+		r.Object(func(key []byte) {
+			if string(key) == "persistentVolumeClaim" || string(key) == "ephemeral" {
+				p.HasClaim = p.HasClaim || r.Peek() == '{'
+			}
+		})
+	})
 }
 
 // mayNameAddress reports whether a field of a pod, one that cannot be parsed, may
@@ -207,104 +263,4 @@ func heldField(field string) bool {
 		return true
 	}
 	return false
-}
-
-// finish returns the pod.
-func (b *podBuilder) finish() blocks.Workload {
-	p := &b.pod
-	p.Namespace = b.d.inNamespace
-	p.Labels = b.d.Strings.labels(p.Labels)
-	// status.podIP repeats the first of podIPs. A pod of Calico's may have it
-	// alone on a cluster older than dual-stack.
-	if a, ok := ParseAddr(string(b.podIP)); ok && !slices.Contains(p.StatusIPs, a) {
-		p.StatusIPs = append(p.StatusIPs, a)
-	} else if !ok && len(b.podIP) > 0 {
-		b.fault("status.podIP", NotA("address", b.podIP))
-	}
-	slices.SortFunc(p.AnnotationIPs, netip.Addr.Compare)
-	slices.SortFunc(p.NetworkIPs, netip.Addr.Compare)
-	p.StatusIPs, p.AnnotationIPs, p.NetworkIPs = slices.Clip(p.StatusIPs), slices.Clip(p.AnnotationIPs), slices.Clip(p.NetworkIPs)
-	for _, f := range b.faults {
-		if p.Unreadable == "" && mayNameAddress(f.Field) {
-			p.Unreadable = f.Field
-		}
-		b.d.gap(&p.Meta, f).Held = heldField(f.Field)
-	}
-	return *p
-}
-
-// pod reads a pod.
-func (d *Decoder) pod(r *JSONReader) (blocks.Workload, bool) {
-	b := podBuilder{d: d}
-	p := &b.pod
-	found := d.object(r, &p.Meta, b.hooks(), func(key []byte) {
-		switch string(key) {
-		case "nodeName":
-			p.Node = d.text(r)
-		case "hostNetwork":
-			p.HostNetwork, _ = r.Boolean()
-		case "volumes":
-			b.volumes(r)
-		}
-	}, func(key []byte) { b.readStatus(r, key) })
-	if !d.named(r, &p.Meta, found) {
-		return *p, false
-	}
-	b.faults = append(b.faults, r.Faults...)
-	return b.finish(), true
-}
-
-func (b *podBuilder) readStatus(r *JSONReader, key []byte) {
-	switch string(key) {
-	case "phase":
-		b.pod.Phase = b.d.text(r)
-	case "podIP":
-		b.podIP, _ = r.str()
-	case "podIPs":
-		r.Array(func(int) {
-			r.Object(func(key []byte) {
-				if string(key) == "ip" {
-					ip, _ := r.str()
-					b.statusIP(ip)
-				}
-			})
-		})
-	case "startTime":
-		b.pod.Started = b.d.seenTime(r)
-	case "conditions":
-		quietly(r, func() { b.conditions(r) })
-	}
-}
-
-// conditions reads whether the pod is ready.
-func (b *podBuilder) conditions(r *JSONReader) {
-	r.Array(func(int) {
-		var kind, status []byte
-		r.Object(func(key []byte) {
-			switch string(key) {
-			case "type":
-				kind, _ = r.str()
-			case "status":
-				status, _ = r.str()
-			case "lastTransitionTime":
-				if b.d.Newest != nil {
-					b.d.seenTime(r)
-				}
-			}
-		})
-		b.pod.Ready = b.pod.Ready || string(kind) == "Ready" && string(status) == "True"
-	})
-}
-
-// volumes reads whether one of the pod's is a claim.
-func (b *podBuilder) volumes(r *JSONReader) {
-	quietly(r, func() {
-		r.Array(func(int) {
-			r.Object(func(key []byte) {
-				if string(key) == "persistentVolumeClaim" || string(key) == "ephemeral" {
-					b.pod.HasClaim = b.pod.HasClaim || r.Peek() == '{'
-				}
-			})
-		})
-	})
 }

@@ -27,32 +27,37 @@ var pools = describe(Kind{
 // clientv3/ippool.go, convertIpPoolFromStorage. Pools as Calico v2 stored them,
 // with an "ipip" object in place of ipipMode, are converted as in
 // backend/k8s/resources/ippool.go, ConvertFromK8s.
-func (d *Decoder) pool(r *JSONReader) (p blocks.Pool, ok bool) {
+func (d *Decoder) pool(r *JSONReader, p *blocks.Pool) bool {
 	p.Automatic = true
 	var old blocks.Encap
 	hasCIDR, hasSize := false, false
-	found := d.object(r, &p.Meta, metaHooks{}, func(key []byte) {
-		switch string(key) {
-		case "cidr":
+	found := d.object(r, &p.Meta, metaHooks{}, r.members(Members{
+		"cidr": func() {
 			if hasCIDR = !r.Null(); hasCIDR {
 				p.CIDR, _ = d.cidr(r)
 			}
-		case "blockSize":
+		},
+		"blockSize": func() {
 			var n int32
 			n, hasSize = r.Int32()
 			p.BlockSize = int(n)
-		case "ipip":
-			old = oldIPIP(r)
-		default:
-			d.poolField(r, &p, key)
-		}
-	}, func(key []byte) {
-		if string(key) == "conditions" {
-			d.poolConditions(r, &p)
-		}
-	})
+		},
+		"allowedUses": func() {
+			p.Uses = nil
+			r.Array(func(int) {
+				if s, ok := r.str(); ok {
+					p.Uses = append(p.Uses, blocks.Use(d.str(s)))
+				}
+			})
+		},
+		"assignmentMode": func() { p.Automatic = r.String() != "Manual" },
+		"ipip":           func() { old = oldIPIP(r) },
+		"ipipMode":       (*string)(&p.IPIP), "vxlanMode": (*string)(&p.VXLAN),
+		"nodeSelector": &p.NodeSelector, "namespaceSelector": &p.NamespaceSelector,
+		"disabled": &p.Disabled, "disableBGPExport": &p.DisableBGPExport,
+	}), r.members(Members{"conditions": func() { d.poolConditions(r, p) }}))
 	if r.err != nil {
-		return p, false
+		return false
 	}
 	if found && !hasCIDR {
 		r.faultAt("spec.cidr", "is missing")
@@ -73,10 +78,10 @@ func (d *Decoder) pool(r *JSONReader) (p blocks.Pool, ok bool) {
 	}
 	checkName(r, &p.Meta)
 	if len(r.Faults) == 0 {
-		return p, true
+		return true
 	}
 	d.gap(&p.Meta, r.Faults[0]).Prefix = p.CIDR
-	return p, false
+	return false
 }
 
 func defaultBlockSize(cidr netip.Prefix) int {
@@ -86,52 +91,17 @@ func defaultBlockSize(cidr netip.Prefix) int {
 	return 122
 }
 
-func (d *Decoder) poolField(r *JSONReader, p *blocks.Pool, key []byte) {
-	switch string(key) {
-	case "disabled":
-		p.Disabled, _ = r.Boolean()
-	case "nodeSelector":
-		p.NodeSelector = d.text(r)
-	case "namespaceSelector":
-		p.NamespaceSelector = d.text(r)
-	case "allowedUses":
-		p.Uses = nil
-		r.Array(func(int) {
-			if s, ok := r.str(); ok {
-				p.Uses = append(p.Uses, blocks.Use(d.str(s)))
-			}
-		})
-	case "assignmentMode":
-		s, ok := r.str()
-		p.Automatic = !ok || string(s) != "Manual"
-	case "ipipMode":
-		p.IPIP = blocks.Encap(d.text(r))
-	case "vxlanMode":
-		p.VXLAN = blocks.Encap(d.text(r))
-	case "disableBGPExport":
-		p.DisableBGPExport, _ = r.Boolean()
-	}
-}
-
 // oldIPIP reads the encapsulation of a pool that Calico v2 stored; "" if the
 // value is null.
 func oldIPIP(r *JSONReader) blocks.Encap {
-	enabled, crossSubnet := false, false
-	if !r.Object(func(key []byte) {
-		switch string(key) {
-		case "enabled":
-			enabled, _ = r.Boolean()
-		case "mode":
-			s, _ := r.str()
-			crossSubnet = string(s) == "cross-subnet"
-		}
-	}) {
+	enabled, mode := false, ""
+	if !r.Fields(Members{"enabled": &enabled, "mode": &mode}) {
 		return ""
 	}
 	switch {
 	case !enabled:
 		return blocks.EncapNever
-	case crossSubnet:
+	case mode == "cross-subnet":
 		return blocks.EncapCrossSubnet
 	}
 	return blocks.EncapAlways
@@ -142,18 +112,7 @@ func oldIPIP(r *JSONReader) blocks.Encap {
 func (d *Decoder) poolConditions(r *JSONReader, p *blocks.Pool) {
 	r.Array(func(int) {
 		var kind, status, reason string
-		r.Object(func(key []byte) {
-			switch string(key) {
-			case "type":
-				kind = d.text(r)
-			case "status":
-				status = d.text(r)
-			case "reason":
-				reason = d.text(r)
-			case "lastTransitionTime":
-				d.seenTime(r)
-			}
-		})
+		r.Fields(Members{"type": &kind, "status": &status, "reason": &reason, "lastTransitionTime": func() { d.seenTime(r) }})
 		if kind == "Allocatable" && status == "False" {
 			p.NotAllocatable = cmp.Or(reason, "Unknown")
 		}

@@ -18,7 +18,7 @@ var reservations = describe(Kind{
 // reservation reads an IPReservation. A CIDR that is none is left out, as a gap
 // of its own. Calico takes single addresses, too, and passes over empty entries
 // (libcalico-go ipam/ipam.go, getReservedIPs).
-func (d *Decoder) reservation(r *JSONReader) (v blocks.Reservation, ok bool) {
+func (d *Decoder) reservation(r *JSONReader, v *blocks.Reservation) bool {
 	d.object(r, &v.Meta, metaHooks{annotation: func(key, value []byte) {
 		if string(key) == blocks.OursAnnotation {
 			v.Ours = d.str(value)
@@ -40,7 +40,7 @@ func (d *Decoder) reservation(r *JSONReader) (v blocks.Reservation, ok bool) {
 			}
 		})
 	}, nil)
-	return v, d.whole(r, &v.Meta, "spec.reservedCIDRs")
+	return d.whole(r, &v.Meta, "spec.reservedCIDRs")
 }
 
 func parseReserved(s string) (netip.Prefix, bool) {

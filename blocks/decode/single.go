@@ -14,8 +14,8 @@ const DefaultName = "default"
 // config reads metadata and spec of an object of a single kind. It returns false if
 // the object is not to be kept: because it is broken, which is a gap of the whole
 // resource, or because it is not the one named "default".
-func (d *Decoder) config(r *JSONReader, m *blocks.Meta, spec func(key []byte)) bool {
-	d.object(r, m, metaHooks{}, spec, nil)
+func (d *Decoder) config(r *JSONReader, m *blocks.Meta, spec Members) bool {
+	d.object(r, m, metaHooks{}, r.members(spec), nil)
 	if r.err != nil {
 		return false
 	}

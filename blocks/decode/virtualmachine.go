@@ -85,14 +85,14 @@ func readOwners(r *JSONReader, fn func(ownerRef)) {
 
 // virtualMachine reads the metadata of a VirtualMachine or VirtualMachineInstance, of
 // whole objects or of those of kind PartialObjectMetadata.
-func (d *Decoder) virtualMachine(r *JSONReader) (v blocks.VirtualMachine, ok bool) {
+func (d *Decoder) virtualMachine(r *JSONReader, v *blocks.VirtualMachine) bool {
 	found := d.object(r, &v.Meta, metaHooks{noWritten: true, owner: func(o ownerRef) {
 		v.OfVM = v.OfVM || d.Out.Kind.Resource == blocks.VMInstances && o.is(kindVM)
 	}}, nil, nil)
 	if !d.named(r, &v.Meta, found) {
-		return v, false
+		return false
 	}
 	v.Namespace = d.inNamespace
 	d.gapPerFault(&v.Meta, r.Faults)
-	return v, true
+	return true
 }
