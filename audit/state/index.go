@@ -98,14 +98,23 @@ func (st *State) BlockOf(p netip.Prefix) *Block { return st.own.byCIDR[p] }
 func (st *State) AffinitiesOf(p netip.Prefix) []*blocks.Affinity { return st.own.claims[p] }
 
 // Handle returns the handle of an ID, or nil.
-func (st *State) Handle(id string) *blocks.Handle { return st.own.handles[strings.ToLower(id)] }
+func (st *State) Handle(id string) *blocks.Handle { return byHandle(st.own.handles, id) }
 
 // ReferencedHandles returns the IDs of the handles that blocks refer to, in lower case,
 // in order.
 func (st *State) ReferencedHandles() []string { return slices.Sorted(maps.Keys(st.own.refs)) }
 
 // HandleRefs returns the addresses that blocks record under a handle.
-func (st *State) HandleRefs(id string) []AllocationRef { return st.own.refs[strings.ToLower(id)] }
+func (st *State) HandleRefs(id string) []AllocationRef { return byHandle(st.own.refs, id) }
+
+// byHandle looks up a handle's ID among those in lower case, which nearly all are as they
+// stand.
+func byHandle[V any](of map[string]V, id string) V {
+	if v, ok := of[id]; ok {
+		return v
+	}
+	return of[strings.ToLower(id)]
+}
 
 // Allocation returns the allocation of an address: of several overlapping
 // blocks, that of the first that records it. False if no block records it.
