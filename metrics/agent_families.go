@@ -3,7 +3,6 @@ package metrics
 import (
 	"cmp"
 	"maps"
-	"net/netip"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,63 +41,54 @@ func (a *Agent) Collect(ch chan<- prometheus.Metric) {
 	view, duration, scans, failures := a.view, a.duration, a.scans, a.failures
 	a.mu.Unlock()
 
-	gauge := func(f *Family, v float64, labels ...string) { ch <- f.metric(v, labels...) }
-	gauge(agentBuild, 1, a.Build.Version, a.Build.Revision, a.Build.GoVersion)
-	ch <- agentScans.metric(float64(scans))
-	ch <- agentFails.metric(float64(failures))
+	send := func(f *Family, v float64, labels ...string) { ch <- f.metric(v, labels...) }
+	send(agentBuild, 1, a.Build.Version, a.Build.Revision, a.Build.GoVersion)
+	send(agentScans, float64(scans))
+	send(agentFails, float64(failures))
 	if scans > 0 {
-		gauge(agentTook, duration.Seconds())
+		send(agentTook, duration.Seconds())
 	}
 	if view == nil {
 		return
 	}
-	gauge(agentTaken, float64(view.TakenAt.UnixMilli())/1000)
-	gauge(agentGaps, float64(len(view.Gaps)))
+	send(agentTaken, float64(view.TakenAt.UnixMilli())/1000)
+	send(agentGaps, float64(len(view.Gaps)))
 	routes, blackholes := countRoutes(view.Routes)
 	for _, k := range slices.SortedFunc(maps.Keys(routes), func(a, b routeKind) int {
 		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.protocol, b.protocol))
 	}) {
-		gauge(agentRoutes, float64(routes[k]), k.kind, k.protocol)
+		send(agentRoutes, float64(routes[k]), k.kind, k.protocol)
 	}
 	addresses, stuck := countNamespaces(view.Namespaces)
-	gauge(agentSpaces, float64(len(view.Namespaces)))
-	for _, family := range ipFamilies {
-		gauge(agentBlackholes, float64(blackholes[family]), family)
-		gauge(agentAddresses, float64(addresses[family]), family)
+	send(agentSpaces, float64(len(view.Namespaces)))
+	for _, family := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+		send(agentBlackholes, float64(blackholes[family]), family.String())
+		send(agentAddresses, float64(addresses[family]), family.String())
 	}
-	gauge(agentStuck, float64(stuck))
-}
-
-var ipFamilies = []string{"IPv4", "IPv6"}
-
-func ipFamily(a netip.Addr) string {
-	if a.Unmap().Is4() {
-		return ipFamilies[0]
-	}
-	return ipFamilies[1]
+	send(agentStuck, float64(stuck))
 }
 
 type routeKind struct{ kind, protocol string }
 
-func countRoutes(all []blocks.HostRoute) (kinds map[routeKind]int, blackholes map[string]int) {
-	kinds, blackholes = map[routeKind]int{}, map[string]int{}
+func countRoutes(all []blocks.HostRoute) (kinds map[routeKind]int, blackholes map[blocks.Family]int) {
+	kinds, blackholes = map[routeKind]int{}, map[blocks.Family]int{}
 	for _, r := range all {
 		kinds[routeKind{r.Type, r.Protocol}]++
 		if r.Type == blocks.RouteBlackhole {
-			blackholes[ipFamily(r.Dst.Addr())]++
+			blackholes[blocks.FamilyOf(r.Dst.Addr())]++
 		}
 	}
 	return kinds, blackholes
 }
 
-func countNamespaces(all []blocks.HostNamespace) (addresses map[string]int, stuck int) {
-	addresses = map[string]int{}
+func countNamespaces(all []blocks.HostNamespace) (addresses map[blocks.Family]int, stuck int) {
+	addresses = map[blocks.Family]int{}
 	for _, n := range all {
 		if n.Host {
 			continue
 		}
 		for _, a := range n.Addresses {
-			addresses[ipFamily(a.Addr())]++
+			addresses[blocks.FamilyOf(a.Addr())]++
 		}
 		if len(n.Addresses) == 0 {
 			continue

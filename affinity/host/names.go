@@ -27,13 +27,7 @@ const tableLocal = 255
 
 var tableNames = map[uint32]string{253: "default", 254: "main", tableLocal: "local"}
 
-func typeName(t uint8) string { return name(typeNames, t) }
-
-func protocolName(p uint8) string { return name(protocolNames, p) }
-
-func tableName(t uint32) string { return name(tableNames, t) }
-
-func name[N uint8 | uint32](names map[N]string, n N) string {
+func nameIn[N uint8 | uint32](names map[N]string, n N) string {
 	if s, ok := names[n]; ok {
 		return s
 	}

@@ -69,7 +69,7 @@ func (s *scan) familyRoutes(t *texts, links []netlink.Link, family int) (chunks,
 			if !slices.Contains(set.tables, uint32(r.Table)) {
 				return true
 			}
-			if !drops(typeName(uint8(r.Type))) {
+			if !drops(nameIn(typeNames, uint8(r.Type))) {
 				if ordinary == s.MaxRoutes {
 					cut++
 					return true
@@ -191,7 +191,7 @@ func (t *texts) route(r *netlink.Route) (blocks.HostRoute, bool) {
 		gateway = v.Addr
 	}
 	return blocks.HostRoute{
-		Dst: netip.PrefixFrom(dst, bits).Masked(), Type: typeName(uint8(r.Type)), Protocol: protocolName(uint8(r.Protocol)), Table: tableName(uint32(r.Table)),
+		Dst: netip.PrefixFrom(dst, bits).Masked(), Type: nameIn(typeNames, uint8(r.Type)), Protocol: nameIn(protocolNames, uint8(r.Protocol)), Table: nameIn(tableNames, uint32(r.Table)),
 		Metric: r.Priority, Gateway: t.gateway(gateway), Dev: t.link(link),
 	}, ok && bits <= dst.BitLen()
 }

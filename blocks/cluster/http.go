@@ -32,8 +32,7 @@ type apiClient struct {
 	clock *serverClock
 	wait  waits
 
-	mu             sync.Mutex
-	errUnavailable error // why the server is taken to be away
+	errUnavailable atomic.Pointer[error] // why the server is taken to be away; nil if it is not
 }
 
 // waits are how long the client waits for what. Tests shorten them.
@@ -186,14 +185,18 @@ var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 // to come again is asked again then, by client-go.
 func (c *apiClient) get(ctx context.Context, path string, query url.Values, accept string, use func(answer) error) error {
 	for try := 0; ; try++ {
-		if err := c.unavailable(); err != nil {
-			return err
+		if away := c.errUnavailable.Load(); away != nil {
+			return *away
 		}
 		err := c.once(ctx, path, query, accept, use)
 		if err == nil || ctx.Err() != nil || !worthRetrying(err) {
 			return errors.Join(err, ctx.Err())
 		}
-		if try >= c.retries() || errors.Is(err, errStalled) || errors.Is(err, errSlow) {
+		most := len(c.wait.retry)
+		if !c.clock.answered() { // it is probably not there, and whoever waits for it wants to know soon
+			most = min(2, most)
+		}
+		if try >= most || errors.Is(err, errStalled) || errors.Is(err, errSlow) {
 			if codeOf(err) == 0 {
 				c.markUnavailable(ctx, err)
 			}
@@ -201,15 +204,6 @@ func (c *apiClient) get(ctx context.Context, path string, query url.Values, acce
 		}
 		pause(ctx, c.wait.retry[try], nil)
 	}
-}
-
-// retries is how often a request is sent again. A server that has never answered
-// is probably not there, and whoever waits for it wants to know soon.
-func (c *apiClient) retries() int {
-	if !c.clock.answered() {
-		return min(2, len(c.wait.retry))
-	}
-	return len(c.wait.retry)
 }
 
 // worthRetrying reports whether an error may pass: a broken connection, a server

@@ -78,26 +78,13 @@ func (c *apiClient) alive(ctx context.Context) error {
 // whole is away. If so, no other request waits for it again until reset.
 func (c *apiClient) markUnavailable(ctx context.Context, failed error) {
 	if errors.Is(failed, errStalled) || c.alive(ctx) != nil && ctx.Err() == nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.errUnavailable == nil {
-			c.errUnavailable = failed
-		}
+		c.errUnavailable.CompareAndSwap(nil, &failed)
 	}
-}
-
-// unavailable returns why the server is taken to be away; nil if it is not.
-func (c *apiClient) unavailable() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.errUnavailable
 }
 
 // reset forgets that the server was unavailable, and what its clock showed, for another
 // reading.
 func (c *apiClient) reset() {
-	c.mu.Lock()
-	c.errUnavailable = nil
-	c.mu.Unlock()
+	c.errUnavailable.Store(nil)
 	c.clock.reset()
 }
