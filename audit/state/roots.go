@@ -239,20 +239,21 @@ func (st *State) findBarred() {
 
 // borrowedMessage says which pods go on borrowing though their nodes need not.
 func (st *State) borrowedMessage() string {
-	var users, pods []string
+	var users []string
 	for _, b := range st.Borrows {
 		if !b.Tunnel && st.RootOfBorrow(b) == "borrowed" {
-			users, pods = append(users, b.User), append(pods, b.Addr.String())
+			users = append(users, b.User)
 		}
 	}
+	borrowed := len(users)
 	slices.Sort(users)
 	users = slices.Compact(users)
 	dropped := ""
 	if text := st.droppedText(func(b *Borrow) bool { return st.RootOfBorrow(b) == "borrowed" }); text != "" {
 		dropped = ", and " + text
 	}
-	return fmt.Sprintf("%s on %s still borrowed from other nodes' blocks, though %s can have blocks of %s own%s",
-		NumberIs(len(pods), "address"), Some(users), one(len(users), "this node", "these nodes"), one(len(users), "its", "their"), dropped)
+	return fmt.Sprintf("pods on %s still borrow %s of other nodes' blocks, though %s can have blocks of %s own%s",
+		Some(users), Plural(borrowed, "address"), one(len(users), "it", "they"), one(len(users), "its", "their"), dropped)
 }
 
 // findVanished finds the roots of what nodes that no longer exist have left.

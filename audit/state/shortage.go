@@ -217,7 +217,11 @@ func (st *State) holders(pools []*Pool) string {
 		names = append(names, h.name)
 	}
 	if len(all) <= 3 {
-		return fmt.Sprintf("%s %s all %d", Each(names), one(len(all), "holds", "hold"), total)
+		count := fmt.Sprintf("all %d", total)
+		if total == 1 {
+			count = "the only one"
+		}
+		return fmt.Sprintf("%s %s %s", Each(names), one(len(all), "holds", "hold"), count)
 	}
 	text := fmt.Sprintf("%s hold all %d", Plural(len(all), "node"), total)
 	if all[0].n > all[len(all)-1].n {

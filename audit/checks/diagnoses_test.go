@@ -1,0 +1,179 @@
+package checks_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
+)
+
+// reportOn makes the report of a state, of which some kinds were not read.
+func reportOn(t *testing.T, text string, without ...blocks.Resource) *audit.Report {
+	t.Helper()
+	s, err := statedsl.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range without {
+		takeAway(s, r)
+	}
+	st := state.New(s, state.Options{})
+	return audit.NewReport(st, audit.Run(st, checks.All))
+}
+
+// TestDiagnoses holds the diagnoses of testdata/diagnoses.txt: of each the severity, ID,
+// number of findings and message, then its remedies with their commands, and the
+// findings from warning upwards that it leaves alone.
+func TestDiagnoses(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join("testdata", "diagnoses.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range strings.Split("\n"+string(raw), "\n== ")[1:] {
+		name, rest, _ := strings.Cut(text, "\n")
+		drawn, want, _ := strings.Cut(rest, "-- want\n")
+		t.Run(name, func(t *testing.T) {
+			without := []blocks.Resource{blocks.Handles} // of which the states draw none
+			if unread, ok := strings.CutPrefix(drawn, "unread "); ok {
+				var line string
+				line, drawn, _ = strings.Cut(unread, "\n")
+				without = append(without, blocks.Resource(line))
+			}
+			if d := cmp.Diff(strings.TrimSpace(want), diagnosed(reportOn(t, drawn, without...))); d != "" {
+				t.Errorf("diagnoses (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// diagnosed writes the diagnoses of a report.
+func diagnosed(r *audit.Report) string {
+	var out []string
+	explained := map[string]bool{}
+	for _, d := range r.Diagnoses {
+		out = append(out, strings.Join([]string{d.Severity.String(), d.ID, d.Message}, " | "))
+		for _, f := range d.Findings {
+			explained[f] = true
+		}
+		var of []string
+		for i := range r.Findings {
+			if f := &r.Findings[i]; slices.Contains(d.Findings, f.Fingerprint) {
+				of = append(of, f.Check+" "+f.Subject.ID())
+			}
+		}
+		out = append(out, "  of "+strings.Join(of, ", "))
+		for _, m := range d.Remedies {
+			title := "  - " + m.Title
+			if m.Manual {
+				title = "  - by hand: " + m.Title
+			}
+			out = append(out, title)
+			for _, c := range m.Commands {
+				out = append(out, "    $ "+c)
+			}
+		}
+	}
+	for i := range r.Findings {
+		if f := &r.Findings[i]; f.Severity >= state.Warning && !explained[f.Fingerprint] {
+			out = append(out, "alone: "+f.Severity.String()+" "+f.Check+" "+f.Subject.ID())
+		}
+	}
+	return strings.Join(out, "\n")
+}
+
+// part returns the part of testdata/diagnoses.txt that draws a state.
+func part(t *testing.T, begins string) string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("testdata", "diagnoses.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range strings.Split("\n"+string(raw), "\n== ")[1:] {
+		if name, rest, _ := strings.Cut(text, "\n"); strings.HasPrefix(name, begins) {
+			drawn, _, _ := strings.Cut(rest, "-- want\n")
+			return drawn
+		}
+	}
+	t.Fatalf("no part begins with %q", begins)
+	return ""
+}
+
+// TestMutedDiagnoses: what is muted is in no diagnosis and does not make one graver; one
+// that explains nothing any more goes.
+func TestMutedDiagnoses(t *testing.T) {
+	story := part(t, "the story")
+	whole := reportOn(t, story, blocks.Handles)
+	rules := func(texts ...string) *audit.Mutes {
+		m := &audit.Mutes{}
+		for _, text := range texts {
+			r, err := checks.All.ParseMuteRule(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Rules = append(m.Rules, r)
+		}
+		return m
+	}
+	some := reportOn(t, story, blocks.Handles)
+	some.Mute(rules("check=pool/no-free-blocks"))
+	if len(some.Diagnoses) != 1 || some.Diagnoses[0].Severity != state.Error || len(some.Diagnoses[0].Findings) != len(whole.Diagnoses[0].Findings)-1 {
+		t.Errorf("with pool/no-free-blocks muted: %+v", some.Diagnoses)
+	}
+	none := reportOn(t, story, blocks.Handles)
+	none.Mute(rules("check=pool", "check=node", "check=route", "check=config", "check=ip"))
+	if len(none.Findings) > 0 || len(none.Diagnoses) > 0 || none.Summary.Muted != len(whole.Findings) {
+		t.Errorf("with everything muted there are %d findings, %d muted, and diagnoses %+v", len(none.Findings), none.Summary.Muted, none.Diagnoses)
+	}
+	if again := reportOn(t, story, blocks.Handles); !slices.Equal(again.Diagnoses[0].Findings, whole.Diagnoses[0].Findings) {
+		t.Error("the same state gives other diagnoses")
+	}
+}
+
+// TestAnotherPoolEndsTheShortage: once a pool with room serves the same nodes and the
+// borrowers were started again, nothing warns of the full one, nor advises to add any.
+func TestAnotherPoolEndsTheShortage(t *testing.T) {
+	const before = `
+pool small 10.0.0.0/24
+node a pods=110
+node b pods=110
+node c pods=110
+block 10.0.0.0/26 a
+affinity 10.0.0.0/26 a
+fill 10.0.0.0/26 60 a
+block 10.0.0.64/26 a
+affinity 10.0.0.64/26 a
+use 10.0.0.65 shop/a a
+block 10.0.0.128/26 b
+affinity 10.0.0.128/26 b
+fill 10.0.0.128/26 60 b
+block 10.0.0.192/26 b
+affinity 10.0.0.192/26 b
+use 10.0.0.193 shop/b b
+`
+	if r := reportOn(t, before+"use 10.0.0.194 shop/c c\n", blocks.Handles); len(r.Diagnoses) != 1 || r.Diagnoses[0].Severity != state.Critical {
+		t.Fatalf("before: %s", diagnosed(r))
+	}
+	after := reportOn(t, before+`
+pool large 10.1.0.0/20
+block 10.1.0.0/26 c
+affinity 10.1.0.0/26 c
+use 10.1.0.1 shop/c c
+`, blocks.Handles)
+	if got := diagnosed(after); got != "" {
+		t.Errorf("after: %s", got)
+	}
+	for i := range after.Findings {
+		if f := &after.Findings[i]; f.Severity > state.Info || strings.Contains(f.Fix.Command, "add a pool") {
+			t.Errorf("%s %s: %s; next: %s", f.Severity, f.Check, f.Message, f.Fix.Command)
+		}
+	}
+}
