@@ -129,8 +129,11 @@ func (f *Findings) Add(x Finding) {
 	if root := f.state.Root(x.Root); root != nil && len(x.Remedies) == 0 {
 		x.Remedies = root.Remedies()
 	}
-	if x.Fix.Command == "" || len(x.Remedies) > 0 {
-		x.Fix = fixOf(&x)
+	switch {
+	case len(x.Remedies) > 0:
+		x.Fix = FixOf(x.Remedies)
+	case x.Fix.Command == "":
+		x.Fix = Look("calico-audit explain " + state.Arg(x.Subject.ID()))
 	}
 	if x.Evidence == nil {
 		x.Evidence = []state.Evidence{}

@@ -37,18 +37,12 @@ func Manual(instruction string) Fix { return Fix{"manual", instruction} }
 // RepairFix names the kind of repair that plans what is to be done about a finding.
 func RepairFix(flag string) Fix { return Fix{"repair", "calico-audit repair " + flag} }
 
-// fixOf is the preferred remedy of a finding as the next thing to do about it or, where
-// there is none, a look at its subject.
-func fixOf(x *Finding) Fix {
-	if len(x.Remedies) == 0 {
-		return Look("calico-audit explain " + state.Arg(x.Subject.ID()))
-	}
-	switch r := &x.Remedies[0]; {
-	case r.Repairs():
+// FixOf is the preferred one of some remedies as the next thing to do.
+func FixOf(remedies []state.Remedy) Fix {
+	if r := &remedies[0]; r.Repairs() {
 		return Fix{"repair", r.Commands[0]}
-	default:
-		return Manual(r.Title)
 	}
+	return Manual(remedies[0].Title)
 }
 
 // Finding is one thing that a check found.

@@ -245,11 +245,15 @@ func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
 		}
 		return r
 	}
-	var empty []*Block
+	var empty, last []*Block
 	var due time.Time
+	needing := len(s.cut) + len(s.next)
 	for _, p := range s.pools {
 		empty = append(empty, p.Releasable()...)
 		for _, b := range p.Blocks {
+			if needing > 0 && b.Reclaimability.Code == RetainLast && st.LastBlock(b).OK {
+				last = append(last, b)
+			}
 			if r := &b.Reclaimability; b.Used == 0 && r.Code == RetainYoung && !r.EmptySince.IsZero() {
 				if at := r.EmptySince.Add(st.Grace); due.IsZero() || at.Before(due) {
 					due = at
@@ -257,11 +261,13 @@ func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
 			}
 		}
 	}
-	needing := len(s.cut) + len(s.next)
 	switch {
 	case len(empty) > 0:
 		out = append(out, then(Repair("release the empty blocks: "+List(CIDRs(empty)), "--empty-blocks"+flags,
 			fmt.Sprintf("%s can be claimed again", Plural(len(empty), "block")), "none: a block is released only if it is still empty, and each node keeps one")))
+	case len(last) > 0:
+		out = append(out, then(Repair("release the last empty block of a node that is cordoned or runs no pods: "+List(CIDRs(last)), "--empty-blocks --last-blocks"+flags,
+			fmt.Sprintf("%s can be claimed by a node that cannot allocate", Plural(len(last), "block")), "the node that gives it up needs another one for its next pod")))
 	case !due.IsZero() && needing > 0:
 		r := then(Repair("wait until "+FormatTime(due)+", then release what has been empty for "+ShortDuration(st.Grace), "--empty-blocks"+flags,
 			"a block can be claimed again", "none: a block is released only if it is still empty, and each node keeps one"))

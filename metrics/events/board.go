@@ -3,6 +3,7 @@ package events
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -32,9 +33,23 @@ func newWants(r *audit.Report, least state.Severity) *wants {
 	w := &wants{
 		wanted: map[string]bool{}, milder: map[string]*audit.Finding{}, silent: map[string]bool{}, muted: map[string]bool{}, nodes: map[string]bool{},
 	}
+	for i := range r.Diagnoses {
+		d := &r.Diagnoses[i]
+		if d.Severity < least {
+			continue
+		}
+		for _, f := range d.Findings {
+			w.muted[f] = true // told of with the others; that it is not by itself is no end
+		}
+		f := diagnosisFinding(d)
+		w.findings = append(w.findings, f)
+		w.wanted[f.Fingerprint] = true
+		w.silent[f.Check] = len(r.SkippedChecks) > 0
+	}
 	for i := range r.Findings {
 		f := &r.Findings[i]
 		switch {
+		case w.muted[f.Fingerprint]:
 		case f.Severity < least:
 			w.milder[f.Fingerprint] = f
 		case !w.wanted[f.Fingerprint]:
@@ -57,6 +72,20 @@ func newWants(r *audit.Report, least state.Severity) *wants {
 		}
 	}
 	return w
+}
+
+// diagnosisFinding is a diagnosis as what an Event tells of: one for all that it explains.
+func diagnosisFinding(d *audit.Diagnosis) *audit.Finding {
+	kind, _, _ := strings.Cut(d.ID, "/")
+	f := &audit.Finding{
+		Check: "diagnosis/" + kind, Severity: d.Severity, Subject: state.Subject{Kind: state.KindCluster, Name: d.ID},
+		Message: fmt.Sprintf("%s (%d findings)", d.Message, len(d.Findings)),
+	}
+	f.Fingerprint = audit.Fingerprint(f.Check, f.Subject)
+	if len(d.Remedies) > 0 {
+		f.Fix = audit.FixOf(d.Remedies)
+	}
+	return f
 }
 
 // node returns the node that an Event about a finding belongs to; empty if there is
