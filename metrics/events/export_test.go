@@ -4,6 +4,9 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 )
 
 // QuickRenewDeadline is the renewal deadline of writers made by Quick.
@@ -28,3 +31,11 @@ var (
 	ReasonOf       = reasonOf
 	FindingMessage = findingMessage
 )
+
+// Told returns what is to be told of a report, at a severity or above.
+func Told(r *audit.Report, least state.Severity) (out []string) {
+	for _, f := range newWants(r, least).findings {
+		out = append(out, f.Severity.String()+" "+reasonOf(f.Check)+": "+findingMessage(f))
+	}
+	return out
+}
