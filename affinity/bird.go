@@ -24,7 +24,7 @@ func (r *Routing) bird(b Borrowed) Prediction {
 		if s.owner == nil {
 			name = b.Owner
 		}
-		return unknown("whether "+name+" is a node that peers by BGP", "%s is no node that was read", name)
+		return unknown("whether "+name+" is a node that peers by BGP", "%s is not a node that was read", name)
 	}
 	if !b.hypothetical {
 		s.keepers = r.confirmedOwners(b.Addr)

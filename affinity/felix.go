@@ -49,7 +49,7 @@ func (r *Routing) felixByIPAM(b Borrowed) Prediction {
 	case named == b.Owner:
 		return dropped("the allocation names %s itself, the block's owner, as the node that uses the address, so Felix makes no separate route to it and the block's blackhole wins", b.Owner)
 	case n == nil:
-		return dropped("the allocation names %s as the node that uses the address, which is no node of the cluster, so Felix makes no route to it and the block's blackhole wins", named)
+		return dropped("the allocation names %s as the node that uses the address, which is not a node of the cluster, so Felix makes no route to it and the block's blackhole wins", named)
 	case named != b.User:
 		return unknown("on which node the pod runs", "the allocation names %s as the node that uses the address: Felix routes it there, and not to %s", named, b.User)
 	default:

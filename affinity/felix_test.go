@@ -31,7 +31,7 @@ var felixCases = map[string]testCase{
 		verdict{unsure, "does not record the node", "routeSource"}},
 	"recorded as the owner's": {vteps + vxlan + block + "alloc 10.0.0.5 node=a pod=shop/web\n", verdict{dropped, "names a itself", ""}},
 	"recorded as another's":   {vteps + vxlan + block + "alloc 10.0.0.5 node=c pod=shop/web\n", verdict{unsure, "the allocation names c", "on which node the pod runs"}},
-	"recorded node is gone":   {vteps + vxlan + block + "alloc 10.0.0.5 node=gone pod=shop/web\n", verdict{dropped, "gone as the node that uses the address, which is no node", ""}},
+	"recorded node is gone":   {vteps + vxlan + block + "alloc 10.0.0.5 node=gone pod=shop/web\n", verdict{dropped, "gone as the node that uses the address, which is not a node of the cluster", ""}},
 	"the user has no VTEP":    {"node a addr=172.16.0.1/24 tunnel=vxlan@10.0.0.1\nnode b addr=172.16.0.2/24\n" + vxlan + pair, verdict{dropped, "b has no VXLAN tunnel address", ""}},
 	"the owner has no VTEP":   {"node a addr=172.16.0.1/24\nnode b addr=172.16.0.2/24 tunnel=vxlan@10.0.0.1\n" + vxlan + pair, verdict{dropped, "a has no VXLAN tunnel address", ""}},
 	"the user has no VTEP, same subnet": {"node a addr=172.16.0.1/24 tunnel=vxlan@10.0.0.1\nnode b addr=172.16.0.2/24\npool p 10.0.0.0/24 vxlan=CrossSubnet\n" + pair,

@@ -76,7 +76,7 @@ func (r *Routing) Borrowed(b Borrowed) Prediction {
 		return unknown("on "+b.Owner+": ip route get "+b.Addr.String(),
 			"the block lies in no pool: BIRD, if it runs, drops traffic to it on %s and tells no other node of %s; Felix leaves it alone", b.Owner, b.Addr)
 	case r.noNode(b.Owner):
-		return Prediction{Outcome: Delivered, Reason: b.Owner + " is no node of the cluster, and none drops the traffic in its place"}
+		return Prediction{Outcome: Delivered, Reason: b.Owner + " is not a node of the cluster, and none drops the traffic in its place"}
 	}
 	p := r.predict(b)
 	if p.Outcome == Dropped && r.wireguard(b) {

@@ -250,7 +250,7 @@ func TestNeverDropped(t *testing.T) {
 		"a block of one address":      {"block 10.0.0.5/32 a\naffinity 10.0.0.5/32 a\nalloc 10.0.0.5 node=b\n", verdict{delivered, "single address", ""}},
 		"a block of nobody":           {"block 10.0.0.0/26\nalloc 10.0.0.5 node=b\n", verdict{delivered, "belongs to no node", ""}},
 		"a block of load balancers":   {"block 10.0.0.0/26 virtual:load-balancer\nalloc 10.0.0.5 node=b\n", verdict{delivered, "belongs to no node", ""}},
-		"a block of a node that left": {"block 10.0.0.0/26 gone\naffinity 10.0.0.0/26 gone\nalloc 10.0.0.5 node=b\n", verdict{delivered, "gone is no node", ""}},
+		"a block of a node that left": {"block 10.0.0.0/26 gone\naffinity 10.0.0.0/26 gone\nalloc 10.0.0.5 node=b\n", verdict{delivered, "gone is not a node of the cluster", ""}},
 		"an owner without affinity":   {"block 10.0.0.0/26 a\naffinity 10.0.0.64/26 a\nalloc 10.0.0.5 node=b\n", verdict{unsure, "a has no affinity to block 10.0.0.0/26", "on a: ip route get 10.0.0.5"}},
 		"an owner's pending affinity": {"block 10.0.0.0/26 a\naffinity 10.0.0.0/26 a state=pending\nalloc 10.0.0.5 node=b\n", verdict{unsure, "no affinity", "ip route get"}},
 		"an owner's in deletion":      {"block 10.0.0.0/26 a\naffinity 10.0.0.0/26 a state=pendingDeletion\nalloc 10.0.0.5 node=b\n", verdict{dropped, "share AS", ""}},

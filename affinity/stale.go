@@ -34,9 +34,9 @@ func (r *Routing) Stale(a *blocks.Affinity, b *blocks.Block, p *blocks.Pool) Sta
 	node := a.Owner.Node()
 	switch {
 	case node == "":
-		return Stale{Text: a.Owner.String() + " is no node, and no route follows from its affinity"}
+		return Stale{Text: a.Owner.String() + " is not a node, and no route follows from its affinity"}
 	case r.noNode(node):
-		return Stale{Text: "its host is no node, and no route follows from it"}
+		return Stale{Text: "its host is not a node, and no route follows from it"}
 	case a.Effective() == blocks.Pending:
 		return Stale{Text: "it is pending, and no route follows from it yet"}
 	case a.CIDR.IsSingleIP():

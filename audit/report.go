@@ -150,7 +150,7 @@ type PoolBlocksReport struct {
 // node are listed, too.
 type NodeReport struct {
 	Name string `json:"name"`
-	// Missing is true for a host that owns blocks and is no node.
+	// Missing is true for a host that owns blocks and no longer exists.
 	Missing bool `json:"missing,omitempty"`
 	// Blocks are the CIDRs of the blocks that the node owns.
 	Blocks []string `json:"blocks"`

@@ -20,7 +20,7 @@ const (
 	BlockOverlap Condition = "overlap"
 	// BlockDeleted: the block is marked deleted.
 	BlockDeleted Condition = "deleted"
-	// BlockDeadNode: its owner is no node. Never said while nodes are not read.
+	// BlockDeadNode: its owner no longer exists. Never said while nodes are not read.
 	BlockDeadNode Condition = "deadNode"
 	// BlockNoOwner: no one owns it.
 	BlockNoOwner Condition = "noOwner"

@@ -231,7 +231,7 @@ func TestStaleSteps(t *testing.T) {
 			step: "delete-affinity:n3:10.7.0.16/28", want: "skipped",
 			kept: func(l *lab) bool { return l.spec(affinityCRD, "n3-10-7-0-16-28") != nil },
 		},
-		"the affinity was deleted and made anew": {
+		"the affinity was deleted and created again": {
 			before: func(l *lab) { l.must(l.s.Affinity(l.t.Context(), "n3", labBlock(1), "confirmed")) },
 			between: func(l *lab) {
 				l.must(l.s.DeleteAffinity(l.t.Context(), "n3", labBlock(1)))

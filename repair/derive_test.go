@@ -233,7 +233,7 @@ view n1 complete
 		done  bool
 	}{
 		"nothing was done": {before, false},
-		"made anew later": {`
+		"created again later": {`
 block 10.0.0.0/26 n1
 alloc 10.0.0.1 pod=shop/new node=n1 handle=k8s-pod-network.new seq=21
 block 10.0.0.64/26 n2 uid=new age=1m

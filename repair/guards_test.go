@@ -144,7 +144,7 @@ alloc 10.0.0.33 pod=shop/x node=n1 handle=k8s-pod-network.x
 	}{
 		"as it was":                        {before, true},
 		"a lower block is in use by now":   {before + used, true},
-		"the kept block was made anew":     {strings.Replace(before, "KEPT", "other", 1), false},
+		"the kept block was created again": {strings.Replace(before, "KEPT", "other", 1), false},
 		"the kept block is lost":           {strings.Replace(strings.Replace(before, "alloc 10.0.0.33", "alloc 10.0.0.1", 1), "block 10.0.0.32/28 n1 uid=KEPT", "", 1), false},
 		"the kept block is another node's": {strings.Replace(before, "block 10.0.0.32/28 n1", "block 10.0.0.32/28 n2", 1) + used, false},
 	} {

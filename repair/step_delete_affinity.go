@@ -92,7 +92,7 @@ func (p *proposals) proposeDelete(a *blocks.Affinity) {
 	if p.bars(c, p.mustKeep(a, b)) {
 		return
 	}
-	because := fmt.Sprintf("affinity of %s to %s leads to no block", state.OwnerText(a.Owner), a.CIDR)
+	because := fmt.Sprintf("affinity of %s to %s exists, its IPAMBlock does not", state.OwnerText(a.Owner), a.CIDR)
 	block, uid, owner := "none exists", Absent, ""
 	if b != nil {
 		because = fmt.Sprintf("%s has an affinity to block %s, which belongs to %s", state.OwnerText(a.Owner), a.CIDR, state.OwnerText(b.Owner))
@@ -192,7 +192,7 @@ func (p *proposals) refuseUnconfirmed(a *blocks.Affinity) {
 		p.refuse(c, RefusedHeals, "its block is empty: release-block releases both, if its node keeps another")
 	case p.st.Vanished(host) && p.req.DeadNodes && p.only == "": // disown-block says whether both may go
 	case p.st.Vanished(host):
-		p.refuse(c, RefusedInUse, "its block still holds %s, and names %s, which is no node: the affinity can only go with the block", state.Plural(b.Used, "address"), host)
+		p.refuse(c, RefusedInUse, "its block still holds %s, and names %s, which no longer exists: the affinity can only go with the block", state.Plural(b.Used, "address"), host)
 	default:
 		p.refuse(c, RefusedHeals, "it is %s on its own node's block, which holds %s: the next pod that starts on %s confirms it", a.Effective(), state.Plural(b.Used, "address"), host)
 	}
@@ -206,7 +206,7 @@ func hostText(st *state.State, host string) string {
 	case st.UnreadableNode(host):
 		return host + ", whose node could not be read"
 	case st.Vanished(host):
-		return host + ", which is no node"
+		return host + ", which no longer exists"
 	}
 	return "node " + host
 }

@@ -91,7 +91,7 @@ var releaseBlock = &stepKind{
 		return b.endAffinity()
 	},
 	undo: func(b *begun) move {
-		return b.keepAffinity("an empty block needs no restoring: the next node that needs one claims it anew")
+		return b.keepAffinity("an empty block needs no restoring: the next node that needs one claims it again")
 	},
 	pretend: func(x *pretence, step *Step) {
 		x.noBlocks[step.Guard(GuardName)] = true
@@ -224,7 +224,7 @@ func ownAffinity(st *state.State, b *state.Block) *blocks.Affinity {
 
 // keptBlock returns a block that the owner keeps in the pools that serve its pods, of
 // the same pool where there is one: one that is usable and is not released. It is nil
-// for an owner that is no node, or that no pool serves.
+// for an owner that no longer exists, or that no pool serves.
 func keptBlock(st *state.State, b *state.Block) *state.Block {
 	h := st.NodeState(b.Owner.Node())
 	if h == nil {
@@ -292,7 +292,7 @@ func keepsText(st *state.State, b, keeps *state.Block) string {
 	case host == "":
 		return "nobody owns it"
 	case st.Vanished(host):
-		return host + " is no node"
+		return host + " no longer exists"
 	case keeps == nil:
 		return fmt.Sprintf("no pool that serves pods of %s has it", host)
 	}

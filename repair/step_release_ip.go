@@ -130,7 +130,7 @@ func (b *begun) recordIP() move {
 	case x == nil:
 		return cannot(SkipGone, "its block %s does not exist any more", was.Spec.CIDR)
 	case x.UID != was.Metadata.UID:
-		return cannot(SkipChanged, "its block %s was deleted and made anew since", was.Spec.CIDR)
+		return cannot(SkipChanged, "its block %s was deleted and created again since", was.Spec.CIDR)
 	case x.SoftDeleted:
 		return cannot(SkipChanged, "its block %s is marked deleted", was.Spec.CIDR)
 	case len(x.Faults) > 0:

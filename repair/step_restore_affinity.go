@@ -128,7 +128,7 @@ func (p *proposals) mustNotRestore(b *state.Block, host string) reason {
 	case st.UnreadableNode(host):
 		return reason{RefusedNotRead, "its node " + host + " could not be read"}
 	case st.Vanished(host):
-		return because(RefusedConflict, "its host %s is no node: nothing is to be routed there (--empty-blocks releases it once it is empty)", host)
+		return because(RefusedConflict, "its host %s no longer exists: nothing is to be routed there (--empty-blocks releases it once it is empty)", host)
 	case len(others) > 0:
 		return because(RefusedConflict, "%s claims the CIDR, too: that has to be settled first (--orphan-affinities)", state.List(others))
 	case !st.ClaimPastGrace(b):

@@ -165,7 +165,7 @@ func TestMustStay(t *testing.T) {
 	}
 	a.Written, a.UID = statedsl.Clock, "another"
 	if why := b.mustStay(a); !strings.Contains(why, "another object") {
-		t.Errorf("made anew: %q", why)
+		t.Errorf("created again: %q", why)
 	}
 }
 

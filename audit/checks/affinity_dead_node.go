@@ -10,7 +10,7 @@ import (
 
 var affinityDeadNode = audit.Check{
 	ID:         "affinity/dead-node",
-	Title:      "an affinity of a host that is no node",
+	Title:      "an affinity of a host that no longer exists",
 	Severities: []state.Severity{state.Warning},
 	Why: "The block stays taken by a machine that is gone: nobody uses it, and nobody else can claim it. " +
 		"Calico cleans up after a deleted node, but lists affinities by a label that those written before v3.31 do not carry.",

@@ -31,7 +31,7 @@ var affinityNoBlock = audit.Check{
 				f.SkipPartial("not judged for %s of %s: a block that cannot be read may be its own", a.CIDR, state.OwnerText(a.Owner))
 				return
 			}
-			x := affinityFinding(st, a, state.Error, fmt.Sprintf("affinity of %s to %s leads to no block", state.OwnerText(a.Owner), a.CIDR))
+			x := affinityFinding(st, a, state.Error, fmt.Sprintf("affinity of %s to %s exists, its IPAMBlock does not", state.OwnerText(a.Owner), a.CIDR))
 			x.Absence, x.Remedies, x.Root = true, []state.Remedy{state.DeleteAffinity}, st.RootOfHost(a.Owner.Node())
 			begunHere(&x, state.HalfDone(a))
 			f.Add(x)

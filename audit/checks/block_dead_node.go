@@ -10,7 +10,7 @@ import (
 
 var blockDeadNode = audit.Check{
 	ID:         "block/dead-node",
-	Title:      "a block's host is no node",
+	Title:      "a block's host no longer exists",
 	Severities: []state.Severity{state.Warning},
 	Why:        "Nobody can use the block, and what it still holds keeps it from being released: one leaked or borrowed address is enough.",
 	Confirm:    "kubectl get node NAME: not found. calicoctl ipam show --show-blocks shows how full the block is.",

@@ -47,15 +47,15 @@ func TestHostEvidence(t *testing.T) {
 		"two views, one of them whole":   {leak + "view n1 age=11m\nview n1 complete source=b.json\n", "", free, "b.json", ""},
 		"two views, the nearer is named": {leak + "view n1 routes\nview n1 complete unauth source=b.json\n", "", unknown, "b.json", "--node n1"},
 
-		"shown":                                {leak + "view n1 complete\nnetns n1 42 10.0.0.5\n", "", inUse, "it is in use in namespace 42 on n1", ""},
-		"shown, unauthenticated":               {leak + "view n1 unauth\nnetns n1 42 10.0.0.5\n", "", inUse, "it is in use in namespace 42 on n1", ""},
-		"shown in the host's own namespace":    {leak + "view n1 complete\nnetns n1 42 10.0.0.5/26 host\n", "", inUse, "in the host's own namespace", ""},
-		"shown by another node":                {leak + "view n1 complete\nview n2\nnetns n2 7 10.0.0.5\n", "", inUse, "it is in use in namespace 7 on n2", ""},
-		"shown by a machine that is no node":   {leak + "view n1 complete\nview n9\nnetns n9 7 10.0.0.5\n", "", inUse, "it is in use in namespace 7 on n9", ""},
-		"shown once, stale":                    {leak + "view n1 complete age=11m\nnetns n1 42 10.0.0.5\n", "", inUse, "it was in use in namespace 42 on n1", "--node n1"},
-		"shown once by a machine that is none": {leak + "view n1 complete\nview n9 age=3h\nnetns n9 7 10.0.0.5\n", "", inUse, "too old to tell whether it still is", "--node n9"},
-		"shown before it was assigned":         {strings.ReplaceAll(leak, "age=1h", "age=3m") + "view n1 complete age=5m\nnetns n1 42 10.0.0.5\n", "", inUse, "it was in use", "--node n1"},
-		"shown twice, the fresh one first":     {leak + "view n1 age=2h\nnetns n1 1 10.0.0.5\nview n2\nnetns n2 2 10.0.0.5\n", "", inUse, "it is in use in namespace 2 on n2", ""},
+		"shown":                                 {leak + "view n1 complete\nnetns n1 42 10.0.0.5\n", "", inUse, "it is in use in namespace 42 on n1", ""},
+		"shown, unauthenticated":                {leak + "view n1 unauth\nnetns n1 42 10.0.0.5\n", "", inUse, "it is in use in namespace 42 on n1", ""},
+		"shown in the host's own namespace":     {leak + "view n1 complete\nnetns n1 42 10.0.0.5/26 host\n", "", inUse, "in the host's own namespace", ""},
+		"shown by another node":                 {leak + "view n1 complete\nview n2\nnetns n2 7 10.0.0.5\n", "", inUse, "it is in use in namespace 7 on n2", ""},
+		"shown by a machine that is not a node": {leak + "view n1 complete\nview n9\nnetns n9 7 10.0.0.5\n", "", inUse, "it is in use in namespace 7 on n9", ""},
+		"shown once, stale":                     {leak + "view n1 complete age=11m\nnetns n1 42 10.0.0.5\n", "", inUse, "it was in use in namespace 42 on n1", "--node n1"},
+		"shown once by a machine that is none":  {leak + "view n1 complete\nview n9 age=3h\nnetns n9 7 10.0.0.5\n", "", inUse, "too old to tell whether it still is", "--node n9"},
+		"shown before it was assigned":          {strings.ReplaceAll(leak, "age=1h", "age=3m") + "view n1 complete age=5m\nnetns n1 42 10.0.0.5\n", "", inUse, "it was in use", "--node n1"},
+		"shown twice, the fresh one first":      {leak + "view n1 age=2h\nnetns n1 1 10.0.0.5\nview n2\nnetns n2 2 10.0.0.5\n", "", inUse, "it is in use in namespace 2 on n2", ""},
 
 		"no node is named":                       {leak + "alloc 10.0.0.6 pod=shop/gone handle=h6\nview n1 complete\n", "10.0.0.6", unknown, "names no node", ""},
 		"shown, and no node is named":            {leak + "alloc 10.0.0.6 pod=shop/gone handle=h6\nview n1 complete\nnetns n1 1 10.0.0.6\n", "10.0.0.6", inUse, "in use in namespace 1", ""},
@@ -100,7 +100,7 @@ func TestStaleViewsCauseNoFinding(t *testing.T) {
 	}
 }
 
-// TestViewOfUnknownMachine: a fresh view of a machine that is no node proves what it
+// TestViewOfUnknownMachine: a fresh view of a machine that is not a node proves what it
 // shows in use; of its routes nothing is said, nor of what may be a node's own.
 func TestViewOfUnknownMachine(t *testing.T) {
 	text := leak + `view n9

@@ -60,7 +60,7 @@ var ipHostInUse = audit.Check{
 				Severity: state.Critical, Subject: subject, Pools: state.PoolsOf(u.Pool), Nodes: []string{node}, Absence: true,
 				Message:  fmt.Sprintf("%s is in use on %s (%s), and the datastore calls it free", a, node, state.NamespaceText("", u.Use.Namespace)),
 				Evidence: append(state.Evidences("pool", state.PoolName(u.Pool), "block", block, "named by", named), state.HostUseEvidence(all...)...),
-				Fix: audit.Manual(fmt.Sprintf("reserve %s by an IPReservation, so that nobody else gets it; then end what runs in the namespace on %s, and take the reservation back",
+				Fix: audit.Manual(fmt.Sprintf("reserve %s by an IPReservation, so that nobody else gets it; then end what runs in the namespace on %s, and delete the IPReservation",
 					state.IPPrefix(a), node)),
 			})
 		}

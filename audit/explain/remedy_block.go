@@ -109,7 +109,7 @@ func (x *explainer) emptyRemedy(s *builder, b *state.Block) {
 	case b.SoftDeleted:
 		s.remedy(verdict, "gone once the deletion that was begun is finished")
 	case x.Info.Locked:
-		s.remedy(verdict, "judged anew once the datastore is unlocked: calicoctl datastore migrate unlock")
+		s.remedy(verdict, "evaluated again once the datastore is unlocked: calicoctl datastore migrate unlock")
 	case x.FirstMissing(state.ReleaseReads) != nil:
 		s.remedy(verdict, "judged once this can be read: %s", x.FirstMissing(state.ReleaseReads).Resource)
 	case !known:

@@ -178,7 +178,7 @@ func (st *State) evaluate(c *Consolidation) {
 	node, holder := st.NodeState(c.For), st.NodeState(c.Holder)
 	switch {
 	case node == nil || node.Node == nil || holder == nil || holder.Node == nil:
-		c.bar(netip.Addr{}, "%s or %s is no node any more", c.For, c.Holder)
+		c.bar(netip.Addr{}, "%s or %s no longer exists", c.For, c.Holder)
 		return
 	case c.Block == nil:
 		return // what is left is to claim it
@@ -343,7 +343,7 @@ func (st *State) unusedBeside(n *NodeBlockStatus, b *Block) (own int, full bool)
 	return own, n.Cause != CauseNone || n.Unused > 0 && !st.Claimable(n.Pools, n.Host)
 }
 
-// statusOf returns how a node stands with blocks of a family; nil for what is no node.
+// statusOf returns how a node stands with blocks of a family; nil for what no longer exists.
 func (h *NodeState) statusOf(f blocks.Family) *NodeBlockStatus {
 	for _, n := range h.BlockStatus {
 		if n.Family == f {

@@ -157,7 +157,7 @@ func TestBegun(t *testing.T) {
 		"claimed":   {strings.Replace(shortage, "block 10.0.0.24/29 b", "block 10.0.0.24/29 new", 1) + "reserve 10.0.0.24/29 mine=b,new", []string{"10.0.0.24/29 from b for new: moves 0, cordons [], cordoned [], over true, barred []"}},
 		"not ours":  {shortage + "reserve 10.0.0.0/29", nil},
 		"enough":    {shortage + "pool more 10.1.0.0/24\nreserve 10.0.0.0/29 mine=a,new", []string{"10.0.0.0/29 from a for new: moves 0, cordons [], cordoned [], over false, barred [new does not need a block any more]"}},
-		"node gone": {shortage + "reserve 10.0.0.0/29 mine=a,other", []string{"10.0.0.0/29 from a for other: moves 0, cordons [], cordoned [], over false, barred [other or a is no node any more]"}},
+		"node gone": {shortage + "reserve 10.0.0.0/29 mine=a,other", []string{"10.0.0.0/29 from a for other: moves 0, cordons [], cordoned [], over false, barred [other or a no longer exists]"}},
 	} {
 		snap, err := statedsl.Parse(c.text)
 		if err != nil {

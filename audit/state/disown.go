@@ -6,7 +6,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Disownable is the verdict on a block in use whose owner is no node any more: whether
+// Disownable is the verdict on a block in use whose owner no longer exists: whether
 // its affinity may be taken away, so that the block goes with its last address. It may
 // if live pods and tunnels of other nodes, which exist, use all that it holds. What
 // Calico does to such a block is releaseBlockAffinity of libcalico-go

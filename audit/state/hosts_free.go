@@ -129,7 +129,7 @@ func (st *State) findSecondOwners() {
 	})
 }
 
-// mayBeKnown reports whether what a machine that is no node shows in use may be what
+// mayBeKnown reports whether what a machine that is not a node shows in use may be what
 // another view or a pod shows of it: the machine may be a node that the view names
 // otherwise.
 func mayBeKnown(u HostUse, shown []HostUse, owners []LiveUse) bool {

@@ -152,7 +152,7 @@ func (st *State) NodesRead() bool {
 	return !missing
 }
 
-// Vanished reports whether a host is no node, as far as nodes could be read.
+// Vanished reports whether a host no longer exists, as far as nodes could be read.
 func (st *State) Vanished(host string) bool {
 	h := st.nodeStates[host]
 	return host != "" && (h == nil || h.Node == nil) && !st.UnreadableNode(host)

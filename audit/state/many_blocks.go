@@ -30,7 +30,7 @@ func (st *State) NodesHoldingSeveral(pools []*Pool) []string {
 	for i, x := range all {
 		gone := ""
 		if x.host.Node == nil {
-			gone = ", which is no node,"
+			gone = ", which no longer exists,"
 		}
 		out[i] = fmt.Sprintf("%s%s holds %d: %s", x.host.Name, gone, len(x.cidrs), strings.Join(x.cidrs, ", "))
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // evictionRisk is what moving pods costs.
-const evictionRisk = "each pod is evicted within its PodDisruptionBudgets, one at a time, and starts anew with another address"
+const evictionRisk = "each pod is evicted within its PodDisruptionBudgets, one at a time, and starts again with another address"
 
 // rehome moves pods that borrow to blocks of their own nodes; of some pools, or of all.
 func (st *State) rehome(pools []*Pool) Remedy {
@@ -181,7 +181,7 @@ func RestartRemedies(w *blocks.Workload, effect string) []Remedy {
 	if w.VM != "" {
 		return nil
 	}
-	return []Remedy{ByHand("restart pod "+w.FullName(), effect, "the pod ends and starts anew: see first that a controller owns it and other replicas serve meanwhile",
+	return []Remedy{ByHand("restart pod "+w.FullName(), effect, "the pod ends and starts again: see first that a controller owns it and other replicas serve meanwhile",
 		"kubectl get pod --namespace "+Arg(w.Namespace)+" "+Arg(w.Name)+" -o wide")}
 }
 

@@ -120,10 +120,10 @@ func (st *State) Unused(b *Block) int {
 	return n
 }
 
-// NodeState is a node, or the owner of blocks that is no node.
+// NodeState is a node, or the owner of blocks that no longer exists.
 type NodeState struct {
 	Name string
-	// Node is nil for a host that owns blocks and is no node.
+	// Node is nil for a host that owns blocks and no longer exists.
 	Node *blocks.Node
 	// Blocks are those that name the host as owner.
 	Blocks []*Block

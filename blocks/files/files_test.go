@@ -408,11 +408,11 @@ func TestOneObjectTwice(t *testing.T) {
 		want          uint64
 		warns         bool
 	}{
-		"the newer first":             {block("u", "10", "1"), block("u", "9", "2"), 1, false},
-		"the newer second":            {block("u", "9", "1"), block("u", "10", "2"), 2, false},
-		"the same twice":              {block("u", "9", "1"), block("u", "9", "1"), 1, false},
-		"no versions: the later":      {block("", "", "1"), block("", "", "2"), 2, false},
-		"made anew, of different UID": {block("u", "10", "1"), block("v", "9", "2"), 1, true},
+		"the newer first":                 {block("u", "10", "1"), block("u", "9", "2"), 1, false},
+		"the newer second":                {block("u", "9", "1"), block("u", "10", "2"), 2, false},
+		"the same twice":                  {block("u", "9", "1"), block("u", "9", "1"), 1, false},
+		"no versions: the later":          {block("", "", "1"), block("", "", "2"), 2, false},
+		"created again, of different UID": {block("u", "10", "1"), block("v", "9", "2"), 1, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, warnings := read(t, dir(t, map[string]string{"a.yaml": c.first, "b.yaml": c.second}))

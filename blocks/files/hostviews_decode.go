@@ -237,7 +237,7 @@ func (d *viewDraft) gaps(r *decode.JSONReader) {
 }
 
 // finish checks a view as a whole and keeps it if it is good. named is the node that
-// the file's name may mean. A view of a machine that is no node of the cluster is
+// the file's name may mean. A view of a machine that is not a node of the cluster is
 // kept, and so is one of the future: what they show in use may be so.
 func (d *viewDraft) finish(named string) {
 	v := &d.view

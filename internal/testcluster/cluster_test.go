@@ -150,14 +150,14 @@ func TestWatchCacheIsSwitched(t *testing.T) {
 	}
 	with := c.apiserver.process.PID()
 	if with == without {
-		t.Error("the API server was not started anew")
+		t.Error("the API server was not started again")
 	}
 	nodes, err := c.List(ctx, Core[1])
 	if err != nil || len(nodes) != 1 {
 		t.Errorf("with the cache there are %d nodes (%v), not 1", len(nodes), err)
 	}
 	if err := c.SetWatchCache(ctx, true); err != nil || c.apiserver.process.PID() != with {
-		t.Errorf("the API server was started anew without need (%v)", err)
+		t.Errorf("the API server was started again without need (%v)", err)
 	}
 }
 

@@ -27,7 +27,7 @@ import (
 const (
 	toldBlackhole = "Warning Node/n1 RouteBlackhole ×1: Traffic to 10.64.0.5 dies on n2 [next: calico-audit explain 10.64.0.5]"
 	toldNoBlock   = "Warning Node/n1 NodeNoBlock ×1: Node n1 has no IPv4 block [next: calico-audit explain n1]"
-	toldDeadNode  = "Warning Lease/" + leaseName + " AffinityDeadNode ×1: An affinity of a host that is no node [next: calico-audit explain 10.64.0.64/26 of vanished]"
+	toldDeadNode  = "Warning Lease/" + leaseName + " AffinityDeadNode ×1: An affinity of a host that no longer exists [next: calico-audit explain 10.64.0.64/26 of vanished]"
 	toldNoFree    = "Warning Lease/" + leaseName + " PoolNoFreeBlocks ×1: Pool pods has no free block [next: calico-audit explain pods]"
 )
 

@@ -29,7 +29,7 @@ import (
 var (
 	blackhole = finding("route/blackhole", state.Critical, state.Subject{Kind: state.KindIP, IP: "10.64.0.5", Node: "n1"}, "Traffic to 10.64.0.5 dies on n2")
 	noBlock1  = finding("node/no-block", state.Error, state.Subject{Kind: state.KindNode, Name: "n1", Node: "n1"}, "Node n1 has no IPv4 block")
-	deadNode  = finding("affinity/dead-node", state.Error, state.Subject{Kind: state.KindAffinity, CIDR: "10.64.0.64/26", Node: "vanished"}, "An affinity of a host that is no node")
+	deadNode  = finding("affinity/dead-node", state.Error, state.Subject{Kind: state.KindAffinity, CIDR: "10.64.0.64/26", Node: "vanished"}, "An affinity of a host that no longer exists")
 	noFree    = finding("pool/no-free-blocks", state.Critical, state.Subject{Kind: state.KindPool, Name: "pods"}, "Pool pods has no free block")
 	lowFree   = finding("pool/low-free-blocks", state.Warning, state.Subject{Kind: state.KindPool, Name: "more"}, "Pool more has one free block")
 )

@@ -36,7 +36,7 @@ func (k *Kubernetes) mayRestore(ctx context.Context, b *object, c claim) error {
 		return err
 	}
 	if c.owner.Node() == "" {
-		return changedf("%s belongs to %q, which is no node", b, c.owner)
+		return changedf("%s belongs to %q, which no longer exists", b, c.owner)
 	}
 	return k.onlyClaim(ctx, c, "")
 }
@@ -149,7 +149,7 @@ func (k *Kubernetes) stillIts(ctx context.Context, uid string, c claim) error {
 	case err != nil:
 		return err
 	case b.uid() != uid:
-		return changedf("%s was deleted and made anew", b)
+		return changedf("%s was deleted and created again", b)
 	case b.deleting():
 		return changedf("%s is being deleted", b)
 	case !its:

@@ -54,7 +54,7 @@ func emptyBlock(b *object) (claim, error) {
 		return c, err
 	}
 	if c.owner != (blocks.Owner{}) && c.owner.Kind != blocks.HostOwner {
-		return c, fmt.Errorf("%s belongs to %q, which is no node", b, c.owner)
+		return c, fmt.Errorf("%s belongs to %q, which no longer exists", b, c.owner)
 	}
 	return c, noAllocation(b)
 }

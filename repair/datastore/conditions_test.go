@@ -256,7 +256,7 @@ func TestPinned(t *testing.T) {
 		"being deleted": func(s *small, path string) {
 			s.edit(path, func(o map[string]any) { o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-02T12:00:00Z" })
 		},
-		"made anew": func(s *small, path string) {
+		"created again": func(s *small, path string) {
 			o := s.get(path)
 			delete(s.objects, path)
 			s.put(path, o)

@@ -51,7 +51,7 @@ var ways = map[string]func(w *world){
 	"another's": func(w *world) {
 		w.edit(blocks.Blocks, blocks.BlockName(second), func(s map[string]any) { s["affinity"] = "host:n2" })
 	},
-	"made anew": func(w *world) {
+	"created again": func(w *world) {
 		must(w.T, w.Delete(w.Context(), w.group.Resource("ipamblocks"), "", blocks.BlockName(second)))
 		w.emptyBlock(second.String(), "n1")
 	},

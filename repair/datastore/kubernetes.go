@@ -125,7 +125,7 @@ func (k *Kubernetes) same(ctx context.Context, ref repair.ObjectRef) (*object, e
 	case o == nil:
 		return nil, changedf("%s does not exist any more", describe(ref.Resource, ref.Name))
 	case o.uid() != ref.UID:
-		return nil, changedf("%s was deleted and made anew", o)
+		return nil, changedf("%s was deleted and created again", o)
 	case o.deleting():
 		return nil, changedf("%s is being deleted", o)
 	}

@@ -94,7 +94,7 @@ func (k *Kubernetes) recordIP(ctx context.Context, b *object, e *edit, id string
 // ordinal is free.
 func mayRecord(b, was *object, ordinal int) error {
 	if b.uid() != was.uid() {
-		return changedf("%s was deleted and made anew", b)
+		return changedf("%s was deleted and created again", b)
 	}
 	if err := notMarked(b); err != nil {
 		return err

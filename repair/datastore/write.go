@@ -133,7 +133,7 @@ func (k *Kubernetes) patch(ctx context.Context, o *object, e *edit) (*object, er
 		case now == nil:
 			return true, changedf("%s does not exist any more", o)
 		case now.uid() != o.uid():
-			return true, changedf("%s was deleted and made anew", o)
+			return true, changedf("%s was deleted and created again", o)
 		case now.version() == o.version():
 			return false, nil
 		case doubt && bad == nil && now.sameContent(meant):

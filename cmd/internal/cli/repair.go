@@ -348,7 +348,7 @@ var confirmedBy = []blocks.Resource{
 func (r *repairCommand) checkNames(st *state.State) error {
 	rep := audit.NewReport(st, &audit.Result{})
 	for i := range st.Affinities {
-		// A host that has but an affinity is no node and in no report.
+		// A host that has but an affinity is not a node, and in no report.
 		if n := st.Affinities[i].Owner.Node(); n != "" && st.NodeState(n) == nil {
 			rep.Nodes = append(rep.Nodes, audit.NodeReport{Name: n})
 		}

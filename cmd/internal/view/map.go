@@ -84,7 +84,7 @@ type MapCell struct {
 	// InUse, Available and Lent count addresses of its blocks, and Size those that
 	// the blocks span.
 	InUse, Available, Lent, Size int
-	// DeadNode is true if an owner is no node, NoOwner if a block has no owner.
+	// DeadNode is true if an owner no longer exists, NoOwner if a block has no owner.
 	DeadNode, NoOwner bool
 	// Stray is true if an affinity claims it and no block exists.
 	Stray bool
@@ -102,7 +102,7 @@ type MapOwner struct {
 	Owner string
 	// Blocks counts the blocks, Empty those of them without an address in use.
 	Blocks, Empty int
-	// DeadNode is true if the owner is no node.
+	// DeadNode is true if the owner no longer exists.
 	DeadNode bool
 }
 

@@ -50,7 +50,7 @@ func mapReport(t *testing.T, name string) *audit.Report {
 		t.Fatal(err)
 	}
 	r := audited(s)
-	r.Cluster.TakenAt = audit.Time{Time: time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)} // the examples are made anew at times
+	r.Cluster.TakenAt = audit.Time{Time: time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)} // the examples are created again at times
 	return r
 }
 

@@ -333,7 +333,7 @@ func (p *printer) hosts(r *audit.Report) {
 }
 
 func hostCount(r *audit.Report) string {
-	seen := map[bool]map[string]bool{false: {}, true: {}} // by whether it is no node
+	seen := map[bool]map[string]bool{false: {}, true: {}} // by whether it is not a node
 	for _, v := range r.HostViews {
 		seen[v.NoNode][v.Node] = true
 	}

@@ -54,7 +54,7 @@ func embedAll(r *audit.Report, o Options, maps []poolMap) ([]template.HTML, erro
 		}
 	}
 	level := gzip.BestCompression
-	if o.Live { // made anew for each look
+	if o.Live { // created again for each look
 		level = gzip.BestSpeed
 	}
 	var out []template.HTML

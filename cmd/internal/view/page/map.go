@@ -81,7 +81,7 @@ type mapData struct {
 	State     []view.MapState `json:"state"`
 	Owner     []int           `json:"owner"`
 	Severity  []int           `json:"severity"`
-	// Flags have a bit each: its owner is no node, it has no owner, it has an affinity
+	// Flags have a bit each: its owner no longer exists, it has no owner, it has an affinity
 	// and no block, the plan changes it.
 	Flags    []int   `json:"flags"`
 	Blocks   [][]int `json:"blocks"`
