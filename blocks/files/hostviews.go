@@ -107,12 +107,19 @@ func (g *viewReader) file(path string) error {
 		g.gap(nodeOfFile(path), path, fmt.Sprintf("it has %d bytes of YAML; up to %d MiB are read, and of JSON %d MiB", len(text), maxHostViewYAML>>20, maxHostView>>20))
 		return nil
 	}
+	views, gaps := len(g.views), len(g.gaps)
 	found, err := splitObjects(bytes.NewReader(text), func(o rawObject) error {
 		g.object(path, bytes.Clone(o.json))
 		return nil
-	}, func(rawObject) error { return nil })
+	}, func(o rawObject) error {
+		if kind, _, _ := listHead(o.json); kind != "" && !strings.HasSuffix(kind, "List") {
+			g.gap(nodeOfFile(path), path, fmt.Sprintf("it is of kind %q and has a list of items, as only a List has", decode.Clip(kind)))
+		}
+		return nil
+	})
 	switch {
 	case err != nil:
+		g.views, g.gaps = g.views[:views], g.gaps[:gaps] // of a broken file nothing counts
 		return &brokenView{err}
 	case found == 0:
 		return &brokenView{errors.New("it holds no object")}

@@ -271,6 +271,31 @@ func TestHostViewSyntax(t *testing.T) {
 	}
 }
 
+// TestHostViewBreaksOff: of a file that is broken nothing counts, neither what comes
+// before the break, and the gap says where that is.
+func TestHostViewBreaksOff(t *testing.T) {
+	path := viewFile(t, "all.json", goodView+"\n"+goodView[:200])
+	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "n2.json"), []byte(strings.ReplaceAll(goodView, `"n1"`, `"n2"`)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := readViews(t, files.HostViewOptions{}, filepath.Dir(path))
+	if len(r.Views) != 1 || r.Views[0].Node != "n2" || !strings.Contains(gapText(r), "all.json: document 2, line ") {
+		t.Errorf("%d views, gaps %s", len(r.Views), gapText(r))
+	}
+}
+
+// TestHostViewWithItems: what has items is a list, whatever it says it is.
+func TestHostViewWithItems(t *testing.T) {
+	r := readViews(t, files.HostViewOptions{}, viewFile(t, "n1.json", strings.Replace(goodView, `"kind"`, `"items": [], "kind"`, 1)))
+	if want := `n1 (n1.json): it is of kind "HostView" and has a list of items, as only a List has`; len(r.Views) > 0 || gapText(r) != want {
+		t.Errorf("%d views, gaps %s", len(r.Views), gapText(r))
+	}
+	list := `{"kind": "List", "apiVersion": "v1", "items": [` + goodView + `]}`
+	if r := readViews(t, files.HostViewOptions{}, viewFile(t, "list.json", list)); len(r.Views) != 1 {
+		t.Errorf("of a list: %d views, gaps %s", len(r.Views), gapText(r))
+	}
+}
+
 // TestTwoViewsOfANode: the newer counts, and the other is told.
 func TestTwoViewsOfANode(t *testing.T) {
 	old := viewFile(t, "a.json", strings.Replace(goodView, "12:00:00Z", "11:59:00Z", 1))
