@@ -28,7 +28,7 @@ func TestSlotsAgreeWithCounting(t *testing.T) {
 		for range r.IntN(12) {
 			all = append(all, randomBlock(r, p))
 		}
-		slices.SortFunc(all, CompareBlocks)
+		slices.SortFunc(all, func(a, b *Block) int { return Compare(a, b) })
 		var rs []Reservation
 		for range r.IntN(4) {
 			rs = append(rs, Reservation{CIDRs: []netip.Prefix{randomPrefix(r, p, bits+offset+r.IntN(10))}})

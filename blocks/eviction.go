@@ -1,10 +1,6 @@
 package blocks
 
-import (
-	"cmp"
-
-	"k8s.io/apimachinery/pkg/labels"
-)
+import "k8s.io/apimachinery/pkg/labels"
 
 // OursAnnotation marks what this program changed for a while, and takes back: the
 // reservations that it made and the nodes that it cordoned. Its value is for the writer
@@ -45,9 +41,4 @@ func (b *DisruptionBudget) Covers(w *Workload) bool {
 	}
 	selector, err := labels.Parse(b.Selector)
 	return err == nil && selector.Matches(labels.Set(w.Labels))
-}
-
-// CompareDisruptionBudgets orders budgets by namespace and name.
-func CompareDisruptionBudgets(a, b *DisruptionBudget) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), CompareMeta(&a.Meta, &b.Meta))
 }

@@ -1,6 +1,9 @@
 package blocks
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Meta is what an audit needs of an object's Kubernetes metadata.
 type Meta struct {
@@ -36,6 +39,11 @@ func (k Key) String() string {
 		return k.Name
 	}
 	return k.Namespace + "/" + k.Name
+}
+
+// Compare orders keys by namespace and name.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
 }
 
 // Key names the object among those of its kind.

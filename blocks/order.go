@@ -1,35 +1,73 @@
 package blocks
 
-import "cmp"
+import (
+	"cmp"
+	"net/netip"
+	"reflect"
+	"slices"
+	"sort"
+)
 
-// The canonical order of a snapshot's objects, kind by kind. Kinds without a
-// function of their own are in the order of CompareMeta.
-
-// CompareMeta orders objects by name, and those of one name by UID.
-func CompareMeta(a, b *Meta) int {
-	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+// A Record is one object of a snapshot.
+type Record interface {
+	Key() Key
+	Metadata() *Meta
 }
 
-// CompareBlocks orders blocks by CIDR.
-func CompareBlocks(a, b *Block) int {
-	if c := ComparePrefixes(a.CIDR, b.CIDR); c != 0 {
+// placed are records that are told apart by what they say of a CIDR, not by their name.
+type placed interface{ place() (netip.Prefix, Owner) }
+
+func (b *Block) place() (netip.Prefix, Owner)    { return b.CIDR, Owner{} }
+func (a *Affinity) place() (netip.Prefix, Owner) { return a.CIDR, a.Owner }
+
+// Compare is the canonical order of records of one kind: blocks and affinities by CIDR
+// and owner, then all by namespace, name and UID.
+func Compare(a, b Record) int {
+	if x, ok := a.(placed); ok {
+		p, o := x.place()
+		q, r := b.(placed).place()
+		if c := ComparePrefixes(p, q); c != 0 {
+			return c
+		}
+		if c := cmp.Or(cmp.Compare(o.Kind, r.Kind), cmp.Compare(o.Name, r.Name)); c != 0 {
+			return c
+		}
+	}
+	if c := a.Key().Compare(b.Key()); c != 0 {
 		return c
 	}
-	return CompareMeta(&a.Meta, &b.Meta)
+	return cmp.Compare(a.Metadata().UID, b.Metadata().UID)
 }
 
-// CompareAffinities orders affinities by CIDR and owner.
-func CompareAffinities(a, b *Affinity) int {
-	if c := ComparePrefixes(a.CIDR, b.CIDR); c != 0 {
-		return c
+// Sort puts every slice into its canonical order, so that what is computed from
+// a snapshot does not depend on the order in which objects were read.
+func (s *Snapshot) Sort() {
+	v := reflect.ValueOf(s).Elem()
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.Slice {
+			if _, ok := reflect.New(f.Type().Elem()).Interface().(Record); ok {
+				sortRecords(f)
+			}
+		}
 	}
-	return cmp.Or(cmp.Compare(a.Owner.Kind, b.Owner.Kind), cmp.Compare(a.Owner.Name, b.Owner.Name), CompareMeta(&a.Meta, &b.Meta))
+	slices.SortStableFunc(s.Gaps, CompareGaps)
+	s.Hosts.sort()
 }
 
-// CompareWorkloads orders pods by namespace.
-func CompareWorkloads(a, b *Workload) int {
-	if c := cmp.Compare(a.Namespace, b.Namespace); c != 0 {
+// sortRecords sorts a slice of records. Most are in order as they were read.
+func sortRecords(list reflect.Value) {
+	at := func(i int) Record { return list.Index(i).Addr().Interface().(Record) }
+	less := func(i, j int) bool { return Compare(at(i), at(j)) < 0 }
+	if all := list.Interface(); !sort.SliceIsSorted(all, less) {
+		sort.SliceStable(all, less)
+	}
+}
+
+// ComparePrefixes orders CIDRs: IPv4 before IPv6, then by address, then the
+// larger (shorter prefix) first.
+func ComparePrefixes(a, b netip.Prefix) int {
+	if c := a.Addr().Compare(b.Addr()); c != 0 {
 		return c
 	}
-	return CompareMeta(&a.Meta, &b.Meta)
+	return a.Bits() - b.Bits()
 }

@@ -147,32 +147,3 @@ func (s *Snapshot) Unreadable(r Resource) []Gap {
 
 // Complete is true if nothing is missing from the snapshot that a verdict needs.
 func (s *Snapshot) Complete() bool { return len(NotHeld(s.Gaps)) == 0 }
-
-// Sort puts every slice into its canonical order, so that what is computed from
-// a snapshot does not depend on the order in which objects were read.
-func (s *Snapshot) Sort() {
-	slices.SortStableFunc(s.Pools, func(a, b Pool) int { return CompareMeta(&a.Meta, &b.Meta) })
-	slices.SortStableFunc(s.Blocks, func(a, b Block) int { return CompareBlocks(&a, &b) })
-	slices.SortStableFunc(s.Affinities, func(a, b Affinity) int { return CompareAffinities(&a, &b) })
-	slices.SortStableFunc(s.Handles, func(a, b Handle) int { return CompareMeta(&a.Meta, &b.Meta) })
-	slices.SortStableFunc(s.Reservations, func(a, b Reservation) int { return CompareMeta(&a.Meta, &b.Meta) })
-	slices.SortStableFunc(s.Nodes, func(a, b Node) int { return CompareMeta(&a.Meta, &b.Meta) })
-	slices.SortStableFunc(s.Workloads, func(a, b Workload) int { return CompareWorkloads(&a, &b) })
-	slices.SortStableFunc(s.Namespaces, func(a, b Namespace) int { return CompareMeta(&a.Meta, &b.Meta) })
-	slices.SortStableFunc(s.BGPPeers, func(a, b BGPPeer) int { return CompareMeta(&a.Meta, &b.Meta) })
-	slices.SortStableFunc(s.BGPFilters, func(a, b BGPFilter) int { return CompareMeta(&a.Meta, &b.Meta) })
-	slices.SortStableFunc(s.VMs, func(a, b VirtualMachine) int { return CompareVirtualMachines(&a, &b) })
-	slices.SortStableFunc(s.VMInstances, func(a, b VirtualMachine) int { return CompareVirtualMachines(&a, &b) })
-	slices.SortStableFunc(s.Budgets, func(a, b DisruptionBudget) int { return CompareDisruptionBudgets(&a, &b) })
-	slices.SortStableFunc(s.Gaps, CompareGaps)
-	s.Hosts.sort()
-}
-
-// ComparePrefixes orders CIDRs: IPv4 before IPv6, then by address, then the
-// larger (shorter prefix) first.
-func ComparePrefixes(a, b netip.Prefix) int {
-	if c := a.Addr().Compare(b.Addr()); c != 0 {
-		return c
-	}
-	return a.Bits() - b.Bits()
-}

@@ -1,7 +1,5 @@
 package blocks
 
-import "cmp"
-
 // VirtualMachine is a KubeVirt VirtualMachine or VirtualMachineInstance, of which an
 // audit reads the metadata alone. A VirtualMachine owns its addresses running or
 // not; an instance of the same name is what runs.
@@ -20,8 +18,3 @@ func (v *VirtualMachine) Key() Key { return Key{v.Namespace, v.Name} }
 
 // FullName returns "namespace/name".
 func (v *VirtualMachine) FullName() string { return v.Namespace + "/" + v.Name }
-
-// CompareVirtualMachines orders virtual machines by namespace and name.
-func CompareVirtualMachines(a, b *VirtualMachine) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-}

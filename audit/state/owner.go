@@ -217,8 +217,8 @@ func (st *State) young(r AllocationRef, why string) Validity {
 
 // HasVM reports whether a sorted list has a virtual machine.
 func HasVM(list []blocks.VirtualMachine, namespace, name string) bool {
-	_, found := slices.BinarySearchFunc(list, blocks.VirtualMachine{Meta: blocks.Meta{Name: name}, Namespace: namespace},
-		func(a, b blocks.VirtualMachine) int { return blocks.CompareVirtualMachines(&a, &b) })
+	_, found := slices.BinarySearchFunc(list, blocks.Key{Namespace: namespace, Name: name},
+		func(v blocks.VirtualMachine, k blocks.Key) int { return v.Key().Compare(k) })
 	return found
 }
 

@@ -14,8 +14,8 @@ var affinities = describe(Kind{
 		value("cidr", 0, roleAddresses), value("node", 0, roleNode), value("type", 0, roleWord),
 		value("state", 0, roleWord), value("deleted", 0, roleBool)),
 }, column[blocks.Affinity]{
-	json: (*Decoder).affinity, compare: blocks.CompareAffinities,
-	in: func(s *blocks.Snapshot) *[]blocks.Affinity { return &s.Affinities },
+	json: (*Decoder).affinity,
+	in:   func(s *blocks.Snapshot) *[]blocks.Affinity { return &s.Affinities },
 })
 
 // hostnameHashLabel is the label that Calico v3.31 and newer list a host's

@@ -19,8 +19,8 @@ var ipamBlocks = describe(Kind{
 		&fieldMask{key: "sequenceNumberForAllocation", form: formMap, role: roleByOrdinal},
 		value("deleted", 0, roleNumber), value("strictAffinity", 0, roleNumber)),
 }, column[blocks.Block]{
-	json: (*Decoder).block, compare: blocks.CompareBlocks,
-	in: func(s *blocks.Snapshot) *[]blocks.Block { return &s.Blocks },
+	json: (*Decoder).block,
+	in:   func(s *blocks.Snapshot) *[]blocks.Block { return &s.Blocks },
 })
 
 // maxOrdinals is the most addresses that a block may record. Calico's largest

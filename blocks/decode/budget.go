@@ -12,8 +12,8 @@ import (
 var budgets = describe(Kind{
 	Resource: blocks.Budgets, Names: []string{"PodDisruptionBudget"}, Core: true, version: "policy/v1", Namespaced: true,
 }, column[blocks.DisruptionBudget]{
-	json: (*Decoder).budget, compare: blocks.CompareDisruptionBudgets,
-	in: func(s *blocks.Snapshot) *[]blocks.DisruptionBudget { return &s.Budgets },
+	json: (*Decoder).budget,
+	in:   func(s *blocks.Snapshot) *[]blocks.DisruptionBudget { return &s.Budgets },
 })
 
 // SetBudgetsKnown sets whether budgets are known whole, as [blocks.Snapshot.BudgetsKnown]

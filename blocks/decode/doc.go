@@ -12,8 +12,7 @@
 // it and the field, and hides no other.
 //
 // A new kind takes: in package blocks its type, its [blocks.Resource] and its list in
-// [blocks.Snapshot] with a line in its Sort; here a file with its description, and its
-// name in [Kinds] (a namespaced kind names its gaps NAMESPACE/NAME, as pods do; names
+// [blocks.Snapshot]; here a file with its description, and its name in [Kinds] (names
 // that the anonymizer must exchange are roles in names_roles.go); the right to read it
 // in the ClusterRoles under examples/kubernetes, and in README.md the line that dumps a
 // cluster with kubectl; a case each in the tests of gaps (audit/checks), of rights

@@ -2,6 +2,7 @@ package decode
 
 import (
 	"slices"
+	"sort"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -35,8 +36,9 @@ type records interface {
 	Grow(n int)
 	// join adds those of a list of the same type.
 	join(records)
-	// sort puts them into the canonical order.
-	sort()
+	// Less and Swap are for sorting into the canonical order.
+	Less(i, j int) bool
+	Swap(i, j int)
 	// Take makes the list that of a snapshot, and fill makes it a snapshot's. Both
 	// share memory with it. The list of a single kind takes nothing.
 	Take(*blocks.Snapshot)
@@ -53,22 +55,16 @@ type column[T any] struct {
 	in        func(*blocks.Snapshot) *[]T
 	put       func(*blocks.Snapshot, T)
 	otherwise T
-	// compare is the canonical order; nil is that of [blocks.CompareMeta].
-	compare func(a, b *T) int
 }
 
 // record is what all types of records have.
 type record[T any] interface {
 	*T
-	Key() blocks.Key
-	Metadata() *blocks.Meta
+	blocks.Record
 }
 
 // describe returns a kind with the functions that know its type.
 func describe[T any, P record[T]](k Kind, c column[T]) *Kind {
-	if c.compare == nil {
-		c.compare = func(a, b *T) int { return blocks.CompareMeta(P(a).Metadata(), P(b).Metadata()) }
-	}
 	k.Single = c.put != nil
 	k.none = func() records { return &list[T, P]{column: &c} }
 	k.store = func() storedRecords { return &store[T, P]{base: list[T, P]{column: &c}} }
@@ -127,9 +123,8 @@ func (l *list[T, P]) join(more records) {
 	l.all = append(l.all, from...)
 }
 
-func (l *list[T, P]) sort() {
-	slices.SortStableFunc(l.all, func(a, b T) int { return l.compare(&a, &b) })
-}
+func (l *list[T, P]) Swap(i, j int)      { l.all[i], l.all[j] = l.all[j], l.all[i] }
+func (l *list[T, P]) Less(i, j int) bool { return blocks.Compare(P(&l.all[i]), P(&l.all[j])) < 0 }
 
 func (l *list[T, P]) Take(s *blocks.Snapshot) {
 	if l.in != nil {
@@ -180,7 +175,7 @@ func Replaced(prev *blocks.Snapshot, lists []*Objects) *blocks.Snapshot {
 	s := *prev
 	s.Gaps = nil
 	for _, l := range lists {
-		l.sort()
+		sort.Stable(l)
 		l.Fill(&s)
 		s.Gaps = append(s.Gaps, l.gaps()...)
 	}

@@ -2,6 +2,7 @@ package decode
 
 import (
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -74,7 +75,7 @@ type store[T any, P record[T]] struct {
 }
 
 func (c *store[T, P]) replaceAll(with records) {
-	with.sort()
+	sort.Stable(with)
 	c.base.all, c.changed = slices.Clip(with.(*list[T, P]).all), nil
 }
 
@@ -110,14 +111,14 @@ func (c *store[T, P]) merge() {
 			fresh = append(fresh, o)
 		}
 	}
-	slices.SortFunc(fresh, c.base.compare)
+	slices.SortFunc(fresh, func(a, b *T) int { return blocks.Compare(P(a), P(b)) })
 	all := make([]T, 0, len(c.base.all)+len(fresh))
 	for i := range c.base.all {
 		old := &c.base.all[i]
 		if _, again := c.changed[P(old).Key()]; again {
 			continue
 		}
-		for len(fresh) > 0 && c.base.compare(fresh[0], old) < 0 {
+		for len(fresh) > 0 && blocks.Compare(P(fresh[0]), P(old)) < 0 {
 			all, fresh = append(all, *fresh[0]), fresh[1:]
 		}
 		all = append(all, *old)

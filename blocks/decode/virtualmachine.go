@@ -28,8 +28,7 @@ var virtualMachineInstances = describe(Kind{
 }, vmColumn(func(s *blocks.Snapshot) *[]blocks.VirtualMachine { return &s.VMInstances }))
 
 func vmColumn(in func(*blocks.Snapshot) *[]blocks.VirtualMachine) column[blocks.VirtualMachine] {
-	return column[blocks.VirtualMachine]{json: (*Decoder).virtualMachine,
-		compare: blocks.CompareVirtualMachines, in: in}
+	return column[blocks.VirtualMachine]{json: (*Decoder).virtualMachine, in: in}
 }
 
 // VMKinds are the kinds that must both be read before a virtual machine that is not
