@@ -55,6 +55,62 @@ func (x *pretence) done() *blocks.Snapshot {
 	return s
 }
 
+// evict takes the pod of a step away, with its address.
+func (x *pretence) evict(s *Step) {
+	x.Workloads = slices.DeleteFunc(x.Workloads, func(w blocks.Workload) bool { return w.UID == s.Guard(GuardPodUID) })
+	if b := s.Guard(GuardBlock); b != Absent {
+		if p, err := netip.ParsePrefix(b); err == nil {
+			x.free(blockNameAt(x.Snapshot, p), netip.MustParseAddr(s.Target.IP))
+		}
+	}
+}
+
+func blockNameAt(s *blocks.Snapshot, p netip.Prefix) string {
+	for i := range s.Blocks {
+		if s.Blocks[i].CIDR == p {
+			return s.Blocks[i].Name
+		}
+	}
+	return ""
+}
+
+// claim makes the block of a step for its node, empty.
+func (x *pretence) claim(s *Step) {
+	cidr, now := prefixOf(s.Target), x.Cluster.TakenAt
+	owner := blocks.Owner{Kind: blocks.HostOwner, Name: s.Target.Node}
+	size, _ := blocks.Addresses(cidr).Int()
+	b := blocks.Block{
+		Meta: blocks.Meta{Name: blocks.BlockName(cidr), UID: "new", ResourceVersion: "1", Created: now, Written: now},
+		CIDR: cidr, Owner: owner, Claimed: now, Sequence: 1,
+	}
+	for i := range size {
+		b.Ordinals, b.Unallocated = append(b.Ordinals, blocks.Free), append(b.Unallocated, int32(i))
+	}
+	x.Blocks = append(slices.DeleteFunc(x.Blocks, func(o blocks.Block) bool { return o.CIDR == cidr }), b)
+	x.Affinities = append(slices.DeleteFunc(x.Affinities, func(a blocks.Affinity) bool { return a.CIDR == cidr }), blocks.Affinity{
+		Meta: blocks.Meta{Name: blocks.AffinityName(s.Target.Node, cidr), UID: "new", ResourceVersion: "1", Created: now, Written: now},
+		CIDR: cidr, Owner: owner, State: blocks.Confirmed,
+	})
+	delete(x.noBlocks, b.Name)
+	x.blocks = map[string]*blocks.Block{}
+	for i := range x.Blocks {
+		x.blocks[x.Blocks[i].Name] = &x.Blocks[i]
+	}
+}
+
+// cordon makes a node unschedulable with a mark, or takes that back if it is empty.
+func (x *pretence) cordon(name, mark string) {
+	for i := range x.Nodes {
+		if n := &x.Nodes[i]; n.Name == name && (mark != "" || n.Ours != "") {
+			n.Unschedulable, n.Ours = mark != "", mark
+		}
+	}
+}
+
+func (x *pretence) dropReservation(name string) {
+	x.Reservations = slices.DeleteFunc(x.Reservations, func(r blocks.Reservation) bool { return r.Name == name })
+}
+
 // free gives an address back the way Calico does: its ordinal goes to the end of
 // the queue, attributes that nothing refers to any more are dropped, and the
 // handle's count is lowered (libcalico-go ipam/ipam_block.go, release, and

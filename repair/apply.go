@@ -56,6 +56,8 @@ const (
 	SkipJournal SkipCode = "Journal"
 	// SkipStopped: the run stopped because step after step failed.
 	SkipStopped SkipCode = "Stopped"
+	// SkipRefused: the API server does not let the pod be evicted.
+	SkipRefused SkipCode = "EvictionRefused"
 	// SkipLimit: the bound on steps was reached.
 	SkipLimit SkipCode = "MaxSteps"
 	// SkipHarm: taking the step back would do harm.
@@ -136,7 +138,15 @@ type ApplyOptions struct {
 	Resume *JournalFile
 	// finish carries out only what Resume's run has left half-done.
 	finish bool
-	// Progress is called before each step, with an empty status, and after it.
+	// Workloads evicts pods and cordons nodes; nil for plans that do neither.
+	Workloads Workloads
+	// EvictTimeout is how long a pod gets to end and to be replaced; 0 is
+	// [DefaultEvictTimeout].
+	EvictTimeout time.Duration
+	// stands is how long a reservation must have stood; 0 is [reservationStands].
+	stands time.Duration
+	// Progress is called before each step, with an empty status, and after it; in
+	// between, with an empty status and a reason, for what is waited for.
 	Progress func(Outcome)
 	// Waiting is called before a wait for the second observation.
 	Waiting func(until time.Time)

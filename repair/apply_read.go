@@ -141,6 +141,10 @@ func (x *run) unread(ctx context.Context, err error) Outcome {
 // waitUntil waits until a time by the API server's clock, and reads everything then.
 func (x *run) waitUntil(ctx context.Context, due time.Time) error {
 	x.opts.Waiting(due)
+	return x.sleepUntil(ctx, due)
+}
+
+func (x *run) sleepUntil(ctx context.Context, due time.Time) error {
 	for x.state.Cluster.TakenAt.Before(due) {
 		d := max(due.Sub(x.state.Cluster.TakenAt), time.Second)
 		if err := x.opts.Sleep(ctx, d); err != nil {

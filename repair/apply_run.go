@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,6 +46,11 @@ type run struct {
 	// failures counts those in a row; stopped says why the run goes no further.
 	failures int
 	stopped  *Outcome
+	// began are the consolidations of which something was written.
+	began map[string]bool
+	// lastly is the context in which they are taken back.
+	lastly    context.Context
+	endLastly context.CancelFunc
 }
 
 // maxFailures is how many steps in a row may fail before the run stops: a cluster
@@ -61,7 +67,7 @@ func newRun(r Reader, w Writer, j *Journal, grace time.Duration, opts ApplyOptio
 	if opts.Waiting == nil {
 		opts.Waiting = func(time.Time) {}
 	}
-	return &run{reader: r, writer: w, journal: j, file: opts.Resume, grace: grace, opts: opts}
+	return &run{reader: r, writer: w, journal: j, file: opts.Resume, grace: grace, opts: opts, began: map[string]bool{}, endLastly: func() {}}
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -89,9 +95,13 @@ func Apply(ctx context.Context, plan *Plan, r Reader, w Writer, j *Journal, opts
 	if err := x.begin(ctx, plan); err != nil {
 		return nil, err
 	}
-	a := &applying{run: x, plan: plan, request: plan.Request, seen: map[string]bool{}, derived: map[string]time.Time{}}
+	a := &applying{run: x, plan: plan, request: plan.Request, seen: map[string]bool{}, derived: map[string]time.Time{}, ended: map[string]string{}}
+	for i := range plan.Steps {
+		a.request.inNeed = cmp.Or(a.request.inNeed, plan.Steps[i].Guard(GuardInNeed))
+	}
 	// What narrowed the plan must not make a step disappear now.
 	a.request.Pools, a.request.Nodes, a.request.MaxSteps = nil, nil, 0
+	defer func() { x.endLastly() }()
 	a.observeAll()
 	res := x.result()
 	// What was left half-done comes first: until then, what ended before looks wrong.
@@ -101,7 +111,9 @@ func Apply(ctx context.Context, plan *Plan, r Reader, w Writer, j *Journal, opts
 			if unfinished != (x.file != nil && x.file.log(step.ID).unfinished) || opts.finish && !unfinished {
 				continue
 			}
-			res.Outcomes = append(res.Outcomes, x.each(ctx, step, func() Outcome { return a.step(ctx, step) }))
+			o := x.each(ctx, step, func(ctx context.Context) Outcome { return a.step(ctx, step) })
+			a.heed(o)
+			res.Outcomes = append(res.Outcomes, o)
 		}
 	}
 	if j.Exists() {
@@ -169,9 +181,13 @@ func (x *run) sameCluster(made string) error {
 }
 
 // each does what is the same for every step of any run.
-func (x *run) each(ctx context.Context, step *Step, do func() Outcome) Outcome {
+func (x *run) each(ctx context.Context, step *Step, do func(context.Context) Outcome) Outcome {
 	var o Outcome
+	kind := kindOf(step.Kind)
 	switch {
+	case kind != nil && kind.restores && (x.began[step.group()] || kind.verify(x.state, step) != nil):
+		x.opts.Progress(Outcome{Step: *step})
+		o = do(x.restoring(ctx))
 	case x.stopped != nil:
 		o = *x.stopped
 	case ctx.Err() != nil:
@@ -180,7 +196,7 @@ func (x *run) each(ctx context.Context, step *Step, do func() Outcome) Outcome {
 		o = Outcome{Status: NotTried, Code: SkipLimit, Reason: fmt.Sprintf("the bound of %d steps (--max-steps) was reached", x.opts.MaxSteps)}
 	default:
 		x.opts.Progress(Outcome{Step: *step})
-		o = do()
+		o = do(ctx)
 	}
 	o.Step, o.At = *step, audit.Time{Time: x.state.Cluster.TakenAt}
 	x.count(o)

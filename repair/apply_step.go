@@ -20,6 +20,8 @@ type applying struct {
 	seen    map[string]bool
 	// derived is when this run derived a step first, for plans that are no observation.
 	derived map[string]time.Time
+	// ended are the consolidations of which a step was not done, with what it was.
+	ended map[string]string
 }
 
 // maxDerivations is how often a step is derived again because somebody wrote one of
@@ -34,6 +36,9 @@ func (a *applying) step(ctx context.Context, s *Step) Outcome {
 	kind := kindOf(s.Kind)
 	if kind == nil {
 		return skip(SkipUnknown, "this version knows no steps of kind %q", s.Kind)
+	}
+	if o, abandoned := a.abandoned(s); abandoned && !kind.restores {
+		return o
 	}
 	if a.file != nil {
 		if o, settled := a.resume(ctx, s); settled {
@@ -53,6 +58,19 @@ func (a *applying) step(ctx context.Context, s *Step) Outcome {
 				return a.unread(ctx, err)
 			}
 			continue // what was seen before the wait is no second observation
+		}
+		if kind.ready != nil {
+			due, r := kind.ready(a, derived)
+			switch {
+			case r.code != "":
+				return skip(SkipCode(r.code), "%s", r.why)
+			case !due.IsZero():
+				a.opts.Progress(Outcome{Step: *s, Reason: fmt.Sprintf("waiting until %s: an assignment that began before the block was reserved may still be under way", state.FormatTime(due))})
+				if err := a.sleepUntil(ctx, due); err != nil {
+					return a.unread(ctx, err)
+				}
+				continue
+			}
 		}
 		o, err := a.write(ctx, kind, derived)
 		if !errors.Is(err, ErrChanged) || try+1 >= maxDerivations {
@@ -204,7 +222,8 @@ func (a *applying) write(ctx context.Context, kind *stepKind, s *Step) (Outcome,
 	hand, cancel := inHand(ctx)
 	defer cancel()
 	before := a.state
-	err := kind.do(hand, a.writer, before, s)
+	a.began[s.group()] = true
+	err := a.carryOut(hand, kind, before, s)
 	if broken := a.journal.Err(); broken != nil && err != nil && a.journal.untouched() {
 		a.stop(SkipJournal, broken.Error())
 		return skip(SkipJournal, "nothing was written: %v", broken), nil
@@ -212,8 +231,24 @@ func (a *applying) write(ctx context.Context, kind *stepKind, s *Step) (Outcome,
 	if errors.Is(err, ErrChanged) {
 		return skip(SkipChanged, "%v", err), err
 	}
+	if o, settled := a.acted(ctx, kind, s, before, err); settled {
+		if o.Status != Skipped {
+			a.wroteStep(ctx)
+		}
+		return o, nil
+	}
 	defer a.wroteStep(ctx)
 	return a.verify(hand, kind, s, before, err), nil
+}
+
+func (a *applying) carryOut(ctx context.Context, kind *stepKind, st *state.State, s *Step) error {
+	if kind.act == nil {
+		return kind.do(ctx, a.writer, st, s)
+	}
+	if a.opts.Workloads == nil {
+		return errors.New("nothing was written: this run cannot change pods and nodes")
+	}
+	return kind.act(ctx, a.opts.Workloads, st, s)
 }
 
 // verify reads the objects of a step after it was written, and says what became of

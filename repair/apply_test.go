@@ -270,7 +270,7 @@ func TestStops(t *testing.T) {
 	var got []string
 	for range maxFailures + 1 {
 		a.seen = map[string]bool{}
-		o := x.each(t.Context(), &p.Steps[0], func() Outcome { return a.step(t.Context(), &p.Steps[0]) })
+		o := x.each(t.Context(), &p.Steps[0], func(context.Context) Outcome { return a.step(t.Context(), &p.Steps[0]) })
 		got = append(got, strings.TrimSpace(string(o.Status)+" "+string(o.Code)))
 	}
 	wantOutcomes(t, got, "failed", "failed", "failed", "not-tried Stopped")

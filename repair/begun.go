@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -84,6 +85,10 @@ func (b *begun) refs() []blocks.Ref {
 		b.kind.refs(r, b.step)
 	}
 	for _, e := range b.log.changes {
+		if namespace, name, of := strings.Cut(e.Change.Name, "/"); of {
+			r.pod(namespace, name)
+			continue
+		}
 		r.one(e.Change.Resource, e.Change.Name)
 		if was := e.Change.was(); e.Change.Resource == blocks.Affinities && was.Spec.CIDR != "" { // its block, and who else claims that
 			r.claim(prefixOf(state.Subject{CIDR: was.Spec.CIDR}), was.Spec.Node)

@@ -129,13 +129,22 @@ func (p *Plan) limit() {
 	if n <= 0 || len(p.Steps) <= n {
 		return
 	}
-	for _, s := range p.Steps[n:] {
+	// A consolidation is carried out whole or not at all.
+	within := slices.DeleteFunc(slices.Clone(p.Steps), func(s Step) bool { return s.group() != "" })
+	if len(within) < len(p.Steps) && len(p.Steps)-len(within) <= n {
+		within = slices.DeleteFunc(slices.Clone(p.Steps), func(s Step) bool { return s.group() == "" })
+	}
+	within = within[:min(n, len(within))]
+	for _, s := range p.Steps {
+		if slices.ContainsFunc(within, func(w Step) bool { return w.ID == s.ID }) {
+			continue
+		}
 		p.Refused = append(p.Refused, Refusal{
 			Kind: s.Kind, Target: s.Target, Code: RefusedLimit, Pools: s.Pools, Nodes: s.Nodes,
 			Reason: "it is beyond the bound on steps (--max-steps): plan again when these are done",
 		})
 	}
-	p.Steps = p.Steps[:n]
+	p.Steps = within
 }
 
 // sort puts the steps into the order in which they are carried out: by kind; then

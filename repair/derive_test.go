@@ -22,16 +22,20 @@ var everything = Request{
 // TestKinds: every kind is whole, and has states of its own to be tested with.
 func TestKinds(t *testing.T) {
 	files := map[Kind][2]string{DeleteHandle: {"handles", "reconcile_handle"}, FixHandleCount: {"handles", "reconcile_handle"}}
-	for _, k := range []Kind{ReleaseBlock, DisownBlock, DeleteAffinity, RestoreAffinity, ReleaseIP, DeleteHandle, FixHandleCount, FinishDelete, SetStrictAffinity} {
+	for _, k := range []Kind{ReserveBlock, CordonNode, EvictPod, ClaimBlock, UncordonNode, UnreserveBlock} {
+		files[k] = [2]string{"consolidate", strings.ReplaceAll(string(k), "-", "_")}
+	}
+	for _, k := range []Kind{ReleaseBlock, DisownBlock, DeleteAffinity, RestoreAffinity, ReleaseIP, DeleteHandle, FixHandleCount, FinishDelete, SetStrictAffinity,
+		ReserveBlock, CordonNode, EvictPod, ClaimBlock, UncordonNode, UnreserveBlock} {
 		x := kindOf(k)
 		if x == nil || x.kind != k {
 			t.Errorf("%s is not registered", k)
 			continue
 		}
-		if x.flag == "" || x.asked == nil || x.propose == nil || x.refs == nil || x.do == nil || x.verify == nil || x.undo == nil || x.pretend == nil {
+		if x.flag == "" || x.asked == nil || x.propose == nil || x.refs == nil || (x.do == nil) == (x.act == nil) || x.verify == nil || x.undo == nil || x.pretend == nil {
 			t.Errorf("%s is not whole", k)
 		}
-		if len(x.needs) == 0 || !slices.Contains(x.exact, GuardUID) && !slices.Contains(x.exact, GuardBlockUID) {
+		if len(x.needs) == 0 || !slices.Contains(x.exact, GuardUID) && !slices.Contains(x.exact, GuardBlockUID) && !slices.Contains(x.exact, GuardConsolidation) {
 			t.Errorf("%s needs no reads, or is not held to the UID", k)
 		}
 		if x.asked(Request{}) {
@@ -47,7 +51,7 @@ func TestKinds(t *testing.T) {
 			}
 		}
 	}
-	if len(kinds) != 9 {
+	if len(kinds) != 15 {
 		t.Errorf("there are %d kinds", len(kinds))
 	}
 	if kindOf("drop-all") != nil {
@@ -108,7 +112,7 @@ func TestEditedPlan(t *testing.T) {
 func TestMissingReads(t *testing.T) {
 	on := true
 	req := everything
-	req.StrictAffinity = &on
+	req.StrictAffinity, req.Consolidate = &on, true
 	text, _ := randomState(rand.New(rand.NewPCG(4, 4)))
 	for _, k := range kinds {
 		for _, need := range append([]blocks.Resource{blocks.ClusterInfos}, k.needs...) {

@@ -114,6 +114,8 @@ func (f *fakeCluster) SetHandleCounts(context.Context, ObjectRef, []blocks.Handl
 	return errNotFaked
 }
 func (f *fakeCluster) ClaimBlock(context.Context, netip.Prefix, string) error { return errNotFaked }
+func (f *fakeCluster) Reserve(context.Context, netip.Prefix, string) error    { return errNotFaked }
+func (f *fakeCluster) Unreserve(context.Context, ObjectRef) error             { return errNotFaked }
 func (f *fakeCluster) FinishDelete(context.Context, ObjectRef) error          { return errNotFaked }
 func (f *fakeCluster) PutAffinityState(context.Context, ObjectRef, blocks.AffinityState) error {
 	return errNotFaked

@@ -11,7 +11,7 @@ import (
 type Change struct {
 	// Step is the ID of the step that it belongs to.
 	Step string `json:"step"`
-	// Verb is "create", "patch" or "delete".
+	// Verb is "create", "patch", "delete" or "evict".
 	Verb     string          `json:"verb"`
 	Resource blocks.Resource `json:"resource"`
 	Name     string          `json:"name"`
@@ -33,6 +33,8 @@ const (
 	VerbCreate = "create"
 	VerbPatch  = "patch"
 	VerbDelete = "delete"
+	// VerbEvict asks for a pod's eviction; its name is "NAMESPACE/NAME".
+	VerbEvict = "evict"
 )
 
 // Recorder takes down each change before it is sent. A write must not be sent if

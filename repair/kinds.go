@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -29,8 +30,19 @@ type stepKind struct {
 	// refs adds the objects that the verdict rests on. They are read again right
 	// before and right after.
 	refs func(*refs, *Step)
-	// do carries a step out that was derived from exactly this state.
-	do func(context.Context, Writer, *state.State, *Step) error
+	// do carries a step out that was derived from exactly this state; act does where it
+	// is about pods or nodes.
+	do  func(context.Context, Writer, *state.State, *Step) error
+	act func(context.Context, Workloads, *state.State, *Step) error
+	// ready says from when on the step may be carried out, or why it must not be though
+	// the state gives reason for it; nil if at once.
+	ready func(*applying, *Step) (time.Time, reason)
+	// settled reports whether what the step set off has come to its end, or for what it
+	// waits; an error ends the run. It is nil for what is done when it is written.
+	settled func(before, now *state.State, s *Step) (done bool, waits string, err error)
+	// restores is true for what takes back what was made for a while: it is tried
+	// whatever ended the run.
+	restores bool
 	// verify returns nil if the state shows the whole outcome of the step, and
 	// otherwise what is wrong: a [LeftBehindError] where what the step is about is as
 	// it should be, and something of its protocol is left.
@@ -52,7 +64,8 @@ type stepKind struct {
 // the facts that an affinity's step stands on are still there; counts before the
 // addresses that lower them; the setting last, when blocks are free.
 var kinds = []*stepKind{
-	restoreAffinity, deleteAffinity, finishDelete, releaseBlock, disownBlock, fixHandleCount, releaseIP, deleteHandle, setStrictAffinity,
+	restoreAffinity, deleteAffinity, finishDelete, reserveBlock, cordonNode, evictPod, releaseBlock, disownBlock, claimBlock, fixHandleCount, releaseIP,
+	deleteHandle, uncordonNode, unreserveBlock, setStrictAffinity,
 }
 
 // kindOf returns a kind; nil for one that this version does not know.

@@ -29,6 +29,15 @@ const (
 	DeleteHandle Kind = "delete-handle"
 	// FixHandleCount writes the counts that the blocks record into a handle.
 	FixHandleCount Kind = "fix-handle-count"
+	// ReserveBlock keeps new pods off a block, by an IPReservation; UnreserveBlock takes
+	// that back.
+	ReserveBlock   Kind = "reserve-block"
+	UnreserveBlock Kind = "unreserve-block"
+	// CordonNode makes a node unschedulable for a while; UncordonNode takes that back.
+	CordonNode   Kind = "cordon-node"
+	UncordonNode Kind = "uncordon-node"
+	// EvictPod has a pod start again elsewhere.
+	EvictPod Kind = "evict-pod"
 	// ClaimBlock makes an empty block for a node.
 	ClaimBlock Kind = "claim-block"
 	// FinishDelete deletes an object that was marked deleted and left.
@@ -46,6 +55,10 @@ type Request struct {
 	LeakedHandles     bool `json:"leakedHandles,omitempty"`
 	SoftDeleted       bool `json:"softDeleted,omitempty"`
 	DeadNodes         bool `json:"deadNodes,omitempty"`
+	// Consolidate empties a block for a node that cannot allocate, and gives it the block.
+	Consolidate bool `json:"consolidate,omitempty"`
+	// Rehome evicts pods that borrow though their node has addresses by now.
+	Rehome bool `json:"rehome,omitempty"`
 	// StrictAffinity is the setting asked for; nil leaves it alone.
 	StrictAffinity *bool `json:"strictAffinity,omitempty"`
 
@@ -75,7 +88,19 @@ type Request struct {
 	// WithoutHostEvidence lets addresses be released that no node was asked about, as
 	// long as their node answers for itself.
 	WithoutHostEvidence bool `json:"withoutHostEvidence,omitempty"`
+	// CordonFull lets nodes without addresses of their own be cordoned while a block is
+	// emptied.
+	CordonFull bool `json:"cordonFull,omitempty"`
+	// EvictSingletons lets pods be evicted that nothing stands in for meanwhile.
+	EvictSingletons bool `json:"evictSingletons,omitempty"`
+
+	// inNeed is the node that a plan's consolidation is for.
+	inNeed string
 }
+
+// Evicts reports whether the request may end in evictions, which PodDisruptionBudgets and
+// the labels of pods have to be read for.
+func (r *Request) Evicts() bool { return r.Consolidate || r.Rehome }
 
 // Plan is what would be done, what must not be, and what people should do.
 // Everything in it is sorted: the same state and request give the same bytes.
@@ -244,6 +269,8 @@ const (
 	RefusedMachineMayRun RefusalCode = "machine-may-run"
 	// RefusedNoEvidence: no node was asked whether it uses the address.
 	RefusedNoEvidence RefusalCode = "NoHostEvidence"
+	// RefusedConsent: it needs a consent that was not given.
+	RefusedConsent RefusalCode = "NeedsConsent"
 	// RefusedUnconfirmed: two readings, one right after the other, do not agree.
 	RefusedUnconfirmed RefusalCode = "Unconfirmed"
 )

@@ -77,7 +77,8 @@ func parseRequest(t *testing.T, text string) (req Request, grace time.Duration) 
 		"empty-blocks": &req.EmptyBlocks, "orphan-affinities": &req.OrphanAffinities, "missing-affinities": &req.MissingAffinities,
 		"leaked-ips": &req.LeakedIPs, "leaked-handles": &req.LeakedHandles, "soft-deleted": &req.SoftDeleted,
 		"dead-nodes": &req.DeadNodes, "last-blocks": &req.LastBlocks, "observe-twice": &req.ObserveTwice, "allow-newer": &req.AllowNewer,
-		"without-host-evidence": &req.WithoutHostEvidence,
+		"without-host-evidence": &req.WithoutHostEvidence, "consolidate": &req.Consolidate, "rehome": &req.Rehome,
+		"cordon-full": &req.CordonFull, "evict-singletons": &req.EvictSingletons,
 	}
 	for _, word := range strings.Fields(text) {
 		key, value, _ := strings.Cut(word, "=")

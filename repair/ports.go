@@ -64,6 +64,10 @@ type Writer interface {
 	// confirms the affinity to a block that is the host's already. No other node may
 	// have a block or an affinity there; the client that makes the block first keeps it.
 	ClaimBlock(ctx context.Context, cidr netip.Prefix, host string) error
+	// Reserve creates the IPReservation that keeps a block from new pods, with mark as our
+	// annotation; Unreserve deletes one that carries it.
+	Reserve(ctx context.Context, cidr netip.Prefix, mark string) error
+	Unreserve(ctx context.Context, reservation ObjectRef) error
 	// FinishDelete deletes an object that is marked deleted.
 	FinishDelete(ctx context.Context, object ObjectRef) error
 	// SetStrictAffinity writes the setting; a nil object means that none exists,
@@ -81,6 +85,30 @@ type Writer interface {
 	// block as stored, and raises its handle's count; handle is the handle as stored,
 	// which is created again if it is gone, and nil where the allocation had none.
 	RecordIP(ctx context.Context, block ObjectRef, ordinal int, stored, handle json.RawMessage) error
+}
+
+// Workloads evicts pods, and cordons nodes for a while. Package repair/workloads has one.
+type Workloads interface {
+	// Evict evicts the pod of a UID through the Eviction API. It is a
+	// [RefusedEvictionError] if a budget does not allow it.
+	Evict(ctx context.Context, namespace, name, uid string) error
+	// Cordon makes a node unschedulable, with mark as our annotation; Uncordon takes
+	// that back where the node carries the mark, and nothing else. The node's version
+	// does not matter: its heartbeat writes it.
+	Cordon(ctx context.Context, node ObjectRef, mark string) error
+	Uncordon(ctx context.Context, node ObjectRef, mark string) error
+}
+
+// RefusedEvictionError says that a pod may not be evicted, by a PodDisruptionBudget for
+// the most part; nothing was done to it.
+type RefusedEvictionError struct {
+	Pod    blocks.Key
+	Reason string
+}
+
+// Error says which pod, and why in the API server's words.
+func (e *RefusedEvictionError) Error() string {
+	return fmt.Sprintf("pod %s may not be evicted now: %s", e.Pod, e.Reason)
 }
 
 // ErrChanged says that an object is no longer the one that was judged.
@@ -111,4 +139,5 @@ func (e *LeftBehindError) Error() string {
 // singular is what kubectl calls one object of a resource.
 var singular = map[blocks.Resource]string{
 	blocks.Blocks: "ipamblock", blocks.Affinities: "blockaffinity", blocks.Handles: "ipamhandle", blocks.IPAMConfigs: "ipamconfig",
+	blocks.Reservations: "ipreservation", blocks.Nodes: "node",
 }

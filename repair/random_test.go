@@ -39,7 +39,7 @@ func TestRandomPlans(t *testing.T) {
 		}
 	}
 	for _, k := range kinds {
-		if steps[k.kind] == 0 && !t.Failed() {
+		if steps[k.kind] == 0 && !t.Failed() && k.flag != consolidateFlag {
 			t.Errorf("no random state gives a step %s: the states are not random enough", k.kind)
 		}
 	}
@@ -50,6 +50,82 @@ func TestRandomPlans(t *testing.T) {
 		if refused[code] == 0 && !t.Failed() {
 			t.Errorf("no random state gives a refusal %s: the states are not random enough", code)
 		}
+	}
+}
+
+// consolidateFlag asks for the kinds that states of [shortState] are for.
+const consolidateFlag = "--consolidate"
+
+// TestRandomConsolidations plans for random shortages, begun or not, and holds every plan
+// to what plans must keep; of each kind there are some.
+func TestRandomConsolidations(t *testing.T) {
+	steps := map[Kind]int{}
+	for seed := range uint64(300) {
+		text, req := shortState(rand.New(rand.NewPCG(seed, 8)))
+		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			st := sketched(t, text, 0)
+			p := Build(st, req)
+			holdPlan(t, st, req, p)
+			for _, s := range p.Steps {
+				steps[s.Kind]++
+			}
+		})
+		if !ok {
+			t.Logf("state %d, request %+v:\n%s", seed, req, text)
+			break
+		}
+	}
+	for _, k := range kinds {
+		if steps[k.kind] < 10 && k.flag == consolidateFlag && !t.Failed() {
+			t.Errorf("%s is planned %d times only", k.kind, steps[k.kind])
+		}
+	}
+}
+
+// shortState is a pool that two nodes hold, and one or two that have nothing of it.
+func shortState(rnd *rand.Rand) (string, Request) {
+	r := &random{Rand: rnd, free: map[string]int{}}
+	r.say("version v3.31.0")
+	r.say("pool pods 10.0.0.0/26 size=28")
+	r.say("budget %s", []string{"none", "shop/all allows=1", "shop/web match=app=web allows=1"}[r.IntN(3)])
+	begun := r.IntN(3)
+	r.say("node a %s", r.maybe(.1, "cordoned"))
+	r.say("node b")
+	mine := ""
+	if begun > 0 {
+		mine = r.maybe(.5, "mine=10.0.0.16/28,a,new")
+	}
+	r.say("node new %s", mine)
+	if r.IntN(3) == 0 {
+		r.say("node new-2")
+	}
+	if begun > 0 {
+		r.say("reserve 10.0.0.16/28 mine=a,new age=%dm", 1+r.IntN(5))
+	}
+	for i := range 4 {
+		owner := []string{"a", "a", "b", "b"}[i]
+		if begun == 2 && i == 1 {
+			if owner = []string{"", "new", "a"}[r.IntN(3)]; owner == "" {
+				continue
+			}
+		}
+		r.say("block 10.0.0.%d/28 %s", 16*i, owner)
+		r.say("affinity 10.0.0.%d/28 %s %s", 16*i, owner, r.maybe(.1, "state=pending"))
+		for j := range 1 + r.IntN(5) {
+			if owner == "new" {
+				break
+			}
+			r.pods++
+			node := owner
+			if j == 0 && r.IntN(4) == 0 {
+				node = "new"
+			}
+			r.say("use 10.0.0.%d shop/p%d %s ready %s %s %s", 16*i+1+j, r.pods, node, r.maybe(.95, "of=ReplicaSet/web", "of=ReplicaSet/api", "of=DaemonSet/log"),
+				r.maybe(.5, "label=app=web"), r.maybe(.05, "vmi=db", "claim", "noevict", "static"))
+		}
+	}
+	return strings.Join(r.lines, "\n"), Request{
+		Consolidate: r.IntN(8) > 0, Rehome: r.IntN(3) == 0, CordonFull: r.IntN(4) > 0, EvictSingletons: r.IntN(2) == 0, EmptyBlocks: r.IntN(4) == 0,
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit/state"
@@ -16,17 +17,21 @@ import (
 var releaseBlock = &stepKind{
 	kind:  ReleaseBlock,
 	flag:  "--empty-blocks",
-	asked: func(r Request) bool { return r.EmptyBlocks || r.OrphanAffinities || r.DeadNodes },
+	asked: func(r Request) bool { return r.EmptyBlocks || r.OrphanAffinities || r.DeadNodes || r.Consolidate },
 	needs: state.ReleaseReads,
 	exact: []string{
 		GuardName, GuardUID, GuardVersion, GuardCreated, GuardOwner, GuardEmptySince,
-		GuardAffinity, GuardAffinityUID, GuardAffinityVersion, GuardAffinityState, GuardHolder,
+		GuardAffinity, GuardAffinityUID, GuardAffinityVersion, GuardAffinityState, GuardHolder, GuardConsolidation, GuardInNeed,
 	},
 	loose: map[string]func(*state.State, *Step, *Step) bool{GuardKeeps: stillKeeps, GuardKeepsUID: stillKeeps, GuardFor: stillLacks},
 	// Who needs a block is for all blocks of the pool to tell.
 	whole: func(s *Step) bool { return s.Guard(GuardFor) != "" },
 	propose: func(p *proposals) {
+		emptied := p.releaseEmptied()
 		for _, b := range p.st.IPBlocks {
+			if b == emptied || !p.req.EmptyBlocks && !p.req.OrphanAffinities && !p.req.DeadNodes {
+				continue
+			}
 			if !p.wants(state.BlockSubject(b)) || b.Used == 0 && !p.asksFor(b) {
 				continue
 			}
@@ -49,9 +54,10 @@ var releaseBlock = &stepKind{
 				p.refuse(c, retainCodes[v.Code], "%s", why)
 				continue
 			}
-			p.addRelease(b, c, v)
+			p.addRelease(b, c, v, nil)
 		}
 	},
+	ready: (*applying).mayRelease,
 	refs: func(r *refs, s *Step) {
 		r.claim(prefixOf(s.Target), hostOf(s.Guard(GuardOwner)))
 		r.host(hostOf(s.Guard(GuardOwner)))
@@ -166,7 +172,42 @@ func blockConcern(b *state.Block) concern {
 	return concern{state.BlockSubject(b), poolNames(b.Pool), []string{b.Owner.Node()}}
 }
 
-func (p *proposals) addRelease(b *state.Block, c concern, last state.LastBlock) {
+// releaseEmptied proposes to release the block that a consolidation empties, and returns
+// it. Its emptiness has no age: the reservation stands for that.
+func (p *proposals) releaseEmptied() *state.Block {
+	if !p.req.Consolidate {
+		return nil
+	}
+	c := p.consolidating()
+	if c == nil || c.Block == nil {
+		return nil
+	}
+	if target := state.BlockSubject(c.Block); p.wants(target) {
+		p.addRelease(c.Block, p.aboutAll(c, target), state.LastBlock{}, c)
+	}
+	return c.Block
+}
+
+// mayRelease says from when on a block that was emptied may be released, or why it must
+// not be.
+func (a *applying) mayRelease(s *Step) (time.Time, reason) {
+	if s.group() == "" {
+		return time.Time{}, reason{}
+	}
+	due, reserved := a.stands(s)
+	b := blockAt(a.state, s.Target.CIDR)
+	switch {
+	case !reserved:
+		return time.Time{}, because(RefusedConflict, "the block is not reserved: new pods may take its addresses")
+	case due.After(a.state.Cluster.TakenAt):
+		return due, reason{}
+	case b != nil && b.Used > 0:
+		return time.Time{}, because(RefusedInUse, "it holds %s still", state.Plural(b.Used, "address"))
+	}
+	return time.Time{}, reason{}
+}
+
+func (p *proposals) addRelease(b *state.Block, c concern, last state.LastBlock, emptied *state.Consolidation) {
 	keeps := keptBlock(p.st, b)
 	kept, keptUID := Absent, ""
 	if keeps != nil {
@@ -191,6 +232,14 @@ func (p *proposals) addRelease(b *state.Block, c concern, last state.LastBlock) 
 	a := ownAffinity(p.st, b)
 	if pairs = append(pairs, affinityGuards(a, twice)...); a != nil {
 		claim, pinned = fmt.Sprintf("%s (%s)", a.Name, a.Effective()), append(pinned, a.Meta)
+	}
+	if emptied != nil {
+		p.add(c, Step{
+			Because:  fmt.Sprintf("block %s of %s is emptied for %s; %s", b.CIDR, state.OwnerText(b.Owner), emptied.For, keepsText(p.st, b, keeps)),
+			Evidence: state.Evidences("owner", state.OwnerText(b.Owner), "owner's affinity", claim, "pool", poolName(b.Pool)),
+			Guards:   slices.DeleteFunc(joins(emptied, pairs...), func(g Guard) bool { return g.Name == GuardEmptySince }),
+		}, pinned...)
+		return
 	}
 	p.add(c, Step{
 		TwoObservations: len(last.For) > 0,

@@ -41,7 +41,7 @@ func Undo(ctx context.Context, f *JournalFile, r Reader, w Writer, j *Journal, o
 	}
 	for _, id := range f.Written() {
 		b := x.begunStep(f, id, true)
-		res.Outcomes = append(res.Outcomes, x.each(ctx, b.step, func() Outcome { return b.takeBack(ctx) }))
+		res.Outcomes = append(res.Outcomes, x.each(ctx, b.step, func(ctx context.Context) Outcome { return b.takeBack(ctx) }))
 	}
 	if j.Exists() {
 		res.Journal = j.Path()

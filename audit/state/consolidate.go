@@ -239,7 +239,7 @@ var notAPods = map[UseKind]string{
 	UseWindows: "a Windows node keeps it back", UseVM: "it is a virtual machine's, which keeps it wherever it runs", UseCooling: "it waits out its cooldown",
 }
 
-// EvictionBar says why a pod must not be evicted, whoever consents; empty if it may be.
+// EvictionBar says why a pod must not be evicted, with any consent; empty if it may be.
 // The annotations are those that the cluster autoscaler and the descheduler heed.
 func (st *State) EvictionBar(w *blocks.Workload) string {
 	switch {

@@ -31,9 +31,10 @@ var mayImport = map[string][]string{
 	"audit/explain":         {"blocks", "affinity", "audit/state", "audit", "audit/checks"},
 	"repair":                {"blocks", "affinity", "audit", "audit/state", "audit/checks"},
 	"repair/datastore":      {"blocks", "affinity", "audit", "audit/state", "audit/checks", "repair"},
+	"repair/workloads":      {"blocks", "repair"},
 	"metrics":               {"blocks", "affinity", "audit", "audit/state", "audit/checks"},
 	"metrics/events":        {"blocks", "audit", "audit/state", "audit/checks", "metrics"},
-	"cmd":                   {"blocks", "blocks/cluster", "blocks/files", "affinity", "affinity/host", "audit", "audit/state", "audit/checks", "audit/explain", "repair", "repair/datastore", "metrics", "metrics/events", "cmd/internal"},
+	"cmd":                   {"blocks", "blocks/cluster", "blocks/files", "affinity", "affinity/host", "audit", "audit/state", "audit/checks", "audit/explain", "repair", "repair/datastore", "repair/workloads", "metrics", "metrics/events", "cmd/internal"},
 	"internal/statedsl":     {"blocks"},
 	"internal/story":        {},
 	"internal/testcluster":  {"internal/testcluster"},
@@ -55,7 +56,7 @@ var onlyIn = []struct {
 	except  []string
 	dirs    []string
 }{
-	{"k8s.io/client-go", []string{"k8s.io/client-go/util/jsonpath"}, []string{"blocks/cluster", "repair/datastore", "metrics/events", "internal/testcluster", "internal/storm", "internal/scale", "cmd"}},
+	{"k8s.io/client-go", []string{"k8s.io/client-go/util/jsonpath"}, []string{"blocks/cluster", "repair/datastore", "repair/workloads", "metrics/events", "internal/testcluster", "internal/storm", "internal/scale", "cmd"}},
 	{"github.com/projectcalico/calico", []string{"github.com/projectcalico/calico/libcalico-go/lib/selector"}, []string{"repair/datastore", "internal/testcluster", "internal/storm", "internal/scale"}},
 	{"github.com/vishvananda/netlink", nil, []string{"affinity/host"}},
 	{"github.com/spf13/cobra", nil, []string{"cmd"}},

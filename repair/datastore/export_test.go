@@ -16,3 +16,6 @@ var (
 	AllRights     = rights
 	AllUndoRights = undoRights
 )
+
+// CoreGroups are the API groups of what is Kubernetes' own.
+var CoreGroups = coreGroups

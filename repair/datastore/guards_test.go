@@ -245,3 +245,33 @@ func TestFinalizers(t *testing.T) {
 		t.Error("the handle is still there")
 	}
 }
+
+// TestReservations: a reservation is created once, and only one that carries our
+// annotation is taken back.
+func TestReservations(t *testing.T) {
+	inBothGroups(t, func(t *testing.T, w *world) {
+		k := w.writer(nil, nil)
+		must(t, k.Reserve(w.Context(), empty, "for a test"))
+		if err := k.Reserve(w.Context(), empty, "for another"); !errors.Is(err, repair.ErrChanged) {
+			t.Errorf("reserved twice: %v", err)
+		}
+		s := read(w.bench)
+		if len(s.Reservations) != 1 || s.Reservations[0].Ours != "for a test" || len(s.Reservations[0].CIDRs) != 1 || s.Reservations[0].CIDRs[0] != empty {
+			t.Fatalf("the reservations are %+v", s.Reservations)
+		}
+		name := s.Reservations[0].Name
+		must(t, w.Edit(w.Context(), w.group.Resource("ipreservations"), "", name, func(o map[string]any) {
+			delete(o["metadata"].(map[string]any)["annotations"].(map[string]any), blocks.OursAnnotation)
+		}))
+		if err := k.Unreserve(w.Context(), w.ref(blocks.Reservations, name)); err == nil || !strings.Contains(err.Error(), "is not ours") {
+			t.Errorf("somebody else's reservation was taken back: %v", err)
+		}
+		must(t, w.Edit(w.Context(), w.group.Resource("ipreservations"), "", name, func(o map[string]any) {
+			o["metadata"].(map[string]any)["annotations"] = map[string]any{blocks.OursAnnotation: "for a test"}
+		}))
+		must(t, k.Unreserve(w.Context(), w.ref(blocks.Reservations, name)))
+		if left := read(w.bench).Reservations; len(left) > 0 {
+			t.Errorf("left are %+v", left)
+		}
+	})
+}

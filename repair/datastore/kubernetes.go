@@ -76,6 +76,7 @@ func (k *Kubernetes) kind(r blocks.Resource) string {
 var objectKinds = map[blocks.Resource]string{
 	blocks.Blocks: libapiv3.KindIPAMBlock, blocks.Affinities: libapiv3.KindBlockAffinity,
 	blocks.Handles: libapiv3.KindIPAMHandle, blocks.IPAMConfigs: libapiv3.KindIPAMConfig,
+	blocks.Reservations: apiv3.KindIPReservation,
 }
 
 func (k *Kubernetes) path(r blocks.Resource, name string) string {

@@ -100,7 +100,7 @@ func (o *object) String() string { return describe(o.resource, o.name()) }
 
 // words are what messages call one object of a kind.
 var words = map[blocks.Resource]string{
-	blocks.Blocks: "block", blocks.Affinities: "affinity", blocks.Handles: "handle", blocks.IPAMConfigs: "IPAM configuration",
+	blocks.Blocks: "block", blocks.Affinities: "affinity", blocks.Handles: "handle", blocks.IPAMConfigs: "IPAM configuration", blocks.Reservations: "reservation",
 }
 
 func describe(r blocks.Resource, name string) string { return words[r] + " " + name }

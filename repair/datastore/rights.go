@@ -16,7 +16,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// A Right is what RBAC must allow: verbs on a resource of Calico's API group.
+// A Right is what RBAC must allow: verbs on a resource of Calico's API group, or on
+// Kubernetes' own.
 type Right struct {
 	Resource blocks.Resource
 	Verbs    []string
@@ -36,6 +37,11 @@ var rights = map[repair.Kind][]Right{
 	repair.DeleteHandle:      {may(blocks.Blocks, "get"), may(blocks.Handles, "get patch delete")},
 	repair.FixHandleCount:    {may(blocks.Handles, "get patch")},
 	repair.ClaimBlock:        {may(blocks.Blocks, "get create"), may(blocks.Affinities, "get list create patch delete")},
+	repair.ReserveBlock:      {may(blocks.Reservations, "get create delete")},
+	repair.UnreserveBlock:    {may(blocks.Reservations, "get delete")},
+	repair.CordonNode:        {may(blocks.Nodes, "get patch")},
+	repair.UncordonNode:      {may(blocks.Nodes, "get patch")},
+	repair.EvictPod:          {may(blocks.Pods, "get"), may(evictions, "create"), may(blocks.Budgets, "list")},
 	repair.FinishDelete:      {may(blocks.Blocks, "get delete"), may(blocks.Affinities, "get create patch delete"), may(blocks.Handles, "get delete")},
 	repair.SetStrictAffinity: {may(blocks.IPAMConfigs, "get create patch")},
 }
@@ -52,7 +58,15 @@ var undoRights = map[repair.Kind][]Right{
 	repair.ReleaseIP:         {may(blocks.Blocks, "get patch delete"), may(blocks.Handles, "get create patch delete")},
 	repair.DeleteHandle:      {may(blocks.Handles, "get create")},
 	repair.SetStrictAffinity: {may(blocks.IPAMConfigs, "get patch")},
+	repair.ReserveBlock:      {may(blocks.Reservations, "get delete")},
+	repair.CordonNode:        {may(blocks.Nodes, "get patch")},
 }
+
+// evictions is the subresource by which pods are evicted.
+const evictions blocks.Resource = "pods/eviction"
+
+// coreGroups are the API groups of what is Kubernetes' own.
+var coreGroups = map[blocks.Resource]string{blocks.Nodes: "", blocks.Pods: "", evictions: "", blocks.Budgets: "policy"}
 
 // MissingRight is a right that whoever writes does not have.
 type MissingRight struct {
@@ -70,7 +84,7 @@ func (m MissingRight) String() string {
 	for _, k := range m.Kinds {
 		kinds = append(kinds, string(k))
 	}
-	text := fmt.Sprintf("the right to %s %s.%s (for %s)", m.Verb, m.Resource, m.Group, strings.Join(kinds, ", "))
+	text := fmt.Sprintf("the right to %s %s (for %s)", m.Verb, strings.TrimSuffix(m.Resource+"."+m.Group, "."), strings.Join(kinds, ", "))
 	if m.Reason != "" {
 		text += ": " + m.Reason
 	}
@@ -109,9 +123,14 @@ func (k *Kubernetes) needed(kinds []repair.Kind, table map[repair.Kind][]Right) 
 	group, _, _ := strings.Cut(k.group, "/")
 	kinds = slices.Compact(slices.Sorted(slices.Values(kinds)))
 	var out []MissingRight
-	for _, r := range []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.IPAMConfigs} {
+	for _, r := range []blocks.Resource{
+		blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.IPAMConfigs, blocks.Reservations, blocks.Nodes, blocks.Pods, evictions, blocks.Budgets,
+	} {
 		for _, verb := range []string{"get", "list", "create", "patch", "delete"} {
 			need := MissingRight{Verb: verb, Resource: k.plural(r), Group: group}
+			if g, core := coreGroups[r]; core {
+				need.Group = g
+			}
 			for _, kind := range kinds {
 				if slices.ContainsFunc(table[kind], func(n Right) bool { return n.Resource == r && slices.Contains(n.Verbs, verb) }) {
 					need.Kinds = append(need.Kinds, kind)
@@ -128,8 +147,9 @@ func (k *Kubernetes) needed(kinds []repair.Kind, table map[repair.Kind][]Right) 
 // allowed asks for one right, by a SelfSubjectAccessReview, which every
 // authenticated user may create.
 func (k *Kubernetes) allowed(ctx context.Context, need MissingRight) (ok bool, reason string, err error) {
+	resource, sub, _ := strings.Cut(need.Resource, "/")
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: need.Group, Resource: need.Resource, Verb: need.Verb},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: need.Group, Resource: resource, Subresource: sub, Verb: need.Verb},
 	}}
 	review.SetGroupVersionKind(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"))
 	body, err := json.Marshal(review)

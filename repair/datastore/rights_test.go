@@ -20,9 +20,11 @@ import (
 )
 
 // exampleRole is the ClusterRole for repairs that ships with the examples.
-func exampleRole(t *testing.T) *rbacv1.ClusterRole {
+func exampleRole(t *testing.T) *rbacv1.ClusterRole { return roleIn(t, "rbac-repair") }
+
+func roleIn(t *testing.T, directory string) *rbacv1.ClusterRole {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", "..", "examples", "kubernetes", "rbac-repair", "clusterrole.yaml"))
+	data, err := os.ReadFile(filepath.Join("..", "..", "examples", "kubernetes", directory, "clusterrole.yaml"))
 	must(t, err)
 	role := &rbacv1.ClusterRole{}
 	must(t, yaml.UnmarshalStrict(data, role))
@@ -32,10 +34,28 @@ func exampleRole(t *testing.T) *rbacv1.ClusterRole {
 // TestClusterRole: the example allows what the steps and their undoing need, in each
 // API group, and nothing else.
 func TestClusterRole(t *testing.T) {
+	moving := []repair.Kind{repair.ReserveBlock, repair.UnreserveBlock, repair.CordonNode, repair.UncordonNode, repair.EvictPod}
+	for directory, is := range map[string]bool{"rbac-repair": false, "rbac-repair-consolidate": true} {
+		t.Run(directory, func(t *testing.T) {
+			sumOfRights(t, roleIn(t, directory), func(k repair.Kind) bool { return slices.Contains(moving, k) == is })
+		})
+	}
+}
+
+// sumOfRights holds a role to what some kinds of step need.
+func sumOfRights(t *testing.T, role *rbacv1.ClusterRole, of func(repair.Kind) bool) {
+	t.Helper()
 	want := map[string][]string{}
 	for _, table := range []map[repair.Kind][]datastore.Right{datastore.AllRights, datastore.AllUndoRights} {
-		for _, needs := range table {
+		for kind, needs := range table {
 			for _, n := range needs {
+				if !of(kind) {
+					continue
+				}
+				if group, core := datastore.CoreGroups[n.Resource]; core {
+					want[string(n.Resource)+"."+group] = append(want[string(n.Resource)+"."+group], n.Verbs...)
+					continue
+				}
 				native := string(n.Resource)
 				if n.Resource == blocks.IPAMConfigs {
 					native = "ipamconfigurations"
@@ -46,7 +66,7 @@ func TestClusterRole(t *testing.T) {
 		}
 	}
 	got := map[string][]string{}
-	for _, rule := range exampleRole(t).Rules {
+	for _, rule := range role.Rules {
 		if len(rule.ResourceNames)+len(rule.NonResourceURLs) > 0 {
 			t.Errorf("unexpected rule %+v", rule)
 		}

@@ -57,6 +57,10 @@ var repairKinds = []struct {
 		func(r *repair.Request) *bool { return &r.DeadNodes }},
 	{"soft-deleted", "finish deletions that were begun and left", "block/soft-deleted",
 		func(r *repair.Request) *bool { return &r.SoftDeleted }},
+	{"consolidate", "move the pods out of a block of a node that has several, and give it to a node that can get none", "node/no-block",
+		func(r *repair.Request) *bool { return &r.Consolidate }},
+	{"rehome", "evict pods that borrow their address, where their node has addresses by now", "ip/borrowed",
+		func(r *repair.Request) *bool { return &r.Rehome }},
 }
 
 const strictAnswers = "config/strict-affinity"
@@ -139,6 +143,10 @@ Under --apply the plan is shown on standard error, and what became of it is the 
 		"consent, with --empty-blocks, before Calico v3.32: release the last empty block of a node that is cordoned or runs no pod of the pod network, while another node cannot allocate")
 	fs.BoolVar(&r.request.WithoutHostEvidence, "without-host-evidence", false,
 		"consent, with --leaked-ips: release addresses although no host view proves that their node does not use them, as Calico's own collector does")
+	fs.BoolVar(&r.request.CordonFull, "cordon-full", false,
+		"consent, with --consolidate: nodes without addresses of their own may be cordoned while pods move")
+	fs.BoolVar(&r.request.EvictSingletons, "evict-singletons", false,
+		"consent, with --consolidate or --rehome: pods that nothing stands in for may be evicted, those without a controller and the only ones of it that no PodDisruptionBudget covers")
 	fs.StringVar(&r.out, "out", "", "write the plan to this `FILE`, for \"repair apply\"")
 	fs.BoolVar(&r.apply, "apply", false, "apply the plan, after a question")
 	fs.BoolVar(&r.exit, "detailed-exitcode", false, "exit with 1 if the plan has steps")
@@ -178,6 +186,10 @@ func (r *repairCommand) complete() error {
 		return usagef("--terminated and --without-host-evidence go with --leaked-ips: nothing else needs these consents")
 	case !r.request.EmptyBlocks && r.request.LastBlocks:
 		return usagef("--last-blocks goes with --empty-blocks: nothing else needs this consent")
+	case r.request.CordonFull && !r.request.Consolidate:
+		return usagef("--cordon-full goes with --consolidate: nothing else needs this consent")
+	case r.request.EvictSingletons && !r.request.Consolidate && !r.request.Rehome:
+		return usagef("--evict-singletons goes with --consolidate or --rehome: nothing else needs this consent")
 	case slices.Contains(r.terminated, ""):
 		return usagef("--terminated names no node")
 	case r.apply && len(r.sources.files) > 0:
@@ -219,6 +231,7 @@ func noKind() error {
 
 // run makes the plan, prints it, and carries it out if that was asked for.
 func (r *repairCommand) run(ctx context.Context) error {
+	r.sources.budgets = r.request.Evicts()
 	progress := progressLine(r.streams)
 	from, err := openSource(&r.sources, &r.hosts, r.streams, progress.Show)
 	if err != nil {
@@ -449,6 +462,6 @@ func (r *repairCommand) arguments() string {
 	for _, n := range r.request.Terminated {
 		out += " --terminated " + shellQuote(n)
 	}
-	out += flagArguments(r.flags, "without-host-evidence", "last-blocks")
+	out += flagArguments(r.flags, "without-host-evidence", "last-blocks", "cordon-full", "evict-singletons")
 	return strings.TrimSpace(out + " " + strings.TrimSpace(r.sources.arguments()+r.hosts.arguments()))
 }

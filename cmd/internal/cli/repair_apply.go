@@ -27,6 +27,7 @@ type carryFlags struct {
 	yes, wait bool
 	pace      time.Duration
 	journal   string
+	evict     time.Duration
 }
 
 // addFlags adds the flags but --wait to a command.
@@ -41,6 +42,8 @@ func (f *carryFlags) addFlags(c *cobra.Command, journal string) {
 // addAllFlags adds the flags of what carries out a plan.
 func (f *carryFlags) addAllFlags(c *cobra.Command) {
 	f.addFlags(c, "write the journal to this new `FILE`, or go on in it after a crash")
+	c.Flags().DurationVar(&f.evict, "evict-timeout", repair.DefaultEvictTimeout, "how long an evicted pod gets to end and to be replaced by a ready one")
+	noFiles(c, "evict-timeout")
 	c.Flags().BoolVar(&f.wait, "wait", false, "wait for the second observation of steps that need one, instead of skipping them")
 }
 
@@ -53,6 +56,8 @@ func (f *carryFlags) set() bool { return f.yes || f.wait || f.pace != defaultPac
 // complete checks the flags, before anything is read.
 func (f *carryFlags) complete(streams genericiooptions.IOStreams) error {
 	switch {
+	case f.evict < 0:
+		return usagef("--evict-timeout %s is negative", f.evict)
 	case f.pace < 0:
 		return usagef("--pace %s is negative", f.pace)
 	case f.journal == "-":
@@ -224,6 +229,7 @@ func (c *carrier) applyPlan(ctx context.Context, plan *repair.Plan, resume *repa
 	}
 	progress := progressLine(c.streams)
 	defer progress.Clear()
+	c.sources.budgets = plan.Request.Evicts()
 	target, err := openTarget(c.sources, c.hosts, plan.Cluster.APIGroup, c.streams, progress.Show)
 	if err != nil {
 		return err
@@ -244,12 +250,16 @@ func (c *carrier) applyPlan(ctx context.Context, plan *repair.Plan, resume *repa
 	if err != nil {
 		return c.nothingDone(err)
 	}
+	pods, err := target.workloads(journal)
+	if err != nil {
+		return c.nothingDone(err)
+	}
 	defer context.AfterFunc(ctx, func() {
 		progress.Clear()
 		say(c.streams, "interrupted: the object in hand is finished first, which may take a minute; a second interrupt stops at once")
 	})()
 	res, err := repair.Apply(ctx, plan, target.reader, writer, journal, repair.ApplyOptions{
-		Pace: c.flags.pace, MaxSteps: c.maxSteps, Wait: c.flags.wait, Resume: resume,
+		Pace: c.flags.pace, MaxSteps: c.maxSteps, Wait: c.flags.wait, Resume: resume, Workloads: pods, EvictTimeout: c.flags.evict,
 		Progress: c.stepProgress(progress, len(plan.Steps), false), Waiting: c.waiting(progress),
 	})
 	progress.Clear()
@@ -262,9 +272,16 @@ func (c *carrier) applyPlan(ctx context.Context, plan *repair.Plan, resume *repa
 // stepProgress shows which step is in hand; without a terminal it logs what became of
 // each that was tried.
 func (c *carrier) stepProgress(line *view.ProgressLine, steps int, undo bool) func(repair.Outcome) {
-	n := 0
+	n, said := 0, ""
 	return func(o repair.Outcome) {
 		switch {
+		case o.Status == "" && o.Reason != "": // what the step waits for
+			text := fmt.Sprintf("step %d of %d: %s: %s", n, steps, o.Step.ID, o.Reason)
+			line.Show(text)
+			if !line.Visible() && text != said {
+				say(c.streams, "%s", text)
+			}
+			said = text
 		case o.Status == "":
 			n++
 			line.Show(fmt.Sprintf("step %d of %d: %s", n, steps, o.Step.ID))

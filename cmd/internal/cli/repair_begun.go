@@ -154,6 +154,7 @@ func (c *carrier) finishBegun(ctx context.Context, guid string, req repair.Reque
 func (c *carrier) finishOne(ctx context.Context, file *repair.JournalFile) error {
 	progress := progressLine(c.streams)
 	defer progress.Clear()
+	c.sources.budgets = file.Plan.Request.Evicts()
 	target, err := openTarget(c.sources, c.hosts, file.Plan.Cluster.APIGroup, c.streams, progress.Show)
 	if err != nil {
 		return err
@@ -177,8 +178,12 @@ func (c *carrier) finishOne(ctx context.Context, file *repair.JournalFile) error
 	if err != nil {
 		return err
 	}
+	pods, err := target.workloads(journal)
+	if err != nil {
+		return err
+	}
 	res, err := repair.Finish(ctx, file, target.reader, writer, journal, repair.ApplyOptions{
-		Pace: c.flags.pace, Wait: c.flags.wait, Waiting: c.waiting(progress),
+		Workloads: pods, EvictTimeout: c.flags.evict, Pace: c.flags.pace, Wait: c.flags.wait, Waiting: c.waiting(progress),
 	})
 	if err != nil {
 		return unfinishedError(fmt.Errorf("nothing was written: %w", err))

@@ -13,6 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/datastore"
+	"github.com/calico-audit/calico-audit/repair/workloads"
 )
 
 // target is a cluster that is written to.
@@ -77,6 +78,15 @@ func (r *repairReader) Refresh(ctx context.Context, prev *blocks.Snapshot, refs 
 // alone.
 func (t *target) writer(record repair.Recorder) (*datastore.Kubernetes, error) {
 	w, err := datastore.New(t.cfg, t.group, datastore.Options{Recorder: record})
+	if err != nil {
+		return nil, unfinishedError(fmt.Errorf("nothing was written: %w", err))
+	}
+	return w, nil
+}
+
+// workloads returns what evicts pods and cordons nodes.
+func (t *target) workloads(record repair.Recorder) (*workloads.Client, error) {
+	w, err := workloads.New(t.cfg, record)
 	if err != nil {
 		return nil, unfinishedError(fmt.Errorf("nothing was written: %w", err))
 	}

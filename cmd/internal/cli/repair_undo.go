@@ -92,8 +92,12 @@ func (c *carrier) undo(ctx context.Context, file *repair.JournalFile) error {
 	if err != nil {
 		return c.nothingDone(err)
 	}
+	pods, err := target.workloads(journal)
+	if err != nil {
+		return c.nothingDone(err)
+	}
 	res, err := repair.Undo(ctx, file, target.reader, writer, journal, repair.ApplyOptions{
-		Pace: c.flags.pace, Progress: c.stepProgress(progress, len(preview.Outcomes), true),
+		Workloads: pods, Pace: c.flags.pace, Progress: c.stepProgress(progress, len(preview.Outcomes), true),
 	})
 	progress.Clear()
 	if err != nil {

@@ -42,6 +42,8 @@ type sources struct {
 	cluster *genericclioptions.ConfigFlags
 	// record keeps the objects that are read; nil keeps none.
 	record *files.Recorder
+	// budgets has PodDisruptionBudgets read, too.
+	budgets bool
 	// warnIgnored warns of objects that no audit reads; said warnings are not said again.
 	warnIgnored bool
 	said        map[string]bool
@@ -158,7 +160,7 @@ func (s *sources) restConfig(streams genericiooptions.IOStreams) (*rest.Config, 
 
 func (s *sources) openKubernetes(cfg *rest.Config, show func(string)) (*cluster.Kubernetes, error) {
 	k, err := cluster.NewKubernetes(cfg, cluster.KubernetesOptions{
-		Progress: func(p cluster.Progress) { show(progressText(p)) }, Record: s.record,
+		Progress: func(p cluster.Progress) { show(progressText(p)) }, Record: s.record, Budgets: s.budgets,
 	})
 	if err != nil {
 		return nil, unreadError(err)

@@ -1,0 +1,51 @@
+package datastore
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// Reserve creates the IPReservation by which automatic assignment skips a block. mark is
+// the annotation that says for what it is, and that it is ours to take back. One that
+// exists is [repair.ErrChanged].
+func (k *Kubernetes) Reserve(ctx context.Context, cidr netip.Prefix, mark string) error {
+	name := state.ReservationName(cidr)
+	return k.stepOn(ctx, "reserving "+cidr.String(), nil, nil, func(ctx context.Context, _ *object) error {
+		now, err := k.get(ctx, blocks.Reservations, name)
+		if err == nil && now != nil {
+			err = changedf("%s exists by now", now)
+		}
+		return err
+	}, func(ctx context.Context, _ *object) error {
+		tree, err := k.newObject(blocks.Reservations, name, apiv3.IPReservationSpec{ReservedCIDRs: []string{cidr.String()}}, nil)
+		if err != nil {
+			return err
+		}
+		meta := mapAt(tree, "metadata")
+		annotations := mapAt(meta, "annotations")
+		if annotations == nil {
+			annotations = map[string]any{}
+		}
+		annotations[blocks.OursAnnotation] = mark
+		meta["annotations"] = annotations
+		_, err = k.create(ctx, blocks.Reservations, tree)
+		return err
+	})
+}
+
+// Unreserve deletes a reservation that carries our annotation.
+func (k *Kubernetes) Unreserve(ctx context.Context, reservation repair.ObjectRef) error {
+	return k.step(ctx, "taking back", reservation, func(_ context.Context, o *object) error {
+		if o.text("metadata", "annotations", blocks.OursAnnotation) == "" {
+			return fmt.Errorf("%s is not ours: it lacks the annotation %s", o, blocks.OursAnnotation)
+		}
+		return nil
+	}, k.remove)
+}

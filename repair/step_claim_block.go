@@ -1,0 +1,65 @@
+package repair
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// claimBlock gives the block that was emptied and released to the node in need, before
+// the reservation goes: no one else can take it meanwhile.
+var claimBlock = &stepKind{
+	kind: ClaimBlock, flag: "--consolidate",
+	asked: func(r Request) bool { return r.Consolidate },
+	needs: state.ReleaseReads,
+	whole: func(*Step) bool { return true },
+	exact: []string{GuardConsolidation, GuardInNeed},
+	propose: func(p *proposals) {
+		c := p.consolidation()
+		if c == nil || len(c.Barred) > 0 || p.withheld(c).code != "" || c.Over() && !(c.Claimed() && unconfirmed(p.st, c)) {
+			return
+		}
+		target := state.Subject{Kind: state.KindAffinity, CIDR: c.CIDR.String(), Node: c.For, Name: blocks.AffinityName(c.For, c.CIDR)}
+		if p.wants(target) {
+			p.add(p.aboutAll(c, target), Step{
+				Because: fmt.Sprintf("%s is freed for it: claimed here it gets no other node's", c.CIDR),
+				Guards:  joins(c),
+			})
+		}
+	},
+	refs: consolidationRefs,
+	do: func(ctx context.Context, w Writer, _ *state.State, s *Step) error {
+		return w.ClaimBlock(ctx, prefixOf(s.Target), s.Target.Node)
+	},
+	verify: func(st *state.State, s *Step) error {
+		b := blockAt(st, s.Target.CIDR)
+		if b == nil || b.Owner.Node() != s.Target.Node {
+			return fmt.Errorf("%s is not %s's", s.Target.CIDR, s.Target.Node)
+		}
+		if a := ownAffinity(st, b); a == nil || a.Effective() != blocks.Confirmed {
+			return left(blocks.Blocks, b.Name, "is left without a confirmed affinity of %s", s.Target.Node)
+		}
+		return nil
+	},
+	complete: func(b *begun) move {
+		x := blockAt(b.state, b.step.Target.CIDR)
+		if x != nil && x.Owner.Node() != b.step.Target.Node || x == nil && affinityOf(b.state, b.step.Target.CIDR, b.step.Target.Node) == nil {
+			return move{}
+		}
+		return toWrite(func(ctx context.Context) error {
+			return b.writer.ClaimBlock(ctx, prefixOf(b.step.Target), b.step.Target.Node)
+		}, "claiming the block")
+	},
+	undo: func(*begun) move {
+		return nothing(NotNeeded, "the node keeps the block: --empty-blocks releases it when it is empty and another is there")
+	},
+	pretend: func(x *pretence, s *Step) { x.claim(s) },
+}
+
+// unconfirmed reports whether a block was claimed, and its affinity not confirmed yet.
+func unconfirmed(st *state.State, c *state.Consolidation) bool {
+	a := ownAffinity(st, c.Block)
+	return a == nil || a.Effective() != blocks.Confirmed
+}

@@ -1,0 +1,205 @@
+package repair
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// evictPod has one pod start again elsewhere, within its PodDisruptionBudgets, and waits
+// for its replacement: out of a block that is emptied, or out of another node's block
+// when its own node has addresses by now.
+var evictPod = &stepKind{
+	kind: EvictPod, flag: "--consolidate",
+	asked: func(r Request) bool { return r.Consolidate || r.Rehome },
+	needs: state.ReleaseReads,
+	whole: func(*Step) bool { return true },
+	plain: true,
+	exact: []string{GuardPod, GuardPodUID, GuardController, GuardBlock, GuardConsolidation, GuardInNeed},
+	propose: func(p *proposals) {
+		if c := p.consolidating(); c != nil && p.req.Consolidate {
+			for _, m := range c.Moves {
+				p.evict(m, p.aboutAll(c, state.IPSubject(m.Addr, m.Pod.Node)), joins(c),
+					fmt.Sprintf("pod %s keeps %s from being given to %s", m.Pod.FullName(), c.CIDR, c.For))
+			}
+			return
+		}
+		if p.req.Rehome {
+			p.rehome()
+		}
+	},
+	refs: func(r *refs, s *Step) {
+		namespace, name, _ := strings.Cut(s.Guard(GuardPod), "/")
+		r.pod(namespace, name)
+		r.node(s.Target.Node)
+		r.block(prefixOf(state.Subject{CIDR: s.Guard(GuardBlock)}))
+		consolidationRefs(r, s)
+	},
+	ready: (*applying).mayEvict,
+	act: func(ctx context.Context, w Workloads, _ *state.State, s *Step) error {
+		namespace, name, _ := strings.Cut(s.Guard(GuardPod), "/")
+		return w.Evict(ctx, namespace, name, s.Guard(GuardPodUID))
+	},
+	verify: func(st *state.State, s *Step) error {
+		if w := podOf(st, s); w != nil {
+			return fmt.Errorf("pod %s is still there", w.FullName())
+		}
+		return nil
+	},
+	settled: replacedPod,
+	undo: func(b *begun) move {
+		return nothing(NotNeeded, "an eviction cannot be taken back: the pod's controller has made another")
+	},
+	pretend: func(x *pretence, s *Step) { x.evict(s) },
+}
+
+// podOf returns the pod that a step evicts; nil if it is gone, or another has its name.
+func podOf(st *state.State, s *Step) *blocks.Workload {
+	namespace, name, _ := strings.Cut(s.Guard(GuardPod), "/")
+	if w := st.Pod(namespace, name); w != nil && w.UID == s.Guard(GuardPodUID) {
+		return w
+	}
+	return nil
+}
+
+func (p *proposals) evict(m state.Move, c concern, joined []Guard, why string) {
+	if !p.wants(c.target) {
+		return
+	}
+	w, controller, by := m.Pod, "", "nothing, so that it is gone for good"
+	if w.Controller != nil {
+		controller, by = w.Controller.UID, w.Controller.Kind+" "+w.Controller.Name
+	}
+	b := p.st.BlockOf(prefixAt(p.st, m))
+	block := ""
+	if b != nil {
+		block = b.CIDR.String()
+	}
+	p.add(c, Step{
+		Because:  why,
+		Evidence: state.Evidences("pod", w.FullName(), "node", w.Node, "address", m.Addr.String(), "made again by", by),
+		Guards: append(guards(GuardPod, w.FullName(), GuardPodUID, w.UID, GuardController, orAbsent(controller), GuardBlock, orAbsent(block)),
+			joined...),
+	}, w.Meta)
+}
+
+// prefixAt returns the CIDR of the block that has the address of a move.
+func prefixAt(st *state.State, m state.Move) blocks.Prefix {
+	for _, b := range st.IPBlocks {
+		if b.CIDR.Contains(m.Addr) {
+			return b.CIDR
+		}
+	}
+	return blocks.Prefix{}
+}
+
+// rehome proposes to evict pods that borrow, where their node has addresses by now.
+func (p *proposals) rehome() {
+	if len(p.st.Begun()) > 0 {
+		p.refuse(concern{target: state.ClusterSubject(p.st)}, RefusedConflict, "a block is being emptied: that comes first (--consolidate)")
+		return
+	}
+	for _, m := range p.st.Rehomes() {
+		target := state.IPSubject(m.Addr, m.Pod.Node)
+		if !p.wants(target) {
+			continue
+		}
+		b := p.st.BlockOf(prefixAt(p.st, m))
+		if b == nil {
+			continue
+		}
+		c := concern{target, poolNames(b.Pool), []string{m.Pod.Node, b.Owner.Node()}}
+		why, name, unread := p.st.EvictionBar(m.Pod), "", false
+		if name, unread = p.st.UnreadPod(); unread {
+			p.refuse(c, RefusedNotRead, "pod %s could not be read", name)
+			continue
+		}
+		switch {
+		case why != "":
+			p.refuse(c, RefusedSpecial, "pod %s %s", m.Pod.FullName(), why)
+		case p.st.Cluster.Live && !p.st.BudgetsKnown:
+			p.refuse(c, RefusedNotRead, "PodDisruptionBudgets were not read, so that nothing says whether pod %s may be evicted", m.Pod.FullName())
+		case p.st.Unguarded(m.Pod) && !p.req.EvictSingletons:
+			p.refuse(c, RefusedConsent, "%s, and nothing takes over meanwhile: consent with --evict-singletons", unguardedText([]state.Move{m}))
+		default:
+			p.evict(m, c, nil, fmt.Sprintf("pod %s uses %s of a block of %s; started again it gets an address of its own node's", m.Pod.FullName(), m.Addr, b.Owner.Node()))
+		}
+	}
+}
+
+// mayEvict says from when on a pod of a block that is emptied may be evicted, or why it
+// must not be: only while the reservation stands, and has for long enough that an assignment that
+// did not know of it has ended, with nothing new in the block since; and only
+// if no replacement can come to a node that has no address for it.
+func (a *applying) mayEvict(s *Step) (due time.Time, _ reason) {
+	if s.group() == "" {
+		return time.Time{}, reason{}
+	}
+	due, reserved := a.stands(s)
+	if !reserved {
+		return time.Time{}, because(RefusedConflict, "the block is not reserved: new pods may take its addresses")
+	}
+	if due.After(a.state.Cluster.TakenAt) {
+		return due, reason{}
+	}
+	for _, c := range a.state.Begun() {
+		if c.Name() != s.group() {
+			continue
+		}
+		if len(c.Cordon) > 0 {
+			return time.Time{}, because(RefusedConflict, "a replacement may come to %s, which has no address of its own: it is to be cordoned first, by a new plan", state.List(c.Cordon))
+		}
+		for _, m := range c.Moves {
+			id := stepID(EvictPod, state.IPSubject(m.Addr, m.Pod.Node))
+			if !slices.ContainsFunc(a.plan.Steps, func(x Step) bool { return x.ID == id }) {
+				return time.Time{}, because(RefusedConflict, "pod %s has got %s meanwhile, which the plan does not know of: make a new one", m.Pod.FullName(), m.Addr)
+			}
+		}
+	}
+	return time.Time{}, reason{}
+}
+
+// replacedPod reports whether an evicted pod is gone and its controller has as many pods
+// ready as before. It is an error if a new pod of it borrows its address: so would the
+// next.
+func replacedPod(before, now *state.State, s *Step) (done bool, waits string, err error) {
+	if w := podOf(now, s); w != nil {
+		return false, "the pod ends", nil
+	}
+	controller := s.Guard(GuardController)
+	if controller == Absent {
+		return true, "", nil
+	}
+	had := before.PodsOf(controller)
+	ready := func(ws []*blocks.Workload) (n int) {
+		for _, w := range ws {
+			if w.Ready {
+				n++
+			}
+		}
+		return n
+	}
+	waits = "its replacement is not there yet"
+	for _, w := range now.PodsOf(controller) {
+		if slices.ContainsFunc(had, func(o *blocks.Workload) bool { return o.UID == w.UID }) {
+			continue
+		}
+		for _, b := range now.Borrows {
+			if b.Workload == w {
+				return false, "", fmt.Errorf("its replacement %s borrows %s of %s on %s", w.FullName(), b.Addr, b.Owner, b.User)
+			}
+		}
+		if !w.Ready {
+			waits = fmt.Sprintf("its replacement %s is not ready yet (%s)", w.FullName(), state.OrNone(w.Phase))
+			if w.Waiting() {
+				waits = fmt.Sprintf("its replacement %s waits for an address on %s", w.FullName(), w.Node)
+			}
+		}
+	}
+	return ready(now.PodsOf(controller)) >= ready(had), waits, nil
+}

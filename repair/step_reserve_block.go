@@ -1,0 +1,77 @@
+package repair
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// reserveBlock keeps new pods off a block that is emptied, by an IPReservation. It is the
+// first step of a consolidation, and what tells that one is under way.
+var reserveBlock = &stepKind{
+	kind: ReserveBlock, flag: "--consolidate",
+	asked: func(r Request) bool { return r.Consolidate },
+	needs: state.ReleaseReads,
+	whole: func(*Step) bool { return true },
+	exact: []string{GuardName, GuardUID, GuardOwner, GuardConsolidation, GuardInNeed},
+	propose: func(p *proposals) {
+		c := p.consolidating()
+		if c == nil {
+			p.refuseConsolidation()
+			return
+		}
+		if c.Reservation != nil || c.Block == nil || !p.wants(state.BlockSubject(c.Block)) {
+			return
+		}
+		var pods []string
+		for _, m := range c.Moves {
+			pods = append(pods, m.Pod.FullName())
+		}
+		p.add(p.aboutAll(c, state.BlockSubject(c.Block)), Step{
+			Because: fmt.Sprintf("%s has no block and can claim none; %s keeps others when this one is emptied, which takes moving %s: the fewest of all blocks that can be",
+				c.For, c.Holder, state.Plural(len(c.Moves), "pod")),
+			Evidence: state.Evidences("pool", poolName(c.Pool), "holder", c.Holder, "node in need", c.For, "pods that move", state.OrNone(state.List(pods)),
+				"nodes cordoned meanwhile", state.OrNone(state.List(c.Cordon))),
+			Guards: joins(c, GuardName, c.Block.Name, GuardUID, c.Block.UID, GuardOwner, ownerGuard(c.Block.Owner)),
+		}, c.Block.Meta)
+	},
+	refs: consolidationRefs,
+	do: func(ctx context.Context, w Writer, _ *state.State, s *Step) error {
+		return w.Reserve(ctx, prefixOf(s.Target), s.Guard(GuardConsolidation))
+	},
+	verify: func(st *state.State, s *Step) error {
+		if r := reservationOf(st, s.Target.CIDR); r == nil && !passed(st, s) {
+			return fmt.Errorf("%s is not reserved", s.Target.CIDR)
+		}
+		return nil
+	},
+	undo: func(b *begun) move { return b.unreserve(b.step.Target.CIDR) },
+	pretend: func(x *pretence, s *Step) {
+		x.Reservations = append(x.Reservations, blocks.Reservation{
+			Meta: blocks.Meta{Name: state.ReservationName(prefixOf(s.Target)), Created: x.Cluster.TakenAt},
+			Ours: s.Guard(GuardConsolidation), CIDRs: []blocks.Prefix{prefixOf(s.Target)},
+		})
+	},
+}
+
+// unreserve takes a reservation of ours back.
+func (b *begun) unreserve(cidr string) move {
+	r := reservationOf(b.state, cidr)
+	if r == nil {
+		return nothing(NotNeeded, "the reservation is gone")
+	}
+	ref := pin(blocks.Reservations, r.Meta)
+	return toWrite(func(ctx context.Context) error { return b.writer.Unreserve(ctx, ref) }, "take the reservation of %s back", cidr)
+}
+
+// consolidationRefs are what says how far a consolidation is, beside the whole cluster.
+func consolidationRefs(r *refs, s *Step) {
+	cidr, _, _ := strings.Cut(s.group(), " ")
+	if p := prefixOf(state.Subject{CIDR: cidr}); p.IsValid() {
+		r.one(blocks.Reservations, state.ReservationName(p))
+		r.claim(p, s.Guard(GuardInNeed))
+	}
+}

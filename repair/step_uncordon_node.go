@@ -1,0 +1,65 @@
+package repair
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// uncordonNode takes the cordon of a consolidation back: when it is done, and whatever
+// ends it before.
+var uncordonNode = &stepKind{
+	kind: UncordonNode, flag: "--consolidate", restores: true,
+	asked: func(r Request) bool { return r.Consolidate },
+	needs: []blocks.Resource{blocks.Nodes},
+	plain: true,
+	exact: []string{GuardName, GuardUID, GuardConsolidation},
+	propose: func(p *proposals) {
+		marks := map[string]*state.Consolidation{}
+		cordon := map[string]bool{}
+		for _, c := range p.takenBack() {
+			marks[c.Name()] = c
+			if c.Reservation == nil || c == p.consolidating() {
+				for _, name := range c.Cordon {
+					cordon[name], marks[name] = true, c
+				}
+			}
+		}
+		for i := range p.st.Nodes {
+			n := &p.st.Nodes[i]
+			if n.Ours == "" && !cordon[n.Name] || !p.wants(state.NodeSubject(n.Name)) {
+				continue
+			}
+			s := Step{
+				Because: "it was cordoned to empty a block, and takes no pods until that is taken back",
+				Guards:  guards(GuardName, n.Name, GuardUID, n.UID, GuardConsolidation, n.Ours),
+			}
+			about := concern{state.NodeSubject(n.Name), nil, []string{n.Name}}
+			if c := marks[n.Ours]; n.Ours != "" && c != nil {
+				about = p.aboutAll(c, about.target)
+			} else if c := marks[n.Name]; n.Ours == "" && c != nil {
+				about = p.aboutAll(c, about.target)
+				s.Guards = guards(GuardName, n.Name, GuardUID, n.UID, GuardConsolidation, c.Name())
+			}
+			p.add(about, s, n.Meta)
+		}
+	},
+	refs: func(r *refs, s *Step) { r.one(blocks.Nodes, s.Target.Name) },
+	act: func(ctx context.Context, w Workloads, st *state.State, s *Step) error {
+		n := nodeNamed(st, s.Target.Name)
+		if n == nil {
+			return errGone(s)
+		}
+		return w.Uncordon(ctx, pin(blocks.Nodes, n.Meta), s.Guard(GuardConsolidation))
+	},
+	verify: func(st *state.State, s *Step) error {
+		if n := nodeNamed(st, s.Target.Name); n != nil && n.Ours != "" {
+			return left(blocks.Nodes, n.Name, "is left cordoned (%s)", fmt.Sprintf("for %s", n.Ours))
+		}
+		return nil
+	},
+	undo:    func(*begun) move { return nothing(NotNeeded, "the cordon was for a while only") },
+	pretend: func(x *pretence, s *Step) { x.cordon(s.Target.Name, "") },
+}

@@ -1,0 +1,257 @@
+package workloads
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// Client evicts pods and cordons nodes.
+type Client struct {
+	rest     *rest.RESTClient
+	recorder repair.Recorder
+	// budget is how long a budget that allows no disruption is asked again: its count
+	// follows the pods with a delay. retry is the pause between two tries of anything.
+	budget, retry time.Duration
+}
+
+var _ repair.Workloads = (*Client)(nil)
+
+// tries is how often a request is tried that gets no answer, or meets a change of
+// something else, such as a node's heartbeat.
+const tries = 5
+
+// New prepares to write to the API server that cfg leads to; a nil recorder keeps no
+// journal.
+func New(cfg *rest.Config, recorder repair.Recorder) (*Client, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.GroupVersion, cfg.APIPath, cfg.NegotiatedSerializer = &corev1.SchemeGroupVersion, "/api", scheme.Codecs.WithoutConversion()
+	cfg.RateLimiter, cfg.QPS, cfg.Timeout = nil, -1, 30*time.Second
+	c, err := rest.RESTClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("writing to pods and nodes: %w", err)
+	}
+	return &Client{rest: c, recorder: recorder, budget: time.Minute, retry: 2 * time.Second}, nil
+}
+
+// Evict evicts one pod, the one of that UID and no other of its name, through the
+// Eviction API. That it is gone already, or going, is no error, and another in its place
+// [repair.ErrChanged]. A budget that does not allow it for a minute is a
+// [repair.RefusedEvictionError].
+func (c *Client) Evict(ctx context.Context, namespace, name, uid string) error {
+	key := blocks.Key{Namespace: namespace, Name: name}
+	pod, err := c.pod(ctx, key)
+	switch {
+	case err != nil:
+		return fmt.Errorf("evicting pod %s: %w", key, err)
+	case pod == nil || string(pod.UID) != uid:
+		return fmt.Errorf("evicting pod %s: %w: it is gone, or another pod", key, repair.ErrChanged)
+	case !pod.DeletionTimestamp.IsZero():
+		return nil
+	}
+	if err := c.record(repair.VerbEvict, blocks.Pods, key.String(), pod, nil); err != nil {
+		return err
+	}
+	body := &policyv1.Eviction{
+		TypeMeta:      metav1.TypeMeta{APIVersion: "policy/v1", Kind: "Eviction"},
+		ObjectMeta:    metav1.ObjectMeta{Namespace: namespace, Name: name},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(uid)},
+	}
+	until := time.Now().Add(c.budget)
+	for try := 1; ; try++ {
+		err := c.rest.Post().Namespace(namespace).Resource("pods").Name(name).SubResource("eviction").Body(body).MaxRetries(0).Do(ctx).Error()
+		switch {
+		case err == nil, apierrors.IsNotFound(err):
+			return nil
+		case apierrors.IsConflict(err):
+			return fmt.Errorf("evicting pod %s: %w: %w", key, repair.ErrChanged, err)
+		case apierrors.IsTooManyRequests(err):
+			if time.Now().After(until) || !c.pause(ctx) {
+				return &repair.RefusedEvictionError{Pod: key, Reason: budgetText(err)}
+			}
+			continue
+		case refused(err):
+			return &repair.RefusedEvictionError{Pod: key, Reason: err.Error()}
+		}
+		// The answer was lost: what became of it is to be read.
+		pod, readErr := c.pod(ctx, key)
+		switch {
+		case readErr != nil:
+			return fmt.Errorf("evicting pod %s: it is not known whether it was: %w", key, errors.Join(err, readErr))
+		case pod == nil || string(pod.UID) != uid || !pod.DeletionTimestamp.IsZero():
+			return nil
+		case try >= tries || !c.pause(ctx):
+			return fmt.Errorf("evicting pod %s: %w", key, err)
+		}
+	}
+}
+
+// budgetText is what the API server says about a budget.
+func budgetText(err error) string {
+	if cause, ok := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause); ok {
+		return err.Error() + " " + cause.Message
+	}
+	return err.Error()
+}
+
+// Cordon makes a node unschedulable, with mark as our annotation. One that is so already
+// is somebody's, and [repair.ErrChanged].
+func (c *Client) Cordon(ctx context.Context, node repair.ObjectRef, mark string) error {
+	return c.patchNode(ctx, "cordoning", node, func(n *corev1.Node) ([]operation, error) {
+		switch {
+		case n.Spec.Unschedulable && n.Annotations[blocks.OursAnnotation] == mark:
+			return nil, nil
+		case n.Spec.Unschedulable || n.Annotations[blocks.OursAnnotation] != "":
+			return nil, fmt.Errorf("%w: node %s was cordoned meanwhile", repair.ErrChanged, n.Name)
+		case n.Annotations == nil:
+			return []operation{{"add", "/metadata/annotations", map[string]string{blocks.OursAnnotation: mark}}, {"add", "/spec/unschedulable", true}}, nil
+		}
+		return []operation{{"add", ourPath, mark}, {"add", "/spec/unschedulable", true}}, nil
+	})
+}
+
+// Uncordon takes back what Cordon did, if the node carries the mark: the annotation, and
+// the cordon if it still stands.
+func (c *Client) Uncordon(ctx context.Context, node repair.ObjectRef, mark string) error {
+	return c.patchNode(ctx, "uncordoning", node, func(n *corev1.Node) ([]operation, error) {
+		if n.Annotations[blocks.OursAnnotation] != mark {
+			return nil, nil
+		}
+		ops := []operation{{"test", ourPath, mark}, {"remove", ourPath, nil}}
+		if n.Spec.Unschedulable {
+			ops = append(ops, operation{"remove", "/spec/unschedulable", nil})
+		}
+		return ops, nil
+	})
+}
+
+// ourPath is our annotation as a JSON pointer.
+const ourPath = "/metadata/annotations/calico-audit~1consolidation"
+
+// operation is one of a JSON patch.
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// patchNode changes a node in the version that change looked at. A node is written by
+// its heartbeat at any time, so that one that was written is read and looked at again; none
+// needed any more are no operations.
+func (c *Client) patchNode(ctx context.Context, doing string, ref repair.ObjectRef, change func(*corev1.Node) ([]operation, error)) error {
+	doing += " node " + ref.Name
+	for try := 1; ; try++ {
+		n := &corev1.Node{}
+		err := c.get(ctx, n, "", "nodes", ref.Name)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s: %w", doing, err)
+		case string(n.UID) != ref.UID:
+			return fmt.Errorf("%s: %w: it is gone, or another node", doing, repair.ErrChanged)
+		}
+		ops, err := change(n)
+		if err != nil || len(ops) == 0 {
+			return err
+		}
+		patch, err := json.Marshal(append([]operation{{"test", "/metadata/uid", string(n.UID)}, {"test", "/metadata/resourceVersion", n.ResourceVersion}}, ops...))
+		if err != nil {
+			return err
+		}
+		if try == 1 {
+			if err := c.record(repair.VerbPatch, blocks.Nodes, n.Name, n, patch); err != nil {
+				return err
+			}
+		}
+		err = c.rest.Patch(types.JSONPatchType).Resource("nodes").Name(n.Name).Param("fieldManager", blocks.FieldManager).
+			Body(patch).MaxRetries(0).Do(ctx).Error()
+		switch {
+		case err == nil:
+			return nil
+		case refused(err) && !apierrors.IsConflict(err) && !apierrors.IsInvalid(err), try >= tries, !c.pause(ctx):
+			return fmt.Errorf("%s: %w", doing, err)
+		}
+	}
+}
+
+// record takes down a change that is about to be sent.
+func (c *Client) record(verb string, r blocks.Resource, name string, before runtime.Object, after json.RawMessage) error {
+	if c.recorder == nil {
+		return nil
+	}
+	raw, err := json.Marshal(before)
+	if err == nil {
+		err = c.recorder.Record(repair.Change{Verb: verb, Resource: r, Name: name, Before: raw, After: after})
+	}
+	if err != nil {
+		return fmt.Errorf("nothing was written to %s %s, because the journal does not take it down: %w", r, name, err)
+	}
+	return nil
+}
+
+// pod reads a pod; nil if there is none.
+func (c *Client) pod(ctx context.Context, key blocks.Key) (*corev1.Pod, error) {
+	pod := &corev1.Pod{}
+	err := c.get(ctx, pod, key.Namespace, "pods", key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return pod, err
+}
+
+// get reads an object, and tries again for a while where there is no answer.
+func (c *Client) get(ctx context.Context, into runtime.Object, namespace, resource, name string) error {
+	for try := 1; ; try++ {
+		req := c.rest.Get().Resource(resource).Name(name).MaxRetries(0)
+		if namespace != "" {
+			req = req.Namespace(namespace)
+		}
+		err := req.Do(ctx).Into(into)
+		if err == nil || refused(err) || try >= tries || !c.pause(ctx) {
+			return plain(err)
+		}
+	}
+}
+
+// plain takes the method and the address off an error of the HTTP client.
+func plain(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}
+
+// refused reports whether an error says for certain that a request was not carried out.
+func refused(err error) bool {
+	var s *apierrors.StatusError
+	return errors.As(err, &s) && s.ErrStatus.Code >= 400 && s.ErrStatus.Code < 500 &&
+		s.ErrStatus.Code != http.StatusRequestTimeout && s.ErrStatus.Code != http.StatusTooManyRequests
+}
+
+// pause returns false if the context ended before another try is due.
+func (c *Client) pause(ctx context.Context) bool {
+	timer := time.NewTimer(c.retry)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
