@@ -143,8 +143,8 @@ func TestWatchCacheIsReallyStuck(t *testing.T) {
 	})
 	whole := becomesEqual(t, w, c.Config)
 	etcd.hold()
-	created := createNamespace(t, c, "latecomer")
-	neverClaims(t, w, "latecomer", created, 8*time.Second)
+	created := createNamespace(t, c, "unseen")
+	neverClaims(t, w, "unseen", created, 8*time.Second)
 	s := eventually(t, w, "the namespaces are a gap", func(s *blocks.Snapshot) bool { return len(s.Gaps) > 0 })
 	if g := s.Gaps[0]; len(s.Gaps) > 1 || g.Resource != blocks.Namespaces || !g.Stale {
 		t.Errorf("gaps %v", gapTexts(s))
@@ -152,9 +152,9 @@ func TestWatchCacheIsReallyStuck(t *testing.T) {
 	eventually(t, w, "the clock goes on for the rest", func(s *blocks.Snapshot) bool {
 		return s.Cluster.TakenAt.After(whole.Cluster.TakenAt.Add(8 * time.Second))
 	})
-	neverClaims(t, w, "latecomer", created, 2*time.Second)
+	neverClaims(t, w, "unseen", created, 2*time.Second)
 	etcd.release()
-	eventually(t, w, "the namespace comes", hasNamespace("latecomer"))
+	eventually(t, w, "the namespace comes", hasNamespace("unseen"))
 	becomesEqual(t, w, c.Config)
 	if w.Restarts()[blocks.Namespaces] > 0 {
 		t.Errorf("restarts %v", w.Restarts())

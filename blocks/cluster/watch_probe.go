@@ -193,8 +193,8 @@ func (w *Watch) conclude(probes []*probe, stored map[*reflector]bool) time.Durat
 			if !k.prove(p, stored[k]) {
 				next = 0 // a propagation delay passes anyway
 			}
-		case code == http.StatusNotFound, code == http.StatusForbidden && k.believes(code):
-			k.stop(p.err) // the list will tell
+		case code == http.StatusNotFound, k.believes(code):
+			k.stop(p.err) // discovery, or the list, will tell
 			fallthrough
 		case refusal(p.err):
 			next = min(next, w.pace.probeRetry)
