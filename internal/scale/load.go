@@ -82,10 +82,11 @@ func (l *load) stop() (float64, error) {
 
 // patchPods changes an annotation of pods that no verdict depends on.
 func (r *run) patchPods(ctx context.Context, c *cluster) *load {
+	began := time.Now().UnixNano() // a patch to what is there already is no change
 	return startLoad(ctx, r.rate, func(ctx context.Context, worker, n int) error {
 		at := n*workers + worker
 		pod := c.bulk.PodAt(1+at%(c.bulk.Nodes-1), at/c.bulk.Nodes%c.bulk.PodsPerNode)
-		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.org/touched":"%d"}}}`, at)
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.org/touched":"%d-%d"}}}`, began, at)
 		_, err := c.Kube.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		return err
 	})
