@@ -131,6 +131,12 @@ func explanationLines(e *explain.Explanation) (out []string) {
 				add("%s | %s: %s [%s]", sec.Title, f.Name, f.Value, f.Source)
 			}
 		}
+		for _, d := range s.Diagnoses {
+			add("diagnosis: %s %s: %s", d.Severity, d.ID, d.Message)
+			for _, r := range d.Remedies {
+				add("way out: %s", r.Title)
+			}
+		}
 		for _, f := range s.Findings {
 			add("finding: %s %s %s", f.Severity, f.Check, f.Subject.ID())
 		}

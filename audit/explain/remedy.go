@@ -43,10 +43,7 @@ func (x *explainer) addressRemedy(s *builder, a netip.Addr, users []user, ref st
 		return
 	}
 	if br := x.borrowOf(ref); br != nil {
-		s.remedy("ip/borrowed", "%s", x.borrowRemedy(br))
-		if slices.ContainsFunc(s.Findings, func(f audit.Finding) bool { return f.Check == "route/blackhole" }) {
-			s.remedy("route/blackhole", "ends when the address is no longer borrowed, or once %s learns a route to it alone", br.Owner)
-		}
+		x.borrowRemedies(s, br)
 	}
 	attr := ref.Attributes()
 	if attr == nil || x.FirstMissing(useReads) != nil {
@@ -149,37 +146,32 @@ func (x *explainer) freeRemedy(s *builder, a netip.Addr, users []user) {
 	}
 }
 
-// borrowRemedy says what would end a borrow.
-func (x *explainer) borrowRemedy(br *state.Borrow) string {
-	f := blocks.FamilyOf(br.Addr)
-	var need *state.NodeBlockStatus
-	if h := x.NodeState(br.User); h != nil {
-		for _, n := range h.BlockStatus {
-			if n.Family == f {
-				need = n
-			}
-		}
+// remedies says what ends a verdict, by the ways out that the state knows. Those of a
+// diagnosis stand with it.
+func (x *explainer) remedies(s *builder, verdict string, ways []state.Remedy) {
+	said := func(f audit.Finding) bool { return f.Check == verdict && x.diagnosed(&f) }
+	if slices.ContainsFunc(s.Findings, said) || slices.ContainsFunc(s.Related, said) {
+		return
 	}
-	move := "its pod restarts there, or on a node that has room in a block of its own"
-	switch {
+	for _, r := range ways {
+		s.remedy(verdict, "%s: %s", r.Title, r.Effect)
+	}
+}
+
+// borrowRemedies says what would end a borrow.
+func (x *explainer) borrowRemedies(s *builder, br *state.Borrow) {
+	switch h := x.NodeState(br.User); {
+	case (h == nil || h.Node == nil) && x.unread(blocks.Nodes) == "":
+		s.remedy("ip/borrowed", "ends when the address is released: %s", x.noNode(br.User))
+	case br.VM:
+		s.remedy("ip/borrowed", "stays borrowed on purpose: a virtual machine keeps its address wherever it runs")
 	case br.Tunnel:
-		move = "calico-node is restarted there, so that the tunnel takes an address of it"
-	case br.Workload != nil:
-		move = fmt.Sprintf("pod %s restarts there", br.Workload.FullName())
+		for _, r := range x.BorrowRemedies(br) {
+			s.remedy("ip/borrowed", "%s: %s", r.Title, r.Effect)
+		}
+	default:
+		x.remedies(s, "ip/borrowed", x.BorrowRemedies(br))
 	}
-	if h := x.NodeState(br.User); (h == nil || h.Node == nil) && x.unread(blocks.Nodes) == "" {
-		return fmt.Sprintf("ends when the address is released: %s", x.noNode(br.User))
-	}
-	if need == nil {
-		return fmt.Sprintf("ends once %s has a block of its own and %s", br.User, move)
-	}
-	switch {
-	case need.Unused > 0:
-		return fmt.Sprintf("ends once %s: %s has %s left in blocks of its own (%s)", move, br.User, state.Plural(need.Unused, "address"), state.List(state.CIDRs(need.Blocks)))
-	case need.Cause != state.CauseNone:
-		return fmt.Sprintf("ends once %s can claim a block (now: %s) and then %s", br.User, need.Cause, move)
-	}
-	return fmt.Sprintf("ends once %s: %s then claims a block of its own", move, br.User)
 }
 
 // nodeRemedy says what would give a node the blocks that it lacks.
@@ -192,40 +184,14 @@ func (x *explainer) nodeRemedy(s *builder, h *state.NodeState) {
 		return
 	}
 	for _, n := range h.BlockStatus {
-		if n.NoBlock() {
-			s.remedy("node/no-block", "%s", x.blockStatusRemedy(n))
+		switch {
+		case !n.NoBlock():
+		case n.Cause == state.CauseNone:
+			s.remedy("node/no-block", "it claims an %s block with its next pod", n.Family)
+		default:
+			x.remedies(s, "node/no-block", x.NodeRemedies(n))
 		}
 	}
-}
-
-// blockStatusRemedy says how a node comes by a block of a family.
-func (x *explainer) blockStatusRemedy(n *state.NodeBlockStatus) string {
-	return x.causeRemedy(n.Family, n.Cause, n.Detail, x.PoolsAtIssue(n))
-}
-
-// causeRemedy says how a node comes by a block of some pools, which a cause keeps it
-// from.
-func (x *explainer) causeRemedy(family blocks.Family, cause state.Cause, detail string, pools []*state.Pool) string {
-	f := family.String()
-	switch cause {
-	case state.CauseNone:
-		return fmt.Sprintf("it claims an %s block with its next pod", f)
-	case state.CauseUnserved:
-		return fmt.Sprintf("once an %s pool may serve it (now: %s)", f, detail)
-	case state.CauseSelector:
-		return fmt.Sprintf("it can claim an %s block once the selector is put right: %s", f, detail)
-	case state.CauseNoPool:
-		return fmt.Sprintf("it can claim an %s block once an enabled pool for workloads selects it (now: %s)", f, detail)
-	case state.CauseNoAuto:
-		return fmt.Sprintf("it can claim an %s block once autoAllocateBlocks is on", f)
-	case state.CauseLimit:
-		return fmt.Sprintf("it can claim an %s block once its affinities that lead to no block of its own are gone, or the limit is raised", f)
-	case state.CauseStrict, state.CauseFull, state.CauseNoBlocks:
-	}
-	if free := releasable(pools); len(free) > 0 {
-		return fmt.Sprintf("it claims an %s block with its next pod once one of %s is free; these could be released now: %s", f, state.PoolNames(pools), state.List(state.CIDRs(free)))
-	}
-	return fmt.Sprintf("it claims an %s block with its next pod once %s has one left: a pool is added for it, or other nodes' blocks become empty and are released (none could be now)", f, state.PoolNames(pools))
 }
 
 // podRemedy says what would change the verdicts on a pod's addresses.
@@ -236,7 +202,7 @@ func (x *explainer) podRemedy(s *builder, w *blocks.Workload, addrs []netip.Addr
 	}
 	for _, br := range x.Borrows {
 		if slices.Contains(addrs, br.Addr) {
-			s.remedy("ip/borrowed", "%s: %s", br.Addr, x.borrowRemedy(br))
+			x.borrowRemedies(s, br)
 		}
 	}
 	if w == nil || !w.Waiting() {
@@ -248,11 +214,8 @@ func (x *explainer) podRemedy(s *builder, w *blocks.Workload, addrs []netip.Addr
 				if stuck.Pod != w {
 					continue
 				}
-				text := x.causeRemedy(n.Family, stuck.Cause, stuck.Detail, x.PodPools(w, h.Node, n.Family))
-				if stuck.Cause == state.CauseUnserved {
-					s.remedy("waiting", "it gets an address %s", text)
-				} else {
-					s.remedy("waiting", "its node: %s", text)
+				for _, r := range x.StuckRemedies(n, stuck) {
+					s.remedy("waiting", "%s: %s", r.Title, r.Effect)
 				}
 			}
 		}
@@ -265,13 +228,9 @@ func (x *explainer) poolRemedy(s *builder, p *state.Pool) {
 	if x.unread(blocks.Blocks) != "" || !p.ServesWorkloads() || !p.Slots.Allocatable.IsZero() || p.Slots.Capacity.IsZero() {
 		return
 	}
-	if free := releasable([]*state.Pool{p}); len(free) > 0 {
-		s.remedy("pool/no-free-blocks", "has blocks to claim again once empty ones are released; these could be now: %s", state.List(state.CIDRs(free)))
-		return
+	if root := x.Root(x.RootOfPool(p)); root != nil {
+		x.remedies(s, "pool/no-free-blocks", root.Remedies())
+	} else if !p.ReclaimableKnown {
+		s.remedy("pool/no-free-blocks", "has blocks to claim again once an empty one is released; whether one could be now is not known")
 	}
-	none := "none could be now"
-	if !p.ReclaimableKnown {
-		none = "whether one could be now is not known"
-	}
-	s.remedy("pool/no-free-blocks", "has blocks to claim again once a block of it is empty for %s and released (%s), or nodes are given another pool", state.ShortDuration(x.Grace), none)
 }

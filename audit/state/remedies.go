@@ -52,6 +52,24 @@ func (st *State) consolidation(s *shortage, rehome []string) *Remedy {
 	return nil
 }
 
+// NodeRemedies are the ways in which a node comes by a block.
+func (st *State) NodeRemedies(n *NodeBlockStatus) []Remedy {
+	if root := st.Root(st.RootOfNode(n)); root != nil {
+		return root.Remedies()
+	}
+	return causeRemedies(n, n.rootCause(), n.Detail)
+}
+
+// StuckRemedies are the ways in which a pod that can get no address comes by one.
+func (st *State) StuckRemedies(n *NodeBlockStatus, s Stuck) []Remedy {
+	for _, p := range st.PodPools(s.Pod, n.Host.Node, n.Family) {
+		if root := st.Root(st.RootOfPool(p)); root != nil && s.Cause.Shortfall() {
+			return root.Remedies()
+		}
+	}
+	return causeRemedies(n, s.Cause, s.Detail)
+}
+
 // causeRemedies are the ways in which a node comes by a block, where something else
 // than a lack of blocks keeps it from one.
 func causeRemedies(n *NodeBlockStatus, c Cause, detail string) []Remedy {
