@@ -26,6 +26,10 @@ const (
 	GuardController = "controller.uid"
 )
 
+// rehoming names the evictions of pods that borrow as one, as the name of a consolidation
+// does those of its pods.
+const rehoming = "rehome"
+
 // reservationStands is how long a reservation must have stood before anything rests on
 // it: an assignment that was under way when it was made does not know of it.
 const reservationStands = 90 * time.Second
@@ -53,6 +57,9 @@ func (p *proposals) consolidation() *state.Consolidation {
 // consolidating returns the consolidation whose steps are to be proposed, but for those
 // that take it back; nil if there is none, or it must not go on.
 func (p *proposals) consolidating() *state.Consolidation {
+	if !p.req.Consolidate {
+		return nil
+	}
 	c := p.consolidation()
 	if c == nil || len(c.Barred) > 0 || c.Over() || p.withheld(c).code != "" {
 		return nil

@@ -12,13 +12,17 @@ import (
 // node that people have cordoned is not touched, then or later.
 var cordonNode = &stepKind{
 	kind: CordonNode, flag: "--consolidate",
-	asked: func(r Request) bool { return r.Consolidate },
+	asked: func(r Request) bool { return r.Consolidate || r.Rehome },
 	needs: state.ReleaseReads,
 	whole: func(*Step) bool { return true },
 	plain: true,
 	exact: []string{GuardName, GuardUID, GuardConsolidation, GuardInNeed},
 	propose: func(p *proposals) {
 		c := p.consolidating()
+		if c == nil && len(p.rehomes(false)) > 0 {
+			p.cordonForRehome()
+			return
+		}
 		if c == nil || c.Block == nil {
 			return
 		}
@@ -45,7 +49,8 @@ var cordonNode = &stepKind{
 		return w.Cordon(ctx, pin(blocks.Nodes, n.Meta), s.Guard(GuardConsolidation))
 	},
 	verify: func(st *state.State, s *Step) error {
-		if n := nodeNamed(st, s.Target.Name); n != nil && !n.Unschedulable && !passed(st, s) {
+		over := passed(st, s) || s.group() == rehoming && len(st.Rehomes()) == 0
+		if n := nodeNamed(st, s.Target.Name); n != nil && !n.Unschedulable && !over {
 			return fmt.Errorf("node %s is not cordoned", n.Name)
 		}
 		return nil
@@ -54,6 +59,20 @@ var cordonNode = &stepKind{
 	pretend: func(x *pretence, s *Step) {
 		x.cordon(s.Target.Name, s.Guard(GuardConsolidation))
 	},
+}
+
+// cordonForRehome keeps pods that start again off nodes where they would borrow again.
+func (p *proposals) cordonForRehome() {
+	for _, name := range p.st.Full() {
+		n := nodeNamed(p.st, name)
+		if n == nil || n.Ours != "" || !p.wants(state.NodeSubject(name)) {
+			continue
+		}
+		p.add(p.everyBorrower(state.NodeSubject(name)), Step{
+			Because: "it has no address of its own for a pod that starts again, which would borrow there once more",
+			Guards:  guards(GuardName, name, GuardUID, n.UID, GuardConsolidation, rehoming),
+		}, n.Meta)
+	}
 }
 
 // uncordon takes a cordon of ours back.

@@ -100,36 +100,67 @@ func prefixAt(st *state.State, m state.Move) blocks.Prefix {
 
 // rehome proposes to evict pods that borrow, where their node has addresses by now.
 func (p *proposals) rehome() {
-	if len(p.st.Begun()) > 0 {
-		p.refuse(concern{target: state.ClusterSubject(p.st)}, RefusedConflict, "a block is being emptied: that comes first (--consolidate)")
-		return
+	for _, m := range p.rehomes(true) {
+		b := p.st.BlockOf(prefixAt(p.st, m))
+		p.evict(m, p.everyBorrower(state.IPSubject(m.Addr, m.Pod.Node)), guards(GuardConsolidation, rehoming),
+			fmt.Sprintf("pod %s uses %s of a block of %s; started again it gets an address of its own node's", m.Pod.FullName(), m.Addr, b.Owner.Node()))
 	}
+}
+
+// everyBorrower is what a step of the rehoming concerns: all have the same nodes, so that
+// no filter takes some of them away.
+func (p *proposals) everyBorrower(target state.Subject) concern {
+	c := concern{target: target}
 	for _, m := range p.st.Rehomes() {
-		target := state.IPSubject(m.Addr, m.Pod.Node)
-		if !p.wants(target) {
-			continue
+		if b := p.st.BlockOf(prefixAt(p.st, m)); b != nil {
+			c.pools, c.nodes = append(c.pools, poolNames(b.Pool)...), append(c.nodes, m.Pod.Node, b.Owner.Node())
 		}
+	}
+	return c
+}
+
+// rehomes returns the pods that are to be rehomed; with say, the others are refused.
+func (p *proposals) rehomes(say bool) []state.Move {
+	if !p.req.Rehome {
+		return nil
+	}
+	refuse := func(c concern, r reason) {
+		if say && p.wants(c.target) {
+			p.bars(c, r)
+		}
+	}
+	if len(p.st.Begun()) > 0 {
+		if say {
+			p.bars(concern{target: state.ClusterSubject(p.st)}, because(RefusedConflict, "a block is being emptied: that comes first (--consolidate)"))
+		}
+		return nil
+	}
+	full := p.st.Full()
+	name, unread := p.st.UnreadPod()
+	var out []state.Move
+	for _, m := range p.st.Rehomes() {
 		b := p.st.BlockOf(prefixAt(p.st, m))
 		if b == nil {
 			continue
 		}
-		c := concern{target, poolNames(b.Pool), []string{m.Pod.Node, b.Owner.Node()}}
-		why, name, unread := p.st.EvictionBar(m.Pod), "", false
-		if name, unread = p.st.UnreadPod(); unread {
-			p.refuse(c, RefusedNotRead, "pod %s could not be read", name)
-			continue
-		}
+		c := p.everyBorrower(state.IPSubject(m.Addr, m.Pod.Node))
+		why := p.st.EvictionBar(m.Pod)
 		switch {
+		case unread:
+			refuse(c, because(RefusedNotRead, "pod %s could not be read", name))
 		case why != "":
-			p.refuse(c, RefusedSpecial, "pod %s %s", m.Pod.FullName(), why)
+			refuse(c, because(RefusedSpecial, "pod %s %s", m.Pod.FullName(), why))
 		case p.st.Cluster.Live && !p.st.BudgetsKnown:
-			p.refuse(c, RefusedNotRead, "PodDisruptionBudgets were not read, so that nothing says whether pod %s may be evicted", m.Pod.FullName())
+			refuse(c, because(RefusedNotRead, "PodDisruptionBudgets were not read, so that nothing says whether pod %s may be evicted", m.Pod.FullName()))
 		case p.st.Unguarded(m.Pod) && !p.req.EvictSingletons:
-			p.refuse(c, RefusedConsent, "%s, and nothing takes over meanwhile: consent with --evict-singletons", unguardedText([]state.Move{m}))
+			refuse(c, because(RefusedConsent, "%s, and nothing takes over meanwhile: consent with --evict-singletons", unguardedText([]state.Move{m})))
+		case len(full) > 0 && !p.req.CordonFull:
+			refuse(c, because(RefusedConsent, "the scheduler may put it where no address is left for it, so that it borrows again or waits: consent with --cordon-full, to cordon %s meanwhile", state.List(full)))
 		default:
-			p.evict(m, c, nil, fmt.Sprintf("pod %s uses %s of a block of %s; started again it gets an address of its own node's", m.Pod.FullName(), m.Addr, b.Owner.Node()))
+			out = append(out, m)
 		}
 	}
+	return out
 }
 
 // mayEvict says from when on a pod of a block that is emptied may be evicted, or why it
@@ -137,7 +168,10 @@ func (p *proposals) rehome() {
 // did not know of it has ended, with nothing new in the block since; and only
 // if no replacement can come to a node that has no address for it.
 func (a *applying) mayEvict(s *Step) (due time.Time, _ reason) {
-	if s.group() == "" {
+	if s.group() == rehoming {
+		if full := a.state.Full(); len(full) > 0 {
+			return time.Time{}, because(RefusedConflict, "a replacement may come to %s, which has no address of its own: it is to be cordoned first, by a new plan", state.List(full))
+		}
 		return time.Time{}, reason{}
 	}
 	due, reserved := a.stands(s)

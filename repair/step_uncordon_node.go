@@ -3,6 +3,7 @@ package repair
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -12,11 +13,13 @@ import (
 // ends it before.
 var uncordonNode = &stepKind{
 	kind: UncordonNode, flag: "--consolidate", restores: true,
-	asked: func(r Request) bool { return r.Consolidate },
+	asked: func(r Request) bool { return r.Consolidate || r.Rehome },
 	needs: []blocks.Resource{blocks.Nodes},
 	plain: true,
 	exact: []string{GuardName, GuardUID, GuardConsolidation},
 	propose: func(p *proposals) {
+		rehomed := p.consolidating() == nil && len(p.rehomes(false)) > 0
+		full := p.st.Full()
 		marks := map[string]*state.Consolidation{}
 		cordon := map[string]bool{}
 		for _, c := range p.takenBack() {
@@ -29,11 +32,12 @@ var uncordonNode = &stepKind{
 		}
 		for i := range p.st.Nodes {
 			n := &p.st.Nodes[i]
-			if n.Ours == "" && !cordon[n.Name] || !p.wants(state.NodeSubject(n.Name)) {
+			forRehome := rehomed && slices.Contains(full, n.Name)
+			if n.Ours == "" && !cordon[n.Name] && !forRehome || n.Ours != "" && n.Ours != rehoming && !p.req.Consolidate || !p.wants(state.NodeSubject(n.Name)) {
 				continue
 			}
 			s := Step{
-				Because: "it was cordoned to empty a block, and takes no pods until that is taken back",
+				Because: "it was cordoned while pods move, and takes none until that is taken back",
 				Guards:  guards(GuardName, n.Name, GuardUID, n.UID, GuardConsolidation, n.Ours),
 			}
 			about := concern{state.NodeSubject(n.Name), nil, []string{n.Name}}
@@ -42,6 +46,9 @@ var uncordonNode = &stepKind{
 			} else if c := marks[n.Name]; n.Ours == "" && c != nil {
 				about = p.aboutAll(c, about.target)
 				s.Guards = guards(GuardName, n.Name, GuardUID, n.UID, GuardConsolidation, c.Name())
+			} else if n.Ours == "" || n.Ours == rehoming {
+				about = p.everyBorrower(about.target)
+				s.Guards = guards(GuardName, n.Name, GuardUID, n.UID, GuardConsolidation, rehoming)
 			}
 			p.add(about, s, n.Meta)
 		}

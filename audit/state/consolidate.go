@@ -320,7 +320,7 @@ func (st *State) evaluateReplacements(c *Consolidation) {
 			c.bar(netip.Addr{}, "%s of DaemonSets start on %s again, which has room for %d in its other blocks", Plural(daemons[h.Name], "pod"), h.Name, own)
 		}
 		switch {
-		case h.Node.Unschedulable || len(h.Node.KeepsAway()) > 0 || h.Node.OutOfService || h.Node.NotReady:
+		case !h.takesPods():
 		case full && own == 0:
 			c.Cordon = append(c.Cordon, h.Name)
 		default:
@@ -330,6 +330,23 @@ func (st *State) evaluateReplacements(c *Consolidation) {
 	if n, small := spare.Int(); small && n < len(c.Moves) {
 		c.bar(netip.Addr{}, "%s have to move, and the nodes that take pods have room for %d", Plural(len(c.Moves), "pod"), n)
 	}
+}
+
+// Full returns the nodes that take pods and have no address of their own for another, nor
+// a block to claim, of any family that counts. Those that are cordoned are not among them.
+func (st *State) Full() []string {
+	var out []string
+	for _, h := range st.NodeStates {
+		if h.takesPods() && slices.ContainsFunc(h.BlockStatus, (*NodeBlockStatus).RequiresBlocks) {
+			out = append(out, h.Name)
+		}
+	}
+	return out
+}
+
+// takesPods reports whether the scheduler puts any pod on the node now.
+func (h *NodeState) takesPods() bool {
+	return h.Node != nil && !h.Node.Unschedulable && len(h.Node.KeepsAway()) == 0 && !h.Node.OutOfService && !h.Node.NotReady
 }
 
 // unusedBeside returns how many addresses a node has of its own when it loses a block, or

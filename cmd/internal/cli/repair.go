@@ -144,7 +144,7 @@ Under --apply the plan is shown on standard error, and what became of it is the 
 	fs.BoolVar(&r.request.WithoutHostEvidence, "without-host-evidence", false,
 		"consent, with --leaked-ips: release addresses although no host view proves that their node does not use them, as Calico's own collector does")
 	fs.BoolVar(&r.request.CordonFull, "cordon-full", false,
-		"consent, with --consolidate: nodes without addresses of their own may be cordoned while pods move")
+		"consent, with --consolidate or --rehome: nodes without addresses of their own may be cordoned while pods move")
 	fs.BoolVar(&r.request.EvictSingletons, "evict-singletons", false,
 		"consent, with --consolidate or --rehome: pods that nothing stands in for may be evicted, those without a controller and the only ones of it that no PodDisruptionBudget covers")
 	fs.StringVar(&r.out, "out", "", "write the plan to this `FILE`, for \"repair apply\"")
@@ -186,8 +186,8 @@ func (r *repairCommand) complete() error {
 		return usagef("--terminated and --without-host-evidence go with --leaked-ips: nothing else needs these consents")
 	case !r.request.EmptyBlocks && r.request.LastBlocks:
 		return usagef("--last-blocks goes with --empty-blocks: nothing else needs this consent")
-	case r.request.CordonFull && !r.request.Consolidate:
-		return usagef("--cordon-full goes with --consolidate: nothing else needs this consent")
+	case r.request.CordonFull && !r.request.Consolidate && !r.request.Rehome:
+		return usagef("--cordon-full goes with --consolidate or --rehome: nothing else needs this consent")
 	case r.request.EvictSingletons && !r.request.Consolidate && !r.request.Rehome:
 		return usagef("--evict-singletons goes with --consolidate or --rehome: nothing else needs this consent")
 	case slices.Contains(r.terminated, ""):
