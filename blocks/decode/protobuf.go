@@ -12,7 +12,7 @@ import (
 // The API server sends pods, nodes and namespaces as protobuf, which is a third
 // of the size of JSON. Only a few of a pod's fields matter here, so its bytes are
 // walked for what its kind's field mask keeps, which decoders read as they read JSON. For
-// 150,000 pods and 5,000 nodes that takes 0.6 s and 130 MiB at the peak; 4.1 s and 210
+// 150,000 pods and 5,000 nodes that takes 0.7 s and 125 MiB at the peak; 4.1 s and 210
 // MiB with k8s.io/api's types (BenchmarkCoreTypes, which has them in commit 62013e7).
 // Field numbers are those of the generated.proto files of k8s.io/api/core/v1 and
 // k8s.io/apimachinery; they never change.
