@@ -22,8 +22,9 @@ import (
 // It holds what an audit reads and no more: Calico's own objects with their whole
 // spec, of nodes, namespaces and pods a few fields (no labels of pods but KubeVirt's,
 // nothing of their containers), of virtual machines the identity and age, of all of
-// them no annotations but Calico's and the network status, and of managedFields who
-// wrote when.
+// them no annotations but Calico's, our own, the network status and those that ask not
+// to evict a pod, of a pod's owners its controller alone, and of managedFields who wrote
+// when.
 //
 // Give it to the options of a cluster or [FileOptions]. A resource that is read again
 // replaces what was recorded of it.

@@ -42,8 +42,9 @@ func newSnapshot(e env) *cobra.Command {
 
 The file holds Calico's IPAM objects and configuration, and of nodes, namespaces and
 pods what an audit needs: the labels of nodes and namespaces, Calico's annotations,
-which node and addresses a pod has (also by the network-status annotation), and which
-virtual machine it runs; of KubeVirt's virtual machines the metadata alone. It holds
+which node and addresses a pod has (also by the network-status annotation), which
+controller or virtual machine it belongs to, and whether it is ready, has a volume claim
+or asks not to be evicted; of KubeVirt's virtual machines the metadata alone. It holds
 nothing of a pod's containers, no other annotations and no Secrets, and only its owner
 may read it. Its first object says when the cluster was read, what could not be read,
 and how many objects of each kind follow; its last object ends it. A partial snapshot
