@@ -30,6 +30,8 @@ type pretence struct {
 	blocks                            map[string]*blocks.Block
 	handles                           map[string]*blocks.Handle
 	noBlocks, noAffinities, noHandles map[string]bool
+	// newHandles are beside the snapshot's own, since pointers lead into its list.
+	newHandles []*blocks.Handle
 }
 
 func newPretence(s *blocks.Snapshot) *pretence {
@@ -49,6 +51,9 @@ func newPretence(s *blocks.Snapshot) *pretence {
 
 func (x *pretence) done() *blocks.Snapshot {
 	s := x.Snapshot
+	for _, h := range x.newHandles {
+		s.Handles = append(s.Handles, *h)
+	}
 	s.Blocks = slices.DeleteFunc(s.Blocks, func(b blocks.Block) bool { return x.noBlocks[b.Name] })
 	s.Affinities = slices.DeleteFunc(s.Affinities, func(a blocks.Affinity) bool { return x.noAffinities[a.Name] })
 	s.Handles = slices.DeleteFunc(s.Handles, func(h blocks.Handle) bool { return x.noHandles[h.Name] })
@@ -74,10 +79,9 @@ func blockNameAt(s *blocks.Snapshot, p netip.Prefix) string {
 	return ""
 }
 
-// claim makes the block of a step for its node, empty.
-func (x *pretence) claim(s *Step) {
-	cidr, now := prefixOf(s.Target), x.Cluster.TakenAt
-	owner := blocks.Owner{Kind: blocks.HostOwner, Name: s.Target.Node}
+// claim makes an empty block for a node, with its affinity.
+func (x *pretence) claim(cidr netip.Prefix, host string) *blocks.Block {
+	now, owner := x.Cluster.TakenAt, blocks.Owner{Kind: blocks.HostOwner, Name: host}
 	size, _ := blocks.Addresses(cidr).Int()
 	b := blocks.Block{
 		Meta: blocks.Meta{Name: blocks.BlockName(cidr), UID: "new", ResourceVersion: "1", Created: now, Written: now},
@@ -88,7 +92,7 @@ func (x *pretence) claim(s *Step) {
 	}
 	x.Blocks = append(slices.DeleteFunc(x.Blocks, func(o blocks.Block) bool { return o.CIDR == cidr }), b)
 	x.Affinities = append(slices.DeleteFunc(x.Affinities, func(a blocks.Affinity) bool { return a.CIDR == cidr }), blocks.Affinity{
-		Meta: blocks.Meta{Name: blocks.AffinityName(s.Target.Node, cidr), UID: "new", ResourceVersion: "1", Created: now, Written: now},
+		Meta: blocks.Meta{Name: blocks.AffinityName(host, cidr), UID: "new", ResourceVersion: "1", Created: now, Written: now},
 		CIDR: cidr, Owner: owner, State: blocks.Confirmed,
 	})
 	delete(x.noBlocks, b.Name)
@@ -96,6 +100,7 @@ func (x *pretence) claim(s *Step) {
 	for i := range x.Blocks {
 		x.blocks[x.Blocks[i].Name] = &x.Blocks[i]
 	}
+	return x.blocks[b.Name]
 }
 
 // cordon makes a node unschedulable with a mark, or takes that back if it is empty.
@@ -109,6 +114,35 @@ func (x *pretence) cordon(name, mark string) {
 
 func (x *pretence) dropReservation(name string) {
 	x.Reservations = slices.DeleteFunc(x.Reservations, func(r blocks.Reservation) bool { return r.Name == name })
+}
+
+// count makes a handle count one address more, if the blocks record more than it says.
+func (x *pretence) count(id string, cidr netip.Prefix) {
+	h := x.handles[strings.ToLower(id)]
+	if h == nil {
+		x.addHandle(id, []blocks.HandleCount{{CIDR: cidr, Count: 1}})
+		return
+	}
+	h.Blocks, h.Written = slices.Clone(h.Blocks), x.Cluster.TakenAt
+	recorded := 0
+	for _, b := range x.blocks {
+		for i := range b.Ordinals {
+			if a := b.At(i); b.CIDR == cidr && a != nil && strings.EqualFold(a.Handle, id) {
+				recorded++
+			}
+		}
+	}
+	i := slices.IndexFunc(h.Blocks, func(c blocks.HandleCount) bool { return c.CIDR == cidr })
+	if i < 0 {
+		h.Blocks = append(h.Blocks, blocks.HandleCount{CIDR: cidr, Count: recorded})
+	} else {
+		h.Blocks[i].Count = max(h.Blocks[i].Count, recorded)
+	}
+}
+
+func (x *pretence) addHandle(id string, counts []blocks.HandleCount) {
+	h := &blocks.Handle{Meta: blocks.Meta{Name: strings.ToLower(id), Created: x.Cluster.TakenAt, Written: x.Cluster.TakenAt}, ID: id, Blocks: counts}
+	x.newHandles, x.handles[h.Name] = append(x.newHandles, h), h
 }
 
 // free gives an address back the way Calico does: its ordinal goes to the end of

@@ -42,6 +42,9 @@ func (l *lab) damage() []string {
 	})
 	l.must(err)
 	l.must(l.s.DeleteNode(ctx, "off"))
+	l.must(l.c.Delete(ctx, handleCRD, "", testcluster.Handle("default", "web-n3")))
+	unrecorded := l.pod("n2", "unrecorded")
+	l.must(l.s.ReleaseHandle(ctx, testcluster.Handle("default", "unrecorded")))
 	l.age()
 	return []string{
 		"restore-affinity:10.7.0.32/28",
@@ -50,7 +53,9 @@ func (l *lab) damage() []string {
 		"finish-delete:IPAMBlock:10.7.0.64/28",
 		"release-block:10.7.0.48/28",
 		"disown-block:10.7.0.80/28",
+		"create-handle:" + testcluster.Handle("default", "web-n3"),
 		"fix-handle-count:" + testcluster.Handle("default", "web-n1"),
+		"record-ip:" + unrecorded.String(),
 		"release-ip:" + leaked.String(),
 		"delete-handle:nobody",
 	}
@@ -96,7 +101,7 @@ func everyKind(t *testing.T, l *lab, steps []string) {
 		switch {
 		case repair.Kind(kind) == repair.RestoreAffinity:
 			want[i] += ": skipped Harm"
-		case repair.Kind(kind) == repair.DeleteAffinity, repair.Kind(kind) == repair.FixHandleCount:
+		case slices.Contains([]repair.Kind{repair.DeleteAffinity, repair.FixHandleCount, repair.CreateHandle, repair.RecordIP}, repair.Kind(kind)):
 			want[i] += ": skipped Harm" // it would only restore damage
 		case repair.Kind(kind) == repair.FinishDelete || repair.Kind(kind) == repair.ReleaseBlock || repair.Kind(kind) == repair.DisownBlock:
 			want[i] += ": not-needed"
@@ -121,10 +126,11 @@ func everyKind(t *testing.T, l *lab, steps []string) {
 		t.Errorf("the handle that was deleted: %v", h)
 	}
 	l.age()
-	l.plan(everything, steps[7], steps[8])
+	l.plan(everything, steps[9], steps[10])
 
 	l.wantOutcomes(l.undo(r),
-		steps[8]+": already", steps[7]+": already", steps[6]+": skipped Harm", steps[5]+": not-needed", steps[4]+": not-needed",
+		steps[10]+": already", steps[9]+": already", steps[8]+": skipped Harm", steps[7]+": skipped Harm", steps[6]+": skipped Harm",
+		steps[5]+": not-needed", steps[4]+": not-needed",
 		steps[3]+": not-needed", steps[2]+": skipped Harm", steps[1]+": skipped Harm", steps[0]+": skipped Harm")
 }
 

@@ -100,7 +100,7 @@ func Apply(ctx context.Context, plan *Plan, r Reader, w Writer, j *Journal, opts
 		a.request.inNeed = cmp.Or(a.request.inNeed, plan.Steps[i].Guard(GuardInNeed))
 	}
 	// What narrowed the plan must not make a step disappear now.
-	a.request.Pools, a.request.Nodes, a.request.MaxSteps = nil, nil, 0
+	a.request.Pools, a.request.Nodes, a.request.IPs, a.request.Blocks, a.request.MaxSteps = nil, nil, nil, nil, 0
 	defer func() { x.endLastly() }()
 	a.observeAll()
 	res := x.result()

@@ -28,7 +28,7 @@ func Build(st *state.State, req Request) *Plan {
 			p.collect(st, k)
 		}
 	}
-	p.narrow()
+	p.narrow(st)
 	p.sort(st)
 	p.limit()
 	// The setting comes last: whom it would starve depends on what is freed before.
@@ -104,23 +104,10 @@ func (p *Plan) collect(st *state.State, k *stepKind) {
 	p.Refused = append(p.Refused, x.refused...)
 }
 
-// narrow keeps what concerns any of the pools and any of the nodes asked for. What
-// concerns the whole cluster stays.
-func (p *Plan) narrow() {
-	beside := func(t state.Subject, pools, nodes []string) bool {
-		if t.Kind == state.KindCluster || t.Kind == state.KindConfig {
-			return false
-		}
-		return !meet(p.Request.Pools, pools) || !meet(p.Request.Nodes, nodes)
-	}
-	p.Steps = slices.DeleteFunc(p.Steps, func(s Step) bool { return beside(s.Target, s.Pools, s.Nodes) })
-	p.Refused = slices.DeleteFunc(p.Refused, func(r Refusal) bool { return beside(r.Target, r.Pools, r.Nodes) })
-}
-
-// meet reports whether any of the wanted is among those there are; nothing wanted
-// means all.
-func meet(wanted, have []string) bool {
-	return len(wanted) == 0 || slices.ContainsFunc(have, func(s string) bool { return slices.Contains(wanted, s) })
+// narrow keeps what the request's filters do not leave out.
+func (p *Plan) narrow(st *state.State) {
+	p.Steps = slices.DeleteFunc(p.Steps, func(s Step) bool { return p.Request.beside(st, s.Target, s.Pools, s.Nodes) })
+	p.Refused = slices.DeleteFunc(p.Refused, func(r Refusal) bool { return p.Request.beside(st, r.Target, r.Pools, r.Nodes) })
 }
 
 // limit cuts steps off beyond the bound, and says so of each.

@@ -47,5 +47,6 @@ func (p *Plan) conclude(st *state.State) {
 	after := afterwards(st, p.Steps)
 	p.After = audit.NewReport(after, &audit.Result{}).Pools
 	p.Manual = append([]Manual{}, manual(st, after, p)...)
+	p.Manual = slices.DeleteFunc(p.Manual, func(m Manual) bool { return !p.Request.aims(st, m.Target) })
 	p.Warnings = warnings(st, after, p)
 }

@@ -16,7 +16,7 @@ import (
 )
 
 var everything = Request{
-	EmptyBlocks: true, OrphanAffinities: true, MissingAffinities: true, LeakedIPs: true, LeakedHandles: true, SoftDeleted: true, DeadNodes: true,
+	EmptyBlocks: true, OrphanAffinities: true, MissingAffinities: true, LeakedIPs: true, LeakedHandles: true, SoftDeleted: true, DeadNodes: true, UnrecordedIPs: true, MissingHandles: true,
 }
 
 // TestKinds: every kind is whole, and has states of its own to be tested with.
@@ -25,7 +25,7 @@ func TestKinds(t *testing.T) {
 	for _, k := range []Kind{ReserveBlock, CordonNode, EvictPod, ClaimBlock, UncordonNode, UnreserveBlock} {
 		files[k] = [2]string{"consolidate", strings.ReplaceAll(string(k), "-", "_")}
 	}
-	for _, k := range []Kind{ReleaseBlock, DisownBlock, DeleteAffinity, RestoreAffinity, ReleaseIP, DeleteHandle, FixHandleCount, FinishDelete, SetStrictAffinity,
+	for _, k := range []Kind{ReleaseBlock, DisownBlock, CreateHandle, RecordIP, DeleteAffinity, RestoreAffinity, ReleaseIP, DeleteHandle, FixHandleCount, FinishDelete, SetStrictAffinity,
 		ReserveBlock, CordonNode, EvictPod, ClaimBlock, UncordonNode, UnreserveBlock} {
 		x := kindOf(k)
 		if x == nil || x.kind != k {
@@ -51,7 +51,7 @@ func TestKinds(t *testing.T) {
 			}
 		}
 	}
-	if len(kinds) != 15 {
+	if len(kinds) != 17 {
 		t.Errorf("there are %d kinds", len(kinds))
 	}
 	if kindOf("drop-all") != nil {
@@ -147,6 +147,7 @@ func TestObservations(t *testing.T) {
 		DeleteAffinity: {GuardUID, GuardVersion, GuardBlockUID}, DeleteHandle: {GuardUID, GuardVersion},
 		FixHandleCount: {GuardUID, GuardVersion, GuardCounts}, ReleaseIP: {GuardBlockUID, GuardHandle, GuardSequence},
 		RestoreAffinity: {GuardUID, GuardOwner, GuardAffinity}, DisownBlock: {GuardUID, GuardOwner, GuardAffinity},
+		CreateHandle: {GuardUID, GuardCounts}, RecordIP: {GuardBlockUID, GuardHandle, GuardPod},
 	}
 	seen := map[Kind]int{}
 	for seed := range uint64(300) {
@@ -226,6 +227,7 @@ affinity 10.0.0.64/26 n1
 affinity 10.0.0.128/26 n1
 handle k8s-pod-network.gone
 alloc 10.0.0.1 pod=shop/gone node=n1 handle=k8s-pod-network.a seq=20
+handle k8s-pod-network.a 10.0.0.0/26=1
 view n1 complete
 `
 	p := Build(sketched(t, before, 0), everything)

@@ -38,6 +38,12 @@ func (c *callLog) ReleaseBlock(_ context.Context, b ObjectRef, a, keeps *ObjectR
 func (c *callLog) DisownBlock(_ context.Context, b ObjectRef, a *ObjectRef) error {
 	return c.note("DisownBlock %s %s", refText(&b), refText(a))
 }
+func (c *callLog) CreateHandle(_ context.Context, id string, counts []blocks.HandleCount) error {
+	return c.note("CreateHandle %s %s", id, countsGuard(counts))
+}
+func (c *callLog) RecordIP(_ context.Context, b ObjectRef, ordinal int, a Allocation) error {
+	return c.note("RecordIP %s %d %s %v %s %s", refText(&b), ordinal, a.Handle, a.Attributes, a.Claim, a.Host)
+}
 func (c *callLog) DeleteAffinity(_ context.Context, a ObjectRef) error {
 	return c.note("DeleteAffinity %s", refText(&a))
 }
@@ -86,6 +92,8 @@ handle k8s-pod-network.marked deleted rv=104
 block 10.0.8.0/26 off rv=110
 affinity 10.0.8.0/26 off rv=111
 use 10.0.8.1 shop/z n1
+pod shop/r n1 10.0.0.9 cid=r
+pod shop/s n2 10.0.9.9 cid=s
 view n1 complete
 `
 
@@ -114,7 +122,12 @@ func TestDo(t *testing.T) {
 		"ReleaseBlock ipamblocks/10-0-1-0-26@uid-10-0-1-0-26:950 blockaffinities/n1-10.0.1.0/26@uid-n1-10.0.1.0/26:951 keeps ipamblocks/10-0-0-0-26@uid-10-0-0-0-26:910",
 		"ReleaseBlock ipamblocks/10-0-2-0-26@uid-10-0-2-0-26:960 none keeps none",
 		"DisownBlock ipamblocks/10-0-8-0-26@uid-10-0-8-0-26:9110 blockaffinities/off-10.0.8.0/26@uid-off-10.0.8.0/26:9111",
+		"CreateHandle k8s-pod-network.a 10.0.0.0/26=1",
+		"CreateHandle k8s-pod-network.shop/y 10.0.4.0/26=1",
+		"CreateHandle k8s-pod-network.shop/z 10.0.8.0/26=1",
 		"SetHandleCounts ipamhandles/k8s-pod-network.x@uid-k8s-pod-network.x:930 10.0.0.0/26=1",
+		"RecordIP ipamblocks/10-0-0-0-26@uid-10-0-0-0-26:910 9 k8s-pod-network.r map[namespace:shop node:n1 pod:r timestamp:2026-01-02 12:00:00 +0000 UTC] invalid Prefix ",
+		"RecordIP ipamblocks/10-0-9-0-26@: 9 k8s-pod-network.s map[namespace:shop node:n2 pod:s timestamp:2026-01-02 12:00:00 +0000 UTC] 10.0.9.0/26 n2",
 		"ReleaseIP ipamblocks/10-0-0-0-26@uid-10-0-0-0-26:910 1 k8s-pod-network.a 20",
 		"DeleteHandle ipamhandles/k8s-pod-network.gone@uid-k8s-pod-network.gone:940",
 		"SetStrictAffinity ipamconfigs/default@uid-default:990 true",

@@ -121,7 +121,10 @@ func (f *fakeCluster) PutAffinityState(context.Context, ObjectRef, blocks.Affini
 	return errNotFaked
 }
 func (f *fakeCluster) RecreateHandle(context.Context, json.RawMessage) error { return errNotFaked }
-func (f *fakeCluster) RecordIP(context.Context, ObjectRef, int, json.RawMessage, json.RawMessage) error {
+func (f *fakeCluster) CreateHandle(context.Context, string, []blocks.HandleCount) error {
+	return errNotFaked
+}
+func (f *fakeCluster) RecordIP(context.Context, ObjectRef, int, Allocation) error {
 	return errNotFaked
 }
 

@@ -164,7 +164,7 @@ func (f *JournalFile) FinishedBy(req Request) bool {
 	for _, s := range f.Unfinished() {
 		kind := kindOf(s.Kind)
 		switch {
-		case kind == nil || !kind.asked(req) || !meet(req.Pools, s.Pools) || !meet(req.Nodes, s.Nodes):
+		case kind == nil || !kind.asked(req) || req.beside(nil, s.Target, s.Pools, s.Nodes):
 			return false
 		case s.Kind == SetStrictAffinity && strconv.FormatBool(*req.StrictAffinity) != s.Guard(guardWanted):
 			return false

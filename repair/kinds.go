@@ -64,8 +64,8 @@ type stepKind struct {
 // the facts that an affinity's step stands on are still there; counts before the
 // addresses that lower them; the setting last, when blocks are free.
 var kinds = []*stepKind{
-	restoreAffinity, deleteAffinity, finishDelete, reserveBlock, cordonNode, evictPod, releaseBlock, disownBlock, claimBlock, fixHandleCount, releaseIP,
-	deleteHandle, uncordonNode, unreserveBlock, setStrictAffinity,
+	restoreAffinity, deleteAffinity, finishDelete, reserveBlock, cordonNode, evictPod, releaseBlock, disownBlock, claimBlock, createHandle, fixHandleCount,
+	recordIP, releaseIP, deleteHandle, uncordonNode, unreserveBlock, setStrictAffinity,
 }
 
 // kindOf returns a kind; nil for one that this version does not know.

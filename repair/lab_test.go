@@ -161,7 +161,7 @@ func (l *lab) spec(r testcluster.Resource, name string) map[string]any {
 const grace = 2 * time.Second
 
 var everything = repair.Request{
-	EmptyBlocks: true, OrphanAffinities: true, MissingAffinities: true, LeakedIPs: true, LeakedHandles: true, SoftDeleted: true, DeadNodes: true,
+	EmptyBlocks: true, OrphanAffinities: true, MissingAffinities: true, LeakedIPs: true, LeakedHandles: true, SoftDeleted: true, DeadNodes: true, UnrecordedIPs: true, MissingHandles: true,
 }
 
 // plan makes a plan of the cluster, which must hold these steps.

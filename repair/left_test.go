@@ -42,6 +42,10 @@ use 10.0.0.49 shop/y n1
 block 10.0.0.112/28 off
 affinity 10.0.0.112/28 off
 use 10.0.0.113 shop/b n1
+handle k8s-pod-network.late 10.0.0.96/28=1
+alloc 10.0.0.4 pod=shop/m node=n1 handle=k8s-pod-network.missing
+pod shop/m n1 10.0.0.4
+pod shop/u n1 10.0.0.5 cid=u
 view n1 complete
 `
 
@@ -76,6 +80,12 @@ var leftovers = []struct{ step, state, want string }{
 	{"disown-block:10.0.0.112/28", kept + "block 10.0.0.112/28 -\naffinity 10.0.0.112/28 off state=pendingDeletion", "blockaffinity/off-10.0.0.112/28 is left pendingDeletion, and its block belongs to nobody"},
 	{"disown-block:10.0.0.112/28", kept + "affinity 10.0.0.112/28 off deleted", "blockaffinity/off-10.0.0.112/28 is left marked deleted, and its block is gone"},
 	{"disown-block:10.0.0.112/28", kept + "block 10.0.0.112/28 off uid=new age=1m", "ipamblock/10-0-0-112-28 is left without an affinity of off"},
+
+	{"create-handle:k8s-pod-network.missing", kept, ""},
+	{"create-handle:k8s-pod-network.missing", kept + "handle k8s-pod-network.missing 10.0.0.0/28=1", "ipamhandle/k8s-pod-network.missing is left, and no block refers to it"},
+	{"create-handle:k8s-pod-network.missing", kept + "alloc 10.0.0.4 pod=shop/m node=n1 handle=k8s-pod-network.missing\nhandle k8s-pod-network.missing 10.0.0.0/28=1", ""},
+	{"record-ip:10.0.0.5", kept + "alloc 10.0.0.5 pod=shop/u node=n1 handle=k8s-pod-network.u\nhandle k8s-pod-network.u 10.0.0.0/28=1", ""},
+	{"record-ip:10.0.0.5", kept + "alloc 10.0.0.5 pod=shop/u node=n1 handle=k8s-pod-network.u", "ipamblock/10-0-0-0-28 records 10.0.0.5 under handle k8s-pod-network.u, which does not exist"},
 
 	{"restore-affinity:10.0.0.48/28", kept + "block 10.0.0.48/28 n1\naffinity 10.0.0.48/28 n1", ""},
 	{"restore-affinity:10.0.0.48/28", kept + "affinity 10.0.0.48/28 n1", "blockaffinity/n1-10.0.0.48/28 is left confirmed without its block"},

@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
@@ -23,10 +24,14 @@ const (
 	DisownBlock Kind = "disown-block"
 	// RestoreAffinity gives a block's owner its affinity object back.
 	RestoreAffinity Kind = "restore-affinity"
+	// RecordIP records an address that a live pod uses and no block records.
+	RecordIP Kind = "record-ip"
 	// ReleaseIP frees one address that nothing owns.
 	ReleaseIP Kind = "release-ip"
 	// DeleteHandle deletes a handle that no block refers to.
 	DeleteHandle Kind = "delete-handle"
+	// CreateHandle creates a handle that blocks refer to.
+	CreateHandle Kind = "create-handle"
 	// FixHandleCount writes the counts that the blocks record into a handle.
 	FixHandleCount Kind = "fix-handle-count"
 	// ReserveBlock keeps new pods off a block, by an IPReservation; UnreserveBlock takes
@@ -55,6 +60,8 @@ type Request struct {
 	LeakedHandles     bool `json:"leakedHandles,omitempty"`
 	SoftDeleted       bool `json:"softDeleted,omitempty"`
 	DeadNodes         bool `json:"deadNodes,omitempty"`
+	UnrecordedIPs     bool `json:"unrecordedIPs,omitempty"`
+	MissingHandles    bool `json:"missingHandles,omitempty"`
 	// Consolidate empties a block for a node that cannot allocate, and gives it the block.
 	Consolidate bool `json:"consolidate,omitempty"`
 	// Rehome evicts pods that borrow though their node has addresses by now.
@@ -66,6 +73,10 @@ type Request struct {
 	// for all.
 	Pools []string `json:"pools,omitempty"`
 	Nodes []string `json:"nodes,omitempty"`
+	// IPs and Blocks narrow the steps to those about any of these addresses, and of these
+	// blocks; empty for all.
+	IPs    []netip.Addr   `json:"ips,omitempty"`
+	Blocks []netip.Prefix `json:"blocks,omitempty"`
 	// MaxSteps bounds the number of steps; 0 for no bound. What it cuts off is
 	// refused by name.
 	MaxSteps int `json:"maxSteps,omitempty"`
@@ -196,6 +207,10 @@ const (
 	// sequence number at the time it was made.
 	GuardHandle   = "handle"
 	GuardSequence = "sequence"
+	// GuardClaim is the node that the missing block of an address, GuardSlot, is claimed
+	// for.
+	GuardSlot  = "slot"
+	GuardClaim = "claim"
 	// GuardAttributes is a digest of both attribute maps of an allocation: a virtual
 	// machine that starts again keeps handle and sequence number.
 	GuardAttributes = "attributes"

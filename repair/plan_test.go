@@ -3,6 +3,7 @@ package repair
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,7 +22,7 @@ import (
 //
 //	== name of the case
 //	a state in few lines (see internal/statedsl)
-//	-- request empty-blocks leaked-ips … [strict=true|false] [pool=P] [node=N] [max=N]
+//	-- request empty-blocks leaked-ips … [strict=true|false] [pool=P] [node=N] [ip=A] [block=C] [max=N]
 //	   [grace=D] [observe-twice] [allow-newer] [last-blocks] [terminated=NODE] [without-host-evidence]
 //	-- want
 //	step ID                      the steps, in order
@@ -76,7 +77,7 @@ func parseRequest(t *testing.T, text string) (req Request, grace time.Duration) 
 	flags := map[string]*bool{
 		"empty-blocks": &req.EmptyBlocks, "orphan-affinities": &req.OrphanAffinities, "missing-affinities": &req.MissingAffinities,
 		"leaked-ips": &req.LeakedIPs, "leaked-handles": &req.LeakedHandles, "soft-deleted": &req.SoftDeleted,
-		"dead-nodes": &req.DeadNodes, "last-blocks": &req.LastBlocks, "observe-twice": &req.ObserveTwice, "allow-newer": &req.AllowNewer,
+		"dead-nodes": &req.DeadNodes, "unrecorded-ips": &req.UnrecordedIPs, "missing-handles": &req.MissingHandles, "last-blocks": &req.LastBlocks, "observe-twice": &req.ObserveTwice, "allow-newer": &req.AllowNewer,
 		"without-host-evidence": &req.WithoutHostEvidence, "consolidate": &req.Consolidate, "rehome": &req.Rehome,
 		"cordon-full": &req.CordonFull, "evict-singletons": &req.EvictSingletons,
 	}
@@ -95,6 +96,10 @@ func parseRequest(t *testing.T, text string) (req Request, grace time.Duration) 
 			req.Pools = append(req.Pools, value)
 		case key == "node":
 			req.Nodes = append(req.Nodes, value)
+		case key == "ip":
+			req.IPs = append(req.IPs, netip.MustParseAddr(value))
+		case key == "block":
+			req.Blocks = append(req.Blocks, netip.MustParsePrefix(value))
 		case key == "terminated":
 			req.Terminated = append(req.Terminated, value)
 		case key == "max":

@@ -79,12 +79,27 @@ type Writer interface {
 	// and out of pendingDeletion it must exist; if it is gone right after the write,
 	// the affinity is deleted, too, which is [ErrChanged].
 	PutAffinityState(ctx context.Context, affinity ObjectRef, state blocks.AffinityState) error
+	// CreateHandle creates a handle, which must not exist, with counts.
+	CreateHandle(ctx context.Context, id string, counts []blocks.HandleCount) error
 	// RecreateHandle creates a handle as it was stored.
 	RecreateHandle(ctx context.Context, stored json.RawMessage) error
-	// RecordIP allocates an ordinal of a block, which must be free, again as it was in the
-	// block as stored, and raises its handle's count; handle is the handle as stored,
-	// which is created again if it is gone, and nil where the allocation had none.
-	RecordIP(ctx context.Context, block ObjectRef, ordinal int, stored, handle json.RawMessage) error
+	// RecordIP allocates an ordinal of a block, which must be free, and raises its
+	// handle's count before; the handle is created if there is none.
+	RecordIP(ctx context.Context, block ObjectRef, ordinal int, a Allocation) error
+}
+
+// Allocation is what is recorded of an address.
+type Allocation struct {
+	// Block is the block as it was stored, in which the ordinal was allocated as it is to
+	// be again; Stored is the handle as it was stored, nil where there was none.
+	Block, Stored json.RawMessage
+	// Handle and Attributes are those of an address that no block recorded: it is counted
+	// unless the handle counts it already.
+	Handle     string
+	Attributes map[string]string
+	// Claim is the CIDR of the block, which is claimed for Host first: none exists.
+	Claim netip.Prefix
+	Host  string
 }
 
 // Workloads evicts pods, and cordons nodes for a while. Package repair/workloads has one.

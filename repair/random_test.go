@@ -310,7 +310,7 @@ func (r *random) borrowed() {
 func (r *random) request() Request {
 	is := func(share float64) bool { return r.Float64() < share }
 	req := Request{
-		EmptyBlocks: is(.7), OrphanAffinities: is(.7), MissingAffinities: is(.7), LeakedIPs: is(.7), LeakedHandles: is(.7), SoftDeleted: is(.7), DeadNodes: is(.5),
+		EmptyBlocks: is(.7), OrphanAffinities: is(.7), MissingAffinities: is(.7), LeakedIPs: is(.7), LeakedHandles: is(.7), SoftDeleted: is(.7), DeadNodes: is(.5), UnrecordedIPs: is(.5), MissingHandles: is(.5),
 		ObserveTwice: is(.2),
 	}
 	if is(.3) {
@@ -330,6 +330,9 @@ func (r *random) request() Request {
 	}
 	if is(.05) {
 		req.Pools = []string{"four"}
+	}
+	if is(.05) {
+		req.Blocks = []netip.Prefix{netip.MustParsePrefix("10.0.0.16/28"), netip.MustParsePrefix("10.0.0.32/28")}
 	}
 	return req
 }

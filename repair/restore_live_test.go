@@ -41,15 +41,15 @@ func TestRecordIP(t *testing.T) {
 	l.must(l.s.DeletePod(ctx, "default", "leaver", true))
 	w := l.writer(l.journal(repair.JournalHeader{}))
 
-	if err := w.RecordIP(ctx, l.ref(blockCRD, block), 0, before, counted); !errors.Is(err, repair.ErrChanged) {
+	if err := w.RecordIP(ctx, l.ref(blockCRD, block), 0, repair.Allocation{Block: before, Stored: counted}); !errors.Is(err, repair.ErrChanged) {
 		t.Errorf("an ordinal in use: %v", err)
 	}
-	if err := w.RecordIP(ctx, l.ref(blockCRD, block), ordinal+1, before, counted); err == nil {
+	if err := w.RecordIP(ctx, l.ref(blockCRD, block), ordinal+1, repair.Allocation{Block: before, Stored: counted}); err == nil {
 		t.Error("an ordinal that was free was recorded")
 	}
 	stale := l.ref(blockCRD, block)
 	stale.ResourceVersion = "1"
-	if err := w.RecordIP(ctx, stale, ordinal, before, counted); !errors.Is(err, repair.ErrChanged) {
+	if err := w.RecordIP(ctx, stale, ordinal, repair.Allocation{Block: before, Stored: counted}); !errors.Is(err, repair.ErrChanged) {
 		t.Errorf("a version that was not judged: %v", err)
 	}
 	if l.spec(handleCRD, handle) != nil {
@@ -57,7 +57,7 @@ func TestRecordIP(t *testing.T) {
 	}
 
 	for name, h := range map[string]json.RawMessage{"with its handle as stored": counted, "with a handle of its own making": nil} {
-		l.must(w.RecordIP(ctx, l.ref(blockCRD, block), ordinal, before, h))
+		l.must(w.RecordIP(ctx, l.ref(blockCRD, block), ordinal, repair.Allocation{Block: before, Stored: h}))
 		after := l.spec(blockCRD, block)
 		if diff := cmp.Diff(withoutSequences(spec), withoutSequences(after)); diff != "" {
 			t.Errorf("%s, the block (-before +recorded again):\n%s", name, diff)
@@ -74,7 +74,7 @@ func TestRecordIP(t *testing.T) {
 			t.Errorf("%s: Calico's release leaves the address taken", name)
 		}
 	}
-	if err := w.RecordIP(ctx, l.ref(blockCRD, "10-7-0-0-28"), ordinal, before, counted); !errors.Is(err, repair.ErrChanged) {
+	if err := w.RecordIP(ctx, l.ref(blockCRD, "10-7-0-0-28"), ordinal, repair.Allocation{Block: before, Stored: counted}); !errors.Is(err, repair.ErrChanged) {
 		t.Errorf("another block: %v", err)
 	}
 }

@@ -55,7 +55,7 @@ var claimBlock = &stepKind{
 	undo: func(*begun) move {
 		return nothing(NotNeeded, "the node keeps the block: --empty-blocks releases it when it is empty and another is there")
 	},
-	pretend: func(x *pretence, s *Step) { x.claim(s) },
+	pretend: func(x *pretence, s *Step) { x.claim(prefixOf(s.Target), s.Target.Node) },
 }
 
 // unconfirmed reports whether a block was claimed, and its affinity not confirmed yet.

@@ -165,7 +165,7 @@ var retainCodes = map[state.RetainReason]RefusalCode{
 	state.RetainSpecial: RefusedSpecial, state.RetainMarked: RefusedMarked, state.RetainCorrupt: RefusedCorrupt,
 	state.RetainLocked: RefusedLocked, state.RetainUnknownAge: RefusedUnknownAge, state.RetainYoung: RefusedYoung,
 	state.RetainInUse: RefusedInUse, state.RetainHostView: RefusedHostView, state.RetainConflict: RefusedConflict,
-	state.RetainLast: RefusedLastBlock, state.RetainHeals: RefusedHeals, state.RetainNotRead: RefusedNotRead,
+	state.RetainLast: RefusedLastBlock, state.RetainHeals: RefusedHeals, state.RetainUnpinned: RefusedUnpinned, state.RetainNotRead: RefusedNotRead,
 }
 
 func blockConcern(b *state.Block) concern {

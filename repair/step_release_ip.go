@@ -155,7 +155,9 @@ func (b *begun) recordIP() move {
 	if h := b.log.first(blocks.Handles); h != nil {
 		handle = h.Before
 	}
-	return toWrite(func(ctx context.Context) error { return b.writer.RecordIP(ctx, ref, ordinal, c.Before, handle) }, "record the address as allocated again")
+	return toWrite(func(ctx context.Context) error {
+		return b.writer.RecordIP(ctx, ref, ordinal, Allocation{Block: c.Before, Stored: handle})
+	}, "record the address as allocated again")
 }
 
 // verifyIP is nil if the address is free, or was given to somebody since.

@@ -77,7 +77,7 @@ func strictWarnings(st, after *state.State, p *Plan) []string {
 		say("strictAffinity is %t already, %s: there is nothing to set", x.To, how)
 		return out
 	}
-	if len(p.Request.Pools)+len(p.Request.Nodes) > 0 {
+	if len(p.Request.Pools)+len(p.Request.Nodes)+len(p.Request.IPs)+len(p.Request.Blocks) > 0 {
 		say("strict affinity is one for the whole cluster: --pool and --node do not narrow it")
 	}
 	if len(x.Starve) > 0 {

@@ -9,10 +9,6 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// fewHandles is up to how many missing handles are believed when not one handle
-// was read from files: beyond it, the files were made without handles.
-const fewHandles = 3
-
 var handleMissing = audit.Check{
 	ID:         "handle/missing",
 	Title:      "a handle that blocks refer to does not exist",
@@ -26,7 +22,7 @@ var handleMissing = audit.Check{
 	Requires: []blocks.Resource{blocks.Handles, blocks.Blocks},
 	Run: func(st *state.State, f *audit.Findings) {
 		ids := st.ReferencedHandles()
-		if !st.Cluster.Live && len(st.Handles) == 0 && len(ids) > fewHandles {
+		if st.HandlesLeftOut() {
 			f.Inconclusive("blocks refer to %d handles and the files hold none: they seem to have been made without ipamhandles", len(ids))
 			return
 		}

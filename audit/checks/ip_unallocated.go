@@ -21,11 +21,8 @@ var ipUnallocated = audit.Check{
 	Never:    "Never write the allocation into the block by hand.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes, blocks.Pods},
 	Run: func(st *state.State, f *audit.Findings) {
-		st.EachLiveUse(func(a netip.Addr, users []state.LiveUse) {
-			pool := st.EnabledPool(a)
-			if pool == nil || st.Recorded(a) {
-				return
-			}
+		st.EachUnrecorded(func(x state.UnrecordedIP) {
+			a, users, pool := x.Addr, x.Users, x.Pool
 			if st.BlockMayCover(netip.PrefixFrom(a, a.BitLen())) {
 				f.SkipPartial("not judged for %s: a block that cannot be read may record it", a)
 				return
@@ -35,7 +32,7 @@ var ipUnallocated = audit.Check{
 				return
 			}
 			block := "does not exist"
-			if b := st.CoveringBlock(a); b != nil {
+			if b := x.Block; b != nil {
 				block = fmt.Sprintf("%s of %s calls it free", b.CIDR, state.OwnerText(b.Owner))
 			}
 			u := users[0]

@@ -9,6 +9,16 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
+// fewHandles is up to how many missing handles are believed when not one handle was
+// read from files.
+const fewHandles = 3
+
+// HandlesLeftOut reports whether files seem to have been made without handles: blocks
+// refer to more than a few, and there is none.
+func (st *State) HandlesLeftOut() bool {
+	return !st.Cluster.Live && len(st.Handles) == 0 && len(st.own.refs) > fewHandles
+}
+
 // Miscounts lists the blocks for which a handle's count is not the number of
 // addresses recorded under it.
 func Miscounts(h *blocks.Handle, refs []AllocationRef) (out []string) {

@@ -33,6 +33,8 @@ const (
 	RetainConflict RetainReason = "conflict"
 	// RetainLast: its node would keep no block.
 	RetainLast RetainReason = "last"
+	// RetainUnpinned: nothing identifies what would be written.
+	RetainUnpinned RetainReason = "unpinned"
 	// RetainHeals: Calico itself gives it to a node that needs it.
 	RetainHeals RetainReason = "heals"
 	// RetainNotRead: something that the verdict needs was not read.

@@ -51,6 +51,8 @@ func requests() map[string]repair.Request {
 		"leaked-handles":     {LeakedHandles: true},
 		"soft-deleted":       {SoftDeleted: true},
 		"dead-nodes":         {DeadNodes: true},
+		"unrecorded-ips":     {UnrecordedIPs: true},
+		"missing-handles":    {MissingHandles: true},
 		"strict-affinity":    {StrictAffinity: &strict},
 		"all":                all,
 	}

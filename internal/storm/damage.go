@@ -48,6 +48,7 @@ func NewDamageFixture(tb testing.TB, c *testcluster.Cluster, group testcluster.G
 	r.blocks(ctx)
 	r.affinities(ctx)
 	r.borrowed(ctx)
+	r.restored(ctx)
 	r.must(seeder.DeleteNode(ctx, "orphan"))
 	if group == testcluster.NativeV3 {
 		r.must(testcluster.MoveToNative(ctx, c))
@@ -166,6 +167,17 @@ func (r *DamageFixture) borrowed(ctx context.Context) {
 	})
 	r.must(err)
 	r.Live[addrs[0]] = testcluster.Handle("default", "borrower")
+}
+
+// restored: what a datastore lacks that was restored from a backup: an address that a
+// pod uses, and the handle of another. The first is not among those that are Live, for it
+// is free until it is recorded.
+func (r *DamageFixture) restored(ctx context.Context) {
+	r.pod(ctx, "unrecorded", "n1", false)
+	r.must(r.seeder.ReleaseHandle(ctx, testcluster.Handle("default", "unrecorded")))
+	r.forget("unrecorded")
+	r.pod(ctx, "without-handle", "n1", false)
+	r.must(r.seeder.Cluster.Delete(ctx, testcluster.CRDv1.Resource("ipamhandles"), "", testcluster.Handle("default", "without-handle")))
 }
 
 // dies lets the client die before or after a write of what it does.

@@ -125,7 +125,7 @@ func (w *World) resume(ctx context.Context, t *tool, journal string) {
 
 // stepKinds are all kinds of step.
 var stepKinds = []repair.Kind{
-	repair.ReleaseBlock, repair.DisownBlock, repair.DeleteAffinity, repair.RestoreAffinity, repair.ReleaseIP,
+	repair.ReleaseBlock, repair.DisownBlock, repair.CreateHandle, repair.RecordIP, repair.DeleteAffinity, repair.RestoreAffinity, repair.ReleaseIP,
 	repair.DeleteHandle, repair.FixHandleCount, repair.FinishDelete, repair.SetStrictAffinity,
 }
 

@@ -33,7 +33,7 @@ func newTool(config *rest.Config, machines machines) (*tool, error) {
 
 // everything asks for all kinds of repair but strict affinity.
 var everything = repair.Request{
-	EmptyBlocks: true, OrphanAffinities: true, MissingAffinities: true, LeakedIPs: true, LeakedHandles: true, SoftDeleted: true, DeadNodes: true,
+	EmptyBlocks: true, OrphanAffinities: true, MissingAffinities: true, LeakedIPs: true, LeakedHandles: true, SoftDeleted: true, DeadNodes: true, UnrecordedIPs: true, MissingHandles: true,
 }
 
 // read reads the cluster for a grace. No grace at all is one nanosecond, for zero

@@ -79,6 +79,13 @@ var transitional = map[repair.Kind][]struct{ check, because string }{
 		{"affinity/no-block", "the affinity is pending, and its block not made yet, as in Calico"},
 		{"affinity/stuck", "the block is made, and the affinity not confirmed yet"},
 	},
+	repair.RecordIP: {
+		{"affinity/no-block", "the block is claimed first: its affinity is pending, and it is not made yet, as in Calico"},
+		{"affinity/stuck", "the block is made, and the affinity not confirmed yet"},
+		{"handle/leaked", "the handle counts the address before the block records it, as in Calico"},
+		{"handle/count", "the same, for a handle that has other addresses"},
+		{"block/empty", "the block is claimed, and does not record the address yet"},
+	},
 	repair.ReleaseIP: {
 		{"handle/leaked", "the address was freed; its handle is lowered after that"},
 		{"handle/count", "the same, for a handle that has other addresses"},

@@ -153,9 +153,18 @@ func (k *Kubernetes) stillIts(ctx context.Context, uid string, c claim) error {
 	case b.deleting():
 		return changedf("%s is being deleted", b)
 	case !its:
-		return changedf("%s is not its host's by now", b)
+		return anothers(b, c)
 	}
 	return notMarked(b)
+}
+
+// anothers says whose a block is that is not its claimant's.
+func anothers(b *object, c claim) error {
+	owner := b.text("spec", "affinity")
+	if owner == "" {
+		owner = "no one"
+	}
+	return changedf("%s belongs to %s by now, not to %s", b, owner, c.owner)
 }
 
 // takeBack deletes an affinity that was created a moment ago, unless its host has

@@ -73,7 +73,7 @@ func (k *Kubernetes) mayHaveState(ctx context.Context, a *object, state blocks.A
 func (k *Kubernetes) notAnothers(ctx context.Context, c claim) error {
 	b, its, err := k.blockOf(ctx, c)
 	if err == nil && b != nil && !its {
-		err = changedf("%s is not its host's", b)
+		err = anothers(b, c)
 	}
 	return err
 }

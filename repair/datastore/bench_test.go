@@ -152,7 +152,18 @@ func (b *bench) contents() map[string]string {
 				delete(meta, field)
 			}
 			// The first sequence number of a block is the time of its claim.
-			if spec, _ := o["spec"].(map[string]any); r == blocks.Blocks && spec["sequenceNumberForAllocation"] != nil && len(spec["sequenceNumberForAllocation"].(map[string]any)) == 0 {
+			// That of an address recorded in it right after counts from there.
+			spec, _ := o["spec"].(map[string]any)
+			sequences, _ := spec["sequenceNumberForAllocation"].(map[string]any)
+			attributes, _ := spec["attributes"].([]any)
+			switch {
+			case r != blocks.Blocks || sequences == nil:
+			case len(sequences) == 1 && len(attributes) == 1 && attributes[0].(map[string]any)["handle_id"] == restored:
+				for ordinal, at := range sequences {
+					sequences[ordinal] = spec["sequenceNumber"].(int64) - at.(int64)
+				}
+				fallthrough
+			case len(sequences) == 0:
 				delete(spec, "sequenceNumber")
 				delete(spec, "affinityClaimTime")
 			}

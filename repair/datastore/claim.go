@@ -26,9 +26,6 @@ func (k *Kubernetes) ClaimBlock(ctx context.Context, cidr netip.Prefix, host str
 	c := claim{blocks.Owner{Kind: blocks.HostOwner, Name: host}, cidr.Masked()}
 	var a *object
 	return k.stepOn(ctx, fmt.Sprintf("claiming %s for %s", cidr, host), nil, nil, func(ctx context.Context, _ *object) (err error) {
-		if size := cidr.Addr().BitLen() - cidr.Bits(); host == "" || !cidr.IsValid() || size > 12 {
-			return fmt.Errorf("%s is no block of at most %d addresses for a node", cidr, maxClaimed)
-		}
 		a, err = k.mayClaim(ctx, c)
 		return err
 	}, func(ctx context.Context, _ *object) error { return k.claimBlock(ctx, c, a) })
@@ -37,10 +34,13 @@ func (k *Kubernetes) ClaimBlock(ctx context.Context, cidr netip.Prefix, host str
 // mayClaim makes sure that a CIDR is no other node's, and returns the affinity that its
 // host has to it; nil if none.
 func (k *Kubernetes) mayClaim(ctx context.Context, c claim) (*object, error) {
+	if size := c.cidr.Addr().BitLen() - c.cidr.Bits(); c.owner.Name == "" || !c.cidr.IsValid() || size > 12 {
+		return nil, fmt.Errorf("%s is no block of at most %d addresses for a node", c.cidr, maxClaimed)
+	}
 	b, its, err := k.blockOf(ctx, c)
 	if err == nil && b != nil {
 		if err = notMarked(b); err == nil && !its {
-			err = changedf("%s exists by now, and is not its host's", b)
+			err = anothers(b, c)
 		}
 	}
 	if err != nil {

@@ -120,6 +120,13 @@ var calls = map[string]func(s *small, k *datastore.Kubernetes) error{
 		a := s.affinityRef("off", orphaned)
 		return k.DisownBlock(s.t.Context(), s.blockRef(orphaned), &a)
 	},
+	"RecordIP of an address that no block records": func(s *small, k *datastore.Kubernetes) error {
+		return k.RecordIP(s.t.Context(), s.blockRef(inUse), restoredAt, recordation(netip.Prefix{}, ""))
+	},
+	"CreateHandle": func(s *small, k *datastore.Kubernetes) error {
+		delete(s.objects, s.path(blocks.Handles, "gone"))
+		return k.CreateHandle(s.t.Context(), "gone", []blocks.HandleCount{{CIDR: inUse, Count: 1}})
+	},
 	"DeleteAffinity": func(s *small, k *datastore.Kubernetes) error {
 		return k.DeleteAffinity(s.t.Context(), s.affinityRef("n3", noBlock))
 	},
@@ -164,7 +171,7 @@ var calls = map[string]func(s *small, k *datastore.Kubernetes) error{
 		path := s.path(blocks.Blocks, blocks.BlockName(inUse))
 		was := s.objects[path]
 		s.edit(path, func(o map[string]any) { o["spec"].(map[string]any)["allocations"].([]any)[leaked] = nil })
-		return k.RecordIP(s.t.Context(), s.blockRef(inUse), leaked, was, s.objects[s.path(blocks.Handles, "gone")])
+		return k.RecordIP(s.t.Context(), s.blockRef(inUse), leaked, repair.Allocation{Block: was, Stored: s.objects[s.path(blocks.Handles, "gone")]})
 	},
 }
 
@@ -276,7 +283,7 @@ func TestPinned(t *testing.T) {
 		},
 	} {
 		for method, call := range calls {
-			if strings.HasPrefix(method, "Recreate") || strings.HasPrefix(method, "Claim") || method == "Reserve" {
+			if strings.HasPrefix(method, "Recreate") || method == "CreateHandle" || strings.HasPrefix(method, "Claim") || method == "Reserve" {
 				continue // it is about an object that is gone, or not there yet
 			}
 			t.Run(name+"/"+method, func(t *testing.T) {

@@ -14,11 +14,14 @@ import (
 
 	"github.com/projectcalico/calico/libcalico-go/lib/backend/model"
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
+	cnet "github.com/projectcalico/calico/libcalico-go/lib/net"
 
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/internal/storm"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/datastore"
 )
 
@@ -93,7 +96,7 @@ func equivalence(t *testing.T, seed uint64) {
 		}
 	}
 	t.Logf("%v", done)
-	for _, kind := range []string{"release-block", "claim-block", "release-ip", "restore-affinity", "disown-block", "delete-affinity", "set-strict-affinity"} {
+	for _, kind := range []string{"release-block", "claim-block", "release-ip", "restore-affinity", "disown-block", "record-ip", "create-handle", "delete-affinity", "set-strict-affinity"} {
 		if done[kind] == 0 {
 			t.Errorf("nothing to do for %s", kind)
 		}
@@ -162,15 +165,25 @@ const most = 3
 
 // deeds are what can be done to a state.
 func deeds(st *blocks.Snapshot, r *rand.Rand) []deed {
-	var empty, used, disowned, addresses, stale []deed
+	var empty, used, disowned, recorded, handles, addresses, stale []deed
+	read := state.New(st, state.Options{})
+	for i := range st.Handles {
+		if wrong, right := read.Miscounts(&st.Handles[i]); len(wrong) == 0 && len(right) > 0 {
+			handles = append(handles, createHandleDeed(&st.Handles[i]))
+		}
+	}
 	for i := range st.Blocks {
 		b := &st.Blocks[i]
 		host := b.Owner.Node()
 		switch {
 		case host != "" && b.Empty():
+			recorded = append(recorded, recordIP(b, true))
 			empty = append(empty, releaseBlock(b), claimBlock(b, st.Nodes[0].Name))
 			stale = append(stale, staleAffinity(b, "somebody-else"))
 		case host != "":
+			if slices.Contains(b.Ordinals, blocks.Free) {
+				recorded = append(recorded, recordIP(b, false))
+			}
 			used, disowned = append(used, restoreAffinity(b)), append(disowned, disownBlock(b))
 			stale = append(stale, staleAffinity(b, "somebody-else"))
 		}
@@ -181,7 +194,7 @@ func deeds(st *blocks.Snapshot, r *rand.Rand) []deed {
 		}
 	}
 	out := []deed{setStrict(st)}
-	for _, of := range [][]deed{empty, used, disowned, stale} {
+	for _, of := range [][]deed{empty, used, disowned, recorded, handles, stale} {
 		r.Shuffle(len(of), func(i, j int) { of[i], of[j] = of[j], of[i] })
 		out = append(out, of[:min(most, len(of))]...)
 	}
@@ -228,6 +241,46 @@ func disownBlock(b *blocks.Block) deed {
 			lend(x)
 			a := x.ref(blocks.Affinities, blocks.AffinityName(owner.Name, cidr))
 			return k.DisownBlock(x.Context(), x.ref(blocks.Blocks, name), &a)
+		}}
+}
+
+// recordIP records an address of a block that calls it free or, missing, is claimed for
+// it first.
+func recordIP(b *blocks.Block, missing bool) deed {
+	owner, cidr, name := b.Owner, b.CIDR, b.Name
+	ordinal := slices.Index(b.Ordinals, blocks.Free)
+	handle, attributes := restored, map[string]string{"pod": "p", "namespace": "n", "node": owner.Name, "timestamp": "T"}
+	lose := func(x *bench) {
+		if missing {
+			must(x.T, x.Delete(x.Context(), x.group.Resource("ipamblocks"), "", name))
+		}
+	}
+	return deed{"record-ip " + b.Address(ordinal).String(),
+		func(x *bench, c ipam.Interface) error {
+			lose(x)
+			return c.AssignIP(x.Context(), ipam.AssignIPArgs{
+				IP: cnet.MustParseIP(b.Address(ordinal).String()), HandleID: &handle, Hostname: owner.Name, Attrs: attributes,
+			})
+		},
+		func(x *bench, k *datastore.Kubernetes) error {
+			lose(x)
+			a := repair.Allocation{Handle: handle, Attributes: attributes}
+			if missing {
+				a.Claim, a.Host = cidr, owner.Name
+				return k.RecordIP(x.Context(), repair.ObjectRef{Resource: blocks.Blocks, Name: name}, ordinal, a)
+			}
+			return k.RecordIP(x.Context(), x.ref(blocks.Blocks, name), ordinal, a)
+		}}
+}
+
+// createHandleDeed makes a handle that is missing what Calico's client has made it.
+func createHandleDeed(h *blocks.Handle) deed {
+	id, name, counts := h.ID, h.Name, h.Blocks
+	return deed{"create-handle " + id,
+		func(*bench, ipam.Interface) error { return nil },
+		func(x *bench, k *datastore.Kubernetes) error {
+			must(x.T, x.Delete(x.Context(), x.group.Resource("ipamhandles"), "", name))
+			return k.CreateHandle(x.Context(), id, counts)
 		}}
 }
 

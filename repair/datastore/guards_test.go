@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -68,6 +69,20 @@ func TestGuards(t *testing.T) {
 				s["attributes"].([]any)[0].(map[string]any)["alternateOwnerAttrs"] = map[string]any{"node": "off"}
 			})
 		}, disown, ""},
+		{"a handle that is there", nil, func(w *world, k *datastore.Kubernetes) error {
+			return k.CreateHandle(w.Context(), testcluster.Handle("default", "b"), []blocks.HandleCount{{CIDR: inUse, Count: 1}})
+		}, ""},
+		{"a handle of another count than its block's", func(w *world) {
+			must(w.T, w.Delete(w.Context(), w.group.Resource("ipamhandles"), "", testcluster.Handle("default", "b")))
+		}, func(w *world, k *datastore.Kubernetes) error {
+			return k.CreateHandle(w.Context(), testcluster.Handle("default", "b"), []blocks.HandleCount{{CIDR: inUse, Count: 2}})
+		}, ""},
+		{"an unrecorded address that was given to somebody", nil, func(w *world, k *datastore.Kubernetes) error {
+			return k.RecordIP(w.Context(), w.ref(blocks.Blocks, blocks.BlockName(inUse)), leaked, recordation(netip.Prefix{}, ""))
+		}, ""},
+		{"an unrecorded address of another node's block", nil, func(w *world, k *datastore.Kubernetes) error {
+			return k.RecordIP(w.Context(), repair.ObjectRef{Resource: blocks.Blocks, Name: blocks.BlockName(contested)}, restoredAt, recordation(contested, "n1"))
+		}, ""},
 		{"a block in use that became empty", func(w *world) {
 			w.edit(blocks.Blocks, blocks.BlockName(orphaned), func(s map[string]any) { s["allocations"].([]any)[1] = nil })
 		}, disown, ""},

@@ -93,14 +93,16 @@ func (k *Kubernetes) lowerHandle(ctx context.Context, id, cidr string) error {
 
 // raiseHandle makes a handle count one address more of a block (libcalico-go
 // ipam/ipam.go, incrementHandle), and creates the handle if there is none: as it
-// was stored but for the counts, if that is known.
-func (k *Kubernetes) raiseHandle(ctx context.Context, id, cidr string, stored json.RawMessage) error {
-	err := k.recount(ctx, id, func(ctx context.Context, name string, h *object) error {
+// was stored but for the counts, if that is known. One that counts as many as are wanted
+// already, if that is known and not 0, is left; raised reports whether it was not.
+func (k *Kubernetes) raiseHandle(ctx context.Context, id, cidr string, want int, stored json.RawMessage) (raised bool, err error) {
+	err = k.recount(ctx, id, func(ctx context.Context, name string, h *object) error {
 		if h == nil {
-			tree, err := k.oneHandle(name, id, cidr, stored)
+			tree, err := k.oneHandle(name, id, cidr, max(1, want), stored)
 			if err == nil {
 				_, err = k.create(ctx, blocks.Handles, tree)
 			}
+			raised = err == nil
 			return err
 		}
 		if marked, err := h.marked(); err != nil {
@@ -115,32 +117,68 @@ func (k *Kubernetes) raiseHandle(ctx context.Context, id, cidr string, stored js
 		if err == nil && n < 0 {
 			err = fmt.Errorf("it counts %d in %s", n, key)
 		}
-		if err != nil {
+		if err != nil || want > 0 && n >= want {
 			return err
 		}
 		e := newEdit(h)
 		if mapAt(h.tree, "spec", "block") == nil {
 			e.set(map[string]any{}, "spec", "block")
 		}
-		e.set(number(n+1), "spec", "block", key)
+		e.set(number(max(n+1, want)), "spec", "block", key)
 		_, err = k.patch(ctx, h, e)
+		raised = err == nil
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("the count of handle %s was not raised: %w", strings.ToLower(sanitizeHandle(id)), detached(err))
+		return false, fmt.Errorf("the count of handle %s was not raised: %w", strings.ToLower(sanitizeHandle(id)), detached(err))
 	}
-	return nil
+	return raised, nil
 }
 
-// oneHandle is a handle that counts one address.
-func (k *Kubernetes) oneHandle(name, id, cidr string, stored json.RawMessage) (map[string]any, error) {
+// oneHandle is a handle that counts addresses of one block.
+func (k *Kubernetes) oneHandle(name, id, cidr string, n int, stored json.RawMessage) (map[string]any, error) {
 	if stored != nil {
 		if o, tree, err := k.asStored(blocks.Handles, stored); err == nil && o.name() == name && textOf(tree, "spec", "handleID") == id {
-			mapAt(tree, "spec")["block"] = map[string]any{cidr: number(1)}
+			mapAt(tree, "spec")["block"] = map[string]any{cidr: number(n)}
 			return tree, nil
 		}
 	}
-	return k.newObject(blocks.Handles, name, libapiv3.IPAMHandleSpec{HandleID: id, Block: map[string]int{cidr: 1}}, nil)
+	return k.newObject(blocks.Handles, name, libapiv3.IPAMHandleSpec{HandleID: id, Block: map[string]int{cidr: n}}, nil)
+}
+
+// CreateHandle creates a handle with counts, each of which must be what the block
+// records under it, as Calico's client would have created it (ipam/ipam.go,
+// incrementHandle).
+func (k *Kubernetes) CreateHandle(ctx context.Context, id string, counts []blocks.HandleCount) error {
+	name := strings.ToLower(sanitizeHandle(id))
+	return k.stepOn(ctx, "creating "+describe(blocks.Handles, name), nil, nil, func(ctx context.Context, _ *object) error {
+		if len(counts) == 0 || name == "" {
+			return errors.New("a handle that counts nothing is not created")
+		}
+		for _, c := range counts {
+			b, err := k.get(ctx, blocks.Blocks, blocks.BlockName(c.CIDR))
+			switch {
+			case err != nil:
+				return err
+			case b == nil || countIn(b, id) != c.Count:
+				return changedf("block %s does not record %d under it", c.CIDR, c.Count)
+			}
+			if err := notMarked(b); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, func(ctx context.Context, _ *object) error {
+		spec := libapiv3.IPAMHandleSpec{HandleID: id, Block: map[string]int{}}
+		for _, c := range counts {
+			spec.Block[c.CIDR.String()] = c.Count
+		}
+		tree, err := k.newObject(blocks.Handles, name, spec, nil)
+		if err == nil {
+			_, err = k.create(ctx, blocks.Handles, tree)
+		}
+		return err
+	})
 }
 
 // keyOf finds a CIDR among the keys of a map, however it is written.
@@ -183,25 +221,27 @@ func (k *Kubernetes) unused(ctx context.Context, h *object) error {
 		if b == nil {
 			continue
 		}
-		if ordinal, found := refersTo(b, id); found {
-			return changedf("ordinal %d of %s is allocated under it", ordinal, b)
+		if used := refersTo(b, id); len(used) > 0 {
+			return changedf("ordinal %d of %s is allocated under it", used[0], b)
 		}
 	}
 	return nil
 }
 
-// refersTo finds an ordinal of a block that is allocated under a handle.
-func refersTo(b *object, id string) (int, bool) {
+// refersTo returns the ordinals of a block that are allocated under a handle.
+func refersTo(b *object, id string) (out []int) {
 	attributes := listAt(b.tree, "spec", "attributes")
 	for ordinal, index := range listAt(b.tree, "spec", "allocations") {
 		if i, ok := integer(index); ok && i >= 0 && i < len(attributes) {
-			if v, named := dig(attributes[i], "handle_id"); named && v != nil && strings.EqualFold(sanitizeHandle(textOf(attributes[i], "handle_id")), id) {
-				return ordinal, true
+			if v, named := dig(attributes[i], "handle_id"); named && v != nil && strings.EqualFold(sanitizeHandle(textOf(attributes[i], "handle_id")), sanitizeHandle(id)) {
+				out = append(out, ordinal)
 			}
 		}
 	}
-	return 0, false
+	return out
 }
+
+func countIn(b *object, id string) int { return len(refersTo(b, id)) }
 
 // SetHandleCounts replaces a handle's counts, each of which must be at least one. A
 // node that assigns an address under the handle writes the handle first, which makes

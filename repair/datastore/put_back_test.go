@@ -37,7 +37,7 @@ func TestNothingIsPutBackUnderAnybody(t *testing.T) {
 			call := calls[c.call]
 			if call == nil {
 				call = func(s *small, k *datastore.Kubernetes) error {
-					return k.RecordIP(t.Context(), s.blockRef(inUse), leaked, s.objects[inUsePath(s)], s.objects[s.path(blocks.Handles, "gone")])
+					return k.RecordIP(t.Context(), s.blockRef(inUse), leaked, repair.Allocation{Block: s.objects[inUsePath(s)], Stored: s.objects[s.path(blocks.Handles, "gone")]})
 				}
 			}
 			if err := call(s, s.writer(s.group)); !errors.Is(err, repair.ErrChanged) || len(s.writes) > 0 {

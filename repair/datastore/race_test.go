@@ -108,6 +108,19 @@ var disturbances = map[repair.Kind][]disturbance{
 		{"the node's next pod", nextPod("n1")},
 		{"another node's next pod", nextPod("n3")},
 	},
+	repair.RecordIP: {
+		{"a pod gets the address", newcomer("n1", "10.64.0.20")},
+		{"a pod gets another address of the block", newcomer("n1", "10.64.0.9")},
+		{"another address under the same handle", assign(restored)},
+		{"another node claims the CIDR", claiming("n2", noBlock)},
+		{"the node claims the CIDR", claiming("n3", noBlock)},
+		{"the node's next pod", nextPod("n3")},
+	},
+	repair.CreateHandle: {
+		{"its address is released", freed("10.64.0.2")},
+		{"another address under the same handle", assign(testcluster.Handle("default", "b"))},
+		{"a pod gets another address of the block", newcomer("n1", "10.64.0.9")},
+	},
 	repair.DisownBlock: {
 		{"a pod of another node borrows of the block", newcomer("n1", "10.66.0.3")},
 		{"its last pod ends", ended("e")},

@@ -49,39 +49,89 @@ func (k *Kubernetes) asStored(r blocks.Resource, stored json.RawMessage) (*objec
 	return o, tree, nil
 }
 
-// RecordIP allocates an ordinal again as Calico's client assigns an address (ipam
-// AssignIP): the handle counts it first, then the block records it, with a sequence
-// number of its own and with the attributes that it had.
-func (k *Kubernetes) RecordIP(ctx context.Context, block repair.ObjectRef, ordinal int, stored, handle json.RawMessage) error {
-	was, err := parseObject(blocks.Blocks, stored)
-	if err != nil {
-		return fmt.Errorf("reading a block of the journal: %w", err)
-	}
-	from, err := newAllocation(was, ordinal)
-	if err != nil {
-		return fmt.Errorf("%s as written down does not tell what ordinal %d was allocated to: %w", was, ordinal, detached(err))
-	}
-	var e *edit
-	return k.step(ctx, fmt.Sprintf("recording ordinal %d again of", ordinal), block, func(_ context.Context, b *object) error {
-		err := mayRecord(b, was, ordinal)
-		if err == nil {
-			e, err = recording(b, ordinal, from.attributes[from.index])
+// RecordIP allocates an ordinal as Calico's client assigns an address (ipam AssignIP):
+// the handle counts it first, then the block records it, with a sequence number of its
+// own. Where no block exists it is claimed before.
+func (k *Kubernetes) RecordIP(ctx context.Context, block repair.ObjectRef, ordinal int, a repair.Allocation) error {
+	var was *object
+	attributes := any(map[string]any{"handle_id": a.Handle, "secondary": textMap(a.Attributes)})
+	if a.Block != nil {
+		var err error
+		if was, err = parseObject(blocks.Blocks, a.Block); err != nil {
+			return fmt.Errorf("reading a block of the journal: %w", err)
 		}
+		from, err := newAllocation(was, ordinal)
+		if err != nil {
+			return fmt.Errorf("%s as written down does not tell what ordinal %d was allocated to: %w", was, ordinal, detached(err))
+		}
+		attributes = from.attributes[from.index]
+	}
+	doing := fmt.Sprintf("recording ordinal %d of %s", ordinal, describe(blocks.Blocks, block.Name))
+	if a.Claim.IsValid() {
+		return k.recordInClaimed(ctx, doing, ordinal, attributes, a)
+	}
+	b, err := k.evaluated(ctx, block)
+	var e *edit
+	return k.stepOn(ctx, doing, b, err, func(_ context.Context, b *object) (err error) {
+		e, err = recording(b, was, ordinal, attributes)
 		return err
 	}, func(ctx context.Context, b *object) error {
-		return k.recordIP(ctx, b, e, textOf(from.attributes[from.index], "handle_id"), handle)
+		return k.recordIP(ctx, b, e, textOf(attributes, "handle_id"), a)
 	})
 }
 
-func (k *Kubernetes) recordIP(ctx context.Context, b *object, e *edit, id string, handle json.RawMessage) error {
-	cidr := b.text("spec", "cidr")
+// recordInClaimed is RecordIP where no block exists: it is claimed before, and stays
+// claimed whatever becomes of the address.
+func (k *Kubernetes) recordInClaimed(ctx context.Context, doing string, ordinal int, attributes any, a repair.Allocation) error {
+	c := claim{blocks.Owner{Kind: blocks.HostOwner, Name: a.Host}, a.Claim.Masked()}
+	var had *object
+	return k.stepOn(ctx, doing, nil, nil, func(ctx context.Context, _ *object) (err error) {
+		had, err = k.mayClaim(ctx, c)
+		return err
+	}, func(ctx context.Context, _ *object) error {
+		if err := k.claimBlock(ctx, c, had); err != nil {
+			return err
+		}
+		b, _, err := k.blockOf(ctx, c)
+		if err == nil && b == nil {
+			return changedf("%s was claimed, and is gone", describe(blocks.Blocks, blocks.BlockName(c.cidr)))
+		}
+		var e *edit
+		if err == nil {
+			e, err = recording(b, nil, ordinal, attributes)
+		}
+		if err == nil {
+			err = k.recordIP(ctx, b, e, a.Handle, a)
+		}
+		if err != nil {
+			return leftBehind(blocks.Blocks, blocks.BlockName(c.cidr), fmt.Sprintf("is left claimed for %s, without the address", a.Host), err)
+		}
+		return nil
+	})
+}
+
+func textMap(m map[string]string) map[string]any {
+	out := map[string]any{}
+	for key, value := range m {
+		out[key] = value
+	}
+	return out
+}
+
+func (k *Kubernetes) recordIP(ctx context.Context, b *object, e *edit, id string, a repair.Allocation) error {
+	cidr, raised := b.text("spec", "cidr"), false
 	if id != "" {
-		if err := k.raiseHandle(ctx, id, cidr, handle); err != nil {
+		want := 0
+		if a.Block == nil {
+			want = 1 + countIn(b, id)
+		}
+		var err error
+		if raised, err = k.raiseHandle(ctx, id, cidr, want, a.Stored); err != nil {
 			return err
 		}
 	}
 	_, err := k.patch(ctx, b, e)
-	if err == nil || id == "" || errors.Is(err, errUnknown) {
+	if err == nil || !raised || errors.Is(err, errUnknown) {
 		return err // of a block that may be written, the count may be right
 	}
 	if low := k.lowerHandle(ctx, id, cidr); low != nil {
@@ -90,10 +140,10 @@ func (k *Kubernetes) recordIP(ctx context.Context, b *object, e *edit, id string
 	return err
 }
 
-// mayRecord makes sure that a block is the one that was written down, and that the
+// mayRecord makes sure that a block is the one that was written down, if any, and that the
 // ordinal is free.
 func mayRecord(b, was *object, ordinal int) error {
-	if b.uid() != was.uid() {
+	if was != nil && b.uid() != was.uid() {
 		return changedf("%s was deleted and created again", b)
 	}
 	if err := notMarked(b); err != nil {
@@ -109,9 +159,12 @@ func mayRecord(b, was *object, ordinal int) error {
 	return nil
 }
 
-// recording is the change of a block that allocates an ordinal (libcalico-go
-// ipam/ipam_block.go, assign).
-func recording(b *object, ordinal int, attributes any) (*edit, error) {
+// recording is the change of a block that allocates an ordinal, which must be free
+// (libcalico-go ipam/ipam_block.go, assign). See mayRecord.
+func recording(b, was *object, ordinal int, attributes any) (*edit, error) {
+	if err := mayRecord(b, was, ordinal); err != nil {
+		return nil, err
+	}
 	e := newEdit(b)
 	list := listAt(b.tree, "spec", "attributes")
 	index := slices.IndexFunc(list, func(have any) bool { return reflect.DeepEqual(have, attributes) })

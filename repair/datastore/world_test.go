@@ -235,11 +235,50 @@ var steps = []step{
 		},
 		func(*world) (blocks.Resource, string) { return blocks.IPAMConfigs, "default" }},
 	{"claim a block", repair.ClaimBlock, claimFree, claimFree, nil},
+	{"record an address", repair.RecordIP, record, record, nil},
+	{"record an address of a missing block", repair.RecordIP, recordClaimed, recordClaimed, nil},
+	{"create a handle", repair.CreateHandle, createHandle, createHandle,
+		func(*world) (blocks.Resource, string) { return blocks.Handles, testcluster.Handle("default", "b") }},
 	{"disown a block", repair.DisownBlock, disown, disownAgain, nil},
 	{"disown a block whose affinity is missing", repair.DisownBlock, disown, disownAgain,
 		func(*world) (blocks.Resource, string) {
 			return blocks.Affinities, blocks.AffinityName("off", orphaned)
 		}},
+}
+
+// restored is the handle of an address that no block records, and restoredAt its ordinal.
+const (
+	restored   = "k8s-pod-network.restored"
+	restoredAt = 20
+)
+
+func recordation(claim netip.Prefix, host string) repair.Allocation {
+	return repair.Allocation{Handle: restored, Attributes: map[string]string{"pod": "r", "namespace": "default", "node": "n1", "timestamp": "T"}, Claim: claim, Host: host}
+}
+
+func record(w *world, k *datastore.Kubernetes) error {
+	if w.spec(blocks.Blocks, blocks.BlockName(inUse))["allocations"].([]any)[restoredAt] != nil {
+		return nil
+	}
+	return k.RecordIP(w.ctx(), w.ref(blocks.Blocks, blocks.BlockName(inUse)), restoredAt, recordation(netip.Prefix{}, ""))
+}
+
+func recordClaimed(w *world, k *datastore.Kubernetes) error {
+	name := blocks.BlockName(noBlock)
+	if !w.has(blocks.Blocks, name) || w.spec(blocks.Affinities, blocks.AffinityName("n3", noBlock))["state"] != "confirmed" {
+		return k.RecordIP(w.ctx(), repair.ObjectRef{Resource: blocks.Blocks, Name: name}, restoredAt, recordation(noBlock, "n3"))
+	}
+	if w.spec(blocks.Blocks, name)["allocations"].([]any)[restoredAt] != nil {
+		return nil
+	}
+	return k.RecordIP(w.ctx(), w.ref(blocks.Blocks, name), restoredAt, recordation(netip.Prefix{}, ""))
+}
+
+func createHandle(w *world, k *datastore.Kubernetes) error {
+	if id := testcluster.Handle("default", "b"); !w.has(blocks.Handles, id) {
+		return k.CreateHandle(w.ctx(), id, []blocks.HandleCount{{CIDR: inUse, Count: 1}})
+	}
+	return nil
 }
 
 func disown(w *world, k *datastore.Kubernetes) error {

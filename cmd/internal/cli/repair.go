@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +34,8 @@ type repairCommand struct {
 	request repair.Request
 	// terminated is the value of --terminated, which may be "all".
 	terminated []string
+	// ips and cidrs are the values of --ip and --block.
+	ips, cidrs []string
 	strict     string
 	out        string
 	apply      bool
@@ -55,6 +59,10 @@ var repairKinds = []struct {
 		func(r *repair.Request) *bool { return &r.LeakedHandles }},
 	{"dead-nodes", "release what nodes that no longer exist have left: empty blocks and affinities, and blocks that only pods of other nodes use", "block/dead-node, affinity/dead-node",
 		func(r *repair.Request) *bool { return &r.DeadNodes }},
+	{"unrecorded-ips", "record the addresses that live pods use and no block records, as after a restore of the datastore", "ip/unallocated",
+		func(r *repair.Request) *bool { return &r.UnrecordedIPs }},
+	{"missing-handles", "create handles that blocks refer to and that do not exist", "handle/missing",
+		func(r *repair.Request) *bool { return &r.MissingHandles }},
 	{"soft-deleted", "finish deletions that were begun and left", "block/soft-deleted",
 		func(r *repair.Request) *bool { return &r.SoftDeleted }},
 	{"consolidate", "move the pods out of a block of a node that has several, and give it to a node that can get none", "node/no-block",
@@ -133,6 +141,8 @@ Under --apply the plan is shown on standard error, and what became of it is the 
 	fs.StringVar(&r.strict, "strict-affinity", "", "set strict affinity to `BOOL`, true or false (answers "+strictAnswers+")")
 	fs.StringSliceVar(&r.request.Pools, "pool", nil, "plan only what concerns the pool of this `NAME`; repeatable, or joined by commas")
 	fs.StringSliceVar(&r.request.Nodes, "node", nil, "plan only what concerns the node of this `NAME`; repeatable, or joined by commas")
+	fs.StringSliceVar(&r.ips, "ip", nil, "plan only what is about this `ADDRESS`, its block or its handle; repeatable, or joined by commas")
+	fs.StringSliceVar(&r.cidrs, "block", nil, "plan only what is about the block of this `CIDR`, or an address in it; repeatable, or joined by commas")
 	fs.IntVar(&r.request.MaxSteps, "max-steps", 0, "plan at most this `NUMBER` of steps; 0 for no bound")
 	r.grace.addFlag(c, "how long a state must have held before it is acted on")
 	fs.BoolVar(&r.request.ObserveTwice, "observe-twice", false, "trust no age that is written in an object: after a datastore was restored from a backup")
@@ -156,7 +166,7 @@ Under --apply the plan is shown on standard error, and what became of it is the 
 	r.sources.completeNames(c, "pool", "pool")
 	r.sources.completeNames(c, "node", "node")
 	r.sources.completeNames(c, "terminated", "node")
-	noFiles(c, "max-steps")
+	noFiles(c, "ip", "block", "max-steps")
 	c.AddCommand(newRepairShow(e), newRepairApply(e), newRepairUndo(e))
 	return c
 }
@@ -170,6 +180,9 @@ func (r *repairCommand) complete() error {
 			return usagef("--strict-affinity %q is not true or false", r.strict)
 		}
 		r.request.StrictAffinity = &on
+	}
+	if err := r.parseTargets(); err != nil {
+		return err
 	}
 	asked := r.request.StrictAffinity != nil
 	for _, k := range repairKinds {
@@ -214,6 +227,46 @@ func (r *repairCommand) complete() error {
 		}
 		_, err := r.carry.exists()
 		return err
+	}
+	return nil
+}
+
+// parseTargets reads the values of --ip and --block.
+func (r *repairCommand) parseTargets() error {
+	for _, text := range r.ips {
+		a, err := netip.ParseAddr(text)
+		if err != nil || a.Zone() != "" {
+			return usagef("--ip %q is not an IP address", text)
+		}
+		r.request.IPs = append(r.request.IPs, a.Unmap())
+	}
+	for _, text := range r.cidrs {
+		p, err := netip.ParsePrefix(text)
+		switch {
+		case err != nil:
+			return usagef("--block %q is not a CIDR such as 10.0.0.0/26", text)
+		case p != p.Masked():
+			return usagef("--block %s: a block of that size begins at %s", text, p.Masked())
+		}
+		r.request.Blocks = append(r.request.Blocks, p)
+	}
+	return nil
+}
+
+// checkTargets reports whether the addresses and blocks of --ip and --block are there.
+func (r *repairCommand) checkTargets(st *state.State) error {
+	if !st.Complete() {
+		return nil
+	}
+	for _, a := range r.request.IPs {
+		if st.CoveringBlock(a) == nil && st.PoolOf(netip.PrefixFrom(a, a.BitLen())) == nil {
+			return usagef("--ip %s is in no block and in no pool", a)
+		}
+	}
+	for _, p := range r.request.Blocks {
+		if st.BlockOf(p) == nil && len(st.AffinitiesOf(p)) == 0 && st.PoolOf(p) == nil {
+			return usagef("--block %s: there is no such block, no affinity to one, and no pool that it would be in", p)
+		}
 	}
 	return nil
 }
@@ -326,7 +379,7 @@ func (r *repairCommand) plan(ctx context.Context, from reader, progress *view.Pr
 	opts := r.grace.options()
 	progress.Show("planning")
 	st := state.New(snapshot, opts)
-	if err := r.checkNames(st); err != nil {
+	if err := cmp.Or(r.checkNames(st), r.checkTargets(st)); err != nil {
 		return nil, nil, err
 	}
 	if r.request.Terminated, err = r.terminatedNodes(st); err != nil {
@@ -458,7 +511,7 @@ func (r *repairCommand) arguments() string {
 	if r.strict != "" {
 		out += " --strict-affinity=" + r.strict
 	}
-	out += flagArguments(r.flags, "pool", "node", "max-steps", "grace", "observe-twice", "allow-newer-calico")
+	out += flagArguments(r.flags, "pool", "node", "ip", "block", "max-steps", "grace", "observe-twice", "allow-newer-calico")
 	for _, n := range r.request.Terminated {
 		out += " --terminated " + shellQuote(n)
 	}

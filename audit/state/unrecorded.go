@@ -1,0 +1,201 @@
+package state
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// UnrecordedIP is an address of an enabled pool that live pods or tunnels use and no
+// block records, and whether it may be recorded for its one user.
+type UnrecordedIP struct {
+	Addr  netip.Addr
+	Pool  *Pool
+	Users []LiveUse
+	// Block is the block that covers the address; nil if none exists, and Slot is then
+	// the CIDR of the block to be claimed, for the node Host.
+	Block *Block
+	Slot  netip.Prefix
+	Host  string
+	// Handle is the handle that Calico's CNI plugin would release the address by.
+	Handle string
+	// Held says why it may not be recorded, and Code the same in one word; empty if it may.
+	Held string
+	Code RetainReason
+}
+
+func (u *UnrecordedIP) retain(code RetainReason, format string, args ...any) {
+	if u.Held == "" {
+		u.Code, u.Held = code, fmt.Sprintf(format, args...)
+	}
+}
+
+// EachUnrecorded calls fn for each address of an enabled pool that is in use and that no
+// block records, in order.
+func (st *State) EachUnrecorded(fn func(u UnrecordedIP)) {
+	st.EachLiveUse(func(a netip.Addr, users []LiveUse) {
+		if pool := st.EnabledPool(a); pool != nil && !st.Recorded(a) {
+			fn(UnrecordedIP{Addr: a, Pool: pool, Users: users, Block: st.CoveringBlock(a)})
+		}
+	})
+}
+
+// Recordable settles whether unrecorded addresses may be recorded: each for one live pod
+// that names its sandbox, in a block that says nothing against it. Where no block exists,
+// the node that has the one affinity to the slot claims it, else the one with the most
+// users there.
+func (st *State) Recordable(all []UnrecordedIP) {
+	users := map[netip.Prefix]map[string]int{}
+	for i := range all {
+		u := &all[i]
+		if u.Block == nil {
+			u.Slot = netip.PrefixFrom(u.Addr, u.Pool.BlockSize).Masked()
+			if users[u.Slot] == nil {
+				users[u.Slot] = map[string]int{}
+			}
+			users[u.Slot][u.Users[0].Node]++
+		}
+	}
+	networks := map[string][]string{}
+	if len(all) > 0 {
+		networks = st.networks()
+	}
+	for i := range all {
+		u := &all[i]
+		st.recordableFor(u, networks)
+		if u.Block != nil {
+			st.recordableIn(u)
+		} else {
+			st.claimableFor(u, users[u.Slot])
+		}
+	}
+}
+
+// recordableFor holds an address for what is known of its users.
+func (st *State) recordableFor(u *UnrecordedIP, networks map[string][]string) {
+	w := u.Users[0].Pod
+	switch {
+	case len(u.Users) > 1:
+		var who []string
+		for _, x := range u.Users {
+			who = append(who, x.String())
+		}
+		u.retain(RetainConflict, "%s use it: one of them has to go first", strings.Join(who, " and "))
+	case w == nil:
+		u.retain(RetainSpecial, "it is %s: restart calico-node there, which then assigns itself another", u.Users[0])
+	case w.VM != "":
+		u.retain(RetainSpecial, "it is that of virtual machine %s, whose handle is not the pod's", w.VM)
+	case w.Unreadable != "":
+		u.retain(RetainNotRead, "%s of pod %s cannot be parsed, and may name another address", w.Unreadable, w.FullName())
+	case w.ContainerID == "":
+		u.retain(RetainUnpinned, "pod %s has no annotation cni.projectcalico.org/containerID, so that its CNI plugin would not find the address again to release it", w.FullName())
+	case len(w.AnnotationIPs) > 0 && !slices.Contains(w.AnnotationIPs, u.Addr):
+		u.retain(RetainConflict, "Calico's annotation of pod %s names other addresses", w.FullName())
+	case w.Phase == "Pending" || !w.Deleting.IsZero():
+		u.retain(RetainInUse, "pod %s is starting or ending", w.FullName())
+	case !st.PastGrace(w.Created):
+		u.retain(RetainYoung, "pod %s was created less than %s ago, at %s", w.FullName(), ShortDuration(st.Grace), FormatTime(w.Created))
+	case st.Vanished(w.Node) || st.UnreadableNode(w.Node):
+		u.retain(RetainConflict, "node %q of pod %s does not exist, or could not be read", w.Node, w.FullName())
+	}
+	if u.Held != "" {
+		return
+	}
+	network := DefaultNetwork
+	for _, of := range []string{w.Node, ""} {
+		if names := networks[of]; len(names) > 1 {
+			u.retain(RetainConflict, "handles of other pods begin with the names of several CNI networks: %s", List(names))
+		} else if len(names) == 1 {
+			network = names[0]
+			break
+		}
+	}
+	u.Handle = network + "." + w.ContainerID
+	if h := st.Handle(u.Handle); h != nil && h.SoftDeleted {
+		u.retain(RetainMarked, "its handle %s is marked deleted", h.ID)
+	}
+}
+
+// recordableIn holds an address for its block.
+func (st *State) recordableIn(u *UnrecordedIP) {
+	b := u.Block
+	ordinal, ok := b.Ordinal(u.Addr)
+	switch {
+	case st.BlockMayCover(netip.PrefixFrom(u.Addr, u.Addr.BitLen())):
+		u.retain(RetainNotRead, "a block that cannot be read may record it")
+	case st.BlockObjects(b.CIDR) > 1:
+		u.retain(RetainConflict, "there are several block objects of %s", b.CIDR)
+	case b.SoftDeleted:
+		u.retain(RetainMarked, "its block %s is marked deleted", b.CIDR)
+	case len(b.Faults) > 0:
+		u.retain(RetainCorrupt, "its block %s is corrupt: %s", b.CIDR, b.Faults[0])
+	case b.Owner != (blocks.Owner{}) && b.Owner.Kind != blocks.HostOwner:
+		u.retain(RetainSpecial, "its block %s belongs to %s", b.CIDR, b.Owner)
+	case !ok || b.Ordinals[ordinal] != blocks.Free:
+		u.retain(RetainSpecial, "its block %s lets it cool down", b.CIDR)
+	}
+}
+
+// claimableFor holds an address whose block does not exist for what stands in its slot,
+// and settles who claims it.
+func (st *State) claimableFor(u *UnrecordedIP, users map[string]int) {
+	if st.BlockMayCover(u.Slot) {
+		u.retain(RetainNotRead, "a block that cannot be read may record it")
+	}
+	for _, b := range st.IPBlocks {
+		if b.CIDR.Overlaps(u.Slot) {
+			u.retain(RetainConflict, "block %s overlaps %s, where its block would be", b.CIDR, u.Slot)
+		}
+	}
+	var claims []string
+	for _, a := range st.AffinitiesOf(u.Slot) {
+		if a.SoftDeleted || a.Owner.Node() == "" {
+			u.retain(RetainMarked, "affinity %s is marked deleted, or no node's", a.Name)
+		}
+		claims = append(claims, a.Owner.Node())
+	}
+	for node := range users {
+		if u.Host == "" || cmp.Or(cmp.Compare(users[node], users[u.Host]), cmp.Compare(u.Host, node)) > 0 {
+			u.Host = node
+		}
+	}
+	switch {
+	case len(claims) > 1:
+		u.retain(RetainConflict, "%s have affinities to %s, which does not exist", List(claims), u.Slot)
+	case len(claims) == 1:
+		u.Host = claims[0]
+	}
+	if st.Vanished(u.Host) || st.UnreadableNode(u.Host) {
+		u.retain(RetainConflict, "node %q, which has an affinity to %s, does not exist (--dead-nodes) or could not be read", u.Host, u.Slot)
+	}
+}
+
+// DefaultNetwork is the name of the CNI network in Calico's own manifests.
+const DefaultNetwork = "k8s-pod-network"
+
+// networks returns the names of CNI networks by which the handles of pods begin
+// (cni-plugin internal/pkg/utils, GetHandleID), by node, and under "" those of all.
+func (st *State) networks() map[string][]string {
+	out := map[string][]string{}
+	st.EachAllocation(func(r AllocationRef, _ string) {
+		attr := r.Attributes()
+		if attr == nil {
+			return
+		}
+		w := st.Pod(attr.Namespace, attr.Pod)
+		if w == nil || w.ContainerID == "" {
+			return
+		}
+		name, ok := strings.CutSuffix(attr.Handle, "."+w.ContainerID)
+		for _, of := range []string{w.Node, ""} {
+			if ok && name != "" && !slices.Contains(out[of], name) {
+				out[of] = append(out[of], name)
+			}
+		}
+	})
+	return out
+}

@@ -1,0 +1,56 @@
+package repair
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+)
+
+// beside reports whether the filters of a request leave something out: what concerns
+// none of the pools, of the nodes, of the addresses or of the blocks asked for. What
+// concerns the whole cluster is never left out.
+func (r *Request) beside(st *state.State, t state.Subject, pools, nodes []string) bool {
+	if t.Kind == state.KindCluster || t.Kind == state.KindConfig {
+		return false
+	}
+	return !meet(r.Pools, pools) || !meet(r.Nodes, nodes) || !r.aims(st, t)
+}
+
+// aims reports whether a target is, holds or lies in any of the addresses, and any of
+// the blocks, that are asked for. A handle is at the addresses recorded under it and in
+// the blocks that it counts; without a state that is not known, and it is at none.
+func (r *Request) aims(st *state.State, t state.Subject) bool {
+	if len(r.IPs)+len(r.Blocks) == 0 {
+		return true
+	}
+	places := []netip.Prefix{placeOf(t)}
+	if t.Kind == state.KindHandle && st != nil {
+		for _, ref := range st.HandleRefs(t.Name) {
+			places = append(places, netip.PrefixFrom(ref.Addr(), ref.Addr().BitLen()), ref.Block.CIDR)
+		}
+		if h := st.Handle(t.Name); h != nil {
+			for _, c := range h.Blocks {
+				places = append(places, c.CIDR)
+			}
+		}
+	}
+	at := func(is func(netip.Prefix) bool) bool { return slices.ContainsFunc(places, is) }
+	aimed := len(r.IPs) == 0
+	for _, a := range r.IPs {
+		aimed = aimed || at(func(p netip.Prefix) bool {
+			return p.IsValid() && p.Contains(a) && (t.Kind != state.KindHandle || p.IsSingleIP())
+		})
+	}
+	in := len(r.Blocks) == 0
+	for _, b := range r.Blocks {
+		in = in || at(func(p netip.Prefix) bool { return p == b || p.IsSingleIP() && b.Contains(p.Addr()) })
+	}
+	return aimed && in
+}
+
+// meet reports whether any of the wanted is among those there are; nothing wanted
+// means all.
+func meet(wanted, have []string) bool {
+	return len(wanted) == 0 || slices.ContainsFunc(have, func(s string) bool { return slices.Contains(wanted, s) })
+}

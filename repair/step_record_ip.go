@@ -1,0 +1,196 @@
+package repair
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// recordIP records an address that a live pod uses and no block records, as after the
+// datastore was restored from a backup: unrecorded, it would be handed out a second
+// time. It is recorded as Calico's CNI plugin would have done, under the handle of the
+// pod's sandbox, by which the plugin releases it.
+var recordIP = &stepKind{
+	kind:  RecordIP,
+	flag:  "--unrecorded-ips",
+	asked: func(r Request) bool { return r.UnrecordedIPs },
+	needs: []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.Pools},
+	exact: []string{GuardBlock, GuardBlockUID, GuardSlot, GuardClaim, GuardHandle, GuardPod},
+	propose: func(p *proposals) {
+		if p.podsUnread() {
+			return
+		}
+		var all []state.UnrecordedIP
+		p.st.EachUnrecorded(func(u state.UnrecordedIP) { all = append(all, u) })
+		p.st.Recordable(all)
+		for i := range all {
+			if u := &all[i]; p.wants(unrecordedConcern(u).target) {
+				p.proposeRecord(u)
+			}
+		}
+	},
+	refs: func(r *refs, s *Step) {
+		a, _ := netip.ParseAddr(s.Target.IP)
+		r.handle(s.Guard(GuardHandle))
+		r.node(s.Target.Node)
+		r.claim(recordedIn(r.st, a), s.Guard(GuardClaim))
+		r.st.EachLiveUse(func(used netip.Addr, users []state.LiveUse) {
+			for _, u := range users {
+				if used == a && u.Pod != nil {
+					r.pod(u.Pod.Namespace, u.Pod.Name)
+				}
+			}
+		})
+	},
+	do: func(ctx context.Context, w Writer, st *state.State, s *Step) error {
+		a, _ := netip.ParseAddr(s.Target.IP)
+		u := unrecordedAt(st, a)
+		if u == nil || u.Held != "" || u.Handle != s.Guard(GuardHandle) {
+			return errGone(s)
+		}
+		pod := u.Users[0].Pod
+		// The attributes that the CNI plugin gives an address (cni-plugin
+		// pkg/ipamplugin/ipam_plugin.go, cmdAdd).
+		record := Allocation{Handle: u.Handle, Attributes: map[string]string{
+			"pod": pod.Name, "namespace": pod.Namespace, "node": pod.Node, "timestamp": st.Cluster.TakenAt.UTC().String(),
+		}}
+		if u.Block == nil {
+			record.Claim, record.Host = u.Slot, u.Host
+			return w.RecordIP(ctx, ObjectRef{Resource: blocks.Blocks, Name: blocks.BlockName(u.Slot)}, ordinalIn(u.Slot, a), record)
+		}
+		ordinal, _ := u.Block.Ordinal(a)
+		return w.RecordIP(ctx, pin(blocks.Blocks, u.Block.Meta), ordinal, record)
+	},
+	verify: func(st *state.State, s *Step) error {
+		a, err := netip.ParseAddr(s.Target.IP)
+		if err != nil {
+			return err
+		}
+		id := s.Guard(GuardHandle)
+		r, allocated := st.Allocation(a)
+		if !allocated || r.Attributes() == nil || r.Attributes().Handle != id {
+			return fmt.Errorf("%s is not recorded under handle %s", a, id)
+		}
+		if h := st.Handle(id); h == nil || h.SoftDeleted {
+			return left(blocks.Blocks, r.Block.Name, "records %s under handle %s, which does not exist", a, id)
+		}
+		return ownersAffinity(st, r.Block.CIDR.String(), s.Guard(GuardClaim))
+	},
+	// What was begun is brought to its end also by an undo: the pod uses the address.
+	complete: func(b *begun) move {
+		if verifyKind(b) == nil {
+			return move{}
+		}
+		if derived, _ := b.kind.derive(b.state, b.asked(), b.step.ID); derived != nil {
+			return toWrite(func(ctx context.Context) error { return b.kind.do(ctx, b.writer, b.state, derived) }, "recording the address")
+		}
+		return b.lowerHandle()
+	},
+	undo: func(b *begun) move {
+		if verifyKind(b) != nil {
+			return nothing(Already, "the address is not recorded under its handle any more")
+		}
+		return cannot(SkipHarm, "the address is not taken out of its block again: unrecorded, it would be handed out a second time; once its pod has gone, --leaked-ips releases it")
+	},
+	pretend: func(x *pretence, step *Step) {
+		a, _ := netip.ParseAddr(step.Target.IP)
+		x.record(step, a)
+	},
+}
+
+func verifyKind(b *begun) error { return b.kind.verify(b.state, b.step) }
+
+// recordedIn is the CIDR of the block that an address is in, or would be in if one were
+// claimed for it now.
+func recordedIn(st *state.State, a netip.Addr) netip.Prefix {
+	if b := st.CoveringBlock(a); b != nil {
+		return b.CIDR
+	}
+	if pool := st.EnabledPool(a); pool != nil {
+		return netip.PrefixFrom(a, pool.BlockSize).Masked()
+	}
+	return netip.Prefix{}
+}
+
+// unrecordedAt returns an unrecorded address with its verdict; nil if it is recorded, or
+// not in use.
+func unrecordedAt(st *state.State, a netip.Addr) *state.UnrecordedIP {
+	var all []state.UnrecordedIP
+	st.EachUnrecorded(func(u state.UnrecordedIP) { all = append(all, u) })
+	st.Recordable(all)
+	return find(all, func(u *state.UnrecordedIP) bool { return u.Addr == a })
+}
+
+// ordinalIn is the place of an address in a block.
+func ordinalIn(block netip.Prefix, a netip.Addr) int {
+	b := blocks.Block{CIDR: block, Ordinals: make([]int32, 1<<min(16, a.BitLen()-block.Bits()))}
+	ordinal, _ := b.Ordinal(a)
+	return ordinal
+}
+
+func unrecordedConcern(u *state.UnrecordedIP) concern {
+	c := concern{state.IPSubject(u.Addr, u.Users[0].Node), poolNames(u.Pool), []string{u.Host}}
+	for _, x := range u.Users {
+		c.nodes = append(c.nodes, x.Node)
+	}
+	if u.Block != nil {
+		c.nodes = append(c.nodes, u.Block.Owner.Node())
+	}
+	return c
+}
+
+func (p *proposals) proposeRecord(u *state.UnrecordedIP) {
+	c := unrecordedConcern(u)
+	if u.Held != "" {
+		why := u.Held
+		if w := u.Users[0].Pod; u.Code == state.RetainYoung && w != nil {
+			why += oldFrom(p.st, w.Created)
+		}
+		p.refuse(c, retainCodes[u.Code], "%s", why)
+		return
+	}
+	pod := u.Users[0].Pod
+	block, uid, slot, claim, pinned := Absent, Absent, u.Slot.String(), u.Host, []blocks.Meta{}
+	says := fmt.Sprintf("does not exist: %s is claimed for %s first", u.Slot, u.Host)
+	if u.Block != nil {
+		block, uid, slot, claim, pinned = u.Block.Name, u.Block.UID, "", "", append(pinned, u.Block.Meta)
+		says = fmt.Sprintf("%s of %s", u.Block.CIDR, state.OwnerText(u.Block.Owner))
+	}
+	p.add(c, Step{
+		TwoObservations: true,
+		Because:         fmt.Sprintf("pod %s on %s uses %s, and no block records it: it would be handed out a second time", pod.FullName(), pod.Node, u.Addr),
+		Evidence: state.Evidences("pod", pod.FullName(), "node", pod.Node, "by evidence of", u.Users[0].Source, "block", says,
+			"handle", u.Handle, "pool", poolName(u.Pool)),
+		Guards: guards(GuardBlock, block, GuardBlockUID, uid, GuardSlot, slot, GuardClaim, claim, GuardHandle, u.Handle, GuardPod, pod.FullName()),
+	}, pinned...)
+}
+
+// record allocates an address, in a block that is claimed for it where there is none.
+func (x *pretence) record(s *Step, a netip.Addr) {
+	name := s.Guard(GuardBlock)
+	if name == Absent {
+		name = blocks.BlockName(prefixOf(state.Subject{CIDR: s.Guard(GuardSlot)}))
+	}
+	b := x.blocks[name]
+	if b == nil {
+		b = x.claim(prefixOf(state.Subject{CIDR: s.Guard(GuardSlot)}), s.Guard(GuardClaim))
+	}
+	i, ok := b.Ordinal(a)
+	if !ok || b.Ordinals[i] != blocks.Free {
+		return
+	}
+	b.Ordinals, b.Attributes = slices.Clone(b.Ordinals), slices.Clone(b.Attributes)
+	b.Ordinals[i] = int32(len(b.Attributes))
+	b.Attributes = append(b.Attributes, blocks.Attributes{
+		Handle: s.Guard(GuardHandle), HasHandle: true, Node: s.Target.Node, Assigned: x.Cluster.TakenAt,
+	})
+	b.Unallocated = slices.DeleteFunc(slices.Clone(b.Unallocated), func(o int32) bool { return int(o) == i })
+	b.OrdinalSequences = append(slices.Clone(b.OrdinalSequences), blocks.OrdinalSequence{Ordinal: int32(i), Sequence: b.Sequence})
+	b.Sequence++
+	b.Written = x.Cluster.TakenAt
+	x.count(s.Guard(GuardHandle), b.CIDR)
+}
