@@ -38,6 +38,12 @@ type AddressUse struct {
 	Handle string `json:"h,omitempty"`
 }
 
+// Pinned reports whether the address cannot move to another block by restarting what
+// uses it: a tunnel's, a service's, a virtual machine's, or one that Windows keeps.
+func (u *AddressUse) Pinned() bool {
+	return u.Kind != state.UseUnknown && u.Kind != state.UsePod && u.Kind != state.UseCooling
+}
+
 // Usage says, of each block of a report, what each allocated address is in use for,
 // by ordinal. It is made for pages, which show single addresses.
 type Usage [][]AddressUse

@@ -88,6 +88,10 @@ type MapCell struct {
 	DeadNode, NoOwner bool
 	// Stray is true if an affinity claims it and no block exists.
 	Stray bool
+	// Contested is true if blocks overlap here, or another node's affinity claims one.
+	// Pinned is true if an address cannot move to another block: a tunnel's, a virtual
+	// machine's, a service's, or one that Windows keeps.
+	Contested, Pinned bool
 	// Planned is true if the plan changes something here.
 	Planned bool
 	// Severity is that of the worst finding about it, 0 for none; Findings are the
@@ -104,7 +108,13 @@ type MapOwner struct {
 	Blocks, Empty int
 	// DeadNode is true if the owner no longer exists.
 	DeadNode bool
+	// Color is the owner's, the same in all maps of a report where there are few; from
+	// [MapColors] on it has none of its own.
+	Color int
 }
+
+// MapColors is how many owners have a colour of their own.
+const MapColors = 8
 
 // Name names the owner.
 func (o *MapOwner) Name() string {
@@ -125,7 +135,7 @@ func (o *MapOwner) Text() string {
 		text += fmt.Sprintf(", %d empty", o.Empty)
 	}
 	if o.DeadNode {
-		text += ", no such node"
+		text += ", no longer exists"
 	}
 	return text
 }
@@ -147,7 +157,30 @@ func NewBlockMap(r *audit.Report, plan *repair.Plan) *BlockMap {
 	if outside := ix.members(func(i int) bool { return r.Blocks[i].Pool == "" }); len(outside) > 0 {
 		m.Pools = append(m.Pools, ix.pool(PoolMap{Pool: -1}, netip.Prefix{}, outside))
 	}
+	m.color()
 	return m
+}
+
+// color gives the owners their colours: those with the most blocks first, pool by pool.
+func (m *BlockMap) color() {
+	of := map[string]int{}
+	for i := range m.Pools {
+		for j := range m.Pools[i].Owners {
+			o := &m.Pools[i].Owners[j]
+			if _, has := of[o.Owner]; !has {
+				of[o.Owner] = len(of)
+			}
+			o.Color = of[o.Owner]
+		}
+	}
+	if len(of) <= MapColors {
+		return
+	}
+	for i := range m.Pools { // too many for one colour each everywhere
+		for j := range m.Pools[i].Owners {
+			m.Pools[i].Owners[j].Color = j
+		}
+	}
 }
 
 // Changed reports whether a plan changes anything of the pool.

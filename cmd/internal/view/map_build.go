@@ -170,6 +170,9 @@ func (ix *mapIndex) finish(c *MapCell, owners map[string]int) {
 			State: MapEmpty, Owner: owner, InUse: b.InUse, Available: b.Available, Lent: b.Lent, Size: size,
 			DeadNode: b.Is(audit.BlockDeadNode), NoOwner: b.Is(audit.BlockNoOwner), Planned: ix.planned[i], Findings: ix.about[i],
 		}
+		for _, u := range ix.report.Usage.Block(i) {
+			parts[n].Pinned = parts[n].Pinned || u.Pinned()
+		}
 		switch {
 		case b.Broken():
 			parts[n].State = MapBroken
@@ -183,7 +186,9 @@ func (ix *mapIndex) finish(c *MapCell, owners map[string]int) {
 	slices.Sort(c.Findings)
 	c.Findings = slices.Compact(c.Findings)
 	for _, i := range c.Findings {
-		c.Severity = max(c.Severity, ix.report.Findings[i].Severity)
+		f := &ix.report.Findings[i]
+		c.Severity = max(c.Severity, f.Severity)
+		c.Contested = c.Contested || len(c.Blocks) > 0 && (f.Check == "affinity/not-owner" || f.Check == "block/overlap")
 	}
 }
 
@@ -207,6 +212,7 @@ func (c *MapCell) merge(parts []MapCell) (taken int) {
 		c.InUse, c.Available, c.Lent, c.Size = c.InUse+d.InUse, c.Available+d.Available, c.Lent+d.Lent, c.Size+d.Size
 		c.DeadNode, c.NoOwner = c.DeadNode || d.DeadNode, c.NoOwner || d.NoOwner
 		c.Stray, c.Planned = c.Stray || d.Stray, c.Planned || d.Planned
+		c.Contested, c.Pinned = c.Contested || d.Contested, c.Pinned || d.Pinned
 		c.Severity, c.Findings = max(c.Severity, d.Severity), append(c.Findings, d.Findings...)
 	}
 	c.Fill = eighths(c.InUse, c.Available, c.Size)

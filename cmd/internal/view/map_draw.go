@@ -62,6 +62,7 @@ var marks = []struct {
 	is         func(c *drawnCell) bool
 }{
 	{"*", "the plan changes it", func(c *drawnCell) bool { return c.Planned }},
+	{"#", "contested: blocks overlap, or another node's affinity claims it", func(c *drawnCell) bool { return c.Contested }},
 	{"!", "its node no longer exists", func(c *drawnCell) bool { return c.DeadNode }},
 	{"<", "other nodes borrow addresses of it", func(c *drawnCell) bool { return c.Lent > 0 }},
 	{"?", "no owner", func(c *drawnCell) bool { return c.NoOwner }},

@@ -12,23 +12,37 @@ import (
 type BeforeAfter struct{ Before, After *PoolMap }
 
 // PlanMaps pictures the pools that a plan changes, before and after it; none where
-// the report has no map.
+// the report has no map. The cells of both name blocks by their place in the report.
 func PlanMaps(r *audit.Report, plan *repair.Plan) (out []BeforeAfter) {
 	if r == nil || len(plan.Steps) == 0 || !drawable(r) {
 		return nil
 	}
-	before, after := NewBlockMap(r, plan), NewBlockMap(AfterPlan(r, plan), nil)
-	for i := range before.Pools {
-		if m := &before.Pools[i]; m.Changed() && m.Pool >= 0 && i < len(after.Pools) {
-			out = append(out, BeforeAfter{m, &after.Pools[i]})
+	left := AfterPlan(r, plan)
+	before, after := NewBlockMap(r, plan), NewBlockMap(left, nil)
+	var kept []int // the places before of what is left
+	for i := range r.Blocks {
+		if len(kept) < len(left.Blocks) && r.Blocks[i].CIDR == left.Blocks[len(kept)].CIDR {
+			kept = append(kept, i)
 		}
+	}
+	for i := range before.Pools {
+		m := &before.Pools[i]
+		if !m.Changed() || m.Pool < 0 || i >= len(after.Pools) {
+			continue
+		}
+		for j := range after.Pools[i].Cells {
+			for k, b := range after.Pools[i].Cells[j].Blocks {
+				after.Pools[i].Cells[j].Blocks[k] = kept[b]
+			}
+		}
+		out = append(out, BeforeAfter{m, &after.Pools[i]})
 	}
 	return out
 }
 
 // AfterPlan returns the report with its blocks as they would be if every step of
-// the plan were done and nothing else happened, and without findings: nothing has
-// judged that state. The report that was given is not changed.
+// the plan were done and nothing else happened, and without findings: no check
+// has seen that state. The report that was given is not changed.
 func AfterPlan(r *audit.Report, plan *repair.Plan) *audit.Report {
 	after := *r
 	after.Findings, after.Muted, after.Usage = nil, nil, nil

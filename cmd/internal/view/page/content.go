@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"html/template"
+	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
@@ -24,7 +25,9 @@ type content struct {
 	Pools         []poolBars
 	Maps          []poolMap
 	// NoMap says why there is no map; empty if there is one.
-	NoMap    string
+	NoMap string
+	// Mode is what the maps show at first.
+	Mode     string
 	Findings []group
 	Plan     *planContent
 	Data     []template.HTML
@@ -45,7 +48,9 @@ type planContent struct {
 
 // mapChange is a pool's picture before and after.
 type mapChange struct {
-	Name          string
+	Name string
+	// ID is the place of the first of the two in the page's data.
+	ID            int
 	Before, After Drawing
 }
 
@@ -66,23 +71,58 @@ func newContent(r *audit.Report, o Options) (*content, error) {
 		c.Maps = newPoolMaps(view.NewBlockMap(r, o.Plan), o.Plan != nil, r.Usage)
 	}
 	if o.Plan != nil {
-		c.Plan = &planContent{Plan: o.Plan, Next: o.Next}
-		for _, m := range view.PlanMaps(r, o.Plan) {
-			if !m.Before.Sparse && !m.After.Sparse {
-				c.Plan.Maps = append(c.Plan.Maps, mapChange{m.Before.Name, Draw(m.Before, true, nil), Draw(m.After, false, nil)})
-			}
+		c.Plan = newPlanContent(r, o)
+	}
+	c.Mode = firstMode(c.Maps, o)
+	var err error
+	c.Data, err = embedAll(r, o, c)
+	return c, err
+}
+
+// firstMode is what the maps show at first: what a plan changes, who owns the blocks
+// where each owner has a colour of its own, else how full they are.
+func firstMode(maps []poolMap, o Options) string {
+	few := len(maps) > 0
+	for _, m := range maps {
+		few = few && len(m.Drawing.pool.Owners) <= view.MapColors
+	}
+	switch {
+	case o.Plan != nil && len(o.Plan.Steps) > 0:
+		return "plan"
+	case few:
+		return "owner"
+	}
+	return "fill"
+}
+
+func newPlanContent(r *audit.Report, o Options) *planContent {
+	c := &planContent{Plan: o.Plan, Next: o.Next}
+	for _, m := range view.PlanMaps(r, o.Plan) {
+		if !m.Before.Sparse && !m.After.Sparse {
+			c.Maps = append(c.Maps, mapChange{m.Before.Name, 2 * len(c.Maps), Draw(m.Before, true, nil), Draw(m.After, false, nil)})
 		}
 	}
-	var err error
-	c.Data, err = embedAll(r, o, c.Maps)
-	return c, err
+	if len(c.Steps) == 0 {
+		return c
+	}
+	// Who reads the page has not the files of who made it, but the plan is in it.
+	next := view.NextStep{Text: "Nothing was written. Save the plan as plan.json (the button is at the end of this page), and apply it with:", Command: o.Program + " repair apply plan.json"}
+	if slices.ContainsFunc(c.Steps, func(s repair.Step) bool { return s.TwoObservations }) {
+		next.Text = strings.Replace(next.Text, "and apply it with:", "and apply it with --wait: some steps must be seen twice.", 1)
+		next.Command += " --wait"
+	}
+	c.Next = []view.NextStep{next}
+	return c
 }
 
 // verdict is the head of the page.
 type verdict struct {
+	// Second is true where a plan comes first.
+	Second bool
 	// Heading is empty where Counts say it all.
-	Heading string
-	// Lead is the worst finding, or what no finding means.
+	Heading   string
+	Diagnoses []diagnosis
+	// Lead is the worst finding, unless a diagnosis says it, or what no finding means.
 	Lead   string
 	Worst  string // class of the worst severity
 	Counts []view.SeverityCount
@@ -93,6 +133,43 @@ type verdict struct {
 }
 
 type fact struct{ Name, Value, Class string }
+
+// diagnosis is a diagnosis as it is shown.
+type diagnosis struct {
+	*audit.Diagnosis
+	Remedies []state.Remedy
+	Explains []explained
+}
+
+// explained is how many findings of a check and severity a diagnosis explains.
+type explained struct {
+	Check    string
+	Severity state.Severity
+	Count    int
+}
+
+func newDiagnosis(r *audit.Report, d *audit.Diagnosis, o Options) diagnosis {
+	out := diagnosis{Diagnosis: d}
+	for _, m := range d.Remedies {
+		m.Commands = slices.Clone(m.Commands)
+		for i, c := range m.Commands {
+			m.Commands[i] = o.Command(c)
+		}
+		out.Remedies = append(out.Remedies, m)
+	}
+	for _, g := range view.Groups(r.Findings) {
+		n := 0
+		for i := range g {
+			if slices.Contains(d.Findings, g[i].Fingerprint) {
+				n++
+			}
+		}
+		if n > 0 {
+			out.Explains = append(out.Explains, explained{g[0].Check, g[0].Severity, n})
+		}
+	}
+	return out
+}
 
 // verdictText says in a few words what was found.
 func verdictText(r *audit.Report) string {
@@ -109,11 +186,16 @@ func verdictText(r *audit.Report) string {
 
 func newVerdict(r *audit.Report, o Options) verdict {
 	c, s := r.Cluster, r.Summary
-	v := verdict{Taken: c.TakenAt, Incomplete: !r.Complete, Counts: view.CountSeverities(s)}
+	v := verdict{Second: o.Plan != nil, Taken: c.TakenAt, Incomplete: !r.Complete, Counts: view.CountSeverities(s)}
 	if text := verdictText(r); len(v.Counts) == 0 {
 		v.Heading = strings.ToUpper(text[:1]) + text[1:]
 	}
+	for i := range r.Diagnoses {
+		v.Diagnoses = append(v.Diagnoses, newDiagnosis(r, &r.Diagnoses[i], o))
+	}
 	switch {
+	case len(r.Findings) > 0 && view.Explained(r.Diagnoses, &r.Findings[0]):
+		v.Worst = "sev-" + r.Findings[0].Severity.String()
 	case len(r.Findings) > 0:
 		v.Lead, v.Worst = view.Message(&r.Findings[0]), "sev-"+r.Findings[0].Severity.String()
 	case s.Pools == 0 && s.Blocks == 0:
@@ -130,6 +212,7 @@ func newVerdict(r *audit.Report, o Options) verdict {
 	for _, f := range []fact{
 		{"Cluster", cmp.Or(c.GUID, "GUID not known"), ""}, {"Calico", c.CalicoVersion, ""}, {"Read from", cmp.Or(o.Source, c.Datastore), ""},
 		{"API group", c.APIGroup, ""}, {"Seen", view.Seen(s), ""}, {"Muted", muted, ""}, {"Scope", scopeText(r.Scope), "warn"}, {"Tightest pool", tightestPool(r), ""},
+		{"Commands", o.elsewhere(), ""},
 	} {
 		if f.Value != "" {
 			v.Facts = append(v.Facts, f)

@@ -10,6 +10,7 @@ import (
 	"io"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -25,6 +26,10 @@ const (
 // pageData is what the page's script needs beside the report.
 type pageData struct {
 	Maps []mapData `json:"maps"`
+	// Changes are the maps before and after a plan, by turns.
+	Changes []mapData `json:"changes,omitempty"`
+	// Severities are the names of the severities, by their number.
+	Severities []string `json:"severities"`
 	// Messages and Commands are those of findings that are not shown as text, by
 	// their place in the report; empty for the others.
 	Messages []string `json:"messages"`
@@ -39,22 +44,36 @@ func dataElement(id string) string { return `<script type="text/plain" id="` + i
 const dataElementEnd = "</script>"
 
 // embedAll makes the elements of the page's data.
-func embedAll(r *audit.Report, o Options, maps []poolMap) ([]template.HTML, error) {
-	page := pageData{Maps: []mapData{}}
-	for i := range maps {
-		page.Maps = append(page.Maps, newMapData(&maps[i]))
+func embedAll(r *audit.Report, o Options, c *content) ([]template.HTML, error) {
+	page := pageData{Maps: []mapData{}, Severities: make([]string, len(state.Severities)+1)}
+	for _, s := range state.Severities {
+		page.Severities[s] = s.String()
+	}
+	for i := range c.Maps {
+		page.Maps = append(page.Maps, newMapData(c.Maps[i].Name, &c.Maps[i].Drawing))
+	}
+	if c.Plan != nil {
+		for i := range c.Plan.Maps {
+			m := &c.Plan.Maps[i]
+			after := newMapData(m.Name, &m.After)
+			for j := range m.After.pool.Cells {
+				x := &m.After.pool.Cells[j]
+				after.InUse, after.Available = append(after.InUse, x.InUse), append(after.Available, x.Available)
+			}
+			page.Changes = append(page.Changes, newMapData(m.Name, &m.Before), after)
+		}
 	}
 	for _, g := range view.Groups(r.Findings) {
 		for n := range g {
 			var h finding
 			if n >= shownFindings {
-				h = newFinding(&g[n], o)
+				h = newFinding(r, &g[n], o)
 			}
 			page.Messages, page.Commands, page.Subjects = append(page.Messages, h.Message), append(page.Commands, h.Command), append(page.Subjects, h.Subject)
 		}
 	}
 	level := gzip.BestCompression
-	if o.Live { // created again for each look
+	if o.Live { // made again for each look
 		level = gzip.BestSpeed
 	}
 	var out []template.HTML

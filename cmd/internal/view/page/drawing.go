@@ -33,7 +33,7 @@ func Draw(m *view.PoolMap, planned bool, usage audit.Usage) Drawing {
 	d := Drawing{Free: !m.Sparse, pool: m}
 	d.layOut(m.Places, usage != nil && !m.Sparse)
 	p := newPainter(d.Cell, planned)
-	p.usage = usage
+	p.usage, p.owners = usage, m.Owners
 	for i := range m.Cells {
 		c := &m.Cells[i]
 		p.cellAt(c, c.Place%d.Columns*d.Cell, c.Place/d.Columns*d.Cell)
@@ -127,7 +127,7 @@ func (d *Drawing) Legends() (out []Legend) {
 			return
 		}
 		like := newPainter(swatchCell, p.planned)
-		like.whole = p.whole
+		like.whole, like.owners = p.whole, m.Owners
 		like.cellAt(&c, 0, 0)
 		groups := slices.DeleteFunc(like.groups(), func(g Group) bool {
 			return g.Class != layerGround && g.Class != layerMarks && g.Class != "by-"+l.Mode
@@ -151,17 +151,18 @@ func (d *Drawing) Legends() (out []Legend) {
 	} {
 		entry(p.has(layerFill, a.class), Swatch{Groups: []Group{{layerFill, []Path{{a.class, new(path).rect(4, 4, 8, 8).String()}}}}, Text: a.text})
 	}
-	cell(p.has(layerFill, "f1", "f2", "f3", "f4"), view.MapCell{State: view.MapUsed, Fill: 3}, "in use, in eighths")
-	cell(p.has(layerFill, "f5", "f6", "f7"), view.MapCell{State: view.MapUsed, Fill: 6}, "fuller")
+	cell(p.has(layerFill, "f1", "f2", "f3", "f4") || !p.whole && p.has(layerFill, "f6"), view.MapCell{State: view.MapUsed, Fill: 3}, "in use, in eighths")
+	cell(p.whole && p.has(layerFill, "f5", "f6", "f7"), view.MapCell{State: view.MapUsed, Fill: 6}, "fuller")
 	cell(p.has(layerFill, "f8"), view.MapCell{State: view.MapUsed, Fill: 8}, "no address left")
 
 	mode("owner")
-	for i := range m.Owners[:min(len(m.Owners), namedOwners)] {
-		cell(true, view.MapCell{State: view.MapEmpty, Owner: i}, m.Owners[i].Text())
+	for i := range m.Owners[:min(len(m.Owners), view.MapColors)] {
+		cell(true, view.MapCell{State: view.MapUsed, Fill: 8, Owner: i}, m.Owners[i].Text())
 	}
-	rest := len(m.Owners) - namedOwners
-	cell(rest > 0, view.MapCell{State: view.MapEmpty, Owner: namedOwners}, view.Plural(rest, "other owner", "other owners"))
-	cell(p.has(layerOwner, "o-"), view.MapCell{State: view.MapEmpty, Owner: -1}, "no owner, or several")
+	rest := len(m.Owners) - view.MapColors
+	cell(rest > 0, view.MapCell{State: view.MapUsed, Fill: 8, Owner: min(view.MapColors, len(m.Owners)-1)}, view.Plural(rest, "other owner", "other owners"))
+	cell(p.has(layerOwner, "o-", "t-"), view.MapCell{State: view.MapUsed, Fill: 8, Owner: -1}, "no owner, or several")
+	cell(!p.whole && len(m.Owners) > 0, view.MapCell{State: view.MapUsed, Fill: 3, Owner: 0}, "in use, in eighths; pale: not in use")
 
 	mode("findings")
 	for _, s := range state.Severities {
@@ -178,6 +179,8 @@ func (d *Drawing) Legends() (out []Legend) {
 	cell(p.has(layerMarks, "dead"), view.MapCell{State: view.MapFree, DeadNode: true}, "its node no longer exists")
 	cell(p.has(layerMarks, "nobody"), view.MapCell{State: view.MapFree, NoOwner: true}, "no owner")
 	cell(p.has(layerMarks, "broken"), view.MapCell{State: view.MapBroken}, "corrupt, overlapping or marked deleted")
+	cell(p.has(layerMarks, "contested"), view.MapCell{State: view.MapFree, Contested: true}, "contested: blocks overlap, or another node's affinity claims it")
+	cell(p.has(layerMarks, "pinned"), view.MapCell{State: view.MapFree, Pinned: true}, "holds an address that cannot move: a tunnel's, a VM's, a service's or one that Windows keeps")
 	cell(p.has(layerMarks, "stray"), view.MapCell{State: view.MapFree, Stray: true}, "BlockAffinity exists, its IPAMBlock does not")
 	cell(p.has(layerGround, "reserved"), view.MapCell{State: view.MapReserved}, "reserved by an IPReservation")
 	entry(p.has(layerGround, "gap"), Swatch{

@@ -50,7 +50,7 @@ func newGroups(r *audit.Report, o Options) (out []group) {
 			g.Runbook, g.Docs = runbookBase+view.CheckAnchor(f.Check), view.NewCheckDocs([]*audit.Check{c}).Checks[0].Parts()
 		}
 		for i := range findings[:min(len(findings), shownFindings)] {
-			g.Shown = append(g.Shown, newFinding(&findings[i], o))
+			g.Shown = append(g.Shown, newFinding(r, &findings[i], o))
 		}
 		first += len(findings)
 		out = append(out, g)
@@ -58,11 +58,14 @@ func newGroups(r *audit.Report, o Options) (out []group) {
 	return out
 }
 
-func newFinding(f *audit.Finding, o Options) finding {
-	return finding{
-		ID: f.Fingerprint, Message: view.Message(f), Command: o.Command(f.Fix.Command), Manual: f.Fix.Kind == "manual",
-		Evidence: f.Evidence, Subject: showable(f.Subject),
+// newFinding returns a finding as it is shown. What to do about one that a diagnosis
+// explains, the diagnosis says.
+func newFinding(r *audit.Report, f *audit.Finding, o Options) finding {
+	out := finding{ID: f.Fingerprint, Message: view.Message(f), Evidence: f.Evidence, Subject: showable(f.Subject)}
+	if !view.Explained(r.Diagnoses, f) {
+		out.Command, out.Manual = o.Command(f.Fix.Command), f.Fix.Kind == "manual"
 	}
+	return out
 }
 
 // showable names what the map can show of a subject; empty if it shows nothing.

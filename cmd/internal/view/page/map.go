@@ -81,18 +81,21 @@ type mapData struct {
 	State     []view.MapState `json:"state"`
 	Owner     []int           `json:"owner"`
 	Severity  []int           `json:"severity"`
-	// Flags have a bit each: its owner no longer exists, it has no owner, it has an affinity
-	// and no block, the plan changes it.
+	// Flags have a bit each: its node no longer exists, it has no owner, it has an affinity
+	// and no block, the plan changes it, it is contested, it is pinned.
 	Flags    []int   `json:"flags"`
 	Blocks   [][]int `json:"blocks"`
 	Findings [][]int `json:"findings"`
+	// InUse and Available are set after a plan, where blocks differ from the report's.
+	InUse     []int `json:"inUse,omitempty"`
+	Available []int `json:"available,omitempty"`
 }
 
-func newMapData(h *poolMap) mapData {
-	m := h.Drawing.pool
+func newMapData(name string, h *Drawing) mapData {
+	m := h.pool
 	d := mapData{
-		Pool: m.Pool, Name: h.Name, CIDR: m.CIDR, BlockSize: m.BlockSize, Places: m.Places, Sparse: m.Sparse,
-		Columns: h.Drawing.Columns, Cell: h.Drawing.Cell, Gap: h.Drawing.GapWidth(),
+		Pool: m.Pool, Name: name, CIDR: m.CIDR, BlockSize: m.BlockSize, Places: m.Places, Sparse: m.Sparse,
+		Columns: h.Columns, Cell: h.Cell, Gap: h.GapWidth(),
 	}
 	for i := range m.Owners {
 		d.Owners = append(d.Owners, m.Owners[i].Owner)
@@ -100,7 +103,7 @@ func newMapData(h *poolMap) mapData {
 	for i := range m.Cells {
 		c := &m.Cells[i]
 		flags := 0
-		for bit, is := range []bool{c.DeadNode, c.NoOwner, c.Stray, c.Planned} {
+		for bit, is := range []bool{c.DeadNode, c.NoOwner, c.Stray, c.Planned, c.Contested, c.Pinned} {
 			if is {
 				flags |= 1 << bit
 			}

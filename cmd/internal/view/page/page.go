@@ -31,6 +31,18 @@ type Options struct {
 	// of any server.
 	Live    bool
 	Refresh time.Duration
+
+	// source are the arguments that named the source where the page was made. They are
+	// local paths, contexts and the like, so that commands in a page do without.
+	source string
+}
+
+// elsewhere says what the commands of a page leave out; empty for nothing.
+func (o Options) elsewhere() string {
+	if o.source == "" {
+		return ""
+	}
+	return "read the cluster that kubectl talks to; this page was made with " + o.source
 }
 
 // DefaultRefresh is how often a live page is fetched again.
@@ -54,6 +66,7 @@ func Plan(w io.Writer, plan *repair.Plan, o view.Options) error {
 // The same report gives the same bytes, unless the page is live.
 func Write(w io.Writer, r *audit.Report, o Options) error {
 	o.Options = o.Defaults()
+	o.source, o.ReportArgs = o.ReportArgs, ""
 	c, err := newContent(r, o)
 	// The page is made whole first: half of one is of no use to anybody.
 	var buf bytes.Buffer
@@ -75,7 +88,7 @@ var pageTemplate = template.Must(template.New("").Funcs(template.FuncMap{
 	"sevclass": func(s state.Severity) string { return "sev-" + s.String() },
 	"time":     func(t audit.Time) string { return state.FormatTime(t.Time) },
 	"stamp":    func(t audit.Time) string { return cmp.Or(state.FormatTime(t.Time), "at a time not known") },
-	"sub":      func(a, b int) int { return a - b },
+	"plural":   view.Plural, "sub": func(a, b int) int { return a - b }, "inc": func(n int) int { return n + 1 },
 	"byReason": view.SkippedByReason, "mutedBy": view.MutedBy, "muted": view.MutedFindings,
 	"addresses": view.AddressesText, "blocks": view.BlocksText,
 	"target": view.TargetText, "grace": view.ShortGrace, "refusals": view.Refusals, "refusal": view.RefusalTitle, "manual": view.ManualText,

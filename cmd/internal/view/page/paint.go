@@ -35,16 +35,12 @@ var mapLayers = []struct {
 	classes []string
 }{
 	{layerGround, []string{"reserved", "gap"}},
-	{layerFill, []string{"claimed", "a-free", "a-used", "a-cooling", "a-borrowed", "a-leaked", "f1", "f2", "f3", "f4", "f5", "f6", "f7", "f8"}},
-	{layerOwner, []string{"o-", "o0", "o1", "o2", "o3", "o4", "o5", "o6", "o7", "ox"}},
+	{layerFill, []string{"claimed", "empty", "a-free", "a-used", "a-cooling", "a-borrowed", "a-leaked", "f1", "f2", "f3", "f4", "f5", "f6", "f7", "f8"}},
+	{layerOwner, []string{"t-", "t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7", "tx", "o-", "o0", "o1", "o2", "o3", "o4", "o5", "o6", "o7", "ox"}},
 	{layerFindings, []string{"s0", "s1", "s2", "s3", "s4"}},
 	{layerPlan, []string{"p0", "p1"}},
-	{layerMarks, []string{"lent", "nobody", "dead", "stray", "broken"}},
+	{layerMarks, []string{"lent", "nobody", "dead", "stray", "broken", "contested", "pinned"}},
 }
-
-// namedOwners is how many owners of a pool have a colour of their own: those with
-// the most blocks.
-const namedOwners = 8
 
 // painter paints cells. What looks alike becomes one path, however many cells there
 // are: a page with an element per cell would not open in a large cluster.
@@ -53,6 +49,7 @@ type painter struct {
 	// whole is true if cells are too small for heights in them to be read.
 	whole   bool
 	planned bool // there is a plan
+	owners  []view.MapOwner
 	// usage says what single addresses are in use for; nil if nothing does.
 	usage audit.Usage
 	paths map[string]*path
@@ -106,26 +103,39 @@ func (p *painter) cellAt(c *view.MapCell, x, y int) {
 
 // claimed paints a block in every mode.
 func (p *painter) claimed(c *view.MapCell, x, y, n int) {
-	p.at(layerFill, "claimed").rect(x, y, n, n)
-	if p.addresses(c, x, y, n) {
-		// They tell more than how full it is.
-	} else if c.Fill > 0 {
-		fill := p.at(layerFill, "f"+strconv.Itoa(min(c.Fill, 8)))
-		if p.whole {
-			fill.rect(x, y, n, n)
-		} else {
-			h := max(n*min(c.Fill, 8)/8, 2)
-			fill.rect(x, y+n-h, n, h)
-		}
+	height := n // of what is in use
+	if !p.whole {
+		height = n * min(c.Fill, 8) / 8
 	}
-	owner := "ox"
+	switch {
+	case c.Fill == 0:
+		p.at(layerFill, "empty").rect(x, y, n, n)
+	case p.whole: // heights cannot be read: shades tell how full it is
+		p.at(layerFill, "f"+strconv.Itoa(min(c.Fill, 8))).rect(x, y, n, n)
+	default:
+		p.at(layerFill, "claimed").rect(x, y, n, n)
+		if p.addresses(c, x, y, n) {
+			break // they tell more than how full it is
+		}
+		shade := "f6"
+		if c.Fill >= 8 {
+			shade = "f8"
+		}
+		p.at(layerFill, shade).rect(x, y+n-height, n, height)
+	}
+	owner := "x"
 	switch {
 	case c.Owner < 0:
-		owner = "o-"
-	case c.Owner < namedOwners:
-		owner = "o" + strconv.Itoa(c.Owner)
+		owner = "-"
+	case p.owners[c.Owner].Color < view.MapColors:
+		owner = strconv.Itoa(p.owners[c.Owner].Color)
 	}
-	p.at(layerOwner, owner).rect(x, y, n, n)
+	if height < n {
+		p.at(layerOwner, "t"+owner).rect(x, y, n, n)
+	}
+	if height > 0 {
+		p.at(layerOwner, "o"+owner).rect(x, y+n-height, n, height)
+	}
 	p.at(layerFindings, "s"+strconv.Itoa(int(c.Severity))).rect(x, y, n, n)
 	if p.planned {
 		class := "p0"
@@ -184,7 +194,7 @@ func (p *painter) marks(c *view.MapCell, x, y, n int) {
 	if n < 4 {
 		return
 	}
-	if c.Lent > 0 && !p.has(layerFill, "a-borrowed") {
+	if c.Lent > 0 {
 		t := max(min(n/2, 12), 3)
 		p.at(layerMarks, "lent").triangle(x+n-t, y, t, t)
 	}
@@ -197,6 +207,12 @@ func (p *painter) marks(c *view.MapCell, x, y, n int) {
 	if c.Stray {
 		m := n / 4
 		p.at(layerMarks, "stray").line(x+n/2, y+m, 0, n-2*m).line(x+m, y+n/2, n-2*m, 0)
+	}
+	if t := max(min(n/3, 12), 3); c.Contested {
+		p.at(layerMarks, "contested").rect(x+1, y+1, t, t)
+	}
+	if t := max(min(n/4, 10), 2); c.Pinned {
+		p.at(layerMarks, "pinned").rect(x+(n-t)/2, y+(n-t)/2, t, t)
 	}
 	if c.State == view.MapBroken {
 		m := n / 5

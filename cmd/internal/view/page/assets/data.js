@@ -59,8 +59,6 @@ async function readData(id, from = document) {
   return e ? JSON.parse(await unpack(e.textContent)) : null;
 }
 
-const severityNames = { 1: "info", 2: "warning", 3: "error", 4: "critical" };
-
 // held is what the page shows.
 const held = {
   report: null,
@@ -132,8 +130,8 @@ function formatAddr(n, bits) {
 
 function parseCIDR(text) {
   const [addr, length] = text.split("/");
-  const a = parseAddr(addr);
-  return a && { n: a.n, bits: a.bits, length: Number(length), size: 1n << BigInt(a.bits - Number(length)) };
+  const a = parseAddr(addr), bits = Number(length);
+  return a && bits >= 0 && bits <= a.bits && Number.isInteger(bits) ? { n: a.n, bits: a.bits, length: bits, size: 1n << BigInt(a.bits - bits) } : null;
 }
 
 // blockOf finds the block that holds an address, the most specific one.

@@ -1,6 +1,6 @@
 // The maps: what is pointed at, what is lit.
 
-const flagDead = 1, flagNobody = 2, flagStray = 4, flagPlanned = 8;
+const flagDead = 1, flagNobody = 2, flagStray = 4, flagPlanned = 8, flagContested = 16, flagPinned = 32;
 
 class MapView {
   constructor(figure, data) {
@@ -90,12 +90,15 @@ class MapView {
     if (i < 0) return [...words, "free"];
     if (d.left?.[i]) words.push(`${d.left[i]} free slots before it`);
     if (d.state[i] === "reserved") words.push("reserved by an IPReservation");
-    if (d.flags[i] & flagStray) words.push("an affinity claims it, and no block exists");
-    for (const b of d.blocks[i]) words.push(...describeBlock(held.report.blocks[b], d.blocks[i].length > 1));
+    if (d.flags[i] & flagStray) words.push("BlockAffinity exists, its IPAMBlock does not");
+    const after = d.inUse && d.blocks[i].length === 1 ? { inUse: d.inUse[i], available: d.available[i], reclaimable: false } : {};
+    for (const b of d.blocks[i]) words.push(...describeBlock({ ...held.report.blocks[b], ...after }, d.blocks[i].length > 1));
+    if (d.flags[i] & flagContested) words.push("contested");
+    if (d.flags[i] & flagPinned) words.push("holds an address that cannot move");
     if (d.flags[i] & flagPlanned) words.push("the plan changes it");
     if (d.findings[i].length > 0) {
       const checks = [...new Set(d.findings[i].map((f) => held.report.findings[f].check))];
-      words.push(severityNames[d.severity[i]].toUpperCase() + " " + checks.join(", "));
+      words.push(held.page.severities[d.severity[i]].toUpperCase() + " " + checks.join(", "));
     }
     return words;
   }
@@ -232,6 +235,7 @@ function goTo(e) {
 
 function startMaps() {
   held.views = $$("figure.map[data-map]").map((f) => new MapView(f, held.page.maps[Number(f.dataset.map)]));
+  held.views.push(...$$(".half[data-change]").map((f) => new MapView(f, held.page.changes[Number(f.dataset.change)])));
   litNow = undefined;
   light(null);
 }

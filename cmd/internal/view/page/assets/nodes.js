@@ -21,21 +21,20 @@ function startNodes() {
     cell.inUse += b.inUse;
     if (b.inUse === 0) cell.empty++;
   }
-  const rank = { info: 1, warning: 2, error: 3, critical: 4 };
   for (const f of held.report.findings) {
     const row = rows.get(f.subject.node);
     if (!row) continue;
     row.findings++;
-    row.worst = Math.max(row.worst, rank[f.severity]);
+    row.worst = Math.max(row.worst, held.page.severities.indexOf(f.severity));
   }
   matrix.rows = [...rows.values()];
   matrix.columns = [
     { id: "name", text: "Node", of: (r) => r.name },
+    { id: "borrowed", text: "Borrows", of: (r) => r.borrowed, class: (r) => (r.borrowed ? "bad" : "") },
     { id: "findings", text: "Findings", of: (r) => r.findings, class: (r) => (r.worst > 2 ? "bad" : "") },
     { id: "blocks", text: "Blocks", of: (r) => r.blocks, class: (r) => (r.blocks === 0 ? "bad" : "") },
     { id: "empty", text: "Empty", of: (r) => r.empty },
     { id: "inUse", text: "In use", of: (r) => r.inUse },
-    { id: "borrowed", text: "Borrows", of: (r) => r.borrowed, class: (r) => (r.borrowed ? "bad" : "") },
     { id: "lent", text: "Lends", of: (r) => r.lent },
     ...pools.map((p, i) => ({
       id: "pool " + i, text: p === "" ? "outside pools" : clean(p), of: (r) => r.pools[i].blocks,
@@ -104,7 +103,7 @@ function drawNodes(anew = true) {
 function nodeRow(r, index) {
   const owner = "host:" + r.name;
   const row = el("tr", { "aria-rowindex": index + 2, class: pinned === owner ? "pinned" : null, pointerenter: () => light(owner), pointerleave: () => light(null) },
-    el("th", { scope: "row" }, el("button", { type: "button", "data-node": r.name, "aria-pressed": String(pinned === owner), title: "Light its blocks on the maps", click: () => pin(owner), focus: () => light(owner), blur: () => light(null) }, name(r.name)), r.missing ? " (no such node)" : ""));
+    el("th", { scope: "row" }, el("button", { type: "button", "data-node": r.name, "aria-pressed": String(pinned === owner), title: "Light its blocks on the maps", click: () => pin(owner), focus: () => light(owner), blur: () => light(null) }, name(r.name)), r.missing ? " (no longer exists)" : ""));
   for (const c of matrix.columns.slice(1)) {
     const value = c.of(r);
     row.append(el("td", { class: (c.class?.(r) || (value === 0 ? "zero" : "")) || null }, c.show ? c.show(r) : String(value)));
