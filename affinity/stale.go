@@ -36,7 +36,7 @@ func (r *Routing) Stale(a *blocks.Affinity, b *blocks.Block, p *blocks.Pool) Sta
 	case node == "":
 		return Stale{Text: a.Owner.String() + " is not a node, and no route follows from its affinity"}
 	case r.noNode(node):
-		return Stale{Text: "its host is not a node, and no route follows from it"}
+		return Stale{Text: "its host no longer exists, and no route follows from it"}
 	case a.Effective() == blocks.Pending:
 		return Stale{Text: "it is pending, and no route follows from it yet"}
 	case a.CIDR.IsSingleIP():

@@ -242,6 +242,7 @@ func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
 		r.Commands = append(r.Commands, rehome...)
 		if len(rehome) > 0 {
 			r.Effect += "; then the pods that borrow are evicted one at a time, and start with addresses of their own nodes' blocks"
+			r.Risk += "; " + evictionRisk
 		}
 		return r
 	}
@@ -264,13 +265,13 @@ func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
 	switch {
 	case len(empty) > 0:
 		out = append(out, then(Repair("release the empty blocks: "+List(CIDRs(empty)), "--empty-blocks"+flags,
-			fmt.Sprintf("%s can be claimed again", Plural(len(empty), "block")), "none: a block is released only if it is still empty, and each node keeps one")))
+			fmt.Sprintf("%s can be claimed again", Plural(len(empty), "block")), "a block is released only if it is still empty, and each node keeps one")))
 	case len(last) > 0:
 		out = append(out, then(Repair("release the last empty block of a node that is cordoned or runs no pods: "+List(CIDRs(last)), "--empty-blocks --last-blocks"+flags,
 			fmt.Sprintf("%s can be claimed by a node that cannot allocate", Plural(len(last), "block")), "the node that gives it up needs another one for its next pod")))
 	case !due.IsZero() && needing > 0:
 		r := then(Repair("wait until "+FormatTime(due)+", then release what has been empty for "+ShortDuration(st.Grace), "--empty-blocks"+flags,
-			"a block can be claimed again", "none: a block is released only if it is still empty, and each node keeps one"))
+			"a block can be claimed again", "a block is released only if it is still empty, and each node keeps one"))
 		r.Manual = true
 		out = append(out, r)
 	}
