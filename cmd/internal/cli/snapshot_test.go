@@ -86,13 +86,16 @@ func indented(t *testing.T, r *audit.Report) string {
 }
 
 // replacement matches what names are replaced by.
-var replacement = regexp.MustCompile(`(?i)\b(node|pod|namespace|pool|sandbox|network|handle|reservation|peer|service|taint|label|value|word|cluster)-[0-9]+\b`)
+var replacement = regexp.MustCompile(`(?i)\b(node|pod|namespace|pool|sandbox|network|handle|reservation|peer|service|taint|label|value|word|cluster)-[0-9]+\b|\b42000000[0-9]{2}\b`)
 
 // renamed puts the names back into a report.
 func renamed(t *testing.T, r *audit.Report, table decode.Names) string {
 	t.Helper()
 	return replacement.ReplaceAllStringFunc(indented(t, r), func(word string) string {
-		kind, _, _ := strings.Cut(word, "-")
+		kind, _, named := strings.Cut(word, "-")
+		if !named {
+			kind = "as" // an AS number
+		}
 		if name, ok := table[strings.ToLower(kind)][word]; ok {
 			return name
 		}
