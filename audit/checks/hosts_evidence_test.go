@@ -131,7 +131,7 @@ route n9 10.0.0.0/26 blackhole proto=bird
 
 func TestMachineOff(t *testing.T) {
 	const nodes = `
-node ready
+node up
 node tainted outofservice
 node silent notready
 node off notready outofservice
@@ -141,7 +141,7 @@ node off notready outofservice
 		tainted, named, mayRun bool
 		say                    string
 	}{
-		"ready":   {false, false, false, "node ready is Ready"},
+		"up":      {false, false, false, "node up is Ready"},
 		"tainted": {false, false, false, "is Ready"},
 		"silent":  {false, true, true, "does not tell that its machine is off"},
 		"off":     {true, true, true, "has the taint node.kubernetes.io/out-of-service"},

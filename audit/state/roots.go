@@ -71,7 +71,8 @@ func (st *State) known(id string) string {
 func (st *State) RootOfNode(n *NodeBlockStatus) string {
 	switch cause := n.rootCause(); cause {
 	case CauseNone:
-		if len(n.Borrowed) > 0 {
+		// A virtual machine's address stays where it is, and a tunnel's is not a pod's.
+		if slices.ContainsFunc(n.Borrowed, func(b *Borrow) bool { return b.Workload != nil && !b.VM && !b.Tunnel }) {
 			return st.known("borrowed")
 		}
 		return ""

@@ -255,7 +255,7 @@ func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
 			if needing > 0 && b.Reclaimability.Code == RetainLast && st.LastBlock(b).OK {
 				last = append(last, b)
 			}
-			if r := &b.Reclaimability; b.Used == 0 && r.Code == RetainYoung && !r.EmptySince.IsZero() {
+			if r := &b.Reclaimability; b.Used == 0 && r.Code == RetainYoung && !r.EmptySince.IsZero() && st.keepsAnother(b) {
 				if at := r.EmptySince.Add(st.Grace); due.IsZero() || at.Before(due) {
 					due = at
 				}
@@ -285,6 +285,15 @@ func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
 		out = append(out, *r)
 	}
 	return out
+}
+
+// keepsAnother reports whether a block's node would keep another of the family: without it
+// the block stays, however long it has been empty.
+func (st *State) keepsAnother(b *Block) bool {
+	h := st.NodeState(b.Owner.Node())
+	return h == nil || h.Node == nil || slices.ContainsFunc(h.Blocks, func(o *Block) bool {
+		return o != b && o.Family() == b.Family() && st.Keepable(o) && st.servesNode(o, h)
+	})
 }
 
 // addPool is the remedy that is for people alone: no program knows which addresses are
