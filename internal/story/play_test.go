@@ -52,8 +52,9 @@ var (
 // controllers, which have budgets.
 type story struct {
 	*testcluster.Cluster
-	seeder  *testcluster.Seeder
-	budgets []budget
+	seeder    *testcluster.Seeder
+	scheduler *testcluster.Daemon
+	budgets   []budget
 	// began is the revision of etcd at which the state was complete.
 	began int64
 }
@@ -84,20 +85,26 @@ func play(t *testing.T, size cast) *story {
 		IPIPMode: apiv3.IPIPModeNever, VXLANMode: apiv3.VXLANModeNever,
 	}))
 	must(t, seeder.Namespace(ctx, shop, map[string]string{"team": "storefront"}, nil))
+	// Room for no more makes the scheduler spread the pods evenly.
 	for _, node := range oldNodes {
-		must(t, seeder.Node(ctx, testcluster.Node{Name: node}))
+		must(t, seeder.Node(ctx, testcluster.Node{Name: node, AllocatablePods: size.perOld + 2}))
 	}
-	c.StartScheduler(t, "")
+	s.scheduler = c.StartScheduler(t, "")
 	c.StartControllerManager(t)
 	kubelets.Start(t, seeder, kubelets.Options{})
 
 	must(t, s.agent(ctx))
+	s.awaitHealthy(t)
 	rest := len(oldNodes)*size.perOld - 2
 	must(t, s.workload(ctx, "kube-system", "coredns", 2, intstr.FromInt32(1)))
 	must(t, s.workload(ctx, shop, "cart", rest/3, intstr.FromInt32(1)))
 	must(t, s.workload(ctx, shop, "catalog", rest/3, intstr.FromString("10%")))
 	must(t, s.workload(ctx, shop, "web", rest-2*(rest/3), intstr.FromInt32(2)))
 	s.awaitHealthy(t)
+	for _, node := range oldNodes {
+		_, err := s.Kube.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(`{"status":{"allocatable":{"pods":"110"}}}`), metav1.PatchOptions{}, "status")
+		must(t, err)
+	}
 	for _, node := range newNodes {
 		must(t, seeder.Node(ctx, testcluster.Node{Name: node}))
 	}

@@ -2,7 +2,6 @@ package story
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
@@ -59,14 +57,5 @@ func run(t *testing.T, dir string, args ...string) (code int, stdout, stderr str
 	return command.ProcessState.ExitCode(), out.String(), log.String()
 }
 
-// report is what the program reports of the cluster.
-func (s *story) report(t *testing.T) *audit.Report {
-	t.Helper()
-	code, out, log := run(t, t.TempDir(), "report", "-o", "json", "--kubeconfig", s.KubeconfigPath())
-	if code != 0 {
-		t.Fatalf("report ends with %d:\n%s", code, log)
-	}
-	var r audit.Report
-	must(t, json.Unmarshal([]byte(out), &r))
-	return &r
-}
+// everyState reports whether each state and each point is to be tried, and not a sample.
+func everyState() bool { return os.Getenv("CALICO_AUDIT_EVERY_WRITE") != "" }

@@ -9,10 +9,10 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// The report says what is wrong in the story, on the cluster that runs it.
-func TestReportTellsTheStory(t *testing.T) {
-	s := play(t, full)
-	report := s.report(t)
+// told fails the test unless the report says what is wrong in the story.
+func (s *story) told(t *testing.T) {
+	t.Helper()
+	report := reportOf(t, s.Cluster)
 	got := map[string]int{}
 	for _, f := range report.Findings {
 		if f.Severity >= state.Error {
@@ -31,5 +31,12 @@ func TestReportTellsTheStory(t *testing.T) {
 	if len(borrowed) != borrowers {
 		t.Errorf("%d borrowed addresses are reported, not %d", len(borrowed), borrowers)
 	}
-	s.checkBudgets(t)
+	for i := range report.Findings {
+		if f := &report.Findings[i]; f.Severity >= state.Error && report.DiagnosisOf(f) == nil {
+			t.Errorf("no diagnosis explains %s: %s", f.Check, f.Message)
+		}
+	}
+	if len(report.Diagnoses) != 1 || report.Diagnoses[0].ID != "shortage/"+pool {
+		t.Errorf("the story has these diagnoses: %+v", report.Diagnoses)
+	}
 }

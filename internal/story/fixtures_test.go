@@ -1,0 +1,118 @@
+package story
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/calico-audit/calico-audit/internal/statedsl"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// fixture is a state in which a check fires: one of those that the check is tried on.
+type fixture struct {
+	check, name string
+	objects     []map[string]any
+	at          string
+	// files is false for what a cluster may be, and files would be incomplete.
+	files bool
+}
+
+func (f *fixture) String() string { return f.check + "/" + strings.ReplaceAll(f.name, " ", "_") }
+
+// fixtures are all states in which a check fires and that a cluster can be in.
+func fixtures(t *testing.T) (out []*fixture) {
+	t.Helper()
+	root, err := testcluster.ModuleRoot()
+	must(t, err)
+	paths, err := filepath.Glob(filepath.Join(root, "audit/checks/testdata/checks/*.txt"))
+	must(t, err)
+	for _, path := range paths {
+		raw, err := os.ReadFile(path)
+		must(t, err)
+		check := strings.Replace(strings.TrimSuffix(filepath.Base(path), ".txt"), "_", "/", 1)
+		for _, one := range strings.Split("\n"+string(raw), "\n== ")[1:] {
+			name, rest, _ := strings.Cut(one, "\n")
+			text, want, _ := strings.Cut(rest, "-- want\n")
+			snap, err := statedsl.Parse(text)
+			must(t, err)
+			if strings.TrimSpace(want) == "" || strings.HasPrefix(want, "skipped") || !statedsl.HasObjectsOnly(snap) {
+				continue
+			}
+			out = append(out, &fixture{check, name, statedsl.Manifest(snap), snap.Cluster.TakenAt.Format(time.RFC3339),
+				// Files with objects from after their time are an error.
+				len(snap.Nodes) > 0 && len(snap.Pools) > 0 && !strings.Contains(text, "future")})
+		}
+	}
+	if len(out) < 100 {
+		t.Fatalf("there are only %d states", len(out))
+	}
+	return out
+}
+
+// write writes the state to a file of a directory, and returns its name.
+func (f *fixture) write(t *testing.T, dir string) string {
+	t.Helper()
+	text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": f.objects})
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "state.json"), text, 0o600))
+	return "state.json"
+}
+
+// load makes a cluster's state this one, past the API server, which would give the
+// objects other ages.
+func (f *fixture) load(t *testing.T, c *testcluster.Cluster) {
+	t.Helper()
+	must(t, c.Reset(t.Context()))
+	for _, content := range f.objects {
+		text, err := json.Marshal(content)
+		must(t, err)
+		u := &unstructured.Unstructured{}
+		must(t, u.UnmarshalJSON(text))
+		resource, err := resourceOf(u.GetKind())
+		must(t, err)
+		u.SetResourceVersion("")
+		var object runtime.Object = u
+		if typed := coreObject(u.GetKind()); typed != nil {
+			must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, typed))
+			object = typed
+		}
+		must(t, c.Store(t.Context(), resource, object))
+	}
+}
+
+func resourceOf(kind string) (testcluster.Resource, error) {
+	all := append(testcluster.CRDv1.Resources(), testcluster.Core...)
+	i := slices.IndexFunc(all, func(r testcluster.Resource) bool { return r.Kind == kind })
+	if i < 0 {
+		return testcluster.Resource{}, fmt.Errorf("no resource of kind %s", kind)
+	}
+	return all[i], nil
+}
+
+// coreObject is a new object of one of Kubernetes' own kinds, which the API server stores
+// in another form than custom resources; nil for these.
+func coreObject(kind string) interface {
+	runtime.Object
+	metav1.Object
+} {
+	switch kind {
+	case "Namespace":
+		return &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: kind}}
+	case "Node":
+		return &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: kind}}
+	case "Pod":
+		return &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: kind}}
+	}
+	return nil
+}

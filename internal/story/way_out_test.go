@@ -1,0 +1,282 @@
+package story
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// The commands of the way out.
+var (
+	consolidate = []string{"repair", "--consolidate", "--cordon-full", "--apply", "--yes", "--pace=0s"}
+	rehome      = []string{"repair", "--rehome", "--cordon-full", "--apply", "--yes", "--pace=0s"}
+)
+
+// The report tells the story, which ends by consolidating and rehoming alone: nothing critical and no error is
+// left, nothing is borrowed, every workload kept its budget, and what is still found is the
+// pool's smallness, to which adding a pool is the remedy.
+func TestStory(t *testing.T) {
+	s := play(t, full)
+	s.told(t)
+	p := newProxy(t, s.Config)
+	s.wayOut(t, p.kubeconfig(t))
+	s.ended(t)
+	if removed := s.checkBudgets(t); removed == 0 {
+		t.Error("no pod was moved")
+	}
+}
+
+// wayOut frees a block for each node in need, and has the pods that borrow start again.
+func (s *story) wayOut(t *testing.T, kubeconfig string) {
+	t.Helper()
+	for range newNodes {
+		succeeds(t, kubeconfig, consolidate)
+	}
+	s.awaitHealthy(t)
+	succeeds(t, kubeconfig, rehome)
+	s.awaitHealthy(t)
+}
+
+func succeeds(t *testing.T, kubeconfig string, args []string) {
+	t.Helper()
+	code, out, log := run(t, t.TempDir(), append(slices.Clone(args), "--kubeconfig", kubeconfig)...)
+	t.Logf("%s\n%s%s", strings.Join(args, " "), out, log)
+	if code != 0 {
+		t.Fatalf("%s ends with %d", strings.Join(args, " "), code)
+	}
+}
+
+// ended fails the test unless the story has come to its end.
+func (s *story) ended(t *testing.T) {
+	t.Helper()
+	ipam, err := s.ReadIPAM(t.Context(), testcluster.CRDv1)
+	must(t, err)
+	if len(ipam.Borrowed) > 0 {
+		t.Errorf("still borrowed: %v", ipam.Borrowed)
+	}
+	for _, node := range slices.Concat(oldNodes, newNodes) {
+		if len(ipam.Blocks[node]) != 1 || len(ipam.Affinities[node]) != 1 {
+			t.Errorf("node %s has blocks %v and affinities %v", node, ipam.Blocks[node], ipam.Affinities[node])
+		}
+	}
+	report := reportOf(t, s.Cluster)
+	for i := range report.Findings {
+		f := &report.Findings[i]
+		switch {
+		case f.Severity >= state.Error:
+			t.Errorf("%s is left: %s: %s", f.Severity, f.Check, f.Message)
+		case f.Severity == state.Warning && report.DiagnosisOf(f) == nil:
+			t.Errorf("left: %s: %s", f.Check, f.Message)
+		}
+	}
+	for _, d := range report.Diagnoses {
+		if d.ID != "shortage/"+pool || len(d.Remedies) == 0 || !strings.Contains(d.Remedies[0].Title, "add a pool") {
+			t.Errorf("left: %s, and the remedy is %+v", d.Message, d.Remedies)
+		}
+	}
+	s.clean(t)
+}
+
+// clean fails the test if anything of ours is left in the cluster.
+func (s *story) clean(t *testing.T) {
+	t.Helper()
+	reservations, err := s.List(t.Context(), testcluster.CRDv1.Resource("ipreservations"))
+	must(t, err)
+	for i := range reservations {
+		t.Errorf("the IPReservation %s is left", reservations[i].GetName())
+	}
+	nodes, err := s.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	must(t, err)
+	for _, node := range nodes.Items {
+		if node.Spec.Unschedulable {
+			t.Errorf("node %s is still cordoned", node.Name)
+		}
+		for key := range node.Annotations {
+			if strings.HasPrefix(key, "calico-audit") {
+				t.Errorf("node %s still has the annotation %s", node.Name, key)
+			}
+		}
+	}
+	for _, kind := range []string{"ipamblocks", "blockaffinities"} {
+		objects, err := s.List(t.Context(), testcluster.CRDv1.Resource(kind))
+		must(t, err)
+		for i := range objects {
+			spec := objects[i].Object["spec"].(map[string]any)
+			if text := fmt.Sprint(spec["deleted"]); text == "true" || kind == "blockaffinities" && spec["state"] != "confirmed" {
+				t.Errorf("%s %s is left half-done: %v", kind, objects[i].GetName(), spec)
+			}
+		}
+	}
+}
+
+// A scheduler that heeds no cordon, and puts every replacement on a node without room,
+// makes one more pod borrow, and not two: the run stops, says so, and takes back what it
+// has made.
+func TestWorstSchedulerStopsTheRun(t *testing.T) {
+	s := play(t, small)
+	before, err := s.ReadIPAM(t.Context(), testcluster.CRDv1)
+	must(t, err)
+	s.scheduler.Stop()
+	s.StartScheduler(t, `
+- schedulerName: default-scheduler
+  plugins: {filter: {disabled: [{name: NodeUnschedulable}]}}
+  pluginConfig:
+  - name: NodeAffinity
+    args:
+      addedAffinity:
+        requiredDuringSchedulingIgnoredDuringExecution:
+          nodeSelectorTerms:
+          - matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [`+strings.Join(newNodes, ", ")+`]}]
+`)
+	code, out, log := run(t, t.TempDir(), append(slices.Clone(consolidate), "--kubeconfig", newProxy(t, s.Config).kubeconfig(t))...)
+	t.Logf("%s%s", out, log)
+	if code != 4 {
+		t.Errorf("it ends with %d, not 4", code)
+	}
+	if !strings.Contains(out+log, "borrows") {
+		t.Error("it does not say that a replacement borrows")
+	}
+	after, err := s.ReadIPAM(t.Context(), testcluster.CRDv1)
+	must(t, err)
+	more := 0
+	for addr, b := range after.Borrowed {
+		if before.Borrowed[addr] != b {
+			more++
+		}
+	}
+	if more > 1 {
+		t.Errorf("%d more addresses are borrowed: %v, before %v", more, after.Borrowed, before.Borrowed)
+	}
+	s.clean(t)
+	s.awaitHealthy(t)
+	s.checkBudgets(t)
+}
+
+// death is where the program is killed: before or after its k-th write, or in the wait that
+// follows it.
+type death struct {
+	k     int
+	after bool
+	wait  time.Duration
+}
+
+func (d death) String() string {
+	switch {
+	case d.wait > 0:
+		return fmt.Sprintf("waiting-after-write-%d", d.k)
+	case d.after:
+		return fmt.Sprintf("after-write-%d", d.k)
+	}
+	return fmt.Sprintf("before-write-%d", d.k)
+}
+
+// The program is killed at a write or while it waits. The same command again goes on, and
+// in the end the story is over, with nothing of ours left behind and every budget kept.
+func TestKilledConsolidation(t *testing.T) {
+	var writes []string
+	t.Run("undisturbed", func(t *testing.T) {
+		p := newProxy(t, play(t, small).Config)
+		succeeds(t, p.kubeconfig(t), consolidate)
+		writes = p.writes
+	})
+	t.Logf("%d writes: %s", len(writes), strings.Join(writes, ", "))
+	var all []death
+	for k := 1; k <= len(writes); k++ {
+		all = append(all, death{k: k}, death{k: k, after: true})
+		// It waits before the first eviction, and after each.
+		if isEviction(writes[k-1]) || k < len(writes) && isEviction(writes[k]) {
+			all = append(all, death{k: k, after: true, wait: time.Second})
+		}
+	}
+	if !everyState() {
+		r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
+		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		all = all[:5]
+	}
+	for _, d := range all {
+		t.Run(d.String(), func(t *testing.T) {
+			s := play(t, small)
+			p := newProxy(t, s.Config)
+			kubeconfig := p.kubeconfig(t)
+			dir := t.TempDir()
+			killAt(t, p, d, dir, append(slices.Clone(consolidate), "--kubeconfig", kubeconfig))
+			code, text, log := run(t, dir, append(slices.Clone(consolidate), "--kubeconfig", kubeconfig)...)
+			t.Logf("again:\n%s%s", text, log)
+			if code != 0 {
+				t.Fatalf("the same command again ends with %d", code)
+			}
+			s.clean(t)
+			for range s.nodesWithoutBlocks(t) {
+				succeeds(t, kubeconfig, consolidate)
+			}
+			s.awaitHealthy(t)
+			succeeds(t, kubeconfig, rehome)
+			s.awaitHealthy(t)
+			s.ended(t)
+			s.checkBudgets(t)
+		})
+	}
+}
+
+func isEviction(write string) bool { return strings.HasSuffix(write, "/eviction") }
+
+func (s *story) nodesWithoutBlocks(t *testing.T) (n int) {
+	t.Helper()
+	ipam, err := s.ReadIPAM(t.Context(), testcluster.CRDv1)
+	must(t, err)
+	for _, node := range newNodes {
+		if len(ipam.Blocks[node]) == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// killAt runs the program and kills it.
+func killAt(t *testing.T, p *proxy, d death, dir string, args []string) {
+	t.Helper()
+	build(t)
+	var out bytes.Buffer
+	command := exec.CommandContext(t.Context(), program, args...)
+	command.Dir, command.Stdout, command.Stderr = dir, &out, &out
+	base, ended := p.count(), make(chan struct{})
+	kill := func() {
+		_ = command.Process.Kill()
+		<-ended
+	}
+	p.watch(func(n int) bool {
+		if n == base+d.k && d.wait == 0 {
+			kill()
+			return d.after
+		}
+		return true
+	}, func(n int) {
+		if n == base+d.k && d.wait > 0 {
+			go func() {
+				time.Sleep(d.wait)
+				_ = command.Process.Kill()
+			}()
+		}
+	})
+	must(t, command.Start())
+	err := command.Wait()
+	close(ended)
+	p.watch(nil, nil)
+	time.Sleep(200 * time.Millisecond) // for a write that is still on its way
+	if err == nil {
+		t.Logf("it came to its end before:\n%s", out.String()) // with fewer pods to move than another time
+	} else if status, ok := command.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
+		t.Fatalf("it was not killed, but ended with %v\n%s", err, out.String())
+	}
+}
