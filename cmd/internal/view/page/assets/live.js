@@ -25,8 +25,10 @@ const liveSections = ["verdict", "pools", "map", "findings", "plan", "unseen"];
 
 // place remembers where the reader is: what is at the top of the window.
 function place() {
-  const e = $$("main > section, .group, .finding, figure.map").filter((x) => x.getBoundingClientRect().bottom > 60)
-    .reduce((a, b) => (a === null || Math.abs(b.getBoundingClientRect().top - 60) < Math.abs(a.getBoundingClientRect().top - 60) ? b : a), null);
+  const top = (x) => x.getBoundingClientRect().top;
+  const seen = $$("main > section, .group, .finding, figure.map").filter((x) => x.getBoundingClientRect().bottom > 60);
+  const begun = seen.filter((x) => top(x) >= 60 && top(x) < innerHeight / 2); // what begins in view moves with what comes before it
+  const e = (begun.length ? begun : seen).reduce((a, b) => (a === null || Math.abs(top(b) - 60) < Math.abs(top(a) - 60) ? b : a), null);
   const key = (x) => (x?.id ? "#" + CSS.escape(x.id) : x?.dataset?.map ? `figure[data-map="${x.dataset.map}"]` : null);
   const focus = document.activeElement;
   return {
