@@ -17,7 +17,7 @@ func warnings(st, after *state.State, p *Plan) []string {
 		out = append(out, strictWarnings(st, after, p)...)
 	}
 	if names := leftAlone(st, p); len(names) > 0 {
-		say("an earlier repair by calico-audit did not finish, or still runs, and nothing is planned about what it left half-done: %s. Its journal finishes it (\"repair apply --resume JOURNAL\"), and without it --soft-deleted and --orphan-affinities", state.List(names))
+		say("an earlier repair by calico-audit did not finish, or still runs, and nothing is planned about what it left half-done: %s. Its journal finishes it (\"repair apply --resume JOURNAL\"), and without it --soft-deleted, --orphan-affinities, --consolidate and --rehome", state.List(names))
 	}
 	if len(p.Steps) == 0 {
 		return out
@@ -60,6 +60,16 @@ func leftAlone(st *state.State, p *Plan) []string {
 	for i := range st.Handles {
 		if h := &st.Handles[i]; h.ByUs && h.SoftDeleted {
 			add(state.HandleSubject(h.ID), "ipamhandle/"+h.Name)
+		}
+	}
+	for i := range st.Reservations {
+		if r := &st.Reservations[i]; r.Ours != "" && !slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Kind == UnreserveBlock && s.group() == r.Ours }) {
+			out = append(out, "ipreservation/"+r.Name)
+		}
+	}
+	for i := range st.Nodes {
+		if n := &st.Nodes[i]; n.Ours != "" && !slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Kind == UncordonNode && s.Target.Name == n.Name }) {
+			out = append(out, "node/"+n.Name+" (cordoned)")
 		}
 	}
 	return out
