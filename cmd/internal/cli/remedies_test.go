@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
+)
+
+// TestRemediesParse: of every state in the checks' test data each command of ours, in
+// diagnoses and findings, is one that the command line takes, and reads the same source;
+// no command ends a pod, cordons a node or deletes anything behind our back.
+func TestRemediesParse(t *testing.T) {
+	files, err := filepath.Glob("../../../audit/checks/testdata/*/*.txt")
+	more, _ := filepath.Glob("../../../audit/checks/testdata/diagnoses.txt")
+	if files = append(files, more...); err != nil || len(files) < 20 {
+		t.Fatalf("%d files of test data, %v", len(files), err)
+	}
+	options := view.Options{Program: "calico-audit", ReportArgs: "-f dump/"}
+	seen := map[string]bool{}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range strings.Split("\n"+string(raw), "\n== ")[1:] {
+			name, rest, _ := strings.Cut(part, "\n")
+			drawn, _, _ := strings.Cut(rest, "-- want\n")
+			if strings.HasPrefix(drawn, "unread ") {
+				_, drawn, _ = strings.Cut(drawn, "\n")
+			}
+			s, err := statedsl.Parse(drawn)
+			if err != nil {
+				t.Fatalf("%s, %q: %v", file, name, err)
+			}
+			st := state.New(s, state.Options{})
+			for _, c := range commandsOf(audit.NewReport(st, audit.Run(st, checks.All))) {
+				if command := options.Command(c); !seen[command] {
+					seen[command] = true
+					if why := refuses(command); why != "" {
+						t.Errorf("%s, %q: %s: %s", filepath.Base(file), name, command, why)
+					}
+				}
+			}
+		}
+	}
+	if len(seen) < 50 {
+		t.Errorf("only %d commands were seen", len(seen))
+	}
+}
+
+// commandsOf returns the commands of a report's remedies, and of its findings' next steps.
+func commandsOf(r *audit.Report) (out []string) {
+	for _, d := range r.Diagnoses {
+		for _, m := range d.Remedies {
+			out = append(out, m.Commands...)
+		}
+	}
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		if f.Fix.Kind != "manual" {
+			out = append(out, f.Fix.Command)
+		}
+		for _, m := range f.Remedies {
+			out = append(out, m.Commands...)
+		}
+	}
+	return out
+}
+
+// refuses says why a command is not one to print; empty if it is.
+func refuses(command string) string {
+	out, err := exec.Command("sh", "-c", `printf '%s\n' `+command).Output() // as it is when pasted
+	words := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+	if err != nil || len(words) < 2 {
+		return "no command line"
+	}
+	if words[0] != "calico-audit" {
+		verbs := map[string][]string{"kubectl": {"get", "annotate", "api-resources"}, "calicoctl": {"get", "ipam"}}
+		if !slices.Contains(verbs[words[0]], words[1]) {
+			return "not one that only looks"
+		}
+		return ""
+	}
+	c, rest, err := NewRoot("calico-audit", genericiooptions.IOStreams{}).Find(words[1:])
+	if err != nil {
+		return err.Error()
+	}
+	if err := c.ParseFlags(rest); err != nil {
+		return err.Error()
+	}
+	if err := c.ValidateArgs(c.Flags().Args()); err != nil {
+		return err.Error()
+	}
+	if reads := c.Flags().Lookup("filename"); reads != nil && !reads.Changed {
+		return "lost the source"
+	}
+	return ""
+}
