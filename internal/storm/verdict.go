@@ -138,7 +138,7 @@ func saysHalfDone(f audit.Finding) bool {
 }
 
 // Essence is what a state comes down to, for comparison: the specification of each
-// object of IPAM, without what every write raises.
+// object of IPAM, without what every write raises and when addresses were recorded.
 func Essence(ctx context.Context, c *testcluster.Cluster, group testcluster.Group) (map[string]string, error) {
 	out := map[string]string{}
 	for _, plural := range []string{"ipamblocks", "blockaffinities", "ipamhandles", "ipamconfigs"} {
@@ -151,6 +151,12 @@ func Essence(ctx context.Context, c *testcluster.Cluster, group testcluster.Grou
 			spec = maps.Clone(spec)
 			delete(spec, "sequenceNumber")
 			delete(spec, "sequenceNumberForAllocation")
+			attributes, _ := spec["attributes"].([]any)
+			for _, of := range attributes { // when an address was recorded
+				if secondary, ok := of.(map[string]any)["secondary"].(map[string]any); ok {
+					delete(secondary, "timestamp")
+				}
+			}
 			text, err := json.Marshal(map[string]any{"spec": spec, "labels": list[i].GetLabels()})
 			if err != nil {
 				return nil, err
