@@ -1,6 +1,7 @@
 package datastore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -155,6 +156,9 @@ func (k *Kubernetes) CreateHandle(ctx context.Context, id string, counts []block
 		if len(counts) == 0 || name == "" {
 			return errors.New("a handle that counts nothing is not created")
 		}
+		if h, err := k.get(ctx, blocks.Handles, name); err != nil || h != nil {
+			return cmp.Or(err, changedf("%s exists by now", describe(blocks.Handles, name)))
+		}
 		for _, c := range counts {
 			b, err := k.get(ctx, blocks.Blocks, blocks.BlockName(c.CIDR))
 			switch {
@@ -174,11 +178,33 @@ func (k *Kubernetes) CreateHandle(ctx context.Context, id string, counts []block
 			spec.Block[c.CIDR.String()] = c.Count
 		}
 		tree, err := k.newObject(blocks.Handles, name, spec, nil)
-		if err == nil {
-			_, err = k.create(ctx, blocks.Handles, tree)
+		if err != nil {
+			return err
 		}
-		return err
+		h, err := k.create(ctx, blocks.Handles, tree)
+		if err != nil {
+			return err
+		}
+		return k.stillUsed(ctx, h, id, counts)
 	})
+}
+
+// stillUsed deletes a handle that was created a moment ago if its addresses were released
+// meanwhile: who released them found no handle to delete.
+func (k *Kubernetes) stillUsed(ctx context.Context, h *object, id string, counts []blocks.HandleCount) error {
+	for _, c := range counts {
+		b, err := k.get(ctx, blocks.Blocks, blocks.BlockName(c.CIDR))
+		if err != nil {
+			return leftBehind(blocks.Handles, h.name(), "was created, and it is not known whether blocks still refer to it", err)
+		}
+		if b != nil && countIn(b, id) > 0 {
+			return nil
+		}
+	}
+	if err := k.markAndRemove(ctx, h, newEdit(h)); err != nil && !isChanged(err) {
+		return leftBehind(blocks.Handles, h.name(), "is left, and no block refers to it", err)
+	}
+	return changedf("its addresses were released meanwhile")
 }
 
 // keyOf finds a CIDR among the keys of a map, however it is written.

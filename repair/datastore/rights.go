@@ -34,7 +34,7 @@ var rights = map[repair.Kind][]Right{
 	repair.DeleteAffinity:    {may(blocks.Blocks, "get"), may(blocks.Affinities, "get create patch delete")},
 	repair.RestoreAffinity:   {may(blocks.Blocks, "get"), may(blocks.Affinities, "get list create patch delete")},
 	repair.RecordIP:          {may(blocks.Blocks, "get create patch"), may(blocks.Affinities, "get list create patch delete"), may(blocks.Handles, "get create patch delete")},
-	repair.CreateHandle:      {may(blocks.Blocks, "get"), may(blocks.Handles, "get create")},
+	repair.CreateHandle:      {may(blocks.Blocks, "get"), may(blocks.Handles, "get create patch delete")},
 	repair.ReleaseIP:         {may(blocks.Blocks, "get patch delete"), may(blocks.Handles, "get patch delete")},
 	repair.DeleteHandle:      {may(blocks.Blocks, "get"), may(blocks.Handles, "get patch delete")},
 	repair.FixHandleCount:    {may(blocks.Handles, "get patch")},

@@ -253,7 +253,7 @@ const (
 )
 
 func recordation(claim netip.Prefix, host string) repair.Allocation {
-	return repair.Allocation{Handle: restored, Attributes: map[string]string{"pod": "r", "namespace": "default", "node": "n1", "timestamp": "T"}, Claim: claim, Host: host}
+	return repair.Allocation{Handle: restored, Attributes: map[string]string{"pod": "r", "namespace": "default", "node": "n1", "timestamp": "2026-01-02 12:00:00 +0000 UTC"}, Claim: claim, Host: host}
 }
 
 func record(w *world, k *datastore.Kubernetes) error {
