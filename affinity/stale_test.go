@@ -33,7 +33,7 @@ func TestStale(t *testing.T) {
 		"no pool":               {"pool q 10.9.0.0/24\naffinity 10.0.0.0/26 b", true, true, "announces"},
 		"no pool, in deletion":  {"pool q 10.9.0.0/24\naffinity 10.0.0.0/26 b state=pendingDeletion", true, false, "does not announce"},
 		"one address":           {plain + "affinity 10.0.0.7/32 b", false, false, "single address"},
-		"no node":               {plain + "affinity 10.0.0.0/26 gone", false, false, "not a node"},
+		"no node":               {plain + "affinity 10.0.0.0/26 gone", false, false, "no longer exists"},
 		"load balancers'":       {plain + "affinity 10.0.0.0/26 virtual:load-balancer", false, false, "not a node"},
 		"nodes not read":        {"gap nodes forbidden\n" + plain + "affinity 10.0.0.0/26 gone", true, true, "BIRD on gone"},
 	} {
