@@ -19,9 +19,6 @@ import (
 	"github.com/calico-audit/calico-audit/repair/datastore"
 )
 
-// exampleRole is the ClusterRole for repairs that ships with the examples.
-func exampleRole(t *testing.T) *rbacv1.ClusterRole { return roleIn(t, "rbac-repair") }
-
 func roleIn(t *testing.T, directory string) *rbacv1.ClusterRole {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "..", "examples", "kubernetes", directory, "clusterrole.yaml"))
@@ -103,8 +100,8 @@ func (w *world) as(user string) *datastore.Kubernetes {
 // name.
 func TestRights(t *testing.T) {
 	inBothGroups(t, func(t *testing.T, w *world) {
-		role := exampleRole(t)
-		must(t, w.Allow(t.Context(), "repairer", role.Rules...))
+		rules := exampleRules(t)
+		must(t, w.Allow(t.Context(), "repairer", rules...))
 		for _, s := range steps {
 			w.restoreFor(s)
 			w.missing("repairer", s.kind)
@@ -136,23 +133,36 @@ func TestRights(t *testing.T) {
 		for kind, needs := range datastore.AllRights {
 			for _, n := range needs {
 				for _, verb := range n.Verbs {
-					w.without(kind, n.Resource, verb, group)
+					w.without(kind, n.Resource, verb)
 				}
 			}
 		}
 	})
 }
 
+// exampleRules are those of both roles by which repairs write.
+func exampleRules(t *testing.T) []rbacv1.PolicyRule {
+	t.Helper()
+	return append(roleIn(t, "rbac-repair").Rules, roleIn(t, "rbac-repair-consolidate").Rules...)
+}
+
 // without takes one right away, and expects it to be missed.
-func (w *world) without(kind repair.Kind, r blocks.Resource, verb, group string) {
+func (w *world) without(kind repair.Kind, r blocks.Resource, verb string) {
 	w.Helper()
-	plural := w.group.Resource(string(r)).Resource
+	group, core := datastore.CoreGroups[r]
+	plural := string(r)
+	if !core {
+		group, _, _ = strings.Cut(string(w.group), "/")
+		plural = w.group.Resource(plural).Resource
+	}
 	var rules []rbacv1.PolicyRule
-	for _, rule := range exampleRole(w.T).Rules {
+	for _, rule := range exampleRules(w.T) {
 		if rule.Resources[0] == plural && rule.APIGroups[0] == group {
 			rule.Verbs = slices.DeleteFunc(rule.Verbs, func(v string) bool { return v == verb })
 		}
-		rules = append(rules, rule)
+		if len(rule.Verbs) > 0 {
+			rules = append(rules, rule)
+		}
 	}
 	must(w.T, w.Allow(w.Context(), "short-of-one", rules...))
 	w.missing("short-of-one", kind, verb+" "+plural+"."+group)
