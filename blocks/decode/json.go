@@ -20,6 +20,7 @@ import (
 //
 // Byte slices that it returns point into the text where they can.
 type JSONReader struct {
+	// Text is what is read, or the message of protobuf.
 	Text []byte
 	in   *jsontext.Decoder
 	at   wire // the value at hand, of a reader of protobuf

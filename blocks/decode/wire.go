@@ -20,7 +20,7 @@ type wire struct {
 
 // readWire makes the reader one of a message of protobuf.
 func (r *JSONReader) readWire(message []byte, mask *fieldMask) {
-	*r = JSONReader{in: r.in, Share: r.Share, at: wire{mask: mask, field: protoField{bytes: message}}, path: r.path[:0], Faults: r.Faults[:0]}
+	*r = JSONReader{Text: message, in: r.in, Share: r.Share, at: wire{mask: mask, field: protoField{bytes: message}}, path: r.path[:0], Faults: r.Faults[:0]}
 }
 
 // fields are those of a message, each with the message after it.
