@@ -33,13 +33,14 @@ func newWants(r *audit.Report, least state.Severity) *wants {
 	w := &wants{
 		wanted: map[string]bool{}, milder: map[string]*audit.Finding{}, silent: map[string]bool{}, muted: map[string]bool{}, nodes: map[string]bool{},
 	}
+	explained := map[string]bool{}
 	for i := range r.Diagnoses {
 		d := &r.Diagnoses[i]
 		if d.Severity < least {
 			continue
 		}
 		for _, f := range d.Findings {
-			w.muted[f] = true // told of with the others; that it is not by itself is no end
+			explained[f] = true
 		}
 		f := diagnosisFinding(d)
 		w.findings = append(w.findings, f)
@@ -49,7 +50,10 @@ func newWants(r *audit.Report, least state.Severity) *wants {
 	for i := range r.Findings {
 		f := &r.Findings[i]
 		switch {
-		case w.muted[f.Fingerprint]:
+		case explained[f.Fingerprint] && f.Subject.Kind != state.KindNode:
+			// Told of with the others; that it is not by itself is no end. What is about a
+			// node is looked for there.
+			w.muted[f.Fingerprint] = true
 		case f.Severity < least:
 			w.milder[f.Fingerprint] = f
 		case !w.wanted[f.Fingerprint]:
