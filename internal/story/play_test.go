@@ -32,7 +32,7 @@ type cast struct {
 var (
 	// full is Wikimedia's incident T296303; small shows the same with fewer pods.
 	full  = cast{netip.MustParsePrefix("10.64.75.0/24"), 26, 70}
-	small = cast{netip.MustParsePrefix("10.64.75.0/27"), 29, 10}
+	small = cast{netip.MustParsePrefix("10.64.75.0/26"), 28, 18}
 )
 
 const (
