@@ -37,6 +37,7 @@ func TestPageLive(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	x := b.open(t, server.URL+"/report")
+	x.run(chromedp.EmulateViewport(1440, 500)) // so that the page's end does not bound how far it can be scrolled
 	if got := x.text(".age"); !strings.Contains(got, "20 minutes ago") {
 		t.Errorf("the age is told as %q", got)
 	}
