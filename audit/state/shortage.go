@@ -303,19 +303,11 @@ func (st *State) addPool(p *Pool, needing int) Remedy {
 	if d := st.DemandOf(p); d != nil && d.Short.Cmp(least) > 0 {
 		least = d.Short
 	}
-	template := "kubectl get " + st.resource("ippools") + " " + Arg(p.Name) + " -o yaml"
+	template := "kubectl get ippools " + Arg(p.Name) + " -o yaml"
 	if st.Cluster.Datastore == "etcdv3" {
 		template = "calicoctl get ippool " + Arg(p.Name) + " -o yaml"
 	}
 	return ByHand(fmt.Sprintf("add a pool for the same nodes, like %s (the first command shows it), with a CIDR that nothing else uses and room for at least %s", p.Name, PluralCount(least, "block")),
 		"nodes without a block claim one with their next pod; addresses in use do not change",
 		"the network around the cluster must route and admit the new CIDR as it does that of "+p.Name, template)
-}
-
-// resource names a kind of Calico's objects so that kubectl finds those that were read.
-func (st *State) resource(plural string) string {
-	if group, _, ok := strings.Cut(st.Cluster.APIGroup, "/"); ok && st.Cluster.Datastore != "etcdv3" {
-		return plural + "." + group
-	}
-	return plural
 }

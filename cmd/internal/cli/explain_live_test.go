@@ -63,7 +63,7 @@ func TestExplainStory(t *testing.T) {
 	}
 	for _, f := range findings(r, "ip/borrowed") {
 		got := calicoAudit(t, "explain", f.Subject.IP, "--kubeconfig", c.KubeconfigPath())
-		for _, want := range []string{"It is borrowed", "which drops traffic to", "What would change it", "can claim a block"} {
+		for _, want := range []string{"It is borrowed", "which drops traffic to", "What would change it", "pods-v4 is out of blocks", "--consolidate --pool pods-v4"} {
 			if !strings.Contains(strings.Join(strings.Fields(got.stdout), " "), want) {
 				t.Errorf("%s: the text lacks %q:\n%s", f.Subject.IP, want, got.stdout)
 			}

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
@@ -74,9 +75,9 @@ func TestExporterEvents(t *testing.T) {
 		_, events, _ := strings.Cut(text, "\nEvents:")
 		return events
 	}
-	onNode := regexp.MustCompile(`(?m)^ +Warning +NodeNoBlock +\S+ +calico-audit +node new-1 has no IPv4 block and borrows 2 addresses, .* \[next: calico-audit report .*\]$`)
+	onNode := regexp.MustCompile(`(?m)^ +Warning +NodeNoBlock +\S+ +calico-audit +node new-1 has no IPv4 block and borrows 2 addresses, .* \[next: .*\]$`)
 	await(t, "kubectl describe node shows that the node has no block", func() bool { return onNode.MatchString(describe("node", "new-1")) })
-	onLease := regexp.MustCompile(`(?m)^ +Warning +PoolNoFreeBlocks +\S+ +calico-audit +`)
+	onLease := regexp.MustCompile(`(?m)^ +Warning +DiagnosisShortage +\S+ +calico-audit +pods-v4 is out of blocks: `)
 	await(t, "kubectl describe lease shows that the pool has no block", func() bool {
 		return onLease.MatchString(describe("lease", "calico-audit-exporter", "--namespace", "kube-system"))
 	})
@@ -86,8 +87,15 @@ func TestExporterEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := report.Summary.Critical + report.Summary.Error; len(all.Items) != want || want == 0 {
-		t.Errorf("there are %d Events for %d findings at error and critical", len(all.Items), want)
+	want := len(report.Diagnoses)
+	for i := range report.Findings {
+		f := &report.Findings[i]
+		if f.Severity >= state.Error && (f.Subject.Kind == state.KindNode || report.DiagnosisOf(f) == nil) {
+			want++
+		}
+	}
+	if len(all.Items) != want || want != 3 {
+		t.Errorf("there are %d Events, want %d: for the diagnosis, and for each node without a block", len(all.Items), want)
 	}
 	for _, v := range all.Items {
 		if v.Count != 1 {

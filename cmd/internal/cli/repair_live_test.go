@@ -96,14 +96,16 @@ func TestStoryIsRepaired(t *testing.T) {
 		}
 	}
 	restarted := 0
-	for _, m := range plan.Manual {
-		if namespace, name, ok := strings.Cut(strings.TrimPrefix(m.Action, "restart pod "), "/"); ok && strings.HasPrefix(m.Action, "restart pod ") {
-			restart(ctx, t, s, namespace, name, m.Target.Node)
+	rehome := onCluster(t, c, "repair", "--rehome", "--evict-singletons", "-o", "json").plan(t)
+	for _, step := range rehome.Steps {
+		if step.Kind == repair.EvictPod {
+			namespace, name, _ := strings.Cut(step.Guard(repair.GuardPod), "/")
+			restart(ctx, t, s, namespace, name, step.Target.Node)
 			restarted++
 		}
 	}
 	if restarted != 4 {
-		t.Errorf("%d pods are to be restarted, not the 4 that borrow: %+v", restarted, plan.Manual)
+		t.Errorf("%d pods are to be started again, not the 4 that borrow: %+v, refused %+v", restarted, rehome.Steps, rehome.Refused)
 	}
 	got = onCluster(t, c, "report", "--fail-on", "error", "-o", "json")
 	var grave []string
@@ -305,8 +307,8 @@ func TestKindsAnswerChecks(t *testing.T) {
 	}
 	table := onCluster(t, c, "report", "--check", "block/empty").stdout
 	if !slices.ContainsFunc(strings.Split(table, "\n"), func(l string) bool {
-		return strings.HasPrefix(l, "    next  calico-audit repair --kubeconfig ") && strings.HasSuffix(l, " --empty-blocks")
+		return strings.HasPrefix(l, "     $ calico-audit repair --kubeconfig ") && strings.HasSuffix(l, " --empty-blocks --pool pods-v4")
 	}) {
-		t.Errorf("the table's next step does not read the same cluster:\n%s", table)
+		t.Errorf("the table's remedy does not read the same cluster:\n%s", table)
 	}
 }

@@ -75,7 +75,7 @@ func TestTerminal(t *testing.T) {
 	unsetenv(t, "NO_COLOR")
 
 	coloured := report(80)
-	if !strings.Contains(coloured, "\x1b[1;31mCRITICAL\x1b[0m") {
+	if !strings.Contains(coloured, "\x1b[1;97;41mCRITICAL\x1b[0m") {
 		t.Errorf("no colour on a terminal:\n%q", coloured)
 	}
 	for _, line := range strings.Split(sgr.ReplaceAllString(coloured, ""), "\n") {
