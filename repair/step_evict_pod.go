@@ -3,6 +3,7 @@ package repair
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -56,6 +57,22 @@ var evictPod = &stepKind{
 		return nothing(NotNeeded, "an eviction cannot be taken back: the pod's controller has made another")
 	},
 	pretend: func(x *pretence, s *Step) { x.evict(s) },
+}
+
+// stillHas reports whether the address of a pod that is gone is recorded for it still: its
+// node takes its network down before or after.
+func stillHas(st *state.State, s *Step) bool {
+	addr, err := netip.ParseAddr(s.Target.IP)
+	b := blockAt(st, s.Guard(GuardBlock))
+	if err != nil || b == nil {
+		return false
+	}
+	i, ok := b.Ordinal(addr)
+	if !ok || b.Ordinals[i] == blocks.Free {
+		return false
+	}
+	attr := b.At(i)
+	return attr != nil && attr.Namespace+"/"+attr.Pod == s.Guard(GuardPod) && len(st.Users(addr)) == 0
 }
 
 // podOf returns the pod that a step evicts; nil if it is gone, or another has its name.
@@ -204,6 +221,9 @@ func (a *applying) mayEvict(s *Step) (due time.Time, _ reason) {
 func replacedPod(before, now *state.State, s *Step) (done bool, waits string, err error) {
 	if w := podOf(now, s); w != nil {
 		return false, "the pod ends", nil
+	}
+	if stillHas(now, s) {
+		return false, "its address is not given back yet", nil
 	}
 	controller := s.Guard(GuardController)
 	if controller == Absent {

@@ -22,9 +22,10 @@ var uncordonNode = &stepKind{
 		full := p.st.Full()
 		marks := map[string]*state.Consolidation{}
 		cordon := map[string]bool{}
+		going := p.consolidating()
 		for _, c := range p.takenBack() {
 			marks[c.Name()] = c
-			if c.Reservation == nil || c == p.consolidating() {
+			if going != nil && c.Name() == going.Name() {
 				for _, name := range c.Cordon {
 					cordon[name], marks[name] = true, c
 				}

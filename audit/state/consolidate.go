@@ -91,7 +91,7 @@ func (st *State) InNeed() []*NodeBlockStatus {
 	var out []*NodeBlockStatus
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
-			if st.inNeed(n) {
+			if st.lacksBlock(n) && !slices.ContainsFunc(st.PoolsAtIssue(n), func(p *Pool) bool { return !p.Reclaimable.IsZero() }) {
 				out = append(out, n)
 			}
 		}
@@ -102,7 +102,9 @@ func (st *State) InNeed() []*NodeBlockStatus {
 	return out
 }
 
-func (st *State) inNeed(n *NodeBlockStatus) bool {
+// lacksBlock reports whether a node takes pods, has no usable block of a family, and can
+// claim none.
+func (st *State) lacksBlock(n *NodeBlockStatus) bool {
 	if n == nil {
 		return false
 	}
@@ -113,10 +115,9 @@ func (st *State) inNeed(n *NodeBlockStatus) bool {
 	}
 	switch n.Cause {
 	case CauseStrict, CauseFull, CauseNoBlocks:
-	default:
-		return false
+		return true
 	}
-	return !slices.ContainsFunc(st.PoolsAtIssue(n), func(p *Pool) bool { return !p.Reclaimable.IsZero() })
+	return false
 }
 
 // Consolidations returns the ways to free a block for a node: those that are not barred
@@ -182,7 +183,7 @@ func (st *State) evaluate(c *Consolidation) {
 		return
 	case c.Block == nil:
 		return // what is left is to claim it
-	case !st.inNeed(node.statusOf(blocks.FamilyOf(c.CIDR.Addr()))):
+	case !st.lacksBlock(node.statusOf(blocks.FamilyOf(c.CIDR.Addr()))):
 		c.bar(netip.Addr{}, "%s does not need a block any more", c.For)
 		return
 	case holder.Node.Windows:

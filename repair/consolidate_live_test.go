@@ -1,0 +1,276 @@
+package repair_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks/cluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/kubelets"
+	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/workloads"
+)
+
+// crowded is a cluster whose four blocks two nodes hold, one of each full and one of each
+// with a single pod; node new has none.
+func crowded(t *testing.T) *lab {
+	t.Helper()
+	ctx := t.Context()
+	c := testcluster.Shared(t, testcluster.Options{})
+	s, err := testcluster.NewSeeder(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, err := cluster.NewKubernetes(c.Config, cluster.KubernetesOptions{Budgets: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lab{t: t, c: c, group: testcluster.CRDv1, s: s, reader: viewedReader{Kubernetes: reader}}
+	l.must(s.Init(ctx))
+	l.must(s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}))
+	l.must(s.Pool(ctx, "pods", apiv3.IPPoolSpec{CIDR: "10.7.0.0/28", BlockSize: 30, IPIPMode: apiv3.IPIPModeNever, VXLANMode: apiv3.VXLANModeNever}))
+	for _, node := range []string{"a", "b", "new"} {
+		l.must(s.Node(ctx, testcluster.Node{Name: node}))
+	}
+	kubelets.Start(t, s, kubelets.Options{})
+	for _, node := range []string{"a", "b"} {
+		for i := range 5 {
+			l.played(node, fmt.Sprintf("web-%s-%d", node, i))
+		}
+	}
+	return l
+}
+
+// played makes a pod on a node whose kubelet is played, and waits for its address.
+func (l *lab) played(node, name string) {
+	l.t.Helper()
+	ctx := l.t.Context()
+	pods := l.c.Kube.CoreV1().Pods("default")
+	_, err := pods.Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "web", Image: "web"}}},
+	}, metav1.CreateOptions{})
+	l.must(err)
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		pod, err := pods.Get(ctx, name, metav1.GetOptions{})
+		l.must(err)
+		switch {
+		case pod.Status.PodIP != "" && pod.Status.Phase == corev1.PodRunning:
+			return
+		case time.Now().After(deadline):
+			l.t.Fatalf("pod %s has no address: %+v", name, pod.Status)
+		}
+	}
+}
+
+var consolidate = repair.Request{Consolidate: true, CordonFull: true, EvictSingletons: true}
+
+// consolidation is the plan of the cluster as it is.
+func (l *lab) consolidation(kinds ...repair.Kind) *repair.Plan {
+	l.t.Helper()
+	s, err := l.reader.Read(l.t.Context())
+	l.must(err)
+	p := repair.Build(state.New(s, state.Options{Grace: grace}), consolidate)
+	var have []repair.Kind
+	for _, step := range p.Steps {
+		have = append(have, step.Kind)
+	}
+	if !slices.Equal(have, kinds) {
+		l.t.Fatalf("the plan has %v, not %v; refused: %+v", have, kinds, p.Refused)
+	}
+	return p
+}
+
+// move applies a plan that evicts.
+func (l *lab) move(ctx context.Context, p *repair.Plan, opts repair.ApplyOptions) *repair.Result {
+	l.t.Helper()
+	j := l.journal(repair.JournalHeader{StartedAt: p.CreatedAt, Cluster: p.Cluster, Plan: p})
+	w, err := workloads.New(l.c.Config, j)
+	l.must(err)
+	opts.Workloads = w
+	r, err := repair.Apply(ctx, p, l.reader, l.writer(j), j, repair.Hasty(opts))
+	l.must(err)
+	return r
+}
+
+// statuses are the outcomes, by kind.
+func statuses(r *repair.Result) string {
+	var out []string
+	for _, o := range r.Outcomes {
+		out = append(out, string(o.Step.Kind)+" "+string(o.Status))
+	}
+	return strings.Join(out, ", ")
+}
+
+// nothingOfOurs fails if a reservation or a cordon of ours is left, and returns the node
+// that has the last block of the plan.
+func (l *lab) nothingOfOurs(p *repair.Plan) (owner string) {
+	l.t.Helper()
+	s, err := l.reader.Read(context.WithoutCancel(l.t.Context()))
+	l.must(err)
+	for _, r := range s.Reservations {
+		l.t.Errorf("reservation %s is left", r.Name)
+	}
+	for _, n := range s.Nodes {
+		if n.Ours != "" || n.Unschedulable {
+			l.t.Errorf("node %s is left cordoned (%q)", n.Name, n.Ours)
+		}
+	}
+	for _, b := range s.Blocks {
+		if b.CIDR.String() == p.Steps[0].Target.CIDR {
+			owner = b.Owner.Node()
+		}
+	}
+	return owner
+}
+
+var whole = []repair.Kind{
+	repair.ReserveBlock, repair.CordonNode, repair.CordonNode, repair.EvictPod, repair.ReleaseBlock, repair.ClaimBlock,
+	repair.UncordonNode, repair.UncordonNode, repair.UnreserveBlock,
+}
+
+// TestConsolidate: the block with the fewest pods is emptied and given to the node in
+// need, and nothing made for it is left.
+func TestConsolidate(t *testing.T) {
+	l := crowded(t)
+	p := l.consolidation(whole...)
+	r := l.move(t.Context(), p, repair.ApplyOptions{})
+	if r.Left() || r.Count(repair.Done) != len(whole) {
+		t.Errorf("it came to %s: %+v", statuses(r), r.Outcomes)
+	}
+	if owner := l.nothingOfOurs(p); owner != "new" {
+		t.Errorf("the block is %q's", owner)
+	}
+	l.consolidation() // nothing is left to do
+}
+
+// TestConsolidateInterrupted: whatever interrupts a consolidation before its block is
+// released, reservation and cordons are taken back by the same run.
+func TestConsolidateInterrupted(t *testing.T) {
+	for _, at := range whole[:5] {
+		t.Run(string(at), func(t *testing.T) {
+			l := crowded(t)
+			p := l.consolidation(whole...)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			r := l.move(ctx, p, repair.ApplyOptions{Progress: func(o repair.Outcome) {
+				if o.Status == "" && o.Step.Kind == at {
+					cancel()
+				}
+			}})
+			if !r.Left() {
+				t.Errorf("all is said to be done: %s", statuses(r))
+			}
+			if owner := l.nothingOfOurs(p); owner == "new" || owner == "" {
+				t.Errorf("the block is %q's", owner)
+			}
+		})
+	}
+}
+
+// TestConsolidateKilled: a run that dies leaves its reservation and cordons; the same
+// command goes on with the same block, and an undo takes them back.
+func TestConsolidateKilled(t *testing.T) {
+	for n := 1; n <= 6; n++ {
+		t.Run(fmt.Sprintf("after %d steps", n), func(t *testing.T) {
+			l := crowded(t)
+			p := l.consolidation(whole...)
+			first := *p
+			first.Steps = p.Steps[:n]
+			first.Seal()
+			r := l.move(t.Context(), &first, repair.ApplyOptions{})
+			if r.Left() {
+				t.Fatalf("it came to %s", statuses(r))
+			}
+			if n%2 == 0 {
+				l.takeBack(r)
+				if owner := l.nothingOfOurs(p); n >= 5 && owner == "b" {
+					t.Errorf("the block is %q's", owner)
+				}
+				return
+			}
+			s, err := l.reader.Read(t.Context())
+			l.must(err)
+			again := repair.Build(state.New(s, state.Options{Grace: grace}), consolidate)
+			if r := l.move(t.Context(), again, repair.ApplyOptions{}); r.Left() {
+				t.Errorf("going on came to %s", statuses(r))
+			}
+			if owner := l.nothingOfOurs(p); owner != "new" {
+				t.Errorf("the block is %q's", owner)
+			}
+		})
+	}
+}
+
+// takeBack undoes a run that evicts.
+func (l *lab) takeBack(r *repair.Result) {
+	l.t.Helper()
+	f, err := repair.ReadJournal(r.Journal)
+	l.must(err)
+	j := l.journal(repair.JournalHeader{Cluster: r.Cluster, Undoes: r.Journal})
+	w, err := workloads.New(l.c.Config, j)
+	l.must(err)
+	out, err := repair.Undo(l.t.Context(), f, l.reader, l.writer(j), j, repair.ApplyOptions{Workloads: w})
+	l.must(err)
+	if out.Left() {
+		l.t.Errorf("the undo came to %s: %+v", statuses(out), out.Outcomes)
+	}
+}
+
+// TestConsolidateAlongside: what people and pods do meanwhile ends the consolidation before
+// it does harm, and is left as they want it.
+func TestConsolidateAlongside(t *testing.T) {
+	for name, c := range map[string]struct {
+		at repair.Kind
+		do func(l *lab)
+	}{
+		"a person uncordons a node without addresses": {repair.EvictPod, func(l *lab) {
+			n, err := l.c.Kube.CoreV1().Nodes().Get(l.t.Context(), "new", metav1.GetOptions{})
+			l.must(err)
+			n.Spec.Unschedulable = false
+			_, err = l.c.Kube.CoreV1().Nodes().Update(l.t.Context(), n, metav1.UpdateOptions{})
+			l.must(err)
+		}},
+		"an address of the block is assigned by name": {repair.ReleaseBlock, func(l *lab) {
+			s, err := l.reader.Read(l.t.Context())
+			l.must(err)
+			cidr := s.Reservations[0].CIDRs[0]
+			_, err = l.s.Pod(l.t.Context(), testcluster.Pod{Namespace: "default", Name: "named", Node: "b",
+				Annotations: map[string]string{"cni.projectcalico.org/ipAddrs": fmt.Sprintf("[%q]", cidr.Addr().Next())}})
+			l.must(err)
+		}},
+		"the reservation is taken away": {repair.EvictPod, func(l *lab) {
+			s, err := l.reader.Read(l.t.Context())
+			l.must(err)
+			l.must(l.c.Delete(l.t.Context(), testcluster.CRDv1.Resource("ipreservations"), "", s.Reservations[0].Name))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := crowded(t)
+			p := l.consolidation(whole...)
+			once := false
+			r := l.move(t.Context(), p, repair.ApplyOptions{Progress: func(o repair.Outcome) {
+				if o.Status == "" && o.Step.Kind == c.at && !once {
+					once = true
+					c.do(l)
+				}
+			}})
+			if !r.Left() || r.Count(repair.Failed) > 0 {
+				t.Errorf("it came to %s: %+v", statuses(r), r.Outcomes)
+			}
+			if owner := l.nothingOfOurs(p); owner == "new" || owner == "" {
+				t.Errorf("the block is %q's", owner)
+			}
+		})
+	}
+}
