@@ -17,7 +17,7 @@ type Record interface {
 // placed are records that are told apart by what they say of a CIDR, not by their name.
 type placed interface{ place() (netip.Prefix, Owner) }
 
-func (b *Block) place() (netip.Prefix, Owner)    { return b.CIDR, Owner{} }
+func (b *Block) place() (netip.Prefix, Owner)    { return b.CIDR, Owner{} } //nolint:unparam // others have one
 func (a *Affinity) place() (netip.Prefix, Owner) { return a.CIDR, a.Owner }
 
 // Compare is the canonical order of records of one kind: blocks and affinities by CIDR

@@ -53,7 +53,7 @@ var evictPod = &stepKind{
 		return nil
 	},
 	settled: replacedPod,
-	undo: func(b *begun) move {
+	undo: func(*begun) move {
 		return nothing(NotNeeded, "an eviction cannot be taken back: the pod's controller has made another")
 	},
 	pretend: func(x *pretence, s *Step) { x.evict(s) },

@@ -21,7 +21,7 @@ var affinityDeadNode = audit.Check{
 	Requires: []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes},
 	Optional: state.ReleaseReads,
 	Run: func(st *state.State, f *audit.Findings) {
-		eachAffinity(st, func(a *blocks.Affinity, b *state.Block) {
+		eachAffinity(st, func(a *blocks.Affinity, _ *state.Block) {
 			if host := a.Owner.Node(); st.Vanished(host) && st.PastGrace(a.Created) {
 				x := affinityFinding(st, a, state.Warning, fmt.Sprintf("node %q no longer exists, and has an affinity to %s", host, a.CIDR))
 				if a.Unlabelled {

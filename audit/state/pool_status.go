@@ -122,8 +122,8 @@ func (st *State) podsCutOff(n *NodeBlockStatus, p *Pool) bool {
 // the node owns.
 func (st *State) BlockMayExist(n *NodeBlockStatus) bool {
 	return slices.ContainsFunc(st.Unreadable(blocks.Blocks), func(g blocks.Gap) bool {
-		return !(g.OwnerKnown && g.Owner.Node() != n.Host.Name) &&
-			!(g.Prefix.IsValid() && blocks.FamilyOf(g.Prefix.Addr()) != n.Family)
+		return (!g.OwnerKnown || g.Owner.Node() == n.Host.Name) &&
+			(!g.Prefix.IsValid() || blocks.FamilyOf(g.Prefix.Addr()) == n.Family)
 	})
 }
 

@@ -88,8 +88,9 @@ func causeRemedies(n *NodeBlockStatus, c Cause, detail string) []Remedy {
 	case CauseLimit:
 		return []Remedy{ByHand("raise maxBlocksPerHost, or run fewer pods on the node; see first that its blocks hold no leaked addresses", "the node claims a further block with its next pod",
 			everywhere, "calicoctl ipam show --show-configuration")}
+	default:
+		return nil
 	}
-	return nil
 }
 
 // BorrowRemedies are what ends a borrow.

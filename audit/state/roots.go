@@ -111,7 +111,7 @@ func (st *State) RootOfBorrow(b *Borrow) string {
 		return ""
 	}
 	if n := st.statusOf(b); n != nil {
-		if id := st.RootOfNode(n); id != "" && !(b.Tunnel && id == "borrowed") {
+		if id := st.RootOfNode(n); id != "" && (!b.Tunnel || id != "borrowed") {
 			return id
 		}
 	}
@@ -192,8 +192,9 @@ func barredID(n *NodeBlockStatus, c Cause) string {
 		return "block-limit/" + n.Host.Name
 	case CauseNoPool:
 		return "no-pool/" + n.Host.Name
+	default:
+		return "" // a pod that no pool may serve: its own cause
 	}
-	return "" // a pod that no pool may serve: its own cause
 }
 
 // findBarred finds the roots of nodes that something else than a lack of blocks keeps

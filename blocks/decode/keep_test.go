@@ -36,7 +36,7 @@ var odd = map[blocks.Resource][]string{
 		{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"r","controller":true,"blockOwnerDeletion":true},{"controller":"yes"},{"controller":true}],
 		"annotations":{"cluster-autoscaler.kubernetes.io/safe-to-evict":"false","cni.projectcalico.org/ipAddrs":"[\"10.0.0.1\"]"}},
 		"spec":{"volumes":[{"name":"a","emptyDir":{}},{"name":"b","persistentVolumeClaim":{"claimName":"c"}},5,{"persistentVolumeClaim":"c"}]},
-		"status":{"conditions":[{"type":"Initialized","status":"True"},{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z"},7,{"type":[]}]}}`,
+		"status":{"conditions":[{"type":"PodScheduled","status":"True"},{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z"},7,{"type":[]}]}}`,
 		`{"metadata":{"name":"p","namespace":"n","annotations":{"descheduler.alpha.kubernetes.io/prevent-eviction":"true"}},
 		"spec":{"volumes":[{"name":"b","ephemeral":{"volumeClaimTemplate":{}}}]},"status":{"conditions":{}}}`,
 		`{"metadata":{"name":"p"},"spec":{"volumes":"x"},"status":{"conditions":[{"type":"Ready","status":false}]}}`,
@@ -247,7 +247,7 @@ func TestKeptOfProtobuf(t *testing.T) {
 			{Name: "b", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},
 			{Name: "c", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}, Containers: []corev1.Container{{Name: "c", Env: []corev1.EnvVar{{Name: "A", Value: "b"}}}}},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, Message: "m", PodIP: "10.0.0.5", StartTime: &beat,
-			Conditions: []corev1.PodCondition{{Type: "Initialized", Status: "True"}, {Type: "Ready", Status: "True", Message: "m"}},
+			Conditions: []corev1.PodCondition{{Type: "PodScheduled", Status: "True"}, {Type: "Ready", Status: "True", Message: "m"}},
 			PodIPs:     []corev1.PodIP{{IP: "10.0.0.5"}, {IP: "fd00::5"}}}}
 	node := &corev1.Node{ObjectMeta: meta,
 		Spec: corev1.NodeSpec{Unschedulable: true, PodCIDR: "10.0.0.0/24", Taints: []corev1.Taint{{Key: "a", Value: "v", Effect: "NoExecute"}}},

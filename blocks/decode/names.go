@@ -110,8 +110,9 @@ func (c category) replacement(number, width int) string {
 		return fmt.Sprintf("00000000-0000-0000-0000-%012d", number)
 	case someAS:
 		return fmt.Sprint(privateAS + number)
+	default:
+		return fmt.Sprintf("%s-%0*d", c, width, number)
 	}
-	return fmt.Sprintf("%s-%0*d", c, width, number)
 }
 
 // spelled writes a word in another mixture of upper and lower case: the bits of

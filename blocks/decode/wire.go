@@ -69,6 +69,7 @@ func (r *JSONReader) wireMap(at wire, fn func(key []byte)) bool {
 				key = f.bytes
 			case 2:
 				value.field = f
+			default: // a map's entry has no others
 			}
 		}
 		if at.mask.form == formQuantities {
@@ -139,8 +140,9 @@ func (at *wire) kind() byte {
 			return 'f'
 		}
 		return 't'
+	default:
+		return '"'
 	}
-	return '"'
 }
 
 // scalar returns the value, which is no object or list, as JSON.
@@ -150,8 +152,9 @@ func (at *wire) scalar() []byte {
 		return strconv.AppendBool(nil, at.field.value != 0)
 	case formTime:
 		return protoTime(at.field.bytes).AppendFormat([]byte{'"'}, time.RFC3339+`"`)
+	default:
+		return appendText(nil, at.field.bytes)
 	}
-	return appendText(nil, at.field.bytes)
 }
 
 // textMask is that of the values of a map.

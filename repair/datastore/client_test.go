@@ -114,7 +114,7 @@ func TestRetryAfterIsHeeded(t *testing.T) {
 			t.Parallel()
 			s := newSmall(t, testcluster.CRDv1)
 			var asked []time.Time
-			k := s.answering(func(r *http.Request) *http.Response {
+			k := s.answering(func(*http.Request) *http.Response {
 				if asked = append(asked, time.Now()); len(asked) > 1 {
 					return nil
 				}

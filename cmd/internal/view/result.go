@@ -126,8 +126,3 @@ func stepText(x *repair.Outcome) string {
 	}
 	return string(x.Step.Kind) + " " + TargetText(x.Step.Target)
 }
-
-// sameUntried reports whether two steps were not tried for the same reason.
-func sameUntried(a, b *repair.Outcome) bool {
-	return a.Status == repair.NotTried && b.Status == a.Status && a.Reason == b.Reason
-}
