@@ -49,7 +49,11 @@ var cordonNode = &stepKind{
 		return w.Cordon(ctx, pin(blocks.Nodes, n.Meta), s.Guard(GuardConsolidation))
 	},
 	verify: func(st *state.State, s *Step) error {
-		over := passed(st, s) || s.group() == rehoming && len(st.Rehomes()) == 0
+		over := passed(st, s)
+		if s.group() == rehoming {
+			now, _ := st.Rehomes()
+			over = len(now) == 0
+		}
 		if n := nodeNamed(st, s.Target.Name); n != nil && !n.Unschedulable && !over {
 			return fmt.Errorf("node %s is not cordoned", n.Name)
 		}

@@ -128,7 +128,8 @@ func (p *proposals) rehome() {
 // no filter takes some of them away.
 func (p *proposals) everyBorrower(target state.Subject) concern {
 	c := concern{target: target}
-	for _, m := range p.st.Rehomes() {
+	now, _ := p.st.Rehomes()
+	for _, m := range now {
 		if b := p.st.BlockOf(prefixAt(p.st, m)); b != nil {
 			c.pools, c.nodes = append(c.pools, poolNames(b.Pool)...), append(c.nodes, m.Pod.Node, b.Owner.Node())
 		}
@@ -155,7 +156,8 @@ func (p *proposals) rehomes(say bool) []state.Move {
 	full := p.st.Full()
 	name, unread := p.st.UnreadPod()
 	var out []state.Move
-	for _, m := range p.st.Rehomes() {
+	now, later := p.st.Rehomes()
+	for i, m := range slices.Concat(now, later) {
 		b := p.st.BlockOf(prefixAt(p.st, m))
 		if b == nil {
 			continue
@@ -167,6 +169,8 @@ func (p *proposals) rehomes(say bool) []state.Move {
 			refuse(c, because(RefusedNotRead, "pod %s could not be read", name))
 		case why != "":
 			refuse(c, because(RefusedSpecial, "pod %s %s", m.Pod.FullName(), why))
+		case i >= len(now):
+			refuse(c, because(RefusedConflict, "%s has no address of its own for pod %s beside the others: plan again when these have moved", m.Pod.Node, m.Pod.FullName()))
 		case p.st.Cluster.Live && !p.st.BudgetsKnown:
 			refuse(c, because(RefusedNotRead, "PodDisruptionBudgets were not read, so that nothing says whether pod %s may be evicted", m.Pod.FullName()))
 		case p.st.Unguarded(m.Pod) && !p.req.EvictSingletons:

@@ -28,8 +28,8 @@ type Consolidation struct {
 	Cordon, Cordoned []string
 	// Barred says what no consent lifts.
 	Barred []Bar
-	// Unguarded are the moves that end a bare pod, or the only replica of a controller
-	// that no PodDisruptionBudget covers. It is known only where budgets were read.
+	// Unguarded are the moves that end a bare pod, or the only ready replica of a
+	// controller that no PodDisruptionBudget covers.
 	Unguarded []Move
 	// Reservation is the one by which it was begun; nil if it was not.
 	Reservation *blocks.Reservation
@@ -182,22 +182,49 @@ func (st *State) evaluate(c *Consolidation) {
 		c.bar(netip.Addr{}, "%s or %s no longer exists", c.For, c.Holder)
 		return
 	case c.Block == nil:
+		if who := st.UnrecordedUser(c.CIDR); who != "" {
+			c.bar(netip.Addr{}, "%s, and no block records it: its next owner would hand it out again", who)
+		}
 		return // what is left is to claim it
 	case !st.lacksBlock(node.statusOf(blocks.FamilyOf(c.CIDR.Addr()))):
 		c.bar(netip.Addr{}, "%s does not need a block any more", c.For)
 		return
 	case holder.Node.Windows:
 		c.bar(netip.Addr{}, "%s is a Windows node", c.Holder)
+	case !st.answers(c.Holder):
+		c.bar(netip.Addr{}, "%s is not ready, so that its pods may run on without its being known", c.Holder)
 	case len(c.Block.Faults) > 0 || c.Block.SoftDeleted:
 		c.bar(netip.Addr{}, "the block is corrupt or marked deleted")
 	}
+	if c.Block.Used == 0 && c.Reservation == nil {
+		c.bar(netip.Addr{}, "it is empty, which \"repair --empty-blocks\" judges: %s", cmp.Or(c.Block.Reclaimability.Held, "it releases it"))
+	}
+	var r Reclaimability
+	if st.retainForOthers(c.Block, st.hostUsesBeside(c), &r); r.Held != "" {
+		c.bar(netip.Addr{}, "%s", r.Held)
+	}
 	for i, o := range c.Block.Ordinals {
+		ref := AllocationRef{c.Block, i}
 		if o != blocks.Free {
-			st.evaluateMove(c, AllocationRef{c.Block, i})
+			st.evaluateMove(c, ref)
+		} else if who := st.UnrecordedUser(IPPrefix(ref.Addr())); who != "" {
+			c.bar(ref.Addr(), "%s, though the block does not record it: \"repair --unrecorded-ips\" comes first", who)
 		}
 	}
 	slices.SortStableFunc(c.Moves, func(a, b Move) int { return strings.Compare(a.Pod.FullName(), b.Pod.FullName()) })
 	st.evaluateReplacements(c)
+}
+
+// hostUsesBeside returns where host views show addresses in use that the block of a
+// consolidation calls free. Of one under way, a view older than the block's last write
+// may show what has been given back since; all counted when it was begun.
+func (st *State) hostUsesBeside(c *Consolidation) []HostUse {
+	uses := st.HostContradictsFree(c.Block)
+	written, known := c.Block.LastWrite()
+	if c.Reservation == nil || !known {
+		return uses
+	}
+	return slices.DeleteFunc(uses, func(u HostUse) bool { return u.View.TakenAt.Add(clockSkew).Before(written) })
 }
 
 func (c *Consolidation) bar(a netip.Addr, format string, args ...any) {
@@ -220,6 +247,10 @@ func (st *State) evaluateMove(c *Consolidation, ref AllocationRef) {
 		c.bar(addr, "no pod that runs was seen to have it")
 	case len(st.TunnelsAt(addr)) > 0:
 		c.bar(addr, "%s", notAPods[UseTunnel])
+	case slices.ContainsFunc(st.Users(addr), func(o *blocks.Workload) bool { return o.Live() && o.Key() != w.Key() }):
+		c.bar(addr, "several pods use it")
+	case !st.answers(w.Node):
+		c.bar(addr, "node %s of pod %s is not ready: nothing there would end the pod", w.Node, w.FullName())
 	default:
 		m := Move{w, addr}
 		if why := st.EvictionBar(w); why != "" {
@@ -232,6 +263,12 @@ func (st *State) evaluateMove(c *Consolidation, ref AllocationRef) {
 		}
 		c.Moves = append(c.Moves, m)
 	}
+}
+
+// answers reports whether a node exists and is ready.
+func (st *State) answers(node string) bool {
+	h := st.NodeState(node)
+	return h != nil && h.Node != nil && !h.Node.NotReady && !h.Node.OutOfService
 }
 
 // notAPods says what holds an address for good that is not a pod's.
@@ -254,27 +291,25 @@ func (st *State) EvictionBar(w *blocks.Workload) string {
 		return "is marked against eviction"
 	case w.HasClaim:
 		return "has storage (a PersistentVolumeClaim) that may be bound to its node"
-	case w.Controller == nil:
-		return ""
-	case w.Controller.Kind == "Job":
+	case w.Controller != nil && w.Controller.Kind == "Job":
 		return "is of Job " + w.Controller.Name + ", whose work would be lost"
-	case w.Controller.Kind == "Node":
+	case w.Controller != nil && w.Controller.Kind == "Node":
 		return "is a static pod"
 	}
 	return ""
 }
 
 // Unguarded reports whether evicting a pod ends what it does for a while, or for good: it
-// has no controller, or is the only pod of it and no PodDisruptionBudget covers it. The
-// pods of a DaemonSet are each the only one of their node. It is false where budgets were
-// not read.
+// has no controller, or no other pod of it is ready and no PodDisruptionBudget covers it.
+// The pods of a DaemonSet are each the only one of their node. Where budgets were not
+// read, that is known of pods without a controller alone.
 func (st *State) Unguarded(w *blocks.Workload) bool {
 	switch {
-	case !st.BudgetsKnown:
-		return false
 	case w.Controller == nil:
 		return true
-	case w.Controller.Kind == "DaemonSet" || len(st.PodsOf(w.Controller.UID)) > 1:
+	case !st.BudgetsKnown || w.Controller.Kind == "DaemonSet":
+		return false
+	case slices.ContainsFunc(st.PodsOf(w.Controller.UID), func(o *blocks.Workload) bool { return o.Ready && o.Key() != w.Key() }):
 		return false
 	}
 	return !slices.ContainsFunc(st.Budgets, func(b blocks.DisruptionBudget) bool { return b.Covers(w) })
@@ -373,22 +408,27 @@ func (h *NodeState) statusOf(f blocks.Family) *NodeBlockStatus {
 
 // Rehomes returns the pods that borrow though their node has addresses of its own by
 // now, as many of each node as it has addresses for: started again there, they would
-// take one of these. Virtual machines keep theirs.
-func (st *State) Rehomes() []Move {
-	var out []Move
+// take one of these. The others, whose turn is later, are apart; those that must not be
+// evicted are the last, so that they take no other's turn. Virtual machines keep theirs.
+func (st *State) Rehomes() (now, later []Move) {
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
 			spare := n.Unused
 			if spare == 0 && n.Cause == CauseNone {
 				spare = 1 // it claims a block; the next plan sees how much is in it
 			}
+			var here []Move
 			for _, b := range n.Borrowed {
 				if b.Workload != nil && !b.Tunnel && !b.VM && b.Workload.VM == "" && spare > 0 {
-					out = append(out, Move{b.Workload, b.Addr})
-					spare--
+					here = append(here, Move{b.Workload, b.Addr})
 				}
 			}
+			slices.SortStableFunc(here, func(a, b Move) int {
+				return cmp.Compare(min(len(st.EvictionBar(a.Pod)), 1), min(len(st.EvictionBar(b.Pod)), 1))
+			})
+			spare = min(spare, len(here))
+			now, later = append(now, here[:spare]...), append(later, here[spare:]...)
 		}
 	}
-	return out
+	return now, later
 }

@@ -88,6 +88,13 @@ func TestConsolidations(t *testing.T) {
 		"an empty block":           {pod, "", ""}, // which --empty-blocks releases
 		"a reserved block":         {"node new", "node new\nreserve 10.0.0.24/29", ""},
 		"a Windows node":           {"node b", "node b windows", "b is a Windows node"},
+		"a node that is not ready": {"node b", "node b notready", "b is not ready"},
+		"a pod of such a node":     {pod + "\n", strings.Replace(pod, " b ", " old ", 1) + "\nnode old notready\n", "node old of pod shop/web-6 is not ready"},
+		"an address unrecorded":    {pod, pod + "\npod shop/other b 10.0.0.26", "10.0.0.26: pod shop/other uses 10.0.0.26"},
+		"an address of two":        {pod, pod + "\npod shop/other b 10.0.0.25", "10.0.0.25: several pods use it"},
+		"an address seen in use":   {pod, pod + "\nview b\nnetns b x 10.0.0.26/32 pids=1 cmd=app state=S", "10.0.0.26 is in use in"},
+		"a second object of it":    {pod, pod + "\nblock 10.0.0.24/29 b name=second", "several block objects"},
+		"a move from Flannel":      {"node b", "node b label=projectcalico.org/node-network-during-migration=flannel", "moved from Flannel"},
 		"a node that has but one":  {"block 10.0.0.16/29 b", "block 10.0.0.16/29 b deleted", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -104,6 +111,16 @@ func TestConsolidations(t *testing.T) {
 	}
 }
 
+// TestConsolidationsOfEmptyBlocks: a block that is empty and too young to be released is
+// not released the sooner for a node in need.
+func TestConsolidationsOfEmptyBlocks(t *testing.T) {
+	text := strings.Replace(shortage, "use 10.0.0.25 shop/web-6 b of=ReplicaSet/web ready\n", "", 1)
+	got := consolidations(t, strings.Replace(text, "block 10.0.0.24/29 b", "block 10.0.0.24/29 b age=1m", 1))
+	if len(got) != 4 || !strings.Contains(got[3], `10.0.0.24/29 from b for new moves  cordons new barred: it is empty, which "repair --empty-blocks" judges: it was written less than`) {
+		t.Errorf("got %q", got)
+	}
+}
+
 // TestUnguarded: a bare pod, and the only pod of a controller without a budget, are told,
 // and their block comes after the others.
 func TestUnguarded(t *testing.T) {
@@ -116,6 +133,15 @@ func TestUnguarded(t *testing.T) {
 		want := "10.0.0.24/29 from b for new moves web-6 cordons new unguarded web-6"
 		if len(got) != 4 || got[3] != want || strings.Contains(got[0], "unguarded") {
 			t.Errorf("%s: got %v", name, got)
+		}
+	}
+	replicas := func(second string) string {
+		return strings.Replace(shortage, "use 10.0.0.25 shop/web-6 b of=ReplicaSet/web ready", "use 10.0.0.25 shop/db-0 b of=StatefulSet/db ready\nuse 10.0.0.2 shop/db-1 a of=StatefulSet/db"+second, 1)
+	}
+	for second, want := range map[string]int{"": 2, " ready": 0} {
+		text := strings.Replace(replicas(second), "use 10.0.0.2 shop/web-2 a of=ReplicaSet/web ready\n", "", 1)
+		if got := strings.Count(strings.Join(consolidations(t, text), "\n"), "unguarded db-0"); (got > 0) != (want > 0) {
+			t.Errorf("with another replica, ready by %q: unguarded %d times", second, got)
 		}
 	}
 	covered := "use 10.0.0.25 shop/web-6 b of=StatefulSet/db ready label=app=db\nbudget shop/db match=app=db allows=1"
@@ -148,16 +174,24 @@ func TestReplacementsNeedAddresses(t *testing.T) {
 // TestBegun: what is under way is told by our reservation alone, and goes on with the
 // block that it names; one that people edited is theirs.
 func TestBegun(t *testing.T) {
+	emptied := strings.Replace(shortage, "use 10.0.0.25 shop/web-6 b of=ReplicaSet/web ready\n", "", 1) + "reserve 10.0.0.24/29 mine=b,new\n"
+	released := strings.Replace(strings.Replace(emptied, "block 10.0.0.24/29 b\n", "", 1), "affinity 10.0.0.24/29 b\n", "", 1)
+	end := "10.0.0.24/29 from b for new: moves 0, cordons [new], cordoned [], over false, "
 	for name, c := range map[string]struct {
 		text string
 		want []string
 	}{
-		"begun":     {shortage + "reserve 10.0.0.0/29 mine=a,new", []string{"10.0.0.0/29 from a for new: moves 2, cordons [new], cordoned [], over false, barred []"}},
-		"cordoned":  {strings.Replace(shortage, "node new", "node new mine=10.0.0.0/29,a,new", 1) + "reserve 10.0.0.0/29 mine=a,new", []string{"10.0.0.0/29 from a for new: moves 2, cordons [], cordoned [new], over false, barred []"}},
-		"claimed":   {strings.Replace(shortage, "block 10.0.0.24/29 b", "block 10.0.0.24/29 new", 1) + "reserve 10.0.0.24/29 mine=b,new", []string{"10.0.0.24/29 from b for new: moves 0, cordons [], cordoned [], over true, barred []"}},
-		"not ours":  {shortage + "reserve 10.0.0.0/29", nil},
-		"enough":    {shortage + "pool more 10.1.0.0/24\nreserve 10.0.0.0/29 mine=a,new", []string{"10.0.0.0/29 from a for new: moves 0, cordons [], cordoned [], over false, barred [new does not need a block any more]"}},
-		"node gone": {shortage + "reserve 10.0.0.0/29 mine=a,other", []string{"10.0.0.0/29 from a for other: moves 0, cordons [], cordoned [], over false, barred [other or a no longer exists]"}},
+		"begun":                      {shortage + "reserve 10.0.0.0/29 mine=a,new", []string{"10.0.0.0/29 from a for new: moves 2, cordons [new], cordoned [], over false, barred []"}},
+		"cordoned":                   {strings.Replace(shortage, "node new", "node new mine=10.0.0.0/29,a,new", 1) + "reserve 10.0.0.0/29 mine=a,new", []string{"10.0.0.0/29 from a for new: moves 2, cordons [], cordoned [new], over false, barred []"}},
+		"claimed":                    {strings.Replace(shortage, "block 10.0.0.24/29 b", "block 10.0.0.24/29 new", 1) + "reserve 10.0.0.24/29 mine=b,new", []string{"10.0.0.24/29 from b for new: moves 0, cordons [], cordoned [], over true, barred []"}},
+		"emptied":                    {emptied, []string{end + "barred []"}},
+		"an unrecorded address":      {emptied + "pod shop/web-6 b 10.0.0.25\n", []string{end + "barred [10.0.0.25: pod shop/web-6 uses 10.0.0.25 of it, though the block does not record it: \"repair --unrecorded-ips\" comes first]"}},
+		"seen before it was written": {strings.Replace(emptied, "24/29 b\n", "24/29 b age=1h\n", 1) + "view b age=2h\nnetns b x 10.0.0.25/32 pids=1 cmd=app state=S\n", []string{end + "barred []"}},
+		"released":                   {released, []string{"10.0.0.24/29 from b for new: moves 0, cordons [], cordoned [], over false, barred []"}},
+		"released, and used":         {released + "pod shop/web-6 b 10.0.0.25\n", []string{"10.0.0.24/29 from b for new: moves 0, cordons [], cordoned [], over false, barred [pod shop/web-6 uses 10.0.0.25 of it, and no block records it: its next owner would hand it out again]"}},
+		"not ours":                   {shortage + "reserve 10.0.0.0/29", nil},
+		"enough":                     {shortage + "pool more 10.1.0.0/24\nreserve 10.0.0.0/29 mine=a,new", []string{"10.0.0.0/29 from a for new: moves 0, cordons [], cordoned [], over false, barred [new does not need a block any more]"}},
+		"node gone":                  {shortage + "reserve 10.0.0.0/29 mine=a,other", []string{"10.0.0.0/29 from a for other: moves 0, cordons [], cordoned [], over false, barred [other or a no longer exists]"}},
 	} {
 		snap, err := statedsl.Parse(c.text)
 		if err != nil {
@@ -183,8 +217,16 @@ func TestRehomes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := state.New(snap, state.Options{}).Rehomes(); len(got) != want {
+		if got, _ := state.New(snap, state.Options{}).Rehomes(); len(got) != want {
 			t.Errorf("with %q: %v, want %d", more, got, want)
 		}
+	}
+	snap, err := statedsl.Parse(strings.Replace(text, "shop/borrower new of=ReplicaSet/web", "shop/borrower new of=Job/once", 1) + "fill 10.0.0.24/29 6 new\nuse 10.0.0.12 shop/two new")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, later := state.New(snap, state.Options{}).Rehomes()
+	if len(now) != 1 || now[0].Pod.Name != "two" || len(later) != 1 || later[0].Pod.Name != "borrower" {
+		t.Errorf("the one address goes to %v before %v; a Job's pod, which stays, takes no turn", now, later)
 	}
 }

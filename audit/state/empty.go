@@ -90,7 +90,7 @@ func (st *State) evaluateAlone(b *Block) Reclaimability {
 	if who := st.UnrecordedUser(b.CIDR); who != "" {
 		r.retain(RetainInUse, "%s, though the block does not record it", who)
 	}
-	st.retainForOthers(b, &r)
+	st.retainForOthers(b, st.HostContradictsFree(b), &r)
 	return r
 }
 

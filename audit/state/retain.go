@@ -49,9 +49,9 @@ func (r *Reclaimability) retain(code RetainReason, format string, args ...any) {
 }
 
 // retainForOthers holds a block for what other objects and the nodes' kernels
-// say about it.
-func (st *State) retainForOthers(b *Block, r *Reclaimability) {
-	if uses := st.HostContradictsFree(b); len(uses) > 0 {
+// say about it; uses are those of its free addresses that host views show.
+func (st *State) retainForOthers(b *Block, uses []HostUse, r *Reclaimability) {
+	if len(uses) > 0 {
 		r.retain(RetainHostView, "%s is in use in %s, though the block does not record it", uses[0].Addr, uses[0])
 	}
 	if st.BlockObjects(b.CIDR) > 1 {
