@@ -215,7 +215,7 @@ func (p *proposals) addRelease(b *state.Block, c concern, last state.LastBlock, 
 	}
 	twice := p.req.ObserveTwice
 	pairs := []string{
-		GuardName, b.Name, GuardUID, b.UID, GuardVersion, onlyIf(twice, b.ResourceVersion), GuardCreated, state.FormatTime(b.Created),
+		GuardName, b.Name, GuardUID, b.UID, GuardVersion, onlyIf(twice && emptied == nil, b.ResourceVersion), GuardCreated, state.FormatTime(b.Created),
 		GuardOwner, ownerGuard(b.Owner), GuardEmptySince, state.FormatTime(b.Reclaimability.EmptySince), GuardKeeps, kept, GuardKeepsUID, keptUID,
 	}
 	stays := keepsText(p.st, b, keeps)

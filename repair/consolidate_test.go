@@ -1,0 +1,51 @@
+package repair
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+const emptying = `
+pool pods 10.0.0.0/28 size=29
+node a
+node new
+budget none
+block 10.0.0.0/29 a
+affinity 10.0.0.0/29 a
+block 10.0.0.8/29 a
+affinity 10.0.0.8/29 a
+use 10.0.0.1 shop/web-1 a of=ReplicaSet/web ready
+use 10.0.0.9 shop/web-2 a of=ReplicaSet/web ready
+use 10.0.0.10 shop/web-3 a of=ReplicaSet/web ready
+use 10.0.0.2 shop/borrower new of=ReplicaSet/web ready
+`
+
+// TestEmptiedBlockIsReleased: with --observe-twice too, the block is released in the
+// version that it has once its pods have moved, which no plan knows beforehand.
+func TestEmptiedBlockIsReleased(t *testing.T) {
+	p := Build(sketched(t, emptying, 0), Request{Consolidate: true, CordonFull: true, ObserveTwice: true})
+	i := slices.IndexFunc(p.Steps, func(s Step) bool { return s.Kind == ReleaseBlock })
+	if i < 0 {
+		t.Fatalf("no block is released, but %v; refused: %+v", stepIDs(p), p.Refused)
+	}
+	if v := p.Steps[i].Guard(GuardVersion); v != "" {
+		t.Errorf("%s is held to version %s, which each eviction changes", p.Steps[i].ID, v)
+	}
+}
+
+// TestRehomeNamesWhoWaits: who borrows and has to wait for a turn is named.
+func TestRehomeNamesWhoWaits(t *testing.T) {
+	text := strings.Replace(emptying, "pool pods", "block 10.0.0.16/29 new\naffinity 10.0.0.16/29 new\nfill 10.0.0.16/29 7 new\npool more 10.0.0.16/29 size=29\npool pods", 1)
+	text += "use 10.0.0.3 shop/second new of=ReplicaSet/web ready\n"
+	p := Build(sketched(t, text, 0), Request{Rehome: true, CordonFull: true})
+	var evicted int
+	for _, s := range p.Steps {
+		if s.Kind == EvictPod {
+			evicted++
+		}
+	}
+	if evicted != 1 || !slices.ContainsFunc(p.Refused, func(r Refusal) bool { return strings.Contains(r.Reason, "no address of its own for pod shop/second") }) {
+		t.Errorf("steps %v, refused %+v", stepIDs(p), p.Refused)
+	}
+}
