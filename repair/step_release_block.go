@@ -213,7 +213,8 @@ func (p *proposals) addRelease(b *state.Block, c concern, last state.LastBlock, 
 	if keeps != nil {
 		kept, keptUID = keeps.CIDR.String(), keeps.UID
 	}
-	twice := p.req.ObserveTwice
+	vanished := p.st.Vanished(b.Owner.Node()) // since when, no object tells
+	twice := p.req.ObserveTwice || vanished
 	pairs := []string{
 		GuardName, b.Name, GuardUID, b.UID, GuardVersion, onlyIf(twice && emptied == nil, b.ResourceVersion), GuardCreated, state.FormatTime(b.Created),
 		GuardOwner, ownerGuard(b.Owner), GuardEmptySince, state.FormatTime(b.Reclaimability.EmptySince), GuardKeeps, kept, GuardKeepsUID, keptUID,
@@ -242,7 +243,7 @@ func (p *proposals) addRelease(b *state.Block, c concern, last state.LastBlock, 
 		return
 	}
 	p.add(c, Step{
-		TwoObservations: len(last.For) > 0,
+		TwoObservations: len(last.For) > 0 || vanished,
 		Because: fmt.Sprintf("block %s of %s has held no address since %s at the latest; %s", b.CIDR, state.OwnerText(b.Owner),
 			state.FormatTime(b.Reclaimability.EmptySince), stays),
 		Evidence: state.Evidences("owner", state.OwnerText(b.Owner), "owner's affinity", claim, "pool", poolName(b.Pool),
