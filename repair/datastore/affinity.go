@@ -122,7 +122,7 @@ func (k *Kubernetes) DeleteAffinity(ctx context.Context, affinity repair.ObjectR
 	var c claim
 	return k.step(ctx, "deleting", affinity, func(ctx context.Context, a *object) (err error) {
 		if c, err = claimOf(a); err == nil && c.owner.Kind != blocks.HostOwner {
-			err = fmt.Errorf("it is of %q, which no longer exists", c.owner)
+			err = fmt.Errorf("it is of %q, which is not a node", c.owner)
 		}
 		if err == nil {
 			err = k.notItsOwn(ctx, c)

@@ -36,7 +36,7 @@ func (k *Kubernetes) mayRestore(ctx context.Context, b *object, c claim) error {
 		return err
 	}
 	if c.owner.Node() == "" {
-		return changedf("%s belongs to %q, which no longer exists", b, c.owner)
+		return changedf("%s belongs to %q, which is not a node", b, c.owner)
 	}
 	return k.onlyClaim(ctx, c, "")
 }

@@ -54,7 +54,7 @@ func emptyBlock(b *object) (claim, error) {
 		return c, err
 	}
 	if c.owner != (blocks.Owner{}) && c.owner.Kind != blocks.HostOwner {
-		return c, fmt.Errorf("%s belongs to %q, which no longer exists", b, c.owner)
+		return c, fmt.Errorf("%s belongs to %q, which is not a node", b, c.owner)
 	}
 	return c, noAllocation(b)
 }
@@ -164,7 +164,7 @@ func (r *releasing) deleted(ctx context.Context) error {
 func (r *releasing) finished(ctx context.Context) error {
 	if r.affinity != nil {
 		if err := r.dropAffinity(ctx, r.affinity); err != nil {
-			return fmt.Errorf("the block is deleted, but not its owner's affinity: %w", err)
+			return fmt.Errorf("the block is its owner's no longer, but its owner's affinity is left: %w", err)
 		}
 	}
 	err := r.dropConfirmed(ctx)
@@ -172,7 +172,7 @@ func (r *releasing) finished(ctx context.Context) error {
 		err = r.restoreIfClaimed(ctx, r.claim)
 	}
 	if err != nil && !isChanged(err) {
-		return fmt.Errorf("the block is deleted: %w", err)
+		return fmt.Errorf("the block is its owner's no longer: %w", err)
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func disowning(b *object) (claim, *edit, error) {
 	case err != nil:
 		return c, nil, err
 	case c.owner.Node() == "":
-		return c, nil, changedf("%s belongs to %q, which no longer exists", b, c.owner)
+		return c, nil, changedf("%s belongs to %q, which is not a node", b, c.owner)
 	case !isChanged(noAllocation(b)):
 		return c, nil, changedf("%s holds no allocation by now", b)
 	}

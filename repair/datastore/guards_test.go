@@ -54,7 +54,7 @@ func TestGuards(t *testing.T) {
 		}, doStep(0), "spec.allocations of block 10-64-0-64-26 is no list"},
 		{"a block of LoadBalancers", func(w *world) {
 			emptySpec(func(s map[string]any) { s["affinity"] = "virtual:load-balancer" })(w)
-		}, doStep(0), "which no longer exists"},
+		}, doStep(0), "which is not a node"},
 		{"a block that is marked deleted", emptySpec(func(s map[string]any) { s["deleted"] = true }), doStep(0), ""},
 		{"a block of another owner than the affinity's", emptySpec(func(s map[string]any) { s["affinity"] = "host:n2" }), doStep(0), "is of host:n1"},
 		{"a block whose affinity is said to be missing", nil, doStep(1), ""},
@@ -95,7 +95,7 @@ func TestGuards(t *testing.T) {
 		{"an affinity to its own host's block", nil, func(w *world, k *datastore.Kubernetes) error { return w.drop(k, "n1", inUse) }, ""},
 		{"an affinity of LoadBalancers", func(w *world) {
 			w.edit(blocks.Affinities, blocks.AffinityName("n3", noBlock), func(s map[string]any) { s["type"] = "virtual" })
-		}, doStep(2), "which no longer exists"},
+		}, doStep(2), "which is not a node"},
 		{"an affinity beside another", func(w *world) { w.claim("n3", lost, blocks.Pending) }, doStep(4), ""},
 		{"the affinity of nobody's block", nil, func(w *world, k *datastore.Kubernetes) error {
 			return k.RestoreAffinity(w.Context(), w.ref(blocks.Blocks, blocks.BlockName(nobodys)))
