@@ -209,8 +209,9 @@ const (
 	GuardSequence = "sequence"
 	// GuardClaim is the node that the missing block of an address, GuardSlot, is claimed
 	// for.
-	GuardSlot  = "slot"
-	GuardClaim = "claim"
+	GuardSlot   = "slot"
+	GuardClaim  = "claim"
+	GuardBeside = "beside"
 	// GuardAttributes is a digest of both attribute maps of an allocation: a virtual
 	// machine that starts again keeps handle and sequence number.
 	GuardAttributes = "attributes"

@@ -97,9 +97,19 @@ type Allocation struct {
 	// unless the handle counts it already.
 	Handle     string
 	Attributes map[string]string
-	// Claim is the CIDR of the block, which is claimed for Host first: none exists.
-	Claim netip.Prefix
-	Host  string
+	// Claim is the CIDR of the block, which is created for Host with the address: none
+	// exists. Beside are the other addresses in use that it is created with, so that none
+	// is handed out.
+	Claim  netip.Prefix
+	Host   string
+	Beside []Beside
+}
+
+// Beside is an address that is recorded with another, in the block that is created.
+type Beside struct {
+	Ordinal    int
+	Handle     string
+	Attributes map[string]string
 }
 
 // Workloads evicts pods, and cordons nodes for a while. Package repair/workloads has one.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -19,7 +20,10 @@ var recordIP = &stepKind{
 	flag:  "--unrecorded-ips",
 	asked: func(r Request) bool { return r.UnrecordedIPs },
 	needs: []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.Pools},
-	exact: []string{GuardBlock, GuardBlockUID, GuardSlot, GuardClaim, GuardHandle, GuardPod},
+	exact: []string{GuardHandle, GuardPod},
+	loose: map[string]func(*state.State, *Step, *Step) bool{
+		GuardBlock: sameOrClaimed, GuardBlockUID: sameOrClaimed, GuardSlot: sameOrClaimed, GuardClaim: sameOrClaimed, GuardBeside: sameOrClaimed,
+	},
 	propose: func(p *proposals) {
 		if p.podsUnread() {
 			return
@@ -52,14 +56,14 @@ var recordIP = &stepKind{
 		if u == nil || u.Held != "" || u.Handle != s.Guard(GuardHandle) {
 			return errGone(s)
 		}
-		pod := u.Users[0].Pod
-		// The attributes that the CNI plugin gives an address (cni-plugin
-		// pkg/ipamplugin/ipam_plugin.go, cmdAdd).
-		record := Allocation{Handle: u.Handle, Attributes: map[string]string{
-			"pod": pod.Name, "namespace": pod.Namespace, "node": pod.Node, "timestamp": st.Cluster.TakenAt.UTC().String(),
-		}}
+		record := Allocation{Handle: u.Handle, Attributes: attributesFor(st, u)}
 		if u.Block == nil {
 			record.Claim, record.Host = u.Slot, u.Host
+			for _, x := range u.Beside {
+				if x.Addr != a {
+					record.Beside = append(record.Beside, Beside{ordinalIn(x.Slot, x.Addr), x.Handle, attributesFor(st, x)})
+				}
+			}
 			return w.RecordIP(ctx, ObjectRef{Resource: blocks.Blocks, Name: blocks.BlockName(u.Slot)}, ordinalIn(u.Slot, a), record)
 		}
 		ordinal, _ := u.Block.Ordinal(a)
@@ -78,12 +82,20 @@ var recordIP = &stepKind{
 		if h := st.Handle(id); h == nil || h.SoftDeleted {
 			return left(blocks.Blocks, r.Block.Name, "records %s under handle %s, which does not exist", a, id)
 		}
+		if a := unconfirmedClaim(st, s); a != nil {
+			return left(blocks.Affinities, a.Name, "is left %s, and its block names %s", leftState(a), s.Guard(GuardClaim))
+		}
 		return ownersAffinity(st, r.Block.CIDR.String(), s.Guard(GuardClaim))
 	},
 	// What was begun is brought to its end also by an undo: the pod uses the address.
 	complete: func(b *begun) move {
 		if verifyKind(b) == nil {
 			return move{}
+		}
+		if unconfirmedClaim(b.state, b.step) != nil {
+			return toWrite(func(ctx context.Context) error {
+				return b.writer.ClaimBlock(ctx, prefixOf(state.Subject{CIDR: b.step.Guard(GuardSlot)}), b.step.Guard(GuardClaim))
+			}, "confirming the affinity to its block")
 		}
 		if derived, _ := b.kind.derive(b.state, b.asked(), b.step.ID); derived != nil {
 			return toWrite(func(ctx context.Context) error { return b.kind.do(ctx, b.writer, b.state, derived) }, "recording the address")
@@ -100,6 +112,37 @@ var recordIP = &stepKind{
 		a, _ := netip.ParseAddr(step.Target.IP)
 		x.record(step, a)
 	},
+}
+
+// sameOrClaimed reports whether an address is in the block that the plan says, or in the one
+// that an earlier step of it, or its node, has claimed for the node that the plan names.
+func sameOrClaimed(st *state.State, planned, now *Step) bool {
+	same := true
+	for _, g := range []string{GuardBlock, GuardBlockUID, GuardSlot, GuardClaim, GuardBeside} {
+		same = same && planned.Guard(g) == now.Guard(g)
+	}
+	b := blockAt(st, planned.Guard(GuardSlot))
+	return same || planned.Guard(GuardBlock) == Absent && b != nil && b.Name == now.Guard(GuardBlock) && b.Owner.Node() == planned.Guard(GuardClaim)
+}
+
+// unconfirmedClaim returns the affinity of the node that a step claims a block for, if the
+// block is its and the affinity is there and not confirmed; nil otherwise.
+func unconfirmedClaim(st *state.State, s *Step) *blocks.Affinity {
+	b := blockAt(st, s.Guard(GuardSlot))
+	if b == nil || b.SoftDeleted || s.Guard(GuardClaim) == "" || b.Owner.Node() != s.Guard(GuardClaim) {
+		return nil
+	}
+	if a := ownAffinity(st, b); a != nil && !a.SoftDeleted && a.Effective() != blocks.Confirmed {
+		return a
+	}
+	return nil
+}
+
+// attributesFor are those that the CNI plugin gives a pod's address (cni-plugin
+// pkg/ipamplugin/ipam_plugin.go, cmdAdd).
+func attributesFor(st *state.State, u *state.UnrecordedIP) map[string]string {
+	pod := u.Users[0].Pod
+	return map[string]string{"pod": pod.Name, "namespace": pod.Namespace, "node": pod.Node, "timestamp": st.Cluster.TakenAt.UTC().String()}
 }
 
 func verifyKind(b *begun) error { return b.kind.verify(b.state, b.step) }
@@ -155,7 +198,11 @@ func (p *proposals) proposeRecord(u *state.UnrecordedIP) {
 	}
 	pod := u.Users[0].Pod
 	block, uid, slot, claim, pinned := Absent, Absent, u.Slot.String(), u.Host, []blocks.Meta{}
-	says := fmt.Sprintf("does not exist: %s is claimed for %s first", u.Slot, u.Host)
+	var beside []string
+	for _, x := range u.Beside {
+		beside = append(beside, x.Addr.String()+"="+x.Handle)
+	}
+	says := fmt.Sprintf("does not exist: %s is claimed for %s, and created with %s in use there", u.Slot, u.Host, state.Plural(len(beside), "address"))
 	if u.Block != nil {
 		block, uid, slot, claim, pinned = u.Block.Name, u.Block.UID, "", "", append(pinned, u.Block.Meta)
 		says = fmt.Sprintf("%s of %s", u.Block.CIDR, state.OwnerText(u.Block.Owner))
@@ -165,7 +212,7 @@ func (p *proposals) proposeRecord(u *state.UnrecordedIP) {
 		Because:         fmt.Sprintf("pod %s on %s uses %s, and no block records it: it would be handed out a second time", pod.FullName(), pod.Node, u.Addr),
 		Evidence: state.Evidences("pod", pod.FullName(), "node", pod.Node, "by evidence of", u.Users[0].Source, "block", says,
 			"handle", u.Handle, "pool", poolName(u.Pool)),
-		Guards: guards(GuardBlock, block, GuardBlockUID, uid, GuardSlot, slot, GuardClaim, claim, GuardHandle, u.Handle, GuardPod, pod.FullName()),
+		Guards: guards(GuardBlock, block, GuardBlockUID, uid, GuardSlot, slot, GuardClaim, claim, GuardBeside, strings.Join(beside, " "), GuardHandle, u.Handle, GuardPod, pod.FullName()),
 	}, pinned...)
 }
 

@@ -3,6 +3,7 @@ package state
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -21,6 +22,9 @@ type UnrecordedIP struct {
 	Block *Block
 	Slot  netip.Prefix
 	Host  string
+	// Beside are all unrecorded addresses of the Slot, this one included, which are
+	// recorded with the block that is claimed: it would hand them out.
+	Beside []*UnrecordedIP
 	// Handle is the handle that Calico's CNI plugin would release the address by.
 	Handle string
 	// Held says why it may not be recorded, and Code the same in one word; empty if it may.
@@ -46,8 +50,9 @@ func (st *State) EachUnrecorded(fn func(u UnrecordedIP)) {
 
 // Recordable settles whether unrecorded addresses may be recorded: each for one live pod
 // that names its sandbox, in a block that says nothing against it. Where no block exists,
-// the node that has the one affinity to the slot claims it, else the one with the most
-// users there.
+// the node that has the one affinity to the slot claims it, else the one whose pods use
+// it, if all addresses of the slot can be recorded with the block: what it does not
+// record it would hand out.
 func (st *State) Recordable(all []UnrecordedIP) {
 	users := map[netip.Prefix]map[string]int{}
 	for i := range all {
@@ -57,7 +62,9 @@ func (st *State) Recordable(all []UnrecordedIP) {
 			if users[u.Slot] == nil {
 				users[u.Slot] = map[string]int{}
 			}
-			users[u.Slot][u.Users[0].Node]++
+			for _, x := range u.Users {
+				users[u.Slot][x.Node]++
+			}
 		}
 	}
 	networks := map[string][]string{}
@@ -71,6 +78,27 @@ func (st *State) Recordable(all []UnrecordedIP) {
 			st.recordableIn(u)
 		} else {
 			st.claimableFor(u, users[u.Slot])
+		}
+	}
+	// A block that is claimed hands out what it does not record, lowest first.
+	held, slots := map[netip.Prefix]*UnrecordedIP{}, map[netip.Prefix][]*UnrecordedIP{}
+	for i := range all {
+		if u := &all[i]; u.Block == nil {
+			slots[u.Slot] = append(slots[u.Slot], u)
+			if u.Held != "" && held[u.Slot] == nil {
+				held[u.Slot] = u
+			}
+		}
+	}
+	for i := range all {
+		u := &all[i]
+		if other := held[u.Slot]; u.Block == nil && other != nil {
+			u.retain(RetainConflict, "its block is not claimed, for it would hand out %s, which cannot be recorded: %s", other.Addr, other.Held)
+		}
+	}
+	for i := range all {
+		if u := &all[i]; u.Block == nil && u.Held == "" {
+			u.Beside = slots[u.Slot]
 		}
 	}
 }
@@ -115,8 +143,11 @@ func (st *State) recordableFor(u *UnrecordedIP, networks map[string][]string) {
 		}
 	}
 	u.Handle = network + "." + w.ContainerID
-	if h := st.Handle(u.Handle); h != nil && h.SoftDeleted {
+	switch h, refs := st.Handle(u.Handle), st.HandleRefs(u.Handle); {
+	case h != nil && h.SoftDeleted:
 		u.retain(RetainMarked, "its handle %s is marked deleted", h.ID)
+	case h == nil && len(refs) > 0:
+		u.retain(RetainConflict, "its handle %s does not exist, and %s is recorded under it: --missing-handles first", u.Handle, refs[0].Addr())
 	}
 }
 
@@ -168,6 +199,12 @@ func (st *State) claimableFor(u *UnrecordedIP, users map[string]int) {
 		u.retain(RetainConflict, "%s have affinities to %s, which does not exist", List(claims), u.Slot)
 	case len(claims) == 1:
 		u.Host = claims[0]
+	}
+	if len(users) > 1 {
+		u.retain(RetainConflict, "pods on %s use addresses of %s, which has no block: claimed for one of them, it would draw the traffic of the others", List(slices.Sorted(maps.Keys(users))), u.Slot)
+	}
+	if h := st.NodeState(u.Host); h != nil && h.Node != nil && h.Node.Windows {
+		u.retain(RetainSpecial, "its block would be claimed for %s, a Windows node, which keeps addresses of each block back", u.Host)
 	}
 	if st.Vanished(u.Host) || st.UnreadableNode(u.Host) {
 		u.retain(RetainConflict, "node %q, which has an affinity to %s, does not exist (--dead-nodes) or could not be read", u.Host, u.Slot)

@@ -28,7 +28,13 @@ func (k *Kubernetes) ClaimBlock(ctx context.Context, cidr netip.Prefix, host str
 	return k.stepOn(ctx, fmt.Sprintf("claiming %s for %s", cidr, host), nil, nil, func(ctx context.Context, _ *object) (err error) {
 		a, err = k.mayClaim(ctx, c)
 		return err
-	}, func(ctx context.Context, _ *object) error { return k.claimBlock(ctx, c, a) })
+	}, func(ctx context.Context, _ *object) error {
+		tree, err := k.newBlock(c)
+		if err != nil {
+			return err
+		}
+		return k.claimBlock(ctx, c, a, tree)
+	})
 }
 
 // mayClaim makes sure that a CIDR is no other node's, and returns the affinity that its
@@ -63,12 +69,8 @@ func (k *Kubernetes) mayClaim(ctx context.Context, c claim) (*object, error) {
 }
 
 // claimBlock is ClaimBlock from its first write on; had is the affinity that there was,
-// which gets its state back where the claim fails.
-func (k *Kubernetes) claimBlock(ctx context.Context, c claim, had *object) error {
-	tree, err := k.newBlock(c)
-	if err != nil {
-		return err
-	}
+// which gets its state back where the claim fails, and tree the block.
+func (k *Kubernetes) claimBlock(ctx context.Context, c claim, had *object, tree map[string]any) error {
 	return k.makeClaim(ctx, c, had, func(a *object) error {
 		_, failed := k.create(ctx, blocks.Blocks, tree)
 		if errors.Is(failed, errUnknown) {

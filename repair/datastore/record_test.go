@@ -2,10 +2,12 @@ package datastore_test
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair"
 )
 
 // TestHandleCountsOnce: an address that no block records is counted by its handle once,
@@ -23,5 +25,31 @@ func TestHandleCountsOnce(t *testing.T) {
 				t.Errorf("it counts %v", got)
 			}
 		})
+	}
+}
+
+// TestBlockIsCreatedWithWhatIsInUse: a block that is claimed for an address records all
+// that is in use of it in the one write that creates it: none of that is handed out.
+func TestBlockIsCreatedWithWhatIsInUse(t *testing.T) {
+	s := newSmall(t, testcluster.CRDv1)
+	a := recordation(noBlock, "n3")
+	a.Beside = []repair.Beside{{Ordinal: 0, Handle: "k8s-pod-network.x"}, {Ordinal: 1, Handle: "k8s-pod-network.y"}}
+	must(t, s.writer(s.group).RecordIP(t.Context(), repair.ObjectRef{Resource: blocks.Blocks, Name: blocks.BlockName(noBlock)}, 3, a))
+	spec := s.get(s.path(blocks.Blocks, blocks.BlockName(noBlock)))["spec"].(map[string]any)
+	var used []int
+	for ordinal, index := range spec["allocations"].([]any) {
+		if index != nil {
+			used = append(used, ordinal)
+		}
+	}
+	free, size := spec["unallocated"].([]any), len(spec["allocations"].([]any))
+	if !slices.Equal(used, []int{0, 1, 3}) || len(free) != size-3 || free[0] != float64(2) {
+		t.Errorf("in use are %v, free %v", used, free)
+	}
+	for _, id := range []string{restored, "k8s-pod-network.x", "k8s-pod-network.y"} {
+		counts := s.get(s.path(blocks.Handles, id))["spec"].(map[string]any)["block"].(map[string]any)
+		if counts[noBlock.String()] != float64(1) {
+			t.Errorf("%s counts %v", id, counts)
+		}
 	}
 }

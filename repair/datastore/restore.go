@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
@@ -51,7 +52,7 @@ func (k *Kubernetes) asStored(r blocks.Resource, stored json.RawMessage) (*objec
 
 // RecordIP allocates an ordinal as Calico's client assigns an address (ipam AssignIP):
 // the handle counts it first, then the block records it, with a sequence number of its
-// own. Where no block exists it is claimed before.
+// own. Where no block exists it is created with the address.
 func (k *Kubernetes) RecordIP(ctx context.Context, block repair.ObjectRef, ordinal int, a repair.Allocation) error {
 	var was *object
 	attributes := any(map[string]any{"handle_id": a.Handle, "secondary": textMap(a.Attributes)})
@@ -89,10 +90,13 @@ func (k *Kubernetes) recordInClaimed(ctx context.Context, doing string, ordinal 
 		had, err = k.mayClaim(ctx, c)
 		return err
 	}, func(ctx context.Context, _ *object) error {
-		if err := k.claimBlock(ctx, c, had); err != nil {
+		if err := k.claimWith(ctx, c, had, ordinal, a); err != nil {
 			return err
 		}
 		b, _, err := k.blockOf(ctx, c)
+		if err == nil && b != nil && slices.Contains(refersTo(b, a.Handle), ordinal) {
+			return nil
+		}
 		if err == nil && b == nil {
 			return changedf("%s was claimed, and is gone", describe(blocks.Blocks, blocks.BlockName(c.cidr)))
 		}
@@ -108,6 +112,81 @@ func (k *Kubernetes) recordInClaimed(ctx context.Context, doing string, ordinal 
 		}
 		return nil
 	})
+}
+
+// claimWith claims a block that records what is in use of it from the start: one that
+// were empty for a moment would hand that out. Their handles count the addresses first.
+// A block that is its host's already gets its affinity confirmed, and no more.
+func (k *Kubernetes) claimWith(ctx context.Context, c claim, had *object, ordinal int, a repair.Allocation) error {
+	tree, err := k.newBlock(c)
+	if err != nil {
+		return err
+	}
+	switch b, _, err := k.blockOf(ctx, c); {
+	case err != nil:
+		return err
+	case b != nil:
+		return k.claimBlock(ctx, c, had, tree)
+	}
+	counts := map[string]int{}
+	for _, x := range append([]repair.Beside{{Ordinal: ordinal, Handle: a.Handle, Attributes: a.Attributes}}, a.Beside...) {
+		if err := recordNew(tree, x); err != nil {
+			return err
+		}
+		counts[x.Handle]++
+	}
+	var raised []string
+	for _, id := range slices.Sorted(maps.Keys(counts)) {
+		var now bool
+		if now, err = k.raiseHandle(ctx, id, c.cidr.String(), counts[id], nil); err != nil {
+			break
+		}
+		if now {
+			raised = append(raised, id)
+		}
+	}
+	if err == nil {
+		err = k.claimBlock(ctx, c, had, tree)
+	}
+	if errors.Is(err, errUnknown) {
+		return err // of a block that may be written, the counts may be right
+	}
+	b, _, unread := k.blockOf(ctx, c)
+	for _, id := range raised {
+		low := unread
+		if low == nil && (b == nil || countIn(b, id) == 0) {
+			for range counts[id] {
+				low = errors.Join(low, k.lowerHandle(ctx, id, c.cidr.String()))
+			}
+		}
+		if low != nil {
+			err = errors.Join(err, leftBehind(blocks.Handles, strings.ToLower(sanitizeHandle(id)), "may count an address of "+c.cidr.String()+" too many", low))
+		}
+	}
+	return err
+}
+
+// recordNew allocates an ordinal of a block that is about to be created. See recording.
+func recordNew(tree map[string]any, x repair.Beside) error {
+	spec := mapAt(tree, "spec")
+	list, free := listAt(tree, "spec", "allocations"), listAt(tree, "spec", "unallocated")
+	if x.Ordinal < 0 || x.Ordinal >= len(list) || list[x.Ordinal] != nil {
+		return fmt.Errorf("ordinal %d is none of the %d, or is given twice", x.Ordinal, len(list))
+	}
+	sequence, ok := unsigned(spec["sequenceNumber"])
+	if !ok {
+		return fmt.Errorf("its sequence number is %v, not a number", spec["sequenceNumber"])
+	}
+	attributes := listAt(tree, "spec", "attributes")
+	list[x.Ordinal] = number(len(attributes))
+	spec["attributes"] = append(attributes, map[string]any{"handle_id": x.Handle, "secondary": textMap(x.Attributes)})
+	spec["unallocated"] = slices.DeleteFunc(free, func(o any) bool { return o == number(x.Ordinal) })
+	if spec["sequenceNumberForAllocation"] == nil {
+		spec["sequenceNumberForAllocation"] = map[string]any{}
+	}
+	mapAt(tree, "spec", "sequenceNumberForAllocation")[strconv.Itoa(x.Ordinal)] = number(sequence)
+	spec["sequenceNumber"] = number(sequence + 1)
+	return nil
 }
 
 func textMap(m map[string]string) map[string]any {
