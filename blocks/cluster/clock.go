@@ -108,10 +108,15 @@ func (t clockTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	t.clock.saw(resp.Header.Get("Date"))
-	after, err := strconv.Atoi(resp.Header.Get("Retry-After"))
-	if most := int(maxRetryAfter / time.Second); err == nil && after > most {
+	after, most := 0, int(maxRetryAfter/time.Second)
+	switch seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); {
+	case err != nil || seconds < 0: // one out of range would be taken for a wait of its greatest value
+		resp.Header.Del("Retry-After")
+	case seconds > most:
 		after = most
 		resp.Header.Set("Retry-After", strconv.Itoa(most))
+	default:
+		after = seconds
 	}
 	if x, ok := r.Context().Value(exchangeKey{}).(*exchange); ok {
 		x.code.Store(int32(resp.StatusCode)) //nolint:gosec // three digits

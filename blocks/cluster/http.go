@@ -113,7 +113,7 @@ const maxRetryAfter = 30 * time.Second
 func retryAfter(err error) time.Duration {
 	var status *statusError
 	if errors.As(err, &status) && status.Details != nil {
-		return min(time.Duration(status.Details.RetryAfterSeconds)*time.Second, maxRetryAfter)
+		return min(max(0, time.Duration(status.Details.RetryAfterSeconds)*time.Second), maxRetryAfter)
 	}
 	return 0
 }
