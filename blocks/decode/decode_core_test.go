@@ -245,6 +245,33 @@ func TestProtobufCutOff(t *testing.T) {
 	}
 }
 
+// A pod that is malformed within a volume's claim does not pass for one that has a claim,
+// read by itself either.
+func TestProtobufMalformedClaim(t *testing.T) {
+	field := func(num protowire.Number, b []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(nil, num, protowire.BytesType), b)
+	}
+	volume := field(2, field(10, []byte{0x0a, 0x7f}))
+	pod := append(field(1, field(1, []byte("p"))), field(2, field(1, volume))...)
+	d := &Decoder{Out: NewObjects(KindOf(blocks.Pods)), Strings: &SharedStrings{}}
+	if err := d.One(Object{pod, true}); err == nil {
+		t.Error("no error for it")
+	}
+}
+
+// TestProtobufYears: a time that JSON cannot write is unknown.
+func TestProtobufYears(t *testing.T) {
+	for _, seconds := range []int64{1 << 60, -1 << 60, 253402300800} {
+		msg := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(seconds))
+		if got := protoTime(msg); !got.IsZero() {
+			t.Errorf("%d seconds became %s", seconds, got)
+		}
+	}
+	if got := protoTime(protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 253402300799)); got.Year() != 9999 {
+		t.Errorf("the last second became %s", got)
+	}
+}
+
 // An answer that is no list, such as a proxy's log-in page, must not pass for an
 // empty one.
 func TestAnswerThatIsNoList(t *testing.T) {

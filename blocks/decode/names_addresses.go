@@ -60,7 +60,7 @@ func (n *Anonymizer) endpoint(s string) string {
 		return n.address(a, true).String()
 	}
 	if p, err := netip.ParseAddrPort(s); err == nil {
-		return netip.AddrPortFrom(n.address(p.Addr().Unmap(), true), p.Port()).String()
+		return netip.AddrPortFrom(n.address(p.Addr().Unmap().WithZone(""), true), p.Port()).String()
 	}
 	return bad
 }
@@ -79,14 +79,16 @@ func (n *Anonymizer) addressList(s string) string {
 	parts := strings.Split(s, ",")
 	for i, p := range parts {
 		trimmed := strings.TrimSpace(p)
-		_, bits, _ := strings.Cut(trimmed, "/")
-		a, ok := ParseAddr(trimmed)
+		one, ok := parseNodeAddress(trimmed)
+		a := one.Addr()
 		switch to := n.address(a, false); {
 		case trimmed == "":
 		case !ok:
 			parts[i] = bad
-		case to != a && (bits == "" || bits == strconv.Itoa(a.BitLen())):
-			parts[i] = strings.Replace(trimmed, a.String(), to.String(), 1)
+		case to != a && one.IsSingleIP():
+			if parts[i] = to.String(); strings.Contains(trimmed, "/") {
+				parts[i] = netip.PrefixFrom(to, to.BitLen()).String()
+			}
 		}
 	}
 	return strings.Join(parts, ",")

@@ -234,3 +234,26 @@ func TestAddressesOfNodesAreReplaced(t *testing.T) {
 		}
 	}
 }
+
+// TestOtherSpellingsOfAddresses: an address is replaced however it is written.
+func TestOtherSpellingsOfAddresses(t *testing.T) {
+	n := NewAnonymizer()
+	n.text(roleNodeAddress, "", "fd00:7::a")
+	n.text(roleNodeAddress, "", "172.16.0.9")
+	n.text(roleEndpoint, "", "[fd00:7::a%eth0]:179")
+	n.EndCollecting()
+	six, four := n.text(roleNodeAddress, "", "fd00:7::a"), n.text(roleNodeAddress, "", "172.16.0.9")
+	for _, c := range []struct{ role, text, want string }{
+		{"list", "FD00:7:0::A", six}, {"list", " fd00:7::000a/128", six + "/128"}, {"list", "::ffff:172.16.0.9, FD00:7::A", four + "," + six},
+		{"list", "::ffff:172.16.0.9/128", four + "/32"}, {"list", "fd00:7::a/64", "fd00:7::a/64"},
+		{"endpoint", "[fd00:7::a%eth0]:179", "[" + six + "]:179"}, {"endpoint", "[FD00:7::A]:179", "[" + six + "]:179"},
+	} {
+		r := roleAddresses
+		if c.role == "endpoint" {
+			r = roleEndpoint
+		}
+		if got := n.text(r, "", c.text); got != c.want || six == "fd00:7::a" {
+			t.Errorf("%s became %q, want %q", c.text, got, c.want)
+		}
+	}
+}

@@ -231,7 +231,7 @@ func podVolumes(r *JSONReader, p *blocks.Workload) {
 	r.Array(func(int) {
 		r.Object(func(key []byte) {
 			if string(key) == "persistentVolumeClaim" || string(key) == "ephemeral" {
-				p.HasClaim = p.HasClaim || r.Peek() == '{'
+				p.HasClaim = r.Object(func([]byte) {}) || p.HasClaim
 			}
 		})
 	})

@@ -117,7 +117,8 @@ func protoList(body []byte, item func([]byte) error) (ListMeta, error) {
 }
 
 // protoTime reads a Time, in whole seconds as the API's JSON has them. One
-// without seconds is the zero time, which stands for none.
+// without seconds is the zero time, which stands for none; so is one of a year that JSON
+// cannot write.
 func protoTime(msg []byte) time.Time {
 	var seconds int64
 	_ = protoFields(msg, func(f protoField) {
@@ -125,8 +126,8 @@ func protoTime(msg []byte) time.Time {
 			seconds = int64(f.value)
 		}
 	})
-	if len(msg) == 0 {
-		return time.Time{}
+	if t := time.Unix(seconds, 0).UTC(); len(msg) > 0 && t.Year() >= 1 && t.Year() <= 9999 {
+		return t
 	}
-	return time.Unix(seconds, 0).UTC()
+	return time.Time{}
 }
