@@ -13,7 +13,7 @@ var poolNoFreeBlocks = audit.Check{
 	ID:         "pool/no-free-blocks",
 	Title:      "an enabled workload pool has no block left to claim",
 	Severities: []state.Severity{state.Critical, state.Error, state.Warning, state.Info},
-	Graded: "critical if pods of a node without a block borrow or wait; error if its next pod would; warning while every node has one; " +
+	Graded: "critical if pods of a node without a block borrow or wait, or under strict affinity those of one without room in its blocks; error if its next pod would; warning while every node has one; " +
 		"info while other pools that serve the same nodes and namespaces have blocks left",
 	Why: "A node that needs a block now borrows single addresses from other nodes' blocks, whose owners may drop the traffic; under strict affinity its pods get none. " +
 		"Plenty of addresses may be free all the same: addresses and blocks run out separately.",
@@ -42,8 +42,12 @@ var poolNoFreeBlocks = audit.Check{
 				message = fmt.Sprintf("pool %s is smaller than one of its own blocks (%s, blocks of /%d) and gives none", p.Name, p.CIDR, p.BlockSize)
 			case len(cut) > 0:
 				sev = state.Critical
-				message = fmt.Sprintf("pool %s has none of its %s left to claim, and pods of %s without a block borrow or wait: %s",
-					p.Name, state.PluralCount(p.Slots.Capacity, "block"), state.Plural(len(cut), "node"), state.List(cut))
+				lack := "a block"
+				if slices.ContainsFunc(cut, func(name string) bool { return hasBlock(st.NodeState(name), p.Family()) }) {
+					lack = "room in a block"
+				}
+				message = fmt.Sprintf("pool %s has none of its %s left to claim, and pods of %s without %s borrow or wait: %s",
+					p.Name, state.PluralCount(p.Slots.Capacity, "block"), state.Plural(len(cut), "node"), lack, state.List(cut))
 			case len(next) > 0:
 				sev = state.Error
 				message = fmt.Sprintf("pool %s has none of its %s left to claim; the next pod of %s without a block will borrow or fail: %s",
@@ -65,6 +69,10 @@ var poolNoFreeBlocks = audit.Check{
 			})
 		}
 	},
+}
+
+func hasBlock(h *state.NodeState, f blocks.Family) bool {
+	return slices.ContainsFunc(h.BlockStatus, func(n *state.NodeBlockStatus) bool { return n.Family == f && !n.NoBlock() })
 }
 
 // allocationEvaluated reports whether enough was read to say which nodes cannot

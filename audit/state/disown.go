@@ -38,6 +38,8 @@ func (st *State) Disownable(b *Block) Reclaimability {
 			if who := st.UnrecordedUser(netip.PrefixFrom(addr, addr.BitLen())); who != "" {
 				r.retain(RetainInUse, "%s, which it does not record: --unrecorded-ips does", who)
 			}
+		case lent[addr] == nil && NodeOf(b.At(i)) == host:
+			r.retain(RetainInUse, "it holds %s, recorded for %s itself: once that is released (--leaked-ips --terminated %[2]s, if the machine is known to be off), it may go", addr, Arg(host))
 		case lent[addr] == nil:
 			r.retain(RetainInUse, "it holds %s, which no live pod of another node is seen to use: once that is released (--leaked-ips), it may go", addr)
 		case NodeOf(b.At(i)) == host:

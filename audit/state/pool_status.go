@@ -85,14 +85,21 @@ func (p *Pool) HasBlocks() bool { return p.ServesWorkloads() && !p.Slots.Allocat
 var AllocationReads = []blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Namespaces, blocks.IPAMConfigs}
 
 // CutOff returns the schedulable nodes without a block that a pool selects and no other
-// pool can help: those whose pods borrow or wait, and those whose next pod would.
+// pool can help: those whose pods borrow or wait, and those whose next pod would. Under
+// strict affinity a node whose blocks are full is as badly off once a pod of it waits.
 func (st *State) CutOff(p *Pool) (now, next []string) {
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
-			if !h.Schedulable || n.Family != p.Family() || !n.NoBlock() || st.BlockMayExist(n) {
+			if !h.Schedulable || n.Family != p.Family() || st.BlockMayExist(n) {
 				continue
 			}
 			switch {
+			case !n.NoBlock():
+				if slices.ContainsFunc(n.Stuck, func(s Stuck) bool {
+					return s.Cause == CauseStrict && slices.Contains(st.PodPools(s.Pod, h.Node, n.Family), p)
+				}) {
+					now = append(now, h.Name)
+				}
 			case st.podsCutOff(n, p):
 				now = append(now, h.Name)
 			case p.Automatic && p.SelectsNode(h.Node) && !st.Claimable(GeneralPools(n.Pools), h):

@@ -17,8 +17,14 @@ func (st *State) rehome(pools []*Pool) Remedy {
 	if len(pools) > 0 {
 		flags += " --pool " + Arg(strings.Join(PoolsOf(pools...), ","))
 	}
-	return Repair("restart the pods that borrow, so that they get addresses of their own nodes' blocks", flags,
+	// The plan asks for that consent, for a replacement may come to a full node.
+	r := Repair("restart the pods that borrow, so that they get addresses of their own nodes' blocks", flags,
 		"nothing is borrowed any more", evictionRisk)
+	if full := st.Full(); len(full) > 0 {
+		r.Commands[0] += " --cordon-full"
+		r.Risk += "; nodes without room of their own are cordoned meanwhile: now " + Some(full)
+	}
+	return r
 }
 
 // consolidation is to empty the block that takes the fewest pods for the first node that
@@ -37,7 +43,7 @@ func (st *State) consolidation(s *shortage, rehome []string) *Remedy {
 		r := Repair(fmt.Sprintf("empty %s of %s for %s: %s", c.CIDR, c.Holder, c.For, PluralVerb(len(c.Moves), "pod", "moves", "move")), flags,
 			fmt.Sprintf("%s gets a block of its own", c.For), evictionRisk)
 		if needing := len(s.cut) + len(s.next); needing > 1 {
-			r.Effect += fmt.Sprintf("; %s, a block at a time", PluralVerb(needing-1, "other node needs", "one, too", "ones, too"))
+			r.Effect += fmt.Sprintf("; %s, a block at a time", PluralVerb(needing-1, "other node", "needs one, too", "need ones, too"))
 		}
 		if len(c.Cordon) > 0 {
 			flags += " --cordon-full"
@@ -135,7 +141,7 @@ func (st *State) vanishedRemedies(h *NodeState) []Remedy {
 		"none while the node stays away; one that comes back under the same name claims blocks again")
 	leaked := false
 	st.EachAllocation(func(a AllocationRef, node string) {
-		leaked = leaked || node == h.Name && !st.Classify(a).Owned
+		leaked = leaked || node == h.Name && (!st.Classify(a).Owned || UseKindOf(a.Block, a.Attributes()) == UseTunnel)
 	})
 	if leaked {
 		r.Title += ", once its machine is known to be off"

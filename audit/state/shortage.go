@@ -234,15 +234,14 @@ func (st *State) holders(pools []*Pool) string {
 // come: what costs nothing first.
 func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
 	flags := " --pool " + Arg(strings.Join(PoolsOf(s.pools...), ","))
-	var rehome []string
+	var rehome Remedy
 	if slices.ContainsFunc(st.Borrows, func(b *Borrow) bool { return s.borrowed[b] && b.Workload != nil }) {
-		rehome = st.rehome(s.pools).Commands
+		rehome = st.rehome(s.pools)
 	}
 	then := func(r Remedy) Remedy {
-		r.Commands = append(r.Commands, rehome...)
-		if len(rehome) > 0 {
+		if r.Commands = append(r.Commands, rehome.Commands...); len(rehome.Commands) > 0 {
 			r.Effect += "; then the pods that borrow are evicted one at a time, and start with addresses of their own nodes' blocks"
-			r.Risk += "; " + evictionRisk
+			r.Risk += "; " + rehome.Risk
 		}
 		return r
 	}
@@ -281,7 +280,7 @@ func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
 			break
 		}
 	}
-	if r := st.consolidation(s, rehome); r != nil {
+	if r := st.consolidation(s, rehome.Commands); r != nil {
 		out = append(out, *r)
 	}
 	return out
@@ -307,7 +306,7 @@ func (st *State) addPool(p *Pool, needing int) Remedy {
 	if st.Cluster.Datastore == "etcdv3" {
 		template = "calicoctl get ippool " + Arg(p.Name) + " -o yaml"
 	}
-	return ByHand(fmt.Sprintf("add a pool for the same nodes, like %s (the first command shows it), with a CIDR that nothing else uses and room for at least %s", p.Name, PluralCount(least, "block")),
+	return ByHand(fmt.Sprintf("add a pool for the same nodes, like %s, with a CIDR that nothing else uses and room for at least %s", p.Name, PluralCount(least, "block")),
 		"nodes without a block claim one with their next pod; addresses in use do not change",
 		"the network around the cluster must route and admit the new CIDR as it does that of "+p.Name, template)
 }

@@ -244,6 +244,7 @@ var refusalTexts = map[repair.RefusalCode]string{
 	repair.RefusedNoEvidence:    "no host view shows whether its node uses the address",
 	repair.RefusedUnconfirmed:   "two readings do not agree",
 	repair.RefusedUnpinned:      "what would be written cannot be identified",
+	repair.RefusedConsent:       "it needs a consent that was not given",
 	repair.RefusedUnknownOwner:  "who owns it is not known",
 }
 
@@ -301,7 +302,7 @@ func (p *printer) manual(manual []repair.Manual) {
 				p.wrap("     risk: ", 11, m.Risk)
 			}
 			if risk = m.Risk; m.Command != "" {
-				p.say("     $ " + m.Command)
+				p.say("     $ " + p.Command(m.Command))
 			}
 		}
 		if rest > 0 {
