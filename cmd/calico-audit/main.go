@@ -23,7 +23,13 @@ func run() int {
 	// Unlike ignoring the signal, that is not passed on to credential helpers.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	interrupts := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		// Closing a terminal may send it twice: what was begun is taken back nevertheless.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+		interrupts = append(interrupts, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), interrupts...)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends it at once
 
