@@ -15,20 +15,40 @@ const DefaultEvictTimeout = 5 * time.Minute
 // evictPoll is how often the cluster is read while a replacement is waited for.
 const evictPoll = 2 * time.Second
 
-// restoreTimeout bounds what is done to take back reservation and cordons when a run was
-// interrupted, or cannot go on.
+// restoreTimeout bounds each step that takes a reservation or a cordon back.
 const restoreTimeout = time.Minute
 
-// restoring returns the context in which what was made for a while is taken back: one of
-// its own where the run has been interrupted or stopped.
-func (x *run) restoring(ctx context.Context) context.Context {
-	if ctx.Err() == nil && x.stopped == nil {
-		return ctx
+// restore carries out a step that takes back what was made for a while: whatever has
+// interrupted or stopped the run, or does so now, and at once.
+func (x *run) restore(ctx context.Context, do func(context.Context) Outcome) Outcome {
+	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTimeout)
+	defer cancel()
+	x.restores = true
+	defer func() { x.restores = false }()
+	return do(own)
+}
+
+// stands reports whether a step takes back what is there by a state.
+func (s *Step) stands(st *state.State) bool {
+	k := kindOf(s.Kind)
+	return k != nil && k.restores && k.verify(st, s) != nil
+}
+
+// beyond reports whether the bound on steps leaves a step out. What a consolidation has
+// begun is not cut, and none is begun that the bound would cut.
+func (x *run) beyond(s *Step) bool {
+	if x.opts.MaxSteps <= 0 || s.group() != "" && x.began[s.group()] {
+		return false
 	}
-	if x.lastly == nil {
-		x.lastly, x.endLastly = context.WithTimeout(context.WithoutCancel(ctx), restoreTimeout)
+	return x.wrote+max(x.sizes[s.group()], 1) > x.opts.MaxSteps
+}
+
+// evictTimeout is how long a pod gets to end and to be replaced.
+func (o *ApplyOptions) evictTimeout() time.Duration {
+	if o.EvictTimeout <= 0 {
+		return DefaultEvictTimeout
 	}
-	return x.lastly
+	return o.EvictTimeout
 }
 
 // abandoned is the outcome of a step whose consolidation has ended before it; false if it
@@ -61,10 +81,7 @@ func (a *applying) await(ctx context.Context, kind *stepKind, s *Step, before *s
 		a.stop(SkipStopped, fmt.Sprintf("the run stopped after %s: %s", s.ID, o.Reason))
 		return o
 	}
-	limit := a.opts.EvictTimeout
-	if limit <= 0 {
-		limit = DefaultEvictTimeout
-	}
+	limit := a.opts.evictTimeout()
 	deadline := a.state.Cluster.TakenAt.Add(limit)
 	for {
 		if err := a.reread(ctx); err != nil {

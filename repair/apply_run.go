@@ -46,11 +46,12 @@ type run struct {
 	// failures counts those in a row; stopped says why the run goes no further.
 	failures int
 	stopped  *Outcome
-	// began are the consolidations of which something was written.
+	// began are the consolidations of which something was written; sizes is of how many
+	// steps each is, but for those that take it back.
 	began map[string]bool
-	// lastly is the context in which they are taken back.
-	lastly    context.Context
-	endLastly context.CancelFunc
+	sizes map[string]int
+	// restores is true while a step takes something back: without pause, and out of count.
+	restores bool
 }
 
 // maxFailures is how many steps in a row may fail before the run stops: a cluster
@@ -67,7 +68,7 @@ func newRun(r Reader, w Writer, j *Journal, grace time.Duration, opts ApplyOptio
 	if opts.Waiting == nil {
 		opts.Waiting = func(time.Time) {}
 	}
-	return &run{reader: r, writer: w, journal: j, file: opts.Resume, grace: grace, opts: opts, began: map[string]bool{}, endLastly: func() {}}
+	return &run{reader: r, writer: w, journal: j, file: opts.Resume, grace: grace, opts: opts, began: map[string]bool{}, sizes: map[string]int{}}
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -95,13 +96,23 @@ func Apply(ctx context.Context, plan *Plan, r Reader, w Writer, j *Journal, opts
 	if err := x.begin(ctx, plan); err != nil {
 		return nil, err
 	}
-	a := &applying{run: x, plan: plan, request: plan.Request, seen: map[string]bool{}, derived: map[string]time.Time{}, ended: map[string]string{}}
+	a := &applying{run: x, plan: plan, request: plan.Request, seen: map[string]bool{}, derived: map[string]time.Time{}, ended: map[string]string{}, waits: map[string]time.Time{}}
 	for i := range plan.Steps {
-		a.request.inNeed = cmp.Or(a.request.inNeed, plan.Steps[i].Guard(GuardInNeed))
+		s := &plan.Steps[i]
+		k, g := kindOf(s.Kind), s.group()
+		switch {
+		case g == "" || k == nil:
+		case k.restores:
+			x.began[g] = x.began[g] || s.stands(x.state)
+		case x.sizes[g] == 0 && g != rehoming:
+			a.request.chosen = cmp.Or(a.request.chosen, g)
+			fallthrough
+		default:
+			x.sizes[g]++
+		}
 	}
 	// What narrowed the plan must not make a step disappear now.
 	a.request.Pools, a.request.Nodes, a.request.IPs, a.request.Blocks, a.request.MaxSteps = nil, nil, nil, nil, 0
-	defer func() { x.endLastly() }()
 	a.observeAll()
 	res := x.result()
 	// What was left half-done comes first: until then, what ended before looks wrong.
@@ -185,15 +196,18 @@ func (x *run) each(ctx context.Context, step *Step, do func(context.Context) Out
 	var o Outcome
 	kind := kindOf(step.Kind)
 	switch {
-	case kind != nil && kind.restores && (x.began[step.group()] || kind.verify(x.state, step) != nil):
+	case kind != nil && kind.restores && (x.began[step.group()] || step.stands(x.state)):
 		x.opts.Progress(Outcome{Step: *step})
-		o = do(x.restoring(ctx))
+		o = x.restore(ctx, do)
 	case x.stopped != nil:
 		o = *x.stopped
 	case ctx.Err() != nil:
 		o = interrupted()
-	case x.opts.MaxSteps > 0 && x.wrote >= x.opts.MaxSteps:
+	case x.beyond(step):
 		o = Outcome{Status: NotTried, Code: SkipLimit, Reason: fmt.Sprintf("the bound of %d steps (--max-steps) was reached", x.opts.MaxSteps)}
+		if x.wrote < x.opts.MaxSteps {
+			o.Reason = fmt.Sprintf("%d steps belong together, which the bound of %d (--max-steps) does not let be done at once", x.sizes[step.group()], x.opts.MaxSteps)
+		}
 	default:
 		x.opts.Progress(Outcome{Step: *step})
 		o = do(ctx)
@@ -231,6 +245,9 @@ func (x *run) stop(code SkipCode, reason string) {
 
 // wroteStep counts a step that wrote something, and pauses after it.
 func (x *run) wroteStep(ctx context.Context) {
+	if x.restores {
+		return
+	}
 	x.wrote++
 	if x.opts.Pace > 0 {
 		_ = x.opts.Sleep(ctx, x.opts.Pace) // the next step sees that the context ended

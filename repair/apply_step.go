@@ -22,6 +22,8 @@ type applying struct {
 	derived map[string]time.Time
 	// ended are the consolidations of which a step was not done, with what it was.
 	ended map[string]string
+	// waits is since when the eviction of a step waits for other pods to be ready.
+	waits map[string]time.Time
 }
 
 // maxDerivations is how often a step is derived again because somebody wrote one of
@@ -65,7 +67,7 @@ func (a *applying) step(ctx context.Context, s *Step) Outcome {
 			case r.code != "":
 				return skip(SkipCode(r.code), "%s", r.why)
 			case !due.IsZero():
-				a.opts.Progress(Outcome{Step: *s, Reason: fmt.Sprintf("waiting until %s: an assignment that began before the block was reserved may still be under way", state.FormatTime(due))})
+				a.opts.Progress(Outcome{Step: *s, Reason: fmt.Sprintf("waiting until %s: %s", state.FormatTime(due), r.why)})
 				if err := a.sleepUntil(ctx, due); err != nil {
 					return a.unread(ctx, err)
 				}

@@ -30,11 +30,11 @@ func Build(st *state.State, req Request) *Plan {
 	}
 	p.narrow(st)
 	p.sort(st)
-	p.limit()
+	p.limit(st)
 	// The setting comes last: whom it would starve depends on what is freed before.
 	after := afterwards(st, p.Steps)
 	p.collect(after, setStrictAffinity)
-	p.limit()
+	p.limit(st)
 	p.conclude(st)
 	p.Seal()
 	return p
@@ -104,14 +104,27 @@ func (p *Plan) collect(st *state.State, k *stepKind) {
 	p.Refused = append(p.Refused, x.refused...)
 }
 
-// narrow keeps what the request's filters do not leave out.
+// narrow keeps what the request's filters do not leave out: what belongs together if any
+// of it is kept; and always what takes back something that is there.
 func (p *Plan) narrow(st *state.State) {
-	p.Steps = slices.DeleteFunc(p.Steps, func(s Step) bool { return p.Request.beside(st, s.Target, s.Pools, s.Nodes) })
+	kept := map[string]bool{}
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		if k := kindOf(s.Kind); s.group() != "" && !k.restores && !p.Request.beside(st, s.Target, s.Pools, s.Nodes) {
+			kept[s.group()] = true
+		}
+	}
+	p.Steps = slices.DeleteFunc(p.Steps, func(s Step) bool {
+		if s.group() != "" {
+			return !kept[s.group()] && !s.stands(st)
+		}
+		return p.Request.beside(st, s.Target, s.Pools, s.Nodes)
+	})
 	p.Refused = slices.DeleteFunc(p.Refused, func(r Refusal) bool { return p.Request.beside(st, r.Target, r.Pools, r.Nodes) })
 }
 
 // limit cuts steps off beyond the bound, and says so of each.
-func (p *Plan) limit() {
+func (p *Plan) limit(st *state.State) {
 	n := p.Request.MaxSteps
 	if n <= 0 || len(p.Steps) <= n {
 		return
@@ -122,8 +135,12 @@ func (p *Plan) limit() {
 		within = slices.DeleteFunc(slices.Clone(p.Steps), func(s Step) bool { return s.group() == "" })
 	}
 	within = within[:min(n, len(within))]
-	for _, s := range p.Steps {
-		if slices.ContainsFunc(within, func(w Step) bool { return w.ID == s.ID }) {
+	taken := p.Steps
+	p.Steps = slices.DeleteFunc(slices.Clone(taken), func(s Step) bool {
+		return !s.stands(st) && !slices.ContainsFunc(within, func(w Step) bool { return w.ID == s.ID })
+	})
+	for _, s := range taken {
+		if slices.ContainsFunc(p.Steps, func(w Step) bool { return w.ID == s.ID }) {
 			continue
 		}
 		p.Refused = append(p.Refused, Refusal{
@@ -131,7 +148,6 @@ func (p *Plan) limit() {
 			Reason: "it is beyond the bound on steps (--max-steps): plan again when these are done",
 		})
 	}
-	p.Steps = within
 }
 
 // sort puts the steps into the order in which they are carried out: by kind; then

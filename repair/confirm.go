@@ -31,7 +31,7 @@ func Confirm(first *Plan, st *state.State, req Request) *Plan {
 		return true
 	})
 	p.Request.MaxSteps = req.MaxSteps
-	p.limit()
+	p.limit(st)
 	p.conclude(st)
 	p.Seal()
 	return p

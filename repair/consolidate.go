@@ -36,22 +36,31 @@ const reservationStands = 90 * time.Second
 
 // consolidation returns the one that a plan is about; nil if there is none. One that is
 // under way goes on before another is begun, which of it the cluster tells; and one
-// block is emptied at a time.
+// block is emptied at a time. The filters of a request choose among them, and a plan has
+// chosen.
 func (p *proposals) consolidation() *state.Consolidation {
-	if begun := p.st.Begun(); len(begun) > 0 {
+	begun := p.st.Begun()
+	for _, c := range begun {
+		if p.chooses(c) {
+			return c
+		}
+	}
+	if len(begun) > 0 {
 		return begun[0]
 	}
 	for _, n := range p.st.InNeed() {
-		if p.req.inNeed != "" && n.Host.Name != p.req.inNeed {
-			continue
-		}
 		for _, c := range p.st.Consolidations(n) {
-			if len(c.Barred) == 0 && meet(p.req.Pools, poolNames(c.Pool)) && meet(p.req.Nodes, []string{c.For, c.Holder}) {
+			if len(c.Barred) == 0 && p.chooses(c) {
 				return c
 			}
 		}
 	}
 	return nil
+}
+
+func (p *proposals) chooses(c *state.Consolidation) bool {
+	about := p.aboutAll(c, state.Subject{Kind: state.KindBlock, CIDR: c.CIDR.String()})
+	return (p.req.chosen == "" || p.req.chosen == c.Name()) && !p.req.beside(p.st, about.target, about.pools, about.nodes)
 }
 
 // consolidating returns the consolidation whose steps are to be proposed, but for those
@@ -112,7 +121,11 @@ func (p *proposals) refuseConsolidation() {
 	for _, n := range p.st.InNeed() {
 		var why []string
 		for _, c := range p.st.Consolidations(n) {
-			if len(c.Barred) > 0 {
+			switch {
+			case len(c.Barred) == 0 && p.req.chosen == "":
+				p.refuse(concern{target: state.ClusterSubject(p.st)}, RefusedConflict, "%s could be emptied for %s, and is not what --pool, --node, --ip or --block ask for", c.CIDR, c.For)
+				return
+			case len(c.Barred) > 0:
 				why = append(why, fmt.Sprintf("%s of %s: %s", c.CIDR, c.Holder, barsText(c)))
 			}
 		}

@@ -35,7 +35,8 @@ type stepKind struct {
 	do  func(context.Context, Writer, *state.State, *Step) error
 	act func(context.Context, Workloads, *state.State, *Step) error
 	// ready says from when on the step may be carried out, or why it must not be though
-	// the state gives reason for it; nil if at once.
+	// the state gives reason for it, with why it waits in a reason without a code; nil if
+	// at once.
 	ready func(*applying, *Step) (time.Time, reason)
 	// settled reports whether what the step set off has come to its end, or for what it
 	// waits; an error ends the run. It is nil for what is done when it is written.
@@ -62,10 +63,11 @@ type stepKind struct {
 // kinds are all kinds, in the order in which a plan carries them out: what
 // misroutes traffic first; affinities before the blocks that they claim, so that
 // the facts that an affinity's step stands on are still there; counts before the
-// addresses that lower them; the setting last, when blocks are free.
+// addresses that lower them; a reservation goes before the cordons, or pods come to a node
+// whose only block is reserved still; the setting last, when blocks are free.
 var kinds = []*stepKind{
 	restoreAffinity, deleteAffinity, finishDelete, reserveBlock, cordonNode, evictPod, releaseBlock, disownBlock, claimBlock, createHandle, fixHandleCount,
-	recordIP, releaseIP, deleteHandle, uncordonNode, unreserveBlock, setStrictAffinity,
+	recordIP, releaseIP, deleteHandle, unreserveBlock, uncordonNode, setStrictAffinity,
 }
 
 // kindOf returns a kind; nil for one that this version does not know.
@@ -150,7 +152,7 @@ func (p *proposals) add(c concern, s Step, pinned ...blocks.Meta) {
 	}
 	s.ID, s.Kind, s.Target = stepID(p.kind.kind, c.target), p.kind.kind, c.target
 	s.Pools, s.Nodes = tidy(c.pools), tidy(c.nodes)
-	s.TwoObservations = s.TwoObservations || p.req.ObserveTwice
+	s.TwoObservations = s.TwoObservations || p.req.ObserveTwice && !p.kind.restores
 	p.steps = append(p.steps, s)
 }
 

@@ -105,8 +105,8 @@ type Request struct {
 	// EvictSingletons lets pods be evicted that nothing stands in for meanwhile.
 	EvictSingletons bool `json:"evictSingletons,omitempty"`
 
-	// inNeed is the node that a plan's consolidation is for.
-	inNeed string
+	// chosen names the consolidation that a plan is about, once it is made.
+	chosen string
 }
 
 // Evicts reports whether the request may end in evictions, which PodDisruptionBudgets and

@@ -82,8 +82,8 @@ func (p *proposals) cordonForRehome() {
 // uncordon takes a cordon of ours back.
 func (b *begun) uncordon() move {
 	n := nodeNamed(b.state, b.step.Target.Name)
-	if n == nil || n.Ours == "" {
-		return nothing(NotNeeded, "the cordon is gone")
+	if n == nil || n.Ours == "" || n.Ours != b.step.group() {
+		return nothing(NotNeeded, "the cordon is gone, or another consolidation's")
 	}
 	ref, mark := pin(blocks.Nodes, n.Meta), n.Ours
 	return toWrite(func(ctx context.Context) error { return b.opts.Workloads.Uncordon(ctx, ref, mark) }, "uncordon node %s", n.Name)

@@ -163,6 +163,9 @@ func (p *proposals) rehomes(say bool) []state.Move {
 			continue
 		}
 		c := p.everyBorrower(state.IPSubject(m.Addr, m.Pod.Node))
+		if p.req.beside(p.st, c.target, poolNames(b.Pool), []string{m.Pod.Node, b.Owner.Node()}) {
+			continue
+		}
 		why := p.st.EvictionBar(m.Pod)
 		switch {
 		case unread:
@@ -193,14 +196,14 @@ func (a *applying) mayEvict(s *Step) (due time.Time, _ reason) {
 		if full := a.state.Full(); len(full) > 0 {
 			return time.Time{}, because(RefusedConflict, "a replacement may come to %s, which has no address of its own: it is to be cordoned first, by a new plan", state.List(full))
 		}
-		return time.Time{}, reason{}
+		return a.othersReady(s)
 	}
 	due, reserved := a.stands(s)
 	if !reserved {
 		return time.Time{}, because(RefusedConflict, "the block is not reserved: new pods may take its addresses")
 	}
 	if due.After(a.state.Cluster.TakenAt) {
-		return due, reason{}
+		return due, reason{why: "an assignment that began before the block was reserved may still be under way"}
 	}
 	for _, c := range a.state.Begun() {
 		if c.Name() != s.group() {
@@ -216,11 +219,51 @@ func (a *applying) mayEvict(s *Step) (due time.Time, _ reason) {
 			}
 		}
 	}
-	return time.Time{}, reason{}
+	return a.othersReady(s)
+}
+
+// othersReady waits while another pod of the controller is not ready or ends, and then
+// says that the pod must not be evicted: whatever made that one fail, another run or an
+// earlier one of this plan perhaps, one pod of it is missing already.
+func (a *applying) othersReady(s *Step) (due time.Time, _ reason) {
+	missing := missingBeside(a.state, s)
+	if missing == nil {
+		return time.Time{}, reason{}
+	}
+	now := a.state.Cluster.TakenAt
+	if _, waits := a.waits[s.ID]; !waits {
+		a.waits[s.ID] = now
+	}
+	what := fmt.Sprintf("pod %s of the same %s is not ready", missing.FullName(), missing.Controller.Kind)
+	if limit := a.opts.evictTimeout(); !now.Before(a.waits[s.ID].Add(limit)) {
+		return time.Time{}, because(RefusedConflict, "%s, after %s: another must not be missing beside it", what, limit)
+	}
+	return now.Add(evictPoll), reason{why: what}
+}
+
+// missingBeside returns a pod, other than the one that a step evicts, of the same
+// controller that is not ready or ends; nil if there is none. One that has waited for an
+// address of the node in need does not count where a PodDisruptionBudget says how many may
+// be missing: it is what the block is freed for.
+func missingBeside(st *state.State, s *Step) *blocks.Workload {
+	controller := s.Guard(GuardController)
+	for i := range st.Workloads {
+		w := &st.Workloads[i]
+		if w.Controller == nil || w.Controller.UID != controller || w.UID == s.Guard(GuardPodUID) || !w.Live() || w.Ready && w.Deleting.IsZero() {
+			continue
+		}
+		covered := slices.ContainsFunc(st.Budgets, func(b blocks.DisruptionBudget) bool { return b.Covers(w) })
+		if w.Deleting.IsZero() && w.Waiting() && w.Node == s.Guard(GuardInNeed) && covered {
+			continue
+		}
+		return w
+	}
+	return nil
 }
 
 // replacedPod reports whether an evicted pod is gone and its controller has as many pods
-// ready as before. It is an error if a new pod of it borrows its address: so would the
+// as before, and as many ready, with every new one; a DaemonSet one that is ready on the
+// same node, whatever becomes of the others. It is an error if a new pod of it borrows its address: so would the
 // next.
 func replacedPod(before, now *state.State, s *Step) (done bool, waits string, err error) {
 	if w := podOf(now, s); w != nil {
@@ -233,7 +276,11 @@ func replacedPod(before, now *state.State, s *Step) (done bool, waits string, er
 	if controller == Absent {
 		return true, "", nil
 	}
-	had := before.PodsOf(controller)
+	had, has := before.PodsOf(controller), now.PodsOf(controller)
+	if was := podOf(before, s); was != nil && was.Controller != nil && was.Controller.Kind == "DaemonSet" {
+		elsewhere := func(w *blocks.Workload) bool { return w.Node != was.Node }
+		had, has = slices.DeleteFunc(had, elsewhere), slices.DeleteFunc(has, elsewhere)
+	}
 	ready := func(ws []*blocks.Workload) (n int) {
 		for _, w := range ws {
 			if w.Ready {
@@ -242,8 +289,8 @@ func replacedPod(before, now *state.State, s *Step) (done bool, waits string, er
 		}
 		return n
 	}
-	waits = "its replacement is not there yet"
-	for _, w := range now.PodsOf(controller) {
+	waits, done = "its replacement is not there yet", len(has) >= len(had) && ready(has) >= ready(had)
+	for _, w := range has {
 		if slices.ContainsFunc(had, func(o *blocks.Workload) bool { return o.UID == w.UID }) {
 			continue
 		}
@@ -253,11 +300,12 @@ func replacedPod(before, now *state.State, s *Step) (done bool, waits string, er
 			}
 		}
 		if !w.Ready {
+			done = false
 			waits = fmt.Sprintf("its replacement %s is not ready yet (%s)", w.FullName(), state.OrNone(w.Phase))
 			if w.Waiting() {
 				waits = fmt.Sprintf("its replacement %s waits for an address on %s", w.FullName(), w.Node)
 			}
 		}
 	}
-	return ready(now.PodsOf(controller)) >= ready(had), waits, nil
+	return done, waits, nil
 }

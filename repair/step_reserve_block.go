@@ -43,8 +43,8 @@ var reserveBlock = &stepKind{
 		return w.Reserve(ctx, prefixOf(s.Target), s.Guard(GuardConsolidation))
 	},
 	verify: func(st *state.State, s *Step) error {
-		if r := reservationOf(st, s.Target.CIDR); r == nil && !passed(st, s) {
-			return fmt.Errorf("%s is not reserved", s.Target.CIDR)
+		if r := reservationOf(st, s.Target.CIDR); (r == nil || r.Ours != s.group()) && !passed(st, s) {
+			return fmt.Errorf("%s is not reserved for %s", s.Target.CIDR, s.Guard(GuardInNeed))
 		}
 		return nil
 	},
@@ -60,8 +60,8 @@ var reserveBlock = &stepKind{
 // unreserve takes a reservation of ours back.
 func (b *begun) unreserve(cidr string) move {
 	r := reservationOf(b.state, cidr)
-	if r == nil {
-		return nothing(NotNeeded, "the reservation is gone")
+	if r == nil || r.Ours != b.step.group() {
+		return nothing(NotNeeded, "the reservation is gone, or another consolidation's")
 	}
 	ref := pin(blocks.Reservations, r.Meta)
 	return toWrite(func(ctx context.Context) error { return b.writer.Unreserve(ctx, ref) }, "take the reservation of %s back", cidr)

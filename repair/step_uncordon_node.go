@@ -63,7 +63,7 @@ var uncordonNode = &stepKind{
 		return w.Uncordon(ctx, pin(blocks.Nodes, n.Meta), s.Guard(GuardConsolidation))
 	},
 	verify: func(st *state.State, s *Step) error {
-		if n := nodeNamed(st, s.Target.Name); n != nil && n.Ours != "" {
+		if n := nodeNamed(st, s.Target.Name); n != nil && n.Ours != "" && n.Ours == s.group() {
 			return left(blocks.Nodes, n.Name, "is left cordoned (%s)", fmt.Sprintf("for %s", n.Ours))
 		}
 		return nil

@@ -39,7 +39,7 @@ var unreserveBlock = &stepKind{
 		return w.Unreserve(ctx, pin(blocks.Reservations, r.Meta))
 	},
 	verify: func(st *state.State, s *Step) error {
-		if r := reservationOf(st, s.Target.CIDR); r != nil {
+		if r := reservationOf(st, s.Target.CIDR); r != nil && r.Ours == s.group() {
 			return left(blocks.Reservations, r.Name, "is left, and keeps the addresses of %s from everybody", s.Target.CIDR)
 		}
 		return nil

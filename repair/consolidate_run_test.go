@@ -1,0 +1,319 @@
+package repair
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
+)
+
+// shortOfBlocks is a cluster whose node new has no block and can claim none; 10.0.0.24/29
+// of b is the one that takes moving the fewest pods.
+const shortOfBlocks = `
+version v3.31.0
+pool pods 10.0.0.0/27 size=29
+node a
+node b
+node new
+budget none
+block 10.0.0.0/29 a
+affinity 10.0.0.0/29 a
+block 10.0.0.8/29 a
+affinity 10.0.0.8/29 a
+block 10.0.0.16/29 b
+affinity 10.0.0.16/29 b
+block 10.0.0.24/29 b
+affinity 10.0.0.24/29 b
+use 10.0.0.1 shop/web-1 a of=ReplicaSet/web ready
+use 10.0.0.2 shop/web-2 a of=ReplicaSet/web ready
+use 10.0.0.3 shop/web-8 a of=ReplicaSet/web ready
+use 10.0.0.9 shop/web-3 a of=ReplicaSet/web ready
+use 10.0.0.11 shop/web-9 a of=ReplicaSet/web ready
+use 10.0.0.12 shop/web-0 a of=ReplicaSet/web ready
+use 10.0.0.17 shop/x-4 b of=ReplicaSet/x ready
+use 10.0.0.18 shop/x-5 b of=ReplicaSet/x ready
+use 10.0.0.19 shop/x-6 b of=ReplicaSet/x ready
+use 10.0.0.25 shop/api-1 b of=ReplicaSet/api ready
+use 10.0.0.26 shop/api-2 b of=ReplicaSet/api ready
+use 10.0.0.10 shop/borrower new of=ReplicaSet/web ready
+`
+
+var emptied = Request{Consolidate: true, CordonFull: true}
+
+// podCluster is a cluster in memory in which pods can be evicted, nodes cordoned and blocks
+// reserved and claimed. An evicted pod is replaced by a ready one without an address, or
+// by one that is not ready if unready.
+type podCluster struct {
+	*fakeCluster
+	unready bool
+	did     []string
+	refresh func()
+}
+
+func newPodCluster(t *testing.T, text string) *podCluster {
+	t.Helper()
+	s, err := statedsl.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Cluster.GUID = "g"
+	return &podCluster{fakeCluster: &fakeCluster{s: s, now: s.Cluster.TakenAt}, refresh: func() {}}
+}
+
+func (m *podCluster) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []blocks.Ref) (*blocks.Snapshot, error) {
+	m.refresh()
+	return m.fakeCluster.Refresh(ctx, prev, refs)
+}
+
+func (m *podCluster) Reserve(_ context.Context, c netip.Prefix, mark string) error {
+	m.did = append(m.did, "reserve "+c.String())
+	return m.write(blocks.Reservations, "r", func() {
+		m.s.Reservations = append(slices.Clone(m.s.Reservations), blocks.Reservation{
+			Meta: blocks.Meta{Name: state.ReservationName(c), UID: "r", ResourceVersion: "1", Created: m.now}, Ours: mark, CIDRs: []netip.Prefix{c},
+		})
+	})
+}
+
+func (m *podCluster) Unreserve(_ context.Context, o ObjectRef) error {
+	m.did = append(m.did, "unreserve")
+	return m.write(blocks.Reservations, "r", func() {
+		m.s.Reservations = slices.DeleteFunc(slices.Clone(m.s.Reservations), func(r blocks.Reservation) bool { return r.Name == o.Name })
+	})
+}
+
+func (m *podCluster) cordon(name, mark string) error {
+	m.s.Nodes = slices.Clone(m.s.Nodes)
+	for i := range m.s.Nodes {
+		if n := &m.s.Nodes[i]; n.Name == name {
+			n.Unschedulable, n.Ours = mark != "", mark
+		}
+	}
+	return nil
+}
+
+func (m *podCluster) Cordon(_ context.Context, n ObjectRef, mark string) error {
+	m.did = append(m.did, "cordon "+n.Name)
+	return m.cordon(n.Name, mark)
+}
+
+func (m *podCluster) Uncordon(_ context.Context, n ObjectRef, _ string) error {
+	m.did = append(m.did, "uncordon "+n.Name)
+	return m.cordon(n.Name, "")
+}
+
+func (m *podCluster) Evict(_ context.Context, _, name, uid string) error {
+	m.did = append(m.did, "evict "+name)
+	x := newPretence(m.s)
+	for i := range x.Workloads {
+		w := x.Workloads[i]
+		if w.UID != uid {
+			continue
+		}
+		for j := range x.Blocks {
+			if b := &x.Blocks[j]; b.CIDR.Contains(w.StatusIPs[0]) {
+				x.free(b.Name, w.StatusIPs[0])
+				b.ResourceVersion += "1"
+			}
+		}
+		w.Name, w.UID, w.StatusIPs, w.AnnotationIPs, w.Ready = name+"-new", name+"-new", nil, nil, !m.unready
+		if m.unready {
+			w.Phase = "Pending"
+		}
+		x.Workloads = append(slices.Delete(x.Workloads, i, i+1), w)
+		break
+	}
+	m.s = x.done()
+	return nil
+}
+
+func (m *podCluster) ClaimBlock(_ context.Context, c netip.Prefix, host string) error {
+	m.did = append(m.did, "claim "+c.String())
+	x := newPretence(m.s)
+	x.claim(c, host)
+	m.s = x.done()
+	return nil
+}
+
+// carry applies a plan, and returns what became of its steps.
+func (m *podCluster) carry(ctx context.Context, t *testing.T, p *Plan, opts ApplyOptions) map[string]Outcome {
+	t.Helper()
+	m.did = nil
+	j := newTestJournal(t)
+	m.journal, opts.Workloads = j, m
+	if opts.Sleep == nil {
+		opts.Sleep = func(ctx context.Context, d time.Duration) error { m.now = m.now.Add(d); return ctx.Err() }
+	}
+	r, err := Apply(ctx, p, m, m, j, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]Outcome{}
+	for _, o := range r.Outcomes {
+		out[o.Step.ID] = o
+	}
+	return out
+}
+
+// clean fails unless nothing is reserved and no node cordoned.
+func (m *podCluster) clean(t *testing.T) {
+	t.Helper()
+	if len(m.s.Reservations) > 0 || slices.ContainsFunc(m.s.Nodes, func(n blocks.Node) bool { return n.Unschedulable }) {
+		t.Errorf("left: %+v, %+v", m.s.Reservations, m.s.Nodes)
+	}
+}
+
+const wholeConsolidation = "reserve 10.0.0.24/29, cordon new, evict api-1, evict api-2, claim 10.0.0.24/29, unreserve, uncordon new"
+
+func TestConsolidationCarriedOut(t *testing.T) {
+	m := newPodCluster(t, shortOfBlocks)
+	m.carry(t.Context(), t, m.plan(t, emptied), ApplyOptions{})
+	if got := strings.Join(m.did, ", "); got != wholeConsolidation {
+		t.Error(got)
+	}
+	m.clean(t)
+}
+
+// TestEvictsBesideReady: no pod is evicted while another of its controller is not ready,
+// whichever run made it so.
+func TestEvictsBesideReady(t *testing.T) {
+	m := newPodCluster(t, shortOfBlocks)
+	m.unready = true
+	m.carry(t.Context(), t, m.plan(t, emptied), ApplyOptions{})
+	if !slices.Contains(m.did, "evict api-1") {
+		t.Fatal(m.did)
+	}
+	out := m.carry(t.Context(), t, m.plan(t, emptied), ApplyOptions{})
+	if o := out["evict-pod:10.0.0.26"]; o.Code != SkipCode(RefusedConflict) || !strings.Contains(o.Reason, "pod shop/api-1-new of the same ReplicaSet is not ready, after 5m0s") {
+		t.Errorf("the same again: %+v", o)
+	}
+	if slices.Contains(m.did, "evict api-2") {
+		t.Error("api-2 was evicted beside a pod that is not ready")
+	}
+	m.clean(t)
+	// It goes on when that is ready within the time.
+	out = m.carry(t.Context(), t, m.plan(t, emptied), ApplyOptions{Progress: func(o Outcome) {
+		if strings.Contains(o.Reason, "is not ready") {
+			m.unready = false
+			for i := range m.s.Workloads {
+				m.s.Workloads[i].Ready = true
+			}
+		}
+	}})
+	if o := out["evict-pod:10.0.0.26"]; o.Status != Done {
+		t.Errorf("when it is ready: %+v", o)
+	}
+}
+
+// TestReplacedWhere: a DaemonSet's pod is replaced on its own node, and others by new ones that
+// are all ready.
+func TestReplacedWhere(t *testing.T) {
+	before := sketched(t, shortOfBlocks+"use 10.0.0.28 sys/ds-b b of=DaemonSet/ds ready\n", 0)
+	for now, want := range map[string]bool{
+		"pod sys/ds-b2 b of=DaemonSet/ds\nuse 10.0.0.4 sys/ds-a a of=DaemonSet/ds ready\n":  false,
+		"use 10.0.0.20 sys/ds-b2 b of=DaemonSet/ds ready\npod sys/ds-a a of=DaemonSet/ds\n": true,
+	} {
+		w := before.Pod("sys", "ds-b")
+		s := &Step{Guards: guards(GuardPod, "sys/ds-b", GuardPodUID, w.UID, GuardController, w.Controller.UID)}
+		if done, waits, err := replacedPod(before, sketched(t, shortOfBlocks+now, 0), s); done != want || err != nil {
+			t.Errorf("%s: %v %s %v", now, done, waits, err)
+		}
+	}
+}
+
+// TestRestoresWhenInterrupted: an interrupt that comes while something is taken back does
+// not end that, nor does a pause come in between.
+func TestRestoresWhenInterrupted(t *testing.T) {
+	for _, during := range []Kind{UnreserveBlock, UncordonNode} {
+		m := newPodCluster(t, shortOfBlocks)
+		ctx, cancel := context.WithCancel(t.Context())
+		in, pauses := false, 0
+		m.refresh = func() {
+			if in {
+				cancel()
+			}
+		}
+		m.carry(ctx, t, m.plan(t, emptied), ApplyOptions{
+			Pace: time.Hour, Progress: func(o Outcome) { in = o.Step.Kind == during && o.Status == "" },
+			Sleep: func(ctx context.Context, d time.Duration) error {
+				if d == time.Hour {
+					pauses++
+					return ctx.Err()
+				}
+				m.now = m.now.Add(d)
+				return ctx.Err()
+			},
+		})
+		if pauses != 6 {
+			t.Errorf("%s: %d pauses", during, pauses)
+		}
+		m.clean(t)
+	}
+}
+
+// TestFiltersChooseConsolidation: filters choose among consolidations, each of which is
+// proposed whole and carried out; what is left of one is taken back whatever they say.
+func TestFiltersChooseConsolidation(t *testing.T) {
+	block := func(c string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix(c)} }
+	for want, narrow := range map[string]func(*Request){
+		"reserve 10.0.0.0/29, cordon new, evict web-1, evict web-2, evict web-8, claim 10.0.0.0/29, unreserve, uncordon new": func(r *Request) { r.Nodes = []string{"a"} },
+		wholeConsolidation: func(r *Request) { r.Blocks = block("10.0.0.24/29") },
+		"reserve 10.0.0.16/29, cordon new, evict x-4, evict x-5, evict x-6, claim 10.0.0.16/29, unreserve, uncordon new": func(r *Request) { r.IPs = []netip.Addr{netip.MustParseAddr("10.0.0.17")} },
+	} {
+		m, req := newPodCluster(t, shortOfBlocks), emptied
+		narrow(&req)
+		m.carry(t.Context(), t, m.plan(t, req), ApplyOptions{})
+		if got := strings.Join(m.did, ", "); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		m.clean(t)
+	}
+	left := strings.Replace(shortOfBlocks, "node new\n", "node new mine=10.0.0.24/29,b,new\n", 1) + "reserve 10.0.0.24/29 mine=b,new\n"
+	for _, req := range []Request{{Nodes: []string{"a"}}, {Blocks: block("10.0.0.0/29")}, {Pools: []string{"other"}}, {MaxSteps: 1}} {
+		m := newPodCluster(t, left)
+		req.Consolidate = true
+		m.carry(t.Context(), t, m.plan(t, req), ApplyOptions{})
+		m.clean(t)
+	}
+	req := emptied
+	req.Pools = []string{"other"}
+	s, _ := newPodCluster(t, shortOfBlocks).Read(t.Context())
+	if p := Build(state.New(s, state.Options{}), req); len(p.Steps) > 0 || len(p.Refused) != 1 || !strings.Contains(p.Refused[0].Reason, "is not what --pool") {
+		t.Errorf("%v %+v", stepIDs(p), p.Refused)
+	}
+}
+
+// TestUndoLeavesAnothers: undoing an old run does not take back what is reserved and
+// cordoned for another consolidation by now.
+func TestUndoLeavesAnothers(t *testing.T) {
+	m := newPodCluster(t, strings.Replace(shortOfBlocks, "node a\n", "node a mine=10.0.0.24/29,b,other\n", 1)+"reserve 10.0.0.24/29 mine=b,other\n")
+	x := newRun(m, m, nil, 0, ApplyOptions{Workloads: m})
+	if err := x.read(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	old := guards(GuardConsolidation, "10.0.0.24/29 from b for new", GuardInNeed, "new")
+	for _, s := range []*Step{
+		{Kind: ReserveBlock, Target: state.Subject{Kind: state.KindBlock, CIDR: "10.0.0.24/29"}, Guards: old},
+		{Kind: CordonNode, Target: state.NodeSubject("a"), Guards: old},
+	} {
+		if v := kindOf(s.Kind).undo(&begun{run: x, log: &stepLog{}, step: s, undo: true}); v.do != nil || v.status != NotNeeded {
+			t.Errorf("%s: %s %s", s.Kind, v.status, v.what)
+		}
+	}
+}
+
+// TestBoundKeepsConsolidation: --max-steps of a run does not cut a consolidation.
+func TestBoundKeepsConsolidation(t *testing.T) {
+	for bound, want := range map[int]string{3: "", 6: wholeConsolidation} {
+		m := newPodCluster(t, shortOfBlocks)
+		m.carry(t.Context(), t, m.plan(t, emptied), ApplyOptions{MaxSteps: bound})
+		if got := strings.Join(m.did, ", "); got != want {
+			t.Errorf("--max-steps %d: %s", bound, got)
+		}
+	}
+}
