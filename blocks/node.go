@@ -91,6 +91,9 @@ type Workload struct {
 	// StaticAddress is true for a pod that asks for an address by name
 	// (cni.projectcalico.org/ipAddrs): its replacement gets no other.
 	StaticAddress bool
+	// RunsOnce is true for a pod that is not started again when it ends well
+	// (spec.restartPolicy other than Always): evicted, its work is lost.
+	RunsOnce bool
 	// Controller is what manages the pod, shared by all of its pods; nil for a bare pod.
 	Controller *Controller
 	// Labels are read only together with PodDisruptionBudgets, and are shared by pods that

@@ -295,6 +295,8 @@ func (st *State) EvictionBar(w *blocks.Workload) string {
 		return "is of Job " + w.Controller.Name + ", whose work would be lost"
 	case w.Controller != nil && w.Controller.Kind == "Node":
 		return "is a static pod"
+	case w.RunsOnce:
+		return "runs to completion (its restartPolicy is not Always), and its work would be lost"
 	}
 	return ""
 }

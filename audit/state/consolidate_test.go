@@ -77,6 +77,7 @@ func TestConsolidations(t *testing.T) {
 		"storage":                  {pod, pod + " claim", "has storage"},
 		"a static address":         {pod, pod + " static", "asks for its address by name"},
 		"a Job's":                  {pod, strings.Replace(pod, "ReplicaSet/web", "Job/once", 1), "is of Job once"},
+		"one that runs once":       {pod, pod + " once", "pod shop/web-6 runs to completion"},
 		"a static pod":             {pod, strings.Replace(pod, "ReplicaSet/web", "Node/b", 1), "is a static pod"},
 		"unreadable":               {pod, pod + " unreadable=status.podIPs", "cannot be read: status.podIPs"},
 		"a tunnel's":               {pod, "alloc 10.0.0.25 handle=vxlan-tunnel-addr-b type=vxlanTunnelAddress node=b", "it is a tunnel's"},

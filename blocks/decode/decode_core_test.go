@@ -80,7 +80,7 @@ func TestPods(t *testing.T) {
 				},
 				ManagedFields: []metav1.ManagedFieldsEntry{{Time: &start}},
 			},
-			Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "c", Image: "i"}}, Volumes: []corev1.Volume{
+			Spec: corev1.PodSpec{NodeName: "n1", RestartPolicy: corev1.RestartPolicyOnFailure, Containers: []corev1.Container{{Name: "c", Image: "i"}}, Volumes: []corev1.Volume{
 				{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "v"}}}}},
 			Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: "PodScheduled", Status: "True"}, {Type: "Ready", Status: "True"}}, Phase: corev1.PodRunning, HostIP: "172.16.0.1", PodIP: "10.0.0.5", StartTime: &start,
 				PodIPs: []corev1.PodIP{{IP: "10.0.0.5"}, {IP: "fd00::5"}}},
@@ -91,7 +91,7 @@ func TestPods(t *testing.T) {
 					"k8s.v1.cni.cncf.io/networks-status": `[{"name": "net1", "ips": ["::ffff:10.9.0.8"]}]`},
 				Labels: map[string]string{"vm.kubevirt.io/name": "web"},
 			},
-			Spec:   corev1.PodSpec{NodeName: "n1", Volumes: []corev1.Volume{{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}},
+			Spec:   corev1.PodSpec{NodeName: "n1", RestartPolicy: corev1.RestartPolicyAlways, Volumes: []corev1.Volume{{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}},
 			Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: "Ready", Status: "False"}}, Phase: corev1.PodRunning, PodIP: "::ffff:10.0.0.6"},
 		}, {
 			ObjectMeta: metav1.ObjectMeta{Name: "proxy", Namespace: "kube-system"},
@@ -103,7 +103,7 @@ func TestPods(t *testing.T) {
 	noGaps(t, p)
 	diff(t, "pods", []blocks.Workload{{
 		Meta:      blocks.Meta{Name: "cart-1", UID: "u", ResourceVersion: "9", Created: at("2025-11-20T09:00:00Z")},
-		Namespace: "shop", Node: "n1", Phase: "Running", ContainerID: "c1", Ready: true, HasClaim: true, NoEviction: true, StaticAddress: true,
+		Namespace: "shop", Node: "n1", Phase: "Running", ContainerID: "c1", Ready: true, HasClaim: true, NoEviction: true, StaticAddress: true, RunsOnce: true,
 		Controller:    &blocks.Controller{Kind: "VirtualMachineInstance", Name: "db", UID: "i"},
 		StatusIPs:     []netip.Addr{addr("10.0.0.5"), addr("fd00::5")},
 		AnnotationIPs: []netip.Addr{addr("10.0.0.5"), addr("fd00::5")},

@@ -41,6 +41,7 @@ func podMask(labels *fieldMask) *fieldMask {
 		metaMask(rolePod, false, podAnnotations, ownersMask(map[string]*fieldMask{kindVMI: vmOwner, "": otherOwner}), labels),
 		object("spec", 2,
 			value("nodeName", 10, roleNode),
+			value("restartPolicy", 3, roleWord),
 			&fieldMask{key: "hostNetwork", num: 11, form: formBool, role: roleNumber},
 			listOf("volumes", 1, needing(":", object("", 0, object("", 2, object("persistentVolumeClaim", 10), object("ephemeral", 29)))))),
 		object("status", 3,
@@ -99,6 +100,11 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 		switch string(key) {
 		case "nodeName":
 			p.Node = d.text(r)
+		case "restartPolicy":
+			quietly(r, func() {
+				policy, _ := r.str()
+				p.RunsOnce = len(policy) > 0 && string(policy) != "Always"
+			})
 		case "hostNetwork":
 			p.HostNetwork, _ = r.Boolean()
 		case "volumes":

@@ -28,7 +28,7 @@
 //	     [vmi=NAME] [alt=NS/NAME altnode=N]      KubeVirt's attributes, and alternateOwnerAttrs
 //	pod NS/NAME NODE [IP,IP] [phase=P] [hostnet] [terminating] [removed] [ann=IP,IP] [pools=A,B] [age=D] [cid=ID]
 //	     [net=IP,IP] [vmi=NAME] [unreadable=FIELD]  addresses in network-status, its virtual machine
-//	     [of=KIND/NAME] [ready] [claim] [noevict] [static] [label=K=V]  its controller, and what an eviction heeds
+//	     [of=KIND/NAME] [ready] [claim] [noevict] [static] [once] [label=K=V]  its controller, and what an eviction heeds
 //	vm NS/NAME|none; vmi NS/NAME [ofvm]          KubeVirt's objects; either says that both kinds were read
 //	use IP NS/NAME NODE                          alloc and pod in one; takes the options of pod
 //	budget NS/NAME [match=SELECTOR] [allows=N]|none  a PodDisruptionBudget; either says that they were read

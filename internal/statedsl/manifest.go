@@ -253,6 +253,9 @@ func (m *manifest) pod(p *blocks.Workload) {
 	}
 	spec := map[string]any{"hostNetwork": p.HostNetwork, "containers": []any{map[string]any{"name": "main", "image": "registry.example.org/app:1"}}}
 	set(spec, "nodeName", p.Node)
+	if p.RunsOnce {
+		spec["restartPolicy"] = "Never"
+	}
 	if p.HasClaim {
 		spec["volumes"] = []any{map[string]any{"name": "data", "persistentVolumeClaim": map[string]any{"claimName": p.Name}}}
 	}

@@ -178,6 +178,7 @@ func (p *parser) pod(w words) {
 	}
 	pod.VM, pod.Unreadable = w.get("vmi"), w.get("unreadable")
 	pod.Ready, pod.HasClaim, pod.NoEviction, pod.StaticAddress, pod.Labels = w.has("ready"), w.has("claim"), w.has("noevict"), w.has("static"), labels(w)
+	pod.RunsOnce = w.has("once")
 	if kind, owner, ok := strings.Cut(w.get("of"), "/"); ok {
 		pod.Controller = &blocks.Controller{Kind: kind, Name: owner, UID: "uid-" + ns + "-" + owner}
 	}
