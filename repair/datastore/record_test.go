@@ -1,6 +1,7 @@
 package datastore_test
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"testing"
@@ -50,6 +51,37 @@ func TestBlockIsCreatedWithWhatIsInUse(t *testing.T) {
 		counts := s.get(s.path(blocks.Handles, id))["spec"].(map[string]any)["block"].(map[string]any)
 		if counts[noBlock.String()] != float64(1) {
 			t.Errorf("%s counts %v", id, counts)
+		}
+	}
+}
+
+// TestNothingCountsWhatWasNotRecorded: where another node makes the block first, the handles
+// that were to count its addresses are gone again.
+func TestNothingCountsWhatWasNotRecorded(t *testing.T) {
+	s := newSmall(t, testcluster.CRDv1)
+	a, counted := recordation(noBlock, "n3"), 0
+	a.Beside = []repair.Beside{{Ordinal: 0, Handle: "k8s-pod-network.x"}}
+	handles := []string{s.path(blocks.Handles, restored), s.path(blocks.Handles, "k8s-pod-network.x")}
+	s.before = func(_ int, path string) {
+		if path+"/" == s.path(blocks.Blocks, "") && s.get(s.path(blocks.Blocks, blocks.BlockName(noBlock))) == nil {
+			for _, h := range handles {
+				if s.get(h) != nil {
+					counted++
+				}
+			}
+			s.block(noBlock, "host:n2", nil)
+		}
+	}
+	ref := repair.ObjectRef{Resource: blocks.Blocks, Name: blocks.BlockName(noBlock)}
+	if err := s.writer(s.group).RecordIP(t.Context(), ref, 3, a); !errors.Is(err, repair.ErrChanged) {
+		t.Errorf("got %v", err)
+	}
+	if counted != 2 {
+		t.Errorf("%d handles counted before the block was written", counted)
+	}
+	for _, h := range handles {
+		if s.get(h) != nil {
+			t.Errorf("%s is there", h)
 		}
 	}
 }
