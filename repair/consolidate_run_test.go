@@ -188,7 +188,9 @@ func TestEvictsBesideReady(t *testing.T) {
 	if !slices.Contains(m.did, "evict api-1") {
 		t.Fatal(m.did)
 	}
-	out := m.carry(t.Context(), t, m.plan(t, emptied), ApplyOptions{})
+	again := emptied
+	again.EvictSingletons, again.Blocks = true, []netip.Prefix{netip.MustParsePrefix("10.0.0.24/29")}
+	out := m.carry(t.Context(), t, m.plan(t, again), ApplyOptions{})
 	if o := out["evict-pod:10.0.0.26"]; o.Code != SkipCode(RefusedConflict) || !strings.Contains(o.Reason, "pod shop/api-1-new of the same ReplicaSet is not ready, after 5m0s") {
 		t.Errorf("the same again: %+v", o)
 	}
@@ -197,7 +199,7 @@ func TestEvictsBesideReady(t *testing.T) {
 	}
 	m.clean(t)
 	// It goes on when that is ready within the time.
-	out = m.carry(t.Context(), t, m.plan(t, emptied), ApplyOptions{Progress: func(o Outcome) {
+	out = m.carry(t.Context(), t, m.plan(t, again), ApplyOptions{Progress: func(o Outcome) {
 		if strings.Contains(o.Reason, "is not ready") {
 			m.unready = false
 			for i := range m.s.Workloads {
