@@ -18,7 +18,7 @@ var claimBlock = &stepKind{
 	exact: []string{GuardConsolidation, GuardInNeed},
 	propose: func(p *proposals) {
 		c := p.consolidation()
-		if c == nil || len(c.Barred) > 0 || p.withheld(c).code != "" || c.Over() && !(c.Claimed() && unconfirmed(p.st, c)) {
+		if c == nil || len(c.Barred) > 0 || p.withheld(c).code != "" || c.Over() && (!c.Claimed() || !unconfirmed(p.st, c)) {
 			return
 		}
 		target := state.Subject{Kind: state.KindAffinity, CIDR: c.CIDR.String(), Node: c.For, Name: blocks.AffinityName(c.For, c.CIDR)}
