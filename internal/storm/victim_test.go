@@ -53,7 +53,7 @@ type victim struct {
 var (
 	everyKind = requests()["all"]
 	kindFlags = []string{
-		"--empty-blocks", "--orphan-affinities", "--missing-affinities", "--leaked-ips", "--leaked-handles", "--soft-deleted",
+		"--empty-blocks", "--orphan-affinities", "--missing-affinities", "--leaked-ips", "--leaked-handles", "--soft-deleted", "--dead-nodes", "--unrecorded-ips", "--missing-handles",
 		"--strict-affinity=true", "--grace=0s",
 	}
 )
@@ -164,17 +164,22 @@ func (v *victim) killed(t *testing.T, p killPoint, dir string, args ...string) {
 	before := v.state(t)
 	c, out := v.command(t, dir, args...)
 	base := len(v.proxy.Writes())
-	ended := make(chan error, 1)
+	var err error
+	ended := make(chan struct{})
 	v.proxy.Pause(func(n int, _ Write) bool {
 		if n != base+p.k {
 			return true
 		}
 		_ = c.Process.Kill()
-		ended <- c.Wait()
+		<-ended
 		return p.after
 	})
 	must(t, c.Start())
-	err := <-ended
+	go func() {
+		defer close(ended)
+		err = c.Wait() // it may end by itself, before it comes to that write
+	}()
+	<-ended
 	v.proxy.Pause(nil)
 	if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
 		t.Fatalf("it was not killed, but ended with %v\n%s", err, out)
