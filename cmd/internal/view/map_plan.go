@@ -54,10 +54,14 @@ func AfterPlan(r *audit.Report, plan *repair.Plan) *audit.Report {
 		in, _ := find.find(step.Target)
 		for _, b := range in {
 			switch {
-			case step.Kind == repair.ReleaseIP:
+			case step.Kind == repair.ReleaseIP, step.Kind == repair.EvictPod:
 				after.Blocks[b].InUse, after.Blocks[b].Available = after.Blocks[b].InUse-1, after.Blocks[b].Available+1
 			case step.Kind == repair.ReleaseBlock, step.Kind == repair.FinishDelete && step.Target.Kind == state.KindBlock:
 				gone[b] = true
+			case step.Kind == repair.ClaimBlock:
+				x := &after.Blocks[b]
+				*x = audit.BlockReport{CIDR: x.CIDR, Pool: x.Pool, Owner: "host:" + step.Target.Node, Available: x.InUse + x.Available}
+				delete(gone, b)
 			}
 		}
 	}

@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -63,6 +66,33 @@ func TestPlanGolden(t *testing.T) {
 				golden(t, "plan."+name+"."+c.file, renderPlan(t, c.output, name, planOptions()))
 			})
 		}
+	}
+}
+
+// TestManualCommandsReadTheSameSource: a command of ours among what people do can be
+// pasted, and reads what the plan was made of.
+func TestManualCommandsReadTheSameSource(t *testing.T) {
+	p := &repair.Plan{Manual: []repair.Manual{{Order: 1, Action: "do it", Command: "calico-audit repair --rehome"}}}
+	for _, output := range []string{"table", "markdown"} {
+		if got := written(t, PlanFormats(), output, p, planOptions()); !strings.Contains(got, "repair -f dump/ --rehome") {
+			t.Errorf("%s: no source in\n%s", output, got)
+		}
+	}
+}
+
+// TestClaimedBlockIsInTheMapAfter: a block that is emptied, released and claimed is there
+// afterwards, the new owner's and empty.
+func TestClaimedBlockIsInTheMapAfter(t *testing.T) {
+	const cidr = "10.0.0.0/30"
+	r := &audit.Report{Blocks: []audit.BlockReport{{CIDR: cidr, Owner: "host:old", InUse: 1, Available: 3}}}
+	after := AfterPlan(r, &repair.Plan{Steps: []repair.Step{
+		{Kind: repair.EvictPod, Target: state.Subject{Kind: state.KindIP, IP: "10.0.0.1"}},
+		{Kind: repair.ReleaseBlock, Target: state.Subject{Kind: state.KindBlock, CIDR: cidr}},
+		{Kind: repair.ClaimBlock, Target: state.Subject{Kind: state.KindAffinity, CIDR: cidr, Node: "new"}},
+	}})
+	want := audit.BlockReport{CIDR: cidr, Owner: "host:new", Available: 4}
+	if len(after.Blocks) != 1 || !reflect.DeepEqual(after.Blocks[0], want) || r.Blocks[0].Owner != "host:old" {
+		t.Errorf("afterwards %+v, want %+v", after.Blocks, want)
 	}
 }
 
