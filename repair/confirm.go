@@ -1,10 +1,12 @@
 package repair
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // Confirm makes the plan of a second reading, and holds only the steps that the
@@ -46,7 +48,25 @@ func (p *Plan) conclude(st *state.State) {
 	}
 	after := afterwards(st, p.Steps)
 	p.After = audit.NewReport(after, &audit.Result{}).Pools
+	for i := range p.Steps {
+		p.takeAgain(&p.Steps[i])
+	}
 	p.Manual = append([]Manual{}, manual(st, after, p)...)
 	p.Manual = slices.DeleteFunc(p.Manual, func(m Manual) bool { return !p.Request.aims(st, m.Target) })
 	p.Warnings = warnings(st, after, p)
+}
+
+// takeAgain counts the address that the replacement of an evicted pod takes, which comes
+// of the same pool as a rule: an eviction frees none.
+func (p *Plan) takeAgain(s *Step) {
+	addr, err := netip.ParseAddr(s.Target.IP)
+	if s.Kind != EvictPod || s.Guard(GuardController) == Absent || s.Guard(GuardBlock) == Absent || err != nil {
+		return
+	}
+	for i := range p.After {
+		if cidr, err := netip.ParsePrefix(p.After[i].CIDR); err == nil && cidr.Contains(addr) && slices.Contains(s.Pools, p.After[i].Name) {
+			a, one := &p.After[i].Addresses, blocks.CountOf(1)
+			a.InUse, a.Available = a.InUse.Add(one), a.Available.Sub(one)
+		}
+	}
 }
