@@ -113,11 +113,7 @@ func (st *State) lacksBlock(n *NodeBlockStatus) bool {
 	if !takesPods || node.Windows || !n.NoBlock() {
 		return false
 	}
-	switch n.Cause {
-	case CauseStrict, CauseFull, CauseNoBlocks:
-		return true
-	}
-	return false
+	return n.Cause.Shortfall()
 }
 
 // Consolidations returns the ways to free a block for a node: those that are not barred
