@@ -136,7 +136,7 @@ func (l *lab) nothingOfOurs(p *repair.Plan) (owner string) {
 
 var whole = []repair.Kind{
 	repair.ReserveBlock, repair.CordonNode, repair.CordonNode, repair.EvictPod, repair.ReleaseBlock, repair.ClaimBlock,
-	repair.UncordonNode, repair.UncordonNode, repair.UnreserveBlock,
+	repair.UnreserveBlock, repair.UncordonNode, repair.UncordonNode,
 }
 
 // TestConsolidate: the block with the fewest pods is emptied and given to the node in
