@@ -13,7 +13,7 @@ import (
 
 var configStrictAffinity = audit.Check{
 	ID:         "config/strict-affinity",
-	Title:      "strict affinity is off though the cluster needs it, on while nodes starve, or set in a way that Calico rejects",
+	Title:      "strict affinity is off though the cluster needs it, on while nodes cannot allocate, or set in a way that Calico rejects",
 	Severities: []state.Severity{state.Error, state.Warning},
 	Graded:     "error for a combination that Calico rejects and for Windows nodes; else warning",
 	Why: "The setting decides what a node does when no block is left: off, it borrows single addresses from other nodes' blocks; on, its pods get none. " +
@@ -54,7 +54,7 @@ var strictParts = []struct {
 }{
 	{"", nil, rejectedCombination},
 	{"whether Windows nodes need strict affinity was not judged", []blocks.Resource{blocks.Nodes}, windowsRequiresStrict},
-	{"whether nodes starve was not judged", state.BlockStatusReads, strictCutsOff},
+	{"whether nodes can allocate is not known", state.BlockStatusReads, strictCutsOff},
 	{"whether owners drop traffic to borrowed addresses was not judged",
 		append([]blocks.Resource{blocks.BGPConfigs, blocks.BGPPeers, blocks.FelixConfigs}, state.BlockStatusReads...), blackholesRequireStrict},
 }

@@ -193,7 +193,7 @@ func (c *apiClient) get(ctx context.Context, path string, query url.Values, acce
 			return errors.Join(err, ctx.Err())
 		}
 		most := len(c.wait.retry)
-		if !c.clock.answered() { // it is probably not there, and whoever waits for it wants to know soon
+		if !c.clock.answered() { // it is probably not there, and a caller that waits wants to know soon
 			most = min(2, most)
 		}
 		if try >= most || errors.Is(err, errStalled) || errors.Is(err, errSlow) {
