@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -133,7 +134,7 @@ func (f *Findings) Add(x Finding) {
 	case len(x.Remedies) > 0:
 		x.Fix = FixOf(x.Remedies)
 	case x.Fix.Command == "":
-		x.Fix = Look("calico-audit explain " + state.Arg(x.Subject.ID()))
+		x.Fix = Look("calico-audit explain " + phrase.Arg(x.Subject.ID()))
 	}
 	if x.Evidence == nil {
 		x.Evidence = []state.Evidence{}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
@@ -128,7 +129,7 @@ func TestExpired(t *testing.T) {
 		time.Date(2026, 1, 31, 23, 59, 59, 0, time.UTC): false, time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC): true, {}: true,
 	} {
 		_, muted := m.Apply(known(), at)
-		if muted[0].Expired != expired || (muted[0].Count == 0) != expired || state.FormatTime(muted[0].Until.Time) != "2026-02-01T00:00:00Z" {
+		if muted[0].Expired != expired || (muted[0].Count == 0) != expired || phrase.Time(muted[0].Until.Time) != "2026-02-01T00:00:00Z" {
 			t.Errorf("at %s: %+v", at, muted[0])
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -75,7 +76,7 @@ type ReportCluster struct {
 type Time struct{ time.Time }
 
 // MarshalJSON writes the time in RFC 3339, or "" for the zero time.
-func (t Time) MarshalJSON() ([]byte, error) { return json.Marshal(state.FormatTime(t.Time)) }
+func (t Time) MarshalJSON() ([]byte, error) { return json.Marshal(phrase.Time(t.Time)) }
 
 // UnmarshalJSON reads what MarshalJSON writes.
 func (t *Time) UnmarshalJSON(b []byte) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -90,7 +90,7 @@ func (e *Exporter) unready() string {
 
 func staleReason(a *Audit, age time.Duration) string {
 	return fmt.Sprintf("nothing newer than %s has been known for %s: the API server does not answer, or not all of its watches do",
-		state.FormatTime(a.Report.Cluster.TakenAt.Time), age.Round(time.Second))
+		phrase.Time(a.Report.Cluster.TakenAt.Time), age.Round(time.Second))
 }
 
 // staleResource stands for the whole cluster in the gap that tells of its age.

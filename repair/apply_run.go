@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -151,7 +152,7 @@ func (x *run) begin(ctx context.Context, plan *Plan) error {
 	}
 	if plan.CreatedAt.After(now.Add(futureLeeway)) {
 		return fmt.Errorf("%w: it was made at %s, and by the API server's clock it is %s now: make a new one",
-			ErrNoPlan, state.FormatTime(plan.CreatedAt.Time), state.FormatTime(now))
+			ErrNoPlan, phrase.Time(plan.CreatedAt.Time), phrase.Time(now))
 	}
 	return nil
 }

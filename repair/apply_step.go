@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -67,7 +68,7 @@ func (a *applying) step(ctx context.Context, s *Step) Outcome {
 			case r.code != "":
 				return skip(SkipCode(r.code), "%s", r.why)
 			case !due.IsZero():
-				a.opts.Progress(Outcome{Step: *s, Reason: fmt.Sprintf("waiting until %s: %s", state.FormatTime(due), r.why)})
+				a.opts.Progress(Outcome{Step: *s, Reason: fmt.Sprintf("waiting until %s: %s", phrase.Time(due), r.why)})
 				if err := a.sleepUntil(ctx, due); err != nil {
 					return a.unread(ctx, err)
 				}
@@ -180,9 +181,9 @@ func (a *applying) second(planned, now *Step) (Outcome, *time.Time) {
 		return Outcome{}, nil
 	}
 	if why := a.plan.Unobserved(); why != "" {
-		return skip(SkipTooSoon, "it must be seen twice, %s apart, and %s: apply it with --wait, by which it would be due at %s, or make a new plan of the cluster", apart, why, state.FormatTime(due)), &due
+		return skip(SkipTooSoon, "it must be seen twice, %s apart, and %s: apply it with --wait, by which it would be due at %s, or make a new plan of the cluster", apart, why, phrase.Time(due)), &due
 	}
-	return skip(SkipTooSoon, "it must be seen twice, %s apart: apply the plan again after %s", apart, state.FormatTime(due)), &due
+	return skip(SkipTooSoon, "it must be seen twice, %s apart: apply the plan again after %s", apart, phrase.Time(due)), &due
 }
 
 // firstSeen is when the plan's steps were observed first. The time of a plan made

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/statedsl"
@@ -196,7 +197,7 @@ func TestTwoObservations(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantOutcomes(t, outcomes(r), "skipped TooSoon", "skipped TooSoon")
-	due := state.FormatTime(p.CreatedAt.Add(state.DefaultGrace))
+	due := phrase.Time(p.CreatedAt.Add(state.DefaultGrace))
 	if !strings.Contains(r.Outcomes[0].Reason, due) {
 		t.Errorf("the reason does not say when: %q, want %s", r.Outcomes[0].Reason, due)
 	}

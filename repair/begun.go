@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -323,7 +324,7 @@ func (b *begun) mustStay(a *blocks.Affinity) string {
 	case a.State != blocks.PendingDeletion || storedObject(last.Change.After).Spec.State != string(blocks.PendingDeletion):
 		return fmt.Sprintf("its state is %q, which is not what the journal says was written last", a.State)
 	case a.Written.After(last.At.Add(writeTimeout + futureLeeway)):
-		return fmt.Sprintf("somebody else wrote it since, at %s, and may be releasing it", state.FormatTime(a.Written))
+		return fmt.Sprintf("somebody else wrote it since, at %s, and may be releasing it", phrase.Time(a.Written))
 	case block == nil:
 		return "its block does not exist"
 	case block.SoftDeleted:

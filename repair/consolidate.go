@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -89,7 +90,7 @@ func (p *proposals) withheld(c *state.Consolidation) reason {
 	}
 	if len(c.Cordon) > 0 && !p.req.CordonFull {
 		return because(RefusedConsent, "while pods move, %s with no address of its own would have to be cordoned, or the scheduler puts them there: %s; consent with --cordon-full",
-			state.Plural(len(c.Cordon), "node"), state.List(c.Cordon))
+			phrase.Plural(len(c.Cordon), "node"), phrase.List(c.Cordon))
 	}
 	return reason{}
 }
@@ -102,7 +103,7 @@ func unguardedText(moves []state.Move) string {
 	if len(names) == 1 {
 		return "pod " + names[0] + " has no controller, or is the only one of it that is ready and no PodDisruptionBudget covers it"
 	}
-	return "pods " + state.List(names) + " have no controller, or are the only one of it that is ready and no PodDisruptionBudget covers them"
+	return "pods " + phrase.List(names) + " have no controller, or are the only one of it that is ready and no PodDisruptionBudget covers them"
 }
 
 // refuseConsolidation says why none is begun, or why the one under way is taken back.
@@ -132,7 +133,7 @@ func (p *proposals) refuseConsolidation() {
 		if len(why) == 0 {
 			why = []string{"no node holds several blocks of its pools"}
 		}
-		p.refuse(concern{state.NodeSubject(n.Host.Name), poolsAtIssue(p.st, n), []string{n.Host.Name}}, RefusedInUse, "no block can be emptied for it: %s", state.ListBy("; ", why))
+		p.refuse(concern{state.NodeSubject(n.Host.Name), poolsAtIssue(p.st, n), []string{n.Host.Name}}, RefusedInUse, "no block can be emptied for it: %s", phrase.ListBy("; ", why))
 	}
 }
 
@@ -149,7 +150,7 @@ func barsText(c *state.Consolidation) string {
 	for _, b := range c.Barred {
 		out = append(out, b.String())
 	}
-	return state.ListBy("; ", out)
+	return phrase.ListBy("; ", out)
 }
 
 // aboutAll is what a step of a consolidation concerns: all have the same pools and nodes,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
@@ -50,7 +51,7 @@ func evidenceFor(st *state.State, req Request, r state.AllocationRef) evidence {
 		return e
 	}
 	if st.MachineMayRun(host.Node) && host.Verdict != state.HostShowsFree {
-		say := fmt.Sprintf("say so with --terminated %s", state.Arg(host.Node))
+		say := fmt.Sprintf("say so with --terminated %s", phrase.Arg(host.Node))
 		if !st.Vanished(host.Node) {
 			say += ", or by the taint node.kubernetes.io/out-of-service"
 		}
@@ -112,11 +113,11 @@ func evidenceWarnings(p *Plan) []string {
 	var out []string
 	if len(unasked) > 0 {
 		out = append(out, fmt.Sprintf("%s would be released without asking any node (--without-host-evidence): %s. A container that outlived its pod object would not be seen, and would share its address with the next pod",
-			state.Plural(len(unasked), "address"), state.List(unasked)))
+			phrase.Plural(len(unasked), "address"), phrase.List(unasked)))
 	}
 	if len(off) > 0 {
 		out = append(out, fmt.Sprintf("%s would be released because the machines that had them are off, by %s: if one of them runs on, its pods share their addresses with others",
-			state.Plural(len(off), "address"), state.List(tidy(off))))
+			phrase.Plural(len(off), "address"), phrase.List(tidy(off))))
 	}
 	return out
 }

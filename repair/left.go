@@ -3,6 +3,7 @@ package repair
 import (
 	"fmt"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -75,7 +76,7 @@ func loweredHandle(st *state.State, id string) error {
 		return left(blocks.Handles, h.Name, "is left, and no block refers to it")
 	case excess(st, id) > 0:
 		wrong, _ := st.Miscounts(h)
-		return left(blocks.Handles, h.Name, "is left counting otherwise than the blocks: %s", state.List(wrong))
+		return left(blocks.Handles, h.Name, "is left counting otherwise than the blocks: %s", phrase.List(wrong))
 	}
 	return nil
 }

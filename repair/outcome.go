@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -37,7 +38,7 @@ func oldFrom(st *state.State, since time.Time) string {
 	if since.IsZero() || !due.After(st.Cluster.TakenAt) {
 		return ""
 	}
-	return fmt.Sprintf("; plan again after %s", state.FormatTime(due.Add(time.Second-1).Truncate(time.Second)))
+	return fmt.Sprintf("; plan again after %s", phrase.Time(due.Add(time.Second-1).Truncate(time.Second)))
 }
 
 // hostOf returns the node that the value of [GuardOwner] names; "" if none.

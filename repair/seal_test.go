@@ -9,6 +9,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
@@ -52,7 +53,7 @@ func TestEditedPlanIsNoObservation(t *testing.T) {
 					return
 				}
 				due := f.now.Add(state.DefaultGrace)
-				if why := r.Outcomes[0].Reason; !strings.Contains(why, "edited since it was made, or is of an earlier version") || !strings.Contains(why, state.FormatTime(due)) {
+				if why := r.Outcomes[0].Reason; !strings.Contains(why, "edited since it was made, or is of an earlier version") || !strings.Contains(why, phrase.Time(due)) {
 					t.Errorf("the reason is %q, want it due at %s", why, due)
 				}
 				wantOutcomes(t, f.mustApply(t, p, ApplyOptions{Wait: true}), "done", "done")

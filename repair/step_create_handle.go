@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -89,9 +90,9 @@ func (p *proposals) proposeHandle(h *blocks.Handle, refs []state.AllocationRef, 
 	attr := refs[0].Attributes()
 	p.add(c, Step{
 		TwoObservations: true,
-		Because:         fmt.Sprintf("handle %s does not exist, and %s recorded under it", h.ID, state.NumberIs(len(refs), "address")),
+		Because:         fmt.Sprintf("handle %s does not exist, and %s recorded under it", h.ID, phrase.NumberIs(len(refs), "address")),
 		Evidence: state.Evidences("recorded are", countsText(right), "pod", podName(attr), "node", attr.Node,
-			"assigned", state.FormatTime(attr.Assigned)),
+			"assigned", phrase.Time(attr.Assigned)),
 		Guards: guards(GuardName, h.Name, GuardUID, Absent, GuardCounts, countsGuard(right)),
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -92,11 +93,11 @@ func (p *proposals) proposeDelete(a *blocks.Affinity) {
 	if p.bars(c, p.mustKeep(a, b)) {
 		return
 	}
-	because := fmt.Sprintf("affinity of %s to %s exists, its IPAMBlock does not", state.OwnerText(a.Owner), a.CIDR)
+	because := fmt.Sprintf("affinity of %s to %s exists, its IPAMBlock does not", phrase.Owner(a.Owner), a.CIDR)
 	block, uid, owner := "none exists", Absent, ""
 	if b != nil {
-		because = fmt.Sprintf("%s has an affinity to block %s, which belongs to %s", state.OwnerText(a.Owner), a.CIDR, state.OwnerText(b.Owner))
-		block, uid, owner = fmt.Sprintf("%s, owner %s, %s in use", b.Name, state.OwnerText(b.Owner), state.Plural(b.Used, "address")), b.UID, ownerGuard(b.Owner)
+		because = fmt.Sprintf("%s has an affinity to block %s, which belongs to %s", phrase.Owner(a.Owner), a.CIDR, phrase.Owner(b.Owner))
+		block, uid, owner = fmt.Sprintf("%s, owner %s, %s in use", b.Name, phrase.Owner(b.Owner), phrase.Plural(b.Used, "address")), b.UID, ownerGuard(b.Owner)
 		if b.UID == "" {
 			p.refuse(c, RefusedUnpinned, "its block's object carries no UID, so nothing says later that it is still the same")
 			return
@@ -106,8 +107,8 @@ func (p *proposals) proposeDelete(a *blocks.Affinity) {
 		TwoObservations: true,
 		Because:         because,
 		Evidence: state.Evidences("state", string(a.Effective()), "block", block, "host", hostText(st, a.Owner.Node()),
-			"created", state.FormatTime(a.Created), "last written", state.FormatTime(a.Written)),
-		Guards: guards(GuardName, a.Name, GuardUID, a.UID, GuardVersion, a.ResourceVersion, GuardCreated, state.FormatTime(a.Created),
+			"created", phrase.Time(a.Created), "last written", phrase.Time(a.Written)),
+		Guards: guards(GuardName, a.Name, GuardUID, a.UID, GuardVersion, a.ResourceVersion, GuardCreated, phrase.Time(a.Created),
 			GuardAffinityState, string(a.Effective()), GuardBlockUID, uid, GuardOwner, owner),
 	}, a.Meta)
 }
@@ -126,7 +127,7 @@ func (p *proposals) mustKeep(a *blocks.Affinity, b *state.Block) reason {
 	case b != nil && len(b.Faults) > 0:
 		return reason{RefusedCorrupt, "its block is corrupt, so its word about the owner is not relied on: " + b.Faults[0]}
 	case !st.OldEnough(a.Meta) && !state.HalfDone(a):
-		return because(RefusedYoung, "it was written less than %s ago, at %s: a claim or a release in flight passes through this state%s", st.Grace, state.FormatTime(lastWrite(a.Meta)), oldFrom(st, lastWrite(a.Meta)))
+		return because(RefusedYoung, "it was written less than %s ago, at %s: a claim or a release in flight passes through this state%s", st.Grace, phrase.Time(lastWrite(a.Meta)), oldFrom(st, lastWrite(a.Meta)))
 	case st.ClaimInFlight(a, b):
 		return because(RefusedYoung, "its block was made or claimed less than %s ago: a claim in flight passes through this state%s", st.Grace, oldFrom(st, claimTime(b)))
 	}
@@ -192,9 +193,9 @@ func (p *proposals) refuseUnconfirmed(a *blocks.Affinity) {
 		p.refuse(c, RefusedHeals, "its block is empty: release-block releases both, if its node keeps another")
 	case p.st.Vanished(host) && p.req.DeadNodes && p.only == "": // disown-block says whether both may go
 	case p.st.Vanished(host):
-		p.refuse(c, RefusedInUse, "its block still holds %s, and names %s, which no longer exists: the affinity can only go with the block", state.Plural(b.Used, "address"), host)
+		p.refuse(c, RefusedInUse, "its block still holds %s, and names %s, which no longer exists: the affinity can only go with the block", phrase.Plural(b.Used, "address"), host)
 	default:
-		p.refuse(c, RefusedHeals, "it is %s on its own node's block, which holds %s: the next pod that starts on %s confirms it", a.Effective(), state.Plural(b.Used, "address"), host)
+		p.refuse(c, RefusedHeals, "it is %s on its own node's block, which holds %s: the next pod that starts on %s confirms it", a.Effective(), phrase.Plural(b.Used, "address"), host)
 	}
 }
 

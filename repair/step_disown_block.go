@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -97,7 +98,7 @@ func (p *proposals) proposeDisown(b *state.Block) {
 	}
 	a, pinned := ownAffinity(p.st, b), []blocks.Meta{b.Meta}
 	pairs := append([]string{
-		GuardName, b.Name, GuardUID, b.UID, GuardCreated, state.FormatTime(b.Created), GuardOwner, ownerGuard(b.Owner),
+		GuardName, b.Name, GuardUID, b.UID, GuardCreated, phrase.Time(b.Created), GuardOwner, ownerGuard(b.Owner),
 	}, affinityGuards(a, true)...)
 	if a != nil {
 		pinned = append(pinned, a.Meta)
@@ -105,8 +106,8 @@ func (p *proposals) proposeDisown(b *state.Block) {
 	p.add(c, Step{
 		TwoObservations: true,
 		Because: fmt.Sprintf("block %s belongs to node %q, which no longer exists, and pods of other nodes use all that it holds (%s): without an owner it goes with the last of them",
-			b.CIDR, host, state.Plural(b.Used, "address")),
-		Evidence: state.Evidences("owner", host, "in use by", state.List(users), "pool", poolName(b.Pool), "created", state.FormatTime(b.Created)),
+			b.CIDR, host, phrase.Plural(b.Used, "address")),
+		Evidence: state.Evidences("owner", host, "in use by", phrase.List(users), "pool", poolName(b.Pool), "created", phrase.Time(b.Created)),
 		Guards:   guards(pairs...),
 	}, pinned...)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -179,7 +180,7 @@ func (p *proposals) rehomes(say bool) []state.Move {
 		case p.st.Unguarded(m.Pod) && !p.req.EvictSingletons:
 			refuse(c, because(RefusedConsent, "%s, and nothing takes over meanwhile: consent with --evict-singletons", unguardedText([]state.Move{m})))
 		case len(full) > 0 && !p.req.CordonFull:
-			refuse(c, because(RefusedConsent, "the scheduler may put it where no address is left for it, so that it borrows again or waits: consent with --cordon-full, to cordon %s meanwhile", state.List(full)))
+			refuse(c, because(RefusedConsent, "the scheduler may put it where no address is left for it, so that it borrows again or waits: consent with --cordon-full, to cordon %s meanwhile", phrase.List(full)))
 		default:
 			out = append(out, m)
 		}
@@ -194,7 +195,7 @@ func (p *proposals) rehomes(say bool) []state.Move {
 func (a *applying) mayEvict(s *Step) (due time.Time, _ reason) {
 	if s.group() == rehoming {
 		if full := a.state.Full(); len(full) > 0 {
-			return time.Time{}, because(RefusedConflict, "a replacement may come to %s, which has no address of its own: it is to be cordoned first, by a new plan", state.List(full))
+			return time.Time{}, because(RefusedConflict, "a replacement may come to %s, which has no address of its own: it is to be cordoned first, by a new plan", phrase.List(full))
 		}
 		return a.othersReady(s)
 	}
@@ -210,7 +211,7 @@ func (a *applying) mayEvict(s *Step) (due time.Time, _ reason) {
 			continue
 		}
 		if len(c.Cordon) > 0 {
-			return time.Time{}, because(RefusedConflict, "a replacement may come to %s, which has no address of its own: it is to be cordoned first, by a new plan", state.List(c.Cordon))
+			return time.Time{}, because(RefusedConflict, "a replacement may come to %s, which has no address of its own: it is to be cordoned first, by a new plan", phrase.List(c.Cordon))
 		}
 		for _, m := range c.Moves {
 			id := stepID(EvictPod, state.IPSubject(m.Addr, m.Pod.Node))
@@ -301,7 +302,7 @@ func replacedPod(before, now *state.State, s *Step) (done bool, waits string, er
 		}
 		if !w.Ready {
 			done = false
-			waits = fmt.Sprintf("its replacement %s is not ready yet (%s)", w.FullName(), state.OrNone(w.Phase))
+			waits = fmt.Sprintf("its replacement %s is not ready yet (%s)", w.FullName(), phrase.OrNone(w.Phase))
 			if w.Waiting() {
 				waits = fmt.Sprintf("its replacement %s waits for an address on %s", w.FullName(), w.Node)
 			}

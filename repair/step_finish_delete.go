@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -150,12 +151,12 @@ func (p *proposals) markAge(m blocks.Meta) reason {
 	case !known || now.IsZero():
 		return reason{RefusedUnknownAge, "nothing records when it was last written (kubectl hides managedFields unless asked with --show-managed-fields)"}
 	case at.After(now):
-		return reason{RefusedUnknownAge, "it was last written in the future, at " + state.FormatTime(at)}
+		return reason{RefusedUnknownAge, "it was last written in the future, at " + phrase.Time(at)}
 	case m.ByUs && now.Sub(at) < min(writeTimeout, p.st.Grace):
 		return because(RefusedYoung, "calico-audit marked it at %s, and that run may be about to delete it; plan again after %s",
-			state.FormatTime(at), state.FormatTime(at.Add(min(writeTimeout, p.st.Grace)).Add(time.Second-1).Truncate(time.Second)))
+			phrase.Time(at), phrase.Time(at.Add(min(writeTimeout, p.st.Grace)).Add(time.Second-1).Truncate(time.Second)))
 	case now.Sub(at) < p.st.Grace && !m.ByUs:
-		return because(RefusedYoung, "it was written less than %s ago, at %s: whoever marked it may be about to delete it%s", p.st.Grace, state.FormatTime(at), oldFrom(p.st, at))
+		return because(RefusedYoung, "it was written less than %s ago, at %s: whoever marked it may be about to delete it%s", p.st.Grace, phrase.Time(at), oldFrom(p.st, at))
 	}
 	return reason{}
 }
@@ -183,8 +184,8 @@ func (p *proposals) finishBlock(b *state.Block) {
 		pinned, also = append(pinned, a.Meta), ", with its owner's affinity, which would lead to no block"
 	}
 	p.add(c, Step{
-		Because:  fmt.Sprintf("block %s of %s was marked deleted by %s and never removed; it holds no address and goes%s", b.CIDR, state.OwnerText(b.Owner), state.FormatTime(lastWrite(b.Meta)), also),
-		Evidence: state.Evidences("owner", state.OwnerText(b.Owner), "pool", poolName(b.Pool), "created", state.FormatTime(b.Created), "last written", state.FormatTime(b.Written)),
+		Because:  fmt.Sprintf("block %s of %s was marked deleted by %s and never removed; it holds no address and goes%s", b.CIDR, phrase.Owner(b.Owner), phrase.Time(lastWrite(b.Meta)), also),
+		Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "pool", poolName(b.Pool), "created", phrase.Time(b.Created), "last written", phrase.Time(b.Written)),
 		Guards:   guards(pairs...),
 	}, pinned...)
 }
@@ -192,14 +193,14 @@ func (p *proposals) finishBlock(b *state.Block) {
 // markGuards pins an object that is marked deleted.
 func (p *proposals) markGuards(m blocks.Meta) []string {
 	return []string{
-		GuardName, m.Name, GuardUID, m.UID, GuardVersion, onlyIf(p.req.ObserveTwice, m.ResourceVersion), GuardCreated, state.FormatTime(m.Created),
+		GuardName, m.Name, GuardUID, m.UID, GuardVersion, onlyIf(p.req.ObserveTwice, m.ResourceVersion), GuardCreated, phrase.Time(m.Created),
 	}
 }
 
 func (p *proposals) blockMustStay(b *state.Block) reason {
 	st := p.st
 	if b.Used > 0 {
-		return because(RefusedInUse, "it is marked deleted and holds %s: whoever uses them must end first", state.Plural(b.Used, "address"))
+		return because(RefusedInUse, "it is marked deleted and holds %s: whoever uses them must end first", phrase.Plural(b.Used, "address"))
 	}
 	if len(b.Faults) > 0 {
 		return reason{RefusedCorrupt, "it is corrupt: " + b.Faults[0]}
@@ -238,12 +239,12 @@ func (p *proposals) finishAffinity(a *blocks.Affinity) {
 	}
 	block := "none exists"
 	if b != nil {
-		block = fmt.Sprintf("%s, owner %s, %s in use", b.Name, state.OwnerText(b.Owner), state.Plural(b.Used, "address"))
+		block = fmt.Sprintf("%s, owner %s, %s in use", b.Name, phrase.Owner(b.Owner), phrase.Plural(b.Used, "address"))
 	}
 	p.add(c, Step{
-		Because: fmt.Sprintf("affinity of %s to %s was marked deleted by %s and never removed", state.OwnerText(a.Owner), a.CIDR, state.FormatTime(lastWrite(a.Meta))),
+		Because: fmt.Sprintf("affinity of %s to %s was marked deleted by %s and never removed", phrase.Owner(a.Owner), a.CIDR, phrase.Time(lastWrite(a.Meta))),
 		Evidence: state.Evidences("state", string(a.Effective()), "block", block, "host", hostText(p.st, a.Owner.Node()),
-			"created", state.FormatTime(a.Created), "last written", state.FormatTime(a.Written)),
+			"created", phrase.Time(a.Created), "last written", phrase.Time(a.Written)),
 		Guards: guards(p.markGuards(a.Meta)...),
 	}, a.Meta)
 }
@@ -262,7 +263,7 @@ func (p *proposals) affinityMustStay(a *blocks.Affinity, b *state.Block) reason 
 	case len(b.Faults) > 0:
 		return reason{RefusedCorrupt, "its block is corrupt, so its word about the owner is not relied on: " + b.Faults[0]}
 	case b.Owner == a.Owner && b.Used > 0:
-		return because(RefusedInUse, "its block still names %s and holds %s: without the affinity nobody would route it. Once it is gone (Calico removes it when it next reads it by name), --missing-affinities gives it back", state.OwnerText(a.Owner), state.Plural(b.Used, "address"))
+		return because(RefusedInUse, "its block still names %s and holds %s: without the affinity nobody would route it. Once it is gone (Calico removes it when it next reads it by name), --missing-affinities gives it back", phrase.Owner(a.Owner), phrase.Plural(b.Used, "address"))
 	}
 	return reason{}
 }
@@ -271,7 +272,7 @@ func (p *proposals) finishHandle(h *blocks.Handle, doubt *handleDoubt) {
 	c := handleConcern(p.st, h)
 	var used, waited reason
 	if n := len(p.st.HandleRefs(h.ID)); n > 0 {
-		used = because(RefusedInUse, "blocks record %s under it: without it they could not be given back", state.Plural(n, "address"))
+		used = because(RefusedInUse, "blocks record %s under it: without it they could not be given back", phrase.Plural(n, "address"))
 	}
 	if w := doubt.sandboxes[sandboxOf(h.ID)]; w != nil {
 		waited = because(RefusedInUse, "pod %s names its sandbox, and may be about to use it", w.FullName())
@@ -280,9 +281,9 @@ func (p *proposals) finishHandle(h *blocks.Handle, doubt *handleDoubt) {
 		return
 	}
 	p.add(c, Step{
-		Because: fmt.Sprintf("handle %s was marked deleted by %s and never removed, and no block refers to it", h.ID, state.FormatTime(lastWrite(h.Meta))),
-		Evidence: state.Evidences("it counts", orAbsent(countsText(h.Blocks)), "created", state.FormatTime(h.Created),
-			"last written", state.FormatTime(h.Written)),
+		Because: fmt.Sprintf("handle %s was marked deleted by %s and never removed, and no block refers to it", h.ID, phrase.Time(lastWrite(h.Meta))),
+		Evidence: state.Evidences("it counts", orAbsent(countsText(h.Blocks)), "created", phrase.Time(h.Created),
+			"last written", phrase.Time(h.Written)),
 		Guards: guards(p.markGuards(h.Meta)...),
 	}, h.Meta)
 }

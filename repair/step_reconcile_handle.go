@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -64,7 +65,7 @@ func reconcileHandle(kind Kind, exact ...string) *stepKind {
 			if len(wrong) == 0 || countsGuard(h.Blocks) == s.Guard(GuardCounts) || sameCounts(h.Blocks, right) {
 				return nil
 			}
-			return fmt.Errorf("handle %s still counts otherwise than the blocks: %s", h.ID, state.List(wrong))
+			return fmt.Errorf("handle %s still counts otherwise than the blocks: %s", h.ID, phrase.List(wrong))
 		},
 		complete: func(b *begun) move {
 			if c := b.log.first(blocks.Handles); c != nil && deletes {
@@ -95,7 +96,7 @@ func (p *proposals) reconcile(h *blocks.Handle, deletes bool, doubt *handleDoubt
 	c, refs := handleConcern(p.st, h), p.st.HandleRefs(h.ID)
 	if deletes != (len(refs) == 0) {
 		if deletes && p.only != "" {
-			p.refuse(c, RefusedInUse, "%s recorded under it", state.Plural(len(refs), "address"))
+			p.refuse(c, RefusedInUse, "%s recorded under it", phrase.Plural(len(refs), "address"))
 		}
 		return
 	}
@@ -108,14 +109,14 @@ func (p *proposals) reconcile(h *blocks.Handle, deletes bool, doubt *handleDoubt
 	}
 	s := Step{TwoObservations: true, Because: fmt.Sprintf("no block refers to handle %s", h.ID)}
 	evidence := []string{"it counts", orAbsent(countsText(h.Blocks))}
-	pairs := []string{GuardName, h.Name, GuardUID, h.UID, GuardVersion, h.ResourceVersion, GuardCreated, state.FormatTime(h.Created)}
+	pairs := []string{GuardName, h.Name, GuardUID, h.UID, GuardVersion, h.ResourceVersion, GuardCreated, phrase.Time(h.Created)}
 	if deletes {
-		evidence = append(evidence, "created", state.FormatTime(h.Created))
+		evidence = append(evidence, "created", phrase.Time(h.Created))
 	} else {
-		s.Because = fmt.Sprintf("handle %s counts otherwise than the blocks: %s", h.ID, state.List(wrong))
+		s.Because = fmt.Sprintf("handle %s counts otherwise than the blocks: %s", h.ID, phrase.List(wrong))
 		evidence, pairs = append(evidence, "recorded are", countsText(right)), append(pairs, GuardCounts, countsGuard(right))
 	}
-	s.Evidence, s.Guards = state.Evidences(append(evidence, "last written", state.FormatTime(h.Written))...), guards(pairs...)
+	s.Evidence, s.Guards = state.Evidences(append(evidence, "last written", phrase.Time(h.Written))...), guards(pairs...)
 	p.add(c, s, h.Meta)
 }
 
@@ -250,7 +251,7 @@ func (d *handleDoubt) inFlight(h *blocks.Handle, refs []state.AllocationRef) rea
 			order = ": a handle is written before the address that it counts"
 		}
 		at := lastWrite(h.Meta)
-		return because(RefusedYoung, "it was written less than %s ago, at %s%s%s", d.st.Grace, state.FormatTime(at), order, oldFrom(d.st, at))
+		return because(RefusedYoung, "it was written less than %s ago, at %s%s%s", d.st.Grace, phrase.Time(at), order, oldFrom(d.st, at))
 	}
 	w := d.sandboxes[sandboxOf(h.ID)]
 	if w != nil && len(refs) == 0 {
@@ -261,7 +262,7 @@ func (d *handleDoubt) inFlight(h *blocks.Handle, refs []state.AllocationRef) rea
 	}
 	for _, r := range refs {
 		if at := state.AssignedAt(r); !d.st.PastGrace(at) {
-			return because(RefusedYoung, "%s was assigned under it less than %s ago, at %s%s", r.Addr(), d.st.Grace, state.FormatTime(at), oldFrom(d.st, at))
+			return because(RefusedYoung, "%s was assigned under it less than %s ago, at %s%s", r.Addr(), d.st.Grace, phrase.Time(at), oldFrom(d.st, at))
 		}
 		attr := r.Attributes()
 		if w := d.st.Pod(attr.Namespace, attr.Pod); moving(w) {
@@ -281,7 +282,7 @@ func countsText(counts []blocks.HandleCount) string {
 	for _, c := range counts {
 		out = append(out, fmt.Sprintf("%d in %s", c.Count, c.CIDR))
 	}
-	return state.List(out)
+	return phrase.List(out)
 }
 
 // countsGuard writes counts as the value of [GuardCounts].

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -202,10 +203,10 @@ func (p *proposals) proposeRecord(u *state.UnrecordedIP) {
 	for _, x := range u.Beside {
 		beside = append(beside, x.Addr.String()+"="+x.Handle)
 	}
-	says := fmt.Sprintf("does not exist: %s is claimed for %s, and created with %s in use there", u.Slot, u.Host, state.Plural(len(beside), "address"))
+	says := fmt.Sprintf("does not exist: %s is claimed for %s, and created with %s in use there", u.Slot, u.Host, phrase.Plural(len(beside), "address"))
 	if u.Block != nil {
 		block, uid, slot, claim, pinned = u.Block.Name, u.Block.UID, "", "", append(pinned, u.Block.Meta)
-		says = fmt.Sprintf("%s of %s", u.Block.CIDR, state.OwnerText(u.Block.Owner))
+		says = fmt.Sprintf("%s of %s", u.Block.CIDR, phrase.Owner(u.Block.Owner))
 	}
 	p.add(c, Step{
 		TwoObservations: true,

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -38,7 +39,7 @@ var releaseBlock = &stepKind{
 			c := blockConcern(b)
 			if b.Used > 0 {
 				if p.only != "" {
-					p.refuse(c, RefusedInUse, "it holds %s", state.Plural(b.Used, "address"))
+					p.refuse(c, RefusedInUse, "it holds %s", phrase.Plural(b.Used, "address"))
 				}
 				continue
 			}
@@ -202,7 +203,7 @@ func (a *applying) mayRelease(s *Step) (time.Time, reason) {
 	case due.After(a.state.Cluster.TakenAt):
 		return due, reason{}
 	case b != nil && b.Used > 0:
-		return time.Time{}, because(RefusedInUse, "it holds %s still", state.Plural(b.Used, "address"))
+		return time.Time{}, because(RefusedInUse, "it holds %s still", phrase.Plural(b.Used, "address"))
 	}
 	return time.Time{}, reason{}
 }
@@ -216,13 +217,13 @@ func (p *proposals) addRelease(b *state.Block, c concern, last state.LastBlock, 
 	vanished := p.st.Vanished(b.Owner.Node()) // since when, no object tells
 	twice := p.req.ObserveTwice || vanished
 	pairs := []string{
-		GuardName, b.Name, GuardUID, b.UID, GuardVersion, onlyIf(twice && emptied == nil, b.ResourceVersion), GuardCreated, state.FormatTime(b.Created),
-		GuardOwner, ownerGuard(b.Owner), GuardEmptySince, state.FormatTime(b.Reclaimability.EmptySince), GuardKeeps, kept, GuardKeepsUID, keptUID,
+		GuardName, b.Name, GuardUID, b.UID, GuardVersion, onlyIf(twice && emptied == nil, b.ResourceVersion), GuardCreated, phrase.Time(b.Created),
+		GuardOwner, ownerGuard(b.Owner), GuardEmptySince, phrase.Time(b.Reclaimability.EmptySince), GuardKeeps, kept, GuardKeepsUID, keptUID,
 	}
 	stays := keepsText(p.st, b, keeps)
 	if len(last.For) > 0 {
 		pairs = append(pairs, GuardHolder, last.Holder, GuardFor, last.For[0])
-		stays = fmt.Sprintf("it is the last of its node, which is %s, and %s cannot allocate (--last-blocks)", last.Holder, state.List(last.For))
+		stays = fmt.Sprintf("it is the last of its node, which is %s, and %s cannot allocate (--last-blocks)", last.Holder, phrase.List(last.For))
 		c.nodes = append(c.nodes, last.For...)
 	}
 	pinned := []blocks.Meta{b.Meta}
@@ -236,18 +237,18 @@ func (p *proposals) addRelease(b *state.Block, c concern, last state.LastBlock, 
 	}
 	if emptied != nil {
 		p.add(c, Step{
-			Because:  fmt.Sprintf("block %s of %s is emptied for %s; %s", b.CIDR, state.OwnerText(b.Owner), emptied.For, keepsText(p.st, b, keeps)),
-			Evidence: state.Evidences("owner", state.OwnerText(b.Owner), "owner's affinity", claim, "pool", poolName(b.Pool)),
+			Because:  fmt.Sprintf("block %s of %s is emptied for %s; %s", b.CIDR, phrase.Owner(b.Owner), emptied.For, keepsText(p.st, b, keeps)),
+			Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "owner's affinity", claim, "pool", poolName(b.Pool)),
 			Guards:   slices.DeleteFunc(joins(emptied, pairs...), func(g Guard) bool { return g.Name == GuardEmptySince }),
 		}, pinned...)
 		return
 	}
 	p.add(c, Step{
 		TwoObservations: len(last.For) > 0 || vanished,
-		Because: fmt.Sprintf("block %s of %s has held no address since %s at the latest; %s", b.CIDR, state.OwnerText(b.Owner),
-			state.FormatTime(b.Reclaimability.EmptySince), stays),
-		Evidence: state.Evidences("owner", state.OwnerText(b.Owner), "owner's affinity", claim, "pool", poolName(b.Pool),
-			"empty since at the latest", state.FormatTime(b.Reclaimability.EmptySince), "created", state.FormatTime(b.Created)),
+		Because: fmt.Sprintf("block %s of %s has held no address since %s at the latest; %s", b.CIDR, phrase.Owner(b.Owner),
+			phrase.Time(b.Reclaimability.EmptySince), stays),
+		Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "owner's affinity", claim, "pool", poolName(b.Pool),
+			"empty since at the latest", phrase.Time(b.Reclaimability.EmptySince), "created", phrase.Time(b.Created)),
 		Guards: guards(pairs...),
 	}, pinned...)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -33,7 +34,7 @@ var releaseIP = &stepKind{
 			case p.only != "" && !b.CIDR.Contains(only):
 				continue
 			case len(b.Faults) > 0 && b.Used > 0:
-				p.refuse(blockConcern(b), RefusedCorrupt, "its %s are not judged, because it contradicts itself: %s", state.Plural(b.Used, "address"), b.Faults[0])
+				p.refuse(blockConcern(b), RefusedCorrupt, "its %s are not judged, because it contradicts itself: %s", phrase.Plural(b.Used, "address"), b.Faults[0])
 				continue
 			}
 			for i, o := range b.Ordinals {
@@ -217,8 +218,8 @@ func (p *proposals) proposeIP(r state.AllocationRef) {
 	p.add(c, Step{
 		TwoObservations: true, Apart: apart(r),
 		Because: fmt.Sprintf("%s is allocated, and nothing owns it: %s", r.Addr(), v.Why),
-		Evidence: state.Evidences("block", r.Block.CIDR.String(), "owner of the block", state.OwnerText(r.Block.Owner), "handle", attr.Handle,
-			"pod", podName(attr), "node", attr.Node, "type", attr.Type, "assigned", state.FormatTime(attr.Assigned), "not in use", e.says, "consent", onlyIf(e.consent, withoutHostEvidence)),
+		Evidence: state.Evidences("block", r.Block.CIDR.String(), "owner of the block", phrase.Owner(r.Block.Owner), "handle", attr.Handle,
+			"pod", podName(attr), "node", attr.Node, "type", attr.Type, "assigned", phrase.Time(attr.Assigned), "not in use", e.says, "consent", onlyIf(e.consent, withoutHostEvidence)),
 		Guards: guards(GuardBlock, r.Block.Name, GuardBlockUID, r.Block.UID, GuardHandle, attr.Handle, GuardSequence, strconv.FormatUint(sequence, 10),
 			GuardAttributes, fmt.Sprintf("%016x", attr.Digest), GuardMachineOff, e.off),
 	}, r.Block.Meta)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -32,9 +33,9 @@ var reserveBlock = &stepKind{
 		}
 		p.add(p.aboutAll(c, state.BlockSubject(c.Block)), Step{
 			Because: fmt.Sprintf("%s has no block and can claim none; %s keeps others when this one is emptied, which takes moving %s: the fewest of all blocks that can be",
-				c.For, c.Holder, state.Plural(len(c.Moves), "pod")),
-			Evidence: state.Evidences("pool", poolName(c.Pool), "holder", c.Holder, "node in need", c.For, "pods that move", state.OrNone(state.List(pods)),
-				"nodes cordoned meanwhile", state.OrNone(state.List(c.Cordon))),
+				c.For, c.Holder, phrase.Plural(len(c.Moves), "pod")),
+			Evidence: state.Evidences("pool", poolName(c.Pool), "holder", c.Holder, "node in need", c.For, "pods that move", phrase.OrNone(phrase.List(pods)),
+				"nodes cordoned meanwhile", phrase.OrNone(phrase.List(c.Cordon))),
 			Guards: joins(c, GuardName, c.Block.Name, GuardUID, c.Block.UID, GuardOwner, ownerGuard(c.Block.Owner)),
 		}, c.Block.Meta)
 	},

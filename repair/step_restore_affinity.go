@@ -7,6 +7,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -105,10 +106,10 @@ func (p *proposals) proposeRestore(b *state.Block, host string) {
 	}
 	p.add(c, Step{
 		TwoObservations: true,
-		Because:         fmt.Sprintf("block %s belongs to %s, which has no affinity to it: nobody routes its %s in use as a block", b.CIDR, host, state.Plural(b.Used, "address")),
+		Because:         fmt.Sprintf("block %s belongs to %s, which has no affinity to it: nobody routes its %s in use as a block", b.CIDR, host, phrase.Plural(b.Used, "address")),
 		Evidence: state.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "affinities to the CIDR", "none", "pool", poolName(b.Pool),
-			"created", state.FormatTime(b.Created), "host", hostText(st, host)),
-		Guards: guards(GuardName, b.Name, GuardUID, b.UID, GuardCreated, state.FormatTime(b.Created), GuardOwner, ownerGuard(b.Owner), GuardAffinity, Absent),
+			"created", phrase.Time(b.Created), "host", hostText(st, host)),
+		Guards: guards(GuardName, b.Name, GuardUID, b.UID, GuardCreated, phrase.Time(b.Created), GuardOwner, ownerGuard(b.Owner), GuardAffinity, Absent),
 	}, b.Meta)
 }
 
@@ -130,14 +131,14 @@ func (p *proposals) mustNotRestore(b *state.Block, host string) reason {
 	case st.Vanished(host):
 		return because(RefusedConflict, "its host %s no longer exists: nothing is to be routed there (--empty-blocks releases it once it is empty)", host)
 	case len(others) > 0:
-		return because(RefusedConflict, "%s claims the CIDR, too: that has to be settled first (--orphan-affinities)", state.List(others))
+		return because(RefusedConflict, "%s claims the CIDR, too: that has to be settled first (--orphan-affinities)", phrase.List(others))
 	case !st.ClaimPastGrace(b):
-		return because(RefusedYoung, "it was made or claimed less than %s ago, at %s: its claim may be under way%s", st.Grace, state.FormatTime(claimTime(b)), oldFrom(st, claimTime(b)))
+		return because(RefusedYoung, "it was made or claimed less than %s ago, at %s: its claim may be under way%s", st.Grace, phrase.Time(claimTime(b)), oldFrom(st, claimTime(b)))
 	case p.req.EmptyBlocks && b.Used == 0 && b.Reclaimability.OK:
 		return reason{RefusedConflict, "it is empty, and this plan releases it instead"}
 	}
 	if o := overlapping(st, b); o != nil {
-		return because(RefusedConflict, "block %s of %s overlaps it: two owners would be routed", o.CIDR, state.OwnerText(o.Owner))
+		return because(RefusedConflict, "block %s of %s overlaps it: two owners would be routed", o.CIDR, phrase.Owner(o.Owner))
 	}
 	return reason{}
 }
@@ -160,7 +161,7 @@ func claimants(st *state.State, b *state.Block) []string {
 	var out []string
 	for _, a := range st.AffinitiesOf(b.CIDR) {
 		if a.Owner != b.Owner {
-			out = append(out, strings.TrimSpace(state.OwnerText(a.Owner)))
+			out = append(out, strings.TrimSpace(phrase.Owner(a.Owner)))
 		}
 	}
 	return out

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -79,7 +80,7 @@ func (p *proposals) proposeStrict(want bool) {
 		return
 	}
 	if windows := windowsNodes(st); !want && len(windows) > 0 {
-		p.refuse(c, RefusedRejected, "Calico assigns no address on Windows nodes without strict affinity: %s", state.List(windows))
+		p.refuse(c, RefusedRejected, "Calico assigns no address on Windows nodes without strict affinity: %s", phrase.List(windows))
 		return
 	}
 	starve := cannotAllocate(st, want)
@@ -96,7 +97,7 @@ func (p *proposals) proposeStrict(want bool) {
 	p.add(c, Step{
 		Because: because + "; it holds at once, for the whole cluster, and moves no address that is borrowed now",
 		Evidence: state.Evidences("strictAffinity", fmt.Sprint(st.IPAM.StrictAffinity), "autoAllocateBlocks", fmt.Sprint(st.IPAM.AutoAllocateBlocks),
-			"maxBlocksPerHost", fmt.Sprint(st.IPAM.MaxBlocksPerHost), "nodes that it starves", state.List(starve)),
+			"maxBlocksPerHost", fmt.Sprint(st.IPAM.MaxBlocksPerHost), "nodes that it starves", phrase.List(starve)),
 		Guards: guards(pairs...),
 	}, pinned...)
 }
@@ -131,7 +132,7 @@ func (b *begun) undoStrict() move {
 	already := cannotAllocate(b.state, now.StrictAffinity)
 	starve := slices.DeleteFunc(cannotAllocate(b.state, was), func(node string) bool { return slices.Contains(already, node) })
 	if len(starve) > 0 {
-		return cannot(SkipHarm, "with strict affinity %t the next pod on %s would get no address", was, state.List(starve))
+		return cannot(SkipHarm, "with strict affinity %t the next pod on %s would get no address", was, phrase.List(starve))
 	}
 	ref := pin(blocks.IPAMConfigs, now.Meta)
 	return toWrite(func(ctx context.Context) error { return b.writer.SetStrictAffinity(ctx, &ref, was) }, "set strict affinity to %t again", was)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
@@ -17,7 +18,7 @@ func warnings(st, after *state.State, p *Plan) []string {
 		out = append(out, strictWarnings(st, after, p)...)
 	}
 	if names := leftAlone(st, p); len(names) > 0 {
-		say("an earlier repair by calico-audit did not finish, or still runs, and nothing is planned about what it left half-done: %s. Its journal finishes it (\"repair apply --resume JOURNAL\"), and without it --soft-deleted, --orphan-affinities, --consolidate and --rehome", state.List(names))
+		say("an earlier repair by calico-audit did not finish, or still runs, and nothing is planned about what it left half-done: %s. Its journal finishes it (\"repair apply --resume JOURNAL\"), and without it --soft-deleted, --orphan-affinities, --consolidate and --rehome", phrase.List(names))
 	}
 	if len(p.Steps) == 0 {
 		return out
@@ -92,16 +93,16 @@ func strictWarnings(st, after *state.State, p *Plan) []string {
 	}
 	if len(x.Starve) > 0 {
 		say("with strictAffinity %t, the next pod of %s gets no address: %s. They have no unused address of their own and no block is left for them. First make room for them, as the manual steps say",
-			x.To, state.Plural(len(x.Starve), "node"), state.List(x.Starve))
+			x.To, phrase.Plural(len(x.Starve), "node"), phrase.List(x.Starve))
 	}
 	if short := after.Contests(); x.To && len(short) > 0 && len(x.Starve) == 0 {
 		say("%s: with strict affinity on, those that come too late get no address", &short[0])
 	}
 	if x.To && x.Unusable > 0 {
-		say("%s in blocks that no node owns can be used by nobody under strict affinity", state.Plural(x.Unusable, "free address"))
+		say("%s in blocks that no node owns can be used by nobody under strict affinity", phrase.Plural(x.Unusable, "free address"))
 	}
 	if n := len(x.Borrowers); n > 0 {
-		say("%s borrowed now stay borrowed until their pods restart", state.Plural(n, "address"))
+		say("%s borrowed now stay borrowed until their pods restart", phrase.Plural(n, "address"))
 	}
 	return out
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -28,10 +29,10 @@ var affinityNoBlock = audit.Check{
 				return
 			}
 			if st.BlockMayCover(a.CIDR) {
-				f.SkipPartial("not judged for %s of %s: a block that cannot be read may be its own", a.CIDR, state.OwnerText(a.Owner))
+				f.SkipPartial("not judged for %s of %s: a block that cannot be read may be its own", a.CIDR, phrase.Owner(a.Owner))
 				return
 			}
-			x := affinityFinding(st, a, state.Error, fmt.Sprintf("affinity of %s to %s exists, its IPAMBlock does not", state.OwnerText(a.Owner), a.CIDR))
+			x := affinityFinding(st, a, state.Error, fmt.Sprintf("affinity of %s to %s exists, its IPAMBlock does not", phrase.Owner(a.Owner), a.CIDR))
 			x.Absence, x.Remedies, x.Root = true, []state.Remedy{state.DeleteAffinity}, st.RootOfHost(a.Owner.Node())
 			begunHere(&x, state.HalfDone(a))
 			f.Add(x)
@@ -55,14 +56,14 @@ func affinityFinding(st *state.State, a *blocks.Affinity, sev state.Severity, me
 	block := "does not exist"
 	var nodes []string
 	if b := st.BlockOf(a.CIDR); b != nil {
-		block = fmt.Sprintf("%s, owner %s, %s", b.Name, state.OwnerText(b.Owner), state.InUseText(b))
+		block = fmt.Sprintf("%s, owner %s, %s", b.Name, phrase.Owner(b.Owner), state.InUseText(b))
 		nodes = append(nodes, b.Owner.Node())
 	}
 	p := st.PoolOf(a.CIDR)
 	return audit.Finding{
 		Severity: sev, Subject: state.AffinitySubject(a), Pools: state.PoolsOf(p), Nodes: nodes, Message: message,
 		Evidence: state.Evidences("state", string(a.Effective()), "block", block, "pool", state.PoolName(p),
-			"created", state.FormatTime(a.Created), "last written", state.FormatTime(a.Written), "observed", state.Observed),
-		Fix: audit.Look(fmt.Sprintf("kubectl get blockaffinities %s -o yaml", state.Arg(a.Name))),
+			"created", phrase.Time(a.Created), "last written", phrase.Time(a.Written), "observed", state.Observed),
+		Fix: audit.Look(fmt.Sprintf("kubectl get blockaffinities %s -o yaml", phrase.Arg(a.Name))),
 	}
 }

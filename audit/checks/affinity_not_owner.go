@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -44,7 +45,7 @@ var affinityNotOwner = audit.Check{
 			case stale.Drops:
 				sev = state.Critical
 			}
-			x := affinityFinding(st, a, sev, fmt.Sprintf("%s has an affinity to block %s, which belongs to %s", state.OwnerText(a.Owner), a.CIDR, state.OwnerText(b.Owner)))
+			x := affinityFinding(st, a, sev, fmt.Sprintf("%s has an affinity to block %s, which belongs to %s", phrase.Owner(a.Owner), a.CIDR, phrase.Owner(b.Owner)))
 			x.Evidence = append(x.Evidence, state.Evidences("effect", effect)...)
 			x.Remedies = []state.Remedy{state.DeleteAffinity}
 			begunHere(&x, state.HalfDone(a))

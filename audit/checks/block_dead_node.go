@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -33,9 +34,9 @@ var blockDeadNode = audit.Check{
 			}
 			f.Add(audit.Finding{
 				Absence: true, Severity: state.Warning, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{host},
-				Message: fmt.Sprintf("node %q no longer exists, and owns block %s; it holds %s", host, b.CIDR, state.Plural(b.Used, "address")),
-				Evidence: state.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "used by live pods elsewhere", state.ListBy("; ", lent),
-					"created", state.FormatTime(b.Created), "observed", state.Observed),
+				Message: fmt.Sprintf("node %q no longer exists, and owns block %s; it holds %s", host, b.CIDR, phrase.Plural(b.Used, "address")),
+				Evidence: state.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "used by live pods elsewhere", phrase.ListBy("; ", lent),
+					"created", phrase.Time(b.Created), "observed", state.Observed),
 				Root: st.RootOfHost(host),
 			})
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -38,9 +39,9 @@ var blockEmpty = audit.Check{
 			}
 			f.Add(audit.Finding{
 				Severity: sev, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
-				Message: fmt.Sprintf("block %s of %s holds no allocation; %s", b.CIDR, state.OwnerText(b.Owner), verdict),
-				Evidence: state.Evidences("owner", state.OwnerText(b.Owner), "pool", state.PoolName(b.Pool), "verdict", verdict,
-					"empty since at least", state.FormatTime(b.Reclaimability.EmptySince)),
+				Message: fmt.Sprintf("block %s of %s holds no allocation; %s", b.CIDR, phrase.Owner(b.Owner), verdict),
+				Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "pool", state.PoolName(b.Pool), "verdict", verdict,
+					"empty since at least", phrase.Time(b.Reclaimability.EmptySince)),
 				Root: st.RootOfBlock(b), Remedies: remedies,
 			})
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -31,7 +32,7 @@ var blockNoAffinity = audit.Check{
 			}
 			var others []string
 			for _, a := range st.AffinitiesOf(b.CIDR) {
-				others = append(others, state.OwnerText(a.Owner))
+				others = append(others, phrase.Owner(a.Owner))
 			}
 			remedies := []state.Remedy{state.RestoreAffinity}
 			if st.NodesRead() && st.Vanished(host) || len(others) > 0 {
@@ -40,8 +41,8 @@ var blockNoAffinity = audit.Check{
 			f.Add(audit.Finding{
 				Severity: state.Error, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{host}, Absence: true,
 				Message: fmt.Sprintf("block %s belongs to %s, which has no affinity to it", b.CIDR, host),
-				Evidence: state.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "affinities of others", state.List(others),
-					"created", state.FormatTime(b.Created), "observed", state.Observed),
+				Evidence: state.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "affinities of others", phrase.List(others),
+					"created", phrase.Time(b.Created), "observed", state.Observed),
 				Remedies: remedies, Root: st.RootOfHost(host),
 			})
 		}

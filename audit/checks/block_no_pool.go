@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -30,8 +31,8 @@ var blockNoPool = audit.Check{
 			}
 			f.Add(audit.Finding{
 				Severity: state.Warning, Subject: state.BlockSubject(b), Nodes: []string{b.Owner.Node()},
-				Message:  fmt.Sprintf("block %s of %s lies in no pool and holds %s", b.CIDR, state.OwnerText(b.Owner), state.Plural(b.Used, "address")),
-				Evidence: state.Evidences("owner", state.OwnerText(b.Owner), "in use", fmt.Sprint(b.Used), "created", state.FormatTime(b.Created)),
+				Message:  fmt.Sprintf("block %s of %s lies in no pool and holds %s", b.CIDR, phrase.Owner(b.Owner), phrase.Plural(b.Used, "address")),
+				Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "in use", fmt.Sprint(b.Used), "created", phrase.Time(b.Created)),
 				Fix:      audit.Look("calico-audit explain " + b.CIDR.String()),
 			})
 		}

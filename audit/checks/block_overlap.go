@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -40,13 +41,13 @@ func overlapFinding(b *state.Block, outer []*state.Block) audit.Finding {
 	}
 	var with []string
 	for _, o := range outer {
-		with = append(with, fmt.Sprintf("%s of %s", o.CIDR, state.OwnerText(o.Owner)))
+		with = append(with, fmt.Sprintf("%s of %s", o.CIDR, phrase.Owner(o.Owner)))
 		x.Pools = append(x.Pools, state.PoolsOf(o.Pool)...)
 		x.Nodes = append(x.Nodes, o.Owner.Node())
-		x.Evidence = append(x.Evidence, state.Evidences("other block", o.CIDR.String(), "other object", o.Name, "other owner", state.OwnerText(o.Owner),
+		x.Evidence = append(x.Evidence, state.Evidences("other block", o.CIDR.String(), "other object", o.Name, "other owner", phrase.Owner(o.Owner),
 			"in use in the other", fmt.Sprint(o.Used), "in use in both", fmt.Sprint(sharedOrdinals(b, o)))...)
 	}
-	x.Message = fmt.Sprintf("block %s of %s overlaps block %s", b.CIDR, state.OwnerText(b.Owner), state.List(with))
+	x.Message = fmt.Sprintf("block %s of %s overlaps block %s", b.CIDR, phrase.Owner(b.Owner), phrase.List(with))
 	return x
 }
 

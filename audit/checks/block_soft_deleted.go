@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -26,7 +27,7 @@ var blockSoftDeleted = audit.Check{
 			x := audit.Finding{
 				Severity: state.Warning, Subject: s, Pools: state.PoolsOf(pool), Nodes: []string{node},
 				Message:  fmt.Sprintf("%s is marked deleted and was never removed", what),
-				Evidence: state.Evidences("created", state.FormatTime(m.Created), "last written", state.FormatTime(m.Written)),
+				Evidence: state.Evidences("created", phrase.Time(m.Created), "last written", phrase.Time(m.Written)),
 				Remedies: []state.Remedy{state.FinishDelete},
 			}
 			begunHere(&x, m.ByUs)
@@ -34,12 +35,12 @@ var blockSoftDeleted = audit.Check{
 		}
 		for _, b := range st.IPBlocks {
 			if b.SoftDeleted {
-				add(state.BlockSubject(b), fmt.Sprintf("block %s of %s", b.CIDR, state.OwnerText(b.Owner)), b.Meta, b.Pool, b.Owner.Node())
+				add(state.BlockSubject(b), fmt.Sprintf("block %s of %s", b.CIDR, phrase.Owner(b.Owner)), b.Meta, b.Pool, b.Owner.Node())
 			}
 		}
 		for i := range st.Affinities {
 			if a := &st.Affinities[i]; a.SoftDeleted {
-				add(state.AffinitySubject(a), fmt.Sprintf("affinity of %s to %s", state.OwnerText(a.Owner), a.CIDR), a.Meta, st.PoolOf(a.CIDR), a.Owner.Node())
+				add(state.AffinitySubject(a), fmt.Sprintf("affinity of %s to %s", phrase.Owner(a.Owner), a.CIDR), a.Meta, st.PoolOf(a.CIDR), a.Owner.Node())
 			}
 		}
 		for i := range st.Handles {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -28,7 +29,7 @@ var blockUnaffine = audit.Check{
 			sev, lost := state.Info, ""
 			if st.IPAM.StrictAffinity {
 				sev = state.Warning
-				lost = fmt.Sprintf("; strict affinity makes its other %s unusable", state.Plural(st.Unused(b), "address"))
+				lost = fmt.Sprintf("; strict affinity makes its other %s unusable", phrase.Plural(st.Unused(b), "address"))
 			}
 			var nodes []string
 			seen := map[string]bool{}
@@ -40,8 +41,8 @@ var blockUnaffine = audit.Check{
 			}
 			f.Add(audit.Finding{
 				Severity: sev, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: nodes,
-				Message:  fmt.Sprintf("block %s has no owner and %s in use%s", b.CIDR, state.Plural(b.Used, "address"), lost),
-				Evidence: state.Evidences("pool", state.PoolName(b.Pool), "in use", fmt.Sprint(b.Used), "used on", state.List(nodes)),
+				Message:  fmt.Sprintf("block %s has no owner and %s in use%s", b.CIDR, phrase.Plural(b.Used, "address"), lost),
+				Evidence: state.Evidences("pool", state.PoolName(b.Pool), "in use", fmt.Sprint(b.Used), "used on", phrase.List(nodes)),
 				Fix:      audit.Manual("restart the pods that use addresses of " + b.CIDR.String() + "; the block goes with the last of them"),
 			})
 		}

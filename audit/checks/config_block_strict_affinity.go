@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -29,8 +30,8 @@ var configBlockStrictAffinity = audit.Check{
 		}
 		f.Add(audit.Finding{
 			Severity: state.Info, Subject: state.ConfigSubject(),
-			Message:  fmt.Sprintf("strictAffinity: true stands in %s, where Calico ignores it; the setting that counts is %t", state.Plural(len(marked), "block"), st.IPAM.StrictAffinity),
-			Evidence: state.Evidences("blocks", state.List(marked), "strictAffinity in the IPAM configuration", fmt.Sprint(st.IPAM.StrictAffinity)),
+			Message:  fmt.Sprintf("strictAffinity: true stands in %s, where Calico ignores it; the setting that counts is %t", phrase.Plural(len(marked), "block"), st.IPAM.StrictAffinity),
+			Evidence: state.Evidences("blocks", phrase.List(marked), "strictAffinity in the IPAM configuration", fmt.Sprint(st.IPAM.StrictAffinity)),
 			Fix:      audit.Look("calicoctl ipam show --show-configuration"),
 		})
 	},

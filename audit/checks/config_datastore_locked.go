@@ -2,6 +2,7 @@ package checks
 
 import (
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -22,7 +23,7 @@ var configDatastoreLocked = audit.Check{
 		}
 		f.Add(audit.Finding{
 			Severity: state.Error, Subject: state.ClusterSubject(st), Message: "the datastore is locked: new pods get no network until it is unlocked",
-			Evidence: state.Evidences("object", "ClusterInformation default", "datastoreReady", "false", "last written", state.FormatTime(st.Info.Written)),
+			Evidence: state.Evidences("object", "ClusterInformation default", "datastoreReady", "false", "last written", phrase.Time(st.Info.Written)),
 			Fix:      audit.Look("kubectl get clusterinformations default -o yaml"),
 		})
 	},

@@ -2,6 +2,7 @@ package checks
 
 import (
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -24,7 +25,7 @@ var configGCDisabled = audit.Check{
 		}
 		f.Add(audit.Finding{
 			Severity: state.Warning, Subject: state.ClusterSubject(st), Message: "Calico's garbage collection is off: " + why,
-			Evidence: state.Evidences("object", "KubeControllersConfiguration default", "last written", state.FormatTime(c.Written)),
+			Evidence: state.Evidences("object", "KubeControllersConfiguration default", "last written", phrase.Time(c.Written)),
 			Fix:      audit.Look("kubectl get kubecontrollersconfigurations default -o yaml"),
 		})
 	},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -99,8 +100,8 @@ func windowsRequiresStrict(st *state.State) *audit.Finding {
 		return nil
 	}
 	return &audit.Finding{
-		Severity: state.Error, Nodes: windows, Message: fmt.Sprintf("strict affinity is off, and Windows nodes need it on: %s", state.List(windows)),
-		Evidence: state.Evidences("Windows nodes", state.List(windows)),
+		Severity: state.Error, Nodes: windows, Message: fmt.Sprintf("strict affinity is off, and Windows nodes need it on: %s", phrase.List(windows)),
+		Evidence: state.Evidences("Windows nodes", phrase.List(windows)),
 		Remedies: st.StrictRemedies(),
 	}
 }
@@ -124,8 +125,8 @@ func strictCutsOff(st *state.State) *audit.Finding {
 	}
 	return &audit.Finding{
 		Absence: true, Severity: state.Warning, Nodes: starving,
-		Message:  fmt.Sprintf("strict affinity is on, and %s without an unused address of their own can neither claim a block nor borrow: %s", state.Plural(len(starving), "node"), state.List(starving)),
-		Evidence: state.Evidences("starving nodes", state.List(starving), "waiting pods", state.List(waitingOn(st, starving))),
+		Message:  fmt.Sprintf("strict affinity is on, and %s without an unused address of their own can neither claim a block nor borrow: %s", phrase.Plural(len(starving), "node"), phrase.List(starving)),
+		Evidence: state.Evidences("starving nodes", phrase.List(starving), "waiting pods", phrase.List(waitingOn(st, starving))),
 		Fix:      audit.Look("calico-audit report -o wide --check pool,node"),
 	}
 }
@@ -171,11 +172,11 @@ func blackholesRequireStrict(st *state.State) *audit.Finding {
 	}
 	return &audit.Finding{
 		Severity: state.Warning, Root: st.RootOfDropped(),
-		Message: fmt.Sprintf("strict affinity is off, so nodes borrow, and in this topology the owner of a block drops traffic to borrowed addresses: %s", state.List(concerned)),
+		Message: fmt.Sprintf("strict affinity is off, so nodes borrow, and in this topology the owner of a block drops traffic to borrowed addresses: %s", phrase.List(concerned)),
 		Evidence: state.Evidences("topology", strings.Join(reasons, "; "),
 			"scope", "the setting is global and acts at once; strictAffinity inside a block is ignored",
-			"what it does not do", fmt.Sprintf("what is borrowed now (%s) stays borrowed until its pods restart", state.Plural(total, "address")),
-			"nodes it would leave without addresses now", state.List(st.WouldNotAllocate())),
+			"what it does not do", fmt.Sprintf("what is borrowed now (%s) stays borrowed until its pods restart", phrase.Plural(total, "address")),
+			"nodes it would leave without addresses now", phrase.List(st.WouldNotAllocate())),
 		Remedies: st.StrictRemedies(),
 	}
 }

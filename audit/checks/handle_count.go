@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -28,8 +29,8 @@ var handleCount = audit.Check{
 			if wrong := state.Miscounts(h, refs); len(wrong) > 0 {
 				f.Add(audit.Finding{
 					Absence: true, Severity: state.Info, Subject: state.HandleSubject(h.ID), Pools: handlePools(st, h), Nodes: []string{refs[0].Attributes().Node},
-					Message:  fmt.Sprintf("handle %s counts otherwise than the blocks: %s", h.ID, state.List(wrong)),
-					Evidence: state.Evidences("differences", state.List(wrong), "last written", state.FormatTime(h.Written), "observed", state.Observed),
+					Message:  fmt.Sprintf("handle %s counts otherwise than the blocks: %s", h.ID, phrase.List(wrong)),
+					Evidence: state.Evidences("differences", phrase.List(wrong), "last written", phrase.Time(h.Written), "observed", state.Observed),
 					Remedies: []state.Remedy{state.MendHandles},
 				})
 			}

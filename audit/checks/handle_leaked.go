@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -36,7 +37,7 @@ var handleLeaked = audit.Check{
 			f.Add(audit.Finding{
 				Absence: true, Severity: state.Warning, Subject: state.HandleSubject(h.ID), Pools: handlePools(st, h),
 				Message:  fmt.Sprintf("no block refers to handle %s", h.ID),
-				Evidence: state.Evidences("it names", state.OrNone(state.List(named)), "created", state.FormatTime(h.Created), "last written", state.FormatTime(h.Written), "observed", state.Observed),
+				Evidence: state.Evidences("it names", phrase.OrNone(phrase.List(named)), "created", phrase.Time(h.Created), "last written", phrase.Time(h.Written), "observed", state.Observed),
 				Remedies: []state.Remedy{state.MendHandles},
 			})
 		}

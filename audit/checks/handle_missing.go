@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -42,9 +43,9 @@ var handleMissing = audit.Check{
 			}
 			f.Add(audit.Finding{
 				Absence: true, Severity: state.Warning, Subject: state.HandleSubject(attr.Handle), Pools: state.PoolsOf(refs[0].Block.Pool), Nodes: []string{attr.Node},
-				Message: fmt.Sprintf("handle %s does not exist, and %s recorded under it: %s", attr.Handle, state.NumberIs(len(refs), "address"), state.List(addrs)),
-				Evidence: state.Evidences("addresses", state.List(addrs), "pod", state.JoinNonEmpty(attr.Namespace, attr.Pod), "node", attr.Node,
-					"assigned", state.FormatTime(attr.Assigned), "observed", state.Observed),
+				Message: fmt.Sprintf("handle %s does not exist, and %s recorded under it: %s", attr.Handle, phrase.NumberIs(len(refs), "address"), phrase.List(addrs)),
+				Evidence: state.Evidences("addresses", phrase.List(addrs), "pod", phrase.FullName(attr.Namespace, attr.Pod), "node", attr.Node,
+					"assigned", phrase.Time(attr.Assigned), "observed", state.Observed),
 				Remedies: []state.Remedy{state.CreateHandle},
 			})
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -33,7 +34,7 @@ var ipBorrowed = audit.Check{
 				Severity: sev, Subject: state.IPSubject(b.Addr, b.User), Pools: state.PoolsOf(b.Block.Pool), Nodes: []string{b.Owner},
 				Message: fmt.Sprintf("%s is used on %s by %s, and belongs to a block of %s", b.Addr, b.User, user, b.Owner),
 				Evidence: state.Evidences("owner", b.Owner, "borrower", b.User, "block", b.Block.CIDR.String(), "pool", state.PoolName(b.Block.Pool),
-					"used by", user, "handle", b.Attributes.Handle, "assigned", state.FormatTime(b.Attributes.Assigned)),
+					"used by", user, "handle", b.Attributes.Handle, "assigned", phrase.Time(b.Attributes.Assigned)),
 				Root: st.RootOfBorrow(b), Remedies: st.BorrowRemedies(b),
 			})
 		}

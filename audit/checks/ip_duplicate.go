@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -66,7 +67,7 @@ func addDuplicate(st *state.State, f *audit.Findings, a netip.Addr, users []stat
 	x := audit.Finding{
 		Absence: true, Severity: state.Critical, Subject: state.Subject{Kind: state.KindIP, IP: a.String()}, Pools: state.PoolsOf(st.EnabledPool(a)), Nodes: nodes,
 		Message:  fmt.Sprintf("%s is used by %s", a, strings.Join(who, " and by ")),
-		Evidence: state.Evidences("used by", state.ListBy("; ", who), "allocated to", named),
+		Evidence: state.Evidences("used by", phrase.ListBy("; ", who), "allocated to", named),
 		Fix:      audit.Look("calico-audit explain " + a.String()),
 	}
 	x.Evidence = append(x.Evidence, state.HostUseEvidence(second...)...)

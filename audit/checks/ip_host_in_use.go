@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -43,7 +44,7 @@ var ipHostInUse = audit.Check{
 					f.SkipPartial("not judged for %s: block %s is corrupt", a, b.CIDR)
 					continue
 				}
-				block = fmt.Sprintf("%s of %s calls it free", b.CIDR, state.OwnerText(b.Owner))
+				block = fmt.Sprintf("%s of %s calls it free", b.CIDR, phrase.Owner(b.Owner))
 			}
 			var named string
 			for _, w := range st.Users(a) {

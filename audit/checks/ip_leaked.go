@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -59,8 +60,8 @@ func leakFinding(st *state.State, r state.AllocationRef, v state.Validity) audit
 	x := audit.Finding{
 		Absence: true, Severity: state.Warning, Subject: state.IPSubject(r.Addr(), attr.Node), Pools: state.PoolsOf(r.Block.Pool), Nodes: []string{r.Block.Owner.Node()},
 		Message: fmt.Sprintf("%s is allocated, and nothing seems to own it: %s", r.Addr(), v.Why),
-		Evidence: state.Evidences("block", r.Block.CIDR.String(), "owner of the block", state.OwnerText(r.Block.Owner), "handle", handle,
-			"node", attr.Node, "machine", machineNote(st, attr.Node), "type", attr.Type, "assigned", state.FormatTime(attr.Assigned), "sequence", sequence, "caution", caution, "observed", state.Observed),
+		Evidence: state.Evidences("block", r.Block.CIDR.String(), "owner of the block", phrase.Owner(r.Block.Owner), "handle", handle,
+			"node", attr.Node, "machine", machineNote(st, attr.Node), "type", attr.Type, "assigned", phrase.Time(attr.Assigned), "sequence", sequence, "caution", caution, "observed", state.Observed),
 		Root: st.RootOfLeak(r),
 	}
 	addHolders(st, &x, r)
@@ -88,8 +89,8 @@ func addHolders(st *state.State, x *audit.Finding, r state.AllocationRef) {
 				nodes = append(nodes, u.View.Node)
 			}
 		}
-		x.Message = fmt.Sprintf("%s is allocated, no object owns it (%s), and it is still in use on %s", r.Addr(), st.Classify(r).Why, state.Each(nodes))
-		x.Evidence = append(x.Evidence, state.Evidence{Name: "still in use", Value: state.ListBy("; ", where) + "; not reclaimable"})
+		x.Message = fmt.Sprintf("%s is allocated, no object owns it (%s), and it is still in use on %s", r.Addr(), st.Classify(r).Why, phrase.Each(nodes))
+		x.Evidence = append(x.Evidence, state.Evidence{Name: "still in use", Value: phrase.ListBy("; ", where) + "; not reclaimable"})
 		x.Evidence = append(x.Evidence, state.HostUseEvidence(held...)...)
 		x.Remedies = []state.Remedy{state.EndUse(held)}
 		x.Nodes = append(x.Nodes, nodes...)

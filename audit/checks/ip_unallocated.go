@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -33,7 +34,7 @@ var ipUnallocated = audit.Check{
 			}
 			block := "does not exist"
 			if b := x.Block; b != nil {
-				block = fmt.Sprintf("%s of %s calls it free", b.CIDR, state.OwnerText(b.Owner))
+				block = fmt.Sprintf("%s of %s calls it free", b.CIDR, phrase.Owner(b.Owner))
 			}
 			u := users[0]
 			f.Add(audit.Finding{

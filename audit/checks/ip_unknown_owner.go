@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -38,8 +39,8 @@ var ipUnknownOwner = audit.Check{
 				f.Add(audit.Finding{
 					Absence: true, Severity: state.Info, Subject: state.IPSubject(r.Addr(), attr.Node), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
 					Message: fmt.Sprintf("%s is allocated, and who owns it is not known: %s", r.Addr(), v.Why),
-					Evidence: state.Evidences("block", b.CIDR.String(), "owner of the block", state.OwnerText(b.Owner), "handle", state.OrNone(attr.Handle),
-						"virtual machine", state.JoinNonEmpty(namespace, vm), "node", attr.Node, "assigned", state.FormatTime(attr.Assigned)),
+					Evidence: state.Evidences("block", b.CIDR.String(), "owner of the block", phrase.Owner(b.Owner), "handle", phrase.OrNone(attr.Handle),
+						"virtual machine", phrase.FullName(namespace, vm), "node", attr.Node, "assigned", phrase.Time(attr.Assigned)),
 					Fix: audit.Look("calico-audit explain " + r.Addr().String()),
 				})
 			}

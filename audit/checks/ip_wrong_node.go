@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -48,5 +49,5 @@ func wrongNodeLook(w *blocks.Workload) audit.Fix {
 	if w.VM == "" {
 		return audit.Fix{}
 	}
-	return audit.Look("kubectl get virtualmachineinstance --namespace " + state.Arg(w.Namespace) + " " + state.Arg(w.VM))
+	return audit.Look("kubectl get virtualmachineinstance --namespace " + phrase.Arg(w.Namespace) + " " + phrase.Arg(w.VM))
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -56,7 +57,7 @@ func blockLimitFinding(st *state.State, h *state.NodeState, alike []string, f *a
 		x.Severity = max(x.Severity, worst.severity)
 		x.Pools = append(x.Pools, state.PoolsOf(worst.pools...)...)
 		texts = append(texts, fmt.Sprintf("has as many %s blocks as it may (%d of %d)%s; %s", family, worst.have, limit, worst.who, worst.room))
-		x.Evidence = append(x.Evidence, state.Evidences("limit", state.LimitText(st), family.String()+" blocks", state.List(state.CIDRs(worst.blocks)),
+		x.Evidence = append(x.Evidence, state.Evidences("limit", state.LimitText(st), family.String()+" blocks", phrase.List(state.CIDRs(worst.blocks)),
 			family.String()+" unused addresses", fmt.Sprint(worst.unused))...)
 	}
 	if len(texts) > 0 {
@@ -122,7 +123,7 @@ func limitStates(st *state.State, h *state.NodeState, f blocks.Family, alike []s
 		}
 		switch {
 		case s.unused > 0:
-			s.room = state.Plural(s.unused, "address") + " left in them"
+			s.room = phrase.Plural(s.unused, "address") + " left in them"
 		case st.HealsItself(n, pools):
 			s.room = "they are full; one more affinity has no block yet, which its next assignment makes"
 		default:

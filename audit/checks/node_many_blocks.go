@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -57,7 +58,7 @@ func manyBlocks(st *state.State, h *state.NodeState, pools []*state.Pool, byPool
 		if isScarce(p) && sev == state.Info {
 			sev, root = state.Warning, st.RootOfPool(p)
 		}
-		holds = append(holds, fmt.Sprintf("%s of pool %s%s", state.Plural(len(byPool[p]), "block"), p.Name, scarce))
+		holds = append(holds, fmt.Sprintf("%s of pool %s%s", phrase.Plural(len(byPool[p]), "block"), p.Name, scarce))
 		all = append(all, byPool[p]...)
 	}
 	for _, b := range all {
@@ -70,7 +71,7 @@ func manyBlocks(st *state.State, h *state.NodeState, pools []*state.Pool, byPool
 			held = append(held, fmt.Sprintf("%s: %s", b.CIDR, b.Reclaimability.Held))
 		}
 	}
-	could := state.List(releasable)
+	could := phrase.List(releasable)
 	var remedies []state.Remedy
 	switch {
 	case could != "" && root == "":
@@ -83,8 +84,8 @@ func manyBlocks(st *state.State, h *state.NodeState, pools []*state.Pool, byPool
 	return audit.Finding{
 		Severity: sev, Subject: state.NodeSubject(h.Name), Pools: state.PoolsOf(pools...),
 		Message: fmt.Sprintf("%s holds %s; releasable: %s", h.Name, strings.Join(holds, " and "), could),
-		Evidence: state.Evidences("pool", strings.Join(state.PoolsOf(pools...), ", "), "blocks", state.List(state.CIDRs(all)), "releasable", could,
-			"empty but held", state.ListBy("; ", held), "in use", state.List(used)),
+		Evidence: state.Evidences("pool", strings.Join(state.PoolsOf(pools...), ", "), "blocks", phrase.List(state.CIDRs(all)), "releasable", could,
+			"empty but held", phrase.ListBy("; ", held), "in use", phrase.List(used)),
 		Root: root, Remedies: remedies,
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -70,12 +71,12 @@ func noBlockFinding(st *state.State, h *state.NodeState, open []*state.NodeBlock
 		}
 		pairs := []string{
 			label("cause"), state.CauseText(n), label("detail"), state.StuckDetails(n),
-			label("borrowed"), state.List(borrowedTexts(n.Borrowed)),
-			label("waiting pods"), state.List(state.FullNames(n.Waiting)),
-			label("blocks it cannot use"), state.List(state.CIDRs(n.Elsewhere)),
+			label("borrowed"), phrase.List(borrowedTexts(n.Borrowed)),
+			label("waiting pods"), phrase.List(phrase.FullNames(n.Waiting)),
+			label("blocks it cannot use"), phrase.List(state.CIDRs(n.Elsewhere)),
 		}
 		if n.Cause.Shortfall() {
-			pairs = append(pairs, label("nodes holding several blocks"), state.ListBy("; ", holders(st.PoolsAtIssue(n))))
+			pairs = append(pairs, label("nodes holding several blocks"), phrase.ListBy("; ", holders(st.PoolsAtIssue(n))))
 		}
 		out.Evidence = append(out.Evidence, state.Evidences(pairs...)...)
 	}

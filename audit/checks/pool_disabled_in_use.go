@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -24,8 +25,8 @@ var poolDisabledInUse = audit.Check{
 			}
 			f.Add(audit.Finding{
 				Severity: state.Info, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p),
-				Message:  fmt.Sprintf("disabled pool %s still has %s in use in %s", p.Name, state.PluralCount(p.Addrs.InUse, "address"), state.Plural(len(p.Blocks), "block")),
-				Evidence: state.Evidences("in use", p.Addrs.InUse.String(), "blocks", state.List(state.CIDRs(p.Blocks))),
+				Message:  fmt.Sprintf("disabled pool %s still has %s in use in %s", p.Name, phrase.PluralCount(p.Addrs.InUse, "address"), phrase.Plural(len(p.Blocks), "block")),
+				Evidence: state.Evidences("in use", p.Addrs.InUse.String(), "blocks", phrase.List(state.CIDRs(p.Blocks))),
 				Fix:      audit.Manual("restart the pods that use addresses of " + p.CIDR.String() + " to move them to another pool"),
 			})
 		}

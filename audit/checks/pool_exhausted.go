@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -30,7 +31,7 @@ var poolExhausted = audit.Check{
 				return state.Error, message
 			}
 			if waiting := st.PodsWithoutAddress(p); len(waiting) > 0 {
-				return state.Critical, fmt.Sprintf("%s, and %s for one that no other pool can give", message, state.PluralVerb(len(waiting), "pod", "waits", "wait"))
+				return state.Critical, fmt.Sprintf("%s, and %s for one that no other pool can give", message, phrase.PluralVerb(len(waiting), "pod", "waits", "wait"))
 			}
 			return state.Error, message
 		})

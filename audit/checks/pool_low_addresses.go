@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -23,7 +24,7 @@ var poolLowAddresses = audit.Check{
 			if p.Addrs.Available.IsZero() {
 				return 0, ""
 			}
-			return state.Warning, fmt.Sprintf("pool %s has %s available of %s", p.Name, state.PluralCount(p.Addrs.Available, "address"), p.Addrs.Capacity)
+			return state.Warning, fmt.Sprintf("pool %s has %s available of %s", p.Name, phrase.PluralCount(p.Addrs.Available, "address"), p.Addrs.Capacity)
 		})
 	},
 }

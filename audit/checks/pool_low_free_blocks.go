@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -36,7 +37,7 @@ var poolLowFreeBlocks = audit.Check{
 			}
 			f.Add(audit.Finding{
 				Severity: sev, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p),
-				Message: fmt.Sprintf("pool %s has %s allocatable and %s reclaimable of %s%s", p.Name, state.PluralCount(p.Slots.Allocatable, "block"), p.Reclaimable, p.Slots.Capacity, relief),
+				Message: fmt.Sprintf("pool %s has %s allocatable and %s reclaimable of %s%s", p.Name, phrase.PluralCount(p.Slots.Allocatable, "block"), p.Reclaimable, p.Slots.Capacity, relief),
 				Evidence: state.Evidences(
 					"allocatable", p.Slots.Allocatable.String(), "reclaimable", p.Reclaimable.String(),
 					"claimed", p.Slots.Claimed.String(), "reserved", p.Slots.Reserved.String(), "needed by its nodes", p.Needed.String()),

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -36,7 +37,7 @@ var poolNoFreeBlocks = audit.Check{
 			if judged {
 				cut, next = st.CutOff(p)
 			}
-			message := fmt.Sprintf("pool %s has none of its %s left to claim; no node that could take pods lacks one", p.Name, state.PluralCount(p.Slots.Capacity, "block"))
+			message := fmt.Sprintf("pool %s has none of its %s left to claim; no node that could take pods lacks one", p.Name, phrase.PluralCount(p.Slots.Capacity, "block"))
 			switch {
 			case p.Slots.Capacity.IsZero():
 				message = fmt.Sprintf("pool %s is smaller than one of its own blocks (%s, blocks of /%d) and gives none", p.Name, p.CIDR, p.BlockSize)
@@ -47,24 +48,24 @@ var poolNoFreeBlocks = audit.Check{
 					lack = "room in a block"
 				}
 				message = fmt.Sprintf("pool %s has none of its %s left to claim, and pods of %s without %s borrow or wait: %s",
-					p.Name, state.PluralCount(p.Slots.Capacity, "block"), state.Plural(len(cut), "node"), lack, state.List(cut))
+					p.Name, phrase.PluralCount(p.Slots.Capacity, "block"), phrase.Plural(len(cut), "node"), lack, phrase.List(cut))
 			case len(next) > 0:
 				sev = state.Error
 				message = fmt.Sprintf("pool %s has none of its %s left to claim; the next pod of %s without a block will borrow or fail: %s",
-					p.Name, state.PluralCount(p.Slots.Capacity, "block"), state.Plural(len(next), "node"), state.List(next))
+					p.Name, phrase.PluralCount(p.Slots.Capacity, "block"), phrase.Plural(len(next), "node"), phrase.List(next))
 			case judged && st.Relieved(p, (*state.Pool).HasBlocks):
 				sev = state.Info
-				message = fmt.Sprintf("pool %s has none of its %s left to claim; other pools for the same nodes have", p.Name, state.PluralCount(p.Slots.Capacity, "block"))
+				message = fmt.Sprintf("pool %s has none of its %s left to claim; other pools for the same nodes have", p.Name, phrase.PluralCount(p.Slots.Capacity, "block"))
 			case !judged || !slices.Contains(st.Families, p.Family()):
-				message = fmt.Sprintf("pool %s has none of its %s left to claim", p.Name, state.PluralCount(p.Slots.Capacity, "block"))
+				message = fmt.Sprintf("pool %s has none of its %s left to claim", p.Name, phrase.PluralCount(p.Slots.Capacity, "block"))
 			}
 			f.Add(audit.Finding{
 				Severity: sev, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Nodes: append(cut, next...), Absence: sev > state.Warning, Message: message,
 				Evidence: state.Evidences(
 					"blocks", fmt.Sprintf("%s of %s claimed, %s reserved, %s allocatable", p.Slots.Claimed, p.Slots.Capacity, p.Slots.Reserved, p.Slots.Allocatable),
 					"addresses", fmt.Sprintf("%s of %s in use, %s available", p.Addrs.InUse, p.Addrs.Capacity, p.Addrs.Available),
-					"nodes borrowing or waiting", state.List(cut), "nodes whose next pod will", state.List(next),
-					"nodes holding several blocks", state.ListBy("; ", st.NodesHoldingSeveral([]*state.Pool{p})), "releasable blocks", reclaimableText(p)),
+					"nodes borrowing or waiting", phrase.List(cut), "nodes whose next pod will", phrase.List(next),
+					"nodes holding several blocks", phrase.ListBy("; ", st.NodesHoldingSeveral([]*state.Pool{p})), "releasable blocks", reclaimableText(p)),
 				Root: st.RootOfPool(p),
 			})
 		}
@@ -91,7 +92,7 @@ func reclaimableText(p *state.Pool) string {
 	}
 	var out []string
 	for _, b := range p.Releasable() {
-		out = append(out, fmt.Sprintf("%s of %s", b.CIDR, state.OwnerText(b.Owner)))
+		out = append(out, fmt.Sprintf("%s of %s", b.CIDR, phrase.Owner(b.Owner)))
 	}
-	return state.OrNone(state.List(out))
+	return phrase.OrNone(phrase.List(out))
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -55,9 +56,9 @@ func poolOverlapFinding(later *state.Pool, others []*state.Pool) audit.Finding {
 	}
 	return audit.Finding{
 		Severity: sev, Subject: state.PoolSubject(later), Pools: append(state.PoolsOf(later), state.PoolsOf(others...)...),
-		Message: fmt.Sprintf("pool %s (%s) overlaps pool %s", later.Name, later.CIDR, state.List(with)),
-		Evidence: state.Evidences("other pools", state.List(with), "block sizes", fmt.Sprintf("/%d here, %s", later.BlockSize, state.List(sizes)),
-			"settled", state.List(slices.Compact(settled))),
-		Fix: audit.Manual(fmt.Sprintf("set disabled: true on one of %s and %s, and restart the pods that use it", later.Name, state.List(state.PoolsOf(others...)))),
+		Message: fmt.Sprintf("pool %s (%s) overlaps pool %s", later.Name, later.CIDR, phrase.List(with)),
+		Evidence: state.Evidences("other pools", phrase.List(with), "block sizes", fmt.Sprintf("/%d here, %s", later.BlockSize, phrase.List(sizes)),
+			"settled", phrase.List(slices.Compact(settled))),
+		Fix: audit.Manual(fmt.Sprintf("set disabled: true on one of %s and %s, and restart the pods that use it", later.Name, phrase.List(state.PoolsOf(others...)))),
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -27,9 +28,9 @@ var poolUndersized = audit.Check{
 				continue
 			}
 			sev, others := state.Warning, ""
-			message := fmt.Sprintf("pool %s has %s, and its %s will need %s when full", p.Name, state.PluralCount(d.Usable, "block"), state.Plural(d.Nodes, "node"), p.Needed)
+			message := fmt.Sprintf("pool %s has %s, and its %s will need %s when full", p.Name, phrase.PluralCount(d.Usable, "block"), phrase.Plural(d.Nodes, "node"), p.Needed)
 			if d.Covered(p) {
-				sev, others = state.Info, fmt.Sprintf("other pools for the same nodes have %s to spare", state.PluralCount(d.Elsewhere, "address"))
+				sev, others = state.Info, fmt.Sprintf("other pools for the same nodes have %s to spare", phrase.PluralCount(d.Elsewhere, "address"))
 				message += "; " + others
 			}
 			f.Add(audit.Finding{

@@ -8,6 +8,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -70,7 +71,7 @@ var routeBlackhole = audit.Check{
 // blackholeEvidence is what the outcome of a borrowed address is concluded from.
 func blackholeEvidence(st *state.State, b *state.Borrow, p affinity.Prediction, answer state.HostRoute, proven bool) []state.Evidence {
 	out := state.Evidences("owner", b.Owner, "borrower", b.User, "used by", borrowUser(st, b), "block", b.Block.CIDR.String(), "pool", state.PoolName(b.Block.Pool),
-		"handle", b.Attributes.Handle, "assigned", state.FormatTime(b.Attributes.Assigned),
+		"handle", b.Attributes.Handle, "assigned", phrase.Time(b.Attributes.Assigned),
 		"by the topology", fmt.Sprintf("%s: %s", state.OutcomeText(p.Outcome), strings.TrimPrefix(p.Reason, "not known because ")))
 	if k := st.NodeView(b.Owner); proven && k != nil {
 		out = append(out, state.Evidences("by the owner's kernel", answer.String(), "that is", answerBasis(answer), "host view", k.Text())...)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -33,14 +34,14 @@ var routeStrayBlackhole = audit.Check{
 			}
 			lost := "none of its addresses is in use"
 			if b.Used > 0 {
-				lost = fmt.Sprintf("%d of its %s in use", s.Dropped, state.Plural(b.Used, "address"))
+				lost = fmt.Sprintf("%d of its %s in use", s.Dropped, phrase.Plural(b.Used, "address"))
 			}
 			fix := audit.Look("calico-audit explain " + b.CIDR.String())
 			claim, _ := affinityOf(st, b, node)
 			x := audit.Finding{
 				Severity: state.Critical, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{node, b.Owner.Node()}, Absence: true,
-				Message: fmt.Sprintf("%s drops traffic to block %s, which belongs to %s: %s %s", node, b.CIDR, state.OwnerText(b.Owner), saysWhat(s.Example), s.Example),
-				Evidence: state.Evidences("routes", s.Text(), "made by", state.ProtocolText(s.Routes[0].Protocol), "owner of the block", state.OwnerText(b.Owner),
+				Message: fmt.Sprintf("%s drops traffic to block %s, which belongs to %s: %s %s", node, b.CIDR, phrase.Owner(b.Owner), saysWhat(s.Example), s.Example),
+				Evidence: state.Evidences("routes", s.Text(), "made by", state.ProtocolText(s.Routes[0].Protocol), "owner of the block", phrase.Owner(b.Owner),
 					"affinity of "+node, claim, "dropped", lost, "that is", answerBasis(s.Example), "host view", s.View.Text()),
 				Fix: fix,
 			}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -61,12 +62,12 @@ func (x *explainer) absentBlock(p netip.Prefix) Explained {
 func (x *explainer) claimants(p netip.Prefix) string {
 	var names []string
 	for _, a := range x.AffinitiesOf(p) {
-		names = append(names, state.OwnerText(a.Owner))
+		names = append(names, phrase.Owner(a.Owner))
 	}
 	if len(names) == 1 {
 		return names[0] + " has an affinity to it"
 	}
-	return state.Each(names) + " have affinities to it"
+	return phrase.Each(names) + " have affinities to it"
 }
 
 // blockSection is what a block says of itself.
@@ -86,17 +87,17 @@ func (x *explainer) blockSection(s *builder, b *state.Block) {
 	if b.DeprecatedStrict {
 		s.fact(src, "strictAffinity", "set on the block, where Calico ignores it")
 	}
-	s.fact(src, "created", state.FormatTime(b.Created))
-	s.fact(src, "claimed", state.FormatTime(b.Claimed))
+	s.fact(src, "created", phrase.Time(b.Created))
+	s.fact(src, "claimed", phrase.Time(b.Claimed))
 	if at, ok := b.LastWrite(); ok {
-		s.fact(src, "last written", state.FormatTime(at))
+		s.fact(src, "last written", phrase.Time(at))
 	} else {
 		s.fact(src, "last written", "not known: it carries no managedFields")
 	}
 	s.factf(src, "sequence", "%d", b.Sequence)
 	for _, other := range x.IPBlocks {
 		if other != b && other.CIDR.Overlaps(b.CIDR) {
-			s.factf(blockSource(other), "overlaps", "block %s of %s", other.CIDR, state.OwnerText(other.Owner))
+			s.factf(blockSource(other), "overlaps", "block %s of %s", other.CIDR, phrase.Owner(other.Owner))
 		}
 	}
 }
@@ -105,7 +106,7 @@ func (x *explainer) blockSection(s *builder, b *state.Block) {
 func (x *explainer) fillText(b *state.Block) string {
 	free := len(b.Ordinals) - b.Used
 	unused := x.Unused(b)
-	out := fmt.Sprintf("%d of %s, %d free", b.Used, state.Plural(len(b.Ordinals), "address"), free)
+	out := fmt.Sprintf("%d of %s, %d free", b.Used, phrase.Plural(len(b.Ordinals), "address"), free)
 	if unused < free {
 		out += fmt.Sprintf(", %d of them reserved", free-unused)
 	}
@@ -192,7 +193,7 @@ func (x *explainer) claimText(a *blocks.Affinity, b *state.Block) string {
 	case affinity.NoBlock:
 		return out + "; there is no such block" + drops
 	default:
-		return out + "; the block names " + state.OwnerText(b.Owner) + drops
+		return out + "; the block names " + phrase.Owner(b.Owner) + drops
 	}
 }
 
@@ -207,7 +208,7 @@ func (x *explainer) emptySection(s *builder, b *state.Block) {
 	} else {
 		s.fact("", "verdict", "held: "+b.Reclaimability.Held)
 	}
-	s.fact(blockSource(b), "since at least", state.FormatTime(b.Reclaimability.EmptySince))
+	s.fact(blockSource(b), "since at least", phrase.Time(b.Reclaimability.EmptySince))
 }
 
 // blockSummary answers what a block is in a sentence or two.
@@ -218,7 +219,7 @@ func (x *explainer) blockSummary(b *state.Block) string {
 	} else if x.gone(b.Owner.Node()) {
 		owner += ", which does not exist"
 	}
-	out := fmt.Sprintf("It %s and holds %s of %d", owner, state.Plural(b.Used, "address"), len(b.Ordinals))
+	out := fmt.Sprintf("It %s and holds %s of %d", owner, phrase.Plural(b.Used, "address"), len(b.Ordinals))
 	switch {
 	case len(b.Faults) > 0:
 		return out + "; it is corrupt: " + b.Faults[0] + "."
@@ -228,7 +229,7 @@ func (x *explainer) blockSummary(b *state.Block) string {
 		return fmt.Sprintf("It %s and is empty; it is held: %s.", owner, b.Reclaimability.Held)
 	}
 	if n := x.borrowedFrom(b); len(n) > 0 {
-		out += fmt.Sprintf(", %d of them borrowed by %s", len(n), state.Each(borrowers(n)))
+		out += fmt.Sprintf(", %d of them borrowed by %s", len(n), phrase.Each(borrowers(n)))
 	}
 	return out + "."
 }

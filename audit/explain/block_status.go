@@ -3,6 +3,7 @@ package explain
 import (
 	"slices"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -24,12 +25,12 @@ func (x *explainer) blockStatusSection(s *builder, h *state.NodeState, f blocks.
 		s.fact("", "cause", state.CauseText(n))
 		s.fact("", "detail", n.Detail)
 	} else {
-		s.factf("", "blocks", "%s; %s left", state.List(state.CIDRs(n.Blocks)), state.Plural(n.Unused, "address"))
+		s.factf("", "blocks", "%s; %s left", phrase.List(state.CIDRs(n.Blocks)), phrase.Plural(n.Unused, "address"))
 	}
 	if len(n.Elsewhere) > 0 {
-		s.factf("", "not for them", "%s: its pods cannot use these", state.List(state.CIDRs(n.Elsewhere)))
+		s.factf("", "not for them", "%s: its pods cannot use these", phrase.List(state.CIDRs(n.Elsewhere)))
 	}
-	s.fact("", "waiting", state.List(state.FullNames(n.Waiting)))
+	s.fact("", "waiting", phrase.List(phrase.FullNames(n.Waiting)))
 	for _, w := range n.Stuck {
 		s.factf(podSource(w.Pod), "gets none", "%s (%s)", w.Cause, w.Detail)
 	}

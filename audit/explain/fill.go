@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -89,7 +90,7 @@ func (x *explainer) holderSections(s *builder, b *state.Block) {
 		return strings.Compare(rank(m), rank(n))
 	})
 	for _, node := range order {
-		count := state.Plural(len(byNode[node]), "address")
+		count := phrase.Plural(len(byNode[node]), "address")
 		switch {
 		case node == "":
 			s.listed("On no node: %s", count)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -18,22 +19,22 @@ func (x *explainer) handle(id string) Explained {
 	s.listed("Addresses")
 	for _, r := range refs {
 		s.factf(blockSource(r.Block), r.Addr().String(), "%s%s, in block %s of %s", x.holderText(r.Block, r.Ordinal),
-			state.NodePhrase(x.addressNode(r.Addr(), r, true)), r.Block.CIDR, state.OwnerText(r.Block.Owner))
+			phrase.OnNode(x.addressNode(r.Addr(), r, true)), r.Block.CIDR, phrase.Owner(r.Block.Owner))
 	}
 	x.handleFindings(s, id, refs)
 	x.findingRemedies(s)
 	h := x.Handle(id)
 	switch {
 	case h == nil && x.unread(blocks.Handles) != "":
-		s.Summary = fmt.Sprintf("Blocks record %s under it; its object is %s.", state.Plural(len(refs), "address"), x.unread(blocks.Handles))
+		s.Summary = fmt.Sprintf("Blocks record %s under it; its object is %s.", phrase.Plural(len(refs), "address"), x.unread(blocks.Handles))
 	case h == nil:
-		s.Summary = fmt.Sprintf("Blocks record %s under it, and no such handle exists.", state.Plural(len(refs), "address"))
+		s.Summary = fmt.Sprintf("Blocks record %s under it, and no such handle exists.", phrase.Plural(len(refs), "address"))
 	case x.unread(blocks.Blocks) != "":
 		s.Summary = "The handle exists; what blocks record under it is " + x.unread(blocks.Blocks) + "."
 	case len(refs) == 0:
 		s.Summary = "The handle exists, and no block refers to it."
 	default:
-		s.Summary = fmt.Sprintf("The handle exists, and blocks record %s under it.", state.Plural(len(refs), "address"))
+		s.Summary = fmt.Sprintf("The handle exists, and blocks record %s under it.", phrase.Plural(len(refs), "address"))
 	}
 	return s.done()
 }
@@ -71,7 +72,7 @@ func (x *explainer) handleSection(s *builder, id string) {
 		}
 		switch {
 		case h == nil:
-			s.factf("", "in "+p.String(), "the block records %s", state.Plural(have, "address"))
+			s.factf("", "in "+p.String(), "the block records %s", phrase.Plural(have, "address"))
 		case said == have:
 			s.factf(src, "in "+p.String(), "it counts %d, as the block does", said)
 		default:

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
@@ -44,9 +45,9 @@ func (x *explainer) hostsSection(s *builder, a netip.Addr, owners []string) {
 // viewNote says when a view was taken, and whether it proves anything.
 func (x *explainer) viewNote(k *state.NodeView) string {
 	if k.Stale() {
-		return fmt.Sprintf(" (taken at %s, which proves nothing now)", state.FormatTime(k.TakenAt))
+		return fmt.Sprintf(" (taken at %s, which proves nothing now)", phrase.Time(k.TakenAt))
 	}
-	return fmt.Sprintf(" (at %s)", state.FormatTime(k.TakenAt))
+	return fmt.Sprintf(" (at %s)", phrase.Time(k.TakenAt))
 }
 
 // blockHostsSection says which nodes have routes that drop traffic to a block.
@@ -76,14 +77,14 @@ func (x *explainer) nodeHostsSection(s *builder, node string) {
 	}
 	s.section("Host view")
 	if k := x.NodeView(node); k != nil {
-		s.fact(k.Source, "taken", state.FormatTime(k.TakenAt))
+		s.fact(k.Source, "taken", phrase.Time(k.TakenAt))
 		var dropping []string
 		for i := range k.Routes {
 			if r := &k.Routes[i]; state.IsDropping(r.Type) && r.Dst.Bits() > 0 {
 				dropping = append(dropping, state.RouteText(r))
 			}
 		}
-		s.fact(k.Source, "drops", state.List(dropping))
+		s.fact(k.Source, "drops", phrase.List(dropping))
 		s.factf(k.Source, "namespaces", "%d with addresses of the cluster's pools", len(k.Namespaces))
 	}
 	found := false

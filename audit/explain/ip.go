@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -124,14 +125,14 @@ func (x *explainer) allocationSection(s *builder, b *state.Block, a netip.Addr) 
 		if !attr.HasHandle && !attr.Cooling() {
 			s.fact(src, "handle", "none: nothing but the address itself names the allocation")
 		}
-		s.fact(src, "pod", state.JoinNonEmpty(attr.Namespace, attr.Pod))
-		s.fact(src, "service", state.JoinNonEmpty(attr.Namespace, attr.Service))
+		s.fact(src, "pod", phrase.FullName(attr.Namespace, attr.Pod))
+		s.fact(src, "service", phrase.FullName(attr.Namespace, attr.Service))
 		s.fact(src, "node", attr.Node)
 		s.fact(src, "type", attr.Type)
 		if namespace, vm, isVM := attr.VMOf(); isVM {
-			s.fact(src, "virtual machine", cmp.Or(state.JoinNonEmpty(namespace, vm), "one; nothing tells which"))
+			s.fact(src, "virtual machine", cmp.Or(phrase.FullName(namespace, vm), "one; nothing tells which"))
 		}
-		s.fact(src, "assigned", state.FormatTime(attr.Assigned))
+		s.fact(src, "assigned", phrase.Time(attr.Assigned))
 	}
 	if n, ok := b.SequenceAt(i); ok && b.Ordinals[i] != blocks.Free {
 		s.factf(src, "sequence", "allocated at %d; the block is at %d", n, b.Sequence)
@@ -166,7 +167,7 @@ func (x *explainer) ordinalState(b *state.Block, i int) string {
 	case attr == nil:
 		return "allocated to attributes that do not exist: the block is corrupt"
 	case attr.Cooling():
-		return "cooling down: released at " + state.FormatTime(attr.Released) + ", and not handed out yet"
+		return "cooling down: released at " + phrase.Time(attr.Released) + ", and not handed out yet"
 	case attr.WindowsReserved():
 		return "kept back: Windows nodes do not hand out the first addresses and the last of a block"
 	}

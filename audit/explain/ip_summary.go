@@ -5,13 +5,14 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // addressSummary answers what an address is in a sentence or two.
 func (x *explainer) addressSummary(a netip.Addr, users []user, ref state.AllocationRef, allocated bool) string {
-	who := state.Each(describe(users))
+	who := phrase.Each(describe(users))
 	b := x.CoveringBlock(a)
 	switch {
 	case allocated && allPast(users):
@@ -64,9 +65,9 @@ func (x *explainer) unusedSummary(ref state.AllocationRef) string {
 	case attr == nil:
 		return fmt.Sprintf("Block %s is corrupt: it allocates the address to attributes that do not exist.", b.CIDR)
 	case attr.Cooling(), attr.WindowsReserved():
-		return fmt.Sprintf("Not in use: %s, in block %s of %s.", strings.TrimPrefix(x.holder(b, i), "nobody: "), b.CIDR, state.OwnerText(b.Owner))
+		return fmt.Sprintf("Not in use: %s, in block %s of %s.", strings.TrimPrefix(x.holder(b, i), "nobody: "), b.CIDR, phrase.Owner(b.Owner))
 	}
-	out := fmt.Sprintf("Allocated to %s%s", x.holder(b, i), state.NodePhrase(attr.Node))
+	out := fmt.Sprintf("Allocated to %s%s", x.holder(b, i), phrase.OnNode(attr.Node))
 	if attr.Tunnel() {
 		out = "Allocated to " + x.holder(b, i)
 	}
@@ -91,9 +92,9 @@ func (x *explainer) freeSummary(a netip.Addr, b *state.Block) string {
 		tail = " Whether anything uses it all the same is not known: " + g.String() + "."
 	}
 	if x.Reserved.Contains(a) {
-		return fmt.Sprintf("Free and reserved: block %s of %s holds it, and automatic assignment skips it.%s", b.CIDR, state.OwnerText(b.Owner), tail)
+		return fmt.Sprintf("Free and reserved: block %s of %s holds it, and automatic assignment skips it.%s", b.CIDR, phrase.Owner(b.Owner), tail)
 	}
-	return fmt.Sprintf("Free: it lies in block %s of %s, which has not allocated it.%s", b.CIDR, state.OwnerText(b.Owner), tail)
+	return fmt.Sprintf("Free: it lies in block %s of %s, which has not allocated it.%s", b.CIDR, phrase.Owner(b.Owner), tail)
 }
 
 // unknownSummary is about an address that nothing knows.
@@ -113,7 +114,7 @@ func (x *explainer) unknownSummary(a netip.Addr) string {
 			who = "Whether anything uses it is not known: " + g.String()
 		}
 		if names := x.reservedBy(netip.PrefixFrom(a, a.BitLen())); len(names) > 0 {
-			who += ", and it is reserved by " + state.Each(names)
+			who += ", and it is reserved by " + phrase.Each(names)
 		}
 		if !slot.IsValid() {
 			state, _ := x.slotState(slot, p)

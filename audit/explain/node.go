@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -55,7 +56,7 @@ func (x *explainer) nodeSection(s *builder, h *state.NodeState) {
 		s.fact(src, "system", "Windows")
 	}
 	if n.AllocatablePods > 0 {
-		s.factf(src, "room for", "%s", state.Plural(n.AllocatablePods, "pod"))
+		s.factf(src, "room for", "%s", phrase.Plural(n.AllocatablePods, "pod"))
 	}
 	live, waiting := 0, 0
 	for _, w := range h.Workloads {
@@ -67,7 +68,7 @@ func (x *explainer) nodeSection(s *builder, h *state.NodeState) {
 		}
 	}
 	if x.unread(blocks.Pods) == "" {
-		s.factf("", "runs", "%s of the pod network, %d waiting for an address", state.Plural(live, "pod"), waiting)
+		s.factf("", "runs", "%s of the pod network, %d waiting for an address", phrase.Plural(live, "pod"), waiting)
 	} else {
 		s.fact("", "runs", x.unread(blocks.Pods))
 	}
@@ -94,9 +95,9 @@ func schedulableText(h *state.NodeState) string {
 	case len(against) == 0:
 		return "yes"
 	case h.Schedulable:
-		return "yes, as pods of the pod network run on it, although " + state.Each(against)
+		return "yes, as pods of the pod network run on it, although " + phrase.Each(against)
 	}
-	return "no: " + state.Each(against)
+	return "no: " + phrase.Each(against)
 }
 
 // nodePoolsSection says which pools serve a node, and why others do not.
@@ -202,7 +203,7 @@ func (x *explainer) nodeSummary(h *state.NodeState) string {
 		out := capital(x.noNode(h.Name))
 		var left []string
 		if len(h.Blocks) > 0 {
-			left = append(left, state.Plural(len(h.Blocks), "block")+" in its name: "+state.List(state.CIDRs(h.Blocks)))
+			left = append(left, phrase.Plural(len(h.Blocks), "block")+" in its name: "+phrase.List(state.CIDRs(h.Blocks)))
 		}
 		if len(h.Affinities) > 0 {
 			noun := "affinities"
@@ -216,7 +217,7 @@ func (x *explainer) nodeSummary(h *state.NodeState) string {
 			if !x.gone(h.Name) {
 				verb = "has"
 			}
-			out += "; it " + verb + " " + state.Each(left)
+			out += "; it " + verb + " " + phrase.Each(left)
 		}
 		return out + "."
 	}
@@ -235,15 +236,15 @@ func (x *explainer) nodeSummary(h *state.NodeState) string {
 		for _, b := range h.Blocks {
 			used += b.Used
 		}
-		own := fmt.Sprintf("owns %s with %s in use", state.Plural(len(h.Blocks), "block"), state.Plural(used, "address"))
+		own := fmt.Sprintf("owns %s with %s in use", phrase.Plural(len(h.Blocks), "block"), phrase.Plural(used, "address"))
 		if len(h.Lent) > 0 {
-			own += fmt.Sprintf(", %d of them lent to %s", len(h.Lent), state.Each(borrowers(h.Lent)))
+			own += fmt.Sprintf(", %d of them lent to %s", len(h.Lent), phrase.Each(borrowers(h.Lent)))
 		}
 		parts = append([]string{own}, parts...)
 	}
 	if len(h.Borrowed) > 0 && !slices.ContainsFunc(h.BlockStatus, (*state.NodeBlockStatus).NoBlock) {
 		lenders := audit.Names(h.Borrowed, func(b *state.Borrow) string { return b.Owner })
-		parts = append(parts, fmt.Sprintf("borrows %s from %s", state.Plural(len(h.Borrowed), "address"), state.Each(lenders)))
+		parts = append(parts, fmt.Sprintf("borrows %s from %s", phrase.Plural(len(h.Borrowed), "address"), phrase.Each(lenders)))
 	}
 	if len(h.Blocks) == 0 && x.unread(blocks.Pods) != "" {
 		parts = append(parts, "owns no block; whether its pods need one is "+x.unread(blocks.Pods))

@@ -3,6 +3,7 @@ package explain
 import (
 	"slices"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
@@ -19,11 +20,11 @@ func (x *explainer) tunnelSection(s *builder, h *state.NodeState) {
 
 // nodeBorrowSections list what a node borrows and lends.
 func (x *explainer) nodeBorrowSections(s *builder, h *state.NodeState) {
-	s.listed("Borrowed by it: %s", state.Plural(len(h.Borrowed), "address"))
+	s.listed("Borrowed by it: %s", phrase.Plural(len(h.Borrowed), "address"))
 	for _, br := range h.Borrowed {
 		s.factf(blockSource(br.Block), br.Addr.String(), "%s, from %s of %s%s", x.borrowUser(br), br.Block.CIDR, br.Owner, x.trafficNote(br))
 	}
-	s.listed("Lent by it: %s", state.Plural(len(h.Lent), "address"))
+	s.listed("Lent by it: %s", phrase.Plural(len(h.Lent), "address"))
 	for _, br := range h.Lent {
 		s.factf(blockSource(br.Block), br.Addr.String(), "to %s, for %s%s", br.User, x.borrowUser(br), x.trafficNote(br))
 	}
@@ -53,7 +54,7 @@ func (x *explainer) borrowOutcomeSection(s *builder, borrows []*state.Borrow) {
 	s.section("Traffic to borrowed addresses")
 	for i, p := range pairs {
 		if i == maxOutcomes {
-			s.factf("", "more", "%s: calico-audit explain tells of each address", state.Plural(len(pairs)-i, "more reason"))
+			s.factf("", "more", "%s: calico-audit explain tells of each address", phrase.Plural(len(pairs)-i, "more reason"))
 			break
 		}
 		s.factf("", "on "+p.owner+", for "+p.user, "%s: %s", p.fate, p.reason)
@@ -80,7 +81,7 @@ func (x *explainer) strandedSection(s *builder, h *state.NodeState) {
 	for _, b := range x.IPBlocks {
 		for i := range b.Ordinals {
 			if a := allocated(b, i); a != nil && a.Node == h.Name {
-				s.factf(blockSource(b), b.Address(i).String(), "%s, in %s of %s", x.holderText(b, i), b.CIDR, state.OwnerText(b.Owner))
+				s.factf(blockSource(b), b.Address(i).String(), "%s, in %s of %s", x.holderText(b, i), b.CIDR, phrase.Owner(b.Owner))
 			}
 		}
 	}

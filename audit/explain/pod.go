@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -45,7 +46,7 @@ func (x *explainer) podSection(s *builder, w *blocks.Workload) {
 	s.section("Pod")
 	src := podSource(w)
 	s.fact(src, "state", podState(w))
-	s.fact(src, "created", state.FormatTime(w.Created))
+	s.fact(src, "created", phrase.Time(w.Created))
 	if w.HostNetwork {
 		s.fact(src, "network", "the host's: it uses its node's address, and none of Calico's IPAM")
 	}
@@ -54,7 +55,7 @@ func (x *explainer) podSection(s *builder, w *blocks.Workload) {
 		h := x.NodeState(w.Node)
 		owns := "no block"
 		if len(h.Blocks) > 0 {
-			owns = state.List(state.CIDRs(h.Blocks))
+			owns = phrase.List(state.CIDRs(h.Blocks))
 		}
 		s.fact(nodeSource(n), "node", w.Node+", which owns "+owns)
 	} else if w.Node != "" {
@@ -84,12 +85,12 @@ func (x *explainer) podAddressSection(s *builder, w *blocks.Workload, a netip.Ad
 		s.fact(src, "recorded node", attr.Node+", and not the pod's")
 	}
 	s.fact(src, "handle", attr.Handle+handleNote(attr, w))
-	s.fact(src, "assigned", state.FormatTime(attr.Assigned))
+	s.fact(src, "assigned", phrase.Time(attr.Assigned))
 	if br := x.borrowOf(r); br != nil {
 		s.fact("", "traffic", x.trafficText(br))
 	}
 	if others := others(x.usersOf(a), podSource(w)); len(others) > 0 {
-		s.fact("", "also used by", state.Each(describe(others)))
+		s.fact("", "also used by", phrase.Each(describe(others)))
 	}
 }
 
@@ -123,7 +124,7 @@ func (x *explainer) placeText(a netip.Addr, node string) string {
 	if !ok {
 		switch b := x.CoveringBlock(a); {
 		case b != nil:
-			return fmt.Sprintf("block %s of %s calls it free", b.CIDR, state.OwnerText(b.Owner))
+			return fmt.Sprintf("block %s of %s calls it free", b.CIDR, phrase.Owner(b.Owner))
 		case x.PoolOf(netip.PrefixFrom(a, a.BitLen())) == nil && x.unread(blocks.Pools) == "":
 			return "outside all pools"
 		case x.BlockMayCover(netip.PrefixFrom(a, a.BitLen())):
@@ -131,7 +132,7 @@ func (x *explainer) placeText(a netip.Addr, node string) string {
 		}
 		return "no block holds it"
 	}
-	out := fmt.Sprintf("in block %s of %s", r.Block.CIDR, state.OwnerText(r.Block.Owner))
+	out := fmt.Sprintf("in block %s of %s", r.Block.CIDR, phrase.Owner(r.Block.Owner))
 	switch r.Block.Owner.Node() {
 	case "":
 		return out
@@ -146,12 +147,12 @@ func (x *explainer) placeText(a netip.Addr, node string) string {
 func (x *explainer) unreferencedSection(s *builder, w *blocks.Workload, r state.AllocationRef) {
 	src := blockSource(r.Block)
 	s.section("Address %s", r.Addr())
-	s.factf(src, "allocated to it", "in block %s of %s, on %s", r.Block.CIDR, state.OwnerText(r.Block.Owner), state.OrNone(r.Attributes().Node))
+	s.factf(src, "allocated to it", "in block %s of %s, on %s", r.Block.CIDR, phrase.Owner(r.Block.Owner), phrase.OrNone(r.Attributes().Node))
 	if w != nil {
 		s.fact(podSource(w), "named", "the pod does not name it: "+podAddresses(w))
 	}
 	s.fact(src, "handle", r.Attributes().Handle)
-	s.fact(src, "assigned", state.FormatTime(r.Attributes().Assigned))
+	s.fact(src, "assigned", phrase.Time(r.Attributes().Assigned))
 	if g := x.FirstMissing(useReads); g != nil {
 		s.fact("", "verdict", "not known: "+g.String())
 		return
@@ -225,19 +226,19 @@ func (x *explainer) podSummary(full string, w *blocks.Workload, addrs []netip.Ad
 	}
 	switch {
 	case w == nil && x.unread(blocks.Pods) != "":
-		return fmt.Sprintf("Whether there is a pod %s is %s. Allocated to it: %s.", full, x.unread(blocks.Pods), state.Each(words))
+		return fmt.Sprintf("Whether there is a pod %s is %s. Allocated to it: %s.", full, x.unread(blocks.Pods), phrase.Each(words))
 	case w == nil:
-		return fmt.Sprintf("No such pod exists. Allocated in its name: %s.", state.Each(words))
+		return fmt.Sprintf("No such pod exists. Allocated in its name: %s.", phrase.Each(words))
 	case w.HostNetwork:
 		return "The pod is on its host's network: it uses the node's address, and none of Calico's IPAM."
 	case w.Finished():
-		return fmt.Sprintf("The pod is finished (%s): it will not use %s again.", podState(w), state.Each(words))
+		return fmt.Sprintf("The pod is finished (%s): it will not use %s again.", podState(w), phrase.Each(words))
 	case w.Waiting() && len(addrs) == 0:
-		return "The pod waits for an address" + state.NodePhrase(w.Node) + x.waitingReason(w) + "."
+		return "The pod waits for an address" + phrase.OnNode(w.Node) + x.waitingReason(w) + "."
 	case len(addrs) == 0:
 		return fmt.Sprintf("The pod has no address (%s).", podState(w))
 	}
-	out := fmt.Sprintf("The pod is %s, with %s", podState(w), state.Each(words))
+	out := fmt.Sprintf("The pod is %s, with %s", podState(w), phrase.Each(words))
 	var borrowed, dropped []string
 	for _, br := range x.Borrows {
 		if slices.Contains(addrs, br.Addr) {
@@ -252,7 +253,7 @@ func (x *explainer) podSummary(full string, w *blocks.Workload, addrs []netip.Ad
 		}
 	}
 	if len(borrowed) > 0 {
-		out += "; " + state.Each(borrowed)
+		out += "; " + phrase.Each(borrowed)
 	}
 	if len(dropped) > 0 {
 		out += ", which drops traffic to it"

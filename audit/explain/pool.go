@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -21,7 +22,7 @@ func (x *explainer) pool(p *state.Pool) Explained {
 			s.factf(poolSource(q), "overlaps", "pool %s, %s", q.Name, q.CIDR)
 		}
 	}
-	s.fact(poolSource(p), "created", state.FormatTime(p.Created))
+	s.fact(poolSource(p), "created", phrase.Time(p.Created))
 	x.poolNumbers(s, p)
 	x.poolNodesSection(s, p)
 	x.poolOwnersSection(s, p)
@@ -56,7 +57,7 @@ func (x *explainer) poolNumbers(s *builder, p *state.Pool) {
 
 func releasableNote(p *state.Pool) string {
 	if names := state.CIDRs(releasable([]*state.Pool{p})); len(names) > 0 {
-		return ": " + state.List(names)
+		return ": " + phrase.List(names)
 	}
 	return ""
 }
@@ -94,7 +95,7 @@ func (x *explainer) poolNodesSection(s *builder, p *state.Pool) {
 				own++
 			}
 		}
-		text := state.Plural(own, "block")
+		text := phrase.Plural(own, "block")
 		if need := state.NodeDemand(h.Node, p); p.ServesWorkloads() && p.Automatic {
 			text += fmt.Sprintf(", may need %v", need)
 		}
@@ -140,7 +141,7 @@ func (x *explainer) poolOwnersSection(s *builder, p *state.Pool) {
 		case n != "" && len(h.bs) > 1:
 			note = " (holds several)"
 		}
-		s.factf("", state.OwnerText(h.owner), "%d%s: %s", len(h.bs), note, strings.Join(words, ", "))
+		s.factf("", phrase.Owner(h.owner), "%d%s: %s", len(h.bs), note, strings.Join(words, ", "))
 	}
 }
 
@@ -184,23 +185,23 @@ func (x *explainer) poolSummary(p *state.Pool) string {
 	case p.Disabled && p.Addrs.InUse.IsZero():
 		out = "The pool is disabled, and nothing of it is in use"
 	case p.Disabled:
-		out = fmt.Sprintf("The pool is disabled; %s of it are still in use", state.PluralCount(p.Addrs.InUse, "address"))
+		out = fmt.Sprintf("The pool is disabled; %s of it are still in use", phrase.PluralCount(p.Addrs.InUse, "address"))
 	case p.Slots.Allocatable.IsZero():
 		out = fmt.Sprintf("All %s of the pool are taken, none is left to claim; %s of its %s are available",
-			state.PluralCount(p.Slots.Capacity, "block"), p.Addrs.Available, state.PluralCount(p.Addrs.Capacity, "address"))
+			phrase.PluralCount(p.Slots.Capacity, "block"), p.Addrs.Available, phrase.PluralCount(p.Addrs.Capacity, "address"))
 	default:
 		out = fmt.Sprintf("The pool has %s of its %s left to claim; %s of its %s are available",
-			p.Slots.Allocatable, state.PluralCount(p.Slots.Capacity, "block"), p.Addrs.Available, state.PluralCount(p.Addrs.Capacity, "address"))
+			p.Slots.Allocatable, phrase.PluralCount(p.Slots.Capacity, "block"), p.Addrs.Available, phrase.PluralCount(p.Addrs.Capacity, "address"))
 	}
 	if n := releasable([]*state.Pool{p}); p.ReclaimableKnown && len(n) > 0 {
-		out += fmt.Sprintf(". %s could be released now", capital(state.Plural(len(n), "block")))
+		out += fmt.Sprintf(". %s could be released now", capital(phrase.Plural(len(n), "block")))
 	}
 	if without := x.withoutBlock(p); len(without) > 0 {
 		verb := "have"
 		if len(without) == 1 {
 			verb = "has"
 		}
-		out += fmt.Sprintf(". Of the nodes that it selects, %s %s no block of their own: %s", state.Plural(len(without), "node"), verb, state.List(without))
+		out += fmt.Sprintf(". Of the nodes that it selects, %s %s no block of their own: %s", phrase.Plural(len(without), "node"), verb, phrase.List(without))
 	}
 	return out + "."
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -49,11 +50,11 @@ func (x *explainer) addressRemedy(s *builder, a netip.Addr, users []user, ref st
 	if attr == nil || x.FirstMissing(useReads) != nil {
 		return
 	}
-	node := state.OrNone(state.NodeOf(attr))
+	node := phrase.OrNone(state.NodeOf(attr))
 	live := slices.IndexFunc(users, func(u user) bool { return !u.past })
 	switch v := x.Classify(ref); {
 	case attr.Cooling():
-		s.remedy("cooling down", "free again once its cooldown has passed (ipCooldownSeconds of Calico's IPAM configuration), counted from %s", state.FormatTime(attr.Released))
+		s.remedy("cooling down", "free again once its cooldown has passed (ipCooldownSeconds of Calico's IPAM configuration), counted from %s", phrase.Time(attr.Released))
 	case attr.WindowsReserved():
 		s.remedy("kept back", "for as long as the Windows node owns the block")
 	case len(x.TunnelsAt(a)) > 0:
@@ -63,7 +64,7 @@ func (x *explainer) addressRemedy(s *builder, a netip.Addr, users []user, ref st
 	case v.Unknown && len(users) == 0:
 		s.remedy("ip/unknown-owner", "released by whoever assigned it; neither Calico's collector nor calico-audit does")
 	case attr.Tunnel() && x.Vanished(node):
-		s.remedy("owned", "nothing owns it any more once the machine of %s is known to be off (calico-audit repair --leaked-ips --terminated %s) and no other address of it is in use", node, state.Arg(node))
+		s.remedy("owned", "nothing owns it any more once the machine of %s is known to be off (calico-audit repair --leaked-ips --terminated %s) and no other address of it is in use", node, phrase.Arg(node))
 	case state.UseKindOf(ref.Block, attr) == state.UseVM && !v.Young:
 		s.remedy("owned", "released when the virtual machine is deleted")
 	case attr.Tunnel():
@@ -73,7 +74,7 @@ func (x *explainer) addressRemedy(s *builder, a netip.Addr, users []user, ref st
 	case len(users) > 0:
 		s.remedy("owned", "nothing owns it any more once the object of %s is deleted; it is then called leaked if it is still allocated", users[0].what)
 	case x.leftForAge(ref):
-		s.remedy("owned", "called leaked at %s, if nothing names it until then", state.FormatTime(allocatedAt(ref).Add(x.Grace)))
+		s.remedy("owned", "called leaked at %s, if nothing names it until then", phrase.Time(allocatedAt(ref).Add(x.Grace)))
 	}
 }
 
@@ -114,7 +115,7 @@ func (x *explainer) collectorText() string {
 	case state.CollectorOff(c) != "":
 		return "Calico's own collector is switched off, and will not release it (config/gc-disabled)."
 	}
-	return fmt.Sprintf("Calico's own collector, if it runs, releases it once it has seen it unowned for %s, or at once after its node is deleted.", state.ShortDuration(grace))
+	return fmt.Sprintf("Calico's own collector, if it runs, releases it once it has seen it unowned for %s, or at once after its node is deleted.", phrase.Duration(grace))
 }
 
 // freeRemedy is about an address that is not allocated.
@@ -126,7 +127,7 @@ func (x *explainer) freeRemedy(s *builder, a netip.Addr, users []user) {
 	b := x.CoveringBlock(a)
 	switch {
 	case x.Reserved.Contains(a):
-		s.remedy("reserved", "handed out only where a pod asks for this very address, or once %s no longer covers it", state.Each(x.reservedBy(netip.PrefixFrom(a, a.BitLen()))))
+		s.remedy("reserved", "handed out only where a pod asks for this very address, or once %s no longer covers it", phrase.Each(x.reservedBy(netip.PrefixFrom(a, a.BitLen()))))
 	case b == nil:
 		if _, claimable := x.slotState(x.slotOf(a), p); claimable {
 			s.remedy("free", "handed out once its block %s is claimed", x.slotOf(a))

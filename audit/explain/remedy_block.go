@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -33,11 +34,11 @@ func (x *explainer) blockRemedy(s *builder, b *state.Block) {
 	var need string
 	switch {
 	case owned == 0:
-		need = fmt.Sprintf("the %s that nothing seems to own %s released", state.Plural(leaked, "address"), beVerb(leaked))
+		need = fmt.Sprintf("the %s that nothing seems to own %s released", phrase.Plural(leaked, "address"), beVerb(leaked))
 	case leaked > 0:
-		need = fmt.Sprintf("the %s in use %s given back, and the %d that nothing seems to own released", state.Plural(owned, "address"), beVerb(owned), leaked)
+		need = fmt.Sprintf("the %s in use %s given back, and the %d that nothing seems to own released", phrase.Plural(owned, "address"), beVerb(owned), leaked)
 	default:
-		need = fmt.Sprintf("the %s in use %s given back", state.Plural(owned, "address"), beVerb(owned))
+		need = fmt.Sprintf("the %s in use %s given back", phrase.Plural(owned, "address"), beVerb(owned))
 	}
 	then := x.releaseIf(b, func(s *blocks.Snapshot, e *blocks.Block) {
 		s.Cluster.TakenAt = later(s.Cluster.TakenAt, lastTouch(b).Add(x.Grace))
@@ -56,7 +57,7 @@ func (x *explainer) blockRemedy(s *builder, b *state.Block) {
 		s.remedy("in use", "once %s it is empty, and would still be held: %s", need, then.Held)
 		return
 	}
-	s.remedy("in use", "once %s, and %s have passed, it could be released%s", need, state.ShortDuration(x.Grace), x.cordonHint(b))
+	s.remedy("in use", "once %s, and %s have passed, it could be released%s", need, phrase.Duration(x.Grace), x.cordonHint(b))
 }
 
 // beVerb is the verb for a number of things.
@@ -83,7 +84,7 @@ func (x *explainer) cordonHint(b *state.Block) string {
 func (x *explainer) emptyRemedy(s *builder, b *state.Block) {
 	const verdict = "block/empty"
 	if b.Reclaimability.OK {
-		s.remedy(verdict, "releasable until an address of it is assigned or anything else is written to it; from then on it must stay untouched for %s again", state.ShortDuration(x.Grace))
+		s.remedy(verdict, "releasable until an address of it is assigned or anything else is written to it; from then on it must stay untouched for %s again", phrase.Duration(x.Grace))
 		return
 	}
 	_, known := b.LastWrite()
@@ -91,10 +92,10 @@ func (x *explainer) emptyRemedy(s *builder, b *state.Block) {
 	if due := lastTouch(b).Add(x.Grace); known && !now.IsZero() && due.After(now) {
 		then := x.releaseIf(b, func(s *blocks.Snapshot, _ *blocks.Block) { s.Cluster.TakenAt = due })
 		if then.OK {
-			s.remedy(verdict, "releasable at %s, when nothing has been written to it for %s", state.FormatTime(due), state.ShortDuration(x.Grace))
+			s.remedy(verdict, "releasable at %s, when nothing has been written to it for %s", phrase.Time(due), phrase.Duration(x.Grace))
 			return
 		}
-		s.remedy(verdict, "old enough at %s, and then still held: %s", state.FormatTime(due), then.Held)
+		s.remedy(verdict, "old enough at %s, and then still held: %s", phrase.Time(due), then.Held)
 		now = due
 	}
 	withoutNode := func(s *blocks.Snapshot, _ *blocks.Block) {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -45,9 +46,9 @@ func (x *explainer) slotState(slot netip.Prefix, p *state.Pool) (text string, cl
 	case p.SelectorError() != nil:
 		return fmt.Sprintf("it cannot be claimed, as a selector of pool %s cannot be parsed", p.Name), false
 	case x.Reserved.Covers(slot):
-		return fmt.Sprintf("it is reserved as a whole by %s, so that no node claims it", state.Each(reserved)), false
+		return fmt.Sprintf("it is reserved as a whole by %s, so that no node claims it", phrase.Each(reserved)), false
 	case len(others) > 0:
-		return fmt.Sprintf("it overlaps %s; Calico's allocator compares exact CIDRs only, and may claim it all the same", state.Each(state.CIDRs(others))), true
+		return fmt.Sprintf("it overlaps %s; Calico's allocator compares exact CIDRs only, and may claim it all the same", phrase.Each(state.CIDRs(others))), true
 	case !p.Allows(blocks.UseWorkload) && !p.Allows(blocks.UseTunnel):
 		return "it is free to be claimed for LoadBalancer services", true
 	case !p.Automatic:
@@ -124,9 +125,9 @@ func (x *explainer) selectedText(p *state.Pool) string {
 	case len(names) == 0:
 		return "none: the pool selects no node"
 	case len(names) == len(x.Nodes):
-		return fmt.Sprintf("all %s: %s", state.Plural(len(names), "node"), state.List(names))
+		return fmt.Sprintf("all %s: %s", phrase.Plural(len(names), "node"), phrase.List(names))
 	}
-	return fmt.Sprintf("%d of %s: %s", len(names), state.Plural(len(x.Nodes), "node"), state.List(names))
+	return fmt.Sprintf("%d of %s: %s", len(names), phrase.Plural(len(x.Nodes), "node"), phrase.List(names))
 }
 
 // poolLeftSection says what a pool has left.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -12,7 +13,7 @@ import (
 // poolFacts are what an engineer asks of the pool that something lies in.
 func (x *explainer) poolFacts(s *builder, p *state.Pool) {
 	src := poolSource(p)
-	s.factf(src, "pool", "%s, %s in blocks of /%d (%s)", p.Name, p.CIDR, p.BlockSize, state.PluralCount(p.BlockAddresses(), "address"))
+	s.factf(src, "pool", "%s, %s in blocks of /%d (%s)", p.Name, p.CIDR, p.BlockSize, phrase.PluralCount(p.BlockAddresses(), "address"))
 	s.fact(src, "state", poolState(p))
 	s.fact(src, "assigned", assignmentText(p))
 	s.fact(src, "serves", state.UsesText(p))
@@ -76,7 +77,7 @@ func ownerWord(o blocks.Owner) string {
 	case o.Kind == blocks.VirtualOwner:
 		return o.String() + ", which serves LoadBalancer services"
 	}
-	return state.OwnerText(o)
+	return phrase.Owner(o)
 }
 
 // tunnelName calls a type of tunnel address by its name.
@@ -101,7 +102,7 @@ func since(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return " since " + state.FormatTime(t)
+	return " since " + phrase.Time(t)
 }
 
 // comma puts a comma before a phrase that is not empty.
@@ -120,12 +121,12 @@ func (x *explainer) holder(b *state.Block, ordinal int) string {
 	}
 	switch state.UseKindOf(b, a) {
 	case state.UseCooling:
-		return "nobody: released at " + state.FormatTime(a.Released) + " and cooling down"
+		return "nobody: released at " + phrase.Time(a.Released) + " and cooling down"
 	case state.UseWindows:
 		return "nobody: a Windows node keeps it back"
 	case state.UseTunnel:
 		kind, node := a.TunnelOf()
-		return "the " + tunnelName(kind) + " of node " + state.OrNone(node)
+		return "the " + tunnelName(kind) + " of node " + phrase.OrNone(node)
 	case state.UseVM:
 		if namespace, name, _ := a.VMOf(); name != "" {
 			return "virtual machine " + namespace + "/" + name
@@ -135,7 +136,7 @@ func (x *explainer) holder(b *state.Block, ordinal int) string {
 		return "pod " + a.Namespace + "/" + a.Pod
 	case state.UseService:
 		if a.Service != "" {
-			return "service " + state.JoinNonEmpty(a.Namespace, a.Service)
+			return "service " + phrase.FullName(a.Namespace, a.Service)
 		}
 		return "a LoadBalancer service"
 	case state.UseUnknown:

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -28,7 +29,7 @@ type user struct {
 func describe(users []user) []string {
 	out := make([]string, len(users))
 	for i, u := range users {
-		out[i] = u.what + state.NodePhrase(u.where)
+		out[i] = u.what + phrase.OnNode(u.where)
 		if u.past {
 			out[i] += ", which is finished"
 		}
@@ -65,7 +66,7 @@ func (x *explainer) usersOf(a netip.Addr) (out []user) {
 			past = append(past, u)
 		case w.HostNetwork:
 			if hosts++; hosts <= 1 {
-				u.what, u.how = "the host network of "+state.OrNone(w.Node), "pods on the host's network have it, such as "+w.FullName()
+				u.what, u.how = "the host network of "+phrase.OrNone(w.Node), "pods on the host's network have it, such as "+w.FullName()
 				u.where = ""
 				out = append(out, u)
 			}
@@ -100,9 +101,9 @@ func podState(w *blocks.Workload) string {
 	if w.Node == "" {
 		out += ", not bound to a node"
 	}
-	out += state.NodePhrase(w.Node) + since(w.Started)
+	out += phrase.OnNode(w.Node) + since(w.Started)
 	if !w.Deleting.IsZero() {
-		out += ", being deleted since " + state.FormatTime(w.Deleting)
+		out += ", being deleted since " + phrase.Time(w.Deleting)
 	}
 	if w.NetworkRemoved {
 		out += ", its network taken down"
@@ -205,7 +206,7 @@ func (x *explainer) namedVM(s *builder, attr *blocks.Attributes) {
 		s.fact("", what, "the allocation is for it, and neither it nor an instance of it exists")
 	}
 	if alt := attr.Alternate; alt != nil {
-		s.factf("", "alternate owner", "pod %s%s, which takes the address over when the migration ends", alt.Namespace+"/"+alt.Pod, state.NodePhrase(alt.Node))
+		s.factf("", "alternate owner", "pod %s%s, which takes the address over when the migration ends", alt.Namespace+"/"+alt.Pod, phrase.OnNode(alt.Node))
 	}
 }
 
@@ -218,7 +219,7 @@ func podAddresses(w *blocks.Workload) string {
 	if len(out) == 0 {
 		return "it has no address yet"
 	}
-	return "it has " + state.Each(out)
+	return "it has " + phrase.Each(out)
 }
 
 // nodeNamed returns a node that exists, or nil.

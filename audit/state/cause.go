@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -86,7 +87,7 @@ func (st *State) causeFor(n *NodeBlockStatus, pools []*Pool) (Cause, string) {
 		return CauseNoAuto, "autoAllocateBlocks is false in the IPAM configuration: blocks must be given to nodes by hand"
 	}
 	if have, limit := st.LimitCount(n, pools), st.IPAM.BlockLimit(); have >= limit {
-		return CauseLimit, fmt.Sprintf("the node has %s of %d allowed, and no unused address in a block of its own", Plural(have, "affinity"), limit)
+		return CauseLimit, fmt.Sprintf("the node has %s of %d allowed, and no unused address in a block of its own", phrase.Plural(have, "affinity"), limit)
 	}
 	if st.Claimable(pools, n.Host) {
 		return CauseNone, ""
@@ -98,11 +99,11 @@ func (st *State) causeFor(n *NodeBlockStatus, pools []*Pool) (Cause, string) {
 	names := PoolNames(pools)
 	switch {
 	case st.IPAM.StrictAffinity:
-		return CauseStrict, fmt.Sprintf("no block is left in %s; %s still unused in other nodes' blocks may not be borrowed", names, PluralCount(available, "address"))
+		return CauseStrict, fmt.Sprintf("no block is left in %s; %s still unused in other nodes' blocks may not be borrowed", names, phrase.PluralCount(available, "address"))
 	case available.IsZero():
 		return CauseFull, "neither a block nor an address is left in " + names
 	}
-	return CauseNoBlocks, fmt.Sprintf("no block is left in %s; its pods borrow from the %s still unused in other nodes' blocks", names, PluralCount(available, "address"))
+	return CauseNoBlocks, fmt.Sprintf("no block is left in %s; its pods borrow from the %s still unused in other nodes' blocks", names, phrase.PluralCount(available, "address"))
 }
 
 // HealsItself reports whether the node has an affinity, in one of some pools, whose

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -351,7 +352,7 @@ func (st *State) evaluateReplacements(c *Consolidation) {
 			}
 		}
 		if daemons[h.Name] > own && full {
-			c.bar(netip.Addr{}, "%s of DaemonSets start on %s again, which has room for %d in its other blocks", Plural(daemons[h.Name], "pod"), h.Name, own)
+			c.bar(netip.Addr{}, "%s of DaemonSets start on %s again, which has room for %d in its other blocks", phrase.Plural(daemons[h.Name], "pod"), h.Name, own)
 		}
 		switch {
 		case !h.takesPods():
@@ -362,7 +363,7 @@ func (st *State) evaluateReplacements(c *Consolidation) {
 		}
 	}
 	if n, small := spare.Int(); small && n < len(c.Moves) {
-		c.bar(netip.Addr{}, "%s have to move, and the nodes that take pods have room for %d", Plural(len(c.Moves), "pod"), n)
+		c.bar(netip.Addr{}, "%s have to move, and the nodes that take pods have room for %d", phrase.Plural(len(c.Moves), "pod"), n)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -17,7 +18,7 @@ type Contested struct {
 // String says who gets no block.
 func (c *Contested) String() string {
 	n := len(c.Nodes)
-	return fmt.Sprintf("%s %s a block, and pool %s has none for %s", List(c.Nodes), one(n, "needs", "need"), c.Pool.Name, one(n, "it", "them"))
+	return fmt.Sprintf("%s %s a block, and pool %s has none for %s", phrase.List(c.Nodes), phrase.One(n, "needs", "need"), c.Pool.Name, phrase.One(n, "it", "them"))
 }
 
 // Remedies are to add a pool with room for those that get none.

@@ -3,6 +3,7 @@ package state
 import (
 	"net/netip"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -21,7 +22,7 @@ func (st *State) Disownable(b *Block) Reclaimability {
 	case len(b.Faults) > 0:
 		r.retain(RetainCorrupt, "it is corrupt: %s", b.Faults[0])
 	case !st.ClaimPastGrace(b):
-		r.retain(RetainYoung, "it was made or claimed less than %s ago", ShortDuration(st.Grace))
+		r.retain(RetainYoung, "it was made or claimed less than %s ago", phrase.Duration(st.Grace))
 	}
 	st.retainForOthers(b, st.HostContradictsFree(b), &r)
 	lent := map[netip.Addr]*Borrow{}
@@ -39,7 +40,7 @@ func (st *State) Disownable(b *Block) Reclaimability {
 				r.retain(RetainInUse, "%s, which it does not record: --unrecorded-ips does", who)
 			}
 		case lent[addr] == nil && NodeOf(b.At(i)) == host:
-			r.retain(RetainInUse, "it holds %s, recorded for %s itself: once that is released (--leaked-ips --terminated %[2]s, if the machine is known to be off), it may go", addr, Arg(host))
+			r.retain(RetainInUse, "it holds %s, recorded for %s itself: once that is released (--leaked-ips --terminated %[2]s, if the machine is known to be off), it may go", addr, phrase.Arg(host))
 		case lent[addr] == nil:
 			r.retain(RetainInUse, "it holds %s, which no live pod of another node is seen to use: once that is released (--leaked-ips), it may go", addr)
 		case NodeOf(b.At(i)) == host:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -81,11 +82,11 @@ func (st *State) evaluateAlone(b *Block) Reclaimability {
 	case st.Info.Locked:
 		r.retain(RetainLocked, "the datastore is locked")
 	case since.After(now) && !now.IsZero():
-		r.retain(RetainUnknownAge, "its age is unknown: it was last written in the future, at %s", FormatTime(since))
+		r.retain(RetainUnknownAge, "its age is unknown: it was last written in the future, at %s", phrase.Time(since))
 	case !known:
 		r.retain(RetainUnknownAge, "its age is unknown: nothing records when it was last written (kubectl hides managedFields unless asked with --show-managed-fields)")
 	case now.Sub(since) < st.Grace:
-		r.retain(RetainYoung, "it was written less than %s ago, at %s", ShortDuration(st.Grace), FormatTime(since))
+		r.retain(RetainYoung, "it was written less than %s ago, at %s", phrase.Duration(st.Grace), phrase.Time(since))
 	}
 	if who := st.UnrecordedUser(b.CIDR); who != "" {
 		r.retain(RetainInUse, "%s, though the block does not record it", who)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -92,7 +93,7 @@ func (st *State) evaluateViews() {
 			k.gaps = append(k.gaps, blocks.HostGap{Node: v.Node, Source: v.Source, Reason: v.useless})
 		case v.older > 0:
 			k.gaps = append(k.gaps, blocks.HostGap{Node: v.Node, Source: v.Source, Reason: fmt.Sprintf(
-				"it was taken at %s, and proves nothing about %s newer, such as %s", FormatTime(v.TakenAt), newerFacts(v.older), v.olderFact)})
+				"it was taken at %s, and proves nothing about %s newer, such as %s", phrase.Time(v.TakenAt), newerFacts(v.older), v.olderFact)})
 		}
 	}
 	slices.SortFunc(k.gaps, blocks.CompareHostGaps)
@@ -137,9 +138,9 @@ func (st *State) useless(v *blocks.HostView) string {
 	case now.IsZero():
 		return "it proves nothing, as it is not known when the cluster was read (--at says it)"
 	case v.TakenAt.Before(now.Add(-viewLife)):
-		return fmt.Sprintf("it was taken at %s, more than 10 minutes before the cluster was read (%s), and proves nothing", FormatTime(v.TakenAt), FormatTime(now))
+		return fmt.Sprintf("it was taken at %s, more than 10 minutes before the cluster was read (%s), and proves nothing", phrase.Time(v.TakenAt), phrase.Time(now))
 	case v.TakenAt.After(until.Add(clockSkew)):
-		return fmt.Sprintf("it was taken at %s, which lies in the future (the cluster was read at %s), and proves nothing", FormatTime(v.TakenAt), FormatTime(now))
+		return fmt.Sprintf("it was taken at %s, which lies in the future (the cluster was read at %s), and proves nothing", phrase.Time(v.TakenAt), phrase.Time(now))
 	}
 	return ""
 }
@@ -158,7 +159,7 @@ func (st *State) proves(k *NodeView, since time.Time, fact string) bool {
 	if since.IsZero() {
 		fact += ", whose age is not known"
 	} else {
-		fact += ", since " + FormatTime(since)
+		fact += ", since " + phrase.Time(since)
 	}
 	if k.older++; k.older == 1 || fact < k.olderFact {
 		k.olderFact = fact
@@ -180,7 +181,7 @@ func newerFacts(n int) string {
 	if n == 1 {
 		return "1 fact that is"
 	}
-	return Plural(n, "fact") + " that are"
+	return phrase.Plural(n, "fact") + " that are"
 }
 
 // NodeView returns the host view of a node of the cluster, or nil.
@@ -196,5 +197,5 @@ func (k *NodeView) Stale() bool { return k.useless != "" }
 
 // Text says which view it is.
 func (k *NodeView) Text() string {
-	return fmt.Sprintf("%s, taken at %s", k.Source, FormatTime(k.TakenAt))
+	return fmt.Sprintf("%s, taken at %s", k.Source, phrase.Time(k.TakenAt))
 }

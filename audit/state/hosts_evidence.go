@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -144,11 +145,11 @@ func (st *State) lackOf(k *NodeView, r AllocationRef) (lack int, how string) {
 	case !k.RulesKnown:
 		return lacksNamespaces, "it lists routes alone, and no network namespaces"
 	case k.Doubt == "" && st.Cluster.TakenAt.Sub(k.TakenAt) > viewLife:
-		return lacksTime, "it was taken more than 10 minutes before the cluster was read, at " + FormatTime(st.Cluster.TakenAt)
+		return lacksTime, "it was taken more than 10 minutes before the cluster was read, at " + phrase.Time(st.Cluster.TakenAt)
 	case k.useless != "":
 		return lacksTime, strings.TrimSuffix(k.useless, ", and proves nothing")
 	case k.TakenAt.Before(since.Add(min(setUp, st.Grace))):
-		return lacksTime, "it is not newer than the allocation, of " + FormatTime(since) + ", by as much as it takes to set up a pod's network"
+		return lacksTime, "it is not newer than the allocation, of " + phrase.Time(since) + ", by as much as it takes to set up a pod's network"
 	case !k.NamespacesComplete && k.NamespacesGap != "":
 		return lacksCompleteness, "its network namespaces may not be all: " + k.NamespacesGap
 	case !k.NamespacesComplete:
@@ -171,7 +172,7 @@ func (st *State) whyNoView(node string) string {
 
 // renewCommand says how a view is made that proves something.
 func renewCommand(node string) string {
-	return fmt.Sprintf("run \"calico-audit agent --once --node %[1]s -o json > %[1]s.json\" on %[1]s and name the file with --host-views", Arg(node))
+	return fmt.Sprintf("run \"calico-audit agent --once --node %[1]s -o json > %[1]s.json\" on %[1]s and name the file with --host-views", phrase.Arg(node))
 }
 
 // ofVirtualMachine reports whether a virtual machine may have the address of an

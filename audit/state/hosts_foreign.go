@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -132,7 +133,7 @@ func (st *State) evaluateForeignBlackhole(k *NodeView, b *Block, routes []*block
 	if b.Owner.Kind != blocks.HostOwner {
 		since = time.Time{} // when its owner left it is not recorded
 	}
-	if st.proves(k, since, "that block "+b.CIDR.String()+" belongs to "+OwnerText(b.Owner)) {
+	if st.proves(k, since, "that block "+b.CIDR.String()+" belongs to "+phrase.Owner(b.Owner)) {
 		st.views.foreign = append(st.views.foreign, s)
 	}
 }
@@ -156,7 +157,7 @@ func (s *ForeignBlackhole) Text() string {
 	for i, r := range s.Routes {
 		out[i] = RouteText(r)
 	}
-	return List(out)
+	return phrase.List(out)
 }
 
 // ProtocolText says who makes routes of a protocol.

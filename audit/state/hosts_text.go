@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -17,7 +18,7 @@ func NamespaceText(node string, ns *blocks.HostNamespace) string {
 	if ns.Host {
 		name = "the host's own namespace"
 	}
-	out := name + NodePhrase(node)
+	out := name + phrase.OnNode(node)
 	if !ns.Host {
 		out += ", " + processText(ns)
 	}
@@ -45,7 +46,7 @@ func processText(ns *blocks.HostNamespace) string {
 		shown = append(shown, text)
 	}
 	if len(shown) == 0 {
-		return "with " + Plural(total, "process")
+		return "with " + phrase.Plural(total, "process")
 	}
 	out := "with process " + strings.Join(shown, ", ")
 	if len(shown) > 1 {

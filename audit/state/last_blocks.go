@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -57,7 +58,7 @@ func (st *State) LastBlock(b *Block) LastBlock {
 	case len(v.For) == 0:
 		v.Held += "; no schedulable node needs it: each can allocate in pool " + b.Pool.Name
 	case before >= lacking:
-		v.Held += "; other blocks suffice for the nodes that cannot allocate: " + List(v.For)
+		v.Held += "; other blocks suffice for the nodes that cannot allocate: " + phrase.List(v.For)
 	default:
 		v.OK, v.Held, v.Code = true, "", ""
 	}

@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"slices"
 	"strings"
 )
@@ -62,7 +63,7 @@ func StuckDetails(n *NodeBlockStatus) string {
 	if len(out) == 0 {
 		return n.Detail
 	}
-	return ListBy("; ", out)
+	return phrase.ListBy("; ", out)
 }
 
 // GradeNoBlock returns how bad it is that a node, or some pods of it, have no block
@@ -75,29 +76,29 @@ func GradeNoBlock(n *NodeBlockStatus) (Severity, string) {
 	stuck := n.Blockless()
 	switch {
 	case len(n.Borrowed) > 0 && stuck > 0:
-		return Critical, fmt.Sprintf("%s: it borrows %s, and %s cannot get one, because %s", what, Plural(len(n.Borrowed), "address"), Plural(stuck, "pod"), stuckCauses(n))
+		return Critical, fmt.Sprintf("%s: it borrows %s, and %s cannot get one, because %s", what, phrase.Plural(len(n.Borrowed), "address"), phrase.Plural(stuck, "pod"), stuckCauses(n))
 	case stuck > 0:
-		return Critical, fmt.Sprintf("%s, and %s cannot get an address, because %s", what, Plural(stuck, "pod"), stuckCauses(n))
+		return Critical, fmt.Sprintf("%s, and %s cannot get an address, because %s", what, phrase.Plural(stuck, "pod"), stuckCauses(n))
 	case len(n.Borrowed) > 0 && n.Cause == CauseNone:
-		return Error, fmt.Sprintf("%s and borrows %s", what, Plural(len(n.Borrowed), "address"))
+		return Error, fmt.Sprintf("%s and borrows %s", what, phrase.Plural(len(n.Borrowed), "address"))
 	case len(n.Borrowed) > 0:
-		return Error, fmt.Sprintf("%s and borrows %s, because %s", what, Plural(len(n.Borrowed), "address"), n.Cause)
+		return Error, fmt.Sprintf("%s and borrows %s, because %s", what, phrase.Plural(len(n.Borrowed), "address"), n.Cause)
 	case n.Cause != CauseNone && n.Host.Schedulable:
 		who, effect := "its next pod", "will get no address"
 		if !n.Cause.PreventsAllocation() {
 			effect = "will borrow its address"
 		}
 		if len(n.Waiting) > 0 {
-			who = fmt.Sprintf("the next of its %s", Plural(len(n.Waiting), "waiting pod"))
+			who = fmt.Sprintf("the next of its %s", phrase.Plural(len(n.Waiting), "waiting pod"))
 		}
 		return Warning, fmt.Sprintf("%s, and %s %s, because %s", what, who, effect, n.Cause)
 	case len(n.Elsewhere) > 0:
-		return Info, fmt.Sprintf("%s in the pools that select it now; it still holds %s", what, List(CIDRs(n.Elsewhere)))
+		return Info, fmt.Sprintf("%s in the pools that select it now; it still holds %s", what, phrase.List(CIDRs(n.Elsewhere)))
 	case n.Addressed:
 		return Info, what + " of its own; its pods use addresses outside any node's blocks"
 	}
 	if len(n.Waiting) > 0 {
-		return Info, fmt.Sprintf("%s yet; %s waiting for an address, and blocks are left to claim", what, NumberIs(len(n.Waiting), "pod"))
+		return Info, fmt.Sprintf("%s yet; %s waiting for an address, and blocks are left to claim", what, phrase.NumberIs(len(n.Waiting), "pod"))
 	}
 	return Info, what + " yet, as it runs no pod"
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -210,7 +211,7 @@ func sandboxHandle(handle, containerID string) bool {
 func (st *State) young(r AllocationRef, why string) Validity {
 	at := AssignedAt(r)
 	if !st.PastGrace(at) {
-		return Validity{Owned: true, Why: why + ", but it was assigned only at " + FormatTime(at), Young: true}
+		return Validity{Owned: true, Why: why + ", but it was assigned only at " + phrase.Time(at), Young: true}
 	}
 	return Validity{Why: why}
 }

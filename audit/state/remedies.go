@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -15,14 +16,14 @@ const evictionRisk = "each pod is evicted within its PodDisruptionBudgets, one a
 func (st *State) rehome(pools []*Pool) Remedy {
 	flags := "--rehome"
 	if len(pools) > 0 {
-		flags += " --pool " + Arg(strings.Join(PoolsOf(pools...), ","))
+		flags += " --pool " + phrase.Arg(strings.Join(PoolsOf(pools...), ","))
 	}
 	// The plan asks for that consent, for a replacement may come to a full node.
 	r := Repair("restart the pods that borrow, so that they get addresses of their own nodes' blocks", flags,
 		"nothing is borrowed any more", evictionRisk)
 	if full := st.Full(); len(full) > 0 {
 		r.Commands[0] += " --cordon-full"
-		r.Risk += "; nodes without room of their own are cordoned meanwhile: now " + Some(full)
+		r.Risk += "; nodes without room of their own are cordoned meanwhile: now " + phrase.Some(full)
 	}
 	return r
 }
@@ -39,18 +40,18 @@ func (st *State) consolidation(s *shortage, rehome []string) *Remedy {
 			continue
 		}
 		c := all[0]
-		flags := "--consolidate --pool " + Arg(c.Pool.Name)
-		r := Repair(fmt.Sprintf("empty %s of %s for %s: %s", c.CIDR, c.Holder, c.For, PluralVerb(len(c.Moves), "pod", "moves", "move")), flags,
+		flags := "--consolidate --pool " + phrase.Arg(c.Pool.Name)
+		r := Repair(fmt.Sprintf("empty %s of %s for %s: %s", c.CIDR, c.Holder, c.For, phrase.PluralVerb(len(c.Moves), "pod", "moves", "move")), flags,
 			fmt.Sprintf("%s gets a block of its own", c.For), evictionRisk)
 		if needing := len(s.cut) + len(s.next); needing > 1 {
-			r.Effect += fmt.Sprintf("; %s, a block at a time", PluralVerb(needing-1, "other node", "needs one, too", "need ones, too"))
+			r.Effect += fmt.Sprintf("; %s, a block at a time", phrase.PluralVerb(needing-1, "other node", "needs one, too", "need ones, too"))
 		}
 		if len(c.Cordon) > 0 {
 			flags += " --cordon-full"
-			r.Risk += fmt.Sprintf("; %s, which %s no room of %s own, %s cordoned meanwhile", Some(c.Cordon), one(len(c.Cordon), "has", "have"), one(len(c.Cordon), "its", "their"), one(len(c.Cordon), "is", "are"))
+			r.Risk += fmt.Sprintf("; %s, which %s no room of %s own, %s cordoned meanwhile", phrase.Some(c.Cordon), phrase.One(len(c.Cordon), "has", "have"), phrase.One(len(c.Cordon), "its", "their"), phrase.One(len(c.Cordon), "is", "are"))
 		}
 		if len(c.Unguarded) > 0 {
-			r.Risk += fmt.Sprintf("; %s without another replica or a budget %s moved only with --evict-singletons", Plural(len(c.Unguarded), "pod"), one(len(c.Unguarded), "is", "are"))
+			r.Risk += fmt.Sprintf("; %s without another replica or a budget %s moved only with --evict-singletons", phrase.Plural(len(c.Unguarded), "pod"), phrase.One(len(c.Unguarded), "is", "are"))
 		}
 		r.Commands = append([]string{repairCommand(flags)}, rehome...)
 		return &r
@@ -80,7 +81,7 @@ func (st *State) StuckRemedies(n *NodeBlockStatus, s Stuck) []Remedy {
 // than a lack of blocks keeps it from one.
 func causeRemedies(n *NodeBlockStatus, c Cause, detail string) []Remedy {
 	const everywhere = "it holds for the whole cluster, at once"
-	explain := "calico-audit explain " + Arg(n.Host.Name)
+	explain := "calico-audit explain " + phrase.Arg(n.Host.Name)
 	switch c {
 	case CauseSelector:
 		return []Remedy{ByHand("correct the pool's selector: "+detail, "nodes claim blocks again, and pods get addresses", everywhere, explain)}
@@ -109,7 +110,7 @@ func (st *State) BorrowRemedies(b *Borrow) []Remedy {
 		return nil // kept by design: restarting anything does not end it
 	case b.Tunnel && annotation != "":
 		return []Remedy{{Title: fmt.Sprintf("once %s has a block, take the tunnel's address off the node, and restart its calico-node pod if no new one appears within a minute", b.User),
-			Commands: []string{fmt.Sprintf("kubectl annotate node %s %s-", Arg(b.User), annotation)}, Manual: true,
+			Commands: []string{fmt.Sprintf("kubectl annotate node %s %s-", phrase.Arg(b.User), annotation)}, Manual: true,
 			Effect: "the tunnel takes an address of its own node's block", Risk: "traffic through the node's tunnel stops until every node has learned the new address"}}
 	case b.Workload != nil:
 		return []Remedy{st.rehome(nil)}
@@ -136,7 +137,7 @@ func leakRemedy() Remedy {
 
 // vanishedRemedies are what ends what a node that no longer exists has left behind.
 func (st *State) vanishedRemedies(h *NodeState) []Remedy {
-	r := Repair(fmt.Sprintf("clean up what node %s left", h.Name), "--dead-nodes --node "+Arg(h.Name),
+	r := Repair(fmt.Sprintf("clean up what node %s left", h.Name), "--dead-nodes --node "+phrase.Arg(h.Name),
 		"its empty blocks and its affinities are deleted; a block that other nodes borrow from stays, without owner, until it is empty",
 		"none while the node stays away; one that comes back under the same name claims blocks again")
 	leaked := false
@@ -146,7 +147,7 @@ func (st *State) vanishedRemedies(h *NodeState) []Remedy {
 	if leaked {
 		r.Title += ", once its machine is known to be off"
 		r.Manual = true
-		r.Commands = append([]string{repairCommand("--leaked-ips --node " + Arg(h.Name) + " --terminated " + Arg(h.Name))}, r.Commands...)
+		r.Commands = append([]string{repairCommand("--leaked-ips --node " + phrase.Arg(h.Name) + " --terminated " + phrase.Arg(h.Name))}, r.Commands...)
 		r.Effect = "its leaked addresses are released; then " + r.Effect
 		r.Risk = "a machine that runs still may use the addresses: --terminated says that it does not"
 	}
@@ -183,7 +184,7 @@ func (st *State) StrictRemedies() []Remedy {
 		return []Remedy{ByHand("find out which nodes have no block, which was not judged here; then turn strict affinity on", effect, "pods of nodes without a block get no address", repairCommand(flags))}
 	}
 	if cut := st.WouldNotAllocate(); len(cut) > 0 {
-		return []Remedy{ByHand("first free or add blocks for "+List(cut)+"; then turn strict affinity on", effect, "before that, their next pods get no address", repairCommand(flags))}
+		return []Remedy{ByHand("first free or add blocks for "+phrase.List(cut)+"; then turn strict affinity on", effect, "before that, their next pods get no address", repairCommand(flags))}
 	}
 	return []Remedy{Repair("turn strict affinity on", flags, effect, "it holds for the whole cluster, at once; what is borrowed stays borrowed until its pods restart")}
 }
@@ -207,7 +208,7 @@ func RestartRemedies(w *blocks.Workload, effect string) []Remedy {
 		return nil
 	}
 	return []Remedy{ByHand("restart pod "+w.FullName(), effect, "the pod ends and starts again: see first that a controller owns it and other replicas serve meanwhile",
-		"kubectl get pod --namespace "+Arg(w.Namespace)+" "+Arg(w.Name)+" -o wide")}
+		"kubectl get pod --namespace "+phrase.Arg(w.Namespace)+" "+phrase.Arg(w.Name)+" -o wide")}
 }
 
 // EndUse is what frees an address that nothing owns and something still uses: where, if
@@ -223,6 +224,6 @@ func EndUse(uses []HostUse) Remedy {
 			nodes = append(nodes, u.View.Node)
 		}
 	}
-	return ByHand(fmt.Sprintf("find out what runs in %s, and end it if it is a left-over; processes in state D end only with a drain and reboot of %s", List(where), Each(nodes)),
+	return ByHand(fmt.Sprintf("find out what runs in %s, and end it if it is a left-over; processes in state D end only with a drain and reboot of %s", phrase.List(where), phrase.Each(nodes)),
 		effect, risk)
 }

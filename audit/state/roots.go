@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -36,10 +37,10 @@ func (st *State) findRoots() {
 		st.findVanished()
 	}
 	st.root("leaks", func(n int) string {
-		return fmt.Sprintf("%s allocated, and what they name no longer exists", NumberIs(n, "address"))
+		return fmt.Sprintf("%s allocated, and what they name no longer exists", phrase.NumberIs(n, "address"))
 	}, func() []Remedy { return []Remedy{leakRemedy()} })
 	st.root("unrecorded", func(n int) string {
-		return fmt.Sprintf("live pods use %s that no block records: Calico may hand them out a second time", Plural(n, "address"))
+		return fmt.Sprintf("live pods use %s that no block records: Calico may hand them out a second time", phrase.Plural(n, "address"))
 	}, func() []Remedy { return []Remedy{unrecordedRemedy()} })
 }
 
@@ -223,12 +224,12 @@ func (st *State) findBarred() {
 			for _, n := range ns {
 				borrowed, waiting = borrowed+len(n.Borrowed), waiting+len(n.Stuck)
 			}
-			message := fmt.Sprintf("%s cannot claim a block: %s", Some(names), detail)
+			message := fmt.Sprintf("%s cannot claim a block: %s", phrase.Some(names), detail)
 			if borrowed > 0 {
-				message += fmt.Sprintf("; %s borrowed", NumberIs(borrowed, "address"))
+				message += fmt.Sprintf("; %s borrowed", phrase.NumberIs(borrowed, "address"))
 			}
 			if waiting > 0 {
-				message += fmt.Sprintf("; %s for an address", PluralVerb(waiting, "pod", "waits", "wait"))
+				message += fmt.Sprintf("; %s for an address", phrase.PluralVerb(waiting, "pod", "waits", "wait"))
 			}
 			return message
 		}, func() []Remedy { return causeRemedies(n, n.rootCause(), detail) })
@@ -255,7 +256,7 @@ func (st *State) borrowedMessage() string {
 		dropped = ", and " + text
 	}
 	return fmt.Sprintf("pods on %s still borrow %s of other nodes' blocks, though %s can have blocks of %s own%s",
-		Some(users), Plural(borrowed, "address"), one(len(users), "it", "they"), one(len(users), "its", "their"), dropped)
+		phrase.Some(users), phrase.Plural(borrowed, "address"), phrase.One(len(users), "it", "they"), phrase.One(len(users), "its", "their"), dropped)
 }
 
 // findVanished finds the roots of what nodes that no longer exist have left.
@@ -290,14 +291,14 @@ func vanishedMessage(h *NodeState) string {
 	if n := len(h.Blocks); n > 0 {
 		inUse := "empty"
 		if used > 0 {
-			inUse = Plural(used, "address") + " in use"
+			inUse = phrase.Plural(used, "address") + " in use"
 		}
-		left = append(left, fmt.Sprintf("%s (%s)", Plural(n, "block"), inUse))
+		left = append(left, fmt.Sprintf("%s (%s)", phrase.Plural(n, "block"), inUse))
 	}
 	if n := len(h.Affinities); n > 0 {
-		left = append(left, Plural(n, "affinity"))
+		left = append(left, phrase.Plural(n, "affinity"))
 	}
-	return fmt.Sprintf("node %q no longer exists, and left %s behind", h.Name, Each(left))
+	return fmt.Sprintf("node %q no longer exists, and left %s behind", h.Name, phrase.Each(left))
 }
 
 // droppedText says which owners drop the traffic to how many of some borrowed
@@ -328,33 +329,11 @@ func (st *State) droppedText(which func(*Borrow) bool) string {
 	}
 	slices.Sort(owners)
 	owners = slices.Compact(owners)
-	to := Plural(pods, "pod")
+	to := phrase.Plural(pods, "pod")
 	if others > 0 {
-		to = Plural(pods+others, "address")
+		to = phrase.Plural(pods+others, "address")
 	}
-	return fmt.Sprintf("%s %s the traffic to %s", Some(owners), one(len(owners), "drops", "drop"), to)
-}
-
-// one chooses by whether there is one of something, or another number.
-func one(n int, singular, plural string) string {
-	if n == 1 {
-		return singular
-	}
-	return plural
-}
-
-// PluralVerb writes a number with its noun and a verb: "1 pod waits", "2 pods wait".
-func PluralVerb(n int, noun, singular, plural string) string {
-	return Plural(n, noun) + " " + one(n, singular, plural)
-}
-
-// Some writes up to three words with "and", and counts the others.
-func Some(words []string) string {
-	const most = 3
-	if len(words) <= most {
-		return Each(words)
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(words[:most-1], ", "), len(words)-most+1)
+	return fmt.Sprintf("%s %s the traffic to %s", phrase.Some(owners), phrase.One(len(owners), "drops", "drop"), to)
 }
 
 // RootOfLimit returns the root of a node that the block limit keeps from a block.

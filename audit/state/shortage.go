@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -128,10 +129,10 @@ func (st *State) shortageMessage(s *shortage) string {
 	}
 	var who []string
 	if len(wait) > 0 {
-		who = append(who, "pods on "+Some(wait)+" get no address")
+		who = append(who, "pods on "+phrase.Some(wait)+" get no address")
 	}
 	if len(borrow) > 0 {
-		text := fmt.Sprintf("%s %s", Some(borrow), one(len(borrow), "borrows", "borrow"))
+		text := fmt.Sprintf("%s %s", phrase.Some(borrow), phrase.One(len(borrow), "borrows", "borrow"))
 		if dropped := st.droppedText(func(b *Borrow) bool { return s.borrowed[b] }); dropped != "" {
 			text += ", and " + dropped
 		}
@@ -145,7 +146,7 @@ func (st *State) shortageMessage(s *shortage) string {
 		if s.next[0].CannotAllocate() {
 			will = "get no address"
 		}
-		parts = append(parts, fmt.Sprintf("the next pod on %s will %s", Some(next), will))
+		parts = append(parts, fmt.Sprintf("the next pod on %s will %s", phrase.Some(next), will))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -163,30 +164,30 @@ func (st *State) whatIsShort(s *shortage) string {
 			low = append(low, p)
 		}
 	}
-	names := func(ps []*Pool) string { return Some(PoolsOf(ps...)) }
+	names := func(ps []*Pool) string { return phrase.Some(PoolsOf(ps...)) }
 	switch {
 	case len(full) > 0 && len(out) == 0:
-		return fmt.Sprintf("%s %s out of addresses", names(full), one(len(full), "is", "are"))
+		return fmt.Sprintf("%s %s out of addresses", names(full), phrase.One(len(full), "is", "are"))
 	case len(out)+len(full) > 0:
 		out = append(out, full...)
-		text := fmt.Sprintf("%s %s out of blocks", names(out), one(len(out), "is", "are"))
+		text := fmt.Sprintf("%s %s out of blocks", names(out), phrase.One(len(out), "is", "are"))
 		if holders := st.holders(out); holders != "" {
 			text += ": " + holders
 		}
 		return text
 	case len(low) > 0:
 		p := low[0]
-		text := fmt.Sprintf("%s has %s left of %s", p.Name, PluralCount(p.BlocksLeft(), "block"), p.Slots.Capacity)
+		text := fmt.Sprintf("%s has %s left of %s", p.Name, phrase.PluralCount(p.BlocksLeft(), "block"), p.Slots.Capacity)
 		if len(low) > 1 {
-			text += fmt.Sprintf(", and %s %s as low", names(low[1:]), one(len(low)-1, "is", "are"))
+			text += fmt.Sprintf(", and %s %s as low", names(low[1:]), phrase.One(len(low)-1, "is", "are"))
 		}
 		return text
 	}
 	p := s.pools[0]
 	if d := st.DemandOf(p); d != nil {
-		return fmt.Sprintf("%s has %s, and its %s will need %s when full", p.Name, PluralCount(d.Usable, "block"), Plural(d.Nodes, "node"), p.Needed)
+		return fmt.Sprintf("%s has %s, and its %s will need %s when full", p.Name, phrase.PluralCount(d.Usable, "block"), phrase.Plural(d.Nodes, "node"), p.Needed)
 	}
-	return fmt.Sprintf("%s has %s left of %s", p.Name, PluralCount(p.Addrs.Available, "address"), p.Addrs.Capacity)
+	return fmt.Sprintf("%s has %s left of %s", p.Name, phrase.PluralCount(p.Addrs.Available, "address"), p.Addrs.Capacity)
 }
 
 // holders says which nodes hold the blocks of some pools.
@@ -221,9 +222,9 @@ func (st *State) holders(pools []*Pool) string {
 		if total == 1 {
 			count = "the only one"
 		}
-		return fmt.Sprintf("%s %s %s", Each(names), one(len(all), "holds", "hold"), count)
+		return fmt.Sprintf("%s %s %s", phrase.Each(names), phrase.One(len(all), "holds", "hold"), count)
 	}
-	text := fmt.Sprintf("%s hold all %d", Plural(len(all), "node"), total)
+	text := fmt.Sprintf("%s hold all %d", phrase.Plural(len(all), "node"), total)
 	if all[0].n > all[len(all)-1].n {
 		text += fmt.Sprintf(", %s the most (%d)", all[0].name, all[0].n)
 	}
@@ -233,7 +234,7 @@ func (st *State) holders(pools []*Pool) string {
 // shortageRemedies are the ways to blocks for the nodes that lack them, and for those to
 // come: what costs nothing first.
 func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
-	flags := " --pool " + Arg(strings.Join(PoolsOf(s.pools...), ","))
+	flags := " --pool " + phrase.Arg(strings.Join(PoolsOf(s.pools...), ","))
 	var rehome Remedy
 	if slices.ContainsFunc(st.Borrows, func(b *Borrow) bool { return s.borrowed[b] && b.Workload != nil }) {
 		rehome = st.rehome(s.pools)
@@ -263,13 +264,13 @@ func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
 	}
 	switch {
 	case len(empty) > 0:
-		out = append(out, then(Repair("release the empty blocks: "+List(CIDRs(empty)), "--empty-blocks"+flags,
-			fmt.Sprintf("%s can be claimed again", Plural(len(empty), "block")), "a block is released only if it is still empty, and each node keeps one")))
+		out = append(out, then(Repair("release the empty blocks: "+phrase.List(CIDRs(empty)), "--empty-blocks"+flags,
+			fmt.Sprintf("%s can be claimed again", phrase.Plural(len(empty), "block")), "a block is released only if it is still empty, and each node keeps one")))
 	case len(last) > 0:
-		out = append(out, then(Repair("release the last empty block of a node that is cordoned or runs no pods: "+List(CIDRs(last)), "--empty-blocks --last-blocks"+flags,
-			fmt.Sprintf("%s can be claimed by a node that cannot allocate", Plural(len(last), "block")), "the node that gives it up needs another one for its next pod")))
+		out = append(out, then(Repair("release the last empty block of a node that is cordoned or runs no pods: "+phrase.List(CIDRs(last)), "--empty-blocks --last-blocks"+flags,
+			fmt.Sprintf("%s can be claimed by a node that cannot allocate", phrase.Plural(len(last), "block")), "the node that gives it up needs another one for its next pod")))
 	case !due.IsZero() && needing > 0:
-		r := then(Repair("wait until "+FormatTime(due)+", then release what has been empty for "+ShortDuration(st.Grace), "--empty-blocks"+flags,
+		r := then(Repair("wait until "+phrase.Time(due)+", then release what has been empty for "+phrase.Duration(st.Grace), "--empty-blocks"+flags,
 			"a block can be claimed again", "a block is released only if it is still empty, and each node keeps one"))
 		r.Manual = true
 		out = append(out, r)
@@ -302,11 +303,11 @@ func (st *State) addPool(p *Pool, needing int) Remedy {
 	if d := st.DemandOf(p); d != nil && d.Short.Cmp(least) > 0 {
 		least = d.Short
 	}
-	template := "kubectl get ippools " + Arg(p.Name) + " -o yaml"
+	template := "kubectl get ippools " + phrase.Arg(p.Name) + " -o yaml"
 	if st.Cluster.Datastore == "etcdv3" {
-		template = "calicoctl get ippool " + Arg(p.Name) + " -o yaml"
+		template = "calicoctl get ippool " + phrase.Arg(p.Name) + " -o yaml"
 	}
-	return ByHand(fmt.Sprintf("add a pool for the same nodes, like %s, with a CIDR that nothing else uses and room for at least %s", p.Name, PluralCount(least, "block")),
+	return ByHand(fmt.Sprintf("add a pool for the same nodes, like %s, with a CIDR that nothing else uses and room for at least %s", p.Name, phrase.PluralCount(least, "block")),
 		"nodes without a block claim one with their next pod; addresses in use do not change",
 		"the network around the cluster must route and admit the new CIDR as it does that of "+p.Name, template)
 }

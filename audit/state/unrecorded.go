@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -126,7 +127,7 @@ func (st *State) recordableFor(u *UnrecordedIP, networks map[string][]string) {
 	case w.Phase == "Pending" || !w.Deleting.IsZero():
 		u.retain(RetainInUse, "pod %s is starting or ending", w.FullName())
 	case !st.PastGrace(w.Created):
-		u.retain(RetainYoung, "pod %s was created less than %s ago, at %s", w.FullName(), ShortDuration(st.Grace), FormatTime(w.Created))
+		u.retain(RetainYoung, "pod %s was created less than %s ago, at %s", w.FullName(), phrase.Duration(st.Grace), phrase.Time(w.Created))
 	case st.Vanished(w.Node) || st.UnreadableNode(w.Node):
 		u.retain(RetainConflict, "node %q of pod %s does not exist, or could not be read", w.Node, w.FullName())
 	}
@@ -136,7 +137,7 @@ func (st *State) recordableFor(u *UnrecordedIP, networks map[string][]string) {
 	network := DefaultNetwork
 	for _, of := range []string{w.Node, ""} {
 		if names := networks[of]; len(names) > 1 {
-			u.retain(RetainConflict, "handles of other pods begin with the names of several CNI networks: %s", List(names))
+			u.retain(RetainConflict, "handles of other pods begin with the names of several CNI networks: %s", phrase.List(names))
 		} else if len(names) == 1 {
 			network = names[0]
 			break
@@ -196,12 +197,12 @@ func (st *State) claimableFor(u *UnrecordedIP, users map[string]int) {
 	}
 	switch {
 	case len(claims) > 1:
-		u.retain(RetainConflict, "%s have affinities to %s, which does not exist", List(claims), u.Slot)
+		u.retain(RetainConflict, "%s have affinities to %s, which does not exist", phrase.List(claims), u.Slot)
 	case len(claims) == 1:
 		u.Host = claims[0]
 	}
 	if len(users) > 1 {
-		u.retain(RetainConflict, "pods on %s use addresses of %s, which has no block: claimed for one of them, it would draw the traffic of the others", List(slices.Sorted(maps.Keys(users))), u.Slot)
+		u.retain(RetainConflict, "pods on %s use addresses of %s, which has no block: claimed for one of them, it would draw the traffic of the others", phrase.List(slices.Sorted(maps.Keys(users))), u.Slot)
 	}
 	if h := st.NodeState(u.Host); h != nil && h.Node != nil && h.Node.Windows {
 		u.retain(RetainSpecial, "its block would be claimed for %s, a Windows node, which keeps addresses of each block back", u.Host)

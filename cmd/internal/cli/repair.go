@@ -15,6 +15,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
@@ -495,7 +496,7 @@ func applyNext(plan *repair.Plan) view.NextStep {
 		text = fmt.Sprintf("Nothing was written. %d of the %d steps must be seen twice before they are applied, and %s: apply it with --wait:",
 			twice, len(plan.Steps), plan.Unobserved())
 	case twice > 0:
-		due := state.FormatTime(plan.CreatedAt.Add(plan.Grace.Duration))
+		due := phrase.Time(plan.CreatedAt.Add(plan.Grace.Duration))
 		text = fmt.Sprintf("Nothing was written. %d of the %d steps must be seen a second time before they are applied: apply the plan not before %s, or with --wait:",
 			twice, len(plan.Steps), due)
 	}

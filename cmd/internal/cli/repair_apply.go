@@ -17,7 +17,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -299,7 +299,7 @@ func (c *carrier) waiting(progress *view.ProgressLine) func(time.Time) {
 		if c.hosts != nil && len(c.hosts.paths) > 0 {
 			text += ", for which the host views are read again: take them again shortly before"
 		}
-		say(c.streams, text, state.FormatTime(until))
+		say(c.streams, text, phrase.Time(until))
 	}
 }
 
@@ -392,7 +392,7 @@ func (c *carrier) afterApply(plan *repair.Plan, res *repair.Result) []view.NextS
 	case soon && plan.Unobserved() != "":
 		out = append(out, view.NextStep{Text: fmt.Sprintf("Some steps must be seen twice, and %s:", plan.Unobserved()), Command: again + " --wait"})
 	case soon:
-		out = append(out, view.NextStep{Text: fmt.Sprintf("Some steps are due after %s:", state.FormatTime(plan.CreatedAt.Add(plan.Grace.Duration))), Command: again})
+		out = append(out, view.NextStep{Text: fmt.Sprintf("Some steps are due after %s:", phrase.Time(plan.CreatedAt.Add(plan.Grace.Duration))), Command: again})
 	case retry:
 		out = append(out, view.NextStep{Text: "To go on:", Command: again})
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -88,9 +88,9 @@ func (c *carrier) finishCommand(file *repair.JournalFile) string {
 func unfinishedText(file *repair.JournalFile) string {
 	steps := file.Unfinished()
 	if len(steps) == 1 {
-		return fmt.Sprintf("a run that began at %s left step %s half-done", state.FormatTime(file.StartedAt.Time), steps[0].ID)
+		return fmt.Sprintf("a run that began at %s left step %s half-done", phrase.Time(file.StartedAt.Time), steps[0].ID)
 	}
-	return fmt.Sprintf("a run that began at %s left %d steps half-done", state.FormatTime(file.StartedAt.Time), len(steps))
+	return fmt.Sprintf("a run that began at %s left %d steps half-done", phrase.Time(file.StartedAt.Time), len(steps))
 }
 
 // name says of a journal that is left to another command which that is.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/decode"
@@ -256,7 +257,7 @@ func (s *snapshotCommand) wrote(objects int, snapshot *blocks.Snapshot) string {
 		where = "standard output"
 	}
 	text := fmt.Sprintf("wrote %d objects to %s", objects, where)
-	if at := state.FormatTime(snapshot.Cluster.TakenAt); at != "" {
+	if at := phrase.Time(snapshot.Cluster.TakenAt); at != "" {
 		text += ", taken at " + at
 	}
 	if s.anonymize {

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 )
 
 // DiffFormats returns the formats of a comparison.
@@ -80,7 +80,7 @@ func (p *printer) diff(d *audit.Diff) {
 		name string
 		*audit.DiffSide
 	}{{"OLD", &d.Old}, {"NEW", &d.New}} {
-		p.flow(span{text: side.name}, span{text: side.Source}, span{text: cmp.Or(state.FormatTime(side.Cluster.TakenAt.Time), "time not known")},
+		p.flow(span{text: side.name}, span{text: side.Source}, span{text: cmp.Or(phrase.Time(side.Cluster.TakenAt.Time), "time not known")},
 			completeness(side.Complete), span{text: cmp.Or(SeverityCounts(side.Summary), "no findings")})
 	}
 	for _, g := range diffRuns(d) {

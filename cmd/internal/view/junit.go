@@ -11,6 +11,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -71,7 +72,7 @@ type junitText struct {
 // since a partial reading must not look like a clean one.
 func writeJUnit(w io.Writer, r *audit.Report, o Options) error {
 	failOn := cmp.Or(o.FailOn, state.Warning)
-	s := junitSuite{junitCounts: junitCounts{Name: "calico-audit"}, Timestamp: state.FormatTime(r.Cluster.TakenAt.Time), Properties: []junitProperty{
+	s := junitSuite{junitCounts: junitCounts{Name: "calico-audit"}, Timestamp: phrase.Time(r.Cluster.TakenAt.Time), Properties: []junitProperty{
 		{"cluster", Clean(r.Cluster.GUID)}, {"calicoVersion", Clean(r.Cluster.CalicoVersion)}, {"failOn", failOn.String()},
 	}}
 	for _, id := range checksOf(r) {

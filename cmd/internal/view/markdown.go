@@ -10,6 +10,7 @@ import (
 	"text/template"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -37,7 +38,7 @@ var markdown = template.Must(template.New("").Funcs(template.FuncMap{
 	"title":   func(s string) string { return s[:1] + strings.ToLower(s[1:]) },
 	"inc":     func(n int) int { return n + 1 },
 	"sub":     func(a, b int) int { return a - b },
-	"time":    func(t audit.Time) string { return state.FormatTime(t.Time) },
+	"time":    func(t audit.Time) string { return phrase.Time(t.Time) },
 	"plural":  Plural, "counts": SeverityCounts, "seen": Seen, "facts": facts, "anchor": CheckAnchor,
 
 	"notHeld": blocks.NotHeld, "held": heldGaps, "heldMeans": func() string { return heldMeans },

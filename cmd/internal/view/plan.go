@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -66,7 +67,7 @@ func (p *printer) plan(plan *repair.Plan) {
 func (p *printer) planHead(plan *repair.Plan) {
 	c := plan.Cluster
 	head := spans("Plan for cluster "+p.guid(c.GUID), prefixed("Calico ", c.CalicoVersion), prefixed("from ", p.Source),
-		"made "+cmp.Or(state.FormatTime(plan.CreatedAt.Time), "at a time not known"), "grace "+ShortGrace(plan.Grace))
+		"made "+cmp.Or(phrase.Time(plan.CreatedAt.Time), "at a time not known"), "grace "+ShortGrace(plan.Grace))
 	if !plan.Complete {
 		head = append(head, completeness(false))
 	}
@@ -132,7 +133,7 @@ func DueTwice(plan *repair.Plan, format string) string {
 	if why := plan.Unobserved(); why != "" {
 		return "must be seen twice: only with --wait, for " + why
 	}
-	return fmt.Sprintf(format, state.FormatTime(plan.CreatedAt.Add(plan.Grace.Duration)))
+	return fmt.Sprintf(format, phrase.Time(plan.CreatedAt.Add(plan.Grace.Duration)))
 }
 
 // TargetText names what a step is about as people call it.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -104,7 +104,7 @@ func (p *printer) taken(at time.Time) string {
 	if at.IsZero() {
 		return "time not known"
 	}
-	s := state.FormatTime(at)
+	s := phrase.Time(at)
 	if p.Now.IsZero() || p.Now.Sub(at) < 2*time.Minute {
 		return s
 	}
@@ -321,7 +321,7 @@ func (p *printer) hosts(r *audit.Report) {
 			if v.Agent {
 				maker = "agent"
 			}
-			g.add(v.Node, state.FormatTime(v.TakenAt.Time), maker, strconv.Itoa(v.Routes), strconv.Itoa(v.Namespaces), v.Source)
+			g.add(v.Node, phrase.Time(v.TakenAt.Time), maker, strconv.Itoa(v.Routes), strconv.Itoa(v.Namespaces), v.Source)
 		}
 		p.grid(g, 2)
 	}
@@ -384,7 +384,7 @@ func MutedBy(m *audit.Muted) string {
 	if m.Expired {
 		text += " (ended"
 		if m.Until != nil {
-			text += " " + state.FormatTime(m.Until.Time)
+			text += " " + phrase.Time(m.Until.Time)
 		}
 		return text + ")"
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
@@ -62,7 +63,7 @@ func newContent(r *audit.Report, o Options) (*content, error) {
 		Title:  "calico-audit: " + verdictText(r) + ", cluster " + cmp.Or(r.Cluster.GUID, "not known"),
 	}
 	if o.Live {
-		c.Live = &liveState{state.FormatTime(o.Now), int(cmp.Or(o.Refresh, DefaultRefresh).Seconds())}
+		c.Live = &liveState{phrase.Time(o.Now), int(cmp.Or(o.Refresh, DefaultRefresh).Seconds())}
 	}
 	for i := range r.Pools {
 		c.Pools = append(c.Pools, newPoolBars(r, &r.Pools[i]))

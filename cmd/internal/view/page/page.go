@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
@@ -86,8 +87,8 @@ var assets embed.FS
 var pageTemplate = template.Must(template.New("").Funcs(template.FuncMap{
 	"clean": view.Clean, "upper": strings.ToUpper, "short": view.Short, "message": view.Message, "anchor": view.CheckAnchor,
 	"sevclass": func(s state.Severity) string { return "sev-" + s.String() },
-	"time":     func(t audit.Time) string { return state.FormatTime(t.Time) },
-	"stamp":    func(t audit.Time) string { return cmp.Or(state.FormatTime(t.Time), "at a time not known") },
+	"time":     func(t audit.Time) string { return phrase.Time(t.Time) },
+	"stamp":    func(t audit.Time) string { return cmp.Or(phrase.Time(t.Time), "at a time not known") },
 	"plural":   view.Plural, "sub": func(a, b int) int { return a - b }, "inc": func(n int) int { return n + 1 },
 	"byReason": view.SkippedByReason, "mutedBy": view.MutedBy, "muted": view.MutedFindings,
 	"addresses": view.AddressesText, "blocks": view.BlocksText,
