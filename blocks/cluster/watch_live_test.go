@@ -284,6 +284,19 @@ func TestWatchSignals(t *testing.T) {
 	if &now.Blocks[0] != &s.Blocks[0] {
 		t.Error("blocks were copied though none has changed")
 	}
+	// Written twice, of which the records show the second alone.
+	node := func(edit func(metadata map[string]any)) {
+		must(t, c.Edit(t.Context(), testcluster.Core[1], "", "extra-0", func(o map[string]any) { edit(o["metadata"].(map[string]any)) }))
+	}
+	node(func(m map[string]any) { m["annotations"] = map[string]any{"a-controller.example.com/seen": "yes"} })
+	time.Sleep(time.Second)
+	if !w.Snapshot().SameObjects(now) {
+		t.Error("an annotation that no record holds has changed the objects")
+	}
+	node(func(m map[string]any) { m["labels"] = map[string]any{"zone": "a"} })
+	if s = becomesEqual(t, w, c.Config); s.SameObjects(now) {
+		t.Error("a label has not changed the objects")
+	}
 }
 
 // A server that is not there at first is waited for.

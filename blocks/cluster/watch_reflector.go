@@ -194,9 +194,10 @@ func (k *reflector) take(o any) error {
 	defer w.mu.Unlock()
 	k.pending.Add(-1)
 	k.revision = c.ResourceVersion
-	k.store.Put(blocks.Key{Namespace: c.Namespace, Name: c.Name}, c.now)
-	w.dirty = true
-	w.signal()
+	if k.store.Put(blocks.Key{Namespace: c.Namespace, Name: c.Name}, c.now) {
+		w.dirty = true
+		w.signal()
+	}
 	return nil
 }
 

@@ -57,7 +57,16 @@ func (w testWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-var sameState = cmp.Options{equal, cmpopts.IgnoreFields(blocks.Cluster{}, "TakenAt")}
+// sameState compares snapshots, of which a watch's has its own time, and of all but
+// Calico's objects a resourceVersion and last write that may be older.
+var sameState = cmp.Options{
+	equal, cmpopts.IgnoreFields(blocks.Cluster{}, "TakenAt"),
+	lastWrite(blocks.Workload{}), lastWrite(blocks.Node{}), lastWrite(blocks.Namespace{}), lastWrite(blocks.VirtualMachine{}),
+}
+
+func lastWrite(of any) cmp.Option {
+	return cmpopts.IgnoreFields(of, "Meta.ResourceVersion", "Meta.Written", "Meta.ByUs")
+}
 
 // eventually waits until something holds of the watch's snapshot.
 func eventually(t *testing.T, w *Watch, what string, holds func(*blocks.Snapshot) bool) *blocks.Snapshot {

@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"reflect"
 	"slices"
 	"sort"
 	"strings"
@@ -21,7 +22,10 @@ type ObjectStore struct {
 
 type storedRecords interface {
 	replaceAll(records)
-	Put(blocks.Key, records)
+	// has reports whether the record of a key is like the last of some, written again or
+	// not; where there are none, whether it has none.
+	has(blocks.Key, records) bool
+	put(blocks.Key, records)
 	Fill(*blocks.Snapshot)
 	Len() int
 }
@@ -41,12 +45,21 @@ func (s *ObjectStore) Replace(all *Objects) {
 	}
 }
 
-// Put stores what an object has become: the one that now holds, or none.
-func (s *ObjectStore) Put(key blocks.Key, now *Objects) {
-	s.storedRecords.Put(key, now.records)
+// Put stores what an object has become, the one that now holds, or none, and reports
+// whether that is a change. An object of Calico's that was written again is another, for
+// repairs and second looks go by its resourceVersion and last write. Of pods, nodes and
+// others most writes are of what no record holds, such as a heartbeat: the old record
+// stays then, with the resourceVersion and last write that it had. An exporter goes by
+// neither, and what evicts or cordons reads the object again first.
+func (s *ObjectStore) Put(key blocks.Key, now *Objects) bool {
+	if (s.kind.Core || s.kind.Foreign != "") && slices.Equal(s.gaps[key], now.Gaps) && s.has(key, now.records) {
+		return false
+	}
+	s.put(key, now.records)
 	if delete(s.gaps, key); len(now.Gaps) > 0 {
 		s.gaps[key] = now.Gaps
 	}
+	return true
 }
 
 // Fill hands out all records and gaps.
@@ -79,15 +92,39 @@ func (c *store[T, P]) replaceAll(with records) {
 	c.base.all, c.changed = slices.Clip(with.(*list[T, P]).all), nil
 }
 
-func (c *store[T, P]) Put(key blocks.Key, now records) {
-	var record *T
-	if some := now.(*list[T, P]).all; len(some) > 0 {
-		record = &some[len(some)-1]
+// has is for records that are in order of their keys.
+func (c *store[T, P]) has(key blocks.Key, now records) bool {
+	old, changed := c.changed[key]
+	if all := c.base.all; !changed {
+		at := sort.Search(len(all), func(i int) bool { return P(&all[i]).Key().Compare(key) >= 0 })
+		if at < len(all) && P(&all[at]).Key() == key {
+			old = &all[at]
+		}
 	}
+	record := last[T, P](now)
+	if old == nil || record == nil {
+		return old == nil && record == nil
+	}
+	again := *record
+	m, was := P(&again).Metadata(), P(old).Metadata()
+	m.ResourceVersion, m.Written, m.ByUs = was.ResourceVersion, was.Written, was.ByUs
+	return reflect.DeepEqual(old, &again)
+}
+
+// last returns the last of some records; nil if there are none.
+func last[T any, P record[T]](of records) *T {
+	all := of.(*list[T, P]).all
+	if len(all) == 0 {
+		return nil
+	}
+	return &all[len(all)-1]
+}
+
+func (c *store[T, P]) put(key blocks.Key, now records) {
 	if c.changed == nil {
 		c.changed = map[blocks.Key]*T{}
 	}
-	c.changed[key] = record
+	c.changed[key] = last[T, P](now)
 	if len(c.changed) > max(1000, len(c.base.all)/4) {
 		c.merge()
 	}

@@ -3,6 +3,7 @@ package decode
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -60,6 +61,64 @@ func TestRecordsFollowChanges(t *testing.T) {
 		diff(t, "records handed out before", was, handedOut)
 		if t.Failed() {
 			return
+		}
+	}
+}
+
+// A pod's or node's write that no record holds is no change: what was handed out stays
+// the very same. Every other is, and so is each of an object of Calico's.
+func TestWritesWithoutChange(t *testing.T) {
+	const pod = `{"metadata": {"namespace": "shop", "name": "b", "uid": "u", "resourceVersion": "VERSION", "annotations": {"note": "VERSION", "cni.projectcalico.org/podIPs": "PODIPS"},
+		"ownerReferences": [{"kind": "ReplicaSet", "name": "r", "uid": "o", "controller": true}]}, "spec": {"nodeName": "n1"},
+		"status": {"phase": "PHASE", "podIPs": [{"ip": "10.0.0.1"}], "startTime": "2031-01-01T00:00:00Z"}}`
+	const node = `{"metadata": {"name": "n1", "uid": "u", "resourceVersion": "VERSION", "labels": {"zone": "ZONE"}, "managedFields": [{"manager": "kubelet", "time": "2031-01-01T00:0VERSION:00Z"}]},
+		"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2031-01-01T00:0VERSION:00Z"}]}}`
+	const handle = `{"metadata": {"name": "h", "uid": "u", "resourceVersion": "VERSION"}, "spec": {"handleID": "h", "block": {"10.0.0.0/26": 1}}}`
+	for _, c := range []struct {
+		what   string
+		kind   *Kind
+		object string
+		change []string // as strings.NewReplacer takes it
+		want   bool
+	}{
+		{"a pod's foreign annotation", pods, pod, nil, false},
+		{"a pod's phase", pods, pod, []string{"PHASE", "Succeeded"}, true},
+		{"a pod's unreadable address", pods, pod, []string{"PODIPS", "no address"}, true},
+		{"a pod of another UID", pods, pod, []string{`"u"`, `"v"`}, true},
+		{"a node's heartbeat", nodes, node, nil, false},
+		{"a node's label", nodes, node, []string{"ZONE", "b"}, true},
+		{"a handle's resourceVersion", handles, handle, nil, true},
+	} {
+		written := func(version string, change []string) *Objects {
+			text := strings.NewReplacer(append(change, "VERSION", version, "PODIPS", "10.0.0.1/32", "PHASE", "Running", "ZONE", "a")...).Replace(c.object)
+			return decodeOne(t, c.kind, text)
+		}
+		for _, listed := range []bool{true, false} {
+			store, first := NewStore(c.kind), written("1", nil)
+			key, _ := first.At(0)
+			if listed {
+				store.Replace(first)
+			} else if !store.Put(key, first) {
+				t.Errorf("%s: its creation is no change", c.what)
+			}
+			var before, after blocks.Snapshot
+			store.Fill(&before)
+			if got := store.Put(key, written("2", c.change)); got != c.want {
+				t.Errorf("%s, of an object that was listed: %t: a change is %t, want %t", c.what, listed, got, c.want)
+			}
+			store.Fill(&after)
+			if after.SameObjects(&before) == c.want {
+				t.Errorf("%s: the objects are the same: %t", c.what, !c.want)
+			}
+			if !store.Put(key, NewObjects(c.kind)) {
+				t.Errorf("%s: its end is no change", c.what)
+			}
+			if got := store.Put(key, NewObjects(c.kind)); got != (c.kind == handles) {
+				t.Errorf("%s: a second end is a change: %t", c.what, got)
+			}
+			if !store.Put(key, first) {
+				t.Errorf("%s: its coming back is no change", c.what)
+			}
 		}
 	}
 }
