@@ -71,6 +71,17 @@ func (r *MuteRule) Expired(at time.Time) bool {
 	return !r.Until.IsZero() && !at.Before(r.Until) || !r.Until.IsZero() && at.IsZero()
 }
 
+// NextExpiry returns when the first of the rules ends that have not ended at a time; zero
+// if none does.
+func (m *Mutes) NextExpiry(at time.Time) (first time.Time) {
+	for i := range m.Rules {
+		if r := &m.Rules[i]; !r.Until.IsZero() && !r.Expired(at) && (first.IsZero() || r.Until.Before(first)) {
+			first = r.Until
+		}
+	}
+	return first
+}
+
 func (r *MuteRule) mutes(f *Finding) bool {
 	return (len(r.Checks) == 0 || slices.Contains(r.Checks, f.Check)) &&
 		(r.Node == "" || concerns(f.Subject.Node, f.Nodes, r.Node)) &&

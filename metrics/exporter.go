@@ -43,7 +43,8 @@ type ExporterOptions struct {
 	// means [state.DefaultGrace].
 	Grace time.Duration
 	// Interval is how long at most passes from one audit to the next; by default
-	// [DefaultInterval]. After a change there is one sooner.
+	// [DefaultInterval]. After a change, and when a state has become older than a verdict
+	// asks for, there is one sooner.
 	Interval time.Duration
 	// MaxAge is how old the state may be known to be before the exporter is not ready
 	// any more and its numbers count as incomplete; by default [DefaultMaxAge].
@@ -82,7 +83,7 @@ type EventCounts struct {
 
 // DefaultInterval and DefaultMaxAge are the times of an exporter that is given none.
 const (
-	DefaultInterval = 30 * time.Second
+	DefaultInterval = 2 * time.Minute
 	DefaultMaxAge   = 5 * time.Minute
 )
 

@@ -10,12 +10,17 @@ import (
 )
 
 // How often is audited after changes: debounce gathers what changes together, and
-// auditGap is the time from the start of one audit to that of the next. An audit
-// that takes long waits for as long again, so that at most half of a processor goes
-// into them.
+// auditGap is the least time from the start of one audit to that of the next. In the
+// long run a twentieth of the time goes into audits (pace is its inverse), but what has
+// changed waits no longer than longestWait for the next or, where audits take longer
+// than that allows, four times as long as the last took. After a quiet spell as long as
+// credit the first audits need not wait for each other.
 const (
-	debounce = 200 * time.Millisecond
-	auditGap = time.Second
+	debounce    = 200 * time.Millisecond
+	auditGap    = time.Second
+	pace        = 20
+	longestWait = 6 * time.Second
+	credit      = 20 * time.Second
 )
 
 // settle is how long a finding that rests on absence must have been found before it
@@ -34,13 +39,17 @@ type loop struct {
 	tracker audit.Tracker
 
 	// last is the snapshot that was looked at last, and audited that of the last
-	// audit that succeeded. The last one, if it did or not, began and ended then.
-	last, audited *blocks.Snapshot
-	began, ended  time.Time
-	// again is true if an audit is due though the snapshot may be the same, and aged
-	// is when one is due because ages are others by then.
-	again bool
-	aged  time.Time
+	// audit that succeeded. The last one, if it did or not, began then, and the next
+	// may begin at the earliest.
+	last, audited   *blocks.Snapshot
+	began, earliest time.Time
+	// paid is when the audits so far have taken no more than their part of the time.
+	paid time.Time
+	// again is true if an audit is due though the snapshot may be the same. So is one
+	// of a snapshot that was taken at the deadline or later, if there is one, because
+	// ages are others by then, and one that begins after aged.
+	again          bool
+	deadline, aged time.Time
 	// While the last audit is held, heldAt is the time that is known to be current of
 	// what can be watched, moved when it last changed, and moving since when it goes
 	// on; all zero if the last audit is not held.
@@ -79,7 +88,7 @@ func (l *loop) run(ctx context.Context) {
 			}
 			return
 		case <-l.Source.Changed():
-			l.soon()
+			l.soon(time.Now().Add(debounce))
 		case r := <-l.reading:
 			l.takeSecondReading(ctx, r)
 		case <-timer.C:
@@ -92,16 +101,30 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// soon makes an audit due as soon as may be.
-func (l *loop) soon() {
-	at := time.Now().Add(debounce)
-	for _, earliest := range []time.Time{l.began.Add(auditGap), l.ended.Add(l.ended.Sub(l.began))} {
-		if at.Before(earliest) {
-			at = earliest
-		}
+// soon makes an audit due as soon as may be, but not before a time.
+func (l *loop) soon(at time.Time) {
+	if at.Before(l.earliest) {
+		at = l.earliest
 	}
 	if at.Before(l.due) {
 		l.due = at
+	}
+}
+
+// pay says when the next audit may begin, after one that ends now.
+func (l *loop) pay() {
+	now := time.Now()
+	took := now.Sub(l.began)
+	if saved := l.began.Add(-credit); l.paid.Before(saved) {
+		l.paid = saved
+	}
+	l.paid = l.paid.Add(pace * took)
+	l.earliest = l.paid
+	if latest := now.Add(max(longestWait, 4*took)); latest.Before(l.earliest) {
+		l.earliest = latest
+	}
+	if next := l.began.Add(auditGap); l.earliest.Before(next) {
+		l.earliest = next
 	}
 }
 
@@ -126,7 +149,16 @@ func (l *loop) audit(ctx context.Context) {
 		return
 	}
 	l.began = time.Now()
-	defer func() { l.ended = time.Now() }()
+	l.look(ctx, s)
+	l.pay()
+	if l.tracker.Unsettled && l.audited == s {
+		l.soon(l.began.Add(settle))
+	}
+}
+
+// look holds the last audit in an outage, says that it is of a later time where nothing
+// else has changed, and otherwise makes another.
+func (l *loop) look(ctx context.Context, s *blocks.Snapshot) {
 	again := l.again || l.tracker.Unsettled
 	l.last, l.again = s, false
 	switch {
@@ -135,7 +167,7 @@ func (l *loop) audit(ctx context.Context) {
 		l.hold(s.Gaps)
 		l.again = true
 		return
-	case !again && l.began.Before(l.aged) && s.SameObjects(l.audited):
+	case !again && !l.older(s.Cluster.TakenAt) && s.SameObjects(l.audited):
 		l.touch(s.Cluster.TakenAt)
 		l.audited, l.due = s, l.aged
 		return
@@ -159,15 +191,24 @@ func (l *loop) audit(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	if soon := l.began.Add(settle); l.tracker.Unsettled && soon.Before(l.due) {
-		l.due = soon
-	}
 	j.result.Unread = l.unread
 	if err := l.publish(ctx, j, l.tracker.Unsure, time.Since(l.began)); err != nil {
 		l.again = true
 		return
 	}
-	l.audited, l.aged = s, l.began.Add(l.Interval)
+	l.audited, l.aged, l.deadline = s, l.began.Add(l.Interval), j.state.NextDeadline()
+	if l.Mutes == nil {
+		return
+	}
+	if ends := l.Mutes.NextExpiry(s.Cluster.TakenAt); l.deadline.IsZero() || !ends.IsZero() && ends.Before(l.deadline) {
+		l.deadline = ends
+	}
+}
+
+// older reports whether ages may count otherwise than in the last audit, in what is
+// known as of a time.
+func (l *loop) older(takenAt time.Time) bool {
+	return !l.deadline.IsZero() && !takenAt.Before(l.deadline) || !l.began.Before(l.aged)
 }
 
 // confirmed confirms the first judgement, as a report does.
@@ -178,6 +219,7 @@ func (l *loop) confirmed(ctx context.Context, j *evaluated) *evaluated {
 		return j
 	}
 	second, err := l.reread(ctx, j.state.Snapshot, resources, checks.All)
+	l.began = time.Now() // what the cluster took to answer is not the audit's
 	if err != nil {
 		l.failed(resources, err)
 		j.result = j.result.Unconfirmed(err)
@@ -185,8 +227,7 @@ func (l *loop) confirmed(ctx context.Context, j *evaluated) *evaluated {
 		return j
 	}
 	second.result = audit.Confirm(j.result, second.result)
-	j = second
-	return j
+	return second
 }
 
 // confirm begins a second reading if findings await one and it may begin now.
@@ -223,7 +264,7 @@ func (l *loop) takeSecondReading(ctx context.Context, r secondReading) {
 		l.tracker.Reread(r.prints, r.found.result)
 	}
 	l.again = true
-	l.soon()
+	l.soon(time.Now().Add(debounce))
 }
 
 func (l *loop) failed(resources []blocks.Resource, err error) {

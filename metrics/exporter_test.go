@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -214,8 +215,18 @@ func TestPace(t *testing.T) {
 	})
 }
 
+// goesOn makes what is known known as of now, and nothing else.
+func (f *fed) goesOn() {
+	f.mu.Lock()
+	later := *f.now
+	later.Cluster.TakenAt = time.Now()
+	f.now = &later
+	f.mu.Unlock()
+	f.changed <- struct{}{}
+}
+
 // TestTime: where the source says nothing but that all is as before, the time of the
-// state goes on without an audit, until ages are due.
+// state goes on without an audit.
 func TestTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)
@@ -223,23 +234,19 @@ func TestTime(t *testing.T) {
 			f.is(calm)
 			pass(3 * time.Second)
 			for range 60 {
-				f.mu.Lock()
-				later := *f.now
-				later.Cluster.TakenAt = time.Now()
-				f.now = &later
-				f.mu.Unlock()
-				f.changed <- struct{}{}
+				f.goesOn()
+				at := time.Now()
 				pass(5 * time.Second)
-				if got := e.Current().Report.Cluster.TakenAt; !got.Equal(later.Cluster.TakenAt) {
-					t.Errorf("the state is known as of %s, and the metrics say %s", later.Cluster.TakenAt, got)
+				if got := e.Current().Report.Cluster.TakenAt; !got.Equal(at) {
+					t.Errorf("the state is known as of %s, and the metrics say %s", at, got)
 				}
 			}
-			if audits := e.audits.Load(); audits < 9 || audits > 12 {
+			if audits := e.audits.Load(); audits > 3 {
 				t.Errorf("in five minutes without a change there were %d audits", audits)
 			}
+			f.mu.Lock()
 			later := *f.now
 			later.Info.Locked = true
-			f.mu.Lock()
 			f.now = &later
 			f.mu.Unlock()
 			f.changed <- struct{}{}
@@ -249,6 +256,103 @@ func TestTime(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestAges: what a verdict says once a state is old enough, or once a rule that mutes it
+// has ended, is known as soon as the source is known to be current at that time.
+func TestAges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFed(t)
+		ends := time.Now().Add(7 * time.Minute)
+		o := ExporterOptions{Interval: time.Hour, Mutes: &audit.Mutes{Rules: []audit.MuteRule{{Until: ends}}}}
+		played(t, f, o, func(e *Exporter) {
+			began := time.Now()
+			f.is(calm + "block 10.0.0.128/26 n1 age=14m\naffinity 10.0.0.128/26 n1\nblock 10.0.0.192/26 n2 age=12m30s\naffinity 10.0.0.192/26 n2\n")
+			pass(time.Second)
+			var reclaimable, muted []time.Duration
+			was := [2]float64{0, 0}
+			for time.Since(began) < 10*time.Minute {
+				f.goesOn()
+				pass(1500 * time.Millisecond)
+				now := [2]float64{value(t, e, "calico_audit_pool_reclaimable_blocks", "ippool", "pods"), value(t, e, "calico_audit_findings_muted")}
+				if now[0] != was[0] {
+					reclaimable = append(reclaimable, time.Since(began))
+				}
+				if now[1] == 0 && was[1] > 0 {
+					muted = append(muted, time.Since(began))
+				}
+				was = now
+			}
+			for _, c := range []struct {
+				what      string
+				got, want []time.Duration
+			}{
+				{"empty blocks were reclaimable", reclaimable, []time.Duration{time.Minute, 150 * time.Second}},
+				{"the rule ended", muted, []time.Duration{7 * time.Minute}},
+			} {
+				if !slices.EqualFunc(c.got, c.want, func(got, want time.Duration) bool { return got >= want && got <= want+3*time.Second }) {
+					t.Errorf("%s after %s, want %s", c.what, c.got, c.want)
+				}
+			}
+			if audits := e.audits.Load(); audits > 6 {
+				t.Errorf("there were %d audits", audits)
+			}
+		})
+	})
+}
+
+// TestLongAudits: however much changes, audits that take long take no more than a
+// twentieth of the time, unless what has changed would wait too long; what changes
+// after a quiet spell does not wait.
+func TestLongAudits(t *testing.T) {
+	for _, c := range []struct{ took, share, latest time.Duration }{ // share in a hundred seconds
+		{100 * time.Millisecond, 5 * time.Second, 2300 * time.Millisecond},
+		{300 * time.Millisecond, 5 * time.Second, 6600 * time.Millisecond},
+		{500 * time.Millisecond, 8 * time.Second, 7200 * time.Millisecond},
+		{3 * time.Second, 20 * time.Second, 18200 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFed(t)
+			var spent atomic.Int64
+			o := ExporterOptions{After: func(context.Context, *Audit) {
+				time.Sleep(c.took)
+				spent.Add(int64(c.took))
+			}}
+			played(t, f, o, func(e *Exporter) {
+				f.is(calm)
+				node := 0
+				// known renames a node, and returns how long it took until that was known.
+				known := func() time.Duration {
+					node++
+					name := fmt.Sprintf("renamed-%d", node)
+					f.is(calm + "node " + name + "\n")
+					changed := time.Now()
+					for !slices.ContainsFunc(e.Current().Report.Nodes, func(n audit.NodeReport) bool { return n.Name == name }) {
+						pass(20 * time.Millisecond)
+					}
+					return time.Since(changed)
+				}
+				pass(time.Minute)
+				for range 3 {
+					if took := known(); took > debounce+20*time.Millisecond {
+						t.Errorf("audits of %s: after a quiet spell, a change is known after %s", c.took, took)
+					}
+					pass(time.Minute)
+				}
+				spent.Store(0)
+				began, latest := time.Now(), time.Duration(0)
+				for time.Since(began) < 10*time.Minute {
+					latest = max(latest, known())
+				}
+				if share := time.Duration(float64(spent.Load()) / time.Since(began).Seconds() * 100); share > c.share+c.share/10 {
+					t.Errorf("audits of %s took %s of a hundred seconds", c.took, share)
+				}
+				if latest > c.latest {
+					t.Errorf("audits of %s: a change was known after %s", c.took, latest)
+				}
+			})
+		})
+	}
 }
 
 // TestSecondReading: what rests on absence is withheld, and named, until a second

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -11,12 +12,39 @@ import (
 // whose other half is just being written or was read a moment earlier, is left
 // alone; that one observation was made is all they say.
 
+// A deadline is the first of the times that verdicts asked about and that the reading
+// had not reached, in nanoseconds since 1970; 0 if there is none.
+type deadline struct{ atomic.Int64 }
+
+// NextDeadline returns the first time at which a verdict on the same objects may be
+// another because they are older by then, as far as verdicts were asked for; zero if
+// age changes none of them. Ages of host views are left out.
+func (st *State) NextDeadline() time.Time {
+	if at := st.deadline.Load(); at != 0 {
+		return time.Unix(0, at)
+	}
+	return time.Time{}
+}
+
+// reached reports whether the reading was made at a time or later. All verdicts that age
+// alone changes ask here, for [State.NextDeadline].
+func (st *State) reached(t time.Time) bool {
+	if !st.Cluster.TakenAt.Before(t) {
+		return true
+	}
+	for at := t.UnixNano(); ; {
+		first := st.deadline.Load()
+		if first != 0 && first <= at || st.deadline.CompareAndSwap(first, at) {
+			return false
+		}
+	}
+}
+
 // PastGrace reports whether a time lies at least the grace before the reading. An
 // object that carries no time at all counts as settled: nothing says that it is
 // new. One from the future does not.
 func (st *State) PastGrace(t time.Time) bool {
-	now := st.Cluster.TakenAt
-	return t.IsZero() || now.IsZero() || !t.After(now) && now.Sub(t) >= st.Grace
+	return t.IsZero() || st.Cluster.TakenAt.IsZero() || st.reached(t.Add(st.Grace))
 }
 
 // OldEnough reports whether an object was made and last written at least the

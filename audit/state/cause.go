@@ -159,7 +159,7 @@ func (st *State) takenOver(p *Pool) (out []*Block) {
 	for _, b := range p.Blocks {
 		claimed := cmp.Or(b.Claimed, b.Created)
 		if b.Used == 0 && b.Usable() && b.CIDR.Bits() == p.BlockSize && !st.Reserved.Covers(b.CIDR) && b.Owner.Kind == blocks.HostOwner &&
-			!claimed.IsZero() && st.Cluster.TakenAt.Sub(claimed) > allocatorTakeoverAge {
+			!claimed.IsZero() && st.reached(claimed.Add(allocatorTakeoverAge)) {
 			out = append(out, b)
 		}
 	}

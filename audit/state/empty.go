@@ -64,7 +64,7 @@ func (st *State) evaluateAlone(b *Block) Reclaimability {
 		since = b.Claimed
 	}
 	now := st.Cluster.TakenAt
-	known = known && !now.IsZero() && !since.After(now)
+	known = known && !now.IsZero() && st.reached(since)
 	if known {
 		r.EmptySince = since
 	}
@@ -85,7 +85,7 @@ func (st *State) evaluateAlone(b *Block) Reclaimability {
 		r.retain(RetainUnknownAge, "its age is unknown: it was last written in the future, at %s", phrase.Time(since))
 	case !known:
 		r.retain(RetainUnknownAge, "its age is unknown: nothing records when it was last written (kubectl hides managedFields unless asked with --show-managed-fields)")
-	case now.Sub(since) < st.Grace:
+	case !st.PastGrace(since):
 		r.retain(RetainYoung, "it was written less than %s ago, at %s", phrase.Duration(st.Grace), phrase.Time(since))
 	}
 	if who := st.UnrecordedUser(b.CIDR); who != "" {

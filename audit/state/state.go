@@ -63,6 +63,7 @@ type State struct {
 	// tunnelAddrs are the keys of tunnels, in order.
 	tunnelAddrs []netip.Addr
 	views       hostViews
+	deadline    *deadline
 	// roots are by ID.
 	roots map[string]*Root
 }
@@ -172,7 +173,7 @@ type use struct {
 // New builds the State of a snapshot, which it sorts and keeps.
 func New(s *blocks.Snapshot, o Options) *State {
 	s.Sort()
-	st := &State{Snapshot: s, Grace: cmp.Or(o.Grace, DefaultGrace), nodeStates: map[string]*NodeState{}, spaces: map[string]*blocks.Namespace{}}
+	st := &State{Snapshot: s, Grace: cmp.Or(o.Grace, DefaultGrace), deadline: &deadline{}, nodeStates: map[string]*NodeState{}, spaces: map[string]*blocks.Namespace{}}
 	st.Reserved = blocks.NewReservedSet(s.Reservations)
 	st.Routing = affinity.NewRouting(s)
 	st.indexUnread()

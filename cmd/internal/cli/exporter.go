@@ -59,7 +59,10 @@ func newExporter(env env) *cobra.Command {
                 while what is known is older than --max-age
 
 A request never reaches the cluster. After a change an audit follows within about a
-second, and without one after --interval, because states count by their age, too.
+second. While changes go on audits take a twentieth of the time, but what has changed
+waits some six seconds at most for the next. Without a change one follows when a state
+has become old enough to count, and after --interval. What no verdict depends on, such
+as a pod's annotation, is no change.
 All numbers of one scrape belong to one audit. Findings at error or critical that rest
 on something not being there count once a second reading has confirmed them, which
 takes some seconds more; what is withheld until then is counted and named.
@@ -106,7 +109,7 @@ program. That the cluster does not answer ends nothing: the exporter goes on try
 	})
 	e.sources.addClusterFlags(c)
 	fs := c.Flags()
-	fs.DurationVar(&e.interval, "interval", metrics.DefaultInterval, "how long at most passes from one audit to the next; after a change there is one within about a second")
+	fs.DurationVar(&e.interval, "interval", metrics.DefaultInterval, "how long at most passes from one audit to the next, though nothing has changed")
 	fs.DurationVar(&e.maxAge, "max-age", metrics.DefaultMaxAge, "how old the state may be known to be before the exporter is not ready and its numbers count as incomplete")
 	fs.BoolVar(&e.nodeMetrics, "node-metrics", true, "serve series for each node and pool; =false leaves them out")
 	e.grace.addFlag(c, "how long a state must have held before it counts as lasting")
@@ -119,7 +122,12 @@ program. That the cluster does not answer ends nothing: the exporter goes on try
 }
 
 // minInterval is the least value of --interval: audits are never closer together.
-const minInterval = time.Second
+// minMaxAge is that of --max-age: twice the time from one question to the API server,
+// whether what is known is current, to the next.
+const (
+	minInterval = time.Second
+	minMaxAge   = 10 * time.Second
+)
 
 // options checks the flags. All its errors are errors of usage.
 func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
@@ -133,8 +141,8 @@ func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
 	switch {
 	case e.interval < minInterval:
 		return o, usagef("--interval %s is less than %s", e.interval, minInterval)
-	case e.maxAge <= e.interval:
-		return o, usagef("--max-age %s is not longer than --interval %s", e.maxAge, e.interval)
+	case e.maxAge < minMaxAge:
+		return o, usagef("--max-age %s is less than %s", e.maxAge, minMaxAge)
 	}
 	if err := e.grace.check(); err != nil {
 		return o, err
