@@ -51,6 +51,43 @@ func diagnose(st *state.State, findings []Finding) []Diagnosis {
 	return out
 }
 
+// WithCommands returns the report with each command in it as write has it.
+func (r *Report) WithCommands(write func(string) string) *Report {
+	out := *r
+	out.Diagnoses = DiagnosesWith(r.Diagnoses, write)
+	out.Findings = FindingsWith(r.Findings, write)
+	out.Muted = slices.Clone(r.Muted)
+	for i := range out.Muted {
+		out.Muted[i].Findings = FindingsWith(out.Muted[i].Findings, write)
+	}
+	return &out
+}
+
+// DiagnosesWith returns diagnoses with each command of their remedies as write has it.
+func DiagnosesWith(ds []Diagnosis, write func(string) string) []Diagnosis {
+	ds = slices.Clone(ds)
+	for i := range ds {
+		ds[i].Remedies = slices.Clone(ds[i].Remedies)
+		for j := range ds[i].Remedies {
+			m := &ds[i].Remedies[j]
+			m.Commands = slices.Clone(m.Commands)
+			for k, c := range m.Commands {
+				m.Commands[k] = write(c)
+			}
+		}
+	}
+	return ds
+}
+
+// FindingsWith returns findings with the command of each as write has it.
+func FindingsWith(fs []Finding, write func(string) string) []Finding {
+	fs = slices.Clone(fs)
+	for i := range fs {
+		fs[i].Fix.Command = write(fs[i].Fix.Command)
+	}
+	return fs
+}
+
 func sortDiagnoses(ds []Diagnosis) {
 	slices.SortFunc(ds, func(a, b Diagnosis) int {
 		return cmp.Or(cmp.Compare(b.Severity, a.Severity), cmp.Compare(a.ID, b.ID))

@@ -36,6 +36,17 @@ type Explanation struct {
 	Subjects []Explained `json:"subjects"`
 }
 
+// WithCommands returns the explanation with each command in it as write has it.
+func (e *Explanation) WithCommands(write func(string) string) *Explanation {
+	out := *e
+	out.Subjects = slices.Clone(e.Subjects)
+	for i := range out.Subjects {
+		s := &out.Subjects[i]
+		s.Diagnoses, s.Findings, s.Related = audit.DiagnosesWith(s.Diagnoses, write), audit.FindingsWith(s.Findings, write), audit.FindingsWith(s.Related, write)
+	}
+	return &out
+}
+
 // Explained is everything known about one subject.
 type Explained struct {
 	Subject state.Subject `json:"subject"`

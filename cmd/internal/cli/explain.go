@@ -120,7 +120,7 @@ func (x *explainCommand) complete(args []string) (err error) {
 // viewOptions returns the options of an output.
 func (x *explainCommand) viewOptions(toStdout bool) view.Options {
 	return x.output.display(view.Options{
-		Program: x.program, Now: time.Now(), Source: x.sources.describe(), ReportArgs: strings.TrimSpace(x.sources.arguments() + x.hosts.arguments()),
+		Program: x.program, Now: time.Now(), Source: x.sources.describe(), ReportArgs: strings.TrimSpace(x.sources.arguments() + x.hosts.arguments() + x.grace.arguments()),
 	}, x.streams, toStdout)
 }
 

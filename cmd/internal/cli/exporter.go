@@ -133,7 +133,9 @@ const (
 func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
 	o := metrics.ExporterOptions{
 		Interval: e.interval, MaxAge: e.maxAge, Grace: e.grace.options().Grace, NodeMetrics: e.nodeMetrics, Pprof: e.serving.pprof, Build: builtFrom(),
-		JSON: func(w io.Writer, r *audit.Report) error { return view.WriteJSON(w, r) },
+		JSON: func(w io.Writer, r *audit.Report) error {
+			return view.WriteJSON(w, r.WithCommands(e.viewOptions().Command))
+		},
 		HTML: func(w io.Writer, r *audit.Report) error {
 			return page.Write(w, r, page.Options{Options: e.viewOptions(), Live: true})
 		},

@@ -61,6 +61,14 @@ func (g graceFlag) check() error {
 	return nil
 }
 
+// arguments returns the flag, after a blank, unless it says what holds anyway.
+func (g graceFlag) arguments() string {
+	if g.grace == state.DefaultGrace {
+		return ""
+	}
+	return " --grace " + g.grace.String()
+}
+
 // options are those of a State: no grace at all is written as the least there is, for
 // zero would mean the default.
 func (g graceFlag) options() state.Options { return state.Options{Grace: max(g.grace, 1)} }

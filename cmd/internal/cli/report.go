@@ -147,10 +147,15 @@ func (r *reportCommand) complete() (err error) {
 	return err
 }
 
+// arguments returns the flags that have another command read the same and see it alike.
+func (r *reportCommand) arguments() string {
+	return strings.TrimSpace(r.sources.arguments() + r.hosts.arguments() + r.grace.arguments())
+}
+
 // viewOptions returns the options of an output.
 func (r *reportCommand) viewOptions(toStdout bool) view.Options {
 	o := view.Options{
-		NoHeaders: r.noHeaders, Program: r.program, Source: r.sources.describe(), ReportArgs: strings.TrimSpace(r.sources.arguments() + r.hosts.arguments()),
+		NoHeaders: r.noHeaders, Program: r.program, Source: r.sources.describe(), ReportArgs: r.arguments(),
 		Now: time.Now(), FailOn: r.fail.severity, ASCII: r.ascii || toStdout && asciiOnly(r.streams.Out),
 	}
 	if r.stored != nil {

@@ -33,6 +33,7 @@ func asColumns(spec string) (func(io.Writer, *audit.Report, Options) error, erro
 	}
 	return func(w io.Writer, r *audit.Report, o Options) error {
 		g := &grid{columns: columns, noTitles: o.NoHeaders, gap: "   "}
+		r = pasted(r, o)
 		for i := range r.Findings {
 			data, err := decoded(r.Findings[i])
 			if err != nil {

@@ -18,8 +18,16 @@ import (
 // Data are the formats that write any value as it is.
 var Data = map[string]func(w io.Writer, v any) error{"json": WriteJSON, "yaml": WriteYAML}
 
-func asJSON[T any](w io.Writer, v T, _ Options) error { return WriteJSON(w, v) }
-func asYAML[T any](w io.Writer, v T, _ Options) error { return WriteYAML(w, v) }
+func asJSON[T any](w io.Writer, v T, o Options) error { return WriteJSON(w, pasted(v, o)) }
+func asYAML[T any](w io.Writer, v T, o Options) error { return WriteYAML(w, pasted(v, o)) }
+
+// pasted is a value whose commands read the same source when they are pasted.
+func pasted[T any](v T, o Options) T {
+	if c, ok := any(v).(interface{ WithCommands(func(string) string) T }); ok {
+		return c.WithCommands(o.Defaults().Command)
+	}
+	return v
+}
 
 // WriteJSON writes a value as indented JSON, without escaping <, > and &. Counts keep
 // every digit, as they write themselves.
@@ -157,8 +165,8 @@ func asLines[T any](names func(T) []string) func(io.Writer, T, Options) error {
 // exist.
 func asPath[T any](template string) (func(io.Writer, T, Options) error, error) {
 	path, err := parsePath("output", template)
-	return func(w io.Writer, v T, _ Options) error {
-		data, err := decoded(v)
+	return func(w io.Writer, v T, o Options) error {
+		data, err := decoded(pasted(v, o))
 		if err != nil {
 			return err
 		}

@@ -71,6 +71,7 @@ type junitText struct {
 // gave no verdict was skipped. What could not be read is an error of a case of its own,
 // since a partial reading must not look like a clean one.
 func writeJUnit(w io.Writer, r *audit.Report, o Options) error {
+	r = pasted(r, o)
 	failOn := cmp.Or(o.FailOn, state.Warning)
 	s := junitSuite{junitCounts: junitCounts{Name: "calico-audit"}, Timestamp: phrase.Time(r.Cluster.TakenAt.Time), Properties: []junitProperty{
 		{"cluster", Clean(r.Cluster.GUID)}, {"calicoVersion", Clean(r.Cluster.CalicoVersion)}, {"failOn", failOn.String()},
