@@ -10,6 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -53,6 +54,7 @@ type mapChange struct {
 	// ID is the place of the first of the two in the page's data.
 	ID            int
 	Before, After Drawing
+	Legends       []Legend
 }
 
 func newContent(r *audit.Report, o Options) (*content, error) {
@@ -100,7 +102,8 @@ func newPlanContent(r *audit.Report, o Options) *planContent {
 	c := &planContent{Plan: o.Plan, Next: o.Next}
 	for _, m := range view.PlanMaps(r, o.Plan) {
 		if !m.Before.Sparse && !m.After.Sparse {
-			c.Maps = append(c.Maps, mapChange{m.Before.Name, 2 * len(c.Maps), Draw(m.Before, true, nil), Draw(m.After, false, nil)})
+			before, after := Draw(m.Before, true, nil), Draw(m.After, false, nil)
+			c.Maps = append(c.Maps, mapChange{m.Before.Name, 2 * len(c.Maps), before, after, legendsOfBoth(&before, &after)})
 		}
 	}
 	if len(c.Steps) == 0 {
@@ -124,10 +127,12 @@ type verdict struct {
 	Heading   string
 	Diagnoses []diagnosis
 	// Lead is the worst finding, unless a diagnosis says it, or what no finding means.
-	Lead   string
-	Worst  string // class of the worst severity
-	Counts []view.SeverityCount
-	Facts  []fact
+	Lead string
+	// Partial says beside findings that there may be more; empty if all was read.
+	Partial string
+	Worst   string // class of the worst severity
+	Counts  []view.SeverityCount
+	Facts   []fact
 	// Taken is when the data were read; Incomplete says that something was not.
 	Taken      audit.Time
 	Incomplete bool
@@ -205,6 +210,12 @@ func newVerdict(r *audit.Report, o Options) verdict {
 		v.Lead, v.Worst = "Every check that ran found what it expects.", "sev-none"
 	default:
 		v.Lead = "Something could not be read, so this is not an all-clear: see what was not seen."
+	}
+	if gaps := blocks.NotHeld(r.Gaps); !r.Complete && len(r.Findings) > 0 {
+		v.Partial = "not everything was read, so there may be more than this."
+		if len(gaps) == 1 {
+			v.Partial = gaps[0].String() + ", so there may be more than this."
+		}
 	}
 	muted := ""
 	if s.Muted > 0 {

@@ -100,6 +100,7 @@ func rowLabel(m *view.PoolMap, place int) string {
 // Legend explains a mode of a map; the marks, which every mode has, are of the mode "".
 type Legend struct {
 	Mode  string
+	Cell  int // of the map, in pixels
 	Items []Swatch
 }
 
@@ -139,7 +140,7 @@ func (d *Drawing) Legends() (out []Legend) {
 		if len(l.Items) > 0 {
 			out = append(out, l)
 		}
-		l = Legend{Mode: next}
+		l = Legend{Mode: next, Cell: d.Cell}
 	}
 
 	mode("fill")
@@ -188,5 +189,25 @@ func (d *Drawing) Legends() (out []Legend) {
 		Text:   "a line before a block: free slots are left out there",
 	})
 	mode("")
+	return out
+}
+
+// legendsOfBoth explain how full the blocks of two drawings of a pool are, and the marks.
+func legendsOfBoth(before, after *Drawing) (out []Legend) {
+	for _, l := range slices.Concat(before.Legends(), after.Legends()) {
+		if l.Mode != "" && l.Mode != "fill" {
+			continue
+		}
+		i := slices.IndexFunc(out, func(have Legend) bool { return have.Mode == l.Mode })
+		if i < 0 {
+			out = append(out, l)
+			continue
+		}
+		for _, item := range l.Items {
+			if !slices.ContainsFunc(out[i].Items, func(s Swatch) bool { return s.Text == item.Text }) {
+				out[i].Items = append(out[i].Items, item)
+			}
+		}
+	}
 	return out
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/google/go-cmp/cmp"
@@ -250,6 +251,13 @@ func TestPageAccessible(t *testing.T) {
 			if wide := eval[int](x, `document.documentElement.scrollWidth`); wide > 390 {
 				t.Errorf("at 390 pixels the page is %d wide", wide)
 			}
+			if columns := eval[int](x, `new Set([...document.querySelectorAll("#verdict .facts dd")].map((e) => Math.round(e.getBoundingClientRect().left))).size`); columns != 1 {
+				t.Errorf("at 390 pixels the facts begin at %d different places", columns)
+			}
+			x.run(emulation.SetEmulatedMedia().WithMedia("print"), chromedp.EmulateViewport(718, 1000)) // A4 within its margins
+			if wide := eval[int](x, `document.documentElement.scrollWidth`); wide > 718 {
+				t.Errorf("on paper the page is %d pixels wide of 718", wide)
+			}
 			x.sound()
 		})
 	}
@@ -277,6 +285,11 @@ func TestPagePlan(t *testing.T) {
 	free := `document.querySelectorAll("#plan .after .claimed").length && document.querySelector("#plan .after path.claimed").getAttribute("d").split("M").length - 1`
 	if got := eval[int](x, free); got != len(r.Blocks)-len(plan.Steps) {
 		t.Errorf("afterwards %d blocks are claimed, want %d", got, len(r.Blocks)-len(plan.Steps))
+	}
+	for _, want := range []string{"in use, in eighths", "claimed, no address in use"} {
+		if got := x.texts("#plan .legend li"); !slices.Contains(got, want) {
+			t.Errorf("what the map before and after means is explained by %q, without %q", got, want)
+		}
 	}
 	x.run(chromedp.Click(`#plan input[value=after]`, chromedp.ByQuery))
 	if eval[bool](x, `document.querySelector("#plan .before").checkVisibility()`) {

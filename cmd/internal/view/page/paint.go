@@ -208,10 +208,10 @@ func (p *painter) marks(c *view.MapCell, x, y, n int) {
 		m := n / 4
 		p.at(layerMarks, "stray").line(x+n/2, y+m, 0, n-2*m).line(x+m, y+n/2, n-2*m, 0)
 	}
-	if t := max(min(n/3, 12), 3); c.Contested {
+	if t := min(max(n/3, 6), 12, n/2); c.Contested {
 		p.at(layerMarks, "contested").rect(x+1, y+1, t, t)
 	}
-	if t := max(min(n/4, 10), 2); c.Pinned {
+	if t := min(max(n/4, 6), 10, n/2); c.Pinned {
 		p.at(layerMarks, "pinned").rect(x+(n-t)/2, y+(n-t)/2, t, t)
 	}
 	if c.State == view.MapBroken {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -156,6 +157,17 @@ func TestHTMLSections(t *testing.T) {
 
 func quotedText(s string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "'", "&#39;", "+", "&#43;").Replace(s)
+}
+
+// TestHTMLIncomplete: that a reading was incomplete stands beside the findings, where
+// they are counted.
+func TestHTMLIncomplete(t *testing.T) {
+	r := loadReport(t, "story")
+	r.Complete, r.Gaps = false, []blocks.Gap{{Resource: blocks.Pods, Reason: "forbidden"}}
+	head, _, _ := strings.Cut(htmlOf(t, r, testOptions()), `<dl class="facts">`)
+	if want := "pods: forbidden, so there may be more than this."; !strings.Contains(head, want) {
+		t.Errorf("the head of an incomplete report lacks %q", want)
+	}
 }
 
 // TestMapDrawing: what is drawn of a pool is what its cells are, each once.
