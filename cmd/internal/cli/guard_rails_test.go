@@ -1,0 +1,221 @@
+package cli_test
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
+	"github.com/projectcalico/calico/libcalico-go/lib/options"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// railed is a cluster with guard rails, where block 10.7.0.0/30 of node a holds a pod's
+// address and 10.7.0.4/30 of node b none. Pool spare has no block.
+type railed struct {
+	*testcluster.Cluster
+	t *testing.T
+	s *testcluster.Seeder
+}
+
+func newRailed(t *testing.T, dir string, groups ...testcluster.Group) *railed {
+	t.Helper()
+	ctx := t.Context()
+	c := testcluster.Start(t, testcluster.Options{Groups: groups})
+	s, err := testcluster.NewSeeder(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &railed{Cluster: c, t: t, s: s}
+	r.must(s.Init(ctx))
+	r.must(s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}))
+	for name, cidr := range map[string]string{"pods": "10.7.0.0/28", "spare": "10.8.0.0/28"} {
+		r.must(s.Pool(ctx, name, apiv3.IPPoolSpec{CIDR: cidr, BlockSize: 30, IPIPMode: apiv3.IPIPModeNever, VXLANMode: apiv3.VXLANModeNever}))
+	}
+	for node, block := range map[string]string{"a": "10.7.0.0/30", "b": "10.7.0.4/30"} {
+		r.must(s.Node(ctx, testcluster.Node{Name: node}))
+		r.must(s.ClaimBlocks(ctx, node, netip.MustParsePrefix(block)))
+	}
+	_, err = s.Pod(ctx, testcluster.Pod{Namespace: "default", Name: "web", Node: "a"})
+	r.must(err)
+	if len(groups) == 2 {
+		r.must(testcluster.CopyToNative(ctx, c, c))
+	}
+	r.kubectl("apply", "-k", filepath.Join("..", "..", "..", "examples", "kubernetes", dir))
+	return r
+}
+
+func (r *railed) must(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *railed) kubectl(args ...string) string {
+	r.t.Helper()
+	out, err := r.Kubectl(r.t.Context(), args...)
+	r.must(err)
+	return out
+}
+
+// named is the name of the one object of a resource with a field of its spec.
+func (r *railed) named(resource, field, value string) string {
+	r.t.Helper()
+	name := r.kubectl("get", resource, "-o", fmt.Sprintf(`jsonpath={.items[?(@.spec.%s=="%s")].metadata.name}`, field, value))
+	if name == "" || strings.Contains(name, " ") {
+		r.t.Fatalf("%s with %s=%s: %q", resource, field, value, name)
+	}
+	return name
+}
+
+// inUse are, by resource, what a person must not delete.
+func (r *railed) inUse(group string) map[string]string {
+	return map[string]string{
+		"ipamblocks":      r.named("ipamblocks."+group, "cidr", "10.7.0.0/30"),
+		"blockaffinities": r.named("blockaffinities."+group, "cidr", "10.7.0.0/30"),
+		"ippools":         "pods",
+		"ipamhandles":     r.kubectl("get", "ipamhandles."+group, "-o", "jsonpath={.items[*].metadata.name}"), // the one
+	}
+}
+
+// TestGuardRails: what holds addresses in use is not deleted by hand, by an administrator
+// neither, and the message names the command that does it safely. What is free goes.
+func TestGuardRails(t *testing.T) {
+	t.Parallel()
+	for dir, groups := range map[string][]testcluster.Group{
+		"guard-rails":        {testcluster.CRDv1},
+		"guard-rails-native": {testcluster.CRDv1, testcluster.NativeV3},
+	} {
+		t.Run(dir, func(t *testing.T) {
+			t.Parallel()
+			r := newRailed(t, dir, groups...)
+			group, _, _ := strings.Cut(string(groups[len(groups)-1]), "/")
+			r.hold(group)
+		})
+	}
+}
+
+// hold fails the test unless the guard rails hold in an API group.
+func (r *railed) hold(group string) {
+	ctx, t := r.t.Context(), r.t
+	for resource, name := range r.inUse(group) {
+		// The API server takes a moment to heed new policies, and to know their parameters.
+		var err error
+		for deadline := time.Now().Add(30 * time.Second); err == nil && time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+			_, err = r.Kubectl(ctx, "delete", resource+"."+group, name, "--dry-run=server")
+		}
+		if err == nil || !strings.Contains(err.Error(), "denied request: ") || !strings.Contains(err.Error(), "calico-audit ") || !strings.Contains(err.Error(), name) {
+			t.Errorf("deleting %s.%s %s: %v", resource, group, name, err)
+		}
+	}
+	if _, err := r.Kubectl(ctx, "delete", "ipamblocks."+group, "--all", "--dry-run=server"); err == nil {
+		t.Errorf("all blocks of %s may be deleted at once", group)
+	}
+	for _, change := range []string{`{"spec":{"blockSize":29}}`, `{"spec":{"cidr":"10.7.0.0/27"}}`} {
+		if _, err := r.Kubectl(ctx, "patch", "ippools."+group, "pods", "--type=merge", "-p", change); err == nil || !strings.Contains(err.Error(), "calico-audit explain pods") {
+			t.Errorf("%s of a pool of %s: %v", change, group, err)
+		}
+	}
+	r.kubectl("patch", "ippools."+group, "pods", "--type=merge", "-p", `{"spec":{"natOutgoing":true}}`)
+	r.kubectl("delete", "ipamblocks."+group, r.named("ipamblocks."+group, "cidr", "10.7.0.4/30"))
+	r.kubectl("delete", "blockaffinities."+group, r.named("blockaffinities."+group, "cidr", "10.7.0.4/30"))
+	r.kubectl("delete", "ippools."+group, "spare")
+}
+
+// TestGuardRailsAndCalico: Calico's own client, calicoctl and kube-controllers are never
+// refused: they mark what they delete, once it is free to go.
+func TestGuardRailsAndCalico(t *testing.T) {
+	t.Parallel()
+	r := newRailed(t, "guard-rails", testcluster.CRDv1)
+	ctx := t.Context()
+	r.must(r.s.SetLeakGrace(ctx, 2*time.Second))
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		if _, err := r.Kubectl(ctx, "delete", "ippools.crd.projectcalico.org", "pods", "--dry-run=server"); err != nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the guard rails do not hold")
+		}
+	}
+	// A pod that ends, by handle; a block in use that loses its owner; a node's last block.
+	r.must(r.s.DeletePod(ctx, "default", "web", true))
+	addrs, err := r.s.Pod(ctx, testcluster.Pod{Namespace: "default", Name: "next", Node: "a"})
+	r.must(err)
+	r.must(r.s.ReleaseBlocks(ctx, "a", netip.MustParsePrefix("10.7.0.0/30"), false))
+	r.must(r.s.ReleaseBlocks(ctx, "b", netip.MustParsePrefix("10.7.0.4/30"), true))
+	_, err = r.Calicoctl(ctx, "ipam", "release", "--ip="+addrs[0].String(), "--allow-version-mismatch")
+	r.must(err)
+	if left := r.kubectl("get", "ipamblocks.crd.projectcalico.org", "-o", "name"); left != "" {
+		t.Errorf("blocks are left: %s", left)
+	}
+	// A pool that is empty, with Calico's own client.
+	_, err = r.s.Calico.IPPools().Delete(ctx, "spare", options.DeleteOptions{})
+	r.must(err)
+	// A node that vanishes with its pods: kube-controllers collect what it leaves.
+	for i := range 3 {
+		_, err = r.s.Pod(ctx, testcluster.Pod{Namespace: "default", Name: fmt.Sprintf("gone-%d", i), Node: "b"})
+		r.must(err)
+	}
+	controllers := r.StartKubeControllers(t)
+	for i := range 3 {
+		r.must(r.s.DeletePod(ctx, "default", fmt.Sprintf("gone-%d", i), false))
+	}
+	r.must(r.s.DeleteNode(ctx, "b"))
+	left := func(kinds ...string) string {
+		var out []string
+		for _, kind := range kinds {
+			out = append(out, r.kubectl("get", kind+".crd.projectcalico.org", "-o", "name"))
+		}
+		return strings.Join(out, "")
+	}
+	for deadline := time.Now().Add(time.Minute); left("ipamblocks", "blockaffinities", "ipamhandles") != ""; time.Sleep(500 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("kube-controllers left %s", left("ipamblocks", "blockaffinities", "ipamhandles"))
+		}
+	}
+	if log := controllers.Log(); strings.Contains(log, "denied request") {
+		t.Errorf("kube-controllers were refused:\n%s", log)
+	}
+}
+
+// warnings are what an API server warned of.
+type warnings struct {
+	mu   sync.Mutex
+	said []string
+}
+
+func (w *warnings) HandleWarningHeader(_ int, _, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.said = append(w.said, text)
+}
+
+// TestGuardRailsWarn: as warnings they refuse nothing.
+func TestGuardRailsWarn(t *testing.T) {
+	t.Parallel()
+	r := newRailed(t, "guard-rails-warn", testcluster.CRDv1)
+	var w warnings
+	config := rest.CopyConfig(r.Config)
+	config.WarningHandler = &w
+	client, err := dynamic.NewForConfig(config)
+	r.must(err)
+	name := r.inUse("crd.projectcalico.org")["ipamblocks"]
+	blocks := client.Resource(testcluster.CRDv1.Resource("ipamblocks").GroupVersionResource)
+	for deadline := time.Now().Add(30 * time.Second); len(w.said) == 0 && time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+		r.must(blocks.Delete(t.Context(), name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}))
+	}
+	if said := strings.Join(w.said, "\n"); !strings.Contains(said, "ipamblock/"+name) || !strings.Contains(said, "calico-audit explain 10.7.0.0/30") {
+		t.Errorf("the API server warned: %s", said)
+	}
+	r.must(blocks.Delete(t.Context(), name, metav1.DeleteOptions{}))
+}
