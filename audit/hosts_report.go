@@ -47,7 +47,7 @@ func (r *Report) addHosts(st *state.State) {
 			Node: v.Node, NoNode: !st.MayBeNode(v.Node), TakenAt: Time{v.TakenAt}, Source: v.Source, Agent: v.RulesKnown, Namespaces: len(v.Namespaces), Routes: len(v.Routes),
 		})
 	}
-	for _, g := range st.HostGaps() {
+	for _, g := range st.Views.Gaps() {
 		r.HostGaps = append(r.HostGaps, HostGapReport{g.Node, g.Source, g.Reason})
 	}
 }

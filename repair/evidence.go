@@ -6,6 +6,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/hosts"
 )
 
 // withoutHostEvidence is the consent to release what no node was asked about.
@@ -31,7 +32,7 @@ type evidence struct {
 // asked about the address is then no oversight to consent to.
 func evidenceFor(st *state.State, req Request, r state.AllocationRef) evidence {
 	host := st.HostEvidence(r)
-	if host.Verdict == state.HostShowsInUse {
+	if host.Verdict == hosts.ShowsInUse {
 		return evidence{reason: reason{RefusedHostView, host.Reason + remedy(host.Renew)}}
 	}
 	off, why := st.MachineOff(host.Node)
@@ -50,7 +51,7 @@ func evidenceFor(st *state.State, req Request, r state.AllocationRef) evidence {
 		}
 		return e
 	}
-	if st.MachineMayRun(host.Node) && host.Verdict != state.HostShowsFree {
+	if st.MachineMayRun(host.Node) && host.Verdict != hosts.ShowsFree {
 		say := fmt.Sprintf("say so with --terminated %s", phrase.Arg(host.Node))
 		if !st.Vanished(host.Node) {
 			say += ", or by the taint node.kubernetes.io/out-of-service"
@@ -61,7 +62,7 @@ func evidenceFor(st *state.State, req Request, r state.AllocationRef) evidence {
 		return evidence{reason: because(RefusedMachineMayRun, "%s: what ran there may run on, and %s. If the machine is off, %s", why, host.Reason, say)}
 	}
 	switch {
-	case host.Verdict == state.HostShowsFree:
+	case host.Verdict == hosts.ShowsFree:
 		return evidence{says: host.Reason}
 	case host.Node != "" && st.UnreadableNode(host.Node):
 		return evidence{reason: reason{RefusedNotRead, "node " + host.Node + " could not be read, so that it is not known whether it answers; " + host.Reason}}

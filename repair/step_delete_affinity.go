@@ -169,7 +169,7 @@ func (p *proposals) retainedWithoutBlock(a *blocks.Affinity) reason {
 	if who := p.st.UnrecordedUser(a.CIDR); who != "" {
 		return reason{RefusedInUse, "its block is gone, and " + who + " still: without the affinity another node could claim the CIDR"}
 	}
-	if uses := p.st.HostUsesIn(a.CIDR); len(uses) > 0 {
+	if uses := p.st.Views.UsesIn(a.CIDR); len(uses) > 0 {
 		return because(RefusedHostView, "its block is gone, and %s of it is in use in %s", uses[0].Addr, uses[0])
 	}
 	return reason{}

@@ -214,7 +214,7 @@ func (p *proposals) blockMustStay(b *state.Block) reason {
 	if who := st.UnrecordedUser(b.CIDR); who != "" {
 		return reason{RefusedInUse, who + ", though the block does not record it"}
 	}
-	if uses := st.HostUsesIn(b.CIDR); len(uses) > 0 {
+	if uses := st.Views.UsesIn(b.CIDR); len(uses) > 0 {
 		return because(RefusedHostView, "%s of it is in use in %s", uses[0].Addr, uses[0])
 	}
 	own := 0

@@ -195,7 +195,7 @@ hostgap n2 none
 		for _, f := range audit.Run(st, checks.All).Findings {
 			fmt.Fprintf(&out, "%s %s %s %v %v\n", f.Check, f.Subject.ID(), f.Message, f.Evidence, f.Fix)
 		}
-		fmt.Fprintln(&out, st.HostGaps())
+		fmt.Fprintln(&out, st.Views.Gaps())
 		if want == "" {
 			want = out.String()
 		}
@@ -249,7 +249,7 @@ netns n2 3 10.0.0.5/24
 netns n2 4 10.0.0.7
 `)
 	var got []string
-	for _, u := range st.HostUses(st.IPBlocks[0].Address(5)) {
+	for _, u := range st.Views.Uses(st.IPBlocks[0].Address(5)) {
 		got = append(got, fmt.Sprintf("%s %t %t", u, u.View.Stale(), u.Owner()))
 	}
 	want := "namespace 1 on n1, with process 4 java (state D: uninterruptible sleep, it cannot be killed) false true; namespace 3 on n2, which no process is in true false"
@@ -257,7 +257,7 @@ netns n2 4 10.0.0.7
 		t.Errorf("got  %s\nwant %s", text, want)
 	}
 	got = nil
-	for _, u := range st.HostContradictsFree(st.IPBlocks[0]) {
+	for _, u := range st.Views.ContradictFree(st.IPBlocks[0].Block) {
 		got = append(got, u.Addr.String()+" "+u.View.Node)
 	}
 	if text := strings.Join(got, ", "); text != "10.0.0.6 n1, 10.0.0.7 n2" {
@@ -285,7 +285,7 @@ view n1 age=3m
 		{"just ahead", "node n1\nview n1 age=-60s\n", "[]"},
 	} {
 		st := parseState(t, c.text)
-		if got := fmt.Sprint(st.HostGaps()); !strings.Contains(got, c.want) {
+		if got := fmt.Sprint(st.Views.Gaps()); !strings.Contains(got, c.want) {
 			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
 		}
 	}

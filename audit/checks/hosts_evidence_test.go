@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/hosts"
 )
 
 // leak is a state in which nothing but a host view can tell whether 10.0.0.5 is in
@@ -22,13 +22,13 @@ alloc 10.0.0.5 pod=shop/gone node=n1 handle=h age=1h
 
 func TestHostEvidence(t *testing.T) {
 	const (
-		unknown = state.HostUnknown
-		inUse   = state.HostShowsInUse
-		free    = state.HostShowsFree
+		unknown = hosts.Unknown
+		inUse   = hosts.ShowsInUse
+		free    = hosts.ShowsFree
 	)
 	for name, c := range map[string]struct {
 		state, addr string
-		want        state.HostVerdict
+		want        hosts.Verdict
 		say, renew  string
 	}{
 		"no view":                        {leak, "", unknown, "there is no host view of node n1", "calico-audit agent --once --node n1 -o json > n1.json"},
@@ -124,7 +124,7 @@ route n9 10.0.0.0/26 blackhole proto=bird
 	if len(want) > 0 {
 		t.Errorf("not found: %v", want)
 	}
-	if gaps := parseState(t, text).HostGaps(); len(gaps) != 1 || !strings.Contains(gaps[0].Reason, `node "n9" does not exist`) {
+	if gaps := parseState(t, text).Views.Gaps(); len(gaps) != 1 || !strings.Contains(gaps[0].Reason, `node "n9" does not exist`) {
 		t.Errorf("gaps %v", gaps)
 	}
 }

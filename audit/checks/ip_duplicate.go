@@ -9,6 +9,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -27,14 +28,14 @@ var ipDuplicate = audit.Check{
 	Requires: []blocks.Resource{blocks.Nodes, blocks.Pods},
 	Optional: []blocks.Resource{blocks.Blocks, blocks.Pools},
 	Run: func(st *state.State, f *audit.Findings) {
-		if g := st.FirstMissing([]blocks.Resource{blocks.Blocks, blocks.Pools}); g != nil && st.ViewsShowUses() {
+		if g := st.FirstMissing([]blocks.Resource{blocks.Blocks, blocks.Pools}); g != nil && st.Views.ShowUses() {
 			f.SkipPartial("not judged by host views: %s", g)
 		}
 		st.EachLiveUse(func(a netip.Addr, all []state.LiveUse) {
 			addDuplicate(st, f, a, state.Certain(all))
 		})
 		// Addresses that nodes show in use twice, and that no live pod names.
-		st.EachHostUse(func(a netip.Addr, _ []state.HostUse) {
+		st.Views.EachUse(func(a netip.Addr, _ []hosts.Use) {
 			if len(st.SecondOwners(a)) > 1 && len(st.LiveUses(a, st.NamedBy(a))) == 0 {
 				addDuplicate(st, f, a, nil)
 			}
@@ -57,7 +58,7 @@ func addDuplicate(st *state.State, f *audit.Findings, a netip.Addr, users []stat
 		nodes = append(nodes, u.Node)
 	}
 	for _, u := range second {
-		who = append(who, state.NamespaceText(u.View.Node, u.Namespace))
+		who = append(who, hosts.NamespaceText(u.View.Node, u.Namespace))
 		nodes = append(nodes, u.View.Node)
 	}
 	named := "nobody"

@@ -6,6 +6,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -51,7 +52,7 @@ var ipHostInUse = audit.Check{
 				named = "pod " + w.FullName()
 				break
 			}
-			all := []state.HostUse{}
+			all := []hosts.Use{}
 			for _, other := range st.FreeUses() {
 				if other.Use.Addr == a && other.Use.View == u.Use.View {
 					all = append(all, other.Use)
@@ -59,7 +60,7 @@ var ipHostInUse = audit.Check{
 			}
 			f.Add(audit.Finding{
 				Severity: state.Critical, Subject: subject, Pools: state.PoolsOf(u.Pool), Nodes: []string{node}, Absence: true,
-				Message:  fmt.Sprintf("%s is in use on %s (%s), and the datastore calls it free", a, node, state.NamespaceText("", u.Use.Namespace)),
+				Message:  fmt.Sprintf("%s is in use on %s (%s), and the datastore calls it free", a, node, hosts.NamespaceText("", u.Use.Namespace)),
 				Evidence: append(state.Evidences("pool", state.PoolName(u.Pool), "block", block, "named by", named), state.HostUseEvidence(all...)...),
 				Fix: audit.Manual(fmt.Sprintf("reserve %s by an IPReservation, so that nobody else gets it; then end what runs in the namespace on %s, and delete the IPReservation",
 					state.IPPrefix(a), node)),

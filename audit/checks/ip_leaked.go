@@ -7,6 +7,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -84,7 +85,7 @@ func addHolders(st *state.State, x *audit.Finding, r state.AllocationRef) {
 	if held := st.HeldBy(r); len(held) > 0 {
 		var where, nodes []string
 		for _, u := range held {
-			where = append(where, state.NamespaceText(u.View.Node, u.Namespace))
+			where = append(where, hosts.NamespaceText(u.View.Node, u.Namespace))
 			if !slices.Contains(nodes, u.View.Node) {
 				nodes = append(nodes, u.View.Node)
 			}
@@ -96,7 +97,7 @@ func addHolders(st *state.State, x *audit.Finding, r state.AllocationRef) {
 		x.Nodes = append(x.Nodes, nodes...)
 		return
 	}
-	for _, u := range st.HostUses(r.Addr()) {
-		x.Evidence = append(x.Evidence, state.Evidence{Name: "may be in use", Value: fmt.Sprintf("%s, by %s, which proves nothing now", state.NamespaceText(u.View.Node, u.Namespace), u.View.Text())})
+	for _, u := range st.Views.Uses(r.Addr()) {
+		x.Evidence = append(x.Evidence, state.Evidence{Name: "may be in use", Value: fmt.Sprintf("%s, by %s, which proves nothing now", hosts.NamespaceText(u.View.Node, u.Namespace), u.View.Text())})
 	}
 }

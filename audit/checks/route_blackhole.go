@@ -10,6 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -31,7 +32,7 @@ var routeBlackhole = audit.Check{
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, b := range st.Borrows {
 			answer, proven := st.HostAnswer(b)
-			if proven && answer.Outcome == state.HostForwards {
+			if proven && answer.Outcome == hosts.Forwards {
 				continue
 			}
 			p := st.Predict(b)
@@ -41,14 +42,14 @@ var routeBlackhole = audit.Check{
 			}
 			user := borrowUser(st, b)
 			switch missing := st.FirstMissing(state.RouteReads); {
-			case proven && answer.Outcome == state.HostDrops:
+			case proven && answer.Outcome == hosts.Drops:
 				x.Severity, x.Absence = state.Critical, true // both are read once more
 				x.Message = fmt.Sprintf("traffic to %s (%s on %s) dies on %s, which owns its block: %s %s",
 					b.Addr, user, b.User, b.Owner, saysWhat(answer), answer)
 			case missing != nil:
 				f.Inconclusive("not judged for %s: %s", b.Addr, missing)
 				continue
-			case p.Outcome == affinity.Delivered && proven && answer.Outcome == state.HostDelivers:
+			case p.Outcome == affinity.Delivered && proven && answer.Outcome == hosts.Delivers:
 				x.Severity, x.Absence = state.Warning, true
 				x.Message = fmt.Sprintf("traffic to %s (%s on %s) does not leave %s, which owns its block: %s %s",
 					b.Addr, user, b.User, b.Owner, saysWhat(answer), answer)
@@ -69,37 +70,37 @@ var routeBlackhole = audit.Check{
 }
 
 // blackholeEvidence is what the outcome of a borrowed address is concluded from.
-func blackholeEvidence(st *state.State, b *state.Borrow, p affinity.Prediction, answer state.HostRoute, proven bool) []state.Evidence {
+func blackholeEvidence(st *state.State, b *state.Borrow, p affinity.Prediction, answer hosts.Answer, proven bool) []state.Evidence {
 	out := state.Evidences("owner", b.Owner, "borrower", b.User, "used by", borrowUser(st, b), "block", b.Block.CIDR.String(), "pool", state.PoolName(b.Block.Pool),
 		"handle", b.Attributes.Handle, "assigned", phrase.Time(b.Attributes.Assigned),
 		"by the topology", fmt.Sprintf("%s: %s", state.OutcomeText(p.Outcome), strings.TrimPrefix(p.Reason, "not known because ")))
-	if k := st.NodeView(b.Owner); proven && k != nil {
+	if k := st.Views.Of(b.Owner); proven && k != nil {
 		out = append(out, state.Evidences("by the owner's kernel", answer.String(), "that is", answerBasis(answer), "host view", k.Text())...)
 		switch {
-		case answer.Outcome == state.HostDrops && p.Outcome == affinity.Delivered:
+		case answer.Outcome == hosts.Drops && p.Outcome == affinity.Delivered:
 			out = append(out, state.Evidence{Name: "note", Value: "the topology says that it should be delivered; what the kernel says counts"})
-		case answer.Outcome == state.HostFallsBack:
+		case answer.Outcome == hosts.FallsBack:
 			out = append(out, state.Evidence{Name: "note", Value: b.Owner + " has no blackhole for it now and passes it on by a wider route; whether that leads to " + b.User + " its view does not tell"})
-		case answer.Outcome == state.HostDelivers:
+		case answer.Outcome == hosts.Delivers:
 			out = append(out, state.Evidence{Name: "note", Value: b.Owner + " takes the address for its own or for that of a pod of its own, so that " + b.User + " is not reached from there"})
 		}
 	}
-	if p.Outcome == affinity.Unknown && (!proven || answer.Outcome == state.HostUnclear) {
+	if p.Outcome == affinity.Unknown && (!proven || answer.Outcome == hosts.Unclear) {
 		out = append(out, state.Evidence{Name: "would settle it", Value: cmp.Or(p.DecidedBy, "a host view of "+b.Owner)})
 	}
 	return out
 }
 
 // saysWhat introduces an answer in a sentence.
-func saysWhat(r state.HostRoute) string {
+func saysWhat(r hosts.Answer) string {
 	if r.Lookup {
 		return "the kernel there answers"
 	}
 	return "the routes there say"
 }
 
-func answerBasis(r state.HostRoute) string {
-	if r.Outcome == state.HostUnclear {
+func answerBasis(r hosts.Answer) string {
+	if r.Outcome == hosts.Unclear {
 		return ""
 	}
 	return r.Basis()

@@ -6,6 +6,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -41,7 +42,7 @@ var routeStrayBlackhole = audit.Check{
 			x := audit.Finding{
 				Severity: state.Critical, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{node, b.Owner.Node()}, Absence: true,
 				Message: fmt.Sprintf("%s drops traffic to block %s, which belongs to %s: %s %s", node, b.CIDR, phrase.Owner(b.Owner), saysWhat(s.Example), s.Example),
-				Evidence: state.Evidences("routes", s.Text(), "made by", state.ProtocolText(s.Routes[0].Protocol), "owner of the block", phrase.Owner(b.Owner),
+				Evidence: state.Evidences("routes", s.Text(), "made by", hosts.ProtocolText(s.Routes[0].Protocol), "owner of the block", phrase.Owner(b.Owner),
 					"affinity of "+node, claim, "dropped", lost, "that is", answerBasis(s.Example), "host view", s.View.Text()),
 				Fix: fix,
 			}

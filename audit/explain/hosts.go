@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
-	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/hosts"
 )
 
 // hostsSection says what host views show of an address: what the kernel of its
@@ -18,7 +18,7 @@ func (x *explainer) hostsSection(s *builder, a netip.Addr, owners []string) {
 	}
 	s.section("On the nodes")
 	for i, node := range owners {
-		k := x.NodeView(node)
+		k := x.Views.Of(node)
 		if node == "" || slices.Contains(owners[:i], node) {
 			continue
 		}
@@ -30,11 +30,11 @@ func (x *explainer) hostsSection(s *builder, a netip.Addr, owners []string) {
 		if b == nil {
 			continue
 		}
-		answer := k.AnswerAt(state.IPPrefix(a), b.CIDR)
+		answer := k.AnswerAt(a, b.CIDR)
 		s.fact(k.Source, "routes of "+node, answer.String()+x.viewNote(k))
 	}
-	for _, u := range x.HostUses(a) {
-		text := state.NamespaceText("", u.Namespace)
+	for _, u := range x.Views.Uses(a) {
+		text := hosts.NamespaceText("", u.Namespace)
 		if len(u.Namespace.HostInterfaces) > 0 {
 			text += ", joined to the host by " + strings.Join(u.Namespace.HostInterfaces, ", ")
 		}
@@ -43,7 +43,7 @@ func (x *explainer) hostsSection(s *builder, a netip.Addr, owners []string) {
 }
 
 // viewNote says when a view was taken, and whether it proves anything.
-func (x *explainer) viewNote(k *state.NodeView) string {
+func (x *explainer) viewNote(k *hosts.View) string {
 	if k.Stale() {
 		return fmt.Sprintf(" (taken at %s, which proves nothing now)", phrase.Time(k.TakenAt))
 	}
@@ -57,14 +57,14 @@ func (x *explainer) blockHostsSection(s *builder, p netip.Prefix) {
 	}
 	s.listed("On the nodes")
 	for i := range x.Snapshot.Hosts.Views {
-		k := x.NodeView(x.Snapshot.Hosts.Views[i].Node)
+		k := x.Views.Of(x.Snapshot.Hosts.Views[i].Node)
 		if k == nil || k.HostView != &x.Snapshot.Hosts.Views[i] {
 			continue
 		}
 		for j := range k.Routes {
 			r := &k.Routes[j]
-			if state.IsDropping(r.Type) && r.Dst.Bits() > 0 && r.Dst.Overlaps(p) {
-				s.fact(k.Source, k.Node, state.RouteText(r)+x.viewNote(k))
+			if hosts.IsDropping(r.Type) && r.Dst.Bits() > 0 && r.Dst.Overlaps(p) {
+				s.fact(k.Source, k.Node, hosts.RouteText(r)+x.viewNote(k))
 			}
 		}
 	}
@@ -76,25 +76,25 @@ func (x *explainer) nodeHostsSection(s *builder, node string) {
 		return
 	}
 	s.section("Host view")
-	if k := x.NodeView(node); k != nil {
+	if k := x.Views.Of(node); k != nil {
 		s.fact(k.Source, "taken", phrase.Time(k.TakenAt))
 		var dropping []string
 		for i := range k.Routes {
-			if r := &k.Routes[i]; state.IsDropping(r.Type) && r.Dst.Bits() > 0 {
-				dropping = append(dropping, state.RouteText(r))
+			if r := &k.Routes[i]; hosts.IsDropping(r.Type) && r.Dst.Bits() > 0 {
+				dropping = append(dropping, hosts.RouteText(r))
 			}
 		}
 		s.fact(k.Source, "drops", phrase.List(dropping))
 		s.factf(k.Source, "namespaces", "%d with addresses of the cluster's pools", len(k.Namespaces))
 	}
 	found := false
-	for _, g := range x.HostGaps() {
+	for _, g := range x.Views.Gaps() {
 		if g.Node == node {
 			found = true
 			s.fact(g.Source, "gap", g.Reason)
 		}
 	}
-	if x.NodeView(node) == nil && !found {
+	if x.Views.Of(node) == nil && !found {
 		s.fact("", "gap", "there is no host view of it")
 	}
 }

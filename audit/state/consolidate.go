@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -215,13 +216,13 @@ func (st *State) evaluate(c *Consolidation) {
 // hostUsesBeside returns where host views show addresses in use that the block of a
 // consolidation calls free. Of one under way, a view older than the block's last write
 // may show what has been given back since; all counted when it was begun.
-func (st *State) hostUsesBeside(c *Consolidation) []HostUse {
-	uses := st.HostContradictsFree(c.Block)
+func (st *State) hostUsesBeside(c *Consolidation) []hosts.Use {
+	uses := st.Views.ContradictFree(c.Block.Block)
 	written, known := c.Block.LastWrite()
 	if c.Reservation == nil || !known {
 		return uses
 	}
-	return slices.DeleteFunc(uses, func(u HostUse) bool { return u.View.TakenAt.Add(clockSkew).Before(written) })
+	return slices.DeleteFunc(uses, func(u hosts.Use) bool { return u.View.TakenBefore(written) })
 }
 
 func (c *Consolidation) bar(a netip.Addr, format string, args ...any) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -213,14 +214,14 @@ func RestartRemedies(w *blocks.Workload, effect string) []Remedy {
 
 // EndUse is what frees an address that nothing owns and something still uses: where, if
 // that is not said beside it.
-func EndUse(uses []HostUse) Remedy {
+func EndUse(uses []hosts.Use) Remedy {
 	const effect, risk = "the address can be released", "it may be a container that serves still: its pod object is gone, its traffic is not"
 	if len(uses) == 0 {
 		return ByHand("find out what runs in that network namespace, and end it if it is a left-over; then plan again", effect, risk)
 	}
 	var nodes, where []string
 	for _, u := range uses {
-		if where = append(where, NamespaceText(u.View.Node, u.Namespace)); !slices.Contains(nodes, u.View.Node) {
+		if where = append(where, hosts.NamespaceText(u.View.Node, u.Namespace)); !slices.Contains(nodes, u.View.Node) {
 			nodes = append(nodes, u.View.Node)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -50,7 +51,7 @@ func (r *Reclaimability) retain(code RetainReason, format string, args ...any) {
 
 // retainForOthers holds a block for what other objects and the nodes' kernels
 // say about it; uses are those of its free addresses that host views show.
-func (st *State) retainForOthers(b *Block, uses []HostUse, r *Reclaimability) {
+func (st *State) retainForOthers(b *Block, uses []hosts.Use, r *Reclaimability) {
 	if len(uses) > 0 {
 		r.retain(RetainHostView, "%s is in use in %s, though the block does not record it", uses[0].Addr, uses[0])
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -151,7 +152,7 @@ func (st *State) RootOfLeak(r AllocationRef) string {
 			return id
 		}
 	}
-	if len(st.HostUses(r.Addr())) > 0 {
+	if len(st.Views.Uses(r.Addr())) > 0 {
 		return "" // what still uses it has to be ended first
 	}
 	return st.known("leaks")
@@ -313,10 +314,10 @@ func (st *State) droppedText(which func(*Borrow) bool) string {
 			continue
 		}
 		answer, proven := st.HostAnswer(b)
-		if proven && answer.Outcome != HostDrops && answer.Outcome != HostUnclear {
+		if proven && answer.Outcome != hosts.Drops && answer.Outcome != hosts.Unclear {
 			continue
 		}
-		if proven && answer.Outcome == HostDrops || predicted && st.Predict(b).Outcome == affinity.Dropped {
+		if proven && answer.Outcome == hosts.Drops || predicted && st.Predict(b).Outcome == affinity.Dropped {
 			if owners = append(owners, b.Owner); b.Workload != nil {
 				pods++
 			} else {

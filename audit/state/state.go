@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -41,6 +42,8 @@ type State struct {
 	Reserved blocks.ReservedSet
 	// Routing predicts what routers do with traffic to blocks.
 	Routing *affinity.Routing
+	// Views are the host views, with what they prove.
+	Views *hosts.Views
 
 	// unreadPod is a pod that could not be understood at all, "" if there is none;
 	// vmUnread is true if there is such a virtual machine.
@@ -62,8 +65,15 @@ type State struct {
 	nodeUses map[string]string
 	// tunnelAddrs are the keys of tunnels, in order.
 	tunnelAddrs []netip.Addr
-	views       hostViews
 	deadline    *deadline
+	// fates are the answers of the owners' kernels for borrowed addresses, as far as a
+	// host view proves one; foreign are the routes that drop traffic to blocks of other
+	// owners; freeUses are addresses in use that the datastore calls free; seconds are
+	// the namespaces that have an address besides its live owners.
+	fates    map[*Borrow]hosts.Answer
+	foreign  []*ForeignBlackhole
+	freeUses []FreeUse
+	seconds  map[netip.Addr][]hosts.Use
 	// roots are by ID.
 	roots map[string]*Root
 }

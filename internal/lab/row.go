@@ -10,6 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -28,7 +29,7 @@ type Row struct {
 	// ways, here or back, and it depends on the flow which one packets take.
 	Split bool
 	// Seen is what the audit makes of the owner's host view.
-	Seen state.HostRoute
+	Seen hosts.Answer
 	// Predicted is what it concludes from the datastore alone.
 	Predicted affinity.Prediction
 	// ByTopology and ByView are the severities of its finding, without a host view and

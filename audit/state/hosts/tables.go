@@ -1,4 +1,4 @@
-package state
+package hosts
 
 import (
 	"cmp"
@@ -11,13 +11,13 @@ import (
 // the most specific route to an address and, of several, the one with the lowest
 // metric. Which tables are asked is known of an agent's views only, and in which
 // order of none, so that tables which disagree leave it open.
-func (k *NodeView) scanRoutes(of, block netip.Prefix) HostRoute {
+func (v *View) scanRoutes(of, block netip.Prefix) Answer {
 	a := of.Addr()
 	best := map[string]*blocks.HostRoute{}
 	passed := map[string]bool{}
 	for bits := of.Bits(); bits >= 0; bits-- {
 		p, _ := a.Prefix(bits)
-		for _, r := range k.routes[p] {
+		for _, r := range v.routes[p] {
 			t := tableName(r.Table)
 			have := best[t]
 			switch {
@@ -30,18 +30,18 @@ func (k *NodeView) scanRoutes(of, block netip.Prefix) HostRoute {
 		}
 	}
 	if r := best["local"]; r != nil && r.Type == blocks.RouteLocal {
-		return k.routeAnswer(r, block)
+		return v.routeAnswer(r, block)
 	}
 	// Rules may ask any other table before main.
-	var out HostRoute
+	var out Answer
 	for t, r := range best {
 		switch {
 		case t == "main" || t == "default" || t == "local" || passed[t]:
-		case !k.RulesKnown:
+		case !v.RulesKnown:
 			return unclear("table %s holds a route to %s, and the listing does not tell whether that table is asked", firstOther(best), a)
 		default:
-			other := k.routeAnswer(r, block)
-			if out.Result != "" && out.Outcome != other.Outcome || other.Outcome == HostUnclear {
+			other := v.routeAnswer(r, block)
+			if out.Result != "" && out.Outcome != other.Outcome || other.Outcome == Unclear {
 				return unclear("tables disagree on %s, and the view does not tell which is asked first", a)
 			}
 			if out.Result == "" || other.Table < out.Table {
@@ -54,7 +54,7 @@ func (k *NodeView) scanRoutes(of, block netip.Prefix) HostRoute {
 		if r == nil || passed[t] {
 			continue
 		}
-		last := k.routeAnswer(r, block)
+		last := v.routeAnswer(r, block)
 		switch {
 		case out.Result == "", out.Outcome == last.Outcome:
 			return last
@@ -70,12 +70,12 @@ func (k *NodeView) scanRoutes(of, block netip.Prefix) HostRoute {
 
 // byRoutes is scanRoutes, which proves no drop where a route may be missing: one
 // that could not be understood, or that the agent could not read.
-func (k *NodeView) byRoutes(of, block netip.Prefix) HostRoute {
-	if k.RoutesPartial {
+func (v *View) byRoutes(of, block netip.Prefix) Answer {
+	if v.RoutesPartial {
 		return unclear("a route could not be understood, and may be the one to %s", of.Addr())
 	}
-	out := k.scanRoutes(of, block)
-	if out.Outcome == HostDrops && len(k.Gaps) > 0 {
+	out := v.scanRoutes(of, block)
+	if out.Outcome == Drops && len(v.Gaps) > 0 {
 		return unclear("the agent could not read everything on the node, and the kernel was not asked about %s", of.Addr())
 	}
 	return out
@@ -92,9 +92,9 @@ func firstOther(best map[string]*blocks.HostRoute) string {
 	return first
 }
 
-func (k *NodeView) routeAnswer(r *blocks.HostRoute, block netip.Prefix) HostRoute {
-	out := HostRoute{Result: r.Type, Match: r.Dst, Table: cmp.Or(r.Table, "main"), Protocol: r.Protocol, Gateway: r.Gateway, Dev: r.Dev}
-	k.classify(&out, block)
+func (v *View) routeAnswer(r *blocks.HostRoute, block netip.Prefix) Answer {
+	out := Answer{Result: r.Type, Match: r.Dst, Table: cmp.Or(r.Table, "main"), Protocol: r.Protocol, Gateway: r.Gateway, Dev: r.Dev}
+	v.classify(&out, block)
 	return out
 }
 

@@ -4,16 +4,16 @@ import (
 	"net/netip"
 	"slices"
 	"sort"
-	"strings"
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // ForeignBlackhole is what a node does to a block that it does not own.
 type ForeignBlackhole struct {
-	View  *NodeView
+	View  *hosts.View
 	Block *Block
 	// Routes are those that drop traffic to the block or to a part of it, the
 	// least specific first.
@@ -22,39 +22,28 @@ type ForeignBlackhole struct {
 	// traffic to.
 	Dropped int
 	// Example is what the kernel answers for one of the addresses that it drops.
-	Example HostRoute
-}
-
-// IsDropping reports whether a route of a kind ends traffic.
-func IsDropping(kind string) bool {
-	return kind == blocks.RouteBlackhole || kind == blocks.RouteUnreachable || kind == blocks.RouteProhibit
+	Example hosts.Answer
 }
 
 // ForeignBlackholes returns the routes of nodes that drop traffic to blocks of others.
-func (st *State) ForeignBlackholes() []*ForeignBlackhole { return st.views.foreign }
+func (st *State) ForeignBlackholes() []*ForeignBlackhole { return st.foreign }
 
 // findForeignBlackholes finds the routes of nodes that drop traffic to blocks of others.
 func (st *State) findForeignBlackholes() {
-	var nodes []string
-	for name := range st.views.views {
-		nodes = append(nodes, name)
-	}
-	sort.Strings(nodes)
-	for _, name := range nodes {
-		k := st.views.views[name]
-		if k.useless != "" {
+	for v := range st.Views.OfNodes() {
+		if v.Stale() {
 			continue
 		}
 		found := map[*Block][]*blocks.HostRoute{}
 		var around []*Block
-		for i := range k.Routes {
-			r := &k.Routes[i]
+		for i := range v.Routes {
+			r := &v.Routes[i]
 			// The default route is no statement about a block.
-			if !IsDropping(r.Type) || r.Dst.Bits() == 0 {
+			if !hosts.IsDropping(r.Type) || r.Dst.Bits() == 0 {
 				continue
 			}
 			for _, b := range st.blocksAround(r.Dst) {
-				if !st.foreign(b, name) {
+				if !st.ofAnother(b, v.Node) {
 					continue
 				}
 				if found[b] == nil {
@@ -65,15 +54,15 @@ func (st *State) findForeignBlackholes() {
 		}
 		slices.SortFunc(around, func(a, b *Block) int { return blocks.ComparePrefixes(a.CIDR, b.CIDR) })
 		for _, b := range around {
-			st.evaluateForeignBlackhole(k, b, found[b])
+			st.evaluateForeignBlackhole(v, b, found[b])
 		}
 	}
 }
 
-// foreign reports whether a block is another node's, or no one's while addresses of
+// ofAnother reports whether a block is another node's, or no one's while addresses of
 // it are in use. Blocks of LoadBalancer services are left aside: their addresses
 // are translated before any route is looked up, and nodes may black-hole them.
-func (st *State) foreign(b *Block, node string) bool {
+func (st *State) ofAnother(b *Block, node string) bool {
 	if b.Owner == (blocks.Owner{}) {
 		return b.Used > 0
 	}
@@ -103,16 +92,16 @@ func (st *State) blocksAround(p netip.Prefix) (out []*Block) {
 // evaluateForeignBlackhole asks the kernel about the addresses of a block that its node does not
 // own and has dropping routes for. An empty block is judged as a whole, one with
 // allocations by those.
-func (st *State) evaluateForeignBlackhole(k *NodeView, b *Block, routes []*blocks.HostRoute) {
-	routes = slices.DeleteFunc(routes, func(r *blocks.HostRoute) bool { return st.ownRoute(k.Node, r.Dst, b) })
+func (st *State) evaluateForeignBlackhole(v *hosts.View, b *Block, routes []*blocks.HostRoute) {
+	routes = slices.DeleteFunc(routes, func(r *blocks.HostRoute) bool { return st.ownRoute(v.Node, r.Dst, b) })
 	slices.SortStableFunc(routes, func(a, c *blocks.HostRoute) int { return blocks.ComparePrefixes(a.Dst, c.Dst) })
 	if len(routes) == 0 {
 		return
 	}
-	whole := k.general(b.CIDR)
-	s := &ForeignBlackhole{View: k, Block: b, Routes: routes, Example: whole}
+	whole := v.General(b.CIDR)
+	s := &ForeignBlackhole{View: v, Block: b, Routes: routes, Example: whole}
 	inner := routes[len(routes)-1].Dst.Bits() > b.CIDR.Bits()
-	if whole.Outcome != HostDrops && !inner {
+	if whole.Outcome != hosts.Drops && !inner {
 		return // a route to the block overrides the wider ones that drop
 	}
 	for i, o := range b.Ordinals {
@@ -120,21 +109,21 @@ func (st *State) evaluateForeignBlackhole(k *NodeView, b *Block, routes []*block
 			continue
 		}
 		a := b.Address(i)
-		if answer := k.AnswerAt(IPPrefix(a), b.CIDR); answer.Outcome == HostDrops && coveredBy(routes, a) {
+		if answer := v.AnswerAt(a, b.CIDR); answer.Outcome == hosts.Drops && coveredBy(routes, a) {
 			if s.Dropped++; s.Dropped == 1 {
 				s.Example = answer
 			}
 		}
 	}
-	if s.Dropped == 0 && (b.Used > 0 || whole.Outcome != HostDrops) {
+	if s.Dropped == 0 && (b.Used > 0 || whole.Outcome != hosts.Drops) {
 		return
 	}
 	since := claimed(b)
 	if b.Owner.Kind != blocks.HostOwner {
 		since = time.Time{} // when its owner left it is not recorded
 	}
-	if st.proves(k, since, "that block "+b.CIDR.String()+" belongs to "+phrase.Owner(b.Owner)) {
-		st.views.foreign = append(st.views.foreign, s)
+	if st.Views.Proves(v, since, "that block "+b.CIDR.String()+" belongs to "+phrase.Owner(b.Owner)) {
+		st.foreign = append(st.foreign, s)
 	}
 }
 
@@ -155,22 +144,7 @@ func (st *State) ownRoute(node string, dst netip.Prefix, b *Block) bool {
 func (s *ForeignBlackhole) Text() string {
 	out := make([]string, len(s.Routes))
 	for i, r := range s.Routes {
-		out[i] = RouteText(r)
+		out[i] = hosts.RouteText(r)
 	}
 	return phrase.List(out)
-}
-
-// ProtocolText says who makes routes of a protocol.
-func ProtocolText(protocol string) string {
-	switch strings.ToLower(protocol) {
-	case "bird", "12":
-		return "BIRD, for an affinity of the node"
-	case "80":
-		return "Felix"
-	case "boot", "static", "3", "4":
-		return "people or their tools, by hand"
-	case "kernel", "2":
-		return "the kernel"
-	}
-	return ""
 }

@@ -1,4 +1,4 @@
-package state
+package hosts
 
 import (
 	"fmt"
@@ -78,4 +78,24 @@ func RouteText(r *blocks.HostRoute) string {
 		out += " of protocol " + r.Protocol
 	}
 	return out + " in table " + tableName(r.Table)
+}
+
+// IsDropping reports whether a route of a kind ends traffic.
+func IsDropping(kind string) bool {
+	return kind == blocks.RouteBlackhole || kind == blocks.RouteUnreachable || kind == blocks.RouteProhibit
+}
+
+// ProtocolText says who makes routes of a protocol.
+func ProtocolText(protocol string) string {
+	switch strings.ToLower(protocol) {
+	case "bird", "12":
+		return "BIRD, for an affinity of the node"
+	case "80":
+		return "Felix"
+	case "boot", "static", "3", "4":
+		return "people or their tools, by hand"
+	case "kernel", "2":
+		return "the kernel"
+	}
+	return ""
 }

@@ -5,12 +5,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // FreeUse is an address in use that the datastore calls free.
 type FreeUse struct {
-	Use  HostUse
+	Use  hosts.Use
 	Pool *Pool
 	// Block is the block that calls it free; nil where there is none.
 	Block *Block
@@ -18,16 +19,16 @@ type FreeUse struct {
 
 // FreeUses returns the addresses in use that no block records, as far as a view
 // proves that.
-func (st *State) FreeUses() []FreeUse { return st.views.freeUses }
+func (st *State) FreeUses() []FreeUse { return st.freeUses }
 
 // SecondOwners returns the namespaces that have an address besides its live owners.
-func (st *State) SecondOwners(a netip.Addr) []HostUse { return st.views.seconds[a] }
+func (st *State) SecondOwners(a netip.Addr) []hosts.Use { return st.seconds[a] }
 
 // findFreeUses finds the addresses in use that no block records: free ones of a
 // block, and those of an enabled pool that lie in no block.
 func (st *State) findFreeUses() {
-	st.EachHostUse(func(a netip.Addr, uses []HostUse) {
-		if !slices.ContainsFunc(uses, HostUse.Owner) || st.Reserved.Contains(a) {
+	st.Views.EachUse(func(a netip.Addr, uses []hosts.Use) {
+		if !slices.ContainsFunc(uses, hosts.Use.Owner) || st.Reserved.Contains(a) {
 			return
 		}
 		if _, allocated := st.Allocation(a); allocated {
@@ -47,18 +48,18 @@ func (st *State) findFreeUses() {
 			since, _ = b.LastWrite()
 		}
 		for _, u := range uses {
-			if u.Owner() && st.proves(u.View, since, "that "+a.String()+" is free") {
-				st.views.freeUses = append(st.views.freeUses, FreeUse{u, pool, b})
+			if u.Owner() && st.Views.Proves(u.View, since, "that "+a.String()+" is free") {
+				st.freeUses = append(st.freeUses, FreeUse{u, pool, b})
 			}
 		}
 	})
 }
 
 // HeldBy returns the uses of an allocated address that views prove.
-func (st *State) HeldBy(r AllocationRef) (out []HostUse) {
+func (st *State) HeldBy(r AllocationRef) (out []hosts.Use) {
 	since := AssignedAt(r)
-	for _, u := range st.HostUses(r.Addr()) {
-		if st.newEnough(u.View, since) {
+	for _, u := range st.Views.Uses(r.Addr()) {
+		if u.View.NewerThan(since) {
 			out = append(out, u)
 		}
 	}
@@ -68,14 +69,14 @@ func (st *State) HeldBy(r AllocationRef) (out []HostUse) {
 // countOldLeaks notes the views that show a leaked address in use and are older
 // than the allocation.
 func (st *State) countOldLeaks() {
-	st.EachHostUse(func(a netip.Addr, uses []HostUse) {
+	st.Views.EachUse(func(a netip.Addr, uses []hosts.Use) {
 		r, allocated := st.Allocation(a)
 		if !allocated || len(st.Users(a)) > 0 || r.Attributes() == nil {
 			return
 		}
 		for _, u := range uses {
-			if u.View.useless == "" && !st.newEnough(u.View, AssignedAt(r)) && !st.Classify(r).Owned {
-				st.proves(u.View, AssignedAt(r), "the allocation of "+a.String())
+			if !u.View.Stale() && !u.View.NewerThan(AssignedAt(r)) && !st.Classify(r).Owned {
+				st.Views.Proves(u.View, AssignedAt(r), "the allocation of "+a.String())
 			}
 		}
 	})
@@ -86,12 +87,12 @@ func (st *State) countOldLeaks() {
 // addresses of virtual machines, which two pods hold while the machine moves, nor
 // of addresses that are free: each use of one is ip/host-in-use.
 func (st *State) findSecondOwners() {
-	st.views.seconds = map[netip.Addr][]HostUse{}
+	st.seconds = map[netip.Addr][]hosts.Use{}
 	if _, missing := st.Missing(blocks.Blocks); missing {
 		return
 	}
-	st.EachHostUse(func(a netip.Addr, shown []HostUse) {
-		uses := slices.DeleteFunc(slices.Clone(shown), func(u HostUse) bool { return !u.Owner() })
+	st.Views.EachUse(func(a netip.Addr, shown []hosts.Use) {
+		uses := slices.DeleteFunc(slices.Clone(shown), func(u hosts.Use) bool { return !u.Owner() })
 		if len(uses) == 0 {
 			return
 		}
@@ -110,7 +111,7 @@ func (st *State) findSecondOwners() {
 		if allocated {
 			since = AssignedAt(r)
 		}
-		uses = slices.DeleteFunc(uses, func(u HostUse) bool { return !u.View.node && mayBeKnown(u, shown, owners) })
+		uses = slices.DeleteFunc(uses, func(u hosts.Use) bool { return !u.View.OfNode && mayBeKnown(u, shown, owners) })
 		for _, o := range owners {
 			if o.Pod != nil {
 				uses = withoutOwn(uses, o)
@@ -122,9 +123,9 @@ func (st *State) findSecondOwners() {
 		if len(uses) == 0 || len(uses)+len(owners) < 2 {
 			return
 		}
-		uses = slices.DeleteFunc(uses, func(u HostUse) bool { return !st.proves(u.View, since, "who has "+a.String()) })
+		uses = slices.DeleteFunc(uses, func(u hosts.Use) bool { return !st.Views.Proves(u.View, since, "who has "+a.String()) })
 		if len(uses) > 0 && len(uses)+len(owners) > 1 {
-			st.views.seconds[a] = uses
+			st.seconds[a] = uses
 		}
 	})
 }
@@ -132,20 +133,20 @@ func (st *State) findSecondOwners() {
 // mayBeKnown reports whether what a machine that is not a node shows in use may be what
 // another view or a pod shows of it: the machine may be a node that the view names
 // otherwise.
-func mayBeKnown(u HostUse, shown []HostUse, owners []LiveUse) bool {
+func mayBeKnown(u hosts.Use, shown []hosts.Use, owners []LiveUse) bool {
 	return u.Namespace.PodUID == "" ||
 		slices.ContainsFunc(owners, func(o LiveUse) bool { return o.Pod != nil && o.Pod.UID == u.Namespace.PodUID }) ||
-		slices.ContainsFunc(shown, func(o HostUse) bool { return o.View != u.View && o.Namespace.PodUID == u.Namespace.PodUID })
+		slices.ContainsFunc(shown, func(o hosts.Use) bool { return o.View != u.View && o.Namespace.PodUID == u.Namespace.PodUID })
 }
 
 // withoutOwn leaves the namespace of a pod itself out: the one with its UID or,
 // where that is not known, any one of its node.
-func withoutOwn(uses []HostUse, o LiveUse) []HostUse {
-	i := slices.IndexFunc(uses, func(u HostUse) bool {
+func withoutOwn(uses []hosts.Use, o LiveUse) []hosts.Use {
+	i := slices.IndexFunc(uses, func(u hosts.Use) bool {
 		return u.View.Node == o.Node && u.Namespace.PodUID != "" && u.Namespace.PodUID == o.Pod.UID
 	})
 	if i < 0 {
-		i = slices.IndexFunc(uses, func(u HostUse) bool { return u.View.Node == o.Node })
+		i = slices.IndexFunc(uses, func(u hosts.Use) bool { return u.View.Node == o.Node })
 	}
 	if i < 0 {
 		return uses

@@ -1,0 +1,111 @@
+package state
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit/state/hosts"
+)
+
+// evaluateViews joins what the host views show with what IPAM holds.
+func (st *State) evaluateViews() {
+	st.Views = hosts.New(st.Snapshot, st.Grace, st.MayBeNode)
+	st.evaluateBorrowRoutes()
+	st.findForeignBlackholes()
+	st.findFreeUses()
+	st.findSecondOwners()
+	st.countOldLeaks()
+	st.Views.Settle()
+}
+
+// MayBeNode reports whether the cluster has a node of a name, as far as is known.
+func (st *State) MayBeNode(name string) bool { return !st.NodesRead() || !st.Vanished(name) }
+
+// HostEvidence says what host views prove of an allocation.
+func (st *State) HostEvidence(r AllocationRef) hosts.Evidence {
+	attr := r.Attributes()
+	if attr == nil {
+		return hosts.Evidence{Reason: "its block contradicts itself, so that it is not known what the allocation is for"}
+	}
+	return st.Views.Evidence(r.Addr(), attr, NodeOf(attr), AssignedAt(r))
+}
+
+// HostUseEvidence is what views show of an address, as evidence.
+func HostUseEvidence(uses ...hosts.Use) []Evidence {
+	var out []Evidence
+	for _, u := range uses {
+		out = append(out, Evidences("in use in", u.String(), "interfaces", strings.Join(u.Namespace.HostInterfaces, ", "),
+			"sandbox", u.Namespace.Sandbox, "pod UID", u.Namespace.PodUID, "host view", u.View.Text())...)
+	}
+	return out
+}
+
+// evaluateBorrowRoutes asks the owners' views what becomes of borrowed addresses.
+func (st *State) evaluateBorrowRoutes() {
+	st.fates = map[*Borrow]hosts.Answer{}
+	var nodesAt map[netip.Addr][]string
+	for _, b := range st.Borrows {
+		v := st.Views.Of(b.Owner)
+		if v == nil {
+			continue
+		}
+		r, _ := b.Block.Ordinal(b.Addr)
+		since := AssignedAt(AllocationRef{b.Block, r})
+		for _, t := range []time.Time{b.Block.Claimed, b.Block.Created} {
+			if t.After(since) {
+				since = t
+			}
+		}
+		if !st.Views.Proves(v, since, "the allocation of "+b.Addr.String()) {
+			continue
+		}
+		answer := v.AnswerAt(b.Addr, b.Block.CIDR)
+		if nodesAt == nil {
+			nodesAt = st.nodesAt()
+		}
+		if other := elsewhere(nodesAt, answer, b.User); answer.Outcome == hosts.Forwards && other != "" {
+			answer.Outcome, answer.Why = hosts.Unclear, fmt.Sprintf("its route leads to %s, which does not use the address", other)
+		}
+		st.fates[b] = answer
+	}
+}
+
+// nodesAt are the nodes that have an address, as their own or as a tunnel's, in order.
+func (st *State) nodesAt() map[netip.Addr][]string {
+	out := make(map[netip.Addr][]string, len(st.Nodes))
+	for i := range st.Nodes {
+		n := &st.Nodes[i]
+		for _, p := range n.Addresses {
+			out[p.Addr()] = append(out[p.Addr()], n.Name)
+		}
+		for _, t := range n.Tunnels {
+			out[t.Addr] = append(out[t.Addr], n.Name)
+		}
+	}
+	return out
+}
+
+// elsewhere names the node that a route leads to if that is another than the one
+// that uses the address. A route by way of a router is taken to lead there.
+func elsewhere(nodesAt map[netip.Addr][]string, r hosts.Answer, user string) (other string) {
+	via, err := netip.ParseAddr(r.Gateway)
+	if err != nil {
+		return ""
+	}
+	for _, name := range nodesAt[via] {
+		if name == user {
+			return ""
+		}
+		other = name
+	}
+	return other
+}
+
+// HostAnswer returns what the kernel of a borrowed address's owner does with
+// traffic to it, if a host view proves it.
+func (st *State) HostAnswer(b *Borrow) (hosts.Answer, bool) {
+	r, ok := st.fates[b]
+	return r, ok
+}

@@ -1,0 +1,70 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// MachineOff reports whether there is evidence that a node's machine is off, so that
+// nothing on it uses any address, and says what speaks for it or why nothing does.
+// Evidence is the taint node.kubernetes.io/out-of-service on a node that is not
+// Ready, or that the operator says so ([State.WithTerminated]), which counts as long as
+// the node is not Ready. That a Node object is gone or NotReady says
+// that its kubelet is not heard, and nothing about its containers.
+func (st *State) MachineOff(node string) (off bool, why string) {
+	named := slices.Contains(st.terminated, node)
+	h := st.nodeStates[node]
+	switch {
+	case node == "":
+		return false, "no node is named"
+	case !st.NodesRead() || st.UnreadableNode(node):
+		return false, fmt.Sprintf("node %s could not be read", node)
+	case h == nil || h.Node == nil:
+		if named {
+			return true, fmt.Sprintf("node %s no longer exists, and you say that its machine is off (--terminated)", node)
+		}
+		return false, fmt.Sprintf("node %s no longer exists, which does not tell that its machine is off", node)
+	case h.Node.Ready:
+		return false, fmt.Sprintf("node %s is Ready", node)
+	case named:
+		return true, fmt.Sprintf("node %s is not Ready, and you say that its machine is off (--terminated)", node)
+	case h.Node.OutOfService:
+		return true, fmt.Sprintf("node %s is not Ready and has the taint node.kubernetes.io/out-of-service", node)
+	case h.Node.NotReady:
+		return false, fmt.Sprintf("node %s is not Ready, which does not tell that its machine is off", node)
+	}
+	return false, fmt.Sprintf("nothing says that the machine of node %s is off", node)
+}
+
+// WithTerminated returns the state as it is judged on somebody's word that the machines
+// of some nodes are off.
+func (st *State) WithTerminated(nodes []string) *State {
+	if len(nodes) == 0 {
+		return st
+	}
+	out := *st
+	out.terminated = nodes
+	return &out
+}
+
+// MachineMayRun reports whether a node does not answer for its machine: its object is
+// gone, or it is NotReady. What ran on it may run on.
+func (st *State) MachineMayRun(node string) bool {
+	h := st.nodeStates[node]
+	return st.NodesRead() && (st.Vanished(node) || h != nil && h.Node != nil && !h.Node.Ready)
+}
+
+// EachAllocation calls fn for each allocated address with its own node, which is empty
+// where the allocation names none. Blocks that contradict themselves are left out.
+func (st *State) EachAllocation(fn func(r AllocationRef, node string)) {
+	for _, b := range st.IPBlocks {
+		for i, o := range b.Ordinals {
+			r := AllocationRef{b, i}
+			if attr := r.Attributes(); o != blocks.Free && len(b.Faults) == 0 && attr != nil {
+				fn(r, NodeOf(attr))
+			}
+		}
+	}
+}
