@@ -33,8 +33,10 @@ type Node struct {
 	ASNumber uint32
 	// RouteReflectorID is the node's BGP cluster ID; set on route reflectors.
 	RouteReflectorID string
-	// Ours is the value of [OursAnnotation]; empty where there is none.
-	Ours string
+	// Ours is the value of [OursAnnotation]; empty where there is none. OursSince is when
+	// this program wrote the node last; zero if it did not, or managedFields are missing.
+	Ours      string
+	OursSince time.Time
 }
 
 // Tunnel is an address of a node's tunnel device.
@@ -85,6 +87,8 @@ type Workload struct {
 	// HasClaim is true for a pod with a volume that is a PersistentVolumeClaim, its own
 	// (ephemeral) included: its storage may be bound to the node.
 	HasClaim bool
+	// HasScratch is true for a pod with an emptyDir volume, whose content ends with the pod.
+	HasScratch bool
 	// NoEviction is true for a pod whose author asks, by an annotation of the cluster
 	// autoscaler or the descheduler, not to evict it.
 	NoEviction bool

@@ -105,7 +105,7 @@ func Apply(ctx context.Context, plan *Plan, r Reader, w Writer, j *Journal, opts
 		case g == "" || k == nil:
 		case k.restores:
 			x.began[g] = x.began[g] || s.stands(x.state)
-		case x.sizes[g] == 0 && g != rehoming:
+		case x.sizes[g] == 0 && g != state.Rehoming:
 			a.request.chosen = cmp.Or(a.request.chosen, g)
 			fallthrough
 		default:

@@ -27,10 +27,6 @@ const (
 	GuardController = "controller.uid"
 )
 
-// rehoming names the evictions of pods that borrow as one, as the name of a consolidation
-// does those of its pods.
-const rehoming = "rehome"
-
 // reservationStands is how long a reservation must have stood before anything rests on
 // it: an assignment that was under way when it was made does not know of it.
 const reservationStands = 90 * time.Second

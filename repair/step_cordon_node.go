@@ -50,7 +50,7 @@ var cordonNode = &stepKind{
 	},
 	verify: func(st *state.State, s *Step) error {
 		over := passed(st, s)
-		if s.group() == rehoming {
+		if s.group() == state.Rehoming {
 			now, _ := st.Rehomes()
 			over = len(now) == 0
 		}
@@ -74,7 +74,7 @@ func (p *proposals) cordonForRehome() {
 		}
 		p.add(p.everyBorrower(state.NodeSubject(name)), Step{
 			Because: "it has no address of its own for a pod that starts again, which would borrow there once more",
-			Guards:  guards(GuardName, name, GuardUID, n.UID, GuardConsolidation, rehoming),
+			Guards:  guards(GuardName, name, GuardUID, n.UID, GuardConsolidation, state.Rehoming),
 		}, n.Meta)
 	}
 }

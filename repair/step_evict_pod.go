@@ -120,12 +120,12 @@ func prefixAt(st *state.State, m state.Move) blocks.Prefix {
 func (p *proposals) rehome() {
 	for _, m := range p.rehomes(true) {
 		b := p.st.BlockOf(prefixAt(p.st, m))
-		p.evict(m, p.everyBorrower(state.IPSubject(m.Addr, m.Pod.Node)), guards(GuardConsolidation, rehoming),
+		p.evict(m, p.everyBorrower(state.IPSubject(m.Addr, m.Pod.Node)), guards(GuardConsolidation, state.Rehoming),
 			fmt.Sprintf("pod %s uses %s of a block of %s; started again it gets an address of its own node's", m.Pod.FullName(), m.Addr, b.Owner.Node()))
 	}
 }
 
-// everyBorrower is what a step of the rehoming concerns: all have the same nodes, so that
+// everyBorrower is what a step of the state.Rehoming concerns: all have the same nodes, so that
 // no filter takes some of them away.
 func (p *proposals) everyBorrower(target state.Subject) concern {
 	c := concern{target: target}
@@ -193,7 +193,7 @@ func (p *proposals) rehomes(say bool) []state.Move {
 // did not know of it has ended, with nothing new in the block since; and only
 // if no replacement can come to a node that has no address for it.
 func (a *applying) mayEvict(s *Step) (due time.Time, _ reason) {
-	if s.group() == rehoming {
+	if s.group() == state.Rehoming {
 		if full := a.state.Full(); len(full) > 0 {
 			return time.Time{}, because(RefusedConflict, "a replacement may come to %s, which has no address of its own: it is to be cordoned first, by a new plan", phrase.List(full))
 		}

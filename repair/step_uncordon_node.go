@@ -34,7 +34,7 @@ var uncordonNode = &stepKind{
 		for i := range p.st.Nodes {
 			n := &p.st.Nodes[i]
 			forRehome := rehomed && slices.Contains(full, n.Name)
-			if n.Ours == "" && !cordon[n.Name] && !forRehome || n.Ours != "" && n.Ours != rehoming && !p.req.Consolidate || !p.wants(state.NodeSubject(n.Name)) {
+			if n.Ours == "" && !cordon[n.Name] && !forRehome || n.Ours != "" && n.Ours != state.Rehoming && !p.req.Consolidate || !p.wants(state.NodeSubject(n.Name)) {
 				continue
 			}
 			s := Step{
@@ -47,9 +47,9 @@ var uncordonNode = &stepKind{
 			} else if c := marks[n.Name]; n.Ours == "" && c != nil {
 				about = p.aboutAll(c, about.target)
 				s.Guards = guards(GuardName, n.Name, GuardUID, n.UID, GuardConsolidation, c.Name())
-			} else if n.Ours == "" || n.Ours == rehoming {
+			} else if n.Ours == "" || n.Ours == state.Rehoming {
 				about = p.everyBorrower(about.target)
-				s.Guards = guards(GuardName, n.Name, GuardUID, n.UID, GuardConsolidation, rehoming)
+				s.Guards = guards(GuardName, n.Name, GuardUID, n.UID, GuardConsolidation, state.Rehoming)
 			}
 			p.add(about, s, n.Meta)
 		}

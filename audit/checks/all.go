@@ -20,6 +20,7 @@ var All = audit.Checks{
 	&configBlockStrictAffinity,
 	&configDatastoreLocked,
 	&configGCDisabled,
+	&configLeftover,
 	&configStrictAffinity,
 	&handleCount,
 	&handleLeaked,

@@ -37,6 +37,7 @@ func (st *State) findRoots() {
 	if st.NodesRead() {
 		st.findVanished()
 	}
+	st.findLeftovers()
 	st.root("leaks", func(n int) string {
 		return fmt.Sprintf("%s allocated, and what they name no longer exists", phrase.NumberIs(n, "address"))
 	}, func() []Remedy { return []Remedy{leakRemedy()} })

@@ -74,6 +74,8 @@ type State struct {
 	foreign  []*ForeignBlackhole
 	freeUses []FreeUse
 	seconds  map[netip.Addr][]hosts.Use
+	// Leftovers are what moving pods left, reservations first.
+	Leftovers []Leftover
 	// roots are by ID.
 	roots map[string]*Root
 }

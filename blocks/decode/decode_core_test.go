@@ -111,7 +111,7 @@ func TestPods(t *testing.T) {
 		PoolsV4: []string{"pool-a", "10.1.0.0/16"}, Started: at("2025-11-20T09:00:05Z"),
 	}, {
 		Meta:      blocks.Meta{Name: "cart-2", Deleting: at("2025-11-20T11:00:00Z")},
-		Namespace: "shop", Node: "n1", Phase: "Running", NetworkRemoved: true, StatusIPs: []netip.Addr{addr("10.0.0.6")},
+		Namespace: "shop", Node: "n1", Phase: "Running", HasScratch: true, NetworkRemoved: true, StatusIPs: []netip.Addr{addr("10.0.0.6")},
 		NetworkIPs: []netip.Addr{addr("10.9.0.8")}, VM: "web",
 	}, {
 		Meta: blocks.Meta{Name: "proxy"}, Namespace: "kube-system", Node: "n1", Phase: "Pending", HostNetwork: true,
@@ -141,21 +141,21 @@ func TestPodGaps(t *testing.T) {
 }
 
 func TestNodes(t *testing.T) {
-	beat := metaTime("2025-11-20T10:00:00Z")
+	beat, cordoned := metaTime("2025-11-20T10:00:00Z"), metaTime("2025-11-20T09:00:00Z")
 	list := &corev1.NodeList{
 		TypeMeta: metav1.TypeMeta{Kind: "NodeList", APIVersion: "v1"}, ListMeta: more(),
 		Items: []corev1.Node{{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: "n1", UID: "u", ResourceVersion: "5", CreationTimestamp: metaTime("2025-11-01T00:00:00Z"),
-				ManagedFields: []metav1.ManagedFieldsEntry{{Time: &beat}, {}},
+				ManagedFields: []metav1.ManagedFieldsEntry{{Time: &beat}, {}, {Manager: "calico-audit", Time: &cordoned}},
 				Labels:        map[string]string{"kubernetes.io/os": "linux", "zone": "a"},
 				Annotations: map[string]string{
 					"projectcalico.org/IPv4Address": "172.16.0.1/24", "projectcalico.org/IPv6Address": "fd01::1/64",
 					"projectcalico.org/IPv4IPIPTunnelAddr": "10.0.0.1", "projectcalico.org/IPv4VXLANTunnelAddr": "10.0.0.2",
 					"projectcalico.org/IPv6VXLANTunnelAddr": "fd00::2", "projectcalico.org/IPv4WireguardInterfaceAddr": "10.0.0.3",
 					"projectcalico.org/IPv6WireguardInterfaceAddr": "fd00::3", "projectcalico.org/ASNumber": "1.1",
-					"projectcalico.org/RouteReflectorClusterID": "10.9.9.9",
-					"projectcalico.org/labels":                  `{"rack": "r1", "zone": "shadowed"}`,
+					"projectcalico.org/RouteReflectorClusterID": "10.9.9.9", "calico-audit/consolidation": "rehome",
+					"projectcalico.org/labels": `{"rack": "r1", "zone": "shadowed"}`,
 				},
 			},
 			Spec: corev1.NodeSpec{Unschedulable: true, Taints: []corev1.Taint{
@@ -185,7 +185,7 @@ func TestNodes(t *testing.T) {
 			{Type: blocks.TypeWireguard, Addr: addr("10.0.0.3")}, {Type: blocks.TypeVXLANv6, Addr: addr("fd00::2")},
 			{Type: blocks.TypeWireguardV6, Addr: addr("fd00::3")}},
 		Ready: true, Addresses: []blocks.Prefix{prefix("172.16.0.1/24"), prefix("fd01::1/64")},
-		ASNumber: 65537, RouteReflectorID: "10.9.9.9",
+		ASNumber: 65537, RouteReflectorID: "10.9.9.9", Ours: "rehome", OursSince: at("2025-11-20T09:00:00Z"),
 	}, {
 		Meta: blocks.Meta{Name: "win"}, Windows: true, NotReady: true, AllocatablePods: 1000,
 	}}, all[blocks.Node](p))

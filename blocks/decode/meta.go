@@ -12,6 +12,8 @@ type metaHooks struct {
 	label      func(key, value []byte)
 	annotation func(key, value []byte)
 	owner      func(ownerRef)
+	// wrote is called with each entry of managedFields.
+	wrote func(manager []byte, at time.Time)
 	// noWritten leaves managedFields alone, where nobody asks for the last write.
 	noWritten bool
 }
@@ -39,7 +41,7 @@ func (d *Decoder) meta(r *JSONReader, m *blocks.Meta, hooks metaHooks) {
 				quietly(r, func() { d.sawEntries(r, "time") })
 				return
 			}
-			d.written(r, m)
+			d.written(r, m, hooks.wrote)
 		case "labels":
 			stringMap(r, hooks.label)
 		case "annotations":
@@ -65,7 +67,7 @@ func setIdentity(m *blocks.Meta, uid, version []byte) {
 }
 
 // written reads managedFields, which tell who wrote an object last and when.
-func (d *Decoder) written(r *JSONReader, m *blocks.Meta) {
+func (d *Decoder) written(r *JSONReader, m *blocks.Meta, wrote func([]byte, time.Time)) {
 	r.Array(func(int) {
 		var manager []byte
 		var at time.Time
@@ -78,6 +80,9 @@ func (d *Decoder) written(r *JSONReader, m *blocks.Meta) {
 			}
 		})
 		m.Wrote(manager, at)
+		if wrote != nil {
+			wrote(manager, at)
+		}
 	})
 }
 

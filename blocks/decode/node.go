@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -79,6 +80,11 @@ func (d *Decoder) node(r *JSONReader, n *blocks.Node) bool {
 				d.nodeAnnotation(r, n, key, value)
 			} else if err := json.Unmarshal(value, &calico); err != nil {
 				r.Fault("is not a JSON object of texts")
+			}
+		},
+		wrote: func(manager []byte, at time.Time) {
+			if string(manager) == blocks.FieldManager && at.After(n.OursSince) {
+				n.OursSince = at
 			}
 		},
 	}, r.members(Members{"unschedulable": &n.Unschedulable, "taints": func() { d.taints(r, n) }}), r.members(Members{

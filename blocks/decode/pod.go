@@ -43,7 +43,7 @@ func podMask(labels *fieldMask) *fieldMask {
 			value("nodeName", 10, roleNode),
 			value("restartPolicy", 3, roleWord),
 			&fieldMask{key: "hostNetwork", num: 11, form: formBool, role: roleNumber},
-			listOf("volumes", 1, needing(":", object("", 0, object("", 2, object("persistentVolumeClaim", 10), object("ephemeral", 29)))))),
+			listOf("volumes", 1, needing(":", object("", 0, object("", 2, object("emptyDir", 2), object("persistentVolumeClaim", 10), object("ephemeral", 29)))))),
 		object("status", 3,
 			&fieldMask{key: "conditions", num: 2, form: formList, parts: []*fieldMask{condition}, by: map[string]*fieldMask{"Ready": condition}},
 			value("phase", 1, roleWord),
@@ -232,12 +232,15 @@ func (d *Decoder) podConditions(r *JSONReader, p *blocks.Workload) {
 	})
 }
 
-// podVolumes reads whether one of the pod's is a claim.
+// podVolumes reads whether one of the pod's is a claim, and whether one is scratch space.
 func podVolumes(r *JSONReader, p *blocks.Workload) {
 	r.Array(func(int) {
 		r.Object(func(key []byte) {
-			if string(key) == "persistentVolumeClaim" || string(key) == "ephemeral" {
+			switch string(key) {
+			case "persistentVolumeClaim", "ephemeral":
 				p.HasClaim = r.Object(func([]byte) {}) || p.HasClaim
+			case "emptyDir":
+				p.HasScratch = r.Object(func([]byte) {}) || p.HasScratch
 			}
 		})
 	})

@@ -19,6 +19,7 @@
 //	node NAME [pods=N] [cordoned] [windows] [notready] [outofservice] [taint=KEY] [label=K=V] [tunnel=TYPE@IP] [as=N]
 //	     [addr=IP/LEN] [rr=ID]                   its BGP addresses and cluster ID
 //	     [mine=CIDR,HOLDER,NODE]                 cordoned by this program, to empty the block for the node
+//	     [mine=rehome]                           cordoned by this program, while pods that borrow start again
 //	namespace NAME [label=K=V] [pools=A,B]
 //	block CIDR [OWNER] [age=D] [noage] [future] [deleted] [strict] [name=N] [records=N] [claimed=D]
 //	     OWNER is a node's name, "virtual:…" or "-" for none; records is how many
@@ -28,14 +29,14 @@
 //	     [vmi=NAME] [alt=NS/NAME altnode=N]      KubeVirt's attributes, and alternateOwnerAttrs
 //	pod NS/NAME NODE [IP,IP] [phase=P] [hostnet] [terminating] [removed] [ann=IP,IP] [pools=A,B] [age=D] [cid=ID]
 //	     [net=IP,IP] [vmi=NAME] [unreadable=FIELD]  addresses in network-status, its virtual machine
-//	     [of=KIND/NAME] [ready] [claim] [noevict] [static] [once] [label=K=V]  its controller, and what an eviction heeds
+//	     [of=KIND/NAME] [ready] [claim] [noevict] [static] [once] [scratch] [label=K=V]  its controller, and what an eviction heeds
 //	vm NS/NAME|none; vmi NS/NAME [ofvm]          KubeVirt's objects; either says that both kinds were read
 //	use IP NS/NAME NODE                          alloc and pod in one; takes the options of pod
 //	budget NS/NAME [match=SELECTOR] [allows=N]|none  a PodDisruptionBudget; either says that they were read
 //	fill CIDR COUNT NODE                         COUNT uses of the block's first free addresses
 //	affinity CIDR OWNER [state=S] [age=D] [deleted] [unlabelled]
 //	handle ID [CIDR=COUNT]… [age=D] [deleted]
-//	reserve CIDR [mine=HOLDER,NODE]              mine: by this program, to empty the block for the node
+//	reserve CIDR [mine=HOLDER,NODE[,WAS]]        mine: by this program, to empty the block for the node; changed since if WAS is another CIDR
 //	config [strict] [noauto] [max=N] [cooldown=D]
 //	locked
 //	controllers [none] [grace=D]

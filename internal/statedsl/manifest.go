@@ -256,8 +256,15 @@ func (m *manifest) pod(p *blocks.Workload) {
 	if p.RunsOnce {
 		spec["restartPolicy"] = "Never"
 	}
+	volumes := []any{}
 	if p.HasClaim {
-		spec["volumes"] = []any{map[string]any{"name": "data", "persistentVolumeClaim": map[string]any{"claimName": p.Name}}}
+		volumes = append(volumes, map[string]any{"name": "data", "persistentVolumeClaim": map[string]any{"claimName": p.Name}})
+	}
+	if p.HasScratch {
+		volumes = append(volumes, map[string]any{"name": "scratch", "emptyDir": map[string]any{}})
+	}
+	if len(volumes) > 0 {
+		spec["volumes"] = volumes
 	}
 	status := map[string]any{"phase": p.Phase}
 	if p.Ready {

@@ -1,6 +1,7 @@
 package statedsl
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -43,8 +44,11 @@ func (p *parser) node(w words) {
 		Taints: w.opts["taint"], AllocatablePods: w.number("pods", 0), Ready: !w.has("notready"), NotReady: w.has("notready"), OutOfService: w.has("outofservice") || slices.Contains(w.opts["taint"], blocks.TaintOutOfService), ASNumber: uint32(w.number("as", 0)),
 		RouteReflectorID: w.get("rr"),
 	}
-	if of := w.list("mine"); len(of) == 3 {
-		n.Unschedulable, n.Ours = true, fmt.Sprintf("%s from %s for %s", of[0], of[1], of[2])
+	switch of := w.list("mine"); len(of) {
+	case 1:
+		n.Unschedulable, n.ByUs, n.Ours, n.OursSince = true, true, of[0], n.Written
+	case 3:
+		n.Unschedulable, n.ByUs, n.Ours, n.OursSince = true, true, fmt.Sprintf("%s from %s for %s", of[0], of[1], of[2]), n.Written
 	}
 	for _, a := range w.opts["addr"] {
 		n.Addresses = append(n.Addresses, netip.MustParsePrefix(a))
@@ -178,7 +182,7 @@ func (p *parser) pod(w words) {
 	}
 	pod.VM, pod.Unreadable = w.get("vmi"), w.get("unreadable")
 	pod.Ready, pod.HasClaim, pod.NoEviction, pod.StaticAddress, pod.Labels = w.has("ready"), w.has("claim"), w.has("noevict"), w.has("static"), labels(w)
-	pod.RunsOnce = w.has("once")
+	pod.RunsOnce, pod.HasScratch = w.has("once"), w.has("scratch")
 	if kind, owner, ok := strings.Cut(w.get("of"), "/"); ok {
 		pod.Controller = &blocks.Controller{Kind: kind, Name: owner, UID: "uid-" + ns + "-" + owner}
 	}
@@ -190,9 +194,10 @@ func (p *parser) pod(w words) {
 func (p *parser) reserve(w words) {
 	cidr := netip.MustParsePrefix(w.at(0))
 	r := blocks.Reservation{Meta: p.meta(w.at(0), w), CIDRs: []netip.Prefix{cidr}}
-	if of := w.list("mine"); len(of) == 2 {
-		r.Meta = p.meta("calico-audit-"+blocks.BlockName(cidr), w)
-		r.Ours = fmt.Sprintf("%s from %s for %s", cidr, of[0], of[1])
+	if of := w.list("mine"); len(of) >= 2 {
+		was := netip.MustParsePrefix(cmp.Or(strings.Join(of[2:], ""), w.at(0)))
+		r.Meta = p.meta("calico-audit-"+blocks.BlockName(was), w)
+		r.Ours = fmt.Sprintf("%s from %s for %s", was, of[0], of[1])
 	}
 	p.snap.Reservations = append(p.snap.Reservations, r)
 }

@@ -1,0 +1,130 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Rehoming marks, as a consolidation's name does, what was made while pods that borrow
+// start again.
+const Rehoming = "rehome"
+
+// Leftover is a reservation or a cordon that was made while pods move, and that nothing
+// has been done about for the grace: its run did not finish, or waits for very long.
+type Leftover struct {
+	// Mark is the annotation by which it is ours.
+	Mark string
+	// Reservation or Node is what is left; the other is nil.
+	Reservation *blocks.Reservation
+	Node        *blocks.Node
+	// Since is when its run was last seen to write anything; zero if that is not known.
+	Since time.Time
+}
+
+// Subject is what a finding about it is about: the node, or the reserved block.
+func (l *Leftover) Subject() Subject {
+	if l.Node != nil {
+		return NodeSubject(l.Node.Name)
+	}
+	if len(l.Reservation.CIDRs) == 0 {
+		return Subject{Kind: KindBlock, Name: l.Reservation.Name}
+	}
+	cidr := l.Reservation.CIDRs[0]
+	return Subject{Kind: KindBlock, Name: blocks.BlockName(cidr), CIDR: cidr.String()}
+}
+
+// Object names it as kubectl does.
+func (l *Leftover) Object() string {
+	if l.Node != nil {
+		return "node/" + l.Node.Name
+	}
+	return "ipreservation/" + l.Reservation.Name
+}
+
+// findLeftovers finds what moving pods left. A run writes something every few minutes:
+// it makes reservation and cordons, and each pod that ends gives an address of the
+// reserved block back.
+func (st *State) findLeftovers() {
+	last := map[string]time.Time{}
+	wrote := func(mark string, at time.Time) {
+		if at.After(last[mark]) {
+			last[mark] = at
+		}
+	}
+	var all []Leftover
+	for i := range st.Reservations {
+		r := &st.Reservations[i]
+		if r.Ours == "" {
+			continue
+		}
+		all = append(all, Leftover{Mark: r.Ours, Reservation: r})
+		wrote(r.Ours, r.Created)
+		wrote(r.Ours, r.Written)
+		if c, ok := parseConsolidation(r.Ours); ok {
+			if b := st.BlockOf(c.CIDR); b != nil {
+				wrote(r.Ours, b.Written)
+			}
+		}
+	}
+	for i := range st.Nodes {
+		if n := &st.Nodes[i]; n.Ours != "" {
+			all = append(all, Leftover{Mark: n.Ours, Node: n})
+			wrote(n.Ours, n.OursSince)
+		}
+	}
+	for _, l := range all {
+		if l.Since = last[l.Mark]; st.PastGrace(l.Since) {
+			st.Leftovers = append(st.Leftovers, l)
+		}
+	}
+	if len(st.Leftovers) > 0 {
+		st.root("leftovers", func(int) string { return st.leftoversMessage() }, st.leftoverRemedies)
+	}
+}
+
+func (st *State) leftoversMessage() string {
+	var objects []string
+	for i := range st.Leftovers {
+		objects = append(objects, st.Leftovers[i].Object())
+	}
+	return fmt.Sprintf("a repair that moves pods did not finish, or waits for very long, and left %s behind", phrase.Some(objects))
+}
+
+// leftoverRemedies are what goes on with what was begun, or takes it back.
+func (st *State) leftoverRemedies() (out []Remedy) {
+	begun := st.Begun()
+	var left, uncordon []string
+	flags := "--rehome"
+	for i := range st.Leftovers {
+		l := &st.Leftovers[i]
+		if l.Node == nil && !slices.ContainsFunc(begun, func(c *Consolidation) bool { return c.Reservation == l.Reservation }) {
+			out = append(out, ByHand("see who changed IPReservation "+l.Reservation.Name+", and delete it if it is not wanted", "its addresses can be handed out again",
+				"whoever changed it may rely on it", "kubectl get ipreservations "+phrase.Arg(l.Reservation.Name)+" -o yaml"))
+			continue
+		}
+		left = append(left, l.Object())
+		if l.Mark != Rehoming {
+			flags = "--consolidate"
+		}
+		if l.Node != nil && len(begun) == 0 {
+			uncordon = append(uncordon, "kubectl uncordon "+phrase.Arg(l.Node.Name), fmt.Sprintf("kubectl annotate node %s %s-", phrase.Arg(l.Node.Name), blocks.OursAnnotation))
+		}
+	}
+	if len(uncordon) > 0 {
+		out = append([]Remedy{ByHand("uncordon by hand", "the nodes take pods again", "see first that no repair runs", uncordon...)}, out...)
+	}
+	if len(left) == 0 {
+		return out
+	}
+	effect := "then it is taken back, and the nodes take pods again"
+	for _, c := range begun {
+		if !c.Over() && len(c.Barred) == 0 {
+			effect = fmt.Sprintf("%s of %s is emptied for %s, which takes moving %s; ", c.CIDR, c.Holder, c.For, phrase.Plural(len(c.Moves), "pod")) + effect
+		}
+	}
+	return append([]Remedy{Repair("go on with what was begun, or take back what cannot go on: "+phrase.Some(left), flags, effect, evictionRisk)}, out...)
+}
