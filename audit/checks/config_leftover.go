@@ -14,7 +14,7 @@ var configLeftover = audit.Check{
 	Title:      "a repair that moves pods left a reservation or a cordon behind",
 	Severities: []state.Severity{state.Warning, state.Info},
 	Graded:     "warning; info for a node that is not cordoned any more and carries the annotation still",
-	Why: "The addresses of a reserved block are handed out to nobody, and a cordoned node takes no pods, until that is taken back. " +
+	Why: "The addresses of a reserved block are handed out to no one, and a cordoned node takes no pods, until that is taken back. " +
 		"A run takes both back whatever ends it, unless it is killed.",
 	Confirm:  "kubectl get ipreservations,nodes -o yaml, and look for the annotation " + blocks.OursAnnotation + ".",
 	Misread:  "A run that waits longer than the grace for one pod to end or to start looks the same: see first that none runs.",

@@ -103,7 +103,7 @@ func (st *State) leftoverRemedies() (out []Remedy) {
 		l := &st.Leftovers[i]
 		if l.Node == nil && !slices.ContainsFunc(begun, func(c *Consolidation) bool { return c.Reservation == l.Reservation }) {
 			out = append(out, ByHand("see who changed IPReservation "+l.Reservation.Name+", and delete it if it is not wanted", "its addresses can be handed out again",
-				"whoever changed it may rely on it", "kubectl get ipreservations "+phrase.Arg(l.Reservation.Name)+" -o yaml"))
+				"who changed it may rely on it", "kubectl get ipreservations "+phrase.Arg(l.Reservation.Name)+" -o yaml"))
 			continue
 		}
 		left = append(left, l.Object())
