@@ -82,7 +82,7 @@ func (f *DiffFinding) Rose() bool { return f.Change == Changed && f.Severity > *
 // Compare tells what changed from one report to another, by the findings'
 // fingerprints. Findings that the old report muted were there. One that the new
 // report does not have is fixed only if the new report would have it otherwise:
-// if that is incomplete, was narrowed, or skipped the check, it is not judged.
+// if that is incomplete, was narrowed, or skipped the check, it is not evaluated.
 func Compare(from, to *Report) *Diff {
 	d := &Diff{
 		APIVersion: APIVersion, Kind: DiffKind, Findings: []DiffFinding{},

@@ -51,7 +51,7 @@ type Report struct {
 	Usage Usage `json:"-"`
 }
 
-// Scope says what a report was narrowed to. What lies outside was not judged, or is
+// Scope says what a report was narrowed to. What lies outside was not evaluated, or is
 // not shown.
 type Scope struct {
 	// Checks are the IDs of the checks that ran; empty for all.

@@ -12,7 +12,7 @@ var affinityDeadNode = audit.Check{
 	ID:         "affinity/dead-node",
 	Title:      "an affinity of a host that no longer exists",
 	Severities: []state.Severity{state.Warning},
-	Why: "The block stays taken by a machine that is gone: nobody uses it, and nobody else can claim it. " +
+	Why: "The block stays taken by a machine that is gone: no pod uses it, and no other node can claim it. " +
 		"Calico cleans up after a deleted node, but lists affinities by a label that those written before v3.31 do not carry.",
 	Confirm:  "kubectl get node NAME: not found.",
 	Misread:  "A node that is being replaced under the same name is missing for a moment only.",

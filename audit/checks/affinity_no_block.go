@@ -14,7 +14,7 @@ var affinityNoBlock = audit.Check{
 	ID:         "affinity/no-block",
 	Title:      "an affinity whose block does not exist, beyond the grace; at once if a repair by calico-audit left it so",
 	Severities: []state.Severity{state.Error},
-	Why: "Its node drops traffic to the whole CIDR and may attract it, although nobody owns it; and another node may claim the CIDR, " +
+	Why: "Its node drops traffic to the whole CIDR and may attract it, although no node owns it; and another node may claim the CIDR, " +
 		"so that two nodes then say it is theirs.",
 	Confirm:  "kubectl get blockaffinities NAME -o yaml, and kubectl get ipamblocks for the same CIDR: not found.",
 	Misread:  "For a moment while a node claims a block this is normal: the affinity is written first. Only one that lasts is wrong.",
@@ -29,7 +29,7 @@ var affinityNoBlock = audit.Check{
 				return
 			}
 			if st.BlockMayCover(a.CIDR) {
-				f.SkipPartial("not judged for %s of %s: a block that cannot be read may be its own", a.CIDR, phrase.Owner(a.Owner))
+				f.SkipPartial("not evaluated for %s of %s: a block that cannot be read may be its own", a.CIDR, phrase.Owner(a.Owner))
 				return
 			}
 			x := affinityFinding(st, a, state.Error, fmt.Sprintf("affinity of %s to %s exists, its IPAMBlock does not", phrase.Owner(a.Owner), a.CIDR))

@@ -16,7 +16,7 @@ var blockCorrupt = audit.Check{
 	Why: "Calico may hand an address of it out twice, never hand one out again, or fail for every pod of the node: its allocator relies on what the block says. " +
 		"A block with an unreadable CIDR makes Calico fail to list any.",
 	Confirm: "kubectl get ipamblocks NAME -o yaml",
-	Fix: "Take note of the pods that use its addresses, move them off by restarting them where they get another block, " +
+	Fix: "Record the pods that use its addresses, move them off by restarting them where they get another block, " +
 		"and have the block looked at before anything is released.",
 	Never:    "Never let a tool release addresses or the block while it contradicts itself.",
 	Requires: []blocks.Resource{blocks.Blocks},

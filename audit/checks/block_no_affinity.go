@@ -13,7 +13,7 @@ var blockNoAffinity = audit.Check{
 	ID:         "block/no-affinity",
 	Title:      "a block names a host, and no BlockAffinity of that host exists",
 	Severities: []state.Severity{state.Error},
-	Why: "The owner uses its block without anybody routing it: BIRD makes routes from affinities, and without one the block is not advertised. " +
+	Why: "The owner uses its block without any route to it: BIRD makes routes from affinities, and without one the block is not advertised. " +
 		"Calico cannot release such a block either; its own call does nothing and reports success.",
 	Confirm:  "kubectl get blockaffinities -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr shows no row for the block.",
 	Fix:      "The node's next assignment from this block does not restore it; the affinity object has to be given back, after a second look that it is still missing: calico-audit repair --missing-affinities does that.",
@@ -27,7 +27,7 @@ var blockNoAffinity = audit.Check{
 				continue
 			}
 			if st.AffinityMayExist(b, host) {
-				f.SkipPartial("not judged for %s: an affinity that cannot be read may be its own", b.CIDR)
+				f.SkipPartial("not evaluated for %s: an affinity that cannot be read may be its own", b.CIDR)
 				continue
 			}
 			var others []string

@@ -26,7 +26,7 @@ var blockNoPool = audit.Check{
 				continue
 			}
 			if bad := st.Unreadable(blocks.Pools); len(bad) > 0 {
-				f.SkipPartial("not judged for %s: a pool that cannot be read may be its own", b.CIDR)
+				f.SkipPartial("not evaluated for %s: a pool that cannot be read may be its own", b.CIDR)
 				continue
 			}
 			f.Add(audit.Finding{

@@ -15,7 +15,7 @@ var blockUnaffine = audit.Check{
 	Severities: []state.Severity{state.Warning, state.Info},
 	Graded:     "info, or warning under strict affinity",
 	Why: "Nothing is broken: its addresses are routed one by one, and the block goes when the last of them is released. " +
-		"Under strict affinity nobody may take a further address of it: the rest of the block is lost until then.",
+		"Under strict affinity no pod may take a further address of it: the rest of the block is lost until then.",
 	Confirm:  "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity",
 	Fix:      "Nothing is urgent. To get the block back, restart the pods that use it.",
 	Never:    "Never give the block an owner by editing it: the pods that use it are on several nodes.",

@@ -13,7 +13,7 @@ var configBlockStrictAffinity = audit.Check{
 	ID:         "config/block-strict-affinity",
 	Title:      "blocks carry the deprecated per-block strictAffinity, which Calico ignores",
 	Severities: []state.Severity{state.Info},
-	Why:        "Somebody may believe that strict affinity is on for these blocks. Calico reads the setting from its IPAM configuration only.",
+	Why:        "It is easily believed that strict affinity is on for these blocks. Calico reads the setting from its IPAM configuration only.",
 	Confirm:    "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,STRICT:.spec.strictAffinity",
 	Fix:        "Nothing needs to be done; the field may stay. To have strict affinity, set it in the IPAM configuration.",
 	Never:      "Never edit blocks for it.",

@@ -14,8 +14,8 @@ var configDatastoreLocked = audit.Check{
 	Why: "While the datastore is locked (for a migration, or an address check) new pods get no network and Calico collects no garbage. " +
 		"A lock is easily forgotten.",
 	Confirm:  "kubectl get clusterinformations default -o jsonpath={.spec.datastoreReady}",
-	Fix:      "If nobody is working under the lock, calicoctl datastore migrate unlock.",
-	Never:    "Never unlock in the middle of somebody's migration.",
+	Fix:      "If no one is working under the lock, calicoctl datastore migrate unlock.",
+	Never:    "Never unlock in the middle of a migration.",
 	Requires: []blocks.Resource{blocks.ClusterInfos},
 	Run: func(st *state.State, f *audit.Findings) {
 		if !st.Info.Locked {

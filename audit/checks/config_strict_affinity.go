@@ -54,9 +54,9 @@ var strictParts = []struct {
 	judge    func(*state.State) *audit.Finding
 }{
 	{"", nil, rejectedCombination},
-	{"whether Windows nodes need strict affinity was not judged", []blocks.Resource{blocks.Nodes}, windowsRequiresStrict},
+	{"whether Windows nodes need strict affinity was not evaluated", []blocks.Resource{blocks.Nodes}, windowsRequiresStrict},
 	{"whether nodes can allocate is not known", state.BlockStatusReads, strictCutsOff},
-	{"whether owners drop traffic to borrowed addresses was not judged",
+	{"whether owners drop traffic to borrowed addresses was not evaluated",
 		append([]blocks.Resource{blocks.BGPConfigs, blocks.BGPPeers, blocks.FelixConfigs}, state.BlockStatusReads...), blackholesRequireStrict},
 }
 
@@ -126,7 +126,7 @@ func strictCutsOff(st *state.State) *audit.Finding {
 	return &audit.Finding{
 		Absence: true, Severity: state.Warning, Nodes: starving,
 		Message:  fmt.Sprintf("strict affinity is on, and %s without an unused address of their own can neither claim a block nor borrow: %s", phrase.Plural(len(starving), "node"), phrase.List(starving)),
-		Evidence: state.Evidences("starving nodes", phrase.List(starving), "waiting pods", phrase.List(waitingOn(st, starving))),
+		Evidence: state.Evidences("nodes that cannot allocate", phrase.List(starving), "waiting pods", phrase.List(waitingOn(st, starving))),
 		Fix:      audit.Look("calico-audit report -o wide --check pool,node"),
 	}
 }

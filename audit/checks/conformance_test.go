@@ -82,7 +82,7 @@ func (p *play) need(node string) *state.NodeBlockStatus {
 	p.t.Helper()
 	h := p.read().NodeState(node)
 	if h == nil || len(h.BlockStatus) != 1 {
-		p.t.Fatalf("node %s is not judged for one family: %+v", node, h)
+		p.t.Fatalf("node %s is not evaluated for one family: %+v", node, h)
 	}
 	return h.BlockStatus[0]
 }

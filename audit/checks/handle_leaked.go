@@ -27,7 +27,7 @@ var handleLeaked = audit.Check{
 				continue
 			}
 			if st.HandleMayBeUsed(h) {
-				f.SkipPartial("not judged for handle %s: a block that cannot be read may refer to it", h.ID)
+				f.SkipPartial("not evaluated for handle %s: a block that cannot be read may refer to it", h.ID)
 				continue
 			}
 			var named []string

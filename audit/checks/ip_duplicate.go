@@ -22,14 +22,14 @@ var ipDuplicate = audit.Check{
 	Misread: "A finished pod keeps its last address in its status, and so does one being deleted after its network is gone: these do not count. " +
 		"Nor do the two pods of a virtual machine that is being migrated.",
 	Fix: "Restart the pod that the allocation does not name. Find out how it came about: an address released under a live pod, or overlapping blocks. " +
-		"Where a host view shows a namespace that no pod owns any more, end what runs in it on that node.",
+		"Where a host view shows a namespace that no pod owns any more, stop the processes in it on that node.",
 	Verify:   "Both pods answer at addresses of their own.",
 	Never:    "Never release the address: one of the two owns it.",
 	Requires: []blocks.Resource{blocks.Nodes, blocks.Pods},
 	Optional: []blocks.Resource{blocks.Blocks, blocks.Pools},
 	Run: func(st *state.State, f *audit.Findings) {
 		if g := st.FirstMissing([]blocks.Resource{blocks.Blocks, blocks.Pools}); g != nil && st.Views.ShowUses() {
-			f.SkipPartial("not judged by host views: %s", g)
+			f.SkipPartial("not evaluated by host views: %s", g)
 		}
 		st.EachLiveUse(func(a netip.Addr, all []state.LiveUse) {
 			addDuplicate(st, f, a, state.Certain(all))
@@ -61,7 +61,7 @@ func addDuplicate(st *state.State, f *audit.Findings, a netip.Addr, users []stat
 		who = append(who, hosts.NamespaceText(u.View.Node, u.Namespace))
 		nodes = append(nodes, u.View.Node)
 	}
-	named := "nobody"
+	named := "no one"
 	if attr := r.AttributesIf(allocated); attr != nil {
 		named = strings.TrimSpace(fmt.Sprintf("%s/%s %s on %s", attr.Namespace, attr.Pod, attr.Type, attr.Node))
 	}

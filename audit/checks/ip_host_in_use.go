@@ -36,13 +36,13 @@ var ipHostInUse = audit.Check{
 			}
 			seen[subject] = true
 			if st.BlockMayCover(state.IPPrefix(a)) {
-				f.SkipPartial("not judged for %s: a block that cannot be read may record it", a)
+				f.SkipPartial("not evaluated for %s: a block that cannot be read may record it", a)
 				continue
 			}
 			block := "does not exist"
 			if b := u.Block; b != nil {
 				if len(b.Faults) > 0 {
-					f.SkipPartial("not judged for %s: block %s is corrupt", a, b.CIDR)
+					f.SkipPartial("not evaluated for %s: block %s is corrupt", a, b.CIDR)
 					continue
 				}
 				block = fmt.Sprintf("%s of %s calls it free", b.CIDR, phrase.Owner(b.Owner))
@@ -62,7 +62,7 @@ var ipHostInUse = audit.Check{
 				Severity: state.Critical, Subject: subject, Pools: state.PoolsOf(u.Pool), Nodes: []string{node}, Absence: true,
 				Message:  fmt.Sprintf("%s is in use on %s (%s), and the datastore calls it free", a, node, hosts.NamespaceText("", u.Use.Namespace)),
 				Evidence: append(state.Evidences("pool", state.PoolName(u.Pool), "block", block, "named by", named), state.HostUseEvidence(all...)...),
-				Fix: audit.Manual(fmt.Sprintf("reserve %s by an IPReservation, so that nobody else gets it; then end what runs in the namespace on %s, and delete the IPReservation",
+				Fix: audit.Manual(fmt.Sprintf("reserve %s by an IPReservation, so that no pod gets it; then stop the processes in that network namespace on %s, and delete the IPReservation",
 					state.IPPrefix(a), node)),
 			})
 		}

@@ -19,18 +19,18 @@ var ipLeaked = audit.Check{
 		"It comes about when a pod dies without Calico's CNI plugin being told.",
 	Confirm: "calicoctl ipam show --ip=ADDRESS names the pod; kubectl get pod shows that it is gone. On its node, crictl pods shows whether the sandbox still lives.",
 	Misread: "A pod that was deleted by force, and one whose Node object was deleted, may still run on its machine and use the address: the API alone cannot tell. " +
-		"What names no owner that can be looked up is no leak: see ip/unknown-owner.",
+		"What names no owner that can be looked up is not a leak: see ip/unknown-owner.",
 	Fix: "Calico's own collector releases leaks after its grace period; see that it runs (config/gc-disabled). calico-audit repair --leaked-ips looks twice, and releases what nothing owns either time. " +
 		"It needs evidence from the address's own node: a complete host view that is not older than ten minutes and does not show the address " +
 		"(calico-audit agent --once -o json > NODE.json on the node, and --host-views NODE.json for the plan and again, freshly taken, for apply). " +
-		"A Node object that is gone or NotReady is no evidence: say that its machine is off with --terminated NODE, or taint a node that is not Ready " +
+		"A Node object that is gone or NotReady is not evidence: say that its machine is off with --terminated NODE, or taint a node that is not Ready " +
 		"with node.kubernetes.io/out-of-service. --without-host-evidence releases addresses of other nodes unasked; nothing releases one that a view shows in use.",
 	Never:    "Never release an address on one look, and never by \"calicoctl ipam release --ip\", which checks neither handle nor sequence number.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
 	Optional: []blocks.Resource{blocks.VMs, blocks.VMInstances},
 	Run: func(st *state.State, f *audit.Findings) {
 		if name, unread := st.UnreadPod(); unread {
-			f.Inconclusive("not judged where only pods could tell: pod %s could not be read", name)
+			f.Inconclusive("not evaluated where only pods could tell: pod %s could not be read", name)
 		}
 		for _, b := range st.IPBlocks {
 			for i, o := range b.Ordinals {
@@ -91,7 +91,7 @@ func addHolders(st *state.State, x *audit.Finding, r state.AllocationRef) {
 			}
 		}
 		x.Message = fmt.Sprintf("%s is allocated, no object owns it (%s), and it is still in use on %s", r.Addr(), st.Classify(r).Why, phrase.Each(nodes))
-		x.Evidence = append(x.Evidence, state.Evidence{Name: "still in use", Value: phrase.ListBy("; ", where) + "; not reclaimable"})
+		x.Evidence = append(x.Evidence, state.Evidence{Name: "still in use", Value: phrase.ListBy("; ", where) + "; not releasable"})
 		x.Evidence = append(x.Evidence, state.HostUseEvidence(held...)...)
 		x.Remedies = []state.Remedy{state.EndUse(held)}
 		x.Nodes = append(x.Nodes, nodes...)

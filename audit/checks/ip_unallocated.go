@@ -25,11 +25,11 @@ var ipUnallocated = audit.Check{
 		st.EachUnrecorded(func(x state.UnrecordedIP) {
 			a, users, pool := x.Addr, x.Users, x.Pool
 			if st.BlockMayCover(netip.PrefixFrom(a, a.BitLen())) {
-				f.SkipPartial("not judged for %s: a block that cannot be read may record it", a)
+				f.SkipPartial("not evaluated for %s: a block that cannot be read may record it", a)
 				return
 			}
 			if !st.Cluster.Live && !slices.ContainsFunc(users, func(u state.LiveUse) bool { return u.Pod == nil || st.PastGrace(u.Pod.Created) }) {
-				f.SkipPartial("not judged for %s: its pod is younger than the grace, and files hold one reading only", a)
+				f.SkipPartial("not evaluated for %s: its pod is younger than the grace, and files hold one reading only", a)
 				return
 			}
 			block := "does not exist"

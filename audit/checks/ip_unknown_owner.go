@@ -13,13 +13,13 @@ var ipUnknownOwner = audit.Check{
 	ID:         "ip/unknown-owner",
 	Title:      "an allocation that names no owner that can be looked up",
 	Severities: []state.Severity{state.Info},
-	Why: "The address is in use as far as anybody can tell: by a container of another runtime, a virtual machine, an address that somebody assigned by hand. " +
+	Why: "The address is in use as far as can be known: by a container of another runtime, a virtual machine, an address assigned by hand. " +
 		"Neither Calico's own collector nor calico-audit ever releases it, so that one that was forgotten holds its block for good.",
 	Confirm: "calicoctl ipam show --ip=ADDRESS prints the handle and the attributes. podman ps on the node lists containers whose handle is podman.ID; " +
 		"kubectl get virtualmachines --all-namespaces the machine of a handle NETWORK.vmi.NAMESPACE.NAME.",
-	Misread: "It is no leak: that no pod names the address says nothing about an owner that is no pod.",
+	Misread: "It is not a leak: that no pod names the address says nothing about an owner that is not a pod.",
 	Fix: "Find out who assigned it. If virtual machines could not be read, permit that (get, list and watch on virtualmachines and virtualmachineinstances of kubevirt.io). " +
-		"Where its owner is certainly gone, whoever assigned it gives it back: podman network disconnect, calicoctl ipam release.",
+		"Where its owner is certainly gone, the component that assigned it gives it back: podman network disconnect, calicoctl ipam release.",
 	Never:    "Never release it because nothing that Kubernetes knows uses it.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
 	Optional: []blocks.Resource{blocks.VMs, blocks.VMInstances},

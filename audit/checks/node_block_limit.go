@@ -27,7 +27,7 @@ var nodeBlockLimit = audit.Check{
 	Run: func(st *state.State, f *audit.Findings) {
 		alike, restricted := namespacesAlike(st)
 		if g := st.FirstMissing([]blocks.Resource{blocks.Namespaces, blocks.Pods}); g != nil && restricted {
-			f.Inconclusive("what pods of each namespace may use was not judged: %s", g)
+			f.Inconclusive("what pods of each namespace may use was not evaluated: %s", g)
 			return
 		}
 		for _, h := range st.NodeStates {

@@ -21,7 +21,7 @@ var nodeManyBlocks = audit.Check{
 	Misread: "Several blocks are normal for a node that runs more pods than one block holds.",
 	Fix: "Release the blocks that the evidence calls releasable. For a block with few addresses in use, restart the pods that hold them " +
 		"(with the node cordoned, or they may get addresses of the same block again), and release it once it is empty.",
-	Never:    "Never release a block that holds allocations: all its addresses would then be borrowed from nobody.",
+	Never:    "Never release a block that holds allocations: all its addresses would then be borrowed from no node.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
 	Optional: state.ReleaseReads,
 	Run: func(st *state.State, f *audit.Findings) {
@@ -71,19 +71,19 @@ func manyBlocks(st *state.State, h *state.NodeState, pools []*state.Pool, byPool
 			held = append(held, fmt.Sprintf("%s: %s", b.CIDR, b.Reclaimability.Held))
 		}
 	}
-	could := phrase.List(releasable)
+	could, verdict := phrase.List(releasable), "releasable: "+phrase.List(releasable)
 	var remedies []state.Remedy
 	switch {
 	case could != "" && root == "":
 		remedies = []state.Remedy{state.ReleaseBlock}
 	case could == "" && len(held) == 0:
-		could = "none: all hold addresses in use"
+		could, verdict = "none: all hold addresses in use", "none is releasable, as all hold addresses in use"
 	case could == "":
-		could = "none now"
+		could, verdict = "none now", "none is releasable now"
 	}
 	return audit.Finding{
 		Severity: sev, Subject: state.NodeSubject(h.Name), Pools: state.PoolsOf(pools...),
-		Message: fmt.Sprintf("%s holds %s; releasable: %s", h.Name, strings.Join(holds, " and "), could),
+		Message: fmt.Sprintf("%s holds %s; %s", h.Name, strings.Join(holds, " and "), verdict),
 		Evidence: state.Evidences("pool", strings.Join(state.PoolsOf(pools...), ", "), "blocks", phrase.List(state.CIDRs(all)), "releasable", could,
 			"empty but held", phrase.ListBy("; ", held), "in use", phrase.List(used)),
 		Root: root, Remedies: remedies,

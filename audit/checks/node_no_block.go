@@ -33,13 +33,13 @@ var nodeNoBlock = audit.Check{
 			var open []*state.NodeBlockStatus
 			for _, n := range h.BlockStatus {
 				if n.Unjudged != "" {
-					f.SkipPartial("not judged for every pod that waits on node %s: %s", h.Name, n.Unjudged)
+					f.SkipPartial("not evaluated for every pod that waits on node %s: %s", h.Name, n.Unjudged)
 				}
 				if !n.NoBlock() && n.Blockless() == 0 {
 					continue
 				}
 				if n.RequiresProof() && st.BlockMayExist(n) {
-					f.SkipPartial("not judged for node %s: a block that cannot be read may be its own", h.Name)
+					f.SkipPartial("not evaluated for node %s: a block that cannot be read may be its own", h.Name)
 					continue
 				}
 				open = append(open, n)

@@ -11,7 +11,7 @@ import (
 
 var poolLowFreeBlocks = audit.Check{
 	ID:         "pool/low-free-blocks",
-	Title:      "the blocks of a pool that are allocatable or reclaimable are under 10 % or under 2",
+	Title:      "the blocks of a pool that are allocatable or releasable are under 10 % or under 2",
 	Severities: []state.Severity{state.Warning, state.Info},
 	Graded:     "warning, or info while other pools that serve the same nodes and namespaces have enough",
 	Why: "The next nodes to join, or nodes that fill their block, take the last blocks; after that nodes borrow addresses or get none. " +
@@ -24,7 +24,7 @@ var poolLowFreeBlocks = audit.Check{
 	Optional: state.ReleaseReads,
 	Run: func(st *state.State, f *audit.Findings) {
 		if !st.ReclaimableKnown() {
-			f.Inconclusive("reclaimable blocks were not judged: %s", st.FirstMissing(state.ReleaseReads))
+			f.Inconclusive("releasable blocks were not evaluated: %s", st.FirstMissing(state.ReleaseReads))
 			return
 		}
 		for _, p := range st.Pools {
@@ -37,9 +37,9 @@ var poolLowFreeBlocks = audit.Check{
 			}
 			f.Add(audit.Finding{
 				Severity: sev, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p),
-				Message: fmt.Sprintf("pool %s has %s allocatable and %s reclaimable of %s%s", p.Name, phrase.PluralCount(p.Slots.Allocatable, "block"), p.Reclaimable, p.Slots.Capacity, relief),
+				Message: fmt.Sprintf("pool %s has %s of its %s left to claim, and %s releasable%s", p.Name, p.Slots.Allocatable, phrase.PluralCount(p.Slots.Capacity, "block"), p.Reclaimable, relief),
 				Evidence: state.Evidences(
-					"allocatable", p.Slots.Allocatable.String(), "reclaimable", p.Reclaimable.String(),
+					"allocatable", p.Slots.Allocatable.String(), "releasable", p.Reclaimable.String(),
 					"claimed", p.Slots.Claimed.String(), "reserved", p.Slots.Reserved.String(), "needed by its nodes", p.Needed.String()),
 				Root: st.RootOfPool(p),
 			})

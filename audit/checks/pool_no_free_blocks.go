@@ -80,7 +80,7 @@ func hasBlock(h *state.NodeState, f blocks.Family) bool {
 // allocate; if not, it says so: how grave it is that no block is left is then not known.
 func allocationEvaluated(st *state.State, f *audit.Findings) bool {
 	if g := st.FirstMissing(state.AllocationReads); g != nil {
-		f.Inconclusive("which nodes cannot allocate was not judged: %s", g)
+		f.Inconclusive("which nodes cannot allocate was not evaluated: %s", g)
 		return false
 	}
 	return true
@@ -88,7 +88,7 @@ func allocationEvaluated(st *state.State, f *audit.Findings) bool {
 
 func reclaimableText(p *state.Pool) string {
 	if !p.ReclaimableKnown {
-		return "not judged"
+		return "not evaluated"
 	}
 	var out []string
 	for _, b := range p.Releasable() {

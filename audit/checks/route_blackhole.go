@@ -44,15 +44,15 @@ var routeBlackhole = audit.Check{
 			switch missing := st.FirstMissing(state.RouteReads); {
 			case proven && answer.Outcome == hosts.Drops:
 				x.Severity, x.Absence = state.Critical, true // both are read once more
-				x.Message = fmt.Sprintf("traffic to %s (%s on %s) dies on %s, which owns its block: %s %s",
-					b.Addr, user, b.User, b.Owner, saysWhat(answer), answer)
+				x.Message = fmt.Sprintf("traffic to %s (%s on %s) dies on %s, which owns its block: it matches %s",
+					b.Addr, user, b.User, b.Owner, answer)
 			case missing != nil:
-				f.Inconclusive("not judged for %s: %s", b.Addr, missing)
+				f.Inconclusive("not evaluated for %s: %s", b.Addr, missing)
 				continue
 			case p.Outcome == affinity.Delivered && proven && answer.Outcome == hosts.Delivers:
 				x.Severity, x.Absence = state.Warning, true
-				x.Message = fmt.Sprintf("traffic to %s (%s on %s) does not leave %s, which owns its block: %s %s",
-					b.Addr, user, b.User, b.Owner, saysWhat(answer), answer)
+				x.Message = fmt.Sprintf("traffic to %s (%s on %s) does not leave %s, which owns its block: it matches %s",
+					b.Addr, user, b.User, b.Owner, answer)
 			case p.Outcome == affinity.Delivered:
 				continue
 			case p.Outcome == affinity.Dropped:
@@ -89,14 +89,6 @@ func blackholeEvidence(st *state.State, b *state.Borrow, p affinity.Prediction, 
 		out = append(out, state.Evidence{Name: "would settle it", Value: cmp.Or(p.DecidedBy, "a host view of "+b.Owner)})
 	}
 	return out
-}
-
-// saysWhat introduces an answer in a sentence.
-func saysWhat(r hosts.Answer) string {
-	if r.Lookup {
-		return "the kernel there answers"
-	}
-	return "the routes there say"
 }
 
 func answerBasis(r hosts.Answer) string {

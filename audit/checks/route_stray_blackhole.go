@@ -30,7 +30,7 @@ var routeStrayBlackhole = audit.Check{
 		for _, s := range st.ForeignBlackholes() {
 			b, node := s.Block, s.View.Node
 			if g := mayOwn(st, node, s); g != "" {
-				f.SkipPartial("not judged for %s on %s: block %s cannot be read, and may be the node's own", b.CIDR, node, g)
+				f.SkipPartial("not evaluated for %s on %s: block %s cannot be read, and may be the node's own", b.CIDR, node, g)
 				continue
 			}
 			lost := "none of its addresses is in use"
@@ -41,7 +41,7 @@ var routeStrayBlackhole = audit.Check{
 			claim, _ := affinityOf(st, b, node)
 			x := audit.Finding{
 				Severity: state.Critical, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{node, b.Owner.Node()}, Absence: true,
-				Message: fmt.Sprintf("%s drops traffic to block %s, which belongs to %s: %s %s", node, b.CIDR, phrase.Owner(b.Owner), saysWhat(s.Example), s.Example),
+				Message: fmt.Sprintf("%s drops traffic to block %s, which belongs to %s: it matches %s", node, b.CIDR, phrase.Owner(b.Owner), s.Example),
 				Evidence: state.Evidences("routes", s.Text(), "made by", hosts.ProtocolText(s.Routes[0].Protocol), "owner of the block", phrase.Owner(b.Owner),
 					"affinity of "+node, claim, "dropped", lost, "that is", answerBasis(s.Example), "host view", s.View.Text()),
 				Fix: fix,

@@ -215,7 +215,7 @@ func (x *explainer) emptySection(s *builder, b *state.Block) {
 func (x *explainer) blockSummary(b *state.Block) string {
 	owner := "belongs to " + ownerWord(b.Owner)
 	if b.Owner == (blocks.Owner{}) {
-		owner = "belongs to nobody"
+		owner = "belongs to no node"
 	} else if x.gone(b.Owner.Node()) {
 		owner += ", which does not exist"
 	}

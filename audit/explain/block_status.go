@@ -17,7 +17,7 @@ func (x *explainer) blockStatusSection(s *builder, h *state.NodeState, f blocks.
 	n := h.BlockStatus[i]
 	s.section("%s for its pods", f)
 	if g := x.FirstMissing([]blocks.Resource{blocks.Pools, blocks.Blocks}); g != nil {
-		s.fact("", "not judged", g.String())
+		s.fact("", "not evaluated", g.String())
 		return
 	}
 	if n.NoBlock() {

@@ -18,7 +18,7 @@ func (x *explainer) borrowedSection(s *builder, ref state.AllocationRef) {
 	if br == nil {
 		switch attr := ref.Attributes(); {
 		case owner == "" && b.Owner.Kind == blocks.NoOwner:
-			s.fact("", "borrowed", "no: the block belongs to nobody, and each address in it is routed by itself")
+			s.fact("", "borrowed", "no: the block belongs to no node, and each address in it is routed by itself")
 		case owner == "" || attr == nil || attr.Node == "" || attr.WindowsReserved():
 		case x.FirstMissing(useReads) == nil && x.Vanished(attr.Node) && attr.Node != owner:
 			s.factf("", "borrowed", "no: it was assigned on %s, which no longer exists", attr.Node)

@@ -65,7 +65,7 @@ func (x *explainer) unusedSummary(ref state.AllocationRef) string {
 	case attr == nil:
 		return fmt.Sprintf("Block %s is corrupt: it allocates the address to attributes that do not exist.", b.CIDR)
 	case attr.Cooling(), attr.WindowsReserved():
-		return fmt.Sprintf("Not in use: %s, in block %s of %s.", strings.TrimPrefix(x.holder(b, i), "nobody: "), b.CIDR, phrase.Owner(b.Owner))
+		return fmt.Sprintf("Not in use: %s, in block %s of %s.", strings.TrimPrefix(x.holder(b, i), "no one: "), b.CIDR, phrase.Owner(b.Owner))
 	}
 	out := fmt.Sprintf("Allocated to %s%s", x.holder(b, i), phrase.OnNode(attr.Node))
 	if attr.Tunnel() {
@@ -109,7 +109,7 @@ func (x *explainer) unknownSummary(a netip.Addr) string {
 	case x.BlockMayCover(netip.PrefixFrom(a, a.BitLen())):
 		return fmt.Sprintf("It lies in pool %s; a block that could not be understood may hold it.", p.Name)
 	default:
-		who := "Nobody uses it"
+		who := "Not in use"
 		if g := x.FirstMissing(useReads); g != nil {
 			who = "Whether anything uses it is not known: " + g.String()
 		}

@@ -121,9 +121,9 @@ func (x *explainer) whyPoolServes(p *state.Pool, n *blocks.Node) string {
 	case p.Disabled:
 		return "disabled"
 	case !p.HandsOut():
-		return "serves nobody: " + p.WhyClosed()
+		return "serves no pod: " + p.WhyClosed()
 	case p.SelectorError() != nil:
-		return fmt.Sprintf("serves nobody: a selector cannot be parsed (%v)", p.SelectorError())
+		return fmt.Sprintf("serves no pod: a selector cannot be parsed (%v)", p.SelectorError())
 	case !p.Allows(blocks.UseWorkload):
 		return "does not serve pods: it serves " + state.UsesText(p)
 	case !p.SelectsNode(n) && !p.Automatic:

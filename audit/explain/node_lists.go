@@ -24,9 +24,9 @@ func (x *explainer) nodeBorrowSections(s *builder, h *state.NodeState) {
 	for _, br := range h.Borrowed {
 		s.factf(blockSource(br.Block), br.Addr.String(), "%s, from %s of %s%s", x.borrowUser(br), br.Block.CIDR, br.Owner, x.trafficNote(br))
 	}
-	s.listed("Lent by it: %s", phrase.Plural(len(h.Lent), "address"))
+	s.listed("Borrowed from it: %s", phrase.Plural(len(h.Lent), "address"))
 	for _, br := range h.Lent {
-		s.factf(blockSource(br.Block), br.Addr.String(), "to %s, for %s%s", br.User, x.borrowUser(br), x.trafficNote(br))
+		s.factf(blockSource(br.Block), br.Addr.String(), "by %s, for %s%s", br.User, x.borrowUser(br), x.trafficNote(br))
 	}
 	x.borrowOutcomeSection(s, append(slices.Clone(h.Borrowed), h.Lent...))
 }

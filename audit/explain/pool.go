@@ -46,9 +46,9 @@ func (x *explainer) poolNumbers(s *builder, p *state.Pool) {
 	s.factf("", "blocks", "%s; %s claimed, %s free, %s reserved", b.Capacity, b.Claimed, b.Free, b.Reserved)
 	s.factf("", "left to claim", "%s", b.Allocatable)
 	if p.ReclaimableKnown {
-		s.factf("", "reclaimable", "%s%s", p.Reclaimable, releasableNote(p))
+		s.factf("", "releasable", "%s%s", p.Reclaimable, releasableNote(p))
 	} else if g := x.FirstMissing(state.ReleaseReads); g != nil {
-		s.fact("", "reclaimable", "not known: "+g.String())
+		s.fact("", "releasable", "not known: "+g.String())
 	}
 	if x.unread(blocks.Nodes) == "" && p.ServesWorkloads() && p.Automatic {
 		s.factf("", "needed", "%s, when its nodes are full of pods", p.Needed)

@@ -62,7 +62,7 @@ func (x *explainer) addressRemedy(s *builder, a netip.Addr, users []user, ref st
 	case !v.Owned:
 		s.remedy("ip/leaked", "%s", x.leakRemedy(attr))
 	case v.Unknown && len(users) == 0:
-		s.remedy("ip/unknown-owner", "released by whoever assigned it; neither Calico's collector nor calico-audit does")
+		s.remedy("ip/unknown-owner", "released by the component that assigned it; neither Calico's collector nor calico-audit does")
 	case attr.Tunnel() && x.Vanished(node):
 		s.remedy("owned", "nothing owns it any more once the machine of %s is known to be off (calico-audit repair --leaked-ips --terminated %s) and no other address of it is in use", node, phrase.Arg(node))
 	case state.UseKindOf(ref.Block, attr) == state.UseVM && !v.Young:

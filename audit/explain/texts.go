@@ -121,9 +121,9 @@ func (x *explainer) holder(b *state.Block, ordinal int) string {
 	}
 	switch state.UseKindOf(b, a) {
 	case state.UseCooling:
-		return "nobody: released at " + phrase.Time(a.Released) + " and cooling down"
+		return "no one: released at " + phrase.Time(a.Released) + " and cooling down"
 	case state.UseWindows:
-		return "nobody: a Windows node keeps it back"
+		return "no one: a Windows node keeps it back"
 	case state.UseTunnel:
 		kind, node := a.TunnelOf()
 		return "the " + tunnelName(kind) + " of node " + phrase.OrNone(node)

@@ -125,7 +125,7 @@ func (x *explainer) usedBySection(s *builder, a netip.Addr, users []user, ref st
 	if g := x.FirstMissing(useReads); g != nil {
 		s.fact("", "not known", g.String())
 	} else if len(users) == 0 && !x.servesNoPod(ref, attr) {
-		s.fact("", "nobody", "no pod and no node names it")
+		s.fact("", "none", "no pod and no node names it")
 	}
 	if attr != nil && x.FirstMissing(useReads) == nil {
 		s.fact("", "verdict", verdictText(x.Classify(ref)))
@@ -135,7 +135,7 @@ func (x *explainer) usedBySection(s *builder, a netip.Addr, users []user, ref st
 // verdictText is a verdict on an allocation, with its reason.
 func verdictText(v state.Validity) string {
 	switch {
-	case strings.HasPrefix(v.Why, "not judged"):
+	case strings.HasPrefix(v.Why, "not evaluated"):
 		return v.Why
 	case v.Unknown:
 		return "owner not known: " + v.Why

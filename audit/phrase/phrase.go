@@ -27,7 +27,7 @@ func FullName(namespace, name string) string {
 // Owner names an owner within a sentence: a node by its name, and says so where there is none.
 func Owner(o blocks.Owner) string {
 	if o == (blocks.Owner{}) {
-		return "nobody"
+		return "no node"
 	}
 	if n := o.Node(); n != "" {
 		return n

@@ -43,7 +43,7 @@ func (st *State) evaluateEmptyBlocks() {
 		}
 		b.Reclaimability = st.evaluateAlone(b)
 		if missing != nil {
-			b.Reclaimability.retain(RetainNotRead, "not judged: %s", missing)
+			b.Reclaimability.retain(RetainNotRead, "not evaluated: %s", missing)
 		}
 	}
 	for _, h := range st.NodeStates {

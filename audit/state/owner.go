@@ -69,9 +69,9 @@ func (st *State) classifyAddress(r AllocationRef) Validity {
 	attr := r.Attributes()
 	switch {
 	case attr == nil || len(r.Block.Faults) > 0:
-		return owned("not judged: the block is corrupt")
+		return owned("not evaluated: the block is corrupt")
 	case r.Block.SoftDeleted:
-		return owned("not judged: the block is marked deleted")
+		return owned("not evaluated: the block is marked deleted")
 	}
 	sort := UseKindOf(r.Block, attr)
 	switch sort {
@@ -169,7 +169,7 @@ func (st *State) classifyPods(r AllocationRef) Validity {
 // migration makes.
 func (st *State) ownedByNamedPods(r AllocationRef) (Validity, bool) {
 	if name, unread := st.UnreadPod(); unread {
-		return owned("not judged: pod %s could not be read, and may name it", name), true
+		return owned("not evaluated: pod %s could not be read, and may name it", name), true
 	}
 	attr := r.Attributes()
 	for _, named := range []*blocks.Attributes{attr, attr.Alternate} {

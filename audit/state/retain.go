@@ -59,10 +59,10 @@ func (st *State) retainForOthers(b *Block, uses []hosts.Use, r *Reclaimability) 
 		r.retain(RetainConflict, "there are several block objects of this CIDR")
 	}
 	if name, unread := st.UnreadPod(); unread {
-		r.retain(RetainNotRead, "not judged: pod %s could not be read, and may use an address of it", name)
+		r.retain(RetainNotRead, "not evaluated: pod %s could not be read, and may use an address of it", name)
 	}
 	if b.Pool == nil && len(st.Unreadable(blocks.Pools)) > 0 {
-		r.retain(RetainNotRead, "not judged: a pool that cannot be read may be its own, and need it")
+		r.retain(RetainNotRead, "not evaluated: a pool that cannot be read may be its own, and need it")
 	}
 	host := b.Owner.Node()
 	if host == "" {
@@ -81,12 +81,12 @@ func (st *State) retainForOthers(b *Block, uses []hosts.Use, r *Reclaimability) 
 		r.retain(RetainConflict, "its owner has several affinity objects to it")
 	}
 	if own == 0 && st.AffinityMayExist(b, host) {
-		r.retain(RetainNotRead, "not judged: an affinity that cannot be read may be its own")
+		r.retain(RetainNotRead, "not evaluated: an affinity that cannot be read may be its own")
 	}
 	if h := st.nodeStates[host]; h != nil {
 		switch {
 		case h.Node == nil && st.UnreadableNode(h.Name):
-			r.retain(RetainNotRead, "not judged: its node could not be read")
+			r.retain(RetainNotRead, "not evaluated: its node could not be read")
 		case h.Node != nil && h.Node.Labels[flannelLabel] != "" && h.Node.Labels[flannelLabel] != flannelDone:
 			r.retain(RetainSpecial, "its node is being moved from Flannel")
 		}

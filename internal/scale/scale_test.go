@@ -83,7 +83,7 @@ func TestStates(t *testing.T) {
 		"32,000 leaked handles":        {"handle/leaked": 640},
 		"a block that cannot be read":  {"block/corrupt": 1},
 		// Pools of 64 and 16 blocks, 20 nodes without one, two pods on each.
-		"1,000 starving nodes that borrow": {
+		"1,000 nodes without a block that borrow": {
 			"ip/borrowed": 40, "node/no-block": 20, "pool/no-free-blocks": 2, "pool/low-free-blocks": 2, "pool/undersized": 2,
 		},
 	} {

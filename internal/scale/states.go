@@ -23,7 +23,7 @@ var stateShapes = []struct {
 	{"healthy", healthy},
 	{"32,000 leaked handles", leakedHandles},
 	{"200 pools, one for each rack", rackPools},
-	{"1,000 starving nodes that borrow", starving},
+	{"1,000 nodes without a block that borrow", starving},
 	{"a block that cannot be read", unreadableBlock},
 }
 

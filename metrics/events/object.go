@@ -32,7 +32,7 @@ func ParseObject(s string) (Object, error) {
 	}
 	o := Object{schema.ParseGroupResource(strings.ToLower(kind)), namespace, name}
 	if o.Resource.Resource == "" || name == "" || strings.Contains(name, "/") || namespaced && namespace == "" {
-		return Object{}, fmt.Errorf("%q is no object: want TYPE[.GROUP]/NAME or TYPE[.GROUP]/NAMESPACE/NAME", s)
+		return Object{}, fmt.Errorf("%q is not an object: want TYPE[.GROUP]/NAME or TYPE[.GROUP]/NAMESPACE/NAME", s)
 	}
 	return o, nil
 }

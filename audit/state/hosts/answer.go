@@ -45,19 +45,30 @@ type Answer struct {
 	View *blocks.HostView
 }
 
-// String says the answer in the words of a route.
+// String says the route that decides, in the words of the ip command.
 func (r Answer) String() string {
 	if r.Outcome == Unclear {
 		return "not known: " + r.Why
 	}
-	out := r.Result
-	if r.Match.IsValid() {
-		out += ", by the route to " + r.Match.String()
+	return r.route()
+}
+
+func (r Answer) route() string {
+	out := "a route of type " + r.Result
+	switch {
+	case r.Result == blocks.RouteNone:
+		out = "no route"
+	case r.Match.IsValid():
+		out = r.Result + " route " + r.Match.String()
 	}
-	for _, x := range []struct{ word, value string }{{"via", r.Gateway}, {"on", r.Dev}, {"of protocol", r.Protocol}, {"in table", r.Table}} {
+	var how []string
+	for _, x := range []struct{ word, value string }{{"via", r.Gateway}, {"dev", r.Dev}, {"proto", r.Protocol}, {"table", r.Table}} {
 		if x.value != "" {
-			out += " " + x.word + " " + x.value
+			how = append(how, x.word+" "+x.value)
 		}
+	}
+	if len(how) > 0 {
+		out += " (" + strings.Join(how, ", ") + ")"
 	}
 	return out
 }

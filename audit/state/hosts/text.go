@@ -73,11 +73,7 @@ func stateText(state string) string {
 
 // RouteText says a route in the words of the ip command.
 func RouteText(r *blocks.HostRoute) string {
-	out := r.Type + " " + r.Dst.String()
-	if r.Protocol != "" {
-		out += " of protocol " + r.Protocol
-	}
-	return out + " in table " + tableName(r.Table)
+	return Answer{Result: r.Type, Match: r.Dst, Protocol: r.Protocol, Table: tableName(r.Table)}.route()
 }
 
 // IsDropping reports whether a route of a kind ends traffic.

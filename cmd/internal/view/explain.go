@@ -140,7 +140,7 @@ func (p *printer) related(findings []audit.Finding) {
 		return
 	}
 	const hang = 6
-	p.section("Findings beside it")
+	p.section("Related findings")
 	for _, g := range Groups(findings) {
 		severity, after, text := severitySpan(g[0].Severity), " "+g[0].Check+"  ", Message(&g[0])
 		if n := len(g); n > 1 {

@@ -91,7 +91,7 @@ function ownerNode(owner) {
 }
 
 function ownerName(owner) {
-  if (owner === "") return "nobody";
+  if (owner === "") return "no node";
   if (owner.startsWith("virtual:")) return "LoadBalancer services";
   return ownerNode(owner) || owner;
 }
