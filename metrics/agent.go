@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	jsonv1 "github.com/go-json-experiment/json/v1"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -136,7 +136,7 @@ func noView(err error) string { return "no host view could be made: " + err.Erro
 // Handler serves the view as JSON, and its metrics, which are absent where none can be
 // made. It is ready if the last scan succeeded.
 func (a *Agent) Handler() http.Handler {
-	metrics := metricsOf(a, a.Log, promhttp.HandlerOpts{})
+	metrics := metricsOf(a.Log, processMetrics(), func() ([]*dto.MetricFamily, error) { return a.samples().families(), nil })
 	return site{
 		Title: "calico-audit agent", About: "It reads the routes and network namespaces of this node, and changes nothing.",
 		what: "agent", ready: "whether the node's kernel can be read", unready: a.unready, pprof: a.Pprof,

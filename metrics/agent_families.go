@@ -5,8 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -31,41 +29,38 @@ var (
 		"Processes in uninterruptible sleep (state D), by which a network namespace with addresses is held, other than the node's own. A moment of it is normal; one that stays holds its addresses though nothing can end it.")
 )
 
-// Describe implements [prometheus.Collector].
-func (a *Agent) Describe(ch chan<- *prometheus.Desc) { describe(ch, []*Group{&agentGroup}) }
-
-// Collect implements [prometheus.Collector]: the metrics of the last scan. It makes
-// none.
-func (a *Agent) Collect(ch chan<- prometheus.Metric) {
+// samples are the metrics of the last scan. They make none.
+func (a *Agent) samples() samples {
 	a.mu.Lock()
 	view, duration, scans, failures := a.view, a.duration, a.scans, a.failures
 	a.mu.Unlock()
 
-	send := func(f *Family, v float64, labels ...string) { ch <- f.metric(v, labels...) }
-	send(agentBuild, 1, a.Build.Version, a.Build.Revision, a.Build.GoVersion)
-	send(agentScans, float64(scans))
-	send(agentFails, float64(failures))
+	out := samples{}
+	out.add(agentBuild, 1, a.Build.Version, a.Build.Revision, a.Build.GoVersion)
+	out.add(agentScans, float64(scans))
+	out.add(agentFails, float64(failures))
 	if scans > 0 {
-		send(agentTook, duration.Seconds())
+		out.add(agentTook, duration.Seconds())
 	}
 	if view == nil {
-		return
+		return out
 	}
-	send(agentTaken, float64(view.TakenAt.UnixMilli())/1000)
-	send(agentGaps, float64(len(view.Gaps)))
+	out.add(agentTaken, float64(view.TakenAt.UnixMilli())/1000)
+	out.add(agentGaps, float64(len(view.Gaps)))
 	routes, blackholes := countRoutes(view.Routes)
 	for _, k := range slices.SortedFunc(maps.Keys(routes), func(a, b routeKind) int {
-		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.protocol, b.protocol))
+		return cmp.Or(cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.kind, b.kind))
 	}) {
-		send(agentRoutes, float64(routes[k]), k.kind, k.protocol)
+		out.add(agentRoutes, float64(routes[k]), k.kind, k.protocol)
 	}
 	addresses, stuck := countNamespaces(view.Namespaces)
-	send(agentSpaces, float64(len(view.Namespaces)))
+	out.add(agentSpaces, float64(len(view.Namespaces)))
 	for _, family := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
-		send(agentBlackholes, float64(blackholes[family]), family.String())
-		send(agentAddresses, float64(addresses[family]), family.String())
+		out.add(agentBlackholes, float64(blackholes[family]), family.String())
+		out.add(agentAddresses, float64(addresses[family]), family.String())
 	}
-	send(agentStuck, float64(stuck))
+	out.add(agentStuck, float64(stuck))
+	return out
 }
 
 type routeKind struct{ kind, protocol string }

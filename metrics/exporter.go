@@ -145,11 +145,8 @@ type Audit struct {
 
 	// seen is when the state's TakenAt was first seen, by the clock here.
 	seen time.Time
-	// points are the numbers of the state, checks those of the checks.
-	points []point
-	checks []checkRun
-	// unsure counts findings that await confirmation.
-	unsure int
+	// scrape is what it fixes of a scrape.
+	scrape *rendered
 	// usage makes the report's Usage, once, when it is first asked for.
 	usage func() audit.Usage
 }

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime/debug"
@@ -71,14 +72,20 @@ func (e *Exporter) reread(ctx context.Context, s *blocks.Snapshot, resources []b
 
 // publish makes the audit of a judgement the current one, unless it fails.
 func (e *Exporter) publish(ctx context.Context, j *evaluated, unsure int, took time.Duration) error {
-	a := &Audit{Duration: took, checks: j.checks, unsure: unsure, seen: time.Now()}
+	a := &Audit{Duration: took, seen: time.Now()}
+	var rendering error
 	err := e.guarded(func() {
-		a.Report, a.points = audit.NewReport(j.state, j.result), numbersOf(j.state, e.NodeMetrics).all
+		a.Report = audit.NewReport(j.state, j.result)
 		if e.Mutes != nil {
 			a.Report.Mute(e.Mutes)
 		}
+		s := samples{}
+		s.addNumbers(j.state, e.NodeMetrics)
+		s.addFindings(a.Report, j.checks, unsure)
+		s.add(auditTook, took.Seconds())
+		a.scrape, rendering = render(s)
 	})
-	if err != nil {
+	if err = cmp.Or(err, rendering); err != nil {
 		return fmt.Errorf("making the report: %w", err)
 	}
 	snapshot, result := j.state.Snapshot, j.result // and not the State, which is not kept

@@ -1,71 +1,64 @@
 package metrics
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-
+	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Describe implements [prometheus.Collector].
-func (e *Exporter) Describe(ch chan<- *prometheus.Desc) { describe(ch, exporterGroups) }
-
-// Collect implements [prometheus.Collector]: the numbers of the last audit.
-func (e *Exporter) Collect(ch chan<- prometheus.Metric) {
-	send := func(f *Family, v float64, labels ...string) { ch <- f.metric(v, labels...) }
-	send(buildInfo, 1, e.Build.Version, e.Build.Revision, e.Build.GoVersion)
-	send(auditsTotal, float64(e.audits.Load()))
-	send(auditErrorsTotal, float64(e.errors.Load()))
-	send(secondReadingTotal, float64(e.readings.Load()))
+// live are the samples that change from one audit to the next, with what a, the last,
+// says of them; nil before the first.
+func (e *Exporter) live(a *Audit) samples {
+	s := samples{}
+	s.add(buildInfo, 1, e.Build.Version, e.Build.Revision, e.Build.GoVersion)
+	s.add(auditsTotal, float64(e.audits.Load()))
+	s.add(auditErrorsTotal, float64(e.errors.Load()))
+	s.add(secondReadingTotal, float64(e.readings.Load()))
 	restarts := e.Source.Restarts()
 	for _, r := range blocks.Resources {
-		send(watchRestartsTotal, float64(restarts[r]), string(r))
+		s.add(watchRestartsTotal, float64(restarts[r]), string(r))
 	}
 	if e.Events != nil {
 		c := e.Events()
-		send(eventsWritten, float64(c.Written))
-		send(eventErrors, float64(c.Failed))
-		send(eventsWaiting, float64(c.Waiting))
-		send(eventsWriter, number(c.Leading))
+		s.add(eventsWritten, float64(c.Written))
+		s.add(eventErrors, float64(c.Failed))
+		s.add(eventsWaiting, float64(c.Waiting))
+		s.add(eventsWriter, number(c.Leading))
 	}
-	a := e.Current()
 	if a == nil {
-		send(snapshotComplete, 0)
-		return
+		s.add(snapshotComplete, 0)
+		return s
 	}
 	rep := e.reportOf(a)
 	if at := rep.Cluster.TakenAt; !at.IsZero() {
-		send(snapshotTime, float64(at.UnixMilli())/1000)
+		s.add(snapshotTime, float64(at.UnixMilli())/1000)
 	}
-	send(snapshotComplete, number(rep.Complete))
-	send(snapshotGaps, float64(len(blocks.NotHeld(rep.Gaps))))
-	send(auditTook, a.Duration.Seconds())
-	for _, p := range a.points {
-		send(p.family, p.value, append([]string(nil), p.labels...)...)
-	}
-	a.collectFindings(send)
+	s.add(snapshotComplete, number(rep.Complete))
+	s.add(snapshotGaps, float64(len(blocks.NotHeld(rep.Gaps))))
+	return s
 }
 
-func (a *Audit) collectFindings(send func(*Family, float64, ...string)) {
+// addFindings adds what checks found, and how they went.
+func (s samples) addFindings(r *audit.Report, checks []checkRun, unsure int) {
 	type kind struct {
 		check    string
 		severity state.Severity
 	}
 	counts := map[kind]int{}
-	for i := range a.Report.Findings {
-		f := &a.Report.Findings[i]
+	for i := range r.Findings {
+		f := &r.Findings[i]
 		counts[kind{f.Check, f.Severity}]++
 	}
-	for _, c := range a.checks {
-		send(checkSuccess, number(c.judged), c.id)
-		send(checkTook, c.took.Seconds(), c.id)
+	for _, c := range checks {
+		s.add(checkSuccess, number(c.judged), c.id)
+		s.add(checkTook, c.took.Seconds(), c.id)
 		if !c.judged {
 			continue
 		}
-		for _, s := range state.Severities {
-			send(findings, float64(counts[kind{c.id, s}]), c.id, s.String())
+		for _, severity := range state.Severities {
+			s.add(findings, float64(counts[kind{c.id, severity}]), c.id, severity.String())
 		}
 	}
-	send(findingsMuted, float64(a.Report.Summary.Muted))
-	send(findingsUnsure, float64(a.unsure))
+	s.add(findingsMuted, float64(r.Summary.Muted))
+	s.add(findingsUnsure, float64(unsure))
 }

@@ -4,8 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -132,40 +130,6 @@ var exporterGroups = []*Group{&poolGroup, &nodeGroup, &findingGroup, &stateGroup
 
 // slotStates are the values of the label state.
 var slotStates = []string{"claimed", "free", "reserved"}
-
-// point is one number of an audit.
-type point struct {
-	family *Family
-	value  float64
-	labels []string
-}
-
-// points collects the numbers of an audit. Families whose numbers would be wrong
-// are left out.
-type points struct {
-	state *state.State
-	all   []point
-	knows map[*Family]bool
-}
-
-func (s *points) add(f *Family, value float64, labels ...string) {
-	known, judged := s.knows[f]
-	if !judged {
-		known = s.state.FirstMissing(f.Needs) == nil
-		s.knows[f] = known
-	}
-	if known {
-		s.all = append(s.all, point{f, value, labels})
-	}
-}
-
-func describe(ch chan<- *prometheus.Desc, groups []*Group) {
-	for _, g := range groups {
-		for _, f := range g.Families {
-			ch <- f.desc
-		}
-	}
-}
 
 // Groups returns the sections of METRICS.md, in their order.
 func Groups() []*Group { return append(slices.Clone(exporterGroups), &agentGroup) }

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -36,7 +34,7 @@ func (e *Exporter) Handler() http.Handler {
 			{"/report.json", "the same as data, as calico-audit report -o json writes it", func(w http.ResponseWriter, r *http.Request) {
 				e.serveReport(w, r, "application/json", e.JSON, false)
 			}},
-			{"/metrics", "metrics of it, for Prometheus", metricsOf(e, e.Log, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})},
+			{"/metrics", "metrics of it, for Prometheus", e.metrics()},
 		},
 	}.handler()
 }

@@ -10,18 +10,37 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-func numbersOf(st *state.State, nodes bool) *points {
-	s := &points{state: st, knows: map[*Family]bool{}}
-	s.pools()
-	s.nodesWithoutBlock()
-	if nodes {
-		s.nodes()
-	}
-	s.add(datastoreIsLocked, number(st.Info.Locked))
-	return s
+// numbers collects samples of a State. Families whose numbers would be wrong are left
+// out.
+type numbers struct {
+	samples
+	state *state.State
+	knows map[*Family]bool
 }
 
-func (s *points) pools() {
+func (s *numbers) add(f *Family, value float64, labels ...string) {
+	known, judged := s.knows[f]
+	if !judged {
+		known = s.state.FirstMissing(f.Needs) == nil
+		s.knows[f] = known
+	}
+	if known {
+		s.samples.add(f, value, labels...)
+	}
+}
+
+// addNumbers adds the numbers of a State, those of its nodes if asked for.
+func (s samples) addNumbers(st *state.State, nodes bool) {
+	n := &numbers{samples: s, state: st, knows: map[*Family]bool{}}
+	n.pools()
+	n.nodesWithoutBlock()
+	if nodes {
+		n.nodes()
+	}
+	n.add(datastoreIsLocked, number(st.Info.Locked))
+}
+
+func (s *numbers) pools() {
 	borrowed := map[*state.Pool]int{}
 	for _, b := range s.state.Borrows {
 		borrowed[b.Block.Pool]++
@@ -49,7 +68,7 @@ func (s *points) pools() {
 }
 
 // nodesWithoutBlock counts, per family, the schedulable nodes without any block.
-func (s *points) nodesWithoutBlock() {
+func (s *numbers) nodesWithoutBlock() {
 	without := map[blocks.Family]int{}
 	for _, h := range s.state.NodeStates {
 		for _, n := range h.BlockStatus {
@@ -72,7 +91,7 @@ type share struct {
 	own, others, unowned          int // addresses in use, by who owns the block
 }
 
-func (s *points) nodes() {
+func (s *numbers) nodes() {
 	shares := s.shares()
 	order := slices.SortedFunc(maps.Keys(shares), func(a, b place) int {
 		return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.pool, b.pool))
@@ -95,7 +114,7 @@ func (s *points) nodes() {
 
 // shares counts what each node has of each pool. A node that exists has a share,
 // if only of nothing, of each pool that serves its pods.
-func (s *points) shares() map[place]*share {
+func (s *numbers) shares() map[place]*share {
 	out := map[place]*share{}
 	at := func(node, pool string) *share {
 		p := place{cmp.Or(node, noNode), cmp.Or(pool, noPool)}

@@ -81,11 +81,18 @@ func (s site) handler() http.Handler {
 	return mux
 }
 
-func metricsOf(c prometheus.Collector, log *slog.Logger, o promhttp.HandlerOpts) http.HandlerFunc {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(c, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	o.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelError)
-	return promhttp.HandlerFor(registry, o).ServeHTTP
+// processMetrics gathers the usual metrics of Go programs and processes.
+func processMetrics() prometheus.Gatherer {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}
+
+// metricsOf serves metrics in any of Prometheus' formats.
+func metricsOf(log *slog.Logger, process prometheus.Gatherer, own prometheus.GathererFunc) http.HandlerFunc {
+	return promhttp.HandlerFor(prometheus.Gatherers{own, process}, promhttp.HandlerOpts{
+		ErrorHandling: promhttp.ContinueOnError, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError),
+	}).ServeHTTP
 }
 
 func writeText(w http.ResponseWriter, status int, text string) {
@@ -95,7 +102,7 @@ func writeText(w http.ResponseWriter, status int, text string) {
 	_, _ = io.WriteString(w, text+"\n")
 }
 
-// writeBody answers with a document, compressed for whoever asks for that.
+// writeBody answers with a document, compressed for clients that accept it.
 func writeBody(w http.ResponseWriter, r *http.Request, contentType string, write func(io.Writer) error) {
 	h := w.Header()
 	h.Set("Content-Type", contentType)
@@ -110,7 +117,7 @@ func writeBody(w http.ResponseWriter, r *http.Request, contentType string, write
 		out = z
 	}
 	if r.Method != http.MethodHead {
-		_ = write(out) // whoever asked has gone
+		_ = write(out) // an error means that the client has gone
 	}
 }
 

@@ -1,0 +1,106 @@
+package metrics
+
+import (
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"encoding/binary"
+	"hash/crc32"
+	"net/http"
+	"slices"
+	"strconv"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// rendered is text that many scrapes begin with, and the same as the beginning of a gzip
+// stream: whatever follows needs not know what was compressed before.
+type rendered struct {
+	text, packed []byte
+	sum          uint32 // the CRC-32 of text
+}
+
+func render(s samples) (*rendered, error) {
+	text, err := encode(s.families())
+	if err != nil {
+		return nil, err
+	}
+	var packed bytes.Buffer
+	z, err := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
+	if err == nil {
+		_, err = z.Write(text)
+	}
+	if err == nil {
+		err = z.Flush()
+	}
+	return &rendered{text: text, packed: bytes.Clone(packed.Bytes()), sum: crc32.ChecksumIEEE(text)}, err
+}
+
+// packedWith returns the rest of a gzip stream that begins with packed: more text, and
+// the end (RFC 1952).
+func (r *rendered) packedWith(more []byte) ([]byte, error) {
+	var b bytes.Buffer
+	z, err := flate.NewWriter(&b, flate.BestSpeed)
+	if err == nil {
+		_, err = z.Write(more)
+	}
+	if err == nil {
+		err = z.Close()
+	}
+	end := binary.LittleEndian.AppendUint32(b.Bytes(), crc32.Update(r.sum, crc32.IEEETable, more))
+	return binary.LittleEndian.AppendUint32(end, uint32(len(r.text)+len(more))), err
+}
+
+// metrics serves metrics. What an audit fixes of them was rendered with it, for
+// Prometheus' text format; a request for another, or for some families by name, gets
+// it from promhttp.
+func (e *Exporter) metrics() http.HandlerFunc {
+	process := processMetrics()
+	return func(w http.ResponseWriter, r *http.Request) {
+		a := e.Current()
+		format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...)
+		if a == nil || format.FormatType() != expfmt.TypeTextPlain || r.URL.RawQuery != "" {
+			metricsOf(e.Log, process, func() ([]*dto.MetricFamily, error) { return e.families(a) })(w, r)
+			return
+		}
+		own, err := process.Gather()
+		if err != nil {
+			e.Log.Error("the metrics of the process are not whole", "error", err)
+		}
+		more, err := encode(slices.Concat(e.live(a).families(), own))
+		parts := [][]byte{a.scrape.text, more}
+		if err == nil && wantsGzip(r) {
+			w.Header().Set("Content-Encoding", "gzip")
+			parts[0] = a.scrape.packed
+			parts[1], err = a.scrape.packedWith(more)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", string(format))
+		w.Header().Set("Vary", "Accept, Accept-Encoding")
+		w.Header().Set("Content-Length", strconv.Itoa(len(parts[0])+len(parts[1])))
+		for _, p := range parts {
+			_, _ = w.Write(p) // an error means that the client has gone
+		}
+	}
+}
+
+// families returns the exporter's families of an audit; nil before the first.
+func (e *Exporter) families(a *Audit) ([]*dto.MetricFamily, error) {
+	all := e.live(a)
+	if a != nil {
+		parser := expfmt.NewTextParser(model.UTF8Validation)
+		fixed, err := parser.TextToMetricFamilies(bytes.NewReader(a.scrape.text))
+		if err != nil {
+			return nil, err
+		}
+		for name, f := range fixed {
+			all[name] = f
+		}
+	}
+	return all.families(), nil
+}
