@@ -17,7 +17,7 @@ func afterwards(st *state.State, steps []Step) *state.State {
 	}
 	x := newPretence(st.Snapshot)
 	for i := range steps {
-		if k := kindOf(steps[i].Kind); k != nil {
+		if k := KindOf(steps[i].Kind); k != nil {
 			k.pretend(x, &steps[i])
 		}
 	}

@@ -12,86 +12,89 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// begun is a step that a journal tells of, in the cluster as it is now: what it came to,
+// Site is the cluster that steps are carried out on: as it was read last, and what
+// writes to it.
+type Site struct {
+	State     *state.State
+	Writer    Writer
+	Workloads Workloads // nil where no pods and nodes can be changed
+}
+
+// Begun is a step that a journal tells of, in the cluster as it is now: what it came to,
 // and what is to be done next to bring it to an end, or to take it back.
-type begun struct {
-	*run
-	log  *stepLog
-	step *Step
-	kind *stepKind // nil for one that this version does not know
-	// undo: nothing of the step is carried out but what cannot be taken back.
-	undo bool
+type Begun struct {
+	*Site
+	Log  *StepLog
+	Step *Step
+	Kind *StepKind // nil for one that this version does not know
+	// Undo: nothing of the step is carried out but what cannot be taken back.
+	Undo bool
+	// Request is what the journal's plan was asked for.
+	Request Request
 }
 
-// begunStep returns what a journal tells of a step of its plan.
-func (x *run) begunStep(f *JournalFile, id string, undo bool) *begun {
-	s := f.Step(id)
-	if s == nil {
-		s = &Step{ID: id}
-	}
-	return &begun{run: x, log: f.log(id), step: s, kind: kindOf(s.Kind), undo: undo}
-}
-
-// move is what is to be done next about a step: a write, or nothing. The zero value is
+// Move is what is to be done next about a step: a write, or nothing. The zero value is
 // nothing, without a word.
-type move struct {
-	do func(context.Context) error
-	// what says what the write does or, without one, why there is none.
-	what   string
-	status Status
-	// code is why there is no write, or [CodeFinished] for one by which an undo finishes
+type Move struct {
+	Do func(context.Context) error
+	// What says what the write does or, without one, why there is none.
+	What   string
+	Status Status
+	// Code is why there is no write, or [CodeFinished] for one by which an undo finishes
 	// the step.
-	code SkipCode
-	// back is true for a write that takes the step back instead of completing it.
-	back bool
-	// halfDone is true if there is no write though the step is half-done.
-	halfDone bool
+	Code SkipCode
+	// Back is true for a write that takes the step back instead of completing it.
+	Back bool
+	// HalfDone is true if there is no write though the step is half-done.
+	HalfDone bool
 }
 
-// none reports whether there is neither a write nor a reason for there being none.
-func (m move) none() bool { return m.do == nil && m.status == "" }
+// None reports whether there is neither a write nor a reason for there being none.
+func (m Move) None() bool { return m.Do == nil && m.Status == "" }
 
-func (m move) outcome() Outcome {
-	if m.do != nil {
-		return Outcome{Status: Planned, Code: m.code, Reason: m.what}
+// Outcome is that of a step about which nothing more is done.
+func (m Move) Outcome() Outcome {
+	if m.Do != nil {
+		return Outcome{Status: Planned, Code: m.Code, Reason: m.What}
 	}
-	return Outcome{Status: m.status, Code: m.code, Reason: m.what}
+	return Outcome{Status: m.Status, Code: m.Code, Reason: m.What}
 }
 
-func open(s Status) bool { o := Outcome{Status: s}; return o.Open() }
+// Open reports whether the step is still to be done with it.
+func (m Move) Open() bool { o := m.Outcome(); return o.Open() }
 
-func toWrite(do func(context.Context) error, format string, args ...any) move {
-	return move{do: do, what: fmt.Sprintf(format, args...)}
+func toWrite(do func(context.Context) error, format string, args ...any) Move {
+	return Move{Do: do, What: fmt.Sprintf(format, args...)}
 }
 
-func nothing(s Status, why string) move { return move{status: s, what: why} }
+func nothing(s Status, why string) Move { return Move{Status: s, What: why} }
 
-func cannot(code SkipCode, format string, args ...any) move {
-	return move{status: Skipped, code: code, what: fmt.Sprintf(format, args...)}
+func cannot(code SkipCode, format string, args ...any) Move {
+	return Move{Status: Skipped, Code: code, What: fmt.Sprintf(format, args...)}
 }
 
 // held is the move of a step that is left as it is for now.
-func (b *begun) held(code SkipCode, why string) move {
-	if b.undo {
+func (b *Begun) held(code SkipCode, why string) Move {
+	if b.Undo {
 		return cannot(code, "it is not finished: %s", why)
 	}
 	return cannot(code, "it was left half-done, and is not completed now: %s", why)
 }
 
-// refs are the objects of the step: what its kind rests on, those that were written,
+// Refs are the objects of the step: what its kind rests on, those that were written,
 // with their blocks; and what says whether anything may be written at all.
-func (b *begun) refs() []blocks.Ref {
-	r := newRefs(b.state)
-	if b.kind != nil {
-		b.kind.refs(r, b.step)
+func (b *Begun) Refs() []blocks.Ref {
+	r := newRefs(b.State)
+	if b.Kind != nil {
+		b.Kind.refs(r, b.Step)
 	}
-	for _, e := range b.log.changes {
-		if namespace, name, of := strings.Cut(e.Change.Name, "/"); of {
+	for _, e := range b.Log.Changes {
+		if namespace, name, of := strings.Cut(e.Name, "/"); of {
 			r.pod(namespace, name)
 			continue
 		}
-		r.one(e.Change.Resource, e.Change.Name)
-		if was := e.Change.was(); e.Change.Resource == blocks.Affinities && was.Spec.CIDR != "" { // its block, and who else claims that
+		r.one(e.Resource, e.Name)
+		if was := e.was(); e.Resource == blocks.Affinities && was.Spec.CIDR != "" { // its block, and who else claims that
 			r.claim(prefixOf(state.Subject{CIDR: was.Spec.CIDR}), was.Spec.Node)
 		}
 	}
@@ -105,130 +108,137 @@ func (b *begun) refs() []blocks.Ref {
 // still the same object and nothing has been done with it since; and an affinity that
 // it left in pendingDeletion, though the block is its host's after all, gets its state
 // back. No one takes a mark of deletion away.
-func (b *begun) next() move {
-	if b.kind == nil || b.kind.complete == nil || !b.log.unfinished {
-		return move{}
+func (b *Begun) next() Move {
+	if b.Kind == nil || b.Kind.complete == nil || !b.Log.Unfinished {
+		return Move{}
 	}
-	if g := b.state.FirstMissing(b.kind.needs); g != nil {
+	if g := b.State.FirstMissing(b.Kind.needs); g != nil {
 		return b.held(SkipHalfDone, fmt.Sprintf("a read that this needs is missing: %s", g))
 	}
-	m := b.kind.complete(b)
-	if b.undo && m.do != nil && m.code == "" {
-		m.what, m.code = "finish the step, which was left half-done: "+m.what, CodeFinished
+	m := b.Kind.complete(b)
+	if b.Undo && m.Do != nil && m.Code == "" {
+		m.What, m.Code = "finish the step, which was left half-done: "+m.What, CodeFinished
 	}
 	return m
 }
 
-// action returns what an undo does next about the step.
-func (b *begun) action() move {
+// Completion returns the next write by which a run that goes on brings the step to its
+// end, if one may be sent now.
+func (b *Begun) Completion() Move {
+	m := b.next()
+	if r := b.closed(); m.Do != nil && r.code != "" {
+		return b.held(SkipCode(r.code), r.why)
+	}
+	return m
+}
+
+// Action returns what an undo does next about the step.
+func (b *Begun) Action() Move {
 	m := b.evaluate()
-	if m.do != nil {
+	if m.Do != nil {
 		if r := b.closed(); r.code != "" {
 			m = cannot(SkipCode(r.code), "%s", r.why)
 		}
 	}
-	if m.do != nil {
+	if m.Do != nil {
 		return m
 	}
 	// What is left half-done all the same makes the step open, whatever else is said.
 	switch left := b.leftover(); {
 	case left == "":
 		return m
-	case open(m.status):
-		m.what += "; " + left
+	case m.Open():
+		m.What += "; " + left
 	default:
 		m = cannot(SkipHalfDone, "%s", left)
 	}
-	m.halfDone = true
+	m.HalfDone = true
 	return m
 }
 
-func (b *begun) evaluate() move {
-	for _, e := range b.log.changes {
-		if g, missing := b.state.Missing(e.Change.Resource); missing {
+func (b *Begun) evaluate() Move {
+	for _, e := range b.Log.Changes {
+		if g, missing := b.State.Missing(e.Resource); missing {
 			return cannot(SkipCode(RefusedNotRead), "not judged: %s", g)
 		}
-		for _, g := range b.state.Unreadable(e.Change.Resource) {
-			if g.Name == e.Change.Name {
+		for _, g := range b.State.Unreadable(e.Resource) {
+			if g.Name == e.Name {
 				return cannot(SkipCode(RefusedNotRead), "not judged: %s", g)
 			}
 		}
 	}
-	if m := b.next(); !m.none() {
+	if m := b.next(); !m.None() {
 		return m
 	}
-	if b.log.proof == unwritten {
+	if b.Log.Unwritten {
 		// It wrote nothing, or took it back; what is missing now, others have taken away.
 		if a := b.affinity(); a != nil && b.mustStay(a) == "" {
 			return b.putBack(a)
 		}
 		return nothing(NotNeeded, "nothing was written: the step was skipped")
 	}
-	if b.kind == nil {
-		return cannot(SkipUnknown, "this version knows no steps of kind %q, or the journal's plan lacks the step", b.step.Kind)
+	if b.Kind == nil {
+		return cannot(SkipUnknown, "this version knows no steps of kind %q, or the journal's plan lacks the step", b.Step.Kind)
 	}
-	return b.kind.undo(b)
+	return b.Kind.undo(b)
 }
 
 // closed says why nothing of the step may be written now, by the same gate that a plan
 // goes through; an empty code if it may.
-func (b *begun) closed() reason {
-	g, missing := b.state.Missing(blocks.ClusterInfos)
-	if unread := b.state.Unreadable(blocks.ClusterInfos); !missing && len(unread) > 0 {
+func (b *Begun) closed() reason {
+	g, missing := b.State.Missing(blocks.ClusterInfos)
+	if unread := b.State.Unreadable(blocks.ClusterInfos); !missing && len(unread) > 0 {
 		g, missing = unread[0], true
 	}
 	if missing {
 		return because(RefusedNotRead, "whether the datastore is locked is not known: %s", g)
 	}
-	return (&proposals{st: b.state, req: b.asked(), kind: cmp.Or(b.kind, &stepKind{})}).barred()
+	return (&proposals{st: b.State, req: b.Request, kind: cmp.Or(b.Kind, &StepKind{})}).barred()
 }
 
-// asked is what the journal's plan was asked for.
-func (b *begun) asked() Request { return b.file.Plan.Request }
-
 // leftover names what the step has left half-done; "" if nothing.
-func (b *begun) leftover() string {
+func (b *Begun) leftover() string {
 	for _, r := range []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles} {
-		c := b.log.first(r)
+		c := b.Log.first(r)
 		if c == nil {
 			continue
 		}
-		o := objectNamed(b.state.Snapshot, r, c.Name)
-		if o == nil || c.Before != nil && o.UID != c.was().Metadata.UID || !b.log.ours(*o.Meta) {
+		o := objectNamed(b.State.Snapshot, r, c.Name)
+		if o == nil || c.Before != nil && o.UID != c.UID() || !b.Log.ours(*o.Meta) {
 			continue
 		}
 		if o.marked {
 			return fmt.Sprintf("%s %s is left marked deleted: \"repair --soft-deleted\" removes it, or Calico when it reads it by name", o.word, o.Name)
 		}
-		if a := affinityNamed(b.state, o.Name); r == blocks.Affinities && a.Effective() != blocks.Confirmed && string(a.State) != c.was().Spec.State {
+		if a := affinityNamed(b.State, o.Name); r == blocks.Affinities && a.Effective() != blocks.Confirmed && string(a.State) != c.was().Spec.State {
 			return fmt.Sprintf("affinity %s is left %s", a.Name, a.State)
 		}
 	}
 	var behind *LeftBehindError
-	if b.kind != nil && b.log.unfinished && errors.As(b.kind.verify(b.state, b.step), &behind) {
+	if b.Kind != nil && b.Log.Unfinished && errors.As(b.Kind.verify(b.State, b.Step), &behind) {
 		return behind.Error()
 	}
 	return ""
 }
 
 // affinity returns the affinity that the step wrote; nil if it is gone.
-func (b *begun) affinity() *blocks.Affinity {
-	if c := b.log.first(blocks.Affinities); c != nil {
-		return affinityNamed(b.state, c.Name)
+func (b *Begun) affinity() *blocks.Affinity {
+	if c := b.Log.first(blocks.Affinities); c != nil {
+		return affinityNamed(b.State, c.Name)
 	}
 	return nil
 }
 
 // sameAffinity is affinity, if it is still the same object.
-func (b *begun) sameAffinity() *blocks.Affinity {
-	if a := b.affinity(); a != nil && a.UID == b.log.first(blocks.Affinities).was().Metadata.UID {
+func (b *Begun) sameAffinity() *blocks.Affinity {
+	if a := b.affinity(); a != nil && a.UID == b.Log.first(blocks.Affinities).UID() {
 		return a
 	}
 	return nil
 }
 
 // leftAffinity is sameAffinity, if it is what the step is about, and still as it was left.
-func (b *begun) leftAffinity() *blocks.Affinity {
+func (b *Begun) leftAffinity() *blocks.Affinity {
 	a := b.sameAffinity()
 	if a == nil || !b.mine(a) || a.State != blocks.PendingDeletion && !a.SoftDeleted {
 		return nil
@@ -237,30 +247,30 @@ func (b *begun) leftAffinity() *blocks.Affinity {
 }
 
 // mine reports whether an affinity is of the block and the owner that the step is about.
-func (b *begun) mine(a *blocks.Affinity) bool {
-	if a.CIDR != prefixOf(b.step.Target) {
+func (b *Begun) mine(a *blocks.Affinity) bool {
+	if a.CIDR != prefixOf(b.Step.Target) {
 		return false
 	}
-	if b.step.Target.Kind == state.KindBlock {
-		return ownerGuard(a.Owner) == b.step.Guard(GuardOwner)
+	if b.Step.Target.Kind == state.KindBlock {
+		return ownerGuard(a.Owner) == b.Step.Guard(GuardOwner)
 	}
-	return a.Owner.Node() == b.step.Target.Node
+	return a.Owner.Node() == b.Step.Target.Node
 }
 
 // endAffinity completes the deletion of the affinity that was left, or takes it back
 // where the block is its host's.
-func (b *begun) endAffinity() move {
+func (b *Begun) endAffinity() Move {
 	a := b.leftAffinity()
 	if a == nil {
-		return move{}
+		return Move{}
 	}
-	switch block := blockAt(b.state, a.CIDR.String()); {
-	case block != nil && block.Owner == a.Owner && (b.undo || a.SoftDeleted):
-		return move{}
+	switch block := blockAt(b.State, a.CIDR.String()); {
+	case block != nil && block.Owner == a.Owner && (b.Undo || a.SoftDeleted):
+		return Move{}
 	case block != nil && block.Owner == a.Owner:
 		return b.putBack(a)
 	case block == nil:
-		if r := (&proposals{st: b.state}).retainedWithoutBlock(a); r.code != "" {
+		if r := (&proposals{st: b.State}).retainedWithoutBlock(a); r.code != "" {
 			return b.held(SkipHalfDone, r.why)
 		}
 	}
@@ -270,21 +280,21 @@ func (b *begun) endAffinity() move {
 	return b.deleteAffinity(a, "deleting the affinity")
 }
 
-func (b *begun) deleteAffinity(a *blocks.Affinity, what string) move {
+func (b *Begun) deleteAffinity(a *blocks.Affinity, what string) Move {
 	ref := pin(blocks.Affinities, a.Meta)
-	return toWrite(func(ctx context.Context) error { return b.writer.DeleteAffinity(ctx, ref) }, "%s", what)
+	return toWrite(func(ctx context.Context) error { return b.Writer.DeleteAffinity(ctx, ref) }, "%s", what)
 }
 
 // endMark deletes an object that was marked.
-func (b *begun) endMark(r blocks.Resource, m blocks.Meta) move {
-	ref, word := pin(r, m), objectNamed(b.state.Snapshot, r, m.Name).word
-	return toWrite(func(ctx context.Context) error { return b.writer.FinishDelete(ctx, ref) }, "deleting the %s that was marked", word)
+func (b *Begun) endMark(r blocks.Resource, m blocks.Meta) Move {
+	ref, word := pin(r, m), objectNamed(b.State.Snapshot, r, m.Name).word
+	return toWrite(func(ctx context.Context) error { return b.Writer.FinishDelete(ctx, ref) }, "deleting the %s that was marked", word)
 }
 
 // putBack gives the affinity that was left in pendingDeletion the state that it had.
-func (b *begun) putBack(a *blocks.Affinity) move {
-	was := blocks.AffinityState(b.log.first(blocks.Affinities).was().Spec.State)
-	if b.undo && a.State == was {
+func (b *Begun) putBack(a *blocks.Affinity) Move {
+	was := blocks.AffinityState(b.Log.first(blocks.Affinities).was().Spec.State)
+	if b.Undo && a.State == was {
 		return nothing(Already, "the affinity is as it was")
 	}
 	if a.State != blocks.PendingDeletion || a.SoftDeleted {
@@ -294,36 +304,36 @@ func (b *begun) putBack(a *blocks.Affinity) move {
 		return cannot(SkipChanged, "the affinity does not get its state %q back: %s; it stays pendingDeletion, and its node confirms it when it next takes an address from the block", was, why)
 	}
 	m := b.setAffinity(a, was, "give the affinity %s its state %q back", a.Name, was)
-	m.back = true
+	m.Back = true
 	return m
 }
 
-func (b *begun) setAffinity(a *blocks.Affinity, state blocks.AffinityState, format string, args ...any) move {
+func (b *Begun) setAffinity(a *blocks.Affinity, state blocks.AffinityState, format string, args ...any) Move {
 	ref := pin(blocks.Affinities, a.Meta)
-	return toWrite(func(ctx context.Context) error { return b.writer.PutAffinityState(ctx, ref, state) }, format, args...)
+	return toWrite(func(ctx context.Context) error { return b.Writer.PutAffinityState(ctx, ref, state) }, format, args...)
 }
 
 // mustStay says why the affinity that the step has left in pendingDeletion must not get
 // its state back; "" if it may. Somebody else may be releasing the block at this
 // moment and, if they find the affinity in that state already, do not write it:
 // confirmed under them, it would outlive the block. Left alone, it does no harm.
-func (b *begun) mustStay(a *blocks.Affinity) string {
-	c := b.log.first(blocks.Affinities)
-	var last JournalEntry
-	for _, e := range b.log.changes {
-		if e.Change.Resource == blocks.Affinities && e.Change.Name == a.Name {
+func (b *Begun) mustStay(a *blocks.Affinity) string {
+	c := b.Log.first(blocks.Affinities)
+	var last Sent
+	for _, e := range b.Log.Changes {
+		if e.Resource == blocks.Affinities && e.Name == a.Name {
 			last = e
 		}
 	}
-	block := blockAt(b.state, a.CIDR.String())
+	block := blockAt(b.State, a.CIDR.String())
 	switch {
-	case c == nil || c.Before == nil || a.UID != c.was().Metadata.UID:
+	case c == nil || c.Before == nil || a.UID != c.UID():
 		return "it is another object than the one that was written"
 	case a.SoftDeleted:
 		return "it is marked deleted"
-	case a.State != blocks.PendingDeletion || storedObject(last.Change.After).Spec.State != string(blocks.PendingDeletion):
+	case a.State != blocks.PendingDeletion || storedObject(last.After).Spec.State != string(blocks.PendingDeletion):
 		return fmt.Sprintf("its state is %q, which is not what the journal says was written last", a.State)
-	case a.Written.After(last.At.Add(writeTimeout + futureLeeway)):
+	case a.Written.After(last.At.Add(WriteTimeout + ClockSkew)):
 		return fmt.Sprintf("somebody else wrote it since, at %s, and may be releasing it", phrase.Time(a.Written))
 	case block == nil:
 		return "its block does not exist"

@@ -46,14 +46,14 @@ func Build(st *state.State, req Request) *Plan {
 // nodes and the bound on steps are not looked at.
 func Derive(st *state.State, req Request, id string) (*Step, *Refusal) {
 	name, _, _ := strings.Cut(id, ":")
-	if k := kindOf(Kind(name)); k != nil {
+	if k := KindOf(Kind(name)); k != nil {
 		return k.derive(st, req, id)
 	}
 	return nil, nil
 }
 
 // derive is [Derive] for a step of the kind.
-func (k *stepKind) derive(st *state.State, req Request, id string) (*Step, *Refusal) {
+func (k *StepKind) derive(st *state.State, req Request, id string) (*Step, *Refusal) {
 	if !k.asked(req) {
 		return nil, nil
 	}
@@ -69,7 +69,7 @@ func (k *stepKind) derive(st *state.State, req Request, id string) (*Step, *Refu
 
 // propose asks one kind what it finds; only is the ID of the one step that is of
 // interest, or empty.
-func propose(st *state.State, req Request, k *stepKind, only string) *proposals {
+func propose(st *state.State, req Request, k *StepKind, only string) *proposals {
 	x := &proposals{st: st.WithTerminated(req.Terminated), req: req, kind: k, only: only}
 	if x.unread() {
 		return x
@@ -95,7 +95,7 @@ func (p *proposals) dropAmbiguous() {
 	})
 }
 
-func (p *Plan) collect(st *state.State, k *stepKind) {
+func (p *Plan) collect(st *state.State, k *StepKind) {
 	if !k.asked(p.Request) {
 		return
 	}
@@ -110,13 +110,13 @@ func (p *Plan) narrow(st *state.State) {
 	kept := map[string]bool{}
 	for i := range p.Steps {
 		s := &p.Steps[i]
-		if k := kindOf(s.Kind); s.group() != "" && !k.restores && !p.Request.beside(st, s.Target, s.Pools, s.Nodes) {
-			kept[s.group()] = true
+		if k := KindOf(s.Kind); s.Group() != "" && !k.restores && !p.Request.beside(st, s.Target, s.Pools, s.Nodes) {
+			kept[s.Group()] = true
 		}
 	}
 	p.Steps = slices.DeleteFunc(p.Steps, func(s Step) bool {
-		if s.group() != "" {
-			return !kept[s.group()] && !s.stands(st)
+		if s.Group() != "" {
+			return !kept[s.Group()] && !s.Stands(st)
 		}
 		return p.Request.beside(st, s.Target, s.Pools, s.Nodes)
 	})
@@ -130,14 +130,14 @@ func (p *Plan) limit(st *state.State) {
 		return
 	}
 	// A consolidation is carried out whole or not at all.
-	within := slices.DeleteFunc(slices.Clone(p.Steps), func(s Step) bool { return s.group() != "" })
+	within := slices.DeleteFunc(slices.Clone(p.Steps), func(s Step) bool { return s.Group() != "" })
 	if len(within) < len(p.Steps) && len(p.Steps)-len(within) <= n {
-		within = slices.DeleteFunc(slices.Clone(p.Steps), func(s Step) bool { return s.group() == "" })
+		within = slices.DeleteFunc(slices.Clone(p.Steps), func(s Step) bool { return s.Group() == "" })
 	}
 	within = within[:min(n, len(within))]
 	taken := p.Steps
 	p.Steps = slices.DeleteFunc(slices.Clone(taken), func(s Step) bool {
-		return !s.stands(st) && !slices.ContainsFunc(within, func(w Step) bool { return w.ID == s.ID })
+		return !s.Stands(st) && !slices.ContainsFunc(within, func(w Step) bool { return w.ID == s.ID })
 	})
 	for _, s := range taken {
 		if slices.ContainsFunc(p.Steps, func(w Step) bool { return w.ID == s.ID }) {

@@ -23,7 +23,7 @@ func Confirm(first *Plan, st *state.State, req Request) *Plan {
 		seen[first.Steps[i].ID] = &first.Steps[i]
 	}
 	p.Steps = slices.DeleteFunc(p.Steps, func(s Step) bool {
-		if before := seen[s.ID]; before != nil && changed(kindOf(s.Kind), st, before, &s) == nil {
+		if before := seen[s.ID]; before != nil && KindOf(s.Kind).Changed(st, before, &s) == "" {
 			return false
 		}
 		p.Refused = append(p.Refused, Refusal{

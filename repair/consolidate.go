@@ -27,6 +27,9 @@ const (
 	GuardController = "controller.uid"
 )
 
+// EvictPoll is how often the cluster is read while a pod is waited for.
+const EvictPoll = 2 * time.Second
+
 // reservationStands is how long a reservation must have stood before anything rests on
 // it: an assignment that was under way when it was made does not know of it.
 const reservationStands = 90 * time.Second
@@ -57,7 +60,7 @@ func (p *proposals) consolidation() *state.Consolidation {
 
 func (p *proposals) chooses(c *state.Consolidation) bool {
 	about := p.aboutAll(c, state.Subject{Kind: state.KindBlock, CIDR: c.CIDR.String()})
-	return (p.req.chosen == "" || p.req.chosen == c.Name()) && !p.req.beside(p.st, about.target, about.pools, about.nodes)
+	return (p.req.Chosen == "" || p.req.Chosen == c.Name()) && !p.req.beside(p.st, about.target, about.pools, about.nodes)
 }
 
 // consolidating returns the consolidation whose steps are to be proposed, but for those
@@ -119,7 +122,7 @@ func (p *proposals) refuseConsolidation() {
 		var why []string
 		for _, c := range p.st.Consolidations(n) {
 			switch {
-			case len(c.Barred) == 0 && p.req.chosen == "":
+			case len(c.Barred) == 0 && p.req.Chosen == "":
 				p.refuse(concern{target: state.ClusterSubject(p.st)}, RefusedConflict, "%s could be emptied for %s, and is not what --pool, --node, --ip or --block ask for", c.CIDR, c.For)
 				return
 			case len(c.Barred) > 0:
@@ -160,8 +163,8 @@ func joins(c *state.Consolidation, pairs ...string) []Guard {
 	return guards(append(pairs, GuardConsolidation, c.Name(), GuardInNeed, c.For)...)
 }
 
-// group names what a step stands or falls with; "" for a step by itself.
-func (s *Step) group() string { return s.Guard(GuardConsolidation) }
+// Group names what a step stands or falls with; "" for a step by itself.
+func (s *Step) Group() string { return s.Guard(GuardConsolidation) }
 
 // passed reports whether the consolidation of a step has come to its end: the node in need
 // has the block.
@@ -193,13 +196,13 @@ func nodeNamed(st *state.State, name string) *blocks.Node {
 	return nil
 }
 
-// stands returns from when on a consolidation's reservation is good for what rests on it;
+// reserved returns from when on a consolidation's reservation is good for what rests on it;
 // false if there is none.
-func (a *applying) stands(s *Step) (due time.Time, reserved bool) {
-	cidr, _, _ := strings.Cut(s.group(), " ")
-	r := reservationOf(a.state, cidr)
-	if r == nil || r.Ours != s.group() {
+func (a *Turn) reserved(s *Step) (due time.Time, reserved bool) {
+	cidr, _, _ := strings.Cut(s.Group(), " ")
+	r := reservationOf(a.State, cidr)
+	if r == nil || r.Ours != s.Group() {
 		return time.Time{}, false
 	}
-	return r.Created.Add(cmp.Or(a.opts.stands, reservationStands) + time.Second), true // times of objects are whole seconds
+	return r.Created.Add(cmp.Or(a.Stands, reservationStands) + time.Second), true // times of objects are whole seconds
 }

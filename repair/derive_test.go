@@ -27,7 +27,7 @@ func TestKinds(t *testing.T) {
 	}
 	for _, k := range []Kind{ReleaseBlock, DisownBlock, CreateHandle, RecordIP, DeleteAffinity, RestoreAffinity, ReleaseIP, DeleteHandle, FixHandleCount, FinishDelete, SetStrictAffinity,
 		ReserveBlock, CordonNode, EvictPod, ClaimBlock, UncordonNode, UnreserveBlock} {
-		x := kindOf(k)
+		x := KindOf(k)
 		if x == nil || x.kind != k {
 			t.Errorf("%s is not registered", k)
 			continue
@@ -54,7 +54,7 @@ func TestKinds(t *testing.T) {
 	if len(kinds) != 17 {
 		t.Errorf("there are %d kinds", len(kinds))
 	}
-	if kindOf("drop-all") != nil {
+	if KindOf("drop-all") != nil {
 		t.Error("a kind that nobody knows is known")
 	}
 }
@@ -169,7 +169,7 @@ func TestObservations(t *testing.T) {
 					pins = []string{GuardUID, GuardVersion}
 				}
 				for _, name := range pins {
-					if s.Guard(name) == "" || !slices.Contains(kindOf(s.Kind).exact, name) && kindOf(s.Kind).loose[name] == nil {
+					if s.Guard(name) == "" || !slices.Contains(KindOf(s.Kind).exact, name) && KindOf(s.Kind).loose[name] == nil {
 						t.Errorf("state %d: %s is not held to its %s", seed, s.ID, name)
 					}
 				}
@@ -258,7 +258,7 @@ handle k8s-pod-network.gone uid=other age=48h`, false},
 	} {
 		st := sketched(t, c.state, 0)
 		for i := range p.Steps {
-			if err := kindOf(p.Steps[i].Kind).verify(st, &p.Steps[i]); (err == nil) != c.done {
+			if err := KindOf(p.Steps[i].Kind).verify(st, &p.Steps[i]); (err == nil) != c.done {
 				t.Errorf("%s: %s: %v", name, p.Steps[i].ID, err)
 			}
 		}
@@ -292,7 +292,7 @@ view n1 complete
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		var got []string
-		for _, r := range kindOf(s.Kind).refsOf(st, s) {
+		for _, r := range KindOf(s.Kind).Refs(st, s) {
 			switch {
 			case r.Node != "":
 				got = append(got, fmt.Sprintf("%s of %s", r.Resource, r.Node))

@@ -107,7 +107,7 @@ func TestDo(t *testing.T) {
 	later := sketched(t, strings.ReplaceAll(oneOfEach, "rv=", "rv=9"), 0)
 	log := &callLog{}
 	for i := range p.Steps {
-		if err := kindOf(p.Steps[i].Kind).do(t.Context(), log, later, &p.Steps[i]); err != nil {
+		if err := KindOf(p.Steps[i].Kind).do(t.Context(), log, later, &p.Steps[i]); err != nil {
 			t.Errorf("%s: %v", p.Steps[i].ID, err)
 		}
 	}
@@ -141,7 +141,7 @@ func TestDo(t *testing.T) {
 	empty := sketched(t, "node n1", 0)
 	for i := range p.Steps {
 		s := &p.Steps[i]
-		err := kindOf(s.Kind).do(t.Context(), log, empty, s)
+		err := KindOf(s.Kind).do(t.Context(), log, empty, s)
 		if s.Kind != SetStrictAffinity && !errors.Is(err, ErrChanged) {
 			t.Errorf("%s of an object that is gone: %v", s.ID, err)
 		}
@@ -164,12 +164,12 @@ func TestFinishBlockHalfWay(t *testing.T) {
 		fail error
 		ok   bool
 	}{{ErrChanged, true}, {errors.New("connection refused"), false}} {
-		err := kindOf(FinishDelete).do(t.Context(), &callLog{fail: map[string]error{"DeleteAffinity": c.fail}}, st, s)
+		err := KindOf(FinishDelete).do(t.Context(), &callLog{fail: map[string]error{"DeleteAffinity": c.fail}}, st, s)
 		if (err == nil) != c.ok || errors.Is(err, ErrChanged) {
 			t.Errorf("the affinity's deletion fails with %v: %v", c.fail, err)
 		}
 	}
-	if err := kindOf(FinishDelete).do(t.Context(), &callLog{fail: map[string]error{"FinishDelete": ErrChanged}}, st, s); !errors.Is(err, ErrChanged) {
+	if err := KindOf(FinishDelete).do(t.Context(), &callLog{fail: map[string]error{"FinishDelete": ErrChanged}}, st, s); !errors.Is(err, ErrChanged) {
 		t.Errorf("the block's deletion fails with %v: %v", ErrChanged, err)
 	}
 }

@@ -40,8 +40,8 @@ alloc 10.0.0.9 pod=a/gone node=n1 handle=h
 			t.Errorf("%s: not derived: %+v, %+v", name, refused, refusedNow)
 			continue
 		}
-		if o := changed(releaseIP, sketched(t, c.after, 0), planned, now); (o == nil) != c.same || o != nil && o.Code != SkipChanged {
-			t.Errorf("%s: %+v", name, o)
+		if why := releaseIP.Changed(sketched(t, c.after, 0), planned, now); (why == "") != c.same {
+			t.Errorf("%s: %q", name, why)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package repair
 import (
 	"net/netip"
 	"slices"
+	"strconv"
 
 	"github.com/calico-audit/calico-audit/audit/state"
 )
@@ -15,6 +16,16 @@ func (r *Request) beside(st *state.State, t state.Subject, pools, nodes []string
 		return false
 	}
 	return !meet(r.Pools, pools) || !meet(r.Nodes, nodes) || !r.aims(st, t)
+}
+
+// Finishes reports whether a request asks for a step that was begun: for its kind, its
+// setting, its pools and nodes.
+func (r *Request) Finishes(s *Step) bool {
+	kind := KindOf(s.Kind)
+	if kind == nil || !kind.asked(*r) || r.beside(nil, s.Target, s.Pools, s.Nodes) {
+		return false
+	}
+	return s.Kind != SetStrictAffinity || strconv.FormatBool(*r.StrictAffinity) == s.Guard(guardWanted)
 }
 
 // aims reports whether a target is, holds or lies in any of the addresses, and any of

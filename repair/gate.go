@@ -74,7 +74,7 @@ func (p *proposals) podsUnread() bool {
 	return unread
 }
 
-func (k *stepKind) needsAffinities() bool { return slices.Contains(k.needs, blocks.Affinities) }
+func (k *StepKind) needsAffinities() bool { return slices.Contains(k.needs, blocks.Affinities) }
 
 // fewBlocks is up to how many blocks without any affinity are believed of files.
 const fewBlocks = 3

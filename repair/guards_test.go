@@ -36,9 +36,9 @@ func TestGuardsAreHeld(t *testing.T) {
 			if derived == nil {
 				t.Fatalf("state %d: %s does not come out again", seed, s.ID)
 			}
-			kind := kindOf(s.Kind)
-			if o := changed(kind, st, &s, derived); o != nil {
-				t.Fatalf("state %d: %s is left though nothing has changed: %s", seed, s.ID, o.Reason)
+			kind := KindOf(s.Kind)
+			if why := kind.Changed(st, &s, derived); why != "" {
+				t.Fatalf("state %d: %s is left though nothing has changed: %s", seed, s.ID, why)
 			}
 			if seen[s.Kind] == nil {
 				seen[s.Kind] = map[string]bool{}
@@ -49,13 +49,13 @@ func TestGuardsAreHeld(t *testing.T) {
 					edited := s
 					edited.Guards = slices.Clone(s.Guards)
 					edited.Guards[i].Value = other
-					if changed(kind, st, &edited, derived) == nil {
+					if kind.Changed(st, &edited, derived) == "" {
 						t.Errorf("state %d: %s is not held to its %s: %s for %s", seed, s.ID, g.Name, other, g.Value)
 					}
 				}
 				edited := s
 				edited.Guards = slices.Delete(slices.Clone(s.Guards), i, i+1)
-				if g.Name != GuardKeepsUID && changed(kind, st, &edited, derived) == nil {
+				if g.Name != GuardKeepsUID && kind.Changed(st, &edited, derived) == "" {
 					t.Errorf("state %d: %s is not held to its %s, which the plan lacks", seed, s.ID, g.Name)
 				}
 			}
@@ -96,28 +96,6 @@ func otherwise(value string) []string {
 	return []string{Absent, value + "x"}
 }
 
-// TestUsedInBetween: a block that was used after the plan was made, and is empty again
-// for long enough, is empty otherwise than the plan says, and stays.
-func TestUsedInBetween(t *testing.T) {
-	f := storyDrained(t)
-	p := f.plan(t, emptyBlocks)
-	f.now = f.now.Add(2 * time.Hour)
-	f.s.Blocks = slices.Clone(f.s.Blocks)
-	for i := range f.s.Blocks {
-		if b := &f.s.Blocks[i]; b.CIDR.String() == p.Steps[0].Target.CIDR {
-			b.Written = f.now.Add(-time.Hour)
-		}
-	}
-	r, err := f.apply(t, t.Context(), p, ApplyOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantOutcomes(t, outcomes(r), "skipped Changed", "done")
-	if why := r.Outcomes[0].Reason; !strings.Contains(why, "emptySince") {
-		t.Errorf("the reason is %q", why)
-	}
-}
-
 // TestKeptIsAnother: that the node keeps another block than the plan says is no reason
 // to leave a step, as long as the one that the plan says is kept, too; that it is lost,
 // or made again, is.
@@ -135,7 +113,7 @@ affinity 10.0.0.32/28 n1
 alloc 10.0.0.33 pod=shop/x node=n1 handle=k8s-pod-network.x
 `
 	const id = "release-block:10.0.0.16/28"
-	planned, _ := Derive(sketched(t, before, 0), emptyBlocks, id)
+	planned, _ := Derive(sketched(t, before, 0), Request{EmptyBlocks: true}, id)
 	if planned == nil || planned.Guard(GuardKeeps) != "10.0.0.32/28" || planned.Guard(GuardKeepsUID) != "KEPT" {
 		t.Fatalf("planned is %+v", planned)
 	}
@@ -151,13 +129,13 @@ alloc 10.0.0.33 pod=shop/x node=n1 handle=k8s-pod-network.x
 		"the kept block is another node's": {strings.Replace(before, "block 10.0.0.32/28 n1", "block 10.0.0.32/28 n2", 1) + used, false},
 	} {
 		st := sketched(t, c.state, 0)
-		derived, refusal := Derive(st, emptyBlocks, id)
+		derived, refusal := Derive(st, Request{EmptyBlocks: true}, id)
 		if derived == nil {
 			t.Errorf("%s: refused: %+v", name, refusal)
 			continue
 		}
-		if o := changed(releaseBlock, st, planned, derived); (o == nil) != c.held {
-			t.Errorf("%s: held to: %v, %+v", name, o != nil, o)
+		if why := releaseBlock.Changed(st, planned, derived); (why == "") != c.held {
+			t.Errorf("%s: held to: %q", name, why)
 		}
 		if ref, err := keptRef(st, derived); err != nil || ref == nil || ref.Resource != blocks.Blocks {
 			t.Errorf("%s: kept is %+v, %v", name, ref, err)

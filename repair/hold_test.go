@@ -95,10 +95,10 @@ func holdDerived(t *testing.T, st *state.State, req Request, p *Plan) {
 		if diff := cmp.Diff(s, derived); diff != "" {
 			t.Errorf("%s is derived otherwise than planned:\n%s", s.ID, diff)
 		}
-		if kindOf(s.Kind).verify(from, s) == nil && !kindOf(s.Kind).restores {
+		if KindOf(s.Kind).verify(from, s) == nil && !KindOf(s.Kind).restores {
 			t.Errorf("%s is not done, and its outcome is seen all the same", s.ID)
 		}
-		if len(kindOf(s.Kind).refsOf(from, s)) < 3 {
+		if len(KindOf(s.Kind).Refs(from, s)) < 3 {
 			t.Errorf("%s reads next to nothing again", s.ID)
 		}
 	}
@@ -126,7 +126,7 @@ func holdUsers(t *testing.T, st *state.State, p *Plan) {
 	t.Helper()
 	for i := range p.Steps {
 		s := &p.Steps[i]
-		if s.Kind == EvictPod || s.group() != "" {
+		if s.Kind == EvictPod || s.Group() != "" {
 			continue // its pods are moved first
 		}
 		for j := range st.Workloads {
@@ -232,7 +232,7 @@ func subjectKey(s state.Subject) string { return s.Kind + "|" + s.ID() }
 func holdDone(t *testing.T, before, after *state.State, req Request, p *Plan) {
 	t.Helper()
 	for i := range p.Steps {
-		if _, err := evaluateOutcome(kindOf(p.Steps[i].Kind), before, after, &p.Steps[i]); err != nil {
+		if _, err := KindOf(p.Steps[i].Kind).VerifySince(before, after, &p.Steps[i]); err != nil {
 			t.Errorf("%s is done, and its outcome is not seen: %v", p.Steps[i].ID, err)
 		}
 	}
@@ -240,7 +240,7 @@ func holdDone(t *testing.T, before, after *state.State, req Request, p *Plan) {
 	again := Build(after, req).Steps
 	for _, s := range p.Steps {
 		// For the next node in need others are cordoned again.
-		if slices.ContainsFunc(again, func(x Step) bool { return x.ID == s.ID && x.group() == s.group() }) {
+		if slices.ContainsFunc(again, func(x Step) bool { return x.ID == s.ID && x.Group() == s.Group() }) {
 			t.Errorf("%s is done, and planned again", s.ID)
 		}
 	}

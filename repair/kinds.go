@@ -11,9 +11,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// stepKind is all that there is to know about one kind of step. Each has a file of its
+// StepKind is all that there is to know about one kind of step. Each has a file of its
 // own, step_<kind>.go.
-type stepKind struct {
+type StepKind struct {
 	kind    Kind
 	flag    string             // of the command, that asks for it
 	asked   func(Request) bool // whether a request does
@@ -37,7 +37,7 @@ type stepKind struct {
 	// ready says from when on the step may be carried out, or why it must not be though
 	// the state gives reason for it, with why it waits in a reason without a code; nil if
 	// at once.
-	ready func(*applying, *Step) (time.Time, reason)
+	ready func(*Turn, *Step) (time.Time, reason)
 	// settled reports whether what the step set off has come to its end, or for what it
 	// waits; an error ends the run. It is nil for what is done when it is written.
 	settled func(before, now *state.State, s *Step) (done bool, waits string, err error)
@@ -53,9 +53,9 @@ type stepKind struct {
 	asBefore func(before, now *state.State, s *Step) bool
 	// complete says what a step needs next that a run broke off in; nil if it is one
 	// write, which is done or is not.
-	complete func(*begun) move
+	complete func(*Begun) Move
 	// undo says how a step that was written is taken back, or why it is not.
-	undo func(*begun) move
+	undo func(*Begun) Move
 	// pretend carries the step out on a snapshot in memory.
 	pretend func(*pretence, *Step)
 }
@@ -65,37 +65,21 @@ type stepKind struct {
 // the facts that an affinity's step stands on are still there; counts before the
 // addresses that lower them; a reservation goes before the cordons, or pods come to a node
 // whose only block is reserved still; the setting last, when blocks are free.
-var kinds = []*stepKind{
+var kinds = []*StepKind{
 	restoreAffinity, deleteAffinity, finishDelete, reserveBlock, cordonNode, evictPod, releaseBlock, disownBlock, claimBlock, createHandle, fixHandleCount,
 	recordIP, releaseIP, deleteHandle, unreserveBlock, uncordonNode, setStrictAffinity,
 }
 
-// kindOf returns a kind; nil for one that this version does not know.
-func kindOf(k Kind) *stepKind {
-	if i := rank(k); i >= 0 {
-		return kinds[i]
-	}
-	return nil
-}
-
-// reading returns how the objects of a step are read again before it is derived.
-func (k *stepKind) reading(x *run, s *Step) func(context.Context, func() []blocks.Ref) error {
-	if k.whole != nil && k.whole(s) {
-		return x.lookAtAll
-	}
-	return x.look
-}
-
 // rank is the place of a kind in the order of a plan.
 func rank(k Kind) int {
-	return slices.IndexFunc(kinds, func(x *stepKind) bool { return x.kind == k })
+	return slices.IndexFunc(kinds, func(x *StepKind) bool { return x.kind == k })
 }
 
 // proposals collects what one kind finds in a state.
 type proposals struct {
 	st   *state.State
 	req  Request
-	kind *stepKind
+	kind *StepKind
 	// only is the ID of the one step that is asked for; empty for all.
 	only string
 

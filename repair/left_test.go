@@ -1,13 +1,10 @@
 package repair
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -131,7 +128,7 @@ func TestVerifyLooksAtAll(t *testing.T) {
 			t.Fatalf("%s is not planned, but %v; refused: %+v", c.step, stepIDs(p), p.Refused)
 		}
 		s, after := &p.Steps[i], sketched(t, "pool pods 10.0.0.0/24 size=28\n"+c.state, 0)
-		err := kindOf(s.Kind).verify(after, s)
+		err := KindOf(s.Kind).verify(after, s)
 		if c.want == "" {
 			if err != nil {
 				t.Errorf("%s is done, and is not seen to be: %v\n%s", c.step, err, strings.TrimPrefix(c.state, kept))
@@ -144,8 +141,8 @@ func TestVerifyLooksAtAll(t *testing.T) {
 			t.Errorf("%s: got %v, want %q\n%s", c.step, err, c.want, strings.TrimPrefix(c.state, kept))
 			continue
 		}
-		read := kindOf(s.Kind).refsOf(before, s)
-		read = append(read, kindOf(s.Kind).refsOf(after, s)...)
+		read := KindOf(s.Kind).Refs(before, s)
+		read = append(read, KindOf(s.Kind).Refs(after, s)...)
 		if !slices.Contains(read, blocks.Ref{Resource: left.Resource, Name: left.Name}) {
 			t.Errorf("%s: %s/%s may be left, and is not read again: %v", c.step, left.Resource, left.Name, read)
 		}
@@ -154,69 +151,5 @@ func TestVerifyLooksAtAll(t *testing.T) {
 		if !tried[k.kind] && k != setStrictAffinity && k.asked(everything) {
 			t.Errorf("nothing is left of %s", k.kind)
 		}
-	}
-}
-
-// TestLostAnswer: a write whose answer was lost is done if its whole outcome is read;
-// whatever the answer, a step is not done if something of it is left, and that is said.
-func TestLostAnswer(t *testing.T) {
-	lost := errors.New("connection reset")
-	behind := fmt.Errorf("releasing it: %w", &LeftBehindError{Resource: blocks.Affinities, Name: "x", State: "is left pendingDeletion", Err: errors.New("forbidden")})
-	for name, c := range map[string]struct {
-		lost   error
-		leaves bool
-		want   string
-		reason string
-	}{
-		"the answer is lost, and all is done":              {lost, false, "done", "connection reset"},
-		"the answer is lost, and the affinity is left":     {lost, true, "failed", "is left pendingDeletion, and its block is gone"},
-		"all went well, and the affinity is left":          {nil, true, "failed", "is left pendingDeletion, and its block is gone"},
-		"the writer knows of more than verify looks at":    {behind, false, "failed", "blockaffinity/x is left pendingDeletion: forbidden"},
-		"the writer says that the affinity is left, it is": {behind, true, "failed", "blockaffinity/x is left pendingDeletion: forbidden"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := storyDrained(t)
-			f.lost, f.leaves = c.lost, c.leaves
-			r, err := f.apply(t, t.Context(), f.plan(t, emptyBlocks), ApplyOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			wantOutcomes(t, outcomes(r), c.want, c.want)
-			if !strings.Contains(r.Outcomes[0].Reason, c.reason) || r.Left() != (c.want == "failed") {
-				t.Errorf("left: %v, and the reason is %q, want %q", r.Left(), r.Outcomes[0].Reason, c.reason)
-			}
-		})
-	}
-}
-
-// TestLeftForAMoment: whoever writes the same objects at the same moment writes one
-// after the other, too, and is given time to come to the end.
-func TestLeftForAMoment(t *testing.T) {
-	f := storyDrained(t)
-	f.leaves = true
-	r, err := f.apply(t, t.Context(), f.plan(t, emptyBlocks), ApplyOptions{Sleep: func(context.Context, time.Duration) error {
-		f.s.Affinities = slices.DeleteFunc(slices.Clone(f.s.Affinities), func(a blocks.Affinity) bool { return a.State == blocks.PendingDeletion })
-		return nil
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantOutcomes(t, outcomes(r), "done", "done")
-}
-
-// TestLeftIsSaidAgain: a plan that is applied again says what is left of it, and does
-// not call the step done already.
-func TestLeftIsSaidAgain(t *testing.T) {
-	f := storyDrained(t)
-	f.leaves = true
-	p := f.plan(t, emptyBlocks)
-	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{}), "failed", "failed")
-	r, err := f.apply(t, t.Context(), p, ApplyOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantOutcomes(t, outcomes(r), "skipped Gone", "skipped Gone")
-	if why := r.Outcomes[0].Reason; !strings.Contains(why, "is left pendingDeletion") {
-		t.Errorf("the reason is %q", why)
 	}
 }

@@ -70,8 +70,9 @@ func objectNamed(s *blocks.Snapshot, r blocks.Resource, name string) *object {
 	return nil
 }
 
-// gone reports whether the object of a target does not exist.
-func gone(st *state.State, t state.Subject) bool {
+// TargetMissing reports whether the object that a step is about does not exist.
+func (s *Step) TargetMissing(st *state.State) bool {
+	t := s.Target
 	switch t.Kind {
 	case state.KindBlock:
 		return blockAt(st, t.CIDR) == nil

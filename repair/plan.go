@@ -105,8 +105,8 @@ type Request struct {
 	// EvictSingletons lets pods be evicted that nothing stands in for meanwhile.
 	EvictSingletons bool `json:"evictSingletons,omitempty"`
 
-	// chosen names the consolidation that a plan is about, once it is made.
-	chosen string
+	// Chosen names the consolidation that a plan is about, once it is made.
+	Chosen string `json:"-"`
 }
 
 // Evicts reports whether the request may end in evictions, which PodDisruptionBudgets and

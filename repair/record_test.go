@@ -27,8 +27,8 @@ func TestClaimedMeanwhile(t *testing.T) {
 			if now == nil {
 				t.Fatalf("%s: %+v", s.ID, refusal)
 			}
-			if r := changed(recordIP, st, s, now); (r != nil) != want {
-				t.Errorf("%s, claimed by %s: %+v", s.ID, owner, r)
+			if why := recordIP.Changed(st, s, now); (why != "") != want {
+				t.Errorf("%s, claimed by %s: %q", s.ID, owner, why)
 			}
 		}
 	}

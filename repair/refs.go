@@ -164,10 +164,3 @@ func prefixOf(t state.Subject) netip.Prefix {
 	p, _ := netip.ParsePrefix(t.CIDR)
 	return p
 }
-
-// refsOf are the objects that a step rests on.
-func (k *stepKind) refsOf(st *state.State, s *Step) []blocks.Ref {
-	r := newRefs(st)
-	k.refs(r, s)
-	return r.out
-}

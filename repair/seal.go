@@ -41,9 +41,9 @@ func (p *Plan) Unobserved() string {
 	return ""
 }
 
-// trusted returns the grace that a plan is carried out with: its own or, if somebody
+// TrustedGrace returns the grace that a plan is carried out with: its own or, if somebody
 // may have edited it, no less than the default.
-func (p *Plan) trusted() time.Duration {
+func (p *Plan) TrustedGrace() time.Duration {
 	if !p.Intact() {
 		return max(p.Grace.Duration, state.DefaultGrace)
 	}

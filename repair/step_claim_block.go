@@ -10,7 +10,7 @@ import (
 
 // claimBlock gives the block that was emptied and released to the node in need, before
 // the reservation goes: no one else can take it meanwhile.
-var claimBlock = &stepKind{
+var claimBlock = &StepKind{
 	kind: ClaimBlock, flag: "--consolidate",
 	asked: func(r Request) bool { return r.Consolidate },
 	needs: state.ReleaseReads,
@@ -43,16 +43,16 @@ var claimBlock = &stepKind{
 		}
 		return nil
 	},
-	complete: func(b *begun) move {
-		x := blockAt(b.state, b.step.Target.CIDR)
-		if x != nil && x.Owner.Node() != b.step.Target.Node || x == nil && affinityOf(b.state, b.step.Target.CIDR, b.step.Target.Node) == nil {
-			return move{}
+	complete: func(b *Begun) Move {
+		x := blockAt(b.State, b.Step.Target.CIDR)
+		if x != nil && x.Owner.Node() != b.Step.Target.Node || x == nil && affinityOf(b.State, b.Step.Target.CIDR, b.Step.Target.Node) == nil {
+			return Move{}
 		}
 		return toWrite(func(ctx context.Context) error {
-			return b.writer.ClaimBlock(ctx, prefixOf(b.step.Target), b.step.Target.Node)
+			return b.Writer.ClaimBlock(ctx, prefixOf(b.Step.Target), b.Step.Target.Node)
 		}, "claiming the block")
 	},
-	undo: func(*begun) move {
+	undo: func(*Begun) Move {
 		return nothing(NotNeeded, "the node keeps the block: --empty-blocks releases it when it is empty and another is there")
 	},
 	pretend: func(x *pretence, s *Step) { x.claim(prefixOf(s.Target), s.Target.Node) },

@@ -10,7 +10,7 @@ import (
 
 // cordonNode keeps pods that move off a node that has no address of its own for them. A
 // node that people have cordoned is not touched, then or later.
-var cordonNode = &stepKind{
+var cordonNode = &StepKind{
 	kind: CordonNode, flag: "--consolidate",
 	asked: func(r Request) bool { return r.Consolidate || r.Rehome },
 	needs: state.ReleaseReads,
@@ -50,7 +50,7 @@ var cordonNode = &stepKind{
 	},
 	verify: func(st *state.State, s *Step) error {
 		over := passed(st, s)
-		if s.group() == state.Rehoming {
+		if s.Group() == state.Rehoming {
 			now, _ := st.Rehomes()
 			over = len(now) == 0
 		}
@@ -59,7 +59,7 @@ var cordonNode = &stepKind{
 		}
 		return nil
 	},
-	undo: func(b *begun) move { return b.uncordon() },
+	undo: func(b *Begun) Move { return b.uncordon() },
 	pretend: func(x *pretence, s *Step) {
 		x.cordon(s.Target.Name, s.Guard(GuardConsolidation))
 	},
@@ -80,11 +80,11 @@ func (p *proposals) cordonForRehome() {
 }
 
 // uncordon takes a cordon of ours back.
-func (b *begun) uncordon() move {
-	n := nodeNamed(b.state, b.step.Target.Name)
-	if n == nil || n.Ours == "" || n.Ours != b.step.group() {
+func (b *Begun) uncordon() Move {
+	n := nodeNamed(b.State, b.Step.Target.Name)
+	if n == nil || n.Ours == "" || n.Ours != b.Step.Group() {
 		return nothing(NotNeeded, "the cordon is gone, or another consolidation's")
 	}
 	ref, mark := pin(blocks.Nodes, n.Meta), n.Ours
-	return toWrite(func(ctx context.Context) error { return b.opts.Workloads.Uncordon(ctx, ref, mark) }, "uncordon node %s", n.Name)
+	return toWrite(func(ctx context.Context) error { return b.Workloads.Uncordon(ctx, ref, mark) }, "uncordon node %s", n.Name)
 }

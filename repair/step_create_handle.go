@@ -13,7 +13,7 @@ import (
 // counts that the blocks record: without it Calico does not find the addresses to
 // release when their pod goes. It is the third way in which a handle is made to count
 // what the blocks record (see reconcileHandle).
-var createHandle = &stepKind{
+var createHandle = &StepKind{
 	kind:  CreateHandle,
 	flag:  "--missing-handles",
 	asked: func(r Request) bool { return r.MissingHandles },
@@ -54,8 +54,8 @@ var createHandle = &stepKind{
 		}
 		return loweredHandle(st, s.Target.Name)
 	},
-	undo: func(b *begun) move {
-		if b.state.Handle(b.step.Target.Name) == nil {
+	undo: func(b *Begun) Move {
+		if b.State.Handle(b.Step.Target.Name) == nil {
 			return nothing(Already, "the handle does not exist")
 		}
 		return cannot(SkipHarm, "a handle that blocks refer to is not deleted again: the addresses under it could not be released")

@@ -15,7 +15,7 @@ import (
 // exist, or names another owner or none. Whatever the affinity's state and age, the
 // block's own field decides who is right. An affinity to its own host's block is
 // never deleted alone: that would leave the block in use without one.
-var deleteAffinity = &stepKind{
+var deleteAffinity = &StepKind{
 	kind:  DeleteAffinity,
 	flag:  "--orphan-affinities",
 	asked: func(r Request) bool { return r.OrphanAffinities || r.DeadNodes },
@@ -61,8 +61,8 @@ var deleteAffinity = &stepKind{
 		}
 		return ownersAffinity(st, s.Target.CIDR, s.Target.Node)
 	},
-	complete: (*begun).endAffinity,
-	undo: func(b *begun) move {
+	complete: (*Begun).endAffinity,
+	undo: func(b *Begun) Move {
 		if a := b.sameAffinity(); a != nil {
 			return b.putBack(a)
 		}

@@ -13,7 +13,7 @@ import (
 // nodes use all that it holds: no one can release it while it is in use, and it goes
 // with its last address once it belongs to no one. The block is in use, and so its
 // version is not pinned.
-var disownBlock = &stepKind{
+var disownBlock = &StepKind{
 	kind:  DisownBlock,
 	flag:  "--dead-nodes",
 	asked: func(r Request) bool { return r.DeadNodes },
@@ -63,13 +63,13 @@ var disownBlock = &stepKind{
 		}
 		return ownersAffinity(st, s.Target.CIDR, host)
 	},
-	complete: func(b *begun) move {
-		if x := blockAt(b.state, b.step.Target.CIDR); x != nil && x.Used > 0 && ownerGuard(x.Owner) == b.step.Guard(GuardOwner) && !b.undo {
+	complete: func(b *Begun) Move {
+		if x := blockAt(b.State, b.Step.Target.CIDR); x != nil && x.Used > 0 && ownerGuard(x.Owner) == b.Step.Guard(GuardOwner) && !b.Undo {
 			return b.releaseLeft()
 		}
 		return b.endAffinity()
 	},
-	undo: func(b *begun) move {
+	undo: func(b *Begun) Move {
 		return b.keepAffinity("a block is not given back to a node that no longer exists: no one could use or release it")
 	},
 	pretend: func(x *pretence, step *Step) {

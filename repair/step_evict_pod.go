@@ -16,7 +16,7 @@ import (
 // evictPod has one pod start again elsewhere, within its PodDisruptionBudgets, and waits
 // for its replacement: out of a block that is emptied, or out of another node's block
 // when its own node has addresses by now.
-var evictPod = &stepKind{
+var evictPod = &StepKind{
 	kind: EvictPod, flag: "--consolidate",
 	asked: func(r Request) bool { return r.Consolidate || r.Rehome },
 	needs: state.ReleaseReads,
@@ -42,19 +42,19 @@ var evictPod = &stepKind{
 		r.block(prefixOf(state.Subject{CIDR: s.Guard(GuardBlock)}))
 		consolidationRefs(r, s)
 	},
-	ready: (*applying).mayEvict,
+	ready: (*Turn).mayEvict,
 	act: func(ctx context.Context, w Workloads, _ *state.State, s *Step) error {
 		namespace, name, _ := strings.Cut(s.Guard(GuardPod), "/")
 		return w.Evict(ctx, namespace, name, s.Guard(GuardPodUID))
 	},
 	verify: func(st *state.State, s *Step) error {
-		if w := podOf(st, s); w != nil {
+		if w := PodOf(st, s); w != nil {
 			return fmt.Errorf("pod %s is still there", w.FullName())
 		}
 		return nil
 	},
 	settled: replacedPod,
-	undo: func(*begun) move {
+	undo: func(*Begun) Move {
 		return nothing(NotNeeded, "an eviction cannot be taken back: the pod's controller has made another")
 	},
 	pretend: func(x *pretence, s *Step) { x.evict(s) },
@@ -76,8 +76,8 @@ func stillHas(st *state.State, s *Step) bool {
 	return attr != nil && attr.Namespace+"/"+attr.Pod == s.Guard(GuardPod) && len(st.Users(addr)) == 0
 }
 
-// podOf returns the pod that a step evicts; nil if it is gone, or another has its name.
-func podOf(st *state.State, s *Step) *blocks.Workload {
+// PodOf returns the pod that a step evicts; nil if it is gone, or another has its name.
+func PodOf(st *state.State, s *Step) *blocks.Workload {
 	namespace, name, _ := strings.Cut(s.Guard(GuardPod), "/")
 	if w := st.Pod(namespace, name); w != nil && w.UID == s.Guard(GuardPodUID) {
 		return w
@@ -125,7 +125,7 @@ func (p *proposals) rehome() {
 	}
 }
 
-// everyBorrower is what a step of the state.Rehoming concerns: all have the same nodes, so that
+// everyBorrower is what a step of the rehoming concerns: all have the same nodes, so that
 // no filter takes some of them away.
 func (p *proposals) everyBorrower(target state.Subject) concern {
 	c := concern{target: target}
@@ -192,22 +192,22 @@ func (p *proposals) rehomes(say bool) []state.Move {
 // must not be: only while the reservation stands, and has for long enough that an assignment that
 // did not know of it has ended, with nothing new in the block since; and only
 // if no replacement can come to a node that has no address for it.
-func (a *applying) mayEvict(s *Step) (due time.Time, _ reason) {
-	if s.group() == state.Rehoming {
-		if full := a.state.Full(); len(full) > 0 {
+func (a *Turn) mayEvict(s *Step) (due time.Time, _ reason) {
+	if s.Group() == state.Rehoming {
+		if full := a.State.Full(); len(full) > 0 {
 			return time.Time{}, because(RefusedConflict, "a replacement may come to %s, which has no address of its own: it is to be cordoned first, by a new plan", phrase.List(full))
 		}
 		return a.othersReady(s)
 	}
-	due, reserved := a.stands(s)
+	due, reserved := a.reserved(s)
 	if !reserved {
 		return time.Time{}, because(RefusedConflict, "the block is not reserved: new pods may take its addresses")
 	}
-	if due.After(a.state.Cluster.TakenAt) {
+	if due.After(a.State.Cluster.TakenAt) {
 		return due, reason{why: "an assignment that began before the block was reserved may still be under way"}
 	}
-	for _, c := range a.state.Begun() {
-		if c.Name() != s.group() {
+	for _, c := range a.State.Begun() {
+		if c.Name() != s.Group() {
 			continue
 		}
 		if len(c.Cordon) > 0 {
@@ -215,7 +215,7 @@ func (a *applying) mayEvict(s *Step) (due time.Time, _ reason) {
 		}
 		for _, m := range c.Moves {
 			id := stepID(EvictPod, state.IPSubject(m.Addr, m.Pod.Node))
-			if !slices.ContainsFunc(a.plan.Steps, func(x Step) bool { return x.ID == id }) {
+			if !slices.ContainsFunc(a.Plan.Steps, func(x Step) bool { return x.ID == id }) {
 				return time.Time{}, because(RefusedConflict, "pod %s has got %s meanwhile, which the plan does not know of: make a new one", m.Pod.FullName(), m.Addr)
 			}
 		}
@@ -226,20 +226,20 @@ func (a *applying) mayEvict(s *Step) (due time.Time, _ reason) {
 // othersReady waits while another pod of the controller is not ready or ends, and then
 // says that the pod must not be evicted: whatever made that one fail, another run or an
 // earlier one of this plan perhaps, one pod of it is missing already.
-func (a *applying) othersReady(s *Step) (due time.Time, _ reason) {
-	missing := missingBeside(a.state, s)
+func (a *Turn) othersReady(s *Step) (due time.Time, _ reason) {
+	missing := missingBeside(a.State, s)
 	if missing == nil {
 		return time.Time{}, reason{}
 	}
-	now := a.state.Cluster.TakenAt
-	if _, waits := a.waits[s.ID]; !waits {
-		a.waits[s.ID] = now
+	now := a.State.Cluster.TakenAt
+	if _, waits := a.Waits[s.ID]; !waits {
+		a.Waits[s.ID] = now
 	}
 	what := fmt.Sprintf("pod %s of the same %s is not ready", missing.FullName(), missing.Controller.Kind)
-	if limit := a.opts.evictTimeout(); !now.Before(a.waits[s.ID].Add(limit)) {
+	if limit := a.EvictTimeout; !now.Before(a.Waits[s.ID].Add(limit)) {
 		return time.Time{}, because(RefusedConflict, "%s, after %s: another must not be missing beside it", what, limit)
 	}
-	return now.Add(evictPoll), reason{why: what}
+	return now.Add(EvictPoll), reason{why: what}
 }
 
 // missingBeside returns a pod, other than the one that a step evicts, of the same
@@ -267,7 +267,7 @@ func missingBeside(st *state.State, s *Step) *blocks.Workload {
 // same node, whatever becomes of the others. It is an error if a new pod of it borrows its address: so would the
 // next.
 func replacedPod(before, now *state.State, s *Step) (done bool, waits string, err error) {
-	if w := podOf(now, s); w != nil {
+	if w := PodOf(now, s); w != nil {
 		return false, "the pod ends", nil
 	}
 	if stillHas(now, s) {
@@ -278,7 +278,7 @@ func replacedPod(before, now *state.State, s *Step) (done bool, waits string, er
 		return true, "", nil
 	}
 	had, has := before.PodsOf(controller), now.PodsOf(controller)
-	if was := podOf(before, s); was != nil && was.Controller != nil && was.Controller.Kind == "DaemonSet" {
+	if was := PodOf(before, s); was != nil && was.Controller != nil && was.Controller.Kind == "DaemonSet" {
 		elsewhere := func(w *blocks.Workload) bool { return w.Node != was.Node }
 		had, has = slices.DeleteFunc(had, elsewhere), slices.DeleteFunc(has, elsewhere)
 	}

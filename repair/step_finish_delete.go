@@ -16,7 +16,7 @@ import (
 // object itself, so that its written age suffices. A marked block takes its owner's
 // affinity with it, as the release that was begun would have: left alone, it would
 // lead to no block.
-var finishDelete = &stepKind{
+var finishDelete = &StepKind{
 	kind:  FinishDelete,
 	flag:  "--soft-deleted",
 	asked: func(r Request) bool { return r.SoftDeleted },
@@ -75,20 +75,20 @@ var finishDelete = &stepKind{
 	},
 	// The affinity that goes with a marked block is deleted once the block is gone. If its
 	// node has written it since, it is the node's.
-	complete: func(b *begun) move {
-		if b.step.Target.Kind != state.KindBlock || blockAt(b.state, b.step.Target.CIDR) != nil {
-			return move{}
+	complete: func(b *Begun) Move {
+		if b.Step.Target.Kind != state.KindBlock || blockAt(b.State, b.Step.Target.CIDR) != nil {
+			return Move{}
 		}
 		if b.leftAffinity() != nil {
 			return b.endAffinity()
 		}
-		a := affinityNamed(b.state, b.step.Guard(GuardAffinity))
-		if a == nil || a.SoftDeleted || !b.mine(a) || a.UID != b.step.Guard(GuardAffinityUID) || string(a.Effective()) != b.step.Guard(GuardAffinityState) {
-			return move{}
+		a := affinityNamed(b.State, b.Step.Guard(GuardAffinity))
+		if a == nil || a.SoftDeleted || !b.mine(a) || a.UID != b.Step.Guard(GuardAffinityUID) || string(a.Effective()) != b.Step.Guard(GuardAffinityState) {
+			return Move{}
 		}
 		return b.deleteAffinity(a, "deleting the affinity of the block that was marked")
 	},
-	undo: func(*begun) move {
+	undo: func(*Begun) Move {
 		return nothing(NotNeeded, "it was marked deleted before, and Calico itself would have removed it at its next reading")
 	},
 	pretend: func(x *pretence, step *Step) {
@@ -143,7 +143,7 @@ func doFinishDelete(ctx context.Context, w Writer, st *state.State, s *Step) err
 }
 
 // markAge says whether a mark has stood for the grace; an empty code if it has. A run
-// of this program that marked an object deletes it within writeTimeout or never.
+// of this program that marked an object deletes it within WriteTimeout or never.
 func (p *proposals) markAge(m blocks.Meta) reason {
 	at, known := m.LastWrite()
 	now := p.st.Cluster.TakenAt
@@ -152,9 +152,9 @@ func (p *proposals) markAge(m blocks.Meta) reason {
 		return reason{RefusedUnknownAge, "nothing records when it was last written (kubectl hides managedFields unless asked with --show-managed-fields)"}
 	case at.After(now):
 		return reason{RefusedUnknownAge, "it was last written in the future, at " + phrase.Time(at)}
-	case m.ByUs && now.Sub(at) < min(writeTimeout, p.st.Grace):
+	case m.ByUs && now.Sub(at) < min(WriteTimeout, p.st.Grace):
 		return because(RefusedYoung, "calico-audit marked it at %s, and that run may be about to delete it; plan again after %s",
-			phrase.Time(at), phrase.Time(at.Add(min(writeTimeout, p.st.Grace)).Add(time.Second-1).Truncate(time.Second)))
+			phrase.Time(at), phrase.Time(at.Add(min(WriteTimeout, p.st.Grace)).Add(time.Second-1).Truncate(time.Second)))
 	case now.Sub(at) < p.st.Grace && !m.ByUs:
 		return because(RefusedYoung, "it was written less than %s ago, at %s: whoever marked it may be about to delete it%s", p.st.Grace, phrase.Time(at), oldFrom(p.st, at))
 	}

@@ -22,9 +22,9 @@ var (
 	deleteHandle   = reconcileHandle(DeleteHandle)
 )
 
-func reconcileHandle(kind Kind, exact ...string) *stepKind {
+func reconcileHandle(kind Kind, exact ...string) *StepKind {
 	deletes := kind == DeleteHandle
-	return &stepKind{
+	return &StepKind{
 		kind:  kind,
 		flag:  "--leaked-handles",
 		asked: func(r Request) bool { return r.LeakedHandles },
@@ -67,15 +67,15 @@ func reconcileHandle(kind Kind, exact ...string) *stepKind {
 			}
 			return fmt.Errorf("handle %s still counts otherwise than the blocks: %s", h.ID, phrase.List(wrong))
 		},
-		complete: func(b *begun) move {
-			if c := b.log.first(blocks.Handles); c != nil && deletes {
-				if h := handleNamed(b.state, c.Name); h != nil && h.SoftDeleted {
+		complete: func(b *Begun) Move {
+			if c := b.Log.first(blocks.Handles); c != nil && deletes {
+				if h := handleNamed(b.State, c.Name); h != nil && h.SoftDeleted {
 					return b.endHandle(h)
 				}
 			}
-			return move{}
+			return Move{}
 		},
-		undo: func(b *begun) move {
+		undo: func(b *Begun) Move {
 			if deletes {
 				return b.recreateHandle()
 			}
@@ -122,16 +122,16 @@ func (p *proposals) reconcile(h *blocks.Handle, deletes bool, doubt *handleDoubt
 
 // recreateHandle creates the handle again, if there is none of its name, and if it was
 // this run that deleted it.
-func (b *begun) recreateHandle() move {
-	c := b.log.first(blocks.Handles)
+func (b *Begun) recreateHandle() Move {
+	c := b.Log.first(blocks.Handles)
 	if c == nil || c.Before == nil {
 		return cannot(SkipUnknown, "the journal does not hold the handle")
 	}
-	switch h := handleNamed(b.state, c.Name); {
-	case h == nil && !b.log.deleteSent(c):
+	switch h := handleNamed(b.State, c.Name); {
+	case h == nil && !b.Log.deleteSent(c):
 		return cannot(SkipUnknown, "the handle is gone, and the journal does not show that it was deleted here: Calico may have removed it, and created again it would be leaked")
 	case h == nil:
-		return toWrite(func(ctx context.Context) error { return b.writer.RecreateHandle(ctx, c.Before) }, "create the handle again")
+		return toWrite(func(ctx context.Context) error { return b.Writer.RecreateHandle(ctx, c.Before) }, "create the handle again")
 	case h.UID != c.was().Metadata.UID:
 		return nothing(Already, "a handle of this name was made since")
 	case h.SoftDeleted:
@@ -141,10 +141,10 @@ func (b *begun) recreateHandle() move {
 }
 
 // endHandle deletes a handle that the run marked.
-func (b *begun) endHandle(h *blocks.Handle) move {
-	c := b.log.first(blocks.Handles)
-	if c == nil || h.UID != c.was().Metadata.UID || len(b.state.HandleRefs(h.ID)) > 0 {
-		return move{}
+func (b *Begun) endHandle(h *blocks.Handle) Move {
+	c := b.Log.first(blocks.Handles)
+	if c == nil || h.UID != c.was().Metadata.UID || len(b.State.HandleRefs(h.ID)) > 0 {
+		return Move{}
 	}
 	return b.endMark(blocks.Handles, h.Meta)
 }

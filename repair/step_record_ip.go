@@ -16,7 +16,7 @@ import (
 // datastore was restored from a backup: unrecorded, it would be handed out a second
 // time. It is recorded as Calico's CNI plugin would have done, under the handle of the
 // pod's sandbox, by which the plugin releases it.
-var recordIP = &stepKind{
+var recordIP = &StepKind{
 	kind:  RecordIP,
 	flag:  "--unrecorded-ips",
 	asked: func(r Request) bool { return r.UnrecordedIPs },
@@ -89,21 +89,21 @@ var recordIP = &stepKind{
 		return ownersAffinity(st, r.Block.CIDR.String(), s.Guard(GuardClaim))
 	},
 	// What was begun is brought to its end also by an undo: the pod uses the address.
-	complete: func(b *begun) move {
+	complete: func(b *Begun) Move {
 		if verifyKind(b) == nil {
-			return move{}
+			return Move{}
 		}
-		if unconfirmedClaim(b.state, b.step) != nil {
+		if unconfirmedClaim(b.State, b.Step) != nil {
 			return toWrite(func(ctx context.Context) error {
-				return b.writer.ClaimBlock(ctx, prefixOf(state.Subject{CIDR: b.step.Guard(GuardSlot)}), b.step.Guard(GuardClaim))
+				return b.Writer.ClaimBlock(ctx, prefixOf(state.Subject{CIDR: b.Step.Guard(GuardSlot)}), b.Step.Guard(GuardClaim))
 			}, "confirming the affinity to its block")
 		}
-		if derived, _ := b.kind.derive(b.state, b.asked(), b.step.ID); derived != nil {
-			return toWrite(func(ctx context.Context) error { return b.kind.do(ctx, b.writer, b.state, derived) }, "recording the address")
+		if derived, _ := b.Kind.derive(b.State, b.Request, b.Step.ID); derived != nil {
+			return toWrite(func(ctx context.Context) error { return b.Kind.do(ctx, b.Writer, b.State, derived) }, "recording the address")
 		}
 		return b.lowerHandle()
 	},
-	undo: func(b *begun) move {
+	undo: func(b *Begun) Move {
 		if verifyKind(b) != nil {
 			return nothing(Already, "the address is not recorded under its handle any more")
 		}
@@ -146,7 +146,7 @@ func attributesFor(st *state.State, u *state.UnrecordedIP) map[string]string {
 	return map[string]string{"pod": pod.Name, "namespace": pod.Namespace, "node": pod.Node, "timestamp": st.Cluster.TakenAt.UTC().String()}
 }
 
-func verifyKind(b *begun) error { return b.kind.verify(b.state, b.step) }
+func verifyKind(b *Begun) error { return b.Kind.verify(b.State, b.Step) }
 
 // recordedIn is the CIDR of the block that an address is in, or would be in if one were
 // claimed for it now.

@@ -15,7 +15,7 @@ import (
 // releaseBlock deletes an empty block together with its owner's affinity to it, as
 // Calico's own collector does. The verdict is the audit's: a block is released if
 // and only if the report calls it releasable.
-var releaseBlock = &stepKind{
+var releaseBlock = &StepKind{
 	kind:  ReleaseBlock,
 	flag:  "--empty-blocks",
 	asked: func(r Request) bool { return r.EmptyBlocks || r.OrphanAffinities || r.DeadNodes || r.Consolidate },
@@ -58,7 +58,7 @@ var releaseBlock = &stepKind{
 			p.addRelease(b, c, v, nil)
 		}
 	},
-	ready: (*applying).mayRelease,
+	ready: (*Turn).mayRelease,
 	refs: func(r *refs, s *Step) {
 		r.claim(prefixOf(s.Target), hostOf(s.Guard(GuardOwner)))
 		r.host(hostOf(s.Guard(GuardOwner)))
@@ -86,18 +86,18 @@ var releaseBlock = &stepKind{
 		}
 		return ownersAffinity(st, s.Target.CIDR, hostOf(s.Guard(GuardOwner)))
 	},
-	complete: func(b *begun) move {
-		if x := blockAt(b.state, b.step.Target.CIDR); x != nil && x.UID == b.step.Guard(GuardUID) && x.Used == 0 {
+	complete: func(b *Begun) Move {
+		if x := blockAt(b.State, b.Step.Target.CIDR); x != nil && x.UID == b.Step.Guard(GuardUID) && x.Used == 0 {
 			if x.SoftDeleted {
 				return b.endMark(blocks.Blocks, x.Meta)
 			}
-			if !b.undo {
+			if !b.Undo {
 				return b.releaseLeft()
 			}
 		}
 		return b.endAffinity()
 	},
-	undo: func(b *begun) move {
+	undo: func(b *Begun) Move {
 		return b.keepAffinity("an empty block needs no restoring: the next node that needs one claims it again")
 	},
 	pretend: func(x *pretence, step *Step) {
@@ -115,25 +115,25 @@ func (p *proposals) asksFor(b *state.Block) bool {
 
 // releaseLeft goes on with a block of which only the affinity was written, if the
 // step still comes out; else the affinity gets its state back.
-func (b *begun) releaseLeft() move {
+func (b *Begun) releaseLeft() Move {
 	a := b.leftAffinity()
 	if a == nil {
-		return move{}
+		return Move{}
 	}
-	derived, _ := b.kind.derive(b.state, b.asked(), b.step.ID)
+	derived, _ := b.Kind.derive(b.State, b.Request, b.Step.ID)
 	switch {
 	case derived == nil && a.SoftDeleted:
-		return move{}
+		return Move{}
 	case derived == nil:
 		return b.putBack(a)
 	}
-	return toWrite(func(ctx context.Context) error { return b.kind.do(ctx, b.writer, b.state, derived) }, "releasing the block")
+	return toWrite(func(ctx context.Context) error { return b.Kind.do(ctx, b.Writer, b.State, derived) }, "releasing the block")
 }
 
 // keepAffinity takes a release back as far as the block is still its owner's: the
 // affinity gets its state back. Else there is nothing to take back, and why says so.
-func (b *begun) keepAffinity(why string) move {
-	x, a := blockAt(b.state, b.step.Target.CIDR), b.sameAffinity()
+func (b *Begun) keepAffinity(why string) Move {
+	x, a := blockAt(b.State, b.Step.Target.CIDR), b.sameAffinity()
 	if x != nil && !x.SoftDeleted && a != nil && a.Owner == x.Owner {
 		return b.putBack(a)
 	}
@@ -191,16 +191,16 @@ func (p *proposals) releaseEmptied() *state.Block {
 
 // mayRelease says from when on a block that was emptied may be released, or why it must
 // not be.
-func (a *applying) mayRelease(s *Step) (time.Time, reason) {
-	if s.group() == "" {
+func (a *Turn) mayRelease(s *Step) (time.Time, reason) {
+	if s.Group() == "" {
 		return time.Time{}, reason{}
 	}
-	due, reserved := a.stands(s)
-	b := blockAt(a.state, s.Target.CIDR)
+	due, reserved := a.reserved(s)
+	b := blockAt(a.State, s.Target.CIDR)
 	switch {
 	case !reserved:
 		return time.Time{}, because(RefusedConflict, "the block is not reserved: new pods may take its addresses")
-	case due.After(a.state.Cluster.TakenAt):
+	case due.After(a.State.Cluster.TakenAt):
 		return due, reason{}
 	case b != nil && b.Used > 0:
 		return time.Time{}, because(RefusedInUse, "it holds %s still", phrase.Plural(b.Used, "address"))

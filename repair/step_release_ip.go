@@ -18,7 +18,7 @@ import (
 // releaseIP frees an address that nothing owns, as far as all evidence together
 // goes, twice, and that nothing uses on its node, as far as that says: see evidence. Handle and sequence number pin the allocation itself: the block
 // around it may change, for its node goes on using it.
-var releaseIP = &stepKind{
+var releaseIP = &StepKind{
 	kind:  ReleaseIP,
 	flag:  "--leaked-ips",
 	asked: func(r Request) bool { return r.LeakedIPs },
@@ -79,10 +79,10 @@ var releaseIP = &stepKind{
 		return loweredHandle(st, s.Guard(GuardHandle))
 	},
 	asBefore: asBefore,
-	complete: func(b *begun) move {
+	complete: func(b *Begun) Move {
 		// A block of no one that became empty goes.
-		if c := b.log.first(blocks.Blocks); c != nil {
-			for _, x := range b.state.IPBlocks {
+		if c := b.Log.first(blocks.Blocks); c != nil {
+			for _, x := range b.State.IPBlocks {
 				if x.Name == c.Name && x.UID == c.was().Metadata.UID && x.SoftDeleted && x.Used == 0 {
 					return b.endMark(blocks.Blocks, x.Meta)
 				}
@@ -90,7 +90,7 @@ var releaseIP = &stepKind{
 		}
 		return b.lowerHandle()
 	},
-	undo: (*begun).recordIP,
+	undo: (*Begun).recordIP,
 	pretend: func(x *pretence, step *Step) {
 		if a, err := netip.ParseAddr(step.Target.IP); err == nil {
 			x.free(step.Guard(GuardBlock), a)
@@ -102,31 +102,31 @@ var releaseIP = &stepKind{
 // the handle and the blocks now give reason for that: the same verdicts as
 // --leaked-handles, without a second observation, for the run that broke off knew
 // why the handle counts too many. What they do not allow is left.
-func (b *begun) lowerHandle() move {
-	h := b.state.Handle(b.step.Guard(GuardHandle))
-	if h == nil || verifyIP(b.state, b.step) != nil {
-		return move{}
+func (b *Begun) lowerHandle() Move {
+	h := b.State.Handle(b.Step.Guard(GuardHandle))
+	if h == nil || verifyIP(b.State, b.Step) != nil {
+		return Move{}
 	}
 	if h.SoftDeleted {
 		return b.endHandle(h)
 	}
-	request := Request{LeakedHandles: true, AllowNewer: b.asked().AllowNewer}
-	for _, kind := range []*stepKind{deleteHandle, fixHandleCount} {
-		if derived, _ := kind.derive(b.state, request, stepID(kind.kind, state.HandleSubject(h.ID))); derived != nil {
-			return toWrite(func(ctx context.Context) error { return kind.do(ctx, b.writer, b.state, derived) }, "lowering the address's handle")
+	request := Request{LeakedHandles: true, AllowNewer: b.Request.AllowNewer}
+	for _, kind := range []*StepKind{deleteHandle, fixHandleCount} {
+		if derived, _ := kind.derive(b.State, request, stepID(kind.kind, state.HandleSubject(h.ID))); derived != nil {
+			return toWrite(func(ctx context.Context) error { return kind.do(ctx, b.Writer, b.State, derived) }, "lowering the address's handle")
 		}
 	}
-	return move{}
+	return Move{}
 }
 
 // recordIP records the address again, if it is still free in the same block.
-func (b *begun) recordIP() move {
-	c := b.log.first(blocks.Blocks)
+func (b *Begun) recordIP() Move {
+	c := b.Log.first(blocks.Blocks)
 	if c == nil || c.Before == nil {
 		return cannot(SkipUnknown, "the journal does not hold the block")
 	}
 	was := c.was()
-	x := blockAt(b.state, was.Spec.CIDR)
+	x := blockAt(b.State, was.Spec.CIDR)
 	switch {
 	case x == nil:
 		return cannot(SkipGone, "its block %s does not exist any more", was.Spec.CIDR)
@@ -137,27 +137,27 @@ func (b *begun) recordIP() move {
 	case len(x.Faults) > 0:
 		return cannot(SkipCode(RefusedCorrupt), "its block is corrupt: %s", x.Faults[0])
 	}
-	addr, err := netip.ParseAddr(b.step.Target.IP)
+	addr, err := netip.ParseAddr(b.Step.Target.IP)
 	ordinal, ok := x.Ordinal(addr)
 	if err != nil || !ok {
-		return cannot(SkipUnknown, "%q is no address of %s", b.step.Target.IP, was.Spec.CIDR)
+		return cannot(SkipUnknown, "%q is no address of %s", b.Step.Target.IP, was.Spec.CIDR)
 	}
 	if x.Ordinals[ordinal] != blocks.Free {
-		if at := x.At(ordinal); at != nil && at.Handle == b.step.Guard(GuardHandle) {
+		if at := x.At(ordinal); at != nil && at.Handle == b.Step.Guard(GuardHandle) {
 			return nothing(Already, "the address is recorded again")
 		}
 		return cannot(SkipCode(RefusedInUse), "the address was given to somebody else since")
 	}
-	if !b.log.freed {
+	if !b.Log.Freed {
 		return cannot(SkipUnknown, "the address is free, and the journal does not show that it was freed here: its node may have released it, and recorded again it would be leaked")
 	}
 	ref := pin(blocks.Blocks, x.Meta)
 	var handle json.RawMessage
-	if h := b.log.first(blocks.Handles); h != nil {
+	if h := b.Log.first(blocks.Handles); h != nil {
 		handle = h.Before
 	}
 	return toWrite(func(ctx context.Context) error {
-		return b.writer.RecordIP(ctx, ref, ordinal, Allocation{Block: c.Before, Stored: handle})
+		return b.Writer.RecordIP(ctx, ref, ordinal, Allocation{Block: c.Before, Stored: handle})
 	}, "record the address as allocated again")
 }
 

@@ -12,7 +12,7 @@ import (
 
 // reserveBlock keeps new pods off a block that is emptied, by an IPReservation. It is the
 // first step of a consolidation, and what tells that one is under way.
-var reserveBlock = &stepKind{
+var reserveBlock = &StepKind{
 	kind: ReserveBlock, flag: "--consolidate",
 	asked: func(r Request) bool { return r.Consolidate },
 	needs: state.ReleaseReads,
@@ -44,12 +44,12 @@ var reserveBlock = &stepKind{
 		return w.Reserve(ctx, prefixOf(s.Target), s.Guard(GuardConsolidation))
 	},
 	verify: func(st *state.State, s *Step) error {
-		if r := reservationOf(st, s.Target.CIDR); (r == nil || r.Ours != s.group()) && !passed(st, s) {
+		if r := reservationOf(st, s.Target.CIDR); (r == nil || r.Ours != s.Group()) && !passed(st, s) {
 			return fmt.Errorf("%s is not reserved for %s", s.Target.CIDR, s.Guard(GuardInNeed))
 		}
 		return nil
 	},
-	undo: func(b *begun) move { return b.unreserve(b.step.Target.CIDR) },
+	undo: func(b *Begun) Move { return b.unreserve(b.Step.Target.CIDR) },
 	pretend: func(x *pretence, s *Step) {
 		x.Reservations = append(x.Reservations, blocks.Reservation{
 			Meta: blocks.Meta{Name: state.ReservationName(prefixOf(s.Target)), Created: x.Cluster.TakenAt},
@@ -59,18 +59,18 @@ var reserveBlock = &stepKind{
 }
 
 // unreserve takes a reservation of ours back.
-func (b *begun) unreserve(cidr string) move {
-	r := reservationOf(b.state, cidr)
-	if r == nil || r.Ours != b.step.group() {
+func (b *Begun) unreserve(cidr string) Move {
+	r := reservationOf(b.State, cidr)
+	if r == nil || r.Ours != b.Step.Group() {
 		return nothing(NotNeeded, "the reservation is gone, or another consolidation's")
 	}
 	ref := pin(blocks.Reservations, r.Meta)
-	return toWrite(func(ctx context.Context) error { return b.writer.Unreserve(ctx, ref) }, "take the reservation of %s back", cidr)
+	return toWrite(func(ctx context.Context) error { return b.Writer.Unreserve(ctx, ref) }, "take the reservation of %s back", cidr)
 }
 
 // consolidationRefs are what says how far a consolidation is, beside the whole cluster.
 func consolidationRefs(r *refs, s *Step) {
-	cidr, _, _ := strings.Cut(s.group(), " ")
+	cidr, _, _ := strings.Cut(s.Group(), " ")
 	if p := prefixOf(state.Subject{CIDR: cidr}); p.IsValid() {
 		r.one(blocks.Reservations, state.ReservationName(p))
 		r.claim(p, s.Guard(GuardInNeed))

@@ -16,7 +16,7 @@ import (
 // which no one routes the block and Calico cannot release it. The block is in use,
 // and so its version is not pinned: what must not change is who it is, whose it is,
 // and that the affinity is missing both times.
-var restoreAffinity = &stepKind{
+var restoreAffinity = &StepKind{
 	kind:  RestoreAffinity,
 	flag:  "--missing-affinities",
 	asked: func(r Request) bool { return r.MissingAffinities },
@@ -65,27 +65,27 @@ var restoreAffinity = &stepKind{
 	},
 	// A claim that was left pending is confirmed where the block is its host's; an undo
 	// deletes it where the block is not.
-	complete: func(b *begun) move {
-		a, x := b.affinity(), blockAt(b.state, b.step.Target.CIDR)
-		if a == nil || a.State != blocks.Pending || a.CIDR != prefixOf(b.step.Target) || b.undo && (a.SoftDeleted || !b.log.ours(a.Meta)) {
-			return move{}
+	complete: func(b *Begun) Move {
+		a, x := b.affinity(), blockAt(b.State, b.Step.Target.CIDR)
+		if a == nil || a.State != blocks.Pending || a.CIDR != prefixOf(b.Step.Target) || b.Undo && (a.SoftDeleted || !b.Log.ours(a.Meta)) {
+			return Move{}
 		}
 		its := x != nil && x.Owner == a.Owner
 		switch {
-		case !b.undo && its:
+		case !b.Undo && its:
 			return b.setAffinity(a, blocks.Confirmed, "confirming the affinity")
-		case !b.undo || its && !nodeExists(b.state, a.Owner.Node()):
-			return move{}
+		case !b.Undo || its && !nodeExists(b.State, a.Owner.Node()):
+			return Move{}
 		case its:
 			return b.setAffinity(a, blocks.Confirmed, "confirm the affinity %s, without which the block would not be routed", a.Name)
 		}
 		m := b.deleteAffinity(a, fmt.Sprintf("delete the affinity %s, which was created and left pending, and whose block is not its host's", a.Name))
-		m.code = CodeFinished
+		m.Code = CodeFinished
 		return m
 	},
-	undo: func(b *begun) move {
-		x := blockAt(b.state, b.step.Target.CIDR)
-		if x == nil || affinityOf(b.state, b.step.Target.CIDR, x.Owner.Node()) == nil {
+	undo: func(b *Begun) Move {
+		x := blockAt(b.State, b.Step.Target.CIDR)
+		if x == nil || affinityOf(b.State, b.Step.Target.CIDR, x.Owner.Node()) == nil {
 			return nothing(Already, "the affinity is gone")
 		}
 		return cannot(SkipHarm, "the block belongs to %s: without the affinity it would not be routed or found again", ownerText(x.Owner))

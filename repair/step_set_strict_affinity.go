@@ -16,7 +16,7 @@ import (
 // configuration. It acts at once and for the whole cluster. Whom it would starve is
 // a guard: should that be others when the plan is applied, the plan has to be made
 // again and looked at again.
-var setStrictAffinity = &stepKind{
+var setStrictAffinity = &StepKind{
 	kind:  SetStrictAffinity,
 	flag:  "--strict-affinity",
 	asked: func(r Request) bool { return r.StrictAffinity != nil },
@@ -58,7 +58,7 @@ var setStrictAffinity = &stepKind{
 		}
 		return nil
 	},
-	undo: (*begun).undoStrict,
+	undo: (*Begun).undoStrict,
 	pretend: func(x *pretence, step *Step) {
 		x.IPAM.Present, x.IPAM.StrictAffinity = true, step.Guard(guardWanted) == "true"
 	},
@@ -105,8 +105,8 @@ func (p *proposals) proposeStrict(want bool) {
 // undoStrict puts the setting back, if it is the one that was written, and if a plan
 // that asks for it would. An object that was created stays: without it, Calico would
 // take the same values.
-func (b *begun) undoStrict() move {
-	c := b.log.first(blocks.IPAMConfigs)
+func (b *Begun) undoStrict() Move {
+	c := b.Log.first(blocks.IPAMConfigs)
 	if c == nil || c.After == nil {
 		return cannot(SkipUnknown, "the journal does not hold the configuration")
 	}
@@ -114,14 +114,14 @@ func (b *begun) undoStrict() move {
 	if v := c.was().Spec.StrictAffinity; v != nil {
 		was = *v
 	}
-	now, wrote := &b.state.IPAM, storedObject(c.After).Spec.StrictAffinity
+	now, wrote := &b.State.IPAM, storedObject(c.After).Spec.StrictAffinity
 	switch {
 	case now.StrictAffinity == was:
 		return nothing(Already, "the setting is as it was")
 	case !now.Present || wrote == nil || now.StrictAffinity != *wrote:
 		return cannot(SkipChanged, "the setting was written since")
 	}
-	step, refusal := b.kind.derive(b.state, Request{StrictAffinity: &was, AllowNewer: b.asked().AllowNewer}, stepID(SetStrictAffinity, state.ConfigSubject()))
+	step, refusal := b.Kind.derive(b.State, Request{StrictAffinity: &was, AllowNewer: b.Request.AllowNewer}, stepID(SetStrictAffinity, state.ConfigSubject()))
 	switch {
 	case refusal != nil:
 		return cannot(SkipCode(refusal.Code), "%s", refusal.Reason)
@@ -129,11 +129,11 @@ func (b *begun) undoStrict() move {
 		return cannot(SkipNotDerived, "what the cluster holds now gives no reason for it")
 	}
 	// Whom a plan's setting starves, somebody has looked at.
-	already := cannotAllocate(b.state, now.StrictAffinity)
-	starve := slices.DeleteFunc(cannotAllocate(b.state, was), func(node string) bool { return slices.Contains(already, node) })
+	already := cannotAllocate(b.State, now.StrictAffinity)
+	starve := slices.DeleteFunc(cannotAllocate(b.State, was), func(node string) bool { return slices.Contains(already, node) })
 	if len(starve) > 0 {
 		return cannot(SkipHarm, "with strict affinity %t the next pod on %s would get no address", was, phrase.List(starve))
 	}
 	ref := pin(blocks.IPAMConfigs, now.Meta)
-	return toWrite(func(ctx context.Context) error { return b.writer.SetStrictAffinity(ctx, &ref, was) }, "set strict affinity to %t again", was)
+	return toWrite(func(ctx context.Context) error { return b.Writer.SetStrictAffinity(ctx, &ref, was) }, "set strict affinity to %t again", was)
 }

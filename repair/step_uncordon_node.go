@@ -11,7 +11,7 @@ import (
 
 // uncordonNode takes the cordon of a consolidation back: when it is done, and whatever
 // ends it before.
-var uncordonNode = &stepKind{
+var uncordonNode = &StepKind{
 	kind: UncordonNode, flag: "--consolidate", restores: true,
 	asked: func(r Request) bool { return r.Consolidate || r.Rehome },
 	needs: []blocks.Resource{blocks.Nodes},
@@ -63,11 +63,11 @@ var uncordonNode = &stepKind{
 		return w.Uncordon(ctx, pin(blocks.Nodes, n.Meta), s.Guard(GuardConsolidation))
 	},
 	verify: func(st *state.State, s *Step) error {
-		if n := nodeNamed(st, s.Target.Name); n != nil && n.Ours != "" && n.Ours == s.group() {
+		if n := nodeNamed(st, s.Target.Name); n != nil && n.Ours != "" && n.Ours == s.Group() {
 			return left(blocks.Nodes, n.Name, "is left cordoned (%s)", fmt.Sprintf("for %s", n.Ours))
 		}
 		return nil
 	},
-	undo:    func(*begun) move { return nothing(NotNeeded, "the cordon was for a while only") },
+	undo:    func(*Begun) Move { return nothing(NotNeeded, "the cordon was for a while only") },
 	pretend: func(x *pretence, s *Step) { x.cordon(s.Target.Name, "") },
 }

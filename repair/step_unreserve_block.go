@@ -10,7 +10,7 @@ import (
 
 // unreserveBlock takes the reservation of a consolidation back: when it is done, and
 // whatever ends it before.
-var unreserveBlock = &stepKind{
+var unreserveBlock = &StepKind{
 	kind: UnreserveBlock, flag: "--consolidate", restores: true,
 	asked: func(r Request) bool { return r.Consolidate },
 	needs: []blocks.Resource{blocks.Reservations},
@@ -39,12 +39,12 @@ var unreserveBlock = &stepKind{
 		return w.Unreserve(ctx, pin(blocks.Reservations, r.Meta))
 	},
 	verify: func(st *state.State, s *Step) error {
-		if r := reservationOf(st, s.Target.CIDR); r != nil && r.Ours == s.group() {
+		if r := reservationOf(st, s.Target.CIDR); r != nil && r.Ours == s.Group() {
 			return left(blocks.Reservations, r.Name, "is left, and keeps the addresses of %s from everybody", s.Target.CIDR)
 		}
 		return nil
 	},
-	undo: func(*begun) move { return nothing(NotNeeded, "the reservation was for a while only") },
+	undo: func(*Begun) Move { return nothing(NotNeeded, "the reservation was for a while only") },
 	pretend: func(x *pretence, s *Step) {
 		x.dropReservation(state.ReservationName(prefixOf(s.Target)))
 	},

@@ -64,7 +64,7 @@ func leftAlone(st *state.State, p *Plan) []string {
 		}
 	}
 	for i := range st.Reservations {
-		if r := &st.Reservations[i]; r.Ours != "" && !slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Kind == UnreserveBlock && s.group() == r.Ours }) {
+		if r := &st.Reservations[i]; r.Ours != "" && !slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Kind == UnreserveBlock && s.Group() == r.Ours }) {
 			out = append(out, "ipreservation/"+r.Name)
 		}
 	}

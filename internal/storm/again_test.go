@@ -15,6 +15,8 @@ import (
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/apply"
+	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
 // What comes of a repair that died, once repairs were run again.
@@ -94,7 +96,7 @@ func (x *damaged) heals(t *testing.T, node, affinity string) {
 }
 
 // brokeOff is the kind of the step that a run died in.
-func brokeOff(f *repair.JournalFile) repair.Kind {
+func brokeOff(f *journal.File) repair.Kind {
 	for i := range f.Plan.Steps {
 		if s := &f.Plan.Steps[i]; f.Started(s.ID) {
 			return s.Kind
@@ -102,7 +104,7 @@ func brokeOff(f *repair.JournalFile) repair.Kind {
 	}
 	// It may have come to write down how the step ended.
 	for i := len(f.Entries) - 1; i >= 0; i-- {
-		if f.Entries[i].Event == repair.EventStart {
+		if f.Entries[i].Event == journal.EventStart {
 			return f.Step(f.Entries[i].Step).Kind
 		}
 	}
@@ -129,7 +131,7 @@ func (x *damaged) again(t *testing.T, request repair.Request) (heals []repair.Re
 		if repairs++; repairs > 4 {
 			t.Fatalf("after four repairs there are still steps: %s", plan.Steps[0].ID)
 		}
-		res, err := x.tool.apply(t.Context(), plan, filepath.Join(t.TempDir(), fmt.Sprint("journal-", repairs)), repair.ApplyOptions{})
+		res, err := x.tool.apply(t.Context(), plan, filepath.Join(t.TempDir(), fmt.Sprint("journal-", repairs)), apply.Options{})
 		must(t, err)
 		for _, o := range res.Outcomes {
 			if o.Open() {

@@ -14,6 +14,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/apply"
+	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
 // EnvEveryWrite makes the crash tests try every write, before and after, instead of
@@ -106,7 +108,7 @@ func (x *damaged) crashes(t *testing.T, request repair.Request, r *rand.Rand, di
 		t.Fatalf("there is nothing to repair; refused: %+v", plan.Refused)
 	}
 	before := len(x.proxy.Writes())
-	res, err := x.tool.apply(t.Context(), plan, filepath.Join(t.TempDir(), "journal"), repair.ApplyOptions{})
+	res, err := x.tool.apply(t.Context(), plan, filepath.Join(t.TempDir(), "journal"), apply.Options{})
 	must(t, err)
 	for _, o := range res.Outcomes {
 		if o.Open() {
@@ -155,20 +157,20 @@ func (x *damaged) crash(t *testing.T, request repair.Request, p crashPoint, want
 	write := want.writes[p.k-1]
 	plan := x.plan(t, request)
 	before := x.state(t)
-	journal := filepath.Join(t.TempDir(), "journal")
-	died := x.tool.killed(t.Context(), x.proxy, p.k, p.after, plan, journal)
+	path := filepath.Join(t.TempDir(), "journal")
+	died := x.tool.killed(t.Context(), x.proxy, p.k, p.after, plan, path)
 	if !died {
 		t.Fatalf("it ended before it came to write %d (%s)", p.k, write)
 	}
 	x.unharmed(t)
-	file, err := repair.ReadJournal(journal)
+	file, err := journal.Read(path)
 	must(t, err)
 	broke := brokeOff(file)
 	for _, w := range Worse(before, x.state(t), broke, want.findings) {
 		t.Errorf("after it died in a %s step, at %s, worse than before: %s", broke, write, w)
 	}
 	if p.resume {
-		res, err := x.tool.resume(t.Context(), journal, repair.ApplyOptions{})
+		res, err := x.tool.resume(t.Context(), path, apply.Options{})
 		must(t, err)
 		for _, o := range res.Outcomes {
 			if o.Open() {

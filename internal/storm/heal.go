@@ -16,6 +16,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/apply"
 )
 
 // maxHealing is how many repairs in good order may be needed after a storm: one
@@ -37,7 +38,7 @@ func (w *World) Heal(ctx context.Context) (int, error) {
 		if len(plan.Steps) == 0 && !waits(plan) {
 			return n, nil
 		}
-		res, err := t.apply(ctx, plan, filepath.Join(w.Journals, fmt.Sprintf("heal-%d-%d.journal", time.Now().UnixNano(), n)), repair.ApplyOptions{Wait: true})
+		res, err := t.apply(ctx, plan, filepath.Join(w.Journals, fmt.Sprintf("heal-%d-%d.journal", time.Now().UnixNano(), n)), apply.Options{Wait: true})
 		if err != nil {
 			return n, err
 		}

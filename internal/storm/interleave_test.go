@@ -13,6 +13,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/apply"
+	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
 // disturbances are what a cluster may do with the very objects that a step is about,
@@ -104,7 +106,7 @@ func TestClusterActsBetweenWrites(t *testing.T) {
 	request := requests()["all"]
 	plan := x.plan(t, request)
 	before := len(x.proxy.Writes())
-	_, err := x.tool.apply(t.Context(), plan, filepath.Join(t.TempDir(), "journal"), repair.ApplyOptions{})
+	_, err := x.tool.apply(t.Context(), plan, filepath.Join(t.TempDir(), "journal"), apply.Options{})
 	must(t, err)
 	writes := x.proxy.Writes()[before:]
 	for k := range writes {
@@ -150,18 +152,18 @@ func (x *damaged) disturbed(t *testing.T, request repair.Request, k int, disturb
 	seeder, err := testcluster.NewSeeder(x.Cluster)
 	must(t, err)
 	d := &disturbance{damaged: x, ctx: t.Context(), seeder: seeder, client: x.fixture.client, live: maps.Clone(x.fixture.Live)}
-	journal := filepath.Join(t.TempDir(), "journal")
+	path := filepath.Join(t.TempDir(), "journal")
 	base := len(x.proxy.Writes())
 	held := ""
 	x.proxy.Pause(func(n int, w Write) bool {
 		if n == base+k {
 			held = w.String()
-			d.about(journal)
+			d.about(path)
 			disturb(d)
 		}
 		return true
 	})
-	res, err := x.tool.apply(t.Context(), plan, journal, repair.ApplyOptions{})
+	res, err := x.tool.apply(t.Context(), plan, path, apply.Options{})
 	x.proxy.Pause(nil)
 	must(t, err)
 	t.Logf("at %s of step %s", held, d.id)
@@ -177,9 +179,9 @@ func (x *damaged) disturbed(t *testing.T, request repair.Request, k int, disturb
 }
 
 // about finds out what the step in hand is about.
-func (d *disturbance) about(journal string) {
+func (d *disturbance) about(path string) {
 	d.node = "n1"
-	file, err := repair.ReadJournal(journal)
+	file, err := journal.Read(path)
 	if err != nil {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/apply"
 )
 
 // What Calico's client does with what it has read before a repair.
@@ -77,7 +78,7 @@ func (x *damaged) overtaken(t *testing.T, request repair.Request, k int, call fu
 	client.FaultProxy.Pause(func(n int, w Write) bool {
 		if n == k {
 			came = true
-			res, err := x.tool.apply(d.ctx, plan, filepath.Join(t.TempDir(), "journal"), repair.ApplyOptions{})
+			res, err := x.tool.apply(d.ctx, plan, filepath.Join(t.TempDir(), "journal"), apply.Options{})
 			if err != nil {
 				t.Errorf("repairing before %s: %v", w, err)
 				return true

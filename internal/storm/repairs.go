@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/apply"
 )
 
 // repairs runs plan after plan with no pause until the context ends: each made
@@ -46,7 +47,7 @@ func (w *World) repair(ctx context.Context, t *tool, proxy *FaultProxy, journal 
 		pause(ctx, 200*time.Millisecond)
 		return
 	}
-	opts := repair.ApplyOptions{Wait: r.IntN(4) > 0}
+	opts := apply.Options{Wait: r.IntN(4) > 0}
 	switch r.IntN(6) {
 	case 0:
 		if t.killed(run, proxy, 1+r.IntN(8), r.IntN(2) == 0, plan, journal) {
@@ -66,7 +67,7 @@ func (w *World) repair(ctx context.Context, t *tool, proxy *FaultProxy, journal 
 	switch {
 	case err != nil:
 		w.made.add("repair: not begun")
-		if !errors.Is(err, repair.ErrUnread) && ctx.Err() == nil && run.Err() == nil {
+		if !errors.Is(err, apply.ErrUnread) && ctx.Err() == nil && run.Err() == nil {
 			w.troubles.add(fmt.Errorf("a repair could not begin: %w", err))
 		}
 		pause(ctx, 200*time.Millisecond)
@@ -114,7 +115,7 @@ func (w *World) request(r *rand.Rand) repair.Request {
 
 // resume goes on where a run was killed.
 func (w *World) resume(ctx context.Context, t *tool, journal string) {
-	res, err := t.resume(ctx, journal, repair.ApplyOptions{})
+	res, err := t.resume(ctx, journal, apply.Options{})
 	if err != nil {
 		w.made.add("repair: not resumed")
 		return

@@ -19,6 +19,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/apply"
 )
 
 // used are the rights that requests made use of: verb and resource.
@@ -147,7 +148,7 @@ func (x *damaged) awaitRights(t *testing.T) *repair.Plan {
 func (x *damaged) carryOut(t *testing.T, plan *repair.Plan, did map[repair.Kind]bool) string {
 	t.Helper()
 	journal := filepath.Join(t.TempDir(), fmt.Sprintf("journal-%d", len(plan.Steps)))
-	res, err := x.tool.apply(t.Context(), plan, journal, repair.ApplyOptions{})
+	res, err := x.tool.apply(t.Context(), plan, journal, apply.Options{})
 	must(t, err)
 	for _, o := range res.Outcomes {
 		if o.Open() {

@@ -10,6 +10,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/apply"
+	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
 // tool plans and applies repairs as the program does, behind a client
@@ -63,8 +65,8 @@ func (t *tool) plan(ctx context.Context, request repair.Request, grace time.Dura
 }
 
 // apply carries a plan out under a new journal.
-func (t *tool) apply(ctx context.Context, plan *repair.Plan, journal string, opts repair.ApplyOptions) (*repair.Result, error) {
-	j, err := repair.CreateJournal(journal, repair.JournalHeader{StartedAt: plan.CreatedAt, Cluster: plan.Cluster, Plan: plan})
+func (t *tool) apply(ctx context.Context, plan *repair.Plan, path string, opts apply.Options) (*repair.Result, error) {
+	j, err := journal.Create(path, journal.Header{StartedAt: plan.CreatedAt, Cluster: plan.Cluster, Plan: plan})
 	if err != nil {
 		return nil, err
 	}
@@ -73,16 +75,16 @@ func (t *tool) apply(ctx context.Context, plan *repair.Plan, journal string, opt
 	if err != nil {
 		return nil, err
 	}
-	return repair.Apply(ctx, plan, t.reader, w, j, opts)
+	return apply.Run(ctx, plan, t.reader, w, j, opts)
 }
 
 // resume goes on with the plan of a journal that broke off.
-func (t *tool) resume(ctx context.Context, journal string, opts repair.ApplyOptions) (*repair.Result, error) {
-	file, err := repair.ReadJournal(journal)
+func (t *tool) resume(ctx context.Context, path string, opts apply.Options) (*repair.Result, error) {
+	file, err := journal.Read(path)
 	if err != nil {
 		return nil, err
 	}
-	j, err := repair.ResumeJournal(journal, file.StartedAt)
+	j, err := journal.Resume(path, file.StartedAt)
 	if err != nil {
 		return nil, err
 	}
@@ -92,16 +94,16 @@ func (t *tool) resume(ctx context.Context, journal string, opts repair.ApplyOpti
 		return nil, err
 	}
 	opts.Resume = file
-	return repair.Apply(ctx, file.Plan, t.reader, w, j, opts)
+	return apply.Run(ctx, file.Plan, t.reader, w, j, opts)
 }
 
 // undo takes back what a journal says was written, under a journal of its own.
-func (t *tool) undo(ctx context.Context, journal string) (*repair.Result, error) {
-	file, err := repair.ReadJournal(journal)
+func (t *tool) undo(ctx context.Context, path string) (*repair.Result, error) {
+	file, err := journal.Read(path)
 	if err != nil {
 		return nil, err
 	}
-	j, err := repair.CreateJournal(journal+".undo", repair.JournalHeader{StartedAt: file.StartedAt, Cluster: file.Cluster, Undoes: journal})
+	j, err := journal.Create(path+".undo", journal.Header{StartedAt: file.StartedAt, Cluster: file.Cluster, Undoes: path})
 	if err != nil {
 		return nil, err
 	}
@@ -110,30 +112,30 @@ func (t *tool) undo(ctx context.Context, journal string) (*repair.Result, error)
 	if err != nil {
 		return nil, err
 	}
-	return repair.Undo(ctx, file, t.reader, w, j, repair.ApplyOptions{})
+	return apply.Undo(ctx, file, t.reader, w, j, apply.Options{})
 }
 
 // killed carries a plan out and is killed at its k-th write, before or after it. It
 // reports whether it came so far. What goes on in this process after the death is not
 // seen by the cluster, and is taken out of the journal, too.
-func (t *tool) killed(ctx context.Context, proxy *FaultProxy, k int, after bool, plan *repair.Plan, journal string) bool {
+func (t *tool) killed(ctx context.Context, proxy *FaultProxy, k int, after bool, plan *repair.Plan, path string) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var written int64
 	proxy.OnDeath(func() {
-		if info, err := os.Stat(journal); err == nil {
+		if info, err := os.Stat(path); err == nil {
 			written = info.Size()
 		}
 		cancel()
 	})
 	proxy.Die(k, after)
-	_, _ = t.apply(ctx, plan, journal, repair.ApplyOptions{Wait: true, Sleep: sleepUnless(proxy)})
+	_, _ = t.apply(ctx, plan, path, apply.Options{Wait: true, Sleep: sleepUnless(proxy)})
 	proxy.OnDeath(nil)
 	proxy.Settle()
 	if !proxy.Revive() {
 		return false
 	}
-	return os.Truncate(journal, written) == nil
+	return os.Truncate(path, written) == nil
 }
 
 // sleepUnless sleeps, unless the proxy is dead: no one waits for the dead.

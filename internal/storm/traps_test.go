@@ -13,6 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/apply"
 )
 
 // Traps of the field that need what Calico's own client really does. Each is made
@@ -88,7 +89,7 @@ func (x *trap) plan(t *testing.T, request repair.Request) *repair.Plan {
 
 func (x *trap) apply(t *testing.T, plan *repair.Plan) *repair.Result {
 	t.Helper()
-	res, err := x.tool.apply(t.Context(), plan, filepath.Join(t.TempDir(), "journal"), repair.ApplyOptions{})
+	res, err := x.tool.apply(t.Context(), plan, filepath.Join(t.TempDir(), "journal"), apply.Options{})
 	must(t, err)
 	wrong, err := Harm(t.Context(), x.Cluster, testcluster.CRDv1, x.live)
 	must(t, err)

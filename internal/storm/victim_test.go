@@ -20,6 +20,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
 // program builds calico-audit, as it is installed.
@@ -76,10 +77,10 @@ func newVictim(t *testing.T) *victim {
 	for _, f := range audit.Run(v.state(t), checks.All).Findings {
 		v.meant[f.Fingerprint] = f.Severity
 	}
-	file, err := repair.ReadJournal(filepath.Join(dir, "journal"))
+	file, err := journal.Read(filepath.Join(dir, "journal"))
 	must(t, err)
 	for _, e := range file.Entries {
-		if e.Event == repair.EventChange {
+		if e.Event == journal.EventChange {
 			v.kinds = append(v.kinds, file.Step(e.Step).Kind)
 		}
 	}

@@ -20,6 +20,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/apply"
+	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
 // carryFlags are the flags of what writes to a cluster.
@@ -42,7 +44,7 @@ func (f *carryFlags) addFlags(c *cobra.Command, journal string) {
 // addAllFlags adds the flags of what carries out a plan.
 func (f *carryFlags) addAllFlags(c *cobra.Command) {
 	f.addFlags(c, "write the journal to this new `FILE`, or go on in it after a crash")
-	c.Flags().DurationVar(&f.evict, "evict-timeout", repair.DefaultEvictTimeout, "how long an evicted pod gets to end and to be replaced by a ready one")
+	c.Flags().DurationVar(&f.evict, "evict-timeout", apply.DefaultEvictTimeout, "how long an evicted pod gets to end and to be replaced by a ready one")
 	noFiles(c, "evict-timeout")
 	c.Flags().BoolVar(&f.wait, "wait", false, "wait for the second observation of steps that need one, instead of skipping them")
 }
@@ -161,9 +163,9 @@ func (c *carrier) check(args []string, resume string) error {
 // planOrJournal returns the plan to carry out, and the journal to go on in; nil for a
 // fresh run. What was begun is gone on with by the journal's own plan, whatever became
 // of the file.
-func (c *carrier) planOrJournal(args []string, resume string) (*repair.Plan, *repair.JournalFile, error) {
+func (c *carrier) planOrJournal(args []string, resume string) (*repair.Plan, *journal.File, error) {
 	var plan *repair.Plan
-	var before *repair.JournalFile
+	var before *journal.File
 	var err error
 	if len(args) > 0 {
 		c.planFile = args[0]
@@ -177,7 +179,7 @@ func (c *carrier) planOrJournal(args []string, resume string) (*repair.Plan, *re
 			return nil, nil, err
 		}
 	default:
-		if before, err = repair.ReadJournal(resume); err != nil {
+		if before, err = journal.Read(resume); err != nil {
 			return nil, nil, usageError(err)
 		}
 		switch {
@@ -218,7 +220,7 @@ type carrier struct {
 
 // applyPlan asks, checks the rights, carries the plan out and prints what became of
 // it.
-func (c *carrier) applyPlan(ctx context.Context, plan *repair.Plan, resume *repair.JournalFile) error {
+func (c *carrier) applyPlan(ctx context.Context, plan *repair.Plan, resume *journal.File) error {
 	if len(plan.Steps) == 0 {
 		return c.finish(&repair.Result{
 			APIVersion: audit.APIVersion, Kind: repair.ResultKind, Cluster: plan.Cluster, StartedAt: plan.CreatedAt, Outcomes: []repair.Outcome{},
@@ -258,7 +260,7 @@ func (c *carrier) applyPlan(ctx context.Context, plan *repair.Plan, resume *repa
 		progress.Clear()
 		say(c.streams, "interrupted: the object in hand is finished first, which may take a minute; a second interrupt stops at once")
 	})()
-	res, err := repair.Apply(ctx, plan, target.reader, writer, journal, repair.ApplyOptions{
+	res, err := apply.Run(ctx, plan, target.reader, writer, journal, apply.Options{
 		Pace: c.flags.pace, MaxSteps: c.maxSteps, Wait: c.flags.wait, Resume: resume, Workloads: pods, EvictTimeout: c.flags.evict,
 		Progress: c.stepProgress(progress, len(plan.Steps), false), Waiting: c.waiting(progress),
 	})
@@ -312,23 +314,23 @@ func stepsText(n int, verb string) string {
 }
 
 // openJournal creates the journal, or goes on in one, and says where it is.
-func (c *carrier) openJournal(plan *repair.Plan, resume *repair.JournalFile) (*repair.Journal, error) {
+func (c *carrier) openJournal(plan *repair.Plan, resume *journal.File) (*journal.Journal, error) {
 	now := audit.Time{Time: time.Now().UTC()}
 	if resume != nil {
-		j, err := repair.ResumeJournal(resume.Path, now)
+		j, err := journal.Resume(resume.Path, now)
 		switch {
-		case errors.Is(err, repair.ErrRunning):
+		case errors.Is(err, journal.ErrRunning):
 			return nil, unfinishedError(fmt.Errorf("nothing was written: %w", err))
 		case err != nil:
 			return nil, usageError(err)
 		}
 		return j, nil
 	}
-	return c.createJournal(repair.JournalHeader{StartedAt: now, Cluster: plan.Cluster, Plan: plan})
+	return c.createJournal(journal.Header{StartedAt: now, Cluster: plan.Cluster, Plan: plan})
 }
 
-func (c *carrier) createJournal(h repair.JournalHeader) (*repair.Journal, error) {
-	j, err := repair.CreateJournal(c.flags.journalPath(h.Cluster.GUID, h.StartedAt.Time), h)
+func (c *carrier) createJournal(h journal.Header) (*journal.Journal, error) {
+	j, err := journal.Create(c.flags.journalPath(h.Cluster.GUID, h.StartedAt.Time), h)
 	if err != nil {
 		return nil, usagef("nothing was written: %w", err)
 	}
@@ -338,7 +340,7 @@ func (c *carrier) createJournal(h repair.JournalHeader) (*repair.Journal, error)
 
 // nothingDone says why nothing was tried.
 func (c *carrier) nothingDone(err error) error {
-	if errors.Is(err, repair.ErrNoPlan) {
+	if errors.Is(err, apply.ErrNoPlan) {
 		return usageError(err)
 	}
 	return unfinishedError(fmt.Errorf("nothing was written: %w", err))

@@ -12,6 +12,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/apply"
+	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
 // The functions of this file find runs that broke off in mid-step, by the journals
@@ -43,11 +45,11 @@ func (f *carryFlags) directory() string {
 // exists returns the journal that --journal names, if it is there already: the same
 // command again goes on in it. It is an error if there is nothing to go on with, for
 // no journal is ever overwritten.
-func (f *carryFlags) exists() (*repair.JournalFile, error) {
+func (f *carryFlags) exists() (*journal.File, error) {
 	if _, err := os.Stat(f.journal); f.journal == "" || errors.Is(err, os.ErrNotExist) {
 		return nil, nil // no journal, and no error
 	}
-	file, err := repair.ReadJournal(f.journal)
+	file, err := journal.Read(f.journal)
 	if err != nil || !file.BrokeOff() {
 		return nil, usagef("--journal %s exists already: a journal is never overwritten", f.journal)
 	}
@@ -56,19 +58,19 @@ func (f *carryFlags) exists() (*repair.JournalFile, error) {
 
 // halfDone returns the journals of runs on a cluster that left a step half-done, in
 // the order in which the runs began.
-func (c *carrier) halfDone(guid string) []*repair.JournalFile {
+func (c *carrier) halfDone(guid string) []*journal.File {
 	entries, err := os.ReadDir(c.flags.directory())
 	if err != nil || guid == "" {
 		return nil
 	}
-	var out []*repair.JournalFile
+	var out []*journal.File
 	for _, e := range entries {
 		path := filepath.Join(c.flags.directory(), e.Name())
 		named := c.flags.journal != "" && path == filepath.Clean(c.flags.journal)
 		if !named && (!strings.HasPrefix(e.Name(), journalPrefix(guid)) || !strings.HasSuffix(e.Name(), ".jsonl")) {
 			continue
 		}
-		file, err := repair.ReadJournal(path)
+		file, err := journal.Read(path)
 		if err != nil {
 			say(c.streams, "warning: whether a run left something half-done is not known: %v", err)
 			continue
@@ -81,11 +83,11 @@ func (c *carrier) halfDone(guid string) []*repair.JournalFile {
 }
 
 // finishCommand is the command line that finishes what a journal's run left half-done.
-func (c *carrier) finishCommand(file *repair.JournalFile) string {
+func (c *carrier) finishCommand(file *journal.File) string {
 	return c.program + " repair apply --resume " + shellQuote(file.Path) + c.sources.clusterArguments()
 }
 
-func unfinishedText(file *repair.JournalFile) string {
+func unfinishedText(file *journal.File) string {
 	steps := file.Unfinished()
 	if len(steps) == 1 {
 		return fmt.Sprintf("a run that began at %s left step %s half-done", phrase.Time(file.StartedAt.Time), steps[0].ID)
@@ -94,13 +96,13 @@ func unfinishedText(file *repair.JournalFile) string {
 }
 
 // name says of a journal that is left to another command which that is.
-func (c *carrier) name(file *repair.JournalFile) {
+func (c *carrier) name(file *journal.File) {
 	say(c.streams, "%s; to finish it: %s", unfinishedText(file), c.finishCommand(file))
 }
 
 // broken returns the journal of a run of a plan that broke off, which is gone on with;
 // nil if there is none. Those of other plans are named.
-func (c *carrier) broken(plan *repair.Plan) (*repair.JournalFile, error) {
+func (c *carrier) broken(plan *repair.Plan) (*journal.File, error) {
 	own, err := c.flags.exists()
 	if err != nil {
 		return nil, err
@@ -127,7 +129,7 @@ func (c *carrier) broken(plan *repair.Plan) (*repair.JournalFile, error) {
 // asks for, and names the rest. It returns whether anything was tried; the outcomes
 // come first in the result of the run.
 func (c *carrier) finishBegun(ctx context.Context, guid string, req repair.Request) (bool, error) {
-	var files []*repair.JournalFile
+	var files []*journal.File
 	steps := 0
 	for _, file := range c.halfDone(guid) {
 		if !file.FinishedBy(req) {
@@ -151,7 +153,7 @@ func (c *carrier) finishBegun(ctx context.Context, guid string, req repair.Reque
 	return true, nil
 }
 
-func (c *carrier) finishOne(ctx context.Context, file *repair.JournalFile) error {
+func (c *carrier) finishOne(ctx context.Context, file *journal.File) error {
 	progress := progressLine(c.streams)
 	defer progress.Clear()
 	c.sources.budgets = file.Plan.Request.Evicts()
@@ -162,27 +164,27 @@ func (c *carrier) finishOne(ctx context.Context, file *repair.JournalFile) error
 	if err := target.check(ctx, file.Unfinished(), false); err != nil {
 		return err
 	}
-	journal, err := repair.ResumeJournal(file.Path, audit.Time{Time: time.Now().UTC()})
-	if errors.Is(err, repair.ErrRunning) {
+	j, err := journal.Resume(file.Path, audit.Time{Time: time.Now().UTC()})
+	if errors.Is(err, journal.ErrRunning) {
 		say(c.streams, "%s: it is left to that run", err)
 		return nil
 	}
 	if err != nil {
 		return unfinishedError(fmt.Errorf("nothing was written: %w", err))
 	}
-	defer func() { _ = journal.Close() }()
-	if file, err = repair.ReadJournal(file.Path); err != nil { // its run may have ended meanwhile
+	defer func() { _ = j.Close() }()
+	if file, err = journal.Read(file.Path); err != nil { // its run may have ended meanwhile
 		return unfinishedError(fmt.Errorf("nothing was written: %w", err))
 	}
-	writer, err := target.writer(journal)
+	writer, err := target.writer(j)
 	if err != nil {
 		return err
 	}
-	pods, err := target.workloads(journal)
+	pods, err := target.workloads(j)
 	if err != nil {
 		return err
 	}
-	res, err := repair.Finish(ctx, file, target.reader, writer, journal, repair.ApplyOptions{
+	res, err := apply.Finish(ctx, file, target.reader, writer, j, apply.Options{
 		Workloads: pods, EvictTimeout: c.flags.evict, Pace: c.flags.pace, Wait: c.flags.wait, Waiting: c.waiting(progress),
 	})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
 // left is a plan of one step, and the journal of a run of it that died in the step, or
@@ -23,7 +24,7 @@ func left(t *testing.T, path, guid string, kind repair.Kind, ended bool) *repair
 	cluster := audit.ReportCluster{GUID: guid}
 	plan := &repair.Plan{APIVersion: audit.APIVersion, Kind: repair.PlanKind, Cluster: cluster, CreatedAt: audit.Time{Time: time.Unix(1767225600, 0).UTC()},
 		Steps: []repair.Step{{ID: string(kind) + ":x", Kind: kind}}}
-	j, err := repair.CreateJournal(path, repair.JournalHeader{StartedAt: plan.CreatedAt, Cluster: cluster, Plan: plan})
+	j, err := journal.Create(path, journal.Header{StartedAt: plan.CreatedAt, Cluster: cluster, Plan: plan})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/apply"
+	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
 func newRepairUndo(e env) *cobra.Command {
@@ -33,7 +35,7 @@ program.`,
 		Example: `  PROGRAM repair undo calico-audit-journal-5ca1ab1e-20260203T090000.000Z.jsonl`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			file, err := repair.ReadJournal(args[0])
+			file, err := journal.Read(args[0])
 			if err != nil {
 				return usageError(err)
 			}
@@ -53,17 +55,17 @@ program.`,
 }
 
 // undo shows what can be taken back, asks, and takes it back.
-func (c *carrier) undo(ctx context.Context, file *repair.JournalFile) error {
+func (c *carrier) undo(ctx context.Context, file *journal.File) error {
 	progress := progressLine(c.streams)
 	defer progress.Clear()
 	target, err := openTarget(c.sources, nil, file.Cluster.APIGroup, c.streams, progress.Show)
 	if err != nil {
 		return err
 	}
-	preview, err := repair.PreviewUndo(ctx, file, target.reader)
+	preview, err := apply.PreviewUndo(ctx, file, target.reader)
 	progress.Clear()
 	switch {
-	case errors.Is(err, repair.ErrNoPlan):
+	case errors.Is(err, apply.ErrNoPlan):
 		return usageError(err)
 	case err != nil:
 		return unfinishedError(fmt.Errorf("nothing was written: %w", err))
@@ -83,7 +85,7 @@ func (c *carrier) undo(ctx context.Context, file *repair.JournalFile) error {
 	if err := c.ask(ctx, stepsText(preview.Count(repair.Planned), "undone"), preview.Cluster.GUID); err != nil {
 		return err
 	}
-	journal, err := c.createJournal(repair.JournalHeader{StartedAt: audit.Time{Time: time.Now().UTC()}, Cluster: preview.Cluster, Undoes: file.Path})
+	journal, err := c.createJournal(journal.Header{StartedAt: audit.Time{Time: time.Now().UTC()}, Cluster: preview.Cluster, Undoes: file.Path})
 	if err != nil {
 		return err
 	}
@@ -96,7 +98,7 @@ func (c *carrier) undo(ctx context.Context, file *repair.JournalFile) error {
 	if err != nil {
 		return c.nothingDone(err)
 	}
-	res, err := repair.Undo(ctx, file, target.reader, writer, journal, repair.ApplyOptions{
+	res, err := apply.Undo(ctx, file, target.reader, writer, journal, apply.Options{
 		Workloads: pods, Pace: c.flags.pace, Progress: c.stepProgress(progress, len(preview.Outcomes), true),
 	})
 	progress.Clear()

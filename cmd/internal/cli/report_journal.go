@@ -8,15 +8,15 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
 // journalReader marks in the snapshots of another reader what the runs of some
 // journals have left half-done, so that it is reported whatever the grace.
 type journalReader struct {
 	reader
-	files   []*repair.JournalFile
-	command func(*repair.JournalFile) string // that finishes what a journal's run has begun
+	files   []*journal.File
+	command func(*journal.File) string // that finishes what a journal's run has begun
 	fixes   map[blocks.Ref]string
 }
 
@@ -26,7 +26,7 @@ func (r *reportCommand) journalReader(from reader) (*journalReader, error) {
 	c := &carrier{env: env{program: "calico-audit"}, sources: &r.sources} // the outputs put their own name there
 	out := &journalReader{reader: from, command: c.finishCommand}
 	for _, path := range r.journals {
-		file, err := repair.ReadJournal(path)
+		file, err := journal.Read(path)
 		if err != nil {
 			return nil, usageError(err)
 		}

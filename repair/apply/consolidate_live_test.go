@@ -1,4 +1,4 @@
-package repair_test
+package apply_test
 
 import (
 	"context"
@@ -18,6 +18,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/kubelets"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/apply"
+	"github.com/calico-audit/calico-audit/repair/journal"
 	"github.com/calico-audit/calico-audit/repair/workloads"
 )
 
@@ -92,13 +94,13 @@ func (l *lab) consolidation(kinds ...repair.Kind) *repair.Plan {
 }
 
 // move applies a plan that evicts.
-func (l *lab) move(ctx context.Context, p *repair.Plan, opts repair.ApplyOptions) *repair.Result {
+func (l *lab) move(ctx context.Context, p *repair.Plan, opts apply.Options) *repair.Result {
 	l.t.Helper()
-	j := l.journal(repair.JournalHeader{StartedAt: p.CreatedAt, Cluster: p.Cluster, Plan: p})
+	j := l.journal(journal.Header{StartedAt: p.CreatedAt, Cluster: p.Cluster, Plan: p})
 	w, err := workloads.New(l.c.Config, j)
 	l.must(err)
 	opts.Workloads = w
-	r, err := repair.Apply(ctx, p, l.reader, l.writer(j), j, repair.Hasty(opts))
+	r, err := apply.Run(ctx, p, l.reader, l.writer(j), j, apply.Hasty(opts))
 	l.must(err)
 	return r
 }
@@ -144,7 +146,7 @@ var whole = []repair.Kind{
 func TestConsolidate(t *testing.T) {
 	l := crowded(t)
 	p := l.consolidation(whole...)
-	r := l.move(t.Context(), p, repair.ApplyOptions{})
+	r := l.move(t.Context(), p, apply.Options{})
 	if r.Left() || r.Count(repair.Done) != len(whole) {
 		t.Errorf("it came to %s: %+v", statuses(r), r.Outcomes)
 	}
@@ -163,7 +165,7 @@ func TestConsolidateInterrupted(t *testing.T) {
 			p := l.consolidation(whole...)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			r := l.move(ctx, p, repair.ApplyOptions{Progress: func(o repair.Outcome) {
+			r := l.move(ctx, p, apply.Options{Progress: func(o repair.Outcome) {
 				if o.Status == "" && o.Step.Kind == at {
 					cancel()
 				}
@@ -188,7 +190,7 @@ func TestConsolidateKilled(t *testing.T) {
 			first := *p
 			first.Steps = p.Steps[:n]
 			first.Seal()
-			r := l.move(t.Context(), &first, repair.ApplyOptions{})
+			r := l.move(t.Context(), &first, apply.Options{})
 			if r.Left() {
 				t.Fatalf("it came to %s", statuses(r))
 			}
@@ -202,7 +204,7 @@ func TestConsolidateKilled(t *testing.T) {
 			s, err := l.reader.Read(t.Context())
 			l.must(err)
 			again := repair.Build(state.New(s, state.Options{Grace: grace}), consolidate)
-			if r := l.move(t.Context(), again, repair.ApplyOptions{}); r.Left() {
+			if r := l.move(t.Context(), again, apply.Options{}); r.Left() {
 				t.Errorf("going on came to %s", statuses(r))
 			}
 			if owner := l.nothingOfOurs(p); owner != "new" {
@@ -215,12 +217,12 @@ func TestConsolidateKilled(t *testing.T) {
 // takeBack undoes a run that evicts.
 func (l *lab) takeBack(r *repair.Result) {
 	l.t.Helper()
-	f, err := repair.ReadJournal(r.Journal)
+	f, err := journal.Read(r.Journal)
 	l.must(err)
-	j := l.journal(repair.JournalHeader{Cluster: r.Cluster, Undoes: r.Journal})
+	j := l.journal(journal.Header{Cluster: r.Cluster, Undoes: r.Journal})
 	w, err := workloads.New(l.c.Config, j)
 	l.must(err)
-	out, err := repair.Undo(l.t.Context(), f, l.reader, l.writer(j), j, repair.ApplyOptions{Workloads: w})
+	out, err := apply.Undo(l.t.Context(), f, l.reader, l.writer(j), j, apply.Options{Workloads: w})
 	l.must(err)
 	if out.Left() {
 		l.t.Errorf("the undo came to %s: %+v", statuses(out), out.Outcomes)
@@ -258,7 +260,7 @@ func TestConsolidateAlongside(t *testing.T) {
 			l := crowded(t)
 			p := l.consolidation(whole...)
 			once := false
-			r := l.move(t.Context(), p, repair.ApplyOptions{Progress: func(o repair.Outcome) {
+			r := l.move(t.Context(), p, apply.Options{Progress: func(o repair.Outcome) {
 				if o.Status == "" && o.Step.Kind == c.at && !once {
 					once = true
 					c.do(l)

@@ -1,9 +1,6 @@
 package repair
 
 import (
-	"context"
-	"time"
-
 	"github.com/calico-audit/calico-audit/audit"
 )
 
@@ -123,33 +120,4 @@ func (r *Result) Count(s Status) int {
 		}
 	}
 	return n
-}
-
-// ApplyOptions are the settings of [Apply] and [Undo].
-type ApplyOptions struct {
-	// Pace is the pause after each step that wrote something; 0 for none.
-	Pace time.Duration
-	// MaxSteps bounds the number of steps that write something; 0 for no bound.
-	MaxSteps int
-	// Wait waits for the second observation where one is due later, instead of
-	// skipping the step.
-	Wait bool
-	// Resume is the journal of a run that broke off; nil for a fresh run.
-	Resume *JournalFile
-	// finish carries out only what Resume's run has left half-done.
-	finish bool
-	// Workloads evicts pods and cordons nodes; nil for plans that do neither.
-	Workloads Workloads
-	// EvictTimeout is how long a pod gets to end and to be replaced; 0 is
-	// [DefaultEvictTimeout].
-	EvictTimeout time.Duration
-	// stands is how long a reservation must have stood; 0 is [reservationStands].
-	stands time.Duration
-	// Progress is called before each step, with an empty status, and after it; in
-	// between, with an empty status and a reason, for what is waited for.
-	Progress func(Outcome)
-	// Waiting is called before a wait for the second observation.
-	Waiting func(until time.Time)
-	// Sleep waits; nil means a timer. It returns early with the context's error.
-	Sleep func(ctx context.Context, d time.Duration) error
 }

@@ -1,4 +1,4 @@
-package repair_test
+package apply_test
 
 import (
 	"encoding/json"
@@ -11,6 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
 // stored returns an object as a journal holds it.
@@ -39,7 +40,7 @@ func TestRecordIP(t *testing.T) {
 	before, counted := l.stored(blockCRD, block), l.stored(handleCRD, handle)
 	spec, handleSpec := l.spec(blockCRD, block), l.spec(handleCRD, handle)
 	l.must(l.s.DeletePod(ctx, "default", "leaver", true))
-	w := l.writer(l.journal(repair.JournalHeader{}))
+	w := l.writer(l.journal(journal.Header{}))
 
 	if err := w.RecordIP(ctx, l.ref(blockCRD, block), 0, repair.Allocation{Block: before, Stored: counted}); !errors.Is(err, repair.ErrChanged) {
 		t.Errorf("an ordinal in use: %v", err)
@@ -103,7 +104,7 @@ func withoutSequences(spec map[string]any) map[string]any {
 func TestRecreateHandle(t *testing.T) {
 	l := newLab(t)
 	ctx := t.Context()
-	w := l.writer(l.journal(repair.JournalHeader{}))
+	w := l.writer(l.journal(journal.Header{}))
 	name := testcluster.Handle("default", "web-n1")
 	stored, spec := l.stored(handleCRD, name), l.spec(handleCRD, name)
 	if err := w.RecreateHandle(ctx, stored); !errors.Is(err, repair.ErrChanged) {

@@ -1,4 +1,4 @@
-package repair_test
+package apply_test
 
 import (
 	"context"
@@ -20,7 +20,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/apply"
 	"github.com/calico-audit/calico-audit/repair/datastore"
+	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
 // The CRDs that tests look at and damage.
@@ -180,15 +182,15 @@ func (l *lab) plan(req repair.Request, steps ...string) *repair.Plan {
 	return p
 }
 
-func (l *lab) journal(h repair.JournalHeader) *repair.Journal {
+func (l *lab) journal(h journal.Header) *journal.Journal {
 	l.t.Helper()
-	j, err := repair.CreateJournal(filepath.Join(l.t.TempDir(), "journal.jsonl"), h)
+	j, err := journal.Create(filepath.Join(l.t.TempDir(), "journal.jsonl"), h)
 	l.must(err)
 	l.t.Cleanup(func() { _ = j.Close() })
 	return j
 }
 
-func (l *lab) writer(j *repair.Journal) *datastore.Kubernetes {
+func (l *lab) writer(j *journal.Journal) *datastore.Kubernetes {
 	l.t.Helper()
 	cfg := rest.CopyConfig(l.c.Config)
 	cfg.Wrap(testcluster.Conditional(l.t))
@@ -198,10 +200,10 @@ func (l *lab) writer(j *repair.Journal) *datastore.Kubernetes {
 }
 
 // apply carries a plan out.
-func (l *lab) apply(ctx context.Context, p *repair.Plan, opts repair.ApplyOptions) *repair.Result {
+func (l *lab) apply(ctx context.Context, p *repair.Plan, opts apply.Options) *repair.Result {
 	l.t.Helper()
-	j := l.journal(repair.JournalHeader{StartedAt: p.CreatedAt, Cluster: p.Cluster, Plan: p})
-	r, err := repair.Apply(ctx, p, l.reader, l.writer(j), j, opts)
+	j := l.journal(journal.Header{StartedAt: p.CreatedAt, Cluster: p.Cluster, Plan: p})
+	r, err := apply.Run(ctx, p, l.reader, l.writer(j), j, opts)
 	l.must(err)
 	return r
 }
@@ -209,11 +211,11 @@ func (l *lab) apply(ctx context.Context, p *repair.Plan, opts repair.ApplyOption
 // undo takes back what a result's journal tells.
 func (l *lab) undo(r *repair.Result) *repair.Result {
 	l.t.Helper()
-	f, err := repair.ReadJournal(r.Journal)
+	f, err := journal.Read(r.Journal)
 	l.must(err)
-	j := l.journal(repair.JournalHeader{Cluster: r.Cluster, Undoes: r.Journal})
+	j := l.journal(journal.Header{Cluster: r.Cluster, Undoes: r.Journal})
 	w := l.writer(j)
-	out, err := repair.Undo(l.t.Context(), f, l.reader, w, j, repair.ApplyOptions{})
+	out, err := apply.Undo(l.t.Context(), f, l.reader, w, j, apply.Options{})
 	l.must(err)
 	return out
 }

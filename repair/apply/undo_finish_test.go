@@ -1,4 +1,4 @@
-package repair
+package apply
 
 import (
 	"context"
@@ -12,16 +12,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/statedsl"
+	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
 // halfCluster is a cluster in memory that a run has died on.
 type halfCluster struct{ *fakeCluster }
 
-func (h halfCluster) FinishDelete(_ context.Context, o ObjectRef) error {
+func (h halfCluster) FinishDelete(_ context.Context, o repair.ObjectRef) error {
 	return h.write(o.Resource, o.Name, func() {
 		dropBlock(h.s, o.Name)
 		dropAffinity(h.s, o.Name)
@@ -29,21 +30,21 @@ func (h halfCluster) FinishDelete(_ context.Context, o ObjectRef) error {
 }
 
 // undoFake takes back what a journal says on a cluster in memory.
-func undoFake(t *testing.T, world string, f *JournalFile) (*Result, []string, error) {
+func undoFake(t *testing.T, world string, f *journal.File) (*repair.Result, []string, error) {
 	t.Helper()
 	snap, err := statedsl.Parse(world)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Cluster.GUID = snap.Cluster.GUID
-	j, err := CreateJournal(filepath.Join(t.TempDir(), "undo.jsonl"), JournalHeader{Undoes: "x"})
+	j, err := journal.Create(filepath.Join(t.TempDir(), "undo.jsonl"), journal.Header{Undoes: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer j.Close()
 	cluster := &fakeCluster{s: snap, now: statedsl.Clock, journal: j}
 	sleep := func(ctx context.Context, _ time.Duration) error { return ctx.Err() }
-	res, err := Undo(t.Context(), f, cluster, halfCluster{cluster}, j, ApplyOptions{Sleep: sleep})
+	res, err := Undo(t.Context(), f, cluster, halfCluster{cluster}, j, Options{Sleep: sleep})
 	return res, cluster.wrote, err
 }
 
@@ -54,8 +55,8 @@ func TestUndoFinishes(t *testing.T) {
 	specs := map[blocks.Resource]string{
 		blocks.Affinities: `{"cidr":"10.0.3.0/26","node":"n2","state":"confirmed"}`, blocks.Blocks: `{"cidr":"10.0.3.0/26","affinity":"host:n2"}`,
 	}
-	step := Step{ID: "x", Kind: ReleaseBlock, Target: state.Subject{Kind: state.KindBlock, CIDR: "10.0.3.0/26"},
-		Guards: guards(GuardUID, "uid-10-0-3-0-26", GuardOwner, "host:n2", GuardAffinity, undoAffinity, GuardAffinityUID, "uid-"+undoAffinity)}
+	step := repair.Step{ID: "x", Kind: repair.ReleaseBlock, Target: state.Subject{Kind: state.KindBlock, CIDR: "10.0.3.0/26"},
+		Guards: guards(repair.GuardUID, "uid-10-0-3-0-26", repair.GuardOwner, "host:n2", repair.GuardAffinity, undoAffinity, repair.GuardAffinityUID, "uid-"+undoAffinity)}
 	for world, wrote := range map[string][]string{
 		undoLeft:   {undoAffinity},
 		undoMarked: {undoAffinity},
@@ -84,7 +85,7 @@ func TestUndoFinishes(t *testing.T) {
 // TestUndoLocked: while the datastore is locked an undo does not begin, whatever the
 // journal says, and neither does its preview.
 func TestUndoLocked(t *testing.T) {
-	f := told(t, Step{ID: "x", Kind: ReleaseBlock}, nil, leftPatch+blockDelete)
+	f := told(t, repair.Step{ID: "x", Kind: repair.ReleaseBlock}, nil, leftPatch+blockDelete)
 	if _, wrote, err := undoFake(t, undoLeft+"locked", f); !errors.Is(err, ErrLocked) || len(wrote) > 0 {
 		t.Errorf("undo: %v, written %v", err, wrote)
 	}
@@ -115,12 +116,12 @@ func TestUndoStrict(t *testing.T) {
 		"on again, locked":                 {true, undoWorld + "config\nlocked", "skipped DatastoreLocked"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := told(t, Step{ID: "x", Kind: SetStrictAffinity, Target: state.ConfigSubject()}, nil, "start patch|ipamconfigurations|default end|done")
+			f := told(t, repair.Step{ID: "x", Kind: repair.SetStrictAffinity, Target: state.ConfigSubject()}, nil, "start patch|ipamconfigurations|default end|done")
 			ch := f.Entries[1].Change
 			ch.Before = json.RawMessage(fmt.Sprintf(`{"spec":{"strictAffinity":%t}}`, c.was))
 			ch.After = json.RawMessage(fmt.Sprintf(`{"spec":{"strictAffinity":%t}}`, !c.was))
 			ch.Resource = blocks.IPAMConfigs
-			o := undoOf(t, c.world, f).action().outcome()
+			o := undoOf(t, c.world, f).Action().Outcome()
 			got := string(o.Status)
 			if o.Code != "" {
 				got += " " + string(o.Code)
@@ -140,35 +141,15 @@ func TestUnfinished(t *testing.T) {
 		leftPatch + "end|failed": true, leftPatch + "end|failed resume end|not-tried|Interrupted": true,
 		leftPatch + "end|failed resume start end|done": false, leftPatch + "resume end|already": false,
 	} {
-		f := told(t, Step{ID: "x"}, nil, words)
-		if got := f.log("x").unfinished; got != want || (len(f.Unfinished()) > 0) != want {
+		f := told(t, repair.Step{ID: "x"}, nil, words)
+		if got := f.Log("x").Unfinished; got != want || (len(f.Unfinished()) > 0) != want {
 			t.Errorf("after %q: unfinished %v, want %v", words, got, want)
 		}
 	}
 	for words, want := range map[string]bool{"": true, "start": true, leftPatch + "end|done": false, leftPatch + "end|failed": true, "end|skipped|Changed": false} {
-		if got := told(t, Step{ID: "x"}, nil, words).BrokeOff(); got != want {
+		if got := told(t, repair.Step{ID: "x"}, nil, words).BrokeOff(); got != want {
 			t.Errorf("after %q: broke off %v, want %v", words, got, want)
 		}
-	}
-}
-
-// TestOneRunAtATime: no one goes on in a journal whose run is not over.
-func TestOneRunAtATime(t *testing.T) {
-	j := newTestJournal(t)
-	writeTwoSteps(t, j)
-	if _, err := ResumeJournal(j.Path(), audit.Time{}); !errors.Is(err, ErrRunning) {
-		t.Errorf("while its run is writing it: %v", err)
-	}
-	if err := j.Close(); err != nil {
-		t.Fatal(err)
-	}
-	again, err := ResumeJournal(j.Path(), audit.Time{})
-	if err != nil {
-		t.Fatalf("when its run is over: %v", err)
-	}
-	defer again.Close()
-	if _, err := ResumeJournal(j.Path(), audit.Time{}); !errors.Is(err, ErrRunning) {
-		t.Errorf("while another goes on in it: %v", err)
 	}
 }
 
@@ -176,20 +157,20 @@ func TestOneRunAtATime(t *testing.T) {
 func TestFinishedBy(t *testing.T) {
 	yes, no := true, false
 	for name, c := range map[string]struct {
-		kind Kind
-		req  Request
+		kind repair.Kind
+		req  repair.Request
 		want bool
 	}{
-		"the same kind":     {ReleaseBlock, Request{EmptyBlocks: true}, true},
-		"its node":          {ReleaseBlock, Request{EmptyBlocks: true, Nodes: []string{"n2"}}, true},
-		"another node":      {ReleaseBlock, Request{EmptyBlocks: true, Nodes: []string{"n1"}}, false},
-		"another pool":      {ReleaseBlock, Request{EmptyBlocks: true, Pools: []string{"other"}}, false},
-		"another kind":      {ReleaseBlock, Request{LeakedIPs: true}, false},
-		"the same setting":  {SetStrictAffinity, Request{StrictAffinity: &yes}, true},
-		"the other setting": {SetStrictAffinity, Request{StrictAffinity: &no}, false},
-		"no setting":        {SetStrictAffinity, Request{EmptyBlocks: true}, false},
+		"the same kind":     {repair.ReleaseBlock, repair.Request{EmptyBlocks: true}, true},
+		"its node":          {repair.ReleaseBlock, repair.Request{EmptyBlocks: true, Nodes: []string{"n2"}}, true},
+		"another node":      {repair.ReleaseBlock, repair.Request{EmptyBlocks: true, Nodes: []string{"n1"}}, false},
+		"another pool":      {repair.ReleaseBlock, repair.Request{EmptyBlocks: true, Pools: []string{"other"}}, false},
+		"another kind":      {repair.ReleaseBlock, repair.Request{LeakedIPs: true}, false},
+		"the same setting":  {repair.SetStrictAffinity, repair.Request{StrictAffinity: &yes}, true},
+		"the other setting": {repair.SetStrictAffinity, repair.Request{StrictAffinity: &no}, false},
+		"no setting":        {repair.SetStrictAffinity, repair.Request{EmptyBlocks: true}, false},
 	} {
-		step := Step{ID: "x", Kind: c.kind, Nodes: []string{"n2"}, Pools: []string{"pods"}, Guards: guards(guardWanted, "true")}
+		step := repair.Step{ID: "x", Kind: c.kind, Nodes: []string{"n2"}, Pools: []string{"pods"}, Guards: guards("strictAffinity.wanted", "true")}
 		if got := told(t, step, nil, leftPatch).FinishedBy(c.req); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}

@@ -1,4 +1,4 @@
-package repair
+package apply
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/statedsl"
+	"github.com/calico-audit/calico-audit/repair"
 )
 
 // hurried is a cluster whose objects, read again one by one, are as they were: what is
@@ -27,14 +28,14 @@ func TestStrictAffinityReadsAll(t *testing.T) {
 		"nothing changes":   {"", "done"},
 		"a node has joined": {"node n2\npod shop/y n2 phase=Pending\n", "skipped Changed"},
 	} {
-		f := &fakeCluster{s: sketched(t, text, 0).Snapshot, now: statedsl.Clock}
+		f := &fakeCluster{s: sketched(t, text).Snapshot, now: statedsl.Clock}
 		f.s.Cluster.GUID = "g"
-		p := f.plan(t, Request{StrictAffinity: &on})
+		p := f.plan(t, repair.Request{StrictAffinity: &on})
 		j := newTestJournal(t)
 		f.journal, f.whole = j, 0
-		r, err := Apply(t.Context(), p, &hurried{f}, f, j, ApplyOptions{Progress: func(o Outcome) {
+		r, err := Run(t.Context(), p, &hurried{f}, f, j, Options{Progress: func(o repair.Outcome) {
 			if o.Status == "" {
-				f.s = sketched(t, text+c.joins, 0).Snapshot
+				f.s = sketched(t, text+c.joins).Snapshot
 				f.s.Cluster.GUID = "g"
 			}
 		}})

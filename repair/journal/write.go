@@ -1,4 +1,4 @@
-package repair
+package journal
 
 import (
 	"encoding/json"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
 )
 
 // Journal is the file that holds every object as it was before it was written:
@@ -23,7 +24,7 @@ type Journal struct {
 	mu sync.Mutex
 	// file is nil until the first change; waiting are the lines before it. A run
 	// that writes nothing leaves no file.
-	file    journalFile
+	file    appendFile
 	waiting []byte
 	step    string
 	kept    map[blocks.Ref]bool // the objects that the step has taken down
@@ -31,8 +32,8 @@ type Journal struct {
 	err     error
 }
 
-// journalFile is what a journal needs of a file.
-type journalFile interface {
+// appendFile is what a journal needs of a file.
+type appendFile interface {
 	Write(line []byte) (int, error)
 	// Sync returns when what was written is on the disk.
 	Sync() error
@@ -40,23 +41,23 @@ type journalFile interface {
 }
 
 // createFile creates the file of a journal, locked for as long as its run lasts.
-var createFile = func(path string) (journalFile, error) {
+var createFile = func(path string) (appendFile, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := lockJournal(file); err != nil {
+	if err := lock(file); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
 }
 
-// CreateJournal prepares a new journal. The file, which must not exist, is for its
+// Create prepares a new journal. The file, which must not exist, is for its
 // owner alone to read, and is made with the first change that is taken down. That its
 // directory takes no file is an error at once; should it come to that later, it is an
 // error of that change, which then must not be sent.
-func CreateJournal(path string, h JournalHeader) (*Journal, error) {
-	h.APIVersion, h.Kind = audit.APIVersion, JournalKind
+func Create(path string, h Header) (*Journal, error) {
+	h.APIVersion, h.Kind = audit.APIVersion, Kind
 	j := &Journal{path: path, at: h.StartedAt}
 	err := error(&os.PathError{Op: "open", Path: path, Err: os.ErrExist})
 	if _, missing := os.Lstat(path); missing != nil {
@@ -74,19 +75,19 @@ func CreateJournal(path string, h JournalHeader) (*Journal, error) {
 // ErrRunning says that another process is writing a journal at this moment.
 var ErrRunning = errors.New("a run that is not over is writing this journal")
 
-// ResumeJournal opens a journal that broke off, to go on in it. It is [ErrRunning] if
+// Resume opens a journal that broke off, to go on in it. It is [ErrRunning] if
 // its run is not over.
-func ResumeJournal(path string, at audit.Time) (*Journal, error) {
+func Resume(path string, at audit.Time) (*Journal, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
 		return nil, fmt.Errorf("opening the journal: %w", err)
 	}
 	j := &Journal{path: path, file: file, at: at}
-	if err = lockJournal(file); err == nil {
+	if err = lock(file); err == nil {
 		err = endLine(file)
 	}
 	if err == nil {
-		err = j.append(JournalEntry{Event: EventResume})
+		err = j.append(Entry{Event: EventResume})
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the journal: %w", err), file.Close())
@@ -132,9 +133,9 @@ func (j *Journal) Exists() bool {
 	return j.file != nil
 }
 
-// untouched reports whether the step in hand has taken no change down: nothing of
+// Untouched reports whether the step in hand has taken no change down: nothing of
 // it was sent then.
-func (j *Journal) untouched() bool {
+func (j *Journal) Untouched() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return len(j.kept) == 0
@@ -159,40 +160,40 @@ func (j *Journal) Start(step string) error {
 	j.mu.Lock()
 	j.step, j.kept = step, map[blocks.Ref]bool{}
 	j.mu.Unlock()
-	return j.append(JournalEntry{Event: EventStart, Step: step})
+	return j.append(Entry{Event: EventStart, Step: step})
 }
 
 // End takes down what became of a step.
-func (j *Journal) End(o Outcome) error {
-	return j.append(JournalEntry{Event: EventEnd, Step: o.Step.ID, Status: o.Status, Code: o.Code, Reason: o.Reason})
+func (j *Journal) End(o repair.Outcome) error {
+	return j.append(Entry{Event: EventEnd, Step: o.Step.ID, Status: o.Status, Code: o.Code, Reason: o.Reason})
 }
 
 // Record takes down a change. One that takes back what the step in hand has written
 // goes on although the file cannot be written any more: the object as it was is in
 // the journal already, and half a step is worse than a line that is missing.
-func (j *Journal) Record(c Change) error {
+func (j *Journal) Record(c repair.Change) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if c.Step == "" {
 		c.Step = j.step
 	}
-	known := c.Step == j.step && j.kept[c.ref()]
+	known := c.Step == j.step && j.kept[c.Ref()]
 	if j.file == nil {
 		if err := j.create(); err != nil {
 			return err
 		}
 	}
-	err := j.write(JournalEntry{Event: EventChange, At: j.at, Step: c.Step, Change: &c})
+	err := j.write(Entry{Event: EventChange, At: j.at, Step: c.Step, Change: &c})
 	if err != nil && c.Back && known {
 		return nil
 	}
 	if err == nil && c.Step == j.step && j.kept != nil {
-		j.kept[c.ref()] = true
+		j.kept[c.Ref()] = true
 	}
 	return err
 }
 
-func (j *Journal) append(e JournalEntry) error {
+func (j *Journal) append(e Entry) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	e.At = j.at
@@ -239,7 +240,7 @@ func (j *Journal) write(v any) error {
 }
 
 // put brings lines onto the disk: what they announce is sent when it returns.
-func put(file journalFile, lines []byte) error {
+func put(file appendFile, lines []byte) error {
 	if _, err := file.Write(lines); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package repair
+package journal
 
 import (
 	"bufio"
@@ -12,33 +12,33 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 )
 
-// JournalFile is a journal as it was read.
-type JournalFile struct {
+// File is a journal as it was read.
+type File struct {
 	Path string
-	JournalHeader
-	Entries []JournalEntry
+	Header
+	Entries []Entry
 	// Torn counts lines that a crash left unfinished. Their writes were never
 	// sent.
 	Torn int
 }
 
-// ReadJournal reads a journal. A line that is no JSON is forgiven where a run
+// Read reads a journal. A line that is no JSON is forgiven where a run
 // broke off: at the end, and before a run that went on. Elsewhere it is an error,
 // because what is missing there may be what an undo needs.
-func ReadJournal(path string) (*JournalFile, error) {
+func Read(path string) (*File, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading the journal: %w", err)
 	}
 	defer file.Close()
-	f := &JournalFile{Path: path}
+	f := &File{Path: path}
 	if err := f.read(file); err != nil {
 		return nil, fmt.Errorf("reading the journal %s: %w", path, err)
 	}
 	return f, nil
 }
 
-func (f *JournalFile) read(from io.Reader) error {
+func (f *File) read(from io.Reader) error {
 	lines := bufio.NewReader(from)
 	torn := 0 // the number of a line that must have been the last of its run
 	for n := 1; ; n++ {
@@ -62,17 +62,17 @@ func (f *JournalFile) read(from io.Reader) error {
 
 // line reads one line. torn is the number of the last line that was broken off;
 // only a run that goes on may follow it.
-func (f *JournalFile) line(n int, line []byte, torn *int) error {
+func (f *File) line(n int, line []byte, torn *int) error {
 	if n == 1 {
-		if err := json.Unmarshal(line, &f.JournalHeader); err != nil {
-			return fmt.Errorf("its first line is no header of a %s: %w", JournalKind, err)
+		if err := json.Unmarshal(line, &f.Header); err != nil {
+			return fmt.Errorf("its first line is no header of a %s: %w", Kind, err)
 		}
-		if f.Kind != JournalKind || f.APIVersion != audit.APIVersion {
-			return fmt.Errorf("it is a %q of %q, not a %s of %s", f.Kind, f.APIVersion, JournalKind, audit.APIVersion)
+		if f.Kind != Kind || f.APIVersion != audit.APIVersion {
+			return fmt.Errorf("it is a %q of %q, not a %s of %s", f.Kind, f.APIVersion, Kind, audit.APIVersion)
 		}
 		return nil
 	}
-	var e JournalEntry
+	var e Entry
 	broken := json.Unmarshal(line, &e) != nil || !e.whole()
 	if *torn > 0 && (broken || e.Event != EventResume) {
 		return fmt.Errorf("line %d is broken", *torn)
@@ -88,6 +88,6 @@ func (f *JournalFile) line(n int, line []byte, torn *int) error {
 }
 
 // whole reports whether an entry has what its event needs.
-func (e *JournalEntry) whole() bool {
+func (e *Entry) whole() bool {
 	return e.Event != "" && (e.Event != EventChange || e.Change != nil)
 }

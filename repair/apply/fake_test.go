@@ -1,4 +1,4 @@
-package repair
+package apply
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/files"
+	"github.com/calico-audit/calico-audit/repair"
 )
 
 // fakeCluster is a cluster in memory, for what can only be tested where one decides
@@ -20,7 +21,7 @@ import (
 type fakeCluster struct {
 	s       *blocks.Snapshot
 	now     time.Time
-	journal Recorder
+	journal repair.Recorder
 	// unread makes the next readings fail.
 	unread int
 	// before is called before each write; its error is returned, and nothing
@@ -35,7 +36,7 @@ type fakeCluster struct {
 // storyDrained is the example of a cluster with two empty blocks.
 func storyDrained(t *testing.T) *fakeCluster {
 	t.Helper()
-	s, err := files.ReadFiles([]string{filepath.Join("..", "examples", "snapshots", "story-drained")}, files.FileOptions{})
+	s, err := files.ReadFiles([]string{filepath.Join("..", "..", "examples", "snapshots", "story-drained")}, files.FileOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +71,7 @@ func (f *fakeCluster) write(r blocks.Resource, name string, change func()) error
 			return err
 		}
 	}
-	if err := f.journal.Record(Change{Verb: VerbDelete, Resource: r, Name: name, Before: json.RawMessage(`{}`)}); err != nil {
+	if err := f.journal.Record(repair.Change{Verb: repair.VerbDelete, Resource: r, Name: name, Before: json.RawMessage(`{}`)}); err != nil {
 		return err
 	}
 	f.wrote = append(f.wrote, name)
@@ -78,7 +79,7 @@ func (f *fakeCluster) write(r blocks.Resource, name string, change func()) error
 	return f.lost
 }
 
-func (f *fakeCluster) ReleaseBlock(_ context.Context, block ObjectRef, affinity, _ *ObjectRef) error {
+func (f *fakeCluster) ReleaseBlock(_ context.Context, block repair.ObjectRef, affinity, _ *repair.ObjectRef) error {
 	return f.write(blocks.Blocks, block.Name, func() {
 		dropBlock(f.s, block.Name)
 		switch {
@@ -92,50 +93,50 @@ func (f *fakeCluster) ReleaseBlock(_ context.Context, block ObjectRef, affinity,
 	})
 }
 
-func (f *fakeCluster) DeleteAffinity(_ context.Context, a ObjectRef) error {
+func (f *fakeCluster) DeleteAffinity(_ context.Context, a repair.ObjectRef) error {
 	return f.write(blocks.Affinities, a.Name, func() { dropAffinity(f.s, a.Name) })
 }
 
-func (f *fakeCluster) SetStrictAffinity(_ context.Context, _ *ObjectRef, strict bool) error {
+func (f *fakeCluster) SetStrictAffinity(_ context.Context, _ *repair.ObjectRef, strict bool) error {
 	return f.write(blocks.IPAMConfigs, "default", func() { f.s.IPAM.Present, f.s.IPAM.StrictAffinity = true, strict })
 }
 
 var errNotFaked = errors.New("not faked")
 
-func (f *fakeCluster) DisownBlock(context.Context, ObjectRef, *ObjectRef) error {
+func (f *fakeCluster) DisownBlock(context.Context, repair.ObjectRef, *repair.ObjectRef) error {
 	return errNotFaked
 }
-func (f *fakeCluster) RestoreAffinity(context.Context, ObjectRef) error { return errNotFaked }
-func (f *fakeCluster) ReleaseIP(context.Context, ObjectRef, int, string, uint64) error {
+func (f *fakeCluster) RestoreAffinity(context.Context, repair.ObjectRef) error { return errNotFaked }
+func (f *fakeCluster) ReleaseIP(context.Context, repair.ObjectRef, int, string, uint64) error {
 	return errNotFaked
 }
-func (f *fakeCluster) DeleteHandle(context.Context, ObjectRef) error { return errNotFaked }
-func (f *fakeCluster) SetHandleCounts(context.Context, ObjectRef, []blocks.HandleCount) error {
+func (f *fakeCluster) DeleteHandle(context.Context, repair.ObjectRef) error { return errNotFaked }
+func (f *fakeCluster) SetHandleCounts(context.Context, repair.ObjectRef, []blocks.HandleCount) error {
 	return errNotFaked
 }
 func (f *fakeCluster) ClaimBlock(context.Context, netip.Prefix, string) error { return errNotFaked }
 func (f *fakeCluster) Reserve(context.Context, netip.Prefix, string) error    { return errNotFaked }
-func (f *fakeCluster) Unreserve(context.Context, ObjectRef) error             { return errNotFaked }
-func (f *fakeCluster) FinishDelete(context.Context, ObjectRef) error          { return errNotFaked }
-func (f *fakeCluster) PutAffinityState(context.Context, ObjectRef, blocks.AffinityState) error {
+func (f *fakeCluster) Unreserve(context.Context, repair.ObjectRef) error      { return errNotFaked }
+func (f *fakeCluster) FinishDelete(context.Context, repair.ObjectRef) error   { return errNotFaked }
+func (f *fakeCluster) PutAffinityState(context.Context, repair.ObjectRef, blocks.AffinityState) error {
 	return errNotFaked
 }
 func (f *fakeCluster) RecreateHandle(context.Context, json.RawMessage) error { return errNotFaked }
 func (f *fakeCluster) CreateHandle(context.Context, string, []blocks.HandleCount) error {
 	return errNotFaked
 }
-func (f *fakeCluster) RecordIP(context.Context, ObjectRef, int, Allocation) error {
+func (f *fakeCluster) RecordIP(context.Context, repair.ObjectRef, int, repair.Allocation) error {
 	return errNotFaked
 }
 
 // plan makes a plan of the cluster as it is.
-func (f *fakeCluster) plan(t *testing.T, req Request) *Plan {
+func (f *fakeCluster) plan(t *testing.T, req repair.Request) *repair.Plan {
 	t.Helper()
 	s, err := f.Read(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := Build(state.New(s, state.Options{}), req)
+	p := repair.Build(state.New(s, state.Options{}), req)
 	if len(p.Steps) == 0 {
 		t.Fatalf("the plan has no steps; refused: %+v", p.Refused)
 	}
@@ -143,7 +144,7 @@ func (f *fakeCluster) plan(t *testing.T, req Request) *Plan {
 }
 
 // apply carries a plan out with a new journal.
-func (f *fakeCluster) apply(t *testing.T, ctx context.Context, p *Plan, opts ApplyOptions) (*Result, error) {
+func (f *fakeCluster) apply(t *testing.T, ctx context.Context, p *repair.Plan, opts Options) (*repair.Result, error) {
 	t.Helper()
 	j := newTestJournal(t)
 	f.journal = j
@@ -153,11 +154,11 @@ func (f *fakeCluster) apply(t *testing.T, ctx context.Context, p *Plan, opts App
 			return ctx.Err()
 		}
 	}
-	return Apply(ctx, p, f, f, j, opts)
+	return Run(ctx, p, f, f, j, opts)
 }
 
 // mustApply is apply where no error is expected; it returns statuses with codes.
-func (f *fakeCluster) mustApply(t *testing.T, p *Plan, opts ApplyOptions) []string {
+func (f *fakeCluster) mustApply(t *testing.T, p *repair.Plan, opts Options) []string {
 	t.Helper()
 	r, err := f.apply(t, t.Context(), p, opts)
 	if err != nil {
@@ -166,7 +167,7 @@ func (f *fakeCluster) mustApply(t *testing.T, p *Plan, opts ApplyOptions) []stri
 	return outcomes(r)
 }
 
-func outcomes(r *Result) []string {
+func outcomes(r *repair.Result) []string {
 	var out []string
 	for _, o := range r.Outcomes {
 		text := string(o.Status)

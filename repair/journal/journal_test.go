@@ -1,4 +1,4 @@
-package repair
+package journal
 
 import (
 	"encoding/json"
@@ -13,18 +13,19 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
 )
 
-func testHeader() JournalHeader {
-	return JournalHeader{
+func testHeader() Header {
+	return Header{
 		StartedAt: audit.Time{Time: time.Date(2026, 2, 3, 9, 0, 0, 0, time.UTC)}, Cluster: audit.ReportCluster{GUID: "g"},
-		Plan: &Plan{APIVersion: audit.APIVersion, Kind: PlanKind, Steps: []Step{{ID: "a"}, {ID: "b"}}},
+		Plan: &repair.Plan{APIVersion: audit.APIVersion, Kind: repair.PlanKind, Steps: []repair.Step{{ID: "a"}, {ID: "b"}}},
 	}
 }
 
 func newTestJournal(t *testing.T) *Journal {
 	t.Helper()
-	j, err := CreateJournal(filepath.Join(t.TempDir(), "journal.jsonl"), testHeader())
+	j, err := Create(filepath.Join(t.TempDir(), "journal.jsonl"), testHeader())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,9 +33,9 @@ func newTestJournal(t *testing.T) *Journal {
 	return j
 }
 
-func readJournal(t *testing.T, path string) *JournalFile {
+func readJournal(t *testing.T, path string) *File {
 	t.Helper()
-	f, err := ReadJournal(path)
+	f, err := Read(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,9 +45,9 @@ func readJournal(t *testing.T, path string) *JournalFile {
 // writeTwoSteps writes a step that ended and one that broke off.
 func writeTwoSteps(t *testing.T, j *Journal) {
 	t.Helper()
-	change := Change{Verb: VerbPatch, Resource: blocks.Affinities, Name: "x", Before: json.RawMessage(`{"metadata":{"uid":"u"}}`), After: json.RawMessage(`{}`)}
+	change := repair.Change{Verb: repair.VerbPatch, Resource: blocks.Affinities, Name: "x", Before: json.RawMessage(`{"metadata":{"uid":"u"}}`), After: json.RawMessage(`{}`)}
 	for _, err := range []error{
-		j.Start("a"), j.Record(change), j.End(Outcome{Step: Step{ID: "a"}, Status: Done}), j.Start("b"), j.Record(change),
+		j.Start("a"), j.Record(change), j.End(repair.Outcome{Step: repair.Step{ID: "a"}, Status: repair.Done}), j.Start("b"), j.Record(change),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -62,17 +63,17 @@ func TestJournal(t *testing.T) {
 	if diff := cmp.Diff([]string{"b", "a"}, f.Written()); diff != "" {
 		t.Errorf("steps with changes, newest first (-want +got):\n%s", diff)
 	}
-	if o := f.log("a").end; o == nil || o.Status != Done || f.Started("a") {
-		t.Errorf("step a: outcome %+v; begun %v", o, f.Started("a"))
+	if o := f.Log("a").Ended; o != repair.Done || f.Started("a") {
+		t.Errorf("step a: outcome %q; begun %v", o, f.Started("a"))
 	}
-	if f.log("b").end != nil || !f.Started("b") {
+	if f.Log("b").Ended != "" || !f.Started("b") {
 		t.Error("step b broke off, and the journal does not tell")
 	}
-	if c := f.log("b").changes; len(c) != 1 || c[0].Change.Step != "b" || c[0].Change.was().Metadata.UID != "u" {
+	if c := f.Log("b").Changes; len(c) != 1 || c[0].Step != "b" || c[0].UID() != "u" {
 		t.Errorf("changes of b: %+v", c)
 	}
 	if f.Step("b") == nil || f.Step("c") != nil || f.Cluster.GUID != "g" || f.Torn != 0 {
-		t.Errorf("header %+v, torn %d", f.JournalHeader, f.Torn)
+		t.Errorf("header %+v, torn %d", f.Header, f.Torn)
 	}
 	if info, err := os.Stat(j.Path()); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v: others may read it", info.Mode(), err)
@@ -87,7 +88,7 @@ func TestJournalIsNotOverwritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := CreateJournal(j.Path(), testHeader()); err == nil || !errors.Is(err, os.ErrExist) {
+	if _, err := Create(j.Path(), testHeader()); err == nil || !errors.Is(err, os.ErrExist) {
 		t.Errorf("creating it a second time: %v", err)
 	}
 	after, err := os.ReadFile(j.Path())
@@ -104,22 +105,22 @@ func TestJournalIsLazy(t *testing.T) {
 	var disk *slowDisk
 	create := createFile
 	t.Cleanup(func() { createFile = create })
-	createFile = func(path string) (journalFile, error) {
+	createFile = func(path string) (appendFile, error) {
 		file, err := create(path)
-		disk = &slowDisk{journalFile: file}
+		disk = &slowDisk{appendFile: file}
 		return disk, err
 	}
-	j, err := CreateJournal(path, testHeader())
+	j, err := Create(path, testHeader())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(j.Start("a"), j.End(Outcome{Step: Step{ID: "a"}, Status: Skipped}), j.Start("b")); err != nil {
+	if err := errors.Join(j.Start("a"), j.End(repair.Outcome{Step: repair.Step{ID: "a"}, Status: repair.Skipped}), j.Start("b")); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) > 0 || j.Exists() || j.Path() != path {
 		t.Errorf("before the first change there is %v (%v), path %q", left, err, j.Path())
 	}
-	change := Change{Verb: VerbDelete, Resource: blocks.Handles, Name: "x", Before: json.RawMessage(`{}`)}
+	change := repair.Change{Verb: repair.VerbDelete, Resource: blocks.Handles, Name: "x", Before: json.RawMessage(`{}`)}
 	for range 2 {
 		if err := j.Record(change); err != nil || disk.unsynced > 0 {
 			t.Errorf("a change may be sent with %d lines that are not on the disk (%v)", disk.unsynced, err)
@@ -132,38 +133,19 @@ func TestJournalIsLazy(t *testing.T) {
 
 // slowDisk counts what was written and is not on the disk.
 type slowDisk struct {
-	journalFile
+	appendFile
 	unsynced int
 }
 
-func (d *slowDisk) Write(line []byte) (int, error) { d.unsynced++; return d.journalFile.Write(line) }
+func (d *slowDisk) Write(line []byte) (int, error) { d.unsynced++; return d.appendFile.Write(line) }
 
-func (d *slowDisk) Sync() error { d.unsynced = 0; return d.journalFile.Sync() }
+func (d *slowDisk) Sync() error { d.unsynced = 0; return d.appendFile.Sync() }
 
-// TestJournalCannotBeMade: a journal that cannot be made is known before anything is
-// written, whenever it comes to that.
-func TestJournalCannotBeMade(t *testing.T) {
-	if _, err := CreateJournal(filepath.Join(t.TempDir(), "none", "j.jsonl"), testHeader()); !errors.Is(err, os.ErrNotExist) {
+// TestJournalDirectory: a journal that cannot be made is known before anything is
+// written.
+func TestJournalDirectory(t *testing.T) {
+	if _, err := Create(filepath.Join(t.TempDir(), "none", "j.jsonl"), testHeader()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a directory that is not there: %v", err)
-	}
-	dir := t.TempDir()
-	j, err := CreateJournal(filepath.Join(dir, "j.jsonl"), testHeader())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(dir); err != nil {
-		t.Fatal(err)
-	}
-	f := storyDrained(t)
-	p := f.plan(t, emptyBlocks)
-	f.journal = j
-	r, err := Apply(t.Context(), p, f, f, j, ApplyOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantOutcomes(t, outcomes(r), "skipped Journal", "not-tried Journal")
-	if len(f.wrote) > 0 || r.Journal != "" {
-		t.Errorf("it wrote %v, journal %q", f.wrote, r.Journal)
 	}
 }
 
@@ -184,11 +166,11 @@ func TestTornJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := readJournal(t, path)
-	if f.Torn != 1 || len(f.log("b").changes) != 0 || !f.Started("b") || len(f.log("a").changes) != 1 {
-		t.Errorf("torn %d, changes of b %v, of a %v", f.Torn, f.log("b").changes, f.log("a").changes)
+	if f.Torn != 1 || len(f.Log("b").Changes) != 0 || !f.Started("b") || len(f.Log("a").Changes) != 1 {
+		t.Errorf("torn %d, changes of b %v, of a %v", f.Torn, f.Log("b").Changes, f.Log("a").Changes)
 	}
 
-	again, err := ResumeJournal(path, audit.Time{})
+	again, err := Resume(path, audit.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +188,7 @@ func TestTornJournal(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Join(lines, "")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadJournal(path); err == nil || !strings.Contains(err.Error(), "line 3 is broken") {
+	if _, err := Read(path); err == nil || !strings.Contains(err.Error(), "line 3 is broken") {
 		t.Errorf("a line broken in the middle: %v", err)
 	}
 }
@@ -224,11 +206,11 @@ func TestNoJournal(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadJournal(path); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+		if _, err := Read(path); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
-	if _, err := ReadJournal(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Read(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
 	}
 }
@@ -241,7 +223,7 @@ func TestJournalStaysBroken(t *testing.T) {
 	if err := j.file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	first := j.Record(Change{Verb: VerbDelete, Name: "x"})
+	first := j.Record(repair.Change{Verb: repair.VerbDelete, Name: "x"})
 	if first == nil || j.Err() == nil {
 		t.Fatalf("a line that could not be written: %v, %v", first, j.Err())
 	}
@@ -252,14 +234,14 @@ func TestJournalStaysBroken(t *testing.T) {
 
 // disk is a journal's file that knows whether what was written is on the disk.
 type disk struct {
-	journalFile
+	appendFile
 	unsynced bool
 	broken   bool // nothing is synced any more
 }
 
 func (d *disk) Write(p []byte) (int, error) {
 	d.unsynced = true
-	return d.journalFile.Write(p)
+	return d.appendFile.Write(p)
 }
 
 func (d *disk) Sync() error {
@@ -267,52 +249,90 @@ func (d *disk) Sync() error {
 		return errors.New("input/output error")
 	}
 	d.unsynced = false
-	return d.journalFile.Sync()
+	return d.appendFile.Sync()
 }
 
-// sending is a journal before a writer that sends as soon as a change is recorded.
-type sending struct {
-	*Journal
-	send func(Change)
-}
-
-func (s sending) Record(c Change) error {
-	err := s.Journal.Record(c)
-	if err == nil {
-		s.send(c)
-	}
-	return err
-}
-
-// TestJournalIsSynced: whatever a run writes is on the disk in the journal when it is
-// sent, not only in the file. What could not be synced is not sent.
+// TestJournalIsSynced: each line is on the disk when its method returns, not only in the
+// file. What could not be synced is an error, after which nothing is to be sent.
 func TestJournalIsSynced(t *testing.T) {
 	var d *disk
 	create := createFile
 	t.Cleanup(func() { createFile = create })
-	createFile = func(path string) (journalFile, error) {
+	createFile = func(path string) (appendFile, error) {
 		file, err := create(path)
-		d = &disk{journalFile: file}
+		d = &disk{appendFile: file}
 		return d, err
 	}
-	f := storyDrained(t)
-	p := f.plan(t, emptyBlocks)
 	j := newTestJournal(t)
-	sent := 0
-	f.journal = sending{j, func(c Change) {
-		sent++
-		if d.unsynced {
-			t.Errorf("%s %s is sent, and its line is not on the disk", c.Verb, c.Name)
+	change := repair.Change{Verb: repair.VerbDelete, Name: "x"}
+	for range 2 {
+		for i, line := range []func() error{
+			func() error { return j.Start("a") }, func() error { return j.Record(change) },
+			func() error { return j.End(repair.Outcome{Step: repair.Step{ID: "a"}, Status: repair.Done}) },
+		} {
+			if err := line(); err != nil || d != nil && d.unsynced {
+				t.Errorf("line %d is not on the disk (%v)", i, err)
+			}
 		}
-	}}
-	if _, err := Apply(t.Context(), p, f, f, j, ApplyOptions{}); err != nil || sent != len(p.Steps) {
-		t.Fatalf("%d writes of %d steps: %v", sent, len(p.Steps), err)
-	}
-	if d.unsynced {
-		t.Error("the end of the last step is not on the disk")
 	}
 	d.broken = true
-	if err := j.Record(Change{Verb: VerbDelete, Name: "x"}); err == nil || !strings.Contains(err.Error(), "input/output error") {
+	if err := j.Record(change); err == nil || !strings.Contains(err.Error(), "input/output error") {
 		t.Errorf("a line that could not be synced: %v", err)
+	}
+}
+
+// TestJournalLetsBack: when the disk is full in the middle of a step, what the step
+// wrote can still be taken back, and nothing else be written.
+func TestJournalLetsBack(t *testing.T) {
+	j, err := Create(filepath.Join(t.TempDir(), "j.jsonl"), testHeader())
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := repair.Change{Verb: repair.VerbPatch, Resource: blocks.Affinities, Name: "x", Before: json.RawMessage(`{}`)}
+	if err := j.Start("a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Record(change); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	back, other := change, change
+	back.Back, other.Back, other.Name = true, true, "y"
+	if err := j.Record(change); err == nil {
+		t.Error("another write is let through")
+	}
+	if err := j.Record(back); err != nil {
+		t.Errorf("what takes it back: %v", err)
+	}
+	if err := j.Record(other); err == nil {
+		t.Error("an object that the journal does not hold is let through")
+	}
+	if err := j.Start("b"); err == nil {
+		t.Error("the next step is let through")
+	}
+	if err := j.Record(back); err == nil {
+		t.Error("what another step wrote is let through")
+	}
+}
+
+// TestOneRunAtATime: no one goes on in a journal whose run is not over.
+func TestOneRunAtATime(t *testing.T) {
+	j := newTestJournal(t)
+	writeTwoSteps(t, j)
+	if _, err := Resume(j.Path(), audit.Time{}); !errors.Is(err, ErrRunning) {
+		t.Errorf("while its run is writing it: %v", err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Resume(j.Path(), audit.Time{})
+	if err != nil {
+		t.Fatalf("when its run is over: %v", err)
+	}
+	defer again.Close()
+	if _, err := Resume(j.Path(), audit.Time{}); !errors.Is(err, ErrRunning) {
+		t.Errorf("while another goes on in it: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package repair
+package apply
 
 import (
 	"encoding/json"
@@ -11,22 +11,23 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/repair"
 )
 
 // TestEditedPlanIsNoObservation: nothing that somebody writes into a plan lets a step
 // through earlier: what is not as it was sealed counts from the run's own first reading,
 // and from no less than the default grace. A plan of an earlier version does, too.
 func TestEditedPlanIsNoObservation(t *testing.T) {
-	req := Request{EmptyBlocks: true, ObserveTwice: true}
+	req := repair.Request{EmptyBlocks: true, ObserveTwice: true}
 	for name, c := range map[string]struct {
-		edit func(*Plan)
+		edit func(*repair.Plan)
 		want string
 	}{
-		"kept and read again":      {func(*Plan) {}, "done"},
-		"made earlier":             {func(p *Plan) { p.CreatedAt.Time = p.CreatedAt.Add(-time.Hour) }, "skipped TooSoon"},
-		"with a shorter grace":     {func(p *Plan) { p.Grace.Duration = time.Second }, "skipped TooSoon"},
-		"of an earlier version":    {func(p *Plan) { p.Digest = "" }, "skipped TooSoon"},
-		"with a step of no matter": {func(p *Plan) { p.Steps[0].Because = "why not" }, "skipped TooSoon"},
+		"kept and read again":      {func(*repair.Plan) {}, "done"},
+		"made earlier":             {func(p *repair.Plan) { p.CreatedAt.Time = p.CreatedAt.Add(-time.Hour) }, "skipped TooSoon"},
+		"with a shorter grace":     {func(p *repair.Plan) { p.Grace.Duration = time.Second }, "skipped TooSoon"},
+		"of an earlier version":    {func(p *repair.Plan) { p.Digest = "" }, "skipped TooSoon"},
+		"with a step of no matter": {func(p *repair.Plan) { p.Steps[0].Because = "why not" }, "skipped TooSoon"},
 	} {
 		for format, convert := range map[string]func([]byte) ([]byte, error){"json": nil, "yaml": yaml.JSONToYAML} {
 			t.Run(name+" as "+format, func(t *testing.T) {
@@ -38,13 +39,13 @@ func TestEditedPlanIsNoObservation(t *testing.T) {
 						raw, err = yaml.YAMLToJSON(raw)
 					}
 				}
-				p := new(Plan)
+				p := new(repair.Plan)
 				if err := errors.Join(err, json.Unmarshal(raw, p)); err != nil {
 					t.Fatal(err)
 				}
 				c.edit(p)
 				f.now = f.now.Add(state.DefaultGrace)
-				r, err := f.apply(t, t.Context(), p, ApplyOptions{})
+				r, err := f.apply(t, t.Context(), p, Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -56,7 +57,7 @@ func TestEditedPlanIsNoObservation(t *testing.T) {
 				if why := r.Outcomes[0].Reason; !strings.Contains(why, "edited since it was made, or is of an earlier version") || !strings.Contains(why, phrase.Time(due)) {
 					t.Errorf("the reason is %q, want it due at %s", why, due)
 				}
-				wantOutcomes(t, f.mustApply(t, p, ApplyOptions{Wait: true}), "done", "done")
+				wantOutcomes(t, f.mustApply(t, p, Options{Wait: true}), "done", "done")
 				if f.now.Before(due) {
 					t.Errorf("it was done at %s, and due at %s", f.now, due)
 				}

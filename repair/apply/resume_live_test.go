@@ -1,4 +1,4 @@
-package repair_test
+package apply_test
 
 import (
 	"encoding/json"
@@ -8,13 +8,15 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/apply"
+	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
 // crash is a journal of a run that died in its first step, after the changes given:
 // each an object and what became of it.
-func (l *lab) crash(p *repair.Plan, changes ...repair.Change) *repair.Journal {
+func (l *lab) crash(p *repair.Plan, changes ...repair.Change) *journal.Journal {
 	l.t.Helper()
-	j := l.journal(repair.JournalHeader{StartedAt: p.CreatedAt, Cluster: p.Cluster, Plan: p})
+	j := l.journal(journal.Header{StartedAt: p.CreatedAt, Cluster: p.Cluster, Plan: p})
 	l.must(j.Start(p.Steps[0].ID))
 	for _, c := range changes {
 		l.must(j.Record(c))
@@ -33,15 +35,15 @@ func (l *lab) patched(verb string, r testcluster.Resource, name string) repair.C
 }
 
 // resume applies a plan in the journal of a run that died.
-func (l *lab) resume(p *repair.Plan, j *repair.Journal) *repair.Result {
+func (l *lab) resume(p *repair.Plan, j *journal.Journal) *repair.Result {
 	l.t.Helper()
-	f, err := repair.ReadJournal(j.Path())
+	f, err := journal.Read(j.Path())
 	l.must(err)
-	again, err := repair.ResumeJournal(j.Path(), p.CreatedAt)
+	again, err := journal.Resume(j.Path(), p.CreatedAt)
 	l.must(err)
 	l.t.Cleanup(func() { _ = again.Close() })
 	w := l.writer(again)
-	r, err := repair.Apply(l.t.Context(), p, l.reader, w, again, repair.ApplyOptions{Resume: f})
+	r, err := apply.Run(l.t.Context(), p, l.reader, w, again, apply.Options{Resume: f})
 	l.must(err)
 	return r
 }

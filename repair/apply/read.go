@@ -1,4 +1,4 @@
-package repair
+package apply
 
 import (
 	"context"
@@ -9,19 +9,16 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
 )
 
 // retries are the pauses before a reading is tried again: an API server that is
 // restarted is back within them.
 var retries = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 15 * time.Second}
 
-// writeTimeout bounds what is done to one object once it was begun, whatever
-// becomes of the run's context.
-const writeTimeout = 2 * time.Minute
-
 // inHand returns a context for finishing the object in hand.
 func inHand(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	return context.WithTimeout(context.WithoutCancel(ctx), repair.WriteTimeout)
 }
 
 // read reads the whole cluster.
@@ -45,10 +42,18 @@ const maxAge = 5 * time.Minute
 
 // look reads the objects of a step again and, if that was too long ago, all.
 func (x *run) look(ctx context.Context, refs func() []blocks.Ref) error {
-	if err := x.refreshAll(ctx, refs); err != nil || x.state.Cluster.TakenAt.Sub(x.whole) < maxAge {
+	if err := x.refreshAll(ctx, refs); err != nil || x.State.Cluster.TakenAt.Sub(x.whole) < maxAge {
 		return err
 	}
 	return x.lookAtAll(ctx, refs)
+}
+
+// reading returns how the objects of a step are read again before it is derived.
+func (x *run) reading(kind *repair.StepKind, s *repair.Step) func(context.Context, func() []blocks.Ref) error {
+	if kind != nil && kind.Whole(s) {
+		return x.lookAtAll
+	}
+	return x.look
 }
 
 func (x *run) lookAtAll(ctx context.Context, refs func() []blocks.Ref) error {
@@ -63,7 +68,7 @@ func (x *run) take(s *blocks.Snapshot) {
 	if grace == 0 {
 		grace = 1 // no grace at all; zero would mean the default
 	}
-	x.state = state.New(s, state.Options{Grace: grace})
+	x.State = state.New(s, state.Options{Grace: grace})
 	if x.journal != nil {
 		x.journal.Clock(s.Cluster.TakenAt)
 	}
@@ -71,7 +76,7 @@ func (x *run) take(s *blocks.Snapshot) {
 
 func (x *run) refresh(ctx context.Context, refs []blocks.Ref) error {
 	return x.insist(ctx, func() error {
-		s, err := x.reader.Refresh(ctx, x.state.Snapshot, refs)
+		s, err := x.reader.Refresh(ctx, x.State.Snapshot, refs)
 		if err == nil {
 			x.take(s)
 		}
@@ -130,12 +135,12 @@ func (x *run) reread(ctx context.Context) error {
 
 // unread is the outcome of a step whose objects could not be read: nothing was
 // written, and the run ends, for the next step would fare no better.
-func (x *run) unread(ctx context.Context, err error) Outcome {
+func (x *run) unread(ctx context.Context, err error) repair.Outcome {
 	if ctx.Err() != nil {
 		return interrupted()
 	}
-	x.stop(SkipUnread, fmt.Sprintf("the run stopped because the API server could not be read: %v", err))
-	return Outcome{Status: Skipped, Code: SkipUnread, Reason: fmt.Sprintf("its objects could not be read again: %v", err)}
+	x.stop(repair.SkipUnread, fmt.Sprintf("the run stopped because the API server could not be read: %v", err))
+	return repair.Outcome{Status: repair.Skipped, Code: repair.SkipUnread, Reason: fmt.Sprintf("its objects could not be read again: %v", err)}
 }
 
 // waitUntil waits until a time by the API server's clock, and reads everything then.
@@ -145,8 +150,8 @@ func (x *run) waitUntil(ctx context.Context, due time.Time) error {
 }
 
 func (x *run) sleepUntil(ctx context.Context, due time.Time) error {
-	for x.state.Cluster.TakenAt.Before(due) {
-		d := max(due.Sub(x.state.Cluster.TakenAt), time.Second)
+	for x.State.Cluster.TakenAt.Before(due) {
+		d := max(due.Sub(x.State.Cluster.TakenAt), time.Second)
 		if err := x.opts.Sleep(ctx, d); err != nil {
 			return err
 		}

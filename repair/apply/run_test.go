@@ -1,24 +1,28 @@
-package repair
+package apply
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/statedsl"
+	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-var emptyBlocks = Request{EmptyBlocks: true}
+var emptyBlocks = repair.Request{EmptyBlocks: true}
 
 func wantOutcomes(t *testing.T, got []string, want ...string) {
 	t.Helper()
@@ -33,7 +37,7 @@ func TestApply(t *testing.T) {
 	f := storyDrained(t)
 	p := f.plan(t, emptyBlocks)
 	slept := 0
-	r, err := f.apply(t, t.Context(), p, ApplyOptions{Pace: time.Second, Sleep: func(context.Context, time.Duration) error { slept++; return nil }})
+	r, err := f.apply(t, t.Context(), p, Options{Pace: time.Second, Sleep: func(context.Context, time.Duration) error { slept++; return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,12 +46,12 @@ func TestApply(t *testing.T) {
 		t.Errorf("left %v, pauses %d, cluster %q", r.Left(), slept, r.Cluster.GUID)
 	}
 	for i, name := range f.wrote {
-		if name != p.Steps[i].Guard(GuardName) {
-			t.Errorf("write %d is to %s, not to %s", i, name, p.Steps[i].Guard(GuardName))
+		if name != p.Steps[i].Guard(repair.GuardName) {
+			t.Errorf("write %d is to %s, not to %s", i, name, p.Steps[i].Guard(repair.GuardName))
 		}
 	}
 	var lines []string
-	for _, e := range readJournal(t, r.Journal).Entries {
+	for _, e := range entries(t, r.Journal) {
 		lines = append(lines, string(e.Event)+" "+e.Step+" "+string(e.Status))
 	}
 	var want []string
@@ -59,7 +63,7 @@ func TestApply(t *testing.T) {
 	}
 
 	f.wrote = nil
-	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{}), "already", "already")
+	wantOutcomes(t, f.mustApply(t, p, Options{}), "already", "already")
 	if len(f.wrote) > 0 {
 		t.Errorf("applied a second time, it wrote %v", f.wrote)
 	}
@@ -69,40 +73,40 @@ func TestApply(t *testing.T) {
 func TestMaxSteps(t *testing.T) {
 	f := storyDrained(t)
 	p := f.plan(t, emptyBlocks)
-	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{MaxSteps: 1}), "done", "not-tried MaxSteps")
-	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{MaxSteps: 1}), "already", "done")
+	wantOutcomes(t, f.mustApply(t, p, Options{MaxSteps: 1}), "done", "not-tried MaxSteps")
+	wantOutcomes(t, f.mustApply(t, p, Options{MaxSteps: 1}), "already", "done")
 }
 
 // TestNotThisPlan: what is no plan for this cluster is refused as a whole, and
 // nothing is written.
 func TestNotThisPlan(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*fakeCluster, *Plan)
+		change func(*fakeCluster, *repair.Plan)
 		want   error
 		text   string
 	}{
-		"another cluster":         {func(_ *fakeCluster, p *Plan) { p.Cluster.GUID = "other" }, ErrOtherCluster, "other"},
-		"plan without a cluster":  {func(_ *fakeCluster, p *Plan) { p.Cluster.GUID = "" }, ErrOtherCluster, "GUID was not read"},
-		"cluster without a GUID":  {func(f *fakeCluster, _ *Plan) { f.s.Cluster.GUID = "" }, ErrOtherCluster, "cannot be read"},
-		"both without":            {func(f *fakeCluster, p *Plan) { f.s.Cluster.GUID, p.Cluster.GUID = "", "" }, ErrOtherCluster, "GUID"},
-		"another kind":            {func(_ *fakeCluster, p *Plan) { p.Kind = audit.ReportKind }, ErrNoPlan, "AuditReport"},
-		"a version to come":       {func(_ *fakeCluster, p *Plan) { p.APIVersion = "calico-audit/v9" }, ErrNoPlan, "v9"},
-		"no time":                 {func(_ *fakeCluster, p *Plan) { p.CreatedAt = audit.Time{} }, ErrNoPlan, "when it was made"},
-		"made in the future":      {func(f *fakeCluster, p *Plan) { p.CreatedAt.Time = f.now.Add(time.Hour) }, ErrNoPlan, "make a new one"},
-		"a grace below nothing":   {func(_ *fakeCluster, p *Plan) { p.Grace.Duration = -time.Hour }, ErrNoPlan, "grace"},
-		"the datastore is locked": {func(f *fakeCluster, _ *Plan) { f.s.Info.Locked = true }, ErrLocked, "unlocked"},
-		"nothing can be read":     {func(f *fakeCluster, _ *Plan) { f.unread = 99 }, ErrUnread, "connection refused"},
-		"its identity is unread": {func(f *fakeCluster, _ *Plan) {
+		"another cluster":         {func(_ *fakeCluster, p *repair.Plan) { p.Cluster.GUID = "other" }, ErrOtherCluster, "other"},
+		"plan without a cluster":  {func(_ *fakeCluster, p *repair.Plan) { p.Cluster.GUID = "" }, ErrOtherCluster, "GUID was not read"},
+		"cluster without a GUID":  {func(f *fakeCluster, _ *repair.Plan) { f.s.Cluster.GUID = "" }, ErrOtherCluster, "cannot be read"},
+		"both without":            {func(f *fakeCluster, p *repair.Plan) { f.s.Cluster.GUID, p.Cluster.GUID = "", "" }, ErrOtherCluster, "GUID"},
+		"another kind":            {func(_ *fakeCluster, p *repair.Plan) { p.Kind = audit.ReportKind }, ErrNoPlan, "AuditReport"},
+		"a version to come":       {func(_ *fakeCluster, p *repair.Plan) { p.APIVersion = "calico-audit/v9" }, ErrNoPlan, "v9"},
+		"no time":                 {func(_ *fakeCluster, p *repair.Plan) { p.CreatedAt = audit.Time{} }, ErrNoPlan, "when it was made"},
+		"made in the future":      {func(f *fakeCluster, p *repair.Plan) { p.CreatedAt.Time = f.now.Add(time.Hour) }, ErrNoPlan, "make a new one"},
+		"a grace below nothing":   {func(_ *fakeCluster, p *repair.Plan) { p.Grace.Duration = -time.Hour }, ErrNoPlan, "grace"},
+		"the datastore is locked": {func(f *fakeCluster, _ *repair.Plan) { f.s.Info.Locked = true }, ErrLocked, "unlocked"},
+		"nothing can be read":     {func(f *fakeCluster, _ *repair.Plan) { f.unread = 99 }, ErrUnread, "connection refused"},
+		"its identity is unread": {func(f *fakeCluster, _ *repair.Plan) {
 			f.s.Cluster.GUID = ""
 			f.s.Gaps = append(f.s.Gaps, blocks.Gap{Resource: blocks.ClusterInfos, Reason: "it went away"})
 		}, ErrUnread, "went away"},
-		"no clock": {func(f *fakeCluster, _ *Plan) { f.now = time.Time{} }, ErrUnread, "time"},
+		"no clock": {func(f *fakeCluster, _ *repair.Plan) { f.now = time.Time{} }, ErrUnread, "time"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := storyDrained(t)
 			p := f.plan(t, emptyBlocks)
 			c.change(f, p)
-			_, err := f.apply(t, t.Context(), p, ApplyOptions{})
+			_, err := f.apply(t, t.Context(), p, Options{})
 			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
 				t.Errorf("%v, want %v with %q", err, c.want, c.text)
 			}
@@ -124,7 +128,7 @@ func TestEditedByHand(t *testing.T) {
 		}
 		panic("the example has no block in use")
 	}
-	setGuard := func(s *Step, name, value string) {
+	setGuard := func(s *repair.Step, name, value string) {
 		for i := range s.Guards {
 			if s.Guards[i].Name == name {
 				s.Guards[i].Value = value
@@ -132,37 +136,37 @@ func TestEditedByHand(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		edit func(*fakeCluster, *Plan, *Step)
+		edit func(*fakeCluster, *repair.Plan, *repair.Step)
 		want string
 	}{
-		"to name a block in use, all through": {func(f *fakeCluster, _ *Plan, s *Step) {
+		"to name a block in use, all through": {func(f *fakeCluster, _ *repair.Plan, s *repair.Step) {
 			b := inUse(f)
 			s.Target.CIDR, s.Target.Name, s.Target.Node = b.CIDR.String(), b.Name, b.Owner.Node()
-			s.ID = stepID(s.Kind, s.Target)
-			setGuard(s, GuardName, b.Name)
-			setGuard(s, GuardUID, b.UID)
-			setGuard(s, GuardVersion, b.ResourceVersion)
-			setGuard(s, GuardOwner, b.Owner.String())
+			s.ID = string(s.Kind) + ":" + s.Target.CIDR
+			setGuard(s, repair.GuardName, b.Name)
+			setGuard(s, repair.GuardUID, b.UID)
+			setGuard(s, repair.GuardVersion, b.ResourceVersion)
+			setGuard(s, repair.GuardOwner, b.Owner.String())
 		}, "skipped InUse"},
-		"to name a block in use in the target alone": {func(f *fakeCluster, _ *Plan, s *Step) {
+		"to name a block in use in the target alone": {func(f *fakeCluster, _ *repair.Plan, s *repair.Step) {
 			s.Target.CIDR = inUse(f).CIDR.String()
 		}, "skipped Unknown"},
-		"an ID of another block": {func(f *fakeCluster, _ *Plan, s *Step) {
+		"an ID of another block": {func(f *fakeCluster, _ *repair.Plan, s *repair.Step) {
 			s.ID = "release-block:" + inUse(f).CIDR.String()
 		}, "skipped InUse"},
-		"a kind that there is none of": {func(_ *fakeCluster, _ *Plan, s *Step) { s.Kind = "drop-everything" }, "skipped Unknown"},
-		"another kind":                 {func(_ *fakeCluster, _ *Plan, s *Step) { s.Kind = DeleteAffinity }, "skipped Unknown"},
-		"no ID":                        {func(_ *fakeCluster, _ *Plan, s *Step) { s.ID = "" }, "skipped NotDerived"},
-		"another UID":                  {func(_ *fakeCluster, _ *Plan, s *Step) { setGuard(s, GuardUID, "x") }, "skipped Changed"},
-		"no guards":                    {func(_ *fakeCluster, _ *Plan, s *Step) { s.Guards = nil }, "skipped Changed"},
-		"not asked for":                {func(_ *fakeCluster, p *Plan, _ *Step) { p.Request = Request{LeakedIPs: true} }, "skipped NotDerived"},
-		"the same step twice":          {func(_ *fakeCluster, p *Plan, _ *Step) { p.Steps[1] = p.Steps[0] }, "done"},
+		"a kind that there is none of": {func(_ *fakeCluster, _ *repair.Plan, s *repair.Step) { s.Kind = "drop-everything" }, "skipped Unknown"},
+		"another kind":                 {func(_ *fakeCluster, _ *repair.Plan, s *repair.Step) { s.Kind = repair.DeleteAffinity }, "skipped Unknown"},
+		"no ID":                        {func(_ *fakeCluster, _ *repair.Plan, s *repair.Step) { s.ID = "" }, "skipped NotDerived"},
+		"another UID":                  {func(_ *fakeCluster, _ *repair.Plan, s *repair.Step) { setGuard(s, repair.GuardUID, "x") }, "skipped Changed"},
+		"no guards":                    {func(_ *fakeCluster, _ *repair.Plan, s *repair.Step) { s.Guards = nil }, "skipped Changed"},
+		"not asked for":                {func(_ *fakeCluster, p *repair.Plan, _ *repair.Step) { p.Request = repair.Request{LeakedIPs: true} }, "skipped NotDerived"},
+		"the same step twice":          {func(_ *fakeCluster, p *repair.Plan, _ *repair.Step) { p.Steps[1] = p.Steps[0] }, "done"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := storyDrained(t)
 			p := f.plan(t, emptyBlocks)
 			c.edit(f, p, &p.Steps[0])
-			got := f.mustApply(t, p, ApplyOptions{})
+			got := f.mustApply(t, p, Options{})
 			second := "done"
 			if name == "the same step twice" {
 				second = "skipped Duplicate"
@@ -184,7 +188,7 @@ func TestEditedByHand(t *testing.T) {
 // TestTwoObservations: before the grace has passed since the plan the step is
 // skipped, or waited for: once for all, with everything read again.
 func TestTwoObservations(t *testing.T) {
-	req := Request{EmptyBlocks: true, ObserveTwice: true}
+	req := repair.Request{EmptyBlocks: true, ObserveTwice: true}
 	storyDrained := func(t *testing.T) *fakeCluster {
 		f := storyDrained(t)
 		f.s.Cluster.Datastore = "kubernetes"
@@ -192,7 +196,7 @@ func TestTwoObservations(t *testing.T) {
 	}
 	f := storyDrained(t)
 	p := f.plan(t, req)
-	r, err := f.apply(t, t.Context(), p, ApplyOptions{})
+	r, err := f.apply(t, t.Context(), p, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +207,7 @@ func TestTwoObservations(t *testing.T) {
 	}
 
 	var waits []time.Time
-	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{Wait: true, Waiting: func(u time.Time) { waits = append(waits, u) }}), "done", "done")
+	wantOutcomes(t, f.mustApply(t, p, Options{Wait: true, Waiting: func(u time.Time) { waits = append(waits, u) }}), "done", "done")
 	if len(waits) != 1 || f.now.Before(p.CreatedAt.Add(state.DefaultGrace)) {
 		t.Errorf("waits %v, until %s", waits, f.now)
 	}
@@ -211,7 +215,7 @@ func TestTwoObservations(t *testing.T) {
 	f = storyDrained(t)
 	p = f.plan(t, req)
 	f.now = f.now.Add(state.DefaultGrace)
-	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{}), "done", "done")
+	wantOutcomes(t, f.mustApply(t, p, Options{}), "done", "done")
 
 	f = storyDrained(t)
 	p = f.plan(t, req)
@@ -219,7 +223,7 @@ func TestTwoObservations(t *testing.T) {
 	for i := range f.s.Blocks {
 		f.s.Blocks[i].ResourceVersion += "1" // somebody wrote them in between
 	}
-	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{}), "skipped Changed", "skipped Changed")
+	wantOutcomes(t, f.mustApply(t, p, Options{}), "skipped Changed", "skipped Changed")
 }
 
 // TestFilesAreNoObservation: the time of a plan made of files may lie long before
@@ -227,9 +231,9 @@ func TestTwoObservations(t *testing.T) {
 func TestFilesAreNoObservation(t *testing.T) {
 	f := storyDrained(t)
 	f.s.Cluster.Datastore = "files"
-	p := f.plan(t, Request{EmptyBlocks: true, ObserveTwice: true})
+	p := f.plan(t, repair.Request{EmptyBlocks: true, ObserveTwice: true})
 	f.now = f.now.Add(24 * time.Hour)
-	r, err := f.apply(t, t.Context(), p, ApplyOptions{})
+	r, err := f.apply(t, t.Context(), p, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,22 +241,22 @@ func TestFilesAreNoObservation(t *testing.T) {
 	if !strings.Contains(r.Outcomes[0].Reason, "--wait") {
 		t.Errorf("the reason does not say what to do: %q", r.Outcomes[0].Reason)
 	}
-	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{Wait: true}), "done", "done")
+	wantOutcomes(t, f.mustApply(t, p, Options{Wait: true}), "done", "done")
 }
 
 // TestChangedAtTheLastMoment: a step is derived again a few times, and then left.
 func TestChangedAtTheLastMoment(t *testing.T) {
 	f := storyDrained(t)
 	p := f.plan(t, emptyBlocks)
-	first, tries := p.Steps[0].Guard(GuardName), 0
+	first, tries := p.Steps[0].Guard(repair.GuardName), 0
 	f.before = func(name string) error {
 		if name == first {
 			tries++
-			return fmt.Errorf("block %s: %w", name, ErrChanged)
+			return fmt.Errorf("block %s: %w", name, repair.ErrChanged)
 		}
 		return nil
 	}
-	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{}), "skipped Changed", "done")
+	wantOutcomes(t, f.mustApply(t, p, Options{}), "skipped Changed", "done")
 	if tries != maxDerivations {
 		t.Errorf("%d tries, want %d", tries, maxDerivations)
 	}
@@ -263,7 +267,7 @@ func TestStops(t *testing.T) {
 	f := storyDrained(t)
 	p := f.plan(t, emptyBlocks)
 	f.before = func(string) error { return errors.New("forbidden") }
-	x := newRun(f, f, newTestJournal(t), p.Grace.Duration, ApplyOptions{})
+	x := newRun(f, f, newTestJournal(t), p.Grace.Duration, Options{})
 	if err := x.begin(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +276,7 @@ func TestStops(t *testing.T) {
 	var got []string
 	for range maxFailures + 1 {
 		a.seen = map[string]bool{}
-		o := x.each(t.Context(), &p.Steps[0], func(context.Context) Outcome { return a.step(t.Context(), &p.Steps[0]) })
+		o := x.each(t.Context(), &p.Steps[0], func(context.Context) repair.Outcome { return a.step(t.Context(), &p.Steps[0]) })
 		got = append(got, strings.TrimSpace(string(o.Status)+" "+string(o.Code)))
 	}
 	wantOutcomes(t, got, "failed", "failed", "failed", "not-tried Stopped")
@@ -284,14 +288,14 @@ func TestUnread(t *testing.T) {
 	f := storyDrained(t)
 	p := f.plan(t, emptyBlocks)
 	down := len(retries) // just back in time
-	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{Progress: func(o Outcome) {
+	wantOutcomes(t, f.mustApply(t, p, Options{Progress: func(o repair.Outcome) {
 		if o.Status == "" {
 			f.unread, down = down, 0
 		}
 	}}), "done", "done")
 
 	f = storyDrained(t)
-	r, err := f.apply(t, t.Context(), p, ApplyOptions{Progress: func(Outcome) { f.unread = 99 }})
+	r, err := f.apply(t, t.Context(), p, Options{Progress: func(repair.Outcome) { f.unread = 99 }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +310,7 @@ func TestInterrupted(t *testing.T) {
 	f := storyDrained(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	f.before = func(string) error { cancel(); return nil }
-	r, err := f.apply(t, ctx, f.plan(t, emptyBlocks), ApplyOptions{})
+	r, err := f.apply(t, ctx, f.plan(t, emptyBlocks), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -325,7 +329,7 @@ func TestNoJournalNoWrite(t *testing.T) {
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	r, err := Apply(t.Context(), p, f, f, j, ApplyOptions{})
+	r, err := Run(t.Context(), p, f, f, j, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,12 +370,12 @@ func TestOldPlan(t *testing.T) {
 					break
 				}
 			}
-			got := f.mustApply(t, p, ApplyOptions{})
+			got := f.mustApply(t, p, Options{})
 			if !strings.HasPrefix(got[0], c.want) {
 				t.Errorf("it came to %q, want %q", got[0], c.want)
 			}
 			for _, w := range f.wrote {
-				if w == p.Steps[0].Guard(GuardName) {
+				if w == p.Steps[0].Guard(repair.GuardName) {
 					t.Error("it was written all the same")
 				}
 			}
@@ -385,13 +389,13 @@ func TestLongRun(t *testing.T) {
 	f := storyDrained(t)
 	p := f.plan(t, emptyBlocks)
 	f.whole = 0
-	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{}), "done", "done")
+	wantOutcomes(t, f.mustApply(t, p, Options{}), "done", "done")
 	if f.whole != 1 {
 		t.Errorf("a short run reads everything %d times", f.whole)
 	}
 	f = storyDrained(t)
 	f.whole = 0
-	wantOutcomes(t, f.mustApply(t, p, ApplyOptions{Pace: 2 * maxAge}), "done", "done")
+	wantOutcomes(t, f.mustApply(t, p, Options{Pace: 2 * maxAge}), "done", "done")
 	if f.whole != 2 {
 		t.Errorf("a long run reads everything %d times, want 2", f.whole)
 	}
@@ -407,34 +411,34 @@ func TestConfirm(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := state.New(s, state.Options{})
-	same := Confirm(first, second, emptyBlocks)
-	if diff := cmp.Diff(first, same, cmpopts.IgnoreUnexported(Request{}), cmp.Comparer(func(a, b blocks.Count) bool { return a.Cmp(b) == 0 })); diff != "" {
+	same := repair.Confirm(first, second, emptyBlocks)
+	if diff := cmp.Diff(first, same, cmp.Comparer(func(a, b blocks.Count) bool { return a.Cmp(b) == 0 })); diff != "" {
 		t.Errorf("two readings that agree change the plan (-first +confirmed):\n%s", diff)
 	}
 
 	only := *first
 	only.Steps = first.Steps[1:]
-	got := Confirm(&only, second, emptyBlocks)
+	got := repair.Confirm(&only, second, emptyBlocks)
 	if len(got.Steps) != 1 || got.Steps[0].ID != first.Steps[1].ID {
 		t.Fatalf("the steps are %+v", got.Steps)
 	}
-	if len(got.Refused) != 1 || got.Refused[0].Code != RefusedUnconfirmed || got.Refused[0].Target != first.Steps[0].Target {
+	if len(got.Refused) != 1 || got.Refused[0].Code != repair.RefusedUnconfirmed || got.Refused[0].Target != first.Steps[0].Target {
 		t.Errorf("refused: %+v", got.Refused)
 	}
 	if free := got.After[0].Blocks.Allocatable; free.Cmp(blocks.CountOf(1)) != 0 {
 		t.Errorf("one step frees %s blocks to claim", free)
 	}
 
-	only.Steps = []Step{first.Steps[0], first.Steps[1]}
-	only.Steps[0].Guards = guards(GuardUID, "another")
-	if got := Confirm(&only, second, emptyBlocks); len(got.Steps) != 1 {
+	only.Steps = []repair.Step{first.Steps[0], first.Steps[1]}
+	only.Steps[0].Guards = guards(repair.GuardUID, "another")
+	if got := repair.Confirm(&only, second, emptyBlocks); len(got.Steps) != 1 {
 		t.Errorf("an object that was replaced between the readings is in the plan: %+v", got.Steps)
 	}
 
 	bounded := emptyBlocks
 	bounded.MaxSteps = 1
-	got = Confirm(first, second, bounded)
-	if len(got.Steps) != 1 || len(got.Refused) != 1 || got.Refused[0].Code != RefusedLimit || got.Request.MaxSteps != 1 {
+	got = repair.Confirm(first, second, bounded)
+	if len(got.Steps) != 1 || len(got.Refused) != 1 || got.Refused[0].Code != repair.RefusedLimit || got.Request.MaxSteps != 1 {
 		t.Errorf("bounded to one step: %+v, refused %+v", got.Steps, got.Refused)
 	}
 }
@@ -452,7 +456,7 @@ affinity 10.0.0.0/26 n1
 alloc 10.0.0.1 handle=k8s-pod-network.vmi.shop.gone
 handle k8s-pod-network.vmi.shop.gone 10.0.0.0/26=1
 `
-	req := Request{LeakedIPs: true, WithoutHostEvidence: true}
+	req := repair.Request{LeakedIPs: true, WithoutHostEvidence: true}
 	for after, soon := range map[time.Duration]bool{2 * time.Minute: true, 5 * time.Minute: false} {
 		snap, err := statedsl.Parse(state)
 		if err != nil {
@@ -468,8 +472,64 @@ handle k8s-pod-network.vmi.shop.gone 10.0.0.0/26=1
 		p.Seal()
 		f.now = f.now.Add(after)
 		// The cluster in memory releases nothing: that it was asked to is enough.
-		if got := f.mustApply(t, p, ApplyOptions{}); len(got) != 1 || got[0] != "failed" && !soon || got[0] != "skipped TooSoon" && soon {
+		if got := f.mustApply(t, p, Options{}); len(got) != 1 || got[0] != "failed" && !soon || got[0] != "skipped TooSoon" && soon {
 			t.Errorf("after %s: %v; too soon: %t", after, got, soon)
 		}
+	}
+}
+
+// TestJournalCannotBeMade: a journal that cannot be made after all ends the run before
+// anything is written.
+func TestJournalCannotBeMade(t *testing.T) {
+	dir := t.TempDir()
+	j, err := journal.Create(filepath.Join(dir, "j.jsonl"), journal.Header{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	f := storyDrained(t)
+	p := f.plan(t, emptyBlocks)
+	f.journal = j
+	r, err := Run(t.Context(), p, f, f, j, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, outcomes(r), "skipped Journal", "not-tried Journal")
+	if len(f.wrote) > 0 || r.Journal != "" {
+		t.Errorf("it wrote %v, journal %q", f.wrote, r.Journal)
+	}
+}
+
+// entries are the lines of a journal.
+func entries(t *testing.T, path string) []journal.Entry {
+	t.Helper()
+	f, err := journal.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.Entries
+}
+
+// TestUsedInBetween: a block that was used after the plan was made, and is empty again
+// for long enough, is empty otherwise than the plan says, and stays.
+func TestUsedInBetween(t *testing.T) {
+	f := storyDrained(t)
+	p := f.plan(t, emptyBlocks)
+	f.now = f.now.Add(2 * time.Hour)
+	f.s.Blocks = slices.Clone(f.s.Blocks)
+	for i := range f.s.Blocks {
+		if b := &f.s.Blocks[i]; b.CIDR.String() == p.Steps[0].Target.CIDR {
+			b.Written = f.now.Add(-time.Hour)
+		}
+	}
+	r, err := f.apply(t, t.Context(), p, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, outcomes(r), "skipped Changed", "done")
+	if why := r.Outcomes[0].Reason; !strings.Contains(why, "emptySince") {
+		t.Errorf("the reason is %q", why)
 	}
 }

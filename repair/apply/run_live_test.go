@@ -1,4 +1,4 @@
-package repair_test
+package apply_test
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/apply"
+	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
 // damage brings about one case for each kind of step, and returns their IDs in the
@@ -81,7 +83,7 @@ func everyKind(t *testing.T, l *lab, steps []string) {
 	t.Helper()
 	p := l.plan(everything, steps...)
 	var waits int
-	r := l.apply(t.Context(), p, repair.ApplyOptions{Wait: true, Waiting: func(time.Time) { waits++ }})
+	r := l.apply(t.Context(), p, apply.Options{Wait: true, Waiting: func(time.Time) { waits++ }})
 	var done, already []string
 	for _, s := range steps {
 		done, already = append(done, s+": done"), append(already, s+": already")
@@ -91,7 +93,7 @@ func everyKind(t *testing.T, l *lab, steps []string) {
 		t.Errorf("it waited %d times", waits)
 	}
 	l.settled()
-	l.wantOutcomes(l.apply(t.Context(), p, repair.ApplyOptions{}), already...)
+	l.wantOutcomes(l.apply(t.Context(), p, apply.Options{}), already...)
 
 	undone := l.undo(r)
 	want := slices.Clone(steps)
@@ -139,7 +141,7 @@ func TestStrictAffinity(t *testing.T) {
 	l := newLab(t)
 	on := true
 	p := l.plan(repair.Request{StrictAffinity: &on}, "set-strict-affinity:default")
-	r := l.apply(t.Context(), p, repair.ApplyOptions{Wait: true})
+	r := l.apply(t.Context(), p, apply.Options{Wait: true})
 	l.wantOutcomes(r, "set-strict-affinity:default: done")
 	if c := l.spec(configCRD, "default"); c["strictAffinity"] != true || c["autoAllocateBlocks"] != true {
 		t.Errorf("the configuration is %v", c)
@@ -160,7 +162,7 @@ func TestTooSoon(t *testing.T) {
 	p := l.plan(everything, "delete-affinity:n3:10.7.0.16/28")
 	p.Grace.Duration = time.Hour
 	p.Seal()
-	l.wantOutcomes(l.apply(t.Context(), p, repair.ApplyOptions{}), "delete-affinity:n3:10.7.0.16/28: skipped TooSoon")
+	l.wantOutcomes(l.apply(t.Context(), p, apply.Options{}), "delete-affinity:n3:10.7.0.16/28: skipped TooSoon")
 	if a := l.spec(affinityCRD, "n3-10-7-0-16-28"); a["state"] != "confirmed" {
 		t.Errorf("the affinity was written: %v", a)
 	}
@@ -175,8 +177,8 @@ func TestAnotherCluster(t *testing.T) {
 	p := l.plan(everything, "release-block:10.7.0.48/28")
 	for name, guid := range map[string]any{"another": "0123456789abcdef0123456789abcdef", "none": ""} {
 		l.edit(infoCRD, "default", func(spec map[string]any) { spec["clusterGUID"] = guid })
-		j := l.journal(repair.JournalHeader{Plan: p})
-		if _, err := repair.Apply(t.Context(), p, l.reader, l.writer(j), j, repair.ApplyOptions{}); !errors.Is(err, repair.ErrOtherCluster) {
+		j := l.journal(journal.Header{Plan: p})
+		if _, err := apply.Run(t.Context(), p, l.reader, l.writer(j), j, apply.Options{}); !errors.Is(err, apply.ErrOtherCluster) {
 			t.Errorf("GUID %s: %v", name, err)
 		}
 	}
@@ -262,7 +264,7 @@ func TestStaleSteps(t *testing.T) {
 			c.between(l)
 			p.Grace.Duration = grace
 			p.Seal()
-			r := l.apply(t.Context(), p, repair.ApplyOptions{})
+			r := l.apply(t.Context(), p, apply.Options{})
 			if got := became(r)[0]; !strings.HasPrefix(got, c.step+": "+c.want) {
 				t.Errorf("it came to %q (%s), want %q", got, r.Outcomes[0].Reason, c.want)
 			}
@@ -285,7 +287,7 @@ func TestNodeComesBackInMidPlan(t *testing.T) {
 	p := l.plan(everything, "delete-affinity:back:10.7.0.80/28", "delete-affinity:gone:10.7.0.96/28")
 	slices.Reverse(p.Steps)
 	p.Seal()
-	r := l.apply(ctx, p, repair.ApplyOptions{Wait: true, Progress: func(o repair.Outcome) {
+	r := l.apply(ctx, p, apply.Options{Wait: true, Progress: func(o repair.Outcome) {
 		if o.Step.Target.Node == "gone" && o.Status == repair.Done {
 			l.must(l.s.Node(ctx, testcluster.Node{Name: "back"}))
 			l.claim("back", labBlock(5))
@@ -324,7 +326,7 @@ func TestEditedByHandLive(t *testing.T) {
 			}
 		}
 	}
-	l.wantOutcomes(l.apply(t.Context(), p, repair.ApplyOptions{}), "release-block:10.7.0.16/28: skipped InUse")
+	l.wantOutcomes(l.apply(t.Context(), p, apply.Options{}), "release-block:10.7.0.16/28: skipped InUse")
 	if l.spec(blockCRD, "10-7-0-16-28") == nil || l.spec(affinityCRD, "n2-10-7-0-16-28")["state"] != "confirmed" {
 		t.Error("the block in use was touched")
 	}
@@ -348,7 +350,7 @@ func TestServerComesBack(t *testing.T) {
 	l := newLab(t)
 	p, steps := l.threeEmpty()
 	back := make(chan error, 1)
-	r := l.apply(t.Context(), p, repair.ApplyOptions{Progress: func(o repair.Outcome) {
+	r := l.apply(t.Context(), p, apply.Options{Progress: func(o repair.Outcome) {
 		if o.Status == "" && o.Step.ID == steps[1] {
 			l.c.StopAPIServer()
 			go func() { back <- l.c.StartAPIServer(context.Background()) }()
@@ -364,7 +366,7 @@ func TestServerComesBack(t *testing.T) {
 func TestServerStaysAway(t *testing.T) {
 	l := newLab(t)
 	p, steps := l.threeEmpty()
-	r := l.apply(t.Context(), p, repair.ApplyOptions{
+	r := l.apply(t.Context(), p, apply.Options{
 		Sleep: func(context.Context, time.Duration) error { return nil },
 		Progress: func(o repair.Outcome) {
 			if o.Status == "" && o.Step.ID == steps[1] {
@@ -374,7 +376,7 @@ func TestServerStaysAway(t *testing.T) {
 	})
 	l.wantOutcomes(r, steps[0]+": done", steps[1]+": skipped Unread", steps[2]+": not-tried Unread")
 	l.must(l.c.StartAPIServer(t.Context()))
-	l.wantOutcomes(l.apply(t.Context(), p, repair.ApplyOptions{}), steps[0]+": already", steps[1]+": done", steps[2]+": done")
+	l.wantOutcomes(l.apply(t.Context(), p, apply.Options{}), steps[0]+": already", steps[1]+": done", steps[2]+": done")
 	l.settled()
 }
 
@@ -384,12 +386,12 @@ func TestInterruptedLive(t *testing.T) {
 	p, steps := l.threeEmpty()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	j := l.journal(repair.JournalHeader{Plan: p, Cluster: p.Cluster})
+	j := l.journal(journal.Header{Plan: p, Cluster: p.Cluster})
 	w := &cancelling{Writer: l.writer(j), at: 2, cancel: cancel}
-	r, err := repair.Apply(ctx, p, l.reader, w, j, repair.ApplyOptions{})
+	r, err := apply.Run(ctx, p, l.reader, w, j, apply.Options{})
 	l.must(err)
 	l.wantOutcomes(r, steps[0]+": done", steps[1]+": done", steps[2]+": not-tried Interrupted")
-	l.wantOutcomes(l.apply(t.Context(), p, repair.ApplyOptions{}), steps[0]+": already", steps[1]+": already", steps[2]+": done")
+	l.wantOutcomes(l.apply(t.Context(), p, apply.Options{}), steps[0]+": already", steps[1]+": already", steps[2]+": done")
 }
 
 // cancelling is a writer that is interrupted when it begins to release the n-th
@@ -413,9 +415,9 @@ func TestNoJournalNothingWritten(t *testing.T) {
 	p, steps := l.threeEmpty()
 	before, err := l.c.List(t.Context(), affinityCRD)
 	l.must(err)
-	j := l.journal(repair.JournalHeader{Plan: p, Cluster: p.Cluster})
+	j := l.journal(journal.Header{Plan: p, Cluster: p.Cluster})
 	l.must(j.Close())
-	r, err := repair.Apply(t.Context(), p, l.reader, l.writer(j), j, repair.ApplyOptions{})
+	r, err := apply.Run(t.Context(), p, l.reader, l.writer(j), j, apply.Options{})
 	l.must(err)
 	l.wantOutcomes(r, steps[0]+": skipped Journal", steps[1]+": not-tried Journal", steps[2]+": not-tried Journal")
 	after, err := l.c.List(t.Context(), affinityCRD)

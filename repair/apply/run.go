@@ -1,4 +1,4 @@
-package repair
+package apply
 
 import (
 	"cmp"
@@ -11,6 +11,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
 // Why a plan as a whole is not carried out. Nothing was written then.
@@ -26,27 +28,23 @@ var (
 	ErrUnread = errors.New("the cluster could not be read")
 )
 
-// futureLeeway is how far two API servers' clocks may be apart.
-const futureLeeway = time.Minute
-
 // run is one run of a plan or an undo.
 type run struct {
-	reader  Reader
-	writer  Writer
-	journal *Journal
+	*repair.Site // as of the last reading
+	reader       repair.Reader
+	journal      *journal.Journal
 	// file is the journal that is gone on in, or taken back; nil for a fresh run.
-	file  *JournalFile
-	opts  ApplyOptions
+	file  *journal.File
+	opts  Options
 	grace time.Duration
 
-	guid  string       // of the cluster that the run is for
-	first time.Time    // when the run read everything first
-	state *state.State // of the last reading
-	whole time.Time    // when everything was read last, by the API server's clock
-	wrote int          // steps that wrote something
+	guid  string    // of the cluster that the run is for
+	first time.Time // when the run read everything first
+	whole time.Time // when everything was read last, by the API server's clock
+	wrote int       // steps that wrote something
 	// failures counts those in a row; stopped says why the run goes no further.
 	failures int
-	stopped  *Outcome
+	stopped  *repair.Outcome
 	// began are the consolidations of which something was written; sizes is of how many
 	// steps each is, but for those that take it back.
 	began map[string]bool
@@ -59,17 +57,20 @@ type run struct {
 // in which nothing can be written does not get better by trying every step.
 const maxFailures = 3
 
-func newRun(r Reader, w Writer, j *Journal, grace time.Duration, opts ApplyOptions) *run {
+func newRun(r repair.Reader, w repair.Writer, j *journal.Journal, grace time.Duration, opts Options) *run {
 	if opts.Sleep == nil {
 		opts.Sleep = sleep
 	}
 	if opts.Progress == nil {
-		opts.Progress = func(Outcome) {}
+		opts.Progress = func(repair.Outcome) {}
 	}
 	if opts.Waiting == nil {
 		opts.Waiting = func(time.Time) {}
 	}
-	return &run{reader: r, writer: w, journal: j, file: opts.Resume, grace: grace, opts: opts, began: map[string]bool{}, sizes: map[string]int{}}
+	if opts.EvictTimeout <= 0 {
+		opts.EvictTimeout = DefaultEvictTimeout
+	}
+	return &run{Site: &repair.Site{Writer: w, Workloads: opts.Workloads}, reader: r, journal: j, file: opts.Resume, grace: grace, opts: opts, began: map[string]bool{}, sizes: map[string]int{}}
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -83,30 +84,33 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Apply carries a plan out, step by step and in the plan's order, and says of each
+// Run carries a plan out, step by step and in the plan's order, and says of each
 // step what became of it. It takes nothing from the plan but which steps there
 // are and what they stood on: each is derived again from what the cluster holds at
 // that moment. Every change goes into the journal first, which the writer has as
-// its [Recorder].
+// its [repair.Recorder].
 //
 // An error means that nothing was written and no step tried: the plan is none,
 // is another cluster's, or the cluster cannot be read. When the context ends, the
 // object in hand is finished and the rest is not tried.
-func Apply(ctx context.Context, plan *Plan, r Reader, w Writer, j *Journal, opts ApplyOptions) (*Result, error) {
-	x := newRun(r, w, j, plan.trusted(), opts)
+func Run(ctx context.Context, plan *repair.Plan, r repair.Reader, w repair.Writer, j *journal.Journal, opts Options) (*repair.Result, error) {
+	x := newRun(r, w, j, plan.TrustedGrace(), opts)
 	if err := x.begin(ctx, plan); err != nil {
 		return nil, err
 	}
-	a := &applying{run: x, plan: plan, request: plan.Request, seen: map[string]bool{}, derived: map[string]time.Time{}, ended: map[string]string{}, waits: map[string]time.Time{}}
+	a := &applying{
+		run: x, plan: plan, request: plan.Request, seen: map[string]bool{}, derived: map[string]time.Time{}, ended: map[string]string{},
+		turn: &repair.Turn{Site: x.Site, Plan: plan, Waits: map[string]time.Time{}, EvictTimeout: x.opts.EvictTimeout, Stands: opts.stands},
+	}
 	for i := range plan.Steps {
 		s := &plan.Steps[i]
-		k, g := kindOf(s.Kind), s.group()
+		k, g := repair.KindOf(s.Kind), s.Group()
 		switch {
 		case g == "" || k == nil:
-		case k.restores:
-			x.began[g] = x.began[g] || s.stands(x.state)
+		case k.Restores():
+			x.began[g] = x.began[g] || s.Stands(x.State)
 		case x.sizes[g] == 0 && g != state.Rehoming:
-			a.request.chosen = cmp.Or(a.request.chosen, g)
+			a.request.Chosen = cmp.Or(a.request.Chosen, g)
 			fallthrough
 		default:
 			x.sizes[g]++
@@ -120,10 +124,10 @@ func Apply(ctx context.Context, plan *Plan, r Reader, w Writer, j *Journal, opts
 	for _, unfinished := range []bool{true, false} {
 		for i := range plan.Steps {
 			step := &plan.Steps[i]
-			if unfinished != (x.file != nil && x.file.log(step.ID).unfinished) || opts.finish && !unfinished {
+			if unfinished != (x.file != nil && x.file.Log(step.ID).Unfinished) || opts.finish && !unfinished {
 				continue
 			}
-			o := x.each(ctx, step, func(ctx context.Context) Outcome { return a.step(ctx, step) })
+			o := x.each(ctx, step, func(ctx context.Context) repair.Outcome { return a.step(ctx, step) })
 			a.heed(o)
 			res.Outcomes = append(res.Outcomes, o)
 		}
@@ -134,9 +138,9 @@ func Apply(ctx context.Context, plan *Plan, r Reader, w Writer, j *Journal, opts
 	return res, nil
 }
 
-func (x *run) begin(ctx context.Context, plan *Plan) error {
+func (x *run) begin(ctx context.Context, plan *repair.Plan) error {
 	switch {
-	case plan.APIVersion != audit.APIVersion || plan.Kind != PlanKind:
+	case plan.APIVersion != audit.APIVersion || plan.Kind != repair.PlanKind:
 		return fmt.Errorf("%w: it is a %q of %q", ErrNoPlan, plan.Kind, plan.APIVersion)
 	case plan.CreatedAt.IsZero():
 		return fmt.Errorf("%w: it does not say when it was made, which is the first of two observations", ErrNoPlan)
@@ -146,11 +150,11 @@ func (x *run) begin(ctx context.Context, plan *Plan) error {
 	if err := x.open(ctx, plan.Cluster.GUID); err != nil {
 		return err
 	}
-	now := x.state.Cluster.TakenAt
+	now := x.State.Cluster.TakenAt
 	if now.IsZero() {
 		return fmt.Errorf("%w: the API server does not tell the time", ErrUnread)
 	}
-	if plan.CreatedAt.After(now.Add(futureLeeway)) {
+	if plan.CreatedAt.After(now.Add(repair.ClockSkew)) {
 		return fmt.Errorf("%w: it was made at %s, and by the API server's clock it is %s now: make a new one",
 			ErrNoPlan, phrase.Time(plan.CreatedAt.Time), phrase.Time(now))
 	}
@@ -166,8 +170,8 @@ func (x *run) open(ctx context.Context, made string) error {
 	if err := x.sameCluster(made); err != nil {
 		return err
 	}
-	x.guid, x.first = made, x.state.Cluster.TakenAt
-	if x.state.Info.Locked {
+	x.guid, x.first = made, x.State.Cluster.TakenAt
+	if x.State.Info.Locked {
 		return fmt.Errorf("%w: \"calicoctl datastore migrate lock\" was run, and IPAM must stand still until it is unlocked", ErrLocked)
 	}
 	return nil
@@ -176,10 +180,10 @@ func (x *run) open(ctx context.Context, made string) error {
 // sameCluster compares the cluster that something was made for with this one. Both
 // identities must be known; that this one could not be read is no word about it.
 func (x *run) sameCluster(made string) error {
-	here := x.state.Cluster.GUID
-	if here == "" && !x.state.Complete() {
+	here := x.State.Cluster.GUID
+	if here == "" && !x.State.Complete() {
 		// An API server that just starts may not serve Calico's kinds yet.
-		return fmt.Errorf("%w: %s", ErrUnread, blocks.NotHeld(x.state.Gaps)[0])
+		return fmt.Errorf("%w: %s", ErrUnread, blocks.NotHeld(x.State.Gaps)[0])
 	}
 	switch {
 	case made == "":
@@ -193,54 +197,54 @@ func (x *run) sameCluster(made string) error {
 }
 
 // each does what is the same for every step of any run.
-func (x *run) each(ctx context.Context, step *Step, do func(context.Context) Outcome) Outcome {
-	var o Outcome
-	kind := kindOf(step.Kind)
+func (x *run) each(ctx context.Context, step *repair.Step, do func(context.Context) repair.Outcome) repair.Outcome {
+	var o repair.Outcome
+	kind := repair.KindOf(step.Kind)
 	switch {
-	case kind != nil && kind.restores && (x.began[step.group()] || step.stands(x.state)):
-		x.opts.Progress(Outcome{Step: *step})
+	case kind != nil && kind.Restores() && (x.began[step.Group()] || step.Stands(x.State)):
+		x.opts.Progress(repair.Outcome{Step: *step})
 		o = x.restore(ctx, do)
 	case x.stopped != nil:
 		o = *x.stopped
 	case ctx.Err() != nil:
 		o = interrupted()
 	case x.beyond(step):
-		o = Outcome{Status: NotTried, Code: SkipLimit, Reason: fmt.Sprintf("the bound of %d steps (--max-steps) was reached", x.opts.MaxSteps)}
+		o = repair.Outcome{Status: repair.NotTried, Code: repair.SkipLimit, Reason: fmt.Sprintf("the bound of %d steps (--max-steps) was reached", x.opts.MaxSteps)}
 		if x.wrote < x.opts.MaxSteps {
-			o.Reason = fmt.Sprintf("%d steps belong together, which the bound of %d (--max-steps) does not let be done at once", x.sizes[step.group()], x.opts.MaxSteps)
+			o.Reason = fmt.Sprintf("%d steps belong together, which the bound of %d (--max-steps) does not let be done at once", x.sizes[step.Group()], x.opts.MaxSteps)
 		}
 	default:
-		x.opts.Progress(Outcome{Step: *step})
+		x.opts.Progress(repair.Outcome{Step: *step})
 		o = do(ctx)
 	}
-	o.Step, o.At = *step, audit.Time{Time: x.state.Cluster.TakenAt}
+	o.Step, o.At = *step, audit.Time{Time: x.State.Cluster.TakenAt}
 	x.count(o)
 	if err := x.journal.End(o); err != nil {
-		x.stop(SkipJournal, err.Error())
+		x.stop(repair.SkipJournal, err.Error())
 	}
 	x.opts.Progress(o)
 	return o
 }
 
-func interrupted() Outcome {
-	return Outcome{Status: NotTried, Code: SkipInterrupted, Reason: "the run was interrupted before it came to this step"}
+func interrupted() repair.Outcome {
+	return repair.Outcome{Status: repair.NotTried, Code: repair.SkipInterrupted, Reason: "the run was interrupted before it came to this step"}
 }
 
-func (x *run) count(o Outcome) {
+func (x *run) count(o repair.Outcome) {
 	switch o.Status {
-	case Failed:
+	case repair.Failed:
 		if x.failures++; x.failures >= maxFailures {
-			x.stop(SkipStopped, fmt.Sprintf("the run stopped after %d failures in a row, the last: %s", x.failures, o.Reason))
+			x.stop(repair.SkipStopped, fmt.Sprintf("the run stopped after %d failures in a row, the last: %s", x.failures, o.Reason))
 		}
-	case Done, Already:
+	case repair.Done, repair.Already:
 		x.failures = 0
 	default: // nothing was tried
 	}
 }
 
-func (x *run) stop(code SkipCode, reason string) {
+func (x *run) stop(code repair.SkipCode, reason string) {
 	if x.stopped == nil {
-		x.stopped = &Outcome{Status: NotTried, Code: code, Reason: reason}
+		x.stopped = &repair.Outcome{Status: repair.NotTried, Code: code, Reason: reason}
 	}
 }
 
@@ -256,16 +260,16 @@ func (x *run) wroteStep(ctx context.Context) {
 }
 
 // result is what has become of nothing yet.
-func (x *run) result() *Result {
-	c := x.state.Cluster
-	res := &Result{
-		APIVersion: audit.APIVersion, Kind: ResultKind, StartedAt: audit.Time{Time: c.TakenAt}, Outcomes: []Outcome{},
+func (x *run) result() *repair.Result {
+	c := x.State.Cluster
+	res := &repair.Result{
+		APIVersion: audit.APIVersion, Kind: repair.ResultKind, StartedAt: audit.Time{Time: c.TakenAt}, Outcomes: []repair.Outcome{},
 		Cluster: audit.ReportCluster{
 			GUID: c.GUID, Datastore: c.Datastore, APIGroup: c.APIGroup, APIGroupReason: c.APIGroupReason,
 			CalicoVersion: c.CalicoVersion, TakenAt: audit.Time{Time: c.TakenAt},
 		},
 	}
-	for _, g := range blocks.NotHeld(x.state.Gaps) {
+	for _, g := range blocks.NotHeld(x.State.Gaps) {
 		res.Gaps = append(res.Gaps, g.String())
 	}
 	return res

@@ -1,7 +1,8 @@
-package repair
+package apply
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/statedsl"
+	"github.com/calico-audit/calico-audit/repair"
 )
 
 // shortOfBlocks is a cluster whose node new has no block and can claim none; 10.0.0.24/29
@@ -44,7 +46,7 @@ use 10.0.0.26 shop/api-2 b of=ReplicaSet/api ready
 use 10.0.0.10 shop/borrower new of=ReplicaSet/web ready
 `
 
-var emptied = Request{Consolidate: true, CordonFull: true}
+var emptied = repair.Request{Consolidate: true, CordonFull: true}
 
 // podCluster is a cluster in memory in which pods can be evicted, nodes cordoned and blocks
 // reserved and claimed. An evicted pod is replaced by a ready one without an address, or
@@ -80,7 +82,7 @@ func (m *podCluster) Reserve(_ context.Context, c netip.Prefix, mark string) err
 	})
 }
 
-func (m *podCluster) Unreserve(_ context.Context, o ObjectRef) error {
+func (m *podCluster) Unreserve(_ context.Context, o repair.ObjectRef) error {
 	m.did = append(m.did, "unreserve")
 	return m.write(blocks.Reservations, "r", func() {
 		m.s.Reservations = slices.DeleteFunc(slices.Clone(m.s.Reservations), func(r blocks.Reservation) bool { return r.Name == o.Name })
@@ -97,51 +99,69 @@ func (m *podCluster) cordon(name, mark string) error {
 	return nil
 }
 
-func (m *podCluster) Cordon(_ context.Context, n ObjectRef, mark string) error {
+func (m *podCluster) Cordon(_ context.Context, n repair.ObjectRef, mark string) error {
 	m.did = append(m.did, "cordon "+n.Name)
 	return m.cordon(n.Name, mark)
 }
 
-func (m *podCluster) Uncordon(_ context.Context, n ObjectRef, _ string) error {
+func (m *podCluster) Uncordon(_ context.Context, n repair.ObjectRef, _ string) error {
 	m.did = append(m.did, "uncordon "+n.Name)
 	return m.cordon(n.Name, "")
 }
 
 func (m *podCluster) Evict(_ context.Context, _, name, uid string) error {
 	m.did = append(m.did, "evict "+name)
-	x := newPretence(m.s)
-	for i := range x.Workloads {
-		w := x.Workloads[i]
+	s := m.s.Clone()
+	for i, w := range s.Workloads {
 		if w.UID != uid {
 			continue
 		}
-		for j := range x.Blocks {
-			if b := &x.Blocks[j]; b.CIDR.Contains(w.StatusIPs[0]) {
-				x.free(b.Name, w.StatusIPs[0])
-				b.ResourceVersion += "1"
+		for j := range s.Blocks {
+			if b := &s.Blocks[j]; b.CIDR.Contains(w.StatusIPs[0]) {
+				free(b, w.StatusIPs[0])
 			}
 		}
 		w.Name, w.UID, w.StatusIPs, w.AnnotationIPs, w.Ready = name+"-new", name+"-new", nil, nil, !m.unready
 		if m.unready {
 			w.Phase = "Pending"
 		}
-		x.Workloads = append(slices.Delete(x.Workloads, i, i+1), w)
+		s.Workloads = append(slices.Delete(slices.Clone(s.Workloads), i, i+1), w)
 		break
 	}
-	m.s = x.done()
+	m.s = s
 	return nil
+}
+
+// free gives an address of a block back.
+func free(b *blocks.Block, a netip.Addr) {
+	i, _ := b.Ordinal(a)
+	gone := b.Ordinals[i]
+	b.Ordinals, b.Attributes = slices.Clone(b.Ordinals), slices.Delete(slices.Clone(b.Attributes), int(gone), int(gone)+1)
+	b.Ordinals[i], b.Unallocated = blocks.Free, append(slices.Clone(b.Unallocated), int32(i))
+	for j, o := range b.Ordinals {
+		if o > gone {
+			b.Ordinals[j] = o - 1
+		}
+	}
+	b.OrdinalSequences = slices.DeleteFunc(slices.Clone(b.OrdinalSequences), func(s blocks.OrdinalSequence) bool { return int(s.Ordinal) == i })
+	b.ResourceVersion += "1"
 }
 
 func (m *podCluster) ClaimBlock(_ context.Context, c netip.Prefix, host string) error {
 	m.did = append(m.did, "claim "+c.String())
-	x := newPretence(m.s)
-	x.claim(c, host)
-	m.s = x.done()
+	made, err := statedsl.Parse(fmt.Sprintf("block %s %s\naffinity %s %s\n", c, host, c, host))
+	if err != nil {
+		return err
+	}
+	s := m.s.Clone()
+	s.Blocks = append(slices.DeleteFunc(s.Blocks, func(b blocks.Block) bool { return b.CIDR == c }), made.Blocks...)
+	s.Affinities = append(slices.DeleteFunc(s.Affinities, func(a blocks.Affinity) bool { return a.CIDR == c }), made.Affinities...)
+	m.s = s
 	return nil
 }
 
 // carry applies a plan, and returns what became of its steps.
-func (m *podCluster) carry(ctx context.Context, t *testing.T, p *Plan, opts ApplyOptions) map[string]Outcome {
+func (m *podCluster) carry(ctx context.Context, t *testing.T, p *repair.Plan, opts Options) map[string]repair.Outcome {
 	t.Helper()
 	m.did = nil
 	j := newTestJournal(t)
@@ -149,11 +169,11 @@ func (m *podCluster) carry(ctx context.Context, t *testing.T, p *Plan, opts Appl
 	if opts.Sleep == nil {
 		opts.Sleep = func(ctx context.Context, d time.Duration) error { m.now = m.now.Add(d); return ctx.Err() }
 	}
-	r, err := Apply(ctx, p, m, m, j, opts)
+	r, err := Run(ctx, p, m, m, j, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := map[string]Outcome{}
+	out := map[string]repair.Outcome{}
 	for _, o := range r.Outcomes {
 		out[o.Step.ID] = o
 	}
@@ -172,7 +192,7 @@ const wholeConsolidation = "reserve 10.0.0.24/29, cordon new, evict api-1, evict
 
 func TestConsolidationCarriedOut(t *testing.T) {
 	m := newPodCluster(t, shortOfBlocks)
-	m.carry(t.Context(), t, m.plan(t, emptied), ApplyOptions{})
+	m.carry(t.Context(), t, m.plan(t, emptied), Options{})
 	if got := strings.Join(m.did, ", "); got != wholeConsolidation {
 		t.Error(got)
 	}
@@ -184,14 +204,14 @@ func TestConsolidationCarriedOut(t *testing.T) {
 func TestEvictsBesideReady(t *testing.T) {
 	m := newPodCluster(t, shortOfBlocks)
 	m.unready = true
-	m.carry(t.Context(), t, m.plan(t, emptied), ApplyOptions{})
+	m.carry(t.Context(), t, m.plan(t, emptied), Options{})
 	if !slices.Contains(m.did, "evict api-1") {
 		t.Fatal(m.did)
 	}
 	again := emptied
 	again.EvictSingletons, again.Blocks = true, []netip.Prefix{netip.MustParsePrefix("10.0.0.24/29")}
-	out := m.carry(t.Context(), t, m.plan(t, again), ApplyOptions{})
-	if o := out["evict-pod:10.0.0.26"]; o.Code != SkipCode(RefusedConflict) || !strings.Contains(o.Reason, "pod shop/api-1-new of the same ReplicaSet is not ready, after 5m0s") {
+	out := m.carry(t.Context(), t, m.plan(t, again), Options{})
+	if o := out["evict-pod:10.0.0.26"]; o.Code != repair.SkipCode(repair.RefusedConflict) || !strings.Contains(o.Reason, "pod shop/api-1-new of the same ReplicaSet is not ready, after 5m0s") {
 		t.Errorf("the same again: %+v", o)
 	}
 	if slices.Contains(m.did, "evict api-2") {
@@ -199,7 +219,7 @@ func TestEvictsBesideReady(t *testing.T) {
 	}
 	m.clean(t)
 	// It goes on when that is ready within the time.
-	out = m.carry(t.Context(), t, m.plan(t, again), ApplyOptions{Progress: func(o Outcome) {
+	out = m.carry(t.Context(), t, m.plan(t, again), Options{Progress: func(o repair.Outcome) {
 		if strings.Contains(o.Reason, "is not ready") {
 			m.unready = false
 			for i := range m.s.Workloads {
@@ -207,7 +227,7 @@ func TestEvictsBesideReady(t *testing.T) {
 			}
 		}
 	}})
-	if o := out["evict-pod:10.0.0.26"]; o.Status != Done {
+	if o := out["evict-pod:10.0.0.26"]; o.Status != repair.Done {
 		t.Errorf("when it is ready: %+v", o)
 	}
 }
@@ -215,14 +235,14 @@ func TestEvictsBesideReady(t *testing.T) {
 // TestReplacedWhere: a DaemonSet's pod is replaced on its own node, and others by new ones that
 // are all ready.
 func TestReplacedWhere(t *testing.T) {
-	before := sketched(t, shortOfBlocks+"use 10.0.0.28 sys/ds-b b of=DaemonSet/ds ready\n", 0)
+	before := sketched(t, shortOfBlocks+"use 10.0.0.28 sys/ds-b b of=DaemonSet/ds ready\n")
 	for now, want := range map[string]bool{
 		"pod sys/ds-b2 b of=DaemonSet/ds\nuse 10.0.0.4 sys/ds-a a of=DaemonSet/ds ready\n":  false,
 		"use 10.0.0.20 sys/ds-b2 b of=DaemonSet/ds ready\npod sys/ds-a a of=DaemonSet/ds\n": true,
 	} {
 		w := before.Pod("sys", "ds-b")
-		s := &Step{Guards: guards(GuardPod, "sys/ds-b", GuardPodUID, w.UID, GuardController, w.Controller.UID)}
-		if done, waits, err := replacedPod(before, sketched(t, shortOfBlocks+now, 0), s); done != want || err != nil {
+		s := &repair.Step{Guards: guards(repair.GuardPod, "sys/ds-b", repair.GuardPodUID, w.UID, repair.GuardController, w.Controller.UID)}
+		if done, waits, err := repair.KindOf(repair.EvictPod).Settled(before, sketched(t, shortOfBlocks+now), s); done != want || err != nil {
 			t.Errorf("%s: %v %s %v", now, done, waits, err)
 		}
 	}
@@ -231,7 +251,7 @@ func TestReplacedWhere(t *testing.T) {
 // TestRestoresWhenInterrupted: an interrupt that comes while something is taken back does
 // not end that, nor does a pause come in between.
 func TestRestoresWhenInterrupted(t *testing.T) {
-	for _, during := range []Kind{UnreserveBlock, UncordonNode} {
+	for _, during := range []repair.Kind{repair.UnreserveBlock, repair.UncordonNode} {
 		m := newPodCluster(t, shortOfBlocks)
 		ctx, cancel := context.WithCancel(t.Context())
 		in, pauses := false, 0
@@ -240,8 +260,8 @@ func TestRestoresWhenInterrupted(t *testing.T) {
 				cancel()
 			}
 		}
-		m.carry(ctx, t, m.plan(t, emptied), ApplyOptions{
-			Pace: time.Hour, Progress: func(o Outcome) { in = o.Step.Kind == during && o.Status == "" },
+		m.carry(ctx, t, m.plan(t, emptied), Options{
+			Pace: time.Hour, Progress: func(o repair.Outcome) { in = o.Step.Kind == during && o.Status == "" },
 			Sleep: func(ctx context.Context, d time.Duration) error {
 				if d == time.Hour {
 					pauses++
@@ -262,30 +282,30 @@ func TestRestoresWhenInterrupted(t *testing.T) {
 // proposed whole and carried out; what is left of one is taken back whatever they say.
 func TestFiltersChooseConsolidation(t *testing.T) {
 	block := func(c string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix(c)} }
-	for want, narrow := range map[string]func(*Request){
-		"reserve 10.0.0.0/29, cordon new, evict web-1, evict web-2, evict web-8, claim 10.0.0.0/29, unreserve, uncordon new": func(r *Request) { r.Nodes = []string{"a"} },
-		wholeConsolidation: func(r *Request) { r.Blocks = block("10.0.0.24/29") },
-		"reserve 10.0.0.16/29, cordon new, evict x-4, evict x-5, evict x-6, claim 10.0.0.16/29, unreserve, uncordon new": func(r *Request) { r.IPs = []netip.Addr{netip.MustParseAddr("10.0.0.17")} },
+	for want, narrow := range map[string]func(*repair.Request){
+		"reserve 10.0.0.0/29, cordon new, evict web-1, evict web-2, evict web-8, claim 10.0.0.0/29, unreserve, uncordon new": func(r *repair.Request) { r.Nodes = []string{"a"} },
+		wholeConsolidation: func(r *repair.Request) { r.Blocks = block("10.0.0.24/29") },
+		"reserve 10.0.0.16/29, cordon new, evict x-4, evict x-5, evict x-6, claim 10.0.0.16/29, unreserve, uncordon new": func(r *repair.Request) { r.IPs = []netip.Addr{netip.MustParseAddr("10.0.0.17")} },
 	} {
 		m, req := newPodCluster(t, shortOfBlocks), emptied
 		narrow(&req)
-		m.carry(t.Context(), t, m.plan(t, req), ApplyOptions{})
+		m.carry(t.Context(), t, m.plan(t, req), Options{})
 		if got := strings.Join(m.did, ", "); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 		m.clean(t)
 	}
 	left := strings.Replace(shortOfBlocks, "node new\n", "node new mine=10.0.0.24/29,b,new\n", 1) + "reserve 10.0.0.24/29 mine=b,new\n"
-	for _, req := range []Request{{Nodes: []string{"a"}}, {Blocks: block("10.0.0.0/29")}, {Pools: []string{"other"}}, {MaxSteps: 1}} {
+	for _, req := range []repair.Request{{Nodes: []string{"a"}}, {Blocks: block("10.0.0.0/29")}, {Pools: []string{"other"}}, {MaxSteps: 1}} {
 		m := newPodCluster(t, left)
 		req.Consolidate = true
-		m.carry(t.Context(), t, m.plan(t, req), ApplyOptions{})
+		m.carry(t.Context(), t, m.plan(t, req), Options{})
 		m.clean(t)
 	}
 	req := emptied
 	req.Pools = []string{"other"}
 	s, _ := newPodCluster(t, shortOfBlocks).Read(t.Context())
-	if p := Build(state.New(s, state.Options{}), req); len(p.Steps) > 0 || len(p.Refused) != 1 || !strings.Contains(p.Refused[0].Reason, "is not what --pool") {
+	if p := repair.Build(state.New(s, state.Options{}), req); len(p.Steps) > 0 || len(p.Refused) != 1 || !strings.Contains(p.Refused[0].Reason, "is not what --pool") {
 		t.Errorf("%v %+v", stepIDs(p), p.Refused)
 	}
 }
@@ -294,17 +314,17 @@ func TestFiltersChooseConsolidation(t *testing.T) {
 // cordoned for another consolidation by now.
 func TestUndoLeavesAnothers(t *testing.T) {
 	m := newPodCluster(t, strings.Replace(shortOfBlocks, "node a\n", "node a mine=10.0.0.24/29,b,other\n", 1)+"reserve 10.0.0.24/29 mine=b,other\n")
-	x := newRun(m, m, nil, 0, ApplyOptions{Workloads: m})
+	x := newRun(m, m, nil, 0, Options{Workloads: m})
 	if err := x.read(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	old := guards(GuardConsolidation, "10.0.0.24/29 from b for new", GuardInNeed, "new")
-	for _, s := range []*Step{
-		{Kind: ReserveBlock, Target: state.Subject{Kind: state.KindBlock, CIDR: "10.0.0.24/29"}, Guards: old},
-		{Kind: CordonNode, Target: state.NodeSubject("a"), Guards: old},
+	old := guards(repair.GuardConsolidation, "10.0.0.24/29 from b for new", repair.GuardInNeed, "new")
+	for _, s := range []*repair.Step{
+		{Kind: repair.ReserveBlock, Target: state.Subject{Kind: state.KindBlock, CIDR: "10.0.0.24/29"}, Guards: old},
+		{Kind: repair.CordonNode, Target: state.NodeSubject("a"), Guards: old},
 	} {
-		if v := kindOf(s.Kind).undo(&begun{run: x, log: &stepLog{}, step: s, undo: true}); v.do != nil || v.status != NotNeeded {
-			t.Errorf("%s: %s %s", s.Kind, v.status, v.what)
+		if v := (&repair.Begun{Site: x.Site, Log: &repair.StepLog{}, Step: s, Kind: repair.KindOf(s.Kind), Undo: true}).Action(); v.Do != nil || v.Status != repair.NotNeeded {
+			t.Errorf("%s: %s %s", s.Kind, v.Status, v.What)
 		}
 	}
 }
@@ -313,7 +333,7 @@ func TestUndoLeavesAnothers(t *testing.T) {
 func TestBoundKeepsConsolidation(t *testing.T) {
 	for bound, want := range map[int]string{3: "", 6: wholeConsolidation} {
 		m := newPodCluster(t, shortOfBlocks)
-		m.carry(t.Context(), t, m.plan(t, emptied), ApplyOptions{MaxSteps: bound})
+		m.carry(t.Context(), t, m.plan(t, emptied), Options{MaxSteps: bound})
 		if got := strings.Join(m.did, ", "); got != want {
 			t.Errorf("--max-steps %d: %s", bound, got)
 		}

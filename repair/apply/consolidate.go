@@ -1,0 +1,105 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// restoreTimeout bounds each step that takes a reservation or a cordon back.
+const restoreTimeout = time.Minute
+
+// restore carries out a step that takes back what was made for a while: whatever has
+// interrupted or stopped the run, or does so now, and at once.
+func (x *run) restore(ctx context.Context, do func(context.Context) repair.Outcome) repair.Outcome {
+	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTimeout)
+	defer cancel()
+	x.restores = true
+	defer func() { x.restores = false }()
+	return do(own)
+}
+
+// beyond reports whether the bound on steps leaves a step out. What a consolidation has
+// begun is not cut, and none is begun that the bound would cut.
+func (x *run) beyond(s *repair.Step) bool {
+	if x.opts.MaxSteps <= 0 || s.Group() != "" && x.began[s.Group()] {
+		return false
+	}
+	return x.wrote+max(x.sizes[s.Group()], 1) > x.opts.MaxSteps
+}
+
+// abandoned is the outcome of a step whose consolidation has ended before it; false if it
+// has not.
+func (a *applying) abandoned(s *repair.Step) (repair.Outcome, bool) {
+	why, ended := a.ended[s.Group()]
+	if !ended || s.Group() == "" {
+		return repair.Outcome{}, false
+	}
+	return repair.Outcome{Status: repair.NotTried, Code: repair.SkipStopped, Reason: "what comes before it was not done: " + why}, true
+}
+
+// heed records the end of a step: the rest of its consolidation is not tried unless
+// it was done.
+func (a *applying) heed(o repair.Outcome) {
+	g := o.Step.Group()
+	if k := repair.KindOf(o.Step.Kind); g == "" || !o.Open() || k == nil || k.Restores() {
+		return
+	}
+	if _, ended := a.ended[g]; !ended {
+		a.ended[g] = fmt.Sprintf("%s: %s", o.Step.ID, o.Reason)
+	}
+}
+
+// await waits until what a step has set off has come to its end. It reads everything each
+// time, and ends the run where it does not come to that: the next step would do the same.
+func (a *applying) await(ctx context.Context, kind *repair.StepKind, s *repair.Step, before *state.State) repair.Outcome {
+	failed := func(format string, args ...any) repair.Outcome {
+		o := repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf(format, args...)}
+		a.stop(repair.SkipStopped, fmt.Sprintf("the run stopped after %s: %s", s.ID, o.Reason))
+		return o
+	}
+	limit := a.opts.EvictTimeout
+	deadline := a.State.Cluster.TakenAt.Add(limit)
+	for {
+		if err := a.reread(ctx); err != nil {
+			if ctx.Err() != nil {
+				return failed("the pod was evicted, and the run interrupted before its replacement was ready")
+			}
+			return failed("the pod was evicted, and it is not known whether its replacement is ready: %v", err)
+		}
+		done, waits, err := kind.Settled(before, a.State, s)
+		switch {
+		case err != nil:
+			return failed("the pod was evicted, and %v", err)
+		case done:
+			return repair.Outcome{Status: repair.Done}
+		}
+		if w := repair.PodOf(a.State, s); w != nil && w.Deleting.Add(limit).After(deadline) {
+			deadline = w.Deleting.Add(limit) // it has that much time to end by itself
+		}
+		if a.State.Cluster.TakenAt.After(deadline) {
+			return failed("the pod was evicted, and %s, after %s", waits, limit)
+		}
+		a.opts.Progress(repair.Outcome{Step: *s, Reason: waits})
+		if a.opts.Sleep(ctx, repair.EvictPoll) != nil {
+			return failed("the pod was evicted, and the run interrupted before its replacement was ready: %s", waits)
+		}
+	}
+}
+
+// acted is what became of a change to a pod or a node; false if it is to be verified as
+// any other.
+func (a *applying) acted(ctx context.Context, kind *repair.StepKind, s *repair.Step, before *state.State, err error) (repair.Outcome, bool) {
+	var refused *repair.RefusedEvictionError
+	switch {
+	case errors.As(err, &refused):
+		return skip(repair.SkipRefused, "%v", err), true
+	case kind.Settles() && err == nil:
+		return a.await(ctx, kind, s, before), true
+	}
+	return repair.Outcome{}, false
+}

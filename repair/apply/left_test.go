@@ -1,0 +1,78 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// TestLostAnswer: a write whose answer was lost is done if its whole outcome is read;
+// whatever the answer, a step is not done if something of it is left, and that is said.
+func TestLostAnswer(t *testing.T) {
+	lost := errors.New("connection reset")
+	behind := fmt.Errorf("releasing it: %w", &repair.LeftBehindError{Resource: blocks.Affinities, Name: "x", State: "is left pendingDeletion", Err: errors.New("forbidden")})
+	for name, c := range map[string]struct {
+		lost   error
+		leaves bool
+		want   string
+		reason string
+	}{
+		"the answer is lost, and all is done":              {lost, false, "done", "connection reset"},
+		"the answer is lost, and the affinity is left":     {lost, true, "failed", "is left pendingDeletion, and its block is gone"},
+		"all went well, and the affinity is left":          {nil, true, "failed", "is left pendingDeletion, and its block is gone"},
+		"the writer knows of more than verify looks at":    {behind, false, "failed", "blockaffinity/x is left pendingDeletion: forbidden"},
+		"the writer says that the affinity is left, it is": {behind, true, "failed", "blockaffinity/x is left pendingDeletion: forbidden"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := storyDrained(t)
+			f.lost, f.leaves = c.lost, c.leaves
+			r, err := f.apply(t, t.Context(), f.plan(t, emptyBlocks), Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantOutcomes(t, outcomes(r), c.want, c.want)
+			if !strings.Contains(r.Outcomes[0].Reason, c.reason) || r.Left() != (c.want == "failed") {
+				t.Errorf("left: %v, and the reason is %q, want %q", r.Left(), r.Outcomes[0].Reason, c.reason)
+			}
+		})
+	}
+}
+
+// TestLeftForAMoment: whoever writes the same objects at the same moment writes one
+// after the other, too, and is given time to come to the end.
+func TestLeftForAMoment(t *testing.T) {
+	f := storyDrained(t)
+	f.leaves = true
+	r, err := f.apply(t, t.Context(), f.plan(t, emptyBlocks), Options{Sleep: func(context.Context, time.Duration) error {
+		f.s.Affinities = slices.DeleteFunc(slices.Clone(f.s.Affinities), func(a blocks.Affinity) bool { return a.State == blocks.PendingDeletion })
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, outcomes(r), "done", "done")
+}
+
+// TestLeftIsSaidAgain: a plan that is applied again says what is left of it, and does
+// not call the step done already.
+func TestLeftIsSaidAgain(t *testing.T) {
+	f := storyDrained(t)
+	f.leaves = true
+	p := f.plan(t, emptyBlocks)
+	wantOutcomes(t, f.mustApply(t, p, Options{}), "failed", "failed")
+	r, err := f.apply(t, t.Context(), p, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, outcomes(r), "skipped Gone", "skipped Gone")
+	if why := r.Outcomes[0].Reason; !strings.Contains(why, "is left pendingDeletion") {
+		t.Errorf("the reason is %q", why)
+	}
+}

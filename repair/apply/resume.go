@@ -1,0 +1,126 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/journal"
+)
+
+// Finish carries out what a journal's run left half-done, and nothing else of its
+// plan. j must be that journal, opened with [journal.Resume]. See [Run].
+func Finish(ctx context.Context, f *journal.File, r repair.Reader, w repair.Writer, j *journal.Journal, opts Options) (*repair.Result, error) {
+	if f.Plan == nil {
+		return nil, fmt.Errorf("%w: this is the journal of an undo", ErrNoPlan)
+	}
+	opts.Resume, opts.finish = f, true
+	return Run(ctx, f.Plan, r, w, j, opts)
+}
+
+// begun is a step that a journal tells of, with the run that goes on with it or takes it
+// back.
+type begun struct {
+	*run
+	*repair.Begun
+}
+
+// begunStep returns what a journal tells of a step of its plan.
+func (x *run) begunStep(f *journal.File, id string, undo bool) *begun {
+	s := f.Step(id)
+	if s == nil {
+		s = &repair.Step{ID: id}
+	}
+	return &begun{x, &repair.Begun{Site: x.Site, Log: f.Log(id), Step: s, Kind: repair.KindOf(s.Kind), Undo: undo, Request: f.Plan.Request}}
+}
+
+// resume settles a step that an earlier run has done or begun, as its journal
+// tells. It returns false if the step is to be carried out like any other: it was
+// never begun, or nothing of it was written.
+func (a *applying) resume(ctx context.Context, s *repair.Step) (repair.Outcome, bool) {
+	b := a.begunStep(a.file, s.ID, false)
+	done := !b.Log.Unfinished && (b.Log.Ended == repair.Done || b.Log.Ended == repair.Already)
+	if !done && len(b.Log.Changes) == 0 {
+		return repair.Outcome{}, false
+	}
+	// What was begun was begun for the journal's own plan. The one at hand may have
+	// been made or edited otherwise since.
+	if !b.Step.SameTarget(s) {
+		return skip(repair.SkipUnknown, "the journal's own plan lacks this step, or means something else by it: apply the plan that the journal was begun with"), true
+	}
+	if err := a.look(ctx, b.Refs); err != nil {
+		return a.unread(ctx, err), true
+	}
+	if o, settled := b.finish(ctx); settled {
+		return o, true
+	}
+	if b.Kind.Verify(a.State, b.Step) == nil {
+		return repair.Outcome{Status: repair.Already, Reason: "the run that broke off had carried it out"}, true
+	}
+	return repair.Outcome{}, false
+}
+
+// maxCompletions is how many writes a half-done step can need.
+const maxCompletions = 4
+
+// finish does what is left of the step, one write at a time. It returns false if it is
+// to be carried out like any other.
+func (b *begun) finish(ctx context.Context) (repair.Outcome, bool) {
+	wrote := false
+	for range maxCompletions {
+		m := b.Completion()
+		if m.Do == nil && m.Status != "" {
+			if wrote {
+				b.wroteStep(ctx)
+			}
+			return m.Outcome(), true
+		}
+		if m.Do == nil {
+			if !wrote {
+				return repair.Outcome{}, false
+			}
+			break
+		}
+		stopped, unread, err := b.send(ctx, m)
+		switch {
+		case stopped != nil:
+			return *stopped, true
+		case err != nil && !errors.Is(err, repair.ErrChanged):
+			return repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf("completing what was left half-done (%s): %v", m.What, err)}, true
+		case unread != nil:
+			return b.unread(ctx, unread), true
+		}
+		wrote = wrote || err == nil
+		if m.Back && err == nil {
+			b.wroteStep(ctx)
+			return skip(repair.SkipChanged, "the block is in use by its host: the affinity, which was left in pendingDeletion, got its state back"), true
+		}
+	}
+	if wrote {
+		b.wroteStep(ctx)
+	}
+	if wrong := b.Kind.Verify(b.run.State, b.Step); wrong != nil {
+		return repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf("it was left half-done, and could not be completed: %v", wrong)}, true
+	}
+	return repair.Outcome{Status: repair.Done, Reason: "completed what the run that broke off had begun"}, true
+}
+
+// send carries a write out: it is in the journal before, is finished whatever becomes of
+// ctx, and the step's objects are read again after it. stopped is the outcome if nothing
+// was sent.
+func (b *begun) send(ctx context.Context, m repair.Move) (stopped *repair.Outcome, unread, err error) {
+	if ctx.Err() != nil {
+		o := interrupted()
+		return &o, nil, nil
+	}
+	if err := b.journal.Start(b.Step.ID); err != nil {
+		b.stop(repair.SkipJournal, err.Error())
+		o := skip(repair.SkipJournal, "nothing was written: %v", err)
+		return &o, nil, nil
+	}
+	hand, cancel := inHand(ctx)
+	defer cancel()
+	err = m.Do(hand)
+	return nil, b.refreshAll(hand, b.Refs), err
+}

@@ -1,0 +1,261 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// applying carries out the steps of one plan.
+type applying struct {
+	*run
+	plan    *repair.Plan
+	request repair.Request
+	seen    map[string]bool
+	// derived is when this run derived a step first, for plans that are no observation.
+	derived map[string]time.Time
+	// ended are the consolidations of which a step was not done, with what it was.
+	ended map[string]string
+	turn  *repair.Turn
+}
+
+// maxDerivations is how often a step is derived again because somebody wrote one of
+// its objects at the last moment.
+const maxDerivations = 3
+
+func (a *applying) step(ctx context.Context, s *repair.Step) repair.Outcome {
+	if a.seen[s.ID] {
+		return skip(repair.SkipDuplicate, "the plan has this step twice")
+	}
+	a.seen[s.ID] = true
+	kind := repair.KindOf(s.Kind)
+	if kind == nil {
+		return skip(repair.SkipUnknown, "this version knows no steps of kind %q", s.Kind)
+	}
+	if o, abandoned := a.abandoned(s); abandoned && !kind.Restores() {
+		return o
+	}
+	if a.file != nil {
+		if o, settled := a.resume(ctx, s); settled {
+			return o
+		}
+	}
+	for try := 0; ; try++ {
+		derived, o := a.observe(ctx, kind, s)
+		if derived == nil {
+			return o
+		}
+		if o, due := a.second(s, derived); due != nil {
+			if !a.opts.Wait {
+				return o
+			}
+			if err := a.waitUntil(ctx, *due); err != nil {
+				return a.unread(ctx, err)
+			}
+			continue // what was seen before the wait is no second observation
+		}
+		switch due, code, why := kind.Ready(a.turn, derived); {
+		case code != "":
+			return skip(repair.SkipCode(code), "%s", why)
+		case !due.IsZero():
+			a.opts.Progress(repair.Outcome{Step: *s, Reason: fmt.Sprintf("waiting until %s: %s", phrase.Time(due), why)})
+			if err := a.sleepUntil(ctx, due); err != nil {
+				return a.unread(ctx, err)
+			}
+			continue
+		}
+		o, err := a.write(ctx, kind, derived)
+		if !errors.Is(err, repair.ErrChanged) || try+1 >= maxDerivations {
+			return o
+		}
+	}
+}
+
+func skip(code repair.SkipCode, format string, args ...any) repair.Outcome {
+	return repair.Outcome{Status: repair.Skipped, Code: code, Reason: fmt.Sprintf(format, args...)}
+}
+
+// observe reads the objects of a step again and derives it from them. It returns
+// the step as it is now, or nil and the outcome.
+func (a *applying) observe(ctx context.Context, kind *repair.StepKind, s *repair.Step) (*repair.Step, repair.Outcome) {
+	switch err := a.reading(kind, s)(ctx, func() []blocks.Ref { return kind.Refs(a.State, s) }); {
+	case errors.Is(err, errRestless):
+		return nil, skip(repair.SkipChanged, "%v", err)
+	case err != nil:
+		return nil, a.unread(ctx, err)
+	}
+	derived, refusal := repair.Derive(a.State, a.request, s.ID)
+	if derived == nil {
+		return nil, a.notDerived(kind, s, refusal)
+	}
+	if !derived.SameTarget(s) {
+		return nil, skip(repair.SkipUnknown, "the plan's step and its ID contradict each other: %s is about %s", s.ID, derived.Target.ResourceName())
+	}
+	if why := kind.Changed(a.State, s, derived); why != "" {
+		return nil, skip(repair.SkipChanged, "%s", why)
+	}
+	if ctx.Err() != nil {
+		return nil, interrupted()
+	}
+	return derived, repair.Outcome{}
+}
+
+func (a *applying) notDerived(kind *repair.StepKind, s *repair.Step, refusal *repair.Refusal) repair.Outcome {
+	wrong := kind.Verify(a.State, s)
+	if wrong == nil {
+		o := repair.Outcome{Status: repair.Already, Reason: "it is so already"}
+		if refusal != nil {
+			o.Reason = "what the plan is about is gone; what stands in its place is left alone: " + refusal.Reason
+		}
+		return o
+	}
+	var behind *repair.LeftBehindError
+	switch {
+	case refusal != nil:
+		return skip(repair.SkipCode(refusal.Code), "%s", refusal.Reason)
+	case errors.As(wrong, &behind):
+		o := skip(repair.SkipNotDerived, "what the step is about is done already, but %v: make a new plan for it", wrong)
+		if s.TargetMissing(a.State) {
+			o.Code = repair.SkipGone
+		}
+		return o
+	case s.TargetMissing(a.State):
+		return skip(repair.SkipGone, "%s does not exist any more", s.Target.ResourceName())
+	}
+	return skip(repair.SkipNotDerived, "what the cluster holds now gives no reason for this step")
+}
+
+// second tells when the second observation of a step is due, if that is later
+// than now, and the outcome for those who do not wait.
+func (a *applying) second(planned, now *repair.Step) (repair.Outcome, *time.Time) {
+	if !now.TwoObservations && !planned.TwoObservations {
+		return repair.Outcome{}, nil
+	}
+	apart := max(a.grace, now.Apart.Duration)
+	due := a.firstSeen(planned.ID).Add(apart)
+	if !a.State.Cluster.TakenAt.Before(due) {
+		return repair.Outcome{}, nil
+	}
+	if why := a.plan.Unobserved(); why != "" {
+		return skip(repair.SkipTooSoon, "it must be seen twice, %s apart, and %s: apply it with --wait, by which it would be due at %s, or make a new plan of the cluster", apart, why, phrase.Time(due)), &due
+	}
+	return skip(repair.SkipTooSoon, "it must be seen twice, %s apart: apply the plan again after %s", apart, phrase.Time(due)), &due
+}
+
+// firstSeen is when the plan's steps were observed first. The time of a plan made
+// of files is the newest that the files name, or what somebody said, and may lie
+// hours before they were read, and that of a plan that was edited may be anything:
+// of such plans each step counts from when this run derived it first.
+func (a *applying) firstSeen(id string) time.Time {
+	if a.plan.Unobserved() == "" {
+		return a.plan.CreatedAt.Time
+	}
+	if _, seen := a.derived[id]; !seen {
+		a.derived[id] = a.State.Cluster.TakenAt
+	}
+	return a.derived[id]
+}
+
+// observeAll derives each step of a plan that is no observation from the run's first
+// reading, which so becomes the first of two.
+func (a *applying) observeAll() {
+	if a.plan.Unobserved() == "" {
+		return
+	}
+	for i := range a.plan.Steps {
+		s := &a.plan.Steps[i]
+		kind := repair.KindOf(s.Kind)
+		if derived, _ := repair.Derive(a.State, a.request, s.ID); derived != nil && kind != nil && kind.Changed(a.State, s, derived) == "" {
+			a.derived[s.ID] = a.first
+		}
+	}
+}
+
+// write carries out a step that was derived just now, and verifies it by reading.
+// It finishes what it has begun, whatever becomes of the context.
+func (a *applying) write(ctx context.Context, kind *repair.StepKind, s *repair.Step) (repair.Outcome, error) {
+	if err := a.journal.Start(s.ID); err != nil {
+		a.stop(repair.SkipJournal, err.Error())
+		return skip(repair.SkipJournal, "nothing was written: %v", err), nil
+	}
+	hand, cancel := inHand(ctx)
+	defer cancel()
+	before := a.State
+	a.began[s.Group()] = true
+	err := kind.CarryOut(hand, a.Site, s)
+	if broken := a.journal.Err(); broken != nil && err != nil && a.journal.Untouched() {
+		a.stop(repair.SkipJournal, broken.Error())
+		return skip(repair.SkipJournal, "nothing was written: %v", broken), nil
+	}
+	if errors.Is(err, repair.ErrChanged) {
+		return skip(repair.SkipChanged, "%v", err), err
+	}
+	if o, settled := a.acted(ctx, kind, s, before, err); settled {
+		if o.Status != repair.Skipped {
+			a.wroteStep(ctx)
+		}
+		return o, nil
+	}
+	defer a.wroteStep(ctx)
+	return a.verify(hand, kind, s, before, err), nil
+}
+
+// verify reads the objects of a step after it was written, and says what became of
+// it: it is done if its whole outcome was read, whatever became of the writer's
+// answer, and not if anything of it is left, whatever else is right.
+func (a *applying) verify(ctx context.Context, kind *repair.StepKind, s *repair.Step, before *state.State, written error) repair.Outcome {
+	if err := a.journal.Err(); err != nil {
+		a.stop(repair.SkipJournal, err.Error())
+	}
+	remark, wrong, err := a.outcome(ctx, kind, s, before)
+	if err != nil {
+		a.stop(repair.SkipUnread, fmt.Sprintf("the run stopped because the API server could not be read: %v", err))
+		if written != nil {
+			err = written
+		}
+		return repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf("it is not known whether it was carried out: %v", err)}
+	}
+	var behind *repair.LeftBehindError
+	switch {
+	case errors.As(written, &behind):
+		return repair.Outcome{Status: repair.Failed, Reason: written.Error()}
+	case wrong == nil && written == nil:
+		return repair.Outcome{Status: repair.Done, Reason: remark}
+	case wrong == nil:
+		return repair.Outcome{Status: repair.Done, Reason: fmt.Sprintf("reading again shows it done, though the answer was lost (%v)", written)}
+	case errors.As(wrong, &behind) && written != nil:
+		return repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf("%v; and %v", written, wrong)}
+	case errors.As(wrong, &behind):
+		return repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf("it was written, and not to the end: %v", wrong)}
+	case written != nil:
+		return repair.Outcome{Status: repair.Failed, Reason: written.Error()}
+	}
+	return repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf("it was written, but reading again does not show it: %v", wrong)}
+}
+
+// propagationDelay is how long the objects of a step get until they agree: whoever writes them
+// at the same moment writes one after the other, too.
+const propagationDelay = time.Second
+
+// outcome reads the objects of a step until they show its outcome or, a moment later,
+// still do not. wrong is what is not as it should be, err that they cannot be read.
+func (a *applying) outcome(ctx context.Context, kind *repair.StepKind, s *repair.Step, before *state.State) (remark string, wrong, err error) {
+	var behind *repair.LeftBehindError
+	for try := 0; ; try++ {
+		if err := a.refreshAll(ctx, func() []blocks.Ref { return kind.Refs(a.State, s) }); err != nil {
+			return "", nil, err
+		}
+		if remark, wrong = kind.VerifySince(before, a.State, s); !errors.As(wrong, &behind) || try > 0 {
+			return remark, wrong, nil
+		}
+		if err := a.opts.Sleep(ctx, propagationDelay); err != nil {
+			return "", nil, err
+		}
+	}
+}

@@ -1,0 +1,35 @@
+package repair
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
+)
+
+// TestMustStay: what somebody wrote after this run is theirs, in whatever state.
+func TestMustStay(t *testing.T) {
+	const name = "n2-10.0.3.0/26"
+	change := &Change{
+		Verb: VerbPatch, Resource: blocks.Affinities, Name: name, After: json.RawMessage(`{"spec":{"state":"pendingDeletion"}}`),
+		Before: json.RawMessage(`{"metadata":{"name":"` + name + `","uid":"uid-` + name + `"},"spec":{"cidr":"10.0.3.0/26","node":"n2","state":"confirmed"}}`),
+	}
+	st := sketched(t, "pool pods 10.0.0.0/16\nnode n2\naffinity 10.0.3.0/26 n2 state=pendingDeletion\nblock 10.0.3.0/26 n2\n", 0)
+	b := &Begun{Site: &Site{State: st}, Log: &StepLog{Changes: []Sent{{change, audit.Time{Time: statedsl.Clock}}}}, Step: &Step{ID: "x"}, Undo: true}
+	a := b.affinity()
+	if why := b.mustStay(a); why != "" {
+		t.Errorf("as it was left: %s", why)
+	}
+	a.Written = statedsl.Clock.Add(time.Hour)
+	if why := b.mustStay(a); !strings.Contains(why, "somebody else wrote it") {
+		t.Errorf("written an hour later: %q", why)
+	}
+	a.Written, a.UID = statedsl.Clock, "another"
+	if why := b.mustStay(a); !strings.Contains(why, "another object") {
+		t.Errorf("created again: %q", why)
+	}
+}

@@ -1,0 +1,129 @@
+package journal
+
+import (
+	"slices"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// undecided reports whether the end of a step says nothing about it: the run did not
+// come to it, or could not judge it.
+func (e *Entry) undecided() bool {
+	switch e.Code {
+	case repair.SkipUnread, repair.SkipJournal, repair.SkipHalfDone, repair.SkipCode(repair.RefusedLocked), repair.SkipCode(repair.RefusedVersion), repair.SkipCode(repair.RefusedNotRead):
+		return e.Status == repair.Skipped || e.Status == repair.NotTried
+	default:
+		return e.Status == repair.NotTried
+	}
+}
+
+// Log reads what the journal tells of a step.
+func (f *File) Log(step string) *repair.StepLog {
+	l := &repair.StepLog{Unwritten: true, Deleted: map[blocks.Ref]string{}}
+	open, here, freeing := false, false, false // here: the last change is of this run
+	for i := range f.Entries {
+		e := &f.Entries[i]
+		switch {
+		case e.Event == EventResume:
+			here = false
+		case e.Step != step:
+		case e.Event == EventStart:
+			open, l.Started, freeing, l.Deleted = true, true, false, map[blocks.Ref]string{}
+		case e.Event == EventChange:
+			l.Changes, l.Unwritten, here = append(l.Changes, repair.Sent{Change: e.Change, At: e.At}), false, true
+			if e.Change.Resource == blocks.Blocks && e.Change.Verb == repair.VerbPatch {
+				freeing, l.Freed = true, false
+			} else {
+				l.Freed = l.Freed || freeing
+			}
+			if e.Change.Verb == repair.VerbDelete {
+				l.Deleted[e.Change.Ref()] = e.Change.UID()
+			}
+		case e.Event == EventEnd:
+			l.Ended = e.Status
+			l.Freed = l.Freed || freeing && e.Status == repair.Done && e.Reason == ""
+			if e.undecided() {
+				continue
+			}
+			l.Started, open = false, open && e.Status == repair.Failed
+			// Found already so in the very run that tried: by somebody else. Found so by a
+			// later run, it may be the work of the one that broke off.
+			l.Unwritten = l.Unwritten || e.Status == repair.Skipped || e.Status == repair.Already && here
+		}
+	}
+	l.Unfinished = open && len(l.Changes) > 0
+	return l
+}
+
+// Started reports whether a step was begun and broke off without an outcome.
+func (f *File) Started(step string) bool { return f.Log(step).Started }
+
+// Written returns the IDs of the steps that have changes, newest first, each
+// where its last change stands.
+func (f *File) Written() []string {
+	var out []string
+	for i := len(f.Entries) - 1; i >= 0; i-- {
+		if e := &f.Entries[i]; e.Event == EventChange && !slices.Contains(out, e.Step) {
+			out = append(out, e.Step)
+		}
+	}
+	return out
+}
+
+// Step returns a step of the plan by ID; nil if the plan has none.
+func (f *File) Step(id string) *repair.Step {
+	if f.Plan == nil {
+		return nil
+	}
+	for i := range f.Plan.Steps {
+		if f.Plan.Steps[i].ID == id {
+			return &f.Plan.Steps[i]
+		}
+	}
+	return nil
+}
+
+// Unfinished returns the steps of the journal's plan that were begun and not brought
+// to an end, in the plan's order. None are in the journal of an undo.
+func (f *File) Unfinished() []repair.Step {
+	if f.Plan == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(f.Plan.Steps), func(s repair.Step) bool { return !f.Log(s.ID).Unfinished })
+}
+
+// FinishedBy reports whether a request asks for all that the journal's run left
+// half-done: kinds, setting, pools and nodes.
+func (f *File) FinishedBy(req repair.Request) bool {
+	return !slices.ContainsFunc(f.Unfinished(), func(s repair.Step) bool { return !req.Finishes(&s) })
+}
+
+// Mark sets blocks.Meta.ByUs of the objects of a snapshot that the journal's run
+// has left half-done, and returns them.
+func (f *File) Mark(s *blocks.Snapshot) map[blocks.Ref]bool {
+	marked := map[blocks.Ref]bool{}
+	for _, step := range f.Unfinished() {
+		for _, ref := range f.Log(step.ID).Mark(s) {
+			marked[ref] = true
+		}
+	}
+	return marked
+}
+
+// BrokeOff reports whether the run that wrote the journal did not come to its end:
+// a step of its plan has no outcome, or is unfinished.
+func (f *File) BrokeOff() bool {
+	return f.Plan != nil && slices.ContainsFunc(f.Plan.Steps, func(s repair.Step) bool {
+		l := f.Log(s.ID)
+		return l.Ended == "" || l.Unfinished
+	})
+}
+
+// Of reports whether the journal is that of a plan: one of the same cluster, made at
+// the same time, with the same steps.
+func (f *File) Of(plan *repair.Plan) bool {
+	own := f.Plan
+	return own != nil && own.Cluster.GUID == plan.Cluster.GUID && own.CreatedAt.Equal(plan.CreatedAt.Time) &&
+		slices.EqualFunc(own.Steps, plan.Steps, func(a, b repair.Step) bool { return a.ID == b.ID })
+}
