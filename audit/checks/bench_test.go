@@ -1,41 +1,90 @@
+//go:build unix
+
 package checks_test
 
 import (
+	"fmt"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/internal/statedsl"
+	"github.com/calico-audit/calico-audit/internal/scale/states"
 )
 
-// BenchmarkChecks measures all checks over a loaded State, the making of that
-// State, and each check's share.
-func BenchmarkChecks(b *testing.B) {
-	snap := statedsl.Large(1000, 30)
-	b.Run("state", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			state.New(snap, state.Options{})
+// most is how much longer an audit of 5,000 nodes may take than one of 500: ten times as
+// much is linear.
+const most = 15
+
+// BenchmarkAudit measures the making of a State, all checks over it and the report with
+// its diagnoses, for clusters that are damaged in one way throughout: processor time, the
+// least of several turns. It fails where that grows faster than the cluster.
+func BenchmarkAudit(b *testing.B) {
+	parts := []string{"state", "checks", "report"}
+	for _, shape := range states.Shapes {
+		times := map[int][]time.Duration{}
+		for _, nodes := range []int{500, 1000, 2000, 5000} {
+			b.Run(fmt.Sprintf("%s/%d", shape.Name, nodes), func(b *testing.B) {
+				snap := shape.Make(nodes, 30)
+				best := make([]time.Duration, len(parts))
+				lap := func(part int, since time.Duration) time.Duration {
+					now := cpu(b)
+					if took := now - since; best[part] == 0 || took < best[part] {
+						best[part] = took
+					}
+					return now
+				}
+				found := 0
+				for b.Loop() {
+					for range 3 {
+						at := cpu(b)
+						st := state.New(snap, state.Options{})
+						at = lap(0, at)
+						r := audit.Run(st, checks.All)
+						at = lap(1, at)
+						audit.NewReport(st, r)
+						lap(2, at)
+						found = len(r.Findings)
+					}
+				}
+				for i, part := range parts {
+					b.ReportMetric(float64(best[i].Microseconds())/1000, "ms-"+part)
+				}
+				b.ReportMetric(float64(found), "findings")
+				times[nodes] = best
+			})
 		}
-	})
-	st := state.New(snap, state.Options{})
-	if got := audit.Run(st, checks.All); len(got.Findings) > 0 {
-		b.Fatalf("the state is not healthy: %s %s", got.Findings[0].Check, got.Findings[0].Message)
-	}
-	b.Run("all", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			audit.Run(st, checks.All)
-		}
-	})
-	for _, c := range checks.All {
-		one := []*audit.Check{c}
-		b.Run(c.ID, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				audit.Run(st, one)
+		small, large := times[500], times[5000]
+		for i := range small {
+			if len(large) > 0 && large[i] > 20*time.Millisecond && large[i] > most*small[i] {
+				b.Errorf("%s: %s of 5,000 nodes takes %s, of 500 %s", shape.Name, parts[i], large[i], small[i])
 			}
-		})
+		}
+	}
+}
+
+// cpu is the processor time that the process has used, its garbage collection included.
+func cpu(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkChecks measures each check's share.
+func BenchmarkChecks(b *testing.B) {
+	for _, shape := range states.Shapes {
+		st := state.New(shape.Make(5000, 30), state.Options{})
+		for _, c := range checks.All {
+			b.Run(shape.Name+"/"+c.ID, func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					audit.Run(st, []*audit.Check{c})
+				}
+			})
+		}
 	}
 }

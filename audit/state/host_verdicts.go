@@ -17,7 +17,7 @@ func (st *State) evaluateViews() {
 	st.findFreeUses()
 	st.findSecondOwners()
 	st.countOldLeaks()
-	st.Views.Settle()
+	st.Views.Close()
 }
 
 // MayBeNode reports whether the cluster has a node of a name, as far as is known.

@@ -13,6 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/internal/scale/states"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
@@ -87,12 +88,12 @@ func TestStates(t *testing.T) {
 			"ip/borrowed": 40, "node/no-block": 20, "pool/no-free-blocks": 2, "pool/low-free-blocks": 2, "pool/undersized": 2,
 		},
 	} {
-		for _, shape := range stateShapes {
-			if shape.name != name {
+		for _, shape := range states.Shapes {
+			if shape.Name != name {
 				continue
 			}
 			got := map[string]int{}
-			for _, f := range audit.Run(state.New(shape.make(100, 30), state.Options{}), checks.All).Findings {
+			for _, f := range audit.Run(state.New(shape.Make(100, 30), state.Options{}), checks.All).Findings {
 				got[f.Check]++
 			}
 			if !maps.Equal(got, want) {

@@ -60,7 +60,7 @@ type View struct {
 
 // New indexes the host views of a snapshot. Grace is how long an allocation is left
 // alone, and isNode says whether the cluster has a node of a name, as far as is known.
-// After the last question by [Views.Proves], [Views.Settle] closes the list of gaps.
+// After the last question by [Views.Proves], [Views.Close] ends the list of gaps.
 func New(s *blocks.Snapshot, grace time.Duration, isNode func(string) bool) *Views {
 	vs := &Views{
 		gaps: slices.Clone(s.Hosts.Gaps), ofNode: make(map[string]*View, len(s.Hosts.Views)), byNode: make(map[string][]*View, len(s.Hosts.Views)),
@@ -149,9 +149,9 @@ func (vs *Views) Proves(v *View, since time.Time, fact string) bool {
 	return false
 }
 
-// Settle closes the list of gaps: a view that was older than what it was asked about is
+// Close ends the list of gaps: a view that was older than what it was asked about is
 // one, too.
-func (vs *Views) Settle() {
+func (vs *Views) Close() {
 	for _, v := range vs.all {
 		switch {
 		case v.Stale():
