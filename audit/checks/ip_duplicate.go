@@ -32,7 +32,7 @@ var ipDuplicate = audit.Check{
 			f.SkipPartial("not evaluated by host views: %s", g)
 		}
 		st.EachLiveUse(func(a netip.Addr, all []state.LiveUse) {
-			addDuplicate(st, f, a, state.Certain(all))
+			addDuplicate(st, f, a, all)
 		})
 		// Addresses that nodes show in use twice, and that no live pod names.
 		st.Views.EachUse(func(a netip.Addr, _ []hosts.Use) {
@@ -45,10 +45,13 @@ var ipDuplicate = audit.Check{
 
 // addDuplicate records that several owners use an address, if there are: live pods
 // and tunnels, and the namespaces that host views show besides.
-func addDuplicate(st *state.State, f *audit.Findings, a netip.Addr, users []state.LiveUse) {
+func addDuplicate(st *state.State, f *audit.Findings, a netip.Addr, all []state.LiveUse) {
 	second := st.SecondOwners(a)
+	if len(all)+len(second) < 2 {
+		return // nearly every address
+	}
 	r, allocated := st.Allocation(a)
-	users = joinOwners(users, r.AttributesIf(allocated))
+	users := joinOwners(state.Certain(all), r.AttributesIf(allocated))
 	if len(users)+len(second) < 2 {
 		return
 	}

@@ -102,7 +102,11 @@ func (st *State) Handle(id string) *blocks.Handle { return byHandle(st.own.handl
 
 // ReferencedHandles returns the IDs of the handles that blocks refer to, in lower case,
 // in order.
-func (st *State) ReferencedHandles() []string { return slices.Sorted(maps.Keys(st.own.refs)) }
+func (st *State) ReferencedHandles() []string {
+	ids := slices.AppendSeq(make([]string, 0, len(st.own.refs)), maps.Keys(st.own.refs))
+	slices.Sort(ids)
+	return ids
+}
 
 // HandleRefs returns the addresses that blocks record under a handle.
 func (st *State) HandleRefs(id string) []AllocationRef { return byHandle(st.own.refs, id) }

@@ -304,6 +304,7 @@ func (st *State) Namespace(name string) *blocks.Namespace { return st.spaces[nam
 func (st *State) indexWorkloads() {
 	var families [7]bool
 	st.optional = map[blocks.Family]bool{}
+	st.uses = make([]use, 0, len(st.Workloads))
 	for i := range st.Workloads {
 		w := &st.Workloads[i]
 		for a := range w.Addresses {
@@ -397,11 +398,12 @@ func (st *State) findBorrows() {
 			if br.User == "" || br.User == owner || br.Workload == nil && nodesRead && st.Vanished(br.User) {
 				continue // nobody, the owner itself, or a node that is gone uses it
 			}
-			st.Borrows = append(st.Borrows, &br)
+			borrow := new(br) // only now: nearly every address is its owner's
+			st.Borrows = append(st.Borrows, borrow)
 			if h := st.nodeStates[br.User]; h != nil {
-				h.Borrowed = append(h.Borrowed, &br)
+				h.Borrowed = append(h.Borrowed, borrow)
 			}
-			st.nodeStates[owner].Lent = append(st.nodeStates[owner].Lent, &br)
+			st.nodeStates[owner].Lent = append(st.nodeStates[owner].Lent, borrow)
 		}
 	}
 }
