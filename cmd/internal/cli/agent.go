@@ -45,47 +45,7 @@ func newAgent(e env) *cobra.Command {
 	c := e.command(&cobra.Command{
 		Use:   "agent [--once]",
 		Short: "On a node: read the kernel's routes and network namespaces, and serve them",
-		Long: `Read, on one node, what its kernel says: the routes, its own answers for the addresses
-that a blackhole route covers, and which addresses are in use in the network namespaces
-of its pods and of what is left of them. That is the node's host view. A report that
-is given host views proves with them what it can otherwise only conclude.
-
-With --once the host view is printed. Without, the agent serves it, and metrics of it:
-
-  /hostview  the host view as JSON; 503 and the reason where it cannot be made
-  /metrics   metrics for Prometheus, with the prefix calico_audit_agent_
-  /healthz   200 as long as the agent answers
-  /readyz    200 if the last reading of the kernel succeeded
-
-The kernel is read when it is asked for and the last reading is older than --max-age.
-Nothing is ever changed. The agent reads nothing from the network, needs no credentials
-of the cluster, and runs no other program. It must run in the network and process
-namespaces of the node (hostNetwork and hostPID), as root, with the capability
-SYS_PTRACE to see other users' network namespaces; to look into those that no process
-holds it takes SYS_ADMIN, too. What it may not read is named in the view's "gaps".
-examples/kubernetes/agent has a DaemonSet.
-
-A host view lists the names of the node's processes, its routes and its addresses. Keep
-the port to the cluster: a NetworkPolicy does not apply to hostNetwork, and without
---web.config.file anyone who reaches the node may read. --listen 127.0.0.1` + agentListen + ` serves
-the node alone.
-
-Exit codes: 0 it ran; 2 invalid usage, an address cannot be listened
-on, or this is not Linux; 3 the node's kernel could not be read; 5 a failure inside
-the program.`,
-		Example: `  # Print this node's host view
-  PROGRAM agent --once -o json > "$(hostname).json"
-
-  # Serve it on the node alone
-  PROGRAM agent --listen 127.0.0.1` + agentListen + `
-
-  # Serve it with TLS and a password
-  PROGRAM agent --web.config.file web.yaml
-
-  # web.yaml:
-  #   tls_server_config: {cert_file: tls.crt, key_file: tls.key}
-  #   basic_auth_users: {auditor: $2y$10$...}    # of htpasswd -nB auditor`,
-		Args: cobra.NoArgs,
+		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			options, err := a.complete(c)
 			if err != nil {

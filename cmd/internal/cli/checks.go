@@ -15,16 +15,8 @@ func newChecks(e env) *cobra.Command {
 	var noHeaders bool
 	formats := view.CheckListFormats()
 	c := e.command(&cobra.Command{
-		Use:   "checks [ID]",
-		Short: "List the checks, or print the documentation of one",
-		Long: `List what an audit looks for. With an ID, such as ip/borrowed, print what that
-check means, how to see the same by other means, what to do and what not to do.
-With a group, such as ip, list that group.`,
-		Example: `  # What an audit looks for
-  PROGRAM checks
-
-  # What a finding means and what to do about it
-  PROGRAM checks pool/no-free-blocks`,
+		Use:               "checks [ID]",
+		Short:             "List the checks, or print the documentation of one",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeCheckID,
 		RunE: func(_ *cobra.Command, args []string) error {

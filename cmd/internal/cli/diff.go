@@ -32,30 +32,7 @@ func newDiff(e env) *cobra.Command {
 	c := e.command(&cobra.Command{
 		Use:   "diff OLD NEW",
 		Short: "Findings new, fixed and unchanged between two reports or snapshots",
-		Long: `Compare two reports, or what two snapshots or dumps hold, finding by finding: which
-are new, which are fixed, which have another severity, and which are as they were.
-
-OLD and NEW are each a report that "report -o json" or "-o yaml" wrote, or a file or
-directory as "report -f" reads it, which is audited first, both with the same options.
-"-" is standard input. They need not be of the same sort.
-
-A finding is the same if its check and what it is about are the same, whatever its
-severity and message. One that NEW does not have is called fixed only if NEW could have
-it: where NEW is incomplete, was narrowed to other checks, pools or nodes, or skipped
-the check, the finding is "not evaluated"; where NEW mutes it, it is "muted".
-
-Exit codes: 0 it ran; 1 under --fail-on, a finding at or above that severity is new, or
-has risen to it; 2 invalid usage, or a file cannot be read; 3 OLD or
-NEW is incomplete (what can be told is printed all the same); 5 a failure inside the
-program.`,
-		Example: `  # What did the change do?
-  PROGRAM snapshot -o before.yaml
-  PROGRAM snapshot -o after.yaml
-  PROGRAM diff before.yaml after.yaml
-
-  # For a pipeline: fail on what was not there before
-  PROGRAM report -o json | PROGRAM diff yesterday.json - --fail-on error`,
-		Args: cobra.ExactArgs(2),
+		Args:  cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := d.complete(args); err != nil {
 				return err

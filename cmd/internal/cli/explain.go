@@ -32,40 +32,8 @@ type explainCommand struct {
 func newExplain(e env) *cobra.Command {
 	x := &explainCommand{env: e}
 	c := e.command(&cobra.Command{
-		Use:   "explain SUBJECT | KIND NAME",
-		Short: "Tell everything known about an address, block, node, pod, pool, handle or check",
-		Long: `Tell everything that is known about one subject, in the order in which an engineer
-would ask: where it lies, who owns it, who uses it and by what evidence, what the
-checks find about it, and what would change each verdict. Nothing is ever changed.
-
-SUBJECT is an address, the CIDR of a block or pool, the name of a node, a pool or a
-handle, NAMESPACE/POD, or the ID of a check, whose documentation is then printed
-without reading anything. KIND NAME and KIND/NAME are understood as kubectl understands
-them, and names as "report -o name" and "kubectl get -o name" write them (node worker-1,
-ip/10.0.0.5, ipamblock/10-0-0-0-26). Where several things have a name, all are
-explained; a KIND before it, or --kind, picks one.
-
-An address or a CIDR that nothing knows gets an answer all the same: in which pool it
-lies, and whether it is free to be claimed, reserved, or outside all pools.
-
-Exit codes: 0 it ran; 2 invalid usage, nothing has that name, or a
-file cannot be read; 3 the cluster could not be read, or only in part (what is known
-is printed all the same); 5 a failure inside the program.`,
-		Example: `  # Who has this address, and why does it not answer?
-  PROGRAM explain 10.64.75.134
-
-  # What is in this block, and could it be released?
-  PROGRAM explain 10.64.75.128/26
-
-  # Why does this node have no block, and this pod no address?
-  PROGRAM explain worker-1
-  PROGRAM explain shop/web-7f9d8c6b54-xdfkh
-
-  # From files, as data
-  PROGRAM explain 10.64.75.134 -f dump/ -o json
-
-  # What does a check mean, and what is to be done about it?
-  PROGRAM explain ip/borrowed`,
+		Use:               "explain SUBJECT | KIND NAME",
+		Short:             "Tell everything known about an address, block, node, pod, pool, handle or check",
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: x.completeSubject,
 		RunE: func(c *cobra.Command, args []string) error {

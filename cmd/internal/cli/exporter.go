@@ -47,65 +47,8 @@ func newExporter(env env) *cobra.Command {
 	c := env.command(&cobra.Command{
 		Use:   "exporter",
 		Short: "Watch a cluster and serve metrics, health and the live report",
-		Long: `Watch a cluster, audit it again after each change, and serve the last audit:
-
-  /metrics      metrics for Prometheus, with the prefix calico_audit_; metrics/METRICS.md
-                describes them
-  /report       the report for people: for browsers a page that follows the cluster, else
-                text
-  /report.json  the report as data, as "report -o json" writes it
-  /healthz      200 as long as the exporter answers
-  /readyz       200 once everything was listed and audited; 503 and the reason before, and
-                while what is known is older than --max-age
-
-A request never reaches the cluster. After a change an audit follows within about a
-second. While changes go on audits take a twentieth of the time, but what has changed
-waits some six seconds at most for the next. Without a change one follows when a state
-has become old enough to count, and after --interval. What no verdict depends on, such
-as a pod's annotation, is no change.
-All numbers of one scrape belong to one audit. Findings at error or critical that rest
-on something not being there count once a second reading has confirmed them, which
-takes some seconds more; what is withheld until then is counted and named.
-
-While the API server cannot be reached, the last state is served with its time,
-calico_audit_snapshot_timestamp_seconds, and calico_audit_snapshot_complete tells that
-it is not whole or too old. What could not be read is absent, never 0.
-
-Nothing is ever changed, and several replicas may run. The rights it takes are those of
-a report, and "watch" besides. Only with --events it writes, and only Kubernetes Events:
-for each finding at error or critical one on its node, or on the Lease by which replicas
-agree on the one that writes them, or on the object that --events-object names. It is
-brought up to date as long as the finding stays, and followed by one that says the end.
-That takes rights of its own: examples/kubernetes/exporter-events has them, and "get" on
-the object where one is named. Reports list the names of pods, nodes and addresses:
-without --web.config.file anyone who reaches the port may read them.
-
-Exit codes: 0 it was told to end; 2 invalid usage, or an address
-cannot be listened on; 3 the cluster cannot be watched at all; 5 a failure inside the
-program. That the cluster does not answer ends nothing: the exporter goes on trying.`,
-		Example: `  # Inside the cluster, or on the cluster that kubectl talks to
-  PROGRAM exporter
-
-  # On the loopback interface alone, for a look at the live report
-  PROGRAM exporter --listen 127.0.0.1` + exporterListen + `
-
-  # In a large cluster: no series for each node
-  PROGRAM exporter --node-metrics=false
-
-  # What is known does not count as a finding
-  PROGRAM exporter --ignore check=block/empty --ignore node=lab-1,until=2026-03-31
-
-  # Without Prometheus: have "kubectl describe node" show what is found
-  PROGRAM exporter --events
-
-  # With TLS and a password
-  PROGRAM exporter --web.config.file web.yaml
-
-  # web.yaml:
-  #   tls_server_config: {cert_file: tls.crt, key_file: tls.key}
-  #   basic_auth_users: {prometheus: $2y$10$...}    # of htpasswd -nB prometheus`,
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return e.run(c) },
+		Args:  cobra.NoArgs,
+		RunE:  func(c *cobra.Command, _ []string) error { return e.run(c) },
 	})
 	e.sources.addClusterFlags(c)
 	fs := c.Flags()

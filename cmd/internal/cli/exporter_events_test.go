@@ -124,11 +124,11 @@ func TestExporterEvents(t *testing.T) {
 // asked of a cluster.
 func TestExporterEventsUsage(t *testing.T) {
 	for want, args := range map[string][]string{
-		"--events-lease goes with --events":           {"--events-lease", "x"},
-		"reading --events-severity: unknown severity": {"--events", "--events-severity", "bad"},
-		"reading --events-object: \"x\" is no object": {"--events", "--events-object", "x"},
-		"--events-refresh 1s is less than a minute":   {"--events", "--events-refresh", "1s"},
-		"--events-lease is empty":                     {"--events", "--events-lease", ""},
+		"--events-lease goes with --events":               {"--events-lease", "x"},
+		"reading --events-severity: unknown severity":     {"--events", "--events-severity", "bad"},
+		"reading --events-object: \"x\" is not an object": {"--events", "--events-object", "x"},
+		"--events-refresh 1s is less than a minute":       {"--events", "--events-refresh", "1s"},
+		"--events-lease is empty":                         {"--events", "--events-lease", ""},
 	} {
 		got := calicoAudit(t, append([]string{"exporter", "--server", "http://127.0.0.1:1"}, args...)...)
 		if got.code != cli.ExitUsage || !strings.Contains(got.err, want) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"embed"
 	"fmt"
 	"io"
 	"log/slog"
@@ -24,10 +25,16 @@ type env struct {
 	program string
 }
 
-// command finishes a command: its examples name the program, and its errors decide
-// how the program ends.
+//go:embed help
+var helpTexts embed.FS
+
+// command finishes a command: its help is the text of its name in help, with the
+// examples after the line "Examples:", and its errors decide how the program ends.
 func (e env) command(c *cobra.Command) *cobra.Command {
-	c.Example = strings.ReplaceAll(c.Example, "PROGRAM", e.program)
+	text, _ := helpTexts.ReadFile("help/" + c.Name() + ".txt") // a command may need no more than its Short
+	long, examples, _ := strings.Cut(string(text), "\nExamples:\n")
+	c.Long = strings.TrimSuffix(long, "\n")
+	c.Example = strings.TrimSuffix(strings.ReplaceAll(examples, "PROGRAM", e.program), "\n")
 	c.RunE = run(c.RunE)
 	return c
 }

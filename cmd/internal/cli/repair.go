@@ -79,52 +79,7 @@ func newRepair(e env) *cobra.Command {
 	c := e.command(&cobra.Command{
 		Use:   "repair --KIND...",
 		Short: "Plan repairs, and apply them",
-		Long: `Make a plan: what may be repaired without ever harming a live pod, step by step with
-the reason for each; what must not be touched, and why; what is left to do by hand,
-and in which order; and the pools' numbers before and after. Nothing is written without
---apply or "repair apply".
-
-At least one kind of repair must be asked for; the flags name them.
-
-An address is released only if a fresh and complete host view of its own node shows that
-nothing uses it there (--host-views), or its machine is known to be off: by the taint
-node.kubernetes.io/out-of-service on a node that is not Ready, or by --terminated. Views of
---agents can refuse a step, and not allow one, because nothing proves who answered.
-
-A plan may be made from files. To be applied it needs the cluster that it was made
-for. Every step is then checked again against what the cluster holds at that moment, so that a
-plan that has grown old loses steps, and does nothing else. Some states must be seen
-twice, one grace period (--grace) apart: the plan is the first time, applying it the second.
-
-Every object is written to a journal before it is changed, whose path is said first;
-"repair undo" takes back what can be taken back. After a crash, the same command again
-finishes what was begun, by the journal that it finds where journals are written.
-
-Exit codes: 0 it ran; 1 under --detailed-exitcode, the plan has steps; 2 invalid usage, or a file cannot be read; 3 the cluster could not be read, or only in
-part (the plan is still printed, "complete": false); 4 under --apply, steps were left
-undone, or a right is missing (nothing is written then); 5 a failure inside the program.
-
-Under --apply the plan is shown on standard error, and what became of it is the output.`,
-		Example: `  # What could be released, and what happens then?
-  PROGRAM repair --empty-blocks
-
-  # Keep the plan, put it into the ticket, and carry it out later
-  PROGRAM repair --empty-blocks --orphan-affinities --out plan.json -o markdown=ticket.md
-  PROGRAM repair apply plan.json
-
-  # A page with the report, and what the plan would change of it
-  PROGRAM repair --empty-blocks -o html=plan.html --out plan.json
-
-  # Free leaked addresses: ask the nodes first
-  ssh n1 sudo calico-audit agent --once --node n1 > views/n1.json
-  PROGRAM repair --leaked-ips --host-views views/ --out plan.json
-
-  # What would strict affinity mean here?
-  PROGRAM repair --strict-affinity=true -f dump/
-
-  # Unattended, at most ten steps
-  PROGRAM repair --empty-blocks --max-steps 10 --apply --yes`,
-		Args: filesByFlag,
+		Args:  filesByFlag,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := r.complete(); err != nil {
 				return err

@@ -90,32 +90,7 @@ func newRepairApply(e env) *cobra.Command {
 	c := e.command(&cobra.Command{
 		Use:   "apply PLAN | --resume JOURNAL",
 		Short: "Apply a plan",
-		Long: `Apply a plan that "repair --out" wrote, after a question. "-" is standard input,
-with --yes.
-
-The cluster must be the plan's. For each step its objects are read again, the step is
-derived again from them, and applied only if it comes out the same; whatever
-has changed since is left alone, with the reason. Each object is written to the journal
-before it is changed. Ctrl-C finishes the object in hand; what is not done then, a second
-run does.
-
-The journal's path is said before anything is written. After a crash, the same command
-again finds the journal where journals are written (the working directory, or where
---journal says), goes on in it, and completes what was left half-done. So does
---resume JOURNAL, which needs no plan: the journal holds it.
-
-Exit codes: 0 everything was done, or was so already; 2 invalid usage,
-or a file cannot be read; 3 the cluster was read only in part; 4 steps were left undone,
-or the plan cannot be applied at all: it is another cluster's, a right is missing, the
-cluster cannot be read (nothing is written then); 5 a failure inside the program.`,
-		Example: `  PROGRAM repair apply plan.json
-
-  # States that must be seen twice: wait for the second time
-  PROGRAM repair apply plan.json --wait --yes
-
-  # After a crash, where the plan is lost
-  PROGRAM repair apply --resume calico-audit-journal-5ca1ab1e-20260203T090000.000Z.jsonl`,
-		Args: cobra.MaximumNArgs(1),
+		Args:  cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := x.check(args, resume); err != nil {
 				return err
@@ -248,13 +223,9 @@ func (c *carrier) applyPlan(ctx context.Context, plan *repair.Plan, resume *jour
 		return err
 	}
 	defer func() { _ = journal.Close() }()
-	writer, err := target.writer(journal)
+	writer, pods, err := target.open(journal)
 	if err != nil {
-		return c.nothingDone(err)
-	}
-	pods, err := target.workloads(journal)
-	if err != nil {
-		return c.nothingDone(err)
+		return err
 	}
 	defer context.AfterFunc(ctx, func() {
 		progress.Clear()
@@ -266,7 +237,7 @@ func (c *carrier) applyPlan(ctx context.Context, plan *repair.Plan, resume *jour
 	})
 	progress.Clear()
 	if err != nil {
-		return c.nothingDone(err)
+		return notWritten(err)
 	}
 	return c.finish(res, c.afterApply(plan, res))
 }
@@ -320,7 +291,7 @@ func (c *carrier) openJournal(plan *repair.Plan, resume *journal.File) (*journal
 		j, err := journal.Resume(resume.Path, now)
 		switch {
 		case errors.Is(err, journal.ErrRunning):
-			return nil, unfinishedError(fmt.Errorf("nothing was written: %w", err))
+			return nil, notWritten(err)
 		case err != nil:
 			return nil, usageError(err)
 		}
@@ -336,14 +307,6 @@ func (c *carrier) createJournal(h journal.Header) (*journal.Journal, error) {
 	}
 	say(c.streams, "journal: %s", j.Path())
 	return j, nil
-}
-
-// nothingDone says why nothing was tried.
-func (c *carrier) nothingDone(err error) error {
-	if errors.Is(err, apply.ErrNoPlan) {
-		return usageError(err)
-	}
-	return unfinishedError(fmt.Errorf("nothing was written: %w", err))
 }
 
 // finish prints a result, and says how the run ends.

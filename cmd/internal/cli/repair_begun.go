@@ -170,17 +170,13 @@ func (c *carrier) finishOne(ctx context.Context, file *journal.File) error {
 		return nil
 	}
 	if err != nil {
-		return unfinishedError(fmt.Errorf("nothing was written: %w", err))
+		return notWritten(err)
 	}
 	defer func() { _ = j.Close() }()
 	if file, err = journal.Read(file.Path); err != nil { // its run may have ended meanwhile
-		return unfinishedError(fmt.Errorf("nothing was written: %w", err))
+		return notWritten(err)
 	}
-	writer, err := target.writer(j)
-	if err != nil {
-		return err
-	}
-	pods, err := target.workloads(j)
+	writer, pods, err := target.open(j)
 	if err != nil {
 		return err
 	}
@@ -188,7 +184,7 @@ func (c *carrier) finishOne(ctx context.Context, file *journal.File) error {
 		Workloads: pods, EvictTimeout: c.flags.evict, Pace: c.flags.pace, Wait: c.flags.wait, Waiting: c.waiting(progress),
 	})
 	if err != nil {
-		return unfinishedError(fmt.Errorf("nothing was written: %w", err))
+		return notWritten(err)
 	}
 	c.finished = append(c.finished, res.Outcomes...)
 	return nil

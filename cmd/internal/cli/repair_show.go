@@ -100,12 +100,7 @@ func newRepairShow(e env) *cobra.Command {
 	c := e.command(&cobra.Command{
 		Use:   "show PLAN",
 		Short: "Print a plan that was kept",
-		Long: `Print a plan that "repair --out" wrote, in any format, without reading a cluster.
-"-" is standard input.
-
-Exit codes: 0 it ran; 2 the file cannot be read, or is not a plan.`,
-		Example: `  PROGRAM repair show plan.json -o markdown`,
-		Args:    cobra.ExactArgs(1),
+		Args:  cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := p.complete(""); err != nil {
 				return err

@@ -12,6 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/apply"
 	"github.com/calico-audit/calico-audit/repair/datastore"
 	"github.com/calico-audit/calico-audit/repair/workloads"
 )
@@ -74,31 +75,34 @@ func (r *repairReader) Refresh(ctx context.Context, prev *blocks.Snapshot, refs 
 	return s, nil
 }
 
-// writer returns what writes to the cluster. record is nil for asking for rights
-// alone.
-func (t *target) writer(record repair.Recorder) (*datastore.Kubernetes, error) {
-	w, err := datastore.New(t.cfg, t.group, datastore.Options{Recorder: record})
+// open returns what writes to the cluster, and what evicts pods and cordons nodes; both
+// record in a journal.
+func (t *target) open(journal repair.Recorder) (*datastore.Kubernetes, *workloads.Client, error) {
+	writer, err := datastore.New(t.cfg, t.group, datastore.Options{Recorder: journal})
 	if err != nil {
-		return nil, unfinishedError(fmt.Errorf("nothing was written: %w", err))
+		return nil, nil, notWritten(err)
 	}
-	return w, nil
+	pods, err := workloads.New(t.cfg, journal)
+	if err != nil {
+		return nil, nil, notWritten(err)
+	}
+	return writer, pods, nil
 }
 
-// workloads returns what evicts pods and cordons nodes.
-func (t *target) workloads(record repair.Recorder) (*workloads.Client, error) {
-	w, err := workloads.New(t.cfg, record)
-	if err != nil {
-		return nil, unfinishedError(fmt.Errorf("nothing was written: %w", err))
+// notWritten says that nothing was tried, and why.
+func notWritten(err error) error {
+	if errors.Is(err, apply.ErrNoPlan) {
+		return usageError(err)
 	}
-	return w, nil
+	return unfinishedError(fmt.Errorf("nothing was written: %w", err))
 }
 
 // check tells before the first write whether a right is missing that the steps
 // need, or that taking them back needs.
 func (t *target) check(ctx context.Context, steps []repair.Step, undo bool) error {
-	w, err := t.writer(nil)
+	w, err := datastore.New(t.cfg, t.group, datastore.Options{})
 	if err != nil {
-		return err
+		return notWritten(err)
 	}
 	var kinds []repair.Kind
 	for i := range steps {
@@ -110,7 +114,7 @@ func (t *target) check(ctx context.Context, steps []repair.Step, undo bool) erro
 	}
 	missing, err := ask(ctx, kinds)
 	if err != nil {
-		return unfinishedError(fmt.Errorf("nothing was written: %w", err))
+		return notWritten(err)
 	}
 	if len(missing) == 0 {
 		return nil

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"time"
 
@@ -21,19 +19,7 @@ func newRepairUndo(e env) *cobra.Command {
 	c := e.command(&cobra.Command{
 		Use:   "undo JOURNAL",
 		Short: "Undo what a journal says was written",
-		Long: `Undo what a run of "repair apply" has written, the newest first, as far as that
-does no harm now: an address is recorded again only if it is still free. An empty block
-needs no restoring, and damage is not restored: an affinity without its block and counts
-that contradict the blocks stay as they were put right. A step in which the run died or failed is finished where it
-cannot be undone. What would be done is shown first, and a question asked.
-
-The journal of an undo cannot be undone in its turn.
-
-Exit codes: 0 everything was undone, or needed no undoing; 2 invalid usage, or the journal cannot be read; 3 the cluster was read only in part; 4 something
-could not be undone, or is left half-done, or the journal is another cluster's; 5 a failure inside the
-program.`,
-		Example: `  PROGRAM repair undo calico-audit-journal-5ca1ab1e-20260203T090000.000Z.jsonl`,
-		Args:    cobra.ExactArgs(1),
+		Args:  cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			file, err := journal.Read(args[0])
 			if err != nil {
@@ -65,10 +51,8 @@ func (c *carrier) undo(ctx context.Context, file *journal.File) error {
 	preview, err := apply.PreviewUndo(ctx, file, target.reader)
 	progress.Clear()
 	switch {
-	case errors.Is(err, apply.ErrNoPlan):
-		return usageError(err)
 	case err != nil:
-		return unfinishedError(fmt.Errorf("nothing was written: %w", err))
+		return notWritten(err)
 	case preview.Count(repair.Planned) == 0:
 		return c.finish(preview, nil)
 	}
@@ -90,20 +74,16 @@ func (c *carrier) undo(ctx context.Context, file *journal.File) error {
 		return err
 	}
 	defer func() { _ = journal.Close() }()
-	writer, err := target.writer(journal)
+	writer, pods, err := target.open(journal)
 	if err != nil {
-		return c.nothingDone(err)
-	}
-	pods, err := target.workloads(journal)
-	if err != nil {
-		return c.nothingDone(err)
+		return err
 	}
 	res, err := apply.Undo(ctx, file, target.reader, writer, journal, apply.Options{
 		Workloads: pods, Pace: c.flags.pace, Progress: c.stepProgress(progress, len(preview.Outcomes), true),
 	})
 	progress.Clear()
 	if err != nil {
-		return c.nothingDone(err)
+		return notWritten(err)
 	}
 	return c.finish(res, nil)
 }

@@ -46,51 +46,7 @@ func newReport(e env) *cobra.Command {
 	c := e.command(&cobra.Command{
 		Use:   "report",
 		Short: "Read everything, run all checks, print the report",
-		Long: `Read what Calico's IPAM holds from a running cluster or from files, run all checks,
-and print what was found, worst first. Nothing is ever changed.
-
-Without -f the cluster of the kubeconfig is read, or, in a pod, the cluster the pod
-runs in. The rights it takes are in examples/kubernetes/rbac. A report that -o json,
-yaml or html wrote may be given to -f, too, and is printed as it was made.
-
-Exit codes: 0 it ran; 1 there are findings at or above --fail-on; 2 invalid usage, or a file cannot be read or holds nothing that an audit reads; 3 the
-cluster could not be read or has no Calico, or it or a snapshot of it was read only in
-part (the report says "complete": false); 5 a failure inside the program. Where several
-hold, the first of 5, 2, 3, 1 counts.`,
-		Example: `  # The cluster that kubectl talks to
-  PROGRAM report
-
-  # Files that "kubectl get -o yaml" wrote
-  PROGRAM report -f dump/ --at 2026-01-31T08:00:00Z
-
-  # The map of all blocks: how full, whose, what is broken
-  PROGRAM report -o map
-
-  # Everything about one pool
-  PROGRAM report -o wide --pool default-ipv4-ippool
-
-  # With proof from the nodes: their own routes, and the addresses in use there
-  PROGRAM report --agents
-  PROGRAM report -f dump/ --host-views views/
-
-  # A page to keep and pass on; it holds the report, which is read back out of it
-  PROGRAM report -o html=report.html
-  PROGRAM report -f report.html
-
-  # For a script: fail on errors, keep the report
-  PROGRAM report --fail-on error -o json=report.json -o table
-
-  # While something is being repaired: what changes, as it changes
-  PROGRAM report --watch
-  PROGRAM report --watch=10s --check pool,node
-
-  # In CI: test results, and failure only for what is not known
-  PROGRAM report -o junit=audit.xml --fail-on warning --baseline known.json \
-    --ignore check=block/empty --ignore node=lab-1,until=2026-03-31
-
-  # One line per finding
-  PROGRAM report -o custom-columns=CHECK:.check,ABOUT:.subject.name,MESSAGE:.message`,
-		Args: filesByFlag,
+		Args:  filesByFlag,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := r.complete(); err != nil {
 				return err

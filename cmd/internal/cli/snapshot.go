@@ -38,45 +38,7 @@ func newSnapshot(e env) *cobra.Command {
 	c := e.command(&cobra.Command{
 		Use:   "snapshot -o FILE",
 		Short: "Save what an audit reads, for offline use",
-		Long: `Save what an audit reads from a running cluster, or from files, as one file that
-"report -f FILE" makes the same report of. Nothing in the cluster is ever changed.
-
-The file holds Calico's IPAM objects and configuration, and of nodes, namespaces and
-pods what an audit needs: the labels of nodes and namespaces, Calico's annotations,
-which node and addresses a pod has (also by the network-status annotation), which
-controller or virtual machine it belongs to, and whether it is ready, has a volume claim
-or asks not to be evicted; of KubeVirt's virtual machines the metadata alone. It holds
-nothing of a pod's containers, no other annotations and no Secrets, and only its owner
-may read it. Its first object says when the cluster was read, what could not be read,
-and how many objects of each kind follow; its last object ends it. A partial snapshot
-stays one, and so does one that is cut off: its reports say what is missing,
-and nothing is concluded from that.
-
---anonymize replaces names so that the file can be attached to a bug report: those of
-nodes, pods, namespaces, pools, handles and all other objects, the cluster's GUID,
-UIDs, the keys and values of labels but for a few that every cluster has, AS numbers
-but for Calico's default, and the addresses of nodes and BGP peers outside the pools.
-Equal names get equal replacements, addresses of one subnet stay in one, selectors go on
-selecting the same, and the findings are the same but for the names. Pools, blocks, the
-addresses in them, times and versions stay. --names keeps a list of what the
-replacements stand for; do not give that away.
-
-Exit codes: 0 it ran; 2 invalid usage, or a file cannot be read or
-written; 3 the source could not be read, or only in part (the file is written all the
-same, and says so); 5 a failure inside the program.`,
-		Example: `  # Save the cluster that kubectl talks to, and look at it elsewhere
-  PROGRAM snapshot -o calico.yaml.gz
-  PROGRAM report -f calico.yaml.gz
-
-  # For a bug report
-  PROGRAM snapshot --anonymize --names names.json -o calico.yaml.gz
-
-  # Anonymize a dump that exists already
-  PROGRAM snapshot -f dump/ --anonymize -o calico.json
-
-  # To standard output
-  PROGRAM snapshot -o - --format json`,
-		Args: filesByFlag,
+		Args:  filesByFlag,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := s.complete(); err != nil {
 				return err
