@@ -31,6 +31,11 @@ type NodeBlockStatus struct {
 	// Unjudged says why it is not known of some pod that waits whether it is stuck;
 	// empty if it is of all.
 	Unjudged string
+	// requests are, for each pod that borrows or waits, the pools that may serve it, each
+	// set once; where there is none, those that serve any pod are the one set. atIssue are
+	// all of them.
+	requests [][]*Pool
+	atIssue  []*Pool
 	// Addressed is true if a pod of the node has an address of the family.
 	Addressed bool
 }
@@ -91,6 +96,12 @@ func (st *State) blockStatus(h *NodeState, f blocks.Family) *NodeBlockStatus {
 			n.Borrowed = append(n.Borrowed, b)
 		}
 	}
+	n.requests = st.requests(n)
+	for _, p := range slices.Concat(n.requests...) {
+		if !slices.Contains(n.atIssue, p) {
+			n.atIssue = append(n.atIssue, p)
+		}
+	}
 	if n.Unused == 0 {
 		n.Cause, n.Detail = st.cause(n)
 	}
@@ -100,19 +111,8 @@ func (st *State) blockStatus(h *NodeState, f blocks.Family) *NodeBlockStatus {
 // PoolsAtIssue returns the pools that the node could claim a block from: those
 // of the pods that borrow or wait or, where there are none, those that serve any
 // pod.
-func (st *State) PoolsAtIssue(n *NodeBlockStatus) (out []*Pool) {
-	for _, pools := range st.requests(n) {
-		for _, p := range pools {
-			if !slices.Contains(out, p) {
-				out = append(out, p)
-			}
-		}
-	}
-	return out
-}
+func (st *State) PoolsAtIssue(n *NodeBlockStatus) []*Pool { return slices.Clip(n.atIssue) }
 
-// requests returns, for each pod that borrows or waits, the pools that may serve it,
-// each set once. Where there is none, those that serve any pod are the one set.
 func (st *State) requests(n *NodeBlockStatus) (out [][]*Pool) {
 	add := func(w *blocks.Workload) {
 		pools := st.PodPools(w, n.Host.Node, n.Family)

@@ -53,12 +53,11 @@ func (st *State) cause(n *NodeBlockStatus) (Cause, string) {
 	if c, detail := st.selectorCause(n); c != CauseNone {
 		return c, detail
 	}
-	requests := st.requests(n)
-	if len(requests) == 0 {
+	if len(n.requests) == 0 {
 		return CauseNoPool, st.whyNoPool(n)
 	}
 	cause, detail := CauseNone, ""
-	for _, pools := range requests {
+	for _, pools := range n.requests {
 		c, d := st.causeFor(n, pools)
 		if c.PreventsAllocation() && !cause.PreventsAllocation() || cause == CauseNone && (c != CauseNone || detail == "") {
 			cause, detail = c, d

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/projectcalico/calico/libcalico-go/lib/selector"
 	"github.com/projectcalico/calico/libcalico-go/lib/selector/parser"
@@ -90,16 +91,65 @@ func (p *Pool) SelectsNamespace(ns *blocks.Namespace) bool {
 	return p.NamespaceSelection.matches(ns.Labels)
 }
 
-// WorkloadPools returns the pools of a family that serve workloads, assign
-// automatically and select a node, whatever the namespace.
-func (st *State) WorkloadPools(n *blocks.Node, f blocks.Family) []*Pool {
-	var out []*Pool
+// indexSelection evaluates each pool's node selector for each node, once.
+func (st *State) indexSelection() {
 	for _, p := range st.Pools {
-		if p.ServesWorkloads() && p.Automatic && p.Family() == f && p.SelectsNode(n) {
+		p.selected = make(nodeSet, (len(st.NodeStates)+63)/64)
+	}
+	var last []*Pool
+	for i, h := range st.NodeStates {
+		if h.place = i; h.Node == nil {
+			continue
+		}
+		var pools []*Pool
+		for _, p := range st.Pools {
+			if !p.SelectsNode(h.Node) {
+				continue
+			}
+			if p.selected.add(i); p.ServesWorkloads() && p.Automatic {
+				pools = append(pools, p)
+			}
+		}
+		if slices.Equal(pools, last) {
+			pools = last // most nodes are like the one before, and share the list
+		}
+		h.workloadPools, last = pools, pools
+	}
+}
+
+// WorkloadPools returns the pools of a family that serve workloads, assign
+// automatically and select a node of the cluster, whatever the namespace.
+func (st *State) WorkloadPools(n *blocks.Node, f blocks.Family) []*Pool {
+	h := st.nodeStates[n.Name]
+	if h == nil {
+		return nil
+	}
+	var out []*Pool
+	for _, p := range h.workloadPools {
+		if p.Family() == f {
 			out = append(out, p)
 		}
 	}
 	return out
+}
+
+// indexAsked collects the sets of pools that live pods ask for, which are few.
+func (st *State) indexAsked() {
+	known := map[string]bool{}
+	for i := range st.Workloads {
+		w := &st.Workloads[i]
+		for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+			names := st.requestedNames(w, f)
+			if len(names) == 0 || !w.Live() {
+				continue
+			}
+			if key := f.String() + strings.Join(names, " "); !known[key] {
+				known[key] = true
+				asked, _ := st.RequestedPools(w, f)
+				st.asked = append(st.asked, asked)
+			}
+		}
+	}
 }
 
 // requestedNames returns the names or CIDRs of the pools that a pod, or else its
@@ -195,15 +245,20 @@ func (st *State) MayServe(p *Pool, w *blocks.Workload, n *blocks.Node) (why stri
 
 // PodPools returns the pools that a pod may get an address of a family from.
 func (st *State) PodPools(w *blocks.Workload, n *blocks.Node, f blocks.Family) (out []*Pool) {
-	for _, p := range st.Pools {
-		if p.Family() != f {
-			continue
-		}
-		if _, ok := st.MayServe(p, w, n); ok {
-			out = append(out, p)
-		}
+	pools, asks := st.RequestedPools(w, f)
+	switch {
+	case asks:
+		slices.SortFunc(pools, func(a, b *Pool) int { return strings.Compare(a.Name, b.Name) })
+		pools = slices.Compact(pools)
+	case n == nil:
+		return nil
+	default:
+		pools = st.WorkloadPools(n, f)
 	}
-	return out
+	return slices.DeleteFunc(pools, func(p *Pool) bool {
+		_, ok := st.MayServe(p, w, n)
+		return !ok
+	})
 }
 
 // PoolByNameOrCIDR returns the pool that an annotation of a pod or namespace means, or nil.

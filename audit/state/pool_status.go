@@ -53,22 +53,17 @@ func (st *State) Relieved(p *Pool, enough func(*Pool) bool) bool {
 	if !p.Automatic || st.FirstMissing(AllocationReads) != nil || !slices.ContainsFunc(st.Pools, helps) {
 		return false
 	}
-	for i := range st.Workloads {
-		w := &st.Workloads[i]
-		if asked, _ := st.RequestedPools(w, p.Family()); w.Live() && slices.Contains(asked, p) && !slices.ContainsFunc(asked, helps) {
+	for _, asked := range st.asked {
+		if slices.Contains(asked, p) && !slices.ContainsFunc(asked, helps) {
 			return false
 		}
 	}
-	selected := false
-	for _, h := range st.NodeStates {
-		if h.Node == nil || !p.SelectsNode(h.Node) {
-			continue
-		}
-		if selected = true; !slices.ContainsFunc(st.WorkloadPools(h.Node, p.Family()), helps) {
+	for i := range p.selected.all() {
+		if !slices.ContainsFunc(st.NodeStates[i].workloadPools, func(q *Pool) bool { return q.Family() == p.Family() && helps(q) }) {
 			return false
 		}
 	}
-	return selected
+	return p.selected.len() > 0
 }
 
 // Scarce reports whether a pool for workloads has no block left to claim, and no other
@@ -84,45 +79,84 @@ func (p *Pool) HasBlocks() bool { return p.ServesWorkloads() && !p.Slots.Allocat
 // cannot allocate.
 var AllocationReads = []blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Namespaces, blocks.IPAMConfigs}
 
+// cutOff are schedulable nodes without a block that a pool selects and no other pool can
+// help: those whose pods borrow or wait, and those whose next pod would.
+type cutOff struct{ now, next []string }
+
 // CutOff returns the schedulable nodes without a block that a pool selects and no other
 // pool can help: those whose pods borrow or wait, and those whose next pod would. Under
 // strict affinity a node whose blocks are full is as badly off once a pod of it waits.
-func (st *State) CutOff(p *Pool) (now, next []string) {
+func (st *State) CutOff(p *Pool) (now, next []string) { return p.cutOff.now, p.cutOff.next }
+
+// findCutOff finds for each pool the nodes that lack a block of it, and the pods that lack
+// an address.
+func (st *State) findCutOff() {
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
-			if !h.Schedulable || n.Family != p.Family() || st.BlockMayExist(n) {
+			st.findWithoutAddress(n)
+			if !h.Schedulable || !n.NoBlock() && len(n.Stuck) == 0 || st.BlockMayExist(n) {
 				continue
 			}
-			switch {
-			case !n.NoBlock():
-				if slices.ContainsFunc(n.Stuck, func(s Stuck) bool {
-					return s.Cause == CauseStrict && slices.Contains(st.PodPools(s.Pod, h.Node, n.Family), p)
-				}) {
-					now = append(now, h.Name)
+			now := st.cutOffNow(n)
+			for _, p := range now {
+				p.cutOff.now = append(p.cutOff.now, h.Name)
+			}
+			if !n.NoBlock() || st.Claimable(GeneralPools(n.Pools), h) {
+				continue
+			}
+			for _, p := range st.selecting(n) {
+				if !slices.Contains(now, p) {
+					p.cutOff.next = append(p.cutOff.next, h.Name)
 				}
-			case st.podsCutOff(n, p):
-				now = append(now, h.Name)
-			case p.Automatic && p.SelectsNode(h.Node) && !st.Claimable(GeneralPools(n.Pools), h):
-				next = append(next, h.Name)
 			}
 		}
 	}
-	return now, next
 }
 
-// podsCutOff reports whether a pod (or the tunnel) of a node borrows or waits, may use
-// the pool, and has no other pool with a block left.
-func (st *State) podsCutOff(n *NodeBlockStatus, p *Pool) bool {
-	concerns := func(w *blocks.Workload) bool {
-		pools := st.PodPools(w, n.Host.Node, n.Family)
-		return slices.Contains(pools, p) && !st.Claimable(pools, n.Host)
-	}
-	return slices.ContainsFunc(n.Waiting, concerns) || slices.ContainsFunc(n.Borrowed, func(b *Borrow) bool {
-		if b.Workload != nil {
-			return concerns(b.Workload)
+// cutOffNow returns the pools of which a pod (or the tunnel) of a node that borrows or
+// waits may use one, and that have no block left for it.
+func (st *State) cutOffNow(n *NodeBlockStatus) (out []*Pool) {
+	add := func(pools []*Pool) {
+		for _, p := range pools {
+			if !slices.Contains(out, p) {
+				out = append(out, p)
+			}
 		}
-		return p.Automatic && p.SelectsNode(n.Host.Node) && !st.Claimable(n.Pools, n.Host)
-	})
+	}
+	concerns := func(w *blocks.Workload) {
+		if pools := st.PodPools(w, n.Host.Node, n.Family); !st.Claimable(pools, n.Host) {
+			add(pools)
+		}
+	}
+	if !n.NoBlock() {
+		for _, s := range n.Stuck {
+			if s.Cause == CauseStrict {
+				add(st.PodPools(s.Pod, n.Host.Node, n.Family))
+			}
+		}
+		return out
+	}
+	for _, w := range n.Waiting {
+		concerns(w)
+	}
+	for _, b := range n.Borrowed {
+		if b.Workload != nil {
+			concerns(b.Workload)
+		} else if !st.Claimable(n.Pools, n.Host) {
+			add(st.selecting(n))
+		}
+	}
+	return out
+}
+
+// selecting returns the automatic pools of a family that select a node, whatever for.
+func (st *State) selecting(n *NodeBlockStatus) (out []*Pool) {
+	for _, p := range st.Pools {
+		if p.Automatic && p.Family() == n.Family && p.selected.has(n.Host.place) {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // BlockMayExist reports whether a block that could not be understood may be one that
@@ -136,18 +170,17 @@ func (st *State) BlockMayExist(n *NodeBlockStatus) bool {
 
 // PodsWithoutAddress returns the pods that wait, may use a pool that has no address
 // left, and no other that has one.
-func (st *State) PodsWithoutAddress(p *Pool) (out []*blocks.Workload) {
-	for _, h := range st.NodeStates {
-		for _, n := range h.BlockStatus {
-			for _, w := range n.Waiting {
-				pools := st.PodPools(w, h.Node, n.Family)
-				if slices.Contains(pools, p) && !slices.ContainsFunc(pools, func(q *Pool) bool { return !q.Addrs.Available.IsZero() }) {
-					out = append(out, w)
-				}
+func (st *State) PodsWithoutAddress(p *Pool) []*blocks.Workload { return p.waiting }
+
+func (st *State) findWithoutAddress(n *NodeBlockStatus) {
+	for _, w := range n.Waiting {
+		pools := st.PodPools(w, n.Host.Node, n.Family)
+		if !slices.ContainsFunc(pools, func(q *Pool) bool { return !q.Addrs.Available.IsZero() }) {
+			for _, p := range pools {
+				p.waiting = append(p.waiting, w)
 			}
 		}
 	}
-	return out
 }
 
 // Demand is how many blocks the nodes that a pool selects will need, and how they are
@@ -167,29 +200,23 @@ type Demand struct {
 func (d *Demand) Covered(p *Pool) bool { return d.Elsewhere.Cmp(d.Short.Mul(p.BlockAddresses())) >= 0 }
 
 // DemandOf returns how a pool stands to what its nodes will need; nil if it has enough.
-func (st *State) DemandOf(p *Pool) *Demand {
+func (st *State) DemandOf(p *Pool) *Demand { return p.demand }
+
+func (st *State) demandOf(p *Pool) *Demand {
 	d := &Demand{Usable: st.usableSlots(p)}
 	if p.Needed.Cmp(d.Usable) <= 0 {
 		return nil
 	}
-	mine := st.selected(p)
-	d.Nodes, d.Short = len(mine), p.Needed.Sub(d.Usable)
+	d.Nodes, d.Short = p.selected.len(), p.Needed.Sub(d.Usable)
 	for _, q := range st.Pools {
-		if q == p || q.Family() != p.Family() || !q.ServesWorkloads() || !q.Automatic || !q.ServesAllNamespaces() {
+		if q == p || q.Family() != p.Family() || !q.ServesWorkloads() || !q.Automatic || !q.ServesAllNamespaces() || d.Nodes == 0 || !p.selected.within(q.selected) {
 			continue
 		}
-		theirs := st.selected(q)
 		left := st.usableSlots(q)
-		all := len(mine) > 0
-		for h := range mine {
-			all = all && theirs[h]
+		for i := range q.selected.without(p.selected).all() {
+			left = left.Sub(NodeDemand(st.NodeStates[i].Node, q))
 		}
-		for h := range theirs {
-			if all && !mine[h] {
-				left = left.Sub(NodeDemand(h.Node, q))
-			}
-		}
-		if all && left.Cmp(blocks.Count{}) > 0 {
+		if left.Cmp(blocks.Count{}) > 0 {
 			d.Elsewhere = d.Elsewhere.Add(left.Mul(q.BlockAddresses()))
 		}
 	}
@@ -199,17 +226,6 @@ func (st *State) DemandOf(p *Pool) *Demand {
 // usableSlots is how many blocks a pool can have in use at once.
 func (st *State) usableSlots(p *Pool) blocks.Count {
 	return blocks.PoolSlots(p.Pool, nil, st.Reserved).Free
-}
-
-// selected returns the nodes that a pool selects.
-func (st *State) selected(p *Pool) map[*NodeState]bool {
-	out := map[*NodeState]bool{}
-	for _, h := range st.NodeStates {
-		if h.Node != nil && p.SelectsNode(h.Node) {
-			out[h] = true
-		}
-	}
-	return out
 }
 
 // CachedScarce returns Scarce with a memory, for asking it of many blocks.

@@ -136,19 +136,26 @@ func leakRemedy() Remedy {
 		"none that is seen: each is released only with proof that nothing uses it, such as a host view of its node (--host-views)")
 }
 
+// leaksOf says which of some nodes that no longer exist have left leaked addresses.
+func (st *State) leaksOf(hosts map[string]*NodeState) map[string]bool {
+	out := map[string]bool{}
+	st.EachAllocation(func(a AllocationRef, node string) {
+		if hosts[node] != nil && !out[node] && (!st.Classify(a).Owned || UseKindOf(a.Block, a.Attributes()) == UseTunnel) {
+			out[node] = true
+		}
+	})
+	return out
+}
+
 // vanishedRemedies are what ends what a node that no longer exists has left behind.
-func (st *State) vanishedRemedies(h *NodeState) []Remedy {
-	r := Repair(fmt.Sprintf("clean up what node %s left", h.Name), "--dead-nodes --node "+phrase.Arg(h.Name),
+func vanishedRemedies(node string, leaked bool) []Remedy {
+	r := Repair(fmt.Sprintf("clean up what node %s left", node), "--dead-nodes --node "+phrase.Arg(node),
 		"its empty blocks and its affinities are deleted; a block that other nodes borrow from stays, without owner, until it is empty",
 		"none while the node stays away; one that comes back under the same name claims blocks again")
-	leaked := false
-	st.EachAllocation(func(a AllocationRef, node string) {
-		leaked = leaked || node == h.Name && (!st.Classify(a).Owned || UseKindOf(a.Block, a.Attributes()) == UseTunnel)
-	})
 	if leaked {
 		r.Title += ", once its machine is known to be off"
 		r.Manual = true
-		r.Commands = append([]string{repairCommand("--leaked-ips --node " + phrase.Arg(h.Name) + " --terminated " + phrase.Arg(h.Name))}, r.Commands...)
+		r.Commands = append([]string{repairCommand("--leaked-ips --node " + phrase.Arg(node) + " --terminated " + phrase.Arg(node))}, r.Commands...)
 		r.Effect = "its leaked addresses are released; then " + r.Effect
 		r.Risk = "a machine that runs still may use the addresses: --terminated says that it does not"
 	}

@@ -278,8 +278,9 @@ func (st *State) findVanished() {
 			left[name].Affinities = append(left[name].Affinities, a)
 		}
 	}
+	leaks := sync.OnceValue(func() map[string]bool { return st.leaksOf(left) })
 	for name, h := range left {
-		st.root("vanished/"+name, func(int) string { return vanishedMessage(h) }, func() []Remedy { return st.vanishedRemedies(h) })
+		st.root("vanished/"+name, func(int) string { return vanishedMessage(h) }, func() []Remedy { return vanishedRemedies(h.Name, leaks()[name]) })
 	}
 }
 

@@ -54,7 +54,9 @@ type State struct {
 
 	// optional are the families that some live pod does without, having an address
 	// of another.
-	optional   map[blocks.Family]bool
+	optional map[blocks.Family]bool
+	// asked are the sets of pools that live pods ask for, each once.
+	asked      [][]*Pool
 	nodeStates map[string]*NodeState
 	uses       []use
 	spaces     map[string]*blocks.Namespace
@@ -94,6 +96,15 @@ type Pool struct {
 	// takeover are the empty blocks that Calico's allocator would take for another
 	// node than their owner; Slots.Allocatable counts them, too.
 	takeover []*Block
+	// selected are the nodes that the pool's node selector matches, by their place among
+	// NodeStates.
+	selected nodeSet
+	// demand is how the pool stands to what its nodes will need; nil if it has enough.
+	demand *Demand
+	// cutOff are the nodes that lack a block of the pool, and waiting the pods that lack an
+	// address of it.
+	cutOff  cutOff
+	waiting []*blocks.Workload
 	// shortage is the ID of the root of its being short of blocks or addresses; empty
 	// if it is not.
 	shortage string
@@ -151,6 +162,10 @@ type NodeState struct {
 	// neither cordoned nor tainted, or such pods run on it already; and not out of
 	// service.
 	Schedulable bool
+	// place is the node's among all NodeStates.
+	place int
+	// workloadPools are the pools that serve the node's workloads automatically.
+	workloadPools []*Pool
 	// BlockStatus says, per family that counts, how the node stands with blocks.
 	BlockStatus []*NodeBlockStatus
 }
@@ -195,13 +210,16 @@ func New(s *blocks.Snapshot, o Options) *State {
 	st.indexPools()
 	st.indexBlocks()
 	st.indexHosts()
+	st.indexSelection()
 	st.indexWorkloads()
+	st.indexAsked()
 	st.indexOwnership()
 	st.indexTunnels()
 	st.indexVanished()
 	st.findBorrows()
 	st.countPools()
 	st.evaluateNodes()
+	st.findCutOff()
 	st.evaluateViews()
 	st.evaluateEmptyBlocks()
 	st.countReclaimable()
@@ -417,6 +435,9 @@ func (st *State) countPools() {
 		p.Slots.Allocatable = p.Slots.Allocatable.Add(blocks.CountOf(len(p.takeover)))
 		p.Needed = st.demand(p)
 	}
+	for _, p := range st.Pools {
+		p.demand = st.demandOf(p)
+	}
 }
 
 // countReclaimable counts the slots that releasing every releasable block would
@@ -447,10 +468,8 @@ func (st *State) demand(p *Pool) blocks.Count {
 		return blocks.Count{}
 	}
 	n := blocks.Count{}
-	for _, h := range st.NodeStates {
-		if h.Node != nil && p.SelectsNode(h.Node) {
-			n = n.Add(NodeDemand(h.Node, p))
-		}
+	for i := range p.selected.all() {
+		n = n.Add(NodeDemand(st.NodeStates[i].Node, p))
 	}
 	return n
 }

@@ -43,7 +43,10 @@ func (u *UnrecordedIP) retain(code RetainReason, format string, args ...any) {
 // block records, in order.
 func (st *State) EachUnrecorded(fn func(u UnrecordedIP)) {
 	st.EachLiveUse(func(a netip.Addr, users []LiveUse) {
-		if pool := st.EnabledPool(a); pool != nil && !st.Recorded(a) {
+		if st.Recorded(a) { // nearly all are, whatever the number of pools
+			return
+		}
+		if pool := st.EnabledPool(a); pool != nil {
 			fn(UnrecordedIP{Addr: a, Pool: pool, Users: users, Block: st.CoveringBlock(a)})
 		}
 	})
