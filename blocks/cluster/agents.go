@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -136,9 +137,9 @@ func (k *Kubernetes) agentPods(ctx context.Context, opts AgentOptions) ([]corev1
 	var out []corev1.Pod
 	for {
 		var page corev1.PodList
-		err := k.client.get(ctx, path, query, "application/json", func(a answer) error {
+		err := k.client.get(ctx, path, query, "application/json", func(body io.Reader) error {
 			page = corev1.PodList{}
-			return json.Unmarshal(a.body, &page)
+			return json.NewDecoder(body).Decode(&page)
 		})
 		if err != nil {
 			return nil, err

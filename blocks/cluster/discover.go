@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
@@ -153,11 +154,8 @@ func (c *apiClient) resources(ctx context.Context, group string) (map[string]boo
 }
 
 func (c *apiClient) getJSON(ctx context.Context, path string, into any) error {
-	return c.get(ctx, path, nil, "application/json", func(a answer) error {
-		if !a.complete {
-			return nil
-		}
-		if err := json.Unmarshal(a.body, into); err != nil {
+	return c.get(ctx, path, nil, "application/json", func(body io.Reader) error {
+		if err := json.NewDecoder(body).Decode(into); err != nil {
 			return fmt.Errorf("the answer is no JSON of the expected form: %w", err)
 		}
 		return nil

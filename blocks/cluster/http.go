@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,6 +31,7 @@ type apiClient struct {
 	wait  waits
 
 	errUnavailable atomic.Pointer[error] // why the server is taken to be away; nil if it is not
+	compress       atomic.Bool           // the way to the server is slow
 }
 
 // waits are how long the client waits for what. Tests shorten them.
@@ -139,6 +138,9 @@ func plain(err error) error {
 
 func (c *apiClient) request(path string, query url.Values, accept string) *rest.Request {
 	r := c.rest.Get().AbsPath(path).SetHeader("Accept", accept).MaxRetries(len(c.wait.retry))
+	if !c.compress.Load() {
+		r.SetHeader("Accept-Encoding", "identity")
+	}
 	for name, values := range query {
 		for _, v := range values {
 			r.Param(name, v)
@@ -170,20 +172,53 @@ func answerOf(ctx context.Context, r *rest.Request, heard func()) (io.ReadCloser
 	return body, err
 }
 
-// answer is a body. complete is false if it was cut off.
+// An answer is the body of one, which tells heard when bytes come, and keeps the error
+// that breaks it off.
 type answer struct {
-	body     []byte
-	complete bool
+	io.Reader
+	heard func()
+	size  int
+	took  time.Duration // to wait for all but the first bytes
+	err   error
 }
 
-// bodies are the buffers of answers, used again and again.
-var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+// An answer of at least telling bytes that comes with fewer than slowLink in a second has
+// later ones compressed. Compressing costs an API server, and unpacking the client, more
+// processor time than everything else about a list, and on a fast network wall time, too:
+// of 1,000 nodes a report took 0.05 s less, and the server a third less of 2.8 s, without.
+const (
+	telling  = 1 << 20
+	slowLink = 10 << 20
+)
 
-// get sends a request and hands the answer to use, whose error means that the
-// answer was no good, and makes it try again as after a broken connection. use
-// may be called several times, and must not keep the body. A server that says when
+func (a *answer) slow() bool {
+	return a.size >= telling && float64(a.size) < slowLink*a.took.Seconds()
+}
+
+func (a *answer) Read(p []byte) (int, error) {
+	asked := time.Now()
+	n, err := a.Reader.Read(p)
+	if a.size > 0 {
+		a.took += time.Since(asked)
+	}
+	if n > 0 {
+		a.heard()
+	}
+	if a.size += n; a.size > maxPage {
+		err = fmt.Errorf("an answer of more than %d bytes", maxPage)
+	}
+	if err != io.EOF {
+		a.err = err
+	}
+	return n, err
+}
+
+// get sends a request and hands the answer to use as it comes, whose error means that
+// the answer was no good, and makes it try again as after a broken connection. So does
+// an answer that breaks off, whatever use makes of it. use may be called several times.
+// A server that says when
 // to come again is asked again then, by client-go.
-func (c *apiClient) get(ctx context.Context, path string, query url.Values, accept string, use func(answer) error) error {
+func (c *apiClient) get(ctx context.Context, path string, query url.Values, accept string, use func(io.Reader) error) error {
 	for try := 0; ; try++ {
 		if away := c.errUnavailable.Load(); away != nil {
 			return *away
@@ -213,7 +248,7 @@ func worthRetrying(err error) bool {
 	return code == 0 || (code == http.StatusTooManyRequests || code >= 500) && retryAfter(err) == 0
 }
 
-func (c *apiClient) once(parent context.Context, path string, query url.Values, accept string, use func(answer) error) error {
+func (c *apiClient) once(parent context.Context, path string, query url.Values, accept string, use func(io.Reader) error) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	heard := c.watchQuiet(ctx, cancel)
@@ -222,18 +257,18 @@ func (c *apiClient) once(parent context.Context, path string, query url.Values, 
 		return because(ctx, err)
 	}
 	defer stream.Close()
-	buf := bodies.Get().(*bytes.Buffer)
-	defer bodies.Put(buf)
-	buf.Reset()
-	_, err = buf.ReadFrom(io.LimitReader(livelyReader{stream, heard}, maxPage+1))
-	switch {
-	case err != nil:
-		err = because(ctx, err)
-	case buf.Len() > maxPage:
-		err = fmt.Errorf("an answer of more than %d bytes", maxPage)
+	body := &answer{Reader: stream, heard: heard}
+	if err = use(body); err == nil {
+		_, err = io.Copy(io.Discard, body) // what is left may break off
+	}
+	if body.err != nil {
+		err = because(ctx, body.err)
+	}
+	if body.slow() {
+		c.compress.Store(true)
 	}
 	cancel(nil)
-	return cmp.Or(err, use(answer{buf.Bytes(), err == nil}))
+	return err
 }
 
 // because returns why a request ended: what it was cancelled for, if it was.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync/atomic"
 	"time"
 )
@@ -43,20 +42,6 @@ func (c *apiClient) watchQuiet(ctx context.Context, cancel context.CancelCauseFu
 		}
 	}()
 	return func() { last.Store(int64(time.Since(start))) }
-}
-
-// livelyReader calls heard when bytes come.
-type livelyReader struct {
-	io.Reader
-	heard func()
-}
-
-func (r livelyReader) Read(p []byte) (int, error) {
-	n, err := r.Reader.Read(p)
-	if n > 0 {
-		r.heard()
-	}
-	return n, err
 }
 
 // alive asks the server for its health. Any answer will do, also one that

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -100,7 +101,7 @@ func (l *lister) page(ctx context.Context) (decode.ListMeta, error) {
 	if l.record != nil {
 		l.record.Commit()
 	}
-	err := l.client.get(ctx, l.path(), query, l.kind.Accept("List"), func(a answer) error {
+	err := l.client.get(ctx, l.path(), query, l.kind.Accept("List"), func(body io.Reader) error {
 		// Of a page that is read again, and of one that was cut off and is not,
 		// what could be read last is kept.
 		l.out.Truncate(read)
@@ -110,7 +111,7 @@ func (l *lister) page(ctx context.Context) (decode.ListMeta, error) {
 			l.record.Drop()
 		}
 		var err error
-		meta, err = l.decode(a)
+		meta, err = l.decode(body)
 		return err
 	})
 	return meta, err
@@ -129,9 +130,9 @@ func (l *lister) path() string {
 
 func (l *lister) version() string { return l.kind.Version(l.group) }
 
-func (l *lister) decode(a answer) (decode.ListMeta, error) {
+func (l *lister) decode(body io.Reader) (decode.ListMeta, error) {
 	d := &decode.Decoder{Out: l.out, Strings: l.strings, Native: l.group == decode.GroupNative, PodLabels: l.podLabels}
-	return d.Page(a.body, func(o decode.Object) {
+	return d.Page(body, func(o decode.Object) {
 		l.count++
 		if l.record != nil {
 			l.record.Object(l.version(), o)

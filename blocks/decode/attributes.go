@@ -33,7 +33,7 @@ func (d *Decoder) attributes(r *JSONReader) blocks.Attributes {
 		case "handle_id":
 			var s []byte
 			s, a.HasHandle = r.str()
-			a.Handle = d.str(s)
+			a.Handle = string(s)
 		case "releasedAt":
 			a.Released = d.seenTime(r)
 		case "secondary":
@@ -74,7 +74,7 @@ func (d *Decoder) attributes(r *JSONReader) blocks.Attributes {
 func (d *Decoder) ownerAttribute(a *blocks.Attributes, key, value []byte) {
 	switch string(key) {
 	case "pod":
-		a.Pod = d.str(value)
+		a.Pod = string(value)
 	case "namespace":
 		a.Namespace = d.str(value)
 	case "node":

@@ -31,7 +31,8 @@ type Decoder struct {
 	PodLabels bool
 	// inNamespace is the namespace of the object at hand, if its kind is namespaced.
 	inNamespace string
-	reader      *JSONReader // of the object at hand, unless a page holds it
+	reader      *JSONReader // of the object at hand
+	recent      [64]string  // texts that were shared last, by a hash
 }
 
 // SharedStrings is an interner that several decoders use at once.
@@ -92,7 +93,17 @@ func (s *SharedStrings) Len() int {
 	return s.in.Len() + len(s.controllers) + len(s.sets)
 }
 
-func (d *Decoder) str(b []byte) string { return d.Strings.Bytes(b) }
+// str shares a text. Most are one of a few, such as a phase, a namespace or a key.
+func (d *Decoder) str(b []byte) string {
+	if len(b) == 0 {
+		return ""
+	}
+	last := &d.recent[(len(b)*31+int(b[0])*7+int(b[len(b)-1]))%len(d.recent)]
+	if *last != string(b) {
+		*last = d.Strings.Bytes(b)
+	}
+	return *last
+}
 
 // text reads a string and shares it; "" if there is none.
 func (d *Decoder) text(r *JSONReader) string {

@@ -293,7 +293,7 @@ func TestAnswerThatIsNoList(t *testing.T) {
 // readPage decodes a page of a list.
 func readPage(k *Kind, body []byte) (*Objects, ListMeta, error) {
 	d := &Decoder{Out: NewObjects(k), Strings: &SharedStrings{}}
-	m, err := d.Page(body, func(Object) {})
+	m, err := d.Page(bytes.NewReader(body), func(Object) {})
 	return d.Out, m, err
 }
 

@@ -23,7 +23,10 @@ func (d *Decoder) handle(r *JSONReader, h *blocks.Handle) bool {
 		switch string(key) {
 		case "handleID":
 			if hasID = !r.Null(); hasID {
-				h.ID = d.text(r)
+				id, _ := r.str()
+				if h.ID = h.Name; string(id) != h.Name {
+					h.ID = string(id)
+				}
 			}
 		case "block":
 			h.Blocks = d.handleCounts(r)

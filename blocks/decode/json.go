@@ -23,7 +23,8 @@ type JSONReader struct {
 	// Text is what is read, or the message of protobuf.
 	Text []byte
 	in   *jsontext.Decoder
-	at   wire // the value at hand, of a reader of protobuf
+	text bytes.Buffer // what in reads, if that is Text
+	at   wire         // the value at hand, of a reader of protobuf
 	// err is the first syntax error. After it, every method returns at once.
 	err   error
 	errAt int // where in the text
@@ -57,13 +58,15 @@ var Lenient = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.Al
 
 // NewJSONReader returns a reader that stands before the value that a text holds.
 func NewJSONReader(text []byte) *JSONReader {
-	return &JSONReader{Text: text, in: jsontext.NewDecoder(bytes.NewBuffer(text), Lenient...)}
+	r := &JSONReader{in: new(jsontext.Decoder)}
+	r.Reset(text)
+	return r
 }
 
 // Reset makes the reader one of another text. Nothing that it returned may be in use.
 func (r *JSONReader) Reset(text []byte) {
-	r.in.Reset(bytes.NewBuffer(text), Lenient...)
-	*r = JSONReader{Text: text, in: r.in, path: r.path[:0], Share: r.Share, Faults: r.Faults[:0]}
+	*r = JSONReader{Text: text, in: r.in, text: *bytes.NewBuffer(text), path: r.path[:0], Share: r.Share, Faults: r.Faults[:0]}
+	r.in.Reset(&r.text, Lenient...)
 }
 
 // Begin starts a new object at the value at hand: faults are forgotten and paths

@@ -39,7 +39,7 @@ func TestAnyKindByItsDescription(t *testing.T) {
 		{"metadata": {"name": "c"}, "spec": {"size": 3}}]}`
 	d := &Decoder{Out: NewObjects(k), Strings: &SharedStrings{}}
 	var saved [][]byte
-	if _, err := d.Page([]byte(body), func(o Object) {
+	if _, err := d.Page(strings.NewReader(body), func(o Object) {
 		saved = append(saved, k.AppendSaved(nil, GroupCRD, o, nil))
 	}); err != nil {
 		t.Fatal(err)

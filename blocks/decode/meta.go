@@ -20,11 +20,11 @@ type metaHooks struct {
 
 // meta reads an object's metadata.
 func (d *Decoder) meta(r *JSONReader, m *blocks.Meta, hooks metaHooks) {
-	var uid, version []byte
+	var name, uid, version []byte
 	r.Object(func(key []byte) {
 		switch string(key) {
 		case "name":
-			m.Name = d.text(r)
+			name, _ = r.str()
 		case "uid":
 			uid, _ = r.str()
 		case "resourceVersion":
@@ -56,14 +56,10 @@ func (d *Decoder) meta(r *JSONReader, m *blocks.Meta, hooks metaHooks) {
 			}
 		}
 	})
-	setIdentity(m, uid, version)
-}
-
-// setIdentity stores UID and resource version in one piece of memory: they are
-// different in every object.
-func setIdentity(m *blocks.Meta, uid, version []byte) {
-	both := string(uid) + string(version)
-	m.UID, m.ResourceVersion = both[:len(uid)], both[len(uid):]
+	// In one piece of memory, and not shared: they are different in every object.
+	all := string(name) + string(uid) + string(version)
+	m.Name, all = all[:len(name)], all[len(name):]
+	m.UID, m.ResourceVersion = all[:len(uid)], all[len(uid):]
 }
 
 // written reads managedFields, which tell who wrote an object last and when.

@@ -1,10 +1,14 @@
 package decode
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // ListMeta is what matters of a list's metadata.
@@ -17,25 +21,29 @@ type ListMeta struct {
 // ErrPage means that an answer was no page of a list.
 var ErrPage = errors.New("the answer is no list")
 
-// Page reads the objects of a page of a list, and calls took with each.
-func (d *Decoder) Page(body []byte, took func(Object)) (ListMeta, error) {
-	if !bytes.HasPrefix(body, protobufMagic) || !d.Out.Kind.protobuf() {
-		return d.pageJSON(body, took)
-	}
-	return protoList(body, func(message []byte) error {
-		o := Object{message, true}
+// pageBuffer is how much of a page is read ahead. Most objects fit in.
+const pageBuffer = 64 << 10
+
+// Page reads the objects of a page of a list as it comes, and calls took with each, whose
+// text is valid during the call.
+func (d *Decoder) Page(body io.Reader, took func(Object)) (ListMeta, error) {
+	one := func(o Object) error {
 		err := d.One(o)
 		if err == nil {
 			took(o)
 		}
 		return err
-	})
+	}
+	in := bufio.NewReaderSize(body, pageBuffer)
+	if head, _ := in.Peek(len(protobufMagic)); !bytes.Equal(head, protobufMagic) || !d.Out.Kind.protobuf() {
+		return pageJSON(in, one)
+	}
+	return protoList(in, func(message []byte) error { return one(Object{message, true}) })
 }
 
-func (d *Decoder) pageJSON(body []byte, took func(Object)) (ListMeta, error) {
+func pageJSON(body io.Reader, one func(Object) error) (ListMeta, error) {
 	var m ListMeta
-	r := NewJSONReader(body)
-	r.Share = d.str
+	r := &JSONReader{in: jsontext.NewDecoder(body, Lenient...)}
 	list, items := "", false
 	r.Object(func(key []byte) {
 		switch string(key) {
@@ -59,11 +67,8 @@ func (d *Decoder) pageJSON(body []byte, took func(Object)) (ListMeta, error) {
 		case "items":
 			items = true
 			r.Array(func(int) {
-				r.Begin()
-				from := r.pos()
-				d.Out.Kind.JSON(d, r)
-				if r.err == nil {
-					took(Object{Text: r.Text[from:r.in.InputOffset()]})
+				if o := r.Raw(); r.err == nil {
+					r.err = one(Object{Text: o})
 				}
 			})
 		}

@@ -139,6 +139,9 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 	slices.SortFunc(p.AnnotationIPs, netip.Addr.Compare)
 	slices.SortFunc(p.NetworkIPs, netip.Addr.Compare)
 	p.StatusIPs, p.AnnotationIPs, p.NetworkIPs = slices.Clip(p.StatusIPs), slices.Clip(p.AnnotationIPs), slices.Clip(p.NetworkIPs)
+	if slices.Equal(p.StatusIPs, p.AnnotationIPs) {
+		p.AnnotationIPs = p.StatusIPs
+	}
 	for _, f := range r.Faults {
 		if p.Unreadable == "" && mayNameAddress(f.Field) {
 			p.Unreadable = f.Field

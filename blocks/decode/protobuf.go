@@ -1,9 +1,13 @@
 package decode
 
 import (
+	"bufio"
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -85,21 +89,38 @@ func ProtoUnwrap(body []byte) ([]byte, error) {
 	return raw, err
 }
 
-// protoList walks a list and calls item with each object's message.
-func protoList(body []byte, item func([]byte) error) (ListMeta, error) {
-	var m ListMeta
-	list, err := ProtoUnwrap(body)
-	if err != nil {
-		return m, err
-	}
-	var failed error
-	err = protoFields(list, func(f protoField) {
-		if failed != nil {
-			return
+// protoList walks a list as it comes and calls item with each object's message, which is
+// valid during the call.
+func protoList(body *bufio.Reader, item func([]byte) error) (m ListMeta, err error) {
+	r := protoReader{in: body}
+	_, _ = body.Discard(len(protobufMagic))
+	for { // the envelope (runtime.Unknown)
+		num, size, err := r.field()
+		switch {
+		case err == io.EOF:
+			return m, fmt.Errorf("%w: it is empty", errProtobuf)
+		case err != nil:
+			return m, err
+		case num == 2 && size > 0:
+			r.left = size
+		default:
+			if _, err = r.take(size); err != nil {
+				return m, err
+			}
+			continue
 		}
-		switch int(f.num) {
-		case 1:
-			failed = protoFields(f.bytes, func(f protoField) {
+		break
+	}
+	for r.left > 0 {
+		num, size, err := r.field()
+		if err != nil {
+			return m, err
+		}
+		message, err := r.take(size)
+		switch {
+		case err != nil:
+		case num == 1:
+			err = protoFields(message, func(f protoField) {
 				switch int(f.num) {
 				case 2:
 					m.Revision = string(f.bytes)
@@ -109,11 +130,58 @@ func protoList(body []byte, item func([]byte) error) (ListMeta, error) {
 					m.Remaining = int(f.value)
 				}
 			})
-		case 2:
-			failed = item(f.bytes)
+		case num == 2:
+			err = item(message)
 		}
-	})
-	return m, errors.Join(failed, err)
+		if err != nil {
+			return m, err
+		}
+	}
+	return m, nil
+}
+
+// A protoReader reads a message, all of whose fields are bytes, as it comes.
+type protoReader struct {
+	in   *bufio.Reader
+	left int // bytes of the message
+	long bytes.Buffer
+}
+
+// field reads the head of a field: its number, and how many bytes follow.
+func (r *protoReader) field() (num protowire.Number, size int, err error) {
+	head, err := r.in.Peek(2 * binary.MaxVarintLen64)
+	if len(head) == 0 {
+		return 0, 0, err
+	}
+	num, kind, n := protowire.ConsumeTag(head)
+	length, m := uint64(0), 0
+	if n >= 0 {
+		length, m = protowire.ConsumeVarint(head[n:])
+	}
+	if n < 0 || m < 0 || kind != protowire.BytesType || length > math.MaxInt32 {
+		return 0, 0, fmt.Errorf("%w: a list has a field that is no message", errProtobuf)
+	}
+	_, _ = r.in.Discard(n + m)
+	r.left -= n + m
+	return num, int(length), nil
+}
+
+// take reads the bytes of a field; they are valid until the next call.
+func (r *protoReader) take(size int) (field []byte, err error) {
+	r.left -= size
+	if size <= r.in.Size() {
+		if field, err = r.in.Peek(size); err == nil {
+			_, err = r.in.Discard(size)
+		}
+	} else {
+		r.long.Reset()
+		_, err = io.CopyN(&r.long, r.in, int64(size))
+		field = r.long.Bytes()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errProtobuf, io.ErrUnexpectedEOF)
+	}
+	return field, nil
 }
 
 // protoTime reads a Time, in whole seconds as the API's JSON has them. One

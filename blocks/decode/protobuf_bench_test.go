@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -23,7 +24,7 @@ func BenchmarkCoreTypes(b *testing.B) {
 			d.Out.Grow(count)
 			for range count / 500 / len(pages) {
 				for _, page := range pages {
-					_, err := d.Page(page, func(Object) {})
+					_, err := d.Page(bytes.NewReader(page), func(Object) {})
 					check(b, err)
 				}
 			}

@@ -53,7 +53,9 @@ func (r *JSONReader) wireObject(at wire, fn func(key []byte)) bool {
 		case p.key == "":
 			r.wireObject(wire{mask: p, field: f}, fn)
 		default:
-			r.visitWire(wire{p, f, after}, step{p.name, -1}, func() { fn(p.name) })
+			r.enterWire(wire{p, f, after}, step{p.name, -1})
+			fn(p.name)
+			r.leaveWire()
 		}
 	}
 	return r.err == nil
@@ -76,7 +78,9 @@ func (r *JSONReader) wireMap(at wire, fn func(key []byte)) bool {
 			value.field.bytes = r.firstText(value.field.bytes)
 		}
 		if at.mask.wants == nil || at.mask.wants(string(key)) {
-			r.visitWire(value, step{key, -1}, func() { fn(key) })
+			r.enterWire(value, step{key, -1})
+			fn(key)
+			r.leaveWire()
 		}
 	}
 	return r.err == nil
@@ -91,18 +95,20 @@ func (r *JSONReader) wireArray(at wire, fn func(i int)) {
 			element = at.mask.element(string(r.firstText(entry)))
 		}
 		if element != nil {
-			r.visitWire(wire{mask: element, field: protoField{bytes: entry}}, step{nil, i}, func() { fn(i) })
+			r.enterWire(wire{mask: element, field: protoField{bytes: entry}}, step{nil, i})
+			fn(i)
+			r.leaveWire()
 			i++
 		}
 	}
 }
 
-func (r *JSONReader) visitWire(at wire, in step, fn func()) {
+func (r *JSONReader) enterWire(at wire, in step) {
 	r.at = at
 	r.path = append(r.path, in)
-	fn()
-	r.path = r.path[:len(r.path)-1]
 }
+
+func (r *JSONReader) leaveWire() { r.path = r.path[:len(r.path)-1] }
 
 // entries are those of a list or map, which follow one another.
 func (r *JSONReader) entries(at wire) iter.Seq[[]byte] {

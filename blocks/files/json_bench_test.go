@@ -30,7 +30,7 @@ func BenchmarkJSON(b *testing.B) {
 			for b.Loop() {
 				d := &decode.Decoder{Strings: &decode.SharedStrings{}, Out: decode.NewObjects(decode.KindOf(c.kind))}
 				for range c.objects / 500 {
-					_, err := d.Page(pages[c.kind], func(decode.Object) {})
+					_, err := d.Page(bytes.NewReader(pages[c.kind]), func(decode.Object) {})
 					check(b, err)
 				}
 				if d.Out.Len() != c.objects || len(d.Out.Gaps) > 0 {
