@@ -128,17 +128,17 @@ func (r *Result) skips(check string) bool {
 //  2. Below error it counts once it was found throughout for Settle, by the API
 //     server's clock: the state was then known to be current after it was first
 //     found, which makes the later audit a second look.
-//  3. At error or critical it counts once it was found throughout for Settle, and
-//     then a second reading of all that its check needs and uses, which began after
-//     that, finds it too. What comes and goes with the churn of pods therefore
-//     causes no reading.
+//  3. At error or critical it counts once it was found throughout for Settle, by two
+//     audits at least, and then a second reading of all that its check needs and uses,
+//     which began after that, finds it too. What comes and goes with the churn of pods
+//     therefore causes no reading.
 //  4. What was confirmed stays so until its check, run again, does not find it. If it
 //     grows to error or worse, it is shown as before until that is confirmed.
 //  5. Until it counts, a finding at error or critical is named as withheld.
 type Tracker struct {
 	// Settle is how long a finding must have been found throughout.
 	Settle time.Duration
-	// Unsettled is true if findings of the last result only have to be found for
+	// Unsettled is true if findings of the last result have to be found again, for
 	// longer, and Unsure counts those at error or critical that are withheld.
 	Unsettled bool
 	Unsure    int
@@ -157,7 +157,7 @@ type tracked struct {
 	sure state.Severity
 	// shown is the finding as it was last shown; nil if it was not.
 	shown *Finding
-	// pending is true if only a second reading can confirm it, and why says what came
+	// pending is true if a second reading is all that it lacks, and why says what came
 	// of the last one.
 	pending bool
 	why     string
@@ -199,9 +199,9 @@ func (t *Tracker) Observe(r *Result, takenAt time.Time) *Result {
 			out.Findings = append(out.Findings, *f)
 			continue
 		}
-		if e.pending = f.Severity >= state.Error; !e.pending {
-			t.Unsettled = true
-		} else {
+		e.pending = f.Severity >= state.Error && known && time.Since(e.seen) >= t.Settle
+		t.Unsettled = t.Unsettled || !e.pending
+		if f.Severity >= state.Error {
 			t.Unsure++
 			out.skipPartial(f, cmp.Or(e.why, t.awaits, awaitsReading))
 		}
@@ -216,9 +216,9 @@ func (t *Tracker) Observe(r *Result, takenAt time.Time) *Result {
 
 // Pending returns the fingerprints of findings that a second reading can confirm by
 // now, and the checks that made them.
-func (t *Tracker) Pending(now time.Time) (prints []string, checks []*Check) {
+func (t *Tracker) Pending() (prints []string, checks []*Check) {
 	for print, e := range t.entries {
-		if !e.pending || now.Sub(e.seen) < t.Settle {
+		if !e.pending {
 			continue
 		}
 		prints = append(prints, print)
@@ -227,18 +227,6 @@ func (t *Tracker) Pending(now time.Time) (prints []string, checks []*Check) {
 		}
 	}
 	return prints, checks
-}
-
-// NextPending returns when the first finding can be confirmed by a reading; zero if
-// none awaits one.
-func (t *Tracker) NextPending() time.Time {
-	var first time.Time
-	for _, e := range t.entries {
-		if at := e.seen.Add(t.Settle); e.pending && (first.IsZero() || at.Before(first)) {
-			first = at
-		}
-	}
-	return first
 }
 
 // Reread takes in what a second reading found of pending findings; nil if it failed.

@@ -130,29 +130,23 @@ func (l *loop) pay() {
 
 // wake returns when there is something to do.
 func (l *loop) wake() time.Time {
-	at := l.due
-	if ready := l.tracker.NextPending(); l.reading == nil && !ready.IsZero() {
-		if ready.Before(l.nextReading) {
-			ready = l.nextReading
-		}
-		if ready.Before(at) {
-			at = ready
-		}
+	if prints, _ := l.tracker.Pending(); l.reading == nil && len(prints) > 0 && l.nextReading.Before(l.due) {
+		return l.nextReading
 	}
-	return at
+	return l.due
 }
 
 // audit audits what is known now, unless it is what was looked at last.
 func (l *loop) audit(ctx context.Context) {
 	s := l.Source.Snapshot()
-	if s == nil || s == l.last && !l.again {
+	if s == nil || s == l.last && !l.again && !l.tracker.Unsettled {
 		return
 	}
 	l.began = time.Now()
 	l.look(ctx, s)
 	l.pay()
 	if l.tracker.Unsettled && l.audited == s {
-		l.soon(l.began.Add(settle))
+		l.soon(time.Now().Add(settle))
 	}
 }
 
@@ -236,7 +230,7 @@ func (l *loop) confirm(ctx context.Context) {
 	if l.reading != nil || now.Before(l.nextReading) {
 		return
 	}
-	prints, checks := l.tracker.Pending(now)
+	prints, checks := l.tracker.Pending()
 	s := l.Source.Snapshot()
 	if len(prints) == 0 || s == nil {
 		return

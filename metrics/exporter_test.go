@@ -392,26 +392,29 @@ func TestSecondReading(t *testing.T) {
 }
 
 // TestPassing: pods come and go, each for a moment without a record. None of it is
-// told, and none of it makes the cluster be read.
+// told, and none of it makes the cluster be read, however far apart the audits are.
 func TestPassing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFed(t)
-		played(t, f, ExporterOptions{After: func(_ context.Context, a *Audit) {
-			if n := a.Report.Summary.Critical; n > 0 {
-				t.Errorf("%d critical findings", n)
-			}
-		}}, func(*Exporter) {
-			f.is(calm)
-			pass(5 * time.Second)
-			for i := range 300 {
-				f.is(calm + "pod c n1 10.0.0." + string('2'+rune(i%7)) + "\n")
-				pass(time.Second)
-			}
-			if f.readings.Load() > 0 {
-				t.Errorf("%d readings", f.readings.Load())
-			}
+	for _, took := range []time.Duration{0, 600 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFed(t)
+			played(t, f, ExporterOptions{After: func(_ context.Context, a *Audit) {
+				time.Sleep(took)
+				if n := a.Report.Summary.Critical; n > 0 {
+					t.Errorf("%d critical findings", n)
+				}
+			}}, func(*Exporter) {
+				f.is(calm)
+				pass(5 * time.Second)
+				for i := range 300 {
+					f.is(fmt.Sprintf("%spod c n1 10.0.0.%d\n", calm, 2+i%50))
+					pass(time.Second)
+				}
+				if f.readings.Load() > 0 {
+					t.Errorf("audits of %s: %d readings", took, f.readings.Load())
+				}
+			})
 		})
-	})
+	}
 }
 
 // TestDoubtful: a second reading that finds something else keeps a finding back, and
