@@ -121,4 +121,7 @@ type Ref struct {
 	Namespace, Name string
 	// Node, for pods and instead of a name, means all pods bound to that node.
 	Node string
+	// Label, for pods whose labels are read, with a namespace and instead of a name, means
+	// all pods of that namespace with that label, written key=value.
+	Label string
 }

@@ -196,13 +196,99 @@ func nodeNamed(st *state.State, name string) *blocks.Node {
 	return nil
 }
 
-// reserved returns from when on a consolidation's reservation is good for what rests on it;
-// false if there is none.
-func (a *Turn) reserved(s *Step) (due time.Time, reserved bool) {
-	cidr, _, _ := strings.Cut(s.Group(), " ")
-	r := reservationOf(a.State, cidr)
-	if r == nil || r.Ours != s.Group() {
-		return time.Time{}, false
+// afterReservation says from when on the reservation of a step's consolidation has stood
+// for long enough that no assignment is under way that does not know of it: nothing rests on
+// it before. That pods have come which the plan does not know of is said before the wait.
+func (a *Turn) afterReservation(s *Step) (due time.Time, _ reason) {
+	if s.Group() == state.Rehoming {
+		return time.Time{}, reason{}
 	}
-	return r.Created.Add(cmp.Or(a.Stands, reservationStands) + time.Second), true // times of objects are whole seconds
+	r := reservationOf(a.State, s.emptied())
+	if r == nil || r.Ours != s.Group() {
+		return time.Time{}, because(RefusedConflict, "the block is not reserved: new pods may take its addresses")
+	}
+	if r := a.unplanned(s); r.code != "" {
+		return time.Time{}, r
+	}
+	due = r.Created.Add(cmp.Or(a.Stands, reservationStands) + time.Second) // times of objects are whole seconds
+	if !due.After(a.State.Cluster.TakenAt) {
+		return time.Time{}, reason{}
+	}
+	return due, reason{why: "an assignment that began before the block was reserved may still be under way"}
 }
+
+// emptied is the CIDR of the block that a step's consolidation empties.
+func (s *Step) emptied() string {
+	cidr, _, _ := strings.Cut(s.Group(), " ")
+	return cidr
+}
+
+// unplanned refuses a step of a consolidation if a pod has an address of the block whose
+// eviction the plan lacks.
+func (a *Turn) unplanned(s *Step) reason {
+	b := blockAt(a.State, s.emptied())
+	if b == nil {
+		return reason{}
+	}
+	for i, o := range b.Ordinals {
+		addr := b.Address(i)
+		if o == blocks.Free {
+			continue
+		}
+		w := a.State.LiveUser(addr, b.At(i))
+		if w == nil {
+			continue // an address that no pod has ends the consolidation by itself
+		}
+		id := stepID(EvictPod, state.IPSubject(addr, w.Node))
+		if !slices.ContainsFunc(a.Plan.Steps, func(x Step) bool { return x.ID == id }) {
+			return because(RefusedConflict, "pod %s has got %s meanwhile, which the plan does not know of: make a new one", w.FullName(), addr)
+		}
+	}
+	return reason{}
+}
+
+// Awaited are the objects that show whether an evicted pod is gone and replaced as pods
+// were before: it, the pods of its controller, and the blocks of their addresses; false if
+// that takes reading all pods. Of another step they are those that every reading takes.
+func Awaited(before, now *state.State, s *Step) ([]blocks.Ref, bool) {
+	r := newRefs(now)
+	namespace, name, evicts := strings.Cut(s.Guard(GuardPod), "/")
+	controller := s.Guard(GuardController)
+	r.pod(namespace, name)
+	r.block(prefixOf(state.Subject{CIDR: s.Guard(GuardBlock)}))
+	if !evicts || controller == Absent {
+		return r.out, true
+	}
+	had := before.PodsOf(controller)
+	if len(had) == 0 {
+		return nil, false
+	}
+	hash := had[0].Labels[templateHash]
+	switch kind := had[0].Controller.Kind; {
+	case kind == "ReplicaSet" && hash != "":
+		r.add(blocks.Ref{Resource: blocks.Pods, Namespace: namespace, Label: templateHash + "=" + hash})
+	case kind == "StatefulSet": // which makes them again under their names
+		for _, w := range had {
+			r.pod(namespace, w.Name)
+		}
+	case kind == "DaemonSet":
+		r.node(s.Target.Node)
+	default:
+		return nil, false
+	}
+	for _, w := range now.PodsOf(controller) {
+		if slices.ContainsFunc(had, func(o *blocks.Workload) bool { return o.UID == w.UID }) {
+			continue
+		}
+		for addr := range w.Addresses {
+			if b := blockWith(now, addr); b != nil {
+				r.one(blocks.Blocks, b.Name)
+			}
+		}
+	}
+	return r.out, true
+}
+
+// templateHash is the label by which the pods of a Deployment's ReplicaSet differ from
+// those of its others (DefaultDeploymentUniqueLabelKey of k8s.io/api/apps/v1).
+const templateHash = "pod-template-hash"

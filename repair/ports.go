@@ -122,13 +122,35 @@ type Workloads interface {
 	// does not matter: its heartbeat writes it.
 	Cordon(ctx context.Context, node ObjectRef, mark string) error
 	Uncordon(ctx context.Context, node ObjectRef, mark string) error
+	// AcquireLease takes the right to move pods, which one run at a time has in a cluster. It is
+	// [ErrOtherRun] if another has it, wherever that runs, and is alive.
+	AcquireLease(ctx context.Context) (Lease, error)
 }
+
+// Lease is the right to move pods in a cluster: the Lease of [LeaseName], until it is
+// released.
+type Lease interface {
+	// Check is an error unless the run has it still, and [ErrOtherRun] if another has.
+	Check(ctx context.Context) error
+	Release()
+}
+
+// The Lease that a run has which moves pods.
+const (
+	LeaseNamespace = "kube-system"
+	LeaseName      = "calico-audit-consolidation"
+)
+
+// ErrOtherRun says that another run moves pods, reserves blocks and cordons nodes.
+var ErrOtherRun = errors.New("another run that moves pods is not over")
 
 // RefusedEvictionError says that a pod may not be evicted, by a PodDisruptionBudget for
 // the most part; nothing was done to it.
 type RefusedEvictionError struct {
 	Pod    blocks.Key
 	Reason string
+	// ForNow is true if it may be allowed soon: a budget's count follows the pods.
+	ForNow bool
 }
 
 // Error says which pod, and why in the API server's words.

@@ -41,6 +41,7 @@ var cordonNode = &StepKind{
 		consolidationRefs(r, s)
 		r.one(blocks.Nodes, s.Target.Name)
 	},
+	ready: (*Turn).afterReservation,
 	act: func(ctx context.Context, w Workloads, st *state.State, s *Step) error {
 		n := nodeNamed(st, s.Target.Name)
 		if n == nil {
@@ -59,7 +60,7 @@ var cordonNode = &StepKind{
 		}
 		return nil
 	},
-	undo: func(b *Begun) Move { return b.uncordon() },
+	undo: (*Begun).uncordon,
 	pretend: func(x *pretence, s *Step) {
 		x.cordon(s.Target.Name, s.Guard(GuardConsolidation))
 	},

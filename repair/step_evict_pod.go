@@ -93,9 +93,8 @@ func (p *proposals) evict(m state.Move, c concern, joined []Guard, why string) {
 	if w.Controller != nil {
 		controller, by = w.Controller.UID, w.Controller.Kind+" "+w.Controller.Name
 	}
-	b := p.st.BlockOf(prefixAt(p.st, m))
 	block := ""
-	if b != nil {
+	if b := blockWith(p.st, m.Addr); b != nil {
 		block = b.CIDR.String()
 	}
 	p.add(c, Step{
@@ -106,20 +105,19 @@ func (p *proposals) evict(m state.Move, c concern, joined []Guard, why string) {
 	}, w.Meta)
 }
 
-// prefixAt returns the CIDR of the block that has the address of a move.
-func prefixAt(st *state.State, m state.Move) blocks.Prefix {
-	for _, b := range st.IPBlocks {
-		if b.CIDR.Contains(m.Addr) {
-			return b.CIDR
-		}
+// blockWith returns the block that an address lies in; nil if there is none.
+func blockWith(st *state.State, addr netip.Addr) *state.Block {
+	i := slices.IndexFunc(st.IPBlocks, func(b *state.Block) bool { return b.CIDR.Contains(addr) })
+	if i < 0 {
+		return nil
 	}
-	return blocks.Prefix{}
+	return st.IPBlocks[i]
 }
 
 // rehome proposes to evict pods that borrow, where their node has addresses by now.
 func (p *proposals) rehome() {
 	for _, m := range p.rehomes(true) {
-		b := p.st.BlockOf(prefixAt(p.st, m))
+		b := blockWith(p.st, m.Addr)
 		p.evict(m, p.everyBorrower(state.IPSubject(m.Addr, m.Pod.Node)), guards(GuardConsolidation, state.Rehoming),
 			fmt.Sprintf("pod %s uses %s of a block of %s; started again it gets an address of its own node's", m.Pod.FullName(), m.Addr, b.Owner.Node()))
 	}
@@ -131,7 +129,7 @@ func (p *proposals) everyBorrower(target state.Subject) concern {
 	c := concern{target: target}
 	now, _ := p.st.Rehomes()
 	for _, m := range now {
-		if b := p.st.BlockOf(prefixAt(p.st, m)); b != nil {
+		if b := blockWith(p.st, m.Addr); b != nil {
 			c.pools, c.nodes = append(c.pools, poolNames(b.Pool)...), append(c.nodes, m.Pod.Node, b.Owner.Node())
 		}
 	}
@@ -159,7 +157,7 @@ func (p *proposals) rehomes(say bool) []state.Move {
 	var out []state.Move
 	now, later := p.st.Rehomes()
 	for i, m := range slices.Concat(now, later) {
-		b := p.st.BlockOf(prefixAt(p.st, m))
+		b := blockWith(p.st, m.Addr)
 		if b == nil {
 			continue
 		}
@@ -188,39 +186,31 @@ func (p *proposals) rehomes(say bool) []state.Move {
 	return out
 }
 
-// mayEvict says from when on a pod of a block that is emptied may be evicted, or why it
-// must not be: only while the reservation stands, and has for long enough that an assignment that
-// did not know of it has ended, with nothing new in the block since; and only
-// if no replacement can come to a node that has no address for it.
+// mayEvict says from when on a pod may be evicted, or why it must not be: only if no
+// replacement can come to a node that has no address for it, and none of the controller's
+// other pods is missing.
 func (a *Turn) mayEvict(s *Step) (due time.Time, _ reason) {
-	if s.Group() == state.Rehoming {
-		if full := a.State.Full(); len(full) > 0 {
-			return time.Time{}, because(RefusedConflict, "a replacement may come to %s, which has no address of its own: it is to be cordoned first, by a new plan", phrase.List(full))
-		}
-		return a.othersReady(s)
+	if due, r := a.afterReservation(s); r.code != "" || !due.IsZero() {
+		return due, r
 	}
-	due, reserved := a.reserved(s)
-	if !reserved {
-		return time.Time{}, because(RefusedConflict, "the block is not reserved: new pods may take its addresses")
-	}
-	if due.After(a.State.Cluster.TakenAt) {
-		return due, reason{why: "an assignment that began before the block was reserved may still be under way"}
-	}
-	for _, c := range a.State.Begun() {
-		if c.Name() != s.Group() {
-			continue
-		}
-		if len(c.Cordon) > 0 {
-			return time.Time{}, because(RefusedConflict, "a replacement may come to %s, which has no address of its own: it is to be cordoned first, by a new plan", phrase.List(c.Cordon))
-		}
-		for _, m := range c.Moves {
-			id := stepID(EvictPod, state.IPSubject(m.Addr, m.Pod.Node))
-			if !slices.ContainsFunc(a.Plan.Steps, func(x Step) bool { return x.ID == id }) {
-				return time.Time{}, because(RefusedConflict, "pod %s has got %s meanwhile, which the plan does not know of: make a new one", m.Pod.FullName(), m.Addr)
-			}
-		}
+	if full := a.wouldBorrow(s); len(full) > 0 {
+		return time.Time{}, because(RefusedConflict, "a replacement may come to %s, which has no address of its own: it is to be cordoned first, by a new plan", phrase.List(full))
 	}
 	return a.othersReady(s)
+}
+
+// wouldBorrow returns the nodes without an address of their own to which a replacement of
+// the pod that a step evicts may come.
+func (a *Turn) wouldBorrow(s *Step) []string {
+	if s.Group() == state.Rehoming {
+		return a.State.Full()
+	}
+	for _, c := range a.State.Begun() {
+		if c.Name() == s.Group() {
+			return c.Cordon
+		}
+	}
+	return nil
 }
 
 // othersReady waits while another pod of the controller is not ready or ends, and then

@@ -195,17 +195,11 @@ func (a *Turn) mayRelease(s *Step) (time.Time, reason) {
 	if s.Group() == "" {
 		return time.Time{}, reason{}
 	}
-	due, reserved := a.reserved(s)
-	b := blockAt(a.State, s.Target.CIDR)
-	switch {
-	case !reserved:
-		return time.Time{}, because(RefusedConflict, "the block is not reserved: new pods may take its addresses")
-	case due.After(a.State.Cluster.TakenAt):
-		return due, reason{}
-	case b != nil && b.Used > 0:
-		return time.Time{}, because(RefusedInUse, "it holds %s still", phrase.Plural(b.Used, "address"))
+	due, r := a.afterReservation(s)
+	if b := blockAt(a.State, s.Target.CIDR); r.code == "" && due.IsZero() && b != nil && b.Used > 0 {
+		r = because(RefusedInUse, "it holds %s still", phrase.Plural(b.Used, "address"))
 	}
-	return time.Time{}, reason{}
+	return due, r
 }
 
 func (p *proposals) addRelease(b *state.Block, c concern, last state.LastBlock, emptied *state.Consolidation) {

@@ -3,7 +3,7 @@ package repair
 import (
 	"context"
 	"fmt"
-	"strings"
+	"time"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
@@ -39,7 +39,8 @@ var reserveBlock = &StepKind{
 			Guards: joins(c, GuardName, c.Block.Name, GuardUID, c.Block.UID, GuardOwner, ownerGuard(c.Block.Owner)),
 		}, c.Block.Meta)
 	},
-	refs: consolidationRefs,
+	refs:  consolidationRefs,
+	ready: func(a *Turn, s *Step) (time.Time, reason) { return time.Time{}, a.unplanned(s) },
 	do: func(ctx context.Context, w Writer, _ *state.State, s *Step) error {
 		return w.Reserve(ctx, prefixOf(s.Target), s.Guard(GuardConsolidation))
 	},
@@ -49,7 +50,7 @@ var reserveBlock = &StepKind{
 		}
 		return nil
 	},
-	undo: func(b *Begun) Move { return b.unreserve(b.Step.Target.CIDR) },
+	undo: (*Begun).unreserve,
 	pretend: func(x *pretence, s *Step) {
 		x.Reservations = append(x.Reservations, blocks.Reservation{
 			Meta: blocks.Meta{Name: state.ReservationName(prefixOf(s.Target)), Created: x.Cluster.TakenAt},
@@ -59,7 +60,8 @@ var reserveBlock = &StepKind{
 }
 
 // unreserve takes a reservation of ours back.
-func (b *Begun) unreserve(cidr string) Move {
+func (b *Begun) unreserve() Move {
+	cidr := b.Step.Target.CIDR
 	r := reservationOf(b.State, cidr)
 	if r == nil || r.Ours != b.Step.Group() {
 		return nothing(NotNeeded, "the reservation is gone, or another consolidation's")
@@ -70,8 +72,7 @@ func (b *Begun) unreserve(cidr string) Move {
 
 // consolidationRefs are what says how far a consolidation is, beside the whole cluster.
 func consolidationRefs(r *refs, s *Step) {
-	cidr, _, _ := strings.Cut(s.Group(), " ")
-	if p := prefixOf(state.Subject{CIDR: cidr}); p.IsValid() {
+	if p := prefixOf(state.Subject{CIDR: s.emptied()}); p.IsValid() {
 		r.one(blocks.Reservations, state.ReservationName(p))
 		r.claim(p, s.Guard(GuardInNeed))
 	}

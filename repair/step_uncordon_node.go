@@ -68,6 +68,6 @@ var uncordonNode = &StepKind{
 		}
 		return nil
 	},
-	undo:    func(*Begun) Move { return nothing(NotNeeded, "the cordon was for a while only") },
+	undo:    (*Begun).uncordon, // it was for a while only, and the run may have died before
 	pretend: func(x *pretence, s *Step) { x.cordon(s.Target.Name, "") },
 }

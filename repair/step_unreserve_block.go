@@ -44,7 +44,7 @@ var unreserveBlock = &StepKind{
 		}
 		return nil
 	},
-	undo: func(*Begun) Move { return nothing(NotNeeded, "the reservation was for a while only") },
+	undo: (*Begun).unreserve, // it was for a while only, and the run may have died before
 	pretend: func(x *pretence, s *Step) {
 		x.dropReservation(state.ReservationName(prefixOf(s.Target)))
 	},

@@ -25,8 +25,9 @@ type lister struct {
 	record   decode.Spool   // nil records nothing
 	// podLabels has the labels of pods read.
 	podLabels bool
-	// namespace and selector, a field selector, narrow the list; empty for all.
-	namespace, selector string
+	// namespace, selector, which selects by fields, and labels narrow the list; empty for
+	// all.
+	namespace, selector, labels string
 
 	out      *decode.Objects
 	failed   error  // why the list could not be read, or not to its end
@@ -95,6 +96,9 @@ func (l *lister) page(ctx context.Context) (decode.ListMeta, error) {
 	}
 	if l.selector != "" {
 		query.Set("fieldSelector", l.selector)
+	}
+	if l.labels != "" {
+		query.Set("labelSelector", l.labels)
 	}
 	var meta decode.ListMeta
 	read, gaps, count := l.out.Len(), len(l.out.Gaps), l.count

@@ -34,19 +34,19 @@ func (k *Kubernetes) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []
 			return nil, err
 		}
 	}
-	byName, byNode, err := k.refreshLists(refs)
+	byName, groups, err := k.refreshLists(refs)
 	if err != nil {
 		return nil, err
 	}
-	// What is bound to a node is read after single pods, so that of a pod that was
-	// read both ways the second reading counts.
-	for _, lists := range [][]*lister{byName, byNode} {
+	// Groups of pods are read after single ones, so that of a pod that was read both ways
+	// the second reading counts.
+	for _, lists := range [][]*lister{byName, groups} {
 		if err := runLists(ctx, lists); err != nil {
 			return nil, err
 		}
 	}
 	var read []*decode.Objects
-	for _, r := range newRefreshed(append(byName, byNode...), refs) {
+	for _, r := range newRefreshed(append(byName, groups...), refs) {
 		read = append(read, r.onto(prev))
 	}
 	s := decode.Replaced(prev, read)
@@ -63,7 +63,7 @@ func (k *Kubernetes) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []
 
 // refreshLists prepares one list for each reference. A kind that Calico can do
 // without and that is not served has no objects, and no list.
-func (k *Kubernetes) refreshLists(refs []blocks.Ref) (byName, byNode []*lister, err error) {
+func (k *Kubernetes) refreshLists(refs []blocks.Ref) (byName, groups []*lister, err error) {
 	shared := &decode.SharedStrings{}
 	seen := map[blocks.Ref]bool{}
 	for _, ref := range refs {
@@ -71,7 +71,7 @@ func (k *Kubernetes) refreshLists(refs []blocks.Ref) (byName, byNode []*lister, 
 			continue
 		}
 		seen[ref] = true
-		kind, err := refKind(ref)
+		kind, err := k.refKind(ref)
 		if err != nil {
 			return nil, nil, fmt.Errorf("reading again: %w", err)
 		}
@@ -85,33 +85,40 @@ func (k *Kubernetes) refreshLists(refs []blocks.Ref) (byName, byNode []*lister, 
 			return nil, nil, fmt.Errorf("reading %s again: %s", refText(ref), k.served.absence(kind).Gaps[0].Reason)
 		case ref.Node != "":
 			l.selector = fields.OneTermEqualSelector("spec.nodeName", ref.Node).String()
-			byNode = append(byNode, l)
+			groups = append(groups, l)
+		case ref.Label != "":
+			l.labels = ref.Label
+			groups = append(groups, l)
 		default:
 			l.selector = fields.OneTermEqualSelector("metadata.name", ref.Name).String()
 			byName = append(byName, l)
 		}
 	}
-	return byName, byNode, nil
+	return byName, groups, nil
 }
 
 // refKind returns the kind of what is referred to, or what is wrong with the
 // reference.
-func refKind(ref blocks.Ref) (*decode.Kind, error) {
+func (k *Kubernetes) refKind(ref blocks.Ref) (*decode.Kind, error) {
 	kind := decode.KindOf(ref.Resource)
 	if kind == nil {
 		return nil, fmt.Errorf("%q is no resource of an audit", ref.Resource)
 	}
 	named := ref.Name != "" && ref.Node == "" && kind.Namespaced == (ref.Namespace != "")
 	ofNode := ref.Node != "" && ref.Name == "" && ref.Namespace == "" && ref.Resource == blocks.Pods
-	if !named && !ofNode {
+	ofLabel := strings.Contains(ref.Label, "=") && ref.Name == "" && ref.Namespace != "" && ref.Node == "" && ref.Resource == blocks.Pods && k.budgets
+	if !ofLabel && (ref.Label != "" || !named && !ofNode) {
 		return nil, fmt.Errorf("%+v names no object", ref)
 	}
 	return kind, nil
 }
 
 func refText(ref blocks.Ref) string {
-	if ref.Node != "" {
+	switch {
+	case ref.Node != "":
 		return string(ref.Resource) + " of node " + ref.Node
+	case ref.Label != "":
+		return string(ref.Resource) + " of " + ref.Namespace + " with " + ref.Label
 	}
 	return string(ref.Resource) + " " + blocks.Key{Namespace: ref.Namespace, Name: ref.Name}.String()
 }
@@ -140,6 +147,8 @@ type refreshed struct {
 	*decode.Objects
 	names map[string]bool // that were asked for
 	nodes map[string]bool // whose pods were read
+	// labelled are the labels, each of a namespace, whose pods were read.
+	labelled []blocks.Ref
 }
 
 // newRefreshed returns what was read, kind by kind.
@@ -152,11 +161,13 @@ func newRefreshed(lists []*lister, refs []blocks.Ref) []*refreshed {
 			case ref.Resource != k.Resource || k.Single && ref.Name != decode.DefaultName:
 			case ref.Node != "":
 				r.nodes[ref.Node] = true
+			case ref.Label != "":
+				r.labelled = append(r.labelled, ref)
 			default:
 				r.names[blocks.Key{Namespace: ref.Namespace, Name: ref.Name}.String()] = true
 			}
 		}
-		if len(r.names) == 0 && len(r.nodes) == 0 {
+		if len(r.names) == 0 && len(r.nodes) == 0 && len(r.labelled) == 0 {
 			continue
 		}
 		for _, l := range lists {
@@ -182,9 +193,15 @@ func (r *refreshed) onto(prev *blocks.Snapshot) *decode.Objects {
 		key, _ := r.At(i)
 		return last[key.String()] == i
 	})
-	if len(r.nodes) > 0 {
+	if len(r.nodes) > 0 || len(r.labelled) > 0 {
 		without := *prev
-		without.Workloads = slices.DeleteFunc(slices.Clone(prev.Workloads), func(w blocks.Workload) bool { return r.nodes[w.Node] })
+		without.Workloads = slices.DeleteFunc(slices.Clone(prev.Workloads), func(w blocks.Workload) bool {
+			return r.nodes[w.Node] || slices.ContainsFunc(r.labelled, func(ref blocks.Ref) bool {
+				key, value, _ := strings.Cut(ref.Label, "=")
+				has, found := w.Labels[key]
+				return w.Namespace == ref.Namespace && found && has == value
+			})
+		})
 		prev = &without
 	}
 	out := decode.NewObjects(r.Kind)

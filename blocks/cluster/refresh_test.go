@@ -119,6 +119,39 @@ func deletedMark(g testcluster.Group, deleted bool) any {
 	return fmt.Sprint(deleted)
 }
 
+// Pods with a label are replaced as a whole: those that ended are gone, new ones are there,
+// and the others of the namespace stay as they were.
+func TestRefreshPodsWithALabel(t *testing.T) {
+	c := testcluster.Shared(t, testcluster.Options{})
+	ctx := t.Context()
+	s, err := testcluster.NewSeeder(c)
+	must(t, err)
+	must(t, s.Init(ctx))
+	must(t, s.Node(ctx, testcluster.Node{Name: "n1"}))
+	pod := func(namespace, name, app string) {
+		_, err := s.Pod(ctx, testcluster.Pod{Namespace: namespace, Name: name, Node: "n1", HostNetwork: true, Labels: map[string]string{"app": app}})
+		must(t, err)
+	}
+	must(t, s.Namespace(ctx, "shop", nil, nil))
+	must(t, s.Namespace(ctx, "other", nil, nil))
+	for _, name := range []string{"web-1", "web-2"} {
+		pod("shop", name, "web")
+		pod("other", name, "web")
+	}
+	pod("shop", "api-1", "api")
+	k := reader(t, c.Config, KubernetesOptions{Budgets: true, PageSize: 1})
+	prev, err := k.Read(ctx)
+	must(t, err)
+	for _, namespace := range []string{"shop", "other"} {
+		must(t, s.DeletePod(ctx, namespace, "web-1", true))
+		pod(namespace, "web-3", "web")
+	}
+	must(t, s.DeletePod(ctx, "shop", "api-1", true))
+	got, err := k.Refresh(ctx, prev, []blocks.Ref{{Resource: blocks.Pods, Namespace: "shop", Label: "app=web"}})
+	must(t, err)
+	diff(t, "pods", []string{"other/web-1", "other/web-2", "shop/api-1", "shop/web-2", "shop/web-3"}, namesOf(got.Workloads, (*blocks.Workload).FullName))
+}
+
 // Pods of a node are replaced as a whole: those that ended are gone, and one that
 // was made again elsewhere is found by its name, and by its new node.
 func TestRefreshPodsOfANode(t *testing.T) {
@@ -257,7 +290,7 @@ func TestRefreshUnreadable(t *testing.T) {
 	t.Run("no such reference", func(t *testing.T) {
 		for _, ref := range []blocks.Ref{
 			{}, {Resource: "secrets", Name: "x"}, {Resource: blocks.Blocks}, {Resource: blocks.Pods, Name: "x"}, {Resource: blocks.Pods, Namespace: "x"},
-			{Resource: blocks.Nodes, Node: "n1"}, {Resource: blocks.Blocks, Namespace: "shop", Name: "x"}, {Resource: blocks.Pods, Name: "x", Node: "n1"},
+			{Resource: blocks.Nodes, Node: "n1"}, {Resource: blocks.Pods, Namespace: "shop", Label: "app=web"}, // whose labels were not read {Resource: blocks.Blocks, Namespace: "shop", Name: "x"}, {Resource: blocks.Pods, Name: "x", Node: "n1"},
 		} {
 			if s, err := reader(t, c.Config, KubernetesOptions{}).Refresh(ctx, prev, []blocks.Ref{ref}); err == nil {
 				t.Errorf("%+v: got %v", ref, s)

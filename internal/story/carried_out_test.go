@@ -30,6 +30,7 @@ var elsewhere = []string{"--rehome", "--consolidate", "--unrecorded-ips", "--mis
 // nothing of the finding and nothing worse in its place. Where it is advice for people, the
 // check is among those listed, and only there.
 func TestPreferredRemediesAreTheWayOut(t *testing.T) {
+	t.Parallel()
 	build(t)
 	c := testcluster.Start(t, testcluster.Options{})
 	did, only := map[string]bool{}, map[string]bool{}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
@@ -30,17 +31,21 @@ func TestMain(m *testing.M) {
 // build builds the program unless it is there.
 func build(t *testing.T) {
 	t.Helper()
-	if _, err := os.Stat(program); err == nil {
-		return
-	}
+	must(t, built())
+}
+
+var built = sync.OnceValue(func() error {
 	root, err := testcluster.ModuleRoot()
-	must(t, err)
-	command := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./cmd/calico-audit")
+	if err != nil {
+		return err
+	}
+	command := exec.Command("go", "build", "-o", program, "./cmd/calico-audit")
 	command.Dir = root
 	if out, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("building calico-audit: %v\n%s", err, out)
+		return fmt.Errorf("building calico-audit: %w\n%s", err, out)
 	}
-}
+	return nil
+})
 
 // run runs the program, and returns its exit code and what it prints.
 func run(t *testing.T, dir string, args ...string) (code int, stdout, stderr string) {

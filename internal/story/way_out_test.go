@@ -5,16 +5,19 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair"
 )
 
 // The commands of the way out.
@@ -27,6 +30,7 @@ var (
 // left, nothing is borrowed, every workload kept its budget, and what is still found is the
 // pool's smallness, to which adding a pool is the remedy.
 func TestStory(t *testing.T) {
+	t.Parallel()
 	s := play(t, full)
 	s.told(t)
 	p := newProxy(t, s.Config)
@@ -96,6 +100,9 @@ func (s *story) clean(t *testing.T) {
 	for i := range reservations {
 		t.Errorf("the IPReservation %s is left", reservations[i].GetName())
 	}
+	if _, err := s.Kube.CoordinationV1().Leases(repair.LeaseNamespace).Get(t.Context(), repair.LeaseName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the Lease of a run is left (%v)", err)
+	}
 	nodes, err := s.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	must(t, err)
 	for _, node := range nodes.Items {
@@ -124,6 +131,7 @@ func (s *story) clean(t *testing.T) {
 // makes one more pod borrow, and not two: the run stops, says so, and takes back what it
 // has made.
 func TestWorstSchedulerStopsTheRun(t *testing.T) {
+	t.Parallel()
 	s := play(t, small)
 	before, err := s.ReadIPAM(t.Context(), testcluster.CRDv1)
 	must(t, err)
@@ -164,39 +172,48 @@ func TestWorstSchedulerStopsTheRun(t *testing.T) {
 }
 
 // death is where the program is killed: before or after its k-th write, or in the wait that
-// follows it.
+// follows it. It is undone then, or the same command is run again.
 type death struct {
 	k     int
 	after bool
 	wait  time.Duration
+	undo  bool
 }
 
 func (d death) String() string {
+	text := fmt.Sprintf("before-write-%02d", d.k)
 	switch {
 	case d.wait > 0:
-		return fmt.Sprintf("waiting-after-write-%d", d.k)
+		text = fmt.Sprintf("waiting-after-write-%02d", d.k)
 	case d.after:
-		return fmt.Sprintf("after-write-%d", d.k)
+		text = fmt.Sprintf("after-write-%02d", d.k)
 	}
-	return fmt.Sprintf("before-write-%d", d.k)
+	if d.undo {
+		return text + "-undone"
+	}
+	return text
 }
 
-// The program is killed at a write or while it waits. The same command again goes on, and
-// in the end the story is over, with nothing of ours left behind and every budget kept.
+// The program is killed at a write or while it waits. An undo takes back what it has left;
+// or the same command again goes on, and in the end the story is over. Either way nothing of
+// ours is left behind, and every budget kept.
 func TestKilledConsolidation(t *testing.T) {
-	var writes []string
-	t.Run("undisturbed", func(t *testing.T) {
-		p := newProxy(t, play(t, small).Config)
-		succeeds(t, p.kubeconfig(t), consolidate)
-		writes = p.writes
-	})
+	t.Parallel()
+	p := newProxy(t, play(t, small).Config)
+	succeeds(t, p.kubeconfig(t), consolidate)
+	writes := p.writes
 	t.Logf("%d writes: %s", len(writes), strings.Join(writes, ", "))
 	var all []death
 	for k := 1; k <= len(writes); k++ {
-		all = append(all, death{k: k}, death{k: k, after: true})
+		at := []death{{k: k}, {k: k, after: true}}
 		// It waits before the first eviction, and after each.
 		if isEviction(writes[k-1]) || k < len(writes) && isEviction(writes[k]) {
-			all = append(all, death{k: k, after: true, wait: time.Second})
+			at = append(at, death{k: k, after: true, wait: time.Second})
+		}
+		for _, d := range at {
+			undone := d
+			undone.undo = true
+			all = append(all, d, undone)
 		}
 	}
 	if !everyState() {
@@ -206,27 +223,55 @@ func TestKilledConsolidation(t *testing.T) {
 	}
 	for _, d := range all {
 		t.Run(d.String(), func(t *testing.T) {
+			t.Parallel()
 			s := play(t, small)
 			p := newProxy(t, s.Config)
 			kubeconfig := p.kubeconfig(t)
 			dir := t.TempDir()
 			killAt(t, p, d, dir, append(slices.Clone(consolidate), "--kubeconfig", kubeconfig))
-			code, text, log := run(t, dir, append(slices.Clone(consolidate), "--kubeconfig", kubeconfig)...)
-			t.Logf("again:\n%s%s", text, log)
-			if code != 0 {
-				t.Fatalf("the same command again ends with %d", code)
+			if d.undo {
+				s.undo(t, dir, kubeconfig)
+			} else {
+				s.goOn(t, dir, kubeconfig)
 			}
-			s.clean(t)
-			for range s.nodesWithoutBlocks(t) {
-				succeeds(t, kubeconfig, consolidate)
-			}
-			s.awaitHealthy(t)
-			succeeds(t, kubeconfig, rehome)
-			s.awaitHealthy(t)
-			s.ended(t)
 			s.checkBudgets(t)
 		})
 	}
+}
+
+// undo takes back what a run that was killed has left.
+func (s *story) undo(t *testing.T, dir, kubeconfig string) {
+	t.Helper()
+	journals, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
+	must(t, err)
+	if len(journals) != 1 {
+		t.Fatalf("there are the journals %v", journals)
+	}
+	code, text, log := run(t, dir, "repair", "undo", journals[0], "--yes", "--pace=0s", "--kubeconfig", kubeconfig)
+	t.Logf("undone:\n%s%s", text, log)
+	if code != 0 {
+		t.Errorf("the undo ends with %d", code)
+	}
+	s.clean(t)
+	s.awaitHealthy(t)
+}
+
+// goOn runs the same command again, and brings the story to its end.
+func (s *story) goOn(t *testing.T, dir, kubeconfig string) {
+	t.Helper()
+	code, text, log := run(t, dir, append(slices.Clone(consolidate), "--kubeconfig", kubeconfig)...)
+	t.Logf("again:\n%s%s", text, log)
+	if code != 0 {
+		t.Fatalf("the same command again ends with %d", code)
+	}
+	s.clean(t)
+	for range s.nodesWithoutBlocks(t) {
+		succeeds(t, kubeconfig, consolidate)
+	}
+	s.awaitHealthy(t)
+	succeeds(t, kubeconfig, rehome)
+	s.awaitHealthy(t)
+	s.ended(t)
 }
 
 func isEviction(write string) bool { return strings.HasSuffix(write, "/eviction") }

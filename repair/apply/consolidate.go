@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -54,8 +57,69 @@ func (a *applying) heed(o repair.Outcome) {
 	}
 }
 
-// await waits until what a step has set off has come to its end. It reads everything each
-// time, and ends the run where it does not come to that: the next step would do the same.
+// alone takes the right to move pods for a plan that does, and returns what gives it back.
+func (x *run) alone(ctx context.Context, steps []repair.Step) (release func(), err error) {
+	if x.Workloads == nil || !slices.ContainsFunc(steps, func(s repair.Step) bool { return s.Group() != "" }) {
+		return func() {}, nil
+	}
+	if x.lease, err = x.Workloads.AcquireLease(ctx); err != nil {
+		return nil, err
+	}
+	return x.lease.Release, nil
+}
+
+// outrun is the outcome of a step of what moves pods where another run may do that by
+// now: nothing is written, nor taken back; nil if none may.
+func (x *run) outrun(ctx context.Context, s *repair.Step) *repair.Outcome {
+	if x.lease == nil || s.Group() == "" {
+		return nil
+	}
+	err := x.lease.Check(ctx)
+	if err == nil {
+		return nil
+	}
+	x.stop(repair.SkipStopped, fmt.Sprintf("the run stopped: %v", err))
+	o := skip(repair.SkipStopped, "nothing was written: %v", err)
+	return &o
+}
+
+// untilReady waits until a step may be carried out or must not be, by what it waits for:
+// what was seen meanwhile is no verdict.
+func (a *applying) untilReady(ctx context.Context, kind *repair.StepKind, s *repair.Step) error {
+	for before := a.State; ; {
+		due, code, why := kind.Ready(a.turn, s)
+		if code != "" || due.IsZero() {
+			return nil
+		}
+		a.opts.Progress(repair.Outcome{Step: *s, Reason: fmt.Sprintf("waiting until %s: %s", phrase.Time(due), why)})
+		if err := a.opts.Sleep(ctx, max(due.Sub(a.State.Cluster.TakenAt), time.Second)); err != nil {
+			return err
+		}
+		if err := a.lookAtAwaited(ctx, before, s); err != nil {
+			return err
+		}
+	}
+}
+
+// lookAtAwaited reads again what shows how far a replacement is, or everything where that
+// does.
+func (a *applying) lookAtAwaited(ctx context.Context, before *state.State, s *repair.Step) error {
+	if _, found := repair.Awaited(before, a.State, s); !found {
+		return a.reread(ctx)
+	}
+	return a.refreshAll(ctx, func() []blocks.Ref {
+		refs, _ := repair.Awaited(before, a.State, s)
+		return refs
+	})
+}
+
+// evictRetries are the pauses before a pod that its budget does not let go is evicted
+// again: the budget's count follows the pods with a delay.
+var evictRetries = []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second, 15 * time.Second, 30 * time.Second}
+
+// await waits until what a step has set off has come to its end, by what it rests on and
+// then, once, by everything. It ends the run where it does not come to that: the next step
+// would do the same.
 func (a *applying) await(ctx context.Context, kind *repair.StepKind, s *repair.Step, before *state.State) repair.Outcome {
 	failed := func(format string, args ...any) repair.Outcome {
 		o := repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf(format, args...)}
@@ -64,8 +128,12 @@ func (a *applying) await(ctx context.Context, kind *repair.StepKind, s *repair.S
 	}
 	limit := a.opts.EvictTimeout
 	deadline := a.State.Cluster.TakenAt.Add(limit)
-	for {
-		if err := a.reread(ctx); err != nil {
+	for all := false; ; {
+		look := func() error { return a.lookAtAwaited(ctx, before, s) }
+		if all {
+			look = func() error { return a.reread(ctx) }
+		}
+		if err := look(); err != nil {
 			if ctx.Err() != nil {
 				return failed("the pod was evicted, and the run interrupted before its replacement was ready")
 			}
@@ -75,9 +143,13 @@ func (a *applying) await(ctx context.Context, kind *repair.StepKind, s *repair.S
 		switch {
 		case err != nil:
 			return failed("the pod was evicted, and %v", err)
-		case done:
+		case done && all:
 			return repair.Outcome{Status: repair.Done}
+		case done:
+			all = true
+			continue
 		}
+		all = false
 		if w := repair.PodOf(a.State, s); w != nil && w.Deleting.Add(limit).After(deadline) {
 			deadline = w.Deleting.Add(limit) // it has that much time to end by itself
 		}

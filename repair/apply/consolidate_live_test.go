@@ -2,18 +2,24 @@ package apply_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/kubelets"
@@ -44,27 +50,35 @@ func crowded(t *testing.T) *lab {
 	for _, node := range []string{"a", "b", "new"} {
 		l.must(s.Node(ctx, testcluster.Node{Name: node}))
 	}
-	kubelets.Start(t, s, kubelets.Options{})
+	l.kubelets = kubelets.Start(t, s, kubelets.Options{})
 	for _, node := range []string{"a", "b"} {
 		for i := range 5 {
 			l.played(node, fmt.Sprintf("web-%s-%d", node, i), nil)
 		}
 	}
+	for _, node := range []string{"a", "b"} {
+		for i := range 5 {
+			l.started(fmt.Sprintf("web-%s-%d", node, i))
+		}
+	}
 	return l
 }
 
-// played makes a pod on a node whose kubelet is played, and waits for its address.
+// played makes a pod on a node whose kubelet is played.
 func (l *lab) played(node, name string, annotations map[string]string) {
 	l.t.Helper()
-	ctx := l.t.Context()
-	pods := l.c.Kube.CoreV1().Pods("default")
-	_, err := pods.Create(ctx, &corev1.Pod{
+	_, err := l.c.Kube.CoreV1().Pods("default").Create(l.t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
 		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "web", Image: "web"}}},
 	}, metav1.CreateOptions{})
 	l.must(err)
+}
+
+// started waits for a pod's address.
+func (l *lab) started(name string) {
+	l.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		pod, err := pods.Get(ctx, name, metav1.GetOptions{})
+		pod, err := l.c.Kube.CoreV1().Pods("default").Get(l.t.Context(), name, metav1.GetOptions{})
 		l.must(err)
 		switch {
 		case pod.Status.PodIP != "" && pod.Status.Phase == corev1.PodRunning:
@@ -144,16 +158,142 @@ var whole = []repair.Kind{
 // TestConsolidate: the block with the fewest pods is emptied and given to the node in
 // need, and nothing made for it is left.
 func TestConsolidate(t *testing.T) {
+	for _, group := range []testcluster.Group{testcluster.CRDv1, testcluster.NativeV3} {
+		t.Run(string(group), func(t *testing.T) {
+			l := crowded(t)
+			ends := func(repair.Outcome) {}
+			if group == testcluster.NativeV3 {
+				l.toNative()
+				ends = l.ends
+			}
+			p := l.consolidation(whole...)
+			r := l.move(t.Context(), p, apply.Options{Progress: ends})
+			if r.Left() || r.Count(repair.Done) != len(whole) {
+				t.Errorf("it came to %s: %+v", statuses(r), r.Outcomes)
+			}
+			if owner := l.nothingOfOurs(p); owner != "new" {
+				t.Errorf("the block is %q's", owner)
+			}
+			l.consolidation() // nothing is left to do
+		})
+	}
+}
+
+// toNative moves the cluster's objects to the newer API group, which the kubelets' client
+// does not know.
+func (l *lab) toNative() {
+	l.t.Helper()
+	l.kubelets.Stop()
+	l.must(testcluster.MoveToNative(l.t.Context(), l.c))
+	reader, err := cluster.NewKubernetes(l.c.Config, cluster.KubernetesOptions{Budgets: true})
+	l.must(err)
+	l.group, l.reader = testcluster.NativeV3, viewedReader{Kubernetes: reader}
+}
+
+// ends does what a kubelet does for a pod that is waited for to end.
+func (l *lab) ends(o repair.Outcome) {
+	if o.Step.Kind != repair.EvictPod || o.Reason != "the pod ends" {
+		return
+	}
+	s, err := l.reader.Read(l.t.Context())
+	l.must(err)
+	addr := netip.MustParseAddr(o.Step.Target.IP)
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		if at, in := b.Ordinal(addr); in && b.At(at) != nil {
+			ref := repair.ObjectRef{Resource: blocks.Blocks, Name: b.Name, UID: b.UID, ResourceVersion: b.ResourceVersion}
+			sequence, _ := b.SequenceAt(at)
+			l.must(l.writer(l.journal(journal.Header{})).ReleaseIP(l.t.Context(), ref, at, b.At(at).Handle, sequence))
+		}
+	}
+	namespace, name, _ := strings.Cut(o.Step.Guard(repair.GuardPod), "/")
+	l.must(l.s.DeletePod(l.t.Context(), namespace, name, true))
+}
+
+// TestConsolidateWithinBudgets: a budget that refuses is asked again for a while, and then
+// ends the consolidation, which says which budget it is and takes back what it has made;
+// one that allows the eviction by then does not.
+func TestConsolidateWithinBudgets(t *testing.T) {
+	for after, want := range map[int]repair.Status{2: repair.Done, 100: repair.Skipped} {
+		t.Run(string(want), func(t *testing.T) {
+			l := crowded(t)
+			one := intstr.FromInt32(1)
+			budgets := l.c.Kube.PolicyV1().PodDisruptionBudgets("default")
+			budget, err := budgets.Create(t.Context(), &policyv1.PodDisruptionBudget{
+				ObjectMeta: metav1.ObjectMeta{Name: "all-web"},
+				Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: &one, Selector: &metav1.LabelSelector{}},
+			}, metav1.CreateOptions{})
+			l.must(err)
+			t.Cleanup(func() {
+				l.must(budgets.Delete(context.WithoutCancel(t.Context()), budget.Name, metav1.DeleteOptions{}))
+			})
+			allows := func(n int32) {
+				budget.Status = policyv1.PodDisruptionBudgetStatus{
+					ObservedGeneration: budget.Generation, DisruptionsAllowed: n, CurrentHealthy: 9 + n, DesiredHealthy: 10, ExpectedPods: 10,
+				}
+				budget, err = budgets.UpdateStatus(t.Context(), budget, metav1.UpdateOptions{})
+				l.must(err)
+			}
+			allows(1)
+			p := l.consolidation(whole...)
+			refused := 0
+			r := l.move(t.Context(), p, apply.Options{Progress: func(o repair.Outcome) {
+				switch {
+				case o.Step.Kind != repair.EvictPod || o.Status != "":
+				case o.Reason == "":
+					allows(0)
+				case strings.Contains(o.Reason, "all-web"):
+					if refused++; refused == after {
+						allows(1)
+					}
+				}
+			}, Sleep: func(ctx context.Context, _ time.Duration) error {
+				time.Sleep(100 * time.Millisecond)
+				return ctx.Err()
+			}})
+			if refused < 2 {
+				t.Errorf("it was refused %d times", refused)
+			}
+			for _, o := range r.Outcomes {
+				if o.Step.Kind == repair.EvictPod && (o.Status != want || want == repair.Skipped && (o.Code != repair.SkipRefused || !strings.Contains(o.Reason, "all-web"))) {
+					t.Errorf("the eviction is %s (%s): %s", o.Status, o.Code, o.Reason)
+				}
+			}
+			if owner := l.nothingOfOurs(p); (owner == "new") != (want == repair.Done) {
+				t.Errorf("it came to %s; the block is %q's", statuses(r), owner)
+			}
+		})
+	}
+}
+
+// TestConsolidateTwice: while a run moves pods another of the same plan, and an undo, are
+// refused, wherever they run; the first comes to its end.
+func TestConsolidateTwice(t *testing.T) {
 	l := crowded(t)
 	p := l.consolidation(whole...)
-	r := l.move(t.Context(), p, apply.Options{})
-	if r.Left() || r.Count(repair.Done) != len(whole) {
-		t.Errorf("it came to %s: %+v", statuses(r), r.Outcomes)
+	once := sync.OnceFunc(func() {
+		j := l.journal(journal.Header{StartedAt: p.CreatedAt, Cluster: p.Cluster, Plan: p})
+		w, err := workloads.New(l.c.Config, j)
+		l.must(err)
+		if _, err := apply.Run(t.Context(), p, l.reader, l.writer(j), j, apply.Options{Workloads: w}); !errors.Is(err, repair.ErrOtherRun) {
+			t.Errorf("a second run ends with %v", err)
+		}
+		f := &journal.File{Header: journal.Header{Cluster: p.Cluster, Plan: p}}
+		if _, err := apply.Undo(t.Context(), f, l.reader, l.writer(j), j, apply.Options{Workloads: w}); !errors.Is(err, repair.ErrOtherRun) {
+			t.Errorf("an undo beside it ends with %v", err)
+		}
+	})
+	r := l.move(t.Context(), p, apply.Options{Progress: func(o repair.Outcome) {
+		if o.Step.Kind == repair.EvictPod {
+			once()
+		}
+	}})
+	if r.Left() {
+		t.Errorf("the first came to %s", statuses(r))
 	}
 	if owner := l.nothingOfOurs(p); owner != "new" {
 		t.Errorf("the block is %q's", owner)
 	}
-	l.consolidation() // nothing is left to do
 }
 
 // TestConsolidateInterrupted: whatever interrupts a consolidation before its block is
@@ -187,15 +327,9 @@ func TestConsolidateKilled(t *testing.T) {
 		t.Run(fmt.Sprintf("after %d steps", n), func(t *testing.T) {
 			l := crowded(t)
 			p := l.consolidation(whole...)
-			first := *p
-			first.Steps = p.Steps[:n]
-			first.Seal()
-			r := l.move(t.Context(), &first, apply.Options{})
-			if r.Left() {
-				t.Fatalf("it came to %s", statuses(r))
-			}
+			path := l.killed(p, n)
 			if n%2 == 0 {
-				l.takeBack(r)
+				l.takeBack(p, path)
 				if owner := l.nothingOfOurs(p); n >= 5 && owner == "b" {
 					t.Errorf("the block is %q's", owner)
 				}
@@ -214,12 +348,38 @@ func TestConsolidateKilled(t *testing.T) {
 	}
 }
 
-// takeBack undoes a run that evicts.
-func (l *lab) takeBack(r *repair.Result) {
+// killed applies a plan, dies after so many steps are done, and returns the journal's path.
+func (l *lab) killed(p *repair.Plan, after int) (path string) {
 	l.t.Helper()
-	f, err := journal.Read(r.Journal)
+	j := l.journal(journal.Header{StartedAt: p.CreatedAt, Cluster: p.Cluster, Plan: p})
+	w, err := workloads.New(l.c.Config, j)
 	l.must(err)
-	j := l.journal(journal.Header{Cluster: r.Cluster, Undoes: r.Journal})
+	path = j.Path()
+	const death = "killed"
+	defer func() {
+		if died := recover(); died != death {
+			l.t.Fatalf("it was not killed: %v", died)
+		}
+		l.must(j.Close())
+	}()
+	done := 0
+	_, err = apply.Run(l.t.Context(), p, l.reader, l.writer(j), j, apply.Hasty(apply.Options{Workloads: w, Progress: func(o repair.Outcome) {
+		if o.Status == repair.Done {
+			if done++; done == after {
+				panic(death)
+			}
+		}
+	}}))
+	l.must(err)
+	return ""
+}
+
+// takeBack undoes a run that evicts.
+func (l *lab) takeBack(p *repair.Plan, path string) {
+	l.t.Helper()
+	f, err := journal.Read(path)
+	l.must(err)
+	j := l.journal(journal.Header{Cluster: p.Cluster, Undoes: path})
 	w, err := workloads.New(l.c.Config, j)
 	l.must(err)
 	out, err := apply.Undo(l.t.Context(), f, l.reader, l.writer(j), j, apply.Options{Workloads: w})
@@ -249,6 +409,7 @@ func TestConsolidateAlongside(t *testing.T) {
 			cidr := s.Reservations[0].CIDRs[0]
 			// By its kubelet: another allocation beside it would race with it.
 			l.played("b", "named", map[string]string{"cni.projectcalico.org/ipAddrs": fmt.Sprintf("[%q]", cidr.Addr().Next())})
+			l.started("named")
 		}},
 		"the reservation is taken away": {repair.EvictPod, func(l *lab) {
 			s, err := l.reader.Read(l.t.Context())

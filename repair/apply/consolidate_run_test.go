@@ -56,6 +56,9 @@ type podCluster struct {
 	unready bool
 	did     []string
 	refresh func()
+	// other is true while another run moves pods; held counts the leases not released.
+	other bool
+	held  int
 }
 
 func newPodCluster(t *testing.T, text string) *podCluster {
@@ -146,6 +149,24 @@ func free(b *blocks.Block, a netip.Addr) {
 	b.OrdinalSequences = slices.DeleteFunc(slices.Clone(b.OrdinalSequences), func(s blocks.OrdinalSequence) bool { return int(s.Ordinal) == i })
 	b.ResourceVersion += "1"
 }
+
+// AcquireLease is refused while other is set, and lost when it is later.
+func (m *podCluster) AcquireLease(ctx context.Context) (repair.Lease, error) {
+	if err := m.Check(ctx); err != nil {
+		return nil, err
+	}
+	m.held++
+	return m, nil
+}
+
+func (m *podCluster) Check(context.Context) error {
+	if m.other {
+		return repair.ErrOtherRun
+	}
+	return nil
+}
+
+func (m *podCluster) Release() { m.held-- }
 
 func (m *podCluster) ClaimBlock(_ context.Context, c netip.Prefix, host string) error {
 	m.did = append(m.did, "claim "+c.String())

@@ -19,6 +19,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/kubelets"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 	"github.com/calico-audit/calico-audit/repair/datastore"
@@ -42,6 +43,8 @@ type lab struct {
 	group  testcluster.Group
 	s      *testcluster.Seeder
 	reader viewedReader
+	// kubelets run where a test has them played.
+	kubelets *kubelets.Kubelets
 }
 
 // viewedReader reads a cluster together with a view of each of its nodes, taken at

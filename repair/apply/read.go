@@ -146,10 +146,6 @@ func (x *run) unread(ctx context.Context, err error) repair.Outcome {
 // waitUntil waits until a time by the API server's clock, and reads everything then.
 func (x *run) waitUntil(ctx context.Context, due time.Time) error {
 	x.opts.Waiting(due)
-	return x.sleepUntil(ctx, due)
-}
-
-func (x *run) sleepUntil(ctx context.Context, due time.Time) error {
 	for x.State.Cluster.TakenAt.Before(due) {
 		d := max(due.Sub(x.State.Cluster.TakenAt), time.Second)
 		if err := x.opts.Sleep(ctx, d); err != nil {

@@ -114,13 +114,16 @@ func (b *begun) send(ctx context.Context, m repair.Move) (stopped *repair.Outcom
 		o := interrupted()
 		return &o, nil, nil
 	}
+	hand, cancel := inHand(ctx)
+	defer cancel()
+	if o := b.outrun(hand, b.Step); o != nil {
+		return o, nil, nil
+	}
 	if err := b.journal.Start(b.Step.ID); err != nil {
 		b.stop(repair.SkipJournal, err.Error())
 		o := skip(repair.SkipJournal, "nothing was written: %v", err)
 		return &o, nil, nil
 	}
-	hand, cancel := inHand(ctx)
-	defer cancel()
 	err = m.Do(hand)
 	return nil, b.refreshAll(hand, b.Refs), err
 }

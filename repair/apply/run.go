@@ -51,6 +51,8 @@ type run struct {
 	sizes map[string]int
 	// restores is true while a step takes something back: without pause, and out of count.
 	restores bool
+	// lease is the right to move pods; nil for runs that do not.
+	lease repair.Lease
 }
 
 // maxFailures is how many steps in a row may fail before the run stops: a cluster
@@ -91,13 +93,19 @@ func sleep(ctx context.Context, d time.Duration) error {
 // its [repair.Recorder].
 //
 // An error means that nothing was written and no step tried: the plan is none,
-// is another cluster's, or the cluster cannot be read. When the context ends, the
-// object in hand is finished and the rest is not tried.
+// is another cluster's, the cluster cannot be read, or another run moves pods and so does
+// the plan ([repair.ErrOtherRun]). When the context ends, the object in hand is finished
+// and the rest is not tried.
 func Run(ctx context.Context, plan *repair.Plan, r repair.Reader, w repair.Writer, j *journal.Journal, opts Options) (*repair.Result, error) {
 	x := newRun(r, w, j, plan.TrustedGrace(), opts)
 	if err := x.begin(ctx, plan); err != nil {
 		return nil, err
 	}
+	release, err := x.alone(ctx, plan.Steps)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	a := &applying{
 		run: x, plan: plan, request: plan.Request, seen: map[string]bool{}, derived: map[string]time.Time{}, ended: map[string]string{},
 		turn: &repair.Turn{Site: x.Site, Plan: plan, Waits: map[string]time.Time{}, EvictTimeout: x.opts.EvictTimeout, Stands: opts.stands},

@@ -46,7 +46,7 @@ func (a *applying) step(ctx context.Context, s *repair.Step) repair.Outcome {
 			return o
 		}
 	}
-	for try := 0; ; try++ {
+	for try, refusals := 0, 0; ; try++ {
 		derived, o := a.observe(ctx, kind, s)
 		if derived == nil {
 			return o
@@ -64,13 +64,21 @@ func (a *applying) step(ctx context.Context, s *repair.Step) repair.Outcome {
 		case code != "":
 			return skip(repair.SkipCode(code), "%s", why)
 		case !due.IsZero():
-			a.opts.Progress(repair.Outcome{Step: *s, Reason: fmt.Sprintf("waiting until %s: %s", phrase.Time(due), why)})
-			if err := a.sleepUntil(ctx, due); err != nil {
+			if err := a.untilReady(ctx, kind, derived); err != nil {
 				return a.unread(ctx, err)
 			}
 			continue
 		}
 		o, err := a.write(ctx, kind, derived)
+		var refused *repair.RefusedEvictionError
+		if errors.As(err, &refused) && refused.ForNow && refusals < len(evictRetries) {
+			a.opts.Progress(repair.Outcome{Step: *s, Reason: err.Error()})
+			if a.opts.Sleep(ctx, evictRetries[refusals]) != nil {
+				return o
+			}
+			try, refusals = try-1, refusals+1
+			continue
+		}
 		if !errors.Is(err, repair.ErrChanged) || try+1 >= maxDerivations {
 			return o
 		}
@@ -91,7 +99,7 @@ func (a *applying) observe(ctx context.Context, kind *repair.StepKind, s *repair
 		return nil, a.unread(ctx, err)
 	}
 	derived, refusal := repair.Derive(a.State, a.request, s.ID)
-	if derived == nil {
+	if derived == nil || kind.Restores() && !s.Stands(a.State) { // or it was never made
 		return nil, a.notDerived(kind, s, refusal)
 	}
 	if !derived.SameTarget(s) {
@@ -180,12 +188,15 @@ func (a *applying) observeAll() {
 // write carries out a step that was derived just now, and verifies it by reading.
 // It finishes what it has begun, whatever becomes of the context.
 func (a *applying) write(ctx context.Context, kind *repair.StepKind, s *repair.Step) (repair.Outcome, error) {
+	hand, cancel := inHand(ctx)
+	defer cancel()
+	if o := a.outrun(hand, s); o != nil {
+		return *o, nil
+	}
 	if err := a.journal.Start(s.ID); err != nil {
 		a.stop(repair.SkipJournal, err.Error())
 		return skip(repair.SkipJournal, "nothing was written: %v", err), nil
 	}
-	hand, cancel := inHand(ctx)
-	defer cancel()
 	before := a.State
 	a.began[s.Group()] = true
 	err := kind.CarryOut(hand, a.Site, s)
@@ -200,7 +211,7 @@ func (a *applying) write(ctx context.Context, kind *repair.StepKind, s *repair.S
 		if o.Status != repair.Skipped {
 			a.wroteStep(ctx)
 		}
-		return o, nil
+		return o, err
 	}
 	defer a.wroteStep(ctx)
 	return a.verify(hand, kind, s, before, err), nil

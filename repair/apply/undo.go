@@ -41,6 +41,11 @@ func Undo(ctx context.Context, f *journal.File, r repair.Reader, w repair.Writer
 	if err != nil {
 		return nil, err
 	}
+	release, err := x.alone(ctx, f.Plan.Steps)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	for _, id := range f.Written() {
 		b := x.begunStep(f, id, true)
 		res.Outcomes = append(res.Outcomes, x.each(ctx, b.Step, func(ctx context.Context) repair.Outcome { return b.takeBack(ctx) }))

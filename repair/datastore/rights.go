@@ -39,11 +39,11 @@ var rights = map[repair.Kind][]Right{
 	repair.DeleteHandle:      {may(blocks.Blocks, "get"), may(blocks.Handles, "get patch delete")},
 	repair.FixHandleCount:    {may(blocks.Handles, "get patch")},
 	repair.ClaimBlock:        {may(blocks.Blocks, "get create"), may(blocks.Affinities, "get list create patch delete")},
-	repair.ReserveBlock:      {may(blocks.Reservations, "get create delete")},
-	repair.UnreserveBlock:    {may(blocks.Reservations, "get delete")},
-	repair.CordonNode:        {may(blocks.Nodes, "get patch")},
-	repair.UncordonNode:      {may(blocks.Nodes, "get patch")},
-	repair.EvictPod:          {may(blocks.Pods, "get"), may(evictions, "create"), may(blocks.Budgets, "list")},
+	repair.ReserveBlock:      {may(blocks.Reservations, "get create delete"), lease},
+	repair.UnreserveBlock:    {may(blocks.Reservations, "get delete"), lease},
+	repair.CordonNode:        {may(blocks.Nodes, "get patch"), lease},
+	repair.UncordonNode:      {may(blocks.Nodes, "get patch"), lease},
+	repair.EvictPod:          {may(blocks.Pods, "get"), may(evictions, "create"), may(blocks.Budgets, "list"), lease},
 	repair.FinishDelete:      {may(blocks.Blocks, "get delete"), may(blocks.Affinities, "get create patch delete"), may(blocks.Handles, "get delete")},
 	repair.SetStrictAffinity: {may(blocks.IPAMConfigs, "get create patch")},
 }
@@ -61,15 +61,24 @@ var undoRights = map[repair.Kind][]Right{
 	repair.RecordIP:          {may(blocks.Blocks, "get create patch"), may(blocks.Affinities, "get list create patch delete"), may(blocks.Handles, "get create patch delete")},
 	repair.DeleteHandle:      {may(blocks.Handles, "get create delete")},
 	repair.SetStrictAffinity: {may(blocks.IPAMConfigs, "get patch")},
-	repair.ReserveBlock:      {may(blocks.Reservations, "get delete")},
-	repair.CordonNode:        {may(blocks.Nodes, "get patch")},
+	repair.ReserveBlock:      {may(blocks.Reservations, "get delete"), lease},
+	repair.UnreserveBlock:    {may(blocks.Reservations, "get delete"), lease},
+	repair.CordonNode:        {may(blocks.Nodes, "get patch"), lease},
+	repair.UncordonNode:      {may(blocks.Nodes, "get patch"), lease},
 }
 
-// evictions is the subresource by which pods are evicted.
-const evictions blocks.Resource = "pods/eviction"
+// evictions is the subresource by which pods are evicted, leases are what one run at a
+// time has that moves them.
+const (
+	evictions blocks.Resource = "pods/eviction"
+	leases    blocks.Resource = "leases"
+)
+
+// lease is what [repair.Workloads.AcquireLease] needs, of the one Lease in its namespace.
+var lease = may(leases, "get create update delete")
 
 // coreGroups are the API groups of what is Kubernetes' own.
-var coreGroups = map[blocks.Resource]string{blocks.Nodes: "", blocks.Pods: "", evictions: "", blocks.Budgets: "policy"}
+var coreGroups = map[blocks.Resource]string{blocks.Nodes: "", blocks.Pods: "", evictions: "", blocks.Budgets: "policy", leases: "coordination.k8s.io"}
 
 // MissingRight is a right that whoever writes does not have.
 type MissingRight struct {
@@ -127,9 +136,9 @@ func (k *Kubernetes) needed(kinds []repair.Kind, table map[repair.Kind][]Right) 
 	kinds = slices.Compact(slices.Sorted(slices.Values(kinds)))
 	var out []MissingRight
 	for _, r := range []blocks.Resource{
-		blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.IPAMConfigs, blocks.Reservations, blocks.Nodes, blocks.Pods, evictions, blocks.Budgets,
+		blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.IPAMConfigs, blocks.Reservations, blocks.Nodes, blocks.Pods, evictions, blocks.Budgets, leases,
 	} {
-		for _, verb := range []string{"get", "list", "create", "patch", "delete"} {
+		for _, verb := range []string{"get", "list", "create", "update", "patch", "delete"} {
 			need := MissingRight{Verb: verb, Resource: k.plural(r), Group: group}
 			if g, core := coreGroups[r]; core {
 				need.Group = g
@@ -151,9 +160,14 @@ func (k *Kubernetes) needed(kinds []repair.Kind, table map[repair.Kind][]Right) 
 // authenticated user may create.
 func (k *Kubernetes) allowed(ctx context.Context, need MissingRight) (ok bool, reason string, err error) {
 	resource, sub, _ := strings.Cut(need.Resource, "/")
-	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: need.Group, Resource: resource, Subresource: sub, Verb: need.Verb},
-	}}
+	asked := &authorizationv1.ResourceAttributes{Group: need.Group, Resource: resource, Subresource: sub, Verb: need.Verb}
+	if need.Resource == string(leases) {
+		asked.Namespace = repair.LeaseNamespace
+		if need.Verb != "create" { // which names nothing
+			asked.Name = repair.LeaseName
+		}
+	}
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: asked}}
 	review.SetGroupVersionKind(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"))
 	body, err := json.Marshal(review)
 	if err != nil {

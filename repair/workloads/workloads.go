@@ -22,13 +22,14 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// Client evicts pods and cordons nodes.
+// Client evicts pods and cordons nodes, and sees to it that one run at a time does.
 type Client struct {
 	rest     *rest.RESTClient
 	recorder repair.Recorder
-	// budget is how long a budget that allows no disruption is asked again: its count
-	// follows the pods with a delay. retry is the pause between two tries of anything.
-	budget, retry time.Duration
+	// retry is the pause between two tries of anything.
+	retry time.Duration
+	// term is how long the Lease of a run that died stands.
+	term time.Duration
 }
 
 var _ repair.Workloads = (*Client)(nil)
@@ -47,13 +48,12 @@ func New(cfg *rest.Config, recorder repair.Recorder) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("writing to pods and nodes: %w", err)
 	}
-	return &Client{rest: c, recorder: recorder, budget: time.Minute, retry: 2 * time.Second}, nil
+	return &Client{rest: c, recorder: recorder, retry: 2 * time.Second, term: 10 * time.Second}, nil
 }
 
 // Evict evicts one pod, the one of that UID and no other of its name, through the
 // Eviction API. That it is gone already, or going, is no error, and another in its place
-// [repair.ErrChanged]. A budget that does not allow it for a minute is a
-// [repair.RefusedEvictionError].
+// [repair.ErrChanged]; a budget that does not allow it is a [repair.RefusedEvictionError].
 func (c *Client) Evict(ctx context.Context, namespace, name, uid string) error {
 	key := blocks.Key{Namespace: namespace, Name: name}
 	pod, err := c.pod(ctx, key)
@@ -73,7 +73,6 @@ func (c *Client) Evict(ctx context.Context, namespace, name, uid string) error {
 		ObjectMeta:    metav1.ObjectMeta{Namespace: namespace, Name: name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(uid)},
 	}
-	until := time.Now().Add(c.budget)
 	for try := 1; ; try++ {
 		err := c.rest.Post().Namespace(namespace).Resource("pods").Name(name).SubResource("eviction").Body(body).MaxRetries(0).Do(ctx).Error()
 		switch {
@@ -82,10 +81,7 @@ func (c *Client) Evict(ctx context.Context, namespace, name, uid string) error {
 		case apierrors.IsConflict(err):
 			return fmt.Errorf("evicting pod %s: %w: %w", key, repair.ErrChanged, err)
 		case apierrors.IsTooManyRequests(err):
-			if time.Now().After(until) || !c.pause(ctx) {
-				return &repair.RefusedEvictionError{Pod: key, Reason: budgetText(err)}
-			}
-			continue
+			return &repair.RefusedEvictionError{Pod: key, Reason: budgetText(err), ForNow: true}
 		case refused(err):
 			return &repair.RefusedEvictionError{Pod: key, Reason: err.Error()}
 		}
@@ -216,12 +212,14 @@ func (c *Client) pod(ctx context.Context, key blocks.Key) (*corev1.Pod, error) {
 
 // get reads an object, and tries again for a while where there is no answer.
 func (c *Client) get(ctx context.Context, into runtime.Object, namespace, resource, name string) error {
+	return c.try(ctx, into, func() *rest.Request {
+		return c.rest.Get().Resource(resource).NamespaceIfScoped(namespace, namespace != "").Name(name)
+	})
+}
+
+func (c *Client) try(ctx context.Context, into runtime.Object, request func() *rest.Request) error {
 	for try := 1; ; try++ {
-		req := c.rest.Get().Resource(resource).Name(name).MaxRetries(0)
-		if namespace != "" {
-			req = req.Namespace(namespace)
-		}
-		err := req.Do(ctx).Into(into)
+		err := request().MaxRetries(0).Do(ctx).Into(into)
 		if err == nil || refused(err) || try >= tries || !c.pause(ctx) {
 			return plain(err)
 		}

@@ -1,0 +1,129 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/journal"
+)
+
+// TestOtherRun: while another run moves pods none is begun, nor is one taken back; and a
+// run that learns of another in its midst leaves everything to that.
+func TestOtherRun(t *testing.T) {
+	m := newPodCluster(t, shortOfBlocks)
+	p := m.plan(t, emptied)
+	m.other = true
+	j := newTestJournal(t)
+	m.journal = j
+	if _, err := Run(t.Context(), p, m, m, j, Options{Workloads: m}); !errors.Is(err, repair.ErrOtherRun) || len(m.did) > 0 {
+		t.Errorf("beside another: %v, and did %v", err, m.did)
+	}
+	f := &journal.File{Header: journal.Header{Cluster: p.Cluster, Plan: p}}
+	if _, err := Undo(t.Context(), f, m, m, j, Options{Workloads: m}); !errors.Is(err, repair.ErrOtherRun) {
+		t.Errorf("an undo beside another: %v", err)
+	}
+	m.other = false
+	out := m.carry(t.Context(), t, p, Options{Progress: func(o repair.Outcome) { m.other = m.other || o.Step.ID == "evict-pod:10.0.0.26" }})
+	if got := strings.Join(m.did, ", "); got != "reserve 10.0.0.24/29, cordon new, evict api-1" {
+		t.Errorf("with another from the second eviction on it did %s", got)
+	}
+	for id, o := range out {
+		if k := repair.KindOf(o.Step.Kind); k.Restores() && (o.Status != repair.Skipped || !strings.Contains(o.Reason, repair.ErrOtherRun.Error())) {
+			t.Errorf("%s: %s, %s", id, o.Status, o.Reason)
+		}
+	}
+	if m.held != 0 {
+		t.Errorf("%d leases are not released", m.held)
+	}
+}
+
+// arrives has another pod get an address of the block that is emptied.
+func (m *podCluster) arrives(t *testing.T) {
+	with := newPodCluster(t, shortOfBlocks+"use 10.0.0.28 shop/late b of=ReplicaSet/api ready\n").s
+	s := m.s.Clone()
+	s.Workloads = append(s.Workloads, with.Workloads[slices.IndexFunc(with.Workloads, func(w blocks.Workload) bool { return w.Name == "late" })])
+	slices.SortFunc(s.Workloads, func(a, b blocks.Workload) int { return strings.Compare(a.FullName(), b.FullName()) })
+	s.Blocks, s.Handles = with.Blocks, with.Handles
+	m.s = s
+}
+
+// TestLatePodIsSaidAtOnce: a pod that got an address of the block since the plan was made
+// ends the consolidation before it waits for the reservation, and no node is cordoned
+// before it has waited.
+func TestLatePodIsSaidAtOnce(t *testing.T) {
+	for at, want := range map[repair.Kind]string{repair.ReserveBlock: "", repair.CordonNode: "reserve 10.0.0.24/29, unreserve"} {
+		m := newPodCluster(t, shortOfBlocks)
+		p, began := m.plan(t, emptied), m.now
+		out := m.carry(t.Context(), t, p, Options{Progress: func(o repair.Outcome) {
+			if o.Step.Kind == at && o.Status == "" && o.Reason == "" {
+				m.arrives(t)
+			}
+		}})
+		if got := strings.Join(m.did, ", "); got != want {
+			t.Errorf("at %s it did %q, not %q", at, got, want)
+		}
+		if waited := m.now.Sub(began); waited > 5*time.Second {
+			t.Errorf("at %s that is known after %s", at, waited)
+		}
+		for id, o := range out {
+			if o.Step.Kind == at && (o.Code != repair.SkipCode(repair.RefusedConflict) || !strings.Contains(o.Reason, "pod shop/late has got 10.0.0.28 meanwhile")) {
+				t.Errorf("%s: %s %s: %s", id, o.Status, o.Code, o.Reason)
+			}
+		}
+	}
+	m := newPodCluster(t, shortOfBlocks)
+	var cordoned time.Time
+	began := m.now
+	m.carry(t.Context(), t, m.plan(t, emptied), Options{Progress: func(o repair.Outcome) {
+		if o.Step.Kind == repair.CordonNode && o.Status == repair.Done {
+			cordoned = m.now
+		}
+	}})
+	if after := cordoned.Sub(began); after < 90*time.Second {
+		t.Errorf("a node was cordoned after %s", after)
+	}
+}
+
+// TestWaitsReadLittle: how long a replacement takes makes no more readings of everything
+// where its controller says how it is found.
+func TestWaitsReadLittle(t *testing.T) {
+	readings := func(text string, polls int) (whole int) {
+		m := newPodCluster(t, text)
+		p := m.plan(t, emptied)
+		m.fakeCluster.whole, m.unready = 0, true
+		left := polls
+		out := m.carry(t.Context(), t, p, Options{Sleep: func(_ context.Context, d time.Duration) error {
+			m.now = m.now.Add(d)
+			if left--; d == repair.EvictPoll && left <= 0 {
+				left = polls
+				for i := range m.s.Workloads {
+					m.s.Workloads[i].Ready = true
+				}
+			}
+			return nil
+		}})
+		for id, o := range out {
+			if o.Status != repair.Done && o.Status != repair.Already {
+				t.Errorf("%s: %s %s", id, o.Status, o.Reason)
+			}
+		}
+		return m.fakeCluster.whole
+	}
+	hashed := strings.ReplaceAll(shortOfBlocks, " ready", " ready label=pod-template-hash=5d4")
+	if few, many := readings(hashed, 2), readings(hashed, 20); few != many {
+		t.Errorf("pods of a Deployment: %d readings of everything with few polls, and %d with many", few, many)
+	}
+	stateful := strings.ReplaceAll(shortOfBlocks, "ReplicaSet", "StatefulSet")
+	if few, many := readings(stateful, 2), readings(stateful, 20); few != many {
+		t.Errorf("pods of a StatefulSet: %d readings of everything with few polls, and %d with many", few, many)
+	}
+	if few, many := readings(shortOfBlocks, 2), readings(shortOfBlocks, 20); few >= many {
+		t.Errorf("pods without a label that tells them: %d readings of everything with few polls, and %d with many", few, many)
+	}
+}

@@ -1,0 +1,189 @@
+package workloads
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// leases is where the API server has the Lease of the run that moves pods.
+const leases = "/apis/coordination.k8s.io/v1/namespaces/" + repair.LeaseNamespace + "/leases"
+
+// lease is a run's Lease, which is renewed until it is released.
+type lease struct {
+	*Client
+	holder string
+	end    func()
+
+	mu      sync.Mutex
+	now     *coordinationv1.Lease // as it was written last
+	renewed time.Time
+	lost    error
+}
+
+// AcquireLease takes the Lease. One that another run holds is watched for as long as that run
+// has to renew it: renewed meanwhile, it is [repair.ErrOtherRun], and otherwise taken over.
+// What counts is how long it stood still here, and no clock of another machine.
+func (c *Client) AcquireLease(ctx context.Context) (repair.Lease, error) {
+	host, _ := os.Hostname() // unknown, the rest of the name will do
+	l := &lease{Client: c, holder: fmt.Sprintf("%s, process %d (%s)", host, os.Getpid(), rand.Text()[:8])}
+	var first *coordinationv1.Lease
+	var since time.Time
+	for {
+		now, err := l.read(ctx)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("asking whether another run moves pods: %w", err)
+		case now == nil || holderOf(now) == "", first != nil && now.ResourceVersion == first.ResourceVersion && time.Since(since) > termOf(now):
+			if err = l.write(ctx, now); err == nil {
+				l.start()
+				return l, nil
+			}
+			if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+				return nil, fmt.Errorf("taking the Lease of the run that moves pods: %w", plain(err))
+			}
+		case first == nil:
+			first, since = now, time.Now()
+		case now.ResourceVersion != first.ResourceVersion:
+			return nil, otherRun(now)
+		}
+		if !c.pause(ctx) {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func otherRun(now *coordinationv1.Lease) error {
+	return fmt.Errorf("%w: that of %s (Lease %s/%s)", repair.ErrOtherRun, holderOf(now), repair.LeaseNamespace, repair.LeaseName)
+}
+
+func holderOf(now *coordinationv1.Lease) string {
+	if now.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *now.Spec.HolderIdentity
+}
+
+// termOf is how long a Lease may stand still until its holder is taken to be dead.
+func termOf(now *coordinationv1.Lease) time.Duration {
+	if now.Spec.LeaseDurationSeconds == nil {
+		return 0
+	}
+	return time.Duration(*now.Spec.LeaseDurationSeconds) * time.Second
+}
+
+// start renews the Lease in the background, several times in its term.
+func (l *lease) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var renewing sync.WaitGroup
+	renewing.Go(func() {
+		tick := time.NewTicker(l.term / 5)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				_ = l.renew(ctx) // Check says it, if it is not better by then
+			}
+		}
+	})
+	l.end = func() { cancel(); renewing.Wait() }
+}
+
+// Check is nil if the run has had the Lease just now.
+func (l *lease) Check(ctx context.Context) error {
+	for try := 1; ; try++ {
+		l.mu.Lock()
+		fresh := l.lost == nil && time.Since(l.renewed) < l.term/2
+		l.mu.Unlock()
+		if fresh {
+			return nil
+		}
+		err := l.renew(ctx)
+		switch {
+		case err == nil, errors.Is(err, repair.ErrOtherRun):
+			return err
+		case try >= tries || !l.pause(ctx):
+			return fmt.Errorf("whether another run moves pods by now is not known: %w", err)
+		}
+	}
+}
+
+// renew writes the Lease. That another run holds it by now is for good.
+func (l *lease) renew(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost != nil {
+		return l.lost
+	}
+	err := l.write(ctx, l.now)
+	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) {
+		return plain(err)
+	}
+	now, err := l.read(ctx)
+	switch {
+	case err != nil:
+		return err
+	case now != nil && holderOf(now) != l.holder:
+		l.lost = otherRun(now)
+		return l.lost
+	}
+	l.now = now // it was written though the answer was lost, or people deleted it
+	return plain(l.write(ctx, now))
+}
+
+// write creates the Lease, or makes one of that version this run's.
+func (l *lease) write(ctx context.Context, over *coordinationv1.Lease) error {
+	next := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: repair.LeaseNamespace, Name: repair.LeaseName}}
+	request := l.rest.Post().AbsPath(leases)
+	if over != nil {
+		next = over.DeepCopy()
+		request = l.rest.Put().AbsPath(leases, repair.LeaseName)
+	}
+	at, seconds := metav1.NowMicro(), int32(max(l.term.Seconds(), 1))
+	if holderOf(next) != l.holder {
+		next.Spec.AcquireTime = &at
+	}
+	next.Spec.HolderIdentity, next.Spec.LeaseDurationSeconds, next.Spec.RenewTime = &l.holder, &seconds, &at
+	sent, got := time.Now(), &coordinationv1.Lease{}
+	err := request.Body(next).MaxRetries(0).Timeout(l.term).Do(ctx).Into(got)
+	if err == nil {
+		l.now, l.renewed = got, sent
+	}
+	return err
+}
+
+// read reads the Lease; nil if there is none.
+func (l *lease) read(ctx context.Context) (*coordinationv1.Lease, error) {
+	now := &coordinationv1.Lease{}
+	err := l.try(ctx, now, func() *rest.Request { return l.rest.Get().AbsPath(leases, repair.LeaseName) })
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return now, err
+}
+
+// Release deletes the Lease. Should that fail, the next run waits for its end.
+func (l *lease) Release() {
+	l.end()
+	if l.lost != nil || l.now == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), l.term)
+	defer cancel()
+	_ = l.rest.Delete().AbsPath(leases, repair.LeaseName).MaxRetries(0).Body(&metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &l.now.UID, ResourceVersion: &l.now.ResourceVersion},
+	}).Do(ctx).Error()
+}
