@@ -25,8 +25,10 @@ type Check struct {
 	Why string
 	// Confirm says how to see the same by read-only means.
 	Confirm string
-	// Fix says what to do, and Never what not to.
-	Fix   string
+	// Remedies are the ways out of its findings in general, the preferred one first;
+	// a finding has those of its state.
+	Remedies []state.Remedy
+	// Never says what not to do.
 	Never string
 	// Verify says how to see, beyond a report without the finding, that what
 	// people suffered has ended; empty if the report says it all.

@@ -31,18 +31,12 @@ type Fix struct {
 // Look is a read-only command as the next thing to do.
 func Look(command string) Fix { return Fix{"look", command} }
 
-// Manual is an instruction for something that only people should do.
-func Manual(instruction string) Fix { return Fix{"manual", instruction} }
-
-// RepairFix names the kind of repair that plans what is to be done about a finding.
-func RepairFix(flag string) Fix { return Fix{"repair", "calico-audit repair " + flag} }
-
 // FixOf is the preferred one of some remedies as the next thing to do.
 func FixOf(remedies []state.Remedy) Fix {
 	if r := &remedies[0]; r.Repairs() {
 		return Fix{"repair", r.Commands[0]}
 	}
-	return Manual(remedies[0].Title)
+	return Fix{"manual", remedies[0].Title}
 }
 
 // Finding is one thing that a check found.

@@ -67,6 +67,9 @@ func (c Count) Times(n int) Count {
 // Mul returns c × d.
 func (c Count) Mul(d Count) Count { return Count{new(big.Int).Mul(c.value(), d.value())} }
 
+// Div divides counts of zero and more, and drops the rest; d must not be zero.
+func (c Count) Div(d Count) Count { return Count{new(big.Int).Quo(c.value(), d.value())} }
+
 // Int returns c as an int and whether it fits into one.
 func (c Count) Int() (int, bool) {
 	if !c.value().IsInt64() {

@@ -16,7 +16,7 @@ var affinityDeadNode = audit.Check{
 		"Calico cleans up after a deleted node, but lists affinities by a label that those written before v3.31 do not carry.",
 	Confirm:  "kubectl get node NAME: not found.",
 	Misread:  "A node that is being replaced under the same name is missing for a moment only.",
-	Fix:      "See that calico-kube-controllers runs; it releases the blocks of deleted nodes once no address of them is in use. calico-audit repair --dead-nodes deletes the affinity if its block is gone or another's, and with its block if that is empty or only pods of other nodes use it.",
+	Remedies: []state.Remedy{state.CleanUpNode},
 	Never:    "Never release a block of it that still holds addresses of pods on other nodes.",
 	Requires: []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes},
 	Optional: state.ReleaseReads,

@@ -18,7 +18,7 @@ var affinityNoBlock = audit.Check{
 		"so that two nodes then say it is theirs.",
 	Confirm:  "kubectl get blockaffinities NAME -o yaml, and kubectl get ipamblocks for the same CIDR: not found.",
 	Misread:  "For a moment while a node claims a block this is normal: the affinity is written first. Only one that lasts is wrong.",
-	Fix:      "See that it lasts (the same object, unchanged, some minutes apart). The node's own next assignment may heal it by making the block. calico-audit repair --orphan-affinities looks twice, and deletes it.",
+	Remedies: []state.Remedy{state.DeleteAffinity},
 	Verify:   "On the affinity's node, ip route show type blackhole no longer lists the CIDR.",
 	Never:    "Never delete it while the node is claiming the block: look at it twice, and at the block again in between.",
 	Requires: []blocks.Resource{blocks.Affinities, blocks.Blocks},
@@ -33,7 +33,7 @@ var affinityNoBlock = audit.Check{
 				return
 			}
 			x := affinityFinding(st, a, state.Error, fmt.Sprintf("affinity of %s to %s exists, its IPAMBlock does not", phrase.Owner(a.Owner), a.CIDR))
-			x.Absence, x.Remedies, x.Root = true, []state.Remedy{state.DeleteAffinity}, st.RootOfHost(a.Owner.Node())
+			x.Absence, x.Remedies, x.Root = true, f.Check.Remedies, st.RootOfHost(a.Owner.Node())
 			begunHere(&x, state.HalfDone(a))
 			f.Add(x)
 		})

@@ -19,7 +19,7 @@ var affinityNotOwner = audit.Check{
 		"part or all of their traffic is lost.",
 	Confirm:  "On the affinity's node: ip route show type blackhole lists the CIDR, though the block's affinity field names another node.",
 	Misread:  "Of two affinities to one block, age does not say which is right: the block's own affinity field does.",
-	Fix:      "The affinity that the block does not name is the wrong one. It goes by itself at its node's next assignment; if that does not come, it may be deleted, and never the other: calico-audit repair --orphan-affinities does that.",
+	Remedies: []state.Remedy{state.DeleteAffinity},
 	Verify:   "On the affinity's node, ip route show type blackhole no longer lists the CIDR, and pods there reach the pods of the owner.",
 	Never:    "Never delete the affinity of the node that the block names: that cuts off its pods.",
 	Requires: []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Pools, blocks.FelixConfigs},
@@ -47,7 +47,7 @@ var affinityNotOwner = audit.Check{
 			}
 			x := affinityFinding(st, a, sev, fmt.Sprintf("%s has an affinity to block %s, which belongs to %s", phrase.Owner(a.Owner), a.CIDR, phrase.Owner(b.Owner)))
 			x.Evidence = append(x.Evidence, state.Evidences("effect", effect)...)
-			x.Remedies = []state.Remedy{state.DeleteAffinity}
+			x.Remedies = f.Check.Remedies
 			begunHere(&x, state.HalfDone(a))
 			x.Absence = true // it rests on two objects that were read one after the other
 			f.Add(x)

@@ -16,8 +16,11 @@ var affinityStuck = audit.Check{
 	Severities: []state.Severity{state.Warning},
 	Why: "A claim or a release broke off half-way. While it is pendingDeletion, BIRD does not advertise the block; " +
 		"the node's next assignment makes it whole again.",
-	Confirm:  "kubectl get blockaffinities -o custom-columns=NAME:.metadata.name,STATE:.spec.state",
-	Fix:      "Start a pod on the node: its assignment confirms the affinity. If the block is empty, it may be released instead.",
+	Confirm: "kubectl get blockaffinities -o custom-columns=NAME:.metadata.name,STATE:.spec.state",
+	Remedies: []state.Remedy{
+		state.ByHand("start a pod on the node: its assignment confirms the affinity", "the affinity agrees with its block", "none"),
+		state.ReleaseBlock,
+	},
 	Never:    "Never delete the affinity alone while its block exists: that leaves a block in use without one.",
 	Requires: []blocks.Resource{blocks.Affinities, blocks.Blocks},
 	Optional: []blocks.Resource{blocks.Pools},

@@ -16,8 +16,10 @@ var blockCorrupt = audit.Check{
 	Why: "Calico may hand an address of it out twice, never hand one out again, or fail for every pod of the node: its allocator relies on what the block says. " +
 		"A block with an unreadable CIDR makes Calico fail to list any.",
 	Confirm: "kubectl get ipamblocks NAME -o yaml",
-	Fix: "Record the pods that use its addresses, move them off by restarting them where they get another block, " +
-		"and have the block looked at before anything is released.",
+	Remedies: []state.Remedy{
+		state.Restart("save a snapshot, restart the pods that use its addresses where they get another block, and have the block looked at before anything is released",
+			"no pod depends on the block"),
+	},
 	Never:    "Never let a tool release addresses or the block while it contradicts itself.",
 	Requires: []blocks.Resource{blocks.Blocks},
 	Run: func(st *state.State, f *audit.Findings) {

@@ -16,7 +16,7 @@ var blockDeadNode = audit.Check{
 	Why:        "No node can use the block, and what it still holds keeps it from being released: one leaked or borrowed address is enough.",
 	Confirm:    "kubectl get node NAME: not found. calicoctl ipam show --show-blocks shows how full the block is.",
 	Misread:    "Addresses in it may be in use all the same: pods of other nodes may have borrowed them.",
-	Fix:        "See that calico-kube-controllers runs. calico-audit repair --dead-nodes releases the block if it is empty, and takes it away from the node if pods of other nodes use all that it holds: it then goes with the last of them.",
+	Remedies:   []state.Remedy{state.CleanUpNode},
 	Never:      "Never delete the block while it holds an address that a live pod uses.",
 	Requires:   []blocks.Resource{blocks.Blocks, blocks.Nodes},
 	Optional:   state.ReleaseReads,

@@ -15,11 +15,10 @@ var blockEmpty = audit.Check{
 	Severities: []state.Severity{state.Warning, state.Info},
 	Graded:     "info, or warning when its pool has no block left to claim, nor any other for the same nodes",
 	Why: "Where blocks are scarce, another node could use it; an empty block keeps its addresses for its owner. " +
-		"The evidence says whether it could be released now and, if not, why it is held.",
-	Confirm: "calicoctl ipam show --show-blocks",
-	Misread: "A block that shows no allocation may be an instant from its first: a node claims the block, then the address. Its age matters.",
-	Fix: "Calico's own collector releases empty blocks of nodes that hold others, after a grace period of 15 minutes; " +
-		"see that it runs (config/gc-disabled). calico-audit repair --empty-blocks plans the release of those that may go, and carries it out. A node's last block should stay.",
+		"Calico's own collector releases empty blocks of nodes that hold others after 15 minutes, where it runs (config/gc-disabled). The evidence says whether it could be released now and, if not, why it is held.",
+	Confirm:  "calicoctl ipam show --show-blocks",
+	Misread:  "A block that shows no allocation may be an instant from its first: a node claims the block, then the address. Its age matters.",
+	Remedies: []state.Remedy{state.ReleaseBlock},
 	Never:    "Never delete the IPAMBlock object by hand: its affinity stays behind, and the node goes on dropping the block's traffic.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Pools, blocks.Reservations},
 	Optional: state.ReleaseReads,
@@ -33,7 +32,7 @@ var blockEmpty = audit.Check{
 			if scarce(b.Pool) {
 				sev = state.Warning
 			}
-			verdict, remedies := "releasable", []state.Remedy{state.ReleaseBlock}
+			verdict, remedies := "releasable", f.Check.Remedies
 			if !b.Reclaimability.OK {
 				verdict, remedies = "held: "+b.Reclaimability.Held, nil
 			}

@@ -16,7 +16,7 @@ var blockNoAffinity = audit.Check{
 	Why: "The owner uses its block without any route to it: BIRD makes routes from affinities, and without one the block is not advertised. " +
 		"Calico cannot release such a block either; its own call does nothing and reports success.",
 	Confirm:  "kubectl get blockaffinities -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr shows no row for the block.",
-	Fix:      "The node's next assignment from this block does not restore it; the affinity object has to be given back, after a second look that it is still missing: calico-audit repair --missing-affinities does that.",
+	Remedies: []state.Remedy{state.RestoreAffinity},
 	Never:    "Never delete the block because its affinity is missing: it may be full of live pods.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Affinities},
 	Optional: []blocks.Resource{blocks.Nodes, blocks.Pods},
@@ -34,7 +34,7 @@ var blockNoAffinity = audit.Check{
 			for _, a := range st.AffinitiesOf(b.CIDR) {
 				others = append(others, phrase.Owner(a.Owner))
 			}
-			remedies := []state.Remedy{state.RestoreAffinity}
+			remedies := f.Check.Remedies
 			if st.NodesRead() && st.Vanished(host) || len(others) > 0 {
 				remedies = nil // what is wrong there comes first
 			}

@@ -15,9 +15,12 @@ var blockNoPool = audit.Check{
 	Severities: []state.Severity{state.Warning},
 	Why: "Its addresses have lost what a pool gives: outgoing NAT and encapsulation. " +
 		"Calico does not release blocks outside pools, so it stays.",
-	Confirm:  "calicoctl get ippools -o wide, and look for the block's CIDR.",
-	Misread:  "The pool was deleted while its addresses were in use; the pods run on, and only some of their traffic fails.",
-	Fix:      "Create the pool again with disabled: true, restart the pods that use its addresses, then delete the pool.",
+	Confirm: "calicoctl get ippools -o wide, and look for the block's CIDR.",
+	Misread: "The pool was deleted while its addresses were in use; the pods run on, and only some of their traffic fails.",
+	Remedies: []state.Remedy{
+		state.Restart("create the pool again with disabled: true, restart the pods that use its addresses, then delete the pool",
+			"the pods get addresses of another pool, and the block goes with the last of them"),
+	},
 	Never:    "Never delete the block: its pods still use the addresses.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Pools},
 	Run: func(st *state.State, f *audit.Findings) {

@@ -15,8 +15,11 @@ var blockOverlap = audit.Check{
 	Severities: []state.Severity{state.Critical},
 	Why: "One address can be handed out twice, once from each block, and two pods then share it. " +
 		"It comes about when a pool's block size is changed while blocks of the old size exist: Calico compares exact CIDRs only.",
-	Confirm:  "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity",
-	Fix:      "Keep new pods off both blocks (cordon their owners), restart the pods of one so that they move to another pool, and release that block once it is empty.",
+	Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity",
+	Remedies: []state.Remedy{
+		state.ByHand("cordon the owners of both blocks, and move the pods of one to another pool by restarting them; release that block once it is empty",
+			"each address has one block", "each pod ends and starts again, and the cordoned nodes take none meanwhile"),
+	},
 	Never:    "Never delete either block while it holds addresses.",
 	Requires: []blocks.Resource{blocks.Blocks},
 	Run: func(st *state.State, f *audit.Findings) {

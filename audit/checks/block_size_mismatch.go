@@ -18,9 +18,12 @@ var blockSizeMismatch = audit.Check{
 	Graded:     "info, or error if it overlaps what the allocator may still claim",
 	Why: "Calico looks for free blocks by exact CIDR: it may claim a block of the pool's size that overlaps this one, and hand its addresses out twice. " +
 		"Where every such block exists already, the mismatch is harmless.",
-	Confirm:  "calicoctl ipam show --show-blocks, beside the pool's blockSize.",
-	Misread:  "\"I changed blockSize, and new nodes still get the old size\": blocks that exist keep theirs.",
-	Fix:      "Disable the pool at once, add one with the wanted block size and another CIDR, and move the pods by restarting them.",
+	Confirm: "calicoctl ipam show --show-blocks, beside the pool's blockSize.",
+	Misread: "\"I changed blockSize, and new nodes still get the old size\": blocks that exist keep theirs.",
+	Remedies: []state.Remedy{
+		state.Restart("set disabled: true on the pool, add one with the block size that is wanted and another CIDR, and move the pods by restarting them",
+			"no block overlaps another"),
+	},
 	Never:    "Never change the blockSize of a pool that has blocks.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Pools, blocks.Reservations},
 	Run: func(st *state.State, f *audit.Findings) {
@@ -40,7 +43,7 @@ var blockSizeMismatch = audit.Check{
 				Severity: sev, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()}, Message: message, Absence: sev == state.Error,
 				Evidence: state.Evidences("pool", b.Pool.Name, "pool's block size", fmt.Sprintf("/%d", b.Pool.BlockSize), "claimable over it", risk,
 					"owner", phrase.Owner(b.Owner), "in use", fmt.Sprint(b.Used)),
-				Fix: audit.Manual(fmt.Sprintf("set disabled: true on pool %s until no block of another size is left in it", b.Pool.Name)),
+				Remedies: f.Check.Remedies,
 			})
 		}
 	},

@@ -16,7 +16,7 @@ var blockSoftDeleted = audit.Check{
 	Why: "A deletion was begun and never finished: the object is in the way of the next claim of its CIDR, and Calico's tools no longer show it. " +
 		"Calico deletes in two steps on Kubernetes, first the mark, then the object.",
 	Confirm:  "kubectl get with -o yaml shows spec.deleted: true (in an affinity of the older API group the text \"true\").",
-	Fix:      "Calico finishes the deletion when it next reads the object by name. It may also be deleted by hand if it is unchanged and, for a block, holds no address: calico-audit repair --soft-deleted does that.",
+	Remedies: []state.Remedy{state.FinishDelete},
 	Never:    "Never take the mark away: some component believes that the object is gone.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles},
 	Run: func(st *state.State, f *audit.Findings) {
@@ -28,7 +28,7 @@ var blockSoftDeleted = audit.Check{
 				Severity: state.Warning, Subject: s, Pools: state.PoolsOf(pool), Nodes: []string{node},
 				Message:  fmt.Sprintf("%s is marked deleted and was never removed", what),
 				Evidence: state.Evidences("created", phrase.Time(m.Created), "last written", phrase.Time(m.Written)),
-				Remedies: []state.Remedy{state.FinishDelete},
+				Remedies: f.Check.Remedies,
 			}
 			begunHere(&x, m.ByUs)
 			f.Add(x)

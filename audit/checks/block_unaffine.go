@@ -16,8 +16,10 @@ var blockUnaffine = audit.Check{
 	Graded:     "info, or warning under strict affinity",
 	Why: "Nothing is broken: its addresses are routed one by one, and the block goes when the last of them is released. " +
 		"Under strict affinity no pod may take a further address of it: the rest of the block is lost until then.",
-	Confirm:  "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity",
-	Fix:      "Nothing is urgent. To get the block back, restart the pods that use it.",
+	Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity",
+	Remedies: []state.Remedy{
+		state.Restart("restart the pods that use addresses of the block, if it is needed back", "the block goes with the last of them"),
+	},
 	Never:    "Never give the block an owner by editing it: the pods that use it are on several nodes.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.IPAMConfigs},
 	Optional: []blocks.Resource{blocks.Pools},
@@ -43,7 +45,7 @@ var blockUnaffine = audit.Check{
 				Severity: sev, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: nodes,
 				Message:  fmt.Sprintf("block %s has no owner and %s in use%s", b.CIDR, phrase.Plural(b.Used, "address"), lost),
 				Evidence: state.Evidences("pool", state.PoolName(b.Pool), "in use", fmt.Sprint(b.Used), "used on", phrase.List(nodes)),
-				Fix:      audit.Manual("restart the pods that use addresses of " + b.CIDR.String() + "; the block goes with the last of them"),
+				Remedies: f.Check.Remedies,
 			})
 		}
 	},

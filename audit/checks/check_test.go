@@ -121,9 +121,17 @@ func allText(f audit.Finding) string {
 // needs.
 func TestChecksAreDocumented(t *testing.T) {
 	for _, c := range checks.All {
-		for name, text := range map[string]string{"Title": c.Title, "Severity": c.SeverityText(), "Why": c.Why, "Confirm": c.Confirm, "Fix": c.Fix, "Never": c.Never} {
+		for name, text := range map[string]string{"Title": c.Title, "Severity": c.SeverityText(), "Why": c.Why, "Confirm": c.Confirm, "Never": c.Never} {
 			if strings.TrimSpace(text) == "" {
 				t.Errorf("%s: no %s", c.ID, name)
+			}
+		}
+		if len(c.Remedies) == 0 {
+			t.Errorf("%s: no remedy", c.ID)
+		}
+		for _, r := range c.Remedies {
+			if r.Title == "" || r.Effect == "" || r.Risk == "" || !r.Manual && !r.Repairs() {
+				t.Errorf("%s: the remedy %+v is neither a whole repair nor whole advice", c.ID, r)
 			}
 		}
 		if len(c.Requires) == 0 {

@@ -15,9 +15,11 @@ var configBlockStrictAffinity = audit.Check{
 	Severities: []state.Severity{state.Info},
 	Why:        "It is easily believed that strict affinity is on for these blocks. Calico reads the setting from its IPAM configuration only.",
 	Confirm:    "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,STRICT:.spec.strictAffinity",
-	Fix:        "Nothing needs to be done; the field may stay. To have strict affinity, set it in the IPAM configuration.",
-	Never:      "Never edit blocks for it.",
-	Requires:   []blocks.Resource{blocks.Blocks, blocks.IPAMConfigs},
+	Remedies: []state.Remedy{
+		state.ByHand("leave the field; set strict affinity, if it is wanted, in the IPAM configuration", "none: Calico ignores the field", "none"),
+	},
+	Never:    "Never edit blocks for it.",
+	Requires: []blocks.Resource{blocks.Blocks, blocks.IPAMConfigs},
 	Run: func(st *state.State, f *audit.Findings) {
 		var marked []string
 		for _, b := range st.IPBlocks {

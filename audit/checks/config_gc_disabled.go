@@ -13,8 +13,12 @@ var configGCDisabled = audit.Check{
 	Severities: []state.Severity{state.Warning},
 	Why: "Leaked addresses, and empty blocks of nodes that hold several, pile up until pools run out: calico-kube-controllers would release them. " +
 		"A leakGracePeriod of 0, or none, does not mean \"at once\" or \"the default\": it turns the collection of empty blocks off, and that of leaks on nodes that exist.",
-	Confirm:  "kubectl get kubecontrollersconfigurations default -o yaml",
-	Fix:      "Give the KubeControllersConfiguration a controllers.node section, and a leakGracePeriod. calicoctl and kube-controllers write 15m when they make the object; one made with kubectl may lack it.",
+	Confirm: "kubectl get kubecontrollersconfigurations default -o yaml",
+	Remedies: []state.Remedy{
+		state.ByHand("give the KubeControllersConfiguration a controllers.node section with a leakGracePeriod, such as 15m",
+			"Calico's collector releases leaked addresses and empty blocks after that time", state.EverywhereRisk,
+			"kubectl get kubecontrollersconfigurations default -o yaml"),
+	},
 	Never:    "Never use leakGracePeriod: 0 to speed collection up.",
 	Requires: []blocks.Resource{blocks.ControllerConfig},
 	Run: func(st *state.State, f *audit.Findings) {

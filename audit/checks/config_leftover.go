@@ -16,9 +16,12 @@ var configLeftover = audit.Check{
 	Graded:     "warning; info for a node that is not cordoned any more and carries the annotation still",
 	Why: "The addresses of a reserved block are handed out to no one, and a cordoned node takes no pods, until that is taken back. " +
 		"A run takes both back whatever ends it, unless it is killed.",
-	Confirm:  "kubectl get ipreservations,nodes -o yaml, and look for the annotation " + blocks.OursAnnotation + ".",
-	Misread:  "A run that waits longer than the grace for one pod to end or to start looks the same: see first that none runs.",
-	Fix:      "calico-audit repair --consolidate (or --rehome, for cordons of that) goes on with it, or takes it back; calico-audit repair undo takes it back by the journal of the run.",
+	Confirm: "kubectl get ipreservations,nodes -o yaml, and look for the annotation " + blocks.OursAnnotation + ".",
+	Misread: "A run that waits longer than the grace for one pod to end or to start looks the same: see first that none runs.",
+	Remedies: []state.Remedy{
+		state.Repair("go on with what was begun, or take it back", "--consolidate", "the reservation and the cordons of the run go", state.Consolidate.Risk),
+		state.ByHand("take it back by the journal of the run", "the reservation and the cordons of the run go", "none", "calico-audit repair undo JOURNAL"),
+	},
 	Never:    "Never uncordon the nodes while the run goes on: its pods then come to nodes that have no address for them.",
 	Requires: []blocks.Resource{blocks.Reservations, blocks.Nodes},
 	Optional: state.RootReads,

@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,10 +21,9 @@ var configStrictAffinity = audit.Check{
 	Why: "The setting decides what a node does when no block is left: off, it borrows single addresses from other nodes' blocks; on, its pods get none. " +
 		"It is one for the whole cluster (the object named \"default\"); it holds from the moment it is written, for existing blocks too; " +
 		"a field of the same name in each block is ignored; and addresses already borrowed stay borrowed until their pods restart.",
-	Confirm: "calicoctl ipam show --show-configuration, or kubectl get ipamconfigs (ipamconfigurations in the newer API group) default -o yaml",
-	Misread: "\"I turned it on and nothing changed\": it stops new borrowing only. \"I set it on the block\": Calico ignores it there.",
-	Fix: "First see that every node has a block or can claim one; then calicoctl ipam configure --strictaffinity=true; " +
-		"then restart the pods that borrow. A block limit (maxBlocksPerHost) needs strict affinity.",
+	Confirm:  "calicoctl ipam show --show-configuration, or kubectl get ipamconfigs (ipamconfigurations in the newer API group) default -o yaml",
+	Misread:  "\"I turned it on and nothing changed\": it stops new borrowing only. \"I set it on the block\": Calico ignores it there.",
+	Remedies: []state.Remedy{state.SetStrict, state.UnsetStrict},
 	Verify:   "New pods of every node get addresses of blocks of their own node.",
 	Never:    "Never turn it on while nodes have no block and none is left: their next pods get no address. Never turn it off with Windows nodes.",
 	Requires: []blocks.Resource{blocks.IPAMConfigs},
@@ -112,10 +112,11 @@ func strictCutsOff(st *state.State) *audit.Finding {
 		return nil
 	}
 	var starving []string
+	root := ""
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
 			if h.Schedulable && n.Unused == 0 && n.Cause == state.CauseStrict && !st.BlockMayExist(n) {
-				starving = append(starving, h.Name)
+				starving, root = append(starving, h.Name), cmp.Or(root, st.RootOfNode(n))
 				break
 			}
 		}
@@ -127,7 +128,7 @@ func strictCutsOff(st *state.State) *audit.Finding {
 		Absence: true, Severity: state.Warning, Nodes: starving,
 		Message:  fmt.Sprintf("strict affinity is on, and %s without an unused address of their own can neither claim a block nor borrow: %s", phrase.Plural(len(starving), "node"), phrase.List(starving)),
 		Evidence: state.Evidences("nodes that cannot allocate", phrase.List(starving), "waiting pods", phrase.List(waitingOn(st, starving))),
-		Fix:      audit.Look("calico-audit report -o wide --check pool,node"),
+		Root:     root,
 	}
 }
 

@@ -16,7 +16,7 @@ var handleCount = audit.Check{
 	Why: "A count that is too high keeps the handle alive after its last address has gone, and it then shows as leaked. " +
 		"Calico's own code miscounts in two cases: when several addresses of one handle are released in one call, and when one assignment spans blocks.",
 	Confirm:  "kubectl get ipamhandles NAME -o yaml, beside the blocks that it names.",
-	Fix:      "Nothing is urgent. calico-audit repair --leaked-handles writes the counts that the blocks record.",
+	Remedies: []state.Remedy{state.MendHandles},
 	Never:    "Never edit the count while the pod is starting or ending.",
 	Requires: []blocks.Resource{blocks.Handles, blocks.Blocks},
 	Run: func(st *state.State, f *audit.Findings) {
@@ -31,7 +31,7 @@ var handleCount = audit.Check{
 					Absence: true, Severity: state.Info, Subject: state.HandleSubject(h.ID), Pools: handlePools(st, h), Nodes: []string{refs[0].Attributes().Node},
 					Message:  fmt.Sprintf("handle %s counts otherwise than the blocks: %s", h.ID, phrase.List(wrong)),
 					Evidence: state.Evidences("differences", phrase.List(wrong), "last written", phrase.Time(h.Written), "observed", state.Observed),
-					Remedies: []state.Remedy{state.MendHandles},
+					Remedies: f.Check.Remedies,
 				})
 			}
 		}

@@ -17,7 +17,7 @@ var handleLeaked = audit.Check{
 		"It is left behind when an address is released and the handle's update is lost, and Calico collects none.",
 	Confirm:  "kubectl get ipamhandles NAME -o yaml names blocks that do not refer to it.",
 	Misread:  "For a moment while an address is being assigned this is normal: the handle is written before the block.",
-	Fix:      "See that it lasts. It may then be deleted, if it is still unchanged: calico-audit repair --leaked-handles looks twice, and deletes it.",
+	Remedies: []state.Remedy{state.MendHandles},
 	Never:    "Never delete handles in bulk while pods are starting.",
 	Requires: []blocks.Resource{blocks.Handles, blocks.Blocks},
 	Run: func(st *state.State, f *audit.Findings) {
@@ -38,7 +38,7 @@ var handleLeaked = audit.Check{
 				Absence: true, Severity: state.Warning, Subject: state.HandleSubject(h.ID), Pools: handlePools(st, h),
 				Message:  fmt.Sprintf("no block refers to handle %s", h.ID),
 				Evidence: state.Evidences("it names", phrase.OrNone(phrase.List(named)), "created", phrase.Time(h.Created), "last written", phrase.Time(h.Written), "observed", state.Observed),
-				Remedies: []state.Remedy{state.MendHandles},
+				Remedies: f.Check.Remedies,
 			})
 		}
 	},

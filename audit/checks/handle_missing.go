@@ -18,7 +18,7 @@ var handleMissing = audit.Check{
 		"until the collector finds them.",
 	Confirm:  "kubectl get ipamhandles NAME (in lower case): not found.",
 	Misread:  "Calico's \"ipam check\" prints such handles and does not count them as a problem.",
-	Fix:      "Nothing is urgent while the pod lives. After it has gone, look for ip/leaked.",
+	Remedies: []state.Remedy{state.CreateHandle},
 	Never:    "Never make a handle up by hand.",
 	Requires: []blocks.Resource{blocks.Handles, blocks.Blocks},
 	Run: func(st *state.State, f *audit.Findings) {
@@ -46,7 +46,7 @@ var handleMissing = audit.Check{
 				Message: fmt.Sprintf("handle %s does not exist, and %s recorded under it: %s", attr.Handle, phrase.NumberIs(len(refs), "address"), phrase.List(addrs)),
 				Evidence: state.Evidences("addresses", phrase.List(addrs), "pod", phrase.FullName(attr.Namespace, attr.Pod), "node", attr.Node,
 					"assigned", phrase.Time(attr.Assigned), "observed", state.Observed),
-				Remedies: []state.Remedy{state.CreateHandle},
+				Remedies: f.Check.Remedies,
 			})
 		}
 	},

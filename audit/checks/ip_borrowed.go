@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
@@ -16,12 +17,11 @@ var ipBorrowed = audit.Check{
 	Graded:     "warning, or error for a tunnel address",
 	Why: "Traffic to the address may be lost on the owner, which drops what it cannot deliver within its own blocks. " +
 		"A borrowed address works only where the owner learns a route to that single address, and in some topologies it does not.",
-	Confirm: "calicoctl ipam show --show-borrowed; on the owner: ip route get ADDRESS (\"Invalid argument\" means that it is black-holed).",
-	Misread: "Calico's \"ipam check\" does not count borrowed addresses as a problem.",
-	Fix: "A virtual machine keeps the address of the node it began on, also when it is migrated: leave it. Otherwise see to it that the borrowing node can claim a block of its own (see pool/no-free-blocks and node/no-block), " +
-		"then restart the pod: it then gets an address of that block. Turning strict affinity on does not move it.",
+	Confirm:  "calicoctl ipam show --show-borrowed; on the owner: ip route get ADDRESS (\"Invalid argument\" means that it is black-holed).",
+	Misread:  "Calico's \"ipam check\" does not count borrowed addresses as a problem.",
+	Remedies: append(slices.Clip(state.Borrowing), state.RenewTunnel),
 	Verify:   "The restarted pod has an address of a block of its own node, and pods on the former owner reach it.",
-	Never:    "Never release the address while its pod runs.",
+	Never:    "Never release the address while its pod runs. Never restart a virtual machine's pod for it: the machine keeps its address wherever it runs.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
 	Optional: state.RootReads,
 	Run: func(st *state.State, f *audit.Findings) {

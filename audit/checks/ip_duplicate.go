@@ -21,8 +21,10 @@ var ipDuplicate = audit.Check{
 	Confirm:    "kubectl get pods --all-namespaces -o wide, and look for the address; calicoctl ipam show --ip=ADDRESS names the one that the allocation is for.",
 	Misread: "A finished pod keeps its last address in its status, and so does one being deleted after its network is gone: these do not count. " +
 		"Nor do the two pods of a virtual machine that is being migrated.",
-	Fix: "Restart the pod that the allocation does not name. Find out how it came about: an address released under a live pod, or overlapping blocks. " +
-		"Where a host view shows a namespace that no pod owns any more, stop the processes in it on that node.",
+	Remedies: []state.Remedy{
+		state.ByHand("restart the pod that the allocation does not name; where a network namespace of no pod has the address, stop the processes in it",
+			"one owner is left", "the pod ends and starts again: find out first which of the two holds the address rightly"),
+	},
 	Verify:   "Both pods answer at addresses of their own.",
 	Never:    "Never release the address: one of the two owns it.",
 	Requires: []blocks.Resource{blocks.Nodes, blocks.Pods},

@@ -18,8 +18,10 @@ var ipHostInUse = audit.Check{
 		"still run, such as after a forced deletion.",
 	Confirm: "On the node: ip netns exec NAMESPACE ip address shows it; calicoctl ipam show --ip=ADDRESS says that it is not assigned.",
 	Misread: "kubectl does not show such a pod: its object is gone, and its processes are not.",
-	Fix: "Keep others from the address by an IPReservation of it alone. Then end the processes in the namespace; those in uninterruptible sleep (state D) only end " +
-		"with what they wait for, such as a lost disk or file server, or with a reboot. Remove the reservation afterwards.",
+	Remedies: []state.Remedy{
+		state.ByHand("reserve the address by an IPReservation, stop the processes in the network namespace, then delete the IPReservation; those in state D end only with a drain and reboot of the node",
+			"nothing uses the address any more", "it may be a container that serves still: its pod object is gone, its traffic is not"),
+	},
 	Verify:   "The node's next host view no longer shows the address.",
 	Never:    "Never write the allocation into the block by hand, and never release its block.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
@@ -62,8 +64,7 @@ var ipHostInUse = audit.Check{
 				Severity: state.Critical, Subject: subject, Pools: state.PoolsOf(u.Pool), Nodes: []string{node}, Absence: true,
 				Message:  fmt.Sprintf("%s is in use on %s (%s), and the datastore calls it free", a, node, hosts.NamespaceText("", u.Use.Namespace)),
 				Evidence: append(state.Evidences("pool", state.PoolName(u.Pool), "block", block, "named by", named), state.HostUseEvidence(all...)...),
-				Fix: audit.Manual(fmt.Sprintf("reserve %s by an IPReservation, so that no pod gets it; then stop the processes in that network namespace on %s, and delete the IPReservation",
-					state.IPPrefix(a), node)),
+				Remedies: f.Check.Remedies,
 			})
 		}
 	},

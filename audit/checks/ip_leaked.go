@@ -20,11 +20,10 @@ var ipLeaked = audit.Check{
 	Confirm: "calicoctl ipam show --ip=ADDRESS names the pod; kubectl get pod shows that it is gone. On its node, crictl pods shows whether the sandbox still lives.",
 	Misread: "A pod that was deleted by force, and one whose Node object was deleted, may still run on its machine and use the address: the API alone cannot tell. " +
 		"What names no owner that can be looked up is not a leak: see ip/unknown-owner.",
-	Fix: "Calico's own collector releases leaks after its grace period; see that it runs (config/gc-disabled). calico-audit repair --leaked-ips looks twice, and releases what nothing owns either time. " +
-		"It needs evidence from the address's own node: a complete host view that is not older than ten minutes and does not show the address " +
-		"(calico-audit agent --once -o json > NODE.json on the node, and --host-views NODE.json for the plan and again, freshly taken, for apply). " +
-		"A Node object that is gone or NotReady is not evidence: say that its machine is off with --terminated NODE, or taint a node that is not Ready " +
-		"with node.kubernetes.io/out-of-service. --without-host-evidence releases addresses of other nodes unasked; nothing releases one that a view shows in use.",
+	Remedies: []state.Remedy{state.ReleaseLeaks,
+		state.ByHand("say that the machine of a node that is gone or not Ready is off, or release addresses of other nodes unasked", "the addresses can be handed out again",
+			"a container that runs still shares its address with the next pod", "calico-audit repair --leaked-ips --terminated NODE", "calico-audit repair --leaked-ips --without-host-evidence"),
+	},
 	Never:    "Never release an address on one look, and never by \"calicoctl ipam release --ip\", which checks neither handle nor sequence number.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
 	Optional: []blocks.Resource{blocks.VMs, blocks.VMInstances},

@@ -18,7 +18,7 @@ var ipUnallocated = audit.Check{
 	Why: "Calico may hand the address to another pod at any moment: two pods then share it. " +
 		"It comes about when an address is released under a live pod, or its block is deleted by hand.",
 	Confirm:  "calicoctl ipam show --ip=ADDRESS says that it is not assigned, while kubectl get pod shows a pod that has it.",
-	Fix:      "Restart the pod, so that it gets an address that is its own. Until then an IPReservation of the single address keeps others from it.",
+	Remedies: []state.Remedy{state.RecordAddresses},
 	Never:    "Never write the allocation into the block by hand.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes, blocks.Pods},
 	Run: func(st *state.State, f *audit.Findings) {

@@ -18,8 +18,10 @@ var ipUnknownOwner = audit.Check{
 	Confirm: "calicoctl ipam show --ip=ADDRESS prints the handle and the attributes. podman ps on the node lists containers whose handle is podman.ID; " +
 		"kubectl get virtualmachines --all-namespaces the machine of a handle NETWORK.vmi.NAMESPACE.NAME.",
 	Misread: "It is not a leak: that no pod names the address says nothing about an owner that is not a pod.",
-	Fix: "Find out who assigned it. If virtual machines could not be read, permit that (get, list and watch on virtualmachines and virtualmachineinstances of kubevirt.io). " +
-		"Where its owner is certainly gone, the component that assigned it gives it back: podman network disconnect, calicoctl ipam release.",
+	Remedies: []state.Remedy{
+		state.ByHand("find out who assigned it, and permit reading virtual machines (kubevirt.io) where that is missing; if its owner is gone, the component that assigned it releases it, as with podman network disconnect or calicoctl ipam release",
+			"the address can be handed out again", "an address that is still in use is handed out a second time"),
+	},
 	Never:    "Never release it because nothing that Kubernetes knows uses it.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
 	Optional: []blocks.Resource{blocks.VMs, blocks.VMInstances},

@@ -15,8 +15,11 @@ var ipWrongNode = audit.Check{
 	Severities: []state.Severity{state.Warning},
 	Why: "Calico's own collector may take the address for leaked when the named node is gone, and release it under the pod; " +
 		"and Felix may route it to the wrong node. It comes about when a machine keeps the old name in /var/lib/calico/nodename.",
-	Confirm:  "calicoctl ipam show --ip=ADDRESS shows the recorded node; kubectl get pod -o wide the real one.",
-	Fix:      "Restart the pod, unless it runs a virtual machine: Calico records its new node when a migration ends. If it happens again on the same machine, compare /var/lib/calico/nodename there with the node's name.",
+	Confirm: "calicoctl ipam show --ip=ADDRESS shows the recorded node; kubectl get pod -o wide the real one.",
+	Remedies: []state.Remedy{
+		state.Restart("restart the pod, unless it runs a virtual machine; if it happens again on the same machine, compare /var/lib/calico/nodename there with the node's name",
+			"its address is recorded again, for its node"),
+	},
 	Never:    "Never release the address: the pod uses it.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Pods},
 	Run: func(st *state.State, f *audit.Findings) {

@@ -20,7 +20,7 @@ var nodeBlockLimit = audit.Check{
 		"its next pod gets no address once its blocks are full.",
 	Confirm:  "calicoctl ipam show --show-configuration shows maxBlocksPerHost; calicoctl ipam show --show-blocks shows the node's blocks.",
 	Misread:  "A node at its limit is more often full of leaked addresses than of pods: see how many pods it runs.",
-	Fix:      "Look for leaked addresses first. If the pods are real, raise maxBlocksPerHost (which needs strict affinity) or run fewer pods on the node.",
+	Remedies: []state.Remedy{state.RaiseLimit},
 	Never:    "Never raise the limit to get rid of the alert without knowing what fills the blocks.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.IPAMConfigs, blocks.Nodes, blocks.Reservations, blocks.Affinities},
 	Optional: state.RootReads,

@@ -17,10 +17,9 @@ var nodeManyBlocks = audit.Check{
 	Graded:     "info, or warning if the pool has no block left to claim, nor any other for the same nodes",
 	Why: "In a pool without blocks left, what one node holds beyond its need is what others lack. " +
 		"A node claims a further block when its first is full, and keeps it after its pods have gone.",
-	Confirm: "calicoctl ipam show --show-blocks",
-	Misread: "Several blocks are normal for a node that runs more pods than one block holds.",
-	Fix: "Release the blocks that the evidence calls releasable. For a block with few addresses in use, restart the pods that hold them " +
-		"(with the node cordoned, or they may get addresses of the same block again), and release it once it is empty.",
+	Confirm:  "calicoctl ipam show --show-blocks",
+	Misread:  "Several blocks are normal for a node that runs more pods than one block holds.",
+	Remedies: []state.Remedy{state.ReleaseBlock, state.Consolidate},
 	Never:    "Never release a block that holds allocations: all its addresses would then be borrowed from no node.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
 	Optional: state.ReleaseReads,

@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
@@ -20,9 +21,8 @@ var nodeNoBlock = audit.Check{
 		"A pod that no pool may serve, for its namespace or for the pools that it asks for, never gets an address, whatever blocks its node has.",
 	Confirm: "kubectl get blockaffinities -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr,STATE:.spec.state, " +
 		"and look for the node.",
-	Misread: "A node that has run no pod yet has no block, and that is normal: it claims one for its first pod. Pools that the CNI configuration itself names (ipv4_pools) are not seen here.",
-	Fix: "Remove the cause that the evidence names: add blocks to the pool (or free empty ones), widen a selector, raise the limit. " +
-		"Then restart the node's pods one by one: the first makes it claim a block.",
+	Misread:  "A node that has run no pod yet has no block, and that is normal: it claims one for its first pod. Pools that the CNI configuration itself names (ipv4_pools) are not seen here.",
+	Remedies: append(slices.Clip(state.Shortage), state.SelectNode, state.RaiseLimit),
 	Verify:   "Start a pod on the node: kubectl get blockaffinities then shows a block of it, and the pod has an address of that block.",
 	Never:    "Never delete another node's blocks to make room: release only blocks that hold no allocation.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.IPAMConfigs, blocks.Nodes, blocks.Pods, blocks.Namespaces},

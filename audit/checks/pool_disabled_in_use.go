@@ -15,9 +15,11 @@ var poolDisabledInUse = audit.Check{
 	Severities: []state.Severity{state.Info},
 	Why:        "A disabled pool hands out nothing, and what it handed out stays in use until the pods restart. That is how a migration looks half-way.",
 	Confirm:    "calicoctl ipam show --show-blocks",
-	Fix:        "To finish the migration, restart the pods that still use it, then delete the pool.",
-	Never:      "Never delete the pool while it has allocations: its blocks then lie in no pool, and lose NAT and encapsulation.",
-	Requires:   []blocks.Resource{blocks.Pools, blocks.Blocks},
+	Remedies: []state.Remedy{
+		state.Restart("restart the pods that still use the pool, then delete it", "the migration is finished"),
+	},
+	Never:    "Never delete the pool while it has allocations: its blocks then lie in no pool, and lose NAT and encapsulation.",
+	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks},
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, p := range st.Pools {
 			if !p.Disabled || p.Addrs.InUse.IsZero() {
@@ -27,7 +29,7 @@ var poolDisabledInUse = audit.Check{
 				Severity: state.Info, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p),
 				Message:  fmt.Sprintf("disabled pool %s still has %s in use in %s", p.Name, phrase.PluralCount(p.Addrs.InUse, "address"), phrase.Plural(len(p.Blocks), "block")),
 				Evidence: state.Evidences("in use", p.Addrs.InUse.String(), "blocks", phrase.List(state.CIDRs(p.Blocks))),
-				Fix:      audit.Manual("restart the pods that use addresses of " + p.CIDR.String() + " to move them to another pool"),
+				Remedies: f.Check.Remedies,
 			})
 		}
 	},

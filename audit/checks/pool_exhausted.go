@@ -17,7 +17,7 @@ var poolExhausted = audit.Check{
 	Why:        "The next pod, tunnel or service that needs an address of this pool does not get one.",
 	Confirm:    "calicoctl ipam show",
 	Misread:    "Reserved addresses (IPReservation) are not handed out, though \"calicoctl ipam show\" of older versions counts them as free.",
-	Fix:        "Add a pool, or find leaked addresses that nothing uses.",
+	Remedies:   []state.Remedy{state.AddPool, state.ReleaseLeaks},
 	Never:      "Never release addresses because a list calls them unused without checking that their pods are gone.",
 	Requires:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
 	Optional:   state.RootReads,

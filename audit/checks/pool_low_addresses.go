@@ -15,7 +15,7 @@ var poolLowAddresses = audit.Check{
 	Severities: []state.Severity{state.Warning},
 	Why:        "When the rest is used up, new pods get no address.",
 	Confirm:    "calicoctl ipam show",
-	Fix:        "Add a pool in time, or find leaked addresses that nothing uses.",
+	Remedies:   []state.Remedy{state.AddPool, state.ReleaseLeaks},
 	Never:      "Never release addresses because a list calls them unused without checking that their pods are gone.",
 	Requires:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
 	Optional:   state.RootReads,

@@ -18,7 +18,7 @@ var poolLowFreeBlocks = audit.Check{
 		"This is the time to add a pool: before it, not after.",
 	Confirm:  "calicoctl ipam show --show-blocks, and count the blocks of the pool against what its CIDR holds.",
 	Misread:  "A percentage misleads for a small pool: with four blocks, one left is 25 % and still only enough for one node.",
-	Fix:      "Add a pool, or release blocks that stand empty on nodes holding several.",
+	Remedies: []state.Remedy{state.ReleaseBlock, state.AddPool},
 	Never:    "Never shrink the block size of a pool in use to gain blocks: blocks of the old size stay, and new ones may overlap them.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
 	Optional: state.ReleaseReads,

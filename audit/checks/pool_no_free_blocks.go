@@ -20,9 +20,8 @@ var poolNoFreeBlocks = audit.Check{
 		"Plenty of addresses may be free all the same: addresses and blocks run out separately.",
 	Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity lists who holds the blocks; " +
 		"calicoctl ipam show --show-blocks shows how full each one is.",
-	Misread: "\"The pool has free addresses, so it is fine\": free addresses inside other nodes' blocks help a node without a block only by borrowing.",
-	Fix: "Add a pool (or one with smaller blocks, such as /28 instead of /26), or free empty blocks of nodes that hold several; " +
-		"then restart the pods that borrow, so that their node claims a block of its own.",
+	Misread:  "\"The pool has free addresses, so it is fine\": free addresses inside other nodes' blocks help a node without a block only by borrowing.",
+	Remedies: state.Shortage,
 	Verify:   "Start a pod on each node that had no block: kubectl get blockaffinities then shows a block of that node.",
 	Never:    "Never delete IPAMBlock objects by hand: that erases the record of addresses that pods still use.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},

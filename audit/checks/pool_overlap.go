@@ -17,9 +17,12 @@ var poolOverlap = audit.Check{
 	Graded:     "error, or warning where Calico marks one of them not allocatable",
 	Why: "Where the block sizes differ, one address may be handed out twice; " +
 		"and encapsulation, NAT and selectors of an address depend on which of the two pools is looked at.",
-	Confirm:  "kubectl get ippools -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr",
-	Misread:  "Calico v3.32 and newer accept overlapping pools and use only one of them: see the pool's Allocatable condition.",
-	Fix:      "Disable one of the two, let its pods move by restarting them, and delete it when nothing uses it any more.",
+	Confirm: "kubectl get ippools -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr",
+	Misread: "Calico v3.32 and newer accept overlapping pools and use only one of them: see the pool's Allocatable condition.",
+	Remedies: []state.Remedy{
+		state.Restart("set disabled: true on one of the two pools, restart the pods that use it, and delete it when nothing does any more",
+			"each address has one pool"),
+	},
 	Never:    "Never delete a pool whose addresses are in use: their blocks then belong to the other pool.",
 	Requires: []blocks.Resource{blocks.Pools},
 	Run: func(st *state.State, f *audit.Findings) {
@@ -31,7 +34,9 @@ var poolOverlap = audit.Check{
 				}
 			}
 			if len(others) > 0 {
-				f.Add(poolOverlapFinding(later, others))
+				x := poolOverlapFinding(later, others)
+				x.Remedies = f.Check.Remedies
+				f.Add(x)
 			}
 		}
 	},
@@ -59,6 +64,5 @@ func poolOverlapFinding(later *state.Pool, others []*state.Pool) audit.Finding {
 		Message: fmt.Sprintf("pool %s (%s) overlaps pool %s", later.Name, later.CIDR, phrase.List(with)),
 		Evidence: state.Evidences("other pools", phrase.List(with), "block sizes", fmt.Sprintf("/%d here, %s", later.BlockSize, phrase.List(sizes)),
 			"settled", phrase.List(slices.Compact(settled))),
-		Fix: audit.Manual(fmt.Sprintf("set disabled: true on one of %s and %s, and restart the pods that use it", later.Name, phrase.List(state.PoolsOf(others...)))),
 	}
 }

@@ -15,8 +15,10 @@ var poolSelector = audit.Check{
 	Graded:     "error, or info for a pool that is used by request only",
 	Why: "Calico refuses every automatic assignment of the address family, from whichever pool, on every node, while one enabled pool has such a selector. " +
 		"kubectl writes it without complaint; calicoctl would not.",
-	Confirm:  "kubectl get ippools -o custom-columns=NAME:.metadata.name,NODES:.spec.nodeSelector,NAMESPACES:.spec.namespaceSelector",
-	Fix:      "Correct the selector, or disable the pool until it is corrected.",
+	Confirm: "kubectl get ippools -o custom-columns=NAME:.metadata.name,NODES:.spec.nodeSelector,NAMESPACES:.spec.namespaceSelector",
+	Remedies: []state.Remedy{
+		state.ByHand("correct the pool's selector, or disable the pool until it is corrected", "the allocator can choose among the pools again", state.EverywhereRisk),
+	},
 	Never:    "Never delete the pool for it: its addresses are in use.",
 	Requires: []blocks.Resource{blocks.Pools},
 	Run: func(st *state.State, f *audit.Findings) {
@@ -33,7 +35,7 @@ var poolSelector = audit.Check{
 				Severity: sev, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p),
 				Message:  fmt.Sprintf("pool %s has a selector that cannot be parsed: %v; %s", p.Name, err, effect),
 				Evidence: state.Evidences("nodeSelector", p.NodeSelector, "namespaceSelector", p.NamespaceSelector, "effect", effect),
-				Fix:      audit.Manual("correct the selector of pool " + p.Name),
+				Remedies: f.Check.Remedies,
 			})
 		}
 	},

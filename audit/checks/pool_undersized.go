@@ -17,7 +17,7 @@ var poolUndersized = audit.Check{
 	Why: "When the nodes fill up with pods, some of them will get no block. " +
 		"Each needs at least one, and ⌈allocatable pods / block size⌉ of them when it runs as many pods as it may.",
 	Confirm:  "Compare the pool's number of blocks, 2^(blockSize - prefix length), with the nodes that its nodeSelector matches.",
-	Fix:      "Add a pool for the same nodes, choose a larger CIDR, or in a new pool smaller blocks (such as /28 instead of /26) where nodes run few pods.",
+	Remedies: []state.Remedy{state.AddPool},
 	Never:    "Never change the CIDR or block size of a pool in use.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Nodes, blocks.Reservations},
 	Optional: state.RootReads,

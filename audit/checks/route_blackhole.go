@@ -21,10 +21,9 @@ var routeBlackhole = audit.Check{
 	Graded:     "critical if a host view proves it; error if the topology says so; warning if it cannot be known",
 	Why: "Pods on the owner, and everything whose packets pass through it, cannot reach the address, while others can. " +
 		"The owner drops what lies in its blocks and what it has no route of its own to.",
-	Confirm: "On the owner: ip route get ADDRESS. \"Invalid argument\" means that the kernel drops it.",
-	Misread: "That the address answers from a third node proves nothing: only what passes through the owner dies.",
-	Fix: "See to it that the borrowing node can claim a block of its own (see pool/no-free-blocks and node/no-block), " +
-		"then restart the pod: it then gets an address of that block, which is routed as a whole.",
+	Confirm:  "On the owner: ip route get ADDRESS. \"Invalid argument\" means that the kernel drops it.",
+	Misread:  "That the address answers from a third node proves nothing: only what passes through the owner dies.",
+	Remedies: state.Borrowing,
 	Verify:   "From the former owner, the restarted pod answers at its new address.",
 	Never:    "Never delete the blackhole route by hand: BIRD or Felix puts it back, and it keeps packets from going in circles.",
 	Requires: []blocks.Resource{blocks.Blocks},

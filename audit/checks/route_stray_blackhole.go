@@ -18,8 +18,11 @@ var routeStrayBlackhole = audit.Check{
 		"although the block's owner and its pods are well. If the node also announces the block, traffic of others dies there, too.",
 	Confirm: "On the node: ip route show table all type blackhole lists the block's CIDR; calicoctl ipam show --show-blocks and the block's affinity name another node.",
 	Misread: "A blackhole for a block of the node's own is as it should be, and so is a wider one that a route to the block overrides.",
-	Fix: "If the route is BIRD's, an affinity of the node is wrong: see affinity/not-owner, and delete only the affinity that the block does not name. " +
-		"If the node has no such affinity, restart calico-node there. A route of another protocol was made by something else on the node.",
+	Remedies: []state.Remedy{
+		state.DeleteAffinity,
+		state.ByHand("restart calico-node on the node, if it has no affinity for the block; find out what made a route that is not BIRD's", "the node forwards the block's traffic to its owner",
+			"routes of the node are made again"),
+	},
 	Verify:   "On the node, ip route get of an address of the block leads to its owner.",
 	Never:    "Never delete the block, nor the affinity of the node that the block names.",
 	Requires: []blocks.Resource{blocks.Blocks},

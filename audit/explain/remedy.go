@@ -15,18 +15,19 @@ import (
 
 // findingRemedies says of each check of findings, unless something closer was said
 // already or a diagnosis says it, what the findings' own remedies are or, where there is
-// none, what its documentation says to do.
+// none, those of the check in general.
 func (x *explainer) findingRemedies(s *builder) {
 	for i := range s.Findings {
 		f := &s.Findings[i]
 		if slices.ContainsFunc(s.Remedies, func(o Remedy) bool { return o.Verdict == f.Check }) || x.diagnosed(f) {
 			continue
 		}
-		for _, r := range f.Remedies {
-			s.remedy(f.Check, "%s: %s", r.Title, r.Effect)
+		ways := f.Remedies
+		if c, err := checks.All.ByID(f.Check); err == nil && len(ways) == 0 {
+			ways = c.Remedies
 		}
-		if c, err := checks.All.ByID(f.Check); err == nil && len(f.Remedies) == 0 {
-			s.remedy(f.Check, "%s", c.Fix)
+		for _, r := range ways {
+			s.remedy(f.Check, "%s: %s", r.Title, r.Effect)
 		}
 	}
 }

@@ -10,20 +10,15 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// evictionRisk is what moving pods costs.
-const evictionRisk = "each pod is evicted within its PodDisruptionBudgets, one at a time, and starts again with another address"
-
 // rehome moves pods that borrow to blocks of their own nodes; of some pools, or of all.
 func (st *State) rehome(pools []*Pool) Remedy {
-	flags := "--rehome"
+	r := Rehome
 	if len(pools) > 0 {
-		flags += " --pool " + phrase.Arg(strings.Join(PoolsOf(pools...), ","))
+		r = r.with(" --pool " + phrase.Arg(strings.Join(PoolsOf(pools...), ",")))
 	}
 	// The plan asks for that consent, for a replacement may come to a full node.
-	r := Repair("restart the pods that borrow, so that they get addresses of their own nodes' blocks", flags,
-		"nothing is borrowed any more", evictionRisk)
 	if full := st.Full(); len(full) > 0 {
-		r.Commands[0] += " --cordon-full"
+		r = r.with(" --cordon-full")
 		r.Risk += "; nodes without room of their own are cordoned meanwhile: now " + phrase.Some(full)
 	}
 	return r
@@ -81,21 +76,20 @@ func (st *State) StuckRemedies(n *NodeBlockStatus, s Stuck) []Remedy {
 // causeRemedies are the ways in which a node comes by a block, where something else
 // than a lack of blocks keeps it from one.
 func causeRemedies(n *NodeBlockStatus, c Cause, detail string) []Remedy {
-	const everywhere = "it holds for the whole cluster, at once"
 	explain := "calico-audit explain " + phrase.Arg(n.Host.Name)
 	switch c {
 	case CauseSelector:
-		return []Remedy{ByHand("correct the pool's selector: "+detail, "nodes claim blocks again, and pods get addresses", everywhere, explain)}
+		return []Remedy{ByHand("correct the pool's selector: "+detail, "nodes claim blocks again, and pods get addresses", EverywhereRisk, explain)}
 	case CauseNoPool:
-		return []Remedy{ByHand("let an enabled pool for workloads select the node, or add one that does", "the node claims a block with its next pod",
-			"a pool's selector holds for all nodes: those that it no longer matches get nothing new of it", explain)}
+		r := SelectNode
+		r.Commands = []string{explain}
+		return []Remedy{r}
 	case CauseUnserved:
-		return []Remedy{ByHand("let a pool serve the pod: what it or its namespace asks for, or a pool's namespace selector, has to change", "the pod gets an address", everywhere, explain)}
+		return []Remedy{ByHand("let a pool serve the pod: what it or its namespace asks for, or a pool's namespace selector, has to change", "the pod gets an address", EverywhereRisk, explain)}
 	case CauseNoAuto:
-		return []Remedy{ByHand("turn autoAllocateBlocks on in the IPAM configuration", "nodes claim blocks by themselves", everywhere, "calicoctl ipam show --show-configuration")}
+		return []Remedy{ByHand("turn autoAllocateBlocks on in the IPAM configuration", "nodes claim blocks by themselves", EverywhereRisk, "calicoctl ipam show --show-configuration")}
 	case CauseLimit:
-		return []Remedy{ByHand("raise maxBlocksPerHost, or run fewer pods on the node; see first that its blocks hold no leaked addresses", "the node claims a further block with its next pod",
-			everywhere, "calicoctl ipam show --show-configuration")}
+		return []Remedy{RaiseLimit}
 	default:
 		return nil
 	}
@@ -110,9 +104,10 @@ func (st *State) BorrowRemedies(b *Borrow) []Remedy {
 	case b.VM:
 		return nil // kept by design: restarting anything does not end it
 	case b.Tunnel && annotation != "":
-		return []Remedy{{Title: fmt.Sprintf("once %s has a block, take the tunnel's address off the node, and restart its calico-node pod if no new one appears within a minute", b.User),
-			Commands: []string{fmt.Sprintf("kubectl annotate node %s %s-", phrase.Arg(b.User), annotation)}, Manual: true,
-			Effect: "the tunnel takes an address of its own node's block", Risk: "traffic through the node's tunnel stops until every node has learned the new address"}}
+		r := RenewTunnel
+		r.Title = fmt.Sprintf("once %s has a block, take the tunnel's address off the node, and restart its calico-node pod if no new one appears within a minute", b.User)
+		r.Commands = []string{fmt.Sprintf("kubectl annotate node %s %s-", phrase.Arg(b.User), annotation)}
+		return []Remedy{r}
 	case b.Workload != nil:
 		return []Remedy{st.rehome(nil)}
 	}
@@ -130,17 +125,35 @@ var tunnelAnnotations = map[string]string{
 	blocks.TypeWireguardV6: "projectcalico.org/IPv6WireguardInterfaceAddr",
 }
 
-// leakRemedy is what ends leaks.
-func leakRemedy() Remedy {
-	return Repair("release the leaked addresses", "--leaked-ips", "the addresses can be handed out again",
-		"none that is seen: each is released only with proof that nothing uses it, such as a host view of its node (--host-views)")
+// leakRemedies are what ends leaks. Where of no address it is proven that nothing uses
+// it, the plan would only refuse: the proof is for people to bring.
+func (st *State) leakRemedies() []Remedy {
+	var unproven []string
+	proven := false
+	st.EachAllocation(func(r AllocationRef, node string) {
+		if proven || st.Classify(r).Owned || st.RootOfLeak(r) != "leaks" {
+			return
+		}
+		off, _ := st.MachineOff(node)
+		if proven = off || st.HostEvidence(r).Verdict == hosts.ShowsFree; !proven {
+			unproven = append(unproven, node)
+		}
+	})
+	r := ReleaseLeaks
+	if !proven {
+		slices.Sort(unproven)
+		r.Title = "release the leaked addresses, with host views of " + phrase.Some(slices.Compact(unproven)) + " that do not show them (--agents, --host-views); or unasked, with --without-host-evidence"
+		r.Risk = "with --without-host-evidence a container that outlived its pod object shares its address with the next pod"
+		r.Manual = true
+	}
+	return []Remedy{r}
 }
 
 // leaksOf says which of some nodes that no longer exist have left leaked addresses.
-func (st *State) leaksOf(hosts map[string]*NodeState) map[string]bool {
+func (st *State) leaksOf(gone map[string]*NodeState) map[string]bool {
 	out := map[string]bool{}
 	st.EachAllocation(func(a AllocationRef, node string) {
-		if hosts[node] != nil && !out[node] && (!st.Classify(a).Owned || UseKindOf(a.Block, a.Attributes()) == UseTunnel) {
+		if gone[node] != nil && !out[node] && (!st.Classify(a).Owned || UseKindOf(a.Block, a.Attributes()) == UseTunnel) {
 			out[node] = true
 		}
 	})
@@ -149,9 +162,8 @@ func (st *State) leaksOf(hosts map[string]*NodeState) map[string]bool {
 
 // vanishedRemedies are what ends what a node that no longer exists has left behind.
 func vanishedRemedies(node string, leaked bool) []Remedy {
-	r := Repair(fmt.Sprintf("clean up what node %s left", node), "--dead-nodes --node "+phrase.Arg(node),
-		"its empty blocks and its affinities are deleted; a block that other nodes borrow from stays, without owner, until it is empty",
-		"none while the node stays away; one that comes back under the same name claims blocks again")
+	r := CleanUpNode.with(" --node " + phrase.Arg(node))
+	r.Title = fmt.Sprintf("clean up what node %s left", node)
 	if leaked {
 		r.Title += ", once its machine is known to be off"
 		r.Manual = true
@@ -162,39 +174,17 @@ func vanishedRemedies(node string, leaked bool) []Remedy {
 	return []Remedy{r}
 }
 
-// unrecordedRemedy is what ends that live pods use addresses that no block records.
-func unrecordedRemedy() Remedy {
-	return Repair("record the addresses for the pods that use them", "--unrecorded-ips",
-		"the addresses are no longer handed out a second time", "none: only what a live pod has, and nothing else claims, is recorded")
-}
-
-// The ways out that calico-audit plans and carries out itself, by what they mend.
-var (
-	// DeleteAffinity is for an affinity whose block is gone or another's.
-	DeleteAffinity = Repair("delete the affinity", "--orphan-affinities", "its node no longer drops or attracts the block's traffic",
-		"none: it is deleted only if it is seen twice, a grace period apart, and its block still does not name its node")
-	// RestoreAffinity is for a block without the affinity of its owner.
-	RestoreAffinity = Repair("give the block its owner's affinity back", "--missing-affinities", "its node routes the block as a whole again", "none")
-	// ReleaseBlock is for an empty block that no node has to keep.
-	ReleaseBlock = Repair("release the empty block", "--empty-blocks", "another node can claim it", "none: it is released only if it is still empty")
-	// MendHandles is for handles that no block refers to, or that count wrongly.
-	MendHandles = Repair("delete handles that no block refers to, and correct the counts of others", "--leaked-handles", "handles agree with the blocks", "none")
-	// CreateHandle is for a handle that blocks refer to and that does not exist.
-	CreateHandle = Repair("create the missing handle", "--missing-handles", "the addresses are released when their pod goes", "none")
-	// FinishDelete is for what stays marked deleted.
-	FinishDelete = Repair("finish the deletion", "--soft-deleted", "the object is gone", "none: what is in use is left alone")
-)
-
 // StrictRemedies are the way to strict affinity that leaves no pod without an address.
 func (st *State) StrictRemedies() []Remedy {
-	const flags, effect = "--strict-affinity=true", "nodes no longer borrow: a node without a free address in a block of its own claims one, or its pods wait"
+	r := SetStrict
 	if g := st.FirstMissing(BlockStatusReads); g != nil {
-		return []Remedy{ByHand("find out which nodes have no block, which was not judged here; then turn strict affinity on", effect, "pods of nodes without a block get no address", repairCommand(flags))}
+		r.Title, r.Risk = "find out which nodes have no block, which was not judged here; then turn strict affinity on", "pods of nodes without a block get no address"
+		r.Manual = true
+	} else if cut := st.WouldNotAllocate(); len(cut) > 0 {
+		r.Title, r.Risk = "first free or add blocks for "+phrase.List(cut)+"; then turn strict affinity on", "before that, their next pods get no address"
+		r.Manual = true
 	}
-	if cut := st.WouldNotAllocate(); len(cut) > 0 {
-		return []Remedy{ByHand("first free or add blocks for "+phrase.List(cut)+"; then turn strict affinity on", effect, "before that, their next pods get no address", repairCommand(flags))}
-	}
-	return []Remedy{Repair("turn strict affinity on", flags, effect, "it holds for the whole cluster, at once; what is borrowed stays borrowed until its pods restart")}
+	return []Remedy{r}
 }
 
 // WouldNotAllocate lists the nodes whose next pod would get no address if strict
@@ -215,8 +205,7 @@ func RestartRemedies(w *blocks.Workload, effect string) []Remedy {
 	if w.VM != "" {
 		return nil
 	}
-	return []Remedy{ByHand("restart pod "+w.FullName(), effect, "the pod ends and starts again: see first that a controller owns it and other replicas serve meanwhile",
-		"kubectl get pod --namespace "+phrase.Arg(w.Namespace)+" "+phrase.Arg(w.Name)+" -o wide")}
+	return []Remedy{Restart("restart pod "+w.FullName(), effect, "kubectl get pod --namespace "+phrase.Arg(w.Namespace)+" "+phrase.Arg(w.Name)+" -o wide")}
 }
 
 // EndUse is what frees an address that nothing owns and something still uses: where, if

@@ -1,6 +1,9 @@
 package state
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Remedy is one way out of what a verdict says is wrong. Of several, which are
 // alternatives, the preferred one is the first.
@@ -40,14 +43,11 @@ type Root struct {
 // Root returns a root by its ID; nil if there is none in this state.
 func (st *State) Root(id string) *Root { return st.roots[id] }
 
-// prefer marks the first remedy as the preferred one, and gives each its commands as a
-// list, also where there is none.
-func prefer(remedies []Remedy) []Remedy {
+// Prefer returns alternatives of which the first is marked as the preferred one.
+func Prefer(remedies []Remedy) []Remedy {
+	remedies = slices.Clone(remedies)
 	for i := range remedies {
 		remedies[i].Preferred = i == 0
-		if remedies[i].Commands == nil {
-			remedies[i].Commands = []string{}
-		}
 	}
 	return remedies
 }
@@ -61,6 +61,9 @@ func repairCommand(flags string) string { return "calico-audit repair " + flags 
 
 // ByHand is a remedy that takes people; commands may show what they need to know.
 func ByHand(title, effect, risk string, commands ...string) Remedy {
+	if commands == nil {
+		commands = []string{}
+	}
 	return Remedy{Title: title, Commands: commands, Effect: effect, Risk: risk, Manual: true}
 }
 

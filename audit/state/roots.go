@@ -40,14 +40,14 @@ func (st *State) findRoots() {
 	st.findLeftovers()
 	st.root("leaks", func(n int) string {
 		return fmt.Sprintf("%s allocated, and what they name no longer exists", phrase.NumberIs(n, "address"))
-	}, func() []Remedy { return []Remedy{leakRemedy()} })
+	}, func() []Remedy { return st.leakRemedies() })
 	st.root("unrecorded", func(n int) string {
 		return fmt.Sprintf("live pods use %s that no block records: Calico may hand them out a second time", phrase.Plural(n, "address"))
-	}, func() []Remedy { return []Remedy{unrecordedRemedy()} })
+	}, func() []Remedy { return []Remedy{RecordAddresses} })
 }
 
 func (st *State) root(id string, message func(int) string, remedies func() []Remedy) *Root {
-	r := &Root{ID: id, Message: message, Remedies: sync.OnceValue(func() []Remedy { return prefer(remedies()) })}
+	r := &Root{ID: id, Message: message, Remedies: sync.OnceValue(func() []Remedy { return Prefer(remedies()) })}
 	st.roots[id] = r
 	return r
 }

@@ -264,22 +264,34 @@ func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
 	}
 	switch {
 	case len(empty) > 0:
-		out = append(out, then(Repair("release the empty blocks: "+phrase.List(CIDRs(empty)), "--empty-blocks"+flags,
-			fmt.Sprintf("%s can be claimed again", phrase.Plural(len(empty), "block")), "a block is released only if it is still empty, and each node keeps one")))
+		r := ReleaseBlock.with(flags)
+		r.Title, r.Effect = "release the empty blocks: "+phrase.List(CIDRs(empty)), phrase.Plural(len(empty), "block")+" can be claimed again"
+		r.Risk += ", and each node keeps one"
+		out = append(out, then(r))
 	case len(last) > 0:
-		out = append(out, then(Repair("release the last empty block of a node that is cordoned or runs no pods: "+phrase.List(CIDRs(last)), "--empty-blocks --last-blocks"+flags,
-			fmt.Sprintf("%s can be claimed by a node that cannot allocate", phrase.Plural(len(last), "block")), "the node that gives it up needs another one for its next pod")))
+		r := ReleaseLastBlock.with(flags)
+		r.Title += ": " + phrase.List(CIDRs(last))
+		for _, b := range last {
+			if h := st.NodeState(b.Owner.Node()); !h.Node.Unschedulable {
+				r.Risk += fmt.Sprintf("; %s is not cordoned, and its next pod would claim a block again: cordon it first if other nodes have room for its pods (kubectl cordon %s)", h.Name, phrase.Arg(h.Name))
+			}
+		}
+		out = append(out, then(r))
 	case !due.IsZero() && needing > 0:
-		r := then(Repair("wait until "+phrase.Time(due)+", then release what has been empty for "+phrase.Duration(st.Grace), "--empty-blocks"+flags,
-			"a block can be claimed again", "a block is released only if it is still empty, and each node keeps one"))
+		r := ReleaseBlock.with(flags)
+		r.Title = "wait until " + phrase.Time(due) + ", then release what has been empty for " + phrase.Duration(st.Grace)
+		r.Risk += ", and each node keeps one"
 		r.Manual = true
-		out = append(out, r)
+		out = append(out, then(r))
 	}
 	for _, p := range s.pools {
 		if d := st.DemandOf(p); needing > 0 || d != nil && !d.Covered(p) || !st.Relieved(p, (*Pool).HasBlocks) {
 			out = append(out, then(st.addPool(p, needing)))
 			break
 		}
+	}
+	if st.borrowingHelps(s) {
+		out = append(out, UnsetStrict)
 	}
 	if r := st.consolidation(s, rehome.Commands); r != nil {
 		out = append(out, *r)
@@ -296,18 +308,49 @@ func (st *State) keepsAnother(b *Block) bool {
 	})
 }
 
-// addPool is the remedy that is for people alone: no program knows which addresses are
-// free in the networks around the cluster.
+// borrowingHelps reports whether pods that wait under strict affinity would get addresses
+// without it, and their traffic would arrive: free ones are left in other nodes' blocks,
+// and between no two nodes of the pools the topology drops what is borrowed.
+func (st *State) borrowingHelps(s *shortage) bool {
+	loose := st.IPAM
+	loose.StrictAffinity = false
+	if !st.IPAM.StrictAffinity || RejectedSettings(loose) != "" || st.FirstMissing(RouteReads) != nil ||
+		!slices.ContainsFunc(s.cut, func(n *NodeBlockStatus) bool { return n.rootCause() == CauseStrict }) {
+		return false
+	}
+	free := false
+	for _, p := range s.pools {
+		var nodes []*blocks.Node
+		for _, h := range st.NodeStates {
+			if h.Node != nil && p.SelectsNode(h.Node) {
+				nodes = append(nodes, h.Node)
+			}
+		}
+		if slices.ContainsFunc(nodes, func(n *blocks.Node) bool { return n.Windows }) {
+			return false // Calico assigns on them under strict affinity alone
+		}
+		if o := st.Routing.Pool(p.Pool, nodes); !o.Whole || o.Dropped+o.Unknown > 0 {
+			return false
+		}
+		free = free || slices.ContainsFunc(p.Blocks, func(b *Block) bool { return b.Usable() && st.Unused(b) > 0 })
+	}
+	return free
+}
+
+// addPool is to add a pool like another, with the blocks that its nodes lack.
 func (st *State) addPool(p *Pool, needing int) Remedy {
 	least := blocks.CountOf(max(needing, 1))
-	if d := st.DemandOf(p); d != nil && d.Short.Cmp(least) > 0 {
-		least = d.Short
+	if d := st.DemandOf(p); d != nil && !d.Covered(p) {
+		if lack := d.Short.Sub(d.Elsewhere.Div(p.BlockAddresses())); lack.Cmp(least) > 0 {
+			least = lack
+		}
 	}
-	template := "kubectl get ippools " + phrase.Arg(p.Name) + " -o yaml"
+	r := AddPool
+	r.Title = fmt.Sprintf("add a pool for the same nodes, like %s, with a CIDR that nothing else uses and room for at least %s", p.Name, phrase.PluralCount(least, "block"))
+	r.Risk = "the network around the cluster must route and admit the new CIDR as it does that of " + p.Name
+	r.Commands = []string{"kubectl get ippools " + phrase.Arg(p.Name) + " -o yaml"}
 	if st.Cluster.Datastore == "etcdv3" {
-		template = "calicoctl get ippool " + phrase.Arg(p.Name) + " -o yaml"
+		r.Commands = []string{"calicoctl get ippool " + phrase.Arg(p.Name) + " -o yaml"}
 	}
-	return ByHand(fmt.Sprintf("add a pool for the same nodes, like %s, with a CIDR that nothing else uses and room for at least %s", p.Name, phrase.PluralCount(least, "block")),
-		"nodes without a block claim one with their next pod; addresses in use do not change",
-		"the network around the cluster must route and admit the new CIDR as it does that of "+p.Name, template)
+	return r
 }

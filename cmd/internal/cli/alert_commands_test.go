@@ -34,8 +34,8 @@ func TestAlertCommands(t *testing.T) {
 	tried := map[string]bool{}
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {
-			for line := range strings.Lines(r.Annotations["description"]) {
-				line = strings.TrimSpace(line)
+			for line := range strings.Lines(r.Annotations["description"] + "\n" + r.Annotations["remedies"]) {
+				line = strings.TrimPrefix(strings.TrimSpace(line), "$ ")
 				if !strings.HasPrefix(line, "calico-audit ") || tried[line] {
 					continue
 				}
@@ -55,7 +55,7 @@ func TestAlertCommands(t *testing.T) {
 			}
 		}
 	}
-	if len(tried) < 10 {
+	if len(tried) < 20 {
 		t.Errorf("only %d commands are named", len(tried))
 	}
 }

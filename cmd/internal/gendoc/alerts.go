@@ -5,12 +5,14 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
 
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
 const rulesPath = "examples/prometheus/calico-audit.rules.yaml"
@@ -32,10 +34,74 @@ spec:
 // a check that is new, to begin with.
 var catchAll = map[string]state.Severity{"CalicoFinding": state.Error, "CalicoCriticalFinding": state.Critical}
 
+// withRemedies gives each alert on findings, as its annotation, the remedies of the checks
+// that it tells of; those on the rest leave them to the documentation.
+func withRemedies(text string, all []rule) string {
+	lines := regexp.MustCompile(`(?m)^      remedies: \|-\n(?:        .*\n)*`).ReplaceAllString(text, "")
+	var out strings.Builder
+	var r rule
+	for line := range strings.Lines(lines) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "- alert: "); ok {
+			r = all[slices.IndexFunc(all, func(r rule) bool { return r.Alert == name })]
+		}
+		if strings.HasPrefix(line, "      runbook_url: ") {
+			out.WriteString(remediesOf(r))
+		}
+		out.WriteString(line)
+	}
+	return out.String()
+}
+
+// remediesOf is the annotation of an alert's remedies; where they differ by check, the
+// alert's label chooses.
+func remediesOf(r rule) string {
+	if _, rest := catchAll[r.Alert]; rest {
+		return ""
+	}
+	checksOf := map[string][]string{} // by text
+	var texts []string
+	for _, c := range checks.All {
+		told := slices.ContainsFunc(state.Severities, func(s state.Severity) bool { return tells([]rule{r}, c.ID, s) })
+		if !told && !strings.HasSuffix(r.Annotations["runbook_url"], "#"+view.CheckAnchor(c.ID)) {
+			continue
+		}
+		text := remedyLines(c.Remedies)
+		if checksOf[text] == nil {
+			texts = append(texts, text)
+		}
+		checksOf[text] = append(checksOf[text], c.ID)
+	}
+	switch len(texts) {
+	case 0:
+		return ""
+	case 1:
+		return "      remedies: |-\n" + texts[0]
+	}
+	out, when := "      remedies: |-\n", " if"
+	for _, text := range texts {
+		out += fmt.Sprintf("        {{%s eq $labels.check \"%s\" -}}\n%s", when, strings.Join(checksOf[text], `" "`), text)
+		when = "- else if"
+	}
+	return out + "        {{- end }}\n"
+}
+
+// remedyLines are the lines of an annotation that list remedies. What they change and risk,
+// the plans and the documentation say.
+func remedyLines(remedies []state.Remedy) (out string) {
+	for i := range remedies {
+		m := &remedies[i]
+		out += fmt.Sprintf("        %d. %s\n", i+1, view.RemedyTitle(m))
+		for _, c := range m.Commands {
+			out += "           $ " + c + "\n"
+		}
+	}
+	return out
+}
+
 // rule is an alert of Prometheus, as far as it matters here.
 type rule struct {
-	Alert, Expr string
-	Labels      map[string]string
+	Alert, Expr         string
+	Labels, Annotations map[string]string
 }
 
 // alerts returns the rules of examples/prometheus, in which the alerts on what no other
@@ -67,6 +133,7 @@ func alerts() ([]document, error) {
 		}
 		text = list.ReplaceAllString(text, "${1}"+strings.Join(told, "|"))
 	}
+	text = withRemedies(text, all)
 	_, groups, ok := strings.Cut(text, "\ngroups:\n")
 	if !ok {
 		return nil, fmt.Errorf("reading %s: there are no groups", rulesPath)

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -15,7 +16,7 @@ type CheckDoc struct {
 	Why      string            `json:"why"`
 	Confirm  string            `json:"confirm,omitempty"`
 	Misread  string            `json:"misread,omitempty"`
-	Fix      string            `json:"fix"`
+	Remedies []state.Remedy    `json:"remedies"`
 	Never    string            `json:"never,omitempty"`
 	Verify   string            `json:"verify"`
 	Needs    []blocks.Resource `json:"needs"`
@@ -34,7 +35,7 @@ func NewCheckDocs(checks []*audit.Check) CheckDocs {
 	for _, c := range checks {
 		out.Checks = append(out.Checks, CheckDoc{
 			ID: c.ID, Title: c.Title, Severity: c.SeverityText(), Why: c.Why, Confirm: c.Confirm,
-			Misread: c.Misread, Fix: c.Fix, Never: c.Never, Verify: c.Verification(), Needs: append([]blocks.Resource{}, c.Requires...),
+			Misread: c.Misread, Remedies: state.Prefer(c.Remedies), Never: c.Never, Verify: c.Verification(), Needs: append([]blocks.Resource{}, c.Requires...),
 		})
 	}
 	return out
@@ -50,21 +51,37 @@ func (c CheckDoc) Parts() (out []CheckPart) {
 	for i, r := range c.Needs {
 		needs[i] = string(r)
 	}
-	for _, p := range []CheckPart{
+	parts := []CheckPart{
 		{"Severity", c.Severity},
 		{"Why it matters", c.Why},
 		{"How to confirm", c.Confirm},
 		{"Often misread", c.Misread},
-		{"What to do", c.Fix},
-		{"What not to do", c.Never},
-		{"How to verify", c.Verify},
-		{"Needs to read", strings.Join(needs, ", ")},
-	} {
+	}
+	title := "What to do"
+	for i := range c.Remedies {
+		parts = append(parts, CheckPart{title, remedyText(&c.Remedies[i])})
+		title = "Or"
+	}
+	for _, p := range append(parts, CheckPart{"What not to do", c.Never}, CheckPart{"How to verify", c.Verify}, CheckPart{"Needs to read", strings.Join(needs, ", ")}) {
 		if p.Text != "" {
 			out = append(out, p)
 		}
 	}
 	return out
+}
+
+// remedyText says what a remedy is in general.
+func remedyText(r *state.Remedy) string {
+	text := RemedyTitle(r)
+	text = strings.ToUpper(text[:1]) + text[1:]
+	if len(r.Commands) > 0 {
+		text += " (" + strings.Join(r.Commands, ", then ") + ")"
+	}
+	text += ". Effect: " + r.Effect + "."
+	if r.Risk != "none" {
+		text += " Risk: " + r.Risk + "."
+	}
+	return text
 }
 
 // CheckAnchor returns the anchor of a check's section: what GitHub makes of a

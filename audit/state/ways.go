@@ -1,0 +1,81 @@
+package state
+
+import "slices"
+
+// What some ways out cost.
+const (
+	evictionRisk   = "each pod is evicted within its PodDisruptionBudgets, one at a time, and starts again with another address"
+	restartRisk    = "each pod ends and starts again: see first that a controller owns it and other replicas serve meanwhile"
+	EverywhereRisk = "it holds for the whole cluster, at once"
+)
+
+// The ways out in general: what the documentation of the checks and the alerts tell, and
+// what those of a certain state are made of.
+var (
+	// DeleteAffinity is for an affinity whose block is gone or another's.
+	DeleteAffinity = Repair("delete the affinity", "--orphan-affinities", "its node no longer drops or attracts the block's traffic",
+		"none: it is deleted only if it is seen twice, a grace period apart, and its block still does not name its node")
+	// RestoreAffinity is for a block without the affinity of its owner.
+	RestoreAffinity = Repair("give the block its owner's affinity back", "--missing-affinities", "its node routes the block as a whole again", "none")
+	// ReleaseBlock is for an empty block that no node has to keep.
+	ReleaseBlock = Repair("release the empty block", "--empty-blocks", "another node can claim it", "none: it is released only if it is still empty")
+	// ReleaseLastBlock is for an empty block that its node can do without.
+	ReleaseLastBlock = Repair("release the last empty block of a node that is cordoned or runs no pods", "--empty-blocks --last-blocks",
+		"a node that cannot allocate can claim it", "the node that gives it up needs another one for its next pod")
+	// AddPool is for people alone: no program knows which addresses are free in the
+	// networks around the cluster.
+	AddPool = ByHand("add a pool for the same nodes, with a CIDR that nothing else uses", "nodes without a block claim one with their next pod; addresses in use do not change",
+		"the network around the cluster must route and admit the new CIDR as it does those of other pools", "kubectl get ippools -o yaml")
+	// Consolidate empties a block for a node that cannot allocate.
+	Consolidate = Repair("empty the block that the fewest pods use, for a node that cannot allocate", "--consolidate", "that node gets a block of its own", evictionRisk)
+	// Rehome is for pods that borrow though their node can have a block.
+	Rehome = Repair("restart the pods that borrow, so that they get addresses of their own nodes' blocks", "--rehome", "nothing is borrowed any more", evictionRisk)
+	// RenewTunnel is for a tunnel's address that is of another node's block.
+	RenewTunnel = ByHand("once the node has a block, take the tunnel's address off the Node (kubectl annotate), and restart its calico-node pod if no new one appears within a minute",
+		"the tunnel takes an address of its own node's block", "traffic through the node's tunnel stops until every node has learned the new address")
+	// RaiseLimit is for a node that has as many blocks as it may.
+	RaiseLimit = ByHand("raise maxBlocksPerHost, or run fewer pods on the node; see first that its blocks hold no leaked addresses",
+		"the node claims a further block with its next pod", EverywhereRisk, "calicoctl ipam show --show-configuration")
+	// SelectNode is for a node that no pool selects.
+	SelectNode = ByHand("let an enabled pool for workloads select the node, or add one that does", "the node claims a block with its next pod",
+		"a pool's selector holds for all nodes: those that it no longer matches get nothing new of it")
+	// SetStrict and UnsetStrict decide whether nodes may borrow.
+	SetStrict = Repair("turn strict affinity on", "--strict-affinity=true", "nodes no longer borrow: a node without a free address in a block of its own claims one, or its pods wait",
+		EverywhereRisk+"; what is borrowed stays borrowed until its pods restart")
+	UnsetStrict = Repair("turn strict affinity off, where no owner of a block drops the traffic to borrowed addresses", "--strict-affinity=false",
+		"pods that wait borrow addresses of other nodes' blocks", EverywhereRisk+"; each borrowed address is a route of its own until its pod restarts")
+	// ReleaseLeaks is for addresses that nothing owns.
+	ReleaseLeaks = Repair("release the leaked addresses", "--leaked-ips", "the addresses can be handed out again",
+		"none that is seen: each is released only with proof that nothing uses it, such as a host view of its node (--agents, --host-views)")
+	// CleanUpNode is for what a node that no longer exists has left.
+	CleanUpNode = Repair("clean up what the node that no longer exists left", "--dead-nodes",
+		"its empty blocks and its affinities are deleted; a block that other nodes borrow from stays, without owner, until it is empty",
+		"none while the node stays away; one that comes back under the same name claims blocks again")
+	// RecordAddresses is for addresses that live pods use and no block records.
+	RecordAddresses = Repair("record the addresses for the pods that use them", "--unrecorded-ips",
+		"the addresses are no longer handed out a second time", "none: only what a live pod has, and nothing else claims, is recorded")
+	// MendHandles is for handles that no block refers to, or that count wrongly.
+	MendHandles = Repair("delete handles that no block refers to, and correct the counts of others", "--leaked-handles", "handles agree with the blocks", "none")
+	// CreateHandle is for a handle that blocks refer to and that does not exist.
+	CreateHandle = Repair("create the missing handle", "--missing-handles", "the addresses are released when their pod goes", "none")
+	// FinishDelete is for what stays marked deleted.
+	FinishDelete = Repair("finish the deletion", "--soft-deleted", "the object is gone", "none: what is in use is left alone")
+)
+
+// Shortage are the ways out of a lack of blocks, and Borrowing those of what follows.
+var (
+	Shortage  = []Remedy{ReleaseBlock, ReleaseLastBlock, AddPool, Consolidate}
+	Borrowing = append(slices.Clip(Shortage), Rehome)
+)
+
+// Restart is what only ends when pods start again.
+func Restart(title, effect string, commands ...string) Remedy {
+	return ByHand(title, effect, restartRisk, commands...)
+}
+
+// with returns a remedy with further flags of its command.
+func (r Remedy) with(flags string) Remedy {
+	r.Commands = slices.Clone(r.Commands)
+	r.Commands[0] += flags
+	return r
+}
