@@ -112,7 +112,7 @@ func writeBody(w http.ResponseWriter, r *http.Request, contentType string, write
 	var out io.Writer = w
 	if wantsGzip(r) {
 		h.Set("Content-Encoding", "gzip")
-		z := gzip.NewWriter(w)
+		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // most of a page is compressed already
 		defer func() { _ = z.Close() }()
 		out = z
 	}
