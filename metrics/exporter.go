@@ -140,8 +140,6 @@ func (e *Exporter) Current() *Audit { return e.current.Load() }
 type Audit struct {
 	// Report is what "calico-audit report" would say, muted findings set apart.
 	Report *audit.Report
-	// Duration is how long the audit took.
-	Duration time.Duration
 
 	// seen is when the state's TakenAt was first seen, by the clock here.
 	seen time.Time

@@ -72,7 +72,7 @@ func (e *Exporter) reread(ctx context.Context, s *blocks.Snapshot, resources []b
 
 // publish makes the audit of a judgement the current one, unless it fails.
 func (e *Exporter) publish(ctx context.Context, j *evaluated, unsure int, took time.Duration) error {
-	a := &Audit{Duration: took, seen: time.Now()}
+	a := &Audit{seen: time.Now()}
 	var rendering error
 	err := e.guarded(func() {
 		a.Report = audit.NewReport(j.state, j.result)
