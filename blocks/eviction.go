@@ -35,10 +35,12 @@ func (b *DisruptionBudget) Key() Key { return Key{b.Namespace, b.Name} }
 func (b *DisruptionBudget) FullName() string { return b.Namespace + "/" + b.Name }
 
 // Covers reports whether the budget selects a pod whose labels were read.
-func (b *DisruptionBudget) Covers(w *Workload) bool {
-	if b.SelectsNone || b.Namespace != w.Namespace {
-		return false
-	}
+func (b *DisruptionBudget) Covers(w *Workload) bool { return b.Coverage()(w) }
+
+// Coverage returns [DisruptionBudget.Covers], for asking it of many pods.
+func (b *DisruptionBudget) Coverage() func(*Workload) bool {
 	selector, err := labels.Parse(b.Selector)
-	return err == nil && selector.Matches(labels.Set(w.Labels))
+	return func(w *Workload) bool {
+		return err == nil && !b.SelectsNone && b.Namespace == w.Namespace && selector.Matches(labels.Set(w.Labels))
+	}
 }

@@ -133,13 +133,7 @@ func (st *State) OnlyWay(a *blocks.Affinity) bool {
 // empty block of its own is none that it could take over.
 func (st *State) Claimable(pools []*Pool, h *NodeState) bool {
 	return slices.ContainsFunc(pools, func(p *Pool) bool {
-		own := 0
-		for _, b := range p.takeover {
-			if b.Owner.Name == h.Name {
-				own++
-			}
-		}
-		return p.Slots.Allocatable.Cmp(blocks.CountOf(own)) > 0
+		return p.Slots.Allocatable.Cmp(blocks.CountOf(p.takenFrom[h.Name])) > 0
 	})
 }
 

@@ -3,6 +3,7 @@ package state
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -122,15 +123,11 @@ func (st *State) lacksBlock(n *NodeBlockStatus) bool {
 // first, then those that end the fewest unguarded pods, then those that move the fewest
 // pods, then the lowest block. One that is barred says by what.
 func (st *State) Consolidations(n *NodeBlockStatus) []*Consolidation {
-	pools := st.PoolsAtIssue(n)
 	var out []*Consolidation
-	for _, h := range st.NodeStates {
-		for _, b := range h.Blocks {
-			if h.Node == nil || h == n.Host || !slices.Contains(pools, b.Pool) || b.CIDR.Bits() != b.Pool.BlockSize || !b.Usable() || st.Reserved.Overlaps(b.CIDR) {
-				continue
-			}
-			if slices.ContainsFunc(h.Blocks, func(o *Block) bool { return o != b && o.Family() == n.Family && st.Keepable(o) && st.servesNode(o, h) }) {
-				c := &Consolidation{For: n.Host.Name, Holder: h.Name, CIDR: b.CIDR, Pool: b.Pool, Block: b}
+	for _, p := range st.PoolsAtIssue(n) {
+		for _, b := range st.spareable()[p] {
+			if holder := b.Owner.Node(); holder != n.Host.Name {
+				c := &Consolidation{For: n.Host.Name, Holder: holder, CIDR: b.CIDR, Pool: p, Block: b}
 				st.evaluate(c)
 				out = append(out, c)
 			}
@@ -140,6 +137,24 @@ func (st *State) Consolidations(n *NodeBlockStatus) []*Consolidation {
 		return cmp.Or(cmp.Compare(min(len(a.Barred), 1), min(len(b.Barred), 1)), cmp.Compare(len(a.Unguarded), len(b.Unguarded)),
 			cmp.Compare(len(a.Moves), len(b.Moves)), blocks.ComparePrefixes(a.CIDR, b.CIDR))
 	})
+	return out
+}
+
+// findSpareable finds by pool the blocks whose nodes could go on with another one.
+func (st *State) findSpareable() map[*Pool][]*Block {
+	out := map[*Pool][]*Block{}
+	for _, h := range st.NodeStates {
+		for _, b := range h.Blocks {
+			if h.Node == nil || b.Pool == nil || b.CIDR.Bits() != b.Pool.BlockSize || !b.Usable() || st.Reserved.Overlaps(b.CIDR) {
+				continue
+			}
+			if slices.ContainsFunc(h.Blocks, func(o *Block) bool {
+				return o != b && o.Family() == b.Family() && st.Keepable(o) && st.servesNode(o, h)
+			}) {
+				out[b.Pool] = append(out[b.Pool], b)
+			}
+		}
+	}
 	return out
 }
 
@@ -166,11 +181,7 @@ func (st *State) Begun() []*Consolidation {
 
 // evaluate finds what a consolidation takes, and what bars it.
 func (st *State) evaluate(c *Consolidation) {
-	for i := range st.Nodes {
-		if n := &st.Nodes[i]; n.Ours == c.Name() {
-			c.Cordoned = append(c.Cordoned, n.Name)
-		}
-	}
+	c.Cordoned = slices.Clone(st.ours[c.Name()])
 	if c.Over() {
 		return
 	}
@@ -312,59 +323,117 @@ func (st *State) Unguarded(w *blocks.Workload) bool {
 	case slices.ContainsFunc(st.PodsOf(w.Controller.UID), func(o *blocks.Workload) bool { return o.Ready && o.Key() != w.Key() }):
 		return false
 	}
-	return !slices.ContainsFunc(st.Budgets, func(b blocks.DisruptionBudget) bool { return b.Covers(w) })
+	return !slices.ContainsFunc(st.budgets()[w.Namespace], func(b budget) bool { return b.covers(w) })
+}
+
+// budget is a PodDisruptionBudget and what it covers.
+type budget struct {
+	*blocks.DisruptionBudget
+	covers func(*blocks.Workload) bool
+}
+
+// indexBudgets returns the budgets by namespace.
+func (st *State) indexBudgets() map[string][]budget {
+	out := map[string][]budget{}
+	for i := range st.Budgets {
+		b := &st.Budgets[i]
+		out[b.Namespace] = append(out[b.Namespace], budget{b, b.Coverage()})
+	}
+	return out
 }
 
 // exhausted returns a budget that covers a pod and allows no disruption now; nil if none.
 func (st *State) exhausted(w *blocks.Workload) *blocks.DisruptionBudget {
-	for i := range st.Budgets {
-		if b := &st.Budgets[i]; b.DisruptionsAllowed < 1 && b.Covers(w) {
-			return b
+	for _, b := range st.budgets()[w.Namespace] {
+		if b.DisruptionsAllowed < 1 && b.covers(w) {
+			return b.DisruptionBudget
 		}
 	}
 	return nil
 }
 
 // PodsOf returns the live pods of a controller, by its UID, less those that end.
-func (st *State) PodsOf(controller string) []*blocks.Workload {
-	var out []*blocks.Workload
+func (st *State) PodsOf(controller string) []*blocks.Workload { return st.podsOf()[controller] }
+
+func (st *State) indexControllers() map[string][]*blocks.Workload {
+	out := map[string][]*blocks.Workload{}
 	for i := range st.Workloads {
-		if w := &st.Workloads[i]; w.Controller != nil && w.Controller.UID == controller && w.Live() && w.Deleting.IsZero() {
-			out = append(out, w)
+		if w := &st.Workloads[i]; w.Controller != nil && w.Live() && w.Deleting.IsZero() {
+			out[w.Controller.UID] = append(out[w.Controller.UID], w)
 		}
 	}
 	return out
 }
 
-// evaluateReplacements finds the nodes that have no address of their own for a pod that moves, and
-// whether the others have enough. Free addresses do not steer the scheduler: to a node
-// that is not cordoned any pod may come.
-func (st *State) evaluateReplacements(c *Consolidation) {
-	spare, daemons := blocks.Count{}, map[string]int{}
+// replacements is where pods that move may come to, as things stand.
+type replacements struct {
+	// spare is how many addresses the nodes that take pods have of their own, and full are
+	// those of them that have none, and no block to claim, sorted.
+	spare int
+	full  []string
+}
+
+// findReplacements returns, by family, where pods may come to.
+func (st *State) findReplacements() map[blocks.Family]replacements {
+	out := map[blocks.Family]replacements{}
 	for _, h := range st.NodeStates {
-		n := h.statusOf(c.Block.Family())
-		if n == nil {
-			continue
-		}
-		own, full := st.unusedBeside(n, c.Block)
-		for _, m := range c.Moves {
-			if m.Pod.Node == h.Name && m.Pod.Controller != nil && m.Pod.Controller.Kind == "DaemonSet" {
-				daemons[h.Name]++
+		for _, n := range h.BlockStatus {
+			if !h.takesPods() {
+				continue
 			}
-		}
-		if daemons[h.Name] > own && full {
-			c.bar(netip.Addr{}, "%s of DaemonSets start on %s again, which has room for %d in its other blocks", phrase.Plural(daemons[h.Name], "pod"), h.Name, own)
-		}
-		switch {
-		case !h.takesPods():
-		case full && own == 0:
-			c.Cordon = append(c.Cordon, h.Name)
-		default:
-			spare = spare.Add(blocks.CountOf(own))
+			r := out[n.Family]
+			if r.spare += n.Unused; n.Unused == 0 && st.noneLeft(n) {
+				r.full = append(r.full, h.Name)
+			}
+			out[n.Family] = r
 		}
 	}
-	if n, small := spare.Int(); small && n < len(c.Moves) {
-		c.bar(netip.Addr{}, "%s have to move, and the nodes that take pods have room for %d", phrase.Plural(len(c.Moves), "pod"), n)
+	return out
+}
+
+// noneLeft reports whether a node could claim no further block once its own are full.
+func (st *State) noneLeft(n *NodeBlockStatus) bool {
+	return n.Cause != CauseNone || n.Unused > 0 && !st.Claimable(n.Pools, n.Host)
+}
+
+// evaluateReplacements finds the nodes that have no address of their own for a pod that
+// moves, and whether the others have enough, when none is taken of the block any more. Free
+// addresses do not steer the scheduler: to a node that is not cordoned any pod may come.
+func (st *State) evaluateReplacements(c *Consolidation) {
+	all := st.replacements()[c.Block.Family()]
+	spare := all.spare
+	c.Cordon = slices.Clone(all.full)
+	left := func(n *NodeBlockStatus) int {
+		if slices.Contains(n.Blocks, c.Block) {
+			return n.Unused - st.Unused(c.Block)
+		}
+		return n.Unused
+	}
+	if h := st.NodeState(c.Holder); h.takesPods() {
+		if n := h.statusOf(c.Block.Family()); n != nil && n.Unused > 0 {
+			spare += left(n) - n.Unused
+			if i, _ := slices.BinarySearch(c.Cordon, h.Name); left(n) == 0 && st.noneLeft(n) {
+				c.Cordon = slices.Insert(c.Cordon, i, h.Name)
+			}
+		}
+	}
+	daemons := map[string]int{}
+	for _, m := range c.Moves {
+		if m.Pod.Controller != nil && m.Pod.Controller.Kind == "DaemonSet" {
+			daemons[m.Pod.Node]++
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(daemons)) {
+		h := st.NodeState(name)
+		if h == nil || h.statusOf(c.Block.Family()) == nil {
+			continue
+		}
+		if n := h.statusOf(c.Block.Family()); daemons[name] > left(n) && st.noneLeft(n) {
+			c.bar(netip.Addr{}, "%s of DaemonSets start on %s again, which has room for %d in its other blocks", phrase.Plural(daemons[name], "pod"), name, left(n))
+		}
+	}
+	if spare < len(c.Moves) {
+		c.bar(netip.Addr{}, "%s have to move, and the nodes that take pods have room for %d", phrase.Plural(len(c.Moves), "pod"), spare)
 	}
 }
 
@@ -383,17 +452,6 @@ func (st *State) Full() []string {
 // takesPods reports whether the scheduler puts any pod on the node now.
 func (h *NodeState) takesPods() bool {
 	return h.Node != nil && !h.Node.Unschedulable && len(h.Node.KeepsAway()) == 0 && !h.Node.OutOfService && !h.Node.NotReady
-}
-
-// unusedBeside returns how many addresses a node has of its own when it loses a block, or
-// gets none of it any more, and whether it could claim no other block then.
-func (st *State) unusedBeside(n *NodeBlockStatus, b *Block) (own int, full bool) {
-	for _, o := range n.Blocks {
-		if o != b {
-			own += st.Unused(o)
-		}
-	}
-	return own, n.Cause != CauseNone || n.Unused > 0 && !st.Claimable(n.Pools, n.Host)
 }
 
 // statusOf returns how a node stands with blocks of a family; nil for what no longer exists.

@@ -42,18 +42,14 @@ func (st *State) LastBlock(b *Block) LastBlock {
 			" gives it to another node by itself: from v3.32 on its allocator takes an empty block that was claimed more than a minute ago"
 		return v
 	}
-	busy := v.Holder == holderIdle
-	v.For = st.cannotAllocateIn(b.Pool, busy)
+	if v.For = slices.Clone(b.Pool.lacking); v.Holder == holderIdle {
+		v.For = slices.Clone(b.Pool.busy)
+	}
 	supply, ok := b.Pool.Slots.Allocatable.Add(b.Pool.Reclaimable).Int()
 	if !ok {
 		supply = len(v.For)
 	}
-	before := 0
-	for _, other := range b.Pool.Blocks {
-		if other != b && other.Reclaimability.Code == RetainLast && st.lastBefore(other, b) {
-			before++
-		}
-	}
+	before := slices.Index(b.Pool.lastBlocks, b)
 	switch lacking := len(v.For) - supply; {
 	case len(v.For) == 0:
 		v.Held += "; no schedulable node needs it: each can allocate in pool " + b.Pool.Name
@@ -83,30 +79,43 @@ func (st *State) holder(b *Block) string {
 	return ""
 }
 
-// lastBefore reports whether one node's last block goes before another's.
-func (st *State) lastBefore(a, b *Block) bool {
-	x, y := st.holder(a), st.holder(b)
-	return x != "" && cmp.Or(cmp.Compare(x, y), blocks.ComparePrefixes(a.CIDR, b.CIDR)) < 0
-}
-
-// cannotAllocateIn returns the schedulable nodes, sorted, that a pool would serve and
-// that cannot allocate for want of a block; busy leaves out those without a pod. A node
-// that could claim the pool's next block, and whose pods wait for it, is one of them:
-// the block goes to one node only.
-func (st *State) cannotAllocateIn(pool *Pool, busy bool) (out []string) {
+// findLastBlocks finds for each pool the nodes that cannot allocate in it, and which last
+// blocks of others go first.
+func (st *State) findLastBlocks() {
 	for _, h := range st.NodeStates {
-		if h.Node == nil || !h.Schedulable || busy && !slices.ContainsFunc(h.Workloads, (*blocks.Workload).Live) {
-			continue
-		}
 		for _, n := range h.BlockStatus {
-			pools := st.PoolsAtIssue(n)
-			lacks := n.CannotAllocate() && (n.Cause == CauseStrict || n.Cause == CauseFull) ||
-				st.IPAM.StrictAffinity && n.Unused == 0 && n.Cause == CauseNone && len(n.Waiting) > 0 && !st.HealsItself(n, pools)
-			if lacks && slices.Contains(pools, pool) {
-				out = append(out, h.Name)
-			}
+			st.findLacking(n)
 		}
 	}
-	slices.Sort(out)
-	return out
+	for _, p := range st.Pools {
+		if len(p.lacking) == 0 {
+			continue
+		}
+		holders := map[*Block]string{}
+		for _, b := range p.Blocks {
+			if holder := st.holder(b); b.Reclaimability.Code == RetainLast && holder != "" {
+				p.lastBlocks, holders[b] = append(p.lastBlocks, b), holder
+			}
+		}
+		slices.SortFunc(p.lastBlocks, func(a, b *Block) int {
+			return cmp.Or(cmp.Compare(holders[a], holders[b]), blocks.ComparePrefixes(a.CIDR, b.CIDR))
+		})
+	}
+}
+
+// findLacking adds a schedulable node to those that cannot allocate in the pools that
+// would serve it, for want of a block. A node that could claim the pool's next block, and
+// whose pods wait for it, is one of them: the block goes to one node only.
+func (st *State) findLacking(n *NodeBlockStatus) {
+	lacks := n.CannotAllocate() && (n.Cause == CauseStrict || n.Cause == CauseFull) ||
+		st.IPAM.StrictAffinity && n.Unused == 0 && n.Cause == CauseNone && len(n.Waiting) > 0 && !st.HealsItself(n, n.atIssue)
+	if !lacks || !n.Host.Schedulable {
+		return
+	}
+	busy := slices.ContainsFunc(n.Host.Workloads, (*blocks.Workload).Live)
+	for _, p := range n.atIssue {
+		if p.lacking = append(p.lacking, n.Host.Name); busy {
+			p.busy = append(p.busy, n.Host.Name)
+		}
+	}
 }

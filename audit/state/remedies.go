@@ -27,10 +27,12 @@ func (st *State) rehome(pools []*Pool) Remedy {
 // consolidation is to empty the block that takes the fewest pods for the first node that
 // lacks one; nil if there is none that could be emptied, or that needs to be.
 func (st *State) consolidation(s *shortage, rehome []string) *Remedy {
+	var tried [][]*Pool
 	for _, n := range st.InNeed() {
-		if !slices.Contains(s.cut, n) && !slices.Contains(s.next, n) {
-			continue
+		if !s.has[n] || slices.ContainsFunc(tried, func(pools []*Pool) bool { return slices.Equal(pools, n.atIssue) }) {
+			continue // no block of these pools can be emptied, for whomever
 		}
+		tried = append(tried, n.atIssue)
 		all := st.Consolidations(n)
 		if len(all) == 0 || len(all[0].Barred) > 0 {
 			continue

@@ -19,6 +19,8 @@ type shortage struct {
 	// cut are the nodes that borrow or whose pods wait because nothing is left for
 	// them; next those of which only the next pod would.
 	cut, next []*NodeBlockStatus
+	// has are all of these.
+	has map[*NodeBlockStatus]bool
 	// borrowed are the addresses that the nodes of cut borrow, virtual machines' aside.
 	borrowed map[*Borrow]bool
 }
@@ -89,7 +91,7 @@ func (st *State) findShortages() {
 	for _, p := range scarce {
 		s := found[find(p)]
 		if s == nil {
-			s = &shortage{borrowed: map[*Borrow]bool{}}
+			s = &shortage{has: map[*NodeBlockStatus]bool{}, borrowed: map[*Borrow]bool{}}
 			found[find(p)] = s
 			s.root = st.root("shortage/"+find(p).Name, func(int) string { return st.shortageMessage(s) }, func() []Remedy { return st.shortageRemedies(s) })
 		}
@@ -108,6 +110,7 @@ func (st *State) findShortages() {
 			default:
 				continue
 			}
+			s.has[n] = true
 			s.root.Nodes = append(s.root.Nodes, n.Host.Name)
 		}
 	}

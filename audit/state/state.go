@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/calico-audit/calico-audit/affinity"
@@ -78,6 +79,13 @@ type State struct {
 	seconds  map[netip.Addr][]hosts.Use
 	// Leftovers are what moving pods left, reservations first.
 	Leftovers []Leftover
+	// ours are the nodes that this program has cordoned, by what for.
+	ours map[string][]string
+	// What only evictions ask for is found when it is.
+	podsOf       func() map[string][]*blocks.Workload
+	budgets      func() map[string][]budget
+	spareable    func() map[*Pool][]*Block
+	replacements func() map[blocks.Family]replacements
 	// roots are by ID.
 	roots map[string]*Root
 }
@@ -96,6 +104,8 @@ type Pool struct {
 	// takeover are the empty blocks that Calico's allocator would take for another
 	// node than their owner; Slots.Allocatable counts them, too.
 	takeover []*Block
+	// takenFrom counts them by owner.
+	takenFrom map[string]int
 	// selected are the nodes that the pool's node selector matches, by their place among
 	// NodeStates.
 	selected nodeSet
@@ -105,6 +115,11 @@ type Pool struct {
 	// address of it.
 	cutOff  cutOff
 	waiting []*blocks.Workload
+	// lacking are the nodes that cannot allocate in the pool for want of a block, sorted,
+	// and busy those of them that have pods; lastBlocks are the empty blocks that are
+	// their nodes' last and that these could do without, in the order in which they go.
+	lacking, busy []string
+	lastBlocks    []*Block
 	// shortage is the ID of the root of its being short of blocks or addresses; empty
 	// if it is not.
 	shortage string
@@ -223,6 +238,9 @@ func New(s *blocks.Snapshot, o Options) *State {
 	st.evaluateViews()
 	st.evaluateEmptyBlocks()
 	st.countReclaimable()
+	st.podsOf, st.budgets = sync.OnceValue(st.indexControllers), sync.OnceValue(st.indexBudgets)
+	st.spareable, st.replacements = sync.OnceValue(st.findSpareable), sync.OnceValue(st.findReplacements)
+	st.findLastBlocks()
 	st.findRoots()
 	return st
 }
@@ -282,8 +300,12 @@ func (st *State) PoolOf(p netip.Prefix) *Pool {
 }
 
 func (st *State) indexHosts() {
+	st.ours = map[string][]string{}
 	for i := range st.Nodes {
 		n := &st.Nodes[i]
+		if n.Ours != "" {
+			st.ours[n.Ours] = append(st.ours[n.Ours], n.Name)
+		}
 		if st.nodeStates[n.Name] == nil {
 			st.addHost(n.Name, n)
 		}
@@ -432,6 +454,10 @@ func (st *State) countPools() {
 		p.Addrs = blocks.PoolAddresses(p.Pool, all, st.Reserved)
 		p.Slots = blocks.PoolSlots(p.Pool, all, st.Reserved)
 		p.takeover = st.takenOver(p)
+		p.takenFrom = map[string]int{}
+		for _, b := range p.takeover {
+			p.takenFrom[b.Owner.Name]++
+		}
 		p.Slots.Allocatable = p.Slots.Allocatable.Add(blocks.CountOf(len(p.takeover)))
 		p.Needed = st.demand(p)
 	}

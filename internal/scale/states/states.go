@@ -211,6 +211,10 @@ func leakedAddresses(nodes, pods int) *blocks.Snapshot {
 // several has no block for a node of five, while another has two, both in use.
 func several(nodes, pods int) *blocks.Snapshot {
 	s := newState(nodes)
+	s.BudgetsKnown = true
+	for i := range nodes / 10 {
+		s.Budgets = append(s.Budgets, blocks.DisruptionBudget{Meta: meta(fmt.Sprintf("budget-%d", i)), Namespace: "shop", Selector: fmt.Sprintf("app=set-%d", i), DisruptionsAllowed: 1})
+	}
 	s.Pools = fullPools(nodes)
 	for n := range nodes {
 		node := n
