@@ -50,8 +50,11 @@ func (c *callLog) DeleteAffinity(_ context.Context, a ObjectRef) error {
 func (c *callLog) RestoreAffinity(_ context.Context, b ObjectRef) error {
 	return c.note("RestoreAffinity %s", refText(&b))
 }
-func (c *callLog) ReleaseIP(_ context.Context, b ObjectRef, ordinal int, handle string, sequence uint64) error {
-	return c.note("ReleaseIP %s %d %s %d", refText(&b), ordinal, handle, sequence)
+func (c *callLog) ReleaseIPs(_ context.Context, b ObjectRef, all []Release) (errs []error) {
+	for _, r := range all {
+		errs = append(errs, c.note("ReleaseIP %s %d %s %d", refText(&b), r.Ordinal, r.Handle, r.Sequence))
+	}
+	return errs
 }
 func (c *callLog) DeleteHandle(_ context.Context, h ObjectRef) error {
 	return c.note("DeleteHandle %s", refText(&h))

@@ -18,11 +18,12 @@ func (r *Request) beside(st *state.State, t state.Subject, pools, nodes []string
 	return !meet(r.Pools, pools) || !meet(r.Nodes, nodes) || !r.aims(st, t)
 }
 
-// Finishes reports whether a request asks for a step that was begun: for its kind, its
-// setting, its pools and nodes.
-func (r *Request) Finishes(s *Step) bool {
+// Finishes reports whether a request asks for a step that was begun for another one, own:
+// for its kind and its setting, and by the same filters or by any that it is within.
+func (r *Request) Finishes(s *Step, own *Request) bool {
 	kind := KindOf(s.Kind)
-	if kind == nil || !kind.asked(*r) || r.beside(nil, s.Target, s.Pools, s.Nodes) {
+	same := slices.Equal(r.Pools, own.Pools) && slices.Equal(r.Nodes, own.Nodes) && slices.Equal(r.IPs, own.IPs) && slices.Equal(r.Blocks, own.Blocks)
+	if kind == nil || !kind.asked(*r) || !same && r.beside(nil, s.Target, s.Pools, s.Nodes) {
 		return false
 	}
 	return s.Kind != SetStrictAffinity || strconv.FormatBool(*r.StrictAffinity) == s.Guard(guardWanted)

@@ -34,6 +34,10 @@ type StepKind struct {
 	// is about pods or nodes.
 	do  func(context.Context, Writer, *state.State, *Step) error
 	act func(context.Context, Workloads, *state.State, *Step) error
+	// with names the object that a step writes, and together carries out several steps
+	// that write the same one; nil where each is by itself.
+	with     func(*Step) string
+	together func(context.Context, Writer, *state.State, []*Step) []error
 	// ready says from when on the step may be carried out, or why it must not be though
 	// the state gives reason for it, with why it waits in a reason without a code; nil if
 	// at once.

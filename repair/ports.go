@@ -54,9 +54,11 @@ type Writer interface {
 	// RestoreAffinity creates the affinity object of the host that a block names:
 	// pending, then the block is read again, then confirmed.
 	RestoreAffinity(ctx context.Context, block ObjectRef) error
-	// ReleaseIP frees one ordinal of a block and lowers its handle's count. The
-	// ordinal's handle and sequence number must be those given.
-	ReleaseIP(ctx context.Context, block ObjectRef, ordinal int, handle string, sequence uint64) error
+	// ReleaseIPs frees ordinals of a block in one write, and lowers their handles' counts.
+	// Each ordinal's handle and sequence number must be those given, in the very object
+	// that the write is conditional on; of those that are not, the error is
+	// [ErrChanged]. The errors are those of each, nil for one that is freed.
+	ReleaseIPs(ctx context.Context, block ObjectRef, all []Release) []error
 	// DeleteHandle deletes a handle, SetHandleCounts replaces its counts.
 	DeleteHandle(ctx context.Context, handle ObjectRef) error
 	SetHandleCounts(ctx context.Context, handle ObjectRef, counts []blocks.HandleCount) error
@@ -86,6 +88,15 @@ type Writer interface {
 	// RecordIP allocates an ordinal of a block, which must be free, and raises its
 	// handle's count before; the handle is created if there is none.
 	RecordIP(ctx context.Context, block ObjectRef, ordinal int, a Allocation) error
+}
+
+// Release is an address to be freed.
+type Release struct {
+	// Step is the ID of the step that frees it, for the journal.
+	Step     string
+	Ordinal  int
+	Handle   string
+	Sequence uint64
 }
 
 // Allocation is what is recorded of an address.

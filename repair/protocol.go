@@ -89,6 +89,20 @@ func (k *StepKind) CarryOut(ctx context.Context, on *Site, s *Step) error {
 	return k.act(ctx, on.Workloads, on.State, s)
 }
 
+// With names the object that a step shares with others of its kind, which are read and
+// written together; "" for one by itself.
+func (k *StepKind) With(s *Step) string {
+	if k.with == nil {
+		return ""
+	}
+	return k.with(s)
+}
+
+// CarryOutTogether is CarryOut for steps that share an object, with the error of each.
+func (k *StepKind) CarryOutTogether(ctx context.Context, on *Site, steps []*Step) []error {
+	return k.together(ctx, on.Writer, on.State, steps)
+}
+
 // Settles reports whether a step sets something off that has to come to its end.
 func (k *StepKind) Settles() bool { return k.settled != nil }
 

@@ -60,15 +60,10 @@ var releaseIP = &StepKind{
 		}
 	},
 	do: func(ctx context.Context, w Writer, st *state.State, s *Step) error {
-		a, _ := netip.ParseAddr(s.Target.IP)
-		r, ok := st.Allocation(a)
-		attr := r.Attributes
-		if !ok || attr() == nil || r.Block.Name != s.Guard(GuardBlock) || attr().Handle != s.Guard(GuardHandle) {
-			return errGone(s)
-		}
-		sequence, _ := r.Block.SequenceAt(r.Ordinal)
-		return w.ReleaseIP(ctx, pin(blocks.Blocks, r.Block.Meta), r.Ordinal, attr().Handle, sequence)
+		return releaseTogether(ctx, w, st, []*Step{s})[0]
 	},
+	with:     func(s *Step) string { return s.Guard(GuardBlock) },
+	together: releaseTogether,
 	verify: func(st *state.State, s *Step) error {
 		if err := verifyIP(st, s); err != nil {
 			return err
@@ -96,6 +91,32 @@ var releaseIP = &StepKind{
 			x.free(step.Guard(GuardBlock), a)
 		}
 	},
+}
+
+// releaseTogether frees the addresses of one block, in one write.
+func releaseTogether(ctx context.Context, w Writer, st *state.State, steps []*Step) []error {
+	errs := make([]error, len(steps))
+	var block ObjectRef
+	var all []Release
+	var at []int
+	for i, s := range steps {
+		a, _ := netip.ParseAddr(s.Target.IP)
+		r, ok := st.Allocation(a)
+		attr := r.Attributes
+		if !ok || attr() == nil || r.Block.Name != s.Guard(GuardBlock) || attr().Handle != s.Guard(GuardHandle) || len(all) > 0 && r.Block.Name != block.Name {
+			errs[i] = errGone(s)
+			continue
+		}
+		sequence, _ := r.Block.SequenceAt(r.Ordinal)
+		block, at = pin(blocks.Blocks, r.Block.Meta), append(at, i)
+		all = append(all, Release{Step: s.ID, Ordinal: r.Ordinal, Handle: attr().Handle, Sequence: sequence})
+	}
+	if len(all) > 0 {
+		for i, err := range w.ReleaseIPs(ctx, block, all) {
+			errs[at[i]] = err
+		}
+	}
+	return errs
 }
 
 // lowerHandle lowers the handle of an address that was freed, or deletes it, as far as

@@ -203,7 +203,8 @@ func (l *lab) ends(o repair.Outcome) {
 		if at, in := b.Ordinal(addr); in && b.At(at) != nil {
 			ref := repair.ObjectRef{Resource: blocks.Blocks, Name: b.Name, UID: b.UID, ResourceVersion: b.ResourceVersion}
 			sequence, _ := b.SequenceAt(at)
-			l.must(l.writer(l.journal(journal.Header{})).ReleaseIP(l.t.Context(), ref, at, b.At(at).Handle, sequence))
+			released := []repair.Release{{Ordinal: at, Handle: b.At(at).Handle, Sequence: sequence}}
+			l.must(l.writer(l.journal(journal.Header{})).ReleaseIPs(l.t.Context(), ref, released)[0])
 		}
 	}
 	namespace, name, _ := strings.Cut(o.Step.Guard(repair.GuardPod), "/")

@@ -107,8 +107,8 @@ func (f *fakeCluster) DisownBlock(context.Context, repair.ObjectRef, *repair.Obj
 	return errNotFaked
 }
 func (f *fakeCluster) RestoreAffinity(context.Context, repair.ObjectRef) error { return errNotFaked }
-func (f *fakeCluster) ReleaseIP(context.Context, repair.ObjectRef, int, string, uint64) error {
-	return errNotFaked
+func (f *fakeCluster) ReleaseIPs(_ context.Context, _ repair.ObjectRef, all []repair.Release) []error {
+	return slices.Repeat([]error{errNotFaked}, len(all))
 }
 func (f *fakeCluster) DeleteHandle(context.Context, repair.ObjectRef) error { return errNotFaked }
 func (f *fakeCluster) SetHandleCounts(context.Context, repair.ObjectRef, []blocks.HandleCount) error {

@@ -172,9 +172,7 @@ var everything = repair.Request{
 // plan makes a plan of the cluster, which must hold these steps.
 func (l *lab) plan(req repair.Request, steps ...string) *repair.Plan {
 	l.t.Helper()
-	s, err := l.reader.Read(l.t.Context())
-	l.must(err)
-	p := repair.Build(state.New(s, state.Options{Grace: grace}), req)
+	p := l.planOf(req)
 	var have []string
 	for _, step := range p.Steps {
 		have = append(have, step.ID)
@@ -183,6 +181,13 @@ func (l *lab) plan(req repair.Request, steps ...string) *repair.Plan {
 		l.t.Fatalf("the plan has the steps\n %s\nand should have\n %s\nrefused: %+v", strings.Join(have, "\n "), strings.Join(steps, "\n "), p.Refused)
 	}
 	return p
+}
+
+func (l *lab) planOf(req repair.Request) *repair.Plan {
+	l.t.Helper()
+	s, err := l.reader.Read(l.t.Context())
+	l.must(err)
+	return repair.Build(state.New(s, state.Options{Grace: grace}), req)
 }
 
 func (l *lab) journal(h journal.Header) *journal.Journal {

@@ -53,6 +53,8 @@ type run struct {
 	restores bool
 	// lease is the right to move pods; nil for runs that do not.
 	lease repair.Lease
+	// ahead are the steps that were carried out, or judged, together with one before them.
+	ahead map[string]*settled
 }
 
 // maxFailures is how many steps in a row may fail before the run stops: a cluster
@@ -72,7 +74,7 @@ func newRun(r repair.Reader, w repair.Writer, j *journal.Journal, grace time.Dur
 	if opts.EvictTimeout <= 0 {
 		opts.EvictTimeout = DefaultEvictTimeout
 	}
-	return &run{Site: &repair.Site{Writer: w, Workloads: opts.Workloads}, reader: r, journal: j, file: opts.Resume, grace: grace, opts: opts, began: map[string]bool{}, sizes: map[string]int{}}
+	return &run{Site: &repair.Site{Writer: w, Workloads: opts.Workloads}, reader: r, journal: j, file: opts.Resume, grace: grace, opts: opts, ahead: map[string]*settled{}, began: map[string]bool{}, sizes: map[string]int{}}
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -212,6 +214,9 @@ func (x *run) each(ctx context.Context, step *repair.Step, do func(context.Conte
 	case kind != nil && kind.Restores() && (x.began[step.Group()] || step.Stands(x.State)):
 		x.opts.Progress(repair.Outcome{Step: *step})
 		o = x.restore(ctx, do)
+	case x.ahead[step.ID] != nil:
+		x.opts.Progress(repair.Outcome{Step: *step})
+		o = x.takeAhead(ctx, step)
 	case x.stopped != nil:
 		o = *x.stopped
 	case ctx.Err() != nil:

@@ -46,6 +46,9 @@ func (a *applying) step(ctx context.Context, s *repair.Step) repair.Outcome {
 			return o
 		}
 	}
+	if a.together(ctx, kind, s); a.ahead[s.ID] != nil {
+		return a.takeAhead(ctx, s)
+	}
 	for try, refusals := 0, 0; ; try++ {
 		derived, o := a.observe(ctx, kind, s)
 		if derived == nil {
@@ -98,6 +101,11 @@ func (a *applying) observe(ctx context.Context, kind *repair.StepKind, s *repair
 	case err != nil:
 		return nil, a.unread(ctx, err)
 	}
+	return a.derive(ctx, kind, s)
+}
+
+// derive is observe by what was read.
+func (a *applying) derive(ctx context.Context, kind *repair.StepKind, s *repair.Step) (*repair.Step, repair.Outcome) {
 	derived, refusal := repair.Derive(a.State, a.request, s.ID)
 	if derived == nil || kind.Restores() && !s.Stands(a.State) { // or it was never made
 		return nil, a.notDerived(kind, s, refusal)
@@ -232,6 +240,11 @@ func (a *applying) verify(ctx context.Context, kind *repair.StepKind, s *repair.
 		}
 		return repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf("it is not known whether it was carried out: %v", err)}
 	}
+	return became(remark, wrong, written)
+}
+
+// became is the outcome of a step by what was read after it, and by the writer's answer.
+func became(remark string, wrong, written error) repair.Outcome {
 	var behind *repair.LeftBehindError
 	switch {
 	case errors.As(written, &behind):

@@ -1,6 +1,7 @@
 package datastore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,54 +15,103 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// ReleaseIP frees an ordinal of a block and then lowers its handle's count, as
-// ReleaseIPs with handle and sequence number does (libcalico-go ipam/ipam_block.go,
+// ReleaseIPs frees ordinals of a block in one write and then lowers their handles' counts,
+// as ReleaseIPs with handle and sequence number does (libcalico-go ipam/ipam_block.go,
 // release). A block that belongs to no one and becomes empty is deleted.
 //
-// Handle and sequence number pin the allocation itself, so that the block may have
+// Handle and sequence number pin each allocation itself, so that the block may have
 // been written since it was judged: its node uses it. The write is conditional on
-// the version that is read here.
+// the version that is read here, and by which each allocation is judged.
 //
 // Two things that Calico does on the way it does not do: it takes no block away from
 // a node that the pool has ceased to select (ensureConsistentAffinity), and it
 // deletes no block that holds addresses which Windows keeps back.
-func (k *Kubernetes) ReleaseIP(ctx context.Context, block repair.ObjectRef, ordinal int, handle string, sequence uint64) error {
+func (k *Kubernetes) ReleaseIPs(ctx context.Context, block repair.ObjectRef, all []repair.Release) []error {
 	read := k.same
-	if _, _, isVM := blocks.VMOfHandle(handle); isVM {
+	if slices.ContainsFunc(all, func(r repair.Release) bool { _, _, isVM := blocks.VMOfHandle(r.Handle); return isVM }) {
 		// A machine that starts again keeps handle and sequence number, so that these
 		// do not tell that it did: nothing of the block may have been written.
 		read = k.evaluated
 	}
 	b, err := read(ctx, block)
+	errs := make([]error, len(all))
 	var e *edit
-	return k.stepOn(ctx, fmt.Sprintf("releasing ordinal %d of %s", ordinal, describe(blocks.Blocks, block.Name)), b, err, func(_ context.Context, b *object) error {
-		r, err := newAllocation(b, ordinal)
-		if err == nil {
-			err = r.is(handle, sequence)
+	var freed []int
+	err = k.stepOn(ctx, "releasing addresses of "+describe(blocks.Blocks, block.Name), b, err, func(_ context.Context, b *object) error {
+		e, freed = k.freeingAll(b, all, errs)
+		return nil
+	}, func(ctx context.Context, b *object) error {
+		if len(freed) == 0 {
+			return nil
 		}
-		if err == nil {
-			e, err = k.freeing(r)
+		return k.releaseIPs(ctx, b, e, all, freed, errs)
+	})
+	for i, r := range all {
+		if errs[i] = cmp.Or(errs[i], err); errs[i] != nil && err == nil {
+			errs[i] = fmt.Errorf("releasing ordinal %d of %s: %w", r.Ordinal, describe(blocks.Blocks, block.Name), errs[i])
 		}
-		return err
-	}, func(ctx context.Context, b *object) error { return k.releaseIP(ctx, b, e, handle) })
+	}
+	return errs
 }
 
-func (k *Kubernetes) releaseIP(ctx context.Context, b *object, e *edit, handle string) error {
-	now, err := k.patch(ctx, b, e)
+// freeingAll is the change of a block that frees all ordinals that are as they were
+// judged; freed are their places in the list. Each is judged by the object as it will be
+// without those before.
+func (k *Kubernetes) freeingAll(b *object, all []repair.Release, errs []error) (e *edit, freed []int) {
+	e = newEdit(b)
+	tests := len(e.ops)
+	for i, now := 0, b; i < len(all); i++ {
+		r, err := newAllocation(now, all[i].Ordinal)
+		if err == nil {
+			err = r.is(all[i].Handle, all[i].Sequence)
+		}
+		var one *edit
+		if err == nil {
+			one, err = k.freeing(r)
+		}
+		if err == nil && len(freed) > 0 && len(e.ops)+len(one.ops) > maxOperations {
+			err = changedf("it is left to another write")
+		}
+		var after []byte
+		if err == nil {
+			_, after, err = one.patch()
+		}
+		if err == nil {
+			now, err = parseObject(b.resource, after)
+		}
+		if errs[i] = err; err == nil {
+			e.ops, freed = append(e.ops, one.ops[tests:]...), append(freed, i)
+		}
+	}
+	return e, freed
+}
+
+func (k *Kubernetes) releaseIPs(ctx context.Context, b *object, e *edit, all []repair.Release, freed []int, errs []error) error {
+	steps := make([]string, 0, len(freed))
+	for _, i := range freed {
+		steps = append(steps, all[i].Step)
+	}
+	now, err := k.patch(ofSteps(ctx, steps...), b, e)
 	if err != nil {
-		return err
+		for _, i := range freed {
+			errs[i] = err
+		}
+		return nil
 	}
 	var left error
 	if gone, _ := now.marked(); gone {
-		if err := k.remove(ctx, now); err != nil {
+		if err := k.remove(ofSteps(ctx, steps...), now); err != nil {
 			left = leftBehind(blocks.Blocks, b.name(), leftMarked, err)
 		}
 	}
-	if handle != "" {
-		left = errors.Join(left, k.lowerHandle(ctx, handle, b.text("spec", "cidr")))
-	}
-	if left != nil {
-		return fmt.Errorf("it is released, but %w", left)
+	for _, i := range freed {
+		errs[i] = left
+		if handle := all[i].Handle; handle != "" {
+			errs[i] = errors.Join(left, k.lowerHandle(ofSteps(ctx, all[i].Step), handle, b.text("spec", "cidr")))
+		}
+		if errs[i] != nil {
+			errs[i] = fmt.Errorf("it is released, but %w", errs[i])
+		}
 	}
 	return nil
 }

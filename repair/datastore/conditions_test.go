@@ -134,10 +134,10 @@ var calls = map[string]func(s *small, k *datastore.Kubernetes) error{
 		return k.RestoreAffinity(s.t.Context(), s.blockRef(lost))
 	},
 	"ReleaseIP": func(s *small, k *datastore.Kubernetes) error {
-		return k.ReleaseIP(s.t.Context(), s.blockRef(inUse), leaked, "gone", leaked)
+		return releaseOne(k, s.t.Context(), s.blockRef(inUse), leaked, "gone", leaked)
 	},
 	"ReleaseIP of a block that belongs to nobody": func(s *small, k *datastore.Kubernetes) error {
-		return k.ReleaseIP(s.t.Context(), s.blockRef(nobodys), 1, "gone-too", 1)
+		return releaseOne(k, s.t.Context(), s.blockRef(nobodys), 1, "gone-too", 1)
 	},
 	"DeleteHandle": func(s *small, k *datastore.Kubernetes) error {
 		return k.DeleteHandle(s.t.Context(), s.ref(blocks.Handles, orphan))
@@ -356,7 +356,7 @@ func TestVirtualMachineStartsAgain(t *testing.T) {
 			}
 		}
 	})
-	if err := s.writer(s.group).ReleaseIP(t.Context(), judged, leaked, machine, leaked); !errors.Is(err, repair.ErrChanged) || len(s.writes) > 0 {
+	if err := releaseOne(s.writer(s.group), t.Context(), judged, leaked, machine, leaked); !errors.Is(err, repair.ErrChanged) || len(s.writes) > 0 {
 		t.Errorf("got %v, and it wrote %v", err, s.writes)
 	}
 }

@@ -297,7 +297,7 @@ func releaseIP(b *blocks.Block, ordinal int) deed {
 			return err
 		},
 		func(x *bench, k *datastore.Kubernetes) error {
-			return k.ReleaseIP(x.Context(), x.ref(blocks.Blocks, name), ordinal, handle, sequence)
+			return releaseOne(k, x.Context(), x.ref(blocks.Blocks, name), ordinal, handle, sequence)
 		}}
 }
 

@@ -107,7 +107,7 @@ func TestGuards(t *testing.T) {
 		{"an address out of the block", nil, func(w *world, k *datastore.Kubernetes) error { return w.free(k, inUse, 64, "gone") }, "it has 64 ordinals"},
 		{"an address of another handle", nil, func(w *world, k *datastore.Kubernetes) error { return w.free(k, inUse, leaked, "a") }, ""},
 		{"an address of another sequence number", nil, func(w *world, k *datastore.Kubernetes) error {
-			return k.ReleaseIP(w.Context(), w.ref(blocks.Blocks, blocks.BlockName(inUse)), leaked, testcluster.Handle("default", "gone"), 1)
+			return releaseOne(k, w.Context(), w.ref(blocks.Blocks, blocks.BlockName(inUse)), leaked, testcluster.Handle("default", "gone"), 1)
 		}, ""},
 		{"an address that cools down", func(w *world) {
 			w.LoosenCRD(w.T, w.group.Resource("ipamblocks"))

@@ -145,20 +145,34 @@ func isLeft(err error) bool {
 	return errors.As(err, &left)
 }
 
-// record takes down a change that is about to be sent.
-func (k *Kubernetes) record(verb string, r blocks.Resource, name string, before, after []byte, back bool) error {
+type stepsKey struct{}
+
+// ofSteps is a context for what is written for some steps at once; without it a write is
+// for the step in hand.
+func ofSteps(ctx context.Context, ids ...string) context.Context {
+	return context.WithValue(ctx, stepsKey{}, ids)
+}
+
+// record takes down a change that is about to be sent, for each step that it is made for.
+func (k *Kubernetes) record(ctx context.Context, verb string, r blocks.Resource, name string, before, after []byte, back bool) error {
 	if k.recorder == nil {
 		return nil
 	}
-	c := repair.Change{Verb: verb, Resource: r, Name: name, Back: back}
-	if before != nil {
-		c.Before = json.RawMessage(before)
+	steps, _ := ctx.Value(stepsKey{}).([]string)
+	if len(steps) == 0 {
+		steps = []string{""}
 	}
-	if after != nil {
-		c.After = json.RawMessage(after)
-	}
-	if err := k.recorder.Record(c); err != nil {
-		return fmt.Errorf("nothing was written to %s, because the journal does not take it down: %w", describe(r, name), err)
+	for _, step := range steps {
+		c := repair.Change{Step: step, Verb: verb, Resource: r, Name: name, Back: back}
+		if before != nil {
+			c.Before = json.RawMessage(before)
+		}
+		if after != nil {
+			c.After = json.RawMessage(after)
+		}
+		if err := k.recorder.Record(c); err != nil {
+			return fmt.Errorf("nothing was written to %s, because the journal does not take it down: %w", describe(r, name), err)
+		}
 	}
 	return nil
 }

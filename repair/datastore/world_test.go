@@ -352,7 +352,7 @@ func (w *world) free(k *datastore.Kubernetes, cidr netip.Prefix, ordinal int, po
 	w.Helper()
 	name := blocks.BlockName(cidr)
 	sequence, _, _ := unstructured.NestedInt64(w.spec(blocks.Blocks, name), "sequenceNumberForAllocation", fmt.Sprint(ordinal))
-	return k.ReleaseIP(w.ctx(), w.ref(blocks.Blocks, name), ordinal, testcluster.Handle("default", pod), uint64(sequence))
+	return releaseOne(k, w.ctx(), w.ref(blocks.Blocks, name), ordinal, testcluster.Handle("default", pod), uint64(sequence))
 }
 
 func (w *world) freeAgain(k *datastore.Kubernetes, cidr netip.Prefix, ordinal int, pod string) error {
@@ -489,4 +489,9 @@ func kindsOf(all []step) []repair.Kind {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// releaseOne frees one address.
+func releaseOne(k *datastore.Kubernetes, ctx context.Context, block repair.ObjectRef, ordinal int, handle string, sequence uint64) error {
+	return k.ReleaseIPs(ctx, block, []repair.Release{{Ordinal: ordinal, Handle: handle, Sequence: sequence}})[0]
 }

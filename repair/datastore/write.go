@@ -123,7 +123,7 @@ func (k *Kubernetes) patch(ctx context.Context, o *object, e *edit) (*object, er
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", doing, err)
 	}
-	if err := k.record(repair.VerbPatch, o.resource, o.name(), o.raw, after, e.back); err != nil {
+	if err := k.record(ctx, repair.VerbPatch, o.resource, o.name(), o.raw, after, e.back); err != nil {
 		return nil, err
 	}
 	r := request{method: http.MethodPatch, path: k.path(o.resource, o.name()), query: asManager(), contentType: string(types.JSONPatchType), body: patch}
@@ -156,7 +156,7 @@ func (k *Kubernetes) create(ctx context.Context, res blocks.Resource, tree map[s
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", doing, err)
 	}
-	if err := k.record(repair.VerbCreate, res, name, nil, content, false); err != nil {
+	if err := k.record(ctx, repair.VerbCreate, res, name, nil, content, false); err != nil {
 		return nil, err
 	}
 	r := request{method: http.MethodPost, path: k.path(res, ""), query: asManager(), contentType: "application/json", body: content}
@@ -192,7 +192,7 @@ func (k *Kubernetes) setMark(e *edit, r blocks.Resource) {
 // remove deletes an object in the version at hand and waits until it is gone. One
 // that is gone already is no error.
 func (k *Kubernetes) remove(ctx context.Context, o *object) error {
-	if err := k.record(repair.VerbDelete, o.resource, o.name(), o.raw, nil, false); err != nil {
+	if err := k.record(ctx, repair.VerbDelete, o.resource, o.name(), o.raw, nil, false); err != nil {
 		return err
 	}
 	body, err := json.Marshal(metav1.DeleteOptions{

@@ -94,9 +94,9 @@ func (f *File) Unfinished() []repair.Step {
 }
 
 // FinishedBy reports whether a request asks for all that the journal's run left
-// half-done: kinds, setting, pools and nodes.
+// half-done: kinds, setting, and the same filters or what they narrow to.
 func (f *File) FinishedBy(req repair.Request) bool {
-	return !slices.ContainsFunc(f.Unfinished(), func(s repair.Step) bool { return !req.Finishes(&s) })
+	return !slices.ContainsFunc(f.Unfinished(), func(s repair.Step) bool { return !req.Finishes(&s, &f.Plan.Request) })
 }
 
 // Mark sets blocks.Meta.ByUs of the objects of a snapshot that the journal's run

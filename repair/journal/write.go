@@ -177,7 +177,7 @@ func (j *Journal) Record(c repair.Change) error {
 	if c.Step == "" {
 		c.Step = j.step
 	}
-	known := c.Step == j.step && j.kept[c.Ref()]
+	known := j.kept[c.Ref()]
 	if j.file == nil {
 		if err := j.create(); err != nil {
 			return err
@@ -187,7 +187,7 @@ func (j *Journal) Record(c repair.Change) error {
 	if err != nil && c.Back && known {
 		return nil
 	}
-	if err == nil && c.Step == j.step && j.kept != nil {
+	if err == nil && j.kept != nil {
 		j.kept[c.Ref()] = true
 	}
 	return err
