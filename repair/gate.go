@@ -37,7 +37,7 @@ func newerThanKnown(st *state.State) string {
 	v := st.Cluster.CalicoVersion
 	switch {
 	case v == "" && !st.Cluster.Live:
-		return "" // files without ClusterInformation; whoever applies the plan reads it
+		return "" // files without ClusterInformation; it is read when the plan is applied
 	case v == "":
 		return "ClusterInformation does not say which Calico release runs, and releases newer than " + NewestKnown + " may mean something else by their objects"
 	case !affinity.AtLeast(v, 0, 0):

@@ -66,9 +66,25 @@ var deleteAffinity = &StepKind{
 		if a := b.sameAffinity(); a != nil {
 			return b.putBack(a)
 		}
-		return cannot(SkipHarm, "an affinity that no block bore out is not created again: its node would black-hole the block or keep it from every other node")
+		return b.deletedAffinity()
 	},
 	pretend: func(x *pretence, step *Step) { x.noAffinities[step.Guard(GuardName)] = true },
+}
+
+// deletedAffinity says why an affinity that is gone is not created again, as the cluster is
+// now: it is there again, its node owns the block by now, or it would do harm still.
+func (b *Begun) deletedAffinity() Move {
+	host, cidr := b.Step.Target.Node, b.Step.Target.CIDR
+	x := blockAt(b.State, cidr)
+	switch a := affinityOf(b.State, cidr, host); {
+	case a != nil:
+		return nothing(Already, fmt.Sprintf("%s has an affinity to %s again, created %s", host, cidr, phrase.Time(a.Created)))
+	case x == nil:
+		return cannot(SkipHarm, "an affinity without its block is not created again: it would keep %s from every other node", cidr)
+	case x.Owner.Node() == host:
+		return cannot(SkipHarm, "block %s belongs to %s by now, and the affinity is not created again: --missing-affinities does that when the claim is past its grace", cidr, host)
+	}
+	return cannot(SkipHarm, "block %s belongs to %s, and the affinity of %s is not created again: its node would black-hole the block", cidr, ownerText(x.Owner), host)
 }
 
 func bare(b *state.Block) *blocks.Block {

@@ -156,7 +156,7 @@ func (p *proposals) markAge(m blocks.Meta) reason {
 		return because(RefusedYoung, "calico-audit marked it at %s, and that run may be about to delete it; plan again after %s",
 			phrase.Time(at), phrase.Time(at.Add(min(WriteTimeout, p.st.Grace)).Add(time.Second-1).Truncate(time.Second)))
 	case now.Sub(at) < p.st.Grace && !m.ByUs:
-		return because(RefusedYoung, "it was written less than %s ago, at %s: whoever marked it may be about to delete it%s", p.st.Grace, phrase.Time(at), oldFrom(p.st, at))
+		return because(RefusedYoung, "it was written less than %s ago, at %s: the client that marked it may be about to delete it%s", p.st.Grace, phrase.Time(at), oldFrom(p.st, at))
 	}
 	return reason{}
 }
@@ -200,7 +200,7 @@ func (p *proposals) markGuards(m blocks.Meta) []string {
 func (p *proposals) blockMustStay(b *state.Block) reason {
 	st := p.st
 	if b.Used > 0 {
-		return because(RefusedInUse, "it is marked deleted and holds %s: whoever uses them must end first", phrase.Plural(b.Used, "address"))
+		return because(RefusedInUse, "it is marked deleted and holds %s: the pods that use them must end first", phrase.Plural(b.Used, "address"))
 	}
 	if len(b.Faults) > 0 {
 		return reason{RefusedCorrupt, "it is corrupt: " + b.Faults[0]}
@@ -263,7 +263,7 @@ func (p *proposals) affinityMustStay(a *blocks.Affinity, b *state.Block) reason 
 	case len(b.Faults) > 0:
 		return reason{RefusedCorrupt, "its block is corrupt, so its word about the owner is not relied on: " + b.Faults[0]}
 	case b.Owner == a.Owner && b.Used > 0:
-		return because(RefusedInUse, "its block still names %s and holds %s: without the affinity nobody would route it. Once it is gone (Calico removes it when it next reads it by name), --missing-affinities gives it back", phrase.Owner(a.Owner), phrase.Plural(b.Used, "address"))
+		return because(RefusedInUse, "its block still names %s and holds %s: without the affinity no node would route it. Once it is gone (Calico removes it when it next reads it by name), --missing-affinities gives it back", phrase.Owner(a.Owner), phrase.Plural(b.Used, "address"))
 	}
 	return reason{}
 }

@@ -79,7 +79,7 @@ func reconcileHandle(kind Kind, exact ...string) *StepKind {
 			if deletes {
 				return b.recreateHandle()
 			}
-			return cannot(SkipHarm, "counts that contradict the blocks are not written again: the handle would outlive its last address, or go before it")
+			return b.fixedHandle()
 		},
 		pretend: func(x *pretence, step *Step) {
 			if h := x.handles[step.Guard(GuardName)]; deletes {
@@ -138,6 +138,24 @@ func (b *Begun) recreateHandle() Move {
 		return cannot(SkipChanged, "it is marked deleted, and Calico removes it at its next reading")
 	}
 	return nothing(Already, "it was not deleted after all")
+}
+
+// fixedHandle says why a handle's counts are not written as they were, as the cluster is
+// now.
+func (b *Begun) fixedHandle() Move {
+	c := b.Log.first(blocks.Handles)
+	if c == nil {
+		return cannot(SkipUnknown, "the journal does not hold the handle")
+	}
+	h := handleNamed(b.State, c.Name)
+	if h == nil || h.UID != c.UID() {
+		return nothing(NotNeeded, "the handle whose counts were written does not exist any more")
+	}
+	const harm = "counts that contradict the blocks are not written again: the handle would outlive its last address, or go before it"
+	if wrong, _ := b.State.Miscounts(h); len(wrong) > 0 {
+		return cannot(SkipHarm, "it counts otherwise than the blocks by now (%s), which --leaked-handles mends; %s", phrase.List(wrong), harm)
+	}
+	return cannot(SkipHarm, "it counts what the blocks record, and %s", harm)
 }
 
 // endHandle deletes a handle that the run marked.

@@ -335,7 +335,7 @@ func keepsText(st *state.State, b, keeps *state.Block) string {
 	host := b.Owner.Node()
 	switch {
 	case host == "":
-		return "nobody owns it"
+		return "no node owns it"
 	case st.Vanished(host):
 		return host + " no longer exists"
 	case keeps == nil:

@@ -106,7 +106,7 @@ func (p *proposals) proposeRestore(b *state.Block, host string) {
 	}
 	p.add(c, Step{
 		TwoObservations: true,
-		Because:         fmt.Sprintf("block %s belongs to %s, which has no affinity to it: nobody routes its %s in use as a block", b.CIDR, host, phrase.Plural(b.Used, "address")),
+		Because:         fmt.Sprintf("block %s belongs to %s, which has no affinity to it: no node routes its %s in use as a block", b.CIDR, host, phrase.Plural(b.Used, "address")),
 		Evidence: state.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "affinities to the CIDR", "none", "pool", poolName(b.Pool),
 			"created", phrase.Time(b.Created), "host", hostText(st, host)),
 		Guards: guards(GuardName, b.Name, GuardUID, b.UID, GuardCreated, phrase.Time(b.Created), GuardOwner, ownerGuard(b.Owner), GuardAffinity, Absent),
@@ -151,7 +151,7 @@ func nodeExists(st *state.State, name string) bool {
 
 func ownerText(o blocks.Owner) string {
 	if o == (blocks.Owner{}) {
-		return "nobody"
+		return "no one"
 	}
 	return cmp.Or(o.Node(), o.String())
 }

@@ -21,7 +21,7 @@ var unreserveBlock = &StepKind{
 			target := state.Subject{Kind: state.KindBlock, CIDR: c.CIDR.String(), Name: blocks.BlockName(c.CIDR), Node: c.Holder}
 			if p.wants(target) {
 				p.add(p.aboutAll(c, target), Step{
-					Because: fmt.Sprintf("the reservation of %s was made to empty it for %s, and keeps its addresses from everybody until it is gone", c.CIDR, c.For),
+					Because: fmt.Sprintf("the reservation of %s was made to empty it for %s, and keeps its addresses from all pods until it is gone", c.CIDR, c.For),
 					Guards:  joins(c),
 				})
 			}
@@ -40,7 +40,7 @@ var unreserveBlock = &StepKind{
 	},
 	verify: func(st *state.State, s *Step) error {
 		if r := reservationOf(st, s.Target.CIDR); r != nil && r.Ours == s.Group() {
-			return left(blocks.Reservations, r.Name, "is left, and keeps the addresses of %s from everybody", s.Target.CIDR)
+			return left(blocks.Reservations, r.Name, "is left, and keeps the addresses of %s from all pods", s.Target.CIDR)
 		}
 		return nil
 	},

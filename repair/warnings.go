@@ -99,7 +99,7 @@ func strictWarnings(st, after *state.State, p *Plan) []string {
 		say("%s: with strict affinity on, those that come too late get no address", &short[0])
 	}
 	if x.To && x.Unusable > 0 {
-		say("%s in blocks that no node owns can be used by nobody under strict affinity", phrase.Plural(x.Unusable, "free address"))
+		say("%s in blocks that no node owns cannot be used under strict affinity", phrase.Plural(x.Unusable, "free address"))
 	}
 	if n := len(x.Borrowers); n > 0 {
 		say("%s borrowed now stay borrowed until their pods restart", phrase.Plural(n, "address"))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -161,17 +162,21 @@ func TestFinishedBy(t *testing.T) {
 		req  repair.Request
 		want bool
 	}{
-		"the same kind":     {repair.ReleaseBlock, repair.Request{EmptyBlocks: true}, true},
-		"its node":          {repair.ReleaseBlock, repair.Request{EmptyBlocks: true, Nodes: []string{"n2"}}, true},
-		"another node":      {repair.ReleaseBlock, repair.Request{EmptyBlocks: true, Nodes: []string{"n1"}}, false},
-		"another pool":      {repair.ReleaseBlock, repair.Request{EmptyBlocks: true, Pools: []string{"other"}}, false},
-		"another kind":      {repair.ReleaseBlock, repair.Request{LeakedIPs: true}, false},
-		"the same setting":  {repair.SetStrictAffinity, repair.Request{StrictAffinity: &yes}, true},
-		"the other setting": {repair.SetStrictAffinity, repair.Request{StrictAffinity: &no}, false},
-		"no setting":        {repair.SetStrictAffinity, repair.Request{EmptyBlocks: true}, false},
+		"the same kind":            {repair.ReleaseBlock, repair.Request{EmptyBlocks: true}, true},
+		"its node":                 {repair.ReleaseBlock, repair.Request{EmptyBlocks: true, Nodes: []string{"n2"}}, true},
+		"another node":             {repair.ReleaseBlock, repair.Request{EmptyBlocks: true, Nodes: []string{"n1"}}, false},
+		"its address, of a handle": {repair.DeleteHandle, repair.Request{LeakedHandles: true, IPs: []netip.Addr{netip.MustParseAddr("10.0.0.7")}}, true},
+		"another address":          {repair.DeleteHandle, repair.Request{LeakedHandles: true, IPs: []netip.Addr{netip.MustParseAddr("10.0.0.8")}}, false},
+		"another pool":             {repair.ReleaseBlock, repair.Request{EmptyBlocks: true, Pools: []string{"other"}}, false},
+		"another kind":             {repair.ReleaseBlock, repair.Request{LeakedIPs: true}, false},
+		"the same setting":         {repair.SetStrictAffinity, repair.Request{StrictAffinity: &yes}, true},
+		"the other setting":        {repair.SetStrictAffinity, repair.Request{StrictAffinity: &no}, false},
+		"no setting":               {repair.SetStrictAffinity, repair.Request{EmptyBlocks: true}, false},
 	} {
 		step := repair.Step{ID: "x", Kind: c.kind, Nodes: []string{"n2"}, Pools: []string{"pods"}, Guards: guards("strictAffinity.wanted", "true")}
-		if got := told(t, step, nil, leftPatch).FinishedBy(c.req); got != c.want {
+		f := told(t, step, nil, leftPatch)
+		f.Plan.Request = repair.Request{IPs: []netip.Addr{netip.MustParseAddr("10.0.0.7")}}
+		if got := f.FinishedBy(c.req); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

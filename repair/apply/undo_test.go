@@ -81,6 +81,11 @@ func TestUndoNeedsProof(t *testing.T) {
 		want        string
 	}{
 		"an affinity that was deleted":                  {repair.DeleteAffinity, leftPatch + sentDelete + "end|done", undoWorld, "skipped Harm"},
+		"an affinity, and its node has it again":        {repair.DeleteAffinity, leftPatch + sentDelete + "end|done", undoWorld + "block 10.0.3.0/26 n2\naffinity 10.0.3.0/26 n2 uid=new", "already"},
+		"an affinity, and its node has the block":       {repair.DeleteAffinity, leftPatch + sentDelete + "end|done", undoWorld + "block 10.0.3.0/26 n2", "skipped Harm"},
+		"counts that were right":                        {repair.FixHandleCount, handleMark + "end|done", undoWorld + "handle k8s-pod-network.gone 10.0.0.0/26=1\nalloc 10.0.0.7 handle=k8s-pod-network.gone pod=a/b node=n1", "skipped Harm"},
+		"counts of a handle that is gone":               {repair.FixHandleCount, handleMark + "end|done", undoWorld, "not-needed"},
+		"counts of a handle that was made again":        {repair.FixHandleCount, handleMark + "end|done", undoWorld + "handle k8s-pod-network.gone 10.0.0.0/26=1 uid=new\nalloc 10.0.0.7 handle=k8s-pod-network.gone pod=a/b node=n1", "not-needed"},
 		"an affinity whose patch was refused":           {repair.DeleteAffinity, leftPatch + "end|skipped|Changed", undoWorld, "not-needed"},
 		"an affinity that somebody deleted first":       {repair.DeleteAffinity, leftPatch + "end|already", undoWorld, "not-needed"},
 		"a crash before the deletion was sent":          {repair.DeleteAffinity, leftPatch, undoWorld, "skipped Harm"},

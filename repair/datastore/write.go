@@ -244,7 +244,7 @@ func (k *Kubernetes) awaitGone(ctx context.Context, o *object) error {
 			return nil
 		}
 		if !sleep(limit, k.client.wait.poll) {
-			return fmt.Errorf("%s was deleted, and is still there because of its finalizers (%s): it goes when whoever set them takes them away", o, now.finalizers())
+			return fmt.Errorf("%s was deleted, and is still there because of its finalizers (%s): it goes when the controllers that set them remove them", o, now.finalizers())
 		}
 	}
 }
