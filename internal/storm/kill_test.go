@@ -3,6 +3,7 @@ package storm
 import (
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -34,6 +35,7 @@ func TestKilledProgram(t *testing.T) {
 			}
 		}
 	}
+	t.Run("under-a-filter", v.filtered)
 	if v.leftHalf == 0 {
 		t.Error("wherever it was killed, it left nothing half-done")
 	}
@@ -76,6 +78,35 @@ func (v *victim) plannedAgain(t *testing.T, p killPoint) {
 	v.whole(t, p)
 	v.ends(t, dir, args...)
 	v.is(t, v.healed, "planned again after it was killed "+v.at(p))
+}
+
+// filtered: the very same command finishes the handle that it left marked, though it was
+// found by a block that it counts, and no state says where a handle is.
+func (v *victim) filtered(t *testing.T) {
+	dir, request := t.TempDir(), repair.Request{LeakedHandles: true}
+	p, st := v.plan(t, request), v.state(t)
+	i := slices.IndexFunc(p.Steps, func(s repair.Step) bool {
+		return s.Kind == repair.DeleteHandle && len(st.Handle(s.Target.Name).Blocks) > 0
+	})
+	if i < 0 {
+		t.Fatalf("no leaked handle counts a block: %+v", p.Steps)
+	}
+	request.Blocks = []netip.Prefix{st.Handle(p.Steps[i].Target.Name).Blocks[0].CIDR}
+	steps := repair.Build(st, request).Steps
+	first := slices.IndexFunc(steps, func(s repair.Step) bool { return s.Kind == repair.DeleteHandle })
+	at := killPoint{k: first + 2} // counts are one write each; and the handle is marked
+	one := *v
+	one.kinds, one.writes = slices.Repeat([]repair.Kind{repair.DeleteHandle}, at.k), v.writes[:at.k]
+	args := []string{"repair", "--apply", "--leaked-handles", "--grace=0s", "--block", request.Blocks[0].String()}
+	one.killed(t, at, dir, args...)
+	left := halfDone(v.state(t))
+	if !slices.Equal(left, []string{p.Steps[i].Guard(repair.GuardName)}) {
+		t.Errorf("left half-done: %v", left)
+	}
+	v.ends(t, dir, args...)
+	if left := halfDone(v.state(t)); len(left) > 0 {
+		t.Errorf("the same command leaves %v", left)
+	}
 }
 
 // whole fails the test if something is still half-done.
