@@ -53,7 +53,7 @@ type run struct {
 	restores bool
 	// lease is the right to move pods; nil for runs that do not.
 	lease repair.Lease
-	// ahead are the steps that were carried out, or judged, together with one before them.
+	// ahead are the steps that were carried out, or evaluated, together with one before them.
 	ahead map[string]*settled
 }
 

@@ -53,18 +53,18 @@ func (a *applying) together(ctx context.Context, kind *repair.StepKind, s *repai
 		}
 		var ready []*repair.Step
 		var wait time.Time
-		judged := map[*repair.Step]repair.Outcome{}
+		outcomes := map[*repair.Step]repair.Outcome{}
 		for _, s := range steps {
 			derived, o := a.derive(ctx, kind, s)
 			if derived == nil {
-				judged[s] = o
+				outcomes[s] = o
 				continue
 			}
 			switch o, due := a.second(s, derived); {
 			case due == nil:
 				ready = append(ready, derived)
 			case !a.opts.Wait:
-				judged[s] = o
+				outcomes[s] = o
 			case due.After(wait):
 				wait = *due
 			}
@@ -75,7 +75,7 @@ func (a *applying) together(ctx context.Context, kind *repair.StepKind, s *repai
 		if !wait.IsZero() || ctx.Err() != nil {
 			return
 		}
-		for s, o := range judged {
+		for s, o := range outcomes {
 			a.settle(s, o, false)
 		}
 		if len(ready) > 0 {

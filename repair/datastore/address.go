@@ -20,8 +20,8 @@ import (
 // release). A block that belongs to no one and becomes empty is deleted.
 //
 // Handle and sequence number pin each allocation itself, so that the block may have
-// been written since it was judged: its node uses it. The write is conditional on
-// the version that is read here, and by which each allocation is judged.
+// been written since it was evaluated: its node uses it. The write is conditional on
+// the version that is read here, and by which each allocation is evaluated.
 //
 // Two things that Calico does on the way it does not do: it takes no block away from
 // a node that the pool has ceased to select (ensureConsistentAffinity), and it
@@ -55,7 +55,7 @@ func (k *Kubernetes) ReleaseIPs(ctx context.Context, block repair.ObjectRef, all
 }
 
 // freeingAll is the change of a block that frees all ordinals that are as they were
-// judged; freed are their places in the list. Each is judged by the object as it will be
+// evaluated; freed are their places in the list. Each is judged by the object as it will be
 // without those before.
 func (k *Kubernetes) freeingAll(b *object, all []repair.Release, errs []error) (e *edit, freed []int) {
 	e = newEdit(b)
