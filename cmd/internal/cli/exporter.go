@@ -65,11 +65,11 @@ func newExporter(env env) *cobra.Command {
 }
 
 // minInterval is the least value of --interval: audits are never closer together.
-// minMaxAge is that of --max-age: twice the time from one question to the API server,
+// --max-age is longer than freshness, the time from one question to the API server,
 // whether what is known is current, to the next.
 const (
 	minInterval = time.Second
-	minMaxAge   = 10 * time.Second
+	freshness   = 5 * time.Second
 )
 
 // options checks the flags. All its errors are errors of usage.
@@ -86,8 +86,8 @@ func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
 	switch {
 	case e.interval < minInterval:
 		return o, usagef("--interval %s is less than %s", e.interval, minInterval)
-	case e.maxAge < minMaxAge:
-		return o, usagef("--max-age %s is less than %s", e.maxAge, minMaxAge)
+	case e.maxAge <= freshness:
+		return o, usagef("--max-age %s is not longer than the %s after which freshness is probed again", e.maxAge, freshness)
 	}
 	if err := e.grace.check(); err != nil {
 		return o, err
