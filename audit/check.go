@@ -121,6 +121,8 @@ type Findings struct {
 	state   *state.State
 	all     []Finding
 	skipped []Skipped
+	// said are those of skipped.
+	said map[Skipped]bool
 	// inconclusive is true if what was found is no verdict.
 	inconclusive bool
 }
@@ -149,7 +151,11 @@ func (f *Findings) Add(x Finding) {
 // that on one object, and why.
 func (f *Findings) SkipPartial(format string, args ...any) {
 	s := Skipped{f.Check.ID, fmt.Sprintf(format, args...)}
-	if !slices.Contains(f.skipped, s) {
+	if !f.said[s] {
+		if f.said == nil {
+			f.said = map[Skipped]bool{}
+		}
+		f.said[s] = true
 		f.skipped = append(f.skipped, s)
 	}
 }

@@ -60,9 +60,16 @@ func Confirm(first, second *Result) *Result {
 		t.entries[f.Fingerprint] = &tracked{check: f.by, sure: f.Severity}
 	}
 	out := t.Observe(second, time.Time{})
-	for _, f := range first.Findings {
-		if first.unconfirmed(&f) && second.skips(f.Check) && !second.has(f.Fingerprint) {
-			out.skipPartial(&f, readingSkipped)
+	found, skips := map[string]bool{}, map[string]bool{}
+	for i := range second.Findings {
+		found[second.Findings[i].Fingerprint] = true
+	}
+	for _, s := range second.Skipped {
+		skips[s.Check] = true
+	}
+	for i := range first.Findings {
+		if f := &first.Findings[i]; first.unconfirmed(f) && skips[f.Check] && !found[f.Fingerprint] {
+			out.skipPartial(f, readingSkipped)
 		}
 	}
 	out.sort()
@@ -110,10 +117,6 @@ func (r *Result) without() *Result {
 
 func (r *Result) skipPartial(f *Finding, reason string) {
 	r.Skipped = append(r.Skipped, Skipped{f.Check, "withheld for " + f.Subject.ResourceName() + ": " + reason})
-}
-
-func (r *Result) has(fingerprint string) bool {
-	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Fingerprint == fingerprint })
 }
 
 func (r *Result) skips(check string) bool {

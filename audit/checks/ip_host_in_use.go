@@ -30,7 +30,7 @@ var ipHostInUse = audit.Check{
 	HostViews: true,
 	Run: func(st *state.State, f *audit.Findings) {
 		seen := map[state.Subject]bool{}
-		for _, u := range st.FreeUses() {
+		for i, u := range st.FreeUses() { // by address
 			a, node := u.Use.Addr, u.Use.View.Node
 			subject := state.IPSubject(a, node)
 			if seen[subject] {
@@ -55,8 +55,11 @@ var ipHostInUse = audit.Check{
 				break
 			}
 			all := []hosts.Use{}
-			for _, other := range st.FreeUses() {
-				if other.Use.Addr == a && other.Use.View == u.Use.View {
+			for _, other := range st.FreeUses()[i:] {
+				if other.Use.Addr != a {
+					break
+				}
+				if other.Use.View == u.Use.View {
 					all = append(all, other.Use)
 				}
 			}
