@@ -28,6 +28,8 @@ func Build(st *state.State, req Request) *Plan {
 			p.collect(st, k)
 		}
 	}
+	all := *p
+	all.Steps, all.Refused = slices.Clone(p.Steps), slices.Clone(p.Refused)
 	p.narrow(st)
 	p.sort(st)
 	p.limit(st)
@@ -35,6 +37,7 @@ func Build(st *state.State, req Request) *Plan {
 	after := afterwards(st, p.Steps)
 	p.collect(after, setStrictAffinity)
 	p.limit(st)
+	p.sayIdle(st, &all)
 	p.conclude(st)
 	p.Seal()
 	return p

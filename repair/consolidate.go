@@ -100,9 +100,9 @@ func unguardedText(moves []state.Move) string {
 		names = append(names, m.Pod.FullName())
 	}
 	if len(names) == 1 {
-		return "pod " + names[0] + " has no controller, or is the only one of it that is ready and no PodDisruptionBudget covers it"
+		return "pod " + names[0] + " has no controller, or is the only one of it that is ready and no PodDisruptionBudget is known to cover it"
 	}
-	return "pods " + phrase.List(names) + " have no controller, or are the only one of it that is ready and no PodDisruptionBudget covers them"
+	return "pods " + phrase.List(names) + " have no controller, or are the only one of it that is ready and no PodDisruptionBudget is known to cover them"
 }
 
 // refuseConsolidation says why none is begun, or why the one under way is taken back.

@@ -287,6 +287,8 @@ const (
 	RefusedNoEvidence RefusalCode = "NoHostEvidence"
 	// RefusedConsent: it needs a consent that was not given.
 	RefusedConsent RefusalCode = "NeedsConsent"
+	// RefusedNothing: nothing was found that the kind of repair is for.
+	RefusedNothing RefusalCode = "NothingFound"
 	// RefusedUnconfirmed: two readings, one right after the other, do not agree.
 	RefusedUnconfirmed RefusalCode = "Unconfirmed"
 )

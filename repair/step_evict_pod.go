@@ -98,8 +98,9 @@ func (p *proposals) evict(m state.Move, c concern, joined []Guard, why string) {
 		block = b.CIDR.String()
 	}
 	p.add(c, Step{
-		Because:  why,
-		Evidence: state.Evidences("pod", w.FullName(), "node", w.Node, "address", m.Addr.String(), "made again by", by),
+		Because: why,
+		Evidence: state.Evidences("pod", w.FullName(), "node", w.Node, "address", m.Addr.String(), "made again by", by,
+			"lost with it", onlyIf(w.HasScratch, "what its emptyDir volumes hold")),
 		Guards: append(guards(GuardPod, w.FullName(), GuardPodUID, w.UID, GuardController, orAbsent(controller), GuardBlock, orAbsent(block)),
 			joined...),
 	}, w.Meta)
@@ -118,8 +119,12 @@ func blockWith(st *state.State, addr netip.Addr) *state.Block {
 func (p *proposals) rehome() {
 	for _, m := range p.rehomes(true) {
 		b := blockWith(p.st, m.Addr)
+		gets := "it gets an address of its own node's"
+		if m.Elsewhere {
+			gets = "it comes to another node, which has addresses of its own: " + m.Pod.Node + " has none"
+		}
 		p.evict(m, p.everyBorrower(state.IPSubject(m.Addr, m.Pod.Node)), guards(GuardConsolidation, state.Rehoming),
-			fmt.Sprintf("pod %s uses %s of a block of %s; started again it gets an address of its own node's", m.Pod.FullName(), m.Addr, b.Owner.Node()))
+			fmt.Sprintf("pod %s uses %s of a block of %s; started again %s", m.Pod.FullName(), m.Addr, b.Owner.Node(), gets))
 	}
 }
 
@@ -172,7 +177,7 @@ func (p *proposals) rehomes(say bool) []state.Move {
 		case why != "":
 			refuse(c, because(RefusedSpecial, "pod %s %s", m.Pod.FullName(), why))
 		case i >= len(now):
-			refuse(c, because(RefusedConflict, "%s has no address of its own for pod %s beside the others: plan again when these have moved", m.Pod.Node, m.Pod.FullName()))
+			refuse(c, because(RefusedConflict, "%s", m.Stays))
 		case p.st.Cluster.Live && !p.st.BudgetsKnown:
 			refuse(c, because(RefusedNotRead, "PodDisruptionBudgets were not read, so that nothing says whether pod %s may be evicted", m.Pod.FullName()))
 		case p.st.Unguarded(m.Pod) && !p.req.EvictSingletons:

@@ -35,6 +35,15 @@ func warnings(st, after *state.State, p *Plan) []string {
 	if has(ReleaseBlock) {
 		say("releasing an empty block frees a block to claim; the number of available addresses does not change by it")
 	}
+	lose := 0
+	for i := range p.Steps {
+		if w := PodOf(st, &p.Steps[i]); w != nil && w.HasScratch {
+			lose++
+		}
+	}
+	if lose > 0 {
+		say("%s what emptyDir volumes hold when evicted: their steps say which", phrase.PluralVerb(lose, "pod", "loses", "lose"))
+	}
 	return append(out, evidenceWarnings(p)...)
 }
 

@@ -42,6 +42,23 @@ type Consolidation struct {
 type Move struct {
 	Pod  *blocks.Workload
 	Addr netip.Addr
+	// Elsewhere is true for a pod that borrows and whose own node has no address for it,
+	// while other nodes have. Stays is why one is not evicted now.
+	Elsewhere bool
+	Stays     string
+	// givesBack is true if the address is of a node that takes pods: there it is room for
+	// the next.
+	givesBack bool
+}
+
+// Scratch returns the pods among some moves that lose what their emptyDir volumes hold.
+func Scratch(moves []Move) (out []*blocks.Workload) {
+	for _, m := range moves {
+		if m.Pod.HasScratch {
+			out = append(out, m.Pod)
+		}
+	}
+	return out
 }
 
 // Bar is why a block cannot be emptied, or a pod not be evicted.
@@ -105,6 +122,17 @@ func (st *State) InNeed() []*NodeBlockStatus {
 	return out
 }
 
+// LackingBlocks returns the names of the nodes that take pods, have no usable block of a
+// family and can claim none, whatever could be released.
+func (st *State) LackingBlocks() (out []string) {
+	for _, h := range st.NodeStates {
+		if slices.ContainsFunc(h.BlockStatus, st.lacksBlock) {
+			out = append(out, h.Name)
+		}
+	}
+	return out
+}
+
 // lacksBlock reports whether a node takes pods, has no usable block of a family, and can
 // claim none.
 func (st *State) lacksBlock(n *NodeBlockStatus) bool {
@@ -121,7 +149,8 @@ func (st *State) lacksBlock(n *NodeBlockStatus) bool {
 
 // Consolidations returns the ways to free a block for a node: those that are not barred
 // first, then those that end the fewest unguarded pods, then those that move the fewest
-// pods, then the lowest block. One that is barred says by what.
+// pods, then those that lose the fewest emptyDir volumes, then the lowest block. One that is
+// barred says by what.
 func (st *State) Consolidations(n *NodeBlockStatus) []*Consolidation {
 	var out []*Consolidation
 	for _, p := range st.PoolsAtIssue(n) {
@@ -135,7 +164,7 @@ func (st *State) Consolidations(n *NodeBlockStatus) []*Consolidation {
 	}
 	slices.SortStableFunc(out, func(a, b *Consolidation) int {
 		return cmp.Or(cmp.Compare(min(len(a.Barred), 1), min(len(b.Barred), 1)), cmp.Compare(len(a.Unguarded), len(b.Unguarded)),
-			cmp.Compare(len(a.Moves), len(b.Moves)), blocks.ComparePrefixes(a.CIDR, b.CIDR))
+			cmp.Compare(len(a.Moves), len(b.Moves)), cmp.Compare(len(Scratch(a.Moves)), len(Scratch(b.Moves))), blocks.ComparePrefixes(a.CIDR, b.CIDR))
 	})
 	return out
 }
@@ -261,7 +290,7 @@ func (st *State) evaluateMove(c *Consolidation, ref AllocationRef) {
 	case !st.answers(w.Node):
 		c.bar(addr, "node %s of pod %s is not ready: nothing there would end the pod", w.Node, w.FullName())
 	default:
-		m := Move{w, addr}
+		m := Move{Pod: w, Addr: addr}
 		if why := st.EvictionBar(w); why != "" {
 			c.bar(addr, "pod %s %s", w.FullName(), why)
 		} else if b := st.exhausted(w); b != nil && c.Reservation == nil {
@@ -274,95 +303,10 @@ func (st *State) evaluateMove(c *Consolidation, ref AllocationRef) {
 	}
 }
 
-// answers reports whether a node exists and is ready.
-func (st *State) answers(node string) bool {
-	h := st.NodeState(node)
-	return h != nil && h.Node != nil && !h.Node.NotReady && !h.Node.OutOfService
-}
-
 // notAPods says what holds an address for good that is not a pod's.
 var notAPods = map[UseKind]string{
 	UseUnknown: "what uses it is not known", UseTunnel: "it is a tunnel's", UseService: "it serves a LoadBalancer service",
 	UseWindows: "a Windows node keeps it back", UseVM: "it is a virtual machine's, which keeps it wherever it runs", UseCooling: "it waits out its cooldown",
-}
-
-// EvictionBar says why a pod must not be evicted, with any consent; empty if it may be.
-// The annotations are those that the cluster autoscaler and the descheduler heed.
-func (st *State) EvictionBar(w *blocks.Workload) string {
-	switch {
-	case w.VM != "":
-		return "runs a virtual machine, which keeps its address wherever it runs: it migrates"
-	case w.Unreadable != "":
-		return "cannot be read: " + w.Unreadable
-	case w.StaticAddress:
-		return "asks for its address by name (cni.projectcalico.org/ipAddrs)"
-	case w.NoEviction:
-		return "is marked against eviction"
-	case w.HasClaim:
-		return "has storage (a PersistentVolumeClaim) that may be bound to its node"
-	case w.Controller != nil && w.Controller.Kind == "Job":
-		return "is of Job " + w.Controller.Name + ", whose work would be lost"
-	case w.Controller != nil && w.Controller.Kind == "Node":
-		return "is a static pod"
-	case w.RunsOnce:
-		return "runs to completion (its restartPolicy is not Always), and its work would be lost"
-	}
-	return ""
-}
-
-// Unguarded reports whether evicting a pod ends what it does for a while, or for good: it
-// has no controller, or no other pod of it is ready and no PodDisruptionBudget covers it.
-// The pods of a DaemonSet are each the only one of their node. Where budgets were not
-// read, that is known of pods without a controller alone.
-func (st *State) Unguarded(w *blocks.Workload) bool {
-	switch {
-	case w.Controller == nil:
-		return true
-	case !st.BudgetsKnown || w.Controller.Kind == "DaemonSet":
-		return false
-	case slices.ContainsFunc(st.PodsOf(w.Controller.UID), func(o *blocks.Workload) bool { return o.Ready && o.Key() != w.Key() }):
-		return false
-	}
-	return !slices.ContainsFunc(st.budgets()[w.Namespace], func(b budget) bool { return b.covers(w) })
-}
-
-// budget is a PodDisruptionBudget and what it covers.
-type budget struct {
-	*blocks.DisruptionBudget
-	covers func(*blocks.Workload) bool
-}
-
-// indexBudgets returns the budgets by namespace.
-func (st *State) indexBudgets() map[string][]budget {
-	out := map[string][]budget{}
-	for i := range st.Budgets {
-		b := &st.Budgets[i]
-		out[b.Namespace] = append(out[b.Namespace], budget{b, b.Coverage()})
-	}
-	return out
-}
-
-// exhausted returns a budget that covers a pod and allows no disruption now; nil if none.
-func (st *State) exhausted(w *blocks.Workload) *blocks.DisruptionBudget {
-	for _, b := range st.budgets()[w.Namespace] {
-		if b.DisruptionsAllowed < 1 && b.covers(w) {
-			return b.DisruptionBudget
-		}
-	}
-	return nil
-}
-
-// PodsOf returns the live pods of a controller, by its UID, less those that end.
-func (st *State) PodsOf(controller string) []*blocks.Workload { return st.podsOf()[controller] }
-
-func (st *State) indexControllers() map[string][]*blocks.Workload {
-	out := map[string][]*blocks.Workload{}
-	for i := range st.Workloads {
-		if w := &st.Workloads[i]; w.Controller != nil && w.Live() && w.Deleting.IsZero() {
-			out[w.Controller.UID] = append(out[w.Controller.UID], w)
-		}
-	}
-	return out
 }
 
 // replacements is where pods that move may come to, as things stand.
@@ -462,31 +406,4 @@ func (h *NodeState) statusOf(f blocks.Family) *NodeBlockStatus {
 		}
 	}
 	return nil
-}
-
-// Rehomes returns the pods that borrow though their node has addresses of its own by
-// now, as many of each node as it has addresses for: started again there, they would
-// take one of these. The others, whose turn is later, are apart; those that must not be
-// evicted are the last, so that they take no other's turn. Virtual machines keep theirs.
-func (st *State) Rehomes() (now, later []Move) {
-	for _, h := range st.NodeStates {
-		for _, n := range h.BlockStatus {
-			spare := n.Unused
-			if spare == 0 && n.Cause == CauseNone {
-				spare = 1 // it claims a block; the next plan sees how much is in it
-			}
-			var here []Move
-			for _, b := range n.Borrowed {
-				if b.Workload != nil && !b.Tunnel && !b.VM && b.Workload.VM == "" && spare > 0 {
-					here = append(here, Move{b.Workload, b.Addr})
-				}
-			}
-			slices.SortStableFunc(here, func(a, b Move) int {
-				return cmp.Compare(min(len(st.EvictionBar(a.Pod)), 1), min(len(st.EvictionBar(b.Pod)), 1))
-			})
-			spare = min(spare, len(here))
-			now, later = append(now, here[:spare]...), append(later, here[spare:]...)
-		}
-	}
-	return now, later
 }

@@ -217,7 +217,7 @@ func TestBegun(t *testing.T) {
 func TestRehomes(t *testing.T) {
 	text := strings.Replace(shortage, "block 10.0.0.24/29 b", "block 10.0.0.24/29 new", 1)
 	text = strings.Replace(text, "use 10.0.0.25 shop/web-6 b", "use 10.0.0.25 shop/web-6 new", 1)
-	for more, want := range map[string]int{"": 1, "fill 10.0.0.24/29 7 new": 0, "use 10.0.0.11 shop/vm new vmi=db": 1, "use 10.0.0.12 shop/two new": 2} {
+	for more, want := range map[string]int{"": 1, "fill 10.0.0.24/29 7 new": 1, "use 10.0.0.11 shop/vm new vmi=db": 1, "use 10.0.0.12 shop/two new": 2} {
 		snap, err := statedsl.Parse(text + more)
 		if err != nil {
 			t.Fatal(err)
@@ -233,5 +233,72 @@ func TestRehomes(t *testing.T) {
 	now, later := state.New(snap, state.Options{}).Rehomes()
 	if len(now) != 1 || now[0].Pod.Name != "two" || len(later) != 1 || later[0].Pod.Name != "borrower" {
 		t.Errorf("the one address goes to %v before %v; a Job's pod, which stays, takes no turn", now, later)
+	}
+}
+
+// TestRehomesElsewhere: whose node has no address of its own for it moves to one that has,
+// unless that cannot be shown, and then says why.
+func TestRehomesElsewhere(t *testing.T) {
+	borrower := "use 10.0.0.10 shop/borrower new of=ReplicaSet/web ready"
+	for name, c := range map[string]struct{ old, to, want string }{
+		"room on other nodes": {borrower, borrower, ""},
+		"a DaemonSet's":       {borrower, "use 10.0.0.10 shop/borrower new of=DaemonSet/log ready", "starts on new again"},
+		"pools by annotation": {borrower, borrower + " pools=pods", "asks for pools of its own"},
+		"a Job's":             {borrower, "use 10.0.0.10 shop/borrower new of=Job/once ready", "is of Job once"},
+		"no room":             {borrower, borrower + "\nfill 10.0.0.0/29 6 a\nfill 10.0.0.8/29 6 a\nfill 10.0.0.16/29 6 b\nfill 10.0.0.24/29 7 b", "no node that takes pods has an address of its own left"},
+		"others cordoned":     {"node a\nnode b\n", "node a cordoned\nnode b cordoned\n", "no node that takes pods has an address of its own left"},
+		"its node not ready":  {"node new", "node new notready", "node new of pod shop/borrower is not ready"},
+		"a namespaces' pool":  {"node new", "node new\npool team 10.9.0.0/29 size=29 namespaces=team=='a'", "pools serve some namespaces alone"},
+	} {
+		snap, err := statedsl.Parse(strings.Replace(shortage, c.old, c.to, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, later := state.New(snap, state.Options{}).Rehomes()
+		switch {
+		case c.want == "" && (len(now) != 1 || !now[0].Elsewhere || len(later) > 0):
+			t.Errorf("%s: now %+v, later %+v", name, now, later)
+		case c.want != "" && (len(now) > 0 || len(later) != 1 || !strings.Contains(later[0].Stays, c.want)):
+			t.Errorf("%s: now %+v, later %+v, want it to stay because %q", name, now, later, c.want)
+		}
+	}
+}
+
+// TestConsolidationIsOfferedWithItsConsents: what a report offers has steps when it is
+// pasted: with the consent for what nothing stands in for, and not at all where a bare pod
+// would be gone for good.
+func TestConsolidationIsOfferedWithItsConsents(t *testing.T) {
+	for _, c := range []struct{ of, want string }{
+		{"of=ReplicaSet/web ready scratch", "calico-audit repair --consolidate --pool pods --cordon-full"},
+		{"of=StatefulSet/db%d ready", "calico-audit repair --consolidate --pool pods --cordon-full --evict-singletons"},
+		{"ready", ""},
+	} {
+		text := shortage
+		for i := 1; strings.Contains(text, " of=ReplicaSet/web ready\n"); i++ {
+			of := c.of
+			if strings.Contains(of, "%d") {
+				of = fmt.Sprintf(of, i)
+			}
+			text = strings.Replace(text, " of=ReplicaSet/web ready\n", " "+of+"\n", 1)
+			if of == "of=ReplicaSet/web ready" {
+				break
+			}
+		}
+		snap, err := statedsl.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, risk := "", ""
+		for _, r := range state.New(snap, state.Options{}).Root("shortage/pods").Remedies() {
+			if strings.Contains(r.Commands[0], "--consolidate") {
+				got, risk = r.Commands[0], r.Risk
+			}
+		}
+		if got != c.want {
+			t.Errorf("with pods %q: %q, want %q", c.of, got, c.want)
+		}
+		if strings.Contains(c.of, "scratch") && !strings.Contains(risk, "1 pod loses what emptyDir volumes hold") {
+			t.Errorf("what is lost is not said: %s", risk)
+		}
 	}
 }

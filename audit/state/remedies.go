@@ -25,7 +25,8 @@ func (st *State) rehome(pools []*Pool) Remedy {
 }
 
 // consolidation is to empty the block that takes the fewest pods for the first node that
-// lacks one; nil if there is none that could be emptied, or that needs to be.
+// lacks one; nil if there is none that could be emptied without ending a bare pod, which
+// nothing makes again, or that needs to be.
 func (st *State) consolidation(s *shortage, rehome []string) *Remedy {
 	var tried [][]*Pool
 	for _, n := range st.InNeed() {
@@ -34,7 +35,7 @@ func (st *State) consolidation(s *shortage, rehome []string) *Remedy {
 		}
 		tried = append(tried, n.atIssue)
 		all := st.Consolidations(n)
-		if len(all) == 0 || len(all[0].Barred) > 0 {
+		if len(all) == 0 || len(all[0].Barred) > 0 || slices.ContainsFunc(all[0].Unguarded, func(m Move) bool { return m.Pod.Controller == nil }) {
 			continue
 		}
 		c := all[0]
@@ -49,12 +50,23 @@ func (st *State) consolidation(s *shortage, rehome []string) *Remedy {
 			r.Risk += fmt.Sprintf("; %s, which %s no room of %s own, %s cordoned meanwhile", phrase.Some(c.Cordon), phrase.One(len(c.Cordon), "has", "have"), phrase.One(len(c.Cordon), "its", "their"), phrase.One(len(c.Cordon), "is", "are"))
 		}
 		if len(c.Unguarded) > 0 {
-			r.Risk += fmt.Sprintf("; %s without another replica or a budget %s moved only with --evict-singletons", phrase.Plural(len(c.Unguarded), "pod"), phrase.One(len(c.Unguarded), "is", "are"))
+			flags += " --evict-singletons"
+			r.Risk += fmt.Sprintf("; nothing stands in meanwhile for %s", phrase.Some(podNames(c.Unguarded)))
+		}
+		if lose := Scratch(c.Moves); len(lose) > 0 {
+			r.Risk += fmt.Sprintf("; %s what emptyDir volumes hold", phrase.PluralVerb(len(lose), "pod", "loses", "lose"))
 		}
 		r.Commands = append([]string{repairCommand(flags)}, rehome...)
 		return &r
 	}
 	return nil
+}
+
+func podNames(moves []Move) (out []string) {
+	for _, m := range moves {
+		out = append(out, m.Pod.FullName())
+	}
+	return out
 }
 
 // NodeRemedies are the ways in which a node comes by a block.

@@ -1,17 +1,21 @@
 package testcluster
 
 import (
+	"crypto/sha256"
+	"fmt"
+	"regexp"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // podObject is a pod as the scheduler leaves it.
 func podObject(p Pod) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: p.Namespace, Name: p.Name, Labels: p.Labels, Annotations: p.Annotations,
+			Namespace: p.Namespace, Name: p.Name, Labels: p.Labels, Annotations: p.Annotations, OwnerReferences: controllerOf(p),
 		},
 		Spec: corev1.PodSpec{
 			NodeName:    p.Node,
@@ -19,6 +23,23 @@ func podObject(p Pod) *corev1.Pod {
 			Containers:  []corev1.Container{{Name: "main", Image: "registry.example.org/app:1"}},
 		},
 	}
+}
+
+var (
+	ofReplicaSet = regexp.MustCompile(`^(.+-[a-z0-9]{8,10})-[a-z0-9]{5}$`)
+	ofDaemonSet  = regexp.MustCompile(`^(calico-node)-[a-z0-9]{5}$`)
+)
+
+// controllerOf is what a pod's name says of its controller.
+func controllerOf(p Pod) []metav1.OwnerReference {
+	for kind, name := range map[string]*regexp.Regexp{"DaemonSet": ofDaemonSet, "ReplicaSet": ofReplicaSet} {
+		if m := name.FindStringSubmatch(p.Name); m != nil {
+			sum, yes := sha256.Sum256([]byte(p.Namespace+"/"+m[1])), true
+			uid := fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
+			return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: m[1], UID: types.UID(uid), Controller: &yes}}
+		}
+	}
+	return nil
 }
 
 // waitingStatus is the status of a pod whose sandbox has no network yet.

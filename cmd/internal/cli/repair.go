@@ -209,22 +209,39 @@ func (r *repairCommand) parseTargets() error {
 	return nil
 }
 
-// checkTargets reports whether the addresses and blocks of --ip and --block are there.
+// checkTargets reports whether the addresses and blocks of --ip and --block are there: as
+// a block or an affinity, or as what a live pod or a reservation of ours says of one.
 func (r *repairCommand) checkTargets(st *state.State) error {
 	if !st.Complete() {
 		return nil
 	}
 	for _, a := range r.request.IPs {
-		if st.CoveringBlock(a) == nil && st.PoolOf(netip.PrefixFrom(a, a.BitLen())) == nil {
+		pool := st.PoolOf(netip.PrefixFrom(a, a.BitLen()))
+		switch {
+		case st.CoveringBlock(a) != nil || st.UnrecordedUser(netip.PrefixFrom(a, a.BitLen())) != "":
+		case pool == nil:
 			return usagef("--ip %s is in no block and in no pool", a)
+		default:
+			return usagef("--ip %s is in no block, and nothing uses it: pool %s has not given it out", a, pool.Name)
 		}
 	}
 	for _, p := range r.request.Blocks {
-		if st.BlockOf(p) == nil && len(st.AffinitiesOf(p)) == 0 && st.PoolOf(p) == nil {
+		pool := st.PoolOf(p)
+		switch {
+		case st.BlockOf(p) != nil || len(st.AffinitiesOf(p)) > 0 || reserved(st, p):
+		case pool == nil:
 			return usagef("--block %s: there is no such block, no affinity to one, and no pool that it would be in", p)
+		case p.Bits() != pool.BlockSize:
+			return usagef("--block %s: there is no such block; those of pool %s are of /%d, and %s is in %s", p, pool.Name, pool.BlockSize, p.Addr(), netip.PrefixFrom(p.Addr(), pool.BlockSize).Masked())
+		case st.UnrecordedUser(p) == "":
+			return usagef("--block %s: there is no such block: pool %s has not given it out", p, pool.Name)
 		}
 	}
 	return nil
+}
+
+func reserved(st *state.State, p netip.Prefix) bool {
+	return slices.ContainsFunc(st.Begun(), func(c *state.Consolidation) bool { return c.CIDR == p })
 }
 
 // noKind says which kinds of repair there are.

@@ -138,8 +138,11 @@ func DueTwice(plan *repair.Plan, format string) string {
 
 // TargetText names what a step is about as people call it.
 func TargetText(s state.Subject) string {
-	if s.Kind == state.KindConfig {
+	switch s.Kind {
+	case state.KindConfig:
 		return "IPAM configuration"
+	case state.KindCluster:
+		return "the cluster"
 	}
 	id := s.ID()
 	if s.Node != "" && s.Kind != state.KindAffinity && s.Kind != state.KindNode {
@@ -246,6 +249,7 @@ var refusalTexts = map[repair.RefusalCode]string{
 	repair.RefusedUnconfirmed:   "two readings do not agree",
 	repair.RefusedUnpinned:      "what would be written cannot be identified",
 	repair.RefusedConsent:       "it needs a consent that was not given",
+	repair.RefusedNothing:       "nothing to do",
 	repair.RefusedUnknownOwner:  "who owns it is not known",
 }
 

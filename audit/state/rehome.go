@@ -1,0 +1,93 @@
+package state
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Rehomes returns the pods that borrow and could start again with an address of a node's
+// own: where their node has addresses by now, as many of each node as it has; else where
+// other nodes that take pods have room, as many as there is beside these. The others are
+// apart, each with why it stays; those that must not be evicted take no other's turn.
+// Virtual machines keep theirs.
+func (st *State) Rehomes() (now, later []Move) {
+	room := map[blocks.Family]int{}
+	var away []Move
+	for _, h := range st.NodeStates {
+		for _, n := range h.BlockStatus {
+			if h.takesPods() {
+				room[n.Family] += n.Unused
+			}
+			spare := n.Unused
+			if spare == 0 && n.Cause == CauseNone {
+				spare = 1 // it claims a block; the next plan sees how much is in it
+			}
+			var here []Move
+			for _, b := range n.Borrowed {
+				if b.Workload != nil && !b.Tunnel && !b.VM && b.Workload.VM == "" {
+					owner := st.NodeState(b.Owner)
+					here = append(here, Move{Pod: b.Workload, Addr: b.Addr, givesBack: owner != nil && owner.takesPods()})
+				}
+			}
+			if spare == 0 {
+				away = append(away, here...)
+				continue
+			}
+			slices.SortStableFunc(here, func(a, b Move) int {
+				return cmp.Compare(min(len(st.EvictionBar(a.Pod)), 1), min(len(st.EvictionBar(b.Pod)), 1))
+			})
+			for i, m := range here {
+				if i < spare {
+					now = append(now, m)
+					continue
+				}
+				m.Stays = fmt.Sprintf("%s has no address of its own for pod %s beside the others: plan again when these have moved", h.Name, m.Pod.FullName())
+				later = append(later, m)
+			}
+		}
+	}
+	take := func(m Move) {
+		if !m.givesBack { // one at a time: what a pod gives back to such a node the next one can take
+			room[blocks.FamilyOf(m.Addr)]--
+		}
+	}
+	for _, m := range now {
+		take(m)
+	}
+	for _, m := range away {
+		f := blocks.FamilyOf(m.Addr)
+		if m.Stays = st.staysAway(m.Pod, f); m.Stays == "" && room[f] <= 0 {
+			m.Stays = fmt.Sprintf("no node that takes pods has an address of its own left for pod %s", m.Pod.FullName())
+		}
+		if m.Stays != "" {
+			later = append(later, m)
+			continue
+		}
+		take(m)
+		m.Elsewhere = true
+		now = append(now, m)
+	}
+	return now, later
+}
+
+// staysAway says why it cannot be shown that a pod which starts again on another node
+// than its own, which has no address for it, does not borrow there; empty if it can.
+func (st *State) staysAway(w *blocks.Workload, f blocks.Family) string {
+	_, asks := st.RequestedPools(w, f)
+	switch {
+	case st.EvictionBar(w) != "":
+		return "it " + st.EvictionBar(w)
+	case w.Controller != nil && w.Controller.Kind == "DaemonSet":
+		return fmt.Sprintf("pod %s of DaemonSet %s starts on %s again, which has no address of its own for it", w.FullName(), w.Controller.Name, w.Node)
+	case !st.answers(w.Node):
+		return fmt.Sprintf("node %s of pod %s is not ready: nothing there would end the pod", w.Node, w.FullName())
+	case asks:
+		return fmt.Sprintf("%s has no address of its own for pod %s, which asks for pools of its own: where else these have one is not known", w.Node, w.FullName())
+	case slices.ContainsFunc(st.Pools, func(p *Pool) bool { return p.Family() == f && p.ServesWorkloads() && !p.ServesAllNamespaces() }):
+		return fmt.Sprintf("%s has no address of its own for pod %s, and pools serve some namespaces alone: which of another node's addresses it could have is not known", w.Node, w.FullName())
+	}
+	return ""
+}
