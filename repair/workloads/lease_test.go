@@ -42,11 +42,15 @@ func TestLease(t *testing.T) {
 	h.Release()
 	gone("released")
 
-	// People delete it, and it is there again; it lasts for longer than its term.
+	// People delete it, and it is there again, another's than the last.
 	h, err = one.AcquireLease(ctx)
 	must(t, err)
 	must(t, leases.Delete(ctx, repair.LeaseName, metav1.DeleteOptions{}))
-	time.Sleep(1500 * time.Millisecond)
+	deadline := time.Now().Add(30 * time.Second)
+	for _, err = leases.Get(ctx, repair.LeaseName, metav1.GetOptions{}); err != nil && time.Now().Before(deadline); {
+		time.Sleep(50 * time.Millisecond)
+		_, err = leases.Get(ctx, repair.LeaseName, metav1.GetOptions{})
+	}
 	must(t, h.Check(ctx))
 	if now := *lease().Spec.HolderIdentity; now == holder {
 		t.Errorf("two runs have the name %s", now)
@@ -70,7 +74,7 @@ func TestLease(t *testing.T) {
 	taken.Spec.HolderIdentity = new("somebody else")
 	_, err = leases.Update(ctx, taken, metav1.UpdateOptions{})
 	must(t, err)
-	deadline := time.Now().Add(20 * time.Second)
+	deadline = time.Now().Add(30 * time.Second)
 	for err = h.Check(ctx); err == nil && time.Now().Before(deadline); err = h.Check(ctx) {
 		time.Sleep(50 * time.Millisecond)
 	}
