@@ -119,7 +119,11 @@ func (d *Decoder) blockField(r *JSONReader, b *blocks.Block, key []byte) {
 			}
 		})
 	case "attributes":
-		b.Attributes = b.Attributes[:0]
+		// Room for those that the allocations point to, which come before them where an
+		// API server writes them.
+		if b.Attributes = nil; len(b.Ordinals) > 0 {
+			b.Attributes = make([]blocks.Attributes, 0, min(int(slices.Max(b.Ordinals))+1, len(b.Ordinals)))
+		}
 		r.Array(func(i int) {
 			if i == maxOrdinals {
 				tooLong(r)
