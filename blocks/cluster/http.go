@@ -183,9 +183,9 @@ type answer struct {
 }
 
 // An answer of at least telling bytes that comes with fewer than slowLink in a second has
-// later ones compressed. Compressing costs an API server, and unpacking the client, more
-// processor time than everything else about a list, and on a fast network wall time, too:
-// of 1,000 nodes a report took 0.05 s less, and the server a third less of 2.8 s, without.
+// later ones compressed. Compressing costs the API server processor time, which is what a
+// list waits for on a fast network, and unpacking the client: of 1,000 nodes a report took
+// 0.91 s of processor time with it, and 0.86 without.
 const (
 	telling  = 1 << 20
 	slowLink = 10 << 20
