@@ -78,5 +78,5 @@ func subjectsOf(t *testing.T, e *explain.Explanation) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(raw)
+	return withoutSource(raw)
 }

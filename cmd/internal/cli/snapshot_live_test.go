@@ -67,7 +67,7 @@ func asText(t *testing.T, r *audit.Report) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(raw)
+	return withoutSource(raw)
 }
 
 // TestPartialSnapshot: what may not be read is missing from the snapshot, which is
