@@ -49,8 +49,11 @@ var releaseBlock = &StepKind{
 			}
 			if !v.OK {
 				why := v.Held
-				if v.Code == state.RetainYoung {
+				switch last := p.st.LastBlock(b); {
+				case v.Code == state.RetainYoung:
 					why += oldFrom(p.st, v.EmptySince)
+				case last.OK && !v.OK && v.Code == state.RetainLast:
+					why += "; --last-blocks releases it for a node that cannot allocate: " + phrase.List(last.For)
 				}
 				p.refuse(c, retainCodes[v.Code], "%s", why)
 				continue

@@ -223,6 +223,9 @@ func (p *proposals) proposeIP(r state.AllocationRef) {
 	case v.Owned && v.Shared:
 		p.refuse(c, RefusedInUse, "%s", v.Why)
 		return
+	case v.Owned && state.UseKindOf(r.Block, r.Attributes()) == state.UseTunnel && p.st.Vanished(state.NodeOf(r.Attributes())):
+		p.refuse(c, RefusedMachineMayRun, "%s; if the machine is off, say so with --terminated %s", v.Why, phrase.Arg(state.NodeOf(r.Attributes())))
+		return
 	case v.Owned:
 		if p.only != "" {
 			p.refuse(c, RefusedInUse, "%s", v.Why)

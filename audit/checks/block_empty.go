@@ -25,7 +25,7 @@ var blockEmpty = audit.Check{
 	Run: func(st *state.State, f *audit.Findings) {
 		scarce := st.CachedScarce()
 		for _, b := range st.IPBlocks {
-			if b.Used > 0 {
+			if b.Used > 0 || b.SoftDeleted { // block/soft-deleted says all
 				continue
 			}
 			sev := state.Info

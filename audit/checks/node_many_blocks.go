@@ -28,7 +28,9 @@ var nodeManyBlocks = audit.Check{
 		for _, h := range st.NodeStates {
 			byPool := map[*state.Pool][]*state.Block{}
 			for _, b := range h.Blocks {
-				byPool[b.Pool] = append(byPool[b.Pool], b)
+				if !b.SoftDeleted { // block/soft-deleted says all
+					byPool[b.Pool] = append(byPool[b.Pool], b)
+				}
 			}
 			var several []*state.Pool
 			for _, p := range st.Pools {

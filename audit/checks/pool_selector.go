@@ -35,7 +35,7 @@ var poolSelector = audit.Check{
 				Severity: sev, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p),
 				Message:  fmt.Sprintf("pool %s has a selector that cannot be parsed: %v; %s", p.Name, err, effect),
 				Evidence: state.Evidences("nodeSelector", p.NodeSelector, "namespaceSelector", p.NamespaceSelector, "effect", effect),
-				Remedies: f.Check.Remedies,
+				Remedies: f.Check.Remedies, Root: st.RootOfSelector(p),
 			})
 		}
 	},

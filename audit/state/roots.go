@@ -339,5 +339,14 @@ func (st *State) droppedText(which func(*Borrow) bool) string {
 	return fmt.Sprintf("%s %s the traffic to %s", phrase.Some(owners), phrase.One(len(owners), "drops", "drop"), to)
 }
 
+// RootOfSelector returns the root of what a pool's selector keeps from nodes, if it cannot
+// be parsed.
+func (st *State) RootOfSelector(p *Pool) string {
+	if !p.Automatic {
+		return ""
+	}
+	return st.known("selector/" + strings.ToLower(p.Family().String()))
+}
+
 // RootOfLimit returns the root of a node that the block limit keeps from a block.
 func (st *State) RootOfLimit(h *NodeState) string { return st.known("block-limit/" + h.Name) }

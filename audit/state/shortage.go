@@ -294,7 +294,9 @@ func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
 		}
 	}
 	if st.borrowingHelps(s) {
-		out = append(out, UnsetStrict)
+		r := UnsetStrict
+		r.Title = "turn strict affinity off: no owner of a block drops the traffic to borrowed addresses"
+		out = append(out, r)
 	}
 	if r := st.consolidation(s, rehome.Commands); r != nil {
 		out = append(out, *r)

@@ -57,7 +57,7 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 // wrong.
 func (f *fileReader) afterAll(read []*decode.Objects) error {
 	at := f.opts.At
-	if at.IsZero() {
+	if at.IsZero() || at.Equal(f.info.takenAt) { // objects may be made while a snapshot is taken
 		return nil
 	}
 	if at.Before(f.info.takenAt) {

@@ -70,8 +70,12 @@ func TestPreferredRemediesAreTheWayOut(t *testing.T) {
 }
 
 // preferred is what a report prefers to do about a finding, as commands; nil if that is for
-// people.
+// people. No agents run here: of leaks it is the consent that the advice names.
 func preferred(r *audit.Report, f *audit.Finding) []string {
+	const consent = "--without-host-evidence"
+	if f.Check == "ip/leaked" && strings.Contains(f.Fix.Command, consent) {
+		return []string{"calico-audit repair --leaked-ips " + consent}
+	}
 	if d := r.DiagnosisOf(f); d != nil {
 		if len(d.Remedies) == 0 || d.Remedies[0].Manual {
 			return nil
@@ -94,9 +98,6 @@ func carryOut(t *testing.T, c *testcluster.Cluster, before *audit.Report, f *aud
 	dir := t.TempDir()
 	for _, command := range commands {
 		flags := " --apply --yes --wait --grace=0s --kubeconfig " + c.KubeconfigPath()
-		if strings.Contains(command, "--leaked-ips") {
-			flags += " --without-host-evidence" // no agents run here
-		}
 		sh := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(command, "calico-audit", program, 1)+flags)
 		sh.Dir = dir
 		out, err := sh.CombinedOutput()
