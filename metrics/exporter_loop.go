@@ -20,7 +20,7 @@ const (
 	auditGap    = time.Second
 	pace        = 20
 	longestWait = 6 * time.Second
-	credit      = 20 * time.Second
+	credit      = time.Minute
 )
 
 // settle is how long a finding that rests on absence must have been found before it
