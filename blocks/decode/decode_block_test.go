@@ -235,7 +235,6 @@ func FuzzBlock(f *testing.F) {
 		p := NewObjects(ipamBlocks)
 		d := &Decoder{Out: p, Strings: &SharedStrings{}}
 		r := NewJSONReader(object)
-		r.Begin()
 		ipamBlocks.JSON(d, r)
 		if r.err != nil {
 			if len(all[blocks.Block](p))+len(p.Gaps) > 0 {

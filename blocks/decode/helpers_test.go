@@ -22,7 +22,6 @@ func decodeOne(t *testing.T, k *Kind, object string) *Objects {
 	var newest time.Time
 	d := &Decoder{Out: p, Strings: &SharedStrings{}, Newest: &newest}
 	r := NewJSONReader([]byte(object))
-	r.Begin()
 	k.JSON(d, r)
 	if r.err != nil {
 		t.Fatalf("the object is no JSON: %v", r.err)

@@ -27,11 +27,8 @@ type JSONReader struct {
 	at   wire         // the value at hand, of a reader of protobuf
 	// err is the first syntax error. After it, every method returns at once.
 	err   error
-	errAt int // where in the text
-	// path leads to the value at hand; base is where the current object's part
-	// of it begins.
-	path []step
-	base int
+	errAt int    // where in the text
+	path  []step // to the value at hand
 	// Share, if set, makes equal strings one.
 	Share func([]byte) string
 	// Faults are the values of the current object that were not as expected.
@@ -67,13 +64,6 @@ func NewJSONReader(text []byte) *JSONReader {
 func (r *JSONReader) Reset(text []byte) {
 	*r = JSONReader{Text: text, in: r.in, text: *bytes.NewBuffer(text), path: r.path[:0], Share: r.Share, Faults: r.Faults[:0]}
 	r.in.Reset(&r.text, Lenient...)
-}
-
-// Begin starts a new object at the value at hand: faults are forgotten and paths
-// are told from here.
-func (r *JSONReader) Begin() {
-	r.base = len(r.path)
-	r.Faults = r.Faults[:0]
 }
 
 // Peek returns the kind of the value at hand by its first byte, '0' for every number,
@@ -130,7 +120,7 @@ func (r *JSONReader) faultAt(field, reason string) {
 // brackets.
 func (r *JSONReader) field() string {
 	var b strings.Builder
-	for _, s := range r.path[r.base:] {
+	for _, s := range r.path {
 		switch key := string(s.key); {
 		case s.index >= 0:
 			b.WriteString("[" + strconv.Itoa(s.index) + "]")

@@ -172,7 +172,6 @@ func decoded(k *Kind, version string, text []byte) *Objects {
 	var newest time.Time
 	d := &Decoder{Out: p, Strings: &SharedStrings{}, Native: version == GroupNative, Newest: &newest}
 	r := NewJSONReader(text)
-	r.Begin()
 	k.JSON(d, r)
 	return p
 }

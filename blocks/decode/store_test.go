@@ -129,7 +129,6 @@ func TestEveryKindHasRecords(t *testing.T) {
 		p := NewObjects(k)
 		d := &Decoder{Out: p, Strings: &SharedStrings{}}
 		r := NewJSONReader([]byte(`{"metadata": {"name": "default", "namespace": "ns"}, "spec": {"cidr": "10.0.0.0/24", "handleID": "h", "node": "n"}}`))
-		r.Begin()
 		k.JSON(d, r)
 		c := NewStore(k)
 		c.Put(blocks.Key{Namespace: "ns", Name: "default"}, p)
