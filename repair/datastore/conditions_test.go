@@ -133,10 +133,10 @@ var calls = map[string]func(s *small, k *datastore.Kubernetes) error{
 	"RestoreAffinity": func(s *small, k *datastore.Kubernetes) error {
 		return k.RestoreAffinity(s.t.Context(), s.blockRef(lost))
 	},
-	"ReleaseIP": func(s *small, k *datastore.Kubernetes) error {
+	"ReleaseIPs": func(s *small, k *datastore.Kubernetes) error {
 		return releaseOne(k, s.t.Context(), s.blockRef(inUse), leaked, "gone", leaked)
 	},
-	"ReleaseIP of a block that belongs to nobody": func(s *small, k *datastore.Kubernetes) error {
+	"ReleaseIPs of a block that belongs to no one": func(s *small, k *datastore.Kubernetes) error {
 		return releaseOne(k, s.t.Context(), s.blockRef(nobodys), 1, "gone-too", 1)
 	},
 	"DeleteHandle": func(s *small, k *datastore.Kubernetes) error {
