@@ -111,11 +111,12 @@ func (st *State) leftoverRemedies() (out []Remedy) {
 			flags = "--consolidate"
 		}
 		if l.Node != nil && len(begun) == 0 {
-			uncordon = append(uncordon, "kubectl uncordon "+phrase.Arg(l.Node.Name), fmt.Sprintf("kubectl annotate node %s %s-", phrase.Arg(l.Node.Name), blocks.OursAnnotation))
+			uncordon = append(uncordon, l.Node.Name)
 		}
 	}
 	if len(uncordon) > 0 {
-		out = append([]Remedy{ByHand("uncordon by hand", "the nodes take pods again", "see first that no repair runs", uncordon...)}, out...)
+		out = append([]Remedy{ByHand("uncordon by hand, and take the annotation off: "+phrase.Some(uncordon), "the nodes take pods again", "see first that no repair runs",
+			"kubectl get nodes "+phrase.Arg(uncordon[0])+" -o yaml")}, out...)
 	}
 	if len(left) == 0 {
 		return out
