@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -58,6 +59,7 @@ func TestExplainStory(t *testing.T) {
 			t.Errorf("%s is explained otherwise from files (-live +files):\n%s", name, diff)
 		}
 	}
+	completesFromCluster(t, c)
 	if asked < 8 {
 		t.Errorf("only %d subjects were asked about", asked)
 	}
@@ -67,6 +69,30 @@ func TestExplainStory(t *testing.T) {
 			if !strings.Contains(strings.Join(strings.Fields(got.stdout), " "), want) {
 				t.Errorf("%s: the text lacks %q:\n%s", f.Subject.IP, want, got.stdout)
 			}
+		}
+	}
+}
+
+// completesFromCluster asks for completions as a shell does: names are those of the
+// cluster.
+func completesFromCluster(t *testing.T, c *testcluster.Cluster) {
+	t.Helper()
+	for _, x := range []struct {
+		typed []string
+		want  string
+	}{
+		{[]string{"report", "--pool", ""}, "pods-v4"},
+		{[]string{"report", "--node", "old-1,new"}, "old-1,new-1 old-1,new-2"},
+		{[]string{"repair", "--leaked-ips", "--terminated", "old"}, "old-1 old-2"},
+		{[]string{"explain", "new"}, "new-1 new-2"},
+		{[]string{"explain", "10.64.75.1"}, "10.64.75.128/26 10.64.75.192/26"},
+		{[]string{"explain", "pod", "kube-system/coredns-5d78c9869d-m"}, "kube-system/coredns-5d78c9869d-m5qrj"},
+	} {
+		words := append([]string{"__complete", x.typed[0], "--kubeconfig", c.KubeconfigPath()}, x.typed[1:]...)
+		got := calicoAudit(t, words...)
+		offered, _, _ := strings.Cut(got.stdout, ":") // the directive to the shell
+		if names := strings.Join(slices.Sorted(slices.Values(strings.Fields(offered))), " "); names != x.want {
+			t.Errorf("%q is completed to %q, want %q; %s", x.typed, names, x.want, got.err)
 		}
 	}
 }

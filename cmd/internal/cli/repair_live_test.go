@@ -81,6 +81,12 @@ func TestStoryIsRepaired(t *testing.T) {
 	if s := statuses(got.result(t)); got.code != cli.ExitOK || s != "done, done" || emptyBlocks(t, c) != 0 {
 		t.Fatalf("apply ends with %d: %s; %d empty blocks\n%s", got.code, s, emptyBlocks(t, c), got.err)
 	}
+	for i, o := range got.result(t).Outcomes { // without a terminal each step is a line of the log
+		line := fmt.Sprintf("step %d of 2: %s: ", i+1, o.Step.ID)
+		if n := strings.Count("\n"+got.err, "\n"+line); n != 1 {
+			t.Errorf("%d lines of the log begin with %q:\n%s", n, line, got.err)
+		}
+	}
 	if j := got.result(t).Journal; !strings.HasPrefix(j, "calico-audit-journal-5ca1ab1e-") || !exists(j) {
 		t.Errorf("the journal is %q", j)
 	}
