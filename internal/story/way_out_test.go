@@ -89,6 +89,9 @@ func (s *story) ended(t *testing.T) {
 			t.Errorf("left: %s, and the remedy is %+v", d.Message, d.Remedies)
 		}
 	}
+	if _, err := s.Kube.CoordinationV1().Leases(repair.LeaseNamespace).Get(t.Context(), repair.LeaseName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the Lease of a run is left (%v)", err)
+	}
 	s.clean(t)
 }
 
@@ -99,9 +102,6 @@ func (s *story) clean(t *testing.T) {
 	must(t, err)
 	for i := range reservations {
 		t.Errorf("the IPReservation %s is left", reservations[i].GetName())
-	}
-	if _, err := s.Kube.CoordinationV1().Leases(repair.LeaseNamespace).Get(t.Context(), repair.LeaseName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("the Lease of a run is left (%v)", err)
 	}
 	nodes, err := s.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	must(t, err)
