@@ -32,7 +32,7 @@ func warnings(st, after *state.State, p *Plan) []string {
 	if reason := newerThanKnown(st); reason != "" && p.Request.AllowNewer {
 		say("%s; you let that pass: what newer releases keep in these objects is kept, and what they mean by it is not heeded", reason)
 	}
-	if has(ReleaseBlock) {
+	if has(ReleaseBlock) && !has(ClaimBlock) {
 		say("releasing an empty block frees a block to claim; the number of available addresses does not change by it")
 	}
 	lose := 0

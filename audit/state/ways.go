@@ -46,7 +46,7 @@ var (
 		"pods that wait borrow addresses of other nodes' blocks", EverywhereRisk+"; each borrowed address is a route of its own until its pod restarts")
 	// ReleaseLeaks is for addresses that nothing owns.
 	ReleaseLeaks = Repair("release the leaked addresses", "--leaked-ips", "the addresses can be handed out again",
-		"none that is seen: each is released only with proof that nothing uses it, such as a host view of its node (--agents, --host-views)")
+		"none that is seen: each is released only with proof that nothing uses it, such as a host view of its node (--host-views)")
 	// CleanUpNode is for what a node that no longer exists has left.
 	CleanUpNode = Repair("clean up what the node that no longer exists left", "--dead-nodes",
 		"its empty blocks and its affinities are deleted; a block that other nodes borrow from stays, without owner, until it is empty",
