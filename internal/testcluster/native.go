@@ -90,6 +90,7 @@ func (c *Cluster) createCopy(ctx context.Context, r Resource, original *unstruct
 	fresh.SetName(original.GetName())
 	fresh.SetLabels(original.GetLabels())
 	fresh.SetAnnotations(original.GetAnnotations())
+	fresh.SetOwnerReferences(original.GetOwnerReferences())
 	if err := nativeMetadata(fresh); err != nil {
 		return fmt.Errorf("copying %s %s: %w", r.Kind, original.GetName(), err)
 	}

@@ -178,7 +178,7 @@ func TestAgents(t *testing.T) {
 		t.Errorf("the table does not tell of the views:\n%s", table.stdout)
 	}
 	explained := calicoAudit(t, "explain", proven[0].Subject.IP, "--kubeconfig", c.KubeconfigPath(), "--agents")
-	if !strings.Contains(explained.stdout, "blackhole, by the route to ") {
+	if !strings.Contains(explained.stdout, "it matches blackhole route ") {
 		t.Errorf("explain does not tell what the node says:\n%s%s", explained.stdout, explained.err)
 	}
 }

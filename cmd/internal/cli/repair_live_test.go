@@ -308,7 +308,7 @@ func TestKindsAnswerChecks(t *testing.T) {
 	for _, f := range got.report(t).Findings {
 		fixes[f.Fix.Kind+" "+f.Fix.Command] = true
 	}
-	if !fixes["repair calico-audit repair --empty-blocks"] || len(fixes) != 1 {
+	if !fixes["repair calico-audit repair --kubeconfig "+c.KubeconfigPath()+" --empty-blocks"] || len(fixes) != 1 {
 		t.Errorf("the releasable blocks' next step is %v", fixes)
 	}
 	table := onCluster(t, c, "report", "--check", "block/empty").stdout
