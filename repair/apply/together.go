@@ -90,7 +90,7 @@ func (a *applying) together(ctx context.Context, kind *repair.StepKind, s *repai
 func (a *applying) sharing(kind *repair.StepKind, s *repair.Step) (out []*repair.Step) {
 	most, object := maxTogether, kind.With(s)
 	if a.opts.MaxSteps > 0 {
-		most = min(most, a.opts.MaxSteps-a.wrote)
+		most = min(most, a.opts.MaxSteps-a.wrote-a.uncounted())
 	}
 	from := slices.IndexFunc(a.plan.Steps, func(x repair.Step) bool { return x.ID == s.ID })
 	for i := from; object != "" && i < len(a.plan.Steps) && len(out) < most; i++ {
@@ -103,7 +103,20 @@ func (a *applying) sharing(kind *repair.StepKind, s *repair.Step) (out []*repair
 			out = append(out, x)
 		}
 	}
+	if len(out) > 0 && out[0].ID != s.ID {
+		return nil // it was begun, and is gone on with by itself
+	}
 	return out
+}
+
+// uncounted is how many of the steps that were settled ahead wrote something.
+func (a *applying) uncounted() (n int) {
+	for _, o := range a.ahead {
+		if o.wrote {
+			n++
+		}
+	}
+	return n
 }
 
 func (a *applying) settle(s *repair.Step, o repair.Outcome, wrote bool) {
@@ -136,7 +149,8 @@ func (a *applying) writeTogether(ctx context.Context, kind *repair.StepKind, ste
 	for i, s := range steps {
 		var behind *repair.LeftBehindError
 		switch remark, wrong := kind.VerifySince(before, a.State, s); {
-		case errors.Is(errs[i], repair.ErrChanged): // its turn comes
+		case errors.Is(errs[i], repair.ErrChanged): // its turn comes; until then nothing of it is written
+			_ = a.journal.End(repair.Outcome{Step: *s, Status: repair.Skipped, Code: repair.SkipChanged, Reason: errs[i].Error()})
 		case unread != nil, errors.As(wrong, &behind):
 			a.settle(s, a.verify(hand, kind, s, before, errs[i]), true)
 		default:

@@ -2,8 +2,10 @@ package apply
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -13,13 +15,14 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
 // freeing is a cluster in memory whose addresses can be freed. It notes how many are at
-// once; changed is one that somebody writes at the first try.
+// once; changed are those that somebody writes at the first try.
 type freeing struct {
 	*fakeCluster
-	changed string
+	changed []string
 	calls   []int
 	during  func()
 }
@@ -30,63 +33,99 @@ func (f *freeing) ReleaseIPs(_ context.Context, block repair.ObjectRef, all []re
 	s := f.s.Clone()
 	i := slices.IndexFunc(s.Blocks, func(b blocks.Block) bool { return b.Name == block.Name })
 	for n, r := range all {
-		if r.Step == f.changed {
-			f.changed, errs[n] = "", repair.ErrChanged
+		if errs[n] = f.journal.Record(sent(r.Step, block.Name)); errs[n] != nil {
 			continue
 		}
-		if errs[n] = f.journal.Record(repair.Change{Step: r.Step, Verb: repair.VerbPatch, Resource: blocks.Blocks, Name: block.Name}); errs[n] != nil {
+		if slices.Contains(f.changed, r.Step) {
+			errs[n] = repair.ErrChanged
 			continue
 		}
 		free(&s.Blocks[i], netip.AddrFrom4([4]byte{10, 0, 0, byte(r.Ordinal)}))
 		s.Handles = slices.DeleteFunc(slices.Clone(s.Handles), func(h blocks.Handle) bool { return h.ID == r.Handle })
 	}
-	f.s = s
+	f.s, f.changed = s, nil
 	if f.during != nil {
 		f.during()
 	}
 	return errs
 }
 
+// sent is a write of a block for a step.
+func sent(step, block string) repair.Change {
+	return repair.Change{Step: step, Verb: repair.VerbPatch, Resource: blocks.Blocks, Name: block, Before: json.RawMessage(`{"metadata":{"uid":"uid-` + block + `"},"spec":{"cidr":"10.0.0.0/26"}}`)}
+}
+
+// leavers is a cluster with a block of n leaked addresses, and the plan to free them.
+func leavers(t *testing.T, n int) (*freeing, *repair.Plan) {
+	t.Helper()
+	world := "pool pods 10.0.0.0/24\nnode n1\npod shop/x n1\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\n"
+	for i := 1; i <= n; i++ {
+		world += fmt.Sprintf("alloc 10.0.0.%d pod=shop/gone-%d node=n1 handle=k8s-pod-network.gone-%d\nhandle k8s-pod-network.gone-%d 10.0.0.0/26=1\n", i, i, i, i)
+	}
+	snap, err := statedsl.Parse(world)
+	if err != nil {
+		t.Fatal(err)
+	}
+	snap.Cluster.Datastore = "kubernetes"
+	f := &freeing{fakeCluster: &fakeCluster{s: snap, now: snap.Cluster.TakenAt}}
+	return f, f.plan(t, repair.Request{LeakedIPs: true, WithoutHostEvidence: true})
+}
+
+// waits passes the time of a cluster in memory.
+func (f *freeing) waits(ctx context.Context, d time.Duration) error {
+	f.now = f.now.Add(d)
+	return ctx.Err()
+}
+
+func planJournal(t *testing.T, p *repair.Plan) *journal.Journal {
+	t.Helper()
+	j, err := journal.Create(filepath.Join(t.TempDir(), "journal.jsonl"), journal.Header{Cluster: p.Cluster, Plan: p, StartedAt: p.CreatedAt})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = j.Close() })
+	return j
+}
+
 // TestTogether: addresses of one block are freed in one write, as far as they may be now;
 // each has an outcome of its own.
 func TestTogether(t *testing.T) {
-	world := "pool pods 10.0.0.0/24\nnode n1\npod shop/x n1\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\n"
-	for i := 1; i <= 4; i++ {
-		world += fmt.Sprintf("alloc 10.0.0.%d pod=shop/gone-%d node=n1 handle=k8s-pod-network.gone-%d\nhandle k8s-pod-network.gone-%d 10.0.0.0/26=1\n", i, i, i, i)
-	}
 	done := slices.Repeat([]string{"done"}, 4)
 	for name, c := range map[string]struct {
 		later     time.Duration
-		changed   string
+		changed   []string
 		interrupt bool
 		opts      Options
 		calls     []int
 		want      []string
 	}{
 		"all of them":              {later: time.Hour, calls: []int{4}, want: done},
-		"one is written meanwhile": {later: time.Hour, changed: "release-ip:10.0.0.2", calls: []int{4, 1}, want: done},
+		"one is written meanwhile": {later: time.Hour, changed: []string{"release-ip:10.0.0.2"}, calls: []int{4, 1}, want: done},
 		"a bound on steps":         {later: time.Hour, opts: Options{MaxSteps: 2}, calls: []int{2}, want: []string{"done", "done", "not-tried MaxSteps", "not-tried MaxSteps"}},
+		"a bound on steps, and one is written meanwhile": {
+			later: time.Hour, changed: []string{"release-ip:10.0.0.2"}, opts: Options{MaxSteps: 3}, calls: []int{3, 1},
+			want: []string{"done", "done", "done", "not-tried MaxSteps"},
+		},
+		"all are written meanwhile, and it is interrupted": {
+			later: time.Hour, changed: []string{"release-ip:10.0.0.1", "release-ip:10.0.0.2", "release-ip:10.0.0.3", "release-ip:10.0.0.4"},
+			interrupt: true, calls: []int{4}, want: slices.Repeat([]string{"not-tried Interrupted"}, 4),
+		},
 		"interrupted meanwhile":    {later: time.Hour, interrupt: true, calls: []int{4}, want: done},
 		"too soon":                 {want: slices.Repeat([]string{"skipped TooSoon"}, 4)},
 		"too soon, and waited for": {opts: Options{Wait: true}, calls: []int{4}, want: done},
 	} {
 		t.Run(name, func(t *testing.T) {
-			snap, err := statedsl.Parse(world)
-			if err != nil {
-				t.Fatal(err)
-			}
-			snap.Cluster.Datastore = "kubernetes"
-			f := &freeing{fakeCluster: &fakeCluster{s: snap, now: snap.Cluster.TakenAt}, changed: c.changed}
-			p := f.plan(t, repair.Request{LeakedIPs: true, WithoutHostEvidence: true})
+			f, p := leavers(t, 4)
+			f.changed = c.changed
 			f.now = f.now.Add(c.later)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			if c.interrupt {
 				f.during = cancel
 			}
-			j := newTestJournal(t)
+			j := planJournal(t, p)
 			f.journal = j
-			c.opts.Sleep = func(ctx context.Context, d time.Duration) error { f.now = f.now.Add(d); return ctx.Err() }
+			c.opts.Sleep = f.waits
 			r, err := Run(ctx, p, f, f, j, c.opts)
 			if err != nil {
 				t.Fatal(err)
@@ -95,6 +134,57 @@ func TestTogether(t *testing.T) {
 			if diff := cmp.Diff(c.calls, f.calls); diff != "" {
 				t.Errorf("addresses at once (-want +got):\n%s", diff)
 			}
+			if !j.Exists() {
+				return
+			}
+			file, err := journal.Read(j.Path())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range file.Unfinished() {
+				t.Errorf("%s is called half-done", s.ID)
+			}
 		})
+	}
+}
+
+// TestTogetherFinish: what finishes a run that died while it released addresses together
+// writes those that it had begun, and none of those after them.
+func TestTogetherFinish(t *testing.T) {
+	const all, begun = 6, 2
+	f, p := leavers(t, all)
+	f.now = f.now.Add(time.Hour)
+	j := planJournal(t, p)
+	for i, s := range p.Steps {
+		if err := j.Start(s.ID); err != nil {
+			t.Fatal(err)
+		}
+		if i >= begun {
+			continue
+		}
+		if err := j.Record(sent(s.ID, "10-0-0-0-26")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file, err := journal.Read(j.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := journal.Resume(j.Path(), p.CreatedAt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = again.Close() })
+	f.journal = again
+	r, err := Finish(t.Context(), file, f, f, again, Options{Sleep: f.waits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, outcomes(r), "done", "done")
+	if diff := cmp.Diff([]int{1, 1}, f.calls); diff != "" {
+		t.Errorf("addresses at once (-want +got):\n%s", diff)
 	}
 }
