@@ -267,6 +267,7 @@ func Awaited(before, now *state.State, s *Step) ([]blocks.Ref, bool) {
 	switch kind := had[0].Controller.Kind; {
 	case kind == "ReplicaSet" && hash != "":
 		r.add(blocks.Ref{Resource: blocks.Pods, Namespace: namespace, Label: templateHash + "=" + hash})
+		fallthrough // a pod whose label changed is not in that list, and lives
 	case kind == "StatefulSet": // which makes them again under their names
 		for _, w := range had {
 			r.pod(namespace, w.Name)

@@ -32,6 +32,9 @@ func (st *State) reached(t time.Time) bool {
 	if !st.Cluster.TakenAt.Before(t) {
 		return true
 	}
+	if t.Year() >= 2262 { // beyond what 64 bits of nanoseconds hold: no reading gets there
+		return false
+	}
 	for at := t.UnixNano(); ; {
 		first := st.deadline.Load()
 		if first != 0 && first <= at || st.deadline.CompareAndSwap(first, at) {

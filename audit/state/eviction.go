@@ -72,8 +72,11 @@ func (st *State) exhausted(w *blocks.Workload) *blocks.DisruptionBudget {
 	return nil
 }
 
-// PodsOf returns the live pods of a controller, by its UID, less those that end.
-func (st *State) PodsOf(controller string) []*blocks.Workload { return st.podsOf()[controller] }
+// PodsOf returns the live pods of a controller, by its UID, less those that end. The slice
+// is the caller's.
+func (st *State) PodsOf(controller string) []*blocks.Workload {
+	return slices.Clone(st.podsOf()[controller])
+}
 
 func (st *State) indexControllers() map[string][]*blocks.Workload {
 	out := map[string][]*blocks.Workload{}
