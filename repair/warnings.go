@@ -100,6 +100,9 @@ func strictWarnings(st, after *state.State, p *Plan) []string {
 	if len(p.Request.Pools)+len(p.Request.Nodes)+len(p.Request.IPs)+len(p.Request.Blocks) > 0 {
 		say("strict affinity is one for the whole cluster: --pool and --node do not narrow it")
 	}
+	if drop := st.DroppingPools(); !x.To && len(drop) > 0 {
+		say("with strictAffinity false nodes borrow, and in this topology the owner of a block drops traffic to borrowed addresses of %s", phrase.List(state.PoolsOf(drop...)))
+	}
 	if len(x.Starve) > 0 {
 		say("with strictAffinity %t, the next pod of %s gets no address: %s. They have no unused address of their own and no block is left for them. First make room for them, as the manual steps say",
 			x.To, phrase.Plural(len(x.Starve), "node"), phrase.List(x.Starve))

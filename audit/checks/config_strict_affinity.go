@@ -185,13 +185,7 @@ func blackholesRequireStrict(st *state.State) *audit.Finding {
 // forecastText says between how many pairs of the nodes that a pool selects
 // borrowing does not work.
 func forecastText(st *state.State, p *state.Pool) string {
-	var nodes []*blocks.Node
-	for _, h := range st.NodeStates {
-		if h.Node != nil && p.SelectsNode(h.Node) {
-			nodes = append(nodes, h.Node)
-		}
-	}
-	switch o := st.Routing.Pool(p.Pool, nodes); {
+	switch o := st.Forecast(p); {
 	case o.AllDropped():
 		return "owners drop traffic to whatever any other of the pool's nodes borrows"
 	case !o.Whole:

@@ -1,7 +1,6 @@
 package state
 
 import (
-	"slices"
 	"strings"
 )
 
@@ -45,7 +44,7 @@ func (st *State) Root(id string) *Root { return st.roots[id] }
 
 // Prefer returns alternatives of which the first is marked as the preferred one.
 func Prefer(remedies []Remedy) []Remedy {
-	remedies = slices.Clone(remedies)
+	remedies = append([]Remedy{}, remedies...) // never null in JSON
 	for i := range remedies {
 		remedies[i].Preferred = i == 0
 	}

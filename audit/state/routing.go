@@ -17,6 +17,30 @@ func (st *State) Predict(b *Borrow) affinity.Prediction {
 	})
 }
 
+// Forecast says what would become of addresses of a pool that the nodes which it selects
+// borrowed from each other.
+func (st *State) Forecast(p *Pool) affinity.BorrowForecast {
+	var nodes []*blocks.Node
+	for i := range p.selected.all() {
+		nodes = append(nodes, st.NodeStates[i].Node)
+	}
+	return st.Routing.Pool(p.Pool, nodes)
+}
+
+// DroppingPools returns the pools that serve workloads and of which the topology drops
+// borrowed addresses between some nodes at least.
+func (st *State) DroppingPools() (out []*Pool) {
+	if st.FirstMissing(RouteReads) != nil {
+		return nil
+	}
+	for _, p := range st.Pools {
+		if p.ServesWorkloads() && st.Forecast(p).Dropped > 0 {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
 // OutcomeText is a outcome in a word or two.
 func OutcomeText(f affinity.RouteOutcome) string {
 	if f == affinity.Unknown {

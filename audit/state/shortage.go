@@ -252,7 +252,13 @@ func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
 	var empty, last []*Block
 	var due time.Time
 	needing := len(s.cut) + len(s.next)
-	for _, p := range s.pools {
+	wanted := s.pools // of those that would serve the nodes in need, if any are
+	if needing > 0 {
+		wanted = slices.DeleteFunc(slices.Clone(s.pools), func(p *Pool) bool {
+			return !slices.ContainsFunc(slices.Concat(s.cut, s.next), func(n *NodeBlockStatus) bool { return slices.Contains(st.PoolsAtIssue(n), p) })
+		})
+	}
+	for _, p := range wanted {
 		empty = append(empty, p.Releasable()...)
 		for _, b := range p.Blocks {
 			if needing > 0 && b.Reclaimability.Code == RetainLast && st.LastBlock(b).OK {
@@ -287,7 +293,7 @@ func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
 		r.Manual = true
 		out = append(out, then(r))
 	}
-	for _, p := range s.pools {
+	for _, p := range wanted {
 		if d := st.DemandOf(p); needing > 0 || d != nil && !d.Covered(p) || !st.Relieved(p, (*Pool).HasBlocks) {
 			out = append(out, then(st.addPool(p, needing)))
 			break
@@ -314,8 +320,9 @@ func (st *State) keepsAnother(b *Block) bool {
 }
 
 // borrowingHelps reports whether pods that wait under strict affinity would get addresses
-// without it, and their traffic would arrive: free ones are left in other nodes' blocks,
-// and between no two nodes of the pools the topology drops what is borrowed.
+// without it, and their traffic would arrive: free ones are left in other nodes' blocks.
+// The setting is one for the whole cluster: of no pool that serves workloads, of either
+// family, may the topology drop what is borrowed.
 func (st *State) borrowingHelps(s *shortage) bool {
 	loose := st.IPAM
 	loose.StrictAffinity = false
@@ -323,21 +330,18 @@ func (st *State) borrowingHelps(s *shortage) bool {
 		!slices.ContainsFunc(s.cut, func(n *NodeBlockStatus) bool { return n.rootCause() == CauseStrict }) {
 		return false
 	}
+	if slices.ContainsFunc(st.NodeStates, func(h *NodeState) bool { return h.Node != nil && h.Node.Windows }) {
+		return false // Calico assigns on them under strict affinity alone
+	}
 	free := false
-	for _, p := range s.pools {
-		var nodes []*blocks.Node
-		for _, h := range st.NodeStates {
-			if h.Node != nil && p.SelectsNode(h.Node) {
-				nodes = append(nodes, h.Node)
-			}
+	for _, p := range st.Pools { // the setting holds for all of them
+		if !p.ServesWorkloads() {
+			continue
 		}
-		if slices.ContainsFunc(nodes, func(n *blocks.Node) bool { return n.Windows }) {
-			return false // Calico assigns on them under strict affinity alone
-		}
-		if o := st.Routing.Pool(p.Pool, nodes); !o.Whole || o.Dropped+o.Unknown > 0 {
+		if o := st.Forecast(p); !o.Whole || o.Dropped+o.Unknown > 0 {
 			return false
 		}
-		free = free || slices.ContainsFunc(p.Blocks, func(b *Block) bool { return b.Usable() && st.Unused(b) > 0 })
+		free = free || slices.Contains(s.pools, p) && slices.ContainsFunc(p.Blocks, func(b *Block) bool { return b.Usable() && st.Unused(b) > 0 })
 	}
 	return free
 }

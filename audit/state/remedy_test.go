@@ -1,0 +1,15 @@
+package state_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+)
+
+// TestNoRemedies: where there is no way out, programs read an empty list, not null.
+func TestNoRemedies(t *testing.T) {
+	if raw, err := json.Marshal(state.Prefer(nil)); err != nil || string(raw) != "[]" {
+		t.Errorf("no remedies are written as %s (%v)", raw, err)
+	}
+}
