@@ -2,9 +2,10 @@ package state
 
 import (
 	"fmt"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"slices"
 	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
 )
 
 // CauseText says why a node has no block of a family, or that nothing keeps it from one.

@@ -207,7 +207,7 @@ func (a *answer) Read(p []byte) (int, error) {
 	if a.size += n; a.size > maxPage {
 		err = fmt.Errorf("an answer of more than %d bytes", maxPage)
 	}
-	if err != io.EOF {
+	if !errors.Is(err, io.EOF) {
 		a.err = err
 	}
 	return n, err

@@ -97,7 +97,7 @@ func protoList(body *bufio.Reader, item func([]byte) error) (m ListMeta, err err
 	for { // the envelope (runtime.Unknown)
 		num, size, err := r.field()
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return m, fmt.Errorf("%w: it is empty", errProtobuf)
 		case err != nil:
 			return m, err

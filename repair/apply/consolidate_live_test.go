@@ -372,7 +372,7 @@ func (l *lab) killed(p *repair.Plan, after int) (path string) {
 		}
 	}}))
 	l.must(err)
-	return ""
+	return path
 }
 
 // takeBack undoes a run that evicts.

@@ -68,12 +68,12 @@ func (r *railed) kubectl(args ...string) string {
 	return out
 }
 
-// named is the name of the one object of a resource with a field of its spec.
-func (r *railed) named(resource, field, value string) string {
+// named is the name of a resource's one object about a CIDR.
+func (r *railed) named(resource, cidr string) string {
 	r.t.Helper()
-	name := r.kubectl("get", resource, "-o", fmt.Sprintf(`jsonpath={.items[?(@.spec.%s=="%s")].metadata.name}`, field, value))
+	name := r.kubectl("get", resource, "-o", fmt.Sprintf(`jsonpath={.items[?(@.spec.cidr=="%s")].metadata.name}`, cidr))
 	if name == "" || strings.Contains(name, " ") {
-		r.t.Fatalf("%s with %s=%s: %q", resource, field, value, name)
+		r.t.Fatalf("%s of %s: %q", resource, cidr, name)
 	}
 	return name
 }
@@ -81,8 +81,8 @@ func (r *railed) named(resource, field, value string) string {
 // inUse are, by resource, what a person must not delete.
 func (r *railed) inUse(group string) map[string]string {
 	return map[string]string{
-		"ipamblocks":      r.named("ipamblocks."+group, "cidr", "10.7.0.0/30"),
-		"blockaffinities": r.named("blockaffinities."+group, "cidr", "10.7.0.0/30"),
+		"ipamblocks":      r.named("ipamblocks."+group, "10.7.0.0/30"),
+		"blockaffinities": r.named("blockaffinities."+group, "10.7.0.0/30"),
 		"ippools":         "pods",
 		"ipamhandles":     r.kubectl("get", "ipamhandles."+group, "-o", "jsonpath={.items[*].metadata.name}"), // the one
 	}
@@ -127,8 +127,8 @@ func (r *railed) hold(group string) {
 		}
 	}
 	r.kubectl("patch", "ippools."+group, "pods", "--type=merge", "-p", `{"spec":{"natOutgoing":true}}`)
-	r.kubectl("delete", "ipamblocks."+group, r.named("ipamblocks."+group, "cidr", "10.7.0.4/30"))
-	r.kubectl("delete", "blockaffinities."+group, r.named("blockaffinities."+group, "cidr", "10.7.0.4/30"))
+	r.kubectl("delete", "ipamblocks."+group, r.named("ipamblocks."+group, "10.7.0.4/30"))
+	r.kubectl("delete", "blockaffinities."+group, r.named("blockaffinities."+group, "10.7.0.4/30"))
 	r.kubectl("delete", "ippools."+group, "spare")
 }
 
