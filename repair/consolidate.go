@@ -48,6 +48,9 @@ func (p *proposals) consolidation() *state.Consolidation {
 	if len(begun) > 0 {
 		return begun[0]
 	}
+	if p.req.Chosen == "" && p.leftCordon() != "" {
+		return nil
+	}
 	for _, n := range p.st.InNeed() {
 		for _, c := range p.st.Consolidations(n) {
 			if len(c.Barred) == 0 && p.chooses(c) {
@@ -56,6 +59,17 @@ func (p *proposals) consolidation() *state.Consolidation {
 		}
 	}
 	return nil
+}
+
+// leftCordon returns a node that an earlier consolidation has cordoned: it is taken back
+// before another is begun; "" if there is none.
+func (p *proposals) leftCordon() string {
+	for i := range p.st.Nodes {
+		if n := &p.st.Nodes[i]; n.Ours != "" && n.Ours != state.Rehoming {
+			return n.Name
+		}
+	}
+	return ""
 }
 
 func (p *proposals) chooses(c *state.Consolidation) bool {
@@ -116,6 +130,10 @@ func (p *proposals) refuseConsolidation() {
 		if !c.Over() {
 			p.bars(p.aboutAll(c, target), r)
 		}
+		return
+	}
+	if name := p.leftCordon(); name != "" && len(p.st.InNeed()) > 0 {
+		p.refuse(concern{target: state.ClusterSubject(p.st)}, RefusedConflict, "node %s carries the mark of an earlier one, which is taken back first: plan again then", name)
 		return
 	}
 	for _, n := range p.st.InNeed() {
@@ -204,7 +222,7 @@ func (a *Turn) afterReservation(s *Step) (due time.Time, _ reason) {
 		return time.Time{}, reason{}
 	}
 	r := reservationOf(a.State, s.emptied())
-	if r == nil || r.Ours != s.Group() {
+	if r == nil || r.Ours != s.Group() || len(r.CIDRs) != 1 || r.CIDRs[0] != prefixOf(state.Subject{CIDR: s.emptied()}) {
 		return time.Time{}, because(RefusedConflict, "the block is not reserved: new pods may take its addresses")
 	}
 	if r := a.unplanned(s); r.code != "" {

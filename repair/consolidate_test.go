@@ -1,9 +1,11 @@
 package repair
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 const emptying = `
@@ -31,6 +33,41 @@ func TestEmptiedBlockIsReleased(t *testing.T) {
 	}
 	if v := p.Steps[i].Guard(GuardVersion); v != "" {
 		t.Errorf("%s is held to version %s, which each eviction changes", p.Steps[i].ID, v)
+	}
+}
+
+// TestEarlierOneIsTakenBackFirst: while a node carries the mark of an earlier consolidation
+// its cordon is taken back, and no other is begun.
+func TestEarlierOneIsTakenBackFirst(t *testing.T) {
+	text := strings.Replace(emptying, "node new", "node new cordoned mine=10.0.0.99/32,a,other", 1)
+	p := Build(sketched(t, text, 0), Request{Consolidate: true, CordonFull: true})
+	if len(p.Steps) != 1 || p.Steps[0].Kind != UncordonNode || len(p.Refused) != 1 || !strings.Contains(p.Refused[0].Reason, "node new carries the mark of an earlier one") {
+		t.Errorf("steps %v, refused %+v", stepIDs(p), p.Refused)
+	}
+}
+
+// TestEditedReservation: one whose CIDRs people changed reserves the block no more, so that
+// no pod is evicted for it.
+func TestEditedReservation(t *testing.T) {
+	text := strings.Replace(emptying, "node new", "node new cordoned mine=10.0.0.0/29,a,new", 1)
+	for _, edited := range []bool{false, true} {
+		st := sketched(t, text+"reserve 10.0.0.0/29 mine=a,new\n", 0)
+		p := Build(st, Request{Consolidate: true, CordonFull: true})
+		i := slices.IndexFunc(p.Steps, func(s Step) bool { return s.Kind == EvictPod })
+		if i < 0 {
+			t.Fatalf("steps %v, refused %+v", stepIDs(p), p.Refused)
+		}
+		if edited {
+			st.Reservations[0].CIDRs[0] = netip.MustParsePrefix("10.7.0.0/29")
+		}
+		turn := &Turn{Site: &Site{State: st}, Plan: p, Waits: map[string]time.Time{}, EvictTimeout: time.Minute, Stands: 1}
+		_, r := turn.afterReservation(&p.Steps[i])
+		if strings.Contains(r.why, "the block is not reserved") != edited {
+			t.Errorf("edited: %t, and yet %q", edited, r.why)
+		}
+		if r := turn.wouldBorrow(&p.Steps[i]); (r.code != "") != edited {
+			t.Errorf("edited: %t, and yet %q", edited, r.why)
+		}
 	}
 }
 

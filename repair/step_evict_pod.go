@@ -121,7 +121,7 @@ func (p *proposals) rehome() {
 		b := blockWith(p.st, m.Addr)
 		gets := "it gets an address of its own node's"
 		if m.Elsewhere {
-			gets = "it comes to another node, which has addresses of its own: " + m.Pod.Node + " has none"
+			gets = "it comes to another node, which has addresses of its own: " + m.Pod.Node + " has none (whether a nodeSelector or an affinity keeps it there is not looked at)"
 		}
 		p.evict(m, p.everyBorrower(state.IPSubject(m.Addr, m.Pod.Node)), guards(GuardConsolidation, state.Rehoming),
 			fmt.Sprintf("pod %s uses %s of a block of %s; started again %s", m.Pod.FullName(), m.Addr, b.Owner.Node(), gets))
@@ -198,24 +198,28 @@ func (a *Turn) mayEvict(s *Step) (due time.Time, _ reason) {
 	if due, r := a.afterReservation(s); r.code != "" || !due.IsZero() {
 		return due, r
 	}
-	if full := a.wouldBorrow(s); len(full) > 0 {
-		return time.Time{}, because(RefusedConflict, "a replacement may come to %s, which has no address of its own: it is to be cordoned first, by a new plan", phrase.List(full))
+	if r := a.wouldBorrow(s); r.code != "" {
+		return time.Time{}, r
 	}
 	return a.othersReady(s)
 }
 
-// wouldBorrow returns the nodes without an address of their own to which a replacement of
-// the pod that a step evicts may come.
-func (a *Turn) wouldBorrow(s *Step) []string {
-	if s.Group() == state.Rehoming {
-		return a.State.Full()
-	}
-	for _, c := range a.State.Begun() {
-		if c.Name() == s.Group() {
-			return c.Cordon
+// wouldBorrow refuses while a replacement of the pod that a step evicts may come to a node
+// without an address of its own.
+func (a *Turn) wouldBorrow(s *Step) reason {
+	full := a.State.Full
+	if s.Group() != state.Rehoming {
+		begun := a.State.Begun()
+		i := slices.IndexFunc(begun, func(c *state.Consolidation) bool { return c.Name() == s.Group() })
+		if i < 0 {
+			return because(RefusedConflict, "what the pod was to move for is not under way any more")
 		}
+		full = func() []string { return begun[i].Cordon }
 	}
-	return nil
+	if names := full(); len(names) > 0 {
+		return because(RefusedConflict, "a replacement may come to %s, which has no address of its own: it is to be cordoned first, by a new plan", phrase.List(names))
+	}
+	return reason{}
 }
 
 // othersReady waits while another pod of the controller is not ready or ends, and then

@@ -293,6 +293,8 @@ func (st *State) evaluateMove(c *Consolidation, ref AllocationRef) {
 		m := Move{Pod: w, Addr: addr}
 		if why := st.EvictionBar(w); why != "" {
 			c.bar(addr, "pod %s %s", w.FullName(), why)
+		} else if why := st.asksForPools(w, c.Block.Family()); why != "" {
+			c.bar(addr, "%s", why)
 		} else if b := st.exhausted(w); b != nil && c.Reservation == nil {
 			c.bar(addr, "pod %s may not be evicted now: PodDisruptionBudget %s allows no disruption", w.FullName(), b.Key())
 		}
@@ -326,7 +328,7 @@ func (st *State) findReplacements() map[blocks.Family]replacements {
 				continue
 			}
 			r := out[n.Family]
-			if r.spare += n.Unused; n.Unused == 0 && st.noneLeft(n) {
+			if r.spare += st.unusedOfAnyPod(n, nil); st.isFull(n) {
 				r.full = append(r.full, h.Name)
 			}
 			out[n.Family] = r
@@ -335,9 +337,28 @@ func (st *State) findReplacements() map[blocks.Family]replacements {
 	return out
 }
 
-// noneLeft reports whether a node could claim no further block once its own are full.
+// unusedOfAnyPod is how many addresses of its own, in blocks other than one, a node has for
+// pods of any namespace that ask for no pool: what only some may use is no room for others.
+func (st *State) unusedOfAnyPod(n *NodeBlockStatus, but *Block) (unused int) {
+	for _, b := range n.Blocks {
+		if b != but && slices.Contains(n.Pools, b.Pool) && b.Pool.ServesAllNamespaces() {
+			unused += st.Unused(b)
+		}
+	}
+	return unused
+}
+
+// noneLeft reports whether a node could claim no further block for such pods once its own
+// are full.
 func (st *State) noneLeft(n *NodeBlockStatus) bool {
-	return n.Cause != CauseNone || n.Unused > 0 && !st.Claimable(n.Pools, n.Host)
+	anyPods := slices.DeleteFunc(slices.Clone(n.Pools), func(p *Pool) bool { return !p.ServesAllNamespaces() })
+	cause, _ := st.causeFor(n, anyPods)
+	return n.Cause != CauseNone || cause != CauseNone
+}
+
+// isFull reports whether such a pod finds no address of the node's own, nor a block to claim.
+func (st *State) isFull(n *NodeBlockStatus) bool {
+	return st.unusedOfAnyPod(n, nil) == 0 && st.noneLeft(n)
 }
 
 // evaluateReplacements finds the nodes that have no address of their own for a pod that
@@ -347,16 +368,11 @@ func (st *State) evaluateReplacements(c *Consolidation) {
 	all := st.replacements()[c.Block.Family()]
 	spare := all.spare
 	c.Cordon = slices.Clone(all.full)
-	left := func(n *NodeBlockStatus) int {
-		if slices.Contains(n.Blocks, c.Block) {
-			return n.Unused - st.Unused(c.Block)
-		}
-		return n.Unused
-	}
+	left := func(n *NodeBlockStatus) int { return st.unusedOfAnyPod(n, c.Block) }
 	if h := st.NodeState(c.Holder); h.takesPods() {
-		if n := h.statusOf(c.Block.Family()); n != nil && n.Unused > 0 {
-			spare += left(n) - n.Unused
-			if i, _ := slices.BinarySearch(c.Cordon, h.Name); left(n) == 0 && st.noneLeft(n) {
+		if n := h.statusOf(c.Block.Family()); n != nil {
+			spare += left(n) - st.unusedOfAnyPod(n, nil)
+			if i, in := slices.BinarySearch(c.Cordon, h.Name); !in && left(n) == 0 && st.noneLeft(n) {
 				c.Cordon = slices.Insert(c.Cordon, i, h.Name)
 			}
 		}
@@ -386,7 +402,7 @@ func (st *State) evaluateReplacements(c *Consolidation) {
 func (st *State) Full() []string {
 	var out []string
 	for _, h := range st.NodeStates {
-		if h.takesPods() && slices.ContainsFunc(h.BlockStatus, (*NodeBlockStatus).RequiresBlocks) {
+		if h.takesPods() && slices.ContainsFunc(h.BlockStatus, st.isFull) {
 			out = append(out, h.Name)
 		}
 	}

@@ -96,6 +96,7 @@ func TestConsolidations(t *testing.T) {
 		"an address seen in use":   {pod, pod + "\nview b\nnetns b x 10.0.0.26/32 pids=1 cmd=app state=S", "10.0.0.26 is in use in"},
 		"a second object of it":    {pod, pod + "\nblock 10.0.0.24/29 b name=second", "several block objects"},
 		"a move from Flannel":      {"node b", "node b label=projectcalico.org/node-network-during-migration=flannel", "moved from Flannel"},
+		"pools by annotation":      {pod, pod + " pools=pods", "pod shop/web-6 asks for pools of its own"},
 		"a node that has but one":  {"block 10.0.0.16/29 b", "block 10.0.0.16/29 b deleted", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -247,6 +248,8 @@ func TestRehomesElsewhere(t *testing.T) {
 		"a Job's":             {borrower, "use 10.0.0.10 shop/borrower new of=Job/once ready", "is of Job once"},
 		"no room":             {borrower, borrower + "\nfill 10.0.0.0/29 6 a\nfill 10.0.0.8/29 6 a\nfill 10.0.0.16/29 6 b\nfill 10.0.0.24/29 7 b", "no node that takes pods has an address of its own left"},
 		"others cordoned":     {"node a\nnode b\n", "node a cordoned\nnode b cordoned\n", "no node that takes pods has an address of its own left"},
+		"strict affinity":     {"node new", "node new\nconfig strict", "strict affinity is on"},
+		"full of one family":  {"node new", "node new\npool six fd00::/125 size=125\nblock fd00::/125 a\naffinity fd00::/125 a\nfill fd00::/125 8 a", "no node that takes pods has an address of its own left"},
 		"its node not ready":  {"node new", "node new notready", "node new of pod shop/borrower is not ready"},
 		"a namespaces' pool":  {"node new", "node new\npool team 10.9.0.0/29 size=29 namespaces=team=='a'", "pools serve some namespaces alone"},
 	} {
@@ -260,6 +263,34 @@ func TestRehomesElsewhere(t *testing.T) {
 			t.Errorf("%s: now %+v, later %+v", name, now, later)
 		case c.want != "" && (len(now) > 0 || len(later) != 1 || !strings.Contains(later[0].Stays, c.want)):
 			t.Errorf("%s: now %+v, later %+v, want it to stay because %q", name, now, later, c.want)
+		}
+	}
+}
+
+// TestAddressesForAnyPod: what no pod that starts again is sure to get is no room for it: on a node
+// that people have cordoned, or of a pool that some namespaces or those who ask for it have.
+func TestAddressesForAnyPod(t *testing.T) {
+	own := strings.Replace(shortage, "0.24/29 b\naffinity 10.0.0.24/29 b", "0.24/29 new\naffinity 10.0.0.24/29 new", 1)
+	own = strings.Replace(own, "shop/web-6 b", "shop/web-6 new", 1)
+	team := "\nblock 10.9.0.0/29 new\naffinity 10.9.0.0/29 new\nuse 10.9.0.1 team/x new of=ReplicaSet/x ready"
+	for name, c := range map[string]struct{ text, full, stays string }{
+		"room at home":       {own, "", ""},
+		"cordoned by people": {strings.Replace(own, "node new", "config strict\nnode new cordoned", 1), "", "strict affinity is on"},
+		"namespaces' alone":  {shortage + "config strict\npool team 10.9.0.0/29 size=29 namespaces=team=='a'" + team, "new", "strict affinity is on"},
+		"by request alone":   {shortage + "config strict\npool sp 10.9.0.0/29 size=29 manual" + team + " pools=sp", "new", "strict affinity is on"},
+		"asks for pools":     {strings.Replace(own, "shop/borrower new", "shop/borrower new pools=pods", 1), "", "asks for pools of its own"},
+	} {
+		snap, err := statedsl.Parse(c.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := state.New(snap, state.Options{})
+		now, later := st.Rehomes()
+		if c.stays == "" && len(now) != 1 || c.stays != "" && (len(now) > 0 || len(later) != 1 || !strings.Contains(later[0].Stays, c.stays)) {
+			t.Errorf("%s: now %+v, later %+v, want it to stay because %q", name, now, later, c.stays)
+		}
+		if got := strings.Join(st.Full(), ","); got != c.full {
+			t.Errorf("%s: full are %s, want %s", name, got, c.full)
 		}
 	}
 }

@@ -17,25 +17,31 @@ func (st *State) Rehomes() (now, later []Move) {
 	room := map[blocks.Family]int{}
 	var away []Move
 	for _, h := range st.NodeStates {
+		// A node that is full in any family is cordoned while pods move.
+		open := h.takesPods() && !slices.ContainsFunc(h.BlockStatus, st.isFull)
 		for _, n := range h.BlockStatus {
-			if h.takesPods() {
-				room[n.Family] += n.Unused
-			}
-			spare := n.Unused
-			if spare == 0 && n.Cause == CauseNone {
-				spare = 1 // it claims a block; the next plan sees how much is in it
+			spare := st.unusedOfAnyPod(n, nil)
+			if open {
+				room[n.Family] += spare
 			}
 			var here []Move
 			for _, b := range n.Borrowed {
-				if b.Workload != nil && !b.Tunnel && !b.VM && b.Workload.VM == "" {
-					owner := st.NodeState(b.Owner)
-					here = append(here, Move{Pod: b.Workload, Addr: b.Addr, givesBack: owner != nil && owner.takesPods()})
+				if b.Workload == nil || b.Tunnel || b.VM || b.Workload.VM != "" {
+					continue
+				}
+				owner := st.NodeState(b.Owner)
+				m := Move{Pod: b.Workload, Addr: b.Addr, givesBack: owner != nil && owner.takesPods(), Stays: st.asksForPools(b.Workload, n.Family)}
+				if m.Stays != "" {
+					later = append(later, m)
+				} else {
+					here = append(here, m)
 				}
 			}
-			if spare == 0 {
+			if !open {
 				away = append(away, here...)
 				continue
 			}
+			spare = max(spare, 1) // it claims a block; the next plan sees how much is in it
 			slices.SortStableFunc(here, func(a, b Move) int {
 				return cmp.Compare(min(len(st.EvictionBar(a.Pod)), 1), min(len(st.EvictionBar(b.Pod)), 1))
 			})
@@ -73,10 +79,18 @@ func (st *State) Rehomes() (now, later []Move) {
 	return now, later
 }
 
+// asksForPools says that it is not known where a pod's replacement finds an address of a
+// node's own, because it asks for pools; empty if it asks for none.
+func (st *State) asksForPools(w *blocks.Workload, f blocks.Family) string {
+	if _, asks := st.RequestedPools(w, f); !asks {
+		return ""
+	}
+	return fmt.Sprintf("pod %s asks for pools of its own: on which nodes these have an address for it is not known", w.FullName())
+}
+
 // staysAway says why it cannot be shown that a pod which starts again on another node
 // than its own, which has no address for it, does not borrow there; empty if it can.
 func (st *State) staysAway(w *blocks.Workload, f blocks.Family) string {
-	_, asks := st.RequestedPools(w, f)
 	switch {
 	case st.EvictionBar(w) != "":
 		return "it " + st.EvictionBar(w)
@@ -84,8 +98,8 @@ func (st *State) staysAway(w *blocks.Workload, f blocks.Family) string {
 		return fmt.Sprintf("pod %s of DaemonSet %s starts on %s again, which has no address of its own for it", w.FullName(), w.Controller.Name, w.Node)
 	case !st.answers(w.Node):
 		return fmt.Sprintf("node %s of pod %s is not ready: nothing there would end the pod", w.Node, w.FullName())
-	case asks:
-		return fmt.Sprintf("%s has no address of its own for pod %s, which asks for pools of its own: where else these have one is not known", w.Node, w.FullName())
+	case st.IPAM.StrictAffinity:
+		return fmt.Sprintf("%s has no address of its own for pod %s, and strict affinity is on: should its replacement come back there, as by a node selector, it would get none at all", w.Node, w.FullName())
 	case slices.ContainsFunc(st.Pools, func(p *Pool) bool { return p.Family() == f && p.ServesWorkloads() && !p.ServesAllNamespaces() }):
 		return fmt.Sprintf("%s has no address of its own for pod %s, and pools serve some namespaces alone: which of another node's addresses it could have is not known", w.Node, w.FullName())
 	}

@@ -21,6 +21,9 @@ func (st *State) rehome(pools []*Pool) Remedy {
 		r = r.with(" --cordon-full")
 		r.Risk += "; nodes without room of their own are cordoned meanwhile: now " + phrase.Some(full)
 	}
+	if now, _ := st.Rehomes(); slices.ContainsFunc(now, func(m Move) bool { return m.Elsewhere }) {
+		r.Risk += "; pods whose node has no address for them borrow again or wait if a nodeSelector or an affinity, which is not looked at, keeps them there"
+	}
 	return r
 }
 
