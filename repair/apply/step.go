@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -222,25 +223,47 @@ func (a *applying) write(ctx context.Context, kind *repair.StepKind, s *repair.S
 		return o, err
 	}
 	defer a.wroteStep(ctx)
-	return a.verify(hand, kind, s, before, err), nil
+	return a.verify(hand, kind, []*repair.Step{s}, before, []error{err})[0], nil
 }
 
-// verify reads the objects of a step after it was written, and says what became of
-// it: it is done if its whole outcome was read, whatever became of the writer's
-// answer, and not if anything of it is left, whatever else is right.
-func (a *applying) verify(ctx context.Context, kind *repair.StepKind, s *repair.Step, before *state.State, written error) repair.Outcome {
+// verify reads the objects of steps after they were written, until they show their outcomes
+// or, a moment later, still do not, and says what became of each: it is done if its whole
+// outcome was read, whatever became of the writer's answer, and not if anything of it is
+// left, whatever else is right.
+func (a *applying) verify(ctx context.Context, kind *repair.StepKind, steps []*repair.Step, before *state.State, written []error) []repair.Outcome {
 	if err := a.journal.Err(); err != nil {
 		a.stop(repair.SkipJournal, err.Error())
 	}
-	remark, wrong, err := a.outcome(ctx, kind, s, before)
-	if err != nil {
-		a.stop(repair.SkipUnread, fmt.Sprintf("the run stopped because the API server could not be read: %v", err))
-		if written != nil {
-			err = written
+	out := make([]repair.Outcome, len(steps))
+	for try := 0; ; try++ {
+		err := a.refreshAll(ctx, a.refsOf(kind, steps))
+		if err != nil {
+			a.stop(repair.SkipUnread, fmt.Sprintf("the run stopped because the API server could not be read: %v", err))
 		}
-		return repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf("it is not known whether it was carried out: %v", err)}
+		left := false
+		for i, s := range steps {
+			var behind *repair.LeftBehindError
+			switch remark, wrong := kind.VerifySince(before, a.State, s); {
+			case err == nil:
+				out[i], left = became(remark, wrong, written[i]), left || errors.As(wrong, &behind)
+			case try == 0:
+				out[i] = repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf("it is not known whether it was carried out: %v", cmp.Or(written[i], err))}
+			}
+		}
+		if err != nil || !left || try > 0 || a.opts.Sleep(ctx, propagationDelay) != nil {
+			return out
+		}
 	}
-	return became(remark, wrong, written)
+}
+
+// refsOf returns what steps rest on, by what was read last.
+func (a *applying) refsOf(kind *repair.StepKind, steps []*repair.Step) func() []blocks.Ref {
+	return func() (out []blocks.Ref) {
+		for _, s := range steps {
+			out = append(out, kind.Refs(a.State, s)...)
+		}
+		return out
+	}
 }
 
 // became is the outcome of a step by what was read after it, and by the writer's answer.
@@ -266,20 +289,3 @@ func became(remark string, wrong, written error) repair.Outcome {
 // propagationDelay is how long the objects of a step get until they agree: whoever writes them
 // at the same moment writes one after the other, too.
 const propagationDelay = time.Second
-
-// outcome reads the objects of a step until they show its outcome or, a moment later,
-// still do not. wrong is what is not as it should be, err that they cannot be read.
-func (a *applying) outcome(ctx context.Context, kind *repair.StepKind, s *repair.Step, before *state.State) (remark string, wrong, err error) {
-	var behind *repair.LeftBehindError
-	for try := 0; ; try++ {
-		if err := a.refreshAll(ctx, func() []blocks.Ref { return kind.Refs(a.State, s) }); err != nil {
-			return "", nil, err
-		}
-		if remark, wrong = kind.VerifySince(before, a.State, s); !errors.As(wrong, &behind) || try > 0 {
-			return remark, wrong, nil
-		}
-		if err := a.opts.Sleep(ctx, propagationDelay); err != nil {
-			return "", nil, err
-		}
-	}
-}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -39,16 +38,8 @@ func (a *applying) together(ctx context.Context, kind *repair.StepKind, s *repai
 	if len(steps) < 2 {
 		return
 	}
-	of := func(steps []*repair.Step) func() []blocks.Ref {
-		return func() (out []blocks.Ref) {
-			for _, s := range steps {
-				out = append(out, kind.Refs(a.State, s)...)
-			}
-			return out
-		}
-	}
 	for {
-		if a.look(ctx, of(steps)) != nil {
+		if a.look(ctx, a.refsOf(kind, steps)) != nil {
 			return // the step by itself says what is the matter
 		}
 		var ready []*repair.Step
@@ -79,7 +70,7 @@ func (a *applying) together(ctx context.Context, kind *repair.StepKind, s *repai
 			a.settle(s, o, false)
 		}
 		if len(ready) > 0 {
-			a.writeTogether(ctx, kind, ready, of(ready))
+			a.writeTogether(ctx, kind, ready)
 		}
 		return
 	}
@@ -124,7 +115,7 @@ func (a *applying) settle(s *repair.Step, o repair.Outcome, wrote bool) {
 }
 
 // writeTogether is write for steps that share an object.
-func (a *applying) writeTogether(ctx context.Context, kind *repair.StepKind, steps []*repair.Step, refs func() []blocks.Ref) {
+func (a *applying) writeTogether(ctx context.Context, kind *repair.StepKind, steps []*repair.Step) {
 	unwritten := func(err error) {
 		a.stop(repair.SkipJournal, err.Error())
 		for _, s := range steps {
@@ -145,19 +136,19 @@ func (a *applying) writeTogether(ctx context.Context, kind *repair.StepKind, ste
 		unwritten(err)
 		return
 	}
-	unread := a.refreshAll(hand, refs)
+	var sent []*repair.Step
+	var answers []error
 	for i, s := range steps {
-		var behind *repair.LeftBehindError
-		switch remark, wrong := kind.VerifySince(before, a.State, s); {
-		case errors.Is(errs[i], repair.ErrChanged): // its turn comes; until then nothing of it is written
+		if errors.Is(errs[i], repair.ErrChanged) { // its turn comes; until then nothing of it is written
 			_ = a.journal.End(repair.Outcome{Step: *s, Status: repair.Skipped, Code: repair.SkipChanged, Reason: errs[i].Error()})
-		case unread != nil, errors.As(wrong, &behind):
-			a.settle(s, a.verify(hand, kind, s, before, errs[i]), true)
-		default:
-			a.settle(s, became(remark, wrong, errs[i]), true)
+			continue
 		}
+		sent, answers = append(sent, s), append(answers, errs[i])
 	}
-	if err := a.journal.Err(); err != nil {
-		a.stop(repair.SkipJournal, err.Error())
+	// Writing may have taken as long as its own bounds allow, one object after the other.
+	reading, done := inHand(ctx)
+	defer done()
+	for i, o := range a.verify(reading, kind, sent, before, answers) {
+		a.settle(sent[i], o, true)
 	}
 }

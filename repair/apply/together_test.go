@@ -7,7 +7,9 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,6 +27,7 @@ type freeing struct {
 	changed []string
 	calls   []int
 	during  func()
+	leaves  bool // their handles are left counting them
 }
 
 func (f *freeing) ReleaseIPs(_ context.Context, block repair.ObjectRef, all []repair.Release) []error {
@@ -41,7 +44,9 @@ func (f *freeing) ReleaseIPs(_ context.Context, block repair.ObjectRef, all []re
 			continue
 		}
 		free(&s.Blocks[i], netip.AddrFrom4([4]byte{10, 0, 0, byte(r.Ordinal)}))
-		s.Handles = slices.DeleteFunc(slices.Clone(s.Handles), func(h blocks.Handle) bool { return h.ID == r.Handle })
+		if !f.leaves {
+			s.Handles = slices.DeleteFunc(slices.Clone(s.Handles), func(h blocks.Handle) bool { return h.ID == r.Handle })
+		}
 	}
 	f.s, f.changed = s, nil
 	if f.during != nil {
@@ -187,4 +192,39 @@ func TestTogetherFinish(t *testing.T) {
 	if diff := cmp.Diff([]int{1, 1}, f.calls); diff != "" {
 		t.Errorf("addresses at once (-want +got):\n%s", diff)
 	}
+}
+
+// TestTogetherSlowly: writing many objects may take longer than one may, and what became
+// of them is read all the same; what is left is waited for once, and not for each.
+func TestTogetherSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, leaves := range []bool{false, true} {
+			f, p := leavers(t, 4)
+			f.leaves, f.now = leaves, f.now.Add(time.Hour)
+			f.during = func() { time.Sleep(2 * repair.WriteTimeout) }
+			j := planJournal(t, p)
+			f.journal = j
+			pauses := 0
+			r, err := Run(t.Context(), p, f, f, j, Options{Sleep: func(ctx context.Context, d time.Duration) error {
+				pauses++
+				return f.waits(ctx, d)
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, wait := "done", 0
+			if leaves {
+				want, wait = "failed", 1
+			}
+			wantOutcomes(t, outcomes(r), slices.Repeat([]string{want}, 4)...)
+			if pauses != wait {
+				t.Errorf("%d pauses, want %d", pauses, wait)
+			}
+			for _, o := range r.Outcomes {
+				if strings.Contains(o.Reason, "not known") {
+					t.Errorf("%s: %s", o.Step.ID, o.Reason)
+				}
+			}
+		}
+	})
 }

@@ -104,10 +104,18 @@ func (k *Kubernetes) releaseIPs(ctx context.Context, b *object, e *edit, all []r
 			left = leftBehind(blocks.Blocks, b.name(), leftMarked, err)
 		}
 	}
+	// As long as one handle after the other is lowered, none waits for the time of all to
+	// be up; those after one that is not share what is left of its time.
+	hand, cancel := k.inHand(ctx)
+	defer func() { cancel() }()
 	for _, i := range freed {
 		errs[i] = left
 		if handle := all[i].Handle; handle != "" {
-			errs[i] = errors.Join(left, k.lowerHandle(ofSteps(ctx, all[i].Step), handle, b.text("spec", "cidr")))
+			err := k.lowerHandle(ofSteps(hand, all[i].Step), handle, b.text("spec", "cidr"))
+			if errs[i] = errors.Join(left, err); err == nil {
+				cancel()
+				hand, cancel = k.inHand(ctx)
+			}
 		}
 		if errs[i] != nil {
 			errs[i] = fmt.Errorf("it is released, but %w", errs[i])

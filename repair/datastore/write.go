@@ -53,7 +53,7 @@ func (k *Kubernetes) stepOn(ctx context.Context, doing string, o *object, err er
 	}
 	if err == nil {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), k.client.wait.step)
+		ctx, cancel = k.inHand(ctx)
 		defer cancel()
 		err = do(ctx, o)
 	}
@@ -61,6 +61,11 @@ func (k *Kubernetes) stepOn(ctx context.Context, doing string, o *object, err er
 		return fmt.Errorf("%s: %w", doing, err)
 	}
 	return nil
+}
+
+// inHand returns a context for finishing one object, whatever becomes of ctx.
+func (k *Kubernetes) inHand(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), k.client.wait.step)
 }
 
 // The writes below end in one of four ways: done; [repair.ErrChanged], and not written;
