@@ -13,7 +13,8 @@ const DefaultEvictTimeout = 5 * time.Minute
 
 // Options are the settings of [Run] and [Undo].
 type Options struct {
-	// Pace is the pause after each step that wrote something; 0 for none.
+	// Pace is the pause after each step that wrote something, and after all those that were
+	// written together; 0 for none.
 	Pace time.Duration
 	// MaxSteps bounds the number of steps that write something; 0 for no bound.
 	MaxSteps int

@@ -72,7 +72,7 @@ func (b *begun) finish(ctx context.Context) (repair.Outcome, bool) {
 		m := b.Completion()
 		if m.Do == nil && m.Status != "" {
 			if wrote {
-				b.wroteStep(ctx)
+				b.wroteStep()
 			}
 			return m.Outcome(), true
 		}
@@ -93,12 +93,12 @@ func (b *begun) finish(ctx context.Context) (repair.Outcome, bool) {
 		}
 		wrote = wrote || err == nil
 		if m.Back && err == nil {
-			b.wroteStep(ctx)
+			b.wroteStep()
 			return skip(repair.SkipChanged, "the block is in use by its host: the affinity, which was left in pendingDeletion, got its state back"), true
 		}
 	}
 	if wrote {
-		b.wroteStep(ctx)
+		b.wroteStep()
 	}
 	if wrong := b.Kind.Verify(b.run.State, b.Step); wrong != nil {
 		return repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf("it was left half-done, and could not be completed: %v", wrong)}, true

@@ -42,6 +42,8 @@ type run struct {
 	first time.Time // when the run read everything first
 	whole time.Time // when everything was read last, by the API server's clock
 	wrote int       // steps that wrote something
+	// paces is true while the pause after a step that wrote something is to come.
+	paces bool
 	// failures counts those in a row; stopped says why the run goes no further.
 	failures int
 	stopped  *repair.Outcome
@@ -216,7 +218,7 @@ func (x *run) each(ctx context.Context, step *repair.Step, do func(context.Conte
 		o = x.restore(ctx, do)
 	case x.ahead[step.ID] != nil:
 		x.opts.Progress(repair.Outcome{Step: *step})
-		o = x.takeAhead(ctx, step)
+		o = x.takeAhead(step)
 	case x.stopped != nil:
 		o = *x.stopped
 	case ctx.Err() != nil:
@@ -236,6 +238,7 @@ func (x *run) each(ctx context.Context, step *repair.Step, do func(context.Conte
 		x.stop(repair.SkipJournal, err.Error())
 	}
 	x.opts.Progress(o)
+	x.pace(ctx)
 	return o
 }
 
@@ -261,14 +264,22 @@ func (x *run) stop(code repair.SkipCode, reason string) {
 	}
 }
 
-// wroteStep counts a step that wrote something, and pauses after it.
-func (x *run) wroteStep(ctx context.Context) {
-	if x.restores {
-		return
+// wroteStep counts a step that wrote something.
+func (x *run) wroteStep() {
+	if !x.restores {
+		x.wrote++
+		x.paces = true
 	}
-	x.wrote++
-	if x.opts.Pace > 0 {
-		_ = x.opts.Sleep(ctx, x.opts.Pace) // the next step sees that the context ended
+}
+
+// pace pauses after a step that wrote something; those that were written together have
+// their ends in the journal before.
+func (x *run) pace(ctx context.Context) {
+	if x.paces && len(x.ahead) == 0 {
+		x.paces = false
+		if x.opts.Pace > 0 {
+			_ = x.opts.Sleep(ctx, x.opts.Pace) // the next step sees that the context ended
+		}
 	}
 }
 

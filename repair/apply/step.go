@@ -48,7 +48,7 @@ func (a *applying) step(ctx context.Context, s *repair.Step) repair.Outcome {
 		}
 	}
 	if a.together(ctx, kind, s); a.ahead[s.ID] != nil {
-		return a.takeAhead(ctx, s)
+		return a.takeAhead(s)
 	}
 	for try, refusals := 0, 0; ; try++ {
 		derived, o := a.observe(ctx, kind, s)
@@ -218,11 +218,11 @@ func (a *applying) write(ctx context.Context, kind *repair.StepKind, s *repair.S
 	}
 	if o, settled := a.acted(ctx, kind, s, before, err); settled {
 		if o.Status != repair.Skipped {
-			a.wroteStep(ctx)
+			a.wroteStep()
 		}
 		return o, err
 	}
-	defer a.wroteStep(ctx)
+	defer a.wroteStep()
 	return a.verify(hand, kind, []*repair.Step{s}, before, []error{err})[0], nil
 }
 

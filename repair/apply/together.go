@@ -20,11 +20,11 @@ type settled struct {
 }
 
 // takeAhead returns what became of a step that was settled ahead.
-func (x *run) takeAhead(ctx context.Context, s *repair.Step) repair.Outcome {
+func (x *run) takeAhead(s *repair.Step) repair.Outcome {
 	o := x.ahead[s.ID]
 	delete(x.ahead, s.ID)
 	if o.wrote {
-		x.wroteStep(ctx)
+		x.wroteStep()
 	}
 	return o.Outcome
 }

@@ -130,7 +130,17 @@ func TestTogether(t *testing.T) {
 			}
 			j := planJournal(t, p)
 			f.journal = j
-			c.opts.Sleep = f.waits
+			c.opts.Pace = time.Millisecond
+			pauses := 0
+			c.opts.Sleep = func(ctx context.Context, d time.Duration) error {
+				if d == c.opts.Pace {
+					pauses++
+					if all := entries(t, j.Path()); all[len(all)-1].Event != journal.EventEnd {
+						t.Error("a pause comes before the end of a step is in the journal")
+					}
+				}
+				return f.waits(ctx, d)
+			}
 			r, err := Run(ctx, p, f, f, j, c.opts)
 			if err != nil {
 				t.Fatal(err)
@@ -138,6 +148,9 @@ func TestTogether(t *testing.T) {
 			wantOutcomes(t, outcomes(r), c.want...)
 			if diff := cmp.Diff(c.calls, f.calls); diff != "" {
 				t.Errorf("addresses at once (-want +got):\n%s", diff)
+			}
+			if wrote := r.Count(repair.Done) > 0; wrote != (pauses == 1) {
+				t.Errorf("%d pauses", pauses)
 			}
 			if !j.Exists() {
 				return

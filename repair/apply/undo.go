@@ -108,7 +108,7 @@ func (b *begun) write(ctx context.Context, m repair.Move) (repair.Outcome, error
 	case errors.Is(err, repair.ErrChanged):
 		return skip(repair.SkipChanged, "%v", err), err
 	}
-	defer b.wroteStep(ctx)
+	defer b.wroteStep()
 	if unread != nil {
 		return repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf("it is not known whether it was written: %v", errors.Join(err, unread))}, nil
 	}
