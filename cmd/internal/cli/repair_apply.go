@@ -36,7 +36,7 @@ type carryFlags struct {
 func (f *carryFlags) addFlags(c *cobra.Command, journal string) {
 	fs := c.Flags()
 	fs.BoolVar(&f.yes, "yes", false, "do not ask before anything is written; needed where there is no terminal")
-	fs.DurationVar(&f.pace, "pace", defaultPace, "pause this long after each step that wrote something")
+	fs.DurationVar(&f.pace, "pace", defaultPace, "pause this long after each step that wrote something, and once after all addresses that one write released")
 	fs.StringVar(&f.journal, "journal", "", journal+" (default: calico-audit-journal-CLUSTER-TIME.jsonl in the working directory)")
 	noFiles(c, "pace")
 }
