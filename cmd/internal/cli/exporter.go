@@ -107,7 +107,7 @@ func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
 }
 
 func (e *exporterCommand) viewOptions() view.Options {
-	return view.Options{Program: e.program, Source: e.sources.describe(), ReportArgs: e.sources.arguments(), Now: time.Now()}
+	return view.Options{Program: e.program, Source: e.sources.describe(), ReportArgs: e.sources.arguments(), PortableArgs: e.sources.portable(), Now: time.Now()}
 }
 
 // run watches and serves until ctx ends.

@@ -103,7 +103,15 @@ func (h *hostFlags) arguments() string {
 	if h.fs == nil {
 		return ""
 	}
-	out += flagArguments(h.fs, "host-views-at", "agents-selector", "agents-namespace", "agents-scheme", "agents-timeout")
+	return out + flagArguments(h.fs, "host-views-at") + h.portable()
+}
+
+// portable returns those of the arguments that do not go with files.
+func (h *hostFlags) portable() string {
+	if h.fs == nil {
+		return ""
+	}
+	out := flagArguments(h.fs, "agents-selector", "agents-namespace", "agents-scheme", "agents-timeout")
 	if h.agents {
 		out += " --agents"
 	}

@@ -334,7 +334,10 @@ func (a *alreadyRead) Read(context.Context) (*blocks.Snapshot, error) { return a
 
 // viewOptions returns what an output of the plan needs to know.
 func (r *repairCommand) viewOptions(plan *repair.Plan, report *audit.Report) view.Options {
-	o := view.Options{Program: r.program, Source: r.sources.describe(), ReportArgs: strings.TrimSpace(r.sources.arguments() + r.hosts.arguments()), Report: report}
+	o := view.Options{
+		Program: r.program, Source: r.sources.describe(), Report: report,
+		ReportArgs: strings.TrimSpace(r.sources.arguments() + r.hosts.arguments()), PortableArgs: strings.TrimSpace(r.sources.portable() + r.hosts.portable()),
+	}
 	if !r.apply {
 		o.Next = r.next(plan)
 	}

@@ -111,11 +111,11 @@ func (r *reportCommand) arguments() string {
 // viewOptions returns the options of an output.
 func (r *reportCommand) viewOptions(toStdout bool) view.Options {
 	o := view.Options{
-		NoHeaders: r.noHeaders, Program: r.program, Source: r.sources.describe(), ReportArgs: r.arguments(),
+		NoHeaders: r.noHeaders, Program: r.program, Source: r.sources.describe(), ReportArgs: r.arguments(), PortableArgs: strings.TrimSpace(r.sources.portable() + r.hosts.portable() + r.grace.arguments()),
 		Now: time.Now(), FailOn: r.fail.severity, ASCII: r.ascii || toStdout && asciiOnly(r.streams.Out),
 	}
 	if r.stored != nil {
-		o.ReportArgs = "" // the other commands read objects, not reports
+		o.ReportArgs, o.PortableArgs = "", "" // the other commands read objects, not reports
 	}
 	return r.output.display(o, r.streams, toStdout)
 }

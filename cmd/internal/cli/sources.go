@@ -220,9 +220,17 @@ func (s *sources) arguments() string {
 	return strings.TrimPrefix(out+s.clusterArguments(), " ")
 }
 
+// portable returns those of the arguments that are no paths, nor go with files.
+func (s *sources) portable() string {
+	return strings.TrimPrefix(flagArguments(s.clusterFlags, clusterNames...), " ")
+}
+
+// clusterNames are the flags that name the cluster, and who asks, without paths.
+var clusterNames = []string{"context", "cluster", "user", "server", "as", "as-group", "as-uid", "tls-server-name"}
+
 // clusterArguments returns those that name the cluster, each after a blank.
 func (s *sources) clusterArguments() string {
-	return flagArguments(s.clusterFlags, "kubeconfig", "context", "cluster", "user", "server", "as", "as-group", "as-uid", "tls-server-name", "certificate-authority")
+	return flagArguments(s.clusterFlags, "kubeconfig") + flagArguments(s.clusterFlags, clusterNames...) + flagArguments(s.clusterFlags, "certificate-authority")
 }
 
 // shellQuote quotes a word for a POSIX shell if it needs it.

@@ -101,6 +101,9 @@ type Options struct {
 	// ReportArgs are the arguments, ready for a shell, that make another report
 	// read the same source, such as "-f dir"; hints that are reports get them.
 	ReportArgs string
+	// PortableArgs are ReportArgs without those that are paths of this machine, or mean
+	// nothing without them: for what is read elsewhere.
+	PortableArgs string
 	// Source says where the data came from, such as a file's path; empty if there is
 	// nothing to say.
 	Source string

@@ -33,17 +33,20 @@ type Options struct {
 	Live    bool
 	Refresh time.Duration
 
-	// source are the arguments that named the source where the page was made. They are
-	// local paths, contexts and the like, so that commands in a page do without.
+	// source are the arguments that named the source where the page was made, if there
+	// are local paths among them, which commands in a page do without.
 	source string
 }
 
 // elsewhere says what the commands of a page leave out; empty for nothing.
 func (o Options) elsewhere() string {
-	if o.source == "" {
+	switch {
+	case o.source == "":
 		return ""
+	case o.ReportArgs == "":
+		return "without local paths, for the cluster that kubectl talks to; this page was made with " + o.source
 	}
-	return "read the cluster that kubectl talks to; this page was made with " + o.source
+	return "without local paths; this page was made with " + o.source
 }
 
 // DefaultRefresh is how often a live page is fetched again.
@@ -67,7 +70,9 @@ func Plan(w io.Writer, plan *repair.Plan, o view.Options) error {
 // The same report gives the same bytes, unless the page is live.
 func Write(w io.Writer, r *audit.Report, o Options) error {
 	o.Options = o.Defaults()
-	o.source, o.ReportArgs = o.ReportArgs, ""
+	if o.ReportArgs != o.PortableArgs {
+		o.source, o.ReportArgs = o.ReportArgs, o.PortableArgs
+	}
 	c, err := newContent(r, o)
 	// The page is made whole first: half of one is of no use to anybody.
 	var buf bytes.Buffer
@@ -92,6 +97,7 @@ var pageTemplate = template.Must(template.New("").Funcs(template.FuncMap{
 	"plural":   view.Plural, "sub": func(a, b int) int { return a - b }, "inc": func(n int) int { return n + 1 },
 	"byReason": view.SkippedByReason, "mutedBy": view.MutedBy, "muted": view.MutedFindings,
 	"addresses": view.AddressesText, "blocks": view.BlocksText,
+	"remedy": func(r state.Remedy) string { return view.RemedyTitle(&r) },
 	"target": view.TargetText, "grace": view.ShortGrace, "refusals": view.Refusals, "refusal": view.RefusalTitle, "manual": view.ManualText,
 	"dueTwice": view.DueTwice, "pools": view.ChangedPools, "strict": view.StrictLines, "showable": showable,
 	"listed": func() int { return listed },

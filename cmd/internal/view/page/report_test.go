@@ -153,6 +153,19 @@ func TestHTMLSections(t *testing.T) {
 	if commands, _, _ := strings.Cut(text, "<script"); strings.Count(commands, "-f dump/") != 1 || !strings.Contains(commands, "this page was made with -f dump/") {
 		t.Error("commands have paths of the machine that the page was made on, or it does not say which they were")
 	}
+	if !strings.Contains(text, "<strong>By hand: ") {
+		t.Error("what takes people is not marked as such")
+	}
+	o := testOptions()
+	o.ReportArgs, o.PortableArgs = "--kubeconfig /home/me/config --context prod", "--context prod"
+	commands, _, _ := strings.Cut(htmlOf(t, story, o), "<script")
+	if !strings.Contains(commands, "calico-audit repair --context prod --") || strings.Count(commands, "/home/me/config") != 1 {
+		t.Error("commands read another context than the page does, or by the paths of another machine")
+	}
+	o.ReportArgs = o.PortableArgs
+	if strings.Contains(htmlOf(t, story, o), "this page was made with") {
+		t.Error("commands that hold everywhere are said to be others than those that the page was made with")
+	}
 }
 
 func quotedText(s string) string {
