@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
@@ -17,11 +18,13 @@ var blockOverlap = audit.Check{
 		"It comes about when a pool's block size is changed while blocks of the old size exist: Calico compares exact CIDRs only.",
 	Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity",
 	Remedies: []state.Remedy{
-		state.ByHand("cordon the owners of both blocks, and move the pods of one to another pool by restarting them; release that block once it is empty",
-			"each address has one block", "each pod ends and starts again, and the cordoned nodes take none meanwhile"),
+		releaseOverlapping("the block of the two that is empty", "CIDR"),
+		state.Restart("move the pods of the block that holds fewer, one controller at a time: let them ask for another pool (cni.projectcalico.org/ipv4pools), and restart them; release the block once it is empty",
+			"each address has one block"),
 	},
 	Never:    "Never delete either block while it holds addresses.",
 	Requires: []blocks.Resource{blocks.Blocks},
+	Optional: state.ReleaseReads,
 	Run: func(st *state.State, f *audit.Findings) {
 		var open []*state.Block // blocks that reach to where we are, outermost first
 		for _, b := range st.IPBlocks {
@@ -50,8 +53,22 @@ func overlapFinding(b *state.Block, outer []*state.Block) audit.Finding {
 		x.Evidence = append(x.Evidence, state.Evidences("other block", o.CIDR.String(), "other object", o.Name, "other owner", phrase.Owner(o.Owner),
 			"in use in the other", fmt.Sprint(o.Used), "in use in both", fmt.Sprint(sharedOrdinals(b, o)))...)
 	}
+	// Of two objects of one CIDR no plan touches either.
+	twins := slices.ContainsFunc(outer, func(o *state.Block) bool { return o.CIDR == b.CIDR })
+	for _, e := range append([]*state.Block{b}, outer...) {
+		if e.Reclaimability.OK && !twins {
+			x.Remedies = []state.Remedy{releaseOverlapping("block "+e.CIDR.String()+", which is empty", e.CIDR.String())}
+			break
+		}
+	}
 	x.Message = fmt.Sprintf("block %s of %s overlaps block %s", b.CIDR, phrase.Owner(b.Owner), phrase.List(with))
 	return x
+}
+
+// releaseOverlapping is to release the one of the blocks that nothing uses, which moves no
+// pod.
+func releaseOverlapping(what, cidr string) state.Remedy {
+	return state.Repair("release "+what, "--empty-blocks --block "+cidr, "each address has one block", state.ReleaseBlock.Risk)
 }
 
 // sharedOrdinals counts the addresses that both blocks have in use.

@@ -21,7 +21,7 @@ var blockSizeMismatch = audit.Check{
 	Confirm: "calicoctl ipam show --show-blocks, beside the pool's blockSize.",
 	Misread: "\"I changed blockSize, and new nodes still get the old size\": blocks that exist keep theirs.",
 	Remedies: []state.Remedy{
-		state.Restart("set disabled: true on the pool, add one with the block size that is wanted and another CIDR, and move the pods by restarting them",
+		state.Restart("add a pool with the block size that is wanted and another CIDR; only then set disabled: true on this one, and move its pods by restarting them, one controller at a time",
 			"no block overlaps another"),
 	},
 	Never:    "Never change the blockSize of a pool that has blocks.",
@@ -31,9 +31,10 @@ var blockSizeMismatch = audit.Check{
 			if b.Pool == nil || b.CIDR.Bits() == b.Pool.BlockSize {
 				continue
 			}
-			sev, risk := state.Info, ""
+			// Where no block can come to overlap it, nothing has to be done.
+			sev, risk, remedies := state.Info, "", []state.Remedy(nil)
 			if slot, ok := claimableOver(st, b); ok {
-				sev, risk = state.Error, slot.String()
+				sev, risk, remedies = state.Error, slot.String(), f.Check.Remedies
 			}
 			message := fmt.Sprintf("block %s is not of pool %s's block size /%d", b.CIDR, b.Pool.Name, b.Pool.BlockSize)
 			if risk != "" {
@@ -43,7 +44,7 @@ var blockSizeMismatch = audit.Check{
 				Severity: sev, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()}, Message: message, Absence: sev == state.Error,
 				Evidence: state.Evidences("pool", b.Pool.Name, "pool's block size", fmt.Sprintf("/%d", b.Pool.BlockSize), "claimable over it", risk,
 					"owner", phrase.Owner(b.Owner), "in use", fmt.Sprint(b.Used)),
-				Remedies: f.Check.Remedies,
+				Remedies: remedies,
 			})
 		}
 	},

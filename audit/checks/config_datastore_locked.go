@@ -13,11 +13,8 @@ var configDatastoreLocked = audit.Check{
 	Severities: []state.Severity{state.Error},
 	Why: "While the datastore is locked (for a migration, or an address check) new pods get no network and Calico collects no garbage. " +
 		"A lock is easily forgotten.",
-	Confirm: "kubectl get clusterinformations default -o jsonpath={.spec.datastoreReady}",
-	Remedies: []state.Remedy{
-		state.ByHand("unlock the datastore, if no migration is going on", "new pods get addresses again", "a migration that is going on loses what changes meanwhile",
-			"calicoctl datastore migrate unlock"),
-	},
+	Confirm:  "kubectl get clusterinformations default -o jsonpath={.spec.datastoreReady}",
+	Remedies: []state.Remedy{state.Unlock},
 	Never:    "Never unlock in the middle of a migration.",
 	Requires: []blocks.Resource{blocks.ClusterInfos},
 	Run: func(st *state.State, f *audit.Findings) {

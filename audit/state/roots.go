@@ -47,7 +47,13 @@ func (st *State) findRoots() {
 }
 
 func (st *State) root(id string, message func(int) string, remedies func() []Remedy) *Root {
-	r := &Root{ID: id, Message: message, Remedies: sync.OnceValue(func() []Remedy { return Prefer(remedies()) })}
+	r := &Root{ID: id, Message: message, Remedies: sync.OnceValue(func() []Remedy {
+		out := remedies()
+		if st.Info.Locked && slices.ContainsFunc(out, func(r Remedy) bool { return r.Repairs() }) {
+			out = append([]Remedy{Unlock}, out...) // every plan is refused until then
+		}
+		return Prefer(out)
+	})}
 	st.roots[id] = r
 	return r
 }

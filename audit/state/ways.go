@@ -58,6 +58,9 @@ var (
 	MendHandles = Repair("delete handles that no block refers to, and correct the counts of others", "--leaked-handles", "handles agree with the blocks", "none")
 	// CreateHandle is for a handle that blocks refer to and that does not exist.
 	CreateHandle = Repair("create the missing handle", "--missing-handles", "the addresses are released when their pod goes", "none")
+	// Unlock is for a datastore that is locked.
+	Unlock = ByHand("unlock the datastore, if no migration is going on: calicoctl datastore migrate unlock", "new pods get addresses again, and repairs may write",
+		"a migration that is going on loses what changes meanwhile", "kubectl get clusterinformations default -o yaml")
 	// FinishDelete is for what stays marked deleted.
 	FinishDelete = Repair("finish the deletion", "--soft-deleted", "the object is gone", "none: what is in use is left alone")
 )
