@@ -86,13 +86,17 @@ func remediesOf(r rule) string {
 }
 
 // remedyLines are the lines of an annotation that list remedies. What they change and risk,
-// the plans and the documentation say.
+// the plans and the documentation say; but what takes the guards of a plan off says its
+// risk beside the command.
 func remedyLines(remedies []state.Remedy) (out string) {
 	for i := range remedies {
 		m := &remedies[i]
 		out += fmt.Sprintf("        %d. %s\n", i+1, view.RemedyTitle(m))
 		for _, c := range m.Commands {
 			out += "           $ " + c + "\n"
+		}
+		if strings.Contains(strings.Join(m.Commands, " "), " --without-host-evidence") {
+			out += "           Risk: " + m.Risk + "\n"
 		}
 	}
 	return out
