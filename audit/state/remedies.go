@@ -10,9 +10,38 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
+// staysBorrowed is true of a virtual machine's address, which no restart changes.
+func (b *Borrow) staysBorrowed() bool { return b.VM || b.Workload != nil && b.Workload.VM != "" }
+
 // rehome moves pods that borrow to blocks of their own nodes; of some pools, or of all.
-func (st *State) rehome(pools []*Pool) Remedy {
+// If of the borrowed addresses that it is for no pod may be evicted without consent, it
+// carries the consent, or, where a pod would be gone for good, leaves it to people.
+func (st *State) rehome(pools []*Pool, borrows []*Borrow) Remedy {
 	r := Rehome
+	var all, alone []string
+	bare, guarded := false, false
+	for _, b := range borrows {
+		w := b.Workload
+		if w == nil || b.Tunnel || b.staysBorrowed() || len(pools) > 0 && !slices.Contains(pools, b.Block.Pool) {
+			continue
+		}
+		all = append(all, w.FullName())
+		if st.EvictionBar(w) != "" {
+			continue
+		}
+		if guarded = !st.Unguarded(w); guarded {
+			break
+		}
+		alone, bare = append(alone, w.FullName()), bare || w.Controller == nil
+	}
+	switch {
+	case guarded || len(all) == 0:
+	case len(alone) == 0 || bare: // the plan would have no step, or end a pod for good
+		return Restart("restart the pods that borrow and that no plan may evict unasked: "+phrase.Some(all), r.Effect)
+	default:
+		r = r.with(" --evict-singletons")
+		r.Risk += "; nothing stands in meanwhile for " + phrase.Some(alone)
+	}
 	if len(pools) > 0 {
 		r = r.with(" --pool " + phrase.Arg(strings.Join(PoolsOf(pools...), ",")))
 	}
@@ -118,7 +147,7 @@ func (st *State) BorrowRemedies(b *Borrow) []Remedy {
 		return root.Remedies()
 	}
 	switch annotation := tunnelAnnotations[b.Attributes.Type]; {
-	case b.VM:
+	case b.staysBorrowed():
 		return nil // kept by design: restarting anything does not end it
 	case b.Tunnel && annotation != "":
 		r := RenewTunnel
@@ -126,7 +155,7 @@ func (st *State) BorrowRemedies(b *Borrow) []Remedy {
 		r.Commands = []string{fmt.Sprintf("kubectl annotate node %s %s-", phrase.Arg(b.User), annotation)}
 		return []Remedy{r}
 	case b.Workload != nil:
-		return []Remedy{st.rehome(nil)}
+		return []Remedy{st.rehome(nil, []*Borrow{b})}
 	}
 	return nil
 }
@@ -143,25 +172,50 @@ var tunnelAnnotations = map[string]string{
 }
 
 // leakRemedies are what ends leaks. Where of no address it is proven that nothing uses
-// it, the plan would only refuse: the proof is for people to bring.
+// it, the plan would only refuse: the proof is for people to bring. Of a node that does
+// not answer, because it is gone or NotReady, that is its machine's being off.
 func (st *State) leakRemedies() []Remedy {
-	var unproven []string
-	proven := false
+	var unseen, silent []string
+	proven, nameless := false, false
 	st.EachAllocation(func(r AllocationRef, node string) {
 		if proven || st.Classify(r).Owned || st.RootOfLeak(r) != "leaks" {
 			return
 		}
 		off, _ := st.MachineOff(node)
-		if proven = off || st.HostEvidence(r).Verdict == hosts.ShowsFree; !proven {
-			unproven = append(unproven, node)
+		switch {
+		case off || st.HostEvidence(r).Verdict == hosts.ShowsFree:
+			proven = true
+		case node == "":
+			nameless = true
+		case st.MachineMayRun(node):
+			silent = append(silent, node)
+		default:
+			unseen = append(unseen, node)
 		}
 	})
 	r := ReleaseLeaks
-	if !proven {
-		slices.Sort(unproven)
-		r.Title = "release the leaked addresses, with host views of " + phrase.Some(slices.Compact(unproven)) + " that do not show them (--agents, --host-views); or unasked, with --without-host-evidence"
-		r.Risk = "with --without-host-evidence a container that outlived its pod object shares its address with the next pod"
-		r.Manual = true
+	if proven {
+		return []Remedy{r}
+	}
+	const unasked = "with --without-host-evidence a container that outlived its pod object shares its address with the next pod"
+	var how, risk []string
+	if slices.Sort(unseen); len(unseen) > 0 {
+		how = append(how, "with host views of "+phrase.Some(slices.Compact(unseen))+" that do not show them (--host-views), or unasked, with --without-host-evidence")
+	}
+	if nameless {
+		how = append(how, "those that name no node unasked, with --without-host-evidence")
+	}
+	if len(how) > 0 {
+		risk = append(risk, unasked)
+	}
+	if slices.Sort(silent); len(silent) > 0 {
+		silent = slices.Compact(silent)
+		r = r.with(" --terminated " + phrase.Arg(strings.Join(silent, ",")))
+		how = append(how, fmt.Sprintf("those of %s once %s known to be off (--terminated)", phrase.Some(silent), phrase.One(len(silent), "its machine is", "their machines are")))
+		risk = append(risk, "a machine that runs still may use the addresses: --terminated says that it does not")
+	}
+	if len(how) > 0 {
+		r.Title, r.Risk, r.Manual = "release the leaked addresses: "+strings.Join(how, "; "), strings.Join(risk, "; "), true
 	}
 	return []Remedy{r}
 }

@@ -32,7 +32,7 @@ func (st *State) findRoots() {
 	if st.FirstMissing(RootReads) == nil {
 		st.findShortages()
 		st.findBarred()
-		st.root("borrowed", func(int) string { return st.borrowedMessage() }, func() []Remedy { return []Remedy{st.rehome(nil)} })
+		st.root("borrowed", func(int) string { return st.borrowedMessage() }, func() []Remedy { return []Remedy{st.rehome(nil, st.Borrows)} })
 	}
 	if st.NodesRead() {
 		st.findVanished()
@@ -81,7 +81,7 @@ func (st *State) RootOfNode(n *NodeBlockStatus) string {
 	switch cause := n.rootCause(); cause {
 	case CauseNone:
 		// A virtual machine's address stays where it is, and a tunnel's is not a pod's.
-		if slices.ContainsFunc(n.Borrowed, func(b *Borrow) bool { return b.Workload != nil && !b.VM && !b.Tunnel }) {
+		if slices.ContainsFunc(n.Borrowed, func(b *Borrow) bool { return b.Workload != nil && !b.staysBorrowed() && !b.Tunnel }) {
 			return st.known("borrowed")
 		}
 		return ""
@@ -116,7 +116,7 @@ func (st *State) RootOfPool(p *Pool) string {
 // RootOfBorrow returns the root of an address's being borrowed. That of a virtual
 // machine has none: it stays borrowed on purpose.
 func (st *State) RootOfBorrow(b *Borrow) string {
-	if b.VM {
+	if b.staysBorrowed() {
 		return ""
 	}
 	if n := st.statusOf(b); n != nil {

@@ -100,7 +100,7 @@ func (st *State) findShortages() {
 		p.shortage = "shortage/" + find(p).Name
 		for _, n := range lacking[p] {
 			for _, b := range n.Borrowed {
-				s.borrowed[b] = !b.VM
+				s.borrowed[b] = !b.staysBorrowed()
 			}
 			switch {
 			case len(n.Borrowed)+len(n.Stuck) > 0:
@@ -212,6 +212,10 @@ func (st *State) holders(pools []*Pool) string {
 			all = append(all, holder{h.Name, n})
 		}
 	}
+	rest := -total // which no node owns
+	for _, p := range pools {
+		rest += len(p.Blocks)
+	}
 	if total == 0 {
 		return ""
 	}
@@ -222,12 +226,19 @@ func (st *State) holders(pools []*Pool) string {
 	}
 	if len(all) <= 3 {
 		count := fmt.Sprintf("all %d", total)
-		if total == 1 {
+		switch {
+		case rest > 0:
+			count = fmt.Sprintf("%d of %d, and no node owns the %s", total, total+rest, phrase.One(rest, "other", "others"))
+		case total == 1:
 			count = "the only one"
 		}
 		return fmt.Sprintf("%s %s %s", phrase.Each(names), phrase.One(len(all), "holds", "hold"), count)
 	}
-	text := fmt.Sprintf("%s hold all %d", phrase.Plural(len(all), "node"), total)
+	count := fmt.Sprintf("all %d", total)
+	if rest > 0 {
+		count = fmt.Sprintf("%d of %d", total, total+rest)
+	}
+	text := fmt.Sprintf("%s hold %s", phrase.Plural(len(all), "node"), count)
 	if all[0].n > all[len(all)-1].n {
 		text += fmt.Sprintf(", %s the most (%d)", all[0].name, all[0].n)
 	}
@@ -237,20 +248,22 @@ func (st *State) holders(pools []*Pool) string {
 // shortageRemedies are the ways to blocks for the nodes that lack them, and for those to
 // come: what costs nothing first.
 func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
-	flags := " --pool " + phrase.Arg(strings.Join(PoolsOf(s.pools...), ","))
 	var rehome Remedy
 	if slices.ContainsFunc(st.Borrows, func(b *Borrow) bool { return s.borrowed[b] && b.Workload != nil }) {
-		rehome = st.rehome(s.pools)
+		rehome = st.rehome(s.pools, st.Borrows)
 	}
 	then := func(r Remedy) Remedy {
 		if r.Commands = append(r.Commands, rehome.Commands...); len(rehome.Commands) > 0 {
 			r.Effect += "; then the pods that borrow are evicted one at a time, and start with addresses of their own nodes' blocks"
 			r.Risk += "; " + rehome.Risk
+		} else if rehome.Manual {
+			r.Effect += "; then " + rehome.Title
 		}
 		return r
 	}
-	var empty, last []*Block
+	var empty, last, marked []*Block
 	var due time.Time
+	freed := blocks.Count{}
 	needing := len(s.cut) + len(s.next)
 	wanted := s.pools // of those that would serve the nodes in need, if any are
 	if needing > 0 {
@@ -258,32 +271,70 @@ func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
 			return !slices.ContainsFunc(slices.Concat(s.cut, s.next), func(n *NodeBlockStatus) bool { return slices.Contains(st.PoolsAtIssue(n), p) })
 		})
 	}
+	flags := " --pool " + phrase.Arg(strings.Join(PoolsOf(wanted...), ","))
 	for _, p := range wanted {
-		empty = append(empty, p.Releasable()...)
+		var releasable, deleted, spare []*Block
 		for _, b := range p.Blocks {
-			if needing > 0 && b.Reclaimability.Code == RetainLast && st.LastBlock(b).OK {
-				last = append(last, b)
-			}
-			if r := &b.Reclaimability; b.Used == 0 && r.Code == RetainYoung && !r.EmptySince.IsZero() && st.keepsAnother(b) {
+			r := &b.Reclaimability
+			switch {
+			case b.Used > 0 || st.Reserved.Covers(b.CIDR):
+			case r.OK:
+				releasable = append(releasable, b)
+			case b.SoftDeleted:
+				if len(b.Faults) == 0 && st.PastGrace(cmp.Or(b.Written, b.Created)) {
+					deleted = append(deleted, b)
+				}
+			case r.Code == RetainLast:
+				if needing > 0 && st.LastBlock(b).OK {
+					spare = append(spare, b)
+				}
+			case r.Code == RetainYoung && !r.EmptySince.IsZero() && st.keepsAnother(b):
 				if at := r.EmptySince.Add(st.Grace); due.IsZero() || at.Before(due) {
 					due = at
 				}
 			}
 		}
+		if n := st.slotsFreed(p, releasable); !n.IsZero() {
+			empty, freed = append(empty, releasable...), freed.Add(n)
+		}
+		if !st.slotsFreed(p, deleted).IsZero() {
+			marked = append(marked, deleted...)
+		}
+		if !st.slotsFreed(p, spare).IsZero() {
+			last = append(last, spare...)
+		}
+	}
+	if len(empty) > 0 {
+		r := ReleaseBlock.with(flags)
+		r.Title, r.Effect = "release the empty blocks: "+phrase.List(CIDRs(empty)), phrase.PluralCount(freed, "block")+" can be claimed again"
+		r.Risk += ", and each node keeps one"
+		out = append(out, then(r))
+	}
+	if len(marked) > 0 {
+		r := FinishDelete.with(flags)
+		r.Title, r.Effect = "finish the deletion of what is marked deleted and holds no address: "+phrase.List(CIDRs(marked)), "nodes without a block can claim what is freed"
+		out = append(out, then(r))
 	}
 	switch {
 	case len(empty) > 0:
-		r := ReleaseBlock.with(flags)
-		r.Title, r.Effect = "release the empty blocks: "+phrase.List(CIDRs(empty)), phrase.Plural(len(empty), "block")+" can be claimed again"
-		r.Risk += ", and each node keeps one"
-		out = append(out, then(r))
 	case len(last) > 0:
 		r := ReleaseLastBlock.with(flags)
 		r.Title += ": " + phrase.List(CIDRs(last))
+		var cordon []string
 		for _, b := range last {
-			if h := st.NodeState(b.Owner.Node()); !h.Node.Unschedulable {
-				r.Risk += fmt.Sprintf("; %s is not cordoned, and its next pod would claim a block again: cordon it first if other nodes have room for its pods (kubectl cordon %s)", h.Name, phrase.Arg(h.Name))
+			if h := st.NodeState(b.Owner.Node()); !h.Node.Unschedulable && !slices.Contains(cordon, phrase.Arg(h.Name)) {
+				cordon = append(cordon, phrase.Arg(h.Name))
 			}
+		}
+		if len(cordon) > 0 {
+			it, them := phrase.One(len(cordon), "it", "them"), strings.Join(cordon, " ")
+			r.Title += fmt.Sprintf("; if other nodes have room for %s pods, cordon %s first, and uncordon %s when the nodes in need have blocks", phrase.One(len(cordon), "its", "their"), phrase.List(cordon), it)
+			r.Risk += fmt.Sprintf("; %s not cordoned, and %s next pod would claim a block again", phrase.NumberIs(len(cordon), "node"), phrase.One(len(cordon), "its", "their"))
+			r.Commands, r.Manual = append([]string{"kubectl cordon " + them}, r.Commands...), true
+			r = then(r)
+			r.Commands = append(r.Commands, "kubectl uncordon "+them)
+			out = append(out, r)
+			break
 		}
 		out = append(out, then(r))
 	case !due.IsZero() && needing > 0:
@@ -308,6 +359,20 @@ func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
 		out = append(out, *r)
 	}
 	return out
+}
+
+// slotsFreed counts the blocks of a pool that could be claimed if some of its blocks,
+// empty ones, were gone: not what is reserved as a whole, or what another block overlaps.
+func (st *State) slotsFreed(p *Pool, gone []*Block) blocks.Count {
+	if len(gone) == 0 {
+		return blocks.Count{}
+	}
+	is := map[*Block]bool{}
+	for _, b := range gone {
+		is[b] = true
+	}
+	kept := slices.DeleteFunc(slices.Clone(p.Blocks), func(b *Block) bool { return is[b] })
+	return blocks.PoolSlots(p.Pool, Bare(kept), st.Reserved).Free.Sub(p.Slots.Free)
 }
 
 // keepsAnother reports whether a block's node would keep another of the family: without it
