@@ -2,11 +2,13 @@ package datastore_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -205,5 +207,41 @@ func TestRightsOfTakingBack(t *testing.T) {
 				t.Errorf("the right to %s is not asked for", verb)
 			}
 		}
+	}
+}
+
+// TestManyHandlesOfASlowServer: each handle that is lowered after a block was written gives
+// the next the whole time of one; a server that is gone is not waited for with each.
+func TestManyHandlesOfASlowServer(t *testing.T) {
+	const addresses, step = 8, 5 * time.Second // [datastore.Kubernetes.Impatient]
+	for _, gone := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s, of, all := newSmall(t, testcluster.CRDv1), map[int]string{}, []repair.Release(nil)
+			for i := range addresses {
+				of[i] = fmt.Sprint("left-", i)
+				s.handle(of[i], inUse, 1)
+				all = append(all, repair.Release{Ordinal: i, Handle: of[i], Sequence: uint64(i)})
+			}
+			s.taken(blocks.Blocks, blocks.BlockName(inUse))
+			s.block(inUse, "host:n1", of)
+			k := s.answering(func(r *http.Request) *http.Response {
+				time.Sleep(time.Second)
+				if gone && strings.Contains(r.URL.Path, "left-") {
+					<-r.Context().Done()
+					return refusal(http.StatusGatewayTimeout, r.URL.Path)
+				}
+				return nil
+			})
+			began := time.Now()
+			for i, err := range k.ReleaseIPs(t.Context(), s.blockRef(inUse), all) {
+				var left *repair.LeftBehindError
+				if is := s.get(s.path(blocks.Handles, of[i])) != nil; is != gone || errors.As(err, &left) != gone {
+					t.Errorf("gone %v: handle %d exists %v, got %v", gone, i, is, err)
+				}
+			}
+			if took := time.Since(began); gone == (took > 2*step) {
+				t.Errorf("gone %v: it took %s", gone, took)
+			}
+		})
 	}
 }
