@@ -99,7 +99,7 @@ func (p *proposals) withheld(c *state.Consolidation) reason {
 		return because(RefusedNotRead, "PodDisruptionBudgets and the labels of pods were not read, so that nothing says which pods may be evicted")
 	}
 	if len(c.Unguarded) > 0 && !p.req.EvictSingletons {
-		return because(RefusedConsent, "%s, and nothing takes over meanwhile: consent with --evict-singletons", unguardedText(c.Unguarded))
+		return because(RefusedConsent, "%s: consent with --evict-singletons", unguardedText(c.Unguarded))
 	}
 	if len(c.Cordon) > 0 && !p.req.CordonFull {
 		return because(RefusedConsent, "while pods move, %s with no address of its own would have to be cordoned, or the scheduler puts them there: %s; consent with --cordon-full",
@@ -108,15 +108,25 @@ func (p *proposals) withheld(c *state.Consolidation) reason {
 	return reason{}
 }
 
+// unguardedText says what evicting pods ends for a while, or for good.
 func unguardedText(moves []state.Move) string {
-	var names []string
+	var bare, only, out []string
 	for _, m := range moves {
-		names = append(names, m.Pod.FullName())
+		if m.Pod.Controller == nil {
+			bare = append(bare, m.Pod.FullName())
+		} else {
+			only = append(only, m.Pod.FullName())
+		}
 	}
-	if len(names) == 1 {
-		return "pod " + names[0] + " has no controller, or is the only one of it that is ready and no PodDisruptionBudget is known to cover it"
+	if n := len(bare); n > 0 {
+		out = append(out, fmt.Sprintf("%s %s %s no controller: evicted %s gone for good, as nothing makes %s again",
+			phrase.One(n, "pod", "pods"), phrase.List(bare), phrase.One(n, "has", "have"), phrase.One(n, "it is", "they are"), phrase.One(n, "it", "them")))
 	}
-	return "pods " + phrase.List(names) + " have no controller, or are the only one of it that is ready and no PodDisruptionBudget is known to cover them"
+	if n := len(only); n > 0 {
+		out = append(out, fmt.Sprintf("%s the only one ready of a controller, no PodDisruptionBudget is known to cover %s, and nothing takes over meanwhile",
+			phrase.One(n, "pod "+only[0]+" is", "pods "+phrase.List(only)+" are each"), phrase.One(n, "it", "them")))
+	}
+	return strings.Join(out, "; ")
 }
 
 // refuseConsolidation says why none is begun, or why the one under way is taken back.

@@ -86,3 +86,19 @@ func TestRehomeNamesWhoWaits(t *testing.T) {
 		t.Errorf("steps %v, refused %+v", stepIDs(p), p.Refused)
 	}
 }
+
+// TestBarePodIsNotMadeAgain: the refusal, and with consent step and warning, say that nothing
+// makes a bare pod again.
+func TestBarePodIsNotMadeAgain(t *testing.T) {
+	text := strings.Replace(emptying, "pool pods", "block 10.0.0.16/29 new\naffinity 10.0.0.16/29 new\npool more 10.0.0.16/29 size=29\npool pods", 1)
+	text = strings.Replace(text, "borrower new of=ReplicaSet/web", "borrower new", 1)
+	p := Build(sketched(t, text, 0), Request{Rehome: true})
+	if len(p.Steps) > 0 || len(p.Refused) != 1 || !strings.Contains(p.Refused[0].Reason, "gone for good") {
+		t.Errorf("steps %v, refused %+v", stepIDs(p), p.Refused)
+	}
+	p = Build(sketched(t, text, 0), Request{Rehome: true, EvictSingletons: true})
+	if len(p.Steps) != 1 || !strings.Contains(p.Steps[0].Because, "gone for good") || strings.Contains(p.Steps[0].Because, "started again") ||
+		!slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.Contains(w, "nothing makes it again: shop/borrower") }) {
+		t.Errorf("steps %+v, warnings %q, refused %+v", p.Steps, p.Warnings, p.Refused)
+	}
+}

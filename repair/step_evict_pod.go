@@ -92,6 +92,8 @@ func (p *proposals) evict(m state.Move, c concern, joined []Guard, why string) {
 	w, controller, by := m.Pod, "", "nothing, so that it is gone for good"
 	if w.Controller != nil {
 		controller, by = w.Controller.UID, w.Controller.Kind+" "+w.Controller.Name
+	} else {
+		why += "; evicted it is gone for good: it has no controller, and nothing makes it again"
 	}
 	block := ""
 	if b := blockWith(p.st, m.Addr); b != nil {
@@ -123,8 +125,11 @@ func (p *proposals) rehome() {
 		if m.Elsewhere {
 			gets = "it comes to another node, which has addresses of its own: " + m.Pod.Node + " has none (whether a nodeSelector or an affinity keeps it there is not looked at)"
 		}
-		p.evict(m, p.everyBorrower(state.IPSubject(m.Addr, m.Pod.Node)), guards(GuardConsolidation, state.Rehoming),
-			fmt.Sprintf("pod %s uses %s of a block of %s; started again %s", m.Pod.FullName(), m.Addr, b.Owner.Node(), gets))
+		why := fmt.Sprintf("pod %s uses %s of a block of %s", m.Pod.FullName(), m.Addr, b.Owner.Node())
+		if m.Pod.Controller != nil {
+			why += "; started again " + gets
+		}
+		p.evict(m, p.everyBorrower(state.IPSubject(m.Addr, m.Pod.Node)), guards(GuardConsolidation, state.Rehoming), why)
 	}
 }
 
@@ -181,7 +186,7 @@ func (p *proposals) rehomes(say bool) []state.Move {
 		case p.st.Cluster.Live && !p.st.BudgetsKnown:
 			refuse(c, because(RefusedNotRead, "PodDisruptionBudgets were not read, so that nothing says whether pod %s may be evicted", m.Pod.FullName()))
 		case p.st.Unguarded(m.Pod) && !p.req.EvictSingletons:
-			refuse(c, because(RefusedConsent, "%s, and nothing takes over meanwhile: consent with --evict-singletons", unguardedText([]state.Move{m})))
+			refuse(c, because(RefusedConsent, "%s: consent with --evict-singletons", unguardedText([]state.Move{m})))
 		case len(full) > 0 && !p.req.CordonFull:
 			refuse(c, because(RefusedConsent, "the scheduler may put it where no address is left for it, so that it borrows again or waits: consent with --cordon-full, to cordon %s meanwhile", phrase.List(full)))
 		default:

@@ -36,10 +36,17 @@ func warnings(st, after *state.State, p *Plan) []string {
 		say("releasing an empty block frees a block to claim; the number of available addresses does not change by it")
 	}
 	lose := 0
+	var bare []string
 	for i := range p.Steps {
+		if s := &p.Steps[i]; s.Kind == EvictPod && s.Guard(GuardController) == Absent {
+			bare = append(bare, s.Guard(GuardPod))
+		}
 		if w := PodOf(st, &p.Steps[i]); w != nil && w.HasScratch {
 			lose++
 		}
+	}
+	if n := len(bare); n > 0 {
+		say("%s no controller: evicted, nothing makes %s again: %s", phrase.PluralVerb(n, "pod", "has", "have"), phrase.One(n, "it", "them"), phrase.List(bare))
 	}
 	if lose > 0 {
 		say("%s what emptyDir volumes hold when evicted: their steps say which", phrase.PluralVerb(lose, "pod", "loses", "lose"))

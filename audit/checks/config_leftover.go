@@ -17,10 +17,10 @@ var configLeftover = audit.Check{
 	Why: "The addresses of a reserved block are handed out to no one, and a cordoned node takes no pods, until that is taken back. " +
 		"A run takes both back whatever ends it, unless it is killed.",
 	Confirm: "kubectl get ipreservations,nodes -o yaml, and look for the annotation " + blocks.OursAnnotation + ".",
-	Misread: "A run that waits longer than the grace for one pod to end or to start looks the same: see first that none runs.",
+	Misread: "A run that waits longer than the grace for one pod to end or to start looks the same: and one of --rehome that runs for longer does, too: see first that none runs, as its Lease in kube-system tells.",
 	Remedies: []state.Remedy{
 		state.Repair("go on with what was begun, or take it back", "--consolidate", "the reservation and the cordons of the run go", state.Consolidate.Risk),
-		state.ByHand("take it back by the journal of the run", "the reservation and the cordons of the run go", "none", "calico-audit repair undo JOURNAL"),
+		state.ByHand("take it back by the journal of the run, which moves nothing", "the reservation and the cordons of the run go", "none", "calico-audit repair undo JOURNAL"),
 	},
 	Never:    "Never uncordon the nodes while the run goes on: its pods then come to nodes that have no address for them.",
 	Requires: []blocks.Resource{blocks.Reservations, blocks.Nodes},
@@ -37,9 +37,9 @@ var configLeftover = audit.Check{
 				for _, cidr := range l.Reservation.CIDRs {
 					x.Pools = append(x.Pools, state.PoolsOf(st.PoolOf(cidr))...)
 				}
-				x.Message = fmt.Sprintf("%s is still reserved: the repair that moves pods (%s) did not finish, or waits", x.Subject.ID(), l.Mark)
+				x.Message = fmt.Sprintf("%s is still reserved: the repair that moves pods (%s) did not finish, or %s", x.Subject.ID(), l.Mark, l.OrElse())
 			case l.Node.Unschedulable:
-				x.Message = fmt.Sprintf("node %s is still cordoned: the repair that moves pods (%s) did not finish, or waits", l.Node.Name, l.Mark)
+				x.Message = fmt.Sprintf("node %s is still cordoned: the repair that moves pods (%s) did not finish, or %s", l.Node.Name, l.Mark, l.OrElse())
 			default:
 				x.Severity = state.Info
 				x.Message = fmt.Sprintf("node %s was cordoned while pods moved (%s), and uncordoned by others: the annotation is left", l.Node.Name, l.Mark)

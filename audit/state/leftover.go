@@ -86,12 +86,39 @@ func (st *State) findLeftovers() {
 	}
 }
 
+// OrElse says what a run that did not leave it behind does: one that moves pods home writes
+// to nothing that would tell.
+func (l *Leftover) OrElse() string {
+	if l.Mark == Rehoming {
+		return "still runs"
+	}
+	return "waits"
+}
+
 func (st *State) leftoversMessage() string {
 	var objects []string
+	rest := "waits for very long"
 	for i := range st.Leftovers {
 		objects = append(objects, st.Leftovers[i].Object())
+		if st.Leftovers[i].Mark == Rehoming {
+			rest = "still runs"
+		}
 	}
-	return fmt.Sprintf("a repair that moves pods did not finish, or waits for very long, and left %s behind", phrase.Some(objects))
+	return fmt.Sprintf("a repair that moves pods did not finish, or %s, and left %s behind", rest, phrase.Some(objects))
+}
+
+// rehomable is how many pods "repair --rehome" evicts as it stands, without a consent.
+func (st *State) rehomable() (n int) {
+	if len(st.Full()) > 0 {
+		return 0
+	}
+	now, _ := st.Rehomes()
+	for _, m := range now {
+		if st.EvictionBar(m.Pod) == "" && !st.Unguarded(m.Pod) {
+			n++
+		}
+	}
+	return n
 }
 
 // leftoverRemedies are what goes on with what was begun, or takes it back.
@@ -115,17 +142,22 @@ func (st *State) leftoverRemedies() (out []Remedy) {
 		}
 	}
 	if len(uncordon) > 0 {
-		out = append([]Remedy{ByHand("uncordon by hand, and take the annotation off: "+phrase.Some(uncordon), "the nodes take pods again", "see first that no repair runs",
-			"kubectl get nodes "+phrase.Arg(uncordon[0])+" -o yaml")}, out...)
+		out = append([]Remedy{ByHand("where the journal of the run is at hand, take it back by that (calico-audit repair undo JOURNAL), which moves nothing", "the reservation and the cordons of the run go", "none"),
+			ByHand("uncordon by hand, and take the annotation off: "+phrase.Some(uncordon), "the nodes take pods again", "a run that lives renews its Lease: see first that none does",
+				"kubectl get leases -n kube-system calico-audit-consolidation -o yaml", "kubectl get nodes "+phrase.Arg(uncordon[0])+" -o yaml")}, out...)
 	}
 	if len(left) == 0 {
 		return out
 	}
-	effect := "then it is taken back, and the nodes take pods again"
+	back := "it is taken back, and the nodes take pods again"
+	effect, risk := "nothing moves: "+back, "none"
+	if n := st.rehomable(); n > 0 && flags == "--rehome" {
+		effect, risk = fmt.Sprintf("%s again; then ", phrase.One(n, "1 pod that borrows starts", fmt.Sprintf("%d pods that borrow start", n)))+back, evictionRisk
+	}
 	for _, c := range begun {
 		if !c.Over() && len(c.Barred) == 0 {
-			effect = fmt.Sprintf("%s of %s is emptied for %s, which takes moving %s; ", c.CIDR, c.Holder, c.For, phrase.Plural(len(c.Moves), "pod")) + effect
+			effect, risk = fmt.Sprintf("%s of %s is emptied for %s, which takes moving %s; then ", c.CIDR, c.Holder, c.For, phrase.Plural(len(c.Moves), "pod"))+back, evictionRisk
 		}
 	}
-	return append([]Remedy{Repair("go on with what was begun, or take back what cannot go on: "+phrase.Some(left), flags, effect, evictionRisk)}, out...)
+	return append([]Remedy{Repair("go on with what was begun, or take back what cannot go on: "+phrase.Some(left), flags, effect, risk)}, out...)
 }
