@@ -53,7 +53,7 @@ func (m *manuals) add(target state.Subject, because string, remedies []state.Rem
 		}
 		x := Manual{Order: m.order, Target: target, Action: r.Title, Because: because, Risk: r.Risk}
 		if len(r.Commands) > 0 {
-			x.Command = r.Commands[0]
+			x.Command, x.Then = r.Commands[0], r.Commands[1:]
 		}
 		m.out = append(m.out, x)
 	}

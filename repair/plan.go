@@ -304,6 +304,8 @@ type Manual struct {
 	Risk string `json:"risk,omitempty"`
 	// Command is a command line for it, where there is one.
 	Command string `json:"command,omitempty"`
+	// Then are the commands that follow once it is done, whose risk Risk tells, too.
+	Then []string `json:"then,omitempty"`
 }
 
 // StrictPreview is what a change of strict affinity would mean.

@@ -309,6 +309,9 @@ func (p *printer) manual(manual []repair.Manual) {
 			if risk = m.Risk; m.Command != "" {
 				p.say("     $ " + p.Command(m.Command))
 			}
+			for _, c := range m.Then {
+				p.say("     then $ " + p.Command(c))
+			}
 		}
 		if rest > 0 {
 			p.wrap("  … ", 4, fmt.Sprintf("and %d more of number %d (-o wide shows each)", rest, all[0].Order))
