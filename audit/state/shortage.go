@@ -327,14 +327,10 @@ func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
 			}
 		}
 		if len(cordon) > 0 {
-			it, them := phrase.One(len(cordon), "it", "them"), strings.Join(cordon, " ")
+			it := phrase.One(len(cordon), "it", "them")
 			r.Title += fmt.Sprintf("; if other nodes have room for %s pods, cordon %s first, and uncordon %s when the nodes in need have blocks", phrase.One(len(cordon), "its", "their"), phrase.List(cordon), it)
 			r.Risk += fmt.Sprintf("; %s not cordoned, and %s next pod would claim a block again", phrase.NumberIs(len(cordon), "node"), phrase.One(len(cordon), "its", "their"))
-			r.Commands, r.Manual = append([]string{"kubectl cordon " + them}, r.Commands...), true
-			r = then(r)
-			r.Commands = append(r.Commands, "kubectl uncordon "+them)
-			out = append(out, r)
-			break
+			r.Manual = true
 		}
 		out = append(out, then(r))
 	case !due.IsZero() && needing > 0:
