@@ -97,7 +97,7 @@ func (p *proposals) proposeStrict(want bool) {
 	p.add(c, Step{
 		Because: because + "; it holds at once, for the whole cluster, and moves no address that is borrowed now",
 		Evidence: state.Evidences("strictAffinity", fmt.Sprint(st.IPAM.StrictAffinity), "autoAllocateBlocks", fmt.Sprint(st.IPAM.AutoAllocateBlocks),
-			"maxBlocksPerHost", fmt.Sprint(st.IPAM.MaxBlocksPerHost), "nodes that it starves", phrase.List(starve)),
+			"maxBlocksPerHost", fmt.Sprint(st.IPAM.MaxBlocksPerHost), "nodes that cannot allocate with it", phrase.List(starve)),
 		Guards: guards(pairs...),
 	}, pinned...)
 }
