@@ -44,7 +44,7 @@ func diagnose(st *state.State, findings []Finding) []Diagnosis {
 		if d.Severity <= state.Info {
 			continue
 		}
-		d.Message, d.Remedies = root.Message(len(fs)), root.Remedies()
+		d.Message, d.Remedies = root.Message(len(fs)), st.Now(root.Remedies())
 		out = append(out, d)
 	}
 	sortDiagnoses(out)

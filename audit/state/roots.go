@@ -47,15 +47,18 @@ func (st *State) findRoots() {
 }
 
 func (st *State) root(id string, message func(int) string, remedies func() []Remedy) *Root {
-	r := &Root{ID: id, Message: message, Remedies: sync.OnceValue(func() []Remedy {
-		out := remedies()
-		if st.Info.Locked && slices.ContainsFunc(out, func(r Remedy) bool { return r.Repairs() }) {
-			out = append([]Remedy{Unlock}, out...) // every plan is refused until then
-		}
-		return Prefer(out)
-	})}
+	r := &Root{ID: id, Message: message, Remedies: sync.OnceValue(func() []Remedy { return Prefer(remedies()) })}
 	st.roots[id] = r
 	return r
+}
+
+// Now returns remedies as they are of use now: while the datastore is locked every plan is
+// refused, so that unlocking it comes first.
+func (st *State) Now(remedies []Remedy) []Remedy {
+	if st.Info.Locked && slices.ContainsFunc(remedies, func(r Remedy) bool { return r.Repairs() }) {
+		return Prefer(append([]Remedy{Unlock}, remedies...))
+	}
+	return remedies
 }
 
 // Unserved returns the roots that keep nodes from the blocks that they need, by ID.
