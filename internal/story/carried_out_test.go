@@ -16,7 +16,7 @@ import (
 // advice are the checks, of those that warn or worse, whose preferred remedy is in no
 // state here one that the program carries out: people have to.
 var advice = []string{
-	"block/corrupt", "block/no-pool", "block/overlap", "block/size-mismatch", "block/unaffine", "config/datastore-locked", "config/gc-disabled",
+	"block/corrupt", "block/no-pool", "block/size-mismatch", "block/unaffine", "config/datastore-locked", "config/gc-disabled",
 	"ip/duplicate", "ip/wrong-node", "node/block-limit", "node/many-blocks",
 	"pool/exhausted", "pool/low-addresses", "pool/low-free-blocks", "pool/no-free-blocks", "pool/overlap", "pool/selector", "pool/undersized",
 }
