@@ -13,7 +13,7 @@ import (
 )
 
 // setStrictAffinity writes the one setting, and no other field, into the IPAM
-// configuration. It acts at once and for the whole cluster. Whom it would starve is
+// configuration. It acts at once and for the whole cluster. Which nodes could then not allocate is
 // a guard: should that be others when the plan is applied, the plan has to be made
 // again and looked at again.
 var setStrictAffinity = &StepKind{
@@ -83,10 +83,10 @@ func (p *proposals) proposeStrict(want bool) {
 		p.refuse(c, RefusedRejected, "Calico assigns no address on Windows nodes without strict affinity: %s", phrase.List(windows))
 		return
 	}
-	starve := cannotAllocate(st, want)
+	stuck := cannotAllocate(st, want)
 	pairs := []string{
 		GuardName, "default", GuardUID, Absent, GuardStrict, strconv.FormatBool(st.IPAM.StrictAffinity), guardWanted, strconv.FormatBool(want),
-		GuardStarves, orAbsent(strings.Join(starve, ",")),
+		GuardStarves, orAbsent(strings.Join(stuck, ",")),
 	}
 	var pinned []blocks.Meta
 	because := "no IPAM configuration exists, and one is created with strict affinity, automatic blocks and no limit of blocks"
@@ -97,7 +97,7 @@ func (p *proposals) proposeStrict(want bool) {
 	p.add(c, Step{
 		Because: because + "; it holds at once, for the whole cluster, and moves no address that is borrowed now",
 		Evidence: state.Evidences("strictAffinity", fmt.Sprint(st.IPAM.StrictAffinity), "autoAllocateBlocks", fmt.Sprint(st.IPAM.AutoAllocateBlocks),
-			"maxBlocksPerHost", fmt.Sprint(st.IPAM.MaxBlocksPerHost), "nodes that cannot allocate with it", phrase.List(starve)),
+			"maxBlocksPerHost", fmt.Sprint(st.IPAM.MaxBlocksPerHost), "nodes that cannot allocate with it", phrase.List(stuck)),
 		Guards: guards(pairs...),
 	}, pinned...)
 }
@@ -130,9 +130,9 @@ func (b *Begun) undoStrict() Move {
 	}
 	// Whom a plan's setting starves, somebody has looked at.
 	already := cannotAllocate(b.State, now.StrictAffinity)
-	starve := slices.DeleteFunc(cannotAllocate(b.State, was), func(node string) bool { return slices.Contains(already, node) })
-	if len(starve) > 0 {
-		return cannot(SkipHarm, "with strict affinity %t the next pod on %s would get no address", was, phrase.List(starve))
+	stuck := slices.DeleteFunc(cannotAllocate(b.State, was), func(node string) bool { return slices.Contains(already, node) })
+	if len(stuck) > 0 {
+		return cannot(SkipHarm, "with strict affinity %t the next pod on %s would get no address", was, phrase.List(stuck))
 	}
 	ref := pin(blocks.IPAMConfigs, now.Meta)
 	return toWrite(func(ctx context.Context) error { return b.Writer.SetStrictAffinity(ctx, &ref, was) }, "set strict affinity to %t again", was)

@@ -45,7 +45,7 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// TestLeftForAMoment: whoever writes the same objects at the same moment writes one
+// TestLeftForAMoment: a client that writes the same objects at the same moment writes one
 // after the other, too, and is given time to come to the end.
 func TestLeftForAMoment(t *testing.T) {
 	f := storyDrained(t)

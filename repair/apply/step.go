@@ -286,6 +286,6 @@ func became(remark string, wrong, written error) repair.Outcome {
 	return repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf("it was written, but reading again does not show it: %v", wrong)}
 }
 
-// propagationDelay is how long the objects of a step get until they agree: whoever writes them
+// propagationDelay is how long the objects of a step get until they agree: a client that writes them
 // at the same moment writes one after the other, too.
 const propagationDelay = time.Second
