@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -27,7 +28,7 @@ type Check struct {
 	Confirm string
 	// Remedies are the ways out of its findings in general, the preferred one first;
 	// a finding has those of its state.
-	Remedies []state.Remedy
+	Remedies []remedies.Remedy
 	// Never says what not to do.
 	Never string
 	// Verify says how to see, beyond a report without the finding, that what
@@ -131,7 +132,7 @@ type Findings struct {
 func (f *Findings) Add(x Finding) {
 	x.Check, x.by = f.Check.ID, f.Check
 	x.Fingerprint = Fingerprint(x.Check, x.Subject)
-	if root := f.state.Root(x.Root); root != nil && len(x.Remedies) == 0 {
+	if root := remedies.Of(f.state).Root(x.Root); root != nil && len(x.Remedies) == 0 {
 		x.Remedies = root.Remedies()
 	}
 	switch {

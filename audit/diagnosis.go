@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
@@ -18,7 +19,7 @@ type Diagnosis struct {
 	// Findings are the fingerprints of what it explains, in the order of the report.
 	Findings []string `json:"findings"`
 	// Remedies are alternatives, the preferred one first.
-	Remedies []state.Remedy `json:"remedies"`
+	Remedies []remedies.Remedy `json:"remedies"`
 }
 
 // diagnose groups the findings that a State's roots explain. What is no more than
@@ -32,7 +33,7 @@ func diagnose(st *state.State, findings []Finding) []Diagnosis {
 	}
 	out := []Diagnosis{}
 	for id, fs := range byRoot {
-		root := st.Root(id)
+		root := remedies.Of(st).Root(id)
 		if root == nil || len(fs) < 2 {
 			continue
 		}
@@ -44,7 +45,7 @@ func diagnose(st *state.State, findings []Finding) []Diagnosis {
 		if d.Severity <= state.Info {
 			continue
 		}
-		d.Message, d.Remedies = root.Message(len(fs)), st.Now(root.Remedies())
+		d.Message, d.Remedies = root.Message(len(fs)), remedies.Of(st).Now(root.Remedies())
 		out = append(out, d)
 	}
 	sortDiagnoses(out)

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"net/netip"
 
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
@@ -32,11 +33,11 @@ type Fix struct {
 func Look(command string) Fix { return Fix{"look", command} }
 
 // FixOf is the preferred one of some remedies as the next thing to do.
-func FixOf(remedies []state.Remedy) Fix {
-	if r := &remedies[0]; r.Repairs() {
+func FixOf(ways []remedies.Remedy) Fix {
+	if r := &ways[0]; r.Repairs() {
 		return Fix{"repair", r.Commands[0]}
 	}
-	return Fix{"manual", remedies[0].Title}
+	return Fix{"manual", ways[0].Title}
 }
 
 // Finding is one thing that a check found.
@@ -50,7 +51,7 @@ type Finding struct {
 	Fingerprint string           `json:"fingerprint"`
 
 	// Remedies are the ways out, the preferred one first; none where only a look helps.
-	Remedies []state.Remedy `json:"-"`
+	Remedies []remedies.Remedy `json:"-"`
 	// Pools and Nodes are those that the finding concerns beside its subject, for
 	// filters: the pool an address lies in, the owner it was borrowed from.
 	Pools []string `json:"-"`
@@ -61,7 +62,7 @@ type Finding struct {
 	// other.
 	Absence bool `json:"-"`
 	// Root is the ID of what the finding comes from, as others may; empty if its cause
-	// is its own. See [state.Root].
+	// is its own. See [remedies.Root].
 	Root string `json:"-"`
 	// by is the check that made it; nil for one that was read from a report.
 	by *Check

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -38,8 +39,8 @@ const reservationStands = 90 * time.Second
 // under way goes on before another is begun, which of it the cluster tells; and one
 // block is emptied at a time. The filters of a request choose among them, and a plan has
 // chosen.
-func (p *proposals) consolidation() *state.Consolidation {
-	begun := p.st.Begun()
+func (p *proposals) consolidation() *remedies.Consolidation {
+	begun := remedies.Of(p.st).Begun()
 	for _, c := range begun {
 		if p.chooses(c) {
 			return c
@@ -51,8 +52,8 @@ func (p *proposals) consolidation() *state.Consolidation {
 	if p.req.Chosen == "" && p.leftCordon() != "" {
 		return nil
 	}
-	for _, n := range p.st.InNeed() {
-		for _, c := range p.st.Consolidations(n) {
+	for _, n := range remedies.Of(p.st).InNeed() {
+		for _, c := range remedies.Of(p.st).Consolidations(n) {
 			if len(c.Barred) == 0 && p.chooses(c) {
 				return c
 			}
@@ -65,21 +66,21 @@ func (p *proposals) consolidation() *state.Consolidation {
 // before another is begun; "" if there is none.
 func (p *proposals) leftCordon() string {
 	for i := range p.st.Nodes {
-		if n := &p.st.Nodes[i]; n.Ours != "" && n.Ours != state.Rehoming {
+		if n := &p.st.Nodes[i]; n.Ours != "" && n.Ours != remedies.Rehoming {
 			return n.Name
 		}
 	}
 	return ""
 }
 
-func (p *proposals) chooses(c *state.Consolidation) bool {
+func (p *proposals) chooses(c *remedies.Consolidation) bool {
 	about := p.aboutAll(c, state.Subject{Kind: state.KindBlock, CIDR: c.CIDR.String()})
 	return (p.req.Chosen == "" || p.req.Chosen == c.Name()) && !p.req.beside(p.st, about.target, about.pools, about.nodes)
 }
 
 // consolidating returns the consolidation whose steps are to be proposed, but for those
 // that take it back; nil if there is none, or it must not go on.
-func (p *proposals) consolidating() *state.Consolidation {
+func (p *proposals) consolidating() *remedies.Consolidation {
 	if !p.req.Consolidate {
 		return nil
 	}
@@ -91,7 +92,7 @@ func (p *proposals) consolidating() *state.Consolidation {
 }
 
 // withheld says which consent a consolidation lacks; an empty code if none.
-func (p *proposals) withheld(c *state.Consolidation) reason {
+func (p *proposals) withheld(c *remedies.Consolidation) reason {
 	if name, unread := p.st.UnreadPod(); unread {
 		return because(RefusedNotRead, "pod %s could not be read and may have an address of the block", name)
 	}
@@ -109,7 +110,7 @@ func (p *proposals) withheld(c *state.Consolidation) reason {
 }
 
 // unguardedText says what evicting pods ends for a while, or for good.
-func unguardedText(moves []state.Move) string {
+func unguardedText(moves []remedies.Move) string {
 	var bare, only, out []string
 	for _, m := range moves {
 		if m.Pod.Controller == nil {
@@ -142,13 +143,13 @@ func (p *proposals) refuseConsolidation() {
 		}
 		return
 	}
-	if name := p.leftCordon(); name != "" && len(p.st.InNeed()) > 0 {
+	if name := p.leftCordon(); name != "" && len(remedies.Of(p.st).InNeed()) > 0 {
 		p.refuse(concern{target: state.ClusterSubject(p.st)}, RefusedConflict, "node %s carries the mark of an earlier one, which is taken back first: plan again then", name)
 		return
 	}
-	for _, n := range p.st.InNeed() {
+	for _, n := range remedies.Of(p.st).InNeed() {
 		var why []string
-		for _, c := range p.st.Consolidations(n) {
+		for _, c := range remedies.Of(p.st).Consolidations(n) {
 			switch {
 			case len(c.Barred) == 0 && p.req.Chosen == "":
 				p.refuse(concern{target: state.ClusterSubject(p.st)}, RefusedConflict, "%s could be emptied for %s, and is not what --pool, --node, --ip or --block ask for", c.CIDR, c.For)
@@ -172,7 +173,7 @@ func poolsAtIssue(st *state.State, n *state.NodeBlockStatus) (out []string) {
 }
 
 // barsText names the first bars.
-func barsText(c *state.Consolidation) string {
+func barsText(c *remedies.Consolidation) string {
 	var out []string
 	for _, b := range c.Barred {
 		out = append(out, b.String())
@@ -182,12 +183,12 @@ func barsText(c *state.Consolidation) string {
 
 // aboutAll is what a step of a consolidation concerns: all have the same pools and nodes,
 // so that no filter takes some of them away.
-func (p *proposals) aboutAll(c *state.Consolidation, target state.Subject) concern {
+func (p *proposals) aboutAll(c *remedies.Consolidation, target state.Subject) concern {
 	return concern{target, poolNames(c.Pool), []string{c.For, c.Holder}}
 }
 
 // joins adds what each step of a consolidation is held to.
-func joins(c *state.Consolidation, pairs ...string) []Guard {
+func joins(c *remedies.Consolidation, pairs ...string) []Guard {
 	return guards(append(pairs, GuardConsolidation, c.Name(), GuardInNeed, c.For)...)
 }
 
@@ -208,7 +209,7 @@ func passed(st *state.State, s *Step) bool {
 // reservationOf returns our reservation of a CIDR; nil if there is none.
 func reservationOf(st *state.State, cidr string) *blocks.Reservation {
 	i := slices.IndexFunc(st.Reservations, func(r blocks.Reservation) bool {
-		return r.Ours != "" && r.Name == state.ReservationName(prefixOf(state.Subject{CIDR: cidr}))
+		return r.Ours != "" && r.Name == remedies.ReservationName(prefixOf(state.Subject{CIDR: cidr}))
 	})
 	if i < 0 {
 		return nil
@@ -228,7 +229,7 @@ func nodeNamed(st *state.State, name string) *blocks.Node {
 // for long enough that no assignment is under way that does not know of it: nothing rests on
 // it before. That pods have come which the plan does not know of is said before the wait.
 func (a *Turn) afterReservation(s *Step) (due time.Time, _ reason) {
-	if s.Group() == state.Rehoming {
+	if s.Group() == remedies.Rehoming {
 		return time.Time{}, reason{}
 	}
 	r := reservationOf(a.State, s.emptied())
@@ -287,7 +288,7 @@ func Awaited(before, now *state.State, s *Step) ([]blocks.Ref, bool) {
 	if !evicts || controller == Absent {
 		return r.out, true
 	}
-	had := before.PodsOf(controller)
+	had := remedies.Of(before).PodsOf(controller)
 	if len(had) == 0 {
 		return nil, false
 	}
@@ -305,7 +306,7 @@ func Awaited(before, now *state.State, s *Step) ([]blocks.Ref, bool) {
 	default:
 		return nil, false
 	}
-	for _, w := range now.PodsOf(controller) {
+	for _, w := range remedies.Of(now).PodsOf(controller) {
 		if slices.ContainsFunc(had, func(o *blocks.Workload) bool { return o.UID == w.UID }) {
 			continue
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
@@ -57,7 +58,7 @@ func (p *Plan) sayIdle(st *state.State, before *Plan) {
 }
 
 func nothingToConsolidate(st *state.State) string {
-	if names := st.LackingBlocks(); len(names) > 0 {
+	if names := remedies.Of(st).LackingBlocks(); len(names) > 0 {
 		return fmt.Sprintf("%s can claim a block once an empty one is released: --empty-blocks comes first", phrase.Some(names))
 	}
 	return "each node that takes pods has a block, or can claim one"

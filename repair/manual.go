@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
@@ -12,27 +13,27 @@ import (
 func manual(st, after *state.State, p *Plan) []Manual {
 	m := &manuals{plan: p}
 	if r := &p.Request; r.EmptyBlocks || r.StrictAffinity != nil {
-		for _, root := range after.Unserved() {
+		for _, root := range remedies.Of(after).Unserved() {
 			if m.concerns(root.Pools, root.Nodes) {
 				m.add(root.Subject, root.Message(0), root.Remedies())
 			}
 		}
-		for _, c := range after.Contests() {
-			if m.concerns([]string{c.Pool.Name}, c.Nodes) && len(after.Unserved()) == 0 {
-				m.add(state.PoolSubject(c.Pool), c.String(), c.Remedies(after))
+		for _, c := range remedies.Of(after).Contests() {
+			if m.concerns([]string{c.Pool.Name}, c.Nodes) && len(remedies.Of(after).Unserved()) == 0 {
+				m.add(state.PoolSubject(c.Pool), c.String(), c.Remedies)
 			}
 		}
 		m.order++
 		for _, b := range st.Borrows {
 			if b.Tunnel && m.concerns(state.PoolsOf(b.Block.Pool), []string{b.User, b.Owner}) {
-				m.add(state.IPSubject(b.Addr, b.User), "the tunnel of "+b.User+" uses "+b.Addr.String()+" of block "+b.Block.CIDR.String()+", which belongs to "+b.Owner, st.BorrowRemedies(b))
+				m.add(state.IPSubject(b.Addr, b.User), "the tunnel of "+b.User+" uses "+b.Addr.String()+" of block "+b.Block.CIDR.String()+", which belongs to "+b.Owner, remedies.Of(st).BorrowRemedies(b))
 			}
 		}
 		m.order++
 	}
 	for _, r := range p.Refused {
 		if r.Code == RefusedHostView && (r.Kind == ReleaseIP || r.Kind == ReleaseBlock) {
-			m.add(r.Target, r.Reason, []state.Remedy{state.EndUse(nil)})
+			m.add(r.Target, r.Reason, []remedies.Remedy{remedies.EndUse(nil)})
 		}
 	}
 	return m.numbered()
@@ -46,8 +47,8 @@ type manuals struct {
 }
 
 // add lists those of some remedies that take people.
-func (m *manuals) add(target state.Subject, because string, remedies []state.Remedy) {
-	for _, r := range remedies {
+func (m *manuals) add(target state.Subject, because string, ways []remedies.Remedy) {
+	for _, r := range ways {
 		if !r.Manual {
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -59,7 +60,7 @@ var claimBlock = &StepKind{
 }
 
 // unconfirmed reports whether a block was claimed, and its affinity not confirmed yet.
-func unconfirmed(st *state.State, c *state.Consolidation) bool {
+func unconfirmed(st *state.State, c *remedies.Consolidation) bool {
 	a := ownAffinity(st, c.Block)
 	return a == nil || a.Effective() != blocks.Confirmed
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -51,8 +52,8 @@ var cordonNode = &StepKind{
 	},
 	verify: func(st *state.State, s *Step) error {
 		over := passed(st, s)
-		if s.Group() == state.Rehoming {
-			now, _ := st.Rehomes()
+		if s.Group() == remedies.Rehoming {
+			now, _ := remedies.Of(st).Rehomes()
 			over = len(now) == 0
 		}
 		if n := nodeNamed(st, s.Target.Name); n != nil && !n.Unschedulable && !over {
@@ -68,14 +69,14 @@ var cordonNode = &StepKind{
 
 // cordonForRehome keeps pods that start again off nodes where they would borrow again.
 func (p *proposals) cordonForRehome() {
-	for _, name := range p.st.Full() {
+	for _, name := range remedies.Of(p.st).Full() {
 		n := nodeNamed(p.st, name)
 		if n == nil || n.Ours != "" || !p.wants(state.NodeSubject(name)) {
 			continue
 		}
 		p.add(p.everyBorrower(state.NodeSubject(name)), Step{
 			Because: "it has no address of its own for a pod that starts again, which would borrow there once more",
-			Guards:  guards(GuardName, name, GuardUID, n.UID, GuardConsolidation, state.Rehoming),
+			Guards:  guards(GuardName, name, GuardUID, n.UID, GuardConsolidation, remedies.Rehoming),
 		}, n.Meta)
 	}
 }

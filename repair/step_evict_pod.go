@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -85,7 +86,7 @@ func PodOf(st *state.State, s *Step) *blocks.Workload {
 	return nil
 }
 
-func (p *proposals) evict(m state.Move, c concern, joined []Guard, why string) {
+func (p *proposals) evict(m remedies.Move, c concern, joined []Guard, why string) {
 	if !p.wants(c.target) {
 		return
 	}
@@ -129,7 +130,7 @@ func (p *proposals) rehome() {
 		if m.Pod.Controller != nil {
 			why += "; started again " + gets
 		}
-		p.evict(m, p.everyBorrower(state.IPSubject(m.Addr, m.Pod.Node)), guards(GuardConsolidation, state.Rehoming), why)
+		p.evict(m, p.everyBorrower(state.IPSubject(m.Addr, m.Pod.Node)), guards(GuardConsolidation, remedies.Rehoming), why)
 	}
 }
 
@@ -137,7 +138,7 @@ func (p *proposals) rehome() {
 // no filter takes some of them away.
 func (p *proposals) everyBorrower(target state.Subject) concern {
 	c := concern{target: target}
-	now, _ := p.st.Rehomes()
+	now, _ := remedies.Of(p.st).Rehomes()
 	for _, m := range now {
 		if b := blockWith(p.st, m.Addr); b != nil {
 			c.pools, c.nodes = append(c.pools, poolNames(b.Pool)...), append(c.nodes, m.Pod.Node, b.Owner.Node())
@@ -147,7 +148,7 @@ func (p *proposals) everyBorrower(target state.Subject) concern {
 }
 
 // rehomes returns the pods that are to be rehomed; with say, the others are refused.
-func (p *proposals) rehomes(say bool) []state.Move {
+func (p *proposals) rehomes(say bool) []remedies.Move {
 	if !p.req.Rehome {
 		return nil
 	}
@@ -156,16 +157,16 @@ func (p *proposals) rehomes(say bool) []state.Move {
 			p.bars(c, r)
 		}
 	}
-	if len(p.st.Begun()) > 0 {
+	if len(remedies.Of(p.st).Begun()) > 0 {
 		if say {
 			p.bars(concern{target: state.ClusterSubject(p.st)}, because(RefusedConflict, "a block is being emptied: that comes first (--consolidate)"))
 		}
 		return nil
 	}
-	full := p.st.Full()
+	full := remedies.Of(p.st).Full()
 	name, unread := p.st.UnreadPod()
-	var out []state.Move
-	now, later := p.st.Rehomes()
+	var out []remedies.Move
+	now, later := remedies.Of(p.st).Rehomes()
 	for i, m := range slices.Concat(now, later) {
 		b := blockWith(p.st, m.Addr)
 		if b == nil {
@@ -175,7 +176,7 @@ func (p *proposals) rehomes(say bool) []state.Move {
 		if p.req.beside(p.st, c.target, poolNames(b.Pool), []string{m.Pod.Node, b.Owner.Node()}) {
 			continue
 		}
-		why := p.st.EvictionBar(m.Pod)
+		why := remedies.Of(p.st).EvictionBar(m.Pod)
 		switch {
 		case unread:
 			refuse(c, because(RefusedNotRead, "pod %s could not be read", name))
@@ -185,8 +186,8 @@ func (p *proposals) rehomes(say bool) []state.Move {
 			refuse(c, because(RefusedConflict, "%s", m.Stays))
 		case p.st.Cluster.Live && !p.st.BudgetsKnown:
 			refuse(c, because(RefusedNotRead, "PodDisruptionBudgets were not read, so that nothing says whether pod %s may be evicted", m.Pod.FullName()))
-		case p.st.Unguarded(m.Pod) && !p.req.EvictSingletons:
-			refuse(c, because(RefusedConsent, "%s: consent with --evict-singletons", unguardedText([]state.Move{m})))
+		case remedies.Of(p.st).Unguarded(m.Pod) && !p.req.EvictSingletons:
+			refuse(c, because(RefusedConsent, "%s: consent with --evict-singletons", unguardedText([]remedies.Move{m})))
 		case len(full) > 0 && !p.req.CordonFull:
 			refuse(c, because(RefusedConsent, "the scheduler may put it where no address is left for it, so that it borrows again or waits: consent with --cordon-full, to cordon %s meanwhile", phrase.List(full)))
 		default:
@@ -212,10 +213,10 @@ func (a *Turn) mayEvict(s *Step) (due time.Time, _ reason) {
 // wouldBorrow refuses while a replacement of the pod that a step evicts may come to a node
 // without an address of its own.
 func (a *Turn) wouldBorrow(s *Step) reason {
-	full := a.State.Full
-	if s.Group() != state.Rehoming {
-		begun := a.State.Begun()
-		i := slices.IndexFunc(begun, func(c *state.Consolidation) bool { return c.Name() == s.Group() })
+	full := remedies.Of(a.State).Full
+	if s.Group() != remedies.Rehoming {
+		begun := remedies.Of(a.State).Begun()
+		i := slices.IndexFunc(begun, func(c *remedies.Consolidation) bool { return c.Name() == s.Group() })
 		if i < 0 {
 			return because(RefusedConflict, "what the pod was to move for is not under way any more")
 		}
@@ -281,7 +282,7 @@ func replacedPod(before, now *state.State, s *Step) (done bool, waits string, er
 	if controller == Absent {
 		return true, "", nil
 	}
-	had, has := before.PodsOf(controller), now.PodsOf(controller)
+	had, has := remedies.Of(before).PodsOf(controller), remedies.Of(now).PodsOf(controller)
 	if was := PodOf(before, s); was != nil && was.Controller != nil && was.Controller.Kind == "DaemonSet" {
 		elsewhere := func(w *blocks.Workload) bool { return w.Node != was.Node }
 		had, has = slices.DeleteFunc(had, elsewhere), slices.DeleteFunc(has, elsewhere)

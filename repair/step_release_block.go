@@ -8,6 +8,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -43,13 +44,13 @@ var releaseBlock = &StepKind{
 				}
 				continue
 			}
-			v := state.LastBlock{Reclaimability: b.Reclaimability}
+			v := remedies.LastBlock{Reclaimability: b.Reclaimability}
 			if p.req.LastBlocks && p.req.EmptyBlocks {
-				v = p.st.LastBlock(b)
+				v = remedies.Of(p.st).LastBlock(b)
 			}
 			if !v.OK {
 				why := v.Held
-				switch last := p.st.LastBlock(b); {
+				switch last := remedies.Of(p.st).LastBlock(b); {
 				case v.Code == state.RetainYoung:
 					why += oldFrom(p.st, v.EmptySince)
 				case last.OK && !v.OK && v.Code == state.RetainLast:
@@ -187,7 +188,7 @@ func (p *proposals) releaseEmptied() *state.Block {
 		return nil
 	}
 	if target := state.BlockSubject(c.Block); p.wants(target) {
-		p.addRelease(c.Block, p.aboutAll(c, target), state.LastBlock{}, c)
+		p.addRelease(c.Block, p.aboutAll(c, target), remedies.LastBlock{}, c)
 	}
 	return c.Block
 }
@@ -205,7 +206,7 @@ func (a *Turn) mayRelease(s *Step) (time.Time, reason) {
 	return due, r
 }
 
-func (p *proposals) addRelease(b *state.Block, c concern, last state.LastBlock, emptied *state.Consolidation) {
+func (p *proposals) addRelease(b *state.Block, c concern, last remedies.LastBlock, emptied *remedies.Consolidation) {
 	keeps := keptBlock(p.st, b)
 	kept, keptUID := Absent, ""
 	if keeps != nil {
@@ -304,7 +305,7 @@ func stillLacks(st *state.State, planned, now *Step) bool {
 		return planned.Guard(GuardFor) == now.Guard(GuardFor)
 	}
 	b := blockAt(st, now.Target.CIDR)
-	return b != nil && slices.Contains(st.LastBlock(b).For, planned.Guard(GuardFor))
+	return b != nil && slices.Contains(remedies.Of(st).LastBlock(b).For, planned.Guard(GuardFor))
 }
 
 // keptRef pins the block that a step says is kept; nil if none is.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -53,7 +54,7 @@ var reserveBlock = &StepKind{
 	undo: (*Begun).unreserve,
 	pretend: func(x *pretence, s *Step) {
 		x.Reservations = append(x.Reservations, blocks.Reservation{
-			Meta: blocks.Meta{Name: state.ReservationName(prefixOf(s.Target)), Created: x.Cluster.TakenAt},
+			Meta: blocks.Meta{Name: remedies.ReservationName(prefixOf(s.Target)), Created: x.Cluster.TakenAt},
 			Ours: s.Guard(GuardConsolidation), CIDRs: []blocks.Prefix{prefixOf(s.Target)},
 		})
 	},
@@ -73,7 +74,7 @@ func (b *Begun) unreserve() Move {
 // consolidationRefs are what says how far a consolidation is, beside the whole cluster.
 func consolidationRefs(r *refs, s *Step) {
 	if p := prefixOf(state.Subject{CIDR: s.emptied()}); p.IsValid() {
-		r.one(blocks.Reservations, state.ReservationName(p))
+		r.one(blocks.Reservations, remedies.ReservationName(p))
 		r.claim(p, s.Guard(GuardInNeed))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -19,8 +20,8 @@ var uncordonNode = &StepKind{
 	exact: []string{GuardName, GuardUID, GuardConsolidation},
 	propose: func(p *proposals) {
 		rehomed := p.consolidating() == nil && len(p.rehomes(false)) > 0
-		full := p.st.Full()
-		marks := map[string]*state.Consolidation{}
+		full := remedies.Of(p.st).Full()
+		marks := map[string]*remedies.Consolidation{}
 		cordon := map[string]bool{}
 		going := p.consolidating()
 		for _, c := range p.takenBack() {
@@ -34,7 +35,7 @@ var uncordonNode = &StepKind{
 		for i := range p.st.Nodes {
 			n := &p.st.Nodes[i]
 			forRehome := rehomed && slices.Contains(full, n.Name)
-			if n.Ours == "" && !cordon[n.Name] && !forRehome || n.Ours != "" && n.Ours != state.Rehoming && !p.req.Consolidate || !p.wants(state.NodeSubject(n.Name)) {
+			if n.Ours == "" && !cordon[n.Name] && !forRehome || n.Ours != "" && n.Ours != remedies.Rehoming && !p.req.Consolidate || !p.wants(state.NodeSubject(n.Name)) {
 				continue
 			}
 			s := Step{
@@ -47,9 +48,9 @@ var uncordonNode = &StepKind{
 			} else if c := marks[n.Name]; n.Ours == "" && c != nil {
 				about = p.aboutAll(c, about.target)
 				s.Guards = guards(GuardName, n.Name, GuardUID, n.UID, GuardConsolidation, c.Name())
-			} else if n.Ours == "" || n.Ours == state.Rehoming {
+			} else if n.Ours == "" || n.Ours == remedies.Rehoming {
 				about = p.everyBorrower(about.target)
-				s.Guards = guards(GuardName, n.Name, GuardUID, n.UID, GuardConsolidation, state.Rehoming)
+				s.Guards = guards(GuardName, n.Name, GuardUID, n.UID, GuardConsolidation, remedies.Rehoming)
 			}
 			p.add(about, s, n.Meta)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -28,7 +29,7 @@ var unreserveBlock = &StepKind{
 		}
 	},
 	refs: func(r *refs, s *Step) {
-		r.one(blocks.Reservations, state.ReservationName(prefixOf(s.Target)))
+		r.one(blocks.Reservations, remedies.ReservationName(prefixOf(s.Target)))
 		r.block(prefixOf(s.Target))
 	},
 	do: func(ctx context.Context, w Writer, st *state.State, s *Step) error {
@@ -46,14 +47,14 @@ var unreserveBlock = &StepKind{
 	},
 	undo: (*Begun).unreserve, // it was for a while only, and the run may have died before
 	pretend: func(x *pretence, s *Step) {
-		x.dropReservation(state.ReservationName(prefixOf(s.Target)))
+		x.dropReservation(remedies.ReservationName(prefixOf(s.Target)))
 	},
 }
 
 // takenBack are the consolidations whose reservation and cordons are taken back: those
 // under way, and the one that the plan begins.
-func (p *proposals) takenBack() []*state.Consolidation {
-	begun := p.st.Begun()
+func (p *proposals) takenBack() []*remedies.Consolidation {
+	begun := remedies.Of(p.st).Begun()
 	if c := p.consolidating(); c != nil && c.Reservation == nil {
 		begun = append(begun, c)
 	}

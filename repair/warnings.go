@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
@@ -114,7 +115,7 @@ func strictWarnings(st, after *state.State, p *Plan) []string {
 		say("with strictAffinity %t, the next pod of %s gets no address: %s. They have no unused address of their own and no block is left for them. First make room for them, as the manual steps say",
 			x.To, phrase.Plural(len(x.Starve), "node"), phrase.List(x.Starve))
 	}
-	if short := after.Contests(); x.To && len(short) > 0 && len(x.Starve) == 0 {
+	if short := remedies.Of(after).Contests(); x.To && len(short) > 0 && len(x.Starve) == 0 {
 		say("%s: with strict affinity on, those that come too late get no address", &short[0])
 	}
 	if x.To && x.Unusable > 0 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -16,7 +17,7 @@ var affinityDeadNode = audit.Check{
 		"Calico cleans up after a deleted node, but lists affinities by a label that those written before v3.31 do not carry.",
 	Confirm:  "kubectl get node NAME: not found.",
 	Misread:  "A node that is being replaced under the same name is missing for a moment only.",
-	Remedies: []state.Remedy{state.CleanUpNode},
+	Remedies: []remedies.Remedy{remedies.CleanUpNode},
 	Never:    "Never release a block of it that still holds addresses of pods on other nodes.",
 	Requires: []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes},
 	Optional: state.ReleaseReads,
@@ -27,7 +28,7 @@ var affinityDeadNode = audit.Check{
 				if a.Unlabelled {
 					x.Evidence = append(x.Evidence, state.Evidence{Name: "label", Value: "missing: Calico's own clean-up of the node does not see it"})
 				}
-				x.Root = st.RootOfHost(host)
+				x.Root = remedies.Of(st).RootOfHost(host)
 				x.Absence = true
 				f.Add(x)
 			}

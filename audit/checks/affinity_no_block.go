@@ -6,6 +6,7 @@ import (
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -18,7 +19,7 @@ var affinityNoBlock = audit.Check{
 		"so that two nodes then say it is theirs.",
 	Confirm:  "kubectl get blockaffinities NAME -o yaml, and kubectl get ipamblocks for the same CIDR: not found.",
 	Misread:  "For a moment while a node claims a block this is normal: the affinity is written first. Only one that lasts is wrong.",
-	Remedies: []state.Remedy{state.DeleteAffinity},
+	Remedies: []remedies.Remedy{remedies.DeleteAffinity},
 	Verify:   "On the affinity's node, ip route show type blackhole no longer lists the CIDR.",
 	Never:    "Never delete it while the node is claiming the block: look at it twice, and at the block again in between.",
 	Requires: []blocks.Resource{blocks.Affinities, blocks.Blocks},
@@ -33,7 +34,7 @@ var affinityNoBlock = audit.Check{
 				return
 			}
 			x := affinityFinding(st, a, state.Error, fmt.Sprintf("affinity of %s to %s exists, its IPAMBlock does not", phrase.Owner(a.Owner), a.CIDR))
-			x.Absence, x.Remedies, x.Root = true, f.Check.Remedies, st.RootOfHost(a.Owner.Node())
+			x.Absence, x.Remedies, x.Root = true, f.Check.Remedies, remedies.Of(st).RootOfHost(a.Owner.Node())
 			begunHere(&x, state.HalfDone(a))
 			f.Add(x)
 		})

@@ -6,6 +6,7 @@ import (
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -19,7 +20,7 @@ var affinityNotOwner = audit.Check{
 		"part or all of their traffic is lost.",
 	Confirm:  "On the affinity's node: ip route show type blackhole lists the CIDR, though the block's affinity field names another node.",
 	Misread:  "Of two affinities to one block, age does not say which is right: the block's own affinity field does.",
-	Remedies: []state.Remedy{state.DeleteAffinity},
+	Remedies: []remedies.Remedy{remedies.DeleteAffinity},
 	Verify:   "On the affinity's node, ip route show type blackhole no longer lists the CIDR, and pods there reach the pods of the owner.",
 	Never:    "Never delete the affinity of the node that the block names: that cuts off its pods.",
 	Requires: []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Pools, blocks.FelixConfigs},

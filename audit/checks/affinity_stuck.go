@@ -6,6 +6,7 @@ import (
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -17,9 +18,9 @@ var affinityStuck = audit.Check{
 	Why: "A claim or a release broke off half-way. While it is pendingDeletion, BIRD does not advertise the block; " +
 		"the node's next assignment makes it whole again.",
 	Confirm: "kubectl get blockaffinities -o custom-columns=NAME:.metadata.name,STATE:.spec.state",
-	Remedies: []state.Remedy{
-		state.ByHand("start a pod on the node: its assignment confirms the affinity", "the affinity agrees with its block", "none"),
-		state.ReleaseBlock,
+	Remedies: []remedies.Remedy{
+		remedies.ByHand("start a pod on the node: its assignment confirms the affinity", "the affinity agrees with its block", "none"),
+		remedies.ReleaseBlock,
 	},
 	Never:    "Never delete the affinity alone while its block exists: that leaves a block in use without one.",
 	Requires: []blocks.Resource{blocks.Affinities, blocks.Blocks},
@@ -31,7 +32,7 @@ var affinityStuck = audit.Check{
 			}
 			x := affinityFinding(st, a, state.Warning, fmt.Sprintf("affinity of %s to its block %s stays %s", phrase.Owner(a.Owner), a.CIDR, a.Effective()))
 			if state.HalfDone(a) && b.Used == 0 {
-				x.Remedies = []state.Remedy{state.DeleteAffinity}
+				x.Remedies = []remedies.Remedy{remedies.DeleteAffinity}
 			}
 			begunHere(&x, state.HalfDone(a))
 			f.Add(x)

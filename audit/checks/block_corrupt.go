@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -16,8 +17,8 @@ var blockCorrupt = audit.Check{
 	Why: "Calico may hand an address of it out twice, never hand one out again, or fail for every pod of the node: its allocator relies on what the block says. " +
 		"A block with an unreadable CIDR makes Calico fail to list any.",
 	Confirm: "kubectl get ipamblocks NAME -o yaml",
-	Remedies: []state.Remedy{
-		state.Restart("save a snapshot, restart the pods that use its addresses where they get another block, and have the block looked at before anything is released",
+	Remedies: []remedies.Remedy{
+		remedies.Restart("save a snapshot, restart the pods that use its addresses where they get another block, and have the block looked at before anything is released",
 			"no pod depends on the block"),
 	},
 	Never:    "Never let a tool release addresses or the block while it contradicts itself.",

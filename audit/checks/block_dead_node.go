@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -16,7 +17,7 @@ var blockDeadNode = audit.Check{
 	Why:        "No node can use the block, and what it still holds keeps it from being released: one leaked or borrowed address is enough.",
 	Confirm:    "kubectl get node NAME: not found. calicoctl ipam show --show-blocks shows how full the block is.",
 	Misread:    "Addresses in it may be in use all the same: pods of other nodes may have borrowed them.",
-	Remedies:   []state.Remedy{state.CleanUpNode},
+	Remedies:   []remedies.Remedy{remedies.CleanUpNode},
 	Never:      "Never delete the block while it holds an address that a live pod uses.",
 	Requires:   []blocks.Resource{blocks.Blocks, blocks.Nodes},
 	Optional:   state.ReleaseReads,
@@ -37,7 +38,7 @@ var blockDeadNode = audit.Check{
 				Message: fmt.Sprintf("node %q no longer exists, and owns block %s; it holds %s", host, b.CIDR, phrase.Plural(b.Used, "address")),
 				Evidence: state.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "used by live pods elsewhere", phrase.ListBy("; ", lent),
 					"created", phrase.Time(b.Created), "observed", state.Observed),
-				Root: st.RootOfHost(host),
+				Root: remedies.Of(st).RootOfHost(host),
 			})
 		}
 	},

@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -18,7 +19,7 @@ var blockEmpty = audit.Check{
 		"Calico's own collector releases empty blocks of nodes that hold others after 15 minutes, where it runs (config/gc-disabled). The evidence says whether it could be released now and, if not, why it is held.",
 	Confirm:  "calicoctl ipam show --show-blocks",
 	Misread:  "A block that shows no allocation may be an instant from its first: a node claims the block, then the address. Its age matters.",
-	Remedies: []state.Remedy{state.ReleaseBlock},
+	Remedies: []remedies.Remedy{remedies.ReleaseBlock},
 	Never:    "Never delete the IPAMBlock object by hand: its affinity stays behind, and the node goes on dropping the block's traffic.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Pools, blocks.Reservations},
 	Optional: state.ReleaseReads,
@@ -32,16 +33,16 @@ var blockEmpty = audit.Check{
 			if scarce(b.Pool) {
 				sev = state.Warning
 			}
-			verdict, remedies := "releasable", f.Check.Remedies
+			verdict, ways := "releasable", f.Check.Remedies
 			if !b.Reclaimability.OK {
-				verdict, remedies = "held: "+b.Reclaimability.Held, nil
+				verdict, ways = "held: "+b.Reclaimability.Held, nil
 			}
 			f.Add(audit.Finding{
 				Severity: sev, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
 				Message: fmt.Sprintf("block %s of %s holds no allocation; %s", b.CIDR, phrase.Owner(b.Owner), verdict),
 				Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "pool", state.PoolName(b.Pool), "verdict", verdict,
 					"empty since at least", phrase.Time(b.Reclaimability.EmptySince)),
-				Root: st.RootOfBlock(b), Remedies: remedies,
+				Root: remedies.Of(st).RootOfBlock(b), Remedies: ways,
 			})
 		}
 	},

@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -16,7 +17,7 @@ var blockNoAffinity = audit.Check{
 	Why: "The owner uses its block without any route to it: BIRD makes routes from affinities, and without one the block is not advertised. " +
 		"Calico cannot release such a block either; its own call does nothing and reports success.",
 	Confirm:  "kubectl get blockaffinities -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr shows no row for the block.",
-	Remedies: []state.Remedy{state.RestoreAffinity},
+	Remedies: []remedies.Remedy{remedies.RestoreAffinity},
 	Never:    "Never delete the block because its affinity is missing: it may be full of live pods.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Affinities},
 	Optional: []blocks.Resource{blocks.Nodes, blocks.Pods},
@@ -34,16 +35,16 @@ var blockNoAffinity = audit.Check{
 			for _, a := range st.AffinitiesOf(b.CIDR) {
 				others = append(others, phrase.Owner(a.Owner))
 			}
-			remedies := f.Check.Remedies
+			ways := f.Check.Remedies
 			if st.NodesRead() && st.Vanished(host) || len(others) > 0 {
-				remedies = nil // what is wrong there comes first
+				ways = nil // what is wrong there comes first
 			}
 			f.Add(audit.Finding{
 				Severity: state.Error, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{host}, Absence: true,
 				Message: fmt.Sprintf("block %s belongs to %s, which has no affinity to it", b.CIDR, host),
 				Evidence: state.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "affinities of others", phrase.List(others),
 					"created", phrase.Time(b.Created), "observed", state.Observed),
-				Remedies: remedies, Root: st.RootOfHost(host),
+				Remedies: ways, Root: remedies.Of(st).RootOfHost(host),
 			})
 		}
 	},

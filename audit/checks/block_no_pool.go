@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -17,8 +18,8 @@ var blockNoPool = audit.Check{
 		"Calico does not release blocks outside pools, so it stays.",
 	Confirm: "calicoctl get ippools -o wide, and look for the block's CIDR.",
 	Misread: "The pool was deleted while its addresses were in use; the pods run on, and only some of their traffic fails.",
-	Remedies: []state.Remedy{
-		state.Restart("create the pool again with disabled: true, restart the pods that use its addresses, then delete the pool",
+	Remedies: []remedies.Remedy{
+		remedies.Restart("create the pool again with disabled: true, restart the pods that use its addresses, then delete the pool",
 			"the pods get addresses of another pool, and the block goes with the last of them"),
 	},
 	Never:    "Never delete the block: its pods still use the addresses.",

@@ -6,6 +6,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -17,9 +18,9 @@ var blockOverlap = audit.Check{
 	Why: "One address can be handed out twice, once from each block, and two pods then share it. " +
 		"It comes about when a pool's block size is changed while blocks of the old size exist: Calico compares exact CIDRs only.",
 	Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity",
-	Remedies: []state.Remedy{
+	Remedies: []remedies.Remedy{
 		releaseOverlapping("the block of the two that is empty", "CIDR"),
-		state.Restart("move the pods of the block that holds fewer, one controller at a time: let them ask for another pool (cni.projectcalico.org/ipv4pools), and restart them; release the block once it is empty",
+		remedies.Restart("move the pods of the block that holds fewer, one controller at a time: let them ask for another pool (cni.projectcalico.org/ipv4pools), and restart them; release the block once it is empty",
 			"each address has one block"),
 	},
 	Never:    "Never delete either block while it holds addresses.",
@@ -57,7 +58,7 @@ func overlapFinding(b *state.Block, outer []*state.Block) audit.Finding {
 	twins := slices.ContainsFunc(outer, func(o *state.Block) bool { return o.CIDR == b.CIDR })
 	for _, e := range append([]*state.Block{b}, outer...) {
 		if e.Reclaimability.OK && !twins {
-			x.Remedies = []state.Remedy{releaseOverlapping("block "+e.CIDR.String()+", which is empty", e.CIDR.String())}
+			x.Remedies = []remedies.Remedy{releaseOverlapping("block "+e.CIDR.String()+", which is empty", e.CIDR.String())}
 			break
 		}
 	}
@@ -67,8 +68,8 @@ func overlapFinding(b *state.Block, outer []*state.Block) audit.Finding {
 
 // releaseOverlapping is to release the one of the blocks that nothing uses, which moves no
 // pod.
-func releaseOverlapping(what, cidr string) state.Remedy {
-	return state.Repair("release "+what, "--empty-blocks --block "+cidr, "each address has one block", state.ReleaseBlock.Risk)
+func releaseOverlapping(what, cidr string) remedies.Remedy {
+	return remedies.Repair("release "+what, "--empty-blocks --block "+cidr, "each address has one block", remedies.ReleaseBlock.Risk)
 }
 
 // sharedOrdinals counts the addresses that both blocks have in use.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -20,8 +21,8 @@ var blockSizeMismatch = audit.Check{
 		"Where every such block exists already, the mismatch is harmless.",
 	Confirm: "calicoctl ipam show --show-blocks, beside the pool's blockSize.",
 	Misread: "\"I changed blockSize, and new nodes still get the old size\": blocks that exist keep theirs.",
-	Remedies: []state.Remedy{
-		state.Restart("add a pool with the block size that is wanted and another CIDR; only then set disabled: true on this one, and move its pods by restarting them, one controller at a time",
+	Remedies: []remedies.Remedy{
+		remedies.Restart("add a pool with the block size that is wanted and another CIDR; only then set disabled: true on this one, and move its pods by restarting them, one controller at a time",
 			"no block overlaps another"),
 	},
 	Never:    "Never change the blockSize of a pool that has blocks.",
@@ -32,9 +33,9 @@ var blockSizeMismatch = audit.Check{
 				continue
 			}
 			// Where no block can come to overlap it, nothing has to be done.
-			sev, risk, remedies := state.Info, "", []state.Remedy(nil)
+			sev, risk, ways := state.Info, "", []remedies.Remedy(nil)
 			if slot, ok := claimableOver(st, b); ok {
-				sev, risk, remedies = state.Error, slot.String(), f.Check.Remedies
+				sev, risk, ways = state.Error, slot.String(), f.Check.Remedies
 			}
 			message := fmt.Sprintf("block %s is not of pool %s's block size /%d", b.CIDR, b.Pool.Name, b.Pool.BlockSize)
 			if risk != "" {
@@ -44,7 +45,7 @@ var blockSizeMismatch = audit.Check{
 				Severity: sev, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()}, Message: message, Absence: sev == state.Error,
 				Evidence: state.Evidences("pool", b.Pool.Name, "pool's block size", fmt.Sprintf("/%d", b.Pool.BlockSize), "claimable over it", risk,
 					"owner", phrase.Owner(b.Owner), "in use", fmt.Sprint(b.Used)),
-				Remedies: remedies,
+				Remedies: ways,
 			})
 		}
 	},

@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -16,7 +17,7 @@ var blockSoftDeleted = audit.Check{
 	Why: "A deletion was begun and never finished: the object is in the way of the next claim of its CIDR, and Calico's tools no longer show it. " +
 		"Calico deletes in two steps on Kubernetes, first the mark, then the object.",
 	Confirm:  "kubectl get with -o yaml shows spec.deleted: true (in an affinity of the older API group the text \"true\").",
-	Remedies: []state.Remedy{state.FinishDelete},
+	Remedies: []remedies.Remedy{remedies.FinishDelete},
 	Never:    "Never take the mark away: some component believes that the object is gone.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles},
 	Run: func(st *state.State, f *audit.Findings) {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -17,8 +18,8 @@ var blockUnaffine = audit.Check{
 	Why: "Nothing is broken: its addresses are routed one by one, and the block goes when the last of them is released. " +
 		"Under strict affinity no pod may take a further address of it: the rest of the block is lost until then.",
 	Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity",
-	Remedies: []state.Remedy{
-		state.Restart("restart the pods that use addresses of the block, if it is needed back", "the block goes with the last of them"),
+	Remedies: []remedies.Remedy{
+		remedies.Restart("restart the pods that use addresses of the block, if it is needed back", "the block goes with the last of them"),
 	},
 	Never:    "Never give the block an owner by editing it: the pods that use it are on several nodes.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.IPAMConfigs},

@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -15,8 +16,8 @@ var configBlockStrictAffinity = audit.Check{
 	Severities: []state.Severity{state.Info},
 	Why:        "It is easily believed that strict affinity is on for these blocks. Calico reads the setting from its IPAM configuration only.",
 	Confirm:    "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,STRICT:.spec.strictAffinity",
-	Remedies: []state.Remedy{
-		state.ByHand("leave the field; set strict affinity, if it is wanted, in the IPAM configuration", "none: Calico ignores the field", "none"),
+	Remedies: []remedies.Remedy{
+		remedies.ByHand("leave the field; set strict affinity, if it is wanted, in the IPAM configuration", "none: Calico ignores the field", "none"),
 	},
 	Never:    "Never edit blocks for it.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.IPAMConfigs},

@@ -3,6 +3,7 @@ package checks
 import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -14,7 +15,7 @@ var configDatastoreLocked = audit.Check{
 	Why: "While the datastore is locked (for a migration, or an address check) new pods get no network and Calico collects no garbage. " +
 		"A lock is easily forgotten.",
 	Confirm:  "kubectl get clusterinformations default -o jsonpath={.spec.datastoreReady}",
-	Remedies: []state.Remedy{state.Unlock},
+	Remedies: []remedies.Remedy{remedies.Unlock},
 	Never:    "Never unlock in the middle of a migration.",
 	Requires: []blocks.Resource{blocks.ClusterInfos},
 	Run: func(st *state.State, f *audit.Findings) {

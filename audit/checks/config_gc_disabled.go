@@ -3,6 +3,7 @@ package checks
 import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -14,9 +15,9 @@ var configGCDisabled = audit.Check{
 	Why: "Leaked addresses, and empty blocks of nodes that hold several, pile up until pools run out: calico-kube-controllers would release them. " +
 		"A leakGracePeriod of 0, or none, does not mean \"at once\" or \"the default\": it turns the collection of empty blocks off, and that of leaks on nodes that exist.",
 	Confirm: "kubectl get kubecontrollersconfigurations default -o yaml",
-	Remedies: []state.Remedy{
-		state.ByHand("give the KubeControllersConfiguration a controllers.node section with a leakGracePeriod, such as 15m",
-			"Calico's collector releases leaked addresses and empty blocks after that time", state.EverywhereRisk,
+	Remedies: []remedies.Remedy{
+		remedies.ByHand("give the KubeControllersConfiguration a controllers.node section with a leakGracePeriod, such as 15m",
+			"Calico's collector releases leaked addresses and empty blocks after that time", remedies.EverywhereRisk,
 			"kubectl get kubecontrollersconfigurations default -o yaml"),
 	},
 	Never:    "Never use leakGracePeriod: 0 to speed collection up.",

@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -18,16 +19,16 @@ var configLeftover = audit.Check{
 		"A run takes both back whatever ends it, unless it is killed.",
 	Confirm: "kubectl get ipreservations,nodes -o yaml, and look for the annotation " + blocks.OursAnnotation + ".",
 	Misread: "A run that waits longer than the grace for one pod to end or to start looks the same: and one of --rehome that runs for longer does, too: see first that none runs, as its Lease in kube-system tells.",
-	Remedies: []state.Remedy{
-		state.Repair("go on with what was begun, or take it back", "--consolidate", "the reservation and the cordons of the run go", state.Consolidate.Risk),
-		state.ByHand("take it back by the journal of the run, which moves nothing", "the reservation and the cordons of the run go", "none", "calico-audit repair undo JOURNAL"),
+	Remedies: []remedies.Remedy{
+		remedies.Repair("go on with what was begun, or take it back", "--consolidate", "the reservation and the cordons of the run go", remedies.Consolidate.Risk),
+		remedies.ByHand("take it back by the journal of the run, which moves nothing", "the reservation and the cordons of the run go", "none", "calico-audit repair undo JOURNAL"),
 	},
 	Never:    "Never uncordon the nodes while the run goes on: its pods then come to nodes that have no address for them.",
 	Requires: []blocks.Resource{blocks.Reservations, blocks.Nodes},
-	Optional: state.RootReads,
+	Optional: remedies.RootReads,
 	Run: func(st *state.State, f *audit.Findings) {
-		for i := range st.Leftovers {
-			l := &st.Leftovers[i]
+		for i := range remedies.Of(st).Leftovers {
+			l := &remedies.Of(st).Leftovers[i]
 			x := audit.Finding{
 				Severity: state.Warning, Subject: l.Subject(), Root: "leftovers",
 				Evidence: state.Evidences("object", l.Object(), "annotation", blocks.OursAnnotation+": "+l.Mark, "last written by the run", phrase.Time(l.Since)),

@@ -9,6 +9,7 @@ import (
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -23,7 +24,7 @@ var configStrictAffinity = audit.Check{
 		"a field of the same name in each block is ignored; and addresses already borrowed stay borrowed until their pods restart.",
 	Confirm:  "calicoctl ipam show --show-configuration, or kubectl get ipamconfigs (ipamconfigurations in the newer API group) default -o yaml",
 	Misread:  "\"I turned it on and nothing changed\": it stops new borrowing only. \"I set it on the block\": Calico ignores it there.",
-	Remedies: []state.Remedy{state.SetStrict, state.UnsetStrict},
+	Remedies: []remedies.Remedy{remedies.SetStrict, remedies.UnsetStrict},
 	Verify:   "New pods of every node get addresses of blocks of their own node.",
 	Never:    "Never turn it on while nodes have no block and none is left: their next pods get no address. Never turn it off with Windows nodes.",
 	Requires: []blocks.Resource{blocks.IPAMConfigs},
@@ -80,7 +81,7 @@ func rejectedCombination(st *state.State) *audit.Finding {
 	}
 	return &audit.Finding{
 		Severity: state.Error, Message: "Calico rejects this combination of IPAM settings: " + why,
-		Remedies: st.StrictRemedies(),
+		Remedies: remedies.Of(st).StrictRemedies(),
 	}
 }
 
@@ -102,7 +103,7 @@ func windowsRequiresStrict(st *state.State) *audit.Finding {
 	return &audit.Finding{
 		Severity: state.Error, Nodes: windows, Message: fmt.Sprintf("strict affinity is off, and Windows nodes need it on: %s", phrase.List(windows)),
 		Evidence: state.Evidences("Windows nodes", phrase.List(windows)),
-		Remedies: st.StrictRemedies(),
+		Remedies: remedies.Of(st).StrictRemedies(),
 	}
 }
 
@@ -116,7 +117,7 @@ func strictCutsOff(st *state.State) *audit.Finding {
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
 			if h.Schedulable && n.Unused == 0 && n.Cause == state.CauseStrict && !st.BlockMayExist(n) {
-				starving, root = append(starving, h.Name), cmp.Or(root, st.RootOfNode(n))
+				starving, root = append(starving, h.Name), cmp.Or(root, remedies.Of(st).RootOfNode(n))
 				break
 			}
 		}
@@ -172,13 +173,13 @@ func blackholesRequireStrict(st *state.State) *audit.Finding {
 		return nil
 	}
 	return &audit.Finding{
-		Severity: state.Warning, Root: st.RootOfDropped(),
+		Severity: state.Warning, Root: remedies.Of(st).RootOfDropped(),
 		Message: fmt.Sprintf("strict affinity is off, so nodes borrow, and in this topology the owner of a block drops traffic to borrowed addresses: %s", phrase.List(concerned)),
 		Evidence: state.Evidences("topology", strings.Join(reasons, "; "),
 			"scope", "the setting is global and acts at once; strictAffinity inside a block is ignored",
 			"what it does not do", fmt.Sprintf("what is borrowed now (%s) stays borrowed until its pods restart", phrase.Plural(total, "address")),
-			"nodes it would leave without addresses now", phrase.List(st.WouldNotAllocate())),
-		Remedies: st.StrictRemedies(),
+			"nodes it would leave without addresses now", phrase.List(remedies.Of(st).WouldNotAllocate())),
+		Remedies: remedies.Of(st).StrictRemedies(),
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -16,7 +17,7 @@ var handleCount = audit.Check{
 	Why: "A count that is too high keeps the handle alive after its last address has gone, and it then shows as leaked. " +
 		"Calico's own code miscounts in two cases: when several addresses of one handle are released in one call, and when one assignment spans blocks.",
 	Confirm:  "kubectl get ipamhandles NAME -o yaml, beside the blocks that it names.",
-	Remedies: []state.Remedy{state.MendHandles},
+	Remedies: []remedies.Remedy{remedies.MendHandles},
 	Never:    "Never edit the count while the pod is starting or ending.",
 	Requires: []blocks.Resource{blocks.Handles, blocks.Blocks},
 	Run: func(st *state.State, f *audit.Findings) {

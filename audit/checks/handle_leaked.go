@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -17,7 +18,7 @@ var handleLeaked = audit.Check{
 		"It is left behind when an address is released and the handle's update is lost, and Calico collects none.",
 	Confirm:  "kubectl get ipamhandles NAME -o yaml names blocks that do not refer to it.",
 	Misread:  "For a moment while an address is being assigned this is normal: the handle is written before the block.",
-	Remedies: []state.Remedy{state.MendHandles},
+	Remedies: []remedies.Remedy{remedies.MendHandles},
 	Never:    "Never delete handles in bulk while pods are starting.",
 	Requires: []blocks.Resource{blocks.Handles, blocks.Blocks},
 	Run: func(st *state.State, f *audit.Findings) {

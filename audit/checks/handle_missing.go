@@ -6,6 +6,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -18,7 +19,7 @@ var handleMissing = audit.Check{
 		"until the collector finds them.",
 	Confirm:  "kubectl get ipamhandles NAME (in lower case): not found.",
 	Misread:  "Calico's \"ipam check\" prints such handles and does not count them as a problem.",
-	Remedies: []state.Remedy{state.CreateHandle},
+	Remedies: []remedies.Remedy{remedies.CreateHandle},
 	Never:    "Never make a handle up by hand.",
 	Requires: []blocks.Resource{blocks.Handles, blocks.Blocks},
 	Run: func(st *state.State, f *audit.Findings) {

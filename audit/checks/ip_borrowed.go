@@ -6,6 +6,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -19,11 +20,11 @@ var ipBorrowed = audit.Check{
 		"A borrowed address works only where the owner learns a route to that single address, and in some topologies it does not.",
 	Confirm:  "calicoctl ipam show --show-borrowed; on the owner: ip route get ADDRESS (\"Invalid argument\" means that it is black-holed).",
 	Misread:  "Calico's \"ipam check\" does not count borrowed addresses as a problem.",
-	Remedies: append(slices.Clip(state.Borrowing), state.RenewTunnel),
+	Remedies: append(slices.Clip(remedies.Borrowing), remedies.RenewTunnel),
 	Verify:   "The restarted pod has an address of a block of its own node, and pods on the former owner reach it.",
 	Never:    "Never release the address while its pod runs. Never restart a virtual machine's pod for it: the machine keeps its address wherever it runs.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
-	Optional: state.RootReads,
+	Optional: remedies.RootReads,
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, b := range st.Borrows {
 			sev, user := state.Warning, borrowUser(st, b)
@@ -35,7 +36,7 @@ var ipBorrowed = audit.Check{
 				Message: fmt.Sprintf("%s is used on %s by %s, and belongs to a block of %s", b.Addr, b.User, user, b.Owner),
 				Evidence: state.Evidences("owner", b.Owner, "borrower", b.User, "block", b.Block.CIDR.String(), "pool", state.PoolName(b.Block.Pool),
 					"used by", user, "handle", b.Attributes.Handle, "assigned", phrase.Time(b.Attributes.Assigned)),
-				Root: st.RootOfBorrow(b), Remedies: st.BorrowRemedies(b),
+				Root: remedies.Of(st).RootOfBorrow(b), Remedies: remedies.Of(st).BorrowRemedies(b),
 			})
 		}
 	},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -21,8 +22,8 @@ var ipDuplicate = audit.Check{
 	Confirm:    "kubectl get pods --all-namespaces -o wide, and look for the address; calicoctl ipam show --ip=ADDRESS names the one that the allocation is for.",
 	Misread: "A finished pod keeps its last address in its status, and so does one being deleted after its network is gone: these do not count. " +
 		"Nor do the two pods of a virtual machine that is being migrated.",
-	Remedies: []state.Remedy{
-		state.ByHand("restart the pod that the allocation does not name; where a network namespace of no pod has the address, stop the processes in it",
+	Remedies: []remedies.Remedy{
+		remedies.ByHand("restart the pod that the allocation does not name; where a network namespace of no pod has the address, stop the processes in it",
 			"one owner is left", "the pod ends and starts again: find out first which of the two holds the address rightly"),
 	},
 	Verify:   "Both pods answer at addresses of their own.",

@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -18,8 +19,8 @@ var ipHostInUse = audit.Check{
 		"still run, such as after a forced deletion.",
 	Confirm: "On the node: ip netns exec NAMESPACE ip address shows it; calicoctl ipam show --ip=ADDRESS says that it is not assigned.",
 	Misread: "kubectl does not show such a pod: its object is gone, and its processes are not.",
-	Remedies: []state.Remedy{
-		state.ByHand("reserve the address by an IPReservation, stop the processes in the network namespace, then delete the IPReservation; those in state D end only with a drain and reboot of the node",
+	Remedies: []remedies.Remedy{
+		remedies.ByHand("reserve the address by an IPReservation, stop the processes in the network namespace, then delete the IPReservation; those in state D end only with a drain and reboot of the node",
 			"nothing uses the address any more", "it may be a container that serves still: its pod object is gone, its traffic is not"),
 	},
 	Verify:   "The node's next host view no longer shows the address.",

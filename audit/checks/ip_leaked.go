@@ -6,6 +6,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -20,8 +21,8 @@ var ipLeaked = audit.Check{
 	Confirm: "calicoctl ipam show --ip=ADDRESS names the pod; kubectl get pod shows that it is gone. On its node, crictl pods shows whether the sandbox still lives.",
 	Misread: "A pod that was deleted by force, and one whose Node object was deleted, may still run on its machine and use the address: the API alone cannot tell. " +
 		"What names no owner that can be looked up is not a leak: see ip/unknown-owner.",
-	Remedies: []state.Remedy{state.ReleaseLeaks,
-		state.ByHand("say that the machine of a node that is gone or not Ready is off, or release addresses of other nodes unasked", "the addresses can be handed out again",
+	Remedies: []remedies.Remedy{remedies.ReleaseLeaks,
+		remedies.ByHand("say that the machine of a node that is gone or not Ready is off, or release addresses of other nodes unasked", "the addresses can be handed out again",
 			"a container that runs still shares its address with the next pod", "calico-audit repair --leaked-ips --terminated NODE", "calico-audit repair --leaked-ips --without-host-evidence"),
 	},
 	Never:    "Never release an address on one look, and never by \"calicoctl ipam release --ip\", which checks neither handle nor sequence number.",
@@ -62,7 +63,7 @@ func leakFinding(st *state.State, r state.AllocationRef, v state.Validity) audit
 		Message: fmt.Sprintf("%s is allocated, and nothing seems to own it: %s", r.Addr(), v.Why),
 		Evidence: state.Evidences("block", r.Block.CIDR.String(), "owner of the block", phrase.Owner(r.Block.Owner), "handle", handle,
 			"node", attr.Node, "machine", machineNote(st, attr.Node), "type", attr.Type, "assigned", phrase.Time(attr.Assigned), "sequence", sequence, "caution", caution, "observed", state.Observed),
-		Root: st.RootOfLeak(r),
+		Root: remedies.Of(st).RootOfLeak(r),
 	}
 	addHolders(st, &x, r)
 	return x
@@ -92,7 +93,7 @@ func addHolders(st *state.State, x *audit.Finding, r state.AllocationRef) {
 		x.Message = fmt.Sprintf("%s is allocated, no object owns it (%s), and it is still in use on %s", r.Addr(), st.Classify(r).Why, phrase.Each(nodes))
 		x.Evidence = append(x.Evidence, state.Evidence{Name: "still in use", Value: phrase.ListBy("; ", where) + "; not releasable"})
 		x.Evidence = append(x.Evidence, state.HostUseEvidence(held...)...)
-		x.Remedies = []state.Remedy{state.EndUse(held)}
+		x.Remedies = []remedies.Remedy{remedies.EndUse(held)}
 		x.Nodes = append(x.Nodes, nodes...)
 		return
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -18,7 +19,7 @@ var ipUnallocated = audit.Check{
 	Why: "Calico may hand the address to another pod at any moment: two pods then share it. " +
 		"It comes about when an address is released under a live pod, or its block is deleted by hand.",
 	Confirm:  "calicoctl ipam show --ip=ADDRESS says that it is not assigned, while kubectl get pod shows a pod that has it.",
-	Remedies: []state.Remedy{state.RecordAddresses},
+	Remedies: []remedies.Remedy{remedies.RecordAddresses},
 	Never:    "Never write the allocation into the block by hand.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes, blocks.Pods},
 	Run: func(st *state.State, f *audit.Findings) {
@@ -41,7 +42,7 @@ var ipUnallocated = audit.Check{
 				Severity: state.Critical, Subject: state.IPSubject(a, u.Node), Pools: state.PoolsOf(pool), Absence: true,
 				Message:  fmt.Sprintf("%s is used by %s on %s, and no block records it", a, u, u.Node),
 				Evidence: state.Evidences("used by", u.String(), "by evidence of", u.Source, "pool", pool.Name, "block", block),
-				Root:     st.RootOfUnrecorded(),
+				Root:     remedies.Of(st).RootOfUnrecorded(),
 			})
 		})
 	},

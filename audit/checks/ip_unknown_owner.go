@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -18,8 +19,8 @@ var ipUnknownOwner = audit.Check{
 	Confirm: "calicoctl ipam show --ip=ADDRESS prints the handle and the attributes. podman ps on the node lists containers whose handle is podman.ID; " +
 		"kubectl get virtualmachines --all-namespaces the machine of a handle NETWORK.vmi.NAMESPACE.NAME.",
 	Misread: "It is not a leak: that no pod names the address says nothing about an owner that is not a pod.",
-	Remedies: []state.Remedy{
-		state.ByHand("find out who assigned it, and permit reading virtual machines (kubevirt.io) where that is missing; if its owner is gone, the component that assigned it releases it, as with podman network disconnect or calicoctl ipam release",
+	Remedies: []remedies.Remedy{
+		remedies.ByHand("find out who assigned it, and permit reading virtual machines (kubevirt.io) where that is missing; if its owner is gone, the component that assigned it releases it, as with podman network disconnect or calicoctl ipam release",
 			"the address can be handed out again", "an address that is still in use is handed out a second time"),
 	},
 	Never:    "Never release it because nothing that Kubernetes knows uses it.",

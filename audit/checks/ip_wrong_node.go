@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -16,8 +17,8 @@ var ipWrongNode = audit.Check{
 	Why: "Calico's own collector may take the address for leaked when the named node is gone, and release it under the pod; " +
 		"and Felix may route it to the wrong node. It comes about when a machine keeps the old name in /var/lib/calico/nodename.",
 	Confirm: "calicoctl ipam show --ip=ADDRESS shows the recorded node; kubectl get pod -o wide the real one.",
-	Remedies: []state.Remedy{
-		state.Restart("restart the pod, unless it runs a virtual machine; if it happens again on the same machine, compare /var/lib/calico/nodename there with the node's name",
+	Remedies: []remedies.Remedy{
+		remedies.Restart("restart the pod, unless it runs a virtual machine; if it happens again on the same machine, compare /var/lib/calico/nodename there with the node's name",
 			"its address is recorded again, for its node"),
 	},
 	Never:    "Never release the address: the pod uses it.",
@@ -40,7 +41,7 @@ var ipWrongNode = audit.Check{
 					Absence: true, Severity: state.Warning, Subject: state.IPSubject(b.Address(i), w.Node), Pools: state.PoolsOf(b.Pool), Nodes: []string{attr.Node, b.Owner.Node()},
 					Message:  fmt.Sprintf("%s is used by pod %s on %s, and its allocation names node %s", b.Address(i), w.FullName(), w.Node, attr.Node),
 					Evidence: state.Evidences("pod's node", w.Node, "recorded node", attr.Node, "block", b.CIDR.String(), "handle", attr.Handle),
-					Remedies: state.RestartRemedies(w, "its address is recorded again, for its node"), Fix: wrongNodeLook(w),
+					Remedies: remedies.RestartRemedies(w, "its address is recorded again, for its node"), Fix: wrongNodeLook(w),
 				})
 			}
 		}

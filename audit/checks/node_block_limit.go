@@ -7,6 +7,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -20,10 +21,10 @@ var nodeBlockLimit = audit.Check{
 		"its next pod gets no address once its blocks are full.",
 	Confirm:  "calicoctl ipam show --show-configuration shows maxBlocksPerHost; calicoctl ipam show --show-blocks shows the node's blocks.",
 	Misread:  "A node at its limit is more often full of leaked addresses than of pods: see how many pods it runs.",
-	Remedies: []state.Remedy{state.RaiseLimit},
+	Remedies: []remedies.Remedy{remedies.RaiseLimit},
 	Never:    "Never raise the limit to get rid of the alert without knowing what fills the blocks.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.IPAMConfigs, blocks.Nodes, blocks.Reservations, blocks.Affinities},
-	Optional: state.RootReads,
+	Optional: remedies.RootReads,
 	Run: func(st *state.State, f *audit.Findings) {
 		alike, restricted := namespacesAlike(st)
 		if g := st.FirstMissing([]blocks.Resource{blocks.Namespaces, blocks.Pods}); g != nil && restricted {
@@ -42,7 +43,7 @@ var nodeBlockLimit = audit.Check{
 // family; the worse family gives the severity.
 func blockLimitFinding(st *state.State, h *state.NodeState, alike []string, f *audit.Findings) {
 	limit := st.IPAM.BlockLimit()
-	x := audit.Finding{Subject: state.NodeSubject(h.Name), Root: st.RootOfLimit(h)}
+	x := audit.Finding{Subject: state.NodeSubject(h.Name), Root: remedies.Of(st).RootOfLimit(h)}
 	var texts []string
 	for _, family := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
 		worst := limitState{}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -19,7 +20,7 @@ var nodeManyBlocks = audit.Check{
 		"A node claims a further block when its first is full, and keeps it after its pods have gone.",
 	Confirm:  "calicoctl ipam show --show-blocks",
 	Misread:  "Several blocks are normal for a node that runs more pods than one block holds.",
-	Remedies: []state.Remedy{state.ReleaseBlock, state.Consolidate},
+	Remedies: []remedies.Remedy{remedies.ReleaseBlock, remedies.Consolidate},
 	Never:    "Never release a block that holds allocations: all its addresses would then be borrowed from no node.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
 	Optional: state.ReleaseReads,
@@ -57,7 +58,7 @@ func manyBlocks(st *state.State, h *state.NodeState, pools []*state.Pool, byPool
 			scarce = ", which has none left"
 		}
 		if isScarce(p) && sev == state.Info {
-			sev, root = state.Warning, st.RootOfPool(p)
+			sev, root = state.Warning, remedies.Of(st).RootOfPool(p)
 		}
 		holds = append(holds, fmt.Sprintf("%s of pool %s%s", phrase.Plural(len(byPool[p]), "block"), p.Name, scarce))
 		all = append(all, byPool[p]...)
@@ -73,10 +74,10 @@ func manyBlocks(st *state.State, h *state.NodeState, pools []*state.Pool, byPool
 		}
 	}
 	could, verdict := phrase.List(releasable), "releasable: "+phrase.List(releasable)
-	var remedies []state.Remedy
+	var ways []remedies.Remedy
 	switch {
 	case could != "" && root == "":
-		remedies = []state.Remedy{state.ReleaseBlock}
+		ways = []remedies.Remedy{remedies.ReleaseBlock}
 	case could == "" && len(held) == 0:
 		could, verdict = "none: all hold addresses in use", "none is releasable, as all hold addresses in use"
 	case could == "":
@@ -87,6 +88,6 @@ func manyBlocks(st *state.State, h *state.NodeState, pools []*state.Pool, byPool
 		Message: fmt.Sprintf("%s holds %s; %s", h.Name, strings.Join(holds, " and "), verdict),
 		Evidence: state.Evidences("pool", strings.Join(state.PoolsOf(pools...), ", "), "blocks", phrase.List(state.CIDRs(all)), "releasable", could,
 			"empty but held", phrase.ListBy("; ", held), "in use", phrase.List(used)),
-		Root: root, Remedies: remedies,
+		Root: root, Remedies: ways,
 	}
 }

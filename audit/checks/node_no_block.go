@@ -7,6 +7,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -22,11 +23,11 @@ var nodeNoBlock = audit.Check{
 	Confirm: "kubectl get blockaffinities -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr,STATE:.spec.state, " +
 		"and look for the node.",
 	Misread:  "A node that has run no pod yet has no block, and that is normal: it claims one for its first pod. Pools that the CNI configuration itself names (ipv4_pools) are not seen here.",
-	Remedies: append(slices.Clip(state.Shortage), state.SelectNode, state.RaiseLimit),
+	Remedies: append(slices.Clip(remedies.Shortage), remedies.SelectNode, remedies.RaiseLimit),
 	Verify:   "Start a pod on the node: kubectl get blockaffinities then shows a block of it, and the pod has an address of that block.",
 	Never:    "Never delete another node's blocks to make room: release only blocks that hold no allocation.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.IPAMConfigs, blocks.Nodes, blocks.Pods, blocks.Namespaces},
-	Optional: state.RootReads,
+	Optional: remedies.RootReads,
 	Run: func(st *state.State, f *audit.Findings) {
 		holders := st.CachedNodesHoldingSeveral()
 		for _, h := range st.NodeStates {
@@ -59,7 +60,7 @@ func noBlockFinding(st *state.State, h *state.NodeState, open []*state.NodeBlock
 	for _, n := range open {
 		sev, text := state.GradeNoBlock(n)
 		if sev > out.Severity {
-			out.Severity, out.Root = sev, st.RootOfNode(n)
+			out.Severity, out.Root = sev, remedies.Of(st).RootOfNode(n)
 		}
 		messages = append(messages, text)
 		out.Pools = append(out.Pools, state.PoolsOf(n.Pools...)...)

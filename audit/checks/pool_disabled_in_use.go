@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -15,8 +16,8 @@ var poolDisabledInUse = audit.Check{
 	Severities: []state.Severity{state.Info},
 	Why:        "A disabled pool hands out nothing, and what it handed out stays in use until the pods restart. That is how a migration looks half-way.",
 	Confirm:    "calicoctl ipam show --show-blocks",
-	Remedies: []state.Remedy{
-		state.Restart("restart the pods that still use the pool, then delete it", "the migration is finished"),
+	Remedies: []remedies.Remedy{
+		remedies.Restart("restart the pods that still use the pool, then delete it", "the migration is finished"),
 	},
 	Never:    "Never delete the pool while it has allocations: its blocks then lie in no pool, and lose NAT and encapsulation.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks},

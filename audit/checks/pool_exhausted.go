@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -17,10 +18,10 @@ var poolExhausted = audit.Check{
 	Why:        "The next pod, tunnel or service that needs an address of this pool does not get one.",
 	Confirm:    "calicoctl ipam show",
 	Misread:    "Reserved addresses (IPReservation) are not handed out, though \"calicoctl ipam show\" of older versions counts them as free.",
-	Remedies:   []state.Remedy{state.AddPool, state.ReleaseLeaks},
+	Remedies:   []remedies.Remedy{remedies.AddPool, remedies.ReleaseLeaks},
 	Never:      "Never release addresses because a list calls them unused without checking that their pods are gone.",
 	Requires:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
-	Optional:   state.RootReads,
+	Optional:   remedies.RootReads,
 	Run: func(st *state.State, f *audit.Findings) {
 		addressFindings(st, f, func(p *state.Pool) (state.Severity, string) {
 			message := fmt.Sprintf("pool %s has no address left of %s", p.Name, p.Addrs.Capacity)
@@ -54,7 +55,7 @@ func addressFindings(st *state.State, f *audit.Findings, grade func(*state.Pool)
 			Evidence: state.Evidences(
 				"in use", p.Addrs.InUse.String(), "reserved", p.Addrs.Reserved.String(),
 				"available", p.Addrs.Available.String(), "capacity", p.Addrs.Capacity.String()),
-			Root: st.RootOfPool(p),
+			Root: remedies.Of(st).RootOfPool(p),
 		})
 	}
 }

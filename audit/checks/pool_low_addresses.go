@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -15,10 +16,10 @@ var poolLowAddresses = audit.Check{
 	Severities: []state.Severity{state.Warning},
 	Why:        "When the rest is used up, new pods get no address.",
 	Confirm:    "calicoctl ipam show",
-	Remedies:   []state.Remedy{state.AddPool, state.ReleaseLeaks},
+	Remedies:   []remedies.Remedy{remedies.AddPool, remedies.ReleaseLeaks},
 	Never:      "Never release addresses because a list calls them unused without checking that their pods are gone.",
 	Requires:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
-	Optional:   state.RootReads,
+	Optional:   remedies.RootReads,
 	Run: func(st *state.State, f *audit.Findings) {
 		addressFindings(st, f, func(p *state.Pool) (state.Severity, string) {
 			if p.Addrs.Available.IsZero() {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -18,7 +19,7 @@ var poolLowFreeBlocks = audit.Check{
 		"This is the time to add a pool: before it, not after.",
 	Confirm:  "calicoctl ipam show --show-blocks, and count the blocks of the pool against what its CIDR holds.",
 	Misread:  "A percentage misleads for a small pool: with four blocks, one left is 25 % and still only enough for one node.",
-	Remedies: []state.Remedy{state.ReleaseBlock, state.AddPool},
+	Remedies: []remedies.Remedy{remedies.ReleaseBlock, remedies.AddPool},
 	Never:    "Never shrink the block size of a pool in use to gain blocks: blocks of the old size stay, and new ones may overlap them.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
 	Optional: state.ReleaseReads,
@@ -41,7 +42,7 @@ var poolLowFreeBlocks = audit.Check{
 				Evidence: state.Evidences(
 					"allocatable", p.Slots.Allocatable.String(), "releasable", p.Reclaimable.String(),
 					"claimed", p.Slots.Claimed.String(), "reserved", p.Slots.Reserved.String(), "needed by its nodes", p.Needed.String()),
-				Root: st.RootOfPool(p),
+				Root: remedies.Of(st).RootOfPool(p),
 			})
 		}
 	},

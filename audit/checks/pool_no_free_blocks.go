@@ -6,6 +6,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -21,11 +22,11 @@ var poolNoFreeBlocks = audit.Check{
 	Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity lists who holds the blocks; " +
 		"calicoctl ipam show --show-blocks shows how full each one is.",
 	Misread:  "\"The pool has free addresses, so it is fine\": free addresses inside other nodes' blocks help a node without a block only by borrowing.",
-	Remedies: state.Shortage,
+	Remedies: remedies.Shortage,
 	Verify:   "Start a pod on each node that had no block: kubectl get blockaffinities then shows a block of that node.",
 	Never:    "Never delete IPAMBlock objects by hand: that erases the record of addresses that pods still use.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
-	Optional: append(slices.Clip(state.RootReads), state.ReleaseReads...),
+	Optional: append(slices.Clip(remedies.RootReads), state.ReleaseReads...),
 	Run: func(st *state.State, f *audit.Findings) {
 		judged := allocationEvaluated(st, f)
 		for _, p := range st.Pools {
@@ -65,7 +66,7 @@ var poolNoFreeBlocks = audit.Check{
 					"addresses", fmt.Sprintf("%s of %s in use, %s available", p.Addrs.InUse, p.Addrs.Capacity, p.Addrs.Available),
 					"nodes borrowing or waiting", phrase.List(cut), "nodes whose next pod will", phrase.List(next),
 					"nodes holding several blocks", phrase.ListBy("; ", st.NodesHoldingSeveral([]*state.Pool{p})), "releasable blocks", reclaimableText(p)),
-				Root: st.RootOfPool(p),
+				Root: remedies.Of(st).RootOfPool(p),
 			})
 		}
 	},

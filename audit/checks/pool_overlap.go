@@ -6,6 +6,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -19,8 +20,8 @@ var poolOverlap = audit.Check{
 		"and encapsulation, NAT and selectors of an address depend on which of the two pools is looked at.",
 	Confirm: "kubectl get ippools -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr",
 	Misread: "Calico v3.32 and newer accept overlapping pools and use only one of them: see the pool's Allocatable condition.",
-	Remedies: []state.Remedy{
-		state.Restart("set disabled: true on one of the two pools, restart the pods that use it, and delete it when nothing does any more",
+	Remedies: []remedies.Remedy{
+		remedies.Restart("set disabled: true on one of the two pools, restart the pods that use it, and delete it when nothing does any more",
 			"each address has one pool"),
 	},
 	Never:    "Never delete a pool whose addresses are in use: their blocks then belong to the other pool.",

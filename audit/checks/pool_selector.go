@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -16,8 +17,8 @@ var poolSelector = audit.Check{
 	Why: "Calico refuses every automatic assignment of the address family, from whichever pool, on every node, while one enabled pool has such a selector. " +
 		"kubectl writes it without complaint; calicoctl would not.",
 	Confirm: "kubectl get ippools -o custom-columns=NAME:.metadata.name,NODES:.spec.nodeSelector,NAMESPACES:.spec.namespaceSelector",
-	Remedies: []state.Remedy{
-		state.ByHand("correct the pool's selector, or disable the pool until it is corrected", "the allocator can choose among the pools again", state.EverywhereRisk),
+	Remedies: []remedies.Remedy{
+		remedies.ByHand("correct the pool's selector, or disable the pool until it is corrected", "the allocator can choose among the pools again", remedies.EverywhereRisk),
 	},
 	Never:    "Never delete the pool for it: its addresses are in use.",
 	Requires: []blocks.Resource{blocks.Pools},
@@ -35,7 +36,7 @@ var poolSelector = audit.Check{
 				Severity: sev, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p),
 				Message:  fmt.Sprintf("pool %s has a selector that cannot be parsed: %v; %s", p.Name, err, effect),
 				Evidence: state.Evidences("nodeSelector", p.NodeSelector, "namespaceSelector", p.NamespaceSelector, "effect", effect),
-				Remedies: f.Check.Remedies, Root: st.RootOfSelector(p),
+				Remedies: f.Check.Remedies, Root: remedies.Of(st).RootOfSelector(p),
 			})
 		}
 	},

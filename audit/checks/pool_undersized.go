@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -17,10 +18,10 @@ var poolUndersized = audit.Check{
 	Why: "When the nodes fill up with pods, some of them will get no block. " +
 		"Each needs at least one, and ⌈allocatable pods / block size⌉ of them when it runs as many pods as it may.",
 	Confirm:  "Compare the pool's number of blocks, 2^(blockSize - prefix length), with the nodes that its nodeSelector matches.",
-	Remedies: []state.Remedy{state.AddPool},
+	Remedies: []remedies.Remedy{remedies.AddPool},
 	Never:    "Never change the CIDR or block size of a pool in use.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Nodes, blocks.Reservations},
-	Optional: state.RootReads,
+	Optional: remedies.RootReads,
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, p := range st.Pools {
 			d := st.DemandOf(p)
@@ -38,7 +39,7 @@ var poolUndersized = audit.Check{
 				Evidence: state.Evidences(
 					"needed", p.Needed.String(), "usable", d.Usable.String(), "nodes", fmt.Sprint(d.Nodes),
 					"addresses in a block", p.BlockAddresses().String(), "elsewhere", others),
-				Root: st.RootOfPool(p),
+				Root: remedies.Of(st).RootOfPool(p),
 			})
 		}
 	},

@@ -9,6 +9,7 @@ import (
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -23,11 +24,11 @@ var routeBlackhole = audit.Check{
 		"The owner drops what lies in its blocks and what it has no route of its own to.",
 	Confirm:  "On the owner: ip route get ADDRESS. \"Invalid argument\" means that the kernel drops it.",
 	Misread:  "That the address answers from a third node proves nothing: only what passes through the owner dies.",
-	Remedies: state.Borrowing,
+	Remedies: remedies.Borrowing,
 	Verify:   "From the former owner, the restarted pod answers at its new address.",
 	Never:    "Never delete the blackhole route by hand: BIRD or Felix puts it back, and it keeps packets from going in circles.",
 	Requires: []blocks.Resource{blocks.Blocks},
-	Optional: slices.Concat(state.RouteReads, state.RootReads),
+	Optional: slices.Concat(state.RouteReads, remedies.RootReads),
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, b := range st.Borrows {
 			answer, proven := st.HostAnswer(b)
@@ -37,7 +38,7 @@ var routeBlackhole = audit.Check{
 			p := st.Predict(b)
 			x := audit.Finding{
 				Subject: state.IPSubject(b.Addr, b.User), Pools: state.PoolsOf(b.Block.Pool), Nodes: []string{b.Owner},
-				Root: st.RootOfBorrow(b), Remedies: st.BorrowRemedies(b),
+				Root: remedies.Of(st).RootOfBorrow(b), Remedies: remedies.Of(st).BorrowRemedies(b),
 			}
 			user := borrowUser(st, b)
 			switch missing := st.FirstMissing(state.RouteReads); {

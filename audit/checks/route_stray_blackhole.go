@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -18,9 +19,9 @@ var routeStrayBlackhole = audit.Check{
 		"although the block's owner and its pods are well. If the node also announces the block, traffic of others dies there, too.",
 	Confirm: "On the node: ip route show table all type blackhole lists the block's CIDR; calicoctl ipam show --show-blocks and the block's affinity name another node.",
 	Misread: "A blackhole for a block of the node's own is as it should be, and so is a wider one that a route to the block overrides.",
-	Remedies: []state.Remedy{
-		state.DeleteAffinity,
-		state.ByHand("restart calico-node on the node, if it has no affinity for the block; find out what made a route that is not BIRD's", "the node forwards the block's traffic to its owner",
+	Remedies: []remedies.Remedy{
+		remedies.DeleteAffinity,
+		remedies.ByHand("restart calico-node on the node, if it has no affinity for the block; find out what made a route that is not BIRD's", "the node forwards the block's traffic to its owner",
 			"routes of the node are made again"),
 	},
 	Verify:   "On the node, ip route get of an address of the block leads to its owner.",

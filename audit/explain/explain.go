@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -99,7 +100,7 @@ func Explain(st *state.State, r *audit.Result, q Query) (*Explanation, error) {
 		APIVersion: audit.APIVersion, Kind: ExplanationKind, Query: q.Text, Cluster: rep.Cluster,
 		Complete: rep.Complete, Gaps: rep.Gaps, SkippedChecks: rep.SkippedChecks, Subjects: []Explained{},
 	}
-	x := &explainer{State: st, result: r, diagnoses: rep.Diagnoses}
+	x := &explainer{Remedies: remedies.Of(st), result: r, diagnoses: rep.Diagnoses}
 	for _, c := range x.matches(q) {
 		s := c.explain()
 		s.Diagnoses = diagnosesOf(&s, rep.Diagnoses)
@@ -125,7 +126,7 @@ func diagnosesOf(s *Explained, all []audit.Diagnosis) []audit.Diagnosis {
 
 // explainer makes the explanations of one State.
 type explainer struct {
-	*state.State
+	*remedies.Remedies
 	result    *audit.Result
 	diagnoses []audit.Diagnosis
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -150,7 +151,7 @@ func (x *explainer) freeRemedy(s *builder, a netip.Addr, users []user) {
 
 // remedies says what ends a verdict, by the ways out that the state knows. Those of a
 // diagnosis stand with it.
-func (x *explainer) remedies(s *builder, verdict string, ways []state.Remedy) {
+func (x *explainer) remedies(s *builder, verdict string, ways []remedies.Remedy) {
 	said := func(f audit.Finding) bool { return f.Check == verdict && x.diagnosed(&f) }
 	if slices.ContainsFunc(s.Findings, said) || slices.ContainsFunc(s.Related, said) {
 		return

@@ -6,6 +6,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
+// BlockStatusReads is what it takes to say how nodes stand with blocks.
+var BlockStatusReads = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.Affinities, blocks.Nodes, blocks.Pods, blocks.Namespaces}
+
 // NodeBlockStatus is how a node stands with blocks of one family.
 type NodeBlockStatus struct {
 	Host   *NodeState
@@ -132,4 +135,14 @@ func (st *State) requests(n *NodeBlockStatus) (out [][]*Pool) {
 		return [][]*Pool{general}
 	}
 	return out
+}
+
+// StatusOf returns how a node stands with blocks of a family; nil for what no longer exists.
+func (h *NodeState) StatusOf(f blocks.Family) *NodeBlockStatus {
+	for _, n := range h.BlockStatus {
+		if n.Family == f {
+			return n
+		}
+	}
+	return nil
 }

@@ -47,6 +47,10 @@ const (
 // PreventsAllocation reports whether pods cannot get an address at all under the cause.
 func (c Cause) PreventsAllocation() bool { return c != CauseNone && c != CauseNoBlocks }
 
+// Shortfall reports whether what keeps a node from claiming a block is that its pools
+// have none left.
+func (c Cause) Shortfall() bool { return c == CauseStrict || c == CauseFull || c == CauseNoBlocks }
+
 // cause says why the node cannot claim a block: the gravest of what keeps its pods
 // from it.
 func (st *State) cause(n *NodeBlockStatus) (Cause, string) {
@@ -58,7 +62,7 @@ func (st *State) cause(n *NodeBlockStatus) (Cause, string) {
 	}
 	cause, detail := CauseNone, ""
 	for _, pools := range n.requests {
-		c, d := st.causeFor(n, pools)
+		c, d := st.CauseFor(n, pools)
 		if c.PreventsAllocation() && !cause.PreventsAllocation() || cause == CauseNone && (c != CauseNone || detail == "") {
 			cause, detail = c, d
 		}
@@ -76,9 +80,9 @@ func (st *State) selectorCause(n *NodeBlockStatus) (Cause, string) {
 	return CauseNone, ""
 }
 
-// causeFor says why the node cannot claim a block of some pools, which are all that
+// CauseFor says why the node cannot claim a block of some pools, which are all that
 // one assignment may use.
-func (st *State) causeFor(n *NodeBlockStatus, pools []*Pool) (Cause, string) {
+func (st *State) CauseFor(n *NodeBlockStatus, pools []*Pool) (Cause, string) {
 	if st.HealsItself(n, pools) {
 		return CauseNone, "it has an affinity whose block does not exist: its next assignment makes the block"
 	}

@@ -24,7 +24,7 @@ func (st *State) Disownable(b *Block) Reclaimability {
 	case !st.ClaimPastGrace(b):
 		r.retain(RetainYoung, "it was made or claimed less than %s ago", phrase.Duration(st.Grace))
 	}
-	st.retainForOthers(b, st.Views.ContradictFree(b.Block), &r)
+	st.RetainForOthers(b, st.Views.ContradictFree(b.Block), &r)
 	lent := map[netip.Addr]*Borrow{}
 	if h := st.nodeStates[host]; h != nil {
 		for _, br := range h.Lent {

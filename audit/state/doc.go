@@ -2,6 +2,7 @@
 // more than one reader needs, each decided once and with its reason: who owns an
 // address, which blocks a node can use and why it has none, which empty blocks may be
 // released and why not, what becomes of borrowed addresses, what the host views prove.
+// The ways out of what is wrong are package remedies'.
 //
 // A State is immutable, so that any number of readers may use it at once. Checks,
 // explanations, repairs, the page and the metrics say what it decides, and decide

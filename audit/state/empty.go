@@ -91,7 +91,7 @@ func (st *State) evaluateAlone(b *Block) Reclaimability {
 	if who := st.UnrecordedUser(b.CIDR); who != "" {
 		r.retain(RetainInUse, "%s, though the block does not record it", who)
 	}
-	st.retainForOthers(b, st.Views.ContradictFree(b.Block), &r)
+	st.RetainForOthers(b, st.Views.ContradictFree(b.Block), &r)
 	return r
 }
 

@@ -3,6 +3,7 @@ package state
 import (
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -45,7 +46,7 @@ func (st *State) WithTerminated(nodes []string) *State {
 		return st
 	}
 	out := *st
-	out.terminated = nodes
+	out.terminated, out.derived = nodes, &sync.Map{}
 	return &out
 }
 

@@ -49,9 +49,9 @@ func (r *Reclaimability) retain(code RetainReason, format string, args ...any) {
 	}
 }
 
-// retainForOthers holds a block for what other objects and the nodes' kernels
+// RetainForOthers holds a block for what other objects and the nodes' kernels
 // say about it; uses are those of its free addresses that host views show.
-func (st *State) retainForOthers(b *Block, uses []hosts.Use, r *Reclaimability) {
+func (st *State) RetainForOthers(b *Block, uses []hosts.Use, r *Reclaimability) {
 	if len(uses) > 0 {
 		r.retain(RetainHostView, "%s is in use in %s, though the block does not record it", uses[0].Addr, uses[0])
 	}

@@ -5,6 +5,11 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
+// RouteReads is what it takes to predict what becomes of a borrowed address.
+var RouteReads = []blocks.Resource{
+	blocks.Pools, blocks.FelixConfigs, blocks.BGPConfigs, blocks.BGPPeers, blocks.BGPFilters, blocks.Nodes, blocks.Pods,
+}
+
 // Predict says by the cluster's topology what becomes of traffic to a borrowed
 // address when it reaches the block's owner.
 func (st *State) Predict(b *Borrow) affinity.Prediction {

@@ -3,6 +3,7 @@ package state
 import (
 	"cmp"
 	"net/netip"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -77,17 +78,8 @@ type State struct {
 	foreign  []*ForeignBlackhole
 	freeUses []FreeUse
 	seconds  map[netip.Addr][]hosts.Use
-	// Leftovers are what moving pods left, reservations first.
-	Leftovers []Leftover
-	// ours are the nodes that this program has cordoned, by what for.
-	ours map[string][]string
-	// What only evictions ask for is found when it is.
-	podsOf       func() map[string][]*blocks.Workload
-	budgets      func() map[string][]budget
-	spareable    func() map[*Pool][]*Block
-	replacements func() map[blocks.Family]replacements
-	// roots are by ID.
-	roots map[string]*Root
+	// derived has by type what [Derived] has made.
+	derived *sync.Map
 }
 
 // Pool is a pool with its numbers.
@@ -115,14 +107,6 @@ type Pool struct {
 	// address of it.
 	cutOff  cutOff
 	waiting []*blocks.Workload
-	// lacking are the nodes that cannot allocate in the pool for want of a block, sorted,
-	// and busy those of them that have pods; lastBlocks are the empty blocks that are
-	// their nodes' last and that these could do without, in the order in which they go.
-	lacking, busy []string
-	lastBlocks    []*Block
-	// shortage is the ID of the root of its being short of blocks or addresses; empty
-	// if it is not.
-	shortage string
 	// Blocks are the blocks that lie in the pool or overlap it.
 	Blocks []*Block
 
@@ -215,7 +199,7 @@ type use struct {
 // New builds the State of a snapshot, which it sorts and keeps.
 func New(s *blocks.Snapshot, o Options) *State {
 	s.Sort()
-	st := &State{Snapshot: s, Grace: cmp.Or(o.Grace, DefaultGrace), deadline: &deadline{}, nodeStates: map[string]*NodeState{}, spaces: map[string]*blocks.Namespace{}}
+	st := &State{Snapshot: s, Grace: cmp.Or(o.Grace, DefaultGrace), deadline: &deadline{}, derived: &sync.Map{}, nodeStates: map[string]*NodeState{}, spaces: map[string]*blocks.Namespace{}}
 	st.Reserved = blocks.NewReservedSet(s.Reservations)
 	st.Routing = affinity.NewRouting(s)
 	st.indexUnread()
@@ -238,11 +222,14 @@ func New(s *blocks.Snapshot, o Options) *State {
 	st.evaluateViews()
 	st.evaluateEmptyBlocks()
 	st.countReclaimable()
-	st.podsOf, st.budgets = sync.OnceValue(st.indexControllers), sync.OnceValue(st.indexBudgets)
-	st.spareable, st.replacements = sync.OnceValue(st.findSpareable), sync.OnceValue(st.findReplacements)
-	st.findLastBlocks()
-	st.findRoots()
 	return st
+}
+
+// Derived returns what derive makes of a state, made once for each type: what only some
+// readers of the verdicts need, such as the ways out.
+func Derived[T any](st *State, derive func(*State) *T) *T {
+	once, _ := st.derived.LoadOrStore(reflect.TypeFor[T](), sync.OnceValue(func() *T { return derive(st) }))
+	return once.(func() *T)()
 }
 
 func (st *State) indexPools() {
@@ -300,12 +287,8 @@ func (st *State) PoolOf(p netip.Prefix) *Pool {
 }
 
 func (st *State) indexHosts() {
-	st.ours = map[string][]string{}
 	for i := range st.Nodes {
 		n := &st.Nodes[i]
-		if n.Ours != "" {
-			st.ours[n.Ours] = append(st.ours[n.Ours], n.Name)
-		}
 		if st.nodeStates[n.Name] == nil {
 			st.addHost(n.Name, n)
 		}

@@ -35,7 +35,7 @@ func (st *State) evaluateWaiting(n *NodeBlockStatus) {
 		switch {
 		case s.Cause != CauseNone:
 		case len(pools) > 0 && room == 0:
-			s.Cause, s.Detail = st.causeFor(n, pools)
+			s.Cause, s.Detail = st.CauseFor(n, pools)
 		case len(pools) == 0 && st.wantsFamily(w, n, asks):
 			if why := st.mayBeServed(w); why != "" {
 				n.Unjudged = why

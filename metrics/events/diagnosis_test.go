@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/metrics/events"
 )
@@ -22,7 +23,7 @@ func TestOneEventForADiagnosis(t *testing.T) {
 		Findings: []audit.Finding{f("node/no-block", "n1", state.Critical), f("node/no-block", "n2", state.Error), borrowed, f("config/gc-disabled", "n3", state.Warning)},
 		Diagnoses: []audit.Diagnosis{{
 			ID: "shortage/pods", Severity: state.Critical, Message: "pods is out of blocks", Findings: []string{"node/no-blockn1", "node/no-blockn2", "ip/borrowedn1"},
-			Remedies: []state.Remedy{state.ReleaseBlock},
+			Remedies: []remedies.Remedy{remedies.ReleaseBlock},
 		}},
 	}
 	want := []string{

@@ -9,7 +9,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
-	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/journal"
@@ -121,7 +121,7 @@ func Run(ctx context.Context, plan *repair.Plan, r repair.Reader, w repair.Write
 		case g == "" || k == nil:
 		case k.Restores():
 			x.began[g] = x.began[g] || s.Stands(x.State)
-		case x.sizes[g] == 0 && g != state.Rehoming:
+		case x.sizes[g] == 0 && g != remedies.Rehoming:
 			a.request.Chosen = cmp.Or(a.request.Chosen, g)
 			fallthrough
 		default:

@@ -7,7 +7,7 @@ import (
 
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 
-	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -16,7 +16,7 @@ import (
 // the annotation that says for what it is, and that it is ours to take back. One that
 // exists is [repair.ErrChanged].
 func (k *Kubernetes) Reserve(ctx context.Context, cidr netip.Prefix, mark string) error {
-	name := state.ReservationName(cidr)
+	name := remedies.ReservationName(cidr)
 	return k.stepOn(ctx, "reserving "+cidr.String(), nil, nil, func(ctx context.Context, _ *object) error {
 		now, err := k.get(ctx, blocks.Reservations, name)
 		if err == nil && now != nil {

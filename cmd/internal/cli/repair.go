@@ -16,6 +16,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
@@ -241,7 +242,7 @@ func (r *repairCommand) checkTargets(st *state.State) error {
 }
 
 func reserved(st *state.State, p netip.Prefix) bool {
-	return slices.ContainsFunc(st.Begun(), func(c *state.Consolidation) bool { return c.CIDR == p })
+	return slices.ContainsFunc(remedies.Of(st).Begun(), func(c *remedies.Consolidation) bool { return c.CIDR == p })
 }
 
 // noKind says which kinds of repair there are.

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
@@ -88,9 +89,9 @@ func remediesOf(r rule) string {
 // remedyLines are the lines of an annotation that list remedies. What they change and risk,
 // the plans and the documentation say; but what takes the guards of a plan off says its
 // risk beside the command.
-func remedyLines(remedies []state.Remedy) (out string) {
-	for i := range remedies {
-		m := &remedies[i]
+func remedyLines(ways []remedies.Remedy) (out string) {
+	for i := range ways {
+		m := &ways[i]
 		out += fmt.Sprintf("        %d. %s\n", i+1, view.RemedyTitle(m))
 		for _, c := range m.Commands {
 			out += "           $ " + c + "\n"

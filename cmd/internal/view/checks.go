@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -16,7 +16,7 @@ type CheckDoc struct {
 	Why      string            `json:"why"`
 	Confirm  string            `json:"confirm,omitempty"`
 	Misread  string            `json:"misread,omitempty"`
-	Remedies []state.Remedy    `json:"remedies"`
+	Remedies []remedies.Remedy `json:"remedies"`
 	Never    string            `json:"never,omitempty"`
 	Verify   string            `json:"verify"`
 	Needs    []blocks.Resource `json:"needs"`
@@ -35,7 +35,7 @@ func NewCheckDocs(checks []*audit.Check) CheckDocs {
 	for _, c := range checks {
 		out.Checks = append(out.Checks, CheckDoc{
 			ID: c.ID, Title: c.Title, Severity: c.SeverityText(), Why: c.Why, Confirm: c.Confirm,
-			Misread: c.Misread, Remedies: state.Prefer(c.Remedies), Never: c.Never, Verify: c.Verification(), Needs: append([]blocks.Resource{}, c.Requires...),
+			Misread: c.Misread, Remedies: remedies.Prefer(c.Remedies), Never: c.Never, Verify: c.Verification(), Needs: append([]blocks.Resource{}, c.Requires...),
 		})
 	}
 	return out
@@ -71,7 +71,7 @@ func (c CheckDoc) Parts() (out []CheckPart) {
 }
 
 // remedyText says what a remedy is in general.
-func remedyText(r *state.Remedy) string {
+func remedyText(r *remedies.Remedy) string {
 	text := RemedyTitle(r)
 	text = strings.ToUpper(text[:1]) + text[1:]
 	if len(r.Commands) > 0 {

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 )
 
 // diagnoses writes what several findings come from, and the ways out: what a reader
@@ -34,7 +34,7 @@ func DiagnosisTitle(d *audit.Diagnosis) string {
 }
 
 // RemedyTitle says what to do, and marks what takes people.
-func RemedyTitle(r *state.Remedy) string {
+func RemedyTitle(r *remedies.Remedy) string {
 	if r.Manual {
 		return "By hand: " + r.Title
 	}

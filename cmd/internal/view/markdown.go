@@ -11,7 +11,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
-	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -44,7 +44,7 @@ var markdown = template.Must(template.New("").Funcs(template.FuncMap{
 	"notHeld": blocks.NotHeld, "held": heldGaps, "heldMeans": func() string { return heldMeans },
 	"byReason": SkippedByReason, "checks": skippedChecks, "hostCount": hostCount, "mutedBy": MutedBy,
 	"explained": func(ds []audit.Diagnosis, f audit.Finding) bool { return Explained(ds, &f) },
-	"remedy":    func(r state.Remedy) string { return RemedyTitle(&r) },
+	"remedy":    func(r remedies.Remedy) string { return RemedyTitle(&r) },
 	"diagnosed": func(o Options, ds []audit.Diagnosis) any {
 		return struct {
 			Options   Options

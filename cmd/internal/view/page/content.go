@@ -9,6 +9,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
@@ -143,7 +144,7 @@ type fact struct{ Name, Value, Class string }
 // diagnosis is a diagnosis as it is shown.
 type diagnosis struct {
 	*audit.Diagnosis
-	Remedies []state.Remedy
+	Remedies []remedies.Remedy
 	Explains []explained
 }
 

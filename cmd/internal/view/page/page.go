@@ -17,6 +17,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
@@ -97,7 +98,7 @@ var pageTemplate = template.Must(template.New("").Funcs(template.FuncMap{
 	"plural":   view.Plural, "sub": func(a, b int) int { return a - b }, "inc": func(n int) int { return n + 1 },
 	"byReason": view.SkippedByReason, "mutedBy": view.MutedBy, "muted": view.MutedFindings,
 	"addresses": view.AddressesText, "blocks": view.BlocksText,
-	"remedy": func(r state.Remedy) string { return view.RemedyTitle(&r) },
+	"remedy": func(r remedies.Remedy) string { return view.RemedyTitle(&r) },
 	"target": view.TargetText, "grace": view.ShortGrace, "refusals": view.Refusals, "refusal": view.RefusalTitle, "manual": view.ManualText,
 	"dueTwice": view.DueTwice, "pools": view.ChangedPools, "strict": view.StrictLines, "showable": showable,
 	"listed": func() int { return listed },

@@ -1,4 +1,4 @@
-package state
+package remedies
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -26,15 +27,15 @@ type Leftover struct {
 }
 
 // Subject is what a finding about it is about: the node, or the reserved block.
-func (l *Leftover) Subject() Subject {
+func (l *Leftover) Subject() state.Subject {
 	if l.Node != nil {
-		return NodeSubject(l.Node.Name)
+		return state.NodeSubject(l.Node.Name)
 	}
 	if len(l.Reservation.CIDRs) == 0 {
-		return Subject{Kind: KindBlock, Name: l.Reservation.Name}
+		return state.Subject{Kind: state.KindBlock, Name: l.Reservation.Name}
 	}
 	cidr := l.Reservation.CIDRs[0]
-	return Subject{Kind: KindBlock, Name: blocks.BlockName(cidr), CIDR: cidr.String()}
+	return state.Subject{Kind: state.KindBlock, Name: blocks.BlockName(cidr), CIDR: cidr.String()}
 }
 
 // Object names it as kubectl does.
@@ -48,7 +49,7 @@ func (l *Leftover) Object() string {
 // findLeftovers finds what moving pods left. A run writes something every few minutes:
 // it makes reservation and cordons, and each pod that ends gives an address of the
 // reserved block back.
-func (st *State) findLeftovers() {
+func (st *Remedies) findLeftovers() {
 	last := map[string]time.Time{}
 	wrote := func(mark string, at time.Time) {
 		if at.After(last[mark]) {
@@ -95,7 +96,7 @@ func (l *Leftover) OrElse() string {
 	return "waits"
 }
 
-func (st *State) leftoversMessage() string {
+func (st *Remedies) leftoversMessage() string {
 	var objects []string
 	rest := "waits for very long"
 	for i := range st.Leftovers {
@@ -108,7 +109,7 @@ func (st *State) leftoversMessage() string {
 }
 
 // rehomable is how many pods "repair --rehome" evicts as it stands, without a consent.
-func (st *State) rehomable() (n int) {
+func (st *Remedies) rehomable() (n int) {
 	if len(st.Full()) > 0 {
 		return 0
 	}
@@ -122,7 +123,7 @@ func (st *State) rehomable() (n int) {
 }
 
 // leftoverRemedies are what goes on with what was begun, or takes it back.
-func (st *State) leftoverRemedies() (out []Remedy) {
+func (st *Remedies) leftoverRemedies() (out []Remedy) {
 	begun := st.Begun()
 	var left, uncordon []string
 	flags := "--rehome"

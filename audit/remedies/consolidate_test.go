@@ -1,4 +1,4 @@
-package state_test
+package remedies_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
@@ -44,8 +45,8 @@ func consolidations(t *testing.T, text string) (out []string) {
 		t.Fatal(err)
 	}
 	st := state.New(snap, state.Options{})
-	for _, n := range st.InNeed() {
-		for _, c := range st.Consolidations(n) {
+	for _, n := range remedies.Of(st).InNeed() {
+		for _, c := range remedies.Of(st).Consolidations(n) {
 			var moves []string
 			for _, m := range c.Moves {
 				moves = append(moves, m.Pod.Name)
@@ -204,7 +205,7 @@ func TestBegun(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []string
-		for _, c := range state.New(snap, state.Options{}).Begun() {
+		for _, c := range remedies.Of(state.New(snap, state.Options{})).Begun() {
 			got = append(got, fmt.Sprintf("%s: moves %d, cordons %v, cordoned %v, over %t, barred %v", c.Name(), len(c.Moves), c.Cordon, c.Cordoned, c.Over(), c.Barred))
 		}
 		if d := cmp.Diff(c.want, got); d != "" {
@@ -223,7 +224,7 @@ func TestRehomes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, _ := state.New(snap, state.Options{}).Rehomes(); len(got) != want {
+		if got, _ := remedies.Of(state.New(snap, state.Options{})).Rehomes(); len(got) != want {
 			t.Errorf("with %q: %v, want %d", more, got, want)
 		}
 	}
@@ -231,7 +232,7 @@ func TestRehomes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	now, later := state.New(snap, state.Options{}).Rehomes()
+	now, later := remedies.Of(state.New(snap, state.Options{})).Rehomes()
 	if len(now) != 1 || now[0].Pod.Name != "two" || len(later) != 1 || later[0].Pod.Name != "borrower" {
 		t.Errorf("the one address goes to %v before %v; a Job's pod, which stays, takes no turn", now, later)
 	}
@@ -257,7 +258,7 @@ func TestRehomesElsewhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		now, later := state.New(snap, state.Options{}).Rehomes()
+		now, later := remedies.Of(state.New(snap, state.Options{})).Rehomes()
 		switch {
 		case c.want == "" && (len(now) != 1 || !now[0].Elsewhere || len(later) > 0):
 			t.Errorf("%s: now %+v, later %+v", name, now, later)
@@ -285,11 +286,11 @@ func TestAddressesForAnyPod(t *testing.T) {
 			t.Fatal(err)
 		}
 		st := state.New(snap, state.Options{})
-		now, later := st.Rehomes()
+		now, later := remedies.Of(st).Rehomes()
 		if c.stays == "" && len(now) != 1 || c.stays != "" && (len(now) > 0 || len(later) != 1 || !strings.Contains(later[0].Stays, c.stays)) {
 			t.Errorf("%s: now %+v, later %+v, want it to stay because %q", name, now, later, c.stays)
 		}
-		if got := strings.Join(st.Full(), ","); got != c.full {
+		if got := strings.Join(remedies.Of(st).Full(), ","); got != c.full {
 			t.Errorf("%s: full are %s, want %s", name, got, c.full)
 		}
 	}
@@ -320,7 +321,7 @@ func TestConsolidationIsOfferedWithItsConsents(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, risk := "", ""
-		for _, r := range state.New(snap, state.Options{}).Root("shortage/pods").Remedies() {
+		for _, r := range remedies.Of(state.New(snap, state.Options{})).Root("shortage/pods").Remedies() {
 			if strings.Contains(r.Commands[0], "--consolidate") {
 				got, risk = r.Commands[0], r.Risk
 			}
@@ -345,7 +346,7 @@ func TestLeftoverRemedies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		root := state.New(snap, state.Options{}).Root("leftovers")
+		root := remedies.Of(state.New(snap, state.Options{})).Root("leftovers")
 		if root == nil {
 			t.Fatalf("%s: nothing is left", c.mark)
 		}

@@ -1,4 +1,4 @@
-package state
+package remedies
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -15,19 +16,19 @@ import (
 // and that serve the same nodes.
 type shortage struct {
 	root  *Root
-	pools []*Pool
+	pools []*state.Pool
 	// cut are the nodes that borrow or whose pods wait because nothing is left for
 	// them; next those of which only the next pod would.
-	cut, next []*NodeBlockStatus
+	cut, next []*state.NodeBlockStatus
 	// has are all of these.
-	has map[*NodeBlockStatus]bool
+	has map[*state.NodeBlockStatus]bool
 	// borrowed are the addresses that the nodes of cut borrow, virtual machines' aside.
-	borrowed map[*Borrow]bool
+	borrowed map[*state.Borrow]bool
 }
 
 // scarce reports whether a pool is short of blocks or addresses, or will be, and no
 // other makes up for it.
-func (st *State) scarce(p *Pool) bool {
+func (st *Remedies) scarce(p *state.Pool) bool {
 	short := p.OutOfBlocks() || p.LowOnBlocks() || p.LowOnAddresses()
 	if d := st.DemandOf(p); d != nil && !d.Covered(p) {
 		short = true
@@ -37,9 +38,9 @@ func (st *State) scarce(p *Pool) bool {
 
 // findShortages joins scarce pools that serve the same nodes, and lists the nodes that
 // need what these lack.
-func (st *State) findShortages() {
-	var scarce []*Pool
-	leader := map[*Pool]*Pool{}
+func (st *Remedies) findShortages() {
+	var scarce []*state.Pool
+	leader := map[*state.Pool]*state.Pool{}
 	for _, p := range st.Pools { // by name, so that the first of several leads
 		if st.scarce(p) {
 			scarce = append(scarce, p)
@@ -49,26 +50,26 @@ func (st *State) findShortages() {
 	if len(scarce) == 0 {
 		return
 	}
-	find := func(p *Pool) *Pool {
+	find := func(p *state.Pool) *state.Pool {
 		for leader[p] != p {
 			p = leader[p]
 		}
 		return p
 	}
-	lacking := map[*Pool][]*NodeBlockStatus{}
+	lacking := map[*state.Pool][]*state.NodeBlockStatus{}
 	for _, h := range st.NodeStates {
 		for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
 			if h.Node == nil {
 				continue
 			}
 			mine := st.WorkloadPools(h.Node, f)
-			lacks := (*NodeBlockStatus)(nil)
+			lacks := (*state.NodeBlockStatus)(nil)
 			for _, n := range h.BlockStatus {
-				if n.Family == f && n.rootCause().Shortfall() && !st.BlockMayExist(n) {
+				if n.Family == f && rootCause(n).Shortfall() && !st.BlockMayExist(n) {
 					mine, lacks = append(slices.Clip(mine), st.PoolsAtIssue(n)...), n
 				}
 			}
-			var first *Pool
+			var first *state.Pool
 			for _, p := range mine {
 				if leader[p] == nil {
 					continue
@@ -87,20 +88,20 @@ func (st *State) findShortages() {
 			}
 		}
 	}
-	found := map[*Pool]*shortage{}
+	found := map[*state.Pool]*shortage{}
 	for _, p := range scarce {
 		s := found[find(p)]
 		if s == nil {
-			s = &shortage{has: map[*NodeBlockStatus]bool{}, borrowed: map[*Borrow]bool{}}
+			s = &shortage{has: map[*state.NodeBlockStatus]bool{}, borrowed: map[*state.Borrow]bool{}}
 			found[find(p)] = s
 			s.root = st.root("shortage/"+find(p).Name, func(int) string { return st.shortageMessage(s) }, func() []Remedy { return st.shortageRemedies(s) })
 		}
 		s.pools = append(s.pools, p)
-		s.root.Subject, s.root.Pools = PoolSubject(s.pools[0]), PoolsOf(s.pools...)
-		p.shortage = "shortage/" + find(p).Name
+		s.root.Subject, s.root.Pools = state.PoolSubject(s.pools[0]), state.PoolsOf(s.pools...)
+		st.shortages[p] = s
 		for _, n := range lacking[p] {
 			for _, b := range n.Borrowed {
-				s.borrowed[b] = !b.staysBorrowed()
+				s.borrowed[b] = !staysBorrowed(b)
 			}
 			switch {
 			case len(n.Borrowed)+len(n.Stuck) > 0:
@@ -117,7 +118,7 @@ func (st *State) findShortages() {
 }
 
 // shortageMessage says what is short, who has it, and what follows for whom.
-func (st *State) shortageMessage(s *shortage) string {
+func (st *Remedies) shortageMessage(s *shortage) string {
 	parts := []string{st.whatIsShort(s)}
 	var borrow, wait, next []string
 	for _, n := range s.cut {
@@ -136,7 +137,7 @@ func (st *State) shortageMessage(s *shortage) string {
 	}
 	if len(borrow) > 0 {
 		text := fmt.Sprintf("%s %s", phrase.Some(borrow), phrase.One(len(borrow), "borrows", "borrow"))
-		if dropped := st.droppedText(func(b *Borrow) bool { return s.borrowed[b] }); dropped != "" {
+		if dropped := st.droppedText(func(b *state.Borrow) bool { return s.borrowed[b] }); dropped != "" {
 			text += ", and " + dropped
 		}
 		who = append(who, text)
@@ -155,8 +156,8 @@ func (st *State) shortageMessage(s *shortage) string {
 }
 
 // whatIsShort says which pools lack what, and who has it.
-func (st *State) whatIsShort(s *shortage) string {
-	var out, full, low []*Pool
+func (st *Remedies) whatIsShort(s *shortage) string {
+	var out, full, low []*state.Pool
 	for _, p := range s.pools {
 		switch {
 		case p.Addrs.Available.IsZero() && !p.Disabled && p.Automatic:
@@ -167,7 +168,7 @@ func (st *State) whatIsShort(s *shortage) string {
 			low = append(low, p)
 		}
 	}
-	names := func(ps []*Pool) string { return phrase.Some(PoolsOf(ps...)) }
+	names := func(ps []*state.Pool) string { return phrase.Some(state.PoolsOf(ps...)) }
 	switch {
 	case len(full) > 0 && len(out) == 0:
 		return fmt.Sprintf("%s %s out of addresses", names(full), phrase.One(len(full), "is", "are"))
@@ -194,7 +195,7 @@ func (st *State) whatIsShort(s *shortage) string {
 }
 
 // holders says which nodes hold the blocks of some pools.
-func (st *State) holders(pools []*Pool) string {
+func (st *Remedies) holders(pools []*state.Pool) string {
 	type holder struct {
 		name string
 		n    int
@@ -247,9 +248,9 @@ func (st *State) holders(pools []*Pool) string {
 
 // shortageRemedies are the ways to blocks for the nodes that lack them, and for those to
 // come: what costs nothing first.
-func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
+func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	var rehome Remedy
-	if slices.ContainsFunc(st.Borrows, func(b *Borrow) bool { return s.borrowed[b] && b.Workload != nil }) {
+	if slices.ContainsFunc(st.Borrows, func(b *state.Borrow) bool { return s.borrowed[b] && b.Workload != nil }) {
 		rehome = st.rehome(s.pools, st.Borrows)
 	}
 	then := func(r Remedy) Remedy {
@@ -261,19 +262,19 @@ func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
 		}
 		return r
 	}
-	var empty, last, marked []*Block
+	var empty, last, marked []*state.Block
 	var due time.Time
 	freed := blocks.Count{}
 	needing := len(s.cut) + len(s.next)
 	wanted := s.pools // of those that would serve the nodes in need, if any are
 	if needing > 0 {
-		wanted = slices.DeleteFunc(slices.Clone(s.pools), func(p *Pool) bool {
-			return !slices.ContainsFunc(slices.Concat(s.cut, s.next), func(n *NodeBlockStatus) bool { return slices.Contains(st.PoolsAtIssue(n), p) })
+		wanted = slices.DeleteFunc(slices.Clone(s.pools), func(p *state.Pool) bool {
+			return !slices.ContainsFunc(slices.Concat(s.cut, s.next), func(n *state.NodeBlockStatus) bool { return slices.Contains(st.PoolsAtIssue(n), p) })
 		})
 	}
-	flags := " --pool " + phrase.Arg(strings.Join(PoolsOf(wanted...), ","))
+	flags := " --pool " + phrase.Arg(strings.Join(state.PoolsOf(wanted...), ","))
 	for _, p := range wanted {
-		var releasable, deleted, spare []*Block
+		var releasable, deleted, spare []*state.Block
 		for _, b := range p.Blocks {
 			r := &b.Reclaimability
 			switch {
@@ -284,11 +285,11 @@ func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
 				if len(b.Faults) == 0 && st.PastGrace(cmp.Or(b.Written, b.Created)) {
 					deleted = append(deleted, b)
 				}
-			case r.Code == RetainLast:
+			case r.Code == state.RetainLast:
 				if needing > 0 && st.LastBlock(b).OK {
 					spare = append(spare, b)
 				}
-			case r.Code == RetainYoung && !r.EmptySince.IsZero() && st.keepsAnother(b):
+			case r.Code == state.RetainYoung && !r.EmptySince.IsZero() && st.keepsAnother(b):
 				if at := r.EmptySince.Add(st.Grace); due.IsZero() || at.Before(due) {
 					due = at
 				}
@@ -306,20 +307,20 @@ func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
 	}
 	if len(empty) > 0 {
 		r := ReleaseBlock.with(flags)
-		r.Title, r.Effect = "release the empty blocks: "+phrase.List(CIDRs(empty)), phrase.PluralCount(freed, "block")+" can be claimed again"
+		r.Title, r.Effect = "release the empty blocks: "+phrase.List(state.CIDRs(empty)), phrase.PluralCount(freed, "block")+" can be claimed again"
 		r.Risk += ", and each node keeps one"
 		out = append(out, then(r))
 	}
 	if len(marked) > 0 {
 		r := FinishDelete.with(flags)
-		r.Title, r.Effect = "finish the deletion of what is marked deleted and holds no address: "+phrase.List(CIDRs(marked)), "nodes without a block can claim what is freed"
+		r.Title, r.Effect = "finish the deletion of what is marked deleted and holds no address: "+phrase.List(state.CIDRs(marked)), "nodes without a block can claim what is freed"
 		out = append(out, then(r))
 	}
 	switch {
 	case len(empty) > 0:
 	case len(last) > 0:
 		r := ReleaseLastBlock.with(flags)
-		r.Title += ": " + phrase.List(CIDRs(last))
+		r.Title += ": " + phrase.List(state.CIDRs(last))
 		var cordon []string
 		for _, b := range last {
 			if h := st.NodeState(b.Owner.Node()); !h.Node.Unschedulable && !slices.Contains(cordon, phrase.Arg(h.Name)) {
@@ -341,7 +342,7 @@ func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
 		out = append(out, then(r))
 	}
 	for _, p := range wanted {
-		if d := st.DemandOf(p); needing > 0 || d != nil && !d.Covered(p) || !st.Relieved(p, (*Pool).HasBlocks) {
+		if d := st.DemandOf(p); needing > 0 || d != nil && !d.Covered(p) || !st.Relieved(p, (*state.Pool).HasBlocks) {
 			out = append(out, then(st.addPool(p, needing)))
 			break
 		}
@@ -359,23 +360,23 @@ func (st *State) shortageRemedies(s *shortage) (out []Remedy) {
 
 // slotsFreed counts the blocks of a pool that could be claimed if some of its blocks,
 // empty ones, were gone: not what is reserved as a whole, or what another block overlaps.
-func (st *State) slotsFreed(p *Pool, gone []*Block) blocks.Count {
+func (st *Remedies) slotsFreed(p *state.Pool, gone []*state.Block) blocks.Count {
 	if len(gone) == 0 {
 		return blocks.Count{}
 	}
-	is := map[*Block]bool{}
+	is := map[*state.Block]bool{}
 	for _, b := range gone {
 		is[b] = true
 	}
-	kept := slices.DeleteFunc(slices.Clone(p.Blocks), func(b *Block) bool { return is[b] })
-	return blocks.PoolSlots(p.Pool, Bare(kept), st.Reserved).Free.Sub(p.Slots.Free)
+	kept := slices.DeleteFunc(slices.Clone(p.Blocks), func(b *state.Block) bool { return is[b] })
+	return blocks.PoolSlots(p.Pool, state.Bare(kept), st.Reserved).Free.Sub(p.Slots.Free)
 }
 
 // keepsAnother reports whether a block's node would keep another of the family: without it
 // the block stays, however long it has been empty.
-func (st *State) keepsAnother(b *Block) bool {
+func (st *Remedies) keepsAnother(b *state.Block) bool {
 	h := st.NodeState(b.Owner.Node())
-	return h == nil || h.Node == nil || slices.ContainsFunc(h.Blocks, func(o *Block) bool {
+	return h == nil || h.Node == nil || slices.ContainsFunc(h.Blocks, func(o *state.Block) bool {
 		return o != b && o.Family() == b.Family() && st.Keepable(o) && st.servesNode(o, h)
 	})
 }
@@ -384,14 +385,14 @@ func (st *State) keepsAnother(b *Block) bool {
 // without it, and their traffic would arrive: free ones are left in other nodes' blocks.
 // The setting is one for the whole cluster: of no pool that serves workloads, of either
 // family, may the topology drop what is borrowed.
-func (st *State) borrowingHelps(s *shortage) bool {
+func (st *Remedies) borrowingHelps(s *shortage) bool {
 	loose := st.IPAM
 	loose.StrictAffinity = false
-	if !st.IPAM.StrictAffinity || RejectedSettings(loose) != "" || st.FirstMissing(RouteReads) != nil ||
-		!slices.ContainsFunc(s.cut, func(n *NodeBlockStatus) bool { return n.rootCause() == CauseStrict }) {
+	if !st.IPAM.StrictAffinity || state.RejectedSettings(loose) != "" || st.FirstMissing(state.RouteReads) != nil ||
+		!slices.ContainsFunc(s.cut, func(n *state.NodeBlockStatus) bool { return rootCause(n) == state.CauseStrict }) {
 		return false
 	}
-	if slices.ContainsFunc(st.NodeStates, func(h *NodeState) bool { return h.Node != nil && h.Node.Windows }) {
+	if slices.ContainsFunc(st.NodeStates, func(h *state.NodeState) bool { return h.Node != nil && h.Node.Windows }) {
 		return false // Calico assigns on them under strict affinity alone
 	}
 	free := false
@@ -402,13 +403,13 @@ func (st *State) borrowingHelps(s *shortage) bool {
 		if o := st.Forecast(p); !o.Whole || o.Dropped+o.Unknown > 0 {
 			return false
 		}
-		free = free || slices.Contains(s.pools, p) && slices.ContainsFunc(p.Blocks, func(b *Block) bool { return b.Usable() && st.Unused(b) > 0 })
+		free = free || slices.Contains(s.pools, p) && slices.ContainsFunc(p.Blocks, func(b *state.Block) bool { return b.Usable() && st.Unused(b) > 0 })
 	}
 	return free
 }
 
 // addPool is to add a pool like another, with the blocks that its nodes lack.
-func (st *State) addPool(p *Pool, needing int) Remedy {
+func (st *Remedies) addPool(p *state.Pool, needing int) Remedy {
 	least := blocks.CountOf(max(needing, 1))
 	if d := st.DemandOf(p); d != nil && !d.Covered(p) {
 		if lack := d.Short.Sub(d.Elsewhere.Div(p.BlockAddresses())); lack.Cmp(least) > 0 {

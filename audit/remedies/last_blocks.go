@@ -1,4 +1,4 @@
-package state
+package remedies
 
 import (
 	"cmp"
@@ -6,13 +6,14 @@ import (
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // LastBlock is the verdict on an empty block that its node would otherwise keep as its
 // last: whether it may be released for a node that cannot allocate.
 type LastBlock struct {
-	Reclaimability
+	state.Reclaimability
 	// Holder says how the node that has it does without: "cordoned" or "idle".
 	Holder string
 	// For are the nodes that cannot allocate in its pool, sorted; one of them at least
@@ -28,9 +29,9 @@ type LastBlock struct {
 // one node's next pod for another's. Calico v3.32 and newer need none of this: their
 // allocator takes another node's empty block once it was claimed a minute ago
 // (findUsableBlock, EmptyBlockMinReclaimAge).
-func (st *State) LastBlock(b *Block) LastBlock {
+func (st *Remedies) LastBlock(b *state.Block) LastBlock {
 	v := LastBlock{Reclaimability: b.Reclaimability}
-	if v.Code != RetainLast || b.Pool == nil {
+	if v.Code != state.RetainLast || b.Pool == nil {
 		return v
 	}
 	if v.Holder = st.holder(b); v.Holder == "" {
@@ -38,18 +39,22 @@ func (st *State) LastBlock(b *Block) LastBlock {
 		return v
 	}
 	if affinity.AtLeast(st.Cluster.CalicoVersion, 3, 32) {
-		v.Code, v.Held = RetainHeals, "it is the last block of its node, and Calico "+st.Cluster.CalicoVersion+
+		v.Code, v.Held = state.RetainHeals, "it is the last block of its node, and Calico "+st.Cluster.CalicoVersion+
 			" gives it to another node by itself: from v3.32 on its allocator takes an empty block that was claimed more than a minute ago"
 		return v
 	}
-	if v.For = slices.Clone(b.Pool.lacking); v.Holder == holderIdle {
-		v.For = slices.Clone(b.Pool.busy)
+	last := st.lasts[b.Pool]
+	if last == nil {
+		last = &lastBlocks{}
+	}
+	if v.For = slices.Clone(last.lacking); v.Holder == holderIdle {
+		v.For = slices.Clone(last.busy)
 	}
 	supply, ok := b.Pool.Slots.Allocatable.Add(b.Pool.Reclaimable).Int()
 	if !ok {
 		supply = len(v.For)
 	}
-	before := slices.Index(b.Pool.lastBlocks, b)
+	before := slices.Index(last.blocks, b)
 	switch lacking := len(v.For) - supply; {
 	case len(v.For) == 0:
 		v.Held += "; no schedulable node needs it: each can allocate in pool " + b.Pool.Name
@@ -61,11 +66,21 @@ func (st *State) LastBlock(b *Block) LastBlock {
 	return v
 }
 
+// lastBlocks is what may go, and for whom, of a pool in which nodes cannot allocate.
+type lastBlocks struct {
+	// lacking are the nodes that cannot allocate in the pool for want of a block, sorted,
+	// and busy those of them that have pods.
+	lacking, busy []string
+	// blocks are the empty blocks that are their nodes' last and that these could do
+	// without, in the order in which they go.
+	blocks []*state.Block
+}
+
 const holderCordoned, holderIdle = "cordoned", "idle"
 
 // holder says how a block's node does without its last block; "" if it may need it.
-func (st *State) holder(b *Block) string {
-	h := st.nodeStates[b.Owner.Node()]
+func (st *Remedies) holder(b *state.Block) string {
+	h := st.NodeState(b.Owner.Node())
 	if h == nil || h.Node == nil {
 		return ""
 	}
@@ -81,23 +96,20 @@ func (st *State) holder(b *Block) string {
 
 // findLastBlocks finds for each pool the nodes that cannot allocate in it, and which last
 // blocks of others go first.
-func (st *State) findLastBlocks() {
+func (st *Remedies) findLastBlocks() {
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
 			st.findLacking(n)
 		}
 	}
-	for _, p := range st.Pools {
-		if len(p.lacking) == 0 {
-			continue
-		}
-		holders := map[*Block]string{}
+	for p, last := range st.lasts {
+		holders := map[*state.Block]string{}
 		for _, b := range p.Blocks {
-			if holder := st.holder(b); b.Reclaimability.Code == RetainLast && holder != "" {
-				p.lastBlocks, holders[b] = append(p.lastBlocks, b), holder
+			if holder := st.holder(b); b.Reclaimability.Code == state.RetainLast && holder != "" {
+				last.blocks, holders[b] = append(last.blocks, b), holder
 			}
 		}
-		slices.SortFunc(p.lastBlocks, func(a, b *Block) int {
+		slices.SortFunc(last.blocks, func(a, b *state.Block) int {
 			return cmp.Or(cmp.Compare(holders[a], holders[b]), blocks.ComparePrefixes(a.CIDR, b.CIDR))
 		})
 	}
@@ -106,16 +118,21 @@ func (st *State) findLastBlocks() {
 // findLacking adds a schedulable node to those that cannot allocate in the pools that
 // would serve it, for want of a block. A node that could claim the pool's next block, and
 // whose pods wait for it, is one of them: the block goes to one node only.
-func (st *State) findLacking(n *NodeBlockStatus) {
-	lacks := n.CannotAllocate() && (n.Cause == CauseStrict || n.Cause == CauseFull) ||
-		st.IPAM.StrictAffinity && n.Unused == 0 && n.Cause == CauseNone && len(n.Waiting) > 0 && !st.HealsItself(n, n.atIssue)
+func (st *Remedies) findLacking(n *state.NodeBlockStatus) {
+	lacks := n.CannotAllocate() && (n.Cause == state.CauseStrict || n.Cause == state.CauseFull) ||
+		st.IPAM.StrictAffinity && n.Unused == 0 && n.Cause == state.CauseNone && len(n.Waiting) > 0 && !st.HealsItself(n, st.PoolsAtIssue(n))
 	if !lacks || !n.Host.Schedulable {
 		return
 	}
 	busy := slices.ContainsFunc(n.Host.Workloads, (*blocks.Workload).Live)
-	for _, p := range n.atIssue {
-		if p.lacking = append(p.lacking, n.Host.Name); busy {
-			p.busy = append(p.busy, n.Host.Name)
+	for _, p := range st.PoolsAtIssue(n) {
+		last := st.lasts[p]
+		if last == nil {
+			last = &lastBlocks{}
+			st.lasts[p] = last
+		}
+		if last.lacking = append(last.lacking, n.Host.Name); busy {
+			last.busy = append(last.busy, n.Host.Name)
 		}
 	}
 }

@@ -1,15 +1,15 @@
-package state_test
+package remedies_test
 
 import (
 	"encoding/json"
 	"testing"
 
-	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 )
 
 // TestNoRemedies: where there is no way out, programs read an empty list, not null.
 func TestNoRemedies(t *testing.T) {
-	if raw, err := json.Marshal(state.Prefer(nil)); err != nil || string(raw) != "[]" {
+	if raw, err := json.Marshal(remedies.Prefer(nil)); err != nil || string(raw) != "[]" {
 		t.Errorf("no remedies are written as %s (%v)", raw, err)
 	}
 }

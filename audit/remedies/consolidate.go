@@ -1,4 +1,4 @@
-package state
+package remedies
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -21,9 +22,9 @@ type Consolidation struct {
 	For, Holder string
 	CIDR        netip.Prefix
 	// Pool is the block's; nil if it lies in none.
-	Pool *Pool
+	Pool *state.Pool
 	// Block is the block as it stands; nil while it is released and not claimed yet.
-	Block *Block
+	Block *state.Block
 	// Moves are the pods that have to move, by namespace and name.
 	Moves []Move
 	// Cordon are the nodes that would take a moved pod and have no address of their own
@@ -107,16 +108,16 @@ func (c *Consolidation) Over() bool {
 // InNeed returns how the nodes stand that have no usable block of a family and can claim
 // none, because their pools have neither one left nor one that could be released: those
 // that borrow or wait first.
-func (st *State) InNeed() []*NodeBlockStatus {
-	var out []*NodeBlockStatus
+func (st *Remedies) InNeed() []*state.NodeBlockStatus {
+	var out []*state.NodeBlockStatus
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
-			if st.lacksBlock(n) && !slices.ContainsFunc(st.PoolsAtIssue(n), func(p *Pool) bool { return !p.Reclaimable.IsZero() }) {
+			if st.lacksBlock(n) && !slices.ContainsFunc(st.PoolsAtIssue(n), func(p *state.Pool) bool { return !p.Reclaimable.IsZero() }) {
 				out = append(out, n)
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *NodeBlockStatus) int {
+	slices.SortStableFunc(out, func(a, b *state.NodeBlockStatus) int {
 		return cmp.Compare(len(b.Borrowed)+len(b.Waiting), len(a.Borrowed)+len(a.Waiting))
 	})
 	return out
@@ -124,7 +125,7 @@ func (st *State) InNeed() []*NodeBlockStatus {
 
 // LackingBlocks returns the names of the nodes that take pods, have no usable block of a
 // family and can claim none, whatever could be released.
-func (st *State) LackingBlocks() (out []string) {
+func (st *Remedies) LackingBlocks() (out []string) {
 	for _, h := range st.NodeStates {
 		if slices.ContainsFunc(h.BlockStatus, st.lacksBlock) {
 			out = append(out, h.Name)
@@ -135,7 +136,7 @@ func (st *State) LackingBlocks() (out []string) {
 
 // lacksBlock reports whether a node takes pods, has no usable block of a family, and can
 // claim none.
-func (st *State) lacksBlock(n *NodeBlockStatus) bool {
+func (st *Remedies) lacksBlock(n *state.NodeBlockStatus) bool {
 	if n == nil {
 		return false
 	}
@@ -151,7 +152,7 @@ func (st *State) lacksBlock(n *NodeBlockStatus) bool {
 // first, then those that end the fewest unguarded pods, then those that move the fewest
 // pods, then those that lose the fewest emptyDir volumes, then the lowest block. One that is
 // barred says by what.
-func (st *State) Consolidations(n *NodeBlockStatus) []*Consolidation {
+func (st *Remedies) Consolidations(n *state.NodeBlockStatus) []*Consolidation {
 	var out []*Consolidation
 	for _, p := range st.PoolsAtIssue(n) {
 		for _, b := range st.spareable()[p] {
@@ -170,14 +171,14 @@ func (st *State) Consolidations(n *NodeBlockStatus) []*Consolidation {
 }
 
 // findSpareable finds by pool the blocks whose nodes could go on with another one.
-func (st *State) findSpareable() map[*Pool][]*Block {
-	out := map[*Pool][]*Block{}
+func (st *Remedies) findSpareable() map[*state.Pool][]*state.Block {
+	out := map[*state.Pool][]*state.Block{}
 	for _, h := range st.NodeStates {
 		for _, b := range h.Blocks {
 			if h.Node == nil || b.Pool == nil || b.CIDR.Bits() != b.Pool.BlockSize || !b.Usable() || st.Reserved.Overlaps(b.CIDR) {
 				continue
 			}
-			if slices.ContainsFunc(h.Blocks, func(o *Block) bool {
+			if slices.ContainsFunc(h.Blocks, func(o *state.Block) bool {
 				return o != b && o.Family() == b.Family() && st.Keepable(o) && st.servesNode(o, h)
 			}) {
 				out[b.Pool] = append(out[b.Pool], b)
@@ -187,12 +188,12 @@ func (st *State) findSpareable() map[*Pool][]*Block {
 	return out
 }
 
-func (st *State) servesNode(b *Block, h *NodeState) bool {
+func (st *Remedies) servesNode(b *state.Block, h *state.NodeState) bool {
 	return slices.Contains(st.WorkloadPools(h.Node, b.Family()), b.Pool)
 }
 
 // Begun returns the consolidations that our reservations tell of, by CIDR.
-func (st *State) Begun() []*Consolidation {
+func (st *Remedies) Begun() []*Consolidation {
 	var out []*Consolidation
 	for i := range st.Reservations {
 		r := &st.Reservations[i]
@@ -209,8 +210,8 @@ func (st *State) Begun() []*Consolidation {
 }
 
 // evaluate finds what a consolidation takes, and what bars it.
-func (st *State) evaluate(c *Consolidation) {
-	c.Cordoned = slices.Clone(st.ours[c.Name()])
+func (st *Remedies) evaluate(c *Consolidation) {
+	c.Cordoned = slices.Clone(st.cordoned[c.Name()])
 	if c.Over() {
 		return
 	}
@@ -224,7 +225,7 @@ func (st *State) evaluate(c *Consolidation) {
 			c.bar(netip.Addr{}, "%s, and no block records it: its next owner would hand it out again", who)
 		}
 		return // what is left is to claim it
-	case !st.lacksBlock(node.statusOf(blocks.FamilyOf(c.CIDR.Addr()))):
+	case !st.lacksBlock(node.StatusOf(blocks.FamilyOf(c.CIDR.Addr()))):
 		c.bar(netip.Addr{}, "%s does not need a block any more", c.For)
 		return
 	case holder.Node.Windows:
@@ -237,15 +238,15 @@ func (st *State) evaluate(c *Consolidation) {
 	if c.Block.Used == 0 && c.Reservation == nil {
 		c.bar(netip.Addr{}, "it is empty, which \"repair --empty-blocks\" judges: %s", cmp.Or(c.Block.Reclaimability.Held, "it releases it"))
 	}
-	var r Reclaimability
-	if st.retainForOthers(c.Block, st.hostUsesBeside(c), &r); r.Held != "" {
+	var r state.Reclaimability
+	if st.RetainForOthers(c.Block, st.hostUsesBeside(c), &r); r.Held != "" {
 		c.bar(netip.Addr{}, "%s", r.Held)
 	}
 	for i, o := range c.Block.Ordinals {
-		ref := AllocationRef{c.Block, i}
+		ref := state.AllocationRef{Block: c.Block, Ordinal: i}
 		if o != blocks.Free {
 			st.evaluateMove(c, ref)
-		} else if who := st.UnrecordedUser(IPPrefix(ref.Addr())); who != "" {
+		} else if who := st.UnrecordedUser(state.IPPrefix(ref.Addr())); who != "" {
 			c.bar(ref.Addr(), "%s, though the block does not record it: \"repair --unrecorded-ips\" comes first", who)
 		}
 	}
@@ -256,7 +257,7 @@ func (st *State) evaluate(c *Consolidation) {
 // hostUsesBeside returns where host views show addresses in use that the block of a
 // consolidation calls free. Of one under way, a view older than the block's last write
 // may show what has been given back since; all counted when it was begun.
-func (st *State) hostUsesBeside(c *Consolidation) []hosts.Use {
+func (st *Remedies) hostUsesBeside(c *Consolidation) []hosts.Use {
 	uses := st.Views.ContradictFree(c.Block.Block)
 	written, known := c.Block.LastWrite()
 	if c.Reservation == nil || !known {
@@ -270,10 +271,10 @@ func (c *Consolidation) bar(a netip.Addr, format string, args ...any) {
 }
 
 // evaluateMove says of one address of a block how it comes to be given back.
-func (st *State) evaluateMove(c *Consolidation, ref AllocationRef) {
+func (st *Remedies) evaluateMove(c *Consolidation, ref state.AllocationRef) {
 	attr, addr := ref.Attributes(), ref.Addr()
-	kind := UseKindOf(c.Block, attr)
-	if kind != UsePod {
+	kind := state.UseKindOf(c.Block, attr)
+	if kind != state.UsePod {
 		c.bar(addr, "%s", notAPods[kind])
 		return
 	}
@@ -284,7 +285,7 @@ func (st *State) evaluateMove(c *Consolidation, ref AllocationRef) {
 	case w == nil || w.Node == "":
 		c.bar(addr, "no pod that runs was seen to have it")
 	case len(st.TunnelsAt(addr)) > 0:
-		c.bar(addr, "%s", notAPods[UseTunnel])
+		c.bar(addr, "%s", notAPods[state.UseTunnel])
 	case slices.ContainsFunc(st.Users(addr), func(o *blocks.Workload) bool { return o.Live() && o.Key() != w.Key() }):
 		c.bar(addr, "several pods use it")
 	case !st.answers(w.Node):
@@ -306,9 +307,9 @@ func (st *State) evaluateMove(c *Consolidation, ref AllocationRef) {
 }
 
 // notAPods says what holds an address for good that is not a pod's.
-var notAPods = map[UseKind]string{
-	UseUnknown: "what uses it is not known", UseTunnel: "it is a tunnel's", UseService: "it serves a LoadBalancer service",
-	UseWindows: "a Windows node keeps it back", UseVM: "it is a virtual machine's, which keeps it wherever it runs", UseCooling: "it waits out its cooldown",
+var notAPods = map[state.UseKind]string{
+	state.UseUnknown: "what uses it is not known", state.UseTunnel: "it is a tunnel's", state.UseService: "it serves a LoadBalancer service",
+	state.UseWindows: "a Windows node keeps it back", state.UseVM: "it is a virtual machine's, which keeps it wherever it runs", state.UseCooling: "it waits out its cooldown",
 }
 
 // replacements is where pods that move may come to, as things stand.
@@ -320,11 +321,11 @@ type replacements struct {
 }
 
 // findReplacements returns, by family, where pods may come to.
-func (st *State) findReplacements() map[blocks.Family]replacements {
+func (st *Remedies) findReplacements() map[blocks.Family]replacements {
 	out := map[blocks.Family]replacements{}
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
-			if !h.takesPods() {
+			if !takesPods(h) {
 				continue
 			}
 			r := out[n.Family]
@@ -339,7 +340,7 @@ func (st *State) findReplacements() map[blocks.Family]replacements {
 
 // unusedOfAnyPod is how many addresses of its own, in blocks other than one, a node has for
 // pods of any namespace that ask for no pool: what only some may use is no room for others.
-func (st *State) unusedOfAnyPod(n *NodeBlockStatus, but *Block) (unused int) {
+func (st *Remedies) unusedOfAnyPod(n *state.NodeBlockStatus, but *state.Block) (unused int) {
 	for _, b := range n.Blocks {
 		if b != but && slices.Contains(n.Pools, b.Pool) && b.Pool.ServesAllNamespaces() {
 			unused += st.Unused(b)
@@ -350,27 +351,27 @@ func (st *State) unusedOfAnyPod(n *NodeBlockStatus, but *Block) (unused int) {
 
 // noneLeft reports whether a node could claim no further block for such pods once its own
 // are full.
-func (st *State) noneLeft(n *NodeBlockStatus) bool {
-	anyPods := slices.DeleteFunc(slices.Clone(n.Pools), func(p *Pool) bool { return !p.ServesAllNamespaces() })
-	cause, _ := st.causeFor(n, anyPods)
-	return n.Cause != CauseNone || cause != CauseNone
+func (st *Remedies) noneLeft(n *state.NodeBlockStatus) bool {
+	anyPods := slices.DeleteFunc(slices.Clone(n.Pools), func(p *state.Pool) bool { return !p.ServesAllNamespaces() })
+	cause, _ := st.CauseFor(n, anyPods)
+	return n.Cause != state.CauseNone || cause != state.CauseNone
 }
 
 // isFull reports whether such a pod finds no address of the node's own, nor a block to claim.
-func (st *State) isFull(n *NodeBlockStatus) bool {
+func (st *Remedies) isFull(n *state.NodeBlockStatus) bool {
 	return st.unusedOfAnyPod(n, nil) == 0 && st.noneLeft(n)
 }
 
 // evaluateReplacements finds the nodes that have no address of their own for a pod that
 // moves, and whether the others have enough, when none is taken of the block any more. Free
 // addresses do not steer the scheduler: to a node that is not cordoned any pod may come.
-func (st *State) evaluateReplacements(c *Consolidation) {
+func (st *Remedies) evaluateReplacements(c *Consolidation) {
 	all := st.replacements()[c.Block.Family()]
 	spare := all.spare
 	c.Cordon = slices.Clone(all.full)
-	left := func(n *NodeBlockStatus) int { return st.unusedOfAnyPod(n, c.Block) }
-	if h := st.NodeState(c.Holder); h.takesPods() {
-		if n := h.statusOf(c.Block.Family()); n != nil {
+	left := func(n *state.NodeBlockStatus) int { return st.unusedOfAnyPod(n, c.Block) }
+	if h := st.NodeState(c.Holder); takesPods(h) {
+		if n := h.StatusOf(c.Block.Family()); n != nil {
 			spare += left(n) - st.unusedOfAnyPod(n, nil)
 			if i, in := slices.BinarySearch(c.Cordon, h.Name); !in && left(n) == 0 && st.noneLeft(n) {
 				c.Cordon = slices.Insert(c.Cordon, i, h.Name)
@@ -385,10 +386,10 @@ func (st *State) evaluateReplacements(c *Consolidation) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(daemons)) {
 		h := st.NodeState(name)
-		if h == nil || h.statusOf(c.Block.Family()) == nil {
+		if h == nil || h.StatusOf(c.Block.Family()) == nil {
 			continue
 		}
-		if n := h.statusOf(c.Block.Family()); daemons[name] > left(n) && st.noneLeft(n) {
+		if n := h.StatusOf(c.Block.Family()); daemons[name] > left(n) && st.noneLeft(n) {
 			c.bar(netip.Addr{}, "%s of DaemonSets start on %s again, which has room for %d in its other blocks", phrase.Plural(daemons[name], "pod"), name, left(n))
 		}
 	}
@@ -399,10 +400,10 @@ func (st *State) evaluateReplacements(c *Consolidation) {
 
 // Full returns the nodes that take pods and have no address of their own for another, nor
 // a block to claim, of any family that counts. Those that are cordoned are not among them.
-func (st *State) Full() []string {
+func (st *Remedies) Full() []string {
 	var out []string
 	for _, h := range st.NodeStates {
-		if h.takesPods() && slices.ContainsFunc(h.BlockStatus, st.isFull) {
+		if takesPods(h) && slices.ContainsFunc(h.BlockStatus, st.isFull) {
 			out = append(out, h.Name)
 		}
 	}
@@ -410,16 +411,6 @@ func (st *State) Full() []string {
 }
 
 // takesPods reports whether the scheduler puts any pod on the node now.
-func (h *NodeState) takesPods() bool {
+func takesPods(h *state.NodeState) bool {
 	return h.Node != nil && !h.Node.Unschedulable && len(h.Node.KeepsAway()) == 0 && !h.Node.OutOfService && !h.Node.NotReady
-}
-
-// statusOf returns how a node stands with blocks of a family; nil for what no longer exists.
-func (h *NodeState) statusOf(f blocks.Family) *NodeBlockStatus {
-	for _, n := range h.BlockStatus {
-		if n.Family == f {
-			return n
-		}
-	}
-	return nil
 }

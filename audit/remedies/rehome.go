@@ -1,10 +1,11 @@
-package state
+package remedies
 
 import (
 	"cmp"
 	"fmt"
 	"slices"
 
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -13,12 +14,12 @@ import (
 // other nodes that take pods have room, as many as there is beside these. The others are
 // apart, each with why it stays; those that must not be evicted take no other's turn.
 // Virtual machines keep theirs.
-func (st *State) Rehomes() (now, later []Move) {
+func (st *Remedies) Rehomes() (now, later []Move) {
 	room := map[blocks.Family]int{}
 	var away []Move
 	for _, h := range st.NodeStates {
 		// A node that is full in any family is cordoned while pods move.
-		open := h.takesPods() && !slices.ContainsFunc(h.BlockStatus, st.isFull)
+		open := takesPods(h) && !slices.ContainsFunc(h.BlockStatus, st.isFull)
 		for _, n := range h.BlockStatus {
 			spare := st.unusedOfAnyPod(n, nil)
 			if open {
@@ -30,7 +31,7 @@ func (st *State) Rehomes() (now, later []Move) {
 					continue
 				}
 				owner := st.NodeState(b.Owner)
-				m := Move{Pod: b.Workload, Addr: b.Addr, givesBack: owner != nil && owner.takesPods(), Stays: st.asksForPools(b.Workload, n.Family)}
+				m := Move{Pod: b.Workload, Addr: b.Addr, givesBack: owner != nil && takesPods(owner), Stays: st.asksForPools(b.Workload, n.Family)}
 				if m.Stays != "" {
 					later = append(later, m)
 				} else {
@@ -81,7 +82,7 @@ func (st *State) Rehomes() (now, later []Move) {
 
 // asksForPools says that it is not known where a pod's replacement finds an address of a
 // node's own, because it asks for pools; empty if it asks for none.
-func (st *State) asksForPools(w *blocks.Workload, f blocks.Family) string {
+func (st *Remedies) asksForPools(w *blocks.Workload, f blocks.Family) string {
 	if _, asks := st.RequestedPools(w, f); !asks {
 		return ""
 	}
@@ -90,7 +91,7 @@ func (st *State) asksForPools(w *blocks.Workload, f blocks.Family) string {
 
 // staysAway says why it cannot be shown that a pod which starts again on another node
 // than its own, which has no address for it, does not borrow there; empty if it can.
-func (st *State) staysAway(w *blocks.Workload, f blocks.Family) string {
+func (st *Remedies) staysAway(w *blocks.Workload, f blocks.Family) string {
 	switch {
 	case st.EvictionBar(w) != "":
 		return "it " + st.EvictionBar(w)
@@ -100,7 +101,7 @@ func (st *State) staysAway(w *blocks.Workload, f blocks.Family) string {
 		return fmt.Sprintf("node %s of pod %s is not ready: nothing there would end the pod", w.Node, w.FullName())
 	case st.IPAM.StrictAffinity:
 		return fmt.Sprintf("%s has no address of its own for pod %s, and strict affinity is on: should its replacement come back there, as by a node selector, it would get none at all", w.Node, w.FullName())
-	case slices.ContainsFunc(st.Pools, func(p *Pool) bool { return p.Family() == f && p.ServesWorkloads() && !p.ServesAllNamespaces() }):
+	case slices.ContainsFunc(st.Pools, func(p *state.Pool) bool { return p.Family() == f && p.ServesWorkloads() && !p.ServesAllNamespaces() }):
 		return fmt.Sprintf("%s has no address of its own for pod %s, and pools serve some namespaces alone: which of another node's addresses it could have is not known", w.Node, w.FullName())
 	}
 	return ""

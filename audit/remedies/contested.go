@@ -1,18 +1,21 @@
-package state
+package remedies
 
 import (
 	"fmt"
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // Contested is a pool that has fewer blocks left than there are nodes that need one, and
 // the nodes that come too late: each by itself looks as if it could get one.
 type Contested struct {
-	Pool  *Pool
+	Pool  *state.Pool
 	Nodes []string
+	// Remedies are to add a pool with room for those that get none.
+	Remedies []Remedy
 }
 
 // String says who gets no block.
@@ -21,29 +24,26 @@ func (c *Contested) String() string {
 	return fmt.Sprintf("%s %s a block, and pool %s has none for %s", phrase.List(c.Nodes), phrase.One(n, "needs", "need"), c.Pool.Name, phrase.One(n, "it", "them"))
 }
 
-// Remedies are to add a pool with room for those that get none.
-func (c *Contested) Remedies(st *State) []Remedy { return []Remedy{st.addPool(c.Pool, len(c.Nodes))} }
-
 // Contests says for which nodes no block is left when every node that needs one takes
 // one: those that borrow or wait first, then those that have none and could take pods.
-func (st *State) Contests() (out []Contested) {
-	left, lack := map[*Pool]blocks.Count{}, map[*Pool][]string{}
+func (st *Remedies) Contests() (out []Contested) {
+	left, lack := map[*state.Pool]blocks.Count{}, map[*state.Pool][]string{}
 	for _, p := range st.Pools {
 		left[p] = p.Slots.Allocatable
 	}
-	var needing []*NodeBlockStatus
+	var needing []*state.NodeBlockStatus
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
-			if n.Unused == 0 && (n.suffers() || n.NoBlock() && h.Schedulable) && (n.Cause == CauseNone || n.Cause.Shortfall()) {
+			if n.Unused == 0 && (suffers(n) || n.NoBlock() && h.Schedulable) && (n.Cause == state.CauseNone || n.Cause.Shortfall()) {
 				needing = append(needing, n)
 			}
 		}
 	}
-	slices.SortStableFunc(needing, func(a, b *NodeBlockStatus) int {
+	slices.SortStableFunc(needing, func(a, b *state.NodeBlockStatus) int {
 		switch {
-		case a.suffers() == b.suffers():
+		case suffers(a) == suffers(b):
 			return 0
-		case a.suffers():
+		case suffers(a):
 			return -1
 		}
 		return 1
@@ -53,7 +53,7 @@ func (st *State) Contests() (out []Contested) {
 		if len(pools) == 0 || st.HealsItself(n, pools) {
 			continue
 		}
-		if i := slices.IndexFunc(pools, func(p *Pool) bool { return !left[p].IsZero() }); i >= 0 {
+		if i := slices.IndexFunc(pools, func(p *state.Pool) bool { return !left[p].IsZero() }); i >= 0 {
 			left[pools[i]] = left[pools[i]].Sub(blocks.CountOf(1))
 		} else {
 			lack[pools[0]] = append(lack[pools[0]], n.Host.Name)
@@ -62,11 +62,12 @@ func (st *State) Contests() (out []Contested) {
 	for _, p := range st.Pools {
 		if nodes := lack[p]; len(nodes) > 0 {
 			slices.Sort(nodes)
-			out = append(out, Contested{p, slices.Compact(nodes)})
+			nodes = slices.Compact(nodes)
+			out = append(out, Contested{p, nodes, []Remedy{st.addPool(p, len(nodes))}})
 		}
 	}
 	return out
 }
 
 // suffers reports whether a pod of the node borrows or waits.
-func (n *NodeBlockStatus) suffers() bool { return len(n.Borrowed)+len(n.Waiting) > 0 }
+func suffers(n *state.NodeBlockStatus) bool { return len(n.Borrowed)+len(n.Waiting) > 0 }

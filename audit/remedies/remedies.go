@@ -1,4 +1,4 @@
-package state
+package remedies
 
 import (
 	"fmt"
@@ -6,23 +6,24 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // staysBorrowed is true of a virtual machine's address, which no restart changes.
-func (b *Borrow) staysBorrowed() bool { return b.VM || b.Workload != nil && b.Workload.VM != "" }
+func staysBorrowed(b *state.Borrow) bool { return b.VM || b.Workload != nil && b.Workload.VM != "" }
 
 // rehome moves pods that borrow to blocks of their own nodes; of some pools, or of all.
 // If of the borrowed addresses that it is for no pod may be evicted without consent, it
 // carries the consent, or, where a pod would be gone for good, leaves it to people.
-func (st *State) rehome(pools []*Pool, borrows []*Borrow) Remedy {
+func (st *Remedies) rehome(pools []*state.Pool, borrows []*state.Borrow) Remedy {
 	r := Rehome
 	var all, alone []string
 	bare, guarded := false, false
 	for _, b := range borrows {
 		w := b.Workload
-		if w == nil || b.Tunnel || b.staysBorrowed() || len(pools) > 0 && !slices.Contains(pools, b.Block.Pool) {
+		if w == nil || b.Tunnel || staysBorrowed(b) || len(pools) > 0 && !slices.Contains(pools, b.Block.Pool) {
 			continue
 		}
 		all = append(all, w.FullName())
@@ -43,7 +44,7 @@ func (st *State) rehome(pools []*Pool, borrows []*Borrow) Remedy {
 		r.Risk += "; nothing stands in meanwhile for " + phrase.Some(alone)
 	}
 	if len(pools) > 0 {
-		r = r.with(" --pool " + phrase.Arg(strings.Join(PoolsOf(pools...), ",")))
+		r = r.with(" --pool " + phrase.Arg(strings.Join(state.PoolsOf(pools...), ",")))
 	}
 	// The plan asks for that consent, for a replacement may come to a full node.
 	if full := st.Full(); len(full) > 0 {
@@ -59,13 +60,13 @@ func (st *State) rehome(pools []*Pool, borrows []*Borrow) Remedy {
 // consolidation is to empty the block that takes the fewest pods for the first node that
 // lacks one; nil if there is none that could be emptied without ending a bare pod, which
 // nothing makes again, or that needs to be.
-func (st *State) consolidation(s *shortage, rehome []string) *Remedy {
-	var tried [][]*Pool
+func (st *Remedies) consolidation(s *shortage, rehome []string) *Remedy {
+	var tried [][]*state.Pool
 	for _, n := range st.InNeed() {
-		if !s.has[n] || slices.ContainsFunc(tried, func(pools []*Pool) bool { return slices.Equal(pools, n.atIssue) }) {
+		if !s.has[n] || slices.ContainsFunc(tried, func(pools []*state.Pool) bool { return slices.Equal(pools, st.PoolsAtIssue(n)) }) {
 			continue // no block of these pools can be emptied, for whomever
 		}
-		tried = append(tried, n.atIssue)
+		tried = append(tried, st.PoolsAtIssue(n))
 		all := st.Consolidations(n)
 		if len(all) == 0 || len(all[0].Barred) > 0 || slices.ContainsFunc(all[0].Unguarded, func(m Move) bool { return m.Pod.Controller == nil }) {
 			continue
@@ -102,15 +103,15 @@ func podNames(moves []Move) (out []string) {
 }
 
 // NodeRemedies are the ways in which a node comes by a block.
-func (st *State) NodeRemedies(n *NodeBlockStatus) []Remedy {
+func (st *Remedies) NodeRemedies(n *state.NodeBlockStatus) []Remedy {
 	if root := st.Root(st.RootOfNode(n)); root != nil {
 		return root.Remedies()
 	}
-	return causeRemedies(n, n.rootCause(), n.Detail)
+	return causeRemedies(n, rootCause(n), n.Detail)
 }
 
 // StuckRemedies are the ways in which a pod that can get no address comes by one.
-func (st *State) StuckRemedies(n *NodeBlockStatus, s Stuck) []Remedy {
+func (st *Remedies) StuckRemedies(n *state.NodeBlockStatus, s state.Stuck) []Remedy {
 	for _, p := range st.PodPools(s.Pod, n.Host.Node, n.Family) {
 		if root := st.Root(st.RootOfPool(p)); root != nil && s.Cause.Shortfall() {
 			return root.Remedies()
@@ -121,20 +122,20 @@ func (st *State) StuckRemedies(n *NodeBlockStatus, s Stuck) []Remedy {
 
 // causeRemedies are the ways in which a node comes by a block, where something else
 // than a lack of blocks keeps it from one.
-func causeRemedies(n *NodeBlockStatus, c Cause, detail string) []Remedy {
+func causeRemedies(n *state.NodeBlockStatus, c state.Cause, detail string) []Remedy {
 	explain := "calico-audit explain " + phrase.Arg(n.Host.Name)
 	switch c {
-	case CauseSelector:
+	case state.CauseSelector:
 		return []Remedy{ByHand("correct the pool's selector: "+detail, "nodes claim blocks again, and pods get addresses", EverywhereRisk, explain)}
-	case CauseNoPool:
+	case state.CauseNoPool:
 		r := SelectNode
 		r.Commands = []string{explain}
 		return []Remedy{r}
-	case CauseUnserved:
+	case state.CauseUnserved:
 		return []Remedy{ByHand("let a pool serve the pod: what it or its namespace asks for, or a pool's namespace selector, has to change", "the pod gets an address", EverywhereRisk, explain)}
-	case CauseNoAuto:
+	case state.CauseNoAuto:
 		return []Remedy{ByHand("turn autoAllocateBlocks on in the IPAM configuration", "nodes claim blocks by themselves", EverywhereRisk, "calicoctl ipam show --show-configuration")}
-	case CauseLimit:
+	case state.CauseLimit:
 		return []Remedy{RaiseLimit}
 	default:
 		return nil
@@ -142,12 +143,12 @@ func causeRemedies(n *NodeBlockStatus, c Cause, detail string) []Remedy {
 }
 
 // BorrowRemedies are what ends a borrow.
-func (st *State) BorrowRemedies(b *Borrow) []Remedy {
+func (st *Remedies) BorrowRemedies(b *state.Borrow) []Remedy {
 	if root := st.Root(st.RootOfBorrow(b)); root != nil && !b.Tunnel {
 		return root.Remedies()
 	}
 	switch annotation := tunnelAnnotations[b.Attributes.Type]; {
-	case b.staysBorrowed():
+	case staysBorrowed(b):
 		return nil // kept by design: restarting anything does not end it
 	case b.Tunnel && annotation != "":
 		r := RenewTunnel
@@ -155,7 +156,7 @@ func (st *State) BorrowRemedies(b *Borrow) []Remedy {
 		r.Commands = []string{fmt.Sprintf("kubectl annotate node %s %s-", phrase.Arg(b.User), annotation)}
 		return []Remedy{r}
 	case b.Workload != nil:
-		return []Remedy{st.rehome(nil, []*Borrow{b})}
+		return []Remedy{st.rehome(nil, []*state.Borrow{b})}
 	}
 	return nil
 }
@@ -174,10 +175,10 @@ var tunnelAnnotations = map[string]string{
 // leakRemedies are what ends leaks. Where of no address it is proven that nothing uses
 // it, the plan would only refuse: the proof is for people to bring. Of a node that does
 // not answer, because it is gone or NotReady, that is its machine's being off.
-func (st *State) leakRemedies() []Remedy {
+func (st *Remedies) leakRemedies() []Remedy {
 	var unseen, silent []string
 	proven, nameless := false, false
-	st.EachAllocation(func(r AllocationRef, node string) {
+	st.EachAllocation(func(r state.AllocationRef, node string) {
 		if proven || st.Classify(r).Owned || st.RootOfLeak(r) != "leaks" {
 			return
 		}
@@ -221,10 +222,10 @@ func (st *State) leakRemedies() []Remedy {
 }
 
 // leaksOf says which of some nodes that no longer exist have left leaked addresses.
-func (st *State) leaksOf(gone map[string]*NodeState) map[string]bool {
+func (st *Remedies) leaksOf(gone map[string]*state.NodeState) map[string]bool {
 	out := map[string]bool{}
-	st.EachAllocation(func(a AllocationRef, node string) {
-		if gone[node] != nil && !out[node] && (!st.Classify(a).Owned || UseKindOf(a.Block, a.Attributes()) == UseTunnel) {
+	st.EachAllocation(func(a state.AllocationRef, node string) {
+		if gone[node] != nil && !out[node] && (!st.Classify(a).Owned || state.UseKindOf(a.Block, a.Attributes()) == state.UseTunnel) {
 			out[node] = true
 		}
 	})
@@ -246,9 +247,9 @@ func vanishedRemedies(node string, leaked bool) []Remedy {
 }
 
 // StrictRemedies are the way to strict affinity that leaves no pod without an address.
-func (st *State) StrictRemedies() []Remedy {
+func (st *Remedies) StrictRemedies() []Remedy {
 	r := SetStrict
-	if g := st.FirstMissing(BlockStatusReads); g != nil {
+	if g := st.FirstMissing(state.BlockStatusReads); g != nil {
 		r.Title, r.Risk = "find out which nodes have no block, which was not judged here; then turn strict affinity on", "pods of nodes without a block get no address"
 		r.Manual = true
 	} else if cut := st.WouldNotAllocate(); len(cut) > 0 {
@@ -260,10 +261,10 @@ func (st *State) StrictRemedies() []Remedy {
 
 // WouldNotAllocate lists the nodes whose next pod would get no address if strict
 // affinity were on: their own blocks, if any, are full, and no block is left for them.
-func (st *State) WouldNotAllocate() []string {
+func (st *Remedies) WouldNotAllocate() []string {
 	var out []string
 	for _, h := range st.NodeStates {
-		if slices.ContainsFunc(h.BlockStatus, (*NodeBlockStatus).RequiresBlocks) {
+		if slices.ContainsFunc(h.BlockStatus, (*state.NodeBlockStatus).RequiresBlocks) {
 			out = append(out, h.Name)
 		}
 	}

@@ -1,4 +1,4 @@
-package state
+package remedies
 
 import (
 	"fmt"
@@ -9,26 +9,18 @@ import (
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// BlockStatusReads is what it takes to say how nodes stand with blocks.
-var BlockStatusReads = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.Affinities, blocks.Nodes, blocks.Pods, blocks.Namespaces}
-
 // RootReads is what it takes to say what nodes and pools that are short of blocks have
 // in common, and what the ways out are.
-var RootReads = append(slices.Clip(BlockStatusReads), blocks.IPAMConfigs, blocks.ClusterInfos)
-
-// RouteReads is what it takes to predict what becomes of a borrowed address.
-var RouteReads = []blocks.Resource{
-	blocks.Pools, blocks.FelixConfigs, blocks.BGPConfigs, blocks.BGPPeers, blocks.BGPFilters, blocks.Nodes, blocks.Pods,
-}
+var RootReads = append(slices.Clip(state.BlockStatusReads), blocks.IPAMConfigs, blocks.ClusterInfos)
 
 // findRoots finds what several verdicts have in common. Where something was not read
 // that one rests on, there is none.
-func (st *State) findRoots() {
-	st.roots = map[string]*Root{}
+func (st *Remedies) findRoots() {
 	if st.FirstMissing(RootReads) == nil {
 		st.findShortages()
 		st.findBarred()
@@ -46,7 +38,7 @@ func (st *State) findRoots() {
 	}, func() []Remedy { return []Remedy{RecordAddresses} })
 }
 
-func (st *State) root(id string, message func(int) string, remedies func() []Remedy) *Root {
+func (st *Remedies) root(id string, message func(int) string, remedies func() []Remedy) *Root {
 	r := &Root{ID: id, Message: message, Remedies: sync.OnceValue(func() []Remedy { return Prefer(remedies()) })}
 	st.roots[id] = r
 	return r
@@ -54,7 +46,7 @@ func (st *State) root(id string, message func(int) string, remedies func() []Rem
 
 // Now returns remedies as they are of use now: while the datastore is locked every plan is
 // refused, so that unlocking it comes first.
-func (st *State) Now(remedies []Remedy) []Remedy {
+func (st *Remedies) Now(remedies []Remedy) []Remedy {
 	if st.Info.Locked && slices.ContainsFunc(remedies, func(r Remedy) bool { return r.Repairs() }) {
 		return Prefer(append([]Remedy{Unlock}, remedies...))
 	}
@@ -62,7 +54,7 @@ func (st *State) Now(remedies []Remedy) []Remedy {
 }
 
 // Unserved returns the roots that keep nodes from the blocks that they need, by ID.
-func (st *State) Unserved() (out []*Root) {
+func (st *Remedies) Unserved() (out []*Root) {
 	for _, id := range slices.Sorted(maps.Keys(st.roots)) {
 		if r := st.roots[id]; len(r.Nodes) > 0 {
 			out = append(out, r)
@@ -72,7 +64,7 @@ func (st *State) Unserved() (out []*Root) {
 }
 
 // known returns the ID of a root that there is; else nothing.
-func (st *State) known(id string) string {
+func (st *Remedies) known(id string) string {
 	if st.roots[id] == nil {
 		return ""
 	}
@@ -80,15 +72,15 @@ func (st *State) known(id string) string {
 }
 
 // RootOfNode returns the root of a node's having no block, or no room, of a family.
-func (st *State) RootOfNode(n *NodeBlockStatus) string {
-	switch cause := n.rootCause(); cause {
-	case CauseNone:
+func (st *Remedies) RootOfNode(n *state.NodeBlockStatus) string {
+	switch cause := rootCause(n); cause {
+	case state.CauseNone:
 		// A virtual machine's address stays where it is, and a tunnel's is not a pod's.
-		if slices.ContainsFunc(n.Borrowed, func(b *Borrow) bool { return b.Workload != nil && !b.staysBorrowed() && !b.Tunnel }) {
+		if slices.ContainsFunc(n.Borrowed, func(b *state.Borrow) bool { return b.Workload != nil && !staysBorrowed(b) && !b.Tunnel }) {
 			return st.known("borrowed")
 		}
 		return ""
-	case CauseStrict, CauseFull, CauseNoBlocks:
+	case state.CauseStrict, state.CauseFull, state.CauseNoBlocks:
 		for _, p := range st.PoolsAtIssue(n) {
 			if id := st.RootOfPool(p); id != "" {
 				return id
@@ -101,25 +93,25 @@ func (st *State) RootOfNode(n *NodeBlockStatus) string {
 }
 
 // rootCause is what keeps a node, or else pods that wait on it, from an address.
-func (n *NodeBlockStatus) rootCause() Cause {
-	if n.Cause != CauseNone || len(n.Stuck) == 0 {
+func rootCause(n *state.NodeBlockStatus) state.Cause {
+	if n.Cause != state.CauseNone || len(n.Stuck) == 0 {
 		return n.Cause
 	}
 	return n.Stuck[0].Cause
 }
 
 // RootOfPool returns the root of a pool's being short of blocks or addresses.
-func (st *State) RootOfPool(p *Pool) string {
-	if p == nil {
-		return ""
+func (st *Remedies) RootOfPool(p *state.Pool) string {
+	if s := st.shortages[p]; s != nil {
+		return s.root.ID
 	}
-	return p.shortage
+	return ""
 }
 
 // RootOfBorrow returns the root of an address's being borrowed. That of a virtual
 // machine has none: it stays borrowed on purpose.
-func (st *State) RootOfBorrow(b *Borrow) string {
-	if b.staysBorrowed() {
+func (st *Remedies) RootOfBorrow(b *state.Borrow) string {
+	if staysBorrowed(b) {
 		return ""
 	}
 	if n := st.statusOf(b); n != nil {
@@ -132,23 +124,19 @@ func (st *State) RootOfBorrow(b *Borrow) string {
 
 // statusOf returns how the node that uses a borrowed address stands with blocks of its
 // family; nil if that is not known.
-func (st *State) statusOf(b *Borrow) *NodeBlockStatus {
-	if h := st.nodeStates[b.User]; h != nil {
-		for _, n := range h.BlockStatus {
-			if n.Family == blocks.FamilyOf(b.Addr) {
-				return n
-			}
-		}
+func (st *Remedies) statusOf(b *state.Borrow) *state.NodeBlockStatus {
+	if h := st.NodeState(b.User); h != nil {
+		return h.StatusOf(blocks.FamilyOf(b.Addr))
 	}
 	return nil
 }
 
 // RootOfHost returns the root of what a node that no longer exists has left behind.
-func (st *State) RootOfHost(host string) string { return st.known("vanished/" + host) }
+func (st *Remedies) RootOfHost(host string) string { return st.known("vanished/" + host) }
 
 // RootOfBlock returns the root of an empty block's being one: what a vanished node left,
 // or else, where blocks are scarce, the shortage that it adds to.
-func (st *State) RootOfBlock(b *Block) string {
+func (st *Remedies) RootOfBlock(b *state.Block) string {
 	if id := st.RootOfHost(b.Owner.Node()); id != "" || b.Pool == nil || !b.Pool.OutOfBlocks() {
 		return id
 	}
@@ -156,9 +144,9 @@ func (st *State) RootOfBlock(b *Block) string {
 }
 
 // RootOfLeak returns the root of a leaked address.
-func (st *State) RootOfLeak(r AllocationRef) string {
+func (st *Remedies) RootOfLeak(r state.AllocationRef) string {
 	if a := r.Attributes(); a != nil {
-		if id := st.RootOfHost(NodeOf(a)); id != "" {
+		if id := st.RootOfHost(state.NodeOf(a)); id != "" {
 			return id
 		}
 	}
@@ -170,11 +158,11 @@ func (st *State) RootOfLeak(r AllocationRef) string {
 
 // RootOfUnrecorded returns the root of addresses that live pods use and no block
 // records.
-func (st *State) RootOfUnrecorded() string { return st.known("unrecorded") }
+func (st *Remedies) RootOfUnrecorded() string { return st.known("unrecorded") }
 
 // RootOfDropped returns the root that all dropped borrows have in common; empty if they
 // have none.
-func (st *State) RootOfDropped() string {
+func (st *Remedies) RootOfDropped() string {
 	root, first := "", true
 	for _, b := range st.Borrows {
 		if b.VM || st.Predict(b).Outcome != affinity.Dropped {
@@ -189,20 +177,16 @@ func (st *State) RootOfDropped() string {
 	return root
 }
 
-// Shortfall reports whether what keeps a node from claiming a block is that its pools
-// have none left.
-func (c Cause) Shortfall() bool { return c == CauseStrict || c == CauseFull || c == CauseNoBlocks }
-
 // barredID names the root of nodes that could not claim a block even if there were any.
-func barredID(n *NodeBlockStatus, c Cause) string {
+func barredID(n *state.NodeBlockStatus, c state.Cause) string {
 	switch c {
-	case CauseSelector:
+	case state.CauseSelector:
 		return "selector/" + strings.ToLower(n.Family.String())
-	case CauseNoAuto:
+	case state.CauseNoAuto:
 		return "automatic-blocks"
-	case CauseLimit:
+	case state.CauseLimit:
 		return "block-limit/" + n.Host.Name
-	case CauseNoPool:
+	case state.CauseNoPool:
 		return "no-pool/" + n.Host.Name
 	default:
 		return "" // a pod that no pool may serve: its own cause
@@ -211,11 +195,11 @@ func barredID(n *NodeBlockStatus, c Cause) string {
 
 // findBarred finds the roots of nodes that something else than a lack of blocks keeps
 // from claiming one.
-func (st *State) findBarred() {
-	barred := map[string][]*NodeBlockStatus{}
+func (st *Remedies) findBarred() {
+	barred := map[string][]*state.NodeBlockStatus{}
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
-			if c := n.rootCause(); c != CauseNone && !c.Shortfall() {
+			if c := rootCause(n); c != state.CauseNone && !c.Shortfall() {
 				barred[barredID(n, c)] = append(barred[barredID(n, c)], n)
 			}
 		}
@@ -243,16 +227,16 @@ func (st *State) findBarred() {
 				message += fmt.Sprintf("; %s for an address", phrase.PluralVerb(waiting, "pod", "waits", "wait"))
 			}
 			return message
-		}, func() []Remedy { return causeRemedies(n, n.rootCause(), detail) })
-		root.Subject, root.Nodes = NodeSubject(n.Host.Name), names
+		}, func() []Remedy { return causeRemedies(n, rootCause(n), detail) })
+		root.Subject, root.Nodes = state.NodeSubject(n.Host.Name), names
 		for _, n := range ns {
-			root.Pools = append(root.Pools, PoolsOf(n.Pools...)...)
+			root.Pools = append(root.Pools, state.PoolsOf(n.Pools...)...)
 		}
 	}
 }
 
 // borrowedMessage says which pods go on borrowing though their nodes need not.
-func (st *State) borrowedMessage() string {
+func (st *Remedies) borrowedMessage() string {
 	var users []string
 	for _, b := range st.Borrows {
 		if !b.Tunnel && st.RootOfBorrow(b) == "borrowed" {
@@ -263,7 +247,7 @@ func (st *State) borrowedMessage() string {
 	slices.Sort(users)
 	users = slices.Compact(users)
 	dropped := ""
-	if text := st.droppedText(func(b *Borrow) bool { return st.RootOfBorrow(b) == "borrowed" }); text != "" {
+	if text := st.droppedText(func(b *state.Borrow) bool { return st.RootOfBorrow(b) == "borrowed" }); text != "" {
 		dropped = ", and " + text
 	}
 	return fmt.Sprintf("pods on %s still borrow %s of other nodes' blocks, though %s can have blocks of %s own%s",
@@ -271,8 +255,8 @@ func (st *State) borrowedMessage() string {
 }
 
 // findVanished finds the roots of what nodes that no longer exist have left.
-func (st *State) findVanished() {
-	left := map[string]*NodeState{}
+func (st *Remedies) findVanished() {
+	left := map[string]*state.NodeState{}
 	for _, h := range st.NodeStates {
 		if st.Vanished(h.Name) {
 			left[h.Name] = h
@@ -280,9 +264,9 @@ func (st *State) findVanished() {
 	}
 	for i := range st.Affinities {
 		a := &st.Affinities[i]
-		if name := a.Owner.Node(); st.Vanished(name) && st.nodeStates[name] == nil {
+		if name := a.Owner.Node(); st.Vanished(name) && st.NodeState(name) == nil {
 			if left[name] == nil {
-				left[name] = &NodeState{Name: name}
+				left[name] = &state.NodeState{Name: name}
 			}
 			left[name].Affinities = append(left[name].Affinities, a)
 		}
@@ -294,7 +278,7 @@ func (st *State) findVanished() {
 }
 
 // vanishedMessage says what a node that no longer exists has left.
-func vanishedMessage(h *NodeState) string {
+func vanishedMessage(h *state.NodeState) string {
 	used := 0
 	for _, b := range h.Blocks {
 		used += b.Used
@@ -316,8 +300,8 @@ func vanishedMessage(h *NodeState) string {
 // droppedText says which owners drop the traffic to how many of some borrowed
 // addresses, as the topology or their kernels have it; empty if none, or if that is not
 // known.
-func (st *State) droppedText(which func(*Borrow) bool) string {
-	predicted := st.FirstMissing(RouteReads) == nil
+func (st *Remedies) droppedText(which func(*state.Borrow) bool) string {
+	predicted := st.FirstMissing(state.RouteReads) == nil
 	var owners []string
 	pods, others := 0, 0
 	for _, b := range st.Borrows {
@@ -350,7 +334,7 @@ func (st *State) droppedText(which func(*Borrow) bool) string {
 
 // RootOfSelector returns the root of what a pool's selector keeps from nodes, if it cannot
 // be parsed.
-func (st *State) RootOfSelector(p *Pool) string {
+func (st *Remedies) RootOfSelector(p *state.Pool) string {
 	if !p.Automatic {
 		return ""
 	}
@@ -358,4 +342,4 @@ func (st *State) RootOfSelector(p *Pool) string {
 }
 
 // RootOfLimit returns the root of a node that the block limit keeps from a block.
-func (st *State) RootOfLimit(h *NodeState) string { return st.known("block-limit/" + h.Name) }
+func (st *Remedies) RootOfLimit(h *state.NodeState) string { return st.known("block-limit/" + h.Name) }

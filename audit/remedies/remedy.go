@@ -1,7 +1,9 @@
-package state
+package remedies
 
 import (
 	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/state"
 )
 
 // Remedy is one way out of what a verdict says is wrong. Of several, which are
@@ -31,7 +33,7 @@ type Root struct {
 	ID string
 	// Subject is what it is about, and Pools and Nodes are those that lack something for
 	// it; set where it keeps nodes from blocks.
-	Subject      Subject
+	Subject      state.Subject
 	Pools, Nodes []string
 	// Message says in a sentence what is wrong, given how many findings come from it.
 	Message func(findings int) string
@@ -40,7 +42,7 @@ type Root struct {
 }
 
 // Root returns a root by its ID; nil if there is none in this state.
-func (st *State) Root(id string) *Root { return st.roots[id] }
+func (st *Remedies) Root(id string) *Root { return st.roots[id] }
 
 // Prefer returns alternatives of which the first is marked as the preferred one.
 func Prefer(remedies []Remedy) []Remedy {

@@ -1,4 +1,4 @@
-package state
+package remedies
 
 import (
 	"slices"
@@ -8,7 +8,7 @@ import (
 
 // EvictionBar says why a pod must not be evicted, with any consent; empty if it may be.
 // The annotations are those that the cluster autoscaler and the descheduler heed.
-func (st *State) EvictionBar(w *blocks.Workload) string {
+func (st *Remedies) EvictionBar(w *blocks.Workload) string {
 	switch {
 	case w.VM != "":
 		return "runs a virtual machine, which keeps its address wherever it runs: it migrates"
@@ -34,7 +34,7 @@ func (st *State) EvictionBar(w *blocks.Workload) string {
 // has no controller, or no other pod of it is ready and no PodDisruptionBudget covers it.
 // The pods of a DaemonSet are each the only one of their node. A budget that was not read
 // covers none.
-func (st *State) Unguarded(w *blocks.Workload) bool {
+func (st *Remedies) Unguarded(w *blocks.Workload) bool {
 	switch {
 	case w.Controller == nil:
 		return true
@@ -53,7 +53,7 @@ type budget struct {
 }
 
 // indexBudgets returns the budgets by namespace.
-func (st *State) indexBudgets() map[string][]budget {
+func (st *Remedies) indexBudgets() map[string][]budget {
 	out := map[string][]budget{}
 	for i := range st.Budgets {
 		b := &st.Budgets[i]
@@ -63,7 +63,7 @@ func (st *State) indexBudgets() map[string][]budget {
 }
 
 // exhausted returns a budget that covers a pod and allows no disruption now; nil if none.
-func (st *State) exhausted(w *blocks.Workload) *blocks.DisruptionBudget {
+func (st *Remedies) exhausted(w *blocks.Workload) *blocks.DisruptionBudget {
 	for _, b := range st.budgets()[w.Namespace] {
 		if b.DisruptionsAllowed < 1 && b.covers(w) {
 			return b.DisruptionBudget
@@ -74,11 +74,11 @@ func (st *State) exhausted(w *blocks.Workload) *blocks.DisruptionBudget {
 
 // PodsOf returns the live pods of a controller, by its UID, less those that end. The slice
 // is the caller's.
-func (st *State) PodsOf(controller string) []*blocks.Workload {
+func (st *Remedies) PodsOf(controller string) []*blocks.Workload {
 	return slices.Clone(st.podsOf()[controller])
 }
 
-func (st *State) indexControllers() map[string][]*blocks.Workload {
+func (st *Remedies) indexControllers() map[string][]*blocks.Workload {
 	out := map[string][]*blocks.Workload{}
 	for i := range st.Workloads {
 		if w := &st.Workloads[i]; w.Controller != nil && w.Live() && w.Deleting.IsZero() {
@@ -89,7 +89,7 @@ func (st *State) indexControllers() map[string][]*blocks.Workload {
 }
 
 // answers reports whether a node exists and is ready.
-func (st *State) answers(node string) bool {
+func (st *Remedies) answers(node string) bool {
 	h := st.NodeState(node)
 	return h != nil && h.Node != nil && !h.Node.NotReady && !h.Node.OutOfService
 }

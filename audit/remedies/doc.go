@@ -1,0 +1,52 @@
+// Package remedies finds the ways out of what the verdicts of package state say is wrong,
+// each decided once: what several findings have in common ([Root]), what ends that and
+// what it costs ([Remedy]), which blocks can be emptied for a node that lacks one
+// ([Consolidation]) and which pods may start again elsewhere. [Of] gives them for a state.
+//
+// ways.go has the remedies in general, which the documentation tells; roots.go and
+// shortage.go those of a certain state. The plans of package repair are made of the same.
+package remedies
+
+import (
+	"sync"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Remedies are a state and the ways out of what its verdicts say is wrong. They are
+// immutable once made.
+type Remedies struct {
+	*state.State
+	// Leftovers are what moving pods left, reservations first.
+	Leftovers []Leftover
+
+	// roots are by ID, and the shortages that some of them are by pool.
+	roots     map[string]*Root
+	shortages map[*state.Pool]*shortage
+	lasts     map[*state.Pool]*lastBlocks
+	// cordoned are the nodes that this program has cordoned, by what for.
+	cordoned map[string][]string
+	// What only evictions ask for is found when it is.
+	podsOf       func() map[string][]*blocks.Workload
+	budgets      func() map[string][]budget
+	spareable    func() map[*state.Pool][]*state.Block
+	replacements func() map[blocks.Family]replacements
+}
+
+// Of returns the ways out of a state, which are found once.
+func Of(st *state.State) *Remedies { return state.Derived(st, find) }
+
+func find(s *state.State) *Remedies {
+	st := &Remedies{State: s, roots: map[string]*Root{}, shortages: map[*state.Pool]*shortage{}, lasts: map[*state.Pool]*lastBlocks{}, cordoned: map[string][]string{}}
+	st.podsOf, st.budgets = sync.OnceValue(st.indexControllers), sync.OnceValue(st.indexBudgets)
+	st.spareable, st.replacements = sync.OnceValue(st.findSpareable), sync.OnceValue(st.findReplacements)
+	for i := range st.Nodes {
+		if n := &st.Nodes[i]; n.Ours != "" {
+			st.cordoned[n.Ours] = append(st.cordoned[n.Ours], n.Name)
+		}
+	}
+	st.findLastBlocks()
+	st.findRoots()
+	return st
+}
