@@ -10,7 +10,7 @@ FUZZTIME ?= 10s
 FUZZ ?= ^Fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help build install test test-short prepare fuzz lint bench bench-scale mutants generate verify examples dist soak clean
+.PHONY: help build install test quick prepare fuzz lint bench bench-scale mutants generate verify examples dist soak clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -31,11 +31,11 @@ test: prepare ## run all tests, on a real etcd and kube-apiserver, and fuzz the 
 	$(GO) test -timeout 20m ./...
 	$(MAKE) --no-print-directory fuzz FUZZ='^Fuzz(Block|Files|JSON|YAML)$$'
 
-test-short: ## run the tests that need no servers, root or other programs, and say what was skipped
-	@mkdir -p bin && { $(GO) test -short -v ./... > bin/test-short.log 2>&1; status=$$?; }; \
-	grep -aE '^(ok|FAIL|panic:)|^ *--- FAIL' bin/test-short.log; \
-	sed -nE 's/^ +[^ ]+\.go:[0-9]+: (-short: .*|this test needs .*)/skipped, \1/p' bin/test-short.log | sort | uniq -c; \
-	[ $$status = 0 ] || echo "the whole output is in bin/test-short.log"; exit $$status
+quick: ## run the tests that need no servers, network, root or other programs, within a minute, and say what was left out
+	@mkdir -p bin && { $(GO) test -short -v ./... > bin/quick.log 2>&1; status=$$?; }; \
+	grep -aE '^(ok|FAIL|panic:)|^ *--- FAIL' bin/quick.log; \
+	sed -nE 's/^ +[^ ]+\.go:[0-9]+: (-short: .*|this test needs .*)/skipped, \1/p' bin/quick.log | sort | uniq -c; \
+	[ $$status = 0 ] || echo "the whole output is in bin/quick.log"; exit $$status
 
 fuzz: ## run each fuzz target that FUZZ matches for FUZZTIME
 	@set -e; for pkg in $$($(GO) list ./...); do \

@@ -128,7 +128,7 @@ func Binary(ctx context.Context, name string) (string, error) {
 		if p.versionVar != "" {
 			args = append(args, "-ldflags", "-X "+p.versionVar+"="+version)
 		}
-		progress("building %s %s (up to %s, once)", name, version, p.cold)
+		progress("building %s %s, which tests need (up to %s, once; \"go test -short\" leaves them out)", name, version, p.cold)
 		start := time.Now()
 		if _, err := goCommand(ctx, dir, append(args, p.pkg)...); err != nil {
 			return err
