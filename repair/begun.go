@@ -159,11 +159,11 @@ func (b *Begun) Action() Move {
 func (b *Begun) evaluate() Move {
 	for _, e := range b.Log.Changes {
 		if g, missing := b.State.Missing(e.Resource); missing {
-			return cannot(SkipCode(RefusedNotRead), "not judged: %s", g)
+			return cannot(SkipCode(RefusedNotRead), "not evaluated: %s", g)
 		}
 		for _, g := range b.State.Unreadable(e.Resource) {
 			if g.Name == e.Name {
-				return cannot(SkipCode(RefusedNotRead), "not judged: %s", g)
+				return cannot(SkipCode(RefusedNotRead), "not evaluated: %s", g)
 			}
 		}
 	}

@@ -41,7 +41,7 @@ func newerThanKnown(st *state.State) string {
 	case v == "":
 		return "ClusterInformation does not say which Calico release runs, and releases newer than " + NewestKnown + " may mean something else by their objects"
 	case !affinity.AtLeast(v, 0, 0):
-		return fmt.Sprintf("this cluster runs Calico %q, which is no release, and may be newer than %s, the newest whose objects are known", v, NewestKnown)
+		return fmt.Sprintf("this cluster runs Calico %q, which is not a release, and may be newer than %s, the newest whose objects are known", v, NewestKnown)
 	case affinity.AtLeast(v, newestMajor, newestMinor+1):
 		return fmt.Sprintf("this cluster runs Calico %s, and the newest whose objects are known is %s: use a newer calico-audit, or let it pass (--allow-newer-calico)", v, NewestKnown)
 	}

@@ -70,7 +70,7 @@ var disownBlock = &StepKind{
 		return b.endAffinity()
 	},
 	undo: func(b *Begun) Move {
-		return b.keepAffinity("a block is not given back to a node that no longer exists: no one could use or release it")
+		return b.keepAffinity("a block is not returned to a node that no longer exists: no one could use or release it")
 	},
 	pretend: func(x *pretence, step *Step) {
 		if b := x.blocks[step.Guard(GuardName)]; b != nil {

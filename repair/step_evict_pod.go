@@ -276,7 +276,7 @@ func replacedPod(before, now *state.State, s *Step) (done bool, waits string, er
 		return false, "the pod ends", nil
 	}
 	if stillHas(now, s) {
-		return false, "its address is not given back yet", nil
+		return false, "its address is not released yet", nil
 	}
 	controller := s.Guard(GuardController)
 	if controller == Absent {

@@ -263,7 +263,7 @@ func (p *proposals) affinityMustStay(a *blocks.Affinity, b *state.Block) reason 
 	case len(b.Faults) > 0:
 		return reason{RefusedCorrupt, "its block is corrupt, so its word about the owner is not relied on: " + b.Faults[0]}
 	case b.Owner == a.Owner && b.Used > 0:
-		return because(RefusedInUse, "its block still names %s and holds %s: without the affinity no node would route it. Once it is gone (Calico removes it when it next reads it by name), --missing-affinities gives it back", phrase.Owner(a.Owner), phrase.Plural(b.Used, "address"))
+		return because(RefusedInUse, "its block still names %s and holds %s: without the affinity no node would route it. Once it is gone (Calico removes it when it next reads it by name), --missing-affinities restores it", phrase.Owner(a.Owner), phrase.Plural(b.Used, "address"))
 	}
 	return reason{}
 }
@@ -272,7 +272,7 @@ func (p *proposals) finishHandle(h *blocks.Handle, doubt *handleDoubt) {
 	c := handleConcern(p.st, h)
 	var used, waited reason
 	if n := len(p.st.HandleRefs(h.ID)); n > 0 {
-		used = because(RefusedInUse, "blocks record %s under it: without it they could not be given back", phrase.Plural(n, "address"))
+		used = because(RefusedInUse, "blocks record %s under it: without it they could not be released", phrase.Plural(n, "address"))
 	}
 	if w := doubt.sandboxes[sandboxOf(h.ID)]; w != nil {
 		waited = because(RefusedInUse, "pod %s names its sandbox, and may be about to use it", w.FullName())

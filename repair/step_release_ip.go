@@ -34,7 +34,7 @@ var releaseIP = &StepKind{
 			case p.only != "" && !b.CIDR.Contains(only):
 				continue
 			case len(b.Faults) > 0 && b.Used > 0:
-				p.refuse(blockConcern(b), RefusedCorrupt, "its %s are not judged, because it contradicts itself: %s", phrase.Plural(b.Used, "address"), b.Faults[0])
+				p.refuse(blockConcern(b), RefusedCorrupt, "its %s are not evaluated, because it contradicts itself: %s", phrase.Plural(b.Used, "address"), b.Faults[0])
 				continue
 			}
 			for i, o := range b.Ordinals {
@@ -161,7 +161,7 @@ func (b *Begun) recordIP() Move {
 	addr, err := netip.ParseAddr(b.Step.Target.IP)
 	ordinal, ok := x.Ordinal(addr)
 	if err != nil || !ok {
-		return cannot(SkipUnknown, "%q is no address of %s", b.Step.Target.IP, was.Spec.CIDR)
+		return cannot(SkipUnknown, "%q is not an address of %s", b.Step.Target.IP, was.Spec.CIDR)
 	}
 	if x.Ordinals[ordinal] != blocks.Free {
 		if at := x.At(ordinal); at != nil && at.Handle == b.Step.Guard(GuardHandle) {
@@ -265,7 +265,7 @@ func (p *proposals) mustNotFree(r state.AllocationRef) reason {
 		return reason{RefusedConflict, "several blocks record it"}
 	}
 	if h := st.Handle(attr.Handle); h != nil && st.HandleMayBeUsed(h) {
-		return reason{RefusedNotRead, "a block that cannot be judged may hold another address of its handle"}
+		return reason{RefusedNotRead, "a block that cannot be evaluated may hold another address of its handle"}
 	}
 	return reason{}
 }

@@ -30,7 +30,7 @@ var restoreAffinity = &StepKind{
 			}
 			if a := ownAffinity(p.st, b); a != nil {
 				if a.SoftDeleted && p.st.OldEnough(a.Meta) {
-					p.refuse(blockConcern(b), RefusedMarked, "its owner's affinity %s is marked deleted and still there: Calico removes it when it next reads it by name, and then it can be given back", a.Name)
+					p.refuse(blockConcern(b), RefusedMarked, "its owner's affinity %s is marked deleted and still there: Calico removes it when it next reads it by name, and then it can be restored", a.Name)
 				}
 				continue
 			}

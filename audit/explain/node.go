@@ -238,7 +238,7 @@ func (x *explainer) nodeSummary(h *state.NodeState) string {
 		}
 		own := fmt.Sprintf("owns %s with %s in use", phrase.Plural(len(h.Blocks), "block"), phrase.Plural(used, "address"))
 		if len(h.Lent) > 0 {
-			own += fmt.Sprintf(", %d of them lent to %s", len(h.Lent), phrase.Each(borrowers(h.Lent)))
+			own += fmt.Sprintf(", %d of them borrowed by %s", len(h.Lent), phrase.Each(borrowers(h.Lent)))
 		}
 		parts = append([]string{own}, parts...)
 	}

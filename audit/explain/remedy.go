@@ -72,7 +72,7 @@ func (x *explainer) addressRemedy(s *builder, a netip.Addr, users []user, ref st
 	case attr.Tunnel():
 		s.remedy("owned", "nothing owns it any more once node %s is deleted", node)
 	case live >= 0:
-		s.remedy("owned", "released when %s goes: Calico's CNI plugin then gives all addresses of the handle back", users[live].what)
+		s.remedy("owned", "released when %s goes: Calico's CNI plugin then releases all addresses of the handle", users[live].what)
 	case len(users) > 0:
 		s.remedy("owned", "nothing owns it any more once the object of %s is deleted; it is then called leaked if it is still allocated", users[0].what)
 	case x.leftForAge(ref):

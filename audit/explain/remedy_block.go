@@ -36,9 +36,9 @@ func (x *explainer) blockRemedy(s *builder, b *state.Block) {
 	case owned == 0:
 		need = fmt.Sprintf("the %s that nothing seems to own %s released", phrase.Plural(leaked, "address"), beVerb(leaked))
 	case leaked > 0:
-		need = fmt.Sprintf("the %s in use %s given back, and the %d that nothing seems to own released", phrase.Plural(owned, "address"), beVerb(owned), leaked)
+		need = fmt.Sprintf("the %s in use %s released by their pods, and the %d that nothing seems to own by a repair", phrase.Plural(owned, "address"), beVerb(owned), leaked)
 	default:
-		need = fmt.Sprintf("the %s in use %s given back", phrase.Plural(owned, "address"), beVerb(owned))
+		need = fmt.Sprintf("the %s in use %s released", phrase.Plural(owned, "address"), beVerb(owned))
 	}
 	then := x.releaseIf(b, func(s *blocks.Snapshot, e *blocks.Block) {
 		s.Cluster.TakenAt = later(s.Cluster.TakenAt, lastTouch(b).Add(x.Grace))
@@ -112,9 +112,9 @@ func (x *explainer) emptyRemedy(s *builder, b *state.Block) {
 	case x.Info.Locked:
 		s.remedy(verdict, "evaluated again once the datastore is unlocked: calicoctl datastore migrate unlock")
 	case x.FirstMissing(state.ReleaseReads) != nil:
-		s.remedy(verdict, "judged once this can be read: %s", x.FirstMissing(state.ReleaseReads).Resource)
+		s.remedy(verdict, "evaluated once this can be read: %s", x.FirstMissing(state.ReleaseReads).Resource)
 	case !known:
-		s.remedy(verdict, "judged once its last write is known: read the cluster itself, or files made with kubectl get --show-managed-fields")
+		s.remedy(verdict, "evaluated once its last write is known: read the cluster itself, or files made with kubectl get --show-managed-fields")
 	case h != nil && h.Node != nil && x.releaseIf(b, withoutNode).OK:
 		s.remedy(verdict, "releasable once %s holds another usable block in the same pools, or is deleted", h.Name)
 	}

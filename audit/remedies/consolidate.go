@@ -236,7 +236,7 @@ func (st *Remedies) evaluate(c *Consolidation) {
 		c.bar(netip.Addr{}, "the block is corrupt or marked deleted")
 	}
 	if c.Block.Used == 0 && c.Reservation == nil {
-		c.bar(netip.Addr{}, "it is empty, which \"repair --empty-blocks\" judges: %s", cmp.Or(c.Block.Reclaimability.Held, "it releases it"))
+		c.bar(netip.Addr{}, "it is empty, which is for \"repair --empty-blocks\": %s", cmp.Or(c.Block.Reclaimability.Held, "it releases it"))
 	}
 	var r state.Reclaimability
 	if st.RetainForOthers(c.Block, st.hostUsesBeside(c), &r); r.Held != "" {

@@ -119,7 +119,7 @@ func TestConsolidations(t *testing.T) {
 func TestConsolidationsOfEmptyBlocks(t *testing.T) {
 	text := strings.Replace(shortage, "use 10.0.0.25 shop/web-6 b of=ReplicaSet/web ready\n", "", 1)
 	got := consolidations(t, strings.Replace(text, "block 10.0.0.24/29 b", "block 10.0.0.24/29 b age=1m", 1))
-	if len(got) != 4 || !strings.Contains(got[3], `10.0.0.24/29 from b for new moves  cordons new barred: it is empty, which "repair --empty-blocks" judges: it was written less than`) {
+	if len(got) != 4 || !strings.Contains(got[3], `10.0.0.24/29 from b for new moves  cordons new barred: it is empty, which is for "repair --empty-blocks": it was written less than`) {
 		t.Errorf("got %q", got)
 	}
 }

@@ -250,7 +250,7 @@ func vanishedRemedies(node string, leaked bool) []Remedy {
 func (st *Remedies) StrictRemedies() []Remedy {
 	r := SetStrict
 	if g := st.FirstMissing(state.BlockStatusReads); g != nil {
-		r.Title, r.Risk = "find out which nodes have no block, which was not judged here; then turn strict affinity on", "pods of nodes without a block get no address"
+		r.Title, r.Risk = "find out which nodes have no block, which this audit could not evaluate; then turn strict affinity on", "pods of nodes without a block get no address"
 		r.Manual = true
 	} else if cut := st.WouldNotAllocate(); len(cut) > 0 {
 		r.Title, r.Risk = "first free or add blocks for "+phrase.List(cut)+"; then turn strict affinity on", "before that, their next pods get no address"

@@ -191,7 +191,7 @@ func (st *State) unmetRequest(w *blocks.Workload, f blocks.Family) string {
 		case p == nil:
 			return fmt.Sprintf("it asks for pool %s, which does not exist", name)
 		case p.Family() != f:
-			return fmt.Sprintf("it asks for pool %s, which is no %s pool", name, f)
+			return fmt.Sprintf("it asks for pool %s, which is not an %s pool", name, f)
 		case !p.HandsOut():
 			return fmt.Sprintf("it asks for pool %s: %s", name, p.WhyClosed())
 		}

@@ -77,7 +77,7 @@ func (c *apiClient) discover(ctx context.Context, override string) (*served, err
 		return nil, fmt.Errorf("discovering API groups: %w", err)
 	}
 	if groups.Kind != "APIGroupList" {
-		return nil, fmt.Errorf("discovering API groups: the server's answer is no list of API groups; is it a Kubernetes API server?")
+		return nil, fmt.Errorf("discovering API groups: the server's answer is not a list of API groups; is it a Kubernetes API server?")
 	}
 	have := map[string]bool{}
 	for _, g := range groups.Groups {
@@ -156,7 +156,7 @@ func (c *apiClient) resources(ctx context.Context, group string) (map[string]boo
 func (c *apiClient) getJSON(ctx context.Context, path string, into any) error {
 	return c.get(ctx, path, nil, "application/json", func(body io.Reader) error {
 		if err := json.NewDecoder(body).Decode(into); err != nil {
-			return fmt.Errorf("the answer is no JSON of the expected form: %w", err)
+			return fmt.Errorf("the answer is not JSON of the expected form: %w", err)
 		}
 		return nil
 	})

@@ -102,7 +102,7 @@ func (k *Kubernetes) refreshLists(refs []blocks.Ref) (byName, groups []*lister, 
 func (k *Kubernetes) refKind(ref blocks.Ref) (*decode.Kind, error) {
 	kind := decode.KindOf(ref.Resource)
 	if kind == nil {
-		return nil, fmt.Errorf("%q is no resource of an audit", ref.Resource)
+		return nil, fmt.Errorf("%q is not a resource that an audit reads", ref.Resource)
 	}
 	named := ref.Name != "" && ref.Node == "" && kind.Namespaced == (ref.Namespace != "")
 	ofNode := ref.Node != "" && ref.Name == "" && ref.Namespace == "" && ref.Resource == blocks.Pods

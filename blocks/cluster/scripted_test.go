@@ -245,9 +245,9 @@ func TestListIsWholeOrAGap(t *testing.T) {
 		"expired twice":               {[]string{first, `410 {"kind":"Status","code":410}`, first, `410 {"kind":"Status","code":410}`, listing(20, "a", "b")}, 2, ""},
 		"expired again and again":     {[]string{first, `410 {"kind":"Status","code":410}`, first, `410 {"kind":"Status","code":410}`, first, `410 {"kind":"Status","code":410}`}, 1, "list broke off after 1 objects"},
 		"forbidden, without a code":   {[]string{`403 {"kind":"Status","apiVersion":"v1","status":"Failure"}`}, 0, "forbidden: needs the right to list namespaces"},
-		"no list but a proxy's page":  {[]string{`200 {"status":"ok"}`}, 0, "no list"},
+		"no list but a proxy's page":  {[]string{`200 {"status":"ok"}`}, 0, "not a list"},
 		"a page that is cut off":      {[]string{`200 {"kind":"NamespaceList","metadata":{},"items":[{"metadata":{"name":"a"}}`}, 1, "list broke off after 1 objects"},
-		"a list of one broken object": {[]string{`200 {"kind":"NamespaceList","metadata":{},"items":[{"metadata":{"name":`}, 0, "no list"},
+		"a list of one broken object": {[]string{`200 {"kind":"NamespaceList","metadata":{},"items":[{"metadata":{"name":`}, 0, "not a list"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := script(t, c.answers...)

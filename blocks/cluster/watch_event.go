@@ -27,7 +27,7 @@ type event struct {
 }
 
 // errEvent means that a stream is not what a watch answers.
-var errEvent = errors.New("the answer is no watch event")
+var errEvent = errors.New("the answer is not a watch event")
 
 // eventReader reads a stream of events, of JSON or of protobuf, by client-go's framing.
 type eventReader struct {

@@ -30,11 +30,11 @@ func TestWatchForgetsNames(t *testing.T) {
 func TestBadEvents(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"type": "ADDED", "object": {"metadata": {"name": "a"}}}{"type"`: "unexpected EOF",
-		`{"type": "ADDED"}`: "the answer is no watch event",
+		`{"type": "ADDED"}`: "the answer is not a watch event",
 		`<html>`:            "invalid character '<'",
 		`{"type": "ERROR", "object": {"code": 410, "message": "too old resource version: 1 (2)"}}`: "410 Gone: too old resource version",
 		`{"type": "ERROR", "object": {}}`:             "500 Internal Server Error",
-		`{"type": "ERROR", "object": ["no status"]}`:  "the answer is no watch event",
+		`{"type": "ERROR", "object": ["no status"]}`:  "the answer is not a watch event",
 		`{"type": "ADDED", "object": {"metadata": 3}`: "unexpected EOF",
 	} {
 		if err := drain(newEventReader(strings.NewReader(text))); err == nil || !strings.Contains(err.Error(), want) {

@@ -19,7 +19,7 @@ type ListMeta struct {
 }
 
 // ErrPage means that an answer was no page of a list.
-var ErrPage = errors.New("the answer is no list")
+var ErrPage = errors.New("the answer is not a list")
 
 // pageBuffer is how much of a page is read ahead. Most objects fit in.
 const pageBuffer = 64 << 10

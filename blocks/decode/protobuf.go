@@ -159,7 +159,7 @@ func (r *protoReader) field() (num protowire.Number, size int, err error) {
 		length, m = protowire.ConsumeVarint(head[n:])
 	}
 	if n < 0 || m < 0 || kind != protowire.BytesType || length > math.MaxInt32 {
-		return 0, 0, fmt.Errorf("%w: a list has a field that is no message", errProtobuf)
+		return 0, 0, fmt.Errorf("%w: a list has a field that is not a message", errProtobuf)
 	}
 	_, _ = r.in.Discard(n + m)
 	r.left -= n + m

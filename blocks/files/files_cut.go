@@ -49,7 +49,7 @@ func (f *fileReader) readInfo(o rawObject) error {
 		"apiGroup": &info.apiGroup, "apiGroupReason": &info.reason,
 		"takenAt": func() {
 			if info.takenAt = decode.TimeValue(r); info.takenAt.IsZero() {
-				r.Fault("is no time in RFC 3339")
+				r.Fault("is not a time in RFC 3339")
 			}
 		},
 		"counts": func() {

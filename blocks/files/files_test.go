@@ -237,7 +237,7 @@ func TestFileErrors(t *testing.T) {
 		"nothing of use":         {"a.yaml", "kind: Service\napiVersion: v1\n---\nkind: Secret\napiVersion: v1\n", "no object that an audit reads, only 1 Secret object, 1 Service object"},
 		"Calico's own nodes":     {"a.yaml", "kind: Node\napiVersion: projectcalico.org/v3\n", "only 1 Node object of projectcalico.org/v3"},
 		"lists without end":      {"a.json", strings.Repeat(`{"kind":"List","apiVersion":"v1","items":[`, 20) + strings.Repeat(`]}`, 20), "lists within lists, more than 8 deep"},
-		"an invalid snapshot":    {"a.yaml", "kind: SnapshotInfo\napiVersion: calico-audit/v1alpha1\ntakenAt: noon\n", "SnapshotInfo: takenAt is no time in RFC 3339"},
+		"an invalid snapshot":    {"a.yaml", "kind: SnapshotInfo\napiVersion: calico-audit/v1alpha1\ntakenAt: noon\n", "SnapshotInfo: takenAt is not a time in RFC 3339"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(dir(t, map[string]string{c.file: c.text}), c.file)

@@ -110,7 +110,7 @@ func (d *viewDraft) entries(r *decode.JSONReader, list, what string, partial *bo
 	}
 	if r.Peek() != '[' {
 		*partial = true
-		d.problem(list, "is no list")
+		d.problem(list, "is not a list")
 		return
 	}
 	r.Array(func(i int) {
@@ -128,7 +128,7 @@ func (d *viewDraft) entries(r *decode.JSONReader, list, what string, partial *bo
 		r.Faults = r.Faults[:before]
 		switch {
 		case !object:
-			bad("", "is no object")
+			bad("", "is not an object")
 		case len(faults) > 0 && what != "":
 			bad("", "is not "+what+": "+faults[0].Reason)
 		case len(faults) > 0:
@@ -225,7 +225,7 @@ func (d *viewDraft) gaps(r *decode.JSONReader) {
 		return
 	}
 	if r.Peek() != '[' {
-		d.spaces.lacking = "gaps is no list"
+		d.spaces.lacking = "gaps is not a list"
 		return
 	}
 	r.Array(func(int) {

@@ -107,7 +107,7 @@ func (d *viewDraft) keepRoute(raw *rawRoute, bad func(what, reason string)) {
 		return
 	}
 	if raw.badMetric {
-		bad(".metric", "is no metric: those are 0 to 4294967295")
+		bad(".metric", "is not a metric: those are 0 to 4294967295")
 		return
 	}
 	var to []netip.Prefix

@@ -200,8 +200,8 @@ func TestMalformedHostViews(t *testing.T) {
 		{"host bits in a route", "n1.json", edit(`"10.0.0.0/26", "type"`, `"10.0.0.1/26", "type"`), 1, `routes[0].dst "10.0.0.1/26" is not a CIDR`, true, false},
 		{"route without dst", "n1.json", edit(`{"dst": "10.0.0.5/32", "type"`, `{"to": "10.0.0.5/32", "type"`), 1, "routes[1].dst is missing", true, false},
 		{"metric of wrong type", "n1.json", edit(`"metric": 1024`, `"metric": "x"`), 1, "routes[1] is not a route", true, false},
-		{"route that is none", "n1.json", edit(`{"dst": "10.0.0.5/32", "type": "unicast", "protocol": "boot", "table": "main", "metric": 1024, "dev": "cali1"}`, `"10.0.0.5"`), 1, "routes[1] is no object", true, false},
-		{"routes that are no list", "n1.json", `{"apiVersion": "calico-audit/v1alpha1", "kind": "HostView", "node": "n1", "takenAt": "2026-01-02T12:00:00Z", "routes": "none"}`, 1, "routes is no list", true, false},
+		{"route that is none", "n1.json", edit(`{"dst": "10.0.0.5/32", "type": "unicast", "protocol": "boot", "table": "main", "metric": 1024, "dev": "cali1"}`, `"10.0.0.5"`), 1, "routes[1] is not an object", true, false},
+		{"routes that are no list", "n1.json", `{"apiVersion": "calico-audit/v1alpha1", "kind": "HostView", "node": "n1", "takenAt": "2026-01-02T12:00:00Z", "routes": "none"}`, 1, "routes is not a list", true, false},
 		{"bad prefix of a lookup", "n1.json", edit(`"10.0.0.5/32", "result"`, `"10.0.0.5.6", "result"`), 1, `lookups[1].dst "10.0.0.5.6" is not a CIDR`, false, true},
 		{"lookup without result", "n1.json", edit(`"result": "unicast", `, ``), 1, "lookups[1].result is missing", false, true},
 		{"lookup with a match elsewhere", "n1.json", edit(`"match": "10.0.0.5/32"`, `"match": "10.0.0.6/32"`), 1, "lookups[1].match", false, true},
@@ -210,7 +210,7 @@ func TestMalformedHostViews(t *testing.T) {
 		{"namespace without id", "n1.json", edit(`"id": "4026532200", `, ``), 1, "namespaces[0].id is missing", false, false},
 		{"listing of an unknown node", "n7.json", `[]`, 0, `n7 (n7.json): the cluster has no node "n7"`, false, false},
 		{"bad prefix in a listing", "n1.json", `[{"dst":"10.0.0.0/26","type":"blackhole"},{"dst":"10.0.0.x"}]`, 1, `routes[1].dst "10.0.0.x" is not a CIDR`, true, false},
-		{"listing that is none", "n1.json", `["10.0.0.0/26"]`, 1, "routes[0] is no object", true, false},
+		{"listing that is none", "n1.json", `["10.0.0.0/26"]`, 1, "routes[0] is not an object", true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := readViews(t, files.HostViewOptions{}, viewFile(t, c.file, c.text))
@@ -322,7 +322,7 @@ func TestCompleteHostViews(t *testing.T) {
 		"a gap":                          {`"gaps": []`, `"gaps": ["7 processes"]`, "7 processes"},
 		"the agent denies it":            {`"gaps": []`, `"namespacesComplete": false`, "the agent does not say that they are"},
 		"what the agent says is no word": {`"gaps": []`, `"namespacesComplete": "yes"`, "the agent does not say that they are"},
-		"gaps that are no list":          {`"gaps": []`, `"gaps": "some"`, "gaps is no list"},
+		"gaps that are no list":          {`"gaps": []`, `"gaps": "some"`, "gaps is not a list"},
 		"a gap that is no text":          {`"gaps": []`, `"gaps": [7]`, "a gap without a text"},
 		"routes alone":                   {spaces, `"namespaces": []`, "not even the machine's own"},
 		"no namespaces":                  {spaces, `"spaces": []`, "not even the machine's own"},

@@ -136,7 +136,7 @@ func (w *jsonWriter) members(n *yaml.Node, depth int, first *bool, hidden map[st
 			key = key.Alias
 		}
 		if key.Kind != yaml.ScalarNode {
-			return fmt.Errorf("line %d: a key that is no text", key.Line)
+			return fmt.Errorf("line %d: a key that is not text", key.Line)
 		}
 		if key.Tag == "!!merge" || hidden[key.Value] {
 			continue
@@ -176,7 +176,7 @@ func (w *jsonWriter) merge(n, from *yaml.Node, depth int, first *bool, hidden ma
 				part = part.Alias
 			}
 			if part.Kind != yaml.MappingNode {
-				return fmt.Errorf("line %d: a merge of what is no mapping", from.Line)
+				return fmt.Errorf("line %d: a merge of what is not a mapping", from.Line)
 			}
 			if err := w.members(part, depth+1, first, own); err != nil {
 				return err
@@ -184,7 +184,7 @@ func (w *jsonWriter) merge(n, from *yaml.Node, depth int, first *bool, hidden ma
 		}
 		return nil
 	default:
-		return fmt.Errorf("line %d: a merge of what is no mapping", from.Line)
+		return fmt.Errorf("line %d: a merge of what is not a mapping", from.Line)
 	}
 }
 

@@ -56,7 +56,7 @@ func (a *applying) resume(ctx context.Context, s *repair.Step) (repair.Outcome, 
 		return o, true
 	}
 	if b.Kind.Verify(a.State, b.Step) == nil {
-		return repair.Outcome{Status: repair.Already, Reason: "the run that broke off had carried it out"}, true
+		return repair.Outcome{Status: repair.Already, Reason: "the interrupted run had done it"}, true
 	}
 	return repair.Outcome{}, false
 }

@@ -18,7 +18,7 @@ import (
 // Why a plan as a whole is not carried out. Nothing was written then.
 var (
 	// ErrNoPlan: it is not a plan that this version can read.
-	ErrNoPlan = errors.New("this is no plan that can be carried out")
+	ErrNoPlan = errors.New("this is not a plan that can be applied")
 	// ErrOtherCluster: the plan was made for another cluster, or one of the two
 	// does not say which it is. It cannot be forced.
 	ErrOtherCluster = errors.New("the plan is not for this cluster")

@@ -126,7 +126,7 @@ func (a *applying) derive(ctx context.Context, kind *repair.StepKind, s *repair.
 func (a *applying) notDerived(kind *repair.StepKind, s *repair.Step, refusal *repair.Refusal) repair.Outcome {
 	wrong := kind.Verify(a.State, s)
 	if wrong == nil {
-		o := repair.Outcome{Status: repair.Already, Reason: "it is so already"}
+		o := repair.Outcome{Status: repair.Already, Reason: "nothing is left to do"}
 		if refusal != nil {
 			o.Reason = "what the plan is about is gone; what stands in its place is left alone: " + refusal.Reason
 		}
@@ -247,7 +247,7 @@ func (a *applying) verify(ctx context.Context, kind *repair.StepKind, steps []*r
 			case err == nil:
 				out[i], left = became(remark, wrong, written[i]), left || errors.As(wrong, &behind)
 			case try == 0:
-				out[i] = repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf("it is not known whether it was carried out: %v", cmp.Or(written[i], err))}
+				out[i] = repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf("it is not known whether it was written: %v", cmp.Or(written[i], err))}
 			}
 		}
 		if err != nil || !left || try > 0 || a.opts.Sleep(ctx, propagationDelay) != nil {

@@ -48,7 +48,7 @@ func (k *Kubernetes) mayHaveState(ctx context.Context, a *object, state blocks.A
 	switch state {
 	case "", blocks.Confirmed, blocks.Pending, blocks.PendingDeletion:
 	default:
-		return fmt.Errorf("%q is no state of an affinity", state)
+		return fmt.Errorf("%q is not a state of an affinity", state)
 	}
 	c, err := claimOf(a)
 	if err != nil {

@@ -75,7 +75,7 @@ func noAllocation(b *object) error {
 	v, _ := dig(b.tree, "spec", "allocations")
 	list, ok := v.([]any)
 	if !ok {
-		return fmt.Errorf("spec.allocations of %s is no list", b)
+		return fmt.Errorf("spec.allocations of %s is not a list", b)
 	}
 	for ordinal, index := range list {
 		if index != nil {

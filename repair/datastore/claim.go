@@ -41,7 +41,7 @@ func (k *Kubernetes) ClaimBlock(ctx context.Context, cidr netip.Prefix, host str
 // host has to it; nil if none.
 func (k *Kubernetes) mayClaim(ctx context.Context, c claim) (*object, error) {
 	if size := c.cidr.Addr().BitLen() - c.cidr.Bits(); c.owner.Name == "" || !c.cidr.IsValid() || size > 12 {
-		return nil, fmt.Errorf("%s is no block of at most %d addresses for a node", c.cidr, maxClaimed)
+		return nil, fmt.Errorf("%s is not a block of at most %d addresses for a node", c.cidr, maxClaimed)
 	}
 	b, its, err := k.blockOf(ctx, c)
 	if err == nil && b != nil {

@@ -51,7 +51,7 @@ func TestGuards(t *testing.T) {
 		{"a block without allocations", func(w *world) {
 			w.LoosenCRD(w.T, w.group.Resource("ipamblocks"))
 			emptySpec(func(s map[string]any) { delete(s, "allocations") })(w)
-		}, doStep(0), "spec.allocations of block 10-64-0-64-26 is no list"},
+		}, doStep(0), "spec.allocations of block 10-64-0-64-26 is not a list"},
 		{"a block of LoadBalancers", func(w *world) {
 			emptySpec(func(s map[string]any) { s["affinity"] = "virtual:load-balancer" })(w)
 		}, doStep(0), "which is not a node"},

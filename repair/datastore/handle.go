@@ -295,7 +295,7 @@ func counting(h *object, counts []blocks.HandleCount) (*edit, error) {
 	v, exists := dig(h.tree, "spec", "block")
 	stored, ok := v.(map[string]any)
 	if exists && v != nil && !ok {
-		return nil, fmt.Errorf("spec.block of %s is no map", h)
+		return nil, fmt.Errorf("spec.block of %s is not a map", h)
 	}
 	if stored == nil {
 		e.set(map[string]any{}, "spec", "block")
@@ -303,7 +303,7 @@ func counting(h *object, counts []blocks.HandleCount) (*edit, error) {
 	kept := map[string]bool{}
 	for _, c := range counts {
 		if c.Count < 1 || !c.CIDR.IsValid() {
-			return nil, fmt.Errorf("%d is no count of %s", c.Count, c.CIDR)
+			return nil, fmt.Errorf("%d is not a count of %s", c.Count, c.CIDR)
 		}
 		key, found := keyOf(stored, c.CIDR.String())
 		if !found {

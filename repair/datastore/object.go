@@ -26,11 +26,11 @@ type object struct {
 func parseObject(r blocks.Resource, raw []byte) (*object, error) {
 	tree, err := parseTree(raw)
 	if err != nil {
-		return nil, fmt.Errorf("the answer is no object: %w", err)
+		return nil, fmt.Errorf("the answer is not an object: %w", err)
 	}
 	o := &object{resource: r, raw: raw, tree: tree}
 	if o.name() == "" || o.uid() == "" || o.version() == "" {
-		return nil, errors.New("the answer is no object: it lacks name, uid or resourceVersion")
+		return nil, errors.New("the answer is not an object: it lacks name, uid or resourceVersion")
 	}
 	return o, nil
 }

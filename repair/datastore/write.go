@@ -87,7 +87,7 @@ func (k *Kubernetes) write(ctx context.Context, doing string, r request, res blo
 			if now, bad := parseObject(res, body); bad == nil {
 				return now, nil
 			}
-			err = errors.New("the answer is no object")
+			err = errors.New("the answer is not an object")
 		}
 		if throttled(err) && k.client.pause(ctx, try, err) {
 			continue

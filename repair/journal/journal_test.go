@@ -197,9 +197,9 @@ func TestTornJournal(t *testing.T) {
 func TestNoJournal(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                          "it is empty",
-		"{\"apiVersion\":\n":        "no header",
+		"{\"apiVersion\":\n":        "not the header",
 		"{\"kind\":\"RepairPlan\"}": `it is a "RepairPlan"`,
-		"kind: RepairJournal\n":     "no header",
+		"kind: RepairJournal\n":     "not the header",
 		"{\"kind\":\"RepairJournal\",\"apiVersion\":\"calico-audit/v9\"}": "calico-audit/v9",
 	} {
 		path := filepath.Join(t.TempDir(), "x.jsonl")

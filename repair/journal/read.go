@@ -65,7 +65,7 @@ func (f *File) read(from io.Reader) error {
 func (f *File) line(n int, line []byte, torn *int) error {
 	if n == 1 {
 		if err := json.Unmarshal(line, &f.Header); err != nil {
-			return fmt.Errorf("its first line is no header of a %s: %w", Kind, err)
+			return fmt.Errorf("its first line is not the header of a %s: %w", Kind, err)
 		}
 		if f.Kind != Kind || f.APIVersion != audit.APIVersion {
 			return fmt.Errorf("it is a %q of %q, not a %s of %s", f.Kind, f.APIVersion, Kind, audit.APIVersion)

@@ -198,7 +198,7 @@ func TestRepairAndUndo(t *testing.T) {
 		t.Fatal(err)
 	}
 	got = onCluster(t, c, "repair", "undo", "k.jsonl", "--yes")
-	if got.code != cli.ExitOK || !strings.Contains(got.stdout, "already so") {
+	if got.code != cli.ExitOK || !strings.Contains(got.stdout, "already done") {
 		t.Errorf("undo of what is so already ends with %d\n%s%s", got.code, got.stdout, got.err)
 	}
 }

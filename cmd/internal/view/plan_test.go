@@ -48,6 +48,7 @@ func renderPlan(t *testing.T, output, name string, o Options) string {
 	if strings.HasPrefix(name, "result-") {
 		r := new(repair.Result)
 		loadJSON(t, name, r)
+		o.Next = []NextStep{{Text: "To undo what can be undone:", Command: "calico-audit repair undo " + r.Journal}}
 		return written(t, ResultFormats(), output, r, o)
 	}
 	p := new(repair.Plan)

@@ -18,7 +18,7 @@ var statuses = []struct {
 }{
 	{repair.Done, "done", "undone"},
 	{repair.Planned, "to undo", ""},
-	{repair.Already, "already so", ""},
+	{repair.Already, "already done", ""},
 	{repair.NotNeeded, "not needed", ""},
 	{repair.Skipped, "skipped", "left as it is"},
 	{repair.Failed, "FAILED", ""},
