@@ -64,6 +64,22 @@ func (r ReservedSet) Covers(p netip.Prefix) bool { return r.set != nil && r.set.
 // Overlaps reports whether some address of a CIDR is reserved.
 func (r ReservedSet) Overlaps(p netip.Prefix) bool { return r.set != nil && r.set.OverlapsPrefix(p) }
 
+// After returns the first slot after one, of its size, that is not reserved as a whole
+// together with it; invalid where the address space ends first.
+func (r ReservedSet) After(slot netip.Prefix) netip.Addr {
+	end := netipx.PrefixLastIP(slot)
+	for _, run := range r.set.Ranges() {
+		if run.Contains(slot.Addr()) && end.Less(run.To()) {
+			end = run.To()
+		}
+	}
+	next, err := end.Next().Prefix(slot.Bits())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return next.Addr()
+}
+
 // PoolAddresses counts a pool's addresses. all are the blocks that overlap the
 // pool; others are ignored.
 func PoolAddresses(p *Pool, all []*Block, reserved ReservedSet) Addrs {

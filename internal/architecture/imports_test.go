@@ -31,6 +31,7 @@ var mayImport = map[string][]string{
 	"audit/remedies":        {"blocks", "affinity", "audit/phrase", "audit/state"},
 	"audit":                 {"blocks", "audit/phrase", "audit/state", "audit/remedies"},
 	"audit/checks":          {"blocks", "affinity", "audit/phrase", "audit/state", "audit/remedies", "audit"},
+	"audit/capacity":        {"blocks", "affinity", "audit/phrase", "audit/state"},
 	"audit/explain":         {"blocks", "affinity", "audit/phrase", "audit/state", "audit/remedies", "audit", "audit/checks"},
 	"repair":                {"blocks", "affinity", "audit", "audit/state", "audit/remedies", "audit/checks"},
 	"repair/journal":        {"blocks", "audit", "repair"},
@@ -39,7 +40,7 @@ var mayImport = map[string][]string{
 	"repair/workloads":      {"blocks", "repair"},
 	"metrics":               {"blocks", "affinity", "audit", "audit/phrase", "audit/state", "audit/checks"},
 	"metrics/events":        {"blocks", "audit", "audit/state", "audit/checks", "metrics"},
-	"cmd":                   {"blocks", "blocks/cluster", "blocks/files", "affinity", "affinity/host", "audit", "audit/phrase", "audit/state", "audit/remedies", "audit/checks", "audit/explain", "repair", "repair/journal", "repair/apply", "repair/datastore", "repair/workloads", "metrics", "metrics/events", "cmd/internal"},
+	"cmd":                   {"blocks", "blocks/cluster", "blocks/files", "affinity", "affinity/host", "audit", "audit/phrase", "audit/state", "audit/remedies", "audit/capacity", "audit/checks", "audit/explain", "repair", "repair/journal", "repair/apply", "repair/datastore", "repair/workloads", "metrics", "metrics/events", "cmd/internal"},
 	"internal/statedsl":     {"blocks"},
 	"internal/story":        {},
 	"internal/testcluster":  {"internal/testcluster"},
@@ -50,8 +51,8 @@ var mayImport = map[string][]string{
 	"internal/scale":        {"blocks", "audit", "audit/state", "audit/checks", "internal/testcluster"},
 	"internal/lab":          {"blocks", "blocks/cluster", "blocks/files", "affinity", "affinity/host", "audit", "audit/state", "audit/checks", "internal/testcluster", "internal/testenv"},
 
-	"cmd/internal/view":      {"blocks", "audit", "repair"},
-	"cmd/internal/view/page": {"blocks", "audit", "repair", "cmd/internal/view"},
+	"cmd/internal/view":      {"blocks", "audit", "audit/capacity", "repair"},
+	"cmd/internal/view/page": {"blocks", "audit", "audit/capacity", "repair", "cmd/internal/view"},
 }
 
 // onlyIn says which packages may import what talks to clusters and kernels.

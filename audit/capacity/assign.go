@@ -1,0 +1,337 @@
+package capacity
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Request asks for one address, as the CNI plugin does for a pod, and calico/node for a
+// tunnel.
+type Request struct {
+	// Node is the node that asks.
+	Node   string
+	Family blocks.Family
+	Use    blocks.Use
+	// Namespace is the pod's; nil for a tunnel, and for a namespace that is not known.
+	Namespace *blocks.Namespace
+	// Pools are the CIDRs of the pools that are asked for, in this order; where there are
+	// none, those are used that select the node and the namespace.
+	Pools []netip.Prefix
+}
+
+// Assigned is what a request gets.
+type Assigned struct {
+	// Addr is the address, invalid if there is none; Block is the one it is of, and Owner
+	// whose that is.
+	Addr  netip.Addr
+	Block netip.Prefix
+	Owner blocks.Owner
+	// Claimed is true if the node claimed the block for it.
+	Claimed bool
+	// Limit is what kept the node from an address of its own blocks, and Reason says it;
+	// empty if nothing did.
+	Limit  Limit
+	Reason string
+	// Again is true where the request failed on something that it removed itself: the
+	// same request then gets further.
+	Again bool
+}
+
+// Own reports whether the address is of a block of the node that asked.
+func (r Assigned) Own(node string) bool { return r.Addr.IsValid() && r.Owner.Node() == node }
+
+func refused(l Limit, format string, a ...any) Assigned {
+	return Assigned{Limit: l, Reason: fmt.Sprintf(format, a...)}
+}
+
+// eligibleKey is what the pools of a request without pools depend on, node apart.
+type eligibleKey struct {
+	family    blocks.Family
+	use       blocks.Use
+	namespace *blocks.Namespace
+}
+
+// eligible are the pools of a request: those that select node and namespace, and those of
+// them that allow the use.
+type eligible struct {
+	selecting, allowed []*pool
+	refusal            Assigned
+}
+
+// Assign hands out an address (libcalico-go ipam/ipam.go, autoAssign).
+func (a *Allocator) Assign(r Request) Assigned {
+	n := a.nodes[r.Node]
+	if n == nil {
+		return refused(LimitSelector, "node %q does not exist", r.Node)
+	}
+	e := a.eligible(n, r)
+	if len(e.allowed) == 0 {
+		return e.refusal
+	}
+	mine := a.affineBlocks(n, r.Family, e)
+	limit := a.config.BlockLimit()
+	for _, c := range mine {
+		if b := a.affineBlock(n, c.cidr); b != nil && a.numFree(b) > 0 {
+			return a.assigned(b, false)
+		}
+	}
+	switch {
+	case len(mine) >= limit:
+		return refused(LimitBlocksOfNode, "the node holds %d of at most %d blocks, and they are full", len(mine), limit)
+	case n.Windows && !a.config.StrictAffinity:
+		return refused(LimitSelector, "on Windows nodes Calico assigns under strict affinity alone")
+	case !a.config.AutoAllocateBlocks:
+		return refused(LimitNotAutomatic, "nodes may not claim blocks by themselves (autoAllocateBlocks)")
+	}
+	b, again := a.claimBlock(n, e.allowed)
+	switch {
+	case again:
+		return Assigned{Again: true}
+	case b != nil:
+		return a.assigned(b, true)
+	case a.config.StrictAffinity:
+		return refused(LimitBlocks, "no block is left in %s, and strict affinity is on", poolNames(e.allowed))
+	}
+	if b := a.lender(n, e.allowed); b != nil {
+		got := a.assigned(b, false)
+		got.Limit, got.Reason = LimitBlocks, "no block is left in "+poolNames(e.allowed)
+		return got
+	}
+	return refused(LimitAddresses, "neither a block nor an address is left in %s", poolNames(e.allowed))
+}
+
+func (a *Allocator) assigned(b *block, claimed bool) Assigned {
+	return Assigned{Addr: a.take(b), Block: b.cidr, Owner: b.owner, Claimed: claimed}
+}
+
+// eligible returns the pools of a request (determinePools, filterPoolsByUse).
+func (a *Allocator) eligible(n *node, r Request) eligible {
+	if len(r.Pools) > 0 {
+		return a.requested(r)
+	}
+	key := eligibleKey{r.Family, r.Use, r.Namespace}
+	e, known := n.eligible[key]
+	if !known {
+		e = a.selected(n, r)
+		n.eligible[key] = e
+	}
+	return e
+}
+
+func (a *Allocator) requested(r Request) (e eligible) {
+	for _, cidr := range r.Pools {
+		var found *pool
+		for _, p := range a.pools { // of several alike the last by name counts
+			if p.CIDR == cidr {
+				found = p
+			}
+		}
+		if found == nil || found.Family() != r.Family {
+			return eligible{refusal: refused(LimitSelector, "pool %s is asked for, and hands out nothing", cidr)}
+		}
+		e.selecting = append(e.selecting, found)
+	}
+	return e.forUse(r.Use)
+}
+
+func (a *Allocator) selected(n *node, r Request) (e eligible) {
+	for _, p := range a.pools {
+		if p.Family() != r.Family || !p.Automatic {
+			continue
+		}
+		if err := p.NodeSelection.Err; err != nil {
+			return eligible{refusal: refused(LimitSelector, "pool %s: %v", p.Name, err)}
+		}
+		if !p.SelectsNode(n.Node) {
+			continue
+		}
+		if err := p.NamespaceSelection.Err; err != nil {
+			return eligible{refusal: refused(LimitSelector, "pool %s: %v", p.Name, err)}
+		}
+		if p.SelectsNamespace(r.Namespace) {
+			e.selecting = append(e.selecting, p)
+		}
+	}
+	return e.forUse(r.Use)
+}
+
+func (e eligible) forUse(u blocks.Use) eligible {
+	for _, p := range e.selecting {
+		if p.Allows(u) {
+			e.allowed = append(e.allowed, p)
+		}
+	}
+	if len(e.allowed) == 0 {
+		e.refusal = refused(LimitSelector, "no pool selects the node for this")
+	}
+	return e
+}
+
+// affineBlocks returns the affinities of a node in the pools of a request, in the order of
+// their names, and gives empty blocks up that lie in pools which no longer select the node
+// (prepareAffinityBlocksForHost).
+func (a *Allocator) affineBlocks(n *node, f blocks.Family, e eligible) (mine []*claim) {
+	owner := blocks.Owner{Kind: blocks.HostOwner, Name: n.Name}
+	var give []*claim
+	for _, c := range a.claims[owner] {
+		if blocks.FamilyOf(c.cidr.Addr()) != f || c.softDeleted || c.unlabelled && a.labelled {
+			continue
+		}
+		in := func(p *pool) bool { return p.CIDR.Contains(c.cidr.Addr()) }
+		switch {
+		case slices.ContainsFunc(e.allowed, in):
+			mine = append(mine, c)
+		case !slices.ContainsFunc(e.selecting, in):
+			give = append(give, c)
+		}
+	}
+	for _, c := range give {
+		if p := a.poolAt(c.cidr.Addr()); p != nil && p.NodeSelection.Err == nil && !p.SelectsNode(n.Node) {
+			a.releaseBlock(owner, c.cidr)
+		}
+	}
+	return mine
+}
+
+// affineBlock returns the block of a node's affinity, which is made if it does not exist;
+// nil if it is another's, or reserved as a whole (findOrClaimBlock, getBlockFromAffinity).
+func (a *Allocator) affineBlock(n *node, cidr netip.Prefix) *block {
+	owner := blocks.Owner{Kind: blocks.HostOwner, Name: n.Name}
+	if a.reserved.Covers(cidr) {
+		return nil
+	}
+	c := a.getClaim(owner, cidr)
+	if c == nil {
+		return nil
+	}
+	return a.blockOf(n, owner, c)
+}
+
+func (a *Allocator) blockOf(n *node, owner blocks.Owner, c *claim) *block {
+	b := a.getBlock(c.cidr)
+	switch {
+	case b == nil:
+		b = newBlock(n, c.cidr, a.now)
+		a.addBlock(b)
+	case b.owner != owner:
+		a.deleteClaim(owner, c)
+		return nil
+	}
+	c.confirmed = true
+	return b
+}
+
+// newBlock returns the block that a node makes. Windows keeps the first three addresses
+// back, and the last (cni-plugin/pkg/ipamplugin/ipam_plugin.go).
+func newBlock(n *node, cidr netip.Prefix, now time.Time) *block {
+	b := &block{cidr: cidr, owner: blocks.Owner{Kind: blocks.HostOwner, Name: n.Name}, claimed: now}
+	first, end := int32(0), int32(1)<<min(cidr.Addr().BitLen()-cidr.Bits(), 30) //nolint:gosec // at most 30
+	if n.Windows && blocks.FamilyOf(cidr.Addr()) == blocks.IPv4 {
+		first, end = 3, end-1
+	}
+	for o := first; o < end; o++ {
+		b.free = append(b.free, o)
+	}
+	return b
+}
+
+// claimBlock gives a node a further block (findUsableBlock, and the rest of
+// findOrClaimBlock); nil if none is left. again is true if the attempt failed on an
+// affinity that was half deleted, which it ended.
+func (a *Allocator) claimBlock(n *node, pools []*pool) (b *block, again bool) {
+	owner := blocks.Owner{Kind: blocks.HostOwner, Name: n.Name}
+	for range 100 { // datastoreRetries
+		cidr, ok := a.candidate(n, owner, pools)
+		if !ok {
+			return nil, false
+		}
+		had := slices.ContainsFunc(a.claims[owner], func(c *claim) bool { return c.cidr == cidr })
+		c := a.getClaim(owner, cidr)
+		switch {
+		case c == nil && had:
+			return nil, true
+		case c == nil:
+			c = &claim{name: blocks.AffinityName(n.Name, cidr), cidr: cidr}
+			a.addClaim(owner, c)
+		}
+		if b := a.blockOf(n, owner, c); b != nil {
+			return b, false
+		}
+	}
+	return nil, false
+}
+
+// candidate returns the CIDR that a node would claim next: of the first pool that has one,
+// the first in the node's order that has no block, or that is the node's own and has
+// room. From v3.32 on, an empty block of another node is released if there is none.
+func (a *Allocator) candidate(n *node, owner blocks.Owner, pools []*pool) (netip.Prefix, bool) {
+	for _, p := range pools {
+		best, ok := a.firstClaimable(p, n.Name)
+		for _, b := range a.owned[owner] {
+			if p.has(b) && !b.reserved && a.numFree(b) > 0 && (!ok || sooner(a.start(p, n.Name), b.cidr.Addr(), best.Addr())) {
+				best, ok = b.cidr, true
+			}
+		}
+		if ok {
+			return best, true
+		}
+	}
+	if !a.reclaims {
+		return netip.Prefix{}, false
+	}
+	for _, p := range pools {
+		if p.BlockSize < p.CIDR.Bits() || p.empty == 0 {
+			continue
+		}
+		first, all, left := p.from(a.start(p, n.Name)), p.blocks, 0
+		for i := range all {
+			b := all[(first+i)%len(all)]
+			if b.used > 0 {
+				continue
+			}
+			left++
+			if a.numFree(b) > 0 && a.now.Sub(b.claimed) >= emptyBlockMinReclaimAge && a.releaseBlock(b.owner, b.cidr) {
+				return b.cidr, true
+			}
+		}
+		p.empty = left
+	}
+	return netip.Prefix{}, false
+}
+
+// emptyBlockMinReclaimAge is how long ago a block must have been claimed before another
+// node takes it empty (libcalico-go ipam/ipam_block_reader_writer.go of v3.32,
+// EmptyBlockMinReclaimAge); a block that does not say when it was is old enough.
+const emptyBlockMinReclaimAge = time.Minute
+
+// lender returns the first block in a node's order, of whatever owner, that has room.
+func (a *Allocator) lender(n *node, pools []*pool) (found *block) {
+	for _, p := range pools {
+		a.lenders(p, n, func(b *block) bool {
+			if b.reserved || a.getBlock(b.cidr) == nil || a.numFree(b) == 0 {
+				return true
+			}
+			found = b
+			return false
+		})
+		if found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+func poolNames(pools []*pool) string {
+	text := ""
+	for i, p := range pools {
+		if i > 0 {
+			text += ", "
+		}
+		text += p.Name
+	}
+	return text
+}

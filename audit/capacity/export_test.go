@@ -1,0 +1,22 @@
+package capacity
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Holdings lists all blocks with their free addresses, and all affinities.
+func (a *Allocator) Holdings() string {
+	var lines []string
+	for _, b := range a.blocks {
+		lines = append(lines, fmt.Sprintf("block %v of %q, free %v, deleted %v", b.cidr, b.owner, b.free, b.softDeleted))
+	}
+	for owner, claims := range a.claims {
+		for _, c := range claims {
+			lines = append(lines, fmt.Sprintf("affinity of %q to %v, confirmed %v, deleted %v", owner, c.cidr, c.confirmed, c.softDeleted))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
