@@ -54,6 +54,8 @@ type story struct {
 	*testcluster.Cluster
 	seeder    *testcluster.Seeder
 	scheduler *testcluster.Daemon
+	manager   *testcluster.Daemon
+	kubelets  *kubelets.Kubelets
 	budgets   []budget
 	// began is the revision of etcd at which the state was complete.
 	began int64
@@ -70,13 +72,8 @@ type budget struct {
 func play(t *testing.T, size cast) *story {
 	t.Helper()
 	ctx := t.Context()
-	c := testcluster.Start(t, testcluster.Options{
-		// The history is read at the end.
-		APIServerArgs: []string{"--etcd-compaction-interval=0"},
-	})
-	seeder, err := testcluster.NewSeeder(c)
-	must(t, err)
-	s := &story{Cluster: c, seeder: seeder}
+	s := raise(t)
+	c, seeder := s.Cluster, s.seeder
 	must(t, seeder.Init(ctx))
 	must(t, seeder.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}))
 	must(t, seeder.TopOfRack(ctx, 64602, netip.MustParseAddr("172.16.0.1"), 14907))
@@ -89,10 +86,7 @@ func play(t *testing.T, size cast) *story {
 	for _, node := range oldNodes {
 		must(t, seeder.Node(ctx, testcluster.Node{Name: node, AllocatablePods: size.perOld + 2}))
 	}
-	s.scheduler = c.StartScheduler(t, "")
-	c.StartControllerManager(t)
-	kubelets.Start(t, seeder, kubelets.Options{})
-
+	s.run(t)
 	must(t, s.agent(ctx))
 	s.awaitHealthy(t)
 	rest := len(oldNodes)*size.perOld - 2
@@ -119,9 +113,7 @@ func play(t *testing.T, size cast) *story {
 	must(t, check(state))
 	eventually(t, time.Minute, func() error { return c.Backdate(ctx, 3*time.Hour) }) // unless somebody writes meanwhile
 	must(t, c.Heartbeat(ctx))
-	now, err := c.Etcd.Get(ctx, "/registry/none")
-	must(t, err)
-	s.began = now.Header.Revision
+	s.begin(t)
 	return s
 }
 

@@ -30,7 +30,7 @@ type proxy struct {
 	url string
 
 	mu     sync.Mutex
-	writes []string
+	writes []write
 	// at is called for each write with its number, from 1, before it is sent; it is sent
 	// if that returns true, and after it has been, sent is called.
 	at   func(n int) bool
@@ -74,7 +74,7 @@ func (p *proxy) serve(forward http.Handler, w http.ResponseWriter, r *http.Reque
 		return
 	}
 	p.mu.Lock()
-	p.writes = append(p.writes, r.Method+" "+r.URL.Path)
+	p.writes = append(p.writes, write{r.Method + " " + r.URL.Path, time.Now()})
 	n, at, sent := len(p.writes), p.at, p.sent
 	p.mu.Unlock()
 	// What is sent goes on, though its sender may be dead by then.

@@ -171,9 +171,12 @@ func TestWorstSchedulerStopsTheRun(t *testing.T) {
 	s.checkBudgets(t)
 }
 
-// death is where the program is killed: before or after its k-th write, or in the wait that
+// death is where a command is killed: before or after its k-th write, or in the wait that
 // follows it. It is undone then, or the same command is run again.
 type death struct {
+	of    string // the command's flag
+	args  []string
+	from  scene
 	k     int
 	after bool
 	wait  time.Duration
@@ -181,58 +184,78 @@ type death struct {
 }
 
 func (d death) String() string {
-	text := fmt.Sprintf("before-write-%02d", d.k)
+	text := "before"
 	switch {
 	case d.wait > 0:
-		text = fmt.Sprintf("waiting-after-write-%02d", d.k)
+		text = "waiting-after"
 	case d.after:
-		text = fmt.Sprintf("after-write-%02d", d.k)
+		text = "after"
 	}
+	text = fmt.Sprintf("%s-%s-write-%02d", strings.TrimPrefix(d.of, "--"), text, d.k)
 	if d.undo {
 		return text + "-undone"
 	}
 	return text
 }
 
-// The program is killed at a write or while it waits. An undo takes back what it has left;
-// or the same command again goes on, and in the end the story is over. Either way nothing of
-// ours is left behind, and every budget kept.
-func TestKilledConsolidation(t *testing.T) {
-	t.Parallel()
-	p := newProxy(t, play(t, small).Config)
-	succeeds(t, p.kubeconfig(t), consolidate)
-	writes := p.writes
-	t.Logf("%d writes: %s", len(writes), strings.Join(writes, ", "))
-	var all []death
-	for k := 1; k <= len(writes); k++ {
-		at := []death{{k: k}, {k: k, after: true}}
-		// It waits before the first eviction, and after each.
-		if isEviction(writes[k-1]) || k < len(writes) && isEviction(writes[k]) {
-			at = append(at, death{k: k, after: true, wait: time.Second})
+// deaths are all those of a command, which is run once to learn what it writes and when.
+func (s *story) deaths(t *testing.T, args []string) (all []death) {
+	t.Helper()
+	from, p := s.scene(t), newProxy(t, s.Config)
+	succeeds(t, p.kubeconfig(t), args)
+	for i, w := range p.writes {
+		at := []death{{k: i + 1}, {k: i + 1, after: true}}
+		text := "at once"
+		if i+1 < len(p.writes) {
+			if waits := p.writes[i+1].at.Sub(w.at); waits > 3*killedWaiting/2 {
+				text = fmt.Sprintf("waits for %s", waits.Round(time.Millisecond))
+				at = append(at, death{k: i + 1, after: true, wait: killedWaiting})
+			}
 		}
+		t.Logf("write %d: %s, then %s", i+1, w.what, text)
 		for _, d := range at {
+			d.of, d.args, d.from = args[1], args, from
 			undone := d
 			undone.undo = true
 			all = append(all, d, undone)
 		}
 	}
+	return all
+}
+
+// killedWaiting is how long the program has waited when it is killed while it does.
+const killedWaiting = time.Second
+
+// The program is killed at a write or while it waits. An undo takes back what it has left;
+// or the same command again goes on, and in the end the story is over. Either way nothing of
+// ours is left behind, and every budget kept.
+func TestKilledConsolidation(t *testing.T) {
+	t.Parallel()
+	s := play(t, small)
+	all := s.deaths(t, consolidate)
+	succeeds(t, newProxy(t, s.Config).kubeconfig(t), consolidate)
+	s.awaitHealthy(t)
+	all = append(all, s.deaths(t, rehome)...)
 	if !everyState() {
 		r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
 		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		all = all[:5]
 	}
+	stages := s.stages(t, len(all))
 	for _, d := range all {
 		t.Run(d.String(), func(t *testing.T) {
 			t.Parallel()
-			s := play(t, small)
+			s := <-stages
+			defer func() { s.stop(); stages <- s }()
+			s.enter(t, d.from)
 			p := newProxy(t, s.Config)
 			kubeconfig := p.kubeconfig(t)
 			dir := t.TempDir()
-			killAt(t, p, d, dir, append(slices.Clone(consolidate), "--kubeconfig", kubeconfig))
+			killAt(t, p, d, dir, append(slices.Clone(d.args), "--kubeconfig", kubeconfig))
 			if d.undo {
 				s.undo(t, dir, kubeconfig)
 			} else {
-				s.goOn(t, dir, kubeconfig)
+				s.goOn(t, d, dir, kubeconfig)
 			}
 			s.checkBudgets(t)
 		})
@@ -257,9 +280,9 @@ func (s *story) undo(t *testing.T, dir, kubeconfig string) {
 }
 
 // goOn runs the same command again, and brings the story to its end.
-func (s *story) goOn(t *testing.T, dir, kubeconfig string) {
+func (s *story) goOn(t *testing.T, d death, dir, kubeconfig string) {
 	t.Helper()
-	code, text, log := run(t, dir, append(slices.Clone(consolidate), "--kubeconfig", kubeconfig)...)
+	code, text, log := run(t, dir, append(slices.Clone(d.args), "--kubeconfig", kubeconfig)...)
 	t.Logf("again:\n%s%s", text, log)
 	if code != 0 {
 		t.Fatalf("the same command again ends with %d", code)
@@ -273,8 +296,6 @@ func (s *story) goOn(t *testing.T, dir, kubeconfig string) {
 	s.awaitHealthy(t)
 	s.ended(t)
 }
-
-func isEviction(write string) bool { return strings.HasSuffix(write, "/eviction") }
 
 func (s *story) nodesWithoutBlocks(t *testing.T) (n int) {
 	t.Helper()
