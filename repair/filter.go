@@ -29,6 +29,18 @@ func (r *Request) Finishes(s *Step, own *Request) bool {
 	return s.Kind != SetStrictAffinity || strconv.FormatBool(*r.StrictAffinity) == s.Guard(guardWanted)
 }
 
+// ConsentedBy returns the request with those of its consents that another one gives, too:
+// a consent is given again by whoever finishes what was begun with it.
+func (r Request) ConsentedBy(again *Request) Request {
+	r.AllowNewer = r.AllowNewer && again.AllowNewer
+	r.LastBlocks = r.LastBlocks && again.LastBlocks
+	r.WithoutHostEvidence = r.WithoutHostEvidence && again.WithoutHostEvidence
+	r.CordonFull = r.CordonFull && again.CordonFull
+	r.EvictSingletons = r.EvictSingletons && again.EvictSingletons
+	r.Terminated = slices.DeleteFunc(slices.Clone(r.Terminated), func(n string) bool { return !slices.Contains(again.Terminated, n) })
+	return r
+}
+
 // aims reports whether a target is, holds or lies in any of the addresses, and any of
 // the blocks, that are asked for. A handle is at the addresses recorded under it and in
 // the blocks that it counts; without a state that is not known, and it is at none.

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -129,13 +131,16 @@ type Workloads interface {
 	// [RefusedEvictionError] if a budget does not allow it.
 	Evict(ctx context.Context, namespace, name, uid string) error
 	// Cordon makes a node unschedulable, with mark as our annotation; Uncordon takes
-	// that back where the node carries the mark, and nothing else. The node's version
-	// does not matter: its heartbeat writes it.
+	// that back where the node carries the mark, and nothing else; a cordon that others
+	// have made since stays, which is a [KeptCordonError]. The node's version does not
+	// matter: its heartbeat writes it.
 	Cordon(ctx context.Context, node ObjectRef, mark string) error
 	Uncordon(ctx context.Context, node ObjectRef, mark string) error
 	// AcquireLease takes the right to move pods, which one run at a time has in a cluster. It is
-	// [ErrOtherRun] if another has it, wherever that runs, and is alive.
-	AcquireLease(ctx context.Context) (Lease, error)
+	// [ErrOtherRun] if another has it, wherever that runs, and is alive; say is called with
+	// what is waited for until that is known. Pods and nodes are written to while it is
+	// held, and not otherwise: what is being sent when it is lost is given up.
+	AcquireLease(ctx context.Context, say func(string)) (Lease, error)
 }
 
 // Lease is the right to move pods in a cluster: the Lease of [LeaseName], until it is
@@ -167,6 +172,24 @@ type RefusedEvictionError struct {
 // Error says which pod, and why in the API server's words.
 func (e *RefusedEvictionError) Error() string {
 	return fmt.Sprintf("pod %s may not be evicted now: %s", e.Pod, e.Reason)
+}
+
+// KeptCordonError says that a node stays cordoned when a cordon of ours is taken back:
+// others have cordoned it since. Our mark was taken off, and nothing is left to do.
+type KeptCordonError struct {
+	// Node is the node's name, By the field manager that cordoned it, such as
+	// "kubectl-cordon"; Since is when that wrote the node last, zero if it is not known.
+	Node, By string
+	Since    time.Time
+}
+
+// Error says whose the cordon is.
+func (e *KeptCordonError) Error() string {
+	when := ""
+	if !e.Since.IsZero() {
+		when = ", which wrote it at " + phrase.Time(e.Since)
+	}
+	return fmt.Sprintf("node %s stays cordoned: that is by %s now%s, and no more by this program, whose mark was taken off", e.Node, e.By, when)
 }
 
 // ErrChanged says that an object is no longer the one that was judged.

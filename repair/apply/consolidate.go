@@ -62,7 +62,7 @@ func (x *run) alone(ctx context.Context, steps []repair.Step) (release func(), e
 	if x.Workloads == nil || !slices.ContainsFunc(steps, func(s repair.Step) bool { return s.Group() != "" }) {
 		return func() {}, nil
 	}
-	if x.lease, err = x.Workloads.AcquireLease(ctx); err != nil {
+	if x.lease, err = x.Workloads.AcquireLease(ctx, x.opts.Say); err != nil {
 		return nil, err
 	}
 	return x.lease.Release, nil

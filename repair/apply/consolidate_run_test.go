@@ -152,7 +152,7 @@ func free(b *blocks.Block, a netip.Addr) {
 }
 
 // AcquireLease is refused while other is set, and lost when it is later.
-func (m *podCluster) AcquireLease(ctx context.Context) (repair.Lease, error) {
+func (m *podCluster) AcquireLease(ctx context.Context, _ func(string)) (repair.Lease, error) {
 	if err := m.Check(ctx); err != nil {
 		return nil, err
 	}

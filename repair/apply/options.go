@@ -23,6 +23,9 @@ type Options struct {
 	Wait bool
 	// Resume is the journal of a run that broke off; nil for a fresh run.
 	Resume *journal.File
+	// Consents are those that are given now, for a plan that others may have been given for
+	// before; nil for the plan's own.
+	Consents *repair.Request
 	// finish carries out only what Resume's run has left half-done.
 	finish bool
 	// Workloads evicts pods and cordons nodes; nil for plans that do neither.
@@ -35,6 +38,8 @@ type Options struct {
 	// Progress is called before each step, with an empty status, and after it; in
 	// between, with an empty status and a reason, for what is waited for.
 	Progress func(repair.Outcome)
+	// Say is called with what the run waits for before its first step.
+	Say func(string)
 	// Waiting is called before a wait for the second observation.
 	Waiting func(until time.Time)
 	// Sleep waits; nil means a timer. It returns early with the context's error.

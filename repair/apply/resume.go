@@ -32,7 +32,15 @@ func (x *run) begunStep(f *journal.File, id string, undo bool) *begun {
 	if s == nil {
 		s = &repair.Step{ID: id}
 	}
-	return &begun{x, &repair.Begun{Site: x.Site, Log: f.Log(id), Step: s, Kind: repair.KindOf(s.Kind), Undo: undo, Request: f.Plan.Request}}
+	return &begun{x, &repair.Begun{Site: x.Site, Log: f.Log(id), Step: s, Kind: repair.KindOf(s.Kind), Undo: undo, Request: x.asked(f.Plan)}}
+}
+
+// asked is what a plan was asked for, with the consents that count.
+func (x *run) asked(plan *repair.Plan) repair.Request {
+	if x.opts.Consents == nil {
+		return plan.Request
+	}
+	return plan.Request.ConsentedBy(x.opts.Consents)
 }
 
 // resume settles a step that an earlier run has done or begun, as its journal

@@ -70,6 +70,9 @@ func newRun(r repair.Reader, w repair.Writer, j *journal.Journal, grace time.Dur
 	if opts.Progress == nil {
 		opts.Progress = func(repair.Outcome) {}
 	}
+	if opts.Say == nil {
+		opts.Say = func(string) {}
+	}
 	if opts.Waiting == nil {
 		opts.Waiting = func(time.Time) {}
 	}
@@ -111,7 +114,7 @@ func Run(ctx context.Context, plan *repair.Plan, r repair.Reader, w repair.Write
 	}
 	defer release()
 	a := &applying{
-		run: x, plan: plan, request: plan.Request, seen: map[string]bool{}, derived: map[string]time.Time{}, ended: map[string]string{},
+		run: x, plan: plan, request: x.asked(plan), seen: map[string]bool{}, derived: map[string]time.Time{}, ended: map[string]string{},
 		turn: &repair.Turn{Site: x.Site, Plan: plan, Waits: map[string]time.Time{}, EvictTimeout: x.opts.EvictTimeout, Stands: opts.stands},
 	}
 	for i := range plan.Steps {

@@ -269,9 +269,12 @@ func (a *applying) refsOf(kind *repair.StepKind, steps []*repair.Step) func() []
 // became is the outcome of a step by what was read after it, and by the writer's answer.
 func became(remark string, wrong, written error) repair.Outcome {
 	var behind *repair.LeftBehindError
+	var kept *repair.KeptCordonError
 	switch {
 	case errors.As(written, &behind):
 		return repair.Outcome{Status: repair.Failed, Reason: written.Error()}
+	case wrong == nil && errors.As(written, &kept):
+		return repair.Outcome{Status: repair.Done, Reason: kept.Error()}
 	case wrong == nil && written == nil:
 		return repair.Outcome{Status: repair.Done, Reason: remark}
 	case wrong == nil:

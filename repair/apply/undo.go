@@ -113,7 +113,10 @@ func (b *begun) write(ctx context.Context, m repair.Move) (repair.Outcome, error
 		return repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf("it is not known whether it was written: %v", errors.Join(err, unread))}, nil
 	}
 	now := b.Action()
+	var kept *repair.KeptCordonError
 	switch {
+	case errors.As(err, &kept) && !now.Open():
+		return repair.Outcome{Status: repair.Done, Reason: kept.Error()}, nil
 	case m.Code == repair.CodeFinished && err == nil: // what is left of the step is judged next
 		return repair.Outcome{Status: repair.Done, Code: repair.CodeFinished, Reason: m.What}, nil
 	case now.Do == nil && !now.Open():

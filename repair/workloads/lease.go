@@ -25,19 +25,22 @@ type lease struct {
 	*Client
 	holder string
 	end    func()
+	// writing is held while it is renewed.
+	writing sync.Mutex
 
 	mu      sync.Mutex
 	now     *coordinationv1.Lease // as it was written last
-	renewed time.Time
+	renewed time.Time             // when that was sent
 	lost    error
+	gone    chan struct{} // closed once it is lost
 }
 
 // AcquireLease takes the Lease. One that another run holds is watched for as long as that run
 // has to renew it: renewed meanwhile, it is [repair.ErrOtherRun], and otherwise taken over.
 // What counts is how long it stood still here, and no clock of another machine.
-func (c *Client) AcquireLease(ctx context.Context) (repair.Lease, error) {
+func (c *Client) AcquireLease(ctx context.Context, say func(string)) (repair.Lease, error) {
 	host, _ := os.Hostname() // unknown, the rest of the name will do
-	l := &lease{Client: c, holder: fmt.Sprintf("%s, process %d (%s)", host, os.Getpid(), rand.Text()[:8])}
+	l := &lease{Client: c, holder: fmt.Sprintf("%s, process %d (%s)", host, os.Getpid(), rand.Text()[:8]), gone: make(chan struct{})}
 	var first *coordinationv1.Lease
 	var since time.Time
 	for {
@@ -48,6 +51,7 @@ func (c *Client) AcquireLease(ctx context.Context) (repair.Lease, error) {
 		case now == nil || holderOf(now) == "", first != nil && now.ResourceVersion == first.ResourceVersion && time.Since(since) > termOf(now):
 			if err = l.write(ctx, now); err == nil {
 				l.start()
+				c.lease = l
 				return l, nil
 			}
 			if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
@@ -55,6 +59,8 @@ func (c *Client) AcquireLease(ctx context.Context) (repair.Lease, error) {
 			}
 		case first == nil:
 			first, since = now, time.Now()
+			say(fmt.Sprintf("%s has the Lease %s/%s, by which one run at a time moves pods: waiting for up to %s to see whether it is alive",
+				holderOf(now), repair.LeaseNamespace, repair.LeaseName, (termOf(now) + c.retry).Round(time.Second)))
 		case now.ResourceVersion != first.ResourceVersion:
 			return nil, otherRun(now)
 		}
@@ -102,15 +108,25 @@ func (l *lease) start() {
 	l.end = func() { cancel(); renewing.Wait() }
 }
 
+// left is how much of the term of the Lease is left, within which no other run takes it
+// over; it is an error once it is lost.
+func (l *lease) left() (time.Duration, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.term - time.Since(l.renewed), l.lost
+}
+
 // Check is nil if the run has had the Lease just now.
 func (l *lease) Check(ctx context.Context) error {
+	if left, err := l.left(); err == nil && left > l.term/2 {
+		return nil
+	}
+	return l.confirm(ctx)
+}
+
+// confirm renews the Lease now, and is nil if that is still the run's.
+func (l *lease) confirm(ctx context.Context) error {
 	for try := 1; ; try++ {
-		l.mu.Lock()
-		fresh := l.lost == nil && time.Since(l.renewed) < l.term/2
-		l.mu.Unlock()
-		if fresh {
-			return nil
-		}
 		err := l.renew(ctx)
 		switch {
 		case err == nil, errors.Is(err, repair.ErrOtherRun):
@@ -121,11 +137,39 @@ func (l *lease) Check(ctx context.Context) error {
 	}
 }
 
+// errExpired says that a request was given up.
+var errExpired = errors.New("the Lease was not renewed in time, and another run may have it by now")
+
+// holding returns a context that ends with ctx, and once another run may have the Lease.
+func (l *lease) holding(ctx context.Context) (context.Context, context.CancelFunc) {
+	own, cancel := context.WithCancelCause(ctx)
+	go func() {
+		for own.Err() == nil {
+			left, err := l.left()
+			if err == nil && left <= 0 {
+				err = errExpired
+			}
+			if err != nil {
+				cancel(err)
+				return
+			}
+			timer := time.NewTimer(left)
+			select {
+			case <-timer.C: // it may have been renewed meanwhile
+			case <-l.gone:
+			case <-own.Done():
+			}
+			timer.Stop()
+		}
+	}()
+	return own, func() { cancel(nil) }
+}
+
 // renew writes the Lease. That another run holds it by now is for good.
 func (l *lease) renew(ctx context.Context) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.lost != nil {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	if l.lost != nil { // which is set below alone
 		return l.lost
 	}
 	err := l.write(ctx, l.now)
@@ -137,11 +181,13 @@ func (l *lease) renew(ctx context.Context) error {
 	case err != nil:
 		return err
 	case now != nil && holderOf(now) != l.holder:
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		l.lost = otherRun(now)
+		close(l.gone)
 		return l.lost
 	}
-	l.now = now // it was written though the answer was lost, or people deleted it
-	return plain(l.write(ctx, now))
+	return plain(l.write(ctx, now)) // it was written though the answer was lost, or people deleted it
 }
 
 // write creates the Lease, or makes one of that version this run's.
@@ -160,6 +206,8 @@ func (l *lease) write(ctx context.Context, over *coordinationv1.Lease) error {
 	sent, got := time.Now(), &coordinationv1.Lease{}
 	err := request.Body(next).MaxRetries(0).Timeout(l.term).Do(ctx).Into(got)
 	if err == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		l.now, l.renewed = got, sent
 	}
 	return err
@@ -178,7 +226,8 @@ func (l *lease) read(ctx context.Context) (*coordinationv1.Lease, error) {
 // Release deletes the Lease. Should that fail, the next run waits for its end.
 func (l *lease) Release() {
 	l.end()
-	if l.lost != nil || l.now == nil {
+	l.lease = nil
+	if l.lost != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), l.term)

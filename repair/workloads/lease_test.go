@@ -2,16 +2,21 @@ package workloads_test
 
 import (
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/workloads"
 )
 
 // TestLease: one run at a time has the Lease. One that is alive is not taken over, however
@@ -32,18 +37,24 @@ func TestLease(t *testing.T) {
 		}
 	}
 	one, other := client(t, c, nil), client(t, c, nil)
-	h, err := one.AcquireLease(ctx)
+	silent := func(text string) { t.Errorf("where none waits it says %q", text) }
+	said := ""
+	say := func(text string) { said += text }
+	h, err := one.AcquireLease(ctx, silent)
 	must(t, err)
 	holder := *lease().Spec.HolderIdentity
-	if _, err := other.AcquireLease(ctx); !errors.Is(err, repair.ErrOtherRun) || !strings.Contains(err.Error(), holder) {
+	if _, err := other.AcquireLease(ctx, say); !errors.Is(err, repair.ErrOtherRun) || !strings.Contains(err.Error(), holder) {
 		t.Errorf("beside %s, another run gets %v", holder, err)
+	}
+	if !strings.HasPrefix(said, holder) || !strings.Contains(said, "waiting for up to 5s") {
+		t.Errorf("while it waits it says %q", said)
 	}
 	must(t, h.Check(ctx))
 	h.Release()
 	gone("released")
 
 	// People delete it, and it is there again, another's than the last.
-	h, err = one.AcquireLease(ctx)
+	h, err = one.AcquireLease(ctx, silent)
 	must(t, err)
 	must(t, leases.Delete(ctx, repair.LeaseName, metav1.DeleteOptions{}))
 	deadline := time.Now().Add(30 * time.Second)
@@ -65,7 +76,7 @@ func TestLease(t *testing.T) {
 	}}, metav1.CreateOptions{})
 	must(t, err)
 	began := time.Now()
-	h, err = dead.AcquireLease(ctx)
+	h, err = dead.AcquireLease(ctx, say)
 	must(t, err)
 	if waited := time.Since(began); waited < time.Second {
 		t.Errorf("a Lease of a second was taken over after %s", waited)
@@ -86,4 +97,62 @@ func TestLease(t *testing.T) {
 		t.Errorf("the Lease is %s's", now)
 	}
 	must(t, leases.Delete(ctx, repair.LeaseName, metav1.DeleteOptions{}))
+}
+
+// TestLostLease: a run that another has taken the Lease from while a write of it was tried
+// does not try it again, and gives up one that is under way. What it had not learned of yet
+// took place or not, and is read.
+func TestLostLease(t *testing.T) {
+	for name, does := range map[string]func(*workloads.Client, *corev1.Pod, *corev1.Node) error{
+		"evicting": func(w *workloads.Client, pod *corev1.Pod, _ *corev1.Node) error {
+			return w.Evict(t.Context(), pod.Namespace, pod.Name, string(pod.UID))
+		},
+		"cordoning": func(w *workloads.Client, _ *corev1.Pod, node *corev1.Node) error { return w.Cordon(t.Context(), ref(node), "a b") },
+	} {
+		for _, hangs := range []bool{false, true} {
+			c, pod, node := newCluster(t)
+			cfg, sent := rest.CopyConfig(c.Config), 0
+			cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+				return transport(func(r *http.Request) (*http.Response, error) {
+					if !strings.HasSuffix(r.URL.Path, "/eviction") && r.Method != http.MethodPatch {
+						return next.RoundTrip(r)
+					}
+					sent++
+					takeOver(t, c)
+					if hangs {
+						<-r.Context().Done()
+					}
+					return nil, errors.New("connection reset")
+				})
+			})
+			w, err := workloads.New(cfg, &taken{})
+			must(t, err)
+			h, err := w.Impatient().AcquireLease(t.Context(), func(string) {})
+			must(t, err)
+			began := time.Now()
+			if err := does(w, pod, node); !errors.Is(err, repair.ErrOtherRun) || sent != 1 {
+				t.Errorf("%s: sent %d times, and %v", name, sent, err)
+			}
+			if took := time.Since(began); took > 20*time.Second {
+				t.Errorf("%s: it was given up after %s", name, took)
+			}
+			h.Release()
+			must(t, c.Kube.CoordinationV1().Leases(repair.LeaseNamespace).Delete(t.Context(), repair.LeaseName, metav1.DeleteOptions{}))
+			if err := does(w, pod, node); err == nil || sent != 1 {
+				t.Errorf("%s without a Lease: sent %d times, and %v", name, sent, err)
+			}
+		}
+	}
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// takeOver makes the Lease another run's, whoever renews it meanwhile.
+func takeOver(t *testing.T, c *testcluster.Cluster) {
+	t.Helper()
+	_, err := c.Kube.CoordinationV1().Leases(repair.LeaseNamespace).Patch(t.Context(), repair.LeaseName, types.MergePatchType,
+		[]byte(`{"spec":{"holderIdentity":"somebody else"}}`), metav1.PatchOptions{})
+	must(t, err)
 }

@@ -30,6 +30,8 @@ type Client struct {
 	retry time.Duration
 	// term is how long the Lease of a run that died stands.
 	term time.Duration
+	// lease is the one that this client's run has; without one nothing is written.
+	lease *lease
 }
 
 var _ repair.Workloads = (*Client)(nil)
@@ -74,8 +76,10 @@ func (c *Client) Evict(ctx context.Context, namespace, name, uid string) error {
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(uid)},
 	}
 	for try := 1; ; try++ {
-		err := c.rest.Post().Namespace(namespace).Resource("pods").Name(name).SubResource("eviction").Body(body).MaxRetries(0).Do(ctx).Error()
+		sent, err := c.send(ctx, c.rest.Post().Namespace(namespace).Resource("pods").Name(name).SubResource("eviction").Body(body))
 		switch {
+		case !sent:
+			return fmt.Errorf("evicting pod %s: %w", key, err)
 		case err == nil, apierrors.IsNotFound(err):
 			return nil
 		case apierrors.IsConflict(err):
@@ -123,18 +127,47 @@ func (c *Client) Cordon(ctx context.Context, node repair.ObjectRef, mark string)
 }
 
 // Uncordon takes back what Cordon did, if the node carries the mark: the annotation, and
-// the cordon if it still stands.
+// the cordon if it still stands. One that others have made since stays, which is a
+// [repair.KeptCordonError].
 func (c *Client) Uncordon(ctx context.Context, node repair.ObjectRef, mark string) error {
-	return c.patchNode(ctx, "uncordoning", node, func(n *corev1.Node) ([]operation, error) {
+	var kept *repair.KeptCordonError
+	err := c.patchNode(ctx, "uncordoning", node, func(n *corev1.Node) ([]operation, error) {
 		if n.Annotations[blocks.OursAnnotation] != mark {
 			return nil, nil
 		}
 		ops := []operation{{"test", ourPath, mark}, {"remove", ourPath, nil}}
-		if n.Spec.Unschedulable {
+		if kept = othersCordon(n); kept == nil && n.Spec.Unschedulable {
 			ops = append(ops, operation{"remove", "/spec/unschedulable", nil})
 		}
 		return ops, nil
 	})
+	if err == nil && kept != nil {
+		return kept
+	}
+	return err
+}
+
+// othersCordon says whose the cordon of a node is that carries our mark, if it is somebody
+// else's: who uncordons a node and cordons it again leaves our annotation in its place, and
+// owns spec.unschedulable from then on (managedFields). nil if there is none, or it is ours.
+func othersCordon(n *corev1.Node) *repair.KeptCordonError {
+	for i := range n.ManagedFields {
+		e := &n.ManagedFields[i]
+		var owned struct {
+			Spec map[string]json.RawMessage `json:"f:spec"`
+		}
+		if !n.Spec.Unschedulable || e.Manager == blocks.FieldManager || e.FieldsV1 == nil || json.Unmarshal(e.FieldsV1.Raw, &owned) != nil {
+			continue
+		}
+		if _, owns := owned.Spec["f:unschedulable"]; owns {
+			kept := &repair.KeptCordonError{Node: n.Name, By: e.Manager}
+			if e.Time != nil {
+				kept.Since = e.Time.Time
+			}
+			return kept
+		}
+	}
+	return nil
 }
 
 // ourPath is our annotation as a JSON pointer.
@@ -174,15 +207,31 @@ func (c *Client) patchNode(ctx context.Context, doing string, ref repair.ObjectR
 				return err
 			}
 		}
-		err = c.rest.Patch(types.JSONPatchType).Resource("nodes").Name(n.Name).Param("fieldManager", blocks.FieldManager).
-			Body(patch).MaxRetries(0).Do(ctx).Error()
+		sent, err := c.send(ctx, c.rest.Patch(types.JSONPatchType).Resource("nodes").Name(n.Name).Param("fieldManager", blocks.FieldManager).Body(patch))
 		switch {
 		case err == nil:
 			return nil
-		case refused(err) && !apierrors.IsConflict(err) && !apierrors.IsInvalid(err), try >= tries, !c.pause(ctx):
+		case !sent, refused(err) && !apierrors.IsConflict(err) && !apierrors.IsInvalid(err), try >= tries, !c.pause(ctx):
 			return fmt.Errorf("%s: %w", doing, err)
 		}
 	}
+}
+
+// send sends a request once, right after the run's Lease was renewed; it is given up where
+// another run may have that by then. sent is false if it was not sent, which is an error.
+func (c *Client) send(ctx context.Context, request *rest.Request) (sent bool, err error) {
+	if c.lease == nil {
+		return false, errors.New("nothing is written without the Lease of a run that moves pods")
+	}
+	if err := c.lease.confirm(ctx); err != nil {
+		return false, err
+	}
+	own, cancel := c.lease.holding(ctx)
+	defer cancel()
+	if err = plain(request.MaxRetries(0).Do(own).Error()); err != nil && own.Err() != nil && ctx.Err() == nil {
+		err = context.Cause(own)
+	}
+	return true, err
 }
 
 // record takes down a change that is about to be sent.

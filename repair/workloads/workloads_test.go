@@ -60,6 +60,16 @@ func client(t *testing.T, c *testcluster.Cluster, j repair.Recorder) *workloads.
 	return w.Impatient()
 }
 
+// moving is a client whose run has the Lease until the test ends.
+func moving(t *testing.T, c *testcluster.Cluster, j repair.Recorder) *workloads.Client {
+	t.Helper()
+	w := client(t, c, j)
+	h, err := w.AcquireLease(t.Context(), func(string) {})
+	must(t, err)
+	t.Cleanup(h.Release)
+	return w
+}
+
 // TestEvict: a pod is evicted by its UID, within its budget, and only when that is in the
 // journal.
 func TestEvict(t *testing.T) {
@@ -69,7 +79,7 @@ func TestEvict(t *testing.T) {
 		t.Error("evicted without a journal")
 	}
 	j := &taken{}
-	w := client(t, c, j)
+	w := moving(t, c, j)
 	if err := w.Evict(ctx, "default", "web", "another"); !errors.Is(err, repair.ErrChanged) || len(j.changes) > 0 {
 		t.Errorf("another pod of the name: %v, journal %v", err, j.changes)
 	}
@@ -112,7 +122,7 @@ func ref(n *corev1.Node) repair.ObjectRef {
 func TestCordon(t *testing.T) {
 	ctx := t.Context()
 	c, _, node := newCluster(t)
-	w := client(t, c, &taken{})
+	w := moving(t, c, &taken{})
 	now := func() *corev1.Node {
 		n, err := c.Kube.CoreV1().Nodes().Get(ctx, "n1", metav1.GetOptions{})
 		must(t, err)
@@ -153,6 +163,18 @@ func TestCordon(t *testing.T) {
 	people(false)
 	must(t, w.Uncordon(ctx, ref(node), "a b"))
 	is("uncordoned by people meanwhile", false, "")
+
+	// People uncordon it and cordon it again, and do not know of the annotation.
+	must(t, w.Cordon(ctx, ref(node), "a b"))
+	people(false)
+	people(true)
+	is("cordoned by people meanwhile", true, "a b")
+	var kept *repair.KeptCordonError
+	if err := w.Uncordon(ctx, ref(node), "a b"); !errors.As(err, &kept) || kept.Node != "n1" || kept.By == blocks.FieldManager || time.Since(kept.Since) > time.Hour {
+		t.Errorf("a cordon that people made again: %v", err)
+	}
+	is("uncordoned after that", true, "")
+	people(false)
 
 	other := ref(node)
 	other.UID = "another"

@@ -233,7 +233,7 @@ func (c *carrier) applyPlan(ctx context.Context, plan *repair.Plan, resume *jour
 	})()
 	res, err := apply.Run(ctx, plan, target.reader, writer, journal, apply.Options{
 		Pace: c.flags.pace, MaxSteps: c.maxSteps, Wait: c.flags.wait, Resume: resume, Workloads: pods, EvictTimeout: c.flags.evict,
-		Progress: c.stepProgress(progress, len(plan.Steps), false), Waiting: c.waiting(progress),
+		Progress: c.stepProgress(progress, len(plan.Steps), false), Waiting: c.waiting(progress), Say: c.sayNow(progress),
 	})
 	progress.Clear()
 	if err != nil {
@@ -267,12 +267,19 @@ func (c *carrier) stepProgress(line *view.ProgressLine, steps int, undo bool) fu
 // waiting says that a run waits.
 func (c *carrier) waiting(progress *view.ProgressLine) func(time.Time) {
 	return func(until time.Time) {
-		progress.Clear()
 		text := "waiting until %s for the second observation"
 		if c.hosts != nil && len(c.hosts.paths) > 0 {
 			text += ", for which the host views are read again: take them again shortly before"
 		}
-		say(c.streams, text, phrase.Time(until))
+		c.sayNow(progress)(fmt.Sprintf(text, phrase.Time(until)))
+	}
+}
+
+// sayNow says something in place of the progress.
+func (c *carrier) sayNow(progress *view.ProgressLine) func(string) {
+	return func(text string) {
+		progress.Clear()
+		say(c.streams, "%s", text)
 	}
 }
 

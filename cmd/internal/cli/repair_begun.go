@@ -146,14 +146,15 @@ func (c *carrier) finishBegun(ctx context.Context, guid string, req repair.Reque
 		return false, err
 	}
 	for _, file := range files {
-		if err := c.finishOne(ctx, file); err != nil {
+		if err := c.finishOne(ctx, file, &req); err != nil {
 			return false, err
 		}
 	}
 	return true, nil
 }
 
-func (c *carrier) finishOne(ctx context.Context, file *journal.File) error {
+// finishOne finishes what one run left half-done, as far as the consents of now go.
+func (c *carrier) finishOne(ctx context.Context, file *journal.File, req *repair.Request) error {
 	progress := progressLine(c.streams)
 	defer progress.Clear()
 	c.sources.budgets = file.Plan.Request.Evicts()
@@ -181,7 +182,7 @@ func (c *carrier) finishOne(ctx context.Context, file *journal.File) error {
 		return err
 	}
 	res, err := apply.Finish(ctx, file, target.reader, writer, j, apply.Options{
-		Workloads: pods, EvictTimeout: c.flags.evict, Pace: c.flags.pace, Wait: c.flags.wait, Waiting: c.waiting(progress),
+		Workloads: pods, EvictTimeout: c.flags.evict, Pace: c.flags.pace, Wait: c.flags.wait, Waiting: c.waiting(progress), Say: c.sayNow(progress), Consents: req,
 	})
 	if err != nil {
 		return notWritten(err)

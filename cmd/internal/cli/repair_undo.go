@@ -79,7 +79,7 @@ func (c *carrier) undo(ctx context.Context, file *journal.File) error {
 		return err
 	}
 	res, err := apply.Undo(ctx, file, target.reader, writer, journal, apply.Options{
-		Workloads: pods, Pace: c.flags.pace, Progress: c.stepProgress(progress, len(preview.Outcomes), true),
+		Workloads: pods, Pace: c.flags.pace, Progress: c.stepProgress(progress, len(preview.Outcomes), true), Say: c.sayNow(progress),
 	})
 	progress.Clear()
 	if err != nil {
