@@ -107,7 +107,9 @@ func TestLostLease(t *testing.T) {
 		"evicting": func(w *workloads.Client, pod *corev1.Pod, _ *corev1.Node) error {
 			return w.Evict(t.Context(), pod.Namespace, pod.Name, string(pod.UID))
 		},
-		"cordoning": func(w *workloads.Client, _ *corev1.Pod, node *corev1.Node) error { return w.Cordon(t.Context(), ref(node), "a b") },
+		"cordoning": func(w *workloads.Client, _ *corev1.Pod, node *corev1.Node) error {
+			return w.Cordon(t.Context(), ref(node), "a b")
+		},
 	} {
 		for _, hangs := range []bool{false, true} {
 			c, pod, node := newCluster(t)
