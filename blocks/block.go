@@ -6,7 +6,6 @@ import (
 	"math/bits"
 	"net/netip"
 	"strings"
-	"time"
 )
 
 // OwnerKind is the type part of an affinity.
@@ -83,7 +82,7 @@ type Block struct {
 	// DeprecatedStrict is the block's own strictAffinity, which Calico ignores.
 	DeprecatedStrict bool
 	// Claimed is spec.affinityClaimTime (Calico v3.32 and newer); zero if unset.
-	Claimed time.Time
+	Claimed Time
 }
 
 // OrdinalSequence is one entry of a block's sequenceNumberForAllocation.
@@ -106,10 +105,10 @@ type Attributes struct {
 	Type    string
 	Service string
 	// Assigned is when the address was assigned; zero if not recorded.
-	Assigned time.Time
+	Assigned Time
 	// Released is when a released address began to cool down (newer Calico);
 	// zero for one in use.
-	Released time.Time
+	Released Time
 	// VM is true if any of KubeVirt's attributes is present, in either attribute map
 	// (vmi-name, vmi-uid, vm-uid, vmim-uid; Calico v3.32). VMI is vmi-name, which is
 	// the name of the VirtualMachine, too; empty where no map has it. A stopped

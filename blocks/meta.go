@@ -1,9 +1,6 @@
 package blocks
 
-import (
-	"cmp"
-	"time"
-)
+import "cmp"
 
 // Meta is what an audit needs of an object's Kubernetes metadata.
 type Meta struct {
@@ -15,18 +12,18 @@ type Meta struct {
 	UID             string
 	ResourceVersion string
 	// Created is metadata.creationTimestamp; zero when absent.
-	Created time.Time
+	Created Time
 	// Written is the newest time in metadata.managedFields: the last write that
 	// set or changed a field. (One that only removes fields does not count,
 	// because the API server leaves the times alone then.) Zero when the object
 	// carries no managedFields, as in what kubectl prints by default.
-	Written time.Time
-	// ByUs is true if the newest of those writes was this program's alone: its field
+	Written Time
+	// Deleting is metadata.deletionTimestamp; zero when absent.
+	Deleting Time
+	// ByUs is true if the newest of the writes was this program's alone: its field
 	// manager is [FieldManager], and no other manager wrote in the same second. An
 	// object that is in between two states then is a step of ours that did not end.
 	ByUs bool
-	// Deleting is metadata.deletionTimestamp; zero when absent.
-	Deleting time.Time
 }
 
 // Key names an object among those of its kind. Namespace is empty for kinds that have
@@ -57,12 +54,12 @@ func (m *Meta) Metadata() *Meta { return m }
 const FieldManager = "calico-audit"
 
 // Wrote records one entry of metadata.managedFields.
-func (m *Meta) Wrote(manager []byte, at time.Time) {
+func (m *Meta) Wrote(manager []byte, at Time) {
 	ours := string(manager) == FieldManager
 	switch {
 	case at.After(m.Written):
 		m.Written, m.ByUs = at, ours
-	case at.Equal(m.Written):
+	case at == m.Written:
 		m.ByUs = m.ByUs && ours
 	}
 }
@@ -70,12 +67,9 @@ func (m *Meta) Wrote(manager []byte, at time.Time) {
 // LastWrite returns when the object was last written, as far as its metadata
 // tells, and false when they do not tell: without managedFields the creation
 // time says nothing about later writes.
-func (m Meta) LastWrite() (time.Time, bool) {
+func (m Meta) LastWrite() (Time, bool) {
 	if m.Written.IsZero() {
-		return time.Time{}, false
+		return 0, false
 	}
-	if m.Created.After(m.Written) {
-		return m.Created, true
-	}
-	return m.Written, true
+	return m.Written.Later(m.Created), true
 }

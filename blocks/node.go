@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 )
 
 // Node is a Kubernetes node, with what Calico keeps in its annotations.
@@ -36,7 +35,7 @@ type Node struct {
 	// Ours is the value of [OursAnnotation]; empty where there is none. OursSince is when
 	// this program wrote the node last; zero if it did not, or managedFields are missing.
 	Ours      string
-	OursSince time.Time
+	OursSince Time
 }
 
 // Tunnel is an address of a node's tunnel device.
@@ -126,7 +125,7 @@ type Workload struct {
 	// PoolsV4 and PoolsV6 are the pools that the pod asks for.
 	PoolsV4, PoolsV6 []string
 	// Started is status.startTime; zero when absent.
-	Started time.Time
+	Started Time
 }
 
 // Key names the pod among all pods.

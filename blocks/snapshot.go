@@ -80,6 +80,9 @@ type Cluster struct {
 	Live bool
 }
 
+// Taken returns TakenAt as objects carry times.
+func (c *Cluster) Taken() Time { return TimeOf(c.TakenAt) }
+
 // Clone returns a copy whose lists are its own: they may be sorted and cut, and their
 // records replaced. What a record itself points to is shared.
 func (s *Snapshot) Clone() *Snapshot {

@@ -81,7 +81,7 @@ func blockNameAt(s *blocks.Snapshot, p netip.Prefix) string {
 
 // claim makes an empty block for a node, with its affinity.
 func (x *pretence) claim(cidr netip.Prefix, host string) *blocks.Block {
-	now, owner := x.Cluster.TakenAt, blocks.Owner{Kind: blocks.HostOwner, Name: host}
+	now, owner := x.Cluster.Taken(), blocks.Owner{Kind: blocks.HostOwner, Name: host}
 	size, _ := blocks.Addresses(cidr).Int()
 	b := blocks.Block{
 		Meta: blocks.Meta{Name: blocks.BlockName(cidr), UID: "new", ResourceVersion: "1", Created: now, Written: now},
@@ -123,7 +123,7 @@ func (x *pretence) count(id string, cidr netip.Prefix) {
 		x.addHandle(id, []blocks.HandleCount{{CIDR: cidr, Count: 1}})
 		return
 	}
-	h.Blocks, h.Written = slices.Clone(h.Blocks), x.Cluster.TakenAt
+	h.Blocks, h.Written = slices.Clone(h.Blocks), x.Cluster.Taken()
 	recorded := 0
 	for _, b := range x.blocks {
 		for i := range b.Ordinals {
@@ -141,7 +141,7 @@ func (x *pretence) count(id string, cidr netip.Prefix) {
 }
 
 func (x *pretence) addHandle(id string, counts []blocks.HandleCount) {
-	h := &blocks.Handle{Meta: blocks.Meta{Name: strings.ToLower(id), Created: x.Cluster.TakenAt, Written: x.Cluster.TakenAt}, ID: id, Blocks: counts}
+	h := &blocks.Handle{Meta: blocks.Meta{Name: strings.ToLower(id), Created: x.Cluster.Taken(), Written: x.Cluster.Taken()}, ID: id, Blocks: counts}
 	x.newHandles, x.handles[h.Name] = append(x.newHandles, h), h
 }
 
@@ -168,7 +168,7 @@ func (x *pretence) free(name string, a netip.Addr) {
 	b.Unallocated = append(slices.Clone(b.Unallocated), int32(i))
 	b.OrdinalSequences = slices.DeleteFunc(slices.Clone(b.OrdinalSequences), func(s blocks.OrdinalSequence) bool { return int(s.Ordinal) == i })
 	b.Sequence++
-	b.Written = x.Cluster.TakenAt
+	b.Written = x.Cluster.Taken()
 	if slices.Contains(b.Ordinals, gone) || attr == nil {
 		return
 	}
@@ -193,7 +193,7 @@ func (x *pretence) finishAffinity(s *Step) {
 	}
 	for i := range x.Affinities {
 		if a := &x.Affinities[i]; a.Name == s.Guard(GuardName) {
-			a.SoftDeleted, a.State, a.UID, a.Created, a.Written = false, blocks.Confirmed, "", x.Cluster.TakenAt, x.Cluster.TakenAt
+			a.SoftDeleted, a.State, a.UID, a.Created, a.Written = false, blocks.Confirmed, "", x.Cluster.Taken(), x.Cluster.Taken()
 		}
 	}
 }
@@ -205,7 +205,7 @@ func (x *pretence) uncount(id string, cidr netip.Prefix) {
 		return
 	}
 	h.Blocks = slices.Clone(h.Blocks)
-	h.Written = x.Cluster.TakenAt
+	h.Written = x.Cluster.Taken()
 	if i := slices.IndexFunc(h.Blocks, func(c blocks.HandleCount) bool { return c.CIDR == cidr }); i >= 0 {
 		if h.Blocks[i].Count--; h.Blocks[i].Count <= 0 {
 			h.Blocks = slices.Delete(h.Blocks, i, i+1)

@@ -333,7 +333,7 @@ func (b *Begun) mustStay(a *blocks.Affinity) string {
 		return "it is marked deleted"
 	case a.State != blocks.PendingDeletion || storedObject(last.After).Spec.State != string(blocks.PendingDeletion):
 		return fmt.Sprintf("its state is %q, which is not what the journal says was written last", a.State)
-	case a.Written.After(last.At.Add(WriteTimeout + ClockSkew)):
+	case a.Written.Std().After(last.At.Add(WriteTimeout + ClockSkew)):
 		return fmt.Sprintf("somebody else wrote it since, at %s, and may be releasing it", phrase.Time(a.Written))
 	case block == nil:
 		return "its block does not exist"

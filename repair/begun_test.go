@@ -24,11 +24,11 @@ func TestMustStay(t *testing.T) {
 	if why := b.mustStay(a); why != "" {
 		t.Errorf("as it was left: %s", why)
 	}
-	a.Written = statedsl.Clock.Add(time.Hour)
+	a.Written = blocks.TimeOf(statedsl.Clock.Add(time.Hour))
 	if why := b.mustStay(a); !strings.Contains(why, "somebody else wrote it") {
 		t.Errorf("written an hour later: %q", why)
 	}
-	a.Written, a.UID = statedsl.Clock, "another"
+	a.Written, a.UID = blocks.TimeOf(statedsl.Clock), "another"
 	if why := b.mustStay(a); !strings.Contains(why, "another object") {
 		t.Errorf("created again: %q", why)
 	}

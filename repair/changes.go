@@ -107,7 +107,7 @@ func (l *StepLog) deleteSent(c *Change) bool {
 // ours reports whether an object was not written since the step by anything but this
 // program, as far as times tell.
 func (l *StepLog) ours(m blocks.Meta) bool {
-	return m.ByUs || len(l.Changes) > 0 && !m.Written.After(l.Changes[len(l.Changes)-1].At.Add(WriteTimeout+ClockSkew))
+	return m.ByUs || len(l.Changes) > 0 && !m.Written.Std().After(l.Changes[len(l.Changes)-1].At.Add(WriteTimeout+ClockSkew))
 }
 
 // Mark sets blocks.Meta.ByUs of the objects of a snapshot that the step has left

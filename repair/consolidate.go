@@ -239,7 +239,7 @@ func (a *Turn) afterReservation(s *Step) (due time.Time, _ reason) {
 	if r := a.unplanned(s); r.code != "" {
 		return time.Time{}, r
 	}
-	due = r.Created.Add(cmp.Or(a.Stands, reservationStands) + time.Second) // times of objects are whole seconds
+	due = r.Created.Std().Add(cmp.Or(a.Stands, reservationStands) + time.Second) // times of objects are whole seconds
 	if !due.After(a.State.Cluster.TakenAt) {
 		return time.Time{}, reason{}
 	}

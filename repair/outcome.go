@@ -20,7 +20,7 @@ func replaced(s *Step, what string, m blocks.Meta) error {
 		return fmt.Errorf("%s %s is still there", what, m.Name)
 	}
 	made, err := time.Parse(time.RFC3339, s.Guard(GuardCreated))
-	if err != nil || m.Created.Before(made) {
+	if err != nil || m.Created.Std().Before(made) {
 		return fmt.Errorf("%s %s is there, and is not the one that the step is about", what, m.Name)
 	}
 	return nil
@@ -33,8 +33,8 @@ func claimedAnew(a *blocks.Affinity) bool { return a.State == blocks.Pending && 
 
 // oldFrom says when a state that has held since a time will have held for the grace, to
 // be added to why it is too young; "" if the time is not known.
-func oldFrom(st *state.State, since time.Time) string {
-	due := since.Add(st.Grace)
+func oldFrom(st *state.State, since blocks.Time) string {
+	due := since.Std().Add(st.Grace)
 	if since.IsZero() || !due.After(st.Cluster.TakenAt) {
 		return ""
 	}

@@ -3,7 +3,6 @@ package repair
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit/phrase"
@@ -157,12 +156,7 @@ func (p *proposals) mustKeep(a *blocks.Affinity, b *state.Block) reason {
 }
 
 // claimTime returns when a block was made or, if that is later, claimed.
-func claimTime(b *state.Block) time.Time {
-	if b.Claimed.After(b.Created) {
-		return b.Claimed
-	}
-	return b.Created
-}
+func claimTime(b *state.Block) blocks.Time { return b.Created.Later(b.Claimed) }
 
 // special says that an owner is not a node; none if it is one.
 func special(o blocks.Owner) reason {

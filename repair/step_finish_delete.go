@@ -145,8 +145,8 @@ func doFinishDelete(ctx context.Context, w Writer, st *state.State, s *Step) err
 // markAge says whether a mark has stood for the grace; an empty code if it has. A run
 // of this program that marked an object deletes it within WriteTimeout or never.
 func (p *proposals) markAge(m blocks.Meta) reason {
-	at, known := m.LastWrite()
-	now := p.st.Cluster.TakenAt
+	last, known := m.LastWrite()
+	at, now := last.Std(), p.st.Cluster.TakenAt
 	switch {
 	case !known || now.IsZero():
 		return reason{RefusedUnknownAge, "nothing records when it was last written (kubectl hides managedFields unless asked with --show-managed-fields)"}
@@ -156,18 +156,13 @@ func (p *proposals) markAge(m blocks.Meta) reason {
 		return because(RefusedYoung, "calico-audit marked it at %s, and that run may be about to delete it; plan again after %s",
 			phrase.Time(at), phrase.Time(at.Add(min(WriteTimeout, p.st.Grace)).Add(time.Second-1).Truncate(time.Second)))
 	case now.Sub(at) < p.st.Grace && !m.ByUs:
-		return because(RefusedYoung, "it was written less than %s ago, at %s: the client that marked it may be about to delete it%s", p.st.Grace, phrase.Time(at), oldFrom(p.st, at))
+		return because(RefusedYoung, "it was written less than %s ago, at %s: the client that marked it may be about to delete it%s", p.st.Grace, phrase.Time(at), oldFrom(p.st, last))
 	}
 	return reason{}
 }
 
 // lastWrite returns the newest time that an object's metadata tell.
-func lastWrite(m blocks.Meta) time.Time {
-	if m.Created.After(m.Written) {
-		return m.Created
-	}
-	return m.Written
-}
+func lastWrite(m blocks.Meta) blocks.Time { return m.Written.Later(m.Created) }
 
 func (p *proposals) finishBlock(b *state.Block) {
 	c := blockConcern(b)

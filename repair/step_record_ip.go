@@ -234,11 +234,11 @@ func (x *pretence) record(s *Step, a netip.Addr) {
 	b.Ordinals, b.Attributes = slices.Clone(b.Ordinals), slices.Clone(b.Attributes)
 	b.Ordinals[i] = int32(len(b.Attributes))
 	b.Attributes = append(b.Attributes, blocks.Attributes{
-		Handle: s.Guard(GuardHandle), HasHandle: true, Node: s.Target.Node, Assigned: x.Cluster.TakenAt,
+		Handle: s.Guard(GuardHandle), HasHandle: true, Node: s.Target.Node, Assigned: x.Cluster.Taken(),
 	})
 	b.Unallocated = slices.DeleteFunc(slices.Clone(b.Unallocated), func(o int32) bool { return int(o) == i })
 	b.OrdinalSequences = append(slices.Clone(b.OrdinalSequences), blocks.OrdinalSequence{Ordinal: int32(i), Sequence: b.Sequence})
 	b.Sequence++
-	b.Written = x.Cluster.TakenAt
+	b.Written = x.Cluster.Taken()
 	x.count(s.Guard(GuardHandle), b.CIDR)
 }

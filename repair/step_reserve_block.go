@@ -54,7 +54,7 @@ var reserveBlock = &StepKind{
 	undo: (*Begun).unreserve,
 	pretend: func(x *pretence, s *Step) {
 		x.Reservations = append(x.Reservations, blocks.Reservation{
-			Meta: blocks.Meta{Name: remedies.ReservationName(prefixOf(s.Target)), Created: x.Cluster.TakenAt},
+			Meta: blocks.Meta{Name: remedies.ReservationName(prefixOf(s.Target)), Created: x.Cluster.Taken()},
 			Ours: s.Guard(GuardConsolidation), CIDRs: []blocks.Prefix{prefixOf(s.Target)},
 		})
 	},

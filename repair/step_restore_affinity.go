@@ -93,7 +93,7 @@ var restoreAffinity = &StepKind{
 	pretend: func(x *pretence, step *Step) {
 		host, cidr := hostOf(step.Guard(GuardOwner)), prefixOf(step.Target)
 		x.Affinities = append(x.Affinities, blocks.Affinity{
-			Meta: blocks.Meta{Name: blocks.AffinityName(host, cidr), Created: x.Cluster.TakenAt, Written: x.Cluster.TakenAt},
+			Meta: blocks.Meta{Name: blocks.AffinityName(host, cidr), Created: x.Cluster.Taken(), Written: x.Cluster.Taken()},
 			CIDR: cidr, Owner: blocks.Owner{Kind: blocks.HostOwner, Name: host}, State: blocks.Confirmed,
 		})
 	},

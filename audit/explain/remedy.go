@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
@@ -94,7 +93,7 @@ func (x *explainer) leftForAge(ref state.AllocationRef) bool { return !x.PastGra
 
 // allocatedAt is when an address was assigned or, where that is not recorded, its
 // block last written.
-func allocatedAt(r state.AllocationRef) time.Time {
+func allocatedAt(r state.AllocationRef) blocks.Time {
 	if a := r.Attributes(); a != nil && !a.Assigned.IsZero() {
 		return a.Assigned
 	}

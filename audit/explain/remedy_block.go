@@ -3,7 +3,6 @@ package explain
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
@@ -41,7 +40,7 @@ func (x *explainer) blockRemedy(s *builder, b *state.Block) {
 		need = fmt.Sprintf("the %s in use %s released", phrase.Plural(owned, "address"), beVerb(owned))
 	}
 	then := x.releaseIf(b, func(s *blocks.Snapshot, e *blocks.Block) {
-		s.Cluster.TakenAt = later(s.Cluster.TakenAt, lastTouch(b).Add(x.Grace))
+		s.Cluster.TakenAt = s.Cluster.Taken().Later(lastTouch(b).Add(x.Grace)).Std()
 		takeAll(e)
 		s.Hosts = blocks.HostReading{}
 		for i := range s.Workloads {
@@ -89,7 +88,7 @@ func (x *explainer) emptyRemedy(s *builder, b *state.Block) {
 	}
 	_, known := b.LastWrite()
 	now := x.Cluster.TakenAt
-	if due := lastTouch(b).Add(x.Grace); known && !now.IsZero() && due.After(now) {
+	if due := lastTouch(b).Std().Add(x.Grace); known && !now.IsZero() && due.After(now) {
 		then := x.releaseIf(b, func(s *blocks.Snapshot, _ *blocks.Block) { s.Cluster.TakenAt = due })
 		if then.OK {
 			s.remedy(verdict, "releasable at %s, when nothing has been written to it for %s", phrase.Time(due), phrase.Duration(x.Grace))
@@ -122,16 +121,9 @@ func (x *explainer) emptyRemedy(s *builder, b *state.Block) {
 
 // lastTouch is when a block was last written or claimed; the zero time if neither
 // is known.
-func lastTouch(b *state.Block) time.Time {
+func lastTouch(b *state.Block) blocks.Time {
 	at, _ := b.LastWrite()
-	return later(at, b.Claimed)
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
+	return at.Later(b.Claimed)
 }
 
 // releaseIf judges whether a block could be released in another state: that of

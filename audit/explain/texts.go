@@ -3,7 +3,6 @@ package explain
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
@@ -98,7 +97,7 @@ func tunnelName(kind string) string {
 }
 
 // since writes " since TIME", or nothing for a time that is not known.
-func since(t time.Time) string {
+func since(t blocks.Time) string {
 	if t.IsZero() {
 		return ""
 	}

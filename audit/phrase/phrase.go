@@ -56,11 +56,15 @@ func Each(words []string) string {
 }
 
 // Time writes a time as reports and evidence do.
-func Time(t time.Time) string {
-	if t.IsZero() {
+func Time[T time.Time | blocks.Time](t T) string {
+	at, ok := any(t).(time.Time)
+	if of, compact := any(t).(blocks.Time); compact && !ok {
+		at = of.Std()
+	}
+	if at.IsZero() {
 		return ""
 	}
-	return t.UTC().Format(time.RFC3339)
+	return at.UTC().Format(time.RFC3339)
 }
 
 // listLimit is how many things a text lists before it only counts the rest.

@@ -263,7 +263,7 @@ func (st *Remedies) hostUsesBeside(c *Consolidation) []hosts.Use {
 	if c.Reservation == nil || !known {
 		return uses
 	}
-	return slices.DeleteFunc(uses, func(u hosts.Use) bool { return u.View.TakenBefore(written) })
+	return slices.DeleteFunc(uses, func(u hosts.Use) bool { return u.View.TakenBefore(written.Std()) })
 }
 
 func (c *Consolidation) bar(a netip.Addr, format string, args ...any) {

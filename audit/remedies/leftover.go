@@ -3,7 +3,6 @@ package remedies
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
@@ -23,7 +22,7 @@ type Leftover struct {
 	Reservation *blocks.Reservation
 	Node        *blocks.Node
 	// Since is when its run was last seen to write anything; zero if that is not known.
-	Since time.Time
+	Since blocks.Time
 }
 
 // Subject is what a finding about it is about: the node, or the reserved block.
@@ -50,11 +49,9 @@ func (l *Leftover) Object() string {
 // it makes reservation and cordons, and each pod that ends gives an address of the
 // reserved block back.
 func (st *Remedies) findLeftovers() {
-	last := map[string]time.Time{}
-	wrote := func(mark string, at time.Time) {
-		if at.After(last[mark]) {
-			last[mark] = at
-		}
+	last := map[string]blocks.Time{}
+	wrote := func(mark string, at blocks.Time) {
+		last[mark] = at.Later(last[mark])
 	}
 	var all []Leftover
 	for i := range st.Reservations {

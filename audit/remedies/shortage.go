@@ -290,7 +290,7 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 					spare = append(spare, b)
 				}
 			case r.Code == state.RetainYoung && !r.EmptySince.IsZero() && st.keepsAnother(b):
-				if at := r.EmptySince.Add(st.Grace); due.IsZero() || at.Before(due) {
+				if at := r.EmptySince.Add(st.Grace).Std(); due.IsZero() || at.Before(due) {
 					due = at
 				}
 			}

@@ -1,6 +1,8 @@
 package state
 
 import (
+	"cmp"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -28,14 +30,14 @@ func (st *State) NextDeadline() time.Time {
 
 // reached reports whether the reading was made at a time or later. All verdicts that age
 // alone changes ask here, for [State.NextDeadline].
-func (st *State) reached(t time.Time) bool {
-	if !st.Cluster.TakenAt.Before(t) {
+func (st *State) reached(t blocks.Time) bool {
+	if !t.After(st.takenAt) {
 		return true
 	}
-	if t.Year() >= 2262 { // beyond what 64 bits of nanoseconds hold: no reading gets there
+	if t == math.MaxInt64 { // or beyond what it can hold: no reading gets there
 		return false
 	}
-	for at := t.UnixNano(); ; {
+	for at := int64(t); ; {
 		first := st.deadline.Load()
 		if first != 0 && first <= at || st.deadline.CompareAndSwap(first, at) {
 			return false
@@ -46,8 +48,8 @@ func (st *State) reached(t time.Time) bool {
 // PastGrace reports whether a time lies at least the grace before the reading. An
 // object that carries no time at all counts as settled: nothing says that it is
 // new. One from the future does not.
-func (st *State) PastGrace(t time.Time) bool {
-	return t.IsZero() || st.Cluster.TakenAt.IsZero() || st.reached(t.Add(st.Grace))
+func (st *State) PastGrace(t blocks.Time) bool {
+	return t.IsZero() || st.takenAt.IsZero() || st.reached(t.Add(st.Grace))
 }
 
 // OldEnough reports whether an object was made and last written at least the
@@ -76,26 +78,14 @@ func (st *State) ClaimPastGrace(b *Block) bool {
 
 // claimed returns since when a block has had its owner: its claim or, where that is
 // not recorded (Calico before v3.32), its last write.
-func claimed(b *Block) time.Time {
-	for _, t := range []time.Time{b.Claimed, b.Written, b.Created} {
-		if !t.IsZero() {
-			return t
-		}
-	}
-	return time.Time{}
-}
+func claimed(b *Block) blocks.Time { return cmp.Or(b.Claimed, b.Written, b.Created) }
 
 // AssignedAt returns when an address was assigned, as far as is known: where the
 // allocation does not say, it is not older than its block.
-func AssignedAt(r AllocationRef) time.Time {
+func AssignedAt(r AllocationRef) blocks.Time {
 	at := r.Attributes().Assigned
 	if !at.IsZero() {
 		return at
 	}
-	for _, t := range []time.Time{r.Block.Created, r.Block.Claimed, r.Block.Written} {
-		if t.After(at) {
-			at = t
-		}
-	}
-	return at
+	return r.Block.Created.Later(r.Block.Claimed).Later(r.Block.Written)
 }

@@ -2,7 +2,6 @@ package state
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -17,7 +16,7 @@ type Reclaimability struct {
 	Code RetainReason
 	// EmptySince is when the block was last written or claimed, which is the latest time
 	// at which it can have become empty; zero if unknown.
-	EmptySince time.Time
+	EmptySince blocks.Time
 }
 
 // ReleaseReads are the reads without which no block may be called releasable.
@@ -60,11 +59,8 @@ func (st *State) evaluateEmptyBlocks() {
 func (st *State) evaluateAlone(b *Block) Reclaimability {
 	r := Reclaimability{}
 	since, known := b.LastWrite()
-	if b.Claimed.After(since) {
-		since = b.Claimed
-	}
-	now := st.Cluster.TakenAt
-	known = known && !now.IsZero() && st.reached(since)
+	since = since.Later(b.Claimed)
+	known = known && !st.takenAt.IsZero() && st.reached(since)
 	if known {
 		r.EmptySince = since
 	}
@@ -81,7 +77,7 @@ func (st *State) evaluateAlone(b *Block) Reclaimability {
 		r.retain(RetainCorrupt, "it is corrupt: %s", b.Faults[0])
 	case st.Info.Locked:
 		r.retain(RetainLocked, "the datastore is locked")
-	case since.After(now) && !now.IsZero():
+	case since.After(st.takenAt) && !st.takenAt.IsZero():
 		r.retain(RetainUnknownAge, "its age is unknown: it was last written in the future, at %s", phrase.Time(since))
 	case !known:
 		r.retain(RetainUnknownAge, "its age is unknown: nothing records when it was last written (kubectl hides managedFields unless asked with --show-managed-fields)")

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 	"sort"
-	"time"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
@@ -120,9 +119,9 @@ func (st *State) evaluateForeignBlackhole(v *hosts.View, b *Block, routes []*blo
 	}
 	since := claimed(b)
 	if b.Owner.Kind != blocks.HostOwner {
-		since = time.Time{} // when its owner left it is not recorded
+		since = 0 // when its owner left it is not recorded
 	}
-	if st.Views.Proves(v, since, "that block "+b.CIDR.String()+" belongs to "+phrase.Owner(b.Owner)) {
+	if st.Views.Proves(v, since.Std(), "that block "+b.CIDR.String()+" belongs to "+phrase.Owner(b.Owner)) {
 		st.foreign = append(st.foreign, s)
 	}
 }

@@ -3,7 +3,6 @@ package state
 import (
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -43,12 +42,12 @@ func (st *State) findFreeUses() {
 		case b != nil && b.Owner.Kind == blocks.VirtualOwner:
 			return
 		}
-		since := time.Time{}
+		since := blocks.Time(0)
 		if b != nil {
 			since, _ = b.LastWrite()
 		}
 		for _, u := range uses {
-			if u.Owner() && st.Views.Proves(u.View, since, "that "+a.String()+" is free") {
+			if u.Owner() && st.Views.Proves(u.View, since.Std(), "that "+a.String()+" is free") {
 				st.freeUses = append(st.freeUses, FreeUse{u, pool, b})
 			}
 		}
@@ -59,7 +58,7 @@ func (st *State) findFreeUses() {
 func (st *State) HeldBy(r AllocationRef) (out []hosts.Use) {
 	since := AssignedAt(r)
 	for _, u := range st.Views.Uses(r.Addr()) {
-		if u.View.NewerThan(since) {
+		if u.View.NewerThan(since.Std()) {
 			out = append(out, u)
 		}
 	}
@@ -75,8 +74,8 @@ func (st *State) countOldLeaks() {
 			return
 		}
 		for _, u := range uses {
-			if !u.View.Stale() && !u.View.NewerThan(AssignedAt(r)) && !st.Classify(r).Owned {
-				st.Views.Proves(u.View, AssignedAt(r), "the allocation of "+a.String())
+			if !u.View.Stale() && !u.View.NewerThan(AssignedAt(r).Std()) && !st.Classify(r).Owned {
+				st.Views.Proves(u.View, AssignedAt(r).Std(), "the allocation of "+a.String())
 			}
 		}
 	})
@@ -107,7 +106,7 @@ func (st *State) findSecondOwners() {
 		case allocated && (r.Attributes() == nil || r.Attributes().VM):
 			return
 		}
-		since := time.Time{}
+		since := blocks.Time(0)
 		if allocated {
 			since = AssignedAt(r)
 		}
@@ -115,15 +114,13 @@ func (st *State) findSecondOwners() {
 		for _, o := range owners {
 			if o.Pod != nil {
 				uses = withoutOwn(uses, o)
-				if o.Pod.Created.After(since) {
-					since = o.Pod.Created
-				}
+				since = since.Later(o.Pod.Created)
 			}
 		}
 		if len(uses) == 0 || len(uses)+len(owners) < 2 {
 			return
 		}
-		uses = slices.DeleteFunc(uses, func(u hosts.Use) bool { return !st.Views.Proves(u.View, since, "who has "+a.String()) })
+		uses = slices.DeleteFunc(uses, func(u hosts.Use) bool { return !st.Views.Proves(u.View, since.Std(), "who has "+a.String()) })
 		if len(uses) > 0 && len(uses)+len(owners) > 1 {
 			st.seconds[a] = uses
 		}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-	"time"
 
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
 )
@@ -29,7 +28,7 @@ func (st *State) HostEvidence(r AllocationRef) hosts.Evidence {
 	if attr == nil {
 		return hosts.Evidence{Reason: "its block contradicts itself, so that it is not known what the allocation is for"}
 	}
-	return st.Views.Evidence(r.Addr(), attr, NodeOf(attr), AssignedAt(r))
+	return st.Views.Evidence(r.Addr(), attr, NodeOf(attr), AssignedAt(r).Std())
 }
 
 // HostUseEvidence is what views show of an address, as evidence.
@@ -52,13 +51,8 @@ func (st *State) evaluateBorrowRoutes() {
 			continue
 		}
 		r, _ := b.Block.Ordinal(b.Addr)
-		since := AssignedAt(AllocationRef{b.Block, r})
-		for _, t := range []time.Time{b.Block.Claimed, b.Block.Created} {
-			if t.After(since) {
-				since = t
-			}
-		}
-		if !st.Views.Proves(v, since, "the allocation of "+b.Addr.String()) {
+		since := AssignedAt(AllocationRef{b.Block, r}).Later(b.Block.Claimed).Later(b.Block.Created)
+		if !st.Views.Proves(v, since.Std(), "the allocation of "+b.Addr.String()) {
 			continue
 		}
 		answer := v.AnswerAt(b.Addr, b.Block.CIDR)

@@ -30,6 +30,8 @@ type State struct {
 	// Snapshot is what was read, in canonical order.
 	*blocks.Snapshot
 	Grace time.Duration
+	// takenAt is when the snapshot was taken.
+	takenAt blocks.Time
 	// Pools, by name; IPBlocks, by CIDR; NodeStates, by name.
 	Pools      []*Pool
 	IPBlocks   []*Block
@@ -199,7 +201,7 @@ type use struct {
 // New builds the State of a snapshot, which it sorts and keeps.
 func New(s *blocks.Snapshot, o Options) *State {
 	s.Sort()
-	st := &State{Snapshot: s, Grace: cmp.Or(o.Grace, DefaultGrace), deadline: &deadline{}, derived: &sync.Map{}, nodeStates: map[string]*NodeState{}, spaces: map[string]*blocks.Namespace{}}
+	st := &State{Snapshot: s, takenAt: s.Cluster.Taken(), Grace: cmp.Or(o.Grace, DefaultGrace), deadline: &deadline{}, derived: &sync.Map{}, nodeStates: map[string]*NodeState{}, spaces: map[string]*blocks.Namespace{}}
 	st.Reserved = blocks.NewReservedSet(s.Reservations)
 	st.Routing = affinity.NewRouting(s)
 	st.indexUnread()

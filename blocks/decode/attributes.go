@@ -46,8 +46,7 @@ func (d *Decoder) attributes(r *JSONReader) blocks.Attributes {
 				case "service":
 					a.Service = d.str(value)
 				case "timestamp":
-					a.Assigned = parseGoTime(string(value))
-					d.saw(a.Assigned)
+					a.Assigned = d.saw(parseGoTime(string(value)))
 				}
 			})
 		case "alternateOwnerAttrs":

@@ -112,10 +112,11 @@ func (d *Decoder) text(r *JSONReader) string {
 }
 
 // saw takes note of a time in an object.
-func (d *Decoder) saw(t time.Time) {
+func (d *Decoder) saw(t time.Time) blocks.Time {
 	if d.Newest != nil && t.After(*d.Newest) {
 		*d.Newest = t
 	}
+	return blocks.TimeOf(t)
 }
 
 // noName stands for the name of an object that has none, which a gap must not

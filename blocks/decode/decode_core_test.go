@@ -17,7 +17,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-func metaTime(s string) metav1.Time { return metav1.NewTime(at(s)) }
+func metaTime(s string) metav1.Time { return metav1.NewTime(at(s).Std()) }
 
 // bothWays decodes objects of Kubernetes as the API server sends them, in
 // protobuf, and as kubectl prints them, in JSON, and checks that both give the
@@ -321,7 +321,7 @@ func TestVirtualMachineMetadata(t *testing.T) {
 		want := []blocks.VirtualMachine{}
 		for i, name := range []string{"db", "alone", "pooled"} {
 			want = append(want, blocks.VirtualMachine{Namespace: "shop", OfVM: i == 0 && res == blocks.VMInstances,
-				Meta: blocks.Meta{Name: name, UID: "u", ResourceVersion: "7", Created: created.Time}})
+				Meta: blocks.Meta{Name: name, UID: "u", ResourceVersion: "7", Created: blocks.TimeOf(created.Time)}})
 		}
 		for mime, body := range map[string][]byte{protobufType: protowire.AppendBytes([]byte("k8s\x00\x12"), wire), "application/json": text} {
 			out, m, err := readPage(KindOf(res), body)

@@ -66,12 +66,12 @@ func diff(t *testing.T, what string, want, got any) {
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
 
-func at(s string) time.Time {
+func at(s string) blocks.Time {
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil {
 		panic(err)
 	}
-	return t
+	return blocks.TimeOf(t)
 }
 
 func repeat(s string, n int, sep string) string {

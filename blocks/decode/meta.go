@@ -13,7 +13,7 @@ type metaHooks struct {
 	annotation func(key, value []byte)
 	owner      func(ownerRef)
 	// wrote is called with each entry of managedFields.
-	wrote func(manager []byte, at time.Time)
+	wrote func(manager []byte, at blocks.Time)
 	// noWritten leaves managedFields alone, where nobody asks for the last write.
 	noWritten bool
 }
@@ -32,7 +32,7 @@ func (d *Decoder) meta(r *JSONReader, m *blocks.Meta, hooks metaHooks) {
 		case "creationTimestamp":
 			m.Created = d.seenTime(r)
 		case "deletionTimestamp":
-			m.Deleting = TimeValue(r) // lies in the future
+			m.Deleting = blocks.TimeOf(TimeValue(r)) // lies in the future
 		case "managedFields":
 			if hooks.noWritten && d.Newest == nil {
 				return
@@ -63,10 +63,10 @@ func (d *Decoder) meta(r *JSONReader, m *blocks.Meta, hooks metaHooks) {
 }
 
 // written reads managedFields, which tell who wrote an object last and when.
-func (d *Decoder) written(r *JSONReader, m *blocks.Meta, wrote func([]byte, time.Time)) {
+func (d *Decoder) written(r *JSONReader, m *blocks.Meta, wrote func([]byte, blocks.Time)) {
 	r.Array(func(int) {
 		var manager []byte
-		var at time.Time
+		var at blocks.Time
 		r.Object(func(key []byte) {
 			switch string(key) {
 			case "manager":
@@ -129,8 +129,5 @@ func TimeValue(r *JSONReader) time.Time {
 	return t.UTC()
 }
 
-func (d *Decoder) seenTime(r *JSONReader) time.Time {
-	t := TimeValue(r)
-	d.saw(t)
-	return t
-}
+// seenTime is TimeValue of what an object carries.
+func (d *Decoder) seenTime(r *JSONReader) blocks.Time { return d.saw(TimeValue(r)) }

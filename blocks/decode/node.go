@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -82,7 +81,7 @@ func (d *Decoder) node(r *JSONReader, n *blocks.Node) bool {
 				r.Fault("is not a JSON object of texts")
 			}
 		},
-		wrote: func(manager []byte, at time.Time) {
+		wrote: func(manager []byte, at blocks.Time) {
 			if string(manager) == blocks.FieldManager && at.After(n.OursSince) {
 				n.OursSince = at
 			}

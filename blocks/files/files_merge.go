@@ -65,9 +65,9 @@ func (f *fileReader) afterAll(read []*decode.Objects) error {
 	}
 	for _, objects := range read {
 		for i := range objects.Len() {
-			if key, meta := objects.At(i); meta.Created.After(at) {
+			if key, meta := objects.At(i); meta.Created.Std().After(at) {
 				return fmt.Errorf("the time %s lies before the data: %s %q was created at %s",
-					at.Format(time.RFC3339), objects.Kind.Names[0], key, meta.Created.Format(time.RFC3339))
+					at.Format(time.RFC3339), objects.Kind.Names[0], key, meta.Created.Std().Format(time.RFC3339))
 			}
 		}
 	}

@@ -101,7 +101,7 @@ func TestAnonymizedHangsTogether(t *testing.T) {
 			}
 			for j := range b.Attributes {
 				a, b := &a.Attributes[j], &b.Attributes[j]
-				if pod[a.Pod] != b.Pod || node[a.Node] != b.Node || a.Type != b.Type || !a.Assigned.Equal(b.Assigned) || a.HasHandle != b.HasHandle {
+				if pod[a.Pod] != b.Pod || node[a.Node] != b.Node || a.Type != b.Type || a.Assigned != b.Assigned || a.HasHandle != b.HasHandle {
 					t.Errorf("%s: %+v for %+v", example, a, b)
 				}
 				if !a.WindowsReserved() && a.HasHandle && !handles[a.Handle] {

@@ -11,7 +11,7 @@ import (
 // Large makes a healthy cluster of nodes with so many pods each: a block of 64 addresses
 // for each node, an allocation and a handle for each pod, and room for 16,384 blocks.
 func Large(nodes, podsEach int) *blocks.Snapshot {
-	written := Clock.Add(-24 * time.Hour)
+	written := blocks.TimeOf(Clock.Add(-24 * time.Hour))
 	meta := func(name string) blocks.Meta {
 		return blocks.Meta{Name: name, UID: name, ResourceVersion: "1", Created: written, Written: written}
 	}

@@ -35,7 +35,7 @@ func Manifest(s *blocks.Snapshot) []map[string]any {
 		m.pod(&s.Workloads[i])
 	}
 	if len(s.Workloads) == 0 { // files without any pod are incomplete
-		m.pod(&blocks.Workload{Meta: blocks.Meta{Name: "kube-proxy", UID: "uid-kube-proxy", ResourceVersion: "1", Created: s.Cluster.TakenAt}, Namespace: "kube-system", HostNetwork: true, Phase: "Running"})
+		m.pod(&blocks.Workload{Meta: blocks.Meta{Name: "kube-proxy", UID: "uid-kube-proxy", ResourceVersion: "1", Created: blocks.TimeOf(s.Cluster.TakenAt)}, Namespace: "kube-system", HostNetwork: true, Phase: "Running"})
 	}
 	for i := range s.Blocks {
 		m.block(&s.Blocks[i])
@@ -111,11 +111,11 @@ func metadata(m blocks.Meta) map[string]any {
 	return meta
 }
 
-func at(t time.Time) any {
+func at(t blocks.Time) any {
 	if t.IsZero() {
 		return nil
 	}
-	return t.UTC().Format(time.RFC3339)
+	return t.Std().Format(time.RFC3339)
 }
 
 func texts[T fmt.Stringer](all []T) []string {
@@ -322,7 +322,7 @@ func attribute(a *blocks.Attributes) map[string]any {
 	set(secondary, "type", a.Type)
 	set(secondary, "service", a.Service)
 	if !a.Assigned.IsZero() {
-		secondary["timestamp"] = a.Assigned.UTC().String()
+		secondary["timestamp"] = a.Assigned.Std().String()
 	}
 	out["secondary"] = secondary
 	if a.Alternate != nil {

@@ -77,7 +77,7 @@ func (p *parser) block(w words) {
 		SoftDeleted: w.has("deleted"), DeprecatedStrict: w.has("strict"), Ordinals: make([]int32, size),
 	}
 	if d, err := time.ParseDuration(w.get("claimed")); err == nil {
-		b.Claimed = p.snap.Cluster.TakenAt.Add(-d)
+		b.Claimed = p.ago(d)
 	}
 	for i := range b.Ordinals {
 		b.Ordinals[i] = blocks.Free
@@ -141,7 +141,7 @@ func (p *parser) alloc(w words) error {
 		a.Alternate = &blocks.Attributes{Namespace: altNS, Pod: altPod, Node: w.get("altnode"), VM: a.VM, VMI: a.VMI}
 	}
 	if w.has("noage") {
-		a.Assigned = time.Time{}
+		a.Assigned = 0
 	}
 	if w.has("cooling") {
 		a = blocks.Attributes{Released: m.Created}
@@ -169,7 +169,7 @@ func (p *parser) pod(w words) {
 		pod.Phase = w.get("phase")
 	}
 	if w.has("terminating") {
-		pod.Deleting = p.snap.Cluster.TakenAt
+		pod.Deleting = p.ago(0)
 	}
 	for _, a := range strings.FieldsFunc(w.at(2), func(r rune) bool { return r == ',' }) {
 		pod.StatusIPs = append(pod.StatusIPs, netip.MustParseAddr(a))

@@ -94,23 +94,28 @@ func (w words) number(k string, def int) int {
 	return def
 }
 
+// ago is the time so long before the snapshot was taken.
+func (p *parser) ago(d time.Duration) blocks.Time {
+	return blocks.TimeOf(p.snap.Cluster.TakenAt.Add(-d))
+}
+
 // meta makes metadata: created and written an age ago (by default a day).
 func (p *parser) meta(name string, w words) blocks.Meta {
 	age := 24 * time.Hour
 	if d, err := time.ParseDuration(w.get("age")); err == nil {
 		age = d
 	}
-	t := p.snap.Cluster.TakenAt.Add(-age)
+	t := p.ago(age)
 	if w.has("future") {
-		t = p.snap.Cluster.TakenAt.Add(time.Hour)
+		t = p.ago(-time.Hour)
 	}
 	m := blocks.Meta{Name: name, UID: "uid-" + name, ResourceVersion: "1", Created: t, Written: t}
 	if d, err := time.ParseDuration(w.get("created")); err == nil {
-		m.Created = p.snap.Cluster.TakenAt.Add(-d)
+		m.Created = p.ago(d)
 	}
 	m.ByUs = w.has("ours")
 	if w.has("noage") {
-		m.Written = time.Time{}
+		m.Written = 0
 	}
 	if w.has("uid") {
 		m.UID = w.get("uid")

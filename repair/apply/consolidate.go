@@ -150,8 +150,8 @@ func (a *applying) await(ctx context.Context, kind *repair.StepKind, s *repair.S
 			continue
 		}
 		all = false
-		if w := repair.PodOf(a.State, s); w != nil && w.Deleting.Add(limit).After(deadline) {
-			deadline = w.Deleting.Add(limit) // it has that much time to end by itself
+		if w := repair.PodOf(a.State, s); w != nil && w.Deleting.Std().Add(limit).After(deadline) {
+			deadline = w.Deleting.Std().Add(limit) // it has that much time to end by itself
 		}
 		if a.State.Cluster.TakenAt.After(deadline) {
 			return failed("the pod was evicted, and %s, after %s", waits, limit)

@@ -81,7 +81,7 @@ func (m *podCluster) Reserve(_ context.Context, c netip.Prefix, mark string) err
 	m.did = append(m.did, "reserve "+c.String())
 	return m.write(blocks.Reservations, "r", func() {
 		m.s.Reservations = append(slices.Clone(m.s.Reservations), blocks.Reservation{
-			Meta: blocks.Meta{Name: remedies.ReservationName(c), UID: "r", ResourceVersion: "1", Created: m.now}, Ours: mark, CIDRs: []netip.Prefix{c},
+			Meta: blocks.Meta{Name: remedies.ReservationName(c), UID: "r", ResourceVersion: "1", Created: blocks.TimeOf(m.now)}, Ours: mark, CIDRs: []netip.Prefix{c},
 		})
 	})
 }

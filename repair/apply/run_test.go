@@ -359,7 +359,7 @@ func TestOldPlan(t *testing.T) {
 		"another node owns it": {func(_ *fakeCluster, b *blocks.Block) {
 			b.Owner.Name = "new-1"
 		}, "skipped"},
-		"it was written just now": {func(f *fakeCluster, b *blocks.Block) { b.Written = f.now }, "skipped TooYoung"},
+		"it was written just now": {func(f *fakeCluster, b *blocks.Block) { b.Written = blocks.TimeOf(f.now) }, "skipped TooYoung"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := storyDrained(t)
@@ -521,7 +521,7 @@ func TestUsedInBetween(t *testing.T) {
 	f.s.Blocks = slices.Clone(f.s.Blocks)
 	for i := range f.s.Blocks {
 		if b := &f.s.Blocks[i]; b.CIDR.String() == p.Steps[0].Target.CIDR {
-			b.Written = f.now.Add(-time.Hour)
+			b.Written = blocks.TimeOf(f.now.Add(-time.Hour))
 		}
 	}
 	r, err := f.apply(t, t.Context(), p, Options{})

@@ -40,7 +40,7 @@ var Shapes = []struct {
 }
 
 func meta(name string) blocks.Meta {
-	at := taken.Add(-age)
+	at := blocks.TimeOf(taken.Add(-age))
 	return blocks.Meta{Name: name, UID: "uid-" + name, ResourceVersion: "1", Created: at, Written: at}
 }
 
@@ -102,7 +102,7 @@ func usePod(s *blocks.Snapshot, block int, node string) {
 	b.Ordinals[i] = int32(len(b.Attributes))
 	b.OrdinalSequences = append(b.OrdinalSequences, blocks.OrdinalSequence{Ordinal: i, Sequence: 10})
 	b.Attributes = append(b.Attributes, blocks.Attributes{
-		Handle: handle, HasHandle: true, Pod: name, Namespace: "shop", Node: node, Assigned: taken.Add(-age),
+		Handle: handle, HasHandle: true, Pod: name, Namespace: "shop", Node: node, Assigned: blocks.TimeOf(taken.Add(-age)),
 	})
 	s.Handles = append(s.Handles, blocks.Handle{Meta: meta(handle), ID: handle, Blocks: []blocks.HandleCount{{CIDR: b.CIDR, Count: 1}}})
 	ips := []netip.Addr{b.Address(int(i))}

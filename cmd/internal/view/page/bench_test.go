@@ -21,7 +21,7 @@ import (
 // handles are as long, and as little alike, as Kubernetes makes them.
 func crowd(nodes int) *blocks.Snapshot {
 	now := time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
-	written := now.Add(-24 * time.Hour)
+	written := blocks.TimeOf(now.Add(-24 * time.Hour))
 	meta := func(name string) blocks.Meta {
 		return blocks.Meta{Name: name, UID: name, ResourceVersion: "1", Created: written, Written: written}
 	}
