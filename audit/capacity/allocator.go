@@ -93,7 +93,7 @@ func NewAllocator(st *state.State) *Allocator {
 				used--
 			}
 		}
-		a.addBlock(&block{cidr: b.CIDR, owner: b.Owner, free: b.Unallocated, used: used, softDeleted: b.SoftDeleted, claimed: b.Claimed})
+		a.addBlock(&block{cidr: b.CIDR, owner: b.Owner, free: b.Unallocated, used: used, softDeleted: b.SoftDeleted, claimed: b.Claimed.Std()})
 	}
 	return a
 }
