@@ -80,7 +80,7 @@ var (
 	oneLabel  = regexp.MustCompile(`([a-z_]+)="([^"]*)"`)
 )
 
-// derived computes kube-controllers' numbers from the exporter's, as the README says;
+// derived computes kube-controllers' numbers from the exporter's, as the guide says;
 // of one replica, so that there is no maximum to take.
 func derived(s series) series {
 	out := series{}

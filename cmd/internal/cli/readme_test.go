@@ -24,22 +24,26 @@ func readmeBlocks(t *testing.T, readme string) (out []block) {
 		out = append(out, block{lang, text})
 	}
 	if len(parts)%2 == 0 {
-		t.Fatal("a code block of the README does not end")
+		t.Fatal("a code block does not end")
 	}
 	return out
 }
 
-// TestReadme runs what the README tells people to run. In console blocks the
-// output must be the one shown, where "..." stands for any number of lines and
+// TestReadme runs what the README and the guide tell people to run. In console blocks
+// the output must be the one shown, where "..." stands for any number of lines and
 // "exit code N" for how the command ended.
 func TestReadme(t *testing.T) {
 	root, err := filepath.Abs("../../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil {
-		t.Fatal(err)
+	var shown []block
+	for _, name := range []string{"README.md", "cmd/GUIDE.md"} {
+		raw, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown = append(shown, readmeBlocks(t, string(raw))...)
 	}
 	t.Setenv("LC_ALL", "C.UTF-8") // the README shows what is drawn there
 	cluster := play(t, testcluster.Story)
@@ -55,12 +59,12 @@ func TestReadme(t *testing.T) {
 		e.restarted = true
 		return e
 	})
-	for _, b := range readmeBlocks(t, string(raw)) {
+	for _, b := range shown {
 		switch b.lang {
 		case "console":
 			for _, c := range strings.Split("\n"+b.text, "\n$ ")[1:] {
 				command, shown, _ := strings.Cut(c, "\n")
-				t.Run(command, func(t *testing.T) { checkConsole(t, command, shown) })
+				t.Run(command, func(t *testing.T) { checkConsole(t, cluster, command, shown) })
 				ran[command] = true
 			}
 		case "sh":
@@ -118,11 +122,19 @@ func writeTemp(t *testing.T, name, text string) {
 // keeps them.
 var readmeFiles = map[string]string{}
 
-func checkConsole(t *testing.T, command, shown string) {
+func checkConsole(t *testing.T, cluster *testcluster.Cluster, command, shown string) {
 	t.Helper()
 	args := words(command)
-	if len(args) < 2 || args[0] != "calico-audit" {
-		t.Fatalf("%q is no command of calico-audit", command)
+	if len(args) < 2 || args[0] != "calico-audit" && args[0] != "calicoctl" {
+		t.Fatalf("%q is not a command of calico-audit or calicoctl", command)
+	}
+	if args[0] == "calicoctl" {
+		out, err := cluster.Calicoctl(t.Context(), args[1:]...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkShown(t, shown, out)
+		return
 	}
 	for i, a := range args {
 		if path, ok := readmeFiles[a]; ok {
@@ -137,8 +149,13 @@ func checkConsole(t *testing.T, command, shown string) {
 	if got.code != 0 && !strings.Contains(shown, "exit code") {
 		t.Errorf("exit code %d: %s", got.code, got.err)
 	}
-	if !matches(strings.Split(strings.TrimSpace(text), "\n"), strings.Split(strings.TrimSpace(shown), "\n")) {
-		t.Errorf("the README shows\n%s\nand it prints\n%s", shown, text)
+	checkShown(t, shown, text)
+}
+
+func checkShown(t *testing.T, shown, printed string) {
+	t.Helper()
+	if !matches(strings.Split(strings.TrimSpace(printed), "\n"), strings.Split(strings.TrimSpace(shown), "\n")) {
+		t.Errorf("the document shows\n%s\nand it prints\n%s", shown, printed)
 	}
 }
 
