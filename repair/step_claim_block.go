@@ -25,7 +25,7 @@ var claimBlock = &StepKind{
 		target := state.Subject{Kind: state.KindAffinity, CIDR: c.CIDR.String(), Node: c.For, Name: blocks.AffinityName(c.For, c.CIDR)}
 		if p.wants(target) {
 			p.add(p.aboutAll(c, target), Step{
-				Because: fmt.Sprintf("%s is freed for it: claimed here it gets no other node's", c.CIDR),
+				Because: fmt.Sprintf("%s is freed for it, and claimed at once so that no other node claims it", c.CIDR),
 				Guards:  joins(c),
 			})
 		}

@@ -56,7 +56,7 @@ var evictPod = &StepKind{
 	},
 	settled: replacedPod,
 	undo: func(*Begun) Move {
-		return nothing(NotNeeded, "an eviction cannot be taken back: the pod's controller has made another")
+		return nothing(NotNeeded, "an eviction cannot be undone: the pod's controller has made another pod")
 	},
 	pretend: func(x *pretence, s *Step) { x.evict(s) },
 }

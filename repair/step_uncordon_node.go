@@ -39,7 +39,7 @@ var uncordonNode = &StepKind{
 				continue
 			}
 			s := Step{
-				Because: "it was cordoned while pods move, and takes none until that is taken back",
+				Because: "it was cordoned while pods move, and takes no pods until it is uncordoned",
 				Guards:  guards(GuardName, n.Name, GuardUID, n.UID, GuardConsolidation, n.Ours),
 			}
 			about := concern{state.NodeSubject(n.Name), nil, []string{n.Name}}

@@ -38,7 +38,6 @@ type repairCommand struct {
 	terminated []string
 	// ips and cidrs are the values of --ip and --block.
 	ips, cidrs []string
-	strict     string
 	out        string
 	apply      bool
 	exit       bool // --detailed-exitcode
@@ -95,7 +94,14 @@ func newRepair(e env) *cobra.Command {
 	for _, k := range repairKinds {
 		fs.BoolVar(k.of(&r.request), k.flag, false, k.help+" (answers "+k.answers+")")
 	}
-	fs.StringVar(&r.strict, "strict-affinity", "", "set strict affinity to `BOOL`, true or false (answers "+strictAnswers+")")
+	fs.Func("strict-affinity", "set strict affinity to `BOOL`, true or false (answers "+strictAnswers+")", func(value string) error {
+		on, err := strconv.ParseBool(value)
+		if err != nil {
+			return fmt.Errorf("%q is not true or false", value)
+		}
+		r.request.StrictAffinity = &on
+		return nil
+	})
 	fs.StringSliceVar(&r.request.Pools, "pool", nil, "plan only what concerns the pool of this `NAME`; repeatable, or joined by commas")
 	fs.StringSliceVar(&r.request.Nodes, "node", nil, "plan only what concerns the node of this `NAME`; repeatable, or joined by commas")
 	fs.StringSliceVar(&r.ips, "ip", nil, "plan only what is about this `ADDRESS`, its block or its handle; repeatable, or joined by commas")
@@ -131,13 +137,6 @@ func newRepair(e env) *cobra.Command {
 // complete checks the flags. All its errors are errors of usage, found before
 // anything is read.
 func (r *repairCommand) complete() error {
-	if r.strict != "" {
-		on, err := strconv.ParseBool(r.strict)
-		if err != nil {
-			return usagef("--strict-affinity %q is not true or false", r.strict)
-		}
-		r.request.StrictAffinity = &on
-	}
 	if err := r.parseTargets(); err != nil {
 		return err
 	}
@@ -485,8 +484,8 @@ func (r *repairCommand) arguments() string {
 	for _, k := range repairKinds {
 		out += flagArguments(r.flags, k.flag)
 	}
-	if r.strict != "" {
-		out += " --strict-affinity=" + r.strict
+	if on := r.request.StrictAffinity; on != nil {
+		out += " --strict-affinity=" + strconv.FormatBool(*on)
 	}
 	out += flagArguments(r.flags, "pool", "node", "ip", "block", "max-steps", "grace", "observe-twice", "allow-newer-calico")
 	for _, n := range r.request.Terminated {
