@@ -164,6 +164,8 @@ type tracked struct {
 	// of the last one.
 	pending bool
 	why     string
+	// nodes are to be asked again for that.
+	nodes []string
 }
 
 // Accept takes all findings of a result that was current at takenAt for confirmed.
@@ -204,6 +206,9 @@ func (t *Tracker) Observe(r *Result, takenAt time.Time) *Result {
 		}
 		e.pending = f.Severity >= state.Error && known && time.Since(e.seen) >= t.Settle
 		t.Unsettled = t.Unsettled || !e.pending
+		if f.Seen {
+			e.nodes = f.Nodes
+		}
 		if f.Severity >= state.Error {
 			t.Unsure++
 			out.skipPartial(f, cmp.Or(e.why, t.awaits, awaitsReading))
@@ -218,18 +223,19 @@ func (t *Tracker) Observe(r *Result, takenAt time.Time) *Result {
 }
 
 // Pending returns the fingerprints of findings that a second reading can confirm by
-// now, and the checks that made them.
-func (t *Tracker) Pending() (prints []string, checks []*Check) {
+// now, the checks that made them, and the nodes that are to be asked again.
+func (t *Tracker) Pending() (prints []string, checks []*Check, nodes []string) {
 	for print, e := range t.entries {
 		if !e.pending {
 			continue
 		}
-		prints = append(prints, print)
+		prints, nodes = append(prints, print), append(nodes, e.nodes...)
 		if !slices.Contains(checks, e.check) {
 			checks = append(checks, e.check)
 		}
 	}
-	return prints, checks
+	slices.Sort(nodes)
+	return prints, checks, slices.Compact(nodes)
 }
 
 // Reread takes in what a second reading found of pending findings; nil if it failed.

@@ -61,6 +61,9 @@ type Finding struct {
 	// reading agrees, because objects of different kinds are read one after the
 	// other.
 	Absence bool `json:"-"`
+	// Seen is true if the verdict rests on what the kernels of Nodes say: for a second
+	// reading they are asked again.
+	Seen bool `json:"-"`
 	// Root is the ID of what the finding comes from, as others may; empty if its cause
 	// is its own. See [remedies.Root].
 	Root string `json:"-"`

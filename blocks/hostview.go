@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"go4.org/netipx"
 )
 
 // HostViewKind is the kind of a host view as stored.
@@ -73,6 +75,29 @@ type HostView struct {
 	// what the other routes say of an address, one of those may say otherwise.
 	// LookupsPartial is the same of the lookups.
 	RoutesPartial, LookupsPartial bool `json:"-"`
+}
+
+// TellingRoutes returns the routes that verdicts go by, for a node with blocks of its own:
+// not those that lead somewhere and touch neither a route that drops traffic nor one of
+// these blocks. In a large cluster a node has a route to each block.
+func (v *HostView) TellingRoutes(own []netip.Prefix) []HostRoute {
+	var touching netipx.IPSetBuilder
+	for i := range v.Routes {
+		if r := &v.Routes[i]; r.Type != RouteUnicast && r.Dst.Bits() > 0 {
+			touching.AddPrefix(r.Dst)
+		}
+	}
+	for _, p := range own {
+		touching.AddPrefix(p)
+	}
+	set, _ := touching.IPSet() // all prefixes are valid
+	out := []HostRoute{}
+	for _, r := range v.Routes {
+		if set.OverlapsPrefix(r.Dst) {
+			out = append(out, r)
+		}
+	}
+	return slices.Clip(out)
 }
 
 // Kinds of route and of lookup answers, by the names that the ip command gives

@@ -8,6 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -141,11 +143,21 @@ func (a *Agent) Handler() http.Handler {
 		Title: "calico-audit agent", About: "It reads the routes and network namespaces of this node, and changes nothing.",
 		what: "agent", ready: "whether the node's kernel can be read", unready: a.unready, pprof: a.Pprof,
 		Pages: []page{
-			{"/hostview", "the host view: what the kernel of this node says of its routes and network namespaces, as JSON", func(w http.ResponseWriter, r *http.Request) {
+			{"/hostview", "the host view: what the kernel of this node says of its routes and network namespaces, as JSON; ?blocks=CIDR,… names the node's blocks and leaves out the routes that have to do neither with them nor with one that drops traffic", func(w http.ResponseWriter, r *http.Request) {
 				view, err := a.View(r.Context())
 				if err != nil {
 					writeText(w, http.StatusServiceUnavailable, noView(err))
 					return
+				}
+				if r.URL.Query().Has("blocks") {
+					own, err := parseBlocks(r.URL.Query().Get("blocks"))
+					if err != nil {
+						writeText(w, http.StatusBadRequest, "parameter blocks: "+err.Error())
+						return
+					}
+					telling := *view
+					telling.Routes = view.TellingRoutes(own)
+					view = &telling
 				}
 				w.Header().Set("Last-Modified", view.TakenAt.UTC().Format(http.TimeFormat))
 				writeBody(w, r, "application/json", func(out io.Writer) error { return writeView(out, view) })
@@ -157,6 +169,21 @@ func (a *Agent) Handler() http.Handler {
 			}},
 		},
 	}.handler()
+}
+
+// parseBlocks reads CIDRs with commas between them.
+func parseBlocks(text string) (own []netip.Prefix, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		if part == "" {
+			continue
+		}
+		p, err := netip.ParsePrefix(part)
+		if err != nil {
+			return nil, err
+		}
+		own = append(own, p.Masked())
+	}
+	return own, nil
 }
 
 // writeView writes a host view as JSON, as it goes: a node may have very many routes, and

@@ -27,8 +27,9 @@ type Source interface {
 	// is known, by the API server's clock: it stands still during an outage.
 	Snapshot() *blocks.Snapshot
 	// Reread reads some resources again, all after the call, and returns prev with
-	// them replaced.
-	Reread(ctx context.Context, prev *blocks.Snapshot, resources []blocks.Resource) (*blocks.Snapshot, error)
+	// them replaced. Where snapshots have host views, it asks for those of some nodes
+	// again.
+	Reread(ctx context.Context, prev *blocks.Snapshot, resources []blocks.Resource, nodes []string) (*blocks.Snapshot, error)
 	// Restarts counts the watches that had to be begun again.
 	Restarts() map[blocks.Resource]uint64
 }
@@ -59,6 +60,8 @@ type ExporterOptions struct {
 	// After, if set, is called after each audit, with the result. The next audit
 	// waits until it returns.
 	After func(context.Context, *Audit)
+	// Agents, if set, returns how the asking of the nodes' agents goes.
+	Agents func() AgentCounts
 	// Events, if set, returns what became of the Kubernetes Events that are written
 	// beside.
 	Events func() EventCounts
@@ -79,6 +82,16 @@ type EventCounts struct {
 	Waiting int64
 	// Leading is true while this replica is the one that writes.
 	Leading bool
+}
+
+// AgentCounts say how the asking of the nodes' agents goes.
+type AgentCounts struct {
+	// Asked counts the questions, Failed those that brought no view.
+	Asked, Failed uint64
+	// Views are the nodes with a view that is not too old to prove anything, the oldest
+	// of which was taken at Oldest. Missing are the Ready Linux nodes without one.
+	Views, Missing int
+	Oldest         time.Time
 }
 
 // DefaultInterval and DefaultMaxAge are the times of an exporter that is given none.

@@ -61,9 +61,9 @@ func (e *Exporter) guarded(f func()) (err error) {
 	return nil
 }
 
-func (e *Exporter) reread(ctx context.Context, s *blocks.Snapshot, resources []blocks.Resource, checks []*audit.Check) (*evaluated, error) {
+func (e *Exporter) reread(ctx context.Context, s *blocks.Snapshot, resources []blocks.Resource, nodes []string, checks []*audit.Check) (*evaluated, error) {
 	e.readings.Add(1)
-	second, err := e.Source.Reread(ctx, s, resources)
+	second, err := e.Source.Reread(ctx, s, resources, nodes)
 	if err != nil {
 		return nil, err
 	}

@@ -97,6 +97,6 @@ func (s still) Run(ctx context.Context) error        { <-ctx.Done(); return nil 
 func (s still) Changed() <-chan struct{}             { return nil }
 func (s still) Snapshot() *blocks.Snapshot           { return s.s }
 func (s still) Restarts() map[blocks.Resource]uint64 { return nil }
-func (s still) Reread(context.Context, *blocks.Snapshot, []blocks.Resource) (*blocks.Snapshot, error) {
+func (s still) Reread(context.Context, *blocks.Snapshot, []blocks.Resource, []string) (*blocks.Snapshot, error) {
 	return nil, io.EOF
 }

@@ -18,6 +18,16 @@ func (e *Exporter) live(a *Audit) samples {
 	for _, r := range blocks.Resources {
 		s.add(watchRestartsTotal, float64(restarts[r]), string(r))
 	}
+	if e.Agents != nil {
+		c := e.Agents()
+		s.add(viewsAsked, float64(c.Asked))
+		s.add(viewsFailed, float64(c.Failed))
+		s.add(viewsFresh, float64(c.Views))
+		s.add(viewsLack, float64(c.Missing))
+		if !c.Oldest.IsZero() {
+			s.add(viewsOldest, float64(c.Oldest.UnixMilli())/1000)
+		}
+	}
 	if e.Events != nil {
 		c := e.Events()
 		s.add(eventsWritten, float64(c.Written))

@@ -85,7 +85,7 @@ var (
 		About: "`check` is the ID of a check in [CHECKS.md](../audit/CHECKS.md). A check that gave a verdict has a series for each severity, 0 among them; " +
 			"one that did not has none, and `calico_audit_check_success` 0. A check that leaves out single objects, which the report names, gave a verdict. " +
 			"Checks of what nodes themselves tell (" + hostViewChecks() + ") have no series of this section at all, not even `calico_audit_check_success`, " +
-			"unless there are host views, which an exporter does not read.",
+			"unless there are host views, which an exporter has with `--agents`.",
 	}
 	findings          = findingGroup.gauge("findings", "findings", "Findings that are not muted.", "check", "severity")
 	findingsMuted     = findingGroup.gauge("findings_muted", "findings", "Findings that rules (--ignore) mute. They count nowhere else.")
@@ -113,6 +113,19 @@ var (
 	buildInfo          = stateGroup.gauge("build_info", "", "What the exporter is built from. The value is always 1.", "version", "revision", "goversion")
 )
 
+// Host views.
+var (
+	viewGroup = Group{
+		Title: "Host views", prefix: exporterPrefix, stable: true,
+		About: "An exporter that asks the nodes' agents (`--agents`) has these. The report names each node without a view, and why.",
+	}
+	viewsAsked  = viewGroup.counter("host_view_requests_total", "requests", "Questions to the nodes' agents.")
+	viewsFailed = viewGroup.counter("host_view_errors_total", "requests", "Questions to the nodes' agents that brought no host view.")
+	viewsFresh  = viewGroup.gauge("host_views", "nodes", "Nodes with a host view that is not older than 10 minutes.")
+	viewsOldest = viewGroup.gauge("host_view_oldest_timestamp_seconds", "seconds", "When the oldest of these was taken, in seconds since 1970, by its node's clock. Absent while there is none.")
+	viewsLack   = viewGroup.gauge("nodes_without_host_view", "nodes", "Nodes that are Ready and run Linux, and have no host view that is not older than 10 minutes: what they do is not known.")
+)
+
 // Events.
 var (
 	eventGroup = Group{
@@ -126,7 +139,7 @@ var (
 )
 
 // exporterGroups are the sections of METRICS.md that an exporter serves.
-var exporterGroups = []*Group{&poolGroup, &nodeGroup, &findingGroup, &stateGroup, &eventGroup}
+var exporterGroups = []*Group{&poolGroup, &nodeGroup, &findingGroup, &stateGroup, &viewGroup, &eventGroup}
 
 // slotStates are the values of the label state.
 var slotStates = []string{"claimed", "free", "reserved"}

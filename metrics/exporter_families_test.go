@@ -104,7 +104,9 @@ alloc 10.8.0.1
 func TestFamilies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)
-		played(t, f, ExporterOptions{NodeMetrics: true, Build: Build{"v1", "abc", "go1"}, Events: func() EventCounts { return EventCounts{Written: 3, Waiting: 2, Leading: true} }}, func(e *Exporter) {
+		played(t, f, ExporterOptions{NodeMetrics: true, Build: Build{"v1", "abc", "go1"}, Agents: func() AgentCounts {
+			return AgentCounts{Asked: 9, Failed: 2, Views: 3, Missing: 1, Oldest: time.Unix(1700000000, 0)}
+		}, Events: func() EventCounts { return EventCounts{Written: 3, Waiting: 2, Leading: true} }}, func(e *Exporter) {
 			if problems, err := testutil.GatherAndLint(scraped(t, e)); err != nil || len(problems) > 0 {
 				t.Errorf("before the first audit: %v, %v", problems, err)
 			}
@@ -133,6 +135,11 @@ func TestFamilies(t *testing.T) {
 				{1 << 58, "pool_blocks", "ippool=six state=free"},
 				{1.8446744073709552e19, "pool_available_addresses", "ippool=six ip_family=IPv6"},
 				{1, "pool_info", "ippool=pods cidr=10.0.0.0/25 block_size=26 workloads=true"},
+				{9, "host_view_requests_total", ""},
+				{2, "host_view_errors_total", ""},
+				{3, "host_views", ""},
+				{1, "nodes_without_host_view", ""},
+				{1700000000, "host_view_oldest_timestamp_seconds", ""},
 				{1, "node_blocks", "node=n1 ippool=pods"},
 				{0, "node_blocks", "node=n3 ippool=pods"},
 				{1, "node_blocks", "node=gone ippool=none"},
@@ -231,7 +238,7 @@ func TestSwitches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)
 		f.is(borrowing)
-		played(t, f, ExporterOptions{Mutes: &audit.Mutes{Rules: []audit.MuteRule{rule}}, Events: func() EventCounts { return EventCounts{} }}, func(e *Exporter) {
+		played(t, f, ExporterOptions{Mutes: &audit.Mutes{Rules: []audit.MuteRule{rule}}, Events: func() EventCounts { return EventCounts{} }, Agents: func() AgentCounts { return AgentCounts{Oldest: time.Unix(1, 0)} }}, func(e *Exporter) {
 			pass(3 * time.Second)
 			for _, family := range exporterFamilies() {
 				perNode := len(family.Labels) > 0 && family.Labels[0] == "node"

@@ -130,7 +130,7 @@ func (l *loop) pay() {
 
 // wake returns when there is something to do.
 func (l *loop) wake() time.Time {
-	if prints, _ := l.tracker.Pending(); l.reading == nil && len(prints) > 0 && l.nextReading.Before(l.due) {
+	if prints, _, _ := l.tracker.Pending(); l.reading == nil && len(prints) > 0 && l.nextReading.Before(l.due) {
 		return l.nextReading
 	}
 	return l.due
@@ -212,7 +212,7 @@ func (l *loop) confirmed(ctx context.Context, j *evaluated) *evaluated {
 	if len(resources) == 0 {
 		return j
 	}
-	second, err := l.reread(ctx, j.state.Snapshot, resources, checks.All)
+	second, err := l.reread(ctx, j.state.Snapshot, resources, nil, checks.All)
 	l.began = time.Now() // what the cluster took to answer is not the audit's
 	if err != nil {
 		l.failed(resources, err)
@@ -230,7 +230,7 @@ func (l *loop) confirm(ctx context.Context) {
 	if l.reading != nil || now.Before(l.nextReading) {
 		return
 	}
-	prints, checks := l.tracker.Pending()
+	prints, checks, nodes := l.tracker.Pending()
 	s := l.Source.Snapshot()
 	if len(prints) == 0 || s == nil {
 		return
@@ -238,7 +238,7 @@ func (l *loop) confirm(ctx context.Context) {
 	l.reading = make(chan secondReading, 1)
 	go func(out chan<- secondReading) {
 		r := secondReading{prints: prints, resources: audit.Reads(checks)}
-		r.found, r.err = l.reread(ctx, s, r.resources, checks)
+		r.found, r.err = l.reread(ctx, s, r.resources, nodes, checks)
 		r.took = time.Since(now)
 		out <- r
 	}(l.reading)

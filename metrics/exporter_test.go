@@ -46,7 +46,7 @@ func (f *fed) Snapshot() *blocks.Snapshot {
 	return f.now
 }
 
-func (f *fed) Reread(_ context.Context, _ *blocks.Snapshot, rs []blocks.Resource) (*blocks.Snapshot, error) {
+func (f *fed) Reread(_ context.Context, _ *blocks.Snapshot, rs []blocks.Resource, _ []string) (*blocks.Snapshot, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.readings.Add(1)

@@ -65,7 +65,7 @@ var ipHostInUse = audit.Check{
 				}
 			}
 			f.Add(audit.Finding{
-				Severity: state.Critical, Subject: subject, Pools: state.PoolsOf(u.Pool), Nodes: []string{node}, Absence: true,
+				Severity: state.Critical, Subject: subject, Pools: state.PoolsOf(u.Pool), Nodes: []string{node}, Absence: true, Seen: true,
 				Message:  fmt.Sprintf("%s is in use on %s (%s), and the datastore calls it free", a, node, hosts.NamespaceText("", u.Use.Namespace)),
 				Evidence: append(state.Evidences("pool", state.PoolName(u.Pool), "block", block, "named by", named), state.HostUseEvidence(all...)...),
 				Remedies: f.Check.Remedies,

@@ -43,7 +43,7 @@ var routeBlackhole = audit.Check{
 			user := borrowUser(st, b)
 			switch missing := st.FirstMissing(state.RouteReads); {
 			case proven && answer.Outcome == hosts.Drops:
-				x.Severity, x.Absence = state.Critical, true // both are read once more
+				x.Severity, x.Absence, x.Seen = state.Critical, true, true // both are read once more
 				x.Message = fmt.Sprintf("traffic to %s (%s on %s) dies on %s, which owns its block: it matches %s",
 					b.Addr, user, b.User, b.Owner, answer)
 			case missing != nil:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -18,6 +19,10 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
+
+// An AgentReader reads the answer of the agent on a node. It is authenticated if the
+// connection proved that an agent gave it.
+type AgentReader func(source, node string, text []byte, authenticated bool) blocks.HostReading
 
 // AgentOptions say how the agents of a cluster are found and asked.
 type AgentOptions struct {
@@ -31,6 +36,9 @@ type AgentOptions struct {
 	// Scheme is "http" or "https"; empty means what the pod's annotation
 	// [AgentSchemeAnnotation] says, else http.
 	Scheme string
+	// TLS has the agents asked directly, over connections that prove who answers; nil
+	// has them asked through the API server.
+	TLS *AgentTLS
 	// Progress is called after each answer, by one goroutine at a time.
 	Progress func(done, total int)
 }
@@ -46,18 +54,44 @@ const (
 	AgentPath = "/hostview"
 
 	agentPortName = "agent"
+	// agentBlocks is the parameter that names the node's own blocks, so that the agent
+	// leaves out the routes that [blocks.HostView.TellingRoutes] does.
+	agentBlocks = "blocks"
 	// agentsAtOnce limits how many agents are asked at once, and maxAgentView how
 	// much one may answer: together they limit the memory that it takes.
 	agentsAtOnce = 32
 	maxAgentView = 16 << 20
 )
 
-func podSource(p *corev1.Pod) string { return "pod " + p.Namespace + "/" + p.Name }
+// agent is what counts of an agent's pod.
+type agent struct {
+	node, namespace, pod, ip, scheme string
+	port                             int
+	phase                            corev1.PodPhase
+	leaving, ready                   bool
+	created                          time.Time
+}
 
-func podReady(p *corev1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
+func agentOf(p *corev1.Pod) agent {
+	return agent{
+		node: p.Spec.NodeName, namespace: p.Namespace, pod: p.Name, ip: p.Status.PodIP, port: agentPort(p),
+		scheme: p.Annotations[AgentSchemeAnnotation], phase: p.Status.Phase, leaving: p.DeletionTimestamp != nil, created: p.CreationTimestamp.Time,
+		ready: slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		}),
+	}
+}
+
+func (a *agent) source() string { return "pod " + a.namespace + "/" + a.pod }
+
+// better reports whether an agent is rather to be asked than another of its node.
+func (a *agent) better(b *agent) bool {
+	for _, is := range [][2]bool{{!a.leaving, !b.leaving}, {a.phase == corev1.PodRunning, b.phase == corev1.PodRunning}, {a.ready, b.ready}} {
+		if is[0] != is[1] {
+			return is[0]
+		}
+	}
+	return a.created.After(b.created)
 }
 
 // agentPort is the container port named "agent", else the first.
@@ -74,25 +108,22 @@ func agentPort(p *corev1.Pod) int {
 	return first
 }
 
-// AgentViews asks the agents of the cluster's nodes for their host views, through
-// the API server, which takes the right to get pods/proxy, and gives each answer to
-// view, by several goroutines at once. The API server does not make sure who answers,
-// so that their views are not authenticated. A node whose agent cannot be asked, or
-// that has none, is a gap. Only the end of ctx is an error.
-func (k *Kubernetes) AgentViews(ctx context.Context, s *blocks.Snapshot, view func(source, node string, text []byte) blocks.HostReading, opts AgentOptions) (blocks.HostReading, error) {
+// AgentViews asks the agents of the cluster's nodes for their host views, and gives each
+// answer to read, by several goroutines at once. Without [AgentOptions.TLS] they are asked
+// through the API server, which takes the right to get pods/proxy and does not make sure
+// who answers, so that the views are not authenticated. A node whose agent cannot be asked,
+// or that has none, is a gap. Only the end of ctx is an error.
+func (k *Kubernetes) AgentViews(ctx context.Context, s *blocks.Snapshot, read AgentReader, opts AgentOptions) (blocks.HostReading, error) {
 	opts.Timeout = cmp.Or(opts.Timeout, DefaultAgentTimeout)
-	pods, err := k.agentPods(ctx, opts)
+	agents, err := k.client.agents(ctx, opts, k.pageSize)
 	if ctx.Err() != nil {
 		return blocks.HostReading{}, ctx.Err()
 	}
 	if err != nil {
-		reason := err.Error()
-		if codeOf(err) == http.StatusForbidden {
-			reason = "forbidden: needs the right to list pods"
-		}
-		return blocks.JoinHostReadings(blocks.HostReading{Gaps: []blocks.HostGap{{Reason: "the agents could not be found: " + reason}}}), nil
+		return blocks.JoinHostReadings(blocks.HostReading{Gaps: []blocks.HostGap{{Reason: unlisted(err)}}}), nil
 	}
-	byNode, order, gaps := chooseAgents(s, pods, opts)
+	byNode, order, gaps := chooseAgents(s, agents, opts)
+	own := ownBlocks(s)
 	readings, errs := make([]blocks.HostReading, len(order)), make([]error, len(order))
 	bounded, stop := context.WithTimeout(ctx, 10*opts.Timeout)
 	defer stop()
@@ -102,11 +133,11 @@ func (k *Kubernetes) AgentViews(ctx context.Context, s *blocks.Snapshot, view fu
 	done := 0
 	for i, node := range order {
 		group.Go(func() error {
-			pod := byNode[node]
-			body, err := k.askAgent(bounded, pod, opts)
+			a := byNode[node]
+			body, err := k.client.askAgent(bounded, a, opts, own[node], maxAgentView)
 			// Each is decoded at once, so that no more text is kept than is asked for.
 			if errs[i] = err; err == nil {
-				readings[i] = view(podSource(pod), node, body)
+				readings[i] = read(a.source(), node, body, opts.TLS != nil)
 			}
 			shown.Lock()
 			defer shown.Unlock()
@@ -122,29 +153,40 @@ func (k *Kubernetes) AgentViews(ctx context.Context, s *blocks.Snapshot, view fu
 	}
 	for i, node := range order {
 		if errs[i] != nil {
-			gaps = append(gaps, blocks.HostGap{Node: node, Source: podSource(byNode[node]), Reason: agentReason(errs[i], bounded, opts.Timeout)})
+			gaps = append(gaps, blocks.HostGap{Node: node, Source: byNode[node].source(), Reason: agentReason(errs[i], bounded, opts.Timeout)})
 		}
 	}
 	return blocks.JoinHostReadings(append(readings, blocks.HostReading{Gaps: gaps})...), nil
 }
 
-func (k *Kubernetes) agentPods(ctx context.Context, opts AgentOptions) ([]corev1.Pod, error) {
+// unlisted says why the agents are not known.
+func unlisted(err error) string {
+	if codeOf(err) == http.StatusForbidden {
+		return "the agents could not be found: forbidden: needs the right to list pods"
+	}
+	return "the agents could not be found: " + err.Error()
+}
+
+// agents lists the agents' pods.
+func (c *apiClient) agents(ctx context.Context, opts AgentOptions, pageSize int64) ([]agent, error) {
 	path := "/api/v1/pods"
 	if opts.Namespace != "" {
 		path = "/api/v1/namespaces/" + url.PathEscape(opts.Namespace) + "/pods"
 	}
-	query := url.Values{"labelSelector": {opts.Selector}, "limit": {strconv.FormatInt(k.pageSize, 10)}}
-	var out []corev1.Pod
+	query := url.Values{"labelSelector": {opts.Selector}, "limit": {strconv.FormatInt(pageSize, 10)}}
+	var out []agent
 	for {
 		var page corev1.PodList
-		err := k.client.get(ctx, path, query, "application/json", func(body io.Reader) error {
+		err := c.get(ctx, path, query, "application/json", func(body io.Reader) error {
 			page = corev1.PodList{}
 			return json.NewDecoder(body).Decode(&page)
 		})
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, page.Items...)
+		for i := range page.Items {
+			out = append(out, agentOf(&page.Items[i]))
+		}
 		if page.Continue == "" {
 			return out, nil
 		}
@@ -152,10 +194,21 @@ func (k *Kubernetes) agentPods(ctx context.Context, opts AgentOptions) ([]corev1
 	}
 }
 
+// ownBlocks returns each node's own blocks.
+func ownBlocks(s *blocks.Snapshot) map[string][]netip.Prefix {
+	out := map[string][]netip.Prefix{}
+	for i := range s.Blocks {
+		if node := s.Blocks[i].Owner.Node(); node != "" {
+			out[node] = append(out[node], s.Blocks[i].CIDR)
+		}
+	}
+	return out
+}
+
 // chooseAgents picks an agent for each node, and notes the nodes that have none that
 // could be asked.
-func chooseAgents(s *blocks.Snapshot, pods []corev1.Pod, opts AgentOptions) (byNode map[string]*corev1.Pod, order []string, gaps []blocks.HostGap) {
-	byNode = map[string]*corev1.Pod{}
+func chooseAgents(s *blocks.Snapshot, agents []agent, opts AgentOptions) (byNode map[string]*agent, order []string, gaps []blocks.HostGap) {
+	byNode = map[string]*agent{}
 	gap := func(node, source, reason string) {
 		gaps = append(gaps, blocks.HostGap{Node: node, Source: source, Reason: reason})
 	}
@@ -163,26 +216,13 @@ func chooseAgents(s *blocks.Snapshot, pods []corev1.Pod, opts AgentOptions) (byN
 	if opts.Namespace != "" {
 		where = "in namespace " + opts.Namespace
 	}
-	if len(pods) == 0 {
+	if len(agents) == 0 {
 		gap("", "", fmt.Sprintf("no agent was found: no pod %s has the labels %s", where, opts.Selector))
 		return byNode, nil, gaps
 	}
-	better := func(a, b *corev1.Pod) bool {
-		for _, yes := range []func(*corev1.Pod) bool{
-			func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil },
-			func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning },
-			podReady,
-		} {
-			if yes(a) != yes(b) {
-				return yes(a)
-			}
-		}
-		return a.CreationTimestamp.After(b.CreationTimestamp.Time)
-	}
-	for i := range pods {
-		p := &pods[i]
-		if node := p.Spec.NodeName; node != "" && (byNode[node] == nil || better(p, byNode[node])) {
-			byNode[node] = p
+	for i := range agents {
+		if a := &agents[i]; a.node != "" && (byNode[a.node] == nil || a.better(byNode[a.node])) {
+			byNode[a.node] = a
 		}
 	}
 	ours := map[string]bool{}
@@ -191,26 +231,27 @@ func chooseAgents(s *blocks.Snapshot, pods []corev1.Pod, opts AgentOptions) (byN
 			ours[unread.Name] = true
 		}
 	}
+	asked := func(a *agent) bool { return a.phase == corev1.PodRunning && a.port != 0 }
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
-		p := byNode[n.Name]
+		a := byNode[n.Name]
 		ours[n.Name] = true
 		switch {
-		case p == nil && n.Windows:
+		case a == nil && n.Windows:
 			gap(n.Name, "", "no agent runs on it: the agent reads Linux kernels, and the node runs Windows")
-		case p == nil:
+		case a == nil:
 			gap(n.Name, "", fmt.Sprintf("no agent runs on it: no pod %s with the labels %s is bound to it", where, opts.Selector))
-		case p.Status.Phase != corev1.PodRunning:
-			gap(n.Name, podSource(p), fmt.Sprintf("its agent's pod is not running, but %s", cmp.Or(p.Status.Phase, "of no phase")))
-		case agentPort(p) == 0:
-			gap(n.Name, podSource(p), fmt.Sprintf("its agent's pod names no container port, %q or other", agentPortName))
-		default:
+		case asked(a):
 			order = append(order, n.Name)
+		case a.phase != corev1.PodRunning:
+			gap(n.Name, a.source(), fmt.Sprintf("its agent's pod is not running, but %s", cmp.Or(a.phase, "of no phase")))
+		default:
+			gap(n.Name, a.source(), fmt.Sprintf("its agent's pod names no container port, %q or other", agentPortName))
 		}
 	}
 	// A machine whose Node object is gone may run on, and its agent with it.
-	for node, p := range byNode {
-		if !ours[node] && p.Status.Phase == corev1.PodRunning && agentPort(p) != 0 && !slices.Contains(order, node) {
+	for node, a := range byNode {
+		if !ours[node] && asked(a) {
 			order = append(order, node)
 		}
 	}

@@ -171,8 +171,8 @@ func (w *Watch) Restarts() map[blocks.Resource]uint64 {
 
 // Reread is [Kubernetes.Reread]: it lists the given resources, and returns prev with
 // these in the place of what it held of them. It is an error if the API group that
-// prev was read from is not the one to read any more.
-func (w *Watch) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blocks.Resource) (*blocks.Snapshot, error) {
+// prev was read from is not the one to read any more. No nodes are asked.
+func (w *Watch) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blocks.Resource, _ []string) (*blocks.Snapshot, error) {
 	w.rereading.Lock()
 	defer w.rereading.Unlock()
 	k := &Kubernetes{

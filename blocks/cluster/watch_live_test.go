@@ -141,7 +141,7 @@ func TestWatchMigrates(t *testing.T) {
 	close(stop)
 	<-done
 
-	_, err := w.Reread(t.Context(), old, []blocks.Resource{blocks.Blocks})
+	_, err := w.Reread(t.Context(), old, []blocks.Resource{blocks.Blocks}, nil)
 	if err == nil || !strings.Contains(err.Error(), "moved from crd.projectcalico.org/v1 to projectcalico.org/v3") {
 		t.Errorf("reread: %v", err)
 	}
@@ -220,7 +220,7 @@ func TestWatchReread(t *testing.T) {
 	s := becomesEqual(t, w, c.Config)
 	must(t, c.Delete(t.Context(), testcluster.CRDv1.Resource("ipamblocks"), "", s.Blocks[0].Name))
 	must(t, c.Delete(t.Context(), testcluster.Core[1], "", "n1"))
-	again, err := w.Reread(t.Context(), s, []blocks.Resource{blocks.Blocks})
+	again, err := w.Reread(t.Context(), s, []blocks.Resource{blocks.Blocks}, nil)
 	must(t, err)
 	diff(t, "blocks", s.Blocks[1:], again.Blocks)
 	diff(t, "nodes, which were not read again", s.Nodes, again.Nodes)

@@ -67,12 +67,14 @@ func ReadHostViews(s *blocks.Snapshot, paths []string, opts HostViewOptions) (bl
 }
 
 // AgentView returns a function that reads the host view that the agent on a node gave,
-// for a snapshot, as [ReadHostViews] does files.
-func AgentView(s *blocks.Snapshot, opts HostViewOptions) func(source, node string, text []byte) blocks.HostReading {
+// for a snapshot, as [ReadHostViews] does files. It is authenticated if it is certain
+// that an agent gave it: the API server, which passes answers on, asks no agent to prove
+// who it is.
+func AgentView(s *blocks.Snapshot, opts HostViewOptions) func(source, node string, text []byte, authenticated bool) blocks.HostReading {
 	g := newViewReader(s, opts)
-	return func(source, node string, text []byte) blocks.HostReading {
+	return func(source, node string, text []byte, authenticated bool) blocks.HostReading {
 		own := *g
-		own.agentView(source, node, text)
+		own.agentView(source, node, text, authenticated)
 		return blocks.HostReading{Views: own.views, Gaps: own.gaps, Until: own.opts.Until}
 	}
 }

@@ -171,15 +171,14 @@ func (g *viewReader) object(source string, text []byte) {
 	d.finish(nodeOfFile(source))
 }
 
-// agentView reads the view that the agent of a node gave. The API server, which it
-// came through, asks no agent to prove who it is, not even one that speaks TLS.
-func (g *viewReader) agentView(source, node string, text []byte) {
+// agentView reads the view that the agent of a node gave.
+func (g *viewReader) agentView(source, node string, text []byte, authenticated bool) {
 	if err := decode.CheckSyntax(text, 1, 1); err != nil {
 		g.gap(node, source, "the agent's answer is no JSON: "+err.Error())
 		return
 	}
 	d := &viewDraft{viewReader: g}
-	d.view.Source, d.view.RulesKnown = source, true
+	d.view.Source, d.view.RulesKnown, d.view.Authenticated = source, true, authenticated
 	d.decode(d.reader(text))
 	if d.refused == "" && d.view.Node != node {
 		d.view.Doubt = fmt.Sprintf("the agent says that it is on node %q, and its pod is on %q, so that it proves nothing", decode.Clip(d.view.Node), node)
@@ -268,27 +267,8 @@ func (d *viewDraft) finish(named string) {
 		d.gap(v.Node, v.Source, "not read on the node: "+text)
 	}
 	d.finishSpaces()
-	d.trim()
+	v.Routes = v.TellingRoutes(d.owned[v.Node])
 	d.views = append(d.views, *v)
-}
-
-// trim leaves out the routes that no verdict goes by: those that lead somewhere and
-// touch neither a route that drops traffic nor a block of the node's own. In a
-// large cluster a node has a route to each block.
-func (d *viewDraft) trim() {
-	var touching netipx.IPSetBuilder
-	for i := range d.view.Routes {
-		if r := &d.view.Routes[i]; r.Type != blocks.RouteUnicast && r.Dst.Bits() > 0 {
-			touching.AddPrefix(r.Dst)
-		}
-	}
-	for _, p := range d.owned[d.view.Node] {
-		touching.AddPrefix(p)
-	}
-	set, _ := touching.IPSet()
-	d.view.Routes = slices.Clone(slices.DeleteFunc(d.view.Routes, func(r blocks.HostRoute) bool {
-		return !set.OverlapsPrefix(r.Dst)
-	}))
 }
 
 // full reports whether a view has as many entries as are kept, and refuses it then.

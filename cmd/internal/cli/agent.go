@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/calico-audit/calico-audit/affinity/host"
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/metrics"
 )
@@ -38,6 +40,9 @@ type agentCommand struct {
 	procRoot string
 	netnsDir []string
 	maxAge   time.Duration
+
+	authorize  bool
+	kubeconfig string
 }
 
 func newAgent(e env) *cobra.Command {
@@ -65,6 +70,8 @@ func newAgent(e env) *cobra.Command {
 	fs.StringArrayVar(&a.netnsDir, "netns-dir", nil, "`DIRECTORY` of named network namespaces; repeatable (default: those of ip, containerd, CRI-O and Docker)")
 	fs.DurationVar(&a.maxAge, "max-age", 10*time.Second, "how old a host view may be that is served again")
 	a.serving.addFlags(c, agentListen)
+	fs.BoolVar(&a.authorize, "authorize-callers", false, "serve those alone whose token the API server knows (TokenReview) and who may get the path as a nonResourceURL, such as "+cluster.AgentPath+"; probes excepted. It needs TLS (--web.config.file) and the ClusterRole system:auth-delegator")
+	fs.StringVar(&a.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is asked about callers (default: as the pod's service account)")
 	a.logs.addFlag(c)
 	oneOf(c, "output", "json", "yaml")
 	noFiles(c, "node", "max-age")
@@ -74,7 +81,7 @@ func newAgent(e env) *cobra.Command {
 
 // complete checks the flags.
 func (a *agentCommand) complete(c *cobra.Command) (host.Options, error) {
-	servingFlags := []string{"listen", "web.config.file", "pprof", "max-age", "log-format"}
+	servingFlags := []string{"listen", "web.config.file", "pprof", "max-age", "log-format", "authorize-callers", "kubeconfig"}
 	for _, f := range changedFlags(c.Flags()) {
 		switch {
 		case a.once && slices.Contains(servingFlags, f.Name):
@@ -85,6 +92,12 @@ func (a *agentCommand) complete(c *cobra.Command) (host.Options, error) {
 	}
 	if view.Data[a.output] == nil {
 		return host.Options{}, usagef("unknown output format %q: want json or yaml", a.output)
+	}
+	switch {
+	case a.authorize && a.serving.webConfig == "":
+		return host.Options{}, usagef("--authorize-callers goes with --web.config.file, which asks for TLS: a token sent without is anybody's")
+	case a.kubeconfig != "" && !a.authorize:
+		return host.Options{}, usagef("--kubeconfig goes with --authorize-callers: nothing else asks the API server")
 	}
 	if a.maxAge < 0 {
 		return host.Options{}, usagef("--max-age %s is negative", a.maxAge)
@@ -151,7 +164,19 @@ func (a *agentCommand) serve(ctx context.Context, o host.Options) error {
 			log.Warn("could not be read", "gap", g)
 		}
 	}
-	return a.serving.serve(ctx, log, agent.Handler())
+	handler := agent.Handler()
+	if a.authorize {
+		cfg, err := clientcmd.BuildConfigFromFlags("", a.kubeconfig)
+		if err != nil {
+			return usagef("reading how the API server is asked about callers: %w", err)
+		}
+		callers, err := cluster.NewCallers(cfg, log)
+		if err != nil {
+			return usageError(err)
+		}
+		handler = callers.Guard(handler)
+	}
+	return a.serving.serve(ctx, log, handler)
 }
 
 // agentGCPercent is how much the agent's heap may grow between collections, in

@@ -96,7 +96,7 @@ func agentDaemonSet(t *testing.T, patches ...string) *appsv1.DaemonSet {
 	return ds
 }
 
-var allAgentPatches = []string{"patch-enter-namespaces.yaml", "patch-tls.yaml", "patch-selinux.yaml"}
+var allAgentPatches = []string{"patch-enter-namespaces.yaml", "patch-selinux.yaml"}
 
 // TestAgentManifests: what the agent's DaemonSet promises, and that it fits the
 // program, "report --agents" and a real API server.
@@ -148,11 +148,21 @@ func TestAgentManifests(t *testing.T) {
 		if want := fmt.Sprintf("[:%d]", c.Ports[0].ContainerPort); listen != want {
 			t.Errorf("it listens on %s by default, and the port is %s", listen, want)
 		}
-		scheme := ds.Spec.Template.Annotations[cluster.AgentSchemeAnnotation]
-		for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe} {
-			if p.HTTPGet.Port.String() != "agent" || (scheme == "https") != (p.HTTPGet.Scheme == corev1.URISchemeHTTPS) {
-				t.Errorf("the agents speak %q, and a probe is %+v", scheme, p.HTTPGet)
-			}
+		checkAgentProbes(t, ds, "")
+	}
+}
+
+// checkAgentProbes: "report --agents" and the kubelet ask an agent by the scheme that it
+// speaks, of which plain HTTP is the empty one.
+func checkAgentProbes(t *testing.T, ds *appsv1.DaemonSet, scheme string) {
+	t.Helper()
+	if got := ds.Spec.Template.Annotations[cluster.AgentSchemeAnnotation]; got != scheme {
+		t.Errorf("the agents are asked by %q, want %q", got, scheme)
+	}
+	c := ds.Spec.Template.Spec.Containers[0]
+	for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe} {
+		if p.HTTPGet.Port.String() != "agent" || strings.ToLower(string(p.HTTPGet.Scheme)) != scheme {
+			t.Errorf("the agents speak %q, and a probe is %+v", scheme, p.HTTPGet)
 		}
 	}
 }

@@ -5,12 +5,15 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
+	"github.com/calico-audit/calico-audit/blocks/files"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 	"github.com/calico-audit/calico-audit/metrics"
@@ -37,9 +40,10 @@ type exporterCommand struct {
 	mutes   muteFlags
 	events  eventFlags
 	grace   graceFlag
+	agents  agentFlags
 
-	interval, maxAge time.Duration
-	nodeMetrics      bool
+	interval, maxAge, agentsInterval time.Duration
+	nodeMetrics                      bool
 }
 
 func newExporter(env env) *cobra.Command {
@@ -55,21 +59,26 @@ func newExporter(env env) *cobra.Command {
 	fs.DurationVar(&e.interval, "interval", metrics.DefaultInterval, "how long at most passes from one audit to the next, though nothing has changed")
 	fs.DurationVar(&e.maxAge, "max-age", metrics.DefaultMaxAge, "how old the state may be known to be before the exporter is not ready and its numbers count as incomplete")
 	fs.BoolVar(&e.nodeMetrics, "node-metrics", true, "serve series for each node and pool; =false leaves them out")
+	e.agents.add(c)
+	fs.DurationVar(&e.agentsInterval, "agents-interval", cluster.DefaultAgentInterval, "how long at most passes from one question to an agent to the next")
 	e.grace.addFlag(c, "how long a state must have held before it counts as lasting")
 	e.mutes.addRuleFlags(c)
 	e.events.addFlags(c)
 	e.serving.addFlags(c, exporterListen)
 	e.logs.addFlag(c)
-	noFiles(c, "interval", "max-age")
+	noFiles(c, "interval", "max-age", "agents-interval")
 	return c
 }
 
 // minInterval is the least value of --interval: audits are never closer together.
 // --max-age is longer than freshness, the time from one question to the API server,
 // whether what is known is current, to the next.
+// Agents are asked often enough that one that fails once has a view all the same.
 const (
-	minInterval = time.Second
-	freshness   = 5 * time.Second
+	minInterval       = time.Second
+	freshness         = 5 * time.Second
+	minAgentsInterval = 10 * time.Second
+	maxAgentsInterval = 5 * time.Minute
 )
 
 // options checks the flags. All its errors are errors of usage.
@@ -107,12 +116,30 @@ func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
 }
 
 func (e *exporterCommand) viewOptions() view.Options {
-	return view.Options{Program: e.program, Source: e.sources.describe(), ReportArgs: e.sources.arguments(), PortableArgs: e.sources.portable(), Now: time.Now()}
+	return view.Options{Program: e.program, Source: e.sources.describe(), ReportArgs: e.sources.arguments(), PortableArgs: strings.TrimPrefix(e.sources.portable()+e.agents.portable(), " "), Now: time.Now()}
+}
+
+// askAgents checks the flags by which agents are asked. All its errors are errors of usage.
+func (e *exporterCommand) askAgents(c *cobra.Command) (cluster.AgentOptions, error) {
+	ask, err := e.agents.options()
+	switch {
+	case err != nil:
+		return ask, err
+	case !e.agents.agents && c.Flags().Changed("agents-interval"):
+		return ask, usagef("--agents-interval goes with --agents")
+	case e.agentsInterval < minAgentsInterval || e.agentsInterval > maxAgentsInterval:
+		return ask, usagef("--agents-interval %s is not between %s and %s: a host view older than 10 minutes proves nothing", e.agentsInterval, minAgentsInterval, maxAgentsInterval)
+	}
+	return ask, nil
 }
 
 // run watches and serves until ctx ends.
 func (e *exporterCommand) run(c *cobra.Command) error {
 	o, err := e.options()
+	if err != nil {
+		return err
+	}
+	ask, err := e.askAgents(c)
 	if err != nil {
 		return err
 	}
@@ -124,8 +151,18 @@ func (e *exporterCommand) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if o.Source, err = cluster.NewWatch(cfg, cluster.WatchOptions{Log: o.Log}); err != nil {
+	watch, err := cluster.NewWatch(cfg, cluster.WatchOptions{Log: o.Log})
+	if err != nil {
 		return unreadError(err)
+	}
+	o.Source = watch
+	if e.agents.agents {
+		agents := cluster.NewAgentWatch(watch, cluster.AgentWatchOptions{
+			AgentOptions: ask, Interval: e.agentsInterval,
+			Reader: func(s *blocks.Snapshot) cluster.AgentReader { return files.AgentView(s, files.HostViewOptions{}) },
+		})
+		o.Source = agents
+		o.Agents = func() metrics.AgentCounts { return metrics.AgentCounts(agents.Counts()) }
 	}
 	logLibraryErrors(o.Log)
 	if os.Getenv("GOGC") == "" {

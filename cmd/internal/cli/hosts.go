@@ -17,16 +17,9 @@ import (
 
 // hostFlags are the flags that say where host views come from.
 type hostFlags struct {
+	agentFlags
 	paths []string
 	at    string
-
-	agents    bool
-	selector  string
-	namespace string
-	scheme    string
-	timeout   time.Duration
-
-	fs *pflag.FlagSet
 }
 
 // addFlags adds the flags to a command.
@@ -35,31 +28,15 @@ func (h *hostFlags) addFlags(c *cobra.Command) {
 	h.fs.StringArrayVar(&h.paths, "host-views", nil,
 		"file or directory `PATH` of host views, by which routes and addresses in use, or not in use, are proven: what \"calico-audit agent --once -o json\" prints, or NODE.json of \"ip -j route show table all\"; repeatable")
 	h.fs.StringVar(&h.at, "host-views-at", "", "the `TIME` at which listings of routes were taken, which carry none (default, with -f: the time of the files)")
-	h.fs.BoolVar(&h.agents, "agents", false, "ask the agents on the cluster's nodes for their host views, through the API server; it takes the right to get pods/proxy; nothing proves who answers, so that they can refuse a repair and not allow one")
-	h.fs.StringVar(&h.selector, "agents-selector", cluster.DefaultAgentSelector, "the `LABELS` of the agents' pods")
-	h.fs.StringVar(&h.namespace, "agents-namespace", "", "the `NAMESPACE` of the agents' pods (default: any)")
-	h.fs.StringVar(&h.scheme, "agents-scheme", "", "how the agents are spoken to: `http|https` (default: what the pod's annotation "+cluster.AgentSchemeAnnotation+" says, else http)")
-	h.fs.DurationVar(&h.timeout, "agents-timeout", cluster.DefaultAgentTimeout, "how long one agent may take; all together may take ten times as long")
-	inGroup(h.fs, groupSource)
-	c.Flags().AddFlagSet(h.fs)
-	noFiles(c, "host-views-at", "agents-selector", "agents-namespace", "agents-timeout")
-	oneOf(c, "agents-scheme", "http", "https")
+	noFiles(c, "host-views-at")
+	h.agentFlags.add(c)
 }
 
 // wrap returns a reader that adds host views to what another reads; that one
 // itself if none are asked for. All its errors are errors of usage.
 func (h *hostFlags) wrap(from reader, show func(string)) (reader, error) {
-	for _, f := range changedFlags(h.fs) {
-		switch f.Name {
-		case "agents-selector", "agents-namespace", "agents-scheme", "agents-timeout":
-			if !h.agents {
-				return nil, usagef("--%s goes with --agents", f.Name)
-			}
-		case "host-views-at":
-			if len(h.paths) == 0 {
-				return nil, usagef("--host-views-at goes with --host-views")
-			}
-		}
+	if h.fs.Changed("host-views-at") && len(h.paths) == 0 {
+		return nil, usagef("--host-views-at goes with --host-views")
 	}
 	r := &hostReader{inner: from, paths: h.paths, show: show}
 	if h.at != "" {
@@ -69,23 +46,17 @@ func (h *hostFlags) wrap(from reader, show func(string)) (reader, error) {
 		}
 		r.opts.At = at.UTC()
 	}
+	live, ok := from.(*clusterReader)
+	if h.agents && !ok {
+		return nil, usagef("--agents asks a running cluster, and -f names files: of files, host views are read with --host-views")
+	}
+	var err error
+	if r.ask, err = h.options(); err != nil {
+		return nil, err
+	}
 	if h.agents {
-		live, ok := from.(*clusterReader)
-		switch {
-		case !ok:
-			return nil, usagef("--agents asks a running cluster, and -f names files: of files, host views are read with --host-views")
-		case h.timeout <= 0:
-			return nil, usagef("--agents-timeout %s is not positive", h.timeout)
-		case h.selector == "":
-			return nil, usagef("--agents-selector is empty, which would take every pod for an agent")
-		case h.scheme != "" && h.scheme != "http" && h.scheme != "https":
-			return nil, usagef("unknown value %q of --agents-scheme: want http or https", h.scheme)
-		}
 		r.agents = live.k
-		r.ask = cluster.AgentOptions{
-			Selector: h.selector, Namespace: h.namespace, Scheme: h.scheme, Timeout: h.timeout,
-			Progress: func(done, total int) { show(fmt.Sprintf("asking agents: %d of %d", done, total)) },
-		}
+		r.ask.Progress = func(done, total int) { show(fmt.Sprintf("asking agents: %d of %d", done, total)) }
 	}
 	if len(h.paths) == 0 && !h.agents {
 		return from, nil
@@ -103,19 +74,7 @@ func (h *hostFlags) arguments() string {
 	if h.fs == nil {
 		return ""
 	}
-	return out + flagArguments(h.fs, "host-views-at") + h.portable()
-}
-
-// portable returns those of the arguments that do not go with files.
-func (h *hostFlags) portable() string {
-	if h.fs == nil {
-		return ""
-	}
-	out := flagArguments(h.fs, "agents-selector", "agents-namespace", "agents-scheme", "agents-timeout")
-	if h.agents {
-		out += " --agents"
-	}
-	return out
+	return out + flagArguments(h.fs, "host-views-at", "agents-ca-file", "agents-token-file") + h.portable()
 }
 
 // hostReader adds host views to the snapshots of another reader. They are read

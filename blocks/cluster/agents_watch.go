@@ -1,0 +1,413 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// AgentWatchOptions say how the agents of a cluster that is watched are asked.
+type AgentWatchOptions struct {
+	AgentOptions
+	// Interval is from one question to an agent to the next, at most; zero means
+	// [DefaultAgentInterval].
+	Interval time.Duration
+	// Reader returns what reads the agents' answers, for a snapshot.
+	Reader func(s *blocks.Snapshot) AgentReader
+}
+
+// DefaultAgentInterval leaves an agent two more tries before its last view has reached
+// the age at which it proves nothing.
+const DefaultAgentInterval = 3 * time.Minute
+
+// viewLife is how old a view may be, as package hosts of the audit has it.
+const viewLife = 10 * time.Minute
+
+// agentPace is how long a watch of agents waits for what, and what it allows itself.
+// Tests shorten it.
+type agentPace struct {
+	tick      time.Duration // from one look at whose turn it is to the next
+	reader    time.Duration // until changed objects are heeded in reading views
+	list      time.Duration // from one list of the agents' pods to the next
+	relist    time.Duration // the least, after an agent stopped answering
+	first     time.Duration // for all agents' first answers, until a snapshot does without
+	again     time.Duration // for all that are asked again to confirm something
+	refresh   time.Duration // until views that show the same are newer in snapshots that differ
+	renew     time.Duration // the same, in snapshots that do not
+	ordinary  int           // agents that are asked at once
+	failing   int           // and of those that did not answer the last time
+	maxAnswer int64
+}
+
+// The views of all nodes are kept, so that agents may answer less than to a report. Those
+// that fail are asked apart: agents that are dead, and take their whole timeout, delay no
+// other.
+var defaultAgentPace = agentPace{
+	tick: time.Second, reader: 5 * time.Second, list: time.Minute, relist: 20 * time.Second, first: 20 * time.Second,
+	again: 20 * time.Second, refresh: 10 * time.Second, renew: 2 * time.Minute,
+	ordinary: 16, failing: 4, maxAnswer: 4 << 20,
+}
+
+// AgentWatch is a [Watch] whose snapshots hold what the nodes' agents say, too. Each agent
+// is asked in turn, and its newest view kept for ten minutes.
+type AgentWatch struct {
+	*Watch
+	opts AgentWatchOptions
+	turn agentPace
+
+	views struct {
+		sync.Mutex
+		agents map[string]*askedAgent // by node
+		listed []agent
+		listAt time.Time
+		relist bool
+		gaps   []blocks.HostGap // of nodes without an agent that could be asked
+		nodes  []blocks.Node    // that they were found for
+		began  time.Time        // when the first agents were found
+		whole  bool             // each was asked once, or had its time
+		round  *agentRound
+		// dirty is true if a view shows something else than in hosts, which was put
+		// together at a time for base, and is part of last.
+		dirty         bool
+		hosts         blocks.HostReading
+		assembled     time.Time
+		base, last    *blocks.Snapshot
+		asked, failed uint64
+	}
+}
+
+// askedAgent is an agent with what came of asking it.
+type askedAgent struct {
+	agent
+	next                           time.Time // when it is its turn
+	left, asking, failing, settled bool      // left: there is none any more that could be asked
+	print                          uint64    // of what its view shows
+	view                           *blocks.HostView
+	gaps                           []blocks.HostGap // of its view
+	trouble                        string           // why it gave none the last time
+}
+
+// agentRound is what answers are read by for a while.
+type agentRound struct {
+	s    *blocks.Snapshot
+	at   time.Time
+	read AgentReader
+	own  map[string][]netip.Prefix
+	pods podsByNode
+}
+
+// NewAgentWatch adds the agents to a watch that does not run yet.
+func NewAgentWatch(w *Watch, opts AgentWatchOptions) *AgentWatch {
+	opts.Interval, opts.Timeout = cmp.Or(opts.Interval, DefaultAgentInterval), cmp.Or(opts.Timeout, DefaultAgentTimeout)
+	out := &AgentWatch{Watch: w, opts: opts, turn: defaultAgentPace}
+	out.views.agents = map[string]*askedAgent{}
+	return out
+}
+
+// Run watches and asks until ctx ends, and returns nil then.
+func (w *AgentWatch) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return w.Watch.Run(ctx) })
+	group.Go(func() error {
+		for ; ctx.Err() == nil; pause(ctx, w.turn.tick, nil) {
+			if s := w.Watch.Snapshot(); s != nil {
+				w.list(ctx, s)
+				w.prepare(s)
+			}
+		}
+		return nil
+	})
+	for i := range w.turn.ordinary + w.turn.failing {
+		failing := i >= w.turn.ordinary
+		group.Go(func() error {
+			for ctx.Err() == nil {
+				if a, round := w.take(failing); a != nil {
+					w.ask(ctx, a, round)
+				} else {
+					pause(ctx, jitter(w.turn.tick), nil)
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// asker sends requests whose failure says nothing about the watches.
+func (w *AgentWatch) asker() *apiClient {
+	return &apiClient{rest: w.client.rest, pods: w.client.pods, clock: w.client.clock, wait: w.client.wait}
+}
+
+// serverNow is the API server's time.
+func (w *AgentWatch) serverNow() time.Time { return w.client.clock.At(time.Now()) }
+
+// list lists the agents' pods when it is time to, and finds each node's agent.
+func (w *AgentWatch) list(ctx context.Context, s *blocks.Snapshot) {
+	v := &w.views
+	v.Lock()
+	age := time.Since(v.listAt)
+	listed, due := v.listed, age >= w.turn.list || v.relist && age >= w.turn.relist
+	same := len(s.Nodes) == len(v.nodes) && (len(s.Nodes) == 0 || &s.Nodes[0] == &v.nodes[0])
+	v.Unlock()
+	if same && !due {
+		return
+	}
+	var unread []blocks.HostGap
+	if due {
+		switch found, err := w.asker().agents(ctx, w.opts.AgentOptions, w.pageSize); {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			unread = []blocks.HostGap{{Reason: unlisted(err)}}
+		default:
+			listed = found
+		}
+	}
+	byNode, order, gaps := chooseAgents(s, listed, w.opts.AgentOptions)
+	if unread != nil {
+		gaps = append(gaps, unread...)
+	}
+	v.Lock()
+	defer v.Unlock()
+	now := time.Now()
+	if v.nodes = s.Nodes; due {
+		v.listed, v.listAt, v.relist = listed, now, false
+	}
+	if v.began.IsZero() {
+		v.began = now
+	}
+	if !slices.Equal(gaps, v.gaps) {
+		v.gaps = gaps
+		w.changedViews()
+	}
+	for node, a := range v.agents {
+		_, there := slices.BinarySearch(order, node)
+		if a.left = !there; a.left && a.view == nil {
+			delete(v.agents, node) // what it said stays for its time: an agent may only be restarted
+		}
+	}
+	for _, node := range order {
+		a := v.agents[node]
+		if a == nil {
+			a = &askedAgent{next: now, failing: !byNode[node].ready}
+			v.agents[node] = a
+		}
+		a.agent = *byNode[node]
+	}
+}
+
+// changedViews notes, under the lock, that the views show something new.
+func (w *AgentWatch) changedViews() {
+	w.views.dirty = true
+	w.signal()
+}
+
+// prepare has answers read by what is known now, and ends the wait for the first ones.
+func (w *AgentWatch) prepare(s *blocks.Snapshot) {
+	v := &w.views
+	v.Lock()
+	now := time.Now()
+	round := v.round
+	waiting := false
+	for _, a := range v.agents {
+		waiting = waiting || !a.settled
+	}
+	if !v.whole && (!waiting || now.Sub(v.began) >= w.turn.first) {
+		v.whole = true
+		w.signal()
+	}
+	v.Unlock()
+	if round != nil && (now.Sub(round.at) < w.turn.reader || s.SameObjects(round.s)) {
+		return
+	}
+	round = w.newRound(s)
+	v.Lock()
+	v.round = round
+	v.Unlock()
+}
+
+func (w *AgentWatch) newRound(s *blocks.Snapshot) *agentRound {
+	return &agentRound{s: s, at: time.Now(), read: w.opts.Reader(s), own: ownBlocks(s), pods: podsOf(s)}
+}
+
+// take returns the agent that waits longest for its turn, of those that answered the last
+// time or of those that did not; nil if it is nobody's turn.
+func (w *AgentWatch) take(failing bool) (*askedAgent, *agentRound) {
+	v := &w.views
+	v.Lock()
+	defer v.Unlock()
+	var first *askedAgent
+	for _, a := range v.agents {
+		if !a.left && !a.asking && a.failing == failing && (first == nil || a.next.Before(first.next)) {
+			first = a
+		}
+	}
+	if first == nil || v.round == nil || first.next.After(time.Now()) {
+		return nil, nil
+	}
+	first.asking = true
+	return first, v.round
+}
+
+// ask asks an agent, and keeps what comes of it.
+func (w *AgentWatch) ask(ctx context.Context, a *askedAgent, round *agentRound) {
+	v := &w.views
+	v.Lock()
+	who := a.agent
+	v.Unlock()
+	text, err := w.asker().askAgent(ctx, &who, w.opts.AgentOptions, round.own[who.node], w.turn.maxAnswer)
+	var read blocks.HostReading
+	var print uint64
+	if err == nil {
+		if read = round.read(who.source(), who.node, text, w.opts.TLS != nil); len(read.Views) > 0 {
+			print = round.pods.compact(&read.Views[0])
+		}
+	}
+	v.Lock()
+	defer v.Unlock()
+	if a.asking = false; ctx.Err() != nil {
+		return
+	}
+	v.asked++
+	was, trouble := a.failing, ""
+	switch {
+	case err != nil:
+		trouble = agentReason(err, ctx, w.opts.Timeout)
+	case len(read.Views) == 0 && len(read.Gaps) > 0:
+		trouble = read.Gaps[0].Reason
+	case len(read.Views) > 0 && (a.view == nil || !read.Views[0].TakenAt.Before(a.view.TakenAt)):
+		if print != a.print || a.view == nil || !slices.Equal(a.gaps, read.Gaps) {
+			w.changedViews()
+		}
+		a.view, a.print, a.gaps = &read.Views[0], print, read.Gaps
+	}
+	a.failing, a.settled = trouble != "", true
+	if a.next = time.Now().Add(jitter(w.opts.Interval)); a.failing {
+		v.failed++
+		v.relist = v.relist || !was
+		a.next = time.Now().Add(jitter(w.opts.Interval / 3)) // it may only be restarted
+	}
+	if trouble != a.trouble {
+		a.trouble = trouble
+		w.changedViews()
+	}
+}
+
+// Snapshot is [Watch.Snapshot] with the host views, nil until each agent was asked once, or
+// had its time. Views that show the same as before do not make another snapshot, except
+// after a while.
+func (w *AgentWatch) Snapshot() *blocks.Snapshot {
+	s := w.Watch.Snapshot()
+	v := &w.views
+	v.Lock()
+	defer v.Unlock()
+	if s == nil || !v.whole {
+		return nil
+	}
+	age := time.Since(v.assembled)
+	switch {
+	case v.last == nil || v.dirty || age >= w.turn.renew || age >= w.turn.refresh && !s.SameObjects(v.base):
+		v.hosts, v.assembled, v.dirty = w.assemble(), time.Now(), false
+	case s == v.base:
+		return v.last
+	}
+	whole := *s
+	whole.Hosts = v.hosts
+	v.base, v.last = s, &whole
+	return v.last
+}
+
+// assemble puts the views together, under the lock. Those that have become too old are
+// dropped.
+func (w *AgentWatch) assemble() blocks.HostReading {
+	v := &w.views
+	now := w.serverNow()
+	out := blocks.HostReading{Until: now, Gaps: slices.Clone(v.gaps), Views: make([]blocks.HostView, 0, len(v.agents))}
+	for node, a := range v.agents {
+		if a.view != nil && now.Sub(a.view.TakenAt) > viewLife {
+			a.view, a.gaps = nil, nil
+		}
+		if a.view != nil {
+			out.Views, out.Gaps = append(out.Views, *a.view), append(out.Gaps, a.gaps...)
+		}
+		if a.trouble != "" && !a.left {
+			out.Gaps = append(out.Gaps, blocks.HostGap{Node: node, Source: a.source(), Reason: a.trouble})
+		}
+	}
+	return blocks.JoinHostReadings(out)
+}
+
+// Reread is [Watch.Reread], and asks the agents of some nodes again. Of one that does not
+// answer the last view stands.
+func (w *AgentWatch) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blocks.Resource, nodes []string) (*blocks.Snapshot, error) {
+	s, err := w.Watch.Reread(ctx, prev, rs, nil)
+	if err != nil {
+		return nil, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, w.turn.again)
+	defer cancel()
+	round := w.newRound(s)
+	var group errgroup.Group
+	group.SetLimit(w.turn.ordinary)
+	for _, node := range nodes {
+		w.views.Lock()
+		a := w.views.agents[node]
+		w.views.Unlock()
+		if a == nil || a.left || bounded.Err() != nil {
+			continue
+		}
+		group.Go(func() error {
+			w.ask(bounded, a, round)
+			return nil
+		})
+	}
+	_ = group.Wait() // no function returns an error
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	w.views.Lock()
+	defer w.views.Unlock()
+	s.Hosts = w.assemble()
+	return s, nil
+}
+
+// AgentCounts say how the asking of agents goes.
+type AgentCounts struct {
+	// Asked counts the questions, Failed those that brought no view.
+	Asked, Failed uint64
+	// Views are the nodes with a view of the last ten minutes, the oldest of which was
+	// taken at Oldest. Missing are the nodes without, as far as they are Ready and run
+	// Linux: others have no agent that could answer.
+	Views, Missing int
+	Oldest         time.Time
+}
+
+// Counts says how the asking of agents goes.
+func (w *AgentWatch) Counts() AgentCounts {
+	v := &w.views
+	v.Lock()
+	defer v.Unlock()
+	out := AgentCounts{Asked: v.asked, Failed: v.failed}
+	since := w.serverNow().Add(-viewLife)
+	fresh := func(a *askedAgent) bool { return a != nil && a.view != nil && !a.view.TakenAt.Before(since) }
+	for _, a := range v.agents {
+		if fresh(a) {
+			if out.Views++; out.Oldest.IsZero() || a.view.TakenAt.Before(out.Oldest) {
+				out.Oldest = a.view.TakenAt
+			}
+		}
+	}
+	for i := range v.nodes {
+		if n := &v.nodes[i]; n.Ready && !n.Windows && !fresh(v.agents[n.Name]) {
+			out.Missing++
+		}
+	}
+	return out
+}

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/calico-audit/calico-audit/blocks/cluster"
+)
+
+// agentFlags are the flags by which the agents on the nodes are asked.
+type agentFlags struct {
+	agents                      bool
+	selector, namespace, scheme string
+	tls                         cluster.AgentTLS
+	timeout                     time.Duration
+
+	fs *pflag.FlagSet // nil at first
+}
+
+// add adds the flags to a command.
+func (f *agentFlags) add(c *cobra.Command) {
+	if f.fs == nil {
+		f.fs = pflag.NewFlagSet("hosts", pflag.ContinueOnError)
+	}
+	f.fs.BoolVar(&f.agents, "agents", false, "ask the agents on the cluster's nodes for their host views: through the API server, by the right to get pods/proxy, where nothing proves who answers, so that views can refuse a repair and not allow one; or directly, with --agents-ca-file")
+	f.fs.StringVar(&f.selector, "agents-selector", cluster.DefaultAgentSelector, "the `LABELS` of the agents' pods")
+	f.fs.StringVar(&f.namespace, "agents-namespace", "", "the `NAMESPACE` of the agents' pods (default: any)")
+	f.fs.StringVar(&f.scheme, "agents-scheme", "", "how the agents are spoken to through the API server: `http|https` (default: what the pod's annotation "+cluster.AgentSchemeAnnotation+" says, else http)")
+	f.fs.StringVar(&f.tls.CAFile, "agents-ca-file", "", "`FILE` of the CA certificates that agents' certificates are signed by: agents are then asked directly, at their pods' addresses, and their views prove that they are theirs")
+	f.fs.StringVar(&f.tls.ServerName, "agents-server-name", cluster.AgentServerName, "the `NAME` that agents' certificates are for")
+	f.fs.StringVar(&f.tls.TokenFile, "agents-token-file", "", "`FILE` with a service account token for agents that authorize callers, of the audience "+cluster.AgentServerName+"; sent only to an agent whose certificate is good")
+	f.fs.DurationVar(&f.timeout, "agents-timeout", cluster.DefaultAgentTimeout, "how long one agent may take")
+	inGroup(f.fs, groupSource)
+	c.Flags().AddFlagSet(f.fs)
+	noFiles(c, "agents-selector", "agents-namespace", "agents-timeout", "agents-server-name")
+	oneOf(c, "agents-scheme", "http", "https")
+}
+
+// portableAgentFlags are those that mean the same elsewhere, paths being left out.
+var portableAgentFlags = []string{"agents-selector", "agents-namespace", "agents-scheme", "agents-server-name", "agents-timeout"}
+
+// options checks the flags. All its errors are errors of usage.
+func (f *agentFlags) options() (cluster.AgentOptions, error) {
+	o := cluster.AgentOptions{Selector: f.selector, Namespace: f.namespace, Scheme: f.scheme, Timeout: f.timeout}
+	for _, name := range append([]string{"agents-ca-file", "agents-token-file"}, portableAgentFlags...) {
+		if !f.agents && f.fs.Changed(name) {
+			return o, usagef("--%s goes with --agents", name)
+		}
+	}
+	switch {
+	case !f.agents:
+		return o, nil
+	case f.timeout <= 0:
+		return o, usagef("--agents-timeout %s is not positive", f.timeout)
+	case f.selector == "":
+		return o, usagef("--agents-selector is empty, which would take every pod for an agent")
+	case f.scheme != "" && f.scheme != "http" && f.scheme != "https":
+		return o, usagef("unknown value %q of --agents-scheme: want http or https", f.scheme)
+	case f.tls.CAFile == "" && f.tls.TokenFile != "":
+		return o, usagef("--agents-token-file goes with --agents-ca-file: the token is sent only to an agent whose certificate is good")
+	case f.tls.CAFile == "" && f.fs.Changed("agents-server-name"):
+		return o, usagef("--agents-server-name goes with --agents-ca-file")
+	case f.tls.CAFile != "" && f.scheme != "":
+		return o, usagef("--agents-scheme and --agents-ca-file do not go together: with the latter agents are always asked over TLS")
+	case f.tls.CAFile != "":
+		if err := f.tls.Check(); err != nil {
+			return o, usageError(err)
+		}
+		o.TLS = &f.tls
+	}
+	return o, nil
+}
+
+// portable returns the flags that have another run ask the same agents, ready for a shell,
+// without paths.
+func (f *agentFlags) portable() string {
+	if f.fs == nil {
+		return ""
+	}
+	out := flagArguments(f.fs, portableAgentFlags...)
+	if f.agents {
+		out += " --agents"
+	}
+	return out
+}
