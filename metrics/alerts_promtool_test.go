@@ -125,6 +125,8 @@ func TestAlertTestsNotice(t *testing.T) {
 		{"CalicoAuditIncomplete in ten of eleven minutes", `avg_over_time(calico_audit_snapshot_complete[10m])`, `calico_audit_snapshot_complete`},
 		{"CalicoAuditIncomplete for a check that is seen", `avg_over_time(calico_audit_check_success[10m])`, `calico_audit_check_success`},
 		{"CalicoAuditFailing", `min without`, `max without`},
+		{"CalicoHostViewsMissing", `min without`, `max without`},
+		{"CalicoAgentScansFail", `[15m]`, `[5h]`},
 		{"clusters with pools of one name are kept apart", `min without (instance, pod, node) (`, `min by (ippool, ip_family) (`},
 		{"a replica that lags behind is not believed", `- 300)`, `- 30000)`},
 		{"a check that cannot be made ends no alert at once", `[30m]`, `[5m]`},

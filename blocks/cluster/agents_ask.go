@@ -25,7 +25,7 @@ var errViewTooLarge = errors.New("its answer has more than")
 const maxOwnBlocks = 400
 
 // askAgent gets the view of one agent, of at most limit bytes. It is told the node's own
-// blocks, so that it leaves out the routes that nobody goes by. An agent must not send
+// blocks, so that it leaves out the routes that no verdict goes by. An agent must not send
 // this program elsewhere with the user's credentials: no redirect is followed.
 func (c *apiClient) askAgent(ctx context.Context, a *agent, opts AgentOptions, own []netip.Prefix, limit int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, opts.Timeout)

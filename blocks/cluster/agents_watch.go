@@ -238,7 +238,7 @@ func (w *AgentWatch) newRound(s *blocks.Snapshot) *agentRound {
 }
 
 // take returns the agent that waits longest for its turn, of those that answered the last
-// time or of those that did not; nil if it is nobody's turn.
+// time or of those that did not; nil if no agent's turn has come.
 func (w *AgentWatch) take(failing bool) (*askedAgent, *agentRound) {
 	v := &w.views
 	v.Lock()

@@ -56,7 +56,7 @@ type callerAnswer struct {
 }
 
 // NewCallers returns what asks the API server that cfg leads to. The rate limit of cfg,
-// by default 5 requests a second, holds: callers that nobody knows cannot load the server.
+// by default 5 requests a second, holds: unknown callers cannot load the server.
 func NewCallers(cfg *rest.Config, log *slog.Logger) (*Callers, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = reviewWithin
@@ -105,7 +105,7 @@ func (c *Callers) answer(r *http.Request) callerAnswer {
 	if have, ok := c.answers.Get(key); ok {
 		return have.(callerAnswer)
 	}
-	// Who asks again meanwhile gets the same answer, and nobody's leaving ends it.
+	// Who asks again meanwhile gets the same answer, and it ends with no request of theirs.
 	out, err, _ := c.asking.Do(fmt.Sprint(key), func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reviewWithin)
 		defer cancel()
