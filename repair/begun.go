@@ -63,42 +63,42 @@ func (m Move) Outcome() Outcome {
 // Open reports whether the step is still to be done with it.
 func (m Move) Open() bool { o := m.Outcome(); return o.Open() }
 
-func toWrite(do func(context.Context) error, format string, args ...any) Move {
+func ToWrite(do func(context.Context) error, format string, args ...any) Move {
 	return Move{Do: do, What: fmt.Sprintf(format, args...)}
 }
 
-func nothing(s Status, why string) Move { return Move{Status: s, What: why} }
+func Nothing(s Status, why string) Move { return Move{Status: s, What: why} }
 
-func cannot(code SkipCode, format string, args ...any) Move {
+func Cannot(code SkipCode, format string, args ...any) Move {
 	return Move{Status: Skipped, Code: code, What: fmt.Sprintf(format, args...)}
 }
 
 // held is the move of a step that is left as it is for now.
 func (b *Begun) held(code SkipCode, why string) Move {
 	if b.Undo {
-		return cannot(code, "it is not finished: %s", why)
+		return Cannot(code, "it is not finished: %s", why)
 	}
-	return cannot(code, "it was left half-done, and is not completed now: %s", why)
+	return Cannot(code, "it was left half-done, and is not completed now: %s", why)
 }
 
 // Refs are the objects of the step: what its kind rests on, those that were written,
 // with their blocks; and what says whether anything may be written at all.
 func (b *Begun) Refs() []blocks.Ref {
-	r := newRefs(b.State)
+	r := NewRefs(b.State)
 	if b.Kind != nil {
-		b.Kind.refs(r, b.Step)
+		b.Kind.AddRefs(r, b.Step)
 	}
 	for _, e := range b.Log.Changes {
 		if namespace, name, of := strings.Cut(e.Name, "/"); of {
-			r.pod(namespace, name)
+			r.Pod(namespace, name)
 			continue
 		}
-		r.one(e.Resource, e.Name)
-		if was := e.was(); e.Resource == blocks.Affinities && was.Spec.CIDR != "" { // its block, and who else claims that
-			r.claim(prefixOf(state.Subject{CIDR: was.Spec.CIDR}), was.Spec.Node)
+		r.One(e.Resource, e.Name)
+		if was := e.Was(); e.Resource == blocks.Affinities && was.Spec.CIDR != "" { // its block, and who else claims that
+			r.Claim(PrefixOf(state.Subject{CIDR: was.Spec.CIDR}), was.Spec.Node)
 		}
 	}
-	return r.out
+	return r.All
 }
 
 // next returns the next write that a half-done step needs, or why it has to wait.
@@ -109,13 +109,13 @@ func (b *Begun) Refs() []blocks.Ref {
 // it left in pendingDeletion, though the block is its host's after all, gets its state
 // back. No one takes a mark of deletion away.
 func (b *Begun) next() Move {
-	if b.Kind == nil || b.Kind.complete == nil || !b.Log.Unfinished {
+	if b.Kind == nil || b.Kind.Complete == nil || !b.Log.Unfinished {
 		return Move{}
 	}
-	if g := b.State.FirstMissing(b.Kind.needs); g != nil {
+	if g := b.State.FirstMissing(b.Kind.Needs); g != nil {
 		return b.held(SkipHalfDone, fmt.Sprintf("a read that this needs is missing: %s", g))
 	}
-	m := b.Kind.complete(b)
+	m := b.Kind.Complete(b)
 	if b.Undo && m.Do != nil && m.Code == "" {
 		m.What, m.Code = "finish the step, which was left half-done: "+m.What, CodeFinished
 	}
@@ -126,8 +126,8 @@ func (b *Begun) next() Move {
 // end, if one may be sent now.
 func (b *Begun) Completion() Move {
 	m := b.next()
-	if r := b.closed(); m.Do != nil && r.code != "" {
-		return b.held(SkipCode(r.code), r.why)
+	if r := b.closed(); m.Do != nil && r.Code != "" {
+		return b.held(SkipCode(r.Code), r.Why)
 	}
 	return m
 }
@@ -136,8 +136,8 @@ func (b *Begun) Completion() Move {
 func (b *Begun) Action() Move {
 	m := b.evaluate()
 	if m.Do != nil {
-		if r := b.closed(); r.code != "" {
-			m = cannot(SkipCode(r.code), "%s", r.why)
+		if r := b.closed(); r.Code != "" {
+			m = Cannot(SkipCode(r.Code), "%s", r.Why)
 		}
 	}
 	if m.Do != nil {
@@ -150,7 +150,7 @@ func (b *Begun) Action() Move {
 	case m.Open():
 		m.What += "; " + left
 	default:
-		m = cannot(SkipHalfDone, "%s", left)
+		m = Cannot(SkipHalfDone, "%s", left)
 	}
 	m.HalfDone = true
 	return m
@@ -159,11 +159,11 @@ func (b *Begun) Action() Move {
 func (b *Begun) evaluate() Move {
 	for _, e := range b.Log.Changes {
 		if g, missing := b.State.Missing(e.Resource); missing {
-			return cannot(SkipCode(RefusedNotRead), "not evaluated: %s", g)
+			return Cannot(SkipCode(RefusedNotRead), "not evaluated: %s", g)
 		}
 		for _, g := range b.State.Unreadable(e.Resource) {
 			if g.Name == e.Name {
-				return cannot(SkipCode(RefusedNotRead), "not evaluated: %s", g)
+				return Cannot(SkipCode(RefusedNotRead), "not evaluated: %s", g)
 			}
 		}
 	}
@@ -172,145 +172,145 @@ func (b *Begun) evaluate() Move {
 	}
 	if b.Log.Unwritten {
 		// It wrote nothing, or took it back; what is missing now, others have taken away.
-		if a := b.affinity(); a != nil && b.mustStay(a) == "" {
-			return b.putBack(a)
+		if a := b.Affinity(); a != nil && b.mustStay(a) == "" {
+			return b.PutBack(a)
 		}
-		return nothing(NotNeeded, "nothing was written: the step was skipped")
+		return Nothing(NotNeeded, "nothing was written: the step was skipped")
 	}
 	if b.Kind == nil {
-		return cannot(SkipUnknown, "this version knows no steps of kind %q, or the journal's plan lacks the step", b.Step.Kind)
+		return Cannot(SkipUnknown, "this version knows no steps of kind %q, or the journal's plan lacks the step", b.Step.Kind)
 	}
-	return b.Kind.undo(b)
+	return b.Kind.Undo(b)
 }
 
 // closed says why nothing of the step may be written now, by the same gate that a plan
 // goes through; an empty code if it may.
-func (b *Begun) closed() reason {
+func (b *Begun) closed() Reason {
 	g, missing := b.State.Missing(blocks.ClusterInfos)
 	if unread := b.State.Unreadable(blocks.ClusterInfos); !missing && len(unread) > 0 {
 		g, missing = unread[0], true
 	}
 	if missing {
-		return because(RefusedNotRead, "whether the datastore is locked is not known: %s", g)
+		return Because(RefusedNotRead, "whether the datastore is locked is not known: %s", g)
 	}
-	return (&proposals{st: b.State, req: b.Request, kind: cmp.Or(b.Kind, &StepKind{})}).barred()
+	return (&Proposals{State: b.State, Request: b.Request, Kind: cmp.Or(b.Kind, &StepKind{})}).barred()
 }
 
 // leftover names what the step has left half-done; "" if nothing.
 func (b *Begun) leftover() string {
 	for _, r := range []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles} {
-		c := b.Log.first(r)
+		c := b.Log.First(r)
 		if c == nil {
 			continue
 		}
-		o := objectNamed(b.State.Snapshot, r, c.Name)
-		if o == nil || c.Before != nil && o.UID != c.UID() || !b.Log.ours(*o.Meta) {
+		o := ObjectNamed(b.State.Snapshot, r, c.Name)
+		if o == nil || c.Before != nil && o.UID != c.UID() || !b.Log.Ours(*o.Meta) {
 			continue
 		}
 		if o.marked {
-			return fmt.Sprintf("%s %s is left marked deleted: \"repair --soft-deleted\" removes it, or Calico when it reads it by name", o.word, o.Name)
+			return fmt.Sprintf("%s %s is left marked deleted: \"repair --soft-deleted\" removes it, or Calico when it reads it by name", o.Word, o.Name)
 		}
-		if a := affinityNamed(b.State, o.Name); r == blocks.Affinities && a.Effective() != blocks.Confirmed && string(a.State) != c.was().Spec.State {
+		if a := AffinityNamed(b.State, o.Name); r == blocks.Affinities && a.Effective() != blocks.Confirmed && string(a.State) != c.Was().Spec.State {
 			return fmt.Sprintf("affinity %s is left %s", a.Name, a.State)
 		}
 	}
 	var behind *LeftBehindError
-	if b.Kind != nil && b.Log.Unfinished && errors.As(b.Kind.verify(b.State, b.Step), &behind) {
+	if b.Kind != nil && b.Log.Unfinished && errors.As(b.Kind.Verify(b.State, b.Step), &behind) {
 		return behind.Error()
 	}
 	return ""
 }
 
-// affinity returns the affinity that the step wrote; nil if it is gone.
-func (b *Begun) affinity() *blocks.Affinity {
-	if c := b.Log.first(blocks.Affinities); c != nil {
-		return affinityNamed(b.State, c.Name)
+// Affinity returns the affinity that the step wrote; nil if it is gone.
+func (b *Begun) Affinity() *blocks.Affinity {
+	if c := b.Log.First(blocks.Affinities); c != nil {
+		return AffinityNamed(b.State, c.Name)
 	}
 	return nil
 }
 
-// sameAffinity is affinity, if it is still the same object.
-func (b *Begun) sameAffinity() *blocks.Affinity {
-	if a := b.affinity(); a != nil && a.UID == b.Log.first(blocks.Affinities).UID() {
+// SameAffinity is Affinity, if it is still the same object.
+func (b *Begun) SameAffinity() *blocks.Affinity {
+	if a := b.Affinity(); a != nil && a.UID == b.Log.First(blocks.Affinities).UID() {
 		return a
 	}
 	return nil
 }
 
-// leftAffinity is sameAffinity, if it is what the step is about, and still as it was left.
-func (b *Begun) leftAffinity() *blocks.Affinity {
-	a := b.sameAffinity()
-	if a == nil || !b.mine(a) || a.State != blocks.PendingDeletion && !a.SoftDeleted {
+// LeftAffinity is SameAffinity, if it is what the step is about, and still as it was left.
+func (b *Begun) LeftAffinity() *blocks.Affinity {
+	a := b.SameAffinity()
+	if a == nil || !b.Mine(a) || a.State != blocks.PendingDeletion && !a.SoftDeleted {
 		return nil
 	}
 	return a
 }
 
-// mine reports whether an affinity is of the block and the owner that the step is about.
-func (b *Begun) mine(a *blocks.Affinity) bool {
-	if a.CIDR != prefixOf(b.Step.Target) {
+// Mine reports whether an affinity is of the block and the owner that the step is about.
+func (b *Begun) Mine(a *blocks.Affinity) bool {
+	if a.CIDR != PrefixOf(b.Step.Target) {
 		return false
 	}
 	if b.Step.Target.Kind == state.KindBlock {
-		return ownerGuard(a.Owner) == b.Step.Guard(GuardOwner)
+		return OwnerGuard(a.Owner) == b.Step.Guard(GuardOwner)
 	}
 	return a.Owner.Node() == b.Step.Target.Node
 }
 
-// endAffinity completes the deletion of the affinity that was left, or takes it back
+// EndAffinity completes the deletion of the affinity that was left, or takes it back
 // where the block is its host's.
-func (b *Begun) endAffinity() Move {
-	a := b.leftAffinity()
+func (b *Begun) EndAffinity() Move {
+	a := b.LeftAffinity()
 	if a == nil {
 		return Move{}
 	}
-	switch block := blockAt(b.State, a.CIDR.String()); {
+	switch block := BlockAt(b.State, a.CIDR.String()); {
 	case block != nil && block.Owner == a.Owner && (b.Undo || a.SoftDeleted):
 		return Move{}
 	case block != nil && block.Owner == a.Owner:
-		return b.putBack(a)
+		return b.PutBack(a)
 	case block == nil:
-		if r := (&proposals{st: b.State}).retainedWithoutBlock(a); r.code != "" {
-			return b.held(SkipHalfDone, r.why)
+		if r := (&Proposals{State: b.State}).RetainedWithoutBlock(a); r.Code != "" {
+			return b.held(SkipHalfDone, r.Why)
 		}
 	}
 	if a.SoftDeleted {
-		return b.endMark(blocks.Affinities, a.Meta)
+		return b.EndMark(blocks.Affinities, a.Meta)
 	}
-	return b.deleteAffinity(a, "deleting the affinity")
+	return b.DeleteAffinity(a, "deleting the affinity")
 }
 
-func (b *Begun) deleteAffinity(a *blocks.Affinity, what string) Move {
-	ref := pin(blocks.Affinities, a.Meta)
-	return toWrite(func(ctx context.Context) error { return b.Writer.DeleteAffinity(ctx, ref) }, "%s", what)
+func (b *Begun) DeleteAffinity(a *blocks.Affinity, what string) Move {
+	ref := Pin(blocks.Affinities, a.Meta)
+	return ToWrite(func(ctx context.Context) error { return b.Writer.DeleteAffinity(ctx, ref) }, "%s", what)
 }
 
-// endMark deletes an object that was marked.
-func (b *Begun) endMark(r blocks.Resource, m blocks.Meta) Move {
-	ref, word := pin(r, m), objectNamed(b.State.Snapshot, r, m.Name).word
-	return toWrite(func(ctx context.Context) error { return b.Writer.FinishDelete(ctx, ref) }, "deleting the %s that was marked", word)
+// EndMark deletes an object that was marked.
+func (b *Begun) EndMark(r blocks.Resource, m blocks.Meta) Move {
+	ref, word := Pin(r, m), ObjectNamed(b.State.Snapshot, r, m.Name).Word
+	return ToWrite(func(ctx context.Context) error { return b.Writer.FinishDelete(ctx, ref) }, "deleting the %s that was marked", word)
 }
 
-// putBack gives the affinity that was left in pendingDeletion the state that it had.
-func (b *Begun) putBack(a *blocks.Affinity) Move {
-	was := blocks.AffinityState(b.Log.first(blocks.Affinities).was().Spec.State)
+// PutBack gives the affinity that was left in pendingDeletion the state that it had.
+func (b *Begun) PutBack(a *blocks.Affinity) Move {
+	was := blocks.AffinityState(b.Log.First(blocks.Affinities).Was().Spec.State)
 	if b.Undo && a.State == was {
-		return nothing(Already, "the affinity is as it was")
+		return Nothing(Already, "the affinity is as it was")
 	}
 	if a.State != blocks.PendingDeletion || a.SoftDeleted {
-		return cannot(SkipChanged, "the affinity was written since: its state is %q", a.State)
+		return Cannot(SkipChanged, "the affinity was written since: its state is %q", a.State)
 	}
 	if why := b.mustStay(a); why != "" {
-		return cannot(SkipChanged, "the affinity does not get its state %q back: %s; it stays pendingDeletion, and its node confirms it when it next takes an address from the block", was, why)
+		return Cannot(SkipChanged, "the affinity does not get its state %q back: %s; it stays pendingDeletion, and its node confirms it when it next takes an address from the block", was, why)
 	}
-	m := b.setAffinity(a, was, "give the affinity %s its state %q back", a.Name, was)
+	m := b.SetAffinity(a, was, "give the affinity %s its state %q back", a.Name, was)
 	m.Back = true
 	return m
 }
 
-func (b *Begun) setAffinity(a *blocks.Affinity, state blocks.AffinityState, format string, args ...any) Move {
-	ref := pin(blocks.Affinities, a.Meta)
-	return toWrite(func(ctx context.Context) error { return b.Writer.PutAffinityState(ctx, ref, state) }, format, args...)
+func (b *Begun) SetAffinity(a *blocks.Affinity, state blocks.AffinityState, format string, args ...any) Move {
+	ref := Pin(blocks.Affinities, a.Meta)
+	return ToWrite(func(ctx context.Context) error { return b.Writer.PutAffinityState(ctx, ref, state) }, format, args...)
 }
 
 // mustStay says why the affinity that the step has left in pendingDeletion must not get
@@ -318,20 +318,20 @@ func (b *Begun) setAffinity(a *blocks.Affinity, state blocks.AffinityState, form
 // moment and, if they find the affinity in that state already, do not write it:
 // confirmed under them, it would outlive the block. Left alone, it does no harm.
 func (b *Begun) mustStay(a *blocks.Affinity) string {
-	c := b.Log.first(blocks.Affinities)
+	c := b.Log.First(blocks.Affinities)
 	var last Sent
 	for _, e := range b.Log.Changes {
 		if e.Resource == blocks.Affinities && e.Name == a.Name {
 			last = e
 		}
 	}
-	block := blockAt(b.State, a.CIDR.String())
+	block := BlockAt(b.State, a.CIDR.String())
 	switch {
 	case c == nil || c.Before == nil || a.UID != c.UID():
 		return "it is another object than the one that was written"
 	case a.SoftDeleted:
 		return "it is marked deleted"
-	case a.State != blocks.PendingDeletion || storedObject(last.After).Spec.State != string(blocks.PendingDeletion):
+	case a.State != blocks.PendingDeletion || StoredObject(last.After).Spec.State != string(blocks.PendingDeletion):
 		return fmt.Sprintf("its state is %q, which is not what the journal says was written last", a.State)
 	case a.Written.Std().After(last.At.Add(WriteTimeout + ClockSkew)):
 		return fmt.Sprintf("somebody else wrote it since, at %s, and may be releasing it", phrase.Time(a.Written))
@@ -340,7 +340,7 @@ func (b *Begun) mustStay(a *blocks.Affinity) string {
 	case block.SoftDeleted:
 		return "its block is marked deleted: somebody is releasing it"
 	case block.Owner != a.Owner:
-		return fmt.Sprintf("its block belongs to %s", ownerText(block.Owner))
+		return fmt.Sprintf("its block belongs to %s", OwnerText(block.Owner))
 	}
 	return ""
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
@@ -18,9 +19,13 @@ func TestMustStay(t *testing.T) {
 		Verb: VerbPatch, Resource: blocks.Affinities, Name: name, After: json.RawMessage(`{"spec":{"state":"pendingDeletion"}}`),
 		Before: json.RawMessage(`{"metadata":{"name":"` + name + `","uid":"uid-` + name + `"},"spec":{"cidr":"10.0.3.0/26","node":"n2","state":"confirmed"}}`),
 	}
-	st := sketched(t, "pool pods 10.0.0.0/16\nnode n2\naffinity 10.0.3.0/26 n2 state=pendingDeletion\nblock 10.0.3.0/26 n2\n", 0)
+	snap, err := statedsl.Parse("pool pods 10.0.0.0/16\nnode n2\naffinity 10.0.3.0/26 n2 state=pendingDeletion\nblock 10.0.3.0/26 n2\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := state.New(snap, state.Options{})
 	b := &Begun{Site: &Site{State: st}, Log: &StepLog{Changes: []Sent{{change, audit.Time{Time: statedsl.Clock}}}}, Step: &Step{ID: "x"}, Undo: true}
-	a := b.affinity()
+	a := b.Affinity()
 	if why := b.mustStay(a); why != "" {
 		t.Errorf("as it was left: %s", why)
 	}

@@ -43,8 +43,8 @@ type Recorder interface {
 // Ref returns the object that the change is about.
 func (c *Change) Ref() blocks.Ref { return blocks.Ref{Resource: c.Resource, Name: c.Name} }
 
-// was is the object of a change as it was stored; the zero value if it cannot be read.
-func (c *Change) was() stored { return storedObject(c.Before) }
+// Was is the object of a change as it was stored; the zero value if it cannot be read.
+func (c *Change) Was() Stored { return StoredObject(c.Before) }
 
 // WriteTimeout bounds what is done to one object once it was begun, whatever becomes of
 // the run's context.
@@ -85,10 +85,10 @@ type Sent struct {
 }
 
 // UID returns the UID of a change's object as it was stored; "" if there was none.
-func (c *Change) UID() string { return c.was().Metadata.UID }
+func (c *Change) UID() string { return c.Was().Metadata.UID }
 
-// first returns the first change of a resource; nil if there is none.
-func (l *StepLog) first(r blocks.Resource) *Change {
+// First returns the first change of a resource; nil if there is none.
+func (l *StepLog) First(r blocks.Resource) *Change {
 	for _, c := range l.Changes {
 		if c.Resource == r {
 			return c.Change
@@ -97,16 +97,16 @@ func (l *StepLog) first(r blocks.Resource) *Change {
 	return nil
 }
 
-// deleteSent reports whether the deletion of the object of a change was sent when the
+// DeleteSent reports whether the deletion of the object of a change was sent when the
 // step was tried last.
-func (l *StepLog) deleteSent(c *Change) bool {
+func (l *StepLog) DeleteSent(c *Change) bool {
 	uid, sent := l.Deleted[c.Ref()]
 	return sent && uid == c.UID()
 }
 
-// ours reports whether an object was not written since the step by anything but this
+// Ours reports whether an object was not written since the step by anything but this
 // program, as far as times tell.
-func (l *StepLog) ours(m blocks.Meta) bool {
+func (l *StepLog) Ours(m blocks.Meta) bool {
 	return m.ByUs || len(l.Changes) > 0 && !m.Written.Std().After(l.Changes[len(l.Changes)-1].At.Add(WriteTimeout+ClockSkew))
 }
 
@@ -115,7 +115,7 @@ func (l *StepLog) ours(m blocks.Meta) bool {
 func (l *StepLog) Mark(s *blocks.Snapshot) []blocks.Ref {
 	var marked []blocks.Ref
 	for _, c := range l.Changes {
-		if o := objectNamed(s, c.Resource, c.Name); o != nil && (c.Before == nil || o.UID == c.UID()) && l.ours(*o.Meta) {
+		if o := ObjectNamed(s, c.Resource, c.Name); o != nil && (c.Before == nil || o.UID == c.UID()) && l.Ours(*o.Meta) {
 			o.ByUs = true
 			marked = append(marked, c.Ref())
 		}

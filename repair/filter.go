@@ -3,30 +3,18 @@ package repair
 import (
 	"net/netip"
 	"slices"
-	"strconv"
 
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// beside reports whether the filters of a request leave something out: what concerns
+// Beside reports whether the filters of a request leave something out: what concerns
 // none of the pools, of the nodes, of the addresses or of the blocks asked for. What
 // concerns the whole cluster is never left out.
-func (r *Request) beside(st *state.State, t state.Subject, pools, nodes []string) bool {
+func (r *Request) Beside(st *state.State, t state.Subject, pools, nodes []string) bool {
 	if t.Kind == state.KindCluster || t.Kind == state.KindConfig {
 		return false
 	}
-	return !meet(r.Pools, pools) || !meet(r.Nodes, nodes) || !r.aims(st, t)
-}
-
-// Finishes reports whether a request asks for a step that was begun for another one, own:
-// for its kind and its setting, and by the same filters or by any that it is within.
-func (r *Request) Finishes(s *Step, own *Request) bool {
-	kind := KindOf(s.Kind)
-	same := slices.Equal(r.Pools, own.Pools) && slices.Equal(r.Nodes, own.Nodes) && slices.Equal(r.IPs, own.IPs) && slices.Equal(r.Blocks, own.Blocks)
-	if kind == nil || !kind.asked(*r) || !same && r.beside(nil, s.Target, s.Pools, s.Nodes) {
-		return false
-	}
-	return s.Kind != SetStrictAffinity || strconv.FormatBool(*r.StrictAffinity) == s.Guard(guardWanted)
+	return !Meet(r.Pools, pools) || !Meet(r.Nodes, nodes) || !r.Aims(st, t)
 }
 
 // ConsentedBy returns the request with those of its consents that another one gives, too:
@@ -41,14 +29,14 @@ func (r Request) ConsentedBy(again *Request) Request {
 	return r
 }
 
-// aims reports whether a target is, holds or lies in any of the addresses, and any of
+// Aims reports whether a target is, holds or lies in any of the addresses, and any of
 // the blocks, that are asked for. A handle is at the addresses recorded under it and in
 // the blocks that it counts; without a state that is not known, and it is at none.
-func (r *Request) aims(st *state.State, t state.Subject) bool {
+func (r *Request) Aims(st *state.State, t state.Subject) bool {
 	if len(r.IPs)+len(r.Blocks) == 0 {
 		return true
 	}
-	places := []netip.Prefix{placeOf(t)}
+	places := []netip.Prefix{PlaceOf(t)}
 	if t.Kind == state.KindHandle && st != nil {
 		for _, ref := range st.HandleRefs(t.Name) {
 			places = append(places, netip.PrefixFrom(ref.Addr(), ref.Addr().BitLen()), ref.Block.CIDR)
@@ -73,8 +61,16 @@ func (r *Request) aims(st *state.State, t state.Subject) bool {
 	return aimed && in
 }
 
-// meet reports whether any of the wanted is among those there are; nothing wanted
+// Meet reports whether any of the wanted is among those there are; nothing wanted
 // means all.
-func meet(wanted, have []string) bool {
+func Meet(wanted, have []string) bool {
 	return len(wanted) == 0 || slices.ContainsFunc(have, func(s string) bool { return slices.Contains(wanted, s) })
+}
+
+func PlaceOf(s state.Subject) netip.Prefix {
+	if a, err := netip.ParseAddr(s.IP); err == nil {
+		return netip.PrefixFrom(a, a.BitLen())
+	}
+	c, _ := netip.ParsePrefix(s.CIDR)
+	return c
 }

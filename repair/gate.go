@@ -21,19 +21,19 @@ const newestMajor, newestMinor = 3, 32
 
 // barred says why nothing of the kind may be done in this cluster at all; an empty
 // code if it may.
-func (p *proposals) barred() reason {
-	if p.st.Info.Locked {
-		return reason{RefusedLocked, "the datastore is locked (\"calicoctl datastore migrate lock\" was run): IPAM must stand still until it is unlocked"}
+func (p *Proposals) barred() Reason {
+	if p.State.Info.Locked {
+		return Reason{RefusedLocked, "the datastore is locked (\"calicoctl datastore migrate lock\" was run): IPAM must stand still until it is unlocked"}
 	}
-	if why := newerThanKnown(p.st); why != "" && !p.kind.plain && !p.req.AllowNewer {
-		return reason{RefusedVersion, why}
+	if why := NewerThanKnown(p.State); why != "" && !p.Kind.Plain && !p.Request.AllowNewer {
+		return Reason{RefusedVersion, why}
 	}
-	return reason{}
+	return Reason{}
 }
 
-// newerThanKnown says why the cluster's Calico may be newer than is known; "" if
+// NewerThanKnown says why the cluster's Calico may be newer than is known; "" if
 // it is not.
-func newerThanKnown(st *state.State) string {
+func NewerThanKnown(st *state.State) string {
 	v := st.Cluster.CalicoVersion
 	switch {
 	case v == "" && !st.Cluster.Live:
@@ -50,31 +50,31 @@ func newerThanKnown(st *state.State) string {
 
 // unread refuses a kind as a whole if a read that it needs is missing, and tells
 // whether it did.
-func (p *proposals) unread() bool {
-	needs := append([]blocks.Resource{blocks.ClusterInfos}, p.kind.needs...)
-	if p.kind.needsAffinities() && withoutAffinities(p.st) {
-		p.refuse(concern{target: state.ClusterSubject(p.st)}, RefusedNotRead, "no %s is planned, because the files hold no affinity at all: they seem to have been made without blockaffinities", p.kind.kind)
+func (p *Proposals) unread() bool {
+	needs := append([]blocks.Resource{blocks.ClusterInfos}, p.Kind.Needs...)
+	if p.Kind.needsAffinities() && withoutAffinities(p.State) {
+		p.Refuse(Concern{Target: state.ClusterSubject(p.State)}, RefusedNotRead, "no %s is planned, because the files hold no affinity at all: they seem to have been made without blockaffinities", p.Kind.Kind)
 		return true
 	}
-	g := p.st.FirstMissing(needs)
+	g := p.State.FirstMissing(needs)
 	if g == nil {
 		return false
 	}
-	p.refuse(concern{target: state.ClusterSubject(p.st)}, RefusedNotRead, "no %s is planned, because a read that it needs is missing: %s", p.kind.kind, g)
+	p.Refuse(Concern{Target: state.ClusterSubject(p.State)}, RefusedNotRead, "no %s is planned, because a read that it needs is missing: %s", p.Kind.Kind, g)
 	return true
 }
 
-// podsUnread refuses a kind as a whole if a pod could not be read, and tells
+// PodsUnread refuses a kind as a whole if a pod could not be read, and tells
 // whether it did: that pod may be the one that uses what looks unused.
-func (p *proposals) podsUnread() bool {
-	name, unread := p.st.UnreadPod()
+func (p *Proposals) PodsUnread() bool {
+	name, unread := p.State.UnreadPod()
 	if unread {
-		p.refuse(concern{target: state.ClusterSubject(p.st)}, RefusedNotRead, "no %s is planned, because pod %s could not be read and may be its user", p.kind.kind, name)
+		p.Refuse(Concern{Target: state.ClusterSubject(p.State)}, RefusedNotRead, "no %s is planned, because pod %s could not be read and may be its user", p.Kind.Kind, name)
 	}
 	return unread
 }
 
-func (k *StepKind) needsAffinities() bool { return slices.Contains(k.needs, blocks.Affinities) }
+func (k *StepKind) needsAffinities() bool { return slices.Contains(k.Needs, blocks.Affinities) }
 
 // fewBlocks is up to how many blocks without any affinity are believed of files.
 const fewBlocks = 3
@@ -92,4 +92,20 @@ func withoutAffinities(st *state.State) bool {
 		}
 	}
 	return n > fewBlocks
+}
+
+// RetainedWithoutBlock says whether somebody uses addresses of a CIDR that has no
+// block, as after blocks were deleted by hand. The affinity then is the last that
+// keeps the CIDR from being claimed by another node.
+func (p *Proposals) RetainedWithoutBlock(a *blocks.Affinity) Reason {
+	if name, unread := p.State.UnreadPod(); unread {
+		return Reason{RefusedNotRead, "pod " + name + " could not be read and may use an address of its CIDR"}
+	}
+	if who := p.State.UnrecordedUser(a.CIDR); who != "" {
+		return Reason{RefusedInUse, "its block is gone, and " + who + " still: without the affinity another node could claim the CIDR"}
+	}
+	if uses := p.State.Views.UsesIn(a.CIDR); len(uses) > 0 {
+		return Because(RefusedHostView, "its block is gone, and %s of it is in use in %s", uses[0].Addr, uses[0])
+	}
+	return Reason{}
 }

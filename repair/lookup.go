@@ -9,8 +9,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// find returns the first element that a test takes; nil if there is none.
-func find[T any](list []T, is func(*T) bool) *T {
+// Find returns the first element that a test takes; nil if there is none.
+func Find[T any](list []T, is func(*T) bool) *T {
 	for i := range list {
 		if is(&list[i]) {
 			return &list[i]
@@ -19,51 +19,51 @@ func find[T any](list []T, is func(*T) bool) *T {
 	return nil
 }
 
-// blockAt returns the block of a CIDR; nil if there is none.
-func blockAt(st *state.State, cidr string) *state.Block {
+// BlockAt returns the block of a CIDR; nil if there is none.
+func BlockAt(st *state.State, cidr string) *state.Block {
 	p, err := netip.ParsePrefix(cidr)
-	if b := find(st.IPBlocks, func(b **state.Block) bool { return err == nil && (*b).CIDR == p }); b != nil {
+	if b := Find(st.IPBlocks, func(b **state.Block) bool { return err == nil && (*b).CIDR == p }); b != nil {
 		return *b
 	}
 	return nil
 }
 
-// affinityNamed and handleNamed return an object by its name; nil if there is none.
-func affinityNamed(st *state.State, name string) *blocks.Affinity {
-	return find(st.Affinities, func(a *blocks.Affinity) bool { return a.Name == name })
+// AffinityNamed and HandleNamed return an object by its name; nil if there is none.
+func AffinityNamed(st *state.State, name string) *blocks.Affinity {
+	return Find(st.Affinities, func(a *blocks.Affinity) bool { return a.Name == name })
 }
 
-func handleNamed(st *state.State, name string) *blocks.Handle {
-	return find(st.Handles, func(h *blocks.Handle) bool { return h.Name == name })
+func HandleNamed(st *state.State, name string) *blocks.Handle {
+	return Find(st.Handles, func(h *blocks.Handle) bool { return h.Name == name })
 }
 
-// affinityOf returns a host's affinity to a CIDR; nil if there is none.
-func affinityOf(st *state.State, cidr, node string) *blocks.Affinity {
-	return find(st.Affinities, func(a *blocks.Affinity) bool { return a.CIDR.String() == cidr && a.Owner.Node() == node })
+// AffinityOf returns a host's affinity to a CIDR; nil if there is none.
+func AffinityOf(st *state.State, cidr, node string) *blocks.Affinity {
+	return Find(st.Affinities, func(a *blocks.Affinity) bool { return a.CIDR.String() == cidr && a.Owner.Node() == node })
 }
 
-// object is what all kinds of objects have that a repair marks, or changes the state of.
-type object struct {
+// Object is what all kinds of objects have that a repair marks, or changes the state of.
+type Object struct {
 	*blocks.Meta
-	word   string // what messages call it
+	Word   string // what messages call it
 	marked bool   // deleted
 }
 
-// objectNamed returns an object; nil for those of other kinds, and if there is none of
+// ObjectNamed returns an object; nil for those of other kinds, and if there is none of
 // its name.
-func objectNamed(s *blocks.Snapshot, r blocks.Resource, name string) *object {
+func ObjectNamed(s *blocks.Snapshot, r blocks.Resource, name string) *Object {
 	switch r {
 	case blocks.Blocks:
-		if b := find(s.Blocks, func(b *blocks.Block) bool { return b.Name == name }); b != nil {
-			return &object{&b.Meta, "block", b.SoftDeleted}
+		if b := Find(s.Blocks, func(b *blocks.Block) bool { return b.Name == name }); b != nil {
+			return &Object{&b.Meta, "block", b.SoftDeleted}
 		}
 	case blocks.Affinities:
-		if a := find(s.Affinities, func(a *blocks.Affinity) bool { return a.Name == name }); a != nil {
-			return &object{&a.Meta, "affinity", a.SoftDeleted}
+		if a := Find(s.Affinities, func(a *blocks.Affinity) bool { return a.Name == name }); a != nil {
+			return &Object{&a.Meta, "affinity", a.SoftDeleted}
 		}
 	case blocks.Handles:
-		if h := find(s.Handles, func(h *blocks.Handle) bool { return h.Name == name }); h != nil {
-			return &object{&h.Meta, "handle", h.SoftDeleted}
+		if h := Find(s.Handles, func(h *blocks.Handle) bool { return h.Name == name }); h != nil {
+			return &Object{&h.Meta, "handle", h.SoftDeleted}
 		}
 	default: // written at once
 	}
@@ -75,11 +75,11 @@ func (s *Step) TargetMissing(st *state.State) bool {
 	t := s.Target
 	switch t.Kind {
 	case state.KindBlock:
-		return blockAt(st, t.CIDR) == nil
+		return BlockAt(st, t.CIDR) == nil
 	case state.KindAffinity:
-		return affinityOf(st, t.CIDR, t.Node) == nil && affinityNamed(st, t.Name) == nil
+		return AffinityOf(st, t.CIDR, t.Node) == nil && AffinityNamed(st, t.Name) == nil
 	case state.KindHandle:
-		return handleNamed(st, t.Name) == nil
+		return HandleNamed(st, t.Name) == nil
 	case state.KindIP:
 		addr, err := netip.ParseAddr(t.IP)
 		if err != nil {
@@ -90,12 +90,12 @@ func (s *Step) TargetMissing(st *state.State) bool {
 	return false
 }
 
-func pin(r blocks.Resource, m blocks.Meta) ObjectRef {
+func Pin(r blocks.Resource, m blocks.Meta) ObjectRef {
 	return ObjectRef{Resource: r, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion}
 }
 
-// stored is what is needed of an object that a journal holds.
-type stored struct {
+// Stored is what is needed of an object that a journal holds.
+type Stored struct {
 	Metadata struct {
 		Name string `json:"name"`
 		UID  string `json:"uid"`
@@ -111,12 +111,25 @@ type stored struct {
 	} `json:"spec"`
 }
 
-// storedObject reads an object that a journal holds; the zero value if it cannot be
+// StoredObject reads an object that a journal holds; the zero value if it cannot be
 // read.
-func storedObject(raw json.RawMessage) stored {
-	var s stored
+func StoredObject(raw json.RawMessage) Stored {
+	var s Stored
 	if json.Unmarshal(raw, &s) != nil {
-		return stored{}
+		return Stored{}
 	}
 	return s
+}
+
+// OwnAffinity returns the affinity of a block's owner to it; nil if there is none.
+func OwnAffinity(st *state.State, b *state.Block) *blocks.Affinity {
+	if b.Owner == (blocks.Owner{}) {
+		return nil
+	}
+	for _, a := range st.AffinitiesOf(b.CIDR) {
+		if a.Owner == b.Owner {
+			return a
+		}
+	}
+	return nil
 }

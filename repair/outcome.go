@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -9,13 +10,13 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// errGone is the error of a step whose object is not in the state that it was
+// DeletedError is the error of a step whose object is not in the state that it was
 // derived from.
-func errGone(s *Step) error { return fmt.Errorf("%s: %w: it is gone", s.ID, ErrChanged) }
+func DeletedError(s *Step) error { return fmt.Errorf("%s: %w: it is gone", s.ID, ErrChanged) }
 
-// replaced is an error if the object that stands where a step's target stood may still
+// Replaced is an error if the object that stands where a step's target stood may still
 // be that target. It is not if it is another one that was made later.
-func replaced(s *Step, what string, m blocks.Meta) error {
+func Replaced(s *Step, what string, m blocks.Meta) error {
 	if m.UID == s.Guard(GuardUID) {
 		return fmt.Errorf("%s %s is still there", what, m.Name)
 	}
@@ -26,14 +27,14 @@ func replaced(s *Step, what string, m blocks.Meta) error {
 	return nil
 }
 
-// claimedAnew reports whether an affinity that a step has made pendingDeletion is its
+// ClaimedAgain reports whether an affinity that a step has made pendingDeletion is its
 // node's again: a claim makes it pending first (getPendingAffinity of
 // libcalico-go/lib/ipam/ipam_block_reader_writer.go), before there is a block.
-func claimedAnew(a *blocks.Affinity) bool { return a.State == blocks.Pending && !a.SoftDeleted }
+func ClaimedAgain(a *blocks.Affinity) bool { return a.State == blocks.Pending && !a.SoftDeleted }
 
-// oldFrom says when a state that has held since a time will have held for the grace, to
+// OldFrom says when a state that has held since a time will have held for the grace, to
 // be added to why it is too young; "" if the time is not known.
-func oldFrom(st *state.State, since blocks.Time) string {
+func OldFrom(st *state.State, since blocks.Time) string {
 	due := since.Std().Add(st.Grace)
 	if since.IsZero() || !due.After(st.Cluster.TakenAt) {
 		return ""
@@ -41,20 +42,31 @@ func oldFrom(st *state.State, since blocks.Time) string {
 	return fmt.Sprintf("; plan again after %s", phrase.Time(due.Add(time.Second-1).Truncate(time.Second)))
 }
 
-// hostOf returns the node that the value of [GuardOwner] names; "" if none.
-func hostOf(owner string) string { return blocks.ParseOwner(owner).Node() }
+// HostOf returns the node that the value of [GuardOwner] names; "" if none.
+func HostOf(owner string) string { return blocks.ParseOwner(owner).Node() }
 
-// poolNames returns the name of a pool as a list; empty for nil.
-func poolNames(p *state.Pool) []string {
+// PoolNames returns the name of a pool as a list; empty for nil.
+func PoolNames(p *state.Pool) []string {
 	if p == nil {
 		return nil
 	}
 	return []string{p.Name}
 }
 
-func poolName(p *state.Pool) string {
+func PoolName(p *state.Pool) string {
 	if p == nil {
 		return "none"
 	}
 	return p.Name
+}
+
+func OwnerText(o blocks.Owner) string {
+	if o == (blocks.Owner{}) {
+		return "no one"
+	}
+	return cmp.Or(o.Node(), o.String())
+}
+
+func LeftBehind(r blocks.Resource, name, format string, args ...any) error {
+	return &LeftBehindError{Resource: r, Name: name, State: fmt.Sprintf(format, args...)}
 }

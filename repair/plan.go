@@ -336,3 +336,24 @@ func (d *Duration) UnmarshalText(b []byte) error {
 	d.Duration = v
 	return err
 }
+
+// The guards of a consolidation's steps.
+const (
+	// GuardConsolidation names the consolidation that a step belongs to. Where one of its
+	// steps is not done, the others are not tried but those that take back what was made
+	// for it.
+	GuardConsolidation = "consolidation"
+	// GuardInNeed is the node that is to get the block.
+	GuardInNeed = "inNeed"
+	// GuardPod and GuardPodUID are the pod to evict, GuardController the UID of what
+	// makes another in its place.
+	GuardPod        = "pod"
+	GuardPodUID     = "pod.uid"
+	GuardController = "controller.uid"
+)
+
+// Group names what a step stands or falls with; "" for a step by itself.
+func (s *Step) Group() string { return s.Guard(GuardConsolidation) }
+
+// GuardWanted is the setting that is asked for.
+const GuardWanted = "strictAffinity.wanted"

@@ -13,6 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
 // The real program is killed while one of its writes is on its way. What it leaves
@@ -92,7 +93,7 @@ func (v *victim) filtered(t *testing.T) {
 		t.Fatalf("no leaked handle counts a block: %+v", p.Steps)
 	}
 	request.Blocks = []netip.Prefix{st.Handle(p.Steps[i].Target.Name).Blocks[0].CIDR}
-	steps := repair.Build(st, request).Steps
+	steps := planner.Build(st, request).Steps
 	first := slices.IndexFunc(steps, func(s repair.Step) bool { return s.Kind == repair.DeleteHandle })
 	at := killPoint{k: first + 2} // counts are one write each; and the handle is marked
 	one := *v

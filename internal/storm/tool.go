@@ -12,6 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 	"github.com/calico-audit/calico-audit/repair/journal"
+	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
 // tool plans and applies repairs as the program does, behind a client
@@ -58,7 +59,7 @@ func (t *tool) plan(ctx context.Context, request repair.Request, grace time.Dura
 	if err != nil {
 		return nil, err
 	}
-	plan := repair.Build(st, request)
+	plan := planner.Build(st, request)
 	plan.Grace = repair.Duration{Duration: grace}
 	plan.Seal()
 	return plan, nil

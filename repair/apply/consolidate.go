@@ -11,6 +11,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/moves"
+	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
 // restoreTimeout bounds each step that takes a reservation or a cordon back.
@@ -49,7 +51,7 @@ func (a *applying) abandoned(s *repair.Step) (repair.Outcome, bool) {
 // it was done.
 func (a *applying) heed(o repair.Outcome) {
 	g := o.Step.Group()
-	if k := repair.KindOf(o.Step.Kind); g == "" || !o.Open() || k == nil || k.Restores() {
+	if k := planner.KindOf(o.Step.Kind); g == "" || !o.Open() || k == nil || k.Restores {
 		return
 	}
 	if _, ended := a.ended[g]; !ended {
@@ -104,11 +106,11 @@ func (a *applying) untilReady(ctx context.Context, kind *repair.StepKind, s *rep
 // lookAtAwaited reads again what shows how far a replacement is, or everything where that
 // does.
 func (a *applying) lookAtAwaited(ctx context.Context, before *state.State, s *repair.Step) error {
-	if _, found := repair.Awaited(before, a.State, s); !found {
+	if _, found := moves.Awaited(before, a.State, s); !found {
 		return a.reread(ctx)
 	}
 	return a.refreshAll(ctx, func() []blocks.Ref {
-		refs, _ := repair.Awaited(before, a.State, s)
+		refs, _ := moves.Awaited(before, a.State, s)
 		return refs
 	})
 }
@@ -150,14 +152,14 @@ func (a *applying) await(ctx context.Context, kind *repair.StepKind, s *repair.S
 			continue
 		}
 		all = false
-		if w := repair.PodOf(a.State, s); w != nil && w.Deleting.Std().Add(limit).After(deadline) {
+		if w := moves.PodOf(a.State, s); w != nil && w.Deleting.Std().Add(limit).After(deadline) {
 			deadline = w.Deleting.Std().Add(limit) // it has that much time to end by itself
 		}
 		if a.State.Cluster.TakenAt.After(deadline) {
 			return failed("the pod was evicted, and %s, after %s", waits, limit)
 		}
 		a.opts.Progress(repair.Outcome{Step: *s, Reason: waits})
-		if a.opts.Sleep(ctx, repair.EvictPoll) != nil {
+		if a.opts.Sleep(ctx, moves.EvictPoll) != nil {
 			return failed("the pod was evicted, and the run interrupted before its replacement was ready: %s", waits)
 		}
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 	"github.com/calico-audit/calico-audit/repair/journal"
+	"github.com/calico-audit/calico-audit/repair/planner"
 	"github.com/calico-audit/calico-audit/repair/workloads"
 )
 
@@ -96,7 +97,7 @@ func (l *lab) consolidation(kinds ...repair.Kind) *repair.Plan {
 	l.t.Helper()
 	s, err := l.reader.Read(l.t.Context())
 	l.must(err)
-	p := repair.Build(state.New(s, state.Options{Grace: grace}), consolidate)
+	p := planner.Build(state.New(s, state.Options{Grace: grace}), consolidate)
 	var have []repair.Kind
 	for _, step := range p.Steps {
 		have = append(have, step.Kind)
@@ -338,7 +339,7 @@ func TestConsolidateKilled(t *testing.T) {
 			}
 			s, err := l.reader.Read(t.Context())
 			l.must(err)
-			again := repair.Build(state.New(s, state.Options{Grace: grace}), consolidate)
+			again := planner.Build(state.New(s, state.Options{Grace: grace}), consolidate)
 			if r := l.move(t.Context(), again, apply.Options{}); r.Left() {
 				t.Errorf("going on came to %s", statuses(r))
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
 // shortOfBlocks is a cluster whose node new has no block and can claim none; 10.0.0.24/29
@@ -264,7 +265,7 @@ func TestReplacedWhere(t *testing.T) {
 	} {
 		w := before.Pod("sys", "ds-b")
 		s := &repair.Step{Guards: guards(repair.GuardPod, "sys/ds-b", repair.GuardPodUID, w.UID, repair.GuardController, w.Controller.UID)}
-		if done, waits, err := repair.KindOf(repair.EvictPod).Settled(before, sketched(t, shortOfBlocks+now), s); done != want || err != nil {
+		if done, waits, err := planner.KindOf(repair.EvictPod).Settled(before, sketched(t, shortOfBlocks+now), s); done != want || err != nil {
 			t.Errorf("%s: %v %s %v", now, done, waits, err)
 		}
 	}
@@ -327,7 +328,7 @@ func TestFiltersChooseConsolidation(t *testing.T) {
 	req := emptied
 	req.Pools = []string{"other"}
 	s, _ := newPodCluster(t, shortOfBlocks).Read(t.Context())
-	if p := repair.Build(state.New(s, state.Options{}), req); len(p.Steps) > 0 || len(p.Refused) != 1 || !strings.Contains(p.Refused[0].Reason, "is not what --pool") {
+	if p := planner.Build(state.New(s, state.Options{}), req); len(p.Steps) > 0 || len(p.Refused) != 1 || !strings.Contains(p.Refused[0].Reason, "is not what --pool") {
 		t.Errorf("%v %+v", stepIDs(p), p.Refused)
 	}
 }
@@ -345,7 +346,7 @@ func TestUndoLeavesAnothers(t *testing.T) {
 		{Kind: repair.ReserveBlock, Target: state.Subject{Kind: state.KindBlock, CIDR: "10.0.0.24/29"}, Guards: old},
 		{Kind: repair.CordonNode, Target: state.NodeSubject("a"), Guards: old},
 	} {
-		if v := (&repair.Begun{Site: x.Site, Log: &repair.StepLog{}, Step: s, Kind: repair.KindOf(s.Kind), Undo: true}).Action(); v.Do != nil || v.Status != repair.NotNeeded {
+		if v := (&repair.Begun{Site: x.Site, Log: &repair.StepLog{}, Step: s, Kind: planner.KindOf(s.Kind), Undo: true}).Action(); v.Do != nil || v.Status != repair.NotNeeded {
 			t.Errorf("%s: %s %s", s.Kind, v.Status, v.What)
 		}
 	}

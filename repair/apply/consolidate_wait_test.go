@@ -11,6 +11,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/journal"
+	"github.com/calico-audit/calico-audit/repair/moves"
+	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
 // TestOtherRun: while another run moves pods none is begun, nor is one taken back; and a
@@ -34,7 +36,7 @@ func TestOtherRun(t *testing.T) {
 		t.Errorf("with another from the second eviction on it did %s", got)
 	}
 	for id, o := range out {
-		if k := repair.KindOf(o.Step.Kind); k.Restores() && (o.Status != repair.Skipped || !strings.Contains(o.Reason, repair.ErrOtherRun.Error())) {
+		if k := planner.KindOf(o.Step.Kind); k.Restores && (o.Status != repair.Skipped || !strings.Contains(o.Reason, repair.ErrOtherRun.Error())) {
 			t.Errorf("%s: %s, %s", id, o.Status, o.Reason)
 		}
 	}
@@ -100,7 +102,7 @@ func TestWaitsReadLittle(t *testing.T) {
 		left := polls
 		out := m.carry(t.Context(), t, p, Options{Sleep: func(_ context.Context, d time.Duration) error {
 			m.now = m.now.Add(d)
-			if left--; d == repair.EvictPoll && left <= 0 {
+			if left--; d == moves.EvictPoll && left <= 0 {
 				left = polls
 				for i := range m.s.Workloads {
 					m.s.Workloads[i].Ready = true

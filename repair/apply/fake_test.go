@@ -14,6 +14,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/files"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
 // fakeCluster is a cluster in memory, for what can only be tested where one decides
@@ -136,7 +137,7 @@ func (f *fakeCluster) plan(t *testing.T, req repair.Request) *repair.Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := repair.Build(state.New(s, state.Options{}), req)
+	p := planner.Build(state.New(s, state.Options{}), req)
 	if len(p.Steps) == 0 {
 		t.Fatalf("the plan has no steps; refused: %+v", p.Refused)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair/apply"
 	"github.com/calico-audit/calico-audit/repair/datastore"
 	"github.com/calico-audit/calico-audit/repair/journal"
+	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
 // The CRDs that tests look at and damage.
@@ -187,7 +188,7 @@ func (l *lab) planOf(req repair.Request) *repair.Plan {
 	l.t.Helper()
 	s, err := l.reader.Read(l.t.Context())
 	l.must(err)
-	return repair.Build(state.New(s, state.Options{Grace: grace}), req)
+	return planner.Build(state.New(s, state.Options{Grace: grace}), req)
 }
 
 func (l *lab) journal(h journal.Header) *journal.Journal {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/journal"
+	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
 // Finish carries out what a journal's run left half-done, and nothing else of its
@@ -32,7 +33,7 @@ func (x *run) begunStep(f *journal.File, id string, undo bool) *begun {
 	if s == nil {
 		s = &repair.Step{ID: id}
 	}
-	return &begun{x, &repair.Begun{Site: x.Site, Log: f.Log(id), Step: s, Kind: repair.KindOf(s.Kind), Undo: undo, Request: x.asked(f.Plan)}}
+	return &begun{x, &repair.Begun{Site: x.Site, Log: f.Log(id), Step: s, Kind: planner.KindOf(s.Kind), Undo: undo, Request: x.asked(f.Plan)}}
 }
 
 // asked is what a plan was asked for, with the consents that count.

@@ -13,6 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/journal"
+	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
 // Why a plan as a whole is not carried out. Nothing was written then.
@@ -119,11 +120,11 @@ func Run(ctx context.Context, plan *repair.Plan, r repair.Reader, w repair.Write
 	}
 	for i := range plan.Steps {
 		s := &plan.Steps[i]
-		k, g := repair.KindOf(s.Kind), s.Group()
+		k, g := planner.KindOf(s.Kind), s.Group()
 		switch {
 		case g == "" || k == nil:
-		case k.Restores():
-			x.began[g] = x.began[g] || s.Stands(x.State)
+		case k.Restores:
+			x.began[g] = x.began[g] || planner.Stands(s, x.State)
 		case x.sizes[g] == 0 && g != remedies.Rehoming:
 			a.request.Chosen = cmp.Or(a.request.Chosen, g)
 			fallthrough
@@ -214,9 +215,9 @@ func (x *run) sameCluster(made string) error {
 // each does what is the same for every step of any run.
 func (x *run) each(ctx context.Context, step *repair.Step, do func(context.Context) repair.Outcome) repair.Outcome {
 	var o repair.Outcome
-	kind := repair.KindOf(step.Kind)
+	kind := planner.KindOf(step.Kind)
 	switch {
-	case kind != nil && kind.Restores() && (x.began[step.Group()] || step.Stands(x.State)):
+	case kind != nil && kind.Restores && (x.began[step.Group()] || planner.Stands(step, x.State)):
 		x.opts.Progress(repair.Outcome{Step: *step})
 		o = x.restore(ctx, do)
 	case x.ahead[step.ID] != nil:

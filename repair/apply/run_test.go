@@ -20,6 +20,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/journal"
+	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
 var emptyBlocks = repair.Request{EmptyBlocks: true}
@@ -411,14 +412,14 @@ func TestConfirm(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := state.New(s, state.Options{})
-	same := repair.Confirm(first, second, emptyBlocks)
+	same := planner.Confirm(first, second, emptyBlocks)
 	if diff := cmp.Diff(first, same, cmp.Comparer(func(a, b blocks.Count) bool { return a.Cmp(b) == 0 })); diff != "" {
 		t.Errorf("two readings that agree change the plan (-first +confirmed):\n%s", diff)
 	}
 
 	only := *first
 	only.Steps = first.Steps[1:]
-	got := repair.Confirm(&only, second, emptyBlocks)
+	got := planner.Confirm(&only, second, emptyBlocks)
 	if len(got.Steps) != 1 || got.Steps[0].ID != first.Steps[1].ID {
 		t.Fatalf("the steps are %+v", got.Steps)
 	}
@@ -431,13 +432,13 @@ func TestConfirm(t *testing.T) {
 
 	only.Steps = []repair.Step{first.Steps[0], first.Steps[1]}
 	only.Steps[0].Guards = guards(repair.GuardUID, "another")
-	if got := repair.Confirm(&only, second, emptyBlocks); len(got.Steps) != 1 {
+	if got := planner.Confirm(&only, second, emptyBlocks); len(got.Steps) != 1 {
 		t.Errorf("an object that was replaced between the readings is in the plan: %+v", got.Steps)
 	}
 
 	bounded := emptyBlocks
 	bounded.MaxSteps = 1
-	got = repair.Confirm(first, second, bounded)
+	got = planner.Confirm(first, second, bounded)
 	if len(got.Steps) != 1 || len(got.Refused) != 1 || got.Refused[0].Code != repair.RefusedLimit || got.Request.MaxSteps != 1 {
 		t.Errorf("bounded to one step: %+v, refused %+v", got.Steps, got.Refused)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
 // applying carries out the steps of one plan.
@@ -35,11 +36,11 @@ func (a *applying) step(ctx context.Context, s *repair.Step) repair.Outcome {
 		return skip(repair.SkipDuplicate, "the plan has this step twice")
 	}
 	a.seen[s.ID] = true
-	kind := repair.KindOf(s.Kind)
+	kind := planner.KindOf(s.Kind)
 	if kind == nil {
 		return skip(repair.SkipUnknown, "this version knows no steps of kind %q", s.Kind)
 	}
-	if o, abandoned := a.abandoned(s); abandoned && !kind.Restores() {
+	if o, abandoned := a.abandoned(s); abandoned && !kind.Restores {
 		return o
 	}
 	if a.file != nil {
@@ -107,8 +108,8 @@ func (a *applying) observe(ctx context.Context, kind *repair.StepKind, s *repair
 
 // derive is observe by what was read.
 func (a *applying) derive(ctx context.Context, kind *repair.StepKind, s *repair.Step) (*repair.Step, repair.Outcome) {
-	derived, refusal := repair.Derive(a.State, a.request, s.ID)
-	if derived == nil || kind.Restores() && !s.Stands(a.State) { // or it was never made
+	derived, refusal := planner.Derive(a.State, a.request, s.ID)
+	if derived == nil || kind.Restores && !planner.Stands(s, a.State) { // or it was never made
 		return nil, a.notDerived(kind, s, refusal)
 	}
 	if !derived.SameTarget(s) {
@@ -187,8 +188,8 @@ func (a *applying) observeAll() {
 	}
 	for i := range a.plan.Steps {
 		s := &a.plan.Steps[i]
-		kind := repair.KindOf(s.Kind)
-		if derived, _ := repair.Derive(a.State, a.request, s.ID); derived != nil && kind != nil && kind.Changed(a.State, s, derived) == "" {
+		kind := planner.KindOf(s.Kind)
+		if derived, _ := planner.Derive(a.State, a.request, s.ID); derived != nil && kind != nil && kind.Changed(a.State, s, derived) == "" {
 			a.derived[s.ID] = a.first
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/journal"
+	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
 // told is a journal of one step. Its lines are words: start, end:STATUS[:CODE[:REASON]],
@@ -239,7 +240,7 @@ func TestResumeAlongside(t *testing.T) {
 			s := &repair.Step{ID: "x", Kind: repair.FinishDelete, Target: state.Subject{Kind: state.KindBlock, CIDR: c.cidr}, Guards: guards(
 				repair.GuardOwner, c.owner, repair.GuardAffinity, undoAffinity, repair.GuardAffinityUID, "uid-"+undoAffinity, repair.GuardAffinityState, string(blocks.Confirmed))}
 			st := sketched(t, undoWorld+"affinity 10.0.3.0/26 n2 state=confirmed")
-			b := &repair.Begun{Site: &repair.Site{State: st}, Log: &repair.StepLog{Unfinished: true}, Step: s, Kind: repair.KindOf(s.Kind)}
+			b := &repair.Begun{Site: &repair.Site{State: st}, Log: &repair.StepLog{Unfinished: true}, Step: s, Kind: planner.KindOf(s.Kind)}
 			if m := b.Completion(); (m.Do != nil) != c.want {
 				t.Errorf("deleted: %v, want %v", m.Do != nil, c.want)
 			}

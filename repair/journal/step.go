@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
 // undecided reports whether the end of a step says nothing about it: the run did not
@@ -96,7 +97,7 @@ func (f *File) Unfinished() []repair.Step {
 // FinishedBy reports whether a request asks for all that the journal's run left
 // half-done: kinds, setting, and the same filters or what they narrow to.
 func (f *File) FinishedBy(req repair.Request) bool {
-	return !slices.ContainsFunc(f.Unfinished(), func(s repair.Step) bool { return !req.Finishes(&s, &f.Plan.Request) })
+	return !slices.ContainsFunc(f.Unfinished(), func(s repair.Step) bool { return !planner.Finishes(&req, &s, &f.Plan.Request) })
 }
 
 // Mark sets blocks.Meta.ByUs of the objects of a snapshot that the journal's run

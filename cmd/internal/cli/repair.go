@@ -21,6 +21,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
 // repairCommand is the repair command with its flags.
@@ -365,14 +366,14 @@ func (r *repairCommand) plan(ctx context.Context, from reader, progress *view.Pr
 	if snapshot.Cluster.Live {
 		req.MaxSteps = 0 // which steps the bound cuts off is decided after the second reading
 	}
-	plan := repair.Build(st, req)
+	plan := planner.Build(st, req)
 	if snapshot.Cluster.Live && len(plan.Steps) > 0 {
 		second, err := from.Reread(ctx, snapshot, confirmedBy)
 		if err != nil {
 			return nil, nil, unreadError(fmt.Errorf("reading the cluster a second time, to confirm the plan: %w", err))
 		}
 		st = state.New(second, opts)
-		plan = repair.Confirm(plan, st, r.request)
+		plan = planner.Confirm(plan, st, r.request)
 	}
 	plan.Grace.Duration = r.grace.grace
 	plan.Seal()
@@ -409,7 +410,7 @@ func (r *repairCommand) terminatedNodes(st *state.State) ([]string, error) {
 	var out []string
 	for _, name := range r.terminated {
 		if name == "all" {
-			out = append(out, repair.UnansweredNodes(st)...)
+			out = append(out, planner.UnansweredNodes(st)...)
 			continue
 		}
 		h := st.NodeState(name)

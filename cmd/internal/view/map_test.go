@@ -19,6 +19,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/files"
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
 // everyState is a cluster in whose maps every glyph and mark occurs.
@@ -244,7 +245,7 @@ view n1 complete`)
 	}
 	st := state.New(s, state.Options{})
 	r := audit.NewReport(st, audit.Run(st, checks.All))
-	plan := repair.Build(st, repair.Request{EmptyBlocks: true, LeakedIPs: true})
+	plan := planner.Build(st, repair.Request{EmptyBlocks: true, LeakedIPs: true})
 	faces := func(m *BlockMap) (out []string) {
 		for _, c := range m.Pools[0].Cells {
 			text := fmt.Sprintf("%s %d", c.State, c.InUse)

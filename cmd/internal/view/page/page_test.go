@@ -16,6 +16,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
 // storyPlaces tells of the story's pool, for each owner, at which places its blocks
@@ -269,7 +270,7 @@ func drainedPlan(t testing.TB) (*audit.Report, *repair.Plan) {
 	t.Helper()
 	s := readSnapshot(t, "story-drained")
 	st := state.New(s, state.Options{})
-	return auditedWhole(s), repair.Build(st, repair.Request{EmptyBlocks: true})
+	return auditedWhole(s), planner.Build(st, repair.Request{EmptyBlocks: true})
 }
 
 func TestPagePlan(t *testing.T) {

@@ -1,0 +1,307 @@
+package moves
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// EvictPoll is how often the cluster is read while a pod is waited for.
+const EvictPoll = 2 * time.Second
+
+// reservationStands is how long a reservation must have stood before anything rests on
+// it: an assignment that was under way when it was made does not know of it.
+const reservationStands = 90 * time.Second
+
+// consolidation returns the one that a plan is about; nil if there is none. One that is
+// under way goes on before another is begun, which of it the cluster tells; and one
+// block is emptied at a time. The filters of a request choose among them, and a plan has
+// chosen.
+func consolidation(p *repair.Proposals) *remedies.Consolidation {
+	begun := remedies.Of(p.State).Begun()
+	for _, c := range begun {
+		if chooses(p, c) {
+			return c
+		}
+	}
+	if len(begun) > 0 {
+		return begun[0]
+	}
+	if p.Request.Chosen == "" && leftCordon(p) != "" {
+		return nil
+	}
+	for _, n := range remedies.Of(p.State).InNeed() {
+		for _, c := range remedies.Of(p.State).Consolidations(n) {
+			if len(c.Barred) == 0 && chooses(p, c) {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// leftCordon returns a node that an earlier consolidation has cordoned: it is taken back
+// before another is begun; "" if there is none.
+func leftCordon(p *repair.Proposals) string {
+	for i := range p.State.Nodes {
+		if n := &p.State.Nodes[i]; n.Ours != "" && n.Ours != remedies.Rehoming {
+			return n.Name
+		}
+	}
+	return ""
+}
+
+func chooses(p *repair.Proposals, c *remedies.Consolidation) bool {
+	about := AboutAll(p, c, state.Subject{Kind: state.KindBlock, CIDR: c.CIDR.String()})
+	return (p.Request.Chosen == "" || p.Request.Chosen == c.Name()) && !p.Request.Beside(p.State, about.Target, about.Pools, about.Nodes)
+}
+
+// Consolidating returns the consolidation whose steps are to be proposed, but for those
+// that take it back; nil if there is none, or it must not go on.
+func Consolidating(p *repair.Proposals) *remedies.Consolidation {
+	if !p.Request.Consolidate {
+		return nil
+	}
+	c := consolidation(p)
+	if c == nil || len(c.Barred) > 0 || c.Over() || withheld(p, c).Code != "" {
+		return nil
+	}
+	return c
+}
+
+// withheld says which consent a consolidation lacks; an empty code if none.
+func withheld(p *repair.Proposals, c *remedies.Consolidation) repair.Reason {
+	if name, unread := p.State.UnreadPod(); unread {
+		return repair.Because(repair.RefusedNotRead, "pod %s could not be read and may have an address of the block", name)
+	}
+	if p.State.Cluster.Live && !p.State.BudgetsKnown {
+		return repair.Because(repair.RefusedNotRead, "PodDisruptionBudgets and the labels of pods were not read, so that nothing says which pods may be evicted")
+	}
+	if len(c.Unguarded) > 0 && !p.Request.EvictSingletons {
+		return repair.Because(repair.RefusedConsent, "%s: consent with --evict-singletons", unguardedText(c.Unguarded))
+	}
+	if len(c.Cordon) > 0 && !p.Request.CordonFull {
+		return repair.Because(repair.RefusedConsent, "while pods move, %s with no address of its own would have to be cordoned, or the scheduler puts them there: %s; consent with --cordon-full",
+			phrase.Plural(len(c.Cordon), "node"), phrase.List(c.Cordon))
+	}
+	return repair.Reason{}
+}
+
+// unguardedText says what evicting pods ends for a while, or for good.
+func unguardedText(moves []remedies.Move) string {
+	var bare, only, out []string
+	for _, m := range moves {
+		if m.Pod.Controller == nil {
+			bare = append(bare, m.Pod.FullName())
+		} else {
+			only = append(only, m.Pod.FullName())
+		}
+	}
+	if n := len(bare); n > 0 {
+		out = append(out, fmt.Sprintf("%s %s %s no controller: evicted %s gone for good, as nothing makes %s again",
+			phrase.One(n, "pod", "pods"), phrase.List(bare), phrase.One(n, "has", "have"), phrase.One(n, "it is", "they are"), phrase.One(n, "it", "them")))
+	}
+	if n := len(only); n > 0 {
+		out = append(out, fmt.Sprintf("%s the only one ready of a controller, no PodDisruptionBudget is known to cover %s, and nothing takes over meanwhile",
+			phrase.One(n, "pod "+only[0]+" is", "pods "+phrase.List(only)+" are each"), phrase.One(n, "it", "them")))
+	}
+	return strings.Join(out, "; ")
+}
+
+// refuseConsolidation says why none is begun, or why the one under way is taken back.
+func refuseConsolidation(p *repair.Proposals) {
+	if c := consolidation(p); c != nil {
+		target := state.Subject{Kind: state.KindBlock, CIDR: c.CIDR.String(), Name: blocks.BlockName(c.CIDR), Node: c.Holder}
+		r := withheld(p, c)
+		if len(c.Barred) > 0 {
+			r = repair.Because(repair.RefusedInUse, "it cannot be emptied any more: %s", barsText(c))
+		}
+		if !c.Over() {
+			p.Bars(AboutAll(p, c, target), r)
+		}
+		return
+	}
+	if name := leftCordon(p); name != "" && len(remedies.Of(p.State).InNeed()) > 0 {
+		p.Refuse(repair.Concern{Target: state.ClusterSubject(p.State)}, repair.RefusedConflict, "node %s carries the mark of an earlier one, which is taken back first: plan again then", name)
+		return
+	}
+	for _, n := range remedies.Of(p.State).InNeed() {
+		var why []string
+		for _, c := range remedies.Of(p.State).Consolidations(n) {
+			switch {
+			case len(c.Barred) == 0 && p.Request.Chosen == "":
+				p.Refuse(repair.Concern{Target: state.ClusterSubject(p.State)}, repair.RefusedConflict, "%s could be emptied for %s, and is not what --pool, --node, --ip or --block ask for", c.CIDR, c.For)
+				return
+			case len(c.Barred) > 0:
+				why = append(why, fmt.Sprintf("%s of %s: %s", c.CIDR, c.Holder, barsText(c)))
+			}
+		}
+		if len(why) == 0 {
+			why = []string{"no node holds several blocks of its pools"}
+		}
+		p.Refuse(repair.Concern{Target: state.NodeSubject(n.Host.Name), Pools: poolsAtIssue(p.State, n), Nodes: []string{n.Host.Name}}, repair.RefusedInUse, "no block can be emptied for it: %s", phrase.ListBy("; ", why))
+	}
+}
+
+func poolsAtIssue(st *state.State, n *state.NodeBlockStatus) (out []string) {
+	for _, q := range st.PoolsAtIssue(n) {
+		out = append(out, q.Name)
+	}
+	return out
+}
+
+// barsText names the first bars.
+func barsText(c *remedies.Consolidation) string {
+	var out []string
+	for _, b := range c.Barred {
+		out = append(out, b.String())
+	}
+	return phrase.ListBy("; ", out)
+}
+
+// AboutAll is what a step of a consolidation concerns: all have the same pools and nodes,
+// so that no filter takes some of them away.
+func AboutAll(p *repair.Proposals, c *remedies.Consolidation, target state.Subject) repair.Concern {
+	return repair.Concern{Target: target, Pools: repair.PoolNames(c.Pool), Nodes: []string{c.For, c.Holder}}
+}
+
+// Joins adds what each step of a consolidation is held to.
+func Joins(c *remedies.Consolidation, pairs ...string) []repair.Guard {
+	return repair.Guards(append(pairs, repair.GuardConsolidation, c.Name(), repair.GuardInNeed, c.For)...)
+}
+
+// passed reports whether the consolidation of a step has come to its end: the node in need
+// has the block.
+func passed(st *state.State, s *repair.Step) bool {
+	words := strings.Fields(s.Guard(repair.GuardConsolidation))
+	if len(words) == 0 {
+		return false
+	}
+	b := repair.BlockAt(st, words[0])
+	return b != nil && b.Owner.Node() == s.Guard(repair.GuardInNeed)
+}
+
+// reservationOf returns our reservation of a CIDR; nil if there is none.
+func reservationOf(st *state.State, cidr string) *blocks.Reservation {
+	i := slices.IndexFunc(st.Reservations, func(r blocks.Reservation) bool {
+		return r.Ours != "" && r.Name == remedies.ReservationName(repair.PrefixOf(state.Subject{CIDR: cidr}))
+	})
+	if i < 0 {
+		return nil
+	}
+	return &st.Reservations[i]
+}
+
+// nodeNamed returns a node; nil if there is none.
+func nodeNamed(st *state.State, name string) *blocks.Node {
+	if h := st.NodeState(name); h != nil {
+		return h.Node
+	}
+	return nil
+}
+
+// AfterReservation says from when on the reservation of a step's consolidation has stood
+// for long enough that no assignment is under way that does not know of it: nothing rests on
+// it before. That pods have come which the plan does not know of is said before the wait.
+func AfterReservation(a *repair.Turn, s *repair.Step) (due time.Time, _ repair.Reason) {
+	if s.Group() == remedies.Rehoming {
+		return time.Time{}, repair.Reason{}
+	}
+	r := reservationOf(a.State, emptied(s))
+	if r == nil || r.Ours != s.Group() || len(r.CIDRs) != 1 || r.CIDRs[0] != repair.PrefixOf(state.Subject{CIDR: emptied(s)}) {
+		return time.Time{}, repair.Because(repair.RefusedConflict, "the block is not reserved: new pods may take its addresses")
+	}
+	if r := unplanned(a, s); r.Code != "" {
+		return time.Time{}, r
+	}
+	due = r.Created.Std().Add(cmp.Or(a.Stands, reservationStands) + time.Second) // times of objects are whole seconds
+	if !due.After(a.State.Cluster.TakenAt) {
+		return time.Time{}, repair.Reason{}
+	}
+	return due, repair.Reason{Why: "an assignment that began before the block was reserved may still be under way"}
+}
+
+// emptied is the CIDR of the block that a step's consolidation empties.
+func emptied(s *repair.Step) string {
+	cidr, _, _ := strings.Cut(s.Group(), " ")
+	return cidr
+}
+
+// unplanned refuses a step of a consolidation if a pod has an address of the block whose
+// eviction the plan lacks.
+func unplanned(a *repair.Turn, s *repair.Step) repair.Reason {
+	b := repair.BlockAt(a.State, emptied(s))
+	if b == nil {
+		return repair.Reason{}
+	}
+	for i, o := range b.Ordinals {
+		addr := b.Address(i)
+		if o == blocks.Free {
+			continue
+		}
+		w := a.State.LiveUser(addr, b.At(i))
+		if w == nil {
+			continue // an address that no pod has ends the consolidation by itself
+		}
+		id := repair.StepID(repair.EvictPod, state.IPSubject(addr, w.Node))
+		if !slices.ContainsFunc(a.Plan.Steps, func(x repair.Step) bool { return x.ID == id }) {
+			return repair.Because(repair.RefusedConflict, "pod %s has got %s meanwhile, which the plan does not know of: make a new one", w.FullName(), addr)
+		}
+	}
+	return repair.Reason{}
+}
+
+// Awaited are the objects that show whether an evicted pod is gone and replaced as pods
+// were before: it, the pods of its controller, and the blocks of their addresses; false if
+// that takes reading all pods. Of another step they are those that every reading takes.
+func Awaited(before, now *state.State, s *repair.Step) ([]blocks.Ref, bool) {
+	r := repair.NewRefs(now)
+	namespace, name, evicts := strings.Cut(s.Guard(repair.GuardPod), "/")
+	controller := s.Guard(repair.GuardController)
+	r.Pod(namespace, name)
+	r.Block(repair.PrefixOf(state.Subject{CIDR: s.Guard(repair.GuardBlock)}))
+	if !evicts || controller == repair.Absent {
+		return r.All, true
+	}
+	had := remedies.Of(before).PodsOf(controller)
+	if len(had) == 0 {
+		return nil, false
+	}
+	hash := had[0].Labels[templateHash]
+	switch kind := had[0].Controller.Kind; {
+	case kind == "ReplicaSet" && hash != "":
+		r.Add(blocks.Ref{Resource: blocks.Pods, Namespace: namespace, Label: templateHash + "=" + hash})
+		fallthrough // a pod whose label changed is not in that list, and lives
+	case kind == "StatefulSet": // which makes them again under their names
+		for _, w := range had {
+			r.Pod(namespace, w.Name)
+		}
+	case kind == "DaemonSet":
+		r.Node(s.Target.Node)
+	default:
+		return nil, false
+	}
+	for _, w := range remedies.Of(now).PodsOf(controller) {
+		if slices.ContainsFunc(had, func(o *blocks.Workload) bool { return o.UID == w.UID }) {
+			continue
+		}
+		for addr := range w.Addresses {
+			if b := blockWith(now, addr); b != nil {
+				r.One(blocks.Blocks, b.Name)
+			}
+		}
+	}
+	return r.All, true
+}
+
+// templateHash is the label by which the pods of a Deployment's ReplicaSet differ from
+// those of its others (DefaultDeploymentUniqueLabelKey of k8s.io/api/apps/v1).
+const templateHash = "pod-template-hash"

@@ -1,0 +1,93 @@
+package moves
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// Cordon keeps pods that move off a node that has no address of its own for them. A
+// node that people have cordoned is not touched, then or later.
+var Cordon = &repair.StepKind{
+	Kind: repair.CordonNode, Flag: "--consolidate",
+	Asked:      func(r repair.Request) bool { return r.Consolidate || r.Rehome },
+	Needs:      state.ReleaseReads,
+	RestsOnAll: func(*repair.Step) bool { return true },
+	Plain:      true,
+	Exact:      []string{repair.GuardName, repair.GuardUID, repair.GuardConsolidation, repair.GuardInNeed},
+	Propose: func(p *repair.Proposals) {
+		c := Consolidating(p)
+		if c == nil && len(rehomes(p, false)) > 0 {
+			cordonForRehome(p)
+			return
+		}
+		if c == nil || c.Block == nil {
+			return
+		}
+		for _, name := range c.Cordon {
+			n := nodeNamed(p.State, name)
+			if n == nil || n.Ours != "" || !p.Wants(state.NodeSubject(name)) {
+				continue
+			}
+			p.Add(AboutAll(p, c, state.NodeSubject(name)), repair.Step{
+				Because: fmt.Sprintf("it has no address of its own for a pod that moves out of %s, which would borrow there or wait", c.CIDR),
+				Guards:  Joins(c, repair.GuardName, name, repair.GuardUID, n.UID),
+			}, n.Meta)
+		}
+	},
+	AddRefs: func(r *repair.Refs, s *repair.Step) {
+		consolidationRefs(r, s)
+		r.One(blocks.Nodes, s.Target.Name)
+	},
+	Due: AfterReservation,
+	Act: func(ctx context.Context, w repair.Workloads, st *state.State, s *repair.Step) error {
+		n := nodeNamed(st, s.Target.Name)
+		if n == nil {
+			return repair.DeletedError(s)
+		}
+		return w.Cordon(ctx, repair.Pin(blocks.Nodes, n.Meta), s.Guard(repair.GuardConsolidation))
+	},
+	Verify: func(st *state.State, s *repair.Step) error {
+		over := passed(st, s)
+		if s.Group() == remedies.Rehoming {
+			now, _ := remedies.Of(st).Rehomes()
+			over = len(now) == 0
+		}
+		if n := nodeNamed(st, s.Target.Name); n != nil && !n.Unschedulable && !over {
+			return fmt.Errorf("node %s is not cordoned", n.Name)
+		}
+		return nil
+	},
+	Undo: uncordon,
+	Pretend: func(x *repair.Pretence, s *repair.Step) {
+		x.Cordon(s.Target.Name, s.Guard(repair.GuardConsolidation))
+	},
+}
+
+// cordonForRehome keeps pods that start again off nodes where they would borrow again.
+func cordonForRehome(p *repair.Proposals) {
+	for _, name := range remedies.Of(p.State).Full() {
+		n := nodeNamed(p.State, name)
+		if n == nil || n.Ours != "" || !p.Wants(state.NodeSubject(name)) {
+			continue
+		}
+		p.Add(everyBorrower(p, state.NodeSubject(name)), repair.Step{
+			Because: "it has no address of its own for a pod that starts again, which would borrow there once more",
+			Guards:  repair.Guards(repair.GuardName, name, repair.GuardUID, n.UID, repair.GuardConsolidation, remedies.Rehoming),
+		}, n.Meta)
+	}
+}
+
+// uncordon takes a cordon of ours back.
+func uncordon(b *repair.Begun) repair.Move {
+	n := nodeNamed(b.State, b.Step.Target.Name)
+	if n == nil || n.Ours == "" || n.Ours != b.Step.Group() {
+		return repair.Nothing(repair.NotNeeded, "the cordon is gone, or another consolidation's")
+	}
+	ref, mark := repair.Pin(blocks.Nodes, n.Meta), n.Ours
+	return repair.ToWrite(func(ctx context.Context) error { return b.Workloads.Uncordon(ctx, ref, mark) }, "uncordon node %s", n.Name)
+}

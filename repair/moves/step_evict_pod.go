@@ -1,0 +1,318 @@
+package moves
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// Evict has one pod start again elsewhere, within its PodDisruptionBudgets, and waits
+// for its replacement: out of a block that is emptied, or out of another node's block
+// when its own node has addresses by now.
+var Evict = &repair.StepKind{
+	Kind: repair.EvictPod, Flag: "--consolidate",
+	Asked:      func(r repair.Request) bool { return r.Consolidate || r.Rehome },
+	Needs:      state.ReleaseReads,
+	RestsOnAll: func(*repair.Step) bool { return true },
+	Plain:      true,
+	Exact:      []string{repair.GuardPod, repair.GuardPodUID, repair.GuardController, repair.GuardBlock, repair.GuardConsolidation, repair.GuardInNeed},
+	Propose: func(p *repair.Proposals) {
+		if c := Consolidating(p); c != nil && p.Request.Consolidate {
+			for _, m := range c.Moves {
+				evict(p, m, AboutAll(p, c, state.IPSubject(m.Addr, m.Pod.Node)), Joins(c),
+					fmt.Sprintf("pod %s keeps %s from being given to %s", m.Pod.FullName(), c.CIDR, c.For))
+			}
+			return
+		}
+		if p.Request.Rehome {
+			rehome(p)
+		}
+	},
+	AddRefs: func(r *repair.Refs, s *repair.Step) {
+		namespace, name, _ := strings.Cut(s.Guard(repair.GuardPod), "/")
+		r.Pod(namespace, name)
+		r.Node(s.Target.Node)
+		r.Block(repair.PrefixOf(state.Subject{CIDR: s.Guard(repair.GuardBlock)}))
+		consolidationRefs(r, s)
+	},
+	Due: mayEvict,
+	Act: func(ctx context.Context, w repair.Workloads, _ *state.State, s *repair.Step) error {
+		namespace, name, _ := strings.Cut(s.Guard(repair.GuardPod), "/")
+		return w.Evict(ctx, namespace, name, s.Guard(repair.GuardPodUID))
+	},
+	Verify: func(st *state.State, s *repair.Step) error {
+		if w := PodOf(st, s); w != nil {
+			return fmt.Errorf("pod %s is still there", w.FullName())
+		}
+		return nil
+	},
+	Settled: replacedPod,
+	Undo: func(*repair.Begun) repair.Move {
+		return repair.Nothing(repair.NotNeeded, "an eviction cannot be undone: the pod's controller has made another pod")
+	},
+	Pretend: func(x *repair.Pretence, s *repair.Step) { evicted(x, s) },
+}
+
+// stillHas reports whether the address of a pod that is gone is recorded for it still: its
+// node takes its network down before or after.
+func stillHas(st *state.State, s *repair.Step) bool {
+	addr, err := netip.ParseAddr(s.Target.IP)
+	b := repair.BlockAt(st, s.Guard(repair.GuardBlock))
+	if err != nil || b == nil {
+		return false
+	}
+	i, ok := b.Ordinal(addr)
+	if !ok || b.Ordinals[i] == blocks.Free {
+		return false
+	}
+	attr := b.At(i)
+	return attr != nil && attr.Namespace+"/"+attr.Pod == s.Guard(repair.GuardPod) && len(st.Users(addr)) == 0
+}
+
+// PodOf returns the pod that a step evicts; nil if it is gone, or another has its name.
+func PodOf(st *state.State, s *repair.Step) *blocks.Workload {
+	namespace, name, _ := strings.Cut(s.Guard(repair.GuardPod), "/")
+	if w := st.Pod(namespace, name); w != nil && w.UID == s.Guard(repair.GuardPodUID) {
+		return w
+	}
+	return nil
+}
+
+func evict(p *repair.Proposals, m remedies.Move, c repair.Concern, joined []repair.Guard, why string) {
+	if !p.Wants(c.Target) {
+		return
+	}
+	w, controller, by := m.Pod, "", "nothing, so that it is gone for good"
+	if w.Controller != nil {
+		controller, by = w.Controller.UID, w.Controller.Kind+" "+w.Controller.Name
+	} else {
+		why += "; evicted it is gone for good: it has no controller, and nothing makes it again"
+	}
+	block := ""
+	if b := blockWith(p.State, m.Addr); b != nil {
+		block = b.CIDR.String()
+	}
+	p.Add(c, repair.Step{
+		Because: why,
+		Evidence: state.Evidences("pod", w.FullName(), "node", w.Node, "address", m.Addr.String(), "made again by", by,
+			"lost with it", repair.OnlyIf(w.HasScratch, "what its emptyDir volumes hold")),
+		Guards: append(repair.Guards(repair.GuardPod, w.FullName(), repair.GuardPodUID, w.UID, repair.GuardController, repair.OrAbsent(controller), repair.GuardBlock, repair.OrAbsent(block)),
+			joined...),
+	}, w.Meta)
+}
+
+// blockWith returns the block that an address lies in; nil if there is none.
+func blockWith(st *state.State, addr netip.Addr) *state.Block {
+	i := slices.IndexFunc(st.IPBlocks, func(b *state.Block) bool { return b.CIDR.Contains(addr) })
+	if i < 0 {
+		return nil
+	}
+	return st.IPBlocks[i]
+}
+
+// rehome proposes to evict pods that borrow, where their node has addresses by now.
+func rehome(p *repair.Proposals) {
+	for _, m := range rehomes(p, true) {
+		b := blockWith(p.State, m.Addr)
+		gets := "it gets an address of its own node's"
+		if m.Elsewhere {
+			gets = "it comes to another node, which has addresses of its own: " + m.Pod.Node + " has none (whether a nodeSelector or an affinity keeps it there is not looked at)"
+		}
+		why := fmt.Sprintf("pod %s uses %s of a block of %s", m.Pod.FullName(), m.Addr, b.Owner.Node())
+		if m.Pod.Controller != nil {
+			why += "; started again " + gets
+		}
+		evict(p, m, everyBorrower(p, state.IPSubject(m.Addr, m.Pod.Node)), repair.Guards(repair.GuardConsolidation, remedies.Rehoming), why)
+	}
+}
+
+// everyBorrower is what a step of the rehoming concerns: all have the same nodes, so that
+// no filter takes some of them away.
+func everyBorrower(p *repair.Proposals, target state.Subject) repair.Concern {
+	c := repair.Concern{Target: target}
+	now, _ := remedies.Of(p.State).Rehomes()
+	for _, m := range now {
+		if b := blockWith(p.State, m.Addr); b != nil {
+			c.Pools, c.Nodes = append(c.Pools, repair.PoolNames(b.Pool)...), append(c.Nodes, m.Pod.Node, b.Owner.Node())
+		}
+	}
+	return c
+}
+
+// rehomes returns the pods that are to be rehomed; with say, the others are refused.
+func rehomes(p *repair.Proposals, say bool) []remedies.Move {
+	if !p.Request.Rehome {
+		return nil
+	}
+	refuse := func(c repair.Concern, r repair.Reason) {
+		if say && p.Wants(c.Target) {
+			p.Bars(c, r)
+		}
+	}
+	if len(remedies.Of(p.State).Begun()) > 0 {
+		if say {
+			p.Bars(repair.Concern{Target: state.ClusterSubject(p.State)}, repair.Because(repair.RefusedConflict, "a block is being emptied: that comes first (--consolidate)"))
+		}
+		return nil
+	}
+	full := remedies.Of(p.State).Full()
+	name, unread := p.State.UnreadPod()
+	var out []remedies.Move
+	now, later := remedies.Of(p.State).Rehomes()
+	for i, m := range slices.Concat(now, later) {
+		b := blockWith(p.State, m.Addr)
+		if b == nil {
+			continue
+		}
+		c := everyBorrower(p, state.IPSubject(m.Addr, m.Pod.Node))
+		if p.Request.Beside(p.State, c.Target, repair.PoolNames(b.Pool), []string{m.Pod.Node, b.Owner.Node()}) {
+			continue
+		}
+		why := remedies.Of(p.State).EvictionBar(m.Pod)
+		switch {
+		case unread:
+			refuse(c, repair.Because(repair.RefusedNotRead, "pod %s could not be read", name))
+		case why != "":
+			refuse(c, repair.Because(repair.RefusedSpecial, "pod %s %s", m.Pod.FullName(), why))
+		case i >= len(now):
+			refuse(c, repair.Because(repair.RefusedConflict, "%s", m.Stays))
+		case p.State.Cluster.Live && !p.State.BudgetsKnown:
+			refuse(c, repair.Because(repair.RefusedNotRead, "PodDisruptionBudgets were not read, so that nothing says whether pod %s may be evicted", m.Pod.FullName()))
+		case remedies.Of(p.State).Unguarded(m.Pod) && !p.Request.EvictSingletons:
+			refuse(c, repair.Because(repair.RefusedConsent, "%s: consent with --evict-singletons", unguardedText([]remedies.Move{m})))
+		case len(full) > 0 && !p.Request.CordonFull:
+			refuse(c, repair.Because(repair.RefusedConsent, "the scheduler may put it where no address is left for it, so that it borrows again or waits: consent with --cordon-full, to cordon %s meanwhile", phrase.List(full)))
+		default:
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// mayEvict says from when on a pod may be evicted, or why it must not be: only if no
+// replacement can come to a node that has no address for it, and none of the controller's
+// other pods is missing.
+func mayEvict(a *repair.Turn, s *repair.Step) (due time.Time, _ repair.Reason) {
+	if due, r := AfterReservation(a, s); r.Code != "" || !due.IsZero() {
+		return due, r
+	}
+	if r := WouldBorrow(a, s); r.Code != "" {
+		return time.Time{}, r
+	}
+	return othersReady(a, s)
+}
+
+// WouldBorrow refuses while a replacement of the pod that a step evicts may come to a node
+// without an address of its own.
+func WouldBorrow(a *repair.Turn, s *repair.Step) repair.Reason {
+	full := remedies.Of(a.State).Full
+	if s.Group() != remedies.Rehoming {
+		begun := remedies.Of(a.State).Begun()
+		i := slices.IndexFunc(begun, func(c *remedies.Consolidation) bool { return c.Name() == s.Group() })
+		if i < 0 {
+			return repair.Because(repair.RefusedConflict, "what the pod was to move for is not under way any more")
+		}
+		full = func() []string { return begun[i].Cordon }
+	}
+	if names := full(); len(names) > 0 {
+		return repair.Because(repair.RefusedConflict, "a replacement may come to %s, which has no address of its own: it is to be cordoned first, by a new plan", phrase.List(names))
+	}
+	return repair.Reason{}
+}
+
+// othersReady waits while another pod of the controller is not ready or ends, and then
+// says that the pod must not be evicted: whatever made that one fail, another run or an
+// earlier one of this plan perhaps, one pod of it is missing already.
+func othersReady(a *repair.Turn, s *repair.Step) (due time.Time, _ repair.Reason) {
+	missing := missingBeside(a.State, s)
+	if missing == nil {
+		return time.Time{}, repair.Reason{}
+	}
+	now := a.State.Cluster.TakenAt
+	if _, waits := a.Waits[s.ID]; !waits {
+		a.Waits[s.ID] = now
+	}
+	what := fmt.Sprintf("pod %s of the same %s is not ready", missing.FullName(), missing.Controller.Kind)
+	if limit := a.EvictTimeout; !now.Before(a.Waits[s.ID].Add(limit)) {
+		return time.Time{}, repair.Because(repair.RefusedConflict, "%s, after %s: another must not be missing beside it", what, limit)
+	}
+	return now.Add(EvictPoll), repair.Reason{Why: what}
+}
+
+// missingBeside returns a pod, other than the one that a step evicts, of the same
+// controller that is not ready or ends; nil if there is none. One that has waited for an
+// address of the node in need does not count where a PodDisruptionBudget says how many may
+// be missing: it is what the block is freed for.
+func missingBeside(st *state.State, s *repair.Step) *blocks.Workload {
+	controller := s.Guard(repair.GuardController)
+	for i := range st.Workloads {
+		w := &st.Workloads[i]
+		if w.Controller == nil || w.Controller.UID != controller || w.UID == s.Guard(repair.GuardPodUID) || !w.Live() || w.Ready && w.Deleting.IsZero() {
+			continue
+		}
+		covered := slices.ContainsFunc(st.Budgets, func(b blocks.DisruptionBudget) bool { return b.Covers(w) })
+		if w.Deleting.IsZero() && w.Waiting() && w.Node == s.Guard(repair.GuardInNeed) && covered {
+			continue
+		}
+		return w
+	}
+	return nil
+}
+
+// replacedPod reports whether an evicted pod is gone and its controller has as many pods
+// as before, and as many ready, with every new one; a DaemonSet one that is ready on the
+// same node, whatever becomes of the others. It is an error if a new pod of it borrows its address: so would the
+// next.
+func replacedPod(before, now *state.State, s *repair.Step) (done bool, waits string, err error) {
+	if w := PodOf(now, s); w != nil {
+		return false, "the pod ends", nil
+	}
+	if stillHas(now, s) {
+		return false, "its address is not released yet", nil
+	}
+	controller := s.Guard(repair.GuardController)
+	if controller == repair.Absent {
+		return true, "", nil
+	}
+	had, has := remedies.Of(before).PodsOf(controller), remedies.Of(now).PodsOf(controller)
+	if was := PodOf(before, s); was != nil && was.Controller != nil && was.Controller.Kind == "DaemonSet" {
+		elsewhere := func(w *blocks.Workload) bool { return w.Node != was.Node }
+		had, has = slices.DeleteFunc(had, elsewhere), slices.DeleteFunc(has, elsewhere)
+	}
+	ready := func(ws []*blocks.Workload) (n int) {
+		for _, w := range ws {
+			if w.Ready {
+				n++
+			}
+		}
+		return n
+	}
+	waits, done = "its replacement is not there yet", len(has) >= len(had) && ready(has) >= ready(had)
+	for _, w := range has {
+		if slices.ContainsFunc(had, func(o *blocks.Workload) bool { return o.UID == w.UID }) {
+			continue
+		}
+		for _, b := range now.Borrows {
+			if b.Workload == w {
+				return false, "", fmt.Errorf("its replacement %s borrows %s of %s on %s", w.FullName(), b.Addr, b.Owner, b.User)
+			}
+		}
+		if !w.Ready {
+			done = false
+			waits = fmt.Sprintf("its replacement %s is not ready yet (%s)", w.FullName(), phrase.OrNone(w.Phase))
+			if w.Waiting() {
+				waits = fmt.Sprintf("its replacement %s waits for an address on %s", w.FullName(), w.Node)
+			}
+		}
+	}
+	return done, waits, nil
+}

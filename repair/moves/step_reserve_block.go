@@ -1,0 +1,81 @@
+package moves
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// Reserve keeps new pods off a block that is emptied, by an IPReservation. It is the
+// first step of a consolidation, and what tells that one is under way.
+var Reserve = &repair.StepKind{
+	Kind: repair.ReserveBlock, Flag: "--consolidate",
+	Asked:      func(r repair.Request) bool { return r.Consolidate },
+	Needs:      state.ReleaseReads,
+	RestsOnAll: func(*repair.Step) bool { return true },
+	Exact:      []string{repair.GuardName, repair.GuardUID, repair.GuardOwner, repair.GuardConsolidation, repair.GuardInNeed},
+	Propose: func(p *repair.Proposals) {
+		c := Consolidating(p)
+		if c == nil {
+			refuseConsolidation(p)
+			return
+		}
+		if c.Reservation != nil || c.Block == nil || !p.Wants(state.BlockSubject(c.Block)) {
+			return
+		}
+		var pods []string
+		for _, m := range c.Moves {
+			pods = append(pods, m.Pod.FullName())
+		}
+		p.Add(AboutAll(p, c, state.BlockSubject(c.Block)), repair.Step{
+			Because: fmt.Sprintf("%s has no block and can claim none; %s keeps others when this one is emptied, which takes moving %s: the fewest of all blocks that can be",
+				c.For, c.Holder, phrase.Plural(len(c.Moves), "pod")),
+			Evidence: state.Evidences("pool", repair.PoolName(c.Pool), "holder", c.Holder, "node in need", c.For, "pods that move", phrase.OrNone(phrase.List(pods)),
+				"nodes cordoned meanwhile", phrase.OrNone(phrase.List(c.Cordon))),
+			Guards: Joins(c, repair.GuardName, c.Block.Name, repair.GuardUID, c.Block.UID, repair.GuardOwner, repair.OwnerGuard(c.Block.Owner)),
+		}, c.Block.Meta)
+	},
+	AddRefs: consolidationRefs,
+	Due:     func(a *repair.Turn, s *repair.Step) (time.Time, repair.Reason) { return time.Time{}, unplanned(a, s) },
+	Do: func(ctx context.Context, w repair.Writer, _ *state.State, s *repair.Step) error {
+		return w.Reserve(ctx, repair.PrefixOf(s.Target), s.Guard(repair.GuardConsolidation))
+	},
+	Verify: func(st *state.State, s *repair.Step) error {
+		if r := reservationOf(st, s.Target.CIDR); (r == nil || r.Ours != s.Group()) && !passed(st, s) {
+			return fmt.Errorf("%s is not reserved for %s", s.Target.CIDR, s.Guard(repair.GuardInNeed))
+		}
+		return nil
+	},
+	Undo: unreserve,
+	Pretend: func(x *repair.Pretence, s *repair.Step) {
+		x.Reservations = append(x.Reservations, blocks.Reservation{
+			Meta: blocks.Meta{Name: remedies.ReservationName(repair.PrefixOf(s.Target)), Created: x.Cluster.Taken()},
+			Ours: s.Guard(repair.GuardConsolidation), CIDRs: []blocks.Prefix{repair.PrefixOf(s.Target)},
+		})
+	},
+}
+
+// unreserve takes a reservation of ours back.
+func unreserve(b *repair.Begun) repair.Move {
+	cidr := b.Step.Target.CIDR
+	r := reservationOf(b.State, cidr)
+	if r == nil || r.Ours != b.Step.Group() {
+		return repair.Nothing(repair.NotNeeded, "the reservation is gone, or another consolidation's")
+	}
+	ref := repair.Pin(blocks.Reservations, r.Meta)
+	return repair.ToWrite(func(ctx context.Context) error { return b.Writer.Unreserve(ctx, ref) }, "take the reservation of %s back", cidr)
+}
+
+// consolidationRefs are what says how far a consolidation is, beside the whole cluster.
+func consolidationRefs(r *repair.Refs, s *repair.Step) {
+	if p := repair.PrefixOf(state.Subject{CIDR: emptied(s)}); p.IsValid() {
+		r.One(blocks.Reservations, remedies.ReservationName(p))
+		r.Claim(p, s.Guard(repair.GuardInNeed))
+	}
+}

@@ -1,0 +1,155 @@
+package planner
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// Build makes a plan from a state: what would be done, what must not be and why,
+// and what people should do. It reads and writes nothing. The same state and
+// request give the same plan.
+func Build(st *state.State, req repair.Request) *repair.Plan {
+	report := audit.NewReport(st, &audit.Result{})
+	p := &repair.Plan{
+		APIVersion: audit.APIVersion, Kind: repair.PlanKind, Cluster: report.Cluster,
+		CreatedAt: audit.Time{Time: st.Cluster.TakenAt}, Grace: repair.Duration{Duration: st.Grace}, Request: req,
+		Complete: st.Complete(), Steps: []repair.Step{}, Refused: []repair.Refusal{}, Manual: []repair.Manual{}, Before: report.Pools,
+	}
+	for _, g := range st.Gaps {
+		p.Gaps = append(p.Gaps, g.String())
+	}
+	for _, k := range kinds {
+		if k != setStrictAffinity {
+			collect(p, st, k)
+		}
+	}
+	all := *p
+	all.Steps, all.Refused = slices.Clone(p.Steps), slices.Clone(p.Refused)
+	narrow(p, st)
+	order(p, st)
+	limit(p, st)
+	// The setting comes last: whom it would starve depends on what is freed before.
+	after := afterwards(st, p.Steps)
+	collect(p, after, setStrictAffinity)
+	limit(p, st)
+	sayIdle(p, st, &all)
+	conclude(p, st)
+	p.Seal()
+	return p
+}
+
+// Derive returns the step of an ID if the state gives reason for it, or why it is
+// refused, or neither. It is the same code that [Build] uses, so that a step comes
+// out of a state if and only if a plan made of that state would have it. Pools,
+// nodes and the bound on steps are not looked at.
+func Derive(st *state.State, req repair.Request, id string) (*repair.Step, *repair.Refusal) {
+	name, _, _ := strings.Cut(id, ":")
+	if k := KindOf(repair.Kind(name)); k != nil {
+		return k.Derive(st, req, id)
+	}
+	return nil, nil
+}
+
+func collect(p *repair.Plan, st *state.State, k *repair.StepKind) {
+	if !k.Asked(p.Request) {
+		return
+	}
+	x := repair.Propose(st, p.Request, k, "")
+	p.Steps = append(p.Steps, x.Steps...)
+	p.Refused = append(p.Refused, x.Refused...)
+}
+
+// narrow keeps what the request's filters do not leave out: what belongs together if any
+// of it is kept; and always what takes back something that is there.
+func narrow(p *repair.Plan, st *state.State) {
+	kept := map[string]bool{}
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		if k := KindOf(s.Kind); s.Group() != "" && !k.Restores && !p.Request.Beside(st, s.Target, s.Pools, s.Nodes) {
+			kept[s.Group()] = true
+		}
+	}
+	p.Steps = slices.DeleteFunc(p.Steps, func(s repair.Step) bool {
+		if s.Group() != "" {
+			return !kept[s.Group()] && !Stands(&s, st)
+		}
+		return p.Request.Beside(st, s.Target, s.Pools, s.Nodes)
+	})
+	p.Refused = slices.DeleteFunc(p.Refused, func(r repair.Refusal) bool { return p.Request.Beside(st, r.Target, r.Pools, r.Nodes) })
+}
+
+// limit cuts steps off beyond the bound, and says so of each.
+func limit(p *repair.Plan, st *state.State) {
+	n := p.Request.MaxSteps
+	if n <= 0 || len(p.Steps) <= n {
+		return
+	}
+	// A consolidation is carried out whole or not at all.
+	within := slices.DeleteFunc(slices.Clone(p.Steps), func(s repair.Step) bool { return s.Group() != "" })
+	if len(within) < len(p.Steps) && len(p.Steps)-len(within) <= n {
+		within = slices.DeleteFunc(slices.Clone(p.Steps), func(s repair.Step) bool { return s.Group() == "" })
+	}
+	within = within[:min(n, len(within))]
+	taken := p.Steps
+	p.Steps = slices.DeleteFunc(slices.Clone(taken), func(s repair.Step) bool {
+		return !Stands(&s, st) && !slices.ContainsFunc(within, func(w repair.Step) bool { return w.ID == s.ID })
+	})
+	for _, s := range taken {
+		if slices.ContainsFunc(p.Steps, func(w repair.Step) bool { return w.ID == s.ID }) {
+			continue
+		}
+		p.Refused = append(p.Refused, repair.Refusal{
+			Kind: s.Kind, Target: s.Target, Code: repair.RefusedLimit, Pools: s.Pools, Nodes: s.Nodes,
+			Reason: "it is beyond the bound on steps (--max-steps): plan again when these are done",
+		})
+	}
+}
+
+// order puts the steps into the order in which they are carried out: by kind; then
+// those of pools that have no block left, for whom others wait; then by address.
+func order(p *repair.Plan, st *state.State) {
+	scarce := map[string]bool{}
+	for _, q := range st.Pools {
+		scarce[q.Name] = q.ServesWorkloads() && q.Slots.Allocatable.IsZero()
+	}
+	urgency := func(pools []string) int {
+		if slices.ContainsFunc(pools, func(name string) bool { return scarce[name] }) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(p.Steps, func(a, b repair.Step) int {
+		return cmp.Or(cmp.Compare(rank(a.Kind), rank(b.Kind)), cmp.Compare(urgency(a.Pools), urgency(b.Pools)),
+			compareTargets(a.Target, b.Target), cmp.Compare(a.ID, b.ID))
+	})
+	slices.SortStableFunc(p.Refused, func(a, b repair.Refusal) int {
+		return cmp.Or(cmp.Compare(rank(a.Kind), rank(b.Kind)), compareTargets(a.Target, b.Target),
+			cmp.Compare(a.Code, b.Code), cmp.Compare(a.Reason, b.Reason))
+	})
+}
+
+// compareTargets orders subjects by address, then by name.
+func compareTargets(a, b state.Subject) int {
+	return cmp.Or(repair.PlaceOf(a).Addr().Compare(repair.PlaceOf(b).Addr()), cmp.Compare(repair.PlaceOf(a).Bits(), repair.PlaceOf(b).Bits()),
+		cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Name, b.Name))
+}
+
+// afterwards returns the state as it would be if steps were carried out and nothing
+// else happened. It is what a plan's numbers afterwards come from.
+func afterwards(st *state.State, steps []repair.Step) *state.State {
+	if len(steps) == 0 {
+		return st
+	}
+	x := repair.NewPretence(st.Snapshot)
+	for i := range steps {
+		if k := KindOf(steps[i].Kind); k != nil {
+			k.Pretend(x, &steps[i])
+		}
+	}
+	return state.New(x.Done(), state.Options{Grace: max(st.Grace, 1)})
+}

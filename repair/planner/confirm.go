@@ -1,0 +1,73 @@
+package planner
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// Confirm makes the plan of a second reading, and holds only the steps that the
+// first one gave as well: objects of different kinds are read one after the other,
+// and what came or went in between looks like damage in one reading and not in the
+// next. The first plan should be made without a bound on steps. What only the
+// second reading gives is refused, and said.
+func Confirm(first *repair.Plan, st *state.State, req repair.Request) *repair.Plan {
+	unbounded := req
+	unbounded.MaxSteps = 0
+	p := Build(st, unbounded)
+	seen := map[string]*repair.Step{}
+	for i := range first.Steps {
+		seen[first.Steps[i].ID] = &first.Steps[i]
+	}
+	p.Steps = slices.DeleteFunc(p.Steps, func(s repair.Step) bool {
+		if before := seen[s.ID]; before != nil && KindOf(s.Kind).Changed(st, before, &s) == "" {
+			return false
+		}
+		p.Refused = append(p.Refused, repair.Refusal{
+			Kind: s.Kind, Target: s.Target, Code: repair.RefusedUnconfirmed, Pools: s.Pools, Nodes: s.Nodes,
+			Reason: "two readings, one right after the other, do not agree about it: it is changing just now",
+		})
+		return true
+	})
+	p.Request.MaxSteps = req.MaxSteps
+	limit(p, st)
+	conclude(p, st)
+	p.Seal()
+	return p
+}
+
+// conclude orders a plan's steps, and computes what follows from them.
+func conclude(p *repair.Plan, st *state.State) {
+	order(p, st)
+	if p.Request.StrictAffinity != nil && st.FirstMissing(setStrictAffinity.Needs) == nil {
+		freed := slices.DeleteFunc(slices.Clone(p.Steps), func(s repair.Step) bool { return s.Kind == repair.SetStrictAffinity })
+		p.Strict = previewStrict(st, afterwards(st, freed), *p.Request.StrictAffinity)
+	}
+	after := afterwards(st, p.Steps)
+	p.After = audit.NewReport(after, &audit.Result{}).Pools
+	for i := range p.Steps {
+		takeAgain(p, &p.Steps[i])
+	}
+	p.Manual = append([]repair.Manual{}, manual(st, after, p)...)
+	p.Manual = slices.DeleteFunc(p.Manual, func(m repair.Manual) bool { return !p.Request.Aims(st, m.Target) })
+	p.Warnings = warnings(st, after, p)
+}
+
+// takeAgain counts the address that the replacement of an evicted pod takes, which comes
+// of the same pool as a rule: an eviction frees none.
+func takeAgain(p *repair.Plan, s *repair.Step) {
+	addr, err := netip.ParseAddr(s.Target.IP)
+	if s.Kind != repair.EvictPod || s.Guard(repair.GuardController) == repair.Absent || s.Guard(repair.GuardBlock) == repair.Absent || err != nil {
+		return
+	}
+	for i := range p.After {
+		if cidr, err := netip.ParsePrefix(p.After[i].CIDR); err == nil && cidr.Contains(addr) && slices.Contains(s.Pools, p.After[i].Name) {
+			a, one := &p.After[i].Addresses, blocks.CountOf(1)
+			a.InUse, a.Available = a.InUse.Add(one), a.Available.Sub(one)
+		}
+	}
+}

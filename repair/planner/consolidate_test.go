@@ -1,0 +1,109 @@
+package planner
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/moves"
+)
+
+const emptying = `
+pool pods 10.0.0.0/28 size=29
+node a
+node new
+budget none
+block 10.0.0.0/29 a
+affinity 10.0.0.0/29 a
+block 10.0.0.8/29 a
+affinity 10.0.0.8/29 a
+use 10.0.0.1 shop/web-1 a of=ReplicaSet/web ready
+use 10.0.0.9 shop/web-2 a of=ReplicaSet/web ready
+use 10.0.0.10 shop/web-3 a of=ReplicaSet/web ready
+use 10.0.0.2 shop/borrower new of=ReplicaSet/web ready
+`
+
+// TestEmptiedBlockIsReleased: with --observe-twice too, the block is released in the
+// version that it has once its pods have moved, which no plan knows beforehand.
+func TestEmptiedBlockIsReleased(t *testing.T) {
+	p := Build(sketched(t, emptying, 0), repair.Request{Consolidate: true, CordonFull: true, ObserveTwice: true})
+	i := slices.IndexFunc(p.Steps, func(s repair.Step) bool { return s.Kind == repair.ReleaseBlock })
+	if i < 0 {
+		t.Fatalf("no block is released, but %v; refused: %+v", stepIDs(p), p.Refused)
+	}
+	if v := p.Steps[i].Guard(repair.GuardVersion); v != "" {
+		t.Errorf("%s is held to version %s, which each eviction changes", p.Steps[i].ID, v)
+	}
+}
+
+// TestEarlierOneIsTakenBackFirst: while a node carries the mark of an earlier consolidation
+// its cordon is taken back, and no other is begun.
+func TestEarlierOneIsTakenBackFirst(t *testing.T) {
+	text := strings.Replace(emptying, "node new", "node new cordoned mine=10.0.0.99/32,a,other", 1)
+	p := Build(sketched(t, text, 0), repair.Request{Consolidate: true, CordonFull: true})
+	if len(p.Steps) != 1 || p.Steps[0].Kind != repair.UncordonNode || len(p.Refused) != 1 || !strings.Contains(p.Refused[0].Reason, "node new carries the mark of an earlier one") {
+		t.Errorf("steps %v, refused %+v", stepIDs(p), p.Refused)
+	}
+}
+
+// TestEditedReservation: one whose CIDRs people changed reserves the block no more, so that
+// no pod is evicted for it.
+func TestEditedReservation(t *testing.T) {
+	text := strings.Replace(emptying, "node new", "node new cordoned mine=10.0.0.0/29,a,new", 1)
+	for _, edited := range []bool{false, true} {
+		st := sketched(t, text+"reserve 10.0.0.0/29 mine=a,new\n", 0)
+		p := Build(st, repair.Request{Consolidate: true, CordonFull: true})
+		i := slices.IndexFunc(p.Steps, func(s repair.Step) bool { return s.Kind == repair.EvictPod })
+		if i < 0 {
+			t.Fatalf("steps %v, refused %+v", stepIDs(p), p.Refused)
+		}
+		if edited {
+			st.Reservations[0].CIDRs[0] = netip.MustParsePrefix("10.7.0.0/29")
+		}
+		turn := &repair.Turn{Site: &repair.Site{State: st}, Plan: p, Waits: map[string]time.Time{}, EvictTimeout: time.Minute, Stands: 1}
+		_, r := moves.AfterReservation(turn, &p.Steps[i])
+		if strings.Contains(r.Why, "the block is not reserved") != edited {
+			t.Errorf("edited: %t, and yet %q", edited, r.Why)
+		}
+		if r := moves.WouldBorrow(turn, &p.Steps[i]); (r.Code != "") != edited {
+			t.Errorf("edited: %t, and yet %q", edited, r.Why)
+		}
+	}
+}
+
+// TestRehomeNamesWhoWaits: who borrows and has to wait for a turn is named.
+func TestRehomeNamesWhoWaits(t *testing.T) {
+	text := strings.Replace(emptying, "pool pods", "block 10.0.0.16/29 new\naffinity 10.0.0.16/29 new\nfill 10.0.0.16/29 7 new\npool more 10.0.0.16/29 size=29\npool pods", 1)
+	text += "use 10.0.0.3 shop/second new of=ReplicaSet/web ready\n"
+	p := Build(sketched(t, text, 0), repair.Request{Rehome: true, CordonFull: true})
+	var evicted int
+	for _, s := range p.Steps {
+		if s.Kind == repair.EvictPod {
+			evicted++
+		}
+	}
+	if evicted != 1 || !slices.ContainsFunc(p.Refused, func(r repair.Refusal) bool {
+		return strings.Contains(r.Reason, "no address of its own for pod shop/second")
+	}) {
+		t.Errorf("steps %v, refused %+v", stepIDs(p), p.Refused)
+	}
+}
+
+// TestBarePodIsNotMadeAgain: the refusal, and with consent step and warning, say that nothing
+// makes a bare pod again.
+func TestBarePodIsNotMadeAgain(t *testing.T) {
+	text := strings.Replace(emptying, "pool pods", "block 10.0.0.16/29 new\naffinity 10.0.0.16/29 new\npool more 10.0.0.16/29 size=29\npool pods", 1)
+	text = strings.Replace(text, "borrower new of=ReplicaSet/web", "borrower new", 1)
+	p := Build(sketched(t, text, 0), repair.Request{Rehome: true})
+	if len(p.Steps) > 0 || len(p.Refused) != 1 || !strings.Contains(p.Refused[0].Reason, "gone for good") {
+		t.Errorf("steps %v, refused %+v", stepIDs(p), p.Refused)
+	}
+	p = Build(sketched(t, text, 0), repair.Request{Rehome: true, EvictSingletons: true})
+	if len(p.Steps) != 1 || !strings.Contains(p.Steps[0].Because, "gone for good") || strings.Contains(p.Steps[0].Because, "started again") ||
+		!slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.Contains(w, "nothing makes it again: shop/borrower") }) {
+		t.Errorf("steps %+v, warnings %q, refused %+v", p.Steps, p.Warnings, p.Refused)
+	}
+}

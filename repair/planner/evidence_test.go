@@ -1,0 +1,73 @@
+package planner
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// TestSameEvidence: that a machine is off must be the evidence in both observations,
+// and the same; a view may come or go.
+func TestSameEvidence(t *testing.T) {
+	const world = `
+pool p 10.0.0.0/24
+node n1 NODE
+pod a/b n1
+block 10.0.0.0/26 n1
+affinity 10.0.0.0/26 n1
+alloc 10.0.0.9 pod=a/gone node=n1 handle=h
+`
+	with := func(node, more string) string { return strings.Replace(world, "NODE", node, 1) + more }
+	for name, c := range map[string]struct {
+		before, after string
+		req           repair.Request
+		same          bool
+	}{
+		"a view, and a view":              {with("", "view n1 complete\n"), with("", "view n1 complete\n"), repair.Request{}, true},
+		"a view, and the consent":         {with("", "view n1 complete\n"), with("", ""), repair.Request{WithoutHostEvidence: true}, true},
+		"the taint, and the taint":        {with("notready outofservice", ""), with("notready outofservice", ""), repair.Request{}, true},
+		"a view, and the taint":           {with("", "view n1 complete\n"), with("notready outofservice", ""), repair.Request{}, false},
+		"the taint, and a view":           {with("notready outofservice", ""), with("", "view n1 complete\n"), repair.Request{}, false},
+		"terminated, and Ready again":     {with("notready", ""), with("", "view n1 complete\n"), repair.Request{Terminated: []string{"n1"}}, false},
+		"terminated, and Ready, consent":  {with("notready", ""), with("", ""), repair.Request{Terminated: []string{"n1"}, WithoutHostEvidence: true}, false},
+		"terminated, and terminated":      {with("notready", ""), with("notready outofservice", ""), repair.Request{Terminated: []string{"n1"}}, true},
+		"terminated, and the Node's gone": {with("notready", ""), strings.Replace(with("", ""), "node n1 ", "node n2", 1), repair.Request{Terminated: []string{"n1"}}, true},
+	} {
+		c.req.LeakedIPs = true
+		planned, refused := Derive(sketched(t, c.before, 0), c.req, "release-ip:10.0.0.9")
+		now, refusedNow := Derive(sketched(t, c.after, 0), c.req, "release-ip:10.0.0.9")
+		if planned == nil || now == nil {
+			t.Errorf("%s: not derived: %+v, %+v", name, refused, refusedNow)
+			continue
+		}
+		if why := releaseIP.Changed(sketched(t, c.after, 0), planned, now); (why == "") != c.same {
+			t.Errorf("%s: %q", name, why)
+		}
+	}
+}
+
+// TestUnansweredNodes: "--terminated all" means the nodes that do not answer and that
+// leave something.
+func TestUnansweredNodes(t *testing.T) {
+	st := sketched(t, `
+pool p 10.0.0.0/24
+node n1
+node n2 notready
+node n3 notready
+node n4 notready
+pod a/b n1
+pod a/c n4 10.0.0.4
+block 10.0.0.0/26 n1
+alloc 10.0.0.1 pod=a/gone node=n1 handle=h1
+alloc 10.0.0.2 pod=a/gone node=n2 handle=h2
+alloc 10.0.0.4 pod=a/c node=n4 handle=h4
+alloc 10.0.0.5 pod=a/gone node=n9 handle=h5
+alloc 10.0.0.6 pod=a/gone2 node=n9 handle=h6
+alloc 10.0.0.7 pod=a/gone handle=h7
+`, 0)
+	if got := UnansweredNodes(st); !slices.Equal(got, []string{"n2", "n9"}) {
+		t.Errorf("they are %v", got)
+	}
+}

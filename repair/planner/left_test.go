@@ -1,0 +1,156 @@
+package planner
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// leftovers are states in which the object that a step is about is as the step would
+// have it, and something of the step's protocol is left; want is what is said of it,
+// "" where nothing is. All steps are planned from the same state.
+const beforeLeftovers = `
+pool pods 10.0.0.0/24 size=28
+node n1
+node n3
+pod shop/x n1 10.0.0.1
+block 10.0.0.0/28 n1
+affinity 10.0.0.0/28 n1
+alloc 10.0.0.1 pod=shop/x node=n1 handle=k8s-pod-network.x
+handle k8s-pod-network.x 10.0.0.0/28=3
+alloc 10.0.0.2 pod=shop/gone node=n1 handle=k8s-pod-network.gone seq=20
+alloc 10.0.0.3 pod=shop/gone node=n1 handle=k8s-pod-network.gone seq=21
+handle k8s-pod-network.gone 10.0.0.0/28=2
+block 10.0.0.16/28 n1
+affinity 10.0.0.16/28 n1
+affinity 10.0.0.32/28 n3
+block 10.0.0.48/28 n1
+block 10.0.0.64/28 n1 deleted
+affinity 10.0.0.64/28 n1
+affinity 10.0.0.80/28 n3 deleted
+handle k8s-pod-network.marked deleted
+handle k8s-pod-network.leaked
+block 10.0.0.96/28 -
+alloc 10.0.0.97 pod=shop/late node=n1 handle=k8s-pod-network.late seq=22
+use 10.0.0.49 shop/y n1
+block 10.0.0.112/28 off
+affinity 10.0.0.112/28 off
+use 10.0.0.113 shop/b n1
+handle k8s-pod-network.late 10.0.0.96/28=1
+alloc 10.0.0.4 pod=shop/m node=n1 handle=k8s-pod-network.missing
+pod shop/m n1 10.0.0.4
+pod shop/u n1 10.0.0.5 cid=u
+view n1 complete
+`
+
+const kept = `
+node n1
+node n3
+block 10.0.0.0/28 n1
+affinity 10.0.0.0/28 n1
+alloc 10.0.0.1 pod=shop/x node=n1 handle=k8s-pod-network.x
+`
+
+var leftovers = []struct{ step, state, want string }{
+	{"release-block:10.0.0.16/28", kept, ""},
+	{"release-block:10.0.0.16/28", kept + "affinity 10.0.0.16/28 n1 state=pendingDeletion", "blockaffinity/n1-10.0.0.16/28 is left pendingDeletion"},
+	{"release-block:10.0.0.16/28", kept + "affinity 10.0.0.16/28 n1", "blockaffinity/n1-10.0.0.16/28 is left confirmed"},
+	{"release-block:10.0.0.16/28", kept + "affinity 10.0.0.16/28 n1 deleted", "blockaffinity/n1-10.0.0.16/28 is left marked deleted"},
+	{"release-block:10.0.0.16/28", kept + "affinity 10.0.0.16/28 n1 state=pending", ""}, // its node is claiming it
+	{"release-block:10.0.0.16/28", kept + "block 10.0.0.16/28 n3 uid=new age=1m\naffinity 10.0.0.16/28 n3\naffinity 10.0.0.16/28 n1 state=pendingDeletion",
+		"blockaffinity/n1-10.0.0.16/28 is left pendingDeletion"},
+	{"release-block:10.0.0.16/28", kept + "block 10.0.0.16/28 n1 uid=new age=1m\naffinity 10.0.0.16/28 n1", ""},
+	{"release-block:10.0.0.16/28", kept + "block 10.0.0.16/28 n1 uid=new age=1m", "ipamblock/10-0-0-16-28 is left without an affinity of n1"},
+
+	{"delete-affinity:n3:10.0.0.32/28", kept, ""},
+	{"delete-affinity:n3:10.0.0.32/28", kept + "block 10.0.0.32/28 n3 age=1m", "ipamblock/10-0-0-32-28 is left without an affinity of n3"},
+	{"delete-affinity:n3:10.0.0.32/28", kept + "block 10.0.0.32/28 n1 age=1m", ""},
+	{"delete-affinity:n3:10.0.0.32/28", kept + "block 10.0.0.32/28 n3 age=1m\naffinity 10.0.0.32/28 n3 uid=new age=1m", ""},
+	{"delete-affinity:n3:10.0.0.32/28", kept + "block 10.0.0.32/28 n3 age=1m\naffinity 10.0.0.32/28 n3 uid=new age=1m state=pendingDeletion",
+		"blockaffinity/n3-10.0.0.32/28 is left pendingDeletion"},
+
+	{"disown-block:10.0.0.112/28", kept, ""},
+	{"disown-block:10.0.0.112/28", kept + "block 10.0.0.112/28 -", ""},
+	{"disown-block:10.0.0.112/28", kept + "block 10.0.0.112/28 -\naffinity 10.0.0.112/28 off state=pendingDeletion", "blockaffinity/off-10.0.0.112/28 is left pendingDeletion, and its block belongs to no one"},
+	{"disown-block:10.0.0.112/28", kept + "affinity 10.0.0.112/28 off deleted", "blockaffinity/off-10.0.0.112/28 is left marked deleted, and its block is gone"},
+	{"disown-block:10.0.0.112/28", kept + "block 10.0.0.112/28 off uid=new age=1m", "ipamblock/10-0-0-112-28 is left without an affinity of off"},
+
+	{"create-handle:k8s-pod-network.missing", kept, ""},
+	{"create-handle:k8s-pod-network.missing", kept + "handle k8s-pod-network.missing 10.0.0.0/28=1", "ipamhandle/k8s-pod-network.missing is left, and no block refers to it"},
+	{"create-handle:k8s-pod-network.missing", kept + "alloc 10.0.0.4 pod=shop/m node=n1 handle=k8s-pod-network.missing\nhandle k8s-pod-network.missing 10.0.0.0/28=1", ""},
+	{"record-ip:10.0.0.5", kept + "alloc 10.0.0.5 pod=shop/u node=n1 handle=k8s-pod-network.u\nhandle k8s-pod-network.u 10.0.0.0/28=1", ""},
+	{"record-ip:10.0.0.5", kept + "alloc 10.0.0.5 pod=shop/u node=n1 handle=k8s-pod-network.u", "ipamblock/10-0-0-0-28 records 10.0.0.5 under handle k8s-pod-network.u, which does not exist"},
+
+	{"restore-affinity:10.0.0.48/28", kept + "block 10.0.0.48/28 n1\naffinity 10.0.0.48/28 n1", ""},
+	{"restore-affinity:10.0.0.48/28", kept + "affinity 10.0.0.48/28 n1", "blockaffinity/n1-10.0.0.48/28 is left confirmed without its block"},
+	{"restore-affinity:10.0.0.48/28", kept + "block 10.0.0.48/28 n3\naffinity 10.0.0.48/28 n1", "blockaffinity/n1-10.0.0.48/28 is left confirmed to a block of n3"},
+
+	{"release-ip:10.0.0.2", kept + "alloc 10.0.0.3 pod=shop/gone node=n1 handle=k8s-pod-network.gone seq=21\nhandle k8s-pod-network.gone 10.0.0.0/28=1", ""},
+	{"release-ip:10.0.0.2", kept + "alloc 10.0.0.3 pod=shop/gone node=n1 handle=k8s-pod-network.gone seq=21\nhandle k8s-pod-network.gone 10.0.0.0/28=2",
+		"ipamhandle/k8s-pod-network.gone is left counting otherwise than the blocks: 10.0.0.0/28: it says 2, recorded are 1"},
+	{"release-ip:10.0.0.2", kept, ""},
+	{"release-ip:10.0.0.2", kept + "handle k8s-pod-network.gone 10.0.0.0/28=1", "ipamhandle/k8s-pod-network.gone is left, and no block refers to it"},
+	{"release-ip:10.0.0.2", kept + "handle k8s-pod-network.gone deleted", "ipamhandle/k8s-pod-network.gone is left marked deleted"},
+	{"release-ip:10.0.0.2", kept + "alloc 10.0.0.2 pod=shop/new node=n1 handle=k8s-pod-network.new seq=30\nhandle k8s-pod-network.gone 10.0.0.0/28=1",
+		"ipamhandle/k8s-pod-network.gone is left, and no block refers to it"},
+	{"release-ip:10.0.0.97", kept + "block 10.0.0.96/28 - deleted", "ipamblock/10-0-0-96-28 is left marked deleted"},
+	{"release-ip:10.0.0.97", kept, ""},
+
+	{"delete-handle:k8s-pod-network.leaked", kept, ""},
+	{"delete-handle:k8s-pod-network.leaked", kept + "alloc 10.0.0.5 pod=shop/z node=n1 handle=k8s-pod-network.leaked", "ipamhandle/k8s-pod-network.leaked is missing, and 10.0.0.5 is recorded under it"},
+	{"fix-handle-count:k8s-pod-network.x", kept + "handle k8s-pod-network.x 10.0.0.0/28=1", ""},
+	{"fix-handle-count:k8s-pod-network.x", kept, "ipamhandle/k8s-pod-network.x is missing, and 10.0.0.1 is recorded under it"},
+	{"fix-handle-count:k8s-pod-network.x", "node n1", ""},
+
+	{"finish-delete:IPAMBlock:10.0.0.64/28", kept, ""},
+	{"finish-delete:IPAMBlock:10.0.0.64/28", kept + "affinity 10.0.0.64/28 n1 state=pendingDeletion", "blockaffinity/n1-10.0.0.64/28 is left pendingDeletion"},
+	{"finish-delete:IPAMBlock:10.0.0.64/28", kept + "affinity 10.0.0.64/28 n1 state=pending", ""},
+	{"finish-delete:IPAMBlock:10.0.0.64/28", kept + "block 10.0.0.64/28 n1 uid=new age=1m", "ipamblock/10-0-0-64-28 is left without an affinity of n1"},
+	{"finish-delete:BlockAffinity:n3:10.0.0.80/28", kept, ""},
+	{"finish-delete:BlockAffinity:n3:10.0.0.80/28", kept + "block 10.0.0.80/28 n3 age=1m", "ipamblock/10-0-0-80-28 is left without an affinity of n3"},
+	{"finish-delete:IPAMHandle:k8s-pod-network.marked", kept, ""},
+	{"finish-delete:IPAMHandle:k8s-pod-network.marked", kept + "alloc 10.0.0.5 pod=shop/z node=n1 handle=k8s-pod-network.marked", "ipamhandle/k8s-pod-network.marked is missing, and 10.0.0.5 is recorded under it"},
+}
+
+// TestVerifyLooksAtAll: an outcome is the whole outcome: where something of a step's
+// protocol is left, the step is not seen done, what is left is named, and it is among
+// what is read again.
+func TestVerifyLooksAtAll(t *testing.T) {
+	before := sketched(t, beforeLeftovers, 0)
+	p := Build(before, everything)
+	tried := map[repair.Kind]bool{}
+	for _, c := range leftovers {
+		i := slices.IndexFunc(p.Steps, func(s repair.Step) bool { return s.ID == c.step })
+		if i < 0 {
+			t.Fatalf("%s is not planned, but %v; refused: %+v", c.step, stepIDs(p), p.Refused)
+		}
+		s, after := &p.Steps[i], sketched(t, "pool pods 10.0.0.0/24 size=28\n"+c.state, 0)
+		err := KindOf(s.Kind).Verify(after, s)
+		if c.want == "" {
+			if err != nil {
+				t.Errorf("%s is done, and is not seen to be: %v\n%s", c.step, err, strings.TrimPrefix(c.state, kept))
+			}
+			continue
+		}
+		tried[s.Kind] = true
+		var left *repair.LeftBehindError
+		if !errors.As(err, &left) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q\n%s", c.step, err, c.want, strings.TrimPrefix(c.state, kept))
+			continue
+		}
+		read := KindOf(s.Kind).Refs(before, s)
+		read = append(read, KindOf(s.Kind).Refs(after, s)...)
+		if !slices.Contains(read, blocks.Ref{Resource: left.Resource, Name: left.Name}) {
+			t.Errorf("%s: %s/%s may be left, and is not read again: %v", c.step, left.Resource, left.Name, read)
+		}
+	}
+	for _, k := range kinds {
+		if !tried[k.Kind] && k != setStrictAffinity && k.Asked(everything) {
+			t.Errorf("nothing is left of %s", k.Kind)
+		}
+	}
+}

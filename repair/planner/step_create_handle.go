@@ -1,0 +1,99 @@
+package planner
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// createHandle makes a handle that blocks refer to and that does not exist, with the
+// counts that the blocks record: without it Calico does not find the addresses to
+// release when their pod goes. It is the third way in which a handle is made to count
+// what the blocks record (see reconcileHandle).
+var createHandle = &repair.StepKind{
+	Kind:  repair.CreateHandle,
+	Flag:  "--missing-handles",
+	Asked: func(r repair.Request) bool { return r.MissingHandles },
+	Needs: []blocks.Resource{blocks.Handles, blocks.Blocks, blocks.Pods},
+	Exact: []string{repair.GuardName, repair.GuardUID, repair.GuardCounts},
+	Propose: func(p *repair.Proposals) {
+		if p.PodsUnread() {
+			return
+		}
+		if p.State.HandlesLeftOut() {
+			p.Refuse(repair.Concern{Target: state.ClusterSubject(p.State)}, repair.RefusedNotRead, "no %s is planned, because the files hold no handle at all: they seem to have been made without ipamhandles", p.Kind.Kind)
+			return
+		}
+		doubt := newHandleDoubt(p.State)
+		for _, id := range p.State.ReferencedHandles() {
+			refs := p.State.HandleRefs(id)
+			named := refs[0].Attributes().Handle
+			if p.State.Handle(named) == nil && p.Wants(state.HandleSubject(named)) {
+				proposeHandle(p, &blocks.Handle{Meta: blocks.Meta{Name: id}, ID: named}, refs, doubt)
+			}
+		}
+	},
+	AddRefs: handleStepRefs,
+	Do: func(ctx context.Context, w repair.Writer, st *state.State, s *repair.Step) error {
+		_, right := st.Miscounts(&blocks.Handle{ID: s.Target.Name})
+		if len(right) == 0 {
+			return repair.DeletedError(s)
+		}
+		return w.CreateHandle(ctx, s.Target.Name, right)
+	},
+	Verify: func(st *state.State, s *repair.Step) error {
+		h := st.Handle(s.Target.Name)
+		switch refs := st.HandleRefs(s.Target.Name); {
+		case h == nil && len(refs) == 0: // given back meanwhile
+			return nil
+		case h == nil:
+			return fmt.Errorf("handle %s does not exist, and %s is recorded under it", s.Target.Name, refs[0].Addr())
+		}
+		return loweredHandle(st, s.Target.Name)
+	},
+	Undo: func(b *repair.Begun) repair.Move {
+		if b.State.Handle(b.Step.Target.Name) == nil {
+			return repair.Nothing(repair.Already, "the handle does not exist")
+		}
+		return repair.Cannot(repair.SkipHarm, "a handle that blocks refer to is not deleted again: the addresses under it could not be released")
+	},
+	Pretend: func(x *repair.Pretence, step *repair.Step) {
+		x.AddHandle(step.Target.Name, parseCounts(step.Guard(repair.GuardCounts)))
+	},
+}
+
+// proposeHandle proposes to create a handle, h, that refs refer to.
+func proposeHandle(p *repair.Proposals, h *blocks.Handle, refs []state.AllocationRef, doubt *handleDoubt) {
+	c := handleConcern(p.State, h)
+	for _, r := range refs {
+		switch o := r.Block.Owner; {
+		case r.Block.SoftDeleted:
+			p.Refuse(c, repair.RefusedMarked, "block %s, which refers to it, is marked deleted", r.Block.CIDR)
+			return
+		case o != (blocks.Owner{}) && p.Bars(c, special(o)):
+			return
+		}
+	}
+	for _, g := range p.State.Unreadable(blocks.Handles) {
+		if g.Name == h.Name {
+			p.Refuse(c, repair.RefusedNotRead, "it exists, and cannot be read")
+			return
+		}
+	}
+	if p.Bars(c, doubt.inFlight(h, refs)) {
+		return
+	}
+	_, right := p.State.Miscounts(h)
+	attr := refs[0].Attributes()
+	p.Add(c, repair.Step{
+		TwoObservations: true,
+		Because:         fmt.Sprintf("handle %s does not exist, and %s recorded under it", h.ID, phrase.NumberIs(len(refs), "address")),
+		Evidence: state.Evidences("recorded are", countsText(right), "pod", podName(attr), "node", attr.Node,
+			"assigned", phrase.Time(attr.Assigned)),
+		Guards: repair.Guards(repair.GuardName, h.Name, repair.GuardUID, repair.Absent, repair.GuardCounts, countsGuard(right)),
+	})
+}

@@ -1,0 +1,208 @@
+package planner
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// deleteAffinity deletes an affinity that no block bears out: its block does not
+// exist, or names another owner or none. Whatever the affinity's state and age, the
+// block's own field decides who is right. An affinity to its own host's block is
+// never deleted alone: that would leave the block in use without one.
+var deleteAffinity = &repair.StepKind{
+	Kind:  repair.DeleteAffinity,
+	Flag:  "--orphan-affinities",
+	Asked: func(r repair.Request) bool { return r.OrphanAffinities || r.DeadNodes },
+	Needs: []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Pools},
+	Exact: []string{repair.GuardName, repair.GuardUID, repair.GuardVersion, repair.GuardCreated, repair.GuardAffinityState, repair.GuardBlockUID, repair.GuardOwner},
+	Propose: func(p *repair.Proposals) {
+		for i := range p.State.Affinities {
+			a := &p.State.Affinities[i]
+			if a.SoftDeleted || !p.Wants(state.AffinitySubject(a)) || !p.Request.OrphanAffinities && !p.State.Vanished(a.Owner.Node()) {
+				continue
+			}
+			switch affinity.Classify(a, bare(p.State.BlockOf(a.CIDR))) {
+			case affinity.NoBlock, affinity.NotOwner:
+				proposeDelete(p, a)
+			case affinity.Unconfirmed:
+				refuseUnconfirmed(p, a)
+			case affinity.Confirmed:
+				if p.Only != "" {
+					p.Refuse(affinityConcern(p, a), repair.RefusedInUse, "its block names the same host: it is the owner's own")
+				}
+			}
+		}
+	},
+	AddRefs: func(r *repair.Refs, s *repair.Step) {
+		r.One(blocks.Affinities, s.Guard(repair.GuardName))
+		r.Claim(repair.PrefixOf(s.Target), s.Target.Node)
+	},
+	Do: func(ctx context.Context, w repair.Writer, st *state.State, s *repair.Step) error {
+		a := repair.AffinityNamed(st, s.Guard(repair.GuardName))
+		if a == nil {
+			return repair.DeletedError(s)
+		}
+		return w.DeleteAffinity(ctx, repair.Pin(blocks.Affinities, a.Meta))
+	},
+	Verify: func(st *state.State, s *repair.Step) error {
+		for _, a := range []*blocks.Affinity{repair.AffinityNamed(st, s.Guard(repair.GuardName)), repair.AffinityOf(st, s.Target.CIDR, s.Target.Node)} {
+			if a == nil {
+				continue
+			}
+			if err := repair.Replaced(s, "affinity", a.Meta); err != nil {
+				return err
+			}
+		}
+		return ownersAffinity(st, s.Target.CIDR, s.Target.Node)
+	},
+	Complete: (*repair.Begun).EndAffinity,
+	Undo: func(b *repair.Begun) repair.Move {
+		if a := b.SameAffinity(); a != nil {
+			return b.PutBack(a)
+		}
+		return deletedAffinity(b)
+	},
+	Pretend: func(x *repair.Pretence, step *repair.Step) { x.NoAffinities[step.Guard(repair.GuardName)] = true },
+}
+
+// deletedAffinity says why an affinity that is gone is not created again, as the cluster is
+// now: it is there again, its node owns the block by now, or it would do harm still.
+func deletedAffinity(b *repair.Begun) repair.Move {
+	host, cidr := b.Step.Target.Node, b.Step.Target.CIDR
+	x := repair.BlockAt(b.State, cidr)
+	switch a := repair.AffinityOf(b.State, cidr, host); {
+	case a != nil:
+		return repair.Nothing(repair.Already, fmt.Sprintf("%s has an affinity to %s again, created %s", host, cidr, phrase.Time(a.Created)))
+	case x == nil:
+		return repair.Cannot(repair.SkipHarm, "an affinity without its block is not created again: it would keep %s from every other node", cidr)
+	case x.Owner.Node() == host:
+		return repair.Cannot(repair.SkipHarm, "block %s belongs to %s by now, and the affinity is not created again: --missing-affinities does that when the claim is past its grace", cidr, host)
+	}
+	return repair.Cannot(repair.SkipHarm, "block %s belongs to %s, and the affinity of %s is not created again: its node would black-hole the block", cidr, repair.OwnerText(x.Owner), host)
+}
+
+func bare(b *state.Block) *blocks.Block {
+	if b == nil {
+		return nil
+	}
+	return b.Block
+}
+
+func affinityConcern(p *repair.Proposals, a *blocks.Affinity) repair.Concern {
+	c := repair.Concern{Target: state.AffinitySubject(a), Pools: repair.PoolNames(p.State.PoolOf(a.CIDR)), Nodes: []string{a.Owner.Node()}}
+	if b := p.State.BlockOf(a.CIDR); b != nil {
+		c.Nodes = append(c.Nodes, b.Owner.Node())
+	}
+	return c
+}
+
+// proposeDelete judges an affinity whose block does not exist or is not its
+// owner's.
+func proposeDelete(p *repair.Proposals, a *blocks.Affinity) {
+	c, st, b := affinityConcern(p, a), p.State, p.State.BlockOf(a.CIDR)
+	if p.Bars(c, mustKeep(p, a, b)) {
+		return
+	}
+	because := fmt.Sprintf("affinity of %s to %s exists, its IPAMBlock does not", phrase.Owner(a.Owner), a.CIDR)
+	block, uid, owner := "none exists", repair.Absent, ""
+	if b != nil {
+		because = fmt.Sprintf("%s has an affinity to block %s, which belongs to %s", phrase.Owner(a.Owner), a.CIDR, phrase.Owner(b.Owner))
+		block, uid, owner = fmt.Sprintf("%s, owner %s, %s in use", b.Name, phrase.Owner(b.Owner), phrase.Plural(b.Used, "address")), b.UID, repair.OwnerGuard(b.Owner)
+		if b.UID == "" {
+			p.Refuse(c, repair.RefusedUnpinned, "its block's object carries no UID, so nothing says later that it is still the same")
+			return
+		}
+	}
+	p.Add(c, repair.Step{
+		TwoObservations: true,
+		Because:         because,
+		Evidence: state.Evidences("state", string(a.Effective()), "block", block, "host", hostText(st, a.Owner.Node()),
+			"created", phrase.Time(a.Created), "last written", phrase.Time(a.Written)),
+		Guards: repair.Guards(repair.GuardName, a.Name, repair.GuardUID, a.UID, repair.GuardVersion, a.ResourceVersion, repair.GuardCreated, phrase.Time(a.Created),
+			repair.GuardAffinityState, string(a.Effective()), repair.GuardBlockUID, uid, repair.GuardOwner, owner),
+	}, a.Meta)
+}
+
+// mustKeep says why an affinity that no block bears out must not be deleted; an
+// empty code if it may.
+func mustKeep(p *repair.Proposals, a *blocks.Affinity, b *state.Block) repair.Reason {
+	st := p.State
+	switch {
+	case a.Owner.Kind != blocks.HostOwner:
+		return special(a.Owner)
+	case st.BlockObjects(a.CIDR) > 1:
+		return repair.Reason{Code: repair.RefusedConflict, Why: "there are several block objects of its CIDR"}
+	case st.BlockMayCover(a.CIDR):
+		return repair.Reason{Code: repair.RefusedNotRead, Why: "a block that cannot be read may be its own"}
+	case b != nil && len(b.Faults) > 0:
+		return repair.Reason{Code: repair.RefusedCorrupt, Why: "its block is corrupt, so its word about the owner is not relied on: " + b.Faults[0]}
+	case !st.OldEnough(a.Meta) && !state.HalfDone(a):
+		return repair.Because(repair.RefusedYoung, "it was written less than %s ago, at %s: a claim or a release in flight passes through this state%s", st.Grace, phrase.Time(lastWrite(a.Meta)), repair.OldFrom(st, lastWrite(a.Meta)))
+	case st.ClaimInFlight(a, b):
+		return repair.Because(repair.RefusedYoung, "its block was made or claimed less than %s ago: a claim in flight passes through this state%s", st.Grace, repair.OldFrom(st, claimTime(b)))
+	}
+	if b == nil && st.OnlyWay(a) {
+		return repair.Because(repair.RefusedHeals, "automatic blocks are off, and the next pod on %s makes its block: it would get no other", a.Owner.Node())
+	}
+	if b == nil {
+		return p.RetainedWithoutBlock(a)
+	}
+	return repair.Reason{}
+}
+
+// claimTime returns when a block was made or, if that is later, claimed.
+func claimTime(b *state.Block) blocks.Time { return b.Created.Later(b.Claimed) }
+
+// special says that an owner is not a node; none if it is one.
+func special(o blocks.Owner) repair.Reason {
+	switch {
+	case o.Kind == blocks.VirtualOwner:
+		return repair.Reason{Code: repair.RefusedSpecial, Why: "it serves LoadBalancer services"}
+	case o.Kind != blocks.HostOwner:
+		return repair.Because(repair.RefusedSpecial, "its owner is written as %q, which Calico does not understand", o)
+	}
+	return repair.Reason{}
+}
+
+// refuseUnconfirmed says what becomes of an affinity to its own host's block that
+// stays pending or pendingDeletion.
+func refuseUnconfirmed(p *repair.Proposals, a *blocks.Affinity) {
+	b := p.State.BlockOf(a.CIDR)
+	if !p.State.OldEnough(a.Meta) && !state.HalfDone(a) {
+		return // a claim or a release in flight: nothing is wrong
+	}
+	c, host := affinityConcern(p, a), a.Owner.Node()
+	switch {
+	case a.Owner.Kind != blocks.HostOwner:
+		p.Refuse(c, repair.RefusedSpecial, "it is not a node's")
+	case b.Used == 0:
+		if p.Only == "" {
+			return // the block may be released with it: release-block says whether
+		}
+		p.Refuse(c, repair.RefusedHeals, "its block is empty: release-block releases both, if its node keeps another")
+	case p.State.Vanished(host) && p.Request.DeadNodes && p.Only == "": // disown-block says whether both may go
+	case p.State.Vanished(host):
+		p.Refuse(c, repair.RefusedInUse, "its block still holds %s, and names %s, which no longer exists: the affinity can only go with the block", phrase.Plural(b.Used, "address"), host)
+	default:
+		p.Refuse(c, repair.RefusedHeals, "it is %s on its own node's block, which holds %s: the next pod that starts on %s confirms it", a.Effective(), phrase.Plural(b.Used, "address"), host)
+	}
+}
+
+// hostText says what a host is.
+func hostText(st *state.State, host string) string {
+	switch {
+	case host == "":
+		return ""
+	case st.UnreadableNode(host):
+		return host + ", whose node could not be read"
+	case st.Vanished(host):
+		return host + ", which no longer exists"
+	}
+	return "node " + host
+}

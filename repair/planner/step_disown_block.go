@@ -1,0 +1,114 @@
+package planner
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// disownBlock takes a block away from a node that no longer exists, where pods of other
+// nodes use all that it holds: no one can release it while it is in use, and it goes
+// with its last address once it belongs to no one. The block is in use, and so its
+// version is not pinned.
+var disownBlock = &repair.StepKind{
+	Kind:  repair.DisownBlock,
+	Flag:  "--dead-nodes",
+	Asked: func(r repair.Request) bool { return r.DeadNodes },
+	Needs: state.ReleaseReads,
+	Exact: []string{
+		repair.GuardName, repair.GuardUID, repair.GuardCreated, repair.GuardOwner, repair.GuardAffinity, repair.GuardAffinityUID, repair.GuardAffinityVersion, repair.GuardAffinityState,
+	},
+	Propose: func(p *repair.Proposals) {
+		for _, b := range p.State.IPBlocks {
+			gone := p.State.Vanished(b.Owner.Node())
+			if b.Used == 0 || !gone && p.Only == "" || !p.Wants(state.BlockSubject(b)) {
+				continue
+			}
+			proposeDisown(p, b)
+		}
+	},
+	AddRefs: func(r *repair.Refs, s *repair.Step) {
+		r.Claim(repair.PrefixOf(s.Target), repair.HostOf(s.Guard(repair.GuardOwner)))
+		b := repair.BlockAt(r.State, s.Target.CIDR)
+		if b == nil {
+			return
+		}
+		for i, o := range b.Ordinals {
+			if o != blocks.Free {
+				ref := state.AllocationRef{Block: b, Ordinal: i}
+				r.Owner(ref)
+				r.User(ref)
+			}
+		}
+	},
+	Do: func(ctx context.Context, w repair.Writer, st *state.State, s *repair.Step) error {
+		b := repair.BlockAt(st, s.Target.CIDR)
+		if b == nil {
+			return repair.DeletedError(s)
+		}
+		return w.DisownBlock(ctx, repair.Pin(blocks.Blocks, b.Meta), pinOwnAffinity(st, b))
+	},
+	Verify: func(st *state.State, s *repair.Step) error {
+		host := repair.HostOf(s.Guard(repair.GuardOwner))
+		if b := repair.BlockAt(st, s.Target.CIDR); b != nil && b.Owner.Node() == host {
+			if err := repair.Replaced(s, "block", b.Meta); err != nil {
+				return fmt.Errorf("%w, and belongs to %s", err, host)
+			}
+		}
+		if err := releasedAffinity(st, s); err != nil {
+			return err
+		}
+		return ownersAffinity(st, s.Target.CIDR, host)
+	},
+	Complete: func(b *repair.Begun) repair.Move {
+		if x := repair.BlockAt(b.State, b.Step.Target.CIDR); x != nil && x.Used > 0 && repair.OwnerGuard(x.Owner) == b.Step.Guard(repair.GuardOwner) && !b.Undo {
+			return releaseLeft(b)
+		}
+		return b.EndAffinity()
+	},
+	Undo: func(b *repair.Begun) repair.Move {
+		return keepAffinity(b, "a block is not returned to a node that no longer exists: no one could use or release it")
+	},
+	Pretend: func(x *repair.Pretence, step *repair.Step) {
+		if b := x.BlockByName[step.Guard(repair.GuardName)]; b != nil {
+			b.Owner, b.Claimed = blocks.Owner{}, b.Created
+		}
+		x.NoAffinities[step.Guard(repair.GuardAffinity)] = true
+	},
+}
+
+func proposeDisown(p *repair.Proposals, b *state.Block) {
+	c, host := blockConcern(b), b.Owner.Node()
+	if v := p.State.Disownable(b); !v.OK {
+		why := v.Held
+		if v.Code == state.RetainYoung {
+			why += repair.OldFrom(p.State, claimTime(b))
+		}
+		p.Refuse(c, retainCodes[v.Code], "%s", why)
+		return
+	}
+	var users []string
+	for _, br := range p.State.NodeState(host).Lent {
+		if br.Block == b {
+			users, c.Nodes = append(users, fmt.Sprintf("%s on %s", br.Addr, br.User)), append(c.Nodes, br.User)
+		}
+	}
+	a, pinned := repair.OwnAffinity(p.State, b), []blocks.Meta{b.Meta}
+	pairs := append([]string{
+		repair.GuardName, b.Name, repair.GuardUID, b.UID, repair.GuardCreated, phrase.Time(b.Created), repair.GuardOwner, repair.OwnerGuard(b.Owner),
+	}, affinityGuards(a, true)...)
+	if a != nil {
+		pinned = append(pinned, a.Meta)
+	}
+	p.Add(c, repair.Step{
+		TwoObservations: true,
+		Because: fmt.Sprintf("block %s belongs to node %q, which no longer exists, and pods of other nodes use all that it holds (%s): without an owner it goes with the last of them",
+			b.CIDR, host, phrase.Plural(b.Used, "address")),
+		Evidence: state.Evidences("owner", host, "in use by", phrase.List(users), "pool", repair.PoolName(b.Pool), "created", phrase.Time(b.Created)),
+		Guards:   repair.Guards(pairs...),
+	}, pinned...)
+}

@@ -1,0 +1,304 @@
+package planner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// finishDelete deletes what was marked deleted and left. The mark is a state of the
+// object itself, so that its written age suffices. A marked block takes its owner's
+// affinity with it, as the release that was begun would have: left alone, it would
+// lead to no block.
+var finishDelete = &repair.StepKind{
+	Kind:  repair.FinishDelete,
+	Flag:  "--soft-deleted",
+	Asked: func(r repair.Request) bool { return r.SoftDeleted },
+	Needs: []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.Pools},
+	Exact: []string{
+		repair.GuardName, repair.GuardUID, repair.GuardVersion, repair.GuardCreated, repair.GuardOwner,
+		repair.GuardAffinity, repair.GuardAffinityUID, repair.GuardAffinityVersion, repair.GuardAffinityState,
+	},
+	Propose: func(p *repair.Proposals) {
+		if p.PodsUnread() {
+			return
+		}
+		for _, b := range p.State.IPBlocks {
+			if b.SoftDeleted && p.Wants(state.BlockSubject(b)) {
+				finishBlock(p, b)
+			}
+		}
+		for i := range p.State.Affinities {
+			if a := &p.State.Affinities[i]; a.SoftDeleted && p.Wants(state.AffinitySubject(a)) {
+				finishAffinity(p, a)
+			}
+		}
+		doubt := newHandleDoubt(p.State)
+		for i := range p.State.Handles {
+			if h := &p.State.Handles[i]; h.SoftDeleted && p.Wants(state.HandleSubject(h.ID)) {
+				finishHandle(p, h, doubt)
+			}
+		}
+	},
+	AddRefs: func(r *repair.Refs, s *repair.Step) {
+		if s.Target.Kind == state.KindHandle {
+			handleStepRefs(r, s)
+			return
+		}
+		r.One(resourceOf[s.Target.Kind], s.Guard(repair.GuardName))
+		r.Claim(repair.PrefixOf(s.Target), finishedHost(s))
+	},
+	Do: doFinishDelete,
+	Verify: func(st *state.State, s *repair.Step) error {
+		o := marked(st, s)
+		if o != nil {
+			if err := repair.Replaced(s, o.Word, *o.Meta); err != nil {
+				return err
+			}
+		}
+		if s.Target.Kind == state.KindHandle {
+			if o != nil {
+				return nil
+			}
+			return usedHandle(st, s.Guard(repair.GuardName), s.Target.Name)
+		}
+		if err := releasedAffinity(st, s); err != nil {
+			return err
+		}
+		return ownersAffinity(st, s.Target.CIDR, finishedHost(s))
+	},
+	// The affinity that goes with a marked block is deleted once the block is gone. If its
+	// node has written it since, it is the node's.
+	Complete: func(b *repair.Begun) repair.Move {
+		if b.Step.Target.Kind != state.KindBlock || repair.BlockAt(b.State, b.Step.Target.CIDR) != nil {
+			return repair.Move{}
+		}
+		if b.LeftAffinity() != nil {
+			return b.EndAffinity()
+		}
+		a := repair.AffinityNamed(b.State, b.Step.Guard(repair.GuardAffinity))
+		if a == nil || a.SoftDeleted || !b.Mine(a) || a.UID != b.Step.Guard(repair.GuardAffinityUID) || string(a.Effective()) != b.Step.Guard(repair.GuardAffinityState) {
+			return repair.Move{}
+		}
+		return b.DeleteAffinity(a, "deleting the affinity of the block that was marked")
+	},
+	Undo: func(*repair.Begun) repair.Move {
+		return repair.Nothing(repair.NotNeeded, "it was marked deleted before, and Calico itself would have removed it at its next reading")
+	},
+	Pretend: func(x *repair.Pretence, step *repair.Step) {
+		switch step.Target.Kind {
+		case state.KindBlock:
+			x.NoBlocks[step.Guard(repair.GuardName)] = true
+			x.NoAffinities[step.Guard(repair.GuardAffinity)] = true
+		case state.KindAffinity:
+			affinityFinished(x, step)
+		case state.KindHandle:
+			x.NoHandles[step.Guard(repair.GuardName)] = true
+		}
+	},
+}
+
+var resourceOf = map[string]blocks.Resource{
+	state.KindBlock: blocks.Blocks, state.KindAffinity: blocks.Affinities, state.KindHandle: blocks.Handles,
+}
+
+// marked returns the object that stands where the target of a step stood; nil if
+// there is none.
+func marked(st *state.State, s *repair.Step) *repair.Object {
+	return repair.ObjectNamed(st.Snapshot, resourceOf[s.Target.Kind], s.Guard(repair.GuardName))
+}
+
+// finishedHost is the node whose affinity a step is about, or goes with its block.
+func finishedHost(s *repair.Step) string {
+	if s.Target.Kind == state.KindBlock {
+		return repair.HostOf(s.Guard(repair.GuardOwner))
+	}
+	return s.Target.Node
+}
+
+func doFinishDelete(ctx context.Context, w repair.Writer, st *state.State, s *repair.Step) error {
+	m := marked(st, s)
+	if m == nil {
+		return repair.DeletedError(s)
+	}
+	if err := w.FinishDelete(ctx, repair.Pin(resourceOf[s.Target.Kind], *m.Meta)); err != nil {
+		return err
+	}
+	a := repair.AffinityNamed(st, s.Guard(repair.GuardAffinity))
+	if s.Target.Kind != state.KindBlock || a == nil {
+		return nil
+	}
+	// Should the affinity have changed since, its node is claiming the CIDR again, and
+	// it is not for us any more. Reading again tells.
+	if err := w.DeleteAffinity(ctx, repair.Pin(blocks.Affinities, a.Meta)); err != nil && !errors.Is(err, repair.ErrChanged) {
+		return fmt.Errorf("block %s is gone, and its owner's affinity is left: %w", s.Target.CIDR, err)
+	}
+	return nil
+}
+
+// markAge says whether a mark has stood for the grace; an empty code if it has. A run
+// of this program that marked an object deletes it within WriteTimeout or never.
+func markAge(p *repair.Proposals, m blocks.Meta) repair.Reason {
+	last, known := m.LastWrite()
+	at, now := last.Std(), p.State.Cluster.TakenAt
+	switch {
+	case !known || now.IsZero():
+		return repair.Reason{Code: repair.RefusedUnknownAge, Why: "nothing records when it was last written (kubectl hides managedFields unless asked with --show-managed-fields)"}
+	case at.After(now):
+		return repair.Reason{Code: repair.RefusedUnknownAge, Why: "it was last written in the future, at " + phrase.Time(at)}
+	case m.ByUs && now.Sub(at) < min(repair.WriteTimeout, p.State.Grace):
+		return repair.Because(repair.RefusedYoung, "calico-audit marked it at %s, and that run may be about to delete it; plan again after %s",
+			phrase.Time(at), phrase.Time(at.Add(min(repair.WriteTimeout, p.State.Grace)).Add(time.Second-1).Truncate(time.Second)))
+	case now.Sub(at) < p.State.Grace && !m.ByUs:
+		return repair.Because(repair.RefusedYoung, "it was written less than %s ago, at %s: the client that marked it may be about to delete it%s", p.State.Grace, phrase.Time(at), repair.OldFrom(p.State, last))
+	}
+	return repair.Reason{}
+}
+
+// lastWrite returns the newest time that an object's metadata tell.
+func lastWrite(m blocks.Meta) blocks.Time { return m.Written.Later(m.Created) }
+
+func finishBlock(p *repair.Proposals, b *state.Block) {
+	c := blockConcern(b)
+	if b.Owner != (blocks.Owner{}) && p.Bars(c, special(b.Owner)) || p.Bars(c, blockMustStay(p, b)) {
+		return
+	}
+	pairs := append(markGuards(p, b.Meta), repair.GuardOwner, repair.OwnerGuard(b.Owner))
+	pinned, also := []blocks.Meta{b.Meta}, ""
+	a := repair.OwnAffinity(p.State, b)
+	if a != nil && a.SoftDeleted {
+		a = nil
+	}
+	if pairs = append(pairs, affinityGuards(a, p.Request.ObserveTwice)...); a != nil {
+		pinned, also = append(pinned, a.Meta), ", with its owner's affinity, which would lead to no block"
+	}
+	p.Add(c, repair.Step{
+		Because:  fmt.Sprintf("block %s of %s was marked deleted by %s and never removed; it holds no address and goes%s", b.CIDR, phrase.Owner(b.Owner), phrase.Time(lastWrite(b.Meta)), also),
+		Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "pool", repair.PoolName(b.Pool), "created", phrase.Time(b.Created), "last written", phrase.Time(b.Written)),
+		Guards:   repair.Guards(pairs...),
+	}, pinned...)
+}
+
+// markGuards pins an object that is marked deleted.
+func markGuards(p *repair.Proposals, m blocks.Meta) []string {
+	return []string{
+		repair.GuardName, m.Name, repair.GuardUID, m.UID, repair.GuardVersion, repair.OnlyIf(p.Request.ObserveTwice, m.ResourceVersion), repair.GuardCreated, phrase.Time(m.Created),
+	}
+}
+
+func blockMustStay(p *repair.Proposals, b *state.Block) repair.Reason {
+	st := p.State
+	if b.Used > 0 {
+		return repair.Because(repair.RefusedInUse, "it is marked deleted and holds %s: the pods that use them must end first", phrase.Plural(b.Used, "address"))
+	}
+	if len(b.Faults) > 0 {
+		return repair.Reason{Code: repair.RefusedCorrupt, Why: "it is corrupt: " + b.Faults[0]}
+	}
+	if st.BlockObjects(b.CIDR) > 1 {
+		return repair.Reason{Code: repair.RefusedConflict, Why: "there are several block objects of this CIDR"}
+	}
+	if r := markAge(p, b.Meta); r.Code != "" {
+		return r
+	}
+	if who := st.UnrecordedUser(b.CIDR); who != "" {
+		return repair.Reason{Code: repair.RefusedInUse, Why: who + ", though the block does not record it"}
+	}
+	if uses := st.Views.UsesIn(b.CIDR); len(uses) > 0 {
+		return repair.Because(repair.RefusedHostView, "%s of it is in use in %s", uses[0].Addr, uses[0])
+	}
+	own := 0
+	for _, a := range st.AffinitiesOf(b.CIDR) {
+		if a.Owner == b.Owner && !a.SoftDeleted {
+			own++
+		}
+	}
+	switch {
+	case own > 1:
+		return repair.Reason{Code: repair.RefusedConflict, Why: "its owner has several affinity objects to it"}
+	case own == 0 && st.AffinityMayExist(b, b.Owner.Node()):
+		return repair.Reason{Code: repair.RefusedNotRead, Why: "an affinity that cannot be read may be its own"}
+	}
+	return repair.Reason{}
+}
+
+func finishAffinity(p *repair.Proposals, a *blocks.Affinity) {
+	c, b := affinityConcern(p, a), p.State.BlockOf(a.CIDR)
+	if p.Bars(c, cmp.Or(special(a.Owner), affinityMustStay(p, a, b))) {
+		return
+	}
+	block := "none exists"
+	if b != nil {
+		block = fmt.Sprintf("%s, owner %s, %s in use", b.Name, phrase.Owner(b.Owner), phrase.Plural(b.Used, "address"))
+	}
+	p.Add(c, repair.Step{
+		Because: fmt.Sprintf("affinity of %s to %s was marked deleted by %s and never removed", phrase.Owner(a.Owner), a.CIDR, phrase.Time(lastWrite(a.Meta))),
+		Evidence: state.Evidences("state", string(a.Effective()), "block", block, "host", hostText(p.State, a.Owner.Node()),
+			"created", phrase.Time(a.Created), "last written", phrase.Time(a.Written)),
+		Guards: repair.Guards(markGuards(p, a.Meta)...),
+	}, a.Meta)
+}
+
+func affinityMustStay(p *repair.Proposals, a *blocks.Affinity, b *state.Block) repair.Reason {
+	if r := markAge(p, a.Meta); r.Code != "" {
+		return r
+	}
+	switch {
+	case p.State.BlockObjects(a.CIDR) > 1:
+		return repair.Reason{Code: repair.RefusedConflict, Why: "there are several block objects of its CIDR"}
+	case p.State.BlockMayCover(a.CIDR):
+		return repair.Reason{Code: repair.RefusedNotRead, Why: "a block that cannot be read may be its own"}
+	case b == nil:
+		return p.RetainedWithoutBlock(a)
+	case len(b.Faults) > 0:
+		return repair.Reason{Code: repair.RefusedCorrupt, Why: "its block is corrupt, so its word about the owner is not relied on: " + b.Faults[0]}
+	case b.Owner == a.Owner && b.Used > 0:
+		return repair.Because(repair.RefusedInUse, "its block still names %s and holds %s: without the affinity no node would route it. Once it is gone (Calico removes it when it next reads it by name), --missing-affinities restores it", phrase.Owner(a.Owner), phrase.Plural(b.Used, "address"))
+	}
+	return repair.Reason{}
+}
+
+func finishHandle(p *repair.Proposals, h *blocks.Handle, doubt *handleDoubt) {
+	c := handleConcern(p.State, h)
+	var used, waited repair.Reason
+	if n := len(p.State.HandleRefs(h.ID)); n > 0 {
+		used = repair.Because(repair.RefusedInUse, "blocks record %s under it: without it they could not be released", phrase.Plural(n, "address"))
+	}
+	if w := doubt.sandboxes[sandboxOf(h.ID)]; w != nil {
+		waited = repair.Because(repair.RefusedInUse, "pod %s names its sandbox, and may be about to use it", w.FullName())
+	}
+	if p.Bars(c, cmp.Or(doubt.about(h), markAge(p, h.Meta), used, waited)) {
+		return
+	}
+	p.Add(c, repair.Step{
+		Because: fmt.Sprintf("handle %s was marked deleted by %s and never removed, and no block refers to it", h.ID, phrase.Time(lastWrite(h.Meta))),
+		Evidence: state.Evidences("it counts", repair.OrAbsent(countsText(h.Blocks)), "created", phrase.Time(h.Created),
+			"last written", phrase.Time(h.Written)),
+		Guards: repair.Guards(markGuards(p, h.Meta)...),
+	}, h.Meta)
+}
+
+// affinityFinished deletes an affinity that is marked, or makes it again if its host's
+// block is there.
+func affinityFinished(x *repair.Pretence, s *repair.Step) {
+	cidr := repair.PrefixOf(s.Target)
+	owned := slices.ContainsFunc(x.Blocks, func(b blocks.Block) bool {
+		return b.CIDR == cidr && !b.SoftDeleted && b.Owner.Node() == s.Target.Node && !x.NoBlocks[b.Name]
+	})
+	if !owned {
+		x.NoAffinities[s.Guard(repair.GuardName)] = true
+		return
+	}
+	for i := range x.Affinities {
+		if a := &x.Affinities[i]; a.Name == s.Guard(repair.GuardName) {
+			a.SoftDeleted, a.State, a.UID, a.Created, a.Written = false, blocks.Confirmed, "", x.Cluster.Taken(), x.Cluster.Taken()
+		}
+	}
+}

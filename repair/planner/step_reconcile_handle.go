@@ -1,0 +1,337 @@
+package planner
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// A handle is made to count what the blocks record under it: one that counts too much
+// would outlive its last address, and one that no block refers to goes. That does no
+// harm by being there, so that the least doubt keeps it. A plan calls the two by kinds
+// of their own, since counts go before the addresses that lower them, and handles after.
+var (
+	fixHandleCount = reconcileHandle(repair.FixHandleCount, repair.GuardCounts)
+	deleteHandle   = reconcileHandle(repair.DeleteHandle)
+)
+
+func reconcileHandle(kind repair.Kind, exact ...string) *repair.StepKind {
+	deletes := kind == repair.DeleteHandle
+	return &repair.StepKind{
+		Kind:  kind,
+		Flag:  "--leaked-handles",
+		Asked: func(r repair.Request) bool { return r.LeakedHandles },
+		Needs: []blocks.Resource{blocks.Handles, blocks.Blocks, blocks.Pods},
+		Exact: append([]string{repair.GuardName, repair.GuardUID, repair.GuardVersion, repair.GuardCreated}, exact...),
+		Propose: func(p *repair.Proposals) {
+			if p.PodsUnread() {
+				return
+			}
+			doubt := newHandleDoubt(p.State)
+			for i := range p.State.Handles {
+				if h := &p.State.Handles[i]; !h.SoftDeleted && p.Wants(state.HandleSubject(h.ID)) {
+					reconcile(p, h, deletes, doubt)
+				}
+			}
+		},
+		AddRefs: handleStepRefs,
+		Do: func(ctx context.Context, w repair.Writer, st *state.State, s *repair.Step) error {
+			h := repair.HandleNamed(st, s.Guard(repair.GuardName))
+			switch {
+			case h == nil:
+				return repair.DeletedError(s)
+			case deletes:
+				return w.DeleteHandle(ctx, repair.Pin(blocks.Handles, h.Meta))
+			}
+			_, right := st.Miscounts(h)
+			return w.SetHandleCounts(ctx, repair.Pin(blocks.Handles, h.Meta), right)
+		},
+		Verify: func(st *state.State, s *repair.Step) error {
+			h := repair.HandleNamed(st, s.Guard(repair.GuardName))
+			switch {
+			case h == nil: // right for a count, too, if its last address was given back
+				return usedHandle(st, s.Guard(repair.GuardName), s.Target.Name)
+			case deletes:
+				return repair.Replaced(s, "handle", h.Meta)
+			}
+			wrong, right := st.Miscounts(h)
+			if len(wrong) == 0 || countsGuard(h.Blocks) == s.Guard(repair.GuardCounts) || sameCounts(h.Blocks, right) {
+				return nil
+			}
+			return fmt.Errorf("handle %s still counts otherwise than the blocks: %s", h.ID, phrase.List(wrong))
+		},
+		Complete: func(b *repair.Begun) repair.Move {
+			if c := b.Log.First(blocks.Handles); c != nil && deletes {
+				if h := repair.HandleNamed(b.State, c.Name); h != nil && h.SoftDeleted {
+					return endHandle(b, h)
+				}
+			}
+			return repair.Move{}
+		},
+		Undo: func(b *repair.Begun) repair.Move {
+			if deletes {
+				return recreateHandle(b)
+			}
+			return fixedHandle(b)
+		},
+		Pretend: func(x *repair.Pretence, step *repair.Step) {
+			if h := x.HandleByName[step.Guard(repair.GuardName)]; deletes {
+				x.NoHandles[step.Guard(repair.GuardName)] = true
+			} else if h != nil {
+				h.Blocks = parseCounts(step.Guard(repair.GuardCounts))
+			}
+		},
+	}
+}
+
+// reconcile proposes a handle's deletion, or its counts.
+func reconcile(p *repair.Proposals, h *blocks.Handle, deletes bool, doubt *handleDoubt) {
+	c, refs := handleConcern(p.State, h), p.State.HandleRefs(h.ID)
+	if deletes != (len(refs) == 0) {
+		if deletes && p.Only != "" {
+			p.Refuse(c, repair.RefusedInUse, "%s recorded under it", phrase.Plural(len(refs), "address"))
+		}
+		return
+	}
+	wrong, right := p.State.Miscounts(h)
+	if !deletes && len(wrong) == 0 {
+		return
+	}
+	if p.Bars(c, doubt.inFlight(h, refs)) {
+		return
+	}
+	s := repair.Step{TwoObservations: true, Because: fmt.Sprintf("no block refers to handle %s", h.ID)}
+	evidence := []string{"it counts", repair.OrAbsent(countsText(h.Blocks))}
+	pairs := []string{repair.GuardName, h.Name, repair.GuardUID, h.UID, repair.GuardVersion, h.ResourceVersion, repair.GuardCreated, phrase.Time(h.Created)}
+	if deletes {
+		evidence = append(evidence, "created", phrase.Time(h.Created))
+	} else {
+		s.Because = fmt.Sprintf("handle %s counts otherwise than the blocks: %s", h.ID, phrase.List(wrong))
+		evidence, pairs = append(evidence, "recorded are", countsText(right)), append(pairs, repair.GuardCounts, countsGuard(right))
+	}
+	s.Evidence, s.Guards = state.Evidences(append(evidence, "last written", phrase.Time(h.Written))...), repair.Guards(pairs...)
+	p.Add(c, s, h.Meta)
+}
+
+// recreateHandle creates the handle again, if there is none of its name, and if it was
+// this run that deleted it.
+func recreateHandle(b *repair.Begun) repair.Move {
+	c := b.Log.First(blocks.Handles)
+	if c == nil || c.Before == nil {
+		return repair.Cannot(repair.SkipUnknown, "the journal does not hold the handle")
+	}
+	switch h := repair.HandleNamed(b.State, c.Name); {
+	case h == nil && !b.Log.DeleteSent(c):
+		return repair.Cannot(repair.SkipUnknown, "the handle is gone, and the journal does not show that it was deleted here: Calico may have removed it, and created again it would be leaked")
+	case h == nil:
+		return repair.ToWrite(func(ctx context.Context) error { return b.Writer.RecreateHandle(ctx, c.Before) }, "create the handle again")
+	case h.UID != c.Was().Metadata.UID:
+		return repair.Nothing(repair.Already, "a handle of this name was made since")
+	case h.SoftDeleted:
+		return repair.Cannot(repair.SkipChanged, "it is marked deleted, and Calico removes it at its next reading")
+	}
+	return repair.Nothing(repair.Already, "it was not deleted after all")
+}
+
+// fixedHandle says why a handle's counts are not written as they were, as the cluster is
+// now.
+func fixedHandle(b *repair.Begun) repair.Move {
+	c := b.Log.First(blocks.Handles)
+	if c == nil {
+		return repair.Cannot(repair.SkipUnknown, "the journal does not hold the handle")
+	}
+	h := repair.HandleNamed(b.State, c.Name)
+	if h == nil || h.UID != c.UID() {
+		return repair.Nothing(repair.NotNeeded, "the handle whose counts were written does not exist any more")
+	}
+	const harm = "counts that contradict the blocks are not written again: the handle would outlive its last address, or go before it"
+	if wrong, _ := b.State.Miscounts(h); len(wrong) > 0 {
+		return repair.Cannot(repair.SkipHarm, "it counts otherwise than the blocks by now (%s), which --leaked-handles mends; %s", phrase.List(wrong), harm)
+	}
+	return repair.Cannot(repair.SkipHarm, "it counts what the blocks record, and %s", harm)
+}
+
+// endHandle deletes a handle that the run marked.
+func endHandle(b *repair.Begun, h *blocks.Handle) repair.Move {
+	c := b.Log.First(blocks.Handles)
+	if c == nil || h.UID != c.Was().Metadata.UID || len(b.State.HandleRefs(h.ID)) > 0 {
+		return repair.Move{}
+	}
+	return b.EndMark(blocks.Handles, h.Meta)
+}
+
+func handleConcern(st *state.State, h *blocks.Handle) repair.Concern {
+	c := repair.Concern{Target: state.HandleSubject(h.ID)}
+	for _, n := range h.Blocks {
+		c.Pools = append(c.Pools, repair.PoolNames(st.PoolOf(n.CIDR))...)
+	}
+	for _, r := range st.HandleRefs(h.ID) {
+		c.Pools = append(c.Pools, repair.PoolNames(r.Block.Pool)...)
+		if attr := r.Attributes(); attr != nil {
+			c.Nodes = append(c.Nodes, attr.Node)
+		}
+	}
+	return c
+}
+
+// handleStepRefs are what a step about a handle rests on.
+func handleStepRefs(r *repair.Refs, s *repair.Step) {
+	r.One(blocks.Handles, s.Guard(repair.GuardName))
+	r.Handle(s.Target.Name)
+	if w := sandboxes(r.State)[sandboxOf(s.Target.Name)]; w != nil {
+		r.Pod(w.Namespace, w.Name)
+	}
+}
+
+type handleDoubt struct {
+	st *state.State
+	// corrupt are the handles that corrupt blocks name anywhere, with the block.
+	corrupt map[string]*state.Block
+	// sandboxes are the pods by the sandbox that they name.
+	sandboxes map[string]*blocks.Workload
+	// twice are the IDs that several handle objects have.
+	twice map[string]bool
+}
+
+func newHandleDoubt(st *state.State) *handleDoubt {
+	d := &handleDoubt{st: st, corrupt: map[string]*state.Block{}, sandboxes: sandboxes(st), twice: map[string]bool{}}
+	for _, b := range st.IPBlocks {
+		if len(b.Faults) == 0 {
+			continue
+		}
+		for i := range b.Attributes {
+			d.corrupt[strings.ToLower(b.Attributes[i].Handle)] = b
+		}
+	}
+	seen := map[string]bool{}
+	for i := range st.Handles {
+		id := strings.ToLower(st.Handles[i].ID)
+		d.twice[id] = seen[id]
+		seen[id] = true
+	}
+	return d
+}
+
+// sandboxes returns the pods that are not finished, by the sandbox that Calico's
+// annotation names.
+func sandboxes(st *state.State) map[string]*blocks.Workload {
+	out := map[string]*blocks.Workload{}
+	for i := range st.Workloads {
+		if w := &st.Workloads[i]; w.ContainerID != "" && w.Live() {
+			out[strings.ToLower(w.ContainerID)] = w
+		}
+	}
+	return out
+}
+
+// sandboxOf returns the sandbox that a handle is named after: the CNI plugin makes
+// its ID of the network's name, a dot and the container's ID (cni-plugin
+// internal/pkg/utils, GetHandleID).
+func sandboxOf(handle string) string {
+	return strings.ToLower(handle[strings.LastIndex(handle, ".")+1:])
+}
+
+// about says why a handle must not be touched whatever the blocks say; an empty
+// code if it may.
+func (d *handleDoubt) about(h *blocks.Handle) repair.Reason {
+	id := strings.ToLower(h.ID)
+	switch {
+	case id == strings.ToLower(blocks.WindowsReservedHandle):
+		return repair.Reason{Code: repair.RefusedSpecial, Why: "it stands for the addresses that Windows nodes keep back"}
+	case d.twice[id]:
+		return repair.Reason{Code: repair.RefusedConflict, Why: "several handle objects have this ID"}
+	case d.corrupt[id] != nil:
+		return repair.Because(repair.RefusedCorrupt, "block %s names it and contradicts itself: %s", d.corrupt[id].CIDR, d.corrupt[id].Faults[0])
+	case len(d.st.Unreadable(blocks.Blocks)) > 0 && d.st.HandleMayBeUsed(h):
+		return repair.Reason{Code: repair.RefusedNotRead, Why: "a block that cannot be read may refer to it"}
+	case d.st.HandleMayBeUsed(h):
+		return repair.Reason{Code: repair.RefusedCorrupt, Why: "a block that it counts in contradicts itself, and may refer to it"}
+	}
+	return repair.Reason{}
+}
+
+// inFlight is about, and says whether the handle's pod is starting or ending, or anything
+// about it is young: handle and block are written one after the other.
+func (d *handleDoubt) inFlight(h *blocks.Handle, refs []state.AllocationRef) repair.Reason {
+	if r := d.about(h); r.Code != "" {
+		return r
+	}
+	if !d.st.OldEnough(h.Meta) {
+		order := ""
+		if len(refs) == 0 {
+			order = ": a handle is written before the address that it counts"
+		}
+		at := lastWrite(h.Meta)
+		return repair.Because(repair.RefusedYoung, "it was written less than %s ago, at %s%s%s", d.st.Grace, phrase.Time(at), order, repair.OldFrom(d.st, at))
+	}
+	w := d.sandboxes[sandboxOf(h.ID)]
+	if w != nil && len(refs) == 0 {
+		return repair.Because(repair.RefusedInUse, "pod %s names its sandbox, and may be about to use it", w.FullName())
+	}
+	if moving(w) {
+		return repair.Reason{Code: repair.RefusedInUse, Why: "pod " + w.FullName() + " is starting or ending"}
+	}
+	for _, r := range refs {
+		if at := state.AssignedAt(r); !d.st.PastGrace(at) {
+			return repair.Because(repair.RefusedYoung, "%s was assigned under it less than %s ago, at %s%s", r.Addr(), d.st.Grace, phrase.Time(at), repair.OldFrom(d.st, at))
+		}
+		attr := r.Attributes()
+		if w := d.st.Pod(attr.Namespace, attr.Pod); moving(w) {
+			return repair.Reason{Code: repair.RefusedInUse, Why: "pod " + w.FullName() + " is starting or ending"}
+		}
+	}
+	return repair.Reason{}
+}
+
+// moving reports whether a pod's network may be in the making or in the taking down.
+func moving(w *blocks.Workload) bool {
+	return w != nil && (w.Phase == "Pending" || !w.Deleting.IsZero())
+}
+
+func countsText(counts []blocks.HandleCount) string {
+	var out []string
+	for _, c := range counts {
+		out = append(out, fmt.Sprintf("%d in %s", c.Count, c.CIDR))
+	}
+	return phrase.List(out)
+}
+
+// countsGuard writes counts as the value of [GuardCounts].
+func countsGuard(counts []blocks.HandleCount) string {
+	var out []string
+	for _, c := range counts {
+		out = append(out, fmt.Sprintf("%s=%d", c.CIDR, c.Count))
+	}
+	return strings.Join(out, ",")
+}
+
+// sameCounts compares counts, whatever their order.
+func sameCounts(a, b []blocks.HandleCount) bool {
+	x, y := slices.Clone(a), slices.Clone(b)
+	for _, s := range [][]blocks.HandleCount{x, y} {
+		slices.SortFunc(s, func(a, b blocks.HandleCount) int { return blocks.ComparePrefixes(a.CIDR, b.CIDR) })
+	}
+	return slices.Equal(x, y)
+}
+
+// parseCounts reads what countsGuard writes; what it cannot read it leaves out.
+func parseCounts(s string) []blocks.HandleCount {
+	var out []blocks.HandleCount
+	for _, part := range strings.Split(s, ",") {
+		cidr, count, _ := strings.Cut(part, "=")
+		p, err := netip.ParsePrefix(cidr)
+		n, err2 := strconv.Atoi(count)
+		if err == nil && err2 == nil {
+			out = append(out, blocks.HandleCount{CIDR: p, Count: n})
+		}
+	}
+	return out
+}

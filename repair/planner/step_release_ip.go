@@ -1,0 +1,303 @@
+package planner
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// releaseIP frees an address that nothing owns, as far as all evidence together
+// goes, twice, and that nothing uses on its node, as far as that says: see evidence. Handle and sequence number pin the allocation itself: the block
+// around it may change, for its node goes on using it.
+var releaseIP = &repair.StepKind{
+	Kind:  repair.ReleaseIP,
+	Flag:  "--leaked-ips",
+	Asked: func(r repair.Request) bool { return r.LeakedIPs },
+	Needs: []blocks.Resource{blocks.Blocks, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.IPAMConfigs, blocks.Pools},
+	Exact: []string{repair.GuardBlock, repair.GuardBlockUID, repair.GuardHandle, repair.GuardSequence, repair.GuardAttributes, repair.GuardMachineOff},
+	Propose: func(p *repair.Proposals) {
+		if p.PodsUnread() {
+			return
+		}
+		only, _ := netip.ParseAddr(strings.TrimPrefix(p.Only, string(repair.ReleaseIP)+":"))
+		for _, b := range p.State.IPBlocks {
+			switch {
+			case p.Only != "" && !b.CIDR.Contains(only):
+				continue
+			case len(b.Faults) > 0 && b.Used > 0:
+				p.Refuse(blockConcern(b), repair.RefusedCorrupt, "its %s are not evaluated, because it contradicts itself: %s", phrase.Plural(b.Used, "address"), b.Faults[0])
+				continue
+			}
+			for i, o := range b.Ordinals {
+				r := state.AllocationRef{Block: b, Ordinal: i}
+				if o != blocks.Free && (p.Only == "" || r.Addr() == only) {
+					proposeIP(p, r)
+				}
+			}
+		}
+	},
+	AddRefs: func(r *repair.Refs, s *repair.Step) {
+		a, err := netip.ParseAddr(s.Target.IP)
+		if err != nil {
+			return
+		}
+		r.One(blocks.Blocks, s.Guard(repair.GuardBlock))
+		r.Handle(s.Guard(repair.GuardHandle))
+		r.Node(s.Target.Node)
+		if ref, ok := r.State.Allocation(a); ok {
+			r.One(blocks.Blocks, ref.Block.Name)
+			r.Owner(ref)
+			r.Node(ref.Block.Owner.Node())
+		}
+	},
+	Do: func(ctx context.Context, w repair.Writer, st *state.State, s *repair.Step) error {
+		return releaseTogether(ctx, w, st, []*repair.Step{s})[0]
+	},
+	Shares:   func(s *repair.Step) string { return s.Guard(repair.GuardBlock) },
+	Together: releaseTogether,
+	Verify: func(st *state.State, s *repair.Step) error {
+		if err := verifyIP(st, s); err != nil {
+			return err
+		}
+		if err := hasReleasedBlock(st, s); err != nil {
+			return err
+		}
+		return loweredHandle(st, s.Guard(repair.GuardHandle))
+	},
+	AsBefore: asBefore,
+	Complete: func(b *repair.Begun) repair.Move {
+		// A block of no one that became empty goes.
+		if c := b.Log.First(blocks.Blocks); c != nil {
+			for _, x := range b.State.IPBlocks {
+				if x.Name == c.Name && x.UID == c.Was().Metadata.UID && x.SoftDeleted && x.Used == 0 {
+					return b.EndMark(blocks.Blocks, x.Meta)
+				}
+			}
+		}
+		return lowerHandle(b)
+	},
+	Undo: recordAgain,
+	Pretend: func(x *repair.Pretence, step *repair.Step) {
+		if a, err := netip.ParseAddr(step.Target.IP); err == nil {
+			x.Free(step.Guard(repair.GuardBlock), a)
+		}
+	},
+}
+
+// releaseTogether frees the addresses of one block, in one write.
+func releaseTogether(ctx context.Context, w repair.Writer, st *state.State, steps []*repair.Step) []error {
+	errs := make([]error, len(steps))
+	var block repair.ObjectRef
+	var all []repair.Release
+	var at []int
+	for i, s := range steps {
+		a, _ := netip.ParseAddr(s.Target.IP)
+		r, ok := st.Allocation(a)
+		attr := r.Attributes
+		if !ok || attr() == nil || r.Block.Name != s.Guard(repair.GuardBlock) || attr().Handle != s.Guard(repair.GuardHandle) || len(all) > 0 && r.Block.Name != block.Name {
+			errs[i] = repair.DeletedError(s)
+			continue
+		}
+		sequence, _ := r.Block.SequenceAt(r.Ordinal)
+		block, at = repair.Pin(blocks.Blocks, r.Block.Meta), append(at, i)
+		all = append(all, repair.Release{Step: s.ID, Ordinal: r.Ordinal, Handle: attr().Handle, Sequence: sequence})
+	}
+	if len(all) > 0 {
+		for i, err := range w.ReleaseIPs(ctx, block, all) {
+			errs[at[i]] = err
+		}
+	}
+	return errs
+}
+
+// lowerHandle lowers the handle of an address that was freed, or deletes it, as far as
+// the handle and the blocks now give reason for that: the same verdicts as
+// --leaked-handles, without a second observation, for the run that broke off knew
+// why the handle counts too many. What they do not allow is left.
+func lowerHandle(b *repair.Begun) repair.Move {
+	h := b.State.Handle(b.Step.Guard(repair.GuardHandle))
+	if h == nil || verifyIP(b.State, b.Step) != nil {
+		return repair.Move{}
+	}
+	if h.SoftDeleted {
+		return endHandle(b, h)
+	}
+	request := repair.Request{LeakedHandles: true, AllowNewer: b.Request.AllowNewer}
+	for _, kind := range []*repair.StepKind{deleteHandle, fixHandleCount} {
+		if derived, _ := kind.Derive(b.State, request, repair.StepID(kind.Kind, state.HandleSubject(h.ID))); derived != nil {
+			return repair.ToWrite(func(ctx context.Context) error { return kind.Do(ctx, b.Writer, b.State, derived) }, "lowering the address's handle")
+		}
+	}
+	return repair.Move{}
+}
+
+// recordAgain records the address again, if it is still free in the same block.
+func recordAgain(b *repair.Begun) repair.Move {
+	c := b.Log.First(blocks.Blocks)
+	if c == nil || c.Before == nil {
+		return repair.Cannot(repair.SkipUnknown, "the journal does not hold the block")
+	}
+	was := c.Was()
+	x := repair.BlockAt(b.State, was.Spec.CIDR)
+	switch {
+	case x == nil:
+		return repair.Cannot(repair.SkipGone, "its block %s does not exist any more", was.Spec.CIDR)
+	case x.UID != was.Metadata.UID:
+		return repair.Cannot(repair.SkipChanged, "its block %s was deleted and created again since", was.Spec.CIDR)
+	case x.SoftDeleted:
+		return repair.Cannot(repair.SkipChanged, "its block %s is marked deleted", was.Spec.CIDR)
+	case len(x.Faults) > 0:
+		return repair.Cannot(repair.SkipCode(repair.RefusedCorrupt), "its block is corrupt: %s", x.Faults[0])
+	}
+	addr, err := netip.ParseAddr(b.Step.Target.IP)
+	ordinal, ok := x.Ordinal(addr)
+	if err != nil || !ok {
+		return repair.Cannot(repair.SkipUnknown, "%q is not an address of %s", b.Step.Target.IP, was.Spec.CIDR)
+	}
+	if x.Ordinals[ordinal] != blocks.Free {
+		if at := x.At(ordinal); at != nil && at.Handle == b.Step.Guard(repair.GuardHandle) {
+			return repair.Nothing(repair.Already, "the address is recorded again")
+		}
+		return repair.Cannot(repair.SkipCode(repair.RefusedInUse), "the address was given to somebody else since")
+	}
+	if !b.Log.Freed {
+		return repair.Cannot(repair.SkipUnknown, "the address is free, and the journal does not show that it was freed here: its node may have released it, and recorded again it would be leaked")
+	}
+	ref := repair.Pin(blocks.Blocks, x.Meta)
+	var handle json.RawMessage
+	if h := b.Log.First(blocks.Handles); h != nil {
+		handle = h.Before
+	}
+	return repair.ToWrite(func(ctx context.Context) error {
+		return b.Writer.RecordIP(ctx, ref, ordinal, repair.Allocation{Block: c.Before, Stored: handle})
+	}, "record the address as allocated again")
+}
+
+// verifyIP is nil if the address is free, or was given to somebody since.
+func verifyIP(st *state.State, s *repair.Step) error {
+	a, err := netip.ParseAddr(s.Target.IP)
+	if err != nil {
+		return err
+	}
+	r, allocated := st.Allocation(a)
+	if !allocated {
+		return nil
+	}
+	was, err := strconv.ParseUint(s.Guard(repair.GuardSequence), 10, 64)
+	now, known := r.Block.SequenceAt(r.Ordinal)
+	if err == nil && known && now > was {
+		return nil // it was freed, and given to somebody since
+	}
+	return fmt.Errorf("%s is still allocated", a)
+}
+
+func ipConcern(r state.AllocationRef) repair.Concern {
+	node := ""
+	if attr := r.Attributes(); attr != nil {
+		node = attr.Node
+	}
+	return repair.Concern{Target: state.IPSubject(r.Addr(), node), Pools: repair.PoolNames(r.Block.Pool), Nodes: []string{node, r.Block.Owner.Node()}}
+}
+
+// proposeIP judges one allocation. Those that something owns are passed over, but
+// for the ones that a reader may take for leaked.
+func proposeIP(p *repair.Proposals, r state.AllocationRef) {
+	v := p.State.Classify(r)
+	c := ipConcern(r)
+	switch {
+	case v.Owned && v.Young:
+		p.Refuse(c, repair.RefusedYoung, "%s%s", v.Why, repair.OldFrom(p.State, state.AssignedAt(r)))
+		return
+	case v.Unknown:
+		p.Refuse(c, repair.RefusedUnknownOwner, "who owns it is not known: %s", v.Why)
+		return
+	case v.Owned && v.Shared:
+		p.Refuse(c, repair.RefusedInUse, "%s", v.Why)
+		return
+	case v.Owned && state.UseKindOf(r.Block, r.Attributes()) == state.UseTunnel && p.State.Vanished(state.NodeOf(r.Attributes())):
+		p.Refuse(c, repair.RefusedMachineMayRun, "%s; if the machine is off, say so with --terminated %s", v.Why, phrase.Arg(state.NodeOf(r.Attributes())))
+		return
+	case v.Owned:
+		if p.Only != "" {
+			p.Refuse(c, repair.RefusedInUse, "%s", v.Why)
+		}
+		return
+	}
+	e := evidenceFor(p.State, p.Request, r)
+	if no := cmp.Or(mustNotFree(p, r), e.Reason); no.Code != "" {
+		p.Refuse(c, no.Code, "nothing seems to own it (%s), but %s", v.Why, no.Why)
+		return
+	}
+	attr := r.Attributes()
+	sequence, _ := r.Block.SequenceAt(r.Ordinal)
+	p.Add(c, repair.Step{
+		TwoObservations: true, Apart: apart(r),
+		Because: fmt.Sprintf("%s is allocated, and nothing owns it: %s", r.Addr(), v.Why),
+		Evidence: state.Evidences("block", r.Block.CIDR.String(), "owner of the block", phrase.Owner(r.Block.Owner), "handle", attr.Handle,
+			"pod", podName(attr), "node", attr.Node, "type", attr.Type, "assigned", phrase.Time(attr.Assigned), "not in use", e.says, "consent", repair.OnlyIf(e.consent, withoutHostEvidence)),
+		Guards: repair.Guards(repair.GuardBlock, r.Block.Name, repair.GuardBlockUID, r.Block.UID, repair.GuardHandle, attr.Handle, repair.GuardSequence, strconv.FormatUint(sequence, 10),
+			repair.GuardAttributes, fmt.Sprintf("%016x", attr.Digest), repair.GuardMachineOff, e.off),
+	}, r.Block.Meta)
+}
+
+// mustNotFree says why an address that nothing seems to own must not be freed; an
+// empty code if it may.
+func mustNotFree(p *repair.Proposals, r state.AllocationRef) repair.Reason {
+	st, attr, b := p.State, r.Attributes(), r.Block
+	if _, known := b.SequenceAt(r.Ordinal); !known && attr.HasHandle && attr.Handle != "" {
+		return repair.Reason{Code: repair.RefusedUnpinned, Why: "its block records no sequence number for it, so nothing says later that it is still the same allocation"}
+	}
+	switch {
+	case !attr.HasHandle || attr.Handle == "":
+		return repair.Reason{Code: repair.RefusedUnpinned, Why: "it has no handle, so nothing says later that it is still the same allocation"}
+	case st.IPAM.Cooldown > 0:
+		return repair.Because(repair.RefusedSpecial, "Calico lets released addresses cool down here (ipCooldownSeconds, %s), and freed like this it would not", st.IPAM.Cooldown)
+	case recordedTwice(st, b, r.Addr()):
+		return repair.Reason{Code: repair.RefusedConflict, Why: "several blocks record it"}
+	}
+	if h := st.Handle(attr.Handle); h != nil && st.HandleMayBeUsed(h) {
+		return repair.Reason{Code: repair.RefusedNotRead, Why: "a block that cannot be evaluated may hold another address of its handle"}
+	}
+	return repair.Reason{}
+}
+
+// apart is how far apart an allocation must be seen at least: Calico's own collector
+// leaves those of virtual machines alone for five minutes, whatever its grace, since
+// a machine that moves between clusters or is restored comes back under its name
+// (kube-controllers pkg/controllers/node/ipam.go of Calico v3.32).
+func apart(r state.AllocationRef) repair.Duration {
+	if _, _, isVM := r.Attributes().VMOf(); isVM {
+		return repair.Duration{Duration: 5 * time.Minute}
+	}
+	return repair.Duration{}
+}
+
+// recordedTwice reports whether another block than this one records an address, too.
+func recordedTwice(st *state.State, b *state.Block, a netip.Addr) bool {
+	if st.BlockObjects(b.CIDR) > 1 {
+		return true
+	}
+	for bits := range a.BitLen() + 1 {
+		if p, err := a.Prefix(bits); err == nil && p != b.CIDR && st.BlockOf(p) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func podName(a *blocks.Attributes) string {
+	if a.Pod == "" {
+		return ""
+	}
+	return a.Namespace + "/" + a.Pod
+}

@@ -1,0 +1,178 @@
+package planner
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// restoreAffinity gives the owner of a block its affinity object back, without
+// which no one routes the block and Calico cannot release it. The block is in use,
+// and so its version is not pinned: what must not change is who it is, whose it is,
+// and that the affinity is missing both times.
+var restoreAffinity = &repair.StepKind{
+	Kind:  repair.RestoreAffinity,
+	Flag:  "--missing-affinities",
+	Asked: func(r repair.Request) bool { return r.MissingAffinities },
+	Needs: []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pools},
+	Exact: []string{repair.GuardName, repair.GuardUID, repair.GuardCreated, repair.GuardOwner, repair.GuardAffinity},
+	Propose: func(p *repair.Proposals) {
+		for _, b := range p.State.IPBlocks {
+			host := b.Owner.Node()
+			if host == "" || !p.Wants(state.BlockSubject(b)) {
+				continue
+			}
+			if a := repair.OwnAffinity(p.State, b); a != nil {
+				if a.SoftDeleted && p.State.OldEnough(a.Meta) {
+					p.Refuse(blockConcern(b), repair.RefusedMarked, "its owner's affinity %s is marked deleted and still there: Calico removes it when it next reads it by name, and then it can be restored", a.Name)
+				}
+				continue
+			}
+			proposeRestore(p, b, host)
+		}
+	},
+	AddRefs: func(r *repair.Refs, s *repair.Step) {
+		r.Claim(repair.PrefixOf(s.Target), repair.HostOf(s.Guard(repair.GuardOwner)))
+	},
+	Do: func(ctx context.Context, w repair.Writer, st *state.State, s *repair.Step) error {
+		b := repair.BlockAt(st, s.Target.CIDR)
+		if b == nil {
+			return repair.DeletedError(s)
+		}
+		return w.RestoreAffinity(ctx, repair.Pin(blocks.Blocks, b.Meta))
+	},
+	Verify: func(st *state.State, s *repair.Step) error {
+		a := repair.AffinityOf(st, s.Target.CIDR, repair.HostOf(s.Guard(repair.GuardOwner)))
+		switch {
+		case a == nil:
+			return fmt.Errorf("%s still has no affinity to %s", s.Guard(repair.GuardOwner), s.Target.CIDR)
+		case a.SoftDeleted || a.Effective() != blocks.Confirmed:
+			return fmt.Errorf("affinity %s is there and not confirmed", a.Name)
+		}
+		switch b := repair.BlockAt(st, s.Target.CIDR); {
+		case b == nil:
+			return repair.LeftBehind(blocks.Affinities, a.Name, "is left confirmed without its block")
+		case b.Owner != a.Owner:
+			return repair.LeftBehind(blocks.Affinities, a.Name, "is left confirmed to a block of %s", repair.OwnerText(b.Owner))
+		}
+		return nil
+	},
+	// A claim that was left pending is confirmed where the block is its host's; an undo
+	// deletes it where the block is not.
+	Complete: func(b *repair.Begun) repair.Move {
+		a, x := b.Affinity(), repair.BlockAt(b.State, b.Step.Target.CIDR)
+		if a == nil || a.State != blocks.Pending || a.CIDR != repair.PrefixOf(b.Step.Target) || b.Undo && (a.SoftDeleted || !b.Log.Ours(a.Meta)) {
+			return repair.Move{}
+		}
+		its := x != nil && x.Owner == a.Owner
+		switch {
+		case !b.Undo && its:
+			return b.SetAffinity(a, blocks.Confirmed, "confirming the affinity")
+		case !b.Undo || its && !nodeExists(b.State, a.Owner.Node()):
+			return repair.Move{}
+		case its:
+			return b.SetAffinity(a, blocks.Confirmed, "confirm the affinity %s, without which the block would not be routed", a.Name)
+		}
+		m := b.DeleteAffinity(a, fmt.Sprintf("delete the affinity %s, which was created and left pending, and whose block is not its host's", a.Name))
+		m.Code = repair.CodeFinished
+		return m
+	},
+	Undo: func(b *repair.Begun) repair.Move {
+		x := repair.BlockAt(b.State, b.Step.Target.CIDR)
+		if x == nil || repair.AffinityOf(b.State, b.Step.Target.CIDR, x.Owner.Node()) == nil {
+			return repair.Nothing(repair.Already, "the affinity is gone")
+		}
+		return repair.Cannot(repair.SkipHarm, "the block belongs to %s: without the affinity it would not be routed or found again", repair.OwnerText(x.Owner))
+	},
+	Pretend: func(x *repair.Pretence, step *repair.Step) {
+		host, cidr := repair.HostOf(step.Guard(repair.GuardOwner)), repair.PrefixOf(step.Target)
+		x.Affinities = append(x.Affinities, blocks.Affinity{
+			Meta: blocks.Meta{Name: blocks.AffinityName(host, cidr), Created: x.Cluster.Taken(), Written: x.Cluster.Taken()},
+			CIDR: cidr, Owner: blocks.Owner{Kind: blocks.HostOwner, Name: host}, State: blocks.Confirmed,
+		})
+	},
+}
+
+func proposeRestore(p *repair.Proposals, b *state.Block, host string) {
+	c, st := blockConcern(b), p.State
+	if p.Bars(c, mustNotRestore(p, b, host)) {
+		return
+	}
+	p.Add(c, repair.Step{
+		TwoObservations: true,
+		Because:         fmt.Sprintf("block %s belongs to %s, which has no affinity to it: no node routes its %s in use as a block", b.CIDR, host, phrase.Plural(b.Used, "address")),
+		Evidence: state.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "affinities to the CIDR", "none", "pool", repair.PoolName(b.Pool),
+			"created", phrase.Time(b.Created), "host", hostText(st, host)),
+		Guards: repair.Guards(repair.GuardName, b.Name, repair.GuardUID, b.UID, repair.GuardCreated, phrase.Time(b.Created), repair.GuardOwner, repair.OwnerGuard(b.Owner), repair.GuardAffinity, repair.Absent),
+	}, b.Meta)
+}
+
+// mustNotRestore says why a missing affinity must not be given back; an empty code
+// if it may.
+func mustNotRestore(p *repair.Proposals, b *state.Block, host string) repair.Reason {
+	st := p.State
+	switch others := claimants(st, b); {
+	case b.SoftDeleted:
+		return repair.Reason{Code: repair.RefusedMarked, Why: "it is marked deleted: --soft-deleted finishes that"}
+	case len(b.Faults) > 0:
+		return repair.Reason{Code: repair.RefusedCorrupt, Why: "it is corrupt, so its word about the owner is not relied on: " + b.Faults[0]}
+	case st.BlockObjects(b.CIDR) > 1:
+		return repair.Reason{Code: repair.RefusedConflict, Why: "there are several block objects of this CIDR"}
+	case st.AffinityMayExist(b, host):
+		return repair.Reason{Code: repair.RefusedNotRead, Why: "an affinity that cannot be read may be its own"}
+	case st.UnreadableNode(host):
+		return repair.Reason{Code: repair.RefusedNotRead, Why: "its node " + host + " could not be read"}
+	case st.Vanished(host):
+		return repair.Because(repair.RefusedConflict, "its host %s no longer exists: nothing is to be routed there (--empty-blocks releases it once it is empty)", host)
+	case len(others) > 0:
+		return repair.Because(repair.RefusedConflict, "%s claims the CIDR, too: that has to be settled first (--orphan-affinities)", phrase.List(others))
+	case !st.ClaimPastGrace(b):
+		return repair.Because(repair.RefusedYoung, "it was made or claimed less than %s ago, at %s: its claim may be under way%s", st.Grace, phrase.Time(claimTime(b)), repair.OldFrom(st, claimTime(b)))
+	case p.Request.EmptyBlocks && b.Used == 0 && b.Reclaimability.OK:
+		return repair.Reason{Code: repair.RefusedConflict, Why: "it is empty, and this plan releases it instead"}
+	}
+	if o := overlapping(st, b); o != nil {
+		return repair.Because(repair.RefusedConflict, "block %s of %s overlaps it: two owners would be routed", o.CIDR, phrase.Owner(o.Owner))
+	}
+	return repair.Reason{}
+}
+
+// nodeExists reports whether a node is known to exist.
+func nodeExists(st *state.State, name string) bool {
+	_, missing := st.Missing(blocks.Nodes)
+	return !missing && !st.UnreadableNode(name) && !st.Vanished(name)
+}
+
+// claimants names those who have an affinity to a block and do not own it.
+func claimants(st *state.State, b *state.Block) []string {
+	var out []string
+	for _, a := range st.AffinitiesOf(b.CIDR) {
+		if a.Owner != b.Owner {
+			out = append(out, strings.TrimSpace(phrase.Owner(a.Owner)))
+		}
+	}
+	return out
+}
+
+// overlapping returns a block of another size that overlaps a block; nil if there
+// is none.
+func overlapping(st *state.State, b *state.Block) *state.Block {
+	for bits := range b.CIDR.Bits() {
+		if wider, err := b.CIDR.Addr().Prefix(bits); err == nil && st.BlockOf(wider) != nil {
+			return st.BlockOf(wider)
+		}
+	}
+	i := sort.Search(len(st.IPBlocks), func(i int) bool { return st.IPBlocks[i].CIDR.Addr().Compare(b.CIDR.Addr()) >= 0 })
+	for ; i < len(st.IPBlocks) && b.CIDR.Contains(st.IPBlocks[i].CIDR.Addr()); i++ {
+		if st.IPBlocks[i].CIDR != b.CIDR {
+			return st.IPBlocks[i]
+		}
+	}
+	return nil
+}

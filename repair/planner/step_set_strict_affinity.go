@@ -1,0 +1,137 @@
+package planner
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// setStrictAffinity writes the one setting, and no other field, into the IPAM
+// configuration. It acts at once and for the whole cluster. Which nodes could then not allocate is
+// a guard: should that be others when the plan is applied, the plan has to be made
+// again and looked at again.
+var setStrictAffinity = &repair.StepKind{
+	Kind:  repair.SetStrictAffinity,
+	Flag:  "--strict-affinity",
+	Asked: func(r repair.Request) bool { return r.StrictAffinity != nil },
+	Needs: []blocks.Resource{
+		blocks.IPAMConfigs, blocks.Pools, blocks.Blocks, blocks.Affinities, blocks.Reservations, blocks.Nodes, blocks.Pods, blocks.Namespaces,
+	},
+	Plain:      true,
+	RestsOnAll: func(*repair.Step) bool { return true },
+	Exact:      []string{repair.GuardName, repair.GuardUID, repair.GuardStrict, repair.GuardWanted, repair.GuardStarves},
+	Propose: func(p *repair.Proposals) {
+		if p.Wants(state.ConfigSubject()) {
+			proposeStrict(p, *p.Request.StrictAffinity)
+		}
+	},
+	AddRefs: func(r *repair.Refs, _ *repair.Step) {
+		for _, p := range r.State.Pools {
+			r.One(blocks.Pools, p.Name)
+		}
+		for _, h := range r.State.NodeStates {
+			if h.Node != nil && (h.Node.Windows || len(h.Blocks) == 0) {
+				r.One(blocks.Nodes, h.Name)
+			}
+		}
+	},
+	Do: func(ctx context.Context, w repair.Writer, st *state.State, s *repair.Step) error {
+		want, err := strconv.ParseBool(s.Guard(repair.GuardWanted))
+		if err != nil {
+			return fmt.Errorf("%s does not say what to set", s.ID)
+		}
+		if !st.IPAM.Present {
+			return w.SetStrictAffinity(ctx, nil, want)
+		}
+		ref := repair.Pin(blocks.IPAMConfigs, st.IPAM.Meta)
+		return w.SetStrictAffinity(ctx, &ref, want)
+	},
+	Verify: func(st *state.State, s *repair.Step) error {
+		if want := s.Guard(repair.GuardWanted); strconv.FormatBool(st.IPAM.StrictAffinity) != want {
+			return fmt.Errorf("strictAffinity is %t, and should be %s", st.IPAM.StrictAffinity, want)
+		}
+		return nil
+	},
+	Undo: undoStrict,
+	Pretend: func(x *repair.Pretence, step *repair.Step) {
+		x.IPAM.Present, x.IPAM.StrictAffinity = true, step.Guard(repair.GuardWanted) == "true"
+	},
+}
+
+func proposeStrict(p *repair.Proposals, want bool) {
+	st := p.State
+	c := repair.Concern{Target: state.ConfigSubject()}
+	if st.IPAM.StrictAffinity == want {
+		return // it is so already, which the plan's warnings say
+	}
+	result := st.IPAM
+	result.StrictAffinity = want
+	if why := state.RejectedSettings(result); why != "" {
+		p.Refuse(c, repair.RefusedRejected, "Calico rejects the result: %s", why)
+		return
+	}
+	if windows := windowsNodes(st); !want && len(windows) > 0 {
+		p.Refuse(c, repair.RefusedRejected, "Calico assigns no address on Windows nodes without strict affinity: %s", phrase.List(windows))
+		return
+	}
+	stuck := cannotAllocate(st, want)
+	pairs := []string{
+		repair.GuardName, "default", repair.GuardUID, repair.Absent, repair.GuardStrict, strconv.FormatBool(st.IPAM.StrictAffinity), repair.GuardWanted, strconv.FormatBool(want),
+		repair.GuardStarves, repair.OrAbsent(strings.Join(stuck, ",")),
+	}
+	var pinned []blocks.Meta
+	because := "no IPAM configuration exists, and one is created with strict affinity, automatic blocks and no limit of blocks"
+	if st.IPAM.Present {
+		pairs[3], pinned = st.IPAM.UID, []blocks.Meta{st.IPAM.Meta}
+		because = fmt.Sprintf("strictAffinity is %t, and %t is asked for", st.IPAM.StrictAffinity, want)
+	}
+	p.Add(c, repair.Step{
+		Because: because + "; it holds at once, for the whole cluster, and moves no address that is borrowed now",
+		Evidence: state.Evidences("strictAffinity", fmt.Sprint(st.IPAM.StrictAffinity), "autoAllocateBlocks", fmt.Sprint(st.IPAM.AutoAllocateBlocks),
+			"maxBlocksPerHost", fmt.Sprint(st.IPAM.MaxBlocksPerHost), "nodes that cannot allocate with it", phrase.List(stuck)),
+		Guards: repair.Guards(pairs...),
+	}, pinned...)
+}
+
+// undoStrict puts the setting back, if it is the one that was written, and if a plan
+// that asks for it would. An object that was created stays: without it, Calico would
+// take the same values.
+func undoStrict(b *repair.Begun) repair.Move {
+	c := b.Log.First(blocks.IPAMConfigs)
+	if c == nil || c.After == nil {
+		return repair.Cannot(repair.SkipUnknown, "the journal does not hold the configuration")
+	}
+	was := false // what Calico takes where no object exists
+	if v := c.Was().Spec.StrictAffinity; v != nil {
+		was = *v
+	}
+	now, wrote := &b.State.IPAM, repair.StoredObject(c.After).Spec.StrictAffinity
+	switch {
+	case now.StrictAffinity == was:
+		return repair.Nothing(repair.Already, "the setting is as it was")
+	case !now.Present || wrote == nil || now.StrictAffinity != *wrote:
+		return repair.Cannot(repair.SkipChanged, "the setting was written since")
+	}
+	step, refusal := b.Kind.Derive(b.State, repair.Request{StrictAffinity: &was, AllowNewer: b.Request.AllowNewer}, repair.StepID(repair.SetStrictAffinity, state.ConfigSubject()))
+	switch {
+	case refusal != nil:
+		return repair.Cannot(repair.SkipCode(refusal.Code), "%s", refusal.Reason)
+	case step == nil:
+		return repair.Cannot(repair.SkipNotDerived, "what the cluster holds now gives no reason for it")
+	}
+	// Whom a plan's setting starves, somebody has looked at.
+	already := cannotAllocate(b.State, now.StrictAffinity)
+	stuck := slices.DeleteFunc(cannotAllocate(b.State, was), func(node string) bool { return slices.Contains(already, node) })
+	if len(stuck) > 0 {
+		return repair.Cannot(repair.SkipHarm, "with strict affinity %t the next pod on %s would get no address", was, phrase.List(stuck))
+	}
+	ref := repair.Pin(blocks.IPAMConfigs, now.Meta)
+	return repair.ToWrite(func(ctx context.Context) error { return b.Writer.SetStrictAffinity(ctx, &ref, was) }, "set strict affinity to %t again", was)
+}

@@ -1,0 +1,81 @@
+package planner
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// previewStrict says what a change of strict affinity would mean. st is the state as
+// it is, after the one that the plan's other steps leave.
+func previewStrict(st, after *state.State, want bool) *repair.StrictPreview {
+	p := &repair.StrictPreview{
+		From: st.IPAM.StrictAffinity, To: want, Borrowers: []string{},
+		Starve: cannotAllocate(after, want), Windows: windowsNodes(st),
+	}
+	for _, b := range st.Borrows {
+		p.Borrowers = append(p.Borrowers, fmt.Sprintf("%s of %s, used on %s by %s", b.Addr, b.Owner, b.User, borrower(b)))
+	}
+	if want {
+		p.Unusable = unusable(after)
+	}
+	return p
+}
+
+// borrower says what uses a borrowed address.
+func borrower(b *state.Borrow) string {
+	switch {
+	case b.Workload != nil:
+		return "pod " + b.Workload.FullName()
+	case b.Tunnel:
+		return "its tunnel"
+	case b.Attributes != nil && b.Attributes.Pod != "":
+		return "pod " + podName(b.Attributes) + ", which was not seen"
+	}
+	return "something that was not seen"
+}
+
+// cannotAllocate lists the nodes whose next pod would get no address under a setting: no
+// address of their own is left, and they can neither claim a block nor borrow.
+// Nodes to which no pod may come count only if a pod of theirs waits already.
+func cannotAllocate(st *state.State, strict bool) []string {
+	s := repair.NewPretence(st.Snapshot)
+	s.IPAM.StrictAffinity = strict
+	out := []string{}
+	for _, h := range state.New(s.Done(), state.Options{Grace: max(st.Grace, 1)}).NodeStates {
+		if slices.ContainsFunc(h.BlockStatus, func(n *state.NodeBlockStatus) bool {
+			return n.CannotAllocate() && (h.Schedulable || len(n.Waiting) > 0)
+		}) {
+			out = append(out, h.Name)
+		}
+	}
+	return out
+}
+
+// unusable counts the free addresses that strict affinity takes out of use: those
+// of blocks that no node owns. Without it, nodes borrow them.
+func unusable(st *state.State) int {
+	n := 0
+	for _, b := range st.IPBlocks {
+		if b.Pool == nil || !b.Pool.ServesWorkloads() || !b.Usable() {
+			continue
+		}
+		if b.Owner == (blocks.Owner{}) || st.Vanished(b.Owner.Node()) {
+			n += st.Unused(b)
+		}
+	}
+	return n
+}
+
+func windowsNodes(st *state.State) []string {
+	out := []string{}
+	for _, h := range st.NodeStates {
+		if h.Node != nil && h.Node.Windows {
+			out = append(out, h.Name)
+		}
+	}
+	return out
+}

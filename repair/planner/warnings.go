@@ -1,0 +1,132 @@
+package planner
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/moves"
+)
+
+// warnings are remarks about a plan as a whole.
+func warnings(st, after *state.State, p *repair.Plan) []string {
+	var out []string
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	has := func(k repair.Kind) bool {
+		return slices.ContainsFunc(p.Steps, func(s repair.Step) bool { return s.Kind == k })
+	}
+
+	if p.Strict != nil {
+		out = append(out, strictWarnings(st, after, p)...)
+	}
+	if names := leftAlone(st, p); len(names) > 0 {
+		say("an earlier repair by calico-audit did not finish, or still runs, and nothing is planned about what it left half-done: %s. Its journal finishes it (\"repair apply --resume JOURNAL\"), and without it --soft-deleted, --orphan-affinities, --consolidate and --rehome", phrase.List(names))
+	}
+	if len(p.Steps) == 0 {
+		return out
+	}
+	switch {
+	case st.Cluster.GUID == "":
+		say("the cluster does not say which it is (no clusterGUID in ClusterInformation was read): this plan can be looked at, and not be applied")
+	case st.Cluster.TakenAt.IsZero():
+		say("it is not known when the cluster was read: this plan can be looked at, and not be applied (--at says it)")
+	}
+	if reason := repair.NewerThanKnown(st); reason != "" && p.Request.AllowNewer {
+		say("%s; you let that pass: what newer releases keep in these objects is kept, and what they mean by it is not heeded", reason)
+	}
+	if has(repair.ReleaseBlock) && !has(repair.ClaimBlock) {
+		say("releasing an empty block frees a block to claim; the number of available addresses does not change by it")
+	}
+	lose := 0
+	var bare []string
+	for i := range p.Steps {
+		if s := &p.Steps[i]; s.Kind == repair.EvictPod && s.Guard(repair.GuardController) == repair.Absent {
+			bare = append(bare, s.Guard(repair.GuardPod))
+		}
+		if w := moves.PodOf(st, &p.Steps[i]); w != nil && w.HasScratch {
+			lose++
+		}
+	}
+	if n := len(bare); n > 0 {
+		say("%s no controller: evicted, nothing makes %s again: %s", phrase.PluralVerb(n, "pod", "has", "have"), phrase.One(n, "it", "them"), phrase.List(bare))
+	}
+	if lose > 0 {
+		say("%s what emptyDir volumes hold when evicted: their steps say which", phrase.PluralVerb(lose, "pod", "loses", "lose"))
+	}
+	return append(out, evidenceWarnings(p)...)
+}
+
+// leftAlone names the objects that a step of this program left half-done and that no
+// step of the plan is about.
+func leftAlone(st *state.State, p *repair.Plan) []string {
+	var out []string
+	add := func(t state.Subject, what string) {
+		// A block's step is about its owner's affinity, too.
+		if !slices.ContainsFunc(p.Steps, func(s repair.Step) bool { return s.Target == t || t.CIDR != "" && s.Target.CIDR == t.CIDR }) {
+			out = append(out, what)
+		}
+	}
+	for _, b := range st.IPBlocks {
+		if b.ByUs && b.SoftDeleted {
+			add(state.BlockSubject(b), "ipamblock/"+b.Name)
+		}
+	}
+	for i := range st.Affinities {
+		if a := &st.Affinities[i]; state.HalfDone(a) {
+			add(state.AffinitySubject(a), "blockaffinity/"+a.Name)
+		}
+	}
+	for i := range st.Handles {
+		if h := &st.Handles[i]; h.ByUs && h.SoftDeleted {
+			add(state.HandleSubject(h.ID), "ipamhandle/"+h.Name)
+		}
+	}
+	for i := range st.Reservations {
+		if r := &st.Reservations[i]; r.Ours != "" && !slices.ContainsFunc(p.Steps, func(s repair.Step) bool { return s.Kind == repair.UnreserveBlock && s.Group() == r.Ours }) {
+			out = append(out, "ipreservation/"+r.Name)
+		}
+	}
+	for i := range st.Nodes {
+		if n := &st.Nodes[i]; n.Ours != "" && !slices.ContainsFunc(p.Steps, func(s repair.Step) bool { return s.Kind == repair.UncordonNode && s.Target.Name == n.Name }) {
+			out = append(out, "node/"+n.Name+" (cordoned)")
+		}
+	}
+	return out
+}
+
+func strictWarnings(st, after *state.State, p *repair.Plan) []string {
+	var out []string
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	x := p.Strict
+	if x.From == x.To {
+		how := "by the IPAM configuration"
+		if !st.IPAM.Present {
+			how = "by Calico's default, as no IPAM configuration exists"
+		}
+		say("strictAffinity is %t already, %s: there is nothing to set", x.To, how)
+		return out
+	}
+	if len(p.Request.Pools)+len(p.Request.Nodes)+len(p.Request.IPs)+len(p.Request.Blocks) > 0 {
+		say("strict affinity is one for the whole cluster: --pool and --node do not narrow it")
+	}
+	if drop := st.DroppingPools(); !x.To && len(drop) > 0 {
+		say("with strictAffinity false nodes borrow, and in this topology the owner of a block drops traffic to borrowed addresses of %s", phrase.List(state.PoolsOf(drop...)))
+	}
+	if len(x.Starve) > 0 {
+		say("with strictAffinity %t, the next pod of %s gets no address: %s. They have no unused address of their own and no block is left for them. First make room for them, as the manual steps say",
+			x.To, phrase.Plural(len(x.Starve), "node"), phrase.List(x.Starve))
+	}
+	if short := remedies.Of(after).Contests(); x.To && len(short) > 0 && len(x.Starve) == 0 {
+		say("%s: with strict affinity on, those that come too late get no address", &short[0])
+	}
+	if x.To && x.Unusable > 0 {
+		say("%s in blocks that no node owns cannot be used under strict affinity", phrase.Plural(x.Unusable, "free address"))
+	}
+	if n := len(x.Borrowers); n > 0 {
+		say("%s borrowed now stay borrowed until their pods restart", phrase.Plural(n, "address"))
+	}
+	return out
+}

@@ -1,0 +1,160 @@
+package repair
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Pretence is a snapshot that steps are carried out on in memory.
+type Pretence struct {
+	*blocks.Snapshot
+	BlockByName                       map[string]*blocks.Block
+	HandleByName                      map[string]*blocks.Handle
+	NoBlocks, NoAffinities, NoHandles map[string]bool
+	// newHandles are beside the snapshot's own, since pointers lead into its list.
+	newHandles []*blocks.Handle
+}
+
+func NewPretence(s *blocks.Snapshot) *Pretence {
+	c := s.Clone() // a State sorts what it gets, and the lists of the other one are shared
+	x := &Pretence{
+		Snapshot: c, BlockByName: map[string]*blocks.Block{}, HandleByName: map[string]*blocks.Handle{},
+		NoBlocks: map[string]bool{}, NoAffinities: map[string]bool{}, NoHandles: map[string]bool{},
+	}
+	for i := range c.Blocks {
+		x.BlockByName[c.Blocks[i].Name] = &c.Blocks[i]
+	}
+	for i := range c.Handles {
+		x.HandleByName[c.Handles[i].Name] = &c.Handles[i]
+	}
+	return x
+}
+
+func (x *Pretence) Done() *blocks.Snapshot {
+	s := x.Snapshot
+	for _, h := range x.newHandles {
+		s.Handles = append(s.Handles, *h)
+	}
+	s.Blocks = slices.DeleteFunc(s.Blocks, func(b blocks.Block) bool { return x.NoBlocks[b.Name] })
+	s.Affinities = slices.DeleteFunc(s.Affinities, func(a blocks.Affinity) bool { return x.NoAffinities[a.Name] })
+	s.Handles = slices.DeleteFunc(s.Handles, func(h blocks.Handle) bool { return x.NoHandles[h.Name] })
+	return s
+}
+
+// Count makes a handle count one address more, if the blocks record more than it says.
+func (x *Pretence) Count(id string, cidr netip.Prefix) {
+	h := x.HandleByName[strings.ToLower(id)]
+	if h == nil {
+		x.AddHandle(id, []blocks.HandleCount{{CIDR: cidr, Count: 1}})
+		return
+	}
+	h.Blocks, h.Written = slices.Clone(h.Blocks), x.Cluster.Taken()
+	recorded := 0
+	for _, b := range x.BlockByName {
+		for i := range b.Ordinals {
+			if a := b.At(i); b.CIDR == cidr && a != nil && strings.EqualFold(a.Handle, id) {
+				recorded++
+			}
+		}
+	}
+	i := slices.IndexFunc(h.Blocks, func(c blocks.HandleCount) bool { return c.CIDR == cidr })
+	if i < 0 {
+		h.Blocks = append(h.Blocks, blocks.HandleCount{CIDR: cidr, Count: recorded})
+	} else {
+		h.Blocks[i].Count = max(h.Blocks[i].Count, recorded)
+	}
+}
+
+func (x *Pretence) AddHandle(id string, counts []blocks.HandleCount) {
+	h := &blocks.Handle{Meta: blocks.Meta{Name: strings.ToLower(id), Created: x.Cluster.Taken(), Written: x.Cluster.Taken()}, ID: id, Blocks: counts}
+	x.newHandles, x.HandleByName[h.Name] = append(x.newHandles, h), h
+}
+
+// Free gives an address back the way Calico does: its ordinal goes to the end of
+// the queue, attributes that nothing refers to any more are dropped, and the
+// handle's count is lowered (libcalico-go ipam/ipam_block.go, release, and
+// ipam/ipam.go, decrementHandle).
+func (x *Pretence) Free(name string, a netip.Addr) {
+	b := x.BlockByName[name]
+	if b == nil {
+		return
+	}
+	i, ok := b.Ordinal(a)
+	if !ok || b.Ordinals[i] == blocks.Free {
+		return
+	}
+	attr := b.At(i)
+	if attr != nil {
+		x.uncount(attr.Handle, b.CIDR)
+	}
+	gone := b.Ordinals[i]
+	b.Ordinals = slices.Clone(b.Ordinals)
+	b.Ordinals[i] = blocks.Free
+	b.Unallocated = append(slices.Clone(b.Unallocated), int32(i))
+	b.OrdinalSequences = slices.DeleteFunc(slices.Clone(b.OrdinalSequences), func(s blocks.OrdinalSequence) bool { return int(s.Ordinal) == i })
+	b.Sequence++
+	b.Written = x.Cluster.Taken()
+	if slices.Contains(b.Ordinals, gone) || attr == nil {
+		return
+	}
+	b.Attributes = slices.Delete(slices.Clone(b.Attributes), int(gone), int(gone)+1)
+	for j, o := range b.Ordinals {
+		if o > gone {
+			b.Ordinals[j] = o - 1
+		}
+	}
+}
+
+// uncount lowers a handle's count for a block, and drops the handle with its last.
+func (x *Pretence) uncount(id string, cidr netip.Prefix) {
+	h := x.HandleByName[strings.ToLower(id)]
+	if h == nil {
+		return
+	}
+	h.Blocks = slices.Clone(h.Blocks)
+	h.Written = x.Cluster.Taken()
+	if i := slices.IndexFunc(h.Blocks, func(c blocks.HandleCount) bool { return c.CIDR == cidr }); i >= 0 {
+		if h.Blocks[i].Count--; h.Blocks[i].Count <= 0 {
+			h.Blocks = slices.Delete(h.Blocks, i, i+1)
+		}
+	}
+	if len(h.Blocks) == 0 {
+		x.NoHandles[h.Name] = true
+	}
+}
+
+// Claim makes an empty block for a node, with its affinity.
+func (x *Pretence) Claim(cidr netip.Prefix, host string) *blocks.Block {
+	now, owner := x.Cluster.Taken(), blocks.Owner{Kind: blocks.HostOwner, Name: host}
+	size, _ := blocks.Addresses(cidr).Int()
+	b := blocks.Block{
+		Meta: blocks.Meta{Name: blocks.BlockName(cidr), UID: "new", ResourceVersion: "1", Created: now, Written: now},
+		CIDR: cidr, Owner: owner, Claimed: now, Sequence: 1,
+	}
+	for i := range size {
+		b.Ordinals, b.Unallocated = append(b.Ordinals, blocks.Free), append(b.Unallocated, int32(i))
+	}
+	x.Blocks = append(slices.DeleteFunc(x.Blocks, func(o blocks.Block) bool { return o.CIDR == cidr }), b)
+	x.Affinities = append(slices.DeleteFunc(x.Affinities, func(a blocks.Affinity) bool { return a.CIDR == cidr }), blocks.Affinity{
+		Meta: blocks.Meta{Name: blocks.AffinityName(host, cidr), UID: "new", ResourceVersion: "1", Created: now, Written: now},
+		CIDR: cidr, Owner: owner, State: blocks.Confirmed,
+	})
+	delete(x.NoBlocks, b.Name)
+	x.BlockByName = map[string]*blocks.Block{}
+	for i := range x.Blocks {
+		x.BlockByName[x.Blocks[i].Name] = &x.Blocks[i]
+	}
+	return x.BlockByName[b.Name]
+}
+
+// Cordon makes a node unschedulable with a mark, or takes that back if it is empty.
+func (x *Pretence) Cordon(name, mark string) {
+	for i := range x.Nodes {
+		if n := &x.Nodes[i]; n.Name == name && (mark != "" || n.Ours != "") {
+			n.Unschedulable, n.Ours = mark != "", mark
+		}
+	}
+}
