@@ -7,15 +7,19 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
+// NewReportCluster says which cluster a state is of, and how it was read.
+func NewReportCluster(st *state.State) ReportCluster {
+	c := st.Cluster
+	return ReportCluster{
+		GUID: c.GUID, Datastore: c.Datastore, APIGroup: c.APIGroup, APIGroupReason: c.APIGroupReason,
+		CalicoVersion: c.CalicoVersion, TakenAt: Time{c.TakenAt},
+	}
+}
+
 // NewReport makes the report of an audit.
 func NewReport(st *state.State, r *Result) *Report {
-	c := st.Cluster
 	rep := &Report{
-		APIVersion: APIVersion, Kind: ReportKind,
-		Cluster: ReportCluster{
-			GUID: c.GUID, Datastore: c.Datastore, APIGroup: c.APIGroup, APIGroupReason: c.APIGroupReason,
-			CalicoVersion: c.CalicoVersion, TakenAt: Time{c.TakenAt},
-		},
+		APIVersion: APIVersion, Kind: ReportKind, Cluster: NewReportCluster(st),
 		Complete:      st.Complete() && len(r.Unread) == 0,
 		Gaps:          orEmpty(slices.Concat(st.Gaps, r.Unread)),
 		SkippedChecks: orEmpty(r.Skipped),

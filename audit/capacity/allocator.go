@@ -63,9 +63,16 @@ type claim struct {
 }
 
 // NewAllocator returns an Allocator that starts from a state.
-func NewAllocator(st *state.State) *Allocator {
+func NewAllocator(st *state.State) *Allocator { return newAllocator(st, st.Pools, st.IPAM, nil) }
+
+// newAllocator returns an Allocator with other pools and settings than the state's.
+// without, if not nil, says of which CIDRs neither blocks nor affinities are there.
+func newAllocator(st *state.State, pools []*state.Pool, config blocks.IPAMConfig, without func(netip.Prefix) bool) *Allocator {
+	if without == nil {
+		without = func(netip.Prefix) bool { return false }
+	}
 	a := &Allocator{
-		config: st.IPAM, reserved: st.Reserved, nodes: map[string]*node{}, blocks: map[netip.Prefix]*block{},
+		config: config, reserved: st.Reserved, nodes: map[string]*node{}, blocks: map[netip.Prefix]*block{},
 		owned: map[blocks.Owner][]*block{}, claims: map[blocks.Owner][]*claim{}, starts: map[startKey]netip.Addr{},
 		reclaims: affinity.AtLeast(st.Cluster.CalicoVersion, 3, 32), labelled: affinity.AtLeast(st.Cluster.CalicoVersion, 3, 31),
 		now: st.Cluster.TakenAt,
@@ -77,16 +84,22 @@ func NewAllocator(st *state.State) *Allocator {
 	}
 	for i := range st.Affinities {
 		f := &st.Affinities[i]
+		if without(f.CIDR) {
+			continue
+		}
 		a.addClaim(f.Owner, &claim{
 			name: f.Name, cidr: f.CIDR, confirmed: f.Effective() == blocks.Confirmed, softDeleted: f.SoftDeleted, unlabelled: f.Unlabelled,
 		})
 	}
-	for _, p := range st.Pools {
+	for _, p := range pools {
 		if p.HandsOut() {
 			a.addPool(p)
 		}
 	}
 	for _, b := range st.IPBlocks {
+		if without(b.CIDR) {
+			continue
+		}
 		used := b.Used
 		for i := range b.Ordinals {
 			if attr := attributes(b, i); attr != nil && attr.WindowsReserved() {

@@ -76,6 +76,9 @@ type Outcome struct {
 	Started  int `json:"started"`
 	Borrowed int `json:"borrowed"`
 	Refused  int `json:"refused"`
+	// Restarted is how many addresses of today had to be assigned again, because their
+	// pool is replaced.
+	Restarted int `json:"restarted,omitempty"`
 	// FirstBorrow and FirstRefusal say where that begins; nil if it does not.
 	FirstBorrow  *Event `json:"firstBorrow,omitempty"`
 	FirstRefusal *Event `json:"firstRefusal,omitempty"`
@@ -99,6 +102,7 @@ type Event struct {
 	Pod int `json:"pod"`
 	// Reason is why the node can claim no block, or the pod gets no address.
 	Reason string `json:"reason"`
+	Limit  Limit  `json:"limit,omitempty"`
 }
 
 // Traffic is what the topology makes of borrowed addresses, as between the nodes of today.
@@ -124,16 +128,18 @@ type NodeOutcome struct {
 
 // PoolOutcome is how a pool stands afterwards.
 type PoolOutcome struct {
-	Pool   string        `json:"pool"`
-	CIDR   netip.Prefix  `json:"cidr"`
-	Family blocks.Family `json:"family"`
+	Pool      string        `json:"pool"`
+	CIDR      netip.Prefix  `json:"cidr"`
+	Family    blocks.Family `json:"family"`
+	BlockSize int           `json:"blockSize"`
 	// Before and After are how many of its blocks are claimed, and Blocks how many can
 	// still be.
 	Before int          `json:"before"`
 	After  int          `json:"after"`
 	Blocks blocks.Count `json:"blocks"`
 	// Idle is how many addresses lie unused in blocks of nodes, and Wasted how many of
-	// these no other node may use: all of them under strict affinity, else none.
+	// these no other node may use, or not without its traffic being dropped: all of them,
+	// or none.
 	Idle   blocks.Count `json:"idle"`
 	Wasted blocks.Count `json:"wasted"`
 }

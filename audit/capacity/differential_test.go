@@ -181,17 +181,17 @@ func (s *script) pool(f blocks.Family, i int) {
 	if s.one(3) {
 		spec.NodeSelector = "zone == '" + pick(s, zones) + "'"
 	}
-	if s.one(4) {
-		spec.NamespaceSelector = "team == 'red'"
+	if s.one(4) && spec.AllowedUses == nil { // tunnels have no namespace
+		spec.NamespaceSelector, spec.AllowedUses = "team == 'red'", []apiv3.IPPoolAllowedUse{apiv3.IPPoolAllowedUseWorkload}
 	}
 	s.must(s.s.Pool(s.ctx, p.name, spec))
 	s.pools = append(s.pools, p)
 }
 
 func (s *script) settings() {
-	cfg := ipam.IPAMConfig{AutoAllocateBlocks: true, StrictAffinity: s.one(3)}
-	if cfg.StrictAffinity && s.one(2) {
-		cfg.MaxBlocksPerHost = 1 + s.r.IntN(2)
+	cfg := ipam.IPAMConfig{AutoAllocateBlocks: true, StrictAffinity: s.one(2)}
+	if cfg.StrictAffinity && !s.one(3) {
+		cfg.MaxBlocksPerHost = 1
 	}
 	if cfg.StrictAffinity && s.one(6) {
 		cfg.AutoAllocateBlocks = false
@@ -353,7 +353,7 @@ func (s *script) damage() {
 
 func (s *script) play() {
 	s.world()
-	for range 10 + s.r.IntN(20) {
+	for range 20 + s.r.IntN(30) {
 		s.assign()
 	}
 	s.read()

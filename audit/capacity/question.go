@@ -2,6 +2,7 @@ package capacity
 
 import (
 	"net/netip"
+	"reflect"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -32,13 +33,17 @@ type Question struct {
 	Reserve []netip.Prefix `json:"reserve,omitempty"`
 }
 
-// NewPool is a pool to add: it serves workloads and tunnels, like its sisters.
+// NewPool is a pool to add: it serves workloads and tunnels, and encapsulates as the first
+// pool of its family does.
 type NewPool struct {
 	CIDR      netip.Prefix `json:"cidr"`
 	BlockSize int          `json:"blockSize"`
 	// NodeSelector limits who may use it; empty selects all nodes.
 	NodeSelector string `json:"nodeSelector,omitempty"`
 }
+
+// IsZero reports whether nothing is to be assumed.
+func (q *Question) IsZero() bool { return reflect.ValueOf(*q).IsZero() }
 
 // BlockSize is another block size of a pool. Pool may be empty where one pool of the
 // family serves workloads.

@@ -183,9 +183,9 @@ func (st *State) RequestedPools(w *blocks.Workload, f blocks.Family) (pools []*P
 	return pools, len(names) > 0
 }
 
-// unmetRequest says which pool that a pod asks for Calico does not assign from: it
+// UnmetRequest says which pool that a pod asks for Calico does not assign from: it
 // then refuses the pod, whatever else it asks for. Empty if there is none.
-func (st *State) unmetRequest(w *blocks.Workload, f blocks.Family) string {
+func (st *State) UnmetRequest(w *blocks.Workload, f blocks.Family) string {
 	for _, name := range st.requestedNames(w, f) {
 		switch p := st.PoolByNameOrCIDR(name); {
 		case p == nil:
@@ -218,7 +218,7 @@ func (st *State) MayServe(p *Pool, w *blocks.Workload, n *blocks.Node) (why stri
 	asked, asks := st.RequestedPools(w, p.Family())
 	unmet := ""
 	if asks {
-		unmet = st.unmetRequest(w, p.Family())
+		unmet = st.UnmetRequest(w, p.Family())
 	}
 	switch {
 	case !p.HandsOut():

@@ -101,7 +101,7 @@ func (st *State) whyUnserved(w *blocks.Workload, n *NodeBlockStatus, asks bool) 
 			why = append(why, p.Name+": "+reason)
 		}
 	}
-	if unmet := st.unmetRequest(w, n.Family); unmet != "" {
+	if unmet := st.UnmetRequest(w, n.Family); unmet != "" {
 		why = []string{unmet}
 	}
 	return CauseUnserved, fmt.Sprintf("pod %s: %s", w.FullName(), strings.Join(why, "; "))

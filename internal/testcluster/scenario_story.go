@@ -40,35 +40,26 @@ func Story(ctx context.Context, c *Cluster) error {
 	return nil
 }
 
+// StoryBefore is the story an hour before the new nodes join: two old nodes hold all four
+// blocks of the pool, each half empty, and nothing is wrong yet.
+func StoryBefore(ctx context.Context, c *Cluster) error {
+	s, err := NewSeeder(c)
+	if err == nil {
+		err = s.storyBefore(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("playing what came before the story: %w", err)
+	}
+	return settle(ctx, c, storyLifetime)
+}
+
 func playStory(ctx context.Context, c *Cluster) error {
 	s, err := NewSeeder(c)
 	if err != nil {
 		return err
 	}
-	if err := s.Init(ctx); err != nil {
+	if err := s.storyBefore(ctx); err != nil {
 		return err
-	}
-	err = s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true})
-	if err != nil {
-		return err
-	}
-	if err := s.TopOfRack(ctx, 64602, netip.MustParseAddr("172.16.0.1"), 14907); err != nil {
-		return err
-	}
-	err = s.Pool(ctx, storyPool, apiv3.IPPoolSpec{
-		CIDR: storyCIDR, BlockSize: 26, NATOutgoing: true,
-		IPIPMode: apiv3.IPIPModeNever, VXLANMode: apiv3.VXLANModeNever,
-	})
-	if err != nil {
-		return err
-	}
-	if err := s.Namespace(ctx, "shop", map[string]string{"team": "storefront"}, nil); err != nil {
-		return err
-	}
-	for _, node := range storyOld {
-		if err := s.populate(ctx, Node{Name: node}, storyOldPods); err != nil {
-			return err
-		}
 	}
 	for _, node := range storyNew {
 		if err := s.populate(ctx, Node{Name: node}, storyNewPods); err != nil {
@@ -83,6 +74,35 @@ func playStory(ctx context.Context, c *Cluster) error {
 		return err
 	}
 	return settle(ctx, c, storyLifetime)
+}
+
+// storyBefore brings about what there was when the new nodes joined.
+func (s *Seeder) storyBefore(ctx context.Context) error {
+	if err := s.Init(ctx); err != nil {
+		return err
+	}
+	if err := s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}); err != nil {
+		return err
+	}
+	if err := s.TopOfRack(ctx, 64602, netip.MustParseAddr("172.16.0.1"), 14907); err != nil {
+		return err
+	}
+	err := s.Pool(ctx, storyPool, apiv3.IPPoolSpec{
+		CIDR: storyCIDR, BlockSize: 26, NATOutgoing: true,
+		IPIPMode: apiv3.IPIPModeNever, VXLANMode: apiv3.VXLANModeNever,
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.Namespace(ctx, "shop", map[string]string{"team": "storefront"}, nil); err != nil {
+		return err
+	}
+	for _, node := range storyOld {
+		if err := s.populate(ctx, Node{Name: node}, storyOldPods); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkStory is an error unless the state is the story's.

@@ -33,7 +33,7 @@ Events about what it finds.`,
 	e := env{streams: streams, program: program}
 	root.AddCommand(
 		newReport(e), newExplain(e), newSnapshot(e), newDiff(e), newChecks(e),
-		newRepair(e), newExporter(e), newAgent(e), newVersion(e),
+		newCapacity(e), newRepair(e), newExporter(e), newAgent(e), newVersion(e),
 	)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

@@ -10,6 +10,7 @@ import (
 	"text/template"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/capacity"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -56,6 +57,9 @@ var markdown = template.Must(template.New("").Funcs(template.FuncMap{
 
 	"target": TargetText, "grace": ShortGrace, "refusals": Refusals, "refusal": RefusalTitle, "manual": ManualText, "dueTwice": DueTwice,
 	"strict": StrictLines, "codes": codes, "pools": ChangedPools, "outcome": OutcomeText, "totals": resultTotals,
+
+	"question": QuestionText, "outcomes": OutcomeLines, "ways": ChangeLines, "headroom": HeadroomTable, "poolsAfter": PoolsTable,
+	"nodesAfter": func(o *capacity.Outcome) CapacityTable { return NodesTable(o, ticketSteps) },
 
 	"changes": diffRuns, "change": changeTitle, "diffTotals": diffTotals, "alike": func(g []audit.DiffFinding) []diffAlike { return alikeChanges(g, diffShown) }, "diffCounts": diffCounts,
 }).Parse(markdownText))

@@ -22,6 +22,7 @@ type example struct {
 }
 
 var examples = []example{
+	{"story-before", testcluster.CRDv1, testcluster.StoryBefore},
 	{"story", testcluster.CRDv1, testcluster.Story},
 	{"story-drained", testcluster.CRDv1, testcluster.StoryDrained},
 	{"healthy", testcluster.CRDv1, testcluster.Healthy},

@@ -1,0 +1,170 @@
+package capacity
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Reads is what an answer needs to have been read whole.
+var Reads = []blocks.Resource{
+	blocks.Pools, blocks.Blocks, blocks.Affinities, blocks.IPAMConfigs, blocks.Reservations, blocks.Nodes, blocks.Pods, blocks.Namespaces,
+}
+
+// Ask answers a question about a state. An error says what of the question makes no sense.
+func Ask(st *state.State, q Question) (*Answer, error) {
+	answer := &Answer{Rules: rules(st), Today: []Headroom{}}
+	if !q.IsZero() {
+		answer.Question = &q
+	}
+	if answer.Inconclusive = unread(st); answer.Inconclusive != "" {
+		return answer, nil
+	}
+	w, err := assume(st, &q)
+	if err != nil {
+		return nil, err
+	}
+	answer.Today = headroom(st, q.NodeLabels)
+	answer.Notes = notes(w)
+	if answer.Question != nil {
+		r := w.simulate(&q)
+		r.out.Traffic = r.traffic()
+		if !r.out.Fits {
+			r.out.Changes = r.changes()
+		}
+		answer.Outcome = r.out
+	}
+	answer.Curve = w.curve(&q)
+	return answer, nil
+}
+
+// rules names the release whose allocator is followed.
+func rules(st *state.State) string {
+	if affinity.AtLeast(st.Cluster.CalicoVersion, 3, 32) {
+		return "v3.32"
+	}
+	return "v3.31"
+}
+
+// unread says what was not read that an answer needs; empty if all was.
+func unread(st *state.State) string {
+	if g := st.FirstMissing(Reads); g != nil {
+		return g.String()
+	}
+	for _, r := range Reads {
+		if gaps := st.Unreadable(r); len(gaps) > 0 {
+			return gaps[0].String()
+		}
+	}
+	return ""
+}
+
+// traffic says what the topology makes of what is borrowed; nil if nothing is.
+func (r *run) traffic() *Traffic {
+	switch g := r.today.FirstMissing(state.RouteReads); {
+	case r.out.Borrowed == 0:
+		return nil
+	case g != nil:
+		return &Traffic{Outcome: "not known", Reason: g.String()}
+	}
+	o := r.forecast(r.lent)
+	t := &Traffic{Outcome: "not known", Reason: o.Example.Reason}
+	switch {
+	case o.AllDropped():
+		t.Outcome = affinity.Dropped.String()
+	case o.Dropped > 0:
+		t.Outcome = "dropped in part"
+	case o.Whole && o.Delivered > 0 && o.Unknown == 0:
+		t.Outcome = affinity.Delivered.String()
+	}
+	return t
+}
+
+// forecast is what becomes of addresses of a pool that nodes of today borrow from each
+// other: of those that join nothing is known.
+func (r *run) forecast(p *pool) affinity.BorrowForecast {
+	var nodes []*blocks.Node
+	for _, h := range r.today.NodeStates {
+		if h.Node != nil && p.SelectsNode(h.Node) {
+			nodes = append(nodes, h.Node)
+		}
+	}
+	return r.today.Routing.Pool(p.Pool.Pool, nodes)
+}
+
+// notes say what the answer does not depend on, and what it leaves open.
+func notes(w *world) (out []string) {
+	if w.Info.Locked {
+		out = append(out, "the datastore is locked: until it is unlocked no pod gets an address")
+	}
+	corrupt := 0
+	for _, b := range w.IPBlocks {
+		if len(b.Faults) > 0 {
+			corrupt++
+		}
+	}
+	if corrupt > 0 {
+		out = append(out, fmt.Sprintf("%s: their addresses count as they are queued", phrase.NumberIs(corrupt, "block")+" corrupt"))
+	}
+	if n := len(w.joining); n > 0 {
+		out = append(out, fmt.Sprintf("nodes that join are called %s …: which blocks they claim, and whose addresses they borrow, depends on their names; how many blocks are claimed, and with which node it ends, does not", w.joining[0]))
+	}
+	for _, p := range w.pools {
+		if p.ServesWorkloads() && p.BlockSize == p.CIDR.Addr().BitLen() {
+			out = append(out, fmt.Sprintf("blocks of %s hold one address: Calico draws their order by the clock, so that only their number is foretold", p.Name))
+		}
+	}
+	return out
+}
+
+// How many nodes a curve goes on for, at least and at most.
+const (
+	minCurve = 10
+	maxCurve = 1000
+)
+
+// curve says how many blocks are claimed as nodes join: twice as many as are asked about,
+// or as far as there are blocks and a bit on.
+func (w *world) curve(q *Question) []Curve {
+	plain, base := *q, *w
+	plain.AddNodes, plain.Pods, base.joining = 0, 0, nil
+	r := base.simulate(&plain)
+	curves, pools, steps := make([]Curve, len(r.usual.families)), make([][]*pool, len(r.usual.families)), 2*q.AddNodes
+	for i, f := range r.usual.families {
+		c, left := Curve{Family: f}, blocks.Count{}
+		for _, p := range r.a.pools {
+			if p.Family() == f && p.Automatic && p.Allows(blocks.UseWorkload) {
+				pools[i] = append(pools[i], p)
+				c.Capacity, left = c.Capacity.Add(blocks.PoolSlots(p.Pool.Pool, nil, r.a.reserved).Free), left.Add(r.a.left(p))
+			}
+		}
+		curves[i] = c
+		if n, ok := left.Int(); ok && n < maxCurve {
+			steps = max(steps, n+n/4+2)
+		}
+	}
+	steps = min(max(steps, minCurve), max(maxCurve, q.AddNodes))
+	without := make([]int, len(curves))
+	for n := 0; n <= steps; n++ {
+		owner := blocks.Owner{}
+		if n > 0 {
+			owner = blocks.Owner{Kind: blocks.HostOwner, Name: fmt.Sprintf("new-%d", n)}
+			r.a.AddNode(newNode(owner.Name, q.NodeLabels))
+			r.join(owner.Name)
+		}
+		for i := range curves {
+			claimed := 0
+			for _, p := range pools[i] {
+				claimed += len(p.blocks)
+			}
+			if n > 0 && !r.a.owns(owner, curves[i].Family) {
+				without[i]++
+			}
+			curves[i].Points = append(curves[i].Points, Point{Nodes: n, Blocks: claimed, WithoutBlock: without[i]})
+		}
+	}
+	return curves
+}

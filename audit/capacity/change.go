@@ -1,0 +1,170 @@
+package capacity
+
+import (
+	"cmp"
+	"fmt"
+	"math/big"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// How far the smallest change is looked for: further bits of a prefix or a block size, and
+// further pools.
+const (
+	maxBits  = 16
+	maxPools = 16
+)
+
+// changes finds the smallest changes with which a run that did not fit does, each tried by
+// playing it again.
+func (r *run) changes() (out []Change) {
+	p := r.atIssue()
+	if p == nil {
+		return nil
+	}
+	if p.BlockSize > p.CIDR.Bits() || p.CIDR.Bits() > 0 {
+		out = append(out, r.widerChange(p)...)
+		out = append(out, r.morePoolsChange(p)...)
+	}
+	out = append(out, r.blockSizeChange(p)...)
+	return append(out, r.limitChange()...)
+}
+
+// atIssue is the pool that a change would be like: the last that the first address could
+// have been of, or else one of the family that the usual pods need.
+func (r *run) atIssue() *state.Pool {
+	if n := len(r.short); n > 0 {
+		return r.short[n-1].Pool
+	}
+	for _, p := range r.pools {
+		if p.ServesWorkloads() && p.Automatic && slices.Contains(r.usual.families, p.Family()) {
+			return p
+		}
+	}
+	return nil
+}
+
+// with plays the run again in a changed world, and returns it if it fits.
+func (r *run) with(change func(*world)) *run {
+	w := *r.world
+	change(&w)
+	again := w.simulate(r.q)
+	if !again.out.Fits {
+		return nil
+	}
+	return again
+}
+
+// leftLike counts the blocks that are left in all pools that serve what a pool serves.
+func (r *run) leftLike(p *state.Pool) blocks.Count {
+	left := blocks.Count{}
+	for _, q := range r.a.pools {
+		if q.Family() == p.Family() && q.Allows(blocks.UseWorkload) && q.Automatic {
+			left = left.Add(r.a.left(q))
+		}
+	}
+	return left
+}
+
+// add adds pools like another, of a prefix length. Where no pool selects the nodes, they
+// select all.
+func (r *run) add(like *state.Pool, bits, n int) func(*world) {
+	return func(w *world) {
+		w.pools = slices.Clone(w.pools)
+		for i := range n {
+			bare := *like.Pool
+			bare.Name = fmt.Sprintf("zz-%d", i) // a further pool comes last, whatever it is called
+			bare.CIDR = elsewhere(w.pools, bits, like.Family())
+			p := &state.Pool{Pool: &bare, NodeSelection: like.NodeSelection, NamespaceSelection: like.NamespaceSelection}
+			if len(r.short) == 0 {
+				p.NodeSelection = &state.Selector{}
+			}
+			w.pools = append(w.pools, p)
+		}
+	}
+}
+
+// elsewhere returns a CIDR that no pool overlaps, to try a pool with: of the reserved
+// 240.0.0.0/4, or of fdff::/16, where no cluster has its own.
+func elsewhere(pools []*state.Pool, bits int, f blocks.Family) netip.Prefix {
+	base := netip.MustParseAddr("240.0.0.0")
+	if f == blocks.IPv6 {
+		base = netip.MustParseAddr("fdff::")
+	}
+	step := new(big.Int).Lsh(big.NewInt(1), uint(base.BitLen()-bits)) //nolint:gosec // a prefix length
+	for at := new(big.Int).SetBytes(base.AsSlice()); ; at.Add(at, step) {
+		addr, ok := netip.AddrFromSlice(at.FillBytes(make([]byte, base.BitLen()/8)))
+		cidr := netip.PrefixFrom(addr, bits)
+		if !ok || !slices.ContainsFunc(pools, func(p *state.Pool) bool { return p.CIDR.Overlaps(cidr) }) {
+			return cidr
+		}
+	}
+}
+
+func (r *run) widerChange(p *state.Pool) []Change {
+	for bits := p.BlockSize; bits >= max(p.BlockSize-maxBits, 5); bits-- {
+		if again := r.with(r.add(p, bits, 1)); again != nil {
+			number := blocks.PowerOfTwo(p.BlockSize - bits)
+			return []Change{{
+				Kind: "prefix", Pool: p.Name, Left: again.leftLike(p),
+				Title: fmt.Sprintf("add a pool of /%d or larger (%s of /%d), for the same nodes as %s", bits, phrase.PluralCount(number, "block"), p.BlockSize, p.Name),
+			}}
+		}
+	}
+	return nil
+}
+
+func (r *run) morePoolsChange(p *state.Pool) []Change {
+	for n := 1; n <= maxPools; n++ {
+		if again := r.with(r.add(p, p.CIDR.Bits(), n)); again != nil {
+			title := fmt.Sprintf("add a second pool of /%d like %s", p.CIDR.Bits(), p.Name)
+			if n > 1 {
+				title = fmt.Sprintf("add %d pools of /%d like %s", n, p.CIDR.Bits(), p.Name)
+			}
+			return []Change{{Kind: "pools", Pool: p.Name, Left: again.leftLike(p), Title: title}}
+		}
+	}
+	return nil
+}
+
+// blockSizeChange finds the largest blocks with which it fits and, if these leave no block
+// for another node, the largest that do.
+func (r *run) blockSizeChange(p *state.Pool) (out []Change) {
+	if len(r.rebuilt) > 0 || slices.Index(r.pools, p) < 0 {
+		return nil
+	}
+	for bits := p.BlockSize + 1; bits <= min(p.BlockSize+maxBits, p.CIDR.Addr().BitLen()); bits++ {
+		again := r.with(func(w *world) { w.replace(p, bits) })
+		if again == nil {
+			continue
+		}
+		left := again.leftLike(p)
+		out = append(out, Change{
+			Kind: "block-size", Pool: p.Name, Left: left,
+			Title: fmt.Sprintf("replace %s by a pool of the same CIDR with blocks of /%d: the size of a pool's blocks cannot change, and all its pods start again", p.Name, bits),
+		})
+		if !left.IsZero() {
+			break
+		}
+	}
+	return out
+}
+
+// limitChange finds the lowest block limit with which it fits, if a limit is in the way.
+func (r *run) limitChange() []Change {
+	e := cmp.Or(r.out.FirstRefusal, r.out.FirstBorrow)
+	if e == nil || e.Limit != LimitBlocksOfNode {
+		return nil
+	}
+	now := r.config.BlockLimit()
+	for limit := now + 1; limit <= now+64; limit++ {
+		if again := r.with(func(w *world) { w.config.MaxBlocksPerHost = limit }); again != nil {
+			return []Change{{Kind: "max-blocks", Title: fmt.Sprintf("raise maxBlocksPerHost from %d to %d", now, limit), Left: again.leftLike(r.atIssue())}}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package capacity
+
+import (
+	"container/heap"
+	"net/netip"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// headroom returns the headroom of each pool that serves workloads; labels are those of
+// nodes that join.
+func headroom(st *state.State, labels map[string]string) (out []Headroom) {
+	for _, p := range st.Pools {
+		if !p.ServesWorkloads() {
+			continue
+		}
+		h := Headroom{
+			Pool: p.Name, CIDR: p.CIDR, Family: p.Family(), BlockSize: p.BlockSize,
+			Blocks: p.Slots.Allocatable, Addresses: p.Addrs.Available,
+		}
+		h.joins(st, p, labels)
+		h.starts(st, p)
+		out = append(out, h)
+	}
+	return out
+}
+
+// joins says how many nodes can still join: each claims one block with its first pod.
+func (h *Headroom) joins(st *state.State, p *state.Pool, labels map[string]string) {
+	switch {
+	case p.SelectorError() != nil || !p.SelectsNode(newNode("new-1", labels)):
+		h.NodesLimit = LimitSelector
+		return
+	case !st.IPAM.AutoAllocateBlocks:
+		h.NodesLimit = LimitNotAutomatic
+		return
+	}
+	h.Nodes, h.NodesLimit = h.Blocks, LimitBlocks
+	if h.Blocks.IsZero() && !p.Slots.Reserved.IsZero() {
+		h.NodesLimit = LimitReservations
+	}
+}
+
+// filling is a node whose pods fill one of its blocks after the other.
+type filling struct {
+	share
+	// block is the one that is being filled, and at the number of the pod that no longer
+	// has room in it, 1 for the first.
+	block *block
+	at    int
+}
+
+// fillings are the nodes in the order in which their next block is full.
+type fillings []*filling
+
+func (f fillings) Len() int           { return len(f) }
+func (f fillings) Less(i, j int) bool { return f[i].before(f[i].at, &f[j].share, f[j].at) }
+func (f fillings) Swap(i, j int)      { f[i], f[j] = f[j], f[i] }
+func (f *fillings) Push(x any)        { *f = append(*f, x.(*filling)) }
+func (f *fillings) Pop() any {
+	last := len(*f) - 1
+	x := (*f)[last]
+	*f = (*f)[:last]
+	return x
+}
+
+// starts says how many pods can start before the first has no room in its own node's
+// blocks. Only what happens at the end of each block is simulated, so that a pool of any
+// size takes no longer than its blocks.
+func (h *Headroom) starts(st *state.State, p *state.Pool) {
+	all := usersOf(st, p)
+	if len(all) == 0 {
+		h.PodsLimit = LimitSelector
+		return
+	}
+	a := newAllocator(st, []*state.Pool{p}, st.IPAM, nil)
+	heap.Init(&all)
+	for {
+		f := all[0]
+		if f.block != nil {
+			f.block.free = nil
+		}
+		request := Request{Node: f.node, Family: p.Family(), Use: blocks.UseWorkload, Pools: []netip.Prefix{p.CIDR}}
+		got := a.Assign(request)
+		if got.Again {
+			got = a.Assign(request)
+		}
+		if got.Own(f.node) {
+			f.block = a.blocks[got.Block]
+			f.at += a.numFree(f.block) + 1
+			heap.Fix(&all, 0)
+			continue
+		}
+		h.end(a, all, request, got)
+		return
+	}
+}
+
+// end says with which pod it ends. What the others have not yet taken of their blocks
+// by then is taken, for it decides whether there is anything left to borrow.
+func (h *Headroom) end(a *Allocator, all fillings, request Request, got Assigned) {
+	last := all[0]
+	if got.Addr.IsValid() {
+		a.Release(got.Block, got.Addr)
+	}
+	pods := 0
+	for _, f := range all {
+		n := (last.at - 1) * f.weight / last.weight // those before the last one of the first node
+		for f != last && f.before(n+1, &last.share, last.at) {
+			n++
+		}
+		for f != last && n > 0 && !f.before(n, &last.share, last.at) {
+			n--
+		}
+		if f == last {
+			n = last.at - 1
+		}
+		pods += n
+		if f.block != nil && f != last {
+			for range a.numFree(f.block) - max(f.at-1-n, 0) {
+				a.take(f.block)
+			}
+		}
+	}
+	h.Pods, h.First = blocks.CountOf(pods), last.node
+	got = a.Assign(request)
+	h.Refused, h.PodsLimit = !got.Addr.IsValid(), got.Limit
+}
+
+// usersOf returns the schedulable nodes that a pool selects, each with as much weight as it
+// has pods with an address of the pool; all the same where there are none.
+func usersOf(st *state.State, p *state.Pool) (all fillings) {
+	var idle fillings
+	for _, h := range st.NodeStates {
+		if h.Node == nil || !h.Schedulable || !p.SelectsNode(h.Node) {
+			continue
+		}
+		weight := 0
+		for _, w := range h.Workloads {
+			for addr := range w.Addresses {
+				if p.CIDR.Contains(addr) && w.Live() {
+					weight++
+					break
+				}
+			}
+		}
+		f := &filling{share: share{node: h.Name, weight: max(weight, 1)}, at: 1}
+		if idle = append(idle, f); weight > 0 {
+			all = append(all, f)
+		}
+	}
+	if len(all) == 0 {
+		return idle
+	}
+	return all
+}

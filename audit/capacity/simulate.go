@@ -1,0 +1,275 @@
+package capacity
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// run plays what is assumed in a world.
+type run struct {
+	*world
+	q     *Question
+	a     *Allocator
+	kinds *kinds
+	// usual is the kind of the pods of nodes that join.
+	usual *kind
+	out   *Outcome
+	nodes map[string]*NodeOutcome
+	// short are the pools that the first address which is not of its own node's blocks
+	// could have been of, and lent the last of those of the first that is borrowed.
+	short []*pool
+	lent  *pool
+}
+
+// simulate plays what is assumed: what has to start again first, then nodes that join, one
+// after the other and each with its pods, then further pods.
+func (w *world) simulate(q *Question) *run {
+	r := &run{world: w, q: q, a: w.allocator(), kinds: newKinds(w.State), out: &Outcome{Pools: []PoolOutcome{}}, nodes: map[string]*NodeOutcome{}}
+	for _, h := range w.today.NodeStates { // all kinds are known before one is the usual
+		for _, p := range h.Workloads {
+			if p.Live() {
+				r.kinds.of(p)
+			}
+		}
+	}
+	r.usual = r.kinds.usual()
+	r.rebuild()
+	moved := r.remove()
+	for _, name := range w.joining {
+		r.join(name)
+	}
+	s := w.spreadOf(r.kinds, r.usual, q.podsPerNode())
+	for range moved + q.Pods {
+		if h := s.next(); h != nil {
+			r.pod(h.node, h.kind)
+		}
+	}
+	r.finish()
+	return r
+}
+
+// podsPerNode is 1 where nothing else is said: a node's first pod makes it claim a block.
+func (q *Question) podsPerNode() int { return cmp.Or(q.PodsPerNode, 1) }
+
+// rebuild assigns the addresses of pools that are replaced again, node after node.
+func (r *run) rebuild() {
+	for _, p := range r.rebuilt {
+		users := map[string]int{}
+		for _, b := range r.today.IPBlocks {
+			for i := range b.Ordinals {
+				if attr := attributes(b, i); attr != nil && p.CIDR.Contains(b.Address(i)) && !attr.WindowsReserved() && !attr.Cooling() {
+					users[cmp.Or(state.NodeOf(attr), b.Owner.Node())]++
+				}
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(users)) {
+			if r.a.nodes[name] == nil {
+				continue
+			}
+			for range users[name] {
+				r.out.Restarted++
+				r.record(name, r.assign(Request{Node: name, Family: p.Family(), Use: p.Uses[0], Pools: []netip.Prefix{p.CIDR}}))
+			}
+		}
+	}
+}
+
+// remove frees what nodes that go use and hold, and returns how many of their pods start
+// again elsewhere: all but those of DaemonSets and of the nodes themselves.
+func (r *run) remove() (moved int) {
+	for _, name := range r.q.RemoveNodes {
+		for _, b := range r.IPBlocks {
+			for i := range b.Ordinals {
+				if attr := attributes(b, i); attr != nil && state.NodeOf(attr) == name && r.a.blocks[b.CIDR] != nil {
+					r.a.Release(b.CIDR, b.Address(i))
+				}
+			}
+		}
+		owner := blocks.Owner{Kind: blocks.HostOwner, Name: name}
+		for _, c := range slices.Clone(r.a.claims[owner]) {
+			r.a.releaseBlock(owner, c.cidr)
+		}
+		for _, w := range r.today.NodeState(name).Workloads {
+			if bound := w.Controller != nil && (w.Controller.Kind == "DaemonSet" || w.Controller.Kind == "Node"); w.Live() && !bound {
+				moved++
+			}
+		}
+	}
+	return moved
+}
+
+// join lets a node take its tunnel addresses, as calico/node does before anything else
+// (node/pkg/allocateip/allocateip.go, determineEnabledPoolCIDRs), and start its pods.
+func (r *run) join(name string) {
+	r.node(name).Joined = true
+	four, six := blocks.IPv4, blocks.IPv6
+	r.tunnel(name, four, func(p *blocks.Pool) blocks.Encap { return p.VXLAN })
+	r.tunnel(name, six, func(p *blocks.Pool) blocks.Encap { return p.VXLAN })
+	r.tunnel(name, four, func(p *blocks.Pool) blocks.Encap { return p.IPIP })
+	for range r.q.podsPerNode() {
+		r.pod(name, r.usual)
+	}
+	owner := blocks.Owner{Kind: blocks.HostOwner, Name: name}
+	for _, f := range r.usual.families {
+		if !r.a.owns(owner, f) {
+			r.out.WithoutBlock = append(r.out.WithoutBlock, name)
+			return
+		}
+	}
+}
+
+func (r *run) tunnel(name string, f blocks.Family, encap func(*blocks.Pool) blocks.Encap) {
+	request := Request{Node: name, Family: f, Use: blocks.UseTunnel}
+	for _, p := range r.pools {
+		if e := encap(p.Pool); p.Family() == f && (e == blocks.EncapAlways || e == blocks.EncapCrossSubnet) && !p.Disabled && p.Allows(blocks.UseTunnel) && p.SelectsNode(r.a.nodes[name].Node) {
+			request.Pools = append(request.Pools, p.CIDR)
+		}
+	}
+	if len(request.Pools) > 0 {
+		r.record(name, r.assign(request))
+	}
+}
+
+// assign asks again where a first attempt only cleared something away, as a runtime does.
+func (r *run) assign(q Request) Assigned {
+	got := r.a.Assign(q)
+	if got.Again {
+		got = r.a.Assign(q)
+	}
+	if got.Own(q.Node) || r.lent != nil {
+		return got
+	}
+	allowed := r.a.eligible(r.a.nodes[q.Node], q).allowed
+	if r.short == nil {
+		r.short = allowed
+	}
+	if got.Addr.IsValid() {
+		r.lent = allowed[len(allowed)-1]
+	}
+	return got
+}
+
+// pod starts a pod, which gets an address of each family, or none at all.
+func (r *run) pod(node string, k *kind) {
+	r.out.Started++
+	r.node(node).Started++
+	var all []Assigned
+	for _, f := range k.families {
+		got := r.assign(r.request(node, k, f))
+		if !got.Addr.IsValid() {
+			for _, have := range all { // the CNI plugin gives the other family's back
+				r.a.Release(have.Block, have.Addr)
+			}
+			r.record(node, got)
+			return
+		}
+		all = append(all, got)
+	}
+	for _, got := range all {
+		r.record(node, got)
+	}
+}
+
+func (r *run) request(node string, k *kind, f blocks.Family) Request {
+	q := Request{Node: node, Family: f, Use: blocks.UseWorkload, Namespace: r.Namespace(k.like.Namespace)}
+	if asked, asks := r.RequestedPools(k.like, f); asks {
+		for _, p := range asked {
+			q.Pools = append(q.Pools, p.CIDR)
+		}
+		if r.UnmetRequest(k.like, f) != "" || len(asked) == 0 {
+			q.Pools = []netip.Prefix{{}} // which no pool has: Calico refuses such a pod
+		}
+	}
+	return q
+}
+
+// record counts what a node got.
+func (r *run) record(node string, got Assigned) {
+	n := r.node(node)
+	event := &Event{Node: node, Pod: r.out.Started, Reason: got.Reason, Limit: got.Limit}
+	switch {
+	case !got.Addr.IsValid():
+		n.Refused++
+		r.out.Refused++
+		r.out.FirstRefusal = cmp.Or(r.out.FirstRefusal, event)
+	case !got.Own(node):
+		n.Borrowed++
+		r.out.Borrowed++
+		r.out.FirstBorrow = cmp.Or(r.out.FirstBorrow, event)
+		if from := got.Owner.Node(); from != "" && !slices.Contains(n.From, from) {
+			n.From = append(n.From, from)
+		}
+	case got.Claimed:
+		n.Claimed = append(n.Claimed, got.Block)
+	}
+}
+
+func (r *run) node(name string) *NodeOutcome {
+	if r.nodes[name] == nil {
+		r.nodes[name] = &NodeOutcome{Node: name}
+	}
+	return r.nodes[name]
+}
+
+// finish sums up.
+func (r *run) finish() {
+	r.out.Fits = len(r.out.WithoutBlock)+r.out.Borrowed+r.out.Refused == 0
+	for _, name := range r.joining {
+		r.out.Nodes = append(r.out.Nodes, *r.nodes[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.nodes)) {
+		if n := r.nodes[name]; !n.Joined && len(n.Claimed)+n.Borrowed+n.Refused > 0 {
+			r.out.Nodes = append(r.out.Nodes, *n)
+		}
+	}
+	before := map[netip.Prefix]int{}
+	for _, b := range r.today.IPBlocks {
+		if b.Pool != nil {
+			before[b.Pool.CIDR]++
+		}
+	}
+	for _, p := range r.a.pools {
+		if p.Allows(blocks.UseWorkload) {
+			r.out.Pools = append(r.out.Pools, r.poolOutcome(p, before[p.CIDR]))
+		}
+	}
+}
+
+func (r *run) poolOutcome(p *pool, before int) PoolOutcome {
+	o := PoolOutcome{Pool: p.Name, CIDR: p.CIDR, Family: p.Family(), BlockSize: p.BlockSize, Before: before, Blocks: r.a.left(p)}
+	idle := 0
+	for _, b := range r.a.blocks {
+		if q := r.a.poolAt(b.cidr.Addr()); q != p {
+			continue
+		}
+		if o.After++; b.owner.Node() != "" {
+			idle += r.a.numFree(b)
+		}
+	}
+	o.Idle = blocks.CountOf(idle)
+	if r.config.StrictAffinity || r.today.FirstMissing(state.RouteReads) == nil && r.forecast(p).AllDropped() {
+		o.Wasted = o.Idle
+	}
+	return o
+}
+
+// owns reports whether an owner has a block of a family.
+func (a *Allocator) owns(o blocks.Owner, f blocks.Family) bool {
+	return slices.ContainsFunc(a.owned[o], func(b *block) bool { return blocks.FamilyOf(b.cidr.Addr()) == f })
+}
+
+// left counts the blocks of a pool that can be claimed.
+func (a *Allocator) left(p *pool) blocks.Count {
+	there, empty := make([]*blocks.Block, len(p.blocks)), 0
+	for i, b := range p.blocks {
+		if there[i] = (&blocks.Block{CIDR: b.cidr}); a.reclaims && b.used == 0 && a.numFree(b) > 0 && b.owner.Name != "" {
+			empty++
+		}
+	}
+	return blocks.PoolSlots(p.Pool.Pool, there, a.reserved).Allocatable.Add(blocks.CountOf(empty))
+}

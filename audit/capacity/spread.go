@@ -1,0 +1,166 @@
+package capacity
+
+import (
+	"cmp"
+	"container/heap"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// kind is what pods have in common that matters to which addresses they get.
+type kind struct {
+	// like is one of them.
+	like     *blocks.Workload
+	families []blocks.Family
+}
+
+// kinds tells the kinds of pods apart.
+type kinds struct {
+	st *state.State
+	// spaces is true if some pool is for certain namespaces only.
+	spaces bool
+	known  map[string]*kind
+	count  map[*kind]int
+}
+
+func newKinds(st *state.State) *kinds {
+	k := &kinds{st: st, known: map[string]*kind{}, count: map[*kind]int{}}
+	for _, p := range st.Pools {
+		k.spaces = k.spaces || !p.ServesAllNamespaces()
+	}
+	return k
+}
+
+// of returns the kind of a pod, nil if it has no address and so tells no family.
+func (k *kinds) of(w *blocks.Workload) *kind {
+	var families []blocks.Family
+	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+		if w.HasFamily(f) {
+			families = append(families, f)
+		}
+	}
+	if len(families) == 0 {
+		return nil
+	}
+	namespace := ""
+	if ns := k.st.Namespace(w.Namespace); k.spaces || ns != nil && len(ns.PoolsV4)+len(ns.PoolsV6) > 0 {
+		namespace = w.Namespace
+	}
+	key := strings.Join(slices.Concat([]string{namespace, families[0].String(), families[len(families)-1].String(), ""}, w.PoolsV4, []string{""}, w.PoolsV6), "\n")
+	if k.known[key] == nil {
+		k.known[key] = &kind{like: w, families: families}
+	}
+	k.count[k.known[key]]++
+	return k.known[key]
+}
+
+// usual returns the most frequent kind; where no pod has an address, pods that no pool
+// restricts, with an address of each family that some pool serves.
+func (k *kinds) usual() *kind {
+	var best *kind
+	for _, key := range slices.Sorted(maps.Keys(k.known)) {
+		if one := k.known[key]; best == nil || k.count[one] > k.count[best] {
+			best = one
+		}
+	}
+	if best != nil {
+		return best
+	}
+	best = &kind{like: &blocks.Workload{}}
+	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+		if slices.ContainsFunc(k.st.Pools, func(p *state.Pool) bool { return p.ServesWorkloads() && p.Automatic && p.Family() == f }) {
+			best.families = append(best.families, f)
+		}
+	}
+	return best
+}
+
+// share is a part of the pods that start: those of a kind on a node, in proportion to how
+// many there are.
+type share struct {
+	node   string
+	kind   *kind
+	weight int
+	// given is how many have started.
+	given int
+}
+
+// spread hands pods out to shares in proportion, as evenly as can be: it is a heap, whose
+// first share the next pod belongs to.
+type spread []*share
+
+func (s spread) Len() int           { return len(s) }
+func (s spread) Less(i, j int) bool { return s[i].before(s[i].given+1, s[j], s[j].given+1) }
+func (s spread) Swap(i, j int)      { s[i], s[j] = s[j], s[i] }
+func (s *spread) Push(x any)        { *s = append(*s, x.(*share)) }
+func (s *spread) Pop() any {
+	last := len(*s) - 1
+	x := (*s)[last]
+	*s = (*s)[:last]
+	return x
+}
+
+// before reports whether a share's n-th pod starts before another's m-th.
+func (h *share) before(n int, o *share, m int) bool {
+	return cmp.Or(cmp.Compare(n*o.weight, m*h.weight), cmp.Compare(h.node, o.node)) < 0
+}
+
+// next returns the share of the next pod, and counts it; nil if there are no shares.
+func (s *spread) next() *share {
+	if len(*s) == 0 {
+		return nil
+	}
+	h := (*s)[0]
+	h.given++
+	heap.Fix(s, 0)
+	return h
+}
+
+// spreadOf returns the shares of today's pods on schedulable nodes, and of those that
+// joined with them. Where no pod has an address, each node has an equal share.
+func (w *world) spreadOf(k *kinds, usual *kind, joined int) *spread {
+	count := map[string]map[*kind]int{}
+	add := func(node string, of *kind, n int) {
+		if count[node] == nil {
+			count[node] = map[*kind]int{}
+		}
+		count[node][of] += n
+	}
+	for _, h := range w.NodeStates {
+		if h.Node == nil || !h.Schedulable {
+			continue
+		}
+		for _, p := range h.Workloads {
+			if of := k.of(p); of != nil && p.Live() {
+				add(h.Name, of, 1)
+			}
+		}
+	}
+	for _, name := range w.joining {
+		add(name, usual, joined)
+	}
+	if len(count) == 0 {
+		for _, h := range w.NodeStates {
+			if h.Node != nil && h.Schedulable {
+				add(h.Name, usual, 1)
+			}
+		}
+	}
+	s := &spread{}
+	for _, node := range slices.Sorted(maps.Keys(count)) {
+		for of, n := range count[node] {
+			if n > 0 {
+				*s = append(*s, &share{node: node, kind: of, weight: n})
+			}
+		}
+	}
+	slices.SortFunc(*s, func(a, b *share) int {
+		return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.kind.like.FullName(), b.kind.like.FullName()))
+	})
+	heap.Init(s)
+	return s
+}

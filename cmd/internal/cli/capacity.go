@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"context"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/calico-audit/calico-audit/audit/capacity"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
+)
+
+var capacityFormats = view.CapacityFormats(page.Capacity)
+
+// capacityCommand is the capacity command with its flags.
+type capacityCommand struct {
+	env
+	sources sources
+	output  outputFlags
+
+	labels, pools, sizes, reserve []string
+	strict                        string
+	maxBlocks                     int
+	question                      capacity.Question
+
+	outputs outputs[*view.CapacityReport]
+}
+
+func newCapacity(e env) *cobra.Command {
+	x := &capacityCommand{env: e}
+	c := e.command(&cobra.Command{
+		Use:   "capacity",
+		Short: "Say how many nodes and pods still fit, and what would happen if",
+		Args:  filesByFlag,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := x.complete(c); err != nil {
+				return err
+			}
+			return x.run(c.Context())
+		},
+	})
+	x.sources.addFlags(c)
+	addOutputFlags(c, &x.output, capacityFormats, "")
+	fs := c.Flags()
+	fs.IntVar(&x.question.AddNodes, "add-nodes", 0, "what if this `NUMBER` of nodes join")
+	fs.StringSliceVar(&x.labels, "node-labels", nil, "the labels of the nodes that join, `KEY=VALUE`, repeatable or joined by commas, beside those that Kubernetes gives")
+	fs.IntVar(&x.question.PodsPerNode, "pods-per-node", 0, "the `NUMBER` of pods of the pod network on each node that joins (default: 1, with which a node claims a block)")
+	fs.StringArrayVar(&x.question.RemoveNodes, "remove-node", nil, "what if the node of this `NAME` goes, and its pods start again on the others; repeatable")
+	fs.IntVar(&x.question.Pods, "pods", 0, "what if this `NUMBER` of pods start, spread over the nodes as today's are")
+	fs.StringArrayVar(&x.pools, "add-pool", nil, "what if there were another pool, `CIDR/SIZE[,SELECTOR]`, as in 10.0.0.0/24/28,rack == 'a'; repeatable")
+	fs.StringArrayVar(&x.sizes, "block-size", nil, "what if a pool were replaced by one of the same CIDR with blocks of this size, `[POOL=]BITS`; repeatable")
+	fs.StringVar(&x.strict, "strict-affinity", "", "what if strict affinity were on or off: `true|false`")
+	fs.IntVar(&x.maxBlocks, "max-blocks", 0, "what if a node might hold this `NUMBER` of blocks (maxBlocksPerHost)")
+	fs.StringArrayVar(&x.reserve, "reserve", nil, "what if this `CIDR` were reserved; repeatable")
+	noFiles(c, "add-nodes", "node-labels", "pods-per-node", "pods", "add-pool", "block-size", "max-blocks", "reserve")
+	oneOf(c, "strict-affinity", "true", "false")
+	x.sources.completeNames(c, "remove-node", "node")
+	return c
+}
+
+// complete checks the flags, before anything is read. All its errors are errors of usage.
+func (x *capacityCommand) complete(c *cobra.Command) (err error) {
+	if x.outputs, err = parseOutputs(capacityFormats, &x.output, places{}); err != nil {
+		return err
+	}
+	q := &x.question
+	for _, l := range x.labels {
+		key, value, found := strings.Cut(l, "=")
+		if !found || key == "" {
+			return usagef("--node-labels %q: want KEY=VALUE", l)
+		}
+		if q.NodeLabels == nil {
+			q.NodeLabels = map[string]string{}
+		}
+		q.NodeLabels[key] = value
+	}
+	for _, text := range x.pools {
+		p, err := parsePool(text)
+		if err != nil {
+			return err
+		}
+		q.AddPools = append(q.AddPools, p)
+	}
+	for _, text := range x.sizes {
+		pool, bits, named := strings.Cut(text, "=")
+		if !named {
+			pool, bits = "", text
+		}
+		n, err := strconv.Atoi(strings.TrimPrefix(bits, "/"))
+		if err != nil {
+			return usagef("--block-size %q: want a prefix length such as 28, or POOL=28", text)
+		}
+		q.BlockSizes = append(q.BlockSizes, capacity.BlockSize{Pool: pool, Bits: n})
+	}
+	for _, text := range x.reserve {
+		cidr, err := netip.ParsePrefix(text)
+		if addr, is := netip.ParseAddr(text); is == nil {
+			cidr, err = addr.Prefix(addr.BitLen())
+		}
+		if err != nil {
+			return usagef("--reserve %q: want a CIDR such as 10.0.0.0/28, or an address", text)
+		}
+		q.Reserve = append(q.Reserve, cidr.Masked())
+	}
+	if c.Flags().Changed("strict-affinity") {
+		strict, err := strconv.ParseBool(x.strict)
+		if err != nil {
+			return usagef("--strict-affinity %q: want true or false", x.strict)
+		}
+		q.StrictAffinity = &strict
+	}
+	if c.Flags().Changed("max-blocks") {
+		q.MaxBlocks = &x.maxBlocks
+	}
+	return nil
+}
+
+// parsePool reads a value of --add-pool: a CIDR, which has a slash itself, a slash and the
+// size of blocks, and a selector after a comma.
+func parsePool(text string) (capacity.NewPool, error) {
+	spec, selector, _ := strings.Cut(text, ",")
+	if i := strings.LastIndex(spec, "/"); i > 0 {
+		cidr, err := netip.ParsePrefix(spec[:i])
+		bits, sizeErr := strconv.Atoi(spec[i+1:])
+		if err == nil && sizeErr == nil {
+			return capacity.NewPool{CIDR: cidr, BlockSize: bits, NodeSelector: strings.TrimSpace(selector)}, nil
+		}
+	}
+	return capacity.NewPool{}, usagef("--add-pool %q: want CIDR/SIZE[,SELECTOR], such as 10.0.0.0/24/28", text)
+}
+
+// run reads and answers.
+func (x *capacityCommand) run(ctx context.Context) error {
+	progress := progressLine(x.streams)
+	from, err := x.sources.open(x.streams, progress.Show)
+	if err != nil {
+		return err
+	}
+	snapshot, err := from.Read(ctx)
+	if err != nil {
+		progress.Clear()
+		return err
+	}
+	progress.Show("simulating")
+	st := state.New(snapshot, state.Options{})
+	answer, err := capacity.Ask(st, x.question)
+	progress.Clear()
+	if err != nil {
+		return usageError(err)
+	}
+	report := view.NewCapacityReport(st, answer)
+	errs := []error{x.outputs.write(x.streams, "answer", report, x.viewOptions)}
+	if !report.Complete {
+		errs = append(errs, unreadError(incomplete("answer", report.Gaps)))
+	}
+	return together(errs...)
+}
+
+// viewOptions returns the options of an output.
+func (x *capacityCommand) viewOptions(toStdout bool) view.Options {
+	return x.output.display(view.Options{
+		Program: x.program, Now: time.Now(), Source: x.sources.describe(), ReportArgs: strings.TrimSpace(x.sources.arguments()),
+		ASCII: toStdout && asciiOnly(x.streams.Out),
+	}, x.streams, toStdout)
+}

@@ -1,0 +1,264 @@
+package view
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/capacity"
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// CapacityKind is the kind of a capacity report's document.
+const CapacityKind = "CapacityReport"
+
+// CapacityReport is an answer about capacity, with where it comes from.
+type CapacityReport struct {
+	APIVersion string              `json:"apiVersion"`
+	Kind       string              `json:"kind"`
+	Cluster    audit.ReportCluster `json:"cluster"`
+	Complete   bool                `json:"complete"`
+	Gaps       []blocks.Gap        `json:"gaps,omitempty"`
+	capacity.Answer
+}
+
+// NewCapacityReport returns the document of an answer about a state.
+func NewCapacityReport(st *state.State, answer *capacity.Answer) *CapacityReport {
+	return &CapacityReport{
+		APIVersion: audit.APIVersion, Kind: CapacityKind, Cluster: audit.NewReportCluster(st),
+		Complete: st.Complete(), Gaps: st.Gaps, Answer: *answer,
+	}
+}
+
+// CapacityFormats returns the formats of an answer about capacity. page writes it as a
+// page of HTML.
+func CapacityFormats(page func(io.Writer, *CapacityReport, Options) error) Formats[*CapacityReport] {
+	return Formats[*CapacityReport]{
+		{Name: "table", Help: "the headroom, and what comes of what is assumed, for people; long lists are cut", Write: forPeople((*printer).capacity, false)},
+		{Name: "wide", Help: "the same with every node", Write: forPeople((*printer).capacity, true)},
+		{Name: "json", Help: "the whole answer as JSON", Write: asJSON[*CapacityReport]},
+		{Name: "yaml", Help: "the whole answer as YAML", Write: asYAML[*CapacityReport]},
+		{Name: "jsonpath", Argument: "TEMPLATE", Help: "parts of the answer, as kubectl's jsonpath", with: asPath[*CapacityReport]},
+		{Name: "markdown", Help: "for the change ticket", Write: asMarkdown[*CapacityReport]("capacity")},
+		{Name: "html", Help: "a page with a chart of the blocks that nodes take as they join", Write: page},
+	}
+}
+
+// Limits of what the table writes out.
+const capacityNodes = 10
+
+func (p *printer) capacity(r *CapacityReport) {
+	p.head(&r.Cluster, r.Complete)
+	if r.Inconclusive != "" {
+		p.section("INCONCLUSIVE")
+		p.wrap("  ", 2, r.Inconclusive)
+		return
+	}
+	p.section("HEADROOM TODAY, BY THE ALLOCATOR OF CALICO " + r.Rules)
+	p.grid(headroomGrid(r), 2)
+	if o := r.Outcome; o != nil {
+		p.section("WHAT IF " + strings.ToUpper(QuestionText(r.Question)))
+		p.wrapAll("  ", 4, OutcomeLines(r))
+		if len(o.Changes) > 0 {
+			p.section("SMALLEST CHANGES, EACH ENOUGH BY ITSELF")
+			p.wrapAll("  - ", 4, ChangeLines(o))
+		}
+		if len(o.Nodes) > 0 {
+			p.section("NODES")
+			p.grid(nodesGrid(o, p.atMost(capacityNodes)), 2)
+			if more := len(o.Nodes) - p.atMost(capacityNodes); more > 0 {
+				p.say(fmt.Sprintf("  … and %d more (-o wide)", more))
+			}
+		}
+		p.section("POOLS AFTERWARDS")
+		p.grid(poolsGrid(o), 2)
+	}
+	if len(r.Notes) > 0 {
+		p.section("NOTES")
+		p.wrapAll("  - ", 4, r.Notes)
+	}
+}
+
+// CapacityTable is a table of a capacity report, for the formats that draw their own.
+type CapacityTable struct {
+	Titles []string
+	Right  []bool
+	Rows   [][]string
+}
+
+func (g *grid) table() CapacityTable {
+	t := CapacityTable{Rows: g.rows}
+	for _, c := range g.columns {
+		t.Titles, t.Right = append(t.Titles, strings.ToLower(c.title)), append(t.Right, c.right)
+	}
+	return t
+}
+
+// HeadroomTable, NodesTable and PoolsTable are the tables of a capacity report.
+func HeadroomTable(r *CapacityReport) CapacityTable { return headroomGrid(r).table() }
+
+// NodesTable is that of the nodes, as many as given.
+func NodesTable(o *capacity.Outcome, most int) CapacityTable { return nodesGrid(o, most).table() }
+
+// PoolsTable is that of the pools afterwards.
+func PoolsTable(o *capacity.Outcome) CapacityTable { return poolsGrid(o).table() }
+
+func headroomGrid(r *CapacityReport) *grid {
+	g := &grid{columns: []column{{title: "POOL"}, {title: "CIDR"}, {title: "BLOCKS LEFT", right: true}, {title: "ADDRESSES LEFT", right: true}, {title: "NODES CAN JOIN"}, {title: "PODS CAN START"}, {title: "THEN"}}}
+	for i := range r.Today {
+		h := &r.Today[i]
+		then := "no node uses it"
+		switch {
+		case h.First != "" && h.Refused:
+			then = fmt.Sprintf("a pod on %s gets no address (%s)", h.First, h.PodsLimit)
+		case h.First != "":
+			then = fmt.Sprintf("a pod on %s borrows (%s)", h.First, h.PodsLimit)
+		}
+		g.add(h.Pool, h.CIDR.String(), fmt.Sprintf("%s of /%d", h.Blocks, h.BlockSize), h.Addresses.String(), withLimit(h.Nodes, h.NodesLimit), h.Pods.String(), then)
+	}
+	return g
+}
+
+func withLimit(n blocks.Count, l capacity.Limit) string {
+	if l == capacity.LimitNone {
+		return n.String()
+	}
+	return fmt.Sprintf("%s (%s)", n, l)
+}
+
+func nodesGrid(o *capacity.Outcome, most int) *grid {
+	g := &grid{columns: []column{{title: "NODE"}, {title: "BLOCKS CLAIMED"}, {title: "PODS", right: true}, {title: "BORROWED", right: true}, {title: "REFUSED", right: true}, {title: "BORROWS FROM"}}}
+	for i := range o.Nodes[:min(most, len(o.Nodes))] {
+		n := &o.Nodes[i]
+		var cidrs []string
+		for _, c := range n.Claimed {
+			cidrs = append(cidrs, c.String())
+		}
+		g.add(n.Node, phrase.OrNone(CutNames(cidrs, 3, "… %d more")), strconv.Itoa(n.Started), strconv.Itoa(n.Borrowed), strconv.Itoa(n.Refused), CutNames(n.From, 3, "… %d more"))
+	}
+	return g
+}
+
+func poolsGrid(o *capacity.Outcome) *grid {
+	g := &grid{columns: []column{{title: "POOL"}, {title: "CIDR"}, {title: "BLOCKS BEFORE", right: true}, {title: "AFTER", right: true}, {title: "LEFT", right: true}, {title: "UNUSED IN BLOCKS", right: true}, {title: "WASTED", right: true}}}
+	for i := range o.Pools {
+		p := &o.Pools[i]
+		g.add(p.Pool, p.CIDR.String(), strconv.Itoa(p.Before), strconv.Itoa(p.After), p.Blocks.String(), p.Idle.String(), p.Wasted.String())
+	}
+	return g
+}
+
+// QuestionText says what is assumed.
+func QuestionText(q *capacity.Question) string {
+	var out []string
+	add := func(format string, a ...any) { out = append(out, fmt.Sprintf(format, a...)) }
+	if q.StrictAffinity != nil {
+		add("strict affinity is %s", map[bool]string{true: "on", false: "off"}[*q.StrictAffinity])
+	}
+	if q.MaxBlocks != nil {
+		add("a node may hold %s", phrase.Plural(*q.MaxBlocks, "block"))
+	}
+	for _, r := range q.Reserve {
+		add("%s is reserved", r)
+	}
+	for _, p := range q.AddPools {
+		add("a pool %s with blocks of /%d is added", p.CIDR, p.BlockSize)
+	}
+	for _, b := range q.BlockSizes {
+		add("%s is replaced by a pool with blocks of /%d", b.Pool, b.Bits)
+	}
+	if len(q.RemoveNodes) > 0 {
+		add("%s %s", phrase.Each(q.RemoveNodes), phrase.One(len(q.RemoveNodes), "goes", "go"))
+	}
+	if q.AddNodes > 0 {
+		text := phrase.PluralVerb(q.AddNodes, "node", "joins", "join") + " with " + phrase.Plural(max(q.PodsPerNode, 1), "pod") + " each"
+		var labels []string
+		for _, k := range slices.Sorted(maps.Keys(q.NodeLabels)) {
+			labels = append(labels, k+"="+q.NodeLabels[k])
+		}
+		if len(labels) > 0 {
+			text += " and " + strings.Join(labels, ",")
+		}
+		out = append(out, text)
+	}
+	if q.Pods > 0 {
+		add("%s, spread as today's", phrase.PluralVerb(q.Pods, "pod", "starts", "start"))
+	}
+	return strings.Join(out, "; ")
+}
+
+// OutcomeLines say what comes of what is assumed.
+func OutcomeLines(r *CapacityReport) (out []string) {
+	o := r.Outcome
+	add := func(format string, a ...any) { out = append(out, fmt.Sprintf(format, a...)) }
+	switch {
+	case o.Fits && r.Question.AddNodes > 0:
+		add("It fits: every node that joins gets a block of its own, and every pod that starts an address of its node's blocks.")
+	case o.Fits:
+		add("It fits: every pod that starts gets an address of its node's blocks.")
+	default:
+		add("It does not fit.")
+	}
+	if n := len(o.WithoutBlock); n > 0 {
+		add("%s %s no block: %s.", phrase.Plural(n, "node"), phrase.One(n, "gets", "get"), CutNames(o.WithoutBlock, capacityNodes, "… %d more"))
+	}
+	if e := o.FirstBorrow; e != nil {
+		add("%s borrowed from other nodes' blocks, beginning with %s: %s.", phrase.NumberIs(o.Borrowed, "address"), eventText(e), e.Reason)
+	}
+	if t := o.Traffic; t != nil {
+		add("%s", TrafficText(t))
+	}
+	if e := o.FirstRefusal; e != nil {
+		add("%s no address, beginning with %s: %s.", phrase.PluralVerb(o.Refused, "pod", "gets", "get"), eventText(e), e.Reason)
+	}
+	if o.Restarted > 0 {
+		add("The size of a pool's blocks cannot change: this takes a new pool in the place of the old one, and %s of today start again.", phrase.Plural(o.Restarted, "address"))
+	}
+	for i := range o.Pools {
+		if p := &o.Pools[i]; !p.Wasted.IsZero() {
+			add("%s of %s lie unused in blocks of nodes, where no other node can use them without harm.", phrase.PluralCount(p.Wasted, "address"), p.Pool)
+		}
+	}
+	if !o.Fits && len(o.Changes) == 0 {
+		add("No single change of a prefix, of a block size, of the number of pools or of the block limit makes it fit.")
+	}
+	return out
+}
+
+// TrafficText says what becomes of traffic to borrowed addresses.
+func TrafficText(t *capacity.Traffic) string {
+	text := "Traffic to borrowed addresses is " + t.Outcome
+	if t.Outcome == "dropped" {
+		text += " by the blocks' owners (black-holed)"
+	}
+	if t.Reason != "" {
+		text += ": " + t.Reason
+	}
+	return text + "."
+}
+
+func eventText(e *capacity.Event) string {
+	if e.Pod == 0 {
+		return "the tunnel of " + e.Node
+	}
+	return fmt.Sprintf("pod %d, on %s", e.Pod, e.Node)
+}
+
+// ChangeLines say which changes would do.
+func ChangeLines(o *capacity.Outcome) (out []string) {
+	for i := range o.Changes {
+		c := &o.Changes[i]
+		left := "no block is left then"
+		if !c.Left.IsZero() {
+			left = phrase.PluralCount(c.Left, "block") + " " + phrase.One(map[bool]int{true: 1, false: 2}[c.Left.String() == "1"], "is", "are") + " left then"
+		}
+		out = append(out, c.Title+" ("+left+")")
+	}
+	return out
+}

@@ -1,0 +1,152 @@
+package page
+
+import (
+	"bytes"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/capacity"
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+)
+
+var capacityStyle = MapStyle + asset("page.css", "capacity.css")
+
+// capacityContent is what the page of a capacity report shows.
+type capacityContent struct {
+	*view.CapacityReport
+	Policy, Title, Source, Taken, Question string
+	Style                                  template.HTML // ours, written as it is
+	Lines, Changes                         []string
+	Headroom, Nodes, Pools                 *view.CapacityTable
+	More                                   int
+	Charts                                 []chart
+}
+
+// Capacity writes a capacity report as one page that needs nothing else, and no script.
+func Capacity(w io.Writer, r *view.CapacityReport, o view.Options) error {
+	c := capacityContent{
+		CapacityReport: r, Source: o.Source, Taken: phrase.Time(r.Cluster.TakenAt.Time), Title: "calico-audit: capacity of cluster " + r.Cluster.GUID,
+		Policy: "default-src 'none'; style-src " + hashSource(capacityStyle) + "; base-uri 'none'; form-action 'none'",
+		Style:  template.HTML("<style>" + capacityStyle + "</style>"), //nolint:gosec // our own
+	}
+	headroom := view.HeadroomTable(r)
+	c.Headroom = &headroom
+	if out := r.Outcome; out != nil {
+		nodes, pools := view.NodesTable(out, listed), view.PoolsTable(out)
+		c.Question, c.Lines, c.Changes, c.Nodes, c.Pools = view.QuestionText(r.Question), view.OutcomeLines(r), view.ChangeLines(out), &nodes, &pools
+		c.More = len(out.Nodes) - len(nodes.Rows)
+	}
+	for i := range r.Curve {
+		c.Charts = append(c.Charts, newChart(&r.Curve[i], r.Question))
+	}
+	var buf bytes.Buffer
+	if err := pageTemplate.ExecuteTemplate(&buf, "capacity.html", &c); err != nil {
+		return fmt.Errorf("making the page: %w", err)
+	}
+	_, err := w.Write(buf.Bytes())
+	return err
+}
+
+// The chart's size, in units of its own: as narrow as a telephone, so that its text can
+// be read there; it grows with the page.
+const (
+	chartWidth, chartHeight = 380, 230
+	chartLeft, chartRight   = 46, 12
+	chartTop, chartBottom   = 16, 40
+)
+
+// chart is a curve, drawn.
+type chart struct {
+	Family  blocks.Family
+	Caption string
+	// Claimed is the path of the blocks that are claimed, and Short that of the part where
+	// nodes join that get none.
+	Claimed, Short string
+	// CapacityY is where the line of the capacity is, 0 if it is beyond the chart; AskedX
+	// where the number of nodes is that was asked about, 0 if none was.
+	CapacityY, AskedX float64
+	Capacity          string
+	X, Y              []tick
+	Width, Height     int
+	Left, Right       float64
+	Top, Bottom       float64
+}
+
+// tick is a number at an axis.
+type tick struct {
+	At   float64
+	Text string
+}
+
+func newChart(c *capacity.Curve, q *capacity.Question) chart {
+	last := c.Points[len(c.Points)-1]
+	top := max(last.Blocks, 1)
+	whole, known := c.Capacity.Int()
+	if known = known && whole <= 4*top; known {
+		top = max(top, whole)
+	}
+	out := chart{
+		Family: c.Family, Capacity: c.Capacity.String(), Width: chartWidth, Height: chartHeight,
+		Left: chartLeft, Right: chartWidth - chartRight, Top: chartTop, Bottom: chartHeight - chartBottom,
+	}
+	x := func(n int) float64 { return out.Left + float64(n)/float64(last.Nodes)*(out.Right-out.Left) }
+	y := func(n int) float64 { return out.Bottom - float64(n)/(float64(top)*1.08)*(out.Bottom-out.Top) }
+	var claimed, short strings.Builder
+	first := -1
+	for i, p := range c.Points {
+		if i == 0 {
+			fmt.Fprintf(&claimed, "M%.1f %.1f", x(0), y(p.Blocks))
+		} else {
+			fmt.Fprintf(&claimed, "H%.1fV%.1f", x(p.Nodes), y(p.Blocks))
+		}
+		if p.WithoutBlock > 0 {
+			if first < 0 {
+				first = p.Nodes
+				fmt.Fprintf(&short, "M%.1f %.1f", x(p.Nodes-1), y(p.Blocks))
+			}
+			fmt.Fprintf(&short, "H%.1fV%.1f", x(p.Nodes), y(p.Blocks))
+		}
+	}
+	out.Claimed, out.Short = claimed.String(), short.String()
+	if known {
+		out.CapacityY = y(whole)
+	}
+	if q != nil && q.AddNodes > 0 {
+		out.AskedX = x(min(q.AddNodes, last.Nodes))
+	}
+	for _, n := range steps(last.Nodes) {
+		out.X = append(out.X, tick{x(n), fmt.Sprint(n)})
+	}
+	for _, n := range steps(top) {
+		out.Y = append(out.Y, tick{y(n), fmt.Sprint(n)})
+	}
+	switch {
+	case first == 1:
+		out.Caption = "No node that joins gets a block."
+	case first > 0:
+		out.Caption = fmt.Sprintf("%s can join; node %d gets no block.", phrase.Plural(first-1, "node"), first)
+	default:
+		out.Caption = fmt.Sprintf("Each of %d nodes that join gets a block.", last.Nodes)
+	}
+	return out
+}
+
+// steps are round numbers from 0 to at most one, four to six of them.
+func steps(to int) (out []int) {
+	step := 1
+	for _, by := range []int{1, 2, 5} {
+		for s := by; s <= to; s *= 10 {
+			if to/s >= 4 {
+				step = max(step, s)
+			}
+		}
+	}
+	for n := 0; n <= to; n += step {
+		out = append(out, n)
+	}
+	return out
+}
