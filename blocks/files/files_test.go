@@ -509,6 +509,9 @@ func TestHugeObject(t *testing.T) {
 // TestMemoryOfLists: a list takes the memory of one item, in whatever order its fields
 // stand, and whether the items tell their kind or not.
 func TestMemoryOfLists(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: reads lists of 40 MiB")
+	}
 	const kind = `"kind": "ServiceList", "apiVersion": "v1"`
 	items := func(own string, size int) string {
 		item := `{` + own + `"metadata": {"name": "s", "annotations": {"note": "` + strings.Repeat("x", 10_000) + `"}}}`

@@ -69,6 +69,9 @@ func works(t *testing.T, dir string, command command, source ...string) string {
 // Every command that a report shows for a state of a check works when pasted, on files as
 // on a cluster: it parses, reads the same source, and has something to say.
 func TestCommandsOfReports(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: runs hundreds of commands")
+	}
 	t.Parallel()
 	build(t)
 	all := fixtures(t)

@@ -65,7 +65,7 @@ func TestBrokenJournals(t *testing.T) {
 		"by default": {carryFlags{}, "calico-audit-journal-5ca1ab1e-1.jsonl", []string{
 			"going on in its journal, calico-audit-journal-5ca1ab1e-1.jsonl",
 			"left step release-ip:x half-done; to finish it: calico-audit repair apply --resume calico-audit-journal-5ca1ab1e-2.jsonl\n",
-			"calico-audit-journal-5ca1ab1e-5.jsonl: its first line is no header",
+			"calico-audit-journal-5ca1ab1e-5.jsonl: its first line is not the header",
 		}},
 		"as --journal says":           {carryFlags{journal: filepath.Join(dir, "mine.jsonl")}, filepath.Join(dir, "mine.jsonl"), nil},
 		"where --journal would write": {carryFlags{journal: filepath.Join(dir, "new.jsonl")}, filepath.Join(dir, "calico-audit-journal-5ca1ab1e-1.jsonl"), nil},
