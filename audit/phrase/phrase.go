@@ -106,13 +106,12 @@ func NumberIs(n int, noun string) string {
 	return Plural(n, noun) + " are"
 }
 
-// Arg writes a name for use in a command line that people copy: names come from
-// the cluster, and one that holds anything but letters, digits and the signs
-// usual in names is quoted.
+// Arg quotes a word for a POSIX shell if it holds anything but letters, digits and the
+// signs usual in names and paths: names come from the cluster, and people copy commands.
 func Arg(name string) string {
 	plain := name != "" && !strings.ContainsFunc(name, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(".-_:/,", r)
-	}) && !strings.HasPrefix(name, "-")
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_./:@,+=%", r)
+	})
 	if plain {
 		return name
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/cmd/internal/document"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -170,7 +171,7 @@ func TestLostObjects(t *testing.T) {
 		calico(t, "snapshot", "-f", example(name), "-o", path)
 		whole, lines := wholeVerdicts(t, path), bytes.SplitAfter(readFile(t, path), []byte("\n"))
 		kind := func(line []byte) string {
-			_, kind := identity(line)
+			_, kind := document.Identity(line)
 			return kind
 		}
 		last := map[string]bool{}
@@ -198,7 +199,7 @@ func TestCutSnapshotsOfEarlierVersion(t *testing.T) {
 	if v := checkPart(t, old, whole, old); v.code != ExitUnread || len(v.findings) == 0 {
 		t.Errorf("%+v", v)
 	}
-	text, _, done, err := openText(old, nil)
+	text, _, done, err := document.Open(old, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks/files"
+	"github.com/calico-audit/calico-audit/cmd/internal/document"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
@@ -115,17 +116,13 @@ func (d *diffCommand) side(ctx context.Context, path string) (*audit.Report, err
 		return nil, usagef("reading files: %w", err)
 	}
 	if !info.IsDir() {
-		text, head, done, err := openText(path, nil)
+		text, head, done, err := document.Open(path, nil)
 		if err != nil {
 			return nil, usagef("reading %s: %w", path, err)
 		}
 		defer done()
-		if page.Is(head) || isReport(identity(head)) {
-			rep, err := decodeReport(path, head, text)
-			if err == nil && len(d.check.patterns) > 0 {
-				rep.Keep(d.check.checks)
-			}
-			return rep, err
+		if page.Is(head) || document.IsReport(document.Identity(head)) {
+			return storedReport(path, head, text, d.check)
 		}
 	}
 	files := &fileReader{paths: []string{path}, opts: files.FileOptions{Warn: func(text string) { say(d.streams, "warning: %s: %s", path, text) }}}

@@ -152,16 +152,6 @@ func TestProgramName(t *testing.T) {
 	}
 }
 
-func TestShellQuote(t *testing.T) {
-	for word, want := range map[string]string{
-		"dump/a.yaml": "dump/a.yaml", "": "''", "my dump": "'my dump'", "it's": `'it'\''s'`, "$(x)": "'$(x)'", "a;b": "'a;b'",
-	} {
-		if got := shellQuote(word); got != want {
-			t.Errorf("shellQuote(%q) = %s, want %s", word, got, want)
-		}
-	}
-}
-
 func TestDistance(t *testing.T) {
 	for _, c := range []struct {
 		a, b string

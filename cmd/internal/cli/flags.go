@@ -15,7 +15,9 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/cmd/internal/document"
 )
 
 // env is what every command is given: where it reads and writes, and how people start
@@ -124,6 +126,19 @@ func (f *checkFlag) parse() (err error) {
 	return nil
 }
 
+// storedReport reads a report of a text that begins with head, and keeps of it what the
+// checks asked for found.
+func storedReport(path string, head []byte, text io.Reader, asked checkFlag) (*audit.Report, error) {
+	r, err := document.DecodeReport(path, head, text)
+	if err != nil {
+		return nil, usageError(err)
+	}
+	if len(asked.patterns) > 0 {
+		r.Keep(asked.checks)
+	}
+	return r, nil
+}
+
 // filesByFlag refuses arguments of a command that reads files by a flag.
 func filesByFlag(c *cobra.Command, args []string) error {
 	if err := cobra.NoArgs(c, args); err == nil {
@@ -131,7 +146,7 @@ func filesByFlag(c *cobra.Command, args []string) error {
 	} else if _, notThere := os.Stat(args[0]); notThere != nil {
 		return err
 	}
-	return fmt.Errorf("unknown argument %q: files are read with -f, as in \"%s -f %s\"", args[0], c.CommandPath(), shellQuote(args[0]))
+	return fmt.Errorf("unknown argument %q: files are read with -f, as in \"%s -f %s\"", args[0], c.CommandPath(), phrase.Arg(args[0]))
 }
 
 // firstOf checks flags until one is wrong.
@@ -179,7 +194,7 @@ func flagArguments(fs *pflag.FlagSet, names ...string) string {
 		for _, v := range values {
 			out.WriteString(" --" + name)
 			if f.Value.Type() != "bool" {
-				out.WriteString(" " + shellQuote(v))
+				out.WriteString(" " + phrase.Arg(v))
 			}
 		}
 	}

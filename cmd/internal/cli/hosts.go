@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/blocks/files"
@@ -35,6 +36,9 @@ func (h *hostFlags) addFlags(c *cobra.Command) {
 // wrap returns a reader that adds host views to what another reads; that one
 // itself if none are asked for. All its errors are errors of usage.
 func (h *hostFlags) wrap(from reader, show func(string)) (reader, error) {
+	if len(changedFlags(h.fs)) == 0 {
+		return from, nil
+	}
 	if h.fs.Changed("host-views-at") && len(h.paths) == 0 {
 		return nil, usagef("--host-views-at goes with --host-views")
 	}
@@ -69,7 +73,7 @@ func (h *hostFlags) wrap(from reader, show func(string)) (reader, error) {
 func (h *hostFlags) arguments() string {
 	var out string
 	for _, p := range h.paths {
-		out += " --host-views " + shellQuote(p)
+		out += " --host-views " + phrase.Arg(p)
 	}
 	if h.fs == nil {
 		return ""

@@ -8,6 +8,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/cmd/internal/document"
 )
 
 // muteFlags are the flags that say which findings are known.
@@ -52,9 +53,9 @@ func (m *muteFlags) read(stdin io.Reader) (*audit.Mutes, []*audit.Report, error)
 	}
 	var reports []*audit.Report
 	for _, path := range m.baselines {
-		r, err := readReport(path, stdin)
+		r, err := document.ReadReport(path, stdin)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, usageError(err)
 		}
 		reports = append(reports, r)
 		out.Baselines = append(out.Baselines, audit.NewBaseline(path, r))

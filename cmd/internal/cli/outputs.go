@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/calico-audit/calico-audit/cmd/internal/document"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
@@ -90,25 +91,8 @@ func (p *places) take(value, format, file string) error {
 		return usagef("two outputs go to %s", file)
 	}
 	p.files = append(p.files, filepath.Clean(file))
-	if err := checkTarget(file); err != nil {
+	if err := document.CheckTarget(file); err != nil {
 		return usagef("--output %s: %w", value, err)
-	}
-	return nil
-}
-
-// checkTarget tells early, before anything is read, that a file cannot be
-// written for a plain reason.
-func checkTarget(path string) error {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return fmt.Errorf("%s is a directory", path)
-	}
-	dir := filepath.Dir(path)
-	info, err := os.Stat(dir)
-	if err != nil {
-		return fmt.Errorf("no such directory: %s", dir)
-	}
-	if !info.IsDir() {
-		return fmt.Errorf("%s is not a directory", dir)
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/cmd/internal/document"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/planner"
@@ -168,7 +169,7 @@ func (r *repairCommand) complete() error {
 		return usagef("--yes, --wait, --pace and --journal go with --apply: without it nothing is written")
 	}
 	if r.out != "" {
-		if err := checkTarget(r.out); err != nil {
+		if err := document.CheckTarget(r.out); err != nil {
 			return usagef("--out %s: %w", r.out, err)
 		}
 	}
@@ -287,7 +288,7 @@ func (r *repairCommand) run(ctx context.Context) error {
 		return err
 	}
 	if r.out != "" {
-		err := writeAtomically(r.out, func(w io.Writer) error { return view.WriteJSON(w, plan) })
+		err := document.WriteAtomically(r.out, func(w io.Writer) error { return view.WriteJSON(w, plan) })
 		if err != nil {
 			return usagef("writing the plan: %w", err)
 		}
@@ -447,7 +448,7 @@ func (r *repairCommand) next(plan *repair.Plan) []view.NextStep {
 	if len(r.hosts.paths) > 0 && slices.ContainsFunc(plan.Steps, func(s repair.Step) bool { return s.Kind == repair.ReleaseIP }) {
 		n.Text = strings.TrimSuffix(n.Text, ":") + ". Take the host views again before: they are read again then, and count for 10 minutes:"
 	}
-	n.Command = r.program + " repair apply " + shellQuote(r.out)
+	n.Command = r.program + " repair apply " + phrase.Arg(r.out)
 	n.Command += r.sources.clusterArguments() + r.hosts.arguments()
 	if len(r.sources.files) > 0 {
 		n.Text += " Where the cluster can be reached:"
@@ -490,7 +491,7 @@ func (r *repairCommand) arguments() string {
 	}
 	out += flagArguments(r.flags, "pool", "node", "ip", "block", "max-steps", "grace", "observe-twice", "allow-newer-calico")
 	for _, n := range r.request.Terminated {
-		out += " --terminated " + shellQuote(n)
+		out += " --terminated " + phrase.Arg(n)
 	}
 	out += flagArguments(r.flags, "without-host-evidence", "last-blocks", "cordon-full", "evict-singletons")
 	return strings.TrimSpace(out + " " + strings.TrimSpace(r.sources.arguments()+r.hosts.arguments()))

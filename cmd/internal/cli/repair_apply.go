@@ -18,6 +18,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/cmd/internal/document"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
@@ -68,7 +69,7 @@ func (f *carryFlags) complete(streams genericiooptions.IOStreams) error {
 		return usagef("there is no terminal to ask on: give --yes to write without a question")
 	}
 	if f.journal != "" {
-		if err := checkTarget(f.journal); err != nil {
+		if err := document.CheckTarget(f.journal); err != nil {
 			return usagef("--journal %s: %w", f.journal, err)
 		}
 	}
@@ -354,12 +355,12 @@ func (c *carrier) afterApply(plan *repair.Plan, res *repair.Result) []view.NextS
 		}
 	}
 	args := c.sources.clusterArguments()
-	from := shellQuote(c.planFile)
+	from := phrase.Arg(c.planFile)
 	if c.planFile == "" || c.planFile == "-" {
-		from = "--resume " + shellQuote(res.Journal) // which holds the plan
+		from = "--resume " + phrase.Arg(res.Journal) // which holds the plan
 	}
 	switch again := c.program + " repair apply " + from + args + c.hosts.arguments(); {
-	case (soon || retry) && from != shellQuote(c.planFile) && res.Journal == "":
+	case (soon || retry) && from != phrase.Arg(c.planFile) && res.Journal == "":
 		out = append(out, view.NextStep{Text: "To go on, make a new plan and apply it."})
 	case soon && plan.Unobserved() != "":
 		out = append(out, view.NextStep{Text: fmt.Sprintf("Some steps must be seen twice, and %s:", plan.Unobserved()), Command: again + " --wait"})
@@ -369,10 +370,10 @@ func (c *carrier) afterApply(plan *repair.Plan, res *repair.Result) []view.NextS
 		out = append(out, view.NextStep{Text: "To go on:", Command: again})
 	}
 	if res.Count(repair.Failed) > 0 && res.Journal != "" {
-		out = append(out, view.NextStep{Text: "To finish what may be half-done:", Command: c.program + " repair apply --resume " + shellQuote(res.Journal) + args})
+		out = append(out, view.NextStep{Text: "To finish what may be half-done:", Command: c.program + " repair apply --resume " + phrase.Arg(res.Journal) + args})
 	}
 	if res.Count(repair.Done) > 0 {
-		out = append(out, view.NextStep{Text: "To undo what can be undone:", Command: c.program + " repair undo " + shellQuote(res.Journal) + args})
+		out = append(out, view.NextStep{Text: "To undo what can be undone:", Command: c.program + " repair undo " + phrase.Arg(res.Journal) + args})
 		if len(plan.Manual) > 0 {
 			out = append(out, view.NextStep{Text: fmt.Sprintf("%d actions are left to do by hand: the plan lists them, in order.", len(plan.Manual))})
 		}

@@ -84,7 +84,7 @@ func (c *carrier) halfDone(guid string) []*journal.File {
 
 // finishCommand is the command line that finishes what a journal's run left half-done.
 func (c *carrier) finishCommand(file *journal.File) string {
-	return c.program + " repair apply --resume " + shellQuote(file.Path) + c.sources.clusterArguments()
+	return c.program + " repair apply --resume " + phrase.Arg(file.Path) + c.sources.clusterArguments()
 }
 
 func unfinishedText(file *journal.File) string {

@@ -10,6 +10,8 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/cmd/internal/document"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -72,18 +74,18 @@ func (p *planOutputs) options(streams genericiooptions.IOStreams, o view.Options
 
 // readPlan reads a plan that --out, -o json or -o yaml wrote.
 func readPlan(path string, stdin io.Reader) (*repair.Plan, error) {
-	text, head, done, err := openText(path, stdin)
+	text, head, done, err := document.Open(path, stdin)
 	if err != nil {
 		return nil, usagef("reading the plan: %w", err)
 	}
 	defer done()
-	if _, kind := identity(head); kind != "" && kind != repair.PlanKind {
+	if _, kind := document.Identity(head); kind != "" && kind != repair.PlanKind {
 		return nil, usagef("%s is of kind %s, not %s: plans are written by \"repair --out\"", path, kind, repair.PlanKind)
 	}
 	plan := new(repair.Plan)
-	raw, err := decodeDocument("plan", "the plan "+path, text, plan)
+	raw, err := document.Decode("plan", "the plan "+path, text, plan)
 	if err != nil {
-		return nil, err
+		return nil, usageError(err)
 	}
 	if plan.APIVersion != audit.APIVersion || plan.Kind != repair.PlanKind {
 		return nil, usagef("reading the plan %s: it is a %q of %q, not a %s of %s", path, plan.Kind, plan.APIVersion, repair.PlanKind, audit.APIVersion)
@@ -113,7 +115,7 @@ func newRepairShow(e env) *cobra.Command {
 			if len(plan.Steps) > 0 {
 				n := applyNext(plan)
 				n.Text = strings.Replace(n.Text, "Nothing was written. ", "", 1)
-				n.Command = e.program + " repair apply " + shellQuote(args[0])
+				n.Command = e.program + " repair apply " + phrase.Arg(args[0])
 				o.Next = append(o.Next, n)
 			}
 			return p.plan(e.streams, plan, o)

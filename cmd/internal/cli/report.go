@@ -11,6 +11,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/cmd/internal/document"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
@@ -238,12 +239,12 @@ func (r *reportCommand) storedReport() (*audit.Report, error) {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
 		return nil, nil // whoever reads it next tells why it cannot be read
 	}
-	text, head, done, err := openText(path, nil)
+	text, head, done, err := document.Open(path, nil)
 	if err != nil {
 		return nil, usagef("reading %s: %w", path, err)
 	}
 	defer done()
-	if !page.Is(head) && !isReport(identity(head)) {
+	if !page.Is(head) && !document.IsReport(document.Identity(head)) {
 		return nil, nil // no report, and no error
 	}
 	switch {
@@ -256,9 +257,5 @@ func (r *reportCommand) storedReport() (*audit.Report, error) {
 	case len(r.pools)+len(r.nodes) > 0:
 		return nil, usagef("--pool and --node are for making a report: %s is one already, and does not say which pools and nodes each finding concerns", path)
 	}
-	rep, err := decodeReport(path, head, text)
-	if err == nil && len(r.check.patterns) > 0 {
-		rep.Keep(r.check.checks)
-	}
-	return rep, err
+	return storedReport(path, head, text, r.check)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/decode"
 	"github.com/calico-audit/calico-audit/blocks/files"
+	"github.com/calico-audit/calico-audit/cmd/internal/document"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -82,7 +83,7 @@ func (s *snapshotCommand) complete() error {
 		if file.path == "" || file.path == "-" {
 			continue
 		}
-		if err := checkTarget(file.path); err != nil {
+		if err := document.CheckTarget(file.path); err != nil {
 			return usagef("--%s %s: %w", file.flag, file.path, err)
 		}
 	}
@@ -206,7 +207,7 @@ func (s *snapshotCommand) write(recorder *files.Recorder, snapshot *blocks.Snaps
 // to writes a file, or to standard output for "-".
 func (s *snapshotCommand) to(path string, write func(io.Writer) error) error {
 	if path != "-" {
-		return writeAtomically(path, write)
+		return document.WriteAtomically(path, write)
 	}
 	out := bufio.NewWriterSize(s.streams.Out, 1<<16)
 	return errors.Join(write(out), out.Flush())

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
@@ -212,10 +213,10 @@ func (s *sources) describe() string {
 func (s *sources) arguments() string {
 	var out string
 	for _, f := range s.files {
-		out += " -f " + shellQuote(f)
+		out += " -f " + phrase.Arg(f)
 	}
 	if s.at != "" {
-		out += " --at " + shellQuote(s.at)
+		out += " --at " + phrase.Arg(s.at)
 	}
 	return strings.TrimPrefix(out+s.clusterArguments(), " ")
 }
@@ -231,17 +232,6 @@ var clusterNames = []string{"context", "cluster", "user", "server", "as", "as-gr
 // clusterArguments returns those that name the cluster, each after a blank.
 func (s *sources) clusterArguments() string {
 	return flagArguments(s.clusterFlags, "kubeconfig") + flagArguments(s.clusterFlags, clusterNames...) + flagArguments(s.clusterFlags, "certificate-authority")
-}
-
-// shellQuote quotes a word for a POSIX shell if it needs it.
-func shellQuote(s string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@,+=%", r)
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // fileReader reads files.

@@ -1,18 +1,19 @@
-package cli
+package document
 
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 )
 
-// writeAtomically writes a file that only its owner may read. It appears under its
+// WriteAtomically writes a file that only its owner may read. It appears under its
 // name once it is whole: whoever reads it meanwhile, and a run that is interrupted,
 // finds what was there before. What exists and is no plain file, such as a pipe, is
 // written to as it is.
-func writeAtomically(path string, write func(io.Writer) error) (err error) {
+func WriteAtomically(path string, write func(io.Writer) error) (err error) {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target // a link stays one
 	}
@@ -49,4 +50,21 @@ func writeThrough(path string, write func(io.Writer) error) error {
 	}
 	out := bufio.NewWriterSize(file, 1<<16)
 	return errors.Join(write(out), out.Flush(), file.Close())
+}
+
+// CheckTarget tells early, before anything is read, that a file cannot be
+// written for a plain reason.
+func CheckTarget(path string) error {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("%s is a directory", path)
+	}
+	dir := filepath.Dir(path)
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("no such directory: %s", dir)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is not a directory", dir)
+	}
+	return nil
 }

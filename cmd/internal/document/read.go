@@ -1,10 +1,14 @@
-package cli
+// Package document reads and writes the documents that command lines name: reports and
+// plans, which may be compressed, or standard input. All its errors are the caller's, such
+// as a file that is not there or is something else.
+package document
 
 import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -17,9 +21,9 @@ import (
 // headSize is how much of a file is looked at to tell what it is.
 const headSize = 1 << 20
 
-// openText opens a file, or standard input for "-", for reading; what is
+// Open opens a file, or standard input for "-", for reading; what is
 // compressed is decompressed. The head is what the text begins with.
-func openText(path string, stdin io.Reader) (text io.Reader, head []byte, closer func(), err error) {
+func Open(path string, stdin io.Reader) (text io.Reader, head []byte, closer func(), err error) {
 	in, closer := stdin, func() {}
 	if path != "-" {
 		file, err := os.Open(path)
@@ -47,9 +51,9 @@ func openText(path string, stdin io.Reader) (text io.Reader, head []byte, closer
 	return buffered, head, closer, nil
 }
 
-// identity tells apiVersion and kind of the first object of a text, as far as its
+// Identity tells apiVersion and kind of the first object of a text, as far as its
 // head has them.
-func identity(head []byte) (version, kind string) {
+func Identity(head []byte) (version, kind string) {
 	head = bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\ufeff")), " \t\r\n")
 	if len(head) > 0 && head[0] == '{' {
 		return identityJSON(head)
@@ -97,32 +101,32 @@ func identityJSON(head []byte) (version, kind string) {
 	return version, kind
 }
 
-// isReport reports whether an object is a report. One whose kind lies far behind, as
+// IsReport reports whether an object is a report. One whose kind lies far behind, as
 // when its members were sorted, is known by its version.
-func isReport(version, kind string) bool {
+func IsReport(version, kind string) bool {
 	return kind == audit.ReportKind || kind == "" && version == audit.APIVersion
 }
 
-// readReport reads a report that -o json, yaml or html wrote. An error names the
+// ReadReport reads a report that -o json, yaml or html wrote. An error names the
 // path.
-func readReport(path string, stdin io.Reader) (*audit.Report, error) {
-	text, head, done, err := openText(path, stdin)
+func ReadReport(path string, stdin io.Reader) (*audit.Report, error) {
+	text, head, done, err := Open(path, stdin)
 	if err != nil {
-		return nil, usagef("reading a report: %w", err)
+		return nil, fmt.Errorf("reading a report: %w", err)
 	}
 	defer done()
-	if version, kind := identity(head); !isReport(version, kind) && !page.Is(head) {
+	if version, kind := Identity(head); !IsReport(version, kind) && !page.Is(head) {
 		what := "not an " + audit.ReportKind
 		if kind != "" {
 			what = "of kind " + kind + ", not " + audit.ReportKind
 		}
-		return nil, usagef("%s is %s: reports are written by \"report -o json\", \"-o yaml\" or \"-o html\"", path, what)
+		return nil, fmt.Errorf("%s is %s: reports are written by \"report -o json\", \"-o yaml\" or \"-o html\"", path, what)
 	}
-	return decodeReport(path, head, text)
+	return DecodeReport(path, head, text)
 }
 
-// decodeReport reads a report of a text that begins with head.
-func decodeReport(path string, head []byte, text io.Reader) (*audit.Report, error) {
+// DecodeReport reads a report of a text that begins with head.
+func DecodeReport(path string, head []byte, text io.Reader) (*audit.Report, error) {
 	r := new(audit.Report)
 	if page.Is(head) {
 		raw, err := io.ReadAll(text)
@@ -130,29 +134,29 @@ func decodeReport(path string, head []byte, text io.Reader) (*audit.Report, erro
 			r, _, err = page.Read(raw)
 		}
 		if err != nil {
-			return nil, usagef("reading %s: %w", path, err)
+			return nil, fmt.Errorf("reading %s: %w", path, err)
 		}
-	} else if _, err := decodeDocument("report", path, text, r); err != nil {
+	} else if _, err := Decode("report", path, text, r); err != nil {
 		return nil, err
 	}
 	if r.APIVersion != audit.APIVersion || r.Kind != audit.ReportKind {
-		return nil, usagef("reading %s: it is a %s of %s, not a %s of %s", path, r.Kind, r.APIVersion, audit.ReportKind, audit.APIVersion)
+		return nil, fmt.Errorf("reading %s: it is a %s of %s, not a %s of %s", path, r.Kind, r.APIVersion, audit.ReportKind, audit.APIVersion)
 	}
 	return r, nil
 }
 
-// decodeDocument reads a document of YAML or JSON into a value, and returns it as JSON.
+// Decode reads a document of YAML or JSON into a value, and returns it as JSON.
 // what it should be, and name, are told in errors.
-func decodeDocument(what, name string, text io.Reader, into any) ([]byte, error) {
+func Decode(what, name string, text io.Reader, into any) ([]byte, error) {
 	raw, err := io.ReadAll(text)
 	if err == nil {
 		raw, err = files.DocumentJSON(bytes.TrimPrefix(raw, []byte("\ufeff")))
 	}
 	if err != nil {
-		return nil, usagef("reading %s: %w", name, err)
+		return nil, fmt.Errorf("reading %s: %w", name, err)
 	}
 	if err := json.Unmarshal(raw, into); err != nil {
-		return nil, usagef("reading %s: it is not a %s: %w", name, what, err)
+		return nil, fmt.Errorf("reading %s: it is not a %s: %w", name, what, err)
 	}
 	return raw, nil
 }
