@@ -111,11 +111,7 @@ func (k *Kubernetes) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	if k.served.neither {
 		return nil, fmt.Errorf("reading the cluster at %s: %w", k.client.host(), errNoCalico)
 	}
-	kinds := decode.Kinds
-	if k.budgets {
-		kinds = slices.Concat(kinds, decode.OnDemand)
-	}
-	lists, err := k.list(ctx, kinds)
+	lists, err := k.list(ctx, k.kinds())
 	if err != nil {
 		return nil, err
 	}
@@ -127,6 +123,15 @@ func (k *Kubernetes) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	decode.SetBudgetsKnown(s, k.budgets)
 	s.Sort()
 	return s, nil
+}
+
+// kinds are those that are read: the ones on demand are if they were asked for, when labels
+// of pods are kept with them.
+func (k *Kubernetes) kinds() []*decode.Kind {
+	if k.budgets {
+		return slices.Concat(decode.Kinds, decode.OnDemand)
+	}
+	return decode.Kinds
 }
 
 // Reread returns a snapshot in which the given resources were read again, all
@@ -141,7 +146,7 @@ func (k *Kubernetes) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blo
 		}
 	}
 	var again []*decode.Kind
-	for _, kind := range slices.Concat(decode.Kinds, decode.OnDemand) {
+	for _, kind := range k.kinds() {
 		if slices.Contains(rs, kind.Resource) {
 			again = append(again, kind)
 		}

@@ -240,6 +240,10 @@ func TestProtobufCutOff(t *testing.T) {
 			t.Fatalf("no error for the first %d of %d bytes", n, len(body))
 		}
 	}
+	over := append(protowire.AppendBytes([]byte("k8s\x00\x12"), raw[:len(raw)-1]), raw[len(raw)-1])
+	if _, _, err := readPage(KindOf(blocks.Pods), over); err == nil {
+		t.Error("no error for a list that ends within its last pod")
+	}
 	if out, _, err := readPage(KindOf(blocks.Pods), body); err != nil || out.Len() != 2 {
 		t.Fatalf("whole body: %d pods, %v", out.Len(), err)
 	}

@@ -113,6 +113,9 @@ func protoList(body *bufio.Reader, item func([]byte) error) (m ListMeta, err err
 	}
 	for r.left > 0 {
 		num, size, err := r.field()
+		if err == nil && size > r.left {
+			err = fmt.Errorf("%w: a field ends after its list", errProtobuf)
+		}
 		if err != nil {
 			return m, err
 		}

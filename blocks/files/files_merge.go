@@ -77,8 +77,14 @@ func (f *fileReader) afterAll(read []*decode.Objects) error {
 // nothing says that the files hold nothing to audit, and what else they hold.
 func (f *fileReader) nothing(paths []string) error {
 	text := strings.Join(paths, ", ") + ": no object that an audit reads"
-	if len(f.ignored) > 0 {
-		text += ", only " + strings.Join(f.ignoredKinds(), ", ")
+	only := f.ignoredKinds()
+	for _, k := range decode.OnDemand { // which say nothing by themselves
+		if n := f.core.of(k).Len(); n > 0 {
+			only = append(only, countOf(n, k.Names[0]))
+		}
+	}
+	if len(only) > 0 {
+		text += ", only " + strings.Join(only, ", ")
 	}
 	if len(f.info.gaps) > 0 {
 		text += "; " + f.info.gaps[0].String()
@@ -92,16 +98,21 @@ func (f *fileReader) warn(format string, args ...any) {
 	}
 }
 
+// countOf says how many objects of a kind there are.
+func countOf(n int, kind string) string {
+	text := fmt.Sprintf("%d %s object", n, kind)
+	if n > 1 {
+		text += "s"
+	}
+	return text
+}
+
 // ignoredKinds says how many objects of which kinds were ignored.
 func (f *fileReader) ignoredKinds() []string {
 	var out []string
 	for _, key := range slices.Sorted(maps.Keys(f.ignored)) {
 		name, version, _ := strings.Cut(key, " ")
-		n := f.ignored[key]
-		text := fmt.Sprintf("%d %s object", n, name)
-		if n > 1 {
-			text += "s"
-		}
+		text := countOf(f.ignored[key], name)
 		if slices.ContainsFunc(slices.Concat(decode.Kinds, decode.OnDemand), func(k *decode.Kind) bool { return slices.Contains(k.Names, name) }) {
 			text += " of " + version // another than the one that is read
 		}

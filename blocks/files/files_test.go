@@ -234,6 +234,7 @@ func TestFileErrors(t *testing.T) {
 		"a List without items":   {"a.json", `{"apiVersion": "v1", "kind": "List"}`, "a List without items; is the file cut off?"},
 		"no object":              {"a.yaml", "apiVersion: v1\nitems: []\nkind: List\nmetadata:\n  resourceVersion: \"\"\n", "a.yaml: no object that an audit reads"},
 		"no object of a kind":    {"d.json", `{"kind": "IPPoolList", "apiVersion": "crd.projectcalico.org/v1", "metadata": {}, "items": null}`, "d.json: no object that an audit reads"},
+		"budgets alone":          {"a.yaml", "kind: PodDisruptionBudget\napiVersion: policy/v1\nmetadata: {name: b, namespace: shop}\n", "a.yaml: no object that an audit reads, only 1 PodDisruptionBudget object"},
 		"nothing of use":         {"a.yaml", "kind: Service\napiVersion: v1\n---\nkind: Secret\napiVersion: v1\n", "no object that an audit reads, only 1 Secret object, 1 Service object"},
 		"Calico's own nodes":     {"a.yaml", "kind: Node\napiVersion: projectcalico.org/v3\n", "only 1 Node object of projectcalico.org/v3"},
 		"lists without end":      {"a.json", strings.Repeat(`{"kind":"List","apiVersion":"v1","items":[`, 20) + strings.Repeat(`]}`, 20), "lists within lists, more than 8 deep"},

@@ -73,10 +73,14 @@ func TestPlanGolden(t *testing.T) {
 // TestManualCommandsReadTheSameSource: a command of ours among what people do can be
 // pasted, and reads what the plan was made of.
 func TestManualCommandsReadTheSameSource(t *testing.T) {
-	p := &repair.Plan{Manual: []repair.Manual{{Order: 1, Action: "do it", Command: "calico-audit repair --rehome"}}}
+	p := &repair.Plan{Manual: []repair.Manual{{Order: 1, Action: "do it", Command: "calico-audit repair --consolidate", Then: []string{"calico-audit repair --rehome"}}}}
 	for _, output := range []string{"table", "markdown"} {
-		if got := written(t, PlanFormats(), output, p, planOptions()); !strings.Contains(got, "repair -f dump/ --rehome") {
-			t.Errorf("%s: no source in\n%s", output, got)
+		got := written(t, PlanFormats(), output, p, planOptions())
+		got = strings.ReplaceAll(strings.ReplaceAll(got, "`", ""), "$ ", "")
+		for _, want := range []string{"calico-audit repair -f dump/ --consolidate", "then calico-audit repair -f dump/ --rehome"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s: not %q in\n%s", output, want, got)
+			}
 		}
 	}
 }

@@ -45,8 +45,10 @@ type liveState struct {
 // planContent is a plan, how to go on with it, and the pools that it changes.
 type planContent struct {
 	*repair.Plan
-	Next []view.NextStep
-	Maps []mapChange
+	// Manual are the plan's, with commands that work when pasted.
+	Manual []repair.Manual
+	Next   []view.NextStep
+	Maps   []mapChange
 }
 
 // mapChange is a pool's picture before and after.
@@ -100,7 +102,11 @@ func firstMode(maps []poolMap, o Options) string {
 }
 
 func newPlanContent(r *audit.Report, o Options) *planContent {
-	c := &planContent{Plan: o.Plan, Next: o.Next}
+	c := &planContent{Plan: o.Plan, Manual: slices.Clone(o.Plan.Manual), Next: o.Next}
+	for i := range c.Manual {
+		m := &c.Manual[i]
+		m.Command, m.Then = o.Command(m.Command), o.commands(m.Then)
+	}
 	for _, m := range view.PlanMaps(r, o.Plan) {
 		if !m.Before.Sparse && !m.After.Sparse {
 			before, after := Draw(m.Before, true, nil), Draw(m.After, false, nil)
@@ -155,13 +161,18 @@ type explained struct {
 	Count    int
 }
 
+// commands are commands that work when pasted.
+func (o *Options) commands(all []string) (out []string) {
+	for _, c := range all {
+		out = append(out, o.Command(c))
+	}
+	return out
+}
+
 func newDiagnosis(r *audit.Report, d *audit.Diagnosis, o Options) diagnosis {
 	out := diagnosis{Diagnosis: d}
 	for _, m := range d.Remedies {
-		m.Commands = slices.Clone(m.Commands)
-		for i, c := range m.Commands {
-			m.Commands[i] = o.Command(c)
-		}
+		m.Commands = o.commands(m.Commands)
 		out.Remedies = append(out.Remedies, m)
 	}
 	for _, g := range view.Groups(r.Findings) {
