@@ -3,6 +3,7 @@ package audit
 import (
 	"slices"
 
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -18,6 +19,14 @@ func NewReportCluster(st *state.State) ReportCluster {
 
 // NewReport makes the report of an audit.
 func NewReport(st *state.State, r *Result) *Report {
+	if st.Info.Locked { // which no check but its own reads: a plan is refused until then
+		for i := range r.Findings {
+			if f := &r.Findings[i]; f.Fix.Kind == "repair" {
+				f.Remedies = remedies.Of(st).Now(f.Remedies)
+				f.Fix = FixOf(f.Remedies)
+			}
+		}
+	}
 	rep := &Report{
 		APIVersion: APIVersion, Kind: ReportKind, Cluster: NewReportCluster(st),
 		Complete:      st.Complete() && len(r.Unread) == 0,

@@ -18,8 +18,8 @@ var blockCorrupt = audit.Check{
 		"A block with an unreadable CIDR makes Calico fail to list any.",
 	Confirm: "kubectl get ipamblocks NAME -o yaml",
 	Remedies: []remedies.Remedy{
-		remedies.Restart("save a snapshot, restart the pods that use its addresses where they get another block, and have the block looked at before anything is released",
-			"no pod depends on the block"),
+		remedies.Restart("save a snapshot; keep the block's CIDR from new pods by an IPReservation, and restart the pods that use its addresses, one controller at a time; "+
+			"when nothing has one any more, delete its BlockAffinity, its IPAMBlock and the reservation", "the pods have addresses of other blocks, and the CIDR can be claimed anew"),
 	},
 	Never:    "Never let a tool release addresses or the block while it contradicts itself.",
 	Requires: []blocks.Resource{blocks.Blocks},

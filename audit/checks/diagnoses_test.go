@@ -55,6 +55,18 @@ func TestDiagnoses(t *testing.T) {
 	}
 }
 
+// TestLockedDatastoreComesFirst: while the datastore is locked, a finding that a plan would
+// end says to unlock it, for the plan is refused until then.
+func TestLockedDatastoreComesFirst(t *testing.T) {
+	for drawn, want := range map[string]string{"": "repair", "locked\n": "manual"} {
+		r := reportOn(t, drawn+"pool pods 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\n")
+		i := slices.IndexFunc(r.Findings, func(f audit.Finding) bool { return f.Check == "block/no-affinity" })
+		if i < 0 || r.Findings[i].Fix.Kind != want || want == "manual" && !strings.Contains(r.Findings[i].Fix.Command, "unlock") {
+			t.Errorf("%q: %+v", drawn, r.Findings)
+		}
+	}
+}
+
 // diagnosed writes the diagnoses of a report.
 func diagnosed(r *audit.Report) string {
 	var out []string

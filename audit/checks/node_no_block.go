@@ -60,7 +60,10 @@ func noBlockFinding(st *state.State, h *state.NodeState, open []*state.NodeBlock
 	for _, n := range open {
 		sev, text := state.GradeNoBlock(n)
 		if sev > out.Severity {
-			out.Severity, out.Root = sev, remedies.Of(st).RootOfNode(n)
+			out.Severity, out.Root, out.Remedies = sev, remedies.Of(st).RootOfNode(n), nil
+			if out.Root == "" { // as of a pod that no pool may serve
+				out.Remedies = remedies.Of(st).NodeRemedies(n)
+			}
 		}
 		messages = append(messages, text)
 		out.Pools = append(out.Pools, state.PoolsOf(n.Pools...)...)

@@ -63,7 +63,7 @@ func (st *Remedies) Contests() (out []Contested) {
 		if nodes := lack[p]; len(nodes) > 0 {
 			slices.Sort(nodes)
 			nodes = slices.Compact(nodes)
-			out = append(out, Contested{p, nodes, []Remedy{st.addPool(p, len(nodes))}})
+			out = append(out, Contested{p, nodes, []Remedy{st.addPool([]*state.Pool{p}, len(nodes))}})
 		}
 	}
 	return out

@@ -32,6 +32,7 @@ type Remedies struct {
 	budgets      func() map[string][]budget
 	spareable    func() map[*state.Pool][]*state.Block
 	replacements func() map[blocks.Family]replacements
+	leftBehind   func() map[string]*leftBehind
 }
 
 // Of returns the ways out of a state, which are found once.
@@ -41,6 +42,7 @@ func find(s *state.State) *Remedies {
 	st := &Remedies{State: s, roots: map[string]*Root{}, shortages: map[*state.Pool]*shortage{}, lasts: map[*state.Pool]*lastBlocks{}, cordoned: map[string][]string{}}
 	st.podsOf, st.budgets = sync.OnceValue(st.indexControllers), sync.OnceValue(st.indexBudgets)
 	st.spareable, st.replacements = sync.OnceValue(st.findSpareable), sync.OnceValue(st.findReplacements)
+	st.leftBehind = sync.OnceValue(st.findLeftBehind)
 	for i := range st.Nodes {
 		if n := &st.Nodes[i]; n.Ours != "" {
 			st.cordoned[n.Ours] = append(st.cordoned[n.Ours], n.Name)

@@ -198,7 +198,6 @@ func (st *Remedies) leakRemedies() []Remedy {
 	if proven {
 		return []Remedy{r}
 	}
-	const unasked = "with --without-host-evidence a container that outlived its pod object shares its address with the next pod"
 	var how, risk []string
 	if slices.Sort(unseen); len(unseen) > 0 {
 		how = append(how, "with host views of "+phrase.Some(slices.Compact(unseen))+" that do not show them (--host-views), or unasked, with --without-host-evidence")
@@ -207,7 +206,7 @@ func (st *Remedies) leakRemedies() []Remedy {
 		how = append(how, "those that name no node unasked, with --without-host-evidence")
 	}
 	if len(how) > 0 {
-		risk = append(risk, unasked)
+		risk = append(risk, unaskedRisk)
 	}
 	if slices.Sort(silent); len(silent) > 0 {
 		silent = slices.Compact(silent)
@@ -221,29 +220,81 @@ func (st *Remedies) leakRemedies() []Remedy {
 	return []Remedy{r}
 }
 
-// leaksOf says which of some nodes that no longer exist have left leaked addresses.
-func (st *Remedies) leaksOf(gone map[string]*state.NodeState) map[string]bool {
-	out := map[string]bool{}
+// leftBehind is what a node that no longer exists has left and nothing owns: addresses
+// recorded for it, and in its blocks those recorded for no node, or for another one.
+type leftBehind struct {
+	own, nameless bool
+	beside        []string // their blocks
+}
+
+// findLeftBehind returns what nodes that no longer exist have left, by their names.
+func (st *Remedies) findLeftBehind() map[string]*leftBehind {
+	out := map[string]*leftBehind{}
+	of := func(node string) *leftBehind {
+		if out[node] == nil {
+			out[node] = &leftBehind{}
+		}
+		return out[node]
+	}
 	st.EachAllocation(func(a state.AllocationRef, node string) {
-		if gone[node] != nil && !out[node] && (!st.Classify(a).Owned || state.UseKindOf(a.Block, a.Attributes()) == state.UseTunnel) {
-			out[node] = true
+		host := a.Block.Owner.Node()
+		if !st.Vanished(node) && !st.Vanished(host) {
+			return
+		}
+		leaked := !st.Classify(a).Owned
+		switch {
+		case st.Vanished(node) && (leaked || state.UseKindOf(a.Block, a.Attributes()) == state.UseTunnel):
+			of(node).own = true
+		case leaked && !st.Vanished(node):
+			left := of(host)
+			if left.nameless = left.nameless || node == ""; !slices.Contains(left.beside, a.Block.CIDR.String()) {
+				left.beside = append(left.beside, a.Block.CIDR.String())
+			}
 		}
 	})
 	return out
 }
 
-// vanishedRemedies are what ends what a node that no longer exists has left behind.
-func vanishedRemedies(node string, leaked bool) []Remedy {
-	r := CleanUpNode.with(" --node " + phrase.Arg(node))
-	r.Title = fmt.Sprintf("clean up what node %s left", node)
-	if leaked {
-		r.Title += ", once its machine is known to be off"
-		r.Manual = true
-		r.Commands = append([]string{repairCommand("--leaked-ips --node " + phrase.Arg(node) + " --terminated " + phrase.Arg(node))}, r.Commands...)
-		r.Effect = "its leaked addresses are released; then " + r.Effect
-		r.Risk = "a machine that runs still may use the addresses: --terminated says that it does not"
+// cleanUp is what ends what nodes that no longer exist have left behind: first what nothing
+// owns, which only people can say that no machine uses any more.
+func (st *Remedies) cleanUp(nodes []string) Remedy {
+	names := phrase.Arg(strings.Join(nodes, ","))
+	r := CleanUpNode.with(" --node " + names)
+	r.Title = fmt.Sprintf("clean up what %s %s left", phrase.One(len(nodes), "node", "nodes"), phrase.Some(nodes))
+	var first, risk, off, beside []string
+	nameless := false
+	for _, n := range nodes {
+		if left := st.leftBehind()[n]; left != nil {
+			if left.own {
+				off = append(off, n)
+			}
+			beside, nameless = append(beside, left.beside...), nameless || left.nameless
+		}
 	}
-	return []Remedy{r}
+	if len(beside) > 0 {
+		r.Title += ", with the leaked addresses of others in its blocks"
+	}
+	if len(off) > 0 {
+		names := phrase.Arg(strings.Join(off, ","))
+		r.Title += fmt.Sprintf(", once %s known to be off", phrase.One(len(off), "its machine is", "their machines are"))
+		first = append(first, repairCommand("--leaked-ips --node "+names+" --terminated "+names))
+		risk = append(risk, "a machine that runs still may use the addresses: --terminated says that it does not")
+	}
+	if len(beside) > 0 {
+		flags := "--leaked-ips --block " + phrase.Arg(strings.Join(beside, ","))
+		if nameless {
+			flags += " --without-host-evidence"
+			risk = append(risk, unaskedRisk)
+		}
+		first = append(first, repairCommand(flags))
+	}
+	if len(first) > 0 {
+		r.Manual = true
+		r.Commands = append(first, r.Commands...)
+		r.Effect = "leaked addresses are released; then " + r.Effect
+		r.Risk = strings.Join(append(risk, r.Risk), "; ")
+	}
+	return r
 }
 
 // StrictRemedies are the way to strict affinity that leaves no pod without an address.

@@ -271,9 +271,8 @@ func (st *Remedies) findVanished() {
 			left[name].Affinities = append(left[name].Affinities, a)
 		}
 	}
-	leaks := sync.OnceValue(func() map[string]bool { return st.leaksOf(left) })
 	for name, h := range left {
-		st.root("vanished/"+name, func(int) string { return vanishedMessage(h) }, func() []Remedy { return vanishedRemedies(h.Name, leaks()[name]) })
+		st.root("vanished/"+name, func(int) string { return vanishedMessage(h) }, func() []Remedy { return []Remedy{st.cleanUp([]string{name})} })
 	}
 }
 

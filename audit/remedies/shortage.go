@@ -263,6 +263,7 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 		return r
 	}
 	var empty, last, marked []*state.Block
+	var vanished []string // nodes that no longer exist, with blocks in which nothing is owned
 	var due time.Time
 	freed := blocks.Count{}
 	needing := len(s.cut) + len(s.next)
@@ -278,7 +279,11 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 		for _, b := range p.Blocks {
 			r := &b.Reclaimability
 			switch {
-			case b.Used > 0 || st.Reserved.Covers(b.CIDR):
+			case st.Reserved.Covers(b.CIDR):
+			case b.Used > 0:
+				if host := b.Owner.Node(); st.Vanished(host) && !slices.Contains(vanished, host) && st.allLeaked(b) {
+					vanished = append(vanished, host)
+				}
 			case r.OK:
 				releasable = append(releasable, b)
 			case b.SoftDeleted:
@@ -316,6 +321,12 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 		r.Title, r.Effect = "finish the deletion of what is marked deleted and holds no address: "+phrase.List(state.CIDRs(marked)), "nodes without a block can claim what is freed"
 		out = append(out, then(r))
 	}
+	if len(vanished) > 0 {
+		slices.Sort(vanished)
+		r := st.cleanUp(vanished)
+		r.Effect += "; their blocks can be claimed again"
+		out = append(out, then(r))
+	}
 	switch {
 	case len(empty) > 0:
 	case len(last) > 0:
@@ -341,11 +352,11 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 		r.Manual = true
 		out = append(out, then(r))
 	}
-	for _, p := range wanted {
-		if d := st.DemandOf(p); needing > 0 || d != nil && !d.Covered(p) || !st.Relieved(p, (*state.Pool).HasBlocks) {
-			out = append(out, then(st.addPool(p, needing)))
-			break
-		}
+	if slices.ContainsFunc(wanted, func(p *state.Pool) bool {
+		d := st.DemandOf(p)
+		return needing > 0 || d != nil && !d.Covered(p) || !st.Relieved(p, (*state.Pool).HasBlocks)
+	}) {
+		out = append(out, then(st.addPool(wanted, needing)))
 	}
 	if st.borrowingHelps(s) {
 		r := UnsetStrict
@@ -356,6 +367,21 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 		out = append(out, *r)
 	}
 	return out
+}
+
+// allLeaked reports whether nothing owns what a block holds, tunnels of nodes that no
+// longer exist aside.
+func (st *Remedies) allLeaked(b *state.Block) bool {
+	for i, o := range b.Ordinals {
+		ref := state.AllocationRef{Block: b, Ordinal: i}
+		if o == blocks.Free || !st.Classify(ref).Owned {
+			continue
+		}
+		if attr := ref.Attributes(); state.UseKindOf(b, attr) != state.UseTunnel || !st.Vanished(state.NodeOf(attr)) {
+			return false
+		}
+	}
+	return true
 }
 
 // slotsFreed counts the blocks of a pool that could be claimed if some of its blocks,
@@ -408,16 +434,27 @@ func (st *Remedies) borrowingHelps(s *shortage) bool {
 	return free
 }
 
-// addPool is to add a pool like another, with the blocks that its nodes lack.
-func (st *Remedies) addPool(p *state.Pool, needing int) Remedy {
-	least := blocks.CountOf(max(needing, 1))
-	if d := st.DemandOf(p); d != nil && !d.Covered(p) {
-		if lack := d.Short.Sub(d.Elsewhere.Div(p.BlockAddresses())); lack.Cmp(least) > 0 {
+// addPool is to add a pool like one of some, the first of those that serve the most nodes:
+// with a block for each node in need, and beside these as many that neither it nor one of
+// the others is found short afterwards.
+func (st *Remedies) addPool(short []*state.Pool, needing int) Remedy {
+	p := short[0]
+	for _, q := range short[1:] {
+		if !p.SelectsNodesOf(q) && q.SelectsNodesOf(p) {
+			p = q
+		}
+	}
+	least := blocks.CountOf(max(needing+2, (needing*10+8)/9)) // see LowOnBlocks
+	for _, q := range short {
+		if lack := st.LackingBeside(q, p); lack.Cmp(least) > 0 {
 			least = lack
 		}
 	}
 	r := AddPool
 	r.Title = fmt.Sprintf("add a pool for the same nodes, like %s, with a CIDR that nothing else uses and room for at least %s", p.Name, phrase.PluralCount(least, "block"))
+	if asking := slices.DeleteFunc(slices.Clone(short), func(q *state.Pool) bool { return !st.IsAskedFor(q) }); len(asking) > 0 {
+		r.Title += "; and name it beside " + phrase.Some(state.PoolsOf(asking...)) + " where pods or their namespaces ask for that (cni.projectcalico.org/ipv4pools, ipv6pools)"
+	}
 	r.Risk = "the network around the cluster must route and admit the new CIDR as it does that of " + p.Name
 	r.Commands = []string{"kubectl get ippools " + phrase.Arg(p.Name) + " -o yaml"}
 	if st.Cluster.Datastore == "etcdv3" {

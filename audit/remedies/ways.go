@@ -6,6 +6,7 @@ import "slices"
 const (
 	evictionRisk   = "each pod is evicted within its PodDisruptionBudgets, one at a time, and starts again with another address"
 	restartRisk    = "each pod ends and starts again: see first that a controller owns it and other replicas serve meanwhile"
+	unaskedRisk    = "with --without-host-evidence a container that outlived its pod object shares its address with the next pod"
 	EverywhereRisk = "it holds for the whole cluster, at once"
 )
 

@@ -152,6 +152,11 @@ func (st *State) indexAsked() {
 	}
 }
 
+// IsAskedFor reports whether a live pod, or its namespace, asks for a pool by annotation.
+func (st *State) IsAskedFor(p *Pool) bool {
+	return slices.ContainsFunc(st.asked, func(asked []*Pool) bool { return slices.Contains(asked, p) })
+}
+
 // requestedNames returns the names or CIDRs of the pools that a pod, or else its
 // namespace, asks for by annotation.
 func (st *State) requestedNames(w *blocks.Workload, f blocks.Family) []string {

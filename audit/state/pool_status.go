@@ -48,15 +48,18 @@ func (p *Pool) Releasable() (out []*Block) {
 // by name are not helped by others.
 func (st *State) Relieved(p *Pool, enough func(*Pool) bool) bool {
 	helps := func(q *Pool) bool {
-		return q != p && enough(q) && (q.ServesAllNamespaces() || q.NamespaceSelector == p.NamespaceSelector)
+		return q != p && enough(q) && p.sharesNamespaces(q)
 	}
-	if !p.Automatic || st.FirstMissing(AllocationReads) != nil || !slices.ContainsFunc(st.Pools, helps) {
+	if st.FirstMissing(AllocationReads) != nil || !slices.ContainsFunc(st.Pools, helps) {
 		return false
 	}
 	for _, asked := range st.asked {
 		if slices.Contains(asked, p) && !slices.ContainsFunc(asked, helps) {
 			return false
 		}
+	}
+	if !p.Automatic {
+		return st.IsAskedFor(p) // it serves nobody else
 	}
 	for i := range p.selected.all() {
 		if !slices.ContainsFunc(st.NodeStates[i].workloadPools, func(q *Pool) bool { return q.Family() == p.Family() && helps(q) }) {
@@ -209,18 +212,41 @@ func (st *State) demandOf(p *Pool) *Demand {
 	}
 	d.Nodes, d.Short = p.selected.len(), p.Needed.Sub(d.Usable)
 	for _, q := range st.Pools {
-		if q == p || q.Family() != p.Family() || !q.ServesWorkloads() || !q.Automatic || !q.ServesAllNamespaces() || d.Nodes == 0 || !p.selected.within(q.selected) {
+		if q == p || q.Family() != p.Family() || !q.ServesWorkloads() || !q.Automatic || !p.sharesNamespaces(q) || d.Nodes == 0 || !q.SelectsNodesOf(p) {
 			continue
 		}
-		left := st.usableSlots(q)
-		for i := range q.selected.without(p.selected).all() {
-			left = left.Sub(NodeDemand(st.NodeStates[i].Node, q))
-		}
-		if left.Cmp(blocks.Count{}) > 0 {
+		if left := st.usableSlots(q).Sub(st.demandBeside(q, p)); left.Cmp(blocks.Count{}) > 0 {
 			d.Elsewhere = d.Elsewhere.Add(left.Mul(q.BlockAddresses()))
 		}
 	}
 	return d
+}
+
+// demandBeside is how many blocks of a pool the nodes will need that another does not select.
+func (st *State) demandBeside(q, p *Pool) (n blocks.Count) {
+	for i := range q.selected.without(p.selected).all() {
+		n = n.Add(NodeDemand(st.NodeStates[i].Node, q))
+	}
+	return n
+}
+
+// LackingBeside is how many blocks a further pool like another one must have, to make up
+// for what p is short of; zero if p is short of none, or such a pool would not serve its nodes.
+func (st *State) LackingBeside(p, like *Pool) blocks.Count {
+	d := st.DemandOf(p)
+	if d == nil || d.Covered(p) || !like.SelectsNodesOf(p) {
+		return blocks.Count{}
+	}
+	lack, size := d.Short.Mul(p.BlockAddresses()).Sub(d.Elsewhere), like.BlockAddresses()
+	return lack.Add(size).Sub(blocks.CountOf(1)).Div(size).Add(st.demandBeside(like, p))
+}
+
+// SelectsNodesOf reports whether a pool selects all nodes that another one selects.
+func (p *Pool) SelectsNodesOf(q *Pool) bool { return q.selected.within(p.selected) }
+
+// sharesNamespaces reports whether another pool serves the pods of the namespaces that p serves.
+func (p *Pool) sharesNamespaces(q *Pool) bool {
+	return q.ServesAllNamespaces() || q.NamespaceSelector == p.NamespaceSelector
 }
 
 // usableSlots is how many blocks a pool can have in use at once.
