@@ -59,7 +59,7 @@ func (st *State) Relieved(p *Pool, enough func(*Pool) bool) bool {
 		}
 	}
 	if !p.Automatic {
-		return st.IsAskedFor(p) // it serves nobody else
+		return st.IsAskedFor(p) // it serves no others
 	}
 	for i := range p.selected.all() {
 		if !slices.ContainsFunc(st.NodeStates[i].workloadPools, func(q *Pool) bool { return q.Family() == p.Family() && helps(q) }) {
