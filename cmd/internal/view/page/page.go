@@ -91,7 +91,7 @@ func Write(w io.Writer, r *audit.Report, o Options) error {
 var assets embed.FS
 
 var pageTemplate = template.Must(template.New("").Funcs(template.FuncMap{
-	"clean": view.Clean, "upper": strings.ToUpper, "short": view.Short, "message": view.Message, "anchor": view.CheckAnchor,
+	"clean": unbroken, "plain": view.Clean, "upper": strings.ToUpper, "short": view.Short, "message": view.Message, "anchor": view.CheckAnchor,
 	"sevclass": func(s state.Severity) string { return "sev-" + s.String() },
 	"time":     func(t audit.Time) string { return phrase.Time(t.Time) },
 	"stamp":    func(t audit.Time) string { return cmp.Or(phrase.Time(t.Time), "at a time not known") },
@@ -104,6 +104,24 @@ var pageTemplate = template.Must(template.New("").Funcs(template.FuncMap{
 	"listed": func() int { return listed },
 	"names":  func(names []string) string { return view.CutNames(names, listed, "and %d more") },
 }).ParseFS(assets, "assets/*.html"))
+
+// unbroken is cleaned text in which the names of nodes, pools and flags stay on one line:
+// browsers break after hyphens. Longer ones, as of pods, may be broken.
+func unbroken(text string) template.HTML {
+	const longest = 24
+	var b strings.Builder
+	for i, word := range strings.Split(view.Clean(text), " ") {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		html := template.HTMLEscapeString(word)
+		if strings.Contains(word, "-") && len(word) <= longest {
+			html = `<bdi class="whole">` + html + `</bdi>`
+		}
+		b.WriteString(html)
+	}
+	return template.HTML(b.String()) //nolint:gosec // every word was escaped
+}
 
 // listed is how many entries of a plan's lists are written out.
 const listed = 500

@@ -252,6 +252,9 @@ func TestPageAccessible(t *testing.T) {
 			if wide := eval[int](x, `document.documentElement.scrollWidth`); wide > 390 {
 				t.Errorf("at 390 pixels the page is %d wide", wide)
 			}
+			if broken := eval[string](x, `[...document.querySelectorAll(".whole")].filter((e) => e.getClientRects().length > 1).map((e) => e.textContent).join(" ")`); broken != "" {
+				t.Errorf("at 390 pixels names are broken into lines: %s", broken)
+			}
 			if columns := eval[int](x, `new Set([...document.querySelectorAll("#verdict .facts dd")].map((e) => Math.round(e.getBoundingClientRect().left))).size`); columns != 1 {
 				t.Errorf("at 390 pixels the facts begin at %d different places", columns)
 			}

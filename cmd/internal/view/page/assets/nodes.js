@@ -35,7 +35,7 @@ function startNodes() {
     { id: "blocks", text: "Blocks", of: (r) => r.blocks, class: (r) => (r.blocks === 0 ? "bad" : "") },
     { id: "empty", text: "Empty", of: (r) => r.empty },
     { id: "inUse", text: "In use", of: (r) => r.inUse },
-    { id: "lent", text: "Lends", of: (r) => r.lent },
+    { id: "lent", text: "Borrowed by others", of: (r) => r.lent },
     ...pools.map((p, i) => ({
       id: "pool " + i, text: p === "" ? "outside pools" : clean(p), of: (r) => r.pools[i].blocks,
       show: (r) => { const c = r.pools[i]; return c.blocks === 0 ? "–" : `${c.blocks} · ${c.inUse} in use${c.empty ? ` · ${c.empty} empty` : ""}`; },
