@@ -110,6 +110,11 @@ type Workload struct {
 	// NetworkIPs are the addresses of all its interfaces, secondary ones included, in
 	// the annotation k8s.v1.cni.cncf.io/network-status.
 	NetworkIPs []netip.Addr
+	// Attached are those of them that are not on the cluster's own network, with their
+	// networks, in order.
+	Attached []AttachedAddress
+	// NetworkStatus is true if the pod has that annotation, and it can be parsed.
+	NetworkStatus bool
 	// Unreadable names the status field or annotation that could name an address of
 	// the pod and cannot be parsed; empty if there is none. Such a pod may have any
 	// address whose allocation names it.

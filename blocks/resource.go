@@ -31,6 +31,12 @@ const (
 	VMs              Resource = "virtualmachines"
 	VMInstances      Resource = "virtualmachineinstances"
 
+	// Whereabouts' kinds. Its pools are called as Calico's are, in another API group.
+	WhereaboutsPools        Resource = "ippools.whereabouts.cni.cncf.io"
+	WhereaboutsReservations Resource = "overlappingrangeipreservations"
+	NodeSlicePools          Resource = "nodeslicepools"
+	NetworkAttachments      Resource = "network-attachment-definitions"
+
 	// Budgets are read only where they are asked for: no report depends on them.
 	Budgets Resource = "poddisruptionbudgets"
 )
@@ -40,7 +46,7 @@ const (
 var Resources = []Resource{
 	Pools, Blocks, Affinities, Handles, IPAMConfigs, Reservations, ClusterInfos,
 	ControllerConfig, FelixConfigs, BGPConfigs, BGPPeers, BGPFilters, Nodes, Pods, Namespaces,
-	VMs, VMInstances,
+	VMs, VMInstances, WhereaboutsPools, WhereaboutsReservations, NodeSlicePools, NetworkAttachments,
 }
 
 // A Gap is something that an audit wanted to read and could not. Verdicts that

@@ -31,6 +31,13 @@ type Snapshot struct {
 	VMs, VMInstances []VirtualMachine
 	VMsKnown         bool
 
+	// What Whereabouts records of the addresses of secondary networks, and these networks;
+	// nothing where it is not used.
+	WhereaboutsPools        []WhereaboutsPool
+	WhereaboutsReservations []WhereaboutsReservation
+	NodeSlicePools          []NodeSlicePool
+	NetworkAttachments      []NetworkAttachment
+
 	// Budgets are the PodDisruptionBudgets. BudgetsKnown is true if they were asked for
 	// and read whole, and the labels of pods with them. Why they could not be read is a
 	// gap that is held ([Gap.Held]).

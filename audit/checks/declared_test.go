@@ -104,5 +104,10 @@ func drop(s *blocks.Snapshot, r blocks.Resource) {
 		blocks.Namespaces:       func() { s.Namespaces = nil },
 		blocks.VMs:              func() { s.VMs, s.VMsKnown = nil, false },
 		blocks.VMInstances:      func() { s.VMInstances, s.VMsKnown = nil, false },
+
+		blocks.WhereaboutsPools:        func() { s.WhereaboutsPools = nil },
+		blocks.WhereaboutsReservations: func() { s.WhereaboutsReservations = nil },
+		blocks.NodeSlicePools:          func() { s.NodeSlicePools = nil },
+		blocks.NetworkAttachments:      func() { s.NetworkAttachments = nil },
 	}[r]()
 }

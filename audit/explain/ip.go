@@ -20,6 +20,7 @@ func (x *explainer) ip(a netip.Addr) Explained {
 
 	single := netip.PrefixFrom(a, a.BitLen())
 	x.poolSection(s, single)
+	x.secondarySection(s, a)
 	covering := x.covering(a)
 	for _, b := range covering {
 		x.blockSection(s, b)

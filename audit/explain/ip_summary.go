@@ -14,6 +14,9 @@ import (
 func (x *explainer) addressSummary(a netip.Addr, users []user, ref state.AllocationRef, allocated bool) string {
 	who := phrase.Each(describe(users))
 	b := x.CoveringBlock(a)
+	if text, of := x.secondarySummary(a); of && b == nil && !allocated {
+		return text
+	}
 	switch {
 	case allocated && allPast(users):
 		return fmt.Sprintf("Allocated to %s; only %s, names it.", x.holder(ref.Block, ref.Ordinal), who)

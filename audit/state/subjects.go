@@ -69,6 +69,9 @@ const (
 	KindHandle   = "IPAMHandle"
 	KindConfig   = "IPAMConfig"
 	KindCluster  = "Cluster"
+
+	KindWhereaboutsPool        = "WhereaboutsPool"
+	KindWhereaboutsReservation = "WhereaboutsReservation"
 )
 
 // Subject is what a finding is about. Objects are identified by their spec (a

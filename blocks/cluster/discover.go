@@ -31,6 +31,9 @@ var errNoCalico = errors.New("no Calico found in the cluster: it serves neither 
 
 // has reports whether a kind's resource is there to be listed.
 func (s *served) has(k *decode.Kind) bool {
+	if _, there := s.plurals[k.Beside]; k.Beside != "" && !there {
+		return false
+	}
 	plurals, there := s.plurals[k.Version(s.group)]
 	return k.Core || there && (plurals == nil || plurals[k.Plural(s.group)])
 }

@@ -125,7 +125,7 @@ func TestReadCluster(t *testing.T) {
 		t.Errorf("configuration %+v %+v %+v %+v", s.IPAM, s.Controllers, s.BGP, s.Felix)
 	}
 	pods := last[blocks.Pods]
-	if pods.Done != len(s.Workloads) || pods.Total != len(s.Workloads) || len(last) != len(blocks.Resources)-len(decode.VMKinds) {
+	if pods.Done != len(s.Workloads) || pods.Total != len(s.Workloads) || len(last) != len(calicoAndCore) {
 		t.Errorf("last progress %v, of pods %+v for %d pods", last, pods, len(s.Workloads))
 	}
 	if s.Nodes[0].Written.IsZero() || s.Blocks[0].Written.IsZero() || !s.Workloads[0].Written.IsZero() {

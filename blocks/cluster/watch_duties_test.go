@@ -213,7 +213,7 @@ func TestWatchIsThrottled(t *testing.T) {
 	}
 	defer lift()
 
-	s := eventually(t, w, "most kinds are gaps", func(s *blocks.Snapshot) bool { return len(s.Gaps) > len(withoutKubeVirt)/2 })
+	s := eventually(t, w, "most kinds are gaps", func(s *blocks.Snapshot) bool { return len(s.Gaps) > len(calicoAndCore)/2 })
 	for _, g := range s.Gaps {
 		if !g.Stale || !strings.Contains(g.Reason, "429 Too Many Requests") && !strings.Contains(g.Reason, "catching up") {
 			t.Errorf("gap %v", g)
@@ -257,7 +257,7 @@ func TestWatchHeedsRetryAfter(t *testing.T) {
 		becomesEqual(t, w, c.Config)
 		busy.Store(true)
 		eventually(t, w, "kinds are stale", func(s *blocks.Snapshot) bool {
-			return len(s.Gaps) > len(withoutKubeVirt)/2 && strings.HasSuffix(s.Gaps[0].Reason, "503 Service Unavailable")
+			return len(s.Gaps) > len(calicoAndCore)/2 && strings.HasSuffix(s.Gaps[0].Reason, "503 Service Unavailable")
 		})
 		createNamespace(t, c, "latecomer")
 		eventually(t, w, "the streams go on", hasNamespace("latecomer"))
@@ -269,7 +269,7 @@ func TestWatchHeedsRetryAfter(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if len(asked) != len(withoutKubeVirt) {
+		if len(asked) != len(calicoAndCore) {
 			t.Errorf("asked for %d kinds", len(asked))
 		}
 		for path, times := range asked {
@@ -301,7 +301,7 @@ func TestWatchResumes(t *testing.T) {
 	becomesEqual(t, w, c.Config)
 	down.Store(true)
 	proxy.CloseClientConnections()
-	allGaps(t, w, withoutKubeVirt)
+	allGaps(t, w, calicoAndCore)
 	must(t, c.Delete(t.Context(), testcluster.Core[1], "", "n1"))
 	createNamespace(t, c, "latecomer")
 	time.Sleep(quickPace.stalenessTimeout)

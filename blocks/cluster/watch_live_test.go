@@ -207,7 +207,7 @@ func TestWatchLeavesNothing(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 	}
 	r.hush()
-	allGaps(t, w, withoutKubeVirt)
+	allGaps(t, w, calicoAndCore)
 	end()
 	r.close()
 	goleak.VerifyNone(t, before)
@@ -241,7 +241,7 @@ func TestWatchOnlyReads(t *testing.T) {
 	want := map[string]bool{}
 	paths := map[string]bool{"/apis": true, "/apis/" + decode.GroupCRD: true}
 	for _, kind := range decode.Kinds {
-		if slices.Contains(withoutKubeVirt, kind.Resource) {
+		if slices.Contains(calicoAndCore, kind.Resource) {
 			l := lister{kind: kind, group: decode.GroupCRD}
 			want[l.path()], paths[l.path()] = true, true
 		}

@@ -91,17 +91,19 @@ func TestWatchOutlivesServers(t *testing.T) {
 		away  func(*testcluster.Cluster, *relay)
 		back  func(context.Context, *testcluster.Cluster, *relay) error
 	}{
-		{"API server killed", withoutKubeVirt, func(c *testcluster.Cluster, _ *relay) { c.StopAPIServer() },
+		{"API server killed", calicoAndCore, func(c *testcluster.Cluster, _ *relay) { c.StopAPIServer() },
 			func(ctx context.Context, c *testcluster.Cluster, _ *relay) error { return c.StartAPIServer(ctx) }},
-		{"etcd killed", withoutKubeVirt, func(c *testcluster.Cluster, _ *relay) { c.StopEtcd() },
+		{"etcd killed", calicoAndCore, func(c *testcluster.Cluster, _ *relay) { c.StopEtcd() },
 			func(ctx context.Context, c *testcluster.Cluster, _ *relay) error { return c.StartEtcd(ctx) }},
 		{"silence, with KubeVirt", blocks.Resources, func(_ *testcluster.Cluster, r *relay) { r.hush() },
 			func(_ context.Context, _ *testcluster.Cluster, r *relay) error { r.speak(); return nil }},
 	} {
 		t.Run(outside.name, func(t *testing.T) {
 			c := cached(t)
-			if slices.ContainsFunc(outside.kinds, isVM) {
-				must(t, c.InstallCRDs(t.Context(), testcluster.KubeVirt))
+			if slices.ContainsFunc(outside.kinds, foreign) {
+				for _, group := range []testcluster.Group{testcluster.KubeVirt, testcluster.Whereabouts, testcluster.Attachments} {
+					must(t, c.InstallCRDs(t.Context(), group))
+				}
 			}
 			r, cfg := through(t, c.Config)
 			w, _ := watching(t, cfg)

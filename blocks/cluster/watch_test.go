@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
 // quickPace suits tests: everything that takes seconds takes tenths.
@@ -84,10 +85,10 @@ func eventually(t *testing.T, w *Watch, what string, holds func(*blocks.Snapshot
 	}
 }
 
-func isVM(r blocks.Resource) bool { return r == blocks.VMs || r == blocks.VMInstances }
+func foreign(r blocks.Resource) bool { return decode.KindOf(r).Foreign != "" }
 
-// withoutKubeVirt are the kinds that a cluster without KubeVirt serves.
-var withoutKubeVirt = slices.DeleteFunc(slices.Clone(blocks.Resources), isVM)
+// calicoAndCore are the kinds that a cluster without KubeVirt and Whereabouts serves.
+var calicoAndCore = slices.DeleteFunc(slices.Clone(blocks.Resources), foreign)
 
 // allGaps waits until the given kinds are gaps, and no other is.
 func allGaps(t *testing.T, w *Watch, kinds []blocks.Resource) *blocks.Snapshot {

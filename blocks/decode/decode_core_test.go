@@ -107,12 +107,14 @@ func TestPods(t *testing.T) {
 		Controller:    &blocks.Controller{Kind: "VirtualMachineInstance", Name: "db", UID: "i"},
 		StatusIPs:     []netip.Addr{addr("10.0.0.5"), addr("fd00::5")},
 		AnnotationIPs: []netip.Addr{addr("10.0.0.5"), addr("fd00::5")},
-		NetworkIPs:    []netip.Addr{addr("10.0.0.5"), addr("10.9.0.7"), addr("fd09::7")}, VM: "db",
-		PoolsV4: []string{"pool-a", "10.1.0.0/16"}, Started: at("2025-11-20T09:00:05Z"),
+		NetworkIPs:    []netip.Addr{addr("10.0.0.5"), addr("10.9.0.7"), addr("fd09::7")}, VM: "db", NetworkStatus: true,
+		Attached: []blocks.AttachedAddress{{Network: "shop/storage", Addr: addr("10.9.0.7")}, {Network: "shop/storage", Addr: addr("fd09::7")}},
+		PoolsV4:  []string{"pool-a", "10.1.0.0/16"}, Started: at("2025-11-20T09:00:05Z"),
 	}, {
 		Meta:      blocks.Meta{Name: "cart-2", Deleting: at("2025-11-20T11:00:00Z")},
 		Namespace: "shop", Node: "n1", Phase: "Running", HasScratch: true, NetworkRemoved: true, StatusIPs: []netip.Addr{addr("10.0.0.6")},
-		NetworkIPs: []netip.Addr{addr("10.9.0.8")}, VM: "web",
+		NetworkIPs: []netip.Addr{addr("10.9.0.8")}, VM: "web", NetworkStatus: true,
+		Attached: []blocks.AttachedAddress{{Network: "net1", Addr: addr("10.9.0.8")}},
 	}, {
 		Meta: blocks.Meta{Name: "proxy"}, Namespace: "kube-system", Node: "n1", Phase: "Pending", HostNetwork: true,
 	}}, all[blocks.Workload](p))

@@ -45,6 +45,7 @@ const (
 	formObject     form = iota
 	formList            // of values of one shape
 	formMap             // texts by text
+	formEntries         // values of one shape by text; JSON alone
 	formText            // a text, or a number or boolean where JSON has one
 	formBool            // protobuf: a varint
 	formTime            // protobuf: a message of seconds
@@ -74,6 +75,11 @@ func needing(piece string, element *fieldMask) *fieldMask {
 
 func listOf(key string, num int, element *fieldMask) *fieldMask {
 	return &fieldMask{key: key, num: num, form: formList, parts: []*fieldMask{element}}
+}
+
+// entriesOf is an object whose members have one shape and keys of a role.
+func entriesOf(key string, keys role, element *fieldMask) *fieldMask {
+	return &fieldMask{key: key, form: formEntries, parts: []*fieldMask{element}, role: keys}
 }
 
 func value(key string, num int, r role) *fieldMask {

@@ -26,6 +26,10 @@ func appendKept(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
 		if c == '[' {
 			return appendList(out, r, s, n)
 		}
+	case formEntries:
+		if c == '{' {
+			return appendEntries(out, r, s, n)
+		}
 	case formMap, formQuantities:
 		if c == '{' {
 			return appendMap(out, r, s, n)
@@ -53,6 +57,20 @@ func appendObject(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte
 			p.form == formList && (p.by != nil || p.parts[0].needs != "") && bytes.HasSuffix(out, []byte("[]")) {
 			out, first = out[:mark], alone // nothing of the map or list is kept
 		}
+	})
+	return append(out, '}')
+}
+
+func appendEntries(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
+	out = append(out, '{')
+	first := true
+	r.Object(func(key []byte) {
+		name := string(key)
+		if n != nil {
+			name = n.key(s.role, name)
+		}
+		out = appendKey(out, &first, name)
+		out = appendKept(out, r, s.parts[0], n)
 	})
 	return append(out, '}')
 }

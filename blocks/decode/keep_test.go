@@ -71,6 +71,29 @@ var odd = map[blocks.Resource][]string{
 		`{"metadata":{"name":"db","namespace":"shop","ownerReferences":[{"apiVersion":"acme/v1","kind":"VirtualMachine","name":"db"},{"kind":"VirtualMachine"},5]}}`,
 		`{"metadata":{"name":"alone","namespace":"shop","ownerReferences":"none"}}`, `{"metadata":{"name":""}}`,
 	},
+	blocks.WhereaboutsPools: {
+		`{"metadata":{"name":"storage-10.9.0.0-24","namespace":"kube-system","uid":"u","resourceVersion":"3","managedFields":[{"time":"2026-01-01T00:00:00Z","manager":"m"}]},
+		"spec":{"allocations":{"5":{"id":"c","podref":"shop/db-0","ifname":"net1"},"6":{"id":"","podref":""},"x":{"podref":"shop/web"},"7":{"podref":5},"8":7},"range":"10.9.0.0/24"}}`,
+		`{"metadata":{"name":"fd00---64","namespace":"kube-system"},"spec":{"range":"fd00::/64","allocations":{"9223372036854775807":{"id":"c","podref":"a/b"},"9223372036854775808":{}}}}`,
+		`{"metadata":{"name":"p"},"spec":{"range":"10.9.0.7/24","allocations":{"-1":{},"4294967295":{},"2":{"podref":"a/b/c","ifname":7}}}}`,
+		`{"metadata":{"name":"p"},"spec":{"range":"bogus","allocations":{"1":{"podref":"a/b"}}}}`, `{"metadata":{"name":"p"},"spec":{"allocations":[]}}`,
+		`{"metadata":{"name":"p"},"spec":{"allocations":null,"range":5}}`, `{"metadata":{}}`, `{"metadata":{"name":"p"},"spec":[]}`,
+	},
+	blocks.WhereaboutsReservations: {
+		`{"metadata":{"name":"storage-10.9.0.5","namespace":"kube-system"},"spec":{"containerid":"c","podref":"shop/db-0","ifname":"net1"}}`,
+		`{"metadata":{"name":"fd00--1"},"spec":{"podref":""}}`, `{"metadata":{"name":"10.9.0.5"},"spec":{"podref":null,"containerid":5}}`, `{"metadata":{"name":"odd"}}`, `{"spec":{}}`,
+	},
+	blocks.NodeSlicePools: {
+		`{"metadata":{"name":"storage","namespace":"kube-system"},"spec":{"range":"10.9.0.0/16","sliceSize":"/24"},"status":{"allocations":[{"nodeName":"n1","sliceRange":"10.9.0.0/24"},
+		{"nodeName":"","sliceRange":"10.9.1.0/24"},{"nodeName":"n2","sliceRange":"x"},5]}}`,
+		`{"metadata":{"name":"storage"},"status":{"allocations":null}}`, `{"metadata":{"name":"storage"},"status":{"allocations":{}}}`, `{"metadata":{"name":"storage"},"status":5}`,
+	},
+	blocks.NetworkAttachments: {
+		`{"metadata":{"name":"storage","namespace":"shop"},"spec":{"config":"{\"cniVersion\":\"0.3.1\",\"name\":\"storage\",\"type\":\"macvlan\",\"ipam\":{\"type\":\"whereabouts\",\"range\":\"10.9.0.0/24\",\"exclude\":[\"10.9.0.0/30\",\"10.9.0.9\",\"z\"],\"network_name\":\"storage\",\"enable_overlapping_ranges\":false,\"node_slice_size\":\"/28\"}}"}}`,
+		`{"metadata":{"name":"two","namespace":"shop"},"spec":{"config":"{\"plugins\":[{\"type\":\"bridge\",\"ipam\":{\"type\":\"whereabouts\",\"ipRanges\":[{\"range\":\"10.9.0.5-10.9.0.20/24\"},{\"range\":\"fd00::/64\",\"range_start\":\"fd00::5\",\"range_end\":\"fd00::9\"},{\"range\":\"q\"}]}}]}"}}`,
+		`{"metadata":{"name":"other"},"spec":{"config":"{\"ipam\":{\"type\":\"host-local\",\"secret\":\"whereabouts\"}}"}}`, `{"metadata":{"name":"bad"},"spec":{"config":"whereabouts {"}}`,
+		`{"metadata":{"name":"odd"},"spec":{"config":5}}`, `{"metadata":{"name":"none"},"spec":{}}`, `{"metadata":{"name":"none"},"spec":{"config":"not JSON"}}`, `{"spec":{}}`,
+	},
 	blocks.Pools: {
 		`{"metadata":{"name":"p"},"spec":{"cidr":"10.0.0.0/16","blockSize":26,"disabled":true,"nodeSelector":"a == 'b'","namespaceSelector":"has(x)",
 		"allowedUses":["Workload","Tunnel",5],"assignmentMode":"Manual","ipipMode":"Always","vxlanMode":"Never","disableBGPExport":true},

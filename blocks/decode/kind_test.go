@@ -83,7 +83,6 @@ func TestAnyKindByItsDescription(t *testing.T) {
 var inParticular = map[string][]string{
 	"../cluster/discover.go":       {"Blocks"}, // decides which API group is read
 	"../cluster/refresh.go":        {"Pods"},   // may be read again by node
-	"../files/files_cut.go":        {"VMs", "VMInstances"},
 	"../files/hostviews_decode.go": {"Nodes"},
 	"../cluster/agents.go":         {"Nodes"},
 	"../files/files_merge.go":      {"Affinities", "Blocks", "BGPFilters", "Handles", "Namespaces", "Nodes", "Pods", "Pools"}, // what no cluster is without

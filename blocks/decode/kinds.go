@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -19,6 +20,7 @@ const (
 var Kinds = []*Kind{
 	pods, handles, ipamBlocks, affinities, nodes, pools, ipamConfigs, reservations, clusterInfos, controllersConfigs,
 	felixConfigs, bgpConfigs, bgpPeers, bgpFilters, namespaces, virtualMachines, virtualMachineInstances,
+	whereaboutsPools, whereaboutsReservations, nodeSlicePools, networkAttachments,
 }
 
 // OnDemand are kinds that are read only where they are asked for. That one of them is
@@ -39,9 +41,13 @@ type Kind struct {
 	Core    bool
 	version string
 	// Foreign is the API group, with its version, of kinds that are neither
-	// Kubernetes' nor Calico's. They are optional, and of their objects only the
-	// metadata is read.
+	// Kubernetes' nor Calico's. They are optional.
 	Foreign string
+	// Named kinds are those of which only the metadata of objects is read.
+	Named bool
+	// Beside is an API group, with its version, without which objects of
+	// the kind are not asked for; empty where that depends on nothing.
+	Beside string
 	// Namespaced kinds have objects of one name in several namespaces.
 	Namespaced bool
 	// Optional kinds may be absent: an older Calico does not have them, or a
@@ -66,9 +72,9 @@ type Kind struct {
 	store func() storedRecords
 }
 
-// protobuf reports whether the API server encodes the kind's objects, or their metadata
-// if they are foreign, as protobuf.
-func (k *Kind) protobuf() bool { return k.Core && k.version == "" || k.Foreign != "" }
+// protobuf reports whether the API server encodes the kind's objects, or what is read of
+// them, as protobuf.
+func (k *Kind) protobuf() bool { return k.Core && k.version == "" || k.Named }
 
 // Version is the API version of the kind's objects, where Calico's are in a group.
 func (k *Kind) Version(group string) string {
@@ -88,7 +94,7 @@ const metadataOnly = ";as=PartialObjectMetadata%s;g=meta.k8s.io;v=v1"
 // Accept is the media types of a list or, with an empty text, of a single object.
 func (k *Kind) Accept(list string) string {
 	switch {
-	case k.Foreign != "":
+	case k.Named:
 		as := fmt.Sprintf(metadataOnly, list)
 		return protobufType + as + ",application/json" + as + ",application/json"
 	case k.protobuf():
@@ -102,7 +108,8 @@ func (k *Kind) Plural(group string) string {
 	if group == GroupNative && k.nativePlural != "" {
 		return k.nativePlural
 	}
-	return string(k.Resource)
+	plural, _, _ := strings.Cut(string(k.Resource), ".")
+	return plural
 }
 
 // Name returns what an API group calls objects of a kind.

@@ -94,18 +94,26 @@ func (n *Anonymizer) addressList(s string) string {
 	return strings.Join(parts, ",")
 }
 
-// networkAddresses keeps the addresses in a network status, as [Anonymizer.addressList]
-// does, and whether anything in it could not be parsed.
-func (n *Anonymizer) networkAddresses(s string) string {
-	known, reason := networkIPs(nil, []byte(s))
-	ips := make([]string, len(known))
-	for i, a := range known {
-		ips[i] = n.address(a, false).String()
-	}
+// networks keeps the addresses in a network status, as [Anonymizer.addressList] does, and
+// whether anything in it could not be parsed, and replaces the names of its networks.
+func (n *Anonymizer) networks(s string) string {
+	all := []any{}
+	reason := networkStatuses([]byte(s), func(one networkStatus) {
+		for i, a := range one.IPs {
+			one.IPs[i] = n.address(a, false)
+		}
+		one.IPs = append([]netip.Addr{}, one.IPs...)
+		if namespace, name, ok := strings.Cut(one.Name, "/"); ok {
+			one.Name = n.name(someNamespace, namespace) + "/" + n.name(someNetwork, name)
+		} else {
+			one.Name = n.name(someNetwork, one.Name)
+		}
+		all = append(all, one)
+	})
 	if reason != "" {
-		ips = append(ips, bad)
+		all = append(all, map[string][]string{"ips": {bad}})
 	}
-	out, _ := json.Marshal([]map[string][]string{{"ips": ips}}) // texts always can be
+	out, _ := json.Marshal(all) // texts always can be
 	return string(out)
 }
 

@@ -62,6 +62,7 @@ const (
 	roleService
 	roleVM
 	roleController
+	roleNetwork
 	roleTaint
 	roleUID
 	roleGUID
@@ -72,6 +73,10 @@ const (
 	roleAffinityName
 	rolePoolList
 	roleNetworks
+	rolePodRef
+	roleRangeName
+	roleAddressName
+	roleAttachment
 	roleLabel
 	roleLabelText
 	roleNodeSelector
@@ -86,8 +91,8 @@ func (r role) plain() bool { return r >= roleNumber && r <= roleByCIDR }
 var categories = map[role]category{
 	rolePod: somePod, roleNamespace: someNamespace, rolePool: somePool, roleSandbox: someSandbox,
 	roleReservation: someReservation, rolePeer: somePeer, roleFilter: someFilter, roleService: someService, roleVM: someVM,
-	roleController: someController,
-	roleUID:        someUID, roleGUID: someCluster,
+	roleController: someController, roleNetwork: someNetwork,
+	roleUID: someUID, roleGUID: someCluster,
 }
 
 // bad stands for a text that is not what its field calls for, and is not for
@@ -158,7 +163,15 @@ func (n *Anonymizer) text(r role, key, s string) string {
 	case rolePoolList:
 		return n.poolList(s)
 	case roleNetworks:
-		return n.networkAddresses(s)
+		return n.networks(s)
+	case rolePodRef:
+		return n.podRef(s)
+	case roleRangeName:
+		return n.networkOf(s, isRangeName)
+	case roleAddressName:
+		return n.networkOf(s, isAddressName)
+	case roleAttachment:
+		return n.attachment(s)
 	case roleLabelText:
 		return n.labelText(s)
 	case roleNodeSelector, roleNamespaceSelector, roleWorkloadSelector:
@@ -208,7 +221,7 @@ func (n *Anonymizer) key(r role, s string) string {
 	case roleLabel:
 		return n.labelKey(s)
 	case roleByOrdinal:
-		_, err := strconv.ParseInt(s, 10, 32)
+		_, err := strconv.ParseInt(s, 10, 64)
 		return kept(s, err == nil)
 	case roleByCIDR:
 		_, ok := parseCIDR(s)

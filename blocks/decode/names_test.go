@@ -151,8 +151,8 @@ func TestTextsWithNames(t *testing.T) {
 		{roleHandle, "acme.net.ABC", "network-1.Sandbox-1"}, {roleHandle, "Windows-Reserved-IPAM-Handle", "Windows-Reserved-IPAM-Handle"},
 		{roleHandle, "k8s-pod-network.vmi.shop.db.main", "k8s-pod-network.vmi.namespace-1.vm-1"}, {roleHandle, "acme.net.vmi.shop.db", "network-1.vmi.namespace-1.vm-1"},
 		{roleHandle, "net1.vmi._0123abc", "network-1.vmi._handle-1"}, {roleHandle, "net1.vmi.acme", "network-1.vmi.handle-1"},
-		{roleNetworks, `[{"name": "acme/net1", "interface": "net1", "ips": ["10.9.0.1/24"]}, {"ips": ["acme"]}]`, `[{"ips":["10.9.0.1","?"]}]`},
-		{roleNetworks, `[{"name": "acme/net1"}]`, `[{"ips":[]}]`}, {roleNetworks, "acme", `[{"ips":["?"]}]`},
+		{roleNetworks, `[{"name": "acme/net1", "interface": "net1", "ips": ["10.9.0.1/24"]}, {"ips": ["acme"]}]`, `[{"name":"namespace-1/network-1","ips":["10.9.0.1"]},{"ips":[]},{"ips":["?"]}]`},
+		{roleNetworks, `[{"name": "acme/net1"}, {"name": "acme", "default": true}]`, `[{"name":"namespace-1/network-2","ips":[]},{"name":"network-1","default":true,"ips":[]}]`}, {roleNetworks, "acme", `[{"ips":["?"]}]`},
 		{roleOwnerVersion, "kubevirt.io/v1", "kubevirt.io/v1"}, {roleOwnerVersion, "kubevirt.io/acme", "?"}, {roleOwnerVersion, "acme.example/v1", "?"},
 		{roleHandle, "lb-0815", "lb-handle-1"}, {roleHandle, "odd.", "handle-1"}, {roleSandbox, "abc", "sandbox-1"},
 		{roleCIDRName, "10-0-0-0-26", "10-0-0-0-26"}, {roleCIDRName, "fd00--40-122", "fd00--40-122"}, {roleCIDRName, "acme", "block-1"},
@@ -167,6 +167,12 @@ func TestTextsWithNames(t *testing.T) {
 		{roleQuantity, "1k", "1k"}, {roleQuantity, "x", "?"}, {roleBool, "true", "true"}, {roleBool, "x", "?"},
 		{roleDefault, "default", "default"}, {roleDefault, "node.x", "?"}, {roleTaint, "node.kubernetes.io/not-ready", "node.kubernetes.io/not-ready"},
 		{roleTaint, "acme", "taint-1"}, {roleGUID, "123", "cluster-1"}, {roleUID, "abc", "00000000-0000-0000-0000-000000000001"}, {roleStub, "x", "?"},
+		{rolePodRef, "shop/db-0", "namespace-1/pod-1"}, {rolePodRef, "acme", "?"}, {rolePodRef, "", ""},
+		{roleRangeName, "10.9.0.0-24", "10.9.0.0-24"}, {roleRangeName, "acme-n1-10.9.0.0-24", "network-1-10.9.0.0-24"}, {roleRangeName, "acme-net-fd00---64", "network-1-fd00---64"},
+		{roleRangeName, "acme", "network-1"}, {roleAddressName, "acme-net-10.9.0.5", "network-1-10.9.0.5"}, {roleAddressName, "fd00--1", "fd00--1"}, {roleAddressName, "acme", "network-1"},
+		{roleAttachment, `{"name":"acme","type":"ipvlan","ipam":{"type":"whereabouts","range":"10.9.0.0/24","network_name":"acme","gateway":"10.9.0.1"}}`,
+			`{"type":"macvlan","ipam":{"type":"whereabouts","network_name":"network-1","range":"10.9.0.0/24"}}`},
+		{roleAttachment, `{"type":"ipvlan","ipam":{"type":"host-local","dataDir":"/acme"}}`, "{}"},
 		{roleNodeSelector, "rack is a", "?"}, {roleNodeSelector, "", ""},
 	} {
 		n := NewAnonymizer()

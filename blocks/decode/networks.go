@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // The annotation in which Multus, or another plugin that calls several, tells a pod's
@@ -15,40 +17,71 @@ const (
 	annotationNetworksOld = "k8s.v1.cni.cncf.io/networks-status"
 )
 
-// networkIPs adds the addresses in a network status to those known: a JSON list of
-// networks, each with a list "ips". The reason says what first could not be parsed;
-// all that could be is added nevertheless. An empty annotation names none.
-func networkIPs(known []netip.Addr, status []byte) (all []netip.Addr, reason string) {
+// networkStatus is an entry of a network status.
+type networkStatus struct {
+	// Name is the attachment's, mostly with its namespace.
+	Name string `json:"name,omitempty"`
+	// Default is true for the cluster's own network.
+	Default bool         `json:"default,omitempty"`
+	IPs     []netip.Addr `json:"ips"`
+}
+
+// networkStatuses calls fn with each entry of a network status: a JSON list of networks,
+// each with a list "ips". The reason says what first could not be parsed; all that could
+// be is told of nevertheless. An empty annotation has no entries.
+func networkStatuses(status []byte, fn func(networkStatus)) (reason string) {
 	r := NewJSONReader(status)
 	if r.atEnd() {
-		return known, ""
+		return ""
 	}
 	r.Array(func(int) {
+		var n networkStatus
 		r.Object(func(key []byte) {
-			if !strings.EqualFold(string(key), "ips") { // as Go's decoders take it
-				return
+			switch strings.ToLower(string(key)) { // as Go's decoders take it
+			case "name":
+				quietly(r, func() { n.Name = r.String() })
+			case "default":
+				quietly(r, func() { n.Default, _ = r.Boolean() })
+			case "ips":
+				r.Array(func(int) {
+					s, ok := r.str()
+					if !ok {
+						return
+					}
+					if a, ok := ParseAddr(string(s)); ok {
+						n.IPs = append(n.IPs, a)
+					} else {
+						r.Fault(NotA("address", s))
+					}
+				})
 			}
-			r.Array(func(int) {
-				s, ok := r.str()
-				if !ok {
-					return
-				}
-				a, ok := ParseAddr(string(s))
-				switch {
-				case !ok:
-					r.Fault(NotA("address", s))
-				case !slices.Contains(known, a):
-					known = append(known, a)
-				}
-			})
 		})
+		fn(n)
 	})
 	r.end()
 	switch {
 	case r.err != nil:
-		return known, "is not a JSON list of networks: " + r.err.Error()
+		return "is not a JSON list of networks: " + r.err.Error()
 	case len(r.Faults) > 0:
-		return known, strings.TrimSpace(r.Faults[0].Field + " " + r.Faults[0].Reason)
+		return strings.TrimSpace(r.Faults[0].Field + " " + r.Faults[0].Reason)
 	}
-	return known, ""
+	return ""
+}
+
+// networkStatus reads the network status of a pod.
+func (d *Decoder) networkStatus(r *JSONReader, p *blocks.Workload, status []byte) {
+	reason := networkStatuses(status, func(n networkStatus) {
+		for _, a := range n.IPs {
+			if !slices.Contains(p.NetworkIPs, a) {
+				p.NetworkIPs = append(p.NetworkIPs, a)
+			}
+			if on := (blocks.AttachedAddress{Network: d.str([]byte(n.Name)), Addr: a}); !n.Default && !slices.Contains(p.Attached, on) {
+				p.Attached = append(p.Attached, on)
+			}
+		}
+	})
+	if reason != "" {
+		r.Fault(reason)
+	}
+	p.NetworkStatus = reason == "" && len(strings.TrimSpace(string(status))) > 0
 }

@@ -2,6 +2,7 @@ package decode
 
 import (
 	"bytes"
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -138,7 +139,11 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 	}
 	slices.SortFunc(p.AnnotationIPs, netip.Addr.Compare)
 	slices.SortFunc(p.NetworkIPs, netip.Addr.Compare)
+	slices.SortFunc(p.Attached, func(a, b blocks.AttachedAddress) int {
+		return cmp.Or(cmp.Compare(a.Network, b.Network), a.Addr.Compare(b.Addr))
+	})
 	p.StatusIPs, p.AnnotationIPs, p.NetworkIPs = slices.Clip(p.StatusIPs), slices.Clip(p.AnnotationIPs), slices.Clip(p.NetworkIPs)
+	p.Attached = slices.Clip(p.Attached)
 	if slices.Equal(p.StatusIPs, p.AnnotationIPs) {
 		p.AnnotationIPs = p.StatusIPs
 	}
@@ -171,10 +176,7 @@ func (d *Decoder) podAnnotation(r *JSONReader, p *blocks.Workload, key, value []
 	case annotationPreventEviction:
 		p.NoEviction = p.NoEviction || string(value) != "false"
 	case annotationNetworks, annotationNetworksOld:
-		var reason string
-		if p.NetworkIPs, reason = networkIPs(p.NetworkIPs, value); reason != "" {
-			r.Fault(reason)
-		}
+		d.networkStatus(r, p, value)
 	}
 }
 

@@ -52,7 +52,7 @@ func (s *ObjectStore) Replace(all *Objects) {
 // stays then, with the resourceVersion and last write that it had. An exporter goes by
 // neither, and what evicts or cordons reads the object again first.
 func (s *ObjectStore) Put(key blocks.Key, now *Objects) bool {
-	if (s.kind.Core || s.kind.Foreign != "") && slices.Equal(s.gaps[key], now.Gaps) && s.has(key, now.records) {
+	if (s.kind.Core || s.kind.Named) && slices.Equal(s.gaps[key], now.Gaps) && s.has(key, now.records) {
 		return false
 	}
 	s.put(key, now.records)

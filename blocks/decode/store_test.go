@@ -128,7 +128,7 @@ func TestEveryKindHasRecords(t *testing.T) {
 	for _, k := range Kinds {
 		p := NewObjects(k)
 		d := &Decoder{Out: p, Strings: &SharedStrings{}}
-		r := NewJSONReader([]byte(`{"metadata": {"name": "default", "namespace": "ns"}, "spec": {"cidr": "10.0.0.0/24", "handleID": "h", "node": "n"}}`))
+		r := NewJSONReader([]byte(`{"metadata": {"name": "default", "namespace": "ns"}, "spec": {"cidr": "10.0.0.0/24", "range": "10.0.0.0/24", "handleID": "h", "node": "n"}}`))
 		k.JSON(d, r)
 		c := NewStore(k)
 		c.Put(blocks.Key{Namespace: "ns", Name: "default"}, p)

@@ -18,12 +18,12 @@ const (
 )
 
 var virtualMachines = describe(Kind{
-	Resource: blocks.VMs, Names: []string{kindVM}, Foreign: versionVM, Optional: true, Namespaced: true,
+	Resource: blocks.VMs, Names: []string{kindVM}, Foreign: versionVM, Named: true, Optional: true, Namespaced: true,
 	keeps: object("", 0, metaMask(roleVM, false)),
 }, vmColumn(func(s *blocks.Snapshot) *[]blocks.VirtualMachine { return &s.VMs }))
 
 var virtualMachineInstances = describe(Kind{
-	Resource: blocks.VMInstances, Names: []string{kindVMI}, Foreign: versionVM, Optional: true, Namespaced: true,
+	Resource: blocks.VMInstances, Names: []string{kindVMI}, Foreign: versionVM, Named: true, Optional: true, Namespaced: true,
 	keeps: object("", 0, metaMask(roleVM, false, ownersMask(map[string]*fieldMask{kindVM: vmOwner}))),
 }, vmColumn(func(s *blocks.Snapshot) *[]blocks.VirtualMachine { return &s.VMInstances }))
 

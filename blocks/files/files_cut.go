@@ -147,12 +147,13 @@ func (f *fileReader) endSaved() {
 		if s.disorder {
 			ended = 0
 		}
-		// It knew no virtual machines either, which are not known then, and not missing.
-		f.cutOff(slices.DeleteFunc(slices.Clone(blocks.Resources[ended:]), ofVirtualMachines), ", perhaps: the snapshot in %s is of an earlier version, which did not count its objects", f.current)
+		// It knew no kinds of others than Kubernetes and Calico, which are not known then, and
+		// not missing.
+		f.cutOff(slices.DeleteFunc(slices.Clone(blocks.Resources[ended:]), foreign), ", perhaps: the snapshot in %s is of an earlier version, which did not count its objects", f.current)
 	}
 }
 
-func ofVirtualMachines(r blocks.Resource) bool { return r == blocks.VMs || r == blocks.VMInstances }
+func foreign(r blocks.Resource) bool { return decode.KindOf(r).Foreign != "" }
 
 // cutOff records that resources are not whole because a file is not. One reason is
 // enough for each.

@@ -28,10 +28,16 @@
 //	alloc IP [pod=NS/NAME] [node=N] [handle=H] [type=T] [service=S] [vm] [cooling] [age=D] [noage] [seq=N] [noseq]
 //	     [vmi=NAME] [alt=NS/NAME altnode=N]      KubeVirt's attributes, and alternateOwnerAttrs
 //	pod NS/NAME NODE [IP,IP] [phase=P] [hostnet] [terminating] [removed] [ann=IP,IP] [pools=A,B] [age=D] [cid=ID]
+//	     [nets=NAMESPACE/NETWORK@IP,…] [netstatus]  addresses on networks other than the cluster's own
 //	     [net=IP,IP] [vmi=NAME] [unreadable=FIELD]  addresses in network-status, its virtual machine
 //	     [of=KIND/NAME] [ready] [claim] [noevict] [static] [once] [scratch] [label=K=V]  its controller, and what an eviction heeds
 //	vm NS/NAME|none; vmi NS/NAME [ofvm]          KubeVirt's objects; either says that both kinds were read
 //	use IP NS/NAME NODE                          alloc and pod in one; takes the options of pod
+//	wpool NAME CIDR [ns=NS]; walloc POOL IP [NS/POD] [id=C] [if=I]  Whereabouts' pools
+//	wres NAME [NS/POD] [ns=NS] [id=C] [if=I]     its reservations
+//	wslices NAME [NODE]@CIDR… [ns=NS]            its slices of a range
+//	nad NS/NAME [CIDR]… [network=N] [exclude=CIDR,CIDR] [from=FIRST,LAST] [sliced] [nooverlap]
+//	                                             an attachment; without a CIDR one of another IPAM
 //	budget NS/NAME [match=SELECTOR] [allows=N]|none  a PodDisruptionBudget; either says that they were read
 //	fill CIDR COUNT NODE                         COUNT uses of the block's first free addresses
 //	affinity CIDR OWNER [state=S] [age=D] [deleted] [unlabelled]

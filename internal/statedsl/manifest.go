@@ -69,6 +69,7 @@ func Manifest(s *blocks.Snapshot) []map[string]any {
 			"exportV4": rules(f.ExportV4), "importV4": rules(f.ImportV4), "exportV6": rules(f.ExportV6), "importV6": rules(f.ImportV6),
 		})
 	}
+	m.whereabouts(s)
 	return m.objects
 }
 
@@ -116,6 +117,11 @@ func at(t blocks.Time) any {
 		return nil
 	}
 	return t.Std().Format(time.RFC3339)
+}
+
+func asJSON(v any) string {
+	text, _ := json.Marshal(v) // made of texts and numbers, it always can be
+	return string(text)
 }
 
 func texts[T fmt.Stringer](all []T) []string {
@@ -209,8 +215,7 @@ func poolAnnotations(v4, v6 []string) map[string]any {
 	out := map[string]any{}
 	for key, names := range map[string][]string{"ipv4pools": v4, "ipv6pools": v6} {
 		if names != nil {
-			text, _ := json.Marshal(names)
-			out["cni.projectcalico.org/"+key] = string(text)
+			out["cni.projectcalico.org/"+key] = asJSON(names)
 		}
 	}
 	return out
@@ -224,9 +229,15 @@ func (m *manifest) pod(p *blocks.Workload) {
 	if p.NetworkRemoved {
 		annotations["cni.projectcalico.org/podIP"] = ""
 	}
-	if len(p.NetworkIPs) > 0 {
-		text, _ := json.Marshal([]any{map[string]any{"name": "net", "ips": texts(p.NetworkIPs)}})
-		annotations["k8s.v1.cni.cncf.io/network-status"] = string(text)
+	networks := []any{}
+	for _, a := range p.Attached {
+		networks = append(networks, map[string]any{"name": a.Network, "ips": []string{a.Addr.String()}})
+	}
+	if len(p.NetworkIPs) > len(p.Attached) {
+		networks = append(networks, map[string]any{"name": "net", "ips": texts(p.NetworkIPs)})
+	}
+	if len(networks) > 0 || p.NetworkStatus {
+		annotations["k8s.v1.cni.cncf.io/network-status"] = asJSON(networks)
 	}
 	if p.Unreadable != "" {
 		annotations["cni.projectcalico.org/podIPs"] = "unreadable"

@@ -180,6 +180,7 @@ func (p *parser) pod(w words) {
 	for _, a := range w.list("net") {
 		pod.NetworkIPs = append(pod.NetworkIPs, netip.MustParseAddr(a))
 	}
+	attach(&pod, w)
 	pod.VM, pod.Unreadable = w.get("vmi"), w.get("unreadable")
 	pod.Ready, pod.HasClaim, pod.NoEviction, pod.StaticAddress, pod.Labels = w.has("ready"), w.has("claim"), w.has("noevict"), w.has("static"), labels(w)
 	pod.RunsOnce, pod.HasScratch = w.has("once"), w.has("scratch")

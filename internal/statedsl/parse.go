@@ -46,6 +46,7 @@ var flags = map[string]bool{
 	"agent": true, "routes": true, "partial": true, "host": true, "inner": true,
 	"unpinned": true, "noseq": true, "notready": true, "outofservice": true, "ofvm": true,
 	"complete": true, "unauth": true, "ours": true, "ready": true, "claim": true, "noevict": true, "static": true, "once": true, "scratch": true,
+	"sliced": true, "nooverlap": true, "netstatus": true,
 }
 
 func split(fields []string) words {
@@ -214,7 +215,9 @@ func (p *parser) line(line string) (err error) {
 			}
 		}
 	default:
-		return fmt.Errorf("unknown word %q", kind)
+		if !p.whereabouts(kind, w) {
+			return fmt.Errorf("unknown word %q", kind)
+		}
 	}
 	return err
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // Group is an API group and version of custom resources: those in which Calico's
-// objects are stored, and [KubeVirt].
+// objects are stored, [KubeVirt], and others that are neither Kubernetes' nor Calico's.
 type Group string
 
 const (
@@ -38,14 +38,14 @@ const (
 // CRDs returns the CustomResourceDefinitions of one group, sorted by name:
 // those of crd.projectcalico.org/v1 as the Calico module that the main module
 // is built with ships them, those of projectcalico.org/v3 generated from the
-// types of the newer API module in binaries/crds, those of [KubeVirt] as they stand
+// types of the newer API module in binaries/crds, those of others as they stand
 // here.
 func CRDs(ctx context.Context, group Group) ([]*unstructured.Unstructured, error) {
 	var dir string
 	var err error
 	switch group {
-	case KubeVirt:
-		return kubeVirtCRDs(), nil
+	case KubeVirt, Whereabouts, Attachments:
+		return foreignCRDs(group), nil
 	case CRDv1:
 		dir, err = calicoModuleDir(ctx)
 		dir = filepath.Join(dir, "libcalico-go", "config", "crd")

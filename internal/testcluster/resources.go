@@ -57,8 +57,8 @@ func (g Group) Resource(plural string) Resource {
 // Resources returns the group's kinds that an audit reads, as the group names
 // them, sorted by plural name.
 func (g Group) Resources() []Resource {
-	if g == KubeVirt {
-		return slices.Clone(kubeVirtKinds)
+	if kinds := foreignKinds[g]; kinds != nil {
+		return slices.Clone(kinds)
 	}
 	gv, err := schema.ParseGroupVersion(string(g))
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,6 +25,10 @@ func TestClusterRole(t *testing.T) {
 	if err := yaml.UnmarshalStrict(data, &role); err != nil {
 		t.Fatal(err)
 	}
+	foreign := map[blocks.Resource]string{
+		blocks.VMs: "kubevirt.io", blocks.VMInstances: "kubevirt.io", blocks.NetworkAttachments: "k8s.cni.cncf.io",
+		blocks.WhereaboutsPools: "whereabouts.cni.cncf.io", blocks.WhereaboutsReservations: "whereabouts.cni.cncf.io", blocks.NodeSlicePools: "whereabouts.cni.cncf.io",
+	}
 	core := []blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Namespaces}
 	want := map[string][]string{}
 	for _, r := range blocks.Resources {
@@ -31,8 +36,9 @@ func TestClusterRole(t *testing.T) {
 			want[""] = append(want[""], string(r))
 			continue
 		}
-		if r == blocks.VMs || r == blocks.VMInstances {
-			want["kubevirt.io"] = append(want["kubevirt.io"], string(r))
+		if group := foreign[r]; group != "" {
+			plural, _, _ := strings.Cut(string(r), ".")
+			want[group] = append(want[group], plural)
 			continue
 		}
 		want["crd.projectcalico.org"] = append(want["crd.projectcalico.org"], string(r))

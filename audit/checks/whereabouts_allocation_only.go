@@ -1,0 +1,49 @@
+package checks
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/whereabouts"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var whereaboutsAllocationOnly = audit.Check{
+	ID: "whereabouts/allocation-only", Title: "an address of a secondary network without its reservation", Severities: []state.Severity{state.Warning},
+	Why:     "The network makes sure of an address in all its ranges by a reservation for each. Without one, a pod whose addresses come from another range of the network can get the same address.",
+	Confirm: "kubectl get overlappingrangeipreservations -n NAMESPACE lists none of that address; the pool has an entry for it.",
+	Misread: "A network with enable_overlapping_ranges: false reserves nothing, and a cluster without any reservation, too: neither is found here.",
+	Remedies: []remedies.Remedy{
+		remedies.ByHand("restart the pod, so that its address is recorded whole", "the address has its reservation", "the pod ends and starts again: see first that a controller owns it and other replicas serve meanwhile"),
+	},
+	Never:    "Never remove the pool's entry: the pod goes on using the address.",
+	Requires: []blocks.Resource{blocks.WhereaboutsReservations, blocks.WhereaboutsPools, blocks.Pods, blocks.NetworkAttachments},
+	Run: func(st *state.State, f *audit.Findings) {
+		unread := map[string]bool{}
+		for _, g := range st.Unreadable(blocks.WhereaboutsReservations) {
+			unread[g.Name] = true
+		}
+		for _, a := range whereabouts.Of(st).Unreserved() {
+			name := blocks.ReservationName(a.Pool.Network, a.Addr)
+			if unread[a.Pool.Namespace+"/"+name] {
+				continue
+			}
+			f.Add(audit.Finding{
+				Absence: true, Severity: state.Warning, Subject: secondarySubject(a), Evidence: secondaryEvidence(a, "reservation", name+" does not exist"),
+				Message: fmt.Sprintf("%s of pool %s is allocated without a reservation: a pod of another range of the network may get it, too", a.Addr, a.Pool.FullName()),
+				Fix:     audit.Look(poolLook(a.Pool.Namespace, a.Pool.Name)), Remedies: f.Check.Remedies,
+			})
+		}
+	},
+}
+
+// addrText is an address, or "" for none.
+func addrText(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}

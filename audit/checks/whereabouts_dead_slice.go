@@ -1,0 +1,32 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/whereabouts"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var whereaboutsDeadSlice = audit.Check{
+	ID: "whereabouts/dead-slice", Title: "a slice of a secondary network's range belongs to a node that does not exist", Severities: []state.Severity{state.Warning},
+	Why:     "Its addresses are lost to other nodes: when no slice is left, pods of a new node cannot get an address.",
+	Confirm: "kubectl get nodeslicepools NAME -n NAMESPACE -o yaml, and kubectl get nodes.",
+	Remedies: []remedies.Remedy{
+		remedies.ByHand("restart Whereabouts' node slice controller, which gives slices of nodes that are gone back; see first that the machine is off", "another node can have the slice",
+			"a machine that still runs goes on using addresses of the slice", "kubectl get nodeslicepools --all-namespaces -o yaml"),
+	},
+	Never:    "Never give the slice to another node while pools of it have entries that may be in use.",
+	Requires: []blocks.Resource{blocks.NodeSlicePools, blocks.Nodes},
+	Run: func(st *state.State, f *audit.Findings) {
+		for _, d := range whereabouts.Of(st).DeadSlices() {
+			f.Add(audit.Finding{
+				Absence: true, Severity: state.Warning, Remedies: f.Check.Remedies,
+				Subject: state.Subject{Kind: state.KindWhereaboutsPool, Name: d.Pool.Key().String(), Node: d.Node, CIDR: d.Range.String()},
+				Message: fmt.Sprintf("slice %s of %s belongs to node %q, which no longer exists", d.Range, d.Pool.Key(), d.Node), Evidence: state.Evidences("node", d.Node, "slice", d.Range.String()),
+			})
+		}
+	},
+}

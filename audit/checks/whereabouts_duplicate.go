@@ -1,0 +1,38 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/whereabouts"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var whereaboutsDuplicate = audit.Check{
+	ID: "whereabouts/duplicate", Title: "two live pods have one address of a secondary network", Severities: []state.Severity{state.Critical},
+	Why:     "Traffic for one of them reaches the other, or neither.",
+	Confirm: "kubectl get pods --all-namespaces -o yaml, and look for the address in the annotations k8s.v1.cni.cncf.io/network-status.",
+	Misread: "Networks that are kept apart (network_name, or enable_overlapping_ranges: false with ranges of their own) may have the same addresses, and so may the two pods of a virtual machine that is being migrated.",
+	Remedies: []remedies.Remedy{
+		remedies.ByHand("restart the pod that the pool does not name for the address", "one owner is left", "the pod ends and starts again: find out first which of the two holds the address rightly"),
+	},
+	Verify:   "Both pods answer at addresses of their own.",
+	Never:    "Never remove the address from the pool: one of the two owns it.",
+	Requires: []blocks.Resource{blocks.Pods, blocks.NetworkAttachments}, Optional: []blocks.Resource{blocks.WhereaboutsPools},
+	Run: func(st *state.State, f *audit.Findings) {
+		for _, d := range whereabouts.Of(st).Duplicates() {
+			var who, nodes []string
+			for _, w := range d.Pods {
+				who, nodes = append(who, "pod "+w.FullName()+" on "+w.Node), append(nodes, w.Node)
+			}
+			f.Add(audit.Finding{
+				Absence: true, Severity: state.Critical, Subject: state.IPSubject(d.Addr, ""), Nodes: nodes, Remedies: f.Check.Remedies,
+				Message:  fmt.Sprintf("%s of a secondary network is used by %s", d.Addr, phrase.ListBy(" and by ", who)),
+				Evidence: state.Evidences("used by", phrase.ListBy("; ", who), "network", d.Pods[0].AttachedOf(d.Addr)),
+			})
+		}
+	},
+}

@@ -1,0 +1,49 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/whereabouts"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var whereaboutsExhausted = audit.Check{
+	ID: "whereabouts/exhausted", Title: "a range of a secondary network has no address left", Severities: []state.Severity{state.Error},
+	Why:      "The next pod on the network does not start.",
+	Confirm:  "kubectl get ippools.whereabouts.cni.cncf.io POOL -n NAMESPACE -o yaml: as many entries as the range has addresses, less its first and last and those that the network attachment excludes.",
+	Misread:  "The network attachment tells what is excluded. Where it was not read, all of the range counts.",
+	Remedies: moreAddresses,
+	Never:    "Never remove entries of the pool to make room, unless their pods are proven gone.",
+	Requires: []blocks.Resource{blocks.WhereaboutsPools}, Optional: []blocks.Resource{blocks.NetworkAttachments},
+	Run: func(st *state.State, f *audit.Findings) {
+		eachCapacity(st, func(p *whereabouts.Pool, usable, used uint64) {
+			if used >= usable {
+				f.Add(capacityFinding(f, p, usable, used, fmt.Sprintf("pool %s has no address left to assign: %d of %d are in use", p.FullName(), used, usable)))
+			}
+		})
+	},
+}
+
+var moreAddresses = []remedies.Remedy{
+	remedies.ByHand("look for stranded addresses first; else give the network a further range (ipRanges) or a larger one, in its network attachment and in the network itself", "new pods get addresses",
+		"the network must route and admit the new addresses; pods that run keep theirs", "calico-audit report --check whereabouts"),
+}
+
+// eachCapacity calls fn for each pool whose size is known.
+func eachCapacity(st *state.State, fn func(p *whereabouts.Pool, usable, used uint64)) {
+	for _, p := range whereabouts.Of(st).SecondaryPools {
+		if usable, used, ok := p.Capacity(); ok {
+			fn(p, usable, used)
+		}
+	}
+}
+
+func capacityFinding(f *audit.Findings, p *whereabouts.Pool, usable, used uint64, message string) audit.Finding {
+	return audit.Finding{
+		Severity: f.Check.Severities[0], Subject: poolSubject(p), Message: message, Remedies: f.Check.Remedies,
+		Evidence: state.Evidences("range", p.RangeText, "addresses", fmt.Sprint(usable), "in use", fmt.Sprint(used), "node", p.Node),
+	}
+}

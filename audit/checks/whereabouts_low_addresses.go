@@ -1,0 +1,27 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/whereabouts"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var whereaboutsLowAddresses = audit.Check{
+	ID: "whereabouts/low-addresses", Title: "a range of a secondary network has less than a tenth of its addresses left", Severities: []state.Severity{state.Warning},
+	Why:      "Soon pods on the network do not start.",
+	Confirm:  whereaboutsExhausted.Confirm,
+	Misread:  whereaboutsExhausted.Misread,
+	Remedies: moreAddresses,
+	Never:    whereaboutsExhausted.Never,
+	Requires: []blocks.Resource{blocks.WhereaboutsPools}, Optional: []blocks.Resource{blocks.NetworkAttachments},
+	Run: func(st *state.State, f *audit.Findings) {
+		eachCapacity(st, func(p *whereabouts.Pool, usable, used uint64) {
+			if left := usable - used; used < usable && left*10 < usable {
+				f.Add(capacityFinding(f, p, usable, used, fmt.Sprintf("pool %s has %d of %d addresses left to assign", p.FullName(), left, usable)))
+			}
+		})
+	},
+}

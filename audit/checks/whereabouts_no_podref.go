@@ -1,0 +1,48 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/whereabouts"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var whereaboutsNoPodref = audit.Check{
+	ID: "whereabouts/no-podref", Title: "an address of a secondary network that is recorded without its pod", Severities: []state.Severity{state.Info},
+	Why:     "No one can look its owner up: neither Whereabouts' reconciler nor calico-audit ever frees it. Old releases recorded no pod, and so do objects whose CRD lacks the field.",
+	Confirm: "kubectl get ippools.whereabouts.cni.cncf.io POOL -n NAMESPACE -o yaml: podref is empty.",
+	Remedies: []remedies.Remedy{
+		remedies.ByHand("restart the pod that uses it, so that it is recorded again, with its pod; if nothing uses it on any node, remove the entry by a JSON patch that tests the resourceVersion",
+			"the owner can be looked up", "an address that is still in use is assigned a second time, if its entry is removed"),
+	},
+	Never:    "Never remove it because no pod is recorded: old releases recorded none for pods that still run.",
+	Requires: []blocks.Resource{blocks.WhereaboutsPools}, Optional: []blocks.Resource{blocks.WhereaboutsReservations, blocks.Pods, blocks.NetworkAttachments},
+	Run: func(st *state.State, f *audit.Findings) {
+		v := whereabouts.Of(st)
+		for _, a := range v.Allocations {
+			if a.Status == whereabouts.Ownerless {
+				f.Add(audit.Finding{
+					Severity: state.Info, Subject: secondarySubject(a), Evidence: secondaryEvidence(a),
+					Message: fmt.Sprintf("%s of pool %s is allocated, and no pod is recorded for it", a.Addr, a.Pool.FullName()),
+					Fix:     audit.Look(poolLook(a.Pool.Namespace, a.Pool.Name)),
+				})
+			}
+		}
+		for i := range st.WhereaboutsReservations {
+			if r := &st.WhereaboutsReservations[i]; r.Pod == (blocks.Key{}) {
+				f.Add(audit.Finding{
+					Severity: state.Info, Subject: reservationSubject(r), Evidence: state.Evidences("container", r.ContainerID),
+					Message: fmt.Sprintf("reservation %s names no pod", r.Key()), Fix: audit.Look(reservationLook(r)),
+				})
+			}
+		}
+	},
+}
+
+func reservationLook(r *blocks.WhereaboutsReservation) string {
+	return "kubectl get overlappingrangeipreservations " + phrase.Arg(r.Name) + " -n " + phrase.Arg(r.Namespace) + " -o yaml"
+}

@@ -1,0 +1,43 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/whereabouts"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var whereaboutsReservationOnly = audit.Check{
+	ID: "whereabouts/reservation-only", Title: "a reservation of a secondary network's address that no pool records", Severities: []state.Severity{state.Error, state.Warning},
+	Graded: "error if a live pod names the address, for it may be assigned again once the reservation goes; else warning",
+	Why: "Whereabouts records an address in the pool and, where ranges may overlap, in a reservation. With the reservation alone the address is either in use and half protected, " +
+		"or lost: every pod that would get it fails, since the pool says that it is free and the reservation that it is not.",
+	Confirm: "kubectl get overlappingrangeipreservations --all-namespaces; the pool of its range has no entry at its offset.",
+	Remedies: []remedies.Remedy{
+		remedies.ByHand("if a live pod names the address, restart that pod, so that it is recorded whole; if none does, and its sandbox is gone, delete the reservation",
+			"the address is recorded whole, or can be assigned again", "a reservation that is deleted while something uses the address lets another pod have it", "kubectl get overlappingrangeipreservations --all-namespaces"),
+	},
+	Never:    "Never delete the reservation of an address that a pod names.",
+	Requires: []blocks.Resource{blocks.WhereaboutsReservations, blocks.WhereaboutsPools, blocks.Pods}, Optional: []blocks.Resource{blocks.NetworkAttachments},
+	Run: func(st *state.State, f *audit.Findings) {
+		if unread := st.Unreadable(blocks.WhereaboutsPools); len(unread) > 0 {
+			f.Inconclusive("not evaluated: pool %s could not be read", unread[0].Name)
+			return
+		}
+		for _, l := range whereabouts.Of(st).Lone() {
+			x := audit.Finding{
+				Absence: true, Severity: state.Warning, Subject: reservationSubject(l.WhereaboutsReservation), Fix: audit.Look(reservationLook(l.WhereaboutsReservation)), Remedies: f.Check.Remedies,
+				Message:  fmt.Sprintf("reservation %s keeps an address that no pool records", l.Key()),
+				Evidence: state.Evidences("address", addrText(l.Addr), "pod", podText(l.WhereaboutsOwner), "interface", l.Interface, "container", l.ContainerID),
+			}
+			if l.User != nil {
+				x.Severity, x.Nodes = state.Error, []string{l.User.Node}
+				x.Message = fmt.Sprintf("reservation %s keeps %s, which pod %s uses and no pool records", l.Key(), l.Addr, l.User.FullName())
+			}
+			f.Add(x)
+		}
+	},
+}

@@ -1,0 +1,35 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/whereabouts"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var whereaboutsUnrecorded = audit.Check{
+	ID: "whereabouts/unrecorded", Title: "a live pod has an address of a secondary network that no pool records", Severities: []state.Severity{state.Critical},
+	Why:     "Whereabouts will assign the address to another pod, and then two share it. It comes about when pools were restored from a backup, or when an entry was removed while its pod still ran.",
+	Confirm: "The pod's annotation k8s.v1.cni.cncf.io/network-status names the address; the pool of its range (kubectl get ippools.whereabouts.cni.cncf.io --all-namespaces -o yaml) has no entry at its offset.",
+	Remedies: []remedies.Remedy{
+		remedies.ByHand("restart the pod, so that it gets an address that is recorded", "no address is in use without being recorded", "the pod ends and starts again: see first that a controller owns it and other replicas serve meanwhile"),
+	},
+	Never:    "Never restart Whereabouts' reconciler to mend it: it records nothing, it only frees.",
+	Requires: []blocks.Resource{blocks.WhereaboutsPools, blocks.Pods, blocks.NetworkAttachments},
+	Run: func(st *state.State, f *audit.Findings) {
+		if unread := st.Unreadable(blocks.WhereaboutsPools); len(unread) > 0 {
+			f.Inconclusive("not evaluated: pool %s could not be read", unread[0].Name)
+			return
+		}
+		for _, u := range whereabouts.Of(st).Unrecorded() {
+			f.Add(audit.Finding{
+				Absence: true, Severity: state.Critical, Subject: state.IPSubject(u.Addr, u.Pod.Node), Remedies: f.Check.Remedies,
+				Message:  fmt.Sprintf("pod %s uses %s of network %s, and no pool records it", u.Pod.FullName(), u.Addr, u.Attachment.Key()),
+				Evidence: state.Evidences("pod", u.Pod.FullName(), "network", u.Attachment.Key().String(), "network name", u.Attachment.NetworkName),
+			})
+		}
+	},
+}

@@ -1,0 +1,209 @@
+package whereabouts
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Verdicts are what a snapshot's records of Whereabouts prove. They are made once and never
+// changed.
+type Verdicts struct {
+	*state.State
+	// SecondaryPools are the pools, in order, and Allocations theirs.
+	SecondaryPools []*Pool
+	Allocations    []*Allocation
+	// reserved has the reservations that some allocation explains.
+	reserved map[blocks.Key]bool
+	// named has the pods' addresses on networks, in order.
+	named []naming
+	// recorded has the allocations of each address.
+	recorded map[netip.Addr][]*Allocation
+	// claims has the addresses that one pod has on one interface of a pool.
+	claims map[claim][]*Allocation
+}
+
+// Allocation is an address that a pool records, with the verdict on it.
+type Allocation struct {
+	*blocks.WhereaboutsAllocation
+	Pool *Pool
+	// Pod is the pod that is recorded; nil if it does not exist, or none is.
+	Pod *blocks.Workload
+	// Reservation is the one of the address; nil if there is none, or its name is not known.
+	Reservation *blocks.WhereaboutsReservation
+	Status      Status
+	// Why is the evidence for the status.
+	Why string
+}
+
+// Status says how an allocation stands to the pods.
+type Status int8
+
+// The statuses of an allocation.
+const (
+	// Held: something has the address, or may have it.
+	Held Status = iota
+	// Stranded: the pod that is recorded does not exist, and no other names the address.
+	Stranded
+	// Stale: the pod exists and has given the address up.
+	Stale
+	// Ownerless: no pod is recorded, so that no one can look the owner up.
+	Ownerless
+)
+
+// naming is an address that a pod names on a network.
+type naming struct {
+	blocks.AttachedAddress
+	pod *blocks.Workload
+	// attachment is nil if it was not read.
+	attachment *blocks.NetworkAttachment
+}
+
+type claim struct {
+	pool  *Pool
+	pod   blocks.Key
+	iface string
+}
+
+// Of returns what the records of a state prove, which is found once.
+func Of(st *state.State) *Verdicts { return state.Derived(st, find) }
+
+func find(s *state.State) *Verdicts {
+	v := &Verdicts{State: s, reserved: map[blocks.Key]bool{}, recorded: map[netip.Addr][]*Allocation{}, claims: map[claim][]*Allocation{}}
+	if len(s.WhereaboutsPools)+len(s.WhereaboutsReservations)+len(s.NetworkAttachments) == 0 {
+		return v
+	}
+	v.indexPods()
+	for i := range s.WhereaboutsPools {
+		p := v.newPool(&s.WhereaboutsPools[i])
+		v.SecondaryPools = append(v.SecondaryPools, p)
+		for j := range p.Allocations {
+			a := &Allocation{WhereaboutsAllocation: &p.Allocations[j], Pool: p}
+			a.Pod = v.podOf(a.WhereaboutsOwner)
+			v.Allocations = append(v.Allocations, a)
+			v.recorded[a.Addr] = append(v.recorded[a.Addr], a)
+			of := claim{pool: p, pod: a.WhereaboutsOwner.Pod, iface: a.Interface}
+			v.claims[of] = append(v.claims[of], a)
+			if p.NetworkKnown {
+				key := blocks.Key{Namespace: p.Namespace, Name: blocks.ReservationName(p.Network, a.Addr)}
+				if a.Reservation = v.reservation(key); a.Reservation != nil {
+					v.reserved[key] = true
+				}
+			}
+		}
+	}
+	for _, a := range v.Allocations {
+		a.Status, a.Why = v.evaluate(a)
+	}
+	return v
+}
+
+// Recorded returns the allocations of an address, in order of their pools.
+func (v *Verdicts) Recorded(a netip.Addr) []*Allocation { return v.recorded[a] }
+
+func (v *Verdicts) indexPods() {
+	for i := range v.Workloads {
+		w := &v.Workloads[i]
+		for _, a := range w.Attached {
+			v.named = append(v.named, naming{a, w, v.attachment(w, a.Network)})
+		}
+	}
+	slices.SortStableFunc(v.named, func(a, b naming) int { return a.Addr.Compare(b.Addr) })
+}
+
+func (v *Verdicts) podOf(o blocks.WhereaboutsOwner) *blocks.Workload {
+	return v.Pod(o.Pod.Namespace, o.Pod.Name)
+}
+
+func (v *Verdicts) reservation(key blocks.Key) *blocks.WhereaboutsReservation {
+	all := v.WhereaboutsReservations
+	i, found := slices.BinarySearchFunc(all, key, func(r blocks.WhereaboutsReservation, k blocks.Key) int { return r.Key().Compare(k) })
+	if !found {
+		return nil
+	}
+	return &all[i]
+}
+
+// namings returns the pods that name an address on a network that may be the given one.
+func (v *Verdicts) namings(a netip.Addr, network string, known bool) (out []naming) {
+	i, _ := slices.BinarySearchFunc(v.named, a, func(n naming, a netip.Addr) int { return n.Addr.Compare(a) })
+	for ; i < len(v.named) && v.named[i].Addr == a; i++ {
+		if mayBeOf(v.named[i].attachment, network, known) {
+			out = append(out, v.named[i])
+		}
+	}
+	return out
+}
+
+// evaluate says how an allocation stands.
+func (v *Verdicts) evaluate(a *Allocation) (Status, string) {
+	if a.WhereaboutsOwner.Pod == (blocks.Key{}) {
+		return Ownerless, "no pod is recorded for it"
+	}
+	for _, n := range v.namings(a.Addr, a.Pool.Network, a.Pool.NetworkKnown) {
+		if !n.pod.Finished() || n.pod == a.Pod {
+			return Held, "pod " + n.pod.FullName() + " names it"
+		}
+	}
+	w := a.Pod
+	if name, unread := v.UnreadPod(); unread {
+		return Held, "pod " + name + " could not be read, and may name it"
+	}
+	switch {
+	case w == nil:
+		return Stranded, "pod " + a.WhereaboutsOwner.Pod.String() + " does not exist"
+	case !Settled(w):
+		return Held, "pod " + w.FullName() + " " + unsettled(w)
+	}
+	for _, other := range v.claims[claim{pool: a.Pool, pod: a.WhereaboutsOwner.Pod, iface: a.Interface}] {
+		if other != a && slices.ContainsFunc(w.Attached, func(x blocks.AttachedAddress) bool { return x.Addr == other.Addr }) {
+			return Stale, fmt.Sprintf("pod %s has %s of the pool on that interface", w.FullName(), other.Addr)
+		}
+	}
+	if now, gone := v.replacedSandbox(a, w); gone {
+		return Stale, fmt.Sprintf("pod %s does not name it, and runs in sandbox %s, no longer in %s", w.FullName(), now, a.ContainerID)
+	}
+	return Held, "pod " + w.FullName() + " exists, and no host view shows that the sandbox which had the address is gone"
+}
+
+// Settled reports whether what a pod's network status does not name is not the pod's: it
+// runs, is not being deleted, and its network status is there and could be parsed.
+func Settled(w *blocks.Workload) bool {
+	return w.Phase == "Running" && w.Deleting.IsZero() && w.NetworkStatus && w.Unreadable == ""
+}
+
+// unsettled says why a pod may have any address that is recorded for it.
+func unsettled(w *blocks.Workload) string {
+	switch {
+	case w.Phase == "Pending" || !w.Deleting.IsZero():
+		return "is starting or ending"
+	case w.Unreadable != "":
+		return "has " + w.Unreadable + ", which cannot be parsed and may name it"
+	case !w.NetworkStatus:
+		return "has no network status, and may have it"
+	}
+	return "is in phase " + w.Phase
+}
+
+// replacedSandbox reports whether a view of the pod's own node, newer than the pod and of all
+// its namespaces, shows the pod in another sandbox than the one that an allocation names,
+// and that one in none.
+func (v *Verdicts) replacedSandbox(a *Allocation, w *blocks.Workload) (now string, gone bool) {
+	view := v.Views.Of(w.Node)
+	if view == nil || view.Stale() || !view.NamespacesComplete || a.ContainerID == "" || view.TakenBefore(w.Created.Std()) {
+		return "", false
+	}
+	for i := range view.Namespaces {
+		ns := &view.Namespaces[i]
+		if ns.Sandbox == a.ContainerID {
+			return "", false
+		}
+		if ns.Sandbox != "" && ns.PodUID != "" && ns.PodUID == w.UID {
+			now = ns.Sandbox
+		}
+	}
+	return now, now != ""
+}

@@ -1,0 +1,161 @@
+package decode
+
+import (
+	"math/big"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// versionWhereabouts is the API group and version of Whereabouts' kinds.
+const versionWhereabouts = "whereabouts.cni.cncf.io/v1alpha1"
+
+var whereaboutsPools = describe(Kind{
+	Resource: blocks.WhereaboutsPools, Names: []string{"IPPool"}, Foreign: versionWhereabouts, Optional: true, Namespaced: true,
+	keeps: whereaboutsObject(roleRangeName, value("range", 0, roleAddresses), entriesOf("allocations", roleByOrdinal,
+		object("", 0, value("id", 0, roleSandbox), value("podref", 0, rolePodRef), value("ifname", 0, roleWord)))),
+}, column[blocks.WhereaboutsPool]{
+	json: (*Decoder).whereaboutsPool,
+	in:   func(s *blocks.Snapshot) *[]blocks.WhereaboutsPool { return &s.WhereaboutsPools },
+})
+
+var whereaboutsReservations = describe(Kind{
+	Resource: blocks.WhereaboutsReservations, Names: []string{"OverlappingRangeIPReservation"}, Foreign: versionWhereabouts, Optional: true, Namespaced: true,
+	keeps: whereaboutsObject(roleAddressName, value("containerid", 0, roleSandbox), value("podref", 0, rolePodRef), value("ifname", 0, roleWord)),
+}, column[blocks.WhereaboutsReservation]{
+	json: (*Decoder).whereaboutsReservation,
+	in:   func(s *blocks.Snapshot) *[]blocks.WhereaboutsReservation { return &s.WhereaboutsReservations },
+})
+
+var nodeSlicePools = describe(Kind{
+	Resource: blocks.NodeSlicePools, Names: []string{"NodeSlicePool"}, Foreign: versionWhereabouts, Optional: true, Namespaced: true,
+	keeps: object("", 0, metaMask(roleNetwork, true), object("status", 0,
+		listOf("allocations", 0, object("", 0, value("nodeName", 0, roleNode), value("sliceRange", 0, roleAddresses))))),
+}, column[blocks.NodeSlicePool]{
+	json: (*Decoder).nodeSlicePool,
+	in:   func(s *blocks.Snapshot) *[]blocks.NodeSlicePool { return &s.NodeSlicePools },
+})
+
+// whereaboutsObject is the field mask of an object of Whereabouts' with what decoders
+// read of its spec.
+func whereaboutsObject(name role, spec ...*fieldMask) *fieldMask {
+	s := object("spec", 0, spec...)
+	s.whole = true
+	return object("", 0, metaMask(name, true), s)
+}
+
+// whereaboutsPool reads an IPPool of Whereabouts. An allocation that makes no sense is left
+// out, as a gap of its own; Whereabouts leaves it out, too, so that its address may be
+// assigned again (pkg/storage/kubernetes/ipam.go, toIPReservationList).
+func (d *Decoder) whereaboutsPool(r *JSONReader, p *blocks.WhereaboutsPool) bool {
+	type entry struct {
+		blocks.WhereaboutsOwner
+		key string
+	}
+	var entries []entry
+	d.object(r, &p.Meta, metaHooks{}, func(key []byte) {
+		switch string(key) {
+		case "range":
+			s, ok := r.str()
+			if p.Range, ok = ParseNetwork(string(s)); !ok {
+				r.Fault(NotA("CIDR", s))
+			}
+			p.RangeText = string(s)
+		case "allocations":
+			if r.Null() {
+				return
+			}
+			r.Object(func(key []byte) {
+				e := entry{key: string(key)}
+				if r.Object(func(key []byte) { d.whereaboutsOwner(r, key, "id", &e.WhereaboutsOwner) }) {
+					entries = append(entries, e)
+				}
+			})
+		}
+	}, nil)
+	p.Namespace = d.inNamespace
+	if r.err == nil && p.RangeText == "" && len(r.Faults) == 0 {
+		r.faultAt("spec.range", "is missing")
+	}
+	for _, e := range entries {
+		a, ok := atOffset(p.Range.Addr(), e.key)
+		if !ok && p.Range.IsValid() {
+			r.faultAt("spec.allocations."+e.key, "is not the offset of an address in the range")
+		}
+		p.Allocations = append(p.Allocations, blocks.WhereaboutsAllocation{Addr: a, WhereaboutsOwner: e.WhereaboutsOwner})
+	}
+	p.Allocations = slices.DeleteFunc(p.Allocations, func(a blocks.WhereaboutsAllocation) bool { return !a.Addr.IsValid() })
+	slices.SortStableFunc(p.Allocations, func(a, b blocks.WhereaboutsAllocation) int { return a.Addr.Compare(b.Addr) })
+	return d.whole(r, &p.Meta, "spec.allocations")
+}
+
+// atOffset returns the address that lies an offset, a decimal number of up to 63 bits,
+// behind another (pkg/iphelpers, IPAddOffset). It is false if there is none.
+func atOffset(first netip.Addr, offset string) (netip.Addr, bool) {
+	n, err := strconv.ParseInt(offset, 10, 64)
+	if err != nil || n < 0 || !first.IsValid() {
+		return netip.Addr{}, false
+	}
+	sum := new(big.Int).SetBytes(first.AsSlice())
+	sum.Add(sum, big.NewInt(n))
+	if sum.BitLen() > first.BitLen() {
+		return netip.Addr{}, false
+	}
+	return netip.AddrFromSlice(sum.FillBytes(make([]byte, first.BitLen()/8)))
+}
+
+// whereaboutsOwner reads a member of what Whereabouts records of an owner, whose sandbox
+// the member of the given name has.
+func (d *Decoder) whereaboutsOwner(r *JSONReader, key []byte, sandbox string, o *blocks.WhereaboutsOwner) {
+	switch string(key) {
+	case sandbox:
+		s, _ := r.str()
+		o.ContainerID = string(s)
+	case "ifname":
+		o.Interface = d.text(r)
+	case "podref":
+		if r.Null() {
+			return
+		}
+		s, _ := r.str()
+		namespace, name, ok := strings.Cut(string(s), "/")
+		if ok && namespace != "" && name != "" && !strings.Contains(name, "/") {
+			o.Pod = blocks.Key{Namespace: d.str([]byte(namespace)), Name: name}
+		}
+	}
+}
+
+// whereaboutsReservation reads an OverlappingRangeIPReservation.
+func (d *Decoder) whereaboutsReservation(r *JSONReader, v *blocks.WhereaboutsReservation) bool {
+	d.object(r, &v.Meta, metaHooks{}, func(key []byte) { d.whereaboutsOwner(r, key, "containerid", &v.WhereaboutsOwner) }, nil)
+	v.Namespace = d.inNamespace
+	return d.whole(r, &v.Meta, "")
+}
+
+// nodeSlicePool reads a NodeSlicePool.
+func (d *Decoder) nodeSlicePool(r *JSONReader, p *blocks.NodeSlicePool) bool {
+	d.object(r, &p.Meta, metaHooks{}, nil, func(key []byte) {
+		if string(key) != "allocations" || r.Null() {
+			return
+		}
+		r.Array(func(int) {
+			var s blocks.NodeSlice
+			r.Object(func(key []byte) {
+				switch string(key) {
+				case "nodeName":
+					s.Node = d.text(r)
+				case "sliceRange":
+					s.Range, _ = d.cidr(r)
+				}
+			})
+			if s.Range.IsValid() {
+				p.Slices = append(p.Slices, s)
+			}
+		})
+	})
+	p.Namespace = d.inNamespace
+	return d.whole(r, &p.Meta, "status.allocations")
+}
