@@ -160,7 +160,7 @@ type Curve struct {
 	Family blocks.Family `json:"family"`
 	// Capacity is how many blocks the pools have.
 	Capacity blocks.Count `json:"capacity"`
-	// Points begin with today, at 0 nodes.
+	// Points begin with today, at 0 nodes. The first node without a block has one.
 	Points []Point `json:"points"`
 }
 

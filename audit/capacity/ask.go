@@ -28,7 +28,7 @@ func Ask(st *state.State, q Question) (*Answer, error) {
 		return nil, err
 	}
 	answer.Today = headroom(st, q.NodeLabels)
-	answer.Notes = notes(w)
+	answer.Notes = notes(w, &q)
 	if answer.Question != nil {
 		r := w.simulate(&q)
 		r.out.Traffic = r.traffic()
@@ -96,7 +96,7 @@ func (r *run) forecast(p *pool) affinity.BorrowForecast {
 }
 
 // notes say what the answer does not depend on, and what it leaves open.
-func notes(w *world) (out []string) {
+func notes(w *world, q *Question) (out []string) {
 	if w.Info.Locked {
 		out = append(out, "the datastore is locked: until it is unlocked no pod gets an address")
 	}
@@ -112,6 +112,9 @@ func notes(w *world) (out []string) {
 	if n := len(w.joining); n > 0 {
 		out = append(out, fmt.Sprintf("nodes that join are called %s …: which blocks they claim, and whose addresses they borrow, depends on their names; how many blocks are claimed, and with which node it ends, does not", w.joining[0]))
 	}
+	if len(q.AddPools) > 0 {
+		out = append(out, "pools that are added are called new-pool-1 …: Calico tries pools in the order of their names")
+	}
 	for _, p := range w.pools {
 		if p.ServesWorkloads() && p.BlockSize == p.CIDR.Addr().BitLen() {
 			out = append(out, fmt.Sprintf("blocks of %s hold one address: Calico draws their order by the clock, so that only their number is foretold", p.Name))
@@ -120,10 +123,12 @@ func notes(w *world) (out []string) {
 	return out
 }
 
-// How many nodes a curve goes on for, at least and at most.
+// How many nodes a curve goes on for, at least and at most, and about how many points are
+// kept: besides, the first node without a block is.
 const (
-	minCurve = 10
-	maxCurve = 1000
+	minCurve    = 10
+	maxCurve    = 1000
+	curvePoints = 100
 )
 
 // curve says how many blocks are claimed as nodes join: twice as many as are asked about,
@@ -156,12 +161,15 @@ func (w *world) curve(q *Question) []Curve {
 			r.join(owner.Name)
 		}
 		for i := range curves {
-			claimed := 0
+			claimed, first := 0, without[i] == 0
 			for _, p := range pools[i] {
 				claimed += len(p.blocks)
 			}
 			if n > 0 && !r.a.owns(owner, curves[i].Family) {
 				without[i]++
+			}
+			if first = first && without[i] == 1; !first && n%(steps/curvePoints+1) != 0 && n != steps {
+				continue
 			}
 			curves[i].Points = append(curves[i].Points, Point{Nodes: n, Blocks: claimed, WithoutBlock: without[i]})
 		}

@@ -18,6 +18,9 @@
 // blocks given up in pools that no longer select their node. From v3.32 on also that empty
 // blocks of other nodes are taken when no other is left.
 //
+// Tests hold it to Calico: random scripts on a real API server beside the IPAM client of
+// v3.31, and scripts that the client of v3.32.1 played (testdata/README.md).
+//
 // What is not: the order of candidates in a pool whose blocks hold one address, which
 // Calico draws by the clock (how many blocks are claimed does not depend on it); races
 // between nodes that allocate at the same time; the end of a cooldown, which v3.33 knows:

@@ -2,8 +2,10 @@ package capacity
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Holdings lists all blocks with their free addresses, and all affinities.
@@ -19,4 +21,20 @@ func (a *Allocator) Holdings() string {
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
+}
+
+// Age makes every block older than a minute.
+func (a *Allocator) Age() {
+	for _, b := range a.blocks {
+		b.claimed = time.Time{}
+	}
+}
+
+// Owned returns the owner of each block.
+func (a *Allocator) Owned() map[netip.Prefix]string {
+	out := map[netip.Prefix]string{}
+	for cidr, b := range a.blocks {
+		out[cidr] = b.owner.String()
+	}
+	return out
 }

@@ -1,0 +1,251 @@
+package capacity_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit/capacity"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
+)
+
+func parse(t testing.TB, text string) *state.State {
+	t.Helper()
+	snapshot, err := statedsl.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state.New(snapshot, state.Options{})
+}
+
+func ask(t *testing.T, st *state.State, q capacity.Question) *capacity.Answer {
+	t.Helper()
+	answer, err := capacity.Ask(st, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
+// owned is a block with the affinity of its owner, of which some addresses are used.
+func owned(cidr, node string, used int) string {
+	text := fmt.Sprintf("block %s %s age=1h\naffinity %s %s age=1h\n", cidr, node, cidr, node)
+	if used > 0 {
+		text += fmt.Sprintf("fill %s %d %s\n", cidr, used, node)
+	}
+	return text
+}
+
+// worlds are states of one pool, whose pods have one address each.
+var worlds = map[string]string{
+	"two nodes hold everything": "pool pods 10.0.0.0/24 size=26\nnode n1\nnode n2\n" +
+		owned("10.0.0.0/26", "n1", 64) + owned("10.0.0.64/26", "n1", 6) + owned("10.0.0.128/26", "n2", 64) + owned("10.0.0.192/26", "n2", 9),
+	"uneven":            "pool pods 10.0.0.0/24 size=27\nnode n1\nnode n2\nnode n3\n" + owned("10.0.0.0/27", "n1", 30) + owned("10.0.0.32/27", "n2", 3) + owned("10.0.0.64/27", "n3", 1),
+	"strict":            "config strict max=2\npool pods 10.0.0.0/24 size=28\nnode n1\nnode n2\n" + owned("10.0.0.0/28", "n1", 10) + owned("10.0.0.16/28", "n2", 4),
+	"strict and full":   "config strict\npool pods 10.0.0.0/26 size=28\nnode n1\nnode n2\n" + owned("10.0.0.0/28", "n1", 10) + owned("10.0.0.16/28", "n2", 4),
+	"reserved":          "pool pods 10.0.0.0/25 size=28\nreserve 10.0.0.32/27\nreserve 10.0.0.64/30\nreserve 10.0.0.3/32\nnode n1\nnode n2\n" + owned("10.0.0.0/28", "n1", 2) + owned("10.0.0.16/28", "n2", 4),
+	"all is reserved":   "pool pods 10.0.0.0/27 size=28\nreserve 10.0.0.16/28\nnode n1\n" + owned("10.0.0.0/28", "n1", 2),
+	"IPv6, very large":  "config strict max=3\npool pods fd00::/48 size=124\nnode n1\nnode n2\n" + owned("fd00::/124", "n1", 10) + owned("fd00::10/124", "n2", 4),
+	"an empty block":    "version v3.32.1\npool pods 10.0.0.0/26 size=28\nnode n1\nnode n2\n" + owned("10.0.0.0/28", "n1", 10) + owned("10.0.0.16/28", "n2", 4) + owned("10.0.0.32/28", "n2", 0) + owned("10.0.0.48/28", "n1", 3),
+	"another's address": "pool pods 10.0.0.0/27 size=28\nnode n1\nnode n2\n" + owned("10.0.0.0/28", "n1", 10) + owned("10.0.0.16/28", "n1", 4) + "use 10.0.0.30 shop/lent n2\n",
+}
+
+// TestHeadroomOfPods: as many pods as the headroom says can start, and the next one
+// borrows, or gets nothing, on the node that it names.
+func TestHeadroomOfPods(t *testing.T) {
+	for name, text := range worlds {
+		t.Run(name, func(t *testing.T) {
+			st := parse(t, text)
+			h := ask(t, st, capacity.Question{}).Today[0]
+			n, ok := h.Pods.Int()
+			if !ok || h.First == "" {
+				t.Fatalf("the headroom is %+v", h)
+			}
+			if n > 0 {
+				if o := ask(t, st, capacity.Question{Pods: n}).Outcome; !o.Fits || o.Started != n {
+					t.Errorf("%d pods should fit: %+v", n, o)
+				}
+			}
+			o := ask(t, st, capacity.Question{Pods: n + 1}).Outcome
+			first := o.FirstBorrow
+			if h.Refused {
+				first = o.FirstRefusal
+			}
+			if o.Borrowed+o.Refused != 1 || first == nil || first.Node != h.First || first.Limit != h.PodsLimit || (o.Refused == 1) != h.Refused {
+				t.Errorf("pod %d should end it: the headroom is %+v, and what comes of it %+v, %+v", n+1, h, o, first)
+			}
+		})
+	}
+}
+
+// TestHeadroomOfNodes: as many nodes as the headroom says get a block of their own.
+func TestHeadroomOfNodes(t *testing.T) {
+	for name, text := range worlds {
+		t.Run(name, func(t *testing.T) {
+			st := parse(t, text)
+			h := ask(t, st, capacity.Question{}).Today[0]
+			n, ok := h.Nodes.Int()
+			if !ok {
+				if want := "75557863725914323419134"; h.Nodes.String() != want {
+					t.Errorf("%s nodes can join, not all of the pool's blocks but two, %s", h.Nodes, want)
+				}
+				return
+			}
+			if n > 0 {
+				if o := ask(t, st, capacity.Question{AddNodes: n}).Outcome; !o.Fits || len(o.WithoutBlock) > 0 {
+					t.Errorf("%d nodes should fit: %+v", n, o)
+				}
+			}
+			if o := ask(t, st, capacity.Question{AddNodes: n + 1}).Outcome; o.Fits || !slices.Equal(o.WithoutBlock, []string{fmt.Sprintf("new-%d", n+1)}) {
+				t.Errorf("node %d should get no block: %+v", n+1, o)
+			}
+		})
+	}
+}
+
+// TestChanges: each change that is proposed makes it fit when it is asked about, and
+// nothing smaller of its kind does.
+func TestChanges(t *testing.T) {
+	st := parse(t, worlds["two nodes hold everything"])
+	q := capacity.Question{AddNodes: 2}
+	o := ask(t, st, q).Outcome
+	var kinds []string
+	for _, c := range o.Changes {
+		kinds = append(kinds, c.Kind+" "+c.Left.String())
+	}
+	if want := []string{"prefix 0", "pools 2", "block-size 0", "block-size 4"}; !slices.Equal(kinds, want) {
+		t.Fatalf("the changes are %v, not %v: %+v", kinds, want, o.Changes)
+	}
+	fits := func(change func(*capacity.Question)) bool {
+		with := q
+		change(&with)
+		return ask(t, st, with).Outcome.Fits
+	}
+	pool := func(cidr string) func(*capacity.Question) {
+		return func(q *capacity.Question) {
+			q.AddPools = []capacity.NewPool{{CIDR: netip.MustParsePrefix(cidr), BlockSize: 26}}
+		}
+	}
+	size := func(bits int) func(*capacity.Question) {
+		return func(q *capacity.Question) { q.BlockSizes = []capacity.BlockSize{{Bits: bits}} }
+	}
+	for _, c := range []struct {
+		what   string
+		change func(*capacity.Question)
+		want   bool
+	}{
+		{"a /26", pool("10.1.0.0/26"), false}, {"a /25", pool("10.1.0.0/25"), true}, {"a /24", pool("10.1.0.0/24"), true},
+		{"blocks of /27", size(27), true}, {"blocks of /28", size(28), true}, {"nothing", func(*capacity.Question) {}, false},
+	} {
+		if fits(c.change) != c.want {
+			t.Errorf("%s: it should fit: %v", c.what, c.want)
+		}
+	}
+}
+
+// TestReclaim: Calico v3.32 takes another node's empty block, its last one, too, once it
+// was claimed a minute ago; older releases, and a young block, leave it.
+func TestReclaim(t *testing.T) {
+	text := "pool pods 10.0.0.0/27 size=28\nnode n1\nnode n2\n" + owned("10.0.0.0/28", "n1", 2) + "affinity 10.0.0.16/28 n2 age=1h\nblock 10.0.0.16/28 n2 age=1h"
+	for more, want := range map[string]string{
+		"version v3.32.1\n" + text:                  "",
+		"version v3.32.1\n" + text + " claimed=2m":  "",
+		"version v3.32.1\n" + text + " claimed=30s": "new-1",
+		"version v3.31.5\n" + text:                  "new-1",
+		"version v3.32.1\n" + strings.Replace(text, "affinity 10.0.0.16/28 n2 age=1h\n", "", 1): "new-1", // Calico looks for the affinity
+	} {
+		o := ask(t, parse(t, more), capacity.Question{AddNodes: 1}).Outcome
+		if got := strings.Join(o.WithoutBlock, ","); got != want {
+			t.Errorf("%s:\nwithout a block are %q, not %q", more, got, want)
+		}
+	}
+}
+
+// TestRemoveNode: what a node held is free, its pods start elsewhere, but those that only
+// it runs, and who borrowed of it keeps its addresses.
+func TestRemoveNode(t *testing.T) {
+	st := parse(t, `pool pods 10.0.0.0/27 size=28
+node n1
+node n2
+`+owned("10.0.0.0/28", "n1", 0)+owned("10.0.0.16/28", "n2", 3)+`
+use 10.0.0.0 shop/web n1
+use 10.0.0.1 kube-system/agent n1 of=DaemonSet/agent
+`)
+	o := ask(t, st, capacity.Question{RemoveNodes: []string{"n1"}, AddNodes: 1}).Outcome
+	if !o.Fits || o.Started != 2 || len(o.Nodes) != 1 || fmt.Sprint(o.Nodes[0].Claimed) != "[10.0.0.0/28]" {
+		t.Errorf("the node that joins should get what n1 held, and one pod of n1 move: %+v", o)
+	}
+}
+
+// TestSelector: a node that no pool selects gets nothing, and a change gives it a pool.
+func TestSelector(t *testing.T) {
+	st := parse(t, "pool pods 10.0.0.0/24 size=26 nodes=rack==\"a\"\nnode n1 label=rack=a\n"+owned("10.0.0.0/26", "n1", 1))
+	o := ask(t, st, capacity.Question{AddNodes: 1}).Outcome
+	if o.Refused != 1 || o.FirstRefusal.Limit != capacity.LimitSelector {
+		t.Errorf("the pod should get no address for want of a pool: %+v", o)
+	}
+	if o := ask(t, st, capacity.Question{AddNodes: 1, NodeLabels: map[string]string{"rack": "a"}}).Outcome; !o.Fits {
+		t.Errorf("a node of rack a should get a block: %+v", o)
+	}
+	if h := ask(t, st, capacity.Question{}).Today[0]; !h.Nodes.IsZero() || h.NodesLimit != capacity.LimitSelector {
+		t.Errorf("no plain node can join: %+v", h)
+	}
+}
+
+// TestIncomplete: without what an answer needs there is none, and a state without BGP
+// configuration still has one, but for the traffic.
+func TestIncomplete(t *testing.T) {
+	text := worlds["two nodes hold everything"]
+	for _, r := range capacity.Reads {
+		if a := ask(t, parse(t, text+"gap "+string(r)+" forbidden\n"), capacity.Question{AddNodes: 1}); a.Inconclusive == "" || a.Outcome != nil || len(a.Today) > 0 {
+			t.Errorf("without %s there should be no answer: %+v", r, a)
+		}
+	}
+	a := ask(t, parse(t, text+"gap bgppeers forbidden\n"), capacity.Question{AddNodes: 1})
+	if a.Inconclusive != "" || a.Outcome.Traffic == nil || a.Outcome.Traffic.Outcome != "not known" {
+		t.Errorf("without BGP peers only the traffic is not known: %+v, %+v", a, a.Outcome)
+	}
+}
+
+// BenchmarkAsk: 500 nodes with 30 pods each join 5,000 nodes, and do not fit.
+func BenchmarkAsk(b *testing.B) {
+	snapshot := &blocks.Snapshot{IPAM: blocks.DefaultIPAMConfig(), Cluster: blocks.Cluster{CalicoVersion: "v3.31.0", TakenAt: time.Unix(1e9, 0)}}
+	const nodes, pods, size = 5000, 30, 64
+	pool := netip.MustParsePrefix("10.0.0.0/13") // 8,192 blocks
+	snapshot.Pools = []blocks.Pool{{Meta: blocks.Meta{Name: "pods"}, CIDR: pool, BlockSize: 26, Automatic: true, Uses: []blocks.Use{blocks.UseWorkload}}}
+	addr := pool.Addr()
+	for i := range nodes {
+		node := fmt.Sprintf("node-%04d", i)
+		snapshot.Nodes = append(snapshot.Nodes, blocks.Node{Meta: blocks.Meta{Name: node}, Labels: map[string]string{"rack": fmt.Sprint(i % 40)}, AllocatablePods: 110})
+		owner := blocks.Owner{Kind: blocks.HostOwner, Name: node}
+		for half := range 1 + i%2 {
+			cidr := netip.PrefixFrom(addr, 26)
+			block := blocks.Block{Meta: blocks.Meta{Name: blocks.BlockName(cidr)}, CIDR: cidr, Owner: owner}
+			for o := range int32(size) {
+				if block.Ordinals = append(block.Ordinals, blocks.Free); half > 0 || o >= pods {
+					block.Unallocated = append(block.Unallocated, o)
+				} else {
+					name := fmt.Sprintf("pod-%d-%d", i, o)
+					block.Ordinals[o] = int32(len(block.Attributes))
+					block.Attributes = append(block.Attributes, blocks.Attributes{Handle: name, HasHandle: true, Pod: name, Namespace: "shop", Node: node})
+					snapshot.Workloads = append(snapshot.Workloads, blocks.Workload{Meta: blocks.Meta{Name: name}, Namespace: "shop", Node: node, Phase: "Running", StatusIPs: []netip.Addr{addr}})
+				}
+				addr = addr.Next()
+			}
+			snapshot.Blocks = append(snapshot.Blocks, block)
+			snapshot.Affinities = append(snapshot.Affinities, blocks.Affinity{Meta: blocks.Meta{Name: blocks.AffinityName(node, cidr)}, CIDR: cidr, Owner: owner, State: blocks.Confirmed})
+		}
+	}
+	st := state.New(snapshot, state.Options{})
+	for b.Loop() {
+		answer, err := capacity.Ask(st, capacity.Question{AddNodes: 1000, PodsPerNode: pods})
+		if err != nil || answer.Outcome.Fits || len(answer.Outcome.WithoutBlock) != 308 || len(answer.Outcome.Changes) == 0 {
+			b.Fatalf("%v, %d without a block", err, len(answer.Outcome.WithoutBlock))
+		}
+	}
+}
