@@ -142,10 +142,15 @@ func check(state *testcluster.IPAMState) error {
 func (s *story) cordon(t *testing.T, on bool) {
 	t.Helper()
 	for _, node := range oldNodes {
-		patch := fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, on)
-		_, err := s.Kube.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, patch, metav1.PatchOptions{})
-		must(t, err)
+		s.cordonNode(t, node, on)
 	}
+}
+
+func (s *story) cordonNode(t *testing.T, node string, on bool) {
+	t.Helper()
+	patch := fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, on)
+	_, err := s.Kube.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, patch, metav1.PatchOptions{})
+	must(t, err)
 }
 
 // agent is calico-node, on the network of every node, which does not count.

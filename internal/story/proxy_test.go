@@ -82,7 +82,10 @@ func (p *proxy) serve(forward http.Handler, w http.ResponseWriter, r *http.Reque
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	r = r.WithContext(context.WithoutCancel(r.Context()))
+	// A context that never ends would have the reverse proxy heed the sender's connection.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), time.Minute)
+	defer cancel()
+	r = r.WithContext(ctx)
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	if at != nil && !at(n) {
 		panic(http.ErrAbortHandler)

@@ -1,7 +1,10 @@
 package apply_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -35,11 +38,11 @@ func (l *lab) patched(verb string, r testcluster.Resource, name string) repair.C
 }
 
 // resume applies a plan in the journal of a run that died.
-func (l *lab) resume(p *repair.Plan, j *journal.Journal) *repair.Result {
+func (l *lab) resume(p *repair.Plan, path string) *repair.Result {
 	l.t.Helper()
-	f, err := journal.Read(j.Path())
+	f, err := journal.Read(path)
 	l.must(err)
-	again, err := journal.Resume(j.Path(), p.CreatedAt)
+	again, err := journal.Resume(path, p.CreatedAt)
 	l.must(err)
 	l.t.Cleanup(func() { _ = again.Close() })
 	w := l.writer(again)
@@ -119,7 +122,7 @@ func TestResume(t *testing.T) {
 			if c.then != nil {
 				c.then(l)
 			}
-			r := l.resume(p, j)
+			r := l.resume(p, j.Path())
 			if got := became(r)[0]; !strings.HasPrefix(got, step+": "+c.want) {
 				t.Errorf("it came to %q (%s), want %q", got, r.Outcomes[0].Reason, c.want)
 			}
@@ -131,5 +134,45 @@ func TestResume(t *testing.T) {
 				t.Errorf("the affinity's state is %v, want %q", state, c.state)
 			}
 		})
+	}
+}
+
+// TestResumeConfirmsClaim: a run that recorded an address in a block which it claimed for
+// that, and died before its last write, left the affinity pending, by which the node would
+// not find its own block. The next run confirms it, and so does an undo, which takes nothing
+// of it back: the pod uses the address.
+func TestResumeConfirmsClaim(t *testing.T) {
+	const block, affinity = "10-7-0-16-28", "n2-10-7-0-16-28"
+	for _, undo := range []bool{false, true} {
+		l := newLab(t)
+		l.age()
+		for r, name := range map[testcluster.Resource]string{blockCRD: block, affinityCRD: affinity, handleCRD: testcluster.Handle("default", "web-n2")} {
+			l.must(l.c.Delete(t.Context(), r, "", name))
+		}
+		p := l.plan(repair.Request{UnrecordedIPs: true}, "record-ip:10.7.0.16")
+		r := l.apply(t.Context(), p, apply.Options{Wait: true})
+		l.wantOutcomes(r, "record-ip:10.7.0.16: done")
+
+		text, err := os.ReadFile(r.Journal)
+		l.must(err)
+		last := bytes.LastIndex(text, []byte(`"resource":"blockaffinities"`))
+		if last < 0 {
+			t.Fatalf("the journal tells of no affinity:\n%s", text)
+		}
+		text = text[:last+bytes.IndexByte(text[last:], '\n')+1]
+		path := filepath.Join(t.TempDir(), "journal.jsonl")
+		l.must(os.WriteFile(path, text, 0o600))
+		l.edit(affinityCRD, affinity, func(spec map[string]any) { spec["state"] = "pending" })
+
+		if undo {
+			r.Journal = path
+			l.wantOutcomes(l.undo(r), "record-ip:10.7.0.16: done Finished")
+		} else {
+			l.wantOutcomes(l.resume(p, path), "record-ip:10.7.0.16: done")
+		}
+		if state := l.spec(affinityCRD, affinity)["state"]; state != "confirmed" {
+			t.Errorf("undone %t: the affinity is %v", undo, state)
+		}
+		l.settled()
 	}
 }

@@ -181,3 +181,46 @@ func TestFinishedBy(t *testing.T) {
 		}
 	}
 }
+
+// TestFinishTakesConsentsAgain: what an earlier command began by a consent, and had not
+// written yet, is written by the consent of who finishes it, and not by the old one.
+func TestFinishTakesConsentsAgain(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		snap, err := statedsl.Parse("pool pods 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\n" +
+			"alloc 10.0.0.1 pod=shop/gone node=n1 handle=k8s-pod-network.a\nhandle k8s-pod-network.a 10.0.0.0/26=1\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		snap.Cluster.GUID, snap.Cluster.Datastore = "g", "kubernetes"
+		f := &fakeCluster{s: snap, now: snap.Cluster.TakenAt}
+		p := f.plan(t, repair.Request{LeakedIPs: true, WithoutHostEvidence: true})
+		path := filepath.Join(t.TempDir(), "journal.jsonl")
+		j, err := journal.Create(path, journal.Header{StartedAt: p.CreatedAt, Cluster: p.Cluster, Plan: p})
+		if err == nil {
+			err = errors.Join(j.Start(p.Steps[0].ID), j.Record(repair.Change{Verb: repair.VerbPatch, Resource: blocks.Blocks, Name: "10-0-0-0-26", Before: json.RawMessage(`{}`)}), j.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, err := journal.Read(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if j, err = journal.Resume(path, p.CreatedAt); err != nil {
+			t.Fatal(err)
+		}
+		defer j.Close()
+		f.journal, f.now = j, f.now.Add(time.Hour)
+		res, err := Finish(t.Context(), file, f, f, j, Options{Consents: &repair.Request{LeakedIPs: true, WithoutHostEvidence: again}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := "skipped NoHostEvidence"
+		if again {
+			want = "failed" // the cluster in memory releases nothing: that it was asked to is enough
+		}
+		if got := outcomes(res); !slices.Equal(got, []string{want}) {
+			t.Errorf("consented again %t: %v, %s", again, got, res.Outcomes[0].Reason)
+		}
+	}
+}
