@@ -410,6 +410,52 @@ func (st *Remedies) Full() []string {
 	return out
 }
 
+// LeavesTooFew returns a pool of whose nodes fewer than half would take pods if some were
+// cordoned, and how many of how many; no name if there is none. One that is cordoned
+// already, by whomever, or not ready counts among those that do not, and one whose taints
+// keep pods away not at all.
+func (st *Remedies) LeavesTooFew(cordon []string) (pool string, left, of int) {
+	type share struct{ cut, left, of int }
+	shares := map[string]*share{}
+	for _, h := range st.NodeStates {
+		if h.Node == nil || h.Node.OutOfService || len(h.Node.KeepsAway()) > 0 {
+			continue
+		}
+		for _, n := range h.BlockStatus {
+			for _, p := range n.Pools {
+				x := shares[p.Name]
+				if x == nil {
+					x = &share{}
+					shares[p.Name] = x
+				}
+				x.of++
+				switch {
+				case slices.Contains(cordon, h.Name):
+					x.cut++
+				case takesPods(h):
+					x.left++
+				}
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(shares)) {
+		if x := shares[name]; x.cut > 0 && 2*x.left < x.of {
+			return name, x.left, x.of
+		}
+	}
+	return "", 0, 0
+}
+
+// Takers is how many nodes the scheduler puts pods on now.
+func (st *Remedies) Takers() (n int) {
+	for _, h := range st.NodeStates {
+		if takesPods(h) {
+			n++
+		}
+	}
+	return n
+}
+
 // takesPods reports whether the scheduler puts any pod on the node now.
 func takesPods(h *state.NodeState) bool {
 	return h.Node != nil && !h.Node.Unschedulable && len(h.Node.KeepsAway()) == 0 && !h.Node.OutOfService && !h.Node.NotReady

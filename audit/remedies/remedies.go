@@ -50,6 +50,9 @@ func (st *Remedies) rehome(pools []*state.Pool, borrows []*state.Borrow) Remedy 
 	if full := st.Full(); len(full) > 0 {
 		r = r.with(" --cordon-full")
 		r.Risk += "; nodes without room of their own are cordoned meanwhile: now " + phrase.Some(full)
+		if pool, left, of := st.LeavesTooFew(full); pool != "" {
+			r.Risk += fmt.Sprintf(", which is refused as long as it leaves %d of the %d nodes of pool %s to take pods, fewer than half: add a pool first", left, of, pool)
+		}
 	}
 	if now, _ := st.Rehomes(); slices.ContainsFunc(now, func(m Move) bool { return m.Elsewhere }) {
 		r.Risk += "; pods whose node has no address for them borrow again or wait if a nodeSelector or an affinity, which is not looked at, keeps them there"

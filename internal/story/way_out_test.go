@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -181,6 +183,22 @@ type death struct {
 	after bool
 	wait  time.Duration
 	undo  bool
+	// to is what the command comes to that is not killed.
+	to holdings
+}
+
+// holdings are the blocks and the affinities of each node, and how many addresses are
+// borrowed.
+type holdings struct {
+	blocks, affinities map[string][]netip.Prefix
+	borrowed           int
+}
+
+func (s *story) holdings(t *testing.T) holdings {
+	t.Helper()
+	ipam, err := s.ReadIPAM(t.Context(), testcluster.CRDv1)
+	must(t, err)
+	return holdings{ipam.Blocks, ipam.Affinities, len(ipam.Borrowed)}
 }
 
 func (d death) String() string {
@@ -206,6 +224,8 @@ func (s *story) deaths(t *testing.T, args []string) (all []death) {
 	if !slices.ContainsFunc(p.writes, func(w write) bool { return strings.HasSuffix(w.what, "/eviction") }) {
 		t.Fatalf("%s moves no pod", args[1])
 	}
+	s.awaitHealthy(t)
+	to := s.holdings(t)
 	for i, w := range p.writes {
 		at := []death{{k: i + 1}, {k: i + 1, after: true}}
 		text := "at once"
@@ -217,7 +237,7 @@ func (s *story) deaths(t *testing.T, args []string) (all []death) {
 		}
 		t.Logf("write %d: %s, then %s", i+1, w.what, text)
 		for _, d := range at {
-			d.of, d.args, d.from = args[1], args, from
+			d.of, d.args, d.from, d.to = args[1], args, from, to
 			undone := d
 			undone.undo = true
 			all = append(all, d, undone)
@@ -230,13 +250,13 @@ func (s *story) deaths(t *testing.T, args []string) (all []death) {
 const killedWaiting = time.Second
 
 // The program is killed at a write or while it waits. An undo takes back what it has left;
-// or the same command again goes on, and in the end the story is over. Either way nothing of
-// ours is left behind, and every budget kept.
+// or the same command again goes on, to where it comes to when nobody kills it, and in the
+// end the story is over; where every point is tried, that is played at those of the waits.
+// Either way nothing of ours is left behind, and every budget kept.
 func TestKilledConsolidation(t *testing.T) {
 	t.Parallel()
 	s := play(t, small)
 	all := s.deaths(t, consolidate)
-	s.awaitHealthy(t)
 	all = append(all, s.deaths(t, rehome)...) // of the pods that borrow while one node has a block by now
 	if !everyState() {
 		r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
@@ -291,6 +311,13 @@ func (s *story) goOn(t *testing.T, d death, dir, kubeconfig string) {
 		t.Fatalf("the same command again ends with %d", code)
 	}
 	s.clean(t)
+	s.awaitHealthy(t)
+	if got := s.holdings(t); !reflect.DeepEqual(got, d.to) {
+		t.Errorf("it came to %+v, and not killed to %+v", got, d.to)
+	}
+	if everyState() && d.wait == 0 {
+		return
+	}
 	for range s.nodesWithoutBlocks(t) {
 		succeeds(t, kubeconfig, consolidate)
 	}

@@ -165,6 +165,7 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 		return nil
 	}
 	full := remedies.Of(p.State).Full()
+	crowded, left, of := remedies.Of(p.State).LeavesTooFew(full)
 	name, unread := p.State.UnreadPod()
 	var out []remedies.Move
 	now, later := remedies.Of(p.State).Rehomes()
@@ -189,6 +190,9 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 			refuse(c, repair.Because(repair.RefusedNotRead, "PodDisruptionBudgets were not read, so that nothing says whether pod %s may be evicted", m.Pod.FullName()))
 		case remedies.Of(p.State).Unguarded(m.Pod) && !p.Request.EvictSingletons:
 			refuse(c, repair.Because(repair.RefusedConsent, "%s: consent with --evict-singletons", unguardedText([]remedies.Move{m})))
+		case crowded != "":
+			refuse(c, repair.Because(repair.RefusedConflict, "%s would have to be cordoned, or it may borrow there again, and %d of the %d nodes of pool %s were left to take pods, fewer than half: add a pool first",
+				phrase.Some(full), left, of, crowded))
 		case len(full) > 0 && !p.Request.CordonFull:
 			refuse(c, repair.Because(repair.RefusedConsent, "the scheduler may put it where no address is left for it, so that it borrows again or waits: consent with --cordon-full, to cordon %s meanwhile", phrase.List(full)))
 		default:
