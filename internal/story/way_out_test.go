@@ -260,7 +260,7 @@ func (s *story) deaths(t *testing.T, args []string) (all []death) {
 const killedWaiting = time.Second
 
 // The program is killed at a write or while it waits. An undo takes back what it has left;
-// or the same command again goes on, to where it comes to when nobody kills it, and in the
+// or the same command again goes on, to what it comes to when it is not killed, and in the
 // end the story is over; where every point is tried, that is played at those of the waits.
 // Either way nothing of ours is left behind, and every budget kept.
 func TestKilledConsolidation(t *testing.T) {
