@@ -294,10 +294,13 @@ func (b *Begun) EndMark(r blocks.Resource, m blocks.Meta) Move {
 // PutBack gives the affinity that was left in pendingDeletion the state that it had.
 func (b *Begun) PutBack(a *blocks.Affinity) Move {
 	was := blocks.AffinityState(b.Log.First(blocks.Affinities).Was().Spec.State)
-	if b.Undo && a.State == was {
+	if b.Undo && a.State == was && !a.SoftDeleted {
 		return Nothing(Already, "the affinity is as it was")
 	}
-	if a.State != blocks.PendingDeletion || a.SoftDeleted {
+	if a.SoftDeleted {
+		return Cannot(SkipChanged, "the affinity was written since, and is marked deleted")
+	}
+	if a.State != blocks.PendingDeletion {
 		return Cannot(SkipChanged, "the affinity was written since: its state is %q", a.State)
 	}
 	if why := b.mustStay(a); why != "" {

@@ -124,6 +124,7 @@ func TestUndoNeedsProof(t *testing.T) {
 		"an address's handle left as it was":            {repair.ReleaseIP, freedPatch, undoWorld + "handle k8s-pod-network.gone 10.0.0.0/26=1", "planned Finished"},
 		"left, and its block is being released":         {repair.DeleteAffinity, leftPatch, undoLeft + "block 10.0.3.0/26 n2 deleted", "skipped Changed"},
 		"put back, and marked again by somebody else":   {repair.DeleteAffinity, leftPatch + "patch|blockaffinities|n2-10.0.3.0/26|confirmed", undoLeft + "block 10.0.3.0/26 n2", "skipped Changed"},
+		"in its state again, and marked deleted":        {repair.DeleteAffinity, leftPatch, undoWorld + "affinity 10.0.3.0/26 n2 deleted\nblock 10.0.3.0/26 n2", "skipped Changed"},
 		"a block's affinity still as it was left":       {repair.ReleaseBlock, leftPatch, undoLeft + "block 10.0.3.0/26 n2", "planned"},
 		"an address that was freed":                     {repair.ReleaseIP, freedPatch + "end|done", undoWorld, "planned"},
 		"an address that its node freed":                {repair.ReleaseIP, freedPatch + "end|skipped|Changed", undoWorld, "not-needed"},
