@@ -43,7 +43,7 @@ func (a *Affinity) Effective() AffinityState {
 type Handle struct {
 	Meta
 	ID string
-	// Blocks are the handle's counts, in CIDR order.
+	// Blocks are the handle's counts, in CIDR order. Handles that count alike share them.
 	Blocks []HandleCount
 	// SoftDeleted is spec.deleted.
 	SoftDeleted bool

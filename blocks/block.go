@@ -94,9 +94,8 @@ type OrdinalSequence struct {
 // Attributes says what an allocation is for. Field names follow the keys that
 // Calico writes (libcalico-go backend/model/block.go).
 type Attributes struct {
-	// Handle is the handle's ID; HasHandle is false where none was stored.
+	// Handle is the handle's ID; empty, and HasHandle false, where none was stored.
 	Handle    string
-	HasHandle bool
 	Pod       string
 	Namespace string
 	Node      string
@@ -109,11 +108,8 @@ type Attributes struct {
 	// Released is when a released address began to cool down (newer Calico);
 	// zero for one in use.
 	Released Time
-	// VM is true if any of KubeVirt's attributes is present, in either attribute map
-	// (vmi-name, vmi-uid, vm-uid, vmim-uid; Calico v3.32). VMI is vmi-name, which is
-	// the name of the VirtualMachine, too; empty where no map has it. A stopped
-	// virtual machine keeps the handle and has no attributes: see [VMOfHandle].
-	VM  bool
+	// VMI is vmi-name of either attribute map, which is the name of the VirtualMachine,
+	// too; empty where no map has it.
 	VMI string
 	// Alternate is alternateOwnerAttrs (Calico v3.32): a second pod that may take the
 	// address over, the target of a live migration. Nil where the map is absent or
@@ -123,6 +119,12 @@ type Attributes struct {
 	// of those that no field here holds: it changes whenever either map does. 0 where
 	// both are empty.
 	Digest uint64
+
+	HasHandle bool
+	// VM is true if any of KubeVirt's attributes is present, in either attribute map
+	// (vmi-name, vmi-uid, vm-uid, vmim-uid; Calico v3.32). A stopped virtual machine
+	// keeps the handle and has no attributes: see [VMOfHandle].
+	VM bool
 }
 
 // Values of [Attributes.Type], after libcalico-go backend/model/block.go.

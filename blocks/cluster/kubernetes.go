@@ -122,6 +122,7 @@ func (k *Kubernetes) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	decode.SetVMsKnown(s, func(r blocks.Resource) bool { return k.served.has(decode.KindOf(r)) })
 	decode.SetBudgetsKnown(s, k.budgets)
 	s.Sort()
+	s.Share()
 	return s, nil
 }
 

@@ -56,6 +56,9 @@ func (w *Watch) assemble(missing []blocks.Gap) *blocks.Snapshot {
 		k.store.Fill(s)
 	}
 	slices.SortFunc(s.Gaps, blocks.CompareGaps)
+	if w.cached == nil { // nobody else has the records yet
+		s.Share()
+	}
 	decode.SetVMsKnown(s, func(r blocks.Resource) bool {
 		return slices.ContainsFunc(w.active.kinds, func(k *reflector) bool { return k.kind.Resource == r && k.known && !k.absent })
 	})

@@ -33,6 +33,8 @@ type Decoder struct {
 	inNamespace string
 	reader      *JSONReader // of the object at hand
 	recent      [64]string  // texts that were shared last, by a hash
+	// counts are those of the handles that count for one block, which share them.
+	counts map[blocks.HandleCount][]blocks.HandleCount
 }
 
 // SharedStrings is an interner that several decoders use at once.

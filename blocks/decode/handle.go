@@ -54,5 +54,14 @@ func (d *Decoder) handleCounts(r *JSONReader) []blocks.HandleCount {
 		}
 	})
 	slices.SortStableFunc(out, func(a, b blocks.HandleCount) int { return blocks.ComparePrefixes(a.CIDR, b.CIDR) })
+	if len(out) == 1 { // as nearly all are, and those of a block's pods are alike
+		if d.counts == nil {
+			d.counts = map[blocks.HandleCount][]blocks.HandleCount{}
+		}
+		if d.counts[out[0]] == nil {
+			d.counts[out[0]] = out
+		}
+		return d.counts[out[0]]
+	}
 	return out
 }

@@ -49,6 +49,7 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 	decode.SetBudgetsKnown(s, f.opts.Budgets && len(s.Budgets) > 0)
 	f.opts.Record.readWhole(f.info.resources)
 	s.Sort()
+	s.Share()
 	return s, nil
 }
 

@@ -80,6 +80,7 @@ type damager struct {
 	blocks map[string]netip.Prefix // by node
 	sound  []string                // nodes that stay as they are
 	made   int                     // blocks outside of podPool
+	rivals int                     // affinities to blocks of others
 	want   expected
 }
 
@@ -227,7 +228,8 @@ func (d *damager) orphanAffinity(node string) error {
 
 func (d *damager) rivalAffinity(node string) error {
 	cidr := d.blocks[node]
-	rival := d.sound[2]
+	rival := d.sound[len(d.sound)-1-d.rivals/10] // of more than some it would be at its limit
+	d.rivals++
 	d.want.add("affinity/not-owner", rival+" "+cidr.String())
 	return d.newAffinity(rival, cidr)
 }
