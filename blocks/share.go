@@ -5,7 +5,7 @@ import "strings"
 // Share has texts that several objects hold be kept once: the ID of a handle, which its
 // allocations repeat and which ends in the ID of a pod's sandbox ("NETWORK.CONTAINERID"),
 // and the pod's name. On a cluster of 150,000 pods that is 25 MB. It writes to the
-// records, which nobody else may read meanwhile.
+// records, which no one else may read meanwhile.
 func (s *Snapshot) Share() {
 	type known struct{ handle, pod string }
 	byEnd := make(map[string]known, len(s.Handles))

@@ -400,7 +400,9 @@ func (st *Remedies) evaluateReplacements(c *Consolidation) {
 
 // Full returns the nodes that take pods and have no address of their own for another, nor
 // a block to claim, of any family that counts. Those that are cordoned are not among them.
-func (st *Remedies) Full() []string {
+func (st *Remedies) Full() []string { return st.full() }
+
+func (st *Remedies) findFull() []string {
 	var out []string
 	for _, h := range st.NodeStates {
 		if takesPods(h) && slices.ContainsFunc(h.BlockStatus, st.isFull) {

@@ -33,6 +33,8 @@ type Remedies struct {
 	spareable    func() map[*state.Pool][]*state.Block
 	replacements func() map[blocks.Family]replacements
 	leftBehind   func() map[string]*leftBehind
+	rehomes      func() (now, later []Move)
+	full         func() []string
 }
 
 // Of returns the ways out of a state, which are found once.
@@ -43,6 +45,7 @@ func find(s *state.State) *Remedies {
 	st.podsOf, st.budgets = sync.OnceValue(st.indexControllers), sync.OnceValue(st.indexBudgets)
 	st.spareable, st.replacements = sync.OnceValue(st.findSpareable), sync.OnceValue(st.findReplacements)
 	st.leftBehind = sync.OnceValue(st.findLeftBehind)
+	st.rehomes, st.full = sync.OnceValues(st.findRehomes), sync.OnceValue(st.findFull)
 	for i := range st.Nodes {
 		if n := &st.Nodes[i]; n.Ours != "" {
 			st.cordoned[n.Ours] = append(st.cordoned[n.Ours], n.Name)

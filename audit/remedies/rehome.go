@@ -14,7 +14,9 @@ import (
 // other nodes that take pods have room, as many as there is beside these. The others are
 // apart, each with why it stays; those that must not be evicted take no other's turn.
 // Virtual machines keep theirs.
-func (st *Remedies) Rehomes() (now, later []Move) {
+func (st *Remedies) Rehomes() (now, later []Move) { return st.rehomes() }
+
+func (st *Remedies) findRehomes() (now, later []Move) {
 	room := map[blocks.Family]int{}
 	var away []Move
 	for _, h := range st.NodeStates {

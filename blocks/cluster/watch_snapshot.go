@@ -56,7 +56,7 @@ func (w *Watch) assemble(missing []blocks.Gap) *blocks.Snapshot {
 		k.store.Fill(s)
 	}
 	slices.SortFunc(s.Gaps, blocks.CompareGaps)
-	if w.cached == nil { // nobody else has the records yet
+	if w.cached == nil { // no one else has the records yet
 		s.Share()
 	}
 	decode.SetVMsKnown(s, func(r blocks.Resource) bool {

@@ -121,7 +121,9 @@ func blockWith(st *state.State, addr netip.Addr) *state.Block {
 
 // rehome proposes to evict pods that borrow, where their node has addresses by now.
 func rehome(p *repair.Proposals) {
+	c := everyBorrower(p, state.Subject{})
 	for _, m := range rehomes(p, true) {
+		c.Target = state.IPSubject(m.Addr, m.Pod.Node)
 		b := blockWith(p.State, m.Addr)
 		gets := "it gets an address of its own node's"
 		if m.Elsewhere {
@@ -131,7 +133,7 @@ func rehome(p *repair.Proposals) {
 		if m.Pod.Controller != nil {
 			why += "; started again " + gets
 		}
-		evict(p, m, everyBorrower(p, state.IPSubject(m.Addr, m.Pod.Node)), repair.Guards(repair.GuardConsolidation, remedies.Rehoming), why)
+		evict(p, m, c, repair.Guards(repair.GuardConsolidation, remedies.Rehoming), why)
 	}
 }
 
@@ -145,6 +147,7 @@ func everyBorrower(p *repair.Proposals, target state.Subject) repair.Concern {
 			c.Pools, c.Nodes = append(c.Pools, repair.PoolNames(b.Pool)...), append(c.Nodes, m.Pod.Node, b.Owner.Node())
 		}
 	}
+	c.Pools, c.Nodes = repair.Tidy(c.Pools), repair.Tidy(c.Nodes)
 	return c
 }
 
@@ -169,12 +172,13 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 	name, unread := p.State.UnreadPod()
 	var out []remedies.Move
 	now, later := remedies.Of(p.State).Rehomes()
+	c := everyBorrower(p, state.Subject{})
 	for i, m := range slices.Concat(now, later) {
 		b := blockWith(p.State, m.Addr)
 		if b == nil {
 			continue
 		}
-		c := everyBorrower(p, state.IPSubject(m.Addr, m.Pod.Node))
+		c.Target = state.IPSubject(m.Addr, m.Pod.Node)
 		if p.Request.Beside(p.State, c.Target, repair.PoolNames(b.Pool), []string{m.Pod.Node, b.Owner.Node()}) {
 			continue
 		}
