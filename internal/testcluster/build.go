@@ -58,6 +58,9 @@ var programs = map[string]program{
 	"kubectl": {
 		dir: "binaries/kubectl", pkg: ".", module: "k8s.io/kubectl", cold: "2 minutes",
 	},
+	"helm": {
+		dir: "binaries/helm", pkg: "helm.sh/helm/v3/cmd/helm", module: "helm.sh/helm/v3", cold: "2 minutes",
+	},
 	"calicoctl": {
 		dir: "binaries/calico", pkg: "github.com/projectcalico/calico/calicoctl/calicoctl",
 		module:     calicoModule,
@@ -83,7 +86,7 @@ var programs = map[string]program{
 // which it is best to build them.
 var Binaries = []string{
 	"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl",
-	"calicoctl", "confd", "kube-controllers",
+	"calicoctl", "confd", "kube-controllers", "helm",
 }
 
 // Binary returns the path of a server or tool, and builds it first if the

@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -295,14 +296,15 @@ func TestExporterRole(t *testing.T) {
 
 // manifestResources are the resources of the kinds that the manifests hold.
 var manifestResources = map[string]schema.GroupVersionResource{
-	"ServiceAccount":     {Version: "v1", Resource: "serviceaccounts"},
-	"Service":            {Version: "v1", Resource: "services"},
-	"Deployment":         {Group: appsv1.GroupName, Version: "v1", Resource: "deployments"},
-	"NetworkPolicy":      {Group: networkingv1.GroupName, Version: "v1", Resource: "networkpolicies"},
-	"ClusterRole":        {Group: rbacv1.GroupName, Version: "v1", Resource: "clusterroles"},
-	"ClusterRoleBinding": {Group: rbacv1.GroupName, Version: "v1", Resource: "clusterrolebindings"},
-	"Role":               {Group: rbacv1.GroupName, Version: "v1", Resource: "roles"},
-	"RoleBinding":        {Group: rbacv1.GroupName, Version: "v1", Resource: "rolebindings"},
+	"ServiceAccount":      {Version: "v1", Resource: "serviceaccounts"},
+	"Service":             {Version: "v1", Resource: "services"},
+	"Deployment":          {Group: appsv1.GroupName, Version: "v1", Resource: "deployments"},
+	"PodDisruptionBudget": {Group: policyv1.GroupName, Version: "v1", Resource: "poddisruptionbudgets"},
+	"NetworkPolicy":       {Group: networkingv1.GroupName, Version: "v1", Resource: "networkpolicies"},
+	"ClusterRole":         {Group: rbacv1.GroupName, Version: "v1", Resource: "clusterroles"},
+	"ClusterRoleBinding":  {Group: rbacv1.GroupName, Version: "v1", Resource: "clusterrolebindings"},
+	"Role":                {Group: rbacv1.GroupName, Version: "v1", Resource: "roles"},
+	"RoleBinding":         {Group: rbacv1.GroupName, Version: "v1", Resource: "rolebindings"},
 }
 
 // TestExporterManifestsOnServer: a real API server takes the manifests as they are.
@@ -335,7 +337,7 @@ func TestExporterManifestsOnServer(t *testing.T) {
 		}
 		tried[o.GetKind()]++
 	}
-	want := map[string]int{"ServiceAccount": 1, "ClusterRole": 2, "ClusterRoleBinding": 2, "Role": 2, "RoleBinding": 2, "Deployment": 2, "Service": 2, "NetworkPolicy": 1}
+	want := map[string]int{"ServiceAccount": 1, "ClusterRole": 2, "ClusterRoleBinding": 2, "Role": 2, "RoleBinding": 2, "Deployment": 2, "Service": 2, "NetworkPolicy": 1, "PodDisruptionBudget": 1}
 	if diff := cmp.Diff(want, tried); diff != "" {
 		t.Errorf("objects that were tried (-want +got):\n%s", diff)
 	}

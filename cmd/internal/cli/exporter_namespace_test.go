@@ -63,8 +63,8 @@ func TestExporterInAnotherNamespace(t *testing.T) {
 		components []string
 		namespaced int // objects in a namespace
 	}{
-		{"exporter-here", exporterComponents[:2], 6},
-		{"top", exporterComponents, 10},
+		{"exporter-here", exporterComponents[:2], 7},
+		{"top", exporterComponents, 11},
 	} {
 		objects := kustomize(t, filepath.Join(dir, x.dir))
 		namespaced := 0

@@ -93,9 +93,14 @@ func checkCronJob(t *testing.T, job *batchv1.CronJob) {
 	if s := container.SecurityContext; s == nil || !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || !*pod.SecurityContext.RunAsNonRoot {
 		t.Error("the container may write to its root file system, or run as root")
 	}
-	mounted := slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.EmptyDir != nil && v.Name == container.VolumeMounts[0].Name })
-	if container.WorkingDir != container.VolumeMounts[0].MountPath || !mounted {
-		t.Errorf("the journal goes to %s, where nothing is mounted that can be written", container.WorkingDir)
+	var claim corev1.PersistentVolumeClaim
+	cronJob(t, "persistentvolumeclaim.yaml", &claim)
+	kept := slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool {
+		return v.Name == container.VolumeMounts[0].Name && v.PersistentVolumeClaim != nil &&
+			v.PersistentVolumeClaim.ClaimName == claim.Name && job.Namespace == claim.Namespace
+	})
+	if container.WorkingDir != container.VolumeMounts[0].MountPath || !kept {
+		t.Errorf("the journal goes to %s, and is lost with the pod", container.WorkingDir)
 	}
 	if !slices.Contains(container.Args, "--yes") || !slices.ContainsFunc(container.Args, func(a string) bool { return strings.HasPrefix(a, "--max-steps=") }) {
 		t.Errorf("the arguments are %v", container.Args)

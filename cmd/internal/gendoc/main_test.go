@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -19,6 +20,36 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	os.Exit(m.Run())
+}
+
+// TestRelease: a completion for each shell that .goreleaser.yaml packs, and a man page for
+// each command of the reference.
+func TestRelease(t *testing.T) {
+	dir := t.TempDir()
+	if err := writeRelease(dir); err != nil {
+		t.Fatal(err)
+	}
+	packed, err := os.ReadFile(filepath.Join(root, ".goreleaser.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	scripts, err := os.ReadDir(filepath.Join(dir, "completions"))
+	if err != nil || len(scripts) != 3 {
+		t.Errorf("%d completions: %v", len(scripts), err)
+	}
+	for _, s := range scripts {
+		text, err := os.ReadFile(filepath.Join(dir, "completions", s.Name()))
+		if err != nil || !strings.Contains(string(text), "__complete") || !strings.Contains(string(packed), "completions/"+s.Name()) {
+			t.Errorf("%s is %d bytes, or not packed: %v", s.Name(), len(text), err)
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^## (calico-audit.*)$`).FindAllSubmatch(commands(), -1) {
+		name := strings.ReplaceAll(string(m[1]), " ", "-")
+		page, err := os.ReadFile(filepath.Join(dir, "man", name+".1"))
+		if err != nil || !strings.Contains(string(page), `.TH "`+strings.ToUpper(name)+`" "1"`) || strings.Contains(string(page), "Auto generated") {
+			t.Errorf("%s.1: %v\n%.300s", name, err, page)
+		}
+	}
 }
 
 func TestDocumentsAreTheSameEachTime(t *testing.T) {

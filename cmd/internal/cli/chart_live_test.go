@@ -1,0 +1,138 @@
+package cli_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testenv"
+)
+
+// operatorCRDs define the kinds of the Prometheus operator, whose fields TestChartLint
+// checks, and of cert-manager.
+func operatorCRDs() string {
+	var b strings.Builder
+	for name, kind := range map[string]string{
+		"servicemonitors.monitoring.coreos.com": "ServiceMonitor", "podmonitors.monitoring.coreos.com": "PodMonitor",
+		"prometheusrules.monitoring.coreos.com": "PrometheusRule", "issuers.cert-manager.io": "Issuer", "certificates.cert-manager.io": "Certificate",
+	} {
+		plural, group, _ := strings.Cut(name, ".")
+		b.WriteString(`---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: ` + name + `}
+spec:
+  group: ` + group + `
+  scope: Namespaced
+  names: {plural: ` + plural + `, kind: ` + kind + `}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+`)
+	}
+	return b.String()
+}
+
+// TestChartOnServer: a real API server takes all that the chart renders to, and each part
+// of it does its work with the rights that the chart gives it, and no others.
+func TestChartOnServer(t *testing.T) {
+	c := testcluster.Start(t, testcluster.Options{WatchCache: true})
+	ctx := t.Context()
+	const namespace = "audit"
+	write := func(text string) string {
+		path := filepath.Join(t.TempDir(), "objects.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	apply := func(text string, args ...string) {
+		t.Helper()
+		args = append([]string{"apply", "--server-side", "--force-conflicts", "--validate=strict", "-f", write(text)}, args...)
+		if _, err := c.Kubectl(ctx, args...); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := testcluster.StoryDrained(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+	apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: " + namespace + "}\n" + operatorCRDs())
+	if _, err := c.Kubectl(ctx, "wait", "--for=condition=Established", "crd", "--all"); err != nil {
+		t.Fatal(err)
+	}
+	rendered := func(values string) string {
+		t.Helper()
+		out, err := helm(t, values, "template", "calico-audit", "--namespace", namespace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	for name, values := range chartValues {
+		t.Run(name, func(*testing.T) { apply(rendered(values), "--dry-run=server") })
+	}
+	if t.Failed() {
+		return
+	}
+	apply(rendered(everything + "guardRails: {mode: warn}\n"))
+
+	as := func(account string) string {
+		t.Helper()
+		path, err := c.UserKubeconfig("system:serviceaccount:"+namespace+":"+account, "system:serviceaccounts", "system:serviceaccounts:"+namespace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	t.Run("exporter", func(t *testing.T) {
+		d, err := c.Kube.AppsV1().Deployments(namespace).Get(ctx, "calico-audit-exporter", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := d.Spec.Template.Spec
+		e := exporter(t, as(pod.ServiceAccountName), append(pod.Containers[0].Args[1:], "--events-namespace", namespace)...)
+		e.restarted = true // this test asks the API server meanwhile
+		await(t, "the exporter is ready, with all that it may read, and has written Events", func() bool {
+			ready, _ := e.get("/readyz")
+			_, metrics := e.get("/metrics")
+			events, err := c.Kube.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ready == 200 && strings.Contains(metrics, "\ncalico_audit_snapshot_complete 1\n") && len(events.Items) > 0
+		})
+	})
+	t.Run("agent", func(t *testing.T) {
+		testenv.Root(t)
+		testenv.Program(t, "setpriv", "util-linux")
+		d, err := c.Kube.AppsV1().DaemonSets(namespace).Get(ctx, "calico-audit-agent", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := runContainer(t, d.Spec.Template.Spec.Containers[0]); len(v.Namespaces) == 0 || v.Routes == nil {
+			t.Errorf("it sees %d network namespaces and %d routes", len(v.Namespaces), len(v.Routes))
+		}
+	})
+	t.Run("report", func(t *testing.T) {
+		got := calicoAudit(t, "report", "-o", "json", "--kubeconfig", as("calico-audit"))
+		if r := got.report(t); !r.Complete {
+			t.Errorf("the report is not complete: %v", r.Gaps)
+		}
+	})
+	t.Run("repair", func(t *testing.T) {
+		job, err := c.Kube.BatchV1().CronJobs(namespace).Get(ctx, "calico-audit-repair", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := job.Spec.JobTemplate.Spec.Template.Spec
+		t.Chdir(t.TempDir()) // as the volume is, which is the working directory
+		got := calicoAudit(t, append(pod.Containers[0].Args, "--kubeconfig", as(pod.ServiceAccountName))...)
+		if got.code != cli.ExitOK || emptyBlocks(t, c) != 0 || !strings.Contains(got.stdout, "Of 2 steps: 2 done.") {
+			t.Errorf("it ends with %d, %d empty blocks\n%s%s", got.code, emptyBlocks(t, c), got.stdout, got.err)
+		}
+	})
+}

@@ -1,0 +1,308 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+const chartDir = "../../../examples/helm/calico-audit"
+
+// everything are values by which the chart makes all that the kustomizations do, and what
+// it alone has.
+const everything = `
+image: {repository: registry.example.com/calico-audit, tag: v1}
+exporter: {events: true}
+agent: {enabled: true}
+repair: {enabled: true}
+networkPolicy: {enabled: true}
+monitoring: {serviceMonitor: true, podMonitor: true, prometheusRule: true, dashboard: true}
+guardRails: {mode: deny}
+access: {report: true, agents: true, repair: true, consolidate: true}
+`
+
+// chartValues are value sets that differ in what they make.
+var chartValues = map[string]string{
+	"image alone": `image: {repository: registry.example.com/calico-audit}`,
+	"everything":  everything,
+	"each other way": everything + `
+exporter: {replicas: 1, agents: true, webConfigSecret: web, priorityClassName: "", tolerations: [{key: a, operator: Exists}], affinity: {nodeAffinity: {}}, extraArgs: [--grace=30m], podDisruptionBudget: {enabled: false}}
+agent: {enabled: true, enterNamespaces: true, seLinux: true, tls: {enabled: true, certManager: true}, priorityClassName: system-node-critical, maxUnavailable: 3, extraArgs: [--max-age=20s]}
+repair: {enabled: true, suspend: true, schedule: "@daily", extraArgs: [--pool=a], nodeSelector: {a: b}, tolerations: [{operator: Exists}], priorityClassName: system-cluster-critical, journal: {storageClassName: fast, size: 1Gi, accessModes: [ReadWriteOncePod]}}
+networkPolicy: {enabled: true, apiServers: [{cidr: 192.0.2.10/32, port: 6443}, {cidr: "2001:db8::1/128", port: 6443}]}
+monitoring: {serviceMonitor: true, podMonitor: true, prometheusRule: true, dashboard: true, labels: {release: x}, endpoint: {tlsConfig: {insecureSkipVerify: true}}}
+guardRails: {mode: warn, native: true}
+image: {repository: registry.example.com/calico-audit, digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", pullSecrets: [pull], pullPolicy: Always}
+`,
+	"repair alone": `
+image: {repository: registry.example.com/calico-audit, tag: v1}
+exporter: {enabled: false}
+repair: {enabled: true, journal: {existingClaim: mine}}
+networkPolicy: {enabled: true}
+monitoring: {serviceMonitor: true, podMonitor: true}
+guardRails: {mode: off}
+`,
+}
+
+// helm runs Helm on the chart with values, each line of which is a key with all that it
+// holds, and the last one wins.
+func helm(t *testing.T, values string, args ...string) (string, error) {
+	t.Helper()
+	testcluster.SkipIfShort(t)
+	program, err := testcluster.Binary(t.Context(), "helm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	merged := map[string]any{}
+	for line := range strings.Lines(values) {
+		if err := yaml.Unmarshal([]byte(line), &merged); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := yaml.Marshal(merged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), program, append(args, chartDir, "--values", path)...)
+	cmd.Env = []string{"HOME=" + t.TempDir()} // nothing of the user's, nor of a cluster
+	out, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return string(out), errors.New(string(exit.Stderr))
+	}
+	return string(out), err
+}
+
+// chart returns the objects that the chart renders to.
+func chart(t *testing.T, namespace, values string) (objects []*unstructured.Unstructured) {
+	t.Helper()
+	out, err := helm(t, values, "template", "calico-audit", "--namespace", namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(out), 4096); ; {
+		o := &unstructured.Unstructured{}
+		switch err := decoder.Decode(&o.Object); {
+		case errors.Is(err, io.EOF):
+			return objects
+		case err != nil:
+			t.Fatal(err)
+		case o.Object != nil: // comments alone are no object
+			objects = append(objects, o)
+		}
+	}
+}
+
+// hashed is a ConfigMap's name as kustomize makes it of its content.
+var hashed = regexp.MustCompile(`"(calico-audit-agent-web)-[a-z0-9]{10}"`)
+
+// byName are objects by kind, namespace and name, with numbers as JSON has them and
+// without the labels that only Helm sets.
+func byName(t *testing.T, objects []*unstructured.Unstructured) map[string]map[string]any {
+	t.Helper()
+	out := map[string]map[string]any{}
+	for _, o := range objects {
+		text, err := json.Marshal(o.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = hashed.ReplaceAll(text, []byte(`"$1"`))
+		u := &unstructured.Unstructured{}
+		if err := json.Unmarshal(text, &u.Object); err != nil {
+			t.Fatal(err)
+		}
+		labels := u.GetLabels()
+		for _, key := range []string{"helm.sh/chart", "app.kubernetes.io/part-of", "app.kubernetes.io/instance", "app.kubernetes.io/managed-by"} {
+			delete(labels, key)
+		}
+		if u.SetLabels(labels); len(labels) == 0 {
+			unstructured.RemoveNestedField(u.Object, "metadata", "labels")
+		}
+		key := u.GetKind() + " " + u.GetNamespace() + "/" + u.GetName()
+		if out[key] != nil {
+			t.Errorf("there are two of %s", key)
+		}
+		out[key] = u.Object
+	}
+	return out
+}
+
+// onlyInChart are what the chart has beyond the kustomizations, and why.
+var onlyInChart = map[string]string{
+	"ConfigMap kube-system/calico-audit-dashboard":  "without Helm people import examples/grafana",
+	"NetworkPolicy kube-system/calico-audit-repair": "the kustomization of the repair leaves policies to the cluster's owner",
+}
+
+// TestChartIsTheKustomizations: what Helm installs is what "kubectl apply -k" does, object
+// by object and field by field, but for what is listed here.
+func TestChartIsTheKustomizations(t *testing.T) {
+	resources := []string{"exporter", "agent", "repair-cronjob", "rbac", "rbac-agents", "rbac-repair", "rbac-repair-consolidate"}
+	components := append(slices.Clone(exporterComponents), "agent-prometheus-operator")
+	compare := func(t *testing.T, values string, want []*unstructured.Unstructured) {
+		t.Helper()
+		got, want2 := byName(t, chart(t, "kube-system", values)), byName(t, want)
+		for key, o := range got {
+			u := &unstructured.Unstructured{Object: o}
+			pod := []string{"spec", "template", "spec"}
+			switch u.GetKind() {
+			case "CronJob":
+				pod = append([]string{"spec", "jobTemplate"}, pod...)
+			case "PersistentVolumeClaim": // kubectl deletes what it is told to
+				if !cmp.Equal(u.GetAnnotations(), map[string]string{"helm.sh/resource-policy": "keep"}) {
+					t.Errorf("the journals are lost with the release: %v", u.GetAnnotations())
+				}
+				u.SetAnnotations(nil)
+			}
+			containers, _, _ := unstructured.NestedSlice(o, append(slices.Clone(pod), "containers")...)
+			if len(containers) > 0 { // a value has to have a default; this is Kubernetes' own
+				if containers[0].(map[string]any)["imagePullPolicy"] != string(corev1.PullIfNotPresent) {
+					t.Errorf("%s: %v", key, containers[0])
+				}
+				delete(containers[0].(map[string]any), "imagePullPolicy")
+				if err := unstructured.SetNestedSlice(o, containers, append(pod, "containers")...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if onlyInChart[key] != "" && want2[key] == nil {
+				delete(got, key)
+			}
+		}
+		if diff := cmp.Diff(want2, got); diff != "" {
+			t.Errorf("objects (-kustomize +Helm):\n%s", diff)
+		}
+	}
+	t.Run("everything", func(t *testing.T) {
+		compare(t, everything, exampleManifests(t, append(resources, "guard-rails"), components, nil))
+	})
+	t.Run("guard rails that warn", func(t *testing.T) {
+		compare(t, everything+"guardRails: {mode: warn}\n", exampleManifests(t, append(resources, "guard-rails-warn"), components, nil))
+	})
+	t.Run("guard rails of the newer API group", func(t *testing.T) {
+		compare(t, everything+"guardRails: {mode: deny, native: true}\n", exampleManifests(t, append(resources, "guard-rails-native"), components, nil))
+	})
+	t.Run("agents with all patches", func(t *testing.T) {
+		values := "image: {repository: registry.example.com/calico-audit, tag: v1}\nexporter: {enabled: false}\n" +
+			"agent: {enabled: true, enterNamespaces: true, seLinux: true}\n"
+		compare(t, values, agentManifests(t, allAgentPatches...))
+	})
+	t.Run("agents that prove who they are", func(t *testing.T) {
+		values := "image: {repository: registry.example.com/calico-audit, tag: v1}\nexporter: {agents: true}\n" +
+			"agent: {enabled: true, tls: {enabled: true, certManager: true}}\nmonitoring: {podMonitor: true}\n"
+		compare(t, values, exampleManifests(t, []string{"exporter", "agent"},
+			[]string{"exporter-agents", "agent-prometheus-operator", "agent-tls-cert-manager", "agent-tls-prometheus-operator"}, nil))
+	})
+}
+
+// TestChartInAnotherNamespace: nothing of a release lies outside of its namespace, and
+// no account outside of it gets rights; Events about nodes are in "default" by Kubernetes' rule.
+func TestChartInAnotherNamespace(t *testing.T) {
+	for _, o := range chart(t, "calico-audit", everything) {
+		if where := o.GetNamespace(); where != "" && where != "calico-audit" && (where != "default" || !strings.HasSuffix(o.GetName(), "-events")) {
+			t.Errorf("%s %s lies in %s", o.GetKind(), o.GetName(), where)
+		}
+		subjects, _, _ := unstructured.NestedSlice(o.Object, "subjects")
+		for _, s := range subjects {
+			if where := s.(map[string]any)["namespace"]; where != "calico-audit" {
+				t.Errorf("%s %s binds to an account of %v", o.GetKind(), o.GetName(), where)
+			}
+		}
+	}
+}
+
+// TestChartLint: Helm's linter has nothing to say, and the Prometheus operator knows each
+// field of what is made for it.
+func TestChartLint(t *testing.T) {
+	for name, values := range chartValues {
+		t.Run(name, func(t *testing.T) {
+			if out, err := helm(t, values, "lint", "--strict"); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+			for _, o := range chart(t, "kube-system", values) {
+				switch o.GetKind() {
+				case "ServiceMonitor":
+					decode[monitoringv1.ServiceMonitor](t, o)
+				case "PodMonitor":
+					decode[monitoringv1.PodMonitor](t, o)
+				case "PrometheusRule":
+					decode[monitoringv1.PrometheusRule](t, o)
+				}
+			}
+		})
+	}
+}
+
+// TestChartRefuses: a value that is wrong is named, and what would be right.
+func TestChartRefuses(t *testing.T) {
+	for values, want := range map[string]string{
+		`exporter: {enabled: true}`:                        "image.repository is empty: name the image",
+		`exporter: {replica: 2}`:                           "additional properties 'replica' not allowed",
+		`exporter: {replicas: two}`:                        "at '/exporter/replicas': got string, want integer",
+		`exporter: {extraArgs: [events]}`:                  "at '/exporter/extraArgs/0': 'events' does not match pattern '^-'",
+		`guardRails: {mode: block}`:                        "at '/guardRails/mode': value must be one of 'off', 'warn', 'deny'",
+		`repair: {schedule: nightly}`:                      "at '/repair/schedule': 'nightly' does not match pattern",
+		`repair: {maxSteps: 0}`:                            "at '/repair/maxSteps': minimum: got 0, want 1",
+		`repair: {journal: {size: much}}`:                  "at '/repair/journal/size': 'much' does not match pattern",
+		`networkPolicy: {apiServers: [{cidr: 192.0.2.1}]}`: "at '/networkPolicy/apiServers/0': missing property 'port'",
+		`image: {digest: v1}`:                              "at '/image/digest': 'v1' does not match pattern",
+		`access: {repair: true}`:                           "at '/access/report': value must be true",
+		`exporter: {agents: true}`:                         "at '/agent/tls/enabled': value must be true",
+		`agents: {enabled: true}`:                          "additional properties 'agents' not allowed",
+	} {
+		out, err := helm(t, values, "template", "calico-audit")
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: want %q, got %v %s", values, want, err, out)
+		}
+	}
+}
+
+// TestChartSchema: the schema and the values know the same names.
+func TestChartSchema(t *testing.T) {
+	read := func(name string) (into map[string]any) {
+		raw, err := os.ReadFile(filepath.Join(chartDir, name))
+		if err == nil {
+			err = yaml.UnmarshalStrict(raw, &into)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return into
+	}
+	var same func(path string, schema, values map[string]any)
+	same = func(path string, schema, values map[string]any) {
+		properties, _ := schema["properties"].(map[string]any)
+		for key, below := range properties {
+			value, known := values[key]
+			if !known && path+key != ".global" && !strings.HasSuffix(path, ".resources.") {
+				t.Errorf("values.yaml lacks %s%s", path, key)
+			}
+			if held, ok := value.(map[string]any); ok {
+				same(path+key+".", below.(map[string]any), held)
+			}
+		}
+		for key := range values {
+			if properties != nil && properties[key] == nil {
+				t.Errorf("the schema lacks %s%s", path, key)
+			}
+		}
+	}
+	same(".", read("values.schema.json"), read("values.yaml"))
+}
