@@ -3,6 +3,8 @@
 SHELL := /bin/bash
 GO ?= go
 GOLANGCI_LINT_VERSION := v2.15.0
+ACTIONLINT_VERSION := v1.7.12
+GOVULNCHECK_VERSION := v1.9.0
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -s -w -X github.com/calico-audit/calico-audit/cmd/internal/cli.version=$(VERSION)
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
@@ -10,7 +12,7 @@ FUZZTIME ?= 10s
 FUZZ ?= ^Fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help build install test quick prepare fuzz lint bench bench-scale mutants generate verify examples dist soak clean
+.PHONY: help build install test quick prepare fuzz lint bench bench-scale mutants generate verify vuln examples dist soak clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -45,8 +47,9 @@ fuzz: ## run each fuzz target that FUZZ matches for FUZZTIME
 		done; \
 	done
 
-lint: ## run the linter
+lint: ## run the linter, and that of GitHub's workflows
 	$(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION) run ./...
+	$(GO) run github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT_VERSION)
 
 bench: prepare ## run the benchmarks: ratios to a rival or a floor measured in the same run
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 60m ./...
@@ -84,7 +87,11 @@ examples: prepare ## make examples/snapshots anew, on a real API server with Cal
 	$(GO) run ./internal/testcluster/makeexamples
 	$(GO) run ./cmd/internal/gendoc
 
-dist: ## build static binaries for release, with checksums
+# It asks the database of vulnerabilities, over the network.
+vuln: ## fail if the program calls code with known vulnerabilities
+	$(GO) run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) ./cmd/calico-audit
+
+dist: ## build static binaries for release, with checksums, completions, man pages and an image
 	@rm -rf dist && mkdir -p dist
 	@set -e; for p in $(PLATFORMS); do \
 		os=$${p%/*}; arch=$${p#*/}; out=dist/calico-audit_$(VERSION)_$${os}_$${arch}; \
@@ -93,6 +100,8 @@ dist: ## build static binaries for release, with checksums
 	done
 	@cd dist && { command -v sha256sum >/dev/null && sha256sum calico-audit_* || shasum -a 256 calico-audit_*; } > SHA256SUMS
 	@cat dist/SHA256SUMS
+	$(GO) run ./cmd/internal/gendoc -release dist
+	$(GO) run ./internal/release dist/image dist/calico-audit_$(VERSION)_linux_*
 
 clean: ## remove what was built here
 	rm -rf bin dist

@@ -50,6 +50,7 @@ var mayImport = map[string][]string{
 	"internal/storm":        {"blocks", "blocks/cluster", "blocks/files", "affinity", "audit", "audit/state", "audit/checks", "repair", "repair/moves", "repair/planner", "repair/journal", "repair/apply", "repair/datastore", "internal/testcluster", "internal/testenv"},
 	"internal/architecture": {},
 	"internal/mutants":      {},
+	"internal/release":      {},
 	"internal/testenv":      {},
 	"internal/scale":        {"blocks", "audit", "audit/state", "audit/checks", "internal/testcluster"},
 	"internal/lab":          {"blocks", "blocks/cluster", "blocks/files", "affinity", "affinity/host", "audit", "audit/state", "audit/checks", "internal/testcluster", "internal/testenv"},

@@ -83,7 +83,11 @@ func helm(t *testing.T, values string, args ...string) (string, error) {
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), program, append(args, chartDir, "--values", path)...)
+	version, err := testcluster.Version(t.Context(), "kube-apiserver")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), program, append(args, chartDir, "--values", path, "--kube-version", version)...)
 	cmd.Env = []string{"HOME=" + t.TempDir()} // nothing of the user's, nor of a cluster
 	out, err := cmd.Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {

@@ -8,11 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 )
 
-// TestImage: what .ko.yaml makes is the program as "make build" makes it, on a base
-// whose user is not root.
+// TestImage: what .ko.yaml and .goreleaser.yaml make is the program as "make build" and
+// "make dist" make it, the image on a base whose user is not root.
 func TestImage(t *testing.T) {
 	top := filepath.Join("..", "..", "..")
 	read := func(name string) string {
@@ -53,6 +54,31 @@ func TestImage(t *testing.T) {
 	}
 	if !slices.Contains(b.Env, "CGO_ENABLED=0") || !slices.Contains(b.Flags, "-trimpath") {
 		t.Errorf("it builds with %q %q", b.Env, b.Flags)
+	}
+	var released struct {
+		Builds []struct {
+			Main    string   `json:"main"`
+			Env     []string `json:"env"`
+			Flags   []string `json:"flags"`
+			Ldflags []string `json:"ldflags"`
+			Goos    []string `json:"goos"`
+			Goarch  []string `json:"goarch"`
+		} `json:"builds"`
+	}
+	if err := yaml.Unmarshal([]byte(read(".goreleaser.yaml")), &released); err != nil {
+		t.Fatal(err)
+	}
+	g := released.Builds[0]
+	var platforms []string
+	for _, system := range g.Goos {
+		for _, arch := range g.Goarch {
+			platforms = append(platforms, system+"/"+arch)
+		}
+	}
+	made := []string{g.Main, strings.Join(g.Env, " "), strings.Join(g.Flags, " "), strings.ReplaceAll(strings.Join(g.Ldflags, " "), "{{.Tag}}", "{{.Env.VERSION}}"), strings.Join(platforms, " ")}
+	dist := regexp.MustCompile(`(?m)^PLATFORMS := (.*)$`).FindStringSubmatch(read("Makefile"))
+	if diff := cmp.Diff([]string{b.Main, strings.Join(b.Env, " "), strings.Join(b.Flags, " "), strings.Join(b.Ldflags, " "), dist[1]}, made); diff != "" {
+		t.Errorf("a release (-by ko and make +by goreleaser):\n%s", diff)
 	}
 	for _, p := range []string{"linux/amd64", "linux/arm64"} {
 		if !slices.Contains(ko.DefaultPlatforms, p) {
