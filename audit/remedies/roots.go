@@ -24,7 +24,9 @@ func (st *Remedies) findRoots() {
 	if st.FirstMissing(RootReads) == nil {
 		st.findShortages()
 		st.findBarred()
-		st.root("borrowed", func(int) string { return st.borrowedMessage() }, func() []Remedy { return []Remedy{st.rehome(nil, st.Borrows)} })
+		st.root("borrowed", func(int) string { return st.borrowedMessage() }, func() []Remedy {
+			return []Remedy{st.rehome(nil, slices.DeleteFunc(slices.Clone(st.Borrows), func(b *state.Borrow) bool { return st.RootOfBorrow(b) != "borrowed" }))}
+		})
 	}
 	if st.NodesRead() {
 		st.findVanished()
