@@ -136,7 +136,7 @@ func parsePool(text string) (capacity.NewPool, error) {
 
 // run reads and answers.
 func (x *capacityCommand) run(ctx context.Context) error {
-	progress := progressLine(x.streams)
+	progress := view.ProgressOn(x.streams)
 	from, err := x.sources.open(x.streams, progress.Show)
 	if err != nil {
 		return err
@@ -165,6 +165,6 @@ func (x *capacityCommand) run(ctx context.Context) error {
 func (x *capacityCommand) viewOptions(toStdout bool) view.Options {
 	return x.output.display(view.Options{
 		Program: x.program, Now: time.Now(), Source: x.sources.describe(), ReportArgs: strings.TrimSpace(x.sources.arguments()),
-		ASCII: toStdout && asciiOnly(x.streams.Out),
+		ASCII: toStdout && view.ASCIIOnly(x.streams.Out),
 	}, x.streams, toStdout)
 }

@@ -32,7 +32,7 @@ func newChecks(e env) *cobra.Command {
 			}
 			f, err := formats.Named(format)
 			if err == nil {
-				err = f.Write(e.streams.Out, view.NewCheckDocs(checks), view.Options{Width: terminalWidth(e.streams.Out), NoHeaders: noHeaders})
+				err = f.Write(e.streams.Out, view.NewCheckDocs(checks), view.Options{Width: view.TerminalWidth(e.streams.Out), NoHeaders: noHeaders})
 			}
 			if err != nil {
 				return usageError(fmt.Errorf("writing the checks: %w", err))

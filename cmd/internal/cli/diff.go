@@ -57,7 +57,7 @@ func (d *diffCommand) complete(args []string) (err error) {
 	if err := firstOf(d.fail.parse, d.grace.check, d.check.parse); err != nil {
 		return err
 	}
-	d.progress = progressLine(d.streams)
+	d.progress = view.ProgressOn(d.streams)
 	d.outputs, err = parseOutputs(view.DiffFormats(), &d.output, places{})
 	return err
 }

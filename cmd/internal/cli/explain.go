@@ -45,7 +45,7 @@ func newExplain(e env) *cobra.Command {
 					return x.output.display(view.Options{Program: x.program}, x.streams, toStdout)
 				})
 			}
-			progress := progressLine(x.streams)
+			progress := view.ProgressOn(x.streams)
 			from, err := openSource(&x.sources, &x.hosts, x.streams, progress.Show)
 			if err != nil {
 				return err

@@ -16,7 +16,7 @@ import (
 func runExplain(t *testing.T, r reader, subject string) (int, *explain.Explanation, string) {
 	t.Helper()
 	streams, out, errOut := testStreams()
-	c := &explainCommand{env: env{streams, "calico-audit"}, grace: graceFlag{state.DefaultGrace}, output: outputFlags{[]string{"json"}, colorNever}}
+	c := &explainCommand{env: env{streams, "calico-audit"}, grace: graceFlag{state.DefaultGrace}, output: outputFlags{[]string{"json"}, view.ColorNever}}
 	c.sources.addFlags(newExplain(c.env))
 	code := execute(t.Context(), streams, func() error {
 		if err := c.complete([]string{subject}); err != nil {

@@ -34,19 +34,19 @@ type outputFlags struct {
 func addOutputFlags[T any](c *cobra.Command, f *outputFlags, formats view.Formats[T], coloured string) {
 	fs := c.Flags()
 	fs.StringArrayVarP(&f.values, "output", "o", []string{"table"}, "`FORMAT` or FORMAT=FILE, repeatable with files: "+strings.Join(formats.Names(), ", "))
-	fs.StringVar(&f.color, "color", colorAuto, "colour "+coloured+"`WHEN`: auto|always|never; auto honours NO_COLOR and TERM=dumb")
+	fs.StringVar(&f.color, "color", view.ColorAuto, "colour "+coloured+"`WHEN`: auto|always|never; auto honours NO_COLOR and TERM=dumb")
 	_ = c.RegisterFlagCompletionFunc("output", func(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return completeFormats(formats, toComplete)
 	})
-	_ = c.RegisterFlagCompletionFunc("color", cobra.FixedCompletions([]string{colorAuto, colorAlways, colorNever}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("color", cobra.FixedCompletions([]string{view.ColorAuto, view.ColorAlways, view.ColorNever}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // display returns options with what the flags, and the terminal if it goes there, say of
 // how an output looks.
 func (f *outputFlags) display(o view.Options, streams genericiooptions.IOStreams, toStdout bool) view.Options {
-	o.Color = f.color == colorAlways
+	o.Color = f.color == view.ColorAlways
 	if toStdout {
-		o.Width, o.Color = terminalWidth(streams.Out), useColor(f.color, streams.Out)
+		o.Width, o.Color = view.TerminalWidth(streams.Out), view.UseColor(f.color, streams.Out)
 	}
 	return o
 }
@@ -56,7 +56,7 @@ type outputs[T any] []view.Output[T]
 
 // parseOutputs reads the flags. Files that are taken may not be written to.
 func parseOutputs[T any](formats view.Formats[T], f *outputFlags, taken places) (all outputs[T], err error) {
-	if err := checkColor(f.color); err != nil {
+	if err := view.CheckColor(f.color); err != nil {
 		return nil, usageError(err)
 	}
 	for _, v := range f.values {

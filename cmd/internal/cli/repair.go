@@ -260,7 +260,7 @@ func noKind() error {
 // run makes the plan, prints it, and carries it out if that was asked for.
 func (r *repairCommand) run(ctx context.Context) error {
 	r.sources.budgets = r.request.Evicts()
-	progress := progressLine(r.streams)
+	progress := view.ProgressOn(r.streams)
 	from, err := openSource(&r.sources, &r.hosts, r.streams, progress.Show)
 	if err != nil {
 		return err

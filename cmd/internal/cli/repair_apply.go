@@ -205,7 +205,7 @@ func (c *carrier) applyPlan(ctx context.Context, plan *repair.Plan, resume *jour
 	if !plan.Intact() {
 		say(c.streams, "warning: the plan was edited since it was made, or is of an earlier version: steps that must be seen twice count from this run's own first reading")
 	}
-	progress := progressLine(c.streams)
+	progress := view.ProgressOn(c.streams)
 	defer progress.Clear()
 	c.sources.budgets = plan.Request.Evicts()
 	target, err := openTarget(c.sources, c.hosts, plan.Cluster.APIGroup, c.streams, progress.Show)

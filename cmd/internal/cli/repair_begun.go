@@ -11,6 +11,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 	"github.com/calico-audit/calico-audit/repair/journal"
@@ -155,7 +156,7 @@ func (c *carrier) finishBegun(ctx context.Context, guid string, req repair.Reque
 
 // finishOne finishes what one run left half-done, as far as the consents of now go.
 func (c *carrier) finishOne(ctx context.Context, file *journal.File, req *repair.Request) error {
-	progress := progressLine(c.streams)
+	progress := view.ProgressOn(c.streams)
 	defer progress.Clear()
 	c.sources.budgets = file.Plan.Request.Evicts()
 	target, err := openTarget(c.sources, c.hosts, file.Plan.Cluster.APIGroup, c.streams, progress.Show)

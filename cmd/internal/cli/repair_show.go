@@ -67,7 +67,7 @@ func (p *planOutputs) result(streams genericiooptions.IOStreams, r *repair.Resul
 
 func (p *planOutputs) options(streams genericiooptions.IOStreams, o view.Options) func(toStdout bool) view.Options {
 	return func(toStdout bool) view.Options {
-		o.Now, o.ASCII = time.Now(), toStdout && asciiOnly(streams.Out)
+		o.Now, o.ASCII = time.Now(), toStdout && view.ASCIIOnly(streams.Out)
 		return p.display(o, streams, toStdout)
 	}
 }

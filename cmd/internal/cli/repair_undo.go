@@ -42,7 +42,7 @@ func newRepairUndo(e env) *cobra.Command {
 
 // undo shows what can be taken back, asks, and takes it back.
 func (c *carrier) undo(ctx context.Context, file *journal.File) error {
-	progress := progressLine(c.streams)
+	progress := view.ProgressOn(c.streams)
 	defer progress.Clear()
 	target, err := openTarget(c.sources, nil, file.Cluster.APIGroup, c.streams, progress.Show)
 	if err != nil {

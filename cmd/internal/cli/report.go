@@ -95,7 +95,7 @@ func (r *reportCommand) complete() (err error) {
 	if r.muted, r.known, err = r.mutes.read(r.streams.In); err != nil {
 		return err
 	}
-	r.progress = progressLine(r.streams)
+	r.progress = view.ProgressOn(r.streams)
 	if r.reader, err = openSource(&r.sources, &r.hosts, r.streams, r.progress.Show); err != nil || len(r.journals) == 0 {
 		return err
 	}
@@ -113,7 +113,7 @@ func (r *reportCommand) arguments() string {
 func (r *reportCommand) viewOptions(toStdout bool) view.Options {
 	o := view.Options{
 		NoHeaders: r.noHeaders, Program: r.program, Source: r.sources.describe(), ReportArgs: r.arguments(), PortableArgs: strings.TrimSpace(r.sources.portable() + r.hosts.portable() + r.grace.arguments()),
-		Now: time.Now(), FailOn: r.fail.severity, ASCII: r.ascii || toStdout && asciiOnly(r.streams.Out),
+		Now: time.Now(), FailOn: r.fail.severity, ASCII: r.ascii || toStdout && view.ASCIIOnly(r.streams.Out),
 	}
 	if r.stored != nil {
 		o.ReportArgs, o.PortableArgs = "", "" // the other commands read objects, not reports

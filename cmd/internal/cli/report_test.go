@@ -54,7 +54,7 @@ func runReport(t *testing.T, r reader) (int, *audit.Report, string) {
 	c.sources.addFlags(newReport(c.env))
 	code := execute(t.Context(), streams, func() error {
 		var err error
-		if c.outputs, err = parseOutputs(reportFormats, &outputFlags{[]string{"json"}, colorAuto}, places{}); err != nil {
+		if c.outputs, err = parseOutputs(reportFormats, &outputFlags{[]string{"json"}, view.ColorAuto}, places{}); err != nil {
 			return err
 		}
 		return c.run(t.Context())

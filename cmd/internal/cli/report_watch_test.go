@@ -52,7 +52,7 @@ func TestWatch(t *testing.T) {
 	c.sources.addFlags(newReport(c.env))
 	code := execute(ctx, streams, func() error {
 		var err error
-		if c.outputs, err = parseOutputs(reportFormats, &outputFlags{[]string{"table"}, colorNever}, places{}); err != nil {
+		if c.outputs, err = parseOutputs(reportFormats, &outputFlags{[]string{"table"}, view.ColorNever}, places{}); err != nil {
 			return err
 		}
 		return c.run(ctx)

@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
 // NewRoot returns the command line. program is how people start it:
@@ -29,7 +31,7 @@ Events about what it finds.`,
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
 	root.SetFlagErrorFunc(flagError)
-	root.SetUsageFunc(func(c *cobra.Command) error { return usage(c, terminalWidth(streams.Out)) })
+	root.SetUsageFunc(func(c *cobra.Command) error { return usage(c, view.TerminalWidth(streams.Out)) })
 	e := env{streams: streams, program: program}
 	root.AddCommand(
 		newReport(e), newExplain(e), newSnapshot(e), newDiff(e), newChecks(e),

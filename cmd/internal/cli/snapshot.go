@@ -100,7 +100,7 @@ func (s *snapshotCommand) run(ctx context.Context) error {
 		return usageError(err)
 	}
 	defer func() { _ = recorder.Close() }()
-	progress := progressLine(s.streams)
+	progress := view.ProgressOn(s.streams)
 	s.sources.record, s.sources.warnIgnored = recorder, true
 	from, err := s.sources.open(s.streams, progress.Show)
 	if err != nil {

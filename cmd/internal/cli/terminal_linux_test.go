@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
 // openTerminal opens a pseudo-terminal of some columns. drain ends it and returns
@@ -114,7 +116,7 @@ func TestProgressOnTerminal(t *testing.T) {
 	tty, drain := openTerminal(t, 80)
 	streams, out, _ := testStreams()
 	streams.ErrOut = tty
-	c := &reportCommand{env: env{streams: streams}, fail: failFlag{failOn: failNever}, output: outputFlags{[]string{"json"}, colorAuto}}
+	c := &reportCommand{env: env{streams: streams}, fail: failFlag{failOn: failNever}, output: outputFlags{[]string{"json"}, view.ColorAuto}}
 	c.sources.addFlags(newVersion(c.env))
 	c.sources.files = []string{"unused"}
 	if err := c.complete(); err != nil {

@@ -1,4 +1,4 @@
-package cli
+package view
 
 import (
 	"fmt"
@@ -9,13 +9,11 @@ import (
 	"golang.org/x/term"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/cli-runtime/pkg/printers"
-
-	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// terminalWidth returns how many columns a writer has if it is a terminal, else
+// TerminalWidth returns how many columns a writer has if it is a terminal, else
 // 0.
-func terminalWidth(w io.Writer) int {
+func TerminalWidth(w io.Writer) int {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return 0
@@ -29,46 +27,46 @@ func terminalWidth(w io.Writer) int {
 
 // The values of --color.
 const (
-	colorAuto   = "auto"
-	colorAlways = "always"
-	colorNever  = "never"
+	ColorAuto   = "auto"
+	ColorAlways = "always"
+	ColorNever  = "never"
 )
 
-// checkColor reports whether a value of --color makes sense.
-func checkColor(mode string) error {
+// CheckColor reports whether a value of --color makes sense.
+func CheckColor(mode string) error {
 	switch mode {
-	case colorAuto, colorAlways, colorNever:
+	case ColorAuto, ColorAlways, ColorNever:
 		return nil
 	}
 	return fmt.Errorf("unknown value %q of --color: want auto, always or never", mode)
 }
 
-// useColor tells whether output to a writer is coloured: "auto" means on a
+// UseColor tells whether output to a writer is coloured: "auto" means on a
 // terminal, unless NO_COLOR or TERM=dumb say no.
-func useColor(mode string, w io.Writer) bool {
+func UseColor(mode string, w io.Writer) bool {
 	switch mode {
-	case colorAlways:
+	case ColorAlways:
 		return true
-	case colorAuto:
+	case ColorAuto:
 		return printers.AllowsColorOutput(w)
 	}
 	return false
 }
 
-// progressLine returns the line that shows how far reading has come: on a
+// ProgressOn returns the line that shows how far reading has come: on a
 // terminal only, and not on one that can do nothing.
-func progressLine(streams genericiooptions.IOStreams) *view.ProgressLine {
+func ProgressOn(streams genericiooptions.IOStreams) *ProgressLine {
 	if printers.IsTerminal(streams.ErrOut) && os.Getenv("TERM") != "dumb" {
-		return view.NewProgressLine(streams.ErrOut)
+		return NewProgressLine(streams.ErrOut)
 	}
-	return view.NewProgressLine(nil)
+	return NewProgressLine(nil)
 }
 
-// asciiOnly reports whether output to a writer must do with ASCII: the locale names
+// ASCIIOnly reports whether output to a writer must do with ASCII: the locale names
 // another character set than UTF-8, or the terminal is a dumb one. Where nothing
 // names a locale, as in many containers, UTF-8 is meant.
-func asciiOnly(w io.Writer) bool {
-	if terminalWidth(w) > 0 && os.Getenv("TERM") == "dumb" {
+func ASCIIOnly(w io.Writer) bool {
+	if TerminalWidth(w) > 0 && os.Getenv("TERM") == "dumb" {
 		return true
 	}
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} { // the first that is set counts, as everywhere
