@@ -8,7 +8,7 @@ import (
 )
 
 // The styles. Severity is coloured, and what is missing is, as a warning; both are
-// written in words as well.
+// written in words as well. A page has its colours from page/assets/map.css.
 const (
 	styleCritical style = "1;97;41" // white on red: terminals that have no bold show it apart from an error
 	styleError    style = "31"
