@@ -98,7 +98,7 @@ type Event struct {
 	// Node is the node that it happens to.
 	Node string `json:"node"`
 	// Pod is the number of the pod that it happens with, 1 for the first that starts; 0 if
-	// it is a tunnel address.
+	// it is a tunnel's address, or one of today that is assigned again.
 	Pod int `json:"pod"`
 	// Reason is why the node can claim no block, or the pod gets no address.
 	Reason string `json:"reason"`

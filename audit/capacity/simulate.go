@@ -73,7 +73,7 @@ func (r *run) rebuild() {
 			}
 			for range users[name] {
 				r.out.Restarted++
-				r.record(name, r.assign(Request{Node: name, Family: p.Family(), Use: p.Uses[0], Pools: []netip.Prefix{p.CIDR}}))
+				r.record(name, 0, r.assign(Request{Node: name, Family: p.Family(), Use: p.Uses[0], Pools: []netip.Prefix{p.CIDR}}))
 			}
 		}
 	}
@@ -131,7 +131,7 @@ func (r *run) tunnel(name string, f blocks.Family, encap func(*blocks.Pool) bloc
 		}
 	}
 	if len(request.Pools) > 0 {
-		r.record(name, r.assign(request))
+		r.record(name, 0, r.assign(request))
 	}
 }
 
@@ -165,13 +165,13 @@ func (r *run) pod(node string, k *kind) {
 			for _, have := range all { // the CNI plugin gives the other family's back
 				r.a.Release(have.Block, have.Addr)
 			}
-			r.record(node, got)
+			r.record(node, r.out.Started, got)
 			return
 		}
 		all = append(all, got)
 	}
 	for _, got := range all {
-		r.record(node, got)
+		r.record(node, r.out.Started, got)
 	}
 }
 
@@ -188,10 +188,10 @@ func (r *run) request(node string, k *kind, f blocks.Family) Request {
 	return q
 }
 
-// record counts what a node got.
-func (r *run) record(node string, got Assigned) {
+// record counts what a node got, for the pod of a number, or for none.
+func (r *run) record(node string, pod int, got Assigned) {
 	n := r.node(node)
-	event := &Event{Node: node, Pod: r.out.Started, Reason: got.Reason, Limit: got.Limit}
+	event := &Event{Node: node, Pod: pod, Reason: got.Reason, Limit: got.Limit}
 	switch {
 	case !got.Addr.IsValid():
 		n.Refused++

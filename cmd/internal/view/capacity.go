@@ -245,7 +245,7 @@ func TrafficText(t *capacity.Traffic) string {
 
 func eventText(e *capacity.Event) string {
 	if e.Pod == 0 {
-		return "the tunnel of " + e.Node
+		return "an address of " + e.Node
 	}
 	return fmt.Sprintf("pod %d, on %s", e.Pod, e.Node)
 }
