@@ -26,7 +26,7 @@ func TestRecordSizes(t *testing.T) {
 // TestShare: equal texts become one, none becomes another, and those of objects that do
 // not belong together stay as they are.
 func TestShare(t *testing.T) {
-	text := func(s string) string { return strings.Clone(s) } // as it comes from another object
+	text := strings.Clone // as it comes from another object
 	s := &blocks.Snapshot{
 		Handles: []blocks.Handle{{ID: text("net.c1")}, {ID: text("net.c2")}, {ID: text("other.c2")}, {ID: text("plain")}},
 		Workloads: []blocks.Workload{
