@@ -232,7 +232,18 @@ func (l *lease) Release() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), l.term)
 	defer cancel()
-	_ = l.rest.Delete().AbsPath(leases, repair.LeaseName).MaxRetries(0).Body(&metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &l.now.UID, ResourceVersion: &l.now.ResourceVersion},
-	}).Do(ctx).Error()
+	for range tries {
+		err := l.rest.Delete().AbsPath(leases, repair.LeaseName).MaxRetries(0).Body(&metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &l.now.UID, ResourceVersion: &l.now.ResourceVersion},
+		}).Do(ctx).Error()
+		if !apierrors.IsConflict(err) {
+			return
+		}
+		// A renewal was under way that has taken place after all.
+		now, err := l.read(ctx)
+		if err != nil || now == nil || holderOf(now) != l.holder {
+			return
+		}
+		l.now = now
+	}
 }
