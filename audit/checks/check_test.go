@@ -16,10 +16,6 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// extraChecks is the environment variable that names a second directory of test
-// data, for checks that are not part of the package.
-const extraChecks = "CALICO_AUDIT_EXTRA_CHECKS"
-
 // TestChecks runs every check over the states beside it,
 // testdata/checks/GROUP_NAME.txt. A file holds cases:
 //
@@ -36,9 +32,6 @@ func TestChecks(t *testing.T) {
 	for _, c := range checks.All {
 		t.Run(c.ID, func(t *testing.T) {
 			file := filepath.Join("testdata", "checks", strings.ReplaceAll(c.ID, "/", "_")+".txt")
-			if _, err := os.Stat(file); err != nil && os.Getenv(extraChecks) != "" {
-				file = filepath.Join(os.Getenv(extraChecks), filepath.Base(file))
-			}
 			raw, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatalf("a check needs its test data: %v", err)

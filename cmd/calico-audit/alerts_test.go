@@ -59,7 +59,7 @@ func TestAlertsOfTheStory(t *testing.T) {
 		return len(state.Borrowed)
 	}
 
-	m := monitor(t, runExporter(t, "--kubeconfig", exporterUser(t, cluster), "--grace", "3s", "--interval", "1s"))
+	m := monitor(t, filepath.Join("..", ".."), runExporter(t, "--kubeconfig", exporterUser(t, cluster), "--grace", "3s", "--interval", "1s"))
 	m.await("Prometheus has a whole view", func() bool { return m.query("calico_audit_snapshot_complete == 1") == 1 })
 	m.await("the rules were evaluated", func() bool { return m.query("calico_audit:pool_obtainable_blocks:current == 2") == 1 })
 	if told := m.heard(); told != "" {

@@ -40,8 +40,9 @@ type notice struct {
 // patience is how long a state may take to come about; a busy machine is slow.
 const patience = 3 * time.Minute
 
-// monitor starts both, on the exporter at an address.
-func monitor(t *testing.T, exporter string) *monitoring {
+// monitor starts both, with the rules of a tree of the repository, on the exporter at an
+// address.
+func monitor(t *testing.T, tree, exporter string) *monitoring {
 	t.Helper()
 	prometheus := testenv.Program(t, "prometheus", "prometheus")
 	alertmanager := testenv.Program(t, "prometheus-alertmanager", "prometheus-alertmanager")
@@ -76,7 +77,7 @@ receivers:
 		return exec.Command(alertmanager, "--config.file="+config, "--storage.path="+filepath.Join(dir, "alertmanager"),
 			"--web.listen-address="+listen, "--cluster.listen-address=")
 	})
-	write("calico-audit.rules.yaml", hurried(t))
+	write("calico-audit.rules.yaml", hurried(t, tree))
 	config = write("prometheus.yml", fmt.Sprintf(`
 global: {scrape_interval: 1s, evaluation_interval: 1s}
 rule_files: [calico-audit.rules.yaml]
@@ -94,9 +95,9 @@ alerting:
 }
 
 // hurried returns the shipped rules with the least patience.
-func hurried(t *testing.T) string {
+func hurried(t *testing.T, tree string) string {
 	t.Helper()
-	rules, err := os.ReadFile(filepath.Join("..", "..", "examples", "prometheus", "calico-audit.rules.yaml"))
+	rules, err := os.ReadFile(filepath.Join(tree, "examples", "prometheus", "calico-audit.rules.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

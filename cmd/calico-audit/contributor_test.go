@@ -1,0 +1,169 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// TestContributor adds a check as audit/checks/README.md says, step by step, in a copy of
+// the repository, and sees it where users do: in the table, the page, the metrics of an
+// exporter and an alert of a real Prometheus.
+func TestContributor(t *testing.T) {
+	cluster := testcluster.Start(t, testcluster.Options{WatchCache: true})
+	tree := copyRepository(t)
+	followSteps(t, tree)
+
+	ctx := t.Context()
+	seeder, err := testcluster.NewSeeder(cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(seeder.Init(ctx))
+	must(seeder.Pool(ctx, "pods", apiv3.IPPoolSpec{CIDR: "10.0.0.0/24", BlockSize: 26}))
+	must(seeder.Namespace(ctx, "shop", nil, nil))
+	must(seeder.Node(ctx, testcluster.Node{Name: "n1"}))
+	used, err := seeder.Pod(ctx, testcluster.Pod{Namespace: "shop", Name: "a", Node: "n1"})
+	must(err)
+	must(seeder.Reservation(ctx, "kept", netip.PrefixFrom(used[0], 32)))
+
+	binary, page := filepath.Join(t.TempDir(), "calico-audit"), filepath.Join(t.TempDir(), "report.html")
+	inTree(t, tree, "go", "build", "-o", binary, "./cmd/calico-audit")
+	message := fmt.Sprintf("%s is in use and reserved", used[0])
+	table := inTree(t, tree, binary, "report", "--kubeconfig", cluster.KubeconfigPath(), "-o", "table", "-o", "html="+page)
+	if !strings.Contains(table, "ERROR ip/reserved\n  "+message) {
+		t.Errorf("the table lacks the finding:\n%s", table)
+	}
+	html, err := os.ReadFile(page)
+	if err != nil || !strings.Contains(string(html), message) {
+		t.Errorf("the page lacks the finding: %v", err)
+	}
+
+	exporter := startExporter(t, exec.Command(binary, exporterArgs("--kubeconfig", cluster.KubeconfigPath())...))
+	m := monitor(t, tree, exporter)
+	m.await("somebody is told", func() bool { return m.firing("CalicoFinding") })
+	if n := m.state("CalicoFinding"); !strings.Contains(n.summary, "ip/reserved") || n.receiver != "ticket" {
+		t.Errorf("what was told: %+v", n)
+	}
+	status, body, err := get(ctx, "http://"+exporter+"/metrics")
+	if err != nil || status != http.StatusOK || !strings.Contains(string(body), `calico_audit_findings{check="ip/reserved",severity="error"} 1`) {
+		t.Errorf("the metrics lack the finding: %d %v\n%s", status, err, body)
+	}
+}
+
+// copyRepository copies what is under version control, and what is about to be.
+func copyRepository(t *testing.T) string {
+	t.Helper()
+	from, to := filepath.Join("..", ".."), t.TempDir()
+	for name := range strings.Lines(inTree(t, from, "git", "ls-files", "--cached", "--others", "--exclude-standard")) {
+		name = strings.TrimSpace(name)
+		source, err := os.ReadFile(filepath.Join(from, name))
+		if os.IsNotExist(err) {
+			continue // deleted, and not committed yet
+		}
+		if err == nil {
+			err = writeFile(filepath.Join(to, name), source)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return to
+}
+
+func writeFile(path string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, text, 0o600)
+}
+
+var (
+	stepBlock = regexp.MustCompile("(?ms)^   ```(\\w+)\n(.*?)^   ```$")
+	stepFile  = regexp.MustCompile("`([a-z_/.-]+/[a-z_.-]+\\.(?:go|txt))`")
+)
+
+// followSteps does what the page on adding a check says.
+func followSteps(t *testing.T, tree string) {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join(tree, "audit", "checks", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := regexp.MustCompile(`(?m)^\d\. `).Split(string(page), -1)[1:]
+	if len(steps) < 4 {
+		t.Fatalf("the page has only %d steps", len(steps))
+	}
+	for _, step := range steps {
+		before, _, _ := strings.Cut(step, "```")
+		block := stepBlock.FindStringSubmatch(step)
+		if block == nil {
+			t.Fatalf("a step without anything to copy:\n%s", step)
+		}
+		lang, text := block[1], regexp.MustCompile(`(?m)^   `).ReplaceAllString(block[2], "")
+		if lang == "sh" {
+			for command := range strings.Lines(text) {
+				inTree(t, tree, "sh", "-ec", command)
+			}
+			continue
+		}
+		named := stepFile.FindAllStringSubmatch(before, -1)
+		if named == nil {
+			t.Fatalf("a step that names no file:\n%s", step)
+		}
+		path := filepath.Join(tree, filepath.FromSlash(named[len(named)-1][1]))
+		old, err := os.ReadFile(path)
+		switch {
+		case os.IsNotExist(err):
+		case err != nil:
+			t.Fatal(err)
+		default: // a line of a list, in order
+			text = intoList(t, string(old), text)
+		}
+		if err := writeFile(path, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// intoList puts a line before the first one of its form that comes after it by alphabet.
+func intoList(t *testing.T, text, line string) string {
+	t.Helper()
+	for next := range strings.Lines(text) {
+		if strings.HasPrefix(next, line[:2]) && next > line {
+			return strings.Replace(text, next, line+next, 1)
+		}
+	}
+	t.Fatalf("the list has no place for %q", line)
+	return ""
+}
+
+// inTree runs a command in a directory, which must go well, and returns what it prints.
+func inTree(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Dir = dir
+	var said strings.Builder
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, out, &said)
+	}
+	return string(out)
+}
