@@ -3,6 +3,7 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -74,10 +75,11 @@ type AgentWatch struct {
 		whole  bool             // each was asked once, or had its time
 		round  *agentRound
 		// dirty is true if a view shows something else than in hosts, which was put
-		// together at a time for base, and is part of last.
+		// together at a time and for the objects of joined; last is base with hosts.
 		dirty         bool
 		hosts         blocks.HostReading
 		assembled     time.Time
+		joined        *blocks.Snapshot
 		base, last    *blocks.Snapshot
 		asked, failed uint64
 	}
@@ -90,7 +92,7 @@ type askedAgent struct {
 	left, asking, failing, settled bool      // left: there is none any more that could be asked
 	print                          uint64    // of what its view shows
 	view                           *blocks.HostView
-	gaps                           []blocks.HostGap // of its view
+	gaps                           []blocks.HostGap // of its view, or that it has become too old
 	trouble                        string           // why it gave none the last time
 }
 
@@ -313,8 +315,8 @@ func (w *AgentWatch) Snapshot() *blocks.Snapshot {
 	}
 	age := time.Since(v.assembled)
 	switch {
-	case v.last == nil || v.dirty || age >= w.turn.renew || age >= w.turn.refresh && !s.SameObjects(v.base):
-		v.hosts, v.assembled, v.dirty = w.assemble(), time.Now(), false
+	case v.last == nil || v.dirty || age >= w.turn.renew || age >= w.turn.refresh && !s.SameObjects(v.joined):
+		v.hosts, v.joined, v.assembled, v.dirty = w.assemble(), s, time.Now(), false
 	case s == v.base:
 		return v.last
 	}
@@ -331,10 +333,14 @@ func (w *AgentWatch) assemble() blocks.HostReading {
 	now := w.serverNow()
 	out := blocks.HostReading{Until: now, Gaps: slices.Clone(v.gaps), Views: make([]blocks.HostView, 0, len(v.agents))}
 	for node, a := range v.agents {
-		if a.view != nil && now.Sub(a.view.TakenAt) > viewLife {
-			a.view, a.gaps = nil, nil
-		}
-		if a.view != nil {
+		switch {
+		case a.view == nil:
+			out.Gaps = append(out.Gaps, a.gaps...)
+		case now.Sub(a.view.TakenAt) > viewLife:
+			a.gaps = []blocks.HostGap{{Node: node, Source: a.source(), Reason: fmt.Sprintf("its last host view was taken at %s, more than 10 minutes before %s", a.view.TakenAt.UTC().Format(time.RFC3339), now.Format(time.RFC3339))}}
+			a.view = nil
+			out.Gaps = append(out.Gaps, a.gaps...)
+		default:
 			out.Views, out.Gaps = append(out.Views, *a.view), append(out.Gaps, a.gaps...)
 		}
 		if a.trouble != "" && !a.left {

@@ -3,14 +3,20 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
@@ -124,6 +130,76 @@ func TestAlertsOfTheStory(t *testing.T) {
 	// Four blocks for four nodes: the next node would find none.
 	m.await("somebody is told that few blocks are free", func() bool { return m.firing("CalicoPoolFewFreeBlocks") })
 	t.Logf("what was told:\n%s", m.heard())
+}
+
+// TestAlertOfSilentNodes: somebody is told of a node whose agent does not answer, and of the
+// end of that once one does.
+func TestAlertOfSilentNodes(t *testing.T) {
+	cluster := testcluster.Start(t, testcluster.Options{WatchCache: true})
+	seeder, err := testcluster.NewSeeder(cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(seeder.Init(ctx))
+	must(seeder.Pool(ctx, "pods-v4", apiv3.IPPoolSpec{CIDR: "10.64.75.0/24", BlockSize: 26}))
+	must(seeder.Node(ctx, testcluster.Node{Name: "n1"}))
+	m := monitor(t, runExporter(t, "--kubeconfig", cluster.KubeconfigPath(), "--interval", "1s", "--agents", "--agents-interval", "10s"))
+	m.await("somebody was told of the node", func() bool { return m.firing("CalicoHostViewsMissing") })
+	if n := m.state("CalicoHostViewsMissing"); n.receiver != "ticket" || !strings.HasPrefix(n.summary, "1 Ready node") {
+		t.Errorf("what was told: %+v", n)
+	}
+	port := serveView(t, "n1")
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "agent", Labels: map[string]string{"app.kubernetes.io/name": "calico-audit-agent"}},
+		Spec:       corev1.PodSpec{NodeName: "n1", HostNetwork: true, Containers: []corev1.Container{{Name: "agent", Image: "agent", Ports: []corev1.ContainerPort{{Name: "agent", ContainerPort: port, HostPort: port}}}}},
+	}
+	pod, err = cluster.Kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+	must(err)
+	host := ownAddress(t)
+	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: host, PodIPs: []corev1.PodIP{{IP: host}}, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+	_, err = cluster.Kube.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+	must(err)
+	m.await("somebody was told that the node is heard again", func() bool { return m.state("CalicoHostViewsMissing").status == "resolved" })
+}
+
+// ownAddress is an address of this machine that the API server proxies to.
+func ownAddress(t *testing.T) string {
+	t.Helper()
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() && n.IP.To4() != nil {
+			return n.IP.String()
+		}
+	}
+	t.Fatal("this test needs a network address other than a loopback or link-local one")
+	return ""
+}
+
+// serveView serves a node's host view as an agent does, and returns the port.
+func serveView(t *testing.T, node string) int32 {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(ownAddress(t), "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(w, `{"apiVersion":"calico-audit/v1alpha1","kind":"HostView","node":%q,"takenAt":%q,"routes":[],"namespaces":[]}`, node, time.Now().UTC().Format(time.RFC3339))
+	}))
+	_ = server.Listener.Close()
+	server.Listener = l
+	server.Start()
+	t.Cleanup(server.Close)
+	return int32(l.Addr().(*net.TCPAddr).Port)
 }
 
 // exporterUser returns the kubeconfig of a user who has just the rights of the role

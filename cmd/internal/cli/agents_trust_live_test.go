@@ -208,6 +208,8 @@ func TestAgentTrust(t *testing.T) {
 	must(s.DeletePod(ctx, "default", "leaver", false))
 	must(c.Backdate(ctx, time.Hour))
 	must(c.Heartbeat(ctx))
+	token := accountToken(t, c, "auditor", cluster.AgentServerName)
+	bindAccount(t, c, "auditor", "agent-tls/clusterrole.yaml")
 	t.Chdir(t.TempDir())
 
 	scan := func() *blocks.HostView {
@@ -238,11 +240,10 @@ func TestAgentTrust(t *testing.T) {
 	plain, open := serveAgent(t, scan, "", counted), serveAgent(t, scan, "good", counted)
 	guarded := serveAgent(t, scan, "good", func(h http.Handler) http.Handler { return counted(callers.Guard(h)) })
 
-	writeFile(t, "token", accountToken(t, c, "auditor", cluster.AgentServerName)+"\n")
+	writeFile(t, "token", token+"\n")
 	writeFile(t, "stranger", accountToken(t, c, "stranger", cluster.AgentServerName))
 	writeFile(t, "elsewhere", accountToken(t, c, "auditor", "https://elsewhere.example"))
 	writeFile(t, "garbage", "not.a.token")
-	bindAccount(t, c, "auditor", "agent-tls/clusterrole.yaml")
 
 	pods := c.Kube.CoreV1().Pods("kube-system")
 	const tlsArgs = "--agents-ca-file good/ca.crt"

@@ -1,0 +1,166 @@
+package cli_test
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/cluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// TestExporterAgents: the exporter asks the agents over TLS, by the rights that are shipped,
+// and proves by them what it could only guess: that the story's traffic dies. It sees a
+// route and an address that the datastore knows nothing of, within a turn, and their end; a
+// turn that brings nothing new makes no audit; and it says of whom it hears nothing. A
+// certificate of a new CA is heeded while it runs.
+func TestExporterAgents(t *testing.T) {
+	c := play(t, testcluster.Story)
+	blocksOf := map[string][]string{}
+	for _, n := range calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json").report(t).Nodes {
+		blocksOf[n.Name] = n.Blocks
+	}
+	cfg, err := clientcmd.BuildConfigFromFlags("", delegator(t, c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	callers, err := cluster.NewCallers(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	newAgentCA(t).write(dir, cluster.AgentServerName, time.Now().Add(time.Hour))
+	writeFile(t, filepath.Join(dir, "token"), accountToken(t, c, "exporter", cluster.AgentServerName))
+	bindAccount(t, c, "exporter", "agent-tls/clusterrole.yaml")
+
+	var mu sync.Mutex
+	extra := map[string]func(*blocks.HostView){}
+	change := func(node string, f func(*blocks.HostView)) {
+		mu.Lock()
+		defer mu.Unlock()
+		extra[node] = f
+	}
+	blackhole := func(v *blocks.HostView, cidr string) {
+		v.Routes = append(v.Routes, blocks.HostRoute{Dst: netip.MustParsePrefix(cidr), Type: blocks.RouteBlackhole, Protocol: "bird", Table: "main"})
+	}
+	for _, node := range []string{"old-1", "old-2", "new-1"} { // new-2 has no agent
+		port := serveAgent(t, func() *blocks.HostView {
+			v := &blocks.HostView{APIVersion: "calico-audit/v1alpha1", Kind: blocks.HostViewKind, Node: node, BootID: node, TakenAt: time.Now().UTC(), Routes: []blocks.HostRoute{}, Namespaces: []blocks.HostNamespace{}}
+			for _, b := range blocksOf[node] {
+				blackhole(v, b)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if f := extra[node]; f != nil {
+				f(v)
+			}
+			return v
+		}, dir, func(h http.Handler) http.Handler { return callers.Guard(h) })
+		agentPod(t, c, node, port, nil)
+	}
+
+	// It may not pass by the API server: the exporter's role alone.
+	var role rbacv1.ClusterRole
+	readExample(t, "rbac-exporter/clusterrole.yaml", &role)
+	if err := c.Allow(t.Context(), "exporter", role.Rules...); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := c.UserKubeconfig("exporter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := exporter(t, kubeconfig, "--agents", "--agents-interval", "10s", "--agents-ca-file", filepath.Join(dir, "ca.crt"), "--agents-token-file", filepath.Join(dir, "token"))
+	e.ready()
+	// What is served first has the views of all who answer.
+	critical := func(check string) []audit.Finding {
+		var out []audit.Finding
+		for _, f := range findings(e.report(), check) {
+			if f.Severity == state.Critical {
+				out = append(out, f)
+			}
+		}
+		return out
+	}
+	if got := critical("route/blackhole"); len(got) != 4 {
+		t.Errorf("%d blackholes are proven at first, want 4: gaps %v", len(got), e.report().HostGaps)
+	}
+	r := e.report()
+	if len(r.HostViews) != 3 || !strings.Contains(hostGapOf(r, "new-2"), "no agent runs on it") {
+		t.Errorf("views %v, gaps %v", r.HostViews, r.HostGaps)
+	}
+	s := e.scrape()
+	now := float64(time.Now().Unix())
+	if s["calico_audit_host_views"] != 3 || s["calico_audit_nodes_without_host_view"] != 1 || s["calico_audit_host_view_requests_total"] < 3 || s["calico_audit_host_view_errors_total"] != 0 ||
+		now-s["calico_audit_host_view_oldest_timestamp_seconds"] > 60 || s[`calico_audit_check_success{check="route/stray-blackhole"}`] != 1 {
+		t.Errorf("metrics: %v", s)
+	}
+
+	// Turns that bring nothing new.
+	await(t, "the state is confirmed", func() bool { return e.scrape()["calico_audit_findings_unconfirmed"] == 0 })
+	time.Sleep(3 * time.Second)
+	before := e.scrape()
+	await(t, "all were asked twice more", func() bool {
+		return e.scrape()["calico_audit_host_view_requests_total"] >= before["calico_audit_host_view_requests_total"]+6
+	})
+	if after := e.scrape(); after["calico_audit_audits_total"] > before["calico_audit_audits_total"] {
+		t.Errorf("%v audits were made of views that show the same", after["calico_audit_audits_total"]-before["calico_audit_audits_total"])
+	}
+
+	foreign, free := blocksOf["old-1"][0], freeAddress(t, c)
+	change("new-1", func(v *blocks.HostView) {
+		blackhole(v, foreign)
+		v.Namespaces = append(v.Namespaces, blocks.HostNamespace{ID: "7", Addresses: []netip.Prefix{netip.PrefixFrom(free, free.BitLen())}, HostInterfaces: []string{"cali7"}, Pids: []int{42}, States: []string{"D"}, Processes: 1})
+	})
+	await(t, "a route and an address without a record are found", func() bool {
+		return len(critical("route/stray-blackhole")) == 1 && len(critical("ip/host-in-use")) == 1
+	})
+	if f := critical("route/stray-blackhole")[0]; f.Subject.CIDR != foreign || f.Subject.Node != "new-1" {
+		t.Errorf("the stray blackhole is %+v", f.Subject)
+	}
+	if f := critical("ip/host-in-use")[0]; f.Subject.IP != free.String() || !strings.Contains(fmt.Sprint(f.Evidence), "42 (state D") {
+		t.Errorf("the address in use is %+v, %v", f.Subject, f.Evidence)
+	}
+
+	newAgentCA(t).write(dir, cluster.AgentServerName, time.Now().Add(time.Hour))
+	change("new-1", nil)
+	await(t, "they end", func() bool {
+		return len(critical("route/stray-blackhole"))+len(critical("ip/host-in-use")) == 0
+	})
+	if got := critical("route/blackhole"); len(got) != 4 {
+		t.Errorf("%d blackholes are proven in the end", len(got))
+	}
+}
+
+// freeAddress is an address of the story's pool that the datastore calls free.
+func freeAddress(t *testing.T, c *testcluster.Cluster) netip.Addr {
+	t.Helper()
+	k, err := cluster.NewKubernetes(c.Config, cluster.KubernetesOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := k.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range s.Blocks {
+		for n, o := range s.Blocks[i].Ordinals {
+			if o == blocks.Free {
+				return s.Blocks[i].Address(n)
+			}
+		}
+	}
+	t.Fatal("no address is free")
+	return netip.Addr{}
+}
