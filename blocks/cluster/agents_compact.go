@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"hash/maphash"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -31,15 +32,15 @@ func (p podsByNode) of(node string, ns *blocks.HostNamespace) *blocks.Workload {
 		if ns.PodUID != "" && w.UID != ns.PodUID {
 			continue
 		}
-		left := len(ns.Addresses)
-		for a := range w.Addresses {
-			for _, have := range ns.Addresses {
-				if have.Addr() == a {
-					left--
+		foreign := func(p netip.Prefix) bool {
+			for a := range w.Addresses {
+				if a == p.Addr() {
+					return false
 				}
 			}
+			return true
 		}
-		if left == 0 {
+		if !slices.ContainsFunc(ns.Addresses, foreign) {
 			return w
 		}
 	}

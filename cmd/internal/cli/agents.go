@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -44,14 +45,15 @@ var portableAgentFlags = []string{"agents-selector", "agents-namespace", "agents
 // options checks the flags. All its errors are errors of usage.
 func (f *agentFlags) options() (cluster.AgentOptions, error) {
 	o := cluster.AgentOptions{Selector: f.selector, Namespace: f.namespace, Scheme: f.scheme, Timeout: f.timeout}
-	for _, name := range append([]string{"agents-ca-file", "agents-token-file"}, portableAgentFlags...) {
-		if !f.agents && f.fs.Changed(name) {
-			return o, usagef("--%s goes with --agents", name)
+	if !f.agents {
+		for _, other := range changedFlags(f.fs) {
+			if strings.HasPrefix(other.Name, "agents-") {
+				return o, usagef("--%s goes with --agents", other.Name)
+			}
 		}
+		return o, nil
 	}
 	switch {
-	case !f.agents:
-		return o, nil
 	case f.timeout <= 0:
 		return o, usagef("--agents-timeout %s is not positive", f.timeout)
 	case f.selector == "":

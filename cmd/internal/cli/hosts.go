@@ -36,10 +36,7 @@ func (h *hostFlags) addFlags(c *cobra.Command) {
 // wrap returns a reader that adds host views to what another reads; that one
 // itself if none are asked for. All its errors are errors of usage.
 func (h *hostFlags) wrap(from reader, show func(string)) (reader, error) {
-	if len(changedFlags(h.fs)) == 0 {
-		return from, nil
-	}
-	if h.fs.Changed("host-views-at") && len(h.paths) == 0 {
+	if h.at != "" && len(h.paths) == 0 {
 		return nil, usagef("--host-views-at goes with --host-views")
 	}
 	r := &hostReader{inner: from, paths: h.paths, show: show}
