@@ -39,9 +39,6 @@ func (f *agentFlags) add(c *cobra.Command) {
 	oneOf(c, "agents-scheme", "http", "https")
 }
 
-// portableAgentFlags are those that mean the same elsewhere, paths being left out.
-var portableAgentFlags = []string{"agents-selector", "agents-namespace", "agents-scheme", "agents-server-name", "agents-timeout"}
-
 // options checks the flags. All its errors are errors of usage.
 func (f *agentFlags) options() (cluster.AgentOptions, error) {
 	o := cluster.AgentOptions{Selector: f.selector, Namespace: f.namespace, Scheme: f.scheme, Timeout: f.timeout}
@@ -76,12 +73,12 @@ func (f *agentFlags) options() (cluster.AgentOptions, error) {
 }
 
 // portable returns the flags that have another run ask the same agents, ready for a shell,
-// without paths.
+// without paths and what goes with them.
 func (f *agentFlags) portable() string {
 	if f.fs == nil {
 		return ""
 	}
-	out := flagArguments(f.fs, portableAgentFlags...)
+	out := flagArguments(f.fs, "agents-selector", "agents-namespace", "agents-scheme", "agents-timeout")
 	if f.agents {
 		out += " --agents"
 	}

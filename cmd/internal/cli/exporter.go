@@ -116,7 +116,11 @@ func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
 }
 
 func (e *exporterCommand) viewOptions() view.Options {
-	return view.Options{Program: e.program, Source: e.sources.describe(), ReportArgs: e.sources.arguments(), PortableArgs: strings.TrimPrefix(e.sources.portable()+e.agents.portable(), " "), Now: time.Now()}
+	agents := e.agents.portable() // whoever reads it has not the files of the exporter's pod
+	return view.Options{
+		Program: e.program, Source: e.sources.describe(), Now: time.Now(),
+		ReportArgs: strings.TrimSpace(e.sources.arguments() + agents), PortableArgs: strings.TrimSpace(e.sources.portable() + agents),
+	}
 }
 
 // askAgents checks the flags by which agents are asked. All its errors are errors of usage.
