@@ -118,8 +118,7 @@ func (t *AgentTLS) get(ctx context.Context, a *agent, query url.Values) (io.Read
 	}
 	answer, err := client.Do(r)
 	if err != nil {
-		var record tls.RecordHeaderError
-		if errors.As(err, new(*tls.CertificateVerificationError)) || errors.As(err, &record) {
+		if errors.As(err, new(*tls.CertificateVerificationError)) || errors.As(err, new(tls.RecordHeaderError)) || errors.Is(err, http.ErrSchemeMismatch) {
 			return nil, fmt.Errorf("%w: %w", errNotVerified, plain(err))
 		}
 		return nil, plain(err)

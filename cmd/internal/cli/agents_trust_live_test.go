@@ -70,6 +70,13 @@ func newAgentCA(t *testing.T) *agentCA {
 	return &agentCA{t, cert, key, der}
 }
 
+// files writes an agent's Secret and its web configuration into a directory.
+func (c *agentCA) files(dir string) {
+	c.t.Helper()
+	c.write(dir, cluster.AgentServerName, time.Now().Add(time.Hour))
+	writeFile(c.t, filepath.Join(dir, "web.yaml"), "tls_server_config: {cert_file: tls.crt, key_file: tls.key}\n")
+}
+
 // write writes the files of an agent's Secret into a directory.
 func (c *agentCA) write(dir, name string, until time.Time) {
 	c.t.Helper()
@@ -110,7 +117,6 @@ func serveAgent(t *testing.T, scan func() *blocks.HostView, dir string, wrap fun
 	o := metrics.ServeOptions{Addresses: []string{net.JoinHostPort(ownAddress(t), "0")}, Log: slog.New(slog.DiscardHandler)}
 	if dir != "" {
 		o.WebConfig = filepath.Join(dir, "web.yaml")
-		writeFile(t, o.WebConfig, "tls_server_config: {cert_file: tls.crt, key_file: tls.key}\n")
 	}
 	bound := make(chan int32, 1)
 	o.Listening = func(all []net.Addr) { bound <- int32(all[0].(*net.TCPAddr).Port) }
@@ -235,8 +241,8 @@ func TestAgentTrust(t *testing.T) {
 	ca, other := newAgentCA(t), newAgentCA(t)
 	must(os.MkdirAll("good", 0o700))
 	must(os.MkdirAll("other", 0o700))
-	ca.write("good", cluster.AgentServerName, time.Now().Add(time.Hour))
-	other.write("other", cluster.AgentServerName, time.Now().Add(time.Hour))
+	ca.files("good")
+	other.files("other")
 	plain, open := serveAgent(t, scan, "", counted), serveAgent(t, scan, "good", counted)
 	guarded := serveAgent(t, scan, "good", func(h http.Handler) http.Handler { return counted(callers.Guard(h)) })
 
@@ -322,9 +328,8 @@ func TestAgentTrust(t *testing.T) {
 func TestAgentAuthorizesCallers(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	dir := t.TempDir()
-	newAgentCA(t).write(dir, cluster.AgentServerName, time.Now().Add(time.Hour))
+	newAgentCA(t).files(dir)
 	config := filepath.Join(dir, "web.yaml")
-	writeFile(t, config, "tls_server_config: {cert_file: tls.crt, key_file: tls.key}\n")
 	scraper, reader := accountToken(t, c, "scraper"), accountToken(t, c, "reader", cluster.AgentServerName)
 	if err := c.ApplyClusterRole(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "scraper"}, Rules: []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}}}); err != nil {
 		t.Fatal(err)
@@ -369,7 +374,7 @@ func TestAgentAuthorizesCallers(t *testing.T) {
 func TestAgentTLSFlags(t *testing.T) {
 	dir := t.TempDir()
 	writeFile(t, filepath.Join(dir, "empty"), "")
-	newAgentCA(t).write(dir, cluster.AgentServerName, time.Now().Add(time.Hour))
+	newAgentCA(t).files(dir)
 	ca := filepath.Join(dir, "ca.crt")
 	for _, x := range []struct {
 		args []string
