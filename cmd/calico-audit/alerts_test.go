@@ -150,7 +150,7 @@ func TestAlertOfSilentNodes(t *testing.T) {
 	must(seeder.Init(ctx))
 	must(seeder.Pool(ctx, "pods-v4", apiv3.IPPoolSpec{CIDR: "10.64.75.0/24", BlockSize: 26}))
 	must(seeder.Node(ctx, testcluster.Node{Name: "n1"}))
-	m := monitor(t, runExporter(t, "--kubeconfig", cluster.KubeconfigPath(), "--interval", "1s", "--agents", "--agents-interval", "10s"))
+	m := monitor(t, filepath.Join("..", ".."), runExporter(t, "--kubeconfig", cluster.KubeconfigPath(), "--interval", "1s", "--agents", "--agents-interval", "10s"))
 	m.await("somebody was told of the node", func() bool { return m.firing("CalicoHostViewsMissing") })
 	if n := m.state("CalicoHostViewsMissing"); n.receiver != "ticket" || !strings.HasPrefix(n.summary, "1 Ready node") {
 		t.Errorf("what was told: %+v", n)
