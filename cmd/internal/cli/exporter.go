@@ -116,7 +116,7 @@ func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
 }
 
 func (e *exporterCommand) viewOptions() view.Options {
-	agents := e.agents.portable() // whoever reads it has not the files of the exporter's pod
+	agents := e.agents.portable() // readers do not have the files of the exporter's pod
 	return view.Options{
 		Program: e.program, Source: e.sources.describe(), Now: time.Now(),
 		ReportArgs: strings.TrimSpace(e.sources.arguments() + agents), PortableArgs: strings.TrimSpace(e.sources.portable() + agents),
