@@ -1,6 +1,7 @@
 package story
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -14,7 +15,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
@@ -24,6 +30,7 @@ type fixture struct {
 	check, name string
 	objects     []map[string]any
 	at          string
+	snap        *blocks.Snapshot
 	// files is false for what a cluster may be, and files would be incomplete.
 	files bool
 }
@@ -49,7 +56,7 @@ func fixtures(t *testing.T) (out []*fixture) {
 			if strings.TrimSpace(want) == "" || strings.HasPrefix(want, "skipped") || !statedsl.HasObjectsOnly(snap) {
 				continue
 			}
-			out = append(out, &fixture{check, name, statedsl.Manifest(snap), snap.Cluster.TakenAt.Format(time.RFC3339),
+			out = append(out, &fixture{check, name, statedsl.Manifest(snap), snap.Cluster.TakenAt.Format(time.RFC3339), snap,
 				// Files with objects from after their time are an error.
 				len(snap.Nodes) > 0 && len(snap.Pools) > 0 && !strings.Contains(text, "future")})
 		}
@@ -58,6 +65,15 @@ func fixtures(t *testing.T) (out []*fixture) {
 		t.Fatalf("there are only %d states", len(out))
 	}
 	return out
+}
+
+// live reports whether a cluster here can be in the state: Whereabouts is not installed.
+func (f *fixture) live() bool { return !strings.HasPrefix(f.check, "whereabouts/") }
+
+// report is the report of the state as it is drawn.
+func (f *fixture) report() *audit.Report {
+	st := state.New(f.snap.Clone(), state.Options{})
+	return audit.NewReport(st, audit.Run(st, checks.All))
 }
 
 // write writes the state to a file of a directory, and returns its name.
@@ -82,6 +98,16 @@ func (f *fixture) load(t *testing.T, c *testcluster.Cluster) {
 		resource, err := resourceOf(u.GetKind())
 		must(t, err)
 		u.SetResourceVersion("")
+		if u.GetUID() != "" { // Calico's client reads no others
+			sum := sha256.Sum256([]byte(u.GetUID()))
+			u.SetUID(types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])))
+		}
+		if u.GetKind() == "ClusterInformation" && u.GetUID() == "" {
+			u.SetUID("5ca1ab1e-0ddb-4115-8a1a-b1e0ddba1150")
+		}
+		if created := u.GetCreationTimestamp(); created.IsZero() && u.GetKind() == "ClusterInformation" { // calicoctl updates no others
+			u.SetCreationTimestamp(metav1.NewTime(f.snap.Cluster.TakenAt))
+		}
 		var object runtime.Object = u
 		if typed := coreObject(u.GetKind()); typed != nil {
 			must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, typed))

@@ -1,0 +1,376 @@
+package story
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/bits"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	cnet "github.com/projectcalico/calico/libcalico-go/lib/net"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// person does by hand what a report advises about a finding: what its words say and no
+// more, with the tools that an operator has. It also plays kubelet and calico-node.
+type person struct {
+	*testing.T
+	*testcluster.Cluster
+	seeder  *testcluster.Seeder
+	report  *audit.Report
+	finding *audit.Finding
+	advice  *remedies.Remedy
+}
+
+// practice are the words of advice, whole, and how a person follows them.
+var practice = []struct {
+	words  *regexp.Regexp
+	follow func(p *person, said []string)
+}{
+	{says(`add a pool for the same nodes, like (\S+), with a CIDR that nothing else uses and room for at least (\d+) blocks?(?:; and name it beside (.+) where pods or their namespaces ask for that .*)?`), (*person).addPool},
+	{says(`add a pool with the block size that is wanted and another CIDR; only then set disabled: true on this one, and move its pods by restarting them, one controller at a time`), (*person).replacePool},
+	{says(`let an enabled pool for workloads select the node, or add one that does`), (*person).poolForNode},
+	{says(`let a pool serve the pod: what it or its namespace asks for, or a pool's namespace selector, has to change`), (*person).servePods},
+	{says(`correct the pool's selector(?:: pool (\S+): .*)?(?:, or disable the pool until it is corrected)?`), (*person).correctSelector},
+	{says(`set disabled: true on one of the two pools, restart the pods that use it, and delete it with kubectl when nothing does any more`), (*person).endOverlap},
+	{says(`save a snapshot; keep the block's CIDR from new pods by an IPReservation, and restart the pods that use its addresses, one controller at a time; when nothing has one any more, delete its BlockAffinity, its IPAMBlock and the reservation`), (*person).endCorruptBlock},
+	{says(`restart the pods that borrow and that no plan may evict unasked: (.*)`), func(p *person, said []string) { p.restart(listed(said[1])...) }},
+	{says(`restart the pods that use addresses of the block, if it is needed back`), func(p *person, _ []string) { p.restart(p.usersOf(p.finding.Subject.CIDR)...) }},
+	{says(`restart pod (\S+)`), func(p *person, said []string) { p.restart(said[1]) }},
+	{says(`restart the pod that the allocation does not name; where a network namespace of no pod has the address, stop the processes in it`), (*person).endDuplicate},
+	{says(`once (\S+) has a block, take the tunnel's address off the node, and restart its calico-node pod if no new one appears within a minute`), (*person).renewTunnel},
+	{says(`raise maxBlocksPerHost, or run fewer pods on the node; see first that its blocks hold no leaked addresses`), func(p *person, _ []string) {
+		p.config("ipamconfigs", func(spec map[string]any) {
+			limit, _ := spec["maxBlocksPerHost"].(int64)
+			spec["maxBlocksPerHost"] = max(limit, 20) * 2
+		})
+	}},
+	{says(`turn autoAllocateBlocks on in the IPAM configuration`), func(p *person, _ []string) {
+		p.config("ipamconfigs", func(spec map[string]any) { spec["autoAllocateBlocks"] = true })
+	}},
+	{says(`give the KubeControllersConfiguration a controllers\.node section with a leakGracePeriod, such as (\S+)`), func(p *person, said []string) {
+		p.config("kubecontrollersconfigurations", func(spec map[string]any) {
+			spec["controllers"] = map[string]any{"node": map[string]any{"leakGracePeriod": said[1]}}
+		})
+	}},
+	{says(`unlock the datastore, if no migration is going on: calicoctl (.*)`), func(p *person, said []string) {
+		_, err := p.Calicoctl(p.Context(), strings.Fields(said[1])...)
+		must(p.T, err)
+	}},
+	{says(`see who changed IPReservation (\S+), and delete it if it is not wanted`), func(p *person, said []string) {
+		must(p.T, p.Delete(p.Context(), calico("ipreservations"), "", said[1]))
+	}},
+	{says(`release the leaked addresses: those of .* once (?:its machine is|their machines are) known to be off \(--terminated\)`), (*person).runCommands},
+	{says(`clean up what node (\S+) left, once its machine is known to be off`), (*person).runCommands},
+}
+
+func says(words string) *regexp.Regexp { return regexp.MustCompile("^" + words + "$") }
+
+func calico(plural string) testcluster.Resource { return testcluster.CRDv1.Resource(plural) }
+
+// practiceOf returns how advice is followed, by its place in practice, and its words; -1 if
+// it is not known.
+func practiceOf(advice string) (int, []string) {
+	for i := range practice {
+		if said := practice[i].words.FindStringSubmatch(advice); said != nil {
+			return i, said
+		}
+	}
+	return -1, nil
+}
+
+// followed follows the advice, and what its effect says comes then; pods that waited are
+// tried again.
+func (p *person) followed() {
+	must(p.T, p.seeder.Init(p.Context()))
+	p.addresses()
+	i, said := practiceOf(p.advice.Title)
+	practice[i].follow(p, said)
+	for _, then := range strings.Split(p.advice.Effect, "; then ")[1:] {
+		if i, said := practiceOf(then); i >= 0 {
+			practice[i].follow(p, said)
+		}
+	}
+	if hasFlag(p.advice.Commands, []string{"--rehome"}) { // which moves the pods of controllers, of which none runs here
+		for i := range p.report.Findings {
+			if f := &p.report.Findings[i]; f.Check == "ip/borrowed" {
+				p.restart(p.usersOf(f.Subject.IP + "/" + strconv.Itoa(netip.MustParseAddr(f.Subject.IP).BitLen()))...)
+			}
+		}
+	}
+	for _, pod := range p.pods() {
+		if pod.Status.Phase == corev1.PodPending && pod.Spec.NodeName != "" {
+			p.restart(pod.Namespace + "/" + pod.Name)
+		}
+	}
+}
+
+// addresses gives nodes the address that kubelet reports, which states leave out.
+func (p *person) addresses() {
+	nodes, err := p.Kube.CoreV1().Nodes().List(p.Context(), metav1.ListOptions{})
+	must(p.T, err)
+	for i, n := range nodes.Items {
+		if len(n.Status.Addresses) == 0 {
+			patch := fmt.Sprintf(`{"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.%d"}]}}`, i+1)
+			_, err := p.Kube.CoreV1().Nodes().Patch(p.Context(), n.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+			must(p.T, err)
+		}
+	}
+}
+
+func (p *person) pods() []corev1.Pod {
+	all, err := p.Kube.CoreV1().Pods("").List(p.Context(), metav1.ListOptions{})
+	must(p.T, err)
+	return all.Items
+}
+
+// listed are the names of a list in words.
+func listed(text string) []string {
+	return strings.Split(strings.ReplaceAll(text, " and ", ", "), ", ")
+}
+
+// usersOf returns the pods that have an address of a CIDR.
+func (p *person) usersOf(cidr string) (out []string) {
+	in := netip.MustParsePrefix(cidr)
+	for _, pod := range p.pods() {
+		if a, err := netip.ParseAddr(pod.Status.PodIP); err == nil && !pod.Spec.HostNetwork && in.Contains(a) {
+			out = append(out, pod.Namespace+"/"+pod.Name)
+		}
+	}
+	return out
+}
+
+// restart ends pods and starts them again on their nodes: CNI DEL gives back what is
+// recorded for them, and CNI ADD asks Calico's own allocator.
+func (p *person) restart(names ...string) {
+	for _, full := range names {
+		namespace, name, _ := strings.Cut(full, "/")
+		pod, err := p.Kube.CoreV1().Pods(namespace).Get(p.Context(), name, metav1.GetOptions{})
+		must(p.T, err)
+		for _, ip := range pod.Status.PodIPs {
+			p.give(netip.MustParseAddr(ip.IP), namespace, name)
+		}
+		must(p.T, p.Delete(p.Context(), testcluster.Core[2], namespace, name))
+		p.start(testcluster.Pod{Namespace: namespace, Name: name, Node: pod.Spec.NodeName, Annotations: requests(pod.Annotations), IPv6Only: strings.Contains(pod.Status.PodIP, ":")})
+	}
+}
+
+// requests are the annotations by which a pod asks for pools.
+func requests(annotations map[string]string) map[string]string {
+	annotations = maps.Clone(annotations)
+	maps.DeleteFunc(annotations, func(key, _ string) bool { return !strings.HasSuffix(key, "pools") })
+	return annotations
+}
+
+// give gives an address back if it is recorded for a pod.
+func (p *person) give(a netip.Addr, namespace, name string) {
+	attrs, _, err := p.seeder.Calico.IPAM().GetAssignmentAttributes(p.Context(), cnet.IP{IP: net.IP(a.AsSlice())})
+	if err == nil && attrs["pod"] == name && attrs["namespace"] == namespace {
+		must(p.T, p.seeder.ReleaseIP(p.Context(), a))
+	}
+}
+
+func (p *person) newPod(node string) {
+	p.start(testcluster.Pod{Namespace: "default", Name: "new-" + node, Node: node})
+}
+
+func (p *person) start(pod testcluster.Pod) {
+	_, err := p.Kube.CoreV1().Namespaces().Get(p.Context(), pod.Namespace, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		err = p.seeder.Namespace(p.Context(), pod.Namespace, nil, nil)
+	}
+	must(p.T, err)
+	if _, err := p.seeder.Pod(p.Context(), pod); err != nil {
+		p.Errorf("pod %s/%s starts again without an address: %v", pod.Namespace, pod.Name, err)
+	}
+}
+
+// addPool adds a pool like another one, as large as it is said that it must be: the next
+// power of two.
+func (p *person) addPool(said []string) {
+	least, err := strconv.Atoi(said[2])
+	must(p.T, err)
+	p.poolLike(said[1], said[1]+"-more", least, nil)
+	if said[3] == "" {
+		return
+	}
+	for _, pod := range p.pods() {
+		for key, value := range requests(pod.Annotations) {
+			var names []string
+			must(p.T, json.Unmarshal([]byte(value), &names))
+			if len(names) == 0 || !slices.Contains(listed(said[3]), names[0]) {
+				continue
+			}
+			text, _ := json.Marshal(append(names, said[1]+"-more"))
+			patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{key: string(text)}}})
+			_, err := p.Kube.CoreV1().Pods(pod.Namespace).Patch(p.Context(), pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+			must(p.T, err)
+		}
+	}
+}
+
+// poolLike adds a pool with the spec of another one and some blocks, in a CIDR of its own.
+func (p *person) poolLike(like, name string, count int, change func(spec map[string]any)) {
+	pool, err := p.Get(p.Context(), calico("ippools"), "", like)
+	must(p.T, err)
+	spec := pool.Object["spec"].(map[string]any)
+	size := spec["blockSize"].(int64)
+	at := "10.200.0.0"
+	if strings.Contains(spec["cidr"].(string), ":") {
+		at = "fd00:200::"
+	}
+	spec["cidr"] = fmt.Sprintf("%s/%d", at, int(size)-bits.Len(uint(count-1)))
+	if change != nil {
+		change(spec)
+	}
+	must(p.T, p.Create(p.Context(), calico("ippools"), map[string]any{"metadata": map[string]any{"name": name}, "spec": spec}))
+}
+
+func (p *person) editPool(name string, change func(spec map[string]any)) {
+	must(p.T, p.seeder.EditPool(p.Context(), name, change))
+}
+
+func disable(spec map[string]any) { spec["disabled"] = true }
+
+// poolAround is the name of the pool that a CIDR lies in.
+func (p *person) poolAround(cidr string) string {
+	pools, err := p.List(p.Context(), calico("ippools"))
+	must(p.T, err)
+	for _, pool := range pools {
+		if netip.MustParsePrefix(pool.Object["spec"].(map[string]any)["cidr"].(string)).Overlaps(netip.MustParsePrefix(cidr)) {
+			return pool.GetName()
+		}
+	}
+	p.Fatalf("no pool has %s", cidr)
+	return ""
+}
+
+func (p *person) replacePool([]string) {
+	old := p.poolAround(p.finding.Subject.CIDR)
+	p.poolLike(old, old+"-new", 16, nil)
+	p.editPool(old, disable)
+	spec, err := p.Get(p.Context(), calico("ippools"), "", old)
+	must(p.T, err)
+	p.restart(p.usersOf(spec.Object["spec"].(map[string]any)["cidr"].(string))...)
+}
+
+func (p *person) poolForNode([]string) {
+	must(p.T, p.seeder.RawPool(p.Context(), "for-all", map[string]any{"cidr": "10.201.0.0/24", "blockSize": 26, "allowedUses": []any{"Workload", "Tunnel"}}))
+}
+
+// servePods lets pods that wait use any pool, and a pool serve any namespace.
+func (p *person) servePods([]string) {
+	p.poolForNode(nil)
+	for _, pod := range p.pods() {
+		for key := range requests(pod.Annotations) {
+			patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, key)
+			_, err := p.Kube.CoreV1().Pods(pod.Namespace).Patch(p.Context(), pod.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+			must(p.T, err)
+		}
+	}
+}
+
+func (p *person) correctSelector(said []string) {
+	name := said[1]
+	if name == "" {
+		name = p.finding.Subject.Name
+	}
+	p.editPool(name, func(spec map[string]any) {
+		delete(spec, "namespaceSelector")
+		spec["nodeSelector"] = "all()"
+	})
+}
+
+func (p *person) endOverlap([]string) {
+	for _, e := range p.finding.Evidence {
+		if e.Name != "other pools" {
+			continue
+		}
+		name := p.finding.Subject.Name
+		pool, err := p.Get(p.Context(), calico("ippools"), "", name)
+		must(p.T, err)
+		p.editPool(name, disable)
+		p.restart(p.usersOf(pool.Object["spec"].(map[string]any)["cidr"].(string))...)
+		_, err = p.Kubectl(p.Context(), "delete", "ippools.crd.projectcalico.org", name)
+		must(p.T, err)
+	}
+}
+
+func (p *person) endCorruptBlock([]string) {
+	cidr := netip.MustParsePrefix(p.finding.Subject.CIDR)
+	code, _, log := run(p.T, p.TempDir(), "snapshot", "-o", "before.json", "--kubeconfig", p.KubeconfigPath())
+	if code != 0 {
+		p.Errorf("snapshot ends with %d:\n%s", code, log)
+	}
+	must(p.T, p.seeder.Reservation(p.Context(), "corrupt", cidr))
+	p.restart(p.usersOf(cidr.String())...)
+	affinities, err := p.List(p.Context(), calico("blockaffinities"))
+	must(p.T, err)
+	for _, a := range affinities {
+		if a.Object["spec"].(map[string]any)["cidr"] == cidr.String() {
+			must(p.T, p.Delete(p.Context(), calico("blockaffinities"), "", a.GetName()))
+		}
+	}
+	must(p.T, p.Delete(p.Context(), calico("ipamblocks"), "", blocks.BlockName(cidr)))
+	must(p.T, p.Delete(p.Context(), calico("ipreservations"), "", "corrupt"))
+}
+
+// endDuplicate restarts the pods that have the address and that the allocation does not name.
+func (p *person) endDuplicate([]string) {
+	named := ""
+	for _, e := range p.finding.Evidence {
+		if e.Name == "allocated to" {
+			named = strings.Fields(e.Value)[0]
+		}
+	}
+	a := netip.MustParseAddr(p.finding.Subject.IP)
+	for _, pod := range p.usersOf(netip.PrefixFrom(a, a.BitLen()).String()) {
+		if pod != named {
+			p.restart(pod)
+		}
+	}
+}
+
+// renewTunnel runs the command, and plays calico-node, which takes an address of the node's
+// block: the node gets one with its next pod.
+func (p *person) renewTunnel(said []string) {
+	node := said[1]
+	p.newPod(node)
+	_, err := p.Kubectl(p.Context(), strings.Fields(p.advice.Commands[0])[1:]...)
+	must(p.T, err)
+	must(p.T, p.seeder.ReleaseIP(p.Context(), netip.MustParseAddr(p.finding.Subject.IP)))
+	_, err = p.seeder.Tunnel(p.Context(), testcluster.VXLAN, node)
+	must(p.T, err)
+}
+
+// config changes the spec of one of Calico's settings, and makes it if need be.
+func (p *person) config(plural string, change func(spec map[string]any)) {
+	all, err := p.List(p.Context(), calico(plural))
+	must(p.T, err)
+	if len(all) == 0 {
+		spec := map[string]any{}
+		if plural == "ipamconfigs" {
+			spec = map[string]any{"strictAffinity": false, "autoAllocateBlocks": true}
+		}
+		change(spec)
+		must(p.T, p.Create(p.Context(), calico(plural), map[string]any{"metadata": map[string]any{"name": "default"}, "spec": spec}))
+		return
+	}
+	must(p.T, p.Edit(p.Context(), calico(plural), "", all[0].GetName(), func(object map[string]any) { change(object["spec"].(map[string]any)) }))
+}
+
+func (p *person) runCommands([]string) { runAll(p.T, p.Cluster, p.advice.Commands) }
