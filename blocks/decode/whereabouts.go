@@ -60,6 +60,9 @@ func (d *Decoder) whereaboutsPool(r *JSONReader, p *blocks.WhereaboutsPool) bool
 		switch string(key) {
 		case "range":
 			s, ok := r.str()
+			if !ok {
+				return
+			}
 			if p.Range, ok = ParseNetwork(string(s)); !ok {
 				r.Fault(NotA("CIDR", s))
 			}

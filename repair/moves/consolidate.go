@@ -60,7 +60,7 @@ func leftCordon(p *repair.Proposals) string {
 }
 
 func chooses(p *repair.Proposals, c *remedies.Consolidation) bool {
-	about := AboutAll(p, c, state.Subject{Kind: state.KindBlock, CIDR: c.CIDR.String()})
+	about := AboutAll(c, state.Subject{Kind: state.KindBlock, CIDR: c.CIDR.String()})
 	return (p.Request.Chosen == "" || p.Request.Chosen == c.Name()) && !p.Request.Beside(p.State, about.Target, about.Pools, about.Nodes)
 }
 
@@ -125,7 +125,7 @@ func refuseConsolidation(p *repair.Proposals) {
 			r = repair.Because(repair.RefusedInUse, "it cannot be emptied any more: %s", barsText(c))
 		}
 		if !c.Over() {
-			p.Bars(AboutAll(p, c, target), r)
+			p.Bars(AboutAll(c, target), r)
 		}
 		return
 	}
@@ -169,7 +169,7 @@ func barsText(c *remedies.Consolidation) string {
 
 // AboutAll is what a step of a consolidation concerns: all have the same pools and nodes,
 // so that no filter takes some of them away.
-func AboutAll(p *repair.Proposals, c *remedies.Consolidation, target state.Subject) repair.Concern {
+func AboutAll(c *remedies.Consolidation, target state.Subject) repair.Concern {
 	return repair.Concern{Target: target, Pools: repair.PoolNames(c.Pool), Nodes: []string{c.For, c.Holder}}
 }
 

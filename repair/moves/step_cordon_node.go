@@ -33,7 +33,7 @@ var Cordon = &repair.StepKind{
 			if n == nil || n.Ours != "" || !p.Wants(state.NodeSubject(name)) {
 				continue
 			}
-			p.Add(AboutAll(p, c, state.NodeSubject(name)), repair.Step{
+			p.Add(AboutAll(c, state.NodeSubject(name)), repair.Step{
 				Because: fmt.Sprintf("it has no address of its own for a pod that moves out of %s, which would borrow there or wait", c.CIDR),
 				Guards:  Joins(c, repair.GuardName, name, repair.GuardUID, n.UID),
 			}, n.Meta)

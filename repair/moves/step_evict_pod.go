@@ -28,7 +28,7 @@ var Evict = &repair.StepKind{
 	Propose: func(p *repair.Proposals) {
 		if c := Consolidating(p); c != nil && p.Request.Consolidate {
 			for _, m := range c.Moves {
-				evict(p, m, AboutAll(p, c, state.IPSubject(m.Addr, m.Pod.Node)), Joins(c),
+				evict(p, m, AboutAll(c, state.IPSubject(m.Addr, m.Pod.Node)), Joins(c),
 					fmt.Sprintf("pod %s keeps %s from being given to %s", m.Pod.FullName(), c.CIDR, c.For))
 			}
 			return

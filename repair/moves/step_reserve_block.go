@@ -33,7 +33,7 @@ var Reserve = &repair.StepKind{
 		for _, m := range c.Moves {
 			pods = append(pods, m.Pod.FullName())
 		}
-		p.Add(AboutAll(p, c, state.BlockSubject(c.Block)), repair.Step{
+		p.Add(AboutAll(c, state.BlockSubject(c.Block)), repair.Step{
 			Because: fmt.Sprintf("%s has no block and can claim none; %s keeps others when this one is emptied, which takes moving %s: the fewest of all blocks that can be",
 				c.For, c.Holder, phrase.Plural(len(c.Moves), "pod")),
 			Evidence: state.Evidences("pool", repair.PoolName(c.Pool), "holder", c.Holder, "node in need", c.For, "pods that move", phrase.OrNone(phrase.List(pods)),

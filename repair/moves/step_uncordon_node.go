@@ -45,9 +45,9 @@ var Uncordon = &repair.StepKind{
 			}
 			about := repair.Concern{Target: state.NodeSubject(n.Name), Pools: nil, Nodes: []string{n.Name}}
 			if c := marks[n.Ours]; n.Ours != "" && c != nil {
-				about = AboutAll(p, c, about.Target)
+				about = AboutAll(c, about.Target)
 			} else if c := marks[n.Name]; n.Ours == "" && c != nil {
-				about = AboutAll(p, c, about.Target)
+				about = AboutAll(c, about.Target)
 				s.Guards = repair.Guards(repair.GuardName, n.Name, repair.GuardUID, n.UID, repair.GuardConsolidation, c.Name())
 			} else if n.Ours == "" || n.Ours == remedies.Rehoming {
 				about = everyBorrower(p, about.Target)

@@ -192,7 +192,7 @@ func releaseEmptied(p *repair.Proposals) *state.Block {
 		return nil
 	}
 	if target := state.BlockSubject(c.Block); p.Wants(target) {
-		addRelease(p, c.Block, moves.AboutAll(p, c, target), remedies.LastBlock{}, c)
+		addRelease(p, c.Block, moves.AboutAll(c, target), remedies.LastBlock{}, c)
 	}
 	return c.Block
 }
