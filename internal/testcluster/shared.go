@@ -58,7 +58,7 @@ func (c *Cluster) revive(ctx context.Context, opts Options) error {
 	if err := c.Reset(ctx); err != nil {
 		return err
 	}
-	for _, group := range []Group{CRDv1, NativeV3, KubeVirt} {
+	for _, group := range []Group{CRDv1, NativeV3, KubeVirt, Whereabouts, Attachments} {
 		served, err := c.served(group)
 		if err != nil {
 			return err
