@@ -50,6 +50,8 @@ func TestReadme(t *testing.T) {
 	t.Setenv("KUBECONFIG", cluster.KubeconfigPath())
 	t.Chdir(root)
 	writeDump(t, cluster)
+	writeTemp(t, "ca.crt", string(cluster.Config.CAData)) // any authority: no agents run here
+	writeTemp(t, "token", "a token")
 	for _, name := range []string{"cluster.json.gz", "plan.json"} {
 		readmeFiles[name] = filepath.Join(t.TempDir(), name)
 	}
