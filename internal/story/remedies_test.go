@@ -1,79 +1,235 @@
 package story
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/explain"
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair"
 )
 
-// shown is a command of calico-audit as a report shows it: after a prompt or a label.
-var shown = regexp.MustCompile(`^\s+(?:\$|now|next|then)\s+(calico-audit .*)$`)
+// shown is a command as an output for people shows it: after a prompt, or ours after a label.
+var shown = regexp.MustCompile(`^\s+(?:(then )?\$ (.*)|(?:now|next|then)\s+(calico-audit .*))$`)
 
-// command is one that a report tells its reader to run; a later one comes after others,
-// which have to do their part before it can.
-type command struct {
-	text  string
-	later bool
+// reader pastes every command that is shown or told about a state, and those that the
+// answers tell in turn: each once.
+type reader struct {
+	*testing.T
+	dir    string
+	source []string
+	// cluster is the one in that state; nil for files.
+	cluster *testcluster.Cluster
+	// told are the commands that were seen, in order. One of them is later if it comes after
+	// others, which have to do their part before it can.
+	told  []string
+	later map[string]bool
 }
 
-// commands are those that the report of a source tells a reader to run.
-func commands(t *testing.T, dir string, source ...string) (out []command) {
+// reads makes a reader of a state, and pastes all that there is.
+func reads(t *testing.T, f *fixture, dir string, cluster *testcluster.Cluster, source ...string) {
 	t.Helper()
-	code, text, log := run(t, dir, append([]string{"report", "-o", "wide"}, source...)...)
-	if code != 0 {
-		t.Fatalf("report ends with %d:\n%s", code, log)
-	}
-	after := false
-	for line := range strings.Lines(text) {
-		if m := shown.FindStringSubmatch(strings.TrimRight(line, "\n")); m != nil && !slices.Contains(out, command{m[1], after}) {
-			out = append(out, command{m[1], after})
+	r := &reader{T: t, dir: dir, source: source, cluster: cluster, later: map[string]bool{}}
+	if cluster == nil { // which has ages of its own
+		for _, finding := range f.report().Findings { // whose remedies are no part of its JSON
+			r.hearRemedies(finding.Remedies, func(command string) string {
+				return sourced.ReplaceAllString(command, "${0}"+strings.Join(source, " ")+" ")
+			})
 		}
-		after = strings.HasPrefix(strings.TrimSpace(line), "$ ")
 	}
-	return out
+	r.hear("calico-audit report "+strings.Join(source, " ")+" -o wide", false)
+	for i := 0; i < len(r.told); i++ {
+		if why := r.paste(r.told[i]); why != "" {
+			t.Errorf("%s: %s", r.told[i], why)
+		}
+	}
 }
 
-// works runs a command as a reader would paste it, and returns why it is of no use;
-// empty if it is.
-func works(t *testing.T, dir string, command command, source ...string) string {
-	t.Helper()
-	if !strings.HasPrefix(command.text, "calico-audit checks ") { // which prints a check's documentation
-		for _, flag := range source {
-			if !strings.Contains(command.text, flag) {
+// hear notes a command that is to be pasted.
+func (r *reader) hear(command string, later bool) {
+	if was, known := r.later[command]; known && (later || !was) {
+		return
+	}
+	r.told, r.later[command] = append(r.told, command), later
+}
+
+func (r *reader) hearRemedies(ways []remedies.Remedy, write func(string) string) {
+	for _, way := range ways {
+		for i, command := range way.Commands {
+			r.hear(write(command), i > 0)
+		}
+	}
+}
+
+func (r *reader) hearFindings(findings []audit.Finding) {
+	for i := range findings {
+		if f := &findings[i]; f.Fix.Kind != "manual" {
+			r.hear(f.Fix.Command, false)
+		}
+	}
+}
+
+// sourced are the commands that read a state, and so have the flags of the source.
+var sourced = regexp.MustCompile(`^calico-audit (report|explain|repair) `)
+
+// paste runs a command as a reader would paste it, and returns why it is of no use; empty if
+// it is.
+func (r *reader) paste(command string) string {
+	switch {
+	case !strings.HasPrefix(command, "calico-audit "):
+		return r.other(command)
+	case sourced.MatchString(command):
+		for _, flag := range r.source {
+			if !strings.Contains(command, flag) {
 				return "it has lost the source flag " + flag
 			}
 		}
 	}
-	build(t)
-	c := exec.CommandContext(t.Context(), "sh", "-c", command.text)
-	c.Dir = dir
-	c.Env = append(c.Environ(), "PATH="+filepath.Dir(program)+":"+"/usr/bin:/bin")
-	out, err := c.CombinedOutput()
-	switch {
-	case err != nil:
+	answer := filepath.Join(r.TempDir(), "answer.json")
+	pasted := command
+	if sourced.MatchString(command) {
+		pasted += " -o json=" + answer
+		if !strings.Contains(command, " -o ") {
+			pasted += " -o wide"
+		}
+	}
+	out, err := r.sh(pasted)
+	if err != nil {
 		return fmt.Sprintf("it ends with %v:\n%s", err, out)
-	case strings.Contains(string(out), "No findings"):
+	}
+	if strings.Contains(out, "No findings") {
 		return "it prints \"No findings\""
-	case !command.later && strings.Contains(string(out), "No automatic steps") && !strings.Contains(string(out), "NOT TOUCHED"):
-		return "it plans nothing, and says of nothing why:\n" + string(out)
+	}
+	r.hearShown(out)
+	switch {
+	case strings.HasPrefix(command, "calico-audit report "):
+		var report audit.Report
+		r.parse(answer, &report)
+		for _, d := range report.Diagnoses {
+			r.hearRemedies(d.Remedies, strings.Clone)
+		}
+		r.hearFindings(report.Findings)
+		asked := map[string]int{}
+		for i := range report.Findings {
+			f := &report.Findings[i]
+			if subject := query(f.Subject); subject != "" && (asked[f.Check] < 3 || everyState()) {
+				asked[f.Check]++
+				r.hear("calico-audit explain "+strings.Join(r.source, " ")+" "+subject, false)
+			}
+		}
+	case strings.HasPrefix(command, "calico-audit explain "):
+		var explanation explain.Explanation
+		r.parse(answer, &explanation)
+		for _, s := range explanation.Subjects {
+			for _, d := range s.Diagnoses {
+				r.hearRemedies(d.Remedies, strings.Clone)
+			}
+			r.hearFindings(s.Findings)
+			r.hearFindings(s.Related)
+		}
+	case strings.HasPrefix(command, "calico-audit repair "):
+		var plan repair.Plan
+		r.parse(answer, &plan)
+		reasons := slices.ContainsFunc(plan.Refused, func(x repair.Refusal) bool { return x.Code != repair.RefusedNothing && x.Reason != "" })
+		if len(plan.Steps) == 0 && !reasons && !r.later[command] {
+			return "it plans nothing, and says of nothing why:\n" + out
+		}
 	}
 	return ""
 }
 
-// Every command that a report shows for a state of a check works when pasted, on files as
-// on a cluster: it parses, reads the same source, and has something to say.
+// hearShown notes the commands that an output for people shows.
+func (r *reader) hearShown(out string) {
+	after := false
+	for line := range strings.Lines(out) {
+		if m := shown.FindStringSubmatch(strings.TrimRight(line, "\n")); m != nil {
+			r.hear(m[2]+m[3], after || m[1] != "")
+		}
+		after = strings.HasPrefix(strings.TrimSpace(line), "$ ")
+	}
+}
+
+// elsewhereParsed are the commands of other programs that were parsed without a cluster.
+var elsewhereParsed sync.Map
+
+// other runs another program's command on the cluster, without writing; without a cluster it
+// gets as far as asking for one.
+func (r *reader) other(command string) string {
+	program, _, _ := strings.Cut(command, " ")
+	if program != "kubectl" && program != "calicoctl" {
+		return "it is of no program that an operator has"
+	}
+	if r.cluster == nil {
+		if _, done := elsewhereParsed.LoadOrStore(command, true); done {
+			return ""
+		}
+		if out, err := r.sh(command); err == nil || !strings.Contains(out, "refused") {
+			return fmt.Sprintf("it does not come to ask the cluster: %v\n%s", err, out)
+		}
+		return ""
+	}
+	if strings.HasPrefix(command, "kubectl annotate ") {
+		command += " --dry-run=server"
+	}
+	out, err := r.sh(command)
+	if err != nil && !strings.Contains(out, `the server doesn't have a resource type "virtualmachineinstance"`) { // KubeVirt does not run here
+		return fmt.Sprintf("it ends with %v:\n%s", err, out)
+	}
+	return ""
+}
+
+// sh runs a command line with the programs that an operator has.
+func (r *reader) sh(command string) (string, error) {
+	c := exec.CommandContext(r.Context(), "sh", "-c", command)
+	c.Dir = r.dir
+	kubeconfig := filepath.Join(filepath.Dir(program), "nowhere")
+	if r.cluster != nil {
+		kubeconfig = r.cluster.KubeconfigPath()
+	}
+	c.Env = append(c.Environ(), "PATH="+filepath.Dir(program)+":/usr/bin:/bin", "KUBECONFIG="+kubeconfig, "DATASTORE_TYPE=kubernetes")
+	out, err := c.CombinedOutput()
+	return string(out), err
+}
+
+func (r *reader) parse(path string, into any) {
+	r.Helper()
+	text, err := os.ReadFile(path)
+	must(r.T, err)
+	must(r.T, json.Unmarshal(text, into))
+}
+
+// query is how a subject is asked for; empty if it cannot be.
+func query(s state.Subject) string {
+	switch s.Kind {
+	case state.KindAffinity:
+		return s.CIDR
+	case state.KindIP, state.KindBlock, state.KindNode, state.KindPool, state.KindHandle:
+		return phrase.Arg(s.ID())
+	}
+	return ""
+}
+
+// Every command that is shown or told of a state of a check works when pasted, on files as
+// on a cluster: it parses, reads the same source, and has something to say. So do those
+// that its answers tell.
 func TestCommandsOfReports(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: runs hundreds of commands")
 	}
 	t.Parallel()
-	build(t)
+	equip(t)
 	all := fixtures(t)
 	t.Run("files", func(t *testing.T) {
 		for _, f := range all {
@@ -83,12 +239,7 @@ func TestCommandsOfReports(t *testing.T) {
 			t.Run(f.String(), func(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()
-				source := []string{"-f", f.write(t, dir), "--at", f.at}
-				for _, command := range commands(t, dir, source...) {
-					if why := works(t, dir, command, source...); why != "" {
-						t.Errorf("%s: %s", command.text, why)
-					}
-				}
+				reads(t, f, dir, nil, "-f", f.write(t, dir), "--at", f.at)
 			})
 		}
 	})
@@ -102,14 +253,28 @@ func TestCommandsOfReports(t *testing.T) {
 			tried[f.check] = true
 			t.Run(f.String(), func(t *testing.T) {
 				f.load(t, c)
-				dir := t.TempDir()
-				source := []string{"--kubeconfig", c.KubeconfigPath()}
-				for _, command := range commands(t, dir, source...) {
-					if why := works(t, dir, command, source...); why != "" {
-						t.Errorf("%s: %s", command.text, why)
-					}
-				}
+				reads(t, f, t.TempDir(), c, "--kubeconfig", c.KubeconfigPath())
 			})
 		}
 	})
+}
+
+// equip builds the program, and puts those that an operator has beside it, with the
+// configuration of a cluster that does not answer.
+func equip(t *testing.T) {
+	t.Helper()
+	build(t)
+	dir := filepath.Dir(program)
+	for _, tool := range []string{"kubectl", "calicoctl"} {
+		path, err := testcluster.Binary(t.Context(), tool)
+		must(t, err)
+		must(t, os.Symlink(path, filepath.Join(dir, tool)))
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "nowhere"), []byte(`apiVersion: v1
+kind: Config
+clusters: [{name: none, cluster: {server: "http://127.0.0.1:1"}}]
+contexts: [{name: none, context: {cluster: none, user: none}}]
+users: [{name: none, user: {}}]
+current-context: none
+`), 0o600))
 }
