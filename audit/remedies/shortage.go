@@ -294,7 +294,7 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 				if needing > 0 && st.LastBlock(b).OK {
 					spare = append(spare, b)
 				}
-			case r.Code == state.RetainYoung && !r.EmptySince.IsZero() && st.keepsAnother(b):
+			case r.Code == state.RetainYoung && r.After == nil && !r.EmptySince.IsZero():
 				if at := r.EmptySince.Add(st.Grace).Std(); due.IsZero() || at.Before(due) {
 					due = at
 				}
@@ -396,15 +396,6 @@ func (st *Remedies) slotsFreed(p *state.Pool, gone []*state.Block) blocks.Count 
 	}
 	kept := slices.DeleteFunc(slices.Clone(p.Blocks), func(b *state.Block) bool { return is[b] })
 	return blocks.PoolSlots(p.Pool, state.Bare(kept), st.Reserved).Free.Sub(p.Slots.Free)
-}
-
-// keepsAnother reports whether a block's node would keep another of the family: without it
-// the block stays, however long it has been empty.
-func (st *Remedies) keepsAnother(b *state.Block) bool {
-	h := st.NodeState(b.Owner.Node())
-	return h == nil || h.Node == nil || slices.ContainsFunc(h.Blocks, func(o *state.Block) bool {
-		return o != b && o.Family() == b.Family() && st.Keepable(o) && st.servesNode(o, h)
-	})
 }
 
 // borrowingHelps reports whether pods that wait under strict affinity would get addresses

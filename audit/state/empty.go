@@ -14,6 +14,9 @@ type Reclaimability struct {
 	// Held says why the block stays, and Code the same in one word; empty if OK.
 	Held string
 	Code RetainReason
+	// After is the verdict once the block is old enough, where its age is what holds it;
+	// nil if nothing does then.
+	After *Reclaimability
 	// EmptySince is when the block was last written or claimed, which is the latest time
 	// at which it can have become empty; zero if unknown.
 	EmptySince blocks.Time
@@ -47,7 +50,7 @@ func (st *State) evaluateEmptyBlocks() {
 	}
 	for _, h := range st.NodeStates {
 		if h.Node != nil {
-			st.keepLastBlocks(h)
+			st.lastBlocks(h, nil, func(b *Block, why string) { b.Reclaimability.retain(RetainLast, "%s", why) })
 		}
 	}
 	for _, b := range st.IPBlocks {
@@ -58,25 +61,14 @@ func (st *State) evaluateEmptyBlocks() {
 // evaluateAlone judges an empty block without regard to its owner's other blocks.
 func (st *State) evaluateAlone(b *Block) Reclaimability {
 	r := Reclaimability{}
-	since, known := b.LastWrite()
-	since = since.Later(b.Claimed)
+	since, known := b.lastTouch()
 	known = known && !st.takenAt.IsZero() && st.reached(since)
 	if known {
 		r.EmptySince = since
 	}
+	st.retainAsItIs(b, &r)
 	switch {
-	case b.Owner.Kind == blocks.VirtualOwner:
-		r.retain(RetainSpecial, "it serves LoadBalancer services")
-	case b.Owner != (blocks.Owner{}) && b.Owner.Kind != blocks.HostOwner:
-		r.retain(RetainSpecial, "its owner is written as %q, which Calico does not understand", b.Owner)
-	case b.SoftDeleted && b.ByUs:
-		r.retain(RetainMarked, "it is marked deleted already: a repair by calico-audit did not finish, which \"repair --soft-deleted\" does")
-	case b.SoftDeleted:
-		r.retain(RetainMarked, "it is marked deleted already")
-	case len(b.Faults) > 0:
-		r.retain(RetainCorrupt, "it is corrupt: %s", b.Faults[0])
-	case st.Info.Locked:
-		r.retain(RetainLocked, "the datastore is locked")
+	case r.Held != "":
 	case since.After(st.takenAt) && !st.takenAt.IsZero():
 		r.retain(RetainUnknownAge, "its age is unknown: it was last written in the future, at %s", phrase.Time(since))
 	case !known:
@@ -91,29 +83,78 @@ func (st *State) evaluateAlone(b *Block) Reclaimability {
 	return r
 }
 
-// keepLastBlocks holds the blocks that a node must keep: one usable block per
-// family in the pools that serve it, and one in each pool that its pods ask for.
-func (st *State) keepLastBlocks(h *NodeState) {
+// lastTouch returns when a block was last written or claimed, and whether its last write is
+// known.
+func (b *Block) lastTouch() (blocks.Time, bool) {
+	since, known := b.LastWrite()
+	return since.Later(b.Claimed), known
+}
+
+// retainAsItIs holds a block for what it is itself, whatever its age and its uses.
+func (st *State) retainAsItIs(b *Block, r *Reclaimability) {
+	switch {
+	case b.Owner.Kind == blocks.VirtualOwner:
+		r.retain(RetainSpecial, "it serves LoadBalancer services")
+	case b.Owner != (blocks.Owner{}) && b.Owner.Kind != blocks.HostOwner:
+		r.retain(RetainSpecial, "its owner is written as %q, which Calico does not understand", b.Owner)
+	case b.SoftDeleted && b.ByUs:
+		r.retain(RetainMarked, "it is marked deleted already: a repair by calico-audit did not finish, which \"repair --soft-deleted\" does")
+	case b.SoftDeleted:
+		r.retain(RetainMarked, "it is marked deleted already")
+	case len(b.Faults) > 0:
+		r.retain(RetainCorrupt, "it is corrupt: %s", b.Faults[0])
+	case st.Info.Locked:
+		r.retain(RetainLocked, "the datastore is locked")
+	}
+}
+
+// IfEmptied is the verdict on a block once all its addresses are released and the grace has
+// passed, if nothing else changes.
+func (st *State) IfEmptied(b *Block) Reclaimability {
+	r := Reclaimability{}
+	st.retainAsItIs(b, &r)
+	st.RetainForOthers(b, nil, &r)
+	if missing := st.FirstMissing(ReleaseReads); missing != nil {
+		r.retain(RetainNotRead, "not evaluated: %s", missing)
+	}
+	if h := st.nodeStates[b.Owner.Node()]; h != nil && h.Node != nil {
+		st.lastBlocks(h, b, func(last *Block, why string) {
+			if last == b {
+				r.retain(RetainLast, "%s", why)
+			}
+		})
+	}
+	r.OK = r.Held == ""
+	return r
+}
+
+// lastBlocks names the empty blocks that a node must keep, and why: one usable block per
+// family in the pools that serve it, and one in each pool that its pods ask for. A block
+// given as emptied counts as empty.
+func (st *State) lastBlocks(h *NodeState, emptied *Block, keep func(b *Block, why string)) {
+	one := func(member func(*Block) bool, why string) {
+		if b := st.lastBlock(h, emptied, member); b != nil {
+			keep(b, why)
+		}
+	}
 	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
 		pools := st.WorkloadPools(h.Node, f)
-		st.keepOne(h, func(b *Block) bool { return InPools(b, pools) },
-			fmt.Sprintf("it is the last %s block of its node", f))
+		one(func(b *Block) bool { return InPools(b, pools) }, fmt.Sprintf("it is the last %s block of its node", f))
 		for _, w := range h.Workloads {
 			asked, _ := st.RequestedPools(w, f)
 			for _, p := range asked {
-				st.keepOne(h, func(b *Block) bool { return b.Pool == p },
-					fmt.Sprintf("it is its node's last block of pool %s, which pods there ask for", p.Name))
+				one(func(b *Block) bool { return b.Pool == p }, fmt.Sprintf("it is its node's last block of pool %s, which pods there ask for", p.Name))
 			}
 		}
 	}
 }
 
-// keepOne holds the host's lowest empty block among those that belong to a set,
-// if the host has none in use there that is as good: one that it can go on with, with
-// a settled affinity; else one whose affinity is on its way in or out, the release of
-// which may be finished at any moment; else one without an affinity, which can be
-// given back; else any that is usable.
-func (st *State) keepOne(h *NodeState, member func(*Block) bool, why string) {
+// lastBlock is the host's lowest empty block among those that belong to a set, if the
+// host has none in use there that is as good: one that it can go on with, with a settled
+// affinity; else one whose affinity is on its way in or out, the release of which may be
+// finished at any moment; else one without an affinity, which can be given back; else
+// any that is usable. It is nil if the host has none, or one in use.
+func (st *State) lastBlock(h *NodeState, emptied *Block, member func(*Block) bool) *Block {
 	for _, good := range []func(*Block) bool{
 		func(b *Block) bool { return st.Keepable(b) && st.affinityConfirmedOrAbsent(b) }, st.Keepable,
 		func(b *Block) bool { return b.Usable() && !st.Reserved.Covers(b.CIDR) }, (*Block).Usable,
@@ -123,18 +164,18 @@ func (st *State) keepOne(h *NodeState, member func(*Block) bool, why string) {
 			if !good(b) || !member(b) {
 				continue
 			}
-			if b.Used > 0 {
-				return
+			if b.Used > 0 && b != emptied {
+				return nil
 			}
 			if lowest == nil {
 				lowest = b
 			}
 		}
 		if lowest != nil {
-			lowest.Reclaimability.retain(RetainLast, "%s", why)
-			return
+			return lowest
 		}
 	}
+	return nil
 }
 
 // Keepable reports whether a block of a node is one that the node can go on with: it is

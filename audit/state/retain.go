@@ -42,10 +42,17 @@ const (
 	RetainNotRead RetainReason = "not-read"
 )
 
-// retain notes why a block stays, unless it is held already.
+// retain notes why a block stays, unless it is held already: for its age, it notes why it
+// stays then.
 func (r *Reclaimability) retain(code RetainReason, format string, args ...any) {
-	if r.Held == "" {
+	switch {
+	case r.Held == "":
 		r.Code, r.Held = code, fmt.Sprintf(format, args...)
+	case r.Code == RetainYoung || r.Code == RetainUnknownAge:
+		if r.After == nil {
+			r.After = &Reclaimability{EmptySince: r.EmptySince}
+		}
+		r.After.retain(code, format, args...)
 	}
 }
 

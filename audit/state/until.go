@@ -1,0 +1,58 @@
+package state
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// ends says of the reasons for which an empty block is held what ends them, where that is
+// the same for every block.
+var ends = map[RetainReason]string{
+	RetainCorrupt:  "releasable once what contradicts itself in it has been repaired",
+	RetainLocked:   "evaluated again once the datastore is unlocked: calicoctl datastore migrate unlock",
+	RetainInUse:    "releasable once nothing uses an address of it any more",
+	RetainHostView: "releasable once no node uses an address of it any more",
+	RetainConflict: "releasable once the objects of its CIDR no longer contradict one another",
+}
+
+// Until says what ends the verdict on an empty block, from now on in the order of time;
+// nothing if that is not known.
+func (st *State) Until(b *Block) (out []string) {
+	r := &b.Reclaimability
+	if r.OK {
+		return []string{"releasable until an address of it is assigned or anything else is written to it; from then on it must stay untouched for " +
+			phrase.Duration(st.Grace) + " again"}
+	}
+	if r.Code == RetainYoung || r.Code == RetainUnknownAge {
+		since, known := b.lastTouch()
+		due := phrase.Time(since.Add(st.Grace))
+		switch {
+		case !known:
+			out = append(out, "evaluated once its last write is known: read the cluster itself, or files made with kubectl get --show-managed-fields")
+		case r.After == nil:
+			out = append(out, fmt.Sprintf("releasable at %s, when nothing has been written to it for %s", due, phrase.Duration(st.Grace)))
+		default:
+			out = append(out, fmt.Sprintf("old enough at %s, and then still held: %s", due, r.After.Held))
+		}
+		if r = r.After; r == nil {
+			return out
+		}
+	}
+	switch end := ends[r.Code]; {
+	case end != "":
+		out = append(out, end)
+	case b.Owner.Kind == blocks.VirtualOwner:
+		out = append(out, "not to be released: services may take addresses of it at any time")
+	case r.Code == RetainMarked && b.SoftDeleted:
+		out = append(out, "gone once the deletion that was begun is finished")
+	case r.Code == RetainMarked:
+		out = append(out, "releasable once the deletion of its affinity is finished")
+	case r.Code == RetainLast:
+		out = append(out, fmt.Sprintf("releasable once %s holds another usable block in the same pools, or is deleted", b.Owner.Node()))
+	case r.Code == RetainNotRead && !st.ReclaimableKnown():
+		out = append(out, fmt.Sprintf("evaluated once this can be read: %s", st.FirstMissing(ReleaseReads).Resource))
+	}
+	return out
+}
