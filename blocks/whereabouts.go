@@ -120,8 +120,10 @@ func (p *NodeSlicePool) Key() Key { return Key{p.Namespace, p.Name} }
 type NetworkAttachment struct {
 	Meta
 	Namespace string
-	// Whereabouts is true if it says that its addresses come from Whereabouts.
-	Whereabouts bool
+	// Whereabouts is true if it says that its addresses come from Whereabouts, OtherIPAM
+	// that they come from elsewhere. Neither where it says nothing, as where its
+	// configuration is a file on the nodes.
+	Whereabouts, OtherIPAM bool
 	// NetworkName keeps pools and reservations apart from those of other networks with the
 	// same addresses (network_name); "" for the network without a name.
 	NetworkName string

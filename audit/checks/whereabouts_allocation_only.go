@@ -21,6 +21,7 @@ var whereaboutsAllocationOnly = audit.Check{
 	},
 	Never:    "Never remove the pool's entry: the pod goes on using the address.",
 	Requires: []blocks.Resource{blocks.WhereaboutsReservations, blocks.WhereaboutsPools, blocks.Pods, blocks.NetworkAttachments},
+	Optional: []blocks.Resource{blocks.NodeSlicePools, blocks.Nodes},
 	Run: func(st *state.State, f *audit.Findings) {
 		unread := map[string]bool{}
 		for _, g := range st.Unreadable(blocks.WhereaboutsReservations) {

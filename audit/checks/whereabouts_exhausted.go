@@ -17,7 +17,7 @@ var whereaboutsExhausted = audit.Check{
 	Misread:  "The network attachment tells what is excluded. Where it was not read, all of the range counts.",
 	Remedies: moreAddresses,
 	Never:    "Never remove entries of the pool to make room, unless their pods are proven gone.",
-	Requires: []blocks.Resource{blocks.WhereaboutsPools}, Optional: []blocks.Resource{blocks.NetworkAttachments},
+	Requires: []blocks.Resource{blocks.WhereaboutsPools}, Optional: []blocks.Resource{blocks.NetworkAttachments, blocks.NodeSlicePools, blocks.Nodes},
 	Run: func(st *state.State, f *audit.Findings) {
 		eachCapacity(st, func(p *whereabouts.Pool, usable, used uint64) {
 			if used >= usable {

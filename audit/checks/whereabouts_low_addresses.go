@@ -16,7 +16,7 @@ var whereaboutsLowAddresses = audit.Check{
 	Misread:  whereaboutsExhausted.Misread,
 	Remedies: moreAddresses,
 	Never:    whereaboutsExhausted.Never,
-	Requires: []blocks.Resource{blocks.WhereaboutsPools}, Optional: []blocks.Resource{blocks.NetworkAttachments},
+	Requires: []blocks.Resource{blocks.WhereaboutsPools}, Optional: []blocks.Resource{blocks.NetworkAttachments, blocks.NodeSlicePools, blocks.Nodes},
 	Run: func(st *state.State, f *audit.Findings) {
 		eachCapacity(st, func(p *whereabouts.Pool, usable, used uint64) {
 			if left := usable - used; used < usable && left*10 < usable {

@@ -21,7 +21,7 @@ var whereaboutsReservationOnly = audit.Check{
 			"the address is recorded whole, or can be assigned again", "a reservation that is deleted while something uses the address lets another pod have it", "kubectl get overlappingrangeipreservations --all-namespaces"),
 	},
 	Never:    "Never delete the reservation of an address that a pod names.",
-	Requires: []blocks.Resource{blocks.WhereaboutsReservations, blocks.WhereaboutsPools, blocks.Pods}, Optional: []blocks.Resource{blocks.NetworkAttachments},
+	Requires: []blocks.Resource{blocks.WhereaboutsReservations, blocks.WhereaboutsPools, blocks.Pods}, Optional: []blocks.Resource{blocks.NetworkAttachments, blocks.NodeSlicePools, blocks.Nodes},
 	Run: func(st *state.State, f *audit.Findings) {
 		if unread := st.Unreadable(blocks.WhereaboutsPools); len(unread) > 0 {
 			f.Inconclusive("not evaluated: pool %s could not be read", unread[0].Name)
@@ -32,6 +32,10 @@ var whereaboutsReservationOnly = audit.Check{
 				Absence: true, Severity: state.Warning, Subject: reservationSubject(l.WhereaboutsReservation), Fix: audit.Look(reservationLook(l.WhereaboutsReservation)), Remedies: f.Check.Remedies,
 				Message:  fmt.Sprintf("reservation %s keeps an address that no pool records", l.Key()),
 				Evidence: state.Evidences("address", addrText(l.Addr), "pod", podText(l.WhereaboutsOwner), "interface", l.Interface, "container", l.ContainerID),
+			}
+			if l.Held != "" {
+				x.Message += "; " + l.Held
+				x.Remedies = []remedies.Remedy{remedies.ByHand("find out whether the pod has the address, and restart it if it does", "the address is recorded whole", "the pod ends and starts again")}
 			}
 			if l.User != nil {
 				x.Severity, x.Nodes = state.Error, []string{l.User.Node}

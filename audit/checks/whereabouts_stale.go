@@ -16,7 +16,7 @@ var whereaboutsStale = audit.Check{
 	Misread:  "A pod whose network status is missing or cannot be parsed may have any address that is recorded for it, and one that is starting or ending, too: those are not found here.",
 	Remedies: whereaboutsStranded.Remedies,
 	Never:    whereaboutsStranded.Never,
-	Requires: whereaboutsReads, Optional: []blocks.Resource{blocks.NetworkAttachments},
+	Requires: whereaboutsReads, Optional: []blocks.Resource{blocks.NetworkAttachments, blocks.NodeSlicePools, blocks.Nodes},
 	Run: func(st *state.State, f *audit.Findings) {
 		eachOfStatus(st, f, whereabouts.Stale, func(a *whereabouts.Allocation) audit.Finding {
 			return audit.Finding{Message: fmt.Sprintf("%s of pool %s is allocated, and was given up: %s", a.Addr, a.Pool.FullName(), a.Why), Remedies: f.Check.Remedies}

@@ -21,7 +21,7 @@ var whereaboutsStranded = audit.Check{
 			"the address can be assigned again", "a container that still runs shares its address with the next pod"),
 	},
 	Never:    "Never remove all entries of a pool, or the pool: pods that run would share their addresses with new ones.",
-	Requires: whereaboutsReads, Optional: []blocks.Resource{blocks.NetworkAttachments},
+	Requires: whereaboutsReads, Optional: []blocks.Resource{blocks.NetworkAttachments, blocks.NodeSlicePools, blocks.Nodes},
 	Run: func(st *state.State, f *audit.Findings) {
 		eachOfStatus(st, f, whereabouts.Stranded, func(a *whereabouts.Allocation) audit.Finding {
 			return audit.Finding{Message: fmt.Sprintf("%s of pool %s is allocated, and %s", a.Addr, a.Pool.FullName(), a.Why), Remedies: f.Check.Remedies}

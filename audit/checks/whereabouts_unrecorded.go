@@ -19,6 +19,7 @@ var whereaboutsUnrecorded = audit.Check{
 	},
 	Never:    "Never restart Whereabouts' reconciler to mend it: it records nothing, it only frees.",
 	Requires: []blocks.Resource{blocks.WhereaboutsPools, blocks.Pods, blocks.NetworkAttachments},
+	Optional: []blocks.Resource{blocks.NodeSlicePools, blocks.Nodes},
 	Run: func(st *state.State, f *audit.Findings) {
 		if unread := st.Unreadable(blocks.WhereaboutsPools); len(unread) > 0 {
 			f.Inconclusive("not evaluated: pool %s could not be read", unread[0].Name)

@@ -15,7 +15,7 @@ func (v *Verdicts) Unreserved() (out []*Allocation) {
 		return nil
 	}
 	for _, a := range v.Allocations {
-		if a.Reservation == nil && a.Pool.NetworkKnown && a.Pool.overlapping() && (a.Pod == nil || Settled(a.Pod)) {
+		if a.Reservation == nil && a.Pool.overlapping() && (a.Pod == nil || Settled(a.Pod)) {
 			out = append(out, a)
 		}
 	}
@@ -30,8 +30,11 @@ type LoneReservation struct {
 	Addr    netip.Addr
 	// Pod is the pod that is recorded; nil if it does not exist, or none is.
 	Pod *blocks.Workload
-	// User is the live pod that names the address; nil if none does.
+	// User is a pod that names the address and has not ended; nil if none does.
 	User *blocks.Workload
+	// Held says why its pod may have the address though it does not name it; empty if
+	// nothing speaks for that.
+	Held string
 }
 
 // Lone returns the reservations without an allocation, but for those of pods that are
@@ -50,10 +53,11 @@ func (v *Verdicts) Lone() (out []LoneReservation) {
 		if v.allocated(l) {
 			continue
 		}
-		for _, n := range v.namings(l.Addr, l.Network, true) {
-			if !n.pod.Finished() && l.User == nil {
-				l.User = n.pod
-			}
+		l.User = v.user(l.Addr)
+		if name, unread := v.UnreadPod(); unread {
+			l.Held = "pod " + name + " could not be read, and may have it"
+		} else if l.Pod != nil && !Settled(l.Pod) {
+			l.Held = "pod " + l.Pod.FullName() + " " + unsettled(l.Pod)
 		}
 		out = append(out, l)
 	}
@@ -70,16 +74,19 @@ func (v *Verdicts) meaning(r *blocks.WhereaboutsReservation) (string, netip.Addr
 		}
 	}
 	for _, p := range v.SecondaryPools {
-		if a, ok := all[p.Network]; ok && p.NetworkKnown && p.Range.Masked().Contains(a) {
+		if a, ok := all[p.Network]; ok && p.Range.Masked().Contains(a) {
 			return p.Network, a
 		}
 	}
 	return "", netip.Addr{}
 }
 
-// allocated reports whether a pool whose network is not known may record the address.
+// allocated reports whether a pool records the address, of the same pod or of a network that
+// is not known.
 func (v *Verdicts) allocated(l LoneReservation) bool {
-	return slices.ContainsFunc(v.recorded[l.Addr], func(a *Allocation) bool { return !a.Pool.NetworkKnown })
+	return slices.ContainsFunc(v.recorded[l.Addr], func(a *Allocation) bool {
+		return !a.Pool.NetworkKnown || a.WhereaboutsOwner.Pod == l.WhereaboutsOwner.Pod
+	})
 }
 
 // Duplicate is an address that several live pods name on one network.
@@ -161,7 +168,7 @@ func (v *Verdicts) Unrecorded() (out []Unrecorded) {
 			continue
 		}
 		if !slices.ContainsFunc(v.recorded[n.Addr], func(a *Allocation) bool {
-			return !a.Pool.NetworkKnown || a.Pool.Network == n.attachment.NetworkName
+			return !a.Pool.NetworkKnown || a.Pool.Network == n.attachment.NetworkName || a.Pod == n.pod
 		}) {
 			out = append(out, Unrecorded{n.Addr, n.pod, n.attachment})
 		}

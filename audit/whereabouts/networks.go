@@ -16,7 +16,8 @@ type Pool struct {
 	*blocks.WhereaboutsPool
 	// Attachments are those that assign from it, in order.
 	Attachments []*blocks.NetworkAttachment
-	// Network is the name of the network; NetworkKnown is false if nothing tells it.
+	// Network is the name of the network. NetworkKnown is false if no attachment tells it,
+	// so that it may have a node's name in it.
 	Network      string
 	NetworkKnown bool
 	// Node is the node whose slice of a range the pool is; empty for other pools.
@@ -32,18 +33,39 @@ func (p *Pool) FullName() string { return p.Key().String() }
 func (v *Verdicts) newPool(of *blocks.WhereaboutsPool) *Pool {
 	p := &Pool{WhereaboutsPool: of}
 	prefix, made := of.Network()
+	var whole, sliced []*blocks.NetworkAttachment
+	node := ""
 	for i := range v.NetworkAttachments {
 		n := &v.NetworkAttachments[i]
-		node, serves := served(n, of.Range.Masked(), prefix)
-		if made && n.Whereabouts && serves {
-			p.Attachments = append(p.Attachments, n)
-			p.Network, p.NetworkKnown, p.Node = n.NetworkName, true, node
+		of, serves := served(n, of.Range.Masked(), prefix)
+		switch {
+		case !made || !n.Whereabouts || !serves:
+		case !n.Sliced:
+			whole = append(whole, n)
+		case v.hasSlice(of):
+			sliced, node = append(sliced, n), of
 		}
 	}
-	if len(p.Attachments) == 0 && made && len(v.NodeSlicePools) == 0 {
-		p.Network, p.NetworkKnown = prefix, true
+	switch {
+	case len(whole) > 0: // the name is its network's and no more
+		p.Attachments, p.Network, p.NetworkKnown = whole, prefix, true
+	case len(sliced) > 0 && !slices.ContainsFunc(sliced, func(n *blocks.NetworkAttachment) bool { return n.NetworkName != sliced[0].NetworkName }):
+		p.Attachments, p.Network, p.NetworkKnown, p.Node = sliced, sliced[0].NetworkName, true, node
+	default: // as far as the name tells, which without the attachment may have a node's in it
+		p.Network = prefix
 	}
 	return p
+}
+
+// hasSlice reports whether a node may have a slice of a range: it exists, or one is
+// recorded for it.
+func (v *Verdicts) hasSlice(node string) bool {
+	if h := v.NodeState(node); h != nil && h.Node != nil {
+		return true
+	}
+	return slices.ContainsFunc(v.NodeSlicePools, func(p blocks.NodeSlicePool) bool {
+		return slices.ContainsFunc(p.Slices, func(s blocks.NodeSlice) bool { return s.Node == node })
+	})
 }
 
 // served reports whether an attachment assigns from the pool of a range whose name begins
@@ -82,12 +104,6 @@ func (v *Verdicts) attachment(w *blocks.Workload, name string) *blocks.NetworkAt
 		return nil
 	}
 	return &all[i]
-}
-
-// mayBeOf reports whether an address on an attachment may be one of a network: unless the
-// attachment is known to be of another, or of another IPAM.
-func mayBeOf(n *blocks.NetworkAttachment, network string, known bool) bool {
-	return n == nil || n.Whereabouts && (!known || n.NetworkName == network)
 }
 
 // Capacity is how many addresses of a pool can be assigned and how many of them are; false

@@ -87,7 +87,7 @@ func find(s *state.State) *Verdicts {
 			v.recorded[a.Addr] = append(v.recorded[a.Addr], a)
 			of := claim{pool: p, pod: a.WhereaboutsOwner.Pod, iface: a.Interface}
 			v.claims[of] = append(v.claims[of], a)
-			if p.NetworkKnown {
+			if _, made := p.WhereaboutsPool.Network(); made {
 				key := blocks.Key{Namespace: p.Namespace, Name: blocks.ReservationName(p.Network, a.Addr)}
 				if a.Reservation = v.reservation(key); a.Reservation != nil {
 					v.reserved[key] = true
@@ -127,15 +127,27 @@ func (v *Verdicts) reservation(key blocks.Key) *blocks.WhereaboutsReservation {
 	return &all[i]
 }
 
-// namings returns the pods that name an address on a network that may be the given one.
-func (v *Verdicts) namings(a netip.Addr, network string, known bool) (out []naming) {
-	i, _ := slices.BinarySearchFunc(v.named, a, func(n naming, a netip.Addr) int { return n.Addr.Compare(a) })
-	for ; i < len(v.named) && v.named[i].Addr == a; i++ {
-		if mayBeOf(v.named[i].attachment, network, known) {
-			out = append(out, v.named[i])
+// user returns a pod that names an address anywhere and has not ended; nil if none does.
+// One that names it on networks of another IPAM alone does not count. That a network has
+// another name rules nothing out: a name that is changed holds for pods to come.
+func (v *Verdicts) user(a netip.Addr) *blocks.Workload {
+	for _, w := range v.Users(a) {
+		on := 0
+		other := 0
+		for _, x := range w.Attached {
+			if x.Addr != a {
+				continue
+			}
+			on++
+			if n := v.attachment(w, x.Network); n != nil && n.OtherIPAM {
+				other++
+			}
+		}
+		if !w.Finished() && (on == 0 || other < on) {
+			return w
 		}
 	}
-	return out
+	return nil
 }
 
 // evaluate says how an allocation stands.
@@ -143,12 +155,13 @@ func (v *Verdicts) evaluate(a *Allocation) (Status, string) {
 	if a.WhereaboutsOwner.Pod == (blocks.Key{}) {
 		return Ownerless, "no pod is recorded for it"
 	}
-	for _, n := range v.namings(a.Addr, a.Pool.Network, a.Pool.NetworkKnown) {
-		if !n.pod.Finished() || n.pod == a.Pod {
-			return Held, "pod " + n.pod.FullName() + " names it"
-		}
-	}
 	w := a.Pod
+	if w != nil && slices.Contains(w.NetworkIPs, a.Addr) {
+		return Held, "pod " + w.FullName() + " names it"
+	}
+	if other := v.user(a.Addr); other != nil {
+		return Held, "pod " + other.FullName() + " names it"
+	}
 	if name, unread := v.UnreadPod(); unread {
 		return Held, "pod " + name + " could not be read, and may name it"
 	}
@@ -159,7 +172,9 @@ func (v *Verdicts) evaluate(a *Allocation) (Status, string) {
 		return Held, "pod " + w.FullName() + " " + unsettled(w)
 	}
 	for _, other := range v.claims[claim{pool: a.Pool, pod: a.WhereaboutsOwner.Pod, iface: a.Interface}] {
-		if other != a && slices.ContainsFunc(w.Attached, func(x blocks.AttachedAddress) bool { return x.Addr == other.Addr }) {
+		// Without the interface it may be that of another one, and the sandbox may still have
+		// what the network status no longer names.
+		if other != a && a.Interface != "" && !v.showsSandbox(a, w) && slices.ContainsFunc(w.Attached, func(x blocks.AttachedAddress) bool { return x.Addr == other.Addr }) {
 			return Stale, fmt.Sprintf("pod %s has %s of the pool on that interface", w.FullName(), other.Addr)
 		}
 	}
@@ -186,6 +201,14 @@ func unsettled(w *blocks.Workload) string {
 		return "has no network status, and may have it"
 	}
 	return "is in phase " + w.Phase
+}
+
+// showsSandbox reports whether a view of the pod's node shows the sandbox that an
+// allocation names.
+func (v *Verdicts) showsSandbox(a *Allocation, w *blocks.Workload) bool {
+	view := v.Views.Of(w.Node)
+	return view != nil && a.ContainerID != "" &&
+		slices.ContainsFunc(view.Namespaces, func(ns blocks.HostNamespace) bool { return ns.Sandbox == a.ContainerID })
 }
 
 // replacedSandbox reports whether a view of the pod's own node, newer than the pod and of all

@@ -3,6 +3,7 @@ package decode
 import (
 	"encoding/json"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -45,23 +46,25 @@ type rangeConfig struct {
 	Exclude []string `json:"exclude,omitempty"`
 }
 
-// ipamOf returns the configuration of Whereabouts in that of an attachment; nil if its
-// addresses come from elsewhere.
-func ipamOf(config []byte) (*whereaboutsConfig, error) {
+// ipamOf returns the configuration of Whereabouts in that of an attachment; nil if there
+// is none, and whether its addresses come from elsewhere.
+func ipamOf(config []byte) (c *whereaboutsConfig, other bool, err error) {
 	if !strings.Contains(string(config), "whereabouts") {
-		return nil, nil // whatever else it is
+		return nil, strings.Contains(string(config), `"ipam"`), nil // whatever else it is
 	}
-	var c attachmentConfig
-	if err := json.Unmarshal(config, &c); err != nil {
-		return nil, err
+	var all attachmentConfig
+	if err := json.Unmarshal(config, &all); err != nil {
+		return nil, false, err
 	}
-	if c.Type == "" && len(c.Plugins) > 0 {
-		c = c.Plugins[0]
+	first, rest := all, all.Plugins
+	if all.Type == "" && len(rest) > 0 {
+		first, rest = rest[0], rest[1:]
 	}
-	if c.IPAM == nil || c.IPAM.Type != "whereabouts" {
-		return nil, nil
+	if first.IPAM != nil && first.IPAM.Type == "whereabouts" {
+		return first.IPAM, false, nil
 	}
-	return c.IPAM, nil
+	later := slices.ContainsFunc(rest, func(p attachmentConfig) bool { return p.IPAM != nil && p.IPAM.Type == "whereabouts" })
+	return nil, first.IPAM != nil && !later, nil
 }
 
 // networkAttachment reads a NetworkAttachmentDefinition.
@@ -71,8 +74,8 @@ func (d *Decoder) networkAttachment(r *JSONReader, n *blocks.NetworkAttachment) 
 			return
 		}
 		s, _ := r.str()
-		c, err := ipamOf(s)
-		switch {
+		c, other, err := ipamOf(s)
+		switch n.OtherIPAM = other; {
 		case err != nil:
 			r.Fault("is not the configuration of a network: " + err.Error())
 		case c != nil:
@@ -80,7 +83,22 @@ func (d *Decoder) networkAttachment(r *JSONReader, n *blocks.NetworkAttachment) 
 		}
 	}, nil)
 	n.Namespace = d.inNamespace
-	return d.whole(r, &n.Meta, "")
+	gaps := len(d.Out.Gaps)
+	whole := d.whole(r, &n.Meta, "")
+	for i := gaps; i < len(d.Out.Gaps); i++ {
+		// Anybody who may write attachments could make such a gap. An attachment that is not
+		// there may be any: a pod that names an address on it holds that.
+		d.Out.Gaps[i].Held = true
+	}
+	return whole
+}
+
+// ForgetAttachments takes the gaps of network attachments from a snapshot in which nothing
+// of Whereabouts' is: without it, nothing is read of them.
+func ForgetAttachments(s *blocks.Snapshot) {
+	if len(s.WhereaboutsPools)+len(s.WhereaboutsReservations)+len(s.NodeSlicePools) == 0 {
+		s.Gaps = slices.DeleteFunc(s.Gaps, func(g blocks.Gap) bool { return g.Resource == blocks.NetworkAttachments && g.Held })
+	}
 }
 
 // attached takes over Whereabouts' configuration, as that reads it (pkg/config,
@@ -125,17 +143,42 @@ func (d *Decoder) attached(r *JSONReader, n *blocks.NetworkAttachment, c *wherea
 
 // attachment replaces the names in the configuration of a network.
 func (n *Anonymizer) attachment(s string) string {
-	c, err := ipamOf([]byte(s))
-	if err != nil {
+	c, other, err := ipamOf([]byte(s))
+	switch {
+	case err != nil:
 		return bad + " whereabouts"
-	}
-	if c == nil {
+	case other:
+		return `{"ipam":{"type":"other"}}`
+	case c == nil:
 		return "{}"
 	}
+	if n.collecting && c.NetworkName != "" {
+		n.networksOf[c.NetworkName] = true
+	}
 	c.NetworkName = n.name(someNetwork, c.NetworkName)
+	c.SliceSize = kept(c.SliceSize, strings.Trim(c.SliceSize, "/0123456789") == "")
+	c.keepAddresses()
+	for i := range c.IPRanges {
+		c.IPRanges[i].keepAddresses()
+	}
 	out, _ := json.Marshal(attachmentConfig{Type: "macvlan", IPAM: c}) // texts always can be
 	return string(out)
 }
+
+// keepAddresses leaves in a range what are addresses and CIDRs.
+func (c *rangeConfig) keepAddresses() {
+	first, cidr, bounded := strings.Cut(c.Range, "-")
+	if !bounded {
+		first, cidr = "0.0.0.0", first
+	}
+	c.Range = kept(c.Range, c.Range == "" || isAddressText(first) && isNetwork(cidr))
+	c.Start, c.End = kept(c.Start, c.Start == "" || isAddressText(c.Start)), kept(c.End, c.End == "" || isAddressText(c.End))
+	for i, e := range c.Exclude {
+		c.Exclude[i] = kept(e, isAddressText(e) || isNetwork(e))
+	}
+}
+
+func isAddressText(s string) bool { _, ok := ParseAddr(s); return ok }
 
 // podRef replaces the names in a pod's name with its namespace.
 func (n *Anonymizer) podRef(s string) string {
@@ -149,15 +192,42 @@ func (n *Anonymizer) podRef(s string) string {
 // networkOf replaces the name of a network before what a function accepts, of which the
 // name of a pool or reservation of Whereabouts' is made.
 func (n *Anonymizer) networkOf(s string, is func(string) bool) string {
-	if is(s) {
-		return s
-	}
+	var at []int // where the text may be divided, the shortest name first
 	for i := range len(s) {
 		if s[i] == '-' && is(s[i+1:]) {
+			at = append(at, i)
+			n.name(someNetwork, s[:i])
+		}
+	}
+	for _, i := range at { // a known name, though with hexadecimal digits at its end the whole is an address
+		if n.networksOf[s[:i]] {
 			return n.name(someNetwork, s[:i]) + s[i:]
 		}
 	}
+	switch {
+	case is(s):
+		return s
+	case len(at) > 0:
+		return n.slice(s[:at[0]]) + s[at[0]:]
+	}
 	return n.name(someNetwork, s)
+}
+
+// slice replaces what a pool's name has before its range: the name of a network, of the
+// node whose slice it is, or of both.
+func (n *Anonymizer) slice(prefix string) string {
+	if n.collecting {
+		return n.name(someNetwork, prefix)
+	}
+	for i := range len(prefix) {
+		if node := n.seen[someNode][prefix[i+1:]]; prefix[i] == '-' && node != "" && n.networksOf[prefix[:i]] {
+			return n.name(someNetwork, prefix[:i]) + "-" + node
+		}
+	}
+	if node := n.seen[someNode][prefix]; node != "" && !n.networksOf[prefix] {
+		return node
+	}
+	return n.name(someNetwork, prefix)
 }
 
 // isRangeName and isAddressName report whether a text is what Whereabouts makes a name of.

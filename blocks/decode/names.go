@@ -25,6 +25,8 @@ type Anonymizer struct {
 	// addresses are those to replace, and their replacements; pools hold those to keep.
 	addresses map[netip.Addr]netip.Addr
 	pools     []netip.Prefix
+	// networksOf are the names that keep networks of Whereabouts' apart.
+	networksOf map[string]bool
 	// Claimant is the node of the affinity at hand, whose name begins with it.
 	Claimant string
 }
@@ -59,7 +61,7 @@ const (
 
 // NewAnonymizer returns an Anonymizer in its first round, which collects.
 func NewAnonymizer() *Anonymizer {
-	return &Anonymizer{collecting: true, seen: map[category]map[string]string{}, values: map[string]map[string]bool{}, addresses: map[netip.Addr]netip.Addr{}}
+	return &Anonymizer{collecting: true, seen: map[category]map[string]string{}, values: map[string]map[string]bool{}, addresses: map[netip.Addr]netip.Addr{}, networksOf: map[string]bool{}}
 }
 
 // name returns the replacement of a name; an empty one stays empty.

@@ -172,7 +172,7 @@ func TestTextsWithNames(t *testing.T) {
 		{roleRangeName, "acme", "network-1"}, {roleAddressName, "acme-net-10.9.0.5", "network-1-10.9.0.5"}, {roleAddressName, "fd00--1", "fd00--1"}, {roleAddressName, "acme", "network-1"},
 		{roleAttachment, `{"name":"acme","type":"ipvlan","ipam":{"type":"whereabouts","range":"10.9.0.0/24","network_name":"acme","gateway":"10.9.0.1"}}`,
 			`{"type":"macvlan","ipam":{"type":"whereabouts","network_name":"network-1","range":"10.9.0.0/24"}}`},
-		{roleAttachment, `{"type":"ipvlan","ipam":{"type":"host-local","dataDir":"/acme"}}`, "{}"},
+		{roleAttachment, `{"type":"ipvlan","ipam":{"type":"host-local","dataDir":"/acme"}}`, `{"ipam":{"type":"other"}}`}, {roleAttachment, `{"type":"acme"}`, "{}"},
 		{roleNodeSelector, "rack is a", "?"}, {roleNodeSelector, "", ""},
 	} {
 		n := NewAnonymizer()

@@ -85,12 +85,14 @@ func (d *Decoder) whereaboutsPool(r *JSONReader, p *blocks.WhereaboutsPool) bool
 	}
 	for _, e := range entries {
 		a, ok := atOffset(p.Range.Addr(), e.key)
-		if !ok && p.Range.IsValid() {
-			r.faultAt("spec.allocations."+e.key, "is not the offset of an address in the range")
+		if ok = ok && p.Range.Masked().Contains(a); !ok {
+			if p.Range.IsValid() {
+				r.faultAt("spec.allocations."+e.key, "is not the offset of an address in the range")
+			}
+			continue
 		}
 		p.Allocations = append(p.Allocations, blocks.WhereaboutsAllocation{Addr: a, WhereaboutsOwner: e.WhereaboutsOwner})
 	}
-	p.Allocations = slices.DeleteFunc(p.Allocations, func(a blocks.WhereaboutsAllocation) bool { return !a.Addr.IsValid() })
 	slices.SortStableFunc(p.Allocations, func(a, b blocks.WhereaboutsAllocation) int { return a.Addr.Compare(b.Addr) })
 	return d.whole(r, &p.Meta, "spec.allocations")
 }

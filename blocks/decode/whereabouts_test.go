@@ -9,7 +9,7 @@ import (
 
 func TestWhereaboutsPools(t *testing.T) {
 	p := decodeOne(t, whereaboutsPools, `{"metadata":{"name":"storage-10.9.0.16-28","namespace":"kube-system"},"spec":{"allocations":{
-		"12":{"id":"c2","podref":"shop/db-0","ifname":"net1"},"1":{"id":"c1","podref":""},"5":{"id":"","podref":"db-1"},"next":{"podref":"shop/web"},"-1":{}},
+		"12":{"id":"c2","podref":"shop/db-0","ifname":"net1"},"1":{"id":"c1","podref":""},"5":{"id":"","podref":"db-1"},"next":{"podref":"shop/web"},"-1":{},"999":{}},
 		"range":"10.9.0.18/28"}}`)
 	want := blocks.WhereaboutsPool{
 		Meta: blocks.Meta{Name: "storage-10.9.0.16-28"}, Namespace: "kube-system", Range: netip.MustParsePrefix("10.9.0.18/28"), RangeText: "10.9.0.18/28",
@@ -22,6 +22,7 @@ func TestWhereaboutsPools(t *testing.T) {
 	diff(t, "gaps", []blocks.Gap{
 		{Resource: blocks.WhereaboutsPools, Name: "kube-system/storage-10.9.0.16-28", Field: "spec.allocations.next", Reason: "is not the offset of an address in the range"},
 		{Resource: blocks.WhereaboutsPools, Name: "kube-system/storage-10.9.0.16-28", Field: "spec.allocations.-1", Reason: "is not the offset of an address in the range"},
+		{Resource: blocks.WhereaboutsPools, Name: "kube-system/storage-10.9.0.16-28", Field: "spec.allocations.999", Reason: "is not the offset of an address in the range"},
 	}, p.Gaps)
 
 	for text, field := range map[string]string{
@@ -94,12 +95,46 @@ func TestNetworkAttachments(t *testing.T) {
 	if n, _ := of(`{"plugins":[{"type":"bridge","ipam":{"type":"whereabouts","range":"10.9.0.0/24","node_slice_size":"/28","enable_overlapping_ranges":false}}]}`); !n.Sliced || n.Overlapping || !n.Whereabouts {
 		t.Errorf("%+v", n)
 	}
-	for _, other := range []string{`{"ipam":{"type":"host-local","name":"whereabouts"}}`, `{"type":"sriov"}`, `nothing of ours`, ``} {
-		if n, gaps := of(other); n.Whereabouts || len(gaps) > 0 || n.Name == "" {
+	for other, says := range map[string]bool{
+		`{"ipam":{"type":"host-local","name":"whereabouts"}}`: true, `{"type":"sriov","ipam":{}}`: true, `{"type":"sriov"}`: false, `nothing of ours`: false, ``: false,
+		`{"plugins":[{"type":"a","ipam":{"type":"static"}},{"type":"b","ipam":{"type":"whereabouts"}}]}`: false,
+	} {
+		if n, gaps := of(other); n.Whereabouts || n.OtherIPAM != says || len(gaps) > 0 || n.Name == "" {
 			t.Errorf("%s: %+v, gaps %v", other, n, gaps)
 		}
 	}
-	if n, gaps := of(`{"ipam":{"type":"whereabouts","range":5}}`); n.Name != "" || len(gaps) != 1 || gaps[0].Field != "spec.config" {
-		t.Errorf("%+v, gaps %v", n, gaps)
+	// Anybody who may write attachments can make these: they leave a report complete.
+	for _, broken := range []string{`{"ipam":{"type":"whereabouts","range":5}}`, `{whereabouts`, `{"ipam":{"type":"whereabouts","range":"10.9.0.0/99"}}`} {
+		if n, gaps := of(broken); n.Name != "" || len(gaps) != 1 || gaps[0].Field != "spec.config" || !gaps[0].Held {
+			t.Errorf("%s: %+v, gaps %v", broken, n, gaps)
+		}
 	}
+}
+
+// Names of networks and nodes in the names of pools and reservations are replaced, also
+// where a name's hexadecimal digits make the whole an address, and what is no address in
+// an attachment goes.
+func TestWhereaboutsAnonymized(t *testing.T) {
+	n := NewAnonymizer()
+	say := func() (out []string) {
+		for _, c := range []struct {
+			role role
+			text string
+		}{
+			{roleAttachment, `{"type":"ipvlan","ipam":{"type":"whereabouts","range":"secret-host/24","range_start":"SECRET","exclude":["SECRET","10.9.0.0/30"],"node_slice_size":"SECRET","network_name":"cafe"}}`},
+			{roleNode, "worker-a"}, {roleAddressName, "cafe-fd09--5"}, {roleRangeName, "cafe-fd09---64"}, {roleRangeName, "cafe-worker-a-10.9.0.0-28"}, {roleRangeName, "worker-a-10.9.0.0-28"},
+			{roleAddressName, "fd09--5"},
+		} {
+			out = append(out, n.text(c.role, "", c.text))
+		}
+		return out
+	}
+	say()
+	n.EndCollecting()
+	got := say()
+	network := n.name(someNetwork, "cafe")
+	diff(t, "given away", []string{
+		`{"type":"macvlan","ipam":{"type":"whereabouts","network_name":"` + network + `","node_slice_size":"?","range":"?","range_start":"?","exclude":["?","10.9.0.0/30"]}}`,
+		"node-1", network + "-fd09--5", network + "-fd09---64", network + "-node-1-10.9.0.0-28", "node-1-10.9.0.0-28", "fd09--5",
+	}, got)
 }

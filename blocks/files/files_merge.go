@@ -46,6 +46,7 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 	decode.SetVMsKnown(s, func(r blocks.Resource) bool {
 		return f.info.resources[r] || slices.ContainsFunc(read, func(o *decode.Objects) bool { return o.Kind.Resource == r && o.Found() })
 	})
+	decode.ForgetAttachments(s)
 	decode.SetBudgetsKnown(s, f.opts.Budgets && len(s.Budgets) > 0)
 	f.opts.Record.readWhole(f.info.resources)
 	s.Sort()

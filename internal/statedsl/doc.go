@@ -36,8 +36,9 @@
 //	wpool NAME CIDR [ns=NS]; walloc POOL IP [NS/POD] [id=C] [if=I]  Whereabouts' pools
 //	wres NAME [NS/POD] [ns=NS] [id=C] [if=I]     its reservations
 //	wslices NAME [NODE]@CIDR… [ns=NS]            its slices of a range
-//	nad NS/NAME [CIDR]… [network=N] [exclude=CIDR,CIDR] [from=FIRST,LAST] [sliced] [nooverlap]
-//	                                             an attachment; without a CIDR one of another IPAM
+//	nad NS/NAME [CIDR]… [network=N] [exclude=CIDR,CIDR] [from=FIRST,LAST] [sliced] [nooverlap] [otheripam]
+//	                                             an attachment; without a CIDR one that does not say where its
+//	                                             addresses come from, or from elsewhere if otheripam
 //	budget NS/NAME [match=SELECTOR] [allows=N]|none  a PodDisruptionBudget; either says that they were read
 //	fill CIDR COUNT NODE                         COUNT uses of the block's first free addresses
 //	affinity CIDR OWNER [state=S] [age=D] [deleted] [unlabelled]

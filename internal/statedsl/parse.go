@@ -46,7 +46,7 @@ var flags = map[string]bool{
 	"agent": true, "routes": true, "partial": true, "host": true, "inner": true,
 	"unpinned": true, "noseq": true, "notready": true, "outofservice": true, "ofvm": true,
 	"complete": true, "unauth": true, "ours": true, "ready": true, "claim": true, "noevict": true, "static": true, "once": true, "scratch": true,
-	"sliced": true, "nooverlap": true, "netstatus": true,
+	"sliced": true, "nooverlap": true, "otheripam": true, "netstatus": true,
 }
 
 func split(fields []string) words {

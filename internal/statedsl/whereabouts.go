@@ -38,6 +38,7 @@ func (p *parser) whereabouts(kind string, w words) bool {
 	case "nad":
 		ns, name, _ := strings.Cut(w.at(0), "/")
 		o := blocks.NetworkAttachment{Meta: p.meta(name, w), Namespace: ns}
+		o.OtherIPAM = w.has("otheripam")
 		for _, r := range w.pos[1:] {
 			o.Whereabouts, o.NetworkName, o.Sliced, o.Overlapping = true, w.get("network"), w.has("sliced"), !w.has("nooverlap")
 			one := blocks.AttachedRange{CIDR: netip.MustParsePrefix(r)}
@@ -125,6 +126,9 @@ func namespaced(m blocks.Meta, namespace string) map[string]any {
 }
 
 func attachmentConfig(n *blocks.NetworkAttachment) string {
+	if !n.Whereabouts && !n.OtherIPAM {
+		return asJSON(map[string]any{"cniVersion": "0.3.1", "name": n.Name, "type": "macvlan"})
+	}
 	ipam := map[string]any{"type": "static"}
 	if n.Whereabouts {
 		ipam["type"], ipam["enable_overlapping_ranges"] = "whereabouts", n.Overlapping

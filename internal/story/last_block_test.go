@@ -43,6 +43,7 @@ func TestLastBlockGoesToTheWaiting(t *testing.T) {
 	s.awaitPod(t, "late", func(pod *corev1.Pod) bool { return len(pod.Status.ContainerStatuses) > 0 && pod.Status.PodIP == "" })
 	running.Stop()
 	s.cordonNode(t, "idle", true)
+	time.Sleep(2 * time.Second) // objects tell their last write in seconds: what was written in this one has held for no time
 
 	repair := []string{"repair", "--empty-blocks", "--apply", "--yes", "--grace=0s", "--kubeconfig", s.KubeconfigPath()}
 	code, out, log := run(t, t.TempDir(), repair...)
