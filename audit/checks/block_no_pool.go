@@ -20,7 +20,7 @@ var blockNoPool = audit.Check{
 	Misread: "The pool was deleted while its addresses were in use; the pods run on, and only some of their traffic fails.",
 	Remedies: []remedies.Remedy{
 		remedies.Restart("create the pool again with disabled: true, restart the pods that use its addresses, then delete it with calicoctl",
-			"the pods get addresses of another pool; calicoctl releases the pool's blocks, kubectl does not"),
+			"the pods get addresses of another pool; calicoctl releases the pool's blocks"),
 	},
 	Never:    "Never delete the block: its pods still use the addresses.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Pools},

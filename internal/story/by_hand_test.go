@@ -46,8 +46,8 @@ var practice = []struct {
 	{says(`let an enabled pool for workloads select the node, or add one that does`), (*person).poolForNode},
 	{says(`let a pool serve the pod: what it or its namespace asks for, or a pool's namespace selector, has to change`), (*person).servePods},
 	{says(`correct the pool's selector(?:: pool (\S+): .*)?(?:, or disable the pool until it is corrected)?`), (*person).correctSelector},
-	{says(`set disabled: true on one of the two pools, restart the pods that use it, and delete it with kubectl when nothing does any more`), (*person).endOverlap},
-	{says(`save a snapshot; keep the block's CIDR from new pods by an IPReservation, and restart the pods that use its addresses, one controller at a time; when nothing has one any more, delete its BlockAffinity, its IPAMBlock and the reservation`), (*person).endCorruptBlock},
+	{says(`set disabled: true on one of the two pools, restart the pods that use it, and when nothing does any more delete it past Calico's API server: kubectl delete (ippools\.crd\.projectcalico\.org) NAME \(ippools\.projectcalico\.org only where Calico's CRDs are of that group\)`), (*person).endOverlap},
+	{says(`first see that the pool has a block left for the node; save a snapshot; keep the block's CIDR from new pods by an IPReservation, and restart the pods that use its addresses, one controller at a time; when nothing has one any more, delete its BlockAffinity, its IPAMBlock and the reservation`), (*person).endCorruptBlock},
 	{says(`restart the pods that borrow and that no plan may evict unasked: (.*)`), func(p *person, said []string) { p.restart(listed(said[1])...) }},
 	{says(`restart the pods that use addresses of the block, if it is needed back`), func(p *person, _ []string) { p.restart(p.usersOf(p.finding.Subject.CIDR)...) }},
 	{says(`restart pod (\S+)`), func(p *person, said []string) { p.restart(said[1]) }},
@@ -295,7 +295,7 @@ func (p *person) correctSelector(said []string) {
 	})
 }
 
-func (p *person) endOverlap([]string) {
+func (p *person) endOverlap(said []string) {
 	for _, e := range p.finding.Evidence {
 		if e.Name != "other pools" {
 			continue
@@ -305,7 +305,7 @@ func (p *person) endOverlap([]string) {
 		must(p.T, err)
 		p.editPool(name, disable)
 		p.restart(p.usersOf(pool.Object["spec"].(map[string]any)["cidr"].(string))...)
-		_, err = p.Kubectl(p.Context(), "delete", "ippools.crd.projectcalico.org", name)
+		_, err = p.Kubectl(p.Context(), "delete", said[1], name)
 		must(p.T, err)
 	}
 }
