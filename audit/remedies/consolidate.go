@@ -413,9 +413,9 @@ func (st *Remedies) findFull() []string {
 }
 
 // LeavesTooFew returns a pool of whose nodes fewer than half would take pods if some were
-// cordoned, and how many of how many; no name if there is none. One that is cordoned
-// already, by whomever, or not ready counts among those that do not, and one whose taints
-// keep pods away not at all.
+// cordoned, beside those that we have cordoned to rehome pods, and how many of how many; no
+// name if there is none. One that is cordoned already, by whomever, or not ready counts
+// among those that do not, and one whose taints keep pods away not at all.
 func (st *Remedies) LeavesTooFew(cordon []string) (pool string, left, of int) {
 	type share struct{ cut, left, of int }
 	shares := map[string]*share{}
@@ -432,7 +432,7 @@ func (st *Remedies) LeavesTooFew(cordon []string) (pool string, left, of int) {
 				}
 				x.of++
 				switch {
-				case slices.Contains(cordon, h.Name):
+				case slices.Contains(cordon, h.Name), h.Node.Unschedulable && h.Node.Ours == Rehoming:
 					x.cut++
 				case takesPods(h):
 					x.left++
@@ -448,14 +448,16 @@ func (st *Remedies) LeavesTooFew(cordon []string) (pool string, left, of int) {
 	return "", 0, 0
 }
 
-// Takers is how many nodes the scheduler puts pods on now.
-func (st *Remedies) Takers() (n int) {
+// Takers is how many nodes the scheduler puts pods on now, and how many are cordoned by us.
+func (st *Remedies) Takers() (now, cordoned int) {
 	for _, h := range st.NodeStates {
 		if takesPods(h) {
-			n++
+			now++
+		} else if h.Node != nil && h.Node.Unschedulable && h.Node.Ours != "" {
+			cordoned++
 		}
 	}
-	return n
+	return now, cordoned
 }
 
 // takesPods reports whether the scheduler puts any pod on the node now.

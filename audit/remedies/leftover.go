@@ -107,7 +107,7 @@ func (st *Remedies) leftoversMessage() string {
 
 // rehomable is how many pods "repair --rehome" evicts as it stands, without a consent.
 func (st *Remedies) rehomable() (n int) {
-	if len(st.Full()) > 0 {
+	if pool, _, _ := st.LeavesTooFew(st.Full()); len(st.Full()) > 0 || pool != "" {
 		return 0
 	}
 	now, _ := st.Rehomes()

@@ -47,12 +47,13 @@ func (st *Remedies) rehome(pools []*state.Pool, borrows []*state.Borrow) Remedy 
 		r = r.with(" --pool " + phrase.Arg(strings.Join(state.PoolsOf(pools...), ",")))
 	}
 	// The plan asks for that consent, for a replacement may come to a full node.
-	if full := st.Full(); len(full) > 0 {
-		r = r.with(" --cordon-full")
+	full, refused := st.Full(), "; it is refused as long as the cordons that stand for it leave"
+	if len(full) > 0 {
+		r, refused = r.with(" --cordon-full"), ", which is refused as long as it leaves"
 		r.Risk += "; nodes without room of their own are cordoned meanwhile: now " + phrase.Some(full)
-		if pool, left, of := st.LeavesTooFew(full); pool != "" {
-			r.Risk += fmt.Sprintf(", which is refused as long as it leaves %d of the %d nodes of pool %s to take pods, fewer than half: add a pool first", left, of, pool)
-		}
+	}
+	if pool, left, of := st.LeavesTooFew(full); pool != "" {
+		r.Risk += fmt.Sprintf("%s %d of the %d nodes of pool %s to take pods, fewer than half: add a pool first", refused, left, of, pool)
 	}
 	if now, _ := st.Rehomes(); slices.ContainsFunc(now, func(m Move) bool { return m.Elsewhere }) {
 		r.Risk += "; pods whose node has no address for them borrow again or wait if a nodeSelector or an affinity, which is not looked at, keeps them there"

@@ -70,12 +70,14 @@ var Cordon = &repair.StepKind{
 
 // cordonForRehome keeps pods that start again off nodes where they would borrow again.
 func cordonForRehome(p *repair.Proposals) {
+	about := everyBorrower(p)
 	for _, name := range remedies.Of(p.State).Full() {
 		n := nodeNamed(p.State, name)
 		if n == nil || n.Ours != "" || !p.Wants(state.NodeSubject(name)) {
 			continue
 		}
-		p.Add(everyBorrower(p, state.NodeSubject(name)), repair.Step{
+		about.Target = state.NodeSubject(name)
+		p.Add(about, repair.Step{
 			Because: "it has no address of its own for a pod that starts again, which would borrow there once more",
 			Guards:  repair.Guards(repair.GuardName, name, repair.GuardUID, n.UID, repair.GuardConsolidation, remedies.Rehoming),
 		}, n.Meta)

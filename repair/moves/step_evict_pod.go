@@ -121,7 +121,7 @@ func blockWith(st *state.State, addr netip.Addr) *state.Block {
 
 // rehome proposes to evict pods that borrow, where their node has addresses by now.
 func rehome(p *repair.Proposals) {
-	c := everyBorrower(p, state.Subject{})
+	c := everyBorrower(p)
 	for _, m := range rehomes(p, true) {
 		c.Target = state.IPSubject(m.Addr, m.Pod.Node)
 		b := blockWith(p.State, m.Addr)
@@ -139,8 +139,7 @@ func rehome(p *repair.Proposals) {
 
 // everyBorrower is what a step of the rehoming concerns: all have the same nodes, so that
 // no filter takes some of them away.
-func everyBorrower(p *repair.Proposals, target state.Subject) repair.Concern {
-	c := repair.Concern{Target: target}
+func everyBorrower(p *repair.Proposals) (c repair.Concern) {
 	now, _ := remedies.Of(p.State).Rehomes()
 	for _, m := range now {
 		if b := blockWith(p.State, m.Addr); b != nil {
@@ -172,7 +171,7 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 	name, unread := p.State.UnreadPod()
 	var out []remedies.Move
 	now, later := remedies.Of(p.State).Rehomes()
-	c := everyBorrower(p, state.Subject{})
+	c := everyBorrower(p)
 	for i, m := range slices.Concat(now, later) {
 		b := blockWith(p.State, m.Addr)
 		if b == nil {
@@ -195,8 +194,11 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 		case remedies.Of(p.State).Unguarded(m.Pod) && !p.Request.EvictSingletons:
 			refuse(c, repair.Because(repair.RefusedConsent, "%s: consent with --evict-singletons", unguardedText([]remedies.Move{m})))
 		case crowded != "":
-			refuse(c, repair.Because(repair.RefusedConflict, "%s would have to be cordoned, or it may borrow there again, and %d of the %d nodes of pool %s were left to take pods, fewer than half: add a pool first",
-				phrase.Some(full), left, of, crowded))
+			cordons := "the nodes that are cordoned for this would have to stay so"
+			if len(full) > 0 {
+				cordons = phrase.Some(full) + " would have to be cordoned, or it may borrow there again"
+			}
+			refuse(c, repair.Because(repair.RefusedConflict, "%s, and %d of the %d nodes of pool %s were left to take pods, fewer than half: add a pool first", cordons, left, of, crowded))
 		case len(full) > 0 && !p.Request.CordonFull:
 			refuse(c, repair.Because(repair.RefusedConsent, "the scheduler may put it where no address is left for it, so that it borrows again or waits: consent with --cordon-full, to cordon %s meanwhile", phrase.List(full)))
 		default:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
@@ -25,6 +26,7 @@ var Uncordon = &repair.StepKind{
 		marks := map[string]*remedies.Consolidation{}
 		cordon := map[string]bool{}
 		going := Consolidating(p)
+		every := sync.OnceValue(func() repair.Concern { return everyBorrower(p) })
 		for _, c := range takenBack(p) {
 			marks[c.Name()] = c
 			if going != nil && c.Name() == going.Name() {
@@ -50,7 +52,9 @@ var Uncordon = &repair.StepKind{
 				about = AboutAll(c, about.Target)
 				s.Guards = repair.Guards(repair.GuardName, n.Name, repair.GuardUID, n.UID, repair.GuardConsolidation, c.Name())
 			} else if n.Ours == "" || n.Ours == remedies.Rehoming {
-				about = everyBorrower(p, about.Target)
+				target := about.Target
+				about = every()
+				about.Target = target
 				s.Guards = repair.Guards(repair.GuardName, n.Name, repair.GuardUID, n.UID, repair.GuardConsolidation, remedies.Rehoming)
 			}
 			p.Add(about, s, n.Meta)

@@ -40,21 +40,23 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 	if has(repair.ReleaseBlock) && !has(repair.ClaimBlock) {
 		say("releasing an empty block frees a block to claim; the number of available addresses does not change by it")
 	}
-	lose, cordoned := 0, 0
+	lose, cordoned, evicted := 0, 0, 0
 	var bare []string
 	for i := range p.Steps {
 		if p.Steps[i].Kind == repair.CordonNode {
 			cordoned++
 		}
-		if s := &p.Steps[i]; s.Kind == repair.EvictPod && s.Guard(repair.GuardController) == repair.Absent {
-			bare = append(bare, s.Guard(repair.GuardPod))
+		if s := &p.Steps[i]; s.Kind == repair.EvictPod {
+			if evicted++; s.Guard(repair.GuardController) == repair.Absent {
+				bare = append(bare, s.Guard(repair.GuardPod))
+			}
 		}
 		if w := moves.PodOf(st, &p.Steps[i]); w != nil && w.HasScratch {
 			lose++
 		}
 	}
-	if takers := remedies.Of(st).Takers(); cordoned > 0 {
-		say("while pods move, %d of %s that take pods are cordoned: what starts meanwhile has the other %d to go to", cordoned, phrase.Plural(takers, "node"), takers-cordoned)
+	if takers, already := remedies.Of(st).Takers(); cordoned > 0 || already > 0 && evicted > 0 {
+		say("while pods move, %d of %s that take pods are cordoned: what starts meanwhile has the other %d to go to", already+cordoned, phrase.Plural(already+takers, "node"), takers-cordoned)
 	}
 	if n := len(bare); n > 0 {
 		say("%s no controller: evicted, nothing makes %s again: %s", phrase.PluralVerb(n, "pod", "has", "have"), phrase.One(n, "it", "them"), phrase.List(bare))
