@@ -35,6 +35,7 @@ type Remedies struct {
 	leftBehind   func() map[string]*leftBehind
 	rehomes      func() (now, later []Move)
 	full         func() []string
+	singletons   func() []*state.Borrow
 }
 
 // Of returns the ways out of a state, which are found once.
@@ -51,6 +52,7 @@ func find(s *state.State) *Remedies {
 			st.cordoned[n.Ours] = append(st.cordoned[n.Ours], n.Name)
 		}
 	}
+	st.singletons = sync.OnceValue(st.findSingletons)
 	st.findLastBlocks()
 	st.findRoots()
 	return st

@@ -16,14 +16,16 @@ func staysBorrowed(b *state.Borrow) bool { return b.VM || b.Workload != nil && b
 
 // rehome moves pods that borrow to blocks of their own nodes; of some pools, or of all.
 // If of the borrowed addresses that it is for no pod may be evicted without consent, it
-// carries the consent, or, where a pod would be gone for good, leaves it to people.
+// carries the consent, which then holds for every pod that borrows of these pools; where
+// one of them would be gone for good, it leaves it to people.
 func (st *Remedies) rehome(pools []*state.Pool, borrows []*state.Borrow) Remedy {
 	r := Rehome
 	var all, alone []string
 	bare, guarded := false, false
+	concerns := func(b *state.Borrow) bool { return len(pools) == 0 || slices.Contains(pools, b.Block.Pool) }
 	for _, b := range borrows {
 		w := b.Workload
-		if w == nil || b.Tunnel || staysBorrowed(b) || len(pools) > 0 && !slices.Contains(pools, b.Block.Pool) {
+		if w == nil || b.Tunnel || staysBorrowed(b) || !concerns(b) {
 			continue
 		}
 		all = append(all, w.FullName())
@@ -34,6 +36,13 @@ func (st *Remedies) rehome(pools []*state.Pool, borrows []*state.Borrow) Remedy 
 			break
 		}
 		alone, bare = append(alone, w.FullName()), bare || w.Controller == nil
+	}
+	if !guarded && len(alone) > 0 {
+		for _, b := range st.singletons() {
+			if name := b.Workload.FullName(); concerns(b) && !slices.Contains(alone, name) {
+				alone, bare = append(alone, name), bare || b.Workload.Controller == nil
+			}
+		}
 	}
 	switch {
 	case guarded || len(all) == 0:
@@ -59,6 +68,17 @@ func (st *Remedies) rehome(pools []*state.Pool, borrows []*state.Borrow) Remedy 
 		r.Risk += "; pods whose node has no address for them borrow again or wait if a nodeSelector or an affinity, which is not looked at, keeps them there"
 	}
 	return r
+}
+
+// findSingletons returns the borrows of pods that --evict-singletons lets go: those that
+// are not barred and that nothing stands in for.
+func (st *Remedies) findSingletons() (out []*state.Borrow) {
+	for _, b := range st.Borrows {
+		if w := b.Workload; w != nil && !b.Tunnel && !staysBorrowed(b) && st.Unguarded(w) && st.EvictionBar(w) == "" && st.asksForPools(w, blocks.FamilyOf(b.Addr)) == "" {
+			out = append(out, b)
+		}
+	}
+	return out
 }
 
 // consolidation is to empty the block that takes the fewest pods for the first node that
@@ -227,8 +247,9 @@ func (st *Remedies) leakRemedies() []Remedy {
 // leftBehind is what a node that no longer exists has left and nothing owns: addresses
 // recorded for it, and in its blocks those recorded for no node, or for another one.
 type leftBehind struct {
-	own, nameless bool
-	beside        []string // their blocks
+	own      bool
+	nameless []string // the addresses
+	beside   []string // the blocks of those of other nodes
 }
 
 // findLeftBehind returns what nodes that no longer exist have left, by their names.
@@ -250,9 +271,11 @@ func (st *Remedies) findLeftBehind() map[string]*leftBehind {
 		case st.Vanished(node) && (leaked || state.UseKindOf(a.Block, a.Attributes()) == state.UseTunnel):
 			of(node).own = true
 		case leaked && !st.Vanished(node):
-			left := of(host)
-			if left.nameless = left.nameless || node == ""; !slices.Contains(left.beside, a.Block.CIDR.String()) {
-				left.beside = append(left.beside, a.Block.CIDR.String())
+			left, cidr := of(host), a.Block.CIDR.String()
+			if node == "" {
+				left.nameless = append(left.nameless, a.Addr().String())
+			} else if !slices.Contains(left.beside, cidr) {
+				left.beside = append(left.beside, cidr)
 			}
 		}
 	})
@@ -260,23 +283,29 @@ func (st *Remedies) findLeftBehind() map[string]*leftBehind {
 }
 
 // cleanUp is what ends what nodes that no longer exist have left behind: first what nothing
-// owns, which only people can say that no machine uses any more.
+// owns, which only people can say that no machine uses any more. Their word is for what
+// names no node alone: nodes that answer are to be asked (--host-views).
 func (st *Remedies) cleanUp(nodes []string) Remedy {
 	names := phrase.Arg(strings.Join(nodes, ","))
 	r := CleanUpNode.with(" --node " + names)
 	r.Title = fmt.Sprintf("clean up what %s %s left", phrase.One(len(nodes), "node", "nodes"), phrase.Some(nodes))
-	var first, risk, off, beside []string
-	nameless := false
+	var first, risk, off, nameless, beside, whose []string
 	for _, n := range nodes {
 		if left := st.leftBehind()[n]; left != nil {
 			if left.own {
 				off = append(off, n)
 			}
-			beside, nameless = append(beside, left.beside...), nameless || left.nameless
+			beside, nameless = append(beside, left.beside...), append(nameless, left.nameless...)
 		}
 	}
 	if len(beside) > 0 {
-		r.Title += ", with the leaked addresses of others in its blocks"
+		whose = append(whose, "of other nodes")
+	}
+	if len(nameless) > 0 {
+		whose = append(whose, "of no node")
+	}
+	if len(whose) > 0 {
+		r.Title += fmt.Sprintf(", with the leaked addresses %s in %s blocks", strings.Join(whose, " and "), phrase.One(len(nodes), "its", "their"))
 	}
 	if len(off) > 0 {
 		names := phrase.Arg(strings.Join(off, ","))
@@ -284,13 +313,13 @@ func (st *Remedies) cleanUp(nodes []string) Remedy {
 		first = append(first, repairCommand("--leaked-ips --node "+names+" --terminated "+names))
 		risk = append(risk, "a machine that runs still may use the addresses: --terminated says that it does not")
 	}
+	if len(nameless) > 0 {
+		first = append(first, repairCommand("--leaked-ips --ip "+phrase.Arg(strings.Join(nameless, ","))+" --without-host-evidence"))
+		risk = append(risk, unaskedRisk+"; it is for what names no node alone")
+	}
 	if len(beside) > 0 {
-		flags := "--leaked-ips --block " + phrase.Arg(strings.Join(beside, ","))
-		if nameless {
-			flags += " --without-host-evidence"
-			risk = append(risk, unaskedRisk)
-		}
-		first = append(first, repairCommand(flags))
+		first = append(first, repairCommand("--leaked-ips --block "+phrase.Arg(strings.Join(beside, ","))))
+		risk = append(risk, "what other nodes leaked there is released only with proof that nothing uses it, such as host views of theirs (--host-views)")
 	}
 	if len(first) > 0 {
 		r.Manual = true

@@ -1,0 +1,89 @@
+package remedies_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
+)
+
+func remediesOf(t *testing.T, text, root string) []remedies.Remedy {
+	t.Helper()
+	snap, err := statedsl.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := remedies.Of(state.New(snap, state.Options{})).Root(root)
+	if r == nil {
+		t.Fatalf("there is no root %s", root)
+	}
+	return r.Remedies()
+}
+
+// apart is a node x whose only borrower nothing stands in for, and a node new of other
+// pools that is short of blocks, with a borrower of its own.
+const apart = `pool pa 10.1.0.0/24 size=28 nodes=g=="a"
+pool pb 10.0.0.0/28 size=30 nodes=g=="b"
+node x label=g=a
+node y label=g=a
+node a label=g=b
+node new label=g=b
+budget none
+block 10.1.0.0/28 y age=3h
+affinity 10.1.0.0/28 y age=3h
+block 10.1.0.16/28 x age=3h
+affinity 10.1.0.16/28 x age=3h
+use 10.1.0.1 shop/only x of=ReplicaSet/only ready
+block 10.0.0.0/30 a age=3h
+affinity 10.0.0.0/30 a age=3h
+block 10.0.0.4/30 a age=3h
+affinity 10.0.0.4/30 a age=3h
+block 10.0.0.8/30 a age=3h
+affinity 10.0.0.8/30 a age=3h
+block 10.0.0.12/30 a age=3h
+affinity 10.0.0.12/30 a age=3h
+fill 10.0.0.4/30 3 a
+fill 10.0.0.8/30 3 a
+fill 10.0.0.12/30 3 a
+`
+
+// TestConsentIsForAllThatBorrow: the consent for one pod that nothing stands in for holds
+// for every pod that the command evicts: advice that has it names them all, and ends no
+// bare pod that it does not speak of.
+func TestConsentIsForAllThatBorrow(t *testing.T) {
+	for name, c := range map[string]struct{ other, command, title, risk string }{
+		"nobody else": {"", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "nothing stands in meanwhile for shop/only"},
+		"another alone": {"use 10.0.0.1 shop/lone new of=ReplicaSet/lone ready\n", "calico-audit repair --rehome --evict-singletons",
+			remedies.Rehome.Title, "nothing stands in meanwhile for shop/only and shop/lone"},
+		"a bare pod":     {"use 10.0.0.1 shop/bare new ready\n", "", "restart the pods that borrow and that no plan may evict unasked: shop/only", ""},
+		"one that stays": {"use 10.0.0.1 shop/bare new ready noevict\n", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "for shop/only;"},
+	} {
+		r := remediesOf(t, apart+c.other, "borrowed")[0]
+		if command := strings.Join(r.Commands, "\n"); r.Title != c.title || c.command == "" != r.Manual || !strings.HasPrefix(command, c.command) || !strings.Contains(r.Risk, c.risk) {
+			t.Errorf("%s: got %q %q, by hand %v, risk %q", name, r.Title, command, r.Manual, r.Risk)
+		}
+	}
+}
+
+// TestConsentIsForNamelessAddresses: what people say nothing uses is what names no node;
+// nodes that answer are asked for theirs.
+func TestConsentIsForNamelessAddresses(t *testing.T) {
+	r := remediesOf(t, `pool pods 10.0.0.0/24 size=28
+node n1
+block 10.0.0.0/28 v age=3h
+affinity 10.0.0.0/28 v age=3h
+block 10.0.0.16/28 n1 age=3h
+affinity 10.0.0.16/28 n1 age=3h
+use 10.0.0.17 shop/ok n1
+alloc 10.0.0.1 pod=shop/gone1 handle=k8s-pod-network.aa age=3h
+alloc 10.0.0.3 pod=shop/gone3 handle=k8s-pod-network.cc age=3h
+alloc 10.0.0.2 pod=shop/gone2 node=n1 handle=k8s-pod-network.bb age=3h
+`, "vanished/v")[0]
+	want := []string{"calico-audit repair --leaked-ips --ip 10.0.0.1,10.0.0.3 --without-host-evidence", "calico-audit repair --leaked-ips --block 10.0.0.0/28", "calico-audit repair --dead-nodes --node v"}
+	if !slices.Equal(r.Commands, want) || !r.Manual || !strings.Contains(r.Title, "the leaked addresses of other nodes and of no node in its blocks") || !strings.Contains(r.Risk, "only with proof") {
+		t.Errorf("got %q, %q, risk %q", r.Title, r.Commands, r.Risk)
+	}
+}
