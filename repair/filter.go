@@ -21,6 +21,7 @@ func (r *Request) Beside(st *state.State, t state.Subject, pools, nodes []string
 // a consent is given again by whoever finishes what was begun with it.
 func (r Request) ConsentedBy(again *Request) Request {
 	r.AllowNewer = r.AllowNewer && again.AllowNewer
+	r.ObserveTwice = r.ObserveTwice || again.ObserveTwice // a check more, not a consent
 	r.LastBlocks = r.LastBlocks && again.LastBlocks
 	r.WithoutHostEvidence = r.WithoutHostEvidence && again.WithoutHostEvidence
 	r.CordonFull = r.CordonFull && again.CordonFull
