@@ -71,22 +71,28 @@ func DiagnosesWith(ds []Diagnosis, write func(string) string) []Diagnosis {
 		ds[i].Remedies = slices.Clone(ds[i].Remedies)
 		for j := range ds[i].Remedies {
 			m := &ds[i].Remedies[j]
-			m.Commands = slices.Clone(m.Commands)
-			for k, c := range m.Commands {
-				m.Commands[k] = write(c)
-			}
+			m.Commands = commandsWith(m.Commands, write)
 		}
 	}
 	return ds
 }
 
-// FindingsWith returns findings with the command of each as write has it.
+// FindingsWith returns findings with the commands of each as write has them.
 func FindingsWith(fs []Finding, write func(string) string) []Finding {
 	fs = slices.Clone(fs)
 	for i := range fs {
-		fs[i].Fix.Command = write(fs[i].Fix.Command)
+		fix := &fs[i].Fix
+		fix.Command, fix.Commands = write(fix.Command), commandsWith(fix.Commands, write)
 	}
 	return fs
+}
+
+func commandsWith(commands []string, write func(string) string) []string {
+	commands = slices.Clone(commands)
+	for i, c := range commands {
+		commands[i] = write(c)
+	}
+	return commands
 }
 
 func sortDiagnoses(ds []Diagnosis) {

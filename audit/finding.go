@@ -27,17 +27,19 @@ type Fix struct {
 	Kind string `json:"kind"`
 	// Command is a command line, or for "manual" an instruction.
 	Command string `json:"command"`
+	// Commands are the command lines that an instruction speaks of, in order.
+	Commands []string `json:"commands,omitempty"`
 }
 
 // Look is a read-only command as the next thing to do.
-func Look(command string) Fix { return Fix{"look", command} }
+func Look(command string) Fix { return Fix{Kind: "look", Command: command} }
 
 // FixOf is the preferred one of some remedies as the next thing to do.
 func FixOf(ways []remedies.Remedy) Fix {
 	if r := &ways[0]; r.Repairs() {
-		return Fix{"repair", r.Commands[0]}
+		return Fix{Kind: "repair", Command: r.Commands[0]}
 	}
-	return Fix{"manual", ways[0].Title}
+	return Fix{Kind: "manual", Command: ways[0].Title, Commands: ways[0].Commands}
 }
 
 // Finding is one thing that a check found.

@@ -75,8 +75,12 @@ func (r *reader) hearRemedies(ways []remedies.Remedy, write func(string) string)
 
 func (r *reader) hearFindings(findings []audit.Finding) {
 	for i := range findings {
-		if f := &findings[i]; f.Fix.Kind != "manual" {
+		f := &findings[i]
+		if f.Fix.Kind != "manual" {
 			r.hear(f.Fix.Command, false)
+		}
+		for j, command := range f.Fix.Commands {
+			r.hear(command, j > 0)
 		}
 	}
 }
@@ -124,6 +128,11 @@ func (r *reader) paste(command string) string {
 		asked := map[string]int{}
 		for i := range report.Findings {
 			f := &report.Findings[i]
+			for _, c := range f.Fix.Commands {
+				if strings.Contains(command, " -o wide") && report.DiagnosisOf(f) == nil && !strings.Contains(out, "$ "+c+"\n") {
+					return "it does not show the command of an instruction: " + c
+				}
+			}
 			if subject := query(f.Subject); subject != "" && (asked[f.Check] < 3 || everyState()) {
 				asked[f.Check]++
 				r.hear("calico-audit explain "+strings.Join(r.source, " ")+" "+subject, false)

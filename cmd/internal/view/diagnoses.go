@@ -19,12 +19,17 @@ func (p *printer) diagnoses(ds []audit.Diagnosis) {
 		for j := range d.Remedies {
 			r := &d.Remedies[j]
 			p.wrap(fmt.Sprintf("  %d. ", j+1), 5, RemedyTitle(r))
-			for _, c := range r.Commands {
-				p.say("     $ " + p.Command(c)) // on one line, so that it can be copied
-			}
+			p.commands("     ", r.Commands)
 			p.wrap("     effect  ", 13, r.Effect)
 			p.wrap("     risk    ", 13, r.Risk)
 		}
+	}
+}
+
+// commands writes each command on one line, so that it can be copied.
+func (p *printer) commands(indent string, commands []string) {
+	for _, c := range commands {
+		p.say(indent + "$ " + p.Command(c))
 	}
 }
 

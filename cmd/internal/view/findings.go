@@ -130,6 +130,7 @@ func restIDs(g []audit.Finding, width int) string {
 func (p *printer) fix(f *audit.Finding) {
 	if f.Fix.Kind == "manual" {
 		p.label("next", f.Fix.Command)
+		p.commands("          ", f.Fix.Commands)
 		return
 	}
 	p.say("    next  " + p.Command(f.Fix.Command))
