@@ -38,6 +38,7 @@ const (
 	LimitBlocksOfNode Limit = "block limit"  // a node may hold no more of them
 	LimitReservations Limit = "reservations" // what is left is reserved
 	LimitNotAutomatic Limit = "automatic blocks are off"
+	LimitNodes        Limit = "nodes" // none takes pods
 )
 
 // Headroom is that of one pool, as if no other existed.
@@ -95,7 +96,7 @@ type Outcome struct {
 
 // Event is when something happens first.
 type Event struct {
-	// Node is the node that it happens to.
+	// Node is the node that it happens to; empty if the pod comes to none.
 	Node string `json:"node"`
 	// Pod is the number of the pod that it happens with, 1 for the first that starts; 0 if
 	// it is a tunnel's address, or one of today that is assigned again.

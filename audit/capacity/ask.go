@@ -1,7 +1,9 @@
 package capacity
 
 import (
+	"context"
 	"fmt"
+	"net/netip"
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit/phrase"
@@ -14,8 +16,9 @@ var Reads = []blocks.Resource{
 	blocks.Pools, blocks.Blocks, blocks.Affinities, blocks.IPAMConfigs, blocks.Reservations, blocks.Nodes, blocks.Pods, blocks.Namespaces,
 }
 
-// Ask answers a question about a state. An error says what of the question makes no sense.
-func Ask(st *state.State, q Question) (*Answer, error) {
+// Ask answers a question about a state. An error says what of the question makes no sense,
+// or is the context's, whose end ends the simulation.
+func Ask(ctx context.Context, st *state.State, q Question) (*Answer, error) {
 	answer := &Answer{Rules: rules(st), Today: []Headroom{}}
 	if !q.IsZero() {
 		answer.Question = &q
@@ -23,11 +26,15 @@ func Ask(st *state.State, q Question) (*Answer, error) {
 	if answer.Inconclusive = unread(st); answer.Inconclusive != "" {
 		return answer, nil
 	}
+	if answer.Inconclusive = unplayable(st); answer.Inconclusive != "" {
+		return answer, nil
+	}
 	w, err := assume(st, &q)
 	if err != nil {
 		return nil, err
 	}
-	answer.Today = headroom(st, q.NodeLabels)
+	w.stopped = func() bool { return ctx.Err() != nil }
+	answer.Today = headroom(st, q.NodeLabels, w.stopped)
 	answer.Notes = notes(w, &q)
 	if answer.Question != nil {
 		r := w.simulate(&q)
@@ -38,7 +45,7 @@ func Ask(st *state.State, q Question) (*Answer, error) {
 		answer.Outcome = r.out
 	}
 	answer.Curve = w.curve(&q)
-	return answer, nil
+	return answer, ctx.Err() // what was cut short is no answer
 }
 
 // rules names the release whose allocator is followed.
@@ -57,6 +64,28 @@ func unread(st *state.State) string {
 	for _, r := range Reads {
 		if gaps := st.Unreadable(r); len(gaps) > 0 {
 			return gaps[0].String()
+		}
+	}
+	return ""
+}
+
+// unplayable names a pool, or an affinity without its block, whose block size Calico
+// rejects: such blocks would have to be made, with any number of addresses. Empty if there
+// is none.
+func unplayable(st *state.State) string {
+	for _, p := range st.Pools {
+		if err := checkBlockBits(p.CIDR, p.BlockSize); err != nil && p.HandsOut() {
+			return fmt.Sprintf("pool %s cannot be simulated: %v", p.Name, err)
+		}
+	}
+	exist := map[netip.Prefix]bool{}
+	for _, b := range st.IPBlocks {
+		exist[b.CIDR] = true
+	}
+	for i := range st.Affinities {
+		f := &st.Affinities[i]
+		if err := checkBlockBits(f.CIDR, f.CIDR.Bits()); err != nil && !exist[f.CIDR] {
+			return fmt.Sprintf("affinity %s cannot be simulated: %v", f.Name, err)
 		}
 	}
 	return ""
@@ -151,12 +180,12 @@ func (w *world) curve(q *Question) []Curve {
 			steps = max(steps, n+n/4+2)
 		}
 	}
-	steps = min(max(steps, minCurve), max(maxCurve, q.AddNodes))
-	without := make([]int, len(curves))
-	for n := 0; n <= steps; n++ {
+	steps = min(max(steps, minCurve), max(maxCurve, q.AddNodes), max(q.AddNodes, maxPods/q.podsPerNode()))
+	without, name := make([]int, len(curves)), newNames(w.today)
+	for n := 0; n <= steps && !r.over(); n++ {
 		owner := blocks.Owner{}
 		if n > 0 {
-			owner = blocks.Owner{Kind: blocks.HostOwner, Name: fmt.Sprintf("new-%d", n)}
+			owner = blocks.Owner{Kind: blocks.HostOwner, Name: name()}
 			r.a.AddNode(newNode(owner.Name, q.NodeLabels))
 			r.join(owner.Name)
 		}

@@ -24,6 +24,10 @@ type world struct {
 	rebuilt []*state.Pool
 	// joining are the names of the nodes that join.
 	joining []string
+	// stopped reports whether the simulation is to end, with whatever it has.
+	stopped func() bool
+	// trial is true where nothing but whether it fits is asked.
+	trial bool
 }
 
 // assume returns the world of a question. An error says which part of it makes no sense.
@@ -72,25 +76,39 @@ func (w *world) nodes(s *blocks.Snapshot, q *Question) error {
 		return errors.New("numbers of nodes and pods must not be negative")
 	case q.AddNodes == 0 && (len(q.NodeLabels) > 0 || q.PodsPerNode > 0):
 		return errors.New("labels and pods of nodes that join are given, but no node joins")
-	case q.AddNodes > maxNodes || q.Pods > maxPods || q.AddNodes*q.PodsPerNode > maxPods:
+	case q.AddNodes > maxNodes || q.Pods > maxPods || q.PodsPerNode > maxPods/max(q.AddNodes, 1):
 		return fmt.Errorf("at most %d nodes and %d pods can be simulated", maxNodes, maxPods)
 	}
-	for _, name := range q.RemoveNodes {
+	for i, name := range q.RemoveNodes {
+		if slices.Contains(q.RemoveNodes[:i], name) {
+			return fmt.Errorf("node %q is to go twice", name)
+		}
 		if h := w.today.NodeState(name); h == nil || h.Node == nil {
 			return fmt.Errorf("node %q does not exist", name)
 		}
 		s.Nodes = slices.DeleteFunc(s.Nodes, func(n blocks.Node) bool { return n.Name == name })
 		s.Workloads = slices.DeleteFunc(s.Workloads, func(p blocks.Workload) bool { return p.Node == name })
 	}
-	for i := 1; len(w.joining) < q.AddNodes; i++ {
-		name := fmt.Sprintf("new-%d", i)
-		if w.today.NodeState(name) != nil {
-			continue
-		}
-		w.joining = append(w.joining, name)
-		s.Nodes = append(s.Nodes, *newNode(name, q.NodeLabels))
+	name := newNames(w.today)
+	for range q.AddNodes {
+		n := newNode(name(), q.NodeLabels)
+		w.joining = append(w.joining, n.Name)
+		s.Nodes = append(s.Nodes, *n)
 	}
 	return nil
+}
+
+// newNames returns a function that gives one name after the other that no node has.
+func newNames(st *state.State) func() string {
+	i := 0
+	return func() string {
+		for {
+			i++
+			if name := fmt.Sprintf("new-%d", i); st.NodeState(name) == nil {
+				return name
+			}
+		}
+	}
 }
 
 // What is simulated at most: pods one by one, in memory.
@@ -103,7 +121,7 @@ const (
 func newNode(name string, labels map[string]string) *blocks.Node {
 	all := map[string]string{"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}
 	maps.Copy(all, labels)
-	return &blocks.Node{Meta: blocks.Meta{Name: name}, Labels: all}
+	return &blocks.Node{Meta: blocks.Meta{Name: name}, Labels: all, Windows: all["kubernetes.io/os"] == "windows"}
 }
 
 func addPools(s *blocks.Snapshot, q *Question) error {
@@ -133,15 +151,24 @@ func addPools(s *blocks.Snapshot, q *Question) error {
 
 // checkBlockSize holds a block size to what Calico takes, and to its pool.
 func checkBlockSize(cidr netip.Prefix, bits int) error {
+	if err := checkBlockBits(cidr, bits); err != nil {
+		return fmt.Errorf("%w for pool %s", err, cidr)
+	}
+	if bits < cidr.Bits() {
+		return fmt.Errorf("a block of /%d is larger than pool %s", bits, cidr)
+	}
+	return nil
+}
+
+// checkBlockBits holds a block size to what Calico takes in a CIDR's family
+// (libcalico-go validator/v3/validator.go, validateIPPoolSpec).
+func checkBlockBits(cidr netip.Prefix, bits int) error {
 	least, most := 20, 32
 	if cidr.Addr().Is6() {
 		least, most = 116, 128
 	}
-	switch {
-	case bits < least || bits > most:
-		return fmt.Errorf("block size /%d: Calico takes /%d to /%d for pool %s", bits, least, most, cidr)
-	case bits < cidr.Bits():
-		return fmt.Errorf("a block of /%d is larger than pool %s", bits, cidr)
+	if bits < least || bits > most {
+		return fmt.Errorf("block size /%d: Calico takes /%d to /%d", bits, least, most)
 	}
 	return nil
 }
@@ -177,6 +204,9 @@ func (w *world) resize(b *BlockSize) error {
 	}
 	if err := checkBlockSize(of[0].CIDR, b.Bits); err != nil {
 		return err
+	}
+	if slices.Contains(w.rebuilt, of[0]) {
+		return fmt.Errorf("pool %s is given two block sizes, /%d and /%d", of[0].Name, of[0].BlockSize, b.Bits)
 	}
 	b.Pool = of[0].Name
 	w.replace(of[0], b.Bits)

@@ -1,6 +1,8 @@
 package capacity_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -25,7 +27,7 @@ func parse(t testing.TB, text string) *state.State {
 
 func ask(t *testing.T, st *state.State, q capacity.Question) *capacity.Answer {
 	t.Helper()
-	answer, err := capacity.Ask(st, q)
+	answer, err := capacity.Ask(t.Context(), st, q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,6 +214,140 @@ func TestIncomplete(t *testing.T) {
 	}
 }
 
+// TestNobodyToAsk: pods that no node takes, or no pool serves, do not fit, and nor does a
+// node without a pool.
+func TestNobodyToAsk(t *testing.T) {
+	one := "pool pods 10.0.0.0/24 size=26\nnode n1\n" + owned("10.0.0.0/26", "n1", 2)
+	for name, c := range map[string]struct {
+		text    string
+		q       capacity.Question
+		without []string
+		refused int
+		limit   capacity.Limit
+	}{
+		"the only node goes": {one, capacity.Question{RemoveNodes: []string{"n1"}, Pods: 3}, nil, 5, capacity.LimitNodes},
+		"all are cordoned":   {"pool pods 10.0.0.0/24 size=26\nnode n1 cordoned\n", capacity.Question{Pods: 10}, nil, 10, capacity.LimitNodes},
+		"no pool, pods":      {"node n1\n", capacity.Question{Pods: 10}, nil, 10, capacity.LimitSelector},
+		"no pool, nodes":     {"node n1\n", capacity.Question{AddNodes: 2, PodsPerNode: 3}, []string{"new-1", "new-2"}, 6, capacity.LimitSelector},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := ask(t, parse(t, c.text), c.q)
+			o := a.Outcome
+			if o.Fits || !slices.Equal(o.WithoutBlock, c.without) || o.Refused != c.refused || o.Started != c.refused || o.FirstRefusal == nil || o.FirstRefusal.Limit != c.limit || o.FirstRefusal.Reason == "" {
+				t.Errorf("it is %+v, %+v", o, o.FirstRefusal)
+			}
+			if a.Today == nil {
+				t.Error("the headroom is no list")
+			}
+		})
+	}
+}
+
+// TestCordoned: further pods come to no cordoned node, whatever runs there.
+func TestCordoned(t *testing.T) {
+	st := parse(t, "pool pods 10.0.0.0/24 size=26\nnode n1 cordoned\nnode n2\nnode n3\n"+owned("10.0.0.0/26", "n1", 60)+owned("10.0.0.64/26", "n2", 1)+owned("10.0.0.128/26", "n3", 4))
+	a := ask(t, st, capacity.Question{Pods: 50, RemoveNodes: []string{"n3"}})
+	if o := a.Outcome; !o.Fits || o.Started != 54 || len(o.Nodes) > 0 {
+		t.Errorf("all should start in the block of n2: %+v", o)
+	}
+	// n2 gets one of five pods; n3 has room for 60, claims the last block, and has room for 64.
+	if h := a.Today[0]; h.First != "n3" || h.Pods.String() != "155" {
+		t.Errorf("155 pods can start before n3 has no room: %+v", h)
+	}
+}
+
+// TestSimulationEnds: numbers beyond what is simulated are refused, however large, many
+// refused pods take no time each, and a simulation ends with its context.
+func TestSimulationEnds(t *testing.T) {
+	st := parse(t, worlds["two nodes hold everything"])
+	for _, q := range []capacity.Question{{AddNodes: 4, PodsPerNode: 1 << 62}, {AddNodes: 1, PodsPerNode: 5_000_001}, {AddNodes: 2, PodsPerNode: 2_500_001}} {
+		if _, err := capacity.Ask(t.Context(), st, q); err == nil || !strings.Contains(err.Error(), "at most") {
+			t.Errorf("%+v is not refused: %v", q, err)
+		}
+	}
+	began := time.Now()
+	if o := ask(t, st, capacity.Question{AddNodes: 1, PodsPerNode: 5_000_000}).Outcome; o.Started != 5_000_000 || o.Borrowed != 113 || o.Refused != 4_999_887 || o.Nodes[0].Refused != o.Refused {
+		t.Errorf("113 addresses are there to borrow: %+v", o)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := capacity.Ask(ctx, st, capacity.Question{Pods: 5_000_000}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a simulation whose context ended returns %v", err)
+	}
+	if d := time.Since(began); d > 8*time.Second {
+		t.Errorf("it took %v", d)
+	}
+}
+
+// TestChangesBesideLargePools: pools where a further one would be tried are passed over.
+func TestChangesBesideLargePools(t *testing.T) {
+	for _, pool := range []string{"240.0.0.0/4 size=26", "0.0.0.0/0 size=26", "fdff::/48 size=122", "fdff::/16 size=122"} {
+		o := ask(t, parse(t, "pool pods "+pool+"\nnode n1\n"), capacity.Question{Pods: 20*64 + 1}).Outcome
+		if o.Refused != 1 || len(o.Changes) != 1 || o.Changes[0].Kind != "max-blocks" {
+			t.Errorf("%s: a 21st block would do, and nothing else: %+v", pool, o)
+		}
+		// Nodes that no pool selects need one.
+		o = ask(t, parse(t, "pool pods "+pool+" nodes=rack==\"a\"\nnode n1 label=rack=a\n"), capacity.Question{AddNodes: 1}).Outcome
+		if found := len(o.Changes) > 0 && o.Changes[0].Kind == "prefix"; o.Fits || found == strings.HasPrefix(pool, "0.0.0.0/0") {
+			t.Errorf("%s: a further pool would do, if there is room for one: %+v", pool, o)
+		}
+	}
+}
+
+// TestRejectedBlockSize: blocks of a size that Calico rejects are not made, but named.
+func TestRejectedBlockSize(t *testing.T) {
+	pool := "pool pods fd00::/48 size=122\nnode n1\n"
+	for text, want := range map[string]string{
+		"pool wide fd00::/48 size=64\nnode n1\n":          "pool wide cannot be simulated: block size /64: Calico takes /116 to /128",
+		"pool wide 10.0.0.0/8 size=12\nnode n1\n":         "pool wide cannot be simulated: block size /12: Calico takes /20 to /32",
+		pool + "affinity fd00::/64 n1 age=1h\n":           "affinity n1-fd00::/64 cannot be simulated: block size /64: Calico takes /116 to /128",
+		pool + owned("fd00::/122", "n1", 1):               "",
+		pool + "pool wide fd01::/48 size=64 disabled\n\n": "",
+	} {
+		a := ask(t, parse(t, text), capacity.Question{AddNodes: 1})
+		if a.Inconclusive != want || (want == "") != (a.Outcome != nil) {
+			t.Errorf("%s: it is %q, and should be %q", text, a.Inconclusive, want)
+		}
+	}
+}
+
+// TestTwice: what is said twice makes no sense.
+func TestTwice(t *testing.T) {
+	st := parse(t, worlds["two nodes hold everything"])
+	for want, q := range map[string]capacity.Question{
+		`node "n1" is to go twice`:                        {RemoveNodes: []string{"n1", "n2", "n1"}},
+		"pool pods is given two block sizes, /27 and /28": {BlockSizes: []capacity.BlockSize{{Bits: 27}, {Pool: "pods", Bits: 28}}},
+		"pool pods is given two block sizes, /28 and /28": {BlockSizes: []capacity.BlockSize{{Pool: "pods", Bits: 28}, {Pool: "pods", Bits: 28}}},
+	} {
+		if _, err := capacity.Ask(t.Context(), st, q); err == nil || err.Error() != want {
+			t.Errorf("%+v: %v, not %s", q, err, want)
+		}
+	}
+}
+
+// TestCurve: nodes of a curve have names that no node has, so that each needs a block.
+func TestCurve(t *testing.T) {
+	st := parse(t, "pool pods 10.0.0.0/26 size=28\nnode new-1\n"+owned("10.0.0.0/28", "new-1", 1))
+	for _, p := range ask(t, st, capacity.Question{}).Curve[0].Points {
+		if want := max(p.Nodes-3, 0); p.WithoutBlock != want || p.Blocks != min(p.Nodes+1, 4) {
+			t.Errorf("with %d more nodes %d should have no block: %+v", p.Nodes, want, p)
+		}
+	}
+}
+
+// TestWindows: Calico gives pods on Windows nodes addresses under strict affinity alone.
+func TestWindows(t *testing.T) {
+	st, strict := parse(t, "pool pods 10.0.0.0/24 size=26\nnode n1\n"), true
+	q := capacity.Question{AddNodes: 1, NodeLabels: map[string]string{"kubernetes.io/os": "windows"}}
+	if o := ask(t, st, q).Outcome; o.Fits || o.Refused != 1 || !strings.Contains(o.FirstRefusal.Reason, "Windows") {
+		t.Errorf("it should not fit: %+v", o)
+	}
+	q.StrictAffinity, q.PodsPerNode = &strict, 60
+	if o := ask(t, st, q).Outcome; !o.Fits || len(o.Nodes[0].Claimed) != 1 {
+		t.Errorf("60 pods fit into a block of 64, of which Windows keeps 4 back: %+v", o)
+	}
+}
+
 // BenchmarkAsk: 500 nodes with 30 pods each join 5,000 nodes, and do not fit.
 func BenchmarkAsk(b *testing.B) {
 	snapshot := &blocks.Snapshot{IPAM: blocks.DefaultIPAMConfig(), Cluster: blocks.Cluster{CalicoVersion: "v3.31.0", TakenAt: time.Unix(1e9, 0)}}
@@ -243,7 +379,7 @@ func BenchmarkAsk(b *testing.B) {
 	}
 	st := state.New(snapshot, state.Options{})
 	for b.Loop() {
-		answer, err := capacity.Ask(st, capacity.Question{AddNodes: 1000, PodsPerNode: pods})
+		answer, err := capacity.Ask(b.Context(), st, capacity.Question{AddNodes: 1000, PodsPerNode: pods})
 		if err != nil || answer.Outcome.Fits || len(answer.Outcome.WithoutBlock) != 308 || len(answer.Outcome.Changes) == 0 {
 			b.Fatalf("%v, %d without a block", err, len(answer.Outcome.WithoutBlock))
 		}

@@ -3,9 +3,10 @@ package capacity
 import (
 	"cmp"
 	"fmt"
-	"math/big"
 	"net/netip"
 	"slices"
+
+	"go4.org/netipx"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
@@ -51,9 +52,12 @@ func (r *run) atIssue() *state.Pool {
 // with plays the run again in a changed world, and returns it if it fits.
 func (r *run) with(change func(*world)) *run {
 	w := *r.world
-	change(&w)
+	w.trial = true
+	if change(&w); w.stopped() {
+		return nil
+	}
 	again := w.simulate(r.q)
-	if !again.out.Fits {
+	if !again.out.Fits || w.stopped() {
 		return nil
 	}
 	return again
@@ -89,20 +93,27 @@ func (r *run) add(like *state.Pool, bits, n int) func(*world) {
 }
 
 // elsewhere returns a CIDR that no pool overlaps, to try a pool with: of the reserved
-// 240.0.0.0/4, or of fdff::/16, where no cluster has its own.
+// 240.0.0.0/4, or from fdff::/16 on, where no cluster has its own, or of wherever there is
+// room; invalid if there is none.
 func elsewhere(pools []*state.Pool, bits int, f blocks.Family) netip.Prefix {
-	base := netip.MustParseAddr("240.0.0.0")
+	from := []string{"240.0.0.0", "0.0.0.0"}
 	if f == blocks.IPv6 {
-		base = netip.MustParseAddr("fdff::")
+		from = []string{"fdff::", "::"}
 	}
-	step := new(big.Int).Lsh(big.NewInt(1), uint(base.BitLen()-bits)) //nolint:gosec // a prefix length
-	for at := new(big.Int).SetBytes(base.AsSlice()); ; at.Add(at, step) {
-		addr, ok := netip.AddrFromSlice(at.FillBytes(make([]byte, base.BitLen()/8)))
-		cidr := netip.PrefixFrom(addr, bits)
-		if !ok || !slices.ContainsFunc(pools, func(p *state.Pool) bool { return p.CIDR.Overlaps(cidr) }) {
-			return cidr
+	for _, base := range from {
+		for addr := netip.MustParseAddr(base); addr.IsValid(); {
+			cidr := netip.PrefixFrom(addr, bits).Masked()
+			i := slices.IndexFunc(pools, func(p *state.Pool) bool { return p.CIDR.Overlaps(cidr) })
+			if i < 0 {
+				return cidr
+			}
+			addr = netipx.PrefixLastIP(cidr).Next()
+			if end := netipx.PrefixLastIP(pools[i].CIDR).Next(); !end.IsValid() || addr.Less(end) {
+				addr = end // of two CIDRs that overlap one holds the other
+			}
 		}
 	}
+	return netip.Prefix{}
 }
 
 func (r *run) widerChange(p *state.Pool) []Change {

@@ -10,7 +10,8 @@ import (
 
 // headroom returns the headroom of each pool that serves workloads; labels are those of
 // nodes that join.
-func headroom(st *state.State, labels map[string]string) (out []Headroom) {
+func headroom(st *state.State, labels map[string]string, stopped func() bool) []Headroom {
+	out := []Headroom{}
 	for _, p := range st.Pools {
 		if !p.ServesWorkloads() {
 			continue
@@ -20,7 +21,7 @@ func headroom(st *state.State, labels map[string]string) (out []Headroom) {
 			Blocks: p.Slots.Allocatable, Addresses: p.Addrs.Available,
 		}
 		h.joins(st, p, labels)
-		h.starts(st, p)
+		h.starts(st, p, stopped)
 		out = append(out, h)
 	}
 	return out
@@ -68,7 +69,7 @@ func (f *fillings) Pop() any {
 // starts says how many pods can start before the first has no room in its own node's
 // blocks. Only what happens at the end of each block is simulated, so that a pool of any
 // size takes no longer than its blocks.
-func (h *Headroom) starts(st *state.State, p *state.Pool) {
+func (h *Headroom) starts(st *state.State, p *state.Pool, stopped func() bool) {
 	all := usersOf(st, p)
 	if len(all) == 0 {
 		h.PodsLimit = LimitSelector
@@ -76,7 +77,7 @@ func (h *Headroom) starts(st *state.State, p *state.Pool) {
 	}
 	a := newAllocator(st, []*state.Pool{p}, st.IPAM, nil)
 	heap.Init(&all)
-	for {
+	for !stopped() {
 		f := all[0]
 		if f.block != nil {
 			f.block.free = nil
@@ -128,12 +129,12 @@ func (h *Headroom) end(a *Allocator, all fillings, request Request, got Assigned
 	h.Refused, h.PodsLimit = !got.Addr.IsValid(), got.Limit
 }
 
-// usersOf returns the schedulable nodes that a pool selects, each with as much weight as it
+// usersOf returns the nodes for further pods that a pool selects, each with as much weight as it
 // has pods with an address of the pool; all the same where there are none.
 func usersOf(st *state.State, p *state.Pool) (all fillings) {
 	var idle fillings
 	for _, h := range st.NodeStates {
-		if h.Node == nil || !h.Schedulable || !p.SelectsNode(h.Node) {
+		if !takesPods(h) || !p.SelectsNode(h.Node) {
 			continue
 		}
 		weight := 0

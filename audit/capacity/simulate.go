@@ -41,17 +41,39 @@ func (w *world) simulate(q *Question) *run {
 	r.rebuild()
 	moved := r.remove()
 	for _, name := range w.joining {
+		if r.over() {
+			break
+		}
 		r.join(name)
 	}
 	s := w.spreadOf(r.kinds, r.usual, q.podsPerNode())
 	for range moved + q.Pods {
+		if r.over() {
+			break
+		}
 		if h := s.next(); h != nil {
 			r.pod(h.node, h.kind)
+		} else {
+			r.homeless(moved + q.Pods)
+			break
 		}
 	}
 	r.finish()
 	return r
 }
+
+// homeless counts pods that come to no node.
+func (r *run) homeless(pods int) {
+	first := Event{Pod: r.out.Started + 1, Reason: "there is no schedulable node", Limit: LimitNodes}
+	r.out.Started, r.out.Refused = r.out.Started+pods, r.out.Refused+pods
+	r.out.FirstRefusal = cmp.Or(r.out.FirstRefusal, &first)
+}
+
+// over reports whether the rest does not matter: the simulation was stopped, or it is
+// known not to fit and no more was asked.
+func (r *run) over() bool { return r.stopped() || r.trial && !r.fits() }
+
+func (r *run) fits() bool { return len(r.out.WithoutBlock)+r.out.Borrowed+r.out.Refused == 0 }
 
 // podsPerNode is 1 where nothing else is said: a node's first pod makes it claim a block.
 func (q *Question) podsPerNode() int { return cmp.Or(q.PodsPerNode, 1) }
@@ -72,6 +94,9 @@ func (r *run) rebuild() {
 				continue
 			}
 			for range users[name] {
+				if r.over() {
+					return
+				}
 				r.out.Restarted++
 				r.record(name, 0, r.assign(Request{Node: name, Family: p.Family(), Use: p.Uses[0], Pools: []netip.Prefix{p.CIDR}}))
 			}
@@ -111,15 +136,18 @@ func (r *run) join(name string) {
 	r.tunnel(name, four, func(p *blocks.Pool) blocks.Encap { return p.VXLAN })
 	r.tunnel(name, six, func(p *blocks.Pool) blocks.Encap { return p.VXLAN })
 	r.tunnel(name, four, func(p *blocks.Pool) blocks.Encap { return p.IPIP })
-	for range r.q.podsPerNode() {
-		r.pod(name, r.usual)
+	for left := r.q.podsPerNode() - 1; left >= 0 && !r.over(); left-- {
+		if !r.pod(name, r.usual) { // nor will those after it get an address
+			r.out.Started, r.out.Refused = r.out.Started+left, r.out.Refused+left
+			n := r.node(name)
+			n.Started, n.Refused = n.Started+left, n.Refused+left
+			break
+		}
 	}
 	owner := blocks.Owner{Kind: blocks.HostOwner, Name: name}
-	for _, f := range r.usual.families {
-		if !r.a.owns(owner, f) {
-			r.out.WithoutBlock = append(r.out.WithoutBlock, name)
-			return
-		}
+	without := func(f blocks.Family) bool { return !r.a.owns(owner, f) }
+	if len(r.usual.families) == 0 || slices.ContainsFunc(r.usual.families, without) {
+		r.out.WithoutBlock = append(r.out.WithoutBlock, name)
 	}
 }
 
@@ -154,10 +182,15 @@ func (r *run) assign(q Request) Assigned {
 	return got
 }
 
-// pod starts a pod, which gets an address of each family, or none at all.
-func (r *run) pod(node string, k *kind) {
+// pod starts a pod, which gets an address of each family, or none at all: then it returns
+// false.
+func (r *run) pod(node string, k *kind) bool {
 	r.out.Started++
 	r.node(node).Started++
+	if len(k.families) == 0 {
+		r.record(node, r.out.Started, refused(LimitSelector, "no pool gives addresses to pods that ask for none"))
+		return false
+	}
 	var all []Assigned
 	for _, f := range k.families {
 		got := r.assign(r.request(node, k, f))
@@ -166,13 +199,14 @@ func (r *run) pod(node string, k *kind) {
 				r.a.Release(have.Block, have.Addr)
 			}
 			r.record(node, r.out.Started, got)
-			return
+			return false
 		}
 		all = append(all, got)
 	}
 	for _, got := range all {
 		r.record(node, r.out.Started, got)
 	}
+	return true
 }
 
 func (r *run) request(node string, k *kind, f blocks.Family) Request {
@@ -218,9 +252,9 @@ func (r *run) node(name string) *NodeOutcome {
 
 // finish sums up.
 func (r *run) finish() {
-	r.out.Fits = len(r.out.WithoutBlock)+r.out.Borrowed+r.out.Refused == 0
+	r.out.Fits = r.fits()
 	for _, name := range r.joining {
-		r.out.Nodes = append(r.out.Nodes, *r.nodes[name])
+		r.out.Nodes = append(r.out.Nodes, *r.node(name))
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.nodes)) {
 		if n := r.nodes[name]; !n.Joined && len(n.Claimed)+n.Borrowed+n.Refused > 0 {

@@ -120,7 +120,13 @@ func (s *spread) next() *share {
 	return h
 }
 
-// spreadOf returns the shares of today's pods on schedulable nodes, and of those that
+// takesPods reports whether a further pod may come to a node: to a cordoned one the
+// scheduler brings none, whatever runs there.
+func takesPods(h *state.NodeState) bool {
+	return h.Node != nil && h.Schedulable && !h.Node.Unschedulable
+}
+
+// spreadOf returns the shares of today's pods on the nodes that take more, and of those that
 // joined with them. Where no pod has an address, each node has an equal share.
 func (w *world) spreadOf(k *kinds, usual *kind, joined int) *spread {
 	count := map[string]map[*kind]int{}
@@ -131,7 +137,7 @@ func (w *world) spreadOf(k *kinds, usual *kind, joined int) *spread {
 		count[node][of] += n
 	}
 	for _, h := range w.NodeStates {
-		if h.Node == nil || !h.Schedulable {
+		if !takesPods(h) {
 			continue
 		}
 		for _, p := range h.Workloads {
@@ -145,7 +151,7 @@ func (w *world) spreadOf(k *kinds, usual *kind, joined int) *spread {
 	}
 	if len(count) == 0 {
 		for _, h := range w.NodeStates {
-			if h.Node != nil && h.Schedulable {
+			if takesPods(h) {
 				add(h.Name, usual, 1)
 			}
 		}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -148,14 +149,17 @@ func (x *capacityCommand) run(ctx context.Context) error {
 	}
 	progress.Show("simulating")
 	st := state.New(snapshot, state.Options{})
-	answer, err := capacity.Ask(st, x.question)
+	answer, err := capacity.Ask(ctx, st, x.question)
 	progress.Clear()
 	if err != nil {
 		return usageError(err)
 	}
 	report := view.NewCapacityReport(st, answer)
 	errs := []error{x.outputs.write(x.streams, "answer", report, x.viewOptions)}
-	if !report.Complete {
+	switch {
+	case report.Complete && report.Inconclusive != "":
+		errs = append(errs, unreadError(errors.New(report.Inconclusive)))
+	case !report.Complete:
 		errs = append(errs, unreadError(incomplete("answer", report.Gaps)))
 	}
 	return together(errs...)

@@ -244,8 +244,11 @@ func TrafficText(t *capacity.Traffic) string {
 }
 
 func eventText(e *capacity.Event) string {
-	if e.Pod == 0 {
+	switch {
+	case e.Pod == 0:
 		return "an address of " + e.Node
+	case e.Node == "":
+		return fmt.Sprintf("pod %d", e.Pod)
 	}
 	return fmt.Sprintf("pod %d, on %s", e.Pod, e.Node)
 }
