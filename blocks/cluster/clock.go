@@ -96,7 +96,7 @@ func (c *serverClock) At(local time.Time) time.Time {
 // limits what an error may hold and for how long it may ask to wait.
 type clockTransport struct {
 	http.RoundTripper
-	clock *serverClock
+	clock *serverClock // nil for what pods answer: the API server passes on their Date header
 }
 
 // maxError limits the body of an answer that is an error.
@@ -107,7 +107,9 @@ func (t clockTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.clock.saw(resp.Header.Get("Date"))
+	if t.clock != nil {
+		t.clock.saw(resp.Header.Get("Date"))
+	}
 	after, most := 0, int(maxRetryAfter/time.Second)
 	switch seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); {
 	case err != nil || seconds < 0: // one out of range would be taken for a wait of its greatest value

@@ -26,7 +26,7 @@ import (
 // its rate limit, and knows when the server is unavailable as a whole.
 type apiClient struct {
 	rest  *rest.RESTClient
-	pods  *rest.RESTClient // follows no redirects, for what pods answer
+	pods  *rest.RESTClient // for what pods answer: follows no redirects, and takes no pod's clock for the server's
 	clock *serverClock
 	wait  waits
 
@@ -67,18 +67,32 @@ func newAPIClient(cfg *rest.Config, now func() time.Time) (*apiClient, error) {
 	cfg.UserAgent = cmp.Or(cfg.UserAgent, rest.DefaultKubernetesUserAgent())
 	cfg.RateLimiter, cfg.QPS = nil, -1
 	cfg.WarningHandler, cfg.WarningHandlerWithContext = rest.NoWarnings{}, nil
-	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return clockTransport{rt, c.clock} })
+	var err error
+	if c.rest, err = restClient(cfg, c.clock, nil); err != nil {
+		return nil, err
+	}
+	c.pods, err = restClient(cfg, nil, func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse })
+	return c, err
+}
+
+// restClient makes a client whose answers a clock sees, unless it is nil.
+func restClient(cfg *rest.Config, clock *serverClock, redirect func(*http.Request, []*http.Request) error) (*rest.RESTClient, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return clockTransport{rt, clock} })
 	client, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("using the client configuration: %w", err)
 	}
-	if c.rest, err = rest.RESTClientForConfigAndClient(cfg, client); err != nil {
+	if redirect != nil {
+		direct := *client // HTTPClientFor may return http.DefaultClient
+		direct.CheckRedirect = redirect
+		client = &direct
+	}
+	out, err := rest.RESTClientForConfigAndClient(cfg, client)
+	if err != nil {
 		return nil, fmt.Errorf("using the cluster's address: %w", err)
 	}
-	direct := *client
-	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	c.pods, err = rest.RESTClientForConfigAndClient(cfg, &direct)
-	return c, err
+	return out, nil
 }
 
 // host is the server's address, for messages.
