@@ -11,8 +11,12 @@ import (
 // routes.
 const agentPreferred = 10 * time.Minute
 
-// viewSkew is by how much a view may be newer than the end of the reading.
+// viewSkew is by how much a node's clock may be ahead of the API server's.
 const viewSkew = time.Minute
+
+// Future reports whether a view says that it was taken after the API server's time, so
+// that it may be older than it says.
+func (v *HostView) Future(now time.Time) bool { return v.TakenAt.After(now.Add(viewSkew)) }
 
 // JoinHostReadings puts host views from several places together. Of two of one
 // machine the newer counts, whatever nodes they name, and of two of one node where one
@@ -20,7 +24,8 @@ const viewSkew = time.Minute
 // use no other makes forgotten that
 //
 //   - lists routes alone;
-//   - lies in the future, so that it may be older than it says;
+//   - lies in the future;
+//   - is doubtful, unless the first is, too;
 //   - is not authenticated, unless the first is not either and they name one node.
 //
 // Of several views of a node the one to ask for its routes comes first.
@@ -34,7 +39,7 @@ func JoinHostReadings(readings ...HostReading) HostReading {
 			out.Until = r.Until
 		}
 	}
-	future := func(v *HostView) bool { return !out.Until.IsZero() && v.TakenAt.After(out.Until.Add(viewSkew)) }
+	future := func(v *HostView) bool { return !out.Until.IsZero() && v.Future(out.Until) }
 	// An agent tells more than a listing, whose time is only assumed.
 	agent := func(v *HostView) int {
 		if v.RulesKnown && !v.TakenAt.Before(out.Until.Add(-agentPreferred)) && !future(v) {
@@ -42,14 +47,15 @@ func JoinHostReadings(readings ...HostReading) HostReading {
 		}
 		return 1
 	}
+	doubtful := func(v *HostView) int { return min(1, len(v.Doubt)) }
 	slices.SortStableFunc(all, func(a, b HostView) int {
-		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(agent(&a), agent(&b)), b.TakenAt.Compare(a.TakenAt), cmp.Compare(a.Source, b.Source))
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(doubtful(&a), doubtful(&b)), cmp.Compare(agent(&a), agent(&b)), b.TakenAt.Compare(a.TakenAt), cmp.Compare(a.Source, b.Source))
 	})
 	// stands reports whether the view at i makes the one at j superfluous.
 	stands := func(i, j int) bool {
 		a, b := &all[i], &all[j]
 		switch {
-		case i == j || future(a) || b.Authenticated && !a.Authenticated || b.RulesKnown && !a.RulesKnown:
+		case i == j || future(a) || doubtful(a) > doubtful(b) || b.Authenticated && !a.Authenticated || b.RulesKnown && !a.RulesKnown:
 			return false
 		case a.Machine != "" && a.Machine == b.Machine:
 			newer := cmp.Or(a.TakenAt.Compare(b.TakenAt), cmp.Compare(j, i)) > 0

@@ -110,8 +110,10 @@ func (w *AgentWatch) Counts() AgentCounts {
 	v.Lock()
 	defer v.Unlock()
 	out := AgentCounts{Asked: v.asked, Failed: v.failed}
-	since := w.serverNow().Add(-viewLife)
-	fresh := func(a *askedAgent) bool { return a != nil && a.view != nil && !a.view.TakenAt.Before(since) }
+	now := w.serverNow()
+	fresh := func(a *askedAgent) bool {
+		return a != nil && a.view != nil && now.Sub(a.view.TakenAt) <= viewLife && !a.view.Future(now)
+	}
 	for _, a := range v.agents {
 		if fresh(a) {
 			if out.Views++; out.Oldest.IsZero() || a.view.TakenAt.Before(out.Oldest) {

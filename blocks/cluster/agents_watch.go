@@ -3,6 +3,7 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -172,9 +173,10 @@ func (w *AgentWatch) list(ctx context.Context, s *blocks.Snapshot) {
 		}
 	}
 	byNode, order, gaps := chooseAgents(s, listed, w.opts.AgentOptions)
-	if unread != nil {
-		gaps = append(gaps, unread...)
+	if len(listed) == 0 && unread != nil {
+		gaps = nil // they are not known, and may be there
 	}
+	gaps = append(gaps, unread...)
 	v.Lock()
 	defer v.Unlock()
 	now := time.Now()
@@ -277,13 +279,16 @@ func (w *AgentWatch) ask(ctx context.Context, a *askedAgent, round *agentRound) 
 		return
 	}
 	v.asked++
+	now := w.serverNow()
 	was, trouble := a.failing, ""
 	switch {
 	case err != nil:
 		trouble = agentReason(err, ctx, w.opts.Timeout)
 	case len(read.Views) == 0 && len(read.Gaps) > 0:
 		trouble = read.Gaps[0].Reason
-	case len(read.Views) > 0 && (a.view == nil || !read.Views[0].TakenAt.Before(a.view.TakenAt)):
+	case len(read.Views) > 0 && read.Views[0].Future(now): // it would stand before the right ones that come later
+		trouble = fmt.Sprintf("its host view is of the future, by %s: the node's clock is ahead of the API server's", read.Views[0].TakenAt.Sub(now).Round(time.Minute))
+	case len(read.Views) > 0 && (a.view == nil || a.view.Future(now) || !read.Views[0].TakenAt.Before(a.view.TakenAt)):
 		if print != a.print || a.view == nil || !slices.Equal(a.gaps, read.Gaps) {
 			w.changedViews()
 		}

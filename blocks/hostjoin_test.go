@@ -1,0 +1,38 @@
+package blocks
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestDoubtfulViewDisplacesNone: a view that another pod gives, or of another node than its
+// pod's, leaves that node's own view in place, though it is newer.
+func TestDoubtfulViewDisplacesNone(t *testing.T) {
+	now := time.Now()
+	own := HostView{Node: "b", TakenAt: now.Add(-time.Minute), Machine: "m", Authenticated: true, RulesKnown: true, Source: "pod kube-system/agent-b"}
+	doubtful := HostView{Node: "a", TakenAt: now, Machine: "m", Authenticated: true, RulesKnown: true, Source: "pod tenant/x", Doubt: "the agent says that it is on node b, and its pod is on a"}
+	unnamed := doubtful
+	unnamed.Node, unnamed.Machine = "b", ""
+	newer := doubtful
+	newer.Doubt = ""
+	for name, c := range map[string]struct {
+		views []HostView
+		kept  []string // the views that count, that to ask for routes first
+	}{
+		"of the same machine":                   {[]HostView{own, doubtful}, []string{"pod tenant/x", "pod kube-system/agent-b"}},
+		"of the same node":                      {[]HostView{unnamed, own}, []string{"pod kube-system/agent-b"}},
+		"newer, of the same machine, undoubted": {[]HostView{own, newer}, []string{"pod tenant/x"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := JoinHostReadings(HostReading{Until: now, Views: c.views})
+			var kept []string
+			for _, v := range r.Views {
+				kept = append(kept, v.Source)
+			}
+			if !slices.Equal(kept, c.kept) || len(r.Views)+len(r.Gaps) != len(c.views) {
+				t.Errorf("kept %q, gaps %v", kept, r.Gaps)
+			}
+		})
+	}
+}
