@@ -5,12 +5,15 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
+	"golang.org/x/time/rate"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +33,13 @@ type Callers struct {
 	log     *slog.Logger
 	asking  singleflight.Group
 	answers *cache.LRUExpireCache // callerAnswer by callerKey
+
+	// Made-up tokens must not keep callers out whose turn it is to be asked about again.
+	// Those whose last answer was good, a while ago, are not limited.
+	known     *cache.LRUExpireCache // callerKeys
+	strangers *rate.Limiter
+	mu        sync.Mutex
+	addresses *cache.LRUExpireCache // of strangers: *rate.Limiter by remote IP address
 }
 
 // How long an answer holds: as long as a kubelet's (authorizationWebhook's TTLs in its
@@ -41,6 +51,14 @@ const (
 	reviewWithin = 10 * time.Second
 	keptAnswers  = 1024
 	maxToken     = 16 << 10
+	knownFor     = time.Hour
+)
+
+// How often the API server is asked about strangers, with up to three requests each: less
+// than the rate limit of client-go leaves, 5 requests a second.
+const (
+	strangersRate, strangersBurst = rate.Limit(1), 10
+	addressRate, addressBurst     = rate.Limit(0.2), 5
 )
 
 // callerKey is a token's hash with a path.
@@ -68,7 +86,10 @@ func NewCallers(cfg *rest.Config, log *slog.Logger) (*Callers, error) {
 	if err != nil {
 		return nil, fmt.Errorf("using the client configuration: %w", err)
 	}
-	return &Callers{reviews: tokens.TokenReviews(), access: access.SubjectAccessReviews(), log: log, answers: cache.NewLRUExpireCache(keptAnswers)}, nil
+	return &Callers{
+		reviews: tokens.TokenReviews(), access: access.SubjectAccessReviews(), log: log, answers: cache.NewLRUExpireCache(keptAnswers),
+		known: cache.NewLRUExpireCache(keptAnswers), addresses: cache.NewLRUExpireCache(keptAnswers), strangers: rate.NewLimiter(strangersRate, strangersBurst),
+	}, nil
 }
 
 // Guard serves those who may call, and others with a refusal. What probes ask, /healthz
@@ -107,6 +128,9 @@ func (c *Callers) answer(r *http.Request) callerAnswer {
 	}
 	// Who asks again meanwhile gets the same answer, and it ends with no request of theirs.
 	out, err, _ := c.asking.Do(fmt.Sprint(key), func() (any, error) {
+		if _, known := c.known.Get(key); !known && !c.allowStranger(r.RemoteAddr) {
+			return callerAnswer{http.StatusTooManyRequests, "too many callers are new: ask again later"}, nil
+		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reviewWithin)
 		defer cancel()
 		a, err := c.review(ctx, token, key)
@@ -114,6 +138,7 @@ func (c *Callers) answer(r *http.Request) callerAnswer {
 			lasts := deniedFor
 			if a.code == http.StatusOK {
 				lasts = allowedFor
+				c.known.Add(key, nil, knownFor)
 			}
 			c.answers.Add(key, a, lasts)
 		}
@@ -124,6 +149,22 @@ func (c *Callers) answer(r *http.Request) callerAnswer {
 		return callerAnswer{http.StatusServiceUnavailable, "the API server could not be asked who calls, and whether they may"}
 	}
 	return out.(callerAnswer)
+}
+
+// allowStranger reports whether the API server may be asked about a new caller now.
+func (c *Callers) allowStranger(remote string) bool {
+	address, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		address = remote
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	limiter, ok := c.addresses.Get(address)
+	if !ok {
+		limiter = rate.NewLimiter(addressRate, addressBurst)
+	}
+	c.addresses.Add(address, limiter, knownFor)
+	return limiter.(*rate.Limiter).Allow() && c.strangers.Allow()
 }
 
 // review asks the API server. An error means that it did not tell.
