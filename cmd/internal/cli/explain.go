@@ -126,8 +126,8 @@ func notFound(unknown *explain.NotFoundError, rep *audit.Report) error {
 // nearest names what is nearest to a name that does not exist, if anything is.
 func nearest(unknown *explain.NotFoundError) string {
 	for _, name := range []string{unknown.Name, unknown.Query.Text} {
-		if near := nearby(name, unknown.Names); len(near) > 0 {
-			return "; did you mean " + orJoined(near, maxSuggestions) + "?"
+		if near := view.DidYouMean(name, unknown.Names); near != "" {
+			return near
 		}
 	}
 	return "; an address, a CIDR, a node, NAMESPACE/POD, a pool, a handle or a check can be explained"

@@ -11,6 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
 // issuesURL is where failures of the program are reported.
@@ -74,6 +77,16 @@ func withoutBrokenPipe(err error) error {
 // use to anybody.
 func say(streams genericiooptions.IOStreams, format string, args ...any) {
 	_, _ = fmt.Fprintf(streams.ErrOut, format+"\n", args...)
+}
+
+// checkSeen returns an error of usage if a report lacks what --pool and --node name, and
+// warns where what was not read may hold it.
+func (e env) checkSeen(rep *audit.Report, pools, nodes []string) error {
+	err := view.CheckNames(rep, pools, nodes, func(text string) { say(e.streams, "warning: %s", text) })
+	if err != nil {
+		return usageError(err)
+	}
+	return nil
 }
 
 // The file names under which kubectl runs a plugin, and asks one for completions.

@@ -397,11 +397,7 @@ func (r *repairCommand) checkNames(st *state.State) error {
 			rep.Nodes = append(rep.Nodes, audit.NodeReport{Name: n})
 		}
 	}
-	warnings, err := checkNames(rep, r.request.Pools, r.request.Nodes)
-	for _, w := range warnings {
-		say(r.streams, "warning: %s", w)
-	}
-	return err
+	return r.checkSeen(rep, r.request.Pools, r.request.Nodes)
 }
 
 // terminatedNodes returns the nodes that --terminated names, sorted, with those that

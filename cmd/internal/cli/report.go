@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/document"
+	"github.com/calico-audit/calico-audit/cmd/internal/fleet"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
@@ -20,7 +22,7 @@ import (
 type reportCommand struct {
 	env
 	sources sources
-	hosts   hostFlags
+	hosts   *hostFlags
 	mutes   muteFlags
 	fail    failFlag
 	check   checkFlag
@@ -32,18 +34,23 @@ type reportCommand struct {
 	ascii        bool
 	journals     []string
 	every        time.Duration // --watch; 0 for once
+	contexts     []string      // of several clusters; nil for one
+	flags        *pflag.FlagSet
 
 	stored   *audit.Report // the report that -f names; nil if it names objects
 	reader   reader
 	journal  *journalReader // the reader, if journals are given; else nil
 	outputs  outputs[*audit.Report]
+	members  []fleet.Member // of --contexts
 	muted    *audit.Mutes
 	known    []*audit.Report // the baselines of muted
 	progress *view.ProgressLine
+
+	fleetOutputs outputs[*view.FleetReport]
 }
 
 func newReport(e env) *cobra.Command {
-	r := &reportCommand{env: e, progress: view.NewProgressLine(nil)}
+	r := &reportCommand{env: e, hosts: &hostFlags{}, progress: view.NewProgressLine(nil)}
 	c := e.command(&cobra.Command{
 		Use:   "report",
 		Short: "Read everything, run all checks, print the report",
@@ -52,12 +59,18 @@ func newReport(e env) *cobra.Command {
 			if err := r.complete(); err != nil {
 				return err
 			}
+			if r.members != nil {
+				return r.runFleet(c.Context())
+			}
 			return r.run(c.Context())
 		},
 	})
+	fs := c.Flags()
+	r.flags = fs
+	fs.StringSliceVar(&r.contexts, "contexts", nil, "read the clusters of these contexts of the kubeconfig, `NAMES` joined by commas, or "+fleet.All+", and print one report of them")
+	_ = fs.SetAnnotation("contexts", flagGroup, []string{groupSource})
 	r.sources.addFlags(c)
 	r.hosts.addFlags(c)
-	fs := c.Flags()
 	addOutputFlags(c, &r.output, reportFormats, "the severities ")
 	r.fail.addFlag(c, "there is a finding at or above this `SEVERITY`")
 	r.check.addFlag(c, "run")
@@ -83,6 +96,9 @@ func (r *reportCommand) complete() (err error) {
 	if err := firstOf(r.fail.parse, r.grace.check, r.check.parse); err != nil {
 		return err
 	}
+	if r.contexts != nil {
+		return r.completeFleet()
+	}
 	if r.stored, err = r.storedReport(); err != nil {
 		return err
 	}
@@ -96,7 +112,7 @@ func (r *reportCommand) complete() (err error) {
 		return err
 	}
 	r.progress = view.ProgressOn(r.streams)
-	if r.reader, err = openSource(&r.sources, &r.hosts, r.streams, r.progress.Show); err != nil || len(r.journals) == 0 {
+	if r.reader, err = openSource(&r.sources, r.hosts, r.streams, r.progress.Show); err != nil || len(r.journals) == 0 {
 		return err
 	}
 	r.journal, err = r.journalReader(r.reader)
@@ -115,8 +131,8 @@ func (r *reportCommand) viewOptions(toStdout bool) view.Options {
 		NoHeaders: r.noHeaders, Program: r.program, Source: r.sources.describe(), ReportArgs: r.arguments(), PortableArgs: strings.TrimSpace(r.sources.portable() + r.hosts.portable() + r.grace.arguments()),
 		Now: time.Now(), FailOn: r.fail.severity, ASCII: r.ascii || toStdout && view.ASCIIOnly(r.streams.Out),
 	}
-	if r.stored != nil {
-		o.ReportArgs, o.PortableArgs = "", "" // the other commands read objects, not reports
+	if r.stored != nil || r.members != nil { // the other commands read objects, not reports; of a fleet each item has its own
+		o.ReportArgs, o.PortableArgs = "", ""
 	}
 	return r.output.display(o, r.streams, toStdout)
 }
@@ -150,20 +166,21 @@ func (r *reportCommand) read(ctx context.Context) (*audit.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	warnings, err := checkNames(rep, r.pools, r.nodes)
-	if err != nil {
+	if err := r.checkSeen(rep, r.pools, r.nodes); err != nil {
 		return nil, err
 	}
-	for _, w := range warnings {
-		say(r.streams, "warning: %s", w)
-	}
+	r.narrow(rep)
+	return rep, nil
+}
+
+// narrow narrows and mutes a report as the flags say.
+func (r *reportCommand) narrow(rep *audit.Report) {
 	rep.Filter(r.pools, r.nodes)
 	rep.Scope = r.scope(rep.Scope)
 	if r.muted != nil {
 		rep.Mute(r.muted)
 		r.warnMuted(rep)
 	}
-	return rep, nil
 }
 
 // scope says what the report was narrowed to; nil for a whole one. before is what a

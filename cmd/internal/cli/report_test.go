@@ -48,7 +48,8 @@ func runReport(t *testing.T, r reader) (int, *audit.Report, string) {
 	t.Helper()
 	streams, out, errOut := testStreams()
 	c := &reportCommand{
-		env: env{streams, "calico-audit"}, grace: graceFlag{state.DefaultGrace}, check: checkFlag{checks: checks.All},
+		hosts: &hostFlags{},
+		env:   env{streams, "calico-audit"}, grace: graceFlag{state.DefaultGrace}, check: checkFlag{checks: checks.All},
 		fail: failFlag{severity: state.Critical}, reader: r, progress: view.NewProgressLine(nil),
 	}
 	c.sources.addFlags(newReport(c.env))

@@ -45,7 +45,8 @@ func TestWatch(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	streams, out, errOut := testStreams()
 	c := &reportCommand{
-		env: env{streams, "calico-audit"}, grace: graceFlag{state.DefaultGrace}, check: checkFlag{checks: checks.All}, progress: view.NewProgressLine(nil),
+		hosts: &hostFlags{},
+		env:   env{streams, "calico-audit"}, grace: graceFlag{state.DefaultGrace}, check: checkFlag{checks: checks.All}, progress: view.NewProgressLine(nil),
 		reader: &changingReader{readings: []func() (*blocks.Snapshot, error){example("story"), example("story"), down, down, example("story-drained"), example("story-drained")}, end: cancel},
 		every:  time.Millisecond,
 	}

@@ -80,8 +80,9 @@ func (s *sources) addClusterFlags(c *cobra.Command) {
 
 // completeFlags completes names out of the kubeconfig.
 func (s *sources) completeFlags(c *cobra.Command) {
+	contexts := func(c api.Config) iter.Seq[string] { return maps.Keys(c.Contexts) }
 	for flag, names := range map[string]func(api.Config) iter.Seq[string]{
-		"context": func(c api.Config) iter.Seq[string] { return maps.Keys(c.Contexts) },
+		"context": contexts, "contexts": contexts, // the latter is of some commands only
 		"cluster": func(c api.Config) iter.Seq[string] { return maps.Keys(c.Clusters) },
 		"user":    func(c api.Config) iter.Seq[string] { return maps.Keys(c.AuthInfos) },
 	} {

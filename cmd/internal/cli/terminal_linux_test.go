@@ -116,7 +116,7 @@ func TestProgressOnTerminal(t *testing.T) {
 	tty, drain := openTerminal(t, 80)
 	streams, out, _ := testStreams()
 	streams.ErrOut = tty
-	c := &reportCommand{env: env{streams: streams}, fail: failFlag{failOn: failNever}, output: outputFlags{[]string{"json"}, view.ColorAuto}}
+	c := &reportCommand{env: env{streams: streams}, hosts: &hostFlags{}, fail: failFlag{failOn: failNever}, output: outputFlags{[]string{"json"}, view.ColorAuto}}
 	c.sources.addFlags(newVersion(c.env))
 	c.sources.files = []string{"unused"}
 	if err := c.complete(); err != nil {

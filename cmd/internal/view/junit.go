@@ -27,7 +27,7 @@ type junitCounts struct {
 type junitSuites struct {
 	XMLName xml.Name `xml:"testsuites"`
 	junitCounts
-	Suite junitSuite `xml:"testsuite"`
+	Suites []junitSuite `xml:"testsuite"`
 }
 
 type junitSuite struct {
@@ -71,9 +71,14 @@ type junitText struct {
 // gave no verdict was skipped. What could not be read is an error of a case of its own,
 // since a partial reading must not look like a clean one.
 func writeJUnit(w io.Writer, r *audit.Report, o Options) error {
+	return writeSuites(w, newJUnitSuite("calico-audit", r, o))
+}
+
+// newJUnitSuite returns the suite of a report.
+func newJUnitSuite(name string, r *audit.Report, o Options) junitSuite {
 	r = pasted(r, o)
 	failOn := cmp.Or(o.FailOn, state.Warning)
-	s := junitSuite{junitCounts: junitCounts{Name: "calico-audit"}, Timestamp: phrase.Time(r.Cluster.TakenAt.Time), Properties: []junitProperty{
+	s := junitSuite{junitCounts: junitCounts{Name: name}, Timestamp: phrase.Time(r.Cluster.TakenAt.Time), Properties: []junitProperty{
 		{"cluster", Clean(r.Cluster.GUID)}, {"calicoVersion", Clean(r.Cluster.CalicoVersion)}, {"failOn", failOn.String()},
 	}}
 	for _, id := range checksOf(r) {
@@ -89,6 +94,12 @@ func writeJUnit(w io.Writer, r *audit.Report, o Options) error {
 		}
 		s.Cases = append(s.Cases, c)
 	}
+	s.count()
+	return s
+}
+
+// count counts the cases.
+func (s *junitSuite) count() {
 	for _, c := range s.Cases {
 		s.Tests++
 		switch {
@@ -100,11 +111,22 @@ func writeJUnit(w io.Writer, r *audit.Report, o Options) error {
 			s.Skipped++
 		}
 	}
+}
+
+// writeSuites writes suites, and the sums of their cases.
+func writeSuites(w io.Writer, suites ...junitSuite) error {
+	all := junitSuites{junitCounts: junitCounts{Name: "calico-audit"}, Suites: suites}
+	for i := range suites {
+		all.Tests += suites[i].Tests
+		all.Failures += suites[i].Failures
+		all.Errors += suites[i].Errors
+		all.Skipped += suites[i].Skipped
+	}
 	var buf bytes.Buffer
 	buf.WriteString(xml.Header)
 	e := xml.NewEncoder(&buf)
 	e.Indent("", "  ")
-	if err := e.Encode(junitSuites{junitCounts: s.junitCounts, Suite: s}); err != nil {
+	if err := e.Encode(all); err != nil {
 		return fmt.Errorf("writing XML: %w", err)
 	}
 	buf.WriteByte('\n')

@@ -19,6 +19,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -101,8 +102,8 @@ var pageTemplate = template.Must(template.New("").Funcs(template.FuncMap{
 	"remedy": func(r remedies.Remedy) string { return view.RemedyTitle(&r) },
 	"target": view.TargetText, "grace": view.ShortGrace, "refusals": view.Refusals, "refusal": view.RefusalTitle, "manual": view.ManualText,
 	"dueTwice": view.DueTwice, "pools": view.ChangedPools, "strict": view.StrictLines, "showable": showable,
-	"listed": func() int { return listed },
-	"names":  func(names []string) string { return view.CutNames(names, listed, "and %d more") },
+	"listed": func() int { return listed }, "unseen": blocks.NotHeld,
+	"names": func(names []string) string { return view.CutNames(names, listed, "and %d more") },
 }).ParseFS(assets, "assets/*.html"))
 
 // unbroken is cleaned text in which the names of nodes, pools and flags stay on one line:

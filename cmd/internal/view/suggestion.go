@@ -1,4 +1,4 @@
-package cli
+package view
 
 import (
 	"fmt"
@@ -6,13 +6,12 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// checkNames reports whether the pools and nodes of --pool and --node are there.
+// CheckNames reports whether the pools and nodes of --pool and --node are there.
 // A name that is not is a mistake in the command line if the report is complete,
 // and a warning if not: what was not read may hold it.
-func checkNames(r *audit.Report, pools, nodes []string) (warnings []string, err error) {
+func CheckNames(r *audit.Report, pools, nodes []string, warn func(string)) error {
 	havePools := make([]string, len(r.Pools))
 	for i := range r.Pools {
 		havePools[i] = r.Pools[i].Name
@@ -30,27 +29,35 @@ func checkNames(r *audit.Report, pools, nodes []string) (warnings []string, err 
 				continue
 			}
 			if r.Complete {
-				return nil, usagef("no %s %q%s", x.what, name, suggestion(name, x.have, x.what+"s"))
+				return fmt.Errorf("no %s %q%s", x.what, name, Suggestion(name, x.have, x.what+"s"))
 			}
-			warnings = append(warnings, fmt.Sprintf("no %s %q was seen; the report is incomplete", x.what, name))
+			warn(fmt.Sprintf("no %s %q was seen; the report is incomplete", x.what, name))
 		}
 	}
-	return warnings, nil
+	return nil
 }
 
 // maxSuggestions is how many names a suggestion lists.
 const maxSuggestions = 5
 
-// suggestion names what is nearest to a name that does not exist, of things that are
+// Suggestion names what is nearest to a name that does not exist, of things that are
 // called so, such as "nodes"; all of them if none is near.
-func suggestion(name string, have []string, things string) string {
-	if near := nearby(name, have); len(near) > 0 {
-		return "; did you mean " + orJoined(near, maxSuggestions) + "?"
+func Suggestion(name string, have []string, things string) string {
+	if near := DidYouMean(name, have); near != "" {
+		return near
 	}
 	if len(have) == 0 {
 		return ": there are no " + things
 	}
-	return "; " + things + ": " + view.CutNames(slices.Sorted(slices.Values(have)), maxSuggestions, "…")
+	return "; " + things + ": " + CutNames(slices.Sorted(slices.Values(have)), maxSuggestions, "…")
+}
+
+// DidYouMean asks whether the names that are near to one were meant; empty if none is near.
+func DidYouMean(name string, have []string) string {
+	if near := nearby(name, have); len(near) > 0 {
+		return "; did you mean " + orJoined(near, maxSuggestions) + "?"
+	}
+	return ""
 }
 
 // nearby returns the names that are near to one, sorted.

@@ -1,0 +1,175 @@
+package cli_test
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// fleetConfig writes a kubeconfig with contexts that lead to the clusters, and one to an
+// address where nothing answers.
+func fleetConfig(t *testing.T, clusters map[string]string) string {
+	t.Helper()
+	all := api.NewConfig()
+	all.Clusters["dead"] = &api.Cluster{Server: "https://127.0.0.1:1"}
+	all.Contexts["dead"] = &api.Context{Cluster: "dead"}
+	for name, path := range clusters {
+		one, err := clientcmd.LoadFromFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := one.Contexts[one.CurrentContext]
+		all.Clusters[name], all.AuthInfos[name] = one.Clusters[c.Cluster], one.AuthInfos[c.AuthInfo]
+		all.Contexts[name] = &api.Context{Cluster: name, AuthInfo: name}
+	}
+	path := filepath.Join(t.TempDir(), "config")
+	if err := clientcmd.WriteToFile(*all, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestFleet: two clusters, one of them by two contexts, and one that
+// does not answer are one report, and each command in it names the context of its cluster.
+func TestFleet(t *testing.T) {
+	story := play(t, testcluster.Story)
+	healthy := testcluster.Shared(t, testcluster.Options{Groups: []testcluster.Group{testcluster.NativeV3}})
+	old := testcluster.Start(t, testcluster.Options{})
+	if err := testcluster.Healthy(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	if err := testcluster.CopyToNative(t.Context(), old, healthy); err != nil {
+		t.Fatal(err)
+	}
+	config := fleetConfig(t, map[string]string{"lab": healthy.KubeconfigPath(), "prod": story.KubeconfigPath(), "prod-admin": story.KubeconfigPath()})
+	run := func(args ...string) outcome {
+		t.Helper()
+		return calicoAudit(t, append([]string{"report", "--kubeconfig", config}, args...)...)
+	}
+
+	got := run("--contexts", "all", "-o", "json", "--fail-on", "critical")
+	if got.code != cli.ExitUnread {
+		t.Errorf("exit code %d, want 3: %s", got.code, got.err)
+	}
+	for _, want := range []string{"error: context dead: ", "connection refused", "findings at or above --fail-on critical: prod\n"} {
+		if !strings.Contains(got.err, want) {
+			t.Errorf("standard error lacks %q: %s", want, got.err)
+		}
+	}
+	var fleet struct {
+		Kind     string
+		Complete bool
+		Summary  struct{ Clusters, Unread, Critical int }
+		Items    []struct {
+			Context, Error string
+			SameCluster    []string
+			audit.Report
+		}
+	}
+	if err := json.Unmarshal([]byte(got.stdout), &fleet); err != nil {
+		t.Fatal(err)
+	}
+	if fleet.Kind != "FleetReport" || fleet.Complete || fleet.Summary.Clusters != 3 || fleet.Summary.Unread != 1 || fleet.Summary.Critical == 0 || len(fleet.Items) != 3 {
+		t.Fatalf("%+v", fleet.Summary)
+	}
+	dead, prod, lab := fleet.Items[0], fleet.Items[1], fleet.Items[2]
+	if dead.Context != "dead" || dead.Error == "" || dead.Complete {
+		t.Errorf("first comes %+v", dead)
+	}
+	if prod.Context != "prod" || !slices.Equal(prod.SameCluster, []string{"prod-admin"}) || !prod.Complete || lab.Context != "lab" || !lab.Complete {
+		t.Errorf("then come %s (%v, complete: %v) and %s (complete: %v)", prod.Context, prod.SameCluster, prod.Complete, lab.Context, lab.Complete)
+	}
+	checkStory(t, &prod.Report)
+	commands := 0
+	for _, d := range prod.Diagnoses {
+		for _, r := range d.Remedies {
+			for _, c := range r.Commands {
+				if strings.HasPrefix(c, "calico-audit re") {
+					commands++
+					if strings.Count(c, " --kubeconfig "+config+" --context prod ") != 1 || strings.Count(c, "--kubeconfig") != 1 {
+						t.Errorf("%q does not name its cluster", c)
+					}
+				}
+			}
+		}
+	}
+	if commands == 0 {
+		t.Error("no remedy has a command")
+	}
+
+	// The report of one cluster is what a report of it alone says.
+	alone := run("--context", "prod", "-o", "json").report(t)
+	one, two := *alone, prod.Report
+	one.Cluster.TakenAt, two.Cluster.TakenAt = audit.Time{}, audit.Time{}
+	a, _ := json.Marshal(one)
+	b, _ := json.Marshal(two)
+	if string(a) != string(b) {
+		t.Errorf("alone the report is\n%s\nand in the fleet\n%s", a, b)
+	}
+
+	if got := run("--contexts", "prod,lab", "--fail-on", "critical"); got.code != cli.ExitFindings || !strings.Contains(got.stdout, "--context prod ") ||
+		strings.Index(got.stdout, "=== prod ===") < strings.Index(got.stdout, "\nlab ") {
+		t.Errorf("exit code %d: %s\n%s", got.code, got.err, got.stdout)
+	}
+	if got := run("--contexts", "lab", "--fail-on", "error"); got.code != cli.ExitOK {
+		t.Errorf("exit code %d: %s", got.code, got.err)
+	}
+
+	// What only one of the clusters has may be asked for; what none has is a mistake.
+	if got := run("--contexts", "lab,prod", "--node", "new-1", "-o", `jsonpath={range .items[*]}{.context}: {.findings[?(@.check=="node/no-block")].subject.name}{"\n"}{end}`); got.code != cli.ExitOK || got.stdout != "prod: new-1\nlab: \n" {
+		t.Errorf("exit code %d: %s\n%s", got.code, got.err, got.stdout)
+	}
+	if got := run("--contexts", "lab,prod", "--node", "new-7"); got.code != cli.ExitUsage || !strings.Contains(got.err, `no node "new-7"; did you mean`) {
+		t.Errorf("exit code %d: %s", got.code, got.err)
+	}
+
+	// For CI a suite per cluster, for tickets a table; both name who was not read.
+	var suites struct {
+		Errors int `xml:"errors,attr"`
+		Suites []struct {
+			Name   string `xml:"name,attr"`
+			Errors int    `xml:"errors,attr"`
+		} `xml:"testsuite"`
+	}
+	if err := xml.Unmarshal([]byte(run("--contexts", "all", "-o", "junit").stdout), &suites); err != nil || len(suites.Suites) != 3 || suites.Suites[0].Name != "calico-audit dead" || suites.Suites[0].Errors != 1 || suites.Errors != 1 {
+		t.Errorf("%v: %+v", err, suites)
+	}
+	if got := run("--contexts", "all", "-o", "markdown"); !strings.Contains(got.stdout, "| `dead` | NOT READ | ") || !strings.Contains(got.stdout, "--context prod ") {
+		t.Errorf("exit code %d: %s\n%s", got.code, got.err, got.stdout)
+	}
+	page := filepath.Join(t.TempDir(), "fleet.html")
+	if got := run("--contexts", "all", "-o", "html="+page, "-o", "wide"); got.code != cli.ExitUnread {
+		t.Errorf("exit code %d: %s", got.code, got.err)
+	}
+	html, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := regexp.MustCompile("<[^>]*>").ReplaceAllString(string(html), "")
+	if !strings.Contains(shown, "calico-audit repair --context prod ") || strings.Contains(shown, "calico-audit repair --kubeconfig") {
+		t.Errorf("the page's commands do not name their cluster alone:\n%s", shown)
+	}
+}
+
+// TestFleetInterrupted: an interrupt ends all readings.
+func TestFleetInterrupted(t *testing.T) {
+	config := fleetConfig(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got := calicoAuditUntil(t, ctx, "report", "--kubeconfig", config, "--contexts", "all"); got.code != cli.ExitUnread || !strings.Contains(got.err, "interrupted") {
+		t.Errorf("exit code %d: %s", got.code, got.err)
+	}
+}

@@ -1,0 +1,219 @@
+// Package fleet reads several clusters at once: the contexts of a kubeconfig, each once,
+// some at a time. One that cannot be read hides no other.
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+)
+
+// All stands for all contexts of the kubeconfig.
+const All = "all"
+
+// atOnce is how many clusters are read at a time: each is held in memory as a whole
+// while it is evaluated.
+const atOnce = 4
+
+// allowed are the flags that go together with --contexts. Any other is for one cluster, or
+// would lead, or send credentials of one, to all.
+var allowed = []string{
+	"contexts", "output", "color", "ascii", "fail-on", "check", "pool", "node", "ignore", "ignore-file", "grace",
+	"agents", "agents-selector", "agents-namespace", "agents-scheme", "agents-ca-file", "agents-server-name", "agents-timeout",
+	"kubeconfig", "as", "as-group", "as-uid", "as-user-extra", "request-timeout", "disable-compression",
+}
+
+// ofOne are the formats that show one cluster: names in them carry no context.
+var ofOne = []string{"map", "name", "custom-columns"}
+
+// CheckFlags returns an error if a flag was given that does not go with several clusters.
+func CheckFlags(fs *pflag.FlagSet) (err error) {
+	fs.Visit(func(f *pflag.Flag) {
+		if err == nil && !slices.Contains(allowed, f.Name) {
+			err = fmt.Errorf("--%s is for one cluster: it does not go together with --contexts", f.Name)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	formats, err := fs.GetStringArray("output")
+	for _, o := range formats {
+		if name, _, _ := strings.Cut(o, "="); slices.Contains(ofOne, name) {
+			return fmt.Errorf("--output %s shows one cluster: it does not go together with --contexts", name)
+		}
+	}
+	return err
+}
+
+// CopyFlags gives flags the values that were given to those of another set; a set that was
+// added to a command's knows of each flag alone whether it was given.
+func CopyFlags(from, to *pflag.FlagSet) (err error) {
+	from.VisitAll(func(f *pflag.Flag) {
+		if !f.Changed {
+			return
+		}
+		x := to.Lookup(f.Name)
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			err, x.Changed = errors.Join(err, x.Value.(pflag.SliceValue).Replace(list.GetSlice())), true
+			return
+		}
+		err = errors.Join(err, to.Set(f.Name, f.Value.String()))
+	})
+	return err
+}
+
+// Member is a cluster of a fleet.
+type Member struct {
+	// Context is the context that it is read by.
+	Context string
+	// Same are the other contexts asked for that lead to the same API server.
+	Same []string
+	// Broken says what the kubeconfig lacks for it. The Kubernetes client would take the
+	// server on localhost:8080 for the cluster.
+	Broken error
+}
+
+// Members returns the clusters that contexts lead to, in the order in which they were asked
+// for; those of [All] by name. Contexts with the same server, reached in the same way, are
+// one cluster.
+func Members(config api.Config, asked []string) (out []Member, err error) {
+	names := slices.Sorted(maps.Keys(config.Contexts))
+	if len(names) == 0 {
+		return nil, fmt.Errorf("--contexts: there is no kubeconfig with contexts (--kubeconfig, KUBECONFIG or ~/.kube/config)")
+	}
+	if slices.Contains(asked, All) {
+		asked = names
+	}
+	at := map[string]int{} // a server's place in out
+	seen := map[string]bool{}
+	for _, name := range asked {
+		if config.Contexts[name] == nil {
+			return nil, fmt.Errorf("--contexts: no context %q%s", name, view.Suggestion(name, names, "contexts"))
+		}
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		key, err := server(config, name)
+		if err != nil {
+			out = append(out, Member{Context: name, Broken: err})
+			continue
+		}
+		if i, known := at[key]; known {
+			out[i].Same = append(out[i].Same, name)
+			continue
+		}
+		at[key] = len(out)
+		out = append(out, Member{Context: name})
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("--contexts names no context; contexts: %s", strings.Join(names, ", "))
+	}
+	return out, nil
+}
+
+// server identifies the API server of a context by its address. One address behind two
+// proxies, or by two names within TLS, may be two servers.
+func server(config api.Config, context string) (string, error) {
+	name := config.Contexts[context].Cluster
+	c := config.Clusters[name]
+	switch {
+	case c == nil:
+		return "", fmt.Errorf("the kubeconfig has no cluster %q, which the context names", name)
+	case c.Server == "":
+		return "", fmt.Errorf("the kubeconfig has no server for the cluster %q", name)
+	}
+	return strings.Join([]string{strings.TrimRight(strings.ToLower(c.Server), "/"), c.ProxyURL, c.TLSServerName}, "\n"), nil
+}
+
+// Reader is how a cluster is read.
+type Reader struct {
+	view.FleetItem // without report and error
+	Read           func(context.Context) (*audit.Report, error)
+}
+
+// Read reads all, some at a time, and returns when all have ended. An error is that of its
+// own cluster, and so is a panic.
+func Read(ctx context.Context, readers []Reader, show func(string)) ([]view.FleetItem, []error) {
+	items, errs := make([]view.FleetItem, len(readers)), make([]error, len(readers))
+	slots := make(chan struct{}, atOnce)
+	var done atomic.Int64
+	var all sync.WaitGroup
+	for i, r := range readers {
+		all.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			items[i] = r.FleetItem
+			if items[i].Report, errs[i] = safely(ctx, r.Read); errs[i] != nil {
+				items[i].Report, items[i].Error = nil, errs[i].Error()
+			}
+			show(fmt.Sprintf("reading clusters: %d of %d", done.Add(1), len(readers)))
+		})
+	}
+	all.Wait()
+	return items, errs
+}
+
+// safely makes an error of a panic, which would end the program from a goroutine.
+func safely(ctx context.Context, read func(context.Context) (*audit.Report, error)) (_ *audit.Report, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("calico-audit failed: %v\n\n%s", p, debug.Stack())
+		}
+	}()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return read(ctx)
+}
+
+// Names returns a report with the pools and nodes of all, complete if all are: a name that is
+// asked for must be in one of the clusters, not in each.
+func Names(items []view.FleetItem) *audit.Report {
+	all := &audit.Report{Complete: true}
+	for _, x := range items {
+		if x.Report == nil {
+			all.Complete = false
+			continue
+		}
+		all.Complete = all.Complete && x.Report.Complete
+		all.Pools, all.Nodes = append(all.Pools, x.Report.Pools...), append(all.Nodes, x.Report.Nodes...)
+	}
+	return all
+}
+
+// Report returns the document of a fleet: the worst cluster first. A report that is the
+// same as another's, of a cluster with the same GUID, is the same cluster by another address,
+// and is shown once.
+func Report(items []view.FleetItem) *view.FleetReport {
+	var out []view.FleetItem
+	for _, x := range items {
+		i := slices.IndexFunc(out, func(y view.FleetItem) bool { return x.SameGUID(&y) })
+		switch {
+		case i < 0:
+		case x.SameReport(&out[i]):
+			out[i].Same = append(append(out[i].Same, x.Context), x.Same...)
+			continue
+		default:
+			x.Note = fmt.Sprintf("has the GUID of context %s, and another report: the same cluster seen at another time or with other rights, or a copy of it", out[i].Context)
+		}
+		out = append(out, x)
+	}
+	slices.SortStableFunc(out, func(a, b view.FleetItem) int {
+		return cmp.Or(a.CompareWorst(&b), strings.Compare(a.Context, b.Context))
+	})
+	return view.NewFleetReport(out)
+}

@@ -1,0 +1,71 @@
+package page
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+)
+
+// TestFleetPage: the page of several clusters can be read on a telephone, in light and dark,
+// and its table leads to each of them.
+func TestFleetPage(t *testing.T) {
+	partial := snapshotReport(t, "story")
+	partial.Complete, partial.Gaps = false, []blocks.Gap{{Resource: "pods", Reason: "forbidden: pods is forbidden"}}
+	item := func(context string, r *audit.Report) view.FleetItem {
+		return view.FleetItem{Context: context, Report: r, Args: "--kubeconfig /home/me/config --context " + context, PortableArgs: "--context " + context}
+	}
+	fleet := view.NewFleetReport([]view.FleetItem{
+		{Context: "arn:aws:eks:eu-central-1:123456789012:cluster/far-away-and-with-a-long-name", Error: "reading the cluster at 10.0.0.1:6443: dial tcp 10.0.0.1:6443: connect: connection refused", Same: []string{"b"}},
+		item("prod", snapshotReport(t, "story")), item("<b>partial</b>", partial), item("dual", snapshotReport(t, "dual-stack")), item("lab", snapshotReport(t, "healthy")),
+	})
+	file := filepath.Join(t.TempDir(), "fleet.html")
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Fleet(f, fleet, testOptions().Options); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	x := startBrowser(t).open(t, "file://"+file)
+	x.accessible("the page of several clusters")
+	shot := func(name string) {
+		if dir := os.Getenv("SHOTS"); dir != "" {
+			var png []byte
+			x.run(chromedp.FullScreenshot(&png, 100))
+			_ = os.WriteFile(filepath.Join(dir, name), png, 0o600)
+		}
+	}
+	shot("wide.png")
+	x.run(emulation.SetDeviceMetricsOverride(390, 844, 2, true))
+	for _, dark := range []bool{false, true} {
+		x.dark(dark)
+		if wide := eval[bool](x, `document.documentElement.scrollWidth > innerWidth`); wide {
+			t.Error("the page is wider than a telephone")
+		}
+		shot(map[bool]string{true: "dark.png", false: "light.png"}[dark])
+	}
+	x.accessible("the same on a telephone")
+	if got := x.texts(".clusters tbody td.sev"); len(got) != 5 || got[0] != "NOT READ" || got[1] != "CRITICAL" {
+		t.Errorf("the clusters are %q", got)
+	}
+	if lost := eval[int](x, `[...document.querySelectorAll(".clusters a")].filter(a => !document.querySelector(a.getAttribute("href"))).length`); lost != 0 {
+		t.Errorf("%d clusters have no section", lost)
+	}
+	if got := x.texts("#cluster-2 .next code"); len(got) == 0 || got[0] == "" {
+		t.Errorf("the remedies' commands are %q", got)
+	}
+	if n := eval[int](x, `document.querySelectorAll("#cluster-2 .next code").length - [...document.querySelectorAll("#cluster-2 .next code")].filter(c => !/^calico-audit (report|repair|explain) /.test(c.textContent) || c.textContent.includes(" --context prod ") || c.textContent.includes("repair apply")).length`); n != 0 {
+		t.Errorf("%d commands do not name their cluster", n)
+	}
+	x.sound()
+}
