@@ -11,8 +11,10 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
@@ -31,7 +33,8 @@ func cronJob(t *testing.T, name string, into any) {
 }
 
 // TestCronJob: the example's CronJob runs its own command line, under exactly its
-// own role, and releases the empty blocks.
+// own role, and releases the empty blocks: that of a node that is
+// gone in the same night, though it must be seen twice.
 func TestCronJob(t *testing.T) {
 	var job batchv1.CronJob
 	var role rbacv1.ClusterRole
@@ -63,7 +66,14 @@ func TestCronJob(t *testing.T) {
 			t.Fatal("something was written without the right to carry the plan out")
 		}
 	}
+	if err := c.Kube.CoreV1().Nodes().Delete(t.Context(), "old-2", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	args = append(slices.Clone(args), "--grace=5s")
 	got := run(role.Rules)
+	if !strings.Contains(got.err, "must be seen twice") {
+		t.Errorf("no step has to wait, so that this shows nothing:\n%s", got.err)
+	}
 	if got.code != cli.ExitOK || emptyBlocks(t, c) != 0 || !strings.Contains(got.stdout, "Of 2 steps: 2 done.") {
 		t.Errorf("it ends with %d, %d empty blocks\n%s%s", got.code, emptyBlocks(t, c), got.stdout, got.err)
 	}
@@ -87,8 +97,14 @@ func checkCronJob(t *testing.T, job *batchv1.CronJob) {
 	spec := job.Spec.JobTemplate.Spec
 	pod := spec.Template.Spec
 	container := pod.Containers[0]
-	if job.Spec.ConcurrencyPolicy != batchv1.ForbidConcurrent || spec.ActiveDeadlineSeconds == nil || spec.BackoffLimit == nil || *spec.BackoffLimit != 0 {
-		t.Error("two runs at once, runs without an end or runs that are repeated are possible")
+	if job.Spec.ConcurrencyPolicy != batchv1.ForbidConcurrent || spec.BackoffLimit == nil || *spec.BackoffLimit != 0 {
+		t.Error("two runs at once, or runs that are repeated, are possible")
+	}
+	if end := spec.ActiveDeadlineSeconds; end == nil || time.Duration(*end)*time.Second < state.DefaultGrace+20*time.Minute {
+		t.Error("a run has no end, or too early a one to wait out the grace period and do its work")
+	}
+	if pod.NodeSelector[corev1.LabelOSStable] != "linux" {
+		t.Error("it may run on a node that has not Linux")
 	}
 	if s := container.SecurityContext; s == nil || !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || !*pod.SecurityContext.RunAsNonRoot {
 		t.Error("the container may write to its root file system, or run as root")
