@@ -37,6 +37,31 @@ spec:
 	return b.String()
 }
 
+// checkChartNotes: what Helm prints says how the agents are asked, as they have to be.
+func checkChartNotes(t *testing.T, kubeconfig string) {
+	t.Helper()
+	image := "image: {repository: registry.example.com/calico-audit}\n"
+	for values, want := range map[string][]string{
+		"agent: {enabled: true}": {"calico-audit report --agents --agents-namespace audit\n"},
+		"agent: {enabled: true, tls: {enabled: true, secret: mine}}": {
+			"kubectl -n audit get secret mine -o jsonpath='{.data.ca\\.crt}' | base64 -d >ca.crt\n",
+			"kubectl -n audit create token calico-audit --audience=calico-audit-agent >token\n",
+			"calico-audit report --agents --agents-namespace audit --agents-ca-file ca.crt --agents-token-file token\n",
+		},
+	} {
+		out, err := helm(t, image+values, "install", "calico-audit", "--namespace", "audit", "--dry-run=client", "--kubeconfig", kubeconfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, notes, _ := strings.Cut(out, "NOTES:")
+		for _, line := range want {
+			if !strings.Contains(notes, line) {
+				t.Errorf("%s: the notes lack %q:\n%s", values, line, notes)
+			}
+		}
+	}
+}
+
 // TestChartOnServer: a real API server takes all that the chart renders to, and each part
 // of it does its work with the rights that the chart gives it, and no others.
 func TestChartOnServer(t *testing.T) {
@@ -72,6 +97,7 @@ func TestChartOnServer(t *testing.T) {
 		}
 		return out
 	}
+	checkChartNotes(t, c.KubeconfigPath())
 	for name, values := range chartValues {
 		t.Run(name, func(*testing.T) { apply(rendered(values), "--dry-run=server") })
 	}

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair"
 )
 
 const chartDir = "../../../examples/helm/calico-audit"
@@ -83,11 +84,15 @@ func helm(t *testing.T, values string, args ...string) (string, error) {
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	version, err := testcluster.Version(t.Context(), "kube-apiserver")
-	if err != nil {
-		t.Fatal(err)
+	args = append(args, chartDir, "--values", path)
+	if args[0] != "install" {
+		version, err := testcluster.Version(t.Context(), "kube-apiserver")
+		if err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, "--kube-version", version)
 	}
-	cmd := exec.CommandContext(t.Context(), program, append(args, chartDir, "--values", path, "--kube-version", version)...)
+	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Env = []string{"HOME=" + t.TempDir()} // nothing of the user's, nor of a cluster
 	out, err := cmd.Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
@@ -156,6 +161,36 @@ var onlyInChart = map[string]string{
 	"NetworkPolicy kube-system/calico-audit-repair": "the kustomization of the repair leaves policies to the cluster's owner",
 }
 
+const exporterKey = "Deployment kube-system/calico-audit-exporter"
+
+// agentsNamespace takes from the exporter the argument that keeps it to the agents of its
+// own namespace, and the variable for it, and reports whether it had both. The chart has
+// it whenever agents are asked; a kustomization may be told to look elsewhere.
+func agentsNamespace(t *testing.T, exporter map[string]any) bool {
+	t.Helper()
+	path := []string{"spec", "template", "spec", "containers"}
+	containers, found, err := unstructured.NestedSlice(exporter, path...)
+	if !found || err != nil {
+		return false
+	}
+	container := containers[0].(map[string]any)
+	args, _ := container["args"].([]any)
+	rest := slices.DeleteFunc(slices.Clone(args), func(a any) bool { return a == "--agents-namespace=$(POD_NAMESPACE)" })
+	if len(rest) == len(args) {
+		return false
+	}
+	want := []any{map[string]any{"name": "POD_NAMESPACE", "valueFrom": map[string]any{"fieldRef": map[string]any{"fieldPath": "metadata.namespace"}}}}
+	if diff := cmp.Diff(want, container["env"]); diff != "" {
+		t.Errorf("the variable POD_NAMESPACE (-want +got):\n%s", diff)
+	}
+	container["args"] = rest
+	delete(container, "env")
+	if err := unstructured.SetNestedSlice(exporter, containers, path...); err != nil {
+		t.Fatal(err)
+	}
+	return true
+}
+
 // TestChartIsTheKustomizations: what Helm installs is what "kubectl apply -k" does, object
 // by object and field by field, but for what is listed here.
 func TestChartIsTheKustomizations(t *testing.T) {
@@ -164,6 +199,10 @@ func TestChartIsTheKustomizations(t *testing.T) {
 	compare := func(t *testing.T, values string, want []*unstructured.Unstructured) {
 		t.Helper()
 		got, want2 := byName(t, chart(t, "kube-system", values)), byName(t, want)
+		if held := agentsNamespace(t, got[exporterKey]); held != strings.Contains(values, "exporter: {agents: true}") {
+			t.Errorf("the exporter takes the agents of its namespace alone: %v", held)
+		}
+		agentsNamespace(t, want2[exporterKey])
 		for key, o := range got {
 			u := &unstructured.Unstructured{Object: o}
 			pod := []string{"spec", "template", "spec"}
@@ -217,11 +256,14 @@ func TestChartIsTheKustomizations(t *testing.T) {
 }
 
 // TestChartInAnotherNamespace: nothing of a release lies outside of its namespace, and
-// no account outside of it gets rights; Events about nodes are in "default" by Kubernetes' rule.
+// no account outside of it gets rights, but for what lies elsewhere for all: Events about
+// nodes are in "default" by Kubernetes' rule, and the Lease of those who move pods is in
+// "kube-system" by the program's.
 func TestChartInAnotherNamespace(t *testing.T) {
+	elsewhere := map[string]bool{}
 	for _, o := range chart(t, "calico-audit", everything) {
-		if where := o.GetNamespace(); where != "" && where != "calico-audit" && (where != "default" || !strings.HasSuffix(o.GetName(), "-events")) {
-			t.Errorf("%s %s lies in %s", o.GetKind(), o.GetName(), where)
+		if where := o.GetNamespace(); where != "" && where != "calico-audit" {
+			elsewhere[o.GetKind()+" "+where+"/"+o.GetName()] = true
 		}
 		subjects, _, _ := unstructured.NestedSlice(o.Object, "subjects")
 		for _, s := range subjects {
@@ -229,6 +271,24 @@ func TestChartInAnotherNamespace(t *testing.T) {
 				t.Errorf("%s %s binds to an account of %v", o.GetKind(), o.GetName(), where)
 			}
 		}
+	}
+	want := map[string]bool{}
+	for _, kind := range []string{"Role ", "RoleBinding "} {
+		want[kind+"default/calico-audit-exporter-events"] = true
+		want[kind+repair.LeaseNamespace+"/calico-audit-repair-consolidate"] = true
+	}
+	if diff := cmp.Diff(want, elsewhere); diff != "" {
+		t.Errorf("what lies outside of the release's namespace (-want +got):\n%s", diff)
+	}
+}
+
+// TestChartInDefault: where the release's namespace is that of Events about nodes, one Role
+// has the rights of both, that to the Lease of the exporter among them.
+func TestChartInDefault(t *testing.T) {
+	objects := byName(t, chart(t, "default", everything))
+	rules, _, _ := unstructured.NestedSlice(objects["Role default/calico-audit-exporter-events"], "rules")
+	if len(rules) != 3 || objects["RoleBinding default/calico-audit-exporter-events"] == nil {
+		t.Errorf("the exporter that writes Events has the rights %v", rules)
 	}
 }
 
@@ -263,6 +323,7 @@ func TestChartRefuses(t *testing.T) {
 		`exporter: {extraArgs: [events]}`:                  "at '/exporter/extraArgs/0': 'events' does not match pattern '^-'",
 		`guardRails: {mode: block}`:                        "at '/guardRails/mode': value must be one of 'off', 'warn', 'deny'",
 		`repair: {schedule: nightly}`:                      "at '/repair/schedule': 'nightly' does not match pattern",
+		`repair: {schedule: "@reboot"}`:                    "at '/repair/schedule': '@reboot' does not match pattern",
 		`repair: {maxSteps: 0}`:                            "at '/repair/maxSteps': minimum: got 0, want 1",
 		`repair: {journal: {size: much}}`:                  "at '/repair/journal/size': 'much' does not match pattern",
 		`networkPolicy: {apiServers: [{cidr: 192.0.2.1}]}`: "at '/networkPolicy/apiServers/0': missing property 'port'",

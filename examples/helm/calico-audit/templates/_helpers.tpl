@@ -28,15 +28,19 @@ imagePullSecrets:
 
 {{/*
 Objects of a file that "make generate" takes from examples/kubernetes, in the namespace of
-the release; those in "default" stay there, where the API server has Events about nodes.
+the release. Those in "default" stay there, where the API server has Events about nodes; a
+release in "default" has the same rights there already, and more. Those of consolidation
+stay in "kube-system", where its Lease is, whatever the namespace of the accounts.
 */}}
 {{- define "calico-audit.objects" -}}
 {{- $root := .root }}
+{{- $file := .file }}
 {{- $namespace := $root.Release.Namespace }}
-{{- range $text := regexSplit "(?m)^---$" ($root.Files.Get (printf "files/%s.yaml" .file)) -1 }}
+{{- range $text := regexSplit "(?m)^---$" ($root.Files.Get (printf "files/%s.yaml" $file)) -1 }}
 {{- $o := fromYaml $text }}
 {{- $_ := set $o.metadata "labels" (merge (fromYaml (include "calico-audit.labels" $root)) ($o.metadata.labels | default dict)) }}
-{{- if and $o.metadata.namespace (ne $o.metadata.namespace "default") }}
+{{- $twice := and (eq $namespace "default") (eq (toString $o.metadata.namespace) "default") }}
+{{- if and $o.metadata.namespace (ne $o.metadata.namespace "default") (ne $file "rbac-consolidate") }}
 {{- $_ := set $o.metadata "namespace" $namespace }}
 {{- end }}
 {{- range $o.subjects }}
@@ -45,8 +49,10 @@ the release; those in "default" stay there, where the API server has Events abou
 {{- if and (eq $o.kind "ValidatingAdmissionPolicyBinding") (eq (toString $root.Values.guardRails.mode) "warn") }}
 {{- $_ := set $o.spec "validationActions" (list "Warn" "Audit") }}
 {{- end }}
+{{- if not $twice }}
 ---
 {{ toYaml $o }}
+{{- end }}
 {{- end }}
 {{- end }}
 
