@@ -442,13 +442,11 @@ func (r *repairCommand) next(plan *repair.Plan) []view.NextStep {
 		return []view.NextStep{n}
 	}
 	if len(r.hosts.paths) > 0 && slices.ContainsFunc(plan.Steps, func(s repair.Step) bool { return s.Kind == repair.ReleaseIP }) {
-		n.Text = strings.TrimSuffix(n.Text, ":") + ". Take the host views again before: they are read again then, and count for 10 minutes:"
+		n.Text = strings.Replace(n.Text, "Nothing was written.",
+			"Nothing was written. Applying it reads the host views again, which count for 10 minutes: take new ones first.", 1)
 	}
 	n.Command = r.program + " repair apply " + phrase.Arg(r.out)
 	n.Command += r.sources.clusterArguments() + r.hosts.arguments()
-	if len(r.sources.files) > 0 {
-		n.Text += " Where the cluster can be reached:"
-	}
 	return []view.NextStep{n}
 }
 
@@ -463,8 +461,10 @@ func applyNext(plan *repair.Plan) view.NextStep {
 	text := "Nothing was written. Apply it with:"
 	switch {
 	case twice > 0 && plan.OfFiles():
-		text = fmt.Sprintf("Nothing was written. %d of the %d steps must be seen twice before they are applied, and files do not count: apply the plan with --wait:",
+		text = fmt.Sprintf("Nothing was written. %d of the %d steps must be seen twice before they are applied, and files do not count: apply the plan with --wait, where the cluster can be reached:",
 			twice, len(plan.Steps))
+	case plan.OfFiles():
+		text = "Nothing was written. Apply it where the cluster can be reached:"
 	case twice > 0 && plan.Unobserved() != "":
 		text = fmt.Sprintf("Nothing was written. %d of the %d steps must be seen twice before they are applied, and %s: apply it with --wait:",
 			twice, len(plan.Steps), plan.Unobserved())
