@@ -81,7 +81,7 @@ generate: ## write the generated documents
 verify: ## fail if generated files, modules or formatting are stale
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not formatted:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	$(GO) run ./cmd/internal/gendoc -check
-	$(GO) mod tidy -diff
+	@set -e; for mod in $$(git ls-files go.mod '*/go.mod'); do echo "$(GO) -C $${mod%go.mod}. mod tidy -diff"; $(GO) -C $${mod%go.mod}. mod tidy -diff; done
 
 examples: prepare ## make examples/snapshots anew, on a real API server with Calico's own IPAM client, and their pictures
 	$(GO) run ./internal/testcluster/makeexamples
