@@ -36,7 +36,7 @@ func TestLastBlockGoesToTheWaiting(t *testing.T) {
 	last := netip.MustParsePrefix("10.64.75.4/30")
 	must(t, s.seeder.ClaimBlocks(ctx, "busy", netip.MustParsePrefix("10.64.75.0/30")))
 	s.bind(t, "web", "busy")
-	s.awaitPod(t, "web", func(pod *corev1.Pod) bool { return isHealthy(pod) })
+	s.awaitPod(t, "web", isHealthy)
 	// The client is of a release that takes an empty block which was claimed a minute ago.
 	must(t, s.seeder.ClaimBlocks(ctx, "idle", last))
 	s.bind(t, "late", "new")
@@ -57,7 +57,7 @@ func TestLastBlockGoesToTheWaiting(t *testing.T) {
 	}
 	s.hasBlocks(t, "idle")
 	kubelets.Start(t, s.seeder, kubelets.Options{})
-	s.awaitPod(t, "late", func(pod *corev1.Pod) bool { return isHealthy(pod) })
+	s.awaitPod(t, "late", isHealthy)
 	s.hasBlocks(t, "new", last)
 	for _, f := range reportOf(t, s.Cluster).Findings {
 		if f.Severity >= state.Error {

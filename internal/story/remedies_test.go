@@ -32,8 +32,8 @@ type reader struct {
 	source []string
 	// cluster is the one in that state; nil for files.
 	cluster *testcluster.Cluster
-	// told are the commands that were seen, in order. One of them is later if it comes after
-	// others, which have to do their part before it can.
+	// told are the commands that are still to be pasted, in order, and later has all that
+	// were seen: whether one comes after others, which have to do their part before it can.
 	told  []string
 	later map[string]bool
 }
@@ -50,9 +50,11 @@ func reads(t *testing.T, f *fixture, dir string, cluster *testcluster.Cluster, s
 		}
 	}
 	r.hear("calico-audit report "+strings.Join(source, " ")+" -o wide", false)
-	for i := 0; i < len(r.told); i++ {
-		if why := r.paste(r.told[i]); why != "" {
-			t.Errorf("%s: %s", r.told[i], why)
+	for len(r.told) > 0 { // an answer adds to them
+		command := r.told[0]
+		r.told = r.told[1:]
+		if why := r.paste(command); why != "" {
+			t.Errorf("%s: %s", command, why)
 		}
 	}
 }

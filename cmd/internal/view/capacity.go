@@ -100,7 +100,7 @@ func (g *grid) table() CapacityTable {
 	return t
 }
 
-// HeadroomTable, NodesTable and PoolsTable are the tables of a capacity report.
+// HeadroomTable is the table of what is left.
 func HeadroomTable(r *CapacityReport) CapacityTable { return headroomGrid(r).table() }
 
 // NodesTable is that of the nodes, as many as given.
