@@ -44,7 +44,7 @@ func TestPutAffinityState(t *testing.T) {
 				w.edit(blocks.Affinities, name, func(spec map[string]any) { spec["deleted"] = asDeleted(w) })
 			},
 		},
-		{name: "no state of Calico's", state: "comfirmed", want: "is no state of an affinity", after: "pendingDeletion"},
+		{name: "no state of Calico's", state: "comfirmed", want: "is not a state of an affinity", after: "pendingDeletion"},
 	}
 	inBothGroups(t, func(t *testing.T, w *world) {
 		for _, c := range cases {
