@@ -63,12 +63,15 @@ func (m Move) Outcome() Outcome {
 // Open reports whether the step is still to be done with it.
 func (m Move) Open() bool { o := m.Outcome(); return o.Open() }
 
+// ToWrite is the move that a write makes, which the text describes.
 func ToWrite(do func(context.Context) error, format string, args ...any) Move {
 	return Move{Do: do, What: fmt.Sprintf(format, args...)}
 }
 
+// Nothing is the move of a step at which nothing is to be done, and why.
 func Nothing(s Status, why string) Move { return Move{Status: s, What: why} }
 
+// Cannot is the move of a step that must be left as it is, and why.
 func Cannot(code SkipCode, format string, args ...any) Move {
 	return Move{Status: Skipped, Code: code, What: fmt.Sprintf(format, args...)}
 }
@@ -280,6 +283,7 @@ func (b *Begun) EndAffinity() Move {
 	return b.DeleteAffinity(a, "deleting the affinity")
 }
 
+// DeleteAffinity deletes an affinity as it was read.
 func (b *Begun) DeleteAffinity(a *blocks.Affinity, what string) Move {
 	ref := Pin(blocks.Affinities, a.Meta)
 	return ToWrite(func(ctx context.Context) error { return b.Writer.DeleteAffinity(ctx, ref) }, "%s", what)
@@ -311,6 +315,7 @@ func (b *Begun) PutBack(a *blocks.Affinity) Move {
 	return m
 }
 
+// SetAffinity gives an affinity, as it was read, another state.
 func (b *Begun) SetAffinity(a *blocks.Affinity, state blocks.AffinityState, format string, args ...any) Move {
 	ref := Pin(blocks.Affinities, a.Meta)
 	return ToWrite(func(ctx context.Context) error { return b.Writer.PutAffinityState(ctx, ref, state) }, format, args...)

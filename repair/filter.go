@@ -68,6 +68,8 @@ func Meet(wanted, have []string) bool {
 	return len(wanted) == 0 || slices.ContainsFunc(have, func(s string) bool { return slices.Contains(wanted, s) })
 }
 
+// PlaceOf returns what a subject is in the address space; the zero Prefix if it is nothing
+// there.
 func PlaceOf(s state.Subject) netip.Prefix {
 	if a, err := netip.ParseAddr(s.IP); err == nil {
 		return netip.PrefixFrom(a, a.BitLen())

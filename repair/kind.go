@@ -83,10 +83,12 @@ type Concern struct {
 	Nodes  []string
 }
 
+// Wants reports whether the step of a target is asked for: only one may be.
 func (p *Proposals) Wants(t state.Subject) bool {
 	return p.Only == "" || p.Only == StepID(p.Kind.Kind, t)
 }
 
+// Refuse records that a step is not proposed, and why.
 func (p *Proposals) Refuse(c Concern, code RefusalCode, format string, args ...any) {
 	p.Refused = append(p.Refused, Refusal{
 		Kind: p.Kind.Kind, Target: c.Target, Code: code, Reason: fmt.Sprintf(format, args...), Pools: Tidy(c.Pools), Nodes: Tidy(c.Nodes),
@@ -99,6 +101,7 @@ type Reason struct {
 	Why  string
 }
 
+// Because is a reason in words.
 func Because(code RefusalCode, format string, args ...any) Reason {
 	return Reason{code, fmt.Sprintf(format, args...)}
 }
@@ -167,6 +170,7 @@ func Guards(pairs ...string) []Guard {
 // OrAbsent is the value of a guard, with [Absent] for an empty one.
 func OrAbsent(s string) string { return cmp.Or(s, Absent) }
 
+// OwnerGuard is what a guard says of a block's owner.
 func OwnerGuard(o blocks.Owner) string { return OrAbsent(o.String()) }
 
 // OnlyIf returns a value if a condition holds, and otherwise nothing.

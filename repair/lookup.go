@@ -33,6 +33,7 @@ func AffinityNamed(st *state.State, name string) *blocks.Affinity {
 	return Find(st.Affinities, func(a *blocks.Affinity) bool { return a.Name == name })
 }
 
+// HandleNamed returns the handle of an object's name; nil if there is none.
 func HandleNamed(st *state.State, name string) *blocks.Handle {
 	return Find(st.Handles, func(h *blocks.Handle) bool { return h.Name == name })
 }
@@ -90,6 +91,7 @@ func (s *Step) TargetMissing(st *state.State) bool {
 	return false
 }
 
+// Pin names an object as it was read, for a write on the condition that it still is.
 func Pin(r blocks.Resource, m blocks.Meta) ObjectRef {
 	return ObjectRef{Resource: r, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion}
 }

@@ -53,6 +53,7 @@ func PoolNames(p *state.Pool) []string {
 	return []string{p.Name}
 }
 
+// PoolName is a pool's name, "none" for no pool.
 func PoolName(p *state.Pool) string {
 	if p == nil {
 		return "none"
@@ -60,6 +61,7 @@ func PoolName(p *state.Pool) string {
 	return p.Name
 }
 
+// OwnerText names a block's owner in a sentence.
 func OwnerText(o blocks.Owner) string {
 	if o == (blocks.Owner{}) {
 		return "no one"
@@ -67,6 +69,8 @@ func OwnerText(o blocks.Owner) string {
 	return cmp.Or(o.Node(), o.String())
 }
 
+// LeftBehind is the error of a step that is done but for an object, of which the text says
+// how it stands.
 func LeftBehind(r blocks.Resource, name, format string, args ...any) error {
 	return &LeftBehindError{Resource: r, Name: name, State: fmt.Sprintf(format, args...)}
 }

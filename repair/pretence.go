@@ -18,6 +18,7 @@ type Pretence struct {
 	newHandles []*blocks.Handle
 }
 
+// NewPretence begins to pretend changes of a snapshot, which itself stays as it is.
 func NewPretence(s *blocks.Snapshot) *Pretence {
 	c := s.Clone() // a State sorts what it gets, and the lists of the other one are shared
 	x := &Pretence{
@@ -33,6 +34,7 @@ func NewPretence(s *blocks.Snapshot) *Pretence {
 	return x
 }
 
+// Done returns the snapshot with all that was pretended.
 func (x *Pretence) Done() *blocks.Snapshot {
 	s := x.Snapshot
 	for _, h := range x.newHandles {
@@ -68,6 +70,7 @@ func (x *Pretence) Count(id string, cidr netip.Prefix) {
 	}
 }
 
+// AddHandle adds a handle with its counts.
 func (x *Pretence) AddHandle(id string, counts []blocks.HandleCount) {
 	h := &blocks.Handle{Meta: blocks.Meta{Name: strings.ToLower(id), Created: x.Cluster.Taken(), Written: x.Cluster.Taken()}, ID: id, Blocks: counts}
 	x.newHandles, x.HandleByName[h.Name] = append(x.newHandles, h), h

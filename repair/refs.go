@@ -24,6 +24,7 @@ func NewRefs(st *state.State) *Refs {
 	return r
 }
 
+// Add adds what is to be read again, once.
 func (r *Refs) Add(ref blocks.Ref) {
 	if !r.seen[ref] {
 		r.seen[ref] = true
@@ -31,6 +32,7 @@ func (r *Refs) Add(ref blocks.Ref) {
 	}
 }
 
+// One adds an object of a kind without namespaces; none if the name is empty.
 func (r *Refs) One(res blocks.Resource, name string) {
 	if name != "" {
 		r.Add(blocks.Ref{Resource: res, Name: name})

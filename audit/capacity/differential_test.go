@@ -175,7 +175,7 @@ func (s *script) pool(f blocks.Family, i int) {
 	case s.one(5):
 		manual := apiv3.Manual
 		spec.AssignmentMode = &manual
-	case s.one(5):
+	case s.one(5): //nolint:gocritic // each asks for another random number
 		spec.AllowedUses = []apiv3.IPPoolAllowedUse{apiv3.IPPoolAllowedUseTunnel}
 	}
 	if s.one(3) {

@@ -156,7 +156,7 @@ func othersCordon(n *corev1.Node) *repair.KeptCordonError {
 		var owned struct {
 			Spec map[string]json.RawMessage `json:"f:spec"`
 		}
-		if !n.Spec.Unschedulable || e.Manager == blocks.FieldManager || e.FieldsV1 == nil || json.Unmarshal(e.FieldsV1.Raw, &owned) != nil {
+		if !n.Spec.Unschedulable || e.Manager == blocks.FieldManager || e.FieldsV1 == nil || json.Unmarshal(e.FieldsV1.GetRawBytes(), &owned) != nil {
 			continue
 		}
 		if _, owns := owned.Spec["f:unschedulable"]; owns {

@@ -73,19 +73,19 @@ func newAgentCA(t *testing.T) *agentCA {
 // files writes an agent's Secret and its web configuration into a directory.
 func (c *agentCA) files(dir string) {
 	c.t.Helper()
-	c.write(dir, cluster.AgentServerName, time.Now().Add(time.Hour))
+	c.write(dir, time.Now().Add(time.Hour))
 	writeFile(c.t, filepath.Join(dir, "web.yaml"), "tls_server_config: {cert_file: tls.crt, key_file: tls.key}\n")
 }
 
 // write writes the files of an agent's Secret into a directory.
-func (c *agentCA) write(dir, name string, until time.Time) {
+func (c *agentCA) write(dir string, until time.Time) {
 	c.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: []string{name}, NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: until,
+		SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: []string{cluster.AgentServerName}, NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: until,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, c.cert, &key.PublicKey, c.key)
@@ -278,13 +278,13 @@ func TestAgentTrust(t *testing.T) {
 		{name: "a token for somebody else", port: guarded, args: tlsArgs + " --agents-token-file elsewhere", want: "401 Unauthorized: the API server does not know the token"},
 		{name: "a token without the right", port: guarded, args: tlsArgs + " --agents-token-file stranger", want: "403 Forbidden: system:serviceaccount:kube-system:stranger may not get the nonResourceURL /hostview"},
 		{name: "an expired certificate", port: guarded, args: tlsArgs + " --agents-token-file token", prepare: func() {
-			ca.write("good", cluster.AgentServerName, time.Now().Add(-time.Hour))
+			ca.write("good", time.Now().Add(-time.Hour))
 		}, want: "certificate has expired", silent: true},
 		{name: "a renewed certificate", port: guarded, args: tlsArgs + " --agents-token-file token", prepare: func() {
-			ca.write("good", cluster.AgentServerName, time.Now().Add(time.Hour))
+			ca.write("good", time.Now().Add(time.Hour))
 		}, release: true},
 		{name: "a certificate of a new CA", port: guarded, args: tlsArgs + " --agents-token-file token", prepare: func() {
-			newAgentCA(t).write("good", cluster.AgentServerName, time.Now().Add(time.Hour))
+			newAgentCA(t).write("good", time.Now().Add(time.Hour))
 		}, release: true},
 	} {
 		if x.prepare != nil {

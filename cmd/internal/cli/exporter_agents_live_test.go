@@ -134,7 +134,7 @@ func TestExporterAgents(t *testing.T) {
 		t.Errorf("the address in use is %+v, %v", f.Subject, f.Evidence)
 	}
 
-	newAgentCA(t).write(dir, cluster.AgentServerName, time.Now().Add(time.Hour))
+	newAgentCA(t).write(dir, time.Now().Add(time.Hour))
 	change("new-1", nil)
 	await(t, "they end", func() bool {
 		return len(critical("route/stray-blackhole"))+len(critical("ip/host-in-use")) == 0
