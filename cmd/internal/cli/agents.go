@@ -72,13 +72,23 @@ func (f *agentFlags) options() (cluster.AgentOptions, error) {
 	return o, nil
 }
 
-// portable returns the flags that have another run ask the same agents, ready for a shell,
-// without paths and what goes with them.
+// portable returns the flags that have another run ask the same agents, ready for a shell;
+// none if that takes files of this machine: agents that are asked by them refuse who comes
+// without.
 func (f *agentFlags) portable() string {
+	if f.tls.CAFile != "" {
+		return ""
+	}
+	return f.arguments()
+}
+
+// arguments returns the flags that have another run on this machine ask the same agents,
+// ready for a shell.
+func (f *agentFlags) arguments() string {
 	if f.fs == nil {
 		return ""
 	}
-	out := flagArguments(f.fs, "agents-selector", "agents-namespace", "agents-scheme", "agents-timeout")
+	out := flagArguments(f.fs, "agents-ca-file", "agents-server-name", "agents-token-file", "agents-selector", "agents-namespace", "agents-scheme", "agents-timeout")
 	if f.agents {
 		out += " --agents"
 	}

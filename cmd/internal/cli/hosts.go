@@ -75,7 +75,7 @@ func (h *hostFlags) arguments() string {
 	if h.fs == nil {
 		return ""
 	}
-	return out + flagArguments(h.fs, "host-views-at", "agents-ca-file", "agents-server-name", "agents-token-file") + h.portable()
+	return out + flagArguments(h.fs, "host-views-at") + h.agentFlags.arguments()
 }
 
 // hostReader adds host views to the snapshots of another reader. They are read

@@ -1,0 +1,34 @@
+package cli
+
+import (
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// TestCommandsForOthersAskNoAgentsByFiles: commands that are read elsewhere, as on a live
+// page, name no agents that would refuse whoever has not the files of this machine.
+func TestCommandsForOthersAskNoAgentsByFiles(t *testing.T) {
+	const tls = " --agents-ca-file ca.crt --agents-token-file token"
+	for _, c := range []struct {
+		args                []string
+		arguments, portable string
+	}{
+		{[]string{"--agents", "--agents-ca-file", "ca.crt", "--agents-token-file", "token", "--agents-namespace", "audit"}, tls + " --agents-namespace audit --agents", ""},
+		{[]string{"--agents", "--agents-namespace", "audit"}, " --agents-namespace audit --agents", " --agents-namespace audit --agents"},
+		{nil, "", ""},
+	} {
+		var f agentFlags
+		command := &cobra.Command{}
+		f.add(command)
+		if err := command.ParseFlags(c.args); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.arguments(); got != c.arguments {
+			t.Errorf("%q: here %q, want %q", c.args, got, c.arguments)
+		}
+		if got := f.portable(); got != c.portable {
+			t.Errorf("%q: elsewhere %q, want %q", c.args, got, c.portable)
+		}
+	}
+}
