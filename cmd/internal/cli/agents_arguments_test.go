@@ -7,7 +7,7 @@ import (
 )
 
 // TestCommandsForOthersAskNoAgentsByFiles: commands that are read elsewhere, as on a live
-// page, name no agents that would refuse whoever has not the files of this machine.
+// page, name no agents that would refuse a caller without the files of this machine.
 func TestCommandsForOthersAskNoAgentsByFiles(t *testing.T) {
 	const tls = " --agents-ca-file ca.crt --agents-token-file token"
 	for _, c := range []struct {
