@@ -161,36 +161,6 @@ var onlyInChart = map[string]string{
 	"NetworkPolicy kube-system/calico-audit-repair": "the kustomization of the repair leaves policies to the cluster's owner",
 }
 
-const exporterKey = "Deployment kube-system/calico-audit-exporter"
-
-// agentsNamespace takes from the exporter the argument that keeps it to the agents of its
-// own namespace, and the variable for it, and reports whether it had both. The chart has
-// it whenever agents are asked; a kustomization may be told to look elsewhere.
-func agentsNamespace(t *testing.T, exporter map[string]any) bool {
-	t.Helper()
-	path := []string{"spec", "template", "spec", "containers"}
-	containers, found, err := unstructured.NestedSlice(exporter, path...)
-	if !found || err != nil {
-		return false
-	}
-	container := containers[0].(map[string]any)
-	args, _ := container["args"].([]any)
-	rest := slices.DeleteFunc(slices.Clone(args), func(a any) bool { return a == "--agents-namespace=$(POD_NAMESPACE)" })
-	if len(rest) == len(args) {
-		return false
-	}
-	want := []any{map[string]any{"name": "POD_NAMESPACE", "valueFrom": map[string]any{"fieldRef": map[string]any{"fieldPath": "metadata.namespace"}}}}
-	if diff := cmp.Diff(want, container["env"]); diff != "" {
-		t.Errorf("the variable POD_NAMESPACE (-want +got):\n%s", diff)
-	}
-	container["args"] = rest
-	delete(container, "env")
-	if err := unstructured.SetNestedSlice(exporter, containers, path...); err != nil {
-		t.Fatal(err)
-	}
-	return true
-}
-
 // TestChartIsTheKustomizations: what Helm installs is what "kubectl apply -k" does, object
 // by object and field by field, but for what is listed here.
 func TestChartIsTheKustomizations(t *testing.T) {
@@ -199,10 +169,6 @@ func TestChartIsTheKustomizations(t *testing.T) {
 	compare := func(t *testing.T, values string, want []*unstructured.Unstructured) {
 		t.Helper()
 		got, want2 := byName(t, chart(t, "kube-system", values)), byName(t, want)
-		if held := agentsNamespace(t, got[exporterKey]); held != strings.Contains(values, "exporter: {agents: true}") {
-			t.Errorf("the exporter takes the agents of its namespace alone: %v", held)
-		}
-		agentsNamespace(t, want2[exporterKey])
 		for key, o := range got {
 			u := &unstructured.Unstructured{Object: o}
 			pod := []string{"spec", "template", "spec"}
