@@ -9,7 +9,7 @@ import (
 
 // Unreserved returns the allocations without a reservation, of pools whose networks make
 // sure of an address in all their ranges. Where no reservation exists at all, none were
-// recorded, or whoever made the files left them out, and nothing is lacking.
+// recorded, or the files were made without them, and nothing is lacking.
 func (v *Verdicts) Unreserved() (out []*Allocation) {
 	if len(v.WhereaboutsReservations) == 0 {
 		return nil
@@ -158,7 +158,7 @@ type Unrecorded struct {
 
 // Unrecorded returns the addresses that live pods name on networks whose addresses
 // Whereabouts assigns, and that no pool of the network records. Where there is no pool at
-// all, whoever made the files left them out.
+// all, the files were made without them.
 func (v *Verdicts) Unrecorded() (out []Unrecorded) {
 	if len(v.SecondaryPools) == 0 {
 		return nil
