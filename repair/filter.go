@@ -18,7 +18,7 @@ func (r *Request) Beside(st *state.State, t state.Subject, pools, nodes []string
 }
 
 // ConsentedBy returns the request with those of its consents that another one gives, too:
-// a consent is given again by whoever finishes what was begun with it.
+// a consent is given again in the command that finishes what was begun with it.
 func (r Request) ConsentedBy(again *Request) Request {
 	r.AllowNewer = r.AllowNewer && again.AllowNewer
 	r.ObserveTwice = r.ObserveTwice || again.ObserveTwice // a check more, not a consent

@@ -237,7 +237,7 @@ func TestNobodyToAsk(t *testing.T) {
 				t.Errorf("it is %+v, %+v", o, o.FirstRefusal)
 			}
 			if a.Today == nil {
-				t.Error("the headroom is no list")
+				t.Error("the headroom is not a list")
 			}
 		})
 	}

@@ -151,7 +151,7 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// takeOver makes the Lease another run's, whoever renews it meanwhile.
+// takeOver makes the Lease another run's, also while it is renewed.
 func takeOver(t *testing.T, c *testcluster.Cluster) {
 	t.Helper()
 	_, err := c.Kube.CoordinationV1().Leases(repair.LeaseNamespace).Patch(t.Context(), repair.LeaseName, types.MergePatchType,
