@@ -82,8 +82,7 @@ func say(streams genericiooptions.IOStreams, format string, args ...any) {
 // checkSeen returns an error of usage if a report lacks what --pool and --node name, and
 // warns where what was not read may hold it.
 func (e env) checkSeen(rep *audit.Report, pools, nodes []string) error {
-	err := view.CheckNames(rep, pools, nodes, func(text string) { say(e.streams, "warning: %s", text) })
-	if err != nil {
+	if err := view.CheckNames(rep, pools, nodes, func(text string) { say(e.streams, "warning: %s", text) }); err != nil {
 		return usageError(err)
 	}
 	return nil

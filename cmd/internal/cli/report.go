@@ -37,15 +37,14 @@ type reportCommand struct {
 	contexts     []string      // of several clusters; nil for one
 	flags        *pflag.FlagSet
 
-	stored   *audit.Report // the report that -f names; nil if it names objects
-	reader   reader
-	journal  *journalReader // the reader, if journals are given; else nil
-	outputs  outputs[*audit.Report]
-	members  []fleet.Member // of --contexts
-	muted    *audit.Mutes
-	known    []*audit.Report // the baselines of muted
-	progress *view.ProgressLine
-
+	stored       *audit.Report // the report that -f names; nil if it names objects
+	reader       reader
+	journal      *journalReader // the reader, if journals are given; else nil
+	outputs      outputs[*audit.Report]
+	members      []fleet.Member // of --contexts
+	muted        *audit.Mutes
+	known        []*audit.Report // the baselines of muted
+	progress     *view.ProgressLine
 	fleetOutputs outputs[*view.FleetReport]
 }
 
@@ -96,6 +95,7 @@ func (r *reportCommand) complete() (err error) {
 	if err := firstOf(r.fail.parse, r.grace.check, r.check.parse); err != nil {
 		return err
 	}
+	r.progress = view.ProgressOn(r.streams)
 	if r.contexts != nil {
 		return r.completeFleet()
 	}
@@ -111,7 +111,6 @@ func (r *reportCommand) complete() (err error) {
 	if r.muted, r.known, err = r.mutes.read(r.streams.In); err != nil {
 		return err
 	}
-	r.progress = view.ProgressOn(r.streams)
 	if r.reader, err = openSource(&r.sources, r.hosts, r.streams, r.progress.Show); err != nil || len(r.journals) == 0 {
 		return err
 	}

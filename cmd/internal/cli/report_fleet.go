@@ -37,7 +37,6 @@ func (r *reportCommand) completeFleet() (err error) {
 	if r.members, err = fleet.Members(config, r.contexts); err != nil {
 		return usageError(err)
 	}
-	r.progress = view.ProgressOn(r.streams)
 	return nil
 }
 
