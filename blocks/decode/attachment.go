@@ -152,10 +152,10 @@ func (n *Anonymizer) attachment(s string) string {
 	case c == nil:
 		return "{}"
 	}
-	if n.collecting && c.NetworkName != "" {
+	if n.Collecting() && c.NetworkName != "" {
 		n.networksOf[c.NetworkName] = true
 	}
-	c.NetworkName = n.name(someNetwork, c.NetworkName)
+	c.NetworkName = n.Name(someNetwork, c.NetworkName)
 	c.SliceSize = kept(c.SliceSize, strings.Trim(c.SliceSize, "/0123456789") == "")
 	c.keepAddresses()
 	for i := range c.IPRanges {
@@ -186,7 +186,7 @@ func (n *Anonymizer) podRef(s string) string {
 	if !ok {
 		return bad
 	}
-	return n.name(someNamespace, namespace) + "/" + n.name(somePod, name)
+	return n.Name(someNamespace, namespace) + "/" + n.Name(somePod, name)
 }
 
 // networkOf replaces the name of a network before what a function accepts, of which the
@@ -196,12 +196,12 @@ func (n *Anonymizer) networkOf(s string, is func(string) bool) string {
 	for i := range len(s) {
 		if s[i] == '-' && is(s[i+1:]) {
 			at = append(at, i)
-			n.name(someNetwork, s[:i])
+			n.Name(someNetwork, s[:i])
 		}
 	}
 	for _, i := range at { // a known name, though with hexadecimal digits at its end the whole is an address
 		if n.networksOf[s[:i]] {
-			return n.name(someNetwork, s[:i]) + s[i:]
+			return n.Name(someNetwork, s[:i]) + s[i:]
 		}
 	}
 	switch {
@@ -210,24 +210,24 @@ func (n *Anonymizer) networkOf(s string, is func(string) bool) string {
 	case len(at) > 0:
 		return n.slice(s[:at[0]]) + s[at[0]:]
 	}
-	return n.name(someNetwork, s)
+	return n.Name(someNetwork, s)
 }
 
 // slice replaces what a pool's name has before its range: the name of a network, of the
 // node whose slice it is, or of both.
 func (n *Anonymizer) slice(prefix string) string {
-	if n.collecting {
-		return n.name(someNetwork, prefix)
+	if n.Collecting() {
+		return n.Name(someNetwork, prefix)
 	}
 	for i := range len(prefix) {
-		if node := n.seen[someNode][prefix[i+1:]]; prefix[i] == '-' && node != "" && n.networksOf[prefix[:i]] {
-			return n.name(someNetwork, prefix[:i]) + "-" + node
+		if node := n.Name(someNode, prefix[i+1:]); prefix[i] == '-' && node != "" && n.networksOf[prefix[:i]] {
+			return n.Name(someNetwork, prefix[:i]) + "-" + node
 		}
 	}
-	if node := n.seen[someNode][prefix]; node != "" && !n.networksOf[prefix] {
+	if node := n.Name(someNode, prefix); node != "" && !n.networksOf[prefix] {
 		return node
 	}
-	return n.name(someNetwork, prefix)
+	return n.Name(someNetwork, prefix)
 }
 
 // isRangeName and isAddressName report whether a text is what Whereabouts makes a name of.

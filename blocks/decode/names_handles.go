@@ -24,15 +24,15 @@ func (n *Anonymizer) handle(s string) string {
 		}
 	}
 	if service, ok := strings.CutPrefix(s, "lb-"); ok {
-		return "lb-" + n.name(someHandle, service)
+		return "lb-" + n.Name(someHandle, service)
 	}
 	if namespace, name, isVM := blocks.VMOfHandle(s); isVM {
 		return n.vmHandle(s, namespace, name)
 	}
 	if i := strings.LastIndexByte(s, '.'); i > 0 && i < len(s)-1 {
-		return n.network(s[:i]) + "." + n.name(someSandbox, s[i+1:])
+		return n.network(s[:i]) + "." + n.Name(someSandbox, s[i+1:])
 	}
-	return n.name(someHandle, s)
+	return n.Name(someHandle, s)
 }
 
 // vmHandle replaces the names in the handle of a virtual machine, which stays one of
@@ -43,11 +43,11 @@ func (n *Anonymizer) vmHandle(s, namespace, name string) string {
 	head := n.network(network) + marker
 	switch hash, hashed := strings.CutPrefix(rest, "_"); {
 	case hashed:
-		return head + "_" + n.name(someHandle, hash)
+		return head + "_" + n.Name(someHandle, hash)
 	case name == "":
-		return head + n.name(someHandle, rest)
+		return head + n.Name(someHandle, rest)
 	}
-	return head + n.name(someNamespace, namespace) + "." + n.name(someVM, name)
+	return head + n.Name(someNamespace, namespace) + "." + n.Name(someVM, name)
 }
 
 // network replaces the name of a CNI network, but for the one that Calico's manifests
@@ -56,5 +56,5 @@ func (n *Anonymizer) network(s string) string {
 	if s == "k8s-pod-network" {
 		return s
 	}
-	return n.name(someNetwork, s)
+	return n.Name(someNetwork, s)
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/alias"
 )
 
 // role is what a value means, which decides how it is anonymized.
@@ -88,16 +89,14 @@ const (
 func (r role) plain() bool { return r >= roleNumber && r <= roleByCIDR }
 
 // categories are the roles of plain names.
-var categories = map[role]category{
+var categories = map[role]alias.Kind{
 	rolePod: somePod, roleNamespace: someNamespace, rolePool: somePool, roleSandbox: someSandbox,
 	roleReservation: someReservation, rolePeer: somePeer, roleFilter: someFilter, roleService: someService, roleVM: someVM,
 	roleController: someController, roleNetwork: someNetwork,
-	roleUID: someUID, roleGUID: someCluster,
+	roleUID: alias.UID, roleGUID: someCluster,
 }
 
-// bad stands for a text that is not what its field calls for, and is not for
-// others to read. It makes no sense to any decoder, either.
-const bad = "?"
+const bad = alias.Bad
 
 // words are the words that tell nothing about a cluster's owner.
 var words = []string{
@@ -115,13 +114,13 @@ var words = []string{
 // the map it stands in.
 func (n *Anonymizer) text(r role, key, s string) string {
 	if r == roleLabel {
-		return n.labelValue(key, s)
+		return n.LabelValue(key, s)
 	}
 	if s == "" {
 		return ""
 	}
 	if c, ok := categories[r]; ok {
-		return n.name(c, s)
+		return n.Name(c, s)
 	}
 	switch r {
 	case roleBool, roleQuantity, roleTime, roleDuration, roleVersion, roleOwnerVersion:
@@ -145,10 +144,10 @@ func (n *Anonymizer) text(r role, key, s string) string {
 	case roleNode:
 		return n.node(s)
 	case roleTaint:
-		if strings.HasPrefix(s, "node.kubernetes.io/") || slices.Contains(plainLabels, s) {
+		if strings.HasPrefix(s, "node.kubernetes.io/") || slices.Contains(alias.PlainLabels, s) {
 			return s
 		}
-		return n.name(someTaint, s)
+		return n.Name(someTaint, s)
 	case roleOwner:
 		return n.owner(s)
 	case roleHandle:
@@ -157,7 +156,7 @@ func (n *Anonymizer) text(r role, key, s string) string {
 		if prefixFromName(s).IsValid() {
 			return s
 		}
-		return n.name(someBlock, s)
+		return n.Name(someBlock, s)
 	case roleAffinityName:
 		return n.affinityName(s)
 	case rolePoolList:
@@ -173,9 +172,9 @@ func (n *Anonymizer) text(r role, key, s string) string {
 	case roleAttachment:
 		return n.attachment(s)
 	case roleLabelText:
-		return n.labelText(s)
+		return n.LabelText(s)
 	case roleNodeSelector, roleNamespaceSelector, roleWorkloadSelector:
-		return n.selector(s)
+		return n.Selector(s)
 	default:
 		return bad
 	}
@@ -219,7 +218,7 @@ func (n *Anonymizer) key(r role, s string) string {
 	case roleNone:
 		return bad
 	case roleLabel:
-		return n.labelKey(s)
+		return n.LabelKey(s)
 	case roleByOrdinal:
 		_, err := strconv.ParseInt(s, 10, 64)
 		return kept(s, err == nil)
@@ -235,7 +234,7 @@ func (n *Anonymizer) word(s string) string {
 	if slices.Contains(words, s) || strings.Trim(s, "0123456789") == "" {
 		return s
 	}
-	return n.name(someWord, s)
+	return n.Name(someWord, s)
 }
 
 // loadBalancer is the owner of the blocks of LoadBalancer services, which is the
@@ -246,7 +245,7 @@ func (n *Anonymizer) node(s string) string {
 	if s == loadBalancer {
 		return s
 	}
-	return n.name(someNode, s)
+	return n.Name(someNode, s)
 }
 
 // owner replaces the name in a block's affinity.
@@ -266,7 +265,7 @@ func (n *Anonymizer) affinityName(s string) string {
 			return n.node(node) + "-" + cidr
 		}
 	}
-	return n.name(someAffinity, s)
+	return n.Name(someAffinity, s)
 }
 
 // poolList replaces the names in a JSON list of pools, and keeps CIDRs.
@@ -277,7 +276,7 @@ func (n *Anonymizer) poolList(s string) string {
 	}
 	for i, p := range pools {
 		if _, err := netip.ParsePrefix(p); err != nil {
-			pools[i] = n.name(somePool, p)
+			pools[i] = n.Name(somePool, p)
 		}
 	}
 	out, _ := json.Marshal(pools) // texts always can be

@@ -132,7 +132,7 @@ func TestWhereaboutsAnonymized(t *testing.T) {
 	say()
 	n.EndCollecting()
 	got := say()
-	network := n.name(someNetwork, "cafe")
+	network := n.Name(someNetwork, "cafe")
 	diff(t, "given away", []string{
 		`{"type":"macvlan","ipam":{"type":"whereabouts","network_name":"` + network + `","node_slice_size":"?","range":"?","range_start":"?","exclude":["?","10.9.0.0/30"]}}`,
 		"node-1", network + "-fd09--5", network + "-fd09---64", network + "-node-1-10.9.0.0-28", "node-1-10.9.0.0-28", "fd09--5",

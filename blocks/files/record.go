@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/alias"
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
@@ -212,7 +213,7 @@ type SaveOptions struct {
 // what was emitted.
 //
 // The bytes are only valid during the call. The names are nil unless replaced.
-func (r *Recorder) Save(s *blocks.Snapshot, o SaveOptions, emit func(object []byte) error) (decode.Names, error) {
+func (r *Recorder) Save(s *blocks.Snapshot, o SaveOptions, emit func(object []byte) error) (alias.Names, error) {
 	var n *decode.Anonymizer
 	if o.Anonymize {
 		n = decode.NewAnonymizer()

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/alias"
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
@@ -33,7 +34,7 @@ func recorder(t *testing.T) *Recorder {
 }
 
 // save writes what was recorded of a snapshot to a file.
-func save(t *testing.T, r *Recorder, s *blocks.Snapshot, o SaveOptions) (path string, names decode.Names) {
+func save(t *testing.T, r *Recorder, s *blocks.Snapshot, o SaveOptions) (path string, names alias.Names) {
 	t.Helper()
 	var text bytes.Buffer
 	names, err := r.Save(s, o, func(object []byte) error {

@@ -20,9 +20,10 @@ const module = "github.com/calico-audit/calico-audit"
 // A directory not listed falls under its nearest listed parent.
 var mayImport = map[string][]string{
 	"blocks":                {},
-	"blocks/decode":         {"blocks"},
+	"blocks/alias":          {},
+	"blocks/decode":         {"blocks", "blocks/alias"},
 	"blocks/cluster":        {"blocks", "blocks/decode"},
-	"blocks/files":          {"blocks", "blocks/decode"},
+	"blocks/files":          {"blocks", "blocks/alias", "blocks/decode"},
 	"affinity":              {"blocks"},
 	"affinity/host":         {"blocks", "affinity"},
 	"audit/phrase":          {"blocks"},

@@ -17,7 +17,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks/alias"
 	"github.com/calico-audit/calico-audit/blocks/files"
 	"github.com/calico-audit/calico-audit/cmd/internal/document"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
@@ -169,7 +169,7 @@ func awaitStable(ctx context.Context, from reader, progress *view.ProgressLine) 
 // write writes the file, or to standard output, and returns the number of objects.
 func (s *snapshotCommand) write(recorder *files.Recorder, snapshot *blocks.Snapshot) (int, error) {
 	count := -2 // SnapshotInfo and SnapshotEnd do not count
-	var names decode.Names
+	var names alias.Names
 	err := s.to(s.output, func(w io.Writer) error {
 		out, err := view.NewSnapshotWriter(w, s.format)
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks/alias"
 	"github.com/calico-audit/calico-audit/blocks/files"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
@@ -55,7 +55,7 @@ func TestAnonymizedFindings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var table decode.Names
+		var table alias.Names
 		if err := json.Unmarshal(raw, &table); err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +88,7 @@ func indented(t *testing.T, r *audit.Report) string {
 var replacement = regexp.MustCompile(`(?i)\b(node|pod|namespace|pool|sandbox|network|handle|reservation|peer|service|taint|label|value|word|cluster)-[0-9]+\b|\b42000000[0-9]{2}\b`)
 
 // renamed puts the names back into a report.
-func renamed(t *testing.T, r *audit.Report, table decode.Names) string {
+func renamed(t *testing.T, r *audit.Report, table alias.Names) string {
 	t.Helper()
 	return replacement.ReplaceAllStringFunc(indented(t, r), func(word string) string {
 		kind, _, named := strings.Cut(word, "-")

@@ -1,4 +1,4 @@
-package decode
+package alias
 
 import (
 	"encoding/json"
@@ -9,8 +9,8 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/selector/parser"
 )
 
-// plainLabels are label keys that every cluster has.
-var plainLabels = []string{
+// PlainLabels are label keys that every cluster has.
+var PlainLabels = []string{
 	"kubernetes.io/os", "kubernetes.io/arch", "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
 	"kubernetes.io/hostname", "kubernetes.io/metadata.name", "node.kubernetes.io/instance-type",
 	"topology.kubernetes.io/zone", "topology.kubernetes.io/region",
@@ -24,16 +24,17 @@ var plainValues = []string{
 	"linux", "windows", "amd64", "arm64", "arm", "386", "ppc64le", "riscv64", "s390x", "flannel", "calico",
 }
 
-func (n *Anonymizer) labelKey(key string) string {
-	if slices.Contains(plainLabels, key) {
+// LabelKey returns what stands for the key of a label.
+func (n *Aliases) LabelKey(key string) string {
+	if slices.Contains(PlainLabels, key) {
 		return key
 	}
-	return n.name(someLabel, key)
+	return n.Name(labels, key)
 }
 
-// labelValue returns what stands for the value of a label, and remembers which
+// LabelValue returns what stands for the value of a label, and remembers which
 // values the label has.
-func (n *Anonymizer) labelValue(key, value string) string {
+func (n *Aliases) LabelValue(key, value string) string {
 	if n.collecting {
 		if n.values[key] == nil {
 			n.values[key] = map[string]bool{}
@@ -43,43 +44,43 @@ func (n *Anonymizer) labelValue(key, value string) string {
 	return n.value(key, value)
 }
 
-func (n *Anonymizer) value(key, value string) string {
-	if slices.Contains(plainLabels, key) && slices.Contains(plainValues, value) {
+func (n *Aliases) value(key, value string) string {
+	if slices.Contains(PlainLabels, key) && slices.Contains(plainValues, value) {
 		return value
 	}
-	return n.name(someValue, value)
+	return n.Name(values, value)
 }
 
-// labelText replaces keys and values in Calico's own labels of a node, which
+// LabelText replaces keys and values in Calico's own labels of a node, which
 // stand in an annotation.
-func (n *Anonymizer) labelText(s string) string {
+func (n *Aliases) LabelText(s string) string {
 	var labels map[string]string
 	if json.Unmarshal([]byte(s), &labels) != nil {
-		return bad
+		return Bad
 	}
 	replaced := make(map[string]string, len(labels))
 	for k, v := range labels {
-		replaced[n.labelKey(k)] = n.labelValue(k, v)
+		replaced[n.LabelKey(k)] = n.LabelValue(k, v)
 	}
 	out, _ := json.Marshal(replaced) // texts always can be
 	return string(out)
 }
 
-// selector rewrites a selector so that it selects the same. One that cannot be
+// Selector rewrites a selector so that it selects the same. One that cannot be
 // parsed is replaced by one that cannot be, either.
-func (n *Anonymizer) selector(s string) string {
+func (n *Aliases) Selector(s string) string {
 	parsed, err := selector.Parse(s)
 	if err != nil {
-		return bad
+		return Bad
 	}
 	return n.expression(parsed.Root())
 }
 
 // expression writes a part of a selector. Comparisons with a piece of a value are
 // written as lists of those values that have it.
-func (n *Anonymizer) expression(node parser.Node) string {
+func (n *Aliases) expression(node parser.Node) string {
 	compare := func(label, op, value string) string {
-		return n.labelKey(label) + " " + op + " " + literal(n.value(label, value))
+		return n.LabelKey(label) + " " + op + " " + literal(n.value(label, value))
 	}
 	switch x := node.(type) {
 	case *parser.AllNode:
@@ -87,7 +88,7 @@ func (n *Anonymizer) expression(node parser.Node) string {
 	case *parser.GlobalNode:
 		return "global()"
 	case *parser.HasNode:
-		return "has(" + n.labelKey(x.LabelName.Value()) + ")"
+		return "has(" + n.LabelKey(x.LabelName.Value()) + ")"
 	case *parser.NotNode:
 		return "!(" + n.expression(x.Operand) + ")"
 	case *parser.AndNode:
@@ -109,10 +110,10 @@ func (n *Anonymizer) expression(node parser.Node) string {
 	case *parser.LabelEndsWithValueNode:
 		return n.having(x.LabelName.Value(), x.Value.Value(), strings.HasSuffix)
 	}
-	return bad
+	return Bad
 }
 
-func (n *Anonymizer) operands(nodes []parser.Node, operator string) string {
+func (n *Aliases) operands(nodes []parser.Node, operator string) string {
 	parts := make([]string, len(nodes))
 	for i, node := range nodes {
 		parts[i] = "(" + n.expression(node) + ")"
@@ -120,7 +121,7 @@ func (n *Anonymizer) operands(nodes []parser.Node, operator string) string {
 	return strings.Join(parts, operator)
 }
 
-func (n *Anonymizer) set(label, operator string, values []string) string {
+func (n *Aliases) set(label, operator string, values []string) string {
 	if len(values) == 0 && operator == "in" {
 		return "!all()"
 	}
@@ -129,7 +130,7 @@ func (n *Anonymizer) set(label, operator string, values []string) string {
 		quoted[i] = literal(n.value(label, v))
 	}
 	slices.Sort(quoted)
-	return n.labelKey(label) + " " + operator + " {" + strings.Join(quoted, ", ") + "}"
+	return n.LabelKey(label) + " " + operator + " {" + strings.Join(quoted, ", ") + "}"
 }
 
 // literal quotes a value for a selector, which knows no escapes.
@@ -141,9 +142,9 @@ func literal(s string) string {
 }
 
 // having selects the values of a label that have something in common.
-func (n *Anonymizer) having(label, piece string, has func(value, piece string) bool) string {
+func (n *Aliases) having(label, piece string, has func(value, piece string) bool) string {
 	if n.collecting {
-		return n.labelKey(label) // the values are known only in the second round
+		return n.LabelKey(label) // the values are known only in the second round
 	}
 	var values []string
 	for v := range n.values[label] {

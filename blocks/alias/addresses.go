@@ -1,0 +1,80 @@
+package alias
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Address returns what stands for an address that no pool holds, such as a node's or
+// a BGP peer's. The addresses of pools stay: IPAM is about them. private makes the
+// address one to replace, wherever it stands.
+func (n *Aliases) Address(a netip.Addr, private bool) netip.Addr {
+	if n.collecting && private {
+		n.addresses[a] = a
+	}
+	if to, ok := n.addresses[a]; ok {
+		return to
+	}
+	return a
+}
+
+// Pool remembers the CIDR of a pool, whose addresses stay.
+func (n *Aliases) Pool(p netip.Prefix) {
+	if n.collecting {
+		n.pools = append(n.pools, p)
+	}
+}
+
+// templates are addresses for documentation (RFC 5737, RFC 3849): replacements have
+// their bits where all the addresses of a cluster agree.
+var templates = []netip.Addr{
+	netip.MustParseAddr("203.0.113.100"), netip.MustParseAddr("198.51.100.100"), netip.MustParseAddr("192.0.2.100"),
+	netip.MustParseAddr("2001:db8::64"), netip.MustParseAddr("2001:db8:64::64"),
+}
+
+// replaceAddresses gives every address that was collected its replacement. Two that
+// share so many leading bits share as many after, and sort as before: what lies in one
+// subnet goes on doing so, whatever its length.
+func (n *Aliases) replaceAddresses() {
+	for _, four := range []bool{true, false} {
+		var all []netip.Addr
+		for a := range n.addresses {
+			switch {
+			case slices.ContainsFunc(n.pools, func(p netip.Prefix) bool { return p.Contains(a) }):
+				delete(n.addresses, a)
+			case a.Is4() == four:
+				all = append(all, a)
+			}
+		}
+		slices.SortFunc(all, netip.Addr.Compare)
+		for _, t := range templates {
+			if t.Is4() == four && n.replaceLike(all, t.AsSlice(), 0) {
+				break
+			}
+		}
+	}
+}
+
+// replaceLike gives sorted addresses that share their first bits replacements that
+// begin with as many bits of like. It reports whether none of those lies in a pool.
+func (n *Aliases) replaceLike(all []netip.Addr, like []byte, bits int) bool {
+	if len(all) == 0 {
+		return true
+	}
+	if bits == len(like)*8 {
+		to, _ := netip.AddrFromSlice(like)
+		n.addresses[all[0]] = to
+		return !slices.ContainsFunc(n.pools, func(p netip.Prefix) bool { return p.Contains(to) })
+	}
+	mask := byte(0x80) >> (bits % 8)
+	set := func(a netip.Addr) bool { return a.AsSlice()[bits/8]&mask != 0 }
+	at := slices.IndexFunc(all, set)
+	if at <= 0 { // all agree
+		return n.replaceLike(all, like, bits+1)
+	}
+	zero, one := slices.Clone(like), slices.Clone(like)
+	zero[bits/8] &^= mask
+	one[bits/8] |= mask
+	free := n.replaceLike(all[:at], zero, bits+1)
+	return n.replaceLike(all[at:], one, bits+1) && free
+}
