@@ -97,6 +97,15 @@ type Workload struct {
 	// RunsOnce is true for a pod that is not started again when it ends well
 	// (spec.restartPolicy other than Always): evicted, its work is lost.
 	RunsOnce bool
+	// NetworkStatus is true if the pod has the annotation k8s.v1.cni.cncf.io/network-status,
+	// and it can be parsed.
+	NetworkStatus bool
+	// NetworkRemoved is true if Calico's podIP annotation is present and empty:
+	// the CNI plugin has taken the network down.
+	NetworkRemoved bool
+	// Placement limits where the pod may run, shared by pods with the same limits; nil if
+	// nothing that is read does.
+	Placement *Placement
 	// Controller is what manages the pod, shared by all of its pods; nil for a bare pod.
 	Controller *Controller
 	// Labels are read only together with PodDisruptionBudgets, and are shared by pods that
@@ -113,8 +122,6 @@ type Workload struct {
 	// Attached are those of them that are not on the cluster's own network, with their
 	// networks, in order.
 	Attached []AttachedAddress
-	// NetworkStatus is true if the pod has that annotation, and it can be parsed.
-	NetworkStatus bool
 	// Unreadable names the status field or annotation that could name an address of
 	// the pod and cannot be parsed; empty if there is none. Such a pod may have any
 	// address whose allocation names it.
@@ -122,9 +129,6 @@ type Workload struct {
 	// VM is the name of the KubeVirt VirtualMachineInstance that the pod runs, by the
 	// label vm.kubevirt.io/name or by an owner reference; empty for other pods.
 	VM string
-	// NetworkRemoved is true if Calico's podIP annotation is present and empty:
-	// the CNI plugin has taken the network down.
-	NetworkRemoved bool
 	// ContainerID is Calico's record of the sandbox.
 	ContainerID string
 	// PoolsV4 and PoolsV6 are the pools that the pod asks for.

@@ -9,17 +9,18 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/selector/parser"
 )
 
-// PlainLabels are label keys that every cluster has.
+// PlainLabels are label keys that every cluster has, and the field of a node that node
+// affinities name.
 var PlainLabels = []string{
 	"kubernetes.io/os", "kubernetes.io/arch", "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
 	"kubernetes.io/hostname", "kubernetes.io/metadata.name", "node.kubernetes.io/instance-type",
 	"topology.kubernetes.io/zone", "topology.kubernetes.io/region",
 	"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master", "node-role.kubernetes.io/worker",
-	"projectcalico.org/node-network-during-migration",
+	"projectcalico.org/node-network-during-migration", "metadata.name",
 }
 
-// plainValues are values of those labels that tell nothing, and that checks or
-// selectors are likely to name.
+// plainValues are values of labels that tell nothing, and that checks or selectors are
+// likely to name.
 var plainValues = []string{
 	"linux", "windows", "amd64", "arm64", "arm", "386", "ppc64le", "riscv64", "s390x", "flannel", "calico",
 }
@@ -41,11 +42,12 @@ func (n *Aliases) LabelValue(key, value string) string {
 		}
 		n.values[key][value] = true
 	}
-	return n.value(key, value)
+	return n.Value(value)
 }
 
-func (n *Aliases) value(key, value string) string {
-	if slices.Contains(PlainLabels, key) && slices.Contains(plainValues, value) {
+// Value returns what stands for a value of any label.
+func (n *Aliases) Value(value string) string {
+	if slices.Contains(plainValues, value) {
 		return value
 	}
 	return n.Name(values, value)
@@ -80,7 +82,7 @@ func (n *Aliases) Selector(s string) string {
 // written as lists of those values that have it.
 func (n *Aliases) expression(node parser.Node) string {
 	compare := func(label, op, value string) string {
-		return n.LabelKey(label) + " " + op + " " + literal(n.value(label, value))
+		return n.LabelKey(label) + " " + op + " " + literal(n.Value(value))
 	}
 	switch x := node.(type) {
 	case *parser.AllNode:
@@ -127,7 +129,7 @@ func (n *Aliases) set(label, operator string, values []string) string {
 	}
 	quoted := make([]string, len(values))
 	for i, v := range values {
-		quoted[i] = literal(n.value(label, v))
+		quoted[i] = literal(n.Value(v))
 	}
 	slices.Sort(quoted)
 	return n.LabelKey(label) + " " + operator + " {" + strings.Join(quoted, ", ") + "}"

@@ -43,6 +43,7 @@ type SharedStrings struct {
 	in          blocks.Interner
 	controllers map[string]*blocks.Controller // by UID
 	sets        map[string]map[string]string  // labels, by their text
+	placements  map[string]*blocks.Placement  // by what [placement] writes
 }
 
 // Bytes returns a text as the string that all decoders share.
@@ -92,7 +93,7 @@ func (s *SharedStrings) labels(l map[string]string) map[string]string {
 func (s *SharedStrings) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.in.Len() + len(s.controllers) + len(s.sets)
+	return s.in.Len() + len(s.controllers) + len(s.sets) + len(s.placements)
 }
 
 // str shares a text. Most are one of a few, such as a phase, a namespace or a key.

@@ -31,6 +31,10 @@ var odd = map[blocks.Resource][]string{
 		"k8s.v1.cni.cncf.io/network-status":"[{\"name\":\"a/net1\",\"interface\":\"net1\",\"ips\":[\"10.9.0.1\",\"fd00::1\"]},{\"name\":\"b\"}]",
 		"k8s.v1.cni.cncf.io/networks-status":"[{\"ips\":[\"10.9.0.2\",\"z\",5]}]","k8s.v1.cni.cncf.io/networks":"[{}]"},
 		"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"rs"},{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachineInstance","name":"db","uid":"x"},5]}}`,
+		`{"metadata":{"name":"p"},"spec":{"nodeSelector":{"disk":"ssd","a":5,"b":[]},"affinity":{"podAffinity":{"x":[1]},"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[
+		{"matchExpressions":[{"operator":"In","values":["b",7,null],"key":"zone"},{"key":"gpu","operator":"Exists"},5],"matchFields":[{"key":"metadata.name","operator":"In","values":["n1"]}]},{},7,{"matchExpressions":{}}]}}}}}`,
+		`{"metadata":{"name":"p"},"spec":{"nodeSelector":"x","affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":null}}}}`,
+		`{"metadata":{"name":"p"},"spec":{"nodeSelector":null,"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":{}}}}}}`,
 		`{"metadata":{"name":"p","labels":[],"ownerReferences":{},"annotations":{"k8s.v1.cni.cncf.io/network-status":"net1"}}}`,
 		`{"metadata":{"name":"p","namespace":"n","ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"other","uid":"o"},
 		{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"r","controller":true,"blockOwnerDeletion":true},{"controller":"yes"},{"controller":true}],
@@ -265,7 +269,10 @@ func TestKeptOfProtobuf(t *testing.T) {
 			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:x":{}}`)}, {Manager: "m"}},
 	}
 	pod := &corev1.Pod{ObjectMeta: meta,
-		Spec: corev1.PodSpec{NodeName: "n1", HostNetwork: true, Volumes: []corev1.Volume{{Name: "a", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		Spec: corev1.PodSpec{NodeName: "n1", HostNetwork: true, NodeSelector: map[string]string{"disk": "ssd"}, Affinity: &corev1.Affinity{PodAffinity: &corev1.PodAffinity{}, NodeAffinity: &corev1.NodeAffinity{
+			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: 1}}, RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+				{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: "In", Values: []string{"a", "b"}}, {Key: "gpu", Operator: "DoesNotExist"}}},
+				{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: "In", Values: []string{"n1"}}}}}}}}, Volumes: []corev1.Volume{{Name: "a", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 			{Name: "b", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},
 			{Name: "c", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}, Containers: []corev1.Container{{Name: "c", Env: []corev1.EnvVar{{Name: "A", Value: "b"}}}}},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, Message: "m", PodIP: "10.0.0.5", StartTime: &beat,

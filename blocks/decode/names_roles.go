@@ -79,6 +79,8 @@ const (
 	roleAddressName
 	roleAttachment
 	roleLabel
+	roleLabelKey
+	roleLabelValue
 	roleLabelText
 	roleNodeSelector
 	roleNamespaceSelector
@@ -103,7 +105,7 @@ var words = []string{
 	"Pending", "Running", "Succeeded", "Failed", "Unknown", "Completed", "True", "False", "Ready", "MemoryPressure",
 	"DiskPressure", "PIDPressure", "NetworkUnavailable", "NoSchedule", "NoExecute", "PreferNoSchedule", "linux", "windows",
 	"Update", "Apply", "status", "Workload", "Tunnel", "LoadBalancer", "Never", "Always", "CrossSubnet", "cross-subnet", "always",
-	"Automatic", "Manual", "Enabled", "Disabled", "Allocatable", "CIDROverlap", "PoolDisabled", "Terminating", "OK",
+	"Exists", "DoesNotExist", "Gt", "Lt", "Automatic", "Manual", "Enabled", "Disabled", "Allocatable", "CIDROverlap", "PoolDisabled", "Terminating", "OK",
 	"ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController", "Node", kindVM, kindVMI, "EnabledIPIPOnly", "CalicoIPAM", "WorkloadIPs", "Auto", blocks.FilterAccept, blocks.FilterReject,
 	blocks.FilterEqual, blocks.FilterNotEqual, blocks.FilterIn, blocks.FilterNotIn, blocks.FilterRemotePeers,
 	string(blocks.Pending), string(blocks.Confirmed), string(blocks.PendingDeletion), string(blocks.HostOwner), string(blocks.VirtualOwner),
@@ -171,6 +173,10 @@ func (n *Anonymizer) text(r role, key, s string) string {
 		return n.networkOf(s, isAddressName)
 	case roleAttachment:
 		return n.attachment(s)
+	case roleLabelKey:
+		return n.LabelKey(s)
+	case roleLabelValue:
+		return n.Value(s)
 	case roleLabelText:
 		return n.LabelText(s)
 	case roleNodeSelector, roleNamespaceSelector, roleWorkloadSelector:

@@ -44,6 +44,8 @@ func podMask(labels *fieldMask) *fieldMask {
 			value("nodeName", 10, roleNode),
 			value("restartPolicy", 3, roleWord),
 			&fieldMask{key: "hostNetwork", num: 11, form: formBool, role: roleNumber},
+			&fieldMask{key: "nodeSelector", num: 7, form: formMap, role: roleLabel},
+			nodeAffinity,
 			listOf("volumes", 1, needing(":", object("", 0, object("", 2, object("emptyDir", 2), object("persistentVolumeClaim", 10), object("ephemeral", 29)))))),
 		object("status", 3,
 			&fieldMask{key: "conditions", num: 2, form: formList, parts: []*fieldMask{condition}, by: map[string]*fieldMask{"Ready": condition}},
@@ -77,6 +79,7 @@ func annotationField(key string) string { return "metadata.annotations[" + key +
 // pod reads a pod.
 func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 	var podIP []byte // status.podIP, which old clusters have alone
+	var where placement
 	found := d.object(r, &p.Meta, metaHooks{
 		noWritten:  true,
 		annotation: func(key, value []byte) { d.podAnnotation(r, p, key, value) },
@@ -108,6 +111,10 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 			})
 		case "hostNetwork":
 			p.HostNetwork, _ = r.Boolean()
+		case "nodeSelector":
+			quietly(r, func() { where.selects(r) })
+		case "affinity":
+			quietly(r, func() { where.affinity(r) })
 		case "volumes":
 			quietly(r, func() { podVolumes(r, p) })
 		}
@@ -129,7 +136,7 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 		return false
 	}
 	p.Namespace = d.inNamespace
-	p.Labels = d.Strings.labels(p.Labels)
+	p.Labels, p.Placement = d.Strings.labels(p.Labels), d.Strings.placement(&where)
 	// status.podIP repeats the first of podIPs. A pod of Calico's may have it
 	// alone on a cluster older than dual-stack.
 	if a, ok := ParseAddr(string(podIP)); ok && !slices.Contains(p.StatusIPs, a) {

@@ -1,0 +1,62 @@
+package decode
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// TestPlacement: where a pod may run is what the scheduler makes of its nodeSelector and
+// its required node affinity, by JSON and by protobuf alike.
+func TestPlacement(t *testing.T) {
+	type term = corev1.NodeSelectorTerm
+	type req = corev1.NodeSelectorRequirement
+	nodes := []blocks.Node{{Meta: blocks.Meta{Name: "a1"}, Labels: map[string]string{"zone": "a", "cores": "8"}},
+		{Meta: blocks.Meta{Name: "a2"}, Labels: map[string]string{"zone": "a", "disk": "ssd", "cores": "16"}}, {Meta: blocks.Meta{Name: "b1"}, Labels: map[string]string{"zone": "b", "disk": "ssd"}}}
+	for name, c := range map[string]struct {
+		selector map[string]string
+		terms    []term
+		want     []string
+		text     string
+	}{
+		"anywhere":       {want: []string{"a1", "a2", "b1"}},
+		"by a selector":  {selector: map[string]string{"zone": "a", "disk": "ssd"}, want: []string{"a2"}, text: "disk in (ssd),zone in (a)"},
+		"by an affinity": {terms: []term{{MatchExpressions: []req{{Key: "zone", Operator: "In", Values: []string{"b", "c"}}}}}, want: []string{"b1"}, text: "zone in (b,c)"},
+		"either of two":  {terms: []term{{MatchExpressions: []req{{Key: "disk", Operator: "DoesNotExist"}}}, {MatchExpressions: []req{{Key: "zone", Operator: "NotIn", Values: []string{"a"}}}}}, want: []string{"a1", "b1"}, text: "!disk or zone notin (a)"},
+		"both":           {selector: map[string]string{"zone": "a"}, terms: []term{{MatchExpressions: []req{{Key: "disk", Operator: "Exists"}}}}, want: []string{"a2"}, text: "disk,zone in (a)"},
+		"by its name":    {terms: []term{{MatchFields: []req{{Key: "metadata.name", Operator: "In", Values: []string{"b1"}}}}}, want: []string{"b1"}, text: "metadata.name in (b1)"},
+		"by a number":    {terms: []term{{MatchExpressions: []req{{Key: "cores", Operator: "Gt", Values: []string{"8"}}}}}, want: []string{"a2"}, text: "cores>8"},
+		"an empty term":  {selector: map[string]string{"zone": "a"}, terms: []term{{}}},
+		"no sense":       {terms: []term{{MatchExpressions: []req{{Key: "zone", Operator: "Near", Values: []string{"a"}}}}}},
+	} {
+		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "shop"}, Spec: corev1.PodSpec{NodeSelector: c.selector, Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}}}}
+		if c.terms != nil {
+			pod.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: c.terms}}
+		}
+		list := &corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, ListMeta: more(), Items: []corev1.Pod{pod, pod}}
+		list.Items[1].Name = "q"
+		out := bothWays(t, KindOf(blocks.Pods), list)
+		noGaps(t, out)
+		pods := all[blocks.Workload](out)
+		if pods[0].Placement != pods[1].Placement {
+			t.Errorf("%s: pods that may run on the same nodes do not share it", name)
+		}
+		var got []string
+		may := pods[0].Placement.Matcher()
+		for i := range nodes {
+			if may(&nodes[i]) {
+				got = append(got, nodes[i].Name)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: it may run on %v, not %v (%v)", name, got, c.want, pods[0].Placement)
+		}
+		if p := pods[0].Placement; p != nil && p.String() != c.text {
+			t.Errorf("%s: it reads %q, not %q", name, p, c.text)
+		}
+	}
+}
