@@ -1,6 +1,7 @@
 package metrics_test
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,6 +75,76 @@ func (f ruleTests) expectations(t *testing.T, alert string) (silent, firing int)
 		}
 	}
 	return silent, firing
+}
+
+// TestAlertRulesOfTwoClusters: one file of rules serves a Prometheus that scrapes several
+// clusters. With each series once for either of two, the unit tests expect each alert once
+// for either, by the label that the scrape configuration gives them.
+func TestAlertRulesOfTwoClusters(t *testing.T) {
+	shipped := shippedRuleTests(t)
+	both := ruleTests{RuleFiles: shipped.RuleFiles, EvaluationInterval: shipped.EvaluationInterval}
+	clusters := []string{"east", "west"}
+	// ofBoth are the elements of a list, each once for either cluster; one that no exporter
+	// is the source of stays alone.
+	ofBoth := func(list any, in func(element map[string]any, cluster string) bool) (out []any) {
+		all, _ := list.([]any)
+		for _, element := range all {
+			for _, cluster := range clusters {
+				of := maps.Clone(element.(map[string]any))
+				doubled := in(of, cluster)
+				out = append(out, of)
+				if !doubled {
+					break
+				}
+			}
+		}
+		return out
+	}
+	labelled := func(key string) func(map[string]any, string) bool {
+		return func(of map[string]any, cluster string) bool {
+			text := of[key].(string)
+			of[key] = strings.Replace(text, `job="`, `cluster="`+cluster+`", job="`, 1)
+			return of[key] != text
+		}
+	}
+	for _, test := range shipped.Tests {
+		if raw, err := yaml.Marshal(test); err != nil || strings.Contains(string(raw), "cluster=") {
+			continue // it is of several clusters already
+		}
+		test["input_series"] = ofBoth(test["input_series"], labelled("series"))
+		exprs, _ := test["promql_expr_test"].([]any)
+		for _, c := range exprs {
+			c := c.(map[string]any)
+			c["exp_samples"] = ofBoth(c["exp_samples"], labelled("labels"))
+		}
+		alerts, _ := test["alert_rule_test"].([]any)
+		for _, c := range alerts {
+			c := c.(map[string]any)
+			c["exp_alerts"] = ofBoth(c["exp_alerts"], func(of map[string]any, cluster string) bool {
+				labels := maps.Clone(of["exp_labels"].(map[string]any))
+				labels["cluster"] = cluster
+				of["exp_labels"] = labels
+				return true
+			})
+		}
+		both.Tests = append(both.Tests, test)
+	}
+	if len(both.Tests) < 40 {
+		t.Fatalf("only %d tests are of one cluster", len(both.Tests))
+	}
+	raw, err := yaml.Marshal(both)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string][]byte{rulesName: example(t, "prometheus", rulesName), rulesTestName: raw} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := promtool(t, dir, "test", "rules", rulesTestName); err != nil {
+		t.Errorf("promtool: %v\n%s", err, out)
+	}
 }
 
 // TestEveryAlertIsTested: each alert has unit tests in which it is silent, fires,

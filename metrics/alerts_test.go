@@ -214,8 +214,8 @@ func documentedFamilies(t *testing.T) map[string][]string {
 	return out
 }
 
-// targetLabels are labels that a scrape adds.
-var targetLabels = []string{"instance", "pod", "node", "job"}
+// targetLabels are labels that a scrape adds; cluster, where it watches several.
+var targetLabels = []string{"instance", "pod", "node", "job", "cluster"}
 
 var (
 	metricName = regexp.MustCompile(`\b(calico_audit[_:][a-z_:]+)(\{[^}]*\})?`)

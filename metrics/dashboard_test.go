@@ -119,7 +119,7 @@ func TestDashboardQueries(t *testing.T) {
 	for _, v := range d.Templating.List {
 		variables = append(variables, v.Name)
 	}
-	if !slices.Equal(variables, []string{"datasource", "job", "pool"}) {
+	if !slices.Equal(variables, []string{"datasource", "cluster", "job", "pool"}) {
 		t.Errorf("the variables are %q", variables)
 	}
 	texts := map[string]string{}
@@ -140,7 +140,7 @@ func TestDashboardQueries(t *testing.T) {
 			rules = append(rules, rule{Record: fmt.Sprintf("panel:%d:%s", p.ID, q.RefID), Expr: q.Expr})
 			for _, m := range regexp.MustCompile(`\{\{(\w+)\}\}`).FindAllStringSubmatch(q.LegendFormat, -1) {
 				kept := regexp.MustCompile(`by \([^)]*\b` + m[1] + `\b[^)]*\)`).MatchString(q.Expr)
-				if !kept && (m[1] != "instance" || strings.Contains(q.Expr, "by (")) {
+				if !kept && (!slices.Contains(targetLabels, m[1]) || strings.Contains(q.Expr, "by (")) {
 					t.Errorf("%s: the legend names %s, which the query drops", where, m[1])
 				}
 			}
@@ -155,7 +155,14 @@ func TestDashboardQueries(t *testing.T) {
 				t.Errorf("%s: there is no variable %s", where, m[1])
 			}
 		}
-		if !strings.Contains(text, `"$job"`) && where != "variable job" {
+		chosen := `{cluster=~"$cluster", job=~"$job"`
+		switch where {
+		case "variable cluster":
+			continue
+		case "variable job":
+			chosen = `{cluster=~"$cluster"}`
+		}
+		if !strings.Contains(text, chosen) {
 			t.Errorf("%s asks all exporters, whichever is chosen: %s", where, text)
 		}
 	}

@@ -233,35 +233,47 @@ func exporterRole(t *testing.T) *rbacv1.ClusterRole {
 // checkDashboard holds that every query of the shipped dashboard finds something.
 func checkDashboard(m *monitoring) {
 	m.t.Helper()
+	for _, q := range dashboardQueries(m.t, ".*", "calico-audit") {
+		m.await(fmt.Sprintf("panel %q shows anything of %s", q.panel, q.expr), func() bool { return m.query(q.expr) > 0 })
+	}
+}
+
+// dashboardQuery is a query of a panel.
+type dashboardQuery struct{ panel, expr string }
+
+// dashboardQueries are those of the shipped dashboard, where clusters and jobs that match
+// are chosen on top, and all pools.
+func dashboardQueries(t *testing.T, cluster, job string) (out []dashboardQuery) {
+	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "examples", "grafana", "calico-audit.json"))
 	if err != nil {
-		m.t.Fatal(err)
+		t.Fatal(err)
 	}
-	type panel struct {
-		Title   string
-		Targets []struct{ Expr string }
-		Panels  []json.RawMessage
+	var board struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+			Panels  []json.RawMessage
+		}
 	}
-	var board struct{ Panels []panel }
 	if err := json.Unmarshal(text, &board); err != nil {
-		m.t.Fatal(err)
+		t.Fatal(err)
 	}
-	variables := strings.NewReplacer("$job", "calico-audit", "$pool", ".*")
-	queries := 0
+	variables := strings.NewReplacer("$cluster", cluster, "$job", job, "$pool", ".*")
 	for _, p := range board.Panels {
 		if len(p.Panels) > 0 {
-			m.t.Errorf("row %q has panels of its own, which this test does not see", p.Title)
+			t.Errorf("row %q has panels of its own, which this test does not see", p.Title)
 		}
 		for _, target := range p.Targets {
-			queries++
 			expr := variables.Replace(target.Expr)
 			if strings.Contains(expr, "$") {
-				m.t.Errorf("panel %q: a variable is left in %s", p.Title, expr)
+				t.Errorf("panel %q: a variable is left in %s", p.Title, expr)
 			}
-			m.await(fmt.Sprintf("panel %q shows anything of %s", p.Title, expr), func() bool { return m.query(expr) > 0 })
+			out = append(out, dashboardQuery{p.Title, expr})
 		}
 	}
-	if queries < 20 {
-		m.t.Errorf("the dashboard has only %d queries", queries)
+	if len(out) < 20 {
+		t.Errorf("the dashboard has only %d queries", len(out))
 	}
+	return out
 }

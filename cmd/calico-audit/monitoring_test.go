@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -41,8 +42,8 @@ type notice struct {
 const patience = 3 * time.Minute
 
 // monitor starts both, with the rules of a tree of the repository, on the exporter at an
-// address.
-func monitor(t *testing.T, tree, exporter string) *monitoring {
+// address, and those of further jobs, given as scrape configurations.
+func monitor(t *testing.T, tree, exporter string, jobs ...string) *monitoring {
 	t.Helper()
 	prometheus := testenv.Program(t, "prometheus", "prometheus")
 	alertmanager := testenv.Program(t, "prometheus-alertmanager", "prometheus-alertmanager")
@@ -84,10 +85,11 @@ rule_files: [calico-audit.rules.yaml]
 scrape_configs:
 - job_name: calico-audit
   static_configs: [{targets: [%q]}]
+%s
 alerting:
   alertmanagers:
   - static_configs: [{targets: [%q]}]
-`, exporter, alerts))
+`, exporter, strings.Join(jobs, "\n"), alerts))
 	m.prometheus = "http://" + serve(t, "/-/ready", func(listen string) *exec.Cmd {
 		return exec.Command(prometheus, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "prometheus"), "--web.listen-address="+listen)
 	})
@@ -230,9 +232,20 @@ func (m *monitoring) await(what string, holds func() bool) {
 // query returns how many series an expression has now.
 func (m *monitoring) query(expr string) int {
 	m.t.Helper()
-	status, body, err := get(m.t.Context(), m.prometheus+"/api/v1/query?query="+url.QueryEscape(expr))
+	return len(m.series(expr, time.Now()))
+}
+
+// series are the values of an expression at a time, by their labels.
+func (m *monitoring) series(expr string, at time.Time) map[string]float64 {
+	m.t.Helper()
+	status, body, err := get(m.t.Context(), m.prometheus+"/api/v1/query?"+url.Values{"query": {expr}, "time": {at.Format(time.RFC3339Nano)}}.Encode())
 	var answer struct {
-		Data struct{ Result []json.RawMessage }
+		Data struct {
+			Result []struct {
+				Metric map[string]string
+				Value  [2]any // a time, and a number as text
+			}
+		}
 	}
 	if err == nil {
 		err = json.Unmarshal(body, &answer)
@@ -240,7 +253,15 @@ func (m *monitoring) query(expr string) int {
 	if err != nil || status != http.StatusOK {
 		m.t.Fatalf("asking Prometheus for %s: %d %v %s", expr, status, err, body)
 	}
-	return len(answer.Data.Result)
+	out := map[string]float64{}
+	for _, r := range answer.Data.Result {
+		value, err := strconv.ParseFloat(r.Value[1].(string), 64)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		out[fmt.Sprint(r.Metric)] = value
+	}
+	return out
 }
 
 // runExporter starts the exporter as a process, and ends it with the test; that must

@@ -47,7 +47,7 @@ exporter: {replicas: 1, agents: true, webConfigSecret: web, priorityClassName: "
 agent: {enabled: true, enterNamespaces: true, seLinux: true, tls: {enabled: true, certManager: true}, priorityClassName: system-node-critical, maxUnavailable: 3, extraArgs: [--max-age=20s]}
 repair: {enabled: true, suspend: true, schedule: "@daily", extraArgs: [--pool=a], nodeSelector: {a: b}, tolerations: [{operator: Exists}], priorityClassName: system-cluster-critical, journal: {storageClassName: fast, size: 1Gi, accessModes: [ReadWriteOncePod]}}
 networkPolicy: {enabled: true, apiServers: [{cidr: 192.0.2.10/32, port: 6443}, {cidr: "2001:db8::1/128", port: 6443}]}
-monitoring: {serviceMonitor: true, podMonitor: true, prometheusRule: true, dashboard: true, labels: {release: x}, endpoint: {tlsConfig: {insecureSkipVerify: true}}}
+monitoring: {serviceMonitor: true, podMonitor: true, prometheusRule: true, dashboard: true, labels: {release: x}, cluster: east, endpoint: {tlsConfig: {insecureSkipVerify: true}, relabelings: [{targetLabel: zone, replacement: a}]}}
 guardRails: {mode: warn, native: true}
 image: {repository: registry.example.com/calico-audit, digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", pullSecrets: [pull], pullPolicy: Always}
 `,
@@ -277,6 +277,30 @@ func TestChartLint(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestChartNamesTheCluster: each series gets the cluster's name, beside what else is done to
+// its labels.
+func TestChartNamesTheCluster(t *testing.T) {
+	var got []string
+	for _, o := range chart(t, "kube-system", chartValues["each other way"]) {
+		var relabelings []monitoringv1.RelabelConfig
+		switch o.GetKind() {
+		case "ServiceMonitor":
+			relabelings = decode[monitoringv1.ServiceMonitor](t, o).Spec.Endpoints[0].RelabelConfigs
+		case "PodMonitor":
+			relabelings = decode[monitoringv1.PodMonitor](t, o).Spec.PodMetricsEndpoints[0].RelabelConfigs
+		}
+		for _, r := range relabelings {
+			if got = append(got, o.GetKind()+" "+r.TargetLabel); r.TargetLabel == "cluster" && *r.Replacement != "east" {
+				t.Errorf("%s: the cluster is %q", o.GetKind(), *r.Replacement)
+			}
+		}
+	}
+	slices.Sort(got)
+	if want := []string{"PodMonitor cluster", "PodMonitor node", "ServiceMonitor cluster", "ServiceMonitor zone"}; !slices.Equal(got, want) {
+		t.Errorf("labels that are added: %q, want %q", got, want)
 	}
 }
 
