@@ -3,7 +3,6 @@ package blocks
 import (
 	"cmp"
 	"net/netip"
-	"reflect"
 	"slices"
 	"sort"
 )
@@ -42,23 +41,35 @@ func Compare(a, b Record) int {
 // Sort puts every slice into its canonical order, so that what is computed from
 // a snapshot does not depend on the order in which objects were read.
 func (s *Snapshot) Sort() {
-	v := reflect.ValueOf(s).Elem()
-	for i := range v.NumField() {
-		if f := v.Field(i); f.Kind() == reflect.Slice {
-			if _, ok := reflect.New(f.Type().Elem()).Interface().(Record); ok {
-				sortRecords(f)
-			}
-		}
-	}
+	sortRecords(s.Pools)
+	sortRecords(s.Blocks)
+	sortRecords(s.Affinities)
+	sortRecords(s.Handles)
+	sortRecords(s.Reservations)
+	sortRecords(s.Nodes)
+	sortRecords(s.Workloads)
+	sortRecords(s.Namespaces)
+	sortRecords(s.BGPPeers)
+	sortRecords(s.BGPFilters)
+	sortRecords(s.VMs)
+	sortRecords(s.VMInstances)
+	sortRecords(s.WhereaboutsPools)
+	sortRecords(s.WhereaboutsReservations)
+	sortRecords(s.NodeSlicePools)
+	sortRecords(s.NetworkAttachments)
+	sortRecords(s.Budgets)
 	slices.SortStableFunc(s.Gaps, CompareGaps)
 	s.Hosts.sort()
 }
 
-// sortRecords sorts a slice of records. Most are in order as they were read.
-func sortRecords(list reflect.Value) {
-	at := func(i int) Record { return list.Index(i).Addr().Interface().(Record) }
-	less := func(i, j int) bool { return Compare(at(i), at(j)) < 0 }
-	if all := list.Interface(); !sort.SliceIsSorted(all, less) {
+// sortRecords sorts records. Most are in order as they were read, and a watch asks again
+// after each change.
+func sortRecords[T any, P interface {
+	*T
+	Record
+}](all []T) {
+	less := func(i, j int) bool { return Compare(P(&all[i]), P(&all[j])) < 0 }
+	if !sort.SliceIsSorted(all, less) {
 		sort.SliceStable(all, less)
 	}
 }

@@ -304,7 +304,7 @@ func TestCalicoV332Verdicts(t *testing.T) {
 		// That a Node object is gone does not mean that its tunnel is.
 		want := row.exists || row.owner == "unknown" || row.owner == "tunnel"
 		if v.Owned != want || v.Unknown != (row.owner == "unknown") {
-			t.Errorf("%s of %s (exists: %t): owned %t, unknown %t: %s", row.address, row.owner, row.exists, v.Owned, v.Unknown, v.Why)
+			t.Errorf("%s of %s (exists: %t): owned %t, unknown %t: %s", row.address, row.owner, row.exists, v.Owned, v.Unknown, v.Why())
 		}
 	}
 	found := map[string][]string{}
@@ -340,7 +340,7 @@ func TestCalicoV332Migration(t *testing.T) {
 		st := state.New(s, state.Options{})
 		r, _ := st.Allocation(db)
 		if v := st.Classify(r); v.Owned != (row[0] != "deleted.yaml") || v.Unknown {
-			t.Errorf("%s: owned %t, unknown %t: %s", row[0], v.Owned, v.Unknown, v.Why)
+			t.Errorf("%s: owned %t, unknown %t: %s", row[0], v.Owned, v.Unknown, v.Why())
 		}
 		for _, f := range audit.Run(st, checks.All).Findings {
 			if f.Subject.IP == db.String() && f.Severity >= state.Error {

@@ -100,7 +100,7 @@ func TestAgreesWithCalicoctl(t *testing.T) {
 				t.Errorf("seed %d: calicoctl calls %s leaked, and the audit knows no allocation of it", seed, ip)
 				continue
 			}
-			why := st.Classify(ref).Why
+			why := st.Classify(ref).Why()
 			if !slices.ContainsFunc(knownErrors, func(known string) bool { return strings.Contains(why, known) }) {
 				t.Errorf("seed %d: calicoctl calls %s leaked, the audit does not: %s", seed, ip, why)
 			}

@@ -21,11 +21,9 @@ var handleCount = audit.Check{
 	Never:    "Never edit the count while the pod is starting or ending.",
 	Requires: []blocks.Resource{blocks.Handles, blocks.Blocks},
 	Run: func(st *state.State, f *audit.Findings) {
-		for i := range st.Handles {
-			h := &st.Handles[i]
-			refs := st.HandleRefs(h.ID)
+		st.EachHandle(func(h *blocks.Handle, refs []state.AllocationRef) {
 			if h.SoftDeleted || len(refs) == 0 || !st.OldEnough(h.Meta) || !refsPastGrace(st, refs) || st.HandleMayBeUsed(h) {
-				continue
+				return
 			}
 			if wrong := state.Miscounts(h, refs); len(wrong) > 0 {
 				f.Add(audit.Finding{
@@ -35,6 +33,6 @@ var handleCount = audit.Check{
 					Remedies: f.Check.Remedies,
 				})
 			}
-		}
+		})
 	},
 }

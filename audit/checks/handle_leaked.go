@@ -22,14 +22,13 @@ var handleLeaked = audit.Check{
 	Never:    "Never delete handles in bulk while pods are starting.",
 	Requires: []blocks.Resource{blocks.Handles, blocks.Blocks},
 	Run: func(st *state.State, f *audit.Findings) {
-		for i := range st.Handles {
-			h := &st.Handles[i]
-			if h.SoftDeleted || len(st.HandleRefs(h.ID)) > 0 || !st.OldEnough(h.Meta) {
-				continue
+		st.EachHandle(func(h *blocks.Handle, refs []state.AllocationRef) {
+			if h.SoftDeleted || len(refs) > 0 || !st.OldEnough(h.Meta) {
+				return
 			}
 			if st.HandleMayBeUsed(h) {
 				f.SkipPartial("not evaluated for handle %s: a block that cannot be read may refer to it", h.ID)
-				continue
+				return
 			}
 			var named []string
 			for _, c := range h.Blocks {
@@ -41,7 +40,7 @@ var handleLeaked = audit.Check{
 				Evidence: state.Evidences("it names", phrase.OrNone(phrase.List(named)), "created", phrase.Time(h.Created), "last written", phrase.Time(h.Written), "observed", state.Observed),
 				Remedies: f.Check.Remedies,
 			})
-		}
+		})
 	},
 }
 

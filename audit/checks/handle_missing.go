@@ -23,19 +23,18 @@ var handleMissing = audit.Check{
 	Never:    "Never make a handle up by hand.",
 	Requires: []blocks.Resource{blocks.Handles, blocks.Blocks},
 	Run: func(st *state.State, f *audit.Findings) {
-		ids := st.ReferencedHandles()
-		if st.HandlesLeftOut() {
-			f.Inconclusive("blocks refer to %d handles and the files hold none: they seem to have been made without ipamhandles", len(ids))
+		if referred, leftOut := st.HandlesLeftOut(); leftOut {
+			f.Inconclusive("blocks refer to %d handles and the files hold none: they seem to have been made without ipamhandles", referred)
 			return
 		}
 		unread := map[string]bool{}
 		for _, g := range st.Unreadable(blocks.Handles) {
 			unread[g.Name] = true
 		}
-		for _, id := range ids {
-			refs := slices.DeleteFunc(slices.Clone(st.HandleRefs(id)), func(r state.AllocationRef) bool { return r.Block.SoftDeleted })
-			if len(refs) == 0 || st.Handle(id) != nil || unread[id] || !refsPastGrace(st, refs) {
-				continue
+		st.EachMissingHandle(func(id string, refs []state.AllocationRef) {
+			refs = slices.DeleteFunc(slices.Clone(refs), func(r state.AllocationRef) bool { return r.Block.SoftDeleted })
+			if len(refs) == 0 || unread[id] || !refsPastGrace(st, refs) {
+				return
 			}
 			attr := refs[0].Attributes()
 			var addrs []string
@@ -49,7 +48,7 @@ var handleMissing = audit.Check{
 					"assigned", phrase.Time(attr.Assigned), "observed", state.Observed),
 				Remedies: f.Check.Remedies,
 			})
-		}
+		})
 	},
 }
 

@@ -34,7 +34,7 @@ var ipDuplicate = audit.Check{
 		if g := st.FirstMissing([]blocks.Resource{blocks.Blocks, blocks.Pools}); g != nil && st.Views.ShowUses() {
 			f.SkipPartial("not evaluated by host views: %s", g)
 		}
-		st.EachLiveUse(func(a netip.Addr, all []state.LiveUse) {
+		st.EachSharedUse(func(a netip.Addr, all []state.LiveUse) {
 			addDuplicate(st, f, a, all)
 		})
 		// Addresses that nodes show in use twice, and that no live pod names.

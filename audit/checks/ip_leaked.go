@@ -32,17 +32,9 @@ var ipLeaked = audit.Check{
 		if name, unread := st.UnreadPod(); unread {
 			f.Inconclusive("not evaluated where only pods could tell: pod %s could not be read", name)
 		}
-		for _, b := range st.IPBlocks {
-			for i, o := range b.Ordinals {
-				if o == blocks.Free {
-					continue
-				}
-				r := state.AllocationRef{Block: b, Ordinal: i}
-				v := st.Classify(r)
-				if v.Owned {
-					continue
-				}
-				f.Add(leakFinding(st, r, v))
+		for _, r := range st.Unowned() {
+			if !r.Owned {
+				f.Add(leakFinding(st, r.AllocationRef, r.Validity))
 			}
 		}
 	},
@@ -60,12 +52,12 @@ func leakFinding(st *state.State, r state.AllocationRef, v state.Validity) audit
 	}
 	x := audit.Finding{
 		Absence: true, Severity: state.Warning, Subject: state.IPSubject(r.Addr(), attr.Node), Pools: state.PoolsOf(r.Block.Pool), Nodes: []string{r.Block.Owner.Node()},
-		Message: fmt.Sprintf("%s is allocated, and nothing seems to own it: %s", r.Addr(), v.Why),
+		Message: fmt.Sprintf("%s is allocated, and nothing seems to own it: %s", r.Addr(), v.Why()),
 		Evidence: state.Evidences("block", r.Block.CIDR.String(), "owner of the block", phrase.Owner(r.Block.Owner), "handle", handle,
 			"node", attr.Node, "machine", machineNote(st, attr.Node), "type", attr.Type, "assigned", phrase.Time(attr.Assigned), "sequence", sequence, "caution", caution, "observed", state.Observed),
 		Root: remedies.Of(st).RootOfLeak(r),
 	}
-	addHolders(st, &x, r)
+	addHolders(st, &x, r, v)
 	return x
 }
 
@@ -81,7 +73,7 @@ func machineNote(st *state.State, node string) string {
 
 // addHolders says of a leaked address where a node still uses it: it is lost to the
 // datastore only, and must not be handed out.
-func addHolders(st *state.State, x *audit.Finding, r state.AllocationRef) {
+func addHolders(st *state.State, x *audit.Finding, r state.AllocationRef, v state.Validity) {
 	if held := st.HeldBy(r); len(held) > 0 {
 		var where, nodes []string
 		for _, u := range held {
@@ -90,7 +82,7 @@ func addHolders(st *state.State, x *audit.Finding, r state.AllocationRef) {
 				nodes = append(nodes, u.View.Node)
 			}
 		}
-		x.Message = fmt.Sprintf("%s is allocated, no object owns it (%s), and it is still in use on %s", r.Addr(), st.Classify(r).Why, phrase.Each(nodes))
+		x.Message = fmt.Sprintf("%s is allocated, no object owns it (%s), and it is still in use on %s", r.Addr(), v.Why(), phrase.Each(nodes))
 		x.Evidence = append(x.Evidence, state.Evidence{Name: "still in use", Value: phrase.ListBy("; ", where) + "; not releasable"})
 		x.Evidence = append(x.Evidence, state.HostUseEvidence(held...)...)
 		x.Remedies = []remedies.Remedy{remedies.EndUse(held)}

@@ -27,26 +27,19 @@ var ipUnknownOwner = audit.Check{
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
 	Optional: []blocks.Resource{blocks.VMs, blocks.VMInstances},
 	Run: func(st *state.State, f *audit.Findings) {
-		for _, b := range st.IPBlocks {
-			for i, o := range b.Ordinals {
-				if o == blocks.Free {
-					continue
-				}
-				r := state.AllocationRef{Block: b, Ordinal: i}
-				v := st.Classify(r)
-				if !v.Unknown {
-					continue
-				}
-				attr := r.Attributes()
-				namespace, vm, _ := attr.VMOf()
-				f.Add(audit.Finding{
-					Absence: true, Severity: state.Info, Subject: state.IPSubject(r.Addr(), attr.Node), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
-					Message: fmt.Sprintf("%s is allocated, and who owns it is not known: %s", r.Addr(), v.Why),
-					Evidence: state.Evidences("block", b.CIDR.String(), "owner of the block", phrase.Owner(b.Owner), "handle", phrase.OrNone(attr.Handle),
-						"virtual machine", phrase.FullName(namespace, vm), "node", attr.Node, "assigned", phrase.Time(attr.Assigned)),
-					Fix: audit.Look("calico-audit explain " + r.Addr().String()),
-				})
+		for _, r := range st.Unowned() {
+			if !r.Unknown {
+				continue
 			}
+			attr := r.Attributes()
+			namespace, vm, _ := attr.VMOf()
+			f.Add(audit.Finding{
+				Absence: true, Severity: state.Info, Subject: state.IPSubject(r.Addr(), attr.Node), Pools: state.PoolsOf(r.Block.Pool), Nodes: []string{r.Block.Owner.Node()},
+				Message: fmt.Sprintf("%s is allocated, and who owns it is not known: %s", r.Addr(), r.Why()),
+				Evidence: state.Evidences("block", r.Block.CIDR.String(), "owner of the block", phrase.Owner(r.Block.Owner), "handle", phrase.OrNone(attr.Handle),
+					"virtual machine", phrase.FullName(namespace, vm), "node", attr.Node, "assigned", phrase.Time(attr.Assigned)),
+				Fix: audit.Look("calico-audit explain " + r.Addr().String()),
+			})
 		}
 	},
 }

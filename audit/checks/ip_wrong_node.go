@@ -30,11 +30,11 @@ var ipWrongNode = audit.Check{
 					continue
 				}
 				attr := b.At(i)
-				if attr == nil || attr.Node == "" || attr.Tunnel() || attr.Cooling() || b.SoftDeleted {
+				if attr == nil || attr.Node == "" || attr.Cooling() || b.SoftDeleted {
 					continue
 				}
-				w := st.LiveUser(b.Address(i), attr)
-				if w == nil || w.Node == "" || w.Node == attr.Node || alternateOwner(attr, w) {
+				w := st.LiveUserOf(state.AllocationRef{Block: b, Ordinal: i})
+				if w == nil || w.Node == "" || w.Node == attr.Node || attr.Tunnel() || alternateOwner(attr, w) {
 					continue
 				}
 				f.Add(audit.Finding{

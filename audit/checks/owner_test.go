@@ -41,8 +41,8 @@ alloc 10.0.0.5 node=gone type=vxlanTunnelAddress handle=vxlan-tunnel-addr-gone
 			if !ok {
 				t.Fatal("the tunnel's address is not allocated")
 			}
-			if v := st.Classify(r); v.Owned != c.owned || !strings.Contains(v.Why, c.say) {
-				t.Errorf("owned %t, %q; want %t, %q", v.Owned, v.Why, c.owned, c.say)
+			if v := st.Classify(r); v.Owned != c.owned || !strings.Contains(v.Why(), c.say) {
+				t.Errorf("owned %t, %q; want %t, %q", v.Owned, v.Why(), c.owned, c.say)
 			}
 		})
 	}

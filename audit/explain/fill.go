@@ -114,7 +114,7 @@ func (x *explainer) holderText(b *state.Block, i int) string {
 	}
 	if x.FirstMissing(useReads) == nil {
 		if v := x.Classify(state.AllocationRef{Block: b, Ordinal: i}); !v.Owned {
-			out += " (nothing seems to own it: " + v.Why + ")"
+			out += " (nothing seems to own it: " + v.Why() + ")"
 		}
 	}
 	return out

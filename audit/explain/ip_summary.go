@@ -79,12 +79,12 @@ func (x *explainer) unusedSummary(ref state.AllocationRef) string {
 	}
 	v := x.Classify(ref)
 	if v.Unknown {
-		return out + ", and who owns it is not known: " + v.Why + "."
+		return out + ", and who owns it is not known: " + v.Why() + "."
 	}
 	if v.Owned {
-		return out + ": " + v.Why + "."
+		return out + ": " + v.Why() + "."
 	}
-	return out + fmt.Sprintf(", and nothing seems to use it: %s.", v.Why)
+	return out + fmt.Sprintf(", and nothing seems to use it: %s.", v.Why())
 }
 
 // freeSummary is about an address that its block does not allocate, and that

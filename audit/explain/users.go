@@ -135,14 +135,14 @@ func (x *explainer) usedBySection(s *builder, a netip.Addr, users []user, ref st
 // verdictText is a verdict on an allocation, with its reason.
 func verdictText(v state.Validity) string {
 	switch {
-	case strings.HasPrefix(v.Why, "not evaluated"):
-		return v.Why
+	case strings.HasPrefix(v.Why(), "not evaluated"):
+		return v.Why()
 	case v.Unknown:
-		return "owner not known: " + v.Why
+		return "owner not known: " + v.Why()
 	case v.Owned:
-		return "owned: " + v.Why
+		return "owned: " + v.Why()
 	}
-	return "nothing seems to own it: " + v.Why
+	return "nothing seems to own it: " + v.Why()
 }
 
 // servesNoPod reports whether an allocation is for something that neither pods nor

@@ -418,7 +418,10 @@ func (st *Remedies) findFull() []string {
 // among those that do not, and one whose taints keep pods away not at all.
 func (st *Remedies) LeavesTooFew(cordon []string) (pool string, left, of int) {
 	type share struct{ cut, left, of int }
-	shares := map[string]*share{}
+	shares, cordoned := map[string]*share{}, map[string]bool{}
+	for _, name := range cordon {
+		cordoned[name] = true
+	}
 	for _, h := range st.NodeStates {
 		if h.Node == nil || h.Node.OutOfService || len(h.Node.KeepsAway()) > 0 {
 			continue
@@ -432,7 +435,7 @@ func (st *Remedies) LeavesTooFew(cordon []string) (pool string, left, of int) {
 				}
 				x.of++
 				switch {
-				case slices.Contains(cordon, h.Name), h.Node.Unschedulable && h.Node.Ours == Rehoming:
+				case cordoned[h.Name], h.Node.Unschedulable && h.Node.Ours == Rehoming:
 					x.cut++
 				case takesPods(h):
 					x.left++

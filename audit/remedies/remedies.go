@@ -201,15 +201,16 @@ var tunnelAnnotations = map[string]string{
 // not answer, because it is gone or NotReady, that is its machine's being off.
 func (st *Remedies) leakRemedies() []Remedy {
 	var unseen, silent []string
-	proven, nameless := false, false
-	st.EachAllocation(func(r state.AllocationRef, node string) {
-		if proven || st.Classify(r).Owned || st.RootOfLeak(r) != "leaks" {
-			return
+	nameless := false
+	for _, r := range st.Unowned() {
+		if r.Owned || st.RootOfLeak(r.AllocationRef) != "leaks" {
+			continue
 		}
+		node := state.NodeOf(r.Attributes())
 		off, _ := st.MachineOff(node)
 		switch {
-		case off || st.HostEvidence(r).Verdict == hosts.ShowsFree:
-			proven = true
+		case off || st.HostEvidence(r.AllocationRef).Verdict == hosts.ShowsFree:
+			return []Remedy{ReleaseLeaks}
 		case node == "":
 			nameless = true
 		case st.MachineMayRun(node):
@@ -217,11 +218,8 @@ func (st *Remedies) leakRemedies() []Remedy {
 		default:
 			unseen = append(unseen, node)
 		}
-	})
-	r := ReleaseLeaks
-	if proven {
-		return []Remedy{r}
 	}
+	r := ReleaseLeaks
 	var how, risk []string
 	if slices.Sort(unseen); len(unseen) > 0 {
 		how = append(how, "with host views of "+phrase.Some(slices.Compact(unseen))+" that do not show them (--host-views), or unasked, with --without-host-evidence")

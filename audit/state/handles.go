@@ -14,14 +14,18 @@ import (
 const fewHandles = 3
 
 // HandlesLeftOut reports whether files seem to have been made without handles: blocks
-// refer to more than a few, and there is none.
-func (st *State) HandlesLeftOut() bool {
-	return !st.Cluster.Live && len(st.Handles) == 0 && len(st.own.refs) > fewHandles
+// refer to more than a few, to how many, and there is none.
+func (st *State) HandlesLeftOut() (referred int, leftOut bool) {
+	referred = len(st.own.known)
+	return referred, !st.Cluster.Live && len(st.Handles) == 0 && referred > fewHandles
 }
 
 // Miscounts lists the blocks for which a handle's count is not the number of
 // addresses recorded under it.
 func Miscounts(h *blocks.Handle, refs []AllocationRef) (out []string) {
+	if len(h.Blocks) == 1 && h.Blocks[0].Count == len(refs) && !slices.ContainsFunc(refs, func(r AllocationRef) bool { return r.Block.CIDR != h.Blocks[0].CIDR }) {
+		return nil // nearly every one
+	}
 	have := map[netip.Prefix]int{}
 	for _, r := range refs {
 		have[r.Block.CIDR]++
@@ -64,10 +68,13 @@ func (st *State) Miscounts(h *blocks.Handle) (wrong []string, right []blocks.Han
 // HandleMayBeUsed reports whether a block that could not be understood, or that
 // contradicts itself, may refer to a handle.
 func (st *State) HandleMayBeUsed(h *blocks.Handle) bool {
-	if st.own.beyond[strings.ToLower(h.ID)] {
+	if len(st.own.beyond) > 0 && st.own.beyond[strings.ToLower(h.ID)] {
 		return true
 	}
 	for _, c := range h.Blocks {
+		if !st.own.corrupt {
+			break
+		}
 		if b := st.BlockOf(c.CIDR); b != nil && len(b.Faults) > 0 {
 			return true
 		}

@@ -150,13 +150,3 @@ func withoutOwn(uses []hosts.Use, o LiveUse) []hosts.Use {
 	}
 	return slices.Delete(uses, i, i+1)
 }
-
-// NamedBy returns the pods that name an address.
-func (st *State) NamedBy(a netip.Addr) []use {
-	i, _ := slices.BinarySearchFunc(st.uses, a, func(u use, a netip.Addr) int { return u.addr.Compare(a) })
-	j := i
-	for j < len(st.uses) && st.uses[j].addr == a {
-		j++
-	}
-	return st.uses[i:j]
-}

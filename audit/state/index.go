@@ -1,7 +1,6 @@
 package state
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -17,14 +16,37 @@ type ownership struct {
 	objects map[netip.Prefix]int
 	// claims holds the affinities of each CIDR.
 	claims map[netip.Prefix][]*blocks.Affinity
-	// handles are the handle objects, by ID in lower case: the API server keeps
+	// handles are the places in known by ID in lower case: the API server keeps
 	// names in lower case, and IDs are compared by name.
-	handles map[string]*blocks.Handle
-	// refs are the addresses that blocks record under each handle.
-	refs map[string][]AllocationRef
+	handles map[string]int32
+	known   []knownHandle
+	// of has for each handle object its place in known.
+	of []int32
 	// beyond are the handles that malformed blocks name for what lies beyond their
 	// CIDRs, in lower case.
 	beyond map[string]bool
+	// corrupt is true if any block contradicts itself.
+	corrupt bool
+}
+
+// knownHandle is a handle that is an object, or that blocks refer to, or both.
+type knownHandle struct {
+	object *blocks.Handle
+	// refs are the addresses that blocks record under it, count how many.
+	refs  []AllocationRef
+	count int32
+}
+
+// place returns the place of a handle among those that are known, which it becomes.
+func (o *ownership) place(id string) int32 {
+	id = strings.ToLower(id)
+	n, ok := o.handles[id]
+	if !ok {
+		n = int32(len(o.known))
+		o.handles[id] = n
+		o.known = append(o.known, knownHandle{})
+	}
+	return n
 }
 
 // AllocationRef is one allocated address.
@@ -39,10 +61,19 @@ func (r AllocationRef) Addr() netip.Addr { return r.Block.Address(r.Ordinal) }
 // Attributes returns what the address is allocated to; nil in a corrupt block.
 func (r AllocationRef) Attributes() *blocks.Attributes { return r.Block.At(r.Ordinal) }
 
+// Kind says what kind of thing the address is allocated to, as [UseKindOf] does.
+func (r AllocationRef) Kind() UseKind {
+	if i := r.Block.Ordinals[r.Ordinal]; i >= 0 && int(i) < len(r.Block.kinds) {
+		return r.Block.kinds[i]
+	}
+	return UseUnknown
+}
+
 func (st *State) indexOwnership() {
 	o := &st.own
 	o.byCIDR = make(map[netip.Prefix]*Block, len(st.IPBlocks))
 	for _, b := range st.IPBlocks {
+		o.corrupt = o.corrupt || len(b.Faults) > 0
 		if o.byCIDR[b.CIDR] == nil {
 			o.byCIDR[b.CIDR] = b
 			continue
@@ -57,24 +88,43 @@ func (st *State) indexOwnership() {
 		a := &st.Affinities[i]
 		o.claims[a.CIDR] = append(o.claims[a.CIDR], a)
 	}
-	o.handles = make(map[string]*blocks.Handle, len(st.Handles))
-	for i := range st.Handles {
-		o.handles[strings.ToLower(st.Handles[i].ID)] = &st.Handles[i]
-	}
 	for i := range st.Snapshot.Blocks {
 		o.indexBeyond(&st.Snapshot.Blocks[i])
 	}
-	o.refs = make(map[string][]AllocationRef, len(st.Handles))
+	st.indexHandles()
+}
+
+func (st *State) indexHandles() {
+	o := &st.own
+	o.handles = make(map[string]int32, len(st.Handles))
+	o.known = make([]knownHandle, 0, len(st.Handles))
+	o.of = make([]int32, len(st.Handles))
+	for i := range st.Handles {
+		o.of[i] = o.place(st.Handles[i].ID)
+		o.known[o.of[i]].object = &st.Handles[i]
+	}
+	var refs []AllocationRef
+	var at []int32 // their handles' places
 	for _, b := range st.IPBlocks {
 		for i := range b.Ordinals {
 			if b.Ordinals[i] == blocks.Free {
 				continue
 			}
 			if attr := b.At(i); attr != nil && attr.Handle != "" && !attr.WindowsReserved() {
-				id := strings.ToLower(attr.Handle)
-				o.refs[id] = append(o.refs[id], AllocationRef{b, i})
+				n := o.place(attr.Handle)
+				o.known[n].count++
+				refs, at = append(refs, AllocationRef{b, i}), append(at, n)
 			}
 		}
+	}
+	// All lists of refs lie in one, each with room for its own alone.
+	all := make([]AllocationRef, len(refs))
+	for i := range o.known {
+		k := &o.known[i]
+		k.refs, all = all[:0:k.count], all[k.count:]
+	}
+	for i, n := range at {
+		o.known[n].refs = append(o.known[n].refs, refs[i])
 	}
 }
 
@@ -98,26 +148,39 @@ func (st *State) BlockOf(p netip.Prefix) *Block { return st.own.byCIDR[p] }
 func (st *State) AffinitiesOf(p netip.Prefix) []*blocks.Affinity { return st.own.claims[p] }
 
 // Handle returns the handle of an ID, or nil.
-func (st *State) Handle(id string) *blocks.Handle { return byHandle(st.own.handles, id) }
-
-// ReferencedHandles returns the IDs of the handles that blocks refer to, in lower case,
-// in order.
-func (st *State) ReferencedHandles() []string {
-	ids := slices.AppendSeq(make([]string, 0, len(st.own.refs)), maps.Keys(st.own.refs))
-	slices.Sort(ids)
-	return ids
-}
+func (st *State) Handle(id string) *blocks.Handle { return st.knownHandle(id).object }
 
 // HandleRefs returns the addresses that blocks record under a handle.
-func (st *State) HandleRefs(id string) []AllocationRef { return byHandle(st.own.refs, id) }
+func (st *State) HandleRefs(id string) []AllocationRef { return st.knownHandle(id).refs }
 
-// byHandle looks up a handle's ID among those in lower case, which nearly all are as they
-// stand.
-func byHandle[V any](of map[string]V, id string) V {
-	if v, ok := of[id]; ok {
-		return v
+func (st *State) knownHandle(id string) knownHandle {
+	if n, ok := st.own.handles[strings.ToLower(id)]; ok {
+		return st.own.known[n]
 	}
-	return of[strings.ToLower(id)]
+	return knownHandle{}
+}
+
+// EachHandle calls fn for each handle, in order, with the addresses that blocks record
+// under it.
+func (st *State) EachHandle(fn func(*blocks.Handle, []AllocationRef)) {
+	for i := range st.Handles {
+		fn(&st.Handles[i], st.own.known[st.own.of[i]].refs)
+	}
+}
+
+// EachMissingHandle calls fn for each handle that blocks refer to and that does not exist, in
+// the order of the IDs, with what they record under it.
+func (st *State) EachMissingHandle(fn func(id string, refs []AllocationRef)) {
+	var ids []string // in lower case
+	for i := range st.own.known {
+		if k := &st.own.known[i]; k.object == nil {
+			ids = append(ids, strings.ToLower(k.refs[0].Attributes().Handle))
+		}
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		fn(id, st.HandleRefs(id))
+	}
 }
 
 // Allocation returns the allocation of an address: of several overlapping

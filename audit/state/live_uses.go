@@ -28,23 +28,41 @@ func (u LiveUse) String() string {
 // EachLiveUse calls fn for each address that live pods or tunnels use, in
 // order, with all of them.
 func (st *State) EachLiveUse(fn func(netip.Addr, []LiveUse)) {
-	emit := func(a netip.Addr, pods []use) {
+	st.eachUse(func(a netip.Addr, pods []use) {
 		if users := st.LiveUses(a, pods); len(users) > 0 {
 			fn(a, users)
 		}
-	}
-	for i := 0; i < len(st.uses); {
-		j := i
-		for j < len(st.uses) && st.uses[j].addr == st.uses[i].addr {
-			j++
+	})
+}
+
+// EachSharedUse is [State.EachLiveUse] for the few addresses that several may use: several
+// pods, a pod and a tunnel or several tunnels name them, or a host view shows others.
+func (st *State) EachSharedUse(fn func(netip.Addr, []LiveUse)) {
+	st.eachUse(func(a netip.Addr, pods []use) {
+		if len(pods)+len(st.tunnels[a])+len(st.seconds[a]) < 2 {
+			return
 		}
-		emit(st.uses[i].addr, st.uses[i:j])
-		i = j
+		if users := st.LiveUses(a, pods); len(users) > 0 {
+			fn(a, users)
+		}
+	})
+}
+
+// eachUse calls fn for each address that pods or tunnels name, with the pods: first those
+// that pods name, in order.
+func (st *State) eachUse(fn func(netip.Addr, []use)) {
+	for rest := st.uses; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && rest[n].addr == rest[0].addr {
+			n++
+		}
+		fn(rest[0].addr, rest[:n])
+		rest = rest[n:]
 	}
 	for i := range st.Nodes {
 		for _, t := range st.Nodes[i].Tunnels {
-			if len(st.Users(t.Addr)) == 0 && st.TunnelsAt(t.Addr)[0].Node == &st.Nodes[i] && st.TunnelsAt(t.Addr)[0].Type == t.Type {
-				emit(t.Addr, nil)
+			if first := st.tunnels[t.Addr][0]; first.Node == &st.Nodes[i] && first.Type == t.Type && len(st.NamedBy(t.Addr)) == 0 {
+				fn(t.Addr, nil)
 			}
 		}
 	}
@@ -53,11 +71,12 @@ func (st *State) EachLiveUse(fn func(netip.Addr, []LiveUse)) {
 // LiveUses returns the live claims to an address; pods are those that name it.
 func (st *State) LiveUses(a netip.Addr, pods []use) (users []LiveUse) {
 	for _, u := range pods {
-		if !u.workload.Live() || u.elsewhere {
+		w := st.podOf(u)
+		if !w.Live() || u.elsewhere {
 			continue
 		}
-		l := LiveUse{Pod: u.workload, Node: u.workload.Node, Source: "Calico's annotation"}
-		for _, s := range u.workload.StatusIPs {
+		l := LiveUse{Pod: w, Node: w.Node, Source: "Calico's annotation"}
+		for _, s := range w.StatusIPs {
 			if s == a {
 				l.Source, l.certain = "the pod's status", true
 			}
@@ -94,11 +113,14 @@ func (st *State) EnabledPool(a netip.Addr) *Pool {
 	return best
 }
 
-// Recorded reports whether a block records an address as in use; one that cools
-// down is no one's.
-func (st *State) Recorded(a netip.Addr) bool {
+// recorded reports whether a block records an address as in use, which the pods have that
+// name it; one that cools down is no one's.
+func (st *State) recorded(a netip.Addr, pods []use) bool {
+	if len(pods) > 0 {
+		return pods[0].recorded
+	}
 	r, ok := st.Allocation(a)
-	return ok && (r.Attributes() == nil || !r.Attributes().Cooling())
+	return ok && (r.Attributes() == nil || r.Kind() != UseCooling)
 }
 
 // CoveringBlock returns the most specific block that contains an address.

@@ -17,19 +17,29 @@ type Validity struct {
 	// Unknown is true if the allocation names no owner that can be looked up. It counts
 	// as owned.
 	Unknown bool
-	// Why is the evidence for or against.
-	Why string
 	// Young is true if the allocation counts as owned only because it is younger
 	// than the grace, Shared if only because of another address of its handle.
 	Young, Shared bool
+
+	why string
+	// pod names the address; nearly all have one, and no one asks why.
+	pod *blocks.Workload
+}
+
+// Why is the evidence for or against.
+func (v Validity) Why() string {
+	if v.pod != nil {
+		return "pod " + v.pod.FullName() + " names it"
+	}
+	return v.why
 }
 
 func owned(format string, args ...any) Validity {
-	return Validity{Owned: true, Why: fmt.Sprintf(format, args...)}
+	return Validity{Owned: true, why: fmt.Sprintf(format, args...)}
 }
 
 func unknownOwner(format string, args ...any) Validity {
-	return Validity{Owned: true, Unknown: true, Why: fmt.Sprintf(format, args...)}
+	return Validity{Owned: true, Unknown: true, why: fmt.Sprintf(format, args...)}
 }
 
 // maxShared is how many addresses of one handle are judged together. A pod has a few;
@@ -52,14 +62,14 @@ func (st *State) Classify(r AllocationRef) Validity {
 	}
 	refs := st.HandleRefs(attr.Handle)
 	if len(refs) > maxShared {
-		return Validity{Owned: true, Unknown: true, Shared: true, Why: fmt.Sprintf("%d addresses share its handle, which are no one owner's", len(refs))}
+		return Validity{Owned: true, Unknown: true, Shared: true, why: fmt.Sprintf("%d addresses share its handle, which are no one owner's", len(refs))}
 	}
 	for _, other := range refs {
 		if other == r {
 			continue
 		}
 		if o := st.classifyAddress(other); o.Owned {
-			return Validity{Owned: true, Unknown: o.Unknown, Why: "its handle also holds " + other.Addr().String() + ": " + o.Why, Shared: true}
+			return Validity{Owned: true, Unknown: o.Unknown, Shared: true, why: "its handle also holds " + other.Addr().String() + ": " + o.Why()}
 		}
 	}
 	return v
@@ -73,7 +83,7 @@ func (st *State) classifyAddress(r AllocationRef) Validity {
 	case r.Block.SoftDeleted:
 		return owned("not evaluated: the block is marked deleted")
 	}
-	sort := UseKindOf(r.Block, attr)
+	sort := r.Kind()
 	switch sort {
 	case UseCooling:
 		return owned("it was released and waits out its cooldown")
@@ -86,8 +96,8 @@ func (st *State) classifyAddress(r AllocationRef) Validity {
 	if t := st.tunnels[r.Addr()]; len(t) > 0 {
 		return owned("tunnel address of node %s", t[0].Node.Name)
 	}
-	if users := st.Users(r.Addr()); len(users) > 0 {
-		return owned("pod %s names it", users[0].FullName())
+	if users := namedBy(r.Block.uses, r.Addr()); len(users) > 0 {
+		return Validity{Owned: true, pod: st.podOf(users[0])}
 	}
 	switch sort {
 	case UseTunnel:
@@ -102,6 +112,32 @@ func (st *State) classifyAddress(r AllocationRef) Validity {
 		return unknownOwner("it has no handle and names neither a pod, a tunnel nor a virtual machine")
 	}
 	return unknownOwner("its handle %s names neither a pod, a tunnel nor a virtual machine", attr.Handle)
+}
+
+// Classified is an allocation with whether anything owns it.
+type Classified struct {
+	AllocationRef
+	Validity
+}
+
+// Unowned returns the allocations that nothing owns, or whose owner no one can look up, in
+// order.
+func (st *State) Unowned() []Classified {
+	return *Derived(st, func(st *State) *[]Classified {
+		var out []Classified
+		for _, b := range st.IPBlocks {
+			for i, o := range b.Ordinals {
+				if o == blocks.Free {
+					continue
+				}
+				r := AllocationRef{b, i}
+				if v := st.Classify(r); !v.Owned || v.Unknown {
+					out = append(out, Classified{r, v})
+				}
+			}
+		}
+		return &out
+	})
 }
 
 // classifyTunnel judges a tunnel address that no node names. That the Node object is
@@ -211,9 +247,9 @@ func sandboxHandle(handle, containerID string) bool {
 func (st *State) young(r AllocationRef, why string) Validity {
 	at := AssignedAt(r)
 	if !st.PastGrace(at) {
-		return Validity{Owned: true, Why: why + ", but it was assigned only at " + phrase.Time(at), Young: true}
+		return Validity{Owned: true, why: why + ", but it was assigned only at " + phrase.Time(at), Young: true}
 	}
-	return Validity{Why: why}
+	return Validity{why: why}
 }
 
 // HasVM reports whether a sorted list has a virtual machine.
@@ -298,7 +334,7 @@ func (st *State) indexVanished() {
 				continue
 			}
 			if v := st.Classify(AllocationRef{b, i}); v.Owned {
-				note(attr.Node, b.Address(i).String()+" of it is still owned: "+v.Why)
+				note(attr.Node, b.Address(i).String()+" of it is still owned: "+v.Why())
 			}
 		}
 	}

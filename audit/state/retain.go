@@ -104,9 +104,9 @@ func (st *State) RetainForOthers(b *Block, uses []hosts.Use, r *Reclaimability) 
 // block, as after a datastore was restored from a backup. Released, the block
 // could be claimed again and the address be handed out a second time.
 func (st *State) UnrecordedUser(p netip.Prefix) string {
-	i, _ := slices.BinarySearchFunc(st.uses, p.Addr(), func(u use, a netip.Addr) int { return u.addr.Compare(a) })
+	i, _ := slices.BinarySearchFunc(st.uses, p.Addr(), useAt)
 	for ; i < len(st.uses) && p.Contains(st.uses[i].addr); i++ {
-		if w := st.uses[i].workload; w.Live() {
+		if w := st.podOf(st.uses[i]); w.Live() {
 			return fmt.Sprintf("pod %s uses %s of it", w.FullName(), st.uses[i].addr)
 		}
 	}

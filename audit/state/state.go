@@ -49,6 +49,8 @@ type State struct {
 	// Views are the host views, with what they prove.
 	Views *hosts.Views
 
+	// unreadable are the objects that could not be understood, by resource.
+	unreadable map[blocks.Resource][]blocks.Gap
 	// unreadPod is a pod that could not be understood at all, "" if there is none;
 	// vmUnread is true if there is such a virtual machine.
 	unreadPod string
@@ -127,6 +129,11 @@ type Block struct {
 	Faults []string
 	// Reclaimability is the verdict on an empty block; meaningless for others.
 	Reclaimability Reclaimability
+
+	// kinds says what each of the Attributes is for.
+	kinds []UseKind
+	// uses are the addresses of its CIDR that pods name.
+	uses []use
 }
 
 // Usable is true for a block that addresses can be handed out of: neither
@@ -188,16 +195,6 @@ type Borrow struct {
 	VM bool
 }
 
-// use is an address that a pod names.
-type use struct {
-	addr     netip.Addr
-	workload *blocks.Workload
-	// elsewhere is true if only network-status names it: the interface may be on any
-	// network, with any IPAM. That is enough to leave the address alone, and not to
-	// say that the pod has it from Calico.
-	elsewhere bool
-}
-
 // New builds the State of a snapshot, which it sorts and keeps.
 func New(s *blocks.Snapshot, o Options) *State {
 	s.Sort()
@@ -215,6 +212,7 @@ func New(s *blocks.Snapshot, o Options) *State {
 	st.indexWorkloads()
 	st.indexAsked()
 	st.indexOwnership()
+	st.indexUses()
 	st.indexTunnels()
 	st.indexVanished()
 	st.findBorrows()
@@ -255,6 +253,10 @@ func (st *State) indexBlocks() {
 			c := *b.Block
 			c.Ordinals = in
 			b.Block = &c
+		}
+		b.kinds = make([]UseKind, len(b.Attributes))
+		for i := range b.Attributes {
+			b.kinds[i] = UseKindOf(b, &b.Attributes[i])
 		}
 		b.Pool = st.PoolOf(b.CIDR)
 		st.IPBlocks[i] = b
@@ -326,74 +328,6 @@ func (st *State) NodeState(name string) *NodeState { return st.nodeStates[name] 
 // Namespace returns a namespace by name, or nil.
 func (st *State) Namespace(name string) *blocks.Namespace { return st.spaces[name] }
 
-func (st *State) indexWorkloads() {
-	var families [7]bool
-	st.optional = map[blocks.Family]bool{}
-	st.uses = make([]use, 0, len(st.Workloads))
-	for i := range st.Workloads {
-		w := &st.Workloads[i]
-		for a := range w.Addresses {
-			elsewhere := !slices.Contains(w.StatusIPs, a) && !slices.Contains(w.AnnotationIPs, a)
-			st.uses = append(st.uses, use{a, w, elsewhere})
-			families[blocks.FamilyOf(a)] = families[blocks.FamilyOf(a)] || w.Live() && !elsewhere
-		}
-		if w.HostNetwork {
-			continue
-		}
-		if four, six := w.HasFamily(blocks.IPv4), w.HasFamily(blocks.IPv6); w.Live() && four != six {
-			st.optional[blocks.IPv4], st.optional[blocks.IPv6] = st.optional[blocks.IPv4] || six, st.optional[blocks.IPv6] || four
-		}
-		if h := st.nodeStates[w.Node]; h != nil {
-			h.Workloads = append(h.Workloads, w)
-		}
-	}
-	slices.SortStableFunc(st.uses, func(a, b use) int { return a.addr.Compare(b.addr) })
-	if !families[blocks.IPv4] && !families[blocks.IPv6] && slices.ContainsFunc(st.Workloads, func(w blocks.Workload) bool { return w.Waiting() }) {
-		// No pod has an address and some wait for one: the families are those that
-		// they could get, so that a cluster in which nothing starts is judged.
-		for _, p := range st.Pools {
-			families[p.Family()] = families[p.Family()] || p.Allows(blocks.UseWorkload)
-		}
-	}
-	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
-		if families[f] {
-			st.Families = append(st.Families, f)
-		}
-	}
-}
-
-// Users returns the pods that name an address in their status or any annotation,
-// finished and host-network ones included.
-func (st *State) Users(a netip.Addr) []*blocks.Workload {
-	i, _ := slices.BinarySearchFunc(st.uses, a, func(u use, a netip.Addr) int { return u.addr.Compare(a) })
-	var out []*blocks.Workload
-	for ; i < len(st.uses) && st.uses[i].addr == a; i++ {
-		out = append(out, st.uses[i].workload)
-	}
-	return out
-}
-
-// LiveUser returns the live pod that holds an address; of several, the one that
-// the allocation names. One that only network-status names counts for the pod that
-// the allocation names alone. Nil if there is none.
-func (st *State) LiveUser(a netip.Addr, attr *blocks.Attributes) *blocks.Workload {
-	i, _ := slices.BinarySearchFunc(st.uses, a, func(u use, a netip.Addr) int { return u.addr.Compare(a) })
-	var first *blocks.Workload
-	for ; i < len(st.uses) && st.uses[i].addr == a; i++ {
-		w := st.uses[i].workload
-		if !w.Live() {
-			continue
-		}
-		if attr != nil && w.Name == attr.Pod && w.Namespace == attr.Namespace {
-			return w
-		}
-		if first == nil && !st.uses[i].elsewhere {
-			first = w
-		}
-	}
-	return first
-}
-
 // findBorrows lists the allocations that are used on another node than their
 // block's owner. The node that uses one is that of the live pod holding it, or
 // of the tunnel, or the one the allocation names.
@@ -408,16 +342,16 @@ func (st *State) findBorrows() {
 			if b.Ordinals[i] == blocks.Free {
 				continue
 			}
-			attr := b.At(i)
-			if attr == nil || attr.Cooling() || attr.WindowsReserved() {
+			ref := AllocationRef{b, i}
+			attr, sort := ref.Attributes(), ref.Kind()
+			if attr == nil || sort == UseCooling || sort == UseWindows {
 				continue
 			}
 			addr := b.Address(i)
-			sort := UseKindOf(b, attr)
 			br := Borrow{Addr: addr, Block: b, Owner: owner, User: NodeOf(attr), Attributes: attr, Tunnel: sort == UseTunnel, VM: sort == UseVM}
 			if t := st.tunnels[addr]; len(t) > 0 && br.Tunnel {
 				br.User = t[0].Node.Name
-			} else if w := st.LiveUser(addr, attr); w != nil && w.Node != "" {
+			} else if w := st.LiveUserOf(ref); w != nil && w.Node != "" {
 				br.User, br.Workload = w.Node, w
 			}
 			if br.User == "" || br.User == owner || br.Workload == nil && nodesRead && st.Vanished(br.User) {

@@ -42,11 +42,12 @@ func (u *UnrecordedIP) retain(code RetainReason, format string, args ...any) {
 // EachUnrecorded calls fn for each address of an enabled pool that is in use and that no
 // block records, in order.
 func (st *State) EachUnrecorded(fn func(u UnrecordedIP)) {
-	st.EachLiveUse(func(a netip.Addr, users []LiveUse) {
-		if st.Recorded(a) { // nearly all are, whatever the number of pools
+	st.eachUse(func(a netip.Addr, pods []use) {
+		if st.recorded(a, pods) { // nearly all are, whatever the number of pools
 			return
 		}
-		if pool := st.EnabledPool(a); pool != nil {
+		users, pool := st.LiveUses(a, pods), st.EnabledPool(a)
+		if len(users) > 0 && pool != nil {
 			fn(UnrecordedIP{Addr: a, Pool: pool, Users: users, Block: st.CoveringBlock(a)})
 		}
 	})

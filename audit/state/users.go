@@ -47,9 +47,18 @@ func (st *State) Pod(namespace, name string) *blocks.Workload {
 // address.
 func (st *State) UnreadPod() (string, bool) { return st.unreadPod, st.unreadPod != "" }
 
+// Unreadable is [blocks.Snapshot.Unreadable].
+func (st *State) Unreadable(r blocks.Resource) []blocks.Gap { return st.unreadable[r] }
+
 // indexUnread notes what could not be understood at all, once: it is asked for each
 // address, and anybody who may write pods can make many gaps.
 func (st *State) indexUnread() {
+	st.unreadable = map[blocks.Resource][]blocks.Gap{}
+	for _, g := range st.Gaps {
+		if _, known := st.unreadable[g.Resource]; !known {
+			st.unreadable[g.Resource] = st.Snapshot.Unreadable(g.Resource)
+		}
+	}
 	st.vmUnread = len(st.Unreadable(blocks.VMs)) > 0 || len(st.Unreadable(blocks.VMInstances)) > 0
 	for _, g := range st.Unreadable(blocks.Pods) {
 		namespace, name, _ := strings.Cut(g.Name, "/")

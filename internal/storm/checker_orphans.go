@@ -123,7 +123,7 @@ func (r *InvariantChecker) Hear(st *state.State, begun time.Time) {
 			}
 			ref := state.AllocationRef{Block: b, Ordinal: i}
 			if v := st.Classify(ref); !v.Owned {
-				r.accused(ref.Addr(), ref.Attributes().Handle, v.Why, begun)
+				r.accused(ref.Addr(), ref.Attributes().Handle, v.Why(), begun)
 			}
 		}
 	}

@@ -192,7 +192,7 @@ func (w *World) compare(st *state.State) []string {
 			case attr != nil && (handles[attr.Handle] || attr.WindowsReserved()):
 				w.made.add("second address of a handle in use")
 			default:
-				wrong = append(wrong, fmt.Sprintf("%s is allocated (%+v), and nobody uses it; %s", r.Addr(), attr, st.Classify(r).Why))
+				wrong = append(wrong, fmt.Sprintf("%s is allocated (%+v), and nobody uses it; %s", r.Addr(), attr, st.Classify(r).Why()))
 			}
 		}
 	}

@@ -24,18 +24,16 @@ var createHandle = &repair.StepKind{
 		if p.PodsUnread() {
 			return
 		}
-		if p.State.HandlesLeftOut() {
+		if _, leftOut := p.State.HandlesLeftOut(); leftOut {
 			p.Refuse(repair.Concern{Target: state.ClusterSubject(p.State)}, repair.RefusedNotRead, "no %s is planned, because the files hold no handle at all: they seem to have been made without ipamhandles", p.Kind.Kind)
 			return
 		}
 		doubt := newHandleDoubt(p.State)
-		for _, id := range p.State.ReferencedHandles() {
-			refs := p.State.HandleRefs(id)
-			named := refs[0].Attributes().Handle
-			if p.State.Handle(named) == nil && p.Wants(state.HandleSubject(named)) {
+		p.State.EachMissingHandle(func(id string, refs []state.AllocationRef) {
+			if named := refs[0].Attributes().Handle; p.Wants(state.HandleSubject(named)) {
 				proposeHandle(p, &blocks.Handle{Meta: blocks.Meta{Name: id}, ID: named}, refs, doubt)
 			}
-		}
+		})
 	},
 	AddRefs: handleStepRefs,
 	Do: func(ctx context.Context, w repair.Writer, st *state.State, s *repair.Step) error {

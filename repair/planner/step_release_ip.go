@@ -216,33 +216,33 @@ func proposeIP(p *repair.Proposals, r state.AllocationRef) {
 	c := ipConcern(r)
 	switch {
 	case v.Owned && v.Young:
-		p.Refuse(c, repair.RefusedYoung, "%s%s", v.Why, repair.OldFrom(p.State, state.AssignedAt(r)))
+		p.Refuse(c, repair.RefusedYoung, "%s%s", v.Why(), repair.OldFrom(p.State, state.AssignedAt(r)))
 		return
 	case v.Unknown:
-		p.Refuse(c, repair.RefusedUnknownOwner, "who owns it is not known: %s", v.Why)
+		p.Refuse(c, repair.RefusedUnknownOwner, "who owns it is not known: %s", v.Why())
 		return
 	case v.Owned && v.Shared:
-		p.Refuse(c, repair.RefusedInUse, "%s", v.Why)
+		p.Refuse(c, repair.RefusedInUse, "%s", v.Why())
 		return
 	case v.Owned && state.UseKindOf(r.Block, r.Attributes()) == state.UseTunnel && p.State.Vanished(state.NodeOf(r.Attributes())):
-		p.Refuse(c, repair.RefusedMachineMayRun, "%s; if the machine is off, say so with --terminated %s", v.Why, phrase.Arg(state.NodeOf(r.Attributes())))
+		p.Refuse(c, repair.RefusedMachineMayRun, "%s; if the machine is off, say so with --terminated %s", v.Why(), phrase.Arg(state.NodeOf(r.Attributes())))
 		return
 	case v.Owned:
 		if p.Only != "" {
-			p.Refuse(c, repair.RefusedInUse, "%s", v.Why)
+			p.Refuse(c, repair.RefusedInUse, "%s", v.Why())
 		}
 		return
 	}
 	e := evidenceFor(p.State, p.Request, r)
 	if no := cmp.Or(mustNotFree(p, r), e.Reason); no.Code != "" {
-		p.Refuse(c, no.Code, "nothing seems to own it (%s), but %s", v.Why, no.Why)
+		p.Refuse(c, no.Code, "nothing seems to own it (%s), but %s", v.Why(), no.Why)
 		return
 	}
 	attr := r.Attributes()
 	sequence, _ := r.Block.SequenceAt(r.Ordinal)
 	p.Add(c, repair.Step{
 		TwoObservations: true, Apart: apart(r),
-		Because: fmt.Sprintf("%s is allocated, and nothing owns it: %s", r.Addr(), v.Why),
+		Because: fmt.Sprintf("%s is allocated, and nothing owns it: %s", r.Addr(), v.Why()),
 		Evidence: state.Evidences("block", r.Block.CIDR.String(), "owner of the block", phrase.Owner(r.Block.Owner), "handle", attr.Handle,
 			"pod", podName(attr), "node", attr.Node, "type", attr.Type, "assigned", phrase.Time(attr.Assigned), "not in use", e.says, "consent", repair.OnlyIf(e.consent, withoutHostEvidence)),
 		Guards: repair.Guards(repair.GuardBlock, r.Block.Name, repair.GuardBlockUID, r.Block.UID, repair.GuardHandle, attr.Handle, repair.GuardSequence, strconv.FormatUint(sequence, 10),

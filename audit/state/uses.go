@@ -1,0 +1,140 @@
+package state
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"sort"
+
+	"go4.org/netipx"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// use is an address that a pod names.
+type use struct {
+	addr netip.Addr
+	// pod is its place among the workloads.
+	pod int32
+	// elsewhere is true if only network-status names it: the interface may be on any
+	// network, with any IPAM. That is enough to leave the address alone, and not to
+	// say that the pod has it from Calico.
+	elsewhere bool
+	// recorded is true if a block records the address as in use; one that cools down is
+	// no one's.
+	recorded bool
+}
+
+func (st *State) indexWorkloads() {
+	var families [7]bool
+	st.optional = map[blocks.Family]bool{}
+	st.uses = make([]use, 0, len(st.Workloads))
+	for i := range st.Workloads {
+		w := &st.Workloads[i]
+		for a := range w.Addresses {
+			elsewhere := !slices.Contains(w.StatusIPs, a) && !slices.Contains(w.AnnotationIPs, a)
+			st.uses = append(st.uses, use{addr: a, pod: int32(i), elsewhere: elsewhere})
+			families[blocks.FamilyOf(a)] = families[blocks.FamilyOf(a)] || w.Live() && !elsewhere
+		}
+		if w.HostNetwork {
+			continue
+		}
+		if four, six := w.HasFamily(blocks.IPv4), w.HasFamily(blocks.IPv6); w.Live() && four != six {
+			st.optional[blocks.IPv4], st.optional[blocks.IPv6] = st.optional[blocks.IPv4] || six, st.optional[blocks.IPv6] || four
+		}
+		if h := st.nodeStates[w.Node]; h != nil {
+			h.Workloads = append(h.Workloads, w)
+		}
+	}
+	slices.SortFunc(st.uses, func(a, b use) int {
+		if c := a.addr.Compare(b.addr); c != 0 {
+			return c
+		}
+		return cmp.Compare(a.pod, b.pod)
+	})
+	if !families[blocks.IPv4] && !families[blocks.IPv6] && slices.ContainsFunc(st.Workloads, func(w blocks.Workload) bool { return w.Waiting() }) {
+		// No pod has an address and some wait for one: the families are those that
+		// they could get, so that a cluster in which nothing starts has verdicts.
+		for _, p := range st.Pools {
+			families[p.Family()] = families[p.Family()] || p.Allows(blocks.UseWorkload)
+		}
+	}
+	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+		if families[f] {
+			st.Families = append(st.Families, f)
+		}
+	}
+}
+
+// indexUses notes which of the addresses that pods name each block has, and which of them
+// it records: of blocks that overlap, the most specific one that records an address tells.
+func (st *State) indexUses() {
+	for _, b := range st.IPBlocks { // those that lie in others come after them
+		last := netipx.PrefixLastIP(b.CIDR)
+		first, _ := slices.BinarySearchFunc(st.uses, b.CIDR.Addr(), useAt)
+		count := sort.Search(len(st.uses)-first, func(i int) bool { return last.Less(st.uses[first+i].addr) })
+		if b.uses = st.uses[first : first+count]; st.BlockOf(b.CIDR) != b {
+			continue
+		}
+		for i := range b.uses {
+			u := &b.uses[i]
+			if ordinal, ok := b.Ordinal(u.addr); ok && b.Ordinals[ordinal] != blocks.Free {
+				r := AllocationRef{b, ordinal}
+				u.recorded = r.Attributes() == nil || r.Kind() != UseCooling
+			}
+		}
+	}
+}
+
+func useAt(u use, a netip.Addr) int { return u.addr.Compare(a) }
+
+// NamedBy returns the pods that name an address.
+func (st *State) NamedBy(a netip.Addr) []use { return namedBy(st.uses, a) }
+
+func namedBy(among []use, a netip.Addr) []use {
+	i, _ := slices.BinarySearchFunc(among, a, useAt)
+	j := i
+	for j < len(among) && among[j].addr == a {
+		j++
+	}
+	return among[i:j]
+}
+
+func (st *State) podOf(u use) *blocks.Workload { return &st.Workloads[u.pod] }
+
+// Users returns the pods that name an address in their status or any annotation,
+// finished and host-network ones included.
+func (st *State) Users(a netip.Addr) (out []*blocks.Workload) {
+	for _, u := range st.NamedBy(a) {
+		out = append(out, st.podOf(u))
+	}
+	return out
+}
+
+// LiveUser returns the live pod that holds an address; of several, the one that
+// the allocation names. One that only network-status names counts for the pod that
+// the allocation names alone. Nil if there is none.
+func (st *State) LiveUser(a netip.Addr, attr *blocks.Attributes) *blocks.Workload {
+	return st.liveUser(st.NamedBy(a), attr)
+}
+
+// LiveUserOf is [State.LiveUser] for an allocation, and looks at its block's addresses only.
+func (st *State) LiveUserOf(r AllocationRef) *blocks.Workload {
+	return st.liveUser(namedBy(r.Block.uses, r.Addr()), r.Attributes())
+}
+
+func (st *State) liveUser(named []use, attr *blocks.Attributes) (first *blocks.Workload) {
+	for _, u := range named {
+		w := st.podOf(u)
+		if !w.Live() {
+			continue
+		}
+		if attr != nil && w.Name == attr.Pod && w.Namespace == attr.Namespace {
+			return w
+		}
+		if first == nil && !u.elsewhere {
+			first = w
+		}
+	}
+	return first
+}
