@@ -1,6 +1,7 @@
 package blocks
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"strings"
 )
@@ -38,6 +39,13 @@ type WhereaboutsOwner struct {
 
 // Key names the pool among those of its kind.
 func (p *WhereaboutsPool) Key() Key { return Key{p.Namespace, p.Name} }
+
+// Offset is how far an address of the range lies behind the address that the range is
+// written with, by which allocations are stored. It has up to 63 bits.
+func (p *WhereaboutsPool) Offset(a netip.Addr) uint64 {
+	first, at := p.Range.Addr().As16(), a.As16()
+	return binary.BigEndian.Uint64(at[8:]) - binary.BigEndian.Uint64(first[8:])
+}
 
 // Network returns what the pool's name has before its range: the name of the network, of
 // the node whose slice it is, or both, joined by "-"; "" for a pool of an unnamed network.

@@ -92,8 +92,8 @@ func (b *Begun) Refs() []blocks.Ref {
 		b.Kind.AddRefs(r, b.Step)
 	}
 	for _, e := range b.Log.Changes {
-		if namespace, name, of := strings.Cut(e.Name, "/"); of {
-			r.Pod(namespace, name)
+		if strings.Contains(e.Name, "/") {
+			r.Namespaced(e.Resource, e.Name)
 			continue
 		}
 		r.One(e.Resource, e.Name)

@@ -3,8 +3,10 @@ package repair
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // Beside reports whether the filters of a request leave something out: what concerns
@@ -48,6 +50,11 @@ func (r *Request) Aims(st *state.State, t state.Subject) bool {
 			}
 		}
 	}
+	if t.Kind == state.KindWhereaboutsReservation {
+		for _, a := range reservedBy(t).Addresses() {
+			places = append(places, state.IPPrefix(a))
+		}
+	}
 	at := func(is func(netip.Prefix) bool) bool { return slices.ContainsFunc(places, is) }
 	aimed := len(r.IPs) == 0
 	for _, a := range r.IPs {
@@ -60,6 +67,12 @@ func (r *Request) Aims(st *state.State, t state.Subject) bool {
 		in = in || at(func(p netip.Prefix) bool { return p == b || p.IsSingleIP() && b.Contains(p.Addr()) })
 	}
 	return aimed && in
+}
+
+// reservedBy is the reservation of a subject, by its name.
+func reservedBy(t state.Subject) *blocks.WhereaboutsReservation {
+	_, name, _ := strings.Cut(t.Name, "/")
+	return &blocks.WhereaboutsReservation{Meta: blocks.Meta{Name: name}}
 }
 
 // Meet reports whether any of the wanted is among those there are; nothing wanted

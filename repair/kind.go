@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit/state"
@@ -137,7 +138,7 @@ func StepID(k Kind, t state.Subject) string {
 	id := t.Name
 	switch t.Kind {
 	case state.KindIP:
-		id = t.IP
+		id = strings.TrimPrefix(t.Name+":"+t.IP, ":") // the pool of a secondary network, or none
 	case state.KindBlock:
 		id = t.CIDR
 	case state.KindAffinity:

@@ -43,6 +43,17 @@ func AffinityOf(st *state.State, cidr, node string) *blocks.Affinity {
 	return Find(st.Affinities, func(a *blocks.Affinity) bool { return a.CIDR.String() == cidr && a.Owner.Node() == node })
 }
 
+// SecondaryPoolNamed returns a pool of Whereabouts', by namespace and name; nil if there is
+// none.
+func SecondaryPoolNamed(st *state.State, name string) *blocks.WhereaboutsPool {
+	return Find(st.WhereaboutsPools, func(p *blocks.WhereaboutsPool) bool { return p.Key().String() == name })
+}
+
+// ReservationNamed is SecondaryPoolNamed for Whereabouts' reservations.
+func ReservationNamed(st *state.State, name string) *blocks.WhereaboutsReservation {
+	return Find(st.WhereaboutsReservations, func(r *blocks.WhereaboutsReservation) bool { return r.Key().String() == name })
+}
+
 // Object is what all kinds of objects have that a repair marks, or changes the state of.
 type Object struct {
 	*blocks.Meta
@@ -81,7 +92,12 @@ func (s *Step) TargetMissing(st *state.State) bool {
 		return AffinityOf(st, t.CIDR, t.Node) == nil && AffinityNamed(st, t.Name) == nil
 	case state.KindHandle:
 		return HandleNamed(st, t.Name) == nil
+	case state.KindWhereaboutsReservation:
+		return ReservationNamed(st, t.Name) == nil
 	case state.KindIP:
+		if t.Name != "" {
+			return SecondaryPoolNamed(st, t.Name) == nil
+		}
 		addr, err := netip.ParseAddr(t.IP)
 		if err != nil {
 			return false
@@ -89,6 +105,13 @@ func (s *Step) TargetMissing(st *state.State) bool {
 		return !slices.ContainsFunc(st.IPBlocks, func(b *state.Block) bool { return b.CIDR.Contains(addr) })
 	}
 	return false
+}
+
+// PinOf is Pin for an object of a namespace, whose name then has both.
+func PinOf(r blocks.Resource, namespace string, m blocks.Meta) ObjectRef {
+	ref := Pin(r, m)
+	ref.Name = namespace + "/" + m.Name
+	return ref
 }
 
 // Pin names an object as it was read, for a write on the condition that it still is.

@@ -47,6 +47,13 @@ const (
 	ClaimBlock Kind = "claim-block"
 	// FinishDelete deletes an object that was marked deleted and left.
 	FinishDelete Kind = "finish-delete"
+	// ReleaseWhereabouts takes an address of a secondary network out of its pool, with its
+	// reservation.
+	ReleaseWhereabouts Kind = "release-whereabouts"
+	// DeleteWhereaboutsReservation deletes a reservation that no pool explains.
+	DeleteWhereaboutsReservation Kind = "delete-whereabouts-reservation"
+	// RestoreWhereabouts puts the pool's entry of a reservation in use back.
+	RestoreWhereabouts Kind = "restore-whereabouts"
 	// SetStrictAffinity writes the setting into the IPAM configuration.
 	SetStrictAffinity Kind = "set-strict-affinity"
 )
@@ -66,6 +73,10 @@ type Request struct {
 	Consolidate bool `json:"consolidate,omitempty"`
 	// Rehome evicts pods that borrow though their node has addresses by now.
 	Rehome bool `json:"rehome,omitempty"`
+	// WhereaboutsStranded releases what pods that are gone have left of secondary networks;
+	// WhereaboutsReservations is for reservations of such networks that no pool explains.
+	WhereaboutsStranded     bool `json:"whereaboutsStranded,omitempty"`
+	WhereaboutsReservations bool `json:"whereaboutsReservations,omitempty"`
 	// StrictAffinity is the setting asked for; nil leaves it alone.
 	StrictAffinity *bool `json:"strictAffinity,omitempty"`
 
@@ -112,6 +123,11 @@ type Request struct {
 // Evicts reports whether the request may end in evictions, which PodDisruptionBudgets and
 // the labels of pods have to be read for.
 func (r *Request) Evicts() bool { return r.Consolidate || r.Rehome }
+
+// ReleasesAddresses reports whether the request may end in steps that [Step.AsksHosts].
+func (r *Request) ReleasesAddresses() bool {
+	return r.LeakedIPs || r.WhereaboutsStranded || r.WhereaboutsReservations
+}
 
 // Plan is what would be done, what must not be, and what people should do.
 // Everything in it is sorted: the same state and request give the same bytes.
@@ -173,6 +189,12 @@ type Step struct {
 	Nodes []string `json:"nodes,omitempty"`
 }
 
+// AsksHosts reports whether a step gives an address back that some host may use: it rests on
+// their views, on machines being off, or on a consent.
+func (s *Step) AsksHosts() bool {
+	return s.Kind == ReleaseIP || s.Kind == ReleaseWhereabouts || s.Kind == DeleteWhereaboutsReservation
+}
+
 // Guard is a fact that a step stands on.
 type Guard struct {
 	Name  string `json:"name"`
@@ -232,6 +254,13 @@ const (
 	GuardStrict = "strictAffinity"
 	// GuardStarves names the nodes that the setting leaves without addresses.
 	GuardStarves = "starves"
+	// GuardContainer and GuardInterface pin an address of a secondary network, with
+	// GuardPod: the sandbox and the interface that it is recorded for.
+	GuardContainer = "container"
+	GuardInterface = "interface"
+	// GuardReservation and GuardReservationUID pin its reservation.
+	GuardReservation    = "reservation"
+	GuardReservationUID = "reservation.uid"
 )
 
 // Absent is the value of a guard whose object must not exist.

@@ -26,7 +26,8 @@ type Reader interface {
 
 // ObjectRef pins one stored object.
 type ObjectRef struct {
-	Resource        blocks.Resource
+	Resource blocks.Resource
+	// Name is "NAMESPACE/NAME" where objects of the resource have a namespace.
 	Name            string
 	UID             string
 	ResourceVersion string
@@ -78,6 +79,20 @@ type Writer interface {
 	// and one is created with automatic blocks on and no limit.
 	SetStrictAffinity(ctx context.Context, config *ObjectRef, strict bool) error
 
+	// ReleaseWhereabouts takes an address out of a pool of Whereabouts' that records it as
+	// given, then its reservation; nil if there is none. beside are the other pools that may
+	// record the address under that reservation.
+	ReleaseWhereabouts(ctx context.Context, pool ObjectRef, entry SecondaryAddress, reservation *ObjectRef, beside []SecondaryAddress) error
+	// DeleteWhereaboutsReservation deletes the reservation of an address that none of the
+	// pools records, which are named. If one does by then, it is put back.
+	DeleteWhereaboutsReservation(ctx context.Context, reservation ObjectRef, pools []SecondaryAddress) error
+	// RestoreWhereabouts records an address in a pool, which must not record it, while its
+	// reservation exists.
+	RestoreWhereabouts(ctx context.Context, pool ObjectRef, entry SecondaryAddress, reservation ObjectRef) error
+	// RecordWhereabouts records an address again as a pool was stored, which must not record
+	// it now, after its reservation as that was stored; either may be nil.
+	RecordWhereabouts(ctx context.Context, pool *ObjectRef, offset uint64, was, reservation json.RawMessage) error
+
 	// PutAffinityState gives an affinity the state that it had, "" included, or
 	// confirms one that was created pending. Its block must not be somebody else's,
 	// and out of pendingDeletion it must exist; if it is gone right after the write,
@@ -90,6 +105,24 @@ type Writer interface {
 	// RecordIP allocates an ordinal of a block, which must be free, and raises its
 	// handle's count before; the handle is created if there is none.
 	RecordIP(ctx context.Context, block ObjectRef, ordinal int, a Allocation) error
+}
+
+// SecondaryAddress is an address in a pool of Whereabouts', with who has it.
+type SecondaryAddress struct {
+	// Pool is the pool, namespace and name.
+	Pool string
+	// Offset is how far it lies behind the address that the pool's range is written with.
+	Offset uint64
+	Owner  SecondaryOwner
+}
+
+// SecondaryOwner is who has an address of a secondary network, as it is recorded: the pod,
+// as namespace/name, its sandbox and the interface in it.
+type SecondaryOwner struct{ Pod, Container, Interface string }
+
+// SecondaryOwnerOf is what is recorded of an owner.
+func SecondaryOwnerOf(o blocks.WhereaboutsOwner) SecondaryOwner {
+	return SecondaryOwner{o.Pod.String(), o.ContainerID, o.Interface}
 }
 
 // Release is an address to be freed.
@@ -221,4 +254,5 @@ func (e *LeftBehindError) Error() string {
 var singular = map[blocks.Resource]string{
 	blocks.Blocks: "ipamblock", blocks.Affinities: "blockaffinity", blocks.Handles: "ipamhandle", blocks.IPAMConfigs: "ipamconfig",
 	blocks.Reservations: "ipreservation", blocks.Nodes: "node",
+	blocks.WhereaboutsPools: "ippool.whereabouts.cni.cncf.io", blocks.WhereaboutsReservations: "overlappingrangeipreservation",
 }

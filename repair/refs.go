@@ -104,6 +104,14 @@ func (r *Refs) Pod(namespace, name string) {
 	}
 }
 
+// Namespaced adds an object by its namespace and name, joined by a slash; none if it is
+// not such a name.
+func (r *Refs) Namespaced(res blocks.Resource, name string) {
+	if namespace, name, ok := strings.Cut(name, "/"); ok && namespace != "" && name != "" {
+		r.Add(blocks.Ref{Resource: res, Namespace: namespace, Name: name})
+	}
+}
+
 // Handle adds a handle, the blocks that it counts in and those that refer to it,
 // and the pods that these name.
 func (r *Refs) Handle(id string) {

@@ -28,6 +28,9 @@ var whereaboutsReservationOnly = audit.Check{
 			return
 		}
 		for _, l := range whereabouts.Of(st).Lone() {
+			if l.InFlight() {
+				continue
+			}
 			x := audit.Finding{
 				Absence: true, Severity: state.Warning, Subject: reservationSubject(l.WhereaboutsReservation), Fix: audit.Look(reservationLook(l.WhereaboutsReservation)), Remedies: f.Check.Remedies,
 				Message:  fmt.Sprintf("reservation %s keeps an address that no pool records", l.Key()),

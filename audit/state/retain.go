@@ -40,6 +40,8 @@ const (
 	RetainHeals RetainReason = "heals"
 	// RetainNotRead: something that the verdict needs was not read.
 	RetainNotRead RetainReason = "not-read"
+	// RetainUnknownOwner: it names no owner that could be looked up.
+	RetainUnknownOwner RetainReason = "unknown-owner"
 )
 
 // retain notes why a block stays, unless it is held already: for its age, it notes why it

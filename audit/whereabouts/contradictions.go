@@ -37,8 +37,13 @@ type LoneReservation struct {
 	Held string
 }
 
-// Lone returns the reservations without an allocation, but for those of pods that are
-// starting or ending: Whereabouts writes the pool first, both ways.
+// InFlight reports whether the pod is starting or ending, so that the pool may be written
+// next: Whereabouts writes it first, both ways.
+func (l *LoneReservation) InFlight() bool {
+	return l.Pod != nil && (l.Pod.Phase == "Pending" || !l.Pod.Deleting.IsZero())
+}
+
+// Lone returns the reservations without an allocation.
 func (v *Verdicts) Lone() (out []LoneReservation) {
 	for i := range v.WhereaboutsReservations {
 		r := &v.WhereaboutsReservations[i]
@@ -46,9 +51,6 @@ func (v *Verdicts) Lone() (out []LoneReservation) {
 			continue
 		}
 		l := LoneReservation{WhereaboutsReservation: r, Pod: v.podOf(r.WhereaboutsOwner)}
-		if l.Pod != nil && (l.Pod.Phase == "Pending" || !l.Pod.Deleting.IsZero()) {
-			continue
-		}
 		l.Network, l.Addr = v.meaning(r)
 		if v.allocated(l) {
 			continue

@@ -88,9 +88,8 @@ func find(s *state.State) *Verdicts {
 			of := claim{pool: p, pod: a.WhereaboutsOwner.Pod, iface: a.Interface}
 			v.claims[of] = append(v.claims[of], a)
 			if _, made := p.WhereaboutsPool.Network(); made {
-				key := blocks.Key{Namespace: p.Namespace, Name: blocks.ReservationName(p.Network, a.Addr)}
-				if a.Reservation = v.reservation(key); a.Reservation != nil {
-					v.reserved[key] = true
+				if a.Reservation = v.reservation(a.ReservationKey()); a.Reservation != nil {
+					v.reserved[a.ReservationKey()] = true
 				}
 			}
 		}
@@ -156,7 +155,7 @@ func (v *Verdicts) evaluate(a *Allocation) (Status, string) {
 		return Ownerless, "no pod is recorded for it"
 	}
 	w := a.Pod
-	if w != nil && slices.Contains(w.NetworkIPs, a.Addr) {
+	if a.Named() {
 		return Held, "pod " + w.FullName() + " names it"
 	}
 	if other := v.user(a.Addr); other != nil {

@@ -37,7 +37,7 @@ var mayImport = map[string][]string{
 	"audit/explain":         {"blocks", "affinity", "audit/phrase", "audit/state", "audit/remedies", "audit/whereabouts", "audit", "audit/checks"},
 	"repair":                {"blocks", "affinity", "audit", "audit/phrase", "audit/state"},
 	"repair/moves":          {"blocks", "audit/phrase", "audit/state", "audit/remedies", "repair"},
-	"repair/planner":        {"blocks", "affinity", "audit", "audit/phrase", "audit/state", "audit/remedies", "repair", "repair/moves"},
+	"repair/planner":        {"blocks", "affinity", "audit", "audit/phrase", "audit/state", "audit/remedies", "audit/whereabouts", "repair", "repair/moves"},
 	"repair/journal":        {"blocks", "audit", "repair", "repair/planner"},
 	"repair/apply":          {"blocks", "audit", "audit/phrase", "audit/state", "audit/remedies", "repair", "repair/moves", "repair/planner", "repair/journal"},
 	"repair/datastore":      {"blocks", "affinity", "audit", "audit/state", "audit/remedies", "audit/checks", "repair"},

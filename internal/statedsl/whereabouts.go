@@ -85,9 +85,7 @@ func (m *manifest) whereabouts(s *blocks.Snapshot) {
 		for _, a := range p.Allocations {
 			entry := map[string]any{"id": a.ContainerID, "podref": podref(a.WhereaboutsOwner)}
 			set(entry, "ifname", a.Interface)
-			x, y := a.Addr.As16(), p.Range.Addr().As16()
-			offset := (int(x[14])-int(y[14]))<<8 + int(x[15]) - int(y[15])
-			allocations[fmt.Sprint(offset)] = entry
+			allocations[fmt.Sprint(p.Offset(a.Addr))] = entry
 		}
 		m.add(version, "IPPool", namespaced(p.Meta, p.Namespace), map[string]any{"range": p.RangeText, "allocations": allocations}, nil)
 	}

@@ -11,6 +11,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -139,7 +140,7 @@ func statusOf(err error) *statusError {
 // absent reports whether an error says that an object does not exist.
 func absent(err error, name string) bool {
 	s := statusOf(err)
-	return s != nil && s.Code == http.StatusNotFound && s.Details != nil && s.Details.Name == name
+	return s != nil && s.Code == http.StatusNotFound && s.Details != nil && s.Details.Name == path.Base(name)
 }
 
 // refused reports whether an error says for certain that a request was not carried

@@ -1,11 +1,13 @@
 package datastore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 	libapiv3 "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
@@ -62,7 +64,8 @@ func (k *Kubernetes) plural(r blocks.Resource) string {
 	if r == blocks.IPAMConfigs && k.native() {
 		return "ipamconfigurations"
 	}
-	return string(r)
+	plural, _, _ := strings.Cut(string(r), ".")
+	return plural
 }
 
 // kind is what the API group calls an object of a resource.
@@ -76,11 +79,20 @@ func (k *Kubernetes) kind(r blocks.Resource) string {
 var objectKinds = map[blocks.Resource]string{
 	blocks.Blocks: libapiv3.KindIPAMBlock, blocks.Affinities: libapiv3.KindBlockAffinity,
 	blocks.Handles: libapiv3.KindIPAMHandle, blocks.IPAMConfigs: libapiv3.KindIPAMConfig,
-	blocks.Reservations: apiv3.KindIPReservation,
+	blocks.Reservations: apiv3.KindIPReservation, blocks.WhereaboutsPools: "IPPool", blocks.WhereaboutsReservations: "OverlappingRangeIPReservation",
 }
 
+// groupOf is the API group that objects of a resource are in.
+func (k *Kubernetes) groupOf(r blocks.Resource) string { return cmp.Or(foreignGroups[r], k.group) }
+
+// path is that of an object, or of all of a namespace for a name that ends in a slash.
 func (k *Kubernetes) path(r blocks.Resource, name string) string {
-	p := "/apis/" + k.group + "/" + k.plural(r)
+	p := "/apis/" + k.groupOf(r)
+	if foreignGroups[r] != "" {
+		namespace, rest, _ := strings.Cut(name, "/")
+		p, name = p+"/namespaces/"+url.PathEscape(namespace), rest
+	}
+	p += "/" + k.plural(r)
 	if name != "" {
 		p += "/" + url.PathEscape(name)
 	}

@@ -88,9 +88,18 @@ func mapAt(tree any, path ...string) map[string]any {
 	return m
 }
 
-func (o *object) name() string    { return o.text("metadata", "name") }
+// name is "NAMESPACE/NAME" for an object of a namespace.
+func (o *object) name() string    { return nameOf(o.tree) }
 func (o *object) uid() string     { return o.text("metadata", "uid") }
 func (o *object) version() string { return o.text("metadata", "resourceVersion") }
+
+func nameOf(tree any) string {
+	name := textOf(tree, "metadata", "name")
+	if namespace := textOf(tree, "metadata", "namespace"); namespace != "" && name != "" {
+		return namespace + "/" + name
+	}
+	return name
+}
 
 // deleting reports whether a deletion was asked for that finalizers hold up.
 func (o *object) deleting() bool { return o.text("metadata", "deletionTimestamp") != "" }
@@ -101,6 +110,7 @@ func (o *object) String() string { return describe(o.resource, o.name()) }
 // words are what messages call one object of a kind.
 var words = map[blocks.Resource]string{
 	blocks.Blocks: "block", blocks.Affinities: "affinity", blocks.Handles: "handle", blocks.IPAMConfigs: "IPAM configuration", blocks.Reservations: "reservation",
+	blocks.WhereaboutsPools: "pool", blocks.WhereaboutsReservations: "reservation",
 }
 
 func describe(r blocks.Resource, name string) string { return words[r] + " " + name }

@@ -31,7 +31,7 @@ func (k *Kubernetes) asStored(r blocks.Resource, stored json.RawMessage) (*objec
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading an object of the journal: %w", err)
 	}
-	if got := o.text("apiVersion"); got != k.group || o.text("kind") != k.kind(r) {
+	if got := o.text("apiVersion"); got != k.groupOf(r) || o.text("kind") != k.kind(r) {
 		return nil, nil, fmt.Errorf("the journal holds %s as a %s of %s, and the cluster's objects are now of %s", o, o.text("kind"), got, k.group)
 	}
 	if marked, err := o.marked(); err != nil || marked {
@@ -41,7 +41,7 @@ func (k *Kubernetes) asStored(r blocks.Resource, stored json.RawMessage) (*objec
 	delete(tree, "status")
 	meta, _ := tree["metadata"].(map[string]any)
 	kept := map[string]any{}
-	for _, field := range []string{"name", "labels", "annotations"} {
+	for _, field := range []string{"namespace", "name", "labels", "annotations"} {
 		if v, ok := meta[field]; ok {
 			kept[field] = v
 		}

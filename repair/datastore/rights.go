@@ -46,6 +46,10 @@ var rights = map[repair.Kind][]Right{
 	repair.EvictPod:          {may(blocks.Pods, "get"), may(evictions, "create"), may(blocks.Budgets, "list"), lease},
 	repair.FinishDelete:      {may(blocks.Blocks, "get delete"), may(blocks.Affinities, "get create patch delete"), may(blocks.Handles, "get delete")},
 	repair.SetStrictAffinity: {may(blocks.IPAMConfigs, "get create patch")},
+
+	repair.ReleaseWhereabouts:           {may(blocks.WhereaboutsPools, "get patch"), may(blocks.WhereaboutsReservations, "get create delete")},
+	repair.DeleteWhereaboutsReservation: {may(blocks.WhereaboutsPools, "get"), may(blocks.WhereaboutsReservations, "get create delete")},
+	repair.RestoreWhereabouts:           {may(blocks.WhereaboutsPools, "get patch"), may(blocks.WhereaboutsReservations, "get")},
 }
 
 // undoRights are what taking each kind of step back needs, or finishing it where it was
@@ -61,10 +65,14 @@ var undoRights = map[repair.Kind][]Right{
 	repair.RecordIP:          {may(blocks.Blocks, "get create patch"), may(blocks.Affinities, "get list create patch delete"), may(blocks.Handles, "get create patch delete")},
 	repair.DeleteHandle:      {may(blocks.Handles, "get create delete")},
 	repair.SetStrictAffinity: {may(blocks.IPAMConfigs, "get patch")},
-	repair.ReserveBlock:      {may(blocks.Reservations, "get delete"), lease},
-	repair.UnreserveBlock:    {may(blocks.Reservations, "get delete"), lease},
-	repair.CordonNode:        {may(blocks.Nodes, "get patch"), lease},
-	repair.UncordonNode:      {may(blocks.Nodes, "get patch"), lease},
+
+	repair.ReleaseWhereabouts:           {may(blocks.WhereaboutsPools, "get patch"), may(blocks.WhereaboutsReservations, "get create delete")},
+	repair.DeleteWhereaboutsReservation: {may(blocks.WhereaboutsReservations, "get create")},
+
+	repair.ReserveBlock:   {may(blocks.Reservations, "get delete"), lease},
+	repair.UnreserveBlock: {may(blocks.Reservations, "get delete"), lease},
+	repair.CordonNode:     {may(blocks.Nodes, "get patch"), lease},
+	repair.UncordonNode:   {may(blocks.Nodes, "get patch"), lease},
 }
 
 // evictions is the subresource by which pods are evicted, leases are what one run at a
@@ -78,7 +86,8 @@ const (
 var lease = may(leases, "get create update delete")
 
 // coreGroups are the API groups of what is Kubernetes' own.
-var coreGroups = map[blocks.Resource]string{blocks.Nodes: "", blocks.Pods: "", evictions: "", blocks.Budgets: "policy", leases: "coordination.k8s.io"}
+var coreGroups = map[blocks.Resource]string{blocks.Nodes: "", blocks.Pods: "", evictions: "", blocks.Budgets: "policy", leases: "coordination.k8s.io",
+	blocks.WhereaboutsPools: "whereabouts.cni.cncf.io", blocks.WhereaboutsReservations: "whereabouts.cni.cncf.io"}
 
 // MissingRight is a right that whoever writes does not have.
 type MissingRight struct {
@@ -137,6 +146,7 @@ func (k *Kubernetes) needed(kinds []repair.Kind, table map[repair.Kind][]Right) 
 	var out []MissingRight
 	for _, r := range []blocks.Resource{
 		blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.IPAMConfigs, blocks.Reservations, blocks.Nodes, blocks.Pods, evictions, blocks.Budgets, leases,
+		blocks.WhereaboutsPools, blocks.WhereaboutsReservations,
 	} {
 		for _, verb := range []string{"get", "list", "create", "update", "patch", "delete"} {
 			need := MissingRight{Verb: verb, Resource: k.plural(r), Group: group}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -154,8 +155,7 @@ func asManager() url.Values { return url.Values{"fieldManager": {manager}} }
 // create creates an object and returns it as stored. One of that name that exists
 // already is [repair.ErrChanged].
 func (k *Kubernetes) create(ctx context.Context, res blocks.Resource, tree map[string]any) (*object, error) {
-	v, _ := dig(tree, "metadata", "name")
-	name := fmt.Sprint(v)
+	name := nameOf(tree)
 	doing := "creating " + describe(res, name)
 	content, err := json.Marshal(tree)
 	if err != nil {
@@ -164,7 +164,7 @@ func (k *Kubernetes) create(ctx context.Context, res blocks.Resource, tree map[s
 	if err := k.record(ctx, repair.VerbCreate, res, name, nil, content, false); err != nil {
 		return nil, err
 	}
-	r := request{method: http.MethodPost, path: k.path(res, ""), query: asManager(), contentType: "application/json", body: content}
+	r := request{method: http.MethodPost, path: k.path(res, strings.TrimSuffix(name, textOf(tree, "metadata", "name"))), query: asManager(), contentType: "application/json", body: content}
 	return k.write(ctx, doing, r, res, name, func(now *object, doubt bool) (bool, error) {
 		switch {
 		case now == nil:

@@ -33,7 +33,7 @@ func (f *File) Log(step string) *repair.StepLog {
 			open, l.Started, freeing, l.Deleted = true, true, false, map[blocks.Ref]string{}
 		case e.Event == EventChange:
 			l.Changes, l.Unwritten, here = append(l.Changes, repair.Sent{Change: e.Change, At: e.At}), false, true
-			if e.Change.Resource == blocks.Blocks && e.Change.Verb == repair.VerbPatch {
+			if (e.Change.Resource == blocks.Blocks || e.Change.Resource == blocks.WhereaboutsPools) && e.Change.Verb == repair.VerbPatch {
 				freeing, l.Freed = true, false
 			} else {
 				l.Freed = l.Freed || freeing

@@ -18,6 +18,7 @@ import (
 
 var everything = repair.Request{
 	EmptyBlocks: true, OrphanAffinities: true, MissingAffinities: true, LeakedIPs: true, LeakedHandles: true, SoftDeleted: true, DeadNodes: true, UnrecordedIPs: true, MissingHandles: true,
+	WhereaboutsStranded: true, WhereaboutsReservations: true,
 }
 
 // TestKinds: every kind is whole, and has states of its own to be tested with.
@@ -26,7 +27,7 @@ func TestKinds(t *testing.T) {
 	for _, k := range []repair.Kind{repair.ReserveBlock, repair.CordonNode, repair.EvictPod, repair.ClaimBlock, repair.UncordonNode, repair.UnreserveBlock} {
 		files[k] = [2]string{"consolidate", strings.ReplaceAll(string(k), "-", "_")}
 	}
-	for _, k := range []repair.Kind{repair.ReleaseBlock, repair.DisownBlock, repair.CreateHandle, repair.RecordIP, repair.DeleteAffinity, repair.RestoreAffinity, repair.ReleaseIP, repair.DeleteHandle, repair.FixHandleCount, repair.FinishDelete, repair.SetStrictAffinity,
+	for _, k := range []repair.Kind{repair.ReleaseWhereabouts, repair.DeleteWhereaboutsReservation, repair.RestoreWhereabouts, repair.ReleaseBlock, repair.DisownBlock, repair.CreateHandle, repair.RecordIP, repair.DeleteAffinity, repair.RestoreAffinity, repair.ReleaseIP, repair.DeleteHandle, repair.FixHandleCount, repair.FinishDelete, repair.SetStrictAffinity,
 		repair.ReserveBlock, repair.CordonNode, repair.EvictPod, repair.ClaimBlock, repair.UncordonNode, repair.UnreserveBlock} {
 		x := KindOf(k)
 		if x == nil || x.Kind != k {
@@ -53,7 +54,7 @@ func TestKinds(t *testing.T) {
 			t.Errorf("%s: it has the files %v (%v)", k, found, err)
 		}
 	}
-	if len(kinds) != 17 {
+	if len(kinds) != 20 {
 		t.Errorf("there are %d kinds", len(kinds))
 	}
 	if KindOf("drop-all") != nil {
@@ -149,7 +150,9 @@ func TestObservations(t *testing.T) {
 		repair.DeleteAffinity: {repair.GuardUID, repair.GuardVersion, repair.GuardBlockUID}, repair.DeleteHandle: {repair.GuardUID, repair.GuardVersion},
 		repair.FixHandleCount: {repair.GuardUID, repair.GuardVersion, repair.GuardCounts}, repair.ReleaseIP: {repair.GuardBlockUID, repair.GuardHandle, repair.GuardSequence},
 		repair.RestoreAffinity: {repair.GuardUID, repair.GuardOwner, repair.GuardAffinity}, repair.DisownBlock: {repair.GuardUID, repair.GuardOwner, repair.GuardAffinity},
-		repair.CreateHandle: {repair.GuardUID, repair.GuardCounts}, repair.RecordIP: {repair.GuardBlockUID, repair.GuardHandle, repair.GuardPod},
+		repair.ReleaseWhereabouts: {repair.GuardUID, repair.GuardPod, repair.GuardContainer, repair.GuardReservation}, repair.DeleteWhereaboutsReservation: {repair.GuardUID, repair.GuardVersion},
+		repair.RestoreWhereabouts: {repair.GuardUID, repair.GuardReservationUID, repair.GuardPodUID, repair.GuardContainer},
+		repair.CreateHandle:       {repair.GuardUID, repair.GuardCounts}, repair.RecordIP: {repair.GuardBlockUID, repair.GuardHandle, repair.GuardPod},
 	}
 	seen := map[repair.Kind]int{}
 	for seed := range uint64(300) {

@@ -33,17 +33,23 @@ type evidence struct {
 // asked about the address is then no oversight to consent to.
 func evidenceFor(st *state.State, req repair.Request, r state.AllocationRef) evidence {
 	host := st.HostEvidence(r)
-	if host.Verdict == hosts.ShowsInUse {
-		return evidence{Reason: repair.Reason{Code: repair.RefusedHostView, Why: host.Reason + remedy(host.Renew)}}
-	}
 	off, why := st.MachineOff(host.Node)
 	// A live migration may have brought the machine to the alternate owner's node.
-	if alt := r.Attributes().Alternate; alt != nil && alt.Node != "" && alt.Node != host.Node {
+	if alt := r.Attributes().Alternate; alt != nil && alt.Node != "" && alt.Node != host.Node && host.Verdict != hosts.ShowsInUse {
 		altOff, altWhy := st.MachineOff(alt.Node)
 		if !altOff && st.MachineMayRun(alt.Node) {
 			return evidence{Reason: repair.Reason{Code: repair.RefusedMachineMayRun, Why: altWhy + ": it is the node of the alternate owner, and what ran there may run on"}}
 		}
 		off = off && altOff
+	}
+	return evidenceOf(st, req, host, off, why)
+}
+
+// evidenceOf is evidenceFor of one node, by what its views say and by whether its machine is
+// off, and why.
+func evidenceOf(st *state.State, req repair.Request, host hosts.Evidence, off bool, why string) evidence {
+	if host.Verdict == hosts.ShowsInUse {
+		return evidence{Reason: repair.Reason{Code: repair.RefusedHostView, Why: host.Reason + remedy(host.Renew)}}
 	}
 	if off {
 		e := evidence{says: why, off: "the out-of-service taint of " + host.Node}
@@ -105,11 +111,11 @@ func evidenceWarnings(p *repair.Plan) []string {
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		switch {
-		case s.Kind != repair.ReleaseIP:
+		case !s.AsksHosts():
 		case s.Guard(repair.GuardMachineOff) != "":
 			off = append(off, s.Guard(repair.GuardMachineOff))
 		case slices.Contains(s.Evidence, state.Evidence{Name: "consent", Value: withoutHostEvidence}):
-			unasked = append(unasked, s.Target.IP)
+			unasked = append(unasked, s.Target.ID())
 		}
 	}
 	var out []string

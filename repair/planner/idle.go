@@ -27,6 +27,8 @@ var idle = []struct {
 	{func(r *repair.Request) bool { return r.DeadNodes }, repair.Request{DeadNodes: true}, repair.ReleaseBlock, says("no block and no affinity of a node that no longer exists was found")},
 	{func(r *repair.Request) bool { return r.UnrecordedIPs }, repair.Request{UnrecordedIPs: true}, repair.RecordIP, says("no live pod was found whose address is not recorded")},
 	{func(r *repair.Request) bool { return r.MissingHandles }, repair.Request{MissingHandles: true}, repair.CreateHandle, says("every handle that blocks refer to exists")},
+	{func(r *repair.Request) bool { return r.WhereaboutsStranded }, repair.Request{WhereaboutsStranded: true}, repair.ReleaseWhereabouts, says("no address of a secondary network was found whose pod is gone or has given it up")},
+	{func(r *repair.Request) bool { return r.WhereaboutsReservations }, repair.Request{WhereaboutsReservations: true}, repair.RestoreWhereabouts, says("no reservation of a secondary network was found whose address no pool records")},
 	{func(r *repair.Request) bool { return r.Consolidate }, repair.Request{Consolidate: true}, repair.ReserveBlock, nothingToConsolidate},
 	{func(r *repair.Request) bool { return r.Rehome }, repair.Request{Rehome: true}, repair.EvictPod, nothingToRehome},
 }

@@ -16,7 +16,7 @@ import (
 // whose only block is reserved still; the setting last, when blocks are free.
 var kinds = []*repair.StepKind{
 	restoreAffinity, deleteAffinity, finishDelete, moves.Reserve, moves.Cordon, moves.Evict, releaseBlock, disownBlock, moves.Claim, createHandle, fixHandleCount,
-	recordIP, releaseIP, deleteHandle, moves.Unreserve, moves.Uncordon, setStrictAffinity,
+	recordIP, releaseIP, deleteHandle, restoreWhereabouts, releaseWhereabouts, deleteWhereaboutsReservation, moves.Unreserve, moves.Uncordon, setStrictAffinity,
 }
 
 // rank is the place of a kind in the order of a plan.

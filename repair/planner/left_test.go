@@ -45,6 +45,15 @@ alloc 10.0.0.4 pod=shop/m node=n1 handle=k8s-pod-network.missing
 pod shop/m n1 10.0.0.4
 pod shop/u n1 10.0.0.5 cid=u
 view n1 complete
+view n3 complete
+view off complete
+nad shop/fast 10.9.0.0/24
+wpool 10.9.0.0-24 10.9.0.0/24 age=3h
+walloc 10.9.0.0-24 10.9.0.5 shop/gone id=c5 if=net1
+wres 10.9.0.5 shop/gone if=net1
+wres 10.9.0.6 shop/gone if=net1 age=3h
+pod shop/v n1 nets=shop/fast@10.9.0.7 cid=v
+wres 10.9.0.7 shop/v if=net1
 `
 
 const kept = `
@@ -106,6 +115,15 @@ var leftovers = []struct{ step, state, want string }{
 	{"fix-handle-count:k8s-pod-network.x", kept, "ipamhandle/k8s-pod-network.x is missing, and 10.0.0.1 is recorded under it"},
 	{"fix-handle-count:k8s-pod-network.x", "node n1", ""},
 
+	{"release-whereabouts:kube-system/10.9.0.0-24:10.9.0.5", kept, ""},
+	{"release-whereabouts:kube-system/10.9.0.0-24:10.9.0.5", kept + "wpool 10.9.0.0-24 10.9.0.0/24\nwres 10.9.0.5 shop/gone if=net1", "overlappingrangeipreservation/kube-system/10.9.0.5 is left, and no pool records its address"},
+	{"release-whereabouts:kube-system/10.9.0.0-24:10.9.0.5", kept + "wpool 10.9.0.0-24 10.9.0.0/24\nwres 10.9.0.5 shop/gone if=net1\npod shop/gone n1 phase=Pending", ""},
+	{"release-whereabouts:kube-system/10.9.0.0-24:10.9.0.5", kept + "wpool 10.9.0.0-24 10.9.0.0/24\nwalloc 10.9.0.0-24 10.9.0.5 shop/gone id=new if=net1", "overlappingrangeipreservation/kube-system/10.9.0.5 is missing, and pool kube-system/10.9.0.0-24 records its address"},
+	{"delete-whereabouts-reservation:kube-system/10.9.0.6", kept, ""},
+	{"delete-whereabouts-reservation:kube-system/10.9.0.6", kept + "wpool 10.9.0.0-24 10.9.0.0/24\nwalloc 10.9.0.0-24 10.9.0.6 shop/gone id=new if=net1", "overlappingrangeipreservation/kube-system/10.9.0.6 is missing, and pool kube-system/10.9.0.0-24 records its address"},
+	{"restore-whereabouts:kube-system/10.9.0.7", kept + "wpool 10.9.0.0-24 10.9.0.0/24\nwalloc 10.9.0.0-24 10.9.0.7 shop/v id=v if=net1\nwres 10.9.0.7 shop/v if=net1", ""},
+	{"restore-whereabouts:kube-system/10.9.0.7", kept + "wpool 10.9.0.0-24 10.9.0.0/24\nwalloc 10.9.0.0-24 10.9.0.7 shop/v id=v if=net1", "overlappingrangeipreservation/kube-system/10.9.0.7 is gone, and pool kube-system/10.9.0.0-24 records its address"},
+
 	{"finish-delete:IPAMBlock:10.0.0.64/28", kept, ""},
 	{"finish-delete:IPAMBlock:10.0.0.64/28", kept + "affinity 10.0.0.64/28 n1 state=pendingDeletion", "blockaffinity/n1-10.0.0.64/28 is left pendingDeletion"},
 	{"finish-delete:IPAMBlock:10.0.0.64/28", kept + "affinity 10.0.0.64/28 n1 state=pending", ""},
@@ -144,7 +162,11 @@ func TestVerifyLooksAtAll(t *testing.T) {
 		}
 		read := KindOf(s.Kind).Refs(before, s)
 		read = append(read, KindOf(s.Kind).Refs(after, s)...)
-		if !slices.Contains(read, blocks.Ref{Resource: left.Resource, Name: left.Name}) {
+		ref := blocks.Ref{Resource: left.Resource, Name: left.Name}
+		if namespace, name, ok := strings.Cut(left.Name, "/"); ok && left.Resource == blocks.WhereaboutsReservations {
+			ref.Namespace, ref.Name = namespace, name
+		}
+		if !slices.Contains(read, ref) {
 			t.Errorf("%s: %s/%s may be left, and is not read again: %v", c.step, left.Resource, left.Name, read)
 		}
 	}

@@ -80,6 +80,7 @@ func parseRequest(t *testing.T, text string) (req repair.Request, grace time.Dur
 		"leaked-ips": &req.LeakedIPs, "leaked-handles": &req.LeakedHandles, "soft-deleted": &req.SoftDeleted,
 		"dead-nodes": &req.DeadNodes, "unrecorded-ips": &req.UnrecordedIPs, "missing-handles": &req.MissingHandles, "last-blocks": &req.LastBlocks, "observe-twice": &req.ObserveTwice, "allow-newer": &req.AllowNewer,
 		"without-host-evidence": &req.WithoutHostEvidence, "consolidate": &req.Consolidate, "rehome": &req.Rehome,
+		"whereabouts-stranded": &req.WhereaboutsStranded, "whereabouts-reservations": &req.WhereaboutsReservations,
 		"cordon-full": &req.CordonFull, "evict-singletons": &req.EvictSingletons,
 	}
 	for _, word := range strings.Fields(text) {

@@ -288,6 +288,7 @@ func (r *random) strangers() {
 		}[r.IntN(7)])
 	}
 	r.borrowed()
+	r.secondary()
 	r.say("config %s %s", r.maybe(.3, "strict", "strict max=2", "strict noauto"), "")
 }
 
@@ -309,10 +310,38 @@ func (r *random) borrowed() {
 	}
 }
 
+// secondary makes a network of Whereabouts', of whose addresses some are stranded, and some
+// of whose records contradict each other.
+func (r *random) secondary() {
+	r.say("nad shop/fast 10.9.0.0/24 %s", r.maybe(.2, "nooverlap"))
+	r.say("wpool 10.9.0.0-24 10.9.0.0/24 %s %s", r.maybe(.8, "age=3h"), r.maybe(.05, "unpinned"))
+	for i := range 10 {
+		pod, addr := fmt.Sprintf("shop/w%d", i), fmt.Sprintf("10.9.0.%d", i)
+		switch r.IntN(5) {
+		case 0:
+			r.say("pod %s %s %s", pod, r.host(), r.maybe(.5, "phase=Pending", "terminating netstatus", "netstatus"))
+		case 1:
+			r.say("pod %s %s nets=shop/fast@%s cid=w%d", pod, r.host(), addr, i)
+		case 2:
+			if r.IntN(2) == 0 {
+				r.say("pod %s %s nets=shop/fast@10.9.0.%d cid=w%d", pod, r.host(), 100+i, i)
+				r.say("walloc 10.9.0.0-24 10.9.0.%d %s id=w%d if=net1", 100+i, pod, i)
+			}
+		}
+		if r.IntN(3) > 0 {
+			r.say("walloc 10.9.0.0-24 %s %s %s if=net1", addr, r.maybe(.95, pod), r.maybe(.95, fmt.Sprintf("id=s%d", i)))
+		}
+		if r.IntN(3) > 0 {
+			r.say("wres %s %s if=net1 %s %s", addr, r.maybe(.95, pod), r.maybe(.1, "id=other"), r.maybe(.5, "age=3h"))
+		}
+	}
+}
+
 func (r *random) request() repair.Request {
 	is := func(share float64) bool { return r.Float64() < share }
 	req := repair.Request{
 		EmptyBlocks: is(.7), OrphanAffinities: is(.7), MissingAffinities: is(.7), LeakedIPs: is(.7), LeakedHandles: is(.7), SoftDeleted: is(.7), DeadNodes: is(.5), UnrecordedIPs: is(.5), MissingHandles: is(.5),
+		WhereaboutsStranded: is(.5), WhereaboutsReservations: is(.5),
 		ObserveTwice: is(.2),
 	}
 	if is(.3) {

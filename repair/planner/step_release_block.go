@@ -174,7 +174,7 @@ var retainCodes = map[state.RetainReason]repair.RefusalCode{
 	state.RetainSpecial: repair.RefusedSpecial, state.RetainMarked: repair.RefusedMarked, state.RetainCorrupt: repair.RefusedCorrupt,
 	state.RetainLocked: repair.RefusedLocked, state.RetainUnknownAge: repair.RefusedUnknownAge, state.RetainYoung: repair.RefusedYoung,
 	state.RetainInUse: repair.RefusedInUse, state.RetainHostView: repair.RefusedHostView, state.RetainConflict: repair.RefusedConflict,
-	state.RetainLast: repair.RefusedLastBlock, state.RetainHeals: repair.RefusedHeals, state.RetainUnpinned: repair.RefusedUnpinned, state.RetainNotRead: repair.RefusedNotRead,
+	state.RetainLast: repair.RefusedLastBlock, state.RetainHeals: repair.RefusedHeals, state.RetainUnpinned: repair.RefusedUnpinned, state.RetainNotRead: repair.RefusedNotRead, state.RetainUnknownOwner: repair.RefusedUnknownOwner,
 }
 
 func blockConcern(b *state.Block) repair.Concern {

@@ -90,6 +90,25 @@ func (vs *Views) Evidence(a netip.Addr, attr *blocks.Attributes, node string, as
 	return e
 }
 
+// SandboxEvidence says whether a view shows a pod sandbox, by its container ID, as
+// [Views.Evidence] does of an address. That none shows it proves nothing.
+func (vs *Views) SandboxEvidence(id string, since time.Time) Evidence {
+	var held []Use
+	for _, v := range vs.all {
+		for i := range v.Namespaces {
+			if ns := &v.Namespaces[i]; id != "" && ns.Sandbox == id {
+				held = append(held, Use{View: v, Namespace: ns})
+			}
+		}
+	}
+	if len(held) == 0 {
+		return Evidence{}
+	}
+	e := inUse(Evidence{}, held, since)
+	e.Reason = "its sandbox still exists: " + e.Reason
+	return e
+}
+
 // inUse is the verdict on an address that views show.
 func inUse(e Evidence, held []Use, assigned time.Time) Evidence {
 	e.Verdict = ShowsInUse

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -68,6 +69,10 @@ var repairKinds = []struct {
 		func(r *repair.Request) *bool { return &r.MissingHandles }},
 	{"soft-deleted", "finish deletions that were begun and left", "block/soft-deleted",
 		func(r *repair.Request) *bool { return &r.SoftDeleted }},
+	{"whereabouts-stranded", "release addresses of secondary networks (Whereabouts) that pods which are gone have left in pools and reservations", "whereabouts/stranded, whereabouts/stale, whereabouts/reservation-only",
+		func(r *repair.Request) *bool { return &r.WhereaboutsStranded }},
+	{"whereabouts-reservations", "record the address of a live pod in its pool again where only its reservation (Whereabouts) is left, and delete reservations that nothing explains", "whereabouts/reservation-only",
+		func(r *repair.Request) *bool { return &r.WhereaboutsReservations }},
 	{"consolidate", "move the pods out of a block of a node that has several, and give it to a node that can get none", "node/no-block",
 		func(r *repair.Request) *bool { return &r.Consolidate }},
 	{"rehome", "evict pods that borrow their address, where their node has addresses by now", "ip/borrowed",
@@ -113,11 +118,11 @@ func newRepair(e env) *cobra.Command {
 	fs.BoolVar(&r.request.ObserveTwice, "observe-twice", false, "trust no age that is written in an object: after a datastore was restored from a backup")
 	fs.BoolVar(&r.request.AllowNewer, "allow-newer-calico", false, "plan steps although the cluster's Calico is newer than this program knows")
 	fs.StringSliceVar(&r.terminated, "terminated", nil,
-		"consent, with --leaked-ips: the machine of this `NODE` is known to be off; repeatable, or joined by commas; refused for one that is Ready; \"all\" for all nodes that no longer exist or are NotReady, and leave addresses behind")
+		"consent, with --leaked-ips, --whereabouts-stranded or --whereabouts-reservations: the machine of this `NODE` is known to be off; repeatable, or joined by commas; refused for one that is Ready; \"all\" for all nodes that no longer exist or are NotReady, and leave addresses behind")
 	fs.BoolVar(&r.request.LastBlocks, "last-blocks", false,
 		"consent, with --empty-blocks, before Calico v3.32: release the last empty block of a node that is cordoned or runs no pod of the pod network, while another node cannot allocate")
 	fs.BoolVar(&r.request.WithoutHostEvidence, "without-host-evidence", false,
-		"consent, with --leaked-ips: release addresses although no host view proves that their node does not use them, as Calico's own collector does")
+		"consent, with --leaked-ips, --whereabouts-stranded or --whereabouts-reservations: release addresses although no host view proves that their node does not use them, as Calico's own collector does")
 	fs.BoolVar(&r.request.CordonFull, "cordon-full", false,
 		"consent, with --consolidate or --rehome: nodes without addresses of their own may be cordoned while pods move")
 	fs.BoolVar(&r.request.EvictSingletons, "evict-singletons", false,
@@ -153,8 +158,8 @@ func (r *repairCommand) complete() error {
 		return r.grace.check()
 	case r.request.MaxSteps < 0:
 		return usagef("--max-steps %d is negative", r.request.MaxSteps)
-	case !r.request.LeakedIPs && (len(r.terminated) > 0 || r.request.WithoutHostEvidence):
-		return usagef("--terminated and --without-host-evidence go with --leaked-ips: nothing else needs these consents")
+	case !r.request.ReleasesAddresses() && (len(r.terminated) > 0 || r.request.WithoutHostEvidence):
+		return usagef("--terminated and --without-host-evidence go with --leaked-ips, --whereabouts-stranded or --whereabouts-reservations: nothing else needs these consents")
 	case !r.request.EmptyBlocks && r.request.LastBlocks:
 		return usagef("--last-blocks goes with --empty-blocks: nothing else needs this consent")
 	case r.request.CordonFull && !r.request.Consolidate && !r.request.Rehome:
@@ -220,7 +225,7 @@ func (r *repairCommand) checkTargets(st *state.State) error {
 	for _, a := range r.request.IPs {
 		pool := st.PoolOf(netip.PrefixFrom(a, a.BitLen()))
 		switch {
-		case st.CoveringBlock(a) != nil || st.UnrecordedUser(netip.PrefixFrom(a, a.BitLen())) != "":
+		case st.CoveringBlock(a) != nil || st.UnrecordedUser(netip.PrefixFrom(a, a.BitLen())) != "" || secondary(st, a):
 		case pool == nil:
 			return usagef("--ip %s is in no block and in no pool", a)
 		default:
@@ -240,6 +245,14 @@ func (r *repairCommand) checkTargets(st *state.State) error {
 		}
 	}
 	return nil
+}
+
+// secondary reports whether an address is in a range of Whereabouts' or reserved there.
+func secondary(st *state.State, a netip.Addr) bool {
+	return slices.ContainsFunc(st.WhereaboutsPools, func(p blocks.WhereaboutsPool) bool { return p.Range.Masked().Contains(a) }) ||
+		slices.ContainsFunc(st.WhereaboutsReservations, func(r blocks.WhereaboutsReservation) bool {
+			return slices.Contains(slices.Collect(maps.Values(r.Addresses())), a)
+		})
 }
 
 func reserved(st *state.State, p netip.Prefix) bool {
@@ -386,6 +399,7 @@ func (r *repairCommand) plan(ctx context.Context, from reader, progress *view.Pr
 // went in between looks like damage.
 var confirmedBy = []blocks.Resource{
 	blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.IPAMConfigs, blocks.Pools, blocks.Nodes, blocks.Namespaces, blocks.Pods,
+	blocks.WhereaboutsPools, blocks.WhereaboutsReservations, blocks.NetworkAttachments,
 }
 
 // checkNames reports whether the pools and nodes of --pool and --node are there.
@@ -441,7 +455,7 @@ func (r *repairCommand) next(plan *repair.Plan) []view.NextStep {
 		n.Command = r.program + " repair " + r.arguments() + " --out plan.json"
 		return []view.NextStep{n}
 	}
-	if len(r.hosts.paths) > 0 && slices.ContainsFunc(plan.Steps, func(s repair.Step) bool { return s.Kind == repair.ReleaseIP }) {
+	if len(r.hosts.paths) > 0 && slices.ContainsFunc(plan.Steps, func(s repair.Step) bool { return s.AsksHosts() }) {
 		n.Text = strings.Replace(n.Text, "Nothing was written.",
 			"Nothing was written. Applying it reads the host views again, which count for 10 minutes: take new ones first.", 1)
 	}

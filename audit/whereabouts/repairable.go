@@ -1,0 +1,229 @@
+package whereabouts
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/hosts"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Bar is why a record must stay as it is; the zero value if nothing that was read speaks
+// against changing it.
+type Bar struct {
+	Code state.RetainReason
+	Why  string
+}
+
+func bar(code state.RetainReason, format string, args ...any) Bar {
+	return Bar{code, fmt.Sprintf(format, args...)}
+}
+
+// Named reports whether the pod that is recorded names the address.
+func (a *Allocation) Named() bool {
+	return a.Pod != nil && slices.Contains(a.Pod.NetworkIPs, a.Addr)
+}
+
+// ReleaseBar says why an allocation must not be taken out of its pool, with its reservation,
+// as far as records and pods tell. What the nodes' kernels say is [Verdicts.HostEvidence].
+func (v *Verdicts) ReleaseBar(a *Allocation) Bar {
+	switch {
+	case a.Status == Held:
+		return Bar{state.RetainInUse, a.Why}
+	case a.Status == Ownerless:
+		return bar(state.RetainUnknownOwner, "no pod is recorded for it (podref), so that no one can look its owner up")
+	case a.ContainerID == "":
+		return bar(state.RetainUnpinned, "the pool records no container for it, so nothing says later that it is still the same allocation")
+	case v.unread(blocks.WhereaboutsPools, a.Pool.FullName()):
+		return bar(state.RetainNotRead, "its pool %s could not be read whole", a.Pool.FullName())
+	case !a.Pool.NetworkKnown:
+		return bar(state.RetainNotRead, "no network attachment was read that assigns from pool %s, so that the network, and with it the address's reservation, is not known", a.Pool.FullName())
+	case v.unread(blocks.WhereaboutsReservations, a.ReservationKey().String()):
+		return bar(state.RetainNotRead, "its reservation %s could not be read", a.ReservationKey())
+	}
+	for _, other := range v.recorded[a.Addr] {
+		switch {
+		case other == a:
+		case other.Pool == a.Pool:
+			return bar(state.RetainConflict, "its pool records it twice")
+		case a.Reservation != nil && other.Reservation == a.Reservation:
+			return bar(state.RetainConflict, "pool %s of the same network records it, too, and both have one reservation", other.Pool.FullName())
+		}
+	}
+	for _, other := range v.claims[claim{pool: a.Pool, pod: a.WhereaboutsOwner.Pod, iface: a.Interface}] {
+		if a.Status == Stale && other != a && other.ContainerID == a.ContainerID {
+			return bar(state.RetainInUse, "the sandbox that has %s is recorded for it, too", other.Addr)
+		}
+	}
+	if r := a.Reservation; r != nil && !sameOwner(r.WhereaboutsOwner, a.WhereaboutsOwner) {
+		return bar(state.RetainConflict, "its reservation %s is another's: pod %s, container %s", r.Key(), cmp.Or(r.Pod.String(), "none"), cmp.Or(r.ContainerID, "none"))
+	}
+	return Bar{}
+}
+
+// sameOwner reports whether a reservation is of the pod that the pool records. Older CRDs
+// drop the pod of a reservation; its container tells then.
+func sameOwner(r, a blocks.WhereaboutsOwner) bool {
+	if r.Pod != (blocks.Key{}) {
+		return r.Pod == a.Pod
+	}
+	return r.ContainerID != "" && r.ContainerID == a.ContainerID
+}
+
+// ReservationKey names the reservation that the address has, or would have.
+func (a *Allocation) ReservationKey() blocks.Key {
+	return blocks.Key{Namespace: a.Pool.Namespace, Name: blocks.ReservationName(a.Pool.Network, a.Addr)}
+}
+
+func (v *Verdicts) unread(r blocks.Resource, name string) bool {
+	return slices.ContainsFunc(v.Unreadable(r), func(g blocks.Gap) bool { return g.Name == name })
+}
+
+// DeleteBar says why a reservation that no pool explains must not be deleted, as far as
+// records and pods tell.
+func (v *Verdicts) DeleteBar(l *LoneReservation) Bar {
+	unread := v.Unreadable(blocks.WhereaboutsPools)
+	switch {
+	case len(unread) > 0:
+		return bar(state.RetainNotRead, "pool %s could not be read whole, and may record its address", unread[0].Name)
+	case !l.Addr.IsValid():
+		return bar(state.RetainNotRead, "its name does not tell which address of which network it keeps")
+	case l.User != nil:
+		return bar(state.RetainInUse, "pod %s names %s", l.User.FullName(), l.Addr)
+	case l.Held != "":
+		return Bar{state.RetainInUse, l.Held}
+	case l.WhereaboutsOwner.Pod == (blocks.Key{}):
+		return bar(state.RetainUnknownOwner, "it names no pod (podref), so that no one can look its owner up")
+	case l.Pod != nil:
+		return bar(state.RetainInUse, "pod %s exists, and nothing that was read shows that it has given %s up", l.Pod.FullName(), l.Addr)
+	case len(v.recorded[l.Addr]) > 0:
+		return bar(state.RetainConflict, "pool %s records %s for another pod", v.recorded[l.Addr][0].Pool.FullName(), l.Addr)
+	}
+	return Bar{}
+}
+
+// Restoration is the entry of a pool that a reservation in use lacks.
+type Restoration struct {
+	Pool  *Pool
+	Owner blocks.WhereaboutsOwner
+}
+
+// Restoration returns the entry that a pool lacks of a reservation whose pod names the
+// address, or why it is not put back. The entry is the one that Whereabouts made: it is
+// found again, when the pod ends, by sandbox and interface (pkg/allocate, DeallocateIP).
+func (v *Verdicts) Restoration(l *LoneReservation) (Restoration, Bar) {
+	w := l.User
+	if b := v.restoreBar(l); b.Code != "" {
+		return Restoration{}, b
+	}
+	out := Restoration{Owner: l.WhereaboutsOwner}
+	out.Owner.ContainerID = cmp.Or(w.ContainerID, l.ContainerID)
+	switch {
+	case out.Owner.ContainerID == "":
+		return out, bar(state.RetainUnpinned, "nothing tells the sandbox of pod %s, by which its address is released: neither the reservation nor the annotation cni.projectcalico.org/containerID", w.FullName())
+	case l.ContainerID != "" && l.ContainerID != out.Owner.ContainerID:
+		return out, bar(state.RetainConflict, "the reservation is of container %s, and pod %s runs in %s", l.ContainerID, w.FullName(), out.Owner.ContainerID)
+	case l.Interface == "":
+		return out, bar(state.RetainUnpinned, "the reservation names no interface, by which the address is released")
+	}
+	for _, p := range v.SecondaryPools {
+		if !p.NetworkKnown || p.Namespace != l.Namespace || p.Network != l.Network || !p.Range.Masked().Contains(l.Addr) || p.Node != "" && p.Node != w.Node {
+			continue
+		}
+		if out.Pool != nil {
+			return out, bar(state.RetainConflict, "both pool %s and pool %s may be the one that lacks it", out.Pool.FullName(), p.FullName())
+		}
+		out.Pool = p
+	}
+	if out.Pool == nil {
+		return out, bar(state.RetainNotRead, "no pool of its network was read whose range has %s", l.Addr)
+	}
+	if has := v.claims[claim{pool: out.Pool, pod: l.WhereaboutsOwner.Pod, iface: l.Interface}]; len(has) > 0 {
+		return out, bar(state.RetainConflict, "pool %s records %s for that interface of the pod", out.Pool.FullName(), has[0].Addr)
+	}
+	return out, Bar{}
+}
+
+// restoreBar says why it is not known that the pod of a reservation has the address.
+func (v *Verdicts) restoreBar(l *LoneReservation) Bar {
+	unread, w := v.Unreadable(blocks.WhereaboutsPools), l.User
+	switch {
+	case len(unread) > 0:
+		return bar(state.RetainNotRead, "pool %s could not be read whole, and may record its address", unread[0].Name)
+	case l.WhereaboutsOwner.Pod == (blocks.Key{}):
+		return bar(state.RetainUnknownOwner, "it names no pod (podref), so that it is not known whether it is that of pod %s", w.FullName())
+	case l.Pod == nil || l.Pod.Key() != w.Key():
+		return bar(state.RetainConflict, "it is of pod %s, and pod %s names %s", l.WhereaboutsOwner.Pod, w.FullName(), l.Addr)
+	case !Settled(w):
+		return bar(state.RetainHeals, "pod %s %s", w.FullName(), unsettled(w))
+	case w.UID == "":
+		return bar(state.RetainUnpinned, "pod %s carries no UID", w.FullName())
+	}
+	for _, other := range v.Users(l.Addr) {
+		if other != w && !other.Finished() {
+			return bar(state.RetainConflict, "pods %s and %s both name %s", w.FullName(), other.FullName(), l.Addr)
+		}
+	}
+	if others := v.recorded[l.Addr]; len(others) > 0 {
+		return bar(state.RetainConflict, "pool %s records %s for pod %s", others[0].Pool.FullName(), l.Addr, others[0].WhereaboutsOwner.Pod)
+	}
+	return Bar{}
+}
+
+// Machines returns the nodes that an allocation's pod may have run on: the pod's, or the one
+// whose slice its pool is; else all, for Whereabouts records none. Those of Windows have no
+// secondary networks.
+func (v *Verdicts) Machines(a *Allocation) []string {
+	switch {
+	case a.Pod != nil:
+		return []string{a.Pod.Node}
+	case a.Pool.Node != "":
+		return []string{a.Pool.Node}
+	}
+	return v.AllMachines()
+}
+
+// AllMachines returns all nodes that pods with secondary networks may run on, also those
+// whose object is gone.
+func (v *Verdicts) AllMachines() (out []string) {
+	for _, h := range v.NodeStates {
+		if h.Node == nil || !h.Node.Windows {
+			out = append(out, h.Name)
+		}
+	}
+	return out
+}
+
+// ShownInUse is the evidence that some host view, however old and of whatever machine, shows
+// an address or the sandbox that had it; false if none does.
+func (v *Verdicts) ShownInUse(a netip.Addr, o blocks.WhereaboutsOwner, since time.Time) (hosts.Evidence, bool) {
+	if e := v.Views.Evidence(a, &blocks.Attributes{}, "", since); e.Verdict == hosts.ShowsInUse {
+		return e, true
+	}
+	if e := v.Views.SandboxEvidence(o.ContainerID, since); e.Verdict == hosts.ShowsInUse {
+		return e, true
+	}
+	return hosts.Evidence{}, false
+}
+
+// HostEvidence says what the views of one node prove of an address that none shows, of a
+// pod that was given it before a time. A namespace that a pod has left, of which nothing
+// tells the sandbox, may be that pod's: its interface may be one that no kernel shows.
+func (v *Verdicts) HostEvidence(node string, o blocks.WhereaboutsOwner, since time.Time) hosts.Evidence {
+	e := v.Views.Evidence(netip.Addr{}, &blocks.Attributes{Namespace: o.Pod.Namespace, Pod: o.Pod.Name}, node, since)
+	view := v.Views.Of(node)
+	if e.Verdict != hosts.ShowsFree || view == nil {
+		return e
+	}
+	for i := range view.Namespaces {
+		ns := &view.Namespaces[i]
+		if ns.PodUID != "" && ns.Sandbox == "" && !slices.ContainsFunc(v.Workloads, func(w blocks.Workload) bool { return w.UID == ns.PodUID }) {
+			return hosts.Evidence{Node: node, Reason: fmt.Sprintf("the host view of %s shows network namespace %s of a pod that does not exist, and not its sandbox", node, ns.ID)}
+		}
+	}
+	return e
+}

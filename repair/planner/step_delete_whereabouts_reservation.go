@@ -1,0 +1,138 @@
+package planner
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/whereabouts"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// deleteWhereaboutsReservation deletes a reservation that no pool explains and whose pod does
+// not exist: every pod that would get its address fails, or passes over it.
+var deleteWhereaboutsReservation = &repair.StepKind{
+	Kind:  repair.DeleteWhereaboutsReservation,
+	Flag:  "--whereabouts-reservations",
+	Asked: func(r repair.Request) bool { return r.WhereaboutsStranded || r.WhereaboutsReservations },
+	Needs: whereaboutsNeeds,
+	Plain: true,
+	Exact: []string{repair.GuardUID, repair.GuardVersion, repair.GuardCreated, repair.GuardPod, repair.GuardMachineOff},
+	Propose: func(p *repair.Proposals) {
+		if p.PodsUnread() {
+			return
+		}
+		q := newAsker(p)
+		all := q.Lone()
+		for i := range all {
+			if l := &all[i]; p.Wants(loneConcern(q.Verdicts, l).Target) {
+				proposeLone(q, l)
+			}
+		}
+	},
+	AddRefs: addLoneRefs,
+	Do: func(ctx context.Context, w repair.Writer, st *state.State, s *repair.Step) error {
+		v := whereabouts.Of(st)
+		l := loneNamed(v, s.Target.Name)
+		if l == nil {
+			return repair.DeletedError(s)
+		}
+		return w.DeleteWhereaboutsReservation(ctx, repair.PinOf(blocks.WhereaboutsReservations, l.Namespace, l.Meta), places(lonePools(v, l), l.Addr))
+	},
+	Verify: func(st *state.State, s *repair.Step) error {
+		if r := repair.ReservationNamed(st, s.Target.Name); r != nil {
+			return repair.Replaced(s, "reservation", r.Meta)
+		}
+		return leftReservation(st, s.Target.Name, s.Guard(repair.GuardUID), s.Guard(repair.GuardPod))
+	},
+	Undo: func(b *repair.Begun) repair.Move {
+		c := b.Log.First(blocks.WhereaboutsReservations)
+		if c == nil || c.Before == nil {
+			return repair.Cannot(repair.SkipUnknown, "the journal does not hold the reservation")
+		}
+		was := blocks.WhereaboutsReservation{Meta: blocks.Meta{Name: c.Was().Metadata.Name}}
+		for _, a := range was.Addresses() {
+			if m := reservationAgain(b.State, c, a); !m.None() {
+				return m
+			}
+		}
+		if repair.ReservationNamed(b.State, c.Name) != nil {
+			return repair.Nothing(repair.Already, "the reservation is there again")
+		}
+		return repair.ToWrite(func(ctx context.Context) error {
+			return b.Writer.RecordWhereabouts(ctx, nil, 0, nil, c.Before)
+		}, "create the reservation again")
+	},
+	Pretend: func(x *repair.Pretence, s *repair.Step) { dropReservation(x, s.Target.Name, s.Guard(repair.GuardUID)) },
+}
+
+// addLoneRefs adds what the verdict on a reservation without an entry rests on.
+func addLoneRefs(r *repair.Refs, s *repair.Step) {
+	r.Namespaced(blocks.WhereaboutsReservations, s.Target.Name)
+	r.Namespaced(blocks.Pods, s.Guard(repair.GuardPod))
+	v := whereabouts.Of(r.State)
+	if found := repair.ReservationNamed(r.State, s.Target.Name); found != nil {
+		for network, a := range found.Addresses() {
+			addSecondaryRefs(r, s, secondaryPools(v, found.Namespace, network, a), a)
+		}
+	}
+}
+
+func lonePools(v *whereabouts.Verdicts, l *whereabouts.LoneReservation) []*whereabouts.Pool {
+	return secondaryPools(v, l.Namespace, l.Network, l.Addr)
+}
+
+func loneConcern(v *whereabouts.Verdicts, l *whereabouts.LoneReservation) repair.Concern {
+	c := repair.Concern{Target: state.Subject{Kind: state.KindWhereaboutsReservation, Name: l.Key().String()}, Pools: poolFullNames(lonePools(v, l))}
+	for _, w := range []*blocks.Workload{l.User, l.Pod} {
+		if w != nil {
+			c.Target.Node, c.Nodes = w.Node, append(c.Nodes, w.Node)
+		}
+	}
+	return c
+}
+
+// proposeLone judges one reservation. One that a pod uses is for [restoreWhereabouts].
+func proposeLone(q *asker, l *whereabouts.LoneReservation) {
+	c := loneConcern(q.Verdicts, l)
+	if b := q.DeleteBar(l); b.Code != "" {
+		if l.User == nil || q.Only != "" {
+			q.Refuse(c, retainCodes[b.Code], "%s", b.Why)
+		}
+		return
+	}
+	machines := q.AllMachines()
+	if pools := lonePools(q.Verdicts, l); len(pools) == 1 && pools[0].Node != "" {
+		machines = []string{pools[0].Node}
+	}
+	e := q.evidenceFor(l.Addr, l.WhereaboutsOwner, machines, l.Written.Later(l.Created))
+	if e.Code != "" {
+		q.Refuse(c, e.Code, "nothing seems to have %s, but %s", l.Addr, e.Why)
+		return
+	}
+	q.Add(c, repair.Step{
+		TwoObservations: true,
+		Because:         fmt.Sprintf("reservation %s keeps %s, which no pool records, and pod %s does not exist", l.Key(), l.Addr, l.WhereaboutsOwner.Pod),
+		Evidence: state.Evidences("address", l.Addr.String(), "network", l.Network, "pod", l.WhereaboutsOwner.Pod.String(), "interface", l.Interface, "container", l.ContainerID,
+			"created", phrase.Time(l.Created), "not in use", e.says, "consent", repair.OnlyIf(e.consent, withoutHostEvidence)),
+		Guards: repair.Guards(repair.GuardUID, l.UID, repair.GuardVersion, l.ResourceVersion, repair.GuardCreated, phrase.Time(l.Created),
+			repair.GuardPod, l.WhereaboutsOwner.Pod.String(), repair.GuardMachineOff, e.off),
+	}, l.Meta)
+}
+
+// deleteLone deletes the reservation that a step has left, if records and pods still allow
+// it: that nothing on a node uses its address the run knew that broke off.
+func deleteLone(b *repair.Begun, name string) repair.Move {
+	v := whereabouts.Of(b.State)
+	l := loneNamed(v, name)
+	if l == nil {
+		return repair.Move{}
+	}
+	if no := v.DeleteBar(l); no.Code != "" {
+		return repair.Cannot(repair.SkipHalfDone, "its reservation %s is left: %s", name, no.Why)
+	}
+	ref, at := repair.PinOf(blocks.WhereaboutsReservations, l.Namespace, l.Meta), places(lonePools(v, l), l.Addr)
+	return repair.ToWrite(func(ctx context.Context) error { return b.Writer.DeleteWhereaboutsReservation(ctx, ref, at) }, "deleting the address's reservation")
+}

@@ -1,0 +1,173 @@
+package planner
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/whereabouts"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// releaseWhereabouts takes an address of a secondary network that its pod has given up, or
+// whose pod does not exist, out of its pool, and then deletes its reservation. Pod, sandbox
+// and interface pin it: its pool goes on being used, and a pod that is made again under its
+// name takes the very entry for its own and writes its sandbox into it (pkg/allocate,
+// AssignIP of Whereabouts).
+var releaseWhereabouts = &repair.StepKind{
+	Kind:  repair.ReleaseWhereabouts,
+	Flag:  "--whereabouts-stranded",
+	Asked: func(r repair.Request) bool { return r.WhereaboutsStranded },
+	Needs: whereaboutsNeeds,
+	Plain: true,
+	Exact: []string{repair.GuardUID, repair.GuardPod, repair.GuardPodUID, repair.GuardContainer, repair.GuardInterface, repair.GuardReservation, repair.GuardReservationUID, repair.GuardMachineOff},
+	Propose: func(p *repair.Proposals) {
+		if p.PodsUnread() {
+			return
+		}
+		q := newAsker(p)
+		for _, a := range q.Allocations {
+			if p.Wants(secondaryConcern(a).Target) {
+				proposeSecondary(q, a)
+			}
+		}
+	},
+	AddRefs: func(r *repair.Refs, s *repair.Step) {
+		v, at := whereabouts.Of(r.State), targetAddr(s)
+		r.Namespaced(blocks.WhereaboutsPools, s.Target.Name)
+		for _, a := range v.Recorded(at) {
+			if a.Pool.FullName() == s.Target.Name {
+				addSecondaryRefs(r, s, secondaryPools(v, a.Pool.Namespace, a.Pool.Network, at), at)
+				r.Namespaced(blocks.WhereaboutsReservations, a.ReservationKey().String())
+			}
+		}
+		addSecondaryRefs(r, s, nil, at)
+	},
+	Do: func(ctx context.Context, w repair.Writer, st *state.State, s *repair.Step) error {
+		v, at := whereabouts.Of(st), targetAddr(s)
+		for _, a := range v.Recorded(at) {
+			if a.Pool.FullName() != s.Target.Name || !stillRecorded(s, a.WhereaboutsOwner) {
+				continue
+			}
+			var reservation *repair.ObjectRef
+			if a.Reservation != nil {
+				ref := repair.PinOf(blocks.WhereaboutsReservations, a.Reservation.Namespace, a.Reservation.Meta)
+				reservation = &ref
+			}
+			entry := repair.SecondaryAddress{Pool: s.Target.Name, Offset: a.Pool.Offset(at), Owner: repair.SecondaryOwnerOf(a.WhereaboutsOwner)}
+			return w.ReleaseWhereabouts(ctx, repair.PinOf(blocks.WhereaboutsPools, a.Pool.Namespace, a.Pool.Meta), entry, reservation,
+				places(secondaryPools(v, a.Pool.Namespace, a.Pool.Network, at), at))
+		}
+		return repair.DeletedError(s)
+	},
+	Verify: func(st *state.State, s *repair.Step) error {
+		if now := recordedInPool(st, s.Target.Name, targetAddr(s)); now != nil && stillRecorded(s, now.WhereaboutsOwner) {
+			return fmt.Errorf("%s is still recorded in pool %s", s.Target.IP, s.Target.Name)
+		}
+		return leftReservation(st, s.Guard(repair.GuardReservation), s.Guard(repair.GuardReservationUID), s.Guard(repair.GuardPod))
+	},
+	Complete: func(b *repair.Begun) repair.Move {
+		if recordedInPool(b.State, b.Step.Target.Name, targetAddr(b.Step)) != nil || verifyKind(b) == nil {
+			return repair.Move{}
+		}
+		return deleteLone(b, b.Step.Guard(repair.GuardReservation))
+	},
+	Undo: recordSecondaryAgain,
+	Pretend: func(x *repair.Pretence, s *repair.Step) {
+		setSecondary(x, s.Target.Name, targetAddr(s), nil)
+		dropReservation(x, s.Guard(repair.GuardReservation), s.Guard(repair.GuardReservationUID))
+	},
+}
+
+// targetAddr is the address that a step is about; the zero Addr if it names none.
+func targetAddr(s *repair.Step) netip.Addr {
+	a, _ := netip.ParseAddr(s.Target.IP)
+	return a
+}
+
+// stillRecorded reports whether an owner is the one that a step was planned for.
+func stillRecorded(s *repair.Step, o blocks.WhereaboutsOwner) bool {
+	return o.Pod.String() == s.Guard(repair.GuardPod) && o.ContainerID == s.Guard(repair.GuardContainer) && o.Interface == s.Guard(repair.GuardInterface)
+}
+
+func secondaryConcern(a *whereabouts.Allocation) repair.Concern {
+	node := a.Pool.Node
+	if a.Pod != nil {
+		node = a.Pod.Node
+	}
+	t := state.IPSubject(a.Addr, node)
+	t.Name = a.Pool.FullName()
+	return repair.Concern{Target: t, Pools: []string{a.Pool.FullName()}, Nodes: []string{node}}
+}
+
+// proposeSecondary judges one allocation. Those that their own pods name are passed over.
+func proposeSecondary(q *asker, a *whereabouts.Allocation) {
+	c := secondaryConcern(a)
+	if b := q.ReleaseBar(a); b.Code != "" {
+		if !a.Named() || q.Only != "" {
+			q.Refuse(c, retainCodes[b.Code], "%s", b.Why)
+		}
+		return
+	}
+	e := q.evidenceFor(a.Addr, a.WhereaboutsOwner, q.Machines(a), a.Pool.Written)
+	if e.Code != "" {
+		q.Refuse(c, e.Code, "nothing seems to have it (%s), but %s", a.Why, e.Why)
+		return
+	}
+	podUID, reservation, reservationUID, pinned := "", repair.Absent, "", []blocks.Meta{a.Pool.Meta}
+	if a.Pod != nil {
+		podUID, pinned = a.Pod.UID, append(pinned, a.Pod.Meta)
+	}
+	if a.Reservation != nil {
+		reservation, reservationUID, pinned = a.Reservation.Key().String(), a.Reservation.UID, append(pinned, a.Reservation.Meta)
+	}
+	q.Add(c, repair.Step{
+		TwoObservations: true,
+		Because:         fmt.Sprintf("%s of pool %s is allocated, and nothing has it: %s", a.Addr, a.Pool.FullName(), a.Why),
+		Evidence: state.Evidences("pool", a.Pool.FullName(), "range", a.Pool.RangeText, "pod", a.WhereaboutsOwner.Pod.String(), "container", a.ContainerID,
+			"interface", a.Interface, "reservation", reservation, "not in use", e.says, "consent", repair.OnlyIf(e.consent, withoutHostEvidence)),
+		Guards: repair.Guards(repair.GuardUID, a.Pool.UID, repair.GuardPod, a.WhereaboutsOwner.Pod.String(), repair.GuardPodUID, podUID, repair.GuardContainer, a.ContainerID,
+			repair.GuardInterface, a.Interface, repair.GuardReservation, reservation, repair.GuardReservationUID, reservationUID, repair.GuardMachineOff, e.off),
+	}, pinned...)
+}
+
+// recordSecondaryAgain puts the entry and the reservation that a step took away back, if
+// nothing else has the address.
+func recordSecondaryAgain(b *repair.Begun) repair.Move {
+	c, at := b.Log.First(blocks.WhereaboutsPools), targetAddr(b.Step)
+	pool := repair.SecondaryPoolNamed(b.State, b.Step.Target.Name)
+	switch {
+	case c == nil || c.Before == nil:
+		return repair.Cannot(repair.SkipUnknown, "the journal does not hold the pool")
+	case pool == nil:
+		return repair.Cannot(repair.SkipGone, "its pool %s does not exist any more", b.Step.Target.Name)
+	case pool.UID != c.UID():
+		return repair.Cannot(repair.SkipChanged, "its pool %s was deleted and created again since", b.Step.Target.Name)
+	}
+	if m := usedSince(b.State, at, b.Step.Guard(repair.GuardPod)); !m.None() {
+		return m
+	}
+	if recordedInPool(b.State, b.Step.Target.Name, at) != nil {
+		return repair.Nothing(repair.Already, "the address is recorded again")
+	}
+	var reservation json.RawMessage
+	if r := b.Log.First(blocks.WhereaboutsReservations); r != nil {
+		if m := reservationAgain(b.State, r, at); !m.None() {
+			return m
+		}
+		reservation = r.Before
+	}
+	if !b.Log.Freed {
+		return repair.Cannot(repair.SkipUnknown, "the address is free, and the journal does not show that it was freed here: its node may have released it, and recorded again it would be stranded")
+	}
+	ref := repair.PinOf(blocks.WhereaboutsPools, pool.Namespace, pool.Meta)
+	return repair.ToWrite(func(ctx context.Context) error {
+		return b.Writer.RecordWhereabouts(ctx, &ref, pool.Offset(at), c.Before, reservation)
+	}, "record the address in its pool again")
+}
+
+// decode reads what a journal holds, as far as it can be read.
+func decode(raw json.RawMessage, into any) { _ = json.Unmarshal(raw, into) }

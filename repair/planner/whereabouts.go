@@ -1,0 +1,231 @@
+package planner
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/hosts"
+	"github.com/calico-audit/calico-audit/audit/whereabouts"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// whereaboutsNeeds are the reads that every verdict on secondary networks rests on.
+var whereaboutsNeeds = []blocks.Resource{
+	blocks.WhereaboutsPools, blocks.WhereaboutsReservations, blocks.NodeSlicePools, blocks.NetworkAttachments, blocks.Pods, blocks.Nodes,
+}
+
+// asker finds the evidence that pods which are gone use their addresses no more. That of one
+// node is the same for many addresses, and is found once.
+type asker struct {
+	*repair.Proposals
+	*whereabouts.Verdicts
+	known map[question]evidence
+}
+
+// question is what the evidence of nodes depends on, beside the address.
+type question struct {
+	node  string // "" for all that there are
+	since time.Time
+	pod   string // that may be a virtual machine's
+}
+
+func newAsker(p *repair.Proposals) *asker {
+	return &asker{p, whereabouts.Of(p.State), map[question]evidence{}}
+}
+
+// evidenceFor says whether there is evidence that nothing uses an address, which was recorded
+// for a pod before a time, of each node that the pod may have run on.
+func (q *asker) evidenceFor(a netip.Addr, o blocks.WhereaboutsOwner, nodes []string, since blocks.Time) evidence {
+	if host, used := q.ShownInUse(a, o, since.Std()); used {
+		return evidenceOf(q.Verdicts.State, q.Request, host, false, "")
+	}
+	about := question{since: since.Std()}
+	if len(nodes) == 1 {
+		about.node = nodes[0]
+	}
+	if strings.HasPrefix(o.Pod.Name, "virt-launcher-") {
+		about.pod = o.Pod.String()
+	}
+	e, known := q.known[about]
+	if !known {
+		e = q.ask(o, nodes, about.since)
+		q.known[about] = e
+	}
+	return e
+}
+
+// ask asks each of some nodes, and is the first's reason against it if there is one.
+func (q *asker) ask(o blocks.WhereaboutsOwner, nodes []string, since time.Time) evidence {
+	st := q.Verdicts.State
+	var off []string
+	views, let := 0, 0
+	var last evidence
+	for _, node := range nodes {
+		host := q.HostEvidence(node, o, since)
+		isOff, why := st.MachineOff(node)
+		last = evidenceOf(st, q.Request, host, isOff, why)
+		switch {
+		case last.Code != "" && len(nodes) > 1:
+			last.Why = "its pod may have run on any node, and of " + node + ": " + last.Why
+			return last
+		case last.Code != "":
+			return last
+		case last.off != "":
+			off = append(off, last.off)
+		case host.Verdict == hosts.ShowsFree:
+			views++
+		default:
+			let++
+		}
+	}
+	switch {
+	case len(nodes) == 1:
+		return last
+	case len(nodes) == 0 && !q.Request.WithoutHostEvidence:
+		return evidence{Reason: repair.Reason{Code: repair.RefusedNoEvidence, Why: "no node was read that its pod may have run on"}}
+	}
+	var says []string
+	for _, x := range []struct {
+		n    int
+		what string
+	}{{views, "by a complete host view that does not show it"}, {len(off), "off"}, {let, "let pass by you (--without-host-evidence)"}} {
+		if x.n > 0 {
+			says = append(says, phrase.Plural(x.n, "node")+" "+x.what)
+		}
+	}
+	return evidence{says: "its pod may have run on any node: " + phrase.List(says), consent: let > 0 || len(nodes) == 0, off: strings.Join(repair.Tidy(off), ", ")}
+}
+
+// secondaryPools returns the pools in which the address of a network may be recorded under
+// one reservation, in the namespace of that.
+func secondaryPools(v *whereabouts.Verdicts, namespace, network string, a netip.Addr) (out []*whereabouts.Pool) {
+	for _, p := range v.SecondaryPools {
+		if p.Namespace == namespace && (p.Network == network || !p.NetworkKnown) && p.Range.Masked().Contains(a) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func places(pools []*whereabouts.Pool, a netip.Addr) (out []repair.SecondaryAddress) {
+	for _, p := range pools {
+		out = append(out, repair.SecondaryAddress{Pool: p.FullName(), Offset: p.Offset(a)})
+	}
+	return out
+}
+
+// addSecondaryRefs adds what the verdict on an address of a secondary network rests on: the
+// pools and the reservation that it may be recorded in, the pod, those that name it and its
+// node.
+func addSecondaryRefs(r *repair.Refs, s *repair.Step, pools []*whereabouts.Pool, a netip.Addr) {
+	for _, p := range pools {
+		r.Namespaced(blocks.WhereaboutsPools, p.FullName())
+		for _, n := range p.Attachments {
+			r.Namespaced(blocks.NetworkAttachments, n.Key().String())
+		}
+	}
+	r.Namespaced(blocks.Pods, s.Guard(repair.GuardPod))
+	r.Namespaced(blocks.WhereaboutsReservations, s.Guard(repair.GuardReservation))
+	for _, w := range r.State.Users(a) {
+		r.Pod(w.Namespace, w.Name)
+	}
+	r.Node(s.Target.Node)
+}
+
+func poolFullNames(pools []*whereabouts.Pool) (out []string) {
+	for _, p := range pools {
+		out = append(out, p.FullName())
+	}
+	return out
+}
+
+// recordedIn returns what a pool records of an address; nil if nothing.
+func recordedInPool(st *state.State, pool string, a netip.Addr) *blocks.WhereaboutsAllocation {
+	p := repair.SecondaryPoolNamed(st, pool)
+	if p == nil {
+		return nil
+	}
+	return repair.Find(p.Allocations, func(x *blocks.WhereaboutsAllocation) bool { return x.Addr == a })
+}
+
+// loneNamed returns a reservation that no pool explains; nil if one does, or there is none.
+func loneNamed(v *whereabouts.Verdicts, name string) *whereabouts.LoneReservation {
+	all := v.Lone()
+	return repair.Find(all, func(l *whereabouts.LoneReservation) bool { return l.Key().String() == name })
+}
+
+// leftReservation is the error for a reservation that was to go and keeps its address from
+// everybody, or is gone though its pod has the address again; nil if neither.
+func leftReservation(st *state.State, name, uid, pod string) error {
+	v := whereabouts.Of(st)
+	if repair.ReservationNamed(st, name) == nil && uid != "" {
+		for _, a := range v.Allocations {
+			if a.ReservationKey().String() == name && a.WhereaboutsOwner.Pod.String() == pod {
+				return repair.LeftBehind(blocks.WhereaboutsReservations, name, "is missing, and pool %s records its address for pod %s", a.Pool.FullName(), pod)
+			}
+		}
+	}
+	l := loneNamed(v, name)
+	if l == nil || l.UID != uid || l.Pod != nil || l.User != nil {
+		return nil
+	}
+	return repair.LeftBehind(blocks.WhereaboutsReservations, name, "is left, and no pool records its address")
+}
+
+// reservationAgain says why the reservation that a step deleted must not be made again; none
+// if it may.
+func reservationAgain(st *state.State, c *repair.Change, a netip.Addr) repair.Move {
+	var was struct {
+		Spec struct {
+			PodRef string `json:"podref"`
+		} `json:"spec"`
+	}
+	decode(c.Before, &was)
+	if r := repair.ReservationNamed(st, c.Name); r != nil && r.Pod.String() != was.Spec.PodRef {
+		return repair.Cannot(repair.SkipCode(repair.RefusedInUse), "the address is reserved for pod %s since", r.Pod)
+	}
+	return usedSince(st, a, was.Spec.PodRef)
+}
+
+// usedSince says that a pod other than one has an address by now; none if none has.
+func usedSince(st *state.State, a netip.Addr, but string) repair.Move {
+	for _, w := range st.Users(a) {
+		if !w.Finished() && w.FullName() != but {
+			return repair.Cannot(repair.SkipCode(repair.RefusedInUse), "pod %s names %s by now", w.FullName(), a)
+		}
+	}
+	for _, x := range whereabouts.Of(st).Recorded(a) {
+		if x.WhereaboutsOwner.Pod.String() != but {
+			return repair.Cannot(repair.SkipCode(repair.RefusedInUse), "pool %s records %s for pod %s by now", x.Pool.FullName(), a, cmp.Or(x.WhereaboutsOwner.Pod.String(), "none"))
+		}
+	}
+	return repair.Move{}
+}
+
+// setSecondary replaces what a pool of a pretended state records of an address; nil for
+// nothing.
+func setSecondary(x *repair.Pretence, pool string, a netip.Addr, now *blocks.WhereaboutsAllocation) {
+	for i := range x.WhereaboutsPools {
+		p := &x.WhereaboutsPools[i]
+		if p.Key().String() != pool {
+			continue
+		}
+		p.Allocations = slices.DeleteFunc(slices.Clone(p.Allocations), func(x blocks.WhereaboutsAllocation) bool { return x.Addr == a })
+		if now != nil {
+			p.Allocations = append(p.Allocations, *now)
+			slices.SortFunc(p.Allocations, func(a, b blocks.WhereaboutsAllocation) int { return a.Addr.Compare(b.Addr) })
+		}
+	}
+}
+
+func dropReservation(x *repair.Pretence, name, uid string) {
+	x.WhereaboutsReservations = slices.DeleteFunc(x.WhereaboutsReservations, func(r blocks.WhereaboutsReservation) bool {
+		return r.Key().String() == name && r.UID == uid
+	})
+}
