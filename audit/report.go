@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/runway"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -132,6 +133,8 @@ type PoolReport struct {
 	Blocks    PoolBlocksReport `json:"blocks"`
 	// Reservations are the parts of the pool that IPReservations cover.
 	Reservations []string `json:"reservations,omitempty"`
+	// Runway says when blocks and addresses run out; nil where no past was read.
+	Runway *runway.Pool `json:"runway,omitempty"`
 }
 
 // PoolBlocksReport counts a pool's blocks. Claimed, Free and Reserved are

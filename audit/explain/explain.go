@@ -65,6 +65,23 @@ type Explained struct {
 	Remedies []Remedy `json:"outlook"`
 }
 
+// AddRunway adds, to each pool that is explained, its runway as a report has it.
+func (e *Explanation) AddRunway(pools []audit.PoolReport) {
+	for i := range e.Subjects {
+		s := &e.Subjects[i]
+		at := slices.IndexFunc(pools, func(p audit.PoolReport) bool { return s.Subject.Kind == state.KindPool && p.Name == s.Subject.Name })
+		if at < 0 || pools[at].Runway == nil {
+			continue
+		}
+		w := pools[at].Runway
+		numbers := slices.IndexFunc(s.Sections, func(x Section) bool { return x.Title == "Numbers" })
+		s.Sections = slices.Insert(s.Sections, numbers+1, Section{Title: "Runway", Facts: []Fact{
+			{Name: "blocks", Value: w.Blocks.Sentence("blocks")}, {Name: "addresses", Value: w.Addresses.Sentence("addresses")},
+			{Name: "by", Value: w.Blocks.Basis.Source},
+		}})
+	}
+}
+
 // Section is a part of an explanation that answers one question.
 type Section struct {
 	Title string `json:"title"`

@@ -31,7 +31,8 @@ var mayImport = map[string][]string{
 	"audit/state":           {"blocks", "affinity", "audit/phrase", "audit/state/hosts"},
 	"audit/remedies":        {"blocks", "affinity", "audit/phrase", "audit/state"},
 	"audit/whereabouts":     {"blocks", "audit/state"},
-	"audit":                 {"blocks", "audit/phrase", "audit/state", "audit/remedies"},
+	"audit/runway":          {"audit/phrase"},
+	"audit":                 {"blocks", "audit/phrase", "audit/state", "audit/remedies", "audit/runway"},
 	"audit/capacity":        {"blocks", "affinity", "audit/phrase", "audit/state"},
 	"audit/checks":          {"blocks", "affinity", "audit/phrase", "audit/state", "audit/remedies", "audit/whereabouts", "audit"},
 	"audit/explain":         {"blocks", "affinity", "audit/phrase", "audit/state", "audit/remedies", "audit/whereabouts", "audit", "audit/checks"},
@@ -43,8 +44,9 @@ var mayImport = map[string][]string{
 	"repair/datastore":      {"blocks", "affinity", "audit", "audit/state", "audit/remedies", "audit/checks", "repair"},
 	"repair/workloads":      {"blocks", "repair"},
 	"metrics":               {"blocks", "affinity", "audit", "audit/phrase", "audit/state", "audit/checks"},
+	"metrics/query":         {"audit/runway"},
 	"metrics/events":        {"blocks", "audit", "audit/state", "audit/checks", "metrics"},
-	"cmd":                   {"blocks", "blocks/cluster", "blocks/files", "affinity", "affinity/host", "audit", "audit/phrase", "audit/state", "audit/remedies", "audit/capacity", "audit/checks", "audit/explain", "repair", "repair/moves", "repair/planner", "repair/journal", "repair/apply", "repair/datastore", "repair/workloads", "metrics", "metrics/events", "cmd/internal"},
+	"cmd":                   {"audit/runway", "metrics/query", "blocks", "blocks/cluster", "blocks/files", "affinity", "affinity/host", "audit", "audit/phrase", "audit/state", "audit/remedies", "audit/capacity", "audit/checks", "audit/explain", "repair", "repair/moves", "repair/planner", "repair/journal", "repair/apply", "repair/datastore", "repair/workloads", "metrics", "metrics/events", "cmd/internal"},
 	"internal/statedsl":     {"blocks"},
 	"internal/story":        {},
 	"internal/testcluster":  {"internal/testcluster"},
@@ -56,7 +58,7 @@ var mayImport = map[string][]string{
 	"internal/scale":        {"blocks", "audit", "audit/state", "audit/checks", "internal/testcluster"},
 	"internal/lab":          {"blocks", "blocks/cluster", "blocks/files", "affinity", "affinity/host", "audit", "audit/state", "audit/checks", "internal/testcluster", "internal/testenv"},
 
-	"cmd/internal/view":      {"blocks", "audit", "audit/capacity", "repair"},
+	"cmd/internal/view":      {"blocks", "audit", "audit/capacity", "audit/runway", "repair"},
 	"cmd/internal/view/page": {"blocks", "audit", "audit/capacity", "repair", "cmd/internal/view"},
 }
 
@@ -69,6 +71,7 @@ var onlyIn = []struct {
 }{
 	{"k8s.io/client-go", []string{"k8s.io/client-go/util/jsonpath"}, []string{"blocks/cluster", "repair/datastore", "repair/workloads", "metrics/events", "internal/testcluster", "internal/storm", "internal/scale", "cmd"}},
 	{"github.com/projectcalico/calico", []string{"github.com/projectcalico/calico/libcalico-go/lib/selector"}, []string{"repair/datastore", "internal/testcluster", "internal/storm", "internal/scale"}},
+	{"github.com/prometheus/client_golang/api", nil, []string{"metrics/query"}},
 	{"github.com/vishvananda/netlink", nil, []string{"affinity/host"}},
 	{"github.com/spf13/cobra", nil, []string{"cmd"}},
 	{"os/exec", nil, []string{"internal/testcluster", "internal/architecture", "internal/testenv", "internal/lab", "internal/mutants", "internal/scale"}}, // and tests

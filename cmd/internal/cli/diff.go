@@ -111,6 +111,11 @@ func (d *diffCommand) side(ctx context.Context, path string) (*audit.Report, err
 		defer remove()
 		path = kept
 	}
+	return d.reportOf(ctx, path, d.check, d.grace, d.progress)
+}
+
+// reportOf returns the report that a file holds, or one made of a snapshot.
+func (e env) reportOf(ctx context.Context, path string, check checkFlag, grace graceFlag, progress *view.ProgressLine) (*audit.Report, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, usagef("reading files: %w", err)
@@ -122,11 +127,11 @@ func (d *diffCommand) side(ctx context.Context, path string) (*audit.Report, err
 		}
 		defer done()
 		if page.Is(head) || document.IsReport(document.Identity(head)) {
-			return storedReport(path, head, text, d.check)
+			return storedReport(path, head, text, check)
 		}
 	}
-	files := &fileReader{paths: []string{path}, opts: files.FileOptions{Warn: func(text string) { say(d.streams, "warning: %s: %s", path, text) }}}
-	j, err := evaluate(ctx, files, d.check.checks, d.grace, d.progress)
+	files := &fileReader{paths: []string{path}, opts: files.FileOptions{Warn: func(text string) { say(e.streams, "warning: %s: %s", path, text) }}}
+	j, err := evaluate(ctx, files, check.checks, grace, progress)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/explain"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -20,6 +22,7 @@ type explainCommand struct {
 	env
 	sources sources
 	hosts   hostFlags
+	past    pastFlags
 	grace   graceFlag
 	output  outputFlags
 	kind    string
@@ -55,6 +58,7 @@ func newExplain(e env) *cobra.Command {
 	})
 	x.sources.addFlags(c)
 	x.hosts.addFlags(c)
+	x.past.addFlags(c)
 	addOutputFlags(c, &x.output, view.ExplainFormats(), "the severities ")
 	c.Flags().StringVar(&x.kind, "kind", "", "explain only what is of this `KIND`: "+strings.Join(explain.QueryKinds, "|"))
 	x.grace.addFlag(c, "how long a state must have held before it counts as lasting")
@@ -74,7 +78,7 @@ func (x *explainCommand) complete(args []string) (err error) {
 	if x.query, err = explain.ParseQuery(subject, x.kind); err != nil {
 		return usageError(err)
 	}
-	if err := x.grace.check(); err != nil {
+	if err := firstOf(x.grace.check, x.past.check); err != nil {
 		return err
 	}
 	if x.query.Check != nil {
@@ -106,6 +110,14 @@ func (x *explainCommand) run(ctx context.Context, from reader, progress *view.Pr
 	}
 	if err != nil {
 		return failure(err)
+	}
+	if explainsPool := func(s explain.Explained) bool { return s.Subject.Kind == state.KindPool }; slices.ContainsFunc(e.Subjects, explainsPool) {
+		rep := j.report()
+		if err := x.past.addTo(ctx, rep, x.env, x.grace, progress); err != nil {
+			return err
+		}
+		e.AddRunway(rep.Pools)
+		e.Complete, e.Gaps = rep.Complete, rep.Gaps
 	}
 	errs := []error{x.outputs.write(x.streams, "explanation", e, x.viewOptions)}
 	if !e.Complete {

@@ -23,6 +23,7 @@ type reportCommand struct {
 	env
 	sources sources
 	hosts   *hostFlags
+	past    pastFlags
 	mutes   muteFlags
 	fail    failFlag
 	check   checkFlag
@@ -70,6 +71,7 @@ func newReport(e env) *cobra.Command {
 	_ = fs.SetAnnotation("contexts", flagGroup, []string{groupSource})
 	r.sources.addFlags(c)
 	r.hosts.addFlags(c)
+	r.past.addFlags(c)
 	addOutputFlags(c, &r.output, reportFormats, "the severities ")
 	r.fail.addFlag(c, "there is a finding at or above this `SEVERITY`")
 	r.check.addFlag(c, "run")
@@ -92,7 +94,7 @@ func newReport(e env) *cobra.Command {
 // complete checks the flags, before anything is read. All its errors are errors of
 // usage.
 func (r *reportCommand) complete() (err error) {
-	if err := firstOf(r.fail.parse, r.grace.check, r.check.parse); err != nil {
+	if err := firstOf(r.fail.parse, r.grace.check, r.check.parse, r.past.check); err != nil {
 		return err
 	}
 	r.progress = view.ProgressOn(r.streams)
@@ -166,6 +168,9 @@ func (r *reportCommand) read(ctx context.Context) (*audit.Report, error) {
 		return nil, err
 	}
 	if err := r.checkSeen(rep, r.pools, r.nodes); err != nil {
+		return nil, err
+	}
+	if err := r.past.addTo(ctx, rep, r.env, r.grace, r.progress); err != nil {
 		return nil, err
 	}
 	r.narrow(rep)

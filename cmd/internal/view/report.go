@@ -49,6 +49,7 @@ func (p *printer) report(r *audit.Report) {
 	}
 	p.diagnoses(r.Diagnoses)
 	p.pools(r)
+	p.runway(r)
 	if drawable(r) {
 		size := mapShort
 		if p.wide {

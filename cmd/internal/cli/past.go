@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/history"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+)
+
+// pastFlags are the flags by which the past of pools is read, for their runway.
+type pastFlags struct{ history.Flags }
+
+// addFlags adds the flags to a command.
+func (p *pastFlags) addFlags(c *cobra.Command) {
+	fs := pflag.NewFlagSet("past", pflag.ContinueOnError)
+	noPaths := p.AddPrometheus(fs)
+	p.AddSince(fs)
+	inGroup(fs, groupSource)
+	c.Flags().AddFlagSet(fs)
+	noFiles(c, noPaths...)
+}
+
+// check checks the flags. All its errors are errors of usage.
+func (p *pastFlags) check() error {
+	if err := p.Check(); err != nil {
+		return usageError(err)
+	}
+	return nil
+}
+
+// addTo adds the runway to a report, if a past was asked for. Of earlier snapshots the
+// counts alone matter: no check is run.
+func (p *pastFlags) addTo(ctx context.Context, rep *audit.Report, e env, grace graceFlag, progress *view.ProgressLine) error {
+	err := p.AddTo(ctx, rep, func(ctx context.Context, path string) (*audit.Report, error) {
+		return e.reportOf(ctx, path, checkFlag{}, grace, progress)
+	})
+	progress.Clear()
+	if err != nil {
+		return usageError(err)
+	}
+	return nil
+}

@@ -1,0 +1,41 @@
+package view
+
+import (
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/runway"
+)
+
+// RunwayLines says when a pool's blocks run out, and when its addresses; nothing where that
+// was not asked for.
+func RunwayLines(p *runway.Pool) []string {
+	if p == nil {
+		return nil
+	}
+	return []string{p.Blocks.Sentence("blocks"), p.Addresses.Sentence("addresses")}
+}
+
+// RunwayBasis says what the runways of a report rest on; nothing where there are none.
+func RunwayBasis(r *audit.Report) string {
+	for i := range r.Pools {
+		if w := r.Pools[i].Runway; w != nil {
+			return "By " + w.Blocks.Basis.Source + ", counted from " + w.Blocks.Basis.To
+		}
+	}
+	return ""
+}
+
+// runway says of each pool when it runs out.
+func (p *printer) runway(r *audit.Report) {
+	basis := RunwayBasis(r)
+	if basis == "" {
+		return
+	}
+	p.blank()
+	p.say("RUNWAY")
+	for i := range r.Pools {
+		for _, line := range RunwayLines(r.Pools[i].Runway) {
+			p.wrap("  "+r.Pools[i].Name+": ", 4, line)
+		}
+	}
+	p.wrap("  ", 4, basis)
+}
