@@ -28,7 +28,7 @@ func storage(t *testing.T, c *testcluster.Cluster) {
 	}})
 	create(testcluster.Whereabouts.Resource("overlappingrangeipreservations"), "kube-system", "10.9.0.5", map[string]any{"spec": map[string]any{"podref": "shop/db-0"}})
 	create(testcluster.Whereabouts.Resource("nodeslicepools"), "kube-system", "fast", map[string]any{
-		"status": map[string]any{"allocations": []any{map[string]any{"nodeName": "n1", "sliceRange": "10.8.0.0/28"}}},
+		"spec": map[string]any{"range": "10.8.0.0/16", "sliceSize": "/28"}, "status": map[string]any{"allocations": []any{map[string]any{"nodeName": "n1", "sliceRange": "10.8.0.0/28"}}},
 	})
 }
 

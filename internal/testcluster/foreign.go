@@ -8,8 +8,8 @@ import (
 )
 
 // The API groups of KubeVirt's virtual machines, of Whereabouts, and of networks that pods
-// are attached to. Their CRDs are minimal: of an object, only the metadata are known, and
-// everything else is kept as it is.
+// are attached to. Whereabouts' CRDs have the schemas of its release v0.9.4; the others are
+// minimal: of an object, only the metadata are known, and everything else is kept as it is.
 const (
 	KubeVirt    Group = "kubevirt.io/v1"
 	Whereabouts Group = "whereabouts.cni.cncf.io/v1alpha1"
@@ -42,6 +42,36 @@ func customResources() []Resource {
 	return all
 }
 
+// whereaboutsSchemas are the schemas of Whereabouts' objects by kind, as its types give them
+// (pkg/api/whereabouts.cni.cncf.io/v1alpha1). Status is no subresource.
+var whereaboutsSchemas = map[string]map[string]any{
+	"IPPool": {"spec": objectOf(map[string]any{
+		"range": textSchema,
+		"allocations": map[string]any{"type": "object", "additionalProperties": objectOf(
+			map[string]any{"id": textSchema, "podref": textSchema, "ifname": textSchema}, "id", "podref")},
+	}, "range", "allocations")},
+	"OverlappingRangeIPReservation": {"spec": objectOf(map[string]any{"containerid": textSchema, "podref": textSchema, "ifname": textSchema}, "podref")},
+	"NodeSlicePool": {
+		"spec": objectOf(map[string]any{"range": textSchema, "sliceSize": textSchema}, "range", "sliceSize"),
+		"status": objectOf(map[string]any{"allocations": map[string]any{"type": "array", "items": objectOf(
+			map[string]any{"nodeName": textSchema, "sliceRange": textSchema}, "nodeName", "sliceRange")}}, "allocations"),
+	},
+}
+
+var textSchema = map[string]any{"type": "string"}
+
+func objectOf(properties map[string]any, required ...any) map[string]any {
+	return map[string]any{"type": "object", "properties": properties, "required": required}
+}
+
+// schemaOf is the schema of a kind of a group that is neither Kubernetes' nor Calico's.
+func schemaOf(kind string) map[string]any {
+	if properties, known := whereaboutsSchemas[kind]; known {
+		return map[string]any{"type": "object", "properties": properties}
+	}
+	return map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
+}
+
 func foreignCRDs(group Group) []*unstructured.Unstructured {
 	var crds []*unstructured.Unstructured
 	for _, r := range foreignKinds[group] {
@@ -53,7 +83,7 @@ func foreignCRDs(group Group) []*unstructured.Unstructured {
 				"names": map[string]any{"plural": r.Resource, "singular": strings.ToLower(r.Kind), "kind": r.Kind, "listKind": r.Kind + "List"},
 				"versions": []any{map[string]any{
 					"name": r.Version, "served": true, "storage": true,
-					"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+					"schema": map[string]any{"openAPIV3Schema": schemaOf(r.Kind)},
 				}},
 			},
 		}})
