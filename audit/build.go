@@ -38,7 +38,7 @@ func NewReport(st *state.State, r *Result) *Report {
 			Affinities: len(st.Affinities), Handles: len(st.Handles),
 		},
 		Pools: make([]PoolReport, 0, len(st.Pools)), Nodes: make([]NodeReport, 0, len(st.NodeStates)),
-		Blocks: blockReports(st), Diagnoses: diagnose(st, r.Findings),
+		Blocks: blockReports(st), WhereaboutsPools: whereaboutsReports(st), Diagnoses: diagnose(st, r.Findings),
 	}
 	for _, b := range st.IPBlocks {
 		rep.Summary.Allocations += b.Used
@@ -106,9 +106,11 @@ func (r *Report) Filter(pools, nodes []string) {
 	if len(pools) > 0 {
 		r.filterBlocks(pools)
 		r.Pools = slices.DeleteFunc(r.Pools, func(p PoolReport) bool { return !slices.Contains(pools, p.Name) })
+		r.WhereaboutsPools = slices.DeleteFunc(r.WhereaboutsPools, func(p WhereaboutsPoolReport) bool { return !slices.Contains(pools, p.Name) })
 	}
 	if len(nodes) > 0 {
 		r.Nodes = slices.DeleteFunc(r.Nodes, func(n NodeReport) bool { return !slices.Contains(nodes, n.Name) })
+		r.WhereaboutsPools = slices.DeleteFunc(r.WhereaboutsPools, func(p WhereaboutsPoolReport) bool { return p.Node != "" && !slices.Contains(nodes, p.Node) })
 	}
 	r.Findings = slices.DeleteFunc(r.Findings, func(f Finding) bool {
 		return len(pools) > 0 && !f.ConcernsPool(pools) || len(nodes) > 0 && !f.ConcernsNode(nodes)

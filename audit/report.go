@@ -34,6 +34,9 @@ type Report struct {
 	// Blocks are all blocks, by CIDR. With the pools they are what the block map
 	// draws.
 	Blocks []BlockReport `json:"blocks"`
+	// WhereaboutsPools are the pools of secondary networks, by namespace and name; nil
+	// where there are none.
+	WhereaboutsPools []WhereaboutsPoolReport `json:"whereaboutsPools,omitempty"`
 	// HostViews are the host views that verdicts could rest on, HostGaps those that
 	// could not be had or prove nothing. Nil where none were asked for. A gap
 	// among them does not make the report incomplete.

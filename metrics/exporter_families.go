@@ -78,6 +78,27 @@ var (
 		with(blocks.Blocks, blocks.Nodes, blocks.Pods)
 )
 
+// Whereabouts' pools.
+var (
+	secondaryGroup = Group{
+		Title: "Whereabouts", prefix: exporterPrefix,
+		About: "The pools of secondary networks; none where Whereabouts is not installed. Its findings are among the others, under `whereabouts/…`. " +
+			"Where a network divides its range among nodes, each node has a pool; those are switched off by `--node-metrics=false`, too.",
+	}
+	secondaryInUse = secondaryGroup.gauge("whereabouts_pool_in_use_addresses", "addresses", "Addresses that the pool records.", secondaryLabels...).
+			with(blocks.WhereaboutsPools)
+	secondaryCapacity = secondaryGroup.gauge("whereabouts_pool_capacity_addresses", "addresses",
+		"Addresses of the pool that can be assigned, in use or not: the range without its first and last address and without what the network attachment leaves out. "+
+			"Absent for a range of more than 32 bits, which is not used up.", secondaryLabels...).with(secondaryReads...)
+	secondaryAvailable = secondaryGroup.gauge("whereabouts_pool_available_addresses", "addresses",
+		"Addresses of these that are not in use. Absent where the capacity is.", secondaryLabels...).with(secondaryReads...)
+)
+
+var (
+	secondaryLabels = []string{"whereabouts_pool", "network", "ip_family"}
+	secondaryReads  = []blocks.Resource{blocks.WhereaboutsPools, blocks.NetworkAttachments}
+)
+
 // Findings.
 var (
 	findingGroup = Group{
@@ -139,7 +160,7 @@ var (
 )
 
 // exporterGroups are the sections of METRICS.md that an exporter serves.
-var exporterGroups = []*Group{&poolGroup, &nodeGroup, &findingGroup, &stateGroup, &viewGroup, &eventGroup}
+var exporterGroups = []*Group{&poolGroup, &nodeGroup, &secondaryGroup, &findingGroup, &stateGroup, &viewGroup, &eventGroup}
 
 // slotStates are the values of the label state.
 var slotStates = []string{"claimed", "free", "reserved"}

@@ -97,6 +97,20 @@ use 10.0.0.1 a n1
 use 10.0.0.65 b n2
 use 10.0.0.66 c n3
 alloc 10.8.0.1
+` + secondary
+
+// secondary are networks of Whereabouts': a range of which something is excluded, one of
+// IPv6 that is too large to be used up, and a node's slice.
+const secondary = `
+nad shop/storage 10.99.0.0/24 exclude=10.99.0.0/25
+nad shop/six fd99::/64 network=six
+nad shop/fast 10.98.0.0/16 network=fast sliced
+wslices fast n1@10.98.0.0/28
+wpool 10.99.0.0-24 10.99.0.0/24
+walloc 10.99.0.0-24 10.99.0.200 default/a id=c0 if=net1
+wpool six-fd99---64 fd99::/64
+walloc six-fd99---64 fd99::7 default/a id=c0 if=net2
+wpool fast-n1-10.98.0.0-28 10.98.0.0/28
 `
 
 // TestFamilies: every family is served and documented in a way that Prometheus'
@@ -151,6 +165,12 @@ func TestFamilies(t *testing.T) {
 				{1, "node_in_use_addresses", "node=n3 ippool=pods block_owner=other"},
 				{-1, "node_in_use_addresses", "node=n1 block_owner=other"},
 				{1, "nodes_without_block", "ip_family=IPv4"},
+				{127, "whereabouts_pool_capacity_addresses", "whereabouts_pool=kube-system/10.99.0.0-24 ip_family=IPv4"},
+				{1, "whereabouts_pool_in_use_addresses", "whereabouts_pool=kube-system/10.99.0.0-24"},
+				{126, "whereabouts_pool_available_addresses", "whereabouts_pool=kube-system/10.99.0.0-24"},
+				{1, "whereabouts_pool_in_use_addresses", "whereabouts_pool=kube-system/six-fd99---64 network=six ip_family=IPv6"},
+				{-1, "whereabouts_pool_capacity_addresses", "network=six"},
+				{14, "whereabouts_pool_available_addresses", "whereabouts_pool=kube-system/fast-n1-10.98.0.0-28 network=fast"},
 				{0, "nodes_without_block", "ip_family=IPv6"},
 				{1, "findings", "check=pool/no-free-blocks severity=critical"},
 				{0, "findings", "check=ip/duplicate severity=critical"},
@@ -180,6 +200,9 @@ func TestFamilies(t *testing.T) {
 			pass(2 * time.Second)
 			if got := value(t, e, "calico_audit_node_blocks", "node", "n2"); got != -1 {
 				t.Errorf("a node that is gone still has series: %v", got)
+			}
+			if got := value(t, e, "calico_audit_whereabouts_pool_in_use_addresses"); got != -1 {
+				t.Errorf("a cluster without Whereabouts has series of its pools: %v", got)
 			}
 		})
 	})
@@ -245,6 +268,9 @@ func TestSwitches(t *testing.T) {
 				if served := value(t, e, family.Name) >= 0; served == perNode {
 					t.Errorf("%s: served %t", family.Name, served)
 				}
+			}
+			if value(t, e, "calico_audit_whereabouts_pool_in_use_addresses", "network", "fast") != -1 {
+				t.Error("a node's slice has series, though nodes have none")
 			}
 			if value(t, e, "calico_audit_findings", "check", "ip/borrowed") != 0 || value(t, e, "calico_audit_findings_muted") != 1 {
 				t.Error("a muted finding is not counted as such")

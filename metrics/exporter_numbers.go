@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -29,13 +30,18 @@ func (s *numbers) add(f *Family, value float64, labels ...string) {
 	}
 }
 
-// addNumbers adds the numbers of a State, those of its nodes if asked for.
-func (s samples) addNumbers(st *state.State, nodes bool) {
+// addNumbers adds the numbers of a State and its report, those of single nodes if asked for.
+func (s samples) addNumbers(st *state.State, r *audit.Report, nodes bool) {
 	n := &numbers{samples: s, state: st, knows: map[*Family]bool{}}
 	n.pools()
 	n.nodesWithoutBlock()
 	if nodes {
 		n.nodes()
+	}
+	for i := range r.WhereaboutsPools {
+		if p := &r.WhereaboutsPools[i]; nodes || p.Node == "" {
+			n.secondary(p)
+		}
 	}
 	n.add(datastoreIsLocked, number(st.Info.Locked))
 }
@@ -64,6 +70,16 @@ func (s *numbers) pools() {
 		s.add(poolAllocatable, p.Slots.Allocatable.Float(), p.Name, family)
 		s.add(poolReclaimable, p.Reclaimable.Float(), p.Name, family)
 		s.add(poolNeeded, p.Needed.Float(), p.Name, family)
+	}
+}
+
+// secondary adds the numbers of a pool of Whereabouts'.
+func (s *numbers) secondary(p *audit.WhereaboutsPoolReport) {
+	labels := []string{p.Name, p.Network, p.Family().String()}
+	s.add(secondaryInUse, p.InUse.Float(), labels...)
+	if p.Capacity != nil {
+		s.add(secondaryCapacity, p.Capacity.Float(), labels...)
+		s.add(secondaryAvailable, p.Available.Float(), labels...)
 	}
 }
 

@@ -109,25 +109,14 @@ func (v *Verdicts) attachment(w *blocks.Workload, name string) *blocks.NetworkAt
 // Capacity is how many addresses of a pool can be assigned and how many of them are; false
 // if that is not known, or more than could be used up: the network's own and its
 // broadcast address are never assigned, nor what lies outside the bounds or is excluded
-// (pkg/iphelpers, GetIPRange; pkg/allocate, IterateForAssignment).
+// (pkg/iphelpers, GetIPRange; pkg/allocate, IterateForAssignment). Of a node's slice
+// nothing is excluded or out of bounds (pkg/storage/kubernetes, IPManagementKubernetesUpdate).
 func (p *Pool) Capacity() (usable, used uint64, ok bool) {
-	cidr := p.Range.Masked()
-	ranges := []blocks.AttachedRange{{CIDR: cidr}}
-	for _, n := range p.Attachments {
-		for _, r := range n.Ranges {
-			if r.CIDR == cidr {
-				ranges = append(ranges, r)
-			}
-		}
-	}
-	if len(ranges) > 1 {
-		ranges = ranges[1:]
-	}
-	if hostBits := cidr.Addr().BitLen() - cidr.Bits(); hostBits < 2 || hostBits > 32 {
+	if cidr := p.Range; cidr.Addr().BitLen()-cidr.Bits() > 32 || cidr.Addr().BitLen()-cidr.Bits() < 2 {
 		return 0, 0, false
 	}
-	for _, r := range ranges { // of several attachments the one that has most
-		all, inUse := p.count(r)
+	for _, set := range p.assignable() { // of several attachments the one that has most
+		all, inUse := p.count(set)
 		if all > usable || !ok {
 			usable, used, ok = all, inUse, true
 		}
@@ -135,8 +124,39 @@ func (p *Pool) Capacity() (usable, used uint64, ok bool) {
 	return usable, used, ok
 }
 
-// count counts the addresses that can be assigned of a range, and those that are.
-func (p *Pool) count(r blocks.AttachedRange) (usable, used uint64) {
+// Assignable returns what can be assigned of the range by any attachment, in order.
+func (p *Pool) Assignable() []netipx.IPRange {
+	var b netipx.IPSetBuilder
+	for _, set := range p.assignable() {
+		b.AddSet(set)
+	}
+	all, _ := b.IPSet() // of sets, no range is invalid
+	return all.Ranges()
+}
+
+// assignable returns, for each attachment that tells it, what it can assign of the range.
+func (p *Pool) assignable() []*netipx.IPSet {
+	cidr := p.Range.Masked()
+	ranges := []blocks.AttachedRange{{CIDR: cidr}}
+	for _, n := range p.Attachments {
+		for _, r := range n.Ranges {
+			if r.CIDR == cidr && !n.Sliced {
+				ranges = append(ranges, r)
+			}
+		}
+	}
+	if len(ranges) > 1 {
+		ranges = ranges[1:]
+	}
+	sets := make([]*netipx.IPSet, len(ranges))
+	for i, r := range ranges {
+		sets[i] = assignableOf(r)
+	}
+	return sets
+}
+
+// assignableOf returns what can be assigned of a range.
+func assignableOf(r blocks.AttachedRange) *netipx.IPSet {
 	whole := netipx.RangeOfPrefix(r.CIDR)
 	first, last := whole.From().Next(), whole.To().Prev()
 	within := netipx.IPRangeFrom(first, last)
@@ -153,8 +173,13 @@ func (p *Pool) count(r blocks.AttachedRange) (usable, used uint64) {
 	}
 	set, err := b.IPSet()
 	if err != nil { // the bounds are no range: nothing can be assigned
-		return 0, 0
+		return new(netipx.IPSet)
 	}
+	return set
+}
+
+// count counts the addresses that can be assigned, and those of them that are.
+func (p *Pool) count(set *netipx.IPSet) (usable, used uint64) {
 	for _, one := range set.Ranges() {
 		usable += distance(one.From(), one.To()) + 1
 	}

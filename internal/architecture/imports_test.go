@@ -32,7 +32,7 @@ var mayImport = map[string][]string{
 	"audit/remedies":        {"blocks", "affinity", "audit/phrase", "audit/state"},
 	"audit/whereabouts":     {"blocks", "audit/state"},
 	"audit/runway":          {"audit/phrase"},
-	"audit":                 {"blocks", "audit/phrase", "audit/state", "audit/remedies", "audit/runway"},
+	"audit":                 {"blocks", "audit/phrase", "audit/state", "audit/remedies", "audit/runway", "audit/whereabouts"},
 	"audit/capacity":        {"blocks", "affinity", "audit/phrase", "audit/state"},
 	"audit/checks":          {"blocks", "affinity", "audit/phrase", "audit/state", "audit/remedies", "audit/whereabouts", "audit"},
 	"audit/explain":         {"blocks", "affinity", "audit/phrase", "audit/state", "audit/remedies", "audit/whereabouts", "audit", "audit/checks"},

@@ -21,6 +21,8 @@ var labelMeanings = [][2]string{
 	{"cidr", "the CIDR of a pool"},
 	{"block_size", "the prefix length of a pool's blocks"},
 	{"workloads", "`true` or `false`"},
+	{"whereabouts_pool", "the namespace and name of an IPPool of Whereabouts'"},
+	{"network", "the name of a secondary network (`network_name`); empty for the one without"},
 	{"check", "the ID of a check, such as `pool/no-free-blocks`"},
 	{"severity", strings.Replace(codes(audit.SeverityNames()), ", `info`", " or `info`", 1)},
 	{"resource", "a kind of object, by its plural in the older API group, such as `ipamblocks`"},

@@ -50,6 +50,7 @@ func (p *printer) report(r *audit.Report) {
 	p.diagnoses(r.Diagnoses)
 	p.pools(r)
 	p.runway(r)
+	p.secondary(r)
 	if drawable(r) {
 		size := mapShort
 		if p.wide {

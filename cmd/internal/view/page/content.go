@@ -26,7 +26,9 @@ type content struct {
 	Live          *liveState
 	Verdict       verdict
 	Pools         []poolBars
-	Maps          []poolMap
+	// Secondary are Whereabouts' pools; nil where there are none.
+	Secondary *secondaryPools
+	Maps      []poolMap
 	// NoMap says why there is no map; empty if there is one.
 	NoMap string
 	// Mode is what the maps show at first.
@@ -73,6 +75,7 @@ func newContent(r *audit.Report, o Options) (*content, error) {
 	for i := range r.Pools {
 		c.Pools = append(c.Pools, newPoolBars(r, &r.Pools[i]))
 	}
+	c.Secondary = newSecondaryPools(r)
 	if c.NoMap == "" {
 		c.Maps = newPoolMaps(view.NewBlockMap(r, o.Plan), o.Plan != nil, r.Usage)
 	}

@@ -98,7 +98,7 @@ var pageTemplate = template.Must(template.New("").Funcs(template.FuncMap{
 	"stamp":    func(t audit.Time) string { return cmp.Or(phrase.Time(t.Time), "at a time not known") },
 	"plural":   view.Plural, "sub": func(a, b int) int { return a - b }, "inc": func(n int) int { return n + 1 },
 	"byReason": view.SkippedByReason, "mutedBy": view.MutedBy, "muted": view.MutedFindings,
-	"addresses": view.AddressesText, "blocks": view.BlocksText, "runway": view.RunwayLines, "runwayBasis": view.RunwayBasis,
+	"addresses": view.AddressesText, "blocks": view.BlocksText, "secondary": view.SecondaryText, "runway": view.RunwayLines, "runwayBasis": view.RunwayBasis,
 	"remedy": func(r remedies.Remedy) string { return view.RemedyTitle(&r) },
 	"target": view.TargetText, "grace": view.ShortGrace, "refusals": view.Refusals, "refusal": view.RefusalTitle, "manual": view.ManualText,
 	"dueTwice": view.DueTwice, "pools": view.ChangedPools, "strict": view.StrictLines, "showable": showable,
