@@ -19,6 +19,12 @@ type placed interface{ place() (netip.Prefix, Owner) }
 func (b *Block) place() (netip.Prefix, Owner)    { return b.CIDR, Owner{} } //nolint:unparam // others have one
 func (a *Affinity) place() (netip.Prefix, Owner) { return a.CIDR, a.Owner }
 
+// OrderedByKey reports whether the canonical order of records of a kind is that of their keys.
+func OrderedByKey(r Record) bool {
+	_, is := r.(placed)
+	return !is
+}
+
 // Compare is the canonical order of records of one kind: blocks and affinities by CIDR
 // and owner, then all by namespace, name and UID.
 func Compare(a, b Record) int {

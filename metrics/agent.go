@@ -138,7 +138,7 @@ func noView(err error) string { return "no host view could be made: " + err.Erro
 // Handler serves the view as JSON, and its metrics, which are absent where none can be
 // made. It is ready if the last scan succeeded.
 func (a *Agent) Handler() http.Handler {
-	metrics := metricsOf(a.Log, processMetrics(), func() ([]*dto.MetricFamily, error) { return a.samples().families(), nil })
+	metrics := metricsOf(a.Log, processMetrics(), func() ([]*dto.MetricFamily, error) { return parse(a.samples().text()) })
 	return site{
 		Title: "calico-audit agent", About: "It reads the routes and network namespaces of this node, and changes nothing.",
 		what: "agent", ready: "whether the node's kernel can be read", unready: a.unready, pprof: a.Pprof,

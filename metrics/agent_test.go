@@ -52,7 +52,7 @@ func TestAgentMetrics(t *testing.T) {
 		Scan:  func(context.Context) (*blocks.HostView, error) { return sample(), nil },
 		Build: Build{"v1.2.3", "abc", "go1.26"}, MaxAge: time.Hour,
 	})
-	registry := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return a.samples().families(), nil })
+	registry := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return parse(a.samples().text()) })
 	if n, err := testutil.GatherAndCount(registry, "calico_audit_agent_view_timestamp_seconds"); err != nil || n != 0 {
 		t.Errorf("before the first scan there are metrics of a view: %d, %v", n, err)
 	}

@@ -1,7 +1,9 @@
 package metrics
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -31,7 +33,11 @@ func scraped(t *testing.T, e *Exporter) prometheus.Gatherer {
 				delete(all, name)
 			}
 		}
-		return samples(all).families(), err
+		var out []*dto.MetricFamily
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			out = append(out, all[name])
+		}
+		return out, err
 	})
 }
 

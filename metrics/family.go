@@ -3,13 +3,16 @@ package metrics
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -30,6 +33,9 @@ type Family struct {
 	// Needs are the resources without which the numbers would be wrong. While one
 	// could not be read whole, the family is absent.
 	Needs []blocks.Resource
+
+	// order are the places of the Labels by name, as they are written.
+	order []int
 }
 
 // with returns the family with what its numbers need.
@@ -63,50 +69,62 @@ func (f *Family) unstable() *Family {
 
 func (g *Group) add(t prometheus.ValueType, name, unit, help string, labels []string) *Family {
 	f := &Family{Name: g.prefix + name, Help: help, Type: t, Unit: unit, Labels: labels, Stable: g.stable}
+	for i := range labels {
+		f.order = append(f.order, i)
+	}
+	slices.SortFunc(f.order, func(a, b int) int { return cmp.Compare(labels[a], labels[b]) })
 	g.Families = append(g.Families, f)
 	return f
 }
 
-// samples are samples by the names of their families.
-type samples map[string]*dto.MetricFamily
+// samples are samples by their families, each a line of Prometheus' text format: at each
+// audit there are some for every node.
+type samples map[*Family][]byte
+
+var escaped = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 
 // add adds a sample. Labels are given in the order of the family's.
 func (s samples) add(f *Family, value float64, labels ...string) {
-	of := s[f.Name]
-	if of == nil {
-		of = &dto.MetricFamily{Name: &f.Name, Help: &f.Help, Type: f.Type.ToDTO().Enum()}
-		s[f.Name] = of
+	line := append(s[f], f.Name...)
+	for n, i := range f.order {
+		line = append(line, "{,"[min(n, 1)])
+		line = append(append(line, f.Labels[i]...), `="`...)
+		line = append(line, escaped.Replace(strings.ToValidUTF8(labels[i], "�"))...) // a block may name anything as its owner
+		line = append(line, '"')
 	}
-	m := &dto.Metric{Label: make([]*dto.LabelPair, len(labels))}
-	for i, l := range labels {
-		l = strings.ToValidUTF8(l, "�") // a block may name anything as its owner
-		m.Label[i] = &dto.LabelPair{Name: &f.Labels[i], Value: &l}
+	if len(f.Labels) > 0 {
+		line = append(line, '}')
 	}
-	slices.SortFunc(m.Label, func(a, b *dto.LabelPair) int { return cmp.Compare(*a.Name, *b.Name) })
-	if f.Type == prometheus.CounterValue {
-		m.Counter = &dto.Counter{Value: &value}
-	} else {
-		m.Gauge = &dto.Gauge{Value: &value}
-	}
-	of.Metric = append(of.Metric, m)
+	line = strconv.AppendFloat(append(line, ' '), value, 'g', -1, 64)
+	s[f] = append(line, '\n')
 }
 
-// families returns them by name, as [prometheus.Gatherer] wants them.
-func (s samples) families() []*dto.MetricFamily {
-	out := make([]*dto.MetricFamily, 0, len(s))
-	for _, name := range slices.Sorted(maps.Keys(s)) {
-		out = append(out, s[name])
+// text returns them by the names of their families, as Prometheus reads them.
+func (s samples) text() []byte {
+	order := slices.SortedFunc(maps.Keys(s), func(a, b *Family) int { return cmp.Compare(a.Name, b.Name) })
+	size := 0
+	for _, f := range order {
+		size += len(s[f]) + 512
+	}
+	out := make([]byte, 0, size)
+	for _, f := range order {
+		kind := "gauge"
+		if f.Type == prometheus.CounterValue {
+			kind = "counter"
+		}
+		out = fmt.Appendf(out, "# HELP %s %s\n# TYPE %s %s\n", f.Name, strings.ReplaceAll(f.Help, `\`, `\\`), f.Name, kind)
+		out = append(out, s[f]...)
 	}
 	return out
 }
 
-// encode writes families in Prometheus' text format.
-func encode(families []*dto.MetricFamily) ([]byte, error) {
-	var b bytes.Buffer
-	for _, f := range families {
-		if _, err := expfmt.MetricFamilyToText(&b, f); err != nil {
-			return nil, err
-		}
+// parse reads families, each by its name, out of Prometheus' text format.
+func parse(text []byte) ([]*dto.MetricFamily, error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	named, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	var out []*dto.MetricFamily
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		out = append(out, named[name])
 	}
-	return bytes.Clone(b.Bytes()), nil
+	return out, err
 }

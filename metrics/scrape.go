@@ -7,12 +7,10 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"net/http"
-	"slices"
 	"strconv"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 )
 
 // rendered is text that many scrapes begin with, and the same as the beginning of a gzip
@@ -23,10 +21,7 @@ type rendered struct {
 }
 
 func render(s samples) (*rendered, error) {
-	text, err := encode(s.families())
-	if err != nil {
-		return nil, err
-	}
+	text := s.text()
 	var packed bytes.Buffer
 	z, err := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
 	if err == nil {
@@ -69,7 +64,7 @@ func (e *Exporter) metrics() http.HandlerFunc {
 		if err != nil {
 			e.Log.Error("the metrics of the process are not whole", "error", err)
 		}
-		more, err := encode(slices.Concat(e.live(a).families(), own))
+		more, err := withFamilies(e.live(a).text(), own)
 		parts := [][]byte{a.scrape.text, more}
 		if err == nil && wantsGzip(r) {
 			w.Header().Set("Content-Encoding", "gzip")
@@ -89,18 +84,22 @@ func (e *Exporter) metrics() http.HandlerFunc {
 	}
 }
 
-// families returns the exporter's families of an audit; nil before the first.
-func (e *Exporter) families(a *Audit) ([]*dto.MetricFamily, error) {
-	all := e.live(a)
-	if a != nil {
-		parser := expfmt.NewTextParser(model.UTF8Validation)
-		fixed, err := parser.TextToMetricFamilies(bytes.NewReader(a.scrape.text))
-		if err != nil {
+// withFamilies adds families to text in Prometheus' text format.
+func withFamilies(text []byte, families []*dto.MetricFamily) ([]byte, error) {
+	b := bytes.NewBuffer(text)
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(b, f); err != nil {
 			return nil, err
 		}
-		for name, f := range fixed {
-			all[name] = f
-		}
 	}
-	return all.families(), nil
+	return b.Bytes(), nil
+}
+
+// families returns the exporter's families of an audit; nil before the first.
+func (e *Exporter) families(a *Audit) ([]*dto.MetricFamily, error) {
+	all := e.live(a).text()
+	if a != nil {
+		all = append(all, a.scrape.text...)
+	}
+	return parse(all)
 }

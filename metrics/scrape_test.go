@@ -36,6 +36,11 @@ func TestScrape(t *testing.T) {
 		played(t, f, ExporterOptions{NodeMetrics: true}, func(e *Exporter) {
 			pass(3 * time.Second)
 			byLibrary := metricsOf(e.Log, processMetrics(), func() ([]*dto.MetricFamily, error) { return e.families(e.Current()) })
+			text := string(e.Current().scrape.text)
+			fixed, err := parse([]byte(text))
+			if again, writing := withFamilies(nil, fixed); err != nil || writing != nil || string(again) != text {
+				t.Errorf("it is otherwise written by Prometheus' own library (%v, %v):\n%s", err, writing, cmp.Diff(text, string(again)))
+			}
 			for _, c := range []struct{ accept, encoding, path, want string }{
 				{"", "", "/metrics", "text/plain; version=0.0.4"},
 				{"", "gzip", "/metrics", "text/plain; version=0.0.4"},

@@ -95,11 +95,8 @@ func (c *store[T, P]) replaceAll(with records) {
 // has is for records that are in order of their keys.
 func (c *store[T, P]) has(key blocks.Key, now records) bool {
 	old, changed := c.changed[key]
-	if all := c.base.all; !changed {
-		at := sort.Search(len(all), func(i int) bool { return P(&all[i]).Key().Compare(key) >= 0 })
-		if at < len(all) && P(&all[at]).Key() == key {
-			old = &all[at]
-		}
+	if at, found := c.find(key); !changed && found {
+		old = &c.base.all[at]
 	}
 	record := last[T, P](now)
 	if old == nil || record == nil {
@@ -137,11 +134,14 @@ func (c *store[T, P]) Fill(s *blocks.Snapshot) {
 
 func (c *store[T, P]) Len() int { return len(c.base.all) + len(c.changed) }
 
-// merge makes new records of the old ones and the changes.
+// merge makes new records of the old ones and the changes: runs of what did not change are
+// copied as they are.
 func (c *store[T, P]) merge() {
 	if len(c.changed) == 0 {
 		return
 	}
+	old := c.base.all
+	gone := c.places()
 	fresh := make([]*T, 0, len(c.changed))
 	for _, o := range c.changed {
 		if o != nil {
@@ -149,19 +149,45 @@ func (c *store[T, P]) merge() {
 		}
 	}
 	slices.SortFunc(fresh, func(a, b *T) int { return blocks.Compare(P(a), P(b)) })
-	all := make([]T, 0, len(c.base.all)+len(fresh))
-	for i := range c.base.all {
-		old := &c.base.all[i]
-		if _, again := c.changed[P(old).Key()]; again {
-			continue
+	all := make([]T, 0, len(old)-len(gone)+len(fresh))
+	done := 0
+	copyTo := func(end int) { // leaving out what has gone
+		for ; len(gone) > 0 && gone[0] < end; gone = gone[1:] {
+			all, done = append(all, old[done:gone[0]]...), gone[0]+1
 		}
-		for len(fresh) > 0 && blocks.Compare(P(fresh[0]), P(old)) < 0 {
-			all, fresh = append(all, *fresh[0]), fresh[1:]
-		}
-		all = append(all, *old)
+		all, done = append(all, old[done:end]...), end
 	}
 	for _, o := range fresh {
+		copyTo(done + sort.Search(len(old)-done, func(i int) bool { return blocks.Compare(P(o), P(&old[done+i])) < 0 }))
 		all = append(all, *o)
 	}
-	c.base.all, c.changed = slices.Clip(all), nil
+	copyTo(len(old))
+	c.base.all, c.changed = all, nil
+}
+
+// places returns where the old records of what has changed are, in order.
+func (c *store[T, P]) places() (out []int) {
+	old := c.base.all
+	if blocks.OrderedByKey(P(new(T))) {
+		for key := range c.changed {
+			if at, found := c.find(key); found {
+				out = append(out, at)
+			}
+		}
+		slices.Sort(out)
+		return out
+	}
+	for i := range old {
+		if _, again := c.changed[P(&old[i]).Key()]; again {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// find is for records that are in order of their keys.
+func (c *store[T, P]) find(key blocks.Key) (at int, found bool) {
+	all := c.base.all
+	at = sort.Search(len(all), func(i int) bool { return P(&all[i]).Key().Compare(key) >= 0 })
+	return at, at < len(all) && P(&all[at]).Key() == key
 }

@@ -2,7 +2,10 @@ package decode
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +65,30 @@ func TestRecordsFollowChanges(t *testing.T) {
 		if t.Failed() {
 			return
 		}
+	}
+}
+
+// The same of records whose order is not that of their names.
+func TestPlacedRecordsFollowChanges(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	store := NewStore(ipamBlocks)
+	truth := map[blocks.Key]blocks.Block{}
+	for round := range 100 {
+		for range r.IntN(20) {
+			b := blocks.Block{Meta: blocks.Meta{Name: fmt.Sprint("block-", r.IntN(60)), UID: fmt.Sprint(round)}}
+			b.CIDR = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(r.IntN(40)), 0}), 26)
+			if delete(truth, b.Key()); r.IntN(3) == 0 {
+				store.Put(b.Key(), NewObjects(ipamBlocks))
+				continue
+			}
+			truth[b.Key()] = b
+			store.Put(b.Key(), objectsOf(ipamBlocks, b))
+		}
+		var got, want blocks.Snapshot
+		store.Fill(&got)
+		want.Blocks = slices.Collect(maps.Values(truth))
+		want.Sort()
+		diff(t, fmt.Sprint("records of round ", round), want.Blocks, got.Blocks)
 	}
 }
 
