@@ -62,8 +62,9 @@ func checkChartNotes(t *testing.T, kubeconfig string) {
 	}
 }
 
-// TestChartOnServer: a real API server takes all that the chart renders to, and each part
-// of it does its work with the rights that the chart gives it, and no others.
+// TestChartOnServer: a real API server takes all that the chart renders to, from Helm
+// itself as well, and each part of it does its work with the rights that the chart gives it,
+// and no others.
 func TestChartOnServer(t *testing.T) {
 	c := testcluster.Start(t, testcluster.Options{WatchCache: true})
 	ctx := t.Context()
@@ -102,6 +103,9 @@ func TestChartOnServer(t *testing.T) {
 		t.Run(name, func(*testing.T) { apply(rendered(values), "--dry-run=server") })
 	}
 	if t.Failed() {
+		return
+	}
+	if checkChartRelease(t, c); t.Failed() {
 		return
 	}
 	apply(rendered(everything + "guardRails: {mode: warn}\n"))

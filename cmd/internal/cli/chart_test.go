@@ -61,8 +61,8 @@ guardRails: {mode: off}
 `,
 }
 
-// helm runs Helm on the chart with values, each line of which is a key with all that it
-// holds, and the last one wins.
+// helm runs Helm, on the chart with values where the command takes them, each line of which
+// is a key with all that it holds, and the last one wins.
 func helm(t *testing.T, values string, args ...string) (string, error) {
 	t.Helper()
 	testcluster.SkipIfShort(t)
@@ -84,8 +84,10 @@ func helm(t *testing.T, values string, args ...string) (string, error) {
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args = append(args, chartDir, "--values", path)
-	if args[0] != "install" {
+	if args[0] != "rollback" && args[0] != "uninstall" {
+		args = append(args, chartDir, "--values", path)
+	}
+	if args[0] == "template" || args[0] == "lint" {
 		version, err := testcluster.Version(t.Context(), "kube-apiserver")
 		if err != nil {
 			t.Fatal(err)
