@@ -105,7 +105,11 @@ func (m MissingRight) String() string {
 	for _, k := range m.Kinds {
 		kinds = append(kinds, string(k))
 	}
-	text := fmt.Sprintf("the right to %s %s (for %s)", m.Verb, strings.TrimSuffix(m.Resource+"."+m.Group, "."), strings.Join(kinds, ", "))
+	what := strings.TrimSuffix(m.Resource+"."+m.Group, ".")
+	if m.Resource == string(leases) {
+		what += " in " + repair.LeaseNamespace
+	}
+	text := fmt.Sprintf("the right to %s %s (for %s)", m.Verb, what, strings.Join(kinds, ", "))
 	if m.Reason != "" {
 		text += ": " + m.Reason
 	}
