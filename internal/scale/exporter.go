@@ -206,7 +206,7 @@ func (r *run) exporters(ctx context.Context, t *table, c *cluster) error {
 }
 
 func (r *run) exporter(ctx context.Context, t *table, c *cluster, program program, p *probe) error {
-	took, _, err := floor(ctx, c.Config)
+	took, _, err := floor(ctx, c.Config, "")
 	if err != nil {
 		return err
 	}

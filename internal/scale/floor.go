@@ -18,8 +18,8 @@ import (
 // floor lists all that a report reads, each kind in one answer, all kinds at once,
 // nodes and pods in protobuf, uncompressed, and drops every byte: no reader of it all
 // can be faster than the API server is at telling it. It returns the time and how
-// many bytes there were.
-func floor(ctx context.Context, cfg *rest.Config) (time.Duration, int64, error) {
+// many bytes there were. A query narrows the lists; it may be empty.
+func floor(ctx context.Context, cfg *rest.Config, query string) (time.Duration, int64, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.DisableCompression = true
 	client, err := rest.HTTPClientFor(cfg)
@@ -36,7 +36,7 @@ func floor(ctx context.Context, cfg *rest.Config) (time.Duration, int64, error) 
 			path, accept = "/api/v1/"+r.Resource, "application/vnd.kubernetes.protobuf"
 		}
 		lists.Go(func() error {
-			request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(cfg.Host, "/")+path, nil)
+			request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(cfg.Host, "/")+path+query, nil)
 			if err != nil {
 				return err
 			}

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"runtime"
 	"slices"
@@ -27,6 +28,8 @@ type run struct {
 	// rate is the load a second, and probes how many latencies are measured.
 	idle, load   time.Duration
 	rate, probes int
+	// then is a command for the shell, for each cluster.
+	then string
 
 	errs []error
 }
@@ -35,11 +38,12 @@ type run struct {
 const (
 	healthyPart  = "healthy"
 	exporterPart = "exporter"
+	plantPart    = "plant" // the damage alone
 	damagedPart  = "damaged"
 	statesPart   = "states"
 )
 
-var allParts = []string{healthyPart, exporterPart, damagedPart, statesPart}
+var allParts = []string{healthyPart, exporterPart, plantPart, damagedPart, statesPart}
 
 func main() {
 	asMeasurer()
@@ -56,7 +60,7 @@ func command(ctx context.Context) error {
 	r := &run{}
 	sizes := flag.String("nodes", "1000,5000", "sizes of the clusters, joined by commas")
 	programs := flag.String("binary", "", "the calico-audit to measure, or several as LABEL=PATH joined by commas, which take turns")
-	parts := flag.String("parts", strings.Join(allParts, ","), "what to measure, joined by commas")
+	parts := flag.String("parts", "healthy,exporter,damaged,states", "what to measure, joined by commas")
 	flag.IntVar(&r.pods, "pods", 30, "pods on each node")
 	flag.Float64Var(&r.share, "share", 0.01, "share of the nodes that each kind of damage is done to")
 	flag.Uint64Var(&r.seed, "seed", 1, "what chooses these nodes")
@@ -66,8 +70,9 @@ func command(ctx context.Context) error {
 	flag.DurationVar(&r.load, "load", time.Minute, "how long it is watched under each load")
 	flag.IntVar(&r.rate, "rate", 50, "changes a second under load")
 	flag.IntVar(&r.probes, "probes", 10, "how many latencies from event to metric are measured, quiet and under load each")
+	flag.StringVar(&r.then, "then", "", "a command for the shell to run when all parts are done, while the cluster stands: with KUBECONFIG, and in SERVERS the process IDs of its etcd and its API server")
 	flag.Parse()
-	for part := range strings.SplitSeq(*parts, ",") {
+	for part := range strings.FieldsFuncSeq(*parts, func(c rune) bool { return c == ',' }) {
 		if !slices.Contains(allParts, part) {
 			return fmt.Errorf("-parts: no part is called %q; there are %s", part, strings.Join(allParts, ", "))
 		}
@@ -117,7 +122,7 @@ func (r *run) size(ctx context.Context, nodes int) error {
 		r.measureStates(t, nodes)
 		t.write(os.Stdout)
 	}
-	if !r.has(healthyPart, exporterPart, damagedPart) {
+	if r.then == "" && !r.has(healthyPart, exporterPart, plantPart, damagedPart) {
 		return nil
 	}
 	note("making a cluster of %d nodes", nodes)
@@ -127,7 +132,13 @@ func (r *run) size(ctx context.Context, nodes int) error {
 	}
 	defer c.Close()
 	note("made in %s", c.took.Round(time.Second))
-	return r.cluster(ctx, c)
+	if err := r.cluster(ctx, c); err != nil || r.then == "" {
+		return err
+	}
+	then := exec.CommandContext(ctx, "sh", "-c", r.then)
+	then.Env = append(os.Environ(), "KUBECONFIG="+c.KubeconfigPath(), "SERVERS="+strings.Trim(fmt.Sprint(c.PIDs()), "[]"))
+	then.Stdin, then.Stdout, then.Stderr = os.Stdin, os.Stdout, os.Stderr
+	return then.Run()
 }
 
 // loadAverage tells, on Linux, how busy the machine is, with other things too.
@@ -149,6 +160,7 @@ func (r *run) cluster(ctx context.Context, c *cluster) error {
 			return r.compareReports(ctx, t, c, expected{})
 		}},
 		{exporterPart, "The exporter on the healthy cluster", r.exporters},
+		{plantPart, "", r.plant},
 		{damagedPart, "Reports of the damaged cluster", r.damaged},
 	} {
 		if !r.has(part.name) {
@@ -164,14 +176,24 @@ func (r *run) cluster(ctx context.Context, c *cluster) error {
 	return nil
 }
 
-// damaged plants the damage, and measures reports that must find it.
-func (r *run) damaged(ctx context.Context, t *table, c *cluster) error {
-	want, err := plant(ctx, c, r.share, r.seed)
-	if err != nil {
+// plant plants the damage.
+func (r *run) plant(ctx context.Context, _ *table, c *cluster) (err error) {
+	if c.damage != nil {
+		return nil
+	}
+	if c.damage, err = plant(ctx, c, r.share, r.seed); err != nil {
 		return err
 	}
-	note("%d findings are planted: %s", len(want), want.counts())
-	fmt.Printf("\nPlanted, and to be found exactly: %d findings (%s).\n", len(want), want.counts())
+	fmt.Printf("\nPlanted, and to be found exactly: %d findings (%s).\n", len(c.damage), c.damage.counts())
+	return nil
+}
+
+// damaged measures reports that must find the damage.
+func (r *run) damaged(ctx context.Context, t *table, c *cluster) error {
+	if err := r.plant(ctx, t, c); err != nil {
+		return err
+	}
+	want := c.damage
 	if err := r.compareReports(ctx, t, c, want); err != nil {
 		return err
 	}

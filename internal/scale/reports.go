@@ -48,7 +48,7 @@ func (r *run) compareReports(ctx context.Context, t *table, c *cluster, want exp
 		}})
 	}
 	turns = append(turns, turn{floorLabel, func() (usage, error) {
-		took, n, err := floor(ctx, c.Config)
+		took, n, err := floor(ctx, c.Config, "")
 		bytes.add(float64(n))
 		return usage{Wall: took}, err
 	}})
