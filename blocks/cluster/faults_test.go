@@ -181,6 +181,82 @@ func TestPageBreaksAlways(t *testing.T) {
 	partOf(t, want.Blocks, s.Blocks)
 }
 
+// wholeReader reads lists of more than 3 objects whole, as it does those of more than 1,000.
+func wholeReader(t *testing.T, cfg *rest.Config, opts KubernetesOptions) *Kubernetes {
+	k := reader(t, cfg, opts)
+	k.whole, k.pageSize = true, 3
+	return k
+}
+
+// TestWholeList: what is longer than a page is read in one answer where the server streams
+// those, without a resourceVersion, which would let it be stale. One that breaks off is
+// read in pages. What is read, and saved, is the same.
+func TestWholeList(t *testing.T) {
+	c := cluster(t)
+	want := readLive(t, c.Config, KubernetesOptions{})
+	for name, breaks := range map[string]bool{"answered": false, "broken off": true} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			wholes, next := map[string]int{}, map[string]int{}
+			_, cfg := before(t, c, func(w http.ResponseWriter, r *http.Request, _ int) bool {
+				q := r.URL.Query()
+				if q.Has("resourceVersion") || q.Has("resourceVersionMatch") {
+					t.Errorf("request %s", r.URL)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case r.URL.Path != blockPath && r.URL.Path != podPath:
+				case q.Has("continue"):
+					next[r.URL.Path]++
+				case !q.Has("limit"):
+					if wholes[r.URL.Path]++; breaks {
+						cutOff(t, c, w, r, 60)
+					}
+				}
+				return false
+			})
+			record := recorder(t)
+			got, err := wholeReader(t, cfg, KubernetesOptions{Record: record}).Read(t.Context())
+			must(t, err)
+			if wholes[blockPath] != 1 || wholes[podPath] != 1 {
+				t.Errorf("whole lists: %v, want one of blocks and one of pods", wholes)
+			}
+			if paged := next[blockPath] > 0 && next[podPath] > 0; paged != breaks || !breaks && len(next) > 0 {
+				t.Errorf("pages after the first: %v; want some: %t", next, breaks)
+			}
+			got.Cluster.TakenAt = want.Cluster.TakenAt
+			diff(t, "snapshot", want, got)
+			saved, _ := read(t, save(t, record, got))
+			sameSnapshot(t, "saved", got, saved)
+		})
+	}
+}
+
+// TestStreams: of a server that is older, or does not tell, lists are read in pages.
+func TestStreams(t *testing.T) {
+	c := cluster(t)
+	for answer, want := range map[string]bool{
+		`{"major": "1", "minor": "32"}`: false, `{"major": "1", "minor": "33+"}`: true, `{"major": "1", "minor": "36"}`: true, `{"major": "1"}`: false, "<html>": false,
+	} {
+		_, cfg := before(t, c, func(w http.ResponseWriter, r *http.Request, _ int) bool {
+			switch {
+			case r.URL.Path == "/version":
+				_, _ = io.WriteString(w, answer)
+			case !want && r.URL.Path == podPath && !r.URL.Query().Has("limit"):
+				t.Errorf("%s: request %s", answer, r.URL)
+			}
+			return r.URL.Path == "/version"
+		})
+		k := wholeReader(t, cfg, KubernetesOptions{})
+		_, err := k.Read(t.Context())
+		must(t, err)
+		if k.served.streams != want {
+			t.Errorf("%s: lists are read whole: %t", answer, k.served.streams)
+		}
+	}
+}
+
 // partOf fails the test if a block is not one of those that exist.
 func partOf(t *testing.T, all, some []blocks.Block) {
 	t.Helper()

@@ -32,7 +32,8 @@ type Progress struct {
 type KubernetesOptions struct {
 	// Progress is called after each page, by one goroutine at a time.
 	Progress func(Progress)
-	// PageSize is how many objects a page holds; 0 means 1,000.
+	// PageSize is how many objects a page holds. 0 means 1,000, and that longer lists are
+	// read whole where the API server streams them out of its cache.
 	PageSize int64
 	// Now stands in for the API server's clock if that sends no Date header;
 	// nil means time.Now.
@@ -52,7 +53,8 @@ type Recording interface {
 
 // defaultPageSize is twice that of kubectl, which makes a reading of a large
 // cluster a quarter faster where the API server has no cache to answer from. A
-// page of blocks, the largest objects, then has some 20 MB.
+// page of blocks, the largest objects, then has some 20 MB. Where it has one, it asks its
+// datastore for pages nevertheless: see [apiClient.streams].
 const defaultPageSize = 1000
 
 // concurrentLists is how many kinds are read at once. The pages of one kind can
@@ -71,6 +73,7 @@ type Kubernetes struct {
 	report   func(Progress)
 	override string
 	budgets  bool
+	whole    bool    // long lists may be read in one answer
 	served   *served // what discovery found last
 	record   Recording
 }
@@ -84,7 +87,7 @@ func NewKubernetes(cfg *rest.Config, opts KubernetesOptions) (*Kubernetes, error
 	}
 	k := &Kubernetes{
 		client: client, pageSize: cmp.Or(opts.PageSize, defaultPageSize),
-		override: os.Getenv(apiGroupVariable), record: opts.Record, budgets: opts.Budgets,
+		override: os.Getenv(apiGroupVariable), record: opts.Record, budgets: opts.Budgets, whole: opts.PageSize == 0,
 	}
 	if opts.Progress != nil {
 		var mu sync.Mutex
@@ -176,6 +179,7 @@ func (k *Kubernetes) discover(ctx context.Context) error {
 		return fmt.Errorf("reading the cluster at %s: %w", k.client.host(), err)
 	}
 	k.served = found
+	k.served.streams = k.whole && k.client.streams(ctx)
 	return nil
 }
 
@@ -197,7 +201,7 @@ func (k *Kubernetes) list(ctx context.Context, what []*decode.Kind) ([]*decode.O
 		group.Go(func() error {
 			l := &lister{
 				client: k.client, kind: kind, group: k.served.group, pageSize: k.pageSize,
-				strings: shared, progress: k.report, record: record, podLabels: k.budgets,
+				strings: shared, progress: k.report, record: record, podLabels: k.budgets, whole: k.served.streams,
 			}
 			err := l.run(ctx)
 			lists[i] = l.out

@@ -20,6 +20,8 @@ type lister struct {
 	kind     *decode.Kind
 	group    string // API group, for kinds that are not core
 	pageSize int64
+	// whole has a list of more than a page read in one answer.
+	whole    bool
 	strings  *decode.SharedStrings
 	progress func(Progress) // nil, or called after each page
 	record   decode.Spool   // nil records nothing
@@ -36,6 +38,7 @@ type lister struct {
 	count    int    // objects read
 	next     string
 	restarts int
+	total    int // how many there are, while all are read in one answer
 }
 
 // maxGrow limits for how many objects room is made on the server's word.
@@ -54,10 +57,7 @@ func (l *lister) run(ctx context.Context) error {
 			// The continue token has expired: etcd was compacted in between. The third
 			// try is for all in one page.
 			l.restarts++
-			l.out, l.count, l.next = decode.NewObjects(l.kind), 0, ""
-			if l.record != nil {
-				l.record.Restart()
-			}
+			l.restart()
 			continue
 		}
 		if err == nil && meta.Next != "" && meta.Next == l.next {
@@ -68,6 +68,17 @@ func (l *lister) run(ctx context.Context) error {
 			l.out.Gaps = append(l.out.Gaps, blocks.Gap{Resource: l.kind.Resource, Reason: l.failed.Error()})
 			return nil
 		}
+		if l.whole && meta.Next != "" {
+			if l.all(ctx, l.count+meta.Remaining) {
+				return nil
+			}
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			l.whole = false
+			l.restart()
+			continue
+		}
 		if l.next == "" {
 			l.out.Grow(min(meta.Remaining, maxGrow))
 			l.revision = meta.Revision
@@ -77,28 +88,72 @@ func (l *lister) run(ctx context.Context) error {
 		if l.next != "" && meta.Remaining == 0 {
 			total = 0
 		}
-		if l.progress != nil {
-			l.progress(Progress{Resource: l.kind.Resource, Done: l.count, Total: total})
-		}
-		if l.next == "" {
+		if l.tell(total); l.next == "" {
 			return nil
 		}
 	}
 }
 
-func (l *lister) page(ctx context.Context) (decode.ListMeta, error) {
+// restart forgets what was read, to begin again.
+func (l *lister) restart() {
+	l.out, l.count, l.next = decode.NewObjects(l.kind), 0, ""
+	if l.record != nil {
+		l.record.Restart()
+	}
+}
+
+// all reads a list, of which a first page has told how long it is, in one answer in the
+// place of pages. It is as fresh: a list that names no resourceVersion is of the newest
+// state, whether the API server gives it out of its cache or asks the datastore. An
+// answer that fails for whatever reason, such as the server's limit of 60 seconds on a slow
+// line, is not asked for again: pages are, which have time of their own each.
+func (l *lister) all(ctx context.Context, total int) bool {
+	l.restart()
+	l.out.Grow(min(total, maxGrow))
+	l.total = total
+	defer func() { l.total = 0 }()
+	var meta decode.ListMeta
+	err := l.client.once(ctx, l.path(), l.query(), l.kind.Accept("List"), func(body io.Reader) (err error) {
+		meta, err = l.decode(body)
+		return err
+	})
+	if errors.Is(err, errStalled) {
+		l.client.markUnavailable(ctx, err)
+	}
+	if err != nil || meta.Next != "" {
+		return false
+	}
+	l.revision = meta.Revision
+	l.tell(l.count)
+	return true
+}
+
+// tell reports the progress.
+func (l *lister) tell(total int) {
+	if l.progress != nil {
+		l.progress(Progress{Resource: l.kind.Resource, Done: l.count, Total: total})
+	}
+}
+
+// query narrows the list.
+func (l *lister) query() url.Values {
 	query := url.Values{}
-	if l.restarts < 2 {
-		query.Set("limit", strconv.FormatInt(l.pageSize, 10))
-	}
-	if l.next != "" {
-		query.Set("continue", l.next)
-	}
 	if l.selector != "" {
 		query.Set("fieldSelector", l.selector)
 	}
 	if l.labels != "" {
 		query.Set("labelSelector", l.labels)
+	}
+	return query
+}
+
+func (l *lister) page(ctx context.Context) (decode.ListMeta, error) {
+	query := l.query()
+	if l.restarts < 2 {
+		query.Set("limit", strconv.FormatInt(l.pageSize, 10))
+	}
+	if l.next != "" {
+		query.Set("continue", l.next)
 	}
 	var meta decode.ListMeta
 	read, gaps, count := l.out.Len(), len(l.out.Gaps), l.count
@@ -137,7 +192,9 @@ func (l *lister) version() string { return l.kind.Version(l.group) }
 func (l *lister) decode(body io.Reader) (decode.ListMeta, error) {
 	d := &decode.Decoder{Out: l.out, Strings: l.strings, Native: l.group == decode.GroupNative, PodLabels: l.podLabels}
 	return d.Page(body, func(o decode.Object) {
-		l.count++
+		if l.count++; l.total > 0 && l.count%1000 == 0 {
+			l.tell(l.total)
+		}
 		if l.record != nil {
 			l.record.Object(l.version(), o)
 		}
