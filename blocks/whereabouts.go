@@ -165,7 +165,7 @@ type AttachedAddress struct {
 
 // AttachedOf returns the network that a pod has an address on; "" if it has none.
 func (w *Workload) AttachedOf(a netip.Addr) string {
-	for _, x := range w.Attached {
+	for _, x := range w.Extras().Attached {
 		if x.Addr == a {
 			return x.Network
 		}

@@ -50,7 +50,7 @@ func (k *kinds) of(w *blocks.Workload) *kind {
 	if ns := k.st.Namespace(w.Namespace); k.spaces || ns != nil && len(ns.PoolsV4)+len(ns.PoolsV6) > 0 {
 		namespace = w.Namespace
 	}
-	key := strings.Join(slices.Concat([]string{namespace, families[0].String(), families[len(families)-1].String(), ""}, w.PoolsV4, []string{""}, w.PoolsV6), "\n")
+	key := strings.Join(slices.Concat([]string{namespace, families[0].String(), families[len(families)-1].String(), ""}, w.Extras().PoolsV4, []string{""}, w.Extras().PoolsV6), "\n")
 	if k.known[key] == nil {
 		k.known[key] = &kind{like: w, families: families}
 	}

@@ -187,9 +187,9 @@ func (x *explainer) podPoolsSection(s *builder, w *blocks.Workload) {
 
 // requestFacts say which pools a pod, or else its namespace, asks for.
 func (x *explainer) requestFacts(s *builder, w *blocks.Workload, f blocks.Family) {
-	key, names := "ipv4pools", w.PoolsV4
+	key, names := "ipv4pools", w.Extras().PoolsV4
 	if f == blocks.IPv6 {
-		key, names = "ipv6pools", w.PoolsV6
+		key, names = "ipv6pools", w.Extras().PoolsV6
 	}
 	src := podSource(w)
 	if len(names) == 0 {

@@ -12,8 +12,8 @@ func (st *Remedies) EvictionBar(w *blocks.Workload) string {
 	switch {
 	case w.VM != "":
 		return "runs a virtual machine, which keeps its address wherever it runs: it migrates"
-	case w.Unreadable != "":
-		return "cannot be read: " + w.Unreadable
+	case w.Extras().Unreadable != "":
+		return "cannot be read: " + w.Extras().Unreadable
 	case w.StaticAddress:
 		return "asks for its address by name (cni.projectcalico.org/ipAddrs)"
 	case w.NoEviction:

@@ -166,7 +166,7 @@ func (st *State) requestedNames(w *blocks.Workload, f blocks.Family) []string {
 		}
 		return v4
 	}
-	names := of(w.PoolsV4, w.PoolsV6)
+	names := of(w.Extras().PoolsV4, w.Extras().PoolsV6)
 	if ns := st.Namespace(w.Namespace); len(names) == 0 && ns != nil {
 		names = of(ns.PoolsV4, ns.PoolsV6)
 	}

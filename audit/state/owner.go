@@ -215,8 +215,8 @@ func (st *State) ownedByNamedPods(r AllocationRef) (Validity, bool) {
 		w := st.Pod(named.Namespace, named.Pod)
 		switch {
 		case w == nil:
-		case w.Unreadable != "":
-			return owned("%s of pod %s cannot be parsed, and may name it", w.Unreadable, w.FullName()), true
+		case w.Extras().Unreadable != "":
+			return owned("%s of pod %s cannot be parsed, and may name it", w.Extras().Unreadable, w.FullName()), true
 		case mayStillUse(w):
 			return owned("pod %s is starting or ending", w.FullName()), true
 		case sandboxHandle(attr.Handle, w.ContainerID):

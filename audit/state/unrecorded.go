@@ -122,8 +122,8 @@ func (st *State) recordableFor(u *UnrecordedIP, networks map[string][]string) {
 		u.retain(RetainSpecial, "it is %s: restart calico-node there, which then assigns itself another", u.Users[0])
 	case w.VM != "":
 		u.retain(RetainSpecial, "it is that of virtual machine %s, whose handle is not the pod's", w.VM)
-	case w.Unreadable != "":
-		u.retain(RetainNotRead, "%s of pod %s cannot be parsed, and may name another address", w.Unreadable, w.FullName())
+	case w.Extras().Unreadable != "":
+		u.retain(RetainNotRead, "%s of pod %s cannot be parsed, and may name another address", w.Extras().Unreadable, w.FullName())
 	case w.ContainerID == "":
 		u.retain(RetainUnpinned, "pod %s has no annotation cni.projectcalico.org/containerID, so that its CNI plugin would not find the address again to release it", w.FullName())
 	case len(w.AnnotationIPs) > 0 && !slices.Contains(w.AnnotationIPs, u.Addr):

@@ -25,7 +25,7 @@ func bar(code state.RetainReason, format string, args ...any) Bar {
 
 // Named reports whether the pod that is recorded names the address.
 func (a *Allocation) Named() bool {
-	return a.Pod != nil && slices.Contains(a.Pod.NetworkIPs, a.Addr)
+	return a.Pod != nil && slices.Contains(a.Pod.Extras().NetworkIPs, a.Addr)
 }
 
 // ReleaseBar says why an allocation must not be taken out of its pool, with its reservation,

@@ -106,7 +106,7 @@ func (v *Verdicts) Recorded(a netip.Addr) []*Allocation { return v.recorded[a] }
 func (v *Verdicts) indexPods() {
 	for i := range v.Workloads {
 		w := &v.Workloads[i]
-		for _, a := range w.Attached {
+		for _, a := range w.Extras().Attached {
 			v.named = append(v.named, naming{a, w, v.attachment(w, a.Network)})
 		}
 	}
@@ -133,7 +133,7 @@ func (v *Verdicts) user(a netip.Addr) *blocks.Workload {
 	for _, w := range v.Users(a) {
 		on := 0
 		other := 0
-		for _, x := range w.Attached {
+		for _, x := range w.Extras().Attached {
 			if x.Addr != a {
 				continue
 			}
@@ -173,7 +173,7 @@ func (v *Verdicts) evaluate(a *Allocation) (Status, string) {
 	for _, other := range v.claims[claim{pool: a.Pool, pod: a.WhereaboutsOwner.Pod, iface: a.Interface}] {
 		// Without the interface it may be that of another one, and the sandbox may still have
 		// what the network status no longer names.
-		if other != a && a.Interface != "" && !v.showsSandbox(a, w) && slices.ContainsFunc(w.Attached, func(x blocks.AttachedAddress) bool { return x.Addr == other.Addr }) {
+		if other != a && a.Interface != "" && !v.showsSandbox(a, w) && slices.ContainsFunc(w.Extras().Attached, func(x blocks.AttachedAddress) bool { return x.Addr == other.Addr }) {
 			return Stale, fmt.Sprintf("pod %s has %s of the pool on that interface", w.FullName(), other.Addr)
 		}
 	}
@@ -186,7 +186,7 @@ func (v *Verdicts) evaluate(a *Allocation) (Status, string) {
 // Settled reports whether what a pod's network status does not name is not the pod's: it
 // runs, is not being deleted, and its network status is there and could be parsed.
 func Settled(w *blocks.Workload) bool {
-	return w.Phase == "Running" && w.Deleting.IsZero() && w.NetworkStatus && w.Unreadable == ""
+	return w.Phase == "Running" && w.Deleting.IsZero() && w.NetworkStatus && w.Extras().Unreadable == ""
 }
 
 // unsettled says why a pod may have any address that is recorded for it.
@@ -194,8 +194,8 @@ func unsettled(w *blocks.Workload) string {
 	switch {
 	case w.Phase == "Pending" || !w.Deleting.IsZero():
 		return "is starting or ending"
-	case w.Unreadable != "":
-		return "has " + w.Unreadable + ", which cannot be parsed and may name it"
+	case w.Extras().Unreadable != "":
+		return "has " + w.Extras().Unreadable + ", which cannot be parsed and may name it"
 	case !w.NetworkStatus:
 		return "has no network status, and may have it"
 	}

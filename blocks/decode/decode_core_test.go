@@ -107,14 +107,17 @@ func TestPods(t *testing.T) {
 		Controller:    &blocks.Controller{Kind: "VirtualMachineInstance", Name: "db", UID: "i"},
 		StatusIPs:     []netip.Addr{addr("10.0.0.5"), addr("fd00::5")},
 		AnnotationIPs: []netip.Addr{addr("10.0.0.5"), addr("fd00::5")},
-		NetworkIPs:    []netip.Addr{addr("10.0.0.5"), addr("10.9.0.7"), addr("fd09::7")}, VM: "db", NetworkStatus: true,
-		Attached: []blocks.AttachedAddress{{Network: "shop/storage", Addr: addr("10.9.0.7")}, {Network: "shop/storage", Addr: addr("fd09::7")}},
-		PoolsV4:  []string{"pool-a", "10.1.0.0/16"}, Started: at("2025-11-20T09:00:05Z"),
+		VM:            "db", NetworkStatus: true, Started: at("2025-11-20T09:00:05Z"),
+		Extra: &blocks.Extras{
+			NetworkIPs: []netip.Addr{addr("10.0.0.5"), addr("10.9.0.7"), addr("fd09::7")},
+			Attached:   []blocks.AttachedAddress{{Network: "shop/storage", Addr: addr("10.9.0.7")}, {Network: "shop/storage", Addr: addr("fd09::7")}},
+			PoolsV4:    []string{"pool-a", "10.1.0.0/16"},
+		},
 	}, {
 		Meta:      blocks.Meta{Name: "cart-2", Deleting: at("2025-11-20T11:00:00Z")},
 		Namespace: "shop", Node: "n1", Phase: "Running", HasScratch: true, NetworkRemoved: true, StatusIPs: []netip.Addr{addr("10.0.0.6")},
-		NetworkIPs: []netip.Addr{addr("10.9.0.8")}, VM: "web", NetworkStatus: true,
-		Attached: []blocks.AttachedAddress{{Network: "net1", Addr: addr("10.9.0.8")}},
+		VM: "web", NetworkStatus: true,
+		Extra: &blocks.Extras{NetworkIPs: []netip.Addr{addr("10.9.0.8")}, Attached: []blocks.AttachedAddress{{Network: "net1", Addr: addr("10.9.0.8")}}},
 	}, {
 		Meta: blocks.Meta{Name: "proxy"}, Namespace: "kube-system", Node: "n1", Phase: "Pending", HostNetwork: true,
 	}}, all[blocks.Workload](p))
@@ -132,7 +135,7 @@ func TestPodGaps(t *testing.T) {
 	}
 	p := bothWays(t, KindOf(blocks.Pods), list)
 	diff(t, "pods", []blocks.Workload{{Meta: blocks.Meta{Name: "p"}, Namespace: "ns", StatusIPs: []netip.Addr{addr("10.0.0.1")},
-		Unreadable: "metadata.annotations[cni.projectcalico.org/podIP]"}}, all[blocks.Workload](p))
+		Extra: &blocks.Extras{Unreadable: "metadata.annotations[cni.projectcalico.org/podIP]"}}}, all[blocks.Workload](p))
 	diff(t, "gaps", []blocks.Gap{
 		{Resource: blocks.Pods, Name: "ns/p", Field: "metadata.annotations[cni.projectcalico.org/ipv4pools]",
 			Reason: `"pool-a" is not a JSON list of pools`, Held: true},

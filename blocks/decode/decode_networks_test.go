@@ -42,7 +42,7 @@ func TestNetworkStatus(t *testing.T) {
 				Items: []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns",
 					Annotations: map[string]string{annotationNetworks: c.status}}}},
 			})
-			diff(t, "addresses", c.ips, all[blocks.Workload](p)[0].NetworkIPs)
+			diff(t, "addresses", c.ips, all[blocks.Workload](p)[0].Extras().NetworkIPs)
 			var want []blocks.Gap
 			unreadable := ""
 			if c.reason != "" {
@@ -50,7 +50,7 @@ func TestNetworkStatus(t *testing.T) {
 				want = []blocks.Gap{{Resource: blocks.Pods, Name: "ns/p", Field: field, Reason: c.reason, Held: true}}
 			}
 			diff(t, "gaps", want, p.Gaps)
-			diff(t, "unreadable", unreadable, all[blocks.Workload](p)[0].Unreadable)
+			diff(t, "unreadable", unreadable, all[blocks.Workload](p)[0].Extras().Unreadable)
 			if s := NewSnapshot(p); !s.Complete() || len(s.Unreadable(blocks.Pods)) > 0 {
 				t.Errorf("incomplete: %v", s.Gaps)
 			}
@@ -75,8 +75,8 @@ func TestUnreadablePods(t *testing.T) {
 		`"spec": {"hostNetwork": "yes"}`:      {"", false},
 	} {
 		p := decodeOne(t, pods, `{"metadata": {"name": "p", "namespace": "ns"}, `+text+`}`)
-		if g := oneGap(t, p); g.Held != c.held || all[blocks.Workload](p)[0].Unreadable != c.unreadable || NewSnapshot(p).Complete() != c.held {
-			t.Errorf("%s: unreadable %q, gap %+v", text, all[blocks.Workload](p)[0].Unreadable, g)
+		if g := oneGap(t, p); g.Held != c.held || all[blocks.Workload](p)[0].Extras().Unreadable != c.unreadable || NewSnapshot(p).Complete() != c.held {
+			t.Errorf("%s: unreadable %q, gap %+v", text, all[blocks.Workload](p)[0].Extras().Unreadable, g)
 		}
 	}
 	for key, c := range map[string]struct {
@@ -87,13 +87,13 @@ func TestUnreadablePods(t *testing.T) {
 	} {
 		text, _ := json.Marshal(map[string]any{"metadata": map[string]any{"name": "p", "annotations": map[string]string{key: "x,"}}})
 		p := decodeOne(t, pods, string(text))
-		if g := oneGap(t, p); g.Held != c.held || (all[blocks.Workload](p)[0].Unreadable == g.Field) != c.unreadable {
-			t.Errorf("%s: unreadable %q, gap %+v", key, all[blocks.Workload](p)[0].Unreadable, g)
+		if g := oneGap(t, p); g.Held != c.held || (all[blocks.Workload](p)[0].Extras().Unreadable == g.Field) != c.unreadable {
+			t.Errorf("%s: unreadable %q, gap %+v", key, all[blocks.Workload](p)[0].Extras().Unreadable, g)
 		}
 	}
 	p := decodeOne(t, pods, `{"metadata": {"name": "p", "annotations": []}}`)
-	if g := oneGap(t, p); g.Held || all[blocks.Workload](p)[0].Unreadable != "metadata.annotations" {
-		t.Errorf("unreadable %q, gap %+v", all[blocks.Workload](p)[0].Unreadable, g)
+	if g := oneGap(t, p); g.Held || all[blocks.Workload](p)[0].Extras().Unreadable != "metadata.annotations" {
+		t.Errorf("unreadable %q, gap %+v", all[blocks.Workload](p)[0].Extras().Unreadable, g)
 	}
 	if p := decodeOne(t, pods, `{"metadata": {"name": ""}}`); oneGap(t, p).Held || len(all[blocks.Workload](p)) > 0 {
 		t.Errorf("a pod without a name is held: %v", p.Gaps)

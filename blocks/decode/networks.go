@@ -72,11 +72,12 @@ func networkStatuses(status []byte, fn func(networkStatus)) (reason string) {
 func (d *Decoder) networkStatus(r *JSONReader, p *blocks.Workload, status []byte) {
 	reason := networkStatuses(status, func(n networkStatus) {
 		for _, a := range n.IPs {
-			if !slices.Contains(p.NetworkIPs, a) {
-				p.NetworkIPs = append(p.NetworkIPs, a)
+			x := p.Extend()
+			if !slices.Contains(x.NetworkIPs, a) {
+				x.NetworkIPs = append(x.NetworkIPs, a)
 			}
-			if on := (blocks.AttachedAddress{Network: d.str([]byte(n.Name)), Addr: a}); !n.Default && !slices.Contains(p.Attached, on) {
-				p.Attached = append(p.Attached, on)
+			if on := (blocks.AttachedAddress{Network: d.str([]byte(n.Name)), Addr: a}); !n.Default && !slices.Contains(x.Attached, on) {
+				x.Attached = append(x.Attached, on)
 			}
 		}
 	})

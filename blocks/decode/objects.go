@@ -157,6 +157,18 @@ func NewSnapshot(lists ...*Objects) *blocks.Snapshot {
 	return s
 }
 
+// Without returns a snapshot like s without the objects and gaps of some resources, as one
+// that they are yet to be read into: s, which holds them, can be let go of meanwhile.
+func Without(s *blocks.Snapshot, rs []blocks.Resource) *blocks.Snapshot {
+	var none []*Objects
+	for _, k := range Kinds { // those on demand are not always read again
+		if slices.Contains(rs, k.Resource) {
+			none = append(none, NewObjects(k))
+		}
+	}
+	return Replaced(s, none)
+}
+
 // gaps returns the gaps as a snapshot has them: those of a kind that no report needs are
 // held.
 func (o *Objects) gaps() []blocks.Gap {

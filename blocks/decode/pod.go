@@ -145,18 +145,20 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 		r.faultAt("status.podIP", NotA("address", podIP))
 	}
 	slices.SortFunc(p.AnnotationIPs, netip.Addr.Compare)
-	slices.SortFunc(p.NetworkIPs, netip.Addr.Compare)
-	slices.SortFunc(p.Attached, func(a, b blocks.AttachedAddress) int {
-		return cmp.Or(cmp.Compare(a.Network, b.Network), a.Addr.Compare(b.Addr))
-	})
-	p.StatusIPs, p.AnnotationIPs, p.NetworkIPs = slices.Clip(p.StatusIPs), slices.Clip(p.AnnotationIPs), slices.Clip(p.NetworkIPs)
-	p.Attached = slices.Clip(p.Attached)
+	p.StatusIPs, p.AnnotationIPs = slices.Clip(p.StatusIPs), slices.Clip(p.AnnotationIPs)
+	if x := p.Extra; x != nil {
+		slices.SortFunc(x.NetworkIPs, netip.Addr.Compare)
+		slices.SortFunc(x.Attached, func(a, b blocks.AttachedAddress) int {
+			return cmp.Or(cmp.Compare(a.Network, b.Network), a.Addr.Compare(b.Addr))
+		})
+		x.NetworkIPs, x.Attached = slices.Clip(x.NetworkIPs), slices.Clip(x.Attached)
+	}
 	if slices.Equal(p.StatusIPs, p.AnnotationIPs) {
 		p.AnnotationIPs = p.StatusIPs
 	}
 	for _, f := range r.Faults {
-		if p.Unreadable == "" && mayNameAddress(f.Field) {
-			p.Unreadable = f.Field
+		if p.Extras().Unreadable == "" && mayNameAddress(f.Field) {
+			p.Extend().Unreadable = f.Field
 		}
 		d.gap(&p.Meta, f).Held = heldField(f.Field)
 	}
@@ -173,9 +175,9 @@ func (d *Decoder) podAnnotation(r *JSONReader, p *blocks.Workload, key, value []
 	case annotationContainerID:
 		p.ContainerID = string(value)
 	case annotationPoolsV4:
-		p.PoolsV4 = d.poolNames(r, value)
+		p.Extend().PoolsV4 = d.poolNames(r, value)
 	case annotationPoolsV6:
-		p.PoolsV6 = d.poolNames(r, value)
+		p.Extend().PoolsV6 = d.poolNames(r, value)
 	case annotationAddresses:
 		p.StaticAddress = len(value) > 0
 	case annotationSafeToEvict:
@@ -269,7 +271,7 @@ func mayNameAddress(field string) bool {
 }
 
 // heldField reports whether a field of a pod that cannot be parsed makes no verdict
-// unsafe ([blocks.Gap.Held]). For one that names addresses, [blocks.Workload.Unreadable]
+// unsafe ([blocks.Gap.Held]). For one that names addresses, [blocks.Extras.Unreadable]
 // stands in. A pod whose request for pools is not JSON gets no address from Calico at
 // all (cni-plugin pkg/k8s, CmdAddK8s), and keeps one that it has: no address depends
 // on what it asks for. All of these but the status are for the pod's author to write,

@@ -74,9 +74,9 @@ func TestVirtualMachinesOfFiles(t *testing.T) {
 		t.Errorf("known %t, gaps %+v", after.VMsKnown, after.Gaps)
 	}
 	pod := after.Workloads[0]
-	diff(t, "the pod's addresses", []netip.Addr{addr("10.9.0.1"), addr("10.64.0.0")}, pod.NetworkIPs)
-	if pod.VM != "oracle-db.main" || pod.Unreadable == "" {
-		t.Errorf("the pod runs %q, and cannot be read at %q", pod.VM, pod.Unreadable)
+	diff(t, "the pod's addresses", []netip.Addr{addr("10.9.0.1"), addr("10.64.0.0")}, pod.Extras().NetworkIPs)
+	if pod.VM != "oracle-db.main" || pod.Extras().Unreadable == "" {
+		t.Errorf("the pod runs %q, and cannot be read at %q", pod.VM, pod.Extras().Unreadable)
 	}
 	text, err := os.ReadFile(path)
 	must(t, err)
@@ -179,8 +179,8 @@ func TestAnonymizedVirtualMachines(t *testing.T) {
 	if alt := a[0].Alternate; a[0].VMI != running.Name || alt == nil || alt.VMI != running.Name || alt.Node != s.Nodes[1].Name || a[0].Node != s.Nodes[0].Name {
 		t.Errorf("attributes %+v with %+v", a[0], alt)
 	}
-	if a[0].Pod != pod.Name || a[0].Namespace != pod.Namespace || pod.VM != running.Name || pod.Unreadable == "" {
+	if a[0].Pod != pod.Name || a[0].Namespace != pod.Namespace || pod.VM != running.Name || pod.Extras().Unreadable == "" {
 		t.Errorf("pod %+v of %+v", pod, a[0])
 	}
-	diff(t, "the pod's addresses", before.Workloads[0].NetworkIPs, pod.NetworkIPs)
+	diff(t, "the pod's addresses", before.Workloads[0].Extras().NetworkIPs, pod.Extras().NetworkIPs)
 }

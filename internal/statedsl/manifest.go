@@ -222,7 +222,8 @@ func poolAnnotations(v4, v6 []string) map[string]any {
 }
 
 func (m *manifest) pod(p *blocks.Workload) {
-	annotations := poolAnnotations(p.PoolsV4, p.PoolsV6)
+	e := p.Extras()
+	annotations := poolAnnotations(e.PoolsV4, e.PoolsV6)
 	if len(p.AnnotationIPs) > 0 {
 		annotations["cni.projectcalico.org/podIPs"] = joined(p.AnnotationIPs)
 	}
@@ -230,16 +231,16 @@ func (m *manifest) pod(p *blocks.Workload) {
 		annotations["cni.projectcalico.org/podIP"] = ""
 	}
 	networks := []any{}
-	for _, a := range p.Attached {
+	for _, a := range e.Attached {
 		networks = append(networks, map[string]any{"name": a.Network, "ips": []string{a.Addr.String()}})
 	}
-	if len(p.NetworkIPs) > len(p.Attached) {
-		networks = append(networks, map[string]any{"name": "net", "ips": texts(p.NetworkIPs)})
+	if len(e.NetworkIPs) > len(e.Attached) {
+		networks = append(networks, map[string]any{"name": "net", "ips": texts(e.NetworkIPs)})
 	}
 	if len(networks) > 0 || p.NetworkStatus {
 		annotations["k8s.v1.cni.cncf.io/network-status"] = asJSON(networks)
 	}
-	if p.Unreadable != "" {
+	if e.Unreadable != "" {
 		annotations["cni.projectcalico.org/podIPs"] = "unreadable"
 	}
 	set(annotations, "cni.projectcalico.org/containerID", p.ContainerID)

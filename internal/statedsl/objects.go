@@ -163,7 +163,7 @@ func (p *parser) pod(w words) {
 	}
 	pod := blocks.Workload{
 		Meta: p.meta(name, w), Namespace: ns, Node: node, Phase: "Running", HostNetwork: w.has("hostnet"),
-		NetworkRemoved: w.has("removed"), PoolsV4: w.list("pools"), PoolsV6: w.list("pools"), ContainerID: w.get("cid"),
+		NetworkRemoved: w.has("removed"), ContainerID: w.get("cid"),
 	}
 	if w.has("phase") {
 		pod.Phase = w.get("phase")
@@ -178,10 +178,16 @@ func (p *parser) pod(w words) {
 		pod.AnnotationIPs = append(pod.AnnotationIPs, netip.MustParseAddr(a))
 	}
 	for _, a := range w.list("net") {
-		pod.NetworkIPs = append(pod.NetworkIPs, netip.MustParseAddr(a))
+		pod.Extend().NetworkIPs = append(pod.Extras().NetworkIPs, netip.MustParseAddr(a))
 	}
 	attach(&pod, w)
-	pod.VM, pod.Unreadable = w.get("vmi"), w.get("unreadable")
+	pod.VM = w.get("vmi")
+	if pools := w.list("pools"); len(pools) > 0 {
+		pod.Extend().PoolsV4, pod.Extend().PoolsV6 = pools, pools
+	}
+	if field := w.get("unreadable"); field != "" {
+		pod.Extend().Unreadable = field
+	}
 	pod.Ready, pod.HasClaim, pod.NoEviction, pod.StaticAddress, pod.Labels = w.has("ready"), w.has("claim"), w.has("noevict"), w.has("static"), labels(w)
 	pod.RunsOnce, pod.HasScratch = w.has("once"), w.has("scratch")
 	if kind, owner, ok := strings.Cut(w.get("of"), "/"); ok {

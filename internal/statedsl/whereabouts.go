@@ -71,10 +71,11 @@ func attach(pod *blocks.Workload, w words) {
 	for _, x := range w.list("nets") {
 		network, addr, _ := strings.Cut(x, "@")
 		a := netip.MustParseAddr(addr)
-		pod.Attached = append(pod.Attached, blocks.AttachedAddress{Network: network, Addr: a})
-		pod.NetworkIPs = append(pod.NetworkIPs, a)
+		e := pod.Extend()
+		e.Attached = append(e.Attached, blocks.AttachedAddress{Network: network, Addr: a})
+		e.NetworkIPs = append(e.NetworkIPs, a)
 	}
-	slices.SortFunc(pod.NetworkIPs, netip.Addr.Compare)
+	slices.SortFunc(pod.Extras().NetworkIPs, netip.Addr.Compare)
 }
 
 func (m *manifest) whereabouts(s *blocks.Snapshot) {

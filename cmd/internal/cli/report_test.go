@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
+	"weak"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
@@ -29,6 +32,43 @@ func (r *scriptedReader) Read(context.Context) (*blocks.Snapshot, error) { retur
 func (r *scriptedReader) Reread(_ context.Context, _ *blocks.Snapshot, rs []blocks.Resource) (*blocks.Snapshot, error) {
 	r.asked = rs
 	return r.second, r.err
+}
+
+// forgottenReader is a running cluster that notes at the second reading whether anybody
+// holds what the first one read.
+type forgottenReader struct {
+	t    *testing.T
+	read weak.Pointer[blocks.Block]
+	// held is true if the blocks were, others what came with them.
+	held   bool
+	others int
+}
+
+func (r *forgottenReader) Read(context.Context) (*blocks.Snapshot, error) {
+	s := liveStory(r.t)
+	r.read = weak.Make(&s.Blocks[0])
+	return s, nil
+}
+
+func (r *forgottenReader) Reread(_ context.Context, rest *blocks.Snapshot, rs []blocks.Resource) (*blocks.Snapshot, error) {
+	runtime.GC()
+	r.held, r.others = r.read.Value() != nil, len(rest.Blocks)+len(rest.Workloads)
+	if !slices.Contains(rs, blocks.Blocks) || !slices.Contains(rs, blocks.Pods) {
+		r.t.Errorf("the second reading is of %v", rs)
+	}
+	return liveStory(r.t), nil
+}
+
+// TestSecondReadingAlone: two readings are never in memory at once, of what is read again.
+func TestSecondReadingAlone(t *testing.T) {
+	r := &forgottenReader{t: t}
+	if _, rep, _ := runReport(t, r); len(rep.Findings) == 0 || r.held || r.others > 0 {
+		t.Errorf("%d findings; the first reading's blocks are held: %t, and %d objects handed on", len(rep.Findings), r.held, r.others)
+	}
+	s := &forgottenReader{t: t}
+	if _, _, err := awaitStable(t.Context(), s, view.NewProgressLine(nil)); err != nil || s.held || s.others > 0 {
+		t.Errorf("snapshot: %v; the first reading's blocks are held: %t, and %d objects handed on", err, s.held, s.others)
+	}
 }
 
 // liveStory is the story's example, as if just read from a running cluster.

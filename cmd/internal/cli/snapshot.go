@@ -18,6 +18,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/alias"
+	"github.com/calico-audit/calico-audit/blocks/decode"
 	"github.com/calico-audit/calico-audit/blocks/files"
 	"github.com/calico-audit/calico-audit/cmd/internal/document"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
@@ -151,7 +152,8 @@ func awaitStable(ctx context.Context, from reader, progress *view.ProgressLine) 
 		if len(again) == 0 {
 			return snapshot, nil, nil
 		}
-		second, err := from.Reread(ctx, snapshot, again)
+		snapshot = decode.Without(snapshot, again)
+		second, err := rereadAlone(ctx, from, snapshot, again)
 		if err != nil {
 			return nil, nil, unreadError(fmt.Errorf("reading the cluster a second time: %w", err))
 		}
