@@ -160,7 +160,7 @@ func (c *apiClient) resources(ctx context.Context, group string) (map[string]boo
 }
 
 // firstStreaming is the minor version of Kubernetes 1 from which on an API server answers
-// a list without limit out of its cache, current as of the request (feature gate
+// a list without limit out of its cache, current as of the request (feature
 // ConsistentListFromCache, on since 1.31), and encodes it object by object
 // (StreamingCollectionEncodingToJSON and …ToProtobuf, on since 1.33). For pages it asks its
 // datastore, and decodes each object: of 5,000 nodes with 150,000 pods those of 1,000 took

@@ -308,7 +308,7 @@ func evaluate(ctx context.Context, from reader, checks []*audit.Check, grace gra
 }
 
 // rereadAlone reads resources again into rest, which is the snapshot before without them
-// ([decode.Without]). Nobody holds that snapshot any more, nor what was made of it: of
+// ([decode.Without]). That snapshot is not held any more, nor what was made of it: of
 // 5,000 nodes each is some 150 MB.
 func rereadAlone(ctx context.Context, from reader, rest *blocks.Snapshot, again []blocks.Resource) (*blocks.Snapshot, error) {
 	runtime.GC() // else the heap grows to twice what was there before it is collected
