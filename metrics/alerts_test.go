@@ -162,7 +162,7 @@ func selectedChecks(t *testing.T, a rule) (out []string) {
 // without an alert, and alerts name only checks that exist.
 func TestAlertsCoverChecks(t *testing.T) {
 	alerts, _ := shippedRules(t)
-	named := regexp.MustCompile(`\b(?:affinity|block|config|handle|ip|node|pool|route)/[a-z-]+`)
+	named := regexp.MustCompile(`\b(?:affinity|block|config|handle|ip|node|pool|route|whereabouts)/[a-z-]+`)
 	for _, a := range alerts {
 		for _, id := range named.FindAllString(a.Expr+a.Annotations["description"], -1) {
 			if !slices.ContainsFunc(checks.All, func(c *audit.Check) bool { return c.ID == id }) {
