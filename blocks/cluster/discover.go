@@ -162,10 +162,11 @@ func (c *apiClient) resources(ctx context.Context, group string) (map[string]boo
 // firstStreaming is the minor version of Kubernetes 1 from which on an API server answers
 // a list without limit out of its cache, current as of the request (feature
 // ConsistentListFromCache, on since 1.31), and encodes it object by object
-// (StreamingCollectionEncodingToJSON and …ToProtobuf, on since 1.33). For pages it asks its
-// datastore, and decodes each object: of 5,000 nodes with 150,000 pods those of 1,000 took
-// it 76 s of processor time where such lists took 25. An older server would hold
-// all of a list in memory, several times.
+// (StreamingCollectionEncodingToJSON and …ToProtobuf, on since 1.33). Pages cost it far
+// more: of 5,000 nodes with 150,000 pods those of 1,000 took 62 to 76 s of processor time,
+// those of 10,000 39 to 49, and such lists 9 to 25 (1.36.3, in turn on a busy machine). An
+// older server would hold all of a list in memory, several times; so does a newer one whose
+// etcd is too old to tell it how current its cache is (before 3.4.31 and 3.5.13).
 const firstStreaming = 33
 
 // streams reports whether the API server is one that streams lists out of its cache. If it

@@ -53,8 +53,8 @@ type Recording interface {
 
 // defaultPageSize is twice that of kubectl, which makes a reading of a large
 // cluster a quarter faster where the API server has no cache to answer from. A
-// page of blocks, the largest objects, then has some 20 MB. Where it has one, it asks its
-// datastore for pages nevertheless: see [apiClient.streams].
+// page of blocks, the largest objects, then has some 20 MB. Where it has one, pages are read
+// of short lists alone: see [apiClient.streams].
 const defaultPageSize = 1000
 
 // concurrentLists is how many kinds are read at once. The pages of one kind can

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -162,7 +163,16 @@ func (s *sources) restConfig(streams genericiooptions.IOStreams) (*rest.Config, 
 	return cfg, nil
 }
 
+// readerGCPercent is how much the heap may grow between collections while a cluster is read,
+// in percent: most of what is read stays. Of 5,000 nodes with 150,000 pods a report then
+// had 299 MB at its peak, 329 MB at 50 and 347 MB at 100, in as much processor time
+// within what differs from run to run (4.6, 4.6, and 3.8 to 5.1 s).
+const readerGCPercent = 25
+
 func (s *sources) openKubernetes(cfg *rest.Config, show func(string)) (*cluster.Kubernetes, error) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(readerGCPercent)
+	}
 	k, err := cluster.NewKubernetes(cfg, cluster.KubernetesOptions{
 		Progress: func(p cluster.Progress) { show(progressText(p)) }, Record: s.record, Budgets: s.budgets,
 	})
