@@ -31,7 +31,8 @@ type WatchOptions struct {
 	// StalenessTimeout is how long objects may not be known to be current before that
 	// is a gap; 0 means 30 seconds.
 	StalenessTimeout time.Duration
-	// PageSize is how many objects a page of a list holds; 0 means 500.
+	// PageSize is how many objects a page of a list holds; 0 means as many as for
+	// [KubernetesOptions]: both decode a page as it comes.
 	PageSize int64
 }
 
@@ -63,8 +64,6 @@ var defaultPace = pace{
 	discover: 30 * time.Second, confirm: 2 * time.Second, denied: 10 * time.Second,
 	backoff: 250 * time.Millisecond, maxBackoff: 5 * time.Second,
 }
-
-const watchPageSize = 500
 
 // Watch keeps a snapshot of a cluster current by watching its API server. Its
 // methods may be called from several goroutines.
@@ -100,7 +99,7 @@ type Watch struct {
 // limit nor the timeout of cfg is used.
 func NewWatch(cfg *rest.Config, opts WatchOptions) (*Watch, error) {
 	w := &Watch{
-		log: opts.Log, pace: defaultPace, pageSize: cmp.Or(opts.PageSize, watchPageSize), override: os.Getenv(apiGroupVariable),
+		log: opts.Log, pace: defaultPace, pageSize: cmp.Or(opts.PageSize, defaultPageSize), override: os.Getenv(apiGroupVariable),
 		lists: make(chan struct{}, concurrentLists), changed: make(chan struct{}, 1),
 		rediscovery: make(chan struct{}, 1), wakeProbe: make(chan struct{}, 1),
 		strings: &decode.SharedStrings{}, restarts: map[blocks.Resource]uint64{},
