@@ -26,7 +26,7 @@ func promtool(t *testing.T, dir string, args ...string) (string, error) {
 // TestAlertRules: Prometheus takes the rules, and they pass their unit tests.
 func TestAlertRules(t *testing.T) {
 	dir := filepath.Join("..", "examples", "prometheus")
-	for _, args := range [][]string{{"check", "rules", rulesName}, {"test", "rules", rulesTestName}} {
+	for _, args := range [][]string{{"check", "rules", rulesName}, {"test", "rules", rulesTestName, runwayTestName}} {
 		if out, err := promtool(t, dir, args...); err != nil {
 			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
 		}
@@ -40,10 +40,10 @@ type ruleTests struct {
 	Tests              []map[string]any `json:"tests"`
 }
 
-func shippedRuleTests(t *testing.T) ruleTests {
+func shippedRuleTests(t *testing.T, name string) ruleTests {
 	t.Helper()
 	var f ruleTests
-	if err := yaml.UnmarshalStrict(example(t, "prometheus", rulesTestName), &f); err != nil {
+	if err := yaml.UnmarshalStrict(example(t, "prometheus", name), &f); err != nil {
 		t.Fatal(err)
 	}
 	for _, test := range f.Tests {
@@ -81,7 +81,7 @@ func (f ruleTests) expectations(t *testing.T, alert string) (silent, firing int)
 // clusters. With each series once for either of two, the unit tests expect each alert once
 // for either, by the label that the scrape configuration gives them.
 func TestAlertRulesOfTwoClusters(t *testing.T) {
-	shipped := shippedRuleTests(t)
+	shipped := shippedRuleTests(t, rulesTestName)
 	both := ruleTests{RuleFiles: shipped.RuleFiles, EvaluationInterval: shipped.EvaluationInterval}
 	clusters := []string{"east", "west"}
 	// ofBoth are the elements of a list, each once for either cluster; one that no exporter
@@ -151,7 +151,8 @@ func TestAlertRulesOfTwoClusters(t *testing.T) {
 // and is silent again.
 func TestEveryAlertIsTested(t *testing.T) {
 	alerts, _ := shippedRules(t)
-	tests := shippedRuleTests(t)
+	tests, weeks := shippedRuleTests(t, rulesTestName), shippedRuleTests(t, runwayTestName)
+	tests.Tests = append(tests.Tests, weeks.Tests...)
 	for _, a := range alerts {
 		if silent, firing := tests.expectations(t, a.Alert); silent < 2 || firing < 1 {
 			t.Errorf("%s is to be silent %d times and to fire %d times", a.Alert, silent, firing)
@@ -161,7 +162,7 @@ func TestEveryAlertIsTested(t *testing.T) {
 
 // TestAlertTestsNotice: the unit tests fail where a rule is changed.
 func TestAlertTestsNotice(t *testing.T) {
-	tests := shippedRuleTests(t)
+	hours, weeks := shippedRuleTests(t, rulesTestName), shippedRuleTests(t, runwayTestName)
 	for _, m := range []struct{ tests, old, new string }{
 		{"CalicoPoolOutOfBlocks", `pool_allocatable_blocks:current == 0`, `pool_allocatable_blocks:current <= 1`},
 		{"CalicoPoolOutOfBlocks", `severity=~"critical|error"} > 0`, `severity=~"critical"} > 0`},
@@ -173,6 +174,17 @@ func TestAlertTestsNotice(t *testing.T) {
 		{"CalicoPoolBlocksRunOut", `[2h]) >`, `[3h]) >`},
 		{"CalicoPoolBlocksRunOut", `and max_over_time(calico_audit:pool_allocatable_blocks:current[6h]) > max_over_time(calico_audit:pool_allocatable_blocks:current[2h])`, ``},
 		{"CalicoPoolBlocksRunOut", `max_over_time(calico_audit:pool_allocatable_blocks:current[15m]) > 0`, `calico_audit:pool_allocatable_blocks:current > 0`},
+		{"CalicoPoolRunway of blocks", `604800 * min`, `1209600 * min`},
+		{"CalicoPoolRunway of blocks", ` >= 3
+`, ` >= 1
+`},
+		{"CalicoPoolRunway of blocks", `offset 7d) - min_over_time(calico_audit:pool_allocatable_blocks:current[1d])) >= 0.25 <= 0.75`, `offset 7d) - min_over_time(calico_audit:pool_allocatable_blocks:current[1d])) >= 0`},
+		{"CalicoPoolRunway of addresses", ` >= 0.25 <= 0.75`, ``},
+		{"CalicoPoolRunway of addresses", `offset 14d`, `offset 10d`},
+		{"CalicoPoolRunway by what the exporter says", `bound="likely"`, `bound="earliest"`},
+		{"CalicoPoolRunway by what the exporter says", `< 1209600 > 0`, `< 1209600`},
+		{"CalicoPoolRunway by what the exporter says", `< 1209600 > 0`, `< 1123200 > 0`},
+		{"CalicoPoolRunway by what the exporter says", `calico_audit_runway_timestamp_seconds) < 86400`, `calico_audit_runway_timestamp_seconds) < 0`},
 		{"CalicoPoolNoFreeBlocks", `severity="warning"`, `severity="error"`},
 		{"CalicoPoolNoFreeBlocks", `pool_allocatable_blocks:current == 0`, `pool_allocatable_blocks:current <= 1`},
 		{"CalicoPoolOutOfBlocks does not name pools that are fine", `(last_over_time(calico_audit_pool_needed_blocks[30m])) > 0`, `(last_over_time(calico_audit_pool_needed_blocks[30m])) >= 0`},
@@ -208,6 +220,10 @@ func TestAlertTestsNotice(t *testing.T) {
 		{"a check that cannot be made ends no alert at once", `[30m]`, `[2h]`},
 	} {
 		t.Run(m.tests+" "+m.old+" to "+m.new, func(t *testing.T) {
+			tests := hours
+			if strings.HasPrefix(m.tests, "CalicoPoolRunway") {
+				tests = weeks
+			}
 			part := ruleTests{RuleFiles: tests.RuleFiles, EvaluationInterval: tests.EvaluationInterval}
 			for _, test := range tests.Tests {
 				if strings.HasPrefix(test["name"].(string), m.tests) {

@@ -32,7 +32,8 @@ type ruleFile struct {
 	} `json:"groups"`
 }
 
-const rulesName, rulesTestName = "calico-audit.rules.yaml", "calico-audit.rules.test.yaml"
+// The rules, their unit tests, and those over weeks.
+const rulesName, rulesTestName, runwayTestName = "calico-audit.rules.yaml", "calico-audit.rules.test.yaml", "calico-audit.runway.test.yaml"
 
 // example returns a file that ships with the exporter.
 func example(t *testing.T, path ...string) []byte {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/runway"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -65,6 +66,9 @@ type ExporterOptions struct {
 	// Events, if set, returns what became of the Kubernetes Events that are written
 	// beside.
 	Events func() EventCounts
+	// Past, if set, returns the past of the pools as it was last read, and when; nil while
+	// it is not known. By it, it is estimated when they run out.
+	Past func() (*runway.History, time.Time)
 	// Log tells of what goes wrong, and of its end.
 	Log *slog.Logger
 	// Pprof serves profiles, too.

@@ -1,7 +1,10 @@
 package metrics
 
 import (
+	"net/netip"
+
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/runway"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -46,6 +49,35 @@ func (e *Exporter) live(a *Audit) samples {
 	s.add(snapshotComplete, number(rep.Complete))
 	s.add(snapshotGaps, float64(len(blocks.NotHeld(rep.Gaps))))
 	return s
+}
+
+// addRunway adds to a report, and as samples, when pools run out, if their past is known.
+func (e *Exporter) addRunway(s samples, r *audit.Report) {
+	if e.Past == nil {
+		return
+	}
+	past, at := e.Past()
+	if past == nil {
+		return
+	}
+	r.AddRunway(past)
+	s.add(runwayTime, float64(at.UnixMilli())/1000)
+	seen := map[string]bool{}
+	for i := range r.Pools {
+		p := &r.Pools[i]
+		if p.Runway == nil || seen[p.Name] {
+			continue // a series stands for one pool
+		}
+		seen[p.Name] = true
+		cidr, _ := netip.ParsePrefix(p.CIDR)
+		for resource, estimate := range map[string]*runway.Estimate{"blocks": &p.Runway.Blocks, "addresses": &p.Runway.Addresses} {
+			for bound, days := range map[string]*int{"earliest": estimate.EarliestDays, "likely": estimate.Days, "latest": estimate.LatestDays} {
+				if days != nil {
+					s.add(poolRunway, float64(*days)*86400, p.Name, blocks.FamilyOf(cidr.Addr()).String(), resource, bound)
+				}
+			}
+		}
+	}
 }
 
 // addFindings adds what checks found, and how they went.

@@ -58,6 +58,18 @@ var (
 		"ippool", "ip_family").with(blocks.Pools, blocks.Nodes)
 )
 
+// Runway.
+var (
+	runwayGroup = Group{
+		Title: "Runway", prefix: exporterPrefix, stable: true,
+		About: "An exporter that asks a Prometheus for the past of pools (`--prometheus`) has these. A pool whose blocks, or addresses, do not get fewer " +
+			"lastingly, or of which too little is known, has no such series. Without `--prometheus`, the recording rule `calico_audit:pool_runway_seconds:current` estimates them.",
+	}
+	poolRunway = runwayGroup.gauge("pool_runway_seconds", "seconds", "Time, in whole days, until the pool's blocks, or addresses, run out: likely at the rate of the last month, "+
+		"and the range from earliest to latest, where enough is known.", "ippool", "ip_family", "resource", "bound").with(slotReads...)
+	runwayTime = runwayGroup.gauge("runway_timestamp_seconds", "seconds", "When the past of pools was last read from Prometheus, in seconds since 1970. Absent for as long as it is not known.")
+)
+
 // Nodes.
 var (
 	nodeGroup = Group{
@@ -160,7 +172,7 @@ var (
 )
 
 // exporterGroups are the sections of METRICS.md that an exporter serves.
-var exporterGroups = []*Group{&poolGroup, &nodeGroup, &secondaryGroup, &findingGroup, &stateGroup, &viewGroup, &eventGroup}
+var exporterGroups = []*Group{&poolGroup, &runwayGroup, &nodeGroup, &secondaryGroup, &findingGroup, &stateGroup, &viewGroup, &eventGroup}
 
 // slotStates are the values of the label state.
 var slotStates = []string{"claimed", "free", "reserved"}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/runway"
 )
 
 // scraped gathers what a scrape is answered with, the metrics of the process left out.
@@ -119,6 +120,17 @@ walloc six-fd99---64 fd99::7 default/a id=c0 if=net2
 wpool fast-n1-10.98.0.0-28 10.98.0.0/28
 `
 
+// declining is a past of the pool of borrowing in which two addresses fewer are left each
+// day until the clock of synctest begins.
+func declining() (*runway.History, time.Time) {
+	begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	var past runway.Past
+	for ago := 30; ago > 0; ago-- {
+		past.Addresses = append(past.Addresses, runway.Sample{At: begin.AddDate(0, 0, -ago), Left: 125 + 2*float64(ago), Usable: 128})
+	}
+	return &runway.History{Source: "Prometheus", Pools: map[string]runway.Past{"pods": past}}, begin
+}
+
 // TestFamilies: every family is served and documented in a way that Prometheus'
 // linter has nothing to say about, and the numbers are those of the state.
 func TestFamilies(t *testing.T) {
@@ -126,7 +138,7 @@ func TestFamilies(t *testing.T) {
 		f := newFed(t)
 		played(t, f, ExporterOptions{NodeMetrics: true, Build: Build{"v1", "abc", "go1"}, Agents: func() AgentCounts {
 			return AgentCounts{Asked: 9, Failed: 2, Views: 3, Missing: 1, Oldest: time.Unix(1700000000, 0)}
-		}, Events: func() EventCounts { return EventCounts{Written: 3, Waiting: 2, Leading: true} }}, func(e *Exporter) {
+		}, Events: func() EventCounts { return EventCounts{Written: 3, Waiting: 2, Leading: true} }, Past: declining}, func(e *Exporter) {
 			if problems, err := testutil.GatherAndLint(scraped(t, e)); err != nil || len(problems) > 0 {
 				t.Errorf("before the first audit: %v, %v", problems, err)
 			}
@@ -146,6 +158,13 @@ func TestFamilies(t *testing.T) {
 				labels string
 			}{
 				{128, "pool_capacity_addresses", "ippool=pods ip_family=IPv4"},
+				{0, "pool_runway_seconds", "ippool=pods resource=blocks bound=likely"},
+				{-1, "pool_runway_seconds", "ippool=pods resource=blocks bound=earliest"},
+				{62 * 86400, "pool_runway_seconds", "ippool=pods ip_family=IPv4 resource=addresses bound=earliest"},
+				{62 * 86400, "pool_runway_seconds", "ippool=pods resource=addresses bound=likely"},
+				{62 * 86400, "pool_runway_seconds", "ippool=pods resource=addresses bound=latest"},
+				{-1, "pool_runway_seconds", "ippool=six"},
+				{946684800, "runway_timestamp_seconds", ""},
 				{3, "pool_in_use_addresses", "ippool=pods"},
 				{125, "pool_available_addresses", "ippool=pods"},
 				{1, "pool_borrowed_addresses", "ippool=pods"},
@@ -267,7 +286,7 @@ func TestSwitches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)
 		f.is(borrowing)
-		played(t, f, ExporterOptions{Mutes: &audit.Mutes{Rules: []audit.MuteRule{rule}}, Events: func() EventCounts { return EventCounts{} }, Agents: func() AgentCounts { return AgentCounts{Oldest: time.Unix(1, 0)} }}, func(e *Exporter) {
+		played(t, f, ExporterOptions{Mutes: &audit.Mutes{Rules: []audit.MuteRule{rule}}, Past: declining, Events: func() EventCounts { return EventCounts{} }, Agents: func() AgentCounts { return AgentCounts{Oldest: time.Unix(1, 0)} }}, func(e *Exporter) {
 			pass(3 * time.Second)
 			for _, family := range exporterFamilies() {
 				perNode := len(family.Labels) > 0 && family.Labels[0] == "node"

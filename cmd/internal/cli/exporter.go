@@ -17,6 +17,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 	"github.com/calico-audit/calico-audit/metrics"
+	"github.com/calico-audit/calico-audit/metrics/query"
 )
 
 // exporterListen is the exporter's default address. The port lies below those that
@@ -41,6 +42,7 @@ type exporterCommand struct {
 	events  eventFlags
 	grace   graceFlag
 	agents  agentFlags
+	past    pastFlags
 
 	interval, maxAge, agentsInterval time.Duration
 	nodeMetrics                      bool
@@ -60,6 +62,7 @@ func newExporter(env env) *cobra.Command {
 	fs.DurationVar(&e.maxAge, "max-age", metrics.DefaultMaxAge, "how old the state may be known to be before the exporter is not ready and its numbers count as incomplete")
 	fs.BoolVar(&e.nodeMetrics, "node-metrics", true, "serve series for each node and pool; =false leaves them out")
 	e.agents.add(c)
+	e.past.addPrometheus(c)
 	fs.DurationVar(&e.agentsInterval, "agents-interval", cluster.DefaultAgentInterval, "how long at most passes from one question to an agent to the next")
 	e.grace.addFlag(c, "how long a state must have held before it counts as lasting")
 	e.mutes.addRuleFlags(c)
@@ -98,7 +101,7 @@ func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
 	case e.maxAge <= freshness:
 		return o, usagef("--max-age %s is not longer than the %s after which freshness is probed again", e.maxAge, freshness)
 	}
-	if err := e.grace.check(); err != nil {
+	if err := firstOf(e.grace.check, e.past.check); err != nil {
 		return o, err
 	}
 	wide, err := reportFormats.Named("wide")
@@ -172,9 +175,17 @@ func (e *exporterCommand) run(c *cobra.Command) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(exporterGCPercent)
 	}
+	beside := events
+	if client := e.past.Client(); client != nil {
+		past := query.NewWatch(client, o.Log)
+		o.Past = past.Last
+		beside = func(ctx context.Context) {
+			_ = both(ctx, past.Run, func(ctx context.Context) error { events(ctx); return nil })
+		}
+	}
 	exporter := metrics.NewExporter(o)
 	return e.serving.beside(c.Context(), o.Log, exporter.Handler(), func(ctx context.Context) error {
-		if err := both(ctx, events, exporter.Run); err != nil {
+		if err := both(ctx, beside, exporter.Run); err != nil {
 			return unreadError(err)
 		}
 		return nil

@@ -16,9 +16,17 @@ type pastFlags struct{ history.Flags }
 
 // addFlags adds the flags to a command.
 func (p *pastFlags) addFlags(c *cobra.Command) {
+	p.addPrometheus(c)
+	fs := pflag.NewFlagSet("since", pflag.ContinueOnError)
+	p.AddSince(fs)
+	inGroup(fs, groupSource)
+	c.Flags().AddFlagSet(fs)
+}
+
+// addPrometheus adds those that name a Prometheus alone, for commands that read no files.
+func (p *pastFlags) addPrometheus(c *cobra.Command) {
 	fs := pflag.NewFlagSet("past", pflag.ContinueOnError)
 	noPaths := p.AddPrometheus(fs)
-	p.AddSince(fs)
 	inGroup(fs, groupSource)
 	c.Flags().AddFlagSet(fs)
 	noFiles(c, noPaths...)
