@@ -179,8 +179,8 @@ func (e *exporterCommand) run(c *cobra.Command) error {
 	if client := e.past.Client(); client != nil {
 		past := query.NewWatch(client, o.Log)
 		o.Past = past.Last
-		beside = func(ctx context.Context) {
-			_ = both(ctx, past.Run, func(ctx context.Context) error { events(ctx); return nil })
+		beside = func(ctx context.Context) { // events may be nothing, and end at once
+			_ = both(ctx, events, func(ctx context.Context) error { past.Run(ctx); return nil })
 		}
 	}
 	exporter := metrics.NewExporter(o)
