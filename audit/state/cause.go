@@ -1,7 +1,6 @@
 package state
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -148,19 +147,30 @@ const allocatorTakeoverAge = time.Minute
 
 // takenOver returns the empty blocks of a pool that the allocator would take from their
 // owner when no other is left: Calico v3.32 and newer release such a block, be it its
-// owner's last (findUsableBlock).
+// owner's last, unless the owner's affinity to it is missing (findUsableBlock,
+// releaseBlockAffinity). One that does not say when it was claimed is old enough.
 func (st *State) takenOver(p *Pool) (out []*Block) {
 	if !affinity.AtLeast(st.Cluster.CalicoVersion, 3, 32) {
 		return nil
 	}
 	for _, b := range p.Blocks {
-		claimed := cmp.Or(b.Claimed, b.Created)
 		if b.Used == 0 && b.Usable() && b.CIDR.Bits() == p.BlockSize && !st.Reserved.Covers(b.CIDR) && b.Owner.Kind == blocks.HostOwner &&
-			!claimed.IsZero() && st.reached(claimed.Add(allocatorTakeoverAge)) {
+			st.hasAffinity(b) && (b.Claimed.IsZero() || st.reached(b.Claimed.Add(allocatorTakeoverAge))) {
 			out = append(out, b)
 		}
 	}
 	return out
+}
+
+// hasAffinity reports whether the owner of a block has an affinity to it that is not marked
+// deleted, or may have one that was not read.
+func (st *State) hasAffinity(b *Block) bool {
+	if _, missing := st.Missing(blocks.Affinities); missing {
+		return true
+	}
+	return st.AffinityMayExist(b, b.Owner.Node()) || slices.ContainsFunc(st.AffinitiesOf(b.CIDR), func(a *blocks.Affinity) bool {
+		return a.Owner == b.Owner && !a.SoftDeleted
+	})
 }
 
 // LimitCount is how many affinities of a family the allocator would count against a
