@@ -43,9 +43,9 @@ func Confirm(first *repair.Plan, st *state.State, req repair.Request) *repair.Pl
 // conclude orders a plan's steps, and computes what follows from them.
 func conclude(p *repair.Plan, st *state.State) {
 	order(p, st)
-	if p.Request.StrictAffinity != nil && st.FirstMissing(setStrictAffinity.Needs) == nil {
+	if want := p.Request.StrictAffinity; want != nil && *want != st.IPAM.StrictAffinity && st.FirstMissing(setStrictAffinity.Needs) == nil {
 		freed := slices.DeleteFunc(slices.Clone(p.Steps), func(s repair.Step) bool { return s.Kind == repair.SetStrictAffinity })
-		p.Strict = previewStrict(st, afterwards(st, freed), *p.Request.StrictAffinity)
+		p.Strict = previewStrict(st, afterwards(st, freed), *want)
 	}
 	after := afterwards(st, p.Steps)
 	p.After = audit.NewReport(after, &audit.Result{}).Pools

@@ -13,7 +13,7 @@ import (
 // follows.
 func manual(st, after *state.State, p *repair.Plan) []repair.Manual {
 	m := &manuals{plan: p}
-	if r := &p.Request; r.EmptyBlocks || r.StrictAffinity != nil {
+	if p.Request.EmptyBlocks || p.Strict != nil {
 		for _, root := range remedies.Of(after).Unserved() {
 			if m.concerns(root.Pools, root.Nodes) {
 				m.add(root.Subject, root.Message(0), root.Remedies())

@@ -177,7 +177,10 @@ func comparePlan(t *testing.T, p *repair.Plan, want string) {
 func compareStrict(t *testing.T, s *repair.StrictPreview, want string) {
 	t.Helper()
 	if s == nil {
-		t.Fatal("the plan has no preview of strict affinity")
+		if want != "none" {
+			t.Error("the plan has no preview of strict affinity")
+		}
+		return
 	}
 	got := fmt.Sprintf("starve=%s borrowers=%d unusable=%d windows=%s",
 		strings.Join(s.Starve, ","), len(s.Borrowers), s.Unusable, strings.Join(s.Windows, ","))

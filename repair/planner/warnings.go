@@ -7,6 +7,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/moves"
 )
@@ -19,6 +20,13 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 		return slices.ContainsFunc(p.Steps, func(s repair.Step) bool { return s.Kind == k })
 	}
 
+	if want := p.Request.StrictAffinity; want != nil && *want == st.IPAM.StrictAffinity && st.FirstMissing([]blocks.Resource{blocks.IPAMConfigs}) == nil {
+		how := "by the IPAM configuration"
+		if !st.IPAM.Present {
+			how = "by Calico's default, as no IPAM configuration exists"
+		}
+		say("strictAffinity is %t already, %s: there is nothing to set", *want, how)
+	}
 	if p.Strict != nil {
 		out = append(out, strictWarnings(st, after, p)...)
 	}
@@ -109,14 +117,6 @@ func strictWarnings(st, after *state.State, p *repair.Plan) []string {
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	x := p.Strict
-	if x.From == x.To {
-		how := "by the IPAM configuration"
-		if !st.IPAM.Present {
-			how = "by Calico's default, as no IPAM configuration exists"
-		}
-		say("strictAffinity is %t already, %s: there is nothing to set", x.To, how)
-		return out
-	}
 	if len(p.Request.Pools)+len(p.Request.Nodes)+len(p.Request.IPs)+len(p.Request.Blocks) > 0 {
 		say("strict affinity is one for the whole cluster: --pool and --node do not narrow it")
 	}
