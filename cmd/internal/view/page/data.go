@@ -31,10 +31,11 @@ type pageData struct {
 	// Severities are the names of the severities, by their number.
 	Severities []string `json:"severities"`
 	// Messages and Commands are those of findings that are not shown as text, by
-	// their place in the report; empty for the others.
-	Messages []string `json:"messages"`
-	Commands []string `json:"commands"`
-	Subjects []string `json:"subjects"`
+	// their place in the report; empty for the others. The first command may be an
+	// instruction, which the others carry out.
+	Messages []string   `json:"messages"`
+	Commands [][]string `json:"commands"`
+	Subjects []string   `json:"subjects"`
 }
 
 // dataElement begins an element that holds data. A script of such a type is never
@@ -69,7 +70,7 @@ func embedAll(r *audit.Report, o Options, c *content) ([]template.HTML, error) {
 			if n >= shownFindings {
 				h = newFinding(r, &g[n], o)
 			}
-			page.Messages, page.Commands, page.Subjects = append(page.Messages, h.Message), append(page.Commands, h.Command), append(page.Subjects, h.Subject)
+			page.Messages, page.Commands, page.Subjects = append(page.Messages, h.Message), append(page.Commands, h.Commands), append(page.Subjects, h.Subject)
 		}
 	}
 	level := gzip.BestCompression

@@ -31,9 +31,12 @@ type group struct {
 
 // finding is a finding as it is shown.
 type finding struct {
-	ID, Message, Command string
-	Manual               bool
-	Evidence             []state.Evidence
+	ID, Message string
+	// Commands are the next step. If it is Manual, the first is an instruction, and the
+	// others are the commands of which that speaks.
+	Commands []string
+	Manual   bool
+	Evidence []state.Evidence
 	// Subject is what the map can show of it: an address, a CIDR or a node; empty if
 	// it shows nothing.
 	Subject string
@@ -63,7 +66,10 @@ func newGroups(r *audit.Report, o Options) (out []group) {
 func newFinding(r *audit.Report, f *audit.Finding, o Options) finding {
 	out := finding{ID: f.Fingerprint, Message: view.Message(f), Evidence: f.Evidence, Subject: showable(f.Subject)}
 	if !view.Explained(r.Diagnoses, f) {
-		out.Command, out.Manual = o.Command(f.Fix.Command), f.Fix.Kind == "manual"
+		out.Manual = f.Fix.Kind == "manual"
+		if f.Fix.Command != "" {
+			out.Commands = o.commands(append([]string{f.Fix.Command}, f.Fix.Commands...))
+		}
 	}
 	return out
 }
@@ -84,5 +90,5 @@ func showable(s state.Subject) string {
 // BlankFinding is what the page's script fills in for findings that are not shown as
 // text.
 func (c *content) BlankFinding() finding {
-	return finding{Subject: " ", Command: " ", Evidence: []state.Evidence{{}}}
+	return finding{Subject: " ", Commands: []string{" "}, Evidence: []state.Evidence{{}}}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
 // TestPageMore: of many alike findings the page shows some as text, and the rest out
@@ -53,6 +54,33 @@ func TestPageMore(t *testing.T) {
 	x.run(chromedp.Click(`#card a[href="`+find+`"]`, chromedp.ByQuery))
 	x.until(fmt.Sprintf(`document.querySelector(%q) === document.activeElement && document.activeElement.checkVisibility()`, find))
 	x.sound()
+}
+
+// TestPageInstructions: an instruction stands with the commands that it speaks of, each of
+// which can be copied; so does one that is shown when it is asked for.
+func TestPageInstructions(t *testing.T) {
+	text := "pool pods 10.0.0.0/24\nnode n1\nwpool 10.9.0.0-16 10.9.0.0/16\n"
+	for i := range shownFindings + 1 {
+		text += fmt.Sprintf("wres 10.9.1.%d shop/gone-%d\n", i, i)
+	}
+	s, err := statedsl.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := auditedWhole(s)
+	const group = "#check-warning-whereaboutsreservation-only"
+	x := startBrowser(t).open(t, pageFile(t, r, Options{}))
+	eval[bool](x, fmt.Sprintf(`(document.querySelector(%q).open = true) && !document.querySelector(%q).click()`, group, group+" [data-more]"))
+	got := eval[[]string](x, fmt.Sprintf(`[...document.querySelectorAll(%q)].map((e) => [...e.querySelectorAll(".next")].map((n) =>
+		n.querySelector("span").textContent + " " + n.querySelector("code").textContent.slice(0, 25) + (n.querySelector(".copy") ? " Copy" : "")).join("|"))`, group+" .finding"))
+	if len(got) != shownFindings+1 {
+		t.Fatalf("%d findings are shown", len(got))
+	}
+	for _, line := range got {
+		if line != "next if a live pod names the a|run kubectl get overlappingra Copy" {
+			t.Errorf("a finding says %q", line)
+		}
+	}
 }
 
 // TestPageSave: the report that the page saves is the report.

@@ -5,12 +5,15 @@ function fillFinding(i) {
   const f = held.report.findings[i], e = $("#blank-finding").content.firstElementChild.cloneNode(true);
   e.id = "finding-" + f.fingerprint;
   $(".message", e).textContent = clean(held.page.messages[i]);
-  const manual = f.fix.kind === "manual", command = held.page.commands[i], next = $(".next", e);
-  if (command) {
-    $("code", next).textContent = clean(command);
-    $("code", next).classList.toggle("prose", manual);
-    if (manual) $(".copy", next).remove();
-  } else next.remove();
+  const manual = f.fix.kind === "manual", next = $(".next", e);
+  next.replaceWith(...(held.page.commands[i] ?? []).map((command, n) => {
+    const line = next.cloneNode(true), prose = manual && n === 0;
+    $("span", line).textContent = ["next", "run"][n] ?? "then";
+    $("code", line).textContent = clean(command);
+    $("code", line).classList.toggle("prose", prose);
+    if (prose) $(".copy", line).remove();
+    return line;
+  }));
   const evidence = $(".evidence", e);
   if (f.evidence?.length) {
     $(".count", evidence).textContent = f.evidence.length;
