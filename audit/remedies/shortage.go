@@ -366,7 +366,30 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	if r := st.consolidation(s, rehome.Commands); r != nil {
 		out = append(out, *r)
 	}
+	if len(out) == 0 {
+		return muteLow(s.pools)
+	}
 	return out
+}
+
+// muteLow is for pools that other pools make up for, and that go on being found low on
+// addresses as long as their own pods have them; nothing if none is low.
+func muteLow(pools []*state.Pool) []Remedy {
+	flags := ""
+	for _, p := range pools {
+		if p.LowOnAddresses() {
+			check := "pool/low-addresses"
+			if p.Addrs.Available.IsZero() {
+				check = "pool/exhausted"
+			}
+			flags += " --ignore check=" + check + ",pool=" + phrase.Arg(p.Name)
+		}
+	}
+	if flags == "" {
+		return nil
+	}
+	return []Remedy{ByHand("mute the finding: other pools for the same nodes have blocks left, and it goes when pods of this one end",
+		"reports count it as muted", "none: what these other pools lack is a finding of its own", "calico-audit report"+flags)}
 }
 
 // allLeaked reports whether nothing owns what a block holds, tunnels of nodes that no

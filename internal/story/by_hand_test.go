@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"math/bits"
-	"net"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -13,10 +12,11 @@ import (
 	"strings"
 	"testing"
 
-	cnet "github.com/projectcalico/calico/libcalico-go/lib/net"
+	libapi "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/calico-audit/calico-audit/audit"
@@ -50,6 +50,8 @@ var practice = []struct {
 	{says(`first see that the pool has a block left for the node; save a snapshot; keep the block's CIDR from new pods by an IPReservation, and restart the pods that use its addresses, one controller at a time; when nothing has one any more, delete its BlockAffinity, its IPAMBlock and the reservation`), (*person).endCorruptBlock},
 	{says(`restart the pods that borrow and that no plan may evict unasked: (.*)`), func(p *person, said []string) { p.restart(listed(said[1])...) }},
 	{says(`restart the pods that use addresses of the block, if it is needed back`), func(p *person, _ []string) { p.restart(p.usersOf(p.finding.Subject.CIDR)...) }},
+	{says(`create the pool again with disabled: true, restart the pods that use its addresses, then delete it with calicoctl`), (*person).endPool},
+	{says(`start a pod on the node: its assignment confirms the affinity`), func(p *person, _ []string) { p.newPod(p.finding.Subject.Node) }},
 	{says(`restart pod (\S+)`), func(p *person, said []string) { p.restart(said[1]) }},
 	{says(`restart the pod that the allocation does not name; where a network namespace of no pod has the address, stop the processes in it`), (*person).endDuplicate},
 	{says(`once (\S+) has a block, take the tunnel's address off the node, and restart its calico-node pod if no new one appears within a minute`), (*person).renewTunnel},
@@ -176,11 +178,21 @@ func requests(annotations map[string]string) map[string]string {
 	return annotations
 }
 
-// give gives an address back if it is recorded for a pod.
+// give gives an address back if it is recorded for a pod. Calico's client says of what,
+// unless its pool is disabled.
 func (p *person) give(a netip.Addr, namespace, name string) {
-	attrs, _, err := p.seeder.Calico.IPAM().GetAssignmentAttributes(p.Context(), cnet.IP{IP: net.IP(a.AsSlice())})
-	if err == nil && attrs["pod"] == name && attrs["namespace"] == namespace {
-		must(p.T, p.seeder.ReleaseIP(p.Context(), a))
+	all, err := p.List(p.Context(), calico("ipamblocks"))
+	must(p.T, err)
+	for i := range all {
+		var b libapi.IPAMBlock
+		must(p.T, runtime.DefaultUnstructuredConverter.FromUnstructured(all[i].Object, &b))
+		ordinal, ok := (&blocks.Block{CIDR: netip.MustParsePrefix(b.Spec.CIDR), Ordinals: make([]int32, len(b.Spec.Allocations))}).Ordinal(a)
+		if !ok || b.Spec.Allocations[ordinal] == nil {
+			continue
+		}
+		if attrs := b.Spec.Attributes[*b.Spec.Allocations[ordinal]].AttrSecondary; attrs["pod"] == name && attrs["namespace"] == namespace {
+			must(p.T, p.seeder.ReleaseIP(p.Context(), a))
+		}
 	}
 }
 
@@ -327,6 +339,17 @@ func (p *person) endCorruptBlock([]string) {
 	}
 	must(p.T, p.Delete(p.Context(), calico("ipamblocks"), "", blocks.BlockName(cidr)))
 	must(p.T, p.Delete(p.Context(), calico("ipreservations"), "", "corrupt"))
+}
+
+// endPool makes the pool that a block was of again, so that calicoctl finds the block when
+// it deletes the pool.
+func (p *person) endPool([]string) {
+	block := netip.MustParsePrefix(p.finding.Subject.CIDR)
+	spec := map[string]any{"cidr": block.String(), "blockSize": int64(block.Bits()), "allowedUses": []any{"Workload", "Tunnel"}, "disabled": true}
+	must(p.T, p.seeder.RawPool(p.Context(), "again", spec))
+	p.restart(p.usersOf(block.String())...)
+	_, err := p.Calicoctl(p.Context(), "delete", "ippool", "again")
+	must(p.T, err)
 }
 
 // endDuplicate restarts the pods that have the address and that the allocation does not name.

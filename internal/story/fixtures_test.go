@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	libapi "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
+	"github.com/projectcalico/calico/libcalico-go/lib/backend/model"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -108,6 +111,9 @@ func (f *fixture) load(t *testing.T, c *testcluster.Cluster) {
 		if created := u.GetCreationTimestamp(); created.IsZero() && u.GetKind() == "ClusterInformation" { // calicoctl updates no others
 			u.SetCreationTimestamp(metav1.NewTime(f.snap.Cluster.TakenAt))
 		}
+		if u.GetKind() == "BlockAffinity" { // Calico finds no others
+			must(t, asCalicos(u))
+		}
 		var object runtime.Object = u
 		if typed := coreObject(u.GetKind()); typed != nil {
 			must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, typed))
@@ -115,6 +121,22 @@ func (f *fixture) load(t *testing.T, c *testcluster.Cluster) {
 		}
 		must(t, c.Store(t.Context(), resource, object))
 	}
+}
+
+// asCalicos gives an affinity the name and the labels by which Calico looks for it.
+func asCalicos(u *unstructured.Unstructured) error {
+	var a libapi.BlockAffinity
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &a); err != nil {
+		return err
+	}
+	if cidr, err := netip.ParsePrefix(a.Spec.CIDR); err == nil && a.Spec.Type != "virtual" {
+		u.SetName(blocks.AffinityName(a.Spec.Node, cidr))
+	}
+	if u.GetLabels() != nil { // affinities that an upgrade left without are drawn so
+		model.EnsureBlockAffinityLabels(&a)
+		u.SetLabels(a.Labels)
+	}
+	return nil
 }
 
 func resourceOf(kind string) (testcluster.Resource, error) {
