@@ -14,6 +14,10 @@ type Controller struct {
 	Kind, Name, UID string
 }
 
+// OfDaemonSet reports whether a DaemonSet manages the pod: its replacement comes to the same
+// node, cordoned or not.
+func (w *Workload) OfDaemonSet() bool { return w.Controller != nil && w.Controller.Kind == "DaemonSet" }
+
 // DisruptionBudget is a PodDisruptionBudget (policy/v1).
 type DisruptionBudget struct {
 	Meta

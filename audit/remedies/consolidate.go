@@ -380,7 +380,7 @@ func (st *Remedies) evaluateReplacements(c *Consolidation) {
 	}
 	daemons := map[string]int{}
 	for _, m := range c.Moves {
-		if m.Pod.Controller != nil && m.Pod.Controller.Kind == "DaemonSet" {
+		if m.Pod.OfDaemonSet() {
 			daemons[m.Pod.Node]++
 		}
 	}
@@ -393,6 +393,9 @@ func (st *Remedies) evaluateReplacements(c *Consolidation) {
 			c.bar(netip.Addr{}, "%s of DaemonSets start on %s again, which has room for %d in its other blocks", phrase.Plural(daemons[name], "pod"), name, left(n))
 		}
 	}
+	st.evaluatePlacements(c, daemons)
+	takes := mayCome(c.Moves)
+	c.Cordon = slices.DeleteFunc(c.Cordon, func(name string) bool { return !takes(st.NodeState(name).Node) })
 	if spare < len(c.Moves) {
 		c.bar(netip.Addr{}, "%s have to move, and the nodes that take pods have room for %d", phrase.Plural(len(c.Moves), "pod"), spare)
 	}

@@ -98,6 +98,8 @@ func TestConsolidations(t *testing.T) {
 		"a second object of it":    {pod, pod + "\nblock 10.0.0.24/29 b name=second", "several block objects"},
 		"a move from Flannel":      {"node b", "node b label=projectcalico.org/node-network-during-migration=flannel", "moved from Flannel"},
 		"pools by annotation":      {pod, pod + " pools=pods", "pod shop/web-6 asks for pools of its own"},
+		"only where it is":         {pod, pod + " on=disk=ssd\nnode c label=disk=ssd", "10.0.0.25: pod shop/web-6 may only run on c (its nodeSelector and node affinity: disk in (ssd)), where no address of the node's own is left for it"},
+		"nowhere":                  {pod, pod + " on=disk=ssd", "10.0.0.25: pod shop/web-6 may run on no node that exists (its nodeSelector and node affinity: disk in (ssd))"},
 		"a node that has but one":  {"block 10.0.0.16/29 b", "block 10.0.0.16/29 b deleted", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +121,7 @@ func TestConsolidations(t *testing.T) {
 func TestConsolidationsOfEmptyBlocks(t *testing.T) {
 	text := strings.Replace(shortage, "use 10.0.0.25 shop/web-6 b of=ReplicaSet/web ready\n", "", 1)
 	got := consolidations(t, strings.Replace(text, "block 10.0.0.24/29 b", "block 10.0.0.24/29 b age=1m", 1))
-	if len(got) != 4 || !strings.Contains(got[3], `10.0.0.24/29 from b for new moves  cordons new barred: it is empty, which is for "repair --empty-blocks": it was written less than`) {
+	if len(got) != 4 || !strings.Contains(got[3], `10.0.0.24/29 from b for new moves  cordons  barred: it is empty, which is for "repair --empty-blocks": it was written less than`) {
 		t.Errorf("got %q", got)
 	}
 }
@@ -183,7 +185,7 @@ func TestReplacementsNeedAddresses(t *testing.T) {
 func TestBegun(t *testing.T) {
 	emptied := strings.Replace(shortage, "use 10.0.0.25 shop/web-6 b of=ReplicaSet/web ready\n", "", 1) + "reserve 10.0.0.24/29 mine=b,new\n"
 	released := strings.Replace(strings.Replace(emptied, "block 10.0.0.24/29 b\n", "", 1), "affinity 10.0.0.24/29 b\n", "", 1)
-	end := "10.0.0.24/29 from b for new: moves 0, cordons [new], cordoned [], over false, "
+	end := "10.0.0.24/29 from b for new: moves 0, cordons [], cordoned [], over false, "
 	for name, c := range map[string]struct {
 		text string
 		want []string
@@ -357,6 +359,37 @@ func TestLeftoverRemedies(t *testing.T) {
 		}
 		if !strings.Contains(root.Message(1), c.message) {
 			t.Errorf("%s: got %q, want %q", c.mark, root.Message(1), c.message)
+		}
+	}
+}
+
+// TestPlacements: pods that may run on some nodes alone need room there, each beside the
+// others; and nodes to which none of them may come are not cordoned.
+func TestPlacements(t *testing.T) {
+	const pod, block = "use 10.0.0.25 shop/web-6 b of=ReplicaSet/web ready", "10.0.0.24/29 from b for new moves "
+	on := func(node string) string {
+		return strings.Replace(shortage, "node "+node+"\n", "node "+node+" label=zone=z\n", 1)
+	}
+	full := "use 10.0.0.17 shop/more-%d b of=ReplicaSet/web ready\n"
+	for name, c := range map[string]struct{ text, want string }{
+		"room elsewhere":          {strings.Replace(on("a"), pod, pod+" on=zone=z", 1), block + "web-6 cordons "},
+		"room in other blocks":    {strings.Replace(on("b"), pod, pod+" on=zone=z", 1), block + "web-6 cordons "},
+		"on the node in need":     {strings.Replace(on("new"), pod, pod+" on=zone=z", 1), block + "web-6 cordons new barred: 10.0.0.25: pod shop/web-6 may only run on new"},
+		"a DaemonSet's":           {strings.Replace(shortage, pod, "use 10.0.0.25 shop/log-b b of=DaemonSet/log ready on=zone=z", 1), block + "log-b cordons "},
+		"one of two moves freely": {strings.Replace(on("a"), pod, pod+" on=zone=z\n"+strings.NewReplacer("17", "26", "%d", "1").Replace(full), 1), block + "more-1,web-6 cordons new"},
+		"room for one of two": {strings.Replace(strings.Replace(on("b"), pod, pod+" on=zone=z\nuse 10.0.0.26 shop/web-7 b of=ReplicaSet/web ready on=zone=z", 1),
+			"use 10.0.0.18", "reserve 10.0.0.20/30\nuse 10.0.0.16 shop/x b of=ReplicaSet/web ready\nuse 10.0.0.18", 1), block + "web-6,web-7 cordons  barred: 10.0.0.26: pod shop/web-7 may only run on b"},
+	} {
+		found := false
+		for _, line := range consolidations(t, c.text) {
+			if strings.HasPrefix(line, block) {
+				if found = true; line != c.want && (!strings.Contains(c.want, "barred") || !strings.HasPrefix(line, c.want)) {
+					t.Errorf("%s: got %q, not %q", name, line, c.want)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("%s: nothing is found", name)
 		}
 	}
 }

@@ -36,6 +36,7 @@ type Remedies struct {
 	rehomes      func() (now, later []Move)
 	full         func() []string
 	singletons   func() []*state.Borrow
+	seated       sync.Map // of seatKey, []seat
 }
 
 // Of returns the ways out of a state, which are found once.

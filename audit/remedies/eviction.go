@@ -38,7 +38,7 @@ func (st *Remedies) Unguarded(w *blocks.Workload) bool {
 	switch {
 	case w.Controller == nil:
 		return true
-	case w.Controller.Kind == "DaemonSet":
+	case w.OfDaemonSet():
 		return false
 	case slices.ContainsFunc(st.PodsOf(w.Controller.UID), func(o *blocks.Workload) bool { return o.Ready && o.Key() != w.Key() }):
 		return false

@@ -18,6 +18,7 @@ func (st *Remedies) Rehomes() (now, later []Move) { return st.rehomes() }
 
 func (st *Remedies) findRehomes() (now, later []Move) {
 	room := map[blocks.Family]int{}
+	seats := &seating{Remedies: st, taken: map[string]int{}}
 	var away []Move
 	for _, h := range st.NodeStates {
 		// A node that is full in any family is cordoned while pods move.
@@ -64,11 +65,15 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 		}
 	}
 	for _, m := range now {
+		seats.taken[m.Pod.Node]++
 		take(m)
 	}
 	for _, m := range away {
 		f := blocks.FamilyOf(m.Addr)
-		if m.Stays = st.staysAway(m.Pod, f); m.Stays == "" && room[f] <= 0 {
+		if m.Stays = st.staysAway(m.Pod, f); m.Stays == "" {
+			m.Stays = seats.take(m.Pod, f)
+		}
+		if m.Stays == "" && room[f] <= 0 {
 			m.Stays = fmt.Sprintf("no node that takes pods has an address of its own left for pod %s", m.Pod.FullName())
 		}
 		if m.Stays != "" {
@@ -97,12 +102,12 @@ func (st *Remedies) staysAway(w *blocks.Workload, f blocks.Family) string {
 	switch {
 	case st.EvictionBar(w) != "":
 		return "it " + st.EvictionBar(w)
-	case w.Controller != nil && w.Controller.Kind == "DaemonSet":
+	case w.OfDaemonSet():
 		return fmt.Sprintf("pod %s of DaemonSet %s starts on %s again, which has no address of its own for it", w.FullName(), w.Controller.Name, w.Node)
 	case !st.answers(w.Node):
 		return fmt.Sprintf("node %s of pod %s is not ready: nothing there would end the pod", w.Node, w.FullName())
 	case st.IPAM.StrictAffinity:
-		return fmt.Sprintf("%s has no address of its own for pod %s, and strict affinity is on: should its replacement come back there, as by a node selector, it would get none at all", w.Node, w.FullName())
+		return fmt.Sprintf("%s has no address of its own for pod %s, and strict affinity is on: should its replacement come back there, as by an affinity between pods, which is not read, it would get none at all", w.Node, w.FullName())
 	case slices.ContainsFunc(st.Pools, func(p *state.Pool) bool { return p.Family() == f && p.ServesWorkloads() && !p.ServesAllNamespaces() }):
 		return fmt.Sprintf("%s has no address of its own for pod %s, and pools serve some namespaces alone: which of another node's addresses it could have is not known", w.Node, w.FullName())
 	}

@@ -65,7 +65,7 @@ func (st *Remedies) rehome(pools []*state.Pool, borrows []*state.Borrow) Remedy 
 		r.Risk += fmt.Sprintf("%s %d of the %d nodes of pool %s to take pods, fewer than half: add a pool first", refused, left, of, pool)
 	}
 	if now, _ := st.Rehomes(); slices.ContainsFunc(now, func(m Move) bool { return m.Elsewhere }) {
-		r.Risk += "; pods whose node has no address for them borrow again or wait if a nodeSelector or an affinity, which is not looked at, keeps them there"
+		r.Risk += "; pods whose node has no address for them borrow again or wait if an affinity between pods, which is not read, keeps them there"
 	}
 	return r
 }

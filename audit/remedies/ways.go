@@ -4,7 +4,7 @@ import "slices"
 
 // What some ways out cost.
 const (
-	evictionRisk   = "each pod is evicted within its PodDisruptionBudgets, one at a time, and starts again with another address; a report does not read the budgets, the plan says where one allows no disruption"
+	evictionRisk   = "each pod is evicted within its PodDisruptionBudgets, one at a time, and starts again with another address; a report does not read the budgets: a pod whose budget allows no disruption stays, and repair says so"
 	restartRisk    = "each pod ends and starts again: see first that a controller owns it and other replicas serve meanwhile"
 	unaskedRisk    = "with --without-host-evidence a container that outlived its pod object shares its address with the next pod"
 	EverywhereRisk = "it holds for the whole cluster, at once"

@@ -31,6 +31,7 @@
 //	     [nets=NAMESPACE/NETWORK@IP,…] [netstatus]  addresses on networks other than the cluster's own
 //	     [net=IP,IP] [vmi=NAME] [unreadable=FIELD]  addresses in network-status, its virtual machine
 //	     [of=KIND/NAME] [ready] [claim] [noevict] [static] [once] [scratch] [label=K=V]  its controller, and what an eviction heeds
+//	     [on=K=V]                                   the nodes where it may run, by label
 //	vm NS/NAME|none; vmi NS/NAME [ofvm]          KubeVirt's objects; either says that both kinds were read
 //	use IP NS/NAME NODE                          alloc and pod in one; takes the options of pod
 //	wpool NAME CIDR [ns=NS]; walloc POOL IP [NS/POD] [id=C] [if=I]  Whereabouts' pools

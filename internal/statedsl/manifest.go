@@ -268,6 +268,10 @@ func (m *manifest) pod(p *blocks.Workload) {
 	if p.RunsOnce {
 		spec["restartPolicy"] = "Never"
 	}
+	if p.Placement != nil {
+		key, value, _ := strings.Cut(strings.TrimSuffix(p.Placement.String(), ")"), " in (")
+		spec["nodeSelector"] = map[string]any{key: value}
+	}
 	volumes := []any{}
 	if p.HasClaim {
 		volumes = append(volumes, map[string]any{"name": "data", "persistentVolumeClaim": map[string]any{"claimName": p.Name}})

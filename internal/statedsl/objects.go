@@ -190,6 +190,9 @@ func (p *parser) pod(w words) {
 	}
 	pod.Ready, pod.HasClaim, pod.NoEviction, pod.StaticAddress, pod.Labels = w.has("ready"), w.has("claim"), w.has("noevict"), w.has("static"), labels(w)
 	pod.RunsOnce, pod.HasScratch = w.has("once"), w.has("scratch")
+	if key, value, ok := strings.Cut(w.get("on"), "="); ok {
+		pod.Placement = &blocks.Placement{Terms: []string{key + " in (" + value + ")"}}
+	}
 	if kind, owner, ok := strings.Cut(w.get("of"), "/"); ok {
 		pod.Controller = &blocks.Controller{Kind: kind, Name: owner, UID: "uid-" + ns + "-" + owner}
 	}

@@ -127,7 +127,7 @@ func rehome(p *repair.Proposals) {
 		b := blockWith(p.State, m.Addr)
 		gets := "it gets an address of its own node's"
 		if m.Elsewhere {
-			gets = "it comes to another node, which has addresses of its own: " + m.Pod.Node + " has none (whether a nodeSelector or an affinity keeps it there is not looked at)"
+			gets = "it comes to another node, which has addresses of its own: " + m.Pod.Node + " has none (whether an affinity between pods keeps it there is not read)"
 		}
 		why := fmt.Sprintf("pod %s uses %s of a block of %s", m.Pod.FullName(), m.Addr, b.Owner.Node())
 		if m.Pod.Controller != nil {
@@ -222,8 +222,13 @@ func mayEvict(a *repair.Turn, s *repair.Step) (due time.Time, _ repair.Reason) {
 }
 
 // WouldBorrow refuses while a replacement of the pod that a step evicts may come to a node
-// without an address of its own.
+// without an address of its own, or can come to no other.
 func WouldBorrow(a *repair.Turn, s *repair.Step) repair.Reason {
+	if w := PodOf(a.State, s); w != nil && !w.OfDaemonSet() {
+		if why := remedies.Of(a.State).NowhereFor(w, blocks.FamilyOf(netip.MustParseAddr(s.Target.IP))); why != "" {
+			return repair.Because(repair.RefusedConflict, "%s", why)
+		}
+	}
 	full := remedies.Of(a.State).Full
 	if s.Group() != remedies.Rehoming {
 		begun := remedies.Of(a.State).Begun()
@@ -294,7 +299,7 @@ func replacedPod(before, now *state.State, s *repair.Step) (done bool, waits str
 		return true, "", nil
 	}
 	had, has := remedies.Of(before).PodsOf(controller), remedies.Of(now).PodsOf(controller)
-	if was := PodOf(before, s); was != nil && was.Controller != nil && was.Controller.Kind == "DaemonSet" {
+	if was := PodOf(before, s); was != nil && was.OfDaemonSet() {
 		elsewhere := func(w *blocks.Workload) bool { return w.Node != was.Node }
 		had, has = slices.DeleteFunc(had, elsewhere), slices.DeleteFunc(has, elsewhere)
 	}
