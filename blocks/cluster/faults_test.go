@@ -233,6 +233,47 @@ func TestWholeList(t *testing.T) {
 	}
 }
 
+// TestWatchReadsWholeLists: what a watch lists is read so, too, and what happens after it is
+// seen.
+func TestWatchReadsWholeLists(t *testing.T) {
+	c := cluster(t)
+	want := readLive(t, c.Config, KubernetesOptions{})
+	for name, breaks := range map[string]bool{"answered": false, "broken off": true} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			wholes, next := 0, 0
+			_, cfg := before(t, c, func(w http.ResponseWriter, r *http.Request, _ int) bool {
+				q := r.URL.Query()
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case r.URL.Path != blockPath || q.Has("watch") || q.Has("fieldSelector"):
+				case q.Has("resourceVersion") || q.Has("resourceVersionMatch"):
+					t.Errorf("request %s", r.URL)
+				case q.Has("continue"):
+					next++
+				case !q.Has("limit"):
+					if wholes++; breaks {
+						cutOff(t, c, w, r, 60)
+					}
+				}
+				return false
+			})
+			w, err := NewWatch(cfg, WatchOptions{})
+			must(t, err)
+			w.whole, w.pageSize = true, 3
+			running(t, w)
+			got := becomesEqual(t, w, c.Config)
+			diff(t, "blocks", want.Blocks, got.Blocks)
+			mu.Lock()
+			defer mu.Unlock()
+			if wholes != 1 || (next > 0) != breaks {
+				t.Errorf("%d whole lists, want one; %d pages after the first, want some: %t", wholes, next, breaks)
+			}
+		})
+	}
+}
+
 // TestStreams: of a server that is older, or does not tell, lists are read in pages.
 func TestStreams(t *testing.T) {
 	c := cluster(t)

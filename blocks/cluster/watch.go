@@ -31,8 +31,8 @@ type WatchOptions struct {
 	// StalenessTimeout is how long objects may not be known to be current before that
 	// is a gap; 0 means 30 seconds.
 	StalenessTimeout time.Duration
-	// PageSize is how many objects a page of a list holds; 0 means as many as for
-	// [KubernetesOptions]: both decode a page as it comes.
+	// PageSize is how many objects a page of a list holds; 0 means as for
+	// [KubernetesOptions]: both decode a list as it comes.
 	PageSize int64
 }
 
@@ -73,6 +73,7 @@ type Watch struct {
 	log      *slog.Logger
 	pace     pace
 	pageSize int64
+	whole    bool // long lists are read whole where the API server streams them
 	override string
 	lists    chan struct{} // a token for each list being read
 	changed  chan struct{}
@@ -99,7 +100,7 @@ type Watch struct {
 // limit nor the timeout of cfg is used.
 func NewWatch(cfg *rest.Config, opts WatchOptions) (*Watch, error) {
 	w := &Watch{
-		log: opts.Log, pace: defaultPace, pageSize: cmp.Or(opts.PageSize, defaultPageSize), override: os.Getenv(apiGroupVariable),
+		log: opts.Log, pace: defaultPace, pageSize: cmp.Or(opts.PageSize, defaultPageSize), whole: opts.PageSize == 0, override: os.Getenv(apiGroupVariable),
 		lists: make(chan struct{}, concurrentLists), changed: make(chan struct{}, 1),
 		rediscovery: make(chan struct{}, 1), wakeProbe: make(chan struct{}, 1),
 		strings: &decode.SharedStrings{}, restarts: map[blocks.Resource]uint64{},
@@ -176,7 +177,7 @@ func (w *Watch) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blocks.R
 	defer w.rereading.Unlock()
 	k := &Kubernetes{
 		client:   &apiClient{rest: w.client.rest, clock: w.client.clock, wait: w.client.wait},
-		pageSize: w.pageSize, override: w.override,
+		pageSize: w.pageSize, whole: w.whole, override: w.override,
 	}
 	if err := k.discover(ctx); err != nil {
 		return nil, err

@@ -146,7 +146,7 @@ func (k *reflector) lister() *lister {
 	k.w.mu.Lock()
 	defer k.w.mu.Unlock()
 	return &lister{
-		client: k.w.client, kind: k.kind, group: k.s.served.group, pageSize: k.w.pageSize, strings: strings,
+		client: k.w.client, kind: k.kind, group: k.s.served.group, pageSize: k.w.pageSize, strings: strings, whole: k.s.streams,
 	}
 }
 

@@ -19,7 +19,10 @@ type session struct {
 	done   sync.WaitGroup
 	began  time.Time
 
-	served *served // guarded by the watch's mutex
+	// Guarded by the watch's mutex: what is served, and whether long lists are best read
+	// in one answer.
+	served  *served
+	streams bool
 }
 
 // discoverFor finds out again and again what the server serves, and begins a session
@@ -145,6 +148,10 @@ func (w *Watch) adopt(found *served) *session {
 
 func (s *session) start(ctx context.Context) {
 	ctx, s.cancel = context.WithCancel(ctx)
+	streams := s.w.whole && s.w.client.streams(ctx)
+	s.w.mu.Lock()
+	s.streams = streams
+	s.w.mu.Unlock()
 	for _, k := range s.kinds {
 		s.done.Go(func() { k.run(ctx) })
 	}

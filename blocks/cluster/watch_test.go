@@ -30,6 +30,12 @@ func watching(t *testing.T, cfg *rest.Config) (*Watch, func()) {
 	t.Helper()
 	w, err := NewWatch(cfg, WatchOptions{Log: slog.New(slog.NewTextHandler(testWriter{t}, nil)), PageSize: 7})
 	must(t, err)
+	return running(t, w)
+}
+
+// running starts a watch as it is.
+func running(t *testing.T, w *Watch) (*Watch, func()) {
+	t.Helper()
 	w.pace = quickPace
 	w.client.wait.retry = []time.Duration{10 * time.Millisecond, 20 * time.Millisecond}
 	ctx, cancel := context.WithCancel(t.Context())
