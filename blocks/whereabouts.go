@@ -19,6 +19,9 @@ type WhereaboutsPool struct {
 	RangeText string
 	// Allocations are in order of their addresses.
 	Allocations []WhereaboutsAllocation
+	// Assigned is when anyone but this program wrote the pool last: no allocation is newer
+	// that this program may release. Zero if that is not known.
+	Assigned Time
 }
 
 // WhereaboutsAllocation is an address of a pool that is in use.

@@ -3,6 +3,7 @@ package checks
 import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/whereabouts"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -46,19 +47,45 @@ func podText(o blocks.WhereaboutsOwner) string {
 	return o.Pod.String()
 }
 
+// provenOrNot is the first of some remedies where it is proven that nothing uses an address,
+// and else the second, which asks for the proof.
+func provenOrNot(ways []remedies.Remedy, proven bool) []remedies.Remedy {
+	if proven {
+		return ways[:1]
+	}
+	return ways[1:2]
+}
+
+// releaseSecondary are the ways to release what pods that are gone have left, with proof and
+// without.
+func releaseSecondary(flag string) []remedies.Remedy {
+	const title, effect = "release what pods that are gone have left of secondary networks", "the addresses can be assigned again"
+	return []remedies.Remedy{
+		remedies.Repair(title, flag, effect, "none that is seen: each is released only with proof that nothing uses it, such as host views of the nodes (--host-views)"),
+		remedies.ByHand(title+" once it is proven that nothing uses it, by host views of the nodes (--host-views), or unasked, with --without-host-evidence", effect,
+			"with --without-host-evidence a container that outlived its pod object shares its address with the next pod", "calico-audit repair "+flag),
+	}
+}
+
 // eachOfStatus adds a finding for each allocation of a status.
-func eachOfStatus(st *state.State, f *audit.Findings, status whereabouts.Status, make func(*whereabouts.Allocation) audit.Finding) {
+func eachOfStatus(st *state.State, f *audit.Findings, status whereabouts.Status, finding func(*whereabouts.Allocation) audit.Finding) {
 	if name, unread := st.UnreadPod(); unread {
 		f.Inconclusive("not evaluated where only pods could tell: pod %s could not be read", name)
 	}
 	for _, a := range whereabouts.Of(st).Allocations {
 		if a.Status == status {
-			x := make(a)
+			x := finding(a)
 			x.Subject, x.Absence, x.Severity = secondarySubject(a), true, f.Check.Severities[0]
 			if x.Evidence == nil {
 				x.Evidence = secondaryEvidence(a)
 			}
-			x.Fix = audit.Look(poolLook(a.Pool.Namespace, a.Pool.Name))
+			v := whereabouts.Of(st)
+			if x.Remedies = strandedRemedies[2:]; v.ReleaseBar(a).Code == "" {
+				x.Remedies = provenOrNot(strandedRemedies, v.Unused(a.Addr, a.WhereaboutsOwner, v.Machines(a), a.Pool.Assigned.Std()))
+			}
+			if x.Fix = audit.FixOf(x.Remedies); x.Remedies[0].Manual {
+				x.Fix = audit.Look(poolLook(a.Pool.Namespace, a.Pool.Name))
+			}
 			f.Add(x)
 		}
 	}

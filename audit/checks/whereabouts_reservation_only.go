@@ -10,16 +10,19 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
+// recordSecondary is for a live pod's address of which only the reservation is left.
+var recordSecondary = remedies.Repair("record the address in its pool again", "--whereabouts-reservations", "the address is recorded whole", "none: only what the pod names, and nothing else claims, is recorded")
+
 var whereaboutsReservationOnly = audit.Check{
 	ID: "whereabouts/reservation-only", Title: "a reservation of a secondary network's address that no pool records", Severities: []state.Severity{state.Error, state.Warning},
 	Graded: "error if a live pod names the address, for it may be assigned again once the reservation goes; else warning",
 	Why: "Whereabouts records an address in the pool and, where ranges may overlap, in a reservation. With the reservation alone the address is either in use and half protected, " +
 		"or lost: every pod that would get it fails, since the pool says that it is free and the reservation that it is not.",
 	Confirm: "kubectl get overlappingrangeipreservations --all-namespaces; the pool of its range has no entry at its offset.",
-	Remedies: []remedies.Remedy{
+	Remedies: append(append([]remedies.Remedy{recordSecondary}, releaseSecondary("--whereabouts-reservations")...),
 		remedies.ByHand("if a live pod names the address, restart that pod, so that it is recorded whole; if none does, and its sandbox is gone, delete the reservation",
 			"the address is recorded whole, or can be assigned again", "a reservation that is deleted while something uses the address lets another pod have it", "kubectl get overlappingrangeipreservations --all-namespaces"),
-	},
+	),
 	Never:    "Never delete the reservation of an address that a pod names.",
 	Requires: []blocks.Resource{blocks.WhereaboutsReservations, blocks.WhereaboutsPools, blocks.Pods}, Optional: []blocks.Resource{blocks.NetworkAttachments, blocks.NodeSlicePools, blocks.Nodes},
 	Run: func(st *state.State, f *audit.Findings) {
@@ -27,12 +30,13 @@ var whereaboutsReservationOnly = audit.Check{
 			f.Inconclusive("not evaluated: pool %s could not be read", unread[0].Name)
 			return
 		}
-		for _, l := range whereabouts.Of(st).Lone() {
+		v := whereabouts.Of(st)
+		for _, l := range v.Lone() {
 			if l.InFlight() {
 				continue
 			}
 			x := audit.Finding{
-				Absence: true, Severity: state.Warning, Subject: reservationSubject(l.WhereaboutsReservation), Fix: audit.Look(reservationLook(l.WhereaboutsReservation)), Remedies: f.Check.Remedies,
+				Absence: true, Severity: state.Warning, Subject: reservationSubject(l.WhereaboutsReservation), Fix: audit.Look(reservationLook(l.WhereaboutsReservation)), Remedies: f.Check.Remedies[3:],
 				Message:  fmt.Sprintf("reservation %s keeps an address that no pool records", l.Key()),
 				Evidence: state.Evidences("address", addrText(l.Addr), "pod", podText(l.WhereaboutsOwner), "interface", l.Interface, "container", l.ContainerID),
 			}
@@ -40,9 +44,18 @@ var whereaboutsReservationOnly = audit.Check{
 				x.Message += "; " + l.Held
 				x.Remedies = []remedies.Remedy{remedies.ByHand("find out whether the pod has the address, and restart it if it does", "the address is recorded whole", "the pod ends and starts again")}
 			}
+			if v.DeleteBar(&l).Code == "" {
+				x.Remedies = provenOrNot(f.Check.Remedies[1:], v.Unused(l.Addr, l.WhereaboutsOwner, v.AllMachines(), l.Written.Later(l.Created).Std()))
+			}
 			if l.User != nil {
+				if _, no := v.Restoration(&l); no.Code == "" {
+					x.Remedies = f.Check.Remedies[:1]
+				}
 				x.Severity, x.Nodes = state.Error, []string{l.User.Node}
 				x.Message = fmt.Sprintf("reservation %s keeps %s, which pod %s uses and no pool records", l.Key(), l.Addr, l.User.FullName())
+			}
+			if !x.Remedies[0].Manual {
+				x.Fix = audit.FixOf(x.Remedies)
 			}
 			f.Add(x)
 		}

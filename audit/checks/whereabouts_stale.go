@@ -14,12 +14,12 @@ var whereaboutsStale = audit.Check{
 	Why:      "The pod started again in another sandbox or got another address, and the old one was never freed: it is lost to other pods.",
 	Confirm:  "kubectl get pod NAME -o yaml: the annotation k8s.v1.cni.cncf.io/network-status does not name the address. crictl pods on its node does not list the sandbox that the entry names.",
 	Misread:  "A pod whose network status is missing or cannot be parsed may have any address that is recorded for it, and one that is starting or ending, too: those are not found here.",
-	Remedies: whereaboutsStranded.Remedies,
+	Remedies: strandedRemedies,
 	Never:    whereaboutsStranded.Never,
 	Requires: whereaboutsReads, Optional: []blocks.Resource{blocks.NetworkAttachments, blocks.NodeSlicePools, blocks.Nodes},
 	Run: func(st *state.State, f *audit.Findings) {
 		eachOfStatus(st, f, whereabouts.Stale, func(a *whereabouts.Allocation) audit.Finding {
-			return audit.Finding{Message: fmt.Sprintf("%s of pool %s is allocated, and was given up: %s", a.Addr, a.Pool.FullName(), a.Why), Remedies: f.Check.Remedies}
+			return audit.Finding{Message: fmt.Sprintf("%s of pool %s is allocated, and was given up: %s", a.Addr, a.Pool.FullName(), a.Why)}
 		})
 	},
 }

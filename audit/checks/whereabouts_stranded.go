@@ -10,21 +10,24 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
+// strandedRemedies are for addresses that are given up: with proof, without it, and by hand.
+var strandedRemedies = append(releaseSecondary("--whereabouts-stranded"),
+	remedies.ByHand("once it is seen on the pod's node that its sandbox is gone, remove the entry from the pool by a JSON patch that tests the pool's resourceVersion, then the address's reservation, if there is one",
+		"the address can be assigned again", "a container that still runs shares its address with the next pod"),
+)
+
 var whereaboutsStranded = audit.Check{
 	ID: "whereabouts/stranded", Title: "an address of a secondary network whose pod does not exist", Severities: []state.Severity{state.Warning},
 	Why: "The address is lost to other pods: no one but Whereabouts' reconciler ever frees it, and a range that fills up with such addresses keeps new pods from starting.",
 	Confirm: "kubectl get ippools.whereabouts.cni.cncf.io POOL -n NAMESPACE -o yaml shows the entry; kubectl get pod shows that its pod is gone. " +
 		"On the node where it ran, crictl pods shows whether the sandbox still lives.",
-	Misread: "A pod that was deleted by force, or whose Node object was deleted, may still run on its machine and use the address: the API alone cannot tell.",
-	Remedies: []remedies.Remedy{
-		remedies.ByHand("once it is seen on the pod's node that its sandbox is gone, remove the entry from the pool by a JSON patch that tests the pool's resourceVersion, then the address's reservation, if there is one",
-			"the address can be assigned again", "a container that still runs shares its address with the next pod"),
-	},
+	Misread:  "A pod that was deleted by force, or whose Node object was deleted, may still run on its machine and use the address: the API alone cannot tell.",
+	Remedies: strandedRemedies,
 	Never:    "Never remove all entries of a pool, or the pool: pods that run would share their addresses with new ones.",
 	Requires: whereaboutsReads, Optional: []blocks.Resource{blocks.NetworkAttachments, blocks.NodeSlicePools, blocks.Nodes},
 	Run: func(st *state.State, f *audit.Findings) {
 		eachOfStatus(st, f, whereabouts.Stranded, func(a *whereabouts.Allocation) audit.Finding {
-			return audit.Finding{Message: fmt.Sprintf("%s of pool %s is allocated, and %s", a.Addr, a.Pool.FullName(), a.Why), Remedies: f.Check.Remedies}
+			return audit.Finding{Message: fmt.Sprintf("%s of pool %s is allocated, and %s", a.Addr, a.Pool.FullName(), a.Why)}
 		})
 	},
 }

@@ -187,6 +187,18 @@ func (v *Verdicts) Machines(a *Allocation) []string {
 	return v.AllMachines()
 }
 
+// Unused reports whether it is proven of each of some nodes that it uses an address of a pod
+// no more, by a host view or by its machine being off.
+func (v *Verdicts) Unused(a netip.Addr, o blocks.WhereaboutsOwner, nodes []string, since time.Time) bool {
+	if _, used := v.ShownInUse(a, o, since); used || len(nodes) == 0 {
+		return false
+	}
+	return !slices.ContainsFunc(nodes, func(node string) bool {
+		off, _ := v.MachineOff(node)
+		return !off && v.HostEvidence(node, o, since).Verdict != hosts.ShowsFree
+	})
+}
+
 // AllMachines returns all nodes that pods with secondary networks may run on, also those
 // whose object is gone.
 func (v *Verdicts) AllMachines() (out []string) {

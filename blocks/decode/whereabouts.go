@@ -56,7 +56,12 @@ func (d *Decoder) whereaboutsPool(r *JSONReader, p *blocks.WhereaboutsPool) bool
 		key string
 	}
 	var entries []entry
-	d.object(r, &p.Meta, metaHooks{}, func(key []byte) {
+	wrote := func(manager []byte, at blocks.Time) {
+		if string(manager) != blocks.FieldManager {
+			p.Assigned = p.Assigned.Later(at)
+		}
+	}
+	d.object(r, &p.Meta, metaHooks{wrote: wrote}, func(key []byte) {
 		switch string(key) {
 		case "range":
 			s, ok := r.str()

@@ -16,8 +16,9 @@ func (p *parser) whereabouts(kind string, w words) bool {
 	s, namespace := p.snap, cmp.Or(w.get("ns"), "kube-system")
 	switch kind {
 	case "wpool":
+		meta := p.meta(w.at(0), w)
 		s.WhereaboutsPools = append(s.WhereaboutsPools, blocks.WhereaboutsPool{
-			Meta: p.meta(w.at(0), w), Namespace: namespace, Range: netip.MustParsePrefix(w.at(1)), RangeText: w.at(1),
+			Meta: meta, Namespace: namespace, Range: netip.MustParsePrefix(w.at(1)), RangeText: w.at(1), Assigned: meta.Written,
 		})
 	case "walloc":
 		i := slices.IndexFunc(s.WhereaboutsPools, func(o blocks.WhereaboutsPool) bool { return o.Name == w.at(0) })

@@ -20,9 +20,10 @@ import (
 // fakeCluster is a cluster in memory, for what can only be tested where one decides
 // when what goes wrong. What a real API server can show is tested on one.
 type fakeCluster struct {
-	s       *blocks.Snapshot
-	now     time.Time
-	journal repair.Recorder
+	repair.Writer // of what no test with it writes
+	s             *blocks.Snapshot
+	now           time.Time
+	journal       repair.Recorder
 	// unread makes the next readings fail.
 	unread int
 	// before is called before each write; its error is returned, and nothing

@@ -78,9 +78,13 @@ func (r viewedReader) viewed(s *blocks.Snapshot, err error) (*blocks.Snapshot, e
 	return s, nil
 }
 
-func newLab(t *testing.T) *lab {
+func newLab(t *testing.T, more ...testcluster.Group) *lab {
 	t.Helper()
-	c := testcluster.Shared(t, testcluster.Options{})
+	var opts testcluster.Options
+	if len(more) > 0 {
+		opts.Groups = append([]testcluster.Group{testcluster.CRDv1}, more...)
+	}
+	c := testcluster.Shared(t, opts)
 	s, err := testcluster.NewSeeder(c)
 	if err != nil {
 		t.Fatal(err)

@@ -47,17 +47,47 @@ func newSmall(t *testing.T, group testcluster.Group) *small {
 	s.edit(s.path(blocks.Reservations, ourReservation), func(o map[string]any) {
 		o["metadata"].(map[string]any)["annotations"] = map[string]any{blocks.OursAnnotation: "x"}
 	})
+	s.secondary()
 	s.create(blocks.IPAMConfigs, "default", map[string]any{"strictAffinity": false, "autoAllocateBlocks": true})
 	return s
 }
 
+// Objects of Whereabouts': an address that is recorded and reserved, one that is only
+// recorded, and two that are only reserved.
+const (
+	secondaryPool = "multus/10.9.0.0-24"
+	reserved      = "multus/10.9.0.5"
+	reservedAlone = "multus/10.9.0.7"
+)
+
+func (s *small) secondary() {
+	entry := func(pod string) map[string]any { return map[string]any{"id": "c", "podref": pod, "ifname": "net1"} }
+	s.create(blocks.WhereaboutsPools, secondaryPool, map[string]any{"range": "10.9.0.0/24", "allocations": map[string]any{"5": entry("a/gone"), "6": entry("a/live")}})
+	for name, pod := range map[string]string{reserved: "a/gone", reservedAlone: "a/left"} {
+		s.create(blocks.WhereaboutsReservations, name, map[string]any{"podref": pod, "ifname": "net1"})
+	}
+}
+
+func secondaryAt(offset uint64, pod string) repair.SecondaryAddress {
+	return repair.SecondaryAddress{Pool: secondaryPool, Offset: offset, Owner: repair.SecondaryOwner{Pod: pod, Container: "c", Interface: "net1"}}
+}
+
 func (s *small) path(r blocks.Resource, name string) string {
+	if namespace, name, ok := strings.Cut(name, "/"); ok {
+		plural, _, _ := strings.Cut(string(r), ".")
+		return "/apis/" + string(testcluster.Whereabouts) + "/namespaces/" + namespace + "/" + plural + "/" + name
+	}
 	return "/apis/" + string(s.group) + "/" + s.group.Resource(string(r)).Resource + "/" + name
 }
 
 func (s *small) create(r blocks.Resource, name string, spec map[string]any) {
-	kinds := map[blocks.Resource]string{blocks.Blocks: "IPAMBlock", blocks.Affinities: "BlockAffinity", blocks.Handles: "IPAMHandle", blocks.IPAMConfigs: "IPAMConfig", blocks.Reservations: "IPReservation"}
-	s.put(s.path(r, name), map[string]any{"apiVersion": string(s.group), "kind": kinds[r], "metadata": map[string]any{"name": name}, "spec": spec})
+	kinds := map[blocks.Resource]string{blocks.Blocks: "IPAMBlock", blocks.Affinities: "BlockAffinity", blocks.Handles: "IPAMHandle", blocks.IPAMConfigs: "IPAMConfig", blocks.Reservations: "IPReservation",
+		blocks.WhereaboutsPools: "IPPool", blocks.WhereaboutsReservations: "OverlappingRangeIPReservation"}
+	group, meta := s.group, map[string]any{"name": name}
+	if namespace, rest, ok := strings.Cut(name, "/"); ok {
+		group, meta = testcluster.Whereabouts, map[string]any{"namespace": namespace, "name": rest}
+	}
+	s.put(s.path(r, name), map[string]any{"apiVersion": string(group), "kind": kinds[r], "metadata": meta, "spec": spec})
 }
 
 // block makes a block; handles are who has which ordinal.
@@ -173,6 +203,82 @@ var calls = map[string]func(s *small, k *datastore.Kubernetes) error{
 		s.edit(path, func(o map[string]any) { o["spec"].(map[string]any)["allocations"].([]any)[leaked] = nil })
 		return k.RecordIP(s.t.Context(), s.blockRef(inUse), leaked, repair.Allocation{Block: was, Stored: s.objects[s.path(blocks.Handles, "gone")]})
 	},
+}
+
+func init() {
+	calls["ReleaseWhereabouts"] = func(s *small, k *datastore.Kubernetes) error {
+		r := s.ref(blocks.WhereaboutsReservations, reserved)
+		return k.ReleaseWhereabouts(s.t.Context(), s.ref(blocks.WhereaboutsPools, secondaryPool), secondaryAt(5, "a/gone"), &r, nil)
+	}
+	calls["DeleteWhereaboutsReservation"] = func(s *small, k *datastore.Kubernetes) error {
+		return k.DeleteWhereaboutsReservation(s.t.Context(), s.ref(blocks.WhereaboutsReservations, reservedAlone), []repair.SecondaryAddress{secondaryAt(7, "")})
+	}
+	calls["RestoreWhereabouts"] = func(s *small, k *datastore.Kubernetes) error {
+		return k.RestoreWhereabouts(s.t.Context(), s.ref(blocks.WhereaboutsPools, secondaryPool), secondaryAt(7, "a/left"), s.ref(blocks.WhereaboutsReservations, reservedAlone))
+	}
+	calls["RecordWhereabouts"] = func(s *small, k *datastore.Kubernetes) error {
+		path := s.path(blocks.WhereaboutsPools, secondaryPool)
+		was := s.objects[path]
+		s.edit(path, func(o map[string]any) { delete(o["spec"].(map[string]any)["allocations"].(map[string]any), "5") })
+		ref := s.ref(blocks.WhereaboutsPools, secondaryPool)
+		return k.RecordWhereabouts(s.t.Context(), &ref, 5, was, s.taken(blocks.WhereaboutsReservations, reserved))
+	}
+}
+
+// TestSecondaryGuards: an address of a secondary network is taken from no one but whom it
+// was judged for, given to no one who has not got it, and keeps its reservation as long as
+// a pool records it.
+func TestSecondaryGuards(t *testing.T) {
+	edit := func(key string, entry any) func(*small) {
+		return func(s *small) {
+			s.edit(s.path(blocks.WhereaboutsPools, secondaryPool), func(o map[string]any) {
+				all := o["spec"].(map[string]any)["allocations"].(map[string]any)
+				if all[key] = entry; entry == nil {
+					delete(all, key)
+				}
+			})
+		}
+	}
+	other := func(pod, id, iface string) map[string]any {
+		return map[string]any{"id": id, "podref": pod, "ifname": iface}
+	}
+	for name, c := range map[string]struct {
+		method string
+		before func(*small)
+	}{
+		"the entry is another pod's":                 {"ReleaseWhereabouts", edit("5", other("a/x", "c", "net1"))},
+		"the entry is another sandbox's":             {"ReleaseWhereabouts", edit("5", other("a/gone", "d", "net1"))},
+		"the entry is another interface's":           {"ReleaseWhereabouts", edit("5", other("a/gone", "c", "net2"))},
+		"the entry is gone":                          {"ReleaseWhereabouts", edit("5", nil)},
+		"a pool records what was reserved":           {"DeleteWhereaboutsReservation", edit("7", other("a/x", "c", "net1"))},
+		"written with a leading zero":                {"DeleteWhereaboutsReservation", edit("07", other("a/x", "c", "net1"))},
+		"the offset is taken":                        {"RestoreWhereabouts", edit("7", other("a/x", "c", "net1"))},
+		"the offset is taken, and spelled otherwise": {"RestoreWhereabouts", edit("007", other("a/x", "c", "net1"))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSmall(t, testcluster.CRDv1)
+			c.before(s)
+			if err := calls[c.method](s, s.writer(s.group)); !errors.Is(err, repair.ErrChanged) || len(s.writes) > 0 {
+				t.Errorf("got %v, and it wrote %v", err, s.writes)
+			}
+		})
+	}
+	t.Run("taken back, and taken meanwhile", func(t *testing.T) {
+		s := newSmall(t, testcluster.CRDv1)
+		was := s.objects[s.path(blocks.WhereaboutsPools, secondaryPool)]
+		ref := s.ref(blocks.WhereaboutsPools, secondaryPool)
+		if err := s.writer(s.group).RecordWhereabouts(t.Context(), &ref, 5, was, nil); !errors.Is(err, repair.ErrChanged) || len(s.writes) > 0 {
+			t.Errorf("got %v, and it wrote %v", err, s.writes)
+		}
+	})
+	t.Run("reserved for another pod meanwhile", func(t *testing.T) {
+		s := newSmall(t, testcluster.CRDv1)
+		was := s.objects[s.path(blocks.WhereaboutsReservations, reserved)]
+		s.edit(s.path(blocks.WhereaboutsReservations, reserved), func(o map[string]any) { o["spec"].(map[string]any)["podref"] = "a/x" })
+		if err := s.writer(s.group).RecordWhereabouts(t.Context(), nil, 0, nil, was); !errors.Is(err, repair.ErrChanged) || len(s.writes) > 0 {
+			t.Errorf("got %v, and it wrote %v", err, s.writes)
+		}
+	})
 }
 
 // taken takes an object away and returns it as it was.

@@ -57,7 +57,8 @@ func sumOfRights(t *testing.T, rules []rbacv1.PolicyRule, of func(repair.Kind) b
 					continue
 				}
 				if group, core := datastore.CoreGroups[n.Resource]; core {
-					want[string(n.Resource)+"."+group] = append(want[string(n.Resource)+"."+group], n.Verbs...)
+					plural, _, _ := strings.Cut(string(n.Resource), ".")
+					want[plural+"."+group] = append(want[plural+"."+group], n.Verbs...)
 					continue
 				}
 				native := string(n.Resource)
@@ -158,7 +159,7 @@ func exampleRules(t *testing.T) []rbacv1.PolicyRule {
 func (w *world) without(kind repair.Kind, r blocks.Resource, verb string) {
 	w.Helper()
 	group, core := datastore.CoreGroups[r]
-	plural := string(r)
+	plural, _, _ := strings.Cut(string(r), ".")
 	if !core {
 		group, _, _ = strings.Cut(string(w.group), "/")
 		plural = w.group.Resource(plural).Resource

@@ -112,7 +112,7 @@ func proposeSecondary(q *asker, a *whereabouts.Allocation) {
 		}
 		return
 	}
-	e := q.evidenceFor(a.Addr, a.WhereaboutsOwner, q.Machines(a), a.Pool.Written)
+	e := q.evidenceFor(a.Addr, a.WhereaboutsOwner, q.Machines(a), a.Pool.Assigned)
 	if e.Code != "" {
 		q.Refuse(c, e.Code, "nothing seems to have it (%s), but %s", a.Why, e.Why)
 		return

@@ -71,10 +71,10 @@ func (q *asker) ask(o blocks.WhereaboutsOwner, nodes []string, since time.Time) 
 		isOff, why := st.MachineOff(node)
 		last = evidenceOf(st, q.Request, host, isOff, why)
 		switch {
-		case last.Code != "" && len(nodes) > 1:
-			last.Why = "its pod may have run on any node, and of " + node + ": " + last.Why
-			return last
 		case last.Code != "":
+			if len(nodes) > 1 {
+				last.Why = "its pod may have run on any node, and of " + node + ": " + last.Why
+			}
 			return last
 		case last.off != "":
 			off = append(off, last.off)
