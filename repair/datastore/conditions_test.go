@@ -225,8 +225,8 @@ func init() {
 	}
 }
 
-// TestSecondaryGuards: an address of a secondary network is taken from no one but whom it
-// was judged for, given to no one who has not got it, and keeps its reservation as long as
+// TestSecondaryGuards: an address of a secondary network is taken from no one but whom the
+// step names, given to no one who has not got it, and keeps its reservation as long as
 // a pool records it.
 func TestSecondaryGuards(t *testing.T) {
 	edit := func(key string, entry any) func(*small) {
