@@ -89,7 +89,7 @@ func withheld(p *repair.Proposals, c *remedies.Consolidation) repair.Reason {
 		return repair.Because(repair.RefusedConsent, "%s: consent with --evict-singletons", unguardedText(c.Unguarded))
 	}
 	if len(c.Cordon) > 0 && !p.Request.CordonFull {
-		return repair.Because(repair.RefusedConsent, "while pods move, %s with no address of its own would have to be cordoned, or the scheduler puts them there: %s; consent with --cordon-full",
+		return repair.Because(repair.RefusedConsent, "while pods move, %s without an address for them would have to be cordoned, or the scheduler puts them there: %s; consent with --cordon-full",
 			phrase.Plural(len(c.Cordon), "node"), phrase.List(c.Cordon))
 	}
 	return repair.Reason{}
