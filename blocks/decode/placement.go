@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -89,7 +90,7 @@ func (s *SharedStrings) placement(p *placement) *blocks.Placement {
 	if !p.required {
 		p.terms = append(p.terms, aTerm...)
 	}
-	text := append(p.selector, p.terms...)
+	text := slices.Concat(p.selector, p.terms)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if have := s.placements[string(text)]; have != nil {

@@ -178,7 +178,8 @@ func (p *parser) pod(w words) {
 		pod.AnnotationIPs = append(pod.AnnotationIPs, netip.MustParseAddr(a))
 	}
 	for _, a := range w.list("net") {
-		pod.Extend().NetworkIPs = append(pod.Extras().NetworkIPs, netip.MustParseAddr(a))
+		e := pod.Extend()
+		e.NetworkIPs = append(e.NetworkIPs, netip.MustParseAddr(a))
 	}
 	attach(&pod, w)
 	pod.VM = w.get("vmi")

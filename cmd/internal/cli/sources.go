@@ -301,7 +301,7 @@ func evaluate(ctx context.Context, from reader, checks []*audit.Check, grace gra
 	if len(again) == 0 {
 		return &evaluation{st, result}, nil
 	}
-	snapshot, st = decode.Without(snapshot, again), nil
+	snapshot = decode.Without(snapshot, again)
 	second, failed := rereadAlone(ctx, from, snapshot, again)
 	if ctx.Err() != nil {
 		return nil, unreadError(ctx.Err())
