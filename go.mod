@@ -3,6 +3,7 @@ module github.com/calico-audit/calico-audit
 go 1.26.0
 
 require (
+	github.com/google/btree v1.1.3
 	github.com/google/go-cmp v0.7.0
 	github.com/projectcalico/api v0.0.0-20251022175904-f2ab03771208 // v3.31.0
 	github.com/projectcalico/calico v0.0.0-20251021213802-b1f3c43f8437 // v3.31.0
@@ -72,7 +73,6 @@ require (
 	github.com/gogo/protobuf v1.3.2 // indirect
 	github.com/golang-jwt/jwt/v5 v5.3.1 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
-	github.com/google/btree v1.1.3 // indirect
 	github.com/google/gnostic-models v0.7.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.26.3 // indirect

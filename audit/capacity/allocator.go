@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/btree"
+
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -25,19 +27,24 @@ type Allocator struct {
 	blocks map[netip.Prefix]*block
 	owned  map[blocks.Owner][]*block
 	claims map[blocks.Owner][]*claim
+	// changes counts, by owner, what may have a node find other blocks of its own than before.
+	changes map[blocks.Owner]int
+	// queues are those of blocks without allocations, by their size.
+	queues map[int][]int32
 	// reclaims is true from v3.32 on, which takes empty blocks of other nodes; labelled
 	// from v3.31 on, which sees only affinities that carry the labels it writes.
 	reclaims, labelled bool
 	now                time.Time
-	starts             map[startKey]netip.Addr
+	starts             starts
 }
 
 // node is a node, with what was found out about it once.
 type node struct {
 	*blocks.Node
-	eligible map[eligibleKey]eligible
-	cursors  map[*pool]cursor
+	eligible map[eligibleKey]*eligible
 }
+
+func (n *node) owner() blocks.Owner { return blocks.Owner{Kind: blocks.HostOwner, Name: n.Name} }
 
 // block is an IPAMBlock.
 type block struct {
@@ -56,24 +63,28 @@ type block struct {
 
 // claim is a BlockAffinity.
 type claim struct {
-	name                    string
-	cidr                    netip.Prefix
-	confirmed               bool
+	name string
+	cidr netip.Prefix
+	// confirmed is true also for one without a state, which unstated tells apart.
+	confirmed, unstated     bool
 	softDeleted, unlabelled bool
 }
 
 // NewAllocator returns an Allocator that starts from a state.
-func NewAllocator(st *state.State) *Allocator { return newAllocator(st, st.Pools, st.IPAM, nil) }
+func NewAllocator(st *state.State) *Allocator {
+	return newAllocator(st, st.Pools, st.IPAM, starts{}, nil)
+}
 
 // newAllocator returns an Allocator with other pools and settings than the state's.
 // without, if not nil, says of which CIDRs neither blocks nor affinities are there.
-func newAllocator(st *state.State, pools []*state.Pool, config blocks.IPAMConfig, without func(netip.Prefix) bool) *Allocator {
+func newAllocator(st *state.State, pools []*state.Pool, config blocks.IPAMConfig, known starts, without func(netip.Prefix) bool) *Allocator {
 	if without == nil {
 		without = func(netip.Prefix) bool { return false }
 	}
 	a := &Allocator{
 		config: config, reserved: st.Reserved, nodes: map[string]*node{}, blocks: map[netip.Prefix]*block{},
-		owned: map[blocks.Owner][]*block{}, claims: map[blocks.Owner][]*claim{}, starts: map[startKey]netip.Addr{},
+		owned: map[blocks.Owner][]*block{}, claims: map[blocks.Owner][]*claim{}, starts: known,
+		changes: map[blocks.Owner]int{}, queues: map[int][]int32{},
 		reclaims: affinity.AtLeast(st.Cluster.CalicoVersion, 3, 32), labelled: affinity.AtLeast(st.Cluster.CalicoVersion, 3, 31),
 		now: st.Cluster.TakenAt,
 	}
@@ -88,7 +99,7 @@ func newAllocator(st *state.State, pools []*state.Pool, config blocks.IPAMConfig
 			continue
 		}
 		a.addClaim(f.Owner, &claim{
-			name: f.Name, cidr: f.CIDR, confirmed: f.Effective() == blocks.Confirmed, softDeleted: f.SoftDeleted, unlabelled: f.Unlabelled,
+			name: f.Name, cidr: f.CIDR, confirmed: f.Effective() == blocks.Confirmed, unstated: f.State == "", softDeleted: f.SoftDeleted, unlabelled: f.Unlabelled,
 		})
 	}
 	for _, p := range pools {
@@ -121,7 +132,7 @@ func attributes(b *state.Block, ordinal int) *blocks.Attributes {
 
 // AddNode adds a node that has nothing yet.
 func (a *Allocator) AddNode(n *blocks.Node) {
-	a.nodes[n.Name] = &node{Node: n, eligible: map[eligibleKey]eligible{}, cursors: map[*pool]cursor{}}
+	a.nodes[n.Name] = &node{Node: n, eligible: map[eligibleKey]*eligible{}}
 }
 
 // addPool adds a pool, in the order of names.
@@ -134,10 +145,19 @@ func (a *Allocator) addClaim(owner blocks.Owner, c *claim) {
 	all := a.claims[owner]
 	i, _ := slices.BinarySearchFunc(all, c.name, func(d *claim, name string) int { return strings.Compare(d.name, name) })
 	a.claims[owner] = slices.Insert(all, i, c)
+	a.changes[owner]++
+}
+
+// write notes that Calico writes an affinity, which gives it the labels that it lacks
+// (libcalico-go backend/k8s/resources/ipam_affinity.go, updateV3).
+func (a *Allocator) write(owner blocks.Owner, c *claim) {
+	c.unlabelled, c.unstated = false, false
+	a.changes[owner]++
 }
 
 func (a *Allocator) deleteClaim(owner blocks.Owner, c *claim) {
 	a.claims[owner] = slices.DeleteFunc(a.claims[owner], func(d *claim) bool { return d == c })
+	a.changes[owner]++
 }
 
 // getClaim reads an affinity as Calico's client does: reading one whose deletion was begun
@@ -160,15 +180,41 @@ func (a *Allocator) addBlock(b *block) {
 	a.blocks[b.cidr] = b
 	a.owned[b.owner] = append(a.owned[b.owner], b)
 	for _, p := range a.pools {
-		p.add(b)
+		if p.has(b) {
+			p.add(b)
+		}
+	}
+	a.changed(b)
+}
+
+// changed notes which use a block is to others after its addresses changed. What lies
+// within a minute before now stays too young to be taken: the clock does not go on.
+func (a *Allocator) changed(b *block) {
+	keep := func(tree *btree.BTreeG[*block], in bool) {
+		if in {
+			tree.ReplaceOrInsert(b)
+		} else {
+			tree.Delete(b)
+		}
+	}
+	a.changes[b.owner]++
+	free := a.numFree(b) > 0
+	for _, p := range a.pools {
+		if p.has(b) {
+			keep(p.lending, !b.reserved && (free || b.softDeleted))
+			keep(p.empty, b.used == 0 && free && a.now.Sub(b.claimed) >= emptyBlockMinReclaimAge)
+		}
 	}
 }
 
 func (a *Allocator) deleteBlock(b *block) {
 	delete(a.blocks, b.cidr)
 	a.owned[b.owner] = slices.DeleteFunc(a.owned[b.owner], func(o *block) bool { return o == b })
+	a.changes[b.owner]++
 	for _, p := range a.pools {
-		p.remove(b)
+		if p.has(b) {
+			p.remove(b)
+		}
 	}
 }
 
@@ -224,24 +270,25 @@ func (a *Allocator) take(b *block) netip.Addr {
 		} else {
 			b.free = slices.Concat(b.free[:i], b.free[i+1:])
 		}
-		b.used++
+		if b.used++; b.used == 1 || len(b.free) == 0 || b.touched {
+			a.changed(b)
+		}
 		return addr
 	}
 	return netip.Addr{}
 }
 
-// Release gives an address back, which goes to the end of its block's queue. A block
+// Release gives an address back, which goes to the end of its block's queue; one that is not
+// allocated is left alone. A block
 // without owner goes with its last address, and so does an empty one in a pool that no
 // longer selects its node (releaseIPsFromBlock, ensureConsistentAffinity).
 func (a *Allocator) Release(cidr netip.Prefix, addr netip.Addr) {
 	b := a.getBlock(cidr)
-	if b == nil {
+	if b == nil || slices.Contains(b.free, b.ordinal(addr)) {
 		return
 	}
 	b.free, b.used = append(slices.Clip(b.free), b.ordinal(addr)), b.used-1
-	for _, p := range a.pools {
-		p.gainedFree(b)
-	}
+	a.changed(b)
 	if b.used == 0 && b.owner == (blocks.Owner{}) {
 		a.deleteBlock(b)
 		return

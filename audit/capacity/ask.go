@@ -34,7 +34,7 @@ func Ask(ctx context.Context, st *state.State, q Question) (*Answer, error) {
 		return nil, err
 	}
 	w.stopped = func() bool { return ctx.Err() != nil }
-	answer.Today = headroom(st, q.NodeLabels, w.stopped)
+	answer.Today = headroom(w, q.NodeLabels)
 	answer.Notes = notes(w, &q)
 	if answer.Question != nil {
 		r := w.simulate(&q)
@@ -164,10 +164,10 @@ const (
 // or as far as there are blocks and a bit on.
 func (w *world) curve(q *Question) []Curve {
 	plain, base := *q, *w
-	plain.AddNodes, plain.Pods, base.joining = 0, 0, nil
+	plain.AddNodes, plain.Pods, base.joining, base.shares = 0, 0, nil, nil
 	r := base.simulate(&plain)
-	curves, pools, steps := make([]Curve, len(r.usual.families)), make([][]*pool, len(r.usual.families)), 2*q.AddNodes
-	for i, f := range r.usual.families {
+	curves, pools, steps := make([]Curve, len(r.kinds.usual.families)), make([][]*pool, len(r.kinds.usual.families)), 2*q.AddNodes
+	for i, f := range r.kinds.usual.families {
 		c, left := Curve{Family: f}, blocks.Count{}
 		for _, p := range r.a.pools {
 			if p.Family() == f && p.Automatic && p.Allows(blocks.UseWorkload) {
@@ -192,7 +192,7 @@ func (w *world) curve(q *Question) []Curve {
 		for i := range curves {
 			claimed, first := 0, without[i] == 0
 			for _, p := range pools[i] {
-				claimed += len(p.blocks)
+				claimed += p.blocks.Len()
 			}
 			if n > 0 && !r.a.owns(owner, curves[i].Family) {
 				without[i]++

@@ -60,6 +60,10 @@ type eligibleKey struct {
 type eligible struct {
 	selecting, allowed []*pool
 	refusal            Assigned
+	// mine are the node's affinities in them, of which the first so many have no room, as
+	// long as the node's changes are those counted.
+	mine          []*claim
+	full, changes int
 }
 
 // Assign hands out an address (libcalico-go ipam/ipam.go, autoAssign).
@@ -72,12 +76,16 @@ func (a *Allocator) Assign(r Request) Assigned {
 	if len(e.allowed) == 0 {
 		return e.refusal
 	}
-	mine := a.affineBlocks(n, r.Family, e)
-	limit := a.config.BlockLimit()
-	for _, c := range mine {
+	if owner := n.owner(); e.mine == nil || e.changes != a.changes[owner] {
+		e.full, e.changes = 0, a.changes[owner]
+		e.mine = a.affineBlocks(n, r.Family, e)
+	}
+	mine, limit := e.mine, a.config.BlockLimit()
+	for _, c := range mine[e.full:] {
 		if b := a.affineBlock(n, c.cidr); b != nil && a.numFree(b) > 0 {
 			return a.assigned(b, false)
 		}
+		e.full++
 	}
 	switch {
 	case len(mine) >= limit:
@@ -109,7 +117,7 @@ func (a *Allocator) assigned(b *block, claimed bool) Assigned {
 }
 
 // eligible returns the pools of a request (determinePools, filterPoolsByUse).
-func (a *Allocator) eligible(n *node, r Request) eligible {
+func (a *Allocator) eligible(n *node, r Request) *eligible {
 	if len(r.Pools) > 0 {
 		return a.requested(r)
 	}
@@ -122,7 +130,8 @@ func (a *Allocator) eligible(n *node, r Request) eligible {
 	return e
 }
 
-func (a *Allocator) requested(r Request) (e eligible) {
+func (a *Allocator) requested(r Request) *eligible {
+	e := &eligible{}
 	for _, cidr := range r.Pools {
 		var found *pool
 		for _, p := range a.pools { // of several alike the last by name counts
@@ -131,26 +140,27 @@ func (a *Allocator) requested(r Request) (e eligible) {
 			}
 		}
 		if found == nil || found.Family() != r.Family {
-			return eligible{refusal: refused(LimitSelector, "pool %s is asked for, and hands out nothing", cidr)}
+			return &eligible{refusal: refused(LimitSelector, "pool %s is asked for, and hands out nothing", cidr)}
 		}
 		e.selecting = append(e.selecting, found)
 	}
 	return e.forUse(r.Use)
 }
 
-func (a *Allocator) selected(n *node, r Request) (e eligible) {
+func (a *Allocator) selected(n *node, r Request) *eligible {
+	e := &eligible{}
 	for _, p := range a.pools {
 		if p.Family() != r.Family || !p.Automatic {
 			continue
 		}
 		if err := p.NodeSelection.Err; err != nil {
-			return eligible{refusal: refused(LimitSelector, "pool %s: %v", p.Name, err)}
+			return &eligible{refusal: refused(LimitSelector, "pool %s: %v", p.Name, err)}
 		}
 		if !p.SelectsNode(n.Node) {
 			continue
 		}
 		if err := p.NamespaceSelection.Err; err != nil {
-			return eligible{refusal: refused(LimitSelector, "pool %s: %v", p.Name, err)}
+			return &eligible{refusal: refused(LimitSelector, "pool %s: %v", p.Name, err)}
 		}
 		if p.SelectsNamespace(r.Namespace) {
 			e.selecting = append(e.selecting, p)
@@ -159,7 +169,7 @@ func (a *Allocator) selected(n *node, r Request) (e eligible) {
 	return e.forUse(r.Use)
 }
 
-func (e eligible) forUse(u blocks.Use) eligible {
+func (e *eligible) forUse(u blocks.Use) *eligible {
 	for _, p := range e.selecting {
 		if p.Allows(u) {
 			e.allowed = append(e.allowed, p)
@@ -174,8 +184,8 @@ func (e eligible) forUse(u blocks.Use) eligible {
 // affineBlocks returns the affinities of a node in the pools of a request, in the order of
 // their names, and gives empty blocks up that lie in pools which no longer select the node
 // (prepareAffinityBlocksForHost).
-func (a *Allocator) affineBlocks(n *node, f blocks.Family, e eligible) (mine []*claim) {
-	owner := blocks.Owner{Kind: blocks.HostOwner, Name: n.Name}
+func (a *Allocator) affineBlocks(n *node, f blocks.Family, e *eligible) (mine []*claim) {
+	owner := n.owner()
 	var give []*claim
 	for _, c := range a.claims[owner] {
 		if blocks.FamilyOf(c.cidr.Addr()) != f || c.softDeleted || c.unlabelled && a.labelled {
@@ -200,7 +210,7 @@ func (a *Allocator) affineBlocks(n *node, f blocks.Family, e eligible) (mine []*
 // affineBlock returns the block of a node's affinity, which is made if it does not exist;
 // nil if it is another's, or reserved as a whole (findOrClaimBlock, getBlockFromAffinity).
 func (a *Allocator) affineBlock(n *node, cidr netip.Prefix) *block {
-	owner := blocks.Owner{Kind: blocks.HostOwner, Name: n.Name}
+	owner := n.owner()
 	if a.reserved.Covers(cidr) {
 		return nil
 	}
@@ -215,11 +225,14 @@ func (a *Allocator) blockOf(n *node, owner blocks.Owner, c *claim) *block {
 	b := a.getBlock(c.cidr)
 	switch {
 	case b == nil:
-		b = newBlock(n, c.cidr, a.now)
+		b = a.newBlock(n, c.cidr)
 		a.addBlock(b)
+		a.write(owner, c)
 	case b.owner != owner:
 		a.deleteClaim(owner, c)
 		return nil
+	case !c.confirmed:
+		a.write(owner, c)
 	}
 	c.confirmed = true
 	return b
@@ -227,14 +240,18 @@ func (a *Allocator) blockOf(n *node, owner blocks.Owner, c *claim) *block {
 
 // newBlock returns the block that a node makes. Windows keeps the first three addresses
 // back, and the last (cni-plugin/pkg/ipamplugin/ipam_plugin.go).
-func newBlock(n *node, cidr netip.Prefix, now time.Time) *block {
-	b := &block{cidr: cidr, owner: blocks.Owner{Kind: blocks.HostOwner, Name: n.Name}, claimed: now}
-	first, end := int32(0), int32(1)<<min(cidr.Addr().BitLen()-cidr.Bits(), 30) //nolint:gosec // at most 30
-	if n.Windows && blocks.FamilyOf(cidr.Addr()) == blocks.IPv4 {
-		first, end = 3, end-1
+func (a *Allocator) newBlock(n *node, cidr netip.Prefix) *block {
+	b := &block{cidr: cidr, owner: n.owner(), claimed: a.now}
+	size := min(cidr.Addr().BitLen()-cidr.Bits(), 30)
+	if a.queues[size] == nil {
+		for o := range int32(1) << size {
+			a.queues[size] = append(a.queues[size], o)
+		}
 	}
-	for o := first; o < end; o++ {
-		b.free = append(b.free, o)
+	b.free = slices.Clip(a.queues[size])
+	if n.Windows && blocks.FamilyOf(cidr.Addr()) == blocks.IPv4 {
+		b.free = b.free[min(3, len(b.free)):]
+		b.free = b.free[:max(len(b.free)-1, 0)]
 	}
 	return b
 }
@@ -243,7 +260,7 @@ func newBlock(n *node, cidr netip.Prefix, now time.Time) *block {
 // findOrClaimBlock); nil if none is left. again is true if the attempt failed on an
 // affinity that was half deleted, which it ended.
 func (a *Allocator) claimBlock(n *node, pools []*pool) (b *block, again bool) {
-	owner := blocks.Owner{Kind: blocks.HostOwner, Name: n.Name}
+	owner := n.owner()
 	for range 100 { // datastoreRetries
 		cidr, ok := a.candidate(n, owner, pools)
 		if !ok {
@@ -257,6 +274,8 @@ func (a *Allocator) claimBlock(n *node, pools []*pool) (b *block, again bool) {
 		case c == nil:
 			c = &claim{name: blocks.AffinityName(n.Name, cidr), cidr: cidr}
 			a.addClaim(owner, c)
+		case c.unstated: // is made pending first (getPendingAffinity)
+			a.write(owner, c)
 		}
 		if b := a.blockOf(n, owner, c); b != nil {
 			return b, false
@@ -284,21 +303,11 @@ func (a *Allocator) candidate(n *node, owner blocks.Owner, pools []*pool) (netip
 		return netip.Prefix{}, false
 	}
 	for _, p := range pools {
-		if p.BlockSize < p.CIDR.Bits() || p.empty == 0 {
-			continue
-		}
-		first, all, left := p.from(a.start(p, n.Name)), p.blocks, 0
-		for i := range all {
-			b := all[(first+i)%len(all)]
-			if b.used > 0 {
-				continue
-			}
-			left++
-			if a.numFree(b) > 0 && a.now.Sub(b.claimed) >= emptyBlockMinReclaimAge && a.releaseBlock(b.owner, b.cidr) {
+		for b := range inOrder(p.empty, a.start(p, n.Name)) {
+			if a.releaseBlock(b.owner, b.cidr) {
 				return b.cidr, true
 			}
 		}
-		p.empty = left
 	}
 	return netip.Prefix{}, false
 }
@@ -309,17 +318,12 @@ func (a *Allocator) candidate(n *node, owner blocks.Owner, pools []*pool) (netip
 const emptyBlockMinReclaimAge = time.Minute
 
 // lender returns the first block in a node's order, of whatever owner, that has room.
-func (a *Allocator) lender(n *node, pools []*pool) (found *block) {
+func (a *Allocator) lender(n *node, pools []*pool) *block {
 	for _, p := range pools {
-		a.lenders(p, n, func(b *block) bool {
-			if b.reserved || a.getBlock(b.cidr) == nil || a.numFree(b) == 0 {
-				return true
+		for b := range inOrder(p.lending, a.start(p, n.Name)) {
+			if a.getBlock(b.cidr) != nil {
+				return b
 			}
-			found = b
-			return false
-		})
-		if found != nil {
-			return found
 		}
 	}
 	return nil

@@ -26,6 +26,11 @@ type world struct {
 	joining []string
 	// stopped reports whether the simulation is to end, with whatever it has.
 	stopped func() bool
+	// kinds are those of today's pods, and shares how further ones are spread; nil before
+	// they are asked for. starts are shared by all that is played.
+	kinds  *kinds
+	shares []share
+	starts starts
 	// trial is true where nothing but whether it fits is asked.
 	trial bool
 }
@@ -33,7 +38,7 @@ type world struct {
 // assume returns the world of a question. An error says which part of it makes no sense.
 func assume(st *state.State, q *Question) (*world, error) {
 	s := st.Snapshot.Clone()
-	w := &world{today: st}
+	w := &world{today: st, starts: starts{}}
 	if err := errors.Join(w.settings(s, q), w.nodes(s, q), addPools(s, q), reserve(s, q)); err != nil {
 		return nil, err
 	}
@@ -224,7 +229,7 @@ func (w *world) replace(p *state.Pool, bits int) {
 
 // allocator returns an Allocator with what the world has, before anything happens in it.
 func (w *world) allocator() *Allocator {
-	return newAllocator(w.State, w.pools, w.config, func(cidr netip.Prefix) bool {
+	return newAllocator(w.State, w.pools, w.config, w.starts, func(cidr netip.Prefix) bool {
 		return slices.ContainsFunc(w.rebuilt, func(p *state.Pool) bool { return p.CIDR.Overlaps(cidr) })
 	})
 }

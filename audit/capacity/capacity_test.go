@@ -348,9 +348,10 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// BenchmarkAsk: 500 nodes with 30 pods each join 5,000 nodes, and do not fit.
-func BenchmarkAsk(b *testing.B) {
-	snapshot := &blocks.Snapshot{IPAM: blocks.DefaultIPAMConfig(), Cluster: blocks.Cluster{CalicoVersion: "v3.31.0", TakenAt: time.Unix(1e9, 0)}}
+// large returns 5,000 nodes with 30 pods each; every other node has a second block, which
+// is empty. 7,500 of the pool's 8,192 blocks are claimed.
+func large(release string) *state.State {
+	snapshot := &blocks.Snapshot{IPAM: blocks.DefaultIPAMConfig(), Cluster: blocks.Cluster{CalicoVersion: release, TakenAt: time.Unix(1e9, 0)}}
 	const nodes, pods, size = 5000, 30, 64
 	pool := netip.MustParsePrefix("10.0.0.0/13") // 8,192 blocks
 	snapshot.Pools = []blocks.Pool{{Meta: blocks.Meta{Name: "pods"}, CIDR: pool, BlockSize: 26, Automatic: true, Uses: []blocks.Use{blocks.UseWorkload}}}
@@ -377,9 +378,50 @@ func BenchmarkAsk(b *testing.B) {
 			snapshot.Affinities = append(snapshot.Affinities, blocks.Affinity{Meta: blocks.Meta{Name: blocks.AffinityName(node, cidr)}, CIDR: cidr, Owner: owner, State: blocks.Confirmed})
 		}
 	}
-	st := state.New(snapshot, state.Options{})
+	return state.New(snapshot, state.Options{})
+}
+
+// nearTheLimits are questions about 5,000 nodes that end where blocks, addresses or the
+// search for a change do, and what must come of each.
+var nearTheLimits = []struct {
+	name, release string
+	question      capacity.Question
+	want          [3]int // nodes without a block, addresses borrowed, pods refused
+	changes       int
+}{
+	{"500 nodes fit", "v3.31.0", capacity.Question{AddNodes: 500, PodsPerNode: 30}, [3]int{}, 0},
+	{"1000 nodes do not fit", "v3.31.0", capacity.Question{AddNodes: 1000, PodsPerNode: 30}, [3]int{308, 9240, 0}, 3},
+	{"1000 nodes reclaim", "v3.32.1", capacity.Question{AddNodes: 1000, PodsPerNode: 30}, [3]int{}, 0},
+	{"300000 pods", "v3.31.0", capacity.Question{Pods: 300_000}, [3]int{0, 49409, 0}, 3},
+}
+
+// TestNearTheLimits: 5,000 nodes and 150,000 pods, and whatever is asked about them, are a
+// matter of seconds.
+func TestNearTheLimits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: seconds of simulations")
+	}
+	for _, x := range nearTheLimits {
+		t.Run(x.name, func(t *testing.T) {
+			st := large(x.release)
+			began := time.Now()
+			o := ask(t, st, x.question).Outcome
+			t.Logf("%v", time.Since(began))
+			if got := [3]int{len(o.WithoutBlock), o.Borrowed, o.Refused}; got != x.want || len(o.Changes) != x.changes {
+				t.Errorf("nodes without a block, borrowed and refused are %v, and should be %v; changes %+v", got, x.want, o.Changes)
+			}
+			if d := time.Since(began); d > time.Minute {
+				t.Errorf("it took %v", d)
+			}
+		})
+	}
+}
+
+// BenchmarkAsk: 1,000 nodes with 30 pods each join 5,000 nodes, and do not fit.
+func BenchmarkAsk(b *testing.B) {
+	st := large("v3.31.0")
 	for b.Loop() {
-		answer, err := capacity.Ask(b.Context(), st, capacity.Question{AddNodes: 1000, PodsPerNode: pods})
+		answer, err := capacity.Ask(b.Context(), st, capacity.Question{AddNodes: 1000, PodsPerNode: 30})
 		if err != nil || answer.Outcome.Fits || len(answer.Outcome.WithoutBlock) != 308 || len(answer.Outcome.Changes) == 0 {
 			b.Fatalf("%v, %d without a block", err, len(answer.Outcome.WithoutBlock))
 		}

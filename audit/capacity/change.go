@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sort"
 
 	"go4.org/netipx"
 
@@ -42,25 +43,27 @@ func (r *run) atIssue() *state.Pool {
 		return r.short[n-1].Pool
 	}
 	for _, p := range r.pools {
-		if p.ServesWorkloads() && p.Automatic && slices.Contains(r.usual.families, p.Family()) {
+		if p.ServesWorkloads() && p.Automatic && slices.Contains(r.kinds.usual.families, p.Family()) {
 			return p
 		}
 	}
 	return nil
 }
 
-// with plays the run again in a changed world, and returns it if it fits.
-func (r *run) with(change func(*world)) *run {
+// play plays the run again in a changed world, until it is known not to fit.
+func (r *run) play(change func(*world)) *run {
 	w := *r.world
 	w.trial = true
-	if change(&w); w.stopped() {
-		return nil
+	change(&w)
+	return w.simulate(r.q)
+}
+
+// with plays the run again in a changed world, and returns it if it fits.
+func (r *run) with(change func(*world)) *run {
+	if again := r.play(change); again.out.Fits && !r.stopped() {
+		return again
 	}
-	again := w.simulate(r.q)
-	if !again.out.Fits || w.stopped() {
-		return nil
-	}
-	return again
+	return nil
 }
 
 // leftLike counts the blocks that are left in all pools that serve what a pool serves.
@@ -116,30 +119,43 @@ func elsewhere(pools []*state.Pool, bits int, f blocks.Family) netip.Prefix {
 	return netip.Prefix{}
 }
 
-func (r *run) widerChange(p *state.Pool) []Change {
-	for bits := p.BlockSize; bits >= max(p.BlockSize-maxBits, 5); bits-- {
-		if again := r.with(r.add(p, bits, 1)); again != nil {
-			number := blocks.PowerOfTwo(p.BlockSize - bits)
-			return []Change{{
-				Kind: "prefix", Pool: p.Name, Left: again.leftLike(p),
-				Title: fmt.Sprintf("add a pool of /%d or larger (%s of /%d), for the same nodes as %s", bits, phrase.PluralCount(number, "block"), p.BlockSize, p.Name),
-			}}
-		}
+// smallest returns the run with which it fits at the least of n growing changes: with one
+// that is enough all larger ones are, too. nil if none is.
+func smallest(n int, try func(i int) *run) (least int, found *run) {
+	runs := make([]*run, n)
+	least = sort.Search(n, func(i int) bool {
+		runs[i] = try(i)
+		return runs[i] != nil
+	})
+	if least == n {
+		return n, nil
 	}
-	return nil
+	return least, runs[least]
+}
+
+// widerChange finds the smallest pool. A larger one, which Calico tries last, changes
+// nothing before the smaller is full.
+func (r *run) widerChange(p *state.Pool) []Change {
+	i, again := smallest(min(maxBits+1, p.BlockSize-4), func(i int) *run { return r.with(r.add(p, p.BlockSize-i, 1)) })
+	if again == nil {
+		return nil
+	}
+	return []Change{{
+		Kind: "prefix", Pool: p.Name, Left: again.leftLike(p),
+		Title: fmt.Sprintf("add a pool of /%d or larger (%s of /%d), for the same nodes as %s", p.BlockSize-i, phrase.PluralCount(blocks.PowerOfTwo(i), "block"), p.BlockSize, p.Name),
+	}}
 }
 
 func (r *run) morePoolsChange(p *state.Pool) []Change {
-	for n := 1; n <= maxPools; n++ {
-		if again := r.with(r.add(p, p.CIDR.Bits(), n)); again != nil {
-			title := fmt.Sprintf("add a second pool of /%d like %s", p.CIDR.Bits(), p.Name)
-			if n > 1 {
-				title = fmt.Sprintf("add %d pools of /%d like %s", n, p.CIDR.Bits(), p.Name)
-			}
-			return []Change{{Kind: "pools", Pool: p.Name, Left: again.leftLike(p), Title: title}}
-		}
+	i, again := smallest(maxPools, func(i int) *run { return r.with(r.add(p, p.CIDR.Bits(), i+1)) })
+	if again == nil {
+		return nil
 	}
-	return nil
+	title := fmt.Sprintf("add a second pool of /%d like %s", p.CIDR.Bits(), p.Name)
+	if i > 0 {
+		title = fmt.Sprintf("add %d pools of /%d like %s", i+1, p.CIDR.Bits(), p.Name)
+	}
+	return []Change{{Kind: "pools", Pool: p.Name, Left: again.leftLike(p), Title: title}}
 }
 
 // blockSizeChange finds the largest blocks with which it fits and, if these leave no block
@@ -165,17 +181,23 @@ func (r *run) blockSizeChange(p *state.Pool) (out []Change) {
 	return out
 }
 
-// limitChange finds the lowest block limit with which it fits, if a limit is in the way.
+// limitChange finds the lowest block limit with which it fits, if a limit is in the way:
+// the lowest that is reached by no node, for a higher one then changes nothing.
 func (r *run) limitChange() []Change {
 	e := cmp.Or(r.out.FirstRefusal, r.out.FirstBorrow)
 	if e == nil || e.Limit != LimitBlocksOfNode {
 		return nil
 	}
 	now := r.config.BlockLimit()
-	for limit := now + 1; limit <= now+64; limit++ {
-		if again := r.with(func(w *world) { w.config.MaxBlocksPerHost = limit }); again != nil {
-			return []Change{{Kind: "max-blocks", Title: fmt.Sprintf("raise maxBlocksPerHost from %d to %d", now, limit), Left: again.leftLike(r.atIssue())}}
+	i, again := smallest(64, func(i int) *run {
+		again := r.play(func(w *world) { w.config.MaxBlocksPerHost = now + 1 + i })
+		if e := again.out.FirstRefusal; e != nil && e.Limit == LimitBlocksOfNode {
+			return nil
 		}
+		return again
+	})
+	if again == nil || !again.out.Fits || r.stopped() {
+		return nil
 	}
-	return nil
+	return []Change{{Kind: "max-blocks", Title: fmt.Sprintf("raise maxBlocksPerHost from %d to %d", now, now+1+i), Left: again.leftLike(r.atIssue())}}
 }

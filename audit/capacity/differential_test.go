@@ -38,19 +38,19 @@ const (
 func TestAllocatorAgrees(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	scripts, first := 10, uint64(1)
-	if text := os.Getenv(envScripts); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		scripts = n
-	}
 	if text := os.Getenv(envSeed); text != "" {
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
 		first, scripts = n, 1
+	}
+	if text := os.Getenv(envScripts); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		scripts = n
 	}
 	total := &tally{}
 	for i := range scripts {
@@ -267,12 +267,13 @@ func (s *script) assign() {
 	if args.Namespace != nil {
 		request.Namespace = s.state.Namespace(ns.Name)
 	}
+	beforehand := s.alloc.Holdings()
 	want := s.alloc.Assign(request)
 	if want.Addr != got.Addr() || want.Addr.IsValid() && want.Block != got.Masked() {
 		s.Fatalf("pod %d: %+v\nthe Allocator says %+v\nCalico assigned %v, and says: %v", s.pods, request, want, got, err)
 	}
 	if limit := errors.Is(err, ipam.ErrBlockLimit); limit != (want.Limit == capacity.LimitBlocksOfNode) {
-		s.Fatalf("pod %d: the Allocator says %+v, Calico %v", s.pods, want, err)
+		s.Fatalf("pod %d: %+v\nthe Allocator says %+v, Calico %v\nbefore it had\n%s", s.pods, request, want, err, beforehand)
 	}
 	count := func(n *int, if_ bool) {
 		if if_ {

@@ -27,6 +27,7 @@ func (a *Allocator) Holdings() string {
 func (a *Allocator) Age() {
 	for _, b := range a.blocks {
 		b.claimed = time.Time{}
+		a.changed(b)
 	}
 }
 

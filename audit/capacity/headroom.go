@@ -10,8 +10,8 @@ import (
 
 // headroom returns the headroom of each pool that serves workloads; labels are those of
 // nodes that join.
-func headroom(st *state.State, labels map[string]string, stopped func() bool) []Headroom {
-	out := []Headroom{}
+func headroom(w *world, labels map[string]string) []Headroom {
+	st, out := w.today, []Headroom{}
 	for _, p := range st.Pools {
 		if !p.ServesWorkloads() {
 			continue
@@ -21,7 +21,7 @@ func headroom(st *state.State, labels map[string]string, stopped func() bool) []
 			Blocks: p.Slots.Allocatable, Addresses: p.Addrs.Available,
 		}
 		h.joins(st, p, labels)
-		h.starts(st, p, stopped)
+		h.starts(w, p)
 		out = append(out, h)
 	}
 	return out
@@ -69,18 +69,19 @@ func (f *fillings) Pop() any {
 // starts says how many pods can start before the first has no room in its own node's
 // blocks. Only what happens at the end of each block is simulated, so that a pool of any
 // size takes no longer than its blocks.
-func (h *Headroom) starts(st *state.State, p *state.Pool, stopped func() bool) {
-	all := usersOf(st, p)
+func (h *Headroom) starts(w *world, p *state.Pool) {
+	all := usersOf(w.today, p)
 	if len(all) == 0 {
 		h.PodsLimit = LimitSelector
 		return
 	}
-	a := newAllocator(st, []*state.Pool{p}, st.IPAM, nil)
+	a := newAllocator(w.today, []*state.Pool{p}, w.today.IPAM, w.starts, nil)
 	heap.Init(&all)
-	for !stopped() {
+	for !w.stopped() {
 		f := all[0]
 		if f.block != nil {
 			f.block.free = nil
+			a.changed(f.block)
 		}
 		request := Request{Node: f.node, Family: p.Family(), Use: blocks.UseWorkload, Pools: []netip.Prefix{p.CIDR}}
 		got := a.Assign(request)

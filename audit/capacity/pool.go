@@ -2,11 +2,12 @@ package capacity
 
 import (
 	"hash/fnv"
+	"iter"
 	"math/big"
 	"math/rand"
 	"net/netip"
-	"slices"
 
+	"github.com/google/btree"
 	"go4.org/netipx"
 
 	"github.com/calico-audit/calico-audit/audit/state"
@@ -14,23 +15,35 @@ import (
 )
 
 // pool is a pool with the blocks that have exactly the CIDR of one of its slots: the
-// allocator sees no others in it.
+// allocator sees no others in it. Whatever a node looks for, it looks for in the order of
+// addresses from a start of its own, and begins again at the lowest; so each is found in
+// logarithmic time.
 type pool struct {
 	*state.Pool
 	reserved blocks.ReservedSet
-	// blocks are in the order of their addresses. version changes with them, and when a
-	// block gains room.
-	blocks  []*block
-	version int
-	// next leads from a slot that cannot be claimed to the nearest after it that may be.
-	next map[netip.Addr]netip.Addr
-	// empty is how many blocks were seen empty when they were added or gave an address
-	// back: there are none that are if it is 0.
-	empty int
+	// taken are the runs of slots that have a block.
+	taken *btree.BTreeG[slots]
+	// blocks are all, lending those that a borrower does not pass over, and empty those that
+	// another node may take.
+	blocks, lending, empty *btree.BTreeG[*block]
 }
 
+// slots are a run of slots: its first, and the one after it.
+type slots struct{ first, next netip.Addr }
+
+// has reports whether an address that is not before a run is in it.
+func (r slots) has(addr netip.Addr) bool { return addr.Less(r.next) || !r.next.IsValid() }
+
+const degree = 32 // of trees
+
 func newPool(p *state.Pool, reserved blocks.ReservedSet) *pool {
-	return &pool{Pool: p, reserved: reserved, next: map[netip.Addr]netip.Addr{}}
+	tree := func() *btree.BTreeG[*block] {
+		return btree.NewG(degree, func(a, b *block) bool { return a.cidr.Addr().Less(b.cidr.Addr()) })
+	}
+	return &pool{
+		Pool: p, reserved: reserved, blocks: tree(), lending: tree(), empty: tree(),
+		taken: btree.NewG(degree, func(a, b slots) bool { return a.first.Less(b.first) }),
+	}
 }
 
 // has reports whether a block lies in one of the pool's slots, exactly.
@@ -38,34 +51,72 @@ func (p *pool) has(b *block) bool {
 	return b.cidr.Bits() == p.BlockSize && p.CIDR.Bits() <= p.BlockSize && p.CIDR.Contains(b.cidr.Addr())
 }
 
-// from returns the place of the first block at or after an address.
-func (p *pool) from(addr netip.Addr) int {
-	i, _ := slices.BinarySearchFunc(p.blocks, addr, func(b *block, addr netip.Addr) int { return b.cidr.Addr().Compare(addr) })
-	return i
-}
-
 func (p *pool) add(b *block) {
-	if p.has(b) {
-		p.blocks = slices.Insert(p.blocks, p.from(b.cidr.Addr()), b)
-		p.gainedFree(b)
+	p.blocks.ReplaceOrInsert(b)
+	slot := slots{b.cidr.Addr(), netipx.PrefixLastIP(b.cidr).Next()}
+	switch before, ok := p.run(slot.first); {
+	case ok && before.has(slot.first): // a second block of the same CIDR
+		return
+	case ok && before.next == slot.first:
+		slot.first = before.first
 	}
+	if after, ok := p.taken.Get(slots{first: slot.next}); ok {
+		p.taken.Delete(after)
+		slot.next = after.next
+	}
+	p.taken.ReplaceOrInsert(slot)
 }
 
 func (p *pool) remove(b *block) {
-	if p.has(b) {
-		p.blocks = slices.DeleteFunc(slices.Clone(p.blocks), func(o *block) bool { return o == b })
-		p.next = map[netip.Addr]netip.Addr{}
-		p.version++
+	p.blocks.Delete(b)
+	p.lending.Delete(b)
+	p.empty.Delete(b)
+	of, ok := p.run(b.cidr.Addr())
+	if !ok || !of.has(b.cidr.Addr()) {
+		return
+	}
+	p.taken.Delete(of)
+	if of.first != b.cidr.Addr() {
+		p.taken.ReplaceOrInsert(slots{of.first, b.cidr.Addr()})
+	}
+	if next := netipx.PrefixLastIP(b.cidr).Next(); next != of.next {
+		p.taken.ReplaceOrInsert(slots{next, of.next})
 	}
 }
 
-// gainedFree notes that a block has free addresses again.
-func (p *pool) gainedFree(b *block) {
-	if !p.has(b) {
-		return
-	}
-	if p.version++; b.used == 0 {
-		p.empty++
+// run returns the last run that begins at or before an address.
+func (p *pool) run(addr netip.Addr) (found slots, ok bool) {
+	p.taken.DescendLessOrEqual(slots{first: addr}, func(r slots) bool {
+		found, ok = r, true
+		return false
+	})
+	return found, ok
+}
+
+// inOrder yields the blocks of a tree in the order that begins at an address. The tree may
+// change meanwhile.
+func inOrder(tree *btree.BTreeG[*block], start netip.Addr) iter.Seq[*block] {
+	return func(yield func(*block) bool) {
+		low := netip.IPv6Unspecified()
+		if start.Is4() {
+			low = netip.IPv4Unspecified()
+		}
+		for i, addr := range []netip.Addr{start, low} {
+			for addr.IsValid() {
+				var found *block
+				tree.AscendGreaterOrEqual(&block{cidr: netip.PrefixFrom(addr, 0)}, func(b *block) bool {
+					found = b
+					return false
+				})
+				if found == nil || i > 0 && !found.cidr.Addr().Less(start) {
+					break
+				}
+				if !yield(found) {
+					return
+				}
+				addr = netipx.PrefixLastIP(found.cidr).Next()
+			}
+		}
 	}
 }
 
@@ -75,6 +126,9 @@ type startKey struct {
 	pool netip.Prefix
 	bits int
 }
+
+// starts are those found out, which do not change.
+type starts map[startKey]netip.Addr
 
 // start returns the slot that a host tries first in a pool: the hash of its name seeds the
 // generator that draws it; the others follow in order, and after the last the first
@@ -87,8 +141,8 @@ func (a *Allocator) start(p *pool, host string) netip.Addr {
 	}
 	hash := fnv.New32()
 	_, _ = hash.Write([]byte(host))
-	slots := new(big.Int).Lsh(big.NewInt(1), uint(p.BlockSize-p.CIDR.Bits()))
-	i := new(big.Int).Rand(rand.New(rand.NewSource(int64(hash.Sum32()))), slots) //nolint:gosec // Calico's generator
+	number := new(big.Int).Lsh(big.NewInt(1), uint(p.BlockSize-p.CIDR.Bits()))
+	i := new(big.Int).Rand(rand.New(rand.NewSource(int64(hash.Sum32()))), number) //nolint:gosec // Calico's generator
 	base := new(big.Int).SetBytes(p.CIDR.Addr().AsSlice())
 	base.Add(base, i.Lsh(i, uint(p.CIDR.Addr().BitLen()-p.BlockSize)))
 	addr, _ := netip.AddrFromSlice(base.FillBytes(make([]byte, p.CIDR.Addr().BitLen()/8)))
@@ -101,29 +155,15 @@ func (p *pool) slot(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr
 
 // claimable returns the first slot at or after an address that has no block and is not
 // reserved as a whole; invalid if there is none up to the pool's end.
-func (p *pool) claimable(a *Allocator, addr netip.Addr) netip.Addr {
-	var passed []netip.Addr
+func (p *pool) claimable(addr netip.Addr) netip.Addr {
 	for addr.IsValid() && p.CIDR.Contains(addr) {
-		next, known := p.next[addr]
-		if !known {
-			slot := p.slot(addr)
-			switch {
-			case p.reserved.Covers(slot):
-				next = p.reserved.After(slot)
-			case a.blocks[slot] != nil:
-				next = netipx.PrefixLastIP(slot).Next()
-			default:
-				for _, s := range passed {
-					p.next[s] = addr
-				}
-				return addr
-			}
+		if r, ok := p.run(addr); ok && r.has(addr) {
+			addr = r.next
+		} else if slot := p.slot(addr); p.reserved.Covers(slot) {
+			addr = p.reserved.After(slot)
+		} else {
+			return addr
 		}
-		passed = append(passed, addr)
-		addr = next
-	}
-	for _, s := range passed {
-		p.next[s] = netip.Addr{}
 	}
 	return netip.Addr{}
 }
@@ -133,9 +173,9 @@ func (a *Allocator) firstClaimable(p *pool, host string) (netip.Prefix, bool) {
 	if p.BlockSize < p.CIDR.Bits() {
 		return netip.Prefix{}, false
 	}
-	addr := p.claimable(a, a.start(p, host))
+	addr := p.claimable(a.start(p, host))
 	if !addr.IsValid() {
-		addr = p.claimable(a, p.CIDR.Addr())
+		addr = p.claimable(p.CIDR.Addr())
 	}
 	if !addr.IsValid() {
 		return netip.Prefix{}, false
@@ -149,28 +189,4 @@ func sooner(start, addr, other netip.Addr) bool {
 		return late
 	}
 	return addr.Less(other)
-}
-
-// cursor is how far a node has come in a pool's blocks, as places after its start: those
-// before have no room left.
-type cursor struct{ version, at int }
-
-// lenders calls yield for the pool's blocks in a node's order, from where it last found
-// room on, until it returns false.
-func (a *Allocator) lenders(p *pool, n *node, yield func(*block) bool) {
-	if p.BlockSize < p.CIDR.Bits() {
-		return
-	}
-	first := p.from(a.start(p, n.Name))
-	c := n.cursors[p]
-	if c.version != p.version {
-		c = cursor{version: p.version}
-	}
-	all := p.blocks // deleting makes another list
-	for ; c.at < len(all); c.at++ {
-		if !yield(all[(first+c.at)%len(all)]) {
-			break
-		}
-	}
-	n.cursors[p] = c
 }

@@ -10,14 +10,17 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
+// use is an allocated address.
+type use struct {
+	block   *state.Block
+	ordinal int
+}
+
 // run plays what is assumed in a world.
 type run struct {
 	*world
 	q     *Question
 	a     *Allocator
-	kinds *kinds
-	// usual is the kind of the pods of nodes that join.
-	usual *kind
 	out   *Outcome
 	nodes map[string]*NodeOutcome
 	// short are the pools that the first address which is not of its own node's blocks
@@ -29,15 +32,10 @@ type run struct {
 // simulate plays what is assumed: what has to start again first, then nodes that join, one
 // after the other and each with its pods, then further pods.
 func (w *world) simulate(q *Question) *run {
-	r := &run{world: w, q: q, a: w.allocator(), kinds: newKinds(w.State), out: &Outcome{Pools: []PoolOutcome{}}, nodes: map[string]*NodeOutcome{}}
-	for _, h := range w.today.NodeStates { // all kinds are known before one is the usual
-		for _, p := range h.Workloads {
-			if p.Live() {
-				r.kinds.of(p)
-			}
-		}
+	if w.kinds == nil {
+		w.kinds = newKinds(w.today)
 	}
-	r.usual = r.kinds.usual()
+	r := &run{world: w, q: q, a: w.allocator(), out: &Outcome{Pools: []PoolOutcome{}}, nodes: map[string]*NodeOutcome{}}
 	r.rebuild()
 	moved := r.remove()
 	for _, name := range w.joining {
@@ -46,16 +44,21 @@ func (w *world) simulate(q *Question) *run {
 		}
 		r.join(name)
 	}
-	s := w.spreadOf(r.kinds, r.usual, q.podsPerNode())
-	for range moved + q.Pods {
-		if r.over() {
-			break
-		}
-		if h := s.next(); h != nil {
-			r.pod(h.node, h.kind)
-		} else {
-			r.homeless(moved + q.Pods)
-			break
+	pods := moved + q.Pods
+	var s *spread
+	if pods > 0 {
+		s = w.spread(q.podsPerNode())
+	}
+	for left := pods; left > 0 && !r.over(); left-- {
+		h := s.next()
+		switch {
+		case h == nil:
+			r.homeless(left)
+			left = 0
+		case h.full: // nor does this one get an address
+			r.refuseAll(h.node, 1)
+		default:
+			h.full = !r.pod(h.node, h.kind)
 		}
 	}
 	r.finish()
@@ -107,12 +110,18 @@ func (r *run) rebuild() {
 // remove frees what nodes that go use and hold, and returns how many of their pods start
 // again elsewhere: all but those of DaemonSets and of the nodes themselves.
 func (r *run) remove() (moved int) {
+	used := map[string][]use{}
+	for _, b := range r.IPBlocks {
+		for i := range b.Ordinals {
+			if attr := attributes(b, i); attr != nil && len(r.q.RemoveNodes) > 0 && slices.Contains(r.q.RemoveNodes, state.NodeOf(attr)) {
+				used[state.NodeOf(attr)] = append(used[state.NodeOf(attr)], use{b, i})
+			}
+		}
+	}
 	for _, name := range r.q.RemoveNodes {
-		for _, b := range r.IPBlocks {
-			for i := range b.Ordinals {
-				if attr := attributes(b, i); attr != nil && state.NodeOf(attr) == name && r.a.blocks[b.CIDR] != nil {
-					r.a.Release(b.CIDR, b.Address(i))
-				}
+		for _, u := range used[name] {
+			if r.a.blocks[u.block.CIDR] != nil {
+				r.a.Release(u.block.CIDR, u.block.Address(u.ordinal))
 			}
 		}
 		owner := blocks.Owner{Kind: blocks.HostOwner, Name: name}
@@ -137,18 +146,23 @@ func (r *run) join(name string) {
 	r.tunnel(name, six, func(p *blocks.Pool) blocks.Encap { return p.VXLAN })
 	r.tunnel(name, four, func(p *blocks.Pool) blocks.Encap { return p.IPIP })
 	for left := r.q.podsPerNode() - 1; left >= 0 && !r.over(); left-- {
-		if !r.pod(name, r.usual) { // nor will those after it get an address
-			r.out.Started, r.out.Refused = r.out.Started+left, r.out.Refused+left
-			n := r.node(name)
-			n.Started, n.Refused = n.Started+left, n.Refused+left
+		if !r.pod(name, r.kinds.usual) { // nor will those after it get an address
+			r.refuseAll(name, left)
 			break
 		}
 	}
 	owner := blocks.Owner{Kind: blocks.HostOwner, Name: name}
 	without := func(f blocks.Family) bool { return !r.a.owns(owner, f) }
-	if len(r.usual.families) == 0 || slices.ContainsFunc(r.usual.families, without) {
+	if len(r.kinds.usual.families) == 0 || slices.ContainsFunc(r.kinds.usual.families, without) {
 		r.out.WithoutBlock = append(r.out.WithoutBlock, name)
 	}
+}
+
+// refuseAll counts further pods of a node where one like them got no address.
+func (r *run) refuseAll(name string, pods int) {
+	n := r.node(name)
+	r.out.Started, r.out.Refused = r.out.Started+pods, r.out.Refused+pods
+	n.Started, n.Refused = n.Started+pods, n.Refused+pods
 }
 
 func (r *run) tunnel(name string, f blocks.Family, encap func(*blocks.Pool) blocks.Encap) {
@@ -235,7 +249,8 @@ func (r *run) record(node string, pod int, got Assigned) {
 		n.Borrowed++
 		r.out.Borrowed++
 		r.out.FirstBorrow = cmp.Or(r.out.FirstBorrow, event)
-		if from := got.Owner.Node(); from != "" && !slices.Contains(n.From, from) {
+		// One lender follows the other: it is mostly the last.
+		if from, last := got.Owner.Node(), len(n.From)-1; from != "" && (last < 0 || n.From[last] != from) && !slices.Contains(n.From, from) {
 			n.From = append(n.From, from)
 		}
 	case got.Claimed:
@@ -299,11 +314,14 @@ func (a *Allocator) owns(o blocks.Owner, f blocks.Family) bool {
 
 // left counts the blocks of a pool that can be claimed.
 func (a *Allocator) left(p *pool) blocks.Count {
-	there, empty := make([]*blocks.Block, len(p.blocks)), 0
-	for i, b := range p.blocks {
-		if there[i] = (&blocks.Block{CIDR: b.cidr}); a.reclaims && b.used == 0 && a.numFree(b) > 0 && b.owner.Name != "" {
+	var there []*blocks.Block
+	empty := 0
+	p.blocks.Ascend(func(b *block) bool {
+		there = append(there, &blocks.Block{CIDR: b.cidr})
+		if a.reclaims && b.used == 0 && a.numFree(b) > 0 && b.owner.Name != "" {
 			empty++
 		}
-	}
+		return true
+	})
 	return blocks.PoolSlots(p.Pool.Pool, there, a.reserved).Allocatable.Add(blocks.CountOf(empty))
 }

@@ -24,14 +24,25 @@ type kinds struct {
 	// spaces is true if some pool is for certain namespaces only.
 	spaces bool
 	known  map[string]*kind
-	count  map[*kind]int
+	// usual is the kind of the pods of nodes that join.
+	usual *kind
 }
 
+// newKinds returns the kinds of the pods that run.
 func newKinds(st *state.State) *kinds {
-	k := &kinds{st: st, known: map[string]*kind{}, count: map[*kind]int{}}
+	k := &kinds{st: st, known: map[string]*kind{}}
 	for _, p := range st.Pools {
 		k.spaces = k.spaces || !p.ServesAllNamespaces()
 	}
+	count := map[*kind]int{}
+	for _, h := range st.NodeStates {
+		for _, p := range h.Workloads {
+			if p.Live() {
+				count[k.of(p)]++
+			}
+		}
+	}
+	k.usual = k.mostUsual(count)
 	return k
 }
 
@@ -54,16 +65,15 @@ func (k *kinds) of(w *blocks.Workload) *kind {
 	if k.known[key] == nil {
 		k.known[key] = &kind{like: w, families: families}
 	}
-	k.count[k.known[key]]++
 	return k.known[key]
 }
 
-// usual returns the most frequent kind; where no pod has an address, pods that no pool
+// mostUsual returns the most frequent kind; where no pod has an address, pods that no pool
 // restricts, with an address of each family that some pool serves.
-func (k *kinds) usual() *kind {
+func (k *kinds) mostUsual(count map[*kind]int) *kind {
 	var best *kind
 	for _, key := range slices.Sorted(maps.Keys(k.known)) {
-		if one := k.known[key]; best == nil || k.count[one] > k.count[best] {
+		if one := k.known[key]; best == nil || count[one] > count[best] {
 			best = one
 		}
 	}
@@ -85,8 +95,9 @@ type share struct {
 	node   string
 	kind   *kind
 	weight int
-	// given is how many have started.
+	// given is how many have started; full is true once one got no address.
 	given int
+	full  bool
 }
 
 // spread hands pods out to shares in proportion, as evenly as can be: it is a heap, whose
@@ -126,9 +137,22 @@ func takesPods(h *state.NodeState) bool {
 	return h.Node != nil && h.Schedulable && !h.Node.Unschedulable
 }
 
-// spreadOf returns the shares of today's pods on the nodes that take more, and of those that
+// spread returns the shares of pods that start.
+func (w *world) spread(joined int) *spread {
+	if w.shares == nil {
+		w.shares = w.sharesOf(joined)
+	}
+	s := &spread{}
+	for _, h := range w.shares {
+		*s = append(*s, &h)
+	}
+	heap.Init(s)
+	return s
+}
+
+// sharesOf returns the shares of today's pods on the nodes that take more, and of those that
 // joined with them. Where no pod has an address, each node has an equal share.
-func (w *world) spreadOf(k *kinds, usual *kind, joined int) *spread {
+func (w *world) sharesOf(joined int) (all []share) {
 	count := map[string]map[*kind]int{}
 	add := func(node string, of *kind, n int) {
 		if count[node] == nil {
@@ -141,32 +165,30 @@ func (w *world) spreadOf(k *kinds, usual *kind, joined int) *spread {
 			continue
 		}
 		for _, p := range h.Workloads {
-			if of := k.of(p); of != nil && p.Live() {
+			if of := w.kinds.of(p); of != nil && p.Live() {
 				add(h.Name, of, 1)
 			}
 		}
 	}
 	for _, name := range w.joining {
-		add(name, usual, joined)
+		add(name, w.kinds.usual, joined)
 	}
 	if len(count) == 0 {
 		for _, h := range w.NodeStates {
 			if takesPods(h) {
-				add(h.Name, usual, 1)
+				add(h.Name, w.kinds.usual, 1)
 			}
 		}
 	}
-	s := &spread{}
 	for _, node := range slices.Sorted(maps.Keys(count)) {
 		for of, n := range count[node] {
 			if n > 0 {
-				*s = append(*s, &share{node: node, kind: of, weight: n})
+				all = append(all, share{node: node, kind: of, weight: n})
 			}
 		}
 	}
-	slices.SortFunc(*s, func(a, b *share) int {
+	slices.SortFunc(all, func(a, b share) int {
 		return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.kind.like.FullName(), b.kind.like.FullName()))
 	})
-	heap.Init(s)
-	return s
+	return all
 }

@@ -2,7 +2,7 @@ package cli
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -12,16 +12,21 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/capacity"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/cmd/internal/fleet"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
 
-var capacityFormats = view.CapacityFormats(page.Capacity)
+var (
+	capacityFormats      = view.CapacityFormats(page.Capacity)
+	fleetCapacityFormats = view.FleetCapacityFormats(page.FleetCapacity)
+)
 
 // capacityCommand is the capacity command with its flags.
 type capacityCommand struct {
 	env
 	sources sources
+	fleet   fleetFlags
 	output  outputFlags
 
 	labels, pools, sizes, reserve []string
@@ -29,7 +34,9 @@ type capacityCommand struct {
 	maxBlocks                     int
 	question                      capacity.Question
 
-	outputs outputs[*view.CapacityReport]
+	outputs      outputs[*view.CapacityReport]
+	fleetOutputs outputs[*view.FleetCapacity]
+	progress     *view.ProgressLine
 }
 
 func newCapacity(e env) *cobra.Command {
@@ -42,9 +49,13 @@ func newCapacity(e env) *cobra.Command {
 			if err := x.complete(c); err != nil {
 				return err
 			}
+			if x.progress = view.ProgressOn(x.streams); x.fleet.members != nil {
+				return x.runFleet(c.Context())
+			}
 			return x.run(c.Context())
 		},
 	})
+	x.fleet.addFlags(c)
 	x.sources.addFlags(c)
 	addOutputFlags(c, &x.output, capacityFormats, "")
 	fs := c.Flags()
@@ -66,7 +77,15 @@ func newCapacity(e env) *cobra.Command {
 
 // complete checks the flags, before anything is read. All its errors are errors of usage.
 func (x *capacityCommand) complete(c *cobra.Command) (err error) {
-	if x.outputs, err = parseOutputs(capacityFormats, &x.output, places{}); err != nil {
+	if err := x.fleet.complete(&x.sources); err != nil {
+		return err
+	}
+	if x.fleet.members != nil {
+		x.fleetOutputs, err = parseOutputs(fleetCapacityFormats, &x.output, places{})
+	} else {
+		x.outputs, err = parseOutputs(capacityFormats, &x.output, places{})
+	}
+	if err != nil {
 		return err
 	}
 	q := &x.question
@@ -137,32 +156,69 @@ func parsePool(text string) (capacity.NewPool, error) {
 
 // run reads and answers.
 func (x *capacityCommand) run(ctx context.Context) error {
-	progress := view.ProgressOn(x.streams)
-	from, err := x.sources.open(x.streams, progress.Show)
+	from, err := x.sources.open(x.streams, x.progress.Show)
 	if err != nil {
 		return err
 	}
+	report, err := x.answer(ctx, from)
+	x.progress.Clear()
+	if err != nil {
+		return err
+	}
+	return together(x.outputs.write(x.streams, "answer", report, x.viewOptions), notAnswered("answer", report))
+}
+
+// answer reads a source and answers.
+func (x *capacityCommand) answer(ctx context.Context, from reader) (*view.CapacityReport, error) {
 	snapshot, err := from.Read(ctx)
 	if err != nil {
-		progress.Clear()
-		return err
+		return nil, err
 	}
-	progress.Show("simulating")
+	x.progress.Show("simulating")
 	st := state.New(snapshot, state.Options{})
 	answer, err := capacity.Ask(ctx, st, x.question)
-	progress.Clear()
 	if err != nil {
-		return usageError(err)
+		return nil, usageError(err)
 	}
-	report := view.NewCapacityReport(st, answer)
-	errs := []error{x.outputs.write(x.streams, "answer", report, x.viewOptions)}
+	return view.NewCapacityReport(st, answer), nil
+}
+
+// notAnswered returns the error of what could not be answered, or not as a whole.
+func notAnswered(what string, r *view.CapacityReport) error {
 	switch {
-	case report.Complete && report.Inconclusive != "":
-		errs = append(errs, unreadError(errors.New(report.Inconclusive)))
-	case !report.Complete:
-		errs = append(errs, unreadError(incomplete("answer", report.Gaps)))
+	case r.Complete && r.Inconclusive != "":
+		return unreadError(fmt.Errorf("the %s is inconclusive: %s", what, r.Inconclusive))
+	case !r.Complete:
+		return unreadError(incomplete(what, r.Gaps))
 	}
-	return together(errs...)
+	return nil
+}
+
+// runFleet answers for all clusters.
+func (x *capacityCommand) runFleet(ctx context.Context) error {
+	items, errs, err := readFleet(ctx, x.env, &x.fleet, &x.sources, x.progress, x.of)
+	if err != nil {
+		return err
+	}
+	for _, i := range items {
+		if i.Error == "" {
+			errs = append(errs, notAnswered("answer of context "+i.Context, i.Of))
+		}
+	}
+	return together(append(errs, x.fleetOutputs.write(x.streams, "answer", view.NewFleet(view.FleetCapacityKind, fleet.Sort(items)), x.viewOptions))...)
+}
+
+// of returns how one cluster of the fleet is read, as x would.
+func (x *capacityCommand) of(m *member) (view.Options, func(context.Context) (*view.CapacityReport, error)) {
+	one := *x
+	one.progress, one.streams, one.sources = view.NewProgressLine(nil), m.streams, m.sources
+	return one.viewOptions(false), func(ctx context.Context) (*view.CapacityReport, error) {
+		from, err := one.sources.open(one.streams, one.progress.Show)
+		if err != nil {
+			return nil, err
+		}
+		return one.answer(ctx, from)
+	}
 }
 
 // viewOptions returns the options of an output.

@@ -127,7 +127,12 @@ func (e env) reportOf(ctx context.Context, path string, check checkFlag, grace g
 		}
 		defer done()
 		if page.Is(head) || document.IsReport(document.Identity(head)) {
-			return storedReport(path, head, text, check)
+			r, err := document.DecodeReport(path, head, text)
+			if err != nil {
+				return nil, usageError(err)
+			}
+			check.keep(r)
+			return r, nil
 		}
 	}
 	files := &fileReader{paths: []string{path}, opts: files.FileOptions{Warn: func(text string) { say(e.streams, "warning: %s: %s", path, text) }}}

@@ -17,7 +17,6 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/cmd/internal/document"
 )
 
 // env is what every command is given: where it reads and writes, and how people start
@@ -126,17 +125,11 @@ func (f *checkFlag) parse() (err error) {
 	return nil
 }
 
-// storedReport reads a report of a text that begins with head, and keeps of it what the
-// checks asked for found.
-func storedReport(path string, head []byte, text io.Reader, asked checkFlag) (*audit.Report, error) {
-	r, err := document.DecodeReport(path, head, text)
-	if err != nil {
-		return nil, usageError(err)
+// keep leaves out of a report that was made before what other checks found.
+func (f *checkFlag) keep(r *audit.Report) {
+	if len(f.patterns) > 0 {
+		r.Keep(f.checks)
 	}
-	if len(asked.patterns) > 0 {
-		r.Keep(asked.checks)
-	}
-	return r, nil
 }
 
 // filesByFlag refuses arguments of a command that reads files by a flag.

@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/xml"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
@@ -161,6 +163,126 @@ func TestFleet(t *testing.T) {
 	shown := regexp.MustCompile("<[^>]*>").ReplaceAllString(string(html), "")
 	if !strings.Contains(shown, "calico-audit repair --context prod ") || strings.Contains(shown, "calico-audit repair --kubeconfig") {
 		t.Errorf("the page's commands do not name their cluster alone:\n%s", shown)
+	}
+}
+
+// TestFleetReadBack: the document of a fleet is shown again in every format, narrowed and
+// judged as it would have been.
+func TestFleetReadBack(t *testing.T) {
+	story := play(t, testcluster.Story)
+	config := fleetConfig(t, map[string]string{"prod": story.KubeconfigPath()})
+	file := filepath.Join(t.TempDir(), "fleet.json")
+	if got := calicoAudit(t, "report", "--kubeconfig", config, "--contexts", "all", "-o", "json="+file); got.code != cli.ExitUnread {
+		t.Fatalf("exit code %d: %s", got.code, got.err)
+	}
+	read := func(args ...string) outcome {
+		t.Helper()
+		got := calicoAudit(t, append([]string{"report", "-f", file}, args...)...)
+		if got.code != cli.ExitUnread || !strings.Contains(got.err, "context dead: ") {
+			t.Errorf("%v: exit code %d: %s", args, got.code, got.err)
+		}
+		return got
+	}
+	again := read("-o", "json")
+	if raw, err := os.ReadFile(file); err != nil || again.stdout != string(raw) {
+		t.Errorf("%v: read back it is\n%s", err, again.stdout)
+	}
+	yaml := filepath.Join(t.TempDir(), "fleet.yaml")
+	read("-o", "yaml="+yaml)
+	if got := calicoAudit(t, "report", "-f", yaml, "-o", "json"); got.stdout != again.stdout {
+		t.Errorf("by way of YAML it is\n%s", got.stdout)
+	}
+	for format, want := range map[string]string{
+		"table": "=== prod ===", "wide": "node/no-block", "markdown": "| `dead` | NOT READ | ", "html": `<a href="#cluster-2">prod</a>`, "junit": `name="calico-audit prod"`,
+	} {
+		if got := read("-o", format); !strings.Contains(got.stdout, want) || strings.Contains(got.stdout, "All of it: ") {
+			t.Errorf("-o %s lacks %q:\n%s", format, want, got.stdout)
+		}
+	}
+	narrow := read("--check", "node/no-block", "--ignore", "node=new-2", "--fail-on", "warning", "-o", `jsonpath={range .items[*]}{range .findings[*]}{.check} {.subject.name}{"\n"}{end}{end}`)
+	if narrow.stdout != "node/no-block new-1\n" || !strings.Contains(narrow.err, "at or above --fail-on warning: prod") {
+		t.Errorf("it is narrowed to %q: %s", narrow.stdout, narrow.err)
+	}
+	for flag, want := range map[string]string{"--node=new-1": "--pool and --node", "--at=2026-01-01T00:00:00Z": "--at", "--watch=1m": "--watch", "--contexts=prod": "--filename"} {
+		if got := calicoAudit(t, "report", "-f", file, flag); got.code != cli.ExitUsage || !strings.Contains(got.err, want) {
+			t.Errorf("%s: exit code %d: %s", flag, got.code, got.err)
+		}
+	}
+}
+
+// TestFleetCapacity: the question is put to each cluster; one that does not answer, and one
+// that accepts and says nothing, hold no other.
+func TestFleetCapacity(t *testing.T) {
+	story := play(t, testcluster.Story)
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close() //nolint:errcheck // nothing is read from it
+	config := fleetConfig(t, map[string]string{"prod": story.KubeconfigPath(), "prod-admin": story.KubeconfigPath()})
+	all, err := clientcmd.LoadFromFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all.Clusters["silent"] = &api.Cluster{Server: "https://" + silent.Addr().String()}
+	all.Contexts["silent"] = &api.Context{Cluster: "silent"}
+	if err := clientcmd.WriteToFile(*all, config); err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) outcome {
+		t.Helper()
+		return calicoAudit(t, append([]string{"capacity", "--kubeconfig", config}, args...)...)
+	}
+	began := time.Now()
+	got := run("--contexts", "all", "--cluster-timeout", "4s", "--add-nodes", "2", "-o", "json")
+	if took := time.Since(began); got.code != cli.ExitUnread || took > 30*time.Second {
+		t.Errorf("exit code %d after %v: %s", got.code, took, got.err)
+	}
+	for _, want := range []string{"error: context dead: ", "connection refused", "error: context silent: not read within 4s (--cluster-timeout)"} {
+		if !strings.Contains(got.err, want) {
+			t.Errorf("standard error lacks %q: %s", want, got.err)
+		}
+	}
+	var doc struct {
+		Kind    string
+		Summary struct{ Clusters, Unread, DoNotFit, Fit int }
+		Items   []struct {
+			Context, Error string
+			SameCluster    []string
+			Outcome        *struct {
+				Fits         bool
+				WithoutBlock []string
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(got.stdout), &doc); err != nil {
+		t.Fatal(err)
+	}
+	if s := doc.Summary; doc.Kind != "FleetCapacityReport" || s.Clusters != 3 || s.Unread != 2 || s.DoNotFit != 1 || s.Fit != 0 || len(doc.Items) != 3 {
+		t.Fatalf("%s: %+v", doc.Kind, s)
+	}
+	if prod := doc.Items[2]; prod.Context != "prod" || prod.Error != "" || prod.Outcome.Fits || len(prod.Outcome.WithoutBlock) != 2 || !slices.Equal(prod.SameCluster, []string{"prod-admin"}) {
+		t.Errorf("last comes %+v", prod)
+	}
+	page := filepath.Join(t.TempDir(), "fleet.html")
+	got = run("--contexts", "prod,dead", "--add-nodes", "2", "-o", "table", "-o", "markdown="+filepath.Join(t.TempDir(), "x.md"), "-o", "html="+page)
+	if got.code != cli.ExitUnread || !regexp.MustCompile(`(?ms)^dead +NOT READ +.*\nprod +DOES NOT FIT +2 nodes get no block`).MatchString(got.stdout) {
+		t.Errorf("exit code %d: %s\n%s", got.code, got.err, got.stdout)
+	}
+	if html, err := os.ReadFile(page); err != nil || !strings.Contains(string(html), "What if 2 nodes join") {
+		t.Errorf("%v: %s", err, html)
+	}
+	// Each cluster answers for itself whether a question makes sense, if it names nothing of one.
+	if got := run("--contexts", "prod", "--block-size", "nowhere=28"); got.code != cli.ExitUsage || !strings.Contains(got.err, `context prod: there is no pool "nowhere"`) {
+		t.Errorf("exit code %d: %s", got.code, got.err)
+	}
+	for _, args := range [][]string{{"--contexts", "prod", "--remove-node", "n1"}, {"--contexts", "prod", "-f", "."}, {"--contexts", "prod", "--cluster-timeout", "-1s"}, {"--cluster-timeout", "1s"}} {
+		if got := run(args...); got.code != cli.ExitUsage || !strings.Contains(got.err, "--contexts") && !strings.Contains(got.err, "negative") {
+			t.Errorf("%v: exit code %d: %s", args, got.code, got.err)
+		}
+	}
+	if got := run("--contexts", "prod"); got.code != cli.ExitOK || !strings.Contains(got.stdout, "FULL") {
+		t.Errorf("exit code %d: %s\n%s", got.code, got.err, got.stdout)
 	}
 }
 

@@ -8,12 +8,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/document"
-	"github.com/calico-audit/calico-audit/cmd/internal/fleet"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
@@ -35,18 +33,17 @@ type reportCommand struct {
 	ascii        bool
 	journals     []string
 	every        time.Duration // --watch; 0 for once
-	contexts     []string      // of several clusters; nil for one
-	flags        *pflag.FlagSet
+	fleet        fleetFlags
 
 	stored       *audit.Report // the report that -f names; nil if it names objects
 	reader       reader
 	journal      *journalReader // the reader, if journals are given; else nil
 	outputs      outputs[*audit.Report]
-	members      []fleet.Member // of --contexts
 	muted        *audit.Mutes
 	known        []*audit.Report // the baselines of muted
 	progress     *view.ProgressLine
 	fleetOutputs outputs[*view.FleetReport]
+	storedFleet  *view.FleetReport // the one that -f names
 }
 
 func newReport(e env) *cobra.Command {
@@ -59,16 +56,14 @@ func newReport(e env) *cobra.Command {
 			if err := r.complete(); err != nil {
 				return err
 			}
-			if r.members != nil {
+			if r.ofFleet() {
 				return r.runFleet(c.Context())
 			}
 			return r.run(c.Context())
 		},
 	})
 	fs := c.Flags()
-	r.flags = fs
-	fs.StringSliceVar(&r.contexts, "contexts", nil, "read the clusters of these contexts of the kubeconfig, `NAMES` joined by commas, or "+fleet.All+", and print one report of them")
-	_ = fs.SetAnnotation("contexts", flagGroup, []string{groupSource})
+	r.fleet.addFlags(c)
 	r.sources.addFlags(c)
 	r.hosts.addFlags(c)
 	r.past.addFlags(c)
@@ -98,19 +93,28 @@ func (r *reportCommand) complete() (err error) {
 		return err
 	}
 	r.progress = view.ProgressOn(r.streams)
-	if r.contexts != nil {
-		return r.completeFleet()
-	}
-	if r.stored, err = r.storedReport(); err != nil {
+	if err = r.fleet.complete(&r.sources); err != nil {
 		return err
 	}
-	if r.outputs, err = parseOutputs(reportFormats, &r.output, places{}); err != nil {
+	if err = r.readStored(); err != nil {
+		return err
+	}
+	if r.ofFleet() {
+		r.fleetOutputs, err = parseOutputs(fleetFormats, &r.output, places{})
+	} else {
+		r.outputs, err = parseOutputs(reportFormats, &r.output, places{})
+	}
+	if err != nil {
 		return err
 	}
 	if err := r.checkWatch(); err != nil {
 		return err
 	}
 	if r.muted, r.known, err = r.mutes.read(r.streams.In); err != nil {
+		return err
+	}
+	if r.ofFleet() {
+		_, err = r.hosts.options()
 		return err
 	}
 	if r.reader, err = openSource(&r.sources, r.hosts, r.streams, r.progress.Show); err != nil || len(r.journals) == 0 {
@@ -132,7 +136,7 @@ func (r *reportCommand) viewOptions(toStdout bool) view.Options {
 		NoHeaders: r.noHeaders, Program: r.program, Source: r.sources.describe(), ReportArgs: r.arguments(), PortableArgs: strings.TrimSpace(r.sources.portable() + r.hosts.portable() + r.grace.arguments()),
 		Now: time.Now(), FailOn: r.fail.severity, ASCII: r.ascii || toStdout && view.ASCIIOnly(r.streams.Out),
 	}
-	if r.stored != nil || r.members != nil { // the other commands read objects, not reports; of a fleet each item has its own
+	if r.stored != nil || r.ofFleet() { // the other commands read objects, not reports; of a fleet each item has its own
 		o.ReportArgs, o.PortableArgs = "", ""
 	}
 	return r.output.display(o, r.streams, toStdout)
@@ -249,34 +253,45 @@ func incomplete(what string, gaps []blocks.Gap) error {
 	}
 }
 
-// storedReport returns the report that the one file of -f holds, as -o json, yaml
-// or html wrote it; nil if the source is anything else. It is shown as it was made:
+// readStored reads the report, or those of a fleet, that the one file of -f holds, as -o json,
+// yaml or html wrote it; none if the source is anything else. It is shown as it was made:
 // only what other checks found, and what is muted, may be left out.
-func (r *reportCommand) storedReport() (*audit.Report, error) {
+func (r *reportCommand) readStored() error {
 	if len(r.sources.files) != 1 || r.sources.files[0] == "-" {
-		return nil, nil // no report, and no error
+		return nil
 	}
 	path := r.sources.files[0]
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-		return nil, nil // whoever reads it next tells why it cannot be read
+		return nil // whoever reads it next tells why it cannot be read
 	}
 	text, head, done, err := document.Open(path, nil)
 	if err != nil {
-		return nil, usagef("reading %s: %w", path, err)
+		return usagef("reading %s: %w", path, err)
 	}
 	defer done()
-	if !page.Is(head) && !document.IsReport(document.Identity(head)) {
-		return nil, nil // no report, and no error
+	version, kind := document.Identity(head)
+	if !page.Is(head) && !document.IsReport(version, kind) && kind != view.FleetKind {
+		return nil
 	}
 	switch {
 	case r.sources.at != "":
-		return nil, usagef("--at goes with files of objects: %s is a report, which carries its time", path)
+		return usagef("--at goes with files of objects: %s is a report, which carries its time", path)
 	case len(changedFlags(r.hosts.fs)) > 0:
-		return nil, usagef("--%s is for making a report: %s is one already", changedFlags(r.hosts.fs)[0].Name, path)
+		return usagef("--%s is for making a report: %s is one already", changedFlags(r.hosts.fs)[0].Name, path)
 	case len(r.journals) > 0:
-		return nil, usagef("--journal is for making a report: %s is one already", path)
+		return usagef("--journal is for making a report: %s is one already", path)
 	case len(r.pools)+len(r.nodes) > 0:
-		return nil, usagef("--pool and --node are for making a report: %s is one already, and does not say which pools and nodes each finding concerns", path)
+		return usagef("--pool and --node are for making a report: %s is one already, and does not say which pools and nodes each finding concerns", path)
+	case kind == view.FleetKind:
+		r.storedFleet, err = document.DecodeFleet(path, text)
+	default:
+		r.stored, err = document.DecodeReport(path, head, text)
 	}
-	return storedReport(path, head, text, r.check)
+	if err != nil {
+		return usageError(err)
+	}
+	if r.stored != nil {
+		r.check.keep(r.stored)
+	}
+	return nil
 }

@@ -25,7 +25,7 @@ func (r *reportCommand) checkWatch() error {
 		return usagef("--watch=%s: a cluster is read every %s at most", r.every, minWatch)
 	case r.fail.severity != 0:
 		return usagef("--watch goes on until it is interrupted: --fail-on needs a report that ends")
-	case r.stored != nil:
+	case r.stored != nil || r.storedFleet != nil:
 		return usagef("--watch reads objects again: %s is a report", r.sources.files[0])
 	case files && r.sources.files[0] == "-":
 		return usagef("--watch reads again, and standard input can be read once only")

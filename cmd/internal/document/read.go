@@ -15,6 +15,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks/files"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
 
@@ -143,6 +144,23 @@ func DecodeReport(path string, head []byte, text io.Reader) (*audit.Report, erro
 		return nil, fmt.Errorf("reading %s: it is a %s of %s, not a %s of %s", path, r.Kind, r.APIVersion, audit.ReportKind, audit.APIVersion)
 	}
 	return r, nil
+}
+
+// DecodeFleet reads the reports of several clusters.
+func DecodeFleet(path string, text io.Reader) (*view.FleetReport, error) {
+	f := new(view.FleetReport)
+	if _, err := Decode("report", path, text, f); err != nil {
+		return nil, err
+	}
+	for i := range f.Items {
+		if x := &f.Items[i]; x.Error == "" && (x.Of.Report == nil || x.Of.Kind != audit.ReportKind) {
+			return nil, fmt.Errorf("reading %s: items[%d] has neither a report nor an error", path, i)
+		}
+	}
+	if f.APIVersion != audit.APIVersion {
+		return nil, fmt.Errorf("reading %s: it is a %s of %s, not of %s", path, f.Kind, f.APIVersion, audit.APIVersion)
+	}
+	return f, nil
 }
 
 // Decode reads a document of YAML or JSON into a value, and returns it as JSON.

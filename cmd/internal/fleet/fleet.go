@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/tools/clientcmd/api"
@@ -31,8 +32,9 @@ const atOnce = 4
 // allowed are the flags that go together with --contexts. Any other is for one cluster, or
 // would lead, or send credentials of one, to all.
 var allowed = []string{
-	"contexts", "output", "color", "ascii", "fail-on", "check", "pool", "node", "ignore", "ignore-file", "grace",
+	"contexts", "cluster-timeout", "output", "color", "ascii", "fail-on", "check", "pool", "node", "ignore", "ignore-file", "grace",
 	"agents", "agents-selector", "agents-namespace", "agents-scheme", "agents-ca-file", "agents-server-name", "agents-timeout",
+	"add-nodes", "node-labels", "pods-per-node", "pods", "add-pool", "block-size", "strict-affinity", "max-blocks", "reserve",
 	"kubeconfig", "as", "as-group", "as-uid", "as-user-extra", "request-timeout", "disable-compression",
 }
 
@@ -140,15 +142,17 @@ func server(config api.Config, context string) (string, error) {
 }
 
 // Reader is how a cluster is read.
-type Reader struct {
-	view.FleetItem // without report and error
-	Read           func(context.Context) (*audit.Report, error)
+type Reader[T view.FleetMember] struct {
+	view.FleetCluster // without error
+	Read              func(context.Context) (T, error)
 }
 
-// Read reads all, some at a time, and returns when all have ended. An error is that of its
-// own cluster, and so is a panic.
-func Read(ctx context.Context, readers []Reader, show func(string)) ([]view.FleetItem, []error) {
-	items, errs := make([]view.FleetItem, len(readers)), make([]error, len(readers))
+// Read reads all, some at a time, and returns when each has ended or its time is up, from
+// when its reading begins; zero sets no limit. An error is that of its own cluster, and so
+// is a panic. What does not end with its context, such as a program that is asked for
+// credentials, is left behind.
+func Read[T view.FleetMember](ctx context.Context, readers []Reader[T], limit time.Duration, show func(string)) ([]view.FleetItem[T], []error) {
+	items, errs := make([]view.FleetItem[T], len(readers)), make([]error, len(readers))
 	slots := make(chan struct{}, atOnce)
 	var done atomic.Int64
 	var all sync.WaitGroup
@@ -156,9 +160,9 @@ func Read(ctx context.Context, readers []Reader, show func(string)) ([]view.Flee
 		all.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			items[i] = r.FleetItem
-			if items[i].Report, errs[i] = safely(ctx, r.Read); errs[i] != nil {
-				items[i].Report, items[i].Error = nil, errs[i].Error()
+			items[i].FleetCluster = r.FleetCluster
+			if items[i].Of, errs[i] = within(ctx, limit, r.Read); errs[i] != nil {
+				items[i].Error = errs[i].Error()
 			}
 			show(fmt.Sprintf("reading clusters: %d of %d", done.Add(1), len(readers)))
 		})
@@ -167,44 +171,82 @@ func Read(ctx context.Context, readers []Reader, show func(string)) ([]view.Flee
 	return items, errs
 }
 
+// TimeoutError says that a cluster was not read within the time for each.
+type TimeoutError struct{ limit time.Duration }
+
+// Error says it.
+func (e *TimeoutError) Error() string {
+	return fmt.Sprintf("not read within %s (--cluster-timeout)", e.limit)
+}
+
+// leftBehind is how long a reading may take to end with its context.
+const leftBehind = 2 * time.Second
+
+func within[T view.FleetMember](ctx context.Context, limit time.Duration, read func(context.Context) (T, error)) (T, error) {
+	if limit > 0 {
+		var cancel func()
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, &TimeoutError{limit})
+		defer cancel()
+	}
+	type outcome struct {
+		of  T
+		err error
+	}
+	ended := make(chan outcome, 1)
+	go func() {
+		of, err := safely(ctx, read)
+		ended <- outcome{of, err}
+	}()
+	var got outcome
+	select {
+	case got = <-ended:
+	case <-ctx.Done():
+		select {
+		case got = <-ended:
+		case <-time.After(leftBehind):
+			got.err = ctx.Err()
+		}
+	}
+	var late *TimeoutError
+	if got.err != nil && errors.As(context.Cause(ctx), &late) {
+		got.err = late
+	}
+	return got.of, got.err
+}
+
 // safely makes an error of a panic, which would end the program from a goroutine.
-func safely(ctx context.Context, read func(context.Context) (*audit.Report, error)) (_ *audit.Report, err error) {
+func safely[T view.FleetMember](ctx context.Context, read func(context.Context) (T, error)) (_ T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("calico-audit failed: %v\n\n%s", p, debug.Stack())
 		}
 	}()
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return *new(T), err
 	}
 	return read(ctx)
 }
 
 // Names returns a report with the pools and nodes of all, complete if all are: a name that is
 // asked for must be in one of the clusters, not in each.
-func Names(items []view.FleetItem) *audit.Report {
+func Names(items []view.FleetItem[view.ClusterReport]) *audit.Report {
 	all := &audit.Report{Complete: true}
 	for _, x := range items {
-		if x.Report == nil {
-			all.Complete = false
-			continue
+		if all.Complete = all.Complete && x.Complete(); x.Error == "" {
+			all.Pools, all.Nodes = append(all.Pools, x.Of.Pools...), append(all.Nodes, x.Of.Nodes...)
 		}
-		all.Complete = all.Complete && x.Report.Complete
-		all.Pools, all.Nodes = append(all.Pools, x.Report.Pools...), append(all.Nodes, x.Report.Nodes...)
 	}
 	return all
 }
 
-// Report returns the document of a fleet: the worst cluster first. A report that is the
-// same as another's, of a cluster with the same GUID, is the same cluster by another address,
-// and is shown once.
-func Report(items []view.FleetItem) *view.FleetReport {
-	var out []view.FleetItem
+// Sort returns the clusters of a fleet, the worst first. What is the same as another's, of a
+// cluster with the same GUID, is the same cluster by another address, and is there once.
+func Sort[T view.FleetMember](items []view.FleetItem[T]) (out []view.FleetItem[T]) {
 	for _, x := range items {
-		i := slices.IndexFunc(out, func(y view.FleetItem) bool { return x.SameGUID(&y) })
+		i := slices.IndexFunc(out, func(y view.FleetItem[T]) bool { return x.SameGUID(&y) })
 		switch {
 		case i < 0:
-		case x.SameReport(&out[i]):
+		case x.SameContent(&out[i]):
 			out[i].Same = append(append(out[i].Same, x.Context), x.Same...)
 			continue
 		default:
@@ -212,8 +254,8 @@ func Report(items []view.FleetItem) *view.FleetReport {
 		}
 		out = append(out, x)
 	}
-	slices.SortStableFunc(out, func(a, b view.FleetItem) int {
+	slices.SortStableFunc(out, func(a, b view.FleetItem[T]) int {
 		return cmp.Or(a.CompareWorst(&b), strings.Compare(a.Context, b.Context))
 	})
-	return view.NewFleetReport(out)
+	return out
 }

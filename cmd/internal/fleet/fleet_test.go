@@ -58,9 +58,9 @@ func TestRead(t *testing.T) {
 	var now, most atomic.Int64
 	full := make(chan struct{})
 	var once sync.Once
-	var readers []fleet.Reader
+	var readers []fleet.Reader[view.ClusterReport]
 	for i := range 12 {
-		readers = append(readers, fleet.Reader{FleetItem: view.FleetItem{Context: fmt.Sprint(i)}, Read: func(context.Context) (*audit.Report, error) {
+		readers = append(readers, fleet.Reader[view.ClusterReport]{FleetCluster: view.FleetCluster{Context: fmt.Sprint(i)}, Read: func(context.Context) (none view.ClusterReport, err error) {
 			n := now.Add(1)
 			defer now.Add(-1)
 			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
@@ -71,16 +71,16 @@ func TestRead(t *testing.T) {
 			<-full
 			switch i {
 			case 3:
-				return nil, errors.New("refused")
+				return none, errors.New("refused")
 			case 5:
 				panic("out of range")
 			}
-			return &audit.Report{Complete: true}, nil
+			return view.ClusterReport{Report: &audit.Report{Complete: true}}, nil
 		}})
 	}
-	items, errs := fleet.Read(t.Context(), readers, func(string) {})
+	items, errs := fleet.Read(t.Context(), readers, 0, func(string) {})
 	for i, x := range items {
-		if x.Context != fmt.Sprint(i) || (x.Report == nil) != (i == 3 || i == 5) || (errs[i] != nil) != (x.Report == nil) || (x.Error == "") != (errs[i] == nil) {
+		if x.Context != fmt.Sprint(i) || (x.Of.Report == nil) != (i == 3 || i == 5) || (errs[i] != nil) != (x.Of.Report == nil) || (x.Error == "") != (errs[i] == nil) {
 			t.Errorf("%d: %+v, %v", i, x, errs[i])
 		}
 	}
@@ -89,18 +89,18 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReport: the worst comes first, and one cluster read by two addresses is shown once,
+// TestSort: the worst comes first, and one cluster read by two addresses is shown once,
 // but a copy that has another state is not left out.
-func TestReport(t *testing.T) {
-	item := func(context, guid string, critical, warning int, complete bool) view.FleetItem {
-		return view.FleetItem{Context: context, Report: &audit.Report{
+func TestSort(t *testing.T) {
+	item := func(context, guid string, critical, warning int, complete bool) view.FleetItem[view.ClusterReport] {
+		return view.FleetItem[view.ClusterReport]{FleetCluster: view.FleetCluster{Context: context}, Of: view.ClusterReport{Report: &audit.Report{
 			Cluster: audit.ReportCluster{GUID: guid}, Complete: complete, Summary: audit.Summary{Critical: critical, Warning: warning},
-		}}
+		}}}
 	}
-	f := fleet.Report([]view.FleetItem{
+	f := view.NewFleet(view.FleetKind, fleet.Sort([]view.FleetItem[view.ClusterReport]{
 		item("clean", "1", 0, 0, true), item("bad", "2", 1, 0, true), item("worse", "3", 2, 0, true), item("partial", "4", 0, 0, false),
-		item("bad-by-name", "2", 1, 0, true), item("copy", "2", 1, 7, true), {Context: "dead", Error: "refused"}, item("warned", "", 0, 1, true), item("warned-too", "", 0, 1, true),
-	})
+		item("bad-by-name", "2", 1, 0, true), item("copy", "2", 1, 7, true), {FleetCluster: view.FleetCluster{Context: "dead", Error: "refused"}}, item("warned", "", 0, 1, true), item("warned-too", "", 0, 1, true),
+	}))
 	var got []string
 	for _, x := range f.Items {
 		got = append(got, strings.Join(append([]string{x.Context}, x.Same...), "+"))

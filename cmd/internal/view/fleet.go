@@ -6,87 +6,126 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// FleetKind is the kind of a document that holds the reports of several clusters.
-const FleetKind = "FleetReport"
+// FleetMember is what a fleet's document holds of a cluster that was read.
+type FleetMember interface {
+	of() *audit.ReportCluster
+	whole() bool
+	// worst is how grave its state is, 0 for nothing to tell, and word says it.
+	worst() state.Severity
+	word() string
+	// numbers tell clusters apart that are equally bad: the greater the worse.
+	numbers() []int
+	// lines say in short what was found.
+	lines() []string
+	addTo(*FleetSummary)
+	// withCommands returns it with each of its commands written by a function.
+	withCommands(write func(string) string) FleetMember
+	// print prints what is to be known beside the lines, if anything is.
+	print(*printer)
+	markdown(io.Writer, Options) error
+}
 
-// FleetReport is the reports of several clusters, the worst first.
-type FleetReport struct {
+// Fleet is what was found in several clusters, the worst first.
+type Fleet[T FleetMember] struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	// Complete is false if any cluster could not be read, or not as a whole.
-	Complete bool         `json:"complete"`
-	Summary  FleetSummary `json:"summary"`
-	Items    []FleetItem  `json:"items"`
+	Complete bool           `json:"complete"`
+	Summary  FleetSummary   `json:"summary"`
+	Items    []FleetItem[T] `json:"items"`
 }
 
-// FleetSummary counts clusters, and the findings of those that were read.
+// FleetSummary counts clusters, and what was found in those that were read: findings, or
+// what there is room for.
 type FleetSummary struct {
 	Clusters int `json:"clusters"`
 	Unread   int `json:"unread"`
-	Critical int `json:"critical"`
-	Error    int `json:"error"`
-	Warning  int `json:"warning"`
-	Info     int `json:"info"`
-	Muted    int `json:"muted,omitempty"`
+	*FleetFindings
+	*FleetRoom
 }
 
-// FleetItem is a cluster's report, or why there is none.
-type FleetItem struct {
+// FleetItem is what was found in a cluster, or why it could not be read.
+type FleetItem[T FleetMember] struct {
+	FleetCluster
+	// Of is only there if there is no error.
+	Of T
+}
+
+// FleetCluster says which cluster of a fleet something is about.
+type FleetCluster struct {
 	Context string `json:"context"`
 	// Same are the other contexts that lead to the same cluster.
 	Same []string `json:"sameCluster,omitempty"`
 	// Note says what else is to be known of the cluster.
 	Note string `json:"note,omitempty"`
 	// Error says why the cluster could not be read; empty if it was.
-	Error    string `json:"error,omitempty"`
-	Complete bool   `json:"complete"`
-	// Report is nil for a cluster that could not be read.
-	*audit.Report
-
+	Error string `json:"error,omitempty"`
 	// Args are the arguments by which commands read this cluster, PortableArgs those
 	// without paths of this machine.
 	Args, PortableArgs string `json:"-"`
 }
 
-// NewFleetReport returns the document of some clusters, in the order given.
-func NewFleetReport(items []FleetItem) *FleetReport {
-	f := &FleetReport{APIVersion: audit.APIVersion, Kind: FleetKind, Complete: true, Items: items}
+// NewFleet returns the document of some clusters, in the order given.
+func NewFleet[T FleetMember](kind string, items []FleetItem[T]) *Fleet[T] {
+	f := &Fleet[T]{APIVersion: audit.APIVersion, Kind: kind, Complete: true, Items: items}
 	f.Summary.Clusters = len(items)
+	(*new(T)).addTo(&f.Summary)
 	for i := range items {
 		x := &items[i]
-		x.Complete = x.Report != nil && x.Report.Complete
-		f.Complete = f.Complete && x.Complete
-		if x.Report == nil {
+		f.Complete = f.Complete && x.Complete()
+		if x.Error != "" {
 			f.Summary.Unread++
 			continue
 		}
-		s := x.Report.Summary
-		f.Summary.Critical += s.Critical
-		f.Summary.Error += s.Error
-		f.Summary.Warning += s.Warning
-		f.Summary.Info += s.Info
-		f.Summary.Muted += s.Muted
+		x.Of.addTo(&f.Summary)
 	}
 	return f
 }
 
+// unread is the part of an item's document where there is nothing else.
+type unread struct {
+	FleetCluster
+	Complete bool `json:"complete"`
+}
+
+// MarshalJSON writes an item as its cluster, followed by what was found.
+func (x FleetItem[T]) MarshalJSON() ([]byte, error) {
+	if x.Error != "" {
+		return json.Marshal(unread{FleetCluster: x.FleetCluster})
+	}
+	head, err := json.Marshal(x.FleetCluster)
+	if err != nil {
+		return nil, err
+	}
+	of, err := json.Marshal(x.Of)
+	return slices.Concat(head[:len(head)-1], []byte{','}, of[min(1, len(of)):]), err
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (x *FleetItem[T]) UnmarshalJSON(data []byte) error {
+	if err := json.Unmarshal(data, &x.FleetCluster); err != nil || x.Error != "" {
+		return err
+	}
+	return json.Unmarshal(data, &x.Of)
+}
+
 // WithCommands returns the document with each command reading the cluster that it is about.
-func (f *FleetReport) WithCommands(write func(string) string) *FleetReport {
+func (f *Fleet[T]) WithCommands(write func(string) string) *Fleet[T] {
 	out := *f
 	out.Items = nil
 	for _, x := range f.Items {
-		if x.Report != nil {
-			x.Report = x.Report.WithCommands(func(c string) string {
+		if x.Error == "" {
+			x.Of = x.Of.withCommands(func(c string) string {
 				return write(Options{Program: "calico-audit", ReportArgs: x.Args}.Command(c))
-			})
+			}).(T)
 		}
 		out.Items = append(out.Items, x)
 	}
@@ -94,58 +133,57 @@ func (f *FleetReport) WithCommands(write func(string) string) *FleetReport {
 }
 
 // Headline says in a few words what was found in how many clusters.
-func (f *FleetReport) Headline() string {
+func (f *Fleet[T]) Headline() string {
 	s := f.Summary
-	found := SeverityCounts(audit.Summary{Critical: s.Critical, Error: s.Error, Warning: s.Warning, Info: s.Info})
+	found, nothing := s.found()
 	switch {
 	case s.Unread == s.Clusters:
 		return Plural(s.Clusters, "cluster", "clusters") + ", none of which could be read"
 	case s.Unread > 0:
-		return fmt.Sprintf("%s, %d not read: %s", Plural(s.Clusters, "cluster", "clusters"), s.Unread, cmp.Or(found, "no findings in the others"))
+		return fmt.Sprintf("%s, %d not read: %s", Plural(s.Clusters, "cluster", "clusters"), s.Unread, cmp.Or(found, nothing+" in the others"))
 	case !f.Complete:
-		return Plural(s.Clusters, "cluster", "clusters") + ": " + cmp.Or(found, "no findings in what could be read")
+		return Plural(s.Clusters, "cluster", "clusters") + ": " + cmp.Or(found, nothing+" in what could be read")
 	}
-	return Plural(s.Clusters, "cluster", "clusters") + ": " + cmp.Or(found, "no findings")
+	return Plural(s.Clusters, "cluster", "clusters") + ": " + cmp.Or(found, nothing)
 }
 
-// worst is the gravest severity of a report's findings; 0 for none.
-func (x *FleetItem) worst() state.Severity {
-	for _, c := range CountSeverities(x.Report.Summary) {
-		return c.Severity
+func (s *FleetSummary) found() (text, nothing string) {
+	if f := s.FleetFindings; f != nil {
+		return SeverityCounts(audit.Summary{Critical: f.Critical, Error: f.Error, Warning: f.Warning, Info: f.Info}), "no findings"
 	}
-	return 0
+	return s.FleetRoom.String(), "no answer"
+}
+
+// Complete reports whether the cluster was read as a whole.
+func (x *FleetItem[T]) Complete() bool { return x.Error == "" && x.Of.whole() }
+
+// Severity is how grave a cluster's state is, 0 for nothing to tell.
+func (x *FleetItem[T]) Severity() state.Severity {
+	switch {
+	case x.Error != "":
+		return state.Critical
+	case x.Of.worst() == 0 && !x.Complete():
+		return state.Warning
+	}
+	return x.Of.worst()
 }
 
 // Word says in a word how bad a cluster is.
-func (x *FleetItem) Word() string {
+func (x *FleetItem[T]) Word() string {
 	switch {
-	case x.Report == nil:
+	case x.Error != "":
 		return "not read"
-	case x.worst() != 0:
-		return x.worst().String()
-	case !x.Complete:
+	case x.Of.worst() == 0 && !x.Complete():
 		return "incomplete"
 	}
-	return "ok"
+	return x.Of.word()
 }
 
 // Line says what was found in a cluster, or why it could not be read.
-func (x *FleetItem) Line() string {
-	var parts []string
-	if x.Report == nil {
-		parts = append(parts, x.Error)
-	} else {
-		found := cmp.Or(SeverityCounts(x.Report.Summary), "no findings")
-		if n := x.Report.Summary.Muted; n > 0 {
-			found += fmt.Sprintf(", %d muted", n)
-		}
-		parts = append(parts, found)
-		if gaps := blocks.NotHeld(x.Report.Gaps); !x.Report.Complete && len(gaps) > 0 {
-			parts = append(parts, "incomplete, not seen: "+gaps[0].String())
-		} else if !x.Report.Complete {
-			parts = append(parts, "incomplete")
-		}
-		parts = append(parts, Seen(x.Report.Summary))
+func (x *FleetItem[T]) Line() string {
+	parts := []string{x.Error}
+	if x.Error == "" {
+		parts = x.Of.lines()
 	}
 	if len(x.Same) > 0 {
 		parts = append(parts, "also reached by "+phrase.One(len(x.Same), "context ", "contexts ")+strings.Join(x.Same, ", "))
@@ -156,17 +194,13 @@ func (x *FleetItem) Line() string {
 	return strings.Join(parts, "; ")
 }
 
-// CompareWorst orders clusters, the worst first: those that could not be read, then by the
-// gravest finding, those that were read in part before others, and by the numbers of findings.
-func (x *FleetItem) CompareWorst(y *FleetItem) int {
-	if x.Report == nil || y.Report == nil {
-		return compareBool(x.Report == nil, y.Report == nil)
+// CompareWorst orders clusters, the worst first: those that could not be read, then by how
+// grave they are, those that were read in part before others, and by their numbers.
+func (x *FleetItem[T]) CompareWorst(y *FleetItem[T]) int {
+	if x.Error != "" || y.Error != "" {
+		return compareBool(x.Error != "", y.Error != "")
 	}
-	order := cmp.Or(cmp.Compare(y.worst(), x.worst()), compareBool(!x.Report.Complete, !y.Report.Complete))
-	for _, s := range severities {
-		order = cmp.Or(order, cmp.Compare(*y.Report.Summary.Of(s.severity), *x.Report.Summary.Of(s.severity)))
-	}
-	return order
+	return cmp.Or(cmp.Compare(y.Of.worst(), x.Of.worst()), compareBool(!x.Complete(), !y.Complete()), slices.Compare(y.Of.numbers(), x.Of.numbers()))
 }
 
 // compareBool orders true before false.
@@ -180,47 +214,47 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// SameGUID reports whether two reports are of clusters with one GUID.
-func (x *FleetItem) SameGUID(y *FleetItem) bool {
-	return x.Report != nil && y.Report != nil && x.Report.Cluster.GUID != "" && x.Report.Cluster.GUID == y.Report.Cluster.GUID
+// SameGUID reports whether two items are of clusters with one GUID.
+func (x *FleetItem[T]) SameGUID(y *FleetItem[T]) bool {
+	return x.Error == "" && y.Error == "" && x.Of.of().GUID != "" && x.Of.of().GUID == y.Of.of().GUID
 }
 
-// SameReport reports whether two reports say the same, their times aside.
-func (x *FleetItem) SameReport(y *FleetItem) bool {
-	text := func(r audit.Report) string {
-		r.Cluster.TakenAt = audit.Time{}
-		raw, err := json.Marshal(r)
+// SameContent reports whether two items say the same, their times aside.
+func (x *FleetItem[T]) SameContent(y *FleetItem[T]) bool {
+	text := func(x T) string {
+		at := &x.of().TakenAt
+		defer func(was audit.Time) { *at = was }(*at)
+		*at = audit.Time{}
+		raw, err := json.Marshal(x)
 		if err != nil {
-			return "" // equal to no other: a report can be written
+			return "" // equal to no other: it can be written
 		}
 		return string(raw)
 	}
-	a, b := text(*x.Report), text(*y.Report)
+	a, b := text(x.Of), text(y.Of)
 	return a != "" && a == b
 }
 
-// Options returns the options of one cluster's report.
-func (x *FleetItem) Options(o Options) Options {
+// Options returns the options of one cluster.
+func (x *FleetCluster) Options(o Options) Options {
 	o.ReportArgs, o.PortableArgs, o.Source = x.Args, x.PortableArgs, "context "+x.Context
 	return o
 }
 
-// FleetFormats returns the formats of several clusters' reports. page writes them as a page
-// of HTML.
-func FleetFormats(page func(io.Writer, *FleetReport, Options) error) Formats[*FleetReport] {
-	return Formats[*FleetReport]{
-		{Name: "table", Help: "a line per cluster, and what is wrong in each, for people", Write: forPeople((*printer).fleet, false)},
-		{Name: "wide", Help: "a line per cluster, and each cluster's report in full", Write: forPeople((*printer).fleet, true)},
-		{Name: "json", Help: "all reports in one document", Write: asJSON[*FleetReport]},
-		{Name: "yaml", Help: "the same as YAML", Write: asYAML[*FleetReport]},
-		{Name: "jsonpath", Argument: "TEMPLATE", Help: "parts of the document, as kubectl's jsonpath", with: asPath[*FleetReport]},
+// fleetFormats returns the formats of any fleet. page writes it as a page of HTML.
+func fleetFormats[T FleetMember](page func(io.Writer, *Fleet[T], Options) error) Formats[*Fleet[T]] {
+	return Formats[*Fleet[T]]{
+		{Name: "table", Help: "a line per cluster, and what is wrong in each, for people", Write: forPeople(printFleet[T], false)},
+		{Name: "wide", Help: "a line per cluster, and everything of each", Write: forPeople(printFleet[T], true)},
+		{Name: "json", Help: "everything in one document", Write: asJSON[*Fleet[T]]},
+		{Name: "yaml", Help: "the same as YAML", Write: asYAML[*Fleet[T]]},
+		{Name: "jsonpath", Argument: "TEMPLATE", Help: "parts of the document, as kubectl's jsonpath", with: asPath[*Fleet[T]]},
 		{Name: "html", Help: "one page of all clusters", Write: page},
-		{Name: "junit", Help: "a test suite per cluster, for CI systems", Write: fleetJUnit},
-		{Name: "markdown", Help: "for tickets", Write: fleetMarkdown},
+		{Name: "markdown", Help: "for tickets", Write: fleetMarkdown[T]},
 	}
 }
 
-func (p *printer) fleet(f *FleetReport) {
+func printFleet[T FleetMember](p *printer, f *Fleet[T]) {
 	p.say(f.Headline())
 	p.blank()
 	name, word := 0, 0
@@ -230,16 +264,7 @@ func (p *printer) fleet(f *FleetReport) {
 	indent := name + 2 + word + 2
 	for i := range f.Items {
 		x := &f.Items[i]
-		color := styleWarning
-		switch {
-		case x.Report == nil:
-			color = styleCritical
-		case x.worst() != 0:
-			color = styleOf(x.worst())
-		case x.Complete:
-			color = ""
-		}
-		lead := []span{{text: pad(Clean(x.Context), name, false) + "  "}, {strings.ToUpper(x.Word()), color}, {text: strings.Repeat(" ", word-len(x.Word())+2)}}
+		lead := []span{{text: pad(Clean(x.Context), name, false) + "  "}, {strings.ToUpper(x.Word()), styleOf(x.Severity())}, {text: strings.Repeat(" ", word-len(x.Word())+2)}}
 		for j, l := range wrapWords(Clean(x.Line()), max(p.Width-indent, 30)) {
 			if j == 0 {
 				p.line(append(lead, span{text: l})...)
@@ -250,54 +275,28 @@ func (p *printer) fleet(f *FleetReport) {
 	}
 	for i := range f.Items {
 		x := &f.Items[i]
-		if x.Report == nil || !p.wide && x.Complete && len(x.Report.Findings) == 0 {
+		if x.Error != "" || !p.wide && x.Severity() == 0 {
 			continue
 		}
 		p.section("=== " + x.Context + " ===")
 		one := newPrinter(x.Options(p.Options), p.wide)
-		if p.wide {
-			one.report(x.Report)
-		} else {
-			one.head(&x.Report.Cluster, x.Report.Complete)
-			one.diagnoses(x.Report.Diagnoses)
-			one.notSeen(x.Report.Gaps, x.Report.SkippedChecks)
-			one.blank()
-			one.say("All of it: " + one.Command("calico-audit report "))
-		}
+		x.Of.print(one)
 		p.buf.Write(one.buf.Bytes())
 	}
 }
 
-func fleetJUnit(w io.Writer, f *FleetReport, o Options) error {
-	var suites []junitSuite
-	for i := range f.Items {
-		x := &f.Items[i]
-		name := "calico-audit " + Clean(x.Context)
-		if x.Report != nil {
-			suites = append(suites, newJUnitSuite(name, x.Report, x.Options(o)))
-			continue
-		}
-		s := junitSuite{junitCounts: junitCounts{Name: name}, Cases: []junitCase{{
-			ClassName: "calico-audit", Name: "the cluster could be read", Errors: []junitText{{Clean(x.Error), "unread", Clean(x.Error)}},
-		}}}
-		s.count()
-		suites = append(suites, s)
-	}
-	return writeSuites(w, suites...)
-}
-
-func fleetMarkdown(w io.Writer, f *FleetReport, o Options) error {
+func fleetMarkdown[T FleetMember](w io.Writer, f *Fleet[T], o Options) error {
 	var buf bytes.Buffer
-	if err := asMarkdown[*FleetReport]("fleet")(&buf, f, o); err != nil {
+	if err := asMarkdown[*Fleet[T]]("fleet")(&buf, f, o); err != nil {
 		return err
 	}
 	for i := range f.Items {
 		x := &f.Items[i]
-		if x.Report == nil {
+		if x.Error != "" {
 			continue
 		}
 		buf.WriteByte('\n')
-		if err := asMarkdown[*audit.Report]("report")(&buf, x.Report, x.Options(o)); err != nil {
+		if err := x.Of.markdown(&buf, x.Options(o)); err != nil {
 			return err
 		}
 	}

@@ -9,12 +9,12 @@ import (
 
 func testFleet(t *testing.T) *FleetReport {
 	t.Helper()
-	item := func(context, report string) FleetItem {
-		return FleetItem{Context: context, Report: loadReport(t, report), Args: "--context " + context, PortableArgs: "--context " + context}
+	item := func(context, report string) FleetItem[ClusterReport] {
+		return FleetItem[ClusterReport]{FleetCluster: FleetCluster{Context: context, Args: "--context " + context, PortableArgs: "--context " + context}, Of: ClusterReport{loadReport(t, report)}}
 	}
 	prod := item("prod", "story")
 	prod.Same = []string{"prod-admin"}
-	return NewFleetReport([]FleetItem{{Context: "dead\x1b[31m", Error: "connection refused"}, prod, item("partial", "incomplete"), item("lab", "healthy")})
+	return NewFleet(FleetKind, []FleetItem[ClusterReport]{{FleetCluster: FleetCluster{Context: "dead\x1b[31m", Error: "connection refused"}}, prod, item("partial", "incomplete"), item("lab", "healthy")})
 }
 
 // TestFleetGolden: a line per cluster, then what is wrong in each.

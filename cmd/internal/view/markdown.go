@@ -61,8 +61,6 @@ var markdown = template.Must(template.New("").Funcs(template.FuncMap{
 	"question": QuestionText, "outcomes": OutcomeLines, "ways": ChangeLines, "headroom": HeadroomTable, "poolsAfter": PoolsTable,
 	"nodesAfter": func(o *capacity.Outcome) CapacityTable { return NodesTable(o, ticketSteps) },
 
-	"headline": (*FleetReport).Headline,
-
 	"changes": diffRuns, "change": changeTitle, "diffTotals": diffTotals, "alike": func(g []audit.DiffFinding) []diffAlike { return alikeChanges(g, diffShown) }, "diffCounts": diffCounts,
 }).Parse(markdownText))
 

@@ -1,9 +1,7 @@
 package page
 
 import (
-	"bytes"
 	"fmt"
-	"html/template"
 	"io"
 	"strings"
 
@@ -13,29 +11,34 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-var capacityStyle = MapStyle + asset("page.css", "capacity.css")
-
 // capacityContent is what the page of a capacity report shows.
 type capacityContent struct {
+	still
 	*view.CapacityReport
-	Policy, Title, Source, Taken, Question string
-	Style                                  template.HTML // ours, written as it is
-	Lines, Changes                         []string
-	Headroom, Nodes, Pools                 *view.CapacityTable
-	More                                   int
-	Charts                                 []chart
+	Source, Taken, Question string
+	Lines, Changes          []string
+	Headroom, Nodes, Pools  *view.CapacityTable
+	More                    int
+	Charts                  []chart
 }
 
 // Capacity writes a capacity report as one page that needs nothing else, and no script.
 func Capacity(w io.Writer, r *view.CapacityReport, o view.Options) error {
-	c := capacityContent{
-		CapacityReport: r, Source: o.Source, Taken: phrase.Time(r.Cluster.TakenAt.Time), Title: "calico-audit: capacity of cluster " + r.Cluster.GUID,
-		Policy: "default-src 'none'; style-src " + hashSource(capacityStyle) + "; base-uri 'none'; form-action 'none'",
-		Style:  template.HTML("<style>" + capacityStyle + "</style>"), //nolint:gosec // our own
+	return writeStill(w, "capacity.html", newCapacityContent(r, o))
+}
+
+func newCapacityContent(r *view.CapacityReport, o view.Options) *capacityContent {
+	c := &capacityContent{
+		still:          newStill("calico-audit: capacity of cluster "+r.Cluster.GUID, "capacity", "capacity.css"),
+		CapacityReport: r, Source: o.Source, Taken: phrase.Time(r.Cluster.TakenAt.Time),
 	}
 	headroom := view.HeadroomTable(r)
-	c.Headroom = &headroom
-	if out := r.Outcome; out != nil {
+	c.Headroom, c.Heading = &headroom, "What still fits"
+	switch out := r.Outcome; {
+	case r.Inconclusive != "":
+		c.Heading = "Inconclusive"
+	case out != nil:
+		c.Heading = map[bool]string{true: "It fits", false: "It does not fit"}[out.Fits]
 		nodes, pools := view.NodesTable(out, listed), view.PoolsTable(out)
 		c.Question, c.Lines, c.Changes, c.Nodes, c.Pools = view.QuestionText(r.Question), view.OutcomeLines(r), view.ChangeLines(out), &nodes, &pools
 		c.More = len(out.Nodes) - len(nodes.Rows)
@@ -43,12 +46,7 @@ func Capacity(w io.Writer, r *view.CapacityReport, o view.Options) error {
 	for i := range r.Curve {
 		c.Charts = append(c.Charts, newChart(&r.Curve[i], r.Question))
 	}
-	var buf bytes.Buffer
-	if err := pageTemplate.ExecuteTemplate(&buf, "capacity.html", &c); err != nil {
-		return fmt.Errorf("making the page: %w", err)
-	}
-	_, err := w.Write(buf.Bytes())
-	return err
+	return c
 }
 
 // The chart's size, in units of its own: as narrow as a telephone, so that its text can

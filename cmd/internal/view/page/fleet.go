@@ -1,29 +1,30 @@
 package page
 
 import (
-	"bytes"
 	"fmt"
-	"html/template"
 	"io"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-var fleetStyle = MapStyle + asset("page.css", "fleet.css")
-
 // fleetContent is what the page of several clusters shows.
 type fleetContent struct {
-	*view.FleetReport
-	Policy   string
-	Style    template.HTML // ours, written as it is
+	still
 	Clusters []fleetCluster
 }
 
-// fleetCluster is one of them.
+// fleetCluster is one of them: its report, or what it has room for.
 type fleetCluster struct {
-	*view.FleetItem
-	ID      string // of its section
+	view.FleetCluster
+	ID, Class, Word, Line string // the ID and class of its section
+	Report                *fleetReport
+	Capacity              *capacityContent
+}
+
+// fleetReport is a report as the page of several clusters shows it.
+type fleetReport struct {
+	*audit.Report
 	Verdict verdict
 	Groups  [][]audit.Finding
 	Pools   []poolBars
@@ -32,29 +33,39 @@ type fleetCluster struct {
 // Fleet writes the reports of several clusters as one page that needs nothing else, and no
 // script.
 func Fleet(w io.Writer, f *view.FleetReport, o view.Options) error {
-	c := fleetContent{
-		FleetReport: f, Policy: "default-src 'none'; style-src " + hashSource(fleetStyle) + "; base-uri 'none'; form-action 'none'",
-		Style: template.HTML("<style>" + fleetStyle + "</style>"), //nolint:gosec // our own
-	}
+	return writeFleet(w, f, func(x *fleetCluster, r view.ClusterReport) {
+		po := Options{Options: x.Options(o.Defaults())}
+		if po.ReportArgs != po.PortableArgs {
+			po.source, po.ReportArgs = po.ReportArgs, po.PortableArgs
+		}
+		x.Report = &fleetReport{Report: r.Report, Verdict: newVerdict(r.Report, po), Groups: view.Groups(r.Findings)}
+		for j := range r.Pools {
+			x.Report.Pools = append(x.Report.Pools, newPoolBars(r.Report, &r.Pools[j]))
+		}
+	})
+}
+
+// FleetCapacity writes what several clusters have room for as such a page.
+func FleetCapacity(w io.Writer, f *view.FleetCapacity, o view.Options) error {
+	return writeFleet(w, f, func(x *fleetCluster, r *view.CapacityReport) { x.Capacity = newCapacityContent(r, x.Options(o)) })
+}
+
+func writeFleet[T view.FleetMember](w io.Writer, f *view.Fleet[T], fill func(*fleetCluster, T)) error {
+	c := fleetContent{still: newStill("calico-audit: "+f.Headline(), view.Plural(len(f.Items), "cluster", "clusters"), "capacity.css", "fleet.css")}
+	c.Heading = f.Headline()
 	for i := range f.Items {
 		x := &f.Items[i]
-		one := fleetCluster{FleetItem: x, ID: fmt.Sprintf("cluster-%d", i+1)}
-		if x.Report != nil {
-			po := Options{Options: x.Options(o.Defaults())}
-			if po.ReportArgs != po.PortableArgs {
-				po.source, po.ReportArgs = po.ReportArgs, po.PortableArgs
-			}
-			one.Verdict, one.Groups = newVerdict(x.Report, po), view.Groups(x.Report.Findings)
-			for j := range x.Report.Pools {
-				one.Pools = append(one.Pools, newPoolBars(x.Report, &x.Report.Pools[j]))
-			}
+		one := fleetCluster{FleetCluster: x.FleetCluster, ID: fmt.Sprintf("cluster-%d", i+1), Word: x.Word(), Line: x.Line(), Class: "sev-none"}
+		switch s := x.Severity(); {
+		case x.Error != "":
+			one.Class = "sev-unread"
+		case s != 0:
+			one.Class = "sev-" + s.String()
+		}
+		if x.Error == "" {
+			fill(&one, x.Of)
 		}
 		c.Clusters = append(c.Clusters, one)
 	}
-	var buf bytes.Buffer
-	if err := pageTemplate.ExecuteTemplate(&buf, "fleet.html", &c); err != nil {
-		return fmt.Errorf("making the page: %w", err)
-	}
-	_, err := w.Write(buf.Bytes())
-	return err
+	return writeStill(w, "fleet.html", &c)
 }

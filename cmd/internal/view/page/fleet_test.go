@@ -18,11 +18,11 @@ import (
 func TestFleetPage(t *testing.T) {
 	partial := snapshotReport(t, "story")
 	partial.Complete, partial.Gaps = false, []blocks.Gap{{Resource: "pods", Reason: "forbidden: pods is forbidden"}}
-	item := func(context string, r *audit.Report) view.FleetItem {
-		return view.FleetItem{Context: context, Report: r, Args: "--kubeconfig /home/me/config --context " + context, PortableArgs: "--context " + context}
+	item := func(context string, r *audit.Report) view.FleetItem[view.ClusterReport] {
+		return view.FleetItem[view.ClusterReport]{FleetCluster: view.FleetCluster{Context: context, Args: "--kubeconfig /home/me/config --context " + context, PortableArgs: "--context " + context}, Of: view.ClusterReport{Report: r}}
 	}
-	fleet := view.NewFleetReport([]view.FleetItem{
-		{Context: "arn:aws:eks:eu-central-1:123456789012:cluster/far-away-and-with-a-long-name", Error: "reading the cluster at 10.0.0.1:6443: dial tcp 10.0.0.1:6443: connect: connection refused", Same: []string{"b"}},
+	fleet := view.NewFleet(view.FleetKind, []view.FleetItem[view.ClusterReport]{
+		{FleetCluster: view.FleetCluster{Context: "arn:aws:eks:eu-central-1:123456789012:cluster/far-away-and-with-a-long-name", Error: "reading the cluster at 10.0.0.1:6443: dial tcp 10.0.0.1:6443: connect: connection refused", Same: []string{"b"}}},
 		item("prod", snapshotReport(t, "story")), item("<b>partial</b>", partial), item("dual", snapshotReport(t, "dual-stack")), item("lab", snapshotReport(t, "healthy")),
 	})
 	file := filepath.Join(t.TempDir(), "fleet.html")

@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/calico-audit/calico-audit/cmd/internal/fleet"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+)
+
+// fleetFlags are the flags that say which clusters are read together.
+type fleetFlags struct {
+	contexts []string // nil for one cluster
+	limit    time.Duration
+	flags    *pflag.FlagSet
+	members  []fleet.Member
+}
+
+func (f *fleetFlags) addFlags(c *cobra.Command) {
+	f.flags = c.Flags()
+	fs := pflag.NewFlagSet("fleet", pflag.ContinueOnError)
+	fs.StringSliceVar(&f.contexts, "contexts", nil, "read the clusters of these contexts of the kubeconfig, `NAMES` joined by commas, or "+fleet.All+", and print one document of them")
+	fs.DurationVar(&f.limit, "cluster-timeout", 5*time.Minute, "with --contexts, how long the reading of one cluster may take; 0 sets no limit")
+	inGroup(fs, groupSource)
+	c.Flags().AddFlagSet(fs)
+	noFiles(c, "cluster-timeout")
+}
+
+// complete checks what --contexts goes together with, and finds the clusters.
+func (f *fleetFlags) complete(s *sources) error {
+	if f.contexts == nil {
+		if f.flags.Changed("cluster-timeout") {
+			return usagef("--cluster-timeout goes with --contexts: see --request-timeout")
+		}
+		return nil
+	}
+	if f.limit < 0 {
+		return usagef("--cluster-timeout %s is negative", f.limit)
+	}
+	if err := fleet.CheckFlags(f.flags); err != nil {
+		return usageError(err)
+	}
+	config, err := s.cluster.ToRawKubeConfigLoader().RawConfig()
+	if err != nil {
+		return usagef("reading the cluster's configuration: %w", err)
+	}
+	if f.members, err = fleet.Members(config, f.contexts); err != nil {
+		return usageError(err)
+	}
+	return nil
+}
+
+// member is a cluster of a fleet as a command reads it: where from, and where it says what.
+type member struct {
+	fleet.Member
+	sources sources
+	streams genericiooptions.IOStreams
+}
+
+// readFleet reads all clusters. of returns how one is read, with the options by which its
+// commands read it.
+func readFleet[T view.FleetMember](ctx context.Context, e env, f *fleetFlags, from *sources, progress *view.ProgressLine, of func(*member) (view.Options, func(context.Context) (T, error))) ([]view.FleetItem[T], []error, error) {
+	warnings := fleet.NewWarnings(e.streams.ErrOut, progress.Clear)
+	var readers []fleet.Reader[T]
+	for _, m := range f.members {
+		one := &member{Member: m, streams: e.streams}
+		one.streams.ErrOut = warnings.Of(m.Context)
+		one.sources.addFlags(&cobra.Command{})
+		flags := one.sources.clusterFlags
+		if err := errors.Join(fleet.CopyFlags(from.clusterFlags, flags), flags.Set("context", m.Context)); err != nil {
+			return nil, nil, err
+		}
+		o, read := of(one)
+		if m.Broken != nil {
+			read = func(context.Context) (T, error) { return *new(T), usageError(m.Broken) }
+		}
+		readers = append(readers, fleet.Reader[T]{
+			FleetCluster: view.FleetCluster{Context: m.Context, Same: m.Same, Args: o.ReportArgs, PortableArgs: o.PortableArgs}, Read: read,
+		})
+	}
+	items, errs := fleet.Read(ctx, readers, f.limit, progress.Show)
+	progress.Clear()
+	for i, err := range errs {
+		if err == nil {
+			continue
+		}
+		code := ExitFailure
+		if late := new(fleet.TimeoutError); errors.As(err, &late) {
+			code = ExitUnread
+		} else if known := new(exitError); errors.As(err, &known) {
+			code = exitCode(err)
+		}
+		errs[i] = &exitError{code: code, err: fmt.Errorf("context %s: %w", items[i].Context, err)}
+	}
+	return items, errs, nil
+}

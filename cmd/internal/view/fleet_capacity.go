@@ -1,0 +1,157 @@
+package view
+
+import (
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// FleetCapacityKind is the kind of a document that holds the capacity of several clusters.
+const FleetCapacityKind = "FleetCapacityReport"
+
+// FleetCapacity is the capacity of several clusters.
+type FleetCapacity = Fleet[*CapacityReport]
+
+// FleetRoom counts clusters by whether what is assumed fits or, if nothing is, by whether a
+// further node gets a block.
+type FleetRoom struct {
+	Fits         int `json:"fit"`
+	Short        int `json:"doNotFit"`
+	Inconclusive int `json:"inconclusive,omitempty"`
+}
+
+// String says it in words; empty if there is nothing to count.
+func (r *FleetRoom) String() string {
+	var out []string
+	for _, x := range []struct {
+		n    int
+		text string
+	}{{r.Short, "without room"}, {r.Fits, "with room"}, {r.Inconclusive, "inconclusive"}} {
+		if x.n > 0 {
+			out = append(out, fmt.Sprintf("%d %s", x.n, x.text))
+		}
+	}
+	return phrase.List(out)
+}
+
+func (r *CapacityReport) of() *audit.ReportCluster { return &r.Cluster }
+func (r *CapacityReport) whole() bool              { return r.Complete && r.Inconclusive == "" }
+
+// worst is an error where pods get no address or their traffic is dropped, and a warning
+// where they borrow, or where the next node gets no block.
+func (r *CapacityReport) worst() state.Severity {
+	switch o := r.Outcome; {
+	case o == nil && r.Inconclusive == "" && r.joins() == 0, r.Inconclusive != "":
+		return state.Warning
+	case o == nil || o.Fits:
+		return 0
+	case o.Refused > 0 || o.Traffic == nil || o.Traffic.Outcome != "delivered":
+		return state.Error
+	}
+	return state.Warning
+}
+
+func (r *CapacityReport) word() string {
+	switch {
+	case r.Inconclusive != "":
+		return "inconclusive"
+	case r.Outcome == nil && r.joins() == 0:
+		return "full"
+	case r.Outcome == nil:
+		return "ok"
+	case r.Outcome.Fits:
+		return "fits"
+	}
+	return "does not fit"
+}
+
+// joins is how many nodes can join and get a block in each family.
+func (r *CapacityReport) joins() int {
+	families := map[blocks.Family]blocks.Count{}
+	for i := range r.Today {
+		families[r.Today[i].Family] = families[r.Today[i].Family].Add(r.Today[i].Nodes)
+	}
+	if len(families) == 0 {
+		return 0
+	}
+	least := math.MaxInt
+	for _, n := range families {
+		if n, ok := n.Int(); ok {
+			least = min(least, n)
+		}
+	}
+	return least
+}
+
+func (r *CapacityReport) numbers() []int {
+	if o := r.Outcome; o != nil {
+		return []int{o.Refused, o.Borrowed, len(o.WithoutBlock)}
+	}
+	return []int{-r.joins()}
+}
+
+// shownPools is how many pools a cluster's line names.
+const shownPools = 3
+
+func (r *CapacityReport) lines() (out []string) {
+	switch o := r.Outcome; {
+	case r.Inconclusive != "":
+		return []string{r.Inconclusive}
+	case o != nil && !o.Fits:
+		for _, x := range []struct {
+			n         int
+			one, many string
+		}{{len(o.WithoutBlock), "node gets no block", "nodes get no block"}, {o.Borrowed, "address borrowed", "addresses borrowed"}, {o.Refused, "pod gets no address", "pods get no address"}} {
+			if x.n > 0 {
+				out = append(out, Plural(x.n, x.one, x.many))
+			}
+		}
+		if t := o.Traffic; t != nil {
+			out = append(out, "their traffic is "+t.Outcome)
+		}
+		if len(o.Changes) > 0 {
+			out = append(out, "it fits if you "+o.Changes[0].Title)
+		}
+	default:
+		for i := range r.Today[:min(len(r.Today), shownPools)] {
+			h := &r.Today[i]
+			out = append(out, fmt.Sprintf("%s: %s can join, %s can start", h.Pool, phrase.PluralCount(h.Nodes, "node"), phrase.PluralCount(h.Pods, "pod")))
+		}
+		if more := len(r.Today) - shownPools; more > 0 {
+			out = append(out, phrase.Plural(more, "more pool"))
+		}
+	}
+	return append(out, notWhole(r.Complete, r.Gaps)...)
+}
+
+func (r *CapacityReport) addTo(f *FleetSummary) {
+	switch {
+	case f.FleetRoom == nil:
+		f.FleetRoom = &FleetRoom{}
+	case r.Inconclusive != "":
+		f.Inconclusive++
+	case r.worst() != 0:
+		f.Short++
+	default:
+		f.Fits++
+	}
+}
+
+// withCommands returns the same: there are no commands in it.
+func (r *CapacityReport) withCommands(func(string) string) FleetMember { return r }
+func (r *CapacityReport) print(p *printer)                             { p.capacity(r) }
+
+func (r *CapacityReport) markdown(w io.Writer, o Options) error {
+	return asMarkdown[*CapacityReport]("capacity")(w, r, o)
+}
+
+// FleetCapacityFormats returns the formats of the capacity of several clusters. page writes
+// it as a page of HTML.
+func FleetCapacityFormats(page func(io.Writer, *FleetCapacity, Options) error) Formats[*FleetCapacity] {
+	return fleetFormats(page)
+}

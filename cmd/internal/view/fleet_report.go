@@ -1,0 +1,132 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// FleetKind is the kind of a document that holds the reports of several clusters.
+const FleetKind = "FleetReport"
+
+// FleetReport is the reports of several clusters.
+type FleetReport = Fleet[ClusterReport]
+
+// ClusterReport is one of them.
+type ClusterReport struct{ *audit.Report }
+
+// FleetFindings counts findings.
+type FleetFindings struct {
+	Critical int `json:"critical"`
+	Error    int `json:"error"`
+	Warning  int `json:"warning"`
+	Info     int `json:"info"`
+	Muted    int `json:"muted,omitempty"`
+}
+
+func (r ClusterReport) of() *audit.ReportCluster { return &r.Cluster }
+func (r ClusterReport) whole() bool              { return r.Complete }
+
+// worst is the gravest severity of the findings.
+func (r ClusterReport) worst() state.Severity {
+	for _, c := range CountSeverities(r.Summary) {
+		return c.Severity
+	}
+	return 0
+}
+
+func (r ClusterReport) word() string {
+	if s := r.worst(); s != 0 {
+		return s.String()
+	}
+	return "ok"
+}
+
+func (r ClusterReport) numbers() (out []int) {
+	for _, s := range severities {
+		out = append(out, *r.Summary.Of(s.severity))
+	}
+	return out
+}
+
+func (r ClusterReport) lines() []string {
+	found := cmp.Or(SeverityCounts(r.Summary), "no findings")
+	if n := r.Summary.Muted; n > 0 {
+		found += fmt.Sprintf(", %d muted", n)
+	}
+	return append(append([]string{found}, notWhole(r.Complete, r.Gaps)...), Seen(r.Summary))
+}
+
+// notWhole says what was not seen first, if anything was not.
+func notWhole(complete bool, gaps []blocks.Gap) []string {
+	if gaps := blocks.NotHeld(gaps); !complete && len(gaps) > 0 {
+		return []string{"incomplete, not seen: " + gaps[0].String()}
+	} else if !complete {
+		return []string{"incomplete"}
+	}
+	return nil
+}
+
+func (r ClusterReport) addTo(f *FleetSummary) {
+	if f.FleetFindings == nil {
+		f.FleetFindings = &FleetFindings{}
+	}
+	if r.Report != nil {
+		s := r.Summary
+		f.Critical += s.Critical
+		f.Error += s.Error
+		f.Warning += s.Warning
+		f.Info += s.Info
+		f.Muted += s.Muted
+	}
+}
+
+func (r ClusterReport) withCommands(write func(string) string) FleetMember {
+	return ClusterReport{r.WithCommands(write)}
+}
+
+func (r ClusterReport) print(p *printer) {
+	if p.wide {
+		p.report(r.Report)
+		return
+	}
+	p.head(&r.Cluster, r.Complete)
+	p.diagnoses(r.Diagnoses)
+	p.notSeen(r.Gaps, r.SkippedChecks)
+	if p.ReportArgs != "" { // where reports are read back, nothing says how to read the cluster
+		p.blank()
+		p.say("All of it: " + p.Command("calico-audit report "))
+	}
+}
+
+func (r ClusterReport) markdown(w io.Writer, o Options) error {
+	return asMarkdown[*audit.Report]("report")(w, r.Report, o)
+}
+
+// FleetFormats returns the formats of several clusters' reports. page writes them as a page
+// of HTML.
+func FleetFormats(page func(io.Writer, *FleetReport, Options) error) Formats[*FleetReport] {
+	return append(fleetFormats(page), Format[*FleetReport]{Name: "junit", Help: "a test suite per cluster, for CI systems", Write: fleetJUnit})
+}
+
+func fleetJUnit(w io.Writer, f *FleetReport, o Options) error {
+	var suites []junitSuite
+	for i := range f.Items {
+		x := &f.Items[i]
+		name := "calico-audit " + Clean(x.Context)
+		if x.Error == "" {
+			suites = append(suites, newJUnitSuite(name, x.Of.Report, x.Options(o)))
+			continue
+		}
+		s := junitSuite{junitCounts: junitCounts{Name: name}, Cases: []junitCase{{
+			ClassName: "calico-audit", Name: "the cluster could be read", Errors: []junitText{{Clean(x.Error), "unread", Clean(x.Error)}},
+		}}}
+		s.count()
+		suites = append(suites, s)
+	}
+	return writeSuites(w, suites...)
+}
