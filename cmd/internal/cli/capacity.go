@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -187,7 +188,7 @@ func (x *capacityCommand) answer(ctx context.Context, from reader) (*view.Capaci
 func notAnswered(what string, r *view.CapacityReport) error {
 	switch {
 	case r.Complete && r.Inconclusive != "":
-		return unreadError(fmt.Errorf("the %s is inconclusive: %s", what, r.Inconclusive))
+		return unreadError(errors.New(r.Inconclusive))
 	case !r.Complete:
 		return unreadError(incomplete(what, r.Gaps))
 	}
@@ -202,7 +203,9 @@ func (x *capacityCommand) runFleet(ctx context.Context) error {
 	}
 	for _, i := range items {
 		if i.Error == "" {
-			errs = append(errs, notAnswered("answer of context "+i.Context, i.Of))
+			if err := notAnswered("answer", i.Of); err != nil {
+				errs = append(errs, unreadError(fmt.Errorf("context %s: %w", i.Context, err)))
+			}
 		}
 	}
 	return together(append(errs, x.fleetOutputs.write(x.streams, "answer", view.NewFleet(view.FleetCapacityKind, fleet.Sort(items)), x.viewOptions))...)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,7 +36,7 @@ func (f *fleetFlags) addFlags(c *cobra.Command) {
 // complete checks what --contexts goes together with, and finds the clusters.
 func (f *fleetFlags) complete(s *sources) error {
 	if f.contexts == nil {
-		if f.flags.Changed("cluster-timeout") {
+		if slices.ContainsFunc(changedFlags(f.flags), func(f *pflag.Flag) bool { return f.Name == "cluster-timeout" }) {
 			return usagef("--cluster-timeout goes with --contexts: see --request-timeout")
 		}
 		return nil

@@ -167,7 +167,7 @@ func TestFleet(t *testing.T) {
 }
 
 // TestFleetReadBack: the document of a fleet is shown again in every format, narrowed and
-// judged as it would have been.
+// with the same exit code as it would have been.
 func TestFleetReadBack(t *testing.T) {
 	story := play(t, testcluster.Story)
 	config := fleetConfig(t, map[string]string{"prod": story.KubeconfigPath()})

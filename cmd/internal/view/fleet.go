@@ -49,7 +49,7 @@ type FleetSummary struct {
 	Clusters int `json:"clusters"`
 	Unread   int `json:"unread"`
 	*FleetFindings
-	*FleetRoom
+	*FleetFit
 }
 
 // FleetItem is what was found in a cluster, or why it could not be read.
@@ -151,7 +151,7 @@ func (s *FleetSummary) found() (text, nothing string) {
 	if f := s.FleetFindings; f != nil {
 		return SeverityCounts(audit.Summary{Critical: f.Critical, Error: f.Error, Warning: f.Warning, Info: f.Info}), "no findings"
 	}
-	return s.FleetRoom.String(), "no answer"
+	return s.FleetFit.String(), "no answer"
 }
 
 // Complete reports whether the cluster was read as a whole.

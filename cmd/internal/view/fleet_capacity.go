@@ -17,16 +17,16 @@ const FleetCapacityKind = "FleetCapacityReport"
 // FleetCapacity is the capacity of several clusters.
 type FleetCapacity = Fleet[*CapacityReport]
 
-// FleetRoom counts clusters by whether what is assumed fits or, if nothing is, by whether a
+// FleetFit counts clusters by whether what is assumed fits or, if nothing is, by whether a
 // further node gets a block.
-type FleetRoom struct {
+type FleetFit struct {
 	Fits         int `json:"fit"`
 	Short        int `json:"doNotFit"`
 	Inconclusive int `json:"inconclusive,omitempty"`
 }
 
 // String says it in words; empty if there is nothing to count.
-func (r *FleetRoom) String() string {
+func (r *FleetFit) String() string {
 	var out []string
 	for _, x := range []struct {
 		n    int
@@ -131,8 +131,8 @@ func (r *CapacityReport) lines() (out []string) {
 
 func (r *CapacityReport) addTo(f *FleetSummary) {
 	switch {
-	case f.FleetRoom == nil:
-		f.FleetRoom = &FleetRoom{}
+	case f.FleetFit == nil:
+		f.FleetFit = &FleetFit{}
 	case r.Inconclusive != "":
 		f.Inconclusive++
 	case r.worst() != 0:
