@@ -262,7 +262,7 @@ func (r *reportCommand) readStored() error {
 	}
 	path := r.sources.files[0]
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-		return nil // whoever reads it next tells why it cannot be read
+		return nil // the next reader says why it cannot be read
 	}
 	text, head, done, err := document.Open(path, nil)
 	if err != nil {
