@@ -29,6 +29,7 @@ var labelMeanings = [][2]string{
 	{"version", "the version of calico-audit"},
 	{"revision", "the commit it was built from"},
 	{"goversion", "the version of Go it was built with"},
+	{"bound", "of a range of days: `earliest`, `likely` or `latest`"},
 	{"type", "of a route: `unicast`, `blackhole` and the like"},
 	{"protocol", "what made a route, such as `bird`, or its number"},
 }

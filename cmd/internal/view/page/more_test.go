@@ -60,12 +60,12 @@ func TestPageMore(t *testing.T) {
 // TestPageInstructions: an instruction stands with the commands that it speaks of, each of
 // which can be copied.
 func TestPageInstructions(t *testing.T) {
-	s, err := statedsl.Parse("pool pods 10.0.0.0/24\nnode n1\nwpool 10.9.0.0-16 10.9.0.0/16\nwres 10.9.1.1 shop/gone\n")
+	s, err := statedsl.Parse("pool pods 10.0.0.0/24\nnode n1\nwpool 10.9.0.0-16 10.9.0.0/16\nwres 10.9.1.1\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := htmlOf(t, auditedWhole(s), Options{})
-	const instruction, command = `<span>next</span> <code class="prose">if a live pod names the address`, `<span>run</span> <code>kubectl get overlappingrangeipreservations`
+	const instruction, command = `<span>next</span> <code class="prose">restart the pod that uses it`, `<span>run</span> <code>kubectl get overlappingrangeipreservations`
 	_, after, shown := strings.Cut(text, instruction)
 	if _, after, found := strings.Cut(after, command); !shown || !found || !strings.HasPrefix(after[strings.Index(after, "</code>"):], `</code><button type="button" class="copy scripted" data-copy>Copy</button>`) {
 		t.Error("the instruction, or its command to copy, is not shown")
