@@ -65,7 +65,7 @@ func TestPageInstructions(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := htmlOf(t, auditedWhole(s), Options{})
-	const instruction, command = `<span>next</span> <code class="prose">restart the pod that uses it`, `<span>run</span> <code>kubectl get overlappingrangeipreservations`
+	const instruction, command = `<span>next</span> <code class="prose">if a live pod names the address`, `<span>run</span> <code>kubectl get overlappingrangeipreservations`
 	_, after, shown := strings.Cut(text, instruction)
 	if _, after, found := strings.Cut(after, command); !shown || !found || !strings.HasPrefix(after[strings.Index(after, "</code>"):], `</code><button type="button" class="copy scripted" data-copy>Copy</button>`) {
 		t.Error("the instruction, or its command to copy, is not shown")
