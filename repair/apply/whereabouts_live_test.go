@@ -47,8 +47,8 @@ func newSecondaryLab(t *testing.T) *lab {
 	l.create(attachmentCRD, "default", "fast", map[string]any{
 		"config": `{"type":"macvlan","ipam":{"type":"whereabouts","range":"10.9.0.0/24"}}`,
 	})
-	l.secondaryPod("mute", "10.9.0.7", "net1")
-	l.secondaryPod("whole", "10.9.0.9", "net1")
+	l.secondaryPod("mute", "10.9.0.7")
+	l.secondaryPod("whole", "10.9.0.9")
 	entry := func(pod, id string) map[string]any {
 		return map[string]any{"id": id, "podref": "default/" + pod, "ifname": "net1", "unknown": "kept"}
 	}
@@ -68,9 +68,9 @@ func (l *lab) create(r testcluster.Resource, namespace, name string, spec map[st
 }
 
 // secondaryPod starts a pod that names an address of the secondary network.
-func (l *lab) secondaryPod(name, addr, iface string) {
+func (l *lab) secondaryPod(name, addr string) {
 	l.t.Helper()
-	status := fmt.Sprintf(`[{"name":"default/fast","interface":%q,"ips":[%q]}]`, iface, addr)
+	status := fmt.Sprintf(`[{"name":"default/fast","interface":"net1","ips":[%q]}]`, addr)
 	_, err := l.s.Pod(l.t.Context(), testcluster.Pod{Namespace: "default", Name: name, Node: "n1", Annotations: map[string]string{"k8s.v1.cni.cncf.io/network-status": status}})
 	l.must(err)
 }
@@ -156,8 +156,8 @@ func TestWhereaboutsMeanwhile(t *testing.T) {
 	}{
 		"its pod is made again, and starts":       {stranded, pod("gone", true), "skipped InUse"},
 		"its pod runs, and has no network status": {stranded, pod("gone", false), "skipped InUse"},
-		"its pod has the address again":           {stranded, func(l *lab) { l.secondaryPod("gone", "10.9.0.5", "net1") }, "skipped InUse"},
-		"another pod names the address":           {stranded, func(l *lab) { l.secondaryPod("thief", "10.9.0.5", "net1") }, "skipped InUse"},
+		"its pod has the address again":           {stranded, func(l *lab) { l.secondaryPod("gone", "10.9.0.5") }, "skipped InUse"},
+		"another pod names the address":           {stranded, func(l *lab) { l.secondaryPod("thief", "10.9.0.5") }, "skipped InUse"},
 		"a pod whose status cannot be parsed":     {stranded, func(l *lab) { l.unreadablePod("gone") }, "skipped InUse"},
 		"the entry is of another sandbox":         {stranded, editPool(func(all map[string]any) { all["5"].(map[string]any)["id"] = "c55" }), "skipped Changed"},
 		"the entry is another pod's": {strandedAlone, editPool(func(all map[string]any) {
@@ -209,7 +209,7 @@ func TestWhereaboutsUndoLeavesTheLiving(t *testing.T) {
 	l := newSecondaryLab(t)
 	p := l.plan(secondary, halfRecorded, stranded, strandedAlone, lone)
 	r := l.apply(t.Context(), p, apply.Options{Wait: true})
-	l.secondaryPod("new", "10.9.0.5", "net1")
+	l.secondaryPod("new", "10.9.0.5")
 	l.must(l.c.Edit(t.Context(), secondaryCRD, multus, secondaryPool, func(o map[string]any) {
 		o["spec"].(map[string]any)["allocations"].(map[string]any)["6"] = map[string]any{"id": "n", "podref": "default/new", "ifname": "net2"}
 	}))
@@ -357,7 +357,7 @@ func TestWhereaboutsPodReturns(t *testing.T) {
 			cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper {
 				return answered{rt, func(r *http.Request) {
 					if r.Method == verb && strings.Contains(r.URL.Path, "whereabouts") {
-						l.secondaryPod("gone", "10.9.0.5", "net1")
+						l.secondaryPod("gone", "10.9.0.5")
 						l.must(l.c.Edit(t.Context(), secondaryCRD, multus, secondaryPool, func(o map[string]any) {
 							o["spec"].(map[string]any)["allocations"].(map[string]any)["5"] = map[string]any{"id": "new", "podref": "default/gone", "ifname": "net1"}
 						}))
