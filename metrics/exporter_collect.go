@@ -70,12 +70,16 @@ func (e *Exporter) addRunway(s samples, r *audit.Report) {
 		}
 		seen[p.Name] = true
 		cidr, _ := netip.ParsePrefix(p.CIDR)
-		for resource, estimate := range map[string]*runway.Estimate{"blocks": &p.Runway.Blocks, "addresses": &p.Runway.Addresses} {
-			for bound, days := range map[string]*int{"earliest": estimate.EarliestDays, "likely": estimate.Days, "latest": estimate.LatestDays} {
-				if days != nil {
-					s.add(poolRunway, float64(*days)*86400, p.Name, blocks.FamilyOf(cidr.Addr()).String(), resource, bound)
-				}
+		add := func(resource, bound string, days *int) {
+			if days != nil {
+				s.add(poolRunway, float64(*days)*86400, p.Name, blocks.FamilyOf(cidr.Addr()).String(), resource, bound)
 			}
+		}
+		for i, e := range []*runway.Estimate{&p.Runway.Blocks, &p.Runway.Addresses} {
+			resource := []string{"blocks", "addresses"}[i]
+			add(resource, "earliest", e.EarliestDays)
+			add(resource, "likely", e.Days)
+			add(resource, "latest", e.LatestDays)
 		}
 	}
 }

@@ -85,7 +85,8 @@ var escaped = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 
 // add adds a sample. Labels are given in the order of the family's.
 func (s samples) add(f *Family, value float64, labels ...string) {
-	line := append(s[f], f.Name...)
+	line := s[f]
+	line = append(line, f.Name...)
 	for n, i := range f.order {
 		line = append(line, "{,"[min(n, 1)])
 		line = append(append(line, f.Labels[i]...), `="`...)

@@ -225,6 +225,7 @@ func (e *Estimate) Sentence(what string) string {
 		return what + ": no lasting decline " + over
 	case Unknown:
 		return what + ": not known: " + e.Reason
+	case Declining:
 	}
 	text := fmt.Sprintf("%s run out in about %s", what, phrase.Plural(*e.Days, "day"))
 	switch {

@@ -25,10 +25,10 @@ type Aliases struct {
 type Kind string
 
 const (
-	// UID and AS are kinds whose replacements have a form of their own: that of a UUID,
-	// and of an AS number.
+	// UID is a kind whose replacements are UUIDs.
 	UID Kind = "uid"
-	AS  Kind = "as"
+	// AS is a kind whose replacements are AS numbers.
+	AS Kind = "as"
 
 	labels Kind = "label"
 	values Kind = "value"

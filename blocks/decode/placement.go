@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 
@@ -41,14 +42,24 @@ type placement struct {
 // selects reads nodeSelector.
 func (p *placement) selects(r *JSONReader) {
 	r.Object(func(key []byte) {
-		p.selector = append(append(append(p.selector, aRequirement+aKey...), key...), anOperator+"In"+aValue...)
+		p.selector = append(appendPart(append(p.selector, aRequirement+aKey...), key), anOperator+"In"+aValue...)
 		p.selector = appendString(p.selector, r)
 	})
 }
 
 func appendString(out []byte, r *JSONReader) []byte {
 	s, _ := r.str()
-	return append(out, s...)
+	return appendPart(out, s)
+}
+
+// appendPart appends a text in which no part begins: anybody who may write pods can write
+// NUL into the values of a node affinity (until Kubernetes 1.32). What stands for it is in no
+// label either, so that the term makes no sense.
+func appendPart(out, text []byte) []byte {
+	if bytes.IndexByte(text, 0) >= 0 {
+		text = bytes.ReplaceAll(text, []byte{0}, []byte("\uFFFD"))
+	}
+	return append(out, text...)
 }
 
 // affinity reads affinity.

@@ -32,6 +32,8 @@ func TestPlacement(t *testing.T) {
 		"by a number":    {terms: []term{{MatchExpressions: []req{{Key: "cores", Operator: "Gt", Values: []string{"8"}}}}}, want: []string{"a2"}, text: "cores>8"},
 		"an empty term":  {selector: map[string]string{"zone": "a"}, terms: []term{{}}},
 		"no sense":       {terms: []term{{MatchExpressions: []req{{Key: "zone", Operator: "Near", Values: []string{"a"}}}}}},
+		"NUL":            {terms: []term{{MatchExpressions: []req{{Key: "zone", Operator: "In", Values: []string{"a\x00"}}}}, {MatchExpressions: []req{{Key: "zone", Operator: "In", Values: []string{"b"}}}}}, want: []string{"b1"}, text: "zone in (b)"},
+		"a part in it":   {selector: map[string]string{"zone": "a\x00r\x00kdisk\x00oExists"}},
 	} {
 		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "shop"}, Spec: corev1.PodSpec{NodeSelector: c.selector, Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}}}}
 		if c.terms != nil {

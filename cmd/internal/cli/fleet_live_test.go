@@ -218,7 +218,7 @@ func TestFleetCapacity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer silent.Close() //nolint:errcheck // nothing is read from it
+	defer silent.Close()
 	config := fleetConfig(t, map[string]string{"prod": story.KubeconfigPath(), "prod-admin": story.KubeconfigPath()})
 	all, err := clientcmd.LoadFromFile(config)
 	if err != nil {
