@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -54,6 +55,13 @@ func (m *machine) node() string {
 		-6 route add blackhole 2001:db8:0:4::/124 proto 80 table 150
 		-6 rule add from 2001:db8:0:9::/64 lookup 150
 	`)
+	// The kernel makes the local route of an IPv6 address a little later than the address.
+	own := netip.MustParseAddr("2001:db8:0:1::5")
+	for until := time.Now().Add(10 * time.Second); m.routeGet(n, own).Table != "local"; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(until) {
+			m.Fatalf("%s is still no local address", own)
+		}
+	}
 	return n
 }
 
