@@ -70,16 +70,21 @@ func (e *Exporter) addRunway(s samples, r *audit.Report) {
 		}
 		seen[p.Name] = true
 		cidr, _ := netip.ParsePrefix(p.CIDR)
-		add := func(resource, bound string, days *int) {
-			if days != nil {
-				s.add(poolRunway, float64(*days)*86400, p.Name, blocks.FamilyOf(cidr.Addr()).String(), resource, bound)
+		add := func(resource, bound string, e *runway.Estimate, days *int) {
+			if days == nil {
+				return
 			}
+			lasts := float64(*days)
+			if lasts == 0 && e.Status == runway.Declining {
+				lasts = 0.5 // 0 is none, of which other alerts tell
+			}
+			s.add(poolRunway, lasts*86400, p.Name, blocks.FamilyOf(cidr.Addr()).String(), resource, bound)
 		}
 		for i, e := range []*runway.Estimate{&p.Runway.Blocks, &p.Runway.Addresses} {
 			resource := []string{"blocks", "addresses"}[i]
-			add(resource, "earliest", e.EarliestDays)
-			add(resource, "likely", e.Days)
-			add(resource, "latest", e.LatestDays)
+			add(resource, "earliest", e, e.EarliestDays)
+			add(resource, "likely", e, e.Days)
+			add(resource, "latest", e, e.LatestDays)
 		}
 	}
 }

@@ -65,7 +65,7 @@ var (
 		About: "An exporter that asks a Prometheus for the past of pools (`--prometheus`) has these. A pool whose blocks, or addresses, do not get fewer " +
 			"lastingly, or of which too little is known, has no such series. Without `--prometheus`, the recording rule `calico_audit:pool_runway_seconds:current` estimates them.",
 	}
-	poolRunway = runwayGroup.gauge("pool_runway_seconds", "seconds", "Time, in whole days, until the pool's blocks, or addresses, run out: likely at the rate of the last month, "+
+	poolRunway = runwayGroup.gauge("pool_runway_seconds", "seconds", "Time, in whole days, until the pool's blocks, or addresses, run out (0 if none is left, half a day if they last for less than one): likely at the rate of the last month, "+
 		"and the range from earliest to latest, where enough is known.", "ippool", "ip_family", "resource", "bound").with(slotReads...)
 	runwayTime = runwayGroup.gauge("runway_timestamp_seconds", "seconds", "When the past of pools was last read from Prometheus, in seconds since 1970. Absent for as long as it is not known.")
 )

@@ -282,6 +282,8 @@ func (r *reportCommand) readStored() error {
 		return usagef("--journal is for making a report: %s is one already", path)
 	case len(r.pools)+len(r.nodes) > 0:
 		return usagef("--pool and --node are for making a report: %s is one already, and does not say which pools and nodes each finding concerns", path)
+	case kind == view.FleetKind && r.past.Asked():
+		return usagef("--prometheus and --since are for one cluster: %s holds the reports of several", path)
 	case kind == view.FleetKind:
 		r.storedFleet, err = document.DecodeFleet(path, text)
 	default:

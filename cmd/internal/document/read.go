@@ -157,6 +157,9 @@ func DecodeFleet(path string, text io.Reader) (*view.FleetReport, error) {
 			return nil, fmt.Errorf("reading %s: items[%d] has neither a report nor an error", path, i)
 		}
 	}
+	if len(f.Items) == 0 {
+		return nil, fmt.Errorf("reading %s: it has no items", path)
+	}
 	if f.APIVersion != audit.APIVersion {
 		return nil, fmt.Errorf("reading %s: it is a %s of %s, not of %s", path, f.Kind, f.APIVersion, audit.APIVersion)
 	}

@@ -37,7 +37,7 @@ func (f *Flags) AddPrometheus(fs *pflag.FlagSet) []string {
 	f.fs = fs
 	fs.StringVar(&f.options.URL, "prometheus", "", "the `URL` of a Prometheus that scrapes the exporter: by what was left of each pool before, it is estimated when its blocks and addresses run out")
 	fs.StringVar(&f.options.Selector, "prometheus-selector", "", "the `MATCHERS` that choose the series of this cluster, such as cluster=\"a\", where that Prometheus has several clusters")
-	fs.StringVar(&f.window, "prometheus-window", "30d", "how far back samples are read, as a `DURATION` of at least a day; from a week on there is a range, and not a rate alone")
+	fs.StringVar(&f.window, "prometheus-window", "30d", "how far back samples are read, as a `DURATION` of at least a day; samples of a week are needed, or there is no date")
 	fs.StringVar(&f.options.CAFile, "prometheus-ca-file", "", "`FILE` of the CA certificates that the certificate of Prometheus is signed by (default: those of the system)")
 	fs.StringVar(&f.options.TokenFile, "prometheus-token-file", "", "`FILE` with a bearer token for Prometheus; sent over https only")
 	return []string{"prometheus", "prometheus-selector", "prometheus-window"}
@@ -45,7 +45,7 @@ func (f *Flags) AddPrometheus(fs *pflag.FlagSet) []string {
 
 // AddSince adds the flag that names earlier snapshots.
 func (f *Flags) AddSince(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&f.since, "since", nil, "an earlier snapshot or report `FILE` of the same cluster: by it, it is estimated when blocks and addresses run out; repeatable, and from seven days on there is a range, and not a rate alone")
+	fs.StringArrayVar(&f.since, "since", nil, "an earlier snapshot or report `FILE` of the same cluster: by it, it is estimated when blocks and addresses run out; repeatable: one gives a rate alone, several a rate and its range once they are of seven days, this one among them")
 }
 
 // Check checks the flags, and asks nothing yet.

@@ -149,7 +149,7 @@ func Read(page []byte) (*audit.Report, *repair.Plan, error) {
 		return nil, nil, err
 	}
 	if !found {
-		return nil, nil, fmt.Errorf("the page holds no report: it is none that calico-audit wrote, or was cut off")
+		return nil, nil, fmt.Errorf("the page holds no report of one cluster: it is of several (of which -o json is read back), not written by calico-audit, or cut off")
 	}
 	if _, err = readData(page, dataUsage, &r.Usage); err != nil {
 		return nil, nil, err
