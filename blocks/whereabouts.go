@@ -2,6 +2,7 @@ package blocks
 
 import (
 	"encoding/binary"
+	"math"
 	"net/netip"
 	"strings"
 )
@@ -43,8 +44,27 @@ type WhereaboutsOwner struct {
 // Key names the pool among those of its kind.
 func (p *WhereaboutsPool) Key() Key { return Key{p.Namespace, p.Name} }
 
+// Stores reports whether the pool can record an address by its [WhereaboutsPool.Offset]:
+// Whereabouts reads one as a number of 63 bits, and cuts those that are longer, which are
+// then other addresses' (pkg/iphelpers, IPGetOffset).
+func (p *WhereaboutsPool) Stores(a netip.Addr) bool {
+	first, at := p.Range.Addr().As16(), a.As16()
+	return a.BitLen() == p.Range.Addr().BitLen() && !a.Less(p.Range.Addr()) && p.Offset(a) <= math.MaxInt64 &&
+		// The high halves are one, or the sum of the low halves carries into the next.
+		binary.BigEndian.Uint64(at[:8])-binary.BigEndian.Uint64(first[:8]) == carry(first, at)
+}
+
+// carry is 1 if the low half of one address is less than that of another.
+func carry(first, at [16]byte) uint64 {
+	if binary.BigEndian.Uint64(at[8:]) < binary.BigEndian.Uint64(first[8:]) {
+		return 1
+	}
+	return 0
+}
+
 // Offset is how far an address of the range lies behind the address that the range is
-// written with, by which allocations are stored. It has up to 63 bits.
+// written with, by which allocations are stored. It is right for what the pool
+// [WhereaboutsPool.Stores].
 func (p *WhereaboutsPool) Offset(a netip.Addr) uint64 {
 	first, at := p.Range.Addr().As16(), a.As16()
 	return binary.BigEndian.Uint64(at[8:]) - binary.BigEndian.Uint64(first[8:])

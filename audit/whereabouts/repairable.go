@@ -36,6 +36,8 @@ func (v *Verdicts) ReleaseBar(a *Allocation) Bar {
 		return Bar{state.RetainInUse, a.Why}
 	case a.Status == Ownerless:
 		return bar(state.RetainUnknownOwner, "no pod is recorded for it (podref), so that no one can look its owner up")
+	case a.Pod != nil && a.ContainerID != "" && a.Pod.ContainerID == a.ContainerID:
+		return bar(state.RetainInUse, "it is recorded for the sandbox that pod %s runs in", a.Pod.FullName())
 	case a.ContainerID == "":
 		return bar(state.RetainUnpinned, "the pool records no container for it, so nothing says later that it is still the same allocation")
 	case v.unread(blocks.WhereaboutsPools, a.Pool.FullName()):
@@ -142,6 +144,9 @@ func (v *Verdicts) Restoration(l *LoneReservation) (Restoration, Bar) {
 	if out.Pool == nil {
 		return out, bar(state.RetainNotRead, "no pool of its network was read whose range has %s", l.Addr)
 	}
+	if !out.Pool.Stores(l.Addr) {
+		return out, bar(state.RetainConflict, "Whereabouts cannot record %s in pool %s: it lies before %s, or further behind it than an offset of 63 bits tells", l.Addr, out.Pool.FullName(), out.Pool.Range.Addr())
+	}
 	if has := v.claims[claim{pool: out.Pool, pod: l.WhereaboutsOwner.Pod, iface: l.Interface}]; len(has) > 0 {
 		return out, bar(state.RetainConflict, "pool %s records %s for that interface of the pod", out.Pool.FullName(), has[0].Addr)
 	}
@@ -174,14 +179,11 @@ func (v *Verdicts) restoreBar(l *LoneReservation) Bar {
 	return Bar{}
 }
 
-// Machines returns the nodes that an allocation's pod may have run on: the pod's, or the one
-// whose slice its pool is; else all, for Whereabouts records none. Those of Windows have no
-// secondary networks.
+// Machines returns the nodes that the sandbox of an allocation may have run on: the one
+// whose slice its pool is; else all, for Whereabouts records none, and a pod that exists may
+// have been made again under its name elsewhere. Those of Windows have no secondary networks.
 func (v *Verdicts) Machines(a *Allocation) []string {
-	switch {
-	case a.Pod != nil:
-		return []string{a.Pod.Node}
-	case a.Pool.Node != "":
+	if a.Pool.Node != "" {
 		return []string{a.Pool.Node}
 	}
 	return v.AllMachines()

@@ -210,12 +210,12 @@ func (v *Verdicts) showsSandbox(a *Allocation, w *blocks.Workload) bool {
 		slices.ContainsFunc(view.Namespaces, func(ns blocks.HostNamespace) bool { return ns.Sandbox == a.ContainerID })
 }
 
-// replacedSandbox reports whether a view of the pod's own node, newer than the pod and of all
-// its namespaces, shows the pod in another sandbox than the one that an allocation names,
-// and that one in none.
+// replacedSandbox reports whether a view of the pod's own node shows the pod in another
+// sandbox than the one that an allocation names, and that one in none. The view is newer
+// than the pod, of all its namespaces, and proven to be the node's.
 func (v *Verdicts) replacedSandbox(a *Allocation, w *blocks.Workload) (now string, gone bool) {
 	view := v.Views.Of(w.Node)
-	if view == nil || view.Stale() || !view.NamespacesComplete || a.ContainerID == "" || view.TakenBefore(w.Created.Std()) {
+	if view == nil || view.Stale() || !view.Authenticated || !view.NamespacesComplete || a.ContainerID == "" || view.TakenBefore(w.Created.Std()) {
 		return "", false
 	}
 	for i := range view.Namespaces {

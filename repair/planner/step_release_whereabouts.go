@@ -42,6 +42,7 @@ var releaseWhereabouts = &repair.StepKind{
 			if a.Pool.FullName() == s.Target.Name {
 				addSecondaryRefs(r, s, secondaryPools(v, a.Pool.Namespace, a.Pool.Network, at), at)
 				r.Namespaced(blocks.WhereaboutsReservations, a.ReservationKey().String())
+				r.Node(a.Pool.Node)
 			}
 		}
 		addSecondaryRefs(r, s, nil, at)
