@@ -50,7 +50,7 @@ func newSecondaryLab(t *testing.T) *lab {
 	l.secondaryPod("mute", "10.9.0.7")
 	l.secondaryPod("whole", "10.9.0.9")
 	entry := func(pod, id string) map[string]any {
-		return map[string]any{"id": id, "podref": "default/" + pod, "ifname": "net1", "unknown": "kept"}
+		return map[string]any{"id": id, "podref": "default/" + pod, "ifname": "net1"}
 	}
 	l.create(secondaryCRD, multus, secondaryPool, map[string]any{"range": "10.9.0.0/24", "allocations": map[string]any{
 		"5": entry("gone", "c5"), "6": entry("gone-too", "c6"), "9": entry("whole", testcluster.ContainerID("default", "whole")),
@@ -107,7 +107,7 @@ func TestWhereabouts(t *testing.T) {
 	whole := testcluster.ContainerID("default", "whole")
 	want := map[string]any{
 		"7": map[string]any{"id": testcluster.ContainerID("default", "mute"), "podref": "default/mute", "ifname": "net1"},
-		"9": map[string]any{"id": whole, "podref": "default/whole", "ifname": "net1", "unknown": "kept"},
+		"9": map[string]any{"id": whole, "podref": "default/whole", "ifname": "net1"},
 	}
 	if diff := cmp.Diff(want, l.entries()); diff != "" {
 		t.Errorf("the pool (-want +is):\n%s", diff)
