@@ -103,11 +103,8 @@ func proposeLone(q *asker, l *whereabouts.LoneReservation) {
 		}
 		return
 	}
-	machines := q.AllMachines()
-	if pools := lonePools(q.Verdicts, l); len(pools) == 1 && pools[0].Node != "" {
-		machines = []string{pools[0].Node}
-	}
-	e := q.evidenceFor(l.Addr, l.WhereaboutsOwner, machines, l.Written.Later(l.Created))
+	// All machines are asked: a slice that is one node's now may have been another's.
+	e := q.evidenceFor(l.Addr, l.WhereaboutsOwner, q.AllMachines(), l.Written.Later(l.Created))
 	if e.Code != "" {
 		q.Refuse(c, e.Code, "nothing seems to have %s, but %s", l.Addr, e.Why)
 		return
