@@ -40,7 +40,7 @@ func (k *Kubernetes) ReleaseWhereabouts(ctx context.Context, pool repair.ObjectR
 			err = k.deleteReservation(ctx, r, append(beside, entry))
 		}
 		switch {
-		case err == nil, isChanged(err): // whoever wrote it, or has the address again, has it
+		case err == nil, isChanged(err): // deleted; or another wrote it by now, or has the address again, and keeps it
 			return nil
 		case isLeft(err):
 			return err
