@@ -1,6 +1,7 @@
 package page
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -9,6 +10,8 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/capacity"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
@@ -66,6 +69,50 @@ func TestFleetPage(t *testing.T) {
 	}
 	if n := eval[int](x, `document.querySelectorAll("#cluster-2 .next code").length - [...document.querySelectorAll("#cluster-2 .next code")].filter(c => !/^calico-audit (report|repair|explain) /.test(c.textContent) || c.textContent.includes(" --context prod ") || c.textContent.includes("repair apply")).length`); n != 0 {
 		t.Errorf("%d commands do not name their cluster", n)
+	}
+	x.sound()
+}
+
+// TestFleetCapacityPage: so can the page of what several clusters have room for.
+func TestFleetCapacityPage(t *testing.T) {
+	items := []view.FleetItem[*view.CapacityReport]{{FleetCluster: view.FleetCluster{Context: "gone", Error: "not read within 5m0s (--cluster-timeout)"}}}
+	for _, name := range []string{"story-before", "dual-stack", "healthy"} {
+		st := state.New(readSnapshot(t, name), state.Options{})
+		answer, err := capacity.Ask(t.Context(), st, capacity.Question{AddNodes: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		items = append(items, view.FleetItem[*view.CapacityReport]{FleetCluster: view.FleetCluster{Context: name}, Of: view.NewCapacityReport(st, answer)})
+	}
+	file := filepath.Join(t.TempDir(), "fleet.html")
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := FleetCapacity(f, view.NewFleet(view.FleetCapacityKind, items), testOptions().Options); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	x := startBrowser(t).open(t, "file://"+file)
+	for _, width := range []int64{1440, 390} {
+		x.run(emulation.SetDeviceMetricsOverride(width, 900, 1, width < 1000))
+		x.accessible(fmt.Sprintf("the page of several clusters' capacity at %d px", width))
+		if wide := eval[bool](x, `document.documentElement.scrollWidth > innerWidth`); wide {
+			t.Errorf("the page is wider than %d px", width)
+		}
+		if dir := os.Getenv("SHOTS"); dir != "" {
+			var png []byte
+			x.run(chromedp.FullScreenshot(&png, 100))
+			_ = os.WriteFile(filepath.Join(dir, fmt.Sprintf("capacity-%d.png", width)), png, 0o600)
+		}
+	}
+	if got := x.texts(".clusters tbody td.sev"); len(got) != 4 || got[0] != "NOT READ" || got[1] != "DOES NOT FIT" || got[3] != "FITS" {
+		t.Errorf("the clusters are %q", got)
+	}
+	if inside := eval[int](x, `document.querySelectorAll("#cluster-2 .chart svg, #cluster-2 table").length`); inside != 4 {
+		t.Errorf("a cluster's section holds %d charts and tables", inside)
 	}
 	x.sound()
 }
