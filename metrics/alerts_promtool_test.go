@@ -202,7 +202,7 @@ func TestAlertTestsNotice(t *testing.T) {
 		{"CalicoLeaksPileUp", `> 10`, `> 11`},
 		{"CalicoAddressConflict", `ip/duplicate|`, ``},
 		{"WhereaboutsAddressConflict", `whereabouts/duplicate|`, ``},
-		{"WhereaboutsAddressHalfRecorded", `severity="error"`, `severity=~"error|warning"`},
+		{"WhereaboutsAddressHalfRecorded", `severity="error"`, `severity="warning"`},
 		{"WhereaboutsRangeFull", `for: 15m`, `for: 10m`},
 		{"WhereaboutsRangeNearlyFull", `whereabouts/low-addresses"`, `whereabouts/exhausted"`},
 		{"CalicoAuditStale", `> 900`, `> 600`},
