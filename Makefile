@@ -6,7 +6,7 @@ GOLANGCI_LINT_VERSION := v2.15.0
 ACTIONLINT_VERSION := v1.7.12
 GOVULNCHECK_VERSION := v1.9.0
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
-LDFLAGS := -s -w -X github.com/calico-audit/calico-audit/cmd/internal/cli.version=$(VERSION)
+LDFLAGS := -s -w -X github.com/calico-audit/calico-audit/cmd/internal/build.version=$(VERSION)
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 FUZZTIME ?= 10s
 FUZZ ?= ^Fuzz

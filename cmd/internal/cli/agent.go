@@ -16,6 +16,8 @@ import (
 	"github.com/calico-audit/calico-audit/affinity/host"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/metrics"
 )
@@ -73,8 +75,8 @@ func newAgent(e env) *cobra.Command {
 	fs.BoolVar(&a.authorize, "authorize-callers", false, "serve those alone whose token the API server knows (TokenReview) and who may get the path as a nonResourceURL, such as "+cluster.AgentPath+"; probes excepted. It needs TLS (--web.config.file) and the ClusterRole system:auth-delegator")
 	fs.StringVar(&a.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is asked about callers (default: as the pod's service account)")
 	a.logs.addFlag(c)
-	oneOf(c, "output", "json", "yaml")
-	noFiles(c, "node", "max-age")
+	flags.OneOf(c, "output", "json", "yaml")
+	flags.NoFiles(c, "node", "max-age")
 	_, _ = c.MarkFlagDirname("proc-root"), c.MarkFlagDirname("netns-dir")
 	return c
 }
@@ -82,31 +84,31 @@ func newAgent(e env) *cobra.Command {
 // complete checks the flags.
 func (a *agentCommand) complete(c *cobra.Command) (host.Options, error) {
 	servingFlags := []string{"listen", "web.config.file", "pprof", "max-age", "log-format", "authorize-callers", "kubeconfig"}
-	for _, f := range changedFlags(c.Flags()) {
+	for _, f := range flags.Changed(c.Flags()) {
 		switch {
 		case a.once && slices.Contains(servingFlags, f.Name):
-			return host.Options{}, usagef("--%s does not go with --once, which serves nothing", f.Name)
+			return host.Options{}, exit.Usagef("--%s does not go with --once, which serves nothing", f.Name)
 		case !a.once && f.Name == "output":
-			return host.Options{}, usagef("--output goes with --once: without it the host view is served as JSON")
+			return host.Options{}, exit.Usagef("--output goes with --once: without it the host view is served as JSON")
 		}
 	}
 	if view.Data[a.output] == nil {
-		return host.Options{}, usagef("unknown output format %q: want json or yaml", a.output)
+		return host.Options{}, exit.Usagef("unknown output format %q: want json or yaml", a.output)
 	}
 	switch {
 	case a.authorize && a.serving.webConfig == "":
-		return host.Options{}, usagef("--authorize-callers goes with --web.config.file, which asks for TLS: a token sent without is anybody's")
+		return host.Options{}, exit.Usagef("--authorize-callers goes with --web.config.file, which asks for TLS: a token sent without is anybody's")
 	case a.kubeconfig != "" && !a.authorize:
-		return host.Options{}, usagef("--kubeconfig goes with --authorize-callers: nothing else asks the API server")
+		return host.Options{}, exit.Usagef("--kubeconfig goes with --authorize-callers: nothing else asks the API server")
 	}
 	if a.maxAge < 0 {
-		return host.Options{}, usagef("--max-age %s is negative", a.maxAge)
+		return host.Options{}, exit.Usagef("--max-age %s is negative", a.maxAge)
 	}
 	node := cmp.Or(a.node, os.Getenv(nodeNameVariable))
 	if node == "" {
 		var err error
 		if node, err = os.Hostname(); err != nil {
-			return host.Options{}, usagef("the node's name is not known: give it with --node (%w)", err)
+			return host.Options{}, exit.Usagef("the node's name is not known: give it with --node (%w)", err)
 		}
 	}
 	return host.Options{Node: node, ProcRoot: a.procRoot, NetnsDirs: a.netnsDir}, nil
@@ -122,7 +124,7 @@ func (a *agentCommand) print(ctx context.Context, o host.Options) error {
 		say(a.streams, "warning: %s", g)
 	}
 	if err := view.Data[a.output](a.streams.Out, v); err != nil {
-		return usagef("writing the host view: %w", err)
+		return exit.Usagef("writing the host view: %w", err)
 	}
 	return nil
 }
@@ -131,9 +133,9 @@ func (a *agentCommand) print(ctx context.Context, o host.Options) error {
 func scanError(err error) error {
 	err = fmt.Errorf("reading the node's kernel: %w", err)
 	if errors.Is(err, host.ErrUnsupported) {
-		return usageError(err)
+		return exit.Usage(err)
 	}
-	return unreadError(err)
+	return exit.Unread(err)
 }
 
 // serve serves host views until ctx ends.
@@ -168,11 +170,11 @@ func (a *agentCommand) serve(ctx context.Context, o host.Options) error {
 	if a.authorize {
 		cfg, err := clientcmd.BuildConfigFromFlags("", a.kubeconfig)
 		if err != nil {
-			return usagef("reading how the API server is asked about callers: %w", err)
+			return exit.Usagef("reading how the API server is asked about callers: %w", err)
 		}
 		callers, err := cluster.NewCallers(cfg, log)
 		if err != nil {
-			return usageError(err)
+			return exit.Usage(err)
 		}
 		handler = callers.Guard(handler)
 	}

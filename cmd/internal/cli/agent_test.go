@@ -26,6 +26,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
@@ -109,7 +110,7 @@ func TestAgentServes(t *testing.T) {
 	}
 	client.CloseIdleConnections()
 	end()
-	if got := <-code; got != cli.ExitOK {
+	if got := <-code; got != exit.CodeOK {
 		t.Errorf("it ended with %d: %s", got, <-rest)
 	}
 	if out.Len() > 0 {

@@ -36,6 +36,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/metrics"
 	"github.com/calico-audit/calico-audit/repair"
@@ -307,7 +308,7 @@ func TestAgentTrust(t *testing.T) {
 		for _, r := range p.Refused {
 			why += r.Reason + "\n"
 		}
-		if got.code != cli.ExitOK || released != x.release || !strings.Contains(why, x.want) {
+		if got.code != exit.CodeOK || released != x.release || !strings.Contains(why, x.want) {
 			t.Errorf("%s: exit code %d, released %t, refused %q, want %q: %s", x.name, got.code, released, why, x.want, got.err)
 		}
 		if x.silent && heard.Load() != heardBefore {
@@ -318,7 +319,7 @@ func TestAgentTrust(t *testing.T) {
 		}
 	}
 	got := onCluster(t, c, append([]string{"repair", "apply", "plan.json", "--yes", "--wait", "-o", "json", "--agents"}, strings.Fields(tlsArgs+" --agents-token-file token")...)...)
-	if has := statuses(got.result(t)); got.code != cli.ExitOK || has != "done" {
+	if has := statuses(got.result(t)); got.code != exit.CodeOK || has != "done" {
 		t.Errorf("apply ends with %d, %s: %s%s", got.code, has, got.stdout, got.err)
 	}
 }
@@ -396,7 +397,7 @@ func TestAgentTLSFlags(t *testing.T) {
 		if args[0] != "agent" {
 			args = append(slices.Clone(args), "--server", "https://192.0.2.1")
 		}
-		if got := calicoAudit(t, args...); got.code != cli.ExitUsage || !strings.Contains(got.err, x.want) {
+		if got := calicoAudit(t, args...); got.code != exit.CodeUsage || !strings.Contains(got.err, x.want) {
 			t.Errorf("%v: exit code %d, %s", x.args, got.code, got.err)
 		}
 	}
@@ -421,7 +422,7 @@ func agentProcess(t *testing.T, args ...string) string {
 	go func() { _, _ = io.Copy(io.Discard, reader) }()
 	t.Cleanup(func() {
 		cancel()
-		if got := <-code; got != cli.ExitOK {
+		if got := <-code; got != exit.CodeOK {
 			t.Errorf("the agent ended with %d", got)
 		}
 	})

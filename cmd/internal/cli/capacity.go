@@ -13,7 +13,10 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/capacity"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 	"github.com/calico-audit/calico-audit/cmd/internal/fleet"
+	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
@@ -26,7 +29,7 @@ var (
 // capacityCommand is the capacity command with its flags.
 type capacityCommand struct {
 	env
-	sources sources
+	sources source.Flags
 	fleet   fleetFlags
 	output  outputFlags
 
@@ -57,7 +60,7 @@ func newCapacity(e env) *cobra.Command {
 		},
 	})
 	x.fleet.addFlags(c)
-	x.sources.addFlags(c)
+	x.sources.AddTo(c)
 	addOutputFlags(c, &x.output, capacityFormats, "")
 	fs := c.Flags()
 	fs.IntVar(&x.question.AddNodes, "add-nodes", 0, "what if this `NUMBER` of nodes join")
@@ -70,9 +73,9 @@ func newCapacity(e env) *cobra.Command {
 	fs.StringVar(&x.strict, "strict-affinity", "", "what if strict affinity were on or off: `true|false`")
 	fs.IntVar(&x.maxBlocks, "max-blocks", 0, "what if a node might hold this `NUMBER` of blocks (maxBlocksPerHost)")
 	fs.StringArrayVar(&x.reserve, "reserve", nil, "what if this `CIDR` were reserved; repeatable")
-	noFiles(c, "add-nodes", "node-labels", "pods-per-node", "pods", "add-pool", "block-size", "max-blocks", "reserve")
-	oneOf(c, "strict-affinity", "true", "false")
-	x.sources.completeNames(c, "remove-node", "node")
+	flags.NoFiles(c, "add-nodes", "node-labels", "pods-per-node", "pods", "add-pool", "block-size", "max-blocks", "reserve")
+	flags.OneOf(c, "strict-affinity", "true", "false")
+	x.sources.CompleteNames(c, "remove-node", "node")
 	return c
 }
 
@@ -93,7 +96,7 @@ func (x *capacityCommand) complete(c *cobra.Command) (err error) {
 	for _, l := range x.labels {
 		key, value, found := strings.Cut(l, "=")
 		if !found || key == "" {
-			return usagef("--node-labels %q: want KEY=VALUE", l)
+			return exit.Usagef("--node-labels %q: want KEY=VALUE", l)
 		}
 		if q.NodeLabels == nil {
 			q.NodeLabels = map[string]string{}
@@ -114,7 +117,7 @@ func (x *capacityCommand) complete(c *cobra.Command) (err error) {
 		}
 		n, err := strconv.Atoi(strings.TrimPrefix(bits, "/"))
 		if err != nil {
-			return usagef("--block-size %q: want a prefix length such as 28, or POOL=28", text)
+			return exit.Usagef("--block-size %q: want a prefix length such as 28, or POOL=28", text)
 		}
 		q.BlockSizes = append(q.BlockSizes, capacity.BlockSize{Pool: pool, Bits: n})
 	}
@@ -124,14 +127,14 @@ func (x *capacityCommand) complete(c *cobra.Command) (err error) {
 			cidr, err = addr.Prefix(addr.BitLen())
 		}
 		if err != nil {
-			return usagef("--reserve %q: want a CIDR such as 10.0.0.0/28, or an address", text)
+			return exit.Usagef("--reserve %q: want a CIDR such as 10.0.0.0/28, or an address", text)
 		}
 		q.Reserve = append(q.Reserve, cidr.Masked())
 	}
 	if c.Flags().Changed("strict-affinity") {
 		strict, err := strconv.ParseBool(x.strict)
 		if err != nil {
-			return usagef("--strict-affinity %q: want true or false", x.strict)
+			return exit.Usagef("--strict-affinity %q: want true or false", x.strict)
 		}
 		q.StrictAffinity = &strict
 	}
@@ -152,12 +155,12 @@ func parsePool(text string) (capacity.NewPool, error) {
 			return capacity.NewPool{CIDR: cidr, BlockSize: bits, NodeSelector: strings.TrimSpace(selector)}, nil
 		}
 	}
-	return capacity.NewPool{}, usagef("--add-pool %q: want CIDR/SIZE[,SELECTOR], such as 10.0.0.0/24/28", text)
+	return capacity.NewPool{}, exit.Usagef("--add-pool %q: want CIDR/SIZE[,SELECTOR], such as 10.0.0.0/24/28", text)
 }
 
 // run reads and answers.
 func (x *capacityCommand) run(ctx context.Context) error {
-	from, err := x.sources.open(x.streams, x.progress.Show)
+	from, err := x.sources.Open(x.streams, x.progress.Show)
 	if err != nil {
 		return err
 	}
@@ -166,11 +169,11 @@ func (x *capacityCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return together(x.outputs.write(x.streams, "answer", report, x.viewOptions), notAnswered("answer", report))
+	return exit.Together(x.outputs.write(x.streams, "answer", report, x.viewOptions), notAnswered("answer", report))
 }
 
 // answer reads a source and answers.
-func (x *capacityCommand) answer(ctx context.Context, from reader) (*view.CapacityReport, error) {
+func (x *capacityCommand) answer(ctx context.Context, from source.Reader) (*view.CapacityReport, error) {
 	snapshot, err := from.Read(ctx)
 	if err != nil {
 		return nil, err
@@ -179,7 +182,7 @@ func (x *capacityCommand) answer(ctx context.Context, from reader) (*view.Capaci
 	st := state.New(snapshot, state.Options{})
 	answer, err := capacity.Ask(ctx, st, x.question)
 	if err != nil {
-		return nil, usageError(err)
+		return nil, exit.Usage(err)
 	}
 	return view.NewCapacityReport(st, answer), nil
 }
@@ -188,9 +191,9 @@ func (x *capacityCommand) answer(ctx context.Context, from reader) (*view.Capaci
 func notAnswered(what string, r *view.CapacityReport) error {
 	switch {
 	case r.Complete && r.Inconclusive != "":
-		return unreadError(errors.New(r.Inconclusive))
+		return exit.Unread(errors.New(r.Inconclusive))
 	case !r.Complete:
-		return unreadError(incomplete(what, r.Gaps))
+		return exit.Unread(incomplete(what, r.Gaps))
 	}
 	return nil
 }
@@ -204,11 +207,11 @@ func (x *capacityCommand) runFleet(ctx context.Context) error {
 	for _, i := range items {
 		if i.Error == "" {
 			if err := notAnswered("answer", i.Of); err != nil {
-				errs = append(errs, unreadError(fmt.Errorf("context %s: %w", i.Context, err)))
+				errs = append(errs, exit.Unread(fmt.Errorf("context %s: %w", i.Context, err)))
 			}
 		}
 	}
-	return together(append(errs, x.fleetOutputs.write(x.streams, "answer", view.NewFleet(view.FleetCapacityKind, fleet.Sort(items)), x.viewOptions))...)
+	return exit.Together(append(errs, x.fleetOutputs.write(x.streams, "answer", view.NewFleet(view.FleetCapacityKind, fleet.Sort(items)), x.viewOptions))...)
 }
 
 // of returns how one cluster of the fleet is read, as x would.
@@ -216,7 +219,7 @@ func (x *capacityCommand) of(m *member) (view.Options, func(context.Context) (*v
 	one := *x
 	one.progress, one.streams, one.sources = view.NewProgressLine(nil), m.streams, m.sources
 	return one.viewOptions(false), func(ctx context.Context) (*view.CapacityReport, error) {
-		from, err := one.sources.open(one.streams, one.progress.Show)
+		from, err := one.sources.Open(one.streams, one.progress.Show)
 		if err != nil {
 			return nil, err
 		}
@@ -227,7 +230,7 @@ func (x *capacityCommand) of(m *member) (view.Options, func(context.Context) (*v
 // viewOptions returns the options of an output.
 func (x *capacityCommand) viewOptions(toStdout bool) view.Options {
 	return x.output.display(view.Options{
-		Program: x.program, Now: time.Now(), Source: x.sources.describe(), ReportArgs: strings.TrimSpace(x.sources.arguments()),
+		Program: x.program, Now: time.Now(), Source: x.sources.Describe(), ReportArgs: strings.TrimSpace(x.sources.Arguments()),
 		ASCII: toStdout && view.ASCIIOnly(x.streams.Out),
 	}, x.streams, toStdout)
 }

@@ -8,7 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
@@ -161,7 +161,7 @@ func TestChartOnServer(t *testing.T) {
 		pod := job.Spec.JobTemplate.Spec.Template.Spec
 		t.Chdir(t.TempDir()) // as the volume is, which is the working directory
 		got := calicoAudit(t, append(pod.Containers[0].Args, "--kubeconfig", as(pod.ServiceAccountName))...)
-		if got.code != cli.ExitOK || emptyBlocks(t, c) != 0 || !strings.Contains(got.stdout, "Of 2 steps: 2 done.") {
+		if got.code != exit.CodeOK || emptyBlocks(t, c) != 0 || !strings.Contains(got.stdout, "Of 2 steps: 2 done.") {
 			t.Errorf("it ends with %d, %d empty blocks\n%s%s", got.code, emptyBlocks(t, c), got.stdout, got.err)
 		}
 	})

@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -21,11 +23,11 @@ func newChecks(e env) *cobra.Command {
 		ValidArgsFunction: completeCheckID,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if _, err := formats.Named(format); err != nil {
-				return usageError(err)
+				return exit.Usage(err)
 			}
 			checks, err := checks.All.Select(args)
 			if err != nil {
-				return usageError(err)
+				return exit.Usage(err)
 			}
 			if len(args) == 1 && len(checks) == 1 && checks[0].ID == args[0] {
 				formats = view.CheckFormats()
@@ -35,13 +37,13 @@ func newChecks(e env) *cobra.Command {
 				err = f.Write(e.streams.Out, view.NewCheckDocs(checks), view.Options{Width: view.TerminalWidth(e.streams.Out), NoHeaders: noHeaders})
 			}
 			if err != nil {
-				return usageError(fmt.Errorf("writing the checks: %w", err))
+				return exit.Usage(fmt.Errorf("writing the checks: %w", err))
 			}
 			return nil
 		},
 	})
 	c.Flags().StringVarP(&format, "output", "o", "table", "`FORMAT`: "+strings.Join(formats.Names(), "|"))
 	c.Flags().BoolVar(&noHeaders, "no-headers", false, "leave out the heading of the table")
-	oneOf(c, "output", formats.Names()...)
+	flags.OneOf(c, "output", formats.Names()...)
 	return c
 }

@@ -1,129 +1,22 @@
 package cli
 
 import (
-	"context"
-	"io"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/explain"
-	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
-
-// oneOf completes the value of a flag with one of a few.
-func oneOf(c *cobra.Command, flag string, values ...string) {
-	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-}
-
-// noFiles keeps shells from completing the values of flags with names of files.
-func noFiles(c *cobra.Command, flags ...string) {
-	for _, flag := range flags {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
-}
-
-// completionTime is how long the shell waits for names: the cluster may be slow, or
-// away.
-const completionTime = 3 * time.Second
-
-// named are the names that completion offers of each kind, and what has them.
-var named = map[string]struct {
-	resource blocks.Resource
-	of       func(*blocks.Snapshot) []string
-}{
-	"node": {blocks.Nodes, func(s *blocks.Snapshot) []string {
-		return namesOf(s.Nodes, func(n *blocks.Node) string { return n.Name })
-	}},
-	"pool": {blocks.Pools, func(s *blocks.Snapshot) []string {
-		return namesOf(s.Pools, func(p *blocks.Pool) string { return p.Name })
-	}},
-	"block": {blocks.Blocks, func(s *blocks.Snapshot) []string {
-		return namesOf(s.Blocks, func(b *blocks.Block) string { return b.CIDR.String() })
-	}},
-	"pod": {blocks.Pods, func(s *blocks.Snapshot) []string { return namesOf(s.Workloads, (*blocks.Workload).FullName) }},
-	"handle": {blocks.Handles, func(s *blocks.Snapshot) []string {
-		return namesOf(s.Handles, func(h *blocks.Handle) string { return h.ID })
-	}},
-}
-
-func namesOf[T any](list []T, name func(*T) string) (out []string) {
-	for i := range list {
-		out = append(out, name(&list[i]))
-	}
-	return out
-}
-
-// names returns the names that the source holds of some kinds. What cannot be read in
-// time has none.
-func (s *sources) names(ctx context.Context, kinds ...string) (out []string) {
-	if slices.Contains(s.files, "-") {
-		return nil // it is read once only, by the command itself
-	}
-	ctx, cancel := context.WithTimeout(ctx, completionTime)
-	defer cancel()
-	read := make(chan *blocks.Snapshot, 1)
-	go func() {
-		defer close(read)
-		from, err := s.open(genericiooptions.IOStreams{ErrOut: io.Discard}, func(string) {})
-		if err != nil {
-			return
-		}
-		var snapshot *blocks.Snapshot
-		if live, ok := from.(*clusterReader); ok {
-			var resources []blocks.Resource
-			for _, k := range kinds {
-				resources = append(resources, named[k].resource)
-			}
-			snapshot, _ = live.Reread(ctx, new(blocks.Snapshot), resources)
-		} else {
-			snapshot, _ = from.Read(ctx)
-		}
-		read <- snapshot
-	}()
-	select {
-	case snapshot := <-read:
-		for _, k := range kinds {
-			if snapshot != nil {
-				out = append(out, named[k].of(snapshot)...)
-			}
-		}
-	case <-ctx.Done():
-	}
-	return out
-}
-
-// completeNames completes a flag's list of names of a kind, joined by commas, out of
-// the source.
-func (s *sources) completeNames(c *cobra.Command, flag, kind string) {
-	_ = c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		before := toComplete[:strings.LastIndex(toComplete, ",")+1]
-		return startingWith(toComplete, before, s.names(c.Context(), kind)), cobra.ShellCompDirectiveNoFileComp
-	})
-}
-
-// startingWith returns the words, after what stands before them, that a text may be
-// completed to.
-func startingWith(toComplete, before string, words []string) (out []cobra.Completion) {
-	for _, w := range words {
-		if strings.HasPrefix(before+w, toComplete) {
-			out = append(out, before+w)
-		}
-	}
-	return out
-}
 
 // completeSubject completes what is to be explained: a check's ID, a kind, or a name,
 // of pods and blocks only where what was typed begins as theirs do.
 func (x *explainCommand) completeSubject(c *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const directive = cobra.ShellCompDirectiveNoFileComp
-	if len(args) == 1 && named[args[0]].of != nil {
-		return startingWith(toComplete, "", x.sources.names(c.Context(), args[0])), directive
+	if len(args) == 1 {
+		return flags.StartingWith(toComplete, "", x.sources.Names(c.Context(), args[0])), directive
 	}
 	if len(args) > 0 {
 		return nil, directive
@@ -134,7 +27,7 @@ func (x *explainCommand) completeSubject(c *cobra.Command, args []string, toComp
 			out = append(out, cobra.CompletionWithDesc(c.ID, c.Title))
 		}
 	}
-	out = append(out, startingWith(toComplete, "", explain.QueryKinds)...)
+	out = append(out, flags.StartingWith(toComplete, "", explain.QueryKinds)...)
 	kinds := []string{"node", "pool"}
 	switch {
 	case strings.Contains(toComplete, "/") && len(out) == 0:
@@ -142,7 +35,7 @@ func (x *explainCommand) completeSubject(c *cobra.Command, args []string, toComp
 	case strings.ContainsAny(toComplete, ".:"):
 		kinds = append(kinds, "block")
 	}
-	return append(out, startingWith(toComplete, "", x.sources.names(c.Context(), kinds...))...), directive
+	return append(out, flags.StartingWith(toComplete, "", x.sources.Names(c.Context(), kinds...))...), directive
 }
 
 // completeCheckID completes the ID of one check.

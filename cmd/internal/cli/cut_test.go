@@ -13,6 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/document"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -39,7 +40,7 @@ func verdictsOf(t *testing.T, what string, paths ...string) verdicts {
 	}
 	streams, out, errOut := testStreams()
 	v.code = Main(t.Context(), append([]string{"calico-audit", "report"}, source...), streams)
-	if v.code != ExitOK && v.code != ExitUnread {
+	if v.code != exit.CodeOK && v.code != exit.CodeUnread {
 		if out.Len() > 0 || strings.Count(errOut.String(), "\n") != 1 {
 			t.Errorf("%s: not one line: %s%s", what, out, errOut)
 		}
@@ -70,7 +71,7 @@ func verdictsOf(t *testing.T, what string, paths ...string) verdicts {
 func wholeVerdicts(t *testing.T, path string) verdicts {
 	t.Helper()
 	v := verdictsOf(t, path, path)
-	if !v.complete || v.code != ExitOK {
+	if !v.complete || v.code != exit.CodeOK {
 		t.Fatalf("%s: %+v", path, v)
 	}
 	return v
@@ -92,7 +93,7 @@ func checkPart(t *testing.T, what string, whole verdicts, paths ...string) verdi
 			t.Errorf("%s: step %s", what, step)
 		}
 	}
-	if part.complete || part.code != ExitUsage && part.code != ExitUnread {
+	if part.complete || part.code != exit.CodeUsage && part.code != exit.CodeUnread {
 		t.Errorf("%s: complete %t, ended with %d; want 2 or 3", what, part.complete, part.code)
 	}
 	return part
@@ -148,7 +149,7 @@ func TestCutSnapshots(t *testing.T) {
 				whole, text, printed := wholeVerdicts(t, path), readFile(t, path), 0
 				for _, at := range cuts(text, n) {
 					writeFile(t, path, text[:at])
-					if v := checkPart(t, fmt.Sprintf("cut at %d of %d", at, len(text)), whole, path); v.code == ExitUnread {
+					if v := checkPart(t, fmt.Sprintf("cut at %d of %d", at, len(text)), whole, path); v.code == exit.CodeUnread {
 						printed++
 					}
 				}
@@ -196,7 +197,7 @@ func TestLostObjects(t *testing.T) {
 func TestCutSnapshotsOfEarlierVersion(t *testing.T) {
 	const old = "testdata/snapshot-without-counts.json.gz" // of the example story-drained
 	whole := wholeVerdicts(t, example("story-drained"))
-	if v := checkPart(t, old, whole, old); v.code != ExitUnread || len(v.findings) == 0 {
+	if v := checkPart(t, old, whole, old); v.code != exit.CodeUnread || len(v.findings) == 0 {
 		t.Errorf("%+v", v)
 	}
 	text, _, done, err := document.Open(old, nil)
@@ -234,7 +235,7 @@ func TestCutDumps(t *testing.T) {
 				continue
 			}
 			writeFile(t, path, text[:at])
-			if v := verdictsOf(t, fmt.Sprintf("%s cut at %d", file, at), path); v.code != ExitUsage {
+			if v := verdictsOf(t, fmt.Sprintf("%s cut at %d", file, at), path); v.code != exit.CodeUsage {
 				t.Errorf("%s cut at %d: ended with %d", file, at, v.code)
 			}
 		}
@@ -259,7 +260,7 @@ func TestPages(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "page.yaml")
 			writeFile(t, path, append(text, "kind: List\nmetadata:\n  continue: eyJ2IjoibWV0YS5rOHMuaW8vdjEifQ\n  remainingItemCount: 3\n"...))
 			v := checkPart(t, "half of "+file, whole, append(slices.Delete(slices.Clone(files), i, i+1), path)...)
-			if v.code != ExitUnread {
+			if v.code != exit.CodeUnread {
 				t.Errorf("half of %s: ended with %d", file, v.code)
 			}
 		}

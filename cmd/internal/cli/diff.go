@@ -12,6 +12,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks/files"
 	"github.com/calico-audit/calico-audit/cmd/internal/document"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
@@ -52,7 +54,7 @@ func newDiff(e env) *cobra.Command {
 // usage.
 func (d *diffCommand) complete(args []string) (err error) {
 	if args[0] == "-" && args[1] == "-" {
-		return usagef("OLD and NEW are both standard input")
+		return exit.Usagef("OLD and NEW are both standard input")
 	}
 	if err := firstOf(d.fail.parse, d.grace.check, d.check.parse); err != nil {
 		return err
@@ -83,15 +85,15 @@ func (d *diffCommand) run(ctx context.Context, from, to string) error {
 		return d.output.display(view.Options{Program: d.program}, d.streams, toStdout)
 	})}
 	if !before.Complete {
-		errs = append(errs, unreadError(fmt.Errorf("%w; what is new may be older than it looks", incomplete("old report", before.Gaps))))
+		errs = append(errs, exit.Unread(fmt.Errorf("%w; what is new may be older than it looks", incomplete("old report", before.Gaps))))
 	}
 	if !after.Complete {
-		errs = append(errs, unreadError(incomplete("new report", after.Gaps)))
+		errs = append(errs, exit.Unread(incomplete("new report", after.Gaps)))
 	}
 	if sev := d.fail.severity; sev != 0 && compared.AtOrAbove(sev) {
-		errs = append(errs, findingsError(fmt.Errorf("there are new findings at or above --fail-on %s", sev)))
+		errs = append(errs, exit.Findings(fmt.Errorf("there are new findings at or above --fail-on %s", sev)))
 	}
-	return together(errs...)
+	return exit.Together(errs...)
 }
 
 func sideName(path string) string {
@@ -118,24 +120,24 @@ func (d *diffCommand) side(ctx context.Context, path string) (*audit.Report, err
 func (e env) reportOf(ctx context.Context, path string, check checkFlag, grace graceFlag, progress *view.ProgressLine) (*audit.Report, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, usagef("reading files: %w", err)
+		return nil, exit.Usagef("reading files: %w", err)
 	}
 	if !info.IsDir() {
 		text, head, done, err := document.Open(path, nil)
 		if err != nil {
-			return nil, usagef("reading %s: %w", path, err)
+			return nil, exit.Usagef("reading %s: %w", path, err)
 		}
 		defer done()
 		if page.Is(head) || document.IsReport(document.Identity(head)) {
 			r, err := document.DecodeReport(path, head, text)
 			if err != nil {
-				return nil, usageError(err)
+				return nil, exit.Usage(err)
 			}
 			check.keep(r)
 			return r, nil
 		}
 	}
-	files := &fileReader{paths: []string{path}, opts: files.FileOptions{Warn: func(text string) { say(e.streams, "warning: %s: %s", path, text) }}}
+	files := &source.Files{Paths: []string{path}, Opts: files.FileOptions{Warn: func(text string) { say(e.streams, "warning: %s: %s", path, text) }}}
 	j, err := evaluate(ctx, files, check.checks, grace, progress)
 	if err != nil {
 		return nil, err
@@ -147,7 +149,7 @@ func (e env) reportOf(ctx context.Context, path string, check checkFlag, grace g
 func keepInput(in io.Reader) (path string, remove func(), err error) {
 	dir, err := os.MkdirTemp("", "calico-audit-diff-")
 	if err != nil {
-		return "", nil, usagef("reading standard input: %w", err)
+		return "", nil, exit.Usagef("reading standard input: %w", err)
 	}
 	remove = func() { _ = os.RemoveAll(dir) }
 	path = filepath.Join(dir, "standard-input")
@@ -160,7 +162,7 @@ func keepInput(in io.Reader) (path string, remove func(), err error) {
 	}
 	if err != nil {
 		remove()
-		return "", nil, usagef("reading standard input: %w", err)
+		return "", nil, exit.Usagef("reading standard input: %w", err)
 	}
 	return path, remove, nil
 }

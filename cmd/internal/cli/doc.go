@@ -1,7 +1,7 @@
 // Package cli is the command line of calico-audit. One file is one command; what
-// the commands share (where data come from, where output goes, how a run ends) is
-// beside them.
+// the commands share is beside them, or in a package of its own: flags, source (where data
+// come from), exit (how a run ends), document, view (how results look).
 //
 // Results go to standard output, everything else to standard error, and each run
-// ends with one of the exit codes of exit.go.
+// ends with one of the codes of package exit.
 package cli

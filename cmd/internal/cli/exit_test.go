@@ -16,35 +16,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-)
 
-// TestExitCode: where several codes hold, the first of 5, 2, 4, 3, 1 counts.
-func TestExitCode(t *testing.T) {
-	usage, unread, findings, fail := usagef("u"), unreadError(errors.New("r")), findingsError(errors.New("f")), failure(errors.New("b"))
-	unfinished := &exitError{code: ExitUnfinished, err: errors.New("s")}
-	for _, c := range []struct {
-		err  error
-		want int
-	}{
-		{nil, 0},
-		{together(nil, nil), 0},
-		{findings, 1},
-		{usage, 2},
-		{unread, 3},
-		{unfinished, 4},
-		{fail, 5},
-		{errors.New("of the parser"), 2},
-		{fmt.Errorf("wrapped: %w", unread), 3},
-		{together(findings, unread), 3},
-		{together(findings, unread, unfinished), 4},
-		{together(unread, usage, unfinished), 2},
-		{together(together(findings, usage), fail), 5},
-	} {
-		if got := exitCode(c.err); got != c.want {
-			t.Errorf("exitCode(%v) = %d, want %d", c.err, got, c.want)
-		}
-	}
-}
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+)
 
 func testStreams() (genericiooptions.IOStreams, *bytes.Buffer, *bytes.Buffer) {
 	out, errOut := new(bytes.Buffer), new(bytes.Buffer)
@@ -59,8 +33,8 @@ func TestPanic(t *testing.T) {
 		c.SetArgs(nil)
 		return c.Execute()
 	})
-	if code != ExitFailure {
-		t.Errorf("ended with %d, want %d", code, ExitFailure)
+	if code != exit.CodeFailure {
+		t.Errorf("ended with %d, want %d", code, exit.CodeFailure)
 	}
 	for _, want := range []string{"index out of range", "Please report it", issuesURL, "exit_test.go"} {
 		if !strings.Contains(errOut.String(), want) {
@@ -81,7 +55,7 @@ func TestFailure(t *testing.T) {
 		c.SetArgs(nil)
 		return c.Execute()
 	})
-	if code != ExitFailure || !strings.Contains(errOut.String(), "error: unforeseen\n") || !strings.Contains(errOut.String(), "Please report it") {
+	if code != exit.CodeFailure || !strings.Contains(errOut.String(), "error: unforeseen\n") || !strings.Contains(errOut.String(), "Please report it") {
 		t.Errorf("ended with %d and %q", code, errOut)
 	}
 }
@@ -91,8 +65,8 @@ func TestInterrupted(t *testing.T) {
 	streams, _, errOut := testStreams()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	code := execute(ctx, streams, func() error { return unreadError(fmt.Errorf("reading pods: %w", ctx.Err())) })
-	if code != ExitUnread || errOut.String() != "error: interrupted\n" {
+	code := execute(ctx, streams, func() error { return exit.Unread(fmt.Errorf("reading pods: %w", ctx.Err())) })
+	if code != exit.CodeUnread || errOut.String() != "error: interrupted\n" {
 		t.Errorf("ended with %d and %q", code, errOut)
 	}
 }
@@ -100,14 +74,14 @@ func TestInterrupted(t *testing.T) {
 // TestBrokenPipe: that no one reads the output to its end is no error, and hides
 // no other.
 func TestBrokenPipe(t *testing.T) {
-	broken := usagef("writing the report: %w", syscall.EPIPE)
+	broken := exit.Usagef("writing the report: %w", syscall.EPIPE)
 	for _, c := range []struct {
 		err     error
 		code    int
 		message string
 	}{
-		{broken, ExitOK, ""},
-		{together(broken, findingsError(errors.New("findings"))), ExitFindings, "error: findings\n"},
+		{broken, exit.CodeOK, ""},
+		{exit.Together(broken, exit.Findings(errors.New("findings"))), exit.CodeFindings, "error: findings\n"},
 	} {
 		streams, _, errOut := testStreams()
 		if code := execute(context.Background(), streams, func() error { return c.err }); code != c.code || errOut.String() != c.message {
@@ -130,7 +104,7 @@ func TestNoCalico(t *testing.T) {
 		streams, out, errOut := testStreams()
 		code := Main(t.Context(), slices.Concat([]string{"calico-audit"}, args, []string{"--server", server.URL}), streams)
 		const want = "no Calico found in the cluster: it serves neither API group crd.projectcalico.org/v1 nor projectcalico.org/v3"
-		if text := errOut.String(); code != ExitUnread || out.Len() > 0 || !strings.Contains(text, want) || strings.Count(text, "\n") != 1 {
+		if text := errOut.String(); code != exit.CodeUnread || out.Len() > 0 || !strings.Contains(text, want) || strings.Count(text, "\n") != 1 {
 			t.Errorf("%q ended with %d: %s%s", args, code, out, text)
 		}
 	}

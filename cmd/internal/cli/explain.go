@@ -14,14 +14,17 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/explain"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/flags"
+	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
 // explainCommand is the explain command with its flags.
 type explainCommand struct {
 	env
-	sources sources
-	hosts   hostFlags
+	sources source.Flags
+	hosts   source.HostFlags
 	past    pastFlags
 	grace   graceFlag
 	output  outputFlags
@@ -49,20 +52,20 @@ func newExplain(e env) *cobra.Command {
 				})
 			}
 			progress := view.ProgressOn(x.streams)
-			from, err := openSource(&x.sources, &x.hosts, x.streams, progress.Show)
+			from, err := x.sources.OpenWith(&x.hosts, x.streams, progress.Show)
 			if err != nil {
 				return err
 			}
 			return x.run(c.Context(), from, progress)
 		},
 	})
-	x.sources.addFlags(c)
-	x.hosts.addFlags(c)
+	x.sources.AddTo(c)
+	x.hosts.AddTo(c)
 	x.past.addFlags(c)
 	addOutputFlags(c, &x.output, view.ExplainFormats(), "the severities ")
 	c.Flags().StringVar(&x.kind, "kind", "", "explain only what is of this `KIND`: "+strings.Join(explain.QueryKinds, "|"))
 	x.grace.addFlag(c, "how long a state must have held before it counts as lasting")
-	oneOf(c, "kind", explain.QueryKinds...)
+	flags.OneOf(c, "kind", explain.QueryKinds...)
 	return c
 }
 
@@ -73,10 +76,10 @@ func (x *explainCommand) complete(args []string) (err error) {
 	case len(args) == 2 && args[0] == "check":
 		subject, x.kind = args[1], "check"
 	case len(args) == 2 && !explain.IsKind(args[0]):
-		return usagef("unknown kind %q: want one of %s", args[0], strings.Join(explain.QueryKinds, ", "))
+		return exit.Usagef("unknown kind %q: want one of %s", args[0], strings.Join(explain.QueryKinds, ", "))
 	}
 	if x.query, err = explain.ParseQuery(subject, x.kind); err != nil {
-		return usageError(err)
+		return exit.Usage(err)
 	}
 	if err := firstOf(x.grace.check, x.past.check); err != nil {
 		return err
@@ -92,12 +95,12 @@ func (x *explainCommand) complete(args []string) (err error) {
 // viewOptions returns the options of an output.
 func (x *explainCommand) viewOptions(toStdout bool) view.Options {
 	return x.output.display(view.Options{
-		Program: x.program, Now: time.Now(), Source: x.sources.describe(), ReportArgs: strings.TrimSpace(x.sources.arguments() + x.hosts.arguments() + x.grace.arguments()),
+		Program: x.program, Now: time.Now(), Source: x.sources.Describe(), ReportArgs: strings.TrimSpace(x.sources.Arguments() + x.hosts.Arguments() + x.grace.arguments()),
 	}, x.streams, toStdout)
 }
 
 // run reads, judges and explains.
-func (x *explainCommand) run(ctx context.Context, from reader, progress *view.ProgressLine) error {
+func (x *explainCommand) run(ctx context.Context, from source.Reader, progress *view.ProgressLine) error {
 	j, err := evaluate(ctx, from, checks.All, x.grace, progress)
 	progress.Clear()
 	if err != nil {
@@ -109,7 +112,7 @@ func (x *explainCommand) run(ctx context.Context, from reader, progress *view.Pr
 		return notFound(unknown, j.report())
 	}
 	if err != nil {
-		return failure(err)
+		return exit.Failure(err)
 	}
 	if explainsPool := func(s explain.Explained) bool { return s.Subject.Kind == state.KindPool }; slices.ContainsFunc(e.Subjects, explainsPool) {
 		rep := j.report()
@@ -121,18 +124,18 @@ func (x *explainCommand) run(ctx context.Context, from reader, progress *view.Pr
 	}
 	errs := []error{x.outputs.write(x.streams, "explanation", e, x.viewOptions)}
 	if !e.Complete {
-		errs = append(errs, unreadError(incomplete("explanation", e.Gaps)))
+		errs = append(errs, exit.Unread(incomplete("explanation", e.Gaps)))
 	}
-	return together(errs...)
+	return exit.Together(errs...)
 }
 
 // notFound says that nothing has a name, with those closest to it. Where not
 // everything could be read, that is no mistake of the caller.
 func notFound(unknown *explain.NotFoundError, rep *audit.Report) error {
 	if !rep.Complete {
-		return unreadError(fmt.Errorf("%w was seen; %w", unknown, incomplete("reading", rep.Gaps)))
+		return exit.Unread(fmt.Errorf("%w was seen; %w", unknown, incomplete("reading", rep.Gaps)))
 	}
-	return usagef("%w%s", unknown, nearest(unknown))
+	return exit.Usagef("%w%s", unknown, nearest(unknown))
 }
 
 // nearest names what is nearest to a name that does not exist, if anything is.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/explain"
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
@@ -37,7 +37,7 @@ func TestExplainStory(t *testing.T) {
 		asked++
 		name := f.Subject.ResourceName()
 		live := calicoAudit(t, "explain", name, "--kubeconfig", c.KubeconfigPath(), "-o", "json")
-		if live.code != cli.ExitOK {
+		if live.code != exit.CodeOK {
 			t.Errorf("%s: exit code %d: %s", name, live.code, live.err)
 			continue
 		}

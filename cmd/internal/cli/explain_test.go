@@ -8,16 +8,18 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/explain"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
 // runExplain explains a subject of a reader and returns the exit code, the
 // explanation, and what was written to standard error.
-func runExplain(t *testing.T, r reader, subject string) (int, *explain.Explanation, string) {
+func runExplain(t *testing.T, r source.Reader, subject string) (int, *explain.Explanation, string) {
 	t.Helper()
 	streams, out, errOut := testStreams()
 	c := &explainCommand{env: env{streams, "calico-audit"}, grace: graceFlag{state.DefaultGrace}, output: outputFlags{[]string{"json"}, view.ColorNever}}
-	c.sources.addFlags(newExplain(c.env))
+	c.sources.AddTo(newExplain(c.env))
 	code := execute(t.Context(), streams, func() error {
 		if err := c.complete([]string{subject}); err != nil {
 			return err
@@ -49,7 +51,7 @@ func checksOf(e *explain.Explanation) string {
 func TestExplainConfirms(t *testing.T) {
 	r := &scriptedReader{first: liveStory(t), second: liveStory(t)}
 	code, e, _ := runExplain(t, r, "new-1")
-	if code != ExitOK || !strings.Contains(checksOf(e), "pool/no-free-blocks") || !strings.Contains(checksOf(e), "node/no-block") {
+	if code != exit.CodeOK || !strings.Contains(checksOf(e), "pool/no-free-blocks") || !strings.Contains(checksOf(e), "node/no-block") {
 		t.Errorf("ended with %d and the findings %s", code, checksOf(e))
 	}
 	if len(r.asked) == 0 {
@@ -59,7 +61,7 @@ func TestExplainConfirms(t *testing.T) {
 	second := liveStory(t)
 	second.Blocks = second.Blocks[:1] // since the first reading blocks were released
 	code, e, _ = runExplain(t, &scriptedReader{first: liveStory(t), second: second}, "pods-v4")
-	if code != ExitOK || strings.Contains(checksOf(e), "pool/no-free-blocks") {
+	if code != exit.CodeOK || strings.Contains(checksOf(e), "pool/no-free-blocks") {
 		t.Errorf("ended with %d and the findings %s", code, checksOf(e))
 	}
 	if !strings.Contains(e.Subjects[0].Summary, "3 of its 4 blocks left to claim") {
@@ -75,7 +77,7 @@ func TestExplainUnconfirmed(t *testing.T) {
 		return &scriptedReader{first: liveStory(t), err: errors.New("connection refused")}
 	}
 	code, e, errOut := runExplain(t, failing(), "new-1")
-	if code != ExitUnread || e.Complete || !strings.Contains(errOut, "connection refused") {
+	if code != exit.CodeUnread || e.Complete || !strings.Contains(errOut, "connection refused") {
 		t.Errorf("ended with %d, complete: %t, %q; want 3, false", code, e.Complete, errOut)
 	}
 	for _, s := range e.Subjects {
@@ -92,10 +94,10 @@ func TestExplainUnconfirmed(t *testing.T) {
 	if !withheld {
 		t.Errorf("the skipped checks do not say that node/no-block was withheld: %v", e.SkippedChecks)
 	}
-	if code, _, errOut := runExplain(t, failing(), "new-9"); code != ExitUnread || !strings.Contains(errOut, `"new-9" was seen`) {
+	if code, _, errOut := runExplain(t, failing(), "new-9"); code != exit.CodeUnread || !strings.Contains(errOut, `"new-9" was seen`) {
 		t.Errorf("an unseen name ended with %d: %s", code, errOut)
 	}
-	if code, _, errOut := runExplain(t, &scriptedReader{first: liveStory(t), second: liveStory(t)}, "new-9"); code != ExitUsage || !strings.Contains(errOut, "did you mean") {
+	if code, _, errOut := runExplain(t, &scriptedReader{first: liveStory(t), second: liveStory(t)}, "new-9"); code != exit.CodeUsage || !strings.Contains(errOut, "did you mean") {
 		t.Errorf("an unknown name ended with %d: %s", code, errOut)
 	}
 }

@@ -14,6 +14,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/blocks/files"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/flags"
+	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 	"github.com/calico-audit/calico-audit/metrics"
@@ -35,13 +38,13 @@ const exporterGCPercent = 25
 // exporterCommand is the exporter command with its flags.
 type exporterCommand struct {
 	env
-	sources sources
+	sources source.Flags
 	serving serveFlags
 	logs    logFlag
 	mutes   muteFlags
 	events  eventFlags
 	grace   graceFlag
-	agents  agentFlags
+	agents  source.AgentFlags
 	past    pastFlags
 
 	interval, maxAge, agentsInterval time.Duration
@@ -56,12 +59,12 @@ func newExporter(env env) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return e.run(c) },
 	})
-	e.sources.addClusterFlags(c)
+	e.sources.AddClusterTo(c)
 	fs := c.Flags()
 	fs.DurationVar(&e.interval, "interval", metrics.DefaultInterval, "how long at most passes from one audit to the next, though nothing has changed")
 	fs.DurationVar(&e.maxAge, "max-age", metrics.DefaultMaxAge, "how old the state may be known to be before the exporter is not ready and its numbers count as incomplete")
 	fs.BoolVar(&e.nodeMetrics, "node-metrics", true, "serve series for each node and pool; =false leaves them out")
-	e.agents.add(c)
+	e.agents.AddTo(c)
 	e.past.addPrometheus(c)
 	fs.DurationVar(&e.agentsInterval, "agents-interval", cluster.DefaultAgentInterval, "how long at most passes from one question to an agent to the next")
 	e.grace.addFlag(c, "how long a state must have held before it counts as lasting")
@@ -69,7 +72,7 @@ func newExporter(env env) *cobra.Command {
 	e.events.addFlags(c)
 	e.serving.addFlags(c, exporterListen)
 	e.logs.addFlag(c)
-	noFiles(c, "interval", "max-age", "agents-interval")
+	flags.NoFiles(c, "interval", "max-age", "agents-interval")
 	return c
 }
 
@@ -97,9 +100,9 @@ func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
 	}
 	switch {
 	case e.interval < minInterval:
-		return o, usagef("--interval %s is less than %s", e.interval, minInterval)
+		return o, exit.Usagef("--interval %s is less than %s", e.interval, minInterval)
 	case e.maxAge <= freshness:
-		return o, usagef("--max-age %s is not longer than the %s after which freshness is probed again", e.maxAge, freshness)
+		return o, exit.Usagef("--max-age %s is not longer than the %s after which freshness is probed again", e.maxAge, freshness)
 	}
 	if err := firstOf(e.grace.check, e.past.check); err != nil {
 		return o, err
@@ -119,23 +122,23 @@ func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
 }
 
 func (e *exporterCommand) viewOptions() view.Options {
-	agents := e.agents.portable() // readers do not have the files of the exporter's pod
+	agents := e.agents.Portable() // readers do not have the files of the exporter's pod
 	return view.Options{
-		Program: e.program, Source: e.sources.describe(), Now: time.Now(),
-		ReportArgs: strings.TrimSpace(e.sources.arguments() + agents), PortableArgs: strings.TrimSpace(e.sources.portable() + agents),
+		Program: e.program, Source: e.sources.Describe(), Now: time.Now(),
+		ReportArgs: strings.TrimSpace(e.sources.Arguments() + agents), PortableArgs: strings.TrimSpace(e.sources.Portable() + agents),
 	}
 }
 
 // askAgents checks the flags by which agents are asked. All its errors are errors of usage.
 func (e *exporterCommand) askAgents(c *cobra.Command) (cluster.AgentOptions, error) {
-	ask, err := e.agents.options()
+	ask, err := e.agents.Options()
 	switch {
 	case err != nil:
 		return ask, err
-	case !e.agents.agents && c.Flags().Changed("agents-interval"):
-		return ask, usagef("--agents-interval goes with --agents")
+	case !e.agents.Ask && c.Flags().Changed("agents-interval"):
+		return ask, exit.Usagef("--agents-interval goes with --agents")
 	case e.agentsInterval < minAgentsInterval || e.agentsInterval > maxAgentsInterval:
-		return ask, usagef("--agents-interval %s is not between %s and %s: a host view older than 10 minutes proves nothing", e.agentsInterval, minAgentsInterval, maxAgentsInterval)
+		return ask, exit.Usagef("--agents-interval %s is not between %s and %s: a host view older than 10 minutes proves nothing", e.agentsInterval, minAgentsInterval, maxAgentsInterval)
 	}
 	return ask, nil
 }
@@ -150,7 +153,7 @@ func (e *exporterCommand) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := e.sources.restConfig(e.streams)
+	cfg, err := e.sources.RESTConfig(e.streams)
 	if err != nil {
 		return err
 	}
@@ -160,10 +163,10 @@ func (e *exporterCommand) run(c *cobra.Command) error {
 	}
 	watch, err := cluster.NewWatch(cfg, cluster.WatchOptions{Log: o.Log})
 	if err != nil {
-		return unreadError(err)
+		return exit.Unread(err)
 	}
 	o.Source = watch
-	if e.agents.agents {
+	if e.agents.Ask {
 		agents := cluster.NewAgentWatch(watch, cluster.AgentWatchOptions{
 			AgentOptions: ask, Interval: e.agentsInterval,
 			Reader: func(s *blocks.Snapshot) cluster.AgentReader { return files.AgentView(s, files.HostViewOptions{}) },
@@ -186,7 +189,7 @@ func (e *exporterCommand) run(c *cobra.Command) error {
 	exporter := metrics.NewExporter(o)
 	return e.serving.beside(c.Context(), o.Log, exporter.Handler(), func(ctx context.Context) error {
 		if err := both(ctx, beside, exporter.Run); err != nil {
-			return unreadError(err)
+			return exit.Unread(err)
 		}
 		return nil
 	})

@@ -12,6 +12,8 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 	"github.com/calico-audit/calico-audit/metrics"
 	"github.com/calico-audit/calico-audit/metrics/events"
 )
@@ -34,17 +36,17 @@ func (f *eventFlags) addFlags(c *cobra.Command) {
 	fs.StringVar(&f.namespace, "events-namespace", "", "with --events, the `NAMESPACE` of the Lease (default: the pod's own, or that of the kubeconfig's context)")
 	fs.StringVar(&f.lease, "events-lease", eventsLease, "with --events, the `NAME` of the Lease that the one replica holds that writes")
 	fs.DurationVar(&f.refresh, "events-refresh", events.DefaultRefresh, "with --events, how often the Event of a finding that stays is written again; less than the API server's --event-ttl")
-	oneOf(c, "events-severity", audit.SeverityNames()...)
-	noFiles(c, "events-object", "events-namespace", "events-lease", "events-refresh")
+	flags.OneOf(c, "events-severity", audit.SeverityNames()...)
+	flags.NoFiles(c, "events-object", "events-namespace", "events-lease", "events-refresh")
 }
 
 // options checks the flags. All its errors are errors of usage. It returns nil
 // without --events.
 func (f *eventFlags) options(c *cobra.Command) (*events.Options, error) {
 	if !f.enabled {
-		for _, changed := range changedFlags(c.Flags()) {
+		for _, changed := range flags.Changed(c.Flags()) {
 			if strings.HasPrefix(changed.Name, "events-") {
-				return nil, usagef("--%s goes with --events", changed.Name)
+				return nil, exit.Usagef("--%s goes with --events", changed.Name)
 			}
 		}
 		return nil, nil
@@ -52,18 +54,18 @@ func (f *eventFlags) options(c *cobra.Command) (*events.Options, error) {
 	o := &events.Options{Namespace: f.namespace, Lease: f.lease, Refresh: f.refresh}
 	var err error
 	if o.Severity, err = state.ParseSeverity(f.severity); err != nil {
-		return nil, usagef("reading --events-severity: %w", err)
+		return nil, exit.Usagef("reading --events-severity: %w", err)
 	}
 	if f.object != "" {
 		if o.Object, err = events.ParseObject(f.object); err != nil {
-			return nil, usagef("reading --events-object: %w", err)
+			return nil, exit.Usagef("reading --events-object: %w", err)
 		}
 	}
 	switch {
 	case f.lease == "":
-		return nil, usagef("--events-lease is empty")
+		return nil, exit.Usagef("--events-lease is empty")
 	case f.refresh < time.Minute:
-		return nil, usagef("--events-refresh %s is less than a minute", f.refresh)
+		return nil, exit.Usagef("--events-refresh %s is less than a minute", f.refresh)
 	}
 	return o, nil
 }
@@ -76,14 +78,14 @@ func (e *exporterCommand) tellByEvents(c *cobra.Command, cfg *rest.Config, o *me
 		return func(context.Context) {}, err
 	}
 	if opts.Namespace == "" {
-		if opts.Namespace, _, err = e.sources.cluster.ToRawKubeConfigLoader().Namespace(); err != nil {
-			return nil, usagef("the namespace of the Lease is not known: give --events-namespace (%w)", err)
+		if opts.Namespace, _, err = e.sources.Cluster.ToRawKubeConfigLoader().Namespace(); err != nil {
+			return nil, exit.Usagef("the namespace of the Lease is not known: give --events-namespace (%w)", err)
 		}
 	}
 	opts.Log = o.Log.With(slog.String("part", "events"))
 	writer, err := events.New(cfg, *opts)
 	if err != nil {
-		return nil, usageError(err)
+		return nil, exit.Usage(err)
 	}
 	o.After = func(_ context.Context, a *metrics.Audit) { writer.Tell(a.Report) }
 	o.Events = writer.Stats

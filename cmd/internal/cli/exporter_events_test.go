@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
@@ -108,7 +108,7 @@ func TestExporterEvents(t *testing.T) {
 	if s := first.scrape(); s["calico_audit_event_errors_total"] != 0 || s["calico_audit_events_written_total"] != float64(len(all.Items)) {
 		t.Errorf("%v errors, %v written", s["calico_audit_event_errors_total"], s["calico_audit_events_written_total"])
 	}
-	if code, logs := first.end(); code != cli.ExitOK || strings.Contains(logs, `"level":"WARN"`) {
+	if code, logs := first.end(); code != exit.CodeOK || strings.Contains(logs, `"level":"WARN"`) {
 		t.Errorf("it ended with %d:\n%s", code, logs)
 	}
 	lease, err := c.Kube.CoordinationV1().Leases("kube-system").Get(t.Context(), "calico-audit-exporter", metav1.GetOptions{})
@@ -131,7 +131,7 @@ func TestExporterEventsUsage(t *testing.T) {
 		"--events-lease is empty":                         {"--events", "--events-lease", ""},
 	} {
 		got := calicoAudit(t, append([]string{"exporter", "--server", "http://127.0.0.1:1"}, args...)...)
-		if got.code != cli.ExitUsage || !strings.Contains(got.err, want) {
+		if got.code != exit.CodeUsage || !strings.Contains(got.err, want) {
 			t.Errorf("%v: exit code %d, %s", args, got.code, got.err)
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
@@ -84,7 +85,7 @@ func exporter(t *testing.T, kubeconfig string, args ...string) *running {
 	}
 	t.Cleanup(func() {
 		got, logs := r.end()
-		if got != cli.ExitOK {
+		if got != exit.CodeOK {
 			t.Errorf("it ended with %d", got)
 		}
 		if t.Failed() {
@@ -293,7 +294,7 @@ func TestExporterStory(t *testing.T) {
 	if left := of("new-3"); len(left) > 0 {
 		t.Errorf("a node that is gone has left %v", left)
 	}
-	if code, logs := e.end(); code != cli.ExitOK || strings.Contains(logs, `"level":"ERROR"`) {
+	if code, logs := e.end(); code != exit.CodeOK || strings.Contains(logs, `"level":"ERROR"`) {
 		t.Errorf("it ended with %d:\n%s", code, logs)
 	}
 }

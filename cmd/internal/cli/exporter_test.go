@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 )
 
 // TestExporterUsage: what makes no sense is said before anything is watched.
@@ -23,7 +23,7 @@ func TestExporterUsage(t *testing.T) {
 	} {
 		t.Setenv("KUBECONFIG", "/nowhere")
 		t.Setenv("HOME", t.TempDir())
-		if got := calicoAudit(t, append([]string{"exporter"}, args...)...); got.code != cli.ExitUsage || !strings.Contains(got.err, want) {
+		if got := calicoAudit(t, append([]string{"exporter"}, args...)...); got.code != exit.CodeUsage || !strings.Contains(got.err, want) {
 			t.Errorf("%q: exit code %d, want %q in: %s", args, got.code, want, got.err)
 		}
 	}

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 )
 
 // env is what every command is given: where it reads and writes, and how people start
@@ -40,31 +41,17 @@ func (e env) command(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// changedFlags returns the flags of a set that were given; nil is an empty set.
-func changedFlags(fs *pflag.FlagSet) []*pflag.Flag {
-	var out []*pflag.Flag
-	if fs == nil {
-		return nil
-	}
-	fs.VisitAll(func(f *pflag.Flag) {
-		if f.Changed {
-			out = append(out, f)
-		}
-	})
-	return out
-}
-
 // graceFlag is --grace.
 type graceFlag struct{ grace time.Duration }
 
 func (g *graceFlag) addFlag(c *cobra.Command, help string) {
 	c.Flags().DurationVar(&g.grace, "grace", state.DefaultGrace, help)
-	noFiles(c, "grace")
+	flags.NoFiles(c, "grace")
 }
 
 func (g graceFlag) check() error {
 	if g.grace < 0 {
-		return usagef("--grace %s is negative", g.grace)
+		return exit.Usagef("--grace %s is negative", g.grace)
 	}
 	return nil
 }
@@ -94,7 +81,7 @@ type failFlag struct {
 func (f *failFlag) addFlag(c *cobra.Command, when string) {
 	names := audit.SeverityNames()
 	c.Flags().StringVar(&f.failOn, "fail-on", failNever, "exit with 1 if "+when+": "+strings.Join(names, "|")+"|"+failNever)
-	oneOf(c, "fail-on", append([]string{failNever}, names...)...)
+	flags.OneOf(c, "fail-on", append([]string{failNever}, names...)...)
 }
 
 func (f *failFlag) parse() (err error) {
@@ -102,7 +89,7 @@ func (f *failFlag) parse() (err error) {
 		return nil
 	}
 	if f.severity, err = state.ParseSeverity(f.failOn); err != nil {
-		return usagef("reading --fail-on: %w", err)
+		return exit.Usagef("reading --fail-on: %w", err)
 	}
 	return nil
 }
@@ -120,7 +107,7 @@ func (f *checkFlag) addFlag(c *cobra.Command, verb string) {
 
 func (f *checkFlag) parse() (err error) {
 	if f.checks, err = checks.All.Select(f.patterns); err != nil {
-		return usageError(err)
+		return exit.Usage(err)
 	}
 	return nil
 }
@@ -157,7 +144,7 @@ type logFlag struct{ format string }
 
 func (l *logFlag) addFlag(c *cobra.Command) {
 	c.Flags().StringVar(&l.format, "log-format", "text", "how logs are written to standard error: `text|json`")
-	oneOf(c, "log-format", "text", "json")
+	flags.OneOf(c, "log-format", "text", "json")
 }
 
 // logger returns a logger that writes to w, or an error of usage.
@@ -168,28 +155,5 @@ func (l *logFlag) logger(w io.Writer) (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(w, nil)), nil
 	}
-	return nil, usagef("unknown value %q of --log-format: want text or json", l.format)
-}
-
-// flagArguments writes those of some flags that have another value than their default,
-// each after a blank, ready for a shell.
-func flagArguments(fs *pflag.FlagSet, names ...string) string {
-	var out strings.Builder
-	for _, name := range names {
-		f := fs.Lookup(name)
-		if f == nil || !f.Changed || f.Value.String() == f.DefValue {
-			continue
-		}
-		values := []string{f.Value.String()}
-		if list, ok := f.Value.(pflag.SliceValue); ok {
-			values = list.GetSlice()
-		}
-		for _, v := range values {
-			out.WriteString(" --" + name)
-			if f.Value.Type() != "bool" {
-				out.WriteString(" " + phrase.Arg(v))
-			}
-		}
-	}
-	return out.String()
+	return nil, exit.Usagef("unknown value %q of --log-format: want text or json", l.format)
 }

@@ -11,7 +11,10 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 	"github.com/calico-audit/calico-audit/cmd/internal/fleet"
+	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -28,31 +31,31 @@ func (f *fleetFlags) addFlags(c *cobra.Command) {
 	fs := pflag.NewFlagSet("fleet", pflag.ContinueOnError)
 	fs.StringSliceVar(&f.contexts, "contexts", nil, "read the clusters of these contexts of the kubeconfig, `NAMES` joined by commas, or "+fleet.All+", and print one document of them")
 	fs.DurationVar(&f.limit, "cluster-timeout", 5*time.Minute, "with --contexts, how long the reading of one cluster may take; 0 sets no limit")
-	inGroup(fs, groupSource)
+	flags.InGroup(fs, flags.Source)
 	c.Flags().AddFlagSet(fs)
-	noFiles(c, "cluster-timeout")
+	flags.NoFiles(c, "cluster-timeout")
 }
 
 // complete checks what --contexts goes together with, and finds the clusters.
-func (f *fleetFlags) complete(s *sources) error {
+func (f *fleetFlags) complete(s *source.Flags) error {
 	if f.contexts == nil {
-		if slices.ContainsFunc(changedFlags(f.flags), func(f *pflag.Flag) bool { return f.Name == "cluster-timeout" }) {
-			return usagef("--cluster-timeout goes with --contexts: see --request-timeout")
+		if slices.ContainsFunc(flags.Changed(f.flags), func(f *pflag.Flag) bool { return f.Name == "cluster-timeout" }) {
+			return exit.Usagef("--cluster-timeout goes with --contexts: see --request-timeout")
 		}
 		return nil
 	}
 	if f.limit < 0 {
-		return usagef("--cluster-timeout %s is negative", f.limit)
+		return exit.Usagef("--cluster-timeout %s is negative", f.limit)
 	}
 	if err := fleet.CheckFlags(f.flags); err != nil {
-		return usageError(err)
+		return exit.Usage(err)
 	}
-	config, err := s.cluster.ToRawKubeConfigLoader().RawConfig()
+	config, err := s.Cluster.ToRawKubeConfigLoader().RawConfig()
 	if err != nil {
-		return usagef("reading the cluster's configuration: %w", err)
+		return exit.Usagef("reading the cluster's configuration: %w", err)
 	}
 	if f.members, err = fleet.Members(config, f.contexts); err != nil {
-		return usageError(err)
+		return exit.Usage(err)
 	}
 	return nil
 }
@@ -60,26 +63,26 @@ func (f *fleetFlags) complete(s *sources) error {
 // member is a cluster of a fleet as a command reads it: where from, and where it says what.
 type member struct {
 	fleet.Member
-	sources sources
+	sources source.Flags
 	streams genericiooptions.IOStreams
 }
 
 // readFleet reads all clusters. of returns how one is read, with the options by which its
 // commands read it.
-func readFleet[T view.FleetMember](ctx context.Context, e env, f *fleetFlags, from *sources, progress *view.ProgressLine, of func(*member) (view.Options, func(context.Context) (T, error))) ([]view.FleetItem[T], []error, error) {
+func readFleet[T view.FleetMember](ctx context.Context, e env, f *fleetFlags, from *source.Flags, progress *view.ProgressLine, of func(*member) (view.Options, func(context.Context) (T, error))) ([]view.FleetItem[T], []error, error) {
 	warnings := fleet.NewWarnings(e.streams.ErrOut, progress.Clear)
 	var readers []fleet.Reader[T]
 	for _, m := range f.members {
 		one := &member{Member: m, streams: e.streams}
 		one.streams.ErrOut = warnings.Of(m.Context)
-		one.sources.addFlags(&cobra.Command{})
-		flags := one.sources.clusterFlags
-		if err := errors.Join(fleet.CopyFlags(from.clusterFlags, flags), flags.Set("context", m.Context)); err != nil {
+		one.sources.AddTo(&cobra.Command{})
+		flags := one.sources.ClusterFlags
+		if err := errors.Join(fleet.CopyFlags(from.ClusterFlags, flags), flags.Set("context", m.Context)); err != nil {
 			return nil, nil, err
 		}
 		o, read := of(one)
 		if m.Broken != nil {
-			read = func(context.Context) (T, error) { return *new(T), usageError(m.Broken) }
+			read = func(context.Context) (T, error) { return *new(T), exit.Usage(m.Broken) }
 		}
 		readers = append(readers, fleet.Reader[T]{
 			FleetCluster: view.FleetCluster{Context: m.Context, Same: m.Same, Args: o.ReportArgs, PortableArgs: o.PortableArgs}, Read: read,
@@ -91,13 +94,13 @@ func readFleet[T view.FleetMember](ctx context.Context, e env, f *fleetFlags, fr
 		if err == nil {
 			continue
 		}
-		code := ExitFailure
+		code := exit.CodeFailure
 		if late := new(fleet.TimeoutError); errors.As(err, &late) {
-			code = ExitUnread
-		} else if known := new(exitError); errors.As(err, &known) {
-			code = exitCode(err)
+			code = exit.CodeUnread
+		} else if known := new(exit.Error); errors.As(err, &known) {
+			code = exit.Code(err)
 		}
-		errs[i] = &exitError{code: code, err: fmt.Errorf("context %s: %w", items[i].Context, err)}
+		errs[i] = &exit.Error{Code: code, Err: fmt.Errorf("context %s: %w", items[i].Context, err)}
 	}
 	return items, errs, nil
 }

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
@@ -63,7 +63,7 @@ func TestFleet(t *testing.T) {
 	}
 
 	got := run("--contexts", "all", "-o", "json", "--fail-on", "critical")
-	if got.code != cli.ExitUnread {
+	if got.code != exit.CodeUnread {
 		t.Errorf("exit code %d, want 3: %s", got.code, got.err)
 	}
 	for _, want := range []string{"error: context dead: ", "connection refused", "findings at or above --fail-on critical: prod\n"} {
@@ -122,19 +122,19 @@ func TestFleet(t *testing.T) {
 		t.Errorf("alone the report is\n%s\nand in the fleet\n%s", a, b)
 	}
 
-	if got := run("--contexts", "prod,lab", "--fail-on", "critical"); got.code != cli.ExitFindings || !strings.Contains(got.stdout, "--context prod ") ||
+	if got := run("--contexts", "prod,lab", "--fail-on", "critical"); got.code != exit.CodeFindings || !strings.Contains(got.stdout, "--context prod ") ||
 		strings.Index(got.stdout, "=== prod ===") < strings.Index(got.stdout, "\nlab ") {
 		t.Errorf("exit code %d: %s\n%s", got.code, got.err, got.stdout)
 	}
-	if got := run("--contexts", "lab", "--fail-on", "error"); got.code != cli.ExitOK {
+	if got := run("--contexts", "lab", "--fail-on", "error"); got.code != exit.CodeOK {
 		t.Errorf("exit code %d: %s", got.code, got.err)
 	}
 
 	// What only one of the clusters has may be asked for; what none has is a mistake.
-	if got := run("--contexts", "lab,prod", "--node", "new-1", "-o", `jsonpath={range .items[*]}{.context}: {.findings[?(@.check=="node/no-block")].subject.name}{"\n"}{end}`); got.code != cli.ExitOK || got.stdout != "prod: new-1\nlab: \n" {
+	if got := run("--contexts", "lab,prod", "--node", "new-1", "-o", `jsonpath={range .items[*]}{.context}: {.findings[?(@.check=="node/no-block")].subject.name}{"\n"}{end}`); got.code != exit.CodeOK || got.stdout != "prod: new-1\nlab: \n" {
 		t.Errorf("exit code %d: %s\n%s", got.code, got.err, got.stdout)
 	}
-	if got := run("--contexts", "lab,prod", "--node", "new-7"); got.code != cli.ExitUsage || !strings.Contains(got.err, `no node "new-7"; did you mean`) {
+	if got := run("--contexts", "lab,prod", "--node", "new-7"); got.code != exit.CodeUsage || !strings.Contains(got.err, `no node "new-7"; did you mean`) {
 		t.Errorf("exit code %d: %s", got.code, got.err)
 	}
 
@@ -153,7 +153,7 @@ func TestFleet(t *testing.T) {
 		t.Errorf("exit code %d: %s\n%s", got.code, got.err, got.stdout)
 	}
 	page := filepath.Join(t.TempDir(), "fleet.html")
-	if got := run("--contexts", "all", "-o", "html="+page, "-o", "wide"); got.code != cli.ExitUnread {
+	if got := run("--contexts", "all", "-o", "html="+page, "-o", "wide"); got.code != exit.CodeUnread {
 		t.Errorf("exit code %d: %s", got.code, got.err)
 	}
 	html, err := os.ReadFile(page)
@@ -172,13 +172,13 @@ func TestFleetReadBack(t *testing.T) {
 	story := play(t, testcluster.Story)
 	config := fleetConfig(t, map[string]string{"prod": story.KubeconfigPath()})
 	file := filepath.Join(t.TempDir(), "fleet.json")
-	if got := calicoAudit(t, "report", "--kubeconfig", config, "--contexts", "all", "-o", "json="+file); got.code != cli.ExitUnread {
+	if got := calicoAudit(t, "report", "--kubeconfig", config, "--contexts", "all", "-o", "json="+file); got.code != exit.CodeUnread {
 		t.Fatalf("exit code %d: %s", got.code, got.err)
 	}
 	read := func(args ...string) outcome {
 		t.Helper()
 		got := calicoAudit(t, append([]string{"report", "-f", file}, args...)...)
-		if got.code != cli.ExitUnread || !strings.Contains(got.err, "context dead: ") {
+		if got.code != exit.CodeUnread || !strings.Contains(got.err, "context dead: ") {
 			t.Errorf("%v: exit code %d: %s", args, got.code, got.err)
 		}
 		return got
@@ -204,7 +204,7 @@ func TestFleetReadBack(t *testing.T) {
 		t.Errorf("it is narrowed to %q: %s", narrow.stdout, narrow.err)
 	}
 	for flag, want := range map[string]string{"--node=new-1": "--pool and --node", "--at=2026-01-01T00:00:00Z": "--at", "--watch=1m": "--watch", "--contexts=prod": "--filename"} {
-		if got := calicoAudit(t, "report", "-f", file, flag); got.code != cli.ExitUsage || !strings.Contains(got.err, want) {
+		if got := calicoAudit(t, "report", "-f", file, flag); got.code != exit.CodeUsage || !strings.Contains(got.err, want) {
 			t.Errorf("%s: exit code %d: %s", flag, got.code, got.err)
 		}
 	}
@@ -235,7 +235,7 @@ func TestFleetCapacity(t *testing.T) {
 	}
 	began := time.Now()
 	got := run("--contexts", "all", "--cluster-timeout", "4s", "--add-nodes", "2", "-o", "json")
-	if took := time.Since(began); got.code != cli.ExitUnread || took > 30*time.Second {
+	if took := time.Since(began); got.code != exit.CodeUnread || took > 30*time.Second {
 		t.Errorf("exit code %d after %v: %s", got.code, took, got.err)
 	}
 	for _, want := range []string{"error: context dead: ", "connection refused", "error: context silent: not read within 4s (--cluster-timeout)"} {
@@ -266,22 +266,22 @@ func TestFleetCapacity(t *testing.T) {
 	}
 	page := filepath.Join(t.TempDir(), "fleet.html")
 	got = run("--contexts", "prod,dead", "--add-nodes", "2", "-o", "table", "-o", "markdown="+filepath.Join(t.TempDir(), "x.md"), "-o", "html="+page)
-	if got.code != cli.ExitUnread || !regexp.MustCompile(`(?ms)^dead +NOT READ +.*\nprod +DOES NOT FIT +2 nodes get no block`).MatchString(got.stdout) {
+	if got.code != exit.CodeUnread || !regexp.MustCompile(`(?ms)^dead +NOT READ +.*\nprod +DOES NOT FIT +2 nodes get no block`).MatchString(got.stdout) {
 		t.Errorf("exit code %d: %s\n%s", got.code, got.err, got.stdout)
 	}
 	if html, err := os.ReadFile(page); err != nil || !strings.Contains(string(html), "What if 2 nodes join") {
 		t.Errorf("%v: %s", err, html)
 	}
 	// Each cluster answers for itself whether a question makes sense, if it names nothing of one.
-	if got := run("--contexts", "prod", "--block-size", "nowhere=28"); got.code != cli.ExitUsage || !strings.Contains(got.err, `context prod: there is no pool "nowhere"`) {
+	if got := run("--contexts", "prod", "--block-size", "nowhere=28"); got.code != exit.CodeUsage || !strings.Contains(got.err, `context prod: there is no pool "nowhere"`) {
 		t.Errorf("exit code %d: %s", got.code, got.err)
 	}
 	for _, args := range [][]string{{"--contexts", "prod", "--remove-node", "n1"}, {"--contexts", "prod", "-f", "."}, {"--contexts", "prod", "--cluster-timeout", "-1s"}, {"--cluster-timeout", "1s"}} {
-		if got := run(args...); got.code != cli.ExitUsage || !strings.Contains(got.err, "--contexts") && !strings.Contains(got.err, "negative") {
+		if got := run(args...); got.code != exit.CodeUsage || !strings.Contains(got.err, "--contexts") && !strings.Contains(got.err, "negative") {
 			t.Errorf("%v: exit code %d: %s", args, got.code, got.err)
 		}
 	}
-	if got := run("--contexts", "prod"); got.code != cli.ExitOK || !strings.Contains(got.stdout, "FULL") {
+	if got := run("--contexts", "prod"); got.code != exit.CodeOK || !strings.Contains(got.stdout, "FULL") {
 		t.Errorf("exit code %d: %s\n%s", got.code, got.err, got.stdout)
 	}
 }
@@ -291,7 +291,7 @@ func TestFleetInterrupted(t *testing.T) {
 	config := fleetConfig(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got := calicoAuditUntil(t, ctx, "report", "--kubeconfig", config, "--contexts", "all"); got.code != cli.ExitUnread || !strings.Contains(got.err, "interrupted") {
+	if got := calicoAuditUntil(t, ctx, "report", "--kubeconfig", config, "--contexts", "all"); got.code != exit.CodeUnread || !strings.Contains(got.err, "interrupted") {
 		t.Errorf("exit code %d: %s", got.code, got.err)
 	}
 }

@@ -23,7 +23,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
@@ -142,7 +142,7 @@ func TestAgents(t *testing.T) {
 
 	got := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "--agents", "-o", "json")
 	r = got.report(t)
-	if got.code != cli.ExitOK || !r.Complete {
+	if got.code != exit.CodeOK || !r.Complete {
 		t.Errorf("exit code %d, complete %t: %s", got.code, r.Complete, got.err)
 	}
 	var views []string
@@ -243,7 +243,7 @@ func TestAgentsThatFail(t *testing.T) {
 	}
 	got := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "--agents", "--agents-timeout", "2s", "--agents-namespace", "kube-system", "-o", "json")
 	r := got.report(t)
-	if got.code != cli.ExitOK || !r.Complete || len(r.Findings) > 0 {
+	if got.code != exit.CodeOK || !r.Complete || len(r.Findings) > 0 {
 		t.Errorf("exit code %d, complete %t, findings %v: %s", got.code, r.Complete, r.Findings, got.err)
 	}
 	for _, x := range cases {
@@ -353,7 +353,7 @@ func TestHostFlags(t *testing.T) {
 	} {
 		for _, command := range [][]string{{"report"}, {"explain", "old-1"}} {
 			got := calicoAudit(t, append(command, c.args...)...)
-			if got.code != cli.ExitUsage || !strings.Contains(got.err, c.want) || got.stdout != "" {
+			if got.code != exit.CodeUsage || !strings.Contains(got.err, c.want) || got.stdout != "" {
 				t.Errorf("%v %v: exit code %d, %s", command, c.args, got.code, got.err)
 			}
 		}
@@ -367,7 +367,7 @@ func TestProvenStory(t *testing.T) {
 	before := calicoAudit(t, args...).report(t)
 	got := calicoAudit(t, append(args, "--host-views", "../../../examples/hostviews/story")...)
 	after := got.report(t)
-	if got.code != cli.ExitOK || !after.Complete || len(after.HostViews) != 2 || len(after.HostGaps) > 0 {
+	if got.code != exit.CodeOK || !after.Complete || len(after.HostViews) != 2 || len(after.HostGaps) > 0 {
 		t.Fatalf("exit code %d, views %v, gaps %v", got.code, after.HostViews, after.HostGaps)
 	}
 	severities := map[string]string{}

@@ -19,6 +19,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
@@ -106,7 +107,7 @@ func TestStory(t *testing.T) {
 	}
 
 	live := calicoAudit(t, "report", "--kubeconfig", old.KubeconfigPath(), "-o", "json", "--fail-on", "error")
-	if live.code != cli.ExitFindings {
+	if live.code != exit.CodeFindings {
 		t.Errorf("exit code %d under --fail-on error, want 1: %s", live.code, live.err)
 	}
 	checkStory(t, live.report(t))
@@ -119,7 +120,7 @@ func TestStory(t *testing.T) {
 		"the same cluster, again": {"--kubeconfig", old.KubeconfigPath()},
 	} {
 		got := calicoAudit(t, append([]string{"report", "-o", "json"}, args...)...)
-		if got.code != cli.ExitOK {
+		if got.code != exit.CodeOK {
 			t.Errorf("%s: exit code %d: %s", name, got.code, got.err)
 		}
 		if diff := cmp.Diff(want, got.comparable(t)); diff != "" {
@@ -220,7 +221,7 @@ func TestHealthyClusters(t *testing.T) {
 		c := play(t, scenario)
 		for _, args := range [][]string{{"--kubeconfig", c.KubeconfigPath()}, {"-f", filepath.Join("../../../examples/snapshots", name)}} {
 			got := calicoAudit(t, append([]string{"report", "-o", "json", "--fail-on", "warning"}, args...)...)
-			if r := got.report(t); got.code != cli.ExitOK || !r.Complete || len(r.Findings) > r.Summary.Info || r.Summary.Allocations == 0 {
+			if r := got.report(t); got.code != exit.CodeOK || !r.Complete || len(r.Findings) > r.Summary.Info || r.Summary.Allocations == 0 {
 				t.Errorf("%s %v: exit code %d, complete %t, %+v\n%s", name, args, got.code, r.Complete, r.Summary, got.stdout)
 			}
 		}
@@ -231,10 +232,10 @@ func TestHealthyClusters(t *testing.T) {
 func TestEmptyCluster(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	got := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json", "--fail-on", "info")
-	if r := got.report(t); got.code != cli.ExitOK || !r.Complete || len(r.Findings) > 0 || r.Pools == nil || r.Nodes == nil {
+	if r := got.report(t); got.code != exit.CodeOK || !r.Complete || len(r.Findings) > 0 || r.Pools == nil || r.Nodes == nil {
 		t.Errorf("exit code %d: %s%s", got.code, got.stdout, got.err)
 	}
-	if got := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath()); got.code != cli.ExitOK || !strings.Contains(strings.ToLower(got.stdout), "no finding") && !strings.Contains(strings.ToLower(got.stdout), "nothing") {
+	if got := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath()); got.code != exit.CodeOK || !strings.Contains(strings.ToLower(got.stdout), "no finding") && !strings.Contains(strings.ToLower(got.stdout), "nothing") {
 		t.Errorf("the table does not say that nothing was found:\n%s", got.stdout)
 	}
 }
@@ -306,13 +307,13 @@ func TestRights(t *testing.T) {
 				}
 				return eventually(t, kubeconfig)
 			}
-			if got := allow(); got.code != cli.ExitOK || !got.report(t).Complete {
+			if got := allow(); got.code != exit.CodeOK || !got.report(t).Complete {
 				t.Fatalf("under the shipped ClusterRole: exit code %d\n%s%s", got.code, got.stdout, got.err)
 			}
 			for _, right := range rightsOf(role.Rules, string(group)) {
 				got := allow(right)
 				r := got.report(t)
-				if got.code != cli.ExitUnread || r.Complete || len(r.Gaps) != 1 || !strings.Contains(r.Gaps[0].Reason, right) {
+				if got.code != exit.CodeUnread || r.Complete || len(r.Gaps) != 1 || !strings.Contains(r.Gaps[0].Reason, right) {
 					t.Errorf("without %s: exit code %d, complete %t, gaps %v", right, got.code, r.Complete, r.Gaps)
 				}
 			}
@@ -324,10 +325,10 @@ func TestServerGone(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	c.StopAPIServer()
 	got := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json")
-	if got.code != cli.ExitUnread || got.stdout != "" || !strings.Contains(got.err, "connection refused") {
+	if got.code != exit.CodeUnread || got.stdout != "" || !strings.Contains(got.err, "connection refused") {
 		t.Errorf("exit code %d\nstdout %s\nstderr %s", got.code, got.stdout, got.err)
 	}
-	if got := calicoAudit(t, "report", "--kubeconfig", filepath.Join(t.TempDir(), "none")); got.code != cli.ExitUsage {
+	if got := calicoAudit(t, "report", "--kubeconfig", filepath.Join(t.TempDir(), "none")); got.code != exit.CodeUsage {
 		t.Errorf("a kubeconfig that does not exist: exit code %d, %s", got.code, got.err)
 	}
 }

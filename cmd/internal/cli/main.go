@@ -13,6 +13,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -36,41 +37,41 @@ func execute(ctx context.Context, streams genericiooptions.IOStreams, run func()
 		if p := recover(); p != nil {
 			_, _ = fmt.Fprintf(streams.ErrOut, "error: calico-audit failed: %v\n\n%s\nThis is a mistake in calico-audit. Please report it, with the lines above, at %s\n",
 				p, debug.Stack(), issuesURL)
-			code = ExitFailure
+			code = exit.CodeFailure
 		}
 	}()
 	err := run()
-	if err != nil && ctx.Err() != nil && exitCode(err) != ExitUnfinished {
-		err = unreadError(errors.New("interrupted")) // what was left undone is said as such
+	if err != nil && ctx.Err() != nil && exit.Code(err) != exit.CodeUnfinished {
+		err = exit.Unread(errors.New("interrupted")) // what was left undone is said as such
 	}
 	if errors.Is(err, syscall.EPIPE) {
 		// Whoever reads the output has seen enough: "| head" is no error.
 		err = withoutBrokenPipe(err)
 	}
-	for _, e := range flatten(err) {
+	for _, e := range exit.All(err) {
 		say(streams, "error: %v", e)
-		var x *exitError
+		var x *exit.Error
 		if !errors.As(e, &x) {
 			continue
 		}
-		if x.hint != "" {
-			say(streams, "%s", x.hint)
+		if x.Hint != "" {
+			say(streams, "%s", x.Hint)
 		}
-		if x.code == ExitFailure {
+		if x.Code == exit.CodeFailure {
 			say(streams, "This is a mistake in calico-audit. Please report it at %s", issuesURL)
 		}
 	}
-	return exitCode(err)
+	return exit.Code(err)
 }
 
 func withoutBrokenPipe(err error) error {
 	var rest []error
-	for _, e := range flatten(err) {
+	for _, e := range exit.All(err) {
 		if !errors.Is(e, syscall.EPIPE) {
 			rest = append(rest, e)
 		}
 	}
-	return together(rest...)
+	return exit.Together(rest...)
 }
 
 // say writes a line to standard error. That it cannot be written there is of no
@@ -83,7 +84,7 @@ func say(streams genericiooptions.IOStreams, format string, args ...any) {
 // warns where what was not read may hold it.
 func (e env) checkSeen(rep *audit.Report, pools, nodes []string) error {
 	if err := view.CheckNames(rep, pools, nodes, func(text string) { say(e.streams, "warning: %s", text) }); err != nil {
-		return usageError(err)
+		return exit.Usage(err)
 	}
 	return nil
 }

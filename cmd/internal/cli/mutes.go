@@ -9,6 +9,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/cmd/internal/document"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 )
 
 // muteFlags are the flags that say which findings are known.
@@ -40,7 +41,7 @@ func (m *muteFlags) read(stdin io.Reader) (*audit.Mutes, []*audit.Report, error)
 	for _, text := range m.ignore {
 		r, err := checks.All.ParseMuteRule(text)
 		if err != nil {
-			return nil, nil, usagef("reading --ignore: %w", err)
+			return nil, nil, exit.Usagef("reading --ignore: %w", err)
 		}
 		out.Rules = append(out.Rules, r)
 	}
@@ -55,7 +56,7 @@ func (m *muteFlags) read(stdin io.Reader) (*audit.Mutes, []*audit.Report, error)
 	for _, path := range m.baselines {
 		r, err := document.ReadReport(path, stdin)
 		if err != nil {
-			return nil, nil, usageError(err)
+			return nil, nil, exit.Usage(err)
 		}
 		reports = append(reports, r)
 		out.Baselines = append(out.Baselines, audit.NewBaseline(path, r))
@@ -66,12 +67,12 @@ func (m *muteFlags) read(stdin io.Reader) (*audit.Mutes, []*audit.Report, error)
 func readRules(path string) ([]audit.MuteRule, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, usagef("reading --ignore-file: %w", err)
+		return nil, exit.Usagef("reading --ignore-file: %w", err)
 	}
 	defer file.Close()
 	rules, err := checks.All.ReadMuteRules(file, path)
 	if err != nil {
-		return nil, usagef("reading --ignore-file: %w", err)
+		return nil, exit.Usagef("reading --ignore-file: %w", err)
 	}
 	return rules, nil
 }

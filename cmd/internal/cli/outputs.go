@@ -14,6 +14,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/cmd/internal/document"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
@@ -57,12 +58,12 @@ type outputs[T any] []view.Output[T]
 // parseOutputs reads the flags. Files that are taken may not be written to.
 func parseOutputs[T any](formats view.Formats[T], f *outputFlags, taken places) (all outputs[T], err error) {
 	if err := view.CheckColor(f.color); err != nil {
-		return nil, usageError(err)
+		return nil, exit.Usage(err)
 	}
 	for _, v := range f.values {
 		o, err := formats.Parse(v)
 		if err != nil {
-			return nil, usageError(err)
+			return nil, exit.Usage(err)
 		}
 		if err := taken.take(v, o.Name, o.File); err != nil {
 			return nil, err
@@ -83,16 +84,16 @@ type places struct {
 func (p *places) take(value, format, file string) error {
 	switch {
 	case file == "" && p.stdout != "":
-		return usagef("--output %s and --output %s both go to standard output: give one of them a file, as in %s=FILE", p.stdout, value, format)
+		return exit.Usagef("--output %s and --output %s both go to standard output: give one of them a file, as in %s=FILE", p.stdout, value, format)
 	case file == "":
 		p.stdout = value
 		return nil
 	case slices.Contains(p.files, filepath.Clean(file)):
-		return usagef("two outputs go to %s", file)
+		return exit.Usagef("two outputs go to %s", file)
 	}
 	p.files = append(p.files, filepath.Clean(file))
 	if err := document.CheckTarget(file); err != nil {
-		return usagef("--output %s: %w", value, err)
+		return exit.Usagef("--output %s: %w", value, err)
 	}
 	return nil
 }
@@ -113,14 +114,14 @@ func (all outputs[T]) write(streams genericiooptions.IOStreams, what string, v T
 		err := o.Write(&buf, v, options(o.File == ""))
 		switch {
 		case errors.As(err, &template):
-			errs = append(errs, usageError(err))
+			errs = append(errs, exit.Usage(err))
 		case err != nil:
-			errs = append(errs, failure(fmt.Errorf("writing the %s as %s: %w", what, o.Name, err)))
+			errs = append(errs, exit.Failure(fmt.Errorf("writing the %s as %s: %w", what, o.Name, err)))
 		default:
 			errs = append(errs, put(streams.Out, what, o.File, buf.Bytes()))
 		}
 	}
-	return together(errs...)
+	return exit.Together(errs...)
 }
 
 // put writes an output to its file, or to standard output.
@@ -131,7 +132,7 @@ func put(stdout io.Writer, what, file string, text []byte) (err error) {
 		_, err = stdout.Write(text)
 	}
 	if err != nil {
-		return usagef("writing the %s: %w", what, err)
+		return exit.Usagef("writing the %s: %w", what, err)
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 	"github.com/calico-audit/calico-audit/cmd/internal/history"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
@@ -19,7 +21,7 @@ func (p *pastFlags) addFlags(c *cobra.Command) {
 	p.addPrometheus(c)
 	fs := pflag.NewFlagSet("since", pflag.ContinueOnError)
 	p.AddSince(fs)
-	inGroup(fs, groupSource)
+	flags.InGroup(fs, flags.Source)
 	c.Flags().AddFlagSet(fs)
 }
 
@@ -27,15 +29,15 @@ func (p *pastFlags) addFlags(c *cobra.Command) {
 func (p *pastFlags) addPrometheus(c *cobra.Command) {
 	fs := pflag.NewFlagSet("past", pflag.ContinueOnError)
 	noPaths := p.AddPrometheus(fs)
-	inGroup(fs, groupSource)
+	flags.InGroup(fs, flags.Source)
 	c.Flags().AddFlagSet(fs)
-	noFiles(c, noPaths...)
+	flags.NoFiles(c, noPaths...)
 }
 
 // check checks the flags. All its errors are errors of usage.
 func (p *pastFlags) check() error {
 	if err := p.Check(); err != nil {
-		return usageError(err)
+		return exit.Usage(err)
 	}
 	return nil
 }
@@ -48,7 +50,7 @@ func (p *pastFlags) addTo(ctx context.Context, rep *audit.Report, e env, grace g
 	})
 	progress.Clear()
 	if err != nil {
-		return usageError(err)
+		return exit.Usage(err)
 	}
 	return nil
 }

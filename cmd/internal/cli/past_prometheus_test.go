@@ -15,7 +15,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/runway"
-	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
@@ -111,7 +111,7 @@ func TestRunwayFromPrometheus(t *testing.T) {
 
 	got := calicoAudit(t, "report", "-f", healthy, "--prometheus", url, "--prometheus-selector", `{cluster="a"}`, "-o", "json")
 	var rep audit.Report
-	if err := json.Unmarshal([]byte(got.stdout), &rep); err != nil || got.code != cli.ExitOK || len(rep.Pools) != 1 {
+	if err := json.Unmarshal([]byte(got.stdout), &rep); err != nil || got.code != exit.CodeOK || len(rep.Pools) != 1 {
 		t.Fatalf("exit code %d, %v: %s", got.code, err, got.err)
 	}
 	w := rep.Pools[0].Runway
@@ -127,12 +127,12 @@ func TestRunwayFromPrometheus(t *testing.T) {
 	}
 	for _, format := range []string{"table", "markdown", "html"} {
 		got := calicoAudit(t, "report", "-f", healthy, "--prometheus", url, "--prometheus-selector", `cluster="a"`, "-o", format)
-		if got.code != cli.ExitOK || !strings.Contains(strings.Join(strings.Fields(got.stdout), " "), "fewer a day over 30 days (72") || !strings.Contains(got.stdout, "blocks: no lasting decline") {
+		if got.code != exit.CodeOK || !strings.Contains(strings.Join(strings.Fields(got.stdout), " "), "fewer a day over 30 days (72") || !strings.Contains(got.stdout, "blocks: no lasting decline") {
 			t.Errorf("-o %s: exit code %d: %s%s", format, got.code, got.stdout, got.err)
 		}
 	}
 	got = calicoAudit(t, "explain", "pool", "default-ipv4-ippool", "-f", healthy, "--prometheus", url, "--prometheus-selector", `cluster="a"`)
-	if got.code != cli.ExitOK || !strings.Contains(got.stdout, "addresses run out in about 18") {
+	if got.code != exit.CodeOK || !strings.Contains(got.stdout, "addresses run out in about 18") {
 		t.Errorf("exit code %d: %s%s", got.code, got.stdout, got.err)
 	}
 
@@ -151,7 +151,7 @@ func TestRunwayFromPrometheus(t *testing.T) {
 		"password is kept": {[]string{strings.Replace(closed.URL, "http://", "http://me:secret@", 1)}, "connection refused"},
 	} {
 		got := calicoAudit(t, append([]string{"report", "-f", healthy, "--prometheus"}, c.args...)...)
-		if got.code != cli.ExitUnread || strings.Count(got.err, "\n") != 1 || !strings.Contains(got.err, c.want) || strings.Contains(got.err+got.stdout, "secret") {
+		if got.code != exit.CodeUnread || strings.Count(got.err, "\n") != 1 || !strings.Contains(got.err, c.want) || strings.Contains(got.err+got.stdout, "secret") {
 			t.Errorf("%s: exit code %d: %s, want %q", name, got.code, got.err, c.want)
 		}
 		if !strings.Contains(got.stdout, "default-ipv4-ippool  10.80.0.0/20") || !strings.Contains(got.stdout, "prometheus: ") || strings.Contains(got.stdout, "RUNWAY") {

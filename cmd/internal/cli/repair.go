@@ -21,6 +21,9 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/document"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/flags"
+	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/planner"
@@ -29,8 +32,8 @@ import (
 // repairCommand is the repair command with its flags.
 type repairCommand struct {
 	env
-	sources sources
-	hosts   hostFlags
+	sources source.Flags
+	hosts   source.HostFlags
 	grace   graceFlag
 	print   planOutputs
 	carry   carryFlags
@@ -94,8 +97,8 @@ func newRepair(e env) *cobra.Command {
 			return r.run(c.Context())
 		},
 	})
-	r.sources.addFlags(c)
-	r.hosts.addFlags(c)
+	r.sources.AddTo(c)
+	r.hosts.AddTo(c)
 	fs := c.Flags()
 	r.flags = fs
 	for _, k := range repairKinds {
@@ -132,11 +135,11 @@ func newRepair(e env) *cobra.Command {
 	fs.BoolVar(&r.exit, "detailed-exitcode", false, "exit with 1 if the plan has steps")
 	r.print.addFlags(c, planFormats)
 	r.carry.addAllFlags(c)
-	oneOf(c, "strict-affinity", "true", "false")
-	r.sources.completeNames(c, "pool", "pool")
-	r.sources.completeNames(c, "node", "node")
-	r.sources.completeNames(c, "terminated", "node")
-	noFiles(c, "ip", "block", "max-steps")
+	flags.OneOf(c, "strict-affinity", "true", "false")
+	r.sources.CompleteNames(c, "pool", "pool")
+	r.sources.CompleteNames(c, "node", "node")
+	r.sources.CompleteNames(c, "terminated", "node")
+	flags.NoFiles(c, "ip", "block", "max-steps")
 	c.AddCommand(newRepairShow(e), newRepairApply(e), newRepairUndo(e))
 	return c
 }
@@ -157,25 +160,25 @@ func (r *repairCommand) complete() error {
 	case r.grace.check() != nil:
 		return r.grace.check()
 	case r.request.MaxSteps < 0:
-		return usagef("--max-steps %d is negative", r.request.MaxSteps)
+		return exit.Usagef("--max-steps %d is negative", r.request.MaxSteps)
 	case !r.request.ReleasesAddresses() && (len(r.terminated) > 0 || r.request.WithoutHostEvidence):
-		return usagef("--terminated and --without-host-evidence go with --leaked-ips, --whereabouts-stranded or --whereabouts-reservations: nothing else needs these consents")
+		return exit.Usagef("--terminated and --without-host-evidence go with --leaked-ips, --whereabouts-stranded or --whereabouts-reservations: nothing else needs these consents")
 	case !r.request.EmptyBlocks && r.request.LastBlocks:
-		return usagef("--last-blocks goes with --empty-blocks: nothing else needs this consent")
+		return exit.Usagef("--last-blocks goes with --empty-blocks: nothing else needs this consent")
 	case r.request.CordonFull && !r.request.Consolidate && !r.request.Rehome:
-		return usagef("--cordon-full goes with --consolidate or --rehome: nothing else needs this consent")
+		return exit.Usagef("--cordon-full goes with --consolidate or --rehome: nothing else needs this consent")
 	case r.request.EvictSingletons && !r.request.Consolidate && !r.request.Rehome:
-		return usagef("--evict-singletons goes with --consolidate or --rehome: nothing else needs this consent")
+		return exit.Usagef("--evict-singletons goes with --consolidate or --rehome: nothing else needs this consent")
 	case slices.Contains(r.terminated, ""):
-		return usagef("--terminated names no node")
-	case r.apply && len(r.sources.files) > 0:
-		return usagef("--apply needs the cluster: a plan made from files (-f) is kept with --out, and applied there with \"%s repair apply\"", r.program)
+		return exit.Usagef("--terminated names no node")
+	case r.apply && len(r.sources.Files) > 0:
+		return exit.Usagef("--apply needs the cluster: a plan made from files (-f) is kept with --out, and applied there with \"%s repair apply\"", r.program)
 	case !r.apply && r.carry.set():
-		return usagef("--yes, --wait, --pace and --journal go with --apply: without it nothing is written")
+		return exit.Usagef("--yes, --wait, --pace and --journal go with --apply: without it nothing is written")
 	}
 	if r.out != "" {
 		if err := document.CheckTarget(r.out); err != nil {
-			return usagef("--out %s: %w", r.out, err)
+			return exit.Usagef("--out %s: %w", r.out, err)
 		}
 	}
 	if err := r.print.complete(r.out); err != nil {
@@ -183,7 +186,7 @@ func (r *repairCommand) complete() error {
 	}
 	if r.apply {
 		if r.print.plans.page() {
-			return usagef("-o html shows a plan upon the report of the same moment: it goes with \"repair\" without --apply")
+			return exit.Usagef("-o html shows a plan upon the report of the same moment: it goes with \"repair\" without --apply")
 		}
 		if err := r.carry.complete(r.streams); err != nil {
 			return err
@@ -199,7 +202,7 @@ func (r *repairCommand) parseTargets() error {
 	for _, text := range r.ips {
 		a, err := netip.ParseAddr(text)
 		if err != nil || a.Zone() != "" {
-			return usagef("--ip %q is not an IP address", text)
+			return exit.Usagef("--ip %q is not an IP address", text)
 		}
 		r.request.IPs = append(r.request.IPs, a.Unmap())
 	}
@@ -207,9 +210,9 @@ func (r *repairCommand) parseTargets() error {
 		p, err := netip.ParsePrefix(text)
 		switch {
 		case err != nil:
-			return usagef("--block %q is not a CIDR such as 10.0.0.0/26", text)
+			return exit.Usagef("--block %q is not a CIDR such as 10.0.0.0/26", text)
 		case p != p.Masked():
-			return usagef("--block %s: a block of that size begins at %s", text, p.Masked())
+			return exit.Usagef("--block %s: a block of that size begins at %s", text, p.Masked())
 		}
 		r.request.Blocks = append(r.request.Blocks, p)
 	}
@@ -227,9 +230,9 @@ func (r *repairCommand) checkTargets(st *state.State) error {
 		switch {
 		case st.CoveringBlock(a) != nil || st.UnrecordedUser(netip.PrefixFrom(a, a.BitLen())) != "" || secondary(st, a):
 		case pool == nil:
-			return usagef("--ip %s is in no block and in no pool", a)
+			return exit.Usagef("--ip %s is in no block and in no pool", a)
 		default:
-			return usagef("--ip %s is in no block, and nothing uses it: pool %s has not given it out", a, pool.Name)
+			return exit.Usagef("--ip %s is in no block, and nothing uses it: pool %s has not given it out", a, pool.Name)
 		}
 	}
 	for _, p := range r.request.Blocks {
@@ -237,11 +240,11 @@ func (r *repairCommand) checkTargets(st *state.State) error {
 		switch {
 		case st.BlockOf(p) != nil || len(st.AffinitiesOf(p)) > 0 || reserved(st, p):
 		case pool == nil:
-			return usagef("--block %s: there is no such block, no affinity to one, and no pool that it would be in", p)
+			return exit.Usagef("--block %s: there is no such block, no affinity to one, and no pool that it would be in", p)
 		case p.Bits() != pool.BlockSize:
-			return usagef("--block %s: there is no such block; those of pool %s are of /%d, and %s is in %s", p, pool.Name, pool.BlockSize, p.Addr(), netip.PrefixFrom(p.Addr(), pool.BlockSize).Masked())
+			return exit.Usagef("--block %s: there is no such block; those of pool %s are of /%d, and %s is in %s", p, pool.Name, pool.BlockSize, p.Addr(), netip.PrefixFrom(p.Addr(), pool.BlockSize).Masked())
 		case st.UnrecordedUser(p) == "":
-			return usagef("--block %s: there is no such block: pool %s has not given it out", p, pool.Name)
+			return exit.Usagef("--block %s: there is no such block: pool %s has not given it out", p, pool.Name)
 		}
 	}
 	return nil
@@ -267,14 +270,14 @@ func noKind() error {
 		fmt.Fprintf(&b, "  --%-27s %s\n  %-29s (answers %s)\n", k.flag, k.help, "", k.answers)
 	}
 	fmt.Fprintf(&b, "  --%-27s %s\n  %-29s (answers %s)", "strict-affinity=true|false", "set strict affinity", "", strictAnswers)
-	return &exitError{code: ExitUsage, err: fmt.Errorf("%s", b.String())}
+	return &exit.Error{Code: exit.CodeUsage, Err: fmt.Errorf("%s", b.String())}
 }
 
 // run makes the plan, prints it, and carries it out if that was asked for.
 func (r *repairCommand) run(ctx context.Context) error {
-	r.sources.budgets = r.request.Evicts()
+	r.sources.Budgets = r.request.Evicts()
 	progress := view.ProgressOn(r.streams)
-	from, err := openSource(&r.sources, &r.hosts, r.streams, progress.Show)
+	from, err := r.sources.OpenWith(&r.hosts, r.streams, progress.Show)
 	if err != nil {
 		return err
 	}
@@ -303,30 +306,30 @@ func (r *repairCommand) run(ctx context.Context) error {
 	if r.out != "" {
 		err := document.WriteAtomically(r.out, func(w io.Writer) error { return view.WriteJSON(w, plan) })
 		if err != nil {
-			return usagef("writing the plan: %w", err)
+			return exit.Usagef("writing the plan: %w", err)
 		}
 	}
 	var errs []error
 	if !state.Complete() {
-		errs = append(errs, unreadError(incomplete("plan", state.Gaps)))
+		errs = append(errs, exit.Unread(incomplete("plan", state.Gaps)))
 	}
 	if r.exit && len(plan.Steps) > 0 {
-		errs = append(errs, findingsError(fmt.Errorf("the plan has %d steps", len(plan.Steps))))
+		errs = append(errs, exit.Findings(fmt.Errorf("the plan has %d steps", len(plan.Steps))))
 	}
 	o := r.viewOptions(plan, report)
 	if !r.apply {
-		return together(append(errs, r.print.plan(r.streams, plan, o))...)
+		return exit.Together(append(errs, r.print.plan(r.streams, plan, o))...)
 	}
 	if err = c.show(plan, o); err == nil {
 		err = c.applyPlan(ctx, plan, nil)
 	}
 	errs = append(errs, err)
-	return together(errs...)
+	return exit.Together(errs...)
 }
 
 // report makes the report that the plan is shown with. Only a page shows more of it
 // than the map, and needs what the checks find.
-func (r *repairCommand) report(ctx context.Context, from reader, state *state.State, progress *view.ProgressLine) (*audit.Report, error) {
+func (r *repairCommand) report(ctx context.Context, from source.Reader, state *state.State, progress *view.ProgressLine) (*audit.Report, error) {
 	if !r.print.plans.page() {
 		return audit.NewReport(state, &audit.Result{}), nil
 	}
@@ -341,7 +344,7 @@ func (r *repairCommand) report(ctx context.Context, from reader, state *state.St
 
 // alreadyRead is a source of which a snapshot was taken before.
 type alreadyRead struct {
-	reader
+	source.Reader
 	snapshot *blocks.Snapshot
 }
 
@@ -350,8 +353,8 @@ func (a *alreadyRead) Read(context.Context) (*blocks.Snapshot, error) { return a
 // viewOptions returns what an output of the plan needs to know.
 func (r *repairCommand) viewOptions(plan *repair.Plan, report *audit.Report) view.Options {
 	o := view.Options{
-		Program: r.program, Source: r.sources.describe(), Report: report,
-		ReportArgs: strings.TrimSpace(r.sources.arguments() + r.hosts.arguments()), PortableArgs: strings.TrimSpace(r.sources.portable() + r.hosts.portable()),
+		Program: r.program, Source: r.sources.Describe(), Report: report,
+		ReportArgs: strings.TrimSpace(r.sources.Arguments() + r.hosts.Arguments()), PortableArgs: strings.TrimSpace(r.sources.Portable() + r.hosts.Portable()),
 	}
 	if !r.apply {
 		o.Next = r.next(plan)
@@ -362,7 +365,7 @@ func (r *repairCommand) viewOptions(plan *repair.Plan, report *audit.Report) vie
 // plan reads the source and builds the plan. From a running cluster what the steps
 // rest on is read a second time, and only steps that both readings give are held. The
 // state is the one that the plan is made of.
-func (r *repairCommand) plan(ctx context.Context, from reader, progress *view.ProgressLine) (*repair.Plan, *state.State, error) {
+func (r *repairCommand) plan(ctx context.Context, from source.Reader, progress *view.ProgressLine) (*repair.Plan, *state.State, error) {
 	snapshot, err := from.Read(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -384,7 +387,7 @@ func (r *repairCommand) plan(ctx context.Context, from reader, progress *view.Pr
 	if snapshot.Cluster.Live && len(plan.Steps) > 0 {
 		second, err := from.Reread(ctx, snapshot, confirmedBy)
 		if err != nil {
-			return nil, nil, unreadError(fmt.Errorf("reading the cluster a second time, to confirm the plan: %w", err))
+			return nil, nil, exit.Unread(fmt.Errorf("reading the cluster a second time, to confirm the plan: %w", err))
 		}
 		st = state.New(second, opts)
 		plan = planner.Confirm(plan, st, r.request)
@@ -427,9 +430,9 @@ func (r *repairCommand) terminatedNodes(st *state.State) ([]string, error) {
 		h := st.NodeState(name)
 		switch {
 		case h != nil && h.Node != nil && h.Node.Ready:
-			return nil, usagef("--terminated %s: the node is Ready, so that its machine runs", name)
+			return nil, exit.Usagef("--terminated %s: the node is Ready, so that its machine runs", name)
 		case h == nil && st.Complete() && !ownsAllocations(st, name):
-			return nil, usagef("--terminated %s: no such node, and no allocation of one", name)
+			return nil, exit.Usagef("--terminated %s: no such node, and no allocation of one", name)
 		}
 		out = append(out, name)
 	}
@@ -455,12 +458,12 @@ func (r *repairCommand) next(plan *repair.Plan) []view.NextStep {
 		n.Command = r.program + " repair " + r.arguments() + " --out plan.json"
 		return []view.NextStep{n}
 	}
-	if len(r.hosts.paths) > 0 && slices.ContainsFunc(plan.Steps, func(s repair.Step) bool { return s.AsksHosts() }) {
+	if len(r.hosts.Paths) > 0 && slices.ContainsFunc(plan.Steps, func(s repair.Step) bool { return s.AsksHosts() }) {
 		n.Text = strings.Replace(n.Text, "Nothing was written.",
 			"Nothing was written. Applying it reads the host views again, which count for 10 minutes: take new ones first.", 1)
 	}
 	n.Command = r.program + " repair apply " + phrase.Arg(r.out)
-	n.Command += r.sources.clusterArguments() + r.hosts.arguments()
+	n.Command += r.sources.ClusterArguments() + r.hosts.Arguments()
 	return []view.NextStep{n}
 }
 
@@ -494,15 +497,15 @@ func applyNext(plan *repair.Plan) view.NextStep {
 func (r *repairCommand) arguments() string {
 	var out string
 	for _, k := range repairKinds {
-		out += flagArguments(r.flags, k.flag)
+		out += flags.Arguments(r.flags, k.flag)
 	}
 	if on := r.request.StrictAffinity; on != nil {
 		out += " --strict-affinity=" + strconv.FormatBool(*on)
 	}
-	out += flagArguments(r.flags, "pool", "node", "ip", "block", "max-steps", "grace", "observe-twice", "allow-newer-calico")
+	out += flags.Arguments(r.flags, "pool", "node", "ip", "block", "max-steps", "grace", "observe-twice", "allow-newer-calico")
 	for _, n := range r.request.Terminated {
 		out += " --terminated " + phrase.Arg(n)
 	}
-	out += flagArguments(r.flags, "without-host-evidence", "last-blocks", "cordon-full", "evict-singletons")
-	return strings.TrimSpace(out + " " + strings.TrimSpace(r.sources.arguments()+r.hosts.arguments()))
+	out += flags.Arguments(r.flags, "without-host-evidence", "last-blocks", "cordon-full", "evict-singletons")
+	return strings.TrimSpace(out + " " + strings.TrimSpace(r.sources.Arguments()+r.hosts.Arguments()))
 }

@@ -19,6 +19,9 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/cmd/internal/document"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/flags"
+	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
@@ -39,14 +42,14 @@ func (f *carryFlags) addFlags(c *cobra.Command, journal string) {
 	fs.BoolVar(&f.yes, "yes", false, "do not ask before anything is written; needed where there is no terminal")
 	fs.DurationVar(&f.pace, "pace", defaultPace, "pause this long after each step that wrote something, and once after all addresses that one write released")
 	fs.StringVar(&f.journal, "journal", "", journal+" (default: calico-audit-journal-CLUSTER-TIME.jsonl in the working directory)")
-	noFiles(c, "pace")
+	flags.NoFiles(c, "pace")
 }
 
 // addAllFlags adds the flags of what carries out a plan.
 func (f *carryFlags) addAllFlags(c *cobra.Command) {
 	f.addFlags(c, "write the journal to this new `FILE`, or go on in it after a crash")
 	c.Flags().DurationVar(&f.evict, "evict-timeout", apply.DefaultEvictTimeout, "how long an evicted pod gets to end and to be replaced by a ready one")
-	noFiles(c, "evict-timeout")
+	flags.NoFiles(c, "evict-timeout")
 	c.Flags().BoolVar(&f.wait, "wait", false, "wait for the second observation of steps that need one, instead of skipping them")
 }
 
@@ -60,17 +63,17 @@ func (f *carryFlags) set() bool { return f.yes || f.wait || f.pace != defaultPac
 func (f *carryFlags) complete(streams genericiooptions.IOStreams) error {
 	switch {
 	case f.evict < 0:
-		return usagef("--evict-timeout %s is negative", f.evict)
+		return exit.Usagef("--evict-timeout %s is negative", f.evict)
 	case f.pace < 0:
-		return usagef("--pace %s is negative", f.pace)
+		return exit.Usagef("--pace %s is negative", f.pace)
 	case f.journal == "-":
-		return usagef("--journal -: a journal must be a file, which an undo can read and which is on the disk before anything is written")
+		return exit.Usagef("--journal -: a journal must be a file, which an undo can read and which is on the disk before anything is written")
 	case !f.yes && !canAsk(streams):
-		return usagef("there is no terminal to ask on: give --yes to write without a question")
+		return exit.Usagef("there is no terminal to ask on: give --yes to write without a question")
 	}
 	if f.journal != "" {
 		if err := document.CheckTarget(f.journal); err != nil {
-			return usagef("--journal %s: %w", f.journal, err)
+			return exit.Usagef("--journal %s: %w", f.journal, err)
 		}
 	}
 	return nil
@@ -86,7 +89,7 @@ func (f *carryFlags) journalPath(guid string, now time.Time) string {
 }
 
 func newRepairApply(e env) *cobra.Command {
-	x := &carrier{env: e, sources: new(sources), hosts: new(hostFlags), flags: new(carryFlags), print: new(planOutputs)}
+	x := &carrier{env: e, sources: new(source.Flags), hosts: new(source.HostFlags), flags: new(carryFlags), print: new(planOutputs)}
 	var resume string
 	c := e.command(&cobra.Command{
 		Use:   "apply PLAN | --resume JOURNAL",
@@ -111,13 +114,13 @@ func newRepairApply(e env) *cobra.Command {
 			return x.applyPlan(c.Context(), plan, before)
 		},
 	})
-	x.sources.addClusterFlags(c)
-	x.hosts.addFlags(c)
+	x.sources.AddClusterTo(c)
+	x.hosts.AddTo(c)
 	x.print.addFlags(c, view.PlanFormats())
 	x.flags.addAllFlags(c)
 	c.Flags().StringVar(&resume, "resume", "", "go on where the run broke off that wrote this `JOURNAL`")
 	c.Flags().IntVar(&x.maxSteps, "max-steps", 0, "apply at most this `NUMBER` of steps; 0 for no bound")
-	noFiles(c, "max-steps")
+	flags.NoFiles(c, "max-steps")
 	return c
 }
 
@@ -125,13 +128,13 @@ func newRepairApply(e env) *cobra.Command {
 func (c *carrier) check(args []string, resume string) error {
 	switch {
 	case len(args) == 0 && resume == "":
-		return usagef("give the plan to apply, or a journal to go on with (--resume)")
+		return exit.Usagef("give the plan to apply, or a journal to go on with (--resume)")
 	case slices.Contains(args, "-") && !c.flags.yes:
-		return usagef("standard input is the plan, and cannot answer a question: give --yes")
+		return exit.Usagef("standard input is the plan, and cannot answer a question: give --yes")
 	case c.maxSteps < 0:
-		return usagef("--max-steps %d is negative", c.maxSteps)
+		return exit.Usagef("--max-steps %d is negative", c.maxSteps)
 	case resume != "" && c.flags.journal != "":
-		return usagef("--resume goes on in its own journal: --journal cannot be given with it")
+		return exit.Usagef("--resume goes on in its own journal: --journal cannot be given with it")
 	}
 	return c.print.complete("")
 }
@@ -156,13 +159,13 @@ func (c *carrier) planOrJournal(args []string, resume string) (*repair.Plan, *jo
 		}
 	default:
 		if before, err = journal.Read(resume); err != nil {
-			return nil, nil, usageError(err)
+			return nil, nil, exit.Usage(err)
 		}
 		switch {
 		case before.Plan == nil:
-			return nil, nil, usagef("%s is the journal of an undo: run \"%s repair undo %s\" again", resume, c.program, before.Undoes)
+			return nil, nil, exit.Usagef("%s is the journal of an undo: run \"%s repair undo %s\" again", resume, c.program, before.Undoes)
 		case plan != nil && !before.Of(plan):
-			return nil, nil, usagef("%s is the journal of another plan", resume)
+			return nil, nil, exit.Usagef("%s is the journal of another plan", resume)
 		}
 	}
 	if before != nil {
@@ -185,8 +188,8 @@ func (c *carrier) shown() (*planOutputs, genericiooptions.IOStreams) {
 // carrier carries out plans and undoes journals on a cluster.
 type carrier struct {
 	env
-	sources  *sources
-	hosts    *hostFlags
+	sources  *source.Flags
+	hosts    *source.HostFlags
 	flags    *carryFlags
 	print    *planOutputs
 	planFile string
@@ -207,7 +210,7 @@ func (c *carrier) applyPlan(ctx context.Context, plan *repair.Plan, resume *jour
 	}
 	progress := view.ProgressOn(c.streams)
 	defer progress.Clear()
-	c.sources.budgets = plan.Request.Evicts()
+	c.sources.Budgets = plan.Request.Evicts()
 	target, err := openTarget(c.sources, c.hosts, plan.Cluster.APIGroup, c.streams, progress.Show)
 	if err != nil {
 		return err
@@ -269,7 +272,7 @@ func (c *carrier) stepProgress(line *view.ProgressLine, steps int, undo bool) fu
 func (c *carrier) waiting(progress *view.ProgressLine) func(time.Time) {
 	return func(until time.Time) {
 		text := "waiting until %s for the second observation"
-		if c.hosts != nil && len(c.hosts.paths) > 0 {
+		if c.hosts != nil && len(c.hosts.Paths) > 0 {
 			text += ", for which the host views are read again: take them again shortly before"
 		}
 		c.sayNow(progress)(fmt.Sprintf(text, phrase.Time(until)))
@@ -301,7 +304,7 @@ func (c *carrier) openJournal(plan *repair.Plan, resume *journal.File) (*journal
 		case errors.Is(err, journal.ErrRunning):
 			return nil, notWritten(err)
 		case err != nil:
-			return nil, usageError(err)
+			return nil, exit.Usage(err)
 		}
 		return j, nil
 	}
@@ -311,7 +314,7 @@ func (c *carrier) openJournal(plan *repair.Plan, resume *journal.File) (*journal
 func (c *carrier) createJournal(h journal.Header) (*journal.Journal, error) {
 	j, err := journal.Create(c.flags.journalPath(h.Cluster.GUID, h.StartedAt.Time), h)
 	if err != nil {
-		return nil, usagef("nothing was written: %w", err)
+		return nil, exit.Usagef("nothing was written: %w", err)
 	}
 	say(c.streams, "journal: %s", j.Path())
 	return j, nil
@@ -333,12 +336,12 @@ func (c *carrier) finish(res *repair.Result, next []view.NextStep) error {
 		if res.Undo {
 			verb = "undone"
 		}
-		errs = append(errs, unfinishedError(fmt.Errorf("%d of %d steps were not %s", n, len(res.Outcomes), verb)))
+		errs = append(errs, exit.Unfinished(fmt.Errorf("%d of %d steps were not %s", n, len(res.Outcomes), verb)))
 	}
 	if len(res.Gaps) > 0 {
-		errs = append(errs, unreadError(fmt.Errorf("the cluster was read only in part: %s", res.Gaps[0])))
+		errs = append(errs, exit.Unread(fmt.Errorf("the cluster was read only in part: %s", res.Gaps[0])))
 	}
-	return together(errs...)
+	return exit.Together(errs...)
 }
 
 // afterApply says how to go on after a plan was carried out.
@@ -354,12 +357,12 @@ func (c *carrier) afterApply(plan *repair.Plan, res *repair.Result) []view.NextS
 		default: // another run would come to the same
 		}
 	}
-	args := c.sources.clusterArguments()
+	args := c.sources.ClusterArguments()
 	from := phrase.Arg(c.planFile)
 	if c.planFile == "" || c.planFile == "-" {
 		from = "--resume " + phrase.Arg(res.Journal) // which holds the plan
 	}
-	switch again := c.program + " repair apply " + from + args + c.hosts.arguments(); {
+	switch again := c.program + " repair apply " + from + args + c.hosts.Arguments(); {
 	case (soon || retry) && from != phrase.Arg(c.planFile) && res.Journal == "":
 		out = append(out, view.NextStep{Text: "To go on, make a new plan and apply it."})
 	case soon && plan.Unobserved() != "":
@@ -395,7 +398,7 @@ func (c *carrier) ask(ctx context.Context, what, guid string) error {
 		return nil
 	}
 	say(c.streams, "")
-	say(c.streams, "%s on the cluster of %s (GUID %s).", what, c.sources.describe(), guid)
+	say(c.streams, "%s on the cluster of %s (GUID %s).", what, c.sources.Describe(), guid)
 	_, _ = fmt.Fprint(c.streams.ErrOut, "Type \"yes\" to go on: ")
 	answer := make(chan string, 1)
 	go func() {
@@ -405,10 +408,10 @@ func (c *carrier) ask(ctx context.Context, what, guid string) error {
 	select {
 	case <-ctx.Done():
 		say(c.streams, "")
-		return unfinishedError(errors.New("interrupted: nothing was written"))
+		return exit.Unfinished(errors.New("interrupted: nothing was written"))
 	case a := <-answer:
 		if a != "yes" {
-			return unfinishedError(errors.New("nothing was written: the answer was not \"yes\""))
+			return exit.Unfinished(errors.New("nothing was written: the answer was not \"yes\""))
 		}
 	}
 	return nil

@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/source"
 )
 
 // TestAsk: on a terminal nothing is written before somebody has typed "yes", in
@@ -22,7 +25,7 @@ func TestAsk(t *testing.T) {
 		if _, err := io.WriteString(keyboard, typed); err != nil {
 			t.Fatal(err)
 		}
-		s := sources{files: []string{"x"}}
+		s := source.Flags{Files: []string{"x"}}
 		c := &carrier{env: env{streams: genericiooptions.IOStreams{In: tty, Out: io.Discard, ErrOut: tty}}, sources: &s, flags: &carryFlags{}}
 		if !canAsk(c.streams) {
 			t.Fatal("a terminal is not taken for one")
@@ -32,7 +35,7 @@ func TestAsk(t *testing.T) {
 		if !strings.Contains(shown, "2 steps to be applied on the cluster of x (GUID 5ca1ab1e).") || !strings.Contains(shown, `Type "yes" to go on: `) {
 			t.Errorf("it asks %q", shown)
 		}
-		if (err == nil) != want || err != nil && exitCode(err) != ExitUnfinished {
+		if (err == nil) != want || err != nil && exit.Code(err) != exit.CodeUnfinished {
 			t.Errorf("typed %q: %v", typed, err)
 		}
 	}
@@ -51,9 +54,9 @@ func TestAskIsInterrupted(t *testing.T) {
 	tty, _, drain := openKeyboard(t, 80)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	s := sources{files: []string{"x"}}
+	s := source.Flags{Files: []string{"x"}}
 	c := &carrier{env: env{streams: genericiooptions.IOStreams{In: tty, Out: io.Discard, ErrOut: tty}}, sources: &s, flags: &carryFlags{}}
-	if err := c.ask(ctx, "x", "y"); err == nil || exitCode(err) != ExitUnfinished {
+	if err := c.ask(ctx, "x", "y"); err == nil || exit.Code(err) != exit.CodeUnfinished {
 		t.Errorf("interrupted, it ends with %v", err)
 	}
 	drain()
@@ -67,13 +70,13 @@ func TestApplyShowsThePlan(t *testing.T) {
 	plan := filepath.Join(t.TempDir(), "plan.json")
 	streams, _, errOut := testStreams()
 	story := filepath.Join("..", "..", "..", "examples", "snapshots", "story-drained")
-	if code := Main(t.Context(), []string{"calico-audit", "repair", "--empty-blocks", "-f", story, "--out", plan}, streams); code != ExitOK {
+	if code := Main(t.Context(), []string{"calico-audit", "repair", "--empty-blocks", "-f", story, "--out", plan}, streams); code != exit.CodeOK {
 		t.Fatal(errOut)
 	}
 	tty, _, drain := openKeyboard(t, 80)
 	code := Main(t.Context(), []string{"calico-audit", "repair", "apply", plan}, genericiooptions.IOStreams{In: tty, Out: io.Discard, ErrOut: tty})
 	shown := drain()
-	if code != ExitUsage || !strings.Contains(shown, "release-block 10.64.75.64/26") || !strings.Contains(shown, "no cluster to read") {
+	if code != exit.CodeUsage || !strings.Contains(shown, "release-block 10.64.75.64/26") || !strings.Contains(shown, "no cluster to read") {
 		t.Errorf("it ends with %d and shows\n%s", code, shown)
 	}
 }

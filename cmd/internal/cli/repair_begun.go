@@ -11,6 +11,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
@@ -52,7 +53,7 @@ func (f *carryFlags) exists() (*journal.File, error) {
 	}
 	file, err := journal.Read(f.journal)
 	if err != nil || !file.BrokeOff() {
-		return nil, usagef("--journal %s exists already: a journal is never overwritten", f.journal)
+		return nil, exit.Usagef("--journal %s exists already: a journal is never overwritten", f.journal)
 	}
 	return file, nil
 }
@@ -85,7 +86,7 @@ func (c *carrier) halfDone(guid string) []*journal.File {
 
 // finishCommand is the command line that finishes what a journal's run left half-done.
 func (c *carrier) finishCommand(file *journal.File) string {
-	return c.program + " repair apply --resume " + phrase.Arg(file.Path) + c.sources.clusterArguments()
+	return c.program + " repair apply --resume " + phrase.Arg(file.Path) + c.sources.ClusterArguments()
 }
 
 func unfinishedText(file *journal.File) string {
@@ -109,7 +110,7 @@ func (c *carrier) broken(plan *repair.Plan) (*journal.File, error) {
 		return nil, err
 	}
 	if own != nil && !own.Of(plan) {
-		return nil, usagef("--journal %s exists already, and is the journal of another plan: a journal is never overwritten", c.flags.journal)
+		return nil, exit.Usagef("--journal %s exists already, and is the journal of another plan: a journal is never overwritten", c.flags.journal)
 	}
 	for _, file := range c.halfDone(plan.Cluster.GUID) {
 		switch {
@@ -158,7 +159,7 @@ func (c *carrier) finishBegun(ctx context.Context, guid string, req repair.Reque
 func (c *carrier) finishOne(ctx context.Context, file *journal.File, req *repair.Request) error {
 	progress := view.ProgressOn(c.streams)
 	defer progress.Clear()
-	c.sources.budgets = file.Plan.Request.Evicts()
+	c.sources.Budgets = file.Plan.Request.Evicts()
 	target, err := openTarget(c.sources, c.hosts, file.Plan.Cluster.APIGroup, c.streams, progress.Show)
 	if err != nil {
 		return err

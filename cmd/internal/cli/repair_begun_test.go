@@ -13,6 +13,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
@@ -73,8 +74,8 @@ func TestBrokenJournals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var said bytes.Buffer
-			x := &carrier{env: env{streams: genericiooptions.IOStreams{ErrOut: &said}, program: "calico-audit"}, sources: new(sources), flags: &c.flags}
-			x.sources.addClusterFlags(new(cobra.Command))
+			x := &carrier{env: env{streams: genericiooptions.IOStreams{ErrOut: &said}, program: "calico-audit"}, sources: new(source.Flags), flags: &c.flags}
+			x.sources.AddClusterTo(new(cobra.Command))
 			file, err := x.broken(plan)
 			if err != nil {
 				t.Fatal(err)
@@ -108,7 +109,7 @@ func TestJournalOfAnotherPlan(t *testing.T) {
 	left(t, "two.jsonl", "g", repair.ReleaseIP, false)
 	left(t, "ended.jsonl", "g", repair.ReleaseBlock, true)
 	for path, want := range map[string]string{"two.jsonl": "is the journal of another plan", "ended.jsonl": "exists already"} {
-		x := &carrier{env: env{streams: genericiooptions.IOStreams{ErrOut: new(bytes.Buffer)}}, sources: new(sources), flags: &carryFlags{journal: path}}
+		x := &carrier{env: env{streams: genericiooptions.IOStreams{ErrOut: new(bytes.Buffer)}}, sources: new(source.Flags), flags: &carryFlags{journal: path}}
 		if file, err := x.broken(plan); file != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}

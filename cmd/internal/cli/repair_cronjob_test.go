@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
@@ -59,7 +59,7 @@ func TestCronJob(t *testing.T) {
 	}
 	for _, verb := range []string{"patch", "delete"} {
 		got := run(withoutVerb(role.Rules, "ipamblocks", verb))
-		if got.code != cli.ExitUnfinished || !strings.Contains(got.err, "the right to "+verb+" ipamblocks.crd.projectcalico.org (for release-block)") {
+		if got.code != exit.CodeUnfinished || !strings.Contains(got.err, "the right to "+verb+" ipamblocks.crd.projectcalico.org (for release-block)") {
 			t.Errorf("without the right to %s blocks it ends with %d: %s", verb, got.code, got.err)
 		}
 		if emptyBlocks(t, c) != 2 {
@@ -74,18 +74,18 @@ func TestCronJob(t *testing.T) {
 	if !strings.Contains(got.err, "must be seen twice") {
 		t.Errorf("no step has to wait, so that this shows nothing:\n%s", got.err)
 	}
-	if got.code != cli.ExitOK || emptyBlocks(t, c) != 0 || !strings.Contains(got.stdout, "Of 2 steps: 2 done.") {
+	if got.code != exit.CodeOK || emptyBlocks(t, c) != 0 || !strings.Contains(got.stdout, "Of 2 steps: 2 done.") {
 		t.Errorf("it ends with %d, %d empty blocks\n%s%s", got.code, emptyBlocks(t, c), got.stdout, got.err)
 	}
 	if journals, err := filepath.Glob("calico-audit-journal-*.jsonl"); err != nil || len(journals) != 1 {
 		t.Errorf("journals %v, %v", journals, err)
 	}
-	if got := run(role.Rules); got.code != cli.ExitOK || !strings.Contains(got.stdout, "No steps: nothing to do.") {
+	if got := run(role.Rules); got.code != exit.CodeOK || !strings.Contains(got.stdout, "No steps: nothing to do.") {
 		t.Errorf("the next night it ends with %d\n%s%s", got.code, got.stdout, got.err)
 	}
 	for _, kind := range []string{"--leaked-ips", "--leaked-handles", "--strict-affinity=true"} {
 		got := calicoAudit(t, "repair", kind, "--apply", "--yes", "--kubeconfig", kubeconfig)
-		if kind == "--strict-affinity=true" && got.code != cli.ExitUnfinished {
+		if kind == "--strict-affinity=true" && got.code != exit.CodeUnfinished {
 			t.Errorf("the role is good for %s, too: exit code %d\n%s", kind, got.code, got.stdout)
 		}
 	}

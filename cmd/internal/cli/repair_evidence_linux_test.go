@@ -13,13 +13,12 @@ import (
 	"testing"
 	"time"
 
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
-
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testenv"
 	"github.com/calico-audit/calico-audit/repair"
@@ -187,7 +186,7 @@ func TestEvidence(t *testing.T) {
 	plan := func(args ...string) (*repair.Plan, outcome) {
 		t.Helper()
 		got := onCluster(t, cluster, append([]string{"repair", "--leaked-ips", "--grace", "2s", "--out", "plan.json", "-o", "json"}, args...)...)
-		if got.code != cli.ExitOK {
+		if got.code != exit.CodeOK {
 			t.Fatalf("%v: exit code %d: %s", args, got.code, got.err)
 		}
 		return got.plan(t), got
@@ -237,7 +236,7 @@ func TestEvidence(t *testing.T) {
 	if p, _ = plan("--host-views", "views"); steps(p) != leaked.String() {
 		t.Fatalf("once nothing uses it: steps %s, refused %+v", steps(p), p.Refused)
 	}
-	applied(cli.ExitUnfinished, "skipped NoHostEvidence")
+	applied(exit.CodeUnfinished, "skipped NoHostEvidence")
 	old, err := os.ReadFile("views/n1.json")
 	must(err)
 	var view map[string]any
@@ -246,13 +245,13 @@ func TestEvidence(t *testing.T) {
 	stale, err := json.Marshal(view)
 	must(err)
 	must(os.WriteFile("views/n1.json", stale, 0o600))
-	applied(cli.ExitUnfinished, "skipped NoHostEvidence", "--host-views", "views")
+	applied(exit.CodeUnfinished, "skipped NoHostEvidence", "--host-views", "views")
 	end = m.pod(leaked)
 	m.view()
-	applied(cli.ExitUnfinished, "skipped HostView", "--host-views", "views")
+	applied(exit.CodeUnfinished, "skipped HostView", "--host-views", "views")
 	end()
 	m.view()
-	applied(cli.ExitOK, "done", "--host-views", "views")
+	applied(exit.CodeOK, "done", "--host-views", "views")
 
 	// The other one: its machine is off, as the operator says, until it is Ready again.
 	for _, c := range []struct {
@@ -263,7 +262,7 @@ func TestEvidence(t *testing.T) {
 		{[]string{"--terminated", "n9"}, "--terminated n9: no such node"},
 	} {
 		got := calicoAudit(t, append([]string{"repair", "--leaked-ips"}, append(c.args, "--kubeconfig", cluster.KubeconfigPath())...)...)
-		if got.code != cli.ExitUsage || !strings.Contains(got.err, c.want) || strings.Count(strings.TrimSpace(got.err), "\n") > 0 {
+		if got.code != exit.CodeUsage || !strings.Contains(got.err, c.want) || strings.Count(strings.TrimSpace(got.err), "\n") > 0 {
 			t.Errorf("%v: exit code %d: %s", c.args, got.code, got.err)
 		}
 	}
@@ -280,5 +279,5 @@ func TestEvidence(t *testing.T) {
 	}
 	_, err = cluster.Kube.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
 	must(err)
-	applied(cli.ExitUnfinished, "skipped NoHostEvidence")
+	applied(exit.CodeUnfinished, "skipped NoHostEvidence")
 }

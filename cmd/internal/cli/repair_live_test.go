@@ -12,7 +12,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -65,12 +65,12 @@ func TestStoryIsRepaired(t *testing.T) {
 	c := play(t, testcluster.StoryDrained)
 	t.Chdir(t.TempDir())
 	ctx := t.Context()
-	if got := onCluster(t, c, "report", "--fail-on", "error"); got.code != cli.ExitFindings {
+	if got := onCluster(t, c, "report", "--fail-on", "error"); got.code != exit.CodeFindings {
 		t.Fatalf("before, the report ends with %d:\n%s", got.code, got.stdout)
 	}
 
 	got := onCluster(t, c, "repair", "--empty-blocks", "--out", "plan.json", "-o", "json", "--detailed-exitcode")
-	if got.code != cli.ExitFindings {
+	if got.code != exit.CodeFindings {
 		t.Errorf("the plan ends with %d under --detailed-exitcode: %s", got.code, got.err)
 	}
 	plan := got.plan(t)
@@ -78,7 +78,7 @@ func TestStoryIsRepaired(t *testing.T) {
 		t.Fatalf("%d steps, complete %v, %d empty blocks", len(plan.Steps), plan.Complete, emptyBlocks(t, c))
 	}
 	got = onCluster(t, c, "repair", "apply", "plan.json", "--yes", "-o", "json")
-	if s := statuses(got.result(t)); got.code != cli.ExitOK || s != "done, done" || emptyBlocks(t, c) != 0 {
+	if s := statuses(got.result(t)); got.code != exit.CodeOK || s != "done, done" || emptyBlocks(t, c) != 0 {
 		t.Fatalf("apply ends with %d: %s; %d empty blocks\n%s", got.code, s, emptyBlocks(t, c), got.err)
 	}
 	for i, o := range got.result(t).Outcomes { // without a terminal each step is a line of the log
@@ -120,7 +120,7 @@ func TestStoryIsRepaired(t *testing.T) {
 			grave = append(grave, f.Check+": "+f.Message)
 		}
 	}
-	if got.code != cli.ExitOK || len(grave) > 0 {
+	if got.code != exit.CodeOK || len(grave) > 0 {
 		t.Errorf("afterwards the report ends with %d: %v", got.code, grave)
 	}
 	if len(findings(got.report(t), "pool/low-free-blocks")) != 1 {
@@ -129,7 +129,7 @@ func TestStoryIsRepaired(t *testing.T) {
 
 	// Once more there is nothing to do; and the blocks that were released need no undoing.
 	got = onCluster(t, c, "repair", "apply", "plan.json", "--yes", "-o", "json")
-	if s := statuses(got.result(t)); got.code != cli.ExitOK || s != "already, already" {
+	if s := statuses(got.result(t)); got.code != exit.CodeOK || s != "already, already" {
 		t.Errorf("applied again it ends with %d: %s", got.code, s)
 	}
 	journals, err := filepath.Glob("calico-audit-journal-*.jsonl")
@@ -137,7 +137,7 @@ func TestStoryIsRepaired(t *testing.T) {
 		t.Fatalf("journals %v, %v", journals, err)
 	}
 	got = onCluster(t, c, "repair", "undo", journals[0], "--yes", "-o", "json")
-	if s := statuses(got.result(t)); got.code != cli.ExitOK || s != "not-needed, not-needed" {
+	if s := statuses(got.result(t)); got.code != exit.CodeOK || s != "not-needed, not-needed" {
 		t.Errorf("undo ends with %d: %s\n%s", got.code, s, got.err)
 	}
 }
@@ -165,7 +165,7 @@ func TestRepairAndUndo(t *testing.T) {
 	t.Chdir(t.TempDir())
 	before := config(t, c)
 	got := onCluster(t, c, "repair", "--strict-affinity=true", "--apply", "--yes", "--out", "plan.json", "--journal", "j.jsonl")
-	if got.code != cli.ExitOK || config(t, c)["strictAffinity"] != true {
+	if got.code != exit.CodeOK || config(t, c)["strictAffinity"] != true {
 		t.Fatalf("it ends with %d, the configuration is %v\n%s%s", got.code, config(t, c), got.stdout, got.err)
 	}
 	for _, want := range []string{"Of 1 step: 1 done.", "repair undo j.jsonl"} {
@@ -178,27 +178,27 @@ func TestRepairAndUndo(t *testing.T) {
 			t.Errorf("standard error does not show %q:\n%s", want, got.err)
 		}
 	}
-	if got := onCluster(t, c, "repair", "apply", "plan.json", "--yes", "--journal", "j.jsonl"); got.code != cli.ExitUsage {
+	if got := onCluster(t, c, "repair", "apply", "plan.json", "--yes", "--journal", "j.jsonl"); got.code != exit.CodeUsage {
 		t.Errorf("a second run overwrites the journal: exit code %d", got.code)
 	}
 	got = onCluster(t, c, "repair", "undo", "j.jsonl", "--yes", "-o", "json")
-	if s := statuses(got.result(t)); got.code != cli.ExitOK || s != "done" || fmt.Sprint(config(t, c)) != fmt.Sprint(before) {
+	if s := statuses(got.result(t)); got.code != exit.CodeOK || s != "done" || fmt.Sprint(config(t, c)) != fmt.Sprint(before) {
 		t.Errorf("undo ends with %d: %s; the configuration is %v", got.code, s, config(t, c))
 	}
 	if undone := got.result(t).Journal; !exists(undone) {
 		t.Errorf("the undo's own journal is %q", undone)
-	} else if got := onCluster(t, c, "repair", "undo", undone, "--yes"); got.code != cli.ExitUsage || !strings.Contains(got.err, "make a new plan") {
+	} else if got := onCluster(t, c, "repair", "undo", undone, "--yes"); got.code != exit.CodeUsage || !strings.Contains(got.err, "make a new plan") {
 		t.Errorf("undoing the undo ends with %d: %s", got.code, got.err)
 	}
 	// Somebody else sets it: it is theirs now.
-	if got := onCluster(t, c, "repair", "--strict-affinity=true", "--apply", "--yes", "--journal", "k.jsonl"); got.code != cli.ExitOK {
+	if got := onCluster(t, c, "repair", "--strict-affinity=true", "--apply", "--yes", "--journal", "k.jsonl"); got.code != exit.CodeOK {
 		t.Fatal(got.err)
 	}
 	if err := c.Delete(t.Context(), testcluster.CRDv1.Resource("ipamconfigs"), "", "default"); err != nil {
 		t.Fatal(err)
 	}
 	got = onCluster(t, c, "repair", "undo", "k.jsonl", "--yes")
-	if got.code != cli.ExitOK || !strings.Contains(got.stdout, "already done") {
+	if got.code != exit.CodeOK || !strings.Contains(got.stdout, "already done") {
 		t.Errorf("undo of what is so already ends with %d\n%s%s", got.code, got.stdout, got.err)
 	}
 }
@@ -217,7 +217,7 @@ func config(t *testing.T, c *testcluster.Cluster) map[string]any {
 func TestApplyExits(t *testing.T) {
 	c := play(t, testcluster.StoryDrained)
 	t.Chdir(t.TempDir())
-	if got := onCluster(t, c, "repair", "--empty-blocks", "--out", "plan.json"); got.code != cli.ExitOK || !strings.Contains(got.stdout, "repair apply plan.json --kubeconfig ") {
+	if got := onCluster(t, c, "repair", "--empty-blocks", "--out", "plan.json"); got.code != exit.CodeOK || !strings.Contains(got.stdout, "repair apply plan.json --kubeconfig ") {
 		t.Fatalf("exit code %d\n%s%s", got.code, got.stdout, got.err)
 	}
 	edited := func(change func(*repair.Plan)) string {
@@ -244,12 +244,12 @@ func TestApplyExits(t *testing.T) {
 		code int
 		text string
 	}{
-		"another cluster": {edited(func(p *repair.Plan) { p.Cluster.GUID = "another" }), cli.ExitUnfinished, "not for this cluster"},
-		"another group":   {edited(func(p *repair.Plan) { p.Cluster.APIGroup = "projectcalico.org/v3" }), cli.ExitUnfinished, "make a new plan"},
-		"no group":        {edited(func(p *repair.Plan) { p.Cluster.APIGroup = "" }), cli.ExitUnfinished, "API groups"},
-		"no time":         {edited(func(p *repair.Plan) { p.CreatedAt = audit.Time{} }), cli.ExitUsage, "when it was made"},
-		"seen once":       {edited(func(p *repair.Plan) { p.Request.ObserveTwice, p.Grace.Duration = true, 1<<62 }), cli.ExitUnfinished, "2 of 2 steps were not applied"},
-		"no steps":        {edited(func(p *repair.Plan) { p.Steps = nil }), cli.ExitOK, ""},
+		"another cluster": {edited(func(p *repair.Plan) { p.Cluster.GUID = "another" }), exit.CodeUnfinished, "not for this cluster"},
+		"another group":   {edited(func(p *repair.Plan) { p.Cluster.APIGroup = "projectcalico.org/v3" }), exit.CodeUnfinished, "make a new plan"},
+		"no group":        {edited(func(p *repair.Plan) { p.Cluster.APIGroup = "" }), exit.CodeUnfinished, "API groups"},
+		"no time":         {edited(func(p *repair.Plan) { p.CreatedAt = audit.Time{} }), exit.CodeUsage, "when it was made"},
+		"seen once":       {edited(func(p *repair.Plan) { p.Request.ObserveTwice, p.Grace.Duration = true, 1<<62 }), exit.CodeUnfinished, "2 of 2 steps were not applied"},
+		"no steps":        {edited(func(p *repair.Plan) { p.Steps = nil }), exit.CodeOK, ""},
 	} {
 		got := onCluster(t, c, "repair", "apply", x.plan, "--yes")
 		if got.code != x.code || !strings.Contains(got.err, x.text) {
@@ -263,22 +263,22 @@ func TestApplyExits(t *testing.T) {
 		t.Errorf("journals of runs that wrote nothing were left: %v", journals)
 	}
 	got := onCluster(t, c, "repair", "apply", "plan.json", "--yes", "--max-steps", "1", "--journal", "m.jsonl")
-	if got.code != cli.ExitUnfinished || emptyBlocks(t, c) != 1 || !strings.Contains(got.stdout, "To go on:") {
+	if got.code != exit.CodeUnfinished || emptyBlocks(t, c) != 1 || !strings.Contains(got.stdout, "To go on:") {
 		t.Errorf("--max-steps 1 ends with %d, %d empty blocks left\n%s", got.code, emptyBlocks(t, c), got.stdout)
 	}
 	other := edited(func(p *repair.Plan) { p.Steps = p.Steps[1:] })
-	if got := onCluster(t, c, "repair", "apply", other, "--yes", "--resume", "m.jsonl"); got.code != cli.ExitUsage || !strings.Contains(got.err, "another plan") {
+	if got := onCluster(t, c, "repair", "apply", other, "--yes", "--resume", "m.jsonl"); got.code != exit.CodeUsage || !strings.Contains(got.err, "another plan") {
 		t.Errorf("going on with another plan ends with %d: %s", got.code, got.err)
 	}
 	got = onCluster(t, c, "repair", "apply", "plan.json", "--yes", "--resume", "m.jsonl", "-o", "json")
-	if s := statuses(got.result(t)); got.code != cli.ExitOK || s != "already, done" || got.result(t).Journal != "m.jsonl" || emptyBlocks(t, c) != 0 {
+	if s := statuses(got.result(t)); got.code != exit.CodeOK || s != "already, done" || got.result(t).Journal != "m.jsonl" || emptyBlocks(t, c) != 0 {
 		t.Errorf("going on ends with %d: %s, %d empty blocks left\n%s", got.code, s, emptyBlocks(t, c), got.err)
 	}
 	c.StopAPIServer()
-	if got := onCluster(t, c, "repair", "apply", "plan.json", "--yes"); got.code != cli.ExitUnfinished || !strings.Contains(got.err, "nothing was written") {
+	if got := onCluster(t, c, "repair", "apply", "plan.json", "--yes"); got.code != exit.CodeUnfinished || !strings.Contains(got.err, "nothing was written") {
 		t.Errorf("without an API server it ends with %d: %s", got.code, got.err)
 	}
-	if got := onCluster(t, c, "repair", "--empty-blocks"); got.code != cli.ExitUnread {
+	if got := onCluster(t, c, "repair", "--empty-blocks"); got.code != exit.CodeUnread {
 		t.Errorf("without an API server a plan ends with %d: %s", got.code, got.err)
 	}
 }
@@ -288,13 +288,13 @@ func TestApplyExits(t *testing.T) {
 func TestInterruptedApply(t *testing.T) {
 	c := play(t, testcluster.StoryDrained)
 	t.Chdir(t.TempDir())
-	if got := onCluster(t, c, "repair", "--empty-blocks", "--out", "plan.json"); got.code != cli.ExitOK {
+	if got := onCluster(t, c, "repair", "--empty-blocks", "--out", "plan.json"); got.code != exit.CodeOK {
 		t.Fatal(got.err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	got := calicoAuditUntil(t, ctx, "repair", "apply", "plan.json", "--yes", "--kubeconfig", c.KubeconfigPath())
-	if got.code != cli.ExitUnfinished || emptyBlocks(t, c) != 2 {
+	if got.code != exit.CodeUnfinished || emptyBlocks(t, c) != 2 {
 		t.Errorf("it ends with %d, %d empty blocks\n%s%s", got.code, emptyBlocks(t, c), got.stdout, got.err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/cmd/internal/document"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -76,23 +77,23 @@ func (p *planOutputs) options(streams genericiooptions.IOStreams, o view.Options
 func readPlan(path string, stdin io.Reader) (*repair.Plan, error) {
 	text, head, done, err := document.Open(path, stdin)
 	if err != nil {
-		return nil, usagef("reading the plan: %w", err)
+		return nil, exit.Usagef("reading the plan: %w", err)
 	}
 	defer done()
 	if _, kind := document.Identity(head); kind != "" && kind != repair.PlanKind {
-		return nil, usagef("%s is of kind %s, not %s: plans are written by \"repair --out\"", path, kind, repair.PlanKind)
+		return nil, exit.Usagef("%s is of kind %s, not %s: plans are written by \"repair --out\"", path, kind, repair.PlanKind)
 	}
 	plan := new(repair.Plan)
 	raw, err := document.Decode("plan", "the plan "+path, text, plan)
 	if err != nil {
-		return nil, usageError(err)
+		return nil, exit.Usage(err)
 	}
 	if plan.APIVersion != audit.APIVersion || plan.Kind != repair.PlanKind {
-		return nil, usagef("reading the plan %s: it is a %q of %q, not a %s of %s", path, plan.Kind, plan.APIVersion, repair.PlanKind, audit.APIVersion)
+		return nil, exit.Usagef("reading the plan %s: it is a %q of %q, not a %s of %s", path, plan.Kind, plan.APIVersion, repair.PlanKind, audit.APIVersion)
 	}
 	var given struct{ Grace *string }
 	if err := json.Unmarshal(raw, &given); err != nil || given.Grace == nil {
-		return nil, usagef("reading the plan %s: grace is missing: it says how long a state must have held", path)
+		return nil, exit.Usagef("reading the plan %s: grace is missing: it says how long a state must have held", path)
 	}
 	return plan, nil
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 	"github.com/calico-audit/calico-audit/repair/datastore"
@@ -26,28 +28,28 @@ type target struct {
 
 // openTarget returns the cluster that the flags name, whose objects are to be in an
 // API group; hosts may be nil.
-func openTarget(s *sources, hosts *hostFlags, group string, streams genericiooptions.IOStreams, show func(string)) (*target, error) {
-	cfg, err := s.restConfig(streams)
+func openTarget(s *source.Flags, hosts *source.HostFlags, group string, streams genericiooptions.IOStreams, show func(string)) (*target, error) {
+	cfg, err := s.RESTConfig(streams)
 	if err != nil {
 		return nil, err
 	}
-	k, err := s.openKubernetes(cfg, show)
+	live, err := s.OpenCluster(cfg, show)
 	if err != nil {
 		return nil, err
 	}
-	var from reader = &clusterReader{k}
+	var from source.Reader = live
 	if hosts != nil {
-		if from, err = hosts.wrap(from, show); err != nil {
+		if from, err = hosts.Wrap(from, show); err != nil {
 			return nil, err
 		}
 	}
-	return &target{cfg: cfg, group: group, reader: &repairReader{reader: from, k: k, group: group}}, nil
+	return &target{cfg: cfg, group: group, reader: &repairReader{Reader: from, k: live.Kubernetes, group: group}}, nil
 }
 
 // repairReader reads a cluster for the engine: everything with host views, where
 // these are asked for, and single objects, with host views that are not much older.
 type repairReader struct {
-	reader
+	source.Reader
 	k     *cluster.Kubernetes
 	group string
 }
@@ -55,7 +57,7 @@ type repairReader struct {
 // Read reads everything. It is an error if Calico's objects are in another API
 // group than when the plan was made: what would be written is not what Calico reads.
 func (r *repairReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
-	s, err := r.reader.Read(ctx)
+	s, err := r.Reader.Read(ctx)
 	if err == nil && s.Cluster.APIGroup != r.group {
 		err = fmt.Errorf("objects of Calico were of %s when the plan was made, and are of %s now: make a new plan", r.group, s.Cluster.APIGroup)
 	}
@@ -69,8 +71,8 @@ func (r *repairReader) Refresh(ctx context.Context, prev *blocks.Snapshot, refs 
 		return nil, err
 	}
 	s.Hosts = prev.Hosts
-	if hosts, ok := r.reader.(*hostReader); ok {
-		return s, hosts.renew(ctx, prev, s)
+	if hosts, ok := r.Reader.(*source.HostReader); ok {
+		return s, hosts.Renew(ctx, prev, s)
 	}
 	return s, nil
 }
@@ -92,9 +94,9 @@ func (t *target) open(journal repair.Recorder) (*datastore.Kubernetes, *workload
 // notWritten says that nothing was tried, and why.
 func notWritten(err error) error {
 	if errors.Is(err, apply.ErrNoPlan) {
-		return usageError(err)
+		return exit.Usage(err)
 	}
-	return unfinishedError(fmt.Errorf("nothing was written: %w", err))
+	return exit.Unfinished(fmt.Errorf("nothing was written: %w", err))
 }
 
 // check tells before the first write whether a right is missing that the steps
@@ -123,5 +125,5 @@ func (t *target) check(ctx context.Context, steps []repair.Step, undo bool) erro
 	for _, m := range missing {
 		texts = append(texts, m.String())
 	}
-	return unfinishedError(errors.New("nothing was written, because rights are missing that the plan needs:\n  " + strings.Join(texts, "\n  ")))
+	return exit.Unfinished(errors.New("nothing was written, because rights are missing that the plan needs:\n  " + strings.Join(texts, "\n  ")))
 }

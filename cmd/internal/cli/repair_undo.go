@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
@@ -15,7 +17,7 @@ import (
 )
 
 func newRepairUndo(e env) *cobra.Command {
-	x := &carrier{env: e, sources: new(sources), flags: new(carryFlags), print: new(planOutputs)}
+	x := &carrier{env: e, sources: new(source.Flags), flags: new(carryFlags), print: new(planOutputs)}
 	c := e.command(&cobra.Command{
 		Use:   "undo JOURNAL",
 		Short: "Undo what a journal says was written",
@@ -23,18 +25,18 @@ func newRepairUndo(e env) *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			file, err := journal.Read(args[0])
 			if err != nil {
-				return usageError(err)
+				return exit.Usage(err)
 			}
-			if err := together(x.print.complete(""), x.flags.complete(x.streams)); err != nil {
+			if err := exit.Together(x.print.complete(""), x.flags.complete(x.streams)); err != nil {
 				return err
 			}
 			if _, err := os.Stat(x.flags.journal); x.flags.journal != "" && err == nil {
-				return usagef("--journal %s exists already: a journal is never overwritten", x.flags.journal)
+				return exit.Usagef("--journal %s exists already: a journal is never overwritten", x.flags.journal)
 			}
 			return x.undo(c.Context(), file)
 		},
 	})
-	x.sources.addClusterFlags(c)
+	x.sources.AddClusterTo(c)
 	x.print.addFlags(c, view.PlanFormats())
 	x.flags.addFlags(c, "write this undo's own journal to this new `FILE`")
 	return c
@@ -57,7 +59,7 @@ func (c *carrier) undo(ctx context.Context, file *journal.File) error {
 		return c.finish(preview, nil)
 	}
 	back, ahead := undone(preview)
-	if err := together(target.check(ctx, back, true), target.check(ctx, ahead, false)); err != nil {
+	if err := exit.Together(target.check(ctx, back, true), target.check(ctx, ahead, false)); err != nil {
 		return err
 	}
 	if !c.flags.yes {

@@ -12,6 +12,9 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/document"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/flags"
+	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
@@ -19,8 +22,8 @@ import (
 // reportCommand is the report command with its flags.
 type reportCommand struct {
 	env
-	sources sources
-	hosts   *hostFlags
+	sources source.Flags
+	hosts   *source.HostFlags
 	past    pastFlags
 	mutes   muteFlags
 	fail    failFlag
@@ -36,7 +39,7 @@ type reportCommand struct {
 	fleet        fleetFlags
 
 	stored       *audit.Report // the report that -f names; nil if it names objects
-	reader       reader
+	reader       source.Reader
 	journal      *journalReader // the reader, if journals are given; else nil
 	outputs      outputs[*audit.Report]
 	muted        *audit.Mutes
@@ -47,7 +50,7 @@ type reportCommand struct {
 }
 
 func newReport(e env) *cobra.Command {
-	r := &reportCommand{env: e, hosts: &hostFlags{}, progress: view.NewProgressLine(nil)}
+	r := &reportCommand{env: e, hosts: &source.HostFlags{}, progress: view.NewProgressLine(nil)}
 	c := e.command(&cobra.Command{
 		Use:   "report",
 		Short: "Read everything, run all checks, print the report",
@@ -64,8 +67,8 @@ func newReport(e env) *cobra.Command {
 	})
 	fs := c.Flags()
 	r.fleet.addFlags(c)
-	r.sources.addFlags(c)
-	r.hosts.addFlags(c)
+	r.sources.AddTo(c)
+	r.hosts.AddTo(c)
 	r.past.addFlags(c)
 	addOutputFlags(c, &r.output, reportFormats, "the severities ")
 	r.fail.addFlag(c, "there is a finding at or above this `SEVERITY`")
@@ -79,10 +82,10 @@ func newReport(e env) *cobra.Command {
 	fs.Lookup("watch").NoOptDefVal = watchInterval
 	fs.BoolVar(&r.ascii, "ascii", false, "draw with ASCII characters only; also where the locale is none of UTF-8, or TERM=dumb")
 	fs.BoolVar(&r.noHeaders, "no-headers", false, "leave out the heading of custom-columns")
-	noFiles(c, "watch")
-	r.sources.completeNames(c, "pool", "pool")
-	r.sources.completeNames(c, "node", "node")
-	r.sources.warnIgnored = true
+	flags.NoFiles(c, "watch")
+	r.sources.CompleteNames(c, "pool", "pool")
+	r.sources.CompleteNames(c, "node", "node")
+	r.sources.WarnIgnored = true
 	return c
 }
 
@@ -114,10 +117,10 @@ func (r *reportCommand) complete() (err error) {
 		return err
 	}
 	if r.ofFleet() {
-		_, err = r.hosts.options()
+		_, err = r.hosts.Options()
 		return err
 	}
-	if r.reader, err = openSource(&r.sources, r.hosts, r.streams, r.progress.Show); err != nil || len(r.journals) == 0 {
+	if r.reader, err = r.sources.OpenWith(r.hosts, r.streams, r.progress.Show); err != nil || len(r.journals) == 0 {
 		return err
 	}
 	r.journal, err = r.journalReader(r.reader)
@@ -127,13 +130,13 @@ func (r *reportCommand) complete() (err error) {
 
 // arguments returns the flags that have another command read the same and see it alike.
 func (r *reportCommand) arguments() string {
-	return strings.TrimSpace(r.sources.arguments() + r.hosts.arguments() + r.grace.arguments())
+	return strings.TrimSpace(r.sources.Arguments() + r.hosts.Arguments() + r.grace.arguments())
 }
 
 // viewOptions returns the options of an output.
 func (r *reportCommand) viewOptions(toStdout bool) view.Options {
 	o := view.Options{
-		NoHeaders: r.noHeaders, Program: r.program, Source: r.sources.describe(), ReportArgs: r.arguments(), PortableArgs: strings.TrimSpace(r.sources.portable() + r.hosts.portable() + r.grace.arguments()),
+		NoHeaders: r.noHeaders, Program: r.program, Source: r.sources.Describe(), ReportArgs: r.arguments(), PortableArgs: strings.TrimSpace(r.sources.Portable() + r.hosts.Portable() + r.grace.arguments()),
 		Now: time.Now(), FailOn: r.fail.severity, ASCII: r.ascii || toStdout && view.ASCIIOnly(r.streams.Out),
 	}
 	if r.stored != nil || r.ofFleet() { // the other commands read objects, not reports; of a fleet each item has its own
@@ -153,12 +156,12 @@ func (r *reportCommand) run(ctx context.Context) error {
 		return r.watch(ctx, rep)
 	}
 	if !rep.Complete {
-		errs = append(errs, unreadError(incomplete("report", rep.Gaps)))
+		errs = append(errs, exit.Unread(incomplete("report", rep.Gaps)))
 	}
 	if sev := r.fail.severity; sev != 0 && rep.AtOrAbove(sev) {
-		errs = append(errs, findingsError(fmt.Errorf("there are findings at or above --fail-on %s", sev)))
+		errs = append(errs, exit.Findings(fmt.Errorf("there are findings at or above --fail-on %s", sev)))
 	}
-	return together(errs...)
+	return exit.Together(errs...)
 }
 
 // read returns the report, narrowed and muted as the flags say.
@@ -257,16 +260,16 @@ func incomplete(what string, gaps []blocks.Gap) error {
 // yaml or html wrote it; none if the source is anything else. It is shown as it was made:
 // only what other checks found, and what is muted, may be left out.
 func (r *reportCommand) readStored() error {
-	if len(r.sources.files) != 1 || r.sources.files[0] == "-" {
+	if len(r.sources.Files) != 1 || r.sources.Files[0] == "-" {
 		return nil
 	}
-	path := r.sources.files[0]
+	path := r.sources.Files[0]
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
 		return nil // the next reader says why it cannot be read
 	}
 	text, head, done, err := document.Open(path, nil)
 	if err != nil {
-		return usagef("reading %s: %w", path, err)
+		return exit.Usagef("reading %s: %w", path, err)
 	}
 	defer done()
 	version, kind := document.Identity(head)
@@ -274,23 +277,23 @@ func (r *reportCommand) readStored() error {
 		return nil
 	}
 	switch {
-	case r.sources.at != "":
-		return usagef("--at goes with files of objects: %s is a report, which carries its time", path)
-	case len(changedFlags(r.hosts.fs)) > 0:
-		return usagef("--%s is for making a report: %s is one already", changedFlags(r.hosts.fs)[0].Name, path)
+	case r.sources.At != "":
+		return exit.Usagef("--at goes with files of objects: %s is a report, which carries its time", path)
+	case len(r.hosts.Changed()) > 0:
+		return exit.Usagef("--%s is for making a report: %s is one already", r.hosts.Changed()[0].Name, path)
 	case len(r.journals) > 0:
-		return usagef("--journal is for making a report: %s is one already", path)
+		return exit.Usagef("--journal is for making a report: %s is one already", path)
 	case len(r.pools)+len(r.nodes) > 0:
-		return usagef("--pool and --node are for making a report: %s is one already, and does not say which pools and nodes each finding concerns", path)
+		return exit.Usagef("--pool and --node are for making a report: %s is one already, and does not say which pools and nodes each finding concerns", path)
 	case kind == view.FleetKind && r.past.Asked():
-		return usagef("--prometheus and --since are for one cluster: %s holds the reports of several", path)
+		return exit.Usagef("--prometheus and --since are for one cluster: %s holds the reports of several", path)
 	case kind == view.FleetKind:
 		r.storedFleet, err = document.DecodeFleet(path, text)
 	default:
 		r.stored, err = document.DecodeReport(path, head, text)
 	}
 	if err != nil {
-		return usageError(err)
+		return exit.Usage(err)
 	}
 	if r.stored != nil {
 		r.check.keep(r.stored)

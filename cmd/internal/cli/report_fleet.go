@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/fleet"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
@@ -23,7 +24,7 @@ func (r *reportCommand) runFleet(ctx context.Context) error {
 		items = r.storedFleet.Items
 		for _, x := range items {
 			if x.Error != "" {
-				errs = append(errs, unreadError(fmt.Errorf("context %s: %s", x.Context, x.Error)))
+				errs = append(errs, exit.Unread(fmt.Errorf("context %s: %s", x.Context, x.Error)))
 			} else {
 				r.check.keep(x.Of.Report)
 			}
@@ -44,7 +45,7 @@ func (r *reportCommand) runFleet(ctx context.Context) error {
 		}
 		r.narrow(x.Of.Report)
 		if !x.Complete() {
-			errs = append(errs, unreadError(incomplete("report of context "+x.Context, x.Of.Gaps)))
+			errs = append(errs, exit.Unread(incomplete("report of context "+x.Context, x.Of.Gaps)))
 		}
 		if sev := r.fail.severity; sev != 0 && x.Of.AtOrAbove(sev) {
 			failing = append(failing, x.Context)
@@ -52,9 +53,9 @@ func (r *reportCommand) runFleet(ctx context.Context) error {
 	}
 	errs = append(errs, r.fleetOutputs.write(r.streams, "report", view.NewFleet(view.FleetKind, fleet.Sort(items)), r.viewOptions))
 	if len(failing) > 0 {
-		errs = append(errs, findingsError(fmt.Errorf("there are findings at or above --fail-on %s: %s", r.fail.severity, strings.Join(failing, ", "))))
+		errs = append(errs, exit.Findings(fmt.Errorf("there are findings at or above --fail-on %s: %s", r.fail.severity, strings.Join(failing, ", "))))
 	}
-	return together(errs...)
+	return exit.Together(errs...)
 }
 
 // of returns how one cluster of the fleet is read, as r would.
@@ -62,7 +63,7 @@ func (r *reportCommand) of(m *member) (view.Options, func(context.Context) (view
 	one := *r
 	one.fleet.members, one.progress, one.streams, one.sources = nil, view.NewProgressLine(nil), m.streams, m.sources
 	return one.viewOptions(false), func(ctx context.Context) (out view.ClusterReport, err error) {
-		if one.reader, err = openSource(&one.sources, one.hosts, one.streams, one.progress.Show); err == nil {
+		if one.reader, err = one.sources.OpenWith(one.hosts, one.streams, one.progress.Show); err == nil {
 			out.Report, err = one.audit(ctx)
 		}
 		return out, err

@@ -8,13 +8,15 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
 // journalReader marks in the snapshots of another reader what the runs of some
 // journals have left half-done, so that it is reported whatever the grace.
 type journalReader struct {
-	reader
+	source.Reader
 	files   []*journal.File
 	command func(*journal.File) string // that finishes what a journal's run has begun
 	fixes   map[blocks.Ref]string
@@ -22,13 +24,13 @@ type journalReader struct {
 
 // journalReader reads the journals of --journal, and wraps a reader so that it knows
 // what they tell.
-func (r *reportCommand) journalReader(from reader) (*journalReader, error) {
+func (r *reportCommand) journalReader(from source.Reader) (*journalReader, error) {
 	c := &carrier{env: env{program: "calico-audit"}, sources: &r.sources} // the outputs put their own name there
-	out := &journalReader{reader: from, command: c.finishCommand}
+	out := &journalReader{Reader: from, command: c.finishCommand}
 	for _, path := range r.journals {
 		file, err := journal.Read(path)
 		if err != nil {
-			return nil, usageError(err)
+			return nil, exit.Usage(err)
 		}
 		out.files = append(out.files, file)
 	}
@@ -36,13 +38,13 @@ func (r *reportCommand) journalReader(from reader) (*journalReader, error) {
 }
 
 func (j *journalReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
-	s, err := j.reader.Read(ctx)
+	s, err := j.Reader.Read(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range j.files {
 		if made, here := f.Cluster.GUID, s.Cluster.GUID; made != here && made != "" && here != "" {
-			return nil, usagef("%s is the journal of another cluster: %s, and this is %s", f.Path, made, here)
+			return nil, exit.Usagef("%s is the journal of another cluster: %s, and this is %s", f.Path, made, here)
 		}
 	}
 	j.mark(s)
@@ -50,7 +52,7 @@ func (j *journalReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
 }
 
 func (j *journalReader) Reread(ctx context.Context, prev *blocks.Snapshot, resources []blocks.Resource) (*blocks.Snapshot, error) {
-	s, err := j.reader.Reread(ctx, prev, resources)
+	s, err := j.Reader.Reread(ctx, prev, resources)
 	if err == nil {
 		j.mark(s)
 	}

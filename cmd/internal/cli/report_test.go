@@ -16,6 +16,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/files"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -84,15 +86,15 @@ func liveStory(t *testing.T) *blocks.Snapshot {
 
 // runReport runs a report on a reader and returns the exit code, the report, and
 // what was written to standard error.
-func runReport(t *testing.T, r reader) (int, *audit.Report, string) {
+func runReport(t *testing.T, r source.Reader) (int, *audit.Report, string) {
 	t.Helper()
 	streams, out, errOut := testStreams()
 	c := &reportCommand{
-		hosts: &hostFlags{},
+		hosts: &source.HostFlags{},
 		env:   env{streams, "calico-audit"}, grace: graceFlag{state.DefaultGrace}, check: checkFlag{checks: checks.All},
 		fail: failFlag{severity: state.Critical}, reader: r, progress: view.NewProgressLine(nil),
 	}
-	c.sources.addFlags(newReport(c.env))
+	c.sources.AddTo(newReport(c.env))
 	code := execute(t.Context(), streams, func() error {
 		var err error
 		if c.outputs, err = parseOutputs(reportFormats, &outputFlags{[]string{"json"}, view.ColorAuto}, places{}); err != nil {
@@ -111,7 +113,7 @@ func runReport(t *testing.T, r reader) (int, *audit.Report, string) {
 func TestConfirmed(t *testing.T) {
 	r := &scriptedReader{first: liveStory(t), second: liveStory(t)}
 	code, rep, _ := runReport(t, r)
-	if code != ExitFindings || rep.Summary.Critical != 1 || !rep.Complete {
+	if code != exit.CodeFindings || rep.Summary.Critical != 1 || !rep.Complete {
 		t.Errorf("ended with %d, %d critical findings, complete: %v; want 1, 1, true", code, rep.Summary.Critical, rep.Complete)
 	}
 	if len(r.asked) == 0 {
@@ -124,7 +126,7 @@ func TestNotConfirmed(t *testing.T) {
 	second := liveStory(t)
 	second.Blocks = second.Blocks[:1] // since the first reading blocks were released
 	code, rep, _ := runReport(t, &scriptedReader{first: liveStory(t), second: second})
-	if code != ExitOK || rep.Summary.Critical != 0 {
+	if code != exit.CodeOK || rep.Summary.Critical != 0 {
 		t.Errorf("ended with %d and %d critical findings, want 0 and 0", code, rep.Summary.Critical)
 	}
 }
@@ -133,7 +135,7 @@ func TestNotConfirmed(t *testing.T) {
 // and is not called complete.
 func TestSecondReadingFails(t *testing.T) {
 	code, rep, errOut := runReport(t, &scriptedReader{first: liveStory(t), err: errors.New("connection refused")})
-	if code != ExitUnread || rep.Complete {
+	if code != exit.CodeUnread || rep.Complete {
 		t.Errorf("ended with %d, complete: %v; want 3, false", code, rep.Complete)
 	}
 	if rep.Summary.Critical+rep.Summary.Error != 0 {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -17,22 +18,22 @@ const (
 
 // checkWatch checks --watch.
 func (r *reportCommand) checkWatch() error {
-	files := len(r.sources.files) > 0
+	files := len(r.sources.Files) > 0
 	switch {
 	case r.every == 0:
 		return nil
 	case r.every < 0 || r.every < minWatch && !files:
-		return usagef("--watch=%s: a cluster is read every %s at most", r.every, minWatch)
+		return exit.Usagef("--watch=%s: a cluster is read every %s at most", r.every, minWatch)
 	case r.fail.severity != 0:
-		return usagef("--watch goes on until it is interrupted: --fail-on needs a report that ends")
+		return exit.Usagef("--watch goes on until it is interrupted: --fail-on needs a report that ends")
 	case r.stored != nil || r.storedFleet != nil:
-		return usagef("--watch reads objects again: %s is a report", r.sources.files[0])
-	case files && r.sources.files[0] == "-":
-		return usagef("--watch reads again, and standard input can be read once only")
+		return exit.Usagef("--watch reads objects again: %s is a report", r.sources.Files[0])
+	case files && r.sources.Files[0] == "-":
+		return exit.Usagef("--watch reads again, and standard input can be read once only")
 	}
 	for _, o := range r.outputs {
 		if o.File != "" || o.Name != "table" && o.Name != "wide" {
-			return usagef("--watch prints what changed, for people: it goes with -o table and -o wide to standard output")
+			return exit.Usagef("--watch prints what changed, for people: it goes with -o table and -o wide to standard output")
 		}
 	}
 	return nil
@@ -74,7 +75,7 @@ func (r *reportCommand) watch(ctx context.Context, last *audit.Report) error {
 		if s := changes.Summary; s.New+s.Fixed+s.Changed == 0 {
 			continue
 		}
-		changes.Old.Source, changes.New.Source = r.sources.describe(), r.sources.describe()
+		changes.Old.Source, changes.New.Source = r.sources.Describe(), r.sources.Describe()
 		if err := (outputs[*audit.Diff]{{Format: format}}).write(r.streams, "comparison", changes, r.viewOptions); err != nil {
 			return err
 		}

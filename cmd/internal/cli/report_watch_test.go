@@ -12,6 +12,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/files"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -41,16 +43,16 @@ func TestWatch(t *testing.T) {
 			return files.ReadFiles([]string{filepath.Join("..", "..", "..", "examples", "snapshots", name)}, files.FileOptions{})
 		}
 	}
-	down := func() (*blocks.Snapshot, error) { return nil, unreadError(errors.New("connection refused")) }
+	down := func() (*blocks.Snapshot, error) { return nil, exit.Unread(errors.New("connection refused")) }
 	ctx, cancel := context.WithCancel(t.Context())
 	streams, out, errOut := testStreams()
 	c := &reportCommand{
-		hosts: &hostFlags{},
+		hosts: &source.HostFlags{},
 		env:   env{streams, "calico-audit"}, grace: graceFlag{state.DefaultGrace}, check: checkFlag{checks: checks.All}, progress: view.NewProgressLine(nil),
 		reader: &changingReader{readings: []func() (*blocks.Snapshot, error){example("story"), example("story"), down, down, example("story-drained"), example("story-drained")}, end: cancel},
 		every:  time.Millisecond,
 	}
-	c.sources.addFlags(newReport(c.env))
+	c.sources.AddTo(newReport(c.env))
 	code := execute(ctx, streams, func() error {
 		var err error
 		if c.outputs, err = parseOutputs(reportFormats, &outputFlags{[]string{"table"}, view.ColorNever}, places{}); err != nil {
@@ -58,7 +60,7 @@ func TestWatch(t *testing.T) {
 		}
 		return c.run(ctx)
 	})
-	if code != ExitOK {
+	if code != exit.CodeOK {
 		t.Errorf("ended with %d: %s", code, errOut)
 	}
 	for text, want := range map[string]int{"Looked at: ": 1, "\nNEW (2)\n": 1, "10.64.75.0/26 of old-2 holds no allocation": 1, "new, 1 fixed, 15 unchanged\n": 1} {

@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -31,7 +33,7 @@ Events about what it finds.`,
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
 	root.SetFlagErrorFunc(flagError)
-	root.SetUsageFunc(func(c *cobra.Command) error { return usage(c, view.TerminalWidth(streams.Out)) })
+	root.SetUsageFunc(func(c *cobra.Command) error { return flags.Usage(c, view.TerminalWidth(streams.Out)) })
 	e := env{streams: streams, program: program}
 	root.AddCommand(
 		newReport(e), newExplain(e), newSnapshot(e), newDiff(e), newChecks(e),
@@ -53,7 +55,7 @@ func flagError(c *cobra.Command, err error) error {
 		value, help := pflag.UnquoteUsage(missing.GetFlag())
 		err = fmt.Errorf("--%s needs a value, %s: %s", missing.GetFlag().Name, value, help)
 	}
-	return &exitError{code: ExitUsage, err: err, hint: helpHint(c)}
+	return &exit.Error{Code: exit.CodeUsage, Err: err, Hint: helpHint(c)}
 }
 
 func helpHint(c *cobra.Command) string {
@@ -70,13 +72,13 @@ func run(f func(c *cobra.Command, args []string) error) func(*cobra.Command, []s
 			return nil
 		}
 		var all []error
-		for _, e := range flatten(err) {
-			var x *exitError
+		for _, e := range exit.All(err) {
+			var x *exit.Error
 			if !errors.As(e, &x) {
-				e = failure(e)
+				e = exit.Failure(e)
 			}
 			all = append(all, e)
 		}
-		return together(all...)
+		return exit.Together(all...)
 	}
 }

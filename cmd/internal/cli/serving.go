@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 	"github.com/calico-audit/calico-audit/metrics"
 )
 
@@ -24,7 +26,7 @@ func (s *serveFlags) addFlags(c *cobra.Command, listen string) {
 	fs.StringArrayVar(&s.listen, "listen", []string{listen}, "the `ADDRESS` to serve on, as in 127.0.0.1"+listen+"; repeatable")
 	fs.StringVar(&s.webConfig, "web.config.file", "", "`FILE` that asks for TLS, client certificates or passwords, in the format of Prometheus' exporter-toolkit (default: plain HTTP for everybody)")
 	fs.BoolVar(&s.pprof, "pprof", false, "serve profiles of the program under /debug/pprof/")
-	noFiles(c, "listen")
+	flags.NoFiles(c, "listen")
 }
 
 // serve serves until ctx ends. That it cannot begin is an error of usage.
@@ -32,7 +34,7 @@ func (s *serveFlags) serve(ctx context.Context, log *slog.Logger, handler http.H
 	err := metrics.Serve(ctx, metrics.ServeOptions{Addresses: s.listen, WebConfig: s.webConfig, Log: log}, handler)
 	var setup *metrics.SetupError
 	if errors.As(err, &setup) {
-		return usageError(err)
+		return exit.Usage(err)
 	}
 	return err
 }

@@ -21,13 +21,16 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 	"github.com/calico-audit/calico-audit/blocks/files"
 	"github.com/calico-audit/calico-audit/cmd/internal/document"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/flags"
+	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
 // snapshotCommand is the snapshot command with its flags.
 type snapshotCommand struct {
 	env
-	sources sources
+	sources source.Flags
 
 	output    string
 	format    string
@@ -48,13 +51,13 @@ func newSnapshot(e env) *cobra.Command {
 			return s.run(c.Context())
 		},
 	})
-	s.sources.addFlags(c)
+	s.sources.AddTo(c)
 	fs := c.Flags()
 	fs.StringVarP(&s.output, "output", "o", "", "the `FILE` to write, .yaml or .json, each also .gz; \"-\" is standard output")
 	fs.StringVar(&s.format, "format", "", "the `FORMAT` to write: "+strings.Join(view.SnapshotFormats, "|")+" (default: what FILE ends in; yaml for standard output)")
 	fs.BoolVar(&s.anonymize, "anonymize", false, "replace names, so that the file can be given away")
 	fs.StringVar(&s.names, "names", "", "with --anonymize, write to this `FILE` what the replacements stand for, as JSON")
-	oneOf(c, "format", view.SnapshotFormats...)
+	flags.OneOf(c, "format", view.SnapshotFormats...)
 	return c
 }
 
@@ -62,7 +65,7 @@ func newSnapshot(e env) *cobra.Command {
 // anything is read.
 func (s *snapshotCommand) complete() error {
 	if s.output == "" {
-		return usagef("no file to write: give one with -o, or \"-o -\" for standard output")
+		return exit.Usagef("no file to write: give one with -o, or \"-o -\" for standard output")
 	}
 	if s.format == "" {
 		format, known := view.SnapshotFormat(s.output)
@@ -70,26 +73,26 @@ func (s *snapshotCommand) complete() error {
 		case s.output == "-":
 			format = view.SnapshotFormats[0]
 		case !known:
-			return usagef("--output %s: the format is not clear from its name: let it end in .yaml or .json, with or without .gz, or give --format", s.output)
+			return exit.Usagef("--output %s: the format is not clear from its name: let it end in .yaml or .json, with or without .gz, or give --format", s.output)
 		}
 		s.format = format
 	}
 	if _, err := view.NewSnapshotWriter(io.Discard, s.format); err != nil {
-		return usagef("--format: %w", err)
+		return exit.Usagef("--format: %w", err)
 	}
 	if s.names != "" && !s.anonymize {
-		return usagef("--names goes with --anonymize: no name is replaced without")
+		return exit.Usagef("--names goes with --anonymize: no name is replaced without")
 	}
 	for _, file := range []struct{ flag, path string }{{"output", s.output}, {"names", s.names}} {
 		if file.path == "" || file.path == "-" {
 			continue
 		}
 		if err := document.CheckTarget(file.path); err != nil {
-			return usagef("--%s %s: %w", file.flag, file.path, err)
+			return exit.Usagef("--%s %s: %w", file.flag, file.path, err)
 		}
 	}
 	if s.names != "" && filepath.Clean(s.names) == filepath.Clean(s.output) {
-		return usagef("--output and --names both go to %s", s.names)
+		return exit.Usagef("--output and --names both go to %s", s.names)
 	}
 	return nil
 }
@@ -98,12 +101,12 @@ func (s *snapshotCommand) complete() error {
 func (s *snapshotCommand) run(ctx context.Context) error {
 	recorder, err := files.NewRecorder()
 	if err != nil {
-		return usageError(err)
+		return exit.Usage(err)
 	}
 	defer func() { _ = recorder.Close() }()
 	progress := view.ProgressOn(s.streams)
-	s.sources.record, s.sources.warnIgnored = recorder, true
-	from, err := s.sources.open(s.streams, progress.Show)
+	s.sources.Record, s.sources.WarnIgnored = recorder, true
+	from, err := s.sources.Open(s.streams, progress.Show)
 	if err != nil {
 		return err
 	}
@@ -123,7 +126,7 @@ func (s *snapshotCommand) run(ctx context.Context) error {
 	}
 	say(s.streams, "%s", s.wrote(written, snapshot))
 	if !snapshot.Complete() {
-		return unreadError(incomplete("snapshot", snapshot.Gaps))
+		return exit.Unread(incomplete("snapshot", snapshot.Gaps))
 	}
 	return nil
 }
@@ -136,7 +139,7 @@ const stableTries = 3
 // after the other, and what came or went in between would look like damage to
 // whoever reads the snapshot. Findings that the last reading showed and the one
 // before did not are returned.
-func awaitStable(ctx context.Context, from reader, progress *view.ProgressLine) (*blocks.Snapshot, []audit.Skipped, error) {
+func awaitStable(ctx context.Context, from source.Reader, progress *view.ProgressLine) (*blocks.Snapshot, []audit.Skipped, error) {
 	snapshot, err := from.Read(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -155,7 +158,7 @@ func awaitStable(ctx context.Context, from reader, progress *view.ProgressLine) 
 		snapshot = decode.Without(snapshot, again)
 		second, err := rereadAlone(ctx, from, snapshot, again)
 		if err != nil {
-			return nil, nil, unreadError(fmt.Errorf("reading the cluster a second time: %w", err))
+			return nil, nil, exit.Unread(fmt.Errorf("reading the cluster a second time: %w", err))
 		}
 		next := audit.Run(state.New(second, state.Options{}), checks.All)
 		confirmed := audit.Confirm(result, next)
@@ -187,21 +190,21 @@ func (s *snapshotCommand) write(recorder *files.Recorder, snapshot *blocks.Snaps
 		return out.Close()
 	})
 	if err != nil {
-		return 0, usagef("writing the snapshot: %w", err)
+		return 0, exit.Usagef("writing the snapshot: %w", err)
 	}
 	if s.names == "" {
 		return count, nil
 	}
 	text, err := json.MarshalIndent(names, "", "  ")
 	if err != nil {
-		return 0, failure(err)
+		return 0, exit.Failure(err)
 	}
 	err = s.to(s.names, func(w io.Writer) error {
 		_, err := w.Write(append(text, '\n'))
 		return err
 	})
 	if err != nil {
-		return 0, usagef("writing the names: %w", err)
+		return 0, exit.Usagef("writing the names: %w", err)
 	}
 	return count, nil
 }

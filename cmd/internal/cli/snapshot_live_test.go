@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
@@ -36,7 +36,7 @@ func TestSnapshotIsTheCluster(t *testing.T) {
 func sameFromSnapshot(t *testing.T, name string, c *testcluster.Cluster) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "snapshot.yaml.gz")
-	if got := calicoAudit(t, "snapshot", "--kubeconfig", c.KubeconfigPath(), "-o", path); got.code != cli.ExitOK || got.stdout != "" || !strings.HasPrefix(got.err, "wrote ") {
+	if got := calicoAudit(t, "snapshot", "--kubeconfig", c.KubeconfigPath(), "-o", path); got.code != exit.CodeOK || got.stdout != "" || !strings.HasPrefix(got.err, "wrote ") {
 		t.Fatalf("%s: exit code %d: %s%s", name, got.code, got.stdout, got.err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
@@ -56,7 +56,7 @@ func sameFromSnapshot(t *testing.T, name string, c *testcluster.Cluster) {
 	if d := cmp.Diff(asText(t, live), asText(t, r)); d != "" {
 		t.Errorf("%s (-live +snapshot):\n%s", name, d)
 	}
-	if got := calicoAudit(t, "diff", path, path, "--fail-on", "info"); got.code != cli.ExitOK {
+	if got := calicoAudit(t, "diff", path, path, "--fail-on", "info"); got.code != exit.CodeOK {
 		t.Errorf("%s: it differs from itself: %s", name, got.stdout)
 	}
 }
@@ -85,22 +85,22 @@ func TestPartialSnapshot(t *testing.T) {
 	live := eventually(t, kubeconfig)
 	path := filepath.Join(t.TempDir(), "snapshot.json")
 	got := calicoAudit(t, "snapshot", "--kubeconfig", kubeconfig, "-o", path)
-	if got.code != cli.ExitUnread || !strings.Contains(got.err, "needs the right to list pods") {
+	if got.code != exit.CodeUnread || !strings.Contains(got.err, "needs the right to list pods") {
 		t.Errorf("exit code %d: %s", got.code, got.err)
 	}
 	saved := calicoAudit(t, "report", "-f", path, "-o", "json")
-	if saved.code != cli.ExitUnread {
+	if saved.code != exit.CodeUnread {
 		t.Errorf("exit code %d of the saved one: %s", saved.code, saved.err)
 	}
 	if d := cmp.Diff(live.comparable(t), saved.comparable(t)); d != "" {
 		t.Errorf("(-live +snapshot):\n%s", d)
 	}
 	whole := filepath.Join(t.TempDir(), "whole.json")
-	if got := calicoAudit(t, "snapshot", "--kubeconfig", c.KubeconfigPath(), "-o", whole); got.code != cli.ExitOK {
+	if got := calicoAudit(t, "snapshot", "--kubeconfig", c.KubeconfigPath(), "-o", whole); got.code != exit.CodeOK {
 		t.Fatal(got.err)
 	}
 	compared := calicoAudit(t, "diff", whole, path, "-o", "json", "--fail-on", "info")
-	if compared.code != cli.ExitUnread || strings.Contains(compared.stdout, `"change": "fixed"`) || !strings.Contains(compared.stdout, `"change": "notJudged"`) {
+	if compared.code != exit.CodeUnread || strings.Contains(compared.stdout, `"change": "fixed"`) || !strings.Contains(compared.stdout, `"change": "notJudged"`) {
 		t.Errorf("compared with the whole one: exit code %d\n%s", compared.code, compared.stdout)
 	}
 }
@@ -119,7 +119,7 @@ func TestSnapshotOfRandomStates(t *testing.T) {
 		for _, args := range [][]string{
 			{"snapshot", "--kubeconfig", c.KubeconfigPath(), "-o", path}, {"snapshot", "-f", path, "--anonymize", "-o", other},
 		} {
-			if got := calicoAudit(t, args...); got.code != cli.ExitOK {
+			if got := calicoAudit(t, args...); got.code != exit.CodeOK {
 				t.Fatalf("seed %d: %q: exit code %d: %s", seed, args, got.code, got.err)
 			}
 		}

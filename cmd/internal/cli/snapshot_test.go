@@ -18,6 +18,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/alias"
 	"github.com/calico-audit/calico-audit/blocks/files"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -25,7 +26,7 @@ import (
 func calico(t *testing.T, args ...string) string {
 	t.Helper()
 	streams, out, errOut := testStreams()
-	if code := Main(t.Context(), append([]string{"calico-audit"}, args...), streams); code != ExitOK {
+	if code := Main(t.Context(), append([]string{"calico-audit"}, args...), streams); code != exit.CodeOK {
 		t.Fatalf("%q ended with %d: %s", args, code, errOut)
 	}
 	return out.String()
@@ -153,7 +154,7 @@ func TestSettle(t *testing.T) {
 			t.Errorf("%s: read %d times, %d blocks, %d unsettled; want %d, %d, %d", c.name, r.asked, blocks, unsettled, c.asked, c.blocks, c.unsettled)
 		}
 	}
-	if _, _, err := awaitStable(t.Context(), &movingReader{readings: []*blocks.Snapshot{liveStory(t)}, err: errors.New("connection refused")}, view.NewProgressLine(nil)); exitCode(err) != ExitUnread {
+	if _, _, err := awaitStable(t.Context(), &movingReader{readings: []*blocks.Snapshot{liveStory(t)}, err: errors.New("connection refused")}, view.NewProgressLine(nil)); exit.Code(err) != exit.CodeUnread {
 		t.Errorf("a second reading that fails: %v", err)
 	}
 	files := liveStory(t)

@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -68,7 +70,7 @@ func TestTerminal(t *testing.T) {
 	report := func(columns uint16, args ...string) string {
 		tty, drain := openTerminal(t, columns)
 		streams := genericiooptions.IOStreams{In: strings.NewReader(""), Out: tty, ErrOut: io.Discard}
-		if code := Main(context.Background(), append([]string{"calico-audit", "report", "-f", story}, args...), streams); code != ExitOK {
+		if code := Main(context.Background(), append([]string{"calico-audit", "report", "-f", story}, args...), streams); code != exit.CodeOK {
 			t.Fatalf("ended with %d", code)
 		}
 		return drain()
@@ -116,9 +118,9 @@ func TestProgressOnTerminal(t *testing.T) {
 	tty, drain := openTerminal(t, 80)
 	streams, out, _ := testStreams()
 	streams.ErrOut = tty
-	c := &reportCommand{env: env{streams: streams}, hosts: &hostFlags{}, fail: failFlag{failOn: failNever}, output: outputFlags{[]string{"json"}, view.ColorAuto}}
-	c.sources.addFlags(newVersion(c.env))
-	c.sources.files = []string{"unused"}
+	c := &reportCommand{env: env{streams: streams}, hosts: &source.HostFlags{}, fail: failFlag{failOn: failNever}, output: outputFlags{[]string{"json"}, view.ColorAuto}}
+	c.sources.AddTo(newVersion(c.env))
+	c.sources.Files = []string{"unused"}
 	if err := c.complete(); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 )
 
 // commands returns the command reference.
@@ -61,7 +62,7 @@ func command(b *bytes.Buffer, c *cobra.Command) {
 	if c.HasExample() {
 		fmt.Fprintf(b, "\n```sh\n%s\n```\n", outdent(c.Example))
 	}
-	for _, g := range cli.FlagGroups(c) {
+	for _, g := range flags.Groups(c) {
 		fmt.Fprintf(b, "\n%s:\n\n```\n%s```\n", g.Title, g.Flags.FlagUsages())
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package source
 
 import (
 	"context"
@@ -14,74 +14,76 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/blocks/files"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 )
 
-// hostFlags are the flags that say where host views come from.
-type hostFlags struct {
-	agentFlags
-	paths []string
+// HostFlags are the flags that say where host views come from.
+type HostFlags struct {
+	AgentFlags
+	Paths []string
 	at    string
 }
 
-// addFlags adds the flags to a command.
-func (h *hostFlags) addFlags(c *cobra.Command) {
+// AddTo adds the flags to a command.
+func (h *HostFlags) AddTo(c *cobra.Command) {
 	h.fs = pflag.NewFlagSet("hosts", pflag.ContinueOnError)
-	h.fs.StringArrayVar(&h.paths, "host-views", nil,
+	h.fs.StringArrayVar(&h.Paths, "host-views", nil,
 		"file or directory `PATH` of host views, by which routes and addresses in use, or not in use, are proven: what \"calico-audit agent --once -o json\" prints, or NODE.json of \"ip -j route show table all\"; repeatable")
 	h.fs.StringVar(&h.at, "host-views-at", "", "the `TIME` at which listings of routes were taken, which carry none (default, with -f: the time of the files)")
-	noFiles(c, "host-views-at")
-	h.agentFlags.add(c)
+	flags.NoFiles(c, "host-views-at")
+	h.AgentFlags.AddTo(c)
 }
 
-// wrap returns a reader that adds host views to what another reads; that one
+// Wrap returns a reader that adds host views to what another reads; that one
 // itself if none are asked for. All its errors are errors of usage.
-func (h *hostFlags) wrap(from reader, show func(string)) (reader, error) {
-	if h.at != "" && len(h.paths) == 0 {
-		return nil, usagef("--host-views-at goes with --host-views")
+func (h *HostFlags) Wrap(from Reader, show func(string)) (Reader, error) {
+	if h.at != "" && len(h.Paths) == 0 {
+		return nil, exit.Usagef("--host-views-at goes with --host-views")
 	}
-	r := &hostReader{inner: from, paths: h.paths, show: show}
+	r := &HostReader{inner: from, paths: h.Paths, show: show}
 	if h.at != "" {
 		at, err := time.Parse(time.RFC3339, h.at)
 		if err != nil {
-			return nil, usagef("reading --host-views-at: %q is not a time such as 2026-01-31T08:00:00Z", h.at)
+			return nil, exit.Usagef("reading --host-views-at: %q is not a time such as 2026-01-31T08:00:00Z", h.at)
 		}
 		r.opts.At = at.UTC()
 	}
-	live, ok := from.(*clusterReader)
-	if h.agents && !ok {
-		return nil, usagef("--agents asks a running cluster, and -f names files: of files, host views are read with --host-views")
+	live, ok := from.(*Cluster)
+	if h.Ask && !ok {
+		return nil, exit.Usagef("--agents asks a running cluster, and -f names files: of files, host views are read with --host-views")
 	}
 	var err error
-	if r.ask, err = h.options(); err != nil {
+	if r.ask, err = h.Options(); err != nil {
 		return nil, err
 	}
-	if h.agents {
-		r.agents = live.k
+	if h.Ask {
+		r.agents = live.Kubernetes
 		r.ask.Progress = func(done, total int) { show(fmt.Sprintf("asking agents: %d of %d", done, total)) }
 	}
-	if len(h.paths) == 0 && !h.agents {
+	if len(h.Paths) == 0 && !h.Ask {
 		return from, nil
 	}
 	return r, nil
 }
 
-// arguments returns the flags that make another run read the same host views,
+// Arguments returns the flags that make another run read the same host views,
 // ready for a shell.
-func (h *hostFlags) arguments() string {
+func (h *HostFlags) Arguments() string {
 	var out string
-	for _, p := range h.paths {
+	for _, p := range h.Paths {
 		out += " --host-views " + phrase.Arg(p)
 	}
 	if h.fs == nil {
 		return ""
 	}
-	return out + flagArguments(h.fs, "host-views-at") + h.agentFlags.arguments()
+	return out + flags.Arguments(h.fs, "host-views-at") + h.AgentFlags.Arguments()
 }
 
-// hostReader adds host views to the snapshots of another reader. They are read
+// HostReader adds host views to the snapshots of another reader. They are read
 // after the snapshot, so that they are not older than what they are to prove.
-type hostReader struct {
-	inner  reader
+type HostReader struct {
+	inner  Reader
 	paths  []string
 	opts   files.HostViewOptions
 	agents *cluster.Kubernetes // nil if they are not asked
@@ -98,7 +100,7 @@ type hostReader struct {
 const viewsServe = 30 * time.Second
 
 // Read reads a snapshot, then the host views.
-func (r *hostReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
+func (r *HostReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	r.began = time.Now()
 	s, err := r.inner.Read(ctx)
 	if err != nil {
@@ -108,7 +110,7 @@ func (r *hostReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
 }
 
 // Reread reads some resources again, and the host views.
-func (r *hostReader) Reread(ctx context.Context, prev *blocks.Snapshot, resources []blocks.Resource) (*blocks.Snapshot, error) {
+func (r *HostReader) Reread(ctx context.Context, prev *blocks.Snapshot, resources []blocks.Resource) (*blocks.Snapshot, error) {
 	s, err := r.inner.Reread(ctx, prev, resources)
 	if err != nil {
 		return nil, err
@@ -116,9 +118,9 @@ func (r *hostReader) Reread(ctx context.Context, prev *blocks.Snapshot, resource
 	return s, r.join(ctx, s)
 }
 
-// renew puts host views into a snapshot of which single objects were read again:
+// Renew puts host views into a snapshot of which single objects were read again:
 // those of the snapshot before, unless they were read a while ago.
-func (r *hostReader) renew(ctx context.Context, prev, s *blocks.Snapshot) error {
+func (r *HostReader) Renew(ctx context.Context, prev, s *blocks.Snapshot) error {
 	if time.Since(r.viewed) < viewsServe {
 		s.Hosts = prev.Hosts
 		return nil
@@ -128,7 +130,7 @@ func (r *hostReader) renew(ctx context.Context, prev, s *blocks.Snapshot) error 
 }
 
 // join reads the files, asks the agents and puts all views into a snapshot.
-func (r *hostReader) join(ctx context.Context, s *blocks.Snapshot) error {
+func (r *HostReader) join(ctx context.Context, s *blocks.Snapshot) error {
 	var asked blocks.HostReading
 	if r.files == nil || !slices.ContainsFunc(r.paths, pipe) {
 		r.show("reading host views")
@@ -136,7 +138,7 @@ func (r *hostReader) join(ctx context.Context, s *blocks.Snapshot) error {
 		opts.Until = r.until(s)
 		files, err := files.ReadHostViews(s, r.paths, opts)
 		if err != nil {
-			return usageError(err)
+			return exit.Usage(err)
 		}
 		r.files = &files
 	}
@@ -147,7 +149,7 @@ func (r *hostReader) join(ctx context.Context, s *blocks.Snapshot) error {
 		opts.Until = r.until(s).Add(10 * r.ask.Timeout)
 		var err error
 		if asked, err = r.agents.AgentViews(ctx, s, files.AgentView(s, opts), r.ask); err != nil {
-			return unreadError(err)
+			return exit.Unread(err)
 		}
 	}
 	s.Hosts = blocks.JoinHostReadings(*r.files, asked)
@@ -163,7 +165,7 @@ func pipe(path string) bool {
 
 // until is the time now, by the clock that the snapshot's ages are counted from;
 // for files that is the time of the files.
-func (r *hostReader) until(s *blocks.Snapshot) time.Time {
+func (r *HostReader) until(s *blocks.Snapshot) time.Time {
 	if at := s.Cluster.TakenAt; s.Cluster.Live && !at.IsZero() {
 		return at.Add(time.Since(r.began))
 	}

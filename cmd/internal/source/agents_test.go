@@ -1,9 +1,11 @@
-package cli
+package source_test
 
 import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/calico-audit/calico-audit/cmd/internal/source"
 )
 
 // TestCommandsForOthersAskNoAgentsByFiles: commands that are read elsewhere, as on a live
@@ -18,16 +20,16 @@ func TestCommandsForOthersAskNoAgentsByFiles(t *testing.T) {
 		{[]string{"--agents", "--agents-namespace", "audit"}, " --agents-namespace audit --agents", " --agents-namespace audit --agents"},
 		{nil, "", ""},
 	} {
-		var f agentFlags
+		var f source.AgentFlags
 		command := &cobra.Command{}
-		f.add(command)
+		f.AddTo(command)
 		if err := command.ParseFlags(c.args); err != nil {
 			t.Fatal(err)
 		}
-		if got := f.arguments(); got != c.arguments {
+		if got := f.Arguments(); got != c.arguments {
 			t.Errorf("%q: here %q, want %q", c.args, got, c.arguments)
 		}
-		if got := f.portable(); got != c.portable {
+		if got := f.Portable(); got != c.portable {
 			t.Errorf("%q: elsewhere %q, want %q", c.args, got, c.portable)
 		}
 	}

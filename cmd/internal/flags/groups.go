@@ -1,4 +1,6 @@
-package cli
+// Package flags has what all flags of the command line share: the groups in which help
+// shows them, what shells complete, and how they are written for another run.
+package flags
 
 import (
 	"fmt"
@@ -8,31 +10,31 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// flagGroup is the annotation of a flag that names the group it is shown in.
-const flagGroup = "calico-audit/group"
+// groupAnnotation of a flag names the group that it is shown in.
+const groupAnnotation = "calico-audit/group"
 
 // The groups of flags.
 const (
-	groupDefault = "Flags"
-	groupSource  = "Source flags"
-	groupCluster = "Cluster flags, as kubectl has them"
+	ofCommand = "Flags"
+	Source    = "Source flags"
+	Cluster   = "Cluster flags, as kubectl has them"
 )
 
-// FlagGroup is a set of flags with a title.
-type FlagGroup struct {
+// Group is a set of flags with a title.
+type Group struct {
 	Title string
 	Flags *pflag.FlagSet
 }
 
-// FlagGroups returns a command's flags in the groups that help shows, without
+// Groups returns a command's flags in the groups that help shows, without
 // empty groups and hidden flags.
-func FlagGroups(c *cobra.Command) []FlagGroup {
-	var out []FlagGroup
-	for _, title := range []string{groupSource, groupDefault, groupCluster} {
+func Groups(c *cobra.Command) []Group {
+	var out []Group
+	for _, title := range []string{Source, ofCommand, Cluster} {
 		set := pflag.NewFlagSet(title, pflag.ContinueOnError)
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			group := groupDefault
-			if g := f.Annotations[flagGroup]; len(g) > 0 {
+			group := ofCommand
+			if g := f.Annotations[groupAnnotation]; len(g) > 0 {
 				group = g[0]
 			}
 			if group == title && !f.Hidden {
@@ -40,24 +42,24 @@ func FlagGroups(c *cobra.Command) []FlagGroup {
 			}
 		})
 		if set.HasFlags() {
-			out = append(out, FlagGroup{title, set})
+			out = append(out, Group{title, set})
 		}
 	}
 	return out
 }
 
-// inGroup puts every flag of a set into a group.
-func inGroup(fs *pflag.FlagSet, group string) {
+// InGroup puts every flag of a set into a group.
+func InGroup(fs *pflag.FlagSet, group string) {
 	fs.VisitAll(func(f *pflag.Flag) {
 		if f.Annotations == nil {
 			f.Annotations = map[string][]string{}
 		}
-		f.Annotations[flagGroup] = []string{group}
+		f.Annotations[groupAnnotation] = []string{group}
 	})
 }
 
-// usage writes how a command is used, wrapped to a width; 0 does not wrap.
-func usage(c *cobra.Command, width int) error {
+// Usage writes how a command is used, wrapped to a width; 0 does not wrap.
+func Usage(c *cobra.Command, width int) error {
 	var b strings.Builder
 	b.WriteString("Usage:\n")
 	if c.Runnable() {
@@ -77,7 +79,7 @@ func usage(c *cobra.Command, width int) error {
 			}
 		}
 	}
-	for _, g := range FlagGroups(c) {
+	for _, g := range Groups(c) {
 		fmt.Fprintf(&b, "\n%s:\n%s", g.Title, g.Flags.FlagUsagesWrapped(width))
 	}
 	if c.HasAvailableSubCommands() {

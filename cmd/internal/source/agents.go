@@ -1,4 +1,4 @@
-package cli
+package source
 
 import (
 	"strings"
@@ -8,11 +8,15 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/calico-audit/calico-audit/blocks/cluster"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 )
 
-// agentFlags are the flags by which the agents on the nodes are asked.
-type agentFlags struct {
-	agents                      bool
+// AgentFlags are the flags by which the agents on the nodes are asked.
+type AgentFlags struct {
+	// Ask is true if they are asked.
+	Ask bool
+
 	selector, namespace, scheme string
 	tls                         cluster.AgentTLS
 	timeout                     time.Duration
@@ -20,12 +24,12 @@ type agentFlags struct {
 	fs *pflag.FlagSet // nil at first
 }
 
-// add adds the flags to a command.
-func (f *agentFlags) add(c *cobra.Command) {
+// AddTo adds the flags to a command.
+func (f *AgentFlags) AddTo(c *cobra.Command) {
 	if f.fs == nil {
 		f.fs = pflag.NewFlagSet("hosts", pflag.ContinueOnError)
 	}
-	f.fs.BoolVar(&f.agents, "agents", false, "ask the agents on the cluster's nodes for their host views: through the API server, by the right to get pods/proxy, where nothing proves who answers, so that views can refuse a repair and not allow one; or directly, with --agents-ca-file")
+	f.fs.BoolVar(&f.Ask, "agents", false, "ask the agents on the cluster's nodes for their host views: through the API server, by the right to get pods/proxy, where nothing proves who answers, so that views can refuse a repair and not allow one; or directly, with --agents-ca-file")
 	f.fs.StringVar(&f.selector, "agents-selector", cluster.DefaultAgentSelector, "the `LABELS` of the agents' pods")
 	f.fs.StringVar(&f.namespace, "agents-namespace", "", "the `NAMESPACE` of the agents' pods (default: any)")
 	f.fs.StringVar(&f.scheme, "agents-scheme", "", "how the agents are spoken to through the API server: `http|https` (default: what the pod's annotation "+cluster.AgentSchemeAnnotation+" says, else http)")
@@ -33,63 +37,66 @@ func (f *agentFlags) add(c *cobra.Command) {
 	f.fs.StringVar(&f.tls.ServerName, "agents-server-name", cluster.AgentServerName, "the `NAME` that agents' certificates are for")
 	f.fs.StringVar(&f.tls.TokenFile, "agents-token-file", "", "`FILE` with a service account token for agents that authorize callers, of the audience "+cluster.AgentServerName+"; sent only to an agent whose certificate is good")
 	f.fs.DurationVar(&f.timeout, "agents-timeout", cluster.DefaultAgentTimeout, "how long one agent may take")
-	inGroup(f.fs, groupSource)
+	flags.InGroup(f.fs, flags.Source)
 	c.Flags().AddFlagSet(f.fs)
-	noFiles(c, "agents-selector", "agents-namespace", "agents-timeout", "agents-server-name")
-	oneOf(c, "agents-scheme", "http", "https")
+	flags.NoFiles(c, "agents-selector", "agents-namespace", "agents-timeout", "agents-server-name")
+	flags.OneOf(c, "agents-scheme", "http", "https")
 }
 
-// options checks the flags. All its errors are errors of usage.
-func (f *agentFlags) options() (cluster.AgentOptions, error) {
+// Options checks the flags. All its errors are errors of usage.
+func (f *AgentFlags) Options() (cluster.AgentOptions, error) {
 	o := cluster.AgentOptions{Selector: f.selector, Namespace: f.namespace, Scheme: f.scheme, Timeout: f.timeout}
-	if !f.agents {
-		for _, other := range changedFlags(f.fs) {
+	if !f.Ask {
+		for _, other := range f.Changed() {
 			if strings.HasPrefix(other.Name, "agents-") {
-				return o, usagef("--%s goes with --agents", other.Name)
+				return o, exit.Usagef("--%s goes with --agents", other.Name)
 			}
 		}
 		return o, nil
 	}
 	switch {
 	case f.timeout <= 0:
-		return o, usagef("--agents-timeout %s is not positive", f.timeout)
+		return o, exit.Usagef("--agents-timeout %s is not positive", f.timeout)
 	case f.selector == "":
-		return o, usagef("--agents-selector is empty, which would take every pod for an agent")
+		return o, exit.Usagef("--agents-selector is empty, which would take every pod for an agent")
 	case f.scheme != "" && f.scheme != "http" && f.scheme != "https":
-		return o, usagef("unknown value %q of --agents-scheme: want http or https", f.scheme)
+		return o, exit.Usagef("unknown value %q of --agents-scheme: want http or https", f.scheme)
 	case f.tls.CAFile == "" && f.tls.TokenFile != "":
-		return o, usagef("--agents-token-file goes with --agents-ca-file: the token is sent only to an agent whose certificate is good")
+		return o, exit.Usagef("--agents-token-file goes with --agents-ca-file: the token is sent only to an agent whose certificate is good")
 	case f.tls.CAFile == "" && f.fs.Changed("agents-server-name"):
-		return o, usagef("--agents-server-name goes with --agents-ca-file")
+		return o, exit.Usagef("--agents-server-name goes with --agents-ca-file")
 	case f.tls.CAFile != "" && f.scheme != "":
-		return o, usagef("--agents-scheme and --agents-ca-file do not go together: with the latter agents are always asked over TLS")
+		return o, exit.Usagef("--agents-scheme and --agents-ca-file do not go together: with the latter agents are always asked over TLS")
 	case f.tls.CAFile != "":
 		if err := f.tls.Check(); err != nil {
-			return o, usageError(err)
+			return o, exit.Usage(err)
 		}
 		o.TLS = &f.tls
 	}
 	return o, nil
 }
 
-// portable returns the flags that have another run ask the same agents, ready for a shell;
+// Changed returns those of the flags, and of host views, that were given.
+func (f *AgentFlags) Changed() []*pflag.Flag { return flags.Changed(f.fs) }
+
+// Portable returns the flags that have another run ask the same agents, ready for a shell;
 // none if that takes files of this machine: agents that are asked by them refuse who comes
 // without.
-func (f *agentFlags) portable() string {
+func (f *AgentFlags) Portable() string {
 	if f.tls.CAFile != "" {
 		return ""
 	}
-	return f.arguments()
+	return f.Arguments()
 }
 
-// arguments returns the flags that have another run on this machine ask the same agents,
+// Arguments returns the flags that have another run on this machine ask the same agents,
 // ready for a shell.
-func (f *agentFlags) arguments() string {
+func (f *AgentFlags) Arguments() string {
 	if f.fs == nil {
 		return ""
 	}
-	out := flagArguments(f.fs, "agents-ca-file", "agents-server-name", "agents-token-file", "agents-selector", "agents-namespace", "agents-scheme", "agents-timeout")
-	if f.agents {
+	out := flags.Arguments(f.fs, "agents-ca-file", "agents-server-name", "agents-token-file", "agents-selector", "agents-namespace", "agents-scheme", "agents-timeout")
+	if f.Ask {
 		out += " --agents"
 	}
 	return out
