@@ -50,10 +50,10 @@ func (s *Snapshot) Sort() {
 	sortRecords(s.Pools)
 	sortRecords(s.Blocks)
 	sortRecords(s.Affinities)
-	sortRecords(s.Handles)
+	sortAs(s.Handles, func(h **Handle) Record { return *h })
 	sortRecords(s.Reservations)
 	sortRecords(s.Nodes)
-	sortRecords(s.Workloads)
+	sortAs(s.Workloads, func(w **Workload) Record { return *w })
 	sortRecords(s.Namespaces)
 	sortRecords(s.BGPPeers)
 	sortRecords(s.BGPFilters)
@@ -68,13 +68,17 @@ func (s *Snapshot) Sort() {
 	s.Hosts.sort()
 }
 
-// sortRecords sorts records. Most are in order as they were read, and a watch asks again
-// after each change.
 func sortRecords[T any, P interface {
 	*T
 	Record
 }](all []T) {
-	less := func(i, j int) bool { return Compare(P(&all[i]), P(&all[j])) < 0 }
+	sortAs(all, func(o *T) Record { return P(o) })
+}
+
+// sortAs sorts what has records. Most are in order as they were read, and a watch asks again
+// after each change.
+func sortAs[T any](all []T, record func(*T) Record) {
+	less := func(i, j int) bool { return Compare(record(&all[i]), record(&all[j])) < 0 }
 	if !sort.SliceIsSorted(all, less) {
 		sort.SliceStable(all, less)
 	}

@@ -9,12 +9,10 @@ import "strings"
 func (s *Snapshot) Share() {
 	type known struct{ handle, pod string }
 	byEnd := make(map[string]known, len(s.Handles))
-	for i := range s.Handles {
-		id := s.Handles[i].ID
-		byEnd[handleEnd(id)] = known{handle: id}
+	for _, h := range s.Handles {
+		byEnd[handleEnd(h.ID)] = known{handle: h.ID}
 	}
-	for i := range s.Workloads {
-		w := &s.Workloads[i]
+	for _, w := range s.Workloads {
 		if k, ok := byEnd[w.ContainerID]; ok && w.ContainerID != "" {
 			w.ContainerID = handleEnd(k.handle)
 			byEnd[w.ContainerID] = known{k.handle, w.Name}

@@ -28,8 +28,8 @@ func TestRecordSizes(t *testing.T) {
 func TestShare(t *testing.T) {
 	text := strings.Clone // as it comes from another object
 	s := &blocks.Snapshot{
-		Handles: []blocks.Handle{{ID: text("net.c1")}, {ID: text("net.c2")}, {ID: text("other.c2")}, {ID: text("plain")}},
-		Workloads: []blocks.Workload{
+		Handles: []*blocks.Handle{{ID: text("net.c1")}, {ID: text("net.c2")}, {ID: text("other.c2")}, {ID: text("plain")}},
+		Workloads: []*blocks.Workload{
 			{Meta: blocks.Meta{Name: text("p1")}, ContainerID: text("c1")}, {Meta: blocks.Meta{Name: text("p2")}, ContainerID: text("c2")},
 			{Meta: blocks.Meta{Name: text("p3")}}, {Meta: blocks.Meta{Name: text("p4")}, ContainerID: text("c4")},
 		},

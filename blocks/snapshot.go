@@ -11,17 +11,19 @@ import (
 type Prefix = netip.Prefix
 
 // Snapshot is one reading of a cluster. Its slices are in no particular order;
-// [Snapshot.Sort] puts them into the canonical one.
+// [Snapshot.Sort] puts them into the canonical one. Of handles and pods, of which there are
+// a hundred thousand, it has pointers, so that snapshots share what did not change between
+// them: who wants another record makes a copy.
 type Snapshot struct {
 	Cluster Cluster
 
 	Pools        []Pool
 	Blocks       []Block
 	Affinities   []Affinity
-	Handles      []Handle
+	Handles      []*Handle
 	Reservations []Reservation
 	Nodes        []Node
-	Workloads    []Workload
+	Workloads    []*Workload
 	Namespaces   []Namespace
 	BGPPeers     []BGPPeer
 	BGPFilters   []BGPFilter
@@ -91,7 +93,7 @@ type Cluster struct {
 func (c *Cluster) Taken() Time { return TimeOf(c.TakenAt) }
 
 // Clone returns a copy whose lists are its own: they may be sorted and cut, and their
-// records replaced. What a record itself points to is shared.
+// records replaced. What lists and records point to is shared.
 func (s *Snapshot) Clone() *Snapshot {
 	c := *s
 	for _, v := range []reflect.Value{reflect.ValueOf(&c).Elem(), reflect.ValueOf(&c.Hosts).Elem()} {

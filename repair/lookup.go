@@ -35,7 +35,10 @@ func AffinityNamed(st *state.State, name string) *blocks.Affinity {
 
 // HandleNamed returns the handle of an object's name; nil if there is none.
 func HandleNamed(st *state.State, name string) *blocks.Handle {
-	return Find(st.Handles, func(h *blocks.Handle) bool { return h.Name == name })
+	if h := Find(st.Handles, func(h **blocks.Handle) bool { return (*h).Name == name }); h != nil {
+		return *h
+	}
+	return nil
 }
 
 // AffinityOf returns a host's affinity to a CIDR; nil if there is none.
@@ -74,8 +77,8 @@ func ObjectNamed(s *blocks.Snapshot, r blocks.Resource, name string) *Object {
 			return &Object{&a.Meta, "affinity", a.SoftDeleted}
 		}
 	case blocks.Handles:
-		if h := Find(s.Handles, func(h *blocks.Handle) bool { return h.Name == name }); h != nil {
-			return &Object{&h.Meta, "handle", h.SoftDeleted}
+		if h := Find(s.Handles, func(h **blocks.Handle) bool { return (*h).Name == name }); h != nil {
+			return &Object{&(*h).Meta, "handle", (*h).SoftDeleted}
 		}
 	default: // written at once
 	}

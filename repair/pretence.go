@@ -14,8 +14,6 @@ type Pretence struct {
 	BlockByName                       map[string]*blocks.Block
 	HandleByName                      map[string]*blocks.Handle
 	NoBlocks, NoAffinities, NoHandles map[string]bool
-	// newHandles are beside the snapshot's own, since pointers lead into its list.
-	newHandles []*blocks.Handle
 }
 
 // NewPretence begins to pretend changes of a snapshot, which itself stays as it is.
@@ -28,8 +26,9 @@ func NewPretence(s *blocks.Snapshot) *Pretence {
 	for i := range c.Blocks {
 		x.BlockByName[c.Blocks[i].Name] = &c.Blocks[i]
 	}
-	for i := range c.Handles {
-		x.HandleByName[c.Handles[i].Name] = &c.Handles[i]
+	for i, h := range c.Handles {
+		own := *h
+		c.Handles[i], x.HandleByName[h.Name] = &own, &own
 	}
 	return x
 }
@@ -37,12 +36,9 @@ func NewPretence(s *blocks.Snapshot) *Pretence {
 // Done returns the snapshot with all that was pretended.
 func (x *Pretence) Done() *blocks.Snapshot {
 	s := x.Snapshot
-	for _, h := range x.newHandles {
-		s.Handles = append(s.Handles, *h)
-	}
 	s.Blocks = slices.DeleteFunc(s.Blocks, func(b blocks.Block) bool { return x.NoBlocks[b.Name] })
 	s.Affinities = slices.DeleteFunc(s.Affinities, func(a blocks.Affinity) bool { return x.NoAffinities[a.Name] })
-	s.Handles = slices.DeleteFunc(s.Handles, func(h blocks.Handle) bool { return x.NoHandles[h.Name] })
+	s.Handles = slices.DeleteFunc(s.Handles, func(h *blocks.Handle) bool { return x.NoHandles[h.Name] })
 	return s
 }
 
@@ -73,7 +69,7 @@ func (x *Pretence) Count(id string, cidr netip.Prefix) {
 // AddHandle adds a handle with its counts.
 func (x *Pretence) AddHandle(id string, counts []blocks.HandleCount) {
 	h := &blocks.Handle{Meta: blocks.Meta{Name: strings.ToLower(id), Created: x.Cluster.Taken(), Written: x.Cluster.Taken()}, ID: id, Blocks: counts}
-	x.newHandles, x.HandleByName[h.Name] = append(x.newHandles, h), h
+	x.Handles, x.HandleByName[h.Name] = append(x.Handles, h), h
 }
 
 // Free gives an address back the way Calico does: its ordinal goes to the end of

@@ -92,7 +92,7 @@ func (w *world) nodes(s *blocks.Snapshot, q *Question) error {
 			return fmt.Errorf("node %q does not exist", name)
 		}
 		s.Nodes = slices.DeleteFunc(s.Nodes, func(n blocks.Node) bool { return n.Name == name })
-		s.Workloads = slices.DeleteFunc(s.Workloads, func(p blocks.Workload) bool { return p.Node == name })
+		s.Workloads = slices.DeleteFunc(s.Workloads, func(p *blocks.Workload) bool { return p.Node == name })
 	}
 	name := newNames(w.today)
 	for range q.AddNodes {

@@ -370,7 +370,7 @@ func large(release string) *state.State {
 					name := fmt.Sprintf("pod-%d-%d", i, o)
 					block.Ordinals[o] = int32(len(block.Attributes))
 					block.Attributes = append(block.Attributes, blocks.Attributes{Handle: name, HasHandle: true, Pod: name, Namespace: "shop", Node: node})
-					snapshot.Workloads = append(snapshot.Workloads, blocks.Workload{Meta: blocks.Meta{Name: name}, Namespace: "shop", Node: node, Phase: "Running", StatusIPs: []netip.Addr{addr}})
+					snapshot.Workloads = append(snapshot.Workloads, &blocks.Workload{Meta: blocks.Meta{Name: name}, Namespace: "shop", Node: node, Phase: "Running", StatusIPs: []netip.Addr{addr}})
 				}
 				addr = addr.Next()
 			}

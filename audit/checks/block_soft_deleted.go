@@ -44,8 +44,8 @@ var blockSoftDeleted = audit.Check{
 				add(state.AffinitySubject(a), fmt.Sprintf("affinity of %s to %s", phrase.Owner(a.Owner), a.CIDR), a.Meta, st.PoolOf(a.CIDR), a.Owner.Node())
 			}
 		}
-		for i := range st.Handles {
-			if h := &st.Handles[i]; h.SoftDeleted {
+		for _, h := range st.Handles {
+			if h.SoftDeleted {
 				add(state.HandleSubject(h.ID), "handle "+h.ID, h.Meta, nil, "")
 			}
 		}

@@ -192,8 +192,7 @@ func TestCalicoV332Owners(t *testing.T) {
 			handles[a.Handle]++
 		}
 	}
-	for i := range s.Handles {
-		h := &s.Handles[i]
+	for _, h := range s.Handles {
 		count := 0
 		for _, b := range h.Blocks {
 			count += b.Count

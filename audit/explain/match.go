@@ -88,7 +88,7 @@ func (x *explainer) matchCIDRs(q Query, add func(kind, name string, explain func
 func (x *explainer) knowsNode(name string) bool {
 	return x.NodeState(name) != nil ||
 		slices.ContainsFunc(x.Affinities, func(a blocks.Affinity) bool { return a.Owner.Node() == name }) ||
-		slices.ContainsFunc(x.Workloads, func(w blocks.Workload) bool { return w.Node == name }) ||
+		slices.ContainsFunc(x.Workloads, func(w *blocks.Workload) bool { return w.Node == name }) ||
 		slices.ContainsFunc(x.IPBlocks, func(b *state.Block) bool {
 			return slices.ContainsFunc(b.Attributes, func(a blocks.Attributes) bool { return a.Node == name })
 		})
@@ -127,9 +127,9 @@ func (x *explainer) handleID(name string) string {
 	for _, r := range x.HandleRefs(name) {
 		return r.Attributes().Handle
 	}
-	for i := range x.Handles {
-		if x.Handles[i].Name == name {
-			return x.Handles[i].ID
+	for _, h := range x.Handles {
+		if h.Name == name {
+			return h.ID
 		}
 	}
 	return ""
@@ -170,8 +170,8 @@ func (x *explainer) notFound(q Query) error {
 		}
 	}
 	if q.wants("pod") {
-		for i := range x.Workloads {
-			e.Names = append(e.Names, x.Workloads[i].FullName())
+		for _, w := range x.Workloads {
+			e.Names = append(e.Names, w.FullName())
 		}
 	}
 	if q.wants("check") {

@@ -80,8 +80,8 @@ func (st *Remedies) PodsOf(controller string) []*blocks.Workload {
 
 func (st *Remedies) indexControllers() map[string][]*blocks.Workload {
 	out := map[string][]*blocks.Workload{}
-	for i := range st.Workloads {
-		if w := &st.Workloads[i]; w.Controller != nil && w.Live() && w.Deleting.IsZero() {
+	for _, w := range st.Workloads {
+		if w.Controller != nil && w.Live() && w.Deleting.IsZero() {
 			out[w.Controller.UID] = append(out[w.Controller.UID], w)
 		}
 	}

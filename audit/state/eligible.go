@@ -136,8 +136,7 @@ func (st *State) WorkloadPools(n *blocks.Node, f blocks.Family) []*Pool {
 // indexAsked collects the sets of pools that live pods ask for, which are few.
 func (st *State) indexAsked() {
 	known := map[string]bool{}
-	for i := range st.Workloads {
-		w := &st.Workloads[i]
+	for _, w := range st.Workloads {
 		for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
 			names := st.requestedNames(w, f)
 			if len(names) == 0 || !w.Live() {

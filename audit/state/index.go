@@ -99,9 +99,9 @@ func (st *State) indexHandles() {
 	o.handles = make(map[string]int32, len(st.Handles))
 	o.known = make([]knownHandle, 0, len(st.Handles))
 	o.of = make([]int32, len(st.Handles))
-	for i := range st.Handles {
-		o.of[i] = o.place(st.Handles[i].ID)
-		o.known[o.of[i]].object = &st.Handles[i]
+	for i, h := range st.Handles {
+		o.of[i] = o.place(h.ID)
+		o.known[o.of[i]].object = h
 	}
 	var refs []AllocationRef
 	var at []int32 // their handles' places
@@ -163,8 +163,8 @@ func (st *State) knownHandle(id string) knownHandle {
 // EachHandle calls fn for each handle, in order, with the addresses that blocks record
 // under it.
 func (st *State) EachHandle(fn func(*blocks.Handle, []AllocationRef)) {
-	for i := range st.Handles {
-		fn(&st.Handles[i], st.own.known[st.own.of[i]].refs)
+	for i, h := range st.Handles {
+		fn(h, st.own.known[st.own.of[i]].refs)
 	}
 }
 

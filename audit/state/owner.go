@@ -316,8 +316,8 @@ func (st *State) indexVanished() {
 			st.nodeUses[node] = what
 		}
 	}
-	for i := range st.Workloads {
-		if w := &st.Workloads[i]; !w.Finished() {
+	for _, w := range st.Workloads {
+		if !w.Finished() {
 			note(w.Node, "pod "+w.FullName()+" is still bound to it")
 		}
 	}

@@ -31,16 +31,13 @@ func (st *State) indexTunnels() {
 
 // Pod returns a pod by namespace and name, or nil.
 func (st *State) Pod(namespace, name string) *blocks.Workload {
-	i, ok := slices.BinarySearchFunc(st.Workloads, [2]string{namespace, name}, func(w blocks.Workload, k [2]string) int {
-		if c := strings.Compare(w.Namespace, k[0]); c != 0 {
-			return c
-		}
-		return strings.Compare(w.Name, k[1])
+	i, ok := slices.BinarySearchFunc(st.Workloads, blocks.Key{Namespace: namespace, Name: name}, func(w *blocks.Workload, k blocks.Key) int {
+		return w.Key().Compare(k)
 	})
 	if !ok || name == "" {
 		return nil
 	}
-	return &st.Workloads[i]
+	return st.Workloads[i]
 }
 
 // UnreadPod returns a pod that could not be understood at all. It may name any

@@ -29,8 +29,7 @@ func (st *State) indexWorkloads() {
 	var families [7]bool
 	st.optional = map[blocks.Family]bool{}
 	st.uses = make([]use, 0, len(st.Workloads))
-	for i := range st.Workloads {
-		w := &st.Workloads[i]
+	for i, w := range st.Workloads {
 		for a := range w.Addresses {
 			elsewhere := !slices.Contains(w.StatusIPs, a) && !slices.Contains(w.AnnotationIPs, a)
 			st.uses = append(st.uses, use{addr: a, pod: int32(i), elsewhere: elsewhere})
@@ -52,7 +51,7 @@ func (st *State) indexWorkloads() {
 		}
 		return cmp.Compare(a.pod, b.pod)
 	})
-	if !families[blocks.IPv4] && !families[blocks.IPv6] && slices.ContainsFunc(st.Workloads, func(w blocks.Workload) bool { return w.Waiting() }) {
+	if !families[blocks.IPv4] && !families[blocks.IPv6] && slices.ContainsFunc(st.Workloads, func(w *blocks.Workload) bool { return w.Waiting() }) {
 		// No pod has an address and some wait for one: the families are those that
 		// they could get, so that a cluster in which nothing starts has verdicts.
 		for _, p := range st.Pools {
@@ -100,7 +99,7 @@ func namedBy(among []use, a netip.Addr) []use {
 	return among[i:j]
 }
 
-func (st *State) podOf(u use) *blocks.Workload { return &st.Workloads[u.pod] }
+func (st *State) podOf(u use) *blocks.Workload { return st.Workloads[u.pod] }
 
 // Users returns the pods that name an address in their status or any annotation,
 // finished and host-network ones included.

@@ -235,7 +235,7 @@ func (v *Verdicts) HostEvidence(node string, o blocks.WhereaboutsOwner, since ti
 	}
 	for i := range view.Namespaces {
 		ns := &view.Namespaces[i]
-		if ns.PodUID != "" && ns.Sandbox == "" && !slices.ContainsFunc(v.Workloads, func(w blocks.Workload) bool { return w.UID == ns.PodUID }) {
+		if ns.PodUID != "" && ns.Sandbox == "" && !slices.ContainsFunc(v.Workloads, func(w *blocks.Workload) bool { return w.UID == ns.PodUID }) {
 			return hosts.Evidence{Node: node, Reason: fmt.Sprintf("the host view of %s shows network namespace %s of a pod that does not exist, and not its sandbox", node, ns.ID)}
 		}
 	}

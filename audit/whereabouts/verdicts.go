@@ -104,8 +104,7 @@ func find(s *state.State) *Verdicts {
 func (v *Verdicts) Recorded(a netip.Addr) []*Allocation { return v.recorded[a] }
 
 func (v *Verdicts) indexPods() {
-	for i := range v.Workloads {
-		w := &v.Workloads[i]
+	for _, w := range v.Workloads {
 		for _, a := range w.Extras().Attached {
 			v.named = append(v.named, naming{a, w, v.attachment(w, a.Network)})
 		}

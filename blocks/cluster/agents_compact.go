@@ -14,8 +14,8 @@ type podsByNode map[string][]*blocks.Workload
 
 func podsOf(s *blocks.Snapshot) podsByNode {
 	out := podsByNode{}
-	for i := range s.Workloads {
-		if w := &s.Workloads[i]; w.Node != "" && !w.HostNetwork {
+	for _, w := range s.Workloads {
+		if w.Node != "" && !w.HostNetwork {
 			out[w.Node] = append(out[w.Node], w)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // go with their routes.
 func TestCompactViews(t *testing.T) {
 	a := func(last byte) netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, last}), 32) }
-	s := &blocks.Snapshot{Workloads: []blocks.Workload{
+	s := &blocks.Snapshot{Workloads: []*blocks.Workload{
 		{Meta: blocks.Meta{UID: "u1"}, Node: "n1", StatusIPs: []netip.Addr{a(1).Addr()}, AnnotationIPs: []netip.Addr{a(1).Addr()}},
 		{Meta: blocks.Meta{UID: "u2"}, Node: "n2", StatusIPs: []netip.Addr{a(2).Addr()}},
 		{Meta: blocks.Meta{UID: "u3"}, Node: "n1", StatusIPs: []netip.Addr{a(3).Addr()}},

@@ -39,7 +39,7 @@ func TestReadBudgets(t *testing.T) {
 	covered := func(s *blocks.Snapshot) []string {
 		var out []string
 		for i := range s.Workloads {
-			if s.Budgets[0].Covers(&s.Workloads[i]) {
+			if s.Budgets[0].Covers(s.Workloads[i]) {
 				out = append(out, s.Workloads[i].FullName())
 			}
 		}

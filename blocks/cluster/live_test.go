@@ -380,7 +380,7 @@ func TestServerDiesInMidList(t *testing.T) {
 		t.Errorf("%d pods, gap %+v", len(s.Workloads), g)
 	}
 	for _, w := range s.Workloads {
-		if !slices.ContainsFunc(whole.Workloads, func(v blocks.Workload) bool { return v.UID == w.UID }) {
+		if !slices.ContainsFunc(whole.Workloads, func(v *blocks.Workload) bool { return v.UID == w.UID }) {
 			t.Errorf("pod %s was made up", w.FullName())
 		}
 	}

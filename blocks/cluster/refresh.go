@@ -195,7 +195,7 @@ func (r *refreshed) onto(prev *blocks.Snapshot) *decode.Objects {
 	})
 	if len(r.nodes) > 0 || len(r.labelled) > 0 {
 		without := *prev
-		without.Workloads = slices.DeleteFunc(slices.Clone(prev.Workloads), func(w blocks.Workload) bool {
+		without.Workloads = slices.DeleteFunc(slices.Clone(prev.Workloads), func(w *blocks.Workload) bool {
 			return r.nodes[w.Node] || slices.ContainsFunc(r.labelled, func(ref blocks.Ref) bool {
 				key, value, _ := strings.Cut(ref.Label, "=")
 				has, found := w.Labels[key]

@@ -149,7 +149,7 @@ func TestRefreshPodsWithALabel(t *testing.T) {
 	must(t, s.DeletePod(ctx, "shop", "api-1", true))
 	got, err := k.Refresh(ctx, prev, []blocks.Ref{{Resource: blocks.Pods, Namespace: "shop", Label: "app=web"}})
 	must(t, err)
-	diff(t, "pods", []string{"other/web-1", "other/web-2", "shop/api-1", "shop/web-2", "shop/web-3"}, namesOf(got.Workloads, (*blocks.Workload).FullName))
+	diff(t, "pods", []string{"other/web-1", "other/web-2", "shop/api-1", "shop/web-2", "shop/web-3"}, namesOf(got.Workloads, func(w **blocks.Workload) string { return (*w).FullName() }))
 }
 
 // Pods of a node are replaced as a whole: those that ended are gone, and one that
@@ -163,8 +163,8 @@ func TestRefreshPodsOfANode(t *testing.T) {
 	prev, err := k.Read(ctx)
 	must(t, err)
 	podsOf := func(s *blocks.Snapshot, node string) []string {
-		mine := slices.DeleteFunc(slices.Clone(s.Workloads), func(w blocks.Workload) bool { return w.Node != node })
-		return namesOf(mine, (*blocks.Workload).FullName)
+		mine := slices.DeleteFunc(slices.Clone(s.Workloads), func(w *blocks.Workload) bool { return w.Node != node })
+		return namesOf(mine, func(w **blocks.Workload) string { return (*w).FullName() })
 	}
 	must(t, s.DeletePod(ctx, "shop", "n1-0", true))
 	must(t, s.DeletePod(ctx, "shop", "n1-1", true))
@@ -186,8 +186,8 @@ func TestRefreshPodsOfANode(t *testing.T) {
 	must(t, err)
 	diff(t, "pods of n1", []string{"shop/n1-0", "shop/n1-2"}, podsOf(got, "n1"))
 	diff(t, "pods of n3", []string{"shop/n3-1", "shop/n3-2"}, podsOf(got, "n3"))
-	if !slices.IsSortedFunc(got.Workloads, func(a, b blocks.Workload) int { return strings.Compare(a.FullName(), b.FullName()) }) {
-		t.Errorf("not sorted: %v", namesOf(got.Workloads, (*blocks.Workload).FullName))
+	if !slices.IsSortedFunc(got.Workloads, func(a, b *blocks.Workload) int { return strings.Compare(a.FullName(), b.FullName()) }) {
+		t.Errorf("not sorted: %v", namesOf(got.Workloads, func(w **blocks.Workload) string { return (*w).FullName() }))
 	}
 }
 

@@ -76,10 +76,10 @@ func change(w *Watch, s *blocks.Snapshot, turn int) {
 			switch k.kind.Resource {
 			case blocks.Pods:
 				p := s.Workloads[at%len(s.Workloads)]
-				k.store.Put(p.Key(), objectsIn(k.kind, blocks.Snapshot{Workloads: []blocks.Workload{p}}))
+				k.store.Put(p.Key(), objectsIn(k.kind, blocks.Snapshot{Workloads: []*blocks.Workload{p}}))
 			case blocks.Handles:
 				h := s.Handles[at%len(s.Handles)]
-				k.store.Put(h.Key(), objectsIn(k.kind, blocks.Snapshot{Handles: []blocks.Handle{h}}))
+				k.store.Put(h.Key(), objectsIn(k.kind, blocks.Snapshot{Handles: []*blocks.Handle{h}}))
 			case blocks.Blocks:
 				o := s.Blocks[at%len(s.Blocks)]
 				k.store.Put(o.Key(), objectsIn(k.kind, blocks.Snapshot{Blocks: []blocks.Block{o}}))

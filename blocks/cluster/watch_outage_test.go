@@ -142,7 +142,7 @@ func TestWatchExpires(t *testing.T) {
 	must(t, err)
 	r.speak()
 	got := becomesEqual(t, w, c.Config)
-	if slices.ContainsFunc(got.Workloads, func(p blocks.Workload) bool { return p.FullName() == "shop/n1-0" }) || len(got.Nodes) != 5 {
+	if slices.ContainsFunc(got.Workloads, func(p *blocks.Workload) bool { return p.FullName() == "shop/n1-0" }) || len(got.Nodes) != 5 {
 		t.Errorf("%d nodes, pods %d", len(got.Nodes), len(got.Workloads))
 	}
 	if w.Restarts()[blocks.Pods] == 0 {

@@ -11,8 +11,8 @@ var handles = describe(Kind{
 	keeps: calicoObject(roleHandle,
 		value("handleID", 0, roleHandle), &fieldMask{key: "block", form: formMap, role: roleByCIDR}, value("deleted", 0, roleBool)),
 }, column[blocks.Handle]{
-	json: (*Decoder).handle,
-	in:   func(s *blocks.Snapshot) *[]blocks.Handle { return &s.Handles },
+	json:   (*Decoder).handle,
+	shared: func(s *blocks.Snapshot) *[]*blocks.Handle { return &s.Handles },
 })
 
 // handle reads an IPAMHandle (libcalico-go lib/apis/v3/ipam_handle.go). A count

@@ -30,12 +30,14 @@ func decodeOne(t *testing.T, k *Kind, object string) *Objects {
 }
 
 // all returns the records of a kind.
-func all[T any, P record[T]](o *Objects) []T { return o.records.(*list[T, P]).all }
+func all[T any, P record[T]](o *Objects) []T { return o.records.(*list[T, P]).values() }
 
 // objectsOf returns records as objects.
 func objectsOf[T any, P record[T]](k *Kind, all ...T) *Objects {
 	o := NewObjects(k)
-	o.records.(*list[T, P]).all = all
+	for _, record := range all {
+		o.records.(*list[T, P]).all = append(o.records.(*list[T, P]).all, &record)
+	}
 	return o
 }
 

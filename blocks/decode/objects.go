@@ -39,7 +39,7 @@ type records interface {
 	// Less and Swap are for sorting into the canonical order.
 	Less(i, j int) bool
 	Swap(i, j int)
-	// Take makes the list that of a snapshot, and fill makes it a snapshot's. Both
+	// Take makes the list that of a snapshot, and Fill makes it a snapshot's. Both
 	// share memory with it. The list of a single kind takes nothing.
 	Take(*blocks.Snapshot)
 	Fill(*blocks.Snapshot)
@@ -50,9 +50,11 @@ type records interface {
 type column[T any] struct {
 	// json makes an empty record that of an object; false if there is none.
 	json func(*Decoder, *JSONReader, *T) bool
-	// in is where a snapshot has the records of the kind, put sets the one of a single
-	// kind, and otherwise is that of a cluster that has no such object.
+	// in is where a snapshot has the records of the kind, or shared, where it has those of
+	// a kind with very many objects; put sets the one of a single kind, and otherwise is
+	// that of a cluster that has no such object.
 	in        func(*blocks.Snapshot) *[]T
+	shared    func(*blocks.Snapshot) *[]*T
 	put       func(*blocks.Snapshot, T)
 	otherwise T
 }
@@ -71,9 +73,8 @@ func describe[T any, P record[T]](k Kind, c column[T]) *Kind {
 	k.JSON = func(d *Decoder, r *JSONReader) {
 		d.inNamespace = ""
 		l := d.Out.records.(*list[T, P])
-		var none T
-		if l.all = append(l.all, none); !c.json(d, r, &l.all[len(l.all)-1]) {
-			l.all = l.all[:len(l.all)-1]
+		if o := new(T); c.json(d, r, o) {
+			l.all = append(l.all, o)
 		}
 	}
 	return &k
@@ -81,7 +82,7 @@ func describe[T any, P record[T]](k Kind, c column[T]) *Kind {
 
 type list[T any, P record[T]] struct {
 	*column[T]
-	all []T
+	all []*T
 }
 
 func (l *list[T, P]) Len() int       { return len(l.all) }
@@ -89,58 +90,56 @@ func (l *list[T, P]) Truncate(n int) { l.all = l.all[:n] }
 func (l *list[T, P]) Grow(n int)     { l.all = slices.Grow(l.all, n) }
 
 func (l *list[T, P]) At(i int) (blocks.Key, *blocks.Meta) {
-	o := P(&l.all[i])
+	o := P(l.all[i])
 	return o.Key(), o.Metadata()
 }
 
 func (l *list[T, P]) Only(keep func(i int) bool) {
-	var drop []int
-	for i := range l.all {
-		if !keep(i) {
-			drop = append(drop, i)
+	kept := make([]*T, 0, len(l.all))
+	for i, o := range l.all {
+		if keep(i) {
+			kept = append(kept, o)
 		}
-	}
-	if len(drop) == 0 {
-		return // mostly so, and a copy would cost as much as all that was read
-	}
-	kept := make([]T, 0, len(l.all)-len(drop))
-	for i := range l.all {
-		if len(drop) > 0 && drop[0] == i {
-			drop = drop[1:]
-			continue
-		}
-		kept = append(kept, l.all[i])
 	}
 	l.all = kept
 }
 
-func (l *list[T, P]) join(more records) {
-	from := more.(*list[T, P]).all
-	if len(l.all) == 0 {
-		l.all = from // hardly anything is copied: most lists come in one piece
-		return
-	}
-	l.all = append(l.all, from...)
-}
-
+func (l *list[T, P]) join(more records)  { l.all = append(l.all, more.(*list[T, P]).all...) }
 func (l *list[T, P]) Swap(i, j int)      { l.all[i], l.all[j] = l.all[j], l.all[i] }
-func (l *list[T, P]) Less(i, j int) bool { return blocks.Compare(P(&l.all[i]), P(&l.all[j])) < 0 }
+func (l *list[T, P]) Less(i, j int) bool { return blocks.Compare(P(l.all[i]), P(l.all[j])) < 0 }
 
 func (l *list[T, P]) Take(s *blocks.Snapshot) {
-	if l.in != nil {
-		l.all = *l.in(s)
+	switch {
+	case l.shared != nil:
+		l.all = slices.Clip(*l.shared(s)) // what is joined to it is not the snapshot's
+	case l.in != nil:
+		l.all = nil
+		for i := range *l.in(s) {
+			l.all = append(l.all, &(*l.in(s))[i])
+		}
 	}
 }
 
 func (l *list[T, P]) Fill(s *blocks.Snapshot) {
 	switch {
+	case l.shared != nil:
+		*l.shared(s) = l.all
 	case l.in != nil:
-		*l.in(s) = l.all
+		*l.in(s) = l.values()
 	case len(l.all) == 0:
 		l.put(s, l.otherwise)
 	default:
-		l.put(s, l.all[len(l.all)-1])
+		l.put(s, *l.all[len(l.all)-1])
 	}
+}
+
+// values returns the records in one piece.
+func (l *list[T, P]) values() []T {
+	var out []T
+	for _, o := range l.all {
+		out = append(slices.Grow(out, len(l.all)-len(out)), *o)
+	}
+	return out
 }
 
 // NewSnapshot makes a snapshot of lists of different kinds, with Calico's defaults

@@ -33,8 +33,8 @@ var pods = describe(Kind{
 	keeps:    podMask(&fieldMask{key: "labels", num: 11, form: formMap, wants: func(k string) bool { return k == labelVM }, role: roleVM}),
 	labelled: podMask(allLabels),
 }, column[blocks.Workload]{
-	json: (*Decoder).pod,
-	in:   func(s *blocks.Snapshot) *[]blocks.Workload { return &s.Workloads },
+	json:   (*Decoder).pod,
+	shared: func(s *blocks.Snapshot) *[]*blocks.Workload { return &s.Workloads },
 })
 
 func podMask(labels *fieldMask) *fieldMask {

@@ -12,8 +12,8 @@ import (
 // ObjectStore holds the objects of one kind for a watch: as records in canonical
 // order, shared with the snapshots made of them and never changed in place, and
 // beside them the few that have changed since. Nothing is indexed: a thousand changes
-// cost one walk over the records when the next snapshot is made, and memory holds
-// each record once.
+// cost one list of pointers when the next snapshot is made, and memory holds each record
+// once, of the kinds with the most objects whatever snapshots there are.
 type ObjectStore struct {
 	storedRecords
 	kind *Kind
@@ -83,20 +83,23 @@ func (s *ObjectStore) keyOf(g blocks.Gap) blocks.Key {
 }
 
 type store[T any, P record[T]] struct {
-	base    list[T, P]
+	base list[T, P]
+	// values are the records in one piece, for a kind of which a snapshot has them so; nil
+	// before the first is made of them.
+	values  []T
 	changed map[blocks.Key]*T // nil: gone
 }
 
 func (c *store[T, P]) replaceAll(with records) {
 	sort.Stable(with)
-	c.base.all, c.changed = slices.Clip(with.(*list[T, P]).all), nil
+	c.base.all, c.values, c.changed = with.(*list[T, P]).all, nil, nil
 }
 
 // has is for records that are in order of their keys.
 func (c *store[T, P]) has(key blocks.Key, now records) bool {
 	old, changed := c.changed[key]
 	if at, found := c.find(key); !changed && found {
-		old = &c.base.all[at]
+		old = c.base.all[at]
 	}
 	record := last[T, P](now)
 	if old == nil || record == nil {
@@ -114,7 +117,7 @@ func last[T any, P record[T]](of records) *T {
 	if len(all) == 0 {
 		return nil
 	}
-	return &all[len(all)-1]
+	return all[len(all)-1]
 }
 
 func (c *store[T, P]) put(key blocks.Key, now records) {
@@ -129,13 +132,23 @@ func (c *store[T, P]) put(key blocks.Key, now records) {
 
 func (c *store[T, P]) Fill(s *blocks.Snapshot) {
 	c.merge()
-	c.base.Fill(s)
+	if c.base.in == nil {
+		c.base.Fill(s)
+		return
+	}
+	if c.values == nil {
+		c.values = c.base.values()
+		for i := range c.values {
+			c.base.all[i] = &c.values[i] // so that each is held once
+		}
+	}
+	*c.base.in(s) = c.values
 }
 
 func (c *store[T, P]) Len() int { return len(c.base.all) + len(c.changed) }
 
-// merge makes new records of the old ones and the changes: runs of what did not change are
-// copied as they are.
+// merge makes a new list of the old records and the changes: runs of what did not change are
+// taken over as they are.
 func (c *store[T, P]) merge() {
 	if len(c.changed) == 0 {
 		return
@@ -149,25 +162,24 @@ func (c *store[T, P]) merge() {
 		}
 	}
 	slices.SortFunc(fresh, func(a, b *T) int { return blocks.Compare(P(a), P(b)) })
-	all := make([]T, 0, len(old)-len(gone)+len(fresh))
+	all := make([]*T, 0, len(old)-len(gone)+len(fresh))
 	done := 0
-	copyTo := func(end int) { // leaving out what has gone
+	takeTo := func(end int) { // leaving out what has gone
 		for ; len(gone) > 0 && gone[0] < end; gone = gone[1:] {
 			all, done = append(all, old[done:gone[0]]...), gone[0]+1
 		}
 		all, done = append(all, old[done:end]...), end
 	}
 	for _, o := range fresh {
-		copyTo(done + sort.Search(len(old)-done, func(i int) bool { return blocks.Compare(P(o), P(&old[done+i])) < 0 }))
-		all = append(all, *o)
+		takeTo(done + sort.Search(len(old)-done, func(i int) bool { return blocks.Compare(P(o), P(old[done+i])) < 0 }))
+		all = append(all, o)
 	}
-	copyTo(len(old))
-	c.base.all, c.changed = all, nil
+	takeTo(len(old))
+	c.base.all, c.values, c.changed = all, nil, nil
 }
 
 // places returns where the old records of what has changed are, in order.
 func (c *store[T, P]) places() (out []int) {
-	old := c.base.all
 	if blocks.OrderedByKey(P(new(T))) {
 		for key := range c.changed {
 			if at, found := c.find(key); found {
@@ -177,8 +189,8 @@ func (c *store[T, P]) places() (out []int) {
 		slices.Sort(out)
 		return out
 	}
-	for i := range old {
-		if _, again := c.changed[P(&old[i]).Key()]; again {
+	for i, o := range c.base.all {
+		if _, again := c.changed[P(o).Key()]; again {
 			out = append(out, i)
 		}
 	}
@@ -187,7 +199,5 @@ func (c *store[T, P]) places() (out []int) {
 
 // find is for records that are in order of their keys.
 func (c *store[T, P]) find(key blocks.Key) (at int, found bool) {
-	all := c.base.all
-	at = sort.Search(len(all), func(i int) bool { return P(&all[i]).Key().Compare(key) >= 0 })
-	return at, at < len(all) && P(&all[at]).Key() == key
+	return slices.BinarySearchFunc(c.base.all, key, func(o *T, key blocks.Key) int { return P(o).Key().Compare(key) })
 }

@@ -21,7 +21,7 @@ func TestRecordsFollowChanges(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	store := NewStore(pods)
 	truth := map[blocks.Key]blocks.Workload{}
-	read := func() []blocks.Workload {
+	read := func() []*blocks.Workload {
 		var s blocks.Snapshot
 		store.Fill(&s)
 		return s.Workloads
@@ -29,10 +29,10 @@ func TestRecordsFollowChanges(t *testing.T) {
 	all := func() []blocks.Workload {
 		s := blocks.Snapshot{}
 		for _, w := range truth {
-			s.Workloads = append(s.Workloads, w)
+			s.Workloads = append(s.Workloads, &w)
 		}
 		s.Sort()
-		return s.Workloads
+		return valuesOf(s.Workloads)
 	}
 	for round := range 200 {
 		if round%50 == 0 {
@@ -47,7 +47,7 @@ func TestRecordsFollowChanges(t *testing.T) {
 			store.Replace(objectsOf(pods, listed...))
 		}
 		handedOut := read()
-		was := append([]blocks.Workload(nil), handedOut...)
+		was := valuesOf(handedOut)
 		for range r.IntN(40) {
 			i := r.IntN(400)
 			w := blocks.Workload{Meta: blocks.Meta{Name: fmt.Sprint("pod-", i), UID: fmt.Sprint(round)}, Namespace: fmt.Sprint("ns-", i%3)}
@@ -60,12 +60,19 @@ func TestRecordsFollowChanges(t *testing.T) {
 				store.Put(key, objectsOf(pods, w))
 			}
 		}
-		diff(t, "records", all(), read())
-		diff(t, "records handed out before", was, handedOut)
+		diff(t, "records", all(), valuesOf(read()))
+		diff(t, "records handed out before", was, valuesOf(handedOut))
 		if t.Failed() {
 			return
 		}
 	}
+}
+
+func valuesOf(records []*blocks.Workload) (out []blocks.Workload) {
+	for _, r := range records {
+		out = append(out, *r)
+	}
+	return out
 }
 
 // The same of records whose order is not that of their names.

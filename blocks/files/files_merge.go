@@ -293,8 +293,8 @@ func wantsBlocks(s *blocks.Snapshot) bool {
 		return true
 	}
 	addressed := 0
-	for i := range s.Workloads {
-		if w := &s.Workloads[i]; w.Live() && len(w.AnnotationIPs) > 0 {
+	for _, w := range s.Workloads {
+		if w.Live() && len(w.AnnotationIPs) > 0 {
 			addressed++
 		}
 	}

@@ -82,7 +82,7 @@ func TestAnonymizedHangsTogether(t *testing.T) {
 			}
 		}
 		for i := range before.Workloads {
-			a, b := &after.Workloads[i], &before.Workloads[i]
+			a, b := after.Workloads[i], before.Workloads[i]
 			if pod[a.Name] != b.Name || space[a.Namespace] != b.Namespace || node[a.Node] != b.Node || sandbox[a.ContainerID] != b.ContainerID {
 				t.Errorf("%s: pod %s on %s in sandbox %q for %s on %s in %q", example, a.FullName(), a.Node, a.ContainerID, b.FullName(), b.Node, b.ContainerID)
 			}

@@ -42,8 +42,8 @@ func Large(nodes, podsEach int) *blocks.Snapshot {
 			b.Ordinals[i] = int32(i)
 			b.OrdinalSequences = append(b.OrdinalSequences, blocks.OrdinalSequence{Ordinal: int32(i), Sequence: 10})
 			b.Attributes = append(b.Attributes, blocks.Attributes{Handle: handle, HasHandle: true, Pod: name, Namespace: "shop", Node: node, Assigned: written})
-			s.Handles = append(s.Handles, blocks.Handle{Meta: meta(handle), ID: handle, Blocks: []blocks.HandleCount{{CIDR: cidr, Count: 1}}})
-			s.Workloads = append(s.Workloads, blocks.Workload{Meta: meta(name), Namespace: "shop", Node: node, Phase: "Running",
+			s.Handles = append(s.Handles, &blocks.Handle{Meta: meta(handle), ID: handle, Blocks: []blocks.HandleCount{{CIDR: cidr, Count: 1}}})
+			s.Workloads = append(s.Workloads, &blocks.Workload{Meta: meta(name), Namespace: "shop", Node: node, Phase: "Running",
 				StatusIPs: []netip.Addr{b.Address(i)}, AnnotationIPs: []netip.Addr{b.Address(i)}})
 		}
 		s.Blocks = append(s.Blocks, b)

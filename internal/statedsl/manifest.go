@@ -32,7 +32,7 @@ func Manifest(s *blocks.Snapshot) []map[string]any {
 		m.add("v1", "Namespace", map[string]any{"name": "kube-system", "uid": "uid-kube-system"}, nil, nil)
 	}
 	for i := range s.Workloads {
-		m.pod(&s.Workloads[i])
+		m.pod(s.Workloads[i])
 	}
 	if len(s.Workloads) == 0 { // files without any pod are incomplete
 		m.pod(&blocks.Workload{Meta: blocks.Meta{Name: "kube-proxy", UID: "uid-kube-proxy", ResourceVersion: "1", Created: blocks.TimeOf(s.Cluster.TakenAt)}, Namespace: "kube-system", HostNetwork: true, Phase: "Running"})
@@ -43,8 +43,7 @@ func Manifest(s *blocks.Snapshot) []map[string]any {
 	for i := range s.Affinities {
 		m.affinity(&s.Affinities[i])
 	}
-	for i := range s.Handles {
-		h := &s.Handles[i]
+	for _, h := range s.Handles {
 		counts := map[string]any{}
 		for _, c := range h.Blocks {
 			counts[c.CIDR.String()] = c.Count

@@ -197,7 +197,7 @@ func (p *parser) pod(w words) {
 	if kind, owner, ok := strings.Cut(w.get("of"), "/"); ok {
 		pod.Controller = &blocks.Controller{Kind: kind, Name: owner, UID: "uid-" + ns + "-" + owner}
 	}
-	p.snap.Workloads = append(p.snap.Workloads, pod)
+	p.snap.Workloads = append(p.snap.Workloads, &pod)
 }
 
 // reserve adds a reservation; with mine=HOLDER,NODE one by which this program empties a
@@ -270,7 +270,7 @@ func (p *parser) handle(w words) {
 		h.Blocks = append(h.Blocks, blocks.HandleCount{CIDR: cidr, Count: n})
 	}
 	slices.SortFunc(h.Blocks, func(a, b blocks.HandleCount) int { return blocks.ComparePrefixes(a.CIDR, b.CIDR) })
-	p.snap.Handles = append(p.snap.Handles, h)
+	p.snap.Handles = append(p.snap.Handles, &h)
 }
 
 func (p *parser) gap(w words) {

@@ -235,8 +235,8 @@ func halfDone(st *state.State) []string {
 			out = append(out, st.Affinities[i].Name)
 		}
 	}
-	for i := range st.Handles {
-		if h := &st.Handles[i]; h.ByUs && h.SoftDeleted {
+	for _, h := range st.Handles {
+		if h.ByUs && h.SoftDeleted {
 			out = append(out, h.Name)
 		}
 	}

@@ -117,10 +117,11 @@ func (m *podCluster) Uncordon(_ context.Context, n repair.ObjectRef, _ string) e
 func (m *podCluster) Evict(_ context.Context, _, name, uid string) error {
 	m.did = append(m.did, "evict "+name)
 	s := m.s.Clone()
-	for i, w := range s.Workloads {
-		if w.UID != uid {
+	for i, p := range s.Workloads {
+		if p.UID != uid {
 			continue
 		}
+		w := *p
 		for j := range s.Blocks {
 			if b := &s.Blocks[j]; b.CIDR.Contains(w.StatusIPs[0]) {
 				free(b, w.StatusIPs[0])
@@ -130,7 +131,7 @@ func (m *podCluster) Evict(_ context.Context, _, name, uid string) error {
 		if m.unready {
 			w.Phase = "Pending"
 		}
-		s.Workloads = append(slices.Delete(slices.Clone(s.Workloads), i, i+1), w)
+		s.Workloads = append(slices.Delete(slices.Clone(s.Workloads), i, i+1), &w)
 		break
 	}
 	m.s = s

@@ -49,8 +49,8 @@ func TestOtherRun(t *testing.T) {
 func (m *podCluster) arrives(t *testing.T) {
 	with := newPodCluster(t, shortOfBlocks+"use 10.0.0.28 shop/late b of=ReplicaSet/api ready\n").s
 	s := m.s.Clone()
-	s.Workloads = append(s.Workloads, with.Workloads[slices.IndexFunc(with.Workloads, func(w blocks.Workload) bool { return w.Name == "late" })])
-	slices.SortFunc(s.Workloads, func(a, b blocks.Workload) int { return strings.Compare(a.FullName(), b.FullName()) })
+	s.Workloads = append(s.Workloads, with.Workloads[slices.IndexFunc(with.Workloads, func(w *blocks.Workload) bool { return w.Name == "late" })])
+	slices.SortFunc(s.Workloads, func(a, b *blocks.Workload) int { return strings.Compare(a.FullName(), b.FullName()) })
 	s.Blocks, s.Handles = with.Blocks, with.Handles
 	m.s = s
 }

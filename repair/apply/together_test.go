@@ -45,7 +45,7 @@ func (f *freeing) ReleaseIPs(_ context.Context, block repair.ObjectRef, all []re
 		}
 		free(&s.Blocks[i], netip.AddrFrom4([4]byte{10, 0, 0, byte(r.Ordinal)}))
 		if !f.leaves {
-			s.Handles = slices.DeleteFunc(slices.Clone(s.Handles), func(h blocks.Handle) bool { return h.ID == r.Handle })
+			s.Handles = slices.DeleteFunc(slices.Clone(s.Handles), func(h *blocks.Handle) bool { return h.ID == r.Handle })
 		}
 	}
 	f.s, f.changed = s, nil

@@ -168,8 +168,8 @@ func deeds(st *blocks.Snapshot, r *rand.Rand) []deed {
 	var empty, used, disowned, recorded, handles, addresses, stale []deed
 	read := state.New(st, state.Options{})
 	for i := range st.Handles {
-		if wrong, right := read.Miscounts(&st.Handles[i]); len(wrong) == 0 && len(right) > 0 {
-			handles = append(handles, createHandleDeed(&st.Handles[i]))
+		if wrong, right := read.Miscounts(st.Handles[i]); len(wrong) == 0 && len(right) > 0 {
+			handles = append(handles, createHandleDeed(st.Handles[i]))
 		}
 	}
 	for i := range st.Blocks {

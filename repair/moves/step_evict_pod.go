@@ -269,8 +269,7 @@ func othersReady(a *repair.Turn, s *repair.Step) (due time.Time, _ repair.Reason
 // be missing: it is what the block is freed for.
 func missingBeside(st *state.State, s *repair.Step) *blocks.Workload {
 	controller := s.Guard(repair.GuardController)
-	for i := range st.Workloads {
-		w := &st.Workloads[i]
+	for _, w := range st.Workloads {
 		if w.Controller == nil || w.Controller.UID != controller || w.UID == s.Guard(repair.GuardPodUID) || !w.Live() || w.Ready && w.Deleting.IsZero() {
 			continue
 		}

@@ -42,8 +42,8 @@ var finishDelete = &repair.StepKind{
 			}
 		}
 		doubt := newHandleDoubt(p.State)
-		for i := range p.State.Handles {
-			if h := &p.State.Handles[i]; h.SoftDeleted && p.Wants(state.HandleSubject(h.ID)) {
+		for _, h := range p.State.Handles {
+			if h.SoftDeleted && p.Wants(state.HandleSubject(h.ID)) {
 				finishHandle(p, h, doubt)
 			}
 		}

@@ -36,8 +36,8 @@ func reconcileHandle(kind repair.Kind, exact ...string) *repair.StepKind {
 				return
 			}
 			doubt := newHandleDoubt(p.State)
-			for i := range p.State.Handles {
-				if h := &p.State.Handles[i]; !h.SoftDeleted && p.Wants(state.HandleSubject(h.ID)) {
+			for _, h := range p.State.Handles {
+				if !h.SoftDeleted && p.Wants(state.HandleSubject(h.ID)) {
 					reconcile(p, h, deletes, doubt)
 				}
 			}
@@ -212,8 +212,8 @@ func newHandleDoubt(st *state.State) *handleDoubt {
 		}
 	}
 	seen := map[string]bool{}
-	for i := range st.Handles {
-		id := strings.ToLower(st.Handles[i].ID)
+	for _, h := range st.Handles {
+		id := strings.ToLower(h.ID)
 		d.twice[id] = seen[id]
 		seen[id] = true
 	}
@@ -224,8 +224,8 @@ func newHandleDoubt(st *state.State) *handleDoubt {
 // annotation names.
 func sandboxes(st *state.State) map[string]*blocks.Workload {
 	out := map[string]*blocks.Workload{}
-	for i := range st.Workloads {
-		if w := &st.Workloads[i]; w.ContainerID != "" && w.Live() {
+	for _, w := range st.Workloads {
+		if w.ContainerID != "" && w.Live() {
 			out[strings.ToLower(w.ContainerID)] = w
 		}
 	}

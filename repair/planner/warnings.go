@@ -95,8 +95,8 @@ func leftAlone(st *state.State, p *repair.Plan) []string {
 			add(state.AffinitySubject(a), "blockaffinity/"+a.Name)
 		}
 	}
-	for i := range st.Handles {
-		if h := &st.Handles[i]; h.ByUs && h.SoftDeleted {
+	for _, h := range st.Handles {
+		if h.ByUs && h.SoftDeleted {
 			add(state.HandleSubject(h.ID), "ipamhandle/"+h.Name)
 		}
 	}

@@ -32,9 +32,11 @@ var named = map[string]struct {
 	"block": {blocks.Blocks, func(s *blocks.Snapshot) []string {
 		return namesOf(s.Blocks, func(b *blocks.Block) string { return b.CIDR.String() })
 	}},
-	"pod": {blocks.Pods, func(s *blocks.Snapshot) []string { return namesOf(s.Workloads, (*blocks.Workload).FullName) }},
+	"pod": {blocks.Pods, func(s *blocks.Snapshot) []string {
+		return namesOf(s.Workloads, func(w **blocks.Workload) string { return (*w).FullName() })
+	}},
 	"handle": {blocks.Handles, func(s *blocks.Snapshot) []string {
-		return namesOf(s.Handles, func(h *blocks.Handle) string { return h.ID })
+		return namesOf(s.Handles, func(h **blocks.Handle) string { return (*h).ID })
 	}},
 }
 

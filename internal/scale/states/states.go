@@ -104,10 +104,10 @@ func usePod(s *blocks.Snapshot, block int, node string) {
 	b.Attributes = append(b.Attributes, blocks.Attributes{
 		Handle: handle, HasHandle: true, Pod: name, Namespace: "shop", Node: node, Assigned: blocks.TimeOf(taken.Add(-age)),
 	})
-	s.Handles = append(s.Handles, blocks.Handle{Meta: meta(handle), ID: handle, Blocks: []blocks.HandleCount{{CIDR: b.CIDR, Count: 1}}})
+	s.Handles = append(s.Handles, &blocks.Handle{Meta: meta(handle), ID: handle, Blocks: []blocks.HandleCount{{CIDR: b.CIDR, Count: 1}}})
 	ips := []netip.Addr{b.Address(int(i))}
 	set := fmt.Sprintf("set-%d", len(s.Workloads)/10)
-	s.Workloads = append(s.Workloads, blocks.Workload{
+	s.Workloads = append(s.Workloads, &blocks.Workload{
 		Meta: meta(name), Namespace: "shop", Node: node, Phase: "Running", Ready: true, StatusIPs: ips, AnnotationIPs: ips,
 		Controller: &blocks.Controller{Kind: "ReplicaSet", Name: set, UID: set}, Labels: map[string]string{"app": set},
 	})
@@ -126,7 +126,7 @@ func leakedHandles(nodes, pods int) *blocks.Snapshot {
 	s := healthy(nodes, pods)
 	for i := range nodes * 32000 / 5000 {
 		id := fmt.Sprintf("k8s-pod-network.leaked-%05d", i)
-		s.Handles = append(s.Handles, blocks.Handle{Meta: meta(id), ID: id, Blocks: []blocks.HandleCount{{CIDR: s.Blocks[i%nodes].CIDR, Count: 1}}})
+		s.Handles = append(s.Handles, &blocks.Handle{Meta: meta(id), ID: id, Blocks: []blocks.HandleCount{{CIDR: s.Blocks[i%nodes].CIDR, Count: 1}}})
 	}
 	return s
 }

@@ -65,8 +65,8 @@ func crowd(nodes int) *blocks.Snapshot {
 			b.Ordinals[o] = int32(o)
 			b.OrdinalSequences = append(b.OrdinalSequences, blocks.OrdinalSequence{Ordinal: int32(o), Sequence: 10})
 			b.Attributes = append(b.Attributes, blocks.Attributes{Handle: handle, HasHandle: true, Pod: pod, Namespace: namespace, Node: node, Assigned: written})
-			s.Handles = append(s.Handles, blocks.Handle{Meta: meta(handle), ID: handle, Blocks: []blocks.HandleCount{{CIDR: cidr, Count: 1}}})
-			s.Workloads = append(s.Workloads, blocks.Workload{Meta: meta(pod), Namespace: namespace, Node: node, Phase: "Running",
+			s.Handles = append(s.Handles, &blocks.Handle{Meta: meta(handle), ID: handle, Blocks: []blocks.HandleCount{{CIDR: cidr, Count: 1}}})
+			s.Workloads = append(s.Workloads, &blocks.Workload{Meta: meta(pod), Namespace: namespace, Node: node, Phase: "Running",
 				StatusIPs: []netip.Addr{b.Address(o)}, AnnotationIPs: []netip.Addr{b.Address(o)}})
 		}
 		s.Blocks = append(s.Blocks, b)
