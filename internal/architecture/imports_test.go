@@ -58,8 +58,9 @@ var mayImport = map[string][]string{
 	"internal/scale":        {"blocks", "audit", "audit/state", "audit/checks", "internal/testcluster"},
 	"internal/lab":          {"blocks", "blocks/cluster", "blocks/files", "affinity", "affinity/host", "audit", "audit/state", "audit/checks", "internal/testcluster", "internal/testenv"},
 
-	"cmd/internal/view":      {"blocks", "audit", "audit/capacity", "audit/runway", "repair"},
-	"cmd/internal/view/page": {"blocks", "audit", "audit/capacity", "repair", "cmd/internal/view"},
+	"cmd/internal/view/blockmap": {"blocks", "audit", "audit/phrase", "audit/state", "repair"},
+	"cmd/internal/view":          {"blocks", "audit", "audit/capacity", "audit/runway", "repair", "cmd/internal/view/blockmap"},
+	"cmd/internal/view/page":     {"blocks", "audit", "audit/capacity", "repair", "cmd/internal/view", "cmd/internal/view/blockmap"},
 }
 
 // onlyIn says which packages may import what talks to clusters and kernels.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
 
@@ -30,7 +31,7 @@ const (
 // The same report gives the same bytes, and the picture follows the reader's light or
 // dark colours.
 func writeMap(w io.Writer, r *audit.Report) error {
-	m := view.NewBlockMap(r, nil)
+	m := blockmap.New(r, nil)
 	p := &picture{y: pictureMargin, width: 720}
 	for i := range m.Pools {
 		if i > 0 {
@@ -51,7 +52,7 @@ func writeMap(w io.Writer, r *audit.Report) error {
 	return err
 }
 
-func pictureTitle(m *view.BlockMap) string {
+func pictureTitle(m *blockmap.Map) string {
 	var names []string
 	for i := range m.Pools {
 		names = append(names, view.Clean(m.Pools[i].Name))
@@ -68,7 +69,7 @@ func (p *picture) text(x, y int, class, text string, end bool) {
 	fmt.Fprintf(&p.body, `<text x="%d" y="%d" class="%s"%s>%s</text>`+"\n", x, y, class, anchor, html.EscapeString(view.Clean(text)))
 }
 
-func (p *picture) pool(m *view.PoolMap, usage audit.Usage) {
+func (p *picture) pool(m *blockmap.Pool, usage audit.Usage) {
 	d, name := page.Draw(m, false, usage), page.MapName(m)
 	p.text(pictureMargin, p.y+13, "bold", name, false)
 	p.text(pictureMargin+(len([]rune(name))+2)*(pictureRune+1), p.y+13, "soft", strings.TrimPrefix(m.CIDR+", "+page.AboutMap(m), ", "), false)
@@ -118,7 +119,7 @@ func (p *picture) groups(groups []page.Group) {
 }
 
 // legend explains what is drawn, in as many lines as it takes.
-func (p *picture) legend(m *view.PoolMap, d *page.Drawing) {
+func (p *picture) legend(m *blockmap.Pool, d *page.Drawing) {
 	var shown []page.Swatch
 	for _, l := range d.Legends() {
 		if l.Mode == "fill" || l.Mode == "" {

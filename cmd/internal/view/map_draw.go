@@ -8,6 +8,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
+	"github.com/calico-audit/calico-audit/repair"
 )
 
 // mapSize says how much of a map is drawn.
@@ -43,15 +45,15 @@ var (
 
 func (g *glyphs) glyph(c *drawnCell) string {
 	switch c.State {
-	case MapBroken:
+	case blockmap.Broken:
 		return g.bad
-	case MapReserved:
+	case blockmap.Reserved:
 		return g.reserved
-	case MapEmpty:
+	case blockmap.Empty:
 		return g.empty
-	case MapUsed:
+	case blockmap.Used:
 		return g.fill[min(max(c.Fill, 1), 8)-1]
-	case MapFree:
+	case blockmap.Free:
 	}
 	return g.free
 }
@@ -110,7 +112,7 @@ func (p *printer) legend() {
 
 func (p *printer) mapAlone(r *audit.Report) {
 	p.head(&r.Cluster, r.Complete)
-	if none := NoMap(r); none != "" {
+	if none := blockmap.Missing(r); none != "" {
 		p.blank()
 		p.wrap("", 0, none)
 	} else {
@@ -121,7 +123,7 @@ func (p *printer) mapAlone(r *audit.Report) {
 
 // drawMap draws the map of a report. It draws nothing if there is nothing to draw.
 func (p *printer) drawMap(r *audit.Report, size mapSize) {
-	pools, more := worstPools(NewBlockMap(r, nil).Pools, size.pools)
+	pools, more := worstPools(blockmap.New(r, nil).Pools, size.pools)
 	for i := range pools {
 		p.blank()
 		p.poolMap(&pools[i], size)
@@ -141,7 +143,7 @@ func (p *printer) drawMap(r *audit.Report, size mapSize) {
 // worstPools picks so many of the pools that have something to draw, those with the
 // worst findings first, and returns them in order with the number of those that are
 // left. 0 picks all, also those that have nothing to draw.
-func worstPools(pools []PoolMap, limit int) (picked []PoolMap, more int) {
+func worstPools(pools []blockmap.Pool, limit int) (picked []blockmap.Pool, more int) {
 	if limit == 0 {
 		return pools, 0
 	}
@@ -167,17 +169,17 @@ func worstPools(pools []PoolMap, limit int) (picked []PoolMap, more int) {
 	return picked, more
 }
 
-func (p *printer) poolMap(m *PoolMap, size mapSize) {
+func (p *printer) poolMap(m *blockmap.Pool, size mapSize) {
 	lettered := len(m.Owners) <= size.letters
-	layout := m.fit(p.Width, size.rows, lettered)
-	p.wrap("", 2, m.title(layout))
+	layout := fit(m, p.Width, size.rows, lettered)
+	p.wrap("", 2, mapTitle(m, layout))
 	p.mapRows(m, layout)
 	p.mapOwners(m, lettered)
 }
 
-func (m *PoolMap) title(l mapLayout) string {
+func mapTitle(m *blockmap.Pool, l mapLayout) string {
 	block, after := "block", ""
-	bits := AddressBits(m.CIDR) - m.BlockSize
+	bits := blockmap.AddressBits(m.CIDR) - m.BlockSize
 	switch {
 	case m.Pool < 0:
 	case bits == 0:
@@ -201,7 +203,7 @@ func (m *PoolMap) title(l mapLayout) string {
 
 // mapRows draws the cells. Where each owner has a letter it stands after the
 // glyph. A cell has the colour of the worst finding about it.
-func (p *printer) mapRows(m *PoolMap, l mapLayout) {
+func (p *printer) mapRows(m *blockmap.Pool, l mapLayout) {
 	if len(m.Cells) == 0 {
 		p.say("  no block is claimed")
 		return
@@ -245,7 +247,7 @@ func letter(owner int) string {
 	return string(rune('A' + owner))
 }
 
-func (p *printer) mapOwners(m *PoolMap, lettered bool) {
+func (p *printer) mapOwners(m *blockmap.Pool, lettered bool) {
 	var owners []string
 	for i := range m.Owners {
 		text := m.Owners[i].Text()
@@ -273,5 +275,29 @@ func (p *printer) mapOwners(m *PoolMap, lettered bool) {
 			some = append(slices.Clone(some), fmt.Sprintf("and %d more", rest))
 		}
 		p.wrap("  ", 4, "without a block here, borrowing: "+strings.Join(some, ", "))
+	}
+}
+
+// planMaps draws the pools that the plan changes, before and after it, in the same
+// rows.
+func (p *printer) planMaps(plan *repair.Plan) {
+	maps := blockmap.OfPlan(p.Report, plan)
+	for _, m := range maps[:min(len(maps), mapOfPlan.pools)] {
+		layout := fit(m.Before, p.Width, mapOfPlan.rows, false)
+		p.blank()
+		p.wrap("", 2, mapTitle(m.Before, layout))
+		p.say("before")
+		p.mapRows(m.Before, layout)
+		p.say("after")
+		if len(m.After.Cells) > 0 {
+			layout.rows = rowsOf(m.After, layout.columns, layout.span)
+		}
+		p.mapRows(m.After, layout)
+	}
+	if len(maps) > 0 {
+		p.legend()
+	}
+	if more := len(maps) - mapOfPlan.pools; more > 0 {
+		p.wrap("", 0, Plural(more, "more pool is changed.", "more pools are changed."))
 	}
 }

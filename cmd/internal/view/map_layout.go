@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 )
 
 // mapLayout is a picture laid out in rows.
@@ -28,18 +30,18 @@ type mapRow struct {
 
 // drawnCell is a cell as drawn, which may stand for several places.
 type drawnCell struct {
-	MapCell
+	blockmap.Cell
 	// partly is true if some places of it are free and others are not.
 	partly bool
 }
 
 // fit lays a picture out with as many cells to a row as the page has room for.
-func (m *PoolMap) fit(width, maxRows int, lettered bool) mapLayout {
+func fit(m *blockmap.Pool, width, maxRows int, lettered bool) mapLayout {
 	for columns := 64; ; columns /= 2 {
 		if columns > 1 && columns/2 >= m.Places {
 			continue
 		}
-		l := m.layout(columns, maxRows)
+		l := layOut(m, columns, maxRows)
 		l.lettered = lettered
 		cell := 1 // the glyph
 		if lettered {
@@ -60,11 +62,11 @@ func (l *mapLayout) labelWidth() int {
 	return widest(l.rows, func(r *mapRow) string { return r.label })
 }
 
-// layout lays a picture out in rows of so many cells. Where that takes more rows
+// layOut lays a picture out in rows of so many cells. Where that takes more rows
 // than maxRows, a cell stands for 2, 4, 8 … places.
-func (m *PoolMap) layout(columns, maxRows int) mapLayout {
+func layOut(m *blockmap.Pool, columns, maxRows int) mapLayout {
 	for span := 1; ; span *= 2 {
-		l := mapLayout{rows: m.rows(columns, span), columns: columns, span: span}
+		l := mapLayout{rows: rowsOf(m, columns, span), columns: columns, span: span}
 		if len(l.rows) <= maxRows || columns*span >= m.Places {
 			l.marked = slices.ContainsFunc(l.rows, func(r mapRow) bool {
 				return slices.ContainsFunc(r.cells, func(c drawnCell) bool { return c.mark() != "" })
@@ -74,14 +76,14 @@ func (m *PoolMap) layout(columns, maxRows int) mapLayout {
 	}
 }
 
-func (m *PoolMap) rows(columns, span int) []mapRow {
+func rowsOf(m *blockmap.Pool, columns, span int) []mapRow {
 	if m.Sparse {
-		return m.sparseRows(columns, span)
+		return sparseRows(m, columns, span)
 	}
-	return m.denseRows(columns, span)
+	return denseRows(m, columns, span)
 }
 
-func (m *PoolMap) sparseRows(columns, span int) (rows []mapRow) {
+func sparseRows(m *blockmap.Pool, columns, span int) (rows []mapRow) {
 	for row := range slices.Chunk(m.Cells, columns*span) {
 		r := mapRow{label: row[0].CIDR.Addr().String()}
 		for group := range slices.Chunk(row, span) {
@@ -94,12 +96,12 @@ func (m *PoolMap) sparseRows(columns, span int) (rows []mapRow) {
 
 // denseRows gives each place its column, so that a row is a CIDR, and leaves rows
 // out that are all alike.
-func (m *PoolMap) denseRows(columns, span int) (rows []mapRow) {
-	pool := netip.MustParsePrefix(m.CIDR).Masked() // NewBlockMap has parsed it
+func denseRows(m *blockmap.Pool, columns, span int) (rows []mapRow) {
+	pool := netip.MustParsePrefix(m.CIDR).Masked() // blockmap.New has parsed it
 	next := 0
-	kind, run := MapUsed, 0 // of the rows before this one that were all alike
+	kind, run := blockmap.Used, 0 // of the rows before this one that were all alike
 	for at := 0; at < m.Places; at += columns * span {
-		row := mapRow{label: SlotAt(pool, m.BlockSize, at).Addr().String()}
+		row := mapRow{label: blockmap.SlotAt(pool, m.BlockSize, at).Addr().String()}
 		begin := next
 		for from := at; from < min(at+columns*span, m.Places); from += span {
 			first := next
@@ -109,32 +111,32 @@ func (m *PoolMap) denseRows(columns, span int) (rows []mapRow) {
 			row.cells = append(row.cells, mergeCells(m.Cells[first:next], min(span, m.Places-from)))
 		}
 		is := uniform(m.Cells[begin:next], min(columns*span, m.Places-at))
-		if is == kind && kind != MapUsed {
+		if is == kind && kind != blockmap.Used {
 			run++
 		} else {
-			rows, kind, run = m.fold(rows, kind, run, columns*span), is, 1
+			rows, kind, run = fold(m, rows, kind, run, columns*span), is, 1
 		}
 		rows = append(rows, row)
 	}
-	return m.fold(rows, kind, run, columns*span)
+	return fold(m, rows, kind, run, columns*span)
 }
 
 // uniform tells what a row is that is free, or reserved, throughout; of any other
 // it says that it is used.
-func uniform(cells []MapCell, places int) MapState {
+func uniform(cells []blockmap.Cell, places int) blockmap.State {
 	switch {
 	case len(cells) == 0:
-		return MapFree
-	case len(cells) < places, slices.ContainsFunc(cells, func(c MapCell) bool { return c.State != MapReserved }):
-		return MapUsed
+		return blockmap.Free
+	case len(cells) < places, slices.ContainsFunc(cells, func(c blockmap.Cell) bool { return c.State != blockmap.Reserved }):
+		return blockmap.Used
 	}
-	return MapReserved
+	return blockmap.Reserved
 }
 
 // fold replaces the last rows, if they are all alike, by a remark. Of IPv4 a single
 // row stays, so that the picture of a small pool is whole.
-func (m *PoolMap) fold(rows []mapRow, kind MapState, run, places int) []mapRow {
-	if kind == MapUsed || run == 0 || run == 1 && AddressBits(m.CIDR) == 32 {
+func fold(m *blockmap.Pool, rows []mapRow, kind blockmap.State, run, places int) []mapRow {
+	if kind == blockmap.Used || run == 0 || run == 1 && blockmap.AddressBits(m.CIDR) == 32 {
 		return rows
 	}
 	first, n := len(rows)-run, min(run*places, m.Places)
@@ -143,15 +145,15 @@ func (m *PoolMap) fold(rows []mapRow, kind MapState, run, places int) []mapRow {
 }
 
 // mergeCells makes one cell of the cells of so many neighbouring places.
-func mergeCells(group []MapCell, places int) drawnCell {
+func mergeCells(group []blockmap.Cell, places int) drawnCell {
 	if len(group) == 1 && places == 1 {
-		return drawnCell{MapCell: group[0]}
+		return drawnCell{Cell: group[0]}
 	}
-	d := drawnCell{MapCell: MapCell{State: MapFree}}
+	d := drawnCell{Cell: blockmap.Cell{State: blockmap.Free}}
 	if len(group) > 0 {
 		d.CIDR, d.Place, d.Gap = group[0].CIDR, group[0].Place, group[0].Gap
 	}
-	taken := d.merge(group)
+	taken := d.Merge(group)
 	d.partly = taken > 0 && taken < places
 	return d
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/files"
+	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/planner"
@@ -151,7 +152,7 @@ func TestMapShowsEveryBlock(t *testing.T) {
 	for _, name := range mapReports {
 		r := mapReport(t, name)
 		seen := map[int]bool{}
-		m := NewBlockMap(r, nil)
+		m := blockmap.New(r, nil)
 		for i := range m.Pools {
 			p := &m.Pools[i]
 			whole := 0
@@ -164,7 +165,7 @@ func TestMapShowsEveryBlock(t *testing.T) {
 			for columns := 1; columns <= 64; columns *= 4 {
 				for _, maxRows := range []int{1, 8, 1 << 20} {
 					drawn := 0
-					for _, row := range p.layout(columns, maxRows).rows {
+					for _, row := range layOut(p, columns, maxRows).rows {
 						for _, c := range row.cells {
 							drawn += c.InUse
 						}
@@ -183,7 +184,7 @@ func TestMapShowsEveryBlock(t *testing.T) {
 
 // TestMapStates: each cell says what its block is.
 func TestMapStates(t *testing.T) {
-	m := NewBlockMap(mapReport(t, "states"), nil)
+	m := blockmap.New(mapReport(t, "states"), nil)
 	got := map[string]string{}
 	for _, p := range m.Pools {
 		for _, c := range p.Cells {
@@ -246,7 +247,7 @@ view n1 complete`)
 	st := state.New(s, state.Options{})
 	r := audit.NewReport(st, audit.Run(st, checks.All))
 	plan := planner.Build(st, repair.Request{EmptyBlocks: true, LeakedIPs: true})
-	faces := func(m *BlockMap) (out []string) {
+	faces := func(m *blockmap.Map) (out []string) {
 		for _, c := range m.Pools[0].Cells {
 			text := fmt.Sprintf("%s %d", c.State, c.InUse)
 			if c.Planned {
@@ -260,10 +261,10 @@ view n1 complete`)
 	po := planOptions()
 	po.Report = r
 	golden(t, "map.plan.80", written(t, PlanFormats(), "table", plan, po))
-	if diff := cmp.Diff([]string{"empty 0 planned", "used 1 planned", "used 1"}, faces(NewBlockMap(r, plan))); diff != "" {
+	if diff := cmp.Diff([]string{"empty 0 planned", "used 1 planned", "used 1"}, faces(blockmap.New(r, plan))); diff != "" {
 		t.Errorf("before the plan (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"empty 0", "used 1"}, faces(NewBlockMap(AfterPlan(r, plan), nil))); diff != "" {
+	if diff := cmp.Diff([]string{"empty 0", "used 1"}, faces(blockmap.New(blockmap.AfterPlan(r, plan), nil))); diff != "" {
 		t.Errorf("after the plan (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(before, r.Blocks); diff != "" {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -90,7 +91,7 @@ func TestManualCommandsReadTheSameSource(t *testing.T) {
 func TestClaimedBlockIsInTheMapAfter(t *testing.T) {
 	const cidr = "10.0.0.0/30"
 	r := &audit.Report{Blocks: []audit.BlockReport{{CIDR: cidr, Owner: "host:old", InUse: 1, Available: 3}}}
-	after := AfterPlan(r, &repair.Plan{Steps: []repair.Step{
+	after := blockmap.AfterPlan(r, &repair.Plan{Steps: []repair.Step{
 		{Kind: repair.EvictPod, Target: state.Subject{Kind: state.KindIP, IP: "10.0.0.1"}},
 		{Kind: repair.ReleaseBlock, Target: state.Subject{Kind: state.KindBlock, CIDR: cidr}},
 		{Kind: repair.ClaimBlock, Target: state.Subject{Kind: state.KindAffinity, CIDR: cidr, Node: "new"}},

@@ -12,6 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 )
 
 // ReportFormats returns the formats of a report. page writes it as a page of HTML.
@@ -51,7 +52,7 @@ func (p *printer) report(r *audit.Report) {
 	p.pools(r)
 	p.runway(r)
 	p.secondary(r)
-	if drawable(r) {
+	if blockmap.Drawable(r) {
 		size := mapShort
 		if p.wide {
 			size = mapWhole

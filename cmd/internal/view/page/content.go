@@ -13,6 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -64,7 +65,7 @@ type mapChange struct {
 
 func newContent(r *audit.Report, o Options) (*content, error) {
 	c := &content{
-		Report: r, Program: o.Program, Policy: policy(o.Live), NoMap: view.NoMap(r), Verdict: newVerdict(r, o), Findings: newGroups(r, o),
+		Report: r, Program: o.Program, Policy: policy(o.Live), NoMap: blockmap.Missing(r), Verdict: newVerdict(r, o), Findings: newGroups(r, o),
 		Style:  template.HTML("<style>" + pageStyle + "</style>"),    //nolint:gosec // our own
 		Script: template.HTML("<script>" + pageScript + "</script>"), //nolint:gosec // our own
 		Title:  "calico-audit: " + verdictText(r) + ", cluster " + cmp.Or(r.Cluster.GUID, "not known"),
@@ -77,7 +78,7 @@ func newContent(r *audit.Report, o Options) (*content, error) {
 	}
 	c.Secondary = newSecondaryPools(r)
 	if c.NoMap == "" {
-		c.Maps = newPoolMaps(view.NewBlockMap(r, o.Plan), o.Plan != nil, r.Usage)
+		c.Maps = newPoolMaps(blockmap.New(r, o.Plan), o.Plan != nil, r.Usage)
 	}
 	if o.Plan != nil {
 		c.Plan = newPlanContent(r, o)
@@ -93,7 +94,7 @@ func newContent(r *audit.Report, o Options) (*content, error) {
 func firstMode(maps []poolMap, o Options) string {
 	few := len(maps) > 0
 	for _, m := range maps {
-		few = few && len(m.Drawing.pool.Owners) <= view.MapColors
+		few = few && len(m.Drawing.pool.Owners) <= blockmap.Colors
 	}
 	switch {
 	case o.Plan != nil && len(o.Plan.Steps) > 0:
@@ -110,7 +111,7 @@ func newPlanContent(r *audit.Report, o Options) *planContent {
 		m := &c.Manual[i]
 		m.Command, m.Then = o.Command(m.Command), o.commands(m.Then)
 	}
-	for _, m := range view.PlanMaps(r, o.Plan) {
+	for _, m := range blockmap.OfPlan(r, o.Plan) {
 		if !m.Before.Sparse && !m.After.Sparse {
 			before, after := Draw(m.Before, true, nil), Draw(m.After, false, nil)
 			c.Maps = append(c.Maps, mapChange{m.Before.Name, 2 * len(c.Maps), before, after, legendsOfBoth(&before, &after)})

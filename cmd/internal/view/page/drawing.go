@@ -8,6 +8,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 )
 
 // Drawing is a pool's picture as a drawing: columns and rows of square cells, in
@@ -23,13 +24,13 @@ type Drawing struct {
 	Labels    []string
 	LabelRows int
 
-	pool    *view.PoolMap
+	pool    *blockmap.Pool
 	painted *painter
 }
 
 // Draw draws a pool's picture, with single addresses where there is room for
 // them and usage, which may be nil, has them. planned marks what a plan changes.
-func Draw(m *view.PoolMap, planned bool, usage audit.Usage) Drawing {
+func Draw(m *blockmap.Pool, planned bool, usage audit.Usage) Drawing {
 	d := Drawing{Free: !m.Sparse, pool: m}
 	d.layOut(m.Places, usage != nil && !m.Sparse)
 	p := newPainter(d.Cell, planned)
@@ -86,15 +87,15 @@ func (d Drawing) GapWidth() int { return d.painted.gap }
 
 // rowLabel is the address that a row begins at, whose first place is given; empty
 // where there is none.
-func rowLabel(m *view.PoolMap, place int) string {
+func rowLabel(m *blockmap.Pool, place int) string {
 	if place >= m.Places {
 		return ""
 	}
 	if m.Sparse {
 		return m.Cells[place].CIDR.Addr().String()
 	}
-	pool := netip.MustParsePrefix(m.CIDR) // view.NewBlockMap has parsed it
-	return view.SlotAt(pool.Masked(), m.BlockSize, place).Addr().String()
+	pool := netip.MustParsePrefix(m.CIDR) // blockmap.New has parsed it
+	return blockmap.SlotAt(pool.Masked(), m.BlockSize, place).Addr().String()
 }
 
 // Legend explains a mode of a map; the marks, which every mode has, are of the mode "".
@@ -123,7 +124,7 @@ func (d *Drawing) Legends() (out []Legend) {
 			l.Items = append(l.Items, s)
 		}
 	}
-	cell := func(is bool, c view.MapCell, text string) {
+	cell := func(is bool, c blockmap.Cell, text string) {
 		if !is {
 			return
 		}
@@ -145,45 +146,45 @@ func (d *Drawing) Legends() (out []Legend) {
 
 	mode("fill")
 	entry(d.Free && len(m.Cells) < m.Places, Swatch{Free: true, Text: "free"})
-	cell(slices.ContainsFunc(m.Cells, func(c view.MapCell) bool { return c.State == view.MapEmpty }), view.MapCell{State: view.MapEmpty}, "claimed, no address in use")
+	cell(slices.ContainsFunc(m.Cells, func(c blockmap.Cell) bool { return c.State == blockmap.Empty }), blockmap.Cell{State: blockmap.Empty}, "claimed, no address in use")
 	for _, a := range []struct{ class, text string }{
 		{"a-used", "an address in use"}, {"a-free", "one that is not"}, {"a-borrowed", "one that another node uses"},
 		{"a-cooling", "one that cools down"}, {"a-leaked", "one that is leaked"},
 	} {
 		entry(p.has(layerFill, a.class), Swatch{Groups: []Group{{layerFill, []Path{{a.class, new(path).rect(4, 4, 8, 8).String()}}}}, Text: a.text})
 	}
-	cell(p.has(layerFill, "f1", "f2", "f3", "f4") || !p.whole && p.has(layerFill, "f6"), view.MapCell{State: view.MapUsed, Fill: 3}, "in use, in eighths")
-	cell(p.whole && p.has(layerFill, "f5", "f6", "f7"), view.MapCell{State: view.MapUsed, Fill: 6}, "fuller")
-	cell(p.has(layerFill, "f8"), view.MapCell{State: view.MapUsed, Fill: 8}, "no address left")
+	cell(p.has(layerFill, "f1", "f2", "f3", "f4") || !p.whole && p.has(layerFill, "f6"), blockmap.Cell{State: blockmap.Used, Fill: 3}, "in use, in eighths")
+	cell(p.whole && p.has(layerFill, "f5", "f6", "f7"), blockmap.Cell{State: blockmap.Used, Fill: 6}, "fuller")
+	cell(p.has(layerFill, "f8"), blockmap.Cell{State: blockmap.Used, Fill: 8}, "no address left")
 
 	mode("owner")
-	for i := range m.Owners[:min(len(m.Owners), view.MapColors)] {
-		cell(true, view.MapCell{State: view.MapUsed, Fill: 8, Owner: i}, m.Owners[i].Text())
+	for i := range m.Owners[:min(len(m.Owners), blockmap.Colors)] {
+		cell(true, blockmap.Cell{State: blockmap.Used, Fill: 8, Owner: i}, m.Owners[i].Text())
 	}
-	rest := len(m.Owners) - view.MapColors
-	cell(rest > 0, view.MapCell{State: view.MapUsed, Fill: 8, Owner: min(view.MapColors, len(m.Owners)-1)}, view.Plural(rest, "other owner", "other owners"))
-	cell(p.has(layerOwner, "o-", "t-"), view.MapCell{State: view.MapUsed, Fill: 8, Owner: -1}, "no owner, or several")
-	cell(!p.whole && len(m.Owners) > 0, view.MapCell{State: view.MapUsed, Fill: 3, Owner: 0}, "in use, in eighths; pale: not in use")
+	rest := len(m.Owners) - blockmap.Colors
+	cell(rest > 0, blockmap.Cell{State: blockmap.Used, Fill: 8, Owner: min(blockmap.Colors, len(m.Owners)-1)}, view.Plural(rest, "other owner", "other owners"))
+	cell(p.has(layerOwner, "o-", "t-"), blockmap.Cell{State: blockmap.Used, Fill: 8, Owner: -1}, "no owner, or several")
+	cell(!p.whole && len(m.Owners) > 0, blockmap.Cell{State: blockmap.Used, Fill: 3, Owner: 0}, "in use, in eighths; pale: not in use")
 
 	mode("findings")
 	for _, s := range state.Severities {
-		cell(p.has(layerFindings, "s"+strconv.Itoa(int(s))), view.MapCell{State: view.MapEmpty, Severity: s}, s.String())
+		cell(p.has(layerFindings, "s"+strconv.Itoa(int(s))), blockmap.Cell{State: blockmap.Empty, Severity: s}, s.String())
 	}
-	cell(p.has(layerFindings, "s0"), view.MapCell{State: view.MapEmpty}, "no finding about the block")
+	cell(p.has(layerFindings, "s0"), blockmap.Cell{State: blockmap.Empty}, "no finding about the block")
 
 	mode("plan")
-	cell(p.planned, view.MapCell{State: view.MapEmpty, Planned: true}, "the plan changes it")
-	cell(p.planned, view.MapCell{State: view.MapEmpty}, "stays as it is")
+	cell(p.planned, blockmap.Cell{State: blockmap.Empty, Planned: true}, "the plan changes it")
+	cell(p.planned, blockmap.Cell{State: blockmap.Empty}, "stays as it is")
 
 	mode("")
-	cell(p.has(layerMarks, "lent"), view.MapCell{State: view.MapFree, Lent: 1}, "other nodes borrow addresses of it")
-	cell(p.has(layerMarks, "dead"), view.MapCell{State: view.MapFree, DeadNode: true}, "its node no longer exists")
-	cell(p.has(layerMarks, "nobody"), view.MapCell{State: view.MapFree, NoOwner: true}, "no owner")
-	cell(p.has(layerMarks, "broken"), view.MapCell{State: view.MapBroken}, "corrupt, overlapping or marked deleted")
-	cell(p.has(layerMarks, "contested"), view.MapCell{State: view.MapFree, Contested: true}, "contested: blocks overlap, or another node's affinity claims it")
-	cell(p.has(layerMarks, "pinned"), view.MapCell{State: view.MapFree, Pinned: true}, "holds an address that cannot move: a tunnel's, a VM's, a service's or one that Windows keeps")
-	cell(p.has(layerMarks, "stray"), view.MapCell{State: view.MapFree, Stray: true}, "BlockAffinity exists, its IPAMBlock does not")
-	cell(p.has(layerGround, "reserved"), view.MapCell{State: view.MapReserved}, "reserved by an IPReservation")
+	cell(p.has(layerMarks, "lent"), blockmap.Cell{State: blockmap.Free, Lent: 1}, "other nodes borrow addresses of it")
+	cell(p.has(layerMarks, "dead"), blockmap.Cell{State: blockmap.Free, DeadNode: true}, "its node no longer exists")
+	cell(p.has(layerMarks, "nobody"), blockmap.Cell{State: blockmap.Free, NoOwner: true}, "no owner")
+	cell(p.has(layerMarks, "broken"), blockmap.Cell{State: blockmap.Broken}, "corrupt, overlapping or marked deleted")
+	cell(p.has(layerMarks, "contested"), blockmap.Cell{State: blockmap.Free, Contested: true}, "contested: blocks overlap, or another node's affinity claims it")
+	cell(p.has(layerMarks, "pinned"), blockmap.Cell{State: blockmap.Free, Pinned: true}, "holds an address that cannot move: a tunnel's, a VM's, a service's or one that Windows keeps")
+	cell(p.has(layerMarks, "stray"), blockmap.Cell{State: blockmap.Free, Stray: true}, "BlockAffinity exists, its IPAMBlock does not")
+	cell(p.has(layerGround, "reserved"), blockmap.Cell{State: blockmap.Reserved}, "reserved by an IPReservation")
 	entry(p.has(layerGround, "gap"), Swatch{
 		Groups: []Group{{layerGround, []Path{{"gap", new(path).line(swatchCell/2, 2, 0, swatchCell-4).String()}}}},
 		Text:   "a line before a block: free slots are left out there",

@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 )
 
 // poolMap is a pool's picture in the page.
@@ -18,7 +19,7 @@ type poolMap struct {
 	Empty      bool
 }
 
-func newPoolMaps(m *view.BlockMap, planned bool, usage audit.Usage) []poolMap {
+func newPoolMaps(m *blockmap.Map, planned bool, usage audit.Usage) []poolMap {
 	out := make([]poolMap, 0, len(m.Pools))
 	for i := range m.Pools {
 		pool := &m.Pools[i]
@@ -32,7 +33,7 @@ func newPoolMaps(m *view.BlockMap, planned bool, usage audit.Usage) []poolMap {
 }
 
 // MapName heads a picture.
-func MapName(m *view.PoolMap) string {
+func MapName(m *blockmap.Pool) string {
 	if m.Pool < 0 {
 		return "Blocks outside all pools"
 	}
@@ -40,7 +41,7 @@ func MapName(m *view.PoolMap) string {
 }
 
 // AboutMap says what a picture shows.
-func AboutMap(m *view.PoolMap) string {
+func AboutMap(m *blockmap.Pool) string {
 	claimed := 0
 	for i := range m.Cells {
 		claimed += len(m.Cells[i].Blocks)
@@ -53,7 +54,7 @@ func AboutMap(m *view.PoolMap) string {
 	default:
 		text += " in " + view.Plural(m.Places, "slot", "slots")
 	}
-	if n := view.AddressBits(m.CIDR) - m.BlockSize; m.Pool >= 0 && n >= 0 && n < 32 {
+	if n := blockmap.AddressBits(m.CIDR) - m.BlockSize; m.Pool >= 0 && n >= 0 && n < 32 {
 		text += fmt.Sprintf("; a slot is a /%d, %s", m.BlockSize, view.Plural(1<<n, "address", "addresses"))
 	}
 	if m.Hidden {
@@ -65,22 +66,22 @@ func AboutMap(m *view.PoolMap) string {
 // mapData is a pool's picture as the page's script reads it: a list per field, with
 // an entry per cell.
 type mapData struct {
-	Pool      int             `json:"pool"`
-	Name      string          `json:"name"`
-	CIDR      string          `json:"cidr"`
-	BlockSize int             `json:"blockSize"`
-	Places    int             `json:"places"`
-	Sparse    bool            `json:"sparse"`
-	Columns   int             `json:"columns"`
-	Cell      int             `json:"cell"`
-	Gap       int             `json:"gap"`
-	Owners    []string        `json:"owners"`
-	Place     []int           `json:"place"`
-	CellCIDR  []string        `json:"cidrs"`
-	Left      []string        `json:"left,omitempty"` // slots left out before the cell
-	State     []view.MapState `json:"state"`
-	Owner     []int           `json:"owner"`
-	Severity  []int           `json:"severity"`
+	Pool      int              `json:"pool"`
+	Name      string           `json:"name"`
+	CIDR      string           `json:"cidr"`
+	BlockSize int              `json:"blockSize"`
+	Places    int              `json:"places"`
+	Sparse    bool             `json:"sparse"`
+	Columns   int              `json:"columns"`
+	Cell      int              `json:"cell"`
+	Gap       int              `json:"gap"`
+	Owners    []string         `json:"owners"`
+	Place     []int            `json:"place"`
+	CellCIDR  []string         `json:"cidrs"`
+	Left      []string         `json:"left,omitempty"` // slots left out before the cell
+	State     []blockmap.State `json:"state"`
+	Owner     []int            `json:"owner"`
+	Severity  []int            `json:"severity"`
 	// Flags have a bit each: its node no longer exists, it has no owner, it has an affinity
 	// and no block, the plan changes it, it is contested, it is pinned.
 	Flags    []int   `json:"flags"`

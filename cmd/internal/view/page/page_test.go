@@ -14,7 +14,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
@@ -89,7 +89,7 @@ func TestPageCard(t *testing.T) {
 	for _, name := range []string{"story", "dual-stack"} {
 		r := snapshotReport(t, name)
 		x := b.open(t, pageFile(t, r, Options{}))
-		m := view.NewBlockMap(r, nil)
+		m := blockmap.New(r, nil)
 		for of := range m.Pools {
 			for _, c := range m.Pools[of].Cells {
 				if len(c.Blocks) == 0 {

@@ -5,7 +5,7 @@ import (
 	"strconv"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 )
 
 // Path is one path of a drawing: all that looks alike.
@@ -49,7 +49,7 @@ type painter struct {
 	// whole is true if cells are too small for heights in them to be read.
 	whole   bool
 	planned bool // there is a plan
-	owners  []view.MapOwner
+	owners  []blockmap.Owner
 	// usage says what single addresses are in use for; nil if nothing does.
 	usage audit.Usage
 	paths map[string]*path
@@ -79,16 +79,16 @@ func (p *painter) at(layer, class string) *path {
 }
 
 // cellAt paints a cell with its corner at x, y.
-func (p *painter) cellAt(c *view.MapCell, x, y int) {
+func (p *painter) cellAt(c *blockmap.Cell, x, y int) {
 	x, y = x+p.gap/2, y+p.gap/2
 	n := p.cell - p.gap
 	if !c.Gap.IsZero() && p.cell >= 8 {
 		p.at(layerGround, "gap").line(x-p.gap/2, y, 0, n)
 	}
-	if c.State == view.MapReserved {
+	if c.State == blockmap.Reserved {
 		p.at(layerGround, "reserved").line(x, y+n, n, -n).line(x, y+n/2, n/2, -n/2).line(x+n/2, y+n, n/2, -n/2)
 	}
-	claimed := c.State == view.MapEmpty || c.State == view.MapUsed || c.State == view.MapBroken
+	claimed := c.State == blockmap.Empty || c.State == blockmap.Used || c.State == blockmap.Broken
 	if claimed {
 		p.claimed(c, x, y, n)
 	}
@@ -102,7 +102,7 @@ func (p *painter) cellAt(c *view.MapCell, x, y int) {
 }
 
 // claimed paints a block in every mode.
-func (p *painter) claimed(c *view.MapCell, x, y, n int) {
+func (p *painter) claimed(c *blockmap.Cell, x, y, n int) {
 	height := n // of what is in use
 	if !p.whole {
 		height = n * min(c.Fill, 8) / 8
@@ -127,7 +127,7 @@ func (p *painter) claimed(c *view.MapCell, x, y, n int) {
 	switch {
 	case c.Owner < 0:
 		owner = "-"
-	case p.owners[c.Owner].Color < view.MapColors:
+	case p.owners[c.Owner].Color < blockmap.Colors:
 		owner = strconv.Itoa(p.owners[c.Owner].Color)
 	}
 	if height < n {
@@ -151,7 +151,7 @@ const leastAddress = 4
 
 // addresses paints the single addresses of a block as squares, row by row, where the
 // cell is large enough and what they are in use for is known.
-func (p *painter) addresses(c *view.MapCell, x, y, n int) bool {
+func (p *painter) addresses(c *blockmap.Cell, x, y, n int) bool {
 	side := 1
 	for side*side < c.Size {
 		side *= 2
@@ -190,7 +190,7 @@ func (p *painter) addresses(c *view.MapCell, x, y, n int) bool {
 
 // marks paints what is out of the ordinary about a cell, each by its own shape, so
 // that none is told by colour alone.
-func (p *painter) marks(c *view.MapCell, x, y, n int) {
+func (p *painter) marks(c *blockmap.Cell, x, y, n int) {
 	if n < 4 {
 		return
 	}
@@ -214,7 +214,7 @@ func (p *painter) marks(c *view.MapCell, x, y, n int) {
 	if t := min(max(n/4, 6), 10, n/2); c.Pinned {
 		p.at(layerMarks, "pinned").rect(x+(n-t)/2, y+(n-t)/2, t, t)
 	}
-	if c.State == view.MapBroken {
+	if c.State == blockmap.Broken {
 		m := n / 5
 		p.at(layerMarks, "broken").line(x+m, y+m, n-2*m, n-2*m).line(x+m, y+n-m, n-2*m, -(n - 2*m))
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 )
 
 func htmlOf(t testing.TB, r *audit.Report, o Options) string {
@@ -191,13 +192,13 @@ func TestHTMLIncomplete(t *testing.T) {
 // TestMapDrawing: what is drawn of a pool is what its cells are, each once.
 func TestMapDrawing(t *testing.T) {
 	for name, r := range pictures(t) {
-		m := view.NewBlockMap(r, nil)
+		m := blockmap.New(r, nil)
 		for i := range m.Pools {
 			pool := &m.Pools[i]
 			d := Draw(pool, false, nil)
 			want := map[string]int{}
 			for _, c := range pool.Cells {
-				if c.State == view.MapReserved || c.State == view.MapFree {
+				if c.State == blockmap.Reserved || c.State == blockmap.Free {
 					continue
 				}
 				switch {
@@ -237,9 +238,9 @@ func TestMapDrawing(t *testing.T) {
 	}
 }
 
-func strayCells(m *view.PoolMap, class string) (n int) {
+func strayCells(m *blockmap.Pool, class string) (n int) {
 	for _, c := range m.Cells {
-		if (c.State == view.MapReserved || c.State == view.MapFree) && c.Severity > 0 && class == fmt.Sprintf("by-findings s%d", c.Severity) {
+		if (c.State == blockmap.Reserved || c.State == blockmap.Free) && c.Severity > 0 && class == fmt.Sprintf("by-findings s%d", c.Severity) {
 			n++
 		}
 	}

@@ -1,4 +1,4 @@
-package view
+package blockmap
 
 import (
 	"cmp"
@@ -13,11 +13,11 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// mapDense is how many slots a pool may have for all to be drawn.
-const mapDense = 1 << 16
+// denseSlots is how many slots a pool may have for all to be drawn.
+const denseSlots = 1 << 16
 
-// mapIndex is what the cells of a map are made of.
-type mapIndex struct {
+// index is what the cells of a map are made of.
+type index struct {
 	report *audit.Report
 	blockFinder
 	// about has the findings about each block, stray those about the CIDR of a block
@@ -27,8 +27,8 @@ type mapIndex struct {
 	planned map[int]bool
 }
 
-func newMapIndex(r *audit.Report, plan *repair.Plan) *mapIndex {
-	ix := &mapIndex{
+func newIndex(r *audit.Report, plan *repair.Plan) *index {
+	ix := &index{
 		report: r, blockFinder: newBlockFinder(r.Blocks), about: make([][]int, len(r.Blocks)), stray: map[netip.Prefix][]int{}, planned: map[int]bool{},
 	}
 	for i := range r.Findings {
@@ -51,7 +51,7 @@ func newMapIndex(r *audit.Report, plan *repair.Plan) *mapIndex {
 
 // members returns the blocks of which something holds, without those of damaged
 // reports that have no CIDR.
-func (ix *mapIndex) members(is func(i int) bool) (out []int) {
+func (ix *index) members(is func(i int) bool) (out []int) {
 	for i, p := range ix.prefixes {
 		if p.IsValid() && is(i) {
 			out = append(out, i)
@@ -62,7 +62,7 @@ func (ix *mapIndex) members(is func(i int) bool) (out []int) {
 
 // pool fills in the picture of a pool, or of the blocks outside all pools if the
 // CIDR is the zero Prefix.
-func (ix *mapIndex) pool(m PoolMap, cidr netip.Prefix, members []int) PoolMap {
+func (ix *index) pool(m Pool, cidr netip.Prefix, members []int) Pool {
 	slots, few := 0, false
 	if cidr.IsValid() {
 		slots, few = blocks.PowerOfTwo(m.BlockSize - cidr.Bits()).Int()
@@ -74,7 +74,7 @@ func (ix *mapIndex) pool(m PoolMap, cidr netip.Prefix, members []int) PoolMap {
 	owners := m.addOwners(ix.report, members)
 	// Many blocks larger than the pool's own are as good as never; that they cannot
 	// make the picture huge is what the second bound is for.
-	if m.Sparse = !few || slots == 0 || slots > mapDense || covered > 4*mapDense; m.Sparse {
+	if m.Sparse = !few || slots == 0 || slots > denseSlots || covered > 4*denseSlots; m.Sparse {
 		ix.sparse(&m, cidr, members)
 		m.Hidden = m.Pool >= 0 && len(ix.report.Pools[m.Pool].Reservations) > 0
 	} else {
@@ -87,12 +87,12 @@ func (ix *mapIndex) pool(m PoolMap, cidr netip.Prefix, members []int) PoolMap {
 	return m
 }
 
-func (ix *mapIndex) dense(m *PoolMap, cidr netip.Prefix, members []int) {
-	cells := map[int]*MapCell{}
-	at := func(place int) *MapCell {
+func (ix *index) dense(m *Pool, cidr netip.Prefix, members []int) {
+	cells := map[int]*Cell{}
+	at := func(place int) *Cell {
 		c := cells[place]
 		if c == nil {
-			c = &MapCell{Place: place, State: MapFree, CIDR: SlotAt(cidr, m.BlockSize, place)}
+			c = &Cell{Place: place, State: Free, CIDR: SlotAt(cidr, m.BlockSize, place)}
 			cells[place] = c
 		}
 		return c
@@ -115,7 +115,7 @@ func (ix *mapIndex) dense(m *PoolMap, cidr netip.Prefix, members []int) {
 		for place := range m.Places {
 			if reserved.Covers(SlotAt(cidr, m.BlockSize, place)) {
 				if c := at(place); len(c.Blocks) == 0 {
-					c.State = MapReserved
+					c.State = Reserved
 				}
 			}
 		}
@@ -123,12 +123,12 @@ func (ix *mapIndex) dense(m *PoolMap, cidr netip.Prefix, members []int) {
 	for _, c := range cells {
 		m.Cells = append(m.Cells, *c)
 	}
-	slices.SortFunc(m.Cells, func(a, b MapCell) int { return cmp.Compare(a.Place, b.Place) })
+	slices.SortFunc(m.Cells, func(a, b Cell) int { return cmp.Compare(a.Place, b.Place) })
 }
 
 // sparse gives places to what is occupied only. Blocks are in address order, and
 // one that lies in another follows it.
-func (ix *mapIndex) sparse(m *PoolMap, cidr netip.Prefix, members []int) {
+func (ix *index) sparse(m *Pool, cidr netip.Prefix, members []int) {
 	for _, i := range members {
 		p := ix.prefixes[i]
 		switch {
@@ -143,7 +143,7 @@ func (ix *mapIndex) sparse(m *PoolMap, cidr netip.Prefix, members []int) {
 			m.Cells[n-1].Blocks = append(m.Cells[n-1].Blocks, i)
 			continue
 		}
-		c := MapCell{Place: n, CIDR: p, Blocks: []int{i}}
+		c := Cell{Place: n, CIDR: p, Blocks: []int{i}}
 		if cidr.IsValid() {
 			after := cidr.Addr()
 			if n > 0 {
@@ -157,8 +157,8 @@ func (ix *mapIndex) sparse(m *PoolMap, cidr netip.Prefix, members []int) {
 }
 
 // finish fills in what a cell's blocks come to. owners has the place of each owner.
-func (ix *mapIndex) finish(c *MapCell, owners map[string]int) {
-	parts := make([]MapCell, len(c.Blocks))
+func (ix *index) finish(c *Cell, owners map[string]int) {
+	parts := make([]Cell, len(c.Blocks))
 	for n, i := range c.Blocks {
 		b := &ix.report.Blocks[i]
 		size, _ := blocks.Addresses(ix.prefixes[i]).Int()
@@ -166,8 +166,8 @@ func (ix *mapIndex) finish(c *MapCell, owners map[string]int) {
 		if !owned {
 			owner = -1
 		}
-		parts[n] = MapCell{
-			State: MapEmpty, Owner: owner, InUse: b.InUse, Available: b.Available, Lent: b.Lent, Size: size,
+		parts[n] = Cell{
+			State: Empty, Owner: owner, InUse: b.InUse, Available: b.Available, Lent: b.Lent, Size: size,
 			DeadNode: b.Is(audit.BlockDeadNode), NoOwner: b.Is(audit.BlockNoOwner), Planned: ix.planned[i], Findings: ix.about[i],
 		}
 		for _, u := range ix.report.Usage.Block(i) {
@@ -175,14 +175,14 @@ func (ix *mapIndex) finish(c *MapCell, owners map[string]int) {
 		}
 		switch {
 		case b.Broken():
-			parts[n].State = MapBroken
+			parts[n].State = Broken
 		case b.InUse > 0:
-			parts[n].State = MapUsed
+			parts[n].State = Used
 		}
 	}
 	strays := ix.stray[c.CIDR]
 	c.Findings, c.Stray = append(c.Findings, strays...), len(strays) > 0
-	c.merge(parts)
+	c.Merge(parts)
 	slices.Sort(c.Findings)
 	c.Findings = slices.Compact(c.Findings)
 	for _, i := range c.Findings {
@@ -192,21 +192,21 @@ func (ix *mapIndex) finish(c *MapCell, owners map[string]int) {
 	}
 }
 
-// merge adds up parts of a cell: it has the worst state of any, the owner of all that
+// Merge adds up parts of a cell: it has the worst state of any, the owner of all that
 // are not free if that is one, and is as full as they are on average. It returns how
 // many are not free.
-func (c *MapCell) merge(parts []MapCell) (taken int) {
+func (c *Cell) Merge(parts []Cell) (taken int) {
 	c.Owner = -1
 	for i := range parts {
 		d := &parts[i]
-		if d.State != MapFree {
+		if d.State != Free {
 			if taken++; taken == 1 {
 				c.Owner = d.Owner
 			} else if c.Owner != d.Owner {
 				c.Owner = -1
 			}
 		}
-		if slices.Index(mapStates, d.State) > slices.Index(mapStates, c.State) {
+		if slices.Index(states, d.State) > slices.Index(states, c.State) {
 			c.State = d.State
 		}
 		c.InUse, c.Available, c.Lent, c.Size = c.InUse+d.InUse, c.Available+d.Available, c.Lent+d.Lent, c.Size+d.Size
@@ -233,7 +233,7 @@ func eighths(inUse, available, size int) int {
 
 // addOwners counts who owns the blocks, and who borrows. It returns the place of each
 // owner.
-func (m *PoolMap) addOwners(r *audit.Report, members []int) map[string]int {
+func (m *Pool) addOwners(r *audit.Report, members []int) map[string]int {
 	at := map[string]int{}
 	nodes := map[string]bool{}
 	for _, i := range members {
@@ -245,7 +245,7 @@ func (m *PoolMap) addOwners(r *audit.Report, members []int) map[string]int {
 		j, ok := at[b.Owner]
 		if !ok {
 			j = len(m.Owners)
-			at[b.Owner], m.Owners = j, append(m.Owners, MapOwner{Owner: b.Owner})
+			at[b.Owner], m.Owners = j, append(m.Owners, Owner{Owner: b.Owner})
 		}
 		o := &m.Owners[j]
 		o.Blocks, o.DeadNode = o.Blocks+1, o.DeadNode || b.Is(audit.BlockDeadNode)
@@ -254,7 +254,7 @@ func (m *PoolMap) addOwners(r *audit.Report, members []int) map[string]int {
 		}
 		nodes[b.OwnerNode()] = true
 	}
-	slices.SortFunc(m.Owners, func(a, b MapOwner) int {
+	slices.SortFunc(m.Owners, func(a, b Owner) int {
 		return cmp.Or(cmp.Compare(b.Blocks, a.Blocks), cmp.Compare(a.Owner, b.Owner))
 	})
 	slices.Sort(m.Borrowers)

@@ -1,4 +1,6 @@
-package view
+// Package blockmap makes the picture of blocks and pools that outputs draw, each in its
+// own way: where which block lies, how full it is, whose it is and what is wrong with it.
+package blockmap
 
 import (
 	"fmt"
@@ -7,19 +9,20 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// BlockMap is the picture of a report's blocks, which every output draws in its own
+// Map is the picture of a report's blocks, which every output draws in its own
 // way: per pool the blocks in address order, with how full each is, whose it is and
 // what is out of order. Pools are in the report's order; the blocks outside all pools
-// come last, as a PoolMap of their own.
-type BlockMap struct{ Pools []PoolMap }
+// come last, as a Pool of their own.
+type Map struct{ Pools []Pool }
 
-// PoolMap is the picture of one pool.
-type PoolMap struct {
+// Pool is the picture of one pool.
+type Pool struct {
 	// Pool is the pool's place in the report, -1 for the blocks outside all pools.
 	Pool int
 	// Name and CIDR are the pool's; BlockSize is the prefix length of a place.
@@ -32,10 +35,10 @@ type PoolMap struct {
 	Places int
 	Sparse bool
 	// Cells are the places that are not simply free, in order.
-	Cells []MapCell
+	Cells []Cell
 	// Owners are those who own blocks here, those with the most blocks first, then
 	// by name.
-	Owners []MapOwner
+	Owners []Owner
 	// Borrowers are the nodes that use addresses of others' blocks here and own no
 	// block here, in order.
 	Borrowers []string
@@ -43,28 +46,28 @@ type PoolMap struct {
 	Hidden bool
 }
 
-// MapState is what a place of the map is.
-type MapState string
+// State is what a place of the map is.
+type State string
 
 // The states of a place.
 const (
-	// MapFree: no block, free to be claimed.
-	MapFree MapState = "free"
-	// MapReserved: no block, and an IPReservation keeps all of it back.
-	MapReserved MapState = "reserved"
-	// MapEmpty: claimed, and no address in use.
-	MapEmpty MapState = "empty"
-	// MapUsed: claimed, and addresses in use.
-	MapUsed MapState = "used"
-	// MapBroken: a block that is corrupt, overlaps another or is marked deleted.
-	MapBroken MapState = "broken"
+	// Free: no block, free to be claimed.
+	Free State = "free"
+	// Reserved: no block, and an IPReservation keeps all of it back.
+	Reserved State = "reserved"
+	// Empty: claimed, and no address in use.
+	Empty State = "empty"
+	// Used: claimed, and addresses in use.
+	Used State = "used"
+	// Broken: a block that is corrupt, overlaps another or is marked deleted.
+	Broken State = "broken"
 )
 
-// mapStates are the states by which of several shows, rising.
-var mapStates = []MapState{MapFree, MapReserved, MapEmpty, MapUsed, MapBroken}
+// states are the states by which of several shows, rising.
+var states = []State{Free, Reserved, Empty, Used, Broken}
 
-// MapCell is one place of the map.
-type MapCell struct {
+// Cell is one place of the map.
+type Cell struct {
 	// Place is where it is drawn, from 0.
 	Place int
 	// CIDR is what it covers: a slot of the pool, in sparse pictures also a block
@@ -72,7 +75,7 @@ type MapCell struct {
 	CIDR netip.Prefix
 	// Gap is, in sparse pictures, how many slots were left out before it.
 	Gap   blocks.Count
-	State MapState
+	State State
 	// Fill is how full its blocks are, in eighths begun: 0 is empty, and 8 means that
 	// nothing can be assigned any more.
 	Fill int
@@ -100,8 +103,8 @@ type MapCell struct {
 	Findings []int
 }
 
-// MapOwner is who owns blocks of a pool.
-type MapOwner struct {
+// Owner is who owns blocks of a pool.
+type Owner struct {
 	// Owner is written as in the report: "host:NODE" for nodes.
 	Owner string
 	// Blocks counts the blocks, Empty those of them without an address in use.
@@ -109,15 +112,15 @@ type MapOwner struct {
 	// DeadNode is true if the owner no longer exists.
 	DeadNode bool
 	// Color is the owner's, the same in all maps of a report where there are few; from
-	// [MapColors] on it has none of its own.
+	// [Colors] on it has none of its own.
 	Color int
 }
 
-// MapColors is how many owners have a colour of their own.
-const MapColors = 8
+// Colors is how many owners have a colour of their own.
+const Colors = 8
 
 // Name names the owner.
-func (o *MapOwner) Name() string {
+func (o *Owner) Name() string {
 	owner := blocks.ParseOwner(o.Owner)
 	switch name := owner.Node(); {
 	case owner.Kind == blocks.VirtualOwner:
@@ -129,8 +132,8 @@ func (o *MapOwner) Name() string {
 }
 
 // Text names the owner with what it has.
-func (o *MapOwner) Text() string {
-	text := o.Name() + ": " + Plural(o.Blocks, "block", "blocks")
+func (o *Owner) Text() string {
+	text := o.Name() + ": " + phrase.Plural(o.Blocks, "block")
 	if o.Empty > 0 {
 		text += fmt.Sprintf(", %d empty", o.Empty)
 	}
@@ -140,11 +143,11 @@ func (o *MapOwner) Text() string {
 	return text
 }
 
-// NewBlockMap makes the picture of a report. plan marks what it would change; nil
+// New makes the picture of a report. plan marks what it would change; nil
 // marks nothing.
-func NewBlockMap(r *audit.Report, plan *repair.Plan) *BlockMap {
-	ix := newMapIndex(r, plan)
-	m := &BlockMap{}
+func New(r *audit.Report, plan *repair.Plan) *Map {
+	ix := newIndex(r, plan)
+	m := &Map{}
 	for i := range r.Pools {
 		pool := &r.Pools[i]
 		cidr, err := netip.ParsePrefix(pool.CIDR)
@@ -152,17 +155,17 @@ func NewBlockMap(r *audit.Report, plan *repair.Plan) *BlockMap {
 			continue // a damaged report; the pool's numbers are shown all the same
 		}
 		within := ix.members(func(i int) bool { return ix.prefixes[i].Overlaps(cidr) })
-		m.Pools = append(m.Pools, ix.pool(PoolMap{Pool: i, Name: pool.Name, CIDR: pool.CIDR, BlockSize: pool.BlockSize}, cidr.Masked(), within))
+		m.Pools = append(m.Pools, ix.pool(Pool{Pool: i, Name: pool.Name, CIDR: pool.CIDR, BlockSize: pool.BlockSize}, cidr.Masked(), within))
 	}
 	if outside := ix.members(func(i int) bool { return r.Blocks[i].Pool == "" }); len(outside) > 0 {
-		m.Pools = append(m.Pools, ix.pool(PoolMap{Pool: -1}, netip.Prefix{}, outside))
+		m.Pools = append(m.Pools, ix.pool(Pool{Pool: -1}, netip.Prefix{}, outside))
 	}
 	m.color()
 	return m
 }
 
 // color gives the owners their colours: those with the most blocks first, pool by pool.
-func (m *BlockMap) color() {
+func (m *Map) color() {
 	of := map[string]int{}
 	for i := range m.Pools {
 		for j := range m.Pools[i].Owners {
@@ -173,7 +176,7 @@ func (m *BlockMap) color() {
 			o.Color = of[o.Owner]
 		}
 	}
-	if len(of) <= MapColors {
+	if len(of) <= Colors {
 		return
 	}
 	for i := range m.Pools { // too many for one colour each everywhere
@@ -184,8 +187,8 @@ func (m *BlockMap) color() {
 }
 
 // Changed reports whether a plan changes anything of the pool.
-func (m *PoolMap) Changed() bool {
-	return slices.ContainsFunc(m.Cells, func(c MapCell) bool { return c.Planned })
+func (m *Pool) Changed() bool {
+	return slices.ContainsFunc(m.Cells, func(c Cell) bool { return c.Planned })
 }
 
 // AddressBits is the length of the addresses in a CIDR.
@@ -196,10 +199,10 @@ func AddressBits(cidr string) int {
 	return 32
 }
 
-// NoMap says why a report has no map; empty if it has one.
-func NoMap(r *audit.Report) string {
+// Missing says why a report has no map; empty if it has one.
+func Missing(r *audit.Report) string {
 	switch {
-	case !drawable(r):
+	case !Drawable(r):
 		return "There is no map: the blocks could not be read."
 	case len(r.Pools) == 0 && len(r.Blocks) == 0:
 		return "There is nothing to draw: no IP pool and no block was seen."
@@ -207,9 +210,9 @@ func NoMap(r *audit.Report) string {
 	return ""
 }
 
-// drawable reports whether a report has the blocks that a map takes: they were read,
+// Drawable reports whether a report has the blocks that a map takes: they were read,
 // and it is no report of an older version, which had none.
-func drawable(r *audit.Report) bool {
+func Drawable(r *audit.Report) bool {
 	unread := func(g blocks.Gap) bool {
 		return g.Whole() && (g.Resource == blocks.Blocks || g.Resource == blocks.Pools)
 	}

@@ -1,4 +1,4 @@
-package view
+package blockmap
 
 import (
 	"slices"
@@ -9,16 +9,16 @@ import (
 )
 
 // BeforeAfter are the pictures of a pool before and after a plan.
-type BeforeAfter struct{ Before, After *PoolMap }
+type BeforeAfter struct{ Before, After *Pool }
 
-// PlanMaps pictures the pools that a plan changes, before and after it; none where
+// OfPlan pictures the pools that a plan changes, before and after it; none where
 // the report has no map. The cells of both name blocks by their place in the report.
-func PlanMaps(r *audit.Report, plan *repair.Plan) (out []BeforeAfter) {
-	if r == nil || len(plan.Steps) == 0 || !drawable(r) {
+func OfPlan(r *audit.Report, plan *repair.Plan) (out []BeforeAfter) {
+	if r == nil || len(plan.Steps) == 0 || !Drawable(r) {
 		return nil
 	}
 	left := AfterPlan(r, plan)
-	before, after := NewBlockMap(r, plan), NewBlockMap(left, nil)
+	before, after := New(r, plan), New(left, nil)
 	var kept []int // the places before of what is left
 	for i := range r.Blocks {
 		if len(kept) < len(left.Blocks) && r.Blocks[i].CIDR == left.Blocks[len(kept)].CIDR {
@@ -73,35 +73,12 @@ func AfterPlan(r *audit.Report, plan *repair.Plan) *audit.Report {
 	}
 	after.Blocks = kept
 	for i := range plan.After {
-		if p := poolNamed(after.Pools, plan.After[i].Name); p != nil {
-			reservations := p.Reservations
-			*p = plan.After[i]
-			p.Reservations = reservations
+		named := func(p audit.PoolReport) bool { return p.Name == plan.After[i].Name }
+		if at := slices.IndexFunc(after.Pools, named); at >= 0 {
+			reservations := after.Pools[at].Reservations
+			after.Pools[at] = plan.After[i]
+			after.Pools[at].Reservations = reservations
 		}
 	}
 	return &after
-}
-
-// planMaps draws the pools that the plan changes, before and after it, in the same
-// rows.
-func (p *printer) planMaps(plan *repair.Plan) {
-	maps := PlanMaps(p.Report, plan)
-	for _, m := range maps[:min(len(maps), mapOfPlan.pools)] {
-		layout := m.Before.fit(p.Width, mapOfPlan.rows, false)
-		p.blank()
-		p.wrap("", 2, m.Before.title(layout))
-		p.say("before")
-		p.mapRows(m.Before, layout)
-		p.say("after")
-		if len(m.After.Cells) > 0 {
-			layout.rows = m.After.rows(layout.columns, layout.span)
-		}
-		p.mapRows(m.After, layout)
-	}
-	if len(maps) > 0 {
-		p.legend()
-	}
-	if more := len(maps) - mapOfPlan.pools; more > 0 {
-		p.wrap("", 0, Plural(more, "more pool is changed.", "more pools are changed."))
-	}
 }
