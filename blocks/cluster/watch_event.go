@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks/decode/protobuf"
 )
 
 // An event is what a watch tells of one object.
@@ -62,7 +63,7 @@ func (s *eventReader) next() (*event, error) {
 	e := &event{what: watch.EventType(got.Type), object: got.Object.Raw, proto: s.proto}
 	var err error
 	if e.proto {
-		e.object, err = decode.ProtoUnwrap(e.object)
+		e.object, err = protobuf.Unwrap(e.object)
 	}
 	if err == nil && e.what == watch.Error {
 		var status metav1.Status

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks/decode/protobuf"
 )
 
 // A stream without events tells nothing: the objects may rest, the connection may be
@@ -131,7 +132,7 @@ func (p *probe) ask(ctx context.Context) {
 
 func listRevision(body []byte) (string, error) {
 	var list metav1.PartialObjectMetadataList
-	if raw, err := decode.ProtoUnwrap(body); err == nil {
+	if raw, err := protobuf.Unwrap(body); err == nil {
 		err := list.Unmarshal(raw)
 		return list.ResourceVersion, err
 	}

@@ -12,9 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	kubeprotobuf "k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/protobuf"
 )
 
 func metaTime(s string) metav1.Time { return metav1.NewTime(at(s).Std()) }
@@ -29,7 +30,7 @@ func bothWays(t *testing.T, k *Kind, list runtime.Object) *Objects {
 		t.Fatal(err)
 	}
 	codec := serializer.NewCodecFactory(scheme).CodecForVersions(
-		protobuf.NewSerializer(scheme, scheme), nil, corev1.SchemeGroupVersion, nil)
+		kubeprotobuf.NewSerializer(scheme, scheme), nil, corev1.SchemeGroupVersion, nil)
 	var wire bytes.Buffer
 	if err := codec.Encode(list, &wire); err != nil {
 		t.Fatal(err)
@@ -48,7 +49,7 @@ func bothWays(t *testing.T, k *Kind, list runtime.Object) *Objects {
 		}
 		return out
 	}
-	fromWire, fromText := read(wire.Bytes(), protobufType), read(text, "application/json")
+	fromWire, fromText := read(wire.Bytes(), protobuf.MediaType), read(text, "application/json")
 	diff(t, "protobuf against JSON: gaps", fromText.Gaps, fromWire.Gaps)
 	diff(t, "protobuf against JSON", NewSnapshot(fromText), NewSnapshot(fromWire))
 	return fromWire
@@ -272,11 +273,11 @@ func TestProtobufMalformedClaim(t *testing.T) {
 func TestProtobufYears(t *testing.T) {
 	for _, seconds := range []int64{1 << 60, -1 << 60, 253402300800} {
 		msg := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(seconds))
-		if got := protoTime(msg); !got.IsZero() {
+		if got := protobuf.Time(msg); !got.IsZero() {
 			t.Errorf("%d seconds became %s", seconds, got)
 		}
 	}
-	if got := protoTime(protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 253402300799)); got.Year() != 9999 {
+	if got := protobuf.Time(protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 253402300799)); got.Year() != 9999 {
 		t.Errorf("the last second became %s", got)
 	}
 }
@@ -332,7 +333,7 @@ func TestVirtualMachineMetadata(t *testing.T) {
 			want = append(want, blocks.VirtualMachine{Namespace: "shop", OfVM: i == 0 && res == blocks.VMInstances,
 				Meta: blocks.Meta{Name: name, UID: "u", ResourceVersion: "7", Created: blocks.TimeOf(created.Time)}})
 		}
-		for mime, body := range map[string][]byte{protobufType: protowire.AppendBytes([]byte("k8s\x00\x12"), wire), "application/json": text} {
+		for mime, body := range map[string][]byte{protobuf.MediaType: protowire.AppendBytes([]byte("k8s\x00\x12"), wire), "application/json": text} {
 			out, m, err := readPage(KindOf(res), body)
 			must(t, err)
 			if m.Next != "more" || out.Len() != 3 || len(out.Gaps) > 0 {

@@ -295,7 +295,7 @@ func (r *JSONReader) String() string {
 // quoted reads the string at hand. What is not UTF-8 is replaced, as encoding/json
 // does.
 func (r *JSONReader) quoted() []byte {
-	if s := r.at.field.bytes; r.at.mask != nil && utf8.Valid(s) {
+	if s := r.at.field.Bytes; r.at.mask != nil && utf8.Valid(s) {
 		return s
 	}
 	raw := r.Raw()

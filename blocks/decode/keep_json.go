@@ -2,8 +2,9 @@ package decode
 
 import (
 	"bytes"
-	"encoding/json"
-	"unicode/utf8"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // appendKept appends what a field mask keeps of the value at hand to out, as JSON
@@ -191,22 +192,14 @@ func appendEmpty(out []byte, r *JSONReader) []byte {
 	return append(out, '0')
 }
 
+// asWritten has a value written as it was, white space aside.
+var asWritten = append(slices.Clone(Lenient), jsontext.PreserveRawStrings(true))
+
 // appendRaw appends the value at hand as it stands, white space aside.
 func appendRaw(out []byte, r *JSONReader) []byte {
-	quoted, escaped := false, false
-	for _, c := range r.Raw() {
-		switch {
-		case quoted:
-			out = append(out, c)
-			if c == '"' && !escaped {
-				quoted = false
-			}
-			escaped = c == '\\' && !escaped
-		case c == ' ' || c == '\n' || c == '\r' || c == '\t':
-		default:
-			out = append(out, c)
-			quoted = c == '"'
-		}
+	raw := r.Raw()
+	if r.err == nil {
+		out, r.err = jsontext.AppendFormat(out, raw, asWritten...)
 	}
 	return out
 }
@@ -219,23 +212,10 @@ func appendKey(out []byte, first *bool, key string) []byte {
 	return append(appendText(out, key), ':')
 }
 
-// appendText appends a text as a JSON string.
-func appendText[T string | []byte](out []byte, s T) []byte {
-	if isPlain(s) {
-		return append(append(append(out, '"'), s...), '"')
-	}
-	b, _ := json.Marshal(string(s)) // a string always can be
-	return append(out, b...)
-}
-
-// isPlain tells whether a text stands in JSON as it is.
-func isPlain[T string | []byte](s T) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
-			return false
-		}
-	}
-	return true
+// appendText appends a text as a JSON string; of what is not UTF-8 the bytes are replaced.
+func appendText[T ~string | ~[]byte](out []byte, s T) []byte {
+	out, _ = jsontext.AppendQuote(out, s)
+	return out
 }
 
 // An Object is an object as it was read: JSON, or a message of protobuf.

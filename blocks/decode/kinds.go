@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/protobuf"
 )
 
 // The two API groups that Calico's objects may live in, with their versions.
@@ -96,9 +97,9 @@ func (k *Kind) Accept(list string) string {
 	switch {
 	case k.Named:
 		as := fmt.Sprintf(metadataOnly, list)
-		return protobufType + as + ",application/json" + as + ",application/json"
+		return protobuf.MediaType + as + ",application/json" + as + ",application/json"
 	case k.protobuf():
-		return protobufType + ",application/json"
+		return protobuf.MediaType + ",application/json"
 	}
 	return "application/json"
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/protobuf"
 )
 
 // metaHooks are called with labels, annotations and owner references, whose bytes are
@@ -116,7 +117,7 @@ func stringMap(r *JSONReader, fn func(key, value []byte)) {
 // TimeValue reads a time in RFC 3339; zero, that is unknown, if it is none.
 func TimeValue(r *JSONReader) time.Time {
 	if r.at.mask != nil {
-		return protoTime(r.at.field.bytes)
+		return protobuf.Time(r.at.field.Bytes)
 	}
 	s, ok := r.str()
 	if !ok {

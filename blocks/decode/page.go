@@ -2,13 +2,14 @@ package decode
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/calico-audit/calico-audit/blocks/decode/protobuf"
 )
 
 // ListMeta is what matters of a list's metadata.
@@ -35,10 +36,24 @@ func (d *Decoder) Page(body io.Reader, took func(Object)) (ListMeta, error) {
 		return err
 	}
 	in := bufio.NewReaderSize(body, pageBuffer)
-	if head, _ := in.Peek(len(protobufMagic)); !bytes.Equal(head, protobufMagic) || !d.Out.Kind.protobuf() {
+	if !protobuf.Begins(in) || !d.Out.Kind.protobuf() {
 		return pageJSON(in, one)
 	}
-	return protoList(in, func(message []byte) error { return one(Object{message, true}) })
+	var m ListMeta
+	err := protobuf.List(in, m.field, func(message []byte) error { return one(Object{message, true}) })
+	return m, err
+}
+
+// field reads a field of ListMeta in protobuf.
+func (m *ListMeta) field(f protobuf.Field) {
+	switch int(f.Num) {
+	case 2:
+		m.Revision = string(f.Bytes)
+	case 3:
+		m.Next = string(f.Bytes)
+	case 4:
+		m.Remaining = int(f.Value)
+	}
 }
 
 func pageJSON(body io.Reader, one func(Object) error) (ListMeta, error) {
@@ -91,7 +106,7 @@ func (d *Decoder) One(o Object) error {
 	}
 	switch {
 	case o.Wire && !k.protobuf():
-		return errProtobuf
+		return protobuf.ErrMalformed
 	case o.Wire && d.PodLabels && k.labelled != nil:
 		d.reader.readWire(o.Text, k.labelled)
 	case o.Wire:

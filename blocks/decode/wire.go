@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/calico-audit/calico-audit/blocks/decode/protobuf"
 )
 
 // A wire is a value in a message of protobuf, by which a reader reads that as the API
@@ -14,21 +16,21 @@ import (
 type wire struct {
 	// mask is that of the value; nil where the reader reads JSON.
 	mask  *fieldMask
-	field protoField // of a list or map its first entry
-	after []byte     // the message after it, where more entries may follow
+	field protobuf.Field // of a list or map its first entry
+	after []byte         // the message after it, where more entries may follow
 }
 
 // readWire makes the reader one of a message of protobuf.
 func (r *JSONReader) readWire(message []byte, mask *fieldMask) {
-	*r = JSONReader{Text: message, in: r.in, Share: r.Share, at: wire{mask: mask, field: protoField{bytes: message}}, path: r.path[:0], Faults: r.Faults[:0]}
+	*r = JSONReader{Text: message, in: r.in, Share: r.Share, at: wire{mask: mask, field: protobuf.Field{Bytes: message}}, path: r.path[:0], Faults: r.Faults[:0]}
 }
 
 // fields are those of a message, each with the message after it.
-func (r *JSONReader) fields(message []byte) iter.Seq2[protoField, []byte] {
-	return func(yield func(protoField, []byte) bool) {
+func (r *JSONReader) fields(message []byte) iter.Seq2[protobuf.Field, []byte] {
+	return func(yield func(protobuf.Field, []byte) bool) {
 		for len(message) > 0 && r.err == nil {
-			var f protoField
-			if f, message, r.err = nextField(message); r.err != nil || !yield(f, message) {
+			var f protobuf.Field
+			if f, message, r.err = protobuf.Next(message); r.err != nil || !yield(f, message) {
 				return
 			}
 		}
@@ -41,15 +43,15 @@ func (r *JSONReader) wireObject(at wire, fn func(key []byte)) bool {
 		return r.wireMap(at, fn)
 	}
 	var last protowire.Number
-	for f, after := range r.fields(at.field.bytes) {
+	for f, after := range r.fields(at.field.Bytes) {
 		var p *fieldMask
-		if f.num <= maxField {
-			p = at.mask.numbered[f.num]
+		if f.Num <= maxField {
+			p = at.mask.numbered[f.Num]
 		}
-		again := f.num == last // an entry of the list or map that was read
-		last = f.num
+		again := f.Num == last // an entry of the list or map that was read
+		last = f.Num
 		switch {
-		case p == nil, again && p.form.repeated(), len(f.bytes) == 0 && (p.form == formText || p.form == formTime):
+		case p == nil, again && p.form.repeated(), len(f.Bytes) == 0 && (p.form == formText || p.form == formTime):
 		case p.key == "":
 			r.wireObject(wire{mask: p, field: f}, fn)
 		default:
@@ -66,16 +68,16 @@ func (r *JSONReader) wireMap(at wire, fn func(key []byte)) bool {
 		var key []byte
 		value := wire{mask: textMask}
 		for f := range r.fields(entry) {
-			switch f.num {
+			switch f.Num {
 			case 1:
-				key = f.bytes
+				key = f.Bytes
 			case 2:
 				value.field = f
 			default: // a map's entry has no others
 			}
 		}
 		if at.mask.form == formQuantities {
-			value.field.bytes = r.firstText(value.field.bytes)
+			value.field.Bytes = r.firstText(value.field.Bytes)
 		}
 		if at.mask.wants == nil || at.mask.wants(string(key)) {
 			r.enterWire(value, step{key, -1})
@@ -95,7 +97,7 @@ func (r *JSONReader) wireArray(at wire, fn func(i int)) {
 			element = at.mask.element(string(r.firstText(entry)))
 		}
 		if element != nil {
-			r.enterWire(wire{mask: element, field: protoField{bytes: entry}}, step{nil, i})
+			r.enterWire(wire{mask: element, field: protobuf.Field{Bytes: entry}}, step{nil, i})
 			fn(i)
 			r.leaveWire()
 			i++
@@ -113,11 +115,11 @@ func (r *JSONReader) leaveWire() { r.path = r.path[:len(r.path)-1] }
 // entries are those of a list or map, which follow one another.
 func (r *JSONReader) entries(at wire) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		if !yield(at.field.bytes) {
+		if !yield(at.field.Bytes) {
 			return
 		}
 		for f := range r.fields(at.after) {
-			if f.num != at.field.num || !yield(f.bytes) {
+			if f.Num != at.field.Num || !yield(f.Bytes) {
 				return
 			}
 		}
@@ -127,8 +129,8 @@ func (r *JSONReader) entries(at wire) iter.Seq[[]byte] {
 // firstText returns the text that is a message's first field, such as a kind.
 func (r *JSONReader) firstText(message []byte) []byte {
 	for f := range r.fields(message) {
-		if f.num == 1 {
-			return f.bytes
+		if f.Num == 1 {
+			return f.Bytes
 		}
 	}
 	return nil
@@ -142,7 +144,7 @@ func (at *wire) kind() byte {
 	case formList:
 		return '['
 	case formBool:
-		if at.field.value == 0 {
+		if at.field.Value == 0 {
 			return 'f'
 		}
 		return 't'
@@ -155,11 +157,11 @@ func (at *wire) kind() byte {
 func (at *wire) scalar() []byte {
 	switch at.mask.form {
 	case formBool:
-		return strconv.AppendBool(nil, at.field.value != 0)
+		return strconv.AppendBool(nil, at.field.Value != 0)
 	case formTime:
-		return protoTime(at.field.bytes).AppendFormat([]byte{'"'}, time.RFC3339+`"`)
+		return protobuf.Time(at.field.Bytes).AppendFormat([]byte{'"'}, time.RFC3339+`"`)
 	default:
-		return appendText(nil, at.field.bytes)
+		return appendText(nil, at.field.Bytes)
 	}
 }
 
