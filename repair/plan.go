@@ -314,6 +314,11 @@ const (
 	RefusedMachineMayRun RefusalCode = "machine-may-run"
 	// RefusedNoEvidence: no node was asked whether it uses the address.
 	RefusedNoEvidence RefusalCode = "NoHostEvidence"
+	// RefusedNowhere: no node is known where a pod would start again without borrowing, or too
+	// few would be left to take pods.
+	RefusedNowhere RefusalCode = "NowhereToStart"
+	// RefusedNotYet: something else has to end first.
+	RefusedNotYet RefusalCode = "NotYet"
 	// RefusedConsent: it needs a consent that was not given.
 	RefusedConsent RefusalCode = "NeedsConsent"
 	// RefusedNothing: nothing was found that the kind of repair is for.

@@ -18,7 +18,7 @@ var configLeftover = audit.Check{
 	Why: "The addresses of a reserved block are handed out to no one, and a cordoned node takes no pods, until that is taken back. " +
 		"A run takes both back whatever ends it, unless it is killed.",
 	Confirm: "kubectl get ipreservations,nodes -o yaml, and look for the annotation " + blocks.OursAnnotation + ".",
-	Misread: "A run that waits longer than the grace for one pod to end or to start looks the same: and one of --rehome that runs for longer does, too: see first that none runs, as its Lease in kube-system tells.",
+	Misread: "A run that waits longer than the grace for one pod to end or to start looks the same, and so does any of --rehome that takes longer than the grace: see first that none runs (kubectl get leases -n kube-system calico-audit-consolidation).",
 	Remedies: []remedies.Remedy{
 		remedies.Repair("go on with what was begun, or take it back", "--consolidate", "the reservation and the cordons of the run go", remedies.Consolidate.Risk),
 		remedies.ByHand("take it back by the journal of the run, which moves nothing", "the reservation and the cordons of the run go", "none", "calico-audit repair undo JOURNAL"),

@@ -20,7 +20,7 @@ var ipHostInUse = audit.Check{
 	Confirm: "On the node: ip netns exec NAMESPACE ip address shows it; calicoctl ipam show --ip=ADDRESS says that it is not assigned.",
 	Misread: "kubectl does not show such a pod: its object is gone, and its processes are not.",
 	Remedies: []remedies.Remedy{
-		remedies.ByHand("reserve the address by an IPReservation, stop the processes in the network namespace, then delete the IPReservation; those in state D end only with a drain and reboot of the node",
+		remedies.ByHand("reserve the address by an IPReservation, stop the processes in the network namespace (those in state D end only with a drain and reboot of the node), then delete the IPReservation",
 			"nothing uses the address any more", "it may be a container that serves still: its pod object is gone, its traffic is not"),
 	},
 	Verify:   "The node's next host view no longer shows the address.",

@@ -22,7 +22,7 @@ var ipLeaked = audit.Check{
 	Misread: "A pod that was deleted by force, and one whose Node object was deleted, may still run on its machine and use the address: the API alone cannot tell. " +
 		"What names no owner that can be looked up is not a leak: see ip/unknown-owner.",
 	Remedies: []remedies.Remedy{remedies.ReleaseLeaks,
-		remedies.ByHand("say that the machine of a node that is gone or not Ready is off, or release addresses of other nodes unasked", "the addresses can be handed out again",
+		remedies.ByHand("release the addresses of nodes whose machines are known to be off; then others, without proof that nothing uses them", "the addresses can be handed out again",
 			"a container that runs still shares its address with the next pod", "calico-audit repair --leaked-ips --terminated NODE", "calico-audit repair --leaked-ips --without-host-evidence"),
 	},
 	Never:    "Never release an address on one look, and never by \"calicoctl ipam release --ip\", which checks neither handle nor sequence number.",

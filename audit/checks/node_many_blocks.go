@@ -21,7 +21,7 @@ var nodeManyBlocks = audit.Check{
 	Confirm:  "calicoctl ipam show --show-blocks",
 	Misread:  "Several blocks are normal for a node that runs more pods than one block holds.",
 	Remedies: []remedies.Remedy{remedies.ReleaseBlock, remedies.Consolidate},
-	Never:    "Never release a block that holds allocations: all its addresses would then be borrowed from no node.",
+	Never:    "Never release a block that holds allocations: no node would then route the addresses that its pods go on using as a block.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
 	Optional: state.ReleaseReads,
 	Run: func(st *state.State, f *audit.Findings) {

@@ -16,7 +16,7 @@ var nodeNoBlock = audit.Check{
 	ID:         "node/no-block",
 	Title:      "a node has no block of a family, in the pools that select it",
 	Severities: []state.Severity{state.Critical, state.Error, state.Warning, state.Info},
-	Graded:     "critical if a pod of it waits and can get no address; error if it borrows; warning if its next pod would borrow or fail; else info",
+	Graded:     "critical if a pod of it waits and can get no address; error if its pods or its tunnel borrow; warning if its next pod would borrow or fail; else info",
 	Why: "Pods on a node without a block use addresses borrowed from other nodes' blocks, or get none. " +
 		"A borrowed address is routed on its own, and where the owner does not learn that route it drops the traffic. " +
 		"A pod that no pool may serve, for its namespace or for the pools that it asks for, never gets an address, whatever blocks its node has.",

@@ -56,13 +56,12 @@ func provenOrNot(ways []remedies.Remedy, proven bool) []remedies.Remedy {
 	return ways[1:2]
 }
 
-// releaseSecondary are the ways to release what pods that are gone have left, with proof and
-// without.
+// releaseSecondary are the ways to release addresses that pods left behind, with proof and without.
 func releaseSecondary(flag string) []remedies.Remedy {
-	const title, effect = "release what pods that are gone have left of secondary networks", "the addresses can be assigned again"
+	const title, effect = "release addresses of secondary networks that pods left behind", "the addresses can be assigned again"
 	return []remedies.Remedy{
 		remedies.Repair(title, flag, effect, "none that is seen: each is released only with proof that nothing uses it, such as host views of the nodes (--host-views)"),
-		remedies.ByHand(title+" once it is proven that nothing uses it, by host views of the nodes (--host-views), or unasked, with --without-host-evidence", effect,
+		remedies.ByHand(title+", once host views of the nodes (--host-views) prove that nothing uses them, or without that proof (--without-host-evidence)", effect,
 			"with --without-host-evidence a container that outlived its pod object shares its address with the next pod", "calico-audit repair "+flag),
 	}
 }

@@ -12,24 +12,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// shortage is a pool of four blocks of eight, which two nodes hold, and a node that has
-// to borrow.
-const shortage = `
-version v3.31.0
-pool pods 10.0.0.0/27 size=29
-node a
-node b
-node new
-budget none
-block 10.0.0.0/29 a
-affinity 10.0.0.0/29 a
-block 10.0.0.8/29 a
-affinity 10.0.0.8/29 a
-block 10.0.0.16/29 b
-affinity 10.0.0.16/29 b
-block 10.0.0.24/29 b
-affinity 10.0.0.24/29 b
-use 10.0.0.1 shop/web-1 a of=ReplicaSet/web ready
+// shortage is one in which 10.0.0.24/29 of b is emptied by moving one pod.
+const shortage = statedsl.ShortOfBlocks + `use 10.0.0.1 shop/web-1 a of=ReplicaSet/web ready
 use 10.0.0.2 shop/web-2 a of=ReplicaSet/web ready
 use 10.0.0.9 shop/web-3 a of=ReplicaSet/web ready
 use 10.0.0.17 shop/web-4 b of=ReplicaSet/web ready

@@ -47,7 +47,7 @@ func (st *Remedies) rehome(pools []*state.Pool, borrows []*state.Borrow) Remedy 
 	switch {
 	case guarded || len(all) == 0:
 	case len(alone) == 0 || bare: // the plan would have no step, or end a pod for good
-		return Restart("restart the pods that borrow and that no plan may evict unasked: "+phrase.Some(all), r.Effect)
+		return Restart("restart the pods that borrow and that no plan may restart: "+phrase.Some(all), r.Effect)
 	default:
 		r = r.with(" --evict-singletons")
 		r.Risk += "; nothing stands in meanwhile for " + phrase.Some(alone)
@@ -100,11 +100,14 @@ func (st *Remedies) consolidation(s *shortage, rehome []string) *Remedy {
 		r := Repair(fmt.Sprintf("empty %s of %s for %s: %s", c.CIDR, c.Holder, c.For, phrase.PluralVerb(len(c.Moves), "pod", "moves", "move")), flags,
 			fmt.Sprintf("%s gets a block of its own", c.For), evictionRisk)
 		if needing := len(s.cut) + len(s.next); needing > 1 {
-			r.Effect += fmt.Sprintf("; %s, a block at a time", phrase.PluralVerb(needing-1, "other node", "needs one, too", "need ones, too"))
+			r.Effect += fmt.Sprintf("; %s: run the first command again for each", phrase.PluralVerb(needing-1, "other node", "needs one, too", "need ones, too"))
 		}
 		if len(c.Cordon) > 0 {
 			flags += " --cordon-full"
 			r.Risk += fmt.Sprintf("; %s, which %s no room of %s own, %s cordoned meanwhile", phrase.Some(c.Cordon), phrase.One(len(c.Cordon), "has", "have"), phrase.One(len(c.Cordon), "its", "their"), phrase.One(len(c.Cordon), "is", "are"))
+			if pool, left, of := st.LeavesTooFew(c.Cordon); pool != "" {
+				r.Risk += fmt.Sprintf(", which leaves %d of the %d nodes of pool %s to take pods, fewer than half", left, of, pool)
+			}
 		}
 		if len(c.Unguarded) > 0 {
 			flags += " --evict-singletons"
@@ -222,13 +225,13 @@ func (st *Remedies) leakRemedies() []Remedy {
 	r := ReleaseLeaks
 	var how, risk []string
 	if slices.Sort(unseen); len(unseen) > 0 {
-		how = append(how, "with host views of "+phrase.Some(slices.Compact(unseen))+" that do not show them (--host-views), or unasked, with --without-host-evidence")
+		how = append(how, "with host views of "+phrase.Some(slices.Compact(unseen))+" that do not show them (--host-views), or without that proof (--without-host-evidence)")
 	}
 	if nameless {
-		how = append(how, "those that name no node unasked, with --without-host-evidence")
+		how = append(how, "those that name no node with --without-host-evidence")
 	}
 	if len(how) > 0 {
-		risk = append(risk, unaskedRisk)
+		risk = append(risk, unprovenRisk)
 	}
 	if slices.Sort(silent); len(silent) > 0 {
 		silent = slices.Compact(silent)
@@ -286,7 +289,7 @@ func (st *Remedies) findLeftBehind() map[string]*leftBehind {
 func (st *Remedies) cleanUp(nodes []string) Remedy {
 	names := phrase.Arg(strings.Join(nodes, ","))
 	r := CleanUpNode.with(" --node " + names)
-	r.Title = fmt.Sprintf("clean up what %s %s left", phrase.One(len(nodes), "node", "nodes"), phrase.Some(nodes))
+	r.Title = fmt.Sprintf("clean up after %s %s", phrase.One(len(nodes), "node", "nodes"), phrase.Some(nodes))
 	var first, risk, off, nameless, beside, whose []string
 	for _, n := range nodes {
 		if left := st.leftBehind()[n]; left != nil {
@@ -297,13 +300,13 @@ func (st *Remedies) cleanUp(nodes []string) Remedy {
 		}
 	}
 	if len(beside) > 0 {
-		whose = append(whose, "of other nodes")
+		whose = append(whose, "other nodes")
 	}
 	if len(nameless) > 0 {
-		whose = append(whose, "of no node")
+		whose = append(whose, "no node")
 	}
 	if len(whose) > 0 {
-		r.Title += fmt.Sprintf(", with the leaked addresses %s in %s blocks", strings.Join(whose, " and "), phrase.One(len(nodes), "its", "their"))
+		r.Title += fmt.Sprintf(", with the leaked addresses in %s blocks that name %s", phrase.One(len(nodes), "its", "their"), strings.Join(whose, " or "))
 	}
 	if len(off) > 0 {
 		names := phrase.Arg(strings.Join(off, ","))
@@ -313,7 +316,7 @@ func (st *Remedies) cleanUp(nodes []string) Remedy {
 	}
 	if len(nameless) > 0 {
 		first = append(first, repairCommand("--leaked-ips --ip "+phrase.Arg(strings.Join(nameless, ","))+" --without-host-evidence"))
-		risk = append(risk, unaskedRisk+"; it is for what names no node alone")
+		risk = append(risk, unprovenRisk+"; it is for what names no node alone")
 	}
 	if len(beside) > 0 {
 		first = append(first, repairCommand("--leaked-ips --block "+phrase.Arg(strings.Join(beside, ","))))

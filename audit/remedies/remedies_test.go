@@ -58,7 +58,7 @@ func TestConsentIsForAllThatBorrow(t *testing.T) {
 		"nobody else": {"", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "nothing stands in meanwhile for shop/only"},
 		"another alone": {"use 10.0.0.1 shop/lone new of=ReplicaSet/lone ready\n", "calico-audit repair --rehome --evict-singletons",
 			remedies.Rehome.Title, "nothing stands in meanwhile for shop/only and shop/lone"},
-		"a bare pod":     {"use 10.0.0.1 shop/bare new ready\n", "", "restart the pods that borrow and that no plan may evict unasked: shop/only", ""},
+		"a bare pod":     {"use 10.0.0.1 shop/bare new ready\n", "", "restart the pods that borrow and that no plan may restart: shop/only", ""},
 		"one that stays": {"use 10.0.0.1 shop/bare new ready noevict\n", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "for shop/only;"},
 	} {
 		r := remediesOf(t, apart+c.other, "borrowed")[0]
@@ -83,7 +83,7 @@ alloc 10.0.0.3 pod=shop/gone3 handle=k8s-pod-network.cc age=3h
 alloc 10.0.0.2 pod=shop/gone2 node=n1 handle=k8s-pod-network.bb age=3h
 `, "vanished/v")[0]
 	want := []string{"calico-audit repair --leaked-ips --ip 10.0.0.1,10.0.0.3 --without-host-evidence", "calico-audit repair --leaked-ips --block 10.0.0.0/28", "calico-audit repair --dead-nodes --node v"}
-	if !slices.Equal(r.Commands, want) || !r.Manual || !strings.Contains(r.Title, "the leaked addresses of other nodes and of no node in its blocks") || !strings.Contains(r.Risk, "only with proof") {
+	if !slices.Equal(r.Commands, want) || !r.Manual || !strings.Contains(r.Title, "the leaked addresses in its blocks that name other nodes or no node") || !strings.Contains(r.Risk, "only with proof") {
 		t.Errorf("got %q, %q, risk %q", r.Title, r.Commands, r.Risk)
 	}
 }

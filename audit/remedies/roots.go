@@ -286,11 +286,11 @@ func vanishedMessage(h *state.NodeState) string {
 	}
 	var left []string
 	if n := len(h.Blocks); n > 0 {
-		inUse := "empty"
+		holding := "empty"
 		if used > 0 {
-			inUse = phrase.Plural(used, "address") + " in use"
+			holding = phrase.Plural(used, "address") + " allocated"
 		}
-		left = append(left, fmt.Sprintf("%s (%s)", phrase.Plural(n, "block"), inUse))
+		left = append(left, fmt.Sprintf("%s (%s)", phrase.Plural(n, "block"), holding))
 	}
 	if n := len(h.Affinities); n > 0 {
 		left = append(left, phrase.Plural(n, "affinity"))

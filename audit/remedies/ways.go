@@ -6,7 +6,7 @@ import "slices"
 const (
 	evictionRisk   = "each pod is evicted within its PodDisruptionBudgets, one at a time, and starts again with another address; a report does not read the budgets: a pod whose budget allows no disruption stays, and repair says so"
 	restartRisk    = "each pod ends and starts again: see first that a controller owns it and other replicas serve meanwhile"
-	unaskedRisk    = "with --without-host-evidence a container that outlived its pod object shares its address with the next pod"
+	unprovenRisk   = "with --without-host-evidence a container that outlived its pod object shares its address with the next pod"
 	EverywhereRisk = "it holds for the whole cluster, at once"
 )
 
@@ -49,7 +49,7 @@ var (
 	ReleaseLeaks = Repair("release the leaked addresses", "--leaked-ips", "the addresses can be handed out again",
 		"none that is seen: each is released only with proof that nothing uses it, such as a host view of its node (--host-views)")
 	// CleanUpNode is for what a node that no longer exists has left.
-	CleanUpNode = Repair("clean up what the node that no longer exists left", "--dead-nodes",
+	CleanUpNode = Repair("clean up after the node that no longer exists", "--dead-nodes",
 		"its empty blocks and its affinities are deleted; a block that other nodes borrow from stays, without owner, until it is empty",
 		"none while the node stays away; one that comes back under the same name claims blocks again")
 	// RecordAddresses is for addresses that live pods use and no block records.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -30,8 +31,9 @@ const (
 	// AS is a kind whose replacements are AS numbers.
 	AS Kind = "as"
 
-	labels Kind = "label"
-	values Kind = "value"
+	labels  Kind = "label"
+	values  Kind = "value"
+	numbers Kind = "number"
 )
 
 // privateAS is what the replacements of AS numbers count up from: the private use
@@ -74,6 +76,10 @@ func (n *Aliases) EndCollecting() {
 	n.collecting = false
 	n.replaceAddresses()
 	for c, of := range n.seen {
+		if c == numbers {
+			replaceNumbers(of)
+			continue
+		}
 		all := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
 			return cmp.Or(strings.Compare(strings.ToLower(a), strings.ToLower(b)), strings.Compare(b, a))
 		})
@@ -90,6 +96,22 @@ func (n *Aliases) EndCollecting() {
 			}
 			of[s] = spelled(c.replacement(number, width), spelling)
 		}
+	}
+}
+
+// replaceNumbers gives numbers others of the same order: node affinities compare them. Those
+// that are equal stay so, and differ by leading zeros.
+func replaceNumbers(of map[string]string) {
+	value := func(s string) int64 { v, _ := strconv.ParseInt(s, 10, 64); return v }
+	all := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
+		return cmp.Or(cmp.Compare(value(a), value(b)), cmp.Compare(len(a), len(b)))
+	})
+	rank, zeros := 0, 0
+	for i, s := range all {
+		if zeros++; i == 0 || value(s) != value(all[i-1]) {
+			rank, zeros = rank+1, 0
+		}
+		of[s] = strings.Repeat("0", zeros) + strconv.Itoa(rank)
 	}
 }
 

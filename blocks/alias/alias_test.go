@@ -1,10 +1,12 @@
 package alias
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -131,5 +133,36 @@ func TestNamesKeepOrderAndCase(t *testing.T) {
 	table := n.Table()["node"]
 	if got := slices.Sorted(maps.Values(table)); !slices.Equal(got, all) {
 		t.Errorf("the table holds %q", got)
+	}
+}
+
+// TestNumbersKeepOrder: values that are numbers become numbers of the same order, for node
+// affinities compare them; what Kubernetes does not read as a number becomes none.
+func TestNumbersKeepOrder(t *testing.T) {
+	values := []string{"8", "16", "016", "0016", "4096", "0", "9223372036854775807", "8Gi", "-1", "9223372036854775808", "386"}
+	n := New()
+	for _, v := range values {
+		n.Value(v)
+	}
+	n.EndCollecting()
+	number := func(s string) (int64, bool) { // as labels.Requirement reads them
+		v, err := strconv.ParseInt(s, 10, 64)
+		return v, err == nil && !strings.HasPrefix(s, "-")
+	}
+	seen := map[string]string{}
+	for _, a := range values {
+		if b, is := seen[n.Value(a)]; is || n.Value(a) == a && a != "0" {
+			t.Errorf("%s and %q became %q", a, b, n.Value(a))
+		}
+		seen[n.Value(a)] = a
+		for _, b := range values {
+			was, isA := number(a)
+			wasB, isB := number(b)
+			now, isNow := number(n.Value(a))
+			nowB, isNowB := number(n.Value(b))
+			if isA != isNow || isB != isNowB || isA && isB && cmp.Compare(was, wasB) != cmp.Compare(now, nowB) {
+				t.Errorf("%s and %s became %s and %s", a, b, n.Value(a), n.Value(b))
+			}
+		}
 	}
 }

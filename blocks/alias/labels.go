@@ -3,6 +3,7 @@ package alias
 import (
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/projectcalico/calico/libcalico-go/lib/selector"
@@ -22,7 +23,7 @@ var PlainLabels = []string{
 // plainValues are values of labels that tell nothing, and that checks or selectors are
 // likely to name.
 var plainValues = []string{
-	"linux", "windows", "amd64", "arm64", "arm", "386", "ppc64le", "riscv64", "s390x", "flannel", "calico",
+	"linux", "windows", "amd64", "arm64", "arm", "ppc64le", "riscv64", "s390x", "flannel", "calico",
 }
 
 // LabelKey returns what stands for the key of a label.
@@ -45,10 +46,13 @@ func (n *Aliases) LabelValue(key, value string) string {
 	return n.Value(value)
 }
 
-// Value returns what stands for a value of any label.
+// Value returns what stands for a value of any label: for a number, another one.
 func (n *Aliases) Value(value string) string {
 	if slices.Contains(plainValues, value) {
 		return value
+	}
+	if _, err := strconv.ParseInt(value, 10, 64); err == nil && strings.Trim(value, "0123456789") == "" {
+		return n.Name(numbers, value)
 	}
 	return n.Name(values, value)
 }

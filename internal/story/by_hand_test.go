@@ -48,7 +48,7 @@ var practice = []struct {
 	{says(`correct the pool's selector(?:: pool (\S+): .*)?(?:, or disable the pool until it is corrected)?`), (*person).correctSelector},
 	{says(`set disabled: true on one of the two pools, restart the pods that use it, and when nothing does any more delete it past Calico's API server: kubectl delete (ippools\.crd\.projectcalico\.org) NAME \(ippools\.projectcalico\.org only where Calico's CRDs are of that group\)`), (*person).endOverlap},
 	{says(`first see that the pool has a block left for the node; save a snapshot; keep the block's CIDR from new pods by an IPReservation, and restart the pods that use its addresses, one controller at a time; when nothing has one any more, delete its BlockAffinity, its IPAMBlock and the reservation`), (*person).endCorruptBlock},
-	{says(`restart the pods that borrow and that no plan may evict unasked: (.*)`), func(p *person, said []string) { p.restart(listed(said[1])...) }},
+	{says(`restart the pods that borrow and that no plan may restart: (.*)`), func(p *person, said []string) { p.restart(listed(said[1])...) }},
 	{says(`restart the pods that use addresses of the block, if it is needed back`), func(p *person, _ []string) { p.restart(p.usersOf(p.finding.Subject.CIDR)...) }},
 	{says(`create the pool again with disabled: true, restart the pods that use its addresses, then delete it with calicoctl`), (*person).endPool},
 	{says(`start a pod on the node: its assignment confirms the affinity`), func(p *person, _ []string) { p.newPod(p.finding.Subject.Node) }},
@@ -77,7 +77,7 @@ var practice = []struct {
 		must(p.T, p.Delete(p.Context(), calico("ipreservations"), "", said[1]))
 	}},
 	{says(`release the leaked addresses: those of .* once (?:its machine is|their machines are) known to be off \(--terminated\)`), (*person).runCommands},
-	{says(`clean up what node (\S+) left, once its machine is known to be off`), (*person).runCommands},
+	{says(`clean up after node (\S+), once its machine is known to be off`), (*person).runCommands},
 }
 
 func says(words string) *regexp.Regexp { return regexp.MustCompile("^" + words + "$") }

@@ -17,24 +17,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
-// shortOfBlocks is a cluster whose node new has no block and can claim none; 10.0.0.24/29
-// of b is the one that takes moving the fewest pods.
-const shortOfBlocks = `
-version v3.31.0
-pool pods 10.0.0.0/27 size=29
-node a
-node b
-node new
-budget none
-block 10.0.0.0/29 a
-affinity 10.0.0.0/29 a
-block 10.0.0.8/29 a
-affinity 10.0.0.8/29 a
-block 10.0.0.16/29 b
-affinity 10.0.0.16/29 b
-block 10.0.0.24/29 b
-affinity 10.0.0.24/29 b
-use 10.0.0.1 shop/web-1 a of=ReplicaSet/web ready
+// shortOfBlocks is a shortage in which emptying 10.0.0.24/29 of b takes moving the fewest pods.
+const shortOfBlocks = statedsl.ShortOfBlocks + `use 10.0.0.1 shop/web-1 a of=ReplicaSet/web ready
 use 10.0.0.2 shop/web-2 a of=ReplicaSet/web ready
 use 10.0.0.3 shop/web-8 a of=ReplicaSet/web ready
 use 10.0.0.9 shop/web-3 a of=ReplicaSet/web ready

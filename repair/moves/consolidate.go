@@ -130,19 +130,24 @@ func refuseConsolidation(p *repair.Proposals) {
 		return
 	}
 	if name := leftCordon(p); name != "" && len(remedies.Of(p.State).InNeed()) > 0 {
-		p.Refuse(repair.Concern{Target: state.ClusterSubject(p.State)}, repair.RefusedConflict, "node %s carries the mark of an earlier one, which is taken back first: plan again then", name)
+		p.Refuse(repair.Concern{Target: state.ClusterSubject(p.State)}, repair.RefusedNotYet, "node %s carries the mark of an earlier one, which is taken back first: plan again then", name)
 		return
 	}
 	for _, n := range remedies.Of(p.State).InNeed() {
 		var why []string
+		var beside *remedies.Consolidation
 		for _, c := range remedies.Of(p.State).Consolidations(n) {
 			switch {
-			case len(c.Barred) == 0 && p.Request.Chosen == "":
-				p.Refuse(repair.Concern{Target: state.ClusterSubject(p.State)}, repair.RefusedConflict, "%s could be emptied for %s, and is not what --pool, --node, --ip or --block ask for", c.CIDR, c.For)
-				return
-			case len(c.Barred) > 0:
+			case len(c.Barred) > 0 && (beside == nil || chooses(p, c)):
 				why = append(why, fmt.Sprintf("%s of %s: %s", c.CIDR, c.Holder, barsText(c)))
+			case len(c.Barred) == 0 && beside == nil && p.Request.Chosen == "":
+				beside = c
 			}
+		}
+		if beside != nil { // is not what was asked for, and what is says why it is not emptied
+			text := fmt.Sprintf("%s could be emptied for %s, and is not what --pool, --node, --ip or --block ask for", beside.CIDR, beside.For)
+			p.Refuse(repair.Concern{Target: state.ClusterSubject(p.State)}, repair.RefusedNothing, "%s", strings.Join(append([]string{text}, why...), "; "))
+			return
 		}
 		if len(why) == 0 {
 			why = []string{"no node holds several blocks of its pools"}

@@ -12,8 +12,9 @@ import (
 func evicted(x *repair.Pretence, s *repair.Step) {
 	x.Workloads = slices.DeleteFunc(x.Workloads, func(w *blocks.Workload) bool { return w.UID == s.Guard(repair.GuardPodUID) })
 	if b := s.Guard(repair.GuardBlock); b != repair.Absent {
-		if p, err := netip.ParsePrefix(b); err == nil {
-			x.Free(blockNameAt(x.Snapshot, p), netip.MustParseAddr(s.Target.IP))
+		p, err := netip.ParsePrefix(b)
+		if a, none := netip.ParseAddr(s.Target.IP); err == nil && none == nil {
+			x.Free(blockNameAt(x.Snapshot, p), a)
 		}
 	}
 }

@@ -162,7 +162,7 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 	}
 	if len(remedies.Of(p.State).Begun()) > 0 {
 		if say {
-			p.Bars(repair.Concern{Target: state.ClusterSubject(p.State)}, repair.Because(repair.RefusedConflict, "a block is being emptied: that comes first (--consolidate)"))
+			p.Bars(repair.Concern{Target: state.ClusterSubject(p.State)}, repair.Because(repair.RefusedNotYet, "a block is being emptied: that comes first (--consolidate)"))
 		}
 		return nil
 	}
@@ -188,7 +188,7 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 		case why != "":
 			refuse(c, repair.Because(repair.RefusedSpecial, "pod %s %s", m.Pod.FullName(), why))
 		case i >= len(now):
-			refuse(c, repair.Because(repair.RefusedConflict, "%s", m.Stays))
+			refuse(c, repair.Because(repair.RefusedNowhere, "%s", m.Stays))
 		case p.State.Cluster.Live && !p.State.BudgetsKnown:
 			refuse(c, repair.Because(repair.RefusedNotRead, "PodDisruptionBudgets were not read, so that nothing says whether pod %s may be evicted", m.Pod.FullName()))
 		case remedies.Of(p.State).Unguarded(m.Pod) && !p.Request.EvictSingletons:
@@ -198,7 +198,7 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 			if len(full) > 0 {
 				cordons = phrase.Some(full) + " would have to be cordoned, or it may borrow there again"
 			}
-			refuse(c, repair.Because(repair.RefusedConflict, "%s, and %d of the %d nodes of pool %s were left to take pods, fewer than half: add a pool first", cordons, left, of, crowded))
+			refuse(c, repair.Because(repair.RefusedNowhere, "%s, and %d of the %d nodes of pool %s were left to take pods, fewer than half: add a pool first", cordons, left, of, crowded))
 		case len(full) > 0 && !p.Request.CordonFull:
 			refuse(c, repair.Because(repair.RefusedConsent, "the scheduler may put it where no address is left for it, so that it borrows again or waits: consent with --cordon-full, to cordon %s meanwhile", phrase.List(full)))
 		default:
@@ -224,9 +224,13 @@ func mayEvict(a *repair.Turn, s *repair.Step) (due time.Time, _ repair.Reason) {
 // WouldBorrow refuses while a replacement of the pod that a step evicts may come to a node
 // without an address of its own, or can come to no other.
 func WouldBorrow(a *repair.Turn, s *repair.Step) repair.Reason {
+	addr, err := netip.ParseAddr(s.Target.IP)
+	if err != nil {
+		return repair.Because(repair.RefusedCorrupt, "the step's target has no address, but ip %q", s.Target.IP)
+	}
 	if w := PodOf(a.State, s); w != nil && !w.OfDaemonSet() {
-		if why := remedies.Of(a.State).NowhereFor(w, blocks.FamilyOf(netip.MustParseAddr(s.Target.IP))); why != "" {
-			return repair.Because(repair.RefusedConflict, "%s", why)
+		if why := remedies.Of(a.State).NowhereFor(w, blocks.FamilyOf(addr)); why != "" {
+			return repair.Because(repair.RefusedNowhere, "%s", why)
 		}
 	}
 	full := remedies.Of(a.State).Full
@@ -239,7 +243,7 @@ func WouldBorrow(a *repair.Turn, s *repair.Step) repair.Reason {
 		full = func() []string { return begun[i].Cordon }
 	}
 	if names := full(); len(names) > 0 {
-		return repair.Because(repair.RefusedConflict, "a replacement may come to %s, which has no address of its own: it is to be cordoned first, by a new plan", phrase.List(names))
+		return repair.Because(repair.RefusedNowhere, "a replacement may come to %s, which has no address of its own: it is to be cordoned first, by a new plan", phrase.List(names))
 	}
 	return repair.Reason{}
 }

@@ -168,7 +168,7 @@ func recordAgain(b *repair.Begun) repair.Move {
 		if at := x.At(ordinal); at != nil && at.Handle == b.Step.Guard(repair.GuardHandle) {
 			return repair.Nothing(repair.Already, "the address is recorded again")
 		}
-		return repair.Cannot(repair.SkipCode(repair.RefusedInUse), "the address was given to somebody else since")
+		return repair.Cannot(repair.SkipCode(repair.RefusedInUse), "the address has another owner by now")
 	}
 	if !b.Log.Freed {
 		return repair.Cannot(repair.SkipUnknown, "the address is free, and the journal does not show that it was freed here: its node may have released it, and recorded again it would be leaked")

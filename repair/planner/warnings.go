@@ -48,11 +48,11 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 	if has(repair.ReleaseBlock) && !has(repair.ClaimBlock) {
 		say("releasing an empty block frees a block to claim; the number of available addresses does not change by it")
 	}
-	lose, cordoned, evicted := 0, 0, 0
-	var bare []string
+	lose, evicted := 0, 0
+	var bare, cordon []string
 	for i := range p.Steps {
 		if p.Steps[i].Kind == repair.CordonNode {
-			cordoned++
+			cordon = append(cordon, p.Steps[i].Target.Name)
 		}
 		if s := &p.Steps[i]; s.Kind == repair.EvictPod {
 			if evicted++; s.Guard(repair.GuardController) == repair.Absent {
@@ -63,8 +63,13 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 			lose++
 		}
 	}
-	if takers, already := remedies.Of(st).Takers(); cordoned > 0 || already > 0 && evicted > 0 {
-		say("while pods move, %d of %s that take pods are cordoned: what starts meanwhile has the other %d to go to", already+cordoned, phrase.Plural(already+takers, "node"), takers-cordoned)
+	if takers, already := remedies.Of(st).Takers(); len(cordon) > 0 || already > 0 && evicted > 0 {
+		few := ""
+		if pool, left, of := remedies.Of(st).LeavesTooFew(cordon); pool != "" {
+			few = fmt.Sprintf("; of pool %s that leaves %d of %s, fewer than half", pool, left, phrase.Plural(of, "node"))
+		}
+		say("while pods move, %d of %s that take pods are cordoned: what starts meanwhile has the other %d to go to%s",
+			already+len(cordon), phrase.Plural(already+takers, "node"), takers-len(cordon), few)
 	}
 	if n := len(bare); n > 0 {
 		say("%s no controller: evicted, nothing makes %s again: %s", phrase.PluralVerb(n, "pod", "has", "have"), phrase.One(n, "it", "them"), phrase.List(bare))

@@ -248,6 +248,8 @@ var refusalTexts = map[repair.RefusalCode]string{
 	repair.RefusedNoEvidence:    "no host view shows whether its node uses the address",
 	repair.RefusedUnconfirmed:   "two readings do not agree",
 	repair.RefusedUnpinned:      "what would be written cannot be identified",
+	repair.RefusedNowhere:       "no node is known where the pod would start without borrowing",
+	repair.RefusedNotYet:        "something else has to end first",
 	repair.RefusedConsent:       "it needs a consent that was not given",
 	repair.RefusedNothing:       "nothing to do",
 	repair.RefusedUnknownOwner:  "who owns it is not known",
