@@ -18,6 +18,10 @@
 // between that error and the address, the host views above all, must not hide it.
 // What Calico's own collector frees of an orphan ends the orphan, and is counted.
 //
+// A storm of its own is on a secondary network, whose addresses Whereabouts gives: its order of
+// writes, its lock and its mistakes are played, and what etcd stored is held against what pods
+// use in the same way.
+//
 // A [FaultProxy] stands between one client and the API server, and can die before or
 // after any write, as a process does.
 //

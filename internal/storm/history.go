@@ -29,6 +29,8 @@ type EtcdHistory struct {
 	objects  map[string][]Change       // by etcd key
 	onMoment func(netip.Addr, *Moment) // called with mu held
 	wrong    []string
+
+	secondary secondaryHistory
 }
 
 // Moment is a change of what an address is allocated to. A zero Handle with

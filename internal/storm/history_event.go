@@ -17,6 +17,8 @@ func (ch *EtcdHistory) event(e *clientv3.Event) {
 	key, revision := string(e.Kv.Key), e.Kv.ModRevision
 	deleted := e.Type == mvccpb.DELETE
 	switch {
+	case strings.HasPrefix(key, whereaboutsPrefix):
+		ch.secondary.take(e)
 	case strings.HasPrefix(key, blockPrefix):
 		if deleted {
 			ch.block(revision, key, nil)
