@@ -97,7 +97,7 @@ func (s *search) announces(r *route, internal bool) (bool, string) {
 		inPool = true
 	}
 	if internal && r.origin == ownRoute && s.b.Tunnel && s.b.Attributes != nil {
-		switch s.b.Attributes.Type {
+		switch s.b.Attributes.Extras().Type {
 		case blocks.TypeVXLAN, blocks.TypeVXLANv6, blocks.TypeWireguard, blocks.TypeWireguardV6:
 			return false, fmt.Sprintf("%s does not announce addresses of its VXLAN and WireGuard devices to peers of its own AS", x.Name)
 		}

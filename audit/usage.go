@@ -99,7 +99,7 @@ func addressUse(st *state.State, r state.AllocationRef) AddressUse {
 	case state.UseTunnel:
 		x.Name, x.Node = attr.TunnelOf()
 	case state.UseService:
-		x.Name = attr.Service
+		x.Name = attr.Extras().Service
 	case state.UseVM:
 		x.Namespace, x.Name, _ = attr.VMOf()
 	case state.UsePod:

@@ -99,22 +99,11 @@ type Attributes struct {
 	Pod       string
 	Namespace string
 	Node      string
-	// Type is set for tunnel addresses ("ipipTunnelAddress", …) and
-	// LoadBalancer services.
-	Type    string
-	Service string
 	// Assigned is when the address was assigned; zero if not recorded.
 	Assigned Time
-	// Released is when a released address began to cool down (newer Calico);
-	// zero for one in use.
-	Released Time
-	// VMI is vmi-name of either attribute map, which is the name of the VirtualMachine,
-	// too; empty where no map has it.
-	VMI string
-	// Alternate is alternateOwnerAttrs (Calico v3.32): a second pod that may take the
-	// address over, the target of a live migration. Nil where the map is absent or
-	// empty. Of it only Pod, Namespace, Node, VM and VMI are set.
-	Alternate *Attributes
+	// Extra is what most allocations have nothing of; nil for those. [Attributes.Extras]
+	// reads it.
+	Extra *AttributesExtra
 	// Digest is a hash of all keys and values of both attribute maps as stored, also
 	// of those that no field here holds: it changes whenever either map does. 0 where
 	// both are empty.
@@ -127,7 +116,42 @@ type Attributes struct {
 	VM bool
 }
 
-// Values of [Attributes.Type], after libcalico-go backend/model/block.go.
+// AttributesExtra is what few allocations have; behind a pointer it costs the 150,000 others
+// nothing.
+type AttributesExtra struct {
+	// Type is set for tunnel addresses ("ipipTunnelAddress", …) and
+	// LoadBalancer services.
+	Type    string
+	Service string
+	// Released is when a released address began to cool down (newer Calico);
+	// zero for one in use.
+	Released Time
+	// VMI is vmi-name of either attribute map, which is the name of the VirtualMachine,
+	// too; empty where no map has it.
+	VMI string
+	// Alternate is alternateOwnerAttrs (Calico v3.32): a second pod that may take the
+	// address over, the target of a live migration. Nil where the map is absent or
+	// empty. Of it only Pod, Namespace, Node, VM and VMI are set.
+	Alternate *Attributes
+}
+
+// Extras returns what few allocations have, all empty for the others.
+func (a *Attributes) Extras() AttributesExtra {
+	if a.Extra == nil {
+		return AttributesExtra{}
+	}
+	return *a.Extra
+}
+
+// Extend returns the allocation's extras, which it has from then on, to be set.
+func (a *Attributes) Extend() *AttributesExtra {
+	if a.Extra == nil {
+		a.Extra = &AttributesExtra{}
+	}
+	return a.Extra
+}
+
+// Values of [AttributesExtra.Type], after libcalico-go backend/model/block.go.
 const (
 	TypeIPIP         = "ipipTunnelAddress"
 	TypeVXLAN        = "vxlanTunnelAddress"
@@ -182,8 +206,8 @@ var tunnelHandles = []struct{ prefix, kind string }{
 // type attribute or by the handle; "" for both if it is for none. The node is empty
 // where only a type is recorded.
 func (a *Attributes) TunnelOf() (kind, node string) {
-	if strings.HasSuffix(a.Type, "TunnelAddress") {
-		kind, node = a.Type, a.Node
+	if t := a.Extras().Type; strings.HasSuffix(t, "TunnelAddress") {
+		kind, node = t, a.Node
 	}
 	for _, h := range tunnelHandles {
 		if name, ok := strings.CutPrefix(a.Handle, h.prefix); ok && name != "" {
@@ -207,16 +231,16 @@ func (a *Attributes) VMOf() (namespace, name string, isVM bool) {
 	if isVM || !a.VM {
 		return namespace, name, isVM
 	}
-	for _, owner := range []*Attributes{a, a.Alternate} {
-		if owner != nil && owner.Namespace != "" && owner.VMI != "" {
-			return owner.Namespace, owner.VMI, true
+	for _, owner := range []*Attributes{a, a.Extras().Alternate} {
+		if owner != nil && owner.Namespace != "" && owner.Extras().VMI != "" {
+			return owner.Namespace, owner.Extras().VMI, true
 		}
 	}
 	return "", "", true
 }
 
 // Cooling reports whether the address was released and waits out its cooldown.
-func (a *Attributes) Cooling() bool { return !a.Released.IsZero() }
+func (a *Attributes) Cooling() bool { return !a.Extras().Released.IsZero() }
 
 // WindowsReserved reports whether the address is one that a Windows node keeps
 // back.

@@ -7,10 +7,7 @@ type Meta struct {
 	// Name is the object's name. Objects are identified by their spec; the name
 	// serves to show and to find them.
 	Name string
-	// UID and ResourceVersion pin the object as it was read; empty where the
-	// source has none.
-	UID             string
-	ResourceVersion string
+	Pin
 	// Created is metadata.creationTimestamp; zero when absent.
 	Created Time
 	// Written is the newest time in metadata.managedFields: the last write that

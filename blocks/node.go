@@ -97,9 +97,6 @@ type Workload struct {
 	// RunsOnce is true for a pod that is not started again when it ends well
 	// (spec.restartPolicy other than Always): evicted, its work is lost.
 	RunsOnce bool
-	// NetworkStatus is true if the pod has the annotation k8s.v1.cni.cncf.io/network-status,
-	// and it can be parsed.
-	NetworkStatus bool
 	// NetworkRemoved is true if Calico's podIP annotation is present and empty:
 	// the CNI plugin has taken the network down.
 	NetworkRemoved bool
@@ -118,9 +115,6 @@ type Workload struct {
 	AnnotationIPs []netip.Addr
 	// Extra is what most pods have nothing of; nil for those. [Workload.Extras] reads it.
 	Extra *Extras
-	// VM is the name of the KubeVirt VirtualMachineInstance that the pod runs, by the
-	// label vm.kubevirt.io/name or by an owner reference; empty for other pods.
-	VM string
 	// ContainerID is Calico's record of the sandbox.
 	ContainerID string
 	// Started is status.startTime; zero when absent.
@@ -141,6 +135,12 @@ type Extras struct {
 	Unreadable string
 	// PoolsV4 and PoolsV6 are the pools that the pod asks for.
 	PoolsV4, PoolsV6 []string
+	// VM is the name of the KubeVirt VirtualMachineInstance that the pod runs, by the
+	// label vm.kubevirt.io/name or by an owner reference; empty for other pods.
+	VM string
+	// NetworkStatus is true if the pod has the annotation k8s.v1.cni.cncf.io/network-status,
+	// and it can be parsed.
+	NetworkStatus bool
 }
 
 // Extras returns what few pods have, all empty for the others.

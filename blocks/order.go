@@ -41,7 +41,7 @@ func Compare(a, b Record) int {
 	if c := a.Key().Compare(b.Key()); c != 0 {
 		return c
 	}
-	return cmp.Compare(a.Metadata().UID, b.Metadata().UID)
+	return cmp.Compare(a.Metadata().UID(), b.Metadata().UID())
 }
 
 // Sort puts every slice into its canonical order, so that what is computed from

@@ -207,7 +207,7 @@ func (b *Begun) leftover() string {
 			continue
 		}
 		o := ObjectNamed(b.State.Snapshot, r, c.Name)
-		if o == nil || c.Before != nil && o.UID != c.UID() || !b.Log.Ours(*o.Meta) {
+		if o == nil || c.Before != nil && o.UID() != c.UID() || !b.Log.Ours(*o.Meta) {
 			continue
 		}
 		if o.marked {
@@ -234,7 +234,7 @@ func (b *Begun) Affinity() *blocks.Affinity {
 
 // SameAffinity is Affinity, if it is still the same object.
 func (b *Begun) SameAffinity() *blocks.Affinity {
-	if a := b.Affinity(); a != nil && a.UID == b.Log.First(blocks.Affinities).UID() {
+	if a := b.Affinity(); a != nil && a.UID() == b.Log.First(blocks.Affinities).UID() {
 		return a
 	}
 	return nil
@@ -335,7 +335,7 @@ func (b *Begun) mustStay(a *blocks.Affinity) string {
 	}
 	block := BlockAt(b.State, a.CIDR.String())
 	switch {
-	case c == nil || c.Before == nil || a.UID != c.UID():
+	case c == nil || c.Before == nil || a.UID() != c.UID():
 		return "it is another object than the one that was written"
 	case a.SoftDeleted:
 		return "it is marked deleted"

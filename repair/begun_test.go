@@ -33,7 +33,7 @@ func TestMustStay(t *testing.T) {
 	if why := b.mustStay(a); !strings.Contains(why, "somebody else wrote it") {
 		t.Errorf("written an hour later: %q", why)
 	}
-	a.Written, a.UID = blocks.TimeOf(statedsl.Clock), "another"
+	a.Written, a.Pin = blocks.TimeOf(statedsl.Clock), blocks.PinOf("another", a.ResourceVersion())
 	if why := b.mustStay(a); !strings.Contains(why, "another object") {
 		t.Errorf("created again: %q", why)
 	}

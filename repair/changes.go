@@ -115,7 +115,7 @@ func (l *StepLog) Ours(m blocks.Meta) bool {
 func (l *StepLog) Mark(s *blocks.Snapshot) []blocks.Ref {
 	var marked []blocks.Ref
 	for _, c := range l.Changes {
-		if o := ObjectNamed(s, c.Resource, c.Name); o != nil && (c.Before == nil || o.UID == c.UID()) && l.Ours(*o.Meta) {
+		if o := ObjectNamed(s, c.Resource, c.Name); o != nil && (c.Before == nil || o.UID() == c.UID()) && l.Ours(*o.Meta) {
 			o.ByUs = true
 			marked = append(marked, c.Ref())
 		}

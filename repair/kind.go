@@ -119,7 +119,7 @@ func (p *Proposals) Bars(c Concern, r Reason) bool {
 // must say which it is.
 func (p *Proposals) Add(c Concern, s Step, pinned ...blocks.Meta) {
 	for _, m := range pinned {
-		if m.UID == "" || m.ResourceVersion == "" {
+		if m.UID() == "" || m.ResourceVersion() == "" {
 			p.Refuse(c, RefusedUnpinned, "object %s carries no UID or no resourceVersion (they are missing in what was read), so nothing says later that it is still the same", m.Name)
 			return
 		}

@@ -119,7 +119,7 @@ func PinOf(r blocks.Resource, namespace string, m blocks.Meta) ObjectRef {
 
 // Pin names an object as it was read, for a write on the condition that it still is.
 func Pin(r blocks.Resource, m blocks.Meta) ObjectRef {
-	return ObjectRef{Resource: r, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion}
+	return ObjectRef{Resource: r, Name: m.Name, UID: m.UID(), ResourceVersion: m.ResourceVersion()}
 }
 
 // Stored is what is needed of an object that a journal holds.

@@ -17,7 +17,7 @@ func DeletedError(s *Step) error { return fmt.Errorf("%s: %w: it is gone", s.ID,
 // Replaced is an error if the object that stands where a step's target stood may still
 // be that target. It is not if it is another one that was made later.
 func Replaced(s *Step, what string, m blocks.Meta) error {
-	if m.UID == s.Guard(GuardUID) {
+	if m.UID() == s.Guard(GuardUID) {
 		return fmt.Errorf("%s %s is still there", what, m.Name)
 	}
 	made, err := time.Parse(time.RFC3339, s.Guard(GuardCreated))

@@ -130,7 +130,7 @@ func (x *Pretence) Claim(cidr netip.Prefix, host string) *blocks.Block {
 	now, owner := x.Cluster.Taken(), blocks.Owner{Kind: blocks.HostOwner, Name: host}
 	size, _ := blocks.Addresses(cidr).Int()
 	b := blocks.Block{
-		Meta: blocks.Meta{Name: blocks.BlockName(cidr), UID: "new", ResourceVersion: "1", Created: now, Written: now},
+		Meta: blocks.Meta{Name: blocks.BlockName(cidr), Pin: blocks.PinOf("new", "1"), Created: now, Written: now},
 		CIDR: cidr, Owner: owner, Claimed: now, Sequence: 1,
 	}
 	for i := range size {
@@ -138,7 +138,7 @@ func (x *Pretence) Claim(cidr netip.Prefix, host string) *blocks.Block {
 	}
 	x.Blocks = append(slices.DeleteFunc(x.Blocks, func(o blocks.Block) bool { return o.CIDR == cidr }), b)
 	x.Affinities = append(slices.DeleteFunc(x.Affinities, func(a blocks.Affinity) bool { return a.CIDR == cidr }), blocks.Affinity{
-		Meta: blocks.Meta{Name: blocks.AffinityName(host, cidr), UID: "new", ResourceVersion: "1", Created: now, Written: now},
+		Meta: blocks.Meta{Name: blocks.AffinityName(host, cidr), Pin: blocks.PinOf("new", "1"), Created: now, Written: now},
 		CIDR: cidr, Owner: owner, State: blocks.Confirmed,
 	})
 	delete(x.NoBlocks, b.Name)

@@ -138,7 +138,7 @@ func (r *Refs) Owner(ref state.AllocationRef) {
 	}
 	r.Pod(attr.Namespace, attr.Pod)
 	r.Node(attr.Node)
-	if alt := attr.Alternate; alt != nil {
+	if alt := attr.Extras().Alternate; alt != nil {
 		r.Pod(alt.Namespace, alt.Pod)
 		r.Node(alt.Node)
 	}

@@ -176,7 +176,7 @@ func TestCalicoV332Owners(t *testing.T) {
 			t.Errorf("%s: handle %q, the README has %q", row.address, a.Handle, row.handle)
 		}
 		for key, got := range map[string]string{
-			"pod": a.Pod, "namespace": a.Namespace, "node": a.Node, "type": a.Type, "service": a.Service,
+			"pod": a.Pod, "namespace": a.Namespace, "node": a.Node, "type": a.Extras().Type, "service": a.Extras().Service,
 		} {
 			if got != raw.Active[key] {
 				t.Errorf("%s: %s %q read, %q stored", row.address, key, got, raw.Active[key])
@@ -215,7 +215,7 @@ func evidentOwner(a *blocks.Attributes, raw storedAttributes) string {
 		return "tunnel"
 	case strings.HasPrefix(a.Handle, "k8s-pod-network.vmi."):
 		return "vm"
-	case a.Type == blocks.TypeLoadBalancer:
+	case a.Extras().Type == blocks.TypeLoadBalancer:
 		return "service"
 	case raw.Active["pod"] != "":
 		return "pod"

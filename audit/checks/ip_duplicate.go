@@ -69,7 +69,7 @@ func addDuplicate(st *state.State, f *audit.Findings, a netip.Addr, all []state.
 	}
 	named := "no one"
 	if attr := r.AttributesIf(allocated); attr != nil {
-		named = strings.TrimSpace(fmt.Sprintf("%s/%s %s on %s", attr.Namespace, attr.Pod, attr.Type, attr.Node))
+		named = strings.TrimSpace(fmt.Sprintf("%s/%s %s on %s", attr.Namespace, attr.Pod, attr.Extras().Type, attr.Node))
 	}
 	x := audit.Finding{
 		Absence: true, Severity: state.Critical, Subject: state.Subject{Kind: state.KindIP, IP: a.String()}, Pools: state.PoolsOf(st.EnabledPool(a)), Nodes: nodes,
@@ -99,7 +99,7 @@ func oneOwner(a, b *blocks.Workload, attr *blocks.Attributes) bool {
 	if a == nil || b == nil {
 		return false
 	}
-	if a.VM != "" && a.VM == b.VM && a.Namespace == b.Namespace {
+	if a.Extras().VM != "" && a.Extras().VM == b.Extras().VM && a.Namespace == b.Namespace {
 		return true
 	}
 	return activeOwner(attr, a) && alternateOwner(attr, b) || activeOwner(attr, b) && alternateOwner(attr, a)
@@ -113,5 +113,5 @@ func activeOwner(attr *blocks.Attributes, w *blocks.Workload) bool {
 // alternateOwner reports whether an allocation names a pod as the one that takes the
 // address over when a live migration ends.
 func alternateOwner(attr *blocks.Attributes, w *blocks.Workload) bool {
-	return attr != nil && activeOwner(attr.Alternate, w)
+	return attr != nil && activeOwner(attr.Extras().Alternate, w)
 }

@@ -50,8 +50,8 @@ var ipWrongNode = audit.Check{
 
 // wrongNodeLook looks at a virtual machine, whose pod nothing says to restart.
 func wrongNodeLook(w *blocks.Workload) audit.Fix {
-	if w.VM == "" {
+	if w.Extras().VM == "" {
 		return audit.Fix{}
 	}
-	return audit.Look("kubectl get virtualmachineinstance --namespace " + phrase.Arg(w.Namespace) + " " + phrase.Arg(w.VM))
+	return audit.Look("kubectl get virtualmachineinstance --namespace " + phrase.Arg(w.Namespace) + " " + phrase.Arg(w.Extras().VM))
 }

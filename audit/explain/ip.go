@@ -127,9 +127,9 @@ func (x *explainer) allocationSection(s *builder, b *state.Block, a netip.Addr) 
 			s.fact(src, "handle", "none: nothing but the address itself names the allocation")
 		}
 		s.fact(src, "pod", phrase.FullName(attr.Namespace, attr.Pod))
-		s.fact(src, "service", phrase.FullName(attr.Namespace, attr.Service))
+		s.fact(src, "service", phrase.FullName(attr.Namespace, attr.Extras().Service))
 		s.fact(src, "node", attr.Node)
-		s.fact(src, "type", attr.Type)
+		s.fact(src, "type", attr.Extras().Type)
 		if namespace, vm, isVM := attr.VMOf(); isVM {
 			s.fact(src, "virtual machine", cmp.Or(phrase.FullName(namespace, vm), "one; nothing tells which"))
 		}
@@ -168,7 +168,7 @@ func (x *explainer) ordinalState(b *state.Block, i int) string {
 	case attr == nil:
 		return "allocated to attributes that do not exist: the block is corrupt"
 	case attr.Cooling():
-		return "cooling down: released at " + phrase.Time(attr.Released) + ", and not handed out yet"
+		return "cooling down: released at " + phrase.Time(attr.Extras().Released) + ", and not handed out yet"
 	case attr.WindowsReserved():
 		return "kept back: Windows nodes do not hand out the first addresses and the last of a block"
 	}

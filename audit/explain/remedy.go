@@ -55,7 +55,7 @@ func (x *explainer) addressRemedy(s *builder, a netip.Addr, users []user, ref st
 	live := slices.IndexFunc(users, func(u user) bool { return !u.past })
 	switch v := x.Classify(ref); {
 	case attr.Cooling():
-		s.remedy("cooling down", "free again once its cooldown has passed (ipCooldownSeconds of Calico's IPAM configuration), counted from %s", phrase.Time(attr.Released))
+		s.remedy("cooling down", "free again once its cooldown has passed (ipCooldownSeconds of Calico's IPAM configuration), counted from %s", phrase.Time(attr.Extras().Released))
 	case attr.WindowsReserved():
 		s.remedy("kept back", "for as long as the Windows node owns the block")
 	case len(x.TunnelsAt(a)) > 0:

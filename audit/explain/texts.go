@@ -120,7 +120,7 @@ func (x *explainer) holder(b *state.Block, ordinal int) string {
 	}
 	switch state.UseKindOf(b, a) {
 	case state.UseCooling:
-		return "no one: released at " + phrase.Time(a.Released) + " and cooling down"
+		return "no one: released at " + phrase.Time(a.Extras().Released) + " and cooling down"
 	case state.UseWindows:
 		return "no one: a Windows node keeps it back"
 	case state.UseTunnel:
@@ -134,8 +134,8 @@ func (x *explainer) holder(b *state.Block, ordinal int) string {
 	case state.UsePod:
 		return "pod " + a.Namespace + "/" + a.Pod
 	case state.UseService:
-		if a.Service != "" {
-			return "service " + phrase.FullName(a.Namespace, a.Service)
+		if a.Extras().Service != "" {
+			return "service " + phrase.FullName(a.Namespace, a.Extras().Service)
 		}
 		return "a LoadBalancer service"
 	case state.UseUnknown:

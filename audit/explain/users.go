@@ -205,7 +205,7 @@ func (x *explainer) namedVM(s *builder, attr *blocks.Attributes) {
 	default:
 		s.fact("", what, "the allocation is for it, and neither it nor an instance of it exists")
 	}
-	if alt := attr.Alternate; alt != nil {
+	if alt := attr.Extras().Alternate; alt != nil {
 		s.factf("", "alternate owner", "pod %s%s, which takes the address over when the migration ends", alt.Namespace+"/"+alt.Pod, phrase.OnNode(alt.Node))
 	}
 }

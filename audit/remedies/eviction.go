@@ -10,7 +10,7 @@ import (
 // The annotations are those that the cluster autoscaler and the descheduler heed.
 func (st *Remedies) EvictionBar(w *blocks.Workload) string {
 	switch {
-	case w.VM != "":
+	case w.Extras().VM != "":
 		return "runs a virtual machine, which keeps its address wherever it runs: it migrates"
 	case w.Extras().Unreadable != "":
 		return "cannot be read: " + w.Extras().Unreadable

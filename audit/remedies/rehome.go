@@ -30,7 +30,7 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 			}
 			var here []Move
 			for _, b := range n.Borrowed {
-				if b.Workload == nil || b.Tunnel || b.VM || b.Workload.VM != "" {
+				if b.Workload == nil || b.Tunnel || b.VM || b.Workload.Extras().VM != "" {
 					continue
 				}
 				owner := st.NodeState(b.Owner)

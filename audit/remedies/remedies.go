@@ -12,7 +12,9 @@ import (
 )
 
 // staysBorrowed is true of a virtual machine's address, which no restart changes.
-func staysBorrowed(b *state.Borrow) bool { return b.VM || b.Workload != nil && b.Workload.VM != "" }
+func staysBorrowed(b *state.Borrow) bool {
+	return b.VM || b.Workload != nil && b.Workload.Extras().VM != ""
+}
 
 // rehome moves pods that borrow to blocks of their own nodes; of some pools, or of all.
 // If of the borrowed addresses that it is for no pod may be evicted without consent, it
@@ -174,7 +176,7 @@ func (st *Remedies) BorrowRemedies(b *state.Borrow) []Remedy {
 	if root := st.Root(st.RootOfBorrow(b)); root != nil && !b.Tunnel {
 		return root.Remedies()
 	}
-	switch annotation := tunnelAnnotations[b.Attributes.Type]; {
+	switch annotation := tunnelAnnotations[b.Attributes.Extras().Type]; {
 	case staysBorrowed(b):
 		return nil // kept by design: restarting anything does not end it
 	case b.Tunnel && annotation != "":
@@ -359,7 +361,7 @@ func (st *Remedies) WouldNotAllocate() []string {
 // RestartRemedies is to restart a pod, for a reason. A virtual machine's pod is never
 // restarted on our word: that stops the machine, and does not change its address.
 func RestartRemedies(w *blocks.Workload, effect string) []Remedy {
-	if w.VM != "" {
+	if w.Extras().VM != "" {
 		return nil
 	}
 	return []Remedy{Restart("restart pod "+w.FullName(), effect, "kubectl get pod --namespace "+phrase.Arg(w.Namespace)+" "+phrase.Arg(w.Name)+" -o wide")}

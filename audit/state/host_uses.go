@@ -132,7 +132,7 @@ func (st *State) findSecondOwners() {
 // otherwise.
 func mayBeKnown(u hosts.Use, shown []hosts.Use, owners []LiveUse) bool {
 	return u.Namespace.PodUID == "" ||
-		slices.ContainsFunc(owners, func(o LiveUse) bool { return o.Pod != nil && o.Pod.UID == u.Namespace.PodUID }) ||
+		slices.ContainsFunc(owners, func(o LiveUse) bool { return o.Pod != nil && o.Pod.UID() == u.Namespace.PodUID }) ||
 		slices.ContainsFunc(shown, func(o hosts.Use) bool { return o.View != u.View && o.Namespace.PodUID == u.Namespace.PodUID })
 }
 
@@ -140,7 +140,7 @@ func mayBeKnown(u hosts.Use, shown []hosts.Use, owners []LiveUse) bool {
 // where that is not known, any one of its node.
 func withoutOwn(uses []hosts.Use, o LiveUse) []hosts.Use {
 	i := slices.IndexFunc(uses, func(u hosts.Use) bool {
-		return u.View.Node == o.Node && u.Namespace.PodUID != "" && u.Namespace.PodUID == o.Pod.UID
+		return u.View.Node == o.Node && u.Namespace.PodUID != "" && u.Namespace.PodUID == o.Pod.UID()
 	})
 	if i < 0 {
 		i = slices.IndexFunc(uses, func(u hosts.Use) bool { return u.View.Node == o.Node })

@@ -20,6 +20,9 @@ type ownership struct {
 	// names in lower case, and IDs are compared by name.
 	handles map[string]int32
 	known   []knownHandle
+	// refs are the addresses that blocks record under handles, those of one beside each
+	// other.
+	refs []AllocationRef
 	// of has for each handle object its place in known.
 	of []int32
 	// beyond are the handles that malformed blocks name for what lies beyond their
@@ -32,9 +35,14 @@ type ownership struct {
 // knownHandle is a handle that is an object, or that blocks refer to, or both.
 type knownHandle struct {
 	object *blocks.Handle
-	// refs are the addresses that blocks record under it, count how many.
-	refs  []AllocationRef
-	count int32
+	// first is where in refs the addresses begin that blocks record under it, count how
+	// many there are.
+	first, count int32
+}
+
+// refsOf returns the addresses that blocks record under a handle.
+func (o *ownership) refsOf(k knownHandle) []AllocationRef {
+	return o.refs[k.first : k.first+k.count : k.first+k.count]
 }
 
 // place returns the place of a handle among those that are known, which it becomes.
@@ -103,28 +111,37 @@ func (st *State) indexHandles() {
 		o.of[i] = o.place(h.ID)
 		o.known[o.of[i]].object = h
 	}
-	var refs []AllocationRef
-	var at []int32 // their handles' places
+	at := make([]int32, 0, len(st.Handles)) // the places of the addresses' handles
+	st.eachHandled(func(r AllocationRef, handle string) {
+		n := o.place(handle)
+		o.known[n].count++
+		at = append(at, n)
+	})
+	o.refs = make([]AllocationRef, len(at))
+	room := int32(0)
+	for i := range o.known {
+		k := &o.known[i]
+		k.first, k.count, room = room, 0, room+k.count
+	}
+	st.eachHandled(func(r AllocationRef, _ string) {
+		k := &o.known[at[0]]
+		o.refs[k.first+k.count] = r
+		k.count++
+		at = at[1:]
+	})
+}
+
+// eachHandled calls fn for each address that a block records under a handle, with its ID.
+func (st *State) eachHandled(fn func(r AllocationRef, handle string)) {
 	for _, b := range st.IPBlocks {
 		for i := range b.Ordinals {
 			if b.Ordinals[i] == blocks.Free {
 				continue
 			}
 			if attr := b.At(i); attr != nil && attr.Handle != "" && !attr.WindowsReserved() {
-				n := o.place(attr.Handle)
-				o.known[n].count++
-				refs, at = append(refs, AllocationRef{b, i}), append(at, n)
+				fn(AllocationRef{b, i}, attr.Handle)
 			}
 		}
-	}
-	// All lists of refs lie in one, each with room for its own alone.
-	all := make([]AllocationRef, len(refs))
-	for i := range o.known {
-		k := &o.known[i]
-		k.refs, all = all[:0:k.count], all[k.count:]
-	}
-	for i, n := range at {
-		o.known[n].refs = append(o.known[n].refs, refs[i])
 	}
 }
 
@@ -151,7 +168,7 @@ func (st *State) AffinitiesOf(p netip.Prefix) []*blocks.Affinity { return st.own
 func (st *State) Handle(id string) *blocks.Handle { return st.knownHandle(id).object }
 
 // HandleRefs returns the addresses that blocks record under a handle.
-func (st *State) HandleRefs(id string) []AllocationRef { return st.knownHandle(id).refs }
+func (st *State) HandleRefs(id string) []AllocationRef { return st.own.refsOf(st.knownHandle(id)) }
 
 func (st *State) knownHandle(id string) knownHandle {
 	if n, ok := st.own.handles[strings.ToLower(id)]; ok {
@@ -164,7 +181,7 @@ func (st *State) knownHandle(id string) knownHandle {
 // under it.
 func (st *State) EachHandle(fn func(*blocks.Handle, []AllocationRef)) {
 	for i, h := range st.Handles {
-		fn(h, st.own.known[st.own.of[i]].refs)
+		fn(h, st.own.refsOf(st.own.known[st.own.of[i]]))
 	}
 }
 
@@ -174,7 +191,7 @@ func (st *State) EachMissingHandle(fn func(id string, refs []AllocationRef)) {
 	var ids []string // in lower case
 	for i := range st.own.known {
 		if k := &st.own.known[i]; k.object == nil {
-			ids = append(ids, strings.ToLower(k.refs[0].Attributes().Handle))
+			ids = append(ids, strings.ToLower(st.own.refs[k.first].Attributes().Handle))
 		}
 	}
 	slices.Sort(ids)

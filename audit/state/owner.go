@@ -208,7 +208,7 @@ func (st *State) ownedByNamedPods(r AllocationRef) (Validity, bool) {
 		return owned("not evaluated: pod %s could not be read, and may name it", name), true
 	}
 	attr := r.Attributes()
-	for _, named := range []*blocks.Attributes{attr, attr.Alternate} {
+	for _, named := range []*blocks.Attributes{attr, attr.Extras().Alternate} {
 		if named == nil {
 			continue
 		}
@@ -273,7 +273,7 @@ func UseKindOf(b *Block, attr *blocks.Attributes) UseKind {
 		return UseCooling
 	case attr.WindowsReserved():
 		return UseWindows
-	case b.Owner.Kind == blocks.VirtualOwner, attr.Type == blocks.TypeLoadBalancer, attr.Service != "":
+	case b.Owner.Kind == blocks.VirtualOwner, attr.Extras().Type == blocks.TypeLoadBalancer, attr.Extras().Service != "":
 		return UseService
 	case kind != "":
 		return UseTunnel

@@ -120,8 +120,8 @@ func (st *State) recordableFor(u *UnrecordedIP, networks map[string][]string) {
 		u.retain(RetainConflict, "%s use it: one of them has to go first", strings.Join(who, " and "))
 	case w == nil:
 		u.retain(RetainSpecial, "it is %s: restart calico-node there, which then assigns itself another", u.Users[0])
-	case w.VM != "":
-		u.retain(RetainSpecial, "it is that of virtual machine %s, whose handle is not the pod's", w.VM)
+	case w.Extras().VM != "":
+		u.retain(RetainSpecial, "it is that of virtual machine %s, whose handle is not the pod's", w.Extras().VM)
 	case w.Extras().Unreadable != "":
 		u.retain(RetainNotRead, "%s of pod %s cannot be parsed, and may name another address", w.Extras().Unreadable, w.FullName())
 	case w.ContainerID == "":

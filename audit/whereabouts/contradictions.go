@@ -134,7 +134,7 @@ func (v *Verdicts) Duplicates() (out []Duplicate) {
 }
 
 func oneOwner(a, b *blocks.Workload) bool {
-	return a == b || a.VM != "" && a.VM == b.VM && a.Namespace == b.Namespace
+	return a == b || a.Extras().VM != "" && a.Extras().VM == b.Extras().VM && a.Namespace == b.Namespace
 }
 
 // rangeOf returns the range of Whereabouts' that an address comes from; false if it comes

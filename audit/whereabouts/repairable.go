@@ -165,7 +165,7 @@ func (v *Verdicts) restoreBar(l *LoneReservation) Bar {
 		return bar(state.RetainConflict, "it is of pod %s, and pod %s names %s", l.WhereaboutsOwner.Pod, w.FullName(), l.Addr)
 	case !Settled(w):
 		return bar(state.RetainHeals, "pod %s %s", w.FullName(), unsettled(w))
-	case w.UID == "":
+	case w.UID() == "":
 		return bar(state.RetainUnpinned, "pod %s carries no UID", w.FullName())
 	}
 	for _, other := range v.Users(l.Addr) {
@@ -235,7 +235,8 @@ func (v *Verdicts) HostEvidence(node string, o blocks.WhereaboutsOwner, since ti
 	}
 	for i := range view.Namespaces {
 		ns := &view.Namespaces[i]
-		if ns.PodUID != "" && ns.Sandbox == "" && !slices.ContainsFunc(v.Workloads, func(w *blocks.Workload) bool { return w.UID == ns.PodUID }) {
+		uid := blocks.PinOf(ns.PodUID, "")
+		if ns.PodUID != "" && ns.Sandbox == "" && !slices.ContainsFunc(v.Workloads, func(w *blocks.Workload) bool { return w.SameUID(uid) }) {
 			return hosts.Evidence{Node: node, Reason: fmt.Sprintf("the host view of %s shows network namespace %s of a pod that does not exist, and not its sandbox", node, ns.ID)}
 		}
 	}

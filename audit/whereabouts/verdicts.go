@@ -185,7 +185,7 @@ func (v *Verdicts) evaluate(a *Allocation) (Status, string) {
 // Settled reports whether what a pod's network status does not name is not the pod's: it
 // runs, is not being deleted, and its network status is there and could be parsed.
 func Settled(w *blocks.Workload) bool {
-	return w.Phase == "Running" && w.Deleting.IsZero() && w.NetworkStatus && w.Extras().Unreadable == ""
+	return w.Phase == "Running" && w.Deleting.IsZero() && w.Extras().NetworkStatus && w.Extras().Unreadable == ""
 }
 
 // unsettled says why a pod may have any address that is recorded for it.
@@ -195,7 +195,7 @@ func unsettled(w *blocks.Workload) string {
 		return "is starting or ending"
 	case w.Extras().Unreadable != "":
 		return "has " + w.Extras().Unreadable + ", which cannot be parsed and may name it"
-	case !w.NetworkStatus:
+	case !w.Extras().NetworkStatus:
 		return "has no network status, and may have it"
 	}
 	return "is in phase " + w.Phase
@@ -222,7 +222,7 @@ func (v *Verdicts) replacedSandbox(a *Allocation, w *blocks.Workload) (now strin
 		if ns.Sandbox == a.ContainerID {
 			return "", false
 		}
-		if ns.Sandbox != "" && ns.PodUID != "" && ns.PodUID == w.UID {
+		if ns.Sandbox != "" && ns.PodUID != "" && ns.PodUID == w.UID() {
 			now = ns.Sandbox
 		}
 	}

@@ -31,7 +31,7 @@ func manyViews() (s *blocks.Snapshot, answer func(node int) []byte) {
 		s.Nodes = append(s.Nodes, blocks.Node{Meta: blocks.Meta{Name: name}, Ready: true})
 		s.Blocks = append(s.Blocks, blocks.Block{CIDR: netip.PrefixFrom(address(n, 0), 26), Owner: blocks.Owner{Kind: blocks.HostOwner, Name: name}})
 		for p := range viewPods {
-			s.Workloads = append(s.Workloads, &blocks.Workload{Meta: blocks.Meta{Name: fmt.Sprintf("p-%d-%d", n, p), UID: uid(n, p)}, Namespace: "default", Node: name, StatusIPs: []netip.Addr{address(n, p)}})
+			s.Workloads = append(s.Workloads, &blocks.Workload{Meta: blocks.Meta{Name: fmt.Sprintf("p-%d-%d", n, p), Pin: blocks.PinOf(uid(n, p), "")}, Namespace: "default", Node: name, StatusIPs: []netip.Addr{address(n, p)}})
 		}
 	}
 	return s, func(n int) []byte {

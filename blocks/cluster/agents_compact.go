@@ -28,8 +28,9 @@ func (p podsByNode) of(node string, ns *blocks.HostNamespace) *blocks.Workload {
 	if ns.Host {
 		return nil
 	}
+	uid := blocks.PinOf(ns.PodUID, "")
 	for _, w := range p[node] {
-		if ns.PodUID != "" && w.UID != ns.PodUID {
+		if ns.PodUID != "" && !w.SameUID(uid) {
 			continue
 		}
 		foreign := func(p netip.Prefix) bool {
@@ -76,7 +77,7 @@ func (p podsByNode) compact(v *blocks.HostView) uint64 {
 		if w := p.of(v.Node, ns); w != nil {
 			ns.Name, ns.Pids, ns.Commands, ns.States = "", nil, nil, nil
 			if ns.PodUID != "" {
-				ns.PodUID = w.UID
+				ns.PodUID = w.UID()
 			}
 			continue
 		}

@@ -14,9 +14,9 @@ import (
 func TestCompactViews(t *testing.T) {
 	a := func(last byte) netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, last}), 32) }
 	s := &blocks.Snapshot{Workloads: []*blocks.Workload{
-		{Meta: blocks.Meta{UID: "u1"}, Node: "n1", StatusIPs: []netip.Addr{a(1).Addr()}, AnnotationIPs: []netip.Addr{a(1).Addr()}},
-		{Meta: blocks.Meta{UID: "u2"}, Node: "n2", StatusIPs: []netip.Addr{a(2).Addr()}},
-		{Meta: blocks.Meta{UID: "u3"}, Node: "n1", StatusIPs: []netip.Addr{a(3).Addr()}},
+		{Meta: blocks.Meta{Pin: blocks.PinOf("u1", "")}, Node: "n1", StatusIPs: []netip.Addr{a(1).Addr()}, AnnotationIPs: []netip.Addr{a(1).Addr()}},
+		{Meta: blocks.Meta{Pin: blocks.PinOf("u2", "")}, Node: "n2", StatusIPs: []netip.Addr{a(2).Addr()}},
+		{Meta: blocks.Meta{Pin: blocks.PinOf("u3", "")}, Node: "n1", StatusIPs: []netip.Addr{a(3).Addr()}},
 	}}
 	space := func(id, uid string, addresses ...netip.Prefix) blocks.HostNamespace {
 		return blocks.HostNamespace{ID: id, Name: "cni-" + id, PodUID: uid, Sandbox: "s" + id, Addresses: addresses, HostInterfaces: []string{"cali" + id}, Pids: []int{7}, Commands: []string{"java"}, States: []string{"S"}, Processes: 1}

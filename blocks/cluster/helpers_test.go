@@ -23,7 +23,7 @@ func diff(t *testing.T, what string, want, got any) {
 }
 
 // equal compares records; nil and empty slices are the same.
-var equal = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty()}
+var equal = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}, blocks.Pin{}), cmpopts.EquateEmpty()}
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 

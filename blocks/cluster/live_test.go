@@ -187,7 +187,7 @@ func TestSourcesAgree(t *testing.T) {
 	}
 	anyMeta := cmp.FilterPath(func(p cmp.Path) bool {
 		name := p.Last().String()
-		return name == ".UID" || name == ".ResourceVersion" || name == ".Written" || name == ".Created"
+		return name == ".Pin" || name == ".Written" || name == ".Created"
 	}, cmp.Ignore())
 	sameButCluster("projectcalico.org/v3", want, native, anyMeta)
 	sameButCluster("files of projectcalico.org/v3", native, dumped(testcluster.NativeV3))
@@ -380,7 +380,7 @@ func TestServerDiesInMidList(t *testing.T) {
 		t.Errorf("%d pods, gap %+v", len(s.Workloads), g)
 	}
 	for _, w := range s.Workloads {
-		if !slices.ContainsFunc(whole.Workloads, func(v *blocks.Workload) bool { return v.UID == w.UID }) {
+		if !slices.ContainsFunc(whole.Workloads, func(v *blocks.Workload) bool { return v.UID() == w.UID() }) {
 			t.Errorf("pod %s was made up", w.FullName())
 		}
 	}

@@ -87,7 +87,7 @@ func TestReadVirtualMachines(t *testing.T) {
 	must(t, err)
 	diff(t, "virtual machines", []string{"shop/running", "shop/stopped"}, vmNames(s.VMs))
 	diff(t, "instances", []string{"shop/loose", "shop/running of a VirtualMachine"}, vmNames(s.VMInstances))
-	if !s.VMsKnown || !s.Complete() || s.VMs[0].UID == "" || s.VMs[0].ResourceVersion == "" || s.VMs[0].Created.IsZero() {
+	if !s.VMsKnown || !s.Complete() || s.VMs[0].UID() == "" || s.VMs[0].ResourceVersion() == "" || s.VMs[0].Created.IsZero() {
 		t.Errorf("known %t, gaps %v, %+v", s.VMsKnown, s.Gaps, s.VMs[0])
 	}
 	found := false

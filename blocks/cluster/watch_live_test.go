@@ -112,7 +112,7 @@ func TestWatchMigrates(t *testing.T) {
 	stop := make(chan struct{})
 	uids := map[string]bool{}
 	for _, b := range old.Blocks {
-		uids[b.UID] = true
+		uids[b.UID()] = true
 	}
 	done := make(chan struct{})
 	go func() {
@@ -125,7 +125,7 @@ func TestWatchMigrates(t *testing.T) {
 			}
 			s := w.Snapshot()
 			for _, b := range s.Blocks {
-				if uids[b.UID] != (s.Cluster.APIGroup == decode.GroupCRD) {
+				if uids[b.UID()] != (s.Cluster.APIGroup == decode.GroupCRD) {
 					t.Errorf("block %s of the wrong group in a snapshot of %s", b.Name, s.Cluster.APIGroup)
 					return
 				}

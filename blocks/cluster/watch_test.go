@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -72,7 +73,13 @@ var sameState = cmp.Options{
 }
 
 func lastWrite(of any) cmp.Option {
-	return cmpopts.IgnoreFields(of, "Meta.ResourceVersion", "Meta.Written", "Meta.ByUs")
+	return cmp.Options{
+		cmpopts.IgnoreFields(of, "Meta.Written", "Meta.ByUs"),
+		cmp.FilterPath(func(p cmp.Path) bool {
+			return slices.ContainsFunc(p, func(s cmp.PathStep) bool { return s.Type() == reflect.TypeOf(of) })
+		},
+			cmp.Comparer(func(a, b blocks.Pin) bool { return a.UID() == b.UID() })),
+	}
 }
 
 // eventually waits until something holds of the watch's snapshot.

@@ -92,7 +92,7 @@ func TestReadWhereabouts(t *testing.T) {
 	p := s.WhereaboutsPools[0]
 	diff(t, "allocations", []blocks.WhereaboutsAllocation{{Addr: netip.MustParseAddr("10.9.0.5"), WhereaboutsOwner: blocks.WhereaboutsOwner{
 		Pod: blocks.Key{Namespace: "shop", Name: "db-0"}, ContainerID: "c0", Interface: "net1"}}}, p.Allocations)
-	if p.UID == "" || p.ResourceVersion == "" || p.Written.IsZero() || len(s.Pools) == 0 || s.Pools[0].Name == p.Name {
+	if p.UID() == "" || p.ResourceVersion() == "" || p.Written.IsZero() || len(s.Pools) == 0 || s.Pools[0].Name == p.Name {
 		t.Errorf("pool %+v, and Calico's %v", p, s.Pools)
 	}
 	saved, _ := read(t, save(t, r, s))

@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -35,16 +36,16 @@ func (d *Decoder) attributes(r *JSONReader) blocks.Attributes {
 			s, a.HasHandle = r.str()
 			a.Handle = string(s)
 		case "releasedAt":
-			a.Released = d.seenTime(r)
+			a.Extend().Released = d.seenTime(r)
 		case "secondary":
 			stringMap(r, func(key, value []byte) {
 				digest.add(activeOwner, key, value)
 				d.ownerAttribute(&a, key, value)
 				switch string(key) {
 				case "type":
-					a.Type = d.str(value)
+					a.Extend().Type = d.str(value)
 				case "service":
-					a.Service = d.str(value)
+					a.Extend().Service = d.str(value)
 				case "timestamp":
 					a.Assigned = d.saw(parseGoTime(string(value)))
 				}
@@ -52,18 +53,16 @@ func (d *Decoder) attributes(r *JSONReader) blocks.Attributes {
 		case "alternateOwnerAttrs":
 			stringMap(r, func(key, value []byte) {
 				digest.add(alternateOwner, key, value)
-				if a.Alternate == nil {
-					a.Alternate = &blocks.Attributes{}
+				x := a.Extend()
+				if x.Alternate == nil {
+					x.Alternate = &blocks.Attributes{}
 				}
-				d.ownerAttribute(a.Alternate, key, value)
+				d.ownerAttribute(x.Alternate, key, value)
 			})
 		}
 	})
-	if alt := a.Alternate; alt != nil && alt.VM {
-		a.VM = true
-		if a.VMI == "" {
-			a.VMI = alt.VMI
-		}
+	if alt := a.Extras().Alternate; alt != nil && alt.VM {
+		a.VM, a.Extra.VMI = true, cmp.Or(a.Extra.VMI, alt.Extras().VMI)
 	}
 	a.Digest = digest.value()
 	return a
@@ -79,7 +78,7 @@ func (d *Decoder) ownerAttribute(a *blocks.Attributes, key, value []byte) {
 	case "node":
 		a.Node = d.str(value)
 	case "vmi-name":
-		a.VM, a.VMI = true, d.str(value)
+		a.VM, a.Extend().VMI = true, d.str(value)
 	case "vmi-uid", "vm-uid", "vmim-uid":
 		a.VM = true
 	}

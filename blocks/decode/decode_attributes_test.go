@@ -26,15 +26,16 @@ func TestOwners(t *testing.T) {
 		"stopped, with empty maps": {`{` + handle + `, "secondary": {}, "alternateOwnerAttrs": {}}`, blocks.Attributes{}},
 		"null maps":                {`{` + handle + `, "secondary": null, "alternateOwnerAttrs": null}`, blocks.Attributes{}},
 		"running": {`{` + handle + `, "secondary": {"pod": "virt-launcher-a", "namespace": "shop", "node": "n1", "vmi-name": "db", "vmi-uid": "u", "vm-uid": "v"}}`,
-			blocks.Attributes{Pod: "virt-launcher-a", Namespace: "shop", Node: "n1", VM: true, VMI: "db"}},
+			blocks.Attributes{Pod: "virt-launcher-a", Namespace: "shop", Node: "n1", VM: true, Extra: &blocks.AttributesExtra{VMI: "db"}}},
 		"migrating": {`{` + handle + `, "secondary": {"pod": "virt-launcher-a", "namespace": "shop", "node": "n1", "vmi-name": "db"},
 			"alternateOwnerAttrs": {"pod": "virt-launcher-b", "namespace": "shop", "node": "n2", "vmi-name": "db", "vmim-uid": "m", "type": "x"}}`,
-			blocks.Attributes{Pod: "virt-launcher-a", Namespace: "shop", Node: "n1", VM: true, VMI: "db",
-				Alternate: &blocks.Attributes{Pod: "virt-launcher-b", Namespace: "shop", Node: "n2", VM: true, VMI: "db"}}},
+			blocks.Attributes{Pod: "virt-launcher-a", Namespace: "shop", Node: "n1", VM: true, Extra: &blocks.AttributesExtra{VMI: "db",
+				Alternate: &blocks.Attributes{Pod: "virt-launcher-b", Namespace: "shop", Node: "n2", VM: true, Extra: &blocks.AttributesExtra{VMI: "db"}}}}},
 		"target alone": {`{` + handle + `, "alternateOwnerAttrs": {"pod": "virt-launcher-b", "namespace": "shop", "vmi-name": "db"}}`,
-			blocks.Attributes{VM: true, VMI: "db", Alternate: &blocks.Attributes{Pod: "virt-launcher-b", Namespace: "shop", VM: true, VMI: "db"}}},
+			blocks.Attributes{VM: true, Extra: &blocks.AttributesExtra{VMI: "db",
+				Alternate: &blocks.Attributes{Pod: "virt-launcher-b", Namespace: "shop", VM: true, Extra: &blocks.AttributesExtra{VMI: "db"}}}}},
 		"a migration's UID alone": {`{` + handle + `, "secondary": {"vmim-uid": "m"}}`, blocks.Attributes{VM: true}},
-		"no VM's":                 {`{` + handle + `, "alternateOwnerAttrs": {"pod": "p"}}`, blocks.Attributes{Alternate: &blocks.Attributes{Pod: "p"}}},
+		"no VM's":                 {`{` + handle + `, "alternateOwnerAttrs": {"pod": "p"}}`, blocks.Attributes{Extra: &blocks.AttributesExtra{Alternate: &blocks.Attributes{Pod: "p"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := attributesOf(t, c.text)

@@ -44,7 +44,7 @@ func TestBlock(t *testing.T) {
 	noGaps(t, p)
 	sameBlock(t, blocks.Block{
 		Meta: blocks.Meta{
-			Name: "10-64-75-0-30", UID: "u-1", ResourceVersion: "42",
+			Name: "10-64-75-0-30", Pin: blocks.PinOf("u-1", "42"),
 			Created: at("2025-11-20T10:00:00Z"), Written: at("2025-11-20T10:09:30Z"),
 		},
 		CIDR:     prefix("10.64.75.0/30"),
@@ -53,9 +53,9 @@ func TestBlock(t *testing.T) {
 		Attributes: []blocks.Attributes{
 			{Handle: "k8s-pod-network.abc", HasHandle: true, Namespace: "shop", Node: "old-1", Pod: "cart-1",
 				Assigned: at("2025-11-20T10:00:00.123456Z")},
-			{Handle: "ipip-tunnel-addr-old-1", HasHandle: true, Node: "old-1", Type: blocks.TypeIPIP},
-			{Namespace: "vms", Node: "old-1", Pod: "virt-1", VM: true, VMI: "vm", Released: at("2025-11-20T10:09:00Z"),
-				Alternate: &blocks.Attributes{Namespace: "vms", Node: "n2", Pod: "virt-2", VM: true, VMI: "vm"}},
+			{Handle: "ipip-tunnel-addr-old-1", HasHandle: true, Node: "old-1", Extra: &blocks.AttributesExtra{Type: blocks.TypeIPIP}},
+			{Namespace: "vms", Node: "old-1", Pod: "virt-1", VM: true, Extra: &blocks.AttributesExtra{VMI: "vm", Released: at("2025-11-20T10:09:00Z"),
+				Alternate: &blocks.Attributes{Namespace: "vms", Node: "n2", Pod: "virt-2", VM: true, Extra: &blocks.AttributesExtra{VMI: "vm"}}}},
 		},
 		Sequence:         math.MaxUint64,
 		OrdinalSequences: []blocks.OrdinalSequence{{Ordinal: 0, Sequence: 1763632800123456789}, {Ordinal: 2, Sequence: 11}, {Ordinal: 3, Sequence: 12}},

@@ -103,13 +103,14 @@ func TestPods(t *testing.T) {
 	p := bothWays(t, KindOf(blocks.Pods), list)
 	noGaps(t, p)
 	diff(t, "pods", []blocks.Workload{{
-		Meta:      blocks.Meta{Name: "cart-1", UID: "u", ResourceVersion: "9", Created: at("2025-11-20T09:00:00Z")},
+		Meta:      blocks.Meta{Name: "cart-1", Pin: blocks.PinOf("u", "9"), Created: at("2025-11-20T09:00:00Z")},
 		Namespace: "shop", Node: "n1", Phase: "Running", ContainerID: "c1", Ready: true, HasClaim: true, NoEviction: true, StaticAddress: true, RunsOnce: true,
 		Controller:    &blocks.Controller{Kind: "VirtualMachineInstance", Name: "db", UID: "i"},
 		StatusIPs:     []netip.Addr{addr("10.0.0.5"), addr("fd00::5")},
 		AnnotationIPs: []netip.Addr{addr("10.0.0.5"), addr("fd00::5")},
-		VM:            "db", NetworkStatus: true, Started: at("2025-11-20T09:00:05Z"),
+		Started:       at("2025-11-20T09:00:05Z"),
 		Extra: &blocks.Extras{
+			VM: "db", NetworkStatus: true,
 			NetworkIPs: []netip.Addr{addr("10.0.0.5"), addr("10.9.0.7"), addr("fd09::7")},
 			Attached:   []blocks.AttachedAddress{{Network: "shop/storage", Addr: addr("10.9.0.7")}, {Network: "shop/storage", Addr: addr("fd09::7")}},
 			PoolsV4:    []string{"pool-a", "10.1.0.0/16"},
@@ -117,8 +118,7 @@ func TestPods(t *testing.T) {
 	}, {
 		Meta:      blocks.Meta{Name: "cart-2", Deleting: at("2025-11-20T11:00:00Z")},
 		Namespace: "shop", Node: "n1", Phase: "Running", HasScratch: true, NetworkRemoved: true, StatusIPs: []netip.Addr{addr("10.0.0.6")},
-		VM: "web", NetworkStatus: true,
-		Extra: &blocks.Extras{NetworkIPs: []netip.Addr{addr("10.9.0.8")}, Attached: []blocks.AttachedAddress{{Network: "net1", Addr: addr("10.9.0.8")}}},
+		Extra: &blocks.Extras{VM: "web", NetworkStatus: true, NetworkIPs: []netip.Addr{addr("10.9.0.8")}, Attached: []blocks.AttachedAddress{{Network: "net1", Addr: addr("10.9.0.8")}}},
 	}, {
 		Meta: blocks.Meta{Name: "proxy"}, Namespace: "kube-system", Node: "n1", Phase: "Pending", HostNetwork: true,
 	}}, all[blocks.Workload](p))
@@ -183,7 +183,7 @@ func TestNodes(t *testing.T) {
 	p := bothWays(t, KindOf(blocks.Nodes), list)
 	noGaps(t, p)
 	diff(t, "nodes", []blocks.Node{{
-		Meta: blocks.Meta{Name: "n1", UID: "u", ResourceVersion: "5", Created: at("2025-11-01T00:00:00Z"),
+		Meta: blocks.Meta{Name: "n1", Pin: blocks.PinOf("u", "5"), Created: at("2025-11-01T00:00:00Z"),
 			Written: at("2025-11-20T10:00:00Z")},
 		Labels:        map[string]string{"kubernetes.io/os": "linux", "zone": "a", "rack": "r1"},
 		Unschedulable: true, Taints: []string{"dedicated", "node.kubernetes.io/unschedulable"}, AllocatablePods: 110, OutOfService: true,
@@ -331,7 +331,7 @@ func TestVirtualMachineMetadata(t *testing.T) {
 		want := []blocks.VirtualMachine{}
 		for i, name := range []string{"db", "alone", "pooled"} {
 			want = append(want, blocks.VirtualMachine{Namespace: "shop", OfVM: i == 0 && res == blocks.VMInstances,
-				Meta: blocks.Meta{Name: name, UID: "u", ResourceVersion: "7", Created: blocks.TimeOf(created.Time)}})
+				Meta: blocks.Meta{Name: name, Pin: blocks.PinOf("u", "7"), Created: blocks.TimeOf(created.Time)}})
 		}
 		for mime, body := range map[string][]byte{protobuf.MediaType: protowire.AppendBytes([]byte("k8s\x00\x12"), wire), "application/json": text} {
 			out, m, err := readPage(KindOf(res), body)

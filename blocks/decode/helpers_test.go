@@ -13,7 +13,7 @@ import (
 )
 
 // equal compares records; nil and empty slices are the same.
-var equal = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty()}
+var equal = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}, blocks.Pin{}), cmpopts.EquateEmpty()}
 
 // decodeOne runs one object through a decoder.
 func decodeOne(t *testing.T, k *Kind, object string) *Objects {

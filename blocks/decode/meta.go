@@ -57,10 +57,7 @@ func (d *Decoder) meta(r *JSONReader, m *blocks.Meta, hooks metaHooks) {
 			}
 		}
 	})
-	// In one piece of memory, and not shared: they are different in every object.
-	all := string(name) + string(uid) + string(version)
-	m.Name, all = all[:len(name)], all[len(name):]
-	m.UID, m.ResourceVersion = all[:len(uid)], all[len(uid):]
+	m.Name, m.Pin = string(name), blocks.PinOf(uid, version) // not shared: different in every object
 }
 
 // written reads managedFields, which tell who wrote an object last and when.

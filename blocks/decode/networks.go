@@ -84,5 +84,5 @@ func (d *Decoder) networkStatus(r *JSONReader, p *blocks.Workload, status []byte
 	if reason != "" {
 		r.Fault(reason)
 	}
-	p.NetworkStatus = reason == "" && len(strings.TrimSpace(string(status))) > 0
+	p.Extend().NetworkStatus = reason == "" && len(strings.TrimSpace(string(status))) > 0
 }

@@ -84,8 +84,8 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 		noWritten:  true,
 		annotation: func(key, value []byte) { d.podAnnotation(r, p, key, value) },
 		label: func(key, value []byte) {
-			if string(key) == labelVM && p.VM == "" {
-				p.VM = d.str(value)
+			if string(key) == labelVM && p.Extras().VM == "" {
+				p.Extend().VM = d.str(value)
 			}
 			if d.PodLabels {
 				d.labels(&p.Labels)(key, value)
@@ -94,7 +94,7 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 		owner: func(o ownerRef) {
 			// KubeVirt's label may be a shortened name: this one counts where there are both.
 			if o.is(kindVMI) && len(o.name) > 0 {
-				p.VM = d.str(o.name)
+				p.Extend().VM = d.str(o.name)
 			}
 			if o.controller {
 				p.Controller = d.Strings.controller(o)

@@ -107,7 +107,10 @@ func (c *store[T, P]) has(key blocks.Key, now records) bool {
 	}
 	again := *record
 	m, was := P(&again).Metadata(), P(old).Metadata()
-	m.ResourceVersion, m.Written, m.ByUs = was.ResourceVersion, was.Written, was.ByUs
+	if !m.SameUID(was.Pin) {
+		return false
+	}
+	m.Pin, m.Written, m.ByUs = was.Pin, was.Written, was.ByUs
 	return reflect.DeepEqual(old, &again)
 }
 

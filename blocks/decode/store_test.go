@@ -39,7 +39,7 @@ func TestRecordsFollowChanges(t *testing.T) {
 			clear(truth)
 			var listed []blocks.Workload
 			for i := range r.IntN(300) {
-				w := blocks.Workload{Meta: blocks.Meta{Name: fmt.Sprint("pod-", i), UID: "listed"}, Namespace: fmt.Sprint("ns-", i%3)}
+				w := blocks.Workload{Meta: blocks.Meta{Name: fmt.Sprint("pod-", i), Pin: blocks.PinOf("listed", "")}, Namespace: fmt.Sprint("ns-", i%3)}
 				listed = append(listed, w)
 				truth[w.Key()] = w
 			}
@@ -50,7 +50,7 @@ func TestRecordsFollowChanges(t *testing.T) {
 		was := valuesOf(handedOut)
 		for range r.IntN(40) {
 			i := r.IntN(400)
-			w := blocks.Workload{Meta: blocks.Meta{Name: fmt.Sprint("pod-", i), UID: fmt.Sprint(round)}, Namespace: fmt.Sprint("ns-", i%3)}
+			w := blocks.Workload{Meta: blocks.Meta{Name: fmt.Sprint("pod-", i), Pin: blocks.PinOf(fmt.Sprint(round), "")}, Namespace: fmt.Sprint("ns-", i%3)}
 			key := w.Key()
 			if r.IntN(3) == 0 {
 				delete(truth, key)
@@ -82,7 +82,7 @@ func TestPlacedRecordsFollowChanges(t *testing.T) {
 	truth := map[blocks.Key]blocks.Block{}
 	for round := range 100 {
 		for range r.IntN(20) {
-			b := blocks.Block{Meta: blocks.Meta{Name: fmt.Sprint("block-", r.IntN(60)), UID: fmt.Sprint(round)}}
+			b := blocks.Block{Meta: blocks.Meta{Name: fmt.Sprint("block-", r.IntN(60)), Pin: blocks.PinOf(fmt.Sprint(round), "")}}
 			b.CIDR = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(r.IntN(40)), 0}), 26)
 			if delete(truth, b.Key()); r.IntN(3) == 0 {
 				store.Put(b.Key(), NewObjects(ipamBlocks))

@@ -227,7 +227,7 @@ func (f *fileReader) once(objects *decode.Objects) {
 			continue
 		}
 		_, have := objects.At(j)
-		if have.UID != meta.UID && have.UID != "" && meta.UID != "" {
+		if have.UID() != meta.UID() && have.UID() != "" && meta.UID() != "" {
 			twice = append(twice, key.String())
 		}
 		if !newer(have, meta) {
@@ -249,8 +249,8 @@ func (f *fileReader) once(objects *decode.Objects) {
 // newer reports whether a was written after b, by resource version. Versions that
 // do not tell leave it to the order of the files.
 func newer(a, b *blocks.Meta) bool {
-	x, err1 := strconv.ParseUint(a.ResourceVersion, 10, 64)
-	y, err2 := strconv.ParseUint(b.ResourceVersion, 10, 64)
+	x, err1 := strconv.ParseUint(a.ResourceVersion(), 10, 64)
+	y, err2 := strconv.ParseUint(b.ResourceVersion(), 10, 64)
 	return err1 == nil && err2 == nil && x > y
 }
 

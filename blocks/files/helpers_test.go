@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/calico-audit/calico-audit/blocks"
 )
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -37,7 +39,7 @@ func diff(t *testing.T, what string, want, got any) {
 }
 
 // equal compares records; nil and empty slices are the same.
-var equal = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty()}
+var equal = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}, blocks.Pin{}), cmpopts.EquateEmpty()}
 
 func heapBytes() uint64 {
 	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}

@@ -19,7 +19,7 @@ func TestAnonymizedNamesNobody(t *testing.T) {
 		private := map[string]string{before.Info.GUID: "GUID"}
 		meta := func(what string, m blocks.Meta) {
 			private[m.Name] = what
-			private[m.UID] = "UID of a " + what
+			private[m.UID()] = "UID of a " + what
 		}
 		for _, n := range before.Nodes {
 			meta("node", n.Meta)
@@ -101,7 +101,7 @@ func TestAnonymizedHangsTogether(t *testing.T) {
 			}
 			for j := range b.Attributes {
 				a, b := &a.Attributes[j], &b.Attributes[j]
-				if pod[a.Pod] != b.Pod || node[a.Node] != b.Node || a.Type != b.Type || a.Assigned != b.Assigned || a.HasHandle != b.HasHandle {
+				if pod[a.Pod] != b.Pod || node[a.Node] != b.Node || a.Extras().Type != b.Extras().Type || a.Assigned != b.Assigned || a.HasHandle != b.HasHandle {
 					t.Errorf("%s: %+v for %+v", example, a, b)
 				}
 				if !a.WindowsReserved() && a.HasHandle && !handles[a.Handle] {

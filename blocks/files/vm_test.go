@@ -66,7 +66,7 @@ func TestVirtualMachinesOfFiles(t *testing.T) {
 	before, after, path := recorded(t, SaveOptions{}, writeFile(t, vmDump))
 	sameSnapshot(t, "saved", before, after)
 	vm := func(name, uid string, ofVM bool) blocks.VirtualMachine {
-		return blocks.VirtualMachine{Meta: blocks.Meta{Name: name, UID: uid}, Namespace: "shopping", OfVM: ofVM}
+		return blocks.VirtualMachine{Meta: blocks.Meta{Name: name, Pin: blocks.PinOf(uid, "")}, Namespace: "shopping", OfVM: ofVM}
 	}
 	diff(t, "virtual machines", []blocks.VirtualMachine{vm("oracle-db.main", "2b-uid", false), vm("stopped-one", "", false)}, after.VMs)
 	diff(t, "instances", []blocks.VirtualMachine{vm("loose-instance", "", false), vm("oracle-db.main", "1a-uid", true)}, after.VMInstances)
@@ -75,8 +75,8 @@ func TestVirtualMachinesOfFiles(t *testing.T) {
 	}
 	pod := after.Workloads[0]
 	diff(t, "the pod's addresses", []netip.Addr{addr("10.9.0.1"), addr("10.64.0.0")}, pod.Extras().NetworkIPs)
-	if pod.VM != "oracle-db.main" || pod.Extras().Unreadable == "" {
-		t.Errorf("the pod runs %q, and cannot be read at %q", pod.VM, pod.Extras().Unreadable)
+	if pod.Extras().VM != "oracle-db.main" || pod.Extras().Unreadable == "" {
+		t.Errorf("the pod runs %q, and cannot be read at %q", pod.Extras().VM, pod.Extras().Unreadable)
 	}
 	text, err := os.ReadFile(path)
 	must(t, err)
@@ -176,10 +176,10 @@ func TestAnonymizedVirtualMachines(t *testing.T) {
 	if owner(0) != running.FullName() || owner(1) != stopped.FullName() || owner(2) != "/" {
 		t.Errorf("handles %q, %q, %q for %q, %q and a hashed one", a[0].Handle, a[1].Handle, a[2].Handle, running.FullName(), stopped.FullName())
 	}
-	if alt := a[0].Alternate; a[0].VMI != running.Name || alt == nil || alt.VMI != running.Name || alt.Node != s.Nodes[1].Name || a[0].Node != s.Nodes[0].Name {
+	if alt := a[0].Extras().Alternate; a[0].Extras().VMI != running.Name || alt == nil || alt.Extras().VMI != running.Name || alt.Node != s.Nodes[1].Name || a[0].Node != s.Nodes[0].Name {
 		t.Errorf("attributes %+v with %+v", a[0], alt)
 	}
-	if a[0].Pod != pod.Name || a[0].Namespace != pod.Namespace || pod.VM != running.Name || pod.Extras().Unreadable == "" {
+	if a[0].Pod != pod.Name || a[0].Namespace != pod.Namespace || pod.Extras().VM != running.Name || pod.Extras().Unreadable == "" {
 		t.Errorf("pod %+v of %+v", pod, a[0])
 	}
 	diff(t, "the pod's addresses", before.Workloads[0].Extras().NetworkIPs, pod.Extras().NetworkIPs)

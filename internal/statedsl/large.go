@@ -13,7 +13,7 @@ import (
 func Large(nodes, podsEach int) *blocks.Snapshot {
 	written := blocks.TimeOf(Clock.Add(-24 * time.Hour))
 	meta := func(name string) blocks.Meta {
-		return blocks.Meta{Name: name, UID: name, ResourceVersion: "1", Created: written, Written: written}
+		return blocks.Meta{Name: name, Pin: blocks.PinOf(name, "1"), Created: written, Written: written}
 	}
 	s := &blocks.Snapshot{
 		Cluster: blocks.Cluster{GUID: "large", Datastore: "files", CalicoVersion: "v3.31.0", TakenAt: Clock},

@@ -35,7 +35,7 @@ func Manifest(s *blocks.Snapshot) []map[string]any {
 		m.pod(s.Workloads[i])
 	}
 	if len(s.Workloads) == 0 { // files without any pod are incomplete
-		m.pod(&blocks.Workload{Meta: blocks.Meta{Name: "kube-proxy", UID: "uid-kube-proxy", ResourceVersion: "1", Created: blocks.TimeOf(s.Cluster.TakenAt)}, Namespace: "kube-system", HostNetwork: true, Phase: "Running"})
+		m.pod(&blocks.Workload{Meta: blocks.Meta{Name: "kube-proxy", Pin: blocks.PinOf("uid-kube-proxy", "1"), Created: blocks.TimeOf(s.Cluster.TakenAt)}, Namespace: "kube-system", HostNetwork: true, Phase: "Running"})
 	}
 	for i := range s.Blocks {
 		m.block(&s.Blocks[i])
@@ -98,8 +98,8 @@ func metadata(m blocks.Meta) map[string]any {
 	meta := map[string]any{
 		"name": strings.ToLower(strings.NewReplacer("/", "-", ":", "-", "_", "-").Replace(m.Name)), "creationTimestamp": at(m.Created),
 	}
-	if m.UID != "" {
-		meta["uid"], meta["resourceVersion"] = m.UID, m.ResourceVersion
+	if m.UID() != "" {
+		meta["uid"], meta["resourceVersion"] = m.UID(), m.ResourceVersion()
 	}
 	if !m.Written.IsZero() {
 		manager := "Go-http-client"
@@ -236,7 +236,7 @@ func (m *manifest) pod(p *blocks.Workload) {
 	if len(e.NetworkIPs) > len(e.Attached) {
 		networks = append(networks, map[string]any{"name": "net", "ips": texts(e.NetworkIPs)})
 	}
-	if len(networks) > 0 || p.NetworkStatus {
+	if len(networks) > 0 || p.Extras().NetworkStatus {
 		annotations["k8s.v1.cni.cncf.io/network-status"] = asJSON(networks)
 	}
 	if e.Unreadable != "" {
@@ -253,7 +253,7 @@ func (m *manifest) pod(p *blocks.Workload) {
 	for k, v := range p.Labels {
 		labels[k] = v
 	}
-	set(labels, "vm.kubevirt.io/name", p.VM)
+	set(labels, "vm.kubevirt.io/name", p.Extras().VM)
 	meta := metadata(p.Meta)
 	meta["namespace"], meta["annotations"], meta["labels"] = p.Namespace, annotations, labels
 	if c := p.Controller; c != nil {
@@ -330,18 +330,18 @@ func attribute(a *blocks.Attributes) map[string]any {
 	if a.HasHandle {
 		out["handle_id"] = a.Handle
 	}
-	if !a.Released.IsZero() {
-		out["releasedAt"] = at(a.Released)
+	if !a.Extras().Released.IsZero() {
+		out["releasedAt"] = at(a.Extras().Released)
 	}
 	secondary := ownerMap(a)
-	set(secondary, "type", a.Type)
-	set(secondary, "service", a.Service)
+	set(secondary, "type", a.Extras().Type)
+	set(secondary, "service", a.Extras().Service)
 	if !a.Assigned.IsZero() {
 		secondary["timestamp"] = a.Assigned.Std().String()
 	}
 	out["secondary"] = secondary
-	if a.Alternate != nil {
-		out["alternateOwnerAttrs"] = ownerMap(a.Alternate)
+	if alt := a.Extras().Alternate; alt != nil {
+		out["alternateOwnerAttrs"] = ownerMap(alt)
 	}
 	return out
 }
@@ -351,8 +351,8 @@ func ownerMap(a *blocks.Attributes) map[string]any {
 	set(out, "pod", a.Pod)
 	set(out, "namespace", a.Namespace)
 	set(out, "node", a.Node)
-	set(out, "vmi-name", a.VMI)
-	if a.VM && a.VMI == "" {
+	set(out, "vmi-name", a.Extras().VMI)
+	if a.VM && a.Extras().VMI == "" {
 		out["vmi-uid"] = "uid"
 	}
 	return out

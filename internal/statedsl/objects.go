@@ -130,21 +130,27 @@ func (p *parser) alloc(w words) error {
 	m := p.meta("", w)
 	ns, pod, _ := strings.Cut(w.get("pod"), "/")
 	a := blocks.Attributes{
-		Handle: w.get("handle"), HasHandle: w.has("handle"), Namespace: ns, Pod: pod, Node: w.get("node"), Type: w.get("type"), Assigned: m.Created,
-		VM: w.has("vm"), Service: w.get("service"),
+		Handle: w.get("handle"), HasHandle: w.has("handle"), Namespace: ns, Pod: pod, Node: w.get("node"), Assigned: m.Created, VM: w.has("vm"),
+	}
+	if w.has("type") || w.has("service") {
+		a.Extra = &blocks.AttributesExtra{Type: w.get("type"), Service: w.get("service")}
 	}
 	if w.has("vmi") {
-		a.VM, a.VMI = true, w.get("vmi")
+		a.VM, a.Extend().VMI = true, w.get("vmi")
 	}
 	if w.has("alt") {
 		altNS, altPod, _ := strings.Cut(w.get("alt"), "/")
-		a.Alternate = &blocks.Attributes{Namespace: altNS, Pod: altPod, Node: w.get("altnode"), VM: a.VM, VMI: a.VMI}
+		alt := &blocks.Attributes{Namespace: altNS, Pod: altPod, Node: w.get("altnode"), VM: a.VM}
+		if a.Extras().VMI != "" {
+			alt.Extend().VMI = a.Extra.VMI
+		}
+		a.Extend().Alternate = alt
 	}
 	if w.has("noage") {
 		a.Assigned = 0
 	}
 	if w.has("cooling") {
-		a = blocks.Attributes{Released: m.Created}
+		a = blocks.Attributes{Extra: &blocks.AttributesExtra{Released: m.Created}}
 	}
 	b.Ordinals[i] = int32(len(b.Attributes))
 	b.Attributes = append(b.Attributes, a)
@@ -182,7 +188,9 @@ func (p *parser) pod(w words) {
 		e.NetworkIPs = append(e.NetworkIPs, netip.MustParseAddr(a))
 	}
 	attach(&pod, w)
-	pod.VM = w.get("vmi")
+	if w.has("vmi") {
+		pod.Extend().VM = w.get("vmi")
+	}
 	if pools := w.list("pools"); len(pools) > 0 {
 		pod.Extend().PoolsV4, pod.Extend().PoolsV6 = pools, pools
 	}

@@ -1,6 +1,7 @@
 package statedsl
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -110,7 +111,7 @@ func (p *parser) meta(name string, w words) blocks.Meta {
 	if w.has("future") {
 		t = p.ago(-time.Hour)
 	}
-	m := blocks.Meta{Name: name, UID: "uid-" + name, ResourceVersion: "1", Created: t, Written: t}
+	m := blocks.Meta{Name: name, Created: t, Written: t}
 	if d, err := time.ParseDuration(w.get("created")); err == nil {
 		m.Created = p.ago(d)
 	}
@@ -118,14 +119,8 @@ func (p *parser) meta(name string, w words) blocks.Meta {
 	if w.has("noage") {
 		m.Written = 0
 	}
-	if w.has("uid") {
-		m.UID = w.get("uid")
-	}
-	if w.has("rv") {
-		m.ResourceVersion = w.get("rv")
-	}
-	if w.has("unpinned") {
-		m.UID, m.ResourceVersion = "", ""
+	if !w.has("unpinned") {
+		m.Pin = blocks.PinOf(cmp.Or(w.get("uid"), "uid-"+name), cmp.Or(w.get("rv"), "1"))
 	}
 	return m
 }

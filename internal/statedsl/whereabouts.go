@@ -68,7 +68,9 @@ func wowner(w words, pod string) blocks.WhereaboutsOwner {
 
 // attach gives a pod its addresses on networks other than the cluster's own.
 func attach(pod *blocks.Workload, w words) {
-	pod.NetworkStatus = w.has("netstatus") || w.has("nets")
+	if w.has("netstatus") || w.has("nets") {
+		pod.Extend().NetworkStatus = true
+	}
 	for _, x := range w.list("nets") {
 		network, addr, _ := strings.Cut(x, "@")
 		a := netip.MustParseAddr(addr)

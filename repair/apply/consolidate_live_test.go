@@ -202,7 +202,7 @@ func (l *lab) ends(o repair.Outcome) {
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
 		if at, in := b.Ordinal(addr); in && b.At(at) != nil {
-			ref := repair.ObjectRef{Resource: blocks.Blocks, Name: b.Name, UID: b.UID, ResourceVersion: b.ResourceVersion}
+			ref := repair.ObjectRef{Resource: blocks.Blocks, Name: b.Name, UID: b.UID(), ResourceVersion: b.ResourceVersion()}
 			sequence, _ := b.SequenceAt(at)
 			released := []repair.Release{{Ordinal: at, Handle: b.At(at).Handle, Sequence: sequence}}
 			l.must(l.writer(l.journal(journal.Header{})).ReleaseIPs(l.t.Context(), ref, released)[0])

@@ -66,7 +66,7 @@ func (m *podCluster) Reserve(_ context.Context, c netip.Prefix, mark string) err
 	m.did = append(m.did, "reserve "+c.String())
 	return m.write(blocks.Reservations, "r", func() {
 		m.s.Reservations = append(slices.Clone(m.s.Reservations), blocks.Reservation{
-			Meta: blocks.Meta{Name: remedies.ReservationName(c), UID: "r", ResourceVersion: "1", Created: blocks.TimeOf(m.now)}, Ours: mark, CIDRs: []netip.Prefix{c},
+			Meta: blocks.Meta{Name: remedies.ReservationName(c), Pin: blocks.PinOf("r", "1"), Created: blocks.TimeOf(m.now)}, Ours: mark, CIDRs: []netip.Prefix{c},
 		})
 	})
 }
@@ -102,7 +102,7 @@ func (m *podCluster) Evict(_ context.Context, _, name, uid string) error {
 	m.did = append(m.did, "evict "+name)
 	s := m.s.Clone()
 	for i, p := range s.Workloads {
-		if p.UID != uid {
+		if p.UID() != uid {
 			continue
 		}
 		w := *p
@@ -111,7 +111,7 @@ func (m *podCluster) Evict(_ context.Context, _, name, uid string) error {
 				free(b, w.StatusIPs[0])
 			}
 		}
-		w.Name, w.UID, w.StatusIPs, w.AnnotationIPs, w.Ready = name+"-new", name+"-new", nil, nil, !m.unready
+		w.Name, w.Pin, w.StatusIPs, w.AnnotationIPs, w.Ready = name+"-new", blocks.PinOf(name+"-new", ""), nil, nil, !m.unready
 		if m.unready {
 			w.Phase = "Pending"
 		}
@@ -134,7 +134,7 @@ func free(b *blocks.Block, a netip.Addr) {
 		}
 	}
 	b.OrdinalSequences = slices.DeleteFunc(slices.Clone(b.OrdinalSequences), func(s blocks.OrdinalSequence) bool { return int(s.Ordinal) == i })
-	b.ResourceVersion += "1"
+	b.Pin = blocks.PinOf(b.UID(), b.ResourceVersion()+"1")
 }
 
 // AcquireLease is refused while other is set, and lost when it is later.
@@ -249,7 +249,7 @@ func TestReplacedWhere(t *testing.T) {
 		"use 10.0.0.20 sys/ds-b2 b of=DaemonSet/ds ready\npod sys/ds-a a of=DaemonSet/ds\n": true,
 	} {
 		w := before.Pod("sys", "ds-b")
-		s := &repair.Step{Guards: guards(repair.GuardPod, "sys/ds-b", repair.GuardPodUID, w.UID, repair.GuardController, w.Controller.UID)}
+		s := &repair.Step{Guards: guards(repair.GuardPod, "sys/ds-b", repair.GuardPodUID, w.UID(), repair.GuardController, w.Controller.UID)}
 		if done, waits, err := planner.KindOf(repair.EvictPod).Settled(before, sketched(t, shortOfBlocks+now), s); done != want || err != nil {
 			t.Errorf("%s: %v %s %v", now, done, waits, err)
 		}

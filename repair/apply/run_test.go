@@ -145,8 +145,8 @@ func TestEditedByHand(t *testing.T) {
 			s.Target.CIDR, s.Target.Name, s.Target.Node = b.CIDR.String(), b.Name, b.Owner.Node()
 			s.ID = string(s.Kind) + ":" + s.Target.CIDR
 			setGuard(s, repair.GuardName, b.Name)
-			setGuard(s, repair.GuardUID, b.UID)
-			setGuard(s, repair.GuardVersion, b.ResourceVersion)
+			setGuard(s, repair.GuardUID, b.UID())
+			setGuard(s, repair.GuardVersion, b.ResourceVersion())
 			setGuard(s, repair.GuardOwner, b.Owner.String())
 		}, "skipped InUse"},
 		"to name a block in use in the target alone": {func(f *fakeCluster, _ *repair.Plan, s *repair.Step) {
@@ -222,7 +222,7 @@ func TestTwoObservations(t *testing.T) {
 	p = f.plan(t, req)
 	f.now = f.now.Add(state.DefaultGrace)
 	for i := range f.s.Blocks {
-		f.s.Blocks[i].ResourceVersion += "1" // somebody wrote them in between
+		f.s.Blocks[i].Pin = blocks.PinOf(f.s.Blocks[i].UID(), f.s.Blocks[i].ResourceVersion()+"1") // somebody wrote them in between
 	}
 	wantOutcomes(t, f.mustApply(t, p, Options{}), "skipped Changed", "skipped Changed")
 }
@@ -356,7 +356,7 @@ func TestOldPlan(t *testing.T) {
 			dropBlock(f.s, b.Name)
 		}, "already"},
 		"the block alone is gone":  {func(f *fakeCluster, b *blocks.Block) { dropBlock(f.s, b.Name) }, "skipped Gone"},
-		"it is another object now": {func(_ *fakeCluster, b *blocks.Block) { b.UID = "other" }, "skipped Changed"},
+		"it is another object now": {func(_ *fakeCluster, b *blocks.Block) { b.Pin = blocks.PinOf("other", b.ResourceVersion()) }, "skipped Changed"},
 		"another node owns it": {func(_ *fakeCluster, b *blocks.Block) {
 			b.Owner.Name = "new-1"
 		}, "skipped"},

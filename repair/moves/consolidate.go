@@ -295,7 +295,7 @@ func Awaited(before, now *state.State, s *repair.Step) ([]blocks.Ref, bool) {
 		return nil, false
 	}
 	for _, w := range remedies.Of(now).PodsOf(controller) {
-		if slices.ContainsFunc(had, func(o *blocks.Workload) bool { return o.UID == w.UID }) {
+		if slices.ContainsFunc(had, func(o *blocks.Workload) bool { return o.UID() == w.UID() }) {
 			continue
 		}
 		for addr := range w.Addresses {

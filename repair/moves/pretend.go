@@ -10,7 +10,7 @@ import (
 
 // evicted takes the pod of a step away, with its address.
 func evicted(x *repair.Pretence, s *repair.Step) {
-	x.Workloads = slices.DeleteFunc(x.Workloads, func(w *blocks.Workload) bool { return w.UID == s.Guard(repair.GuardPodUID) })
+	x.Workloads = slices.DeleteFunc(x.Workloads, func(w *blocks.Workload) bool { return w.UID() == s.Guard(repair.GuardPodUID) })
 	if b := s.Guard(repair.GuardBlock); b != repair.Absent {
 		p, err := netip.ParsePrefix(b)
 		if a, none := netip.ParseAddr(s.Target.IP); err == nil && none == nil {

@@ -35,7 +35,7 @@ var Cordon = &repair.StepKind{
 			}
 			p.Add(AboutAll(c, state.NodeSubject(name)), repair.Step{
 				Because: fmt.Sprintf("it has no address of its own for a pod that moves out of %s, which would borrow there or wait", c.CIDR),
-				Guards:  Joins(c, repair.GuardName, name, repair.GuardUID, n.UID),
+				Guards:  Joins(c, repair.GuardName, name, repair.GuardUID, n.UID()),
 			}, n.Meta)
 		}
 	},
@@ -79,7 +79,7 @@ func cordonForRehome(p *repair.Proposals) {
 		about.Target = state.NodeSubject(name)
 		p.Add(about, repair.Step{
 			Because: "it has no address of its own for a pod that starts again, which would borrow there once more",
-			Guards:  repair.Guards(repair.GuardName, name, repair.GuardUID, n.UID, repair.GuardConsolidation, remedies.Rehoming),
+			Guards:  repair.Guards(repair.GuardName, name, repair.GuardUID, n.UID(), repair.GuardConsolidation, remedies.Rehoming),
 		}, n.Meta)
 	}
 }

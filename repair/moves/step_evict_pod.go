@@ -81,7 +81,7 @@ func stillHas(st *state.State, s *repair.Step) bool {
 // PodOf returns the pod that a step evicts; nil if it is gone, or another has its name.
 func PodOf(st *state.State, s *repair.Step) *blocks.Workload {
 	namespace, name, _ := strings.Cut(s.Guard(repair.GuardPod), "/")
-	if w := st.Pod(namespace, name); w != nil && w.UID == s.Guard(repair.GuardPodUID) {
+	if w := st.Pod(namespace, name); w != nil && w.UID() == s.Guard(repair.GuardPodUID) {
 		return w
 	}
 	return nil
@@ -105,7 +105,7 @@ func evict(p *repair.Proposals, m remedies.Move, c repair.Concern, joined []repa
 		Because: why,
 		Evidence: state.Evidences("pod", w.FullName(), "node", w.Node, "address", m.Addr.String(), "made again by", by,
 			"lost with it", repair.OnlyIf(w.HasScratch, "what its emptyDir volumes hold")),
-		Guards: append(repair.Guards(repair.GuardPod, w.FullName(), repair.GuardPodUID, w.UID, repair.GuardController, repair.OrAbsent(controller), repair.GuardBlock, repair.OrAbsent(block)),
+		Guards: append(repair.Guards(repair.GuardPod, w.FullName(), repair.GuardPodUID, w.UID(), repair.GuardController, repair.OrAbsent(controller), repair.GuardBlock, repair.OrAbsent(block)),
 			joined...),
 	}, w.Meta)
 }
@@ -274,7 +274,7 @@ func othersReady(a *repair.Turn, s *repair.Step) (due time.Time, _ repair.Reason
 func missingBeside(st *state.State, s *repair.Step) *blocks.Workload {
 	controller := s.Guard(repair.GuardController)
 	for _, w := range st.Workloads {
-		if w.Controller == nil || w.Controller.UID != controller || w.UID == s.Guard(repair.GuardPodUID) || !w.Live() || w.Ready && w.Deleting.IsZero() {
+		if w.Controller == nil || w.Controller.UID != controller || w.UID() == s.Guard(repair.GuardPodUID) || !w.Live() || w.Ready && w.Deleting.IsZero() {
 			continue
 		}
 		covered := slices.ContainsFunc(st.Budgets, func(b blocks.DisruptionBudget) bool { return b.Covers(w) })
@@ -316,7 +316,7 @@ func replacedPod(before, now *state.State, s *repair.Step) (done bool, waits str
 	}
 	waits, done = "its replacement is not there yet", len(has) >= len(had) && ready(has) >= ready(had)
 	for _, w := range has {
-		if slices.ContainsFunc(had, func(o *blocks.Workload) bool { return o.UID == w.UID }) {
+		if slices.ContainsFunc(had, func(o *blocks.Workload) bool { return o.UID() == w.UID() }) {
 			continue
 		}
 		for _, b := range now.Borrows {

@@ -38,7 +38,7 @@ var Reserve = &repair.StepKind{
 				c.For, c.Holder, phrase.PluralVerb(len(c.Moves), "pod", "has", "have")),
 			Evidence: state.Evidences("pool", repair.PoolName(c.Pool), "holder", c.Holder, "node in need", c.For, "pods that move", phrase.OrNone(phrase.List(pods)),
 				"nodes cordoned meanwhile", phrase.OrNone(phrase.List(c.Cordon))),
-			Guards: Joins(c, repair.GuardName, c.Block.Name, repair.GuardUID, c.Block.UID, repair.GuardOwner, repair.OwnerGuard(c.Block.Owner)),
+			Guards: Joins(c, repair.GuardName, c.Block.Name, repair.GuardUID, c.Block.UID(), repair.GuardOwner, repair.OwnerGuard(c.Block.Owner)),
 		}, c.Block.Meta)
 	},
 	AddRefs: consolidationRefs,

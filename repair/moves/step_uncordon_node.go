@@ -43,19 +43,19 @@ var Uncordon = &repair.StepKind{
 			}
 			s := repair.Step{
 				Because: "it was cordoned while pods move, and takes no pods until it is uncordoned",
-				Guards:  repair.Guards(repair.GuardName, n.Name, repair.GuardUID, n.UID, repair.GuardConsolidation, n.Ours),
+				Guards:  repair.Guards(repair.GuardName, n.Name, repair.GuardUID, n.UID(), repair.GuardConsolidation, n.Ours),
 			}
 			about := repair.Concern{Target: state.NodeSubject(n.Name), Pools: nil, Nodes: []string{n.Name}}
 			if c := marks[n.Ours]; n.Ours != "" && c != nil {
 				about = AboutAll(c, about.Target)
 			} else if c := marks[n.Name]; n.Ours == "" && c != nil {
 				about = AboutAll(c, about.Target)
-				s.Guards = repair.Guards(repair.GuardName, n.Name, repair.GuardUID, n.UID, repair.GuardConsolidation, c.Name())
+				s.Guards = repair.Guards(repair.GuardName, n.Name, repair.GuardUID, n.UID(), repair.GuardConsolidation, c.Name())
 			} else if n.Ours == "" || n.Ours == remedies.Rehoming {
 				target := about.Target
 				about = every()
 				about.Target = target
-				s.Guards = repair.Guards(repair.GuardName, n.Name, repair.GuardUID, n.UID, repair.GuardConsolidation, remedies.Rehoming)
+				s.Guards = repair.Guards(repair.GuardName, n.Name, repair.GuardUID, n.UID(), repair.GuardConsolidation, remedies.Rehoming)
 			}
 			p.Add(about, s, n.Meta)
 		}

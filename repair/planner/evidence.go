@@ -35,7 +35,7 @@ func evidenceFor(st *state.State, req repair.Request, r state.AllocationRef) evi
 	host := st.HostEvidence(r)
 	off, why := st.MachineOff(host.Node)
 	// A live migration may have brought the machine to the alternate owner's node.
-	if alt := r.Attributes().Alternate; alt != nil && alt.Node != "" && alt.Node != host.Node && host.Verdict != hosts.ShowsInUse {
+	if alt := r.Attributes().Extras().Alternate; alt != nil && alt.Node != "" && alt.Node != host.Node && host.Verdict != hosts.ShowsInUse {
 		altOff, altWhy := st.MachineOff(alt.Node)
 		if !altOff && st.MachineMayRun(alt.Node) {
 			return evidence{Reason: repair.Reason{Code: repair.RefusedMachineMayRun, Why: altWhy + ": it is the node of the alternate owner, and what ran there may run on"}}

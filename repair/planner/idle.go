@@ -73,7 +73,7 @@ func nothingToRehome(st *state.State) string {
 		switch {
 		case b.Tunnel:
 			tunnels++
-		case b.VM || b.Workload != nil && b.Workload.VM != "":
+		case b.VM || b.Workload != nil && b.Workload.Extras().VM != "":
 			vms++
 		}
 	}

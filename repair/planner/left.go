@@ -29,7 +29,7 @@ func ownersAffinity(st *state.State, cidr, host string) error {
 // unless its host claims the CIDR again.
 func releasedAffinity(st *state.State, s *repair.Step) error {
 	a := repair.AffinityNamed(st, s.Guard(repair.GuardAffinity))
-	if a == nil || a.UID != s.Guard(repair.GuardAffinityUID) || repair.ClaimedAgain(a) {
+	if a == nil || a.UID() != s.Guard(repair.GuardAffinityUID) || repair.ClaimedAgain(a) {
 		return nil
 	}
 	b := repair.BlockAt(st, s.Target.CIDR)
@@ -99,7 +99,7 @@ func excess(st *state.State, id string) int {
 func asBefore(before, now *state.State, s *repair.Step) bool {
 	id := s.Guard(repair.GuardHandle)
 	h, was := now.Handle(id), before.Handle(id)
-	if h == nil || was == nil || h.UID != was.UID || h.SoftDeleted && !was.SoftDeleted {
+	if h == nil || was == nil || h.UID() != was.UID() || h.SoftDeleted && !was.SoftDeleted {
 		return false
 	}
 	wrong, _ := before.Miscounts(was)
@@ -109,7 +109,7 @@ func asBefore(before, now *state.State, s *repair.Step) bool {
 // hasReleasedBlock: a block that belongs to no one goes with its last address.
 func hasReleasedBlock(st *state.State, s *repair.Step) error {
 	for _, b := range st.IPBlocks {
-		if b.UID == s.Guard(repair.GuardBlockUID) && b.SoftDeleted && b.Used == 0 && b.Owner == (blocks.Owner{}) {
+		if b.UID() == s.Guard(repair.GuardBlockUID) && b.SoftDeleted && b.Used == 0 && b.Owner == (blocks.Owner{}) {
 			return repair.LeftBehind(blocks.Blocks, b.Name, "is left marked deleted")
 		}
 	}

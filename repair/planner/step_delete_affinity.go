@@ -113,8 +113,8 @@ func proposeDelete(p *repair.Proposals, a *blocks.Affinity) {
 	block, uid, owner := "none exists", repair.Absent, ""
 	if b != nil {
 		because = fmt.Sprintf("%s has an affinity to block %s, which belongs to %s", phrase.Owner(a.Owner), a.CIDR, phrase.Owner(b.Owner))
-		block, uid, owner = fmt.Sprintf("%s, owner %s, %s in use", b.Name, phrase.Owner(b.Owner), phrase.Plural(b.Used, "address")), b.UID, repair.OwnerGuard(b.Owner)
-		if b.UID == "" {
+		block, uid, owner = fmt.Sprintf("%s, owner %s, %s in use", b.Name, phrase.Owner(b.Owner), phrase.Plural(b.Used, "address")), b.UID(), repair.OwnerGuard(b.Owner)
+		if b.UID() == "" {
 			p.Refuse(c, repair.RefusedUnpinned, "its block's object carries no UID, so nothing says later that it is still the same")
 			return
 		}
@@ -124,7 +124,7 @@ func proposeDelete(p *repair.Proposals, a *blocks.Affinity) {
 		Because:         because,
 		Evidence: state.Evidences("state", string(a.Effective()), "block", block, "host", hostText(st, a.Owner.Node()),
 			"created", phrase.Time(a.Created), "last written", phrase.Time(a.Written)),
-		Guards: repair.Guards(repair.GuardName, a.Name, repair.GuardUID, a.UID, repair.GuardVersion, a.ResourceVersion, repair.GuardCreated, phrase.Time(a.Created),
+		Guards: repair.Guards(repair.GuardName, a.Name, repair.GuardUID, a.UID(), repair.GuardVersion, a.ResourceVersion(), repair.GuardCreated, phrase.Time(a.Created),
 			repair.GuardAffinityState, string(a.Effective()), repair.GuardBlockUID, uid, repair.GuardOwner, owner),
 	}, a.Meta)
 }

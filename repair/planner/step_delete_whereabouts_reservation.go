@@ -114,7 +114,7 @@ func proposeLone(q *asker, l *whereabouts.LoneReservation) {
 		Because:         fmt.Sprintf("reservation %s keeps %s, which no pool records, and pod %s does not exist", l.Key(), l.Addr, l.WhereaboutsOwner.Pod),
 		Evidence: state.Evidences("address", l.Addr.String(), "network", l.Network, "pod", l.WhereaboutsOwner.Pod.String(), "interface", l.Interface, "container", l.ContainerID,
 			"created", phrase.Time(l.Created), "not in use", e.says, "consent", repair.OnlyIf(e.consent, withoutHostEvidence)),
-		Guards: repair.Guards(repair.GuardUID, l.UID, repair.GuardVersion, l.ResourceVersion, repair.GuardCreated, phrase.Time(l.Created),
+		Guards: repair.Guards(repair.GuardUID, l.UID(), repair.GuardVersion, l.ResourceVersion(), repair.GuardCreated, phrase.Time(l.Created),
 			repair.GuardPod, l.WhereaboutsOwner.Pod.String(), repair.GuardMachineOff, e.off),
 	}, l.Meta)
 }

@@ -99,7 +99,7 @@ func proposeDisown(p *repair.Proposals, b *state.Block) {
 	}
 	a, pinned := repair.OwnAffinity(p.State, b), []blocks.Meta{b.Meta}
 	pairs := append([]string{
-		repair.GuardName, b.Name, repair.GuardUID, b.UID, repair.GuardCreated, phrase.Time(b.Created), repair.GuardOwner, repair.OwnerGuard(b.Owner),
+		repair.GuardName, b.Name, repair.GuardUID, b.UID(), repair.GuardCreated, phrase.Time(b.Created), repair.GuardOwner, repair.OwnerGuard(b.Owner),
 	}, affinityGuards(a, true)...)
 	if a != nil {
 		pinned = append(pinned, a.Meta)

@@ -85,7 +85,7 @@ var finishDelete = &repair.StepKind{
 			return b.EndAffinity()
 		}
 		a := repair.AffinityNamed(b.State, b.Step.Guard(repair.GuardAffinity))
-		if a == nil || a.SoftDeleted || !b.Mine(a) || a.UID != b.Step.Guard(repair.GuardAffinityUID) || string(a.Effective()) != b.Step.Guard(repair.GuardAffinityState) {
+		if a == nil || a.SoftDeleted || !b.Mine(a) || a.UID() != b.Step.Guard(repair.GuardAffinityUID) || string(a.Effective()) != b.Step.Guard(repair.GuardAffinityState) {
 			return repair.Move{}
 		}
 		return b.DeleteAffinity(a, "deleting the affinity of the block that was marked")
@@ -190,7 +190,7 @@ func finishBlock(p *repair.Proposals, b *state.Block) {
 // markGuards pins an object that is marked deleted.
 func markGuards(p *repair.Proposals, m blocks.Meta) []string {
 	return []string{
-		repair.GuardName, m.Name, repair.GuardUID, m.UID, repair.GuardVersion, repair.OnlyIf(p.Request.ObserveTwice, m.ResourceVersion), repair.GuardCreated, phrase.Time(m.Created),
+		repair.GuardName, m.Name, repair.GuardUID, m.UID(), repair.GuardVersion, repair.OnlyIf(p.Request.ObserveTwice, m.ResourceVersion()), repair.GuardCreated, phrase.Time(m.Created),
 	}
 }
 
@@ -298,7 +298,7 @@ func affinityFinished(x *repair.Pretence, s *repair.Step) {
 	}
 	for i := range x.Affinities {
 		if a := &x.Affinities[i]; a.Name == s.Guard(repair.GuardName) {
-			a.SoftDeleted, a.State, a.UID, a.Created, a.Written = false, blocks.Confirmed, "", x.Cluster.Taken(), x.Cluster.Taken()
+			a.SoftDeleted, a.State, a.Pin, a.Created, a.Written = false, blocks.Confirmed, blocks.Pin{}, x.Cluster.Taken(), x.Cluster.Taken()
 		}
 	}
 }

@@ -110,7 +110,7 @@ func reconcile(p *repair.Proposals, h *blocks.Handle, deletes bool, doubt *handl
 	}
 	s := repair.Step{TwoObservations: true, Because: fmt.Sprintf("no block refers to handle %s", h.ID)}
 	evidence := []string{"it counts", repair.OrAbsent(countsText(h.Blocks))}
-	pairs := []string{repair.GuardName, h.Name, repair.GuardUID, h.UID, repair.GuardVersion, h.ResourceVersion, repair.GuardCreated, phrase.Time(h.Created)}
+	pairs := []string{repair.GuardName, h.Name, repair.GuardUID, h.UID(), repair.GuardVersion, h.ResourceVersion(), repair.GuardCreated, phrase.Time(h.Created)}
 	if deletes {
 		evidence = append(evidence, "created", phrase.Time(h.Created))
 	} else {
@@ -133,7 +133,7 @@ func recreateHandle(b *repair.Begun) repair.Move {
 		return repair.Cannot(repair.SkipUnknown, "the handle is gone, and the journal does not show that it was deleted here: Calico may have removed it, and created again it would be leaked")
 	case h == nil:
 		return repair.ToWrite(func(ctx context.Context) error { return b.Writer.RecreateHandle(ctx, c.Before) }, "create the handle again")
-	case h.UID != c.Was().Metadata.UID:
+	case h.UID() != c.Was().Metadata.UID:
 		return repair.Nothing(repair.Already, "a handle of this name was made since")
 	case h.SoftDeleted:
 		return repair.Cannot(repair.SkipChanged, "it is marked deleted, and Calico removes it at its next reading")
@@ -149,7 +149,7 @@ func fixedHandle(b *repair.Begun) repair.Move {
 		return repair.Cannot(repair.SkipUnknown, "the journal does not hold the handle")
 	}
 	h := repair.HandleNamed(b.State, c.Name)
-	if h == nil || h.UID != c.UID() {
+	if h == nil || h.UID() != c.UID() {
 		return repair.Nothing(repair.NotNeeded, "the handle whose counts were written does not exist any more")
 	}
 	const harm = "counts that contradict the blocks are not written again: the handle would outlive its last address, or go before it"
@@ -162,7 +162,7 @@ func fixedHandle(b *repair.Begun) repair.Move {
 // endHandle deletes a handle that the run marked.
 func endHandle(b *repair.Begun, h *blocks.Handle) repair.Move {
 	c := b.Log.First(blocks.Handles)
-	if c == nil || h.UID != c.Was().Metadata.UID || len(b.State.HandleRefs(h.ID)) > 0 {
+	if c == nil || h.UID() != c.Was().Metadata.UID || len(b.State.HandleRefs(h.ID)) > 0 {
 		return repair.Move{}
 	}
 	return b.EndMark(blocks.Handles, h.Meta)

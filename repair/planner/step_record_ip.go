@@ -206,7 +206,7 @@ func proposeRecord(p *repair.Proposals, u *state.UnrecordedIP) {
 	}
 	says := fmt.Sprintf("does not exist: %s is claimed for %s, and created with %s in use there", u.Slot, u.Host, phrase.Plural(len(beside), "address"))
 	if u.Block != nil {
-		block, uid, slot, claim, pinned = u.Block.Name, u.Block.UID, "", "", append(pinned, u.Block.Meta)
+		block, uid, slot, claim, pinned = u.Block.Name, u.Block.UID(), "", "", append(pinned, u.Block.Meta)
 		says = fmt.Sprintf("%s of %s", u.Block.CIDR, phrase.Owner(u.Block.Owner))
 	}
 	p.Add(c, repair.Step{

@@ -95,7 +95,7 @@ var releaseBlock = &repair.StepKind{
 		return ownersAffinity(st, s.Target.CIDR, repair.HostOf(s.Guard(repair.GuardOwner)))
 	},
 	Complete: func(b *repair.Begun) repair.Move {
-		if x := repair.BlockAt(b.State, b.Step.Target.CIDR); x != nil && x.UID == b.Step.Guard(repair.GuardUID) && x.Used == 0 {
+		if x := repair.BlockAt(b.State, b.Step.Target.CIDR); x != nil && x.UID() == b.Step.Guard(repair.GuardUID) && x.Used == 0 {
 			if x.SoftDeleted {
 				return b.EndMark(blocks.Blocks, x.Meta)
 			}
@@ -165,7 +165,7 @@ func affinityGuards(a *blocks.Affinity, version bool) []string {
 		return []string{repair.GuardAffinity, repair.Absent}
 	}
 	return []string{
-		repair.GuardAffinity, a.Name, repair.GuardAffinityUID, a.UID, repair.GuardAffinityVersion, repair.OnlyIf(version, a.ResourceVersion), repair.GuardAffinityState, string(a.Effective()),
+		repair.GuardAffinity, a.Name, repair.GuardAffinityUID, a.UID(), repair.GuardAffinityVersion, repair.OnlyIf(version, a.ResourceVersion()), repair.GuardAffinityState, string(a.Effective()),
 	}
 }
 
@@ -214,12 +214,12 @@ func addRelease(p *repair.Proposals, b *state.Block, c repair.Concern, last reme
 	keeps := keptBlock(p.State, b)
 	kept, keptUID := repair.Absent, ""
 	if keeps != nil {
-		kept, keptUID = keeps.CIDR.String(), keeps.UID
+		kept, keptUID = keeps.CIDR.String(), keeps.UID()
 	}
 	vanished := p.State.Vanished(b.Owner.Node()) // since when, no object tells
 	twice := p.Request.ObserveTwice || vanished
 	pairs := []string{
-		repair.GuardName, b.Name, repair.GuardUID, b.UID, repair.GuardVersion, repair.OnlyIf(twice && emptied == nil, b.ResourceVersion), repair.GuardCreated, phrase.Time(b.Created),
+		repair.GuardName, b.Name, repair.GuardUID, b.UID(), repair.GuardVersion, repair.OnlyIf(twice && emptied == nil, b.ResourceVersion()), repair.GuardCreated, phrase.Time(b.Created),
 		repair.GuardOwner, repair.OwnerGuard(b.Owner), repair.GuardEmptySince, phrase.Time(b.Reclaimability.EmptySince), repair.GuardKeeps, kept, repair.GuardKeepsUID, keptUID,
 	}
 	stays := keepsText(p.State, b, keeps)
@@ -323,7 +323,7 @@ func stillKeeps(st *state.State, planned, now *repair.Step) bool {
 		return false
 	}
 	uid := planned.Guard(repair.GuardKeepsUID) // plans of earlier versions have none
-	return uid == "" || uid == other.UID
+	return uid == "" || uid == other.UID()
 }
 
 func keepsText(st *state.State, b, keeps *state.Block) string {

@@ -79,7 +79,7 @@ var releaseIP = &repair.StepKind{
 		// A block of no one that became empty goes.
 		if c := b.Log.First(blocks.Blocks); c != nil {
 			for _, x := range b.State.IPBlocks {
-				if x.Name == c.Name && x.UID == c.Was().Metadata.UID && x.SoftDeleted && x.Used == 0 {
+				if x.Name == c.Name && x.UID() == c.Was().Metadata.UID && x.SoftDeleted && x.Used == 0 {
 					return b.EndMark(blocks.Blocks, x.Meta)
 				}
 			}
@@ -152,7 +152,7 @@ func recordAgain(b *repair.Begun) repair.Move {
 	switch {
 	case x == nil:
 		return repair.Cannot(repair.SkipGone, "its block %s does not exist any more", was.Spec.CIDR)
-	case x.UID != was.Metadata.UID:
+	case x.UID() != was.Metadata.UID:
 		return repair.Cannot(repair.SkipChanged, "its block %s was deleted and created again since", was.Spec.CIDR)
 	case x.SoftDeleted:
 		return repair.Cannot(repair.SkipChanged, "its block %s is marked deleted", was.Spec.CIDR)
@@ -244,8 +244,8 @@ func proposeIP(p *repair.Proposals, r state.AllocationRef) {
 		TwoObservations: true, Apart: apart(r),
 		Because: fmt.Sprintf("%s is allocated, and nothing owns it: %s", r.Addr(), v.Why()),
 		Evidence: state.Evidences("block", r.Block.CIDR.String(), "owner of the block", phrase.Owner(r.Block.Owner), "handle", attr.Handle,
-			"pod", podName(attr), "node", attr.Node, "type", attr.Type, "assigned", phrase.Time(attr.Assigned), "not in use", e.says, "consent", repair.OnlyIf(e.consent, withoutHostEvidence)),
-		Guards: repair.Guards(repair.GuardBlock, r.Block.Name, repair.GuardBlockUID, r.Block.UID, repair.GuardHandle, attr.Handle, repair.GuardSequence, strconv.FormatUint(sequence, 10),
+			"pod", podName(attr), "node", attr.Node, "type", attr.Extras().Type, "assigned", phrase.Time(attr.Assigned), "not in use", e.says, "consent", repair.OnlyIf(e.consent, withoutHostEvidence)),
+		Guards: repair.Guards(repair.GuardBlock, r.Block.Name, repair.GuardBlockUID, r.Block.UID(), repair.GuardHandle, attr.Handle, repair.GuardSequence, strconv.FormatUint(sequence, 10),
 			repair.GuardAttributes, fmt.Sprintf("%016x", attr.Digest), repair.GuardMachineOff, e.off),
 	}, r.Block.Meta)
 }

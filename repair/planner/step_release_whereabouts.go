@@ -120,17 +120,17 @@ func proposeSecondary(q *asker, a *whereabouts.Allocation) {
 	}
 	podUID, reservation, reservationUID, pinned := "", repair.Absent, "", []blocks.Meta{a.Pool.Meta}
 	if a.Pod != nil {
-		podUID, pinned = a.Pod.UID, append(pinned, a.Pod.Meta)
+		podUID, pinned = a.Pod.UID(), append(pinned, a.Pod.Meta)
 	}
 	if a.Reservation != nil {
-		reservation, reservationUID, pinned = a.Reservation.Key().String(), a.Reservation.UID, append(pinned, a.Reservation.Meta)
+		reservation, reservationUID, pinned = a.Reservation.Key().String(), a.Reservation.UID(), append(pinned, a.Reservation.Meta)
 	}
 	q.Add(c, repair.Step{
 		TwoObservations: true,
 		Because:         fmt.Sprintf("%s of pool %s is allocated, and nothing has it: %s", a.Addr, a.Pool.FullName(), a.Why),
 		Evidence: state.Evidences("pool", a.Pool.FullName(), "range", a.Pool.RangeText, "pod", a.WhereaboutsOwner.Pod.String(), "container", a.ContainerID,
 			"interface", a.Interface, "reservation", reservation, "not in use", e.says, "consent", repair.OnlyIf(e.consent, withoutHostEvidence)),
-		Guards: repair.Guards(repair.GuardUID, a.Pool.UID, repair.GuardPod, a.WhereaboutsOwner.Pod.String(), repair.GuardPodUID, podUID, repair.GuardContainer, a.ContainerID,
+		Guards: repair.Guards(repair.GuardUID, a.Pool.UID(), repair.GuardPod, a.WhereaboutsOwner.Pod.String(), repair.GuardPodUID, podUID, repair.GuardContainer, a.ContainerID,
 			repair.GuardInterface, a.Interface, repair.GuardReservation, reservation, repair.GuardReservationUID, reservationUID, repair.GuardMachineOff, e.off),
 	}, pinned...)
 }
@@ -145,7 +145,7 @@ func recordSecondaryAgain(b *repair.Begun) repair.Move {
 		return repair.Cannot(repair.SkipUnknown, "the journal does not hold the pool")
 	case pool == nil:
 		return repair.Cannot(repair.SkipGone, "its pool %s does not exist any more", b.Step.Target.Name)
-	case pool.UID != c.UID():
+	case pool.UID() != c.UID():
 		return repair.Cannot(repair.SkipChanged, "its pool %s was deleted and created again since", b.Step.Target.Name)
 	}
 	if m := usedSince(b.State, at, b.Step.Guard(repair.GuardPod)); !m.None() {

@@ -117,7 +117,7 @@ func proposeRestoration(p *repair.Proposals, v *whereabouts.Verdicts, l *whereab
 		Because:         fmt.Sprintf("pod %s uses %s, and of it only reservation %s is left: pool %s does not record it", l.User.FullName(), l.Addr, l.Key(), x.Pool.FullName()),
 		Evidence: state.Evidences("address", l.Addr.String(), "pool", x.Pool.FullName(), "range", x.Pool.RangeText, "pod", l.User.FullName(), "node", l.User.Node,
 			"interface", x.Owner.Interface, "container", x.Owner.ContainerID),
-		Guards: repair.Guards(repair.GuardName, x.Pool.FullName(), repair.GuardUID, x.Pool.UID, repair.GuardReservationUID, l.UID, repair.GuardPod, l.User.FullName(),
-			repair.GuardPodUID, l.User.UID, repair.GuardContainer, x.Owner.ContainerID, repair.GuardInterface, x.Owner.Interface),
+		Guards: repair.Guards(repair.GuardName, x.Pool.FullName(), repair.GuardUID, x.Pool.UID(), repair.GuardReservationUID, l.UID(), repair.GuardPod, l.User.FullName(),
+			repair.GuardPodUID, l.User.UID(), repair.GuardContainer, x.Owner.ContainerID, repair.GuardInterface, x.Owner.Interface),
 	}, x.Pool.Meta, l.Meta)
 }

@@ -89,7 +89,7 @@ func proposeStrict(p *repair.Proposals, want bool) {
 	var pinned []blocks.Meta
 	because := "no IPAM configuration exists, and one is created with strict affinity, automatic blocks and no limit of blocks"
 	if st.IPAM.Present {
-		pairs[3], pinned = st.IPAM.UID, []blocks.Meta{st.IPAM.Meta}
+		pairs[3], pinned = st.IPAM.UID(), []blocks.Meta{st.IPAM.Meta}
 		because = fmt.Sprintf("strictAffinity is %t, and %t is asked for", st.IPAM.StrictAffinity, want)
 	}
 	p.Add(c, repair.Step{

@@ -172,7 +172,7 @@ func leftReservation(st *state.State, name, uid, pod string) error {
 		}
 	}
 	l := loneNamed(v, name)
-	if l == nil || l.UID != uid || l.Pod != nil || l.User != nil {
+	if l == nil || l.UID() != uid || l.Pod != nil || l.User != nil {
 		return nil
 	}
 	return repair.LeftBehind(blocks.WhereaboutsReservations, name, "is left, and no pool records its address")
@@ -226,6 +226,6 @@ func setSecondary(x *repair.Pretence, pool string, a netip.Addr, now *blocks.Whe
 
 func dropReservation(x *repair.Pretence, name, uid string) {
 	x.WhereaboutsReservations = slices.DeleteFunc(x.WhereaboutsReservations, func(r blocks.WhereaboutsReservation) bool {
-		return r.Key().String() == name && r.UID == uid
+		return r.Key().String() == name && r.UID() == uid
 	})
 }

@@ -179,5 +179,5 @@ func renewCommand(node string) string {
 // the name that KubeVirt gives the machine's pod.
 func ofVirtualMachine(attr *blocks.Attributes) bool {
 	_, _, vm := attr.VMOf()
-	return vm || attr.Alternate != nil || strings.HasPrefix(attr.Pod, "virt-launcher-")
+	return vm || attr.Extras().Alternate != nil || strings.HasPrefix(attr.Pod, "virt-launcher-")
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -40,11 +41,14 @@ func withinPod(ns *blocks.HostNamespace, pods func(uid string) bool) bool {
 
 func (vs *Views) indexUses(s *blocks.Snapshot) {
 	_, unread := s.Missing(blocks.Pods)
-	uids := make(map[string]bool, len(s.Workloads))
-	for i := range s.Workloads {
-		uids[s.Workloads[i].UID] = true
-	}
-	pods := func(uid string) bool { return unread || uids[uid] }
+	uids := sync.OnceValue(func() map[string]bool { // few machines have what it is asked for
+		out := make(map[string]bool, len(s.Workloads))
+		for i := range s.Workloads {
+			out[s.Workloads[i].UID()] = true
+		}
+		return out
+	})
+	pods := func(uid string) bool { return unread || uids()[uid] }
 	for _, v := range vs.all {
 		for i := range v.Namespaces {
 			ns := &v.Namespaces[i]

@@ -41,7 +41,7 @@ var Shapes = []struct {
 
 func meta(name string) blocks.Meta {
 	at := blocks.TimeOf(taken.Add(-age))
-	return blocks.Meta{Name: name, UID: "uid-" + name, ResourceVersion: "1", Created: at, Written: at}
+	return blocks.Meta{Name: name, Pin: blocks.PinOf("uid-"+name, "1"), Created: at, Written: at}
 }
 
 func stateNode(n int) string { return fmt.Sprintf("node-%05d", n) }

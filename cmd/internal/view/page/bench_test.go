@@ -23,7 +23,7 @@ func crowd(nodes int) *blocks.Snapshot {
 	now := time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
 	written := blocks.TimeOf(now.Add(-24 * time.Hour))
 	meta := func(name string) blocks.Meta {
-		return blocks.Meta{Name: name, UID: name, ResourceVersion: "1", Created: written, Written: written}
+		return blocks.Meta{Name: name, Pin: blocks.PinOf(name, "1"), Created: written, Written: written}
 	}
 	s := &blocks.Snapshot{
 		Cluster: blocks.Cluster{GUID: "crowd", Datastore: "files", CalicoVersion: "v3.31.0", TakenAt: now},

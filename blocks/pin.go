@@ -1,0 +1,68 @@
+package blocks
+
+import (
+	"bytes"
+	"strconv"
+	"unique"
+
+	"github.com/google/uuid"
+)
+
+// Pin tells an object as it was read from any other: its UID and its resourceVersion,
+// either empty where the source has none. As numbers they take half the memory of their
+// texts, which on a cluster of 150,000 pods is 15 MB.
+type Pin struct {
+	uid     uuid.UUID
+	version uint64
+	// texts are both as they stand, where the numbers do not give them back.
+	texts unique.Handle[[2]string]
+}
+
+// PinOf returns the pin of an object with a UID and a resourceVersion.
+func PinOf[T string | []byte](uid, version T) Pin {
+	var p Pin
+	var noID, noNumber error
+	id, number := []byte(uid), []byte(version)
+	if len(id) == 36 && !bytes.ContainsAny(id, "ABCDEF") { // as it is written back
+		p.uid, noID = uuid.ParseBytes(id)
+	}
+	if len(number) > 0 && number[0] != '0' {
+		p.version, noNumber = strconv.ParseUint(string(number), 10, 64)
+	}
+	if noID != nil || noNumber != nil || (p.uid == uuid.Nil) != (len(id) == 0) || (p.version == 0) != (len(number) == 0) {
+		return Pin{texts: unique.Make([2]string{string(id), string(number)})}
+	}
+	return p
+}
+
+// UID returns the UID, and "" if there is none.
+func (p Pin) UID() string {
+	switch {
+	case p.inTexts():
+		return p.texts.Value()[0]
+	case p.uid == uuid.Nil:
+		return ""
+	}
+	return p.uid.String()
+}
+
+// ResourceVersion returns the resourceVersion, and "" if there is none.
+func (p Pin) ResourceVersion() string {
+	switch {
+	case p.inTexts():
+		return p.texts.Value()[1]
+	case p.version == 0:
+		return ""
+	}
+	return strconv.FormatUint(p.version, 10)
+}
+
+// SameUID reports whether two pins are of objects with one UID.
+func (p Pin) SameUID(o Pin) bool {
+	if p.inTexts() || o.inTexts() {
+		return p.UID() == o.UID()
+	}
+	return p.uid == o.uid
+}
+
+func (p Pin) inTexts() bool { return p.texts != unique.Handle[[2]string]{} }
