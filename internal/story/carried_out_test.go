@@ -29,8 +29,8 @@ var elsewhere = []string{"--rehome", "--consolidate", "--unrecorded-ips", "--mis
 // its own, and where it is for people by a person who follows its words.
 func TestPreferredRemediesAreTheWayOut(t *testing.T) {
 	t.Parallel()
-	build(t)
 	c := testcluster.Start(t, testcluster.Options{})
+	build(t)
 	seeder, err := testcluster.NewSeeder(c)
 	must(t, err)
 	proven, seen := map[string]bool{}, map[string]bool{}

@@ -48,6 +48,7 @@ func TestScripts(t *testing.T) {
 			}
 			e.Setenv("EXAMPLES", "examples")
 			e.Setenv("HOME", e.WorkDir)
+			e.Setenv("GOGC", os.Getenv("GOGC")) // which "make quick" sets, to spare each program's collections
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},

@@ -108,6 +108,14 @@ func TestDocumentsHoldEverything(t *testing.T) {
 	}
 }
 
+// TestDocumentsAreUpToDate: what is in the repository is what the program says today.
+func TestDocumentsAreUpToDate(t *testing.T) {
+	t.Chdir(root)
+	if err := run(true); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestCheckFindsStaleDocuments(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, dir := range []string{"audit", "cmd", "metrics"} {
