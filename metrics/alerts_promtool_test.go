@@ -185,6 +185,8 @@ func TestAlertTestsNotice(t *testing.T) {
 		{"CalicoPoolRunway by what the exporter says", `< 1209600 > 0`, `< 1209600`},
 		{"CalicoPoolRunway by what the exporter says", `< 1209600 > 0`, `< 1123200 > 0`},
 		{"CalicoPoolRunway by what the exporter says", `calico_audit_runway_timestamp_seconds) < 86400`, `calico_audit_runway_timestamp_seconds) < 0`},
+		{"CalicoPoolRunway of one cluster among several", `unless ignoring (ippool, ip_family, resource)`, `unless on (job)`},
+		{"CalicoPoolRunway of one cluster among several", `max without (instance, pod, node, bound) (calico_audit_pool_runway_seconds`, `max by (job, ippool, ip_family, resource) (calico_audit_pool_runway_seconds`},
 		{"CalicoPoolNoFreeBlocks", `severity="warning"`, `severity="error"`},
 		{"CalicoPoolNoFreeBlocks", `pool_allocatable_blocks:current == 0`, `pool_allocatable_blocks:current <= 1`},
 		{"CalicoPoolOutOfBlocks does not name pools that are fine", `(last_over_time(calico_audit_pool_needed_blocks[30m])) > 0`, `(last_over_time(calico_audit_pool_needed_blocks[30m])) >= 0`},

@@ -252,6 +252,21 @@ func checkNames(t *testing.T, where, expr string, families map[string][]string) 
 	return used
 }
 
+// addRecords adds what rules record to the families, and returns what they use.
+func addRecords(t *testing.T, records []rule, families map[string][]string) map[string]bool {
+	t.Helper()
+	used := map[string]bool{}
+	for _, r := range records {
+		var labels []string
+		for _, m := range checkNames(t, r.Record, r.Expr, families) {
+			used[m] = true
+			labels = append(labels, families[m]...)
+		}
+		families[r.Record] = labels
+	}
+	return used
+}
+
 // TestAlertMetrics: the rules use metrics and labels that there are. The families
 // that may change from one version to the next are not among them.
 func TestAlertMetrics(t *testing.T) {
@@ -265,15 +280,7 @@ func TestAlertMetrics(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|.*\\| may change \\|$").FindAllStringSubmatch(string(raw), -1) {
 		unstable[m[1]] = true
 	}
-	used := map[string]bool{}
-	for _, r := range records {
-		var labels []string
-		for _, m := range checkNames(t, r.Record, r.Expr, families) {
-			used[m] = true
-			labels = append(labels, families[m]...)
-		}
-		families[r.Record] = labels
-	}
+	used := addRecords(t, records, families)
 	for _, a := range alerts {
 		of := checkNames(t, a.Alert, a.Expr, families)
 		for _, m := range of {
