@@ -37,3 +37,19 @@ func AffinityName(host string, cidr netip.Prefix) string {
 	room := maxObjectName - 1 - len(block) - affinityHashLength - 2
 	return host[:room] + "-" + block + "-" + hex.EncodeToString(sum[:])[:affinityHashLength]
 }
+
+// PrefixOfName reads the CIDR out of a name of [BlockName], or the end of one of
+// [AffinityName]. The zero Prefix means that there is none.
+func PrefixOfName(name string) netip.Prefix {
+	cut := strings.LastIndexByte(name, '-')
+	if cut < 0 {
+		return netip.Prefix{}
+	}
+	addr, bits := name[:cut], name[cut:]
+	sep := ":"
+	if strings.Count(addr, "-") == 3 && !strings.Contains(addr, "--") {
+		sep = "."
+	}
+	p, _ := ParseCIDR(strings.ReplaceAll(addr, "-", sep) + "/" + bits[1:])
+	return p
+}

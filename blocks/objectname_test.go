@@ -28,3 +28,19 @@ func TestBlockName(t *testing.T) {
 		}
 	}
 }
+
+func TestPrefixOfName(t *testing.T) {
+	for name, want := range map[string]string{
+		"10-64-75-0-26": "10.64.75.0/26", "fd00-10--40-122": "fd00:10::40/122", "fd00---122": "fd00::/122",
+		"2001-db8-1-2-3-4-5-0-122": "2001:db8:1:2:3:4:5:0/122",
+	} {
+		if got := blocks.PrefixOfName(name); got != netip.MustParsePrefix(want) {
+			t.Errorf("%s: got %v, want %s", name, got, want)
+		}
+	}
+	for _, name := range []string{"", "default", "a-b", "10-64-75-0", "300-1-1-1-26"} {
+		if got := blocks.PrefixOfName(name); got.IsValid() {
+			t.Errorf("%q: got %v, want none", name, got)
+		}
+	}
+}

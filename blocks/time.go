@@ -2,6 +2,7 @@ package blocks
 
 import (
 	"math"
+	"strings"
 	"time"
 )
 
@@ -57,4 +58,20 @@ func (t Time) Add(d time.Duration) Time {
 		return math.MaxInt64
 	}
 	return t + Time(d)
+}
+
+// ParseGoTime reads a time as Go's Time.String writes it, which is how Calico's
+// CNI plugin stamps allocations (cni-plugin pkg/ipamplugin/ipam_plugin.go). The
+// zero time, that is unknown, if it is none.
+func ParseGoTime(s string) time.Time {
+	// Date, time and offset; then a name for the zone, which need not be one that
+	// can be read back, and perhaps the monotonic clock's reading.
+	fields := strings.SplitN(s, " ", 4)
+	t, err := time.Parse("2006-01-02 15:04:05.999999999 -0700", strings.Join(fields[:min(3, len(fields))], " "))
+	if err != nil {
+		if t, err = time.Parse(time.RFC3339, s); err != nil {
+			return time.Time{}
+		}
+	}
+	return t.UTC()
 }

@@ -113,9 +113,16 @@ func estimate(source string, past []Sample, now Sample) Estimate {
 		e.Reason = "there is no earlier sample" + resized
 	case span < day:
 		e.Reason = fmt.Sprintf("samples of %s are too short for a rate%s", phrase.Duration(span.Round(time.Minute)), resized)
-	case len(all) == 2:
-		e.rate((now.Left-all[0].Left)/days(span), days(span), now.Left)
-		e.Reason = "two samples give a rate and no certainty"
+	case len(levels) < minDays && len(all) < 2*len(levels):
+		// Snapshots that people keep, fewer than two a day: the rate between them is what
+		// was asked for. A source that samples all day shows a part of a week as if it
+		// were all of it.
+		var at []level
+		for _, s := range all {
+			at = append(at, level{-days(now.At.Sub(s.At)), s.Left})
+		}
+		e.rate(middle(slopesOf(at)), days(span), now.Left)
+		e.Reason = fmt.Sprintf("samples on %s give a rate and no certainty: %d are needed", phrase.Plural(len(levels), "day"), minDays)
 	case len(levels) < minDays:
 		e.Reason = fmt.Sprintf("samples on %s are too few: a week has its own course, and %d are needed%s", phrase.Plural(len(levels), "day"), minDays, resized)
 	default:

@@ -39,12 +39,14 @@ func declineOf(levels []level) (trend, bool) {
 	return t, t.high < 0 && middle(slopesOf(levels[:(len(levels)+1)/2])) < 0 && middle(slopesOf(levels[len(levels)/2:])) < 0
 }
 
-// slopesOf returns the slopes between any two levels, in order.
+// slopesOf returns the slopes between any two levels of different times, in order.
 func slopesOf(levels []level) []float64 {
 	out := make([]float64, 0, len(levels)*(len(levels)-1)/2)
 	for i, a := range levels {
 		for _, b := range levels[i+1:] {
-			out = append(out, (b.left-a.left)/(b.at-a.at))
+			if b.at > a.at {
+				out = append(out, (b.left-a.left)/(b.at-a.at))
+			}
 		}
 	}
 	slices.Sort(out)

@@ -20,8 +20,9 @@ import (
 // Progress says how far the reading of one resource has come.
 type Progress struct {
 	Resource blocks.Resource
-	// Done counts the objects read so far. It may fall back to 0 once, when a
-	// list has to be begun again.
+	// Done counts the objects read so far. It falls back to fewer whenever the list is begun
+	// again: after its continue token has expired, and after an answer of the whole list
+	// was cut off.
 	Done int
 	// Total is how many there are; 0 while unknown.
 	Total int
@@ -30,7 +31,8 @@ type Progress struct {
 // KubernetesOptions are choices for reading an API server. The zero value is
 // good for all.
 type KubernetesOptions struct {
-	// Progress is called after each page, by one goroutine at a time.
+	// Progress is called after each page, and within an answer of a whole list after every
+	// 1,000 objects, by one goroutine at a time.
 	Progress func(Progress)
 	// PageSize is how many objects a page holds. 0 means 1,000, and that longer lists are
 	// read whole where the API server streams them out of its cache.

@@ -79,7 +79,7 @@ func (d *Decoder) affinity(r *JSONReader, a *blocks.Affinity) bool {
 	}
 	if g.Prefix = a.CIDR; !cidrOK && nodeOK {
 		if cidr, ok := strings.CutPrefix(a.Name, node+"-"); ok {
-			g.Prefix = prefixFromName(cidr)
+			g.Prefix = blocks.PrefixOfName(cidr)
 		}
 	}
 	return false

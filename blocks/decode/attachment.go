@@ -118,17 +118,17 @@ func (d *Decoder) attached(r *JSONReader, n *blocks.NetworkAttachment, c *wherea
 		if bounded {
 			text = rest
 		}
-		p, ok := ParseNetwork(text)
+		p, ok := blocks.ParseNetwork(text)
 		if !ok {
 			r.Fault(NotA("CIDR", text))
 			continue
 		}
 		a.CIDR = p.Masked()
-		if a.First, _ = ParseAddr(one.Start); bounded {
-			a.First, _ = ParseAddr(first)
+		if a.First, _ = blocks.ParseAddr(one.Start); bounded {
+			a.First, _ = blocks.ParseAddr(first)
 			a.Last = p.Addr()
 		} else if one.End != "" {
-			a.Last, _ = ParseAddr(one.End)
+			a.Last, _ = blocks.ParseAddr(one.End)
 		}
 		for _, x := range one.Exclude {
 			if e, ok := parseReserved(x); ok {
@@ -178,7 +178,7 @@ func (c *rangeConfig) keepAddresses() {
 	}
 }
 
-func isAddressText(s string) bool { _, ok := ParseAddr(s); return ok }
+func isAddressText(s string) bool { _, ok := blocks.ParseAddr(s); return ok }
 
 // podRef replaces the names in a pod's name with its namespace.
 func (n *Anonymizer) podRef(s string) string {
@@ -236,7 +236,7 @@ func isRangeName(s string) bool {
 	return i > 0 && isAddressName(s[:i]) && isNetwork(strings.ReplaceAll(s[:i], "-", ":")+"/"+s[i+1:])
 }
 
-func isNetwork(s string) bool { _, ok := ParseNetwork(s); return ok }
+func isNetwork(s string) bool { _, ok := blocks.ParseNetwork(s); return ok }
 
 func isAddressName(s string) bool {
 	_, err := netip.ParseAddr(strings.ReplaceAll(s, "-", ":"))

@@ -2,8 +2,6 @@ package decode
 
 import (
 	"cmp"
-	"strings"
-	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -47,7 +45,7 @@ func (d *Decoder) attributes(r *JSONReader) blocks.Attributes {
 				case "service":
 					a.Extend().Service = d.str(value)
 				case "timestamp":
-					a.Assigned = d.saw(parseGoTime(string(value)))
+					a.Assigned = d.saw(blocks.ParseGoTime(string(value)))
 				}
 			})
 		case "alternateOwnerAttrs":
@@ -115,20 +113,4 @@ func mixed(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
-}
-
-// parseGoTime reads a time as Go's Time.String writes it, which is how Calico's
-// CNI plugin stamps allocations (cni-plugin pkg/ipamplugin/ipam_plugin.go). The
-// zero time, that is unknown, if it is none.
-func parseGoTime(s string) time.Time {
-	// Date, time and offset; then a name for the zone, which need not be one that
-	// can be read back, and perhaps the monotonic clock's reading.
-	fields := strings.SplitN(s, " ", 4)
-	t, err := time.Parse("2006-01-02 15:04:05.999999999 -0700", strings.Join(fields[:min(3, len(fields))], " "))
-	if err != nil {
-		if t, err = time.Parse(time.RFC3339, s); err != nil {
-			return time.Time{}
-		}
-	}
-	return t.UTC()
 }

@@ -72,7 +72,7 @@ func (d *Decoder) block(r *JSONReader, b *blocks.Block) bool {
 	}
 	g := d.gap(&b.Meta, r.Faults[0])
 	if g.Prefix = b.CIDR; !cidrOK {
-		g.Prefix = prefixFromName(b.Name)
+		g.Prefix = blocks.PrefixOfName(b.Name)
 	}
 	// An absent affinity is known, too: nobody owns the block.
 	if g.OwnerKnown = hasSpec && (affinityOK || !hasAffinity); g.OwnerKnown {

@@ -3,7 +3,6 @@ package decode
 import (
 	"cmp"
 	"fmt"
-	"net"
 	"net/netip"
 	"strings"
 	"sync"
@@ -220,14 +219,13 @@ func faultOutside(faults []fault, list string) (fault, bool) {
 	return fault{}, false
 }
 
-// cidr reads a CIDR as Calico does, that is with net.ParseCIDR: host bits are
-// masked, and an IPv4 network mapped into IPv6 counts as IPv4.
+// cidr reads a CIDR as [blocks.ParseCIDR] does.
 func (d *Decoder) cidr(r *JSONReader) (netip.Prefix, bool) {
 	s, ok := r.str()
 	if !ok {
 		return netip.Prefix{}, false
 	}
-	p, ok := parseCIDR(string(s))
+	p, ok := blocks.ParseCIDR(string(s))
 	if !ok {
 		r.Fault(NotA("CIDR", s))
 	}
@@ -244,61 +242,4 @@ func NotA[T string | []byte](what string, s T) string {
 		return "is empty, not " + article + " " + what
 	}
 	return fmt.Sprintf("%q is not %s %s", Clip(s), article, what)
-}
-
-func parseCIDR(s string) (netip.Prefix, bool) {
-	p, ok := ParseNetwork(s)
-	return p.Masked(), ok
-}
-
-// ParseNetwork reads a CIDR and keeps the host bits.
-func ParseNetwork(s string) (netip.Prefix, bool) {
-	p, err := netip.ParsePrefix(s)
-	if err != nil {
-		// What net.ParseCIDR takes beyond that, such as "10.0.0.0/08".
-		ip, network, err := net.ParseCIDR(s)
-		if err != nil {
-			return netip.Prefix{}, false
-		}
-		a, _ := netip.AddrFromSlice(ip)
-		bits, _ := network.Mask.Size()
-		if a.Is4In6() && len(network.Mask) == net.IPv4len {
-			a = a.Unmap()
-		}
-		p = netip.PrefixFrom(a, bits)
-	}
-	if a := p.Addr(); a.Is4In6() && p.Bits() >= 96 {
-		p = netip.PrefixFrom(a.Unmap(), p.Bits()-96)
-	}
-	return p, p.IsValid()
-}
-
-// ParseAddr reads an address, with or without a prefix length.
-func ParseAddr(s string) (netip.Addr, bool) {
-	if strings.Contains(s, "/") {
-		p, ok := ParseNetwork(s)
-		return p.Addr(), ok
-	}
-	a, err := netip.ParseAddr(s)
-	if err != nil || a.Zone() != "" {
-		return netip.Addr{}, false
-	}
-	return a.Unmap(), true
-}
-
-// prefixFromName reads the CIDR out of the name of a block ("10-64-75-0-26") or
-// the end of an affinity's, the reverse of libcalico-go names/utils.go,
-// CIDRToName. The zero Prefix means that there is none.
-func prefixFromName(name string) blocks.Prefix {
-	cut := strings.LastIndexByte(name, '-')
-	if cut < 0 {
-		return blocks.Prefix{}
-	}
-	addr, bits := name[:cut], name[cut:]
-	sep := ":"
-	if strings.Count(addr, "-") == 3 && !strings.Contains(addr, "--") {
-		sep = "."
-	}
-	p, _ := parseCIDR(strings.ReplaceAll(addr, "-", sep) + "/" + bits[1:])
-	return p
 }

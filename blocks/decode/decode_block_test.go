@@ -215,7 +215,7 @@ func TestGoTime(t *testing.T) {
 		"":                                         0,
 		"20 November":                              0,
 	} {
-		if got := blocks.TimeOf(parseGoTime(text)); got != want {
+		if got := blocks.TimeOf(blocks.ParseGoTime(text)); got != want {
 			t.Errorf("%q: got %v, want %v", text, got, want)
 		}
 	}

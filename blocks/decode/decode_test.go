@@ -8,38 +8,6 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-func TestCIDR(t *testing.T) {
-	for text, want := range map[string]string{
-		"10.64.75.0/26": "10.64.75.0/26", "10.64.75.1/26": "10.64.75.0/26", "10.0.0.0/08": "10.0.0.0/8",
-		"::ffff:10.0.0.0/104": "10.0.0.0/8", "fd00::1/64": "fd00::/64", "::/0": "::/0",
-	} {
-		if got, ok := parseCIDR(text); !ok || got != prefix(want) {
-			t.Errorf("%s: got %v, %t, want %s", text, got, ok, want)
-		}
-	}
-	for _, text := range []string{"", "10.0.0.0", "10.0.0.0/33", "10.0.0/24", "010.0.0.0/8", "fe80::1%eth0/64", "x/8", "10.0.0.0/-1"} {
-		if got, ok := parseCIDR(text); ok {
-			t.Errorf("%q: got %v, want none", text, got)
-		}
-	}
-}
-
-func TestPrefixFromName(t *testing.T) {
-	for name, want := range map[string]string{
-		"10-64-75-0-26": "10.64.75.0/26", "fd00-10--40-122": "fd00:10::40/122", "fd00---122": "fd00::/122",
-		"2001-db8-1-2-3-4-5-0-122": "2001:db8:1:2:3:4:5:0/122",
-	} {
-		if got := prefixFromName(name); got != prefix(want) {
-			t.Errorf("%s: got %v, want %s", name, got, want)
-		}
-	}
-	for _, name := range []string{"", "default", "a-b", "10-64-75-0", "300-1-1-1-26"} {
-		if got := prefixFromName(name); got.IsValid() {
-			t.Errorf("%q: got %v, want none", name, got)
-		}
-	}
-}
-
 func TestAffinity(t *testing.T) {
 	for name, c := range map[string]struct {
 		object string

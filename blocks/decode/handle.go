@@ -44,7 +44,7 @@ func (d *Decoder) handle(r *JSONReader, h *blocks.Handle) bool {
 func (d *Decoder) handleCounts(r *JSONReader) []blocks.HandleCount {
 	var out []blocks.HandleCount
 	r.Object(func(key []byte) {
-		p, ok := parseCIDR(string(key))
+		p, ok := blocks.ParseCIDR(string(key))
 		if !ok {
 			r.Fault(NotA("CIDR", key))
 			return

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/alias"
 )
 
@@ -40,7 +41,7 @@ func (n *Anonymizer) nodeAddress(s string) string {
 
 // endpoint replaces a BGP peer's address, which may have a port.
 func (n *Anonymizer) endpoint(s string) string {
-	if a, ok := ParseAddr(s); ok {
+	if a, ok := blocks.ParseAddr(s); ok {
 		return n.Address(a, true).String()
 	}
 	if p, err := netip.ParseAddrPort(s); err == nil {
@@ -51,7 +52,7 @@ func (n *Anonymizer) endpoint(s string) string {
 
 // poolCIDR keeps the CIDR of a pool, and remembers it.
 func (n *Anonymizer) poolCIDR(s string) string {
-	if p, ok := parseCIDR(s); ok {
+	if p, ok := blocks.ParseCIDR(s); ok {
 		n.Pool(p)
 	}
 	return n.addressList(s)

@@ -155,7 +155,7 @@ func (n *Anonymizer) text(r role, key, s string) string {
 	case roleHandle:
 		return n.handle(s)
 	case roleCIDRName:
-		if prefixFromName(s).IsValid() {
+		if blocks.PrefixOfName(s).IsValid() {
 			return s
 		}
 		return n.Name(someBlock, s)
@@ -203,7 +203,7 @@ func (r role) means(s string) bool {
 		_, err = resource.ParseQuantity(s)
 	case roleTime:
 		if _, err = time.Parse(time.RFC3339, s); err != nil {
-			return !parseGoTime(s).IsZero()
+			return !blocks.ParseGoTime(s).IsZero()
 		}
 	case roleDuration:
 		_, err = time.ParseDuration(s)
@@ -229,7 +229,7 @@ func (n *Anonymizer) key(r role, s string) string {
 		_, err := strconv.ParseInt(s, 10, 64)
 		return kept(s, err == nil)
 	case roleByCIDR:
-		_, ok := parseCIDR(s)
+		_, ok := blocks.ParseCIDR(s)
 		return kept(s, ok)
 	default:
 		return s
@@ -267,7 +267,7 @@ func (n *Anonymizer) owner(s string) string {
 // CIDR.
 func (n *Anonymizer) affinityName(s string) string {
 	for _, node := range []string{n.Claimant, strings.ToLower(n.Claimant)} {
-		if cidr, ok := strings.CutPrefix(s, node+"-"); ok && node != "" && prefixFromName(cidr).IsValid() {
+		if cidr, ok := strings.CutPrefix(s, node+"-"); ok && node != "" && blocks.PrefixOfName(cidr).IsValid() {
 			return n.node(node) + "-" + cidr
 		}
 	}

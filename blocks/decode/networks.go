@@ -48,7 +48,7 @@ func networkStatuses(status []byte, fn func(networkStatus)) (reason string) {
 					if !ok {
 						return
 					}
-					if a, ok := ParseAddr(string(s)); ok {
+					if a, ok := blocks.ParseAddr(string(s)); ok {
 						n.IPs = append(n.IPs, a)
 					} else {
 						r.Fault(NotA("address", s))

@@ -117,7 +117,7 @@ func (d *Decoder) nodeAnnotation(r *JSONReader, n *blocks.Node, key, value []byt
 		return
 	}
 	if kind, ok := tunnelAnnotations[string(key)]; ok {
-		if a, ok := ParseAddr(string(value)); ok {
+		if a, ok := blocks.ParseAddr(string(value)); ok {
 			n.Tunnels = append(n.Tunnels, blocks.Tunnel{Type: kind, Addr: a})
 		} else {
 			r.Fault(NotA("address", value))
@@ -148,10 +148,10 @@ func (d *Decoder) nodeAnnotation(r *JSONReader, n *blocks.Node, key, value []byt
 // parseNodeAddress reads an address with the length of its subnet, whose host
 // bits are kept: they are the address.
 func parseNodeAddress(s string) (netip.Prefix, bool) {
-	if p, ok := ParseNetwork(s); ok {
+	if p, ok := blocks.ParseNetwork(s); ok {
 		return p, true
 	}
-	a, ok := ParseAddr(s)
+	a, ok := blocks.ParseAddr(s)
 	if !ok {
 		return netip.Prefix{}, false
 	}

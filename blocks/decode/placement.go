@@ -69,14 +69,21 @@ func (p *placement) affinity(r *JSONReader) {
 			p.required = r.Fields(Members{"nodeSelectorTerms": func() {
 				r.Array(func(int) {
 					p.terms = append(p.terms, aTerm...)
-					r.Fields(Members{"matchExpressions": func() { p.requirements(r) }, "matchFields": func() { p.requirements(r) }})
+					r.Fields(Members{"matchExpressions": func() { p.requirements(r, appendString) }, "matchFields": func() { p.requirements(r, appendName) }})
 				})
 			}}) || p.required
 		}})
 	}})
 }
 
-func (p *placement) requirements(r *JSONReader) {
+// appendName appends the name of a node, of which matchFields is.
+func appendName(out []byte, r *JSONReader) []byte {
+	s, _ := r.str()
+	return appendPart(out, []byte(blocks.PlacementName(string(s))))
+}
+
+// requirements reads those of a term, with their values as a function appends them.
+func (p *placement) requirements(r *JSONReader, value func([]byte, *JSONReader) []byte) {
 	r.Array(func(int) {
 		p.terms = append(p.terms, aRequirement...)
 		r.Object(func(key []byte) {
@@ -86,7 +93,7 @@ func (p *placement) requirements(r *JSONReader) {
 			case "operator":
 				p.terms = appendString(append(p.terms, anOperator...), r)
 			case "values":
-				r.Array(func(int) { p.terms = appendString(append(p.terms, aValue...), r) })
+				r.Array(func(int) { p.terms = value(append(p.terms, aValue...), r) })
 			}
 		})
 	})

@@ -2,6 +2,7 @@ package decode
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,18 +18,23 @@ func TestPlacement(t *testing.T) {
 	type req = corev1.NodeSelectorRequirement
 	nodes := []blocks.Node{{Meta: blocks.Meta{Name: "a1"}, Labels: map[string]string{"zone": "a", "cores": "8"}},
 		{Meta: blocks.Meta{Name: "a2"}, Labels: map[string]string{"zone": "a", "disk": "ssd", "cores": "16"}}, {Meta: blocks.Meta{Name: "b1"}, Labels: map[string]string{"zone": "b", "disk": "ssd"}}}
+	long := []string{strings.Repeat("c", 60) + ".example.com", strings.Repeat("c", 60) + ".example.org"} // longer than a label's value may be
+	for _, name := range long {
+		nodes = append(nodes, blocks.Node{Meta: blocks.Meta{Name: name}})
+	}
 	for name, c := range map[string]struct {
 		selector map[string]string
 		terms    []term
 		want     []string
 		text     string
 	}{
-		"anywhere":       {want: []string{"a1", "a2", "b1"}},
+		"anywhere":       {want: append([]string{"a1", "a2", "b1"}, long...)},
 		"by a selector":  {selector: map[string]string{"zone": "a", "disk": "ssd"}, want: []string{"a2"}, text: "disk in (ssd),zone in (a)"},
 		"by an affinity": {terms: []term{{MatchExpressions: []req{{Key: "zone", Operator: "In", Values: []string{"b", "c"}}}}}, want: []string{"b1"}, text: "zone in (b,c)"},
-		"either of two":  {terms: []term{{MatchExpressions: []req{{Key: "disk", Operator: "DoesNotExist"}}}, {MatchExpressions: []req{{Key: "zone", Operator: "NotIn", Values: []string{"a"}}}}}, want: []string{"a1", "b1"}, text: "!disk or zone notin (a)"},
+		"either of two":  {terms: []term{{MatchExpressions: []req{{Key: "disk", Operator: "DoesNotExist"}}}, {MatchExpressions: []req{{Key: "zone", Operator: "NotIn", Values: []string{"a"}}}}}, want: append([]string{"a1", "b1"}, long...), text: "!disk or zone notin (a)"},
 		"both":           {selector: map[string]string{"zone": "a"}, terms: []term{{MatchExpressions: []req{{Key: "disk", Operator: "Exists"}}}}, want: []string{"a2"}, text: "disk,zone in (a)"},
 		"by its name":    {terms: []term{{MatchFields: []req{{Key: "metadata.name", Operator: "In", Values: []string{"b1"}}}}}, want: []string{"b1"}, text: "metadata.name in (b1)"},
+		"by a long name": {terms: []term{{MatchFields: []req{{Key: "metadata.name", Operator: "In", Values: long[1:]}}}}, want: long[1:], text: "metadata.name in (" + blocks.PlacementName(long[1]) + ")"},
 		"by a number":    {terms: []term{{MatchExpressions: []req{{Key: "cores", Operator: "Gt", Values: []string{"8"}}}}}, want: []string{"a2"}, text: "cores>8"},
 		"an empty term":  {selector: map[string]string{"zone": "a"}, terms: []term{{}}},
 		"no sense":       {terms: []term{{MatchExpressions: []req{{Key: "zone", Operator: "Near", Values: []string{"a"}}}}}},

@@ -139,7 +139,7 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 	p.Labels, p.Placement = d.Strings.labels(p.Labels), d.Strings.placement(&where)
 	// status.podIP repeats the first of podIPs. A pod of Calico's may have it
 	// alone on a cluster older than dual-stack.
-	if a, ok := ParseAddr(string(podIP)); ok && !slices.Contains(p.StatusIPs, a) {
+	if a, ok := blocks.ParseAddr(string(podIP)); ok && !slices.Contains(p.StatusIPs, a) {
 		p.StatusIPs = append(p.StatusIPs, a)
 	} else if !ok && len(podIP) > 0 {
 		r.faultAt("status.podIP", NotA("address", podIP))
@@ -196,7 +196,7 @@ func annotationIPs(r *JSONReader, p *blocks.Workload, value []byte) {
 		if one = bytes.TrimSpace(one); len(one) == 0 {
 			continue
 		}
-		a, ok := ParseAddr(string(one))
+		a, ok := blocks.ParseAddr(string(one))
 		switch {
 		case !ok:
 			r.Fault(NotA("address", one))
@@ -214,7 +214,7 @@ func podIPs(r *JSONReader, p *blocks.Workload) {
 				return
 			}
 			value, _ := r.str()
-			a, ok := ParseAddr(string(value))
+			a, ok := blocks.ParseAddr(string(value))
 			switch {
 			case len(value) == 0:
 			case !ok:

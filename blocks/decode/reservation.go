@@ -44,10 +44,10 @@ func (d *Decoder) reservation(r *JSONReader, v *blocks.Reservation) bool {
 }
 
 func parseReserved(s string) (netip.Prefix, bool) {
-	if p, ok := parseCIDR(s); ok {
+	if p, ok := blocks.ParseCIDR(s); ok {
 		return p, true
 	}
-	a, ok := ParseAddr(s)
+	a, ok := blocks.ParseAddr(s)
 	if !ok {
 		return netip.Prefix{}, false
 	}

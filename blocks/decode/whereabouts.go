@@ -68,7 +68,7 @@ func (d *Decoder) whereaboutsPool(r *JSONReader, p *blocks.WhereaboutsPool) bool
 			if !ok {
 				return
 			}
-			if p.Range, ok = ParseNetwork(string(s)); !ok {
+			if p.Range, ok = blocks.ParseNetwork(string(s)); !ok {
 				r.Fault(NotA("CIDR", s))
 			}
 			p.RangeText = string(s)

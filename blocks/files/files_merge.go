@@ -80,6 +80,9 @@ func (f *fileReader) afterAll(read []*decode.Objects) error {
 func (f *fileReader) nothing(paths []string) error {
 	text := strings.Join(paths, ", ") + ": no object that an audit reads"
 	only := f.ignoredKinds()
+	if f.ours != "" {
+		return fmt.Errorf("%s: %s, which calico-audit printed, and not what that was made of, such as a snapshot", text, f.ours)
+	}
 	for _, k := range decode.OnDemand { // which say nothing by themselves
 		if n := f.core.of(k).Len(); n > 0 {
 			only = append(only, countOf(n, k.Names[0]))

@@ -45,7 +45,8 @@ type fileReader struct {
 
 	core, crd, native groupObjects // by API group
 	ignored           map[string]int
-	objects           int // of kinds that an audit reads
+	ours              string // which file is a document that a command printed; empty if none is
+	objects           int    // of kinds that an audit reads
 	newest            time.Time
 	info              snapshotInfo
 	// reader reads what an object is, decoder the object: new ones would cost more than
@@ -92,6 +93,9 @@ func (f *fileReader) object(o rawObject) error {
 func (f *fileReader) nested(o rawObject, depth int) error {
 	wrong := func(format string, args ...any) error {
 		return &decode.FileError{Document: o.document, Line: o.line, Err: fmt.Errorf(format, args...)}
+	}
+	if o.listVersion == infoVersion { // what several clusters' reports stand in
+		return f.decode(o, envelope{kind: o.listKind, version: o.listVersion})
 	}
 	r := f.reader
 	r.Reset(o.json)
@@ -155,6 +159,9 @@ func (f *fileReader) listItems(o rawObject, e envelope, depth int) error {
 // decode takes an object that is no list.
 func (f *fileReader) decode(o rawObject, e envelope) error {
 	k := f.kinds[e.version+"/"+e.kind]
+	if e.version == infoVersion {
+		f.ours = cmp.Or(f.ours, f.current+" is of kind "+e.kind)
+	}
 	if k == nil {
 		f.ignored[e.kind+" "+e.version]++
 		f.list.others = true

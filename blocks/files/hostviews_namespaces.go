@@ -136,7 +136,7 @@ func addressPrefix(s string) (netip.Prefix, bool) {
 		a = a.Unmap()
 		return netip.PrefixFrom(a, a.BitLen()), a.Zone() == ""
 	}
-	return decode.ParseNetwork(s)
+	return blocks.ParseNetwork(s)
 }
 
 // appendClipped appends to a list until it holds what a report would show of it.

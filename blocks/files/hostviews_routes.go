@@ -166,12 +166,12 @@ const routeUnsure = "unknown"
 // exactPrefix reads a destination: a CIDR without host bits, or an address.
 func exactPrefix(s string) (netip.Prefix, bool) {
 	if !strings.Contains(s, "/") {
-		a, ok := decode.ParseAddr(s)
+		a, ok := blocks.ParseAddr(s)
 		if !ok {
 			return netip.Prefix{}, false
 		}
 		return netip.PrefixFrom(a, a.BitLen()), true
 	}
-	p, ok := decode.ParseNetwork(s)
+	p, ok := blocks.ParseNetwork(s)
 	return p, ok && p == p.Masked()
 }

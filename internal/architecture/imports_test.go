@@ -82,11 +82,12 @@ var onlyIn = []struct {
 type goPackage struct {
 	ImportPath string
 	Imports    []string
+	GoFiles    []string
 }
 
 func packages(t *testing.T) []goPackage {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", "./...")
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,GoFiles", "./...")
 	cmd.Dir = root(t)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
@@ -156,6 +157,30 @@ func nearest(dir string) string {
 		}
 	}
 	return ""
+}
+
+// maxLines is how long the code of a package may be, tests aside, before it is two.
+const maxLines = 5000
+
+// TestPackagesAreSmall holds packages to a size that one can know; but for the rigs of the
+// tests.
+func TestPackagesAreSmall(t *testing.T) {
+	for _, p := range packages(t) {
+		if strings.HasPrefix(p.ImportPath, module+"/internal/") {
+			continue
+		}
+		lines := 0
+		for _, name := range p.GoFiles {
+			raw, err := os.ReadFile(filepath.Join(root(t), strings.TrimPrefix(p.ImportPath, module), name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines += strings.Count(string(raw), "\n")
+		}
+		if lines > maxLines {
+			t.Errorf("%s has %d lines, more than %d: what is a package of its own in it?", p.ImportPath, lines, maxLines)
+		}
+	}
 }
 
 // TestTopLevel: the top of the repository stays as small as it is.

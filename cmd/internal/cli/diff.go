@@ -123,13 +123,13 @@ func (e env) reportOf(ctx context.Context, path string, check checkFlag, grace g
 		return nil, exit.Usagef("reading files: %w", err)
 	}
 	if !info.IsDir() {
-		text, head, done, err := document.Open(path, nil)
+		_, head, done, err := document.Open(path, nil)
 		if err != nil {
 			return nil, exit.Usagef("reading %s: %w", path, err)
 		}
-		defer done()
-		if page.Is(head) || document.IsReport(document.Identity(head)) {
-			r, err := document.DecodeReport(path, head, text)
+		done()
+		if version, kind := document.Identity(head); page.Is(head) || document.IsReport(version, kind) || document.IsOurs(version, kind) {
+			r, err := document.ReadReport(path, nil)
 			if err != nil {
 				return nil, exit.Usage(err)
 			}

@@ -84,6 +84,9 @@ func (x *explainCommand) complete(args []string) (err error) {
 	if err := firstOf(x.grace.check, x.past.check); err != nil {
 		return err
 	}
+	if x.past.Asked() && (x.query.Check != nil || x.kind != "" && x.kind != state.KindPool) {
+		return exit.Usagef("--prometheus and --since tell when a pool runs out, and %q is not a pool", subject)
+	}
 	if x.query.Check != nil {
 		x.docs, err = parseOutputs(view.ExplainCheckFormats(), &x.output, places{})
 	} else {
@@ -114,7 +117,11 @@ func (x *explainCommand) run(ctx context.Context, from source.Reader, progress *
 	if err != nil {
 		return exit.Failure(err)
 	}
-	if explainsPool := func(s explain.Explained) bool { return s.Subject.Kind == state.KindPool }; slices.ContainsFunc(e.Subjects, explainsPool) {
+	ofPool := func(s explain.Explained) bool { return s.Subject.Kind == state.KindPool }
+	switch isPool := slices.ContainsFunc(e.Subjects, ofPool); {
+	case !isPool && x.past.Asked():
+		say(x.streams, "warning: --prometheus and --since tell when a pool runs out, and %q is not a pool: they were not read", x.query.Text)
+	case isPool:
 		rep := j.report()
 		if err := x.past.addTo(ctx, rep, x.env, x.grace, progress); err != nil {
 			return err

@@ -102,6 +102,12 @@ func identityJSON(head []byte) (version, kind string) {
 	return version, kind
 }
 
+// IsOurs reports whether an object is a document that a command printed, not what a snapshot
+// is made of.
+func IsOurs(version, kind string) bool {
+	return version == audit.APIVersion && !strings.HasPrefix(kind, "Snapshot")
+}
+
 // IsReport reports whether an object is a report. One whose kind lies far behind, as
 // when its members were sorted, is known by its version.
 func IsReport(version, kind string) bool {

@@ -109,13 +109,20 @@ func (r *HostReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	return s, r.join(ctx, s)
 }
 
-// Reread reads some resources again, and the host views.
+// Reread reads some resources again, and the host views. Where these cannot be read again,
+// those of the first reading stay, with a gap that says so: what one file or agent lacks must
+// not cost all that was read. Their ages go on counting.
 func (r *HostReader) Reread(ctx context.Context, prev *blocks.Snapshot, resources []blocks.Resource) (*blocks.Snapshot, error) {
 	s, err := r.inner.Reread(ctx, prev, resources)
 	if err != nil {
 		return nil, err
 	}
-	return s, r.join(ctx, s)
+	if err := r.join(ctx, s); err != nil && ctx.Err() == nil {
+		s.Hosts = prev.Hosts
+		s.Hosts.Until = r.until(s)
+		s.Hosts.Gaps = append(slices.Clone(s.Hosts.Gaps), blocks.HostGap{Reason: "host views could not be read a second time, and are those of the first reading: " + err.Error()})
+	}
+	return s, ctx.Err()
 }
 
 // Renew puts host views into a snapshot of which single objects were read again:
