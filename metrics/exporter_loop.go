@@ -88,6 +88,10 @@ func (l *loop) run(ctx context.Context) {
 			}
 			return
 		case <-l.Source.Changed():
+			if l.Current() == nil {
+				l.soon(time.Now()) // no one has anything yet
+				continue
+			}
 			l.soon(time.Now().Add(debounce))
 		case r := <-l.reading:
 			l.takeSecondReading(ctx, r)

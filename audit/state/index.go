@@ -47,6 +47,9 @@ func (o *ownership) refsOf(k knownHandle) []AllocationRef {
 
 // place returns the place of a handle among those that are known, which it becomes.
 func (o *ownership) place(id string) int32 {
+	if n, ok := o.handles[id]; ok {
+		return n
+	}
 	id = strings.ToLower(id)
 	n, ok := o.handles[id]
 	if !ok {

@@ -44,6 +44,11 @@ type lister struct {
 // maxGrow limits for how many objects room is made on the server's word.
 const maxGrow = 1 << 20
 
+// shortPage is how many objects are asked for to learn whether a list is long, and how
+// long, where long ones are read whole: of 1,000 blocks of 5,000 it would be a fifth of the
+// work again.
+const shortPage = 50
+
 // run reads the list. What cannot be read becomes gaps of the part; the error is
 // the context's alone.
 func (l *lister) run(ctx context.Context) error {
@@ -150,7 +155,11 @@ func (l *lister) query() url.Values {
 func (l *lister) page(ctx context.Context) (decode.ListMeta, error) {
 	query := l.query()
 	if l.restarts < 2 {
-		query.Set("limit", strconv.FormatInt(l.pageSize, 10))
+		limit := l.pageSize
+		if l.whole {
+			limit = min(limit, shortPage)
+		}
+		query.Set("limit", strconv.FormatInt(limit, 10))
 	}
 	if l.next != "" {
 		query.Set("continue", l.next)

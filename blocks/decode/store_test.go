@@ -5,9 +5,11 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -73,6 +75,39 @@ func valuesOf(records []*blocks.Workload) (out []blocks.Workload) {
 		out = append(out, *r)
 	}
 	return out
+}
+
+// After few changes of many pods little memory is new: a list of pointers, and not one of
+// the records.
+func TestFewChangesCostLittle(t *testing.T) {
+	const pods, turns = 20_000, 20
+	named := func(i, turn int) blocks.Workload {
+		return blocks.Workload{Meta: blocks.Meta{Name: fmt.Sprintf("pod-%05d", i), Pin: blocks.PinOf(fmt.Sprint(turn), "")}, Namespace: "shop"}
+	}
+	kind := KindOf(blocks.Pods)
+	var listed []blocks.Workload
+	for i := range pods {
+		listed = append(listed, named(i, 0))
+	}
+	store := NewStore(kind)
+	store.Replace(objectsOf(kind, listed...))
+	var s blocks.Snapshot
+	store.Fill(&s)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for turn := 1; turn <= turns; turn++ {
+		for i := range 50 {
+			w := named(i*turn, turn)
+			store.Put(w.Key(), objectsOf(kind, w))
+		}
+		store.Fill(&s)
+	}
+	runtime.ReadMemStats(&after)
+	perRecord := float64(after.TotalAlloc-before.TotalAlloc) / (turns * pods)
+	size := float64(unsafe.Sizeof(listed[0]))
+	if len(s.Workloads) != pods || s.Workloads[50].UID() == "0" || perRecord > size/8 {
+		t.Errorf("%d pods, one of UID %q; %.1f bytes for each of them at a turn, of records of %.0f", len(s.Workloads), s.Workloads[50].UID(), perRecord, size)
+	}
 }
 
 // The same of records whose order is not that of their names.
