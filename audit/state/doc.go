@@ -7,7 +7,8 @@
 // A State is immutable, so that any number of readers may use it at once. Checks,
 // explanations, repairs, the page and the metrics say what it decides, and decide
 // nothing of their own. The files about one thing share its name: owner.go who owns an
-// address, block_status.go and cause.go how a node stands with blocks, empty.go and
-// retain.go which blocks may go (and since when one is empty), host_*.go what of it nodes themselves confirm or
-// contradict (what their views prove at all is package hosts').
+// address, block_status.go and cause.go how a node stands with blocks, empty.go
+// which blocks may go, and since when one is empty or was last touched, retain.go what keeps
+// them, age.go whether a time lies a grace back, host_*.go what of it nodes themselves
+// confirm or contradict (what their views prove at all is package hosts').
 package state

@@ -340,21 +340,6 @@ func (st *State) indexVanished() {
 	}
 }
 
-// EmptiesByRestarts reports whether a block's addresses all go when pods that are
-// there restart. Those of virtual machines never do, since a machine keeps its address
-// wherever it runs, and of unknown owners no one knows.
-func (st *State) EmptiesByRestarts(b *Block) bool {
-	for i, o := range b.Ordinals {
-		if o == blocks.Free {
-			continue
-		}
-		if sort := UseKindOf(b, b.At(i)); sort == UseVM || sort == UseUnknown {
-			return false
-		}
-	}
-	return true
-}
-
 // UseKind says what kind of thing an address is allocated to.
 type UseKind int8
 
