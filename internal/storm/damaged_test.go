@@ -1,6 +1,8 @@
 package storm
 
 import (
+	"maps"
+	"net/netip"
 	"testing"
 
 	"github.com/calico-audit/calico-audit/audit/state"
@@ -18,20 +20,29 @@ type damaged struct {
 	image   Image
 	proxy   *FaultProxy
 	tool    *tool
-	chose   map[string]int // of each sort of write, the one that was chosen
+	// secondary has the addresses of a secondary network in use, and their pods; nil if there
+	// is no such network.
+	secondary map[netip.Addr]string
+	chose     map[string]int // of each sort of write, the one that was chosen
 }
 
 func newDamaged(t *testing.T, group testcluster.Group) *damaged {
 	t.Helper()
 	c := testcluster.Start(t, testcluster.Options{})
 	x := &damaged{Cluster: c, group: group, fixture: NewDamageFixture(t, c, group)}
-	var err error
-	x.image, err = TakeImage(t.Context(), c)
-	must(t, err)
-	x.proxy = NewFaultProxy(t, c.Config, "calico-audit")
-	x.tool, err = newTool(x.proxy.Config(), somewhere(x.fixture.Live))
-	must(t, err)
+	x.begin(t, somewhere(x.fixture.Live))
 	return x
+}
+
+// begin takes the damage's image, and opens the way to the cluster for repairs.
+func (x *damaged) begin(t *testing.T, machines machines) {
+	t.Helper()
+	var err error
+	x.image, err = TakeImage(t.Context(), x.Cluster)
+	must(t, err)
+	x.proxy = NewFaultProxy(t, x.Config, "calico-audit")
+	x.tool, err = newTool(x.proxy.Config(), machines)
+	must(t, err)
 }
 
 // plan brings the damage back and plans its repair.
@@ -48,7 +59,7 @@ func (x *damaged) unharmed(t *testing.T) {
 	t.Helper()
 	wrong, err := Harm(t.Context(), x.Cluster, x.group, x.fixture.Live)
 	must(t, err)
-	for _, w := range wrong {
+	for _, w := range append(wrong, x.secondaryHarm(t)...) {
 		t.Errorf("HARM: %s", w)
 	}
 }
@@ -64,5 +75,6 @@ func (x *damaged) essence(t *testing.T) map[string]string {
 	t.Helper()
 	e, err := Essence(t.Context(), x.Cluster, x.group)
 	must(t, err)
+	maps.Copy(e, x.secondaryRecords(t))
 	return e
 }

@@ -19,7 +19,7 @@ type Image map[string][]byte
 // imagePrefixes are where those objects are. The API server must answer from etcd
 // and not from its watch cache, which cannot follow so fast.
 var imagePrefixes = []string{
-	"/registry/crd.projectcalico.org/", "/registry/projectcalico.org/", "/registry/pods/", "/registry/minions/",
+	"/registry/crd.projectcalico.org/", "/registry/projectcalico.org/", whereaboutsPrefix, "/registry/pods/", "/registry/minions/",
 }
 
 // TakeImage reads what a cluster stores.

@@ -12,6 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
@@ -22,7 +23,17 @@ import (
 // back, or names it.
 func TestKilledProgram(t *testing.T) {
 	t.Parallel()
-	v := newVictim(t)
+	v := newVictim(t, program(t), newDamaged(t, testcluster.CRDv1), requests()["all"], kindFlags...)
+	v.everywhere(t, stepKinds...)
+	t.Run("under-a-filter", v.filtered)
+	t.Run("secondary-networks", func(t *testing.T) {
+		v := newVictim(t, v.path, newSecondaryDamage(t), secondaryRepairs, "--whereabouts-stranded", "--whereabouts-reservations")
+		v.everywhere(t, repair.RestoreWhereabouts, repair.ReleaseWhereabouts, repair.DeleteWhereaboutsReservation)
+	})
+}
+
+// everywhere kills the program at its writes, which are in steps of all of some kinds.
+func (v *victim) everywhere(t *testing.T, kinds ...repair.Kind) {
 	ends := map[string]func(t *testing.T, p killPoint){"resumed": v.resumed, "again": v.again, "planned-again": v.plannedAgain, "undone": v.undone}
 	names := slices.Sorted(maps.Keys(ends))
 	did := map[repair.Kind]bool{}
@@ -36,11 +47,10 @@ func TestKilledProgram(t *testing.T) {
 			}
 		}
 	}
-	t.Run("under-a-filter", v.filtered)
 	if v.leftHalf == 0 {
 		t.Error("wherever it was killed, it left nothing half-done")
 	}
-	for _, k := range stepKinds {
+	for _, k := range kinds {
 		if !did[k] {
 			t.Errorf("it was not killed in a step of kind %s", k)
 		}
@@ -72,7 +82,7 @@ func (v *victim) again(t *testing.T, p killPoint) {
 // for the lack of it: one more run comes to the same, however far the first one came.
 func (v *victim) plannedAgain(t *testing.T, p killPoint) {
 	must(t, v.image.Restore(t.Context(), v.Cluster))
-	dir, args := t.TempDir(), v.anew()
+	dir, args := t.TempDir(), v.unplanned()
 	v.killed(t, p, dir, args...)
 	v.ends(t, dir, args...)
 	v.unharmed(t)
@@ -120,7 +130,7 @@ func (v *victim) whole(t *testing.T, p killPoint) {
 
 func (v *victim) undone(t *testing.T, p killPoint) {
 	dir := v.planned(t)
-	before := v.state(t)
+	before, records := v.state(t), v.secondaryRecords(t)
 	v.killed(t, p, dir, "repair", "apply", "plan.json", "--journal", "journal")
 	code, out := v.run(t, dir, "repair", "undo", "journal", "-o", "wide")
 	v.unharmed(t)
@@ -138,6 +148,11 @@ func (v *victim) undone(t *testing.T, p killPoint) {
 	}
 	for _, w := range Worse(before, after, "", v.known(before, after)) {
 		t.Errorf("killed %s, and undone, worse than before: %s\n%s", v.at(p), w, out)
+	}
+	for _, left := range notBack(records, v.secondaryRecords(t)) {
+		if t.Logf("undone, %s is not as it was", left); code != 4 || !strings.Contains(out, left) {
+			t.Errorf("killed %s, and undone with exit code %d: %s is not as it was, and not named:\n%s", v.at(p), code, left, out)
+		}
 	}
 }
 

@@ -96,6 +96,9 @@ var transitional = map[repair.Kind][]struct{ check, because string }{
 		{"block/soft-deleted", "the affinity of a block that was marked goes with it, and is marked, too"},
 		{"affinity/no-block", "the block is gone, and its affinity, which was pendingDeletion, not yet"},
 	},
+	repair.ReleaseWhereabouts: {
+		{"whereabouts/reservation-only", "the entry is taken out of its pool; the reservation is deleted after that, as in Whereabouts"},
+	},
 	repair.DeleteHandle: {
 		{"block/soft-deleted", "the handle is marked deleted, as Calico marks it before it deletes"},
 	},

@@ -3,7 +3,6 @@ package apply_test
 import (
 	"fmt"
 	"net/http"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -218,125 +217,6 @@ func TestWhereaboutsUndoLeavesTheLiving(t *testing.T) {
 	l.wantOutcomes(l.undo(r), lone+": skipped InUse", strandedAlone+": skipped InUse", stranded+": skipped InUse", halfRecorded+": skipped Harm")
 	if diff := cmp.Diff(before, l.secondaryNow()); diff != "" {
 		t.Errorf("it wrote (-before +after):\n%s", diff)
-	}
-}
-
-// mortal lets a run die before or after one of its writes: its goroutine ends.
-type mortal struct {
-	http.RoundTripper
-	at    int
-	after bool
-	n     *int
-}
-
-func (m mortal) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method == http.MethodGet {
-		return m.RoundTripper.RoundTrip(r)
-	}
-	if *m.n++; *m.n == m.at && !m.after {
-		runtime.Goexit()
-	}
-	resp, err := m.RoundTripper.RoundTrip(r)
-	if *m.n == m.at {
-		runtime.Goexit()
-	}
-	return resp, err
-}
-
-// dies carries a plan out until its run dies, and returns the journal's path; false if it
-// came to its end.
-func (l *lab) dies(p *repair.Plan, at int, after bool) (path string, died bool) {
-	l.t.Helper()
-	j := l.journal(journal.Header{StartedAt: p.CreatedAt, Cluster: p.Cluster, Plan: p})
-	cfg, n := rest.CopyConfig(l.c.Config), 0
-	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return mortal{rt, at, after, &n} })
-	w, err := datastore.New(cfg, string(l.group), datastore.Options{Recorder: j})
-	l.must(err)
-	died = true
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, _ = apply.Run(l.t.Context(), p, l.reader, w, j, apply.Options{Wait: true}) // that it failed shows in the cluster
-		died = false
-	}()
-	<-done
-	path = j.Path()
-	l.must(j.Close())
-	return path, died
-}
-
-// TestWhereaboutsCrashes: a run that dies before or after any of its writes takes no address
-// from a pod, leaves none to two, and is gone on with to the very end that it would have
-// come to: with its journal, or by a new plan. An undo leaves nothing half-done.
-func TestWhereaboutsCrashes(t *testing.T) {
-	l := newSecondaryLab(t)
-	steps := []string{halfRecorded, stranded, strandedAlone, lone}
-	start := l.secondaryNow()
-	l.apply(t.Context(), l.plan(secondary, steps...), apply.Options{Wait: true})
-	want := l.secondaryNow()
-	ends := []struct {
-		name string
-		end  func(p *repair.Plan, path string)
-	}{
-		{"resumed", func(p *repair.Plan, path string) { l.resume(p, path) }},
-		{"planned again", func(*repair.Plan, string) {
-			l.apply(t.Context(), l.planOf(secondary), apply.Options{Wait: true})
-		}},
-		{"undone", func(_ *repair.Plan, path string) {
-			r := l.undo(&repair.Result{Journal: path})
-			for _, o := range r.Outcomes {
-				if o.Code == repair.SkipHalfDone {
-					t.Errorf("undone: %s is left half-done: %s", o.Step.ID, o.Reason)
-				}
-			}
-		}},
-	}
-	for at := 1; ; at++ {
-		for _, after := range []bool{false, true} {
-			for i, e := range ends {
-				if i != at%2 && (i != 2 || !after) {
-					continue // each write with one of the first two, and undone after it
-				}
-				l = newSecondaryLab(t)
-				p := l.plan(secondary, steps...)
-				path, died := l.dies(p, at, after)
-				if !died {
-					if at != 6 {
-						t.Fatalf("there are %d writes, and should be 5", at-1)
-					}
-					return
-				}
-				when := fmt.Sprintf("dead at write %d, after it: %t, %s", at, after, e.name)
-				l.guarded(when, start)
-				e.end(p, path)
-				l.guarded(when, start)
-				if diff := cmp.Diff(want, l.secondaryNow()); e.name != "undone" && diff != "" {
-					t.Errorf("%s (-want +is):\n%s", when, diff)
-				}
-			}
-		}
-	}
-}
-
-// guarded fails the test if an address of a live pod is neither recorded nor reserved for it,
-// or if an address that is recorded for a pod lost a reservation that it had.
-func (l *lab) guarded(when string, start map[string]any) {
-	l.t.Helper()
-	now := l.secondaryNow()
-	for addr, pod := range map[string]string{"10.9.0.7": "mute", "10.9.0.9": "whole"} {
-		r, _ := now[reservationCRD.Resource+"/"+addr].(map[string]any)
-		if r["podref"] != "default/"+pod {
-			l.t.Errorf("%s: the reservation of %s is %v", when, addr, r)
-		}
-	}
-	if l.entries()["9"] == nil {
-		l.t.Errorf("%s: the entry of a live pod is gone", when)
-	}
-	for key := range l.entries() {
-		name := reservationCRD.Resource + "/10.9.0." + key
-		if start[name] != nil && now[name] == nil {
-			l.t.Errorf("%s: the pool records 10.9.0.%s, and its reservation is gone", when, key)
-		}
 	}
 }
 
