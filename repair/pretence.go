@@ -14,6 +14,7 @@ type Pretence struct {
 	BlockByName                       map[string]*blocks.Block
 	HandleByName                      map[string]*blocks.Handle
 	NoBlocks, NoAffinities, NoHandles map[string]bool
+	claimed                           []*blocks.Block // which are not in the list before all is done
 }
 
 // NewPretence begins to pretend changes of a snapshot, which itself stays as it is.
@@ -36,31 +37,32 @@ func NewPretence(s *blocks.Snapshot) *Pretence {
 // Done returns the snapshot with all that was pretended.
 func (x *Pretence) Done() *blocks.Snapshot {
 	s := x.Snapshot
+	for _, b := range x.claimed {
+		s.Blocks = append(s.Blocks, *b)
+	}
 	s.Blocks = slices.DeleteFunc(s.Blocks, func(b blocks.Block) bool { return x.NoBlocks[b.Name] })
 	s.Affinities = slices.DeleteFunc(s.Affinities, func(a blocks.Affinity) bool { return x.NoAffinities[a.Name] })
 	s.Handles = slices.DeleteFunc(s.Handles, func(h *blocks.Handle) bool { return x.NoHandles[h.Name] })
 	return s
 }
 
-// Count makes a handle count one address more, if the blocks record more than it says.
-func (x *Pretence) Count(id string, cidr netip.Prefix) {
+// Count makes a handle count one address more, if its block records more than it says.
+func (x *Pretence) Count(id string, b *blocks.Block) {
 	h := x.HandleByName[strings.ToLower(id)]
 	if h == nil {
-		x.AddHandle(id, []blocks.HandleCount{{CIDR: cidr, Count: 1}})
+		x.AddHandle(id, []blocks.HandleCount{{CIDR: b.CIDR, Count: 1}})
 		return
 	}
 	h.Blocks, h.Written = slices.Clone(h.Blocks), x.Cluster.Taken()
 	recorded := 0
-	for _, b := range x.BlockByName {
-		for i := range b.Ordinals {
-			if a := b.At(i); b.CIDR == cidr && a != nil && strings.EqualFold(a.Handle, id) {
-				recorded++
-			}
+	for i := range b.Ordinals {
+		if a := b.At(i); a != nil && strings.EqualFold(a.Handle, id) {
+			recorded++
 		}
 	}
-	i := slices.IndexFunc(h.Blocks, func(c blocks.HandleCount) bool { return c.CIDR == cidr })
+	i := slices.IndexFunc(h.Blocks, func(c blocks.HandleCount) bool { return c.CIDR == b.CIDR })
 	if i < 0 {
-		h.Blocks = append(h.Blocks, blocks.HandleCount{CIDR: cidr, Count: recorded})
+		h.Blocks = append(h.Blocks, blocks.HandleCount{CIDR: b.CIDR, Count: recorded})
 	} else {
 		h.Blocks[i].Count = max(h.Blocks[i].Count, recorded)
 	}
@@ -129,24 +131,29 @@ func (x *Pretence) uncount(id string, cidr netip.Prefix) {
 func (x *Pretence) Claim(cidr netip.Prefix, host string) *blocks.Block {
 	now, owner := x.Cluster.Taken(), blocks.Owner{Kind: blocks.HostOwner, Name: host}
 	size, _ := blocks.Addresses(cidr).Int()
-	b := blocks.Block{
+	b := &blocks.Block{
 		Meta: blocks.Meta{Name: blocks.BlockName(cidr), Pin: blocks.PinOf("new", "1"), Created: now, Written: now},
 		CIDR: cidr, Owner: owner, Claimed: now, Sequence: 1,
 	}
 	for i := range size {
 		b.Ordinals, b.Unallocated = append(b.Ordinals, blocks.Free), append(b.Unallocated, int32(i))
 	}
-	x.Blocks = append(slices.DeleteFunc(x.Blocks, func(o blocks.Block) bool { return o.CIDR == cidr }), b)
+	for i := range x.Blocks {
+		if o := &x.Blocks[i]; o.CIDR == cidr {
+			x.NoBlocks[o.Name] = true
+		}
+	}
+	if old := x.BlockByName[b.Name]; old != nil {
+		*old, b = *b, old
+	} else {
+		x.BlockByName[b.Name], x.claimed = b, append(x.claimed, b)
+	}
 	x.Affinities = append(slices.DeleteFunc(x.Affinities, func(a blocks.Affinity) bool { return a.CIDR == cidr }), blocks.Affinity{
 		Meta: blocks.Meta{Name: blocks.AffinityName(host, cidr), Pin: blocks.PinOf("new", "1"), Created: now, Written: now},
 		CIDR: cidr, Owner: owner, State: blocks.Confirmed,
 	})
 	delete(x.NoBlocks, b.Name)
-	x.BlockByName = map[string]*blocks.Block{}
-	for i := range x.Blocks {
-		x.BlockByName[x.Blocks[i].Name] = &x.Blocks[i]
-	}
-	return x.BlockByName[b.Name]
+	return b
 }
 
 // Cordon makes a node unschedulable with a mark, or takes that back if it is empty.

@@ -62,7 +62,10 @@ type State struct {
 	// of another.
 	optional map[blocks.Family]bool
 	// asked are the sets of pools that live pods ask for, each once.
-	asked      [][]*Pool
+	asked [][]*Pool
+	// poolsOf are the pools of each CIDR, and poolBits the lengths of these CIDRs.
+	poolsOf    map[netip.Prefix][]*Pool
+	poolBits   map[blocks.Family][]int
 	nodeStates map[string]*NodeState
 	uses       []use
 	spaces     map[string]*blocks.Namespace
@@ -240,6 +243,13 @@ func (st *State) indexPools() {
 			NodeSelection: parseSelector(p.NodeSelector), NamespaceSelection: parseSelector(p.NamespaceSelector),
 		})
 	}
+	st.poolsOf, st.poolBits = map[netip.Prefix][]*Pool{}, map[blocks.Family][]int{}
+	for _, p := range st.Pools {
+		st.poolsOf[p.CIDR.Masked()] = append(st.poolsOf[p.CIDR.Masked()], p)
+		if bits := st.poolBits[p.Family()]; !slices.Contains(bits, p.CIDR.Bits()) {
+			st.poolBits[p.Family()] = append(bits, p.CIDR.Bits())
+		}
+	}
 }
 
 func (st *State) indexBlocks() {
@@ -260,10 +270,8 @@ func (st *State) indexBlocks() {
 		}
 		b.Pool = st.PoolOf(b.CIDR)
 		st.IPBlocks[i] = b
-		for _, p := range st.Pools {
-			if p.CIDR.Overlaps(b.CIDR) {
-				p.Blocks = append(p.Blocks, b)
-			}
+		for _, p := range st.poolsAt(b.CIDR) {
+			p.Blocks = append(p.Blocks, b)
 		}
 	}
 }
@@ -273,14 +281,14 @@ func (st *State) indexBlocks() {
 // enabled one is meant, then the first by name.
 func (st *State) PoolOf(p netip.Prefix) *Pool {
 	var best, overlapping *Pool
-	for _, q := range st.Pools {
+	for _, q := range st.poolsAt(p) {
 		switch {
 		case blocks.PrefixContains(q.CIDR, p):
 			if best == nil || q.CIDR.Bits() > best.CIDR.Bits() ||
 				q.CIDR.Bits() == best.CIDR.Bits() && best.Disabled && !q.Disabled {
 				best = q
 			}
-		case overlapping == nil && q.CIDR.Overlaps(p):
+		case overlapping == nil:
 			overlapping = q
 		}
 	}
@@ -288,6 +296,19 @@ func (st *State) PoolOf(p netip.Prefix) *Pool {
 		return overlapping
 	}
 	return best
+}
+
+// poolsAt returns the pools that overlap a CIDR, those of one CIDR in order: those that
+// contain it are looked up, for racks may have hundreds.
+func (st *State) poolsAt(p netip.Prefix) (out []*Pool) {
+	for _, bits := range st.poolBits[blocks.FamilyOf(p.Addr())] {
+		if bits > p.Bits() { // some may lie in it
+			return slices.DeleteFunc(slices.Clone(st.Pools), func(q *Pool) bool { return !q.CIDR.Overlaps(p) })
+		}
+		around, _ := p.Addr().Prefix(bits)
+		out = append(out, st.poolsOf[around]...)
+	}
+	return out
 }
 
 func (st *State) indexHosts() {

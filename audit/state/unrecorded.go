@@ -182,10 +182,10 @@ func (st *State) claimableFor(u *UnrecordedIP, users map[string]int) {
 	if st.BlockMayCover(u.Slot) {
 		u.retain(RetainNotRead, "a block that cannot be read may record it")
 	}
-	for _, b := range st.IPBlocks {
-		if b.CIDR.Overlaps(u.Slot) {
-			u.retain(RetainConflict, "block %s overlaps %s, where its block would be", b.CIDR, u.Slot)
-		}
+	// None contains the address, so that what overlaps its slot lies in that.
+	first, _ := slices.BinarySearchFunc(st.IPBlocks, u.Slot, func(b *Block, slot netip.Prefix) int { return blocks.ComparePrefixes(b.CIDR, slot) })
+	if first < len(st.IPBlocks) && st.IPBlocks[first].CIDR.Overlaps(u.Slot) {
+		u.retain(RetainConflict, "block %s overlaps %s, where its block would be", st.IPBlocks[first].CIDR, u.Slot)
 	}
 	var claims []string
 	for _, a := range st.AffinitiesOf(u.Slot) {

@@ -94,13 +94,15 @@ func limit(p *repair.Plan, st *state.State) {
 	if len(within) < len(p.Steps) && len(p.Steps)-len(within) <= n {
 		within = slices.DeleteFunc(slices.Clone(p.Steps), func(s repair.Step) bool { return s.Group() == "" })
 	}
-	within = within[:min(n, len(within))]
+	kept := map[string]bool{}
+	for i := range within[:min(n, len(within))] {
+		kept[within[i].ID] = true
+	}
 	taken := p.Steps
-	p.Steps = slices.DeleteFunc(slices.Clone(taken), func(s repair.Step) bool {
-		return !Stands(&s, st) && !slices.ContainsFunc(within, func(w repair.Step) bool { return w.ID == s.ID })
-	})
+	p.Steps = nil
 	for _, s := range taken {
-		if slices.ContainsFunc(p.Steps, func(w repair.Step) bool { return w.ID == s.ID }) {
+		if kept[s.ID] || Stands(&s, st) {
+			p.Steps = append(p.Steps, s)
 			continue
 		}
 		p.Refused = append(p.Refused, repair.Refusal{

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -289,10 +290,10 @@ func finishHandle(p *repair.Proposals, h *blocks.Handle, doubt *handleDoubt) {
 // block is there.
 func affinityFinished(x *repair.Pretence, s *repair.Step) {
 	cidr := repair.PrefixOf(s.Target)
-	owned := slices.ContainsFunc(x.Blocks, func(b blocks.Block) bool {
+	owned := func(b *blocks.Block) bool {
 		return b.CIDR == cidr && !b.SoftDeleted && b.Owner.Node() == s.Target.Node && !x.NoBlocks[b.Name]
-	})
-	if !owned {
+	}
+	if !slices.ContainsFunc(slices.Collect(maps.Values(x.BlockByName)), owned) {
 		x.NoAffinities[s.Guard(repair.GuardName)] = true
 		return
 	}

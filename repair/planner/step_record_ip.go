@@ -241,5 +241,5 @@ func record(x *repair.Pretence, s *repair.Step, a netip.Addr) {
 	b.OrdinalSequences = append(slices.Clone(b.OrdinalSequences), blocks.OrdinalSequence{Ordinal: int32(i), Sequence: b.Sequence})
 	b.Sequence++
 	b.Written = x.Cluster.Taken()
-	x.Count(s.Guard(repair.GuardHandle), b.CIDR)
+	x.Count(s.Guard(repair.GuardHandle), b)
 }

@@ -1,0 +1,60 @@
+//go:build unix
+
+package planner
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/internal/scale/states"
+)
+
+// most is how much longer a plan for 5,000 nodes may take than one for 500: see
+// BenchmarkAudit.
+const most = 25
+
+// BenchmarkGrowth plans for clusters that are damaged in one way throughout, without and
+// with a bound on the steps: processor time, the least of three turns. It fails where that
+// grows faster than the cluster.
+func BenchmarkGrowth(b *testing.B) {
+	for _, shape := range states.Shapes {
+		for bound, req := range map[string]func(nodes int) int{"": func(int) int { return 0 }, ", bounded": func(nodes int) int { return 3 * nodes }} {
+			times := map[int]time.Duration{}
+			for _, nodes := range []int{500, 5000} {
+				b.Run(fmt.Sprintf("%s%s/%d", shape.Name, bound, nodes), func(b *testing.B) {
+					st := state.New(shape.Make(nodes, 30), state.Options{})
+					request := everything
+					request.MaxSteps = req(nodes)
+					best, steps := time.Duration(0), 0
+					for b.Loop() {
+						for range 3 {
+							began := cpu(b)
+							steps = len(Build(st, request).Steps)
+							if took := cpu(b) - began; best == 0 || took < best {
+								best = took
+							}
+						}
+					}
+					b.ReportMetric(float64(best.Microseconds())/1000, "ms-plan")
+					b.ReportMetric(float64(steps), "steps")
+					times[nodes] = best
+				})
+			}
+			if times[5000] > 20*time.Millisecond && times[5000] > most*times[500] {
+				b.Errorf("%s%s: the plan for 5,000 nodes takes %s, for 500 %s", shape.Name, bound, times[5000], times[500])
+			}
+		}
+	}
+}
+
+// cpu is the processor time that the process has used, its garbage collection included.
+func cpu(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
