@@ -2,7 +2,6 @@ package view
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/remedies"
@@ -46,7 +45,13 @@ func RemedyTitle(r *remedies.Remedy) string {
 	return r.Title
 }
 
-// Explained reports whether a diagnosis explains a finding.
-func Explained(ds []audit.Diagnosis, f *audit.Finding) bool {
-	return slices.ContainsFunc(ds, func(d audit.Diagnosis) bool { return slices.Contains(d.Findings, f.Fingerprint) })
+// Explained has the fingerprints of the findings that diagnoses explain.
+func Explained(ds ...audit.Diagnosis) map[string]bool {
+	out := map[string]bool{}
+	for _, d := range ds {
+		for _, f := range d.Findings {
+			out[f] = true
+		}
+	}
+	return out
 }

@@ -33,9 +33,9 @@ func Message(f *audit.Finding) string {
 // own, with its evidence. Why those matter that a diagnosis explains, and what to do
 // next, the diagnosis has said.
 func (p *printer) findings(findings []audit.Finding, diagnoses []audit.Diagnosis) {
-	whyOnce := p.whyOnce()
+	whyOnce, explained := p.whyOnce(), Explained(diagnoses...)
 	for _, g := range Groups(findings) {
-		alone := slices.DeleteFunc(slices.Clone(g), func(f audit.Finding) bool { return Explained(diagnoses, &f) })
+		alone := slices.DeleteFunc(slices.Clone(g), func(f audit.Finding) bool { return explained[f.Fingerprint] })
 		why := ""
 		if p.wide || len(alone) > 0 {
 			why = whyOnce(g[0].Check)
@@ -52,7 +52,7 @@ func (p *printer) findings(findings []audit.Finding, diagnoses []audit.Diagnosis
 			if i == 0 {
 				p.label("why", why)
 			}
-			if !Explained(diagnoses, f) {
+			if !explained[f.Fingerprint] {
 				p.fix(f)
 			}
 		}

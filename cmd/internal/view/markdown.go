@@ -44,7 +44,7 @@ var markdown = template.Must(template.New("").Funcs(template.FuncMap{
 
 	"notHeld": blocks.NotHeld, "held": heldGaps, "heldMeans": func() string { return heldMeans },
 	"byReason": SkippedByReason, "checks": skippedChecks, "hostCount": hostCount, "runway": RunwayLines, "runwayBasis": RunwayBasis, "mutedBy": MutedBy, "fullest": FullestFirst,
-	"explained": func(ds []audit.Diagnosis, f audit.Finding) bool { return Explained(ds, &f) },
+	"explained": func(ds []audit.Diagnosis) map[string]bool { return Explained(ds...) },
 	"remedy":    func(r remedies.Remedy) string { return RemedyTitle(&r) },
 	"diagnosed": func(o Options, ds []audit.Diagnosis) any {
 		return struct {

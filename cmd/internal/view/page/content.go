@@ -179,10 +179,11 @@ func newDiagnosis(r *audit.Report, d *audit.Diagnosis, o Options) diagnosis {
 		m.Commands = o.commands(m.Commands)
 		out.Remedies = append(out.Remedies, m)
 	}
+	explains := view.Explained(*d)
 	for _, g := range view.Groups(r.Findings) {
 		n := 0
 		for i := range g {
-			if slices.Contains(d.Findings, g[i].Fingerprint) {
+			if explains[g[i].Fingerprint] {
 				n++
 			}
 		}
@@ -216,7 +217,7 @@ func newVerdict(r *audit.Report, o Options) verdict {
 		v.Diagnoses = append(v.Diagnoses, newDiagnosis(r, &r.Diagnoses[i], o))
 	}
 	switch {
-	case len(r.Findings) > 0 && view.Explained(r.Diagnoses, &r.Findings[0]):
+	case len(r.Findings) > 0 && view.Explained(r.Diagnoses...)[r.Findings[0].Fingerprint]:
 		v.Worst = "sev-" + r.Findings[0].Severity.String()
 	case len(r.Findings) > 0:
 		v.Lead, v.Worst = view.Message(&r.Findings[0]), "sev-"+r.Findings[0].Severity.String()

@@ -64,11 +64,12 @@ func embedAll(r *audit.Report, o Options, c *content) ([]template.HTML, error) {
 			page.Changes = append(page.Changes, newMapData(m.Name, &m.Before), after)
 		}
 	}
+	explained := view.Explained(r.Diagnoses...)
 	for _, g := range view.Groups(r.Findings) {
 		for n := range g {
 			var h finding
 			if n >= shownFindings {
-				h = newFinding(r, &g[n], o)
+				h = newFinding(&g[n], explained, o)
 			}
 			page.Messages, page.Commands, page.Subjects = append(page.Messages, h.Message), append(page.Commands, h.Commands), append(page.Subjects, h.Subject)
 		}

@@ -43,7 +43,7 @@ type finding struct {
 }
 
 func newGroups(r *audit.Report, o Options) (out []group) {
-	first := 0
+	first, explained := 0, view.Explained(r.Diagnoses...)
 	for _, findings := range view.Groups(r.Findings) {
 		f := &findings[0]
 		g := group{
@@ -53,7 +53,7 @@ func newGroups(r *audit.Report, o Options) (out []group) {
 			g.Runbook, g.Docs = runbookBase+view.CheckAnchor(f.Check), view.NewCheckDocs([]*audit.Check{c}).Checks[0].Parts()
 		}
 		for i := range findings[:min(len(findings), shownFindings)] {
-			g.Shown = append(g.Shown, newFinding(r, &findings[i], o))
+			g.Shown = append(g.Shown, newFinding(&findings[i], explained, o))
 		}
 		first += len(findings)
 		out = append(out, g)
@@ -61,11 +61,11 @@ func newGroups(r *audit.Report, o Options) (out []group) {
 	return out
 }
 
-// newFinding returns a finding as it is shown. What to do about one that a diagnosis
-// explains, the diagnosis says.
-func newFinding(r *audit.Report, f *audit.Finding, o Options) finding {
+// newFinding returns a finding as it is shown. What to do about those that diagnoses
+// explain ([view.Explained]), the diagnoses say.
+func newFinding(f *audit.Finding, explained map[string]bool, o Options) finding {
 	out := finding{ID: f.Fingerprint, Message: view.Message(f), Evidence: f.Evidence, Subject: showable(f.Subject)}
-	if !view.Explained(r.Diagnoses, f) {
+	if !explained[f.Fingerprint] {
 		out.Manual = f.Fix.Kind == "manual"
 		if f.Fix.Command != "" {
 			out.Commands = o.commands(append([]string{f.Fix.Command}, f.Fix.Commands...))
