@@ -149,10 +149,11 @@ func refuseConsolidation(p *repair.Proposals) {
 			p.Refuse(repair.Concern{Target: state.ClusterSubject(p.State)}, repair.RefusedNothing, "%s", strings.Join(append([]string{text}, why...), "; "))
 			return
 		}
+		code := repair.RefusedInUse
 		if len(why) == 0 {
-			why = []string{"no node holds several blocks of its pools"}
+			code, why = repair.RefusedNothing, []string{"no node holds several blocks of its pools"}
 		}
-		p.Refuse(repair.Concern{Target: state.NodeSubject(n.Host.Name), Pools: poolsAtIssue(p.State, n), Nodes: []string{n.Host.Name}}, repair.RefusedInUse, "no block can be emptied for it: %s", phrase.ListBy("; ", why))
+		p.Refuse(repair.Concern{Target: state.NodeSubject(n.Host.Name), Pools: poolsAtIssue(p.State, n), Nodes: []string{n.Host.Name}}, code, "no block can be emptied for it: %s", phrase.ListBy("; ", why))
 	}
 }
 

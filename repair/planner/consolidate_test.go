@@ -71,6 +71,25 @@ func TestEditedReservation(t *testing.T) {
 		if r := moves.WouldBorrow(turn, &p.Steps[i]); (r.Code != "") != edited {
 			t.Errorf("edited: %t, and yet %q", edited, r.Why)
 		}
+		p.Steps[i].Target.IP = "10.0.0" // in a journal that people edited
+		if r := moves.WouldBorrow(turn, &p.Steps[i]); r.Code != repair.RefusedCorrupt || !strings.Contains(r.Why, `"10.0.0"`) {
+			t.Errorf("an address that is none: %+v", r)
+		}
+	}
+}
+
+// TestBlockAskedForIsNotEmptied: --block of one that cannot be emptied says why, and which
+// could be; of one that nothing keeps, only the latter.
+func TestBlockAskedForIsNotEmptied(t *testing.T) {
+	text := strings.Replace(emptying, "shop/web-1 a of=ReplicaSet/web ready", "shop/db-0 a of=StatefulSet/db ready claim", 1)
+	for cidr, want := range map[string]string{
+		"10.0.0.0/29":  "10.0.0.8/29 could be emptied for new, and is not what --pool, --node, --ip or --block ask for; 10.0.0.0/29 of a: 10.0.0.1: pod shop/db-0 has storage",
+		"10.0.0.16/29": "10.0.0.8/29 could be emptied for new, and is not what --pool, --node, --ip or --block ask for",
+	} {
+		p := Build(sketched(t, text, 0), repair.Request{Consolidate: true, CordonFull: true, Blocks: []netip.Prefix{netip.MustParsePrefix(cidr)}})
+		if len(p.Steps) != 0 || len(p.Refused) != 1 || p.Refused[0].Code != repair.RefusedNothing || !strings.HasPrefix(p.Refused[0].Reason, want) {
+			t.Errorf("%s: steps %v, refused %+v, not %q", cidr, stepIDs(p), p.Refused, want)
+		}
 	}
 }
 

@@ -1,0 +1,149 @@
+package story
+
+import (
+	"encoding/json"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// Pods that may run on one node alone, by a nodeSelector or a node affinity, stay where no
+// other address of it is left for them: the block that they are in is not emptied, though
+// it is the one with the fewest pods, and those that borrow are not moved; each is refused
+// by name.
+func TestPinnedPods(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := play(t, small)
+	ipam, err := s.ReadIPAM(ctx, testcluster.CRDv1)
+	must(t, err)
+	home := ownerOf(ipam, fewest(ipam))
+	for _, on := range []bool{true, false} {
+		for _, node := range append(slices.Clone(newNodes), home) {
+			s.cordonNode(t, node, on)
+		}
+		if on {
+			must(t, s.workload(ctx, shop, "stock", 4, intstr.FromInt32(1)))
+			s.awaitHealthy(t)
+		}
+	}
+	s.pinned(t, "ledger", `{"nodeSelector":{"kubernetes.io/hostname":"`+home+`"}}`)
+	s.awaitHealthy(t)
+	eventually(t, time.Minute, func() error { return s.Backdate(ctx, 3*time.Hour) })
+	must(t, s.Heartbeat(ctx))
+	s.begin(t)
+
+	before, err := s.ReadIPAM(ctx, testcluster.CRDv1)
+	must(t, err)
+	ledger, held := s.podsOf(t, "ledger"), fewest(before)
+	for name, pod := range ledger {
+		if !held.Contains(netip.MustParseAddr(pod.Status.PodIP)) || ownerOf(before, held) != home {
+			t.Fatalf("pod %s has %s, and the block with the fewest pods is %s", name, pod.Status.PodIP, held)
+		}
+	}
+	kubeconfig := newProxy(t, s.Config).kubeconfig(t)
+	for name, of := range ledger {
+		refused(t, kubeconfig, []string{"--consolidate", "--block", held.String()},
+			repair.RefusedNothing, of.Status.PodIP+": pod shop/"+name+" may only run on "+home+" (its nodeSelector and node affinity: kubernetes.io/hostname in ("+home+"))")
+		break
+	}
+
+	succeeds(t, kubeconfig, consolidate)
+	s.awaitHealthy(t)
+	after, err := s.ReadIPAM(ctx, testcluster.CRDv1)
+	must(t, err)
+	if len(after.Blocks[home]) != 2 || !slices.Contains(after.Blocks[home], held) {
+		t.Errorf("the blocks are %v: %s should stay %s's", after.Blocks, held, home)
+	}
+	if now := s.podsOf(t, "ledger"); !slices.Equal(slices.Sorted(maps.Keys(ledger)), slices.Sorted(maps.Keys(now))) {
+		t.Errorf("pods were moved that may run on %s alone: %v", home, slices.Sorted(maps.Keys(now)))
+	}
+	s.checkBudgets(t)
+
+	without := newNodes[slices.IndexFunc(newNodes, func(n string) bool { return len(after.Blocks[n]) == 0 })]
+	s.pinned(t, "edge", `{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"kubernetes.io/hostname","operator":"In","values":["`+without+`"]}]}]}}}}`)
+	s.awaitHealthy(t)
+	for name := range s.podsOf(t, "edge") {
+		refused(t, kubeconfig, []string{"--rehome"}, repair.RefusedNowhere, "pod shop/"+name+" may only run on "+without+" (its nodeSelector and node affinity: kubernetes.io/hostname in ("+without+"))")
+	}
+	s.clean(t)
+}
+
+// pinned makes a Deployment of two pods with what its template says of where they may run.
+func (s *story) pinned(t *testing.T, app, where string) {
+	t.Helper()
+	must(t, s.workload(t.Context(), shop, app, 0, intstr.FromInt32(1)))
+	_, err := s.Kube.AppsV1().Deployments(shop).Patch(t.Context(), app, types.StrategicMergePatchType,
+		[]byte(`{"spec":{"replicas":2,"template":{"spec":`+where+`}}}`), metav1.PatchOptions{})
+	must(t, err)
+	b := &s.budgets[len(s.budgets)-1]
+	b.replicas, b.healthy = 2, 1
+}
+
+// podsOf returns the pods of an app by their names.
+func (s *story) podsOf(t *testing.T, app string) map[string]corev1.Pod {
+	t.Helper()
+	list, err := s.Kube.CoreV1().Pods(shop).List(t.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
+	must(t, err)
+	out := map[string]corev1.Pod{}
+	for _, pod := range list.Items {
+		out[pod.Name] = pod
+	}
+	return out
+}
+
+// fewest returns the block with the fewest addresses in use.
+func fewest(ipam *testcluster.IPAMState) netip.Prefix {
+	used := map[netip.Prefix]int{}
+	for _, held := range ipam.Blocks {
+		for _, b := range held {
+			for _, of := range ipam.Allocations {
+				for _, addr := range of {
+					if b.Contains(addr) {
+						used[b]++
+					}
+				}
+			}
+		}
+	}
+	return slices.MinFunc(slices.Collect(maps.Keys(used)), func(a, b netip.Prefix) int { return used[a] - used[b] })
+}
+
+func ownerOf(ipam *testcluster.IPAMState, block netip.Prefix) string {
+	for owner, held := range ipam.Blocks {
+		if slices.Contains(held, block) {
+			return owner
+		}
+	}
+	return ""
+}
+
+// refused fails the test unless a plan refuses something under a code, and says a text of it.
+func refused(t *testing.T, kubeconfig string, args []string, code repair.RefusalCode, text string) {
+	t.Helper()
+	dir := t.TempDir()
+	exit, out, log := run(t, dir, slices.Concat([]string{"repair", "--cordon-full", "--kubeconfig", kubeconfig, "-o", "json=plan.json", "-o", "wide"}, args)...)
+	if exit != 0 {
+		t.Fatalf("%v ends with %d:\n%s%s", args, exit, out, log)
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, "plan.json"))
+	must(t, err)
+	var plan repair.Plan
+	must(t, json.Unmarshal(raw, &plan))
+	if !slices.ContainsFunc(plan.Refused, func(r repair.Refusal) bool { return r.Code == code && strings.Contains(r.Reason, text) }) {
+		t.Errorf("%v does not refuse as %s what says %q:\n%s", args, code, text, out)
+	}
+}
