@@ -75,7 +75,6 @@ type mapData struct {
 	Columns   int              `json:"columns"`
 	Cell      int              `json:"cell"`
 	Gap       int              `json:"gap"`
-	Owners    []string         `json:"owners"`
 	Place     []int            `json:"place"`
 	CellCIDR  []string         `json:"cidrs"`
 	Left      []string         `json:"left,omitempty"` // slots left out before the cell
@@ -97,9 +96,8 @@ func newMapData(name string, h *Drawing) mapData {
 	d := mapData{
 		Pool: m.Pool, Name: name, CIDR: m.CIDR, BlockSize: m.BlockSize, Places: m.Places, Sparse: m.Sparse,
 		Columns: h.Columns, Cell: h.Cell, Gap: h.GapWidth(),
-	}
-	for i := range m.Owners {
-		d.Owners = append(d.Owners, m.Owners[i].Owner)
+		// The script goes through them, and there may be no cell.
+		Place: []int{}, CellCIDR: []string{}, State: []blockmap.State{}, Owner: []int{}, Severity: []int{}, Flags: []int{}, Blocks: [][]int{}, Findings: [][]int{},
 	}
 	for i := range m.Cells {
 		c := &m.Cells[i]

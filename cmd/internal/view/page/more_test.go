@@ -12,6 +12,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
@@ -54,6 +55,25 @@ func TestPageMore(t *testing.T) {
 	x.point(0, i, true)
 	x.run(chromedp.Click(`#card a[href="`+find+`"]`, chromedp.ByQuery))
 	x.until(fmt.Sprintf(`document.querySelector(%q) === document.activeElement && document.activeElement.checkVisibility()`, find))
+	x.sound()
+}
+
+// TestPageOfUnusedPool: a pool of which no block is claimed, as one that was just added, has a
+// page that works, with its map empty.
+func TestPageOfUnusedPool(t *testing.T) {
+	s, err := statedsl.Parse("pool pods 10.0.0.0/24\npool spare 10.1.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\nuse 10.0.0.1 shop/web n1\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := auditedWhole(s)
+	unused := Draw(&blockmap.Pool{CIDR: "10.1.0.0/24", BlockSize: 26, Places: 4}, false, nil)
+	if text, err := json.Marshal(newMapData("spare", &unused)); err != nil || strings.Contains(string(text), "null") {
+		t.Errorf("the script reads lists that are none: %s (%v)", text, err)
+	}
+	x := startBrowser(t).open(t, pageFile(t, r, testOptions()))
+	if nodes := x.texts("#nodes tbody th"); !slices.Equal(nodes, []string{"n1"}) {
+		t.Errorf("it lists the nodes %q", nodes)
+	}
 	x.sound()
 }
 
