@@ -40,7 +40,7 @@ func TestPinnedPods(t *testing.T) {
 			s.awaitHealthy(t)
 		}
 	}
-	s.pinned(t, "ledger", `{"nodeSelector":{"kubernetes.io/hostname":"`+home+`"}}`)
+	s.pinned(t, "local", `{"nodeSelector":{"kubernetes.io/hostname":"`+home+`"}}`)
 	s.awaitHealthy(t)
 	eventually(t, time.Minute, func() error { return s.Backdate(ctx, 3*time.Hour) })
 	must(t, s.Heartbeat(ctx))
@@ -48,14 +48,14 @@ func TestPinnedPods(t *testing.T) {
 
 	before, err := s.ReadIPAM(ctx, testcluster.CRDv1)
 	must(t, err)
-	ledger, held := s.podsOf(t, "ledger"), fewest(before)
-	for name, pod := range ledger {
+	bound, held := s.podsOf(t, "local"), fewest(before)
+	for name, pod := range bound {
 		if !held.Contains(netip.MustParseAddr(pod.Status.PodIP)) || ownerOf(before, held) != home {
 			t.Fatalf("pod %s has %s, and the block with the fewest pods is %s", name, pod.Status.PodIP, held)
 		}
 	}
 	kubeconfig := newProxy(t, s.Config).kubeconfig(t)
-	for name, of := range ledger {
+	for name, of := range bound {
 		refused(t, kubeconfig, []string{"--consolidate", "--block", held.String()},
 			repair.RefusedNothing, of.Status.PodIP+": pod shop/"+name+" may only run on "+home+" (its nodeSelector and node affinity: kubernetes.io/hostname in ("+home+"))")
 		break
@@ -68,7 +68,7 @@ func TestPinnedPods(t *testing.T) {
 	if len(after.Blocks[home]) != 2 || !slices.Contains(after.Blocks[home], held) {
 		t.Errorf("the blocks are %v: %s should stay %s's", after.Blocks, held, home)
 	}
-	if now := s.podsOf(t, "ledger"); !slices.Equal(slices.Sorted(maps.Keys(ledger)), slices.Sorted(maps.Keys(now))) {
+	if now := s.podsOf(t, "local"); !slices.Equal(slices.Sorted(maps.Keys(bound)), slices.Sorted(maps.Keys(now))) {
 		t.Errorf("pods were moved that may run on %s alone: %v", home, slices.Sorted(maps.Keys(now)))
 	}
 	s.checkBudgets(t)
