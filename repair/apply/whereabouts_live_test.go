@@ -127,14 +127,9 @@ func TestWhereabouts(t *testing.T) {
 }
 
 // TestWhereaboutsMeanwhile: what happens between plan and apply ends the step, and nothing
-// is written.
+// is written. States in which Whereabouts' own reconciler errs are in
+// [TestWhereaboutsSixUnsafeStates].
 func TestWhereaboutsMeanwhile(t *testing.T) {
-	pod := func(name string, waiting bool) func(*lab) {
-		return func(l *lab) {
-			_, err := l.s.Pod(l.t.Context(), testcluster.Pod{Namespace: "default", Name: name, Node: "n1", Waiting: waiting})
-			l.must(err)
-		}
-	}
 	editPool := func(change func(all map[string]any)) func(*lab) {
 		return func(l *lab) {
 			l.must(l.c.Edit(l.t.Context(), secondaryCRD, multus, secondaryPool, func(o map[string]any) {
@@ -153,12 +148,9 @@ func TestWhereaboutsMeanwhile(t *testing.T) {
 		do   func(*lab)
 		want string
 	}{
-		"its pod is made again, and starts":       {stranded, pod("gone", true), "skipped InUse"},
-		"its pod runs, and has no network status": {stranded, pod("gone", false), "skipped InUse"},
-		"its pod has the address again":           {stranded, func(l *lab) { l.secondaryPod("gone", "10.9.0.5") }, "skipped InUse"},
-		"another pod names the address":           {stranded, func(l *lab) { l.secondaryPod("thief", "10.9.0.5") }, "skipped InUse"},
-		"a pod whose status cannot be parsed":     {stranded, func(l *lab) { l.unreadablePod("gone") }, "skipped InUse"},
-		"the entry is of another sandbox":         {stranded, editPool(func(all map[string]any) { all["5"].(map[string]any)["id"] = "c55" }), "skipped Changed"},
+		"its pod has the address again":   {stranded, func(l *lab) { l.secondaryPod("gone", "10.9.0.5") }, "skipped InUse"},
+		"another pod names the address":   {stranded, func(l *lab) { l.secondaryPod("thief", "10.9.0.5") }, "skipped InUse"},
+		"the entry is of another sandbox": {stranded, editPool(func(all map[string]any) { all["5"].(map[string]any)["id"] = "c55" }), "skipped Changed"},
 		"the entry is another pod's": {strandedAlone, editPool(func(all map[string]any) {
 			all["6"] = map[string]any{"id": "x", "podref": "default/whole", "ifname": "net2"}
 		}), "already"},
@@ -166,7 +158,10 @@ func TestWhereaboutsMeanwhile(t *testing.T) {
 		"its reservation is another object": {stranded, again("10.9.0.5", "default/gone"), "skipped Changed"},
 		"its reservation is another pod's":  {stranded, again("10.9.0.5", "default/other"), "skipped Conflict"},
 		"the network attachment is gone":    {stranded, func(l *lab) { l.must(l.c.Delete(l.t.Context(), attachmentCRD, "default", "fast")) }, "skipped NotRead"},
-		"the reservation's pod starts":      {lone, pod("left", true), "skipped InUse"},
+		"the reservation's pod starts": {lone, func(l *lab) {
+			_, err := l.s.Pod(l.t.Context(), testcluster.Pod{Namespace: "default", Name: "left", Node: "n1", Waiting: true})
+			l.must(err)
+		}, "skipped InUse"},
 		"the reservation's pod is recorded": {lone, editPool(func(all map[string]any) {
 			all["8"] = map[string]any{"id": "c8", "podref": "default/left", "ifname": "net1"}
 		}), "skipped NotDerived"},
@@ -193,13 +188,6 @@ func TestWhereaboutsMeanwhile(t *testing.T) {
 			}
 		})
 	}
-}
-
-// unreadablePod starts a pod whose network status cannot be parsed.
-func (l *lab) unreadablePod(name string) {
-	l.t.Helper()
-	_, err := l.s.Pod(l.t.Context(), testcluster.Pod{Namespace: "default", Name: name, Node: "n1", Annotations: map[string]string{"k8s.v1.cni.cncf.io/network-status": "[{"}})
-	l.must(err)
 }
 
 // TestWhereaboutsUndoLeavesTheLiving: nothing is put back under a pod that has the address by
