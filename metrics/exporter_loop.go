@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"runtime/debug"
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
@@ -176,7 +177,8 @@ func (l *loop) look(ctx context.Context, s *blocks.Snapshot) {
 		l.again = true
 		return // it was logged and counted; what is known gets old
 	}
-	if l.Current() == nil {
+	first := l.Current() == nil
+	if first {
 		// What is served first is as confirmed as a report: an exporter that starts
 		// again must not make an alert end for a moment.
 		j = l.confirmed(ctx, j)
@@ -195,6 +197,9 @@ func (l *loop) look(ctx context.Context, s *blocks.Snapshot) {
 		return
 	}
 	l.audited, l.aged, l.deadline = s, l.began.Add(l.Interval), j.state.NextDeadline()
+	if first {
+		debug.FreeOSMemory() // reading the lists took more than anything after it will
+	}
 	if l.Mutes == nil {
 		return
 	}
