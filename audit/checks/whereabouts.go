@@ -1,6 +1,8 @@
 package checks
 
 import (
+	"net/netip"
+
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
@@ -32,6 +34,22 @@ func poolSubject(p *whereabouts.Pool) state.Subject {
 
 func reservationSubject(r *blocks.WhereaboutsReservation) state.Subject {
 	return state.Subject{Kind: state.KindWhereaboutsReservation, Name: r.Key().String()}
+}
+
+// reservationPools are the pools that may record the address of a reservation.
+func reservationPools(v *whereabouts.Verdicts, r *blocks.WhereaboutsReservation) (out []string) {
+	for network, a := range r.Addresses() {
+		out = append(out, whereabouts.FullNames(v.PoolsAt(r.Namespace, network, a))...)
+	}
+	return out
+}
+
+// recordedPools are the pools that record an address.
+func recordedPools(v *whereabouts.Verdicts, a netip.Addr) (out []string) {
+	for _, x := range v.Recorded(a) {
+		out = append(out, x.Pool.FullName())
+	}
+	return out
 }
 
 // secondaryEvidence is what a pool records of an allocation.
@@ -74,7 +92,7 @@ func eachOfStatus(st *state.State, f *audit.Findings, status whereabouts.Status,
 	for _, a := range whereabouts.Of(st).Allocations {
 		if a.Status == status {
 			x := finding(a)
-			x.Subject, x.Absence, x.Severity = secondarySubject(a), true, f.Check.Severities[0]
+			x.Subject, x.Absence, x.Severity, x.Pools = secondarySubject(a), true, f.Check.Severities[0], []string{a.Pool.FullName()}
 			if x.Evidence == nil {
 				x.Evidence = secondaryEvidence(a)
 			}

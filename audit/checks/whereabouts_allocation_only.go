@@ -36,6 +36,7 @@ var whereaboutsAllocationOnly = audit.Check{
 				Absence: true, Severity: state.Warning, Subject: secondarySubject(a), Evidence: secondaryEvidence(a, "reservation", name+" does not exist"),
 				Message: fmt.Sprintf("%s of pool %s is allocated without a reservation: a pod of another range of the network may get it, too", a.Addr, a.Pool.FullName()),
 				Fix:     audit.Look(poolLook(a.Pool.Namespace, a.Pool.Name)), Remedies: f.Check.Remedies,
+				Pools: []string{a.Pool.FullName()},
 			})
 		}
 	},

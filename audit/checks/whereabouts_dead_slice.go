@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/remedies"
@@ -21,9 +22,11 @@ var whereaboutsDeadSlice = audit.Check{
 	Never:    "Never give the slice to another node while pools of it have entries that may be in use.",
 	Requires: []blocks.Resource{blocks.NodeSlicePools, blocks.Nodes},
 	Run: func(st *state.State, f *audit.Findings) {
-		for _, d := range whereabouts.Of(st).DeadSlices() {
+		v := whereabouts.Of(st)
+		for _, d := range v.DeadSlices() {
+			pools := slices.DeleteFunc(slices.Clone(v.SecondaryPools), func(p *whereabouts.Pool) bool { return p.Node != d.Node || p.Range.Masked() != d.Range.Masked() })
 			f.Add(audit.Finding{
-				Absence: true, Severity: state.Warning, Remedies: f.Check.Remedies,
+				Absence: true, Severity: state.Warning, Remedies: f.Check.Remedies, Pools: whereabouts.FullNames(pools),
 				Subject: state.Subject{Kind: state.KindWhereaboutsPool, Name: d.Pool.Key().String(), Node: d.Node, CIDR: d.Range.String()},
 				Message: fmt.Sprintf("slice %s of %s belongs to node %q, which no longer exists", d.Range, d.Pool.Key(), d.Node), Evidence: state.Evidences("node", d.Node, "slice", d.Range.String()),
 			})

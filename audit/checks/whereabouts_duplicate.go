@@ -23,13 +23,14 @@ var whereaboutsDuplicate = audit.Check{
 	Never:    "Never remove the address from the pool: one of the two owns it.",
 	Requires: []blocks.Resource{blocks.Pods, blocks.NetworkAttachments}, Optional: []blocks.Resource{blocks.WhereaboutsPools},
 	Run: func(st *state.State, f *audit.Findings) {
-		for _, d := range whereabouts.Of(st).Duplicates() {
+		v := whereabouts.Of(st)
+		for _, d := range v.Duplicates() {
 			var who, nodes []string
 			for _, w := range d.Pods {
 				who, nodes = append(who, "pod "+w.FullName()+" on "+w.Node), append(nodes, w.Node)
 			}
 			f.Add(audit.Finding{
-				Absence: true, Severity: state.Critical, Subject: state.IPSubject(d.Addr, ""), Nodes: nodes, Remedies: f.Check.Remedies,
+				Absence: true, Severity: state.Critical, Subject: state.IPSubject(d.Addr, ""), Nodes: nodes, Remedies: f.Check.Remedies, Pools: recordedPools(v, d.Addr),
 				Message:  fmt.Sprintf("%s of a secondary network is used by %s", d.Addr, phrase.ListBy(" and by ", who)),
 				Evidence: state.Evidences("used by", phrase.ListBy("; ", who), "network", d.Pods[0].AttachedOf(d.Addr)),
 			})

@@ -43,7 +43,7 @@ func eachCapacity(st *state.State, fn func(p *whereabouts.Pool, usable, used uin
 
 func capacityFinding(f *audit.Findings, p *whereabouts.Pool, usable, used uint64, message string) audit.Finding {
 	return audit.Finding{
-		Severity: f.Check.Severities[0], Subject: poolSubject(p), Message: message, Remedies: f.Check.Remedies,
+		Severity: f.Check.Severities[0], Subject: poolSubject(p), Message: message, Remedies: f.Check.Remedies, Pools: []string{p.FullName()},
 		Evidence: state.Evidences("range", p.RangeText, "addresses", fmt.Sprint(usable), "in use", fmt.Sprint(used), "node", p.Node),
 	}
 }

@@ -28,7 +28,7 @@ var whereaboutsNoPodref = audit.Check{
 				f.Add(audit.Finding{
 					Severity: state.Info, Subject: secondarySubject(a), Evidence: secondaryEvidence(a),
 					Message: fmt.Sprintf("%s of pool %s is allocated, and no pod is recorded for it", a.Addr, a.Pool.FullName()),
-					Fix:     audit.Look(poolLook(a.Pool.Namespace, a.Pool.Name)),
+					Fix:     audit.Look(poolLook(a.Pool.Namespace, a.Pool.Name)), Pools: []string{a.Pool.FullName()},
 				})
 			}
 		}
@@ -36,7 +36,7 @@ var whereaboutsNoPodref = audit.Check{
 			if r := &st.WhereaboutsReservations[i]; r.Pod == (blocks.Key{}) {
 				f.Add(audit.Finding{
 					Severity: state.Info, Subject: reservationSubject(r), Evidence: state.Evidences("container", r.ContainerID),
-					Message: fmt.Sprintf("reservation %s names no pod", r.Key()), Fix: audit.Look(reservationLook(r)),
+					Message: fmt.Sprintf("reservation %s names no pod", r.Key()), Fix: audit.Look(reservationLook(r)), Pools: reservationPools(v, r),
 				})
 			}
 		}

@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/remedies"
@@ -25,9 +26,13 @@ var whereaboutsUnrecorded = audit.Check{
 			f.Inconclusive("not evaluated: pool %s could not be read", unread[0].Name)
 			return
 		}
-		for _, u := range whereabouts.Of(st).Unrecorded() {
+		v := whereabouts.Of(st)
+		for _, u := range v.Unrecorded() {
+			pools := slices.DeleteFunc(slices.Clone(v.SecondaryPools), func(p *whereabouts.Pool) bool {
+				return !p.Range.Masked().Contains(u.Addr) || p.NetworkKnown && p.Network != u.Attachment.NetworkName
+			})
 			f.Add(audit.Finding{
-				Absence: true, Severity: state.Critical, Subject: state.IPSubject(u.Addr, u.Pod.Node), Remedies: f.Check.Remedies,
+				Absence: true, Severity: state.Critical, Subject: state.IPSubject(u.Addr, u.Pod.Node), Remedies: f.Check.Remedies, Pools: whereabouts.FullNames(pools),
 				Message:  fmt.Sprintf("pod %s uses %s of network %s, and no pool records it", u.Pod.FullName(), u.Addr, u.Attachment.Key()),
 				Evidence: state.Evidences("pod", u.Pod.FullName(), "network", u.Attachment.Key().String(), "network name", u.Attachment.NetworkName),
 			})

@@ -30,7 +30,7 @@ type LoneReservation struct {
 	Addr    netip.Addr
 	// Pod is the pod that is recorded; nil if it does not exist, or none is.
 	Pod *blocks.Workload
-	// User is a pod that names the address and has not ended; nil if none does.
+	// User is a live pod that names the address; nil if none does.
 	User *blocks.Workload
 	// Held says why its pod may have the address though it does not name it; empty if
 	// nothing speaks for that.
@@ -55,10 +55,19 @@ func (v *Verdicts) Lone() (out []LoneReservation) {
 		if v.allocated(l) {
 			continue
 		}
-		l.User = v.user(l.Addr)
-		if name, unread := v.UnreadPod(); unread {
+		user := v.user(l.Addr)
+		name, unread := v.UnreadPod()
+		switch {
+		case user != nil && !user.Finished():
+			l.User = user
+		case user != nil && user != l.Pod:
+			l.Held = "pod " + user.FullName() + names(user)
+		}
+		switch {
+		case l.Held != "":
+		case unread:
 			l.Held = "pod " + name + " could not be read, and may have it"
-		} else if l.Pod != nil && !Settled(l.Pod) {
+		case l.Pod != nil && !Settled(l.Pod):
 			l.Held = "pod " + l.Pod.FullName() + " " + unsettled(l.Pod)
 		}
 		out = append(out, l)

@@ -27,6 +27,25 @@ type Pool struct {
 // FullName returns "namespace/name".
 func (p *Pool) FullName() string { return p.Key().String() }
 
+// PoolsAt returns the pools in which the address of a network may be recorded under one
+// reservation, in the namespace of that.
+func (v *Verdicts) PoolsAt(namespace, network string, a netip.Addr) (out []*Pool) {
+	for _, p := range v.SecondaryPools {
+		if p.Namespace == namespace && (p.Network == network || !p.NetworkKnown) && p.Range.Masked().Contains(a) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// FullNames returns the names of some pools.
+func FullNames(pools []*Pool) (out []string) {
+	for _, p := range pools {
+		out = append(out, p.FullName())
+	}
+	return out
+}
+
 // newPool finds out of which network a pool is. Its name has the network's before the
 // range and, where a range is divided among nodes, the node's between the two: only an
 // attachment tells these apart.

@@ -3,6 +3,7 @@ package whereabouts
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -201,15 +202,60 @@ func (v *Verdicts) Unused(a netip.Addr, o blocks.WhereaboutsOwner, nodes []strin
 	})
 }
 
-// AllMachines returns all nodes that pods with secondary networks may run on, also those
-// whose object is gone.
-func (v *Verdicts) AllMachines() (out []string) {
-	for _, h := range v.NodeStates {
-		if h.Node == nil || !h.Node.Windows {
-			out = append(out, h.Name)
+// AllMachines returns, sorted, all nodes that pods with secondary networks may run on, also
+// those whose object is gone: as long as anything that was read names one, be it a record of
+// Calico's, a pod, a slice or a host view. It must not be changed.
+func (v *Verdicts) AllMachines() []string { return v.machines }
+
+func (v *Verdicts) indexMachines() {
+	all := map[string]bool{"": true}
+	add := func(node string) {
+		if !all[node] {
+			all[node] = true
+			if h := v.NodeState(node); h == nil || h.Node == nil || !h.Node.Windows {
+				v.machines = append(v.machines, node)
+			}
 		}
 	}
-	return out
+	for _, h := range v.NodeStates {
+		add(h.Name)
+	}
+	for i := range v.Affinities {
+		add(v.Affinities[i].Owner.Node())
+	}
+	v.EachAllocation(func(_ state.AllocationRef, node string) { add(node) })
+	for i := range v.Workloads {
+		add(v.Workloads[i].Node)
+	}
+	for i := range v.NodeSlicePools {
+		for _, s := range v.NodeSlicePools[i].Slices {
+			add(s.Node)
+		}
+	}
+	for i := range v.Hosts.Views {
+		add(v.Hosts.Views[i].Node)
+	}
+	slices.Sort(v.machines)
+}
+
+// Unanswered returns those of all machines that do not answer and may have a sandbox whose
+// address could be released but for that.
+func (v *Verdicts) Unanswered() []string {
+	asked := map[string]bool{}
+	for _, a := range v.Allocations {
+		if v.ReleaseBar(a).Code == "" {
+			for _, node := range v.Machines(a) {
+				asked[node] = true
+			}
+		}
+	}
+	lone := v.Lone()
+	if slices.ContainsFunc(lone, func(l LoneReservation) bool { return v.DeleteBar(&l).Code == "" }) {
+		for _, node := range v.machines {
+			asked[node] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(asked)), func(node string) bool { return !v.MachineMayRun(node) })
 }
 
 // ShownInUse is the evidence that some host view, however old and of whatever machine, shows

@@ -24,6 +24,8 @@ type Verdicts struct {
 	recorded map[netip.Addr][]*Allocation
 	// claims has the addresses that one pod has on one interface of a pool.
 	claims map[claim][]*Allocation
+	// machines are those of [Verdicts.AllMachines].
+	machines []string
 }
 
 // Allocation is an address that a pool records, with the verdict on it.
@@ -77,6 +79,7 @@ func find(s *state.State) *Verdicts {
 		return v
 	}
 	v.indexPods()
+	v.indexMachines()
 	for i := range s.WhereaboutsPools {
 		p := v.newPool(&s.WhereaboutsPools[i])
 		v.SecondaryPools = append(v.SecondaryPools, p)
@@ -125,10 +128,11 @@ func (v *Verdicts) reservation(key blocks.Key) *blocks.WhereaboutsReservation {
 	return &all[i]
 }
 
-// user returns a pod that names an address anywhere and has not ended; nil if none does.
-// One that names it on networks of another IPAM alone does not count. That a network has
+// user returns a pod that names an address anywhere, one that has not ended if there is any;
+// nil if none does. The sandbox of one that has ended may still be there. One that names it on
+// networks of another IPAM alone does not count. That a network has
 // another name rules nothing out: a name that is changed holds for pods to come.
-func (v *Verdicts) user(a netip.Addr) *blocks.Workload {
+func (v *Verdicts) user(a netip.Addr) (ended *blocks.Workload) {
 	for _, w := range v.Users(a) {
 		on := 0
 		other := 0
@@ -141,11 +145,23 @@ func (v *Verdicts) user(a netip.Addr) *blocks.Workload {
 				other++
 			}
 		}
-		if !w.Finished() && (on == 0 || other < on) {
+		switch {
+		case on > 0 && other == on:
+		case !w.Finished():
 			return w
+		case ended == nil:
+			ended = w
 		}
 	}
-	return nil
+	return ended
+}
+
+// names says that a pod names an address.
+func names(w *blocks.Workload) string {
+	if w.Finished() {
+		return ", which has ended, names it, and its sandbox may still be there"
+	}
+	return " names it"
 }
 
 // evaluate says how an allocation stands.
@@ -158,7 +174,7 @@ func (v *Verdicts) evaluate(a *Allocation) (Status, string) {
 		return Held, "pod " + w.FullName() + " names it"
 	}
 	if other := v.user(a.Addr); other != nil {
-		return Held, "pod " + other.FullName() + " names it"
+		return Held, "pod " + other.FullName() + names(other)
 	}
 	if name, unread := v.UnreadPod(); unread {
 		return Held, "pod " + name + " could not be read, and may name it"

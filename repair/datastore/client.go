@@ -43,6 +43,8 @@ type waits struct {
 	// gone bounds the waiting for an object that finalizers hold, and poll is how
 	// often it is looked at.
 	gone, poll time.Duration
+	// claim is how long Whereabouts may go on by a reservation that it has read.
+	claim time.Duration
 }
 
 var defaultWaits = waits{
@@ -51,6 +53,7 @@ var defaultWaits = waits{
 		250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second,
 	},
 	gone: 10 * time.Second, poll: 100 * time.Millisecond,
+	claim: 10 * time.Second, // pkg/storage of Whereabouts, RequestTimeout: what it does by one request
 }
 
 // maxAnswer limits what an answer may hold, and maxError what is read of one that is

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
+	"path"
 	"reflect"
 	"strings"
 	"testing"
@@ -279,6 +281,44 @@ func TestSecondaryGuards(t *testing.T) {
 			t.Errorf("got %v, and it wrote %v", err, s.writes)
 		}
 	})
+}
+
+// TestNamesakeWritesLate: a pod of the name that exists by the time its reservation is deleted
+// may have read it; what its Whereabouts records until its request ends gets it back.
+func TestNamesakeWritesLate(t *testing.T) {
+	for method, at := range map[string]struct{ offset, pod, reservation string }{
+		"ReleaseWhereabouts": {"5", "gone", reserved}, "DeleteWhereaboutsReservation": {"7", "left", reservedAlone},
+	} {
+		for name, writes := range map[string]bool{"and writes": true, "and gets another address": false} {
+			t.Run(method+", "+name, func(t *testing.T) {
+				s := newSmall(t, testcluster.CRDv1)
+				was := s.get(s.path(blocks.WhereaboutsReservations, at.reservation))["spec"]
+				s.objects["/api/v1/namespaces/a/pods/"+at.pod] = json.RawMessage(`{"kind":"Pod","metadata":{"name":"` + at.pod + `"}}`)
+				looks := 0
+				w := s.answering(func(r *http.Request) *http.Response {
+					if path.Base(r.URL.Path) != "pods" {
+						return nil
+					}
+					if looks++; looks == 2 && writes {
+						s.edit(s.path(blocks.WhereaboutsPools, secondaryPool), func(o map[string]any) {
+							o["spec"].(map[string]any)["allocations"].(map[string]any)[at.offset] = map[string]any{"id": "new", "podref": "a/" + at.pod, "ifname": "net1"}
+						})
+					}
+					return nil
+				})
+				err := calls[method](s, w)
+				now := s.get(s.path(blocks.WhereaboutsReservations, at.reservation))
+				switch {
+				case looks < 2:
+					t.Errorf("the pod was looked for %d times", looks)
+				case writes && (now == nil || !cmp.Equal(was, now["spec"])):
+					t.Errorf("the reservation is %v, and was %v; %v", now, was, err)
+				case !writes && (now != nil || err != nil):
+					t.Errorf("the reservation is %v; %v", now, err)
+				}
+			})
+		}
+	}
 }
 
 // taken takes an object away and returns it as it was.

@@ -6,7 +6,7 @@ import "time"
 func (k *Kubernetes) Impatient() *Kubernetes {
 	k.client.wait = waits{
 		step: 5 * time.Second, request: 2 * time.Second, retry: []time.Duration{time.Millisecond, time.Millisecond},
-		gone: 200 * time.Millisecond, poll: 10 * time.Millisecond,
+		gone: 200 * time.Millisecond, poll: 10 * time.Millisecond, claim: time.Second,
 	}
 	return k
 }

@@ -124,7 +124,7 @@ func (m *memory) read(at string) *http.Response {
 	if object, ok := m.objects[at]; ok {
 		return response(http.StatusOK, string(object))
 	}
-	if strings.Count(at, "/") > 4 { // /apis/GROUP/VERSION/RESOURCE/NAME
+	if strings.Count(at, "/") > 4 && path.Base(at) != "pods" { // /apis/GROUP/VERSION/RESOURCE/NAME
 		return refusal(http.StatusNotFound, at)
 	}
 	items := []json.RawMessage{}

@@ -4,7 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/url"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
@@ -57,8 +61,9 @@ func (k *Kubernetes) DeleteWhereaboutsReservation(ctx context.Context, reservati
 func nothing(context.Context, *object) error { return nil }
 
 // deleteReservation deletes a reservation unless a pool records its address. A pod that is
-// made again under its name takes its reservation for its own without writing it, and may do
-// so while it is deleted: the pool then records the address, and the reservation comes back.
+// made again under its name takes its reservation for its own without writing it, and may
+// have read it before it was deleted: the pool then records the address, and the reservation
+// comes back.
 func (k *Kubernetes) deleteReservation(ctx context.Context, r *object, pools []repair.SecondaryAddress) error {
 	pod := r.text("spec", "podref")
 	switch in, err := k.recordedIn(ctx, pools, ""); {
@@ -70,11 +75,11 @@ func (k *Kubernetes) deleteReservation(ctx context.Context, r *object, pools []r
 	if err := k.remove(ctx, r); err != nil {
 		return err
 	}
-	in, err := k.recordedIn(ctx, pools, pod)
+	in, err := k.claimedBy(ctx, pools, pod)
 	switch {
 	case err != nil:
 		return leftBehind(blocks.WhereaboutsReservations, r.name(), "is deleted, and it is not known whether its pod has the address again", err)
-	case in == "" || pod == "":
+	case in == "":
 		return nil
 	}
 	_, tree, err := k.asStored(blocks.WhereaboutsReservations, r.raw)
@@ -85,6 +90,45 @@ func (k *Kubernetes) deleteReservation(ctx context.Context, r *object, pools []r
 		return leftBehind(blocks.WhereaboutsReservations, r.name(), "is deleted, and pool "+in+" records its address again", err)
 	}
 	return changedf("pod %s has the address again, and its reservation is as it was", pod)
+}
+
+// claimedBy names the first of some pools that records an address for a pod whose
+// reservation was deleted just now; "" if none does. While there is a pod of that name, it
+// looks as long as Whereabouts may go on by the reservation that it read.
+func (k *Kubernetes) claimedBy(ctx context.Context, pools []repair.SecondaryAddress, pod string) (string, error) {
+	if pod == "" { // Whereabouts takes a reservation without a pod for another's
+		return "", nil
+	}
+	for until := time.Now().Add(k.client.wait.claim); ; {
+		last := !time.Now().Before(until)
+		in, err := k.recordedIn(ctx, pools, pod)
+		if err != nil || in != "" || last {
+			return in, err
+		}
+		switch exists, err := k.podExists(ctx, pod); {
+		case err != nil || !exists:
+			return "", err
+		case !sleep(ctx, 5*k.client.wait.poll):
+			return "", ctx.Err()
+		}
+	}
+}
+
+// podExists reports whether there is a pod, by "namespace/name". It is listed, which whoever
+// makes plans may do, and not got.
+func (k *Kubernetes) podExists(ctx context.Context, pod string) (bool, error) {
+	namespace, name, _ := strings.Cut(pod, "/")
+	body, err := k.client.read(ctx, request{method: http.MethodGet, path: "/api/v1/namespaces/" + url.PathEscape(namespace) + "/pods", query: url.Values{"fieldSelector": {"metadata.name=" + name}}})
+	if err != nil {
+		return false, fmt.Errorf("reading pod %s: %w", pod, err)
+	}
+	var list struct {
+		Items []json.RawMessage `json:"items"`
+	}
+	if err := json.Unmarshal(body, &list); err != nil {
+		return false, fmt.Errorf("reading pod %s: %w", pod, err)
+	}
+	return len(list.Items) > 0, nil
 }
 
 // recordedIn names the first of some pools that records an address, for a pod if one is

@@ -7,6 +7,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
+	"github.com/calico-audit/calico-audit/audit/whereabouts"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -90,9 +91,13 @@ func remedy(renew string) string {
 
 // UnansweredNodes returns, sorted, the nodes that do not answer for their machines,
 // because their object is gone or they are NotReady, and that leave allocations that
-// nothing owns: those that "--terminated all" means.
-func UnansweredNodes(st *state.State) []string {
+// nothing owns, or may have left those of secondary networks that a request asks for: those
+// that "--terminated all" means.
+func UnansweredNodes(st *state.State, req repair.Request) []string {
 	var out []string
+	if req.WhereaboutsStranded || req.WhereaboutsReservations {
+		out = append(out, whereabouts.Of(st).Unanswered()...)
+	}
 	st.EachAllocation(func(r state.AllocationRef, node string) {
 		if node == "" || slices.Contains(out, node) || !st.MachineMayRun(node) {
 			return
@@ -105,11 +110,22 @@ func UnansweredNodes(st *state.State) []string {
 	return out
 }
 
+// Leaves reports whether a node has any allocation, or may have one of a secondary network.
+func Leaves(st *state.State, node string) bool {
+	found := slices.Contains(whereabouts.Of(st).AllMachines(), node)
+	st.EachAllocation(func(_ state.AllocationRef, of string) { found = found || of == node })
+	return found
+}
+
 // evidenceWarnings say on whose word a plan's steps release addresses.
 func evidenceWarnings(p *repair.Plan) []string {
 	var unasked, off []string
+	anywhere, among := 0, ""
 	for i := range p.Steps {
 		s := &p.Steps[i]
+		if j := slices.IndexFunc(s.Evidence, func(e state.Evidence) bool { return e.Name == everyNode }); j >= 0 {
+			anywhere, among = anywhere+1, s.Evidence[j].Value
+		}
 		switch {
 		case !s.AsksHosts():
 		case s.Guard(repair.GuardMachineOff) != "":
@@ -119,6 +135,10 @@ func evidenceWarnings(p *repair.Plan) []string {
 		}
 	}
 	var out []string
+	if anywhere > 0 {
+		out = append(out, fmt.Sprintf("of %s of secondary networks nothing records the node: the evidence is of all that anything names, %s. If a machine has left the cluster and runs on, switch it off first: its pods would share their addresses with others",
+			phrase.Plural(anywhere, "address"), among))
+	}
 	if len(unasked) > 0 {
 		out = append(out, fmt.Sprintf("%s would be released without asking any node (--without-host-evidence): %s. A container that outlived its pod object would not be seen, and would share its address with the next pod",
 			phrase.Plural(len(unasked), "address"), phrase.List(unasked)))

@@ -67,7 +67,26 @@ alloc 10.0.0.5 pod=a/gone node=n9 handle=h5
 alloc 10.0.0.6 pod=a/gone2 node=n9 handle=h6
 alloc 10.0.0.7 pod=a/gone handle=h7
 `, 0)
-	if got := UnansweredNodes(st); !slices.Equal(got, []string{"n2", "n9"}) {
+	if got := UnansweredNodes(st, repair.Request{}); !slices.Equal(got, []string{"n2", "n9"}) {
 		t.Errorf("they are %v", got)
+	}
+	// Of addresses of secondary networks nothing tells the node: any may have left them.
+	st = sketched(t, `
+pool p 10.0.0.0/24
+node n1
+node n2 notready
+pod a/b n1
+pod a/c n8 10.0.0.4
+nad a/fast 10.9.0.0/24
+wpool 10.9.0.0-24 10.9.0.0/24
+walloc 10.9.0.0-24 10.9.0.5 a/gone id=c5 if=net1
+`, 0)
+	for _, c := range []struct {
+		req  repair.Request
+		want []string
+	}{{repair.Request{LeakedIPs: true}, nil}, {repair.Request{WhereaboutsStranded: true}, []string{"n2", "n8"}}} {
+		if got := UnansweredNodes(st, c.req); !slices.Equal(got, c.want) {
+			t.Errorf("%+v: they are %v", c.req, got)
+		}
 	}
 }

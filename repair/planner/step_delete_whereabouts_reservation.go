@@ -47,6 +47,7 @@ var deleteWhereaboutsReservation = &repair.StepKind{
 		}
 		return leftReservation(st, s.Target.Name, s.Guard(repair.GuardUID), s.Guard(repair.GuardPod))
 	},
+	Complete: reserveAgain,
 	Undo: func(b *repair.Begun) repair.Move {
 		c := b.Log.First(blocks.WhereaboutsReservations)
 		if c == nil || c.Before == nil {
@@ -75,17 +76,17 @@ func addLoneRefs(r *repair.Refs, s *repair.Step) {
 	v := whereabouts.Of(r.State)
 	if found := repair.ReservationNamed(r.State, s.Target.Name); found != nil {
 		for network, a := range found.Addresses() {
-			addSecondaryRefs(r, s, secondaryPools(v, found.Namespace, network, a), a)
+			addSecondaryRefs(r, s, v.PoolsAt(found.Namespace, network, a), a)
 		}
 	}
 }
 
 func lonePools(v *whereabouts.Verdicts, l *whereabouts.LoneReservation) []*whereabouts.Pool {
-	return secondaryPools(v, l.Namespace, l.Network, l.Addr)
+	return v.PoolsAt(l.Namespace, l.Network, l.Addr)
 }
 
 func loneConcern(v *whereabouts.Verdicts, l *whereabouts.LoneReservation) repair.Concern {
-	c := repair.Concern{Target: state.Subject{Kind: state.KindWhereaboutsReservation, Name: l.Key().String()}, Pools: poolFullNames(lonePools(v, l))}
+	c := repair.Concern{Target: state.Subject{Kind: state.KindWhereaboutsReservation, Name: l.Key().String()}, Pools: whereabouts.FullNames(lonePools(v, l))}
 	for _, w := range []*blocks.Workload{l.User, l.Pod} {
 		if w != nil {
 			c.Target.Node, c.Nodes = w.Node, append(c.Nodes, w.Node)
@@ -113,7 +114,7 @@ func proposeLone(q *asker, l *whereabouts.LoneReservation) {
 		TwoObservations: true,
 		Because:         fmt.Sprintf("reservation %s keeps %s, which no pool records, and pod %s does not exist", l.Key(), l.Addr, l.WhereaboutsOwner.Pod),
 		Evidence: state.Evidences("address", l.Addr.String(), "network", l.Network, "pod", l.WhereaboutsOwner.Pod.String(), "interface", l.Interface, "container", l.ContainerID,
-			"created", phrase.Time(l.Created), "not in use", e.says, "consent", repair.OnlyIf(e.consent, withoutHostEvidence)),
+			"created", phrase.Time(l.Created), everyNode, phrase.Plural(len(q.AllMachines()), "node"), "not in use", e.says, "consent", repair.OnlyIf(e.consent, withoutHostEvidence)),
 		Guards: repair.Guards(repair.GuardUID, l.UID(), repair.GuardVersion, l.ResourceVersion(), repair.GuardCreated, phrase.Time(l.Created),
 			repair.GuardPod, l.WhereaboutsOwner.Pod.String(), repair.GuardMachineOff, e.off),
 	}, l.Meta)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/whereabouts"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -40,7 +41,7 @@ var releaseWhereabouts = &repair.StepKind{
 		r.Namespaced(blocks.WhereaboutsPools, s.Target.Name)
 		for _, a := range v.Recorded(at) {
 			if a.Pool.FullName() == s.Target.Name {
-				addSecondaryRefs(r, s, secondaryPools(v, a.Pool.Namespace, a.Pool.Network, at), at)
+				addSecondaryRefs(r, s, v.PoolsAt(a.Pool.Namespace, a.Pool.Network, at), at)
 				r.Namespaced(blocks.WhereaboutsReservations, a.ReservationKey().String())
 				r.Node(a.Pool.Node)
 			}
@@ -60,7 +61,7 @@ var releaseWhereabouts = &repair.StepKind{
 			}
 			entry := repair.SecondaryAddress{Pool: s.Target.Name, Offset: a.Pool.Offset(at), Owner: repair.SecondaryOwnerOf(a.WhereaboutsOwner)}
 			return w.ReleaseWhereabouts(ctx, repair.PinOf(blocks.WhereaboutsPools, a.Pool.Namespace, a.Pool.Meta), entry, reservation,
-				places(secondaryPools(v, a.Pool.Namespace, a.Pool.Network, at), at))
+				places(v.PoolsAt(a.Pool.Namespace, a.Pool.Network, at), at))
 		}
 		return repair.DeletedError(s)
 	},
@@ -71,8 +72,11 @@ var releaseWhereabouts = &repair.StepKind{
 		return leftReservation(st, s.Guard(repair.GuardReservation), s.Guard(repair.GuardReservationUID), s.Guard(repair.GuardPod))
 	},
 	Complete: func(b *repair.Begun) repair.Move {
-		if recordedInPool(b.State, b.Step.Target.Name, targetAddr(b.Step)) != nil || verifyKind(b) == nil {
+		if verifyKind(b) == nil {
 			return repair.Move{}
+		}
+		if m := reserveAgain(b); !m.None() || recordedInPool(b.State, b.Step.Target.Name, targetAddr(b.Step)) != nil {
+			return m
 		}
 		return deleteLone(b, b.Step.Guard(repair.GuardReservation))
 	},
@@ -129,7 +133,7 @@ func proposeSecondary(q *asker, a *whereabouts.Allocation) {
 		TwoObservations: true,
 		Because:         fmt.Sprintf("%s of pool %s is allocated, and nothing has it: %s", a.Addr, a.Pool.FullName(), a.Why),
 		Evidence: state.Evidences("pool", a.Pool.FullName(), "range", a.Pool.RangeText, "pod", a.WhereaboutsOwner.Pod.String(), "container", a.ContainerID,
-			"interface", a.Interface, "reservation", reservation, "not in use", e.says, "consent", repair.OnlyIf(e.consent, withoutHostEvidence)),
+			"interface", a.Interface, "reservation", reservation, everyNode, repair.OnlyIf(a.Pool.Node == "", phrase.Plural(len(q.AllMachines()), "node")), "not in use", e.says, "consent", repair.OnlyIf(e.consent, withoutHostEvidence)),
 		Guards: repair.Guards(repair.GuardUID, a.Pool.UID(), repair.GuardPod, a.WhereaboutsOwner.Pod.String(), repair.GuardPodUID, podUID, repair.GuardContainer, a.ContainerID,
 			repair.GuardInterface, a.Interface, repair.GuardReservation, reservation, repair.GuardReservationUID, reservationUID, repair.GuardMachineOff, e.off),
 	}, pinned...)
@@ -147,6 +151,10 @@ func recordSecondaryAgain(b *repair.Begun) repair.Move {
 		return repair.Cannot(repair.SkipGone, "its pool %s does not exist any more", b.Step.Target.Name)
 	case pool.UID() != c.UID():
 		return repair.Cannot(repair.SkipChanged, "its pool %s was deleted and created again since", b.Step.Target.Name)
+	}
+	// Addresses are stored by how far they lie behind the one that the range is written with.
+	if was := storedSecondary(c.Before).Range; was != pool.RangeText {
+		return repair.Cannot(repair.SkipChanged, "the range of its pool %s was %s, and is %s since: what is recorded there means other addresses", b.Step.Target.Name, was, pool.RangeText)
 	}
 	if m := usedSince(b.State, at, b.Step.Guard(repair.GuardPod)); !m.None() {
 		return m
@@ -169,6 +177,3 @@ func recordSecondaryAgain(b *repair.Begun) repair.Move {
 		return b.Writer.RecordWhereabouts(ctx, &ref, pool.Offset(at), c.Before, reservation)
 	}, "record the address in its pool again")
 }
-
-// decode reads what a journal holds, as far as it can be read.
-func decode(raw json.RawMessage, into any) { _ = json.Unmarshal(raw, into) }

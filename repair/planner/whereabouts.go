@@ -2,6 +2,8 @@ package planner
 
 import (
 	"cmp"
+	"context"
+	"encoding/json"
 	"net/netip"
 	"slices"
 	"strings"
@@ -60,6 +62,10 @@ func (q *asker) evidenceFor(a netip.Addr, o blocks.WhereaboutsOwner, nodes []str
 	return e
 }
 
+// everyNode is the name of the evidence that all nodes were asked, of which nothing tells
+// which one it was; its value is how many.
+const everyNode = "nodes that it may have run on"
+
 // ask asks each of some nodes, and is the first's reason against it if there is one.
 func (q *asker) ask(o blocks.WhereaboutsOwner, nodes []string, since time.Time) evidence {
 	st := q.Verdicts.State
@@ -102,17 +108,6 @@ func (q *asker) ask(o blocks.WhereaboutsOwner, nodes []string, since time.Time) 
 	return evidence{says: "its pod may have run on any node: " + phrase.List(says), consent: let > 0 || len(nodes) == 0, off: strings.Join(repair.Tidy(off), ", ")}
 }
 
-// secondaryPools returns the pools in which the address of a network may be recorded under
-// one reservation, in the namespace of that.
-func secondaryPools(v *whereabouts.Verdicts, namespace, network string, a netip.Addr) (out []*whereabouts.Pool) {
-	for _, p := range v.SecondaryPools {
-		if p.Namespace == namespace && (p.Network == network || !p.NetworkKnown) && p.Range.Masked().Contains(a) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
 func places(pools []*whereabouts.Pool, a netip.Addr) (out []repair.SecondaryAddress) {
 	for _, p := range pools {
 		out = append(out, repair.SecondaryAddress{Pool: p.FullName(), Offset: p.Offset(a)})
@@ -136,13 +131,6 @@ func addSecondaryRefs(r *repair.Refs, s *repair.Step, pools []*whereabouts.Pool,
 		r.Pod(w.Namespace, w.Name)
 	}
 	r.Node(s.Target.Node)
-}
-
-func poolFullNames(pools []*whereabouts.Pool) (out []string) {
-	for _, p := range pools {
-		out = append(out, p.FullName())
-	}
-	return out
 }
 
 // recordedIn returns what a pool records of an address; nil if nothing.
@@ -181,16 +169,44 @@ func leftReservation(st *state.State, name, uid, pod string) error {
 // reservationAgain says why the reservation that a step deleted must not be made again; none
 // if it may.
 func reservationAgain(st *state.State, c *repair.Change, a netip.Addr) repair.Move {
-	var was struct {
-		Spec struct {
-			PodRef string `json:"podref"`
-		} `json:"spec"`
-	}
-	decode(c.Before, &was)
-	if r := repair.ReservationNamed(st, c.Name); r != nil && r.Pod.String() != was.Spec.PodRef {
+	pod := storedSecondary(c.Before).PodRef
+	if r := repair.ReservationNamed(st, c.Name); r != nil && r.Pod.String() != pod {
 		return repair.Cannot(repair.SkipCode(repair.RefusedInUse), "the address is reserved for pod %s since", r.Pod)
 	}
-	return usedSince(st, a, was.Spec.PodRef)
+	return usedSince(st, a, pod)
+}
+
+// secondarySpec is what is needed of a pool or a reservation that a journal holds.
+type secondarySpec struct {
+	PodRef string `json:"podref"`
+	Range  string `json:"range"`
+}
+
+// storedSecondary reads an object that a journal holds, as far as it can be read.
+func storedSecondary(raw json.RawMessage) secondarySpec {
+	var o struct {
+		Spec secondarySpec `json:"spec"`
+	}
+	_ = json.Unmarshal(raw, &o) // what is missing is empty, and nothing else's
+	return o.Spec
+}
+
+// reserveAgain creates the reservation again that a run deleted before it broke off, if its
+// pod has the address again by it.
+func reserveAgain(b *repair.Begun) repair.Move {
+	c := b.Log.First(blocks.WhereaboutsReservations)
+	if c == nil || c.Before == nil || repair.ReservationNamed(b.State, c.Name) != nil {
+		return repair.Move{}
+	}
+	pod := storedSecondary(c.Before).PodRef
+	for _, a := range whereabouts.Of(b.State).Allocations {
+		if pod != "" && a.ReservationKey().String() == c.Name && a.WhereaboutsOwner.Pod.String() == pod {
+			return repair.ToWrite(func(ctx context.Context) error {
+				return b.Writer.RecordWhereabouts(ctx, nil, 0, nil, c.Before)
+			}, "creating the reservation again, whose pod has the address again")
+		}
+	}
+	return repair.Move{}
 }
 
 // usedSince says that a pod other than one has an address by now; none if none has.

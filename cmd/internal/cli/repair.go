@@ -136,7 +136,7 @@ func newRepair(e env) *cobra.Command {
 	r.print.addFlags(c, planFormats)
 	r.carry.addAllFlags(c)
 	flags.OneOf(c, "strict-affinity", "true", "false")
-	r.sources.CompleteNames(c, "pool", "pool")
+	r.sources.CompleteNames(c, "pool", "pool", "secondary pool")
 	r.sources.CompleteNames(c, "node", "node")
 	r.sources.CompleteNames(c, "terminated", "node")
 	flags.NoFiles(c, "ip", "block", "max-steps")
@@ -402,7 +402,7 @@ func (r *repairCommand) plan(ctx context.Context, from source.Reader, progress *
 // went in between looks like damage.
 var confirmedBy = []blocks.Resource{
 	blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.IPAMConfigs, blocks.Pools, blocks.Nodes, blocks.Namespaces, blocks.Pods,
-	blocks.WhereaboutsPools, blocks.WhereaboutsReservations, blocks.NetworkAttachments,
+	blocks.WhereaboutsPools, blocks.WhereaboutsReservations, blocks.NodeSlicePools, blocks.NetworkAttachments,
 }
 
 // checkNames reports whether the pools and nodes of --pool and --node are there.
@@ -424,27 +424,20 @@ func (r *repairCommand) terminatedNodes(st *state.State) ([]string, error) {
 	var out []string
 	for _, name := range r.terminated {
 		if name == "all" {
-			out = append(out, planner.UnansweredNodes(st)...)
+			out = append(out, planner.UnansweredNodes(st, r.request)...)
 			continue
 		}
 		h := st.NodeState(name)
 		switch {
 		case h != nil && h.Node != nil && h.Node.Ready:
 			return nil, exit.Usagef("--terminated %s: the node is Ready, so that its machine runs", name)
-		case h == nil && st.Complete() && !ownsAllocations(st, name):
+		case h == nil && st.Complete() && !planner.Leaves(st, name):
 			return nil, exit.Usagef("--terminated %s: no such node, and no allocation of one", name)
 		}
 		out = append(out, name)
 	}
 	slices.Sort(out)
 	return slices.Compact(out), nil
-}
-
-// ownsAllocations reports whether any allocation is a node's.
-func ownsAllocations(st *state.State, node string) bool {
-	found := false
-	st.EachAllocation(func(_ state.AllocationRef, of string) { found = found || of == node })
-	return found
 }
 
 // next says how to go on from the plan.

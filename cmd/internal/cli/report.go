@@ -83,7 +83,7 @@ func newReport(e env) *cobra.Command {
 	fs.BoolVar(&r.ascii, "ascii", false, "draw with ASCII characters only; also where the locale is none of UTF-8, or TERM=dumb")
 	fs.BoolVar(&r.noHeaders, "no-headers", false, "leave out the heading of custom-columns")
 	flags.NoFiles(c, "watch")
-	r.sources.CompleteNames(c, "pool", "pool")
+	r.sources.CompleteNames(c, "pool", "pool", "secondary pool")
 	r.sources.CompleteNames(c, "node", "node")
 	r.sources.WarnIgnored = true
 	return c

@@ -234,6 +234,7 @@ func Names(items []view.FleetItem[view.ClusterReport]) *audit.Report {
 	for _, x := range items {
 		if all.Complete = all.Complete && x.Complete(); x.Error == "" {
 			all.Pools, all.Nodes = append(all.Pools, x.Of.Pools...), append(all.Nodes, x.Of.Nodes...)
+			all.WhereaboutsPools = append(all.WhereaboutsPools, x.Of.WhereaboutsPools...)
 		}
 	}
 	return all

@@ -29,6 +29,9 @@ var named = map[string]struct {
 	"pool": {blocks.Pools, func(s *blocks.Snapshot) []string {
 		return namesOf(s.Pools, func(p *blocks.Pool) string { return p.Name })
 	}},
+	"secondary pool": {blocks.WhereaboutsPools, func(s *blocks.Snapshot) []string {
+		return namesOf(s.WhereaboutsPools, func(p *blocks.WhereaboutsPool) string { return p.Key().String() })
+	}},
 	"block": {blocks.Blocks, func(s *blocks.Snapshot) []string {
 		return namesOf(s.Blocks, func(b *blocks.Block) string { return b.CIDR.String() })
 	}},
@@ -87,11 +90,11 @@ func (f *Flags) Names(ctx context.Context, kinds ...string) (out []string) {
 	return out
 }
 
-// CompleteNames completes a flag's list of names of a kind, joined by commas, out of
+// CompleteNames completes a flag's list of names of some kinds, joined by commas, out of
 // the source.
-func (f *Flags) CompleteNames(c *cobra.Command, flag, kind string) {
+func (f *Flags) CompleteNames(c *cobra.Command, flag string, kinds ...string) {
 	_ = c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		before := toComplete[:strings.LastIndex(toComplete, ",")+1]
-		return flags.StartingWith(toComplete, before, f.Names(c.Context(), kind)), cobra.ShellCompDirectiveNoFileComp
+		return flags.StartingWith(toComplete, before, f.Names(c.Context(), kinds...)), cobra.ShellCompDirectiveNoFileComp
 	})
 }

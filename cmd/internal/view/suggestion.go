@@ -16,6 +16,9 @@ func CheckNames(r *audit.Report, pools, nodes []string, warn func(string)) error
 	for i := range r.Pools {
 		havePools[i] = r.Pools[i].Name
 	}
+	for i := range r.WhereaboutsPools {
+		havePools = append(havePools, r.WhereaboutsPools[i].Name)
+	}
 	haveNodes := make([]string, len(r.Nodes))
 	for i := range r.Nodes {
 		haveNodes[i] = r.Nodes[i].Name
