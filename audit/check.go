@@ -29,6 +29,8 @@ type Check struct {
 	// Remedies are the ways out of its findings in general, the preferred one first;
 	// a finding has those of its state.
 	Remedies []remedies.Remedy
+	// RemediesAt are those of a severity, where each has its own; else nil.
+	RemediesAt map[state.Severity][]remedies.Remedy
 	// Never says what not to do.
 	Never string
 	// Verify says how to see, beyond a report without the finding, that what

@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/remedies"
@@ -10,21 +11,28 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// recordSecondary is for a live pod's address of which only the reservation is left.
-var recordSecondary = remedies.Repair("record the address in its pool again", "--whereabouts-reservations", "the address is recorded whole", "none: only what the pod names, and nothing else claims, is recorded")
+// halfRecorded are for a live pod's address of which only the reservation is left, and
+// loneReservation for a reservation that nothing explains: with proof, without it, by hand.
+var (
+	halfRecorded = []remedies.Remedy{
+		remedies.Repair("record the address in its pool again", "--whereabouts-reservations", "the address is recorded whole", "none: only what the pod names, and nothing else claims, is recorded"),
+		remedies.ByHand("where the plan refuses it, restart the pod, so that its address is recorded whole", "the address is recorded whole", "the pod ends and starts again: see first that a controller owns it and other replicas serve meanwhile"),
+	}
+	loneReservation = append(releaseSecondary("--whereabouts-reservations"),
+		remedies.ByHand("once it is seen on every node that the pod's sandbox is gone, delete the reservation", "the address can be assigned again",
+			"a reservation that is deleted while something uses the address lets another pod have it", "kubectl get overlappingrangeipreservations --all-namespaces"))
+)
 
 var whereaboutsReservationOnly = audit.Check{
 	ID: "whereabouts/reservation-only", Title: "a reservation of a secondary network's address that no pool records", Severities: []state.Severity{state.Error, state.Warning},
 	Graded: "error if a live pod names the address, for it may be assigned again once the reservation goes; else warning",
 	Why: "Whereabouts records an address in the pool and, where ranges may overlap, in a reservation. With the reservation alone the address is either in use and half protected, " +
 		"or lost: every pod that would get it fails, since the pool says that it is free and the reservation that it is not.",
-	Confirm: "kubectl get overlappingrangeipreservations --all-namespaces; the pool of its range has no entry at its offset.",
-	Remedies: append(append([]remedies.Remedy{recordSecondary}, releaseSecondary("--whereabouts-reservations")...),
-		remedies.ByHand("if a live pod names the address, restart that pod, so that it is recorded whole; if none does, and its sandbox is gone, delete the reservation",
-			"the address is recorded whole, or can be assigned again", "a reservation that is deleted while something uses the address lets another pod have it", "kubectl get overlappingrangeipreservations --all-namespaces"),
-	),
-	Never:    "Never delete the reservation of an address that a pod names.",
-	Requires: []blocks.Resource{blocks.WhereaboutsReservations, blocks.WhereaboutsPools, blocks.Pods}, Optional: []blocks.Resource{blocks.NetworkAttachments, blocks.NodeSlicePools, blocks.Nodes},
+	Confirm:    "kubectl get overlappingrangeipreservations --all-namespaces; the pool of its range has no entry at its offset.",
+	Remedies:   slices.Concat(halfRecorded, loneReservation),
+	RemediesAt: map[state.Severity][]remedies.Remedy{state.Error: halfRecorded, state.Warning: loneReservation},
+	Never:      "Never delete the reservation of an address that a pod names.",
+	Requires:   []blocks.Resource{blocks.WhereaboutsReservations, blocks.WhereaboutsPools, blocks.Pods}, Optional: []blocks.Resource{blocks.NetworkAttachments, blocks.NodeSlicePools, blocks.Nodes},
 	Run: func(st *state.State, f *audit.Findings) {
 		if unread := st.Unreadable(blocks.WhereaboutsPools); len(unread) > 0 {
 			f.Inconclusive("not evaluated: pool %s could not be read", unread[0].Name)
@@ -36,20 +44,20 @@ var whereaboutsReservationOnly = audit.Check{
 				continue
 			}
 			x := audit.Finding{
-				Absence: true, Severity: state.Warning, Subject: reservationSubject(l.WhereaboutsReservation), Fix: audit.Look(reservationLook(l.WhereaboutsReservation)), Remedies: f.Check.Remedies[3:],
+				Absence: true, Severity: state.Warning, Subject: reservationSubject(l.WhereaboutsReservation), Fix: audit.Look(reservationLook(l.WhereaboutsReservation)), Remedies: loneReservation[2:], Pools: reservationPools(v, l.WhereaboutsReservation),
 				Message:  fmt.Sprintf("reservation %s keeps an address that no pool records", l.Key()),
 				Evidence: state.Evidences("address", addrText(l.Addr), "pod", podText(l.WhereaboutsOwner), "interface", l.Interface, "container", l.ContainerID),
 			}
 			if l.Held != "" {
 				x.Message += "; " + l.Held
-				x.Remedies = []remedies.Remedy{remedies.ByHand("find out whether the pod has the address, and restart it if it does", "the address is recorded whole", "the pod ends and starts again")}
+				x.Remedies = []remedies.Remedy{remedies.ByHand("find out whether the pod has the address, and restart it if it does, or delete it if it has ended", "the address is recorded whole, or can be assigned again", "the pod ends, and starts again if a controller owns it")}
 			}
 			if v.DeleteBar(&l).Code == "" {
-				x.Remedies = provenOrNot(f.Check.Remedies[1:], v.Unused(l.Addr, l.WhereaboutsOwner, v.AllMachines(), l.Written.Later(l.Created).Std()))
+				x.Remedies = provenOrNot(loneReservation, v.Unused(l.Addr, l.WhereaboutsOwner, v.AllMachines(), l.Written.Later(l.Created).Std()))
 			}
 			if l.User != nil {
-				if _, no := v.Restoration(&l); no.Code == "" {
-					x.Remedies = f.Check.Remedies[:1]
+				if x.Remedies = halfRecorded[1:]; restorable(v, &l) {
+					x.Remedies = halfRecorded[:1]
 				}
 				x.Severity, x.Nodes = state.Error, []string{l.User.Node}
 				x.Message = fmt.Sprintf("reservation %s keeps %s, which pod %s uses and no pool records", l.Key(), l.Addr, l.User.FullName())
@@ -60,4 +68,9 @@ var whereaboutsReservationOnly = audit.Check{
 			f.Add(x)
 		}
 	},
+}
+
+func restorable(v *whereabouts.Verdicts, l *whereabouts.LoneReservation) bool {
+	_, no := v.Restoration(l)
+	return no.Code == ""
 }

@@ -62,11 +62,14 @@ func remediesOf(r rule) string {
 	checksOf := map[string][]string{} // by text
 	var texts []string
 	for _, c := range checks.All {
-		told := slices.ContainsFunc(state.Severities, func(s state.Severity) bool { return tells([]rule{r}, c.ID, s) })
-		if !told && !strings.HasSuffix(r.Annotations["runbook_url"], "#"+view.CheckAnchor(c.ID)) {
+		told := slices.DeleteFunc(slices.Clone(state.Severities), func(s state.Severity) bool { return !tells([]rule{r}, c.ID, s) })
+		if len(told) == 0 && !strings.HasSuffix(r.Annotations["runbook_url"], "#"+view.CheckAnchor(c.ID)) {
 			continue
 		}
 		text := remedyLines(c.Remedies)
+		if len(told) == 1 && c.RemediesAt != nil {
+			text = remedyLines(c.RemediesAt[told[0]])
+		}
 		if checksOf[text] == nil {
 			texts = append(texts, text)
 		}
