@@ -95,6 +95,8 @@ func (v *Verdicts) DeleteBar(l *LoneReservation) Bar {
 		return bar(state.RetainNotRead, "pool %s could not be read whole, and may record its address", unread[0].Name)
 	case !l.Addr.IsValid():
 		return bar(state.RetainNotRead, "its name does not tell which address of which network it keeps")
+	case !v.assigns(l.Network, l.Addr):
+		return bar(state.RetainNotRead, "no network attachment was read that assigns %s of its network, so that nothing tells what it was kept for", l.Addr)
 	case l.User != nil:
 		return bar(state.RetainInUse, "pod %s names %s", l.User.FullName(), l.Addr)
 	case l.Held != "":
@@ -107,6 +109,13 @@ func (v *Verdicts) DeleteBar(l *LoneReservation) Bar {
 		return bar(state.RetainConflict, "pool %s records %s for another pod", v.recorded[l.Addr][0].Pool.FullName(), l.Addr)
 	}
 	return Bar{}
+}
+
+// assigns reports whether a network attachment assigns an address of a network.
+func (v *Verdicts) assigns(network string, a netip.Addr) bool {
+	return slices.ContainsFunc(v.NetworkAttachments, func(n blocks.NetworkAttachment) bool {
+		return n.Whereabouts && n.NetworkName == network && slices.ContainsFunc(n.Ranges, func(r blocks.AttachedRange) bool { return r.CIDR.Contains(a) })
+	})
 }
 
 // Restoration is the entry of a pool that a reservation in use lacks.
