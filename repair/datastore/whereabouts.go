@@ -114,7 +114,7 @@ func (k *Kubernetes) claimedBy(ctx context.Context, pools []repair.SecondaryAddr
 	}
 }
 
-// podExists reports whether there is a pod, by "namespace/name". It is listed, which whoever
+// podExists reports whether there is a pod, by "namespace/name". It is listed, which a role that
 // makes plans may do, and not got.
 func (k *Kubernetes) podExists(ctx context.Context, pod string) (bool, error) {
 	namespace, name, _ := strings.Cut(pod, "/")
