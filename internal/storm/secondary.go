@@ -201,24 +201,24 @@ func (s *sandbox) leading(ctx context.Context, do func(context.Context)) {
 // reports whether the address is known to be in the pool.
 func (s *sandbox) assign(ctx context.Context, lose bool) (a netip.Addr, inPool bool) {
 	passed := map[int]bool{} // reserved for others
-	reserved, again := false, false
+	reserved := false
 	for range 100 {
 		pool, err := s.client(secondaryPools).Get(ctx, secondaryPool, metav1.GetOptions{})
 		if err != nil {
 			return netip.Addr{}, false
 		}
-		offset, had := s.offset(pool, passed)
-		if again = had; offset == 0 {
+		offset, again := s.offset(pool, passed)
+		if offset == 0 {
 			return netip.Addr{}, false
 		}
 		a = secondaryAddr(offset)
 		r, err := s.client(secondaryReservations).Get(ctx, a.String(), metav1.GetOptions{})
-		switch owner := ""; {
+		switch {
 		case apierrors.IsNotFound(err):
 		case err != nil:
 			return netip.Addr{}, false
 		default:
-			if owner, _, _ = unstructured.NestedString(r.Object, "spec", "podref"); owner != s.podref() {
+			if owner, _, _ := unstructured.NestedString(r.Object, "spec", "podref"); owner != s.podref() {
 				passed[offset] = true
 				continue
 			}
