@@ -16,6 +16,9 @@ import (
 
 const whereaboutsPrefix = "/registry/whereabouts.cni.cncf.io/"
 
+// secondaryAddr is the address at an offset of the storm's one range.
+func secondaryAddr(offset int) netip.Addr { return netip.AddrFrom4([4]byte{10, 9, 0, byte(offset)}) }
+
 // secondaryRecord is what pool or reservations say of an address from a revision of etcd on:
 // the zero owner for nothing.
 type secondaryRecord struct {

@@ -35,8 +35,6 @@ var (
 	secondaryReservations = testcluster.Whereabouts.Resource("overlappingrangeipreservations")
 )
 
-func secondaryAddr(offset int) netip.Addr { return netip.AddrFrom4([4]byte{10, 9, 0, byte(offset)}) }
-
 // secondaryPlugin starts and ends pods on a secondary network, as kubelet, Multus and
 // Whereabouts do (pkg/storage/kubernetes, IPManagementKubernetesUpdate; pkg/allocate,
 // AssignIP): under a Lease that one holds at a time; first the pool, by a JSON patch that
