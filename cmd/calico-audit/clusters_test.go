@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/runway"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/files"
 	"github.com/calico-audit/calico-audit/metrics"
@@ -33,16 +35,52 @@ func (s saved) Reread(context.Context, *blocks.Snapshot, []blocks.Resource, []st
 	return s.s, nil
 }
 
-// exportSaved serves what an exporter says of a snapshot of examples, and returns where.
+// secondary is a secondary network, which a cluster has beside Calico's.
+const secondary = `
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: fast, namespace: shop}
+spec: {config: '{"type":"macvlan","ipam":{"type":"whereabouts","range":"10.9.0.0/24"}}'}
+---
+apiVersion: whereabouts.cni.cncf.io/v1alpha1
+kind: IPPool
+metadata: {name: 10.9.0.0-24, namespace: multus, uid: w1, resourceVersion: "7"}
+spec: {range: 10.9.0.0/24, allocations: {}}
+`
+
+// dwindling is a past of three weeks, in which pools lost a block and some addresses a day:
+// they last for longer than an alert looks ahead.
+func dwindling(pools []blocks.Pool) (*runway.History, time.Time) {
+	now := time.Now()
+	h := &runway.History{Source: "a test", Pools: map[string]runway.Past{}}
+	for _, p := range pools {
+		var past runway.Past
+		for day := range 21 {
+			at := now.AddDate(0, 0, -day)
+			past.Blocks = append(past.Blocks, runway.Sample{At: at, Left: float64(500 + day), Usable: 1024})
+			past.Addresses = append(past.Addresses, runway.Sample{At: at, Left: float64(5000 + 10*day), Usable: 65536})
+		}
+		h.Pools[p.Name] = past
+	}
+	return h, now
+}
+
+// exportSaved serves what an exporter says of a snapshot of examples, of a cluster that has
+// a secondary network and a past, and returns where.
 func exportSaved(t *testing.T, snapshot string) string {
 	t.Helper()
-	s, err := files.ReadFiles([]string{filepath.Join("..", "..", "examples", "snapshots", snapshot)}, files.FileOptions{})
+	beside := filepath.Join(t.TempDir(), "secondary.yaml")
+	if err := os.WriteFile(beside, []byte(secondary), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := files.ReadFiles([]string{filepath.Join("..", "..", "examples", "snapshots", snapshot), beside}, files.FileOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.Cluster.TakenAt, s.Cluster.Live = time.Now(), true
 	write := func(w io.Writer, r *audit.Report) error { return json.NewEncoder(w).Encode(r) }
-	e := metrics.NewExporter(metrics.ExporterOptions{Source: saved{s}, NodeMetrics: true, JSON: write, Text: write})
+	e := metrics.NewExporter(metrics.ExporterOptions{Source: saved{s}, NodeMetrics: true, JSON: write, Text: write,
+		Past: func() (*runway.History, time.Time) { return dwindling(s.Pools) }})
 	ctx, end := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- e.Run(ctx) }()
