@@ -115,7 +115,7 @@ func (st *State) indexHandles() {
 		o.known[o.of[i]].object = h
 	}
 	at := make([]int32, 0, len(st.Handles)) // the places of the addresses' handles
-	st.eachHandled(func(r AllocationRef, handle string) {
+	st.eachHandled(func(_ AllocationRef, handle string) {
 		n := o.place(handle)
 		o.known[n].count++
 		at = append(at, n)

@@ -112,12 +112,12 @@ type Owner struct {
 	// DeadNode is true if the owner no longer exists.
 	DeadNode bool
 	// Color is the owner's, the same in all maps of a report where there are few; from
-	// [Colors] on it has none of its own.
+	// [Colours] on it has none of its own.
 	Color int
 }
 
-// Colors is how many owners have a colour of their own.
-const Colors = 8
+// Colours is how many owners have a colour of their own.
+const Colours = 8
 
 // Name names the owner.
 func (o *Owner) Name() string {
@@ -176,7 +176,7 @@ func (m *Map) color() {
 			o.Color = of[o.Owner]
 		}
 	}
-	if len(of) <= Colors {
+	if len(of) <= Colours {
 		return
 	}
 	for i := range m.Pools { // too many for one colour each everywhere

@@ -94,7 +94,7 @@ func newContent(r *audit.Report, o Options) (*content, error) {
 func firstMode(maps []poolMap, o Options) string {
 	few := len(maps) > 0
 	for _, m := range maps {
-		few = few && len(m.Drawing.pool.Owners) <= blockmap.Colors
+		few = few && len(m.Drawing.pool.Owners) <= blockmap.Colours
 	}
 	switch {
 	case o.Plan != nil && len(o.Plan.Steps) > 0:

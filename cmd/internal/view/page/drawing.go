@@ -158,11 +158,11 @@ func (d *Drawing) Legends() (out []Legend) {
 	cell(p.has(layerFill, "f8"), blockmap.Cell{State: blockmap.Used, Fill: 8}, "no address left")
 
 	mode("owner")
-	for i := range m.Owners[:min(len(m.Owners), blockmap.Colors)] {
+	for i := range m.Owners[:min(len(m.Owners), blockmap.Colours)] {
 		cell(true, blockmap.Cell{State: blockmap.Used, Fill: 8, Owner: i}, m.Owners[i].Text())
 	}
-	rest := len(m.Owners) - blockmap.Colors
-	cell(rest > 0, blockmap.Cell{State: blockmap.Used, Fill: 8, Owner: min(blockmap.Colors, len(m.Owners)-1)}, view.Plural(rest, "other owner", "other owners"))
+	rest := len(m.Owners) - blockmap.Colours
+	cell(rest > 0, blockmap.Cell{State: blockmap.Used, Fill: 8, Owner: min(blockmap.Colours, len(m.Owners)-1)}, view.Plural(rest, "other owner", "other owners"))
 	cell(p.has(layerOwner, "o-", "t-"), blockmap.Cell{State: blockmap.Used, Fill: 8, Owner: -1}, "no owner, or several")
 	cell(!p.whole && len(m.Owners) > 0, blockmap.Cell{State: blockmap.Used, Fill: 3, Owner: 0}, "in use, in eighths; pale: not in use")
 

@@ -127,7 +127,7 @@ func (p *painter) claimed(c *blockmap.Cell, x, y, n int) {
 	switch {
 	case c.Owner < 0:
 		owner = "-"
-	case p.owners[c.Owner].Color < blockmap.Colors:
+	case p.owners[c.Owner].Color < blockmap.Colours:
 		owner = strconv.Itoa(p.owners[c.Owner].Color)
 	}
 	if height < n {
