@@ -105,31 +105,46 @@ func sideName(path string) string {
 
 // side returns the report of one side: as it was written, or made of a snapshot.
 func (d *diffCommand) side(ctx context.Context, path string) (*audit.Report, error) {
+	name := sideName(path)
 	if path == "-" {
-		kept, remove, err := keepInput(d.streams.In)
+		kept, remove, err := keepInput(name, d.streams.In)
 		if err != nil {
 			return nil, err
 		}
 		defer remove()
 		path = kept
 	}
-	return d.reportOf(ctx, path, d.check, d.grace, d.progress)
+	return d.reportOf(ctx, name, path, d.check, d.grace, d.progress)
 }
 
-// reportOf returns the report that a file holds, or one made of a snapshot.
-func (e env) reportOf(ctx context.Context, path string, check checkFlag, grace graceFlag, progress *view.ProgressLine) (*audit.Report, error) {
+// reportOf returns the report that a file holds, or one made of a snapshot. What can be read
+// once only, as the output of a command, is kept meanwhile. Errors have the name.
+func (e env) reportOf(ctx context.Context, name, path string, check checkFlag, grace graceFlag, progress *view.ProgressLine) (*audit.Report, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, exit.Usagef("reading files: %w", err)
 	}
-	if !info.IsDir() {
-		_, head, done, err := document.Open(path, nil)
+	if !info.IsDir() && !info.Mode().IsRegular() {
+		pipe, err := os.Open(path)
 		if err != nil {
-			return nil, exit.Usagef("reading %s: %w", path, err)
+			return nil, exit.Usagef("reading files: %w", err)
 		}
-		done()
+		kept, remove, err := keepInput(name, pipe)
+		_ = pipe.Close()
+		if err != nil {
+			return nil, err
+		}
+		defer remove()
+		path = kept
+	}
+	if !info.IsDir() {
+		text, head, done, err := document.Open(path, nil)
+		if err != nil {
+			return nil, exit.Usagef("reading %s: %w", name, err)
+		}
+		defer done()
 		if version, kind := document.Identity(head); page.Is(head) || document.IsReport(version, kind) || document.IsOurs(version, kind) {
-			r, err := document.ReadReport(path, nil)
+			r, err := document.ReportOf(name, head, text)
 			if err != nil {
 				return nil, exit.Usage(err)
 			}
@@ -137,7 +152,7 @@ func (e env) reportOf(ctx context.Context, path string, check checkFlag, grace g
 			return r, nil
 		}
 	}
-	files := &source.Files{Paths: []string{path}, Opts: files.FileOptions{Warn: func(text string) { say(e.streams, "warning: %s: %s", path, text) }}}
+	files := &source.Files{Paths: []string{path}, Opts: files.FileOptions{Warn: func(text string) { say(e.streams, "warning: %s: %s", name, text) }}}
 	j, err := evaluate(ctx, files, check.checks, grace, progress)
 	if err != nil {
 		return nil, err
@@ -145,11 +160,12 @@ func (e env) reportOf(ctx context.Context, path string, check checkFlag, grace g
 	return j.report(), nil
 }
 
-// keepInput saves standard input to a temporary file, which can be read twice.
-func keepInput(in io.Reader) (path string, remove func(), err error) {
+// keepInput saves what can be read once only, by its name in errors, to a temporary file,
+// which can be read twice.
+func keepInput(name string, in io.Reader) (path string, remove func(), err error) {
 	dir, err := os.MkdirTemp("", "calico-audit-diff-")
 	if err != nil {
-		return "", nil, exit.Usagef("reading standard input: %w", err)
+		return "", nil, exit.Usagef("reading %s: %w", name, err)
 	}
 	remove = func() { _ = os.RemoveAll(dir) }
 	path = filepath.Join(dir, "standard-input")
@@ -162,7 +178,7 @@ func keepInput(in io.Reader) (path string, remove func(), err error) {
 	}
 	if err != nil {
 		remove()
-		return "", nil, exit.Usagef("reading standard input: %w", err)
+		return "", nil, exit.Usagef("reading %s: %w", name, err)
 	}
 	return path, remove, nil
 }

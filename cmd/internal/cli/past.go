@@ -46,7 +46,7 @@ func (p *pastFlags) check() error {
 // counts alone matter: no check is run.
 func (p *pastFlags) addTo(ctx context.Context, rep *audit.Report, e env, grace graceFlag, progress *view.ProgressLine) error {
 	err := p.AddTo(ctx, rep, func(ctx context.Context, path string) (*audit.Report, error) {
-		return e.reportOf(ctx, path, checkFlag{}, grace, progress)
+		return e.reportOf(ctx, path, path, checkFlag{}, grace, progress)
 	})
 	progress.Clear()
 	if err != nil {

@@ -122,6 +122,11 @@ func ReadReport(path string, stdin io.Reader) (*audit.Report, error) {
 		return nil, fmt.Errorf("reading a report: %w", err)
 	}
 	defer done()
+	return ReportOf(path, head, text)
+}
+
+// ReportOf is [ReadReport] of a text that was opened, and begins with head.
+func ReportOf(path string, head []byte, text io.Reader) (*audit.Report, error) {
 	if version, kind := Identity(head); !IsReport(version, kind) && !page.Is(head) {
 		what := "not an " + audit.ReportKind
 		if kind != "" {
