@@ -1,12 +1,15 @@
 package explain
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/whereabouts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -167,6 +170,11 @@ func (x *explainer) notFound(q Query) error {
 	if q.wants("pool") {
 		for _, p := range x.Pools {
 			e.Names = append(e.Names, p.Name)
+		}
+		for _, p := range whereabouts.Of(x.State).SecondaryPools {
+			if name := p.FullName(); name == q.name || name == q.bare() {
+				e.Elsewhere = fmt.Sprintf("%q is a pool of Whereabouts, which is not explained: \"calico-audit report --pool %s\" shows it", q.Text, phrase.Arg(name))
+			}
 		}
 	}
 	if q.wants("pod") {

@@ -145,6 +145,9 @@ func (q *Query) checkKind(kind string) error {
 	return nil
 }
 
+// MayBePool reports whether the query may be of a pool.
+func (q *Query) MayBePool() bool { return q.Check == nil && q.wants("pool") }
+
 // wants reports whether a kind is looked for.
 func (q *Query) wants(kind string) bool { return slices.Contains(q.kinds, kind) }
 
@@ -186,6 +189,9 @@ type NotFoundError struct {
 	// Unreadable says what is wrong with an object of that name, where there is
 	// one that could not be understood.
 	Unreadable string
+	// Elsewhere says what has the name and is not explained, and which command shows it;
+	// empty if there is nothing.
+	Elsewhere string
 	// Name is the name without the kind before it, and Names are those that there
 	// are, for suggestions.
 	Name  string
@@ -196,6 +202,9 @@ type NotFoundError struct {
 func (e *NotFoundError) Error() string {
 	if e.Unreadable != "" {
 		return fmt.Sprintf("%q could not be understood: %s", e.Query.Text, e.Unreadable)
+	}
+	if e.Elsewhere != "" {
+		return e.Elsewhere
 	}
 	what := "node, pool, block or handle"
 	switch {

@@ -21,12 +21,29 @@ func (x *explainer) secondarySection(s *builder, a netip.Addr) {
 		}
 		s.fact("", "owner", r.Why)
 	}
+	for _, l := range whereabouts.Of(x.State).Lone() {
+		if l.Addr == a {
+			s.section("Whereabouts reservation %s", l.Key().String())
+			s.fact("", "network", l.Network)
+			s.fact("", "pod", l.WhereaboutsOwner.Pod.String())
+			s.fact("", "allocation", "none: no pool records the address")
+		}
+	}
 }
 
 // secondarySummary is about an address of a secondary network.
 func (x *explainer) secondarySummary(a netip.Addr) (string, bool) {
 	for _, r := range whereabouts.Of(x.State).Recorded(a) {
 		return fmt.Sprintf("An address of a secondary network: Whereabouts' pool %s records it, and %s.", r.Pool.FullName(), r.Why), true
+	}
+	for _, l := range whereabouts.Of(x.State).Lone() {
+		if l.Addr == a {
+			out := fmt.Sprintf("An address of a secondary network: Whereabouts' reservation %s keeps it, and no pool records it.", l.Key())
+			if l.User != nil {
+				out += " Pod " + l.User.FullName() + " uses it."
+			}
+			return out, true
+		}
 	}
 	return "", false
 }

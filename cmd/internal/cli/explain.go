@@ -84,7 +84,7 @@ func (x *explainCommand) complete(args []string) (err error) {
 	if err := firstOf(x.grace.check, x.past.check); err != nil {
 		return err
 	}
-	if x.past.Asked() && (x.query.Check != nil || x.kind != "" && x.kind != state.KindPool) {
+	if x.past.Asked() && !x.query.MayBePool() {
 		return exit.Usagef("--prometheus and --since tell when a pool runs out, and %q is not a pool", subject)
 	}
 	if x.query.Check != nil {
@@ -139,6 +139,9 @@ func (x *explainCommand) run(ctx context.Context, from source.Reader, progress *
 // notFound says that nothing has a name, with those closest to it. Where not
 // everything could be read, that is no mistake of the caller.
 func notFound(unknown *explain.NotFoundError, rep *audit.Report) error {
+	if unknown.Elsewhere != "" {
+		return exit.Usage(unknown)
+	}
 	if !rep.Complete {
 		return exit.Unread(fmt.Errorf("%w was seen; %w", unknown, incomplete("reading", rep.Gaps)))
 	}
