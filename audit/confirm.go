@@ -51,13 +51,18 @@ func (r *Result) NeedsConfirmation() []blocks.Resource {
 // Confirm joins two results, the second made from a reading that began after
 // the first had ended. It is the second, less the findings that rest on absence
 // and that the first does not have, or has only below error where the second
-// says error or worse. Of those that are graver than a warning, and of those that
-// the second cannot judge, it says that they are withheld.
+// says error or worse, and less those that rest on host views that could not be read
+// again. Of those that are graver than a warning, and of those that the second cannot
+// judge, it says that they are withheld.
 func Confirm(first, second *Result) *Result {
 	t := Tracker{awaits: seenOnce, entries: map[string]*tracked{}}
 	for i := range first.Findings {
 		f := &first.Findings[i]
-		t.entries[f.Fingerprint] = &tracked{check: f.by, sure: f.Severity}
+		e := &tracked{check: f.by, sure: f.Severity}
+		if !second.viewsAgain(first, f) {
+			e.sure, e.why = 0, readingFailed
+		}
+		t.entries[f.Fingerprint] = e
 	}
 	out := t.Observe(second, time.Time{})
 	found, skips := map[string]bool{}, map[string]bool{}
@@ -68,13 +73,27 @@ func Confirm(first, second *Result) *Result {
 		skips[s.Check] = true
 	}
 	for i := range first.Findings {
-		if f := &first.Findings[i]; first.unconfirmed(f) && skips[f.Check] && !found[f.Fingerprint] {
+		f := &first.Findings[i]
+		switch {
+		case !first.unconfirmed(f) || found[f.Fingerprint]:
+		case !second.viewsAgain(first, f):
+			out.skipPartial(f, readingFailed)
+		case skips[f.Check]:
 			out.skipPartial(f, readingSkipped)
 		}
 	}
 	out.sort()
 	out.Skipped = slices.Compact(out.Skipped)
 	return out
+}
+
+// viewsAgain reports whether the host views that a finding of an earlier result rests on,
+// if it rests on any, were read again.
+func (r *Result) viewsAgain(earlier *Result, f *Finding) bool {
+	return !f.Seen || !slices.ContainsFunc(f.Nodes, func(node string) bool {
+		_, viewed := earlier.viewed[node]
+		return viewed && !r.viewed[node]
+	})
 }
 
 // Unconfirmed returns the result without the findings that would have needed

@@ -22,11 +22,19 @@ type Result struct {
 	Unread []blocks.Gap
 
 	live bool
+	// viewed are the nodes with host views: true if all of them were read in the reading
+	// that the result is of.
+	viewed map[string]bool
 }
 
 // Run runs checks over a State.
 func Run(st *state.State, checks []*Check) *Result {
-	r := &Result{live: st.Cluster.Live}
+	r := &Result{live: st.Cluster.Live, viewed: map[string]bool{}}
+	for i := range st.Hosts.Views {
+		v := &st.Hosts.Views[i]
+		fresh, other := r.viewed[v.Node]
+		r.viewed[v.Node] = !v.Earlier && (fresh || !other)
+	}
 	for _, c := range checks {
 		if g := st.FirstMissing(c.Requires); g != nil {
 			r.Skipped = append(r.Skipped, Skipped{c.ID, g.String()})

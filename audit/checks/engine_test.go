@@ -112,6 +112,39 @@ func TestConfirmFailsToRead(t *testing.T) {
 	}
 }
 
+// TestHostViewsNotReadAgain: what a node's kernel says counts once it was asked twice, and the
+// rest of the second reading counts all the same.
+func TestHostViewsNotReadAgain(t *testing.T) {
+	const world = "live\n" + starving + `
+view new
+netns new 100 10.0.0.100 pids=5 state=S
+`
+	earlier := func(st *state.State) *state.State {
+		for i := range st.Hosts.Views {
+			st.Hosts.Views[i].Earlier = true
+		}
+		return st
+	}
+	first := audit.Run(parseState(t, world), checks.All)
+	const seen = "critical ip/host-in-use 10.0.0.100"
+	if got := ids(audit.Confirm(first, first)); !slices.Contains(got, seen) {
+		t.Fatalf("two readings that agree: %v", got)
+	}
+	for name, second := range map[string]*state.State{
+		"view of the first reading": earlier(parseState(t, world)),
+		"no view":                   parseState(t, "live\n"+starving),
+	} {
+		out := audit.Confirm(first, audit.Run(second, checks.All))
+		got := ids(out)
+		if slices.Contains(got, seen) || !slices.Contains(got, "error node/no-block new") {
+			t.Errorf("%s: %v", name, got)
+		}
+		if said := fmtSkipped(out); !strings.Contains(said, "withheld for ip/10.0.0.100: the second reading that would confirm it failed") {
+			t.Errorf("%s: %s", name, said)
+		}
+	}
+}
+
 func fmtSkipped(r *audit.Result) string {
 	var out []string
 	for _, s := range r.Skipped {

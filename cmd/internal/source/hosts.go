@@ -91,9 +91,11 @@ type HostReader struct {
 	show   func(string)
 
 	began time.Time
-	// viewed is when the views were read last, files what the files among them held.
+	// viewed is when all views were read last, files what the files among them held, and
+	// asked what agents said.
 	viewed time.Time
 	files  *blocks.HostReading
+	asked  blocks.HostReading
 }
 
 // viewsServe is for how long host views serve while single objects are read again.
@@ -106,23 +108,19 @@ func (r *HostReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s, r.join(ctx, s)
+	return s, r.join(ctx, s, false)
 }
 
-// Reread reads some resources again, and the host views. Where these cannot be read again,
-// those of the first reading stay, with a gap that says so: what one file or agent lacks must
-// not cost all that was read. Their ages go on counting.
+// Reread reads some resources again, and the host views. Where the files, or the agents,
+// cannot be read again, their views of the first reading stay, with a gap that says so: what
+// one source lacks must not cost all that was read. Their ages go on counting, and they
+// confirm nothing: see [blocks.HostView.Earlier].
 func (r *HostReader) Reread(ctx context.Context, prev *blocks.Snapshot, resources []blocks.Resource) (*blocks.Snapshot, error) {
 	s, err := r.inner.Reread(ctx, prev, resources)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.join(ctx, s); err != nil && ctx.Err() == nil {
-		s.Hosts = prev.Hosts
-		s.Hosts.Until = r.until(s)
-		s.Hosts.Gaps = append(slices.Clone(s.Hosts.Gaps), blocks.HostGap{Reason: "host views could not be read a second time, and are those of the first reading: " + err.Error()})
-	}
-	return s, ctx.Err()
+	return s, r.join(ctx, s, true)
 }
 
 // Renew puts host views into a snapshot of which single objects were read again:
@@ -133,35 +131,58 @@ func (r *HostReader) Renew(ctx context.Context, prev, s *blocks.Snapshot) error 
 		return nil
 	}
 	r.began = time.Now()
-	return r.join(ctx, s)
+	return r.join(ctx, s, false)
 }
 
-// join reads the files, asks the agents and puts all views into a snapshot.
-func (r *HostReader) join(ctx context.Context, s *blocks.Snapshot) error {
-	var asked blocks.HostReading
+// join reads the files, asks the agents and puts all views into a snapshot. With keep, a
+// source that fails has the views that were read of it before.
+func (r *HostReader) join(ctx context.Context, s *blocks.Snapshot, keep bool) error {
+	var failed blocks.HostReading
 	if r.files == nil || !slices.ContainsFunc(r.paths, pipe) {
 		r.show("reading host views")
 		opts := r.opts
 		opts.Until = r.until(s)
 		files, err := files.ReadHostViews(s, r.paths, opts)
-		if err != nil {
+		switch {
+		case err == nil:
+			r.files = &files
+		case !keep || r.files == nil:
 			return exit.Usage(err)
+		default:
+			r.keep(r.files, &failed, err)
 		}
-		r.files = &files
 	}
 	if r.agents != nil {
 		r.show("asking agents")
 		opts := r.opts
 		// Their views are taken while they are asked, which may last.
 		opts.Until = r.until(s).Add(10 * r.ask.Timeout)
-		var err error
-		if asked, err = r.agents.AgentViews(ctx, s, files.AgentView(s, opts), r.ask); err != nil {
+		asked, err := r.agents.AgentViews(ctx, s, files.AgentView(s, opts), r.ask)
+		switch {
+		case err == nil:
+			r.asked = asked
+		case !keep || ctx.Err() != nil:
 			return exit.Unread(err)
+		default:
+			r.keep(&r.asked, &failed, err)
 		}
 	}
-	s.Hosts = blocks.JoinHostReadings(*r.files, asked)
-	s.Hosts.Until, r.viewed = r.until(s), time.Now()
-	return nil
+	failed.Until = r.until(s)
+	s.Hosts = blocks.JoinHostReadings(*r.files, r.asked, failed)
+	if s.Hosts.Until = r.until(s); len(failed.Gaps) == 0 {
+		r.viewed = time.Now()
+	}
+	return ctx.Err()
+}
+
+// keep marks the views of a source, which could not be read again, as those of an earlier
+// reading, and says so.
+func (r *HostReader) keep(of, failed *blocks.HostReading, err error) {
+	of.Views = slices.Clone(of.Views) // an earlier snapshot may hold them
+	for i := range of.Views {
+		of.Views[i].Earlier = true
+	}
+	failed.Gaps = append(failed.Gaps, blocks.HostGap{Reason: "host views could not be read a second time, and are those of the first reading: " + err.Error()})
 }
 
 // pipe reports whether a path can be read once only, as the output of a command.

@@ -58,8 +58,12 @@ func TestViewsOfTheFirstReadingStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := second.Hosts
-	if len(h.Views) != 1 || len(h.Gaps) != 1 || !strings.Contains(h.Gaps[0].Reason, "could not be read a second time") || !strings.Contains(h.Gaps[0].Reason, path) || !h.Until.After(first.Hosts.Until) {
+	if len(h.Views) != 1 || !h.Views[0].Earlier || first.Hosts.Views[0].Earlier || len(h.Gaps) != 1 || !strings.Contains(h.Gaps[0].Reason, "could not be read a second time") || !strings.Contains(h.Gaps[0].Reason, path) || !h.Until.After(first.Hosts.Until) {
 		t.Errorf("%+v", h)
+	}
+	third, err := from.Reread(t.Context(), second, []blocks.Resource{blocks.Nodes})
+	if err != nil || len(third.Hosts.Gaps) != 1 || len(third.Hosts.Views) != 1 {
+		t.Errorf("a third reading: %v, %+v", err, third.Hosts)
 	}
 	if len(first.Hosts.Gaps) != 0 {
 		t.Errorf("the first reading has %+v", first.Hosts.Gaps)

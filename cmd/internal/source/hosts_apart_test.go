@@ -1,0 +1,75 @@
+package source
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/cluster"
+)
+
+type aNode struct{}
+
+func (aNode) Read(context.Context) (*blocks.Snapshot, error) {
+	s := &blocks.Snapshot{Nodes: []blocks.Node{{Meta: blocks.Meta{Name: "n1"}}}}
+	s.Cluster.Live, s.Cluster.TakenAt = true, time.Now()
+	return s, nil
+}
+
+func (n aNode) Reread(ctx context.Context, _ *blocks.Snapshot, _ []blocks.Resource) (*blocks.Snapshot, error) {
+	return n.Read(ctx)
+}
+
+// TestSourcesOfViewsAreReadApart: where a file is gone at the second reading, agents are asked
+// a second time all the same, and before a write nothing is made of what was read earlier.
+func TestSourcesOfViewsAreReadApart(t *testing.T) {
+	var asked atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.Path, "/pods") {
+			asked.Add(1)
+		}
+		http.Error(w, "no", http.StatusForbidden)
+	}))
+	defer server.Close()
+	k, err := cluster.NewKubernetes(&rest.Config{Host: server.URL}, cluster.KubernetesOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "n1.json")
+	if err := os.WriteFile(path, []byte(`[{"dst":"10.0.0.0/26","gateway":"192.0.2.1","dev":"eth0","protocol":"bird"}]`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := &HostReader{inner: aNode{}, paths: []string{path}, agents: k, ask: cluster.AgentOptions{Timeout: time.Second}, show: func(string) {}}
+	r.opts.At = time.Now()
+	first, err := r.Read(t.Context())
+	if err != nil || len(first.Hosts.Views) != 1 || len(first.Hosts.Gaps) != 1 {
+		t.Fatalf("%v, %+v", err, first)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	before, viewed := asked.Load(), r.viewed
+	second, err := r.Reread(t.Context(), first, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := second.Hosts; asked.Load() == before || len(h.Gaps) != 2 || len(h.Views) != 1 || !h.Views[0].Earlier {
+		t.Errorf("agents were asked %d times, then %d: %+v", before, asked.Load(), h)
+	}
+	if r.viewed != viewed {
+		t.Error("views of the first reading serve as new ones")
+	}
+	r.viewed = time.Time{}
+	if err := r.Renew(t.Context(), second, second); err == nil {
+		t.Error("views that could not be read again were renewed")
+	}
+}
