@@ -90,7 +90,7 @@ func (l *loop) run(ctx context.Context) {
 			return
 		case <-l.Source.Changed():
 			if l.Current() == nil {
-				l.soon(time.Now()) // no one has anything yet
+				l.soon(time.Now().Add(debounce / 2)) // no one has anything yet, but to assemble a snapshot is work
 				continue
 			}
 			l.soon(time.Now().Add(debounce))
