@@ -34,8 +34,8 @@ type KubernetesOptions struct {
 	// Progress is called after each page, and within an answer of a whole list after every
 	// 1,000 objects, by one goroutine at a time.
 	Progress func(Progress)
-	// PageSize is how many objects a page holds. 0 means 1,000, and that longer lists are
-	// read whole where the API server streams them out of its cache.
+	// PageSize is how many objects a page holds. 0 means 1,000 or, where the API server
+	// streams lists out of its cache, that those of more than 50 objects are read whole.
 	PageSize int64
 	// Now stands in for the API server's clock if that sends no Date header;
 	// nil means time.Now.

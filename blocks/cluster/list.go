@@ -20,7 +20,8 @@ type lister struct {
 	kind     *decode.Kind
 	group    string // API group, for kinds that are not core
 	pageSize int64
-	// whole has a list of more than a page read in one answer.
+	// whole has a list of more than a first page, which is of [shortPage] objects at most,
+	// read in one answer.
 	whole    bool
 	strings  *decode.SharedStrings
 	progress func(Progress) // nil, or called after each page
