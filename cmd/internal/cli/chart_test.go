@@ -53,6 +53,12 @@ monitoring: {serviceMonitor: true, podMonitor: true, prometheusRule: true, dashb
 guardRails: {mode: warn, native: true}
 image: {repository: registry.example.com/calico-audit, digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", pullSecrets: [pull], pullPolicy: Always}
 `,
+	// As values of a release from before there was exporter.prometheus are reused.
+	"no Prometheus": `
+image: {repository: registry.example.com/calico-audit, tag: v1}
+exporter: {prometheus: null}
+networkPolicy: {enabled: true, apiServers: [{cidr: 192.0.2.10/32, port: 6443}]}
+`,
 	"repair alone": `
 image: {repository: registry.example.com/calico-audit, tag: v1}
 exporter: {enabled: false}

@@ -18,7 +18,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{/* The series of this cluster in a Prometheus that may have several. */}}
 {{- define "calico-audit.prometheusSelector" -}}
-{{- if .Values.exporter.prometheus.selector -}}
+{{- if (.Values.exporter.prometheus | default dict).selector -}}
 {{ .Values.exporter.prometheus.selector }}
 {{- else if .Values.monitoring.cluster -}}
 cluster={{ .Values.monitoring.cluster | quote }}
