@@ -2,6 +2,7 @@ package checks
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
@@ -44,12 +45,11 @@ func reservationPools(v *whereabouts.Verdicts, r *blocks.WhereaboutsReservation)
 	return out
 }
 
-// recordedPools are the pools that record an address.
-func recordedPools(v *whereabouts.Verdicts, a netip.Addr) (out []string) {
-	for _, x := range v.Recorded(a) {
-		out = append(out, x.Pool.FullName())
-	}
-	return out
+// servingPools are the pools that an address of a network may come from.
+func servingPools(v *whereabouts.Verdicts, network string, a netip.Addr) []string {
+	return whereabouts.FullNames(slices.DeleteFunc(slices.Clone(v.SecondaryPools), func(p *whereabouts.Pool) bool {
+		return !p.Range.Masked().Contains(a) || p.NetworkKnown && p.Network != network
+	}))
 }
 
 // secondaryEvidence is what a pool records of an allocation.

@@ -2,7 +2,6 @@ package checks
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/remedies"
@@ -28,11 +27,8 @@ var whereaboutsUnrecorded = audit.Check{
 		}
 		v := whereabouts.Of(st)
 		for _, u := range v.Unrecorded() {
-			pools := slices.DeleteFunc(slices.Clone(v.SecondaryPools), func(p *whereabouts.Pool) bool {
-				return !p.Range.Masked().Contains(u.Addr) || p.NetworkKnown && p.Network != u.Attachment.NetworkName
-			})
 			f.Add(audit.Finding{
-				Absence: true, Severity: state.Critical, Subject: state.IPSubject(u.Addr, u.Pod.Node), Remedies: f.Check.Remedies, Pools: whereabouts.FullNames(pools),
+				Absence: true, Severity: state.Critical, Subject: state.IPSubject(u.Addr, u.Pod.Node), Remedies: f.Check.Remedies, Pools: servingPools(v, u.Attachment.NetworkName, u.Addr),
 				Message:  fmt.Sprintf("pod %s uses %s of network %s, and no pool records it", u.Pod.FullName(), u.Addr, u.Attachment.Key()),
 				Evidence: state.Evidences("pod", u.Pod.FullName(), "network", u.Attachment.Key().String(), "network name", u.Attachment.NetworkName),
 			})

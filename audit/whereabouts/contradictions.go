@@ -102,8 +102,9 @@ func (v *Verdicts) allocated(l LoneReservation) bool {
 
 // Duplicate is an address that several live pods name on one network.
 type Duplicate struct {
-	Addr netip.Addr
-	Pods []*blocks.Workload
+	Addr    netip.Addr
+	Network string // as Whereabouts calls it; "" for the one without a name
+	Pods    []*blocks.Workload
 }
 
 // Duplicates returns the addresses that several live pods name on one network whose
@@ -133,7 +134,7 @@ func (v *Verdicts) Duplicates() (out []Duplicate) {
 		}
 		for _, at := range places {
 			if len(users[at]) > 1 {
-				out = append(out, Duplicate{v.named[i].Addr, users[at]})
+				out = append(out, Duplicate{v.named[i].Addr, at.network, users[at]})
 				break
 			}
 		}
