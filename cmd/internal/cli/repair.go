@@ -121,7 +121,7 @@ func newRepair(e env) *cobra.Command {
 	fs.BoolVar(&r.request.ObserveTwice, "observe-twice", false, "trust no age that is written in an object: after a datastore was restored from a backup")
 	fs.BoolVar(&r.request.AllowNewer, "allow-newer-calico", false, "plan steps although the cluster's Calico is newer than this program knows")
 	fs.StringSliceVar(&r.terminated, "terminated", nil,
-		"consent, with --leaked-ips, --whereabouts-stranded or --whereabouts-reservations: the machine of this `NODE` is known to be off; repeatable, or joined by commas; refused for one that is Ready; \"all\" for all nodes that no longer exist or are NotReady, and leave addresses behind")
+		"consent, with --leaked-ips, --whereabouts-stranded or --whereabouts-reservations: the machine of this `NODE` is known to be off; repeatable, or joined by commas; refused for one that is Ready; \"all\" for all nodes that no longer exist or are NotReady, and leave addresses behind or may have left some of secondary networks")
 	fs.BoolVar(&r.request.LastBlocks, "last-blocks", false,
 		"consent, with --empty-blocks, before Calico v3.32: release the last empty block of a node that is cordoned or runs no pod of the pod network, while another node cannot allocate")
 	fs.BoolVar(&r.request.WithoutHostEvidence, "without-host-evidence", false,
