@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -87,6 +88,40 @@ walloc 10.9.0.0-24 10.9.0.5 a/gone id=c5 if=net1
 	}{{repair.Request{LeakedIPs: true}, nil}, {repair.Request{WhereaboutsStranded: true}, []string{"n2", "n8"}}} {
 		if got := UnansweredNodes(st, c.req); !slices.Equal(got, c.want) {
 			t.Errorf("%+v: they are %v", c.req, got)
+		}
+	}
+}
+
+// TestMachineOffIsReadAgain: a machine is off only as long as its node is not Ready: a step
+// that rests on that reads the node again, also where nothing tells which node it was.
+func TestMachineOffIsReadAgain(t *testing.T) {
+	st := sketched(t, `pool pods 10.0.0.0/24
+node n1
+view n1 complete
+node n9 notready
+nad shop/fast 10.9.0.0/24
+block 10.0.0.64/26 n9
+affinity 10.0.0.64/26 n9
+alloc 10.0.0.70 pod=shop/leaked node=n9 handle=h
+affinity 10.0.0.128/26 n8
+wpool 10.9.0.0-24 10.9.0.0/24 age=3h
+walloc 10.9.0.0-24 10.9.0.5 shop/gone id=c5 if=net1
+wres 10.9.0.7 shop/left age=3h
+`, 0)
+	p := Build(st, repair.Request{WhereaboutsStranded: true, LeakedIPs: true, Terminated: []string{"n9", "n8"}})
+	if len(p.Steps) != 3 {
+		t.Fatalf("planned are %v; refused: %+v", stepIDs(p), p.Refused)
+	}
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		off := strings.Split(strings.ReplaceAll(s.Guard(repair.GuardMachineOff), "--terminated ", ""), ", ")
+		if s.Kind != repair.ReleaseIP && len(off) != 2 {
+			t.Errorf("%s rests on %d machines being off, want 2", s.ID, len(off))
+		}
+		for _, node := range off {
+			if !slices.Contains(KindOf(s.Kind).Refs(st, s), blocks.Ref{Resource: blocks.Nodes, Name: node}) {
+				t.Errorf("%s rests on %q being off, and does not read that node again", s.ID, node)
+			}
 		}
 	}
 }

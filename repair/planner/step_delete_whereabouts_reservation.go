@@ -32,7 +32,10 @@ var deleteWhereaboutsReservation = &repair.StepKind{
 			}
 		}
 	},
-	AddRefs: addLoneRefs,
+	AddRefs: func(r *repair.Refs, s *repair.Step) {
+		addLoneRefs(r, s)
+		addMachines(r, whereabouts.Of(r.State).AllMachines())
+	},
 	Do: func(ctx context.Context, w repair.Writer, st *state.State, s *repair.Step) error {
 		v := whereabouts.Of(st)
 		l := loneNamed(v, s.Target.Name)

@@ -44,6 +44,7 @@ var releaseWhereabouts = &repair.StepKind{
 				addSecondaryRefs(r, s, v.PoolsAt(a.Pool.Namespace, a.Pool.Network, at), at)
 				r.Namespaced(blocks.WhereaboutsReservations, a.ReservationKey().String())
 				r.Node(a.Pool.Node)
+				addMachines(r, v.Machines(a))
 			}
 		}
 		addSecondaryRefs(r, s, nil, at)

@@ -133,7 +133,17 @@ func addSecondaryRefs(r *repair.Refs, s *repair.Step, pools []*whereabouts.Pool,
 	r.Node(s.Target.Node)
 }
 
-// recordedIn returns what a pool records of an address; nil if nothing.
+// addMachines adds the nodes that do not answer for their machines: that one is off is
+// believed only as long as it is not Ready.
+func addMachines(r *repair.Refs, nodes []string) {
+	for _, n := range nodes {
+		if r.State.MachineMayRun(n) {
+			r.One(blocks.Nodes, n)
+		}
+	}
+}
+
+// recordedInPool returns what a pool records of an address; nil if nothing.
 func recordedInPool(st *state.State, pool string, a netip.Addr) *blocks.WhereaboutsAllocation {
 	p := repair.SecondaryPoolNamed(st, pool)
 	if p == nil {
