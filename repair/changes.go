@@ -73,7 +73,7 @@ type StepLog struct {
 	// removed then, it was because of the mark.
 	Deleted map[blocks.Ref]string
 	// Freed is true if it was the step's own write that freed an address: it ended
-	// done without a doubt, or went on to the next object. A block's sequence number
+	// done without a doubt, or went on to the next object, and did not reserve it again. A block's sequence number
 	// does not tell, for a release by its node raises it alike.
 	Freed bool
 }

@@ -86,6 +86,9 @@ type Writer interface {
 	// DeleteWhereaboutsReservation deletes the reservation of an address that none of the
 	// pools records, which are named. If one does by then, it is put back.
 	DeleteWhereaboutsReservation(ctx context.Context, reservation ObjectRef, pools []SecondaryAddress) error
+	// ReserveWhereabouts creates a reservation that was deleted again, as it was stored, if one
+	// of the pools records its address for its pod as long as Whereabouts may go on by it.
+	ReserveWhereabouts(ctx context.Context, stored json.RawMessage, pools []SecondaryAddress) error
 	// RestoreWhereabouts records an address in a pool, which must not record it, while its
 	// reservation exists.
 	RestoreWhereabouts(ctx context.Context, pool ObjectRef, entry SecondaryAddress, reservation ObjectRef) error
@@ -119,6 +122,14 @@ type SecondaryAddress struct {
 // SecondaryOwner is who has an address of a secondary network, as it is recorded: the pod,
 // as namespace/name, its sandbox and the interface in it.
 type SecondaryOwner struct{ Pod, Container, Interface string }
+
+// WhereaboutsRequest is how long Whereabouts may go on by a reservation that it has read
+// (pkg/storage of Whereabouts, RequestTimeout: what it does by one request).
+const WhereaboutsRequest = 10 * time.Second
+
+// BothHave says of a reservation that it is that of a pod, and that a pool records its address
+// for another one.
+const BothHave = "is that of pod %s, and pool %s records its address for pod %s: both may have it"
 
 // SecondaryOwnerOf is what is recorded of an owner.
 func SecondaryOwnerOf(o blocks.WhereaboutsOwner) SecondaryOwner {

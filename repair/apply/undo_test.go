@@ -53,18 +53,19 @@ func undoOf(t *testing.T, world string, f *journal.File) *begun {
 }
 
 const (
-	undoAffinity = "n2-10.0.3.0/26"
-	leftPatch    = "start patch|blockaffinities|n2-10.0.3.0/26|pendingDeletion "
-	sentDelete   = "patch|blockaffinities|n2-10.0.3.0/26 delete|blockaffinities|n2-10.0.3.0/26 "
-	freedPatch   = "start patch|ipamblocks|10-0-0-0-26 "
-	handleMark   = "start patch|ipamhandles|k8s-pod-network.gone "
-	handleDelete = "delete|ipamhandles|k8s-pod-network.gone "
-	blockDelete  = "patch|ipamblocks|10-0-3-0-26 delete|ipamblocks|10-0-3-0-26 "
-	created      = "start create|blockaffinities|n2-10.0.3.0/26|pending "
-	undoWorld    = "pool pods 10.0.0.0/16\nnode n1\nnode n2\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\n"
-	undoLeft     = undoWorld + "affinity 10.0.3.0/26 n2 state=pendingDeletion\n"
-	undoMarked   = undoWorld + "affinity 10.0.3.0/26 n2 state=pendingDeletion deleted\n"
-	undoPending  = undoWorld + "affinity 10.0.3.0/26 n2 state=pending\n"
+	undoAffinity  = "n2-10.0.3.0/26"
+	leftPatch     = "start patch|blockaffinities|n2-10.0.3.0/26|pendingDeletion "
+	sentDelete    = "patch|blockaffinities|n2-10.0.3.0/26 delete|blockaffinities|n2-10.0.3.0/26 "
+	freedPatch    = "start patch|ipamblocks|10-0-0-0-26 "
+	handleMark    = "start patch|ipamhandles|k8s-pod-network.gone "
+	handleDelete  = "delete|ipamhandles|k8s-pod-network.gone "
+	blockDelete   = "patch|ipamblocks|10-0-3-0-26 delete|ipamblocks|10-0-3-0-26 "
+	noReservation = "start delete|overlappingrangeipreservations|multus/10.9.0.7 "
+	created       = "start create|blockaffinities|n2-10.0.3.0/26|pending "
+	undoWorld     = "pool pods 10.0.0.0/16\nnode n1\nnode n2\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\n"
+	undoLeft      = undoWorld + "affinity 10.0.3.0/26 n2 state=pendingDeletion\n"
+	undoMarked    = undoWorld + "affinity 10.0.3.0/26 n2 state=pendingDeletion deleted\n"
+	undoPending   = undoWorld + "affinity 10.0.3.0/26 n2 state=pending\n"
 )
 
 // TestUndoNeedsProof: a change is taken down before it is sent, so that what was
@@ -75,6 +76,8 @@ func TestUndoNeedsProof(t *testing.T) {
 		blocks.Affinities: `{"cidr":"10.0.3.0/26","node":"n2","state":"confirmed"}`,
 		blocks.Blocks:     `{"cidr":"10.0.0.0/26","affinity":"host:n1"}`,
 		blocks.Handles:    `{"handleID":"k8s-pod-network.gone"}`,
+
+		blocks.WhereaboutsReservations: `{"podref":"a/gone"}`,
 	}
 	for name, c := range map[string]struct {
 		kind        repair.Kind
@@ -131,6 +134,10 @@ func TestUndoNeedsProof(t *testing.T) {
 		"a crash after the address's patch was noted":   {repair.ReleaseIP, freedPatch, undoWorld, "skipped Unknown"},
 		"a crash after the address's handle":            {repair.ReleaseIP, freedPatch + "patch|ipamhandles|h", undoWorld, "planned"},
 		"an address whose answer was lost":              {repair.ReleaseIP, freedPatch + "end|done||lost", undoWorld, "skipped Unknown"},
+		"an address of a secondary network":             {repair.DeleteWhereaboutsReservation, noReservation + "end|done", undoWorld, "planned"},
+		"a crash after a reservation's deletion":        {repair.DeleteWhereaboutsReservation, noReservation, undoWorld, "skipped Unknown"},
+		"a reservation that its pod got back":           {repair.DeleteWhereaboutsReservation, noReservation + "create|overlappingrangeipreservations|multus/10.9.0.7 end|done", undoWorld, "skipped Unknown"},
+		"a crash while its pod may get it back":         {repair.DeleteWhereaboutsReservation, noReservation, undoWorld + "pod a/gone n1 phase=Pending\n", "planned Finished"},
 		"a handle that was deleted":                     {repair.DeleteHandle, handleMark + handleDelete + "end|done", undoWorld, "planned"},
 		"a handle whose mark was refused":               {repair.DeleteHandle, handleMark + "end|skipped|Changed", undoWorld, "not-needed"},
 		"a crash before the handle's deletion was sent": {repair.DeleteHandle, handleMark, undoWorld, "skipped Unknown"},

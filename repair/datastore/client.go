@@ -23,6 +23,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+
+	"github.com/calico-audit/calico-audit/repair"
 )
 
 // client sends single requests to an API server. It has no rate limit: how fast
@@ -53,7 +55,7 @@ var defaultWaits = waits{
 		250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second,
 	},
 	gone: 10 * time.Second, poll: 100 * time.Millisecond,
-	claim: 10 * time.Second, // pkg/storage of Whereabouts, RequestTimeout: what it does by one request
+	claim: repair.WhereaboutsRequest,
 }
 
 // maxAnswer limits what an answer may hold, and maxError what is read of one that is

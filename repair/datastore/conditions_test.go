@@ -215,6 +215,9 @@ func init() {
 	calls["DeleteWhereaboutsReservation"] = func(s *small, k *datastore.Kubernetes) error {
 		return k.DeleteWhereaboutsReservation(s.t.Context(), s.ref(blocks.WhereaboutsReservations, reservedAlone), []repair.SecondaryAddress{secondaryAt(7, "")})
 	}
+	calls["ReserveWhereabouts"] = func(s *small, k *datastore.Kubernetes) error {
+		return k.ReserveWhereabouts(s.t.Context(), s.taken(blocks.WhereaboutsReservations, reserved), []repair.SecondaryAddress{secondaryAt(5, "")})
+	}
 	calls["RestoreWhereabouts"] = func(s *small, k *datastore.Kubernetes) error {
 		return k.RestoreWhereabouts(s.t.Context(), s.ref(blocks.WhereaboutsPools, secondaryPool), secondaryAt(7, "a/left"), s.ref(blocks.WhereaboutsReservations, reservedAlone))
 	}
@@ -318,6 +321,64 @@ func TestNamesakeWritesLate(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestReservedMeanwhile: while a reservation is deleted that its pod goes by, another pod may
+// reserve the address for itself, and its own pod may end: the first is said, and after the
+// second nothing is left.
+func TestReservedMeanwhile(t *testing.T) {
+	for method, at := range map[string]struct{ offset, pod, reservation string }{
+		"ReleaseWhereabouts": {"5", "gone", reserved}, "DeleteWhereaboutsReservation": {"7", "left", reservedAlone},
+	} {
+		begin := func(t *testing.T, meanwhile func(s *small, r *http.Request, allocate func(entry any))) (*small, error) {
+			s := newSmall(t, testcluster.CRDv1)
+			s.objects["/api/v1/namespaces/a/pods/"+at.pod] = json.RawMessage(`{"kind":"Pod","metadata":{"name":"` + at.pod + `"}}`)
+			allocate := func(entry any) {
+				s.edit(s.path(blocks.WhereaboutsPools, secondaryPool), func(o map[string]any) {
+					all := o["spec"].(map[string]any)["allocations"].(map[string]any)
+					if all[at.offset] = entry; entry == nil {
+						delete(all, at.offset)
+					}
+				})
+			}
+			looks := 0
+			w := s.answering(func(r *http.Request) *http.Response {
+				if path.Base(r.URL.Path) == "pods" {
+					if looks++; looks == 2 {
+						allocate(map[string]any{"id": "new", "podref": "a/" + at.pod, "ifname": "net1"})
+					}
+				}
+				meanwhile(s, r, allocate)
+				return nil
+			})
+			return s, calls[method](s, w)
+		}
+		t.Run(method+", for another pod", func(t *testing.T) {
+			s, err := begin(t, func(s *small, r *http.Request, _ func(any)) {
+				if r.Method == http.MethodPost {
+					s.create(blocks.WhereaboutsReservations, at.reservation, map[string]any{"podref": "b/other", "ifname": "net1"})
+				}
+			})
+			var left *repair.LeftBehindError
+			if !errors.As(err, &left) || errors.Is(err, repair.ErrChanged) || !strings.Contains(err.Error(), "is that of pod b/other, and pool "+secondaryPool+" records its address for pod a/"+at.pod) {
+				t.Errorf("got %v", err)
+			}
+			if now := s.get(s.path(blocks.WhereaboutsReservations, at.reservation)); now == nil || now["spec"].(map[string]any)["podref"] != "b/other" {
+				t.Errorf("the other pod's reservation is %v", now)
+			}
+		})
+		t.Run(method+", and its pod ends", func(t *testing.T) {
+			s, err := begin(t, func(s *small, r *http.Request, allocate func(any)) {
+				if r.Method == http.MethodPost {
+					allocate(nil)
+					delete(s.objects, "/api/v1/namespaces/a/pods/"+at.pod)
+				}
+			})
+			if now := s.get(s.path(blocks.WhereaboutsReservations, at.reservation)); err != nil || now != nil {
+				t.Errorf("got %v, and the reservation is left: %v", err, now)
+			}
+		})
 	}
 }
 

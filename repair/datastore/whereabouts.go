@@ -65,7 +65,10 @@ func nothing(context.Context, *object) error { return nil }
 // have read it before it was deleted: the pool then records the address, and the reservation
 // comes back.
 func (k *Kubernetes) deleteReservation(ctx context.Context, r *object, pools []repair.SecondaryAddress) error {
-	pod := r.text("spec", "podref")
+	_, tree, err := k.asStored(blocks.WhereaboutsReservations, r.raw)
+	if err != nil {
+		return err
+	}
 	switch in, err := k.recordedIn(ctx, pools, ""); {
 	case err != nil:
 		return err
@@ -75,21 +78,68 @@ func (k *Kubernetes) deleteReservation(ctx context.Context, r *object, pools []r
 	if err := k.remove(ctx, r); err != nil {
 		return err
 	}
-	in, err := k.claimedBy(ctx, pools, pod)
-	switch {
-	case err != nil:
-		return leftBehind(blocks.WhereaboutsReservations, r.name(), "is deleted, and it is not known whether its pod has the address again", err)
-	case in == "":
-		return nil
+	again, err := k.reserveClaimed(ctx, tree, pools)
+	if err == nil && again {
+		return changedf("pod %s has the address again, and its reservation is as it was", r.text("spec", "podref"))
 	}
-	_, tree, err := k.asStored(blocks.WhereaboutsReservations, r.raw)
-	if err == nil {
-		_, err = k.create(ctx, blocks.WhereaboutsReservations, tree)
+	return err
+}
+
+// ReserveWhereabouts waits until Whereabouts does not go on any more by a reservation that was
+// deleted, and creates it again if a pool records its address for its pod.
+func (k *Kubernetes) ReserveWhereabouts(ctx context.Context, stored json.RawMessage, pools []repair.SecondaryAddress) error {
+	return k.stepOn(ctx, "reserving an address of a secondary network again", nil, nil, nothing, func(ctx context.Context, _ *object) error {
+		_, tree, err := k.asStored(blocks.WhereaboutsReservations, stored)
+		if err == nil {
+			_, err = k.reserveClaimed(ctx, tree, pools)
+		}
+		return err
+	})
+}
+
+// reserveClaimed creates a reservation again that was deleted, and reports whether its pod has
+// the address again. The pod may end, and its release find no reservation yet: what was
+// created then goes again. In the meantime another pod may have found none, and reserved the
+// address for itself.
+func (k *Kubernetes) reserveClaimed(ctx context.Context, tree map[string]any, pools []repair.SecondaryAddress) (bool, error) {
+	name, pod := nameOf(tree), textOf(tree, "spec", "podref")
+	left := func(state string, err error) (bool, error) {
+		return false, leftBehind(blocks.WhereaboutsReservations, name, state, err)
 	}
-	if err != nil && !isChanged(err) { // it exists again by then
-		return leftBehind(blocks.WhereaboutsReservations, r.name(), "is deleted, and pool "+in+" records its address again", err)
+	for {
+		in, err := k.claimedBy(ctx, pools, pod)
+		switch {
+		case err != nil:
+			return left("is deleted, and it is not known whether its pod has the address again", err)
+		case in == "":
+			return false, nil
+		}
+		made, err := k.create(ctx, blocks.WhereaboutsReservations, tree)
+		now := made
+		if isChanged(err) {
+			now, err = k.get(ctx, blocks.WhereaboutsReservations, name)
+		}
+		if err != nil {
+			return left("is deleted, and pool "+in+" records its address again", err)
+		}
+		in, err = k.recordedIn(ctx, pools, pod)
+		switch {
+		case err != nil:
+			return left("exists again, and it is not known whether its pod still has the address", err)
+		case now == nil:
+			continue
+		case in != "" && now.text("spec", "podref") != pod:
+			return false, repair.LeftBehind(blocks.WhereaboutsReservations, name, repair.BothHave, now.text("spec", "podref"), in, pod)
+		case in != "" || made == nil:
+			return in != "", nil
+		}
+		switch err := k.remove(ctx, made); {
+		case isChanged(err): // somebody wrote it, and keeps it
+			return false, nil
+		case err != nil:
+			return left("is left, and no pool records its address", err)
+		}
 	}
-	return changedf("pod %s has the address again, and its reservation is as it was", pod)
 }
 
 // claimedBy names the first of some pools that records an address for a pod whose

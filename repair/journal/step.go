@@ -23,6 +23,7 @@ func (e *Entry) undecided() bool {
 func (f *File) Log(step string) *repair.StepLog {
 	l := &repair.StepLog{Unwritten: true, Deleted: map[blocks.Ref]string{}}
 	open, here, freeing := false, false, false // here: the last change is of this run
+	returned := false                          // its pod had the address again, and may have released it since
 	for i := range f.Entries {
 		e := &f.Entries[i]
 		switch {
@@ -37,6 +38,9 @@ func (f *File) Log(step string) *repair.StepLog {
 				freeing, l.Freed = true, false
 			} else {
 				l.Freed = l.Freed || freeing
+			}
+			if e.Change.Resource == blocks.WhereaboutsReservations {
+				freeing, returned = freeing || e.Change.Verb == repair.VerbDelete, returned || e.Change.Verb == repair.VerbCreate
 			}
 			if e.Change.Verb == repair.VerbDelete {
 				l.Deleted[e.Change.Ref()] = e.Change.UID()
@@ -53,6 +57,7 @@ func (f *File) Log(step string) *repair.StepLog {
 			l.Unwritten = l.Unwritten || e.Status == repair.Skipped || e.Status == repair.Already && here
 		}
 	}
+	l.Freed = l.Freed && !returned
 	l.Unfinished = open && len(l.Changes) > 0
 	return l
 }

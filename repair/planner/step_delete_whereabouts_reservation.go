@@ -46,7 +46,9 @@ var deleteWhereaboutsReservation = &repair.StepKind{
 	},
 	Verify: func(st *state.State, s *repair.Step) error {
 		if r := repair.ReservationNamed(st, s.Target.Name); r != nil {
-			return repair.Replaced(s, "reservation", r.Meta)
+			if err := repair.Replaced(s, "reservation", r.Meta); err != nil {
+				return err
+			}
 		}
 		return leftReservation(st, s.Target.Name, s.Guard(repair.GuardUID), s.Guard(repair.GuardPod))
 	},
@@ -64,6 +66,9 @@ var deleteWhereaboutsReservation = &repair.StepKind{
 		}
 		if repair.ReservationNamed(b.State, c.Name) != nil {
 			return repair.Nothing(repair.Already, "the reservation is there again")
+		}
+		if !b.Log.Freed {
+			return repair.Cannot(repair.SkipUnknown, "reservation %s is gone, and the journal does not show that it was deleted here: its pod may have had the address again and released both, and created again it would keep the address from everybody", c.Name)
 		}
 		return repair.ToWrite(func(ctx context.Context) error {
 			return b.Writer.RecordWhereabouts(ctx, nil, 0, nil, c.Before)

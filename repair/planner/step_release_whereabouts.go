@@ -73,10 +73,7 @@ var releaseWhereabouts = &repair.StepKind{
 		return leftReservation(st, s.Guard(repair.GuardReservation), s.Guard(repair.GuardReservationUID), s.Guard(repair.GuardPod))
 	},
 	Complete: func(b *repair.Begun) repair.Move {
-		if verifyKind(b) == nil {
-			return repair.Move{}
-		}
-		if m := reserveAgain(b); !m.None() || recordedInPool(b.State, b.Step.Target.Name, targetAddr(b.Step)) != nil {
+		if m := reserveAgain(b); !m.None() || verifyKind(b) == nil || recordedInPool(b.State, b.Step.Target.Name, targetAddr(b.Step)) != nil {
 			return m
 		}
 		return deleteLone(b, b.Step.Guard(repair.GuardReservation))

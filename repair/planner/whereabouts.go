@@ -159,14 +159,15 @@ func loneNamed(v *whereabouts.Verdicts, name string) *whereabouts.LoneReservatio
 }
 
 // leftReservation is the error for a reservation that was to go and keeps its address from
-// everybody, or is gone though its pod has the address again; nil if neither.
+// everybody, or is gone or another pod's though its pod has the address again; nil if neither.
 func leftReservation(st *state.State, name, uid, pod string) error {
 	v := whereabouts.Of(st)
-	if repair.ReservationNamed(st, name) == nil && uid != "" {
-		for _, a := range v.Allocations {
-			if a.ReservationKey().String() == name && a.WhereaboutsOwner.Pod.String() == pod {
-				return repair.LeftBehind(blocks.WhereaboutsReservations, name, "is missing, and pool %s records its address for pod %s", a.Pool.FullName(), pod)
-			}
+	if a := recordedUnder(v, name, pod); a != nil && uid != "" {
+		switch r := repair.ReservationNamed(st, name); {
+		case r == nil:
+			return repair.LeftBehind(blocks.WhereaboutsReservations, name, "is missing, and pool %s records its address for pod %s", a.Pool.FullName(), pod)
+		case r.Pod.String() != pod:
+			return repair.LeftBehind(blocks.WhereaboutsReservations, name, repair.BothHave, r.Pod, a.Pool.FullName(), pod)
 		}
 	}
 	l := loneNamed(v, name)
@@ -201,20 +202,51 @@ func storedSecondary(raw json.RawMessage) secondarySpec {
 	return o.Spec
 }
 
+// reservedAt returns where the address of a reservation may be recorded, by its name.
+func reservedAt(v *whereabouts.Verdicts, name string) (out []repair.SecondaryAddress) {
+	namespace, name, _ := strings.Cut(name, "/")
+	r := blocks.WhereaboutsReservation{Meta: blocks.Meta{Name: name}}
+	for network, a := range r.Addresses() {
+		out = append(out, places(v.PoolsAt(namespace, network, a), a)...)
+	}
+	return out
+}
+
+// recordedUnder returns by what a pod has the address of a reservation; nil if by nothing.
+func recordedUnder(v *whereabouts.Verdicts, name, pod string) *whereabouts.Allocation {
+	namespace, name, _ := strings.Cut(name, "/")
+	r := blocks.WhereaboutsReservation{Meta: blocks.Meta{Name: name}}
+	for network, addr := range r.Addresses() {
+		pools := v.PoolsAt(namespace, network, addr)
+		for _, a := range v.Recorded(addr) {
+			if a.WhereaboutsOwner.Pod.String() == pod && slices.Contains(pools, a.Pool) {
+				return a
+			}
+		}
+	}
+	return nil
+}
+
 // reserveAgain creates the reservation again that a run deleted before it broke off, if its
-// pod has the address again by it.
+// pod has the address again by it, or may still get it.
 func reserveAgain(b *repair.Begun) repair.Move {
 	c := b.Log.First(blocks.WhereaboutsReservations)
 	if c == nil || c.Before == nil || repair.ReservationNamed(b.State, c.Name) != nil {
 		return repair.Move{}
 	}
-	pod := storedSecondary(c.Before).PodRef
-	for _, a := range whereabouts.Of(b.State).Allocations {
-		if pod != "" && a.ReservationKey().String() == c.Name && a.WhereaboutsOwner.Pod.String() == pod {
-			return repair.ToWrite(func(ctx context.Context) error {
-				return b.Writer.RecordWhereabouts(ctx, nil, 0, nil, c.Before)
-			}, "creating the reservation again, whose pod has the address again")
-		}
+	v, pod := whereabouts.Of(b.State), storedSecondary(c.Before).PodRef
+	reserve := func(ctx context.Context) error {
+		return b.Writer.ReserveWhereabouts(ctx, c.Before, reservedAt(v, c.Name))
+	}
+	// What is taken down is sent soon after the time that it bears.
+	due := b.Log.Changes[len(b.Log.Changes)-1].At.Add(2 * repair.WhereaboutsRequest)
+	namespace, name, named := strings.Cut(pod, "/")
+	switch {
+	case !named:
+	case recordedUnder(v, c.Name, pod) != nil:
+		return repair.ToWrite(reserve, "creating the reservation again, whose pod has the address again")
+	case b.State.Pod(namespace, name) != nil && b.State.Cluster.TakenAt.Before(due):
+		return repair.ToWrite(reserve, "waiting whether its pod, which exists again, gets the address by the reservation that was deleted")
 	}
 	return repair.Move{}
 }
