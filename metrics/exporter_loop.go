@@ -240,8 +240,11 @@ func (l *loop) confirm(ctx context.Context) {
 		return
 	}
 	prints, checks, nodes := l.tracker.Pending()
+	if len(prints) == 0 {
+		return
+	}
 	s := l.Source.Snapshot()
-	if len(prints) == 0 || s == nil {
+	if s == nil {
 		return
 	}
 	l.reading = make(chan secondReading, 1)

@@ -30,6 +30,7 @@ type fed struct {
 	now      *blocks.Snapshot
 	second   func() (*blocks.Snapshot, error) // what a second reading gives; nil: what is known now
 	readings atomic.Int32
+	looks    atomic.Int32 // how often it was asked what is known
 }
 
 func newFed(t *testing.T) *fed { return &fed{t: t, changed: make(chan struct{}, 1)} }
@@ -41,6 +42,7 @@ func (f *fed) Restarts() map[blocks.Resource]uint64 {
 }
 
 func (f *fed) Snapshot() *blocks.Snapshot {
+	f.looks.Add(1)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.now
@@ -486,6 +488,28 @@ func TestFirst(t *testing.T) {
 			pass(3 * time.Second)
 			if e.Current() == nil || f.readings.Load() != 1 {
 				t.Errorf("%d readings", f.readings.Load())
+			}
+		})
+	})
+}
+
+// TestChangesBeforeTheFirstAudit: while nothing can be audited yet, changes are gathered, and
+// what can be audited at last is audited at once.
+func TestChangesBeforeTheFirstAudit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFed(t)
+		played(t, f, ExporterOptions{}, func(e *Exporter) {
+			for range 100 {
+				f.changed <- struct{}{}
+				pass(20 * time.Millisecond)
+			}
+			if n := f.looks.Load(); n > 25 {
+				t.Errorf("it looked %d times in two seconds", n)
+			}
+			f.is(calm)
+			pass(debounce)
+			if e.Current() == nil {
+				t.Error("nothing is served yet")
 			}
 		})
 	})
