@@ -490,7 +490,7 @@ func TestPinned(t *testing.T) {
 		},
 	} {
 		for method, call := range calls {
-			if strings.HasPrefix(method, "Recreate") || method == "CreateHandle" || strings.HasPrefix(method, "Claim") || method == "Reserve" {
+			if strings.HasPrefix(method, "Recreate") || method == "CreateHandle" || strings.HasPrefix(method, "Claim") || strings.HasPrefix(method, "Reserve") {
 				continue // it is about an object that is gone, or not there yet
 			}
 			t.Run(name+"/"+method, func(t *testing.T) {
